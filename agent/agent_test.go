@@ -51,6 +51,7 @@ type site struct {
 	logger  *slog.Logger
 	dir     string
 	runDir  string // empty: there are no lock files
+	random  pace.Random
 
 	maxTimeout time.Duration
 
@@ -96,6 +97,7 @@ func (s *site) start() {
 		RunDir: s.runDir,
 		Logger: s.logger,
 		Now:    time.Now,
+		Random: s.random,
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)

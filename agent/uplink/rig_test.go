@@ -277,6 +277,9 @@ func poll(t *testing.T, u *uplink.Uplink) *wfm.Manifest {
 		if digest.FromBytes(body) != d {
 			t.Errorf("document %s has digest %s", d, digest.FromBytes(body))
 		}
+		if read, err := margo.ParseDeployment(body); err != nil || read.ID != deploymentID {
+			t.Errorf("document %s is not read: %v", body, err)
+		}
 		got++
 		return nil
 	}))

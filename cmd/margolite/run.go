@@ -168,6 +168,8 @@ func (c *cli) run(ctx context.Context, args []string) (err error) {
 
 // settingsOf are what an agent can take over while it runs.
 func settingsOf(cfg *config.Config, device agent.Device, gate agent.Gate) agent.Settings {
+	reports := agent.Reports(cfg.Reports)
+	reports.Reasons = reports.Reasons || cfg.WFM.Git.Report.Branch != "" // the texts of that time want it (ST-11)
 	return agent.Settings{
 		Device: device,
 		URL:    cfg.WFM.URL,
@@ -175,7 +177,7 @@ func settingsOf(cfg *config.Config, device agent.Device, gate agent.Gate) agent.
 		Settle: cfg.Runtime.Settle,
 		Gate:   gate,
 
-		Reports:    agent.Reports(cfg.Reports),
+		Reports:    reports,
 		MaxTimeout: cfg.Runtime.MaxTimeout,
 		ImageKeys:  cfg.Policy.ImageKeys,
 		Basis:      basisOf(cfg),
