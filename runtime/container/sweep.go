@@ -174,12 +174,11 @@ func (c *Containers) endExec(ctx context.Context, dir string) error {
 	if err := c.shims.state(ctx, id).err; errors.Is(err, ErrUnresponsive) {
 		return fmt.Errorf("cannot kill a command in container %s: %w", id, err)
 	}
-	tasks := c.tasks()
-	err = tasks.Kill(ctx, &tasksapi.KillRequest{ContainerID: id, ExecID: execID, Signal: uint32(unix.SIGKILL)})
+	err = c.shims.kill(ctx, &tasksapi.KillRequest{ContainerID: id, ExecID: execID, Signal: uint32(unix.SIGKILL)})
 	if err == nil {
-		_, _ = tasks.Wait(ctx, id, execID) // the next error tells more
+		sleep(ctx, c.shims.wait(ctx, id, execID), killTimeout) // the next error tells more
 	}
-	err = tasks.DeleteProcess(ctx, id, execID)
+	err = c.shims.deleteProcess(ctx, id, execID)
 	if err != nil && !errdefs.IsNotFound(err) {
 		return err
 	}
