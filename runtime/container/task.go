@@ -97,16 +97,11 @@ func (c *Containers) start(ctx context.Context, id string) error {
 	if err := c.shareOthers(ctx, record, labels); err != nil {
 		return err
 	}
-	unbind, err := c.bindSubpaths(id, labels)
+	unbind, err := c.bindForStart(id, labels)
 	if err != nil {
 		return err
 	}
 	defer unbind()
-	unbindSources, err := c.bindSources(id, labels)
-	if err != nil {
-		return err
-	}
-	defer unbindSources()
 	snapshotter := c.o.Client.SnapshotService(record.Snapshotter)
 	mounts, err := snapshotter.Mounts(ctx, record.SnapshotKey)
 	if errdefs.IsNotFound(err) || err == nil && isLost(mounts) { // a Delete that did not end, or a power cut
