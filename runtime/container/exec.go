@@ -118,11 +118,7 @@ func (c *Containers) exec(ctx context.Context, id string, e Exec) (int, error) {
 		waiting, cancel = context.WithTimeout(ctx, e.Timeout)
 		defer cancel()
 	}
-	running := execBounds("run", id, project, e.Own, maxContainerExecs, maxProjectExecs)
-	if !e.Own {
-		running = append(running, bound{"run of callers", maxCallerExecs})
-	}
-	release, err := c.places.take(waiting, running...)
+	release, err := c.places.take(waiting, runBounds(id, project, e.Own)...)
 	if err != nil {
 		return -1, fmt.Errorf("%w: too many commands are running: %w", ErrNotTried, err)
 	}
@@ -177,6 +173,15 @@ func (c *Containers) exec(ctx context.Context, id string, e Exec) (int, error) {
 		err = fmt.Errorf("%w: %w: %w", ErrNotTried, ErrUnresponsive, err)
 	}
 	return code, err
+}
+
+// runBounds are those of a command that runs.
+func runBounds(id, project string, own bool) []bound {
+	bounds := execBounds("run", id, project, own, maxContainerExecs, maxProjectExecs)
+	if own {
+		return bounds
+	}
+	return append(bounds, bound{"run of callers", maxCallerExecs})
 }
 
 // execBounds are the bounds of a command within its container and its project.
