@@ -30,7 +30,7 @@ import (
 )
 
 const (
-	execTimeout = 30 * time.Second // of one call, on a slow and busy device
+	execTimeout = 30 * time.Second // of its start, on a slow and busy device
 	stdinPoll   = time.Millisecond
 
 	// How many commands may run at once: in a container, in those of a project, and
@@ -352,32 +352,19 @@ func (x *execution) close() {
 func (x *execution) do(ctx context.Context, process *anypb.Any) (code int, err error) {
 	calls, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	within := func(f func(context.Context) error) error {
-		limited, cancel := context.WithTimeout(calls, execTimeout)
-		defer cancel()
-		return f(limited)
-	}
-
 	x.request.Spec = process
-	err = within(func(ctx context.Context) error {
-		_, err := call(ctx, x.c.shims, callTimeout, x.c.shims.tasks().Exec, x.request)
-		return err
-	})
-	if err != nil {
+	if _, err := call(calls, x.c.shims, callTimeout, x.c.shims.tasks().Exec, x.request); err != nil {
 		return -1, x.notRunning(err)
 	}
 	defer func() {
 		// Also ends what still runs, and waits until the shim has passed on all output.
-		remove := func(ctx context.Context) error {
-			return x.c.shims.deleteProcess(ctx, x.id, x.execID)
-		}
 		if x.abandoned.Load() {
 			// The shim would wait for the pipes that somebody still holds.
 			limited, cancel := context.WithTimeout(calls, drainIdle)
-			_ = remove(limited) // again below
+			_ = x.c.shims.deleteProcess(limited, x.id, x.execID) // again below
 			cancel()
 		}
-		if failed := within(remove); failed != nil && !errdefs.IsNotFound(failed) {
+		if failed := x.c.shims.deleteProcess(calls, x.id, x.execID); failed != nil && !errdefs.IsNotFound(failed) {
 			err = errors.Join(err, fmt.Errorf("cannot clean it up: %w", failed))
 		}
 	}()
@@ -400,7 +387,7 @@ func (x *execution) do(ctx context.Context, process *anypb.Any) (code int, err e
 	select {
 	case ended = <-exit:
 	case <-ctx.Done():
-		if err := within(func(calls context.Context) error { return x.kill(calls, pid) }); err != nil {
+		if err := x.kill(calls, pid); err != nil {
 			return -1, errors.Join(ctx.Err(), err)
 		}
 		select {

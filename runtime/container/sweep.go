@@ -155,16 +155,13 @@ func (c *Containers) endExec(ctx context.Context, dir string) error {
 	}
 	defer streams.close()
 	id, execID, _ := strings.Cut(filepath.Base(dir), ".")
-	if err := c.shims.state(ctx, id).err; errors.Is(err, ErrUnresponsive) {
-		return fmt.Errorf("cannot kill a command in container %s: %w", id, err)
-	}
 	err = c.shims.kill(ctx, &tasksapi.KillRequest{ContainerID: id, ExecID: execID, Signal: uint32(unix.SIGKILL)})
 	if err == nil {
 		sleep(ctx, c.shims.wait(ctx, id, execID), killTimeout) // the next error tells more
 	}
 	err = c.shims.deleteProcess(ctx, id, execID)
 	if err != nil && !errdefs.IsNotFound(err) {
-		return err
+		return fmt.Errorf("cannot kill a command in container %s: %w", id, err)
 	}
 	return os.RemoveAll(dir)
 }
