@@ -21,7 +21,8 @@ func TestCommandsLeaveRoomForThoseOfOthers(t *testing.T) {
 		well     []command
 	}{
 		"sessions in one container": {
-			command{"busy", "shop", false}, 1, maxContainerExecs,
+			command{"busy", "shop", false},
+			1, maxContainerExecs,
 			[]command{{"busy", "shop", true}, {"well", "shop", false}, {"well", "other", true}, {"well", "other", false}},
 		},
 		"health checks that hang in two projects": {command{"", "", true}, 2, 2 * maxProjectExecs, []command{{"well", "other", true}, {"well", "other", false}}},
