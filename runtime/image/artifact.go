@@ -14,6 +14,7 @@ import (
 	"github.com/opencontainers/go-digest"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/margolite/margolite/runtime/limit"
 	"github.com/margolite/margolite/runtime/registry"
 )
 
@@ -114,13 +115,13 @@ func componentOf(data []byte) (v1.Descriptor, error) {
 }
 
 // bytes downloads a small part into memory and verifies it.
-func (h host) bytes(ctx context.Context, in reference.Named, desc v1.Descriptor, limit int64, m *meter) ([]byte, error) {
-	if desc.Size < 0 || desc.Size > limit {
-		return nil, bad(fmt.Errorf("%s has %d bytes; the limit is %d", desc.MediaType, desc.Size, limit))
+func (h host) bytes(ctx context.Context, in reference.Named, desc v1.Descriptor, most int64, m *meter) ([]byte, error) {
+	if desc.Size < 0 || desc.Size > most {
+		return nil, bad(fmt.Errorf("%s has %d bytes; the limit is %d", desc.MediaType, desc.Size, most))
 	}
 	m.expect(desc.Size)
 	var data []byte
-	err := h.transfer(ctx, "", m, func(ctx context.Context, _ *slot) error {
+	err := h.transfer(ctx, "", m, func(ctx context.Context, _ *limit.Flow) error {
 		err := h.readFrom(ctx, in, desc, &data, m)
 		if errors.Is(err, registry.ErrRange) {
 			m.done(-int64(len(data)))

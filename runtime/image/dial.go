@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync"
 	"syscall"
-	"time"
 
 	"github.com/margolite/margolite/runtime/registry"
 )
@@ -87,11 +86,7 @@ func (d *dialer) dial(ctx context.Context, network, address string) (net.Conn, e
 			return err
 		}
 	}
-	conn, err := dialer.DialContext(ctx, network, address)
-	if err != nil {
-		return nil, err
-	}
-	return impatient{conn}, nil
+	return dialer.DialContext(ctx, network, address)
 }
 
 // errOwnAddress says that a registry sent us to this device.
@@ -113,14 +108,4 @@ func isOwn(a netip.Addr) bool {
 		}
 	}
 	return false
-}
-
-// impatient is a connection that fails when the other side falls silent.
-type impatient struct{ net.Conn }
-
-func (c impatient) Read(p []byte) (int, error) {
-	if err := c.SetReadDeadline(time.Now().Add(stallTimeout)); err != nil {
-		return 0, err
-	}
-	return c.Conn.Read(p)
 }

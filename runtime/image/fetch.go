@@ -15,6 +15,7 @@ import (
 	"github.com/distribution/reference"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/margolite/margolite/runtime/limit"
 	"github.com/margolite/margolite/runtime/registry"
 )
 
@@ -50,8 +51,8 @@ func (p *pull) part(ctx context.Context, desc v1.Descriptor) error {
 	return p.session.try(ctx, p.log, func(h host) error {
 		for {
 			begun := p.begun(ctx, desc)
-			err := h.transfer(ctx, "content "+desc.Digest.String(), p.meter, func(ctx context.Context, s *slot) error {
-				return p.fetch(ctx, h, named, desc, &has, s)
+			err := h.transfer(ctx, "content "+desc.Digest.String(), p.meter, func(ctx context.Context, flow *limit.Flow) error {
+				return p.fetch(ctx, h, named, desc, &has, flow)
 			})
 			refused := errors.Is(err, registry.ErrRange) // there are registries that cannot continue what they have begun
 			switch {
@@ -82,13 +83,13 @@ func (p *pull) hasAlready(ctx context.Context, desc v1.Descriptor, has *tally) e
 }
 
 // fetch downloads what is missing of a part from one host, and counts what comes.
-func (p *pull) fetch(ctx context.Context, h host, in reference.Named, desc v1.Descriptor, has *tally, s *slot) error {
+func (p *pull) fetch(ctx context.Context, h host, in reference.Named, desc v1.Descriptor, has *tally, flow *limit.Flow) error {
 	// A writer of containerd's client ends with its context alone, even when it is closed.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var w content.Writer
 	var come int64
-	err := s.local(func() (err error) { // containerd reads what has come
+	err := flow.Local(func() (err error) { // containerd reads what has come
 		w, come, err = p.writer(ctx, desc)
 		return err
 	})
@@ -114,7 +115,7 @@ func (p *pull) fetch(ctx context.Context, h host, in reference.Named, desc v1.De
 			return err
 		}
 	}
-	err = s.local(func() error { return w.Commit(ctx, desc.Size, desc.Digest) })
+	err = flow.Local(func() error { return w.Commit(ctx, desc.Size, desc.Digest) })
 	if err != nil && !errdefs.IsAlreadyExists(err) {
 		return fmt.Errorf("cannot store %s: %w", desc.Digest, err)
 	}

@@ -21,6 +21,7 @@ import (
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/margolite/margolite/runtime/containerd"
+	"github.com/margolite/margolite/runtime/limit"
 	"github.com/margolite/margolite/runtime/registry"
 )
 
@@ -65,18 +66,17 @@ type Images struct {
 	reserve     int64
 	log         *slog.Logger
 
-	slots      *slots
-	paced      *paced
-	window     time.Duration
-	processors chan struct{} // held while a layer is unpacked
+	slots      *limit.Limiter
+	rate       limit.Rate
+	pace       registry.Pace
+	processors *limit.Limiter // of layers that are unpacked
 	unpacking  allowances
 
 	came      atomic.Int64 // bytes, from registries
 	trusting  sync.Mutex   // held while what a former boot has left is looked at
 	reserving sync.Mutex   // held while space is found for what comes
 	mu        sync.Mutex
-	pulling   map[string]int // how often, by the names of images
-	coming    []*pull        // that space was found for
+	pulls     map[*pull]bool // that are under way -> space was found for it
 	changed   chan struct{}  // closed when some of those have ended, or become slow
 	refusals  refusals
 }
@@ -96,6 +96,7 @@ func New(o Options) (*Images, error) {
 	for host, r := range o.Registries {
 		plain[registry.HostOf(host)] = r.PlainHTTP
 	}
+	rate := limit.Rate{Floor: max(cmp.Or(o.MinRate, DefaultMinRate), 0), Window: cmp.Or(o.RateWindow, rateWindow)}
 	return &Images{
 		client:      o.Client,
 		registries:  o.Registries,
@@ -109,12 +110,13 @@ func New(o Options) (*Images, error) {
 		state:       o.State,
 		reserve:     o.Reserve,
 		log:         o.Logger,
-		slots:       newSlots(cmp.Or(o.AtOnce, downloads), max(cmp.Or(o.MinRate, DefaultMinRate), 0), cmp.Or(o.RateWindow, rateWindow)),
-		paced:       &paced{},
-		window:      cmp.Or(o.RateWindow, rateWindow),
-		processors:  make(chan struct{}, min(cmp.Or(o.AtOnce, downloads), goruntime.GOMAXPROCS(0))),
-		pulling:     make(map[string]int),
-		changed:     make(chan struct{}),
+		slots:       newSlots(cmp.Or(o.AtOnce, downloads), rate.Window),
+		rate:        rate,
+		processors: limit.New(0, once(), limit.Bound{
+			Most: min(cmp.Or(o.AtOnce, downloads), goruntime.GOMAXPROCS(0)), Counts: func(_, _ limit.Key) bool { return true },
+		}),
+		pulls:   make(map[*pull]bool),
+		changed: make(chan struct{}),
 	}, nil
 }
 

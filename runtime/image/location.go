@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/margolite/margolite/runtime/limit"
 	"github.com/margolite/margolite/runtime/pgp"
 	"github.com/margolite/margolite/runtime/registry"
 )
@@ -82,15 +83,19 @@ func (i *Images) keysOf(ctx context.Context, from Source) (pgp.Keys, error) {
 
 // ReadKeys reads files of OpenPGP public keys.
 func ReadKeys(files ...string) (pgp.Keys, error) {
-	var all pgp.Keys
+	return readKeys(files, pgp.MaxKeys, pgp.ParseKeys)
+}
+
+// readKeys reads the keys of all files.
+func readKeys[K interface{ With(K) K }](files []string, most int64, parse func([]byte) (K, error)) (all K, err error) {
 	for _, file := range files {
-		data, err := readSmall(file, pgp.MaxKeys)
+		data, err := readSmall(file, most)
 		if err != nil {
-			return pgp.Keys{}, fmt.Errorf("cannot read keys: %w", err)
+			return *new(K), fmt.Errorf("cannot read keys: %w", err)
 		}
-		keys, err := pgp.ParseKeys(data)
+		keys, err := parse(data)
 		if err != nil {
-			return pgp.Keys{}, fmt.Errorf("cannot read keys: %s: %w", file, err)
+			return *new(K), fmt.Errorf("cannot read keys: %s: %w", file, err)
 		}
 		all = all.With(keys)
 	}
@@ -158,16 +163,16 @@ func silent() *meter { return newMeter("", nil, new(sync.Mutex)) }
 
 var errNotURL = errors.New("not an http or https URL without credentials")
 
-func (i *Images) download(ctx context.Context, location string, limit int64, m *meter) (data []byte, err error) {
+func (i *Images) download(ctx context.Context, location string, most int64, m *meter) (data []byte, err error) {
 	u, err := url.Parse(location)
 	if err != nil || u.Host == "" || (u.Scheme != "https" && u.Scheme != "http") || u.User != nil {
 		return nil, bad(errNotURL)
 	}
 	was := int64(0) // announced, by an attempt that gave its slot away
-	err = i.bareHost(u.Host).transfer(ctx, "", m, func(ctx context.Context, s *slot) error {
+	err = i.bareHost(u.Host).transfer(ctx, "", m, func(ctx context.Context, flow *limit.Flow) error {
 		m.done(-int64(len(data)))
 		m.expect(-was)
-		data, was, err = i.downloadOnce(ctx, u, limit, m, &s.came)
+		data, was, err = i.downloadOnce(ctx, u, most, m, &flow.Came)
 		return err
 	})
 	if err != nil {
@@ -176,7 +181,7 @@ func (i *Images) download(ctx context.Context, location string, limit int64, m *
 	return data, nil
 }
 
-func (i *Images) downloadOnce(ctx context.Context, u *url.URL, limit int64, m *meter, came *atomic.Int64) (data []byte, announced int64, err error) {
+func (i *Images) downloadOnce(ctx context.Context, u *url.URL, most int64, m *meter, came *atomic.Int64) (data []byte, announced int64, err error) {
 	client, err := i.httpClient(u.Host)
 	if err != nil {
 		return nil, 0, err
@@ -212,14 +217,14 @@ func (i *Images) downloadOnce(ctx context.Context, u *url.URL, limit int64, m *m
 	if strings.HasPrefix(strings.ToLower(answer.Header.Get("Content-Type")), "text/html") { // of a captive portal, or a proxy
 		return nil, 0, remote{registry.ErrPage}
 	}
-	tooBig := bad(fmt.Errorf("it has more than %d bytes", limit))
-	if answer.ContentLength > limit {
+	tooBig := bad(fmt.Errorf("it has more than %d bytes", most))
+	if answer.ContentLength > most {
 		return nil, 0, tooBig
 	}
 	announced = max(answer.ContentLength, 0)
 	m.expect(announced)
-	data, err = readCounted(nil, counted{answer.Body, came}, limit, m)
-	if err == nil && int64(len(data)) > limit {
+	data, err = readCounted(nil, counted{answer.Body, came}, most, m)
+	if err == nil && int64(len(data)) > most {
 		err = tooBig
 	}
 	return data, announced, err

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
+	"slices"
 
 	"github.com/containerd/containerd/v2/plugins"
 	"golang.org/x/sys/unix"
@@ -23,23 +25,63 @@ func Sync(dir string) error {
 	return nil
 }
 
-// medium is a file system that containerd keeps images on.
+// amounts are bytes and files: what a file system has of them, or what images need.
+type amounts [2]int64
+
+const (
+	inBytes = iota
+	inFiles // of which some file systems have a fixed number
+)
+
+const (
+	// DefaultReserve is what images leave free, and no more than a part of a small file system.
+	DefaultReserve = 32 << 20
+	reservePart    = 20 // one of 20
+	reservedFiles  = 256
+
+	// ext4 keeps one block of so many for itself, and at most so many blocks.
+	ext4Part = 50
+	ext4Most = 4096
+)
+
+// medium is a file system that images come to, or the agent's own records.
 type medium struct {
 	dir       string
+	device    uint64
 	blobs     bool // the content store is on it
 	snapshots bool // the snapshots are on it
 	records   bool // the agent's own records are on it
 
-	device uint64
-
-	// By look.
-	free, reserved           int64 // bytes
-	files                    int64 // that there can be; 0: any number
-	freeFiles, reservedFiles int64
+	reserve        int64   // bytes, as configured; 0: the usual ones
+	free, reserved amounts // by look
 }
 
-// media are the file systems of containerd, as far as it names directories that are visible here. A containerd in a
-// mount namespace of its own may name none.
+// look finds out what there is. What is kept for root counts: so do we, and whoever runs as root in a container.
+func (m *medium) look() error {
+	var fs unix.Statfs_t
+	if err := unix.Statfs(m.dir, &fs); err != nil {
+		return fmt.Errorf("cannot determine the free space in %s: %w", m.dir, err)
+	}
+	block, free := int64(fs.Bsize), int64(fs.Bfree)
+	if fs.Type == unix.EXT4_SUPER_MAGIC { // which counts what it keeps for itself as free
+		free = max(free-min(int64(fs.Blocks)/ext4Part, ext4Most), 0)
+	}
+	m.free = amounts{free * block, int64(fs.Ffree)}
+	m.reserved = amounts{m.reserve, min(reservedFiles, int64(fs.Files)/reservePart)}
+	if m.reserve == 0 {
+		m.reserved[inBytes] = min(DefaultReserve, int64(fs.Blocks)*block/reservePart)
+	}
+	if fs.Files == 0 { // it does not count them
+		m.free[inFiles] = math.MaxInt64
+	}
+	return nil
+}
+
+// spare is what images may take.
+func (m *medium) spare(kind int) int64 { return max(m.free[kind]-m.reserved[kind], 0) }
+
+// media are the file systems of containerd, as far as it names directories that are visible here, and that of the agent's
+// own records. A containerd in a mount namespace of its own may name none.
 func (i *Images) media(ctx context.Context) ([]medium, error) {
 	snapshotter, err := i.Snapshotter(ctx)
 	if err != nil {
@@ -51,21 +93,29 @@ func (i *Images) media(ctx context.Context) ([]medium, error) {
 		return nil, fmt.Errorf("cannot ask containerd for its directories: %w", err)
 	}
 	var media []medium
-	at := make(map[uint64]int) // device -> index
-	for _, plugin := range answer.Plugins {
+	add := func(dir string, holds func(*medium)) {
 		var stat unix.Stat_t
-		dir := plugin.Exports["root"]
 		if dir == "" || unix.Stat(dir, &stat) != nil || stat.Mode&unix.S_IFMT != unix.S_IFDIR {
-			continue
+			return
 		}
-		n, known := at[uint64(stat.Dev)]
-		if !known {
+		n := slices.IndexFunc(media, func(m medium) bool { return m.device == uint64(stat.Dev) })
+		if n < 0 {
 			n = len(media)
-			at[uint64(stat.Dev)] = n
-			media = append(media, medium{dir: dir, device: uint64(stat.Dev)})
+			media = append(media, medium{dir: dir, device: uint64(stat.Dev), reserve: i.reserve})
 		}
-		media[n].blobs = media[n].blobs || plugin.Type == string(plugins.ContentPlugin)
-		media[n].snapshots = media[n].snapshots || plugin.Type == string(plugins.SnapshotPlugin)
+		holds(&media[n])
+	}
+	for _, plugin := range answer.Plugins {
+		add(plugin.Exports["root"], func(m *medium) {
+			m.blobs = m.blobs || plugin.Type == string(plugins.ContentPlugin)
+			m.snapshots = m.snapshots || plugin.Type == string(plugins.SnapshotPlugin)
+		})
+	}
+	add(i.state, func(m *medium) { m.records = true })
+	for n := range media {
+		if err := media[n].look(); err != nil {
+			return nil, err
+		}
 	}
 	return media, nil
 }
@@ -77,8 +127,10 @@ func (i *Images) sync(ctx context.Context) error {
 		return err
 	}
 	for _, m := range media {
-		if err := Sync(m.dir); err != nil {
-			return err
+		if m.blobs || m.snapshots {
+			if err := Sync(m.dir); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/containerd/containerd/v2/core/remotes"
 	"github.com/containerd/platforms"
 	"github.com/opencontainers/go-digest"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
@@ -30,31 +29,6 @@ func TestNameIsTheRepositoryAndTheDigest(t *testing.T) {
 	}
 	if _, err := Name("-", d); err == nil {
 		t.Error("accepted")
-	}
-}
-
-// What an older version of this program has begun to download has these names in containerd.
-func TestIngestsKeepTheirNames(t *testing.T) {
-	d := digest.FromString("")
-	for mediaType, want := range map[string]string{
-		v1.MediaTypeImageManifest:                                   "manifest-",
-		"application/vnd.docker.distribution.manifest.v2+json":      "manifest-",
-		v1.MediaTypeImageIndex:                                      "index-",
-		"application/vnd.docker.distribution.manifest.list.v2+json": "index-",
-		v1.MediaTypeImageConfig:                                     "config-",
-		"application/vnd.docker.container.image.v1+json":            "config-",
-		v1.MediaTypeImageLayerZstd:                                  "layer-",
-		"application/vnd.docker.image.rootfs.diff.tar.gzip":         "layer-",
-		"application/vnd.docker.image.rootfs.foreign.diff.tar":      "layer-",
-		"text/plain": "unknown-",
-	} {
-		if got := remotes.MakeRefKey(t.Context(), v1.Descriptor{MediaType: mediaType, Digest: d}); got != want+d.String() {
-			t.Errorf("%s: %s", mediaType, got)
-		}
-	}
-	annotated := v1.Descriptor{MediaType: v1.MediaTypeImageManifest, Digest: d, Annotations: map[string]string{v1.AnnotationRefName: "1"}}
-	if got := remotes.MakeRefKey(t.Context(), annotated); got != "manifest-1@"+d.String() {
-		t.Error(got)
 	}
 }
 

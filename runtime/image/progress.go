@@ -25,6 +25,7 @@ type meter struct {
 	mu   *sync.Mutex // also held while reporting, so reports come in order; of all objects of a call
 	sum  Progress
 	runs map[*run]bool // the downloads that are under way, or wait
+	wait string        // what the object as a whole waits for; empty: nothing
 
 	changed func() // see onChange; nil: nobody waits for that
 }
@@ -94,15 +95,17 @@ func (r *run) end() {
 	r.of.tell()
 }
 
-func endAll(runs []*run) {
-	for _, r := range runs {
-		r.end()
-	}
+// waits says what the object as a whole waits for, empty if for nothing.
+func (m *meter) waits(why string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.wait = why
+	m.tell()
 }
 
 // tell reports a change of Slow or Waits. An object is slow when all of its downloads are.
 func (m *meter) tell() {
-	slow, waits := "", false
+	slow, waits := m.wait, m.wait != ""
 	for r := range m.runs {
 		if r.slow == "" {
 			slow, waits = "", false
@@ -115,8 +118,7 @@ func (m *meter) tell() {
 	if slow == m.sum.Slow && waits == m.sum.Waits {
 		return
 	}
-	m.sum.Waits = waits
-	m.sum.Slow = slow
+	m.sum.Slow, m.sum.Waits = slow, waits
 	if m.changed != nil {
 		m.changed()
 	}

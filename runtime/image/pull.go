@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/margolite/margolite/runtime/contain"
+	"github.com/margolite/margolite/runtime/limit"
 	"github.com/margolite/margolite/runtime/registry"
 )
 
@@ -72,7 +73,7 @@ func (i *Images) PullAll(ctx context.Context, wants []Want, progress func(Progre
 	group.SetLimit(i.atOnce)
 	for n, w := range wants {
 		contained(group, func() (err error) {
-			pulls[n], err = i.look(within, w)
+			pulls[n], err = i.look(within, w, i.resolve)
 			return fail(w.Ref, err)
 		})
 	}
@@ -136,13 +137,13 @@ type pull struct {
 func (p *pull) chain(n int) digest.Digest { return p.chains[n] }
 
 // look finds out what is wanted and whether it is there.
-func (i *Images) look(ctx context.Context, w Want) (*pull, error) {
+func (i *Images) look(ctx context.Context, w Want, ask asker) (*pull, error) {
 	platform, err := i.targetOf(w.Platform)
 	if err != nil {
 		return nil, err
 	}
 	p := &pull{Images: i, want: w, platform: platform}
-	if p.found, err = i.find(ctx, w); err != nil {
+	if p.found, err = i.find(ctx, w, ask); err != nil {
 		return nil, err
 	}
 	if p.name, err = Name(w.Ref, p.found.digest); err != nil {
@@ -236,30 +237,27 @@ func (i *Images) begin(ctx context.Context, pulls []*pull) (end func(), err erro
 	for _, p := range pulls {
 		byLease[p.leaseID()] = p
 	}
-	var held []*slot
+	var held []*limit.Slot
 	end = func() {
 		i.mu.Lock()
 		for _, p := range pulls {
-			if i.pulling[p.name]--; i.pulling[p.name] <= 0 {
-				delete(i.pulling, p.name)
-			}
+			delete(i.pulls, p)
 		}
-		i.coming = slices.DeleteFunc(i.coming, func(c *pull) bool { return slices.Contains(pulls, c) })
 		i.mu.Unlock()
 		for _, h := range held {
-			h.release()
+			h.Release()
 		}
 		i.spaceChanged()
 	}
 	i.mu.Lock()
 	for _, p := range pulls {
-		i.pulling[p.name]++
+		i.pulls[p] = false
 	}
 	i.mu.Unlock()
 	for _, id := range slices.Sorted(maps.Keys(byLease)) { // in an order, or two could wait for each other
-		run := byLease[id].meter.begin()
-		h, err := i.slots.take(ctx, "", "lease "+id, run.note)
-		run.end()
+		m := byLease[id].meter
+		h, err := i.slots.Acquire(ctx, limit.Key{Kind: "lease " + id}, nil, func(bool) { m.waits(sameContent) })
+		m.waits("")
 		if err != nil {
 			end()
 			return nil, err
@@ -288,7 +286,12 @@ func (i *Images) lookAgain(ctx context.Context, pulls []*pull) ([]*pull, error) 
 func (i *Images) isPulling(name string) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	return i.pulling[name] > 0
+	for p := range i.pulls {
+		if p.name == name {
+			return true
+		}
+	}
+	return false
 }
 
 // prepare downloads what tells the parts of an image.
@@ -297,11 +300,7 @@ func (p *pull) prepare(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	p.session, err = p.openFor(p.want)
-	if errors.Is(err, errNever) { // what is here may be enough
-		p.session, err = &session{hosts: []host{{source: nowhere{}}}}, nil
-	}
-	if err != nil {
+	if p.session, err = p.openFor(p.want); err != nil {
 		return err
 	}
 	root, err := p.root(ctx)

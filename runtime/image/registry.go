@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -17,6 +16,7 @@ import (
 	"github.com/distribution/reference"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/margolite/margolite/runtime/limit"
 	"github.com/margolite/margolite/runtime/pemfile"
 	"github.com/margolite/margolite/runtime/registry"
 )
@@ -35,9 +35,8 @@ type Registry struct {
 const (
 	connectTimeout = 15 * time.Second
 	answerTimeout  = 30 * time.Second
-	stallTimeout   = 60 * time.Second // a connection that brings nothing for so long is broken off
-	maxAuthority   = 1 << 20          // bytes of a file with certificates or a key
-	maxHeader      = 256 << 10        // bytes of the header of an answer
+	maxAuthority   = 1 << 20   // bytes of a file with certificates or a key
+	maxHeader      = 256 << 10 // bytes of the header of an answer
 )
 
 // checkRegistries refuses what could never be asked for: a key or a mirror that is not host[:port].
@@ -91,7 +90,8 @@ type host struct {
 	name     string
 	network  bool         // what it has comes from the network, and needs a slot
 	client   *http.Client // nil: the source needs none, or it is made for each request
-	slots    *slots
+	slots    *limit.Limiter
+	rate     limit.Rate
 	patience time.Duration // with a lookup
 	others   bool          // there are other hosts to ask after it
 	source
@@ -110,29 +110,6 @@ func (h host) asking(ctx context.Context) (context.Context, context.CancelFunc) 
 		return ctx, func() {}
 	}
 	return context.WithTimeoutCause(ctx, h.patience, fmt.Errorf("%s did not answer within %s", h.name, h.patience))
-}
-
-// transfer downloads something that has a key; "": nobody else downloads it. Each time the slot is given to others, do is
-// called again later: it goes on where it was. It counts what comes in the slot.
-func (h host) transfer(ctx context.Context, key string, m *meter, do func(context.Context, *slot) error) error {
-	run := m.begin()
-	defer run.end()
-	name := h.name
-	if !h.network {
-		name = ""
-	}
-	for {
-		slot, err := h.slots.take(ctx, name, key, run.note)
-		if err != nil {
-			return err
-		}
-		err = slot.run(ctx, h.others, run.note, func(ctx context.Context) error {
-			return do(registry.WithCounter(ctx, &slot.came), slot)
-		})
-		if !errors.Is(err, errSlotGiven) {
-			return err
-		}
-	}
 }
 
 // source is what has images: a registry, or archives.
@@ -160,7 +137,8 @@ func (i *Images) open(named reference.Named) (*session, error) {
 	return s, nil
 }
 
-// openFor prepares the way to an image: what lies in the preload directory comes before every registry.
+// openFor prepares the way to an image: what lies in the preload directory comes before every registry. There may be no
+// host at all: what is here may be enough.
 func (i *Images) openFor(w Want) (*session, error) {
 	named, err := parse(w.Ref)
 	if err != nil {
@@ -174,9 +152,6 @@ func (i *Images) openFor(w Want) (*session, error) {
 	}
 	if archives := i.preload.archives(); len(archives) > 0 {
 		s.hosts = append([]host{{name: i.preload.dir, slots: i.slots, source: preloaded{archives}}}, s.hosts...)
-	}
-	if len(s.hosts) == 0 {
-		return nil, errNever
 	}
 	return s, nil
 }
@@ -195,6 +170,9 @@ func (s *session) close() {
 // try asks the hosts in their order until one succeeds. The registry's own error counts most, and it is the last.
 func (s *session) try(ctx context.Context, log *slog.Logger, ask func(host) error) error {
 	last := len(s.hosts) - 1
+	if last < 0 {
+		return errNever
+	}
 	for _, mirror := range s.hosts[:last] {
 		err := ask(mirror)
 		if err == nil || ctx.Err() != nil {
@@ -214,6 +192,7 @@ func (i *Images) host(name, repository string, client *http.Client) host {
 		Host:      registry.HostOf(name),
 		PlainHTTP: config.PlainHTTP,
 		Client:    client,
+		Pace:      &i.pace,
 		Credentials: func(host string) (user, secret string, err error) {
 			if config.Credentials == "" {
 				return "", "", nil
@@ -226,7 +205,7 @@ func (i *Images) host(name, repository string, client *http.Client) host {
 
 // bareHost is one that need not be a registry.
 func (i *Images) bareHost(name string) host {
-	return host{name: name, network: true, slots: i.slots, patience: 2 * i.window}
+	return host{name: name, network: true, slots: i.slots, rate: i.rate, patience: 2 * i.rate.Window}
 }
 
 // httpClient reaches one host, and the hosts that it sends us to.
@@ -240,7 +219,7 @@ func (i *Images) httpClient(name string) (*http.Client, error) {
 		return nil, fmt.Errorf("cannot use the client certificate for registry %s: %w", name, err)
 	}
 	dialer := newDialer(registry.HostOf(name), i.registries)
-	return &http.Client{Transport: guard{i.plain, i.paced.over(&http.Transport{
+	return &http.Client{Transport: guard{i.plain, &http.Transport{
 		Proxy:       dialer.proxy,
 		DialContext: dialer.dial,
 		TLSClientConfig: &tls.Config{
@@ -254,7 +233,7 @@ func (i *Images) httpClient(name string) (*http.Client, error) {
 		DisableCompression:     true,
 		MaxIdleConns:           i.atOnce,
 		MaxResponseHeaderBytes: maxHeader,
-	})}}, nil
+	}}}, nil
 }
 
 // guard lets plain HTTP through to configured hosts only, wherever a request came from: a redirect, a token service.

@@ -48,19 +48,7 @@ func (k Keyring) filesFor(repository string) []string {
 
 // ReadImageKeys reads files of PEM public keys.
 func ReadImageKeys(files ...string) (cosign.Keys, error) {
-	var all cosign.Keys
-	for _, file := range files {
-		data, err := readSmall(file, cosign.MaxKeys)
-		if err != nil {
-			return cosign.Keys{}, fmt.Errorf("cannot read keys: %w", err)
-		}
-		keys, err := cosign.ParseKeys(data)
-		if err != nil {
-			return cosign.Keys{}, fmt.Errorf("cannot read keys: %s: %w", file, err)
-		}
-		all = all.With(keys)
-	}
-	return all, nil
+	return readKeys(files, cosign.MaxKeys, cosign.ParseKeys)
 }
 
 // Looked is what was found out about an image before it is pulled.
@@ -88,7 +76,7 @@ func (i *Images) lookAt(ctx context.Context, w Want, ring Keyring) (Looked, erro
 	if err != nil {
 		return Looked{}, err
 	}
-	found, err := i.find(ctx, w)
+	found, err := i.find(ctx, w, i.resolve)
 	if err != nil {
 		return Looked{}, err
 	}
@@ -106,10 +94,6 @@ func (i *Images) lookAt(ctx context.Context, w Want, ring Keyring) (Looked, erro
 		return l, nil
 	}
 	s, err := i.openFor(w)
-	if errors.Is(err, errNever) {
-		l.Why = "this device has no signature of it, and its pull policy is never"
-		return l, nil
-	}
 	if err != nil {
 		return Looked{}, err
 	}
@@ -124,6 +108,8 @@ func (i *Images) lookAt(ctx context.Context, w Want, ring Keyring) (Looked, erro
 		if err := i.sign(ctx, pinned(named, found.digest), q.signer); err != nil && !errdefs.IsNotFound(err) {
 			return Looked{}, err
 		}
+	case errors.Is(err, errNever):
+		l.Why = "this device has no signature of it, and its pull policy is never"
 	case err != nil && !errors.Is(err, errUnsigned):
 		return Looked{}, &Error{Kind: kindOf(err), Err: fmt.Errorf("cannot determine whether it is signed: %w", err)}
 	default:
@@ -159,11 +145,7 @@ func (i *Images) sign(ctx context.Context, name, signer string) error {
 	}
 	signers = append(signers, signer)
 	signers = signers[max(0, len(signers)-maxSigners):]
-	record.Labels[signersLabel] = strings.Join(signers, " ")
-	if _, err := i.client.ImageService().Update(ctx, record, "labels."+signersLabel); err != nil {
-		return fmt.Errorf("cannot record who signed image: %w", err)
-	}
-	return nil
+	return i.setLabel(ctx, record, signersLabel, signers)
 }
 
 // inquest looks for one signature that counts.

@@ -154,6 +154,26 @@ func TestTheReserveStaysFree(t *testing.T) {
 	}
 }
 
+// Images that would fit one by one are refused together, before anything of their layers comes.
+func TestImagesThatDoNotFitTogetherAreRefused(t *testing.T) {
+	d := newDisk(t, "size=48m")
+	ctx := containerdtest.Context(t)
+	images := d.images(image.Options{})
+	wants := []image.Want{d.push("a", 9<<20), d.push("b", 9<<20)}
+	d.w.asked("")
+	_, err := images.PullAll(ctx, wants, nil)
+	var space *image.NoSpaceError
+	if kind(err) != image.NoSpace || !errors.As(err, &space) || space.Needed < 50<<20 || space.Free > 48<<20 || !strings.Contains(err.Error(), wants[1].Ref) {
+		t.Errorf("%v of kind %q, %+v", err, kind(err), space)
+	}
+	if asked := d.w.asked("/blobs/"); len(asked) > 2 { // the configurations
+		t.Errorf("fetched %v", asked)
+	}
+	if _, err := images.PullAll(ctx, wants[:1], nil); err != nil {
+		t.Errorf("one of them: %v", err)
+	}
+}
+
 // To try again what does not fit costs neither a download nor a write.
 func TestTryingAgainWhatDoesNotFitCostsNothing(t *testing.T) {
 	d := newDisk(t, "size=64m")
@@ -225,6 +245,9 @@ func TestWhatGrowsBeyondTheEstimateIsGivenUp(t *testing.T) {
 			}
 			if after := d.free(); after < before-3<<20 {
 				t.Errorf("%d bytes were free, now %d are", before, after)
+			}
+			if left, err := d.client.LeasesService().List(ctx); err != nil || len(left) != 0 {
+				t.Errorf("leases are left: %v, %v", left, err)
 			}
 			d.w.asked("")
 			if _, err := images.Pull(ctx, want, nil); kind(err) != image.NoSpace {
@@ -360,7 +383,7 @@ func TestFilesCountToo(t *testing.T) {
 			before := d.statfs()
 			_, err = images.Pull(ctx, want, nil)
 			var space *image.NoSpaceError
-			if kind(err) != image.NoSpace || !errors.As(err, &space) || space.NeededFiles == 0 || !strings.Contains(err.Error(), "files") {
+			if kind(err) != image.NoSpace || !errors.As(err, &space) || !space.Files || !strings.Contains(err.Error(), "files") {
 				t.Fatalf("%v of kind %q: %+v", err, kind(err), space)
 			}
 			if after := d.statfs(); after.Ffree+20 < before.Ffree {

@@ -16,6 +16,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/margolite/margolite/runtime/containerd"
+	"github.com/margolite/margolite/runtime/limit"
 	"github.com/margolite/margolite/runtime/tree"
 )
 
@@ -50,17 +51,11 @@ const uncompressedLabel = "containerd.io/uncompressed"
 
 // apply makes the snapshot of layer n, unless it is there. Images that share it wait for each other.
 func (p *pull) apply(ctx context.Context, n int) error {
-	turn, err := p.slots.take(ctx, "", "snapshot "+p.snapshotter+" "+p.chain(n).String(), nil)
+	turn, err := p.processors.Acquire(ctx, limit.Key{Kind: p.snapshotter + " " + p.chain(n).String()}, nil, nil)
 	if err != nil {
 		return err
 	}
-	defer turn.release()
-	select {
-	case p.processors <- struct{}{}:
-		defer func() { <-p.processors }()
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	defer turn.Release()
 	snapshotter := p.client.SnapshotService(p.snapshotter)
 	_, err = snapshotter.Stat(ctx, p.chain(n).String())
 	if err == nil { // of another image, which may go
@@ -116,7 +111,7 @@ func (p *pull) extract(ctx context.Context, snapshotter snapshots.Snapshotter, n
 		})
 	}()
 	if at := slices.IndexFunc(p.media, func(m medium) bool { return m.snapshots }); at >= 0 {
-		allowed := p.unpacking.begin(p.media[at], p.reserve, unpackedSize(ctx, p.layers[n]), []string{p.want.Ref})
+		allowed := p.unpacking.begin(p.media[at], unpackedSize(ctx, p.layers[n]), p)
 		defer allowed.end()
 		ctx = containerd.WithSpace(ctx, allowed)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
@@ -79,8 +78,16 @@ type found struct {
 	tag    string // that was asked for, to be remembered; empty: none, or it was not asked for
 }
 
+// asker says what a tag stands for.
+type asker func(context.Context, reference.Named) (digest.Digest, error)
+
+// errAsks is what nobody says: somebody would have to be asked.
+var errAsks = errors.New("a registry would have to be asked")
+
+func nobody(context.Context, reference.Named) (digest.Digest, error) { return "", errAsks }
+
 // find says which digest is wanted.
-func (i *Images) find(ctx context.Context, w Want) (found, error) {
+func (i *Images) find(ctx context.Context, w Want, ask asker) (found, error) {
 	named, err := parse(w.Ref)
 	if err != nil {
 		return found{}, bad(err)
@@ -101,7 +108,7 @@ func (i *Images) find(ctx context.Context, w Want) (found, error) {
 	asked := func(d digest.Digest, err error) (found, error) { return found{d, tag}, err }
 	switch {
 	case w.Policy == Always:
-		return asked(i.resolve(ctx, named))
+		return asked(ask(ctx, named))
 	case w.Policy == Never:
 		d, err := i.findHere(ctx, named)
 		if err == nil && d == "" {
@@ -109,8 +116,8 @@ func (i *Images) find(ctx context.Context, w Want) (found, error) {
 		}
 		return asked(d, err)
 	case tag == "latest":
-		d, err := i.resolve(ctx, named)
-		if err == nil || ctx.Err() != nil {
+		d, err := ask(ctx, named)
+		if err == nil || errors.Is(err, errAsks) || ctx.Err() != nil {
 			return asked(d, err)
 		}
 		// Better the one that is here than none.
@@ -122,7 +129,7 @@ func (i *Images) find(ctx context.Context, w Want) (found, error) {
 	}
 	d, err := i.findHere(ctx, named)
 	if err == nil && d == "" {
-		d, err = i.resolve(ctx, named)
+		d, err = ask(ctx, named)
 	}
 	return asked(d, err)
 }
@@ -130,17 +137,6 @@ func (i *Images) find(ctx context.Context, w Want) (found, error) {
 var errNever = &Error{
 	Kind: NotFound,
 	Err:  errors.New("not on this device, and its pull policy is never"),
-}
-
-// nowhere is where an image comes from that is not to come from anywhere.
-type nowhere struct{}
-
-func (nowhere) Resolve(context.Context, reference.Named) (v1.Descriptor, error) {
-	return v1.Descriptor{}, errNever
-}
-
-func (nowhere) Open(context.Context, reference.Named, v1.Descriptor, int64) (io.ReadCloser, error) {
-	return nil, errNever
 }
 
 // findHere looks for a tag among the images of this device and those that lie in the preload directory; empty: neither.
@@ -187,7 +183,7 @@ func (i *Images) tag(ctx context.Context, ref, name string) error {
 		if record.Labels[ownLabel] == "" { // somebody else's
 			return nil
 		}
-		if err := i.setTags(ctx, record, append(strings.Fields(record.Labels[tagsLabel]), tag)); err != nil {
+		if err := i.setLabel(ctx, record, tagsLabel, append(strings.Fields(record.Labels[tagsLabel]), tag)); err != nil {
 			return err
 		}
 	}
@@ -196,18 +192,19 @@ func (i *Images) tag(ctx context.Context, ref, name string) error {
 			continue
 		}
 		tags := slices.DeleteFunc(strings.Fields(r.Labels[tagsLabel]), func(t string) bool { return t == tag })
-		if err := i.setTags(ctx, r, tags); err != nil {
+		if err := i.setLabel(ctx, r, tagsLabel, tags); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (i *Images) setTags(ctx context.Context, record images.Image, tags []string) error {
-	record.Labels[tagsLabel] = strings.Join(tags, " ")
-	_, err := i.client.ImageService().Update(ctx, record, "labels."+tagsLabel)
+// setLabel puts words into a label of a record, which may be gone.
+func (i *Images) setLabel(ctx context.Context, record images.Image, label string, words []string) error {
+	record.Labels[label] = strings.Join(words, " ")
+	_, err := i.client.ImageService().Update(ctx, record, "labels."+label)
 	if err != nil && !errdefs.IsNotFound(err) {
-		return fmt.Errorf("cannot tag image: %w", err)
+		return fmt.Errorf("cannot label image: %w", err)
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -43,6 +44,7 @@ type Options struct {
 	Host      string       // on the wire, host[:port]: see HostOf
 	PlainHTTP bool         // it speaks HTTP without TLS
 	Client    *http.Client // how hosts are reached; only its transport is used
+	Pace      *Pace        // nil: one of its own
 	// Credentials returns what is configured for a host on the wire: nothing, a user with a password, or an identity
 	// token without a user. nil: nothing.
 	Credentials func(host string) (user, secret string, err error)
@@ -52,6 +54,8 @@ type Options struct {
 // missing object is an errdefs.ErrNotFound, other refusals are a remotes/errors.ErrUnexpectedStatus or a
 // docker.ErrInvalidAuthorization, beside the errors of this package and those of the way to the registry.
 type Client struct {
+	host       string
+	pace       *Pace
 	resolver   remotes.Resolver
 	authorizer *authorizer
 	silent     *log.Entry
@@ -67,6 +71,8 @@ func New(o Options) *Client {
 	discard.SetOutput(io.Discard)
 	discard.SetLevel(logrus.PanicLevel)
 	c := &Client{
+		host:   o.Host,
+		pace:   cmp.Or(o.Pace, &Pace{}),
 		silent: &log.Entry{Logger: discard, Data: log.Fields{}},
 		authorizer: newAuthorizer(func() docker.Authorizer {
 			return docker.NewDockerAuthorizer(
@@ -168,10 +174,12 @@ func FormOf(data []byte) (string, error) {
 }
 
 // Open reads a part of an image from an offset on: a manifest or an index, by its media type, else a blob. A download
-// that breaks off is continued; it ends with io.EOF only when all of it has come. Nothing is requested, and no error
-// of the registry is returned, before the first Read. Only the registry is asked, whatever URLs a descriptor has.
+// that breaks off is continued after a pause; it ends with io.EOF only when all of it has come. Nothing is requested, and no
+// error of the registry is returned, before the first Read. Only the registry is asked, whatever URLs a descriptor has.
 func (c *Client) Open(ctx context.Context, in reference.Named, desc v1.Descriptor, offset int64) (io.ReadCloser, error) {
-	ctx = c.begin(ctx, &transfer{part: true, size: desc.Size, mark: offset})
+	t := &transfer{part: true, size: desc.Size, pace: c.pace, key: c.host + " " + desc.Digest.String()}
+	t.pace.begin(t.key, offset)
+	ctx = c.begin(ctx, t)
 	fetcher, err := c.resolver.Fetcher(ctx, in.String())
 	if err != nil {
 		return nil, err

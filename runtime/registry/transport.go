@@ -24,8 +24,8 @@ const (
 	longestPause  = 10 * time.Second      // that a registry may ask for; longer ones are the caller's
 	maxChallenges = 16                    // of an answer
 	maxChallenge  = 4 << 10               // bytes
-	// fruitless is how often a download that broke off is continued while less than Enough has come.
-	fruitless = 3
+	// fruitless is after how many interruptions in vain a call ends.
+	fruitless = 4
 	// Enough is how many bytes a download has to bring between two interruptions to count as making progress.
 	Enough = 16 << 10
 )
@@ -35,9 +35,9 @@ type transfer struct {
 	part bool          // the answer is a part of an image, else a document
 	size int64         // of the part
 	came *atomic.Int64 // counts its bytes; nil: nobody does
+	pace *Pace
+	key  string // of pace
 
-	mark      int64 // the offset up to which enough of the part has come
-	vain      int   // interruptions since
 	refused   int   // requests that were answered with trouble
 	failed    int   // requests in a row that brought no answer
 	referrers error // of the referrers API
@@ -57,6 +57,11 @@ func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		// containerd looks for a manifest among the blobs when it could not be had, and then
 		// forgets why.
 		return nil, errNoBlob
+	}
+	if x.part && r.Header.Get("Range") != "" {
+		if err := x.pace.wait(r.Context(), x.key); err != nil {
+			return nil, err
+		}
 	}
 	r = r.Clone(r.Context())
 	// A part is what its digest says, and not what a server makes of it; and offsets are those of the part.
@@ -92,12 +97,8 @@ var errNoBlob = errors.New("a manifest is not a blob")
 // isTransient says that the connection broke or fell silent.
 func isTransient(err error) bool {
 	var silent net.Error
-	return errors.As(err, &silent) && silent.Timeout() || errors.Is(err, io.EOF) || isBroken(err)
-}
-
-// isBroken says that a connection ended too early.
-func isBroken(err error) bool {
-	return errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET)
+	return errors.As(err, &silent) && silent.Timeout() || errors.Is(err, io.EOF) ||
+		errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET)
 }
 
 // check refuses an answer, or makes it one that containerd's client can be given.
@@ -201,7 +202,7 @@ func (x *transfer) checkPart(r *http.Request, answer *http.Response) error {
 	case !startsAt(span, offset, x.size):
 		return fmt.Errorf("requested bytes from %d on, it sent %.80q: %w", offset, span, ErrRange)
 	}
-	answer.Body = &part{ReadCloser: answer.Body, of: x, at: offset}
+	answer.Body = &part{ReadCloser: answer.Body, ctx: r.Context(), of: x, at: offset}
 	return nil
 }
 
@@ -216,8 +217,9 @@ func startsAt(field string, offset, size int64) bool {
 // asks for the rest, until that is in vain.
 type part struct {
 	io.ReadCloser
-	of *transfer
-	at int64 // offset in the part
+	ctx context.Context // of the request
+	of  *transfer
+	at  int64 // offset in the part
 }
 
 func (p *part) Read(b []byte) (int, error) {
@@ -226,23 +228,17 @@ func (p *part) Read(b []byte) (int, error) {
 	if p.of.came != nil {
 		p.of.came.Add(int64(n))
 	}
-	if err == io.EOF && p.at < p.of.size || isBroken(err) {
-		err = p.of.brokeOff(p.at)
+	whole := p.at >= p.of.size
+	if whole {
+		p.of.pace.end(p.of.key)
+	}
+	if isTransient(err) && !(whole && err == io.EOF) && p.ctx.Err() == nil {
+		err = io.ErrUnexpectedEOF
+		if n := p.of.pace.brokeOff(p.of.key, p.at); n > 0 && n%fruitless == 0 {
+			err = fmt.Errorf("the download was interrupted %d times without progress: %w", n, err)
+		}
 	}
 	return n, err
-}
-
-// brokeOff returns io.ErrUnexpectedEOF itself if the download may be continued from an offset.
-func (x *transfer) brokeOff(at int64) error {
-	if at-x.mark >= Enough {
-		x.mark, x.vain = at, 0
-	} else {
-		x.vain++
-	}
-	if x.vain > fruitless {
-		return fmt.Errorf("the download was interrupted %d times without progress: %w", x.vain, io.ErrUnexpectedEOF)
-	}
-	return io.ErrUnexpectedEOF
 }
 
 // troubleOf is an answer of the referrers API that says neither what refers to something nor that there is no such API.

@@ -1,0 +1,164 @@
+// Package limit bounds how much work is done at once, so that no party holds up another one.
+//
+// Work needs a Slot of a Limiter. Slots are granted in the order in which they were asked for, except that who is kept
+// from one by a Bound is passed over, and that a party whose work was slow lately comes after the others. Work that brings
+// too little (Rate) has its slot taken away when another party waits for whom that would help.
+package limit
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+)
+
+const maxSlow = 64 // parties that are remembered
+
+// Key says what work is for.
+type Key struct {
+	Party string // whose pace it has, such as a registry; "": that of this device
+	Kind  string // what it has in common with other work, such as a digest; "": nothing
+}
+
+// Bound is how many slots may be held that count beside one that is wanted.
+type Bound struct {
+	Most   int
+	Counts func(held, wanted Key) bool
+}
+
+// Limiter grants slots.
+type Limiter struct {
+	bounds []Bound
+	memory time.Duration
+
+	mu   sync.Mutex
+	held []*Slot
+	line []*Slot              // in the order of their requests
+	slow map[string]time.Time // parties -> when their work was slow
+}
+
+// New makes a limiter that remembers for a time which parties were slow.
+func New(memory time.Duration, bounds ...Bound) *Limiter {
+	return &Limiter{bounds: bounds, memory: memory, slow: make(map[string]time.Time)}
+}
+
+// Slot is the right to do one piece of work.
+type Slot struct {
+	Key
+	of      *Limiter
+	granted chan struct{}
+	preempt func()
+
+	// Guarded by of.mu:
+	spare bool // another party may have it
+	given bool // preempt was called
+}
+
+// Acquire waits for a slot, which has to be released. preempt is called when another party is to have the slot, under a
+// lock and once; nil: it is kept. waits is called when the slot is not free at once, with whether the party is known to be
+// slow; nil: nobody is told.
+func (l *Limiter) Acquire(ctx context.Context, key Key, preempt func(), waits func(slow bool)) (*Slot, error) {
+	s := &Slot{Key: key, of: l, granted: make(chan struct{}), preempt: preempt}
+	l.mu.Lock()
+	l.line = append(l.line, s)
+	l.grant()
+	slow := l.isSlow(key.Party)
+	l.mu.Unlock()
+	select { // one that is free is not refused
+	case <-s.granted:
+		return s, nil
+	default:
+	}
+	if waits != nil {
+		waits(slow)
+	}
+	select {
+	case <-s.granted:
+		return s, nil
+	case <-ctx.Done():
+		s.Release()
+		return nil, context.Cause(ctx)
+	}
+}
+
+// Release gives the slot back.
+func (s *Slot) Release() {
+	s.of.mu.Lock()
+	defer s.of.mu.Unlock()
+	same := func(o *Slot) bool { return o == s }
+	s.of.held = slices.DeleteFunc(s.of.held, same)
+	s.of.line = slices.DeleteFunc(s.of.line, same)
+	s.of.grant()
+}
+
+// Slow tells whether the work of the slot's party is slow.
+func (s *Slot) Slow(slow bool) {
+	s.of.mu.Lock()
+	defer s.of.mu.Unlock()
+	if !slow {
+		delete(s.of.slow, s.Party)
+		return
+	}
+	if len(s.of.slow) >= maxSlow {
+		clear(s.of.slow)
+	}
+	s.of.slow[s.Party] = time.Now()
+}
+
+// Spare tells whether another party that waits may have the slot.
+func (s *Slot) Spare(spare bool) {
+	s.of.mu.Lock()
+	defer s.of.mu.Unlock()
+	s.spare = spare
+	s.of.grant()
+}
+
+func (l *Limiter) isSlow(party string) bool {
+	seen, slow := l.slow[party]
+	return slow && time.Since(seen) < l.memory
+}
+
+// grant hands out what is free, first to parties that are not slow, and takes away what is spare.
+func (l *Limiter) grant() {
+	for _, slow := range []bool{false, true} {
+		l.line = slices.DeleteFunc(l.line, func(w *Slot) bool {
+			if l.isSlow(w.Party) != slow || !l.fits(w, func(*Slot) bool { return false }) {
+				return false
+			}
+			l.held = append(l.held, w)
+			close(w.granted)
+			return true
+		})
+	}
+	given := func(h *Slot) bool { return h.given }
+	for _, w := range l.line {
+		if l.fits(w, given) { // once that has been released
+			continue
+		}
+		// Another slot of the same party would be no faster.
+		at := slices.IndexFunc(l.held, func(h *Slot) bool {
+			return h.spare && !h.given && h.preempt != nil && h.Party != w.Party &&
+				l.fits(w, func(o *Slot) bool { return o == h || o.given })
+		})
+		if at >= 0 {
+			l.held[at].given = true
+			l.held[at].preempt()
+		}
+	}
+}
+
+// fits says whether w could be granted without those that are gone.
+func (l *Limiter) fits(w *Slot, gone func(*Slot) bool) bool {
+	for _, b := range l.bounds {
+		n := 0
+		for _, h := range l.held {
+			if !gone(h) && b.Counts(h.Key, w.Key) {
+				n++
+			}
+		}
+		if n >= b.Most {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,183 @@
+package limit_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/margolite/margolite/runtime/limit"
+)
+
+const window = time.Minute
+
+// atOnce lets a party do one thing at a time, and all of them so many; and one of each kind is done.
+func atOnce(most int) *limit.Limiter {
+	return limit.New(10*window,
+		limit.Bound{Most: 1, Counts: func(held, wanted limit.Key) bool { return held.Kind != "" && held.Kind == wanted.Kind }},
+		limit.Bound{Most: 1, Counts: func(held, wanted limit.Key) bool { return held.Party == wanted.Party }},
+		limit.Bound{Most: most, Counts: func(limit.Key, limit.Key) bool { return true }},
+	)
+}
+
+// request asks for a slot of a party, and waits until it has come or is waited for.
+func request(t *testing.T, l *limit.Limiter, party string, preempt func()) (granted chan *limit.Slot) {
+	granted = make(chan *limit.Slot, 1)
+	go func() { // ends with the test at the latest
+		if s, err := l.Acquire(t.Context(), limit.Key{Party: party}, preempt, nil); err == nil {
+			granted <- s
+		}
+	}()
+	synctest.Wait()
+	return granted
+}
+
+func holds(granted chan *limit.Slot) bool {
+	synctest.Wait()
+	return len(granted) > 0
+}
+
+// Who waits comes in order, but for those who are slow or cannot be served; and what is slow is ended for another party.
+func TestNoPartyHoldsUpAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := atOnce(2)
+		ended := 0
+		a, b := request(t, l, "a", func() { ended++ }), request(t, l, "b", nil)
+		again, c, d := request(t, l, "a", nil), request(t, l, "c", nil), request(t, l, "d", nil)
+		if !holds(a) || !holds(b) || holds(again) || holds(c) || holds(d) {
+			t.Fatal("more are granted than may be, or fewer")
+		}
+		slow := <-a
+		slow.Slow(true)
+		if ended > 0 {
+			t.Fatal("ended without need")
+		}
+		slow.Spare(true)
+		slow.Spare(true)
+		if ended != 1 {
+			t.Errorf("ended %d times for others", ended)
+		}
+		slow.Release()
+		if holds(again) || !holds(c) || holds(d) {
+			t.Error("the slot did not go to the first in line who is not slow")
+		}
+		(<-c).Release()
+		if holds(again) || !holds(d) {
+			t.Error("a party that was slow does not come after the others")
+		}
+		(<-d).Release()
+		if !holds(again) {
+			t.Error("a party that was slow never comes")
+		}
+	})
+}
+
+func TestWhoGivesUpWaitingHoldsUpNobody(t *testing.T) {
+	l := atOnce(2)
+	held, err := l.Acquire(t.Context(), limit.Key{Party: "a", Kind: "blob"}, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	_, err = l.Acquire(ctx, limit.Key{Party: "b", Kind: "blob"}, nil, func(slow bool) {
+		if slow {
+			t.Error("nobody was slow")
+		}
+		cancel()
+	})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("one of a kind is done twice: %v", err)
+	}
+	held.Release()
+	if _, err := l.Acquire(ctx, limit.Key{Party: "b", Kind: "blob"}, nil, nil); err != nil {
+		t.Errorf("what is free is refused: %v", err)
+	}
+}
+
+// watch has come what comes after each while, for so many windows or until the slot is given away.
+func watch(t *testing.T, s *limit.Slot, given chan struct{}, windows int, comes func(passed time.Duration) int64) (slow bool, err error) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var flow limit.Flow
+	ended := make(chan error, 1)
+	go func() {
+		ended <- limit.Rate{Floor: 16 << 10, Window: window}.Watch(ctx, s, &flow, func(_ int64, is bool) { slow = slow || is })
+	}()
+	for begun := time.Now(); time.Since(begun) < time.Duration(windows)*window; {
+		flow.Came.Store(comes(time.Since(begun)))
+		select {
+		case <-time.After(window / 20):
+		case err := <-ended:
+			return slow, err
+		case <-given:
+			return slow, errGiven
+		}
+	}
+	cancel()
+	return slow, <-ended
+}
+
+var errGiven = errors.New("it was given away")
+
+// A fast download is not mistaken for a slow one: 200 GB in a window overflow an integer. One above the floor keeps its
+// slot for a time, and not for ever while another party waits. One of which nothing comes ends.
+func TestWorkIsWatched(t *testing.T) {
+	for name, c := range map[string]struct {
+		comes int64 // in a window
+		other string
+		slow  bool
+		want  error
+	}{
+		"fast":                           {200e9, "other", false, nil},
+		"steady, and nobody waits":       {1 << 20, "", false, nil},
+		"steady, and another waits":      {1 << 20, "other", false, errGiven},
+		"steady, and one's own waits":    {1 << 20, "party", false, nil},
+		"below the floor, nobody waits":  {1 << 10, "", true, nil},
+		"below the floor, another waits": {1 << 10, "other", true, errGiven},
+		"nothing":                        {0, "", true, limit.ErrSilent},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l, given := atOnce(1), make(chan struct{})
+				s := <-request(t, l, "party", func() { close(given) })
+				if c.other != "" {
+					request(t, l, c.other, nil)
+				}
+				begun := time.Now()
+				slow, err := watch(t, s, given, 30, func(passed time.Duration) int64 {
+					return int64(float64(c.comes) * passed.Minutes())
+				})
+				if !errors.Is(err, c.want) || slow != c.slow {
+					t.Errorf("%v, slow: %t", err, slow)
+				}
+				if took := time.Since(begun); errors.Is(err, errGiven) && !slow && took < 10*window {
+					t.Errorf("given away after %s", took)
+				}
+				s.Release()
+			})
+		})
+	}
+}
+
+// What this device does itself is not counted, however long it takes.
+func TestLocalWorkIsNotSilence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := <-request(t, atOnce(1), "party", nil)
+		ctx, cancel := context.WithCancel(t.Context())
+		var flow limit.Flow
+		ended := make(chan error, 1)
+		go func() {
+			ended <- limit.Rate{Floor: 1, Window: window}.Watch(ctx, s, &flow, func(_ int64, slow bool) {
+				if slow {
+					t.Error("it is slow")
+				}
+			})
+		}()
+		_ = flow.Local(func() error { time.Sleep(5*window + time.Second); return nil })
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
