@@ -22,6 +22,7 @@ require (
 	github.com/klauspost/compress v1.20.0 // zstd layers, with bounded memory
 	github.com/mdlayher/netlink v1.11.2 // below nftables: deadlines, and hearing of changes
 	github.com/moby/profiles/seccomp v0.3.0 // Docker's default filter of system calls, and its format of profiles
+	github.com/moby/sys/mountinfo v0.7.3 // what is mounted where
 	github.com/moby/sys/signal v0.7.1 // signals by name
 	github.com/moby/sys/user v0.5.0 // users and groups of images
 	github.com/moby/sys/userns v0.2.1 // whether overlayfs can hide files: not in a user namespace
@@ -103,7 +104,6 @@ require (
 	github.com/mdlayher/socket v0.6.0 // indirect
 	github.com/mdlayher/vsock v1.3.0 // indirect
 	github.com/moby/locker v1.0.1 // indirect
-	github.com/moby/sys/mountinfo v0.7.3 // indirect
 	github.com/munnerz/goautoneg v0.0.0-20191010083416-a7dc8b61c822 // indirect
 	github.com/pkg/errors v0.9.1 // indirect
 	github.com/power-devops/perfstat v0.0.0-20260805114148-88456608a4f6 // indirect

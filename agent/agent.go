@@ -187,6 +187,7 @@ func New(o Options) *Agent {
 		store: o.Store, runtime: o.Runtime, settings: a.settings, now: o.Now,
 		hub: a.hub, logger: o.Logger, reported: a.reporter.poke, deaf: a.reporter.deaf,
 	}
+	a.reporter.status = a.ledger.status
 	a.ledger.turns = &turns{store: o.Store, came: func(id string) { a.reconciler.nudge(id) }}
 	a.reconciler = newReconciler(o, a.settings, a.ledger, a.hub, &a.Projects.staging)
 	a.reconciler.loop, a.reconciler.mistakes = &a.loops.reconciler, a.mistakes
@@ -195,7 +196,7 @@ func New(o Options) *Agent {
 	a.locks = newLocks(&a.o, a.hub, a.reconciler.lookAll)
 	a.reconciler.locks = a.locks
 	a.poller = newPoller(o, a.settings, a.silence, a.ledger, a.hub, a.reconciler.changed, a.reporter.reached)
-	a.poller.loop, a.poller.mistakes = &a.loops.poller, a.mistakes
+	a.poller.loop, a.poller.mistakes, a.poller.again = &a.loops.poller, a.mistakes, a.reporter.tellAgain
 	a.watcher = newWatcher(o, a.settings, func() {
 		poke(a.poller.changed)
 		a.reconciler.again() // some may have waited for what is there now

@@ -51,6 +51,7 @@ type site struct {
 	logger  *slog.Logger
 	dir     string
 	runDir  string // empty: there are no lock files
+	random  pace.Random
 
 	maxTimeout time.Duration
 
@@ -96,6 +97,7 @@ func (s *site) start() {
 		RunDir: s.runDir,
 		Logger: s.logger,
 		Now:    time.Now,
+		Random: s.random,
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
@@ -348,6 +350,40 @@ func TestAD03AD14AD15DeploymentsThatCannotRunHere(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What is not understood is never silent, neither before nor after a restart.
+func TestWhatIsNotUnderstoodIsTold(t *testing.T) {
+	var l log
+	s := newSite(t, logged(&l))
+	s.runtime.unused = map[string]bool{"B": true}
+	s.publish(1, map[string]string{
+		first: document(first, "1.0.0", "  replicas: 3", "  parameters:",
+			"    a: {value: 1, targets: [{pointer: A, components: [main]}]}",
+			"    b: {value: 2, targets: [{pointer: B, components: [main]}]}",
+			"    c: {value: 3, targets: [{pointer: a.b, components: [main]}]}"),
+		second: document(second, "1.0.0", "  parameters:", "    a: {valueFrom: {device: {key: line}}, targets: [{pointer: A, components: [main]}]}"),
+	})
+	s.heard(first, "pending@1", "installing@1", "installed@1")
+	s.heard(second, "pending@1", "failed@1")
+	if f := s.wfm.last(second).Error; f == nil || f.Code != "INVALID_DOCUMENT" || !strings.Contains(f.Message, "/spec/parameters/a/valueFrom: is not known") {
+		t.Errorf("the failure is %+v", f)
+	}
+	for _, want := range [][]string{{"no service reads", `parameters="[b c]"`}, {"not applied", `a.b`}, {"ignored", "/spec/replicas"}} {
+		if lines := l.with(append(want, first)...); len(lines) != 1 {
+			t.Errorf("logged with %q: %q", want, lines)
+		}
+	}
+	told := func() bool {
+		st := s.fullStatus()
+		return slices.ContainsFunc(st.Deployments, func(d control.Deployment) bool { return d.ID == first && slices.Equal(d.Unread, []string{"b", "c"}) })
+	}
+	if !told() {
+		t.Errorf("the status is %+v", s.fullStatus())
+	}
+	s.stop()
+	s.start()
+	s.eventually("the status tells it again", told)
 }
 
 // AD-11, AD-12: what asks for another device fails before anything of it is
@@ -812,6 +848,7 @@ type fakeRuntime struct {
 	images   []runtime.UnusedImage
 	camera   func(what string)                      // sees each step that changes containers, before and after it
 	services map[string]map[string]*compose.Service // by the revision of their package
+	unused   map[string]bool                        // what projects have no use for
 	changes  chan struct{}
 	ended    []string // since the last call of Changed
 	more     chan struct{}
@@ -977,7 +1014,7 @@ func (f *fakeRuntime) Load(ctx context.Context, s runtime.Source) (*runtime.Proj
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	loaded := &compose.Project{Services: f.services[string(s.Package)]}
+	loaded := &compose.Project{Services: f.services[string(s.Package)], Unused: f.unused}
 	return &runtime.Project{Name: s.Project, Compose: loaded, Digest: digest.FromBytes(s.Package), Labels: map[string]string{
 		"io.margo.deployment": s.Labels["io.margo.deployment"], "io.margo.component": s.Labels["io.margo.component"], "revision": string(s.Package),
 	}}, nil

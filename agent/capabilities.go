@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -82,9 +83,9 @@ func describe(d Device, facts capability.Facts) (json.RawMessage, error) {
 	}
 	c := margo.Capabilities{Properties: margo.Properties{
 		ID:           d.ID,
-		Vendor:       first(d.Vendor, facts.Identity.Vendor, "unknown"),
-		ModelNumber:  first(d.ModelNumber, facts.Identity.Model, "unknown"),
-		SerialNumber: first(d.SerialNumber, facts.Identity.SerialNumber, facts.Identity.MachineID, facts.Identity.HardwareAddress, "unknown"),
+		Vendor:       cmp.Or(d.Vendor, facts.Identity.Vendor, "unknown"),
+		ModelNumber:  cmp.Or(d.ModelNumber, facts.Identity.Model, "unknown"),
+		SerialNumber: cmp.Or(d.SerialNumber, facts.Identity.SerialNumber, facts.Identity.MachineID, facts.Identity.HardwareAddress, "unknown"),
 		Hosting:      hosting,
 	}}
 	if extension.CPU != nil || extension.NPUs != nil {
@@ -130,16 +131,6 @@ type npu struct {
 	Model        string `json:"model,omitempty"`
 }
 
-// first is the first of values that is not empty.
-func first(values ...string) string {
-	for _, v := range values {
-		if v != "" {
-			return v
-		}
-	}
-	return ""
-}
-
 // maxDeviceID bounds an id taken from the machine.
 const maxDeviceID = 128
 
@@ -148,7 +139,11 @@ const maxDeviceID = 128
 // address or host name; "" if it has none of them. Characters that the wire does not
 // allow become dashes (CAP-07).
 func DeviceID(i capability.Identity) string {
-	id := first(i.SerialNumber, i.MachineID, i.HardwareAddress, i.Hostname)
+	host := i.Hostname
+	if slices.Contains([]string{"(none)", "localhost", "localhost.localdomain"}, host) {
+		host = "" // nobody has named it
+	}
+	id := cmp.Or(i.SerialNumber, i.MachineID, i.HardwareAddress, host)
 	id = strings.Map(func(r rune) rune {
 		if r == '-' || r == '.' || r == '_' || r == '~' || '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' {
 			return r

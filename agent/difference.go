@@ -370,31 +370,13 @@ func privilegesShown(a policy.ServiceAsk, s *compose.Service, files []string) []
 	return all
 }
 
-// keyOf is the key of a Compose file for each field of compose.Service that
-// otherKeys compares; the empty ones are compared elsewhere, or concern nobody.
-var keyOf = map[string]string{
-	"Name": "", "Image": "", "Environment": "",
-	"ContainerName": "container_name", "Platform": "platform", "PullPolicy": "pull_policy", "Replicas": "deploy.replicas",
-	"Labels": "labels", "Annotations": "annotations", "Entrypoint": "entrypoint", "Command": "command",
-	"WorkingDir": "working_dir", "User": "user", "Groups": "group_add", "Hostname": "hostname", "Domainname": "domainname",
-	"TTY": "tty", "StdinOpen": "stdin_open", "Init": "init", "PID": "pid", "IPC": "ipc", "UTS": "uts", "Cgroup": "cgroup",
-	"Sysctls": "sysctls", "Ulimits": "ulimits", "OOMScoreAdj": "oom_score_adj", "Resources": "resources",
-	"Devices": "devices", "DeviceRules": "device_cgroup_rules", "CDI": "gpus", "Mounts": "volumes", "Tmpfs": "tmpfs",
-	"Files": "configs and secrets", "ShmSize": "shm_size", "ReadOnly": "read_only", "Network": "network_mode",
-	"Attached": "networks", "ExtraHosts": "extra_hosts", "Links": "links", "DNS": "dns", "DNSSearch": "dns_search",
-	"DNSOptions": "dns_opt", "Ports": "ports", "CapAdd": "cap_add", "CapDrop": "cap_drop", "Privileged": "privileged",
-	"NoNewPrivileges": "security_opt", "Seccomp": "security_opt", "AppArmor": "security_opt", "UnmaskedPaths": "security_opt",
-	"DependsOn": "depends_on", "Restart": "restart", "StopSignal": "stop_signal", "StopGrace": "stop_grace_period",
-	"Healthcheck": "healthcheck", "PostStart": "post_start", "PreStop": "pre_stop", "Logging": "logging",
-}
-
-// otherKeys are the values of a service by key, for comparison alone.
+// otherKeys are the values of a service by the key that its fields have in their tags, for comparison alone; those
+// without one are compared elsewhere, or concern nobody.
 func otherKeys(p *runtime.Project, s *compose.Service) map[string]any {
 	keys := map[string]any{}
 	fields := reflect.ValueOf(s).Elem()
 	for i := range fields.NumField() {
-		name := fields.Type().Field(i).Name
-		key := keyOf[name]
+		name, key := fields.Type().Field(i).Name, fields.Type().Field(i).Tag.Get("key")
 		if key == "" {
 			continue
 		}

@@ -168,11 +168,8 @@ func TestDifferencesAreBounded(t *testing.T) {
 func TestEveryFieldOfAServiceIsCompared(t *testing.T) {
 	fields := reflect.TypeFor[compose.Service]()
 	for i := range fields.NumField() {
-		if _, ok := keyOf[fields.Field(i).Name]; !ok {
+		if _, ok := fields.Field(i).Tag.Lookup("key"); !ok {
 			t.Errorf("%s has no key under which its change is told", fields.Field(i).Name)
 		}
-	}
-	if fields.NumField() != len(keyOf) {
-		t.Errorf("%d fields, %d keys", fields.NumField(), len(keyOf))
 	}
 }

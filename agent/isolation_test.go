@@ -4,12 +4,10 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/margolite/margolite/agent/control"
-	"github.com/margolite/margolite/policy"
 )
 
 // numbered is the id of the n-th deployment of a test.
@@ -98,13 +96,7 @@ func TestAChangeThatWaitsForItsTurnSaysBehindWhom(t *testing.T) {
 	documents[first] = document(first, "1.0.0")
 	s.publish(3, documents)
 	s.eventually("it says why it waits", func() bool {
-		st := s.fullStatus()
-		for _, d := range st.Deployments {
-			if d.ID == first && d.Reason == "waits for its turn: "+hanging(0)+", "+hanging(1)+" being installed or updated" {
-				return true
-			}
-		}
-		return false
+		return s.reasonOf(first) == "waits for its turn: "+hanging(0)+", "+hanging(1)+" being installed or updated"
 	})
 	s.heard(first, "pending@3", "installing@3", "installed@3")
 }
@@ -112,8 +104,7 @@ func TestAChangeThatWaitsForItsTurnSaysBehindWhom(t *testing.T) {
 // reasonOf is why a deployment waits, as status tells.
 func (s *site) reasonOf(id string) string {
 	s.t.Helper()
-	st := s.fullStatus()
-	for _, d := range st.Deployments {
+	for _, d := range s.fullStatus().Deployments {
 		if d.ID == id {
 			return d.Reason
 		}
@@ -210,34 +201,4 @@ func TestASlowRegistryDoesNotKeepWhatNobodyNeeds(t *testing.T) {
 	s.publish(3, map[string]string{second: document(second, "9.0.0")})
 	s.eventually("what the removed deployment needed is dropped", func() bool { return s.runtime.count("prune") > pruned })
 	s.eventually("the other one goes on", func() bool { return strings.Contains(s.reasonOf(second), "41 bytes a minute") })
-}
-
-// A worker that has read what a manifest wants is not interrupted by it: the site's
-// hook is asked once.
-func TestTheHookIsAskedOnceForAManifestThatWasReadEarly(t *testing.T) {
-	t.Parallel()
-	var asked func() int
-	var accepting atomic.Bool
-	s := newSite(t, func(s *site) {
-		s.onCommit = func(verb string) {
-			if verb != "accept manifest" || !accepting.Load() {
-				return
-			}
-			// The worker looks before whoever accepts the manifest can tell it.
-			s.runtime.poke()
-			for end := time.Now().Add(time.Second); asked() == 0 && time.Now().Before(end); {
-				time.Sleep(time.Millisecond)
-			}
-		}
-	})
-	s.installed()
-	var hook policy.Hook
-	hook, asked = s.script("exec sleep 2")
-	s.gate.rule(policy.Rules{Hook: hook})
-	accepting.Store(true)
-	s.publish(2, nil)
-	s.heard(first, "pending@1", "installing@1", "installed@1", "pending@1", "removing@2", "removed@2")
-	if n := asked(); n != 1 {
-		t.Errorf("the hook was asked %d times", n)
-	}
 }

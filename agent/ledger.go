@@ -769,32 +769,6 @@ func (l *ledger) report(before, after *store.Deployment, version uint64) ([]stor
 	return []store.Report{{Deployment: after.ID, Version: status.AdoptedVersion, Weight: weight, Body: body}}, nil
 }
 
-// tellAgain reports the current state of every deployment, in one transaction.
-func (l *ledger) tellAgain() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	deployments, err := l.store.Deployments()
-	if err != nil {
-		return err
-	}
-	change := store.Change{Unheard: l.deaf()}
-	for i := range deployments {
-		reports, err := l.report(nil, &deployments[i], l.version())
-		if err != nil {
-			return err
-		}
-		change.Reports = append(change.Reports, reports...)
-	}
-	if len(change.Reports) == 0 {
-		return nil
-	}
-	if err := l.store.Commit("tell again", change); err != nil {
-		return fmt.Errorf("cannot report the state of all deployments: %w", err)
-	}
-	l.reported()
-	return nil
-}
-
 // status is what the WFM is told about d.
 func (l *ledger) status(d *store.Deployment) margo.Status { return l.statusAt(d, l.version()) }
 

@@ -163,7 +163,7 @@ func inBothWays(t *testing.T, test func(t *testing.T, l *lockFiles, log *bytes.B
 	t.Run("by the kernel's list", func(t *testing.T) {
 		l, log := newLockDir(t)
 		if l.listed() == 0 {
-			t.Skip("the kernel's list of locks is not complete here")
+			t.Skip("needs the complete list of the kernel's locks")
 		}
 		test(t, l, log)
 	})

@@ -186,9 +186,14 @@ func (r *reconciler) revision(ctx context.Context, id string, rev *store.Revisio
 	}
 	var loaded stagedRevision
 	loaded.parameters, loaded.secrets = parametersOf(doc)
+	unused := map[string]map[string]bool{}
 	err = r.loadHeld(ctx, id, doc, rev, func(c margo.Component, s *store.Staged, p *runtime.Project) {
+		unused[c.Name] = p.Compose.Unused
 		loaded.components = append(loaded.components, stagedComponent{name: c.Name, signed: isSigned(c, s), project: p, images: s.Images})
 	})
+	if w := r.worker(id); w != nil && err == nil {
+		w.found(rev.Digest, doc, unused)
+	}
 	return loaded, err
 }
 
@@ -206,7 +211,7 @@ func parametersOf(doc *margo.Deployment) (values map[string]string, secrets []st
 		}
 		value := p.Value.Text()
 		values[p.Name] = value
-		secret := isSecret(p.Name, value) || slices.ContainsFunc(p.Targets, func(t margo.Target) bool { return isSecret(t.Pointer, "") })
+		secret := p.Sensitive || isSecret(p.Name, value) || slices.ContainsFunc(p.Targets, func(t margo.Target) bool { return isSecret(t.Pointer, "") })
 		if secret && len(value) >= shortestSecret {
 			secrets = append(secrets, value)
 		}

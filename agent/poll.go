@@ -50,6 +50,7 @@ type poller struct {
 	loop     *loop
 	accepted func(ids []string) // the desired state of these deployments changed
 	contact  func()             // the WFM answered
+	again    func()             // report the current state of every deployment again
 
 	requests   chan chan error // of sync; each has room for its answer
 	configured chan struct{}   // there are other settings
@@ -60,7 +61,7 @@ type poller struct {
 	vain      vain          // fetches of what is not acceptable; of run as well
 	wholeAt   int64         // one more than the writes of the store when it was whole; of run as well
 	described description   // as it was written last; of run as well
-	retold    time.Duration // when the current state was told again, or polling began, by uptime; of run as well
+	retell    time.Duration // when to report the current state again, by uptime; 0: not decided yet; of run as well
 
 	mu    sync.Mutex
 	state pollState
@@ -100,7 +101,6 @@ func newPoller(o Options, set *settings, quiet *pace.Silence, l *ledger, h *hub,
 // run polls until ctx is done.
 func (p *poller) run(ctx context.Context) error {
 	_, accepted, _ := p.store.Manifest() // what cannot be read is told by the poll
-	p.retold = p.moment().Up
 	p.polls = pace.NewPolls(p.moment(), p.settings.Load().Poll, p.random, accepted)
 	for {
 		closed, answer, err := p.pause(ctx)
@@ -283,7 +283,9 @@ func (p *poller) poll(ctx context.Context, closed bool) (asked bool, err error) 
 		if fresh {
 			p.logger.Info("polling works again")
 		}
-		p.tellAgain(closed)
+		if !closed {
+			p.tellAgain()
+		}
 		p.hub.send(control.Event{Kind: control.PollSucceeded})
 	case errors.Is(err, errRefused):
 		if p.untold(problem) {
@@ -315,17 +317,23 @@ func (p *poller) poll(ctx context.Context, closed bool) (asked bool, err error) 
 	return asked, err
 }
 
-// tellAgain tells the current state again where that is due (ST-10).
-func (p *poller) tellAgain(closed bool) {
+// tellAgain has the current state reported again when that is due (ST-10): the first
+// time anywhere in the interval, then up to a tenth of it early, so that a fleet which
+// was switched on together does not report together.
+func (p *poller) tellAgain() {
 	every, now := p.settings.Load().Reports.Interval, p.moment().Up
-	if closed || every <= 0 || now-p.retold < every {
+	if every <= 0 {
 		return
 	}
-	if err := p.ledger.tellAgain(); err != nil {
-		p.logger.Warn("cannot report the current state again", "error", err)
-		return
+	tenth := max(every/10, 1)
+	if p.retell == 0 {
+		p.retell = now + tenth + p.random(max(every-tenth, 1))
 	}
-	p.retold = now
+	p.retell = min(p.retell, now+every) // the interval may be shorter now
+	if now >= p.retell {
+		p.retell = now + every - p.random(tenth)
+		p.again()
+	}
 }
 
 // knows keeps whose manifests this device obeys, for status.

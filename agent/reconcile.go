@@ -102,6 +102,14 @@ type worker struct {
 	verdict   policy.Verdict          // why its change may not begin; zero: it does not wait for the gate
 	ruled     bool                    // the rules may be others than those that refused something
 	progress  map[string]control.Progress
+	unread    unread
+}
+
+// unread are the parameters of a revision that no service reads. It is found out
+// whenever the revision is loaded.
+type unread struct {
+	revision   digest.Digest
+	parameters []string
 }
 
 func newWorker(id string) *worker {
@@ -612,6 +620,7 @@ func (r *reconciler) applyRevision(
 		return err
 	}
 	var outlines []runtime.Outline
+	unused := map[string]map[string]bool{}
 	for i, c := range doc.Components {
 		j := slices.IndexFunc(rev.Staged, func(s store.Staged) bool { return s.Component == c.Name })
 		if j < 0 {
@@ -622,14 +631,21 @@ func (r *reconciler) applyRevision(
 				return err
 			}
 		}
-		outline, err := r.applyComponent(ctx, d.ID, doc, c, &rev.Staged[j], supervised)
+		project, err := r.applyComponent(ctx, d.ID, doc, c, &rev.Staged[j], supervised)
 		if err != nil {
 			return err
 		}
-		if outline != nil {
-			outlines = append(outlines, *outline)
+		unused[c.Name] = project.Compose.Unused
+		if len(project.Compose.Outside) > 0 {
+			continue // files beside the package decide what is to run
 		}
+		outline, err := r.runtime.Outline(project)
+		if err != nil {
+			return err
+		}
+		outlines = append(outlines, outline)
 	}
+	w.found(rev.Digest, doc, unused)
 	if len(outlines) == len(doc.Components) {
 		w.intact = &intact{revisionKey(rev), outlines}
 	}
@@ -915,21 +931,34 @@ func (w *worker) takeRules() bool {
 	return ruled
 }
 
-// seen is what a worker does, for status.
-func (w *worker) seen() (reason string, progress map[string]control.Progress) {
+// found notes which parameters of a revision no service reads, and returns them.
+func (w *worker) found(revision digest.Digest, doc *margo.Deployment, unused map[string]map[string]bool) []string {
+	found := unread{revision, doc.Unread(unused)}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.unread = found
+	return found.parameters
+}
+
+// seen is what a worker does, and which parameters of the desired revision no service
+// reads, for status.
+func (w *worker) seen(desired digest.Digest) (reason string, progress map[string]control.Progress, parameters []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.unread.revision == desired {
+		parameters = w.unread.parameters
+	}
 	progress = make(map[string]control.Progress, len(w.progress))
 	for c, p := range w.progress {
 		progress[c] = p
 	}
 	switch {
 	case w.line != nil:
-		return w.line(), progress
+		return w.line(), progress, parameters
 	case w.slow != "":
-		return w.slow, progress
+		return w.slow, progress, parameters
 	}
-	return w.reason, progress
+	return w.reason, progress, parameters
 }
 
 // worker gives the worker of a deployment, or nil.

@@ -52,9 +52,12 @@ type reporter struct {
 	retry    retry        // of attempts that got nobody's reports through
 	held     map[string]*heldReports
 	finished []uint64 // done with, and not deleted yet
-	logged   string   // the last problem that was logged, to log it once
-	full     bool     // it was logged that reports have to be dropped
-	dropped  int64    // how many had been dropped when nothing waited
+	status   func(d *store.Deployment) margo.Status
+	again    atomic.Bool // the current state is to be reported again
+	untold   []string    // deployments of which that is still to be done
+	logged   string      // the last problem that was logged, to log it once
+	full     bool        // it was logged that reports have to be dropped
+	dropped  int64       // how many had been dropped when nothing waited
 
 	mu   sync.Mutex
 	told map[string]control.Reported // what the WFM took last of each deployment, since the start
@@ -79,6 +82,12 @@ func newReporter(o Options, quiet *pace.Silence, h *hub) *reporter {
 // poke says that there is something in the outbox.
 func (r *reporter) poke() {
 	r.since.CompareAndSwap(0, max(int64(r.uptime()), 1))
+	poke(r.pending)
+}
+
+// tellAgain has the current state of every deployment reported again (ST-10).
+func (r *reporter) tellAgain() {
+	r.again.Store(true)
 	poke(r.pending)
 }
 
@@ -208,7 +217,49 @@ func (r *reporter) round(ctx context.Context) (fate, error) {
 	if problem == nil && len(r.held) == 0 {
 		r.since.Store(0)
 	}
-	return taken, errors.Join(problem, refusal)
+	f, err := r.repeat(ctx)
+	return f, errors.Join(problem, refusal, err)
+}
+
+// repeat posts the current state of the deployments that are to be reported again,
+// straight from their records: it writes nothing, and a restart forgets the rest.
+// Of a deployment whose reports wait the newest of these says the same.
+func (r *reporter) repeat(ctx context.Context) (_ fate, problem error) {
+	if r.again.Swap(false) {
+		r.untold = nil
+		deployments, _ := r.store.Deployments() // what cannot be read is told by its worker
+		for i := range deployments {
+			r.untold = append(r.untold, deployments[i].ID)
+		}
+	}
+	for ; len(r.untold) > 0; r.untold = r.untold[1:] {
+		d, err := r.store.Deployment(r.untold[0])
+		if err != nil {
+			continue // it is gone by now
+		}
+		waiting, err := r.store.WaitingReports() // after the record, whose next change is reported there
+		if err != nil {
+			return taken, err
+		}
+		if waiting[d.ID] > 0 {
+			continue
+		}
+		if r.silence.Hold().Left() > 0 {
+			return silenced, nil
+		}
+		status := r.status(&d)
+		body, err := status.Marshal()
+		if err != nil {
+			problem = errors.Join(problem, fmt.Errorf("cannot build status report of deployment %s: %w", d.ID, err))
+			continue
+		}
+		r.loop.works()
+		f, err := r.send(ctx, d.ID, body)
+		if f == unheard || f == refused || f == retired {
+			return f, errors.Join(problem, err)
+		}
+	}
+	return taken, problem
 }
 
 // holds says that a report has to wait for an older one of its deployment.
@@ -257,21 +308,26 @@ func (r *reporter) post(ctx context.Context, report store.Report) (fate, error) 
 	case err != nil:
 		return unheard, fmt.Errorf("cannot read the outbox: %w", err)
 	}
-	err = r.wfm.PostStatus(ctx, report.Deployment, body)
+	return r.send(ctx, report.Deployment, body)
+}
+
+// send posts the status of a deployment and says what becomes of it.
+func (r *reporter) send(ctx context.Context, deployment string, body []byte) (fate, error) {
+	err := r.wfm.PostStatus(ctx, deployment, body)
 	r.silence.Note(err)
 	if err == nil {
-		r.delivered(report, body)
+		r.delivered(deployment, body)
 		return taken, nil
 	}
-	gone := r.isGone(report.Deployment)
+	gone := r.isGone(deployment)
 	f := fateOf(err, gone)
 	switch {
 	case f != hopeless:
 		return f, err
 	case gone:
-		r.logger.Warn("the WFM rejected a report about a removed deployment; it is dropped", "deployment", report.Deployment, "error", err)
+		r.logger.Warn("the WFM rejected a report about a removed deployment; it is dropped", "deployment", deployment, "error", err)
 	default:
-		r.logger.Error("the WFM rejected a status report; it is dropped", "deployment", report.Deployment, "error", err)
+		r.logger.Error("the WFM rejected a status report; it is dropped", "deployment", deployment, "error", err)
 	}
 	return f, nil
 }
@@ -368,11 +424,11 @@ func fateOf(err error, gone bool) fate {
 }
 
 // delivered tells listeners of a report that reached the WFM.
-func (r *reporter) delivered(report store.Report, body []byte) {
-	e := control.Event{Kind: control.ReportDelivered, Deployment: report.Deployment}
+func (r *reporter) delivered(deployment string, body []byte) {
+	e := control.Event{Kind: control.ReportDelivered, Deployment: deployment}
 	if s, err := margo.ParseStatus(body); err == nil {
 		e.State, e.Version = string(s.State), s.AdoptedVersion
-		r.took(report.Deployment, s.State)
+		r.took(deployment, s.State)
 	}
 	r.hub.send(e)
 }

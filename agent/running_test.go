@@ -130,22 +130,45 @@ func TestWhatWasToldIsKnownAfterARestart(t *testing.T) {
 	s.heard(first, "pending@1", "installing@1", "installed@1", "failed@1", "installed@1")
 }
 
-// The state of every deployment is told again at the rate that the site has chosen,
-// with the polls.
+// The state of every deployment is told again at the rate that the site has chosen, with
+// the polls and nothing written: later where the WFM does not hear it, and not by what
+// waits in the outbox, which says the same.
 func TestST10TheCurrentStateIsToldAgain(t *testing.T) {
-	simulated(t, func(s *site) { s.reports = agent.Reports{Interval: 24 * time.Hour} }, func(t *testing.T, s *site) {
-		s.publish(1, map[string]string{first: document(first, "1.0.0")})
-		s.heard(first, "pending@1", "installing@1", "installed@1")
+	simulated(t, func(s *site) {
+		s.reports, s.runDir = agent.Reports{Interval: 24 * time.Hour}, t.TempDir()
+		s.random = func(n time.Duration) time.Duration { return n - 1 } // a day after the start, and from then on a tenth early
+	}, func(t *testing.T, s *site) {
+		s.publish(1, map[string]string{first: document(first, "1.0.0"), second: document(second, "1.0.0")})
+		told := []string{"pending@1", "installing@1", "installed@1"}
+		s.heard(first, told...)
+		s.heard(second, told...)
 		s.quiet()
 		writes := s.store.Writes()
-		time.Sleep(23 * time.Hour)
-		s.heard(first, "pending@1", "installing@1", "installed@1")
-		time.Sleep(time.Hour + time.Minute)
-		s.heard(first, "pending@1", "installing@1", "installed@1", "installed@1")
-		s.quiet()
-		if n := s.store.Writes() - writes; n != 2 {
-			t.Errorf("%d transactions, want one that tells and one that is done with it", n)
+		time.Sleep(23*time.Hour + 30*time.Minute)
+		s.heard(first, told...)
+		time.Sleep(time.Hour)
+		told = append(told, "installed@1")
+		s.heard(first, told...)
+		s.heard(second, told...)
+
+		s.wfm.answer(first, answered(503, ""))
+		time.Sleep(24 * time.Hour)
+		s.heard(first, told...)
+		s.wfm.answer(first, nil)
+		time.Sleep(time.Hour)
+		told = append(told, "installed@1")
+		s.heard(first, told...)
+		s.heard(second, told...)
+		if n := s.store.Writes() - writes; n != 0 {
+			t.Errorf("%d transactions, want none", n)
 		}
+
+		s.wfm.answer(first, answered(404, ""))
+		s.publish(2, map[string]string{first: document(first, "2.0.0"), second: document(second, "1.0.0")})
+		time.Sleep(48 * time.Hour)
+		s.wfm.answer(first, nil)
+		time.Sleep(12 * time.Hour)
+		s.heard(first, append(told, "pending@1", "installing@2", "installed@2")...)
 	})
 }
 

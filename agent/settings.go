@@ -38,7 +38,7 @@ type Reports struct {
 	Running bool          // that a service which was installed is in trouble, and that it is well again
 	Grace   time.Duration // for how long it has to be in trouble
 	// Interval is how often the state of every deployment is told again although
-	// nothing has changed, with the next poll (ST-10); 0: never.
+	// nothing has changed, with a poll (ST-10); 0: never.
 	Interval time.Duration
 	// Reasons says why a deployment is pending (ST-11) as an error, whose code tells
 	// that it is none.

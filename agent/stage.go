@@ -75,6 +75,9 @@ func (r *reconciler) stageComponents(ctx context.Context, w *worker, d *store.De
 	if err := r.eligible(d.ID, doc); err != nil {
 		return nil, nil, err
 	}
+	for _, member := range doc.Ignored {
+		r.logger.Warn("unknown member of the document ignored", "deployment", d.ID, "reason", member)
+	}
 	if err := unpackable(d); err != nil {
 		return nil, nil, err
 	}
@@ -83,8 +86,9 @@ func (r *reconciler) stageComponents(ctx context.Context, w *worker, d *store.De
 	var newcomers []newcomer
 	var asks []policy.ServiceAsk
 	packages := map[digest.Digest][]byte{}
+	unused := map[string]map[string]bool{}
 	for _, c := range doc.Components {
-		if _, warnings, err := doc.Environment(c.Name); err == nil {
+		if _, warnings, err := doc.Settings(c.Name); err == nil {
 			for _, w := range warnings {
 				r.logger.Warn("parameter not applied", "deployment", d.ID, "component", c.Name, "reason", w)
 			}
@@ -111,6 +115,7 @@ func (r *reconciler) stageComponents(ctx context.Context, w *worker, d *store.De
 		for _, w := range project.Warnings() {
 			r.logger.Warn("questionable Compose file", "deployment", d.ID, "component", c.Name, "reason", w)
 		}
+		unused[c.Name] = project.Compose.Unused
 		s.Sources = project.Sources()
 		asks = append(append(asks, packageAsk(c)), asksOf(c.Name, isSigned(c, &s), project)...)
 		pins := former.pins(&s, d)
@@ -119,6 +124,9 @@ func (r *reconciler) stageComponents(ctx context.Context, w *worker, d *store.De
 		}
 		newcomers = append(newcomers, newcomer{component: c.Name, project: project, pins: pins})
 		staged = append(staged, s)
+	}
+	if unread := w.found(d.Desired.Digest, doc, unused); len(unread) > 0 {
+		r.logger.Warn("parameters that no service reads", "deployment", d.ID, "parameters", unread)
 	}
 	r.reservations.put(d.Desired.Digest, sum(asks))
 	judged := t.fetches() // it may ask registries for signatures
@@ -156,6 +164,8 @@ func (r *reconciler) eligible(id string, doc *margo.Deployment) error {
 		return &fault{code: codeWrongDevice, err: fmt.Errorf("the deployment is for device %q, this one is %q", doc.DeviceID, own)}
 	case len(doc.Components) == 0:
 		return &fault{code: codeInvalidDocument, err: errors.New("the document has no components")}
+	case len(doc.Foreign) > 0:
+		return &fault{code: codeInvalidDocument, err: doc.Foreign}
 	}
 	return r.constrained(doc)
 }
@@ -198,7 +208,7 @@ func (r *reconciler) document(revision digest.Digest) (*margo.Deployment, error)
 
 // load makes the Compose project of a component from its package.
 func (r *reconciler) load(ctx context.Context, id string, doc *margo.Deployment, c margo.Component, s *store.Staged, data []byte) (*runtime.Project, error) {
-	env, _, err := doc.Environment(c.Name) // the warnings were told when it was staged
+	settings, _, err := doc.Settings(c.Name) // the warnings were told when it was staged
 	if err != nil {
 		return nil, &fault{code: codeInvalidParameters, component: c.Name, err: err}
 	}
@@ -206,7 +216,8 @@ func (r *reconciler) load(ctx context.Context, id string, doc *margo.Deployment,
 		Project:     s.Project,
 		Package:     data,
 		Strict:      c.Repository != "",
-		Environment: env,
+		Environment: settings.Environment,
+		Ports:       settings.Ports,
 		Labels:      map[string]string{labelDeployment: id, labelComponent: c.Name},
 	})
 	if err != nil {
@@ -225,21 +236,17 @@ func (r *reconciler) load(ctx context.Context, id string, doc *margo.Deployment,
 
 // applyComponent makes one staged component run within its time (AD-08). Where
 // it is supervised already, what has its containers is left to the runtime, which
-// starts what stopped by its restart policy. The error is a *fault, or ctx's. The
-// outline is nil where files beside the package decide what is to run.
+// starts what stopped by its restart policy. The error is a *fault, or ctx's.
 func (r *reconciler) applyComponent(
 	ctx context.Context, id string, doc *margo.Deployment, c margo.Component, s *store.Staged, supervised bool,
-) (*runtime.Outline, error) {
+) (*runtime.Project, error) {
 	timeout, _ := r.timeout(c)
 	bounded, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	project, err := r.runComponent(bounded, id, doc, c, s, supervised)
 	switch {
-	case err == nil && len(project.Compose.Outside) > 0:
-		return nil, nil
 	case err == nil:
-		outline, err := r.runtime.Outline(project)
-		return &outline, err
+		return project, nil
 	case ctx.Err() != nil:
 		return nil, err
 	case bounded.Err() != nil:

@@ -88,7 +88,7 @@ func (a *Agent) describe(d *store.Deployment, name string, running map[component
 	}
 	var progress map[string]control.Progress
 	if w := a.reconciler.worker(d.ID); w != nil {
-		c.Reason, progress = w.seen()
+		c.Reason, progress, c.Unread = w.seen(d.Desired.Digest)
 	}
 	for _, held := range d.Components {
 		cc := control.Component{Name: held.Name, State: held.State, Error: controlError(held.Fault)}

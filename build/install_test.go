@@ -61,7 +61,7 @@ func TestGoInstallOfAVersion(t *testing.T) {
 		t.Errorf("its version is %s, want %s", out, version.Version)
 	}
 	if os.Geteuid() != 0 {
-		t.Skip("only root can look for what containers need")
+		t.Skip("needs root")
 	}
 	if out := run("check", "--config", config); strings.Contains(out, " shim: ") {
 		t.Errorf("the shim beside it is not found:\n%s", out)
@@ -86,7 +86,7 @@ func moduleProxy(t *testing.T, version gomodule.Version) (dir string) {
 	list.Dir = ".."
 	names, err := list.Output()
 	if err != nil {
-		t.Skipf("this is no work tree of git: %v", err)
+		t.Skip("needs a work tree of git:", err)
 	}
 	var files []zip.File
 	for name := range strings.SplitSeq(strings.TrimSuffix(string(names), "\x00"), "\x00") {

@@ -1,6 +1,7 @@
 package capability
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"runtime"
@@ -59,7 +60,7 @@ func Discover(ctx context.Context, root string, o Options) (Facts, error) {
 		o.StateDir = root
 	}
 	m := machine{root: root}
-	o.Architecture = first(o.Architecture, m.architecture(), runtime.GOARCH)
+	o.Architecture = cmp.Or(o.Architecture, m.architecture(), runtime.GOARCH)
 	limits := m.limits(o.Workloads)
 	facts := Facts{
 		CPU:         m.cpu(ctx, o.Architecture, limits),

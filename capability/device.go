@@ -1,6 +1,7 @@
 package capability
 
 import (
+	"cmp"
 	"path/filepath"
 	"strings"
 )
@@ -70,7 +71,7 @@ func (d device) usb() (vendor, model string, ok bool) {
 		if at == "" || !d.m.exists(at, "idVendor") {
 			continue
 		}
-		return d.m.line(at, "manufacturer"), first(d.m.line(at, "product"), d.m.line(at, "idVendor")+":"+d.m.line(at, "idProduct")), true
+		return d.m.line(at, "manufacturer"), cmp.Or(d.m.line(at, "product"), d.m.line(at, "idVendor")+":"+d.m.line(at, "idProduct")), true
 	}
 	return "", "", false
 }

@@ -1,6 +1,9 @@
 package capability
 
-import "strings"
+import (
+	"cmp"
+	"strings"
+)
 
 // displays finds what is connected to the outputs of graphics cards, and the
 // small panels that have a framebuffer alone.
@@ -63,5 +66,5 @@ func displayVendor(id string) string {
 		"ACR": "Acer", "AUO": "AU Optronics", "AUS": "ASUS", "BNQ": "BenQ", "BOE": "BOE", "DEL": "Dell", "ELO": "Elo", "ENC": "EIZO",
 		"GSM": "LG", "HWP": "HP", "IVM": "iiyama", "LEN": "Lenovo", "NEC": "NEC", "PHL": "Philips", "SAM": "Samsung", "VSC": "ViewSonic",
 	}
-	return first(names[id], id)
+	return cmp.Or(names[id], id)
 }

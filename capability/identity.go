@@ -1,6 +1,7 @@
 package capability
 
 import (
+	"cmp"
 	"encoding/json"
 	"slices"
 	"strings"
@@ -12,25 +13,15 @@ func (m *machine) identity() Identity {
 	id := Identity{
 		MachineID:       m.machineID(),
 		HardwareAddress: m.wiredAddress(),
-		Hostname:        first(m.line("proc/sys/kernel/hostname"), m.line("etc/hostname")),
+		Hostname:        cmp.Or(m.line("proc/sys/kernel/hostname"), m.line("etc/hostname")),
 	}
 	for _, source := range []func() Identity{m.fromDMI, m.fromDeviceTree, m.fromOpenWrt} {
 		s := source()
-		id.Vendor = first(id.Vendor, s.Vendor)
-		id.Model = first(id.Model, s.Model)
-		id.SerialNumber = first(id.SerialNumber, s.SerialNumber)
+		id.Vendor = cmp.Or(id.Vendor, s.Vendor)
+		id.Model = cmp.Or(id.Model, s.Model)
+		id.SerialNumber = cmp.Or(id.SerialNumber, s.SerialNumber)
 	}
 	return id
-}
-
-// first is the first of values that is not empty.
-func first(values ...string) string {
-	for _, v := range values {
-		if v != "" {
-			return v
-		}
-	}
-	return ""
 }
 
 // fromDMI reads what a PC's firmware says of the system, else of its board.
@@ -39,9 +30,9 @@ func (m *machine) fromDMI() Identity {
 		return meant(m.line("sys/class/dmi/id", name))
 	}
 	return Identity{
-		Vendor:       first(field("sys_vendor"), field("board_vendor")),
-		Model:        first(field("product_name"), field("board_name")),
-		SerialNumber: first(field("product_serial"), field("board_serial")),
+		Vendor:       cmp.Or(field("sys_vendor"), field("board_vendor")),
+		Model:        cmp.Or(field("product_name"), field("board_name")),
+		SerialNumber: cmp.Or(field("product_serial"), field("board_serial")),
 	}
 }
 
@@ -65,7 +56,7 @@ func (m *machine) fromDeviceTree() Identity {
 	return Identity{
 		Vendor:       vendorName(maker),
 		Model:        m.line(deviceTree, "model"),
-		SerialNumber: first(meant(m.line(deviceTree, "serial-number")), meant(property(m.read("proc/cpuinfo"), "Serial", ":"))),
+		SerialNumber: cmp.Or(meant(m.line(deviceTree, "serial-number")), meant(property(m.read("proc/cpuinfo"), "Serial", ":"))),
 	}
 }
 
@@ -95,7 +86,7 @@ func vendorName(prefix string) string {
 		"ti": "Texas Instruments", "toradex": "Toradex", "tplink": "TP-Link", "ubnt": "Ubiquiti", "variscite": "Variscite", "vivante": "Vivante",
 		"xlnx": "AMD", "xunlong": "Xunlong",
 	}
-	return first(names[prefix], prefix)
+	return cmp.Or(names[prefix], prefix)
 }
 
 // fromOpenWrt reads the description of the board that OpenWrt makes at its

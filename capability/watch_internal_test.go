@@ -80,10 +80,10 @@ func TestTheKernelTellsOfDevices(t *testing.T) {
 	select {
 	case <-told: // it listens
 	case err := <-ended:
-		t.Skip(err)
+		t.Skip("needs the events of the kernel:", err)
 	}
 	if err := os.WriteFile(cpu, []byte("add"), 0o200); err != nil {
-		t.Skip(err)
+		t.Skip("needs an event that can be repeated:", err)
 	}
 	select {
 	case <-told:

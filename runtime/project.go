@@ -33,6 +33,7 @@ type Source struct {
 	// top-level directory with a compose.yaml (PKG-06).
 	Strict      bool
 	Environment map[string]string // for interpolation, over .env
+	Ports       map[string]string // of the device by container port, as 80/tcp; see compose.Options
 	// Labels are put on every container. They are no part of the
 	// configuration: a container that is kept keeps those it was created with.
 	Labels map[string]string
@@ -124,6 +125,7 @@ func (e *Engine) Load(ctx context.Context, s Source) (*Project, error) {
 		Profiles:    s.Profiles,
 		Scale:       s.Scale,
 		Environment: s.Environment,
+		Ports:       s.Ports,
 		Strict:      s.Strict,
 		Package:     extracted,
 		Logs:        compose.Logging{MaxSize: e.o.LogKeep.MaxSize, MaxFile: e.o.LogKeep.MaxFile},

@@ -44,17 +44,13 @@ func (e *Engine) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(e.within(ctx))
 	w := e.watch(ctx, supervisorTopics)
 	defer w.join()
-	rules := make(chan struct{}, 1)
 	var beside sync.WaitGroup
 	defer beside.Wait()
 	s := &supervisor{e: e, news: w.agenda, projects: make(map[string]*tended), containers: make(map[string]watched), turns: make(chan struct{}, abreast), done: make(chan struct{}, 1)}
 	s.missed = true
 	defer s.tending.Wait()
 	beside.Go(func() {
-		e.keep(ctx, "watch the rules", func() error { return e.networks.Watch(ctx, func() { poke(rules) }) })
-	})
-	beside.Go(func() {
-		e.keep(ctx, "watch the network", func() error { return e.networks.Repair(ctx, w.addAll) })
+		e.keep(ctx, "watch the network", func() error { return e.networks.Run(ctx, w.addAll) })
 	})
 	beside.Go(func() { e.keep(ctx, "answer DNS queries", func() error { return e.networks.Serve(ctx) }) })
 	beside.Go(func() {
@@ -78,13 +74,6 @@ func (e *Engine) Run(ctx context.Context) error {
 			e.networks.RefreshFiles()
 			if ticking = len(s.projects) > 0; ticking {
 				sizes.Reset(s.rotate())
-			}
-			continue
-		case <-rules:
-			e.looks()
-			err := contain.Call(func() error { return e.syncPorts(ctx) })
-			if err != nil && ctx.Err() == nil {
-				e.complain("cannot publish ports", err)
 			}
 			continue
 		case <-s.done:

@@ -34,7 +34,7 @@ func onSmallDisks(t *testing.T, test func(t *testing.T, f *fixture, fill func() 
 			} else {
 				image := filepath.Join(t.TempDir(), "ext4")
 				if out, err := exec.Command("sh", "-c", "truncate -s 16M $0 && mkfs.ext4 -q -m 0 $0 && mount -o loop $0 $1", image, dir).CombinedOutput(); err != nil {
-					t.Skipf("no ext4 here: %v: %s", err, out)
+					t.Skipf("needs mkfs.ext4 and a loop device: %v: %s", err, out)
 				}
 			}
 			t.Cleanup(func() {
@@ -193,7 +193,7 @@ func TestTheAcceptedManifestIsKeptBesideOnceThereIsSpace(t *testing.T) {
 			return err == nil && strings.Contains(string(data), digest.FromString("7").String())
 		}
 		if kept() {
-			t.Skip("there was a block left")
+			t.Skip("needs a file system without a free block")
 		}
 		free()
 		f.commit(store.Change{Settings: map[string][]byte{"a": []byte("b")}})

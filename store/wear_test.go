@@ -37,7 +37,7 @@ func newMeter(t testing.TB) *meter {
 	t.Cleanup(runtime.UnlockOSThread)
 	c, err := syscalls.OfThread(append(syscalls.Syncs(), "pwrite64")...)
 	if err != nil {
-		t.Skip(err)
+		t.Skip("needs tracepoints of system calls:", err)
 	}
 	t.Cleanup(func() { _ = c.Close() })
 	return &meter{t, c}
@@ -59,7 +59,7 @@ func (m *meter) now() (w wear) {
 	}
 	text, err := os.ReadFile("/proc/thread-self/io")
 	if err != nil {
-		m.t.Skip("the kernel does not count what is written")
+		m.t.Skip("needs a kernel that counts written bytes:", err)
 	}
 	for line := range strings.Lines(string(text)) {
 		_, _ = fmt.Sscanf(line, "wchar: %d", &w.bytes)

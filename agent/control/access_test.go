@@ -32,7 +32,7 @@ func TestAnswersAreOfSomebody(t *testing.T) {
 // Who is not root may look and ask for a poll, and may not run containers.
 func TestOnlyRootChangesWorkloads(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("the caller's own user may do everything")
+		t.Skip("needs root: the user of the agent may do everything")
 	}
 	s := NewServer(struct{ Backend }{}, slog.New(slog.DiscardHandler))
 	for _, path := range []string{"/v1/compose/up", "/v1/compose/down", "/v1/compose/pull", "/v1/compose/exec", "/v1/exec", "/v1/prune", "/v1/accept-rollback"} {

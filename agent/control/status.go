@@ -163,6 +163,7 @@ type Deployment struct {
 	Change     *Pending    `json:"change,omitempty"` // what waits to be done, or was rejected
 	Since      time.Time   `json:"since"`
 	Reported   *Reported   `json:"reported,omitempty"`
+	Unread     []string    `json:"unreadParameters,omitempty"` // parameters of the desired revision that no service reads
 	Components []Component `json:"components"`
 }
 

@@ -48,7 +48,7 @@ func gitProgram(t testing.TB) string {
 	t.Helper()
 	path, err := gitserver.Program()
 	if err != nil {
-		t.Skip("there is no git here")
+		t.Skip("needs git")
 	}
 	return path
 }

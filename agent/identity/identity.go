@@ -135,7 +135,7 @@ func (i *Identity) SetBundle(trustDomain string, bundle *TrustBundle) error {
 
 // Generation moves whenever Reload or SetBundle brought something new.
 // Connections made before that rest on the identity and the anchors of then and
-// should be closed (ID-13).
+// are not to be used any more (ID-13).
 func (i *Identity) Generation() uint64 { return i.generation.Load() }
 
 // ClientID is the device's own SPIFFE ID.

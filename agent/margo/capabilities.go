@@ -106,8 +106,11 @@ func (c Capabilities) Marshal() ([]byte, error) { return c.MarshalFor(RC3) }
 
 // MarshalFor is Marshal for any revision. Before rc.3 the body says what it is
 // (CAP-13), and has no labels and nothing custom; rc.1 has another form for
-// what a device offers (CAP-15). What an older form has no place for is left
-// out; a device that then offers nothing to run on cannot be reported in it.
+// what a device offers (CAP-15). Of rc.2 three forms are in use, told apart by
+// nothing: that of rc.1, one with "cpu" in place of "cpus", and that of rc.3. Its
+// body has all of them, and a WFM reads its own. What an older form has no place
+// for is left out; a device that then offers nothing to run on cannot be reported
+// in it.
 func (c Capabilities) MarshalFor(revision Revision) ([]byte, error) {
 	data, err := c.marshal()
 	if err != nil || revision == RC3 {
@@ -158,14 +161,12 @@ func (p Properties) body() propertiesBody {
 	return properties
 }
 
-// olderProperties are those of rc.1.
+// olderProperties are those of rc.1, and of rc.2 beside the later ones.
 type olderProperties struct {
-	ID           string          `json:"id"`
-	Vendor       string          `json:"vendor"`
-	ModelNumber  string          `json:"modelNumber"`
-	SerialNumber string          `json:"serialNumber"`
-	Roles        []string        `json:"roles"`
-	Resources    *olderResources `json:"resources,omitempty"`
+	propertiesBody
+	CPU       []CPU           `json:"cpu,omitempty"` // rc.2
+	Roles     []string        `json:"roles"`
+	Resources *olderResources `json:"resources,omitempty"`
 }
 
 type olderResources struct {
@@ -187,11 +188,12 @@ func (c Capabilities) marshalOlder(revision Revision) ([]byte, error) {
 			return nil, Errors{{"CAP-14", "/properties", "has only custom runtimes or deployment types, which exist since rc.3"}}
 		}
 	}
+	older := properties.older()
+	root["properties"] = &older
 	if revision == RC1 {
-		root["properties"] = properties.older()
+		older.hostingBody, older.CPU = nil, nil
 		return marshalJSON(root)
 	}
-	root["properties"] = properties
 	for name, extension := range c.Extensions {
 		root[name] = extension
 	}
@@ -201,11 +203,11 @@ func (c Capabilities) marshalOlder(revision Revision) ([]byte, error) {
 // older is the form of rc.1. It has room for one set of cores, which is the
 // largest, since a workload has to fit into one (CAP-12), and for whole cores.
 func (p propertiesBody) older() olderProperties {
-	older := olderProperties{ID: p.ID, Vendor: p.Vendor, ModelNumber: p.ModelNumber, SerialNumber: p.SerialNumber, Roles: []string{"Gateway"}}
+	older := olderProperties{propertiesBody: p, Roles: []string{"Gateway"}}
 	if h := p.hostingBody; h != nil {
 		cpu := slices.MaxFunc(h.CPUs, func(a, b CPU) int { return cmp.Compare(a.Cores, b.Cores) })
 		cpu.Cores = max(math.Floor(cpu.Cores), 1)
-		older.Roles = []string{"Standalone Device"}
+		older.CPU, older.Roles = h.CPUs, []string{"Standalone Device"}
 		older.Resources = &olderResources{
 			CPU:         cpu,
 			Memory:      spaced(h.Memory),

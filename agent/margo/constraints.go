@@ -46,8 +46,10 @@ func (r *reader) constraints(n node) *DeviceConstraints {
 	if !r.isOptional(object, "AD-11", n) {
 		return nil
 	}
+	r.exact(n, "capacityRequirements", "eligibilityRules")
 	c := &DeviceConstraints{}
 	if capacity := n.member("capacityRequirements"); r.isOptional(object, "AD-12", capacity) {
+		r.exact(capacity, "cpu", "memory", "storage")
 		c.CPU = r.cpuRequirement(capacity.member("cpu"))
 		c.Memory = r.requiredQuantity(capacity.member("memory"), "Ki", "Mi", "Gi")
 		c.Storage = r.requiredQuantity(capacity.member("storage"), "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
@@ -57,6 +59,7 @@ func (r *reader) constraints(n node) *DeviceConstraints {
 			if !r.is(object, "AD-11", n) {
 				return
 			}
+			r.exact(n, "propertySelector", "labelSelector")
 			c.Rules = append(c.Rules, EligibilityRule{
 				Property: r.selector(n.member("propertySelector")),
 				Label:    r.selector(n.member("labelSelector")),
@@ -70,6 +73,7 @@ func (r *reader) cpuRequirement(n node) *CPURequirement {
 	if !r.isOptional(object, "AD-12", n) {
 		return nil
 	}
+	r.exact(n, "cores", "architectures")
 	cpu := &CPURequirement{Cores: r.float("AD-12", n.member("cores"))}
 	if cpu.Cores < 0 {
 		r.refuse("AD-12", n.member("cores"), "must not be negative")
@@ -109,6 +113,7 @@ func (r *reader) selector(n node) *Selector {
 	if !r.isOptional(object, "AD-11", n) {
 		return nil
 	}
+	r.exact(n, "matchExpressions")
 	s := &Selector{}
 	if expressions := n.member("matchExpressions"); r.is(list, "AD-11", expressions) {
 		expressions.each(func(n node) {
@@ -121,6 +126,7 @@ func (r *reader) selector(n node) *Selector {
 }
 
 func (r *reader) matchExpression(n node) MatchExpression {
+	r.exact(n, "key", "operator", "values", "itemSelector")
 	operators := []string{"In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt", "ContainsAll", "ContainsAny"}
 	e := MatchExpression{
 		Key:      r.word("AD-11", n.member("key")),

@@ -46,6 +46,12 @@ type Deployment struct {
 
 	// Tolerated lists the departures from 1.0.0-rc.3 that the parser let pass.
 	Tolerated Errors
+	// Ignored are those of them that are members which nobody knows (EXT-01).
+	Ignored Errors
+	// Foreign are those that change what the deployment means in a way that is not
+	// known here: a device must not run it. The parser lets them pass, so that what has
+	// run since before they were known to matter goes on.
+	Foreign Errors
 }
 
 // Component is one package of a deployment.
@@ -73,7 +79,7 @@ func ParseDeployment(body []byte) (*Deployment, error) {
 	var r reader
 	d := r.deployment(node{tree: root})
 	if d != nil {
-		d.Tolerated = r.tolerated
+		d.Tolerated, d.Ignored, d.Foreign = r.tolerated, r.ignored, r.foreign
 	}
 	if err := r.refused.err(); err != nil {
 		return d, fmt.Errorf("cannot accept application deployment: %w", err)
@@ -94,6 +100,7 @@ func (r *reader) deployment(n node) *Deployment {
 	if !r.is(object, "AD-01", n) {
 		return nil
 	}
+	r.closed(n, "apiVersion", "kind", "id", "metadata", "spec")
 	metadata, spec := n.member("metadata"), n.member("spec")
 	annotations := metadata.member("annotations")
 	d := &Deployment{}
@@ -189,17 +196,29 @@ func sameText(a, b node) bool {
 	return a.kind == b.kind && strings.EqualFold(a.literal, b.literal)
 }
 
-// closed notes the members of an object that have no meaning there. They are
-// ignored: neither an unknown extension nor an unknown member may fail the
-// import (EXT-01).
-func (r *reader) closed(n node, known ...string) {
+// closed notes the members of an object that are not known there. They are ignored:
+// neither an unknown extension nor an unknown member may fail the import (EXT-01). But
+// for those of drafts that are known to change what the deployment means.
+func (r *reader) closed(n node, known ...string) { r.members(n, known, false) }
+
+// exact is closed where each member says what a device must be, or what a workload
+// gets: whatever is not known there changes that.
+func (r *reader) exact(n node, known ...string) { r.members(n, known, true) }
+
+func (r *reader) members(n node, known []string, exact bool) {
 	n.eachMember(func(name string, value node) {
 		switch {
-		case slices.Contains(known, name):
-		case !isExtension(name):
+		case slices.Contains(known, name), !value.given():
+		case isExtension(name):
+			if value.kind != object {
+				r.tolerate("EXT-01", value, "must be an object, is %s", value.kind)
+			}
+		case exact, name == "valueFrom", name == "requiredCapabilities":
 			r.tolerate("EXT-01", value, "is unknown")
-		case value.kind != object:
-			r.tolerate("EXT-01", value, "must be an object, is %s", value.kind)
+			r.foreign.add("", value.path, "is not known to this device, and changes what the deployment means")
+		default:
+			r.tolerate("EXT-01", value, "is unknown")
+			r.ignored.add("EXT-01", value.path, "is unknown")
 		}
 	})
 }
@@ -314,6 +333,7 @@ func (r *reader) component(n node) Component {
 	if !r.is(object, "AD-04", properties) {
 		return c
 	}
+	r.closed(properties, "repository", "revision", "packageLocation", "keyLocation", "wait", "timeout")
 	r.coordinates(&c, properties)
 	c.Wait = r.wait(properties.member("wait"))
 	c.Timeout = r.timeout(properties.member("timeout"))

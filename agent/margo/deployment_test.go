@@ -157,9 +157,9 @@ spec:
 	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(margo.Deployment{}, "Parameters", "Tolerated")); diff != "" {
 		t.Error(diff)
 	}
-	environment, warnings, err := got.Environment("hello-stack")
-	if err != nil || len(warnings) > 0 || environment["GREETING"] != "servus" {
-		t.Errorf("environment is %v, %v, %v", environment, warnings, err)
+	settings, warnings, err := got.Settings("hello-stack")
+	if err != nil || len(warnings) > 0 || settings.Environment["GREETING"] != "servus" {
+		t.Errorf("settings are %v, %v, %v", settings, warnings, err)
 	}
 }
 
@@ -229,7 +229,7 @@ func TestDeparturesFromRC3AreToleratedAndNoted(t *testing.T) {
 		"EXT-01 a member that is not known": {
 			[]string{"spec:\n", "spec:\n  replicas: 3\n"},
 			"EXT-01",
-			func(d *margo.Deployment) bool { return len(d.Components) == 2 },
+			func(d *margo.Deployment) bool { return len(d.Components) == 2 && len(d.Ignored) == 1 },
 		},
 		"EXT-01 an extension that is no object": {
 			[]string{"spec:\n", "spec:\n  x-acme-extensions: 3\n"},
@@ -264,6 +264,45 @@ func TestDeparturesFromRC3AreToleratedAndNoted(t *testing.T) {
 				t.Errorf("noted %v, want %s", err, row.requirement)
 			}
 		})
+	}
+}
+
+// The tables of README.md.
+func TestWhatChangesTheMeaningIsNotRun(t *testing.T) {
+	constraints := func(text string) []string {
+		return []string{"type: compose\n", "type: compose\n    deviceConstraints: " + text + "\n"}
+	}
+	for path, change := range map[string][]string{
+		"/spec/parameters/user/valueFrom":                                                                   {"value: Some One", "valueFrom: {device: {key: /vendor}}"},
+		"/spec/parameters/user/encoding":                                                                    {"value: Some One", "value: Some One\n      encoding: base64"},
+		"/spec/parameters/user/targets/0/when":                                                              {"pointer: USER_NAME", "when: x, pointer: USER_NAME"},
+		"/spec/requiredCapabilities":                                                                        {"spec:\n", "spec:\n  requiredCapabilities: [gpu]\n"},
+		"/spec/deploymentProfile/requiredCapabilities":                                                      {"type: compose\n", "type: compose\n    requiredCapabilities: [gpu]\n"},
+		"/spec/deploymentProfile/components/1/requiredCapabilities":                                         {"- name: web\n", "- name: web\n        requiredCapabilities: [gpu]\n"},
+		"/spec/deploymentProfile/components/1/properties/valueFrom":                                         {"wait: false", "wait: false, valueFrom: x"},
+		"/spec/deploymentProfile/deviceConstraints/peripherals":                                             constraints("{peripherals: [gpu]}"),
+		"/spec/deploymentProfile/deviceConstraints/capacityRequirements/gpu":                                constraints("{capacityRequirements: {gpu: 1}}"),
+		"/spec/deploymentProfile/deviceConstraints/capacityRequirements/cpu/mhz":                            constraints("{capacityRequirements: {cpu: {cores: 1, mhz: 900}}}"),
+		"/spec/deploymentProfile/deviceConstraints/eligibilityRules/0/siteSelector":                         constraints("{eligibilityRules: [{siteSelector: {}}]}"),
+		"/spec/deploymentProfile/deviceConstraints/eligibilityRules/0/labelSelector/matchLabels":            constraints("{eligibilityRules: [{labelSelector: {matchExpressions: [], matchLabels: {a: b}}}]}"),
+		"/spec/deploymentProfile/deviceConstraints/eligibilityRules/0/labelSelector/matchExpressions/0/not": constraints("{eligibilityRules: [{labelSelector: {matchExpressions: [{key: a, operator: Exists, not: true}]}}]}"),
+	} {
+		d, err := margo.ParseDeployment(deploymentWith(t, change...))
+		if err != nil {
+			t.Errorf("%s: %v", path, err)
+			continue
+		}
+		if len(d.Foreign) != 1 || d.Foreign[0].Path != path || d.Validate() == nil || len(d.Ignored) > 0 {
+			t.Errorf("%s: foreign are %v, ignored %v", path, d.Foreign, d.Ignored)
+		}
+	}
+	described := deploymentWith(t,
+		"id: ad9b", "status: {}\nid: ad9b", "metadata:\n", "metadata:\n  generation: 2\n", "spec:\n", "spec:\n  replicas: 3\n  valueFrom: null\n",
+		"value: Some One", "value: Some One\n      sensitive: true\n      description: {valueFrom: x}", "wait: false", "wait: false, helmVersion: 3",
+		"  parameters:\n", "  parameters:\n    valueFrom: {value: 1}\n")
+	d, err := margo.ParseDeployment(described)
+	if err != nil || len(d.Foreign) > 0 || len(d.Ignored) != 3 || !d.Parameters[1].Sensitive {
+		t.Errorf("what only describes: %v, foreign %v, ignored %v", err, d.Foreign, d.Ignored)
 	}
 }
 
@@ -471,8 +510,8 @@ func FuzzParseDeployment(f *testing.F) {
 			if err == nil && !strings.HasPrefix(c.Repository, "oci://") && c.PackageLocation == "" {
 				t.Fatalf("accepted component without package: %+v", c)
 			}
-			if environment, _, err := d.Environment(c.Name); err == nil && environment == nil {
-				t.Fatal("neither environment nor error")
+			if settings, _, err := d.Settings(c.Name); err == nil && settings.Environment == nil {
+				t.Fatal("neither settings nor error")
 			}
 		}
 	})

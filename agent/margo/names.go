@@ -1,6 +1,7 @@
 package margo
 
 import (
+	"strconv"
 	"strings"
 	"time"
 )
@@ -172,6 +173,12 @@ func isPrintable(s string) bool {
 // isVariable: ^[A-Za-z_][A-Za-z0-9_]*$
 func isVariable(s string) bool {
 	return only(lower+upper+digits+"_", s) && !strings.ContainsRune(digits, rune(s[0]))
+}
+
+// isPortNumber: 1 to 65535, in one way of writing it alone.
+func isPortNumber(s string) bool {
+	n, err := strconv.ParseUint(s, 10, 16)
+	return err == nil && n > 0 && s[0] != '0'
 }
 
 // isExtension: ^x-[a-z][a-z0-9-]*-extensions$

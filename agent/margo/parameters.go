@@ -2,20 +2,25 @@ package margo
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
 
 // Parameter is a value and the places that want it.
 type Parameter struct {
-	Name    string
-	Value   Value
-	Targets []Target
+	Name      string
+	Value     Value
+	Sensitive bool // the value is a secret, as drafts of the specification have it
+	Targets   []Target
 }
 
 // Target is one place that wants a parameter's value.
 type Target struct {
-	Pointer    string   // Compose: name of an environment variable, older documents with the prefix "ENV."
+	// Pointer is, for Compose, the name of an environment variable, in older documents
+	// with the prefix "ENV."; or PORTS.<container port>[/udp], as tools of the Margo
+	// sandbox write it.
+	Pointer    string
 	Components []string // names of components of the same deployment
 }
 
@@ -49,56 +54,105 @@ func (v Value) String() string { return "[hidden]" }
 // GoString hides the value.
 func (v Value) GoString() string { return v.String() }
 
-// Environment gives the environment variables that the parameters set for one
-// component of a Compose deployment (AD-09, AD-10), and warnings about targets
-// that name components which the deployment does not have: those set nothing,
-// all other targets still count.
-func (d *Deployment) Environment(component string) (map[string]string, []string, error) {
-	known := make(map[string]bool, len(d.Components))
-	for _, c := range d.Components {
-		known[c.Name] = true
-	}
-	if !known[component] {
-		return nil, nil, fmt.Errorf("cannot build environment: deployment has no component %q", component)
-	}
+// maxUnread bounds what a document can make us say about its parameters.
+const maxUnread = 64
 
-	environment := map[string]string{}
-	var (
-		warnings []string
-		faults   Errors
-	)
+// Settings are what the parameters of a deployment set for one component.
+type Settings struct {
+	Environment map[string]string // variables of the Compose project
+	Ports       map[string]string // the port of the device to publish a container port on, which is told as 80/tcp
+}
+
+// Settings gives what the parameters set for one component of a Compose deployment
+// (AD-09, AD-10), and warnings about targets that set nothing: they name components
+// which the deployment does not have, or have a pointer that is not known. All other
+// targets still count.
+func (d *Deployment) Settings(component string) (Settings, Errors, error) {
+	if !d.has(component) {
+		return Settings{}, nil, fmt.Errorf("cannot apply parameters: deployment has no component %q", component)
+	}
+	settings := Settings{map[string]string{}, map[string]string{}}
+	var warnings, faults Errors
 	for _, p := range d.Parameters {
 		for i, t := range p.Targets {
 			at := "/spec/parameters/" + pathName(p.Name) + "/targets/" + strconv.Itoa(i)
 			wanted := false
 			for _, name := range t.Components {
 				wanted = wanted || name == component
-				if !known[name] {
-					warnings = append(warnings, fmt.Sprintf("%s: deployment has no component %.80q [AD-09]", at, name))
+				if !d.has(name) {
+					warnings.add("AD-09", at, "deployment has no component %.80q", name)
 				}
 			}
 			if !wanted || p.Value.IsNull() {
 				continue
 			}
-			variable, value := strings.TrimPrefix(t.Pointer, "ENV."), p.Value.Text()
-			switch before, set := environment[variable]; {
-			case !isVariable(variable):
-				faults.add("AD-10", at, "pointer %.80q is not the name of an environment variable", t.Pointer)
+			setting, isPort := t.setting()
+			into, value := settings.Environment, p.Value.Text()
+			if isPort {
+				into = settings.Ports
+			}
+			switch before, set := into[setting]; {
+			case setting == "":
+				warnings.add("AD-10", at, "pointer %.80q is neither the name of a variable nor PORTS.<container port>[/udp]", t.Pointer)
+			case isPort && !isPortNumber(value):
+				faults.add("AD-10", at, "container port %s cannot be published on the value: it is no port from 1 to 65535", setting)
 			case strings.ContainsRune(value, 0):
-				faults.add("AD-10", at, "variable %s cannot hold the value: it contains a NUL character", variable)
+				faults.add("AD-10", at, "variable %s cannot hold the value: it contains a NUL character", setting)
 			case set && before != value:
 				// The specification leaves it open which one counts; a guess could
 				// start a machine with the wrong settings.
-				faults.add("AD-09", at, "variable %s of component %s already has another value", variable, component)
+				faults.add("AD-09", at, "%s of component %s already has another value", setting, component)
 			default:
-				environment[variable] = value
+				into[setting] = value
 			}
 		}
 	}
 	if err := faults.err(); err != nil {
-		return nil, warnings, fmt.Errorf("cannot build environment: %w", err)
+		return Settings{}, warnings, fmt.Errorf("cannot apply parameters: %w", err)
 	}
-	return environment, warnings, nil
+	return settings, warnings, nil
+}
+
+// Unread are the parameters with a value that no service reads, by name: none of their
+// targets sets anything, or nothing but what is unused in its component. Of many, there
+// are the first maxUnread.
+func (d *Deployment) Unread(unused map[string]map[string]bool) []string {
+	var names []string
+	for _, p := range d.Parameters {
+		read := p.Value.IsNull()
+		for _, t := range p.Targets {
+			setting, _ := t.setting()
+			for _, component := range t.Components {
+				read = read || setting != "" && d.has(component) && !unused[component][setting]
+			}
+		}
+		if !read && len(names) < maxUnread {
+			names = append(names, pathName(p.Name))
+		}
+	}
+	return names
+}
+
+func (d *Deployment) has(component string) bool {
+	return slices.ContainsFunc(d.Components, func(c Component) bool { return c.Name == component })
+}
+
+// setting is what the pointer of a Compose deployment names: a variable, or a container
+// port as 80/tcp; "": it is not known.
+func (t Target) setting() (name string, isPort bool) {
+	if port, ok := strings.CutPrefix(t.Pointer, "PORTS."); ok {
+		number, protocol, given := strings.Cut(port, "/")
+		if !given {
+			protocol = "tcp"
+		}
+		if isPortNumber(number) && (protocol == "tcp" || protocol == "udp") {
+			return number + "/" + protocol, true
+		}
+	}
+	if variable := strings.TrimPrefix(t.Pointer, "ENV."); isVariable(variable) {
+		return variable, false
+	}
+	return "", false
 }
 
 // parameters reads the values for the components; there may be none.
@@ -113,10 +167,13 @@ func (r *reader) parameters(n node) []Parameter {
 	parameters := make([]Parameter, 0, len(n.members))
 	n.eachMember(func(name string, n node) {
 		if r.is(object, "AD-09", n) {
+			r.exact(n, "value", "targets", "sensitive", "name", "description", "schema", "immutable")
+			sensitive := n.member("sensitive")
 			parameters = append(parameters, Parameter{
-				Name:    name,
-				Value:   r.value(n.member("value")),
-				Targets: r.targets(n.member("targets")),
+				Name:      name,
+				Value:     r.value(n.member("value")),
+				Sensitive: sensitive.given() && sensitive.literal != "false",
+				Targets:   r.targets(n.member("targets")),
 			})
 		}
 	})
@@ -159,6 +216,7 @@ func (r *reader) targets(n node) []Target {
 		if !r.is(object, "AD-09", n) {
 			return
 		}
+		r.exact(n, "pointer", "components", "name", "description")
 		target := Target{Pointer: r.word("AD-09", n.member("pointer"))}
 		if components := n.member("components"); r.is(list, "AD-09", components) {
 			components.each(func(n node) {

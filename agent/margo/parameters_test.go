@@ -56,11 +56,11 @@ func TestParameterValuesBecomeTextOfVariables(t *testing.T) {
 	} {
 		t.Run(value, func(t *testing.T) {
 			d := parametersOf(t, "a: {value: "+value+", targets: [{pointer: A, components: [web]}]}")
-			got, _, err := d.Environment("web")
+			got, _, err := d.Settings("web")
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(map[string]string{"A": want}, got); diff != "" {
+			if diff := cmp.Diff(map[string]string{"A": want}, got.Environment); diff != "" {
 				t.Error(diff)
 			}
 		})
@@ -79,34 +79,76 @@ func TestAD09AD10EnvironmentHoldsWhatTargetsTheComponent(t *testing.T) {
 		"database": {"BOTH": "1", "DB_ONLY": "1"},
 		"web":      {"BOTH": "1", "OLD_FORM": "2"},
 	} {
-		got, warnings, err := d.Environment(component)
+		got, warnings, err := d.Settings(component)
 		if err != nil || warnings != nil {
 			t.Fatalf("component %s: %v, %v", component, warnings, err)
 		}
-		if diff := cmp.Diff(want, got); diff != "" {
+		if diff := cmp.Diff(want, got.Environment); diff != "" {
 			t.Errorf("component %s: %s", component, diff)
 		}
 	}
 }
 
 func TestEnvironmentIsEmptyWithoutParameters(t *testing.T) {
-	got, warnings, err := parametersOf(t).Environment("web")
-	if err != nil || warnings != nil || got == nil || len(got) != 0 {
+	got, warnings, err := parametersOf(t).Settings("web")
+	if err != nil || warnings != nil || got.Environment == nil || len(got.Environment)+len(got.Ports) != 0 {
 		t.Errorf("got %v, %v, %v", got, warnings, err)
 	}
 }
 
-func TestAD09TargetOfAnUnknownComponentIsAWarning(t *testing.T) {
-	d := parametersOf(t, "a: {value: 1, targets: [{pointer: A, components: [web, cache]}]}")
-	got, warnings, err := d.Environment("web")
+func TestPortsArePublishedOnTheValue(t *testing.T) {
+	d := parametersOf(t,
+		"a: {value: 8080, targets: [{pointer: PORTS.80, components: [web]}, {pointer: PORTS.80/tcp, components: [web]}]}",
+		"b: {value: '5353', targets: [{pointer: PORTS.53/udp, components: [web]}]}",
+		"c: {targets: [{pointer: PORTS.443, components: [web]}]}",
+	)
+	got, warnings, err := d.Settings("web")
+	if err != nil || warnings != nil {
+		t.Fatal(warnings, err)
+	}
+	if diff := cmp.Diff(margo.Settings{Environment: map[string]string{}, Ports: map[string]string{"80/tcp": "8080", "53/udp": "5353"}}, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestAD09TargetThatIsNotKnownIsAWarning(t *testing.T) {
+	d := parametersOf(t, "a: {value: 1, targets: [{pointer: A, components: [web, cache]}]}",
+		"b: {value: 1, targets: [{pointer: settings.limits.cpu, components: [web]}, {pointer: B, components: [web]}]}")
+	got, warnings, err := d.Settings("web")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(map[string]string{"A": "1"}, got); diff != "" {
+	if diff := cmp.Diff(map[string]string{"A": "1", "B": "1"}, got.Environment); diff != "" {
 		t.Error(diff)
 	}
-	want := []string{`/spec/parameters/a/targets/0: deployment has no component "cache" [AD-09]`}
-	if diff := cmp.Diff(want, warnings); diff != "" {
+	want := `/spec/parameters/a/targets/0: deployment has no component "cache" [AD-09]; ` +
+		`/spec/parameters/b/targets/0: pointer "settings.limits.cpu" is neither the name of a variable nor PORTS.<container port>[/udp] [AD-10]`
+	if diff := cmp.Diff(want, warnings.Error()); diff != "" {
+		t.Error(diff)
+	}
+	for _, pointer := range []string{"ENV.", "1A", "A=B", "env.A", "PORTS.", "PORTS.web", "PORTS.0", "PORTS.080", "PORTS.65536", "PORTS.80/", "PORTS.80/sctp", "ports.80", "PORTS.80.81"} {
+		got, warnings, err := parametersOf(t, "a: {value: 1, targets: [{pointer: "+pointer+", components: [web]}]}").Settings("web")
+		if err != nil || len(warnings) != 1 || len(got.Environment)+len(got.Ports) != 0 {
+			t.Errorf("%s sets %v, %v, %v", pointer, got, warnings, err)
+		}
+	}
+}
+
+// A parameter is read where one of its targets is.
+func TestParametersThatNoServiceReads(t *testing.T) {
+	d := parametersOf(t,
+		"both: {value: 1, targets: [{pointer: A, components: [database, web]}]}",
+		"one: {value: 1, targets: [{pointer: ENV.B, components: [database, web]}]}",
+		"none: {value: 1, targets: [{pointer: C, components: [database, web]}]}",
+		"port: {value: 1, targets: [{pointer: PORTS.80, components: [web]}]}",
+		"moved: {value: 1, targets: [{pointer: PORTS.81, components: [web]}]}",
+		"elsewhere: {value: 1, targets: [{pointer: A, components: [cache]}]}",
+		"helm: {value: 1, targets: [{pointer: a.b, components: [web]}]}",
+		"aimless: {value: 1}",
+		"empty: {targets: [{pointer: C, components: [web]}]}",
+	)
+	got := d.Unread(map[string]map[string]bool{"database": {"C": true}, "web": {"B": true, "C": true, "80/tcp": true}})
+	if diff := cmp.Diff([]string{"none", "port", "elsewhere", "helm", "aimless"}, got); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -120,18 +162,20 @@ func TestEnvironmentThatIsNotCertainIsAnError(t *testing.T) {
 			"a: {value: 1, targets: [{pointer: A, components: [web]}]}",
 			"b: {value: 2, targets: [{pointer: ENV.A, components: [web]}]}",
 		}, "AD-09"},
-		"AD-10 a Helm path":      {[]string{"a: {value: 1, targets: [{pointer: settings.limits.cpu, components: [web]}]}"}, "AD-10"},
-		"nothing but a prefix":   {[]string{"a: {value: 1, targets: [{pointer: ENV., components: [web]}]}"}, "AD-10"},
-		"AD-10 a digit in front": {[]string{"a: {value: 1, targets: [{pointer: 1A, components: [web]}]}"}, "AD-10"},
-		"AD-10 an assignment":    {[]string{"a: {value: 1, targets: [{pointer: A=B, components: [web]}]}"}, "AD-10"},
-		"a NUL in the value":     {[]string{`a: {value: "x\0y", targets: [{pointer: A, components: [web]}]}`}, "AD-10"},
+		"two ports for one": {[]string{
+			"a: {value: 80, targets: [{pointer: PORTS.80, components: [web]}]}",
+			"b: {value: 81, targets: [{pointer: PORTS.80/tcp, components: [web]}]}",
+		}, "AD-09"},
+		"AD-10 a NUL in the value": {[]string{`a: {value: "x\0y", targets: [{pointer: A, components: [web]}]}`}, "AD-10"},
+		"a port that is none":      {[]string{"a: {value: web, targets: [{pointer: PORTS.80, components: [web]}]}"}, "AD-10"},
+		"a port out of range":      {[]string{"a: {value: 65536, targets: [{pointer: PORTS.80, components: [web]}]}"}, "AD-10"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, _, err := parametersOf(t, row.parameters...).Environment("web")
-			if got != nil || !slices.Contains(requirements(err), row.requirement) {
+			got, _, err := parametersOf(t, row.parameters...).Settings("web")
+			if got.Environment != nil || !slices.Contains(requirements(err), row.requirement) {
 				t.Errorf("got %v, %v, want an error by %s", got, err, row.requirement)
 			}
-			if _, _, err := parametersOf(t, row.parameters...).Environment("database"); err != nil {
+			if _, _, err := parametersOf(t, row.parameters...).Settings("database"); err != nil {
 				t.Errorf("another component is affected: %v", err)
 			}
 		})
@@ -139,7 +183,7 @@ func TestEnvironmentThatIsNotCertainIsAnError(t *testing.T) {
 }
 
 func TestEnvironmentOfAComponentThatDoesNotExistIsAnError(t *testing.T) {
-	if _, _, err := parametersOf(t).Environment("cache"); err == nil {
+	if _, _, err := parametersOf(t).Settings("cache"); err == nil {
 		t.Error("no error")
 	}
 }
@@ -153,8 +197,8 @@ func TestValuesOfParametersDoNotShowWhenPrinted(t *testing.T) {
 	var log bytes.Buffer
 	slog.New(slog.NewTextHandler(&log, nil)).Info("text", "parameters", d.Parameters, "deployment", d)
 	slog.New(slog.NewJSONHandler(&log, nil)).Info("json", "parameters", d.Parameters, "deployment", d)
-	_, _, err := d.Environment("web")
-	shown := log.String() + fmt.Sprintf("%v %+v %#v %s %q %v", *d, *d, *d, d.Parameters, d.Parameters, err)
+	_, _, err := d.Settings("web")
+	shown := log.String() + fmt.Sprintf("%v %+v %#v %s %q %v", *d, *d, *d, d.Parameters[0].Value, d.Parameters[1].Value, err)
 	if strings.Contains(shown, secret) {
 		t.Errorf("the value shows: %s", shown)
 	}

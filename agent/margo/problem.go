@@ -188,7 +188,7 @@ func (p ProblemDetail) Describe(op, who string, status int, location string) str
 		}
 	}
 	for _, field := range p.Errors {
-		fmt.Fprintf(&b, "; %s: %s", field.Field, field.Message)
+		b.WriteString("; " + strings.TrimPrefix(field.Field+": "+field.Message, ": ")) // some name no field
 	}
 	return b.String()
 }
@@ -197,8 +197,13 @@ func (p ProblemDetail) Describe(op, who string, status int, location string) str
 // have one: a vendor may use the same words for something else.
 func (p ProblemDetail) Kind() ProblemKind {
 	fragment := p.fragment()
-	if fragment == relationshipRetired {
+	switch fragment {
+	case relationshipRetired:
 		return ProblemNotAuthorized
+	case "invalid-certificate": // of the first registry, as the next
+		return ProblemInvalidCertificateFormat
+	case "not-acceptable":
+		return ProblemCannotGenerateResponse
 	}
 	kinds := []ProblemKind{
 		ProblemInvalidRequest, ProblemSemanticError, ProblemNotAuthorized, ProblemGatewayNotFound,
@@ -216,7 +221,7 @@ func (p ProblemDetail) Kind() ProblemKind {
 // fragment is the last part of a type of one of the registries, of which the
 // specification has named several.
 func (p ProblemDetail) fragment() string {
-	for _, registry := range []string{"https://docs.margo.org/specification/", "https://margo.org/docs/errors/"} {
+	for _, registry := range []string{"https://docs.margo.org/specification/", "https://margo.org/docs/errors/", "https://margo.org/problems/"} {
 		if name, ok := strings.CutPrefix(p.Type, registry); ok {
 			return name[strings.LastIndexAny(name, "#/")+1:]
 		}

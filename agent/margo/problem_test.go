@@ -108,6 +108,17 @@ func TestProblemIsMadeOfWhateverAnAnswerHolds(t *testing.T) {
 	}
 }
 
+// The conformance toolkit's mock names rules in place of fields, and says all of it twice.
+func TestERR02TheToolkitsProblemsAreShownWhole(t *testing.T) {
+	p := margo.ParseProblem(margo.ProblemMediaType, 422, []byte(`{"detail":"Request body includes a semantic error.","error":"Request body includes a semantic error.",
+		"errors":[{"message":"adoptedManifestVersion is required","rule_id":"status-miaf-001"}],"instance":"/v1alpha2/margo/api/v1/deployments/a/status",
+		"status":422,"title":"Semantic Error","type":"`+margo.ProblemBase+`semantic-error"}`))
+	const want = "cannot report: the WFM answered 422 Unprocessable Entity: Semantic Error: Request body includes a semantic error.; adoptedManifestVersion is required"
+	if got := p.Describe("report", "the WFM", 422, ""); got != want || p.Kind() != margo.ProblemSemanticError {
+		t.Errorf("got %q, %q", p.Kind(), got)
+	}
+}
+
 func TestERR01ProblemKindIsFoundInEveryRegistryOfTheSpecification(t *testing.T) {
 	for uri, want := range map[string]margo.ProblemKind{
 		"https://docs.margo.org/specification/problem-types#invalid-request":                                 margo.ProblemInvalidRequest,
@@ -118,6 +129,10 @@ func TestERR01ProblemKindIsFoundInEveryRegistryOfTheSpecification(t *testing.T) 
 		"https://margo.org/docs/errors/wfm-client-relationship-retired":                                      margo.ProblemNotAuthorized,
 		"https://docs.margo.org/specification/problem-types#wfm-client-relationship-retired":                 margo.ProblemNotAuthorized,
 		"https://docs.margo.org/specification/problem-types#signature-verification-failed":                   margo.ProblemSignatureVerificationFailed,
+		"https://margo.org/problems/semantic-error":                                                          margo.ProblemSemanticError,
+		"https://margo.org/problems/invalid-certificate":                                                     margo.ProblemInvalidCertificateFormat,
+		"https://margo.org/problems/not-acceptable":                                                          margo.ProblemCannotGenerateResponse,
+		"https://margo.org/problems/rate-limit-exceeded":                                                     margo.ProblemOther,
 		"https://docs.margo.org/specification/problem-types#something-new":                                   margo.ProblemOther,
 		"https://docs.margo.org/specification/problem-types#":                                                margo.ProblemOther,
 		"https://vendor.example/problem-types#invalid-request":                                               margo.ProblemOther,

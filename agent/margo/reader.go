@@ -11,6 +11,8 @@ import (
 type reader struct {
 	refused   Errors
 	tolerated Errors
+	ignored   Errors // of those tolerated: unknown members of a deployment
+	foreign   Errors // and those of them that change its meaning
 }
 
 func (r *reader) refuse(requirement string, at node, format string, args ...any) {

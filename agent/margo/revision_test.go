@@ -96,6 +96,7 @@ func mixed() margo.Capabilities {
 	return c
 }
 
+// In rc.2 the body is what each of the three forms in use wants.
 func TestCAP13CapabilitiesBeforeRC3SayWhatTheyAre(t *testing.T) {
 	relay := hosting()
 	relay.Properties.Hosting = nil
@@ -110,6 +111,10 @@ func TestCAP13CapabilitiesBeforeRC3SayWhatTheyAre(t *testing.T) {
 			openapi.Read(t, revision.String(), "DeviceCapabilitiesManifest").Expect(t, body)
 			if revision == margo.RC2 {
 				golden(t, "capabilities-"+name+"-rc2.json", body)
+				openapi.Read(t, "1.0.0-rc.2-cpu", "DeviceCapabilitiesManifest").Expect(t, body)
+				if name != "relay" { // the schema has no role for it
+					openapi.Read(t, "1.0.0-rc.2-roles", "DeviceCapabilitiesManifest").Expect(t, body)
+				}
 			}
 		}
 	}

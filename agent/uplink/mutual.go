@@ -27,12 +27,11 @@ type mutual struct {
 	bundles *identity.BundleSource // nil: the trust bundle is a file
 	times   chronicle
 
-	mu         sync.Mutex
-	identity   *identity.Identity
-	client     *wfm.Client // nil: to be made
-	watched    files
-	anchors    files  // of other servers
-	generation uint64 // of the identity that the connections rest on
+	mu       sync.Mutex
+	identity *identity.Identity
+	client   *wfm.Client // nil: to be made
+	watched  files
+	anchors  files // of other servers
 }
 
 func newMutual(o Options, url string, d Device) (*mutual, error) {
@@ -96,10 +95,6 @@ func (w *mutual) follows() error {
 			former.CloseIdle()
 		}
 	}
-	if g := w.identity.Generation(); g != w.generation {
-		w.generation = g
-		w.client.CloseIdle() // ID-13
-	}
 	return nil
 }
 
@@ -120,7 +115,6 @@ func (w *mutual) load() error {
 	for _, warning := range id.Warnings() {
 		w.device.Logger.Warn("identity needs attention", "error", warning, "mend", warning.Mend())
 	}
-	w.generation = id.Generation()
 	return nil
 }
 
@@ -131,7 +125,7 @@ func (w *mutual) connect(id *identity.Identity) error {
 		return err
 	}
 	client, err := wfm.New(wfm.Options{
-		URL: w.url, TLS: id.TLS(), OtherOrigins: others, Limits: w.options.Limits, Strict: w.options.Strict, Timeout: w.options.Timeout,
+		URL: w.url, TLS: id.TLS(), Trust: id.Generation, OtherOrigins: others, Limits: w.options.Limits, Strict: w.options.Strict, Timeout: w.options.Timeout,
 		Spool: w.device.Spool, Dial: w.device.Dial, Logger: w.device.Logger,
 	})
 	if err != nil {

@@ -2,12 +2,15 @@ package uplink_test
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
+	"net"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/margolite/margolite/agent/identity"
+	"github.com/margolite/margolite/agent/uplink"
 	"github.com/margolite/margolite/test/pki"
 	"github.com/margolite/margolite/test/wfmsim"
 	"github.com/margolite/margolite/test/wfmsim/fault"
@@ -81,22 +84,56 @@ func TestID24ID28TrustBundleIsFetchedAndKept(t *testing.T) {
 	}
 }
 
-// ID-13: connections that rest on a bundle which was replaced are closed.
-func TestID13ConnectionsEndWithTheBundle(t *testing.T) {
-	s := newSite(t)
-	w, _ := s.mutual(nil)
-	u := s.start()
-	check(t, ask(t.Context(), u))
-	other, err := pki.NewAuthority(trustDomain, time.Now())
-	check(t, err)
-	bundle, err := other.BundleJSON()
-	check(t, err)
-	s.write("bundle.json", bundle)
-	fails(t, ask(t.Context(), u), identity.Untrusted)
-	svid, err := other.IssueWFM(wfmID)
-	check(t, err)
-	w.SetSVID(svid.TLS())
-	check(t, ask(t.Context(), u))
+// A WFM whose anchor is taken off the trust bundle gets no further request, although the
+// connection to it was alive, and is accepted again once the anchor is back. The device
+// is not restarted. That no session is resumed is shown by identity.TestID13NothingIsResumed.
+func TestID13ID21AWFMTakenOffTheBundleIsRefusedAtTheNextRequest(t *testing.T) {
+	for _, how := range []string{"a file", "fetched"} {
+		t.Run(how, func(t *testing.T) {
+			s := newSite(t)
+			w, authority := s.mutual(nil)
+			service := s.identityService(t)
+			if how == "fetched" {
+				s.options.TrustBundle = service.BundleURL()
+			}
+			device, dials := s.device(), 0
+			device.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+				dials++
+				return (&net.Dialer{}).DialContext(ctx, network, address)
+			}
+			u, err := uplink.New(s.options, device)
+			check(t, err)
+			publish := func(bundle *identity.TrustBundle) {
+				t.Helper()
+				text, err := pki.MarshalBundle(bundle)
+				check(t, err)
+				s.write("bundle.json", text)
+				service.SetBundle(bundle)
+				if how == "fetched" {
+					_, _ = u.Probe(t.Context()) // fetches it now
+				}
+			}
+			other, err := pki.NewAuthority(trustDomain, time.Now())
+			check(t, err)
+			both := &identity.TrustBundle{Anchors: []*x509.Certificate{authority.Root, other.Root}}
+
+			publish(both)
+			check(t, ask(t.Context(), u))
+			before := dials
+			check(t, ask(t.Context(), u))
+			if dials != before {
+				t.Fatal("the connection was not kept")
+			}
+			requests := w.Requests().Count("")
+			publish(other.Bundle())
+			fails(t, ask(t.Context(), u), identity.Untrusted)
+			if n := w.Requests().Count(""); n != requests {
+				t.Errorf("%d more requests", n-requests)
+			}
+			publish(both)
+			check(t, ask(t.Context(), u))
+		})
+	}
 }
 
 // Who is not the WFM of this device is not spoken to, and what is wrong is said.

@@ -213,7 +213,7 @@ func credentials(scheme, secret string) map[string]string {
 func (s *site) repository() *gitserver.Server {
 	s.t.Helper()
 	if _, err := gitserver.Program(); err != nil {
-		s.t.Skip("there is no git here")
+		s.t.Skip("needs git")
 	}
 	certificate, err := public[0].IssueServer([]string{host})
 	check(s.t, err)
@@ -276,6 +276,9 @@ func poll(t *testing.T, u *uplink.Uplink) *wfm.Manifest {
 	check(t, u.Documents(t.Context(), m, m.Deployments, func(d digest.Digest, body []byte) error {
 		if digest.FromBytes(body) != d {
 			t.Errorf("document %s has digest %s", d, digest.FromBytes(body))
+		}
+		if read, err := margo.ParseDeployment(body); err != nil || read.ID != deploymentID {
+			t.Errorf("document %s is not read: %v", body, err)
 		}
 		got++
 		return nil

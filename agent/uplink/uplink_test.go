@@ -80,6 +80,13 @@ func ways() map[string]func(s *site) (*wfmsim.Server, func(document []byte)) {
 		"rc.1 in its earliest form": old(wfmsim.RC1, func(o *wfmsim.Options) {
 			o.SingularStatus, o.EarlyOnboarding, o.PutFirst = true, true, true
 		}),
+		"rc.2 as the WFM with tenants speaks it": old(wfmsim.RC2, func(o *wfmsim.Options) {
+			like, err := wfmsim.FindLike("tenants")
+			if err != nil {
+				panic(err) // of a constant
+			}
+			like.Apply(o)
+		}),
 		"Basic":                      behind("Basic", "gw:secret"),
 		"Bearer":                     behind("Bearer", "token"),
 		"Git":                        fromGit(nil),

@@ -27,6 +27,9 @@ type Options struct {
 	// makes it for rc.3, identity.ServerTLS for the dialects before it and for
 	// gateways that end TLS in front of a WFM.
 	TLS *tls.Config
+	// Trust moves whenever TLS has other grounds than before: no request is made over
+	// a connection that rests on the former ones (ID-13). Nil: it never does.
+	Trust func() uint64
 	// Dialect is what the WFM speaks; RC3 if zero.
 	Dialect Dialect
 	// ClientID is what Onboard returned before; empty: not onboarded yet. RC3 has none.
@@ -75,7 +78,7 @@ type Client struct {
 	fresh         atomic.Bool            // onboarded by this client: nothing was reported before
 	reported      ways                   // of capabilities
 	habits        atomic.Pointer[Habits] // never nil
-	statusPath    atomic.Int32           // statusPlural, statusSingular, or not known
+	statusForm    atomic.Int32           // one more than the place of the right one in statusForms; 0: not known
 	acceptAny     atomic.Bool            // the WFM does not take our Accept
 	failedWay     atomic.Int32           // the way to documents that the WFM could not go last time (5xx): the other one comes first
 	garbled       atomic.Bool            // single documents of this WFM did not match their digests: the bundle comes first
@@ -131,13 +134,13 @@ func New(o Options) (*Client, error) {
 	if c.timeout <= 0 {
 		c.timeout = defaultTimeout
 	}
-	c.wire = &connections{tls: o.TLS, timeout: c.timeout, age: c.limits.ConnectionAge, dial: o.Dial}
+	c.wire = &connections{tls: o.TLS, timeout: c.timeout, age: c.limits.ConnectionAge, dial: o.Dial, trust: o.Trust}
 	c.elsewhere = otherOrigins(base, o.OtherOrigins, c.timeout)
 	return c, nil
 }
 
 // CloseIdle gives up all connections: idle ones now, the others as soon as the
-// answer they carry has been read. For after the identity was reloaded (ID-13).
+// answer they carry has been read.
 func (c *Client) CloseIdle() {
 	c.wire.retire()
 	c.elsewhere.retire()

@@ -23,19 +23,26 @@ type connections struct {
 	age     time.Duration
 	control func(network, address string, _ syscall.RawConn) error // of net.Dialer; nil: any address
 	dial    Dial                                                   // nil: net.Dialer
+	trust   func() uint64                                          // nil: as it ever was
 
 	mu      sync.Mutex
 	current *http.Transport
 	since   time.Time
+	trusted uint64 // what trust gave for current
 }
 
 // transport is for the next request, and for that one only.
 func (c *connections) transport() *http.Transport {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.current != nil && time.Since(c.since) >= c.age {
+	trusted := c.trusted
+	if c.trust != nil {
+		trusted = c.trust()
+	}
+	if c.current != nil && (time.Since(c.since) >= c.age || trusted != c.trusted) {
 		c.replace(nil)
 	}
+	c.trusted = trusted
 	if c.current == nil {
 		dial := c.dial
 		if dial == nil {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 
@@ -138,39 +139,33 @@ func (c *Client) capabilityForms(deviceID string) []form {
 	return forms
 }
 
-// What Client.statusPath can be.
-const (
-	statusPlural   = 1
-	statusSingular = 2
-)
-
 // statusForms are the ways to report a status: early servers of rc.1 have the
-// path in the singular. Which one a WFM has is found out once.
+// path in the singular, and a WFM in the field has its end in the plural. Which
+// one a WFM has is found out once.
 func (c *Client) statusForms(deploymentID string) []form {
 	deploymentID = url.PathEscape(deploymentID) // one that is refused may be anything
-	plural := form{http.MethodPost, "deployments/" + deploymentID + "/status"}
-	singular := form{http.MethodPost, "deployment/" + deploymentID + "/status"}
-	if c.dialect == RC1 {
-		switch c.statusPath.Load() {
-		case statusSingular:
-			return []form{singular}
-		case 0:
-			return []form{plural, singular}
-		}
+	forms := []form{
+		{http.MethodPost, "deployments/" + deploymentID + "/status"},
+		{http.MethodPost, "deployments/" + deploymentID + "/statuses"},
+		{http.MethodPost, "deployment/" + deploymentID + "/status"},
 	}
-	return []form{plural}
+	if known := c.statusForm.Load(); known > 0 {
+		return forms[known-1 : known]
+	}
+	switch c.dialect {
+	case RC1:
+		return forms
+	case RC2:
+		return forms[:2]
+	}
+	return forms[:1]
 }
 
-// learnStatusPath draws the conclusion from an answer that only the right path
+// learnStatusForm draws the conclusion from an answer that only the right path
 // can give.
-func (c *Client) learnStatusPath(used form, err error) {
-	if err != nil && !hasStatus(err, http.StatusBadRequest) && !hasStatus(err, http.StatusUnprocessableEntity) {
-		return
-	}
-	if strings.HasPrefix(used.resource, "deployment/") {
-		c.statusPath.Store(statusSingular)
-	} else {
-		c.statusPath.Store(statusPlural)
+func (c *Client) learnStatusForm(forms []form, used form, err error) {
+	if c.statusForm.Load() == 0 && (err == nil || hasStatus(err, http.StatusBadRequest) || hasStatus(err, http.StatusUnprocessableEntity)) {
+		c.statusForm.Store(int32(slices.Index(forms, used) + 1))
 	}
 }
 

@@ -851,19 +851,22 @@ func TestBodiesAreThoseOfTheDialect(t *testing.T) {
 	}
 }
 
-func TestStatusPathOfRC1IsFoundOutOnce(t *testing.T) {
+func TestStatusPathBeforeRC3IsFoundOutOnce(t *testing.T) {
 	const plural, singular = "POST " + below + "deployments/" + deployment + "/status", "POST " + below + "deployment/" + deployment + "/status"
+	const statuses = plural + "es"
 	tests := map[string]struct {
 		dialect wfm.Dialect
 		status  map[string]int
 		want    [][]string
 	}{
 		"plural":                  {wfm.RC1, map[string]int{plural: 201}, [][]string{{plural}, {plural}}},
-		"singular":                {wfm.RC1, map[string]int{singular: 201}, [][]string{{plural, singular}, {singular}}},
-		"singular, with refusals": {wfm.RC1, map[string]int{singular: 422}, [][]string{{plural, singular}, {singular}}},
-		"unknown deployment":      {wfm.RC1, nil, [][]string{{plural, singular}, {plural, singular}}},
+		"singular":                {wfm.RC1, map[string]int{singular: 201}, [][]string{{plural, statuses, singular}, {singular}}},
+		"singular, with refusals": {wfm.RC1, map[string]int{singular: 422}, [][]string{{plural, statuses, singular}, {singular}}},
+		"unknown deployment":      {wfm.RC1, nil, [][]string{{plural, statuses, singular}, {plural, statuses, singular}}},
 		"busy":                    {wfm.RC1, map[string]int{plural: 503}, [][]string{{plural}, {plural}}},
-		"rc.2":                    {wfm.RC2, map[string]int{singular: 201}, [][]string{{plural}, {plural}}},
+		"rc.2":                    {wfm.RC2, map[string]int{plural: 200}, [][]string{{plural}, {plural}}},
+		"rc.2, statuses":          {wfm.RC2, map[string]int{statuses: 200}, [][]string{{plural, statuses}, {statuses}}},
+		"rc.2, never singular":    {wfm.RC2, map[string]int{singular: 201}, [][]string{{plural, statuses}, {plural, statuses}}},
 	}
 	for name, test := range tests {
 		t.Run("A-26 "+name, func(t *testing.T) {

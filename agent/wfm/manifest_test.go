@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -433,23 +434,25 @@ func TestID12ID13ConnectionsAreKeptButNotForever(t *testing.T) {
 	d := newTrust(t)
 	tests := map[string]struct {
 		age     time.Duration
-		between func(*wfm.Client)
+		between func(*wfm.Client, *atomic.Uint64)
 		want    int32
 	}{
-		"polls share a connection":           {0, func(*wfm.Client) {}, 1},
-		"an old connection is not used":      {time.Nanosecond, func(*wfm.Client) {}, 3},
-		"none survives a change of identity": {0, (*wfm.Client).CloseIdle, 3},
+		"polls share a connection":           {0, func(*wfm.Client, *atomic.Uint64) {}, 1},
+		"an old connection is not used":      {time.Nanosecond, func(*wfm.Client, *atomic.Uint64) {}, 3},
+		"none survives a change of identity": {0, func(_ *wfm.Client, trust *atomic.Uint64) { trust.Add(1) }, 3},
+		"none survives being given up":       {0, func(c *wfm.Client, _ *atomic.Uint64) { c.CloseIdle() }, 3},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			s := d.serve(t, "one")
 			newFleet(1, 10).publish(s, "")
-			c := client(t, d.device(t), s.URL, func(o *wfm.Options) { o.Limits.ConnectionAge = test.age })
+			var trust atomic.Uint64
+			c := client(t, d.device(t), s.URL, func(o *wfm.Options) { o.Limits.ConnectionAge, o.Trust = test.age, trust.Load })
 			for range 3 {
 				if _, err := c.Manifest(t.Context(), ""); err != nil {
 					t.Fatal(err)
 				}
-				test.between(c)
+				test.between(c, &trust)
 			}
 			if got := s.accepted.Load(); got != test.want {
 				t.Errorf("%d connections, want %d", got, test.want)

@@ -26,10 +26,9 @@ func (c *Client) PostStatus(ctx context.Context, deploymentID string, body []byt
 			return fmt.Errorf("cannot %s: %w", op, err)
 		}
 	}
-	used, err := c.report(ctx, op, c.statusForms(deploymentID), body)
-	if c.dialect == RC1 {
-		c.learnStatusPath(used, err)
-	}
+	forms := c.statusForms(deploymentID)
+	used, err := c.report(ctx, op, forms, body)
+	c.learnStatusForm(forms, used, err)
 	return err
 }
 

@@ -51,7 +51,7 @@ func (c *cli) capabilities(ctx context.Context, args []string) error {
 // describe writes the document about a machine without asking its agent.
 func describe(ctx context.Context, cfg *config.Config, root string) (json.RawMessage, error) {
 	facts := discoverAt(ctx, cfg, root)
-	device, err := deviceAs(cfg, facts)
+	device, err := deviceAs(cfg, root, facts)
 	if err != nil {
 		return nil, err
 	}
@@ -106,30 +106,6 @@ func discoverAt(ctx context.Context, cfg *config.Config, root string) func() (ca
 		o.Architecture = runtime.GOARCH
 	}
 	return func() (capability.Facts, error) { return capability.Discover(ctx, root, o) }
-}
-
-// deviceOf says who this device is: by its configuration, else by the machine.
-func deviceOf(ctx context.Context, cfg *config.Config) (agent.Device, error) {
-	return deviceAs(cfg, discover(ctx, cfg))
-}
-
-func deviceAs(cfg *config.Config, discover func() (capability.Facts, error)) (agent.Device, error) {
-	d := agent.Device{
-		ID:           cfg.Device.ID,
-		Vendor:       cfg.Device.Vendor,
-		ModelNumber:  cfg.Device.ModelNumber,
-		SerialNumber: cfg.Device.SerialNumber,
-		Labels:       cfg.Device.Labels,
-		Offer:        cfg.Device.Offer,
-	}
-	if d.ID != "" {
-		return d, nil
-	}
-	facts, _ := discover() // what is missing shows below
-	if d.ID = agent.DeviceID(facts.Identity); d.ID == "" {
-		return d, &hintError{errors.New("cannot derive a device id: this machine has no identity of its own"), "set device.id in the configuration"}
-	}
-	return d, nil
 }
 
 // version shows what this program is.

@@ -427,7 +427,7 @@ func TestStatusDocumentIsStable(t *testing.T) {
 				}},
 				Parameters: []control.ValueChange{{Name: "p"}}, Cut: true,
 			},
-			Reported: &control.Reported{State: "installed", At: &at, Waiting: 2},
+			Reported: &control.Reported{State: "installed", At: &at, Waiting: 2}, Unread: []string{"p"},
 			Components: []control.Component{{
 				Name: "main", State: "failed", Error: fault, Project: "id-main",
 				Progress: &control.Progress{Object: "image", Done: 1, Total: 2},
@@ -462,7 +462,7 @@ func TestStatusDocumentIsStable(t *testing.T) {
 		`"change":{"kind":"update","revision":"sha256:2","answer":"rejected","reasons":[{"code":"window","text":"t"}],"until":"2026-03-01T12:00:00Z",` +
 		`"services":[{"component":"main","service":"web","change":"changed","image":{"from":"a","to":"b","fromDigest":"sha256:6","toDigest":"sha256:7","bytes":8},` +
 		`"environment":[{"name":"n","from":"x","to":"x"}],"ports":{"removed":["1"],"added":["2"]},"volumes":{"added":["3"]},"privileges":{"added":["4"]},"other":["command"]}],` +
-		`"parameters":[{"name":"p"}],"cut":true},"since":"2026-03-01T12:00:00Z","reported":{"state":"installed","at":"2026-03-01T12:00:00Z","waiting":2},` +
+		`"parameters":[{"name":"p"}],"cut":true},"since":"2026-03-01T12:00:00Z","reported":{"state":"installed","at":"2026-03-01T12:00:00Z","waiting":2},"unreadParameters":["p"],` +
 		`"components":[{"name":"main","state":"failed","error":{"code":"CONTAINER_EXITED","source":"web","message":"ended with code 3"},"project":"id-main","progress":{"object":"image","done":1,"total":2},` +
 		`"services":[{"project":"id-main","name":"web","number":1,"state":"stopped","container":"c","image":"i","address":"10.0.0.2","ports":["0.0.0.0:80-\u003e80/tcp"],"exitCode":3,"pid":9,` +
 		`"containerName":"n","started":"2026-03-01T12:00:00Z","ended":"2026-03-01T12:00:00Z","restarts":4,"health":{"status":"unhealthy","failures":3,"exitCode":1,"output":"o"},"waiting":"for db"}]}]}],"runtimeError":"containerd is away",` +
@@ -497,7 +497,7 @@ func TestStatusForPeople(t *testing.T) {
 		WFM:    control.WFMStatus{LastContact: &contact, URL: "https://wfm.example", LastPoll: &now, NextPoll: &next, Waiting: "silence", LastError: "manifest refused: version 4 is lower than the accepted 5", RefusedManifest: &control.RefusedManifest{Since: now.Add(-72 * time.Hour), Accepted: 5, Version: 4}},
 		Outbox: 2,
 		Deployments: []control.Deployment{{
-			ID: "id", Name: "app", State: "failed", Reason: "it will be tried again", Since: now, Reported: &control.Reported{State: "installed", At: &contact, Waiting: 2},
+			ID: "id", Name: "app", State: "failed", Reason: "it will be tried again", Since: now, Reported: &control.Reported{State: "installed", At: &contact, Waiting: 2}, Unread: []string{"redisHost", "mysqlUser"},
 			Error:      &control.Error{Code: "CONTAINER_EXITED", Source: "app", Message: "ended with code 3; its last output:\n\x1b[2Jboom"},
 			Components: []control.Component{{Name: "main", State: "pending", Progress: &control.Progress{Object: "image", Done: 1, Total: 2}}},
 		}},
@@ -510,7 +510,7 @@ func TestStatusForPeople(t *testing.T) {
 	got := call(t, "status", "--config", serve(t, a))
 	for _, want := range []string{
 		"edge-01", "unreachable", "version 4 is lower", "version 4, which the WFM has served for 3 days: it is not greater than the accepted version 5", "`margolite accept-rollback` shows", ", the WFM asked for this delay", "2 waiting for the WFM", "none accepted yet", "containerd is away",
-		"contact     the WFM answered 3 days ago", "reported: installed, 3 days ago; 2 reports waiting for the WFM", "id  app  failed", "waits: it will be tried again", "CONTAINER_EXITED: app: ended with code 3", "\n    [2Jboom\n", "fetching image: 1 B of 2 B",
+		"contact     the WFM answered 3 days ago", "reported: installed, 3 days ago; 2 reports waiting for the WFM", "id  app  failed", "waits: it will be tried again", "not read by any service: parameters redisHost, mysqlUser", "CONTAINER_EXITED: app: ended with code 3", "\n    [2Jboom\n", "fetching image: 1 B of 2 B",
 		"attention   the poller is stuck; fix: wait", "mistake     moments ago, poll: panic: ",
 	} {
 		if !strings.Contains(got.out, want) {

@@ -59,10 +59,6 @@ func (c *cli) run(ctx context.Context, args []string) (err error) {
 	log.SetOutput(slog.NewLogLogger(logger.Handler(), slog.LevelDebug).Writer())
 	manager.logger = logger
 	warn(logger, cfg)
-	device, err := deviceOf(ctx, cfg)
-	if err != nil {
-		return err
-	}
 	var a *agent.Agent // the runtime and the way to the WFM are made before it, and tell it
 
 	records, err := openStore(cfg, limits.Bundle)
@@ -70,6 +66,10 @@ func (c *cli) run(ctx context.Context, args []string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, records.Close()) }()
+	device, err := deviceOf(ctx, cfg)
+	if device, err = identified(cfg, device, err); err != nil {
+		return err
+	}
 	for _, p := range deviceProblems(ctx, cfg) {
 		logger.Error("this device is not ready", "object", p.object, "problem", p.text, "mend", p.mend)
 	}
@@ -168,6 +168,8 @@ func (c *cli) run(ctx context.Context, args []string) (err error) {
 
 // settingsOf are what an agent can take over while it runs.
 func settingsOf(cfg *config.Config, device agent.Device, gate agent.Gate) agent.Settings {
+	reports := agent.Reports(cfg.Reports)
+	reports.Reasons = reports.Reasons || cfg.WFM.Git.Report.Branch != "" // the texts of that time want it (ST-11)
 	return agent.Settings{
 		Device: device,
 		URL:    cfg.WFM.URL,
@@ -175,7 +177,7 @@ func settingsOf(cfg *config.Config, device agent.Device, gate agent.Gate) agent.
 		Settle: cfg.Runtime.Settle,
 		Gate:   gate,
 
-		Reports:    agent.Reports(cfg.Reports),
+		Reports:    reports,
 		MaxTimeout: cfg.Runtime.MaxTimeout,
 		ImageKeys:  cfg.Policy.ImageKeys,
 		Basis:      basisOf(cfg),

@@ -151,6 +151,9 @@ func (c *cli) printDeployment(d control.Deployment, now time.Time) {
 	if d.Error != nil {
 		fmt.Fprintf(out, "  error: %s: %s: %s\n", d.Error.Code, d.Error.Source, indented(d.Error.Message))
 	}
+	if len(d.Unread) > 0 {
+		fmt.Fprintf(out, "  not read by any service: parameters %s\n", line(strings.Join(d.Unread, ", ")))
+	}
 	if d.Change != nil {
 		printChange(out, d, now)
 	}

@@ -38,7 +38,7 @@ func onTerminal(t *testing.T, size control.Size, args ...string) *pty {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
 	if err != nil {
-		t.Skip("no terminals here:", err)
+		t.Skip("needs a terminal:", err)
 	}
 	t.Cleanup(func() { master.Close() })
 	p := &pty{t: t, master: master, change: make(chan struct{})}

@@ -173,7 +173,8 @@ func TestAFirstTrial(t *testing.T) {
 	if err != nil || deployment.Validate() != nil || deployment.DeviceID != "device-01" {
 		t.Fatalf("document %s: %v", body, err)
 	}
-	environment, _, err := deployment.Environment("app")
+	settings, _, err := deployment.Settings("app")
+	environment := settings.Environment
 	if err != nil || environment["GREETING"] != "Hi there" || !strings.HasPrefix(environment["REGISTRY"], "127.0.0.1:") {
 		t.Errorf("environment %v, %v", environment, err)
 	}

@@ -28,6 +28,7 @@ const (
 type entry struct {
 	kind    kind
 	target  string // of links; of a hard link, the name of its file
+	leads   string // of a symlink: the clean name that it leads to in the end
 	implied bool   // a directory that is only there because something is in it
 }
 
@@ -281,6 +282,7 @@ func (p *pkg) resolve(name, top string) error {
 		}
 		rest = append(strings.Split(e.target, "/"), rest...)
 	}
+	p.entries[name].leads = at
 	return nil
 }
 

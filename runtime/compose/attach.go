@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"regexp"
 	"slices"
+	"sort"
 	"strings"
 
 	"github.com/compose-spec/compose-go/v2/types"
@@ -40,15 +41,12 @@ func (r *resolver) attach(s *Service, c types.ServiceConfig) {
 		s.Attached = append(s.Attached, r.attachment(s, key, network, config))
 	}
 	// Docker takes the default route from a network that has a way out.
-	slices.SortFunc(s.Attached, func(a, b Attachment) int {
-		inside := func(a Attachment) int {
-			if r.networks[a.Network].Internal {
-				return 1
-			}
-			return 0
+	sort.Slice(s.Attached, func(i, j int) bool {
+		a, b := s.Attached[i], s.Attached[j]
+		if inside := r.networks[a.Network].Internal; inside != r.networks[b.Network].Internal {
+			return !inside
 		}
-		return cmp.Or(cmp.Compare(inside(a), inside(b)), cmp.Compare(b.Gateway, a.Gateway),
-			cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.Network, b.Network))
+		return cmp.Or(cmp.Compare(b.Gateway, a.Gateway), cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.Network, b.Network)) < 0
 	})
 	links := map[string]string{}
 	for _, a := range s.Attached {

@@ -2,9 +2,7 @@ package compose
 
 import (
 	"bufio"
-	"encoding/json"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -13,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/compose-spec/compose-go/v2/schema"
+	"github.com/compose-spec/compose-go/v2/tree"
 )
 
 // asOne are attributes that this runtime passes over or refuses whatever is in
@@ -28,63 +27,23 @@ var asOne = []string{
 // what they say.
 var notByKey = []string{"version"} // ignored, with a warning of its own
 
-type schemaNode struct {
-	Ref        string                `json:"$ref"`
-	Properties map[string]schemaNode `json:"properties"`
-	Patterns   map[string]schemaNode `json:"patternProperties"`
-	Items      json.RawMessage       `json:"items"`
-	AllOf      []schemaNode          `json:"allOf"`
-	OneOf      []schemaNode          `json:"oneOf"`
-	AnyOf      []schemaNode          `json:"anyOf"`
-	Defs       map[string]schemaNode `json:"$defs"`
-}
-
 // attributes are those of the specification that compose-go has inside, as
 // <section>.<attribute>, with the section deploy in the place of services.deploy.
 func attributes(t *testing.T) []string {
 	t.Helper()
-	var root schemaNode
-	if err := json.Unmarshal([]byte(schema.Schema), &root); err != nil {
-		t.Fatal(err)
-	}
-	var below func(n schemaNode, within []string) map[string]schemaNode
-	below = func(n schemaNode, within []string) map[string]schemaNode {
-		found := map[string]schemaNode{}
-		if name := n.Ref[strings.LastIndex(n.Ref, "/")+1:]; name != "" && !slices.Contains(within, name) {
-			maps.Copy(found, below(root.Defs[name], append(within, name)))
-		}
-		for _, part := range slices.Concat(n.AllOf, n.OneOf, n.AnyOf) {
-			maps.Copy(found, below(part, within))
-		}
-		maps.Copy(found, n.Properties)
-		var items schemaNode
-		if len(n.Items) > 0 && json.Unmarshal(n.Items, &items) == nil {
-			maps.Copy(found, below(items, within))
-		}
-		for pattern, part := range n.Patterns {
-			if pattern != "^x-" {
-				maps.Copy(found, below(part, within))
-			}
-		}
-		return found
-	}
 	var all []string
-	var walk func(n schemaNode, path string)
-	walk = func(n schemaNode, path string) {
-		for name, child := range below(n, nil) {
-			at := strings.TrimPrefix(path+"."+name, ".")
-			if at == "services.deploy" {
-				at = "deploy"
-			}
+	for _, path := range schema.AttributePaths() {
+		names := slices.DeleteFunc(path.Parts(), func(name string) bool { return name == tree.PathMatchAll || name == tree.PathMatchList })
+		if len(names) > 1 && names[1] == "deploy" {
+			names = names[1:]
+		}
+		at := strings.Join(names, ".")
+		if !slices.ContainsFunc(asOne, func(whole string) bool { return strings.HasPrefix(at, whole+".") }) {
 			all = append(all, at)
-			if !slices.Contains(asOne, at) {
-				walk(child, at)
-			}
 		}
 	}
-	walk(schemaNode{Properties: root.Properties}, "")
 	slices.Sort(all)
-	if len(all) < 200 {
+	if all = slices.Compact(all); len(all) < 200 {
 		t.Fatalf("the schema has %d attributes; is it read as it should be?", len(all))
 	}
 	return all
@@ -147,29 +106,19 @@ func TestREADMEHasEveryAttributeOfTheSpecification(t *testing.T) {
 	}
 }
 
-// byKey is what checkKeys makes of an attribute.
+// byKey is what checkKeys makes of an attribute: what the rule for it, or for one around it, says.
 func byKey(attribute string) string {
-	at := supportedKeys()
 	if strings.HasPrefix(attribute+".", "deploy.") {
 		attribute = "services." + attribute
 	}
-	for name := range strings.SplitSeq(attribute, ".") {
-		if at.each != nil {
-			at = *at.each
-		}
-		switch child, known := at.keys[name]; {
-		case at.refused != "" || at.ignored != "": // with all that is in it
-		case known:
-			at = child
-		default:
+	rules := rulesByAttribute()
+	for at := attribute; at != ""; at = at[:max(0, strings.LastIndexByte(at, '.'))] {
+		switch rules[at].kind {
+		case refused:
 			return "refused"
+		case ignored:
+			return "ignored"
 		}
-	}
-	switch {
-	case at.refused != "":
-		return "refused"
-	case at.ignored != "":
-		return "ignored"
 	}
 	return "works"
 }

@@ -31,12 +31,22 @@ func (p *Project) JSON() ([]byte, error) {
 	return json.Marshal(tree)
 }
 
-func (p *Project) tree() (map[string]any, error) {
-	text, err := p.canonical().MarshalYAML()
+func (p *Project) tree() (tree map[string]any, err error) {
+	c := *p.Compose
+	c.Services, c.DisabledServices = types.Services{}, nil
+	for name, resolved := range p.Services {
+		s := p.Compose.Services[name]
+		s.EnvFiles = nil
+		s.Environment = types.MappingWithEquals{}
+		for key, value := range resolved.Environment {
+			s.Environment[key] = &value
+		}
+		c.Services[name] = s
+	}
+	text, err := c.MarshalYAML()
 	if err != nil {
 		return nil, err
 	}
-	var tree map[string]any
 	if err := yaml.Unmarshal(text, &tree); err != nil {
 		return nil, err
 	}
@@ -48,20 +58,4 @@ func (p *Project) tree() (map[string]any, error) {
 	return interpolation.Interpolate(tree, interpolation.Options{
 		Substitute: func(s string, _ template.Mapping) (string, error) { return strings.ReplaceAll(s, "$", "$$"), nil },
 	})
-}
-
-func (p *Project) canonical() *types.Project {
-	c := *p.Compose
-	c.Services = types.Services{}
-	for name, resolved := range p.Services {
-		s := p.Compose.Services[name]
-		s.EnvFiles = nil
-		s.Environment = types.MappingWithEquals{}
-		for key, value := range resolved.Environment {
-			s.Environment[key] = &value
-		}
-		c.Services[name] = s
-	}
-	c.DisabledServices = nil
-	return &c
 }

@@ -1,7 +1,6 @@
 package compose_test
 
 import (
-	"os"
 	"path/filepath"
 	"testing"
 
@@ -41,10 +40,7 @@ secrets: {two: {environment: V}}
 	if err != nil {
 		t.Fatal(err)
 	}
-	image := filepath.Join(t.TempDir(), "image.yaml")
-	if err := os.WriteFile(image, []byte("services: {app: {image: a}}"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	image := filepath.Join(write(t, map[string]string{"image.yaml": "services: {app: {image: a}}"}), "image.yaml")
 	for _, file := range files {
 		p, err := compose.Load(t.Context(), compose.Options{ProjectName: "p", Files: []string{file, image}})
 		if err == nil { // else it wants an environment, or is refused
@@ -63,15 +59,12 @@ secrets: {two: {environment: V}}
 	}
 }
 
-func expectLoadedAgain(t *testing.T, p *compose.Project, env map[string]string, write func(*compose.Project) ([]byte, error)) {
-	text, err := write(p)
+func expectLoadedAgain(t *testing.T, p *compose.Project, env map[string]string, marshal func(*compose.Project) ([]byte, error)) {
+	text, err := marshal(p)
 	if err != nil {
 		t.Fatal(err)
 	}
-	file := filepath.Join(t.TempDir(), "compose.yaml")
-	if err := os.WriteFile(file, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	file := filepath.Join(write(t, map[string]string{"compose.yaml": string(text)}), "compose.yaml")
 	again, err := compose.Load(t.Context(), compose.Options{
 		ProjectName: p.Name, Files: []string{file}, WorkingDir: p.WorkingDir, Environment: env,
 		Profiles: []string{"*"}, // those that were active are no longer known
@@ -88,7 +81,7 @@ func expectLoadedAgain(t *testing.T, p *compose.Project, env map[string]string, 
 			t.Errorf("service %s is another one, %v (-want +got):\n%s", service, err, cmp.Diff(string(readable(t, p)), string(readable(t, again))))
 		}
 	}
-	if same, err := write(again); err != nil || string(same) != string(text) {
+	if same, err := marshal(again); err != nil || string(same) != string(text) {
 		t.Errorf("it is written again as\n%s\n%v, and not\n%s", same, err, text)
 	}
 }

@@ -55,8 +55,8 @@ func (r *resolver) fileObject(s *Service, f File, w types.FileReferenceConfig, o
 		r.refuse(section, "names %q, which is not defined under the top-level %s", w.Source, section)
 		return
 	}
-	content, ok := r.content(section, w.Source, object)
-	if !ok {
+	content := r.content(section+"."+w.Source, object)
+	if content == nil {
 		return
 	}
 	target, dir := cmp.Or(w.Target, w.Source), "/"
@@ -91,50 +91,41 @@ func (r *resolver) id(key, written string) uint32 {
 	return uint32(id)
 }
 
-// content is what a config or secret holds; it is read once.
-func (r *resolver) content(section, name string, object types.FileObjectConfig) ([]byte, bool) {
-	key := section + "." + name
-	if content, ok := r.contents[key]; ok {
-		return content, content != nil
+// content is what a config or secret holds, nil where that is refused; it is read once.
+func (r *resolver) content(key string, object types.FileObjectConfig) []byte {
+	content, read := r.contents[key]
+	if !read {
+		content = r.readContent(key, object)
+		r.contents[key] = content
 	}
-	content, ok := r.readContent(key, object)
-	if !ok {
-		content = nil
-	} else if content == nil {
-		content = []byte{}
-	}
-	if r.contents == nil {
-		r.contents = map[string][]byte{}
-	}
-	r.contents[key] = content
-	return content, ok
+	return content
 }
 
-func (r *resolver) readContent(key string, object types.FileObjectConfig) ([]byte, bool) {
-	switch {
-	case object.File != "":
+func (r *resolver) readContent(key string, object types.FileObjectConfig) []byte {
+	if object.File != "" {
 		abs, err := r.files.allowed(r.files.dir, object.File)
-		if err != nil {
-			if len(r.findings) == 0 { // it was said in the words of the file before
-				r.findings.add("", key+".file", "%q %s", object.File, err)
-			}
-			return nil, false
+		var content []byte
+		if err == nil {
+			content, err = r.hold(abs, maxContent)
 		}
-		content, err := r.hold(abs, maxContent)
 		if err != nil {
 			r.failures = append(r.failures, fmt.Errorf("%s: %w", key, err))
-			return nil, false
+			return nil
 		}
-		return content, true
-	case object.Environment != "":
-		// compose-go took it from the variables of the file that defines it.
-		if _, set := r.env[object.Environment]; !set && object.Content == "" {
-			r.findings.add("", key+".environment", "names %q, which nothing sets", object.Environment)
-			return nil, false
-		}
-		return r.bounded(key, object.Content)
+		return content
 	}
-	return r.bounded(key, object.Content)
+	// compose-go took the content from the variables of the file that defines it.
+	if object.Environment != "" {
+		if _, set := r.variable(object.Environment); !set && object.Content == "" {
+			r.findings.add("", key+".environment", "names %q, which nothing sets", object.Environment)
+			return nil
+		}
+	}
+	if len(object.Content) > maxContent {
+		r.findings.add("", key, "has %d bytes; the limit is %d", len(object.Content), maxContent)
+		return nil
+	}
+	return []byte(object.Content)
 }
 
 // hold reads a file that stays in memory with the project.
@@ -145,12 +136,4 @@ func (r *resolver) hold(abs string, limit int64) ([]byte, error) {
 	content, err := r.files.read(abs, limit)
 	r.held += len(content)
 	return content, err
-}
-
-func (r *resolver) bounded(key, content string) ([]byte, bool) {
-	if len(content) > maxContent {
-		r.findings.add("", key, "has %d bytes; the limit is %d", len(content), maxContent)
-		return nil, false
-	}
-	return []byte(content), true
 }

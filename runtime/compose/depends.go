@@ -93,29 +93,9 @@ func (l *loading) checkMentions(p *Project) {
 
 // checkCircles finds dependencies in circles.
 func (l *loading) checkCircles(p *Project) {
-	const (
-		visiting = 1
-		visited  = 2
-	)
-	state := map[string]int{}
-	var visit func(name string, way []string)
-	visit = func(name string, way []string) {
-		way = append(way, name)
-		switch state[name] {
-		case visited:
-			return
-		case visiting:
-			l.findings.add(name, "depends_on", "is circular: %s", strings.Join(way[slices.Index(way, name):], " -> "))
-			return
-		}
-		state[name] = visiting
-		for _, dependency := range p.Services[name].DependsOn {
-			visit(dependency.Service, way)
-		}
-		state[name] = visited
-	}
-	for _, name := range p.names() {
-		visit(name, nil)
+	_, circles := p.order()
+	for _, circle := range circles {
+		l.findings.add(circle[0], "depends_on", "is circular: %s", strings.Join(circle, " -> "))
 	}
 }
 

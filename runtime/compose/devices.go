@@ -6,6 +6,7 @@ import (
 	"path"
 	"regexp"
 	"slices"
+	"sort"
 	"strings"
 
 	"github.com/compose-spec/compose-go/v2/types"
@@ -44,8 +45,9 @@ func (r *resolver) devices(s *Service, c types.ServiceConfig) {
 		}
 		s.Devices = append(s.Devices, device)
 	}
-	slices.SortStableFunc(s.Devices, func(a, b Device) int {
-		return cmp.Or(cmp.Compare(a.Target, b.Target), cmp.Compare(a.Path, b.Path))
+	sort.SliceStable(s.Devices, func(i, j int) bool {
+		a, b := s.Devices[i], s.Devices[j]
+		return cmp.Or(cmp.Compare(a.Target, b.Target), cmp.Compare(a.Path, b.Path)) < 0
 	})
 	for _, rule := range c.DeviceCgroupRules {
 		if !deviceRule.MatchString(rule) || len(rule) > 64 {

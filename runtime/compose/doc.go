@@ -9,10 +9,12 @@
 // and compose-go reads only files that were checked first.
 //
 // Nothing in a Compose file is ignored in silence. Whatever this runtime cannot do
-// is an [Error] that names service and key; all of them are reported at once. What
-// has no meaning on a device is a warning that names them (Project.Warnings). Keys
-// that only inform people, and x- extensions, are passed over. runtime/README.md
-// has each attribute of the specification; a test holds this package to it.
+// is an [Error] that names service and key; all of them are reported at once, but
+// for a key that the Compose specification does not have, where compose-go stops.
+// What has no meaning on a device is a warning that names them (Project.Warnings).
+// Keys that only inform people, and x- extensions, are passed over.
+// runtime/README.md has each attribute of the specification; a test holds this
+// package to it.
 //
 // What is read is resolved here once and for all: defaults, short forms, files,
 // variables, profiles, dependencies that other keys imply, the order of networks.

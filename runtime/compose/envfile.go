@@ -1,16 +1,53 @@
 package compose
 
 import (
+	"context"
+	"fmt"
+	"regexp"
 	"strings"
-	"unicode"
 
 	"github.com/compose-spec/compose-go/v2/template"
 )
 
-// parseEnvFile reads a file of variables (.env, env_file) as Compose does: lines
-// of KEY=VALUE, values bare, in single quotes (taken as they are) or in double
-// quotes (with escapes), a KEY alone taken from lookup. What lookup knows goes
-// before what the file says when a value refers to other variables.
+const maxEnvFile = 256 << 10 // bytes of .env and env_file
+
+// ReadEnv reads a file of variables as .env beside a Compose file is read. Values
+// may refer to what is in environment, which goes before what the file says.
+func ReadEnv(ctx context.Context, path string, environment map[string]string) (map[string]string, error) {
+	vars, err := (&files{}).readEnv(path, newInterpolator(ctx), func(name string) (string, bool) {
+		value, ok := environment[name]
+		return value, ok
+	})
+	if err != nil {
+		return nil, fmt.Errorf("cannot read variables: %w", err)
+	}
+	return vars, nil
+}
+
+// readEnv reads a file of variables; lookup is what they may refer to.
+func (f *files) readEnv(abs string, in *interpolator, lookup template.Mapping) (map[string]string, error) {
+	content, err := f.read(abs, maxEnvFile)
+	if err != nil {
+		return nil, err
+	}
+	vars, err := in.parseEnvFile(string(content), lookup)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", abs, err)
+	}
+	return vars, nil
+}
+
+// statement is a line that says nothing, or KEY, KEY=VALUE or KEY: VALUE, where a
+// value in quotes goes on over lines: the key, the sign, and what is in double
+// quotes, in single quotes, or in none.
+var statement = regexp.MustCompile(`^[ \t\r]*(?:#[^\n]*|(?:export[ \t]+)?([\pL\pN_.\[\]-]+)` +
+	`(?:[ \t]*([=:])[ \t]*(?:(?:"((?:[^"\\]|\\(?s:.))*)"|'((?:[^'\\]|\\(?s:.))*)')[ \t\r]*(?:#[^\n]*)?|([^\n]*)))?)?[ \t\r]*(?:\n|$)`)
+
+// parseEnvFile reads a file of variables (.env, env_file) as Compose does: values
+// bare, in single quotes (taken as they are) or in double quotes (with escapes), a
+// KEY alone taken from lookup. What lookup knows goes before what the file says
+// when a value refers to other variables. It is not compose-go's own because that
+// one has the line in its errors, which may hold a secret, and the global logger.
 func (i *interpolator) parseEnvFile(content string, lookup template.Mapping) (map[string]string, error) {
 	vars := map[string]string{}
 	refer := func(name string) (string, bool) {
@@ -22,116 +59,63 @@ func (i *interpolator) parseEnvFile(content string, lookup template.Mapping) (ma
 	}
 	rest := strings.TrimPrefix(content, "\ufeff")
 	for line := 1; rest != ""; {
-		statement, after, _ := strings.Cut(rest, "\n")
-		statement = strings.TrimSpace(statement)
-		if export, ok := strings.CutPrefix(statement, "export"); ok && export != strings.TrimLeft(export, " \t") {
-			statement = strings.TrimLeft(export, " \t")
+		m := statement.FindStringSubmatch(rest)
+		if m == nil {
+			return nil, invalid("line %d: malformed variable name", line)
 		}
-		if statement == "" || statement[0] == '#' {
-			rest = after
-			line++
-			continue
-		}
-		name, value, assigned := cutAssignment(statement)
-		if !isVariableName(name) {
-			return nil, invalid("line %d: malformed variable name", line) // the line may hold a secret
-		}
-		if !assigned {
+		name, double, single, bare := m[1], m[3], m[4], m[5]
+		switch {
+		case name == "":
+		case m[2] == "":
 			if value, ok := lookup(name); ok {
 				vars[name] = value
 			}
-			rest = after
-			line++
-			continue
-		}
-		if value == "" || value[0] != '"' && value[0] != '\'' {
-			value, _, _ = strings.Cut(value, " #")
-			expanded, err := i.substitute(strings.TrimSpace(value), refer)
+		case single != "":
+			vars[name] = strings.ReplaceAll(single, `\'`, `'`)
+		case bare != "" && strings.ContainsRune(`"'`, rune(bare[0])):
+			return nil, invalid("line %d: closing quote is missing, or followed by text", line)
+		default:
+			bare, _, _ = strings.Cut(bare, " #")
+			value, err := i.substitute(escapes.Replace(double)+strings.TrimSpace(bare), refer) // one of them is empty
 			if err != nil {
 				return nil, invalid("line %d: %w", line, err)
 			}
-			vars[name] = expanded
-			rest = after
-			line++
-			continue
+			vars[name] = value
 		}
-		// A quoted value may go on over lines: read on from the quote.
-		from := len(rest) - len(after) // behind the first line
-		quoted := rest[strings.Index(rest[:from], value):]
-		text, length := unquote(quoted)
-		if length < 0 {
-			return nil, invalid("line %d: closing quote is missing", line)
-		}
-		behind, after, _ := strings.Cut(quoted[length:], "\n")
-		if behind = strings.TrimSpace(behind); behind != "" && behind[0] != '#' {
-			return nil, invalid("line %d: unexpected text after the closing quote", line)
-		}
-		if value[0] == '"' {
-			expanded, err := i.substitute(text, refer)
-			if err != nil {
-				return nil, invalid("line %d: %w", line, err)
-			}
-			text = expanded
-		}
-		vars[name] = text
-		line += 1 + strings.Count(quoted[:length], "\n")
-		rest = after
+		line += strings.Count(m[0], "\n")
+		rest = rest[len(m[0]):]
 	}
 	return vars, nil
 }
 
-// cutAssignment splits KEY=VALUE, or KEY: VALUE as some files have it.
-func cutAssignment(statement string) (name, value string, assigned bool) {
-	at := strings.IndexAny(statement, "=:")
-	if at < 0 {
-		return statement, "", false
+// escapes are those in double quotes; $$ stands for a dollar sign.
+var escapes = strings.NewReplacer(`\"`, `"`, `\n`, "\n", `\r`, "\r", `\t`, "\t", `\\`, `\`, `\$`, "$$")
+
+// readRawEnv reads a file of variables in the format raw: lines of KEY=VALUE that
+// are taken as they are, a KEY alone taken from lookup.
+func (f *files) readRawEnv(abs string, lookup template.Mapping) (map[string]string, error) {
+	content, err := f.read(abs, maxEnvFile)
+	if err != nil {
+		return nil, err
 	}
-	return strings.TrimSpace(statement[:at]), strings.TrimSpace(statement[at+1:]), true
-}
-
-func isVariableName(s string) bool {
-	return s != "" && !strings.ContainsFunc(s, func(r rune) bool {
-		return !unicode.IsLetter(r) && !unicode.IsNumber(r) && !strings.ContainsRune("_.-[]", r)
-	})
-}
-
-// unquote reads the quoted value at the start of s. It returns the value, in
-// which "$$" stands for a dollar sign when the quotes are double ones, and the
-// length of what it read, -1 without a closing quote.
-func unquote(s string) (text string, length int) {
-	quote := s[0]
-	var out strings.Builder
-	for n := 1; n < len(s); n++ {
-		switch c := s[n]; {
-		case c == quote:
-			return out.String(), n + 1
-		case c != '\\' || n+1 == len(s):
-			out.WriteByte(c)
-		default:
-			n++
-			out.WriteString(unescape(s[n], quote))
+	vars := map[string]string{}
+	number := 0
+	for line := range strings.Lines(strings.TrimPrefix(string(content), "\ufeff")) {
+		number++
+		line = strings.TrimLeft(strings.TrimRight(line, "\r\n"), " \t")
+		if line == "" || line[0] == '#' {
+			continue
 		}
-	}
-	return "", -1
-}
-
-func unescape(c, quote byte) string {
-	if c == quote {
-		return string(c)
-	}
-	if quote == '"' {
-		switch c {
-		case 'n':
-			return "\n"
-		case 'r':
-			return "\r"
-		case 't':
-			return "\t"
-		case '\\':
-			return `\`
-		case '$':
-			return "$$"
+		name, value, assigned := strings.Cut(line, "=")
+		if name == "" || strings.ContainsAny(name, " \t") {
+			return nil, invalid("%s: line %d: malformed variable name", abs, number) // the line may hold a secret
 		}
+		if !assigned {
+			if value, assigned = lookup(name); !assigned {
+				continue
+			}
+		}
+		vars[name] = value
 	}
-	return `\` + string(c)
+	return vars, nil
 }

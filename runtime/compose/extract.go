@@ -8,7 +8,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path"
 	"path/filepath"
 	"slices"
 
@@ -184,6 +183,6 @@ func (p *pkg) names(k kind) []string {
 			names = append(names, name)
 		}
 	}
-	slices.SortFunc(names, func(a, b string) int { return cmp.Compare(path.Clean(a), path.Clean(b)) })
+	slices.Sort(names)
 	return names
 }

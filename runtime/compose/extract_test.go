@@ -23,8 +23,7 @@ const yaml = "services: {web: {image: nginx}}\n"
 func archive(t testing.TB, entries ...tar.Header) []byte {
 	t.Helper()
 	var packed bytes.Buffer
-	z := gzip.NewWriter(&packed)
-	a := tar.NewWriter(z)
+	a := tar.NewWriter(&packed)
 	for _, h := range entries {
 		content := ""
 		if h.Typeflag == 0 || h.Typeflag == tar.TypeReg {
@@ -45,10 +44,10 @@ func archive(t testing.TB, entries ...tar.Header) []byte {
 			t.Fatal(err)
 		}
 	}
-	if err := errors.Join(a.Close(), z.Close()); err != nil {
+	if err := a.Close(); err != nil {
 		t.Fatal(err)
 	}
-	return packed.Bytes()
+	return gzipped(t, packed.Bytes())
 }
 
 func file(name string) tar.Header { return tar.Header{Name: name} }

@@ -15,10 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const (
-	maxEnvFile = 256 << 10 // bytes of .env and env_file
-	maxFiles   = 256       // files of every sort in one project
-)
+const maxFiles = 256 // files of every sort in one project
 
 // files is what a project may read: regular files of bounded size, with strict
 // only those in its directory.
@@ -48,24 +45,24 @@ func (f *files) close() error { return f.root.Close() }
 func (f *files) allowed(base, name string) (abs string, err error) {
 	switch {
 	case name == "", strings.ContainsRune(name, 0):
-		return "", errors.New("is not a file name")
+		return "", invalid("is not a file name")
 	case strings.HasPrefix(name, "~"):
-		return "", errors.New("starts in a home directory, which a device does not have")
+		return "", invalid("starts in a home directory, which a device does not have")
 	case strings.Contains(name, "://"), strings.HasPrefix(name, "git@"):
-		return "", errors.New("is remote; a project cannot download parts of itself")
+		return "", invalid("is remote; a project cannot download parts of itself")
 	case filepath.IsAbs(name):
 		abs = filepath.Clean(name)
 	default:
 		abs = filepath.Join(base, name)
 	}
-	if f.strict && !f.holds(abs) {
-		return "", errors.New("leaves the directory of the package")
+	if f.strict && !within(f.dir, abs) {
+		return "", invalid("leaves the directory of the package")
 	}
 	return abs, nil
 }
 
-func (f *files) holds(abs string) bool {
-	rel, err := filepath.Rel(f.dir, abs)
+func within(dir, abs string) bool {
+	rel, err := filepath.Rel(dir, abs)
 	return err == nil && filepath.IsLocal(rel)
 }
 
@@ -126,9 +123,8 @@ func (f *files) note(abs string) error {
 	if dir, err = filepath.EvalSymlinks(dir); err != nil {
 		return blame(err)
 	}
-	rel, err := filepath.Rel(dir, abs)
 	switch {
-	case err != nil || !filepath.IsLocal(rel):
+	case !within(dir, abs):
 		f.outside = append(f.outside, abs)
 	case f.pkg != nil: // by a link on the device: there lies what workloads made of it
 		return invalid("%s belongs to the package but is named as if it did not", abs)
@@ -150,11 +146,7 @@ func (f *files) stat(abs string) (fs.FileInfo, error) {
 	if !f.strict {
 		return os.Stat(abs)
 	}
-	rel, err := filepath.Rel(f.dir, abs)
-	if err != nil {
-		return nil, err
-	}
-	return f.root.Stat(rel)
+	return f.root.Stat(f.rel(abs))
 }
 
 // open does not wait for the other end of a pipe. Within the directory of the
@@ -162,13 +154,15 @@ func (f *files) stat(abs string) (fs.FileInfo, error) {
 func (f *files) open(abs string) (*os.File, error) {
 	const flags = os.O_RDONLY | syscall.O_NONBLOCK
 	if f.strict {
-		rel, err := filepath.Rel(f.dir, abs)
-		if err != nil {
-			return nil, err
-		}
-		return f.root.OpenFile(rel, flags, 0)
+		return f.root.OpenFile(f.rel(abs), flags, 0)
 	}
 	return os.OpenFile(abs, flags, 0)
+}
+
+// rel is where a file lies in root.
+func (f *files) rel(abs string) string {
+	rel, _ := filepath.Rel(f.dir, abs) // both are absolute
+	return rel
 }
 
 // blame tells files that are missing or lead nowhere, for which the package is to
@@ -180,48 +174,6 @@ func blame(err error) error {
 		}
 	}
 	return invalid("%w", err)
-}
-
-// readEnv reads a file of variables; lookup is what they may refer to.
-func (f *files) readEnv(abs string, in *interpolator, lookup func(string) (string, bool)) (map[string]string, error) {
-	content, err := f.read(abs, maxEnvFile)
-	if err != nil {
-		return nil, err
-	}
-	vars, err := in.parseEnvFile(string(content), lookup)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", abs, err)
-	}
-	return vars, nil
-}
-
-// readRawEnv reads a file of variables in the format raw: lines of KEY=VALUE that
-// are taken as they are, a KEY alone taken from lookup.
-func (f *files) readRawEnv(abs string, lookup func(string) (string, bool)) (map[string]string, error) {
-	content, err := f.read(abs, maxEnvFile)
-	if err != nil {
-		return nil, err
-	}
-	vars := map[string]string{}
-	number := 0
-	for line := range strings.Lines(strings.TrimPrefix(string(content), "\ufeff")) {
-		number++
-		line = strings.TrimLeft(strings.TrimRight(line, "\r\n"), " \t")
-		if line == "" || line[0] == '#' {
-			continue
-		}
-		name, value, assigned := strings.Cut(line, "=")
-		if name == "" || strings.ContainsAny(name, " \t") {
-			return nil, invalid("%s: line %d: malformed variable name", abs, number) // the line may hold a secret
-		}
-		if !assigned {
-			if value, assigned = lookup(name); !assigned {
-				continue
-			}
-		}
-		vars[name] = value
-	}
-	return vars, nil
 }
 
 // vetted lets compose-go open copies of the files that were read and checked before, as a workload may change

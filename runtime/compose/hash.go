@@ -1,125 +1,52 @@
 package compose
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"net/netip"
+	"maps"
 	"reflect"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/opencontainers/go-digest"
 )
 
-// containerConfig is what makes a container, in a form that must not change:
-// another encoding of the same service replaces every container on every device.
-// New fields come last and are left out when empty (or are a new version).
-type containerConfig struct {
-	Version       int               `json:"version"` // of this form
-	Service       string            `json:"service"`
-	Image         digest.Digest     `json:"image"`
-	ContainerName string            `json:"containerName,omitempty"`
-	Entrypoint    *[]string         `json:"entrypoint,omitempty"` // absent: as in the image; empty: none
-	Command       *[]string         `json:"command,omitempty"`
-	Environment   map[string]string `json:"environment,omitempty"` // sorted when encoded
-	WorkingDir    string            `json:"workingDir,omitempty"`
-	User          string            `json:"user,omitempty"`
-	Labels        map[string]string `json:"labels,omitempty"`
-	Mounts        []mountConfig     `json:"mounts,omitempty"`
-	Tmpfs         []tmpfsConfig     `json:"tmpfs,omitempty"`
-	Ports         []portConfig      `json:"ports,omitempty"`
-	ReadOnly      bool              `json:"readOnly,omitempty"`
-	Memory        int64             `json:"memory,omitempty"`
-	NanoCPUs      int64             `json:"nanoCPUs,omitempty"`
-	Restart       RestartMode       `json:"restart"`
-	MaxRetries    int               `json:"maxRetries,omitempty"`
+// hashOrder is the order in which the parts of what makes a container are hashed. It
+// must not change: another encoding of the same service replaces every container on
+// every device. A new field of Service is hashed after these; it has to be left out
+// of its JSON when empty.
+const hashOrder = `
+version service image containerName entrypoint command environment workingDir user labels mounts tmpfs ports readOnly
+memory nanoCPUs restart maxRetries
 
-	Platform    string             `json:"platform,omitempty"`
-	Annotations map[string]string  `json:"annotations,omitempty"`
-	Groups      []string           `json:"groups,omitempty"`
-	Hostname    string             `json:"hostname,omitempty"`
-	Domainname  string             `json:"domainname,omitempty"`
-	TTY         bool               `json:"tty,omitempty"`
-	StdinOpen   bool               `json:"stdinOpen,omitempty"`
-	Init        bool               `json:"init,omitempty"`
-	PID         Namespace          `json:"pid,omitzero"`
-	IPC         Namespace          `json:"ipc,omitzero"`
-	UTS         Namespace          `json:"uts,omitzero"`
-	Cgroup      Namespace          `json:"cgroup,omitzero"`
-	Sysctls     map[string]string  `json:"sysctls,omitempty"`
-	Ulimits     []Ulimit           `json:"ulimits,omitempty"`
-	OOMScoreAdj *int               `json:"oomScoreAdj,omitempty"`
-	Resources   *Resources         `json:"resources,omitempty"` // but for Memory and NanoCPUs, which are above
-	Devices     []Device           `json:"devices,omitempty"`
-	DeviceRules []string           `json:"deviceRules,omitempty"`
-	CDI         []string           `json:"cdi,omitempty"`
-	Volumes     map[string]*Volume `json:"volumes,omitempty"` // that are more than a directory of ours
-	Files       []fileConfig       `json:"files,omitempty"`
-	ShmSize     int64              `json:"shmSize,omitempty"`
+platform annotations groups hostname domainname tty stdinOpen init pid ipc uts cgroup sysctls ulimits oomScoreAdj
+resources devices deviceRules cdi volumes files shmSize
+network attached networks extraHosts links dns dnsSearch dnsOptions
+capAdd capDrop privileged noNewPrivileges seccomp appArmor unmaskedPaths
+restartDelay restartWindow stopSignal stopGrace healthcheck postStart preStop logging`
 
-	Network    Namespace           `json:"network,omitzero"`
-	Attached   []Attachment        `json:"attached,omitempty"` // absent: the default network as it is without a word
-	Networks   map[string]*Network `json:"networks,omitempty"` // those of Attached, by key
-	ExtraHosts []ExtraHost         `json:"extraHosts,omitempty"`
-	Links      []ServiceName       `json:"links,omitempty"`
-	DNS        []netip.Addr        `json:"dns,omitempty"`
-	DNSSearch  []string            `json:"dnsSearch,omitempty"`
-	DNSOptions []string            `json:"dnsOptions,omitempty"`
-
-	CapAdd          []string `json:"capAdd,omitempty"`
-	CapDrop         []string `json:"capDrop,omitempty"`
-	Privileged      bool     `json:"privileged,omitempty"`
-	NoNewPrivileges bool     `json:"noNewPrivileges,omitempty"`
-	Seccomp         Seccomp  `json:"seccomp,omitzero"`
-	AppArmor        string   `json:"appArmor,omitempty"`
-	UnmaskedPaths   bool     `json:"unmaskedPaths,omitempty"`
-
-	RestartDelay  time.Duration  `json:"restartDelay,omitempty"`
-	RestartWindow time.Duration  `json:"restartWindow,omitempty"`
-	StopSignal    string         `json:"stopSignal,omitempty"`
-	StopGrace     *time.Duration `json:"stopGrace,omitempty"`
-	Healthcheck   *Healthcheck   `json:"healthcheck,omitempty"`
-	PostStart     []Hook         `json:"postStart,omitempty"`
-	PreStop       []Hook         `json:"preStop,omitempty"`
-	Logging       Logging        `json:"logging,omitzero"`
+// hashed is what makes a container and is not hashed as Service has it.
+type hashed struct {
+	Version       int                 `json:"version"`
+	Image         digest.Digest       `json:"image"`
+	Memory        int64               `json:"memory,omitempty"`
+	NanoCPUs      int64               `json:"nanoCPUs,omitempty"`
+	Restart       RestartMode         `json:"restart"`
+	MaxRetries    int                 `json:"maxRetries,omitempty"`
+	RestartDelay  time.Duration       `json:"restartDelay,omitempty"`
+	RestartWindow time.Duration       `json:"restartWindow,omitempty"`
+	Volumes       map[string]*Volume  `json:"volumes,omitempty"`  // that are more than a directory of ours
+	Networks      map[string]*Network `json:"networks,omitempty"` // those of Attached, by key
+	Files         []hashedFile        `json:"files,omitempty"`
 }
 
-type mountConfig struct {
-	Volume      string `json:"volume,omitempty"`
-	Path        string `json:"path,omitempty"`
-	Target      string `json:"target"`
-	ReadOnly    bool   `json:"readOnly,omitempty"`
-	Create      bool   `json:"create,omitempty"`
-	Propagation string `json:"propagation,omitempty"`
-	NoCopy      bool   `json:"noCopy,omitempty"`
-	Anonymous   bool   `json:"anonymous,omitempty"`
-	Of          string `json:"of,omitempty"`
-	NotBelow    bool   `json:"notBelow,omitempty"`
-	Subpath     string `json:"subpath,omitempty"`
-	Below       string `json:"below,omitempty"`
-}
-
-type fileConfig struct {
-	Secret  bool          `json:"secret,omitempty"`
-	Target  string        `json:"target"`
-	UID     uint32        `json:"uid,omitempty"`
-	GID     uint32        `json:"gid,omitempty"`
-	Mode    uint32        `json:"mode"`
+type hashedFile struct {
+	File
 	Content digest.Digest `json:"content"`
-}
-
-type tmpfsConfig struct {
-	Target  string   `json:"target"`
-	Options []string `json:"options,omitempty"`
-}
-
-type portConfig struct {
-	HostIP        string `json:"hostIP,omitempty"`
-	HostPort      uint16 `json:"hostPort"`
-	LastPort      uint16 `json:"lastPort,omitempty"`
-	ContainerPort uint16 `json:"containerPort"`
-	Protocol      string `json:"protocol"`
 }
 
 // ConfigHash is a hash over everything that makes the container of a service:
@@ -132,7 +59,7 @@ func (p *Project) ConfigHash(service string, image digest.Digest) (string, error
 	if s == nil {
 		return "", fmt.Errorf("cannot hash service %q: not in project %q", service, p.Name)
 	}
-	encoded, err := json.Marshal(p.config(s, image))
+	encoded, err := p.encode(*s, image)
 	if err != nil {
 		return "", fmt.Errorf("cannot hash service %q: %w", service, err)
 	}
@@ -140,114 +67,53 @@ func (p *Project) ConfigHash(service string, image digest.Digest) (string, error
 	return hex.EncodeToString(sum[:]), nil
 }
 
-func (p *Project) config(s *Service, image digest.Digest) containerConfig {
-	c := containerConfig{
-		Version:       1,
-		Service:       s.Name,
-		Image:         image,
-		ContainerName: s.ContainerName,
-		Environment:   s.Environment,
-		WorkingDir:    s.WorkingDir,
-		User:          s.User,
-		Labels:        s.Labels,
-		ReadOnly:      s.ReadOnly,
-		Memory:        s.Resources.Memory,
-		NanoCPUs:      s.Resources.NanoCPUs,
-		Restart:       s.Restart.Mode,
-		MaxRetries:    s.Restart.MaxRetries,
-
-		Platform:    s.Platform,
-		Annotations: s.Annotations,
-		Groups:      s.Groups,
-		Hostname:    s.Hostname,
-		Domainname:  s.Domainname,
-		TTY:         s.TTY,
-		StdinOpen:   s.StdinOpen,
-		Init:        s.Init,
-		PID:         s.PID,
-		IPC:         s.IPC,
-		UTS:         s.UTS,
-		Cgroup:      s.Cgroup,
-		Sysctls:     s.Sysctls,
-		Ulimits:     s.Ulimits,
-		OOMScoreAdj: s.OOMScoreAdj,
-		Resources:   otherResources(s.Resources),
-		Devices:     s.Devices,
-		DeviceRules: s.DeviceRules,
-		CDI:         s.CDI,
-		ShmSize:     s.ShmSize,
-
-		Network:    s.Network,
-		ExtraHosts: s.ExtraHosts,
-		Links:      s.Links,
-		DNS:        s.DNS,
-		DNSSearch:  s.DNSSearch,
-		DNSOptions: s.DNSOptions,
-
-		CapAdd:          s.CapAdd,
-		CapDrop:         s.CapDrop,
-		Privileged:      s.Privileged,
-		NoNewPrivileges: s.NoNewPrivileges,
-		Seccomp:         s.Seccomp,
-		AppArmor:        s.AppArmor,
-		UnmaskedPaths:   s.UnmaskedPaths,
-
-		RestartDelay:  s.Restart.Delay,
-		RestartWindow: s.Restart.Window,
-		StopSignal:    s.StopSignal,
-		StopGrace:     s.StopGrace,
-		Healthcheck:   s.Healthcheck,
-		PostStart:     s.PostStart,
-		PreStop:       s.PreStop,
-		Logging:       s.Logging,
+// encode is what makes a container, as JSON in the order in which it is hashed.
+func (p *Project) encode(s Service, image digest.Digest) ([]byte, error) {
+	h := hashed{
+		Version: 1, Image: image,
+		Memory: s.Resources.Memory, NanoCPUs: s.Resources.NanoCPUs,
+		Restart: s.Restart.Mode, MaxRetries: s.Restart.MaxRetries, RestartDelay: s.Restart.Delay, RestartWindow: s.Restart.Window,
+		Volumes: map[string]*Volume{}, Networks: map[string]*Network{},
 	}
-	if s.Entrypoint != nil {
-		c.Entrypoint = &s.Entrypoint
-	}
-	if s.Command != nil {
-		c.Command = &s.Command
-	}
+	s.Resources.Memory, s.Resources.NanoCPUs = 0, 0
 	for _, m := range s.Mounts {
-		c.Mounts = append(c.Mounts, mountConfig{
-			m.Volume, m.Path, m.Target, m.ReadOnly, m.Create, m.Propagation, m.NoCopy, m.Anonymous, m.Of, m.NotBelow, m.Subpath, m.Below,
-		})
 		if v := p.Volumes[m.Volume]; v != nil && (v.External || v.Type != "") {
-			if c.Volumes == nil {
-				c.Volumes = map[string]*Volume{}
-			}
-			c.Volumes[m.Volume] = v
+			h.Volumes[m.Volume] = v
 		}
-	}
-	for _, t := range s.Tmpfs {
-		c.Tmpfs = append(c.Tmpfs, tmpfsConfig(t))
 	}
 	for _, f := range s.Files {
-		c.Files = append(c.Files, fileConfig{f.Secret, f.Target, f.UID, f.GID, f.Mode, digest.FromBytes(f.Content)})
+		h.Files = append(h.Files, hashedFile{f, digest.FromBytes(f.Content)})
 	}
-	for _, port := range s.Ports {
-		address := ""
-		if port.HostIP.IsValid() {
-			address = port.HostIP.String()
-		}
-		c.Ports = append(c.Ports, portConfig{address, port.HostPort, port.LastPort, port.ContainerPort, port.Protocol})
+	if p.onlyDefault(&s) {
+		s.Attached = nil
 	}
-	if !p.onlyDefault(s) {
-		c.Attached = s.Attached
-		c.Networks = map[string]*Network{}
-		for _, a := range s.Attached {
-			c.Networks[a.Network] = p.Networks[a.Network]
-		}
+	for _, a := range s.Attached {
+		h.Networks[a.Network] = p.Networks[a.Network]
 	}
-	return c
-}
 
-// otherResources are those that the first form of the hash did not have.
-func otherResources(r Resources) *Resources {
-	r.Memory, r.NanoCPUs = 0, 0
-	if reflect.ValueOf(r).IsZero() {
-		return nil
+	parts := map[string]json.RawMessage{}
+	for _, part := range []any{s, h} { // what h has goes before what s has
+		text, err := json.Marshal(part)
+		if err != nil {
+			return nil, err
+		}
+		if err := json.Unmarshal(text, &parts); err != nil {
+			return nil, err
+		}
 	}
-	return &r
+	for _, unhashed := range []string{"pullPolicy", "replicas", "dependsOn"} {
+		delete(parts, unhashed)
+	}
+	var encoded bytes.Buffer
+	for _, name := range append(strings.Fields(hashOrder), slices.Sorted(maps.Keys(parts))...) {
+		if part, ok := parts[name]; ok {
+			fmt.Fprintf(&encoded, ",%q:%s", name, part)
+			delete(parts, name) // it is in the list twice
+		}
+	}
+	encoded.WriteByte('}')
+	encoded.Bytes()[0] = '{'
+	return encoded.Bytes(), nil
 }
 
 // onlyDefault tells a service that is on the default network of the project, of

@@ -30,34 +30,30 @@ func (l *loading) includes(tree map[string]any, base string) ([]include, error) 
 			entry = map[string]any{"path": element}
 		}
 		var i include
-		for _, path := range stringsOf(entry["path"]) {
-			i.paths = l.allowed(i.paths, base, path, "", "include")
-		}
-		for _, path := range stringsOf(entry["env_file"]) {
-			i.envFiles = l.allowed(i.envFiles, base, path, "", "include.env_file")
-		}
+		i.paths = l.allowed(entry["path"], base, "", "include")
+		i.envFiles = l.allowed(entry["env_file"], base, "", "include.env_file")
 		if len(i.paths) == 0 {
-			continue // refused, or told by checkKeys
+			continue // refused
 		}
 		i.dir = filepath.Dir(i.paths[0])
-		for _, path := range stringsOf(entry["project_directory"]) {
-			if allowed := l.allowed(nil, base, path, "", "include.project_directory"); allowed != nil {
-				i.dir = allowed[0]
-			}
+		if dirs := l.allowed(entry["project_directory"], base, "", "include.project_directory"); len(dirs) > 0 {
+			i.dir = dirs[0]
 		}
 		all = append(all, i)
 	}
 	return all, nil
 }
 
-// allowed appends the absolute form of path to paths, or says why it cannot be read.
-func (l *loading) allowed(paths []string, base, path, service, key string) []string {
-	abs, err := l.files.allowed(base, path)
-	if err != nil {
-		l.findings.add(service, key, "%q %s", path, err)
-		return paths
+// allowed is the absolute form of the paths that key has; it says why others cannot be read.
+func (l *loading) allowed(value any, base, service, key string) (paths []string) {
+	for _, path := range stringsOf(value) {
+		if abs, err := l.files.allowed(base, path); err != nil {
+			l.findings.add(service, key, "%q %s", path, err)
+		} else {
+			paths = append(paths, abs)
+		}
 	}
-	return append(paths, abs)
+	return paths
 }
 
 // includedEnvironment is what an included file is interpolated from: what the
@@ -128,22 +124,20 @@ func (l *loading) vetExtended(d document, base string, env types.Mapping, guard 
 	return nil
 }
 
-// stringsOf is a key that holds a string or a list of them. What else it holds is
-// left to the schema.
-func stringsOf(value any) []string {
+// stringsOf is a key that holds a path or a list of them, each also as a mapping
+// with a path. What else it holds is left to the schema.
+func stringsOf(value any) (all []string) {
 	switch v := value.(type) {
 	case string:
 		return []string{v}
+	case map[string]any:
+		return stringsOf(v["path"])
 	case []any:
-		var all []string
 		for _, element := range v {
-			if s, ok := element.(string); ok {
-				all = append(all, s)
-			}
+			all = append(all, stringsOf(element)...)
 		}
-		return all
 	}
-	return nil
+	return all
 }
 
 // mappings are the values of a mapping that are mappings themselves.

@@ -1,9 +1,11 @@
 package compose
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -24,10 +26,11 @@ type interpolator struct {
 	ctx   context.Context // of one Load: compose-go passes none on
 	left  int             // bytes that variables may still add
 	unset map[string]bool
+	read  map[string]bool // variables that were looked for, and Options.Ports that were taken
 }
 
 func newInterpolator(ctx context.Context) *interpolator {
-	return &interpolator{ctx: ctx, left: maxSubstituted, unset: map[string]bool{}}
+	return &interpolator{ctx: ctx, left: maxSubstituted, unset: map[string]bool{}, read: map[string]bool{}}
 }
 
 // warnings names the variables that were replaced by nothing.
@@ -47,123 +50,77 @@ func (i *interpolator) substitute(s string, lookup template.Mapping) (string, er
 	return i.expand(s, lookup, 0)
 }
 
+// variable is what follows a $: another one, NAME, {NAME}, or {NAME with an operator.
+var variable = regexp.MustCompile(`^(?:\$|[a-zA-Z_]\w*|\{([a-zA-Z_]\w*)(?:\}|(:?[-+?])))`)
+
 func (i *interpolator) expand(s string, lookup template.Mapping, nesting int) (string, error) {
-	if !strings.Contains(s, "$") {
-		return s, nil
-	}
 	if nesting > maxNesting {
 		return "", fmt.Errorf("variables are nested more than %d levels deep", maxNesting)
 	}
-	whole := s
 	var out strings.Builder
-	for {
-		before, after, found := strings.Cut(s, "$")
+	for rest := s; ; {
+		before, after, found := strings.Cut(rest, "$")
 		out.WriteString(before)
 		if !found {
 			return out.String(), nil
 		}
-		switch name := leadingName(after); {
-		case strings.HasPrefix(after, "$"):
+		m := variable.FindStringSubmatch(after)
+		switch {
+		case m == nil && strings.HasPrefix(after, "{"):
+			return "", &template.InvalidTemplateError{Template: "$" + after}
+		case m == nil || m[0] == "$": // one alone stands for itself
 			out.WriteByte('$')
-			s = after[1:]
-		case name != "":
-			value, err := i.value(name, lookup)
-			if err != nil {
-				return "", err
-			}
-			out.WriteString(value)
-			s = after[len(name):]
-		case strings.HasPrefix(after, "{"):
-			length := closingBrace(after)
-			if length < 0 {
-				return "", &template.InvalidTemplateError{Template: whole}
-			}
-			value, err := i.braced(after[1:length], lookup, nesting)
-			if err != nil {
-				return "", err
-			}
-			out.WriteString(value)
-			s = after[length+1:]
-		default: // a lone $ stands for itself
-			out.WriteByte('$')
-			s = after
+			rest = strings.TrimPrefix(after, "$")
+			continue
 		}
+		operator, operand := m[2], ""
+		if rest = after[len(m[0]):]; operator != "" {
+			end := closingBrace(rest)
+			if end < 0 {
+				return "", &template.InvalidTemplateError{Template: "$" + after}
+			}
+			operand, rest = rest[:end], rest[end+1:]
+		}
+		value, err := i.value(cmp.Or(m[1], m[0]), operator, operand, lookup, nesting)
+		if err != nil {
+			return "", err
+		}
+		out.WriteString(value)
 	}
 }
 
-// braced is the value of what stands between the braces of ${...}.
-func (i *interpolator) braced(expression string, lookup template.Mapping, nesting int) (string, error) {
-	name := leadingName(expression)
-	rest := expression[len(name):]
-	if name == "" {
-		return "", &template.InvalidTemplateError{Template: "${" + expression + "}"}
-	}
-	if rest == "" {
-		return i.value(name, lookup)
-	}
+// value is what a variable is replaced by, with the operator :-, -, :+, +, :?, ? or none.
+func (i *interpolator) value(name, operator, operand string, lookup template.Mapping, nesting int) (string, error) {
+	i.read[name] = true
 	value, set := lookup(name)
-	if operator, ok := strings.CutPrefix(rest, ":"); ok { // empty is as good as not set
-		rest = operator
-		set = set && value != ""
-	}
+	operator, orEmpty := strings.CutPrefix(operator, ":") // empty is as good as not set
+	given := set && !(orEmpty && value == "")
 	switch {
-	case strings.HasPrefix(rest, "-"):
-		if !set {
-			return i.expand(rest[1:], lookup, nesting+1)
-		}
-		return value, i.spend(value)
-	case strings.HasPrefix(rest, "+"):
-		if set {
-			return i.expand(rest[1:], lookup, nesting+1)
-		}
+	case operator == "-" && !given, operator == "+" && given:
+		return i.expand(operand, lookup, nesting+1)
+	case operator == "+":
 		return "", nil
-	case strings.HasPrefix(rest, "?"):
-		if !set {
-			reason, err := i.expand(rest[1:], lookup, nesting+1)
-			if err != nil {
-				return "", err
-			}
-			return "", &template.MissingRequiredError{Variable: name, Reason: reason}
+	case operator == "?" && !given:
+		reason, err := i.expand(operand, lookup, nesting+1)
+		if err != nil {
+			return "", err
 		}
-		return value, i.spend(value)
-	}
-	return "", &template.InvalidTemplateError{Template: "${" + expression + "}"}
-}
-
-func (i *interpolator) value(name string, lookup template.Mapping) (string, error) {
-	value, set := lookup(name)
-	if !set {
+		return "", &template.MissingRequiredError{Variable: name, Reason: reason}
+	case !set:
 		i.unset[name] = true
 	}
-	return value, i.spend(value)
-}
-
-// spend accounts for what a value adds; a few lines of variables that hold each
-// other twice would otherwise fill any memory.
-func (i *interpolator) spend(value string) error {
+	// A few lines of variables that hold each other twice would fill any memory.
 	if i.left -= len(value); i.left < 0 {
-		return fmt.Errorf("variables expand to more than %d bytes", maxSubstituted)
+		return "", fmt.Errorf("variables expand to more than %d bytes", maxSubstituted)
 	}
-	return nil
+	return value, nil
 }
 
-// leadingName is the name of a variable at the start of s, empty if there is none.
-func leadingName(s string) string {
-	for n := range len(s) {
-		switch c := s[n]; {
-		case c == '_', 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', n > 0 && '0' <= c && c <= '9':
-		default:
-			return s[:n]
-		}
-	}
-	return s
-}
-
-// closingBrace is where the brace at the start of s is closed, -1 if it is not.
+// closingBrace is where the brace before s is closed, -1 if it is not.
 func closingBrace(s string) int {
-	open := 0
-	for n := range len(s) {
-		switch s[n] {
+	open := 1
+	for n, c := range s {
+		switch c {
 		case '{':
 			open++
 		case '}':

@@ -163,19 +163,19 @@ func (r *resolver) healthcheck(c *types.HealthCheckConfig) *Healthcheck {
 	if c.Disable {
 		return &Healthcheck{Test: []string{"NONE"}}
 	}
+	duration := func(key string, written *types.Duration) time.Duration {
+		d := r.duration(key, written)
+		if d > 0 && d < time.Millisecond {
+			r.refuse(key, "is %s; the minimum is 1ms", d)
+		}
+		return d
+	}
 	h := &Healthcheck{
 		Test:          c.Test,
-		Interval:      r.duration("healthcheck.interval", c.Interval),
-		Timeout:       r.duration("healthcheck.timeout", c.Timeout),
-		StartPeriod:   r.duration("healthcheck.start_period", c.StartPeriod),
-		StartInterval: r.duration("healthcheck.start_interval", c.StartInterval),
-	}
-	for key, d := range map[string]time.Duration{
-		"interval": h.Interval, "timeout": h.Timeout, "start_period": h.StartPeriod, "start_interval": h.StartInterval,
-	} {
-		if d > 0 && d < time.Millisecond {
-			r.refuse("healthcheck."+key, "is %s; the minimum is 1ms", d)
-		}
+		Interval:      duration("healthcheck.interval", c.Interval),
+		Timeout:       duration("healthcheck.timeout", c.Timeout),
+		StartPeriod:   duration("healthcheck.start_period", c.StartPeriod),
+		StartInterval: duration("healthcheck.start_interval", c.StartInterval),
 	}
 	if c.Retries != nil {
 		if *c.Retries > maxRetries {
@@ -206,7 +206,7 @@ func (r *resolver) hooks(key string, written []types.ServiceHook) []Hook {
 			r.refuse(key, "has no command")
 		}
 		h := Hook{Command: w.Command, User: w.User, Privileged: w.Privileged, WorkingDir: w.WorkingDir}
-		for name, value := range w.Environment.Resolve(r.env.Resolve) {
+		for name, value := range w.Environment.Resolve(r.variable) {
 			if value == nil {
 				r.note("%s names %q without a value and nothing sets it; leaving it out", key, name)
 				continue

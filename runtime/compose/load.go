@@ -34,6 +34,9 @@ type Options struct {
 	// without a value; it goes before .env. The environment of this process
 	// is never looked at.
 	Environment map[string]string
+	// Ports are the ports of the device that container ports, as 80/tcp, are published
+	// on instead of those in the files; each where they publish it once.
+	Ports map[string]string
 	// Profiles are active, and those that COMPOSE_PROFILES names. A service
 	// with profiles none of which is active is left out; "*" is all of them.
 	Profiles []string
@@ -114,10 +117,7 @@ func load(ctx context.Context, o Options) (_ *Project, err error) {
 		project: o.ProjectName,
 		files:   files,
 		in:      newInterpolator(ctx),
-		built:   map[string]bool{},
 		logs:    o.Logs,
-
-		supported: supportedKeys(),
 	}
 	env, err := l.environment(dir, o.Environment)
 	if err != nil {
@@ -127,13 +127,14 @@ func load(ctx context.Context, o Options) (_ *Project, err error) {
 	if err != nil {
 		return nil, l.verdict(err)
 	}
-	l.checkKeys(model, model) // once more, for what came by extends
+	l.checkKeys(model)
+	l.in.read["COMPOSE_PROFILES"] = true
 	p, err := l.bind(model, dir, env, activeProfiles(o.Profiles, env))
 	if err != nil {
 		return nil, l.verdict(err)
 	}
 	l.passOver(p.Compose.DisabledServices)
-	l.resolve(p, model, env, o.Scale)
+	l.resolve(p, model, env, o)
 	if err := l.verdict(errors.Join(l.failures...)); err != nil {
 		return nil, err
 	}
@@ -143,9 +144,23 @@ func load(ctx context.Context, o Options) (_ *Project, err error) {
 	}
 	slices.Sort(warnings)
 	p.Warnings = slices.Compact(warnings)
+	p.Unused = l.unused(o)
 	slices.Sort(files.outside)
 	p.Outside = slices.Compact(files.outside)
 	return p, nil
+}
+
+// unused are the variables and ports given that made no difference.
+func (l *loading) unused(o Options) map[string]bool {
+	unused := map[string]bool{}
+	for _, given := range []map[string]string{o.Environment, o.Ports} {
+		for name := range given {
+			if !l.in.read[name] {
+				unused[name] = true
+			}
+		}
+	}
+	return unused
 }
 
 // activeProfiles are those asked for and those that COMPOSE_PROFILES names.
@@ -182,10 +197,8 @@ type loading struct {
 	findings findings
 	failures []error // other than findings
 	warnings []warning
-	built    map[string]bool // services that have a build
+	rules    map[string]rule // by attribute
 	logs     Logging         // what the device keeps at most
-
-	supported shape
 }
 
 // verdict is what Load fails with. When keys are not supported, that is said and
@@ -262,6 +275,7 @@ func (l *loading) model(paths []string, dir string, env types.Mapping, including
 			return nil, err
 		}
 	}
+	delete(model, "include") // compose-go has looked at its form
 	for _, i := range includes {
 		childEnv, err := l.includedEnvironment(i, env)
 		if err != nil {
@@ -281,7 +295,6 @@ func (l *loading) model(paths []string, dir string, env types.Mapping, including
 // document checks a document of the file path, and returns what compose-go is to merge and what it includes.
 func (l *loading) document(d document, path, dir string, env types.Mapping, guard *vetted) (types.ConfigFile, []include, error) {
 	config := types.ConfigFile{Filename: path}
-	l.checkKeys(d.substituted, d.tree)
 	if err := l.checkPaths(d.substituted, dir); err != nil {
 		return config, nil, err
 	}
@@ -342,9 +355,21 @@ func (l *loading) composeGo(details types.ConfigDetails, guard *vetted) (model m
 		o.ResourceLoaders = []loader.ResourceLoader{guard}
 	})
 	if err != nil {
+		l.findUnknown(err.Error())
 		return nil, blame(err)
 	}
 	return model, nil
+}
+
+// findUnknown finds a key that compose-go refuses in what it says: the Compose
+// specification does not have it, or not yet.
+func (l *loading) findUnknown(said string) {
+	said = said[strings.LastIndex(said, ": ")+1:]
+	if key, is := strings.CutSuffix(said, " false schema"); is {
+		l.findings.add("", strings.TrimSpace(key), "is not supported")
+	} else if key, names, is := strings.Cut(said, " additional properties "); is {
+		l.findings.add("", cmp.Or(strings.TrimSpace(key), "the file"), "cannot have %s", strings.TrimSuffix(names, " not allowed"))
+	}
 }
 
 // bind turns the model into Go types.

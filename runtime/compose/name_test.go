@@ -1,7 +1,6 @@
 package compose_test
 
 import (
-	"os"
 	"path/filepath"
 	"testing"
 
@@ -21,13 +20,7 @@ func TestProjectNameComesFrom(t *testing.T) {
 		"the directory otherwise": {"name: 5\n", nil, "my_app"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			file := filepath.Join(t.TempDir(), "My_App", "compose.yaml")
-			if err := os.Mkdir(filepath.Dir(file), 0o755); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(file, []byte(c.file), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			file := filepath.Join(write(t, map[string]string{"My_App/compose.yaml": c.file}), "My_App/compose.yaml")
 			if got := compose.ProjectName(compose.Options{Files: []string{file}, Environment: c.env}); got != c.want {
 				t.Errorf("name %q, want %q", got, c.want)
 			}

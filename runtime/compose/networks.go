@@ -3,6 +3,7 @@ package compose
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/netip"
 	"regexp"
 	"slices"
@@ -265,11 +266,7 @@ func lastOf(p netip.Prefix) netip.Addr {
 // checkAddresses finds pools that overlap and static addresses that two services
 // or a gateway have as well.
 func (l *loading) checkAddresses(p *Project) {
-	keys := make([]string, 0, len(p.Networks))
-	for key := range p.Networks {
-		keys = append(keys, key)
-	}
-	slices.Sort(keys)
+	keys := slices.Sorted(maps.Keys(p.Networks))
 	for n, key := range keys {
 		for _, other := range keys[:n] {
 			for _, a := range p.Networks[key].Pools {

@@ -29,51 +29,26 @@ type Package struct {
 
 // holds says whether a path is one within the package, if there is one.
 func (p *Package) holds(abs string) bool {
-	if p == nil {
-		return false
-	}
-	rel, err := filepath.Rel(p.dir, abs)
-	return err == nil && filepath.IsLocal(rel)
+	return p != nil && within(p.dir, abs)
 }
 
-// find is the entry that a path leads to, through the links of the package.
+// find is the entry that a path within the package leads to, through its links.
 func (p *Package) find(abs string) (name string, e *entry, err error) {
-	rel, err := filepath.Rel(p.dir, abs)
-	if err != nil {
-		return "", nil, err
-	}
-	failed := func(err error) error { return &fs.PathError{Op: "open", Path: abs, Err: err} }
-	at, rest := ".", strings.Split(filepath.ToSlash(rel), "/")
-	for hops := 0; len(rest) > 0; {
-		component := rest[0]
-		rest = rest[1:]
-		switch component {
-		case "", ".":
-			continue
-		case "..":
-			at = path.Dir(at) // of an approved link: not out of the package
-			continue
+	rel, _ := filepath.Rel(p.dir, abs) // it is within
+	name = "."
+	for component := range strings.SplitSeq(filepath.ToSlash(rel), "/") {
+		name = path.Join(name, component)
+		if e := p.pkg.entries[name]; e != nil && e.kind == symlink {
+			name = e.leads
 		}
-		next := path.Join(at, component)
-		e := p.pkg.entries[next]
-		switch {
-		case e == nil:
-			return "", nil, failed(syscall.ENOENT)
-		case e.kind == symlink:
-			if hops++; hops > maxHops {
-				return "", nil, failed(syscall.ELOOP)
-			}
-			rest = append(strings.Split(e.target, "/"), rest...)
-			continue
-		case e.kind != directory && len(rest) > 0:
-			return "", nil, failed(syscall.ENOTDIR)
-		}
-		at = next
 	}
-	if at == "." {
-		return at, &entry{kind: directory}, nil
+	if name == "." {
+		return name, &entry{kind: directory}, nil
 	}
-	return at, p.pkg.entries[at], nil
+	if e = p.pkg.entries[name]; e == nil {
+		return "", nil, &fs.PathError{Op: "open", Path: abs, Err: syscall.ENOENT}
+	}
+	return name, e, nil
 }
 
 // read is what a file of the package holds, whatever lies in its place now.

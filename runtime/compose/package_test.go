@@ -3,7 +3,6 @@ package compose_test
 import (
 	"archive/tar"
 	"bytes"
-	"compress/gzip"
 	"context"
 	"errors"
 	"maps"
@@ -20,8 +19,7 @@ import (
 func packed(t testing.TB, files map[string]string) []byte {
 	t.Helper()
 	var archive bytes.Buffer
-	z := gzip.NewWriter(&archive)
-	w := tar.NewWriter(z)
+	w := tar.NewWriter(&archive)
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		h := tar.Header{Name: name, Mode: 0o644, Size: int64(len(files[name])), Typeflag: tar.TypeReg}
 		content := files[name]
@@ -35,10 +33,10 @@ func packed(t testing.TB, files map[string]string) []byte {
 			t.Fatal(err)
 		}
 	}
-	if err := errors.Join(w.Close(), z.Close()); err != nil {
+	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	return archive.Bytes()
+	return gzipped(t, archive.Bytes())
 }
 
 // whole is a package that refers to files in every way there is.

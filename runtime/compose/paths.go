@@ -18,23 +18,19 @@ const maxPorts = 1024
 func (l *loading) checkPaths(file map[string]any, base string) error {
 	for _, section := range []string{"configs", "secrets"} {
 		for name, object := range mappings(file[section]) {
-			for _, path := range stringsOf(object["file"]) {
-				l.allowed(nil, base, path, "", section+"."+name+".file")
-			}
+			l.allowed(object["file"], base, "", section+"."+name+".file")
 		}
 	}
 	for name, volume := range mappings(file["volumes"]) {
 		options, _ := volume["driver_opts"].(map[string]any)
 		if device, ok := options["device"].(string); ok && (strings.HasPrefix(device, ".") || strings.HasPrefix(device, "~")) {
-			l.allowed(nil, base, device, "", "volumes."+name+".driver_opts.device")
+			l.allowed(device, base, "", "volumes."+name+".driver_opts.device")
 		}
 	}
 	ports := 0
 	for name, service := range mappings(file["services"]) {
-		l.checkEnvFiles(name, service["env_file"], base)
-		for _, path := range stringsOf(service["label_file"]) {
-			l.allowed(nil, base, path, name, "label_file")
-		}
+		l.allowed(service["env_file"], base, name, "env_file")
+		l.allowed(service["label_file"], base, name, "label_file")
 		volumes, _ := service["volumes"].([]any)
 		for _, volume := range volumes {
 			l.checkVolume(name, volume, base)
@@ -49,20 +45,6 @@ func (l *loading) checkPaths(file map[string]any, base string) error {
 		}
 	}
 	return nil
-}
-
-func (l *loading) checkEnvFiles(service string, value any, base string) {
-	paths := stringsOf(value)
-	if list, ok := value.([]any); ok {
-		for _, element := range list {
-			if m, ok := element.(map[string]any); ok {
-				paths = append(paths, stringsOf(m["path"])...)
-			}
-		}
-	}
-	for _, path := range paths {
-		l.allowed(nil, base, path, service, "env_file")
-	}
 }
 
 // checkVolume looks at one element of `volumes`.
@@ -99,7 +81,7 @@ func (l *loading) checkVolume(service string, value any, base string) {
 // for the policy of the device to judge.
 func (l *loading) checkSource(service, source, base string) {
 	if strings.HasPrefix(source, ".") || strings.HasPrefix(source, "~") {
-		l.allowed(nil, base, source, service, "volumes")
+		l.allowed(source, base, service, "volumes")
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"math"
 	"net/netip"
 	"slices"
+	"sort"
 	"strconv"
 	"strings"
 
@@ -35,6 +36,10 @@ func (r *resolver) ports(s *Service, c types.ServiceConfig) {
 			continue
 		}
 		p.ContainerPort = uint16(c.Target)
+		if on, is := r.moved[portKey(c)]; is {
+			c.Published = on
+			r.in.read[portKey(c)] = true
+		}
 		var ok bool
 		if p.HostPort, p.LastPort, ok = publishedRange(c.Published); !ok {
 			r.refuse("ports", "publishes %d as %.80q, which is not a port or a range of ports", c.Target, c.Published)
@@ -52,11 +57,37 @@ func (r *resolver) ports(s *Service, c types.ServiceConfig) {
 		}
 		ports = append(ports, p)
 	}
-	slices.SortFunc(ports, func(a, b Port) int {
+	sort.Slice(ports, func(i, j int) bool {
+		a, b := ports[i], ports[j]
 		return cmp.Or(cmp.Compare(a.HostPort, b.HostPort), cmp.Compare(a.LastPort, b.LastPort), cmp.Compare(a.Protocol, b.Protocol),
-			a.HostIP.Compare(b.HostIP), cmp.Compare(a.ContainerPort, b.ContainerPort))
+			a.HostIP.Compare(b.HostIP), cmp.Compare(a.ContainerPort, b.ContainerPort)) < 0
 	})
 	s.Ports = slices.Compact(ports)
+}
+
+// portKey tells the ports of a container apart, as 80/tcp.
+func portKey(c types.ServicePortConfig) string {
+	return fmt.Sprintf("%d/%s", c.Target, strings.ToLower(cmp.Or(c.Protocol, "tcp")))
+}
+
+// movable are those of the wanted ports that the project publishes once: which one is
+// meant is certain.
+func (l *loading) movable(p *types.Project, wanted map[string]string) map[string]string {
+	published := map[string]int{}
+	for _, s := range p.Services {
+		for _, c := range s.Ports {
+			published[portKey(c)]++
+		}
+	}
+	movable := map[string]string{}
+	for key, on := range wanted {
+		if published[key] == 1 {
+			movable[key] = on
+			continue
+		}
+		l.warn("container port %s is published %d times, not once: it is not put on port %s of the device", key, published[key], on)
+	}
+	return movable
 }
 
 // checkFamily refuses addresses of the device from which nothing leads to the

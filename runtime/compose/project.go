@@ -26,77 +26,83 @@ type Project struct {
 	// Warnings tell people what is likely not what they meant: variables that
 	// are not set, keys that are obsolete or mean nothing on a device.
 	Warnings []string
+	// Unused are the variables of Options.Environment that nothing in the files refers
+	// to, and the Options.Ports that nothing is published on.
+	Unused map[string]bool
 }
 
 // Service is one service of a project in the words of this runtime. What it does
-// not hold, a container cannot have.
+// not hold, a container cannot have. Its JSON is hashed (ConfigHash): the names and
+// what is left out when empty must not change, nor the order within its fields.
+// The tag key is what people call a field in a Compose file; "" says that a change
+// of it is told in another way, or concerns nobody.
 type Service struct {
-	Name          string
-	ContainerName string // a name for people; nothing resolves it
-	Image         string // normalised: docker.io/library/nginx:latest
-	Platform      string // as linux/arm/v7; empty: that of the device
-	PullPolicy    PullPolicy
-	Replicas      int // 0: none run
-	Labels        map[string]string
-	Annotations   map[string]string
+	Name          string            `json:"service" key:""`
+	ContainerName string            `json:"containerName,omitempty" key:"container_name"` // a name for people; nothing resolves it
+	Image         string            `json:"image" key:""`                                 // normalised: docker.io/library/nginx:latest
+	Platform      string            `json:"platform,omitempty" key:"platform"`            // as linux/arm/v7; empty: that of the device
+	PullPolicy    PullPolicy        `json:"pullPolicy" key:"pull_policy"`
+	Replicas      int               `json:"replicas" key:"deploy.replicas"` // 0: none run
+	Labels        map[string]string `json:"labels,omitempty" key:"labels"`
+	Annotations   map[string]string `json:"annotations,omitempty" key:"annotations"`
 
 	// Entrypoint and Command replace those of the image; nil: as in the image,
 	// empty: none.
-	Entrypoint  []string
-	Command     []string
-	Environment map[string]string
-	WorkingDir  string   // empty: as in the image
-	User        string   // user[:group], names or numbers; empty: as in the image
-	Groups      []string // further groups, names or numbers
-	Hostname    string   // empty: the name of the service
-	Domainname  string
-	TTY         bool
-	StdinOpen   bool
-	Init        bool // a small process 1 that buries orphans
-	PID         Namespace
-	IPC         Namespace // with ModeShareable: others may join it
-	UTS         Namespace
-	Cgroup      Namespace
-	Sysctls     map[string]string
-	Ulimits     []Ulimit // sorted by name
-	OOMScoreAdj *int
+	Entrypoint  []string          `json:"entrypoint,omitzero" key:"entrypoint"`
+	Command     []string          `json:"command,omitzero" key:"command"`
+	Environment map[string]string `json:"environment,omitempty" key:""`
+	WorkingDir  string            `json:"workingDir,omitempty" key:"working_dir"` // empty: as in the image
+	User        string            `json:"user,omitempty" key:"user"`              // user[:group], names or numbers; empty: as in the image
+	Groups      []string          `json:"groups,omitempty" key:"group_add"`       // further groups, names or numbers
+	Hostname    string            `json:"hostname,omitempty" key:"hostname"`      // empty: the name of the service
+	Domainname  string            `json:"domainname,omitempty" key:"domainname"`
+	TTY         bool              `json:"tty,omitempty" key:"tty"`
+	StdinOpen   bool              `json:"stdinOpen,omitempty" key:"stdin_open"`
+	Init        bool              `json:"init,omitempty" key:"init"` // a small process 1 that buries orphans
+	PID         Namespace         `json:"pid,omitzero" key:"pid"`
+	IPC         Namespace         `json:"ipc,omitzero" key:"ipc"` // with ModeShareable: others may join it
+	UTS         Namespace         `json:"uts,omitzero" key:"uts"`
+	Cgroup      Namespace         `json:"cgroup,omitzero" key:"cgroup"`
+	Sysctls     map[string]string `json:"sysctls,omitempty" key:"sysctls"`
+	Ulimits     []Ulimit          `json:"ulimits,omitempty" key:"ulimits"` // sorted by name
+	OOMScoreAdj *int              `json:"oomScoreAdj,omitempty" key:"oom_score_adj"`
 
-	Resources   Resources
-	Devices     []Device
-	DeviceRules []string // "c 188:* rwm"
-	CDI         []string // vendor.com/class=name, also from gpus and reservations
+	Resources   Resources `json:"resources,omitzero" key:"resources"`
+	Devices     []Device  `json:"devices,omitempty" key:"devices"`
+	DeviceRules []string  `json:"deviceRules,omitempty" key:"device_cgroup_rules"` // "c 188:* rwm"
+	CDI         []string  `json:"cdi,omitempty" key:"gpus"`                        // vendor.com/class=name, also from gpus and reservations
 
-	Mounts   []Mount // in order of their targets
-	Tmpfs    []Tmpfs // in order of their targets
-	Files    []File  // configs and secrets, in order of their targets
-	ShmSize  int64   // bytes; 0: 64 MiB
-	ReadOnly bool    // the root file system
+	Mounts   []Mount `json:"mounts,omitempty" key:"volumes"`            // in order of their targets
+	Tmpfs    []Tmpfs `json:"tmpfs,omitempty" key:"tmpfs"`               // in order of their targets
+	Files    []File  `json:"files,omitempty" key:"configs and secrets"` // configs and secrets, in order of their targets
+	ShmSize  int64   `json:"shmSize,omitempty" key:"shm_size"`          // bytes; 0: 64 MiB
+	ReadOnly bool    `json:"readOnly,omitempty" key:"read_only"`        // the root file system
 
-	Network    Namespace     // ModePrivate: the networks below
-	Attached   []Attachment  // the first has the default route
-	ExtraHosts []ExtraHost   // sorted
-	Links      []ServiceName // further names for other services, sorted
-	DNS        []netip.Addr
-	DNSSearch  []string
-	DNSOptions []string
-	Ports      []Port // sorted
+	Network    Namespace     `json:"network,omitzero" key:"network_mode"`    // ModePrivate: the networks below
+	Attached   []Attachment  `json:"attached,omitempty" key:"networks"`      // the first has the default route
+	ExtraHosts []ExtraHost   `json:"extraHosts,omitempty" key:"extra_hosts"` // sorted
+	Links      []ServiceName `json:"links,omitempty" key:"links"`            // further names for other services, sorted
+	DNS        []netip.Addr  `json:"dns,omitempty" key:"dns"`
+	DNSSearch  []string      `json:"dnsSearch,omitempty" key:"dns_search"`
+	DNSOptions []string      `json:"dnsOptions,omitempty" key:"dns_opt"`
+	Ports      []Port        `json:"ports,omitempty" key:"ports"` // sorted
 
-	CapAdd          []string // as CAP_NET_ADMIN, or ALL
-	CapDrop         []string
-	Privileged      bool
-	NoNewPrivileges bool
-	Seccomp         Seccomp
-	AppArmor        string // profile; empty: as the device has it, "unconfined": none
-	UnmaskedPaths   bool   // security_opt systempaths=unconfined
+	CapAdd          []string `json:"capAdd,omitempty" key:"cap_add"` // as CAP_NET_ADMIN, or ALL
+	CapDrop         []string `json:"capDrop,omitempty" key:"cap_drop"`
+	Privileged      bool     `json:"privileged,omitempty" key:"privileged"`
+	NoNewPrivileges bool     `json:"noNewPrivileges,omitempty" key:"security_opt"`
+	Seccomp         Seccomp  `json:"seccomp,omitzero" key:"security_opt"`
+	AppArmor        string   `json:"appArmor,omitempty" key:"security_opt"`      // profile; empty: as the device has it, "unconfined": none
+	UnmaskedPaths   bool     `json:"unmaskedPaths,omitempty" key:"security_opt"` // security_opt systempaths=unconfined
 
-	DependsOn   []Dependency // sorted by service
-	Restart     Restart
-	StopSignal  string         // empty: as in the image
-	StopGrace   *time.Duration // nil: 10 s
-	Healthcheck *Healthcheck   // nil: as in the image
-	PostStart   []Hook
-	PreStop     []Hook
-	Logging     Logging
+	DependsOn   []Dependency   `json:"dependsOn,omitempty" key:"depends_on"` // sorted by service
+	Restart     Restart        `json:"restart" key:"restart"`
+	StopSignal  string         `json:"stopSignal,omitempty" key:"stop_signal"`      // empty: as in the image
+	StopGrace   *time.Duration `json:"stopGrace,omitempty" key:"stop_grace_period"` // nil: 10 s
+	Healthcheck *Healthcheck   `json:"healthcheck,omitempty" key:"healthcheck"`     // nil: as in the image
+	PostStart   []Hook         `json:"postStart,omitempty" key:"post_start"`
+	PreStop     []Hook         `json:"preStop,omitempty" key:"pre_stop"`
+	Logging     Logging        `json:"logging,omitzero" key:"logging"`
 }
 
 // PullPolicy says when an image is looked for in its registry.
@@ -177,20 +183,21 @@ type Device struct {
 // Mount is a named volume, an anonymous one, a path of the device or a part of
 // an image in a container. Exactly one of Volume, Anonymous and Path is set.
 type Mount struct {
-	Volume    string // name of the volume within the project
-	Anonymous bool   // a volume without a name, which belongs to replica and target
-	Of        string // Anonymous: the service whose volume it is (volumes_from), that of its first replica; empty: this one
-	Path      string // absolute, cleaned path on the device
-	Real      string // Path: where it led when the project was loaded; for those who mount
-	Target    string // absolute, cleaned path in the container
+	Volume string `json:"volume,omitempty"` // name of the volume within the project
+	Path   string `json:"path,omitempty"`   // absolute, cleaned path on the device
+	Real   string `json:"-"`                // Path: where it led when the project was loaded; for those who mount
+	Target string `json:"target"`           // absolute, cleaned path in the container
 
-	ReadOnly    bool
-	Create      bool   // Path: make a directory there when nothing is there
-	Propagation string // Path: private, rslave, ...; empty: rprivate
-	NotBelow    bool   // Path: without what is mounted below it (bind.recursive: disabled)
-	Below       string // ReadOnly: what that means for what is mounted below it (bind.recursive)
-	NoCopy      bool   // a volume: leave a new one empty instead of filling it from the image
-	Subpath     string // a volume: only this directory of it
+	// In the order that they are hashed in.
+	ReadOnly    bool   `json:"readOnly,omitempty"`
+	Create      bool   `json:"create,omitempty"`      // Path: make a directory there when nothing is there
+	Propagation string `json:"propagation,omitempty"` // Path: private, rslave, ...; empty: rprivate
+	NoCopy      bool   `json:"noCopy,omitempty"`      // a volume: leave a new one empty instead of filling it from the image
+	Anonymous   bool   `json:"anonymous,omitempty"`   // a volume without a name, which belongs to replica and target
+	Of          string `json:"of,omitempty"`          // Anonymous: the service whose volume it is (volumes_from), that of its first replica; empty: this one
+	NotBelow    bool   `json:"notBelow,omitempty"`    // Path: without what is mounted below it (bind.recursive: disabled)
+	Subpath     string `json:"subpath,omitempty"`     // a volume: only this directory of it
+	Below       string `json:"below,omitempty"`       // ReadOnly: what that means for what is mounted below it (bind.recursive)
 }
 
 // What Mount.Below may be; empty: read-only too, where the kernel can.
@@ -201,8 +208,8 @@ const (
 
 // Tmpfs is a file system in memory.
 type Tmpfs struct {
-	Target  string
-	Options []string // mount options as given, checked and sorted: "noexec", "size=64m", ...
+	Target  string   `json:"target"`
+	Options []string `json:"options,omitempty"` // mount options as given, checked and sorted: "noexec", "size=64m", ...
 }
 
 // Volume is a named volume.
@@ -218,13 +225,13 @@ type Volume struct {
 
 // File is a config or a secret as a file in a container.
 type File struct {
-	Secret  bool
-	Name    string // of the config or secret
-	Target  string // absolute path in the container
-	UID     uint32
-	GID     uint32
-	Mode    uint32 // permission bits
-	Content []byte `json:"-"` // at most 1 MiB
+	Secret  bool   `json:"secret,omitempty"`
+	Name    string `json:"-"`      // of the config or secret
+	Target  string `json:"target"` // absolute path in the container
+	UID     uint32 `json:"uid,omitempty"`
+	GID     uint32 `json:"gid,omitempty"`
+	Mode    uint32 `json:"mode"` // permission bits
+	Content []byte `json:"-"`    // at most 1 MiB
 }
 
 // Network is a network that services of the project are on.
@@ -279,13 +286,13 @@ type ServiceName struct {
 
 // Port is a port of a container that is published on the device.
 type Port struct {
-	HostIP netip.Addr // the zero value: every address of the device, of the families that the network has
+	HostIP netip.Addr `json:"hostIP,omitzero"` // the zero value: every address of the device, of the families that the network has
 	// HostPort to LastPort are the ports of the device of which one is taken,
 	// the first that is free; both 0: any.
-	HostPort      uint16
-	LastPort      uint16 // 0: HostPort and no other
-	ContainerPort uint16
-	Protocol      string // tcp, udp or sctp
+	HostPort      uint16 `json:"hostPort"`
+	LastPort      uint16 `json:"lastPort,omitempty"` // 0: HostPort and no other
+	ContainerPort uint16 `json:"containerPort"`
+	Protocol      string `json:"protocol"` // tcp, udp or sctp
 }
 
 // Seccomp is the filter of system calls.
@@ -361,23 +368,33 @@ type Logging struct {
 // Order is the names of the services, each after those it depends on; services
 // that do not depend on each other are in order of their names.
 func (p *Project) Order() []string {
-	order := make([]string, 0, len(p.Services))
-	done := make(map[string]bool, len(p.Services))
-	var visit func(name string)
-	visit = func(name string) {
-		if done[name] {
+	order, _ := p.order() // Load has refused circles
+	return order
+}
+
+func (p *Project) order() (order []string, circles [][]string) {
+	done := map[string]bool{} // false: being visited
+	var visit func(name string, way []string)
+	visit = func(name string, way []string) {
+		way = append(way, name)
+		switch visited, begun := done[name]; {
+		case visited:
+			return
+		case begun:
+			circles = append(circles, slices.Clone(way[slices.Index(way, name):]))
 			return
 		}
-		done[name] = true // Load has refused cycles
+		done[name] = false
 		for _, dependency := range p.Services[name].DependsOn {
-			visit(dependency.Service)
+			visit(dependency.Service, way)
 		}
+		done[name] = true
 		order = append(order, name)
 	}
 	for _, name := range p.names() {
-		visit(name)
+		visit(name, nil)
 	}
-	return order
+	return order, circles
 }
 
 // Image is an image that a project needs.
@@ -422,11 +439,4 @@ func (p PullPolicy) eagerness() int {
 	return slices.Index([]PullPolicy{PullNever, PullMissing, PullAlways}, p)
 }
 
-func (p *Project) names() []string {
-	names := make([]string, 0, len(p.Services))
-	for name := range p.Services {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
-}
+func (p *Project) names() []string { return slices.Sorted(maps.Keys(p.Services)) }

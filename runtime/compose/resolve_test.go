@@ -2,7 +2,6 @@ package compose_test
 
 import (
 	"net/netip"
-	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -310,7 +309,7 @@ services:
   db: {image: x}
   cache: {image: x}
   setup: {image: x}
-  debug: {image: x, profiles: [debug], nonsense: 1}
+  debug: {image: x, profiles: [debug], umask: 0o27}
 `}, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -341,12 +340,12 @@ services:
 }
 
 func TestLoadRunsServicesOfActiveProfiles(t *testing.T) {
-	file := `
+	path := filepath.Join(write(t, map[string]string{"compose.yaml": `
 services:
   web: {image: x}
   debug: {image: x, profiles: [debug]}
   broken: {build: ., profiles: [broken]}
-`
+`}), "compose.yaml")
 	for name, c := range map[string]struct {
 		asked []string
 		env   map[string]string
@@ -358,10 +357,6 @@ services:
 		"one that is not used": {[]string{"other"}, nil, []string{"web"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			path := filepath.Join(t.TempDir(), "compose.yaml")
-			if err := os.WriteFile(path, []byte(file), 0o600); err != nil {
-				t.Fatal(err)
-			}
 			p, err := compose.Load(t.Context(), compose.Options{ProjectName: "p", Files: []string{path}, Environment: c.env, Profiles: c.asked})
 			if err != nil {
 				t.Fatal(err)
@@ -374,20 +369,12 @@ services:
 }
 
 func TestLoadMergesFilesInTheirOrder(t *testing.T) {
-	dir := t.TempDir()
-	files := map[string]string{
+	dir := write(t, map[string]string{
 		"base.yaml": "services: {web: {image: x, ports: ['80:80'], environment: {A: base, B: base}, labels: {a: base}, user: '1'}}\n",
 		"over.yaml": "version: '3'\nservices: {web: {image: y, ports: !override ['81:81'], environment: {A: over, B: !reset null}, user: !reset null}}\n",
 		"last.yaml": "services: {web: {labels: {a: last}, scale: 2, ports: !reset []}, other: {image: z}}\n",
-	}
-	var paths []string
-	for _, name := range []string{"base.yaml", "over.yaml", "last.yaml"} {
-		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(files[name]), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		paths = append(paths, path)
-	}
+	})
+	paths := []string{filepath.Join(dir, "base.yaml"), filepath.Join(dir, "over.yaml"), filepath.Join(dir, "last.yaml")}
 	load := func(scale map[string]int, files ...string) (*compose.Project, error) {
 		return compose.Load(t.Context(), compose.Options{ProjectName: "p", Files: files, Scale: scale, Strict: true})
 	}

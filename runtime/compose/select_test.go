@@ -2,8 +2,6 @@ package compose_test
 
 import (
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -13,18 +11,13 @@ import (
 
 func TestSelectKeepsWhatTheServicesNeed(t *testing.T) {
 	load := func() *compose.Project {
-		file := filepath.Join(t.TempDir(), "compose.yaml")
-		text := `services:
+		p, err := loadFiles(t, map[string]string{"compose.yaml": `services:
   web: {image: web, depends_on: [app], volumes: ["pages:/pages"]}
   app: {image: app, depends_on: [db]}
   db: {image: db, volumes: ["data:/data"]}
   other: {image: other, volumes: ["else:/else"]}
 volumes: {pages: {}, data: {}, else: {}}
-`
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		p, err := compose.Load(t.Context(), compose.Options{ProjectName: "shop", Files: []string{file}})
+`}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -48,7 +48,7 @@ func isWord(s string) bool {
 
 // resolve fills p from the model and finds values that this runtime does not do.
 // written is the same model as it was before compose-go gave it Go types.
-func (l *loading) resolve(p *Project, written map[string]any, env types.Mapping, scale map[string]int) {
+func (l *loading) resolve(p *Project, written map[string]any, env types.Mapping, o Options) {
 	if len(p.Compose.Services) == 0 && len(p.Compose.DisabledServices) > 0 {
 		l.findings.add("", "services", "all belong to inactive profiles")
 		return
@@ -57,12 +57,12 @@ func (l *loading) resolve(p *Project, written map[string]any, env types.Mapping,
 		l.findings.add("", "services", "are %d; a project needs 1 to %d", len(p.Compose.Services), maxServices)
 		return
 	}
-	for _, name := range slices.Sorted(maps.Keys(scale)) {
+	for _, name := range slices.Sorted(maps.Keys(o.Scale)) {
 		if _, ok := p.Compose.Services[name]; !ok {
 			l.findings.add(name, "scale", "is selected, but there is no such service")
 		}
 	}
-	r := &resolver{loading: l, project: p, env: env, scale: scale}
+	r := &resolver{loading: l, project: p, env: env, scale: o.Scale, moved: l.movable(p.Compose, o.Ports), contents: map[string][]byte{}}
 	r.volumes = r.volumesByKey()
 	r.networks = r.networksByKey()
 	services := mappings(written["services"])
@@ -84,6 +84,7 @@ type resolver struct {
 	project  *Project
 	env      types.Mapping
 	scale    map[string]int
+	moved    map[string]string   // Options.Ports, those that are published once
 	volumes  map[string]*Volume  // by key
 	networks map[string]*Network // by key
 	contents map[string][]byte   // of configs and secrets, by section and name
@@ -95,6 +96,12 @@ type resolver struct {
 
 func (r *resolver) refuse(key, format string, args ...any) {
 	r.findings.add(r.service, key, format, args...)
+}
+
+// variable is the value of a variable of the project, which is read with that.
+func (r *resolver) variable(name string) (string, bool) {
+	r.in.read[name] = true
+	return r.env.Resolve(name)
 }
 
 func (r *resolver) note(format string, args ...any) { r.warnOf(r.service, format, args...) }
@@ -114,7 +121,7 @@ func (r *resolver) resolve(c types.ServiceConfig) *Service {
 	s := &Service{
 		Name:          r.service,
 		ContainerName: c.ContainerName,
-		Image:         r.image(c.Image),
+		Image:         r.image(c),
 		Platform:      r.platform(c.Platform),
 		PullPolicy:    r.pullPolicy(c),
 		Replicas:      r.replicas(c),
@@ -151,21 +158,18 @@ func (r *resolver) resolve(c types.ServiceConfig) *Service {
 	return s
 }
 
-func (r *resolver) image(written string) string {
-	if written == "" {
-		if r.built[r.service] {
-			r.refuse("build", "is not supported: a device does not build images; name an image")
-		} else {
-			r.refuse("image", "is missing")
-		}
-		return ""
+func (r *resolver) image(c types.ServiceConfig) string {
+	switch ref, err := reference.ParseDockerRef(c.Image); {
+	case c.Image == "" && c.Build != nil:
+		r.refuse("build", "is not supported: a device does not build images; name an image")
+	case c.Image == "":
+		r.refuse("image", "is missing")
+	case err != nil:
+		r.refuse("image", "%q is not an image reference: %s", c.Image, err)
+	default:
+		return ref.String()
 	}
-	ref, err := reference.ParseDockerRef(written)
-	if err != nil {
-		r.refuse("image", "%q is not an image reference: %s", written, err)
-		return ""
-	}
-	return ref.String()
+	return ""
 }
 
 func (r *resolver) platform(written string) string {
@@ -207,9 +211,9 @@ func (r *resolver) pullPolicy(c types.ServiceConfig) PullPolicy {
 // variables of the project.
 func (r *resolver) environment(c types.ServiceConfig) map[string]string {
 	resolved := map[string]string{}
-	written := c.Environment.Resolve(r.env.Resolve)
+	written := c.Environment.Resolve(r.variable)
 	lookup := func(name string) (string, bool) {
-		if value, ok := r.env.Resolve(name); ok {
+		if value, ok := r.variable(name); ok {
 			return value, true
 		}
 		if value := written[name]; value != nil {
@@ -249,11 +253,8 @@ func (r *resolver) checkEnvironment(key string, environment map[string]string) {
 // envFile reads a file of env_file; one that is not required may be missing.
 func (r *resolver) envFile(file types.EnvFile, lookup func(string) (string, bool)) (map[string]string, error) {
 	abs, err := r.files.allowed(r.files.dir, file.Path)
-	if err != nil {
-		if len(r.findings) == 0 { // it was said in the words of the file before
-			r.refuse("env_file", "%q %s", file.Path, err)
-		}
-		return nil, nil
+	if err != nil { // which was said in the words of the file before
+		return nil, err
 	}
 	if _, err := r.files.isDir(abs); err != nil && !bool(file.Required) {
 		return nil, nil
@@ -276,13 +277,10 @@ func (r *resolver) labelsOf(c types.ServiceConfig) map[string]string {
 	labels := map[string]string{}
 	for _, file := range c.LabelFiles {
 		abs, err := r.files.allowed(r.files.dir, file)
-		if err != nil {
-			if len(r.findings) == 0 {
-				r.refuse("label_file", "%q %s", file, err)
-			}
-			continue
+		var vars map[string]string
+		if err == nil {
+			vars, err = r.files.readEnv(abs, r.in, func(string) (string, bool) { return "", false })
 		}
-		vars, err := r.files.readEnv(abs, r.in, func(string) (string, bool) { return "", false })
 		if err != nil {
 			r.failures = append(r.failures, fmt.Errorf("service %q: label_file: %w", r.service, err))
 			continue

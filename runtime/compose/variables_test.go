@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -226,17 +227,11 @@ services:
 }
 
 func TestLoadReadsFilesAroundAProjectOfTheUsersOwn(t *testing.T) {
-	base := t.TempDir()
-	for name, content := range map[string]string{
+	base := write(t, map[string]string{
 		"app/compose.yaml":    "include: [../shared/compose.yaml]\nservices: {web: {image: x, env_file: ../shared/vars, volumes: ['../data:/data']}}\n",
 		"shared/compose.yaml": "services: {other: {image: x}}\n",
 		"shared/vars":         "A=1\n",
-	} {
-		path := filepath.Join(base, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o600)); err != nil {
-			t.Fatal(err)
-		}
-	}
+	})
 	p, err := compose.Load(t.Context(), compose.Options{ProjectName: "p", Files: []string{filepath.Join(base, "app/compose.yaml")}})
 	if err != nil {
 		t.Fatal(err)
@@ -250,18 +245,10 @@ func TestLoadReadsFilesAroundAProjectOfTheUsersOwn(t *testing.T) {
 }
 
 func TestLoadFollowsNoLinkOutOfThePackage(t *testing.T) {
-	base := t.TempDir()
-	secret := filepath.Join(base, "secret")
+	base := write(t, map[string]string{"secret": "SECRET=x\n", "app/compose.yaml": service("env_file: vars")})
 	app := filepath.Join(base, "app")
-	for _, err := range []error{
-		os.WriteFile(secret, []byte("SECRET=x\n"), 0o600),
-		os.Mkdir(app, 0o755),
-		os.Symlink(secret, filepath.Join(app, "vars")),
-		os.WriteFile(filepath.Join(app, "compose.yaml"), []byte(service("env_file: vars")), 0o600),
-	} {
-		if err != nil {
-			t.Fatal(err)
-		}
+	if err := os.Symlink(filepath.Join(base, "secret"), filepath.Join(app, "vars")); err != nil {
+		t.Fatal(err)
 	}
 	_, err := compose.Load(t.Context(), compose.Options{ProjectName: "p", Files: []string{filepath.Join(app, "compose.yaml")}, Strict: true})
 	if !errors.Is(err, compose.ErrInvalid) {
@@ -272,10 +259,7 @@ func TestLoadFollowsNoLinkOutOfThePackage(t *testing.T) {
 func TestLoadEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	path := filepath.Join(t.TempDir(), "compose.yaml")
-	if err := os.WriteFile(path, []byte(service("")), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	path := filepath.Join(write(t, map[string]string{"compose.yaml": service("")}), "compose.yaml")
 	_, err := compose.Load(ctx, compose.Options{ProjectName: "p", Files: []string{path}, Strict: true})
 	if !errors.Is(err, context.Canceled) || errors.Is(err, compose.ErrInvalid) {
 		t.Errorf("error %v, want context.Canceled", err)
@@ -283,13 +267,61 @@ func TestLoadEndsWithItsContext(t *testing.T) {
 }
 
 func TestLoadRefusesNamesOfProjects(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "compose.yaml")
-	if err := os.WriteFile(path, []byte(service("")), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	path := filepath.Join(write(t, map[string]string{"compose.yaml": service("")}), "compose.yaml")
 	for _, name := range []string{"", "..", "A", "a/b", "-a", "a b"} {
 		if _, err := compose.Load(t.Context(), compose.Options{ProjectName: name, Files: []string{path}}); err == nil {
 			t.Errorf("project %q was loaded", name)
+		}
+	}
+}
+
+// Ports go where the caller says if it is certain which are meant, and what makes no
+// difference is known.
+func TestLoadUsesWhatItIsGiven(t *testing.T) {
+	const file = `
+services:
+  app:
+    image: nextcloud
+    profiles: ["${WHICH}"]
+    ports: ["127.0.0.1:8080:80", "53:53", "5353:53/udp", "7000:7000"]
+    environment: {HOST: "${HOST:-db}", ADMIN: }
+    env_file: app.env
+    secrets: [key]
+  cache: {image: redis, ports: ["7001:7000"]}
+  agent: {image: agent, network_mode: host, ports: ["9100:9100"]}
+secrets: {key: {environment: KEY}}
+`
+	dir := t.TempDir()
+	for name, content := range map[string]string{"compose.yaml": file, ".env": "FROM=${DOTENV}\nSET=1\n", "app.env": "USER_NAME\nSET=2\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p, err := compose.Load(t.Context(), compose.Options{
+		ProjectName: "plant", Files: []string{filepath.Join(dir, "compose.yaml")},
+		Environment: map[string]string{
+			"WHICH": "x", "HOST": "h", "ADMIN": "a", "KEY": "k", "DOTENV": "d", "USER_NAME": "u", "COMPOSE_PROFILES": "x", "SET": "given", "REDIS_HOST": "redis",
+		},
+		Ports: map[string]string{"80/tcp": "9080", "53/udp": "9053", "7000/tcp": "9000", "9100/tcp": "9101", "443/tcp": "9443"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var published []string
+	for _, port := range p.Services["app"].Ports {
+		published = append(published, fmt.Sprintf("%v:%d:%d/%s", port.HostIP, port.HostPort, port.ContainerPort, port.Protocol))
+	}
+	want := []string{"invalid IP:53:53/tcp", "invalid IP:7000:7000/tcp", "invalid IP:9053:53/udp", "127.0.0.1:9080:80/tcp"}
+	if diff := cmp.Diff(want, published); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff(map[string]bool{"SET": true, "REDIS_HOST": true, "7000/tcp": true, "9100/tcp": true, "443/tcp": true}, p.Unused); diff != "" {
+		t.Error(diff)
+	}
+	warnings := strings.Join(p.Warnings, "\n")
+	for _, want := range []string{"container port 443/tcp is published 0 times", "container port 7000/tcp is published 2 times, not once: it is not put on port 9000"} {
+		if !strings.Contains(warnings, want) {
+			t.Errorf("no warning says %q: %s", want, warnings)
 		}
 	}
 }

@@ -32,7 +32,7 @@ type document struct {
 }
 
 // ownKeys of the top level are not for compose-go.
-var ownKeys = []string{"include", "version", "name"}
+var ownKeys = []string{"version", "name"}
 
 // parse reads the documents of a file, each of which is merged over those before it. read grows by what they take.
 func parse(content []byte, read *size) ([]document, error) {
@@ -48,14 +48,11 @@ func parse(content []byte, read *size) ([]document, error) {
 		case err != nil:
 			return nil, invalid("%w", err)
 		}
-		m := &measure{within: map[*yaml.Node]bool{}}
-		measured, err := m.of(node, 0)
-		if err != nil {
+		m := &measure{size: *read, within: map[*yaml.Node]bool{}}
+		if err := m.add(node, 0); err != nil {
 			return nil, err
 		}
-		if *read = read.plus(measured); read.tooLarge() {
-			return nil, errTooLarge
-		}
+		*read = m.size
 		var d document
 		if m.tagged {
 			if d.tagged, err = textOf(node); err != nil {
@@ -140,51 +137,45 @@ const (
 	overrideTag = "!override"
 )
 
-var errTooLarge = invalid("project exceeds %d YAML nodes or %d bytes of text", maxNodes, maxText)
-
-// size is what a part of a document takes once its aliases are resolved.
+// size is what documents take once their aliases are resolved.
 type size struct {
 	nodes, text int
 }
 
-func (s size) plus(other size) size { return size{s.nodes + other.nodes, s.text + other.text} }
-func (s size) tooLarge() bool       { return s.nodes > maxNodes || s.text > maxText }
-
 // measure finds out how large a document gets before it is made that large.
 type measure struct {
+	size                       // of what was measured
 	within map[*yaml.Node]bool // being measured: an alias to one holds itself
 	tagged bool                // !reset or !override was seen
 }
 
-func (m *measure) of(n *yaml.Node, depth int) (size, error) {
+func (m *measure) add(n *yaml.Node, depth int) error {
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias
 	}
 	if depth > maxDepth {
-		return size{}, invalid("line %d: nested more than %d levels deep", n.Line, maxDepth)
+		return invalid("line %d: nested more than %d levels deep", n.Line, maxDepth)
 	}
 	if m.within[n] {
-		return size{}, invalid("line %d: alias contains itself", n.Line)
+		return invalid("line %d: alias contains itself", n.Line)
 	}
 	switch tag := n.ShortTag(); {
 	case n.Kind == yaml.DocumentNode, tag == "", strings.HasPrefix(tag, "!!"):
 	case tag == resetTag, tag == overrideTag:
 		m.tagged = true
 	default:
-		return size{}, invalid("line %d: tag %s is not supported", n.Line, tag)
+		return invalid("line %d: tag %s is not supported", n.Line, tag)
 	}
 	m.within[n] = true
 	defer delete(m.within, n)
 
-	s := size{nodes: 1, text: len(n.Value)}
+	if m.nodes, m.text = m.nodes+1, m.text+len(n.Value); m.nodes > maxNodes || m.text > maxText {
+		return invalid("project exceeds %d YAML nodes or %d bytes of text", maxNodes, maxText)
+	}
 	for _, child := range n.Content {
-		c, err := m.of(child, depth+1)
-		if err != nil {
-			return size{}, err
-		}
-		if s = s.plus(c); s.tooLarge() {
-			return size{}, errTooLarge
+		if err := m.add(child, depth+1); err != nil {
+			return err
 		}
 	}
-	return s, nil
+	return nil
 }

@@ -7,88 +7,99 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
-	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// runc reads files of a container's root file system when it creates its task, and a FIFO or a lease there blocks it for as
-// long as the container likes. Such a runc takes no processor time.
+// runc reads files of a container's root file system when it creates its task or starts a command in it, and a FIFO or a
+// lease there blocks it for as long as the container likes. Such a runc takes no processor time.
 const (
-	cancelledIdle = time.Second            // without processor time until a creation that was cancelled is killed
-	sampleEvery   = 250 * time.Millisecond // of the processor time of a creation
-	firstSample   = time.Second            // most creations are over before
+	startLimit    = 15 * time.Second       // without processor time until a runc is killed
+	cancelledIdle = time.Second            // ... where nobody waits for it any more
+	firstSample   = time.Second            // most are done before
+	sampleEvery   = 250 * time.Millisecond // of the processor time, once somebody left ...
+	sampleSlowly  = time.Second            // ... and until then
+	returnLimit   = 15 * time.Second       // for a call to return whose runc is killed ...
+	killAgain     = 200 * time.Millisecond // ... so often
 )
 
-// createUnblocked creates the task of a container by a call to containerd. That call has the context whole, which outlasts ctx. A runc that has not used
-// the processor for startLimit is killed, and the error is ErrBlocked. Once ctx has ended, cancelledIdle is enough, and the
-// error is that of ctx.
-func (c *Containers) createUnblocked(ctx, whole context.Context, id string, create func(context.Context) error) error {
-	ended := make(chan error, 1)
-	go func() { ended <- create(whole) }() // ends with whole
+// unblocked makes a call to containerd that has a runc do something (create, exec) with what has this name. The call has
+// a context that outlasts ctx. A runc that blocks is killed, and the error is ErrBlocked, or once ctx has ended its cause;
+// nil when the call succeeded in spite of that.
+func (c *Containers) unblocked(ctx context.Context, verb, name string, call func(context.Context) error) (killed bool, err error) {
+	whole, cancel := unbroken(ctx)
+	defer cancel()
+	ended := begin(func() (struct{}, error) { return struct{}{}, call(whole) })
 	next := time.NewTimer(firstSample)
 	defer next.Stop()
 	cancelled := ctx.Done()
-	var last sample
-	var creators family
-	defer func() { creators.close() }()
+	var used uint64
+	idle := time.Now() // since then
 	for {
 		select {
-		case err := <-ended:
-			return err
+		case o := <-ended:
+			if whole.Err() != nil {
+				c.killRunc(verb, name) // it goes on without the call
+			}
+			return false, o.err
 		case <-cancelled: // sampled at once, and often from now on
 			cancelled = nil
 		case <-next.C:
 		}
-		next.Reset(sampleEvery)
-		why, limit := ErrBlocked, startLimit
+		why, limit, again := ErrBlocked, startLimit, sampleSlowly
 		if ctx.Err() != nil {
-			why, limit = context.Cause(ctx), cancelledIdle
+			why, limit, again = context.Cause(ctx), cancelledIdle, sampleEvery
 		}
-		if len(creators) == 0 || slices.ContainsFunc(creators, func(r relative) bool { return !c.isCreator(r.pid, id) }) {
-			creators.close()
-			creators = c.creators(id)
+		next.Reset(again)
+		running := c.runcs(verb, name)
+		now, busy := processorTime(running)
+		if busy || now != used || len(running) == 0 {
+			used, idle = now, time.Now()
 		}
-		last = last.next(creators)
-		if !last.idleFor(limit) {
+		if time.Since(idle) < limit {
 			continue
 		}
-		err := c.endCreation(id, ended)
-		// A shim of containerd 1.6 tells nothing while runc creates a task: it responds again.
-		c.shims.check(context.WithoutCancel(ctx), id)
-		if err != nil {
-			err = errors.Join(fmt.Errorf("runc is blocked on a file in the container's root file system: %w", why), err)
+		if err := c.endRunc(verb, name, ended); err != nil {
+			return true, errors.Join(fmt.Errorf("runc is blocked on a file in the container's root file system: %w", why), err)
 		}
-		return err
+		return true, nil
 	}
 }
 
-// endCreation kills the runc that creates a task until the creation has ended, and removes what it leaves. It returns nil
-// when the task was created in spite of that.
-func (c *Containers) endCreation(id string, ended <-chan error) error {
+// endRunc kills a runc until the call that waits for it has ended.
+func (c *Containers) endRunc(verb, name string, ended <-chan outcome[struct{}]) error {
 	limit := time.NewTimer(returnLimit)
 	defer limit.Stop()
 	again := time.NewTicker(killAgain)
 	defer again.Stop()
 	for {
-		creators := c.creators(id)
-		for _, creator := range creators {
-			creator.killWhole()
-		}
-		creators.close()
+		c.killRunc(verb, name)
 		select {
-		case err := <-ended:
-			if err != nil {
-				err = errors.Join(err, c.clearCreation(id))
-			}
-			return err
-		case <-again.C:
+		case o := <-ended:
+			return o.err
+		case <-again.C: // the shim may be just about to run it
 		case <-limit.C:
-			return errors.New("cannot stop the creation")
+			return fmt.Errorf("cannot stop runc %s", verb)
 		}
 	}
+}
+
+// killRunc kills a runc with its children: one of them is in the container already.
+func (c *Containers) killRunc(verb, name string) {
+	for _, pid := range c.runcs(verb, name) {
+		killTree(pid, func(pid int) bool { return c.isRunc(commandLine(pid), verb, name) && isOutside(pid) })
+	}
+}
+
+// runcs are the processes of the OCI runtime that do something with what has this name.
+func (c *Containers) runcs(verb, name string) []int {
+	return processesWith(func(line []byte) bool { return c.isRunc(line, verb, name) })
+}
+
+func (c *Containers) isRunc(line []byte, verb, name string) bool {
+	return bytes.Contains(line, []byte("\x00"+verb+"\x00")) && bytes.Contains(line, []byte(name)) &&
+		argument(line, "--root") == filepath.Join(c.runcRoot(), c.o.Namespace)
 }
 
 // clearCreation removes what a killed runc leaves of a container that never ran. With it runc would refuse to create the
@@ -101,81 +112,4 @@ func (c *Containers) clearCreation(id string) error {
 		_ = os.Remove(dir) // below a parent of ours; or it goes with the container
 	}
 	return os.RemoveAll(filepath.Join(c.runcRoot(), c.o.Namespace, id))
-}
-
-// creators are the processes of the OCI runtime that create the task of a container.
-func (c *Containers) creators(id string) (found family) {
-	lines, _ := filepath.Glob("/proc/[0-9]*/cmdline") // the pattern is valid
-	for _, line := range lines {
-		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(line)))
-		if err != nil || !c.isCreator(pid, id) {
-			continue
-		}
-		fd, err := unix.PidfdOpen(pid, 0)
-		if err != nil {
-			continue
-		}
-		if !c.isCreator(pid, id) { // the number went to another process
-			_ = unix.Close(fd)
-			continue
-		}
-		found = append(found, relative{pid: pid, fd: fd})
-	}
-	return found
-}
-
-func (c *Containers) isCreator(pid int, id string) bool {
-	line, err := commandLine(pid)
-	if err != nil || !bytes.HasSuffix(line, []byte("\x00"+id+"\x00")) || !isOutside(pid) {
-		return false
-	}
-	args := bytes.Split(line, []byte{0})
-	return argument(args, "--root") == filepath.Join(c.runcRoot(), c.o.Namespace) && bytes.Contains(line, []byte("\x00create\x00"))
-}
-
-// sample is what processes and those that they started had used of the processor when they were looked at.
-type sample struct {
-	ticks int64
-	since time.Time // nothing was used, and nobody wanted to; zero: there was nobody
-}
-
-// next is the sample after s.
-func (s sample) next(f family) sample {
-	if len(f) == 0 {
-		return sample{}
-	}
-	now := sample{since: s.since}
-	waiting := true
-	add := func(pid int) {
-		state, ticks := processorTime(pid)
-		now.ticks += ticks
-		waiting = waiting && state != "R" && state != "D"
-	}
-	for _, r := range f {
-		add(r.pid)
-		children := descendants(r.pid)
-		for _, child := range children {
-			add(child.pid)
-		}
-		children.close()
-	}
-	if !waiting || now.ticks != s.ticks || s.since.IsZero() {
-		now.since = time.Now()
-	}
-	return now
-}
-
-func (s sample) idleFor(d time.Duration) bool {
-	return !s.since.IsZero() && time.Since(s.since) >= d
-}
-
-// processorTime is the state of a process as a letter of the kernel's, and what it has used of the processor, in ticks.
-func processorTime(pid int) (state string, ticks int64) {
-	fields := statFields(pid)
-	const user, system = 14, 15
-	for _, number := range []int{user, system} {
-		n, _ := strconv.ParseInt(statField(fields, number), 10, 64)
-		ticks += n
-	}
-	return statField(fields, 3), ticks
 }

@@ -295,7 +295,7 @@ func (c *Containers) withStates(ctx context.Context, list []Container) ([]Contai
 		case answer.err == nil:
 			found.setTask(answer.process)
 		case errdefs.IsNotFound(answer.err):
-		case errors.Is(answer.err, errLate), errors.Is(answer.err, ErrUnresponsive):
+		case errors.Is(answer.err, ErrUnresponsive):
 			found.State, found.Pid = Unresponsive, c.recordedPid(found.ID)
 			if found.Pid > 0 && errors.Is(answer.err, errLate) {
 				found.State = Running // as far as is known

@@ -48,7 +48,7 @@ func TestADeepRootFileSystemGoes(t *testing.T) {
 		containerdtest.Deepen(t, root, deep)
 		mounts, err := d.client.SnapshotService("overlayfs").Mounts(d.ctx(), id)
 		if err != nil {
-			t.Skip(err)
+			t.Skip("needs the snapshotter overlayfs:", err)
 		}
 		dirs := containerd.WrittenDirs(mounts)
 		if len(dirs) != 1 {

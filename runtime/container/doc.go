@@ -50,12 +50,12 @@
 // container that has some keeps the specification without them, and a start
 // writes the completed one only when it differs.
 //
-// A shim may stop responding. No call waits for one longer than its grace time, and
-// reading the containers hardly waits at all: its own are Unresponsive. One that
-// does not respond again is found as the parent of its containers' processes, and
-// killed with all of them; containerd then reports that they have ended. A container
-// can make runc wait for ever, by a FIFO in place of a file that runc reads: the
-// start of a command is given up then, and its runc is killed.
+// A shim may stop responding. Each call to one has a deadline, and ends with the
+// shim's grace time; reading the containers hardly waits at all: those of a silent
+// shim are Unresponsive. A shim that does not respond again is found as the parent of
+// its containers' processes, and killed with all of them; containerd then reports that
+// they have ended. A container can make runc wait for ever, by a FIFO in place of a
+// file that runc reads: that runc alone is killed then, and the start fails.
 //
 // A limit that the kernel cannot set is left out with a warning where Docker
 // does so, and else refused when the container is created.

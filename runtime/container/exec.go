@@ -30,10 +30,7 @@ import (
 )
 
 const (
-	execTimeout = 30 * time.Second       // of one call, on a slow and busy device
-	startLimit  = 15 * time.Second       // for runc to go on with what it starts; a container can keep it waiting
-	returnLimit = 15 * time.Second       // for a call to return whose runc is killed ...
-	killAgain   = 200 * time.Millisecond // ... so often
+	execTimeout = 30 * time.Second // of its start, on a slow and busy device
 	stdinPoll   = time.Millisecond
 
 	// How many commands may run at once: in a container, in those of a project, and
@@ -121,11 +118,7 @@ func (c *Containers) exec(ctx context.Context, id string, e Exec) (int, error) {
 		waiting, cancel = context.WithTimeout(ctx, e.Timeout)
 		defer cancel()
 	}
-	running := execBounds("run", id, project, e.Own, maxContainerExecs, maxProjectExecs)
-	if !e.Own {
-		running = append(running, bound{"run of callers", maxCallerExecs})
-	}
-	release, err := c.places.take(waiting, running...)
+	release, err := c.places.take(waiting, runBounds(id, project, e.Own)...)
 	if err != nil {
 		return -1, fmt.Errorf("%w: too many commands are running: %w", ErrNotTried, err)
 	}
@@ -176,10 +169,19 @@ func (c *Containers) exec(ctx context.Context, id string, e Exec) (int, error) {
 		defer cancel()
 	}
 	code, err := run.do(ctx, process)
-	if err != nil && c.shims.isSilent(id) {
+	if err != nil && c.shims.isSilent(ctx, id) {
 		err = fmt.Errorf("%w: %w: %w", ErrNotTried, ErrUnresponsive, err)
 	}
 	return code, err
+}
+
+// runBounds are those of a command that runs.
+func runBounds(id, project string, own bool) []bound {
+	bounds := execBounds("run", id, project, own, maxContainerExecs, maxProjectExecs)
+	if own {
+		return bounds
+	}
+	return append(bounds, bound{"run of callers", maxCallerExecs})
 }
 
 // execBounds are the bounds of a command within its container and its project.
@@ -238,16 +240,9 @@ func processOf(record containers.Container) (*specs.Process, error) {
 		Process *specs.Process `json:"process"`
 	}
 	if err := json.Unmarshal(specOf(record), &spec); err != nil || spec.Process == nil {
-		return nil, fmt.Errorf("cannot read its specification: %w", cmpErr(err, errors.New("it has no process")))
+		return nil, fmt.Errorf("cannot read its specification: %w", cmp.Or(err, errors.New("it has no process")))
 	}
 	return spec.Process, nil
-}
-
-func cmpErr(err, otherwise error) error {
-	if err != nil {
-		return err
-	}
-	return otherwise
 }
 
 // mergeEnv puts entries of over in place of those of the same name in env, or behind.
@@ -355,41 +350,27 @@ func (x *execution) close() {
 // do runs the command. Calls to the shim do not end with ctx: what state the
 // command is in would not be known.
 func (x *execution) do(ctx context.Context, process *anypb.Any) (code int, err error) {
-	tasks := x.c.tasks()
 	calls, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	within := func(f func(context.Context) error) error {
-		limited, cancel := context.WithTimeout(calls, execTimeout)
-		defer cancel()
-		return f(limited)
-	}
-
 	x.request.Spec = process
-	if err := within(func(ctx context.Context) error { return tasks.Exec(ctx, x.request) }); err != nil {
+	if _, err := call(calls, x.c.shims, callTimeout, x.c.shims.tasks().Exec, x.request); err != nil {
 		return -1, x.notRunning(err)
 	}
 	defer func() {
 		// Also ends what still runs, and waits until the shim has passed on all output.
-		remove := func(ctx context.Context) error {
-			return tasks.DeleteProcess(ctx, x.id, x.execID)
-		}
 		if x.abandoned.Load() {
 			// The shim would wait for the pipes that somebody still holds.
 			limited, cancel := context.WithTimeout(calls, drainIdle)
-			_ = remove(limited) // again below
+			_ = x.c.shims.deleteProcess(limited, x.id, x.execID) // again below
 			cancel()
 		}
-		if failed := within(remove); failed != nil && !errdefs.IsNotFound(failed) {
+		if failed := x.c.shims.deleteProcess(calls, x.id, x.execID); failed != nil && !errdefs.IsNotFound(failed) {
 			err = errors.Join(err, fmt.Errorf("cannot clean it up: %w", failed))
 		}
 	}()
 
-	exit := make(chan waited, 1)
-	go func() { // ends with calls
-		got, err := tasks.Wait(calls, x.id, x.execID)
-		exit <- waited{got, err}
-	}()
-	pid, err := x.start(ctx, calls)
+	exit := x.c.shims.wait(calls, x.id, x.execID)
+	pid, err := x.start(ctx)
 	if err != nil {
 		return codeOfStart(err), x.notRunning(err)
 	}
@@ -402,11 +383,11 @@ func (x *execution) do(ctx context.Context, process *anypb.Any) (code int, err e
 	if x.e.TTY && x.e.Resize != nil {
 		go x.resize(calls) // ends with calls
 	}
-	ended := waited{code: -1}
+	ended := outcome[int]{value: -1}
 	select {
 	case ended = <-exit:
 	case <-ctx.Done():
-		if err := within(func(calls context.Context) error { return x.kill(calls, int(pid)) }); err != nil {
+		if err := x.kill(calls, pid); err != nil {
 			return -1, errors.Join(ctx.Err(), err)
 		}
 		select {
@@ -422,84 +403,25 @@ func (x *execution) do(ctx context.Context, process *anypb.Any) (code int, err e
 		}
 	}
 	if err := errors.Join(<-copied, <-copied); err != nil && ended.err == nil {
-		return ended.code, fmt.Errorf("cannot forward its output: %w", err)
+		return ended.value, fmt.Errorf("cannot forward its output: %w", err)
 	}
-	return ended.code, ended.err
+	return ended.value, ended.err
 }
 
-// start starts the command within ctx. runc reads files of the container for it, and
-// waits for ever where one of them is a FIFO: when it has not used the processor for
-// startLimit, or not come to an end within execTimeout, it is killed, so that neither
-// it nor the call to the shim stays.
-func (x *execution) start(ctx, calls context.Context) (pid uint32, err error) {
-	calls, cancel := context.WithCancel(calls)
+// start starts the command. runc reads files of the container for it: see unblocked.
+func (x *execution) start(ctx context.Context) (pid int, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, execTimeout, fmt.Errorf("runc did not start it within %s", execTimeout))
 	defer cancel()
-	type outcome struct {
-		pid uint32
-		err error
+	started := make(chan uint32, 1)
+	_, err = x.c.unblocked(ctx, "exec", x.execID, func(ctx context.Context) error {
+		got, err := call(ctx, x.c.shims, createTimeout, x.c.shims.tasks().Start, &tasksapi.StartRequest{ContainerID: x.id, ExecID: x.execID})
+		started <- got.GetPid()
+		return err
+	})
+	if err != nil {
+		return 0, err
 	}
-	ended := make(chan outcome, 1)
-	go func() { // ends with calls
-		pid, err := x.c.tasks().Start(calls, x.id, x.execID)
-		ended <- outcome{pid, err}
-	}()
-	late := time.NewTimer(execTimeout)
-	defer late.Stop()
-	look := time.NewTicker(firstSample)
-	defer look.Stop()
-	var last sample
-	why := error(nil)
-	for why == nil {
-		select {
-		case o := <-ended:
-			return o.pid, o.err
-		case <-ctx.Done():
-			why = ctx.Err()
-		case <-late.C:
-			why = fmt.Errorf("runc did not start it within %s", execTimeout)
-		case <-look.C:
-			family := descendants(parentOf(x.first))
-			last = last.next(family.named(x.execID))
-			family.close()
-			if last.idleFor(startLimit) {
-				why = fmt.Errorf("runc is blocked on a file in the container's root file system: no progress for %s", startLimit)
-			}
-		}
-	}
-	forward := time.NewTimer(returnLimit)
-	defer forward.Stop()
-	again := time.NewTicker(killAgain)
-	defer again.Stop()
-	for {
-		x.killStart()
-		select {
-		case o := <-ended:
-			if o.err == nil { // it started just now
-				return o.pid, nil
-			}
-			return 0, errors.Join(why, o.err)
-		case <-again.C: // the shim may be just about to run runc
-		case <-forward.C:
-			return 0, fmt.Errorf("%w, and cannot stop the start", why)
-		}
-	}
-}
-
-// killStart kills the runc that is starting the command, with its children: one of
-// them is in the container already. The shim is their parent; runc is told a file
-// with the name of the command.
-func (x *execution) killStart() {
-	family := descendants(parentOf(x.first))
-	defer family.close()
-	for _, starter := range family.named(x.execID) {
-		starter.killWhole()
-	}
-}
-
-// waited is how a command ended.
-type waited struct {
-	code int
-	err  error
+	return int(<-started), nil
 }
 
 // copyOutput passes on what the command writes; the channel gets two errors.
@@ -550,7 +472,8 @@ func (x *execution) copyInput(ctx context.Context) {
 	_, _ = io.CopyBuffer(struct{ io.Writer }{f}, struct{ io.Reader }{x.e.Stdin}, make([]byte, copyBlock)) // a command need not read all
 	_ = f.Close()
 	// The shim holds an end of its own.
-	err = x.c.tasks().CloseIO(ctx, x.id, x.execID)
+	_, err = call(ctx, x.c.shims, callTimeout, x.c.shims.tasks().CloseIO,
+		&tasksapi.CloseIORequest{ContainerID: x.id, ExecID: x.execID, Stdin: true})
 	if err != nil && ctx.Err() == nil {
 		x.c.o.Logger.Debug("input of a command stays open", "container", x.id, "error", err)
 	}
@@ -563,7 +486,7 @@ func (x *execution) resize(ctx context.Context) {
 			if !ok {
 				return
 			}
-			err := x.c.tasks().ResizePty(ctx, &tasksapi.ResizePtyRequest{
+			_, err := call(ctx, x.c.shims, callTimeout, x.c.shims.tasks().ResizePty, &tasksapi.ResizePtyRequest{
 				ContainerID: x.id, ExecID: x.execID, Width: uint32(size.Width), Height: uint32(size.Height),
 			})
 			if err != nil && ctx.Err() == nil {
@@ -578,10 +501,9 @@ func (x *execution) resize(ctx context.Context) {
 // kill ends the command and what it has started, which would otherwise run on
 // as children of the container's first process.
 func (x *execution) kill(ctx context.Context, pid int) error {
-	family := descendants(pid)
-	defer family.close()
-	err := x.c.tasks().Kill(ctx, &tasksapi.KillRequest{ContainerID: x.id, ExecID: x.execID, Signal: uint32(unix.SIGKILL)})
-	family.kill()
+	shim := parentOf(x.first)
+	killTree(pid, func(pid int) bool { return parentOf(pid) == shim })
+	err := x.c.shims.kill(ctx, &tasksapi.KillRequest{ContainerID: x.id, ExecID: x.execID, Signal: uint32(unix.SIGKILL)})
 	if err != nil && !errdefs.IsNotFound(err) {
 		return fmt.Errorf("cannot kill it: %w", err)
 	}

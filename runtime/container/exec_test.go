@@ -215,6 +215,9 @@ func TestExecOfAKilledAgent(t *testing.T) {
 		}()
 		d.eventually("the command runs", func() bool { return strings.Contains(d.sh(id, "ps"), "sleep 96") })
 		d.restart()
+		if err := d.RemoveLeftovers(d.ctx()); err != nil {
+			t.Fatal(err)
+		}
 		if out := d.sh(id, "ps"); strings.Contains(out, "sleep 96") {
 			t.Errorf("it still runs:\n%s", out)
 		}
@@ -250,6 +253,9 @@ func TestACommandWhoseAgentWasKilledWhenItStarted(t *testing.T) {
 		d.eventually("it is being started", func() bool { return bytes.Contains(bytes.Join(commandLines(), nil), []byte("sleep\x0097")) })
 
 		d.restart()
+		if err := d.RemoveLeftovers(d.ctx()); err != nil {
+			t.Fatal(err)
+		}
 		if out := d.sh(id, "ps"); strings.Contains(out, "sleep 97") {
 			t.Errorf("it still runs:\n%s", out)
 		}
@@ -322,120 +328,5 @@ func TestContainersThatDoNotObeyAreKilled(t *testing.T) {
 	}
 	if state := d.find(id).State; state == container.Running {
 		t.Errorf("it is %s", state)
-	}
-}
-
-// However many sessions callers have in one container, its probes run, and so do commands of callers in a neighbour.
-func TestSessionsOfCallersLeaveRoomForProbesAndNeighbours(t *testing.T) {
-	if testing.Short() {
-		t.Skip("in make test-all: a hundred sessions")
-	}
-	d := onOne(t)
-	busy := d.up(d.config("busy", ""))
-	config := d.config("well", "")
-	config.Labels.Project = "other"
-	well := d.up(config)
-	defer func() {
-		d.delete(well)
-		if err := d.RemoveProject(d.ctx(), "other"); err != nil {
-			t.Error(err)
-		}
-	}()
-	ctx, cancel := context.WithCancel(d.ctx())
-	var sessions sync.WaitGroup
-	defer sessions.Wait()
-	defer cancel()
-	const callers, admitted = 140, 32 // more than there are places at all; as many as one container has
-	for range callers {
-		sessions.Go(func() {
-			for ctx.Err() == nil { // whoever is thrown out comes back
-				_, err := d.Exec(ctx, busy, container.Exec{Args: []string{"sleep", "98765"}, Stdout: io.Discard})
-				if err != nil && ctx.Err() == nil {
-					t.Errorf("a session: %v", err)
-					return
-				}
-			}
-		})
-	}
-	open := func() (sessions, starts int) {
-		for _, line := range commandLines() {
-			switch {
-			case bytes.Equal(line, []byte("sleep\x0098765\x00")):
-				sessions++
-			case bytes.Contains(line, []byte(d.run)) && bytes.Contains(line, []byte("\x00exec\x00")):
-				starts++
-			}
-		}
-		return sessions, starts
-	}
-	for end, quiet := time.Now().Add(4*patience), 0; quiet < 10; time.Sleep(100 * time.Millisecond) {
-		now, starts := open()
-		if quiet++; now < admitted || starts > 0 {
-			quiet = 0
-		}
-		if time.Now().After(end) {
-			t.Fatalf("%d sessions are open, %d about to start", now, starts)
-		}
-	}
-	for range 5 {
-		for name, e := range map[string]struct {
-			id  string
-			own bool
-		}{"a probe of the same container": {busy, true}, "a probe of the neighbour": {well, true}, "a caller in the neighbour": {well, false}} {
-			limited, cancel := context.WithTimeout(d.ctx(), patience)
-			code, err := d.Exec(limited, e.id, container.Exec{Args: []string{"true"}, Own: e.own, Stdout: io.Discard})
-			cancel()
-			if code != 0 || err != nil {
-				t.Errorf("%s: code %d, %v", name, code, err)
-			}
-		}
-	}
-}
-
-// Health checks that hang in all replicas of two projects leave those of a third their places.
-func TestHealthChecksThatHangLeaveRoomForThoseOfOthers(t *testing.T) {
-	if testing.Short() {
-		t.Skip("in make test-all: a hundred sessions")
-	}
-	d := onOne(t)
-	up := func(project, service string) string {
-		config := d.config(service, "")
-		config.Labels.Project = project
-		id := d.up(config)
-		t.Cleanup(func() {
-			d.delete(id)
-			if err := d.RemoveProject(d.ctx(), project); err != nil {
-				t.Error(err)
-			}
-		})
-		return id
-	}
-	well := up("well", "web")
-	ctx, cancel := context.WithCancel(d.ctx())
-	var checks sync.WaitGroup
-	defer checks.Wait()
-	defer cancel()
-	const each = 32 // as many as run in one container, of which a project has two
-	for _, project := range []string{"first", "second"} {
-		for _, service := range []string{"a", "b"} {
-			id := up(project, service)
-			for range each {
-				checks.Go(func() { _, _ = d.Exec(ctx, id, container.Exec{Own: true, Args: []string{"sleep", "98766"}}) })
-			}
-		}
-	}
-	d.eventually("all of them hang", func() bool {
-		hang := 0
-		for _, line := range commandLines() {
-			if bytes.Equal(line, []byte("sleep\x0098766\x00")) {
-				hang++
-			}
-		}
-		return hang == 4*each
-	})
-	limited, done := context.WithTimeout(d.ctx(), patience)
-	defer done()
-	if code, err := d.Exec(limited, well, container.Exec{Own: true, Args: []string{"true"}}); code != 0 || err != nil {
-		t.Errorf("a health check of the third: code %d, %v", code, err)
 	}
 }

@@ -28,36 +28,17 @@ func (c *Containers) fillVolume(ctx context.Context, project string, v Volume, r
 		return err
 	}
 	running := slices.DeleteFunc(all, func(c Container) bool { return c.State == Created })
-	switch {
-	case len(c.usersOf(running, dir)) > 0:
-		return nil
-	case v.Type != "":
-		return fillMounted(dir, root, target)
-	default:
-		return fillVolume(dir, root, target)
-	}
-}
-
-// fillMounted copies into a volume that is mounted, which cannot be replaced as
-// a whole.
-func fillMounted(dir, root, target string) error {
-	source, err := confs.RootPath(root, target)
-	if err != nil {
-		return fmt.Errorf("cannot find %s in image: %w", target, err)
-	}
-	if info, err := os.Lstat(source); err != nil || !info.IsDir() {
+	if len(c.usersOf(running, dir)) > 0 {
 		return nil
 	}
-	if err := confs.CopyDir(dir, source); err != nil {
-		return fmt.Errorf("cannot fill volume: %w", err)
-	}
-	return syncFileSystem(dir)
+	return fillVolume(dir, root, target, v.Type != "")
 }
 
 // fillVolume gives an empty volume what the image has at target: content,
 // owner and mode, as Docker does. The volume is replaced as a whole, on the
-// medium, or stays empty. No container may have it mounted.
-func fillVolume(dir, root, target string) error {
+// medium, or stays empty; one that is mounted cannot be replaced, and is written
+// into. No container may have it mounted.
+func fillVolume(dir, root, target string, mounted bool) (err error) {
 	if empty, err := isEmpty(dir); err != nil || !empty {
 		return err
 	}
@@ -68,22 +49,24 @@ func fillVolume(dir, root, target string) error {
 	if info, err := os.Lstat(source); err != nil || !info.IsDir() {
 		return nil // nothing to copy; the mount covers what is there
 	}
-
-	filling := fillingPath(dir)
-	if err := os.RemoveAll(filling); err != nil {
+	into := dir
+	if !mounted {
+		into = fillingPath(dir)
+		if err := os.RemoveAll(into); err != nil {
+			return fmt.Errorf("cannot fill volume: %w", err)
+		}
+		defer func() { err = errors.Join(err, os.RemoveAll(into)) }() // which was renamed, or is in vain
+	}
+	if err := confs.CopyDir(into, source); err != nil {
 		return fmt.Errorf("cannot fill volume: %w", err)
 	}
-	if err := confs.CopyDir(filling, source); err != nil {
-		return errors.Join(fmt.Errorf("cannot fill volume: %w", err), os.RemoveAll(filling))
-	}
-	if err := syncFileSystem(filling); err != nil {
-		return fmt.Errorf("cannot fill volume: %w", err)
+	if err := syncFileSystem(into); err != nil || mounted {
+		return err
 	}
 	// The kernel lets a directory replace an empty one, which os.Rename does
 	// not ask of it; a volume with content wins.
-	if err := unix.Rename(filling, dir); errors.Is(err, fs.ErrExist) || errors.Is(err, unix.ENOTEMPTY) {
-		return os.RemoveAll(filling)
-	} else if err != nil {
+	err = unix.Rename(into, dir)
+	if err != nil && !errors.Is(err, fs.ErrExist) && !errors.Is(err, unix.ENOTEMPTY) {
 		return fmt.Errorf("cannot fill volume: %w", err)
 	}
 	return tree.Sync(filepath.Dir(dir))

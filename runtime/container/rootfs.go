@@ -114,9 +114,7 @@ func (c *Containers) mountDir(id string) string { return filepath.Join(c.o.RunDi
 func (c *Containers) sweepMounts() error {
 	left, err := filepath.Glob(c.mountDir("*"))
 	for _, root := range left {
-		if strings.HasPrefix(filepath.Ext(root), ".s") {
-			_ = makePrivateMount(root) // bindTo may not have come to it; fails where nothing is mounted
-		}
+		_ = makePrivateMount(root) // bindTo may not have come to it; fails where nothing is mounted
 		err = errors.Join(err, detach(root))
 	}
 	return err

@@ -147,7 +147,7 @@ func TestContainersHaveWhatTheirServiceSays(t *testing.T) {
 	status := func(field string) string { return "sed -n 's/^" + field + ":[[:space:]]*//p' /proc/self/status" }
 	least, most := 100, 800
 	if !exists("/dev/loop0") {
-		t.Skip("there is no loop device to share")
+		t.Skip("needs /dev/loop0")
 	}
 	tests := []struct {
 		name    string
@@ -277,7 +277,7 @@ func TestContainersAreLimited(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			if !test.able {
-				t.Skip("the kernel cannot do it")
+				t.Skip("needs a kernel that limits:", test.name)
 			}
 			b := &bench{T: t, host: b.host, root: b.root, runs: b.runs + 100}
 			want := test.want[0]

@@ -5,27 +5,30 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
 	tasksapi "github.com/containerd/containerd/api/services/tasks/v1"
 	"github.com/containerd/containerd/api/types/task"
 	"github.com/containerd/errdefs"
+	"github.com/containerd/errdefs/pkg/errgrpc"
+	"google.golang.org/grpc"
 
 	"github.com/margolite/margolite/runtime/containerd"
 )
 
 const (
-	stateTimeout  = 5 * time.Second        // for a shim to answer a question, on a busy device; not longer than its grace time
-	recheckShim   = 5 * time.Second        // until a shim that did not respond is asked again
-	shimGrace     = 30 * time.Second       // for a shim to respond again before it is killed
-	minFailures   = 3                      // questions in a row that a shim fails to answer before it is killed
+	callTimeout   = time.Minute            // of a call that has runc do something small, on a slow and busy device
+	stateTimeout  = 5 * time.Second        // of a question, on a busy device; not longer than the grace time
+	recheckShim   = 5 * time.Second        // until a silent shim is asked again
+	shimGrace     = 30 * time.Second       // for a silent shim to respond again before it is killed
+	minFailures   = 3                      // questions in a row that it left unanswered before it is killed
 	slowAnswer    = 50 * time.Millisecond  // a question that takes longer gives up its place
 	lateAnswer    = time.Second            // nobody who only looks waits longer
 	maxQuestions  = 16                     // at the same time, without the slow ones
@@ -40,53 +43,40 @@ const (
 // ErrUnresponsive says that the shim of a container does not respond.
 var ErrUnresponsive = errors.New("its shim is not responding")
 
-// errLate: it has not answered yet, and may still do so in time.
-var errLate = errors.New("its shim is slow to respond")
+// errLate: it may still respond in time, or does so while it works for this process.
+var errLate = fmt.Errorf("%w yet", ErrUnresponsive)
 
-// shims asks shims for the states of their tasks. A shim may be stopped, or wait
-// for a runc that hangs: each question has a deadline of its own, and a shim that
-// missed it is not asked again by others, but by watch, from time to time.
+// shims makes all calls to the shims of containers. A shim may be stopped, or wait
+// for a runc that hangs. One that leaves a question unanswered is silent: calls to it
+// are refused, and it is asked again until it answers. When its grace time is over,
+// those who still wait for it return, and endShim kills it.
 type shims struct {
 	tasks   func() tasksapi.TasksClient
 	grace   time.Duration
 	timeout time.Duration // of a question
+	changed chan struct{} // poked when a shim becomes silent, or is so no more
+	ending  chan struct{} // holds one while a shim is killed: those that share it find out at the same time
 
-	found chan struct{} // poked when a shim failed to respond
-
+	// By container.
 	mu     sync.Mutex
-	silent map[string]silence  // by container
-	late   map[string]bool     // those that were asked and have not answered yet
-	busy   map[string]activity // by container
-
-	// Holds one while a shim is killed: several containers of a project may find out
-	// at the same time that the shim they share does not respond.
-	ending chan struct{}
+	calls  map[string]int       // in progress
+	asked  map[string]*question // the first that has no answer yet
+	silent map[string]silence
 }
 
-// activity is what this process is doing with a task, which may keep the shim
-// from telling its state.
-type activity struct {
-	calls int // in progress
-	moves int // of them those that begin or end the task
-}
-
-// silence is a shim that does not respond.
+// silence is that of a shim which left its last questions unanswered.
 type silence struct {
-	since    time.Time
-	asked    time.Time // the last time
-	failures int       // questions in a row that it did not answer
+	since    time.Time // the first of them was asked
+	last     time.Time // it was clear that the last of them has no answer
+	failures int
 }
 
-func newShims(client containerd.Client, grace time.Duration) *shims {
-	grace = cmp.Or(grace, shimGrace)
-	return &shims{
-		tasks: client.TaskService, grace: grace, timeout: min(stateTimeout, grace), found: make(chan struct{}, 1), ending: make(chan struct{}, 1),
-		silent: make(map[string]silence), late: make(map[string]bool), busy: make(map[string]activity),
-	}
+// question asks for the state of a task.
+type question struct {
+	begun time.Time
+	done  chan struct{} // closed when there is an answer
+	taskState
 }
-
-// recheck is how often a shim that does not respond is asked.
-func (s *shims) recheck() time.Duration { return min(recheckShim, s.grace/minFailures) }
 
 // taskState is what a shim answered. The error is ErrUnresponsive if it did not,
 // and NotFound if there is no task.
@@ -95,48 +85,91 @@ type taskState struct {
 	err     error
 }
 
-// states asks for the tasks of several containers at the same time, for those who
-// only look. However many shims do not respond, it takes little longer than
-// lateAnswer: the error of those is errLate until it is known.
-func (s *shims) states(ctx context.Context, ids []string) []taskState {
-	return s.each(ids, func(id string) taskState { return s.glance(ctx, id) })
+func newShims(client containerd.Client, grace time.Duration) *shims {
+	grace = cmp.Or(grace, shimGrace)
+	return &shims{
+		tasks: client.TaskService, grace: grace, timeout: min(stateTimeout, grace), changed: make(chan struct{}, 1), ending: make(chan struct{}, 1),
+		calls: make(map[string]int), asked: make(map[string]*question), silent: make(map[string]silence),
+	}
 }
 
-// glance is state for somebody who does not wait for a shim that is late.
-func (s *shims) glance(ctx context.Context, id string) taskState {
-	s.mu.Lock()
-	late := s.late[id]
-	s.mu.Unlock()
-	if late {
-		return taskState{err: errLate}
+// recheck is how often a silent shim is asked.
+func (s *shims) recheck() time.Duration { return min(recheckShim, s.grace/minFailures) }
+
+// call makes a call for a container, within limit. It is refused when the shim is
+// silent, and given up when its grace time is over; the error is ErrUnresponsive then,
+// and else one of errdefs. While it takes long, the shim is asked whether it responds.
+func call[Q interface{ GetContainerID() string }, A any](
+	ctx context.Context, s *shims, limit time.Duration, method func(context.Context, Q, ...grpc.CallOption) (A, error), request Q,
+) (answer A, err error) {
+	id := request.GetContainerID()
+	if s.isSilent(ctx, id) {
+		return answer, ErrUnresponsive
 	}
-	answered := make(chan taskState, 1)
-	go func() { // ends when the time for an answer is over
-		answer := s.state(context.WithoutCancel(ctx), id)
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		answered <- answer
-		delete(s.late, id)
+	s.count(id, 1)
+	defer s.count(id, -1)
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	ended := begin(func() (A, error) { return method(ctx, request) })
+	again := time.NewTicker(s.recheck())
+	defer again.Stop()
+	for {
+		select {
+		case o := <-ended:
+			return o.value, errgrpc.ToNative(o.err)
+		case <-ctx.Done():
+			return answer, ctx.Err()
+		case <-again.C:
+			if s.standing(id).expired {
+				return answer, ErrUnresponsive
+			}
+			s.ask(ctx, id)
+		}
+	}
+}
+
+// outcome is how a call ended.
+type outcome[T any] struct {
+	value T
+	err   error
+}
+
+// begin makes a call that need not end with its context: the embedded containerd may
+// block while it sends to a shim that reads nothing. Such a call ends with its shim.
+func begin[T any](f func() (T, error)) <-chan outcome[T] {
+	ended := make(chan outcome[T], 1)
+	go func() {
+		var o outcome[T]
+		o.value, o.err = f()
+		ended <- o
 	}()
-	select {
-	case answer := <-answered:
-		return answer
-	case <-ctx.Done():
-		return taskState{err: ctx.Err()}
-	case <-time.After(lateAnswer):
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	select {
-	case answer := <-answered:
-		return answer
-	default:
-	}
-	s.late[id] = true
-	return taskState{err: errLate}
+	return ended
 }
 
-func (s *shims) each(ids []string, ask func(id string) taskState) []taskState {
+// kill sends a signal to a process.
+func (s *shims) kill(ctx context.Context, r *tasksapi.KillRequest) error {
+	_, err := call(ctx, s, callTimeout, s.tasks().Kill, r)
+	return err
+}
+
+// wait returns the exit status of a process; exec is the ID of a command, or "". It
+// takes as long as the process runs, whether or not its shim responds.
+func (s *shims) wait(ctx context.Context, id, exec string) <-chan outcome[int] {
+	return begin(func() (int, error) {
+		got, err := s.tasks().Wait(ctx, &tasksapi.WaitRequest{ContainerID: id, ExecID: exec})
+		return int(got.GetExitStatus()), errgrpc.ToNative(err)
+	})
+}
+
+// deleteProcess deletes a command that has ended.
+func (s *shims) deleteProcess(ctx context.Context, id, exec string) error {
+	_, err := call(ctx, s, callTimeout, s.tasks().DeleteProcess, &tasksapi.DeleteProcessRequest{ContainerID: id, ExecID: exec})
+	return err
+}
+
+// states asks for the tasks of several containers at the same time, for those who
+// only look. However many shims do not respond, it takes little longer than lateAnswer.
+func (s *shims) states(ctx context.Context, ids []string) []taskState {
 	answers := make([]taskState, len(ids))
 	places := make(chan struct{}, maxQuestions)
 	var asking sync.WaitGroup
@@ -146,202 +179,92 @@ func (s *shims) each(ids []string, ask func(id string) taskState) []taskState {
 			release := sync.OnceFunc(func() { <-places })
 			defer release()
 			defer time.AfterFunc(slowAnswer, release).Stop()
-			answers[i] = ask(id)
+			answers[i] = s.look(ctx, id)
 		})
 	}
 	asking.Wait()
 	return answers
 }
 
-// listSilent are the containers whose shims do not respond.
-func (s *shims) listSilent() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Sorted(maps.Keys(s.silent))
+// look asks for the task of one container, and does not wait for a shim that is late.
+func (s *shims) look(ctx context.Context, id string) taskState {
+	if now := s.standing(id); now.late && !now.silent {
+		return taskState{err: errLate}
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, lateAnswer, errLate)
+	defer cancel()
+	return s.state(ctx, id)
 }
 
-// listSuspects are those of listSilent, and those whose shims are late.
-func (s *shims) listSuspects() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	suspects := slices.AppendSeq(slices.Collect(maps.Keys(s.silent)), maps.Keys(s.late))
-	slices.Sort(suspects)
-	return slices.Compact(suspects)
-}
-
-// state asks for the task of one container, unless its shim failed to respond
-// just before.
+// state asks for the task of one container, unless its shim is silent.
 func (s *shims) state(ctx context.Context, id string) taskState {
-	if s.isSilent(id) {
+	if s.isSilent(ctx, id) {
 		return taskState{err: ErrUnresponsive}
 	}
 	return s.check(ctx, id)
 }
 
-// check asks for the task of one container, and notes whether its shim responds.
-// While this process works on the task it is enough that the shim answers at all: a
-// task that is being created, started or deleted does not run.
+// check asks for the task of one container.
 func (s *shims) check(ctx context.Context, id string) taskState {
-	limited, cancel := context.WithTimeout(ctx, s.timeout)
+	q := s.ask(ctx, id)
+	select {
+	case <-q.done:
+		return q.taskState
+	case <-ctx.Done():
+		return taskState{err: context.Cause(ctx)}
+	}
+}
+
+// ask asks for the task of one container, and notes whether its shim responds. That
+// goes on when ctx ends, and comes to its own end in time.
+func (s *shims) ask(ctx context.Context, id string) *question {
+	q := &question{begun: time.Now(), done: make(chan struct{})}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.asked[id] == nil {
+		s.asked[id] = q
+	}
+	go func() {
+		q.taskState = s.query(context.WithoutCancel(ctx), id)
+		s.note(id, q)
+	}()
+	return q
+}
+
+// query is the answer of a shim within s.timeout. While this process works on the task
+// it is enough that the shim answers at all: it may be unable to tell the state.
+func (s *shims) query(ctx context.Context, id string) taskState {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	answered := make(chan taskState, 1)
-	go func() { answered <- s.ask(ctx, id) }() // ends in time by itself
-	late := time.NewTicker(lateAnswer)
+	state := begin(func() (*task.Process, error) { return s.poll(ctx, id) })
+	var ping <-chan outcome[*task.Process]
+	late := time.NewTimer(lateAnswer)
 	defer late.Stop()
 	for {
 		select {
-		case answer := <-answered:
+		case o := <-state:
 			if ctx.Err() == nil {
-				s.note(id, answer.err)
+				return taskState{o.value, o.err}
 			}
-			return answer
+		case o := <-ping:
+			if ctx.Err() == nil && !errdefs.IsDeadlineExceeded(o.err) {
+				return taskState{err: errLate}
+			}
 		case <-late.C:
-		}
-		if now := s.activity(id); now.calls > 0 && s.ping(limited, id) == nil {
-			s.note(id, nil)
-			if now.moves > 0 {
-				return taskState{err: errdefs.ErrNotFound}
+			if s.standing(id).busy {
+				ping = begin(func() (*task.Process, error) { return s.get(ctx, id, pingID) })
 			}
+		case <-ctx.Done():
 			return taskState{err: ErrUnresponsive}
 		}
 	}
-}
-
-// note remembers whether the shim of a container responded.
-func (s *shims) note(id string, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !errors.Is(err, ErrUnresponsive) {
-		delete(s.silent, id)
-		return
-	}
-	now := time.Now()
-	quiet, known := s.silent[id]
-	if !known {
-		quiet.since = now
-	}
-	quiet.asked = now
-	quiet.failures++
-	s.silent[id] = quiet
-	if known {
-		return
-	}
-	select {
-	case s.found <- struct{}{}:
-	default:
-	}
-}
-
-func (s *shims) isSilent(id string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	quiet, silent := s.silent[id]
-	return silent && time.Since(quiet.asked) < 2*s.recheck()+s.timeout
-}
-
-// expired tells whether the grace time of a shim that does not respond is over.
-func (s *shims) expired(id string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	quiet, silent := s.silent[id]
-	return silent && quiet.failures >= minFailures && time.Since(quiet.since) >= s.grace
-}
-
-// begin notes that a call is in progress, until the function is called that it
-// returns.
-func (s *shims) begin(id string, moves bool) (end func()) {
-	s.add(id, 1, moves)
-	return func() { s.add(id, -1, moves) }
-}
-
-func (s *shims) add(id string, n int, moves bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	a := s.busy[id]
-	a.calls += n
-	if moves {
-		a.moves += n
-	}
-	s.busy[id] = a
-	if a.calls == 0 {
-		delete(s.busy, id)
-	}
-}
-
-func (s *shims) activity(id string) activity {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.busy[id]
-}
-
-// forget drops what is known of the shim of a container.
-func (s *shims) forget(id string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.silent, id)
-}
-
-// ping asks a shim for anything at all. The error is ErrUnresponsive if it did
-// not answer.
-func (s *shims) ping(ctx context.Context, id string) error {
-	limited, cancel := context.WithTimeout(ctx, s.timeout)
-	defer cancel()
-	_, err := await(limited, func(ctx context.Context) (*task.Process, error) { return getProcess(ctx, s.tasks(), id, pingID) })
-	switch {
-	case ctx.Err() != nil:
-		return ctx.Err()
-	case isDeadline(err):
-		return ErrUnresponsive
-	}
-	return nil // it answered, whatever that is
-}
-
-func isDeadline(err error) bool {
-	return errors.Is(err, context.DeadlineExceeded) || errdefs.IsDeadlineExceeded(err)
-}
-
-// await calls f, and does not rely on it to end with its context: containerd's
-// connection to a shim that reads nothing may block while it sends. Such a call
-// ends with its shim.
-func await[T any](ctx context.Context, f func(context.Context) (T, error)) (T, error) {
-	type answer struct {
-		value T
-		err   error
-	}
-	answered := make(chan answer, 1)
-	go func() {
-		var a answer
-		a.value, a.err = f(ctx)
-		answered <- a
-	}()
-	select {
-	case a := <-answered:
-		return a.value, a.err
-	case <-ctx.Done():
-		var none T
-		return none, ctx.Err()
-	}
-}
-
-// ask asks for the task of one container.
-func (s *shims) ask(ctx context.Context, id string) taskState {
-	limited, cancel := context.WithTimeout(ctx, s.timeout)
-	defer cancel()
-	process, err := await(limited, func(ctx context.Context) (*task.Process, error) { return s.poll(ctx, id) })
-	switch {
-	case ctx.Err() != nil:
-		err = ctx.Err()
-	case isDeadline(err):
-		err = ErrUnresponsive
-	}
-	return taskState{process, err}
 }
 
 // poll asks until the state is known: a shim that is about to end, or was just
 // asked to do something else, may not tell it at once.
 func (s *shims) poll(ctx context.Context, id string) (*task.Process, error) {
 	for {
-		got, err := getProcess(ctx, s.tasks(), id, "")
+		got, err := s.get(ctx, id, "")
 		switch {
 		case errdefs.IsNotFound(err), err == nil && got.GetStatus() != task.Status_UNKNOWN:
 			return got, err
@@ -352,6 +275,101 @@ func (s *shims) poll(ctx context.Context, id string) (*task.Process, error) {
 			return got, ctx.Err()
 		}
 	}
+}
+
+func (s *shims) get(ctx context.Context, id, exec string) (*task.Process, error) {
+	got, err := s.tasks().Get(ctx, &tasksapi.GetRequest{ContainerID: id, ExecID: exec})
+	return got.GetProcess(), errgrpc.ToNative(err)
+}
+
+// note remembers whether the shim of a container responded.
+func (s *shims) note(id string, q *question) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	close(q.done)
+	if s.asked[id] == q {
+		delete(s.asked, id)
+	}
+	quiet, was := s.silent[id]
+	is := errors.Is(q.err, ErrUnresponsive) && !errors.Is(q.err, errLate)
+	if is {
+		if !was {
+			quiet.since = q.begun
+		}
+		quiet.last = time.Now()
+		quiet.failures++
+		s.silent[id] = quiet
+	} else {
+		delete(s.silent, id)
+	}
+	if is != was {
+		select {
+		case s.changed <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// standing is what is known of a shim.
+type standing struct {
+	silent  bool
+	late    bool // it was asked a while ago, and has not answered yet
+	due     bool // it is silent, and to be asked again
+	expired bool // it is silent, and its grace time is over
+	busy    bool // this process works on the task
+}
+
+func (s *shims) standing(id string) standing {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	quiet, silent := s.silent[id]
+	q := s.asked[id]
+	return standing{
+		silent:  silent,
+		late:    q != nil && time.Since(q.begun) >= lateAnswer,
+		due:     silent && q == nil && time.Since(quiet.last) >= s.recheck(),
+		expired: silent && quiet.failures >= minFailures && time.Since(quiet.since) >= s.grace,
+		busy:    s.calls[id] > 0,
+	}
+}
+
+// isSilent tells whether the shim of a container is silent. There may be nobody else
+// who asks it again.
+func (s *shims) isSilent(ctx context.Context, id string) bool {
+	now := s.standing(id)
+	if now.due {
+		s.ask(ctx, id)
+	}
+	return now.silent
+}
+
+func (s *shims) count(id string, n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.calls[id] += n; s.calls[id] == 0 {
+		delete(s.calls, id)
+	}
+}
+
+// listSilent are the containers whose shims are silent.
+func (s *shims) listSilent() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Sorted(maps.Keys(s.silent))
+}
+
+// allAnswered says that no shim is silent or late.
+func (s *shims) allAnswered() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.silent)+len(s.asked) == 0
+}
+
+// forget drops what is known of the shim of a container.
+func (s *shims) forget(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.silent, id)
 }
 
 // recordedPid is the first process of a container by runc's own record; 0 if there
@@ -371,10 +389,4 @@ func (c *Containers) recordedPid(id string) int {
 		return 0
 	}
 	return record.Pid
-}
-
-// startTicks is when a process started, in ticks since boot; 0: it has ended.
-func startTicks(pid int) uint64 {
-	ticks, _ := strconv.ParseUint(statField(statFields(pid), 22), 10, 64)
-	return ticks
 }

@@ -143,49 +143,19 @@ func (c *Containers) sourceDir(id string, n int) string {
 	return c.mountDir(id + ".s" + strconv.Itoa(n))
 }
 
-// bindSources binds the paths that a container mounts to fixed places, for runc to
-// find; undo is for when it has. What is in the way of each is looked at once:
-// whoever changes it meanwhile changes nothing.
-func (c *Containers) bindSources(id string, l Labels) (undo func(), err error) {
-	undo = func() {
-		for n := range l.Sources {
-			if err := detach(c.sourceDir(id, n)); err != nil {
-				c.o.Logger.Warn("source of a mount is still mounted", "container", id, "error", err)
-			}
-		}
-	}
-	for n, s := range l.Sources {
-		if now := Real(s.Path); now != s.Real {
-			c.o.Logger.Warn("a mount still shows where its path led when it was allowed",
-				"container", id, "path", s.Path, "then", s.Real, "now", now)
-		}
-		if err := c.bindSource(c.sourceDir(id, n), s); err != nil {
-			undo()
-			return nil, fmt.Errorf("cannot mount %s: %w", s.Path, err)
-		}
-	}
-	return undo, nil
-}
-
-func (c *Containers) bindSource(target string, s Source) error {
-	if err := detach(target); err != nil { // of a start that was killed
-		return err
-	}
+// open opens what is to be mounted; nil: runc mounts it by its name.
+func (s Source) open() (*os.File, error) {
 	if isDirect(s.Real) {
-		return nil
+		return nil, nil
 	}
 	f, err := openReal(s.Real)
 	if errors.Is(err, fs.ErrNotExist) && s.Create && Real(s.Path) == s.Real {
 		if err := makeReal(s.Real); err != nil {
-			return err
+			return nil, err
 		}
 		f, err = openReal(s.Real)
 	}
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	return bindTo(target, f)
+	return f, err
 }
 
 // bindTo binds what is open to a place that is made for it.
@@ -242,22 +212,10 @@ func openReal(path string) (*os.File, error) {
 }
 
 func openWithoutLinks(path string) (*os.File, error) {
-	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS}
-	for {
-		fd, err := unix.Openat2(unix.AT_FDCWD, path, &how)
-		switch {
-		case err == nil:
-			return os.NewFile(uintptr(fd), path), nil
-		case errors.Is(err, unix.EINTR), errors.Is(err, unix.EAGAIN): // EAGAIN: something was renamed on the way
-		case errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EPERM):
-			return openWithoutLinksSlowly(path)
-		default:
-			return nil, &fs.PathError{Op: "open", Path: filepath.Clean(path), Err: err}
-		}
-	}
+	return openResolved(unix.AT_FDCWD, path, unix.RESOLVE_NO_SYMLINKS, func() (*os.File, error) { return openWithoutLinksSlowly(path) })
 }
 
-// openWithoutLinksSlowly is for kernels before 5.6: it looks where it came out.
+// openWithoutLinksSlowly looks where it came out.
 func openWithoutLinksSlowly(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {

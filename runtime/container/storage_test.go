@@ -56,7 +56,7 @@ func TestAnonymousVolumes(t *testing.T) {
 
 func TestVolumesWithAType(t *testing.T) {
 	if out, err := exec.Command("mkfs.ext4", "-V").CombinedOutput(); err != nil {
-		t.Skipf("%v: %s", err, out)
+		t.Skipf("needs mkfs.ext4: %v: %s", err, out)
 	}
 	onEach(t, func(t *testing.T, d *device) {
 		dir := t.TempDir()

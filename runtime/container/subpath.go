@@ -20,23 +20,29 @@ func openInRoot(root, path string) (*os.File, error) {
 		return nil, err
 	}
 	defer dir.Close()
-	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS}
+	return openResolved(int(dir.Fd()), path, unix.RESOLVE_IN_ROOT|unix.RESOLVE_NO_MAGICLINKS,
+		func() (*os.File, error) { return openInRootSlowly(root, path) })
+}
+
+// openResolved opens path for nothing but its place, from the directory dir on. slowly
+// does so on kernels before 5.6.
+func openResolved(dir int, path string, resolve uint64, slowly func() (*os.File, error)) (*os.File, error) {
+	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: resolve}
 	for {
-		fd, err := unix.Openat2(int(dir.Fd()), path, &how)
+		fd, err := unix.Openat2(dir, path, &how)
 		switch {
 		case err == nil:
 			return os.NewFile(uintptr(fd), path), nil
 		case errors.Is(err, unix.EINTR), errors.Is(err, unix.EAGAIN): // EAGAIN: something was renamed on the way
 		case errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EPERM):
-			return openInRootSlowly(root, path)
+			return slowly()
 		default:
-			return nil, &fs.PathError{Op: "open", Path: path, Err: err}
+			return nil, &fs.PathError{Op: "open", Path: filepath.Clean(path), Err: err}
 		}
 	}
 }
 
-// openInRootSlowly is for kernels before 5.6: it resolves links by itself, and
-// then looks where it came out.
+// openInRootSlowly resolves links by itself, and then looks where it came out.
 func openInRootSlowly(root, path string) (*os.File, error) {
 	root, err := filepath.EvalSymlinks(root)
 	if err != nil {
@@ -65,56 +71,68 @@ func (c *Containers) subpathDir(id string, n int) string {
 	return c.mountDir(id + "." + strconv.Itoa(n))
 }
 
-// bindSubpaths binds the parts of volumes that a container mounts to fixed
-// places, for runc to find; undo is for when it has. A container that has the
-// whole volume may change it at any time.
-func (c *Containers) bindSubpaths(id string, l Labels) (undo func(), err error) {
+// bindForStart binds to fixed places, for runc to find, what a container mounts that
+// somebody else may replace: parts of volumes, and paths of the device. undo is for when
+// runc has found them. What is in the way of each is looked at once: whoever changes it
+// meanwhile changes nothing.
+func (c *Containers) bindForStart(id string, l Labels) (undo func(), err error) {
+	var places []string
 	undo = func() {
-		for n := range l.Subpaths {
-			if err := detach(c.subpathDir(id, n)); err != nil {
-				c.o.Logger.Warn("part of a volume is still mounted", "container", id, "error", err)
+		for _, place := range places {
+			if err := detach(place); err != nil {
+				c.o.Logger.Warn("source of a mount is still mounted", "container", id, "error", err)
 			}
 		}
 	}
-	for n, s := range l.Subpaths {
-		v := l.Volumes[s.Volume]
-		if err := bindBelow(c.subpathDir(id, n), c.volumeDir(l.Project, v), s.Path); err != nil {
+	bind := func(place string, open func() (*os.File, error)) error {
+		places = append(places, place)
+		if err := detach(place); err != nil { // of a start that was killed
+			return err
+		}
+		f, err := open()
+		if f == nil || err != nil {
+			return err
+		}
+		defer f.Close()
+		return bindTo(place, f)
+	}
+	for n, p := range l.Subpaths {
+		v := l.Volumes[p.Volume]
+		err := bind(c.subpathDir(id, n), func() (*os.File, error) { return openSubpath(c.volumeDir(l.Project, v), p.Path) })
+		if err != nil {
 			undo()
-			return nil, fmt.Errorf("cannot mount %s of volume %s: %w", s.Path, v.Name, err)
+			return nil, fmt.Errorf("cannot mount %s of volume %s: %w", p.Path, v.Name, err)
+		}
+	}
+	for n, source := range l.Sources {
+		if now := Real(source.Path); now != source.Real {
+			c.o.Logger.Warn("a mount still shows where its path led when it was allowed",
+				"container", id, "path", source.Path, "then", source.Real, "now", now)
+		}
+		if err := bind(c.sourceDir(id, n), source.open); err != nil {
+			undo()
+			return nil, fmt.Errorf("cannot mount %s: %w", source.Path, err)
 		}
 	}
 	return undo, nil
 }
 
-// bindBelow binds what is at path within root to target.
-func bindBelow(target, root, path string) error {
-	if err := detach(target); err != nil { // of a start that was killed
-		return err
-	}
-	f, err := openInRoot(root, path)
+// openSubpath opens a part of a volume. A container that has the whole volume may
+// change it at any time.
+func openSubpath(volume, path string) (*os.File, error) {
+	f, err := openInRoot(volume, path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%w: the volume does not contain it", ErrNotFound)
+		return nil, fmt.Errorf("%w: the volume does not contain it", ErrNotFound)
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer f.Close()
 	info, err := f.Stat()
-	switch {
-	case err != nil:
-		return err
-	case info.IsDir():
-		err = os.Mkdir(target, 0o700)
-	case info.Mode().IsRegular():
-		err = os.WriteFile(target, nil, 0o600)
-	default:
-		return errors.New("it is not a file or a directory")
+	if err == nil && !info.IsDir() && !info.Mode().IsRegular() {
+		err = errors.New("it is not a file or a directory")
 	}
 	if err != nil {
-		return err
+		return nil, errors.Join(err, f.Close())
 	}
-	if err := unix.Mount(fdPath(f), target, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
-		return err
-	}
-	return unix.Mount("", target, "", unix.MS_PRIVATE|unix.MS_REC, "")
+	return f, nil
 }

@@ -20,22 +20,26 @@ import (
 // leftovers is what an agent that was killed may have left, as New found it.
 type leftovers struct {
 	execs   []string            // directories of commands
-	volumes []string            // directories of those that were being filled or removed
+	volumes []string            // directories of those that were being removed, or filled
 	ids     map[string]struct{} // of containers that had files
 }
 
 func (c *Containers) findLeftovers() (leftovers, error) {
 	l := leftovers{ids: make(map[string]struct{})}
-	var err error
-	if l.execs, err = filepath.Glob(c.execDir("*", "*")); err != nil {
+	execs, err := filepath.Glob(c.execDir("*", "*"))
+	if err != nil {
 		return l, err
 	}
-	for _, pattern := range []string{removingPath(c.VolumeDir("*", "*")), fillingPath(c.VolumeDir("*", "*"))} {
-		found, err := filepath.Glob(pattern)
-		if err != nil {
-			return l, err
-		}
-		l.volumes = append(l.volumes, found...)
+	l.execs = execs
+	filling, err := filepath.Glob(fillingPath(c.VolumeDir("*", "*")))
+	if err != nil {
+		return l, err
+	}
+	for _, dir := range filling {
+		_ = os.Rename(dir, removingPath(dir)) // whoever fills the volume from now on removes it else
+	}
+	if l.volumes, err = filepath.Glob(removingPath(c.VolumeDir("*", "*"))); err != nil {
+		return l, err
 	}
 	for _, pattern := range []string{c.keptFiles("*", "*"), c.placedFiles("*"), c.stdin("*"), c.sharedMemory("*"), c.nerdctlDir("*")} {
 		found, err := filepath.Glob(pattern)
@@ -56,7 +60,7 @@ func (c *Containers) findLeftovers() (leftovers, error) {
 }
 
 // sweepOnce removes what a killed agent left and no record tells of. It is
-// called before anything of the kind is made. What takes long is left to
+// called before anything of the kind is made. What nobody meets is left to
 // RemoveLeftovers.
 func (c *Containers) sweepOnce(ctx context.Context) {
 	c.mu.Lock()
@@ -67,51 +71,31 @@ func (c *Containers) sweepOnce(ctx context.Context) {
 	if err := c.endLeases(ctx); err != nil {
 		return // the caller gets the same error and retries
 	}
-	if len(c.left.execs)+len(c.left.volumes)+len(c.left.ids) == 0 {
-		c.swept = true
-		return
-	}
-	records, err := c.o.Client.ContainerService().List(ctx)
-	if err != nil {
-		return // the caller gets the same error and retries
-	}
-	for _, r := range records {
-		delete(c.left.ids, r.ID)
-	}
-	var errs []error
-	c.left.execs, err = c.endExecs(ctx, c.left.execs)
-	errs = append(errs, err)
-	for id := range c.left.ids {
-		errs = append(errs, c.forget(id))
-	}
-	for i, dir := range c.left.volumes {
-		if filepath.Ext(dir) == ".filling" { // somebody else may fill the volume from now on
-			c.left.volumes[i] = removingPath(dir)
-			errs = append(errs, os.Rename(dir, c.left.volumes[i]))
+	if len(c.left.ids) > 0 {
+		records, err := c.o.Client.ContainerService().List(ctx)
+		if err != nil {
+			return // the caller gets the same error and retries
 		}
-	}
-	switch err := errors.Join(errs...); {
-	case err == nil:
-	case ctx.Err() != nil:
-		return
-	default:
-		c.o.Logger.Warn("cannot remove leftovers of an earlier agent", "error", err)
+		for _, r := range records {
+			delete(c.left.ids, r.ID)
+		}
+		for id := range c.left.ids {
+			err = errors.Join(err, c.forget(id))
+		}
+		if err != nil {
+			c.o.Logger.Warn("cannot remove leftovers of an earlier agent", "error", err)
+		}
 	}
 	c.swept, c.left.ids = true, nil
 }
 
-// RemoveLeftovers removes the volumes that a former agent was filling or removing
-// when it was killed, and ends those of its commands that could not be ended before.
-// It may take long, and is to be called again after an error.
+// RemoveLeftovers ends the commands of a former agent, and removes the volumes that it
+// was filling or removing when it was killed. It may take long, and is to be called
+// again after an error.
 func (c *Containers) RemoveLeftovers(ctx context.Context) error {
-	c.sweepOnce(ctx)
 	c.mu.Lock()
-	if !c.swept {
-		c.mu.Unlock()
-		return errors.New("cannot find leftovers: containerd does not respond")
-	}
 	left := c.left
-	c.left = leftovers{}
+	c.left.execs, c.left.volumes = nil, nil
 	c.mu.Unlock()
 	execs, err := c.endExecs(ctx, left.execs)
 	errs := []error{err}
@@ -171,17 +155,13 @@ func (c *Containers) endExec(ctx context.Context, dir string) error {
 	}
 	defer streams.close()
 	id, execID, _ := strings.Cut(filepath.Base(dir), ".")
-	if err := c.shims.state(ctx, id).err; errors.Is(err, ErrUnresponsive) {
-		return fmt.Errorf("cannot kill a command in container %s: %w", id, err)
-	}
-	tasks := c.tasks()
-	err = tasks.Kill(ctx, &tasksapi.KillRequest{ContainerID: id, ExecID: execID, Signal: uint32(unix.SIGKILL)})
+	err = c.shims.kill(ctx, &tasksapi.KillRequest{ContainerID: id, ExecID: execID, Signal: uint32(unix.SIGKILL)})
 	if err == nil {
-		_, _ = tasks.Wait(ctx, id, execID) // the next error tells more
+		sleep(ctx, c.shims.wait(ctx, id, execID), killTimeout) // the next error tells more
 	}
-	err = tasks.DeleteProcess(ctx, id, execID)
+	err = c.shims.deleteProcess(ctx, id, execID)
 	if err != nil && !errdefs.IsNotFound(err) {
-		return err
+		return fmt.Errorf("cannot kill a command in container %s: %w", id, err)
 	}
 	return os.RemoveAll(dir)
 }

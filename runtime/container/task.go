@@ -25,6 +25,7 @@ const (
 	burialPoll   = 50 * time.Millisecond
 	// finishTimeout is how much longer than its caller a creation or deletion may take.
 	finishTimeout = 20 * time.Second
+	createTimeout = startTimeout + finishTimeout // of one call
 	// maxLostShims is how many shims in a row may end that a container was to share.
 	// The pauses between them double: containerd may have to clean up after one that
 	// was killed.
@@ -61,12 +62,10 @@ func (c *Containers) Start(ctx context.Context, id string) error {
 }
 
 func (c *Containers) start(ctx context.Context, id string) error {
-	tasks := c.tasks()
-	got, err := tasks.Get(ctx, id)
-	switch {
-	case errors.Is(err, ErrUnresponsive):
-		return err
-	case err == nil && isUp(got):
+	switch state := c.shims.state(ctx, id); {
+	case errors.Is(state.err, ErrUnresponsive):
+		return state.err
+	case state.err == nil && isUp(state.process):
 		return nil
 	}
 	if err := c.deleteTask(ctx, id); err != nil {
@@ -98,16 +97,11 @@ func (c *Containers) start(ctx context.Context, id string) error {
 	if err := c.shareOthers(ctx, record, labels); err != nil {
 		return err
 	}
-	unbind, err := c.bindSubpaths(id, labels)
+	unbind, err := c.bindForStart(id, labels)
 	if err != nil {
 		return err
 	}
 	defer unbind()
-	unbindSources, err := c.bindSources(id, labels)
-	if err != nil {
-		return err
-	}
-	defer unbindSources()
 	snapshotter := c.o.Client.SnapshotService(record.Snapshotter)
 	mounts, err := snapshotter.Mounts(ctx, record.SnapshotKey)
 	if errdefs.IsNotFound(err) || err == nil && isLost(mounts) { // a Delete that did not end, or a power cut
@@ -124,7 +118,10 @@ func (c *Containers) start(ctx context.Context, id string) error {
 		return err
 	}
 	c.creating.RLock()
-	err = c.createTask(ctx, id, func(ctx context.Context) error { return tasks.Create(ctx, request) })
+	err = c.createTask(ctx, id, func(ctx context.Context) error {
+		_, err := call(ctx, c.shims, createTimeout, c.shims.tasks().Create, request)
+		return err
+	})
 	c.creating.RUnlock()
 	if err != nil {
 		return c.undoTask(ctx, id, err)
@@ -132,7 +129,7 @@ func (c *Containers) start(ctx context.Context, id string) error {
 	if err := c.showNerdctl(id, labels); err != nil {
 		return c.undoTask(ctx, id, err)
 	}
-	if _, err := tasks.Start(ctx, id, ""); err != nil {
+	if _, err := call(ctx, c.shims, createTimeout, c.shims.tasks().Start, &tasksapi.StartRequest{ContainerID: id}); err != nil {
 		return c.undoTask(ctx, id, err)
 	}
 	return nil
@@ -140,11 +137,15 @@ func (c *Containers) start(ctx context.Context, id string) error {
 
 // createTask makes a task, and waits for a shim to be gone that is in its way.
 func (c *Containers) createTask(ctx context.Context, id string, create func(context.Context) error) error {
-	whole, cancel := unbroken(ctx)
-	defer cancel()
 	for lost, wait := 0, burialPoll; ; {
-		err := c.createUnblocked(ctx, whole, id, create)
+		killed, err := c.unblocked(ctx, "create", id, create)
+		if killed {
+			// A shim of containerd 1.6 tells nothing while runc creates a task: it responds again.
+			c.shims.check(context.WithoutCancel(ctx), id)
+		}
 		switch {
+		case killed && err != nil:
+			return errors.Join(err, c.clearCreation(id))
 		case errdefs.IsAlreadyExists(err):
 			// Its shim died, and containerd has not yet cleared away what it left.
 		case isLostShim(err, id) && lost < maxLostShims:
@@ -154,7 +155,8 @@ func (c *Containers) createTask(ctx context.Context, id string, create func(cont
 			wait *= 2
 		case isLeftByRunc(err) && lost < maxLostShims:
 			lost++
-			if clearErr := c.clearLeftByRunc(id); clearErr != nil {
+			c.killRunc("create", id)
+			if clearErr := c.clearCreation(id); clearErr != nil {
 				return errors.Join(err, clearErr)
 			}
 		default:
@@ -191,15 +193,6 @@ func isLostShim(err error, id string) bool {
 // nothing but runc's text for it.
 func isLeftByRunc(err error) bool {
 	return err != nil && strings.Contains(err.Error(), "container with given ID already exists")
-}
-
-func (c *Containers) clearLeftByRunc(id string) error {
-	creators := c.creators(id)
-	for _, creator := range creators {
-		creator.killWhole()
-	}
-	creators.close()
-	return c.clearCreation(id)
 }
 
 // undoTask removes the task that could not be started, and returns why it could not.
@@ -244,13 +237,11 @@ func (c *Containers) StopWithin(ctx context.Context, id string, grace *time.Dura
 }
 
 func (c *Containers) stop(ctx context.Context, id string, grace *time.Duration) error {
-	tasks := c.tasks()
-	got, err := tasks.Get(ctx, id)
-	if errors.Is(err, ErrUnresponsive) {
-		return err
+	state := c.shims.state(ctx, id)
+	if errors.Is(state.err, ErrUnresponsive) {
+		return state.err
 	}
-	running := err == nil && isUp(got)
-	if !running {
+	if running := state.err == nil && isUp(state.process); !running {
 		return c.deleteTask(ctx, id)
 	}
 
@@ -261,8 +252,8 @@ func (c *Containers) stop(ctx context.Context, id string, grace *time.Duration) 
 	if grace != nil {
 		how.grace = max(*grace, 0)
 	}
-	if got.GetStatus() == task.Status_PAUSED { // signals wait until it goes on
-		if err := tasks.Resume(ctx, id); err != nil {
+	if state.process.GetStatus() == task.Status_PAUSED { // signals wait until it goes on
+		if _, err := call(ctx, c.shims, callTimeout, c.shims.tasks().Resume, &tasksapi.ResumeTaskRequest{ContainerID: id}); err != nil {
 			return err
 		}
 	}
@@ -270,11 +261,7 @@ func (c *Containers) stop(ctx context.Context, id string, grace *time.Duration) 
 	c.runHooks(ctx, id, how)
 	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()
-	ended := make(chan error, 1)
-	go func() { // ends with waiting
-		_, err := tasks.Wait(waiting, id, "")
-		ended <- err
-	}()
+	ended := c.shims.wait(waiting, id, "")
 	told, err := c.kill(ctx, id, how.signal, false)
 	if err != nil {
 		return err
@@ -347,7 +334,7 @@ func (c *Containers) runHooks(ctx context.Context, id string, how stopping) {
 // kill sends a signal, and tells whether there was somebody to get it. Nobody
 // is there when the process has ended, or runc has forgotten about it.
 func (c *Containers) kill(ctx context.Context, id string, signal unix.Signal, all bool) (told bool, err error) {
-	err = c.tasks().Kill(ctx, &tasksapi.KillRequest{ContainerID: id, Signal: uint32(signal), All: all})
+	err = c.shims.kill(ctx, &tasksapi.KillRequest{ContainerID: id, Signal: uint32(signal), All: all})
 	switch {
 	case err == nil:
 		return true, nil
@@ -361,7 +348,7 @@ func (c *Containers) kill(ctx context.Context, id string, signal unix.Signal, al
 // sleep waits for the end of a process, the end of d or of ctx, and tells
 // whether it was not d. A broken wait counts as the end: what follows looks
 // again.
-func sleep(ctx context.Context, ended <-chan error, d time.Duration) bool {
+func sleep(ctx context.Context, ended <-chan outcome[int], d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -389,14 +376,13 @@ func pause(ctx context.Context, d time.Duration) bool {
 // deleteTask deletes a task, whatever it does; none is no error. One that its shim does not know is deleted as well: if
 // the last deletion was broken off after the shim's part, containerd still keeps the shim for it.
 func (c *Containers) deleteTask(ctx context.Context, id string) error {
-	tasks := c.tasks()
-	if got, err := tasks.Get(ctx, id); err == nil && got.GetStatus() == task.Status_CREATED {
+	if c.shims.state(ctx, id).process.GetStatus() == task.Status_CREATED {
 		// Else its shim waits for what it may still print, for seconds.
 		if _, err := c.kill(ctx, id, unix.SIGKILL, true); err != nil {
 			return err
 		}
 	}
-	switch err := removeTask(ctx, tasks, id); {
+	switch err := c.removeTask(ctx, id); {
 	case err == nil:
 		return c.endStrays(ctx, id)
 	case errors.Is(err, ErrUnresponsive):
@@ -407,22 +393,22 @@ func (c *Containers) deleteTask(ctx context.Context, id string) error {
 	defer cancel()
 	_, err := c.kill(ctx, id, unix.SIGKILL, true)
 	if errors.Join(err, c.endStrays(ctx, id)) == nil {
-		_, _ = tasks.Wait(ctx, id, "") // the next error tells more
+		sleep(ctx, c.shims.wait(ctx, id, ""), killTimeout) // the next error tells more
 	}
-	if err := removeTask(ctx, tasks, id); err != nil {
+	if err := c.removeTask(ctx, id); err != nil {
 		return fmt.Errorf("cannot delete task: %w", err)
 	}
 	return nil
 }
 
 // removeTask deletes a task that has ended; none is no error.
-func removeTask(ctx context.Context, tasks guarded, id string) error {
+func (c *Containers) removeTask(ctx context.Context, id string) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	ctx, cancel := unbroken(ctx)
 	defer cancel()
-	err := tasks.Delete(ctx, id)
+	_, err := call(ctx, c.shims, callTimeout, c.shims.tasks().Delete, &tasksapi.DeleteTaskRequest{ContainerID: id})
 	if errdefs.IsNotFound(err) {
 		return nil
 	}

@@ -60,7 +60,7 @@ func TestFillVolume(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			root, dir := volumeRig(t)
-			if err := fillVolume(dir, root, test.target); err != nil {
+			if err := fillVolume(dir, root, test.target, false); err != nil {
 				t.Fatal(err)
 			}
 			if got := content(t, filepath.Join(dir, test.file)); got != test.text {
@@ -72,7 +72,7 @@ func TestFillVolume(t *testing.T) {
 
 func TestFillVolumeKeepsOwnerAndMode(t *testing.T) {
 	root, dir := volumeRig(t)
-	if err := fillVolume(dir, root, "/srv/content"); err != nil {
+	if err := fillVolume(dir, root, "/srv/content", false); err != nil {
 		t.Fatal(err)
 	}
 	info, err := os.Stat(dir)
@@ -113,7 +113,7 @@ func TestFillVolumeLeavesAlone(t *testing.T) {
 			if test.prepare != nil {
 				test.prepare(t, dir)
 			}
-			if err := fillVolume(dir, root, test.target); err != nil {
+			if err := fillVolume(dir, root, test.target, false); err != nil {
 				t.Fatal(err)
 			}
 			entries, err := os.ReadDir(dir)
@@ -140,7 +140,7 @@ func TestFillVolumeStartsOverAfterAKill(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(half, "half"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := fillVolume(dir, root, "/srv/content"); err != nil {
+	if err := fillVolume(dir, root, "/srv/content", false); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "half")); err == nil {
@@ -163,7 +163,7 @@ func TestAVolumeWithManyFilesIsNotRead(t *testing.T) {
 		}
 	}
 	if n := testing.AllocsPerRun(3, func() {
-		if err := fillVolume(dir, root, "/srv"); err != nil {
+		if err := fillVolume(dir, root, "/srv", false); err != nil {
 			t.Error(err)
 		}
 	}); n > 100 {

@@ -1,7 +1,6 @@
 package container
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"crypto/sha256"
@@ -16,15 +15,13 @@ import (
 	"strings"
 
 	"github.com/containerd/containerd/v2/core/mount"
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 
 	"github.com/margolite/margolite/runtime/contain"
 )
 
-const (
-	maxVolumeOptions = 4096     // bytes of all options together; the kernel takes a page
-	maxMountLine     = 64 << 10 // bytes of one line of mountinfo: an overlay of many layers is long
-)
+const maxVolumeOptions = 4096 // bytes of all options together; the kernel takes a page
 
 // Options that mount(8) takes for itself, and the kernel refuses.
 var mountProgramOptions = []string{"defaults", "auto", "noauto", "user", "nouser", "users", "owner", "group", "_netdev", "nofail", "async", "loud"}
@@ -211,21 +208,8 @@ func isMounted(dir string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	f, err := os.Open("/proc/self/mountinfo")
-	if err != nil {
-		return false, err
-	}
-	defer f.Close()
-	escapes := strings.NewReplacer(" ", `\040`, "\t", `\011`, "\n", `\012`, `\`, `\134`)
-	point := escapes.Replace(filepath.Join(parent, filepath.Base(dir))) // as the kernel writes it
-	lines := bufio.NewScanner(f)
-	lines.Buffer(make([]byte, 4096), maxMountLine)
-	for lines.Scan() {
-		if fields := strings.SplitN(lines.Text(), " ", 6); len(fields) == 6 && fields[4] == point {
-			return true, nil
-		}
-	}
-	return false, lines.Err()
+	found, err := mountinfo.GetMounts(mountinfo.SingleEntryFilter(filepath.Join(parent, filepath.Base(dir))))
+	return len(found) > 0, err
 }
 
 // releaseVolumes unmounts the volumes that no container names any more.

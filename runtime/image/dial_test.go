@@ -31,7 +31,7 @@ func elsewhere(t *testing.T) (listen func() net.Listener) {
 	run := func(args ...string) {
 		t.Helper()
 		if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
-			t.Skipf("ip %s: %v: %s", strings.Join(args, " "), err, out)
+			t.Skipf("needs another network namespace: ip %s: %v: %s", strings.Join(args, " "), err, out)
 		}
 	}
 	run("netns", "add", name)

@@ -154,7 +154,7 @@ func smallFileSystem(t *testing.T, size string) string {
 	}
 	dir := t.TempDir()
 	if err := unix.Mount("none", dir, "tmpfs", 0, "size="+size); err != nil {
-		t.Skip("cannot mount:", err)
+		t.Skip("needs to mount a tmpfs:", err)
 	}
 	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
 	return dir

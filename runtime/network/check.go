@@ -33,8 +33,8 @@ func Check(ctx context.Context) []Problem {
 	if os.Geteuid() != 0 {
 		return []Problem{{What: "networks require root", Mend: "run as root, or give the service CAP_NET_ADMIN and CAP_SYS_ADMIN"}}
 	}
-	if on, err := forwarding(ipv4()); !lacks(err, "forwarding of packets", "make /proc/sys readable") && !on {
-		lacks(unix.Access("/proc/sys/"+ipv4().forwardingKey(), unix.W_OK), "cannot enable forwarding", "set net.ipv4.ip_forward=1, or make /proc/sys writable")
+	if on, err := ipv4().isForwarding(); !lacks(err, "forwarding of packets", "make /proc/sys readable") && !on {
+		lacks(unix.Access("/proc/sys/"+ipv4().forwarding, unix.W_OK), "cannot enable forwarding", "set net.ipv4.ip_forward=1, or make /proc/sys writable")
 	}
 	_ = onOwnThread(func() error {
 		err := unix.Unshare(unix.CLONE_NEWNET)

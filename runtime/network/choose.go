@@ -112,7 +112,7 @@ func (n *Networks) chooseSubnet(f *family, w Network, taken []netip.Prefix) (net
 		if !w.isBridge() {
 			return set, nil // it is that of the parent
 		}
-		used, err := hostPrefixes(f, w.Bridge, []netip.Prefix{set})
+		used, err := f.hostPrefixes(w.Bridge, []netip.Prefix{set})
 		if err != nil {
 			return netip.Prefix{}, err
 		}
@@ -122,7 +122,7 @@ func (n *Networks) chooseSubnet(f *family, w Network, taken []netip.Prefix) (net
 		return set, nil
 	}
 	pools := slices.DeleteFunc(slices.Clone(n.pools), func(p netip.Prefix) bool { return !f.has(p.Addr()) })
-	host, err := hostPrefixes(f, w.Bridge, pools)
+	host, err := f.hostPrefixes(w.Bridge, pools)
 	if err != nil {
 		return netip.Prefix{}, err
 	}
@@ -206,45 +206,34 @@ func NextAddress(w Network, within netip.Prefix, taken []netip.Addr) (netip.Addr
 
 // hostPrefixes are the networks that the host has or can route to and that
 // overlap with some of near, save those of the link of this name.
-func hostPrefixes(f *family, except string, near []netip.Prefix) (used []netip.Prefix, err error) {
-	err = withLinks(func(c *netlink.Handle) error {
-		used, err = f.hostPrefixes(c, except, near)
+func (f *family) hostPrefixes(except string, near []netip.Prefix) (used []netip.Prefix, err error) {
+	isNear := func(p netip.Prefix) bool { return slices.ContainsFunc(near, p.Overlaps) }
+	err = surveyed(func(at *survey) error {
+		own := 0
+		if link := at.links[except]; link != nil {
+			own = link.Attrs().Index
+		}
+		addrs, err := addresses(at.c, f.route)
+		if err != nil {
+			return err
+		}
+		routes, err := allRoutes(at.c, f, func(r netlink.Route) bool {
+			// Prefixes this short, such as 0.0.0.0/1 of a VPN, lead everywhere:
+			// they say nothing about who is there.
+			to := prefixOf(r.Dst)
+			return r.LinkIndex != own && to.Bits() >= 8 && isNear(to)
+		})
+		for _, a := range addrs {
+			if p := prefixOf(a.IPNet); a.LinkIndex != own && isNear(p) {
+				used = append(used, p)
+			}
+		}
+		for _, r := range routes {
+			used = append(used, prefixOf(r.Dst))
+		}
 		return err
 	})
 	return used, err
-}
-
-func (f *family) hostPrefixes(c *netlink.Handle, except string, near []netip.Prefix) ([]netip.Prefix, error) {
-	own := 0
-	if link, err := findLink(c, except); err != nil {
-		return nil, err
-	} else if link != nil {
-		own = link.Attrs().Index
-	}
-	addrs, err := addresses(c, nil, f.route)
-	if err != nil {
-		return nil, err
-	}
-	isNear := func(p netip.Prefix) bool { return slices.ContainsFunc(near, p.Overlaps) }
-	routes, err := allRoutes(c, f, func(r netlink.Route) bool {
-		// Prefixes this short, such as 0.0.0.0/1 of a VPN, lead everywhere:
-		// they say nothing about who is there.
-		to := prefixOf(r.Dst)
-		return r.LinkIndex != own && to.Bits() >= 8 && isNear(to)
-	})
-	if err != nil {
-		return nil, err
-	}
-	var used []netip.Prefix
-	for _, a := range addrs {
-		if p := prefixOf(a.IPNet); a.LinkIndex != own && isNear(p) {
-			used = append(used, p)
-		}
-	}
-	for _, r := range routes {
-		used = append(used, prefixOf(r.Dst))
-	}
-	return used, nil
 }
 
 // uplinkMTU is the MTU of the link that leads out, for a packet from a

@@ -23,10 +23,13 @@ func (w *town) repairing(lost func()) {
 	w.t.Helper()
 	ctx, stop := context.WithCancel(w.ctx)
 	ended := make(chan error, 1)
-	go func() { ended <- w.Repair(ctx, lost) }()
+	go func() { ended <- w.Run(ctx, lost) }()
 	w.t.Cleanup(func() {
 		stop()
 		must(w.t, <-ended)
+		if hasTable(w.t, "margolite_alive") {
+			w.t.Error("the table of the watcher outlives it")
+		}
 	})
 }
 
@@ -178,7 +181,7 @@ func TestLostNamespaceIsPinnedAgain(t *testing.T) {
 	case <-time.After(generous):
 		t.Fatal("nobody noticed")
 	}
-	for what, pid := range map[string]int{"the host's": os.Getpid(), "its neighbour's": other, "none": 1 << 22} {
+	for what, pid := range map[string]int{"the host's": holdNamespace(t, ""), "its neighbour's": other, "none": 1 << 22} {
 		if adopted, err := w.Adopt(t.Context(), w.web, pid); err != nil || adopted {
 			t.Errorf("a process in %s namespace: %v, %v", what, adopted, err)
 		}

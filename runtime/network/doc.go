@@ -17,7 +17,7 @@
 //	RunDir/forwarding, forwarding6 present while forwarding is on only for us: the settings of before
 //	table ip margolite             every rule, see [Networks.SyncPorts]
 //	table ip6 margolite            the same, while a network has IPv6
-//	table ip[6] margolite_alive    empty, while an agent watches, see [Networks.Watch]
+//	table ip[6] margolite_alive    empty, while an agent watches, see [Networks.Run]
 //
 //	in a sandbox: table ip margolite-dns   leads 127.0.0.11:53 to the sockets of the agent
 //
@@ -103,9 +103,8 @@
 // A packet passes only where every table lets it pass. A host that drops what
 // it forwards, as OpenWrt's fw4 and Docker do, has to be told of our bridges:
 // [Advice] says how. A translation that the host makes itself for the same port
-// wins over ours. Reloading Debian's nftables flushes every table; [Networks.Watch]
-// hears of it, calling SyncPorts again brings ours back, and connections do not
-// notice.
+// wins over ours. Reloading Debian's nftables flushes every table; [Networks.Run]
+// hears of it and brings ours back at once, and connections do not notice.
 //
 // Where forwarding was off, it is switched on for containers only: the rules drop
 // what is neither from nor to a bridge of ours, also on links that come later,
@@ -126,11 +125,15 @@
 //
 // # Damage
 //
-// [Networks.Repair] hears from the kernel when links, addresses or routes of ours
-// change, when forwarding is switched, and when mounts change. It compares what is
-// there with what was made since the start, and repairs the differences: bridges
-// with their addresses and routes, the host's ends of links, files, forwarding.
-// What is broken again and again is repaired at intervals that grow to a minute.
+// Repair is setup: whoever sets something up takes a survey of the host, compares it
+// with what is wanted, and makes each change by way of the survey. [Networks.Run] has
+// the same functions look first: then the survey makes no change, but says which one
+// it would have been. Run hears from the kernel when links, addresses, routes or rules
+// change, when forwarding is switched, and when mounts or files change. In order is
+// what was made and of which nothing was heard since everything was last found good.
+// What is broken again and again is repaired at intervals that grow to a minute; only
+// rules come back each time, for they keep closed what is closed.
+//
 // What a container does within its namespace is its own affair, save that a pair
 // of links without its other end is made anew. A namespace that is no longer
 // pinned ends with its last process, so [Networks.Adopt] pins it again by way of

@@ -20,7 +20,9 @@ type family struct {
 	subnet              func(Network) netip.Prefix
 	gateway             func(Network) netip.Addr
 	sysctl              string // below /proc/sys
+	forwarding          string // the switch of the whole host
 	forwards            string // the setting by which a link forwards where the host does not
+	kept                string // the file of RunDir with what the settings were before
 }
 
 func ipv4() *family {
@@ -32,7 +34,9 @@ func ipv4() *family {
 		subnet:      func(w Network) netip.Prefix { return w.Subnet },
 		gateway:     func(w Network) netip.Addr { return w.Gateway },
 		sysctl:      "net/ipv4",
+		forwarding:  "net/ipv4/ip_forward",
 		forwards:    "forwarding",
+		kept:        "forwarding",
 	}
 }
 
@@ -45,7 +49,9 @@ func ipv6() *family {
 		subnet:      func(w Network) netip.Prefix { return w.Subnet6 },
 		gateway:     func(w Network) netip.Addr { return w.Gateway6 },
 		sysctl:      "net/ipv6",
+		forwarding:  "net/ipv6/conf/all/forwarding",
 		forwards:    "force_forwarding",
+		kept:        "forwarding6",
 	}
 }
 

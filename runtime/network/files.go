@@ -44,7 +44,8 @@ var errHeld = errors.New("a container blocks writes to its file")
 
 // sandboxFiles writes the files of one sandbox, one write at a time.
 type sandboxFiles struct {
-	dir string
+	dir     string
+	sandbox *Sandbox // as it was made since the start; under the lock of Networks
 
 	mu      sync.Mutex        // never held over a system call on the files
 	wanted  map[string][]byte // by name

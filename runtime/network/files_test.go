@@ -72,7 +72,7 @@ func TestLeaseHoldsNobodyUp(t *testing.T) {
 	must(t, err)
 	defer file.Close()
 	if _, err := unix.FcntlInt(file.Fd(), unix.F_SETLEASE, unix.F_WRLCK); err != nil {
-		t.Skip("no leases here:", err)
+		t.Skip("needs leases on files:", err)
 	}
 	begun := time.Now()
 	must(t, w.WriteHosts(w.web, line("172.29.0.99", "peer")))

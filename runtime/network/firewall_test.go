@@ -1,14 +1,11 @@
 package network_test
 
 import (
-	"context"
-	"fmt"
 	"io"
 	"net"
 	"os/exec"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/margolite/margolite/runtime/network"
 )
@@ -260,92 +257,22 @@ func TestRedirectionOfTheHostAdmitsNobody(t *testing.T) {
 	expectNothing(t, s.wan, "tcp", at(wanHost, 8080))
 }
 
-// changes are the calls of Watch.
-type changes struct {
-	t     testing.TB
-	calls chan struct{}
-}
-
-func (w *town) watch() *changes {
-	w.t.Helper()
-	c := &changes{t: w.t, calls: make(chan struct{}, 100)}
-	w.watching(func() { c.calls <- struct{}{} })
-	// It listens when it hears of a table that is nobody's.
-	for i := 0; ; i++ {
-		nft(w.t, fmt.Sprintf("table ip probe { chain c%d { }; }", i))
-		select {
-		case <-c.calls:
-			nft(w.t, "delete table ip probe")
-			c.wait()
-			return c
-		case <-time.After(4 * silence):
-			if i == 100 {
-				w.t.Fatal("changes of the rules are not told")
-			}
-		}
-	}
-}
-
-func (w *town) watching(changed func()) {
-	w.t.Helper()
-	ctx, stop := context.WithCancel(w.ctx)
-	ended := make(chan error, 1)
-	go func() { ended <- w.Watch(ctx, changed) }()
-	w.t.Cleanup(func() {
-		stop()
-		must(w.t, <-ended)
-		if hasTable(w.t, "margolite_alive") {
-			w.t.Error("the table of the watcher outlives it")
-		}
-	})
-}
-
-func (c *changes) wait() {
-	c.t.Helper()
-	select {
-	case <-c.calls:
-	case <-time.After(patience):
-		c.t.Fatal("a change of the rules was not told")
-	}
-}
-
-func (c *changes) none() {
-	c.t.Helper()
-	select {
-	case <-c.calls:
-		c.t.Error("a change was told that was none")
-	case <-time.After(2 * silence):
-	}
-}
-
-func TestChangesOfTheRulesAreTold(t *testing.T) {
+// What others do to the rules is followed by the kernel's word alone.
+func TestChangesOfTheRulesAreFollowed(t *testing.T) {
 	s := newSite(t)
 	s.publishWeb()
-	c := s.watch()
-	s.publishWeb()
-	s.publish(port(s.web, "tcp", 8081, 80))
-	must(t, s.SyncPorts(t.Context(), nil, nil))
-	s.publishWeb()
-	c.none()
-	for name, change := range map[string]string{
-		"ruleset flushed":        "flush ruleset",
-		"table deleted":          "delete table ip margolite",
-		"chain flushed":          "flush chain ip margolite forward",
-		"published ports gone":   "flush map ip margolite published",
-		"firewall of the host":   debian,
-		"rule of the host added": "add table inet filter; add chain inet filter c; add rule inet filter c drop",
+	before := rules(t, "margolite")
+	s.repairing(func() { t.Error("a namespace was said to be lost") })
+	for _, change := range []string{
+		"flush ruleset", "delete table ip margolite", "flush chain ip margolite forward", "flush map ip margolite published",
 	} {
-		t.Run(name, func(t *testing.T) {
-			s.publishWeb()
-			nft(t, change)
-			c.wait()
-			s.publishWeb()
-			for len(c.calls) > 0 {
-				<-c.calls
-			}
-			expect(t, s.lan, "tcp", at(hostAddr, 8080), "web "+outsideAddr)
-		})
+		nft(t, change)
+		eventually(t, "the rules are as before "+change, func() bool { return rules(t, "margolite") == before })
 	}
+	nft(t, debian)
+	eventually(t, "the port is for whom the firewall admits", func() bool {
+		return ask(t, s.lan, "tcp", at(hostAddr, 8080), silence) == "web "+outsideAddr && ask(t, s.wan, "tcp", at(wanHost, 8080), silence) == ""
+	})
 }
 
 // A conversation goes on while somebody loads the rules of the host anew, which
@@ -356,11 +283,8 @@ func TestConversationSurvivesReloads(t *testing.T) {
 	echo(t, s.webNS, ":81")
 	ports := []network.Port{port(s.web, "tcp", 8080, 81)}
 	s.publish(ports...)
-	s.watching(func() {
-		if err := s.SyncPorts(s.ctx, ports, s.networks); err != nil && s.ctx.Err() == nil {
-			t.Error(err)
-		}
-	})
+	s.repairing(func() { t.Error("a namespace was said to be lost") })
+	eventually(t, "it is watched", func() bool { return hasTable(t, "margolite_alive") })
 	var conn net.Conn
 	inside(t, s.lan, func() {
 		var err error

@@ -14,18 +14,17 @@ import (
 // conversation: a sensor that never falls silent would go on talking to the
 // replica of yesterday, or to none. TCP needs no such help, for a connection
 // ends with the replica.
-func (o owner) purgeFlows(f *family, ports []Port, containers []netip.Prefix) error {
-	stale := staleFlow{ports: ports, containers: containers, host: make(map[netip.Addr]bool)}
+func (n *Networks) purgeFlows(f *family, links []netlink.Link, ports []Port, networks []Network) error {
+	stale := staleFlow{ports: ports, containers: slices.Clone(n.pools), host: make(map[netip.Addr]bool)}
+	for _, w := range networks {
+		stale.containers = append(stale.containers, f.subnet(w))
+	}
 	err := withLinks(func(c *netlink.Handle) error {
-		addrs, err := addresses(c, nil, f.route)
-		if err != nil {
-			return err
-		}
-		links, err := allLinks(nil)
+		addrs, err := addresses(c, f.route)
 		for _, a := range addrs {
 			p := prefixOf(a.IPNet)
 			stale.host[p.Addr()] = true
-			if slices.ContainsFunc(links, func(l netlink.Link) bool { return l.Attrs().Index == a.LinkIndex && o.isOthers(l) }) {
+			if slices.ContainsFunc(links, func(l netlink.Link) bool { return l.Attrs().Index == a.LinkIndex && n.owner.isOthers(l) }) {
 				stale.others = append(stale.others, p.Masked())
 			}
 		}
@@ -70,4 +69,14 @@ func (s staleFlow) MatchConntrackFlow(f *netlink.ConntrackFlow) bool {
 func addrPort(ip net.IP, port uint16) netip.AddrPort {
 	a, _ := netip.AddrFromSlice(ip)
 	return netip.AddrPortFrom(a, port)
+}
+
+// published finds the port that takes packets for this address of the host.
+func published(ports []Port, protocol string, to netip.AddrPort) (Port, bool) {
+	for _, p := range ports {
+		if p.Protocol == protocol && p.HostPort == to.Port() && (p.anywhere() || p.HostIP == to.Addr()) {
+			return p, true
+		}
+	}
+	return Port{}, false
 }

@@ -9,37 +9,30 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/google/nftables"
+	"github.com/vishvananda/netlink"
 )
 
-// forwardingKey is the switch of the whole host.
-func (f *family) forwardingKey() string {
-	if f.table == nftables.TableFamilyIPv6 {
-		return "net/ipv6/conf/all/forwarding"
-	}
-	return "net/ipv4/ip_forward"
-}
-
-// forwardingFile keeps what the settings were before.
-func (n *Networks) forwardingFile(f *family) string {
-	if f.table == nftables.TableFamilyIPv6 {
-		return filepath.Join(n.runDir, "forwarding6")
-	}
-	return filepath.Join(n.runDir, "forwarding")
-}
-
-// forwarding says whether the host passes packets on between its links. One
-// without a switch for it is taken to do so.
-func forwarding(f *family) (bool, error) {
-	value, err := os.ReadFile("/proc/sys/" + f.forwardingKey())
-	if errors.Is(err, os.ErrNotExist) {
+// isForwarding says whether the host passes packets on between its links. One without a
+// switch for it is taken to do so.
+func (f *family) isForwarding() (bool, error) {
+	on, err := isOne(f.forwarding)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
 		return true, nil
-	}
-	if err != nil {
+	case err != nil:
 		return false, fmt.Errorf("cannot read sysctl: %w", err)
 	}
-	return string(bytes.TrimSpace(value)) == "1", nil
+	return on, nil
 }
+
+// isOne says whether a setting below /proc/sys is 1.
+func isOne(setting string) (bool, error) {
+	value, err := os.ReadFile("/proc/sys/" + setting)
+	return string(bytes.TrimSpace(value)) == "1", err
+}
+
+// setting is one of a link.
+func (f *family) setting(link, key string) string { return f.sysctl + "/conf/" + link + "/" + key }
 
 // hostForwarding is what the host passes on between links that are not of
 // containers. Zero is everything: it forwarded before.
@@ -53,56 +46,24 @@ type hostForwarding struct {
 // where it listens all the same. Without that the host would lose its own way out.
 const acceptRA = "accept_ra"
 
-// hostForwarding says what the host passed on before forwarding was switched on
-// for containers. The kernel forgets what was, so RunDir has it, for as long as
-// this boot lasts.
-func (n *Networks) hostForwarding(f *family) (h hostForwarding, err error) {
-	boot, err := os.ReadFile(bootID)
-	if err != nil {
-		return h, fmt.Errorf("cannot read the boot id: %w", err)
+// ensureForwarding says what the host goes on passing while containers need
+// forwarding, which the caller switches on once the rules keep the rest closed. Where
+// they do not need it, and those of another margolite neither, it gives back the
+// settings of before: nothing else passed since.
+func (n *Networks) ensureForwarding(f *family, links []netlink.Link, needed, on bool) (hostForwarding, error) {
+	h, err := n.forwardingBefore(f)
+	switch {
+	case err != nil:
+	case needed && !on:
+		err = n.prepareForwarding(f, &h)
+	case !needed && h.closed && !slices.ContainsFunc(links, n.owner.isOthers):
+		return hostForwarding{}, n.restoreForwarding(f, h)
 	}
-	kept, err := os.ReadFile(n.forwardingFile(f))
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return h, fmt.Errorf("cannot read forwarding settings: %w", err)
-	}
-	if lines, ok := bytes.CutPrefix(kept, boot); ok {
-		h.closed, h.changed = true, strings.Fields(string(lines))
-	} else if h = n.synced[f.table].host; !h.closed {
-		return h, nil
-	} else if err := n.keepForwarding(f, h.changed); err != nil { // somebody emptied RunDir
+	if err != nil || !h.closed {
 		return h, err
 	}
-	return h, h.setPassing(f)
-}
-
-const bootID = "/proc/sys/kernel/random/boot_id"
-
-// keepForwarding writes what hostForwarding reads.
-func (n *Networks) keepForwarding(f *family, changed []string) error {
-	boot, err := os.ReadFile(bootID)
-	path := n.forwardingFile(f)
-	if err == nil {
-		err = os.MkdirAll(n.runDir, 0o755)
-	}
-	if err == nil {
-		err = os.WriteFile(path+".new", append(boot, strings.Join(changed, "\n")...), 0o644)
-	}
-	if err == nil {
-		err = os.Rename(path+".new", path)
-	}
-	if err != nil {
-		return fmt.Errorf("cannot keep forwarding settings: %w", err)
-	}
-	return nil
-}
-
-// setPassing lets packets pass between links that forwarded before, and within
-// each bridge, whose packets are filtered as well where br_netfilter says so.
-func (h *hostForwarding) setPassing(f *family) error {
-	links, err := allLinks(nil)
-	if err != nil {
-		return err
-	}
+	// Packets pass between links that forwarded before, and within each bridge,
+	// whose packets are filtered as well where br_netfilter says so.
 	var open []string
 	h.passing = nil
 	for _, link := range links {
@@ -118,63 +79,96 @@ func (h *hostForwarding) setPassing(f *family) error {
 			h.passing = append(h.passing, [2]string{from, to})
 		}
 	}
+	return h, nil
+}
+
+const bootID = "/proc/sys/kernel/random/boot_id"
+
+// forwardingBefore says what the host passed on before forwarding was switched on
+// for containers. The kernel forgets what was, so RunDir has it, for as long as
+// this boot lasts.
+func (n *Networks) forwardingBefore(f *family) (h hostForwarding, err error) {
+	boot, err := os.ReadFile(bootID)
+	kept, failed := os.ReadFile(filepath.Join(n.runDir, f.kept))
+	if failed != nil && !errors.Is(failed, os.ErrNotExist) {
+		err = errors.Join(err, failed)
+	}
+	if err != nil {
+		return h, fmt.Errorf("cannot read forwarding settings: %w", err)
+	}
+	if lines, ok := bytes.CutPrefix(kept, boot); ok {
+		return hostForwarding{closed: true, changed: strings.Fields(string(lines))}, nil
+	}
+	if h = n.synced[f.table].host; h.closed { // somebody emptied RunDir
+		err = n.keepForwarding(f, h.changed)
+	}
+	return h, err
+}
+
+// keepForwarding writes what forwardingBefore reads.
+func (n *Networks) keepForwarding(f *family, changed []string) error {
+	boot, err := os.ReadFile(bootID)
+	path := filepath.Join(n.runDir, f.kept)
+	if err == nil {
+		err = os.MkdirAll(n.runDir, 0o755)
+	}
+	if err == nil {
+		err = os.WriteFile(path+".new", append(boot, strings.Join(changed, "\n")...), 0o644)
+	}
+	if err == nil {
+		err = os.Rename(path+".new", path)
+	}
+	if err != nil {
+		return fmt.Errorf("cannot keep forwarding settings: %w", err)
+	}
 	return nil
 }
 
-// prepareForwarding keeps what switching it on changes, and returns what the
-// host goes on passing then.
-func (n *Networks) prepareForwarding(f *family, h hostForwarding) (hostForwarding, error) {
+// prepareForwarding keeps what switching it on changes.
+func (n *Networks) prepareForwarding(f *family, h *hostForwarding) error {
 	entries, err := os.ReadDir("/proc/sys/" + f.sysctl + "/conf")
 	if err != nil {
-		return h, fmt.Errorf("cannot list links: %w", err)
+		return fmt.Errorf("cannot list links: %w", err)
 	}
+	listening := func(setting string) bool { return strings.HasSuffix(setting, "/"+acceptRA) }
 	// Where somebody switched it off since, nothing forwards any more.
-	h.changed = slices.DeleteFunc(h.changed, func(s string) bool { return !strings.HasSuffix(s, "/"+acceptRA) })
+	h.changed = slices.DeleteFunc(h.changed, func(s string) bool { return !listening(s) })
 	for _, e := range entries {
 		for _, key := range []string{"forwarding", "force_forwarding", acceptRA} {
 			setting := f.setting(e.Name(), key)
-			value, err := os.ReadFile("/proc/sys/" + setting)
-			if err == nil && string(bytes.TrimSpace(value)) == "1" && e.Name() != "all" && !isOurs(e.Name()) && !slices.Contains(h.changed, setting) {
+			if on, _ := isOne(setting); on && e.Name() != "all" && !isOurs(e.Name()) && !slices.Contains(h.changed, setting) {
 				h.changed = append(h.changed, setting)
 			}
 		}
 	}
-	if err := n.keepForwarding(f, h.changed); err != nil {
-		return h, err
-	}
-	for _, setting := range h.changed {
-		if !strings.HasSuffix(setting, "/"+acceptRA) {
-			continue
-		}
-		if err := setSysctl(setting, "2"); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return h, err
-		}
-	}
 	h.closed = true
-	return h, h.setPassing(f)
+	if err := n.keepForwarding(f, h.changed); err != nil {
+		return err
+	}
+	return setEach(slices.DeleteFunc(slices.Clone(h.changed), func(s string) bool { return !listening(s) }), "2")
 }
 
-// setting is one of a link.
-func (f *family) setting(link, key string) string { return f.sysctl + "/conf/" + link + "/" + key }
-
-// restoreForwarding switches off what was switched on for containers, unless
-// those of another margolite need it. Nothing else passed since.
-func (n *Networks) restoreForwarding(f *family, h hostForwarding) (hostForwarding, error) {
-	links, err := allLinks(nil)
-	if err != nil || !h.closed || slices.ContainsFunc(links, n.owner.isOthers) {
-		return h, err
-	}
-	if err := setSysctl(f.forwardingKey(), "0"); err != nil {
-		return h, err
-	}
-	for _, setting := range h.changed {
-		if err := setSysctl(setting, "1"); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return h, err
+// setEach sets these settings, less those of links that are gone.
+func setEach(settings []string, value string) error {
+	for _, setting := range settings {
+		if err := setSysctl(setting, value); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
 		}
 	}
-	if err := os.Remove(n.forwardingFile(f)); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return h, fmt.Errorf("cannot forget forwarding settings: %w", err)
+	return nil
+}
+
+// restoreForwarding switches off what was switched on for containers.
+func (n *Networks) restoreForwarding(f *family, h hostForwarding) error {
+	if err := setSysctl(f.forwarding, "0"); err != nil {
+		return err
 	}
-	n.logger.Info("forwarding disabled again", "key", f.forwardingKey())
-	return hostForwarding{}, nil
+	if err := setEach(h.changed, "1"); err != nil {
+		return err
+	}
+	if err := os.Remove(filepath.Join(n.runDir, f.kept)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("cannot forget forwarding settings: %w", err)
+	}
+	n.logger.Info("forwarding disabled again", "key", f.forwarding)
+	return nil
 }

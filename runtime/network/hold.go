@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/google/nftables"
@@ -23,11 +22,12 @@ const aliveSuffix = "_alive"
 // holder is the connection that such tables belong to.
 type holder struct {
 	*nftables.Conn
-	raw *nl.Conn
+	raw  *nl.Conn
+	held map[nftables.TableFamily]bool // whose table is there
 }
 
 func newHolder() (*holder, error) {
-	h := &holder{}
+	h := &holder{held: make(map[nftables.TableFamily]bool)}
 	var err error
 	h.Conn, err = nftables.New(nftables.AsLasting(), nftables.WithSockOptions(bounded, func(c *nl.Conn) error {
 		h.raw = c
@@ -70,30 +70,30 @@ func (h *holder) own(t tableKey) error {
 // hold makes the table beside that of the rules be there or not, while there is a
 // holder.
 func (n *Networks) hold(rules tableKey, wanted bool) {
-	if n.holder == nil || slices.Contains(n.held, rules.family) == wanted {
+	h := n.holder
+	if h == nil || h.held[rules.family] == wanted {
 		return
 	}
+	h.held[rules.family] = wanted
 	t := tableKey{rules.family, rules.name + aliveSuffix}
-	err := n.holder.raw.SetDeadline(time.Now().Add(patience))
+	err := h.raw.SetDeadline(time.Now().Add(patience))
 	if wanted {
-		err = errors.Join(err, n.holder.own(t))
+		err = errors.Join(err, h.own(t))
 		policy := nftables.ChainPolicyAccept
-		n.holder.AddChain(&nftables.Chain{
+		h.AddChain(&nftables.Chain{
 			Table: t.table(), Name: "postrouting", Type: nftables.ChainTypeNAT,
 			Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityNATSource, Policy: &policy,
 		})
-		n.held = append(n.held, rules.family)
 	} else {
-		n.holder.DelTable(t.table())
-		n.held = slices.DeleteFunc(n.held, func(f nftables.TableFamily) bool { return f == rules.family })
+		h.DelTable(t.table())
 	}
-	if err = errors.Join(err, commit(n.holder.Conn)); err != nil {
+	if err = errors.Join(err, commit(h.Conn)); err != nil {
 		n.logger.Debug("flushing the ruleset ends connections to published ports", "error", err)
 	}
 }
 
-// startHolding is for a watcher, which has to call the function it gets in the
-// end.
+// startHolding is for who watches, and has to call the function it gets in the end.
+// The next syncRules makes the tables.
 func (n *Networks) startHolding() (stop func() error, err error) {
 	holder, err := newHolder()
 	if err != nil {
@@ -102,18 +102,13 @@ func (n *Networks) startHolding() (stop func() error, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.holder != nil {
-		return nil, errors.Join(fmt.Errorf("cannot watch nf_tables twice: %w", unix.EBUSY), holder.CloseLasting())
+		return nil, errors.Join(fmt.Errorf("cannot watch the network twice: %w", unix.EBUSY), holder.CloseLasting())
 	}
 	n.holder = holder
-	for _, f := range families() {
-		if r, ok := n.synced[f.table]; ok {
-			n.hold(r.table, !r.empty())
-		}
-	}
 	return func() error {
 		n.mu.Lock()
 		defer n.mu.Unlock()
-		n.holder, n.held = nil, nil
+		n.holder = nil
 		return holder.CloseLasting()
 	}, nil
 }

@@ -13,8 +13,7 @@ func (n *Networks) RefreshFiles() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	host := n.resolver()
-	_, sandboxes := n.intended.all()
-	for _, s := range sandboxes {
+	for _, s := range n.sandboxes() {
 		n.setResolvConf(s, host)
 		if s.Host {
 			_ = n.setHosts(s, nil) // its own lines were rendered before

@@ -4,9 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
-
-	"github.com/vishvananda/netlink"
 )
 
 // Leftovers removes the sandboxes and links that nobody keeps any more and that
@@ -28,8 +27,11 @@ func (n *Networks) Leftovers(ctx context.Context, keep []Sandbox, nets []Network
 	}
 	err := ctx.Err()
 	if err == nil {
-		n.intended.forget(func(bridge string) bool { return !links[bridge] }, func(file string) bool { return !files[file] })
-		err = withLinks(func(c *netlink.Handle) error { return n.leftoverLinks(c, links) })
+		maps.DeleteFunc(n.made, func(bridge string, _ Network) bool { return !links[bridge] })
+		n.filesMu.Lock()
+		maps.DeleteFunc(n.files, func(file string, _ *sandboxFiles) bool { return !files[file] })
+		n.filesMu.Unlock()
+		err = surveyed(func(at *survey) error { return n.leftoverLinks(at, links) })
 		err = errors.Join(err, n.leftoverFiles(n.netnsDir(), pins, n.removePin), n.leftoverFiles(n.hostsDir(), files, n.removeHosts))
 	}
 	if err != nil {
@@ -38,13 +40,9 @@ func (n *Networks) Leftovers(ctx context.Context, keep []Sandbox, nets []Network
 	return nil
 }
 
-func (n *Networks) leftoverLinks(c *netlink.Handle, kept map[string]bool) error {
-	links, err := allLinks(nil)
-	if err != nil {
-		return err
-	}
-	for _, link := range links {
-		name, kind := link.Attrs().Name, link.Type()
+func (n *Networks) leftoverLinks(at *survey, kept map[string]bool) (err error) {
+	for name, link := range at.links {
+		kind := link.Type()
 		network, by := readMark(link)
 		named := isLinkName(bridgePrefix, name) && (kind == kindBridge || kind == kindVLAN) ||
 			isLinkName(vethPrefix, name) && kind == kindVeth
@@ -53,11 +51,9 @@ func (n *Networks) leftoverLinks(c *netlink.Handle, kept map[string]bool) error 
 		case named && kept[name] || !named && kept[aliasPrefix+network]:
 		case by.is(n.owner), link.Attrs().Alias == "" && n.owner.hasTag(name):
 			n.logger.Info("removing orphaned network link", "link", name)
-			err = errors.Join(err, removeLink(c, link))
-		case !n.spared[name]:
-			// Its owner may be one that does not run now.
-			n.logger.Info("keeping network link of another owner", "link", name, "owner", by.String())
-			n.spared[name] = true
+			err = errors.Join(err, removeLink(at.c, link))
+		default: // its owner may be one that does not run now
+			n.logger.Debug("keeping network link of another owner", "link", name, "owner", by.String())
 		}
 	}
 	return err

@@ -27,15 +27,19 @@ type wire struct {
 	whole bool         // the sandbox has its end
 }
 
-// ensureLinks connects the namespace with its networks, and with no other. The
-// connection is to the links of the host.
-func (o owner) ensureLinks(c *netlink.Handle, s Sandbox, netns string) error {
-	wires, err := o.wiresOf(c, s)
+// ensureLinks connects the namespace with its networks, and with no other. Who looks
+// for damage looks at the host alone: what a container does within its namespace is
+// its own affair, and a visit takes a thread.
+func (o owner) ensureLinks(at *survey, s Sandbox, netns string) error {
+	wires, err := o.wiresOf(at, s)
 	if err != nil {
 		return err
 	}
-	if err := o.removeOuter(c, s, wires); err != nil {
+	if err := o.removeOuter(at, s, wires); err != nil {
 		return err
+	}
+	if at.looking {
+		return damagedOuter(wires)
 	}
 	whole := false
 	if err := insideLinks(netns, func(c *netlink.Handle) error {
@@ -48,7 +52,7 @@ func (o owner) ensureLinks(c *netlink.Handle, s Sandbox, netns string) error {
 		return err
 	}
 	for i := range wires {
-		if err := wires[i].ensure(c, netns); err != nil {
+		if err := wires[i].ensure(at, netns); err != nil {
 			return err
 		}
 	}
@@ -62,8 +66,24 @@ func (o owner) ensureLinks(c *netlink.Handle, s Sandbox, netns string) error {
 		if w.outer == nil {
 			continue
 		}
-		if err := setUp(c, w.outer); err != nil {
+		if err := at.ensureUp(w.outer); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// damagedOuter says what is wrong with the host's ends of a sandbox's links.
+func damagedOuter(wires []wire) error {
+	for _, w := range wires {
+		switch {
+		case !w.Network.isBridge():
+		case w.outer == nil:
+			return damage("link " + w.name + " is gone")
+		case w.outer.Attrs().MasterIndex != w.on.Attrs().Index:
+			return damage(fmt.Sprintf("link %s is not a port of bridge %s", w.name, w.Network.Bridge))
+		case w.outer.Attrs().Flags&net.FlagUp == 0:
+			return damage("link " + w.name + " is down")
 		}
 	}
 	return nil
@@ -96,29 +116,24 @@ func undisturbed(attempts int, f func(c *netlink.Handle) error) error {
 }
 
 // wiresOf looks up what the sandbox is to be connected with.
-func (o owner) wiresOf(c *netlink.Handle, s Sandbox) ([]wire, error) {
+func (o owner) wiresOf(at *survey, s Sandbox) ([]wire, error) {
 	wires := make([]wire, len(s.Attached))
 	for i, name := range s.links(o) {
-		w := wire{Attachment: s.Attached[i], name: name, owner: o}
+		w := wire{Attachment: s.Attached[i], name: name, owner: o, outer: at.links[name]}
 		network := w.Network
-		at := network.Bridge
+		on := network.Bridge
 		if !network.isBridge() {
-			at = network.Parent
+			on = network.Parent
 		}
-		var err error
-		if w.on, err = mustFindLink(c, at); err != nil {
-			return nil, fmt.Errorf("network %s: %w", network.Name, err)
+		if w.on = at.links[on]; w.on == nil {
+			return nil, fmt.Errorf("network %s: cannot find link %s: %w", network.Name, on, unix.ENODEV)
 		}
 		if w.mtu = w.on.Attrs().MTU; !network.isBridge() && network.MTU > 0 {
 			w.mtu = min(w.mtu, network.MTU)
 		}
+		var err error
 		if w.mac, err = w.hardwareAddr(); err != nil {
 			return nil, err
-		}
-		if name != "" {
-			if w.outer, err = findLink(c, name); err != nil {
-				return nil, err
-			}
 		}
 		wires[i] = w
 	}
@@ -126,16 +141,12 @@ func (o owner) wiresOf(c *netlink.Handle, s Sandbox) ([]wire, error) {
 }
 
 // removeOuter removes the replica's links on the host, save these.
-func (o owner) removeOuter(c *netlink.Handle, s Sandbox, keep []wire) error {
-	links, err := allLinks(nil)
-	if err != nil {
-		return err
-	}
-	for _, link := range links {
-		name := link.Attrs().Name
-		ours := isLinkName(vethPrefix, name) && strings.HasPrefix(name, s.linkPrefix(o)) && !o.isOthers(link)
+func (o owner) removeOuter(at *survey, s Sandbox, keep []wire) (err error) {
+	prefix := s.linkPrefix(o)
+	for name, link := range at.links {
+		ours := strings.HasPrefix(name, prefix) && isLinkName(vethPrefix, name) && !o.isOthers(link)
 		if ours && !slices.ContainsFunc(keep, func(w wire) bool { return w.name == name }) {
-			err = errors.Join(err, removeLink(c, link))
+			err = errors.Join(err, at.change("link "+name+" is not wanted", "clean up", func() error { return removeLink(at.c, link) }))
 		}
 	}
 	return err
@@ -233,19 +244,19 @@ func arePeers(outer, inner netlink.Link) bool {
 }
 
 // ensure makes the wire where it is not there, and connects its outer end.
-func (w *wire) ensure(c *netlink.Handle, netns string) error {
+func (w *wire) ensure(at *survey, netns string) error {
 	if !w.whole {
-		if err := w.make(c, netns); err != nil {
+		if err := w.make(at.c, netns); err != nil {
 			return err
 		}
 	}
 	if !w.Network.isBridge() {
 		return nil
 	}
-	if err := w.owner.ensureMark(c, w.outer, w.Network.Name); err != nil {
+	if err := w.owner.ensureMark(at, w.outer, w.Network.Name); err != nil {
 		return err
 	}
-	if err := ensureLink(c, w.outer, nil, w.mtu); err != nil {
+	if err := at.ensureMTU(w.outer, w.mtu); err != nil {
 		return err
 	}
 	// The port of a bridge needs no address, not even a link-local one.
@@ -253,11 +264,11 @@ func (w *wire) ensure(c *netlink.Handle, netns string) error {
 		return err
 	}
 	if w.outer.Attrs().MasterIndex != w.on.Attrs().Index {
-		if err := c.LinkSetMaster(w.outer, w.on); err != nil {
+		if err := at.c.LinkSetMaster(w.outer, w.on); err != nil {
 			return fmt.Errorf("cannot attach %s to bridge %s: %w", w.name, w.Network.Bridge, err)
 		}
 	}
-	if err := w.ensurePort(c); err != nil {
+	if err := w.ensurePort(at.c); err != nil {
 		return fmt.Errorf("cannot set up %s as a port of bridge %s: %w", w.name, w.Network.Bridge, err)
 	}
 	return nil
@@ -331,12 +342,16 @@ func ensureInner(c *netlink.Handle, wires []wire) error {
 	if err != nil {
 		return err
 	}
-	if err := setUp(c, lo); err != nil {
+	at := &survey{c: c}
+	if err := at.ensureUp(lo); err != nil {
+		return err
+	}
+	if at.addresses, err = addresses(c, netlink.FAMILY_ALL); err != nil {
 		return err
 	}
 	own := make([]int, len(wires)) // the links by index
 	for i, w := range wires {
-		if own[i], err = w.ensureInner(c); err != nil {
+		if own[i], err = w.ensureInner(at); err != nil {
 			return err
 		}
 	}
@@ -353,17 +368,17 @@ func (w wire) hasIPv6() bool {
 }
 
 // ensureInner sets up the sandbox's end and returns its index.
-func (w wire) ensureInner(c *netlink.Handle) (int, error) {
-	link, err := mustFindLink(c, w.inner)
+func (w wire) ensureInner(at *survey) (int, error) {
+	link, err := mustFindLink(at.c, w.inner)
 	if err != nil {
 		return 0, err
 	}
 	if !w.Network.isBridge() && link.Attrs().Alias != w.Network.alias() {
-		if err := c.LinkSetAlias(link, w.Network.alias()); err != nil {
+		if err := at.c.LinkSetAlias(link, w.Network.alias()); err != nil {
 			return 0, fmt.Errorf("cannot mark link %s: %w", w.inner, err)
 		}
 	}
-	if err := ensureLink(c, link, w.mac, w.mtu); err != nil {
+	if err := errors.Join(at.ensureHardwareAddr(link, w.mac), at.ensureMTU(link, w.mtu)); err != nil {
 		return 0, err
 	}
 	if err := switchIPv6(w.inner, w.hasIPv6()); err != nil {
@@ -377,7 +392,7 @@ func (w wire) ensureInner(c *netlink.Handle) (int, error) {
 		}
 		addrs = append(addrs, netip.PrefixFrom(a, bits))
 	}
-	if err := ensureAddresses(c, link, addrs); err != nil {
+	if err := at.ensureAddresses(link, addrs); err != nil {
 		return 0, err
 	}
 	for _, setting := range w.Sysctls {
@@ -389,7 +404,7 @@ func (w wire) ensureInner(c *netlink.Handle) (int, error) {
 			return 0, err
 		}
 	}
-	return link.Attrs().Index, setUp(c, link)
+	return link.Attrs().Index, at.ensureUp(link)
 }
 
 // ensureDefaultRoute leads out by the first wire that has a way out. A default

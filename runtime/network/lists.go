@@ -73,9 +73,8 @@ func allLinks(wanted func(netlink.Link) bool) ([]netlink.Link, error) {
 	})
 }
 
-// addresses are those of a link, or of all with nil; of both families with
-// netlink.FAMILY_ALL.
-func addresses(c *netlink.Handle, of netlink.Link, family int) ([]netlink.Addr, error) {
+// addresses are those of all links; of both families with netlink.FAMILY_ALL.
+func addresses(c *netlink.Handle, family int) ([]netlink.Addr, error) {
 	return steady("addresses", func() ([]netlink.Addr, error) {
 		// They are counted first: the library lists them all at once or not at all,
 		// and has no public decoder for them.
@@ -90,7 +89,7 @@ func addresses(c *netlink.Handle, of netlink.Link, family int) ([]netlink.Addr, 
 		case err != nil:
 			return nil, err
 		}
-		return c.AddrList(of, family)
+		return c.AddrList(nil, family)
 	})
 }
 

@@ -1,7 +1,6 @@
 package network
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -65,21 +64,19 @@ type Networks struct {
 
 	dns *dns
 
-	intended intended
-	watched  watched
-	indexes  atomic.Pointer[[]int] // of the links of what is intended
+	stale   atomic.Uint32         // what is not known to be in order
+	indexes atomic.Pointer[[]int] // of the links that some margolite made
 
 	filesMu sync.Mutex
 	files   map[string]*sandboxFiles // by sandbox
 
 	mu       sync.RWMutex
-	spared   map[string]bool                  // links of others that were logged
+	made     map[string]Network               // since the start, by bridge
 	synced   map[nftables.TableFamily]ruleset // as SyncPorts left the tables since the start
 	ports    []Port                           // that SyncPorts got last, less those that contradict others
 	networks []Network                        // that it got last
 	advice   string                           // that was logged last
 	holder   *holder                          // of the watcher; nil: nobody watches
-	held     []nftables.TableFamily           // whose table of the holder is there
 }
 
 // New prepares RunDir.
@@ -87,11 +84,11 @@ func New(o Options) (*Networks, error) {
 	n := &Networks{
 		owner:  ownerOf(cmp.Or(o.StateDir, o.RunDir)),
 		runDir: o.RunDir, resolvConf: o.ResolvConf, hostsFile: o.Hosts, pools: o.Pools, publish: o.Publish, logger: o.Logger,
-		synced:   make(map[nftables.TableFamily]ruleset),
-		files:    make(map[string]*sandboxFiles),
-		spared:   make(map[string]bool),
-		intended: intended{networks: make(map[string]Network), sandboxes: make(map[string]Sandbox)},
+		synced: make(map[nftables.TableFamily]ruleset),
+		files:  make(map[string]*sandboxFiles),
+		made:   make(map[string]Network),
 	}
+	n.stale.Store(everything)
 	if n.resolvConf == "" {
 		n.resolvConf = "/etc/resolv.conf"
 	}
@@ -174,65 +171,79 @@ func (n *Networks) EnsureNetwork(ctx context.Context, w Network) error {
 	defer n.mu.Unlock()
 	err := errors.Join(ctx.Err(), w.check())
 	if err == nil {
-		err = withLinks(func(c *netlink.Handle) error {
-			if w.isBridge() {
-				return n.owner.ensureBridge(c, w)
-			}
-			return n.owner.ensureParent(c, w)
-		})
+		err = surveyed(func(at *survey) error { return n.owner.ensureNetwork(at, w) })
 	}
 	if err != nil {
 		return fmt.Errorf("cannot set up network %s: %w", w.Name, err)
 	}
-	n.intended.network(w)
+	n.made[w.Bridge] = w
 	return nil
+}
+
+func (o owner) ensureNetwork(at *survey, w Network) error {
+	if w.isBridge() {
+		return o.ensureBridge(at, w)
+	}
+	return o.ensureParent(at, w)
 }
 
 // alias marks a link of the network inside of a sandbox.
 func (w Network) alias() string { return aliasPrefix + marked(w.Name) }
 
-func (o owner) ensureBridge(c *netlink.Handle, w Network) error {
-	mtu, err := w.mtu(c)
-	if err != nil {
+func (o owner) ensureBridge(at *survey, w Network) error {
+	if err := at.list(); err != nil {
 		return err
 	}
-	bridge, err := findLink(c, w.Bridge)
-	if err != nil {
-		return err
-	}
+	bridge := at.links[w.Bridge]
 	if bridge == nil {
-		// Without an address of its own the bridge would take over that of a
-		// port, and change it when the port goes.
-		added := &netlink.Bridge{LinkAttrs: linkAttrs(w.Bridge)}
-		added.HardwareAddr = w.hardwareAddr()
-		if err := c.LinkAdd(added); err != nil && !errors.Is(err, os.ErrExist) {
-			return fmt.Errorf("cannot add bridge %s: %w", w.Bridge, err)
-		}
-		if bridge, err = mustFindLink(c, w.Bridge); err != nil {
+		if err := at.change("bridge "+w.Bridge+" is gone", "add bridge "+w.Bridge, func() (err error) {
+			// Without an address of its own the bridge would take over that of a
+			// port, and change it when the port goes.
+			added := &netlink.Bridge{LinkAttrs: linkAttrs(w.Bridge)}
+			added.HardwareAddr = w.hardwareAddr()
+			if err := at.c.LinkAdd(added); err != nil && !errors.Is(err, os.ErrExist) {
+				return err
+			}
+			bridge, err = mustFindLink(at.c, w.Bridge)
+			return err
+		}); err != nil {
 			return err
 		}
 	}
 	if bridge.Type() != kindBridge {
 		return fmt.Errorf("link %s is not a bridge but a %s", w.Bridge, bridge.Type())
 	}
-	if err := o.ensureMark(c, bridge, w.Name); err != nil {
+	if err := o.ensureMark(at, bridge, w.Name); err != nil {
 		return err
 	}
-	if err := ensureLink(c, bridge, w.hardwareAddr(), mtu); err != nil {
+	if err := at.ensureHardwareAddr(bridge, w.hardwareAddr()); err != nil {
 		return err
 	}
-	if err := switchIPv6(w.Bridge, w.Subnet6.IsValid()); err != nil {
+	if !at.looking { // nobody hears of these
+		mtu, err := w.mtu(at.c)
+		if err != nil {
+			return err
+		}
+		if err := at.ensureMTU(bridge, mtu); err != nil {
+			return err
+		}
+		if err := switchIPv6(w.Bridge, w.Subnet6.IsValid()); err != nil {
+			return err
+		}
+		// Lets the host reach published ports by 127.0.0.1. What containers send
+		// to 127.0.0.0/8 is dropped by the rules.
+		if err := setSysctl("net/ipv4/conf/"+w.Bridge+"/route_localnet", "1"); err != nil {
+			return err
+		}
+	}
+	addresses := w.prefixes(w.Gateway, w.Gateway6)
+	if err := at.ensureAddresses(bridge, addresses); err != nil {
 		return err
 	}
-	// Lets the host reach published ports by 127.0.0.1. What containers send
-	// to 127.0.0.0/8 is dropped by the rules.
-	if err := setSysctl("net/ipv4/conf/"+w.Bridge+"/route_localnet", "1"); err != nil {
+	if err := at.ensureUp(bridge); err != nil {
 		return err
 	}
-	if err := ensureAddresses(c, bridge, w.prefixes(w.Gateway, w.Gateway6)); err != nil {
-		return err
-	}
-	return setUp(c, bridge)
+	return at.ensureRoutes(bridge, addresses)
 }
 
 // mtu is that of the network's bridge.
@@ -273,13 +284,15 @@ func (n *Networks) RemoveNetwork(ctx context.Context, w Network) error {
 	if err == nil && !isLinkName(bridgePrefix, w.Bridge) {
 		err = fmt.Errorf("%q is not a margolite interface name", w.Bridge)
 	}
-	n.intended.forget(only(w.Bridge), none)
+	delete(n.made, w.Bridge)
 	if err == nil {
-		err = withLinks(func(c *netlink.Handle) error {
-			if err := n.owner.removeNamed(c, w.Bridge); err != nil || w.isBridge() {
-				return err
+		err = surveyed(func(at *survey) (err error) {
+			for name, link := range at.links {
+				if name == w.Bridge && !n.owner.isOthers(link) || !w.isBridge() && name == w.Parent && n.owner.madeFor(w, link) {
+					err = errors.Join(err, removeLink(at.c, link))
+				}
 			}
-			return n.owner.removeParent(c, w)
+			return err
 		})
 	}
 	if err != nil {
@@ -338,15 +351,6 @@ func linkAttrs(name string) netlink.LinkAttrs {
 	return attrs
 }
 
-// findLink returns nil where there is no such link.
-func findLink(c *netlink.Handle, name string) (netlink.Link, error) {
-	link, err := mustFindLink(c, name)
-	if errors.Is(err, unix.ENODEV) {
-		return nil, nil
-	}
-	return link, err
-}
-
 // mustFindLink fails with unix.ENODEV where there is no such link.
 func mustFindLink(c *netlink.Handle, name string) (netlink.Link, error) {
 	link, err := c.LinkByName(name)
@@ -362,78 +366,6 @@ func mustFindLink(c *netlink.Handle, name string) (netlink.Link, error) {
 func removeLink(c *netlink.Handle, link netlink.Link) error {
 	if err := c.LinkDel(link); err != nil && !isGone(err) {
 		return fmt.Errorf("cannot remove link %s: %w", link.Attrs().Name, err)
-	}
-	return nil
-}
-
-// removeNamed removes a link that may be gone, unless it is another owner's.
-func (o owner) removeNamed(c *netlink.Handle, name string) error {
-	link, err := findLink(c, name)
-	if link == nil || o.isOthers(link) {
-		return err
-	}
-	return removeLink(c, link)
-}
-
-// ensureLink gives the link its hardware address, unless that is nil, and the
-// MTU.
-func ensureLink(c *netlink.Handle, link netlink.Link, mac net.HardwareAddr, mtu int) error {
-	now := link.Attrs()
-	if mac != nil && !bytes.Equal(now.HardwareAddr, mac) {
-		if err := c.LinkSetHardwareAddr(link, mac); err != nil {
-			return fmt.Errorf("cannot set hardware address of %s: %w", now.Name, err)
-		}
-	}
-	if now.MTU != mtu {
-		if err := c.LinkSetMTU(link, mtu); err != nil {
-			return fmt.Errorf("cannot set MTU of %s: %w", now.Name, err)
-		}
-	}
-	return nil
-}
-
-func isUp(link netlink.Link) bool { return link.Attrs().Flags&net.FlagUp != 0 }
-
-func setUp(c *netlink.Handle, link netlink.Link) error {
-	if isUp(link) {
-		return nil
-	}
-	if err := c.LinkSetUp(link); err != nil {
-		return fmt.Errorf("cannot set %s up: %w", link.Attrs().Name, err)
-	}
-	return nil
-}
-
-// ensureAddresses leaves the link with these addresses and no other, save the
-// link-local ones of IPv6, which the kernel makes.
-func ensureAddresses(c *netlink.Handle, link netlink.Link, want []netip.Prefix) error {
-	name := link.Attrs().Name
-	addrs, err := addresses(c, link, netlink.FAMILY_ALL)
-	if err != nil {
-		return fmt.Errorf("link %s: %w", name, err)
-	}
-	missing := slices.Clone(want)
-	for _, a := range addrs {
-		p := prefixOf(a.IPNet)
-		if i := slices.Index(missing, p); i >= 0 && a.Peer == nil {
-			missing = slices.Delete(missing, i, i+1)
-			continue
-		}
-		if p.Addr().Is6() && p.Addr().IsLinkLocalUnicast() {
-			continue
-		}
-		if err := c.AddrDel(link, &a); err != nil {
-			return fmt.Errorf("cannot remove address %s from %s: %w", p, name, err)
-		}
-	}
-	for _, p := range missing {
-		a := &netlink.Addr{IPNet: ipNet(p)}
-		if p.Addr().Is6() {
-			a.Flags = unix.IFA_F_NODAD // it is used at once
-		}
-		if err := c.AddrAdd(link, a); err != nil {
-			return fmt.Errorf("cannot add address %s to %s: %w", p, name, err)
-		}
 	}
 	return nil
 }

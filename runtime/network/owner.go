@@ -102,7 +102,7 @@ func (o owner) isOthers(link netlink.Link) bool {
 }
 
 // ensureMark marks a link of the host.
-func (o owner) ensureMark(c *netlink.Handle, link netlink.Link, network string) error {
+func (o owner) ensureMark(at *survey, link netlink.Link, network string) error {
 	now := link.Attrs()
 	if _, by := readMark(link); by.known() && !by.is(o) {
 		return fmt.Errorf("link %s: %w", now.Name, otherOwner(by))
@@ -111,11 +111,10 @@ func (o owner) ensureMark(c *netlink.Handle, link netlink.Link, network string) 
 	if now.Alias == mark {
 		return nil
 	}
-	if err := c.LinkSetAlias(link, mark); err != nil {
-		return fmt.Errorf("cannot mark link %s: %w", now.Name, err)
-	}
-	now.Alias = mark
-	return nil
+	return at.change("link "+now.Name+" is not marked", "mark link "+now.Name, func() error {
+		now.Alias = mark
+		return at.c.LinkSetAlias(link, mark)
+	})
 }
 
 // bridgeName is that of a new network's bridge. It begins with a part of the

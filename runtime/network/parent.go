@@ -51,12 +51,8 @@ func (w Network) routesItself() bool {
 
 // ensureParent makes sure that there is a link to sit on: one of the host's, or
 // a VLAN of it such as eth0.100 that is made where it is missing.
-func (o owner) ensureParent(c *netlink.Handle, w Network) error {
-	parent, err := findLink(c, w.Parent)
-	if err != nil {
-		return err
-	}
-	if parent != nil {
+func (o owner) ensureParent(at *survey, w Network) error {
+	if parent := at.links[w.Parent]; parent != nil {
 		switch other, by := readMark(parent); {
 		case !by.known(): // a link of the host
 		case !by.is(o):
@@ -64,75 +60,66 @@ func (o owner) ensureParent(c *netlink.Handle, w Network) error {
 		case other != marked(w.Name):
 			return fmt.Errorf("link %s was made for network %s", w.Parent, other)
 		}
-		return o.ensureOwnParent(c, w, parent)
+		return o.ensureOwnParent(at, w, parent)
 	}
 	name, number, ok := strings.Cut(w.Parent, ".")
 	id, err := strconv.ParseUint(number, 10, 12)
 	if !ok || err != nil || id == 0 || id == 4095 {
 		return fmt.Errorf("the device has no link %s", w.Parent)
 	}
-	master, err := findLink(c, name)
-	if err != nil {
-		return err
-	}
+	master := at.links[name]
 	if master == nil {
 		return fmt.Errorf("the device has no link %s for VLAN %d", name, id)
 	}
-	attrs := linkAttrs(w.Bridge)
-	attrs.ParentIndex = master.Attrs().Index
-	return o.makeParent(c, w, &netlink.Vlan{LinkAttrs: attrs, VlanId: int(id)})
+	return at.change("link "+w.Parent+" is gone", "make link "+w.Parent, func() error {
+		attrs := linkAttrs(w.Bridge)
+		attrs.ParentIndex = master.Attrs().Index
+		return o.makeParent(at, w, &netlink.Vlan{LinkAttrs: attrs, VlanId: int(id)})
+	})
 }
 
 // makeParent makes the link under a name of ours, by which it is found again
 // if we are killed, and gives it its own name when it is marked.
-func (o owner) makeParent(c *netlink.Handle, w Network, link netlink.Link) error {
-	made, err := findLink(c, w.Bridge)
-	if err != nil {
-		return err
-	}
+func (o owner) makeParent(at *survey, w Network, link netlink.Link) error {
+	made := at.links[w.Bridge]
 	if made == nil {
-		if err := c.LinkAdd(link); err != nil {
-			return fmt.Errorf("cannot add link %s: %w", w.Parent, err)
+		err := at.c.LinkAdd(link)
+		if err == nil {
+			made, err = mustFindLink(at.c, w.Bridge)
 		}
-		if made, err = mustFindLink(c, w.Bridge); err != nil {
+		if err != nil {
 			return err
 		}
 	}
-	if err := o.ensureMark(c, made, w.Name); err != nil {
+	if err := o.ensureMark(at, made, w.Name); err != nil {
 		return err
 	}
-	if err := c.LinkSetName(made, w.Parent); err != nil {
-		return fmt.Errorf("cannot name link %s: %w", w.Parent, err)
+	if err := at.c.LinkSetName(made, w.Parent); err != nil {
+		return err
 	}
 	made.Attrs().Name = w.Parent
-	return o.ensureOwnParent(c, w, made)
+	return o.ensureOwnParent(at, w, made)
 }
 
 // ensureOwnParent brings the link up if it is one that we made. The state of a
 // link of the host is the host's business.
-func (o owner) ensureOwnParent(c *netlink.Handle, w Network, link netlink.Link) error {
+func (o owner) ensureOwnParent(at *survey, w Network, link netlink.Link) error {
 	if !o.madeFor(w, link) {
 		return nil
 	}
-	if err := o.ensureMark(c, link, w.Name); err != nil {
+	if err := o.ensureMark(at, link, w.Name); err != nil {
 		return err
 	}
-	if err := switchIPv6(w.Parent, false); err != nil {
-		return err
+	if !at.looking {
+		if err := switchIPv6(w.Parent, false); err != nil {
+			return err
+		}
 	}
-	return setUp(c, link)
+	return at.ensureUp(link)
 }
 
 // madeFor says whether we made the link for this network.
 func (o owner) madeFor(w Network, link netlink.Link) bool {
 	network, by := readMark(link)
 	return by.is(o) && network == marked(w.Name)
-}
-
-func (o owner) removeParent(c *netlink.Handle, w Network) error {
-	link, err := findLink(c, w.Parent)
-	if link == nil || !o.madeFor(w, link) {
-		return err
-	}
-	return removeLink(c, link)
 }

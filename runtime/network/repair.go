@@ -5,198 +5,30 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/netip"
 	"os"
+	"reflect"
 	"slices"
-	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
+// Whoever breaks the same thing again and again has it repaired at growing
+// intervals, until it held for so long.
 const (
-	// repairDelay is how long after a change damage is looked for: what destroys
-	// something, or makes it, is many changes.
-	repairDelay = 200 * time.Millisecond
-
-	// Whoever breaks the same thing again and again has it repaired at growing
-	// intervals, until it held for so long.
 	repairAgainFirst = time.Second
 	repairAgainLast  = time.Minute
 	repairHeld       = 10 * time.Minute
 )
 
-// intended is what Ensure functions made and Remove functions did not remove
-// since the start.
-type intended struct {
-	mu        sync.Mutex
-	networks  map[string]Network // by bridge
-	sandboxes map[string]Sandbox // by file
-}
-
-func (i *intended) network(w Network) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.networks[w.Bridge] = w
-}
-
-func (i *intended) sandbox(s Sandbox) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.sandboxes[s.file()] = s
-}
-
-// forget says that the networks and sandboxes for which gone holds are removed.
-func (i *intended) forget(network func(bridge string) bool, sandbox func(file string) bool) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	maps.DeleteFunc(i.networks, func(bridge string, _ Network) bool { return network(bridge) })
-	maps.DeleteFunc(i.sandboxes, func(file string, _ Sandbox) bool { return sandbox(file) })
-}
-
-func none(string) bool { return false }
-
-func only(name string) func(string) bool { return func(other string) bool { return other == name } }
-
-func (i *intended) all() ([]Network, []Sandbox) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	var networks []Network
-	for _, bridge := range slices.Sorted(maps.Keys(i.networks)) {
-		networks = append(networks, i.networks[bridge])
-	}
-	var sandboxes []Sandbox
-	for _, file := range slices.Sorted(maps.Keys(i.sandboxes)) {
-		sandboxes = append(sandboxes, i.sandboxes[file])
-	}
-	return networks, sandboxes
-}
-
-// Repair repairs, until ctx ends, what others destroy of what was made since the
-// start: bridges, their addresses and routes, the links of sandboxes, their
-// files, and forwarding. It hears of it from the kernel. Where the namespace of a
-// sandbox is no longer pinned it calls lost, for that takes the process that is in
-// there: see [Networks.Adopt].
-func (n *Networks) Repair(ctx context.Context, lost func()) (err error) {
-	links, err := watchLinks()
-	if err != nil {
-		return err
-	}
-	mounts, err := watchMounts()
-	if err != nil {
-		return errors.Join(err, links.Close())
-	}
-	files, err := watchFiles()
-	if err != nil {
-		return errors.Join(err, mounts.Close(), links.Close())
-	}
-	var readers sync.WaitGroup
-	defer readers.Wait()
-	defer func() { err = errors.Join(err, files.Close(), mounts.Close(), links.Close()) }()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	changed := make(chan struct{}, 1)
-	defer n.watched.links.Store(false)
-	var all atomic.Bool // to be looked at; else what is mounted
-	all.Store(true)
-	tell := func(whole bool) {
-		if whole {
-			all.Store(true)
-		}
-		n.watched.links.Store(false)
-		select {
-		case changed <- struct{}{}:
-		default:
-		}
-	}
-	failed := make(chan error, 3)
-	readers.Go(func() { failed <- n.hearLinks(ctx, links, func() { tell(true) }) })
-	for what, wait := range map[string]func() error{"mounts": mounts.wait, "files": files.wait} {
-		readers.Go(func() {
-			for ctx.Err() == nil {
-				if err := wait(); err != nil {
-					failed <- fmt.Errorf("cannot watch %s: %w", what, err)
-					return
-				}
-				tell(false)
-			}
-		})
-	}
-
-	r := repairs{n: n, lost: lost, files: files, attempts: make(map[string]*attempt)}
-	due := time.NewTimer(0) // what happened before is not told
-	defer due.Stop()
-	waiting := false
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case err := <-failed:
-			if ctx.Err() != nil {
-				return nil
-			}
-			return err
-		case <-changed:
-			n.watched.links.Store(false)
-			if !waiting {
-				waiting = true
-				due.Reset(repairDelay)
-			}
-		case <-due.C:
-			waiting = false
-			again, intact := r.run(all.Swap(false))
-			if !again.IsZero() {
-				all.Store(true)
-				due.Reset(max(repairDelay, time.Until(again)))
-			}
-			n.watched.links.Store(intact)
-			if len(changed) > 0 {
-				n.watched.links.Store(false)
-			}
-		}
-	}
-}
-
-// hearLinks tells of changes to what some margolite made.
-func (n *Networks) hearLinks(ctx context.Context, links *linkWatcher, tell func()) error {
-	for {
-		changes, err := links.wait()
-		switch {
-		case ctx.Err() != nil:
-			return nil
-		case errors.Is(err, unix.ENOBUFS): // too many at once: anything
-			tell()
-			continue
-		case err != nil:
-			return fmt.Errorf("cannot watch links and routes: %w", err)
-		}
-		if slices.ContainsFunc(changes, n.concerns) {
-			tell()
-		}
-	}
-}
-
-// concerns says whether a change is one of what we made, as far as that can be
-// told without looking. Where it is routes of others that change, nobody looks.
-func (n *Networks) concerns(c change) bool {
-	if c.forwarding || isOurs(c.name) {
-		return true
-	}
-	known := n.indexes.Load()
-	return known != nil && slices.Contains(*known, c.link)
-}
-
-// repairs is what Repair remembers.
+// repairs is what Run remembers.
 type repairs struct {
 	n        *Networks
 	lost     func()
-	files    *fileWatcher
-	attempts map[string]*attempt // by what is repaired
-	next     time.Time           // when the first one that has to wait is due
-	sound    bool                // links and rules were, when they were last looked at
+	watch    func(dir string) error // the files in a directory
+	attempts map[string]*attempt    // by what is repaired
+	next     time.Time              // when the first one that has to wait is due
 }
 
 type attempt struct {
@@ -204,28 +36,35 @@ type attempt struct {
 	pause      time.Duration
 }
 
-// run looks for damage and repairs it: of everything, or else of what is mounted. It
-// says when it has to run again, zero where nothing is left to do, and whether
-// everything is intact now.
-func (r *repairs) run(all bool) (again time.Time, intact bool) {
+// pass looks for damage of these kinds and repairs it. It says whether nothing is
+// left to do; else next is when it has to run again, zero where it waits for news.
+func (r *repairs) pass(kinds uint32) (good bool) {
 	r.next = time.Time{}
 	maps.DeleteFunc(r.attempts, func(_ string, a *attempt) bool { return time.Since(a.last) > repairHeld })
-	r.n.mu.Lock()
-	networks, sandboxes := r.n.intended.all()
-	lost, err := r.repairMounted(sandboxes)
-	if all && err == nil {
-		err = r.repairLinks(networks, sandboxes)
-		r.sound = err == nil
-	}
-	r.n.mu.Unlock()
+	lost, err := r.repairAll(kinds)
 	if err != nil {
-		r.n.logger.Warn("cannot check the network for damage", "error", err)
+		r.n.logger.Warn("cannot repair the network", "error", err)
 	}
 	if lost && r.due("namespaces of sandboxes") {
 		r.n.logger.Warn("sandbox namespaces are no longer pinned, checking their services")
 		r.lost()
 	}
-	return r.next, err == nil && r.sound && !lost && r.next.IsZero()
+	return err == nil && !lost && r.next.IsZero()
+}
+
+func (r *repairs) repairAll(kinds uint32) (lost bool, err error) {
+	n := r.n
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if kinds&ofRules != 0 && len(n.synced) > 0 {
+		err = n.syncRules()
+	}
+	pinned, lost, failed := r.repairMounted()
+	err = errors.Join(err, failed)
+	if kinds&ofLinks != 0 {
+		err = errors.Join(err, withLinks(func(c *netlink.Handle) error { return r.repairLinks(c, pinned) }))
+	}
+	return lost, err
 }
 
 // due says whether it is time to repair something that is damaged.
@@ -237,263 +76,155 @@ func (r *repairs) due(what string) bool {
 		r.attempts[what] = a
 	}
 	if now.Before(a.next) {
-		if r.next.IsZero() || a.next.Before(r.next) {
-			r.next = a.next
-		}
+		r.wait(a)
 		return false
 	}
 	a.last, a.next, a.pause = now, now.Add(a.pause), min(2*a.pause, repairAgainLast)
 	return true
 }
 
-// repairDamage repairs one thing, if it is damaged and its time has come.
-func (r *repairs) repairDamage(what, damage string, repair func() error) (repaired bool) {
+func (r *repairs) wait(a *attempt) {
+	if r.next.IsZero() || a.next.Before(r.next) {
+		r.next = a.next
+	}
+}
+
+// repair repairs one thing, if it is damaged and its time has come.
+func (r *repairs) repair(what, damage string, ensure func() error) (repaired bool) {
 	if damage == "" || !r.due(what) {
 		return false
 	}
-	if err := repair(); err != nil {
+	if err := ensure(); err != nil {
 		r.n.logger.Warn("cannot repair "+what, "damage", damage, "error", err)
-		if again := r.attempts[what].next; r.next.IsZero() || again.Before(r.next) {
-			r.next = again
-		}
+		r.wait(r.attempts[what])
 		return false
 	}
 	r.n.logger.Warn("repaired "+what, "damage", damage)
 	return true
 }
 
-// repairMounted goes through the pins and files of all sandboxes. lost says that
-// namespaces are not pinned any more. The caller holds the lock of Networks.
-func (r *repairs) repairMounted(sandboxes []Sandbox) (lost bool, err error) {
+// repairMounted goes through the pins and files of all sandboxes, and returns those
+// whose namespace is pinned. lost says that others are not any more.
+func (r *repairs) repairMounted() (pinned []Sandbox, lost bool, err error) {
 	n := r.n
-	for _, s := range sandboxes {
+	for _, s := range n.sandboxes() {
 		if !s.Host {
-			if pinned, err := isPin(n.pin(s)); err != nil || !pinned {
+			if ok, err := isPin(n.pin(s)); err != nil || !ok {
 				lost = true
 				continue
 			}
+			pinned = append(pinned, s)
 		}
 		files := n.filesOf(s.file())
-		if err := r.files.add(files.dir); err != nil && !errors.Is(err, os.ErrNotExist) { // before they are looked at
-			return lost, fmt.Errorf("cannot watch files of sandbox %s: %w", s.file(), err)
+		if failed := r.watch(files.dir); failed != nil && !errors.Is(failed, os.ErrNotExist) { // before they are looked at
+			err = errors.Join(err, fmt.Errorf("cannot watch files of sandbox %s: %w", s.file(), failed))
 		}
-		r.repairDamage("files of sandbox "+s.file(), n.damagedFiles(s), func() error {
+		r.repair("files of sandbox "+s.file(), n.damagedFiles(s), func() error {
 			if err := n.prepareFiles(s.file()); err != nil {
 				return err
 			}
 			files.begin()
-			return r.files.add(files.dir)
+			return r.watch(files.dir)
 		})
 	}
-	return lost, nil
+	return pinned, lost, err
 }
 
 // repairLinks goes through the links, addresses and routes that there should be, and
-// forwarding. The caller holds the lock of Networks.
-func (r *repairs) repairLinks(networks []Network, sandboxes []Sandbox) error {
+// forwarding.
+func (r *repairs) repairLinks(c *netlink.Handle, sandboxes []Sandbox) error {
 	n := r.n
-	at, err := surveyed()
+	at, err := newSurvey(c)
+	if err == nil {
+		err = at.list()
+	}
 	if err != nil {
 		return err
 	}
 	repaired := false
-	for _, w := range networks {
-		repaired = r.repairDamage("network "+w.Name, n.damageOf(at, w), func() error {
-			return withLinks(func(c *netlink.Handle) error {
-				if !w.isBridge() {
-					return n.owner.ensureParent(c, w)
-				}
-				err := n.owner.ensureBridge(c, w)
-				if err == nil {
-					err = ensureConnected(c, w)
-				}
-				return err
-			})
-		}) || repaired
+	thing := func(what string, ensure func(at *survey) error) {
+		repaired = r.repair(what, at.damage(ensure), func() error { return ensure(at) }) || repaired
 	}
-	for _, f := range families() {
-		if rules, ok := n.synced[f.table]; ok && !rules.empty() {
-			damage := ""
-			if on, err := forwarding(f); err == nil && !on {
-				damage = "forwarding is disabled"
-			}
-			r.repairDamage(f.forwardingKey(), damage, func() error { return n.syncRules(n.ports, n.networks) })
-		}
+	for _, w := range n.made {
+		thing("network "+w.Name, func(at *survey) error { return n.owner.ensureNetwork(at, w) })
 	}
 	if repaired { // the links of the host are others now
-		if at, err = surveyed(); err != nil {
+		if at, err = newSurvey(c); err != nil {
 			return err
 		}
 	}
-	repaired = false
+	n.indexes.Store(&at.ours)
 	for _, s := range sandboxes {
-		pin := n.pin(s)
-		if pinned, err := isPin(pin); !s.Host && (err != nil || !pinned) {
-			continue // its services are looked at
-		}
-		repaired = r.repairDamage("links of sandbox "+s.file(), n.damagedLinks(at, s), func() error {
-			return withLinks(func(c *netlink.Handle) error { return n.owner.ensureLinks(c, s, pin) })
-		}) || repaired
+		thing("links of sandbox "+s.file(), func(at *survey) error { return n.owner.ensureLinks(at, s, n.pin(s)) })
 	}
-	if repaired {
-		if at, err = surveyed(); err != nil {
-			return err
+	for _, f := range families() {
+		if rules, ok := n.synced[f.table]; !ok || rules.empty() {
+			continue
+		}
+		if on, err := f.isForwarding(); err == nil && !on {
+			r.repair(f.forwarding, "forwarding is disabled", n.syncRules)
 		}
 	}
-	n.noteIndexes(at, networks, sandboxes)
 	return nil
 }
 
-// survey is what the host has.
-type survey struct {
-	links     map[string]netlink.Link
-	addresses []netlink.Addr
-	routes    []netlink.Route // of bridges, in the main table
+// sandboxes are those that were made since the start.
+func (n *Networks) sandboxes() []Sandbox {
+	n.filesMu.Lock()
+	defer n.filesMu.Unlock()
+	var all []Sandbox
+	for _, f := range n.files {
+		if f.sandbox != nil {
+			all = append(all, *f.sandbox)
+		}
+	}
+	return all
 }
 
-func surveyed() (survey, error) {
-	at := survey{links: make(map[string]netlink.Link)}
-	err := withLinks(func(c *netlink.Handle) error {
-		links, err := allLinks(nil)
-		if err != nil {
-			return err
+// isMade reports whether the sandbox was made exactly so.
+func (n *Networks) isMade(s Sandbox) bool {
+	n.filesMu.Lock()
+	defer n.filesMu.Unlock()
+	f := n.files[s.file()]
+	return f != nil && f.sandbox != nil && reflect.DeepEqual(*f.sandbox, s)
+}
+
+// InOrder reports whether EnsureNetwork, EnsureSandbox and SyncPorts have already
+// made all of this, and Run has heard of nothing since it last found everything in
+// order. It is cheap: it reads only the links of the networks. Where the host has no
+// end of a sandbox's link, as with macvlan, no damage is seen: such a sandbox is
+// never in order.
+func (n *Networks) InOrder(networks []Network, sandboxes []Sandbox, ports []Port) bool {
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	if n.stale.Load() != 0 {
+		return false
+	}
+	for _, w := range networks {
+		if n.made[w.Bridge] != w || !w.isBridge() || !slices.Contains(n.networks, w) {
+			return false
 		}
-		bridges := make(map[int]bool)
-		for _, link := range links {
-			name := link.Attrs().Name
-			at.links[name] = link
-			bridges[link.Attrs().Index] = isLinkName(bridgePrefix, name)
+	}
+	for _, s := range sandboxes {
+		if !n.isMade(s) || slices.ContainsFunc(s.Attached, func(a Attachment) bool { return !a.Network.isBridge() }) {
+			return false
 		}
-		if at.addresses, err = addresses(c, nil, netlink.FAMILY_ALL); err != nil {
-			return err
-		}
-		for _, f := range families() {
-			routes, err := allRoutes(c, f, func(r netlink.Route) bool { return bridges[r.LinkIndex] && r.Table == unix.RT_TABLE_MAIN })
+	}
+	if slices.ContainsFunc(ports, func(p Port) bool { return !slices.Contains(n.ports, p) }) {
+		return false
+	}
+	return withLinks(func(c *netlink.Handle) error {
+		for _, w := range networks {
+			bridge, err := mustFindLink(c, w.Bridge)
 			if err != nil {
 				return err
 			}
-			at.routes = append(at.routes, routes...)
+			if mtu, err := w.mtu(c); err != nil || mtu != bridge.Attrs().MTU {
+				return errors.Join(err, damage("its MTU is not that of the way out"))
+			}
 		}
 		return nil
-	})
-	return at, err
-}
-
-// noteIndexes notes which links changes are looked at for, besides those with
-// names of ours.
-func (n *Networks) noteIndexes(at survey, networks []Network, sandboxes []Sandbox) {
-	var indexes []int
-	for _, w := range networks {
-		for _, name := range []string{w.Bridge, w.Parent} {
-			if link, ok := at.links[name]; ok {
-				indexes = append(indexes, link.Attrs().Index)
-			}
-		}
-	}
-	for _, s := range sandboxes {
-		for _, name := range s.links(n.owner) {
-			if link, ok := at.links[name]; ok {
-				indexes = append(indexes, link.Attrs().Index)
-			}
-		}
-	}
-	n.indexes.Store(&indexes)
-}
-
-// damageOf says what is wrong with a network's link; empty: nothing.
-func (n *Networks) damageOf(at survey, w Network) string {
-	if !w.isBridge() {
-		parent, there := at.links[w.Parent]
-		switch {
-		case !there && strings.Contains(w.Parent, "."):
-			return "link " + w.Parent + " is gone"
-		case there && !isUp(parent) && n.owner.madeFor(w, parent):
-			return "link " + w.Parent + " is down"
-		}
-		return ""
-	}
-	bridge, there := at.links[w.Bridge]
-	switch {
-	case !there:
-		return "bridge " + w.Bridge + " is gone"
-	case n.owner.isOthers(bridge):
-		return ""
-	case bridge.Type() == kindBridge && !isUp(bridge):
-		return "bridge " + w.Bridge + " is down"
-	}
-	for _, p := range w.prefixes(w.Gateway, w.Gateway6) {
-		if !slices.ContainsFunc(at.addresses, func(a netlink.Addr) bool {
-			return a.LinkIndex == bridge.Attrs().Index && a.Peer == nil && prefixOf(a.IPNet) == p
-		}) {
-			return fmt.Sprintf("bridge %s has no address %s", w.Bridge, p)
-		}
-		if !at.connects(bridge, p) {
-			return fmt.Sprintf("there is no route to %s through bridge %s", p.Masked(), w.Bridge)
-		}
-	}
-	return ""
-}
-
-// connects says whether there is a route to the subnet by the link.
-func (at survey) connects(link netlink.Link, p netip.Prefix) bool {
-	return slices.ContainsFunc(at.routes, func(r netlink.Route) bool {
-		return r.LinkIndex == link.Attrs().Index && prefixOf(r.Dst) == p.Masked()
-	})
-}
-
-// ensureConnected brings back the routes to the subnets of a bridge, which the
-// kernel makes with the addresses.
-func ensureConnected(c *netlink.Handle, w Network) error {
-	at, err := surveyed()
-	if err != nil {
-		return err
-	}
-	bridge, there := at.links[w.Bridge]
-	if !there {
-		return fmt.Errorf("bridge %s is gone", w.Bridge)
-	}
-	for _, p := range w.prefixes(w.Gateway, w.Gateway6) {
-		if at.connects(bridge, p) {
-			continue
-		}
-		route := &netlink.Route{
-			Dst: ipNet(p.Masked()), LinkIndex: bridge.Attrs().Index,
-			Scope: netlink.SCOPE_LINK, Protocol: unix.RTPROT_KERNEL,
-		}
-		if p.Addr().Is6() {
-			route.Scope, route.Priority = netlink.SCOPE_UNIVERSE, 256 // as the kernel does
-		}
-		if err := c.RouteReplace(route); err != nil {
-			return fmt.Errorf("cannot set route to %s: %w", p.Masked(), err)
-		}
-	}
-	return nil
-}
-
-// damagedLinks says what is wrong with the host's ends of a sandbox's links;
-// what a container does within its namespace is its own affair.
-func (n *Networks) damagedLinks(at survey, s Sandbox) string {
-	for i, name := range s.links(n.owner) {
-		if name == "" {
-			continue
-		}
-		network := s.Attached[i].Network
-		bridge, there := at.links[network.Bridge]
-		if !there {
-			continue // first that
-		}
-		link, there := at.links[name]
-		switch {
-		case !there:
-			return "link " + name + " is gone"
-		case n.owner.isOthers(link):
-		case link.Attrs().MasterIndex != bridge.Attrs().Index:
-			return fmt.Sprintf("link %s is not a port of bridge %s", name, network.Bridge)
-		case !isUp(link):
-			return "link " + name + " is down"
-		}
-	}
-	return ""
+	}) == nil
 }
 
 // Has reports whether the files of a sandbox are there, and its namespace is pinned where
@@ -540,7 +271,7 @@ func (n *Networks) Adopt(ctx context.Context, s Sandbox, pid int) (bool, error) 
 	return adopted, nil
 }
 
-func (n *Networks) adopt(s Sandbox, path string, pid int) (bool, error) {
+func (n *Networks) adopt(s Sandbox, path string, pid int) (own bool, err error) {
 	ns, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", pid))
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) {
 		return false, nil // it ended
@@ -557,28 +288,23 @@ func (n *Networks) adopt(s Sandbox, path string, pid int) (bool, error) {
 	if err != nil || os.SameFile(host, theirs) {
 		return false, err
 	}
-	at := fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), ns.Fd())
-	if own, err := n.owner.hasLinks(s, at); err != nil || !own {
-		return false, err
-	}
-	return true, pinAt(path, at)
-}
-
-// hasLinks says whether a namespace has the sandbox's end of one of its links.
-func (o owner) hasLinks(s Sandbox, netns string) (found bool, err error) {
-	err = withLinks(func(c *netlink.Handle) error {
-		wires, err := o.wiresOf(c, s)
+	netns := fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), ns.Fd())
+	err = surveyed(func(at *survey) error {
+		wires, err := n.owner.wiresOf(at, s)
+		if errors.Is(err, unix.ENODEV) {
+			return nil // without the bridge there are no links either
+		}
 		if err != nil {
 			return err
 		}
-		return inside(netns, func() error {
+		return inside(netns, func() error { // it has the sandbox's end of a link
 			ends, err := innerEnds(wires)
-			found = len(ends) > 0
+			own = len(ends) > 0
 			return err
 		})
 	})
-	if errors.Is(err, unix.ENODEV) { // of a bridge: then there are no links either
-		return false, nil
+	if err != nil || !own {
+		return false, err
 	}
-	return found, err
+	return true, pinAt(path, netns)
 }

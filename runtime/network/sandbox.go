@@ -122,12 +122,12 @@ func (n *Networks) ensureSandbox(ctx context.Context, s Sandbox, hosts []Host) (
 		if paths.Fresh, err = ensurePin(paths.NetNS); err != nil {
 			return Paths{}, err
 		}
-		if err := withLinks(func(c *netlink.Handle) error { return n.owner.ensureLinks(c, s, paths.NetNS) }); err != nil {
+		if err := surveyed(func(at *survey) error { return n.owner.ensureLinks(at, s, paths.NetNS) }); err != nil {
 			return Paths{}, err
 		}
 	}
 	n.dns.ensure(s, paths.NetNS)
-	n.intended.sandbox(s)
+	n.filesOf(s.file()).sandbox = &s
 	return paths, nil
 }
 
@@ -144,9 +144,8 @@ func (n *Networks) RemoveSandbox(ctx context.Context, s Sandbox) error {
 	defer n.mu.RUnlock()
 	err := errors.Join(ctx.Err(), s.checkIdentity())
 	if err == nil {
-		n.intended.forget(none, only(s.file()))
 		// All of them are tried, whatever becomes of the others.
-		outer := withLinks(func(c *netlink.Handle) error { return n.owner.removeOuter(c, s, nil) })
+		outer := surveyed(func(at *survey) error { return n.owner.removeOuter(at, s, nil) })
 		err = errors.Join(outer, n.removePin(s.file()), n.removeHosts(s.file()))
 	}
 	if err != nil {

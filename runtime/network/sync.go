@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
 	"sort"
 
 	"github.com/google/nftables"
+	"github.com/vishvananda/netlink"
 )
 
 // SyncPorts makes the rules of the host those of exactly these networks and
@@ -35,11 +35,10 @@ func (n *Networks) SyncPorts(ctx context.Context, ports []Port, networks []Netwo
 	}
 	good, rejected := consistent(ports)
 	n.ports, n.networks = good, sorted(networks)
-	if err := n.syncRules(n.ports, n.networks); err != nil {
-		n.watched.rules.Store(false)
+	if err := n.syncRules(); err != nil {
+		n.stale.Or(ofRules)
 		return errors.Join(fmt.Errorf("cannot publish ports: %w", err), rejected)
 	}
-	n.watched.rules.Store(n.holder != nil)
 	return rejected
 }
 
@@ -50,7 +49,8 @@ func sorted(networks []Network) []Network {
 	return slices.CompactFunc(networks, func(v, w Network) bool { return v.Bridge == w.Bridge })
 }
 
-func (n *Networks) syncRules(ports []Port, networks []Network) error {
+// syncRules makes the rules those of what SyncPorts got last.
+func (n *Networks) syncRules() error {
 	conn := newRules()
 	host, err := readFirewall(conn)
 	if err != nil {
@@ -60,17 +60,19 @@ func (n *Networks) syncRules(ports []Port, networks []Network) error {
 	if err != nil {
 		return err
 	}
-	var all error
-	for _, f := range families() {
-		own := slices.DeleteFunc(slices.Clone(ports), func(p Port) bool { return !f.has(p.Address) })
-		if err := n.syncFamily(conn, host, tables, f, own, f.of(networks)); err != nil {
-			all = errors.Join(all, err)
-		}
+	links, err := allLinks(nil)
+	if err != nil {
+		return err
 	}
-	if len(networks) > 0 {
+	for _, f := range families() {
+		own := slices.DeleteFunc(slices.Clone(n.ports), func(p Port) bool { return !f.has(p.Address) })
+		guard := n.guardFor(f, host)
+		err = errors.Join(err, n.syncFamily(conn, f, n.owner.own(tables, f), links, own, f.of(n.networks), guard))
+	}
+	if len(n.networks) > 0 {
 		n.advise(host)
 	}
-	return all
+	return err
 }
 
 // advise tells once what the host's firewall has to be told.
@@ -90,31 +92,23 @@ func (n *Networks) advise(host firewall) {
 	}
 }
 
-// syncFamily makes the table of one family that of these ports and networks,
-// which are of the family.
-func (n *Networks) syncFamily(conn *nftables.Conn, host firewall, t tables, f *family, ports []Port, networks []Network) error {
+// syncFamily makes the table of one family that of these ports and networks, which
+// are of the family.
+func (n *Networks) syncFamily(conn *nftables.Conn, f *family, table tableKey, links []netlink.Link, ports []Port, networks []Network, guard guarding) error {
 	needed := len(ports) > 0 || len(networks) > 0
-	table := n.owner.own(t, f)
-	on, err := forwarding(f)
+	on, err := f.isForwarding()
 	if err != nil {
 		return err
 	}
-	forwards, err := n.hostForwarding(f)
-	switch {
-	case err != nil:
-	case !needed:
-		forwards, err = n.restoreForwarding(f, forwards)
-	case !on:
-		forwards, err = n.prepareForwarding(f, forwards)
-	}
+	host, err := n.ensureForwarding(f, links, needed, on)
 	if err != nil {
 		return err
 	}
 	before, again := n.synced[f.table]
-	wanted := newRuleset(f, table, n.owner, networks, ports, forwards, n.guardFor(f, host))
+	wanted := newRuleset(f, table, n.owner, networks, ports, host, guard)
 	changed, err := replaceRules(conn, wanted)
-	if cannot := err; err != nil && wanted.guarding == guarded {
-		wanted = newRuleset(f, table, n.owner, networks, ports, forwards, shut)
+	if cannot := err; err != nil && guard == guarded {
+		wanted = newRuleset(f, table, n.owner, networks, ports, host, shut)
 		changed, err = replaceRules(conn, wanted)
 		if err == nil && before.guarding != shut {
 			n.logger.Warn("published ports are closed to other hosts: the kernel cannot guard them", "family", familyName(f.table), "error", cannot)
@@ -133,20 +127,17 @@ func (n *Networks) syncFamily(conn *nftables.Conn, host firewall, t tables, f *f
 	}
 	// Only now: the rules keep closed what was closed.
 	if needed && !on {
-		if err := setSysctl(f.forwardingKey(), "1"); err != nil {
+		if err := setSysctl(f.forwarding, "1"); err != nil {
 			return err
 		}
-		n.logger.Info("forwarding switched on for containers only", "key", f.forwardingKey())
+		n.logger.Info("forwarding switched on for containers only", "key", f.forwarding)
 	}
-	if changed || !again {
-		containers := slices.Clone(n.pools)
-		for _, w := range networks {
-			containers = append(containers, f.subnet(w))
-		}
-		if err := n.owner.purgeFlows(f, ports, containers); err != nil && (needed || changed) {
-			// Such connections end by themselves once they are silent.
-			n.logger.Warn("stale connections may continue", "error", err)
-		}
+	if !changed && again {
+		return nil
+	}
+	if err := n.purgeFlows(f, links, ports, networks); err != nil && (needed || changed) {
+		// Such connections end by themselves once they are silent.
+		n.logger.Warn("stale connections may continue", "error", err)
 	}
 	return nil
 }
@@ -181,14 +172,4 @@ func replaceRules(conn *nftables.Conn, r ruleset) (changed bool, err error) {
 		return false, fmt.Errorf("cannot write table %s: %w", r.table.name, err)
 	}
 	return true, nil
-}
-
-// published finds the port that takes packets for this address of the host.
-func published(ports []Port, protocol string, to netip.AddrPort) (Port, bool) {
-	for _, p := range ports {
-		if p.Protocol == protocol && p.HostPort == to.Port() && (p.anywhere() || p.HostIP == to.Addr()) {
-			return p, true
-		}
-	}
-	return Port{}, false
 }

@@ -60,7 +60,7 @@ func (d *device) pushImages(t *testing.T, file string, pushed map[string]bool) {
 		for _, version := range []string{"1", "2"} {
 			artifact, err := cache.Build(image, version)
 			if _, missing := exec.LookPath("apt-get"); missing != nil && errors.Is(err, debimage.ErrNotFetched) {
-				t.Skip(err)
+				t.Skip("needs apt-get:", err)
 			}
 			if err != nil {
 				t.Fatal(err)

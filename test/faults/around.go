@@ -100,13 +100,14 @@ func (r *Rig) Trouble(name string) {
 	r.Converge()
 }
 
-// Names lists the troubles of a rig.
-func (r *Rig) Names() []string {
-	var names []string
+// EachTrouble makes those troubles whose names are wanted.
+func (r *Rig) EachTrouble(wanted func(name string) bool) {
+	r.T.Helper()
 	for _, t := range r.troubles() {
-		names = append(names, t.name)
+		if wanted(t.name) {
+			r.Trouble(t.name)
+		}
 	}
-	return names
 }
 
 // misbehaves has the WFM and the registry answer everything wrongly.

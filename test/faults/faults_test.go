@@ -93,11 +93,7 @@ func troubles(t *testing.T, fixed uint64, wanted func(string) bool) {
 		t.Skip("in make test-all: troubles around the device")
 	}
 	r := installed(t, fixed, plain)
-	for _, name := range r.Names() {
-		if wanted(name) {
-			r.Trouble(name)
-		}
-	}
+	r.EachTrouble(wanted)
 	r.End()
 }
 

@@ -1,7 +1,6 @@
 package faults
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -60,41 +59,27 @@ type process struct {
 }
 
 // processes are those of all services, as the kernel knows them.
-func processes() ([]process, error) {
-	entries, err := os.ReadDir("/proc")
-	if err != nil {
-		return nil, err
-	}
+func processes() []process {
 	var all []process
-	for _, e := range entries {
-		pid, err := strconv.Atoi(e.Name())
-		if err != nil {
-			continue
+	for _, pid := range plant.Processes() {
+		dir := filepath.Join("/proc", strconv.Itoa(pid))
+		environment, _ := os.ReadFile(filepath.Join(dir, "environ")) // it may have ended
+		variables := map[string]string{}
+		for variable := range strings.SplitSeq(string(environment), "\x00") {
+			name, value, _ := strings.Cut(variable, "=")
+			variables[name] = value
 		}
-		environment, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "environ")) // it may have ended
-		p := process{pid: pid}
-		for variable := range bytes.SplitSeq(environment, []byte{0}) {
-			switch name, value, _ := strings.Cut(string(variable), "="); name {
-			case "FAULTS_NAME":
-				p.deployment = value
-			case "FAULTS_SERVICE":
-				p.service = value
-			case "FAULTS_REVISION":
-				p.revision, _ = strconv.Atoi(value)
-			}
-		}
-		if p.deployment == "" {
-			continue
-		}
-		stat, err := os.ReadFile(filepath.Join("/proc", e.Name(), "stat"))
+		p := process{pid: pid, deployment: variables["FAULTS_NAME"], service: variables["FAULTS_SERVICE"]}
+		p.revision, _ = strconv.Atoi(variables["FAULTS_REVISION"])
+		stat, err := os.ReadFile(filepath.Join(dir, "stat"))
 		fields := strings.Fields(string(stat)[strings.LastIndex(string(stat), ")")+1:])
-		if err != nil || len(fields) < 20 || fields[0] == "Z" {
+		if p.deployment == "" || err != nil || len(fields) < 20 || fields[0] == "Z" {
 			continue
 		}
 		p.started = fields[19]
 		all = append(all, p)
 	}
-	return all, nil
+	return all
 }
 
 // runsExactly: of each deployment the services of the active revision run, each
@@ -115,12 +100,8 @@ func (r *Rig) runsExactly(s *control.Status) error {
 			}
 		}
 	}
-	found, err := processes()
-	if err != nil {
-		return err
-	}
 	run := map[string]bool{}
-	for _, p := range found {
+	for _, p := range processes() {
 		name := fmt.Sprintf("%s/%s %d", p.deployment, p.service, p.revision)
 		if run[name] || !want[name] {
 			return fmt.Errorf("%s runs, want nothing but %v, each once", name, want)
@@ -144,7 +125,7 @@ func (r *Rig) active(d *deployment, s *control.Status) (*revision, error) {
 		if d.now().kind == good && !r.gaveUp(d, s) {
 			return nil, fmt.Errorf("%s has no active revision", d.name)
 		}
-		for v := range d.installed(r.WFM) {
+		for _, v := range d.heard(r.WFM, margo.Installed) {
 			if v > d.begun(r.WFM) && shown != nil {
 				return nil, fmt.Errorf("%s has no active revision, and ran with manifest %d", d.name, v)
 			}
@@ -165,7 +146,7 @@ func (r *Rig) active(d *deployment, s *control.Status) (*revision, error) {
 		return nil, fmt.Errorf("revision %d of %s is active, want %d", active.number, d.name, d.now().number)
 	}
 	for _, p := range d.published[i+1:] {
-		if p.kind == good && d.installed(r.WFM)[p.version] {
+		if p.kind == good && slices.Contains(d.heard(r.WFM, margo.Installed), p.version) {
 			return nil, fmt.Errorf("revision %d of %s is active, and %d ran already", active.number, d.name, p.number)
 		}
 	}
@@ -175,21 +156,14 @@ func (r *Rig) active(d *deployment, s *control.Status) (*revision, error) {
 // begun is the version since when the deployment is listed without a break, as
 // far as the device has noticed: it may not have asked for every manifest.
 func (d *deployment) begun(wfm *wfmsim.Server) uint64 {
-	var version uint64
-	for _, report := range wfm.Statuses(d.id) {
-		if report.Status.State == margo.Removed {
-			version = max(version, report.Status.AdoptedVersion)
-		}
-	}
-	return version
+	return slices.Max(append(d.heard(wfm, margo.Removed), 0))
 }
 
-// installed are the versions for which the WFM heard that it is.
-func (d *deployment) installed(wfm *wfmsim.Server) map[uint64]bool {
-	versions := map[uint64]bool{}
+// heard are the versions for which the WFM heard that it has a state.
+func (d *deployment) heard(wfm *wfmsim.Server, state margo.State) (versions []uint64) {
 	for _, report := range wfm.Statuses(d.id) {
-		if report.Status.State == margo.Installed {
-			versions[report.Status.AdoptedVersion] = true
+		if report.Status.State == state {
+			versions = append(versions, report.Status.AdoptedVersion)
 		}
 	}
 	return versions
@@ -207,15 +181,6 @@ func (r *Rig) hasNothingElse(s *control.Status) error {
 		}
 	}
 	now := r.look()
-	count := func(kind, word string) int {
-		n := 0
-		for _, name := range now[kind] {
-			if strings.Contains(name, word) {
-				n++
-			}
-		}
-		return n
-	}
 	var wrong []error
 	for _, c := range []struct {
 		kind, word string
@@ -227,7 +192,13 @@ func (r *Rig) hasNothingElse(s *control.Status) error {
 		{"link", "mgv-", services, 0}, // and who is on them
 		{"process", "containerd-shim", projects, 0},
 	} {
-		if n := count(c.kind, c.word); n < c.want || n > c.want+c.more {
+		n := 0
+		for _, name := range now[c.kind] {
+			if strings.Contains(name, c.word) {
+				n++
+			}
+		}
+		if n < c.want || n > c.want+c.more {
 			wrong = append(wrong, fmt.Errorf("%d of kind %s %s, want %d: %q", n, c.kind, c.word, c.want, now[c.kind]))
 		}
 	}
@@ -356,7 +327,7 @@ func (r *Rig) storeIsWhole(failed bool) {
 		"containerd/io.containerd.metadata.v1.bolt/meta.db",
 		"containerd/io.containerd.snapshotter.v1.overlayfs/metadata.db",
 	} {
-		err := databaseIsWhole(filepath.Join(r.StateDir(), name))
+		err := r.databaseIsWhole(filepath.Join(r.StateDir(), name))
 		switch {
 		case err == nil:
 		case failed:
@@ -367,25 +338,13 @@ func (r *Rig) storeIsWhole(failed bool) {
 	}
 }
 
-func databaseIsWhole(path string) error {
-	info, err := os.Stat(path)
-	if errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() == 0 {
+func (r *Rig) databaseIsWhole(path string) error {
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && len(data) == 0 {
 		return nil // not made, or not begun
 	}
-	if err != nil {
-		return err
-	}
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return err
-	}
-	dir, err := os.MkdirTemp("", "margolite-faults-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
-	copied := filepath.Join(dir, "db") // the agent may have the file open
-	if err := os.WriteFile(copied, data, 0o600); err != nil {
+	copied := filepath.Join(r.dir, "db") // bbolt may repair it
+	if err := errors.Join(err, os.WriteFile(copied, data, 0o600)); err != nil {
 		return err
 	}
 	// bbolt's own check ends the process where it meets damage.
@@ -398,10 +357,9 @@ func databaseIsWhole(path string) error {
 
 // steady are the processes of the deployments that are not to change now, by
 // name. Those of a revision that does not work come and go with its tries.
-func (r *Rig) steady() (map[string][]process, error) {
-	all, err := processes()
+func (r *Rig) steady() map[string][]process {
 	byName := map[string][]process{}
-	for _, p := range all {
+	for _, p := range processes() {
 		tried := func(d *deployment) bool {
 			return d.name == p.deployment && d.now().kind != good && d.now().number == p.revision
 		}
@@ -409,23 +367,21 @@ func (r *Rig) steady() (map[string][]process, error) {
 			byName[p.deployment] = append(byName[p.deployment], p)
 		}
 	}
-	return byName, err
+	return byName
 }
 
 // Undisturbed remembers what runs, and gives a function that fails the test when
 // a deployment whose revisions are still the same has been restarted since.
 func (r *Rig) Undisturbed() func() {
 	r.T.Helper()
-	before, err := r.steady()
-	check(r.T, err)
+	before := r.steady()
 	versions := map[string]uint64{}
 	for _, d := range r.deployments {
 		versions[d.name] = d.now().version
 	}
 	return func() {
 		r.T.Helper()
-		now, err := r.steady()
-		check(r.T, err)
+		now := r.steady()
 		for _, d := range r.deployments {
 			if d.now().version == versions[d.name] && !slices.Equal(before[d.name], now[d.name]) {
 				r.T.Fatalf("seed %d: violated: what happens to others disturbs nobody: %s runs as %+v, ran as %+v",

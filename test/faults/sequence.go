@@ -92,7 +92,6 @@ func (r *Rig) waits(d *deployment, s *control.Status) bool {
 func (r *Rig) eventually(try func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(r.T.Context(), patience)
 	defer cancel()
-	var last error // that is not of the end of the patience
 	return plant.Until(ctx, func() error {
 		if r.Running() {
 			select {
@@ -105,10 +104,7 @@ func (r *Rig) eventually(try func(context.Context) error) error {
 			default:
 			}
 		}
-		if err := try(ctx); err == nil || ctx.Err() == nil {
-			last = err
-		}
-		return last
+		return try(ctx)
 	})
 }
 

@@ -250,26 +250,26 @@ func (p *Plant) Quiet(ctx context.Context) error {
 	return p.Control().Sync(ctx)
 }
 
-// Eventually is Until with a limit that is far more than what has to happen soon
-// takes on a slow machine.
+// Eventually is Until with far more patience than a slow machine needs.
 func Eventually(ctx context.Context, try func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	return Until(ctx, try)
 }
 
-// Until repeats what has no event to wait for until it succeeds, and gives its last
-// error when ctx is done before.
+// Until repeats what has no event to wait for until it succeeds. When ctx is done
+// before, it returns the last error that was not caused by that.
 func Until(ctx context.Context, try func() error) error {
-	for {
-		err := try()
-		if err == nil {
-			return nil
+	var last error
+	for err := try(); err != nil; err = try() {
+		if last == nil || ctx.Err() == nil {
+			last = err
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%w: %w", ctx.Err(), err)
+			return fmt.Errorf("%w: %w", ctx.Err(), last)
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
+	return nil
 }

@@ -15,7 +15,7 @@ func TestCallsAreCountedExactly(t *testing.T) {
 	defer runtime.UnlockOSThread()
 	thread, err := syscalls.OfThread("fsync", "pwrite64")
 	if err != nil {
-		t.Skip(err)
+		t.Skip("needs tracepoints of system calls:", err)
 	}
 	defer thread.Close()
 	process, err := syscalls.OfProcess(os.Getpid(), "fsync", "pwrite64", "execve")

@@ -147,7 +147,7 @@ func newDevice(t *testing.T, containerd string) *device {
 		t.Skip("containers are real, and need root")
 	}
 	if why := os.Getenv(unbuilt); why != "" {
-		t.Skip(why)
+		t.Skip("needs a commit to upgrade from:", why)
 	}
 	dir, err := os.MkdirTemp("/tmp", "upgrade-") // paths of sockets are short
 	check(t, err)

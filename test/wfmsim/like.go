@@ -49,7 +49,8 @@ func Likes() []Like {
 		},
 		{
 			Name: "tenants", About: "a commercial WFM with its tenants in the path",
-			Revision: RC3, Prefix: "/tenant-7", URLs: Absolute,
+			Revision: RC2, Prefix: "/tenant-7", URLs: Absolute,
+			Quirks: Quirks{FlatCPU: true, AnnotatedDocuments: true, Statuses: true},
 		},
 	}
 }
@@ -97,11 +98,16 @@ type Quirks struct {
 	OtherBytes        bool // single documents are written otherwise than those of the bundle, which have the digests
 	FloatVersions     bool // versions go through 32 bits of floating point
 	BareArtifacts     bool // artifacts have no ETag and no Cache-Control
+	FlatCPU           bool // capabilities have "cpu" in place of "cpus"
+	Statuses          bool // statuses are posted to /statuses
+	// AnnotatedDocuments: deployments are those of application.margo.org/v1alpha1, for
+	// nobody by name, with their ids in metadata.annotations, of type helm.v3 or compose.
+	AnnotatedDocuments bool
 }
 
 // document writes a deployment as this WFM does, for a client that calls its device so.
 func (q Quirks) document(body []byte, client, device string) ([]byte, error) {
-	if !q.SandboxDocuments && !q.TargetsClient && !q.BindsFirst {
+	if !q.SandboxDocuments && !q.AnnotatedDocuments && !q.TargetsClient && !q.BindsFirst {
 		return body, nil
 	}
 	var doc struct {
@@ -112,7 +118,17 @@ func (q Quirks) document(body []byte, client, device string) ([]byte, error) {
 	if err := yaml.Unmarshal(body, &doc); err != nil {
 		return nil, fmt.Errorf("cannot read document: %w", err)
 	}
-	if !q.SandboxDocuments {
+	kind, metadata := "ApplicationDeploymentManifest", map[string]any{"id": doc.ID, "name": doc.Metadata["name"]}
+	switch {
+	case q.AnnotatedDocuments:
+		kind, metadata = "ApplicationDeployment", map[string]any{
+			"annotations": map[string]any{"id": doc.ID, "applicationId": doc.Spec["applicationId"]},
+			"name":        doc.Metadata["name"], "namespace": doc.Metadata["namespace"],
+		}
+		if profile, ok := doc.Spec["deploymentProfile"].(map[string]any); ok && profile["type"] == string(margo.Helm) {
+			profile["type"] = "helm.v3"
+		}
+	case !q.SandboxDocuments:
 		doc.Metadata["deviceId"] = device
 		if q.TargetsClient {
 			doc.Metadata["deviceId"] = client
@@ -121,10 +137,7 @@ func (q Quirks) document(body []byte, client, device string) ([]byte, error) {
 	}
 	delete(doc.Spec, "applicationId")
 	return yaml.Marshal(map[string]any{
-		"apiVersion": "application.margo.org/v1alpha1",
-		"kind":       "ApplicationDeploymentManifest",
-		"metadata":   map[string]any{"id": doc.ID, "name": doc.Metadata["name"]},
-		"spec":       doc.Spec,
+		"apiVersion": "application.margo.org/v1alpha1", "kind": kind, "metadata": metadata, "spec": doc.Spec,
 	})
 }
 

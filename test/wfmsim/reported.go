@@ -99,7 +99,7 @@ func (s *Server) WaitDevice(ctx context.Context, client, device string) (*margo.
 	if err != nil {
 		return nil, fmt.Errorf("cannot wait for capabilities of %s: %w", device, err)
 	}
-	neutral, err := neutralCapabilities(s.options.Revision, body)
+	neutral, err := s.neutralCapabilities(body)
 	if err != nil {
 		return nil, fmt.Errorf("cannot read capabilities of %s: %w", device, err)
 	}

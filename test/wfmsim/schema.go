@@ -153,7 +153,7 @@ func (s *Server) parseCapabilities(body []byte) (*margo.Capabilities, *problem) 
 			return nil, refusal
 		}
 	}
-	neutral, err := neutralCapabilities(s.options.Revision, body)
+	neutral, err := s.neutralCapabilities(body)
 	if err != nil {
 		return nil, invalid(err.Error())
 	}
@@ -167,8 +167,8 @@ func (s *Server) parseCapabilities(body []byte) (*margo.Capabilities, *problem) 
 	return parsed, nil
 }
 
-func neutralCapabilities(revision Revision, body []byte) ([]byte, error) {
-	if revision == RC3 {
+func (s *Server) neutralCapabilities(body []byte) ([]byte, error) {
+	if s.options.Revision == RC3 {
 		return body, nil
 	}
 	m, err := members(body)
@@ -177,10 +177,31 @@ func neutralCapabilities(revision Revision, body []byte) ([]byte, error) {
 	}
 	delete(m, "apiVersion")
 	delete(m, "kind")
-	if revision == RC1 {
-		if m["properties"], err = flattened(m["properties"]); err != nil {
-			return nil, err
+	if s.options.Revision == RC1 {
+		m["properties"], err = flattened(m["properties"])
+	} else {
+		m["properties"], err = ownForm(m["properties"], s.options.Quirks.FlatCPU)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(m)
+}
+
+// ownForm leaves of the properties of rc.2 those of the one form that the WFM reads.
+func ownForm(properties json.RawMessage, flatCPU bool) (json.RawMessage, error) {
+	m, err := members(properties)
+	if err != nil {
+		return nil, err
+	}
+	if flatCPU {
+		delete(m, "cpus")
+		if cpu, ok := m["cpu"]; ok {
+			m["cpus"] = cpu
 		}
+	}
+	for _, name := range []string{"cpu", "roles", "resources"} {
+		delete(m, name)
 	}
 	return json.Marshal(m)
 }

@@ -271,7 +271,7 @@ func Default() *Config {
 			},
 			Allow: policy.DefaultAllow(),
 		}},
-		Reports: Reports{Running: true, Grace: time.Minute},
+		Reports: Reports{Running: true, Grace: time.Minute, Interval: 24 * time.Hour},
 		Metrics: Metrics{Interval: time.Minute},
 		Log:     Log{Level: slog.LevelInfo, Format: "text"},
 	}

@@ -20,5 +20,5 @@
 // # What is left behind
 //
 // Nothing: loop devices let go with the last unmount, and the disk is gone with
-// the process, whose end the kernel answers with I/O errors.
+// the process, however that ends: the kernel answers with I/O errors then.
 package medium

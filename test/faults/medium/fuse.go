@@ -5,6 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -53,10 +57,9 @@ const usedFor = 30 * time.Second
 
 // file shows a disk as a file in the place of another one.
 type file struct {
-	disk   *Disk
-	path   string
-	device *os.File // /dev/fuse
-	done   sync.WaitGroup
+	disk *Disk
+	path string
+	done sync.WaitGroup
 }
 
 // show mounts the disk over an existing file.
@@ -65,15 +68,46 @@ func show(d *Disk, path string) (*file, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot open /dev/fuse: %w", err)
 	}
-	f := &file{disk: d, path: path, device: os.NewFile(uintptr(fd), "/dev/fuse")}
+	defer unix.Close(fd)
+	f := &file{disk: d, path: path}
 	options := fmt.Sprintf("fd=%d,rootmode=%o,user_id=0,group_id=0", fd, unix.S_IFREG|0o600)
 	if err := unix.Mount("disk", path, "fuse", unix.MS_NOSUID|unix.MS_NODEV, options); err != nil {
-		return nil, errors.Join(fmt.Errorf("cannot mount %s: %w", path, err), f.device.Close())
+		return nil, fmt.Errorf("cannot mount %s: %w", path, err)
+	}
+	ready := make(chan error)
+	for range servers {
+		f.done.Go(func() { f.serve(fd, ready) })
 	}
 	for range servers {
-		f.done.Go(func() { f.serve(fd) })
+		err = errors.Join(err, <-ready)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("cannot serve %s: %w", path, err), f.close())
 	}
 	return f, nil
+}
+
+// keepOnly gives this thread a table of descriptors of its own, with fd and those that
+// the Go runtime works with. The kernel answers for a server that is gone once nobody
+// holds its descriptor. In the table of the process, a thread that waits for the disk
+// itself would hold it after a kill, and keep each sync on the machine waiting.
+func keepOnly(fd int) error {
+	if err := unix.Unshare(unix.CLONE_FILES); err != nil {
+		return err
+	}
+	const table = "/proc/thread-self/fd"
+	entries, err := os.ReadDir(table)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		target, err := os.Readlink(filepath.Join(table, e.Name())) // not of the one that listed the table
+		n, _ := strconv.Atoi(e.Name())
+		if err == nil && n != fd && !strings.HasPrefix(target, "anon_inode:[event") {
+			_ = unix.Close(n)
+		}
+	}
+	return nil
 }
 
 // close takes the file away, and waits until nobody has it open any more.
@@ -89,7 +123,7 @@ func (f *file) close() error {
 	}()
 	select {
 	case <-ended:
-		return errors.Join(err, f.device.Close())
+		return err
 	case <-time.After(usedFor):
 		return errors.Join(err, fmt.Errorf("cannot close %s: somebody still uses what is on it", f.path))
 	}
@@ -97,7 +131,16 @@ func (f *file) close() error {
 
 // serve answers requests until the kernel has no more. The descriptor is read as
 // it is: the poller of the Go runtime would need it to be non-blocking.
-func (f *file) serve(fd int) {
+func (f *file) serve(fd int, ready chan<- error) {
+	runtime.LockOSThread() // for good: the thread ends with this, and so does its table
+	if unix.Gettid() == os.Getpid() {
+		defer runtime.UnlockOSThread() // what /proc shows of a process is what its first thread has
+		var other sync.WaitGroup
+		other.Go(func() { f.serve(fd, ready) })
+		other.Wait()
+		return
+	}
+	ready <- keepOnly(fd)
 	request := make([]byte, maxWrite+requestHeader+writeHeader+4096)
 	for {
 		n, err := unix.Read(fd, request)

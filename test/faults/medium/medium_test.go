@@ -58,21 +58,13 @@ func synced(file string, content []byte) error {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
-func syncDir(dir string) error {
+// inDir calls what has a directory on the medium, or all of its file system.
+func inDir(dir string, sync func(fd int) error) error {
 	d, err := os.Open(dir)
 	if err != nil {
 		return err
 	}
-	return errors.Join(d.Sync(), d.Close())
-}
-
-// syncfs has everything in the file system of a directory on the medium.
-func syncfs(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(unix.Syncfs(int(d.Fd())), d.Close())
+	return errors.Join(sync(int(d.Fd())), d.Close())
 }
 
 func TestWhatWasSyncedOutlivesThePower(t *testing.T) {
@@ -91,11 +83,11 @@ func TestWhatWasSyncedOutlivesThePower(t *testing.T) {
 				name := fmt.Sprint("file", round)
 				content := bytes.Repeat([]byte(name), 10_000*(round+1))
 				check(t, synced(filepath.Join(dir, name), content))
-				check(t, syncDir(dir))
+				check(t, inDir(dir, unix.Fsync))
 				want[name] = content
 				check(t, os.WriteFile(filepath.Join(dir, name+".unsynced"), content, 0o600))
 				if rng.IntN(2) == 0 {
-					check(t, syncfs(dir))
+					check(t, inDir(dir, unix.Syncfs))
 				}
 				d = d.Cut(loss, rng)
 				check(t, m.Forget())
@@ -128,7 +120,7 @@ func TestAWriteFails(t *testing.T) {
 	if err := synced(filepath.Join(dir, "file"), []byte("two")); !errors.Is(err, syscall.EIO) && !errors.Is(err, syscall.EROFS) {
 		t.Errorf("writing says %v", err)
 	}
-	if err := syncfs(dir); err == nil { // the journal now
+	if err := inDir(dir, unix.Syncfs); err == nil { // the journal now
 		t.Error("syncing says nothing of writes that failed")
 	}
 	if c := d.Counts(); c.Failed == 0 {
@@ -159,4 +151,18 @@ func TestAFlushFails(t *testing.T) {
 	}
 	d.Cut(medium.All, nil)
 	check(t, m.Forget())
+}
+
+// A thread of this process that waits for the disk, as in an unmount, would keep the
+// descriptor of its server open after a kill: the kernel would wait for answers for ever.
+func TestOnlyServersHoldTheDescriptor(t *testing.T) {
+	m, _ := mount(t, disk(t))
+	descriptors, err := filepath.Glob("/proc/self/fd/*")
+	check(t, err)
+	for _, d := range descriptors {
+		if target, _ := os.Readlink(d); target == "/dev/fuse" {
+			t.Errorf("%s is that of a server", d)
+		}
+	}
+	check(t, m.Unmount())
 }

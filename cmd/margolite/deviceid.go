@@ -1,0 +1,75 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/margolite/margolite/agent"
+	"github.com/margolite/margolite/capability"
+	"github.com/margolite/margolite/cmd/margolite/config"
+	"github.com/margolite/margolite/store"
+)
+
+// deviceOf says who this device is: by its configuration, else by the id that was made
+// for it, else by the machine.
+func deviceOf(ctx context.Context, cfg *config.Config) (agent.Device, error) {
+	return deviceAs(cfg, "/", discover(ctx, cfg))
+}
+
+// deviceAs is deviceOf for a device whose root is elsewhere.
+func deviceAs(cfg *config.Config, root string, discover func() (capability.Facts, error)) (agent.Device, error) {
+	d := agent.Device{
+		ID:           cfg.Device.ID,
+		Vendor:       cfg.Device.Vendor,
+		ModelNumber:  cfg.Device.ModelNumber,
+		SerialNumber: cfg.Device.SerialNumber,
+		Labels:       cfg.Device.Labels,
+		Offer:        cfg.Device.Offer,
+	}
+	if d.ID != "" {
+		return d, nil
+	}
+	made, err := os.ReadFile(madeDeviceID(root, cfg))
+	switch {
+	case err == nil:
+		if d.ID = strings.TrimSpace(string(made)); d.ID == "" || d.ID != agent.DeviceID(capability.Identity{SerialNumber: d.ID}) {
+			err = &hintError{fmt.Errorf("cannot use %s: it holds no device id", madeDeviceID(root, cfg)), "write the id there by which the WFM knows this device"}
+		}
+		return d, err
+	case !errors.Is(err, fs.ErrNotExist):
+		return d, fmt.Errorf("cannot read the device id: %w", err)
+	}
+	facts, _ := discover() // what is missing shows below
+	if d.ID = agent.DeviceID(facts.Identity); d.ID == "" {
+		return d, &hintError{errNoIdentity, "set device.id in the configuration, or start the agent, which makes one"}
+	}
+	return d, nil
+}
+
+// errNoIdentity: nothing tells this device from others.
+var errNoIdentity = errors.New("cannot derive a device id: this machine has no identity of its own")
+
+// madeDeviceID is the file with the id that was made for a device.
+func madeDeviceID(root string, cfg *config.Config) string {
+	return filepath.Join(root, cfg.State.Dir, "device-id")
+}
+
+// identified is d, and where that has no id, with one that is made now. From then on it
+// is that, whatever the machine comes to say of itself. The caller has the store, thus
+// the folder, for itself.
+func identified(cfg *config.Config, d agent.Device, err error) (agent.Device, error) {
+	if !errors.Is(err, errNoIdentity) {
+		return d, err
+	}
+	d.ID = strings.ToLower(rand.Text())
+	if err := store.ReplaceFile(madeDeviceID("/", cfg), 0o600, strings.NewReader(d.ID+"\n")); err != nil {
+		return d, fmt.Errorf("cannot keep the device id: %w", err)
+	}
+	return d, nil
+}

@@ -1,0 +1,48 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"testing"
+
+	"github.com/margolite/margolite/agent"
+	"github.com/margolite/margolite/capability"
+	"github.com/margolite/margolite/cmd/margolite/config"
+)
+
+// A device that nothing tells from others gets an id once, and stays with it.
+func TestADeviceWithoutAnIdentityKeepsTheIDMadeForIt(t *testing.T) {
+	cfg := config.Default()
+	cfg.State.Dir = t.TempDir()
+	machine := capability.Identity{Hostname: "localhost"}
+	is := func() (string, error) {
+		d, err := deviceAs(cfg, "/", func() (capability.Facts, error) { return capability.Facts{Identity: machine}, nil })
+		return d.ID, err
+	}
+	if id, err := is(); !errors.Is(err, errNoIdentity) {
+		t.Fatalf("without any it is %q, %v", id, err)
+	}
+	device, err := identified(cfg, agent.Device{}, errNoIdentity)
+	if err != nil || len(device.ID) < 26 {
+		t.Fatalf("made is %q, %v", device.ID, err)
+	}
+	machine = capability.Identity{SerialNumber: "4711", MachineID: "0123456789abcdef0123456789abcdef"} // after its first start
+	if id, err := is(); err != nil || id != device.ID {
+		t.Errorf("it becomes %q, %v", id, err)
+	}
+	if same, err := identified(cfg, device, nil); err != nil || same.ID != device.ID {
+		t.Errorf("at the next start it becomes %q, %v", same.ID, err)
+	}
+	for _, content := range []string{"", "a b", "../x\n\x00"} {
+		if err := os.WriteFile(madeDeviceID("/", cfg), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if id, err := is(); err == nil || errors.Is(err, errNoIdentity) {
+			t.Errorf("with a file of %q it is %q, %v", content, id, err)
+		}
+	}
+	cfg.Device.ID = "edge-01"
+	if id, err := is(); err != nil || id != "edge-01" {
+		t.Errorf("with one in the configuration it is %q, %v", id, err)
+	}
+}

@@ -1,0 +1,62 @@
+package container
+
+import (
+	"context"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// However many sessions callers have, and however many health checks hang in two projects, those of others find places.
+func TestCommandsLeaveRoomForThoseOfOthers(t *testing.T) {
+	type command struct {
+		id, project string
+		own         bool
+	}
+	for name, test := range map[string]struct {
+		busy     command // in as many containers of its project as can be
+		projects int
+		admitted int // of those that are busy
+		well     []command
+	}{
+		"sessions in one container": {
+			command{"busy", "shop", false},
+			1, maxContainerExecs,
+			[]command{{"busy", "shop", true}, {"well", "shop", false}, {"well", "other", true}, {"well", "other", false}},
+		},
+		"health checks that hang in two projects": {command{"", "", true}, 2, 2 * maxProjectExecs, []command{{"well", "other", true}, {"well", "other", false}}},
+		"sessions in all projects":                {command{"", "", false}, 3, maxCallerExecs, []command{{"well", "other", true}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var p places
+				take := func(c command) bool {
+					ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+					defer cancel()
+					_, err := p.take(ctx, runBounds(c.id, c.project, c.own)...)
+					return err == nil
+				}
+				admitted := 0
+				for n := range test.projects * (maxProjectExecs + 1) {
+					c := test.busy
+					if c.id == "" {
+						c.project = strconv.Itoa(n % test.projects)
+						c.id = strconv.Itoa(n % (2 * test.projects)) // two containers of each
+					}
+					if take(c) {
+						admitted++
+					}
+				}
+				if admitted != test.admitted {
+					t.Errorf("%d commands run, want %d", admitted, test.admitted)
+				}
+				for _, c := range test.well {
+					if !take(c) {
+						t.Errorf("no place for %+v", c)
+					}
+				}
+			})
+		})
+	}
+}

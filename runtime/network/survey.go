@@ -1,0 +1,183 @@
+package network
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// survey is what a network namespace had when it was made, and the way to change it.
+// The functions that set something up compare it with what is wanted, and make each
+// change by way of the survey: so they also look for damage, and repair it.
+type survey struct {
+	c         *netlink.Handle
+	links     map[string]netlink.Link
+	ours      []int // the links that some margolite made, by index
+	listed    bool  // the following are known
+	addresses []netlink.Addr
+	routes    []netlink.Route // of bridges of ours, in the main table
+	looking   bool            // a change is not made, but named
+}
+
+// damage is what somebody who looks would change.
+type damage string
+
+func (d damage) Error() string { return string(d) }
+
+// surveyed calls f with a survey of the namespace that this thread is in.
+func surveyed(f func(at *survey) error) error {
+	return withLinks(func(c *netlink.Handle) error {
+		at, err := newSurvey(c)
+		if err != nil {
+			return err
+		}
+		return f(at)
+	})
+}
+
+func newSurvey(c *netlink.Handle) (*survey, error) {
+	links, err := allLinks(nil)
+	at := &survey{c: c, links: make(map[string]netlink.Link, len(links))}
+	for _, link := range links {
+		at.links[link.Attrs().Name] = link
+		if _, by := readMark(link); by.known() || isOurs(link.Attrs().Name) {
+			at.ours = append(at.ours, link.Attrs().Index)
+		}
+	}
+	return at, err
+}
+
+// list adds addresses and routes, which only networks need.
+func (at *survey) list() (err error) {
+	if at.listed {
+		return nil
+	}
+	if at.addresses, err = addresses(at.c, netlink.FAMILY_ALL); err != nil {
+		return err
+	}
+	for _, f := range families() {
+		routes, err := allRoutes(at.c, f, func(r netlink.Route) bool {
+			return r.Table == unix.RT_TABLE_MAIN && slices.Contains(at.ours, r.LinkIndex)
+		})
+		if err != nil {
+			return err
+		}
+		at.routes = append(at.routes, routes...)
+	}
+	at.listed = true
+	return nil
+}
+
+// change makes a change, because of what is wrong.
+func (at *survey) change(wrong, what string, do func() error) error {
+	if at.looking {
+		return damage(wrong)
+	}
+	if err := do(); err != nil {
+		return fmt.Errorf("cannot %s: %w", what, err)
+	}
+	return nil
+}
+
+// damage is what ensure would change; empty: nothing. What it cannot make is no damage.
+func (at *survey) damage(ensure func(at *survey) error) string {
+	at.looking = true
+	defer func() { at.looking = false }()
+	var wrong damage
+	if errors.As(ensure(at), &wrong) {
+		return string(wrong)
+	}
+	return ""
+}
+
+// ensureHardwareAddr gives the link its hardware address, unless that is nil.
+func (at *survey) ensureHardwareAddr(link netlink.Link, mac net.HardwareAddr) error {
+	now := link.Attrs()
+	if mac == nil || bytes.Equal(now.HardwareAddr, mac) {
+		return nil
+	}
+	return at.change(fmt.Sprintf("link %s has the hardware address %s", now.Name, now.HardwareAddr),
+		"set hardware address of "+now.Name, func() error { return at.c.LinkSetHardwareAddr(link, mac) })
+}
+
+func (at *survey) ensureMTU(link netlink.Link, mtu int) error {
+	now := link.Attrs()
+	if now.MTU == mtu {
+		return nil
+	}
+	return at.change(fmt.Sprintf("link %s has the MTU %d", now.Name, now.MTU),
+		"set MTU of "+now.Name, func() error { return at.c.LinkSetMTU(link, mtu) })
+}
+
+func (at *survey) ensureUp(link netlink.Link) error {
+	now := link.Attrs()
+	if now.Flags&net.FlagUp != 0 {
+		return nil
+	}
+	return at.change("link "+now.Name+" is down", "set "+now.Name+" up", func() error { return at.c.LinkSetUp(link) })
+}
+
+// ensureAddresses leaves the link with these addresses and no other, save the
+// link-local ones of IPv6, which the kernel makes.
+func (at *survey) ensureAddresses(link netlink.Link, want []netip.Prefix) error {
+	name := link.Attrs().Name
+	missing := slices.Clone(want)
+	for _, a := range at.addresses {
+		if a.LinkIndex != link.Attrs().Index {
+			continue
+		}
+		p := prefixOf(a.IPNet)
+		if i := slices.Index(missing, p); i >= 0 && a.Peer == nil {
+			missing = slices.Delete(missing, i, i+1)
+			continue
+		}
+		if p.Addr().Is6() && p.Addr().IsLinkLocalUnicast() {
+			continue
+		}
+		if err := at.change(fmt.Sprintf("link %s has the address %s", name, p),
+			fmt.Sprintf("remove address %s from %s", p, name), func() error { return at.c.AddrDel(link, &a) }); err != nil {
+			return err
+		}
+	}
+	for _, p := range missing {
+		a := &netlink.Addr{IPNet: ipNet(p)}
+		if p.Addr().Is6() {
+			a.Flags = unix.IFA_F_NODAD // it is used at once
+		}
+		if err := at.change(fmt.Sprintf("link %s has no address %s", name, p),
+			fmt.Sprintf("add address %s to %s", p, name), func() error { return at.c.AddrAdd(link, a) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ensureRoutes brings back the routes to the subnets of a bridge. The kernel makes
+// them with its addresses, and just so.
+func (at *survey) ensureRoutes(bridge netlink.Link, addresses []netip.Prefix) error {
+	for _, p := range addresses {
+		if slices.ContainsFunc(at.routes, func(r netlink.Route) bool {
+			return r.LinkIndex == bridge.Attrs().Index && prefixOf(r.Dst) == p.Masked()
+		}) {
+			continue
+		}
+		route := &netlink.Route{
+			Dst: ipNet(p.Masked()), LinkIndex: bridge.Attrs().Index,
+			Scope: netlink.SCOPE_LINK, Protocol: unix.RTPROT_KERNEL, Src: p.Addr().AsSlice(),
+		}
+		if p.Addr().Is6() {
+			route.Scope, route.Priority, route.Src = netlink.SCOPE_UNIVERSE, 256, nil
+		}
+		if err := at.change(fmt.Sprintf("there is no route to %s through bridge %s", p.Masked(), bridge.Attrs().Name),
+			fmt.Sprintf("set route to %s", p.Masked()), func() error { return at.c.RouteReplace(route) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
