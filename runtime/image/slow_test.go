@@ -44,8 +44,7 @@ func newHog(t *testing.T, images int) *hog {
 	return h
 }
 
-// dripAfter is more than is written to containerd at a time: behind a socket the rest is lost with the slot.
-const dripAfter = 300 << 10
+const dripAfter = 300 << 10 // more than is written to containerd at a time: behind a socket the rest is lost with the slot
 
 func (h *hog) drip(rw http.ResponseWriter, r *http.Request) bool {
 	if r.Method != http.MethodGet || !strings.Contains(r.URL.Path, "/blobs/") {
