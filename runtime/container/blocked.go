@@ -16,24 +16,25 @@ import (
 // lease there blocks it for as long as the container likes. Such a runc takes no processor time.
 const (
 	startLimit    = 15 * time.Second       // without processor time until a runc is killed
-	cancelledIdle = time.Second            // ... where nobody waits for it any more
+	cancelledIdle = time.Second            // ... that creates what nobody waits for any more
 	firstSample   = time.Second            // most are done before
-	sampleEvery   = 250 * time.Millisecond // of the processor time, once somebody left ...
-	sampleSlowly  = time.Second            // ... and until then
+	sampleEvery   = 500 * time.Millisecond // of the processor time
 	returnLimit   = 15 * time.Second       // for a call to return whose runc is killed ...
 	killAgain     = 200 * time.Millisecond // ... so often
 )
 
 // unblocked makes a call to containerd that has a runc do something (create, exec) with what has this name. The call has
-// a context that outlasts ctx. A runc that blocks is killed, and the error is ErrBlocked, or once ctx has ended its cause;
-// nil when the call succeeded in spite of that.
-func (c *Containers) unblocked(ctx context.Context, verb, name string, call func(context.Context) error) (killed bool, err error) {
+// a context that outlasts ctx. A runc that blocks is killed, and the error is ErrBlocked; once ctx has ended so is one that
+// is idle for the time cancelled, and the error is the cause of that. It is nil when the call succeeded in spite of it.
+func (c *Containers) unblocked(
+	ctx context.Context, verb, name string, cancelled time.Duration, call func(context.Context) error,
+) (killed bool, err error) {
 	whole, cancel := unbroken(ctx)
 	defer cancel()
 	ended := begin(func() (struct{}, error) { return struct{}{}, call(whole) })
 	next := time.NewTimer(firstSample)
 	defer next.Stop()
-	cancelled := ctx.Done()
+	left := ctx.Done()
 	var used uint64
 	idle := time.Now() // since then
 	for {
@@ -43,15 +44,15 @@ func (c *Containers) unblocked(ctx context.Context, verb, name string, call func
 				c.killRunc(verb, name) // it goes on without the call
 			}
 			return false, o.err
-		case <-cancelled: // sampled at once, and often from now on
-			cancelled = nil
+		case <-left: // sampled at once
+			left = nil
 		case <-next.C:
 		}
-		why, limit, again := ErrBlocked, startLimit, sampleSlowly
+		next.Reset(sampleEvery)
+		why, limit := ErrBlocked, startLimit
 		if ctx.Err() != nil {
-			why, limit, again = context.Cause(ctx), cancelledIdle, sampleEvery
+			why, limit = context.Cause(ctx), cancelled
 		}
-		next.Reset(again)
 		running := c.runcs(verb, name)
 		now, busy := processorTime(running)
 		if busy || now != used || len(running) == 0 {

@@ -330,7 +330,6 @@ func (c *Containers) delete(ctx context.Context, id string) error {
 	if err := c.o.Client.ContainerService().Delete(ctx, id); err != nil && !errdefs.IsNotFound(err) {
 		return err
 	}
-	c.shims.forget(id)
 	if err := c.forget(id); err != nil {
 		return err
 	}

@@ -16,8 +16,7 @@ import (
 	"github.com/margolite/margolite/runtime/containerd"
 )
 
-// shimProcess is the name of every shim's process, as long as the kernel has room
-// for it.
+// shimProcess is what the kernel has room for of the name of a shim's process.
 const shimProcess = "containerd-shim"
 
 // WatchShims asks silent shims again until ctx ends, and kills those that have not
@@ -25,7 +24,7 @@ const shimProcess = "containerd-shim"
 // ended. changed is called with the container of a shim that becomes silent or is so no
 // more; it must not block.
 func (c *Containers) WatchShims(ctx context.Context, changed func(id string)) error {
-	told := make(map[string]bool) // containers of silent shims
+	told := make(map[string]bool) // containers of silent shims, and whether that was logged
 	for {
 		var again <-chan time.Time // nil: all shims respond
 		if len(told) > 0 {
@@ -38,20 +37,26 @@ func (c *Containers) WatchShims(ctx context.Context, changed func(id string)) er
 		case <-again:
 		}
 		silent := c.shims.listSilent()
-		for id := range told {
-			if !slices.Contains(silent, id) {
-				delete(told, id)
-				c.o.Logger.Info("shim responds again, or is gone", "container", id)
-				changed(id)
+		for id, logged := range told {
+			if slices.Contains(silent, id) {
+				continue
 			}
+			if logged {
+				c.o.Logger.Info("shim responds again, or is gone", "container", id)
+			}
+			delete(told, id)
+			changed(id)
 		}
 		for _, id := range silent {
-			if !told[id] {
-				told[id] = true
-				c.o.Logger.Warn("shim does not respond", "container", id, "kill_after", c.shims.grace)
+			now := c.shims.standing(id)
+			logged, known := told[id]
+			if !known {
 				changed(id)
 			}
-			if !c.shims.standing(id).expired {
+			if told[id] = now.again; now.again && !logged {
+				c.o.Logger.Warn("shim does not respond", "container", id, "kill_after", c.shims.grace)
+			}
+			if !now.expired {
 				c.shims.isSilent(ctx, id) // asks it when it is time
 				continue
 			}
@@ -145,18 +150,21 @@ func (c *Containers) endShim(ctx context.Context, id string) error {
 	}
 }
 
-// socketOf is where a shim listens, on its first file behind the standard ones; "" if
-// that cannot be told. containerd looks for the socket of a shim that was killed under
-// the name of one container, and a shim serves several.
+// socketOf is where a shim listens; "" if that cannot be told. containerd looks for the
+// socket of a shim that was killed under the name of one container, and a shim serves
+// several.
 func socketOf(pid int) string {
-	link, _ := os.Readlink(fmt.Sprintf("/proc/%d/fd/3", pid))
-	inode, ok := strings.CutPrefix(strings.TrimSuffix(link, "]"), "socket:[")
-	table, err := os.ReadFile("/proc/net/unix")
-	if !ok || err != nil {
-		return ""
+	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid)) // the pattern is valid
+	open := make(map[string]bool)
+	for _, file := range files {
+		link, _ := os.Readlink(file)
+		open[link] = true
 	}
+	table, _ := os.ReadFile("/proc/net/unix")
 	for line := range strings.Lines(string(table)) {
-		if fields := strings.Fields(line); len(fields) == 8 && fields[6] == inode && filepath.IsAbs(fields[7]) {
+		const listens = "00010000"
+		fields := strings.Fields(line)
+		if len(fields) == 8 && fields[3] == listens && open["socket:["+fields[6]+"]"] && filepath.IsAbs(fields[7]) {
 			return fields[7]
 		}
 	}

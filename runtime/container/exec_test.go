@@ -215,9 +215,6 @@ func TestExecOfAKilledAgent(t *testing.T) {
 		}()
 		d.eventually("the command runs", func() bool { return strings.Contains(d.sh(id, "ps"), "sleep 96") })
 		d.restart()
-		if err := d.RemoveLeftovers(d.ctx()); err != nil {
-			t.Fatal(err)
-		}
 		if out := d.sh(id, "ps"); strings.Contains(out, "sleep 96") {
 			t.Errorf("it still runs:\n%s", out)
 		}
@@ -253,9 +250,6 @@ func TestACommandWhoseAgentWasKilledWhenItStarted(t *testing.T) {
 		d.eventually("it is being started", func() bool { return bytes.Contains(bytes.Join(commandLines(), nil), []byte("sleep\x0097")) })
 
 		d.restart()
-		if err := d.RemoveLeftovers(d.ctx()); err != nil {
-			t.Fatal(err)
-		}
 		if out := d.sh(id, "ps"); strings.Contains(out, "sleep 97") {
 			t.Errorf("it still runs:\n%s", out)
 		}

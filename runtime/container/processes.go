@@ -147,13 +147,9 @@ func argument(line []byte, flag string) string {
 	return string(value)
 }
 
-// isOutside tells whether a process is in the agent's PID namespace, as shims and
-// runc are.
+// isOutside tells whether a process has the agent's PID namespace, as shims and runc do.
 func isOutside(pid int) bool {
-	own, err := os.Stat("/proc/self/ns/pid")
-	if err != nil {
-		return false
-	}
-	theirs, err := os.Stat(fmt.Sprintf("/proc/%d/ns/pid", pid))
-	return err == nil && os.SameFile(own, theirs)
+	own, err := os.Readlink("/proc/self/ns/pid")
+	theirs, _ := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", pid))
+	return err == nil && own == theirs
 }

@@ -313,6 +313,7 @@ func (s *shims) note(id string, q *question) {
 // standing is what is known of a shim.
 type standing struct {
 	silent  bool
+	again   bool // it was asked more than once since
 	late    bool // it was asked a while ago, and has not answered yet
 	due     bool // it is silent, and to be asked again
 	expired bool // it is silent, and its grace time is over
@@ -326,6 +327,7 @@ func (s *shims) standing(id string) standing {
 	q := s.asked[id]
 	return standing{
 		silent:  silent,
+		again:   quiet.failures > 1,
 		late:    q != nil && time.Since(q.begun) >= lateAnswer,
 		due:     silent && q == nil && time.Since(quiet.last) >= s.recheck(),
 		expired: silent && quiet.failures >= minFailures && time.Since(quiet.since) >= s.grace,
@@ -363,13 +365,6 @@ func (s *shims) allAnswered() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.silent)+len(s.asked) == 0
-}
-
-// forget drops what is known of the shim of a container.
-func (s *shims) forget(id string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.silent, id)
 }
 
 // recordedPid is the first process of a container by runc's own record; 0 if there

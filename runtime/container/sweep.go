@@ -26,17 +26,15 @@ type leftovers struct {
 
 func (c *Containers) findLeftovers() (leftovers, error) {
 	l := leftovers{ids: make(map[string]struct{})}
-	execs, err := filepath.Glob(c.execDir("*", "*"))
-	if err != nil {
-		return l, err
-	}
-	l.execs = execs
 	filling, err := filepath.Glob(fillingPath(c.VolumeDir("*", "*")))
 	if err != nil {
 		return l, err
 	}
 	for _, dir := range filling {
 		_ = os.Rename(dir, removingPath(dir)) // whoever fills the volume from now on removes it else
+	}
+	if l.execs, err = filepath.Glob(c.execDir("*", "*")); err != nil {
+		return l, err
 	}
 	if l.volumes, err = filepath.Glob(removingPath(c.VolumeDir("*", "*"))); err != nil {
 		return l, err
@@ -59,9 +57,9 @@ func (c *Containers) findLeftovers() (leftovers, error) {
 	return l, nil
 }
 
-// sweepOnce removes what a killed agent left and no record tells of. It is
-// called before anything of the kind is made. What nobody meets is left to
-// RemoveLeftovers.
+// sweepOnce removes what a killed agent left and no record tells of, and ends its
+// commands: a shim may wait for them. It is called before anything of the kind is made.
+// What takes long is left to RemoveLeftovers.
 func (c *Containers) sweepOnce(ctx context.Context) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -71,7 +69,7 @@ func (c *Containers) sweepOnce(ctx context.Context) {
 	if err := c.endLeases(ctx); err != nil {
 		return // the caller gets the same error and retries
 	}
-	if len(c.left.ids) > 0 {
+	if len(c.left.execs)+len(c.left.ids) > 0 {
 		records, err := c.o.Client.ContainerService().List(ctx)
 		if err != nil {
 			return // the caller gets the same error and retries
@@ -79,8 +77,12 @@ func (c *Containers) sweepOnce(ctx context.Context) {
 		for _, r := range records {
 			delete(c.left.ids, r.ID)
 		}
+		c.left.execs, err = c.endExecs(ctx, c.left.execs)
 		for id := range c.left.ids {
 			err = errors.Join(err, c.forget(id))
+		}
+		if ctx.Err() != nil {
+			return
 		}
 		if err != nil {
 			c.o.Logger.Warn("cannot remove leftovers of an earlier agent", "error", err)
@@ -89,10 +91,11 @@ func (c *Containers) sweepOnce(ctx context.Context) {
 	c.swept, c.left.ids = true, nil
 }
 
-// RemoveLeftovers ends the commands of a former agent, and removes the volumes that it
-// was filling or removing when it was killed. It may take long, and is to be called
-// again after an error.
+// RemoveLeftovers removes the volumes that a former agent was filling or removing
+// when it was killed, and ends those of its commands that could not be ended before.
+// It may take long, and is to be called again after an error.
 func (c *Containers) RemoveLeftovers(ctx context.Context) error {
+	c.sweepOnce(ctx)
 	c.mu.Lock()
 	left := c.left
 	c.left.execs, c.left.volumes = nil, nil
@@ -150,16 +153,23 @@ func (c *Containers) endExec(ctx context.Context, dir string) error {
 	ctx, cancel := context.WithTimeout(ctx, killTimeout) // others wait
 	defer cancel()
 	streams, err := openFIFOs(dir)
+	defer func() {
+		for _, f := range streams {
+			_ = f.Close()
+		}
+	}()
 	if err != nil {
 		return err
 	}
-	defer streams.close()
 	id, execID, _ := strings.Cut(filepath.Base(dir), ".")
-	err = c.shims.kill(ctx, &tasksapi.KillRequest{ContainerID: id, ExecID: execID, Signal: uint32(unix.SIGKILL)})
-	if err == nil {
-		sleep(ctx, c.shims.wait(ctx, id, execID), killTimeout) // the next error tells more
-	}
-	err = c.shims.deleteProcess(ctx, id, execID)
+	ended := begin(func() (struct{}, error) {
+		err := c.shims.kill(ctx, &tasksapi.KillRequest{ContainerID: id, ExecID: execID, Signal: uint32(unix.SIGKILL)})
+		if err == nil {
+			sleep(ctx, c.shims.wait(ctx, id, execID), killTimeout) // the next error tells more
+		}
+		return struct{}{}, c.shims.deleteProcess(ctx, id, execID)
+	})
+	err = c.endRunc("exec", execID, ended) // it may wait for a file of the container, and the shim for it
 	if err != nil && !errdefs.IsNotFound(err) {
 		return fmt.Errorf("cannot kill a command in container %s: %w", id, err)
 	}
@@ -168,7 +178,7 @@ func (c *Containers) endExec(ctx context.Context, dir string) error {
 
 // openFIFOs opens both ends of those in a directory: a shim that was told to start a
 // command waits for the other end, and answers nothing meanwhile.
-func openFIFOs(dir string) (opened closers, err error) {
+func openFIFOs(dir string) (opened []*os.File, err error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
@@ -179,20 +189,11 @@ func openFIFOs(dir string) (opened closers, err error) {
 		}
 		f, err := os.OpenFile(filepath.Join(dir, entry.Name()), os.O_RDWR|unix.O_NONBLOCK, 0)
 		if err != nil {
-			opened.close()
-			return nil, err
+			return opened, err
 		}
 		opened = append(opened, f)
 	}
 	return opened, err
-}
-
-type closers []*os.File
-
-func (all closers) close() {
-	for _, f := range all {
-		_ = f.Close()
-	}
 }
 
 // forget removes all that lies outside containerd of a container that has no

@@ -138,7 +138,7 @@ func (c *Containers) start(ctx context.Context, id string) error {
 // createTask makes a task, and waits for a shim to be gone that is in its way.
 func (c *Containers) createTask(ctx context.Context, id string, create func(context.Context) error) error {
 	for lost, wait := 0, burialPoll; ; {
-		killed, err := c.unblocked(ctx, "create", id, create)
+		killed, err := c.unblocked(ctx, "create", id, cancelledIdle, create)
 		if killed {
 			// A shim of containerd 1.6 tells nothing while runc creates a task: it responds again.
 			c.shims.check(context.WithoutCancel(ctx), id)
