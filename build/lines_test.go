@@ -46,7 +46,7 @@ var most = map[string]lines{
 	"runtime":                     {5730, 4376},
 	"runtime/compose":             {5622, 2546},
 	"runtime/contain":             {55, 49},
-	"runtime/container":           {8305, 5364},
+	"runtime/container":           {8305, 5358},
 	"runtime/containerd":          {190, 429},
 	"runtime/cosign":              {303, 273},
 	"runtime/embedded":            {2419, 1213},
