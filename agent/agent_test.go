@@ -34,7 +34,7 @@ const (
 	deviceID = "edge-01"
 	first    = "ad9b614e-8912-45f4-a523-372358765def"
 	second   = "ad9b614e-8912-45f4-a523-372358765dee"
-	patience = 20 * time.Second
+	patience = 2 * time.Minute // of waits, on a busy machine
 )
 
 // site is an agent with a real store, a WFM in memory and a runtime in memory.

@@ -350,7 +350,7 @@ var tolerated = map[string]string{
 // All that can be wrong with a manifest, or with the bundle that it names rightly.
 func TestDS16HostileManifestsChangeNothing(t *testing.T) {
 	t.Parallel()
-	h := newHostile(t, patience)
+	h := newHostile(t, 20*time.Second)
 	for _, twist := range wfmsim.Twists() {
 		if twist == "version-max" || twist == "empty" {
 			continue // a WFM may want no deployments (DS-15), and after the last version nothing can follow
