@@ -43,7 +43,7 @@ var most = map[string]lines{
 	"packaging/openwrt":           {0, 338},
 	"packaging/sbom":              {148, 61},
 	"policy":                      {1577, 957},
-	"runtime":                     {5730, 4376},
+	"runtime":                     {5730, 4364},
 	"runtime/compose":             {5622, 2546},
 	"runtime/contain":             {55, 49},
 	"runtime/container":           {8305, 5358},
