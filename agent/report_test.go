@@ -561,7 +561,7 @@ func TestReportsAboutUnknownDeployments(t *testing.T) {
 	}
 }
 
-// Proxies that end TLS refuse a certificate that has expired with a page, and do not
+// Proxies that terminate TLS refuse a certificate that has expired with a page, and do not
 // know what the WFM behind them would say of a report. None is lost, also not of a
 // deployment that is gone.
 func TestReportsThatAPageRefusesAreKept(t *testing.T) {

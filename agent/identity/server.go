@@ -19,7 +19,7 @@ const maxServerAnchors = 512
 const maxAnchorsSize = 1 << 20
 
 // ServerOptions say which servers with an ordinary certificate are believed:
-// a WFM before rc.3, and gateways that end TLS in front of any WFM.
+// a WFM before rc.3, and gateways that terminate TLS in front of any WFM.
 type ServerOptions struct {
 	// CA is a file of anchors, provisioned out of band (AUTH-02). It wins.
 	CA string

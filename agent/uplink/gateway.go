@@ -9,7 +9,7 @@ import (
 	"github.com/margolite/margolite/agent/wfm"
 )
 
-// gateway is the way to a WFM of rc.3 through a gateway that ends TLS: it shows
+// gateway is the way to a WFM of rc.3 through a gateway that terminates TLS: it shows
 // an ordinary certificate, and wants a password or a token.
 type gateway struct {
 	device  Device

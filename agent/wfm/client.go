@@ -25,7 +25,7 @@ type Options struct {
 	URL string
 	// TLS authenticates the WFM and, with mutual TLS, the device: identity.Identity
 	// makes it for rc.3, identity.ServerTLS for the dialects before it and for
-	// gateways that end TLS in front of a WFM.
+	// gateways that terminate TLS in front of a WFM.
 	TLS *tls.Config
 	// Trust moves whenever TLS has other grounds than before: no request is made over
 	// a connection that rests on the former ones (ID-13). Nil: it never does.

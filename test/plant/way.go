@@ -20,7 +20,7 @@ type Way struct {
 	// Revision of the standard that the WFM speaks; empty: rc.3. Before rc.3 the
 	// device signs its requests and has to be onboarded.
 	Revision wfmsim.Revision
-	// Gateway ends TLS in front of a WFM of rc.3 and wants a password, "Basic",
+	// Gateway terminates TLS in front of a WFM of rc.3 and wants a password, "Basic",
 	// or a token, "Bearer"; empty: there is none.
 	Gateway string
 	// Repository has the desired state in a Git repository, for which a token is

@@ -18,7 +18,7 @@
 // source of errors: nothing is asked of either.
 //
 // With Options.Authorization a gateway stands before the WFM, of any revision,
-// that ends TLS with an ordinary certificate and wants credentials on every
+// that terminates TLS with an ordinary certificate and wants credentials on every
 // request.
 //
 // # What is beside it

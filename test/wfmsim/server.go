@@ -57,7 +57,7 @@ type Options struct {
 	// /onboarding/certificate; empty: nothing is to be had there.
 	Root []byte
 
-	// Authorization makes the server one behind a gateway, which ends TLS with
+	// Authorization makes the server one behind a gateway, which terminates TLS with
 	// an ordinary certificate and wants an Authorization header on every
 	// request. It maps the values that the header may have ("Basic ...",
 	// "Bearer ...") to the client that each belongs to, which is who asks with

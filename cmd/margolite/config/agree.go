@@ -73,7 +73,7 @@ func (c *Config) agree(r *reader) {
 		}
 	case !w.svid():
 		refuse("applies only to revisions "+RC2+" and "+RC1+", not to "+w.Revision, "signed")
-		refuse("conflicts with wfm.authorization: the gateway ends TLS, so the WFM never sees a certificate of the device",
+		refuse("conflicts with wfm.authorization: the gateway terminates TLS, so the WFM never sees a certificate of the device",
 			"files", "svid", "service")
 	default:
 		refuse("applies only to revisions "+RC2+" and "+RC1+", not to "+w.Revision, "signed")

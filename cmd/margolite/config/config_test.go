@@ -287,7 +287,7 @@ func TestPOL09EachWayToTheWFMHasItsKeys(t *testing.T) {
 		{"a signature behind a gateway", "revision: 1.0.0-rc.2\nauthorization: {bearer: /token}", func(w *config.WFM) {
 			w.Revision, w.TrustBundle, w.Authorization.Bearer = config.RC2, "", "/token"
 		}},
-		{"a gateway that ends TLS", "authorization: {basic: /password}\nca: /ca.pem\ntls: '1.2'", func(w *config.WFM) {
+		{"a gateway that terminates TLS", "authorization: {basic: /password}\nca: /ca.pem\ntls: '1.2'", func(w *config.WFM) {
 			w.Certificate, w.Key, w.TrustBundle = "", "", ""
 			w.Authorization.Basic, w.CA, w.TLS = "/password", "/ca.pem", "1.2"
 		}},
@@ -460,7 +460,7 @@ func TestMistakesNameTheirLineAndKey(t *testing.T) {
 		{"an identity service for rc.1", "wfm:\n  ids: [spiffe://a.example/b]\n  revision: 1.0.0-rc.1\n  identityService: {ca: /a}\n", "f:2: wfm.ids: applies only to revision 1.0.0-rc.3, not to 1.0.0-rc.1\nf:4: wfm.identityService.ca: applies only to revision 1.0.0-rc.3, not to 1.0.0-rc.1"},
 		{"TLS 1.2 for rc.2", "wfm:\n  revision: 1.0.0-rc.2\n  tls: '1.2'\n", "f:3: wfm.tls: must be 1.3 for revision 1.0.0-rc.2"},
 		{"a client id for rc.3", "wfm:\n  clientId: a\n", "f:2: wfm.clientId: applies only to revisions 1.0.0-rc.2 and 1.0.0-rc.1, not to 1.0.0-rc.3"},
-		{"a certificate for a gateway", "wfm:\n  certificate: /a\n  authorization: {basic: /b}\n", "f:2: wfm.certificate: conflicts with wfm.authorization: the gateway ends TLS, so the WFM never sees a certificate of the device"},
+		{"a certificate for a gateway", "wfm:\n  certificate: /a\n  authorization: {basic: /b}\n", "f:2: wfm.certificate: conflicts with wfm.authorization: the gateway terminates TLS, so the WFM never sees a certificate of the device"},
 		{"pins for a file", "wfm:\n  identityService:\n    pins: [47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=]\n", "f:3: wfm.identityService.pins: applies only if the trust bundle is fetched: set wfm.identityService.discovery, or a URL in wfm.trustBundle"},
 		{"no trust bundle at all", "wfm:\n  trustBundle: ''\n", "f:2: wfm.trustBundle: required: a file, or the https URL where an identity service publishes it"},
 		{"an identity for a repository alone", "wfm:\n  url: git+https://git.example/a\n  key: /a\n", "f:3: wfm.key: does not apply to a Git repository; wfm.reports names an API for reports"},
