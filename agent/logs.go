@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -47,9 +46,6 @@ func (p *Projects) logs(ctx context.Context, projects []runtime.ObservedProject,
 		return len(r.Services) > 0 && !slices.ContainsFunc(r.Services, func(s string) bool { return hasService(o, s) })
 	})
 	out := newLogPrinter(w, r, projects)
-	if names := out.untimed(projects, r.Services); len(names) > 0 && r.Warn != nil && (r.Timestamps || !r.Since.IsZero() || !r.Until.IsZero()) {
-		r.Warn(fmt.Sprintf("the shim of %s records no times: --timestamps, --since and --until have no effect there", strings.Join(names, ", ")))
-	}
 	g, ctx := errgroup.WithContext(ctx)
 	if !r.Follow {
 		g.SetLimit(1)
@@ -111,25 +107,6 @@ func newLogPrinter(w io.Writer, r control.LogsRequest, projects []runtime.Observ
 	}
 	p.prefix = r.Prefix == control.PrefixAlways || r.Prefix == control.PrefixAuto && len(p.prefixes) > 1
 	return p
-}
-
-// maxUntimed is how many names a warning has.
-const maxUntimed = 5
-
-// untimed are the names of replicas whose output has no times.
-func (p *logPrinter) untimed(projects []runtime.ObservedProject, services []string) []string {
-	var names []string
-	for _, o := range projects {
-		for _, c := range o.Containers {
-			if c.PlainLog && (len(services) == 0 || slices.Contains(services, c.Service)) {
-				names = append(names, p.name(o.Name, c.Replica()))
-			}
-		}
-	}
-	if more := len(names) - maxUntimed; more > 0 {
-		names = append(names[:maxUntimed], fmt.Sprintf("%d more", more))
-	}
-	return names
 }
 
 func (p *logPrinter) name(project string, r runtime.Replica) string {

@@ -291,35 +291,6 @@ func TestLogsArePrefixedAsWanted(t *testing.T) {
 	}
 }
 
-func TestLogsSayWhereThereAreNoTimes(t *testing.T) {
-	for _, c := range []struct {
-		r    control.LogsRequest
-		want string
-	}{
-		{control.LogsRequest{}, ""},
-		{control.LogsRequest{Timestamps: true}, "the shim of web-1, web-2, web-3, db-1, db-2, 2 more records no times: --timestamps, --since and --until have no effect there"},
-		{control.LogsRequest{Since: time.Unix(1, 0), Services: []string{"web"}}, "the shim of web-1, web-2, web-3 records no times: --timestamps, --since and --until have no effect there"},
-		{control.LogsRequest{Until: time.Unix(1, 0), Services: []string{"job"}}, ""},
-	} {
-		m := trial()
-		o := &m.observed[1]
-		for n := range 4 {
-			o.Containers = append(o.Containers, runtime.ObservedContainer{Service: "db", Number: n + 1})
-		}
-		for i := range o.Containers {
-			o.Containers[i].PlainLog = o.Containers[i].Service != "job"
-		}
-		var got []string
-		c.r.Project, c.r.Warn = "trial", func(text string) { got = append(got, text) }
-		if err := agent.NewProjects(m, 0).ComposeLogs(t.Context(), c.r, io.Discard); err != nil {
-			t.Fatal(err)
-		}
-		if strings.Join(got, "\n") != c.want {
-			t.Errorf("got %q, want %q", got, c.want)
-		}
-	}
-}
-
 func TestPsShowsHealthAndTimes(t *testing.T) {
 	m := trial()
 	at := time.Date(2026, 1, 31, 13, 0, 0, 0, time.FixedZone("", 3600))

@@ -30,7 +30,7 @@ type Options struct {
 	Namespace  string
 	StateDir   string // survives a reboot: volumes/<project>/<volume>, projects/<project>/<digest>
 	RunDir     string // does not: netns/, hosts/, logs/, mounts/
-	OtherShim  bool   // the shim is not ours, and keeps what containers print as plain text
+	LogKeeper  string // program that calls log.Serve, to keep what containers print; "": the shim is ours, and does
 	Init       string // program margolite-init for services with init; "": there is none
 	Registries map[string]image.Registry
 	Publish    network.Publish // who may use published ports; "": whom the host's firewall admits
@@ -136,7 +136,7 @@ func New(o Options) (*Engine, error) {
 		Snapshotter: images.Snapshotter,
 		StateDir:    o.StateDir,
 		RunDir:      o.RunDir,
-		OtherShim:   o.OtherShim,
+		LogKeeper:   o.LogKeeper,
 		Init:        o.Init,
 		LogDir:      o.LogDir,
 		LogKeep:     o.LogKeep,

@@ -63,8 +63,6 @@ type ObservedContainer struct {
 	Waiting    string        // what it waits for before it is started
 	Undecided  bool          // and that has not failed so far
 
-	// PlainLog says that the times of what it printed are not known.
-	PlainLog bool
 	// Recorded says that Done is in the container's labels, and survives a reboot.
 	Recorded bool
 	// Astray says that it runs outside its sandbox: the sandbox was made anew
@@ -146,7 +144,6 @@ func (e *Engine) observe(c container.Container) ObservedContainer {
 		Created:   c.Created,
 		Name:      c.Labels.Name,
 		Recorded:  c.Labels.Exited,
-		PlainLog:  e.containers.PlainLog(c.ID),
 	}
 	o.Restarts, o.Restarted = e.restartsOf(c.Labels.Project, c.ID)
 	o.Restarting = o.State == Stopped && c.Labels.Restart.After(c.ExitCode, o.Restarts)

@@ -37,7 +37,7 @@ type rig struct {
 	registry  string
 	state     string
 	run       string
-	otherShim bool
+	logKeeper string
 	onStep    func(string)
 	contained func(what string, err error)
 	offline   bool // no registry is known
@@ -64,7 +64,7 @@ func newRig(t testing.TB, backend containerdtest.Backend) *rig {
 	r := &rig{
 		TB:        t,
 		client:    client,
-		otherShim: backend.OtherShim,
+		logKeeper: backend.LogKeeper(t),
 		registry:  containerdtest.Registry(t),
 		state:     filepath.Join(dir, "state"),
 		run:       filepath.Join(dir, "run"),
@@ -113,7 +113,7 @@ func (r *rig) engine() *runtime.Engine {
 		Namespace:  containerdtest.Namespace,
 		StateDir:   r.state,
 		RunDir:     r.run,
-		OtherShim:  r.otherShim,
+		LogKeeper:  r.logKeeper,
 		Registries: registries,
 		Logger:     containerdtest.Logger(r),
 		OnStep:     r.onStep,

@@ -1,7 +1,6 @@
 package runtime
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,12 +12,10 @@ import (
 
 	"github.com/margolite/margolite/runtime/contain"
 	"github.com/margolite/margolite/runtime/container"
-	"github.com/margolite/margolite/runtime/log"
 )
 
 const (
-	rotateEvery = 5 * time.Second        // how often the size of logs is looked at, and the host's resolver
-	rotateSoon  = 100 * time.Millisecond // when something writes a lot
+	refreshEvery = 5 * time.Second // how often the host's resolver is looked at, and the size of former logs
 
 	// slowAfter is when a project that is brought back makes room for others: it
 	// may wait for a file server or a hook, and takes no processor meanwhile.
@@ -29,8 +26,8 @@ const (
 )
 
 // Run supervises the containers until ctx is done: it restarts what stops by
-// its restart policy, brings everything back after a reboot, answers questions
-// for names, and keeps logs small. Projects that Apply or Remove works on are
+// its restart policy, brings everything back after a reboot, and answers questions
+// for names. Projects that Apply or Remove works on are
 // left alone meanwhile.
 //
 // It looks at everything when it starts, and whenever an event may have been
@@ -38,15 +35,14 @@ const (
 // health of its container changed, when a restart of it is due, and when something
 // was started that it may wait for. When somebody else changes the rules of the
 // kernel, or destroys links and mounts of ours, it repairs them. It does not look
-// when nothing happens, save every few seconds at the size of logs and at what the
-// device resolves names with.
+// when nothing happens, save every few seconds at what the device resolves names with.
 func (e *Engine) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(e.within(ctx))
 	w := e.watch(ctx, supervisorTopics)
 	defer w.join()
 	var beside sync.WaitGroup
 	defer beside.Wait()
-	s := &supervisor{e: e, news: w.agenda, projects: make(map[string]*tended), containers: make(map[string]watched), turns: make(chan struct{}, abreast), done: make(chan struct{}, 1)}
+	s := &supervisor{e: e, news: w.agenda, projects: make(map[string]*tended), containers: make(map[string]string), turns: make(chan struct{}, abreast), done: make(chan struct{}, 1)}
 	s.missed = true
 	defer s.tending.Wait()
 	beside.Go(func() {
@@ -61,19 +57,22 @@ func (e *Engine) Run(ctx context.Context) error {
 
 	due := time.NewTimer(0)
 	defer due.Stop()
-	sizes := time.NewTimer(rotateEvery)
-	defer sizes.Stop()
+	files := time.NewTimer(refreshEvery)
+	defer files.Stop()
 	ticking := true
 	for {
 		e.looking.Store(0)
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-sizes.C:
+		case <-files.C:
 			e.looks()
 			e.networks.RefreshFiles()
+			if err := e.containers.EmptyFormerLogs(); err != nil {
+				e.complain("cannot empty logs", err)
+			}
 			if ticking = len(s.projects) > 0; ticking {
-				sizes.Reset(s.rotate())
+				files.Reset(refreshEvery)
 			}
 			continue
 		case <-s.done:
@@ -90,7 +89,7 @@ func (e *Engine) Run(ctx context.Context) error {
 		s.alarm(due)
 		if !ticking && len(s.projects) > 0 {
 			ticking = true
-			sizes.Reset(rotateEvery)
+			files.Reset(refreshEvery)
 		}
 	}
 }
@@ -153,26 +152,19 @@ type supervisor struct {
 	e        *Engine
 	news     *agenda
 	projects map[string]*tended
-	soon     time.Duration // until the next look at the size of logs
-	swept    bool          // leftovers of former processes were looked for
-	missed   bool          // the next look has to be at everything
-	looked   bool          // everything was found once
-	back     bool          // and tended
-	failures int           // looks in a row that failed
-	retry    time.Time     // when to look again after a failure; zero: the last look succeeded
+	swept    bool      // leftovers of former processes were looked for
+	missed   bool      // the next look has to be at everything
+	looked   bool      // everything was found once
+	back     bool      // and tended
+	failures int       // looks in a row that failed
+	retry    time.Time // when to look again after a failure; zero: the last look succeeded
 
 	tending sync.WaitGroup
 	turns   chan struct{} // bounds how many projects are brought back at the same time
 	done    chan struct{} // poked when one was
 	mu      sync.Mutex    // guards what its projects say of it
 
-	containers map[string]watched // by id, as the last looks found them; guarded by mu
-}
-
-// watched is a container that the supervisor has found.
-type watched struct {
-	project string
-	logCap  int64 // bytes that one file of its log may have
+	containers map[string]string // projects by the ids of their containers, as the last looks found them; guarded by mu
 }
 
 // tended is what the supervisor knows of one project. While it is busy, all of it
@@ -336,7 +328,7 @@ func (s *supervisor) concerned(ctx context.Context, i items) (concerned, error) 
 		found, known := s.containers[id]
 		s.mu.Unlock()
 		if known {
-			names.add(found.project, false)
+			names.add(found, false)
 			continue
 		}
 		project, err := s.e.containers.ProjectOf(ctx, id)
@@ -354,9 +346,9 @@ func (s *supervisor) concerned(ctx context.Context, i items) (concerned, error) 
 func (s *supervisor) noteFound(project string, found []container.Container) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	maps.DeleteFunc(s.containers, func(_ string, w watched) bool { return w.project == project })
+	maps.DeleteFunc(s.containers, func(_, of string) bool { return of == project })
 	for _, c := range found {
-		s.containers[c.ID] = watched{project, s.e.containers.LogCap(c.Labels)}
+		s.containers[c.ID] = project
 	}
 }
 
@@ -595,39 +587,4 @@ func (s *supervisor) compare(project string, t *tended, now []ObservedContainer)
 	for _, c := range now {
 		t.seen[c.ID] = c
 	}
-}
-
-// rotate keeps the logs small, and says when to look again: the sooner the more
-// is written. Looking writes nothing.
-func (s *supervisor) rotate() time.Duration {
-	rotated := false
-	caps := s.logCaps()
-	for _, path := range s.e.containers.Logs() {
-		var did bool
-		err := contain.Call(func() (err error) {
-			did, err = log.Rotate(path, cmp.Or(caps[path], log.DefaultCap))
-			return err
-		})
-		if err != nil {
-			s.e.complain("cannot rotate log", err)
-		}
-		rotated = rotated || did
-	}
-	if rotated {
-		s.soon = max(s.soon/4, rotateSoon)
-	} else {
-		s.soon = min(max(s.soon, rotateSoon)*2, rotateEvery)
-	}
-	return s.soon
-}
-
-// logCaps are how many bytes the logs at paths may have.
-func (s *supervisor) logCaps() map[string]int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	caps := make(map[string]int64, len(s.containers))
-	for id, c := range s.containers {
-		caps[s.e.containers.LogPath(id)] = c.logCap
-	}
-	return caps
 }

@@ -216,11 +216,6 @@ func (c *Client) copy(ctx context.Context, path string, r LogsRequest, w io.Writ
 		return err
 	}
 	defer res.Body.Close()
-	if r.Warn != nil {
-		for _, text := range res.Header.Values(warningHeader) {
-			r.Warn(text)
-		}
-	}
 	if _, err := io.Copy(w, res.Body); err != nil && ctx.Err() == nil {
 		return fmt.Errorf("cannot read logs: %w", err)
 	}

@@ -74,10 +74,6 @@ func (b *backend) Logs(ctx context.Context, r control.LogsRequest, w io.Writer) 
 	if r.Deployment == "nonesuch" {
 		return fmt.Errorf("deployment %q: %w", r.Deployment, control.ErrNotFound)
 	}
-	if r.Timestamps {
-		r.Warn("there are no times")
-	}
-	r.Warn = nil
 	b.mu.Lock()
 	b.logs = r // before the caller hears of it
 	b.mu.Unlock()
@@ -192,14 +188,8 @@ func TestLogsCarryTheRequest(t *testing.T) {
 		{Deployment: "d", Tail: &none, Since: time.Unix(100, 5).UTC(), Until: time.Unix(200, 0).UTC(), Prefix: control.PrefixAlways},
 	} {
 		var out bytes.Buffer
-		var warnings []string
-		asked := want
-		asked.Warn = func(text string) { warnings = append(warnings, text) }
-		if err := client.Logs(t.Context(), asked, &out); err != nil {
+		if err := client.Logs(t.Context(), want, &out); err != nil {
 			t.Fatal(err)
-		}
-		if want.Timestamps != slices.Equal(warnings, []string{"there are no times"}) {
-			t.Errorf("warnings %q", warnings)
 		}
 		if !reflect.DeepEqual(b.logs, want) || out.String() != fmt.Sprint(want.Services) {
 			t.Errorf("the agent was asked %+v and answered %q, want %+v", b.logs, out.String(), want)

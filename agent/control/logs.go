@@ -20,14 +20,7 @@ type LogsRequest struct {
 	Timestamps bool      // in front of each line
 	Prefix     Prefix
 	Color      bool // of prefixes, for a terminal
-
-	// Warn is told what of the request has no effect, before the first line. It
-	// does not travel. nil: nobody wants to know.
-	Warn func(text string)
 }
-
-// warningHeader carries what Warn is told.
-const warningHeader = "Margolite-Warning"
 
 // Prefix says which lines have the name of their container in front.
 type Prefix string

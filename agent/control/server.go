@@ -427,7 +427,6 @@ func (s *Server) logs(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	req.Warn = func(text string) { w.Header().Add(warningHeader, text) }
 	return s.backend.Logs(r.Context(), req, newFlushWriter(w, 0))
 }
 
@@ -436,7 +435,6 @@ func (s *Server) composeLogs(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	req.Warn = func(text string) { w.Header().Add(warningHeader, text) }
 	return s.backend.ComposeLogs(r.Context(), req, newFlushWriter(w, 0))
 }
 

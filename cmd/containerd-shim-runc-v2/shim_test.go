@@ -102,12 +102,6 @@ func run(t *testing.T, client *containerd.Client, id, uri string, terminal bool,
 	ctx := lease(t, client)
 	container := create(ctx, t, client, id, terminal, script)
 	io := logged{Terminal: terminal, Stdout: uri, Stderr: uri}
-	if path, _, ok := log.ParseURI(uri); ok && terminal {
-		io.Stdout = path // all that another shim takes
-		if err := os.WriteFile(path, nil, 0o640); err != nil {
-			t.Fatal(err)
-		}
-	}
 	task, err := container.NewTask(ctx, func(string) (cio.IO, error) { return io, nil })
 	if err != nil {
 		t.Fatal(err)
@@ -161,7 +155,7 @@ func TestShimKeepsWhatContainersPrint(t *testing.T) {
 		path := log.Path(t.TempDir(), "streams")
 		before := time.Now().Add(-time.Second)
 		run(t, client, "streams", log.URI(path, log.Keep{}), false, "echo out; busybox sleep 0.1; echo err >&2; busybox sleep 0.1; printf end")
-		got := kept(t, log.JSONPath(path))
+		got := kept(t, path)
 		if len(got) != 3 || got[0].Log != "out\n" || got[1].Log != "err\n" || got[2].Log != "end" ||
 			got[0].Stream != "stdout" || got[1].Stream != "stderr" || got[2].Stream != "stdout" {
 			t.Fatalf("got %+v", got)
@@ -180,7 +174,7 @@ func TestShimKeepsWhatContainersPrint(t *testing.T) {
 	t.Run("with nothing lost when its task is deleted", func(t *testing.T) {
 		path := log.Path(t.TempDir(), "burst")
 		run(t, client, "burst", log.URI(path, log.Keep{MaxSize: 64 << 20}), false, "busybox seq 1 100000")
-		got := kept(t, log.JSONPath(path))
+		got := kept(t, path)
 		if len(got) != 100_000 {
 			t.Fatalf("%d lines", len(got))
 		}
@@ -193,7 +187,7 @@ func TestShimKeepsWhatContainersPrint(t *testing.T) {
 	t.Run("from a terminal", func(t *testing.T) {
 		path := log.Path(t.TempDir(), "tty")
 		run(t, client, "tty", log.URI(path, log.Keep{}), true, "[ -t 0 ] && [ -t 1 ] && echo terminal; echo err >&2")
-		got := kept(t, log.JSONPath(path))
+		got := kept(t, path)
 		if _, err := os.Stat(path); !os.IsNotExist(err) {
 			t.Errorf("there is a plain file too: %v", err)
 		}
@@ -213,29 +207,6 @@ func TestShimKeepsWhatContainersPrint(t *testing.T) {
 		}
 		run(t, client, "none", "", false, "echo out")
 	})
-}
-
-// Another shim understands the same URI as far as it can.
-func TestAnotherShimAppendsPlainText(t *testing.T) {
-	if testing.Short() {
-		t.Skip("in make test-all: the system's containerd")
-	}
-	client := containerdtest.Official(t, containerdtest.External(t))
-	path := log.Path(t.TempDir(), "c")
-	// It loses what is still on its way when the process ends.
-	run(t, client, "c", log.URI(path, log.Keep{}), false, "echo out; echo err >&2; sleep 0.5")
-	var got strings.Builder
-	if err := log.Read(t.Context(), path, log.Options{}, &got); err != nil {
-		t.Fatal(err)
-	}
-	if text := got.String(); text != "out\nerr\n" && text != "err\nout\n" {
-		t.Errorf("got %q", text)
-	}
-	path = log.Path(t.TempDir(), "tty")
-	run(t, client, "tty", log.URI(path, log.Keep{}), true, "echo out; sleep 0.5")
-	if text, err := os.ReadFile(path); err != nil || string(text) != "out\r\n" {
-		t.Errorf("from a terminal: %q, %v", text, err)
-	}
 }
 
 // Whoever asks for a task may be told to leave while it is made. containerd takes back what it began, for some seconds,

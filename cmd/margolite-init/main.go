@@ -1,6 +1,7 @@
 // Command margolite-init is process 1 of containers of services with init: it runs the command, passes signals on to
 // it, buries the processes that lose their parents, and ends as the command ends. It takes the place of docker-init, and
-// is started as it is: docker-init -- COMMAND [ARGUMENT...]. It is in memory once per container: no fmt, no flag.
+// is started as it is: docker-init -- COMMAND [ARGUMENT...]; with -i in front it holds the standard input of the command
+// open. Where the shim is not ours, a second one keeps what a container prints: see [log.Serve].
 package main
 
 import (
@@ -10,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"unsafe"
+
+	"github.com/margolite/margolite/runtime/log"
 )
 
 const (
@@ -21,15 +24,22 @@ const (
 	defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 )
 
-func main() { os.Exit(run(os.Args[1:])) }
+func main() {
+	log.Serve(os.Args[1:])
+	os.Exit(run(os.Args[1:]))
+}
 
 // run runs the command and returns the code to end with.
 func run(command []string) int {
+	held := false
+	if len(command) > 0 && command[0] == "-i" {
+		held, command = true, command[1:]
+	}
 	if len(command) > 0 && command[0] == "--" {
 		command = command[1:]
 	}
 	if len(command) == 0 {
-		return complain("no command; usage: docker-init -- COMMAND [ARGUMENT...]", 1)
+		return complain("no command; usage: docker-init [-i] -- COMMAND [ARGUMENT...]", 1)
 	}
 	if os.Getpid() != 1 { // in a namespace of somebody else
 		const becomeSubreaper = 36 // PR_SET_CHILD_SUBREAPER
@@ -42,7 +52,7 @@ func run(command []string) int {
 	signals := make(chan os.Signal, 64)
 	signal.Notify(signals)
 
-	child, err := start(command)
+	child, err := start(command, held)
 	switch {
 	case errors.Is(err, syscall.ENOENT):
 		return complain("cannot run "+command[0]+": "+err.Error(), notFound)
@@ -92,12 +102,20 @@ func bury(child int) (code int, ended bool) {
 }
 
 // start runs the command as the first process of a group of its own, which gets
-// the terminal where there is one. It looks for it as execvp does.
-func start(command []string) (pid int, err error) {
+// the terminal where there is one. It looks for it as execvp does. Where its standard
+// input is held, it never comes to the end of that.
+func start(command []string, held bool) (pid int, err error) {
 	attributes := &syscall.ProcAttr{
 		Env:   os.Environ(),
 		Files: []uintptr{0, 1, 2},
 		Sys:   &syscall.SysProcAttr{Setpgid: true},
+	}
+	if held {
+		var ends [2]int
+		if err := syscall.Pipe2(ends[:], syscall.O_CLOEXEC); err != nil {
+			return 0, err
+		}
+		attributes.Files[0] = uintptr(ends[0])
 	}
 	if hasTerminal() {
 		attributes.Sys = &syscall.SysProcAttr{Foreground: true, Ctty: 0}

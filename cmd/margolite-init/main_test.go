@@ -71,6 +71,7 @@ func TestEndsAsTheCommandEnds(t *testing.T) {
 		{"a path that is not there", []string{"--", "/no/where"}, 127, "cannot run /no/where"},
 		{"a file that is no program", []string{"--", filepath.Join(dir, "closed")}, 126, "permission denied"},
 		{"no command", []string{"--"}, 1, "usage"},
+		{"with an input that does not end", []string{"-i", "--", "timeout", "0.2", "cat"}, 124, ""},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

@@ -13,11 +13,9 @@ import (
 
 // boundDirs gives the directories in state.run that workloads fill a tmpfs of their own
 // each: what they write takes neither the memory of the device nor the room of the rest.
-// A shim that is not ours ends the output of every container when there is no room for
-// it, so its logs are left where they are.
-func boundDirs(cfg *config.Config, otherShim bool) error {
+func boundDirs(cfg *config.Config) error {
 	err := boundDir(filepath.Join(cfg.State.Run, "locks"), "mode=1777,size=4m,nr_inodes=8192")
-	if cfg.Runtime.Logs.Dir == "" && !otherShim {
+	if cfg.Runtime.Logs.Dir == "" {
 		err = errors.Join(err, boundDir(filepath.Join(cfg.State.Run, "logs"), fmt.Sprintf("mode=711,size=%d", cfg.Runtime.Logs.Total)))
 	}
 	return err

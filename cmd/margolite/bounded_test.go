@@ -27,7 +27,7 @@ func TestBoundedDirectories(t *testing.T) {
 	})
 	bound := func() {
 		t.Helper()
-		if err := boundDirs(cfg, false); err != nil {
+		if err := boundDirs(cfg); err != nil {
 			t.Fatal(err)
 		}
 	}

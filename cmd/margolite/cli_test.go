@@ -93,10 +93,6 @@ func (a *fakeAgent) Panicked(string, any)                      {}
 func (a *fakeAgent) Subscribe() (<-chan control.Event, func()) { return nil, func() {} }
 
 func (a *fakeAgent) Logs(ctx context.Context, r control.LogsRequest, w io.Writer) error {
-	if r.Timestamps {
-		r.Warn("there are no times")
-	}
-	r.Warn = nil
 	a.mu.Lock()
 	a.logs = r
 	a.mu.Unlock()

@@ -48,7 +48,6 @@ func (l *logsFlags) request(c *cli, services []string) control.LogsRequest {
 		l.Prefix = control.PrefixNever
 	}
 	l.Color = c.colored() && !l.noColor
-	l.Warn = func(text string) { fmt.Fprintln(c.err, "warning:", text) }
 	return l.LogsRequest
 }
 

@@ -7,6 +7,8 @@ import (
 	"os/signal"
 	"syscall"
 	"time"
+
+	"github.com/margolite/margolite/runtime/log"
 )
 
 // stopGrace is how long a stop may take. What hangs longer is cut off: the agent
@@ -14,6 +16,7 @@ import (
 const stopGrace = 15 * time.Second
 
 func main() {
+	log.Serve(os.Args[1:])
 	c := &cli{in: os.Stdin, out: os.Stdout, err: os.Stderr, env: os.Environ()}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, func() {

@@ -49,7 +49,7 @@ func openWorkloads(ctx context.Context, cfg *config.Config, logger *slog.Logger,
 	if err := w.connect(ctx, cfg, logger); err != nil {
 		return nil, errors.Join(err, w.Close())
 	}
-	if err := boundDirs(cfg, w.otherShim()); err != nil {
+	if err := boundDirs(cfg); err != nil {
 		logger.Warn("logs and lock files of workloads may take all memory", "error", err)
 	}
 	w.Engine, err = runtime.New(runtime.Options{
@@ -58,7 +58,7 @@ func openWorkloads(ctx context.Context, cfg *config.Config, logger *slog.Logger,
 		Publish:     network.Publish(cfg.Runtime.Publish),
 		StateDir:    cfg.State.Dir,
 		RunDir:      cfg.State.Run,
-		OtherShim:   w.otherShim(),
+		LogKeeper:   w.logKeeper(),
 		Init:        embedded.FindInit(),
 		Preload:     cfg.Runtime.Preload,
 		Pulls:       cfg.Runtime.Pulls,
@@ -81,8 +81,21 @@ func openWorkloads(ctx context.Context, cfg *config.Config, logger *slog.Logger,
 	return w, nil
 }
 
-// otherShim tells whether the shim is not ours, and writes logs without bounds.
-func (w *workloads) otherShim() bool { return w.server == nil || !w.server.OwnShim() }
+// logKeeper is the program that keeps what containers print where the shim is not ours:
+// the small one, else this one.
+func (w *workloads) logKeeper() string {
+	if w.server != nil && w.server.OwnShim() {
+		return ""
+	}
+	if small := embedded.FindInit(); small != "" {
+		return small
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return os.Args[0]
+	}
+	return self
+}
 
 // setUmask makes the umask that of Docker, before anything is made: workloads inherit
 // it. That of whoever starts an agent may be anything; with none its socket would be

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -36,7 +37,7 @@ type Options struct {
 	Snapshotter func(context.Context) (string, error) // its name; that of the images
 	StateDir    string
 	RunDir      string
-	OtherShim   bool     // the shim is not ours: it takes files for what containers print
+	LogKeeper   string   // program that keeps what containers print; "": the shim is ours, and does
 	Init        string   // program margolite-init, for services with init; "": there is none
 	LogDir      string   // of what containers print; "" is RunDir/logs
 	LogKeep     log.Keep // how much of it at most, also where a service asks for more
@@ -147,30 +148,36 @@ func (l Labels) ID() string { return ID(l.Project, l.Service, l.Number, l.Hash) 
 // LogPath is the file that holds the output of a container.
 func (c *Containers) LogPath(id string) string { return log.Path(c.logDir(), id) }
 
-// PlainLog says that the shim of a container is not ours: its log is plain text,
-// without times.
-func (c *Containers) PlainLog(id string) bool {
-	_, err := os.Stat(c.LogPath(id)) // ours removes the file of another shim
-	return err == nil
-}
-
 // runcRoot is where runc keeps what it knows of containers. It is gone together
 // with everything else that a reboot ends: ids are used again, and runc refuses
 // one that it still knows.
 func (c *Containers) runcRoot() string { return filepath.Join(c.o.RunDir, "runc") }
 
-// Logs are the files that hold output now.
-func (c *Containers) Logs() []string {
+// logs are the files that hold output now.
+func (c *Containers) logs() []string {
 	files, _ := filepath.Glob(c.LogPath("*")) // the pattern is valid
 	return files
+}
+
+// EmptyFormerLogs empties logs of plain text that outgrew the size of a log. Containers
+// which a former version started on another containerd write them to their end, and
+// nothing else bounds them.
+func (c *Containers) EmptyFormerLogs() error {
+	files, _ := filepath.Glob(filepath.Join(c.logDir(), "*.log")) // the pattern is valid
+	var errs []error
+	for _, file := range files {
+		info, err := os.Stat(file)
+		if err != nil || info.Size() < log.DefaultCap || !isID(strings.TrimSuffix(filepath.Base(file), ".log")) {
+			continue // the directory may be others', too
+		}
+		errs = append(errs, os.Truncate(file, 0))
+	}
+	return errors.Join(errs...)
 }
 
 func (c *Containers) logDir() string {
 	return cmp.Or(c.o.LogDir, filepath.Join(c.o.RunDir, "logs"))
 }
-
-// LogCap is how many bytes one file of a container's output may have.
-func (c *Containers) LogCap(l Labels) int64 { return c.logKeep(l.Logging).MaxSize }
 
 func (c *Containers) logKeep(l compose.Logging) log.Keep {
 	return log.Keep{MaxSize: l.MaxSize, MaxFile: l.MaxFile}.Within(c.o.LogKeep)

@@ -73,7 +73,7 @@ func (c *Containers) create(ctx context.Context, id string, config Config, fill 
 	labels, err := config.Labels.Encode(Shown{
 		Namespace:  c.o.Namespace,
 		Owner:      c.owner,
-		LogURI:     "file://" + log.JSONPath(c.LogPath(id)),
+		LogURI:     "file://" + c.LogPath(id),
 		LogConfig:  log.NerdctlConfig(c.LogPath(id), c.logKeep(config.Labels.Logging)),
 		StateDir:   c.nerdctlDir(id),
 		WorkingDir: config.WorkingDir,
@@ -198,6 +198,7 @@ func (c *Containers) inspect(ctx context.Context, id string, config Config, volu
 		files:         c.placedFiles(id),
 		sharedMemory:  c.sharedMemory(id),
 		init:          c.o.Init,
+		otherShim:     c.o.LogKeeper != "",
 		warn:          func(text string) { c.o.Logger.Warn(text, "container", id, "service", config.Service.Name) },
 		nerdctl:       c.nerdctlDir(id),
 		groupedShim:   true,

@@ -39,7 +39,7 @@ type device struct {
 	made   map[string]bool
 	// certificate of a collector, from the next restart on
 	certificate string
-	otherShim   bool
+	logKeeper   string
 	shimGrace   time.Duration // from the next restart on
 }
 
@@ -59,7 +59,7 @@ func onEach(t *testing.T, test func(t *testing.T, d *device)) {
 func onOne(t testing.TB) *device { return newDevice(t, containerdtest.Backends()[0]) }
 
 func newDevice(t testing.TB, backend containerdtest.Backend) *device {
-	d := &device{TB: t, client: backend.Start(t), made: make(map[string]bool), otherShim: backend.OtherShim}
+	d := &device{TB: t, client: backend.Start(t), made: make(map[string]bool), logKeeper: backend.LogKeeper(t)}
 	dir := containerdtest.Dir(t)
 	d.state, d.run = filepath.Join(dir, "state"), filepath.Join(dir, "run")
 	d.restart()
@@ -132,7 +132,8 @@ func (d *device) restart() {
 		StateDir:    d.state,
 		RunDir:      d.run,
 		Certificate: d.certificate,
-		OtherShim:   d.otherShim,
+		LogKeeper:   d.logKeeper,
+		Init:        d.logKeeper,
 		ShimGrace:   d.shimGrace,
 		Logger:      containerdtest.Logger(d),
 	})

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/margolite/margolite/runtime/containerd"
-	"github.com/margolite/margolite/runtime/log"
 	"github.com/margolite/margolite/runtime/network"
 )
 
@@ -19,12 +18,10 @@ import (
 // it arranges by the socket of containerd: with --data-root RunDir/nerdctl it
 // finds logs and ports of ours as if it had made the containers itself.
 
-// The drivers of logs, as nerdctl reads them. It knows of no plain text, and
-// says the name of a driver that it does not know.
+// The drivers of logs, as nerdctl reads them.
 const (
-	nerdctlJSON  = "json-file"
-	nerdctlNone  = "none"
-	nerdctlPlain = "plain text, for margolite logs"
+	nerdctlJSON = "json-file"
+	nerdctlNone = "none"
 )
 
 // nerdctlRoot is the data root for nerdctl.
@@ -33,9 +30,8 @@ func (c *Containers) nerdctlRoot() string { return filepath.Join(c.o.RunDir, "ne
 // nerdctlDrivers are the files that tell nerdctl a driver.
 func (c *Containers) nerdctlDrivers() map[string]string {
 	return map[string]string{
-		nerdctlJSON:  filepath.Join(c.nerdctlRoot(), "json-file.json"),
-		nerdctlNone:  filepath.Join(c.nerdctlRoot(), "none.json"),
-		nerdctlPlain: filepath.Join(c.nerdctlRoot(), "plain.json"),
+		nerdctlJSON: filepath.Join(c.nerdctlRoot(), "json-file.json"),
+		nerdctlNone: filepath.Join(c.nerdctlRoot(), "none.json"),
 	}
 }
 
@@ -78,13 +74,10 @@ func (c *Containers) writeNerdctl(id string, l Labels) error {
 		return err
 	}
 	driver := nerdctlJSON
-	switch {
-	case l.Logging.None:
+	if l.Logging.None {
 		driver = nerdctlNone
-	case c.PlainLog(id):
-		driver = nerdctlPlain
 	}
-	for name, target := range map[string]string{"log-config.json": c.nerdctlDrivers()[driver], id + "-json.log": log.JSONPath(c.LogPath(id))} {
+	for name, target := range map[string]string{"log-config.json": c.nerdctlDrivers()[driver], id + "-json.log": c.LogPath(id)} {
 		link := filepath.Join(dir, name)
 		if now, err := os.Readlink(link); err == nil && now == target {
 			continue

@@ -53,6 +53,7 @@ type placing struct {
 	files        string                   // directory of configs and secrets
 	sharedMemory string                   // directory of the device for a /dev/shm that is not the container's alone
 	init         string                   // program of the device for services with init; empty: there is none
+	otherShim    bool                     // the shim is not ours
 	warn         func(string)             // is told what has no effect on this device; nil: nobody
 	nerdctl      string                   // directory of what nerdctl is shown
 	groupedShim  bool
@@ -124,8 +125,10 @@ func newSpec(c Config, h Host, at placing) (*specs.Spec, error) {
 	if c.Service.UTS.Mode != compose.ModeHost {
 		spec.Hostname = c.Labels.Sandbox.Hostname
 	}
-	if c.Service.Init {
-		if err := addInit(spec, at.init); err != nil {
+	// A shim that is not ours, and has the output kept, gives no input but that of a terminal.
+	holdsInput := at.otherShim && c.Service.StdinOpen && !c.Service.TTY
+	if c.Service.Init || holdsInput {
+		if err := addInit(spec, at.init, holdsInput); err != nil {
 			return nil, err
 		}
 	}
@@ -136,12 +139,16 @@ func newSpec(c Config, h Host, at placing) (*specs.Spec, error) {
 }
 
 // addInit lets a small process 1 run the command, which passes on signals and
-// buries orphans.
-func addInit(spec *specs.Spec, program string) error {
+// buries orphans. It may hold the command's standard input open.
+func addInit(spec *specs.Spec, program string, holdsInput bool) error {
+	args := []string{initPath, "--"}
+	if holdsInput {
+		args = []string{initPath, "-i", "--"}
+	}
 	if program == "" {
 		return errors.New("init: the program margolite-init is missing on this device; install it beside the shim")
 	}
-	spec.Process.Args = slices.Concat([]string{initPath, "--"}, spec.Process.Args)
+	spec.Process.Args = slices.Concat(args, spec.Process.Args)
 	spec.Mounts = append(spec.Mounts, specs.Mount{
 		Destination: initPath, Type: "bind", Source: program, Options: []string{"bind", "ro", "rprivate"},
 	})

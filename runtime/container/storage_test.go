@@ -425,8 +425,8 @@ func TestLogsOfAKilledDelete(t *testing.T) {
 	d := onOne(t)
 	kept, gone := d.create(d.config("web", "")), container.ID("shop", "gone", 1, "")
 	others := filepath.Join(filepath.Dir(d.LogPath(gone)), "syslog.log") // the directory may be anybody's
-	stay := []string{d.LogPath(kept), log.JSONPath(d.LogPath(kept)), others}
-	goes := []string{d.LogPath(gone), log.JSONPath(d.LogPath(gone))}
+	stay := []string{d.LogPath(kept), others}
+	goes := []string{d.LogPath(gone)}
 	for _, path := range slices.Concat(stay, goes) {
 		d.write(path, "text")
 	}

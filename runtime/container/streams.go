@@ -26,14 +26,6 @@ const (
 	copyBlock = 8 << 10 // bytes
 )
 
-// logURI is where the shim is told to write the output of a container.
-func (c *Containers) logURI(id string, d Details) string {
-	if d.Logging.None {
-		return ""
-	}
-	return log.URI(c.LogPath(id), c.logKeep(d.Logging))
-}
-
 // stdin is the FIFO that a container reads whose standard input stays open. The
 // shim holds its other end as well: a reader waits, whether or not an agent runs.
 func (c *Containers) stdin(id string) string { return filepath.Join(c.o.RunDir, "stdin", id) }
@@ -49,46 +41,21 @@ func (c *Containers) connect(request *tasksapi.CreateTaskRequest, d Details) err
 			return fmt.Errorf("cannot create standard input: %w", err)
 		}
 	}
-	uri := c.logURI(request.ContainerID, d)
-	if !d.TTY {
-		request.Stdout, request.Stderr = uri, uri
-		if uri != "" {
-			path := c.LogPath(request.ContainerID)
-			closeLog(path)
-			if c.o.OtherShim {
-				request.Stdout, request.Stderr = twice(path)
-			}
-		}
+	switch {
+	case d.Logging.None && d.TTY:
+		request.Stdout = os.DevNull // what a terminal shows has to go somewhere
+		return nil
+	case d.Logging.None:
 		return nil
 	}
-	// A stock shim takes no URI for the output of a terminal, and writes a file
-	// from its start. Ours takes it from where no other looks.
-	request.Stdout, request.Stderr = os.DevNull, uri
-	if uri != "" {
-		request.Stdout = c.LogPath(request.ContainerID)
-		if err := os.WriteFile(request.Stdout, nil, log.Mode); err != nil {
-			return fmt.Errorf("cannot create log: %w", err)
-		}
+	path, keep := c.LogPath(request.ContainerID), c.logKeep(d.Logging)
+	if c.o.LogKeeper != "" {
+		request.Stdout = log.KeeperURI(c.o.LogKeeper, path, keep)
+		request.Stderr = request.Stdout
+		return nil
 	}
+	request.Stdout, request.Stderr = log.URI(path, keep), log.URI(path, keep)
 	return nil
-}
-
-// twice names a file in two ways. A stock shim opens what has one name once, and closes
-// it with the first stream that ends: what comes from the other one is lost.
-func twice(path string) (stdout, stderr string) {
-	return path, filepath.Dir(path) + "/./" + filepath.Base(path)
-}
-
-// closeLog makes the file that another shim than ours appends to, before it does so
-// itself and lets everybody read it. Where that cannot be done it cannot do it, either,
-// and ours needs no such file.
-func closeLog(path string) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY|unix.O_NOFOLLOW, log.Mode)
-	if err != nil {
-		return
-	}
-	_ = f.Chmod(log.Mode) // of one that was there
-	_ = f.Close()
 }
 
 // disconnect removes what connect made.

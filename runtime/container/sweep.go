@@ -48,8 +48,8 @@ func (c *Containers) findLeftovers() (leftovers, error) {
 			l.ids[filepath.Base(path)] = struct{}{}
 		}
 	}
-	for _, path := range c.Logs() {
-		id := strings.TrimSuffix(filepath.Base(log.PlainPath(path)), filepath.Ext(path))
+	for _, path := range c.logs() {
+		id := strings.TrimSuffix(filepath.Base(path), filepath.Base(c.LogPath("")))
 		if isID(id) { // the directory may be others', too
 			l.ids[id] = struct{}{}
 		}

@@ -6,8 +6,8 @@ import (
 	"os"
 )
 
-// chain has a place in a log that our shim writes: in one of its files, each of
-// which is whole once the next exists.
+// chain has a place up to which a log was read: in one of its files, each of which is
+// whole once the next exists.
 type chain struct {
 	path   string
 	block  []byte
@@ -47,7 +47,7 @@ func (c *chain) seekTail(tail int) error {
 			return nil
 		}
 		if tail > 0 {
-			if c.offset, missing, err = lastLines(c.file, size, missing, true, newest); err != nil || c.offset > 0 {
+			if c.offset, missing, err = lastLines(c.file, size, missing, newest); err != nil || c.offset > 0 {
 				return err
 			}
 		}

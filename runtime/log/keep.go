@@ -44,15 +44,14 @@ const (
 	maxFileKey = "max-file"
 )
 
-// URI is what a task is given for its standard output and error, to be kept in the
-// log at path. Our shim understands all of it. To any other it is a file to append
-// to, since that looks at the path alone.
+// URI is what a task is given for its standard output and error, to be kept by our
+// shim in the log at path. It has the name that logs had before they were of JSON.
 func URI(path string, k Keep) string {
 	k = k.chosen()
 	query := driverKey + "=" + driver +
 		"&" + maxSizeKey + "=" + strconv.FormatInt(k.MaxSize, 10) +
 		"&" + maxFileKey + "=" + strconv.Itoa(k.MaxFile)
-	return (&url.URL{Scheme: "file", Path: path, RawQuery: query}).String()
+	return (&url.URL{Scheme: "file", Path: former(path), RawQuery: query}).String()
 }
 
 // ParseURI reads what URI wrote; false for any other.
@@ -67,7 +66,7 @@ func ParseURI(uri string) (path string, k Keep, ok bool) {
 	}
 	k.MaxSize, _ = strconv.ParseInt(query.Get(maxSizeKey), 10, 64)
 	k.MaxFile, _ = strconv.Atoi(query.Get(maxFileKey))
-	return u.Path, k.chosen(), true
+	return strings.TrimSuffix(u.Path, formerSuffix) + suffix, k.chosen(), true
 }
 
 // NerdctlConfig is the value of the label nerdctl/log-config, and the content of
@@ -79,7 +78,7 @@ func NerdctlConfig(path string, k Keep) string {
 		Opts   map[string]string `json:"opts,omitempty"`
 	}
 	text, _ := json.Marshal(config{driver, map[string]string{ // strings cannot fail
-		"log-path": JSONPath(path),
+		"log-path": path,
 		maxSizeKey: strconv.FormatInt(k.MaxSize, 10),
 		maxFileKey: strconv.Itoa(k.MaxFile),
 	}})

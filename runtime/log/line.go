@@ -31,7 +31,7 @@ const unfinished = " [the line goes on]\n"
 // Entry is a line that a container printed, or a part of one that is longer than 1 MiB.
 type Entry struct {
 	Source string    // name of the source it came from
-	Stream string    // Stdout or Stderr; empty: unknown, of a log of plain text
+	Stream string    // Stdout or Stderr; empty: unknown
 	Time   time.Time // zero: unknown
 	Text   []byte    // with its end of line, if it has one; valid until the next entry
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -13,7 +14,7 @@ import (
 // Options say which part of a log is read.
 type Options struct {
 	Tail   int       // the last so many lines of each; 0: all that is kept; less: none of what is there already
-	Since  time.Time // lines from then on; zero: all. Plain text has no times: it is not left out
+	Since  time.Time // lines from then on; zero: all
 	Until  time.Time // lines up to then; zero: all. With Follow it ends then
 	Stream string    // Stdout or Stderr; empty: both
 	Follow bool      // go on with what is appended
@@ -23,7 +24,7 @@ type Options struct {
 // asked again while others go on.
 const lookAgain = 256
 
-// Merge is the output of several logs, in the order of time as far as it is known.
+// Merge is the output of several logs, in the order of time.
 // It needs one goroutine, that of Run, and a few pages for each log.
 type Merge struct {
 	o       Options
@@ -169,7 +170,7 @@ func (m *Merge) open(s *source, tail int) (err error) {
 		return err
 	}
 	s.dry, s.moved = false, true
-	s.watch, err = m.watcher.add(s.named(), false)
+	s.watch, err = m.watcher.add(s.Path, false)
 	return err
 }
 
@@ -241,7 +242,7 @@ func (m *Merge) dropRemoved(each func(Entry) error, sealed bool) (again bool, er
 			if err := m.open(s, 0); err != nil {
 				return false, err
 			}
-			// Another one may have taken its place, in another form perhaps.
+			// Another one may have taken its place.
 			if s.file == nil && !wanted {
 				continue
 			}
@@ -264,7 +265,7 @@ func (m *Merge) touch(changes []change) error {
 	for _, c := range changes {
 		for _, s := range m.sources {
 			anything := c == change{}
-			named := c.name != "" && s.hasName(c.name)
+			named := c.name == filepath.Base(s.Path)
 			itself := c.name == "" && c.watch == s.watch
 			if !anything && !named && !itself {
 				continue
@@ -286,7 +287,7 @@ func (m *Merge) touch(changes []change) error {
 // Follow it goes on until ctx is done or the log is removed, neither of which is an
 // error. A log that does not exist is fs.ErrNotExist, with Follow too.
 func Read(ctx context.Context, path string, o Options, w io.Writer) error {
-	if _, err := written(path); err != nil {
+	if _, err := os.Stat(path); err != nil {
 		return fmt.Errorf("cannot read log: %w", err)
 	}
 	return run(ctx, []Source{{Path: path}}, o, func(e Entry) error {

@@ -34,13 +34,10 @@ func writeJSON(t *testing.T, path string, lines ...string) {
 
 func TestMerge(t *testing.T) {
 	dir := t.TempDir()
-	web, db, old, none := log.Path(dir, "web"), log.Path(dir, "db"), log.Path(dir, "old"), log.Path(dir, "none")
-	writeJSON(t, log.JSONPath(web)+".1", "1 stdout one", "3 stderr three")
-	writeJSON(t, log.JSONPath(web), "5 stdout five", "7 stdout seven")
-	writeJSON(t, log.JSONPath(db), "2 stdout two", "4 stdout four", "6 stderr six")
-	if err := os.WriteFile(old, []byte(`{"log":"not ours\n"}`+"\nplain"), 0o640); err != nil {
-		t.Fatal(err)
-	}
+	web, db, none := log.Path(dir, "web"), log.Path(dir, "db"), log.Path(dir, "none")
+	writeJSON(t, web+".1", "1 stdout one", "3 stderr three")
+	writeJSON(t, web, "5 stdout five", "7 stdout seven")
+	writeJSON(t, db, "2 stdout two", "4 stdout four", "6 stderr six")
 	both := []log.Source{{Name: "web", Path: web}, {Name: "db", Path: db}}
 	for name, c := range map[string]struct {
 		sources []log.Source
@@ -58,7 +55,6 @@ func TestMerge(t *testing.T) {
 		"one stream":             {both, log.Options{Stream: log.Stderr}, "web three, db six"},
 		"followed up to a time":  {both, log.Options{Until: stamp(2), Follow: true}, "web one, db two"},
 		"none that is not there": {[]log.Source{{Name: "none", Path: none}}, log.Options{}, ""},
-		"plain text as it is":    {[]log.Source{{Name: "old", Path: old}}, log.Options{Since: stamp(1)}, `old {"log":"not ours\n"}, old plain`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got []string
@@ -79,7 +75,7 @@ func TestMerge(t *testing.T) {
 	}
 }
 
-// What a program printed as one line is one, in whichever form, over rotations and with another stream in between.
+// What a program printed as one line is one, over rotations and with another stream in between.
 func TestALongLineIsReadAsOne(t *testing.T) {
 	long := strings.Repeat("0123456789abcdef", 12_500)
 	const most = 1 << 20
@@ -92,7 +88,7 @@ func TestALongLineIsReadAsOne(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		keep    log.Keep
-		printed []string // nil: plain text
+		printed []string
 		tail    int
 		want    []string
 	}{
@@ -104,7 +100,6 @@ func TestALongLineIsReadAsOne(t *testing.T) {
 		"a line without an end": {printed: []string{"a\n" + long, "b\n"}, tail: 2, want: []string{long, "b\n"}},
 		"what was rotated":      {keep: log.Keep{MaxSize: 64 << 10, MaxFile: 9}, printed: []string{"a\n" + long + "\nb\n"}, tail: 2, want: []string{long + "\n", "b\n"}},
 		"another stream":        {printed: []string{long[:16<<10], "warning\n", long[16<<10:] + "\n"}, want: []string{"warning\n", long + "\n"}},
-		"plain text":            {tail: 2, want: []string{long + "\n", "b\n"}},
 		"more than a line may have": {
 			printed: []string{strings.Repeat("x", most+5) + "\n"},
 			want:    []string{strings.Repeat("x", most) + " [the line goes on]\n", "xxxxx\n"},
@@ -112,11 +107,7 @@ func TestALongLineIsReadAsOne(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := log.Path(t.TempDir(), "c")
-			if say(path, c.keep, c.printed...); c.printed == nil {
-				if err := os.WriteFile(path, []byte("a\n"+long+"\nb\n"), 0o640); err != nil {
-					t.Fatal(err)
-				}
-			}
+			say(path, c.keep, c.printed...)
 			m := log.NewMerge(log.Options{Tail: c.tail})
 			m.Add(log.Source{Name: "c", Path: path})
 			m.Seal()
@@ -283,7 +274,7 @@ func TestMergePassesOverWhatIsNoEntry(t *testing.T) {
 	text := `{"log":"a\n","stream":"stdout","time":"2026-01-01T00:00:00Z"}` + "\n" +
 		"garbage\n" + `{"log":"half` + "\n" + strings.Repeat("x", 300_000) + "\n" +
 		`{"log":"b\n","stream":"stderr","time":"2026-01-01T00:00:01Z"}` + "\n" + `{"log":"under way`
-	if err := os.WriteFile(log.JSONPath(path), []byte(text), 0o640); err != nil {
+	if err := os.WriteFile(path, []byte(text), 0o640); err != nil {
 		t.Fatal(err)
 	}
 	var got bytes.Buffer
@@ -302,7 +293,7 @@ func FuzzRead(f *testing.F) {
 	f.Add([]byte("\n\n{\"log\":\"x\",\"time\":\"9999\"}\n"), 2)
 	f.Fuzz(func(t *testing.T, text []byte, tail int) {
 		path := log.Path(t.TempDir(), "c")
-		if err := os.WriteFile(log.JSONPath(path), text, 0o640); err != nil {
+		if err := os.WriteFile(path, text, 0o640); err != nil {
 			t.Fatal(err)
 		}
 		var got, plain bytes.Buffer
@@ -322,20 +313,4 @@ func FuzzRead(f *testing.F) {
 			t.Errorf("got %q of %q", plain.Bytes(), text)
 		}
 	})
-}
-
-// A container that got our shim with another margolite goes on in the other form.
-func TestMergeGoesOnInTheOtherForm(t *testing.T) {
-	path := log.Path(t.TempDir(), "c")
-	if err := os.WriteFile(path, []byte("plain\n"), 0o640); err != nil {
-		t.Fatal(err)
-	}
-	_, entries, _ := merged(t, log.Options{Follow: true}, log.Source{Name: "c", Path: path})
-	expectEntries(t, entries, "c plain")
-	w := log.NewWriter(path, log.Keep{})
-	if err := w.Open(); err != nil {
-		t.Fatal(err)
-	}
-	w.Copy(log.Stdout, strings.NewReader("json\n"))
-	expectEntries(t, entries, "c json")
 }

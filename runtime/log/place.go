@@ -10,54 +10,6 @@ import (
 
 const blockSize = 8 << 10 // bytes read at a time
 
-// file is a log with a place up to which it was read.
-type file interface {
-	// next returns what follows the place, valid until the next call; nothing at
-	// the end of the log.
-	next() ([]byte, error)
-	// removed tells whether the log was deleted, or replaced by another: there is
-	// nothing behind what next still returns.
-	removed() bool
-	close()
-}
-
-// openFile opens the log at path at its last so many lines; see [Options].
-func openFile(path string, tail int) (file, error) {
-	form, err := written(path)
-	switch {
-	case err != nil:
-		return nil, err
-	case IsJSON(form):
-		return openChain(form, tail)
-	default:
-		return openPlain(form, tail)
-	}
-}
-
-// written is the file of the log at path that was written last: a container may
-// have got another shim with another margolite.
-func written(path string) (string, error) {
-	json, err := os.Stat(JSONPath(path))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return "", err
-	}
-	text, plainErr := os.Stat(path)
-	switch {
-	case err != nil:
-		return path, plainErr
-	case plainErr == nil && text.ModTime().After(json.ModTime()):
-		return path, nil
-	default:
-		return JSONPath(path), nil
-	}
-}
-
-func sameFile(a, b *os.File) bool {
-	infoA, errA := a.Stat()
-	infoB, errB := b.Stat()
-	return errA == nil && errB == nil && os.SameFile(infoA, infoB)
-}
-
 func sizeOf(f *os.File) (int64, error) {
 	info, err := f.Stat()
 	if err != nil {
@@ -76,10 +28,10 @@ func readAt(f *os.File, b []byte, offset int64) (int, error) {
 }
 
 // lastLines is where the last n lines before size begin, and how many of them the
-// file does not have. A last line without an end is one. Where parts of long lines are
-// to be known, these do not count, and from is 0 where the first line may have begun
-// in the file before; endless says that a part at the end is a line: no file follows.
-func lastLines(f io.ReaderAt, size int64, n int, parts, endless bool) (from int64, missing int, err error) {
+// file does not have. A last line without an end is one. Parts of long lines do not
+// count, and from is 0 where the first line may have begun in the file before; endless
+// says that a part at the end is a line: no file follows.
+func lastLines(f io.ReaderAt, size int64, n int, endless bool) (from int64, missing int, err error) {
 	block := make([]byte, blockSize)
 	after := size // the end of what is looked at
 	for end := size; end > 0; {
@@ -93,7 +45,7 @@ func lastLines(f io.ReaderAt, size int64, n int, parts, endless bool) (from int6
 			if at == size || i < 0 && at > 0 || i >= 0 && part[i] != '\n' {
 				continue
 			}
-			goesOn := parts && (after < size || !endless)
+			goesOn := after < size || !endless
 			if goesOn {
 				if goesOn, err = partAt(f, at, after); err != nil {
 					return 0, 0, err
@@ -112,7 +64,7 @@ func lastLines(f io.ReaderAt, size int64, n int, parts, endless bool) (from int6
 	return 0, n, nil
 }
 
-// partAt says whether a part of a line lies between two places of a file of JSON.
+// partAt says whether a part of a line lies between two places of a file.
 func partAt(f io.ReaderAt, from, to int64) (bool, error) {
 	if to-from < maxText || to-from > maxLine {
 		return false, nil

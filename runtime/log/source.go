@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"io/fs"
-	"path/filepath"
 	"time"
 )
 
@@ -17,8 +16,7 @@ type Source struct {
 // source is a log that is being read, line by line.
 type source struct {
 	Source
-	file  file // nil: it is not there, or not yet
-	json  bool
+	file  *chain // nil: it is not there, or not yet
 	text  []byte // read, from at on not yet delivered
 	at    int
 	head  Entry // the next to be delivered, if has
@@ -34,7 +32,7 @@ type source struct {
 
 // open opens the log if it is there.
 func (s *source) open(tail int) error {
-	f, err := openFile(s.Path, tail)
+	f, err := openChain(s.Path, tail)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -42,7 +40,6 @@ func (s *source) open(tail int) error {
 		return err
 	}
 	s.file = f
-	_, s.json = f.(*chain)
 	return nil
 }
 
@@ -51,19 +48,6 @@ func (s *source) close() {
 		s.file.close()
 		s.file = nil
 	}
-}
-
-// named is the file that is, or will be, written to.
-func (s *source) named() string {
-	if s.json {
-		return JSONPath(s.Path)
-	}
-	return s.Path
-}
-
-// hasName tells whether a file of this name would be one of the log's.
-func (s *source) hasName(name string) bool {
-	return name == filepath.Base(s.Path) || name == filepath.Base(JSONPath(s.Path))
 }
 
 // fill makes the next entry the head, or finds that there is none for now.
@@ -78,11 +62,7 @@ func (s *source) fill(o Options, longest int) error {
 			s.dry = true
 			return nil
 		}
-		e := Entry{Text: line}
-		if s.json {
-			e = parseEntry(line)
-		}
-		if e, whole := s.join(e, longest); whole {
+		if e, whole := s.join(parseEntry(line), longest); whole {
 			s.setHead(e, o)
 		}
 	}
@@ -113,11 +93,6 @@ func (s *source) join(e Entry, longest int) (_ Entry, whole bool) {
 
 // finish makes head what is left of a line that never ended, and says whether there was one.
 func (s *source) finish(o Options) bool {
-	if rest := s.text[s.at:]; !s.has && !s.json && len(rest) > 0 {
-		s.at = len(s.text)
-		e, _ := s.join(Entry{Text: rest}, 0)
-		s.setHead(e, o)
-	}
 	for stream, e := range s.held {
 		if s.has {
 			break
@@ -138,10 +113,6 @@ func (s *source) setHead(e Entry, o Options) {
 // line returns the next line with its end; nil if there is none for now. A line
 // that is too long comes in parts.
 func (s *source) line() ([]byte, error) {
-	longest := maxText
-	if s.json {
-		longest = maxLine
-	}
 	searched := 0
 	for {
 		rest := s.text[s.at:]
@@ -149,8 +120,8 @@ func (s *source) line() ([]byte, error) {
 		if end > 0 {
 			end += searched
 		}
-		if end == 0 && len(rest) >= longest || end > longest {
-			end = longest
+		if end == 0 && len(rest) >= maxLine || end > maxLine {
+			end = maxLine
 		}
 		if end > 0 {
 			s.at += end

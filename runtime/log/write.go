@@ -27,8 +27,8 @@ const (
 const Mode = 0o640
 
 // Writer keeps what one container prints in the log at a path, as lines of JSON,
-// and rotates it. It is for the shim: the container writes for as long as
-// somebody reads.
+// and rotates it. It is for whoever stands behind the container, the shim or
+// [Serve]: the container writes for as long as somebody reads.
 //
 // The file is opened at the latest when there is something to be written. What cannot be
 // written is dropped, and counted in a line of the log once there is room again.
@@ -38,7 +38,6 @@ const Mode = 0o640
 // fills up, and it waits at its next write; nothing is lost.
 type Writer struct {
 	path  string
-	plain string // the file of another shim
 	keep  Keep
 	ended chan struct{} // closed by Unthrottle
 	end   sync.Once
@@ -54,7 +53,7 @@ type Writer struct {
 
 // NewWriter writes the log at path; see [ParseURI].
 func NewWriter(path string, k Keep) *Writer {
-	return &Writer{path: JSONPath(path), plain: path, keep: k.chosen(), ended: make(chan struct{})}
+	return &Writer{path: path, keep: k.chosen(), ended: make(chan struct{})}
 }
 
 // Unthrottle lets what is left in the pipes come at once. For a container whose
@@ -62,14 +61,14 @@ func NewWriter(path string, k Keep) *Writer {
 func (w *Writer) Unthrottle() { w.end.Do(func() { close(w.ended) }) }
 
 // Open makes the file before there is anything to be written, for whoever looks for
-// it, and removes what another shim wrote there.
+// it, and removes what a former version had another shim write.
 func (w *Writer) Open() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err := w.open(); err != nil {
 		return err
 	}
-	return removeAll(w.plain, older(w.plain))
+	return removeAll(former(w.path))
 }
 
 // Copy keeps what r delivers until r ends. A line is kept when it ends, when it
@@ -269,14 +268,14 @@ func (w *Writer) rotate() error {
 // is. A file that is written is taken from nobody; w rotates its own instead. False:
 // there is nothing to be gained.
 func (w *Writer) makeRoom() bool {
-	files, _ := filepath.Glob(filepath.Join(escapeGlob(filepath.Dir(w.path)), "*"+jsonSuffix+"*")) // the pattern is valid
-	sizes, oldest := make(map[string]int64), make(map[string]string)                               // by log
+	files, _ := filepath.Glob(filepath.Join(escapeGlob(filepath.Dir(w.path)), "*"+suffix+"*")) // the pattern is valid
+	sizes, oldest := make(map[string]int64), make(map[string]string)                           // by log
 	for _, file := range files {
 		info, err := os.Stat(file)
 		if err != nil { // it has just gone
 			continue
 		}
-		log := file[:strings.LastIndex(file, jsonSuffix)+len(jsonSuffix)]
+		log := file[:strings.LastIndex(file, suffix)+len(suffix)]
 		sizes[log] += info.Size()
 		if was := oldest[log]; len(file) > len(was) || len(file) == len(was) && file > was { // .10 is older than .9
 			oldest[log] = file

@@ -68,12 +68,12 @@ func TestWriter(t *testing.T) {
 				before := time.Now()
 				log.NewWriter(path, log.Keep{}).Copy(log.Stderr, reader(strings.NewReader(c.printed)))
 				if len(c.want) == 0 {
-					if _, err := os.Stat(log.JSONPath(path)); !os.IsNotExist(err) {
+					if _, err := os.Stat(path); !os.IsNotExist(err) {
 						t.Errorf("%s: a file: %v", how, err)
 					}
 					continue
 				}
-				got := linesOf(t, log.JSONPath(path))
+				got := linesOf(t, path)
 				if len(got) != len(c.want) {
 					t.Fatalf("%s: %d lines, want %d", how, len(got), len(c.want))
 				}
@@ -106,7 +106,7 @@ func TestWriterRotates(t *testing.T) {
 			}
 			next := count - 1
 			for i, suffix := range c.want {
-				file := log.JSONPath(path) + suffix
+				file := path + suffix
 				if info, err := os.Stat(file); err != nil || info.Size() > 4<<10 || info.Mode() != 0o640 {
 					t.Errorf("%v, %v", info, err)
 				}
@@ -136,11 +136,11 @@ func TestWriterRotates(t *testing.T) {
 
 func TestWriterGoesOnWhereAKilledOneStopped(t *testing.T) {
 	path := log.Path(t.TempDir(), "c")
-	if err := os.WriteFile(log.JSONPath(path), []byte(`{"log":"half a li`), 0o640); err != nil {
+	if err := os.WriteFile(path, []byte(`{"log":"half a li`), 0o640); err != nil {
 		t.Fatal(err)
 	}
 	log.NewWriter(path, log.Keep{}).Copy(log.Stdout, strings.NewReader("next\n"))
-	first, rest, _ := strings.Cut(content(t, log.JSONPath(path)), "\n")
+	first, rest, _ := strings.Cut(content(t, path), "\n")
 	if first != `{"log":"half a li` || !strings.HasPrefix(rest, `{"log":"next\n"`) {
 		t.Errorf("got %q and %q", first, rest)
 	}
@@ -173,11 +173,11 @@ func TestLargestLogGivesWay(t *testing.T) {
 				noisy.Copy(log.Stdout, strings.NewReader(strings.Repeat(strings.Repeat("x", 99)+"\n", 1000)+fmt.Sprintf("noisy %d\n", n)))
 				quiet.Copy(log.Stdout, strings.NewReader(fmt.Sprintf("%01000d\n", n)))
 			}
-			lines := linesOf(t, log.JSONPath(log.Path(dir, "quiet")))
+			lines := linesOf(t, log.Path(dir, "quiet"))
 			if len(lines) != rounds || lines[rounds-1].Log != fmt.Sprintf("%01000d\n", rounds-1) {
 				t.Errorf("of the quiet one there are %d lines, the last %q", len(lines), lines[len(lines)-1].Log)
 			}
-			lines = linesOf(t, log.JSONPath(log.Path(dir, "noisy")))
+			lines = linesOf(t, log.Path(dir, "noisy"))
 			if last := lines[len(lines)-1].Log; last != fmt.Sprintf("noisy %d\n", rounds-1) {
 				t.Errorf("the last line of the noisy one is %q", last)
 			}
@@ -201,7 +201,7 @@ func TestWriterOnAFullFileSystem(t *testing.T) {
 	}
 	w.Copy(log.Stdout, strings.NewReader("last\n"))
 
-	lines := linesOf(t, log.JSONPath(path)) // none is torn
+	lines := linesOf(t, path) // none is torn
 	var dropped int
 	notice := lines[len(lines)-2]
 	if _, err := fmt.Sscanf(notice.Log, "margolite: %d lines of output are lost\n", &dropped); err != nil || notice.Stream != "stderr" {
@@ -220,7 +220,7 @@ func TestWriterWithoutADirectoryDropsOutput(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.Copy(log.Stdout, strings.NewReader("c\n"))
-	lines := linesOf(t, log.JSONPath(log.Path(dir, "c")))
+	lines := linesOf(t, log.Path(dir, "c"))
 	if len(lines) != 2 || !strings.Contains(lines[0].Log, " 2 lines ") || lines[1].Log != "c\n" {
 		t.Errorf("got %+v", lines)
 	}
@@ -244,11 +244,11 @@ func TestWriterThrottlesAFlood(t *testing.T) {
 				}
 				both.Wait()
 				took = time.Since(began)
-				if got, want := strings.Count(content(t, log.JSONPath(path)), "\n"), 2*strings.Count(printed, "\n"); got != want {
+				if got, want := strings.Count(content(t, path), "\n"), 2*strings.Count(printed, "\n"); got != want {
 					t.Errorf("%d lines are kept, want %d", got, want)
 				}
 			})
-			info, err := os.Stat(log.JSONPath(path))
+			info, err := os.Stat(path)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -277,7 +277,7 @@ func TestWriterTakesTheRestOfAContainerThatEnded(t *testing.T) {
 			t.Errorf("the rest took %s", took)
 		}
 	})
-	if got := strings.Count(content(t, log.JSONPath(path)), "\n"); got != 1<<19 {
+	if got := strings.Count(content(t, path), "\n"); got != 1<<19 {
 		t.Errorf("%d lines are kept", got)
 	}
 }

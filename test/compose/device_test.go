@@ -64,7 +64,7 @@ func newDevice(of *testing.T, backend containerdtest.Backend) *device {
 		Namespace:  containerdtest.Namespace,
 		StateDir:   d.state,
 		RunDir:     d.run,
-		OtherShim:  backend.OtherShim,
+		LogKeeper:  backend.LogKeeper(t),
 		Init:       containerdtest.Init(t),
 		Registries: map[string]image.Registry{d.registry: {PlainHTTP: true}},
 		Logger:     containerdtest.Logger(t),

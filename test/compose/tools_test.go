@@ -202,13 +202,6 @@ func (d *device) nerdctl(t *testing.T, all map[string]runtime.ObservedContainer)
 	if _, complaint, ok := nerdctl.try(t, "logs", "app-quiet-1"); ok || !strings.Contains(complaint, "none") {
 		t.Errorf("logs of quiet: %v, %q", ok, complaint)
 	}
-	if all["web"].PlainLog {
-		t.Log("nerdctl logs is not tried: the shim of this containerd writes plain text")
-		if _, complaint, ok := nerdctl.try(t, "logs", "shop"); ok || !strings.Contains(complaint, "plain text, for margolite logs") {
-			t.Errorf("logs of web: %v, %q", ok, complaint)
-		}
-		return
-	}
 	if out, complaint, ok := nerdctl.try(t, "logs", "shop"); !ok || out != "hello\n" || complaint != "bad\n" {
 		t.Errorf("logs of web: %v, %q and %q", ok, out, complaint)
 	}

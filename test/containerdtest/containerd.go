@@ -39,6 +39,14 @@ type Backend struct {
 	OtherShim bool
 }
 
+// LogKeeper is the program that keeps what containers print; "" where the shim does.
+func (b Backend) LogKeeper(t testing.TB) string {
+	if !b.OtherShim {
+		return ""
+	}
+	return Init(t)
+}
+
 // Backends are all kinds of containerd, for tests that must pass with each.
 func Backends() []Backend {
 	return []Backend{{"embedded", Embedded, false}, {"external", External, true}}
