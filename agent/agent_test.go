@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"net/http"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -439,24 +438,6 @@ func TestUnreachableRegistryIsPendingWithItsReason(t *testing.T) {
 	s.runtime.fail("", "")
 	s.runtime.poke()
 	s.heard(first, "pending@1", "installing@1", "installed@1")
-}
-
-// One deployment's refused or unknown report holds up nobody else's.
-func TestReportsDoNotBlockEachOther(t *testing.T) {
-	s := newSite(t)
-	s.wfm.refuse(first, http.StatusNotFound)
-	s.publish(1, map[string]string{first: document(first, "1.0.0"), second: document(second, "1.0.0")})
-	s.heard(second, "pending@1", "installing@1", "installed@1")
-	s.settled(first, second)
-	s.wfm.refuse(first, 0)
-	s.publish(2, map[string]string{first: document(first, "2.0.0"), second: document(second, "1.0.0")})
-	s.heard(first, "pending@1", "installing@1", "installed@1", "pending@1", "installing@2", "installed@2")
-
-	s.wfm.refuse(first, http.StatusUnprocessableEntity)
-	s.publish(3, map[string]string{first: document(first, "3.0.0"), second: document(second, "3.0.0")})
-	s.heard(second, "pending@1", "installing@1", "installed@1", "pending@2", "installing@3", "installed@3")
-	s.quiet()
-	s.heard(first, "pending@1", "installing@1", "installed@1", "pending@1", "installing@2", "installed@2") // the others were dropped
 }
 
 // Capabilities are reported before anything is asked for, and not again while

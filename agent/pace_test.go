@@ -285,37 +285,6 @@ func TestPOL03POL07PollsKeepToTheirWindows(t *testing.T) {
 	})
 }
 
-// Whatever happens while the WFM is out of reach for weeks is told in its order
-// when it is back, soon, and what runs runs on.
-func TestPOL05ExtendedDisconnection(t *testing.T) {
-	t.Parallel()
-	simulated(t, func(*site) {}, func(t *testing.T, s *site) {
-		s.installed()
-		s.quiet()
-		s.wfm.failAll(errOffline)
-		calls, times := s.during(14 * 24 * time.Hour)
-		if n := count(calls, "manifest"); n < 14*24*60/5 || n > 14*24*60 {
-			t.Errorf("%d polls in two weeks", n)
-		}
-		for i := 1; i < len(times); i++ {
-			if gap := times[i] - times[i-1]; gap > 5*time.Minute {
-				t.Fatalf("no attempt for %v", gap)
-			}
-		}
-		s.stop()
-		s.start()
-		s.runtime.await(t, first+"-main 1.0.0")
-		time.Sleep(time.Hour)
-		s.wfm.failAll(nil)
-		s.wfm.publish(2, map[string]string{first: document(first, "2.0.0")})
-		back := time.Now()
-		s.heardWithin(6*time.Minute, first, "pending@1", "installing@1", "installed@1", "pending@1", "installing@2", "installed@2")
-		if took := time.Since(back); took > 6*time.Minute {
-			t.Errorf("it took %v", took)
-		}
-	})
-}
-
 // Settings take effect while the agent runs, without touching what runs.
 func TestSettingsChangeWhileTheAgentRuns(t *testing.T) {
 	simulated(t, func(s *site) { s.poll.Interval = time.Hour }, func(t *testing.T, s *site) {

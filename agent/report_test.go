@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -17,7 +16,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/agent/wfm"
 	"github.com/margolite/margolite/runtime"
@@ -158,46 +156,6 @@ func TestFailuresAreReportedWhole(t *testing.T) {
 			t.Errorf("error is %+v", last.Error)
 		}
 	})
-}
-
-// ST-13, ST-14: a revision that is held and not begun is not adopted.
-func TestST14FetchingAloneDoesNotAdvanceTheVersion(t *testing.T) {
-	s := newSite(t)
-	s.installed()
-	begun, release := s.runtime.hold("stage 2.0.0")
-	s.publish(2, map[string]string{first: document(first, "2.0.0")})
-	<-begun
-	s.heard(first, "pending@1", "installing@1", "installed@1", "pending@1")
-	release()
-	s.heard(first, "pending@1", "installing@1", "installed@1", "pending@1", "installing@2", "installed@2")
-}
-
-func TestST13TheVersionIsThatOfTheRevisionHeld(t *testing.T) {
-	s := newSite(t)
-	begun, release := s.runtime.hold("apply 1.0.0")
-	s.publish(1, map[string]string{first: document(first, "1.0.0")})
-	<-begun
-	s.gate.close(true)
-	s.publish(2, map[string]string{first: document(first, "2.0.0")})
-	release()
-	s.heard(first, "pending@1", "installing@1", "pending@1") // version 2 came, and is not begun
-	s.gate.close(false)
-	s.runtime.poke()
-	s.heard(first, "pending@1", "installing@1", "pending@1", "installing@2", "installed@2")
-}
-
-func TestST15AfterLossOfStateTheVersionIsTheOneOfTheResync(t *testing.T) {
-	s := newSite(t)
-	s.installed()
-	s.quiet()
-	s.stop()
-	if err := errors.Join(os.Remove(s.database()), os.Remove(filepath.Join(s.dir, "accepted.json"))); err != nil {
-		t.Fatal(err)
-	}
-	s.wfm.publish(7, map[string]string{first: document(first, "1.0.0")})
-	s.start()
-	s.sync()
-	s.heard(first, "pending@1", "installing@1", "installed@1", "pending@7", "installed@7")
 }
 
 func TestST17InstalledIsSaidOnceAllIsApplied(t *testing.T) {
@@ -362,39 +320,6 @@ func TestRemovedAndPublishedAgainIsToldInOrder(t *testing.T) {
 			} else {
 				s.heard(first, append(want, "removing@2", "removed@2", "pending@3", "installing@3", "installed@3")...)
 			}
-		})
-	}
-}
-
-// The WFM asked a report for silence: nothing is sent before it has passed, and
-// everything that waits afterwards.
-func TestERR04ReportsHonourRetryAfter(t *testing.T) {
-	for _, status := range []int{http.StatusTooManyRequests, http.StatusServiceUnavailable} {
-		t.Run(fmt.Sprint(status), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := newSite(t)
-				s.sync()
-				busy := answered(status, "")
-				busy.RetryAfter = 50 * time.Minute
-				s.wfm.fail("status", busy)
-				s.publish(1, map[string]string{first: document(first, "1.0.0"), second: document(second, "1.0.0")})
-				synctest.Wait()
-				asked := s.wfm.asked()
-				if n := s.wfm.count("status"); n != 1 {
-					t.Fatalf("%d reports were sent, want one that is answered with silence", n)
-				}
-				s.wfm.fail("", nil)
-				time.Sleep(49 * time.Minute)
-				if err := s.agent.Sync(t.Context()); !errors.Is(err, control.ErrConflict) {
-					t.Errorf("a poll during the silence: %v", err)
-				}
-				if n := s.wfm.asked() - asked; n != 0 {
-					t.Errorf("%d requests during the silence: %v", n, s.wfm.calls()[asked:])
-				}
-				time.Sleep(5 * time.Minute) // those who waited do not come back at once
-				s.heard(first, "installed@1")
-				s.heard(second, "installed@1")
-			})
 		})
 	}
 }

@@ -140,6 +140,16 @@ func (w *world) start() {
 	w.t.Cleanup(w.stop)
 }
 
+// fetched starts a source for the device, and returns when the first bundle is in force
+// and the source waits a day for the next one.
+func (w *world) fetched() alarm {
+	w.t.Helper()
+	w.start()
+	w.source.Follow(w.device)
+	w.pass(w.wait(0))
+	return w.wait(day)
+}
+
 // wait returns what the source waits for next, which has to be that long.
 func (w *world) wait(want time.Duration) alarm {
 	w.t.Helper()
@@ -233,10 +243,7 @@ func TestID28TheFirstBundleMakesTheDeviceReady(t *testing.T) {
 // An offline restart: the last good bundle is in force before anything is asked.
 func TestID24TheLastGoodBundleOutlivesARestart(t *testing.T) {
 	w := newWorld(t)
-	w.start()
-	w.source.Follow(w.device)
-	w.pass(w.wait(0))
-	w.wait(day)
+	w.fetched()
 	w.stop()
 	w.mis.Close()
 	w.present.pass(400 * day) // however old (ID-22)
@@ -265,17 +272,11 @@ func TestID24TheLastGoodBundleOutlivesARestart(t *testing.T) {
 
 func TestID24TheETagOutlivesARestart(t *testing.T) {
 	w := newWorld(t)
-	w.start()
-	w.source.Follow(w.device)
-	w.pass(w.wait(0))
-	w.wait(day)
+	w.fetched()
 	w.stop()
 	w.mis.took()
 
-	w.start()
-	w.source.Follow(w.device)
-	w.pass(w.wait(0))
-	w.wait(day)
+	w.fetched()
 	if requests := w.mis.took(); len(requests) != 1 || requests[0].Header.Get("If-None-Match") != `"1"` {
 		t.Errorf("requests: %+v", requests)
 	}
@@ -291,10 +292,7 @@ func TestID24ARecordThatIsBrokenIsFetchedAnew(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			w.keeper.record = []byte(record)
-			w.start()
-			w.source.Follow(w.device)
-			w.pass(w.wait(0))
-			w.wait(day)
+			w.fetched()
 			if !w.accepts(w.wfm) || w.keeper.written() != 1 {
 				t.Errorf("not in force, or written %d times", w.keeper.written())
 			}
@@ -336,10 +334,7 @@ func TestID21ABundleIsReplacedAndConnectionsRenewed(t *testing.T) {
 
 func TestID22ABundleThatIsRefusedLeavesTheCurrentOne(t *testing.T) {
 	w := newWorld(t)
-	w.start()
-	w.source.Follow(w.device)
-	w.pass(w.wait(0))
-	due, generation := w.wait(day), w.device.Generation()
+	due, generation := w.fetched(), w.device.Generation()
 	retry := 30 * time.Second
 	for name, body := range map[string]string{
 		"ID-19 no anchor":     `{"keys":[]}`,
@@ -406,10 +401,7 @@ func TestID21ASequenceMayGoBack(t *testing.T) {
 	later, earlier := w.wfm.Bundle(), next.Bundle()
 	later.Sequence, earlier.Sequence = 12, 3
 	w.publish(later, "")
-	w.start()
-	w.source.Follow(w.device)
-	w.pass(w.wait(0))
-	due := w.wait(day)
+	due := w.fetched()
 	w.publish(earlier, "")
 	w.pass(due)
 	w.wait(day)
@@ -420,10 +412,7 @@ func TestID21ASequenceMayGoBack(t *testing.T) {
 
 func TestERR04SilenceIsKept(t *testing.T) {
 	w := newWorld(t)
-	w.start()
-	w.source.Follow(w.device)
-	w.pass(w.wait(0))
-	due := w.wait(day)
+	due := w.fetched()
 	w.fail(503, "7200", "")
 	w.pass(due)
 	w.wait(2 * time.Hour)
@@ -455,10 +444,7 @@ func TestPOL01NoRequestIsMadeInDowntime(t *testing.T) {
 
 func TestRefreshIsEarlierThanTheSchedule(t *testing.T) {
 	w := newWorld(t)
-	w.start()
-	w.source.Follow(w.device)
-	w.pass(w.wait(0))
-	w.wait(day)
+	w.fetched()
 	w.present.pass(time.Minute)
 	w.source.Refresh()
 	soon := w.wait(4 * time.Minute) // five minutes after the last
@@ -495,10 +481,7 @@ func TestABundleThatCannotBeKeptIsInUseAndKeptLater(t *testing.T) {
 // another one, too.
 func TestID21TheBundleFollowsTheTrustDomain(t *testing.T) {
 	w := newWorld(t)
-	w.start()
-	w.source.Follow(w.device)
-	w.pass(w.wait(0))
-	w.wait(day)
+	w.fetched()
 
 	other := must(pki.NewAuthority("other.example", noon))
 	must(pki.WriteFiles(filepath.Dir(w.files.Key), must(other.IssueClient("one", "gw-07")), other.Bundle()))

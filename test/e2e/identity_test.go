@@ -2,86 +2,17 @@ package e2e
 
 import (
 	"crypto/sha256"
-	"crypto/x509"
 	"encoding/base64"
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
-	"github.com/margolite/margolite/agent/identity"
 	"github.com/margolite/margolite/test/pki"
 	"github.com/margolite/margolite/test/plant"
-	"github.com/margolite/margolite/test/wfmsim"
-	"github.com/margolite/margolite/test/wfmsim/fault"
 	"github.com/margolite/margolite/test/wfmsim/mis"
 )
-
-// Certificates and anchors are replaced under an agent that runs: no poll fails,
-// and what runs is not touched. A server that is not the WFM gets no request, nor
-// does one of the former anchor; status and check name it.
-func TestID02ID05ID06ID21CertificatesAndAnchorsAreReplacedInPlace(t *testing.T) {
-	long(t, "replaced certificates")
-	r := newRig(t, "embedded")
-	r.running()
-	r.install(r.Deployment(demoID, nil))
-	r.quiet()
-	before := r.services(demoID)
-	isRefused := func(says string) {
-		t.Helper()
-		r.reconnect()
-		n := r.asked()
-		if err := r.sync(); err == nil || !strings.Contains(err.Error(), says) {
-			t.Errorf("a poll ended with %v, want %q", err, says)
-		}
-		if s := r.status().WFM; !strings.Contains(s.LastError, says) || s.Reachable {
-			t.Errorf("status says %+v, want %q", s, says)
-		}
-		if out, err := r.margolite("check", "--json"); err == nil || !strings.Contains(out, says) {
-			t.Errorf("check says %s: %v", out, err)
-		}
-		if all := r.since(n); len(all) > 0 {
-			t.Errorf("the server was asked %+v", all)
-		}
-		r.untouched(demoID, before)
-	}
-	r.inject(fault.Fault{Endpoint: wfmsim.EndpointHandshake, Kind: fault.Certificate, What: string(pki.WrongID)})
-	isRefused("is not the WFM of this device")
-	r.WFM.Faults().Clear("")
-	r.reconnect()
-	r.synced()
-
-	next, err := pki.NewAuthority(plant.TrustDomain, time.Now())
-	check(t, err)
-	both := &identity.TrustBundle{Anchors: []*x509.Certificate{r.Authority.Root, next.Root}, Sequence: 2}
-	shows := func(by *pki.Authority) {
-		svid, err := by.IssueWFM(plant.WFM)
-		check(t, err)
-		r.WFM.SetSVID(svid.TLS())
-	}
-	log := r.logLength()
-	check(t, r.Provision(r.Authority, both))
-	r.WFM.SetBundle(both)
-	r.synced()
-	shows(next)
-	check(t, r.Provision(next, both))
-	r.synced()
-	check(t, r.Provision(next, next.Bundle()))
-	r.WFM.SetBundle(next.Bundle())
-	r.refusesChart(r.publishedAndSynced(1, 1))
-	r.untouched(demoID, before)
-	if lines := r.logged(log, "cannot poll"); len(lines) > 0 {
-		t.Errorf("polls failed: %q", lines)
-	}
-
-	shows(r.Authority)
-	isRefused("unknown authority")
-	shows(next)
-	r.reconnect()
-	r.synced()
-}
 
 // service is a Margo Identity Service beside the plant, with a certificate of an
 // authority of its own.

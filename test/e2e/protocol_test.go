@@ -11,7 +11,6 @@ import (
 	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/test/plant"
 	"github.com/margolite/margolite/test/wfmsim"
-	"github.com/margolite/margolite/test/wfmsim/fault"
 	"github.com/margolite/margolite/test/wfmsim/record"
 )
 
@@ -31,6 +30,15 @@ func (r *rig) publishChart(n, revision int) wfmsim.Published {
 	return done
 }
 
+// publishedAndSynced publishes a chart and polls: the agent may be waiting for
+// long.
+func (r *rig) publishedAndSynced(n, revision int) wfmsim.Published {
+	r.t.Helper()
+	done := r.publishChart(n, revision)
+	check(r.t, r.sync())
+	return done
+}
+
 // refusesChart waits until the WFM heard that a chart cannot be run.
 func (r *rig) refusesChart(done wfmsim.Published) {
 	r.t.Helper()
@@ -38,15 +46,6 @@ func (r *rig) refusesChart(done wfmsim.Published) {
 	check(r.t, err)
 	if e := report.Status.Error; e == nil || e.Code != "UNSUPPORTED_TYPE" {
 		r.t.Errorf("deployment %s failed by %+v, want UNSUPPORTED_TYPE", done.DeploymentID, e)
-	}
-}
-
-// inject lets something go wrong at the WFM.
-func (r *rig) inject(faults ...fault.Fault) {
-	r.t.Helper()
-	for _, f := range faults {
-		_, err := r.WFM.Faults().Inject(f)
-		check(r.t, err)
 	}
 }
 
@@ -91,13 +90,6 @@ func (r *rig) nextRequest(n, status int, endpoints ...string) record.Request {
 		return nil
 	})
 	return next
-}
-
-// reconnect ends all connections to the WFM.
-func (r *rig) reconnect() {
-	r.t.Helper()
-	check(r.t, r.WFM.Close())
-	check(r.t, r.WFM.Start(""))
 }
 
 // untouched fails the test if services are not the very same as before.

@@ -1,0 +1,215 @@
+package wfm_test
+
+import (
+	"io"
+	"net"
+	"net/http"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+	"unicode"
+
+	"github.com/margolite/margolite/agent/wfm"
+	"github.com/margolite/margolite/store"
+)
+
+// wire is a connection to a client, to write to past HTTP.
+type wire struct{ net.Conn }
+
+// say writes, until the client has enough.
+func (w wire) say(text string) bool {
+	_, err := io.WriteString(w, text)
+	return err == nil
+}
+
+// forever says the same until the client has enough.
+func (w wire) forever(text string) {
+	many := strings.Repeat(text, 1+(16<<10)/len(text))
+	for w.say(many) {
+	}
+}
+
+// waits until the client has gone.
+func (w wire) waits() { _, _ = io.Copy(io.Discard, w) }
+
+// lies answers requests below HTTP, and ends the connection.
+func lies(tell func(w wire, r *http.Request)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		connection, _ := must2(http.NewResponseController(w).Hijack())
+		defer connection.Close()
+		tell(wire{connection}, r)
+	}
+}
+
+// refusedLie fails the test unless an error says what is wrong, in few words that can
+// be shown.
+func refusedLie(t *testing.T, err error, want string) {
+	t.Helper()
+	if err == nil || !strings.Contains(err.Error(), want) {
+		t.Fatalf("the error is %v, want one with %q", err, want)
+	}
+	text := err.Error()
+	if len(text) > 8<<10 || strings.Contains(text, "secret") || strings.ContainsFunc(text, func(c rune) bool { return c != '\n' && !unicode.IsPrint(c) }) {
+		t.Errorf("%d bytes: %q", len(text), text)
+	}
+}
+
+// Below HTTP, too, a server can do what it likes: nothing comes of it but an error, and
+// it costs little memory.
+func TestDS18BrokenProtocolIsRefused(t *testing.T) {
+	const (
+		okay = "HTTP/1.1 200 OK\r\nContent-Type: application/vnd.margo.manifest.v1+json\r\n"
+		most = 64 << 20 // bytes allocated for an answer, also by its server
+	)
+	d := newTrust(t)
+	s := d.serve(t, "one")
+	i := d.device(t)
+	f := newFleet(2, 100)
+	f.publish(s, "")
+	before := runtime.NumGoroutine()
+	for name, lie := range map[string]struct {
+		want string
+		tell func(wire)
+	}{
+		"a huge header":                   {"header", func(w wire) { w.say(okay + "X-A: "); w.forever("a") }},
+		"headers without end":             {"header", func(w wire) { w.say(okay); w.forever("X-A: b\r\n") }},
+		"a status line without end":       {"header", func(w wire) { w.say("HTTP/1.1 200 "); w.forever("OK") }},
+		"a header with line noise":        {"malformed", func(w wire) { w.say(okay + "\x1b[2J\x07: \x00\r\n\r\n") }},
+		"an ETag with control characters": {"malformed", func(w wire) { w.say(okay + "ETag: \"\x1b[2J\"\r\n\r\n{}") }},
+		"100 Continue without end":        {"header", func(w wire) { w.forever("HTTP/1.1 100 Continue\r\n\r\n") }},
+		"another protocol": {"101", func(w wire) {
+			w.say("HTTP/1.1 101 Switching Protocols\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n\r\n")
+			w.forever("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+		}},
+		"HTTP/2":                       {"silent", func(w wire) { w.say("\x00\x00\x12\x04\x00\x00\x00\x00\x00\x00\x03\x00\x00\x00\x64"); w.waits() }},
+		"HTTP/9":                       {"", func(w wire) { w.say("HTTP/9.9 200 OK\r\n\r\n") }},
+		"no HTTP":                      {"malformed", func(w wire) { w.say("SSH-2.0-\x1b[31m\r\n") }},
+		"no answer":                    {"EOF", func(wire) {}},
+		"half a header":                {"malformed", func(w wire) { w.say(okay + "X-") }},
+		"a header that does not end":   {"silent", func(w wire) { w.say(okay); w.waits() }},
+		"chunks of an absurd size":     {"larger than its limit", func(w wire) { w.say(okay + "Transfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n"); w.forever(" ") }},
+		"a chunk too large to count":   {"chunk", func(w wire) { w.say(okay + "Transfer-Encoding: chunked\r\n\r\nfffffffffffffffffffff\r\n") }},
+		"chunk extensions without end": {"too long", func(w wire) { w.say(okay + "Transfer-Encoding: chunked\r\n\r\n1;"); w.forever("a=b;") }},
+		"trailers without end": {"trailer", func(w wire) {
+			w.say(okay + "Trailer: X\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n")
+			w.forever("X: y\r\n")
+		}},
+		"two lengths":                  {"Content-Length", func(w wire) { w.say(okay + "Content-Length: 1\r\nContent-Length: 2\r\n\r\n{}") }},
+		"a negative length":            {"Content-Length", func(w wire) { w.say(okay + "Content-Length: -1\r\n\r\n{}") }},
+		"an unknown transfer encoding": {"transfer encoding", func(w wire) { w.say(okay + "Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n") }},
+		"encodings in two headers": {"Content-Encoding", func(w wire) {
+			w.say(okay + "Content-Encoding: gzip\r\nContent-Encoding: gzip\r\nContent-Length: 2\r\n\r\n{}")
+		}},
+		"an error that shows on terminals": {"500", func(w wire) {
+			body := `{"title":"\u001b[31m\u202e\u009b2J` + "\u009b" + `","detail":"` + strings.Repeat("\\u0007x", 8000) + `","errors":[{"field":"a\nb","message":"\u001b]0;x\u0007"}]}`
+			w.say("HTTP/1.1 500 \x1b[2J\r\nContent-Type: application/problem+json\r\nContent-Length: " + strconv.Itoa(len(body)) + "\r\n\r\n" + body)
+		}},
+		"a redirect that shows on terminals": {"redirect", func(w wire) {
+			w.say("HTTP/1.1 302 Found\r\nLocation: https://user:secret@h.example/\x9b31m" + strings.Repeat("a", 30<<10) + "?token=secret\r\nContent-Length: 0\r\n\r\n")
+		}},
+		"more than was announced": {"", func(w wire) {
+			w.say(okay + "Content-Length: 2\r\n\r\n{}" + "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n\x1b[2J!")
+			w.waits()
+		}},
+		"an error without an end": {"500", func(w wire) { w.say("HTTP/1.1 500 No\r\nContent-Type: text/plain\r\n\r\n"); w.forever("no ") }},
+	} {
+		for _, endpoint := range []string{"manifest", "documents"} {
+			t.Run(name+"/"+endpoint, func(t *testing.T) {
+				routes := []string{manifestRoute}
+				if endpoint == "documents" {
+					routes = []string{f.bundleRoute(), f.documentRoute(0), f.documentRoute(1)}
+				}
+				for _, route := range routes {
+					s.handle(route, lies(func(w wire, r *http.Request) {
+						if len(r.Header["Cookie"]) > 0 {
+							t.Error("the request has a cookie")
+						}
+						lie.tell(w)
+					}))
+				}
+				c := client(t, i, s.URL, func(o *wfm.Options) {
+					o.Limits.Bundle = 1 << 20
+					if lie.want == "silent" {
+						o.Timeout = 300 * time.Millisecond
+					}
+				})
+				var then, now runtime.MemStats
+				runtime.ReadMemStats(&then)
+				var err error
+				want := lie.want
+				if endpoint == "manifest" {
+					_, err = c.Manifest(t.Context(), "")
+				} else {
+					if want == "Content-Encoding" {
+						want = "does not match its digest" // of the bytes as they came
+					}
+					_, err = get(t, c, f)
+				}
+				runtime.ReadMemStats(&now)
+				refusedLie(t, err, want)
+				if took := now.TotalAlloc - then.TotalAlloc; took > most {
+					t.Errorf("%d KiB were allocated, at most %d are allowed", took>>10, most>>10)
+				}
+			})
+		}
+	}
+	for deadline := time.Now().Add(2 * time.Minute); runtime.NumGoroutine() > before+2; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d goroutines are left, %d before", runtime.NumGoroutine(), before)
+		}
+	}
+}
+
+// What is said about a range is believed only as far as the digest bears it out.
+func TestDS18LyingRangesAreRefused(t *testing.T) {
+	d := newTrust(t)
+	s := d.serve(t, "one")
+	i := d.device(t)
+	partial := func(contentRange, body string) func(wire, string) {
+		return func(w wire, _ string) {
+			w.say("HTTP/1.1 206 Partial Content\r\nContent-Range: " + contentRange + "\r\nContent-Length: " + strconv.Itoa(len(body)) + "\r\n\r\n" + body)
+		}
+	}
+	for name, lie := range map[string]func(w wire, begun string){
+		"another total":      partial("bytes 40-49/1000000000", "0123456789"),
+		"an absurd total":    partial("bytes 40-49/9223372036854775807", "0123456789"),
+		"a total below":      partial("bytes 40-49/45", "0123456789"),
+		"what overlaps":      partial("bytes 10-49/100", strings.Repeat("a", 40)),
+		"what leaves a gap":  partial("bytes 80-89/100", "0123456789"),
+		"another file":       partial("bytes 40-49/50", "0123456789"),
+		"less than it says":  partial("bytes 40-99/*", "a"),
+		"nothing at all":     partial("bytes 40-99/100", ""),
+		"no range":           partial("", "0123456789"),
+		"a range of lines":   partial("lines 40-49/50", "0123456789"),
+		"a negative range":   partial("bytes -40-49/50", "0123456789"),
+		"more than it says":  partial("bytes 40-41/50", strings.Repeat("a", 1<<20)),
+		"several ranges":     partial("bytes 40-49/50, 60-69/70", "0123456789"),
+		"one byte at a time": func(w wire, begun string) { partial("bytes "+begun+"-"+begun+"/1000", "a")(w, "") },
+		"nothing more": func(w wire, _ string) {
+			w.say("HTTP/1.1 416 No\r\nContent-Range: bytes */10\r\nContent-Length: 0\r\n\r\n")
+		},
+		"the same from the top": func(w wire, _ string) {
+			w.say("HTTP/1.1 200 OK\r\nContent-Length: 40\r\n\r\n" + strings.Repeat("a", 40))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFleet(2, 100)
+			s.handle(f.bundleRoute(), lies(func(w wire, r *http.Request) {
+				_, begun, ranged := strings.Cut(strings.TrimSuffix(r.Header.Get("Range"), "-"), "=")
+				if ranged {
+					lie(w, begun)
+				} else { // it breaks off, and is to go on
+					w.say("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n" + strings.Repeat("a", 40))
+				}
+			}))
+			spool := incoming(t, store.Options{})
+			_, err := get(t, client(t, i, s.URL, withSpool(spool), func(o *wfm.Options) { o.Limits.Bundle = 1 << 20 }), f)
+			refusedLie(t, err, "cannot get bundle")
+			if n := must(spool.Size(f.manifest.Bundle.Digest)); n > 1<<20 {
+				t.Errorf("%d bytes stay in the spool", n)
+			}
+		})
+	}
+}
