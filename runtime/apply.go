@@ -373,6 +373,10 @@ func (r *run) untilSettled(ctx context.Context, settle time.Duration) error {
 		}
 		plan := PlanFor(observed, r.wanted)
 		stale := r.e.noteWaits(r.project, plan.Waits, mark)
+		missing = nil
+		for _, waits := range plan.Waits {
+			missing = append(missing, waits.String())
+		}
 		if len(plan.Groups) > 0 {
 			if err := r.passOver(r.carryOut(ctx, plan)); err != nil {
 				return err
@@ -384,8 +388,9 @@ func (r *run) untilSettled(ctx context.Context, settle time.Duration) error {
 			return err
 		}
 		wait, what := remaining(observed, r.wanted, settle)
-		for _, waits := range plan.Waits {
-			wait, what = longPause, append(what, waits.String())
+		missing = append(what, missing...)
+		if len(plan.Waits) > 0 {
+			wait = longPause
 		}
 		if wait <= 0 {
 			return nil
@@ -398,9 +403,8 @@ func (r *run) untilSettled(ctx context.Context, settle time.Duration) error {
 			continue
 		}
 		if err := w.wait(ctx, wait, r.concerns); err != nil {
-			return r.unsettled(ctx, what)
+			return r.unsettled(ctx, missing)
 		}
-		missing = what
 	}
 	return &Error{Code: Internal, Object: r.project, Err: fmt.Errorf("cannot apply: not settled after %d attempts", maxLooks)}
 }

@@ -143,11 +143,31 @@ func TestAD08ADeadlineSaysWhatWasWaitedFor(t *testing.T) {
 		s["db"].Healthcheck.StartPeriod = time.Hour
 		s["web"].DependsOn = on("db", compose.ConditionHealthy)
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-	defer cancel()
-	err := e.Apply(ctx, p, runtime.ApplyOptions{})
+	ctx := deadline{t.Context(), make(chan struct{})}
+	err := e.Apply(ctx, p, runtime.ApplyOptions{Notify: func(event runtime.Event) {
+		if event.Step == "start container db-1" && event.Done {
+			close(ctx.passed)
+		}
+	}})
 	if runtime.CodeOf(err) != runtime.Timeout || !strings.Contains(err.Error(), "web-1 waits for db-1 to be healthy") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// deadline is a context whose deadline passes when its channel is closed.
+type deadline struct {
+	context.Context
+	passed chan struct{}
+}
+
+func (d deadline) Done() <-chan struct{} { return d.passed }
+
+func (d deadline) Err() error {
+	select {
+	case <-d.passed:
+		return context.DeadlineExceeded
+	default:
+		return nil
 	}
 }
 

@@ -28,7 +28,7 @@ import (
 	"github.com/margolite/margolite/test/containerdtest"
 )
 
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // rig is a device with a runtime on it: a containerd, directories, a registry.
 type rig struct {

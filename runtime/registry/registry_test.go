@@ -595,9 +595,9 @@ func TestATokenServiceMayFail(t *testing.T) {
 		"no JSON yet": func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"token":"secret`) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			mended := false
+			var mended atomic.Bool
 			service := fake(t, func(w http.ResponseWriter, r *http.Request) {
-				if !mended {
+				if !mended.Load() {
 					failed(w, r)
 					return
 				}
@@ -618,7 +618,7 @@ func TestATokenServiceMayFail(t *testing.T) {
 			if n := len(service.requests()); n > 20 {
 				t.Errorf("asked %d times", n)
 			}
-			mended = true
+			mended.Store(true)
 			if got, err := read(t, c, named(t, w.host+"/app"), desc, 0); err != nil || !bytes.Equal(got, data) {
 				t.Errorf("%d bytes, %v", len(got), err)
 			}
