@@ -3,6 +3,7 @@ module github.com/margolite/margolite
 go 1.26.6
 
 require (
+	filippo.io/age v1.2.1 // backups: the encryption of a device's identity
 	github.com/compose-spec/compose-go/v2 v2.16.2 // the reference loader of Compose files; its meaning is the product
 	github.com/containerd/containerd/api v1.12.0 // containerd's messages, for tasks and events
 	github.com/containerd/containerd/v2 v2.4.2 // pulls and runs; carried inside

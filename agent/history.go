@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -166,6 +167,9 @@ func (a *Agent) History(_ context.Context, r control.HistoryRequest) ([]control.
 	}
 	return history, nil
 }
+
+// Backup gives a copy of all records.
+func (a *Agent) Backup(context.Context) (*os.File, error) { return a.o.Store.Copy(a.o.Reserve) }
 
 // VerifyHistory checks that nothing in the journal was changed.
 func (a *Agent) VerifyHistory(context.Context) (control.Verification, error) {

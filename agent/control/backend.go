@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"os"
 )
 
 // Backend is what the socket gives access to.
@@ -32,6 +33,8 @@ type Backend interface {
 	History(ctx context.Context, r HistoryRequest) ([]Entry, error)
 	// VerifyHistory checks that nothing in the journal was changed.
 	VerifyHistory(ctx context.Context) (Verification, error)
+	// Backup gives a copy of the database, for whoever closes it.
+	Backup(ctx context.Context) (*os.File, error)
 	// Capabilities is the wire document that is, or would be, reported.
 	Capabilities(ctx context.Context) (json.RawMessage, error)
 	// Subscribe delivers events until the returned function is called. A

@@ -128,6 +128,15 @@ func (c *Client) VerifyHistory(ctx context.Context) (Verification, error) {
 	return v, err
 }
 
+// Backup gives a copy of the agent's database, and its size.
+func (c *Client) Backup(ctx context.Context) (io.ReadCloser, int64, error) {
+	res, err := c.do(ctx, http.MethodGet, "/v1/backup", nil)
+	if err != nil {
+		return nil, 0, err
+	}
+	return res.Body, res.ContentLength, nil
+}
+
 // Events calls handle for every event until ctx ends, the agent goes away, or
 // handle returns an error, which Events returns. opened, if not nil, is called
 // once no later event can be missed.

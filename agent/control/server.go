@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -82,6 +83,7 @@ func NewServer(backend Backend, logger *slog.Logger) *Server {
 		{"POST /v1/rollback", somebody, s.rollback},
 		{"GET /v1/history", anyone, s.history},
 		{"GET /v1/history/verify", anyone, s.lasts(s.verifyHistory)},
+		{"GET /v1/backup", rootOnly, s.lasts(s.backup)},
 		{"POST /v1/accept-rollback", rootOnly, s.lasts(s.acceptRollback)},
 		{"GET /v1/compose/ps", anyone, s.composePs},
 		{"GET /v1/compose/logs", anyone, s.lasts(s.composeLogs)},
@@ -428,6 +430,22 @@ func (s *Server) logs(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	return s.backend.Logs(r.Context(), req, newFlushWriter(w, 0))
+}
+
+func (s *Server) backup(w http.ResponseWriter, r *http.Request) error {
+	database, err := s.backend.Backup(r.Context())
+	if err != nil {
+		return err
+	}
+	defer database.Close()
+	info, err := database.Stat()
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/octet-stream")
+	w.Header().Set("Content-Length", strconv.FormatInt(info.Size(), 10))
+	_, _ = io.Copy(newFlushWriter(w, maxLag), database) // a caller that gets less notices
+	return nil
 }
 
 func (s *Server) composeLogs(w http.ResponseWriter, r *http.Request) error {

@@ -25,6 +25,7 @@ type site struct {
 	released []control.Lock
 	entries  []control.Entry
 	verified control.Verification
+	database string // file
 }
 
 func (s *site) tell(r any) error {
@@ -48,6 +49,8 @@ func (s *site) Release(_ context.Context, r control.ReleaseRequest) ([]control.L
 func (s *site) History(_ context.Context, r control.HistoryRequest) ([]control.Entry, error) {
 	return s.entries, s.tell(r)
 }
+
+func (s *site) Backup(context.Context) (*os.File, error) { return os.Open(s.database) }
 
 func (s *site) VerifyHistory(context.Context) (control.Verification, error) {
 	return s.verified, s.siteErr

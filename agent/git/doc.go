@@ -1,6 +1,7 @@
 // Package git has the desired state from a Git repository, as the first form of
 // the standard publishes it (DS-27): one branch, and in it, below one folder,
-// one file per ApplicationDeployment.
+// one file per ApplicationDeployment. A device that is a member of groups takes the
+// documents of their folders as well.
 //
 // It owns the system's git program: how it is found and started, what it may
 // do, and the work folder with the shallow copy of the branch. What the
@@ -13,7 +14,7 @@
 //
 // # The state manifest of a commit
 //
-// Every plain file below the folder whose name ends in .yaml or .yml is read.
+// Every plain file below the folders whose name ends in .yaml or .yml is read.
 // One that is an ApplicationDeployment, of any revision, is a deployment with
 // the id it carries and the SHA-256 of its bytes; other YAML is left alone. The
 // manifest is a function of the commit, and so is its digest; its ETag is the
@@ -37,7 +38,7 @@
 //     and none of those below the folder is a deployment, or the folder went with
 //     its last document in one of the commits that are fetched. A tree without any
 //     file, and a folder that was never there, are mistakes and refuse the commit.
-//     The same holds where the folder is the whole tree.
+//     The same holds where the folder is the whole tree, and for each of several.
 //   - Documents are given away only with the digest that the manifest names.
 //   - Git speaks https to the configured origin and to nobody else. It follows
 //     no redirect, runs no hook, no helper for credentials and no submodule, and

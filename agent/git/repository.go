@@ -266,26 +266,37 @@ func (s *Source) version(ctx context.Context, commit string) (version uint64, ma
 }
 
 // files lists the files of a commit that may hold documents.
-func (s *Source) files(ctx context.Context, commit string) (files []entry, err error) {
-	c := s.local("ls-tree", "-r", "-z", "--long", "--full-tree", commit)
-	if s.folder != "" {
-		c.args = append(c.args, "--", s.folder+"/")
+func (s *Source) files(ctx context.Context, commit string) (all []entry, err error) {
+	limits := s.limits
+	for _, folder := range s.folders {
+		c := s.local("ls-tree", "-r", "-z", "--long", "--full-tree", commit)
+		if folder != "" {
+			c.args = append(c.args, "--", folder+"/")
+		}
+		var files []entry
+		var found bool
+		err = s.git.run(ctx, c, func(_ io.WriteCloser, out *bufio.Reader) error {
+			var err error
+			files, found, err = readTree(out, folder, limits)
+			return err
+		})
+		if err == nil && !found {
+			err = s.checkGone(ctx, commit, folder)
+		}
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range files {
+			limits.Expanded -= e.size
+		}
+		all = append(all, files...)
 	}
-	var found bool
-	err = s.git.run(ctx, c, func(_ io.WriteCloser, out *bufio.Reader) error {
-		var err error
-		files, found, err = readTree(out, s.folder, s.limits)
-		return err
-	})
-	if err == nil && !found {
-		err = s.checkGone(ctx, commit)
-	}
-	return files, err
+	return all, nil
 }
 
-// checkGone refuses a commit without anything below the folder, unless it was emptied
+// checkGone refuses a commit without anything below a folder, unless it was emptied
 // on purpose: the package's documentation has the rule.
-func (s *Source) checkGone(ctx context.Context, commit string) error {
+func (s *Source) checkGone(ctx context.Context, commit, folder string) error {
 	rest, err := s.git.ask(ctx, s.local("ls-tree", "--name-only", commit), "")
 	switch {
 	case err != nil:
@@ -293,14 +304,14 @@ func (s *Source) checkGone(ctx context.Context, commit string) error {
 	case rest == "":
 		return &Error{NoFolder, "read " + s.url, refused("repository", "no longer has any files")}
 	}
-	change, err := s.git.ask(ctx, s.local("rev-list", "--max-count=1", commit, "--", s.folder), "")
+	change, err := s.git.ask(ctx, s.local("rev-list", "--max-count=1", commit, "--", folder), "")
 	var file string
 	if err == nil {
-		file, err = s.git.ask(ctx, s.local("ls-tree", "--name-only", commit, "--", s.folder), "")
+		file, err = s.git.ask(ctx, s.local("ls-tree", "--name-only", commit, "--", folder), "")
 	}
 	if err == nil && (change == "" || file != "") {
-		op := "read folder " + s.folder + " of " + s.url
-		err = &Error{NoFolder, op, refused(s.folder, "is not a folder of the repository, nor was it one in the last %d commits", history)}
+		op := "read folder " + folder + " of " + s.url
+		err = &Error{NoFolder, op, refused(folder, "is not a folder of the repository, nor was it one in the last %d commits", history)}
 	}
 	return err
 }

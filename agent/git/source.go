@@ -30,6 +30,8 @@ type Options struct {
 	// Path is the folder of the repository below which the documents are, with
 	// slashes; empty: the whole tree.
 	Path string
+	// Groups are more such folders: one for each group that the device is a member of.
+	Groups []string
 	// Token gives the access token, and is asked for each time, since tokens
 	// are rotated (AUTH-12); nil: none is needed. It is the token alone, or
 	// "user:password" where the server cares for the name, or the whole value of
@@ -61,8 +63,8 @@ type Options struct {
 // replaced by the defaults, which fit a device of 64 MB.
 type Limits struct {
 	Document int64 // bytes of one YAML file; 256 KiB, which is also the largest value
-	Expanded int64 // bytes of all YAML files below the folder; 32 MiB
-	Entries  int   // files of every kind below the folder; 10000
+	Expanded int64 // bytes of all YAML files below the folders; 32 MiB
+	Entries  int   // files of every kind below one folder; 10000
 	// Repository is the bytes of the last commits of the branch, packed; 64 MiB.
 	// For moments the work folder may hold three times as many.
 	Repository int64
@@ -90,6 +92,7 @@ var errSlow = errors.New("took too long")
 type Source struct {
 	url, origin    string
 	branch, folder string
+	folders        []string // that one, and those of groups
 	token          func() (string, error)
 	ca, dir        string
 	certificate    string
@@ -139,15 +142,25 @@ func New(o Options) (*Source, error) {
 		return nil, fmt.Errorf("cannot use branch %q: not the name of a branch", branch)
 	}
 	folder := strings.Trim(o.Path, "/")
-	if folder != "" && (folder == "." || !fs.ValidPath(folder) || !isPlain(folder)) {
+	if folder != "" && !isFolder(folder) {
 		return nil, fmt.Errorf("cannot use path %q: want a folder of the repository such as devices/gw-07", o.Path)
+	}
+	folders := []string{folder}
+	for _, group := range o.Groups {
+		group = strings.Trim(group, "/")
+		for _, other := range folders {
+			if !isFolder(group) || other == "" || strings.HasPrefix(group+"/", other+"/") || strings.HasPrefix(other+"/", group+"/") {
+				return nil, fmt.Errorf("cannot use group %q: want a folder such as groups/line-2 beside the path, which is %q, and those of other groups", group, folder)
+			}
+		}
+		folders = append(folders, group)
 	}
 	dir, err := filepath.Abs(o.Dir)
 	if err != nil {
 		return nil, fmt.Errorf("cannot use work folder %s: %w", o.Dir, err)
 	}
 	s := &Source{
-		url: u.String(), origin: "https://" + u.Host + "/", branch: branch, folder: folder, token: o.Token,
+		url: u.String(), origin: "https://" + u.Host + "/", branch: branch, folder: folder, folders: folders, token: o.Token,
 		ca: o.CA, certificate: o.Certificate, key: o.Key, dir: dir, limits: o.Limits.withDefaults(), timeout: cmp.Or(o.Timeout, 30*time.Second),
 		log: o.Logger, now: o.Now, program: o.Program,
 		git: program{home: filepath.Join(dir, homeName)},
@@ -176,6 +189,9 @@ func isBranch(name string) bool {
 	return true
 }
 
+// isFolder reports whether s is the path of a folder below the root.
+func isFolder(s string) bool { return s != "." && fs.ValidPath(s) && isPlain(s) }
+
 // isPlain reports whether s is one line of text.
 func isPlain(s string) bool {
 	return strings.IndexFunc(s, func(c rune) bool { return c < ' ' || c == 0x7F || c == '\uFFFD' }) < 0
@@ -186,7 +202,7 @@ func isPlain(s string) bool {
 func (s *Source) Scope() string {
 	scope := "git+" + s.url + "#" + s.branch
 	if s.folder != "" {
-		scope += ":" + s.folder
+		scope += ":" + strings.Join(s.folders, ",")
 	}
 	return scope
 }

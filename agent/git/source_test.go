@@ -490,6 +490,35 @@ func TestDS27FolderOfTheDevice(t *testing.T) {
 	}
 }
 
+// A device takes what its own folder has, and those of its groups.
+func TestFoldersOfGroups(t *testing.T) {
+	s := newServer(t)
+	o := s.options(t)
+	o.Path, o.Groups = "devices/gw-07", []string{"groups/all", "groups/line-2"}
+	source := newSource(t, o)
+	s.repository.commit(change{files: map[string]string{
+		"devices/gw-07/app.yaml": document(one, "1"), "groups/line-2/app.yaml": document(two, "1"), "groups/all/README": "none yet",
+		"groups/line-3/app.yaml": document(one, "of another group"),
+	}})
+	m := poll(t, source, "")
+	if got := get(t, source, m); len(got) != 2 || got[one] != document(one, "1") || got[two] != document(two, "1") {
+		t.Errorf("documents are %q", got)
+	}
+	if want := "git+" + s.URL + "/gw.git#main:devices/gw-07,groups/all,groups/line-2"; source.Scope() != want {
+		t.Errorf("scope is %q, want %q", source.Scope(), want)
+	}
+	s.repository.commit(change{files: map[string]string{
+		"devices/gw-07/app.yaml": document(one, "1"), "groups/all/app.yaml": document(one, "2"),
+	}})
+	if _, err := source.Manifest(t.Context(), m.ETag); err == nil || !strings.Contains(err.Error(), one) || !strings.Contains(err.Error(), "devices/gw-07/app.yaml") {
+		t.Errorf("a deployment of two folders: %v", err)
+	}
+	o.Groups, o.Dir = []string{"groups/none"}, t.TempDir()
+	if _, err := newSource(t, o).Manifest(t.Context(), ""); reason(err) != git.NoFolder {
+		t.Errorf("a folder that was never there: %v", err)
+	}
+}
+
 // No deployments are believed where somebody meant it: git has no empty folders, so that
 // one goes with its last document. The rule is the same for a folder and the whole tree.
 func TestDS27WhenNoDeploymentsAreBelieved(t *testing.T) {
@@ -788,6 +817,10 @@ func TestOptions(t *testing.T) {
 		"a folder outside":        func(o *git.Options) { o.Path = "../other" },
 		"a folder with detours":   func(o *git.Options) { o.Path = "a/../b" },
 		"a folder of two lines":   func(o *git.Options) { o.Path = "a\nb" },
+		"a group without a path":  func(o *git.Options) { o.Groups = []string{"groups/a"} },
+		"a group of the device":   func(o *git.Options) { o.Path, o.Groups = "a", []string{"a/b"} },
+		"a group twice":           func(o *git.Options) { o.Path, o.Groups = "a", []string{"b", "/b/"} },
+		"a group outside":         func(o *git.Options) { o.Path, o.Groups = "a", []string{"../b"} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := git.Options{URL: "git+https://git.example/gw.git", Dir: t.TempDir()}

@@ -22,6 +22,11 @@ const (
 // out again, see [store.Options].
 func PassingSettings() []string { return []string{timeSetting} }
 
+// LastingSettings are the names of those that must not go back to a former state, and
+// ClientSettings of those that say which client of the WFM this device is.
+func LastingSettings() []string { return []string{bundleSetting, timeSetting} }
+func ClientSettings() []string  { return []string{clientSetting} }
+
 // keeper keeps the trust bundle that was fetched (ID-24).
 type keeper struct{ records Records }
 

@@ -35,7 +35,7 @@ func newRepository(o Options, reports way, d Device) (*repository, error) {
 // gitOptions are those of the repository with the desired state.
 func gitOptions(o Options, d Device) git.Options {
 	g := git.Options{
-		URL: o.URL, Branch: o.Git.Branch, Path: o.Git.Path, CA: o.CA, Dir: filepath.Join(d.Dir, "git"),
+		URL: o.URL, Branch: o.Git.Branch, Path: o.Git.Path, Groups: o.Git.Groups, CA: o.CA, Dir: filepath.Join(d.Dir, "git"),
 		Certificate: o.Git.Certificate, Key: o.Git.Key,
 		Limits: git.Limits{
 			Document: o.Limits.Document, Expanded: o.Limits.Expanded, Entries: o.Limits.Entries, Repository: o.Limits.Bundle,
@@ -53,6 +53,7 @@ type reported struct{ *git.Reports }
 
 func newReported(o Options, d Device) (reported, error) {
 	g := gitOptions(o, d)
+	g.Groups = nil // reports are this device's alone
 	g.Branch, g.Path, g.Dir = o.Git.Report.Branch, o.Git.Report.Path, filepath.Join(d.Dir, "git-reports")
 	r, err := git.NewReports(g, o.Git.Device)
 	return reported{r}, err

@@ -64,8 +64,9 @@ type Authorization struct {
 // Git says where in a repository the desired state is.
 type Git struct {
 	Branch string
-	Path   string // folder; empty: all of it
-	Token  string // file; empty: none is needed
+	Path   string   // folder; empty: all of it
+	Groups []string // more folders
+	Token  string   // file; empty: none is needed
 	// Certificate and Key are files that the device shows to the server; empty: none.
 	Certificate, Key string
 	Report           GitReport

@@ -64,6 +64,8 @@ func commands() []command {
 		{"exec", "DEPLOYMENT SERVICE [--] COMMAND...", "run a command in a workload", (*cli).exec},
 		{"prune", "[--images] [--volumes]", "remove images and volumes that nothing needs", (*cli).prune},
 		{"clear", "[--yes]", "stop and remove all workloads, to decommission this device", (*cli).clear},
+		{"backup", "FILE [--identity PASSPHRASE-FILE]", "save what this device knows, for one that replaces it", (*cli).backup},
+		{"restore", "FILE [--another-device] [--identity PASSPHRASE-FILE]", "make this device what a backup says; the agent must not run", (*cli).restore},
 		{"capabilities", "[--json] [--root DIR]", "show what the WFM is told about this device", (*cli).capabilities},
 		{"check", "[--json]", "check whether this device can run workloads and reach its WFM", (*cli).check},
 		{"csr", "--id SPIFFE-ID|--name NAME [--key FILE] [--out FILE]", "write a certificate request; the private key stays on this device", (*cli).csr},

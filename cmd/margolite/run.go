@@ -11,7 +11,6 @@ import (
 	"maps"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"slices"
 	"syscall"
 	"time"
@@ -207,16 +206,26 @@ func openStore(cfg *config.Config, bundle int64) (*store.Store, error) {
 	if err := os.MkdirAll(cfg.State.Dir, 0o711); err != nil {
 		return nil, fmt.Errorf("cannot create state directory %s: %w", cfg.State.Dir, err)
 	}
-	s, err := store.Open(filepath.Join(cfg.State.Dir, "margolite.db"), store.Options{
+	if err := finishRestore(cfg.State.Dir); err != nil {
+		return nil, err
+	}
+	s, err := store.Open(databaseFile(cfg), store.Options{
 		OnCommit:      killAfterCommit(),
 		IncomingBytes: 2 * bundle, // the bundle that comes, and what is left of the one before
 		Reserve:       cfg.State.Reserve,
-		Passing:       slices.Concat(agent.PassingSettings(), uplink.PassingSettings()),
+		Passing:       passingSettings(),
 	})
 	if errors.Is(err, store.ErrLocked) {
 		return nil, &hintError{err, "stop the other margolite that uses " + cfg.State.Dir}
 	}
+	if err == nil {
+		_ = os.RemoveAll(stagedDir(cfg.State.Dir) + ".new") // of a restore that power has cut before it was decided
+	}
 	return s, err
+}
+
+func passingSettings() []string {
+	return slices.Concat(agent.PassingSettings(), uplink.PassingSettings())
 }
 
 // warn logs what is not right with a configuration that is taken over.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"syscall"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/store"
 )
 
 // site is the part of a fakeAgent that answers for the site.
@@ -23,6 +25,7 @@ type site struct {
 	released []control.Lock
 	entries  []control.Entry
 	verified control.Verification
+	records  *store.Store
 }
 
 func (a *fakeAgent) tell(format string, args ...any) error {
@@ -64,6 +67,8 @@ func (a *fakeAgent) Rollback(_ context.Context, r control.ReturnRequest) error {
 func (a *fakeAgent) History(_ context.Context, r control.HistoryRequest) ([]control.Entry, error) {
 	return a.entries, a.tell("history last %d of %q", r.Last, r.Deployment)
 }
+
+func (a *fakeAgent) Backup(context.Context) (*os.File, error) { return a.records.Copy(0) }
 
 func (a *fakeAgent) VerifyHistory(context.Context) (control.Verification, error) {
 	return a.verified, a.tell("verify")

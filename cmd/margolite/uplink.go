@@ -36,7 +36,7 @@ func uplinkOptions(ctx context.Context, cfg *config.Config) (uplink.Options, err
 		ClientID:      w.ClientID,
 		Limits:        limits,
 		Git: uplink.Git{
-			Branch: w.Git.Branch, Path: w.Git.Path, Token: w.Git.Token, Certificate: w.Git.Certificate, Key: w.Git.Key,
+			Branch: w.Git.Branch, Path: w.Git.Path, Groups: w.Git.Groups, Token: w.Git.Token, Certificate: w.Git.Certificate, Key: w.Git.Key,
 			Report: uplink.GitReport(w.Git.Report),
 		},
 		Reports: w.Reports,

@@ -122,7 +122,9 @@ type IdentityService struct {
 type Git struct {
 	Branch string `yaml:"branch" is:"branch" with:"git"`
 	Path   string `yaml:"path" is:"treePath?" with:"git"` // directory, relative to the root of the repository; empty: the root
-	Token  string `yaml:"token" is:"secret?" with:"git"`  // file; empty: none
+	// Groups are directories of the groups that the device is a member of.
+	Groups []string `yaml:"groups" is:"treePath" most:"16" with:"git"`
+	Token  string   `yaml:"token" is:"secret?" with:"git"` // file; empty: none
 	// Certificate and Key are files that the device shows to the server; empty: none.
 	Certificate string    `yaml:"certificate" is:"path?" with:"git"`
 	Key         string    `yaml:"key" is:"secret?" with:"git"`

@@ -1,0 +1,341 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/margolite/margolite/store"
+)
+
+// backedDevice is a device with a configuration, an identity and records.
+type backedDevice struct {
+	t                   *testing.T
+	config, dir, secret string
+}
+
+func newBackedDevice(t *testing.T, id string) backedDevice {
+	t.Helper()
+	config := configuration(t)
+	dir := filepath.Dir(config)
+	write(t, config, fmt.Sprintf("%[2]sstate: {dir: %[1]s/state, run: %[1]s}\nwfm: {certificate: %[1]s/device.pem, key: %[1]s/device.key}\n", dir, id))
+	write(t, filepath.Join(dir, "device.pem"), "certificate of "+id)
+	write(t, filepath.Join(dir, "device.key"), "key of "+id)
+	return backedDevice{t, config, dir, write(t, filepath.Join(dir, "passphrase"), "correct horse battery staple\n")}
+}
+
+// accept has the device accept a manifest of one deployment, which a person has approved.
+func (d backedDevice) accept(version uint64) {
+	d.t.Helper()
+	d.with(func(s *store.Store) {
+		document := fmt.Appendf(nil, "version %d", version)
+		sum := digest.FromBytes(document)
+		err := s.Commit("test", store.Change{
+			Manifest:  &store.Manifest{Version: version, ETag: "e", Digest: sum, Scope: "wfm"},
+			Artifacts: map[digest.Digest][]byte{sum: document},
+			Deployments: []store.Deployment{{ID: "app", Phase: "active", Desired: store.Revision{Digest: sum, Version: version},
+				Former: &store.Revision{Version: version - 1}, Answers: []store.Answer{{Revision: sum, Verdict: "approved", By: "ada"}}}},
+			Reports:  []store.Report{{Deployment: "app", Body: []byte("r")}},
+			Journal:  []store.Entry{{Kind: "manifest.accepted", Version: version}},
+			Settings: map[string][]byte{"client": []byte("client of " + d.dir), "locks": []byte("[]")},
+		})
+		if err != nil {
+			d.t.Fatal(err)
+		}
+	})
+}
+
+func (d backedDevice) with(do func(s *store.Store)) {
+	d.t.Helper()
+	s, err := store.Open(filepath.Join(d.dir, "state", "margolite.db"), store.Options{Passing: passingSettings()})
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	do(s)
+	if err := s.Close(); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+// holds says in one line what the device knows.
+func (d backedDevice) holds() (line string) {
+	d.t.Helper()
+	d.with(func(s *store.Store) {
+		m, _, err := s.Manifest()
+		deployments, deploymentsErr := s.Deployments()
+		client, _, clientErr := s.Setting("client")
+		reports, reportsErr := s.CountReports()
+		v, journalErr := s.VerifyJournal()
+		if err := errors.Join(err, deploymentsErr, clientErr, reportsErr, journalErr); err != nil {
+			d.t.Fatal(err)
+		}
+		line = fmt.Sprintf("version %d%s", m.Version, m.ETag)
+		for _, a := range deployments {
+			if _, err := s.Artifact(a.Desired.Digest); err != nil {
+				d.t.Error(err)
+			}
+			line += fmt.Sprintf(", %s %d, former %d, %s by %s", a.ID, a.Desired.Version, a.Former.Version, a.Answers[0].Verdict, a.Answers[0].By)
+		}
+		line += fmt.Sprintf(", %q, %d reports, %d entries", client, reports, v.Entries)
+	})
+	return line
+}
+
+func (d backedDevice) file(name string) string {
+	d.t.Helper()
+	text, err := os.ReadFile(filepath.Join(d.dir, name))
+	if err != nil && !os.IsNotExist(err) {
+		d.t.Fatal(err)
+	}
+	return string(text)
+}
+
+func (d backedDevice) call(args ...string) answer {
+	d.t.Helper()
+	return call(d.t, append(args, "--config", d.config)...)
+}
+
+func (d backedDevice) done(args ...string) {
+	d.t.Helper()
+	if got := d.call(args...); got.code != exitDone {
+		d.t.Fatalf("%v: %s", args, got.err)
+	}
+}
+
+// leavesNothing says that no file of a restore or backup lies about.
+func (d backedDevice) leavesNothing() {
+	d.t.Helper()
+	err := filepath.WalkDir(d.dir, func(path string, _ fs.DirEntry, err error) error {
+		if base := filepath.Base(path); strings.HasSuffix(base, ".new") || strings.HasSuffix(base, ".copy") || strings.Contains(base, "restore") {
+			d.t.Errorf("%s is left behind", path)
+		}
+		return err
+	})
+	if err != nil {
+		d.t.Error(err)
+	}
+}
+
+func TestABackupIsRestoredOnAnotherDevice(t *testing.T) {
+	old := newBackedDevice(t, "device: {id: gw-1}\n")
+	old.accept(7)
+	file := filepath.Join(old.dir, "b.tar")
+	got := old.call("backup", file, "--identity", old.secret)
+	if got.code != exitDone || !strings.Contains(got.out, "gw-1") {
+		t.Fatalf("backup: %+v", got)
+	}
+	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 || strings.Contains(old.file("b.tar"), "key of") {
+		t.Errorf("the file is %v, %v, or has a key in plain", info, err)
+	}
+
+	plain := newBackedDevice(t, "device: {id: gw-2}\n")
+	if got := plain.call("restore", file); got.code != exitFailed || !strings.Contains(got.err, "is of device gw-1") || !strings.Contains(got.err, "--another-device") {
+		t.Errorf("of another device: %+v", got)
+	}
+	plain.leavesNothing()
+	plain.done("restore", file, "--another-device")
+	if got, want := plain.holds(), `version 7, app 7, former 6, approved by ada, "", 0 reports, 2 entries`; got != want {
+		t.Errorf("without identity there is %s, want %s", got, want)
+	}
+	if plain.file("device.key") != "key of device: {id: gw-2}\n" || plain.file("state/device-id") != "" {
+		t.Error("the identity changed without being asked for")
+	}
+	plain.leavesNothing()
+
+	same := newBackedDevice(t, "")
+	for wrong, args := range map[string][]string{
+		"cannot decrypt":    {"--identity", write(t, filepath.Join(same.dir, "wrong"), "some other passphrase")},
+		"no such file":      {"--identity", "/nonexistent"},
+		"name the file":     {"another.tar"},
+		"is of device gw-1": {"--another-device=false"},
+	} {
+		if got := same.call(append([]string{"restore", file, "--another-device"}, args...)...); got.code == exitDone || !strings.Contains(got.err, wrong) {
+			t.Errorf("want %q, got %+v", wrong, got)
+		}
+		same.leavesNothing()
+	}
+	same.done("restore", file, "--another-device", "--identity", old.secret)
+	if got, want := same.holds(), fmt.Sprintf("version 7, app 7, former 6, approved by ada, %q, 1 reports, 2 entries", "client of "+old.dir); got != want {
+		t.Errorf("with identity there is %s, want %s", got, want)
+	}
+	if same.file("device.key") != old.file("device.key") || same.file("device.pem") != old.file("device.pem") || same.file("state/device-id") != "gw-1\n" {
+		t.Error("the identity is not that of the old device")
+	}
+	same.leavesNothing()
+}
+
+// The agent keeps writing while a backup is made; a restore waits for nobody.
+func TestABackupIsMadeWhileTheAgentRuns(t *testing.T) {
+	d := newBackedDevice(t, "device: {id: gw-1}\n")
+	d.accept(7)
+	want := d.holds()
+	a := &fakeAgent{}
+	served := serve(t, a)
+	d.with(func(s *store.Store) {
+		a.records = s
+		running := fmt.Sprintf("device: {id: gw-1}\nstate: {dir: %s/state, run: %s}\n", d.dir, filepath.Dir(served))
+		write(t, served, running)
+		if got := call(t, "backup", filepath.Join(d.dir, "b.tar"), "--config", served); got.code != exitDone || !strings.Contains(got.err, "device.key") {
+			t.Errorf("backup: %+v", got)
+		}
+		if got := call(t, "restore", filepath.Join(d.dir, "b.tar"), "--config", served); got.code != exitFailed || !strings.Contains(got.err, "while the agent runs") {
+			t.Errorf("restore while the agent runs: %+v", got)
+		}
+		if got := d.call("restore", filepath.Join(d.dir, "b.tar")); got.code != exitFailed || !strings.Contains(got.err, "in use by another process") {
+			t.Errorf("restore while another process has the database: %+v", got)
+		}
+		if got := call(t, "backup", "/dev/full", "--config", served); got.code != exitFailed || !strings.Contains(got.err, "not a regular file") {
+			t.Errorf("backup to a device: %+v", got)
+		}
+	})
+	d.done("restore", filepath.Join(d.dir, "b.tar"))
+	if got := d.holds(); got != strings.Replace(strings.Replace(want, "7e", "7", 1), "1 entries", "2 entries", 1) {
+		t.Errorf("there is %s, want %s", got, want)
+	}
+	d.leavesNothing()
+}
+
+func TestAStaleBackupBringsNoOlderManifestBack(t *testing.T) {
+	d := newBackedDevice(t, "device: {id: gw-1}\n")
+	file := filepath.Join(d.dir, "b.tar")
+	d.accept(7)
+	d.done("backup", file)
+	d.accept(9)
+	want := d.holds()
+	if got := d.call("restore", file); got.code != exitFailed || !strings.Contains(got.err, "version 7 of the manifest, and this device has accepted version 9") {
+		t.Errorf("a stale backup: %+v", got)
+	}
+	if got := d.holds(); got != want {
+		t.Errorf("there is %s, want %s", got, want)
+	}
+	if err := os.Remove(filepath.Join(d.dir, "state", "margolite.db")); err != nil { // accepted.json still knows
+		t.Fatal(err)
+	}
+	if got := d.call("restore", file); got.code != exitFailed {
+		t.Errorf("a stale backup on a device without a database: %+v", got)
+	}
+	d.leavesNothing()
+}
+
+// Power may go before a restore is decided, which changes nothing, and after it, when
+// the next start goes on.
+func TestARestoreIsWholeOrNotAtAll(t *testing.T) {
+	old := newBackedDevice(t, "device: {id: gw-1}\n")
+	old.accept(7)
+	file := filepath.Join(old.dir, "b.tar")
+	old.done("backup", file, "--identity", old.secret)
+	for cut := range 9 {
+		d := newBackedDevice(t, "device: {id: gw-2}\n")
+		d.accept(3)
+		before := d.holds()
+		state := filepath.Join(d.dir, "state")
+		cfg, err := (&cli{configFile: d.config}).load(true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.with(func(own *store.Store) {
+			r := &restoration{config: cfg, another: true, passphrase: old.secret, own: own}
+			f, err := os.Open(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			if err := r.stage(f); err != nil {
+				t.Fatal(err)
+			}
+		})
+		if cut == 0 { // just before
+			if err := os.Rename(stagedDir(state), stagedDir(state)+".new"); err != nil {
+				t.Fatal(err)
+			}
+			records, err := openStore(cfg, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := records.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if got := d.holds(); got != before || !strings.Contains(d.file("device.key"), "gw-2") {
+				t.Errorf("before it is decided there is %s, want %s", got, before)
+			}
+			d.done("restore", file, "--another-device", "--identity", old.secret)
+		}
+		moves := [][2]string{
+			{d.dir + "/device.key.restore", d.dir + "/device.key"}, {d.dir + "/device.pem.restore", d.dir + "/device.pem"},
+			{state + "/device-id.restore", state + "/device-id"},
+		}
+		for _, name := range []string{"settings.json", "journal.json", "accepted.json", "margolite.db"} {
+			moves = append(moves, [2]string{stagedDir(state) + "/" + name, state + "/" + name})
+		}
+		for _, move := range moves[:max(0, cut-1)] {
+			if err := os.Rename(move[0], move[1]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		records, err := openStore(cfg, 0) // as the agent does it
+		if err != nil {
+			t.Fatalf("after %d moves: %v", cut-1, err)
+		}
+		if err := records.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if got := d.holds(); !strings.HasPrefix(got, "version 7, app 7") || d.file("device.key") != old.file("device.key") || d.file("state/device-id") != "gw-1\n" {
+			t.Errorf("after %d moves there is %s", cut-1, got)
+		}
+		d.leavesNothing()
+	}
+}
+
+// What is not a whole backup changes nothing, whoever made it.
+func TestNoOtherFileIsRestored(t *testing.T) {
+	d := newBackedDevice(t, "device: {id: gw-1}\n")
+	d.accept(7)
+	file := filepath.Join(d.dir, "b.tar")
+	d.done("backup", file, "--identity", d.secret)
+	whole := []byte(d.file("b.tar"))
+	bad := map[string][]byte{"empty": nil, "text": []byte("hello"), "zeros": make([]byte, 4096)}
+	for _, at := range []int{1, 512, 600, len(whole) / 2, len(whole) - 2100} {
+		bad[fmt.Sprintf("cut at %d", at)] = whole[:at]
+	}
+	for _, at := range []int{0, 520, 1540, len(whole) / 2} {
+		flipped := bytes.Clone(whole)
+		flipped[at] ^= 1
+		bad[fmt.Sprintf("flipped at %d", at)] = flipped
+	}
+	entry := func(h tar.Header, content string) []byte {
+		var b bytes.Buffer
+		w := tar.NewWriter(&b)
+		if err := w.WriteHeader(&h); err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.WriteString(w, content)
+		_ = w.Flush() // the padding
+		return append(b.Bytes(), whole...)
+	}
+	bad["a path"] = entry(tar.Header{Name: "../../etc/passwd", Size: 1}, "x")
+	bad["a link"] = entry(tar.Header{Name: backupDatabase, Typeflag: tar.TypeSymlink, Linkname: "/etc/passwd"}, "")
+	bad["a huge file"] = entry(tar.Header{Name: backupDatabase, Size: maxDatabase + 1}, "")
+	bad["a file twice"] = entry(tar.Header{Name: backupAbout, Size: 2}, "{}")
+	want := d.holds()
+	for name, content := range bad {
+		if err := os.WriteFile(file, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := d.call("restore", file); got.code != exitFailed || !strings.Contains(got.err, errBackup.Error()) {
+			t.Errorf("%s: %+v", name, got)
+		}
+		d.leavesNothing()
+	}
+	if got := d.holds(); got != want {
+		t.Errorf("there is %s, want %s", got, want)
+	}
+}

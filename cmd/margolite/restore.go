@@ -1,0 +1,353 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"filippo.io/age"
+
+	"github.com/margolite/margolite/agent"
+	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/agent/identity"
+	"github.com/margolite/margolite/agent/uplink"
+	"github.com/margolite/margolite/cmd/margolite/config"
+	"github.com/margolite/margolite/store"
+)
+
+const (
+	maxAbout    = 64 << 10
+	maxIdentity = 1 << 20
+	maxDatabase = 512 << 20 // as the store has it
+	// stagedSuffix is behind the names of files that a restore puts in place.
+	stagedSuffix = ".restore"
+	stagedPlaces = "places.json" // in the directory of a restore: paths of such files
+)
+
+// stagedDir is the directory of a restore that is decided, below state.dir. It comes
+// into being by one rename, and that it is there says that the device is to become what
+// it holds: whoever pulls the plug before has changed nothing, and after it the next
+// start goes on.
+func stagedDir(state string) string { return filepath.Join(state, "restore") }
+
+// restore makes this device what a backup says.
+func (c *cli) restore(ctx context.Context, args []string) error {
+	f := c.flags("restore")
+	var another bool
+	var passphrase string
+	f.BoolVar(&another, "another-device", false, "restore the backup of another device here, which is not used any more")
+	f.StringVar(&passphrase, "identity", "", "also restore certificates, private keys and the device id, decrypted with the passphrase in `FILE`")
+	rest, err := c.parse(f, args)
+	if err == nil && len(rest) != 1 {
+		err = usagef("name the file of one backup")
+	}
+	if err != nil {
+		return err
+	}
+	cfg, err := c.load(false)
+	if err != nil {
+		return err
+	}
+	if err := control.Dial(socketPath(cfg)).Ping(ctx); !errors.Is(err, control.ErrNotRunning) {
+		return &hintError{errors.Join(errors.New("cannot restore while the agent runs"), err), "stop it with `systemctl stop margolite`; workloads keep running"}
+	}
+	here, err := aboutDevice(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	file, err := os.Open(rest[0])
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	own, err := openStore(cfg, limits.Bundle) // and keeps every agent away
+	if err != nil {
+		return err
+	}
+	b := &restoration{config: cfg, here: here, another: another, passphrase: passphrase, own: own}
+	if err := b.stage(file); err != nil {
+		b.drop()
+		return errors.Join(fmt.Errorf("cannot restore %s: %w", rest[0], err), own.Close())
+	}
+	if err := errors.Join(finishRestore(cfg.State.Dir), own.Close()); err != nil {
+		return err
+	}
+	fmt.Fprintf(plainWriter{c.out}, "This device is as %s was at %s. Start the agent.\n", b.about.Device, b.about.Made.Format(time.RFC3339))
+	return nil
+}
+
+// restoration is one restore, up to the moment from which it is whole.
+type restoration struct {
+	config     *config.Config
+	here       aboutBackup // this device
+	another    bool        // the backup may be of another one
+	passphrase string      // file; empty: this device keeps its identity
+	own        *store.Store
+
+	about  aboutBackup // the device in the backup
+	sealed []byte      // its identity
+	staged []string    // places of files whose next content is beside them
+}
+
+func (r *restoration) next() string { return stagedDir(r.config.State.Dir) + ".new" }
+
+// drop removes what stage has made.
+func (r *restoration) drop() {
+	_ = os.RemoveAll(r.next())
+	for _, path := range r.staged {
+		_ = os.Remove(path + stagedSuffix)
+	}
+}
+
+// stage checks a backup and puts all of it beside what it is to replace.
+func (r *restoration) stage(from io.Reader) error {
+	r.drop() // what a power cut has left
+	if err := os.Mkdir(r.next(), 0o700); err != nil {
+		return err
+	}
+	if err := r.unpack(tar.NewReader(from)); err != nil {
+		return err
+	}
+	foreign := r.about.Device != r.here.Device || r.about.Machine != r.here.Machine
+	if foreign && !r.another {
+		return &hintError{fmt.Errorf("it is of device %s, and this is %s", r.about.Device, r.here.Device),
+			"repeat this with --another-device, if that device is not used any more"}
+	}
+	if err := r.stageDatabase(foreign && r.passphrase == ""); err != nil {
+		return err
+	}
+	if err := r.stageIdentity(); err != nil {
+		return err
+	}
+	places, err := json.Marshal(r.staged)
+	if err == nil {
+		err = store.ReplaceFile(filepath.Join(r.next(), stagedPlaces), 0o600, bytes.NewReader(places))
+	}
+	if err == nil {
+		err = os.Rename(r.next(), stagedDir(r.config.State.Dir))
+	}
+	if err != nil {
+		return err
+	}
+	r.staged = nil // from here on it is decided: nothing is dropped any more
+	return store.Sync(r.config.State.Dir)
+}
+
+// errBackup says that a file is not a whole backup.
+var errBackup = errors.New("it is damaged, cut off, or not a backup of margolite")
+
+// unpack reads an archive, which may be anybody's: names, kinds and sizes are those that
+// a backup has, or it is none.
+func (r *restoration) unpack(archive *tar.Reader) error {
+	most := map[string]int64{backupAbout: maxAbout, backupDatabase: maxDatabase, backupIdentity: maxIdentity, backupSums: maxAbout}
+	sums := ""
+	for {
+		h, err := archive.Next()
+		if err != nil || h.Typeflag != tar.TypeReg {
+			return errBackup
+		}
+		if limit, known := most[h.Name]; !known || h.Size > limit {
+			return errBackup
+		}
+		delete(most, h.Name) // each comes once
+		sum := sha256.New()
+		content := io.TeeReader(archive, sum)
+		var text []byte
+		if h.Name == backupDatabase {
+			err = store.ReplaceFile(filepath.Join(r.next(), backupDatabase), 0o600, content)
+		} else {
+			text, err = io.ReadAll(content)
+		}
+		switch {
+		case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, tar.ErrHeader):
+			return errBackup
+		case err != nil:
+			return err
+		}
+		switch h.Name {
+		case backupAbout:
+			err = json.Unmarshal(text, &r.about)
+		case backupIdentity:
+			r.sealed = text
+		case backupSums:
+			if _, missing := most[backupDatabase]; missing || string(text) != sums || r.about.Format < 1 {
+				return errBackup
+			}
+			if r.about.Format > backupFormat {
+				return fmt.Errorf("version %s of margolite made it, in a form that this version does not know", r.about.Margolite)
+			}
+			return nil
+		}
+		if err != nil {
+			return errBackup
+		}
+		sums += fmt.Sprintf("%x  %s\n", sum.Sum(nil), h.Name)
+	}
+}
+
+// stageDatabase makes the database of the backup the one that this device is to have.
+// stranger says that this device stays who it is, and the backup is of another one.
+func (r *restoration) stageDatabase(stranger bool) error {
+	restored, err := store.Open(filepath.Join(r.next(), backupDatabase), store.Options{Passing: passingSettings()})
+	if err != nil {
+		return err
+	}
+	return errors.Join(r.merge(restored, stranger), restored.Close())
+}
+
+// merge takes over from this device what may not go back.
+func (r *restoration) merge(restored *store.Store, stranger bool) error {
+	m, has, err := restored.Manifest()
+	if err != nil {
+		return err
+	}
+	held, known, err := r.own.Manifest()
+	if err != nil && !known {
+		return err
+	}
+	switch {
+	case !known:
+	case has && m.Scope != held.Scope && r.passphrase != "": // this device is another client from now on
+	case has && m.Scope != held.Scope:
+		m = held
+	case m.Epoch < held.Epoch || m.Epoch == held.Epoch && m.Version < held.Version:
+		return &hintError{fmt.Errorf("it has version %d of the manifest, and this device has accepted version %d", m.Version, held.Version),
+			"use a newer backup; a backup cannot bring an older manifest back"}
+	}
+	m.ETag = "" // the WFM is asked for all of it
+	settings := map[string][]byte{}
+	take := func(names []string, always bool) {
+		for _, name := range names {
+			if value, set, err := r.own.Setting(name); always || err == nil && set {
+				settings[name] = value
+			}
+		}
+	}
+	take(agent.PassingSettings(), true)
+	take(uplink.LastingSettings(), false)
+	if stranger {
+		take(uplink.ClientSettings(), true)
+		var told []uint64
+		reports, err := restored.Reports(0, math.MaxInt)
+		for _, report := range reports {
+			told = append(told, report.Sequence)
+		}
+		if err = errors.Join(err, restored.AckReports(told...)); err != nil {
+			return err
+		}
+	}
+	note := store.Entry{Kind: "device.restored", Time: time.Now(), Text: fmt.Sprintf("this is the backup of device %s of %s", r.about.Device, r.about.Made.Format(time.RFC3339))}
+	change := store.Change{Settings: settings, Journal: []store.Entry{note.Tidy()}}
+	if known || has {
+		change.Manifest = &m
+	}
+	return restored.Commit("restore", change)
+}
+
+// stageIdentity puts the files of the identity beside those that they are to replace.
+func (r *restoration) stageIdentity() error {
+	if r.passphrase == "" {
+		return nil
+	}
+	if r.sealed == nil {
+		return errors.New("it has no identity; carry its files by hand, and repeat this without --identity")
+	}
+	text, err := identity.ReadSecret(r.passphrase)
+	if err != nil {
+		return err
+	}
+	by, err := age.NewScryptIdentity(text)
+	if err != nil {
+		return err
+	}
+	by.SetMaxWorkFactor(workFactor) // more is not ours, and takes memory
+	plain, err := age.Decrypt(bytes.NewReader(r.sealed), by)
+	if err != nil {
+		return fmt.Errorf("cannot decrypt the identity: %w", err)
+	}
+	contents := map[string][]byte{}
+	if err := json.NewDecoder(io.LimitReader(plain, maxIdentity)).Decode(&contents); err != nil {
+		return fmt.Errorf("cannot read the identity: %w", err)
+	}
+	places := identityFiles(r.config)
+	places[deviceIDKey] = madeDeviceID("/", r.config)
+	for key, content := range contents {
+		path, known := places[key]
+		if !known {
+			return fmt.Errorf("the identity has %.80q, and the configuration of this device does not say where that goes", key)
+		}
+		r.staged = append(r.staged, path)
+		if err := store.ReplaceFile(path+stagedSuffix, 0o600, bytes.NewReader(content)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// finishRestore brings what a restore has decided to its places: by renames alone, which
+// can be done again. The database is the last.
+func finishRestore(state string) error {
+	staged := stagedDir(state)
+	dir, err := os.Open(staged)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	if err := syscall.Flock(int(dir.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		return fmt.Errorf("cannot finish a restore: %w", store.ErrLocked)
+	}
+	var places []string
+	text, err := os.ReadFile(filepath.Join(staged, stagedPlaces))
+	if err == nil {
+		err = json.Unmarshal(text, &places)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // another process was faster
+	}
+	moves := map[string]string{}
+	for _, path := range places {
+		moves[path+stagedSuffix] = path
+	}
+	if err == nil {
+		err = moveAll(moves)
+	}
+	for _, name := range []string{"settings.json", "journal.json", "accepted.json", backupDatabase} {
+		if err == nil {
+			err = moveAll(map[string]string{filepath.Join(staged, name): filepath.Join(state, name)})
+		}
+	}
+	if err == nil {
+		err = os.Rename(staged, staged+".new") // what is left of it says nothing any more
+	}
+	if err != nil {
+		return fmt.Errorf("cannot finish a restore: %w", err)
+	}
+	return errors.Join(os.RemoveAll(staged+".new"), store.Sync(state))
+}
+
+// moveAll renames files that are not renamed already.
+func moveAll(moves map[string]string) error {
+	for from, to := range moves {
+		if err := os.Rename(from, to); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		if err := store.Sync(filepath.Dir(to)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

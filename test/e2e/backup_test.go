@@ -1,0 +1,85 @@
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/test/plant"
+)
+
+// A device burns down. The one that replaces it gets its backup, and is the same to the
+// WFM: workloads, approvals, the counter against rollbacks. An older backup is refused.
+func TestABackupIsRestoredOnASecondDevice(t *testing.T) {
+	r := newRigRuled(t, map[string]string{"approval": "updates"})
+	first := r.install(r.Deployment(demoID, map[string]any{"GREETING": "first"}))
+	passphrase := filepath.Join(r.dir, "passphrase")
+	check(t, os.WriteFile(passphrase, []byte("correct horse battery staple\n"), 0o600))
+	backup := func(name string) string {
+		file := filepath.Join(r.dir, name)
+		_, err := r.margolite("backup", file, "--identity", passphrase)
+		check(t, err)
+		return file
+	}
+	stale := backup("stale.tar")
+	second := r.publish(r.Deployment(demoID, map[string]any{"GREETING": "second"}))
+	r.waits(demoID, second.Digest, "approval")
+	r.approve(demoID, second.Digest)
+	r.await(demoID, margo.Installed, second.Version)
+	r.quiet()
+	fresh, held := backup("fresh.tar"), r.status().Manifest
+	if held.Version <= first.Version {
+		t.Fatalf("the device holds %+v after %+v", held, first)
+	}
+
+	r.stop()
+	r.powerOff()
+	check(t, os.RemoveAll(r.StateDir()))
+	identity := map[string][]byte{}
+	for _, file := range []string{r.Identity.Certificate, r.Identity.Key} {
+		content, err := os.ReadFile(file)
+		check(t, err)
+		identity[file] = content
+		check(t, os.Remove(file))
+	}
+	config, err := os.ReadFile(r.ConfigFile())
+	check(t, err)
+	spare := strings.Replace(string(config), "id: "+plant.Device, "vendor: spare", 1)
+	check(t, os.WriteFile(r.ConfigFile(), []byte(spare), 0o600))
+
+	if _, err := r.margolite("restore", fresh); err == nil || !strings.Contains(err.Error(), "--another-device") {
+		t.Errorf("the backup of another device: %v", err)
+	}
+	_, err = r.margolite("restore", fresh, "--another-device", "--identity", passphrase)
+	check(t, err)
+	for file, want := range identity {
+		if got, err := os.ReadFile(file); err != nil || string(got) != string(want) {
+			t.Errorf("%s is not what it was: %v", file, err)
+		}
+	}
+	if _, err := r.margolite("restore", stale, "--another-device"); err == nil || !strings.Contains(err.Error(), "this device has accepted version") {
+		t.Errorf("a stale backup: %v", err)
+	}
+
+	r.running()
+	r.says(8090, "second")
+	r.synced()
+	r.quiet()
+	s := r.status()
+	if s.Device != plant.Device || s.Manifest.Version != held.Version || s.Manifest.Digest != held.Digest {
+		t.Errorf("the new device is %s with %+v, was %s with %+v", s.Device, s.Manifest, plant.Device, held)
+	}
+	if d := r.deployment(demoID); d == nil || d.Change != nil || d.Active != second.Digest.String() || d.Former != first.Digest.String() {
+		t.Errorf("the deployment is %+v, want one that was approved and may be rolled back", d)
+	}
+	history, err := r.margolite("history", "--json")
+	if err != nil || !containsAll(history, "change.approved", "device.restored") {
+		t.Errorf("the history is %s, %v", history, err)
+	}
+	if _, err := r.margolite("history", "--verify"); err != nil {
+		t.Error(err)
+	}
+	check(t, os.Remove(filepath.Join(r.StateDir(), "device-id"))) // of no use with the configuration that follows
+}
