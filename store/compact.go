@@ -3,7 +3,6 @@ package store
 import (
 	"errors"
 	"os"
-	"runtime/debug"
 
 	bolt "go.etcd.io/bbolt"
 	"golang.org/x/sys/unix"
@@ -17,127 +16,56 @@ const (
 	compactStep = 1 << 20
 )
 
-// compact makes a database file smaller that is mostly empty: bbolt uses again
-// what is free in its file, and never gives it back. Less is written by that than
-// is gained, so it is not worth it often. The smaller one gets the name when it is
-// on the medium as a whole. Where it cannot be made the present one is as good.
-// used is how many bytes of it are.
-func (f files) compact(used int64) {
-	smaller := f.smaller()
-	_ = os.Remove(smaller) // of a power cut
-	var fs unix.Statfs_t
-	info, err := os.Stat(f.database())
-	if err != nil || info.Size()-used < max(used, compactFrom) ||
-		unix.Statfs(f.dir(), &fs) != nil || int64(fs.Bavail)*int64(fs.Bsize) < used+2*roomSize {
-		return
+// openCompact opens the database, and makes its file smaller first where that is
+// mostly empty: bbolt uses again what is free in its file, and never gives it back.
+// Less is written by that than is gained, so it is not worth it often. The smaller one
+// gets the name when it is on the medium as a whole. Where it cannot be made the
+// present one is as good.
+func (f files) openCompact() (*bolt.DB, *os.File, error) {
+	_ = os.Remove(f.smaller()) // of a power cut
+	db, file, err := openBolt(f.database(), false)
+	if err != nil || !f.isMostlyEmpty(db) {
+		return db, file, err
 	}
-	if err := f.compactTo(smaller); err != nil {
-		_ = os.Remove(smaller)
+	if err := f.compact(db); err != nil {
+		_ = os.Remove(f.smaller())
 	}
+	if err := db.Close(); err != nil {
+		return nil, nil, err
+	}
+	return openBolt(f.database(), false)
 }
 
-func (f files) compactTo(smaller string) (err error) {
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer func() {
-		if recover() != nil {
-			err = ErrCorrupt // whoever reads that next tells of it
-		}
-	}()
-	from, _, err := openBolt(f.database())
-	if err != nil {
-		return err
+// isMostlyEmpty says that it is worth it, and that there is space for a moment.
+func (f files) isMostlyEmpty(db *bolt.DB) bool {
+	var fs unix.Statfs_t
+	var used int64
+	info, err := os.Stat(f.database())
+	if err == nil {
+		err = db.View(func(tx *bolt.Tx) error {
+			used = tx.Size() - int64(db.Stats().FreePageN)*pageSize
+			return nil
+		})
 	}
-	defer func() { err = errors.Join(err, from.Close()) }() // who waits for it finds that it is another file
-	to, _, err := openBolt(smaller)
+	return err == nil && info.Size()-used >= max(used, compactFrom) &&
+		unix.Statfs(f.dir(), &fs) == nil && int64(fs.Bavail)*int64(fs.Bsize) >= used+2*roomSize
+}
+
+func (f files) compact(from *bolt.DB) error {
+	to, _, err := openBolt(f.smaller(), false)
 	if err != nil {
 		return err
 	}
 	to.NoSync = true
-	if err := errors.Join(copyAll(to, from), to.Close()); err != nil {
+	err = guarded(func() error { return bolt.Compact(to, from, compactStep) }) // whoever reads what is damaged next tells of it
+	if err := errors.Join(err, to.Close()); err != nil {
 		return err
 	}
-	if err := Sync(smaller); err != nil {
+	if err := Sync(f.smaller()); err != nil {
 		return err
 	}
-	if err := os.Rename(smaller, f.database()); err != nil {
+	if err := os.Rename(f.smaller(), f.database()); err != nil {
 		return err
 	}
 	return Sync(f.dir())
-}
-
-// copyAll copies all buckets. It does without the Compact of bbolt for its size.
-func copyAll(to, from *bolt.DB) error {
-	c := &copier{to: to}
-	err := from.View(func(tx *bolt.Tx) error {
-		return tx.ForEach(func(name []byte, b *bolt.Bucket) error { return c.bucket([][]byte{name}, b) })
-	})
-	if err == nil {
-		err = c.commit()
-	}
-	if err != nil && c.tx != nil {
-		_ = c.tx.Rollback()
-	}
-	return err
-}
-
-// copier copies in transactions of some size.
-type copier struct {
-	to   *bolt.DB
-	tx   *bolt.Tx // nil: none is open
-	size int
-}
-
-func (c *copier) bucket(path [][]byte, from *bolt.Bucket) error {
-	b, err := c.at(path)
-	if err == nil {
-		err = b.SetSequence(from.Sequence())
-	}
-	if err != nil {
-		return err
-	}
-	return from.ForEach(func(key, value []byte) error {
-		if value == nil {
-			return c.bucket(append(path, key), from.Bucket(key))
-		}
-		b, err := c.at(path)
-		if err != nil {
-			return err
-		}
-		b.FillPercent = 1 // they come in their order
-		if err := b.Put(key, value); err != nil {
-			return err
-		}
-		if c.size += len(value); c.size < compactStep {
-			return nil
-		}
-		return c.commit()
-	})
-}
-
-// at makes the bucket at a path, unless it is there.
-func (c *copier) at(path [][]byte) (*bolt.Bucket, error) {
-	if c.tx == nil {
-		tx, err := c.to.Begin(true)
-		if err != nil {
-			return nil, err
-		}
-		c.tx = tx
-	}
-	b, err := c.tx.CreateBucketIfNotExists(path[0])
-	for _, name := range path[1:] {
-		if err != nil {
-			return nil, err
-		}
-		b, err = b.CreateBucketIfNotExists(name)
-	}
-	return b, err
-}
-
-func (c *copier) commit() error {
-	tx := c.tx
-	c.tx, c.size = nil, 0
-	if tx == nil {
-		return nil
-	}
-	return tx.Commit()
 }

@@ -108,9 +108,8 @@ func TestADatabaseThatIsMostlyEmptyGetsSmallerWithTheNextStart(t *testing.T) {
 	f.sound(3, 1, 3)
 
 	// Nothing is to be gained any more.
-	f.close()
 	now := snapshot(t, filepath.Dir(f.path))
-	f.open()
+	f.reopen()
 	same(t, "files", snapshot(t, filepath.Dir(f.path)), now)
 }
 

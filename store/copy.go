@@ -34,7 +34,7 @@ func (s *Store) copyTo(path string, reserve int64) (_ *os.File, err error) {
 		return nil, fmt.Errorf("%w: a copy needs %d bytes in %s, %d are free", ErrFull, need, filepath.Dir(path), free)
 	}
 	_ = os.Remove(path) // of a power cut
-	to, file, err := openBolt(path)
+	to, file, err := openBolt(path, false)
 	if err != nil {
 		return nil, err
 	}

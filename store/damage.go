@@ -2,9 +2,9 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
-	"runtime/debug"
 	"strconv"
 	"strings"
 	"time"
@@ -68,21 +68,25 @@ func (s *Store) Guard(ctx context.Context) error {
 	}
 }
 
-// guard calls f, which uses the database. What bbolt thinks of damage is a panic,
-// or a fault where the file has become shorter than its mapping, or cannot be read;
-// it becomes ErrCorrupt, now and with each call from then on.
-func (s *Store) guard(f func() error) (err error) {
+// guard calls f, which uses the database. What bbolt stumbles over is an error, now
+// and with each call from then on.
+func (s *Store) guard(f func() error) error {
 	if err := s.refusal(); err != nil {
 		return err
 	}
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("%w: %v", ErrCorrupt, p)
-			s.breaks(err, true)
-		}
-	}()
-	return f()
+	err := guarded(f)
+	var over *stumble
+	if errors.As(err, &over) {
+		s.breaks(err, true)
+	}
+	return err
+}
+
+// whole says that the database has not turned out to be damaged.
+func (s *Store) whole() bool {
+	s.breaking.Lock()
+	defer s.breaking.Unlock()
+	return s.damage == nil
 }
 
 func (s *Store) refusal() error {

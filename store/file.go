@@ -67,6 +67,14 @@ func overwriteFile(path string, data []byte) error {
 	return errors.Join(err, f.Close())
 }
 
+// remove removes a file, if it is there.
+func remove(path string) error {
+	if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
 // Sync brings a file, or the names in a directory, to the medium.
 func Sync(path string) error {
 	f, err := os.Open(path)

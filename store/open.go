@@ -2,12 +2,13 @@ package store
 
 import (
 	"cmp"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/fnv"
+	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
-	"runtime/debug"
 	"strconv"
 	"syscall"
 	"time"
@@ -68,31 +69,49 @@ func open(path string, o Options) (*Store, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
+	if o.Apart == nil {
+		o.Apart = here
+	}
 	f := files(path)
-	if err := makeDir(filepath.Dir(path)); err != nil {
+	if err := makeDir(f.dir()); err != nil {
 		return nil, err
 	}
-	used, err := f.inspect()
-	switch {
-	case errors.Is(err, fs.ErrNotExist), isDamage(err):
-		err = f.rebuild(o.Now)
-	case err == nil:
-		f.compact(used)
+	// Who looks at the database and who makes it anew keep out of each other's way.
+	dir, err := os.Open(f.dir())
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	if err := syscall.Flock(int(dir.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, ErrLocked
+		}
+		return nil, fmt.Errorf("cannot lock directory: %w", err)
+	}
+	err = f.examine(o.Apart)
+	if errors.Is(err, fs.ErrNotExist) || isDamage(err) {
+		err = f.rebuild(o, err)
 	}
 	if err != nil {
 		return nil, err
+	}
+	// From here on a power cut is no end in order.
+	if _, err := os.Lstat(f.closed()); err == nil {
+		if err := errors.Join(remove(f.closed()), dir.Sync()); err != nil {
+			return nil, err
+		}
 	}
 	s := &Store{
 		files:    f,
 		accepted: f.accepted(),
 		journal:  journal{file: f.journal()},
-		incoming: &Incoming{filepath.Join(filepath.Dir(path), "incoming"), cmp.Or(o.IncomingBytes, defaultIncomingBytes), o.Reserve},
+		incoming: &Incoming{f.beside("incoming"), cmp.Or(o.IncomingBytes, defaultIncomingBytes), o.Reserve},
 		room:     &room{path: path},
 		onCommit: o.OnCommit,
 		passing:  o.Passing,
 		broken:   make(chan struct{}),
 	}
-	if s.db, s.file, err = openBolt(path); err != nil {
+	if s.db, s.file, err = f.openCompact(); err != nil {
 		return nil, err
 	}
 	// A power cut between a commit and the files beside it leaves the files
@@ -111,7 +130,7 @@ func open(path string, o Options) (*Store, error) {
 
 // initialise makes an empty database.
 func initialise(path string) (*bolt.DB, error) {
-	db, _, err := openBolt(path)
+	db, _, err := openBolt(path, false)
 	if err != nil {
 		return nil, err
 	}
@@ -132,101 +151,117 @@ func initialise(path string) (*bolt.DB, error) {
 	return db, nil
 }
 
-// inspect fails when the file is no database that bbolt can open without harm,
-// and that has what was written to it, and returns how many bytes of it are in
-// use. It changes nothing.
-func (f files) inspect() (used int64, err error) {
-	file, err := f.lock()
+// examine fails with ErrCorrupt when the file is no database that bbolt can open
+// without harm, or does not have what was written to it. It changes nothing. Unless
+// the database was closed in order it is checked apart before anything is read here.
+func (f files) examine(apart Apart) error {
+	db, file, err := openBolt(f.database(), true) // which keeps everybody from it who would change it
 	if err != nil {
-		return 0, err
+		return err
 	}
-	used, err = f.examine(file)
-	return used, errors.Join(err, file.Close())
+	if err = f.suspected(file); err == nil {
+		err = checkMetas(file)
+	}
+	if _, open := os.Lstat(f.closed()); err == nil && open != nil {
+		err = Check(apart, f.database())
+	}
+	if err == nil {
+		err = guarded(func() error {
+			return db.View(func(tx *bolt.Tx) error {
+				if err := touchAll(tx); err != nil {
+					return err
+				}
+				return verifySeal(tx)
+			})
+		})
+	}
+	return errors.Join(err, db.Close())
 }
 
-// lock opens the database file and keeps everybody from it who would change it,
-// until it is closed.
-func (f files) lock() (*os.File, error) {
-	if info, err := os.Stat(f.database()); err == nil && !info.Mode().IsRegular() {
-		return nil, errors.New("it is not a regular file") // and might be waited for
-	}
-	file, err := os.Open(f.database())
-	if err != nil {
-		return nil, err
-	}
-	for began := time.Now(); ; time.Sleep(lockTimeout / 20) {
-		err = syscall.Flock(int(file.Fd()), syscall.LOCK_SH|syscall.LOCK_NB)
-		if errors.Is(err, syscall.EWOULDBLOCK) && time.Since(began) < lockTimeout {
-			continue
-		}
-		break
-	}
-	if errors.Is(err, syscall.EWOULDBLOCK) {
-		err = ErrLocked
-	}
-	if err != nil {
-		return nil, errors.Join(err, file.Close())
-	}
-	return file, nil
-}
-
-func (f files) examine(file *os.File) (used int64, err error) {
+// checkMetas fails with ErrCorrupt unless both meta pages are valid and within the
+// file. A page of this size is written as a whole or not at all, and where one of them
+// is damaged bbolt goes back to the other, older one in silence.
+func checkMetas(file *os.File) error {
 	info, err := file.Stat()
 	if err != nil {
-		return 0, err
+		return err
 	}
-	if info.Size() == 0 {
-		return 0, fmt.Errorf("%w: the file is empty", ErrCorrupt)
+	order := binary.NativeEndian
+	for at := range int64(2) {
+		// Behind the 16 bytes of a page's header: magic 4, version 4, page size 4, flags 4,
+		// bucket 16, free list 8, page count 8, transaction 8, checksum 8.
+		var meta [64]byte
+		if _, err := file.ReadAt(meta[:], at*pageSize+16); err != nil {
+			return fmt.Errorf("%w: cannot read meta page %d: %w", ErrCorrupt, at, err)
+		}
+		sum := fnv.New64a()
+		_, _ = sum.Write(meta[:56])
+		if order.Uint32(meta[8:]) != pageSize || order.Uint64(meta[56:]) != sum.Sum64() {
+			return fmt.Errorf("%w: meta page %d is not valid", ErrCorrupt, at)
+		}
+		if pages := order.Uint64(meta[40:]); pages > uint64(info.Size()/pageSize) {
+			return fmt.Errorf("%w: the file has %d bytes, but should have %d pages", ErrCorrupt, info.Size(), pages)
+		}
 	}
-	if err := f.suspected(file); err != nil {
-		return 0, err
+	return nil
+}
+
+// Check has bbolt check a database, which need not be one of this package. It fails
+// with ErrCorrupt where that is damaged.
+func Check(apart Apart, path string) error {
+	out, err := apart("check", path)
+	if err != nil {
+		return err
 	}
-	var c census
-	if used, err = checkStructure(file, info.Size(), c.visitor()); err != nil {
-		return 0, err
+	text, err := io.ReadAll(io.LimitReader(out, maxText))
+	if err = errors.Join(err, out.Close()); err == nil && len(text) > 0 {
+		err = fmt.Errorf("%w: %s", ErrCorrupt, text)
 	}
-	return used, c.compare()
+	return err
 }
 
 // openBolt opens the file with this package's settings, and turns everything
 // that bbolt thinks of a damaged file into ErrCorrupt.
-func openBolt(path string) (db *bolt.DB, file *os.File, err error) {
-	defer func() {
-		if err != nil && file != nil {
-			abandon(file)
+func openBolt(path string, readOnly bool) (db *bolt.DB, file *os.File, err error) {
+	if readOnly {
+		switch info, err := os.Stat(path); {
+		case err != nil:
+			return nil, nil, err
+		case !info.Mode().IsRegular():
+			return nil, nil, errors.New("it is not a regular file") // and might be waited for
+		case info.Size() == 0:
+			return nil, nil, fmt.Errorf("%w: the file is empty", ErrCorrupt)
 		}
-	}()
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer func() {
-		if damage := recover(); damage != nil {
-			err = fmt.Errorf("%w: %v", ErrCorrupt, damage)
-		}
-	}()
-
-	db, err = bolt.Open(path, 0o600, &bolt.Options{
-		Timeout:         lockTimeout,
-		PageSize:        pageSize,
-		InitialMmapSize: mapSize,
-		MaxSize:         maxSize,
-		NoFreelistSync:  true,
-		FreelistType:    bolt.FreelistArrayType,
-		NoStatistics:    true,
-		OpenFile: func(name string, flag int, mode os.FileMode) (*os.File, error) {
-			var err error
-			file, err = os.OpenFile(name, flag, mode)
-			return file, err
-		},
+	}
+	err = guarded(func() error {
+		db, err = bolt.Open(path, 0o600, &bolt.Options{
+			Timeout:         lockTimeout,
+			ReadOnly:        readOnly,
+			PageSize:        pageSize,
+			InitialMmapSize: mapSize,
+			MaxSize:         maxSize,
+			NoFreelistSync:  true,
+			FreelistType:    bolt.FreelistArrayType,
+			OpenFile: func(name string, flag int, mode os.FileMode) (*os.File, error) {
+				var err error
+				file, err = os.OpenFile(name, flag, mode)
+				return file, err
+			},
+		})
+		return err
 	})
 	var system syscall.Errno
 	switch {
-	case err == nil && !isAt(file, path):
-		return nil, nil, errors.Join(ErrLocked, db.Close()) // who had it made another one of it
 	case err == nil:
 		db.AllocSize = growth
 		return db, file, nil
+	case file != nil:
+		abandon(file)
+	}
+	switch {
 	case errors.Is(err, bolterrors.ErrTimeout):
 		return nil, nil, ErrLocked
-	case errors.As(err, &system):
+	case errors.As(err, &system), isDamage(err):
 		return nil, nil, err
 	default:
 		return nil, nil, fmt.Errorf("%w: %v", ErrCorrupt, err)
@@ -239,11 +274,4 @@ func openBolt(path string) (db *bolt.DB, file *os.File, err error) {
 func abandon(file *os.File) {
 	_ = syscall.Flock(int(file.Fd()), syscall.LOCK_UN)
 	_ = file.Close()
-}
-
-// isAt says that a file has this path, still.
-func isAt(file *os.File, path string) bool {
-	opened, err := file.Stat()
-	named, nameErr := os.Stat(path)
-	return err == nil && nameErr == nil && os.SameFile(opened, named)
 }

@@ -218,7 +218,7 @@ func FuzzOpen(f *testing.F) {
 		if err := os.WriteFile(path, data, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		s, err := store.Open(path, store.Options{})
+		s, err := store.Open(path, store.Options{Apart: apart})
 		if err != nil {
 			return
 		}

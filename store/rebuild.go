@@ -2,13 +2,13 @@ package store
 
 import (
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"syscall"
-	"time"
+	"slices"
 
 	"github.com/opencontainers/go-digest"
 	bolt "go.etcd.io/bbolt"
@@ -21,6 +21,7 @@ type files string
 func (f files) database() string          { return string(f) }
 func (f files) bad() string               { return string(f) + ".bad" }     // the last one that was damaged
 func (f files) suspect() string           { return string(f) + ".suspect" } // there when a process met damage: says which
+func (f files) closed() string            { return string(f) + ".closed" }  // there after an end in order
 func (f files) smaller() string           { return string(f) + ".compact" } // what is to take the place
 func (f files) dir() string               { return filepath.Dir(string(f)) }
 func (f files) beside(name string) string { return filepath.Join(f.dir(), name) }
@@ -29,49 +30,22 @@ func (f files) accepted() acceptedFile { return acceptedFile(f.beside("accepted.
 func (f files) journal() journalFile   { return journalFile(f.beside("journal.json")) }
 func (f files) settings() settingsFile { return settingsFile(f.beside("settings.json")) }
 
-// rebuild puts a new database in the place of the one that is damaged, or gone.
+// rebuild puts a new database in the place of the one that is damaged, or gone: why.
 // It has what can be told to be as it was written, and the settings that are kept
 // beside. It gets its name only when it is complete: at any time there is either
 // the one or the other.
-func (f files) rebuild(now func() time.Time) error {
-	dir, err := os.Open(f.dir())
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	if err := syscall.Flock(int(dir.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		if errors.Is(err, syscall.EWOULDBLOCK) {
-			return ErrLocked
-		}
-		return fmt.Errorf("cannot lock directory: %w", err)
-	}
-
-	damage := &Damage{At: now().UTC().Round(0)}
-	old, err := f.lock()
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
+func (f files) rebuild(o Options, why error) error {
+	damage, old := &Damage{At: o.Now().UTC().Round(0), Text: why.Error()}, true
+	if errors.Is(why, fs.ErrNotExist) {
+		old, damage.Text = false, "the database was missing"
 		if !f.existed() {
 			damage = nil // this is the first one
-			break
 		}
-		damage.Text = "the database was missing"
-	case err != nil:
-		return err
-	default:
-		defer old.Close()
-		_, why := f.examine(old)
-		if !isDamage(why) {
-			return why // another process was faster
-		}
-		damage.Text = why.Error()
 	}
-	if err := f.replace(old, damage); err != nil {
+	if err := f.replace(o.Apart, old, damage); err != nil {
 		return err
 	}
-	if err := os.Remove(f.suspect()); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return dir.Sync()
+	return errors.Join(remove(f.suspect()), Sync(f.dir()))
 }
 
 // existed says that there was a database here: it has left something beside.
@@ -86,36 +60,35 @@ func (f files) existed() bool {
 
 // replace makes the database in a file of its own, and gives that the name. Where
 // there is little space it goes without what can be had again.
-func (f files) replace(old *os.File, damage *Damage) error {
+func (f files) replace(apart Apart, old bool, damage *Damage) error {
+	type way struct{ read, keep bool } // the old one
+	ways := []way{{false, false}}
+	if old {
+		// At last not even what is worth keeping fits beside the damaged one. An agent
+		// that starts with nothing is better than one that does not start.
+		ways = []way{{true, f.roomToKeep()}, {true, false}, {false, false}}
+	}
 	temporary := f.database() + ".new"
-	drop := func() error {
-		if err := os.Remove(temporary); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
+	var err error
+	for i, w := range ways {
+		if err = remove(temporary); err == nil && old && !w.read {
+			err = remove(f.database())
 		}
-		return nil
-	}
-	err := drop()
-	if err == nil {
-		err = f.fill(temporary, old, damage, old != nil && f.roomToKeep(old))
-	}
-	if errors.Is(err, ErrFull) && damage != nil {
-		_ = os.Remove(f.bad())
-		if err = drop(); err == nil {
-			err = f.fill(temporary, old, damage, false)
+		if err == nil {
+			err = f.fill(temporary, apart, w.read, w.keep, damage)
 		}
-	}
-	if errors.Is(err, ErrFull) && old != nil {
-		// Not even what is worth keeping fits beside the damaged one. An agent that
-		// starts with nothing is better than one that does not start.
-		if err = errors.Join(drop(), old.Close(), os.Remove(f.database())); err == nil {
-			err = f.fill(temporary, nil, damage, false)
+		if !errors.Is(err, ErrFull) {
+			break
+		}
+		if i == 0 && damage != nil {
+			_ = os.Remove(f.bad())
 		}
 	}
 	if err != nil {
-		return errors.Join(err, drop())
+		return errors.Join(err, remove(temporary))
 	}
 	if damage != nil && damage.Kept != "" {
-		if err := os.Remove(f.bad()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := remove(f.bad()); err != nil {
 			return err
 		}
 		_ = os.Link(f.database(), f.bad()) // evidence is not worth a failed start
@@ -125,28 +98,28 @@ func (f files) replace(old *os.File, damage *Damage) error {
 
 // roomToKeep says that there is space for another database beside the damaged one,
 // and that much again.
-func (f files) roomToKeep(old *os.File) bool {
+func (f files) roomToKeep() bool {
 	var stat unix.Statfs_t
-	info, err := old.Stat()
+	info, err := os.Stat(f.database())
 	return err == nil && unix.Statfs(f.dir(), &stat) == nil &&
 		int64(stat.Bavail)*int64(stat.Bsize) > 2*info.Size()+4*roomSize
 }
 
-// fill makes a database at path of what can be read of old, nil: nothing.
-func (f files) fill(path string, old *os.File, damage *Damage, keep bool) error {
+// fill makes a database at path, of what can be read of the present one if read.
+func (f files) fill(path string, apart Apart, read, keep bool, damage *Damage) error {
 	db, err := initialise(path)
 	if err != nil {
 		return full(err)
 	}
 	s := &salvage{db: db, settings: make(map[string]bool)}
-	if old != nil {
-		err = s.from(old)
+	if read {
+		err = s.from(apart, f.database())
 	}
 	if err == nil && damage != nil {
 		if damage.Kept = ""; keep {
 			damage.Kept = filepath.Base(f.bad())
 		}
-		err = f.finish(s, *damage, old != nil)
+		err = f.finish(s, *damage, read)
 	}
 	if err == nil {
 		err = db.Sync()
@@ -194,57 +167,75 @@ type salvage struct {
 	outbox   uint64
 }
 
-// salvageBytes is how much is written at once.
-const salvageBytes = 1 << 20
+const (
+	// salvageBytes is how much is written at once.
+	salvageBytes = 1 << 20
+	// maxArtifact is more than any artifact has.
+	maxArtifact = 128 << 20
+)
 
-func (s *salvage) from(old *os.File) error {
-	err := salvageStructure(old, visitor{bucket: s.bucket, record: s.record})
-	return errors.Join(err, s.endArtifact(), s.flush())
-}
-
-func (s *salvage) bucket(in []string, name string, _ uint64) error {
-	if err := s.endArtifact(); err != nil {
-		return err
-	}
-	if len(in) == 1 && in[0] == bucketArtifacts {
-		s.artifact, s.chunks = name, nil
-	}
-	return nil
-}
-
-func (s *salvage) record(in []string, key []byte, value func() ([]byte, error)) error {
-	if len(in) == 2 && in[0] == bucketArtifacts && in[1] == s.artifact {
-		chunk, err := value()
-		s.chunks = append(s.chunks, chunk...)
-		return err
-	}
-	if len(in) != 1 || len(key) == 0 || len(key) > bolt.MaxKeySize {
-		return nil
-	}
-	stored, err := value()
-	if err != nil {
-		return err
-	}
-	switch {
-	case isSealed(in[0]):
-		return s.sealed(in[0], key, stored)
-	case in[0] == bucketJournal:
-		if _, err := decodeEntry(key, stored); err != nil {
+// from reads a database apart. A process that ends at what it meets costs the rest of
+// that bucket.
+func (s *salvage) from(apart Apart, path string) error {
+	for left := append(buckets(), bucketJournal, bucketMeta); len(left) > 0; {
+		out, err := apart(append([]string{"read", path}, left...)...)
+		if err != nil {
 			return err
 		}
+		at := left[0]
+		records := json.NewDecoder(out)
+		for r := (found{}); err == nil && records.Decode(&r) == nil; r = (found{}) {
+			if len(r.In) > 0 {
+				at, err = r.In[0], s.take(r)
+			}
+		}
+		ended := out.Close()
+		if err != nil || ended != nil && !isDamage(ended) {
+			return errors.Join(err, ended)
+		}
+		if ended == nil {
+			break
+		}
+		left = left[max(slices.Index(left, at), 0)+1:]
+	}
+	return errors.Join(s.endArtifact(), s.flush())
+}
+
+// take takes over one record, if it is what was written.
+func (s *salvage) take(r found) error {
+	bucket := r.In[0]
+	switch {
+	case len(r.Key) == 0: // a bucket begins
+		if err := s.endArtifact(); err != nil {
+			return err
+		}
+		if len(r.In) == 2 && bucket == bucketArtifacts {
+			s.artifact = r.In[1]
+		}
+	case len(r.In) == 2:
+		if s.chunks = append(s.chunks, r.Value...); len(s.chunks) > maxArtifact {
+			s.artifact, s.chunks = "", nil
+		}
+	case len(r.In) > 2 || len(r.Key) > bolt.MaxKeySize:
+	case isSealed(bucket):
+		return s.sealed(bucket, r.Key, r.Value)
+	case bucket == bucketJournal:
+		if _, err := decodeEntry(r.Key, r.Value); err != nil {
+			return nil
+		}
 		s.entries++
-		return s.add(len(stored), func(w *writing) error {
+		return s.add(len(r.Value), func(w *writing) error {
 			b, err := w.CreateBucketIfNotExists([]byte(bucketJournal))
 			if err != nil {
 				return err
 			}
-			return b.Put(key, stored)
+			return b.Put(r.Key, r.Value)
 		})
-	case in[0] == bucketMeta && string(key) == keyJournal:
-		if _, err := decode[journalEnds](stored); err != nil {
-			return err
+	case bucket == bucketMeta && string(r.Key) == keyJournal:
+		if _, err := decode[journalEnds](r.Value); err != nil {
+			return nil
 		}
-		return s.add(len(stored), func(w *writing) error { return w.Bucket([]byte(bucketMeta)).Put(key, stored) })
+		return s.add(len(r.Value), func(w *writing) error { return w.Bucket([]byte(bucketMeta)).Put(r.Key, r.Value) })
 	}
 	return nil
 }
@@ -252,13 +243,13 @@ func (s *salvage) record(in []string, key []byte, value func() ([]byte, error)) 
 func (s *salvage) sealed(bucket string, key, stored []byte) error {
 	data, err := unseal(bucket, key, stored)
 	if err != nil {
-		return err
+		return nil
 	}
 	switch bucket {
 	case bucketManifest:
 		m, err := decode[Manifest](data)
 		if err != nil {
-			return err
+			return nil
 		}
 		m.ETag = ""
 		if data, err = encode(m); err != nil {

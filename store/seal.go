@@ -148,87 +148,59 @@ func (w *writing) removeArtifact(key []byte) error {
 	return w.Bucket([]byte(bucketArtifacts)).DeleteBucket(key)
 }
 
-// census counts the records of a database that is read from one end to the
-// other, to compare them with the seal.
-type census struct {
-	schema  []byte // as the bucket meta has it
-	seal    []byte
-	sum     uint64
-	outbox  uint64
-	buckets map[string]bool
-	rotten  error // the first record that is not as it was written
-}
-
-// compare fails with ErrCorrupt when a record is not as it was written, or was
-// not written at all, and with ErrNewerSchema when somebody else has to tell.
-func (c *census) compare() error {
-	found, err := parseSchema(c.schema)
+// verifySeal reads all records, and fails with ErrCorrupt when one is not as it was
+// written, or was not written at all, and with ErrNewerSchema when somebody else has
+// to tell.
+func verifySeal(tx *bolt.Tx) error {
+	meta := tx.Bucket([]byte(bucketMeta))
+	if meta == nil {
+		return fmt.Errorf("%w: there is no bucket %q", ErrCorrupt, bucketMeta)
+	}
+	found, err := parseSchema(meta.Get([]byte(keySchema)))
 	if err != nil {
 		return err
 	}
-	for _, name := range append(buckets(), bucketMeta) {
-		if !c.buckets[name] && found <= schema {
-			return fmt.Errorf("%w: there is no bucket %q", ErrCorrupt, name)
-		}
-	}
-	if found > schema && len(c.seal) >= 4 && binary.BigEndian.Uint32(c.seal) == found { // else it was another number
+	stored := meta.Get([]byte(keySeal))
+	if found > schema && len(stored) >= 4 && binary.BigEndian.Uint32(stored) == found { // else it was another number
 		return newerSchema(found)
 	}
-	s, err := parseSeal(c.seal)
-	switch {
-	case err != nil:
+	s, err := parseSeal(stored)
+	if err != nil {
 		return err
-	case s.schema != found:
-		return fmt.Errorf("%w: schema is %d, but %d in the seal", ErrCorrupt, found, s.schema)
-	case c.rotten != nil:
-		return c.rotten
-	case s.sum != c.sum:
-		return fmt.Errorf("%w: records are missing or unexpected", ErrCorrupt)
-	case s.outbox != c.outbox:
-		return fmt.Errorf("%w: report %d was the newest, now it is %d", ErrCorrupt, s.outbox, c.outbox)
 	}
-	return nil
-}
-
-// visitor is who takes the census.
-func (c *census) visitor() visitor {
-	c.buckets = make(map[string]bool)
-	return visitor{
-		bucket: func(in []string, name string, sequence uint64) error {
-			switch {
-			case len(in) == 0:
-				c.buckets[name] = true
-				if name == bucketOutbox {
-					c.outbox = sequence
-				}
-			case in[0] == bucketArtifacts:
-				c.sum += sumOf(bucketArtifacts, []byte(name), nil)
-			}
-			return nil
-		},
-		record: func(in []string, key []byte, value func() ([]byte, error)) error {
-			if len(in) != 1 || in[0] != bucketMeta && !isSealed(in[0]) {
+	if s.schema != found {
+		return fmt.Errorf("%w: schema is %d, but %d in the seal", ErrCorrupt, found, s.schema)
+	}
+	sum, outbox := uint64(0), uint64(0)
+	for _, name := range buckets() {
+		b := tx.Bucket([]byte(name))
+		if b == nil {
+			return fmt.Errorf("%w: there is no bucket %q", ErrCorrupt, name)
+		}
+		if name == bucketOutbox {
+			outbox = b.Sequence()
+		}
+		if err := b.ForEach(func(key, stored []byte) error {
+			if name == bucketArtifacts {
+				sum += sumOf(bucketArtifacts, key, nil)
 				return nil
 			}
-			stored, err := value()
-			if err != nil {
-				return err
-			}
-			switch {
-			case in[0] == bucketMeta && string(key) == keySchema:
-				c.schema = stored
-			case in[0] == bucketMeta && string(key) == keySeal:
-				c.seal = stored
-			case in[0] == bucketMeta:
-			default:
-				c.sum += sumIn(stored)
-				if _, err := unseal(in[0], key, stored); err != nil && c.rotten == nil {
-					c.rotten = fmt.Errorf("record %.80q of %q: %w", key, in[0], err)
-				}
+			sum += sumIn(stored)
+			if _, err := unseal(name, key, stored); err != nil {
+				return fmt.Errorf("record %.80q of %q: %w", key, name, err)
 			}
 			return nil
-		},
+		}); err != nil {
+			return err
+		}
 	}
+	switch {
+	case s.sum != sum:
+		return fmt.Errorf("%w: records are missing or unexpected", ErrCorrupt)
+	case s.outbox != outbox:
+		return fmt.Errorf("%w: report %d was the newest, now it is %d", ErrCorrupt, s.outbox, outbox)
+	}
+	return nil
 }
 
 // isDamage says that an error is about a database that can be made anew.

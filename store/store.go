@@ -23,6 +23,7 @@
 //
 //	margolite.db.bad                     the last one that was damaged
 //	margolite.db.suspect                 there while it is known that margolite.db is damaged
+//	margolite.db.closed                  there while nobody has it open, if the last one closed it
 //	accepted.json                        Manifest without its ETag, beside the database
 //	settings.json                        the settings, beside it, too
 //	journal.json                         the ends of the journal, beside it, too
@@ -72,15 +73,17 @@
 // # Damage
 //
 // A medium that forgets, or flips bits, never makes the store tell what was not
-// written. Whenever it is opened all of its structure is read and every record is
-// compared with its sum, and the seal tells that none is missing. That costs as
-// much as reading them once; artifacts are left to their digests and the journal to
-// its chain. What changes later is noticed when it is read, and faults of the
-// mapped file are errors: Guard ends then, and the process is to end with it, since
-// nothing it knows can be trusted.
+// written. Whenever it is opened every record is compared with its sum, and the seal
+// tells that none is missing. Unless it was closed in order bbolt checks its own
+// structure as well, in a process of its own (Apart), because some damage would end
+// the one that meets it. That costs as much as reading the records once; artifacts are
+// left to their digests and the journal to its chain. What changes later is noticed
+// when it is read, and faults of the mapped file are errors: Guard ends then, and the
+// process is to end with it, since nothing it knows can be trusted.
 //
 // The next Open makes the database anew, with all that can be told to be as it was
-// written, and keeps the damaged one as evidence where there is space. The accepted
+// written: a process of its own reads bucket by bucket as far as bbolt can. It keeps
+// the damaged one as evidence where there is space. The accepted
 // version and the settings (update locks, who the device is to its WFM) are kept in
 // small files of their own besides, so that they do not disappear together with the
 // database. What is lost comes again from the WFM, since the manifest has no ETag
@@ -130,6 +133,8 @@ type Options struct {
 	Passing []string
 	// Now is for the time of damage; nil: time.Now.
 	Now func() time.Time
+	// Apart is for what damage could end the process with; nil: it is done in this one.
+	Apart Apart
 }
 
 // Store is an open database. Its methods may be called concurrently.
@@ -168,6 +173,9 @@ func (s *Store) Close() error {
 	}
 	if err := s.db.Close(); err != nil {
 		return fmt.Errorf("cannot close store: %w", err)
+	}
+	if s.whole() {
+		_ = os.WriteFile(s.files.closed(), nil, 0o600) // without it the next start looks closer
 	}
 	return nil
 }

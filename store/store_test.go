@@ -44,7 +44,7 @@ func newFixture(t testing.TB, passing ...string) *fixture {
 func (f *fixture) open() {
 	f.t.Helper()
 	var err error
-	f.Store, err = store.Open(f.path, store.Options{Passing: f.passing, OnCommit: func(verb string) { f.commits = append(f.commits, verb) }})
+	f.Store, err = store.Open(f.path, store.Options{Apart: apart, Passing: f.passing, OnCommit: func(verb string) { f.commits = append(f.commits, verb) }})
 	if err != nil {
 		f.t.Fatal(err)
 	}

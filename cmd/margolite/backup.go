@@ -129,7 +129,7 @@ func (c *cli) copyDatabase(ctx context.Context, cfg *config.Config) (io.ReadClos
 	if _, err := os.Stat(databaseFile(cfg)); err != nil {
 		return nil, 0, &hintError{fmt.Errorf("there is nothing to back up: %w", err), "name the device's configuration with --config FILE"}
 	}
-	records, err := openStore(cfg, limits.Bundle)
+	records, err := openStore(ctx, cfg, limits.Bundle)
 	if err != nil {
 		return nil, 0, err
 	}

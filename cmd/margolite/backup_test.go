@@ -257,7 +257,7 @@ func TestARestoreIsWholeOrNotAtAll(t *testing.T) {
 			if err := os.Rename(stagedDir(state), stagedDir(state)+".new"); err != nil {
 				t.Fatal(err)
 			}
-			records, err := openStore(cfg, 0)
+			records, err := openStore(t.Context(), cfg, 0)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -281,7 +281,7 @@ func TestARestoreIsWholeOrNotAtAll(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		records, err := openStore(cfg, 0) // as the agent does it
+		records, err := openStore(t.Context(), cfg, 0) // as the agent does it
 		if err != nil {
 			t.Fatalf("after %d moves: %v", cut-1, err)
 		}

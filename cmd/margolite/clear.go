@@ -65,7 +65,7 @@ func (c *cli) withdraw(ctx context.Context, cfg *config.Config) {
 		if cfg.WFM.URL == "" {
 			return false, nil
 		}
-		records, err := openStore(cfg, limits.Bundle)
+		records, err := openStore(ctx, cfg, limits.Bundle)
 		if err != nil {
 			return false, err
 		}

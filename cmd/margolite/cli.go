@@ -140,6 +140,9 @@ func (c *cli) dispatch(ctx context.Context, args []string) error {
 		c.overview(c.out)
 		return nil
 	}
+	if name == apartName {
+		return c.workApart(rest)
+	}
 	all := commands()
 	i := slices.IndexFunc(all, func(cmd command) bool { return cmd.name == name })
 	if i < 0 {

@@ -15,7 +15,7 @@ import (
 
 // TestMain makes the test binary the program itself, for tests of the process.
 func TestMain(m *testing.M) {
-	if os.Getenv("MARGOLITE_TEST_MAIN") != "" {
+	if os.Getenv("MARGOLITE_TEST_MAIN") != "" || len(os.Args) > 1 && os.Args[1] == apartName {
 		main()
 		return
 	}

@@ -71,11 +71,11 @@ func (c *cli) restore(ctx context.Context, args []string) error {
 		return err
 	}
 	defer file.Close()
-	own, err := openStore(cfg, limits.Bundle) // and keeps every agent away
+	own, err := openStore(ctx, cfg, limits.Bundle) // and keeps every agent away
 	if err != nil {
 		return err
 	}
-	b := &restoration{config: cfg, here: here, another: another, passphrase: passphrase, own: own}
+	b := &restoration{config: cfg, here: here, another: another, passphrase: passphrase, own: own, apart: doApart(ctx)}
 	if err := b.stage(file); err != nil {
 		b.drop()
 		return errors.Join(fmt.Errorf("cannot restore %s: %w", rest[0], err), own.Close())
@@ -94,6 +94,7 @@ type restoration struct {
 	another    bool        // the backup may be of another one
 	passphrase string      // file; empty: this device keeps its identity
 	own        *store.Store
+	apart      store.Apart // looks at what came, which may be damaged
 
 	about  aboutBackup // the device in the backup
 	sealed []byte      // its identity
@@ -199,7 +200,7 @@ func (r *restoration) unpack(archive *tar.Reader) error {
 // stageDatabase makes the database of the backup the one that this device is to have.
 // stranger says that this device stays who it is, and the backup is of another one.
 func (r *restoration) stageDatabase(stranger bool) error {
-	restored, err := store.Open(filepath.Join(r.next(), backupDatabase), store.Options{Passing: passingSettings()})
+	restored, err := store.Open(filepath.Join(r.next(), backupDatabase), store.Options{Passing: passingSettings(), Apart: r.apart})
 	if err != nil {
 		return err
 	}

@@ -60,7 +60,7 @@ func (c *cli) run(ctx context.Context, args []string) (err error) {
 	warn(logger, cfg)
 	var a *agent.Agent // the runtime and the way to the WFM are made before it, and tell it
 
-	records, err := openStore(cfg, limits.Bundle)
+	records, err := openStore(ctx, cfg, limits.Bundle)
 	if err != nil {
 		return err
 	}
@@ -202,7 +202,7 @@ func basisOf(cfg *config.Config) string {
 }
 
 // openStore opens the store, with room for bundles of so many bytes.
-func openStore(cfg *config.Config, bundle int64) (*store.Store, error) {
+func openStore(ctx context.Context, cfg *config.Config, bundle int64) (*store.Store, error) {
 	if err := os.MkdirAll(cfg.State.Dir, 0o711); err != nil {
 		return nil, fmt.Errorf("cannot create state directory %s: %w", cfg.State.Dir, err)
 	}
@@ -214,6 +214,7 @@ func openStore(cfg *config.Config, bundle int64) (*store.Store, error) {
 		IncomingBytes: 2 * bundle, // the bundle that comes, and what is left of the one before
 		Reserve:       cfg.State.Reserve,
 		Passing:       passingSettings(),
+		Apart:         doApart(ctx),
 	})
 	if errors.Is(err, store.ErrLocked) {
 		return nil, &hintError{err, "stop the other margolite that uses " + cfg.State.Dir}

@@ -31,7 +31,7 @@ func TestST11TheReasonIsToldWhereTheRevisionWantsIt(t *testing.T) {
 func TestTheStoreHasRoomForTheLargestBundle(t *testing.T) {
 	cfg := config.Default()
 	cfg.State.Dir = t.TempDir()
-	s, err := openStore(cfg, 8)
+	s, err := openStore(t.Context(), cfg, 8)
 	if err != nil {
 		t.Fatal(err)
 	}

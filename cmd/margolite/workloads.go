@@ -128,7 +128,7 @@ func (w *workloads) connect(ctx context.Context, cfg *config.Config, logger *slo
 		State:  filepath.Join(cfg.State.Run, "containerd"),
 		Logger: logger,
 
-		Check:     databaseCheck(),
+		Check:     checkDatabase(ctx),
 		Namespace: cfg.Runtime.Namespace,
 	})
 	if err != nil {

@@ -66,36 +66,48 @@ func (d databases) snapshots(name string) databaseFile {
 // snapshotters are the names of those that there may be databases of.
 func snapshotters() []string { return []string{defaults.DefaultSnapshotter, nativeSnapshotter} }
 
-// repair replaces all databases if one of them is lost, or lost what another one relies on.
-func (d databases) repair(ctx context.Context) error {
+// closed is there after an end in order.
+func (d databases) closed() string { return filepath.Join(d.Root, "closed") }
+
+// repair replaces all databases if one of them is lost, or lost what another one relies on. Those that were closed in order
+// only have to be there. It says whether they were; from here on a power cut is no end in order.
+func (d databases) repair(ctx context.Context) (closed bool, err error) {
+	if closed = exists(d.closed()); closed {
+		if err := errors.Join(remove(d.closed()), tree.Sync(d.Root)); err != nil {
+			return false, err
+		}
+	}
 	if d.Check == nil {
-		return nil
+		return closed, nil
 	}
 	all := []databaseFile{d.metadata()}
 	for _, name := range snapshotters() {
 		all = append(all, d.snapshots(name))
 	}
 	for _, db := range all {
-		damage, err := d.inspect(db)
+		damage, err := d.inspect(db, closed)
 		if err != nil {
-			return fmt.Errorf("cannot check %s: %w", db.path, err)
+			return false, fmt.Errorf("cannot check %s: %w", db.path, err)
 		}
 		if damage != "" {
 			d.logLoss(db.path, damage)
-			return d.replace(ctx, db.path)
+			return false, d.replace(ctx, db.path)
 		}
+	}
+	if closed {
+		return true, nil
 	}
 	for _, name := range snapshotters() {
 		lost, err := d.lostSnapshot(name)
 		if err != nil {
-			return fmt.Errorf("cannot compare databases of containerd: %w", err)
+			return false, fmt.Errorf("cannot compare databases of containerd: %w", err)
 		}
 		if lost != "" {
 			d.logLoss(d.snapshots(name).path, "snapshot "+lost+" is gone")
-			return d.replace(ctx, "")
+			return false, d.replace(ctx, "")
 		}
 	}
-	return nil
+	return false, nil
 }
 
 func (d databases) logLoss(path, found string) {
@@ -104,7 +116,7 @@ func (d databases) logLoss(path, found string) {
 }
 
 // inspect says why a database is lost; "" if it is not.
-func (d databases) inspect(db databaseFile) (damage string, err error) {
+func (d databases) inspect(db databaseFile, closed bool) (damage string, err error) {
 	info, err := os.Stat(db.path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), err == nil && info.Size() == 0: // created, and nothing written
@@ -112,19 +124,13 @@ func (d databases) inspect(db databaseFile) (damage string, err error) {
 			return "it is gone", nil
 		}
 		return "", nil
-	case err != nil:
+	case err != nil || closed:
 		return "", err
 	}
-	repaired, err := d.Check(db.path)
-	switch {
-	case errors.Is(err, ErrDamaged):
+	if err = d.Check(db.path); errors.Is(err, ErrDamaged) {
 		return err.Error(), nil
-	case err != nil:
-		return "", err
-	case repaired != "":
-		d.Logger.Error("a database of containerd was damaged and repaired; workloads keep running", "security", true, "file", db.path, "found", repaired)
 	}
-	return "", nil
+	return "", err
 }
 
 func (db databaseFile) hasFiles() bool {

@@ -22,13 +22,12 @@
 //
 // # Damage
 //
-// bbolt ends the process where it meets damage, so that its files are looked at before they are opened (Options.Check).
-// Where the last transaction is damaged, the one before it counts, and containers run on unless the metadata then knows a
-// snapshot that its snapshotter does not. That, and any worse damage, replaces all databases, and the damaged file is kept
-// beside its place (.bad, the last one). The new metadata knows the
-// content that is on the device, which a lease holds (containerd.RecoveredLease): images are known again when they are
-// pulled, from that content and without a network, or when others are pruned. Snapshots and containers are lost. What
-// still runs has no record any more; it is ended before anybody can ask for it, and whoever created it does so again.
+// bbolt ends the process where it meets damage, so that its files are checked before they are opened (Options.Check), unless
+// the last Close was in order. A damaged database, or metadata that knows a snapshot which its snapshotter does not, replaces
+// all databases, and the damaged file is kept beside its place (.bad, the last one). The new metadata knows the content that
+// is on the device, which a lease holds (containerd.RecoveredLease): images are known again when they are pulled, from that
+// content and without a network, or when others are pruned. Snapshots and containers are lost. What still runs has no record
+// any more; it is ended before anybody can ask for it, and whoever created it does so again.
 //
 // A database gets its name when it is complete, and the metadata is missing until then: a start after a power cut goes on.
 //

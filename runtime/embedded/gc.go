@@ -2,12 +2,21 @@ package embedded
 
 import (
 	"context"
+	"errors"
 	"log/slog"
+	"strconv"
+	"strings"
+	"sync/atomic"
 	"time"
 
+	"github.com/containerd/containerd/v2/core/content"
 	"github.com/containerd/containerd/v2/core/metadata"
 	"github.com/containerd/containerd/v2/pkg/gc"
+	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/containerd/plugin"
+	"github.com/opencontainers/go-digest"
+	v1 "github.com/opencontainers/image-spec/specs-go/v1"
+	bolt "go.etcd.io/bbolt"
 )
 
 // collectAfter is how long the collector waits for more deletions to come before it collects.
@@ -16,10 +25,12 @@ const collectAfter = time.Second
 // collector runs the garbage collection of the metadata after deletions and once at start. It stands in for
 // containerd's scheduler, which keeps Prometheus metrics.
 type collector struct {
-	db      *metadata.DB
-	orphans orphans
-	log     *slog.Logger
-	due     chan struct{} // something was deleted; size 1
+	db          *metadata.DB
+	root        string // of containerd
+	snapshotter string
+	log         *slog.Logger
+	due         chan struct{} // something was deleted; size 1
+	behind      *atomic.Bool  // deleted are only records so far, not the files
 }
 
 func (s *Server) startCollector(ic *plugin.InitContext, root string, log *slog.Logger) (*collector, error) {
@@ -27,28 +38,33 @@ func (s *Server) startCollector(ic *plugin.InitContext, root string, log *slog.L
 	if err != nil {
 		return nil, err
 	}
-	c := &collector{db: db, orphans: orphans{db, root, s.snapshotter}, log: log, due: make(chan struct{}, 1)}
+	c := &collector{db: db, root: root, snapshotter: s.snapshotter, log: log, due: make(chan struct{}, 1), behind: &s.behind}
 	c.poke()
 	db.RegisterMutationCallback(func(deleted bool) {
 		if deleted {
 			c.poke()
 		}
 	})
-	s.running.Go(func() { c.run(ic.Context) })
+	var missed error
+	if s.sweep { // before anybody else could see what that makes for a moment
+		if missed = c.lookAtFiles(ic.Context); missed != nil {
+			log.Warn("cannot find orphaned files of containerd", "error", missed)
+		}
+	}
+	s.running.Go(func() { c.run(ic.Context, missed != nil) })
 	return c, nil
 }
 
 func (c *collector) poke() {
+	c.behind.Store(true)
 	select {
 	case c.due <- struct{}{}:
 	default:
 	}
 }
 
-func (c *collector) run(ctx context.Context) {
-	if err := c.orphans.markIfAny(ctx); err != nil && ctx.Err() == nil {
-		c.log.Warn("cannot find orphaned files of containerd", "error", err)
-	}
+// run collects until ctx is done. missed says that files have not been looked at.
+func (c *collector) run(ctx context.Context, missed bool) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -60,15 +76,44 @@ func (c *collector) run(ctx context.Context) {
 			return
 		case <-time.After(collectAfter):
 		}
+		c.behind.Store(false)
 		select {
 		case <-c.due: // came while waiting, and is about to be served
 		default:
 		}
-		if _, err := c.ScheduleAndWait(ctx); err != nil && ctx.Err() == nil {
+		_, err := c.ScheduleAndWait(ctx)
+		if err != nil && ctx.Err() == nil {
 			c.log.Warn("cannot collect garbage in containerd", "error", err)
 		}
-		takeRoom(c.orphans.root) // they may have grown, and now there may be space
+		if missed || err != nil || ctx.Err() != nil {
+			c.behind.Store(true)
+		}
+		takeRoom(c.root) // they may have grown, and now there may be space
 	}
+}
+
+// lookAtFiles has the next collection look for files that no record knows: a kill between the two halves of a collection,
+// the records and the files, leaves them. containerd looks at files only where something was deleted since it started.
+func (c *collector) lookAtFiles(ctx context.Context) error {
+	var all []string
+	err := c.db.View(func(tx *bolt.Tx) (err error) {
+		all, err = metadata.NewNamespaceStore(tx).List(ctx)
+		return err
+	})
+	if err != nil || len(all) == 0 {
+		return err
+	}
+	ctx = namespaces.WithNamespace(ctx, all[0])
+	key := "look at files " + strconv.FormatInt(time.Now().UnixNano(), 36)
+	blobs, layers := c.db.ContentStore(), c.db.Snapshotter(c.snapshotter)
+	some := v1.Descriptor{Digest: digest.FromString(key), Size: int64(len(key))}
+	if err := content.WriteBlob(ctx, blobs, key, strings.NewReader(key), some); err != nil {
+		return err
+	}
+	if _, err := layers.Prepare(ctx, key, ""); err != nil {
+		return err
+	}
+	return errors.Join(blobs.Delete(ctx, some.Digest), layers.Remove(ctx, key))
 }
 
 // ScheduleAndWait collects at once; synchronous deletions of leases and images call it.

@@ -43,3 +43,12 @@ func dropTorn(ctx context.Context, blobs content.Store, dir string) error {
 	}
 	return all
 }
+
+// readDir lists nothing where there is no such directory yet.
+func readDir(path string) ([]os.DirEntry, error) {
+	entries, err := os.ReadDir(path)
+	if errors.Is(err, os.ErrNotExist) {
+		err = nil
+	}
+	return entries, err
+}

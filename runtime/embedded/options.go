@@ -8,7 +8,7 @@ import (
 var (
 	// ErrLocked says that another process runs containerd on the same root.
 	ErrLocked = errors.New("in use by another process")
-	// ErrDamaged says that a database of containerd can neither be opened nor repaired.
+	// ErrDamaged says that a database of containerd cannot be used.
 	ErrDamaged = errors.New("damaged")
 )
 
@@ -20,10 +20,9 @@ type Options struct {
 	Shim    string       // absolute path of the runc shim; "" is what FindShim finds
 	Logger  *slog.Logger // of containerd, whose info is our debug; nil discards
 
-	// Check looks at a bbolt database before it is opened, repairs it where that loses no more than the last transaction,
-	// and says what it did; empty: nothing. It fails with ErrDamaged where bbolt cannot open the file: then all databases
-	// are replaced. nil: databases are opened as they are.
-	Check func(path string) (repaired string, err error)
+	// Check looks at a bbolt database that was not closed in order before it is opened. It fails with ErrDamaged where bbolt
+	// would stumble over it: then all databases are replaced. nil: databases are opened as they are.
+	Check func(path string) error
 	// Namespace is whose images are known again after the database was lost.
 	Namespace string
 }

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	containersapi "github.com/containerd/containerd/api/services/containers/v1"
 	imagesapi "github.com/containerd/containerd/api/services/images/v1"
@@ -40,9 +41,12 @@ type Server struct {
 	plugins *plugin.Set
 	sockets *sockets
 	shims   *shims
+	closed  string // the file that tells of an end in order
+	sweep   bool   // there was none
 
 	stop    context.CancelFunc
 	running sync.WaitGroup // the garbage collector
+	behind  atomic.Bool    // it still has to look at files
 }
 
 // Start opens the root, reconnects to the shims that still run, and serves the sockets until Close.
@@ -73,9 +77,11 @@ func (s *Server) start(ctx context.Context, o Options) error {
 		o.Logger.Warn("cannot clean up after a killed containerd", "error", err)
 	}
 	files := databases{o}
-	if err := files.repair(ctx); err != nil {
+	closed, err := files.repair(ctx)
+	if err != nil {
 		return err
 	}
+	s.closed, s.sweep = files.closed(), !closed
 	if err := s.initPlugins(ctx, o); err != nil {
 		return err
 	}
@@ -89,7 +95,6 @@ func (s *Server) start(ctx context.Context, o Options) error {
 	if err := clearMounts(filepath.Join(o.State, "mounts"), o.Logger); err != nil {
 		return err
 	}
-	var err error
 	s.sockets, err = serve(ctx, s.address, s.plugins, o.Logger)
 	return err
 }
@@ -258,7 +263,11 @@ func (s *Server) Close() error {
 			errs = append(errs, closer.Close())
 		}
 	}
-	return errors.Join(errs...)
+	err := errors.Join(errs...)
+	if err == nil && s.sockets != nil && !s.behind.Load() {
+		_ = os.WriteFile(s.closed, nil, 0o600) // without it the next start looks closer
+	}
+	return err
 }
 
 // database is the metadata plugin's instance.

@@ -204,6 +204,7 @@ func TestFilesThatNoRecordKnowsAreCollected(t *testing.T) {
 	if err := errors.Join(client.Close(), server.Close()); err != nil {
 		t.Fatal(err)
 	}
+	_ = os.Remove(filepath.Join(dir, "root/closed")) // it was killed
 	blob := filepath.Join(dir, "root/io.containerd.content.v1.content/blobs/sha256", digest.FromString("orphan").Encoded())
 	layer := filepath.Join(dir, "root/io.containerd.snapshotter.v1.overlayfs/snapshots/99")
 	if err := errors.Join(os.WriteFile(blob, []byte("orphan"), 0o444), os.MkdirAll(filepath.Join(layer, "fs"), 0o700)); err != nil {

@@ -36,7 +36,7 @@ func TestImagesOfALostDatabase(t *testing.T) {
 		t.Helper()
 		server, err := embedded.Start(t.Context(), embedded.Options{
 			Root: filepath.Join(dir, "root"), State: filepath.Join(dir, "state"), Logger: containerdtest.Logger(t),
-			Check: func(string) (string, error) { return "", nil }, Namespace: containerdtest.Namespace,
+			Check: func(string) error { return nil }, Namespace: containerdtest.Namespace,
 		})
 		if err != nil {
 			t.Fatal(err)

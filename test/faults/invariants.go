@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -15,7 +16,6 @@ import (
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/runtime/containerd"
-	"github.com/margolite/margolite/store"
 	"github.com/margolite/margolite/test/faults/medium"
 	"github.com/margolite/margolite/test/leftovers"
 	"github.com/margolite/margolite/test/plant"
@@ -343,16 +343,19 @@ func (r *Rig) databaseIsWhole(path string) error {
 	if errors.Is(err, fs.ErrNotExist) || err == nil && len(data) == 0 {
 		return nil // not made, or not begun
 	}
-	copied := filepath.Join(r.dir, "db") // bbolt may repair it
+	copied := filepath.Join(r.dir, "db") // or the check would hold a lock
 	if err := errors.Join(err, os.WriteFile(copied, data, 0o600)); err != nil {
 		return err
 	}
 	// bbolt's own check ends the process where it meets damage.
-	repaired, err := store.MendBolt(copied)
-	if err == nil && repaired != "" {
-		err = errors.New(repaired)
+	out, err := exec.Command(filepath.Join(r.options.Programs, agent), "apart", "check", copied).CombinedOutput()
+	if err == nil && len(out) > 0 {
+		err = errors.New("it is damaged")
 	}
-	return err
+	if err != nil {
+		return fmt.Errorf("%w: %.500s", err, out)
+	}
+	return nil
 }
 
 // steady are the processes of the deployments that are not to change now, by

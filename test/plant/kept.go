@@ -15,7 +15,8 @@ func (p *Plant) Keeps(difference string) bool {
 		return strings.HasPrefix(difference, "gone: file ")
 	}
 	switch name, _ := filepath.Rel(p.StateDir(), file); name {
-	case "accepted.json", "journal.json", "settings.json", "margolite.db.bad", "containerd/io.containerd.snapshotter.v1.overlayfs/metadata.db":
+	case "accepted.json", "journal.json", "settings.json", "margolite.db.bad", "margolite.db.closed", "containerd/closed",
+		"containerd/io.containerd.snapshotter.v1.overlayfs/metadata.db":
 		return true
 	default:
 		return strings.HasPrefix(name, "git/") || strings.HasPrefix(name, "git-reports/")

@@ -1,0 +1,120 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime/debug"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/margolite/margolite/runtime/embedded"
+	"github.com/margolite/margolite/store"
+)
+
+// The bounds of a process that looks at a damaged database. What is sound stays far
+// below them: half a gigabyte of database takes a tenth of the memory.
+const (
+	apartDeadline = 2 * time.Minute
+	apartMemory   = 256 << 20
+	apartStack    = 32 << 20
+	// apartText is how much is kept of what a process says when it dies.
+	apartText = 512
+)
+
+// apartName is the verb of that process. No person needs it, so no help mentions it.
+const apartName = "apart"
+
+// workApart is that process.
+func (c *cli) workApart(job []string) error {
+	debug.SetMaxStack(apartStack)
+	// The system had better end it than the agent or a workload; it is asked in vain
+	// where it does not allow that.
+	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("1000"), 0)
+	if err := unix.Setrlimit(unix.RLIMIT_DATA, &unix.Rlimit{Cur: apartMemory, Max: apartMemory}); err != nil {
+		return fmt.Errorf("cannot bound memory: %w", err)
+	}
+	return store.Work(c.out, job...)
+}
+
+// doApart has this program do jobs on databases in a process of its own, until ctx is
+// done.
+func doApart(ctx context.Context) store.Apart {
+	return func(job ...string) (io.ReadCloser, error) {
+		limited, cancel := context.WithTimeout(ctx, apartDeadline)
+		p := &apartProcess{
+			cmd: exec.CommandContext(limited, "/proc/self/exe", append([]string{apartName}, job...)...),
+			job: job[0] + " " + job[1], ctx: ctx, limited: limited, cancel: cancel,
+		}
+		p.cmd.Stderr = &p.said
+		p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // or it keeps the next start from the database
+		out, err := p.cmd.StdoutPipe()
+		if err == nil {
+			err = p.cmd.Start()
+		}
+		if err != nil {
+			cancel()
+			return nil, fmt.Errorf("cannot start process for %q: %w", p.job, err)
+		}
+		p.ReadCloser = out
+		return p, nil
+	}
+}
+
+// apartProcess is a process that does a job, and what it prints.
+type apartProcess struct {
+	io.ReadCloser
+	cmd          *exec.Cmd
+	job          string
+	said         firstBytes
+	ctx, limited context.Context
+	cancel       context.CancelFunc
+}
+
+// Close waits for the process. Who kills it before its time, as the system does for
+// want of memory, says nothing about the database.
+func (p *apartProcess) Close() error {
+	defer p.cancel()
+	_ = p.ReadCloser.Close() // it ends when nobody listens
+	err := p.cmd.Wait()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) {
+		return err
+	}
+	line, _, _ := strings.Cut(string(p.said), "\n")
+	status := exit.Sys().(syscall.WaitStatus)
+	switch {
+	case p.ctx.Err() != nil:
+		return p.ctx.Err()
+	case p.limited.Err() != nil:
+		return fmt.Errorf("%w: bbolt comes to no end within %v", store.ErrCorrupt, apartDeadline)
+	case status.Exited() && status.ExitStatus() == exitFailed, status.Signaled() && status.Signal() == syscall.SIGKILL:
+		return fmt.Errorf("process for %q failed: %w: %s", p.job, err, line)
+	}
+	return fmt.Errorf("%w: bbolt ended with %v: %s", store.ErrCorrupt, err, line)
+}
+
+// firstBytes keeps the beginning of what is written.
+type firstBytes []byte
+
+func (f *firstBytes) Write(data []byte) (int, error) {
+	*f = append(*f, data[:min(len(data), apartText-len(*f))]...)
+	return len(data), nil
+}
+
+// checkDatabase looks at a database of containerd as the store does at its own.
+func checkDatabase(ctx context.Context) func(path string) error {
+	return func(path string) error {
+		err := store.Check(doApart(ctx), path)
+		if errors.Is(err, store.ErrCorrupt) {
+			return fmt.Errorf("%w: %w", embedded.ErrDamaged, err)
+		}
+		return err
+	}
+}

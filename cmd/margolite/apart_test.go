@@ -1,0 +1,79 @@
+package main
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"testing"
+
+	bolt "go.etcd.io/bbolt"
+
+	"github.com/margolite/margolite/runtime/embedded"
+	"github.com/margolite/margolite/store"
+)
+
+// A database that leads bbolt in a circle ends the process that reads it for want of
+// memory, and neither the machine nor this process.
+func TestADatabaseWithoutEndIsDamaged(t *testing.T) {
+	info, _ := debug.ReadBuildInfo()
+	if slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
+		t.Skip("the race detector takes more memory than there may be")
+	}
+	path := filepath.Join(t.TempDir(), "some.db")
+	db, err := bolt.Open(path, 0o600, &bolt.Options{PageSize: 4096})
+	if err == nil {
+		err = errors.Join(db.Update(func(tx *bolt.Tx) error {
+			b, err := tx.CreateBucket([]byte("some"))
+			for i := range 1000 {
+				err = errors.Join(err, b.Put(fmt.Append(nil, 1000+i), make([]byte, 100)))
+			}
+			return err
+		}), db.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := checkDatabase(t.Context())(path); err != nil {
+		t.Errorf("a sound one: %v", err)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for at := 2 * 4096; at < len(data); at += 4096 {
+		if page := data[at:][:4096]; page[8] == 1 { // a branch
+			for i := range int(binary.NativeEndian.Uint16(page[10:])) {
+				copy(page[16+16*i+8:], page[:8]) // it is its own child
+			}
+		}
+	}
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := checkDatabase(t.Context())(path); !errors.Is(err, embedded.ErrDamaged) {
+		t.Errorf("checking it fails with %v", err)
+	}
+	read := func(ctx context.Context) error {
+		out, err := doApart(ctx)("read", path, "some")
+		if err != nil {
+			return err
+		}
+		_, _ = io.Copy(io.Discard, out)
+		return out.Close()
+	}
+	if err := read(t.Context()); !errors.Is(err, store.ErrCorrupt) || !strings.Contains(err.Error(), "memory") {
+		t.Errorf("reading it fails with %v", err)
+	}
+	stopped, stop := context.WithCancel(t.Context())
+	stop()
+	if err := read(stopped); !errors.Is(err, context.Canceled) {
+		t.Errorf("when the agent stops it fails with %v", err)
+	}
+}

@@ -1,0 +1,143 @@
+package store
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"runtime/debug"
+
+	bolt "go.etcd.io/bbolt"
+)
+
+// Apart runs a job of Work in a process of its own and returns what that prints.
+// Closing that waits for the process, and fails with ErrCorrupt where the process
+// did not survive what it met in the database.
+type Apart func(job ...string) (io.ReadCloser, error)
+
+// here is the Apart that runs a job in this process.
+func here(job ...string) (io.ReadCloser, error) {
+	var out bytes.Buffer
+	err := Work(&out, job...)
+	return io.NopCloser(&out), err
+}
+
+// Work does a job on a bbolt database that may be damaged:
+//
+//	check PATH           print what is wrong with the database; nothing if it is sound
+//	read PATH BUCKET...  print what can be read of these top-level buckets
+//
+// It belongs in a process of its own (see Apart), with bounds on memory, stack and
+// time: bbolt panics on damage in goroutines of its own, and follows pages that
+// refer to each other without end.
+func Work(out io.Writer, job ...string) error {
+	if len(job) < 2 {
+		return errors.New("cannot work on a database: no job")
+	}
+	var do func(tx *bolt.Tx) error
+	switch name, buckets := job[0], job[2:]; name {
+	case "check":
+		do = checkAll
+	case "read":
+		do = func(tx *bolt.Tx) error { return readBuckets(tx, json.NewEncoder(out), buckets) }
+	default:
+		return fmt.Errorf("cannot work on a database: unknown job %q", name)
+	}
+	err := viewOnly(job[1], do)
+	if job[0] == "check" && isDamage(err) {
+		_, err = fmt.Fprint(out, err)
+	} else if isDamage(err) {
+		err = nil // there is nothing else to read
+	}
+	return err
+}
+
+// viewOnly looks into a database without writing to it.
+func viewOnly(path string, look func(tx *bolt.Tx) error) error {
+	db, _, err := openBolt(path, true)
+	if err != nil {
+		return err
+	}
+	return errors.Join(guarded(func() error { return db.View(look) }), db.Close())
+}
+
+// checkAll fails with ErrCorrupt where bbolt would stumble over the database.
+func checkAll(tx *bolt.Tx) error {
+	for err := range tx.Check() {
+		return fmt.Errorf("%w: %w", ErrCorrupt, err)
+	}
+	return touchAll(tx)
+}
+
+// touchAll reaches for every key and the end of every value, also of what bbolt's own
+// check leaves out: small buckets and values.
+func touchAll(tx *bolt.Tx) error {
+	return tx.ForEach(func(_ []byte, b *bolt.Bucket) error { return touch(b) })
+}
+
+func touch(b *bolt.Bucket) error {
+	last := byte(0)
+	return b.ForEach(func(key, value []byte) error {
+		if value == nil {
+			return touch(b.Bucket(key))
+		}
+		for _, part := range [][]byte{key, value} {
+			if len(part) > 0 {
+				last ^= part[len(part)-1]
+			}
+		}
+		return nil
+	})
+}
+
+// found is a record as the job "read" prints it, or, without a key, the beginning of
+// a bucket.
+type found struct {
+	In    []string `json:"in"` // the names of its buckets from the top down
+	Key   []byte   `json:"key,omitempty"`
+	Value []byte   `json:"value,omitempty"`
+}
+
+func readBuckets(tx *bolt.Tx, out *json.Encoder, buckets []string) error {
+	for _, name := range buckets {
+		if err := guarded(func() error { return readBucket(tx.Bucket([]byte(name)), out, name) }); err != nil && !isDamage(err) {
+			return err
+		}
+	}
+	return nil
+}
+
+func readBucket(b *bolt.Bucket, out *json.Encoder, in ...string) error {
+	if err := out.Encode(found{In: in}); err != nil || b == nil {
+		return err
+	}
+	return b.ForEach(func(key, value []byte) error {
+		switch {
+		case value != nil && len(value) <= maxRecord+sumSize:
+			return out.Encode(found{in, key, value})
+		case value == nil && len(in) == 1: // no bucket is deeper
+			return readBucket(b.Bucket(key), out, in[0], string(key))
+		}
+		return nil
+	})
+}
+
+// stumble is a panic of bbolt over a damaged database.
+type stumble struct{ over any }
+
+func (s *stumble) Error() string { return fmt.Sprintf("%v: %v", ErrCorrupt, s.over) }
+func (s *stumble) Unwrap() error { return ErrCorrupt }
+
+// guarded calls f, which uses a database. What bbolt thinks of damage is a panic, or a
+// fault where the file is shorter than its mapping or cannot be read; both become a
+// stumble.
+func guarded(f func() error) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if p := recover(); p != nil {
+			err = &stumble{p}
+		}
+	}()
+	return f()
+}
