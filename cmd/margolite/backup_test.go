@@ -42,8 +42,10 @@ func (d backedDevice) accept(version uint64) {
 		err := s.Commit("test", store.Change{
 			Manifest:  &store.Manifest{Version: version, ETag: "e", Digest: sum, Scope: "wfm"},
 			Artifacts: map[digest.Digest][]byte{sum: document},
-			Deployments: []store.Deployment{{ID: "app", Phase: "active", Desired: store.Revision{Digest: sum, Version: version},
-				Former: &store.Revision{Version: version - 1}, Answers: []store.Answer{{Revision: sum, Verdict: "approved", By: "ada"}}}},
+			Deployments: []store.Deployment{{
+				ID: "app", Phase: "active", Desired: store.Revision{Digest: sum, Version: version},
+				Former: &store.Revision{Version: version - 1}, Answers: []store.Answer{{Revision: sum, Verdict: "approved", By: "ada"}},
+			}},
 			Reports:  []store.Report{{Deployment: "app", Body: []byte("r")}},
 			Journal:  []store.Entry{{Kind: "manifest.accepted", Version: version}},
 			Settings: map[string][]byte{"client": []byte("client of " + d.dir), "locks": []byte("[]")},
@@ -270,7 +272,8 @@ func TestARestoreIsWholeOrNotAtAll(t *testing.T) {
 			d.done("restore", file, "--another-device", "--identity", old.secret)
 		}
 		moves := [][2]string{
-			{d.dir + "/device.key.restore", d.dir + "/device.key"}, {d.dir + "/device.pem.restore", d.dir + "/device.pem"},
+			{d.dir + "/device.key.restore", d.dir + "/device.key"},
+			{d.dir + "/device.pem.restore", d.dir + "/device.pem"},
 			{state + "/device-id.restore", state + "/device-id"},
 		}
 		for _, name := range []string{"settings.json", "journal.json", "accepted.json", "margolite.db"} {

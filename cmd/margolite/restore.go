@@ -122,8 +122,10 @@ func (r *restoration) stage(from io.Reader) error {
 	}
 	foreign := r.about.Device != r.here.Device || r.about.Machine != r.here.Machine
 	if foreign && !r.another {
-		return &hintError{fmt.Errorf("it is of device %s, and this is %s", r.about.Device, r.here.Device),
-			"repeat this with --another-device, if that device is not used any more"}
+		return &hintError{
+			fmt.Errorf("it is of device %s, and this is %s", r.about.Device, r.here.Device),
+			"repeat this with --another-device, if that device is not used any more",
+		}
 	}
 	if err := r.stageDatabase(foreign && r.passphrase == ""); err != nil {
 		return err
@@ -223,8 +225,10 @@ func (r *restoration) merge(restored *store.Store, stranger bool) error {
 	case has && m.Scope != held.Scope:
 		m = held
 	case m.Epoch < held.Epoch || m.Epoch == held.Epoch && m.Version < held.Version:
-		return &hintError{fmt.Errorf("it has version %d of the manifest, and this device has accepted version %d", m.Version, held.Version),
-			"use a newer backup; a backup cannot bring an older manifest back"}
+		return &hintError{
+			fmt.Errorf("it has version %d of the manifest, and this device has accepted version %d", m.Version, held.Version),
+			"use a newer backup; a backup cannot bring an older manifest back",
+		}
 	}
 	m.ETag = "" // the WFM is asked for all of it
 	settings := map[string][]byte{}
