@@ -32,7 +32,7 @@ var most = map[string]lines{
 	"agent/wfm":                   {2466, 3736},
 	"build":                       {47, 862},
 	"capability":                  {1546, 879},
-	"cmd/containerd-shim-runc-v2": {550, 503},
+	"cmd/containerd-shim-runc-v2": {550, 497},
 	"cmd/margolite":               {8091, 4727},
 	"cmd/margolite-init":          {172, 189},
 	"cmd/wfmsim":                  {1340, 424},
