@@ -38,19 +38,20 @@ const (
 
 // site is an agent with a real store, a WFM in memory and a runtime in memory.
 type site struct {
-	t       *testing.T
-	wfm     *fakeWFM
-	runtime *fakeRuntime
-	gate    *fakeGate
-	machine hardware
-	poll    pace.Rules
-	keys    image.Keyring // of images
-	reports agent.Reports
-	settle  time.Duration
-	logger  *slog.Logger
-	dir     string
-	runDir  string // empty: there are no lock files
-	random  pace.Random
+	t        *testing.T
+	wfm      *fakeWFM
+	runtime  *fakeRuntime
+	gate     *fakeGate
+	machine  hardware
+	poll     pace.Rules
+	keys     image.Keyring // of images
+	packages *image.Trust  // by whom they have to be signed
+	reports  agent.Reports
+	settle   time.Duration
+	logger   *slog.Logger
+	dir      string
+	runDir   string // empty: there are no lock files
+	random   pace.Random
 
 	maxTimeout time.Duration
 
@@ -114,7 +115,7 @@ func (s *site) start() {
 }
 
 func (s *site) settings() agent.Settings {
-	return agent.Settings{Device: agent.Device{ID: deviceID}, URL: "https://wfm.example", Poll: s.poll, Gate: s.gate, MaxTimeout: s.maxTimeout, ImageKeys: s.keys, Reports: s.reports, Settle: s.settle}
+	return agent.Settings{Device: agent.Device{ID: deviceID}, URL: "https://wfm.example", Poll: s.poll, Gate: s.gate, MaxTimeout: s.maxTimeout, ImageKeys: s.keys, Packages: s.packages, Reports: s.reports, Settle: s.settle}
 }
 
 // sync lets the agent poll and fails the test if that fails.
@@ -986,7 +987,7 @@ func (f *fakeRuntime) FetchPackage(ctx context.Context, ref runtime.PackageRef, 
 	if err := f.step(ctx, "fetch "+what); err != nil {
 		return nil, err
 	}
-	return &runtime.Package{Data: []byte(what), Digest: digest.FromString(what), Signed: f.signed}, nil
+	return &runtime.Package{Data: []byte(what), Digest: digest.FromString(what), Signed: f.signed || ref.Trust != nil}, nil
 }
 
 func (f *fakeRuntime) Load(ctx context.Context, s runtime.Source) (*runtime.Project, error) {

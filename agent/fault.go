@@ -137,6 +137,8 @@ func runtimeFault(component string, err error) *fault {
 		f.code = codeUnreachable
 	case runtime.Denied:
 		f.code = codeDenied
+	case runtime.Unsigned:
+		f.code, f.err = codeNotAllowed, fmt.Errorf("policy.allow.unsigned: %w", err)
 	case runtime.NoSpace:
 		f.code = codeStorageFull
 	case runtime.Conflict:

@@ -15,7 +15,7 @@ import (
 )
 
 // Settings are what may change while an Agent runs. All are required but the
-// URL, the windows, MaxTimeout and ImageKeys.
+// URL, the windows, MaxTimeout, ImageKeys and Packages.
 type Settings struct {
 	Device  Device
 	URL     string        // of the WFM: for people, and to tell one WFM from another
@@ -31,6 +31,8 @@ type Settings struct {
 	Basis string
 	// ImageKeys are by which keys images have to be signed; nil: nobody asks.
 	ImageKeys image.Keyring
+	// Packages is by whom packages from registries have to be signed; nil: nobody asks.
+	Packages *image.Trust
 }
 
 // Reports says what the WFM is told besides what becomes of a change.

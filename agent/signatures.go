@@ -63,8 +63,8 @@ func judgedAll(c newcomer) bool {
 	return true
 }
 
-// isSigned says whether the package of a component had to be signed by a key
-// before it was taken in.
+// isSigned says whether the package of a component had to be signed before it was
+// taken in.
 func isSigned(c margo.Component, s *store.Staged) bool {
-	return c.Repository == "" && (c.KeyLocation != "" || s.Signed)
+	return s.Signed || c.Repository == "" && c.KeyLocation != ""
 }

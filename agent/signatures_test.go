@@ -139,3 +139,37 @@ func TestPackagesVerifiedByTheKeysOfTheSiteAreSigned(t *testing.T) {
 	s.start()
 	s.runtime.await(t, first+"-main "+packageURL)
 }
+
+// A package from a registry that has to be signed and is not is refused with the reason, until its signature counts; what
+// came before it had to be signed does not stand in for it while its registry is out of reach.
+func TestPackagesFromRegistriesHaveToBeSigned(t *testing.T) {
+	s := newSite(t, func(s *site) {
+		web := map[string]*compose.Service{"web": {Name: "web", Image: "plant.example/web:1"}}
+		s.runtime.services = map[string]map[string]*compose.Service{"1.0.0": web, "2.0.0": web}
+	})
+	s.installed()
+	allow := policy.DefaultAllow()
+	allow.Unsigned = false
+	gate, err := policy.New(policy.Options{Allow: allow})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.gate.admit(func(id string, ask policy.Ask) []policy.Refusal { return gate.Admit(id, nil, ask) })
+	s.packages = &image.Trust{}
+	s.agent.Configure(s.settings())
+	s.runtime.fail("fetch 2.0.0", runtime.Unsigned)
+	s.publish(2, map[string]string{first: document(first, "2.0.0")})
+	s.heard(first, "pending@1", "installing@1", "installed@1", "pending@1", "failed@2")
+	if last := s.wfm.last(first); last.Error == nil || last.Error.Code != "NOT_ALLOWED" || !strings.Contains(last.Error.Message, "policy.allow.unsigned: web: fetch 2.0.0 fails") {
+		t.Errorf("error is %+v", last.Error)
+	}
+	s.runtime.await(t, first+"-main 1.0.0")
+
+	s.runtime.fail("fetch 1.0.0", runtime.Unreachable)
+	s.publish(3, map[string]string{first: document(first, "1.0.0", "# again")})
+	s.reason(first, "fetch 1.0.0 fails")
+
+	s.runtime.fail("", "")
+	s.agent.Configure(s.settings())
+	s.heard(first, "pending@1", "installing@1", "installed@1", "pending@1", "failed@2", "pending@2", "installing@3", "installed@3")
+}

@@ -350,19 +350,25 @@ func (f former) pins(s *store.Staged, d *store.Deployment) map[string]digest.Dig
 // fetchPackage gets the package of a component, and says whether it came signed:
 // what this revision pinned already, else from its origin; when that is out of
 // reach, what the former revision pinned for the same coordinates, which are
-// immutable by convention.
+// immutable by convention. What came before packages had to be signed does not stand
+// in for what has to be.
 func (r *reconciler) fetchPackage(ctx context.Context, d *store.Deployment, c margo.Component, f former, progress func(runtime.Progress)) (data []byte, signed bool, err error) {
+	origin := originOf(c)
+	if c.Repository != "" {
+		origin.Trust = r.settings.Load().Packages
+	}
+	suffices := func(s *store.Staged) bool { return s.Signed || origin.Trust == nil }
 	for i := range d.Desired.Staged {
-		if s := &d.Desired.Staged[i]; s.Component == c.Name {
+		if s := &d.Desired.Staged[i]; s.Component == c.Name && suffices(s) {
 			data, err = r.stagedPackage(ctx, c, s, progress)
 			return data, s.Signed, err
 		}
 	}
-	p, err := r.runtime.FetchPackage(ctx, originOf(c), progress)
+	p, err := r.runtime.FetchPackage(ctx, origin, progress)
 	if err == nil {
 		return p.Data, p.Signed, nil
 	}
-	if held := f.component(c); held != nil && runtime.CodeOf(err) == runtime.Unreachable {
+	if held := f.component(c); held != nil && suffices(held) && runtime.CodeOf(err) == runtime.Unreachable {
 		data, err = r.store.Artifact(held.Package)
 		return data, held.Signed, err
 	}

@@ -22,6 +22,7 @@ const (
 	NotFound       Code = "not-found"       // the registry does not have the package or image
 	Unreachable    Code = "unreachable"     // temporary: try again later
 	Denied         Code = "denied"          // the registry or the local configuration refuses
+	Unsigned       Code = "unsigned"        // the package has to be signed, and has no signature that counts
 	NoSpace        Code = "no-space"        // the images do not fit on this device
 	Conflict       Code = "conflict"        // another project has the port, the name or the address
 	StartFailed    Code = "start-failed"    // a container could not be created or started

@@ -352,6 +352,8 @@ func failImage(object string, err error) error {
 		code = InvalidPackage
 	case image.NoPlatform, image.Unsupported:
 		code = Unsupported
+	case image.Unsigned:
+		code = Unsigned
 	case image.NoSpace:
 		code = NoSpace
 	}

@@ -21,10 +21,11 @@ type Progress = image.Progress
 
 // PackageRef says where a package is: an OCI artifact or a URL.
 type PackageRef struct {
-	Repository string // registry[:port]/path of an OCI artifact ...
-	Revision   string // ... and its tag or digest
-	Location   string // or the http(s) URL of a legacy package (PKG-15) ...
-	Key        string // ... and of the OpenPGP keys by one of which it has to be signed; "": by none
+	Repository string       // registry[:port]/path of an OCI artifact ...
+	Revision   string       // ... and its tag or digest
+	Location   string       // or the http(s) URL of a legacy package (PKG-15) ...
+	Key        string       // ... and of the OpenPGP keys by one of which it has to be signed; "": by none
+	Trust      *image.Trust // by whom an OCI artifact has to be signed; nil: by nobody
 }
 
 // Package is a fetched package.
@@ -32,7 +33,7 @@ type Package struct {
 	Digest digest.Digest // of Data
 	Data   []byte
 	Origin digest.Digest // of the OCI manifest, if any
-	Signed bool          // by an OpenPGP key by which it has to be
+	Signed bool          // as it has to be
 }
 
 // FetchPackage downloads a package and verifies it: by its digests, or by its
@@ -46,7 +47,9 @@ func (e *Engine) FetchPackage(ctx context.Context, ref PackageRef, progress func
 	switch {
 	case ref.Repository != "":
 		object = ref.Repository + ":" + ref.Revision
+		limits.Trust = ref.Trust
 		p.Data, p.Origin, err = e.images.Artifact(ctx, ref.Repository, ref.Revision, limits, progress)
+		p.Signed = ref.Trust != nil
 	case ref.Location != "":
 		p.Data, err = e.images.Location(ctx, image.Source{Package: ref.Location, Keys: ref.Key}, limits, progress)
 		p.Signed = ref.Key != "" || len(e.o.Keys) > 0

@@ -24,6 +24,7 @@ import (
 	"github.com/margolite/margolite/build"
 	"github.com/margolite/margolite/capability"
 	"github.com/margolite/margolite/cmd/margolite/config"
+	"github.com/margolite/margolite/runtime/image"
 	"github.com/margolite/margolite/store"
 )
 
@@ -169,7 +170,7 @@ func (c *cli) run(ctx context.Context, args []string) (err error) {
 func settingsOf(cfg *config.Config, device agent.Device, gate agent.Gate) agent.Settings {
 	reports := agent.Reports(cfg.Reports)
 	reports.Reasons = reports.Reasons || cfg.WFM.Git.Report.Branch != "" // the texts of that time want it (ST-11)
-	return agent.Settings{
+	settings := agent.Settings{
 		Device: device,
 		URL:    cfg.WFM.URL,
 		Poll:   pace.Rules{Interval: cfg.Poll.Interval, Windows: cfg.Poll.Windows, Downtime: cfg.Poll.Downtime},
@@ -178,9 +179,15 @@ func settingsOf(cfg *config.Config, device agent.Device, gate agent.Gate) agent.
 
 		Reports:    reports,
 		MaxTimeout: cfg.Runtime.MaxTimeout,
-		ImageKeys:  cfg.Policy.ImageKeys,
 		Basis:      basisOf(cfg),
 	}
+	if !cfg.Policy.Allow.UnsignedImages {
+		settings.ImageKeys = cfg.Policy.ImageKeys
+	}
+	if !cfg.Policy.Allow.Unsigned {
+		settings.Packages = &image.Trust{Keys: cfg.Policy.ImageKeys}
+	}
+	return settings
 }
 
 // basisOf names the configuration and the keys by which deployments are judged.

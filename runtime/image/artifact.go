@@ -20,7 +20,8 @@ import (
 
 // ArtifactLimits says what an artifact must be.
 type ArtifactLimits struct {
-	Size int64 // bytes of its layer, at most
+	Size  int64  // bytes of its layer, at most
+	Trust *Trust // by whom it has to be signed; nil: by nobody
 }
 
 const (
@@ -29,12 +30,17 @@ const (
 )
 
 // Artifact downloads the package of a component that is kept in a registry (PKG-01), and returns its one layer with
-// the digest of its manifest. Both are verified (PKG-04). Nothing is kept in containerd. tag may also be a digest.
+// the digest of its manifest. Both are verified (PKG-04). Where it has to be signed, its signature comes from where it
+// would come, and nothing else of it comes before. Nothing is kept in containerd. tag may also be a digest.
 func (i *Images) Artifact(ctx context.Context, repository, tag string, l ArtifactLimits, progress func(Progress)) (data []byte, origin digest.Digest, err error) {
 	object := repository + ":" + tag
 	ref, err := artifactReference(repository, tag)
 	if err != nil {
 		return nil, "", fail(object, bad(err))
+	}
+	q, err := l.Trust.inquest(ref)
+	if err != nil {
+		return nil, "", fail(object, err)
 	}
 	s, err := i.open(ref)
 	if err != nil {
@@ -43,13 +49,19 @@ func (i *Images) Artifact(ctx context.Context, repository, tag string, l Artifac
 	defer s.close()
 	// Another host is asked for the whole: a mirror that has half of an artifact has none.
 	err = s.try(ctx, i.log, func(h host) (err error) {
-		data, origin, err = h.artifact(ctx, ref, l, newMeter(object, progress, new(sync.Mutex)))
+		data, origin, err = h.artifact(ctx, ref, q, l, newMeter(object, progress, new(sync.Mutex)))
 		return err
 	})
+	if errors.Is(err, errUnsigned) {
+		err = unsigned(q.verdict())
+	}
 	if err != nil {
 		return nil, "", fail(object, err)
 	}
 	i.came.Add(int64(len(data)))
+	if q != nil {
+		i.log.Info("signature of package verified", "package", object, "digest", origin.String(), "signer", q.signer)
+	}
 	return data, origin, nil
 }
 
@@ -67,13 +79,20 @@ func artifactReference(repository, tag string) (reference.Named, error) {
 	return reference.WithTag(named, tag)
 }
 
-func (h host) artifact(ctx context.Context, ref reference.Named, l ArtifactLimits, m *meter) ([]byte, digest.Digest, error) {
+// artifact is Artifact for one host; q is nil where it need not be signed.
+func (h host) artifact(ctx context.Context, ref reference.Named, q *inquest, l ArtifactLimits, m *meter) ([]byte, digest.Digest, error) {
 	root, err := h.Resolve(ctx, ref)
 	if err != nil {
 		return nil, "", remote{err}
 	}
 	if root.MediaType != v1.MediaTypeImageManifest {
 		return nil, "", bad(fmt.Errorf("media type of manifest is %.100q, not %q", root.MediaType, v1.MediaTypeImageManifest))
+	}
+	if q != nil {
+		q.digest = root.Digest
+		if err := h.inquire(ctx, q); err != nil {
+			return nil, "", undetermined(err)
+		}
 	}
 	manifest, err := h.bytes(ctx, ref, root, maxManifest, m)
 	if err != nil {

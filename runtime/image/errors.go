@@ -33,6 +33,7 @@ const (
 	Unsupported Kind = "unsupported" // this device cannot unpack it
 	NoSpace     Kind = "no space"    // it does not fit: a *NoSpaceError, or the disk was full
 	Refused     Kind = "refused"     // the configuration of this device forbids it, such as plain HTTP
+	Unsigned    Kind = "unsigned"    // it has to be signed, and has no signature that counts
 	Local       Kind = "local"       // this device: its disk, its containerd, its files
 )
 

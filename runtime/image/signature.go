@@ -46,6 +46,38 @@ func (k Keyring) filesFor(repository string) []string {
 	return files
 }
 
+// Trust says by whom a package has to be signed.
+type Trust struct {
+	Keys Keyring // by what the names of their repositories begin with
+}
+
+// inquest looks for a signature of what a reference stands for; nil: it need not have one. The digest is still to be
+// found out.
+func (t *Trust) inquest(ref reference.Named) (*inquest, error) {
+	if t == nil {
+		return nil, nil
+	}
+	keys, err := ReadImageKeys(t.Keys.filesFor(ref.Name())...)
+	if err != nil {
+		return nil, err
+	}
+	if keys.Len() == 0 {
+		return nil, unsigned("no key is configured for it")
+	}
+	return &inquest{named: reference.TrimNamed(ref), keys: keys}, nil
+}
+
+// unsigned says why what has to be signed is not.
+func unsigned(why string) error { return &Error{Kind: Unsigned, Err: errors.New(why)} }
+
+// undetermined keeps trouble on the way to signatures apart from having none.
+func undetermined(err error) error {
+	if errors.Is(err, errUnsigned) {
+		return err
+	}
+	return &Error{Kind: kindOf(err), Err: fmt.Errorf("cannot determine whether it is signed: %w", err)}
+}
+
 // ReadImageKeys reads files of PEM public keys.
 func ReadImageKeys(files ...string) (cosign.Keys, error) {
 	return readKeys(files, cosign.MaxKeys, cosign.ParseKeys)
@@ -111,7 +143,7 @@ func (i *Images) lookAt(ctx context.Context, w Want, ring Keyring) (Looked, erro
 	case errors.Is(err, errNever):
 		l.Why = "this device has no signature of it, and its pull policy is never"
 	case err != nil && !errors.Is(err, errUnsigned):
-		return Looked{}, &Error{Kind: kindOf(err), Err: fmt.Errorf("cannot determine whether it is signed: %w", err)}
+		return Looked{}, undetermined(err)
 	default:
 		l.Why = q.verdict()
 	}
@@ -151,7 +183,7 @@ func (i *Images) sign(ctx context.Context, name, signer string) error {
 // inquest looks for one signature that counts.
 type inquest struct {
 	named  reference.Named // the repository
-	digest digest.Digest   // of the image
+	digest digest.Digest   // of the image or package
 	keys   cosign.Keys
 
 	// What the host that was asked last has.

@@ -92,10 +92,11 @@ func (c *Config) agree(r *reader) {
 }
 
 // agree looks whether images that have to be signed can be, and keys are of use.
+// Packages from URLs may bring the keys that they are signed by.
 func (p *Policy) agree(r *reader) {
 	switch {
-	case p.Allow.UnsignedImages && len(p.ImageKeys) > 0:
-		r.disagree("policy.imageKeys", "needs policy.allow.unsignedImages: false; otherwise no image has to be signed")
+	case p.Allow.UnsignedImages && p.Allow.Unsigned && len(p.ImageKeys) > 0:
+		r.disagree("policy.imageKeys", "needs policy.allow.unsignedImages: false or policy.allow.unsigned: false; otherwise neither images nor packages have to be signed")
 	case !p.Allow.UnsignedImages && len(p.ImageKeys) == 0:
 		r.disagree("policy.allow.unsignedImages", "needs policy.imageKeys: without a key no image would be allowed")
 	}

@@ -503,7 +503,7 @@ func TestMistakesNameTheirLineAndKey(t *testing.T) {
 		{"keys of images without their registry", "policy: {imageKeys: {library/nginx: [/a.pub]}}\n", `f:1: policy.imageKeys[library/nginx]: expected "*", or a registry with a path in it or without, such as registry.example.com/vendor, got "library/nginx"`},
 		{"keys of images that are no files", "policy:\n  imageKeys: {'*': [a.pub]}\n", `f:2: policy.imageKeys[*][0]: expected an absolute path, got "a.pub"`},
 		{"no keys of images", "policy:\n  imageKeys:\n    '*': []\n  allow: {unsignedImages: false}\n", "f:3: policy.imageKeys[*]: expected at least one file of public keys"},
-		{"keys of images that need none", "policy:\n  imageKeys: {'*': [/a.pub]}\n", "f:2: policy.imageKeys: needs policy.allow.unsignedImages: false; otherwise no image has to be signed"},
+		{"keys of images that need none", "policy:\n  imageKeys: {'*': [/a.pub]}\n", "f:2: policy.imageKeys: needs policy.allow.unsignedImages: false or policy.allow.unsigned: false; otherwise neither images nor packages have to be signed"},
 		{"signed images without a key", "policy:\n  allow: {unsignedImages: false}\n", "f:2: policy.allow.unsignedImages: needs policy.imageKeys: without a key no image would be allowed"},
 		{"keys of packages that are no files", "policy:\n  keys: [\n    /a.asc,\n    \"https://x/key.asc\"]\n", "f:4: policy.keys[1]: expected an absolute path, got \"https://x/key.asc\""},
 
