@@ -10,9 +10,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// copyStep is how much of a copy is in memory at a time.
-const copyStep = 1 << 20
-
 // Copy gives a consistent copy of the database, as a file without a name that is open
 // at its beginning: whoever reads it slowly keeps no transaction open, which the next
 // writer might have to wait for. It has nothing of what was deleted. Beside it, reserve
@@ -41,7 +38,7 @@ func (s *Store) copyTo(path string, reserve int64) (_ *os.File, err error) {
 	copied, err := unix.FcntlInt(file.Fd(), unix.F_DUPFD_CLOEXEC, 0) // bbolt closes its own
 	if err = errors.Join(err, os.Remove(path)); err == nil {
 		to.NoSync = true
-		err = s.guard(func() error { return bolt.Compact(to, s.db, copyStep) })
+		err = s.guard(func() error { return bolt.Compact(to, s.db, compactStep) })
 	}
 	err = errors.Join(err, to.Close())
 	if copied < 0 {

@@ -33,7 +33,7 @@ type Backend interface {
 	History(ctx context.Context, r HistoryRequest) ([]Entry, error)
 	// VerifyHistory checks that nothing in the journal was changed.
 	VerifyHistory(ctx context.Context) (Verification, error)
-	// Backup gives a copy of the database, for whoever closes it.
+	// Backup returns a consistent copy of the database. The caller closes it.
 	Backup(ctx context.Context) (*os.File, error)
 	// Capabilities is the wire document that is, or would be, reported.
 	Capabilities(ctx context.Context) (json.RawMessage, error)

@@ -43,8 +43,7 @@ func lies(tell func(w wire, r *http.Request)) http.HandlerFunc {
 	}
 }
 
-// refusedLie fails the test unless an error says what is wrong, in few words that can
-// be shown.
+// refusedLie fails the test unless the error contains want, is short and can be printed.
 func refusedLie(t *testing.T, err error, want string) {
 	t.Helper()
 	if err == nil || !strings.Contains(err.Error(), want) {
@@ -56,8 +55,8 @@ func refusedLie(t *testing.T, err error, want string) {
 	}
 }
 
-// Below HTTP, too, a server can do what it likes: nothing comes of it but an error, and
-// it costs little memory.
+// A server that misbehaves below HTTP causes an error and nothing else, at little cost in
+// memory.
 func TestDS18BrokenProtocolIsRefused(t *testing.T) {
 	const (
 		okay = "HTTP/1.1 200 OK\r\nContent-Type: application/vnd.margo.manifest.v1+json\r\n"
@@ -162,7 +161,7 @@ func TestDS18BrokenProtocolIsRefused(t *testing.T) {
 	}
 }
 
-// What is said about a range is believed only as far as the digest bears it out.
+// What a server says about ranges counts only if the digest confirms it.
 func TestDS18LyingRangesAreRefused(t *testing.T) {
 	d := newTrust(t)
 	s := d.serve(t, "one")

@@ -190,8 +190,7 @@ func (s *service) Create(ctx context.Context, r *tasks.CreateTaskRequest) (*task
 func (s *service) create(ctx context.Context, r *tasks.CreateTaskRequest) (*tasks.CreateTaskResponse, *output, error) {
 	path, keep, ours := log.ParseURI(r.Stdout)
 	if !ours && r.Terminal {
-		// Other shims take no URI for the output of a terminal, and do not look at
-		// its standard error, which it has not.
+		// Agents before this version give the log of a terminal as its standard error.
 		path, keep, ours = log.ParseURI(r.Stderr)
 	}
 	if !ours || r.Checkpoint != "" {

@@ -18,14 +18,16 @@ import (
 	"github.com/margolite/margolite/store"
 )
 
-// The bounds of a process that looks at a damaged database. What is sound stays far
-// below them: half a gigabyte of database takes a tenth of the memory.
+// The limits of the process that reads a damaged database. A sound one stays far below
+// them: half a gigabyte takes a tenth of the memory.
 const (
 	apartDeadline = 2 * time.Minute
 	apartMemory   = 256 << 20
 	apartStack    = 32 << 20
 	// apartText is how much is kept of what a process says when it dies.
 	apartText = 512
+	// goDied is the exit status of a Go program that panics, or that Go ends.
+	goDied = 2
 )
 
 // apartName is the verb of that process. No person needs it, so no help mentions it.
@@ -34,8 +36,8 @@ const apartName = "apart"
 // workApart is that process.
 func (c *cli) workApart(job []string) error {
 	debug.SetMaxStack(apartStack)
-	// The system had better end it than the agent or a workload; it is asked in vain
-	// where it does not allow that.
+	// If memory runs out, this process should be killed rather than the agent or a
+	// workload. Where that cannot be set, it runs all the same.
 	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("1000"), 0)
 	if err := unix.Setrlimit(unix.RLIMIT_DATA, &unix.Rlimit{Cur: apartMemory, Max: apartMemory}); err != nil {
 		return fmt.Errorf("cannot bound memory: %w", err)
@@ -67,7 +69,7 @@ func doApart(ctx context.Context) store.Apart {
 	}
 }
 
-// apartProcess is a process that does a job, and what it prints.
+// apartProcess is a running job with its output.
 type apartProcess struct {
 	io.ReadCloser
 	cmd          *exec.Cmd
@@ -81,7 +83,7 @@ type apartProcess struct {
 // want of memory, says nothing about the database.
 func (p *apartProcess) Close() error {
 	defer p.cancel()
-	_ = p.ReadCloser.Close() // it ends when nobody listens
+	_ = p.ReadCloser.Close() // a process that still writes ends by that
 	err := p.cmd.Wait()
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) {
@@ -94,13 +96,13 @@ func (p *apartProcess) Close() error {
 		return p.ctx.Err()
 	case p.limited.Err() != nil:
 		return fmt.Errorf("%w: bbolt comes to no end within %v", store.ErrCorrupt, apartDeadline)
-	case status.Exited() && status.ExitStatus() == exitFailed, status.Signaled() && status.Signal() == syscall.SIGKILL:
-		return fmt.Errorf("process for %q failed: %w: %s", p.job, err, line)
+	case status.Exited() && status.ExitStatus() == goDied:
+		return fmt.Errorf("%w: bbolt ended with %v: %s", store.ErrCorrupt, err, line)
 	}
-	return fmt.Errorf("%w: bbolt ended with %v: %s", store.ErrCorrupt, err, line)
+	return fmt.Errorf("process for %q failed: %w: %s", p.job, err, line)
 }
 
-// firstBytes keeps the beginning of what is written.
+// firstBytes keeps the first bytes that are written to it, up to apartText.
 type firstBytes []byte
 
 func (f *firstBytes) Write(data []byte) (int, error) {

@@ -19,11 +19,16 @@ import (
 	"github.com/margolite/margolite/store"
 )
 
+// raceDetected says that this program was built with the race detector.
+func raceDetected() bool {
+	info, _ := debug.ReadBuildInfo()
+	return slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
+}
+
 // A database that leads bbolt in a circle ends the process that reads it for want of
 // memory, and neither the machine nor this process.
 func TestADatabaseWithoutEndIsDamaged(t *testing.T) {
-	info, _ := debug.ReadBuildInfo()
-	if slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
+	if raceDetected() {
 		t.Skip("the race detector takes more memory than there may be")
 	}
 	path := filepath.Join(t.TempDir(), "some.db")

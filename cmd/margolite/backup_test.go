@@ -175,7 +175,7 @@ func TestABackupIsRestoredOnAnotherDevice(t *testing.T) {
 	same.leavesNothing()
 }
 
-// The agent keeps writing while a backup is made; a restore waits for nobody.
+// A backup is made while the agent runs; a restore requires that it has stopped.
 func TestABackupIsMadeWhileTheAgentRuns(t *testing.T) {
 	d := newBackedDevice(t, "device: {id: gw-1}\n")
 	d.accept(7)
@@ -298,7 +298,7 @@ func TestARestoreIsWholeOrNotAtAll(t *testing.T) {
 	}
 }
 
-// What is not a whole backup changes nothing, whoever made it.
+// An incomplete or forged backup changes nothing.
 func TestNoOtherFileIsRestored(t *testing.T) {
 	d := newBackedDevice(t, "device: {id: gw-1}\n")
 	d.accept(7)

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,10 +12,19 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/margolite/margolite/store"
 )
 
 // TestMain makes the test binary the program itself, for tests of the process.
 func TestMain(m *testing.M) {
+	if raceDetected() && len(os.Args) > 1 && os.Args[1] == apartName {
+		if err := store.Work(os.Stdout, os.Args[2:]...); err != nil { // the race detector takes more memory than there may be
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(exitFailed)
+		}
+		return
+	}
 	if os.Getenv("MARGOLITE_TEST_MAIN") != "" || len(os.Args) > 1 && os.Args[1] == apartName {
 		main()
 		return

@@ -102,11 +102,11 @@ func TestPackagesWithoutAKeyAreUnsigned(t *testing.T) {
 	images := open(t, nil, w.plain())
 	w.fetches(t, images, "app", p, &image.Trust{Keys: image.Keyring{"elsewhere.example": {own.file}}}, "no key is configured for it")
 	w.set(func(rw http.ResponseWriter, r *http.Request) bool {
-		if trouble := strings.HasSuffix(r.URL.Path, ".sig"); trouble {
-			rw.WriteHeader(http.StatusServiceUnavailable)
-			return true
+		if !strings.HasSuffix(r.URL.Path, ".sig") {
+			return false
 		}
-		return false
+		rw.WriteHeader(http.StatusServiceUnavailable)
+		return true
 	})
 	_, _, err := images.Artifact(t.Context(), w.host+"/app", "1.0.0", image.ArtifactLimits{Size: 1 << 20, Trust: &image.Trust{Keys: everywhere(own)}}, nil)
 	if kind(err) != image.Unreachable || !strings.Contains(err.Error(), "whether it is signed") {
