@@ -4,7 +4,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/policy"
@@ -32,13 +31,8 @@ func TestWhatIsNotAllowedIsNotFetched(t *testing.T) {
 	s.installed()
 	s.publish(2, map[string]string{first: document(first, "2.0.0")})
 	s.heard(first, "pending@1", "installing@1", "installed@1", "pending@1", "failed@2")
-	last := s.wfm.last(first)
-	if last.Error == nil || last.Error.Code != "NOT_ALLOWED" || !strings.Contains(last.Error.Message, "policy.allow.privileged: main/web: privileged") {
-		t.Errorf("error is %+v", last.Error)
-	}
-	if n := s.runtime.count("stage 2.0.0"); n != 0 {
-		t.Errorf("its images were fetched %d times", n)
-	}
+	s.heardError(first, "NOT_ALLOWED", "policy.allow.privileged: main/web: privileged")
+	s.made("stage 2.0.0", 0)
 	s.runtime.await(t, first+"-main 1.0.0")
 	s.stop() // the gate is asked no more
 	if want := []string{"registry.example", "plant.example"}; !slices.Equal(registries[:2], want) {
@@ -60,12 +54,8 @@ func TestANetworkOfAnotherDeploymentNeedsARule(t *testing.T) {
 	s.runtime.rival = second + "-main"
 	s.publish(1, map[string]string{first: document(first, "1.0.0")})
 	s.heard(first, "pending@1", "installing@1", "failed@1")
-	if e := s.wfm.last(first).Error; e == nil || e.Code != "NOT_ALLOWED" || !strings.Contains(e.Message, "policy.allow.shared: main: shares plant") {
-		t.Errorf("error is %+v", e)
-	}
-	s.runtime.mu.Lock()
-	s.runtime.rival = first + "-more"
-	s.runtime.mu.Unlock()
+	s.heardError(first, "NOT_ALLOWED", "policy.allow.shared: main: shares plant")
+	s.runtime.set(func() { s.runtime.rival = first + "-more" })
 	s.publish(2, map[string]string{first: document(first, "2.0.0")})
 	s.heard(first, "pending@1", "installing@1", "failed@1", "pending@1", "installing@2", "installed@2")
 }
@@ -118,8 +108,8 @@ func TestWhatOthersReserveIsHeld(t *testing.T) {
 	expect(0, 0) // who reserves nothing need not know of the others
 }
 
-// A change that waits is told of as a difference, which is looked up once however
-// often somebody asks.
+// A change that waits is told of as a difference, which is looked up once: a request
+// for the status loads, fetches and writes nothing.
 func TestStatusTellsWhatAChangeDoes(t *testing.T) {
 	s := newSite(t)
 	s.runtime.services = map[string]map[string]*compose.Service{
@@ -133,9 +123,9 @@ func TestStatusTellsWhatAChangeDoes(t *testing.T) {
 	s.heard(first, "pending@1", "installing@1", "installed@1")
 	change := func() *control.Pending {
 		t.Helper()
-		st, err := s.agent.Status(t.Context())
-		if err != nil || len(st.Deployments) != 1 {
-			t.Fatalf("status is %+v, %v", st, err)
+		st := s.fullStatus()
+		if len(st.Deployments) != 1 {
+			t.Fatalf("status is %+v", st)
 		}
 		return st.Deployments[0].Change
 	}
@@ -143,15 +133,29 @@ func TestStatusTellsWhatAChangeDoes(t *testing.T) {
 		t.Errorf("nothing waits, and told is of %+v", c)
 	}
 	s.gate.close(true)
+	events, cancel := s.agent.Subscribe()
+	defer cancel()
 	s.publish(2, map[string]string{first: document(first, "2.0.0", parameters("Servus", "new-secret")...)})
-	c := change()
-	for end := time.Now().Add(patience); c == nil || c.Cut; c = change() { // no event: the WFM hears of nothing new, and what it does is found out after it waits
-		if time.Now().After(end) {
-			t.Fatalf("what it does is never told, but %+v", c)
+	for e := range events { // not by the status, which is under test
+		if e.Kind == control.ChangeWaits {
+			break
 		}
-		time.Sleep(10 * time.Millisecond)
 	}
-	if c == nil || c.Kind != "update" || !strings.HasPrefix(c.Revision, "sha256:") || len(c.Services) != 2 {
+	s.heard(first, append(installed, "pending@1")...)
+	s.quiet()
+	steps := func() (sum int) {
+		s.runtime.mu.Lock()
+		defer s.runtime.mu.Unlock()
+		for step, n := range s.runtime.counts {
+			if strings.HasPrefix(step, "load ") || strings.HasPrefix(step, "fetch ") {
+				sum += n
+			}
+		}
+		return sum
+	}
+	before, writes := steps(), s.store.Writes()
+	c := change()
+	if c == nil || c.Cut || c.Kind != "update" || !strings.HasPrefix(c.Revision, "sha256:") || len(c.Services) != 2 {
 		t.Fatalf("told is of %+v", c)
 	}
 	removed, web := c.Services[0], c.Services[1]
@@ -161,11 +165,8 @@ func TestStatusTellsWhatAChangeDoes(t *testing.T) {
 	if len(c.Parameters) != 2 || *c.Parameters[0].From != "(changed)" || *c.Parameters[0].To != "(changed)" || *c.Parameters[1].From != "Hello" || *c.Parameters[1].To != "Servus" {
 		t.Errorf("parameters are %+v", c.Parameters)
 	}
-	loads := s.runtime.count("load 2.0.0")
-	for range 10 {
-		change()
-	}
-	if n := s.runtime.count("load 2.0.0") - loads; n != 0 {
-		t.Errorf("its packages were loaded %d times more", n)
+	change()
+	if n, wrote := steps()-before, s.store.Writes()-writes; n != 0 || wrote != 0 {
+		t.Errorf("the status led to %d packages being loaded or fetched and %d writes, want none", n, wrote)
 	}
 }

@@ -114,6 +114,13 @@ func (s *site) start() {
 	}
 }
 
+// restart starts the agent anew, on what it left.
+func (s *site) restart() {
+	s.t.Helper()
+	s.stop()
+	s.start()
+}
+
 func (s *site) settings() agent.Settings {
 	return agent.Settings{Device: agent.Device{ID: deviceID}, URL: "https://wfm.example", Poll: s.poll, Gate: s.gate, MaxTimeout: s.maxTimeout, ImageKeys: s.keys, Packages: s.packages, Reports: s.reports, Settle: s.settle}
 }
@@ -175,6 +182,34 @@ func (s *site) heardWithin(d time.Duration, id string, want ...string) {
 	}
 }
 
+// heardError fails the test unless the last that the WFM heard of a deployment is an
+// error with this code, whose message has these texts.
+func (s *site) heardError(id, code string, texts ...string) {
+	s.t.Helper()
+	e := s.wfm.last(id).Error
+	if e == nil || e.Code != code || e.Message == "" ||
+		slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(e.Message, text) }) {
+		s.t.Errorf("the WFM heard error %+v of %s, want %s with %q", e, id, code, texts)
+	}
+}
+
+// made fails the test unless the runtime made a step so often.
+func (s *site) made(step string, want int) {
+	s.t.Helper()
+	if n := s.runtime.count(step); n != want {
+		s.t.Errorf("%q was done %d times, want %d", step, n, want)
+	}
+}
+
+// wroteNothing fails the test unless the store, which had written so often before, has written
+// no more.
+func (s *site) wroteNothing(before int64) {
+	s.t.Helper()
+	if n := s.store.Writes() - before; n != 0 {
+		s.t.Errorf("%d transactions, want none", n)
+	}
+}
+
 // document is an ApplicationDeployment of one Compose component.
 func document(id, revision string, more ...string) string {
 	return documentOf(id, map[string]string{"main": revision}, more...)
@@ -197,21 +232,6 @@ spec:
 `, name, revisions[name])
 	}
 	return b.String() + strings.Join(more, "\n")
-}
-
-func TestST01InstallUpdateRemoveAreReportedInOrder(t *testing.T) {
-	s := newSite(t)
-	s.installed()
-	s.publish(2, map[string]string{first: document(first, "2.0.0")})
-	s.heard(first, "pending@1", "installing@1", "installed@1", "pending@1", "installing@2", "installed@2")
-	if got := s.runtime.running(); !slices.Equal(got, []string{first + "-main 2.0.0"}) {
-		t.Errorf("running is %v", got)
-	}
-	s.publish(3, nil)
-	s.heard(first, "pending@1", "installing@1", "installed@1", "pending@1", "installing@2", "installed@2", "removing@3", "removed@3")
-	if got := s.runtime.running(); len(got) != 0 {
-		t.Errorf("running is %v, want nothing", got)
-	}
 }
 
 // DS-06, DS-11, DS-18: what the WFM serves wrongly changes nothing.
@@ -259,14 +279,12 @@ func TestDS05UnchangedManifestWritesNothing(t *testing.T) {
 	s.quiet()
 	writes := s.store.Writes()
 	for _, always200 := range []bool{false, true} {
-		s.wfm.always200(always200)
+		s.wfm.set(func() { s.wfm.full = always200 })
 		for range 10 {
 			s.sync()
 		}
 	}
-	if n := s.store.Writes() - writes; n != 0 {
-		t.Errorf("%d transactions, want none", n)
-	}
+	s.wroteNothing(writes)
 }
 
 // quiet waits until the outbox is empty.
@@ -301,9 +319,7 @@ func TestPOL08FailedUpdateGoesBack(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t)
-			s.publish(1, map[string]string{first: document(first, "1.0.0"), second: document(second, "1.0.0")})
-			s.heard(first, "pending@1", "installing@1", "installed@1")
-			s.heard(second, "pending@1", "installing@1", "installed@1")
+			s.bothInstalled()
 			c.sabotage(s.runtime)
 			s.publish(2, map[string]string{first: document(first, "2.0.0"), second: document(second, "1.0.0")})
 			want := []string{"pending@1", "installing@1", "installed@1", "pending@1"}
@@ -332,22 +348,24 @@ func TestPOL08FailedUpdateGoesBack(t *testing.T) {
 	}
 }
 
-// AD-02, DEV-05: what this device can never run fails alone.
-func TestAD03AD14AD15DeploymentsThatCannotRunHere(t *testing.T) {
-	for code, doc := range map[string]string{
-		"UNSUPPORTED_TYPE":   strings.Replace(document(first, "1.0.0"), "type: compose", "type: helm", 1),
-		"WRONG_DEVICE":       strings.Replace(document(first, "1.0.0"), deviceID, "edge-02", 1),
-		"INVALID_DOCUMENT":   "spec: [",
-		"INVALID_PARAMETERS": document(first, "1.0.0", "  parameters:", "    a: {value: 1, targets: [{pointer: X, components: [main]}]}", "    b: {value: 2, targets: [{pointer: X, components: [main]}]}"),
+// DEV-05: what this device can never run fails alone.
+func TestAD02AD03AD14AD15DeploymentsThatCannotRunHere(t *testing.T) {
+	for name, test := range map[string]struct{ doc, code string }{
+		"another type":                    {strings.Replace(document(first, "1.0.0"), "type: compose", "type: helm", 1), "UNSUPPORTED_TYPE"},
+		"another device":                  {strings.Replace(document(first, "1.0.0"), deviceID, "edge-02", 1), "WRONG_DEVICE"},
+		"no document":                     {"spec: [", "INVALID_DOCUMENT"},
+		"AD-02 one of another deployment": {document(second, "1.0.0"), "INVALID_DOCUMENT"},
+		"parameters that contradict": {
+			document(first, "1.0.0", "  parameters:", "    a: {value: 1, targets: [{pointer: X, components: [main]}]}", "    b: {value: 2, targets: [{pointer: X, components: [main]}]}"),
+			"INVALID_PARAMETERS",
+		},
 	} {
-		t.Run(code, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			s := newSite(t)
-			s.publish(1, map[string]string{first: doc, second: document(second, "1.0.0")})
+			s.publish(1, map[string]string{first: test.doc, second: document(second, "1.0.0")})
 			s.heard(second, "pending@1", "installing@1", "installed@1")
 			s.heard(first, "pending@1", "failed@1")
-			if last := s.wfm.last(first); last.Error == nil || last.Error.Code != code {
-				t.Errorf("error is %+v, want %s", last.Error, code)
-			}
+			s.heardError(first, test.code)
 		})
 	}
 }
@@ -366,9 +384,7 @@ func TestWhatIsNotUnderstoodIsTold(t *testing.T) {
 	})
 	s.heard(first, "pending@1", "installing@1", "installed@1")
 	s.heard(second, "pending@1", "failed@1")
-	if f := s.wfm.last(second).Error; f == nil || f.Code != "INVALID_DOCUMENT" || !strings.Contains(f.Message, "/spec/parameters/a/valueFrom: is not known") {
-		t.Errorf("the failure is %+v", f)
-	}
+	s.heardError(second, "INVALID_DOCUMENT", "/spec/parameters/a/valueFrom: is not known")
 	for _, want := range [][]string{{"no service reads", `parameters="[b c]"`}, {"not applied", `a.b`}, {"ignored", "/spec/replicas"}} {
 		if lines := l.with(append(want, first)...); len(lines) != 1 {
 			t.Errorf("logged with %q: %q", want, lines)
@@ -381,8 +397,7 @@ func TestWhatIsNotUnderstoodIsTold(t *testing.T) {
 	if !told() {
 		t.Errorf("the status is %+v", s.fullStatus())
 	}
-	s.stop()
-	s.start()
+	s.restart()
 	s.eventually("the status tells it again", told)
 }
 
@@ -399,9 +414,7 @@ func TestAD11AD12DeploymentsForAnotherKindOfDevice(t *testing.T) {
 			s.runtime.fail("fetch 1.0.0", runtime.InvalidPackage) // nobody asks for it
 			s.publish(1, map[string]string{first: strings.Replace(document(first, "1.0.0"), "  deploymentProfile:\n", rule+test.constraint+"\n", 1)})
 			s.heard(first, "pending@1", "failed@1")
-			if last := s.wfm.last(first); last.Error == nil || last.Error.Code != test.code {
-				t.Errorf("error is %+v, want %s", last.Error, test.code)
-			}
+			s.heardError(first, test.code)
 			s.runtime.fail("fetch 1.0.0", "")
 			set := s.settings()
 			set.Device.Labels = map[string]any{"line": 7}
@@ -446,8 +459,7 @@ func TestUnreachableRegistryIsPendingWithItsReason(t *testing.T) {
 func TestCAP01CapabilitiesComeFirst(t *testing.T) {
 	s := newSite(t)
 	s.sync()
-	s.stop()
-	s.start()
+	s.restart()
 	s.sync()
 	if got := s.wfm.calls(); got[0] != "capabilities" || slices.Contains(got[1:], "capabilities") {
 		t.Errorf("calls were %v", got)
@@ -462,7 +474,6 @@ type fakeWFM struct {
 	states    map[string][]string
 	reports   map[string]margo.Status
 	history   map[string][]margo.Status
-	refusals  map[string]int
 	answers   map[string]error
 	identity  string
 	audience  string // empty: identity
@@ -483,7 +494,7 @@ func newFakeWFM() *fakeWFM {
 	return &fakeWFM{
 		version: 0, states: map[string][]string{}, reports: map[string]margo.Status{}, history: map[string][]margo.Status{},
 		answers: map[string]error{}, identity: "spiffe://factory.example/margo/wfm/plant",
-		refusals: map[string]int{}, failures: map[string]error{}, held: map[string]chan struct{}{}, more: make(chan struct{}),
+		failures: map[string]error{}, held: map[string]chan struct{}{}, more: make(chan struct{}),
 	}
 }
 
@@ -520,6 +531,13 @@ func (f *fakeWFM) publish(version uint64, documents map[string]string) {
 	f.version, f.documents = version, documents
 }
 
+// set changes what the WFM is like.
+func (f *fakeWFM) set(change func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change()
+}
+
 // fail lets calls of one kind fail; with "" all succeed again.
 func (f *fakeWFM) fail(call string, err error) {
 	f.mu.Lock()
@@ -528,45 +546,11 @@ func (f *fakeWFM) fail(call string, err error) {
 	f.failures[call] = err
 }
 
-func (f *fakeWFM) refuse(id string, status int) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.refusals[id] = status
-}
-
 // answer lets reports about a deployment fail; with nil they succeed again.
 func (f *fakeWFM) answer(id string, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.answers[id] = err
-}
-
-// becomes makes it another WFM, with another identity.
-func (f *fakeWFM) becomes(identity string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.identity = identity
-}
-
-// known gives the device an id of the WFM's.
-func (f *fakeWFM) known(clientID string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.clientID = clientID
-}
-
-// hears makes somebody else hear the reports.
-func (f *fakeWFM) hears(audience string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.audience = audience
-}
-
-// shut keeps the device from being known to the WFM, for this reason.
-func (f *fakeWFM) shut(why error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.closed = why
 }
 
 // told are all reports about a deployment.
@@ -577,20 +561,7 @@ func (f *fakeWFM) told(id string) []margo.Status {
 }
 
 // count is how often one kind of call was made.
-func (f *fakeWFM) count(call string) (n int) {
-	for _, c := range f.calls() {
-		if c == call {
-			n++
-		}
-	}
-	return n
-}
-
-func (f *fakeWFM) always200(on bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.full = on
-}
+func (f *fakeWFM) count(call string) int { return count(f.calls(), call) }
 
 func (f *fakeWFM) heard(id string) ([]string, <-chan struct{}) {
 	f.mu.Lock()
@@ -697,13 +668,6 @@ func (f *fakeWFM) Documents(ctx context.Context, _ *wfm.Manifest, need []margo.D
 	return f.failures["after documents"]
 }
 
-// takes makes it slow.
-func (f *fakeWFM) takes(pause time.Duration) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.pause = pause
-}
-
 func (f *fakeWFM) PostStatus(ctx context.Context, id string, body []byte) error {
 	f.mu.Lock()
 	pause := f.pause
@@ -720,9 +684,6 @@ func (f *fakeWFM) PostStatus(ctx context.Context, id string, body []byte) error 
 	}
 	if err := f.answers[id]; err != nil {
 		return err
-	}
-	if status := f.refusals[id]; status != 0 {
-		return answered(status, "")
 	}
 	s, err := margo.ParseStatus(body)
 	if err != nil {
@@ -857,6 +818,13 @@ func newFakeRuntime() *fakeRuntime {
 const panics runtime.Code = "panics"
 
 var errPanics = errors.New("panics")
+
+// set changes what the runtime is like.
+func (f *fakeRuntime) set(change func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change()
+}
 
 // fail lets what fail; with "" everything succeeds again.
 func (f *fakeRuntime) fail(what string, code runtime.Code) {

@@ -48,14 +48,7 @@ func (s *site) reject(doc string) {
 }
 
 // record is what is known about the first deployment.
-func (s *site) record() store.Deployment {
-	s.t.Helper()
-	d, err := s.store.Deployment(first)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	return d
-}
+func (s *site) record() store.Deployment { return s.deployment(first) }
 
 // untouched fails the test when something else runs than at the beginning, or a
 // container was changed.
@@ -82,8 +75,7 @@ func TestPOL06POL07AnUpdateWaitsForItsApproval(t *testing.T) {
 	s.publish(2, map[string]string{first: a})
 	s.reason(first, "waits for approval")
 	for range 3 {
-		s.stop()
-		s.start()
+		s.restart()
 		s.reason(first, "waits for approval")
 	}
 	s.runtime.poke()
@@ -134,9 +126,7 @@ func TestAnApprovalInAdvance(t *testing.T) {
 	s.approve(document(first, "1.0.0"))
 	release()
 	s.heard(first, installed...)
-	if n := s.runtime.count("fetch 1.0.0"); n != 1 {
-		t.Errorf("it was fetched %d times", n)
-	}
+	s.made("fetch 1.0.0", 1)
 }
 
 // What was rejected is reported, is not even fetched when it comes back, and
@@ -150,19 +140,14 @@ func TestARejectionIsRemembered(t *testing.T) {
 	s.reject(a)
 	s.reject(a)
 	s.heard(first, append(installed, "pending@1", "failed@2")...)
-	if e := s.wfm.last(first).Error; e == nil || e.Code != "REJECTED" || !strings.Contains(e.Message, byHand.String()) || !strings.Contains(e.Message, "not today") {
-		t.Errorf("error is %+v", e)
-	}
-	s.stop()
-	s.start()
+	s.heardError(first, "REJECTED", byHand.String(), "not today")
+	s.restart()
 	s.publish(3, map[string]string{first: b})
 	s.reason(first, "waits for approval")
 	fetched := s.runtime.count("fetch 2.0.0")
 	s.publish(4, map[string]string{first: a})
 	s.heard(first, append(installed, "pending@1", "failed@2", "pending@2", "failed@4")...)
-	if n := s.runtime.count("fetch 2.0.0"); n != fetched {
-		t.Errorf("it was fetched %d times more", n-fetched)
-	}
+	s.made("fetch 2.0.0", fetched)
 	s.untouched("1.0.0", "apply 2.0.0", "apply 3.0.0")
 	s.approve(a)
 	s.heard(first, append(installed, "pending@1", "failed@2", "pending@2", "failed@4", "pending@4", "installing@4", "installed@4")...)
@@ -229,17 +214,14 @@ func TestARemovalWaitsForItsApproval(t *testing.T) {
 	s.reject(one)
 	s.heard(first, append(installed, "pending@1", "failed@1")...)
 	s.publish(5, map[string]string{second: document(second, "1.0.0")})
-	s.stop()
-	s.start()
+	s.restart()
 	s.eventually("it is kept", func() bool { return s.record().Phase == "leaving" })
 
 	// Listed again it is as it was, and no container has noticed.
 	applied := s.runtime.count("apply 1.0.0")
 	s.publish(6, map[string]string{first: one, second: document(second, "1.0.0")})
 	s.heard(first, append(installed, "pending@1", "failed@1", "installed@6")...)
-	if n := s.runtime.count("apply 1.0.0"); n != applied {
-		t.Errorf("it was applied %d times more", n-applied)
-	}
+	s.made("apply 1.0.0", applied)
 	s.publish(7, map[string]string{second: document(second, "1.0.0")})
 	s.heard(first, append(installed, "pending@1", "failed@1", "installed@6", "pending@6", "failed@6")...)
 	s.approve(one)
@@ -326,9 +308,7 @@ func TestWaitingIsQuiet(t *testing.T) {
 	for range 20 {
 		s.looks()
 	}
-	if n := s.store.Writes() - writes; n != 0 {
-		t.Errorf("%d transactions, want none", n)
-	}
+	s.wroteNothing(writes)
 	told := 0
 	for len(events) > 0 {
 		if e := <-events; e.Kind == control.ChangeWaits {
@@ -399,9 +379,7 @@ func TestTheGateIsAskedAgainWhenTheTurnComes(t *testing.T) {
 		}
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
-		if n := s.runtime.count("apply 3.0.0"); n != 0 {
-			t.Errorf("it was applied %d times although the gate was closed", n)
-		}
+		s.made("apply 3.0.0", 0)
 		s.gate.close(false)
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
@@ -511,12 +489,9 @@ func TestAVetoIsForGood(t *testing.T) {
 	s.publish(2, map[string]string{first: document(first, "2.0.0")})
 	told := append(installed, "pending@1", "failed@2")
 	s.heard(first, told...)
-	if e := s.wfm.last(first).Error; e == nil || e.Code != "VETOED" || !strings.Contains(e.Message, "the line is full") {
-		t.Errorf("error is %+v", e)
-	}
+	s.heardError(first, "VETOED", "the line is full")
 	before := asked()
-	s.stop()
-	s.start()
+	s.restart()
 	s.runtime.poke()
 	s.publish(3, map[string]string{first: document(first, "2.0.0"), second: document(second, "1.0.0")})
 	s.heard(second, "pending@3", "failed@3")
@@ -533,8 +508,7 @@ func TestAVetoIsForGood(t *testing.T) {
 	s.publish(4, nil)
 	told = append(told, "pending@3", "installing@3", "installed@3", "pending@3", "failed@3")
 	s.heard(first, told...)
-	s.stop()
-	s.start()
+	s.restart()
 	s.runtime.poke()
 	s.eventually("it stays", func() bool { return s.record().Phase == "leaving" })
 	s.gate.rule(policy.Rules{})

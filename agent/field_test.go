@@ -19,7 +19,7 @@ func TestAFinalVerdictIsJudgedAgain(t *testing.T) {
 		},
 		"at a start, by the id that the WFM gave": func(s *site) {
 			s.stop()
-			s.wfm.known("edge-02")
+			s.wfm.set(func() { s.wfm.clientID = "edge-02" })
 			s.start()
 		},
 	} {
@@ -27,8 +27,7 @@ func TestAFinalVerdictIsJudgedAgain(t *testing.T) {
 			s := newSite(t)
 			s.publish(1, map[string]string{first: elsewhere})
 			s.heard(first, "pending@1", "failed@1")
-			s.stop()
-			s.start()
+			s.restart()
 			s.agent.Configure(s.settings())
 			s.publish(2, map[string]string{first: elsewhere, second: document(second, "1.0.0")})
 			s.heard(second, "pending@2", "installing@2", "installed@2")
@@ -37,14 +36,6 @@ func TestAFinalVerdictIsJudgedAgain(t *testing.T) {
 			s.heard(first, "pending@1", "failed@1", "pending@1", "installing@2", "installed@2")
 		})
 	}
-}
-
-// A WFM may address a deployment to the client id.
-func TestADeploymentForTheClientIDIsForThisDevice(t *testing.T) {
-	s := newSite(t)
-	s.wfm.known("client-7")
-	s.publish(1, map[string]string{first: strings.Replace(document(first, "1.0.0"), deviceID, "client-7", 1)})
-	s.heard(first, "pending@1", "installing@1", "installed@1")
 }
 
 // An id that is no UUID but safe is run, with a project of its own; one that is not
@@ -64,8 +55,7 @@ func TestDeploymentIDsThatAreNoUUIDs(t *testing.T) {
 			t.Errorf("a project is called %q", name)
 		}
 	}
-	s.stop()
-	s.start()
+	s.restart()
 	s.publish(2, map[string]string{first: document(first, "1.0.0")})
 	s.heard(odd, "pending@1", "installing@1", "installed@1", "removing@2", "removed@2")
 	s.heard(unsafe, "failed@1")

@@ -65,15 +65,15 @@ func TestDS08WhatRunsIsTakenOverAfterDamage(t *testing.T) {
 			s.stop()
 			s.damage(how)
 			s.gate.close(true)
-			s.offline(true)
+			s.wfm.failAll(errUnreachable)
 			s.start()
 			s.refuses()
 			s.runtime.await(t, first+"-main 1.0.0", second+"-main 1.0.0")
-			st, err := s.agent.Status(t.Context())
-			if err != nil || st.Damage == nil || st.Manifest == nil || st.Manifest.Version != 5 {
-				t.Errorf("status is %+v, %v", st, err)
+			st := s.fullStatus()
+			if st.Damage == nil || st.Manifest == nil || st.Manifest.Version != 5 {
+				t.Errorf("status is %+v", st)
 			}
-			s.offline(false)
+			s.wfm.failAll(nil)
 			s.wfm.publish(4, nil)
 			s.refuses()
 			s.publish(5, documents)
@@ -90,17 +90,13 @@ func TestDS08WhatRunsIsTakenOverAfterDamage(t *testing.T) {
 					t.Errorf("the WFM heard %v", after)
 				}
 			}
-			if n := s.runtime.count("remove " + first + "-main"); n != 0 {
-				t.Errorf("it was removed %d times", n)
-			}
+			s.made("remove "+first+"-main", 0)
 			s.eventually("a package that was lost is fetched again", func() bool { return s.store.HasArtifact(digest.FromString("1.0.0")) })
 			s.quiet()
 			writes := s.store.Writes()
 			s.sync()
 			s.sync()
-			if n := s.store.Writes() - writes; n != 0 {
-				t.Errorf("%d transactions for what did not change", n)
-			}
+			s.wroteNothing(writes)
 			s.gate.close(false)
 			s.publish(6, map[string]string{first: document(first, "2.0.0")})
 			s.runtime.await(t, first+"-main 2.0.0")
@@ -168,9 +164,9 @@ func TestWhatTheSiteSaidOutlivesTheStore(t *testing.T) {
 			return last.Error != nil && last.Error.Code == "REJECTED" && strings.Contains(last.Error.Message, "not on a Friday")
 		})
 		s.runtime.await(t, first+"-main 1.0.0")
-		st, err := s.agent.Status(t.Context())
-		if err != nil || len(st.Locks) != 1 || st.Locks[0].Holder != "press 7" {
-			t.Errorf("locks are %+v, %v", st.Locks, err)
+		st := s.fullStatus()
+		if len(st.Locks) != 1 || st.Locks[0].Holder != "press 7" {
+			t.Errorf("locks are %+v", st.Locks)
 		}
 	}
 	// A removal ends it, as it does with the store whole.
@@ -184,44 +180,39 @@ func TestWhatTheSiteSaidOutlivesTheStore(t *testing.T) {
 	s.runtime.await(t, first+"-main 2.0.0")
 }
 
-// A document that the store has lost is no failure of what runs: it is fetched
-// again, and nobody hears of it.
+// A document or a package that the store has lost, or that rots, is no failure of what
+// runs: it is fetched again, and nobody hears of it.
 func TestALostDocumentOfWhatRunsIsNoFailure(t *testing.T) {
-	for _, lost := range []string{document(first, "1.0.0"), "1.0.0"} {
-		s := newSite(t)
-		s.installed()
-		s.quiet()
-		s.runtime.fail("fetch 1.0.0", runtime.Unreachable)
-		s.change(s.lose(digest.FromString(lost)))
-		s.reason(first, "cannot be restored")
-		s.runtime.fail("", "")
-		s.sync()
-		s.quiet()
-		if s.runtime.poke(); lost != "1.0.0" {
-			s.eventually("it is there again", func() bool { return s.store.HasArtifact(digest.FromString(lost)) })
-		}
-		s.heard(first, "pending@1", "installing@1", "installed@1")
+	doc := digest.FromString(document(first, "1.0.0"))
+	for name, spoil := range map[string]func(s *site){
+		"a document is lost": func(s *site) { s.change(s.lose(doc)) },
+		"a package is lost":  func(s *site) { s.change(s.lose(digest.FromString("1.0.0"))) },
+		"a document rots": func(s *site) {
+			s.stop()
+			s.damage(func(data []byte) []byte {
+				return bytes.ReplaceAll(data, []byte("deploymentProfile"), []byte("deploymentProfilf"))
+			})
+			s.start()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t)
+			s.installed()
+			s.quiet()
+			s.runtime.fail("fetch 1.0.0", runtime.Unreachable)
+			spoil(s)
+			s.reason(first, "cannot be restored")
+			s.runtime.fail("", "")
+			s.sync()
+			s.quiet()
+			s.runtime.poke()
+			s.eventually("the document is sound", func() bool {
+				_, err := s.store.Artifact(doc)
+				return err == nil
+			})
+			s.heard(first, installed...)
+		})
 	}
-}
-
-// So it is with one that rots: it is no longer what its digest says.
-func TestARottenDocumentOfWhatRunsIsNoFailure(t *testing.T) {
-	s := newSite(t)
-	s.installed()
-	s.quiet()
-	s.stop()
-	s.damage(func(data []byte) []byte {
-		return bytes.ReplaceAll(data, []byte("deploymentProfile"), []byte("deploymentProfilf"))
-	})
-	s.start()
-	s.reason(first, "cannot be restored")
-	s.sync()
-	s.eventually("it is sound again", func() bool {
-		_, err := s.store.Artifact(digest.FromString(document(first, "1.0.0")))
-		return err == nil
-	})
-	s.quiet()
-	s.heard(first, "pending@1", "installing@1", "installed@1")
 }
 
 // Damage is told once, and until somebody has looked at it.
@@ -235,9 +226,9 @@ func TestDamageIsToldOnce(t *testing.T) {
 	for range 3 {
 		s.start()
 		s.sync()
-		st, err := s.agent.Status(t.Context())
-		if err != nil || st.Damage == nil || st.Damage.Kept != "margolite.db.bad" || !strings.Contains(st.Damage.Text, "meta page") {
-			t.Errorf("status is %+v, %v", st.Damage, err)
+		st := s.fullStatus()
+		if st.Damage == nil || st.Damage.Kept != "margolite.db.bad" || !strings.Contains(st.Damage.Text, "meta page") {
+			t.Errorf("status is %+v", st.Damage)
 		}
 		if events := s.history("store.damaged"); len(events) != 1 {
 			t.Errorf("the journal has %+v", events)
@@ -252,6 +243,6 @@ func TestDamageIsToldOnce(t *testing.T) {
 	}
 	s.start()
 	if st, err := s.agent.Status(t.Context()); err != nil || st.Damage != nil {
-		t.Errorf("status is %+v, %v", st.Damage, err)
+		t.Errorf("status is %+v", st.Damage)
 	}
 }

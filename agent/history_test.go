@@ -83,13 +83,10 @@ func TestTheJournalIsFiltered(t *testing.T) {
 	}
 	s.quiet()
 	all := s.history()
-	last, err := s.agent.History(t.Context(), control.HistoryRequest{Since: all[1].Sequence, Last: 2})
-	if err != nil || len(last) != 2 || last[1] != all[len(all)-1] {
-		t.Errorf("the last two are %+v, %v", last, err)
-	}
-	since, err := s.agent.History(t.Context(), control.HistoryRequest{Since: all[1].Sequence})
-	if err != nil || len(since) != len(all)-1 || since[0] != all[1] {
-		t.Errorf("since the second there are %d of %d, %v", len(since), len(all), err)
+	for name, r := range map[string]control.HistoryRequest{"the last two": {Last: 2}, "those since": {Since: all[len(all)-2].Sequence}} {
+		if got, err := s.agent.History(t.Context(), r); err != nil || !slices.Equal(got, all[len(all)-2:]) {
+			t.Errorf("%s are %+v, %v", name, got, err)
+		}
 	}
 	none, err := s.agent.History(t.Context(), control.HistoryRequest{Deployment: "none"})
 	if err != nil || none == nil || len(none) != 0 {
@@ -107,15 +104,13 @@ func TestALoopOfStartsLeavesTheJournalAlone(t *testing.T) {
 	}
 	s.wfm.fail("manifest", margo.Errors{{Requirement: "DS-11", Message: "sha512"}, {Requirement: "DS-12", Message: "and more"}})
 	for range 5 {
-		s.stop()
-		s.start()
+		s.restart()
 		s.refuses()
 	}
 	if starts, refusals := s.history("agent.started"), s.history("manifest.refused"); len(starts) > 3 || len(refusals) != 1 {
 		t.Errorf("%d starts and %d refusals are in the journal", len(starts), len(refusals))
 	}
-	s.stop()
-	s.start()
+	s.restart()
 	_ = s.agent.Sync(t.Context())
 	if n := s.store.Writes(); n != 0 {
 		t.Errorf("the last start wrote %d times", n)

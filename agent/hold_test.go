@@ -26,8 +26,7 @@ func TestADeploymentIsHeldByItsName(t *testing.T) {
 	locks := func() []control.Lock {
 		return s.fullStatus().Locks
 	}
-	s.stop()
-	s.start()
+	s.restart()
 	if got := locks(); len(got) != 1 || got[0].Deployment != first || got[0].Reason != "bearings" {
 		t.Errorf("the locks are %+v", got)
 	}

@@ -69,9 +69,7 @@ func TestInstallationsThatHangHoldUpNobody(t *testing.T) {
 		s.heard(numbered(1), append(slices.Clone(installed), "removing@5", "removed@5")...)
 	})
 	t.Run("bringing back", func(t *testing.T) {
-		s.runtime.mu.Lock()
-		delete(s.runtime.projects, numbered(2)+"-main")
-		s.runtime.mu.Unlock()
+		s.runtime.set(func() { delete(s.runtime.projects, numbered(2)+"-main") })
 		s.runtime.poke()
 		s.runtime.await(t, runs(numbered(0)+"-main 1.0.0", numbered(2)+"-main 1.0.0", numbered(3)+"-main 1.0.0")...)
 	})
@@ -192,9 +190,7 @@ func TestWhatIsOnTheDeviceWaitsForNoDownload(t *testing.T) {
 func TestASlowRegistryDoesNotKeepWhatNobodyNeeds(t *testing.T) {
 	s := newSite(t)
 	s.installed()
-	s.runtime.mu.Lock()
-	s.runtime.slow = map[string]string{"9.0.0": "registry slow.example gives 41 bytes a minute"}
-	s.runtime.mu.Unlock()
+	s.runtime.set(func() { s.runtime.slow = map[string]string{"9.0.0": "registry slow.example gives 41 bytes a minute"} })
 	s.publish(2, map[string]string{first: document(first, "1.0.0"), second: document(second, "9.0.0")})
 	s.eventually("it waits for the registry", func() bool { return strings.Contains(s.reasonOf(second), "41 bytes a minute") })
 	pruned := s.runtime.count("prune")

@@ -197,7 +197,6 @@ func (s *site) moments(does func()) []moment {
 	s.onCommit, s.runtime.camera = film.commit, film.step
 	s.start()
 	does()
-	synctest.Wait()
 	s.stop()
 	film.off = true
 	if len(film.moments) < 4 {
@@ -316,8 +315,7 @@ func TestNothingRunsOfWhatWasBegunAndIsNotWantedAnyMore(t *testing.T) {
 			s.eventually("it has failed", func() bool { return s.record().Phase == "failed" })
 			s.runtime.await(t)
 			s.runtime.fail("", "")
-			s.stop()
-			s.start()
+			s.restart()
 			s.runtime.await(t, first+"-main 2.0.0")
 		})
 	}

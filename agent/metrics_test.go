@@ -15,9 +15,7 @@ import (
 // nothing secret, and costs no write.
 func TestOBS09OBS11Metrics(t *testing.T) {
 	s := newSite(t)
-	s.publish(1, map[string]string{first: document(first, "1.0.0"), second: document(second, "1.0.0")})
-	s.heard(first, "pending@1", "installing@1", "installed@1")
-	s.heard(second, "pending@1", "installing@1", "installed@1")
+	s.bothInstalled()
 	s.runtime.fail("apply 2.0.0", runtime.Exited)
 	s.publish(2, map[string]string{first: document(first, "2.0.0"), second: document(second, "1.0.0")})
 	s.heard(first, "pending@1", "installing@1", "installed@1", "pending@1", "installing@2", "failed@2")
@@ -58,9 +56,7 @@ func TestOBS09OBS11Metrics(t *testing.T) {
 	if strings.Contains(string(text), "wfm.example") {
 		t.Errorf("metrics tell where the WFM is:\n%s", text)
 	}
-	if n := s.store.Writes() - writes; n != 0 {
-		t.Errorf("asking for metrics took %d transactions", n)
-	}
+	s.wroteNothing(writes)
 	again, err := s.agent.Metrics(t.Context())
 	if err != nil || string(again) != string(text) {
 		t.Errorf("who asks at once gets other numbers, %v", err)

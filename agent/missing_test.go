@@ -20,9 +20,7 @@ func TestAnUpdateIsRetriedWhenRuncIsBack(t *testing.T) {
 		// The second failure says that the former revision does not start either.
 		told := append(slices.Clone(installed), "pending@1", "installing@2", "failed@2", "failed@2")
 		s.heardWithin(24*time.Hour, first, told...)
-		if e := s.wfm.last(first).Error; e == nil || e.Code != "DEVICE_ERROR" {
-			t.Errorf("the error is %+v", e)
-		}
+		s.heardError(first, "DEVICE_ERROR")
 		if tries, _ := s.pass(24 * time.Hour); tries == 0 {
 			t.Error("it was not retried while runc was missing")
 		}

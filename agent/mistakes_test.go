@@ -3,13 +3,12 @@ package agent_test
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"log/slog"
 	"net"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/margolite/margolite/agent/control"
 )
@@ -34,15 +33,12 @@ func TestAPanicIsOneFailedDeployment(t *testing.T) {
 			s.runtime.fail(c.at, panics)
 			s.publish(1, map[string]string{first: document(first, "6.6.6")})
 			s.heard(first, c.heard...)
-			if e := s.wfm.last(first).Error; e == nil || e.Code != "DEVICE_ERROR" || !strings.Contains(e.Message, c.at+" panics") {
-				t.Errorf("error is %+v", e)
-			}
+			s.heardError(first, "DEVICE_ERROR", c.at+" panics")
 
 			// The others are installed, as many as there are turns and more.
 			documents := map[string]string{first: document(first, "6.6.6")}
 			for n := range 5 {
-				id := fmt.Sprintf("ad9b614e-8912-45f4-a523-37235876500%d", n)
-				documents[id] = document(id, "1.0.0")
+				documents[numbered(n)] = document(numbered(n), "1.0.0")
 			}
 			s.publish(2, documents)
 			for id := range documents {
@@ -57,15 +53,8 @@ func TestAPanicIsOneFailedDeployment(t *testing.T) {
 			if p := st.SelfCheck.LastPanic; st.SelfCheck.Panics == 0 || p == nil || !strings.Contains(p.Object, first) || !strings.Contains(p.Text, c.at+" panics") {
 				t.Errorf("%d panics, the last one %+v", st.SelfCheck.Panics, p)
 			}
-			entries, err := s.agent.History(t.Context(), control.HistoryRequest{Deployment: first})
-			if err != nil {
-				t.Fatal(err)
-			}
-			told := false
-			for _, e := range entries {
-				told = told || strings.Contains(e.Text, "panics")
-			}
-			if !told {
+			tells := func(e control.Entry) bool { return e.Deployment == first && strings.Contains(e.Text, "panics") }
+			if entries := s.history(); !slices.ContainsFunc(entries, tells) {
 				t.Errorf("the journal does not tell of it: %+v", entries)
 			}
 
@@ -105,9 +94,7 @@ func TestAPanicInAnUpdateGoesBack(t *testing.T) {
 func TestAPanicInARemoval(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	s.publish(1, map[string]string{first: document(first, "1.0.0"), second: document(second, "1.0.0")})
-	s.heard(first, "pending@1", "installing@1", "installed@1")
-	s.heard(second, "pending@1", "installing@1", "installed@1")
+	s.bothInstalled()
 	s.runtime.fail("remove "+first+"-main", panics)
 	s.publish(2, nil)
 	s.heard(second, "pending@1", "installing@1", "installed@1", "removing@2", "removed@2")
@@ -202,11 +189,7 @@ func TestAliveUnlessALoopIsStuck(t *testing.T) {
 	if err := <-asked; err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(patience); busy() != 0; {
-		if time.Now().After(deadline) {
-			t.Fatal("the poller is said to work after its poll")
-		}
-	}
+	s.eventually("the poller is said to wait after its poll", func() bool { return busy() == 0 })
 }
 
 // String is all that was logged.

@@ -24,9 +24,7 @@ func TestTwoPrunesAtOnce(t *testing.T) {
 		s.publish(1, map[string]string{first: document(first, "1.0.0"), second: document(second, "2.0.0")})
 		<-begun
 		<-begunToo
-		s.runtime.mu.Lock()
-		s.runtime.images = append(s.runtime.images, unusedImage)
-		s.runtime.mu.Unlock()
+		s.runtime.set(func() { s.runtime.images = append(s.runtime.images, unusedImage) })
 		failures := make(chan error, 2)
 		for range 2 {
 			go func() {
@@ -90,9 +88,7 @@ func TestPruneBesideAProject(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t)
 		s.sync()
-		s.runtime.mu.Lock()
-		s.runtime.images = append(s.runtime.images, unusedImage)
-		s.runtime.mu.Unlock()
+		s.runtime.set(func() { s.runtime.images = append(s.runtime.images, unusedImage) })
 		begun, release := s.runtime.hold("stage ")
 		pulled := make(chan error, 1)
 		ctx, leave := context.WithCancel(t.Context())
@@ -108,9 +104,7 @@ func TestPruneBesideAProject(t *testing.T) {
 		leave()
 		release()
 		<-pulled
-		if n := s.runtime.count("prune"); n != before+1 {
-			t.Errorf("%d times images were dropped", n-before)
-		}
+		s.made("prune", before+1)
 	})
 }
 
@@ -131,9 +125,7 @@ func TestWhatAPruneFindsBusyIsNotLost(t *testing.T) {
 	s := newSite(t)
 	s.installed()
 	s.eventually("what the installation left was looked for", func() bool { return s.runtime.count("prune") > 0 })
-	s.runtime.mu.Lock()
-	s.runtime.images = append(s.runtime.images, unusedImage)
-	s.runtime.mu.Unlock()
+	s.runtime.set(func() { s.runtime.images = append(s.runtime.images, unusedImage) })
 	before := s.runtime.count("prune")
 	begun, release := s.runtime.hold("prune")
 	pruned := make(chan error, 1)

@@ -2,7 +2,6 @@ package agent_test
 
 import (
 	"errors"
-	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -14,7 +13,6 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/margolite/margolite/agent/control"
-	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/agent/wfm"
 	"github.com/margolite/margolite/runtime"
 	"github.com/margolite/margolite/store"
@@ -75,6 +73,14 @@ func (s *site) installed() {
 	s.heard(first, "pending@1", "installing@1", "installed@1")
 }
 
+// bothInstalled is installed for two deployments.
+func (s *site) bothInstalled() {
+	s.t.Helper()
+	s.publish(1, map[string]string{first: document(first, "1.0.0"), second: document(second, "1.0.0")})
+	s.heard(first, installed...)
+	s.heard(second, installed...)
+}
+
 // What a killed agent had no time to drop is dropped when it starts; nothing is
 // looked for where it had.
 func TestPruningThatWasKilledGoesOn(t *testing.T) {
@@ -92,9 +98,7 @@ func TestPruningThatWasKilledGoesOn(t *testing.T) {
 		}
 	})
 	s.eventually("what nothing needs is gone", func() bool { return !s.store.HasArtifact(left) })
-	if n := s.runtime.count("prune"); n != dropped+1 {
-		t.Errorf("images were dropped %d times, want once", n-dropped)
-	}
+	s.made("prune", dropped+1)
 }
 
 // A package that the store lost is fetched again.
@@ -181,9 +185,7 @@ func TestWhatRunsWithoutARecordIsRemoved(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t)
-			s.publish(1, map[string]string{first: document(first, "1.0.0"), second: document(second, "1.0.0")})
-			s.heard(first, "pending@1", "installing@1", "installed@1")
-			s.heard(second, "pending@1", "installing@1", "installed@1")
+			s.bothInstalled()
 			s.stop()
 			if err := os.Remove(s.database()); err != nil {
 				t.Fatal(err)
@@ -223,8 +225,7 @@ func TestContainersThatOnlyExistAreNotInstalled(t *testing.T) {
 	s.runtime.fail("apply 1.0.0", runtime.Exited)
 	s.publish(1, map[string]string{first: document(first, "1.0.0")})
 	s.heard(first, "pending@1", "installing@1", "failed@1")
-	s.stop()
-	s.start() // tries it again
+	s.restart() // tries it again
 	s.eventually("it was tried again", func() bool { return s.runtime.count("apply 1.0.0") > 1 })
 	s.heard(first, "pending@1", "installing@1", "failed@1")
 
@@ -239,20 +240,6 @@ func TestContainersThatOnlyExistAreNotInstalled(t *testing.T) {
 	s.heard(first, "pending@1", "installing@1", "failed@1", "pending@1", "installing@2", "installed@2", "pending@2", "installing@3", "failed@3")
 }
 
-// What worked is the runtime's to keep running: the agent starts nothing that
-// its restart policy leaves stopped.
-func TestStoppedContainersAreLeftToTheRuntime(t *testing.T) {
-	s := newSite(t)
-	s.installed()
-	s.quiet()
-	s.runtime.end(first + "-main")
-	s.looks()
-	s.stop()
-	if n := s.runtime.count("apply 1.0.0"); n != 1 {
-		t.Errorf("it was started %d times, want once", n)
-	}
-}
-
 // A removal that fails is reported (ST-09), and goes on until it is done.
 func TestST01FailedRemovalIsReportedAndTriedAgain(t *testing.T) {
 	s := newSite(t)
@@ -264,8 +251,7 @@ func TestST01FailedRemovalIsReportedAndTriedAgain(t *testing.T) {
 		t.Errorf("error is %+v", last.Error)
 	}
 	s.runtime.fail("", "")
-	s.stop()
-	s.start()
+	s.restart()
 	s.heard(first, "pending@1", "installing@1", "installed@1", "removing@2", "failed@2", "removed@2")
 	if last := s.wfm.last(first); last.Error != nil {
 		t.Errorf("it was removed with the error %+v", last.Error)
@@ -280,9 +266,7 @@ func TestWhatWasNeverStagedIsRemoved(t *testing.T) {
 	s.heard(first, "pending@1", "failed@1")
 	s.publish(2, nil)
 	s.heard(first, "pending@1", "failed@1", "removing@2", "removed@2")
-	if n := s.runtime.count("remove " + first + "-main"); n != 1 {
-		t.Errorf("its project was removed %d times, want once", n)
-	}
+	s.made("remove "+first+"-main", 1)
 }
 
 // An update that cannot get rid of a component it no longer has is
@@ -309,9 +293,9 @@ func TestAnIDInOtherLettersIsTheSameDeployment(t *testing.T) {
 	s.publish(4, nil)
 	s.heard(upper, "installed@2", "pending@2", "installing@3", "installed@3", "removing@4", "removed@4")
 	s.heard(first, "pending@1", "installing@1", "installed@1")
-	st, err := s.agent.Status(t.Context())
-	if err != nil || len(st.Deployments) != 0 {
-		t.Errorf("status is %+v, %v, want no deployments", st, err)
+	st := s.fullStatus()
+	if len(st.Deployments) != 0 {
+		t.Errorf("status is %+v, want no deployments", st)
 	}
 }
 
@@ -446,8 +430,7 @@ func TestRestartWhileInstallingReportsOnlyWhatIsNew(t *testing.T) {
 	blocked := s.runtime.block("apply 3.0.0")
 	s.publish(1, map[string]string{first: documentOf(first, map[string]string{"a": "1.0.0", "b": "2.0.0", "c": "3.0.0"})})
 	<-blocked
-	s.stop()
-	s.start()
+	s.restart()
 	s.heard(first, "pending@1", "installing@1", "installing@1", "installing@1", "installed@1")
 }
 
@@ -512,48 +495,12 @@ func TestRefusedCapabilitiesDoNotKeepTheManifestAway(t *testing.T) {
 // A WFM that fails at the report of one deployment does not hold up the others.
 func TestFailureOfOneReportHoldsUpNobodyElse(t *testing.T) {
 	s := newSite(t)
-	s.wfm.refuse(second, http.StatusInternalServerError) // its id sorts first
+	s.wfm.answer(second, answered(http.StatusInternalServerError, "")) // its id sorts first
 	s.publish(1, map[string]string{first: document(first, "1.0.0"), second: document(second, "1.0.0")})
 	s.heard(first, "pending@1", "installing@1", "installed@1")
-	s.wfm.refuse(second, 0)
+	s.wfm.answer(second, nil)
 	s.sync() // contact wakes the reporter
 	s.heard(second, "pending@1", "installing@1", "installed@1")
-}
-
-// However much waits in the outbox, it is delivered without being asked again.
-func TestALongOutboxIsDeliveredInOneGo(t *testing.T) {
-	t.Parallel()
-	const reports = 3500 // more than are read at a time, several times
-	id := func(i int) string { return fmt.Sprintf("ad9b614e-8912-45f4-a523-%012d", i) }
-	s := newSite(t)
-	s.sync()
-	s.change(func(records *store.Store) {
-		var c store.Change
-		for i := range reports {
-			c.Reports = append(c.Reports, reportOf(id(i), margo.Removed, 1))
-		}
-		if err := records.Commit("outbox", c); err != nil {
-			t.Fatal(err)
-		}
-	})
-	s.eventually("every report arrived", func() bool {
-		got, _ := s.wfm.heard(id(reports - 1))
-		return len(got) > 0
-	})
-	for i := range reports {
-		s.heard(id(i), "removed@1")
-	}
-}
-
-// reportOf is a report as it waits in the outbox.
-func reportOf(id string, state margo.State, version uint64) store.Report {
-	r := store.Report{Deployment: id, Version: version}
-	if state == margo.Removed {
-		r.Weight = store.End
-	}
-	r.Body = fmt.Appendf(nil, `{"deploymentId":%q,"deviceId":%q,"adoptedManifestVersion":%d,"status":{"state":%q},"components":[]}`,
-		id, deviceID, version, state)
-	return r
 }
 
 // The status tells what it can when containerd cannot be asked.
@@ -571,9 +518,7 @@ func TestStatusWithoutARuntime(t *testing.T) {
 // are needed are counted on account of the other.
 func TestNoImageStaysOfDeploymentsThatGoAtOnce(t *testing.T) {
 	s := newSite(t)
-	s.publish(1, map[string]string{first: document(first, "1.0.0"), second: document(second, "1.0.0")})
-	s.heard(first, "pending@1", "installing@1", "installed@1")
-	s.heard(second, "pending@1", "installing@1", "installed@1")
+	s.bothInstalled()
 	s.quiet()
 	kept := make(chan runtime.Keep, 1000)
 	s.runtime.pruned = func(keep runtime.Keep) []string { kept <- keep; return nil }
@@ -591,27 +536,6 @@ func TestNoImageStaysOfDeploymentsThatGoAtOnce(t *testing.T) {
 		case <-time.After(10 * time.Second):
 			t.Fatal("some are kept")
 		}
-	}
-}
-
-// Images that a Compose file without a WFM is about to use are not dropped as
-// unused when a deployment was installed meanwhile.
-func TestComposeUpKeepsItsImages(t *testing.T) {
-	s := newSite(t)
-	begun, release := s.runtime.hold("stage ")
-	up := make(chan error)
-	go func() {
-		up <- s.agent.ComposeUp(t.Context(), control.ComposeRequest{Project: "own", File: "/compose.yaml"}, func(control.Event) {})
-	}()
-	<-begun
-	s.installed()
-	s.quiet()
-	if n := s.runtime.count("prune"); n != 0 {
-		t.Errorf("images were dropped %d times", n)
-	}
-	release()
-	if err := <-up; err != nil {
-		t.Error(err)
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -54,18 +53,6 @@ func logged(l *log) func(*site) {
 // errUnreachable is what no answer looks like.
 var errUnreachable = errors.New("connection refused")
 
-// offline lets no request reach the WFM, or all again.
-func (s *site) offline(off bool) {
-	s.wfm.mu.Lock()
-	defer s.wfm.mu.Unlock()
-	clear(s.wfm.failures)
-	if off {
-		for _, call := range []string{"manifest", "documents", "status", "capabilities"} {
-			s.wfm.failures[call] = errUnreachable
-		}
-	}
-}
-
 // outbox waits until so many reports wait.
 func (s *site) outbox(want int) {
 	s.t.Helper()
@@ -76,11 +63,12 @@ func (s *site) outbox(want int) {
 }
 
 // Components come in the order of the document, and none before the one in front
-// of it runs.
-func TestAD06AD13ComponentsInOrder(t *testing.T) {
+// of it runs. Installed is said once all of them are applied.
+func TestAD06AD13ST17ComponentsInOrder(t *testing.T) {
 	simulated(t, func(*site) {}, func(t *testing.T, s *site) {
 		byName := documentOf(first, map[string]string{"a": "1.0.0", "b": "2.0.0"})
 		begun, release := s.runtime.hold("apply 1.0.0") // which is b now
+		last, releaseLast := s.runtime.hold("apply 2.0.0")
 		s.publish(1, map[string]string{first: strings.NewReplacer("- name: a", "- name: b", "- name: b", "- name: a").Replace(byName)})
 		<-begun
 		time.Sleep(time.Second)
@@ -92,6 +80,12 @@ func TestAD06AD13ComponentsInOrder(t *testing.T) {
 			t.Errorf("the WFM heard %+v", c)
 		}
 		release()
+		<-last
+		s.heardWithin(time.Minute, first, "pending@1", "installing@1", "installing@1")
+		time.Sleep(time.Second)
+		synctest.Wait()
+		s.heard(first, "pending@1", "installing@1", "installing@1")
+		releaseLast()
 		s.heardWithin(time.Minute, first, "pending@1", "installing@1", "installing@1", "installed@1")
 	})
 }
@@ -158,27 +152,13 @@ func TestFailuresAreReportedWhole(t *testing.T) {
 	})
 }
 
-func TestST17InstalledIsSaidOnceAllIsApplied(t *testing.T) {
-	s := newSite(t)
-	begun, release := s.runtime.hold("apply 2.0.0")
-	s.publish(1, map[string]string{first: documentOf(first, map[string]string{"a": "1.0.0", "b": "2.0.0"})})
-	<-begun
-	s.heard(first, "pending@1", "installing@1", "installing@1")
-	s.quiet()
-	s.heard(first, "pending@1", "installing@1", "installing@1") // b is being applied, a runs
-	release()
-	s.heard(first, "pending@1", "installing@1", "installing@1", "installed@1")
-}
-
 // Weeks without a network, and a kill at the end of them: the WFM is told where
 // each deployment stands, and that the one which is gone is gone.
 func TestPOL05ReportsOutliveWeeksOffline(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t)
-		s.publish(1, map[string]string{first: document(first, "1.0.0"), second: document(second, "1.0.0")})
-		s.heard(first, "pending@1", "installing@1", "installed@1")
-		s.heard(second, "pending@1", "installing@1", "installed@1")
+		s.bothInstalled()
 		s.publish(2, map[string]string{first: document(first, "2.0.0"), second: document(second, "1.0.0")})
 		s.heard(first, "pending@1", "installing@1", "installed@1", "pending@1", "installing@2", "installed@2")
 		s.quiet()
@@ -189,7 +169,7 @@ func TestPOL05ReportsOutliveWeeksOffline(t *testing.T) {
 		s.publish(3, map[string]string{second: document(second, "1.0.0")})
 		<-begun
 		synctest.Wait()
-		s.offline(true)
+		s.wfm.failAll(errUnreachable)
 		release()
 		s.eventually("it is gone", func() bool {
 			_, err := s.store.Deployment(first)
@@ -199,66 +179,39 @@ func TestPOL05ReportsOutliveWeeksOffline(t *testing.T) {
 		for range 21 {
 			time.Sleep(24 * time.Hour)
 		}
-		if n := s.store.Writes() - writes; n != 0 {
-			t.Errorf("%d transactions within three weeks without a change", n)
-		}
-		s.stop()
-		s.start()
+		s.wroteNothing(writes)
+		s.restart()
 		time.Sleep(24 * time.Hour)
-		s.offline(false)
+		s.wfm.failAll(nil)
 		s.sync()
 		s.heard(first, "pending@1", "installing@1", "installed@1", "pending@1", "installing@2", "installed@2", "removed@3")
 		s.quiet()
 	})
 }
 
-// A report that a killed agent left is delivered by the next one, also about a
-// deployment that is gone.
-func TestRemovedIsReportedAfterAKill(t *testing.T) {
-	s := newSite(t)
-	s.installed()
-	s.quiet()
-	s.wfm.fail("status", errUnreachable)
-	s.publish(2, nil)
-	s.eventually("it is gone", func() bool {
-		_, err := s.store.Deployment(first)
-		return errors.Is(err, store.ErrNotFound)
-	})
-	// What is on the medium now is what a kill would leave.
-	killed := t.TempDir()
-	if err := s.store.Commit("nothing", store.Change{}); err != nil { // no transaction is under way
-		t.Fatal(err)
-	}
-	if err := os.CopyFS(killed, os.DirFS(s.dir)); err != nil {
-		t.Fatal(err)
-	}
-	s.stop()
-	s.dir = killed
-	s.wfm.fail("", nil)
-	s.start()
-	s.eventually("it is told", func() bool { return s.wfm.last(first).State == margo.Removed })
-	s.quiet()
-}
-
 // While the WFM hears the device every transition goes out; of what piled up
-// while it did not, the newest does.
+// while it did not, the newest does, and the failure before it.
 func TestWhatPiledUpIsCoalesced(t *testing.T) {
 	s := newSite(t)
 	s.installed()
 	s.quiet()
 	s.wfm.fail("status", errUnreachable)
+	s.runtime.fail("apply 2.0.0", runtime.Exited)
 	s.publish(2, map[string]string{first: document(first, "2.0.0"), second: document(second, "1.0.0")})
-	s.runtime.await(t, first+"-main 2.0.0", second+"-main 1.0.0")
-	s.settled(first, second)
+	s.eventually("one is installed, and one has failed", func() bool {
+		d, err := s.store.Deployment(second)
+		return err == nil && d.Phase == "active" && s.record().Phase == "failed"
+	})
 	s.publish(3, map[string]string{first: document(first, "3.0.0")})
 	s.runtime.await(t, first+"-main 3.0.0")
 	s.settled(first)
 	s.wfm.fail("", nil)
 	s.sync()
-	s.heard(first, "pending@1", "installing@1", "installed@1", "installed@3")
+	told := append(installed, "failed@2", "installed@3")
+	s.heard(first, told...)
 	s.heard(second, "removed@3")
 	s.publish(4, map[string]string{first: document(first, "4.0.0")})
-	s.heard(first, "pending@1", "installing@1", "installed@1", "installed@3", "pending@3", "installing@4", "installed@4")
+	s.heard(first, append(told, "pending@3", "installing@4", "installed@4")...)
 }
 
 // settled waits until deployments are as they should be.
@@ -272,81 +225,25 @@ func (s *site) settled(ids ...string) {
 	})
 }
 
-// A failure that nobody heard of is told, although the deployment works again.
-func TestFailuresThatNobodyHeardOfAreTold(t *testing.T) {
+// What piled up of a deployment that was removed and published again says both.
+func TestRemovedAndPublishedAgainIsToldInOrder(t *testing.T) {
 	s := newSite(t)
 	s.installed()
 	s.quiet()
 	s.wfm.fail("status", errUnreachable)
-	s.runtime.fail("apply 2.0.0", runtime.Exited)
-	s.publish(2, map[string]string{first: document(first, "2.0.0")})
-	s.eventually("it failed", func() bool {
-		d, err := s.store.Deployment(first)
-		return err == nil && d.Phase == "failed"
+	s.publish(2, nil)
+	s.eventually("it is gone", func() bool {
+		_, err := s.store.Deployment(first)
+		return errors.Is(err, store.ErrNotFound)
 	})
-	s.publish(3, map[string]string{first: document(first, "3.0.0")})
+	s.wfm.publish(3, map[string]string{first: document(first, "1.0.0")})
+	s.eventually("it is accepted", func() bool { // its document may be dropped just as it is found
+		return s.agent.Sync(t.Context()) == nil
+	})
 	s.settled(first)
 	s.wfm.fail("", nil)
 	s.sync()
-	s.heard(first, "pending@1", "installing@1", "installed@1", "failed@2", "installed@3")
-}
-
-// A deployment that is removed and published again stays in order.
-func TestRemovedAndPublishedAgainIsToldInOrder(t *testing.T) {
-	for _, offline := range []bool{false, true} {
-		t.Run(fmt.Sprint("offline ", offline), func(t *testing.T) {
-			s := newSite(t)
-			s.installed()
-			s.quiet()
-			want := []string{"pending@1", "installing@1", "installed@1"}
-			if offline {
-				s.wfm.fail("status", errUnreachable)
-			}
-			s.publish(2, nil)
-			s.runtime.await(t)
-			s.eventually("it is gone", func() bool {
-				_, err := s.store.Deployment(first)
-				return errors.Is(err, store.ErrNotFound)
-			})
-			s.wfm.publish(3, map[string]string{first: document(first, "1.0.0")})
-			s.eventually("it is accepted", func() bool { // its document may be dropped just as it is found
-				return s.agent.Sync(t.Context()) == nil
-			})
-			s.settled(first)
-			if offline {
-				s.wfm.fail("", nil)
-				s.sync()
-				s.heard(first, append(want, "removed@2", "installed@3")...)
-			} else {
-				s.heard(first, append(want, "removing@2", "removed@2", "pending@3", "installing@3", "installed@3")...)
-			}
-		})
-	}
-}
-
-// The poll was asked for silence: reports heed it as well.
-func TestERR04ReportsHonourTheSilenceOfThePoll(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t)
-		begun, release := s.runtime.hold("apply 1.0.0")
-		s.publish(1, map[string]string{first: document(first, "1.0.0")})
-		<-begun
-		s.heard(first, "pending@1", "installing@1")
-		synctest.Wait()
-		s.wfm.fail("manifest", &wfm.Error{Op: "get state manifest", Status: 503, RetryAfter: time.Hour})
-		if err := s.agent.Sync(t.Context()); err == nil {
-			t.Fatal("sync succeeded")
-		}
-		s.wfm.fail("", nil)
-		asked := s.wfm.asked()
-		release()
-		time.Sleep(59 * time.Minute)
-		if n := s.wfm.asked() - asked; n != 0 {
-			t.Errorf("%d requests during the silence", n)
-		}
-		time.Sleep(5 * time.Minute)
-		s.heard(first, "pending@1", "installing@1", "installed@1")
-	})
+	s.heard(first, append(installed, "removed@2", "installed@3")...)
 }
 
 // Nobody's reports get through while the device is not authorised. They are all
@@ -437,7 +334,7 @@ func TestPOL02ReportsThatFailInDowntimeAreNotTold(t *testing.T) {
 	}, func(t *testing.T, s *site) {
 		s.installed()
 		time.Sleep(time.Until(time.Date(2000, 1, 1, 1, 55, 0, 0, time.UTC)))
-		s.wfm.takes(10 * time.Minute)
+		s.wfm.set(func() { s.wfm.pause = 10 * time.Minute })
 		s.publish(2, map[string]string{first: document(first, "2.0.0")})
 		s.wfm.answer(first, errUnreachable)
 		time.Sleep(3 * time.Hour)
@@ -586,9 +483,7 @@ func TestReportsAreBounded(t *testing.T) {
 	})
 	s.heard(first, "pending@1", "failed@1")
 	s.heard(second, "pending@1", "failed@1")
-	if last := s.wfm.last(first); last.Error.Code != "INVALID_DOCUMENT" {
-		t.Errorf("the report is %+v", last)
-	}
+	s.heardError(first, "INVALID_DOCUMENT")
 	if last := s.wfm.last(second); len(last.Components) != margo.MaxComponents {
 		t.Errorf("the report has %d components", len(last.Components))
 	}

@@ -13,18 +13,7 @@ func TestStatusSaysWhatWasReported(t *testing.T) {
 	s := newSite(t)
 	reported := func(what string, want func(r *control.Reported) bool) {
 		t.Helper()
-		timeout := time.After(patience)
-		for {
-			st := s.fullStatus()
-			if want(st.Deployments[0].Reported) {
-				return
-			}
-			select {
-			case <-timeout:
-				t.Fatalf("%s: %+v", what, st.Deployments[0].Reported)
-			case <-time.After(time.Millisecond):
-			}
-		}
+		s.eventually("status says of what was reported: "+what, func() bool { return want(s.fullStatus().Deployments[0].Reported) })
 	}
 	s.publish(1, map[string]string{first: document(first, "1.0.0")})
 	reported("installed", func(r *control.Reported) bool {
@@ -33,8 +22,7 @@ func TestStatusSaysWhatWasReported(t *testing.T) {
 	s.wfm.fail("status", errors.New("no network"))
 	s.publish(2, map[string]string{first: document(first, "2.0.0")})
 	reported("nobody hears it", func(r *control.Reported) bool { return r.State == "installed" && r.Waiting > 0 })
-	s.stop()
-	s.start()
+	s.restart()
 	reported("after a restart", func(r *control.Reported) bool { return r.At == nil && r.Waiting > 0 })
 	s.wfm.fail("status", nil)
 	s.sync()

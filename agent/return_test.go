@@ -188,17 +188,14 @@ func TestAFailedUpdateIsLeftToPeople(t *testing.T) {
 				t.Errorf("the WFM heard %q", m)
 			}
 			tried := s.runtime.count("apply 2.0.0")
-			s.stop()
-			s.start()
+			s.restart()
 			s.runtime.poke()
 			s.gate.close(true)
 			s.publish(3, map[string]string{first: document(first, "3.0.0")})
 			s.reason(first, "the gate is closed")
 			s.runtime.poke()
 			s.untouched("2.0.0", "apply 3.0.0")
-			if n := s.runtime.count("apply 2.0.0") - tried; n != 0 {
-				t.Errorf("it was tried %d times more", n)
-			}
+			s.made("apply 2.0.0", tried)
 			if err := s.goBack(""); err != nil {
 				t.Fatal(err)
 			}
@@ -257,9 +254,9 @@ func TestAFailedUpdateIsLeftToPeople(t *testing.T) {
 func TestAFailedUpdateWhoseFormerRevisionFails(t *testing.T) {
 	s := newSite(t)
 	s.installed()
-	s.runtime.mu.Lock()
-	s.runtime.failures["apply 2.0.0"], s.runtime.failures["apply 1.0.0"] = runtime.Exited, runtime.Exited
-	s.runtime.mu.Unlock()
+	s.runtime.set(func() {
+		s.runtime.failures["apply 2.0.0"], s.runtime.failures["apply 1.0.0"] = runtime.Exited, runtime.Exited
+	})
 	s.publish(2, map[string]string{first: document(first, "2.0.0")})
 	s.heard(first, append(installed, "pending@1", "installing@2", "failed@2", "failed@2")...)
 	told := s.wfm.told(first)
@@ -298,8 +295,7 @@ func TestARevisionThatIsInterruptedTimeAndAgain(t *testing.T) {
 				s.start()
 			}
 			<-begun
-			s.stop()
-			s.start()
+			s.restart()
 			s.eventually("it is given up", func() bool { d := s.record(); return d.Phase == "failed" && d.Return != "due" })
 			s.runtime.await(t, test.runs...)
 			last := "pending@1"
@@ -307,17 +303,13 @@ func TestARevisionThatIsInterruptedTimeAndAgain(t *testing.T) {
 				last = "pending@2"
 			}
 			s.heard(first, append(told, last, "installing@2", "failed@2")...)
-			if e := s.wfm.last(first).Error; e.Code != "INTERRUPTED" {
-				t.Errorf("error is %+v", e)
-			}
+			s.heardError(first, "INTERRUPTED")
 			s.stop()
 			observed := s.runtime.looks()
 			s.start()
 			s.eventually("the agent looked", func() bool { return s.runtime.looks() > observed })
 			s.quiet()
-			if n := s.runtime.count("apply 2.0.0"); n != 3 {
-				t.Errorf("it was applied %d times, want 3", n)
-			}
+			s.made("apply 2.0.0", 3)
 		})
 	}
 }
@@ -330,14 +322,12 @@ func TestAFailureIsNoInterruption(t *testing.T) {
 	s.publish(1, map[string]string{first: document(first, "1.0.0")})
 	s.heard(first, "pending@1", "installing@1", "failed@1")
 	for i := range 6 {
-		s.stop()
-		s.start()
+		s.restart()
 		s.eventually("it was tried again", func() bool { return s.runtime.count("apply 1.0.0") > i+1 })
 		s.eventually("it ended", func() bool { return s.record().Attempts == 0 })
 	}
 	s.runtime.fail("", "")
-	s.stop()
-	s.start()
+	s.restart()
 	s.heard(first, "pending@1", "installing@1", "failed@1", "installed@1")
 }
 
@@ -487,41 +477,30 @@ func TestAKillAtAnyPointEndsInOneRevision(t *testing.T) {
 			s.publish(1, map[string]string{first: of("1.0.0")})
 			s.eventually("it is installed", func() bool { return s.record().Phase == "active" })
 			s.quiet()
-			s.stop()
-			film := &camera{s: s}
-			s.onCommit, s.runtime.camera = film.commit, film.step
-			s.start()
-			s.eventually("it is up", func() bool { return s.runtime.count("observe") > 0 })
-			if test.fails != "" {
-				s.runtime.fail(test.fails, runtime.Exited)
-			}
 			listed := map[string]string{}
 			if test.lists {
 				listed[first] = of("2.0.0")
 			}
-			s.publish(2, listed)
-			if test.does != nil {
-				test.does(s)
-			}
-			if !s.endsAs(test.end) {
-				t.Fatalf("it ended with %+v, running %v", s.record(), s.runtime.running())
-			}
-			s.quiet()
-			s.stop()
-			film.off = true
-			if len(film.moments) < 4 {
-				t.Fatalf("only %d moments were kept", len(film.moments))
-			}
-			for _, m := range film.moments {
-				after := newSite(t, ruled(test.rules), func(after *site) {
-					if err := os.WriteFile(after.database(), m.store, 0o600); err != nil {
-						t.Fatal(err)
-					}
-					after.runtime.projects = m.projects
+			film := s.moments(func() {
+				s.eventually("it is up", func() bool { return s.runtime.count("observe") > 0 })
+				if test.fails != "" {
+					s.runtime.fail(test.fails, runtime.Exited)
+				}
+				s.publish(2, listed)
+				if test.does != nil {
+					test.does(s)
+				}
+				if !s.endsAs(test.end) {
+					t.Fatalf("it ended with %+v, running %v", s.record(), s.runtime.running())
+				}
+				s.quiet()
+			})
+			for _, m := range film {
+				after := m.after(t, 2, listed, func(after *site) {
+					after.gate.rules = test.rules
 					if test.fails != "" {
 						after.runtime.fail(test.fails, runtime.Exited)
 					}
-					after.wfm.publish(2, listed)
 				})
 				after.sync()
 				if !after.endsAs(append(test.another, test.end)...) {

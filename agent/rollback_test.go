@@ -68,9 +68,7 @@ func TestAnOperatorHasARollbackAccepted(t *testing.T) {
 	s.heard(second, "pending@10", "installing@10", "installed@10", "removing@3", "removed@3")
 	s.heard(first, "pending@10", "installing@10", "installed@10", "installed@3")
 	s.runtime.await(t, first+"-main 1.0.0")
-	if n := s.runtime.count("apply 1.0.0") - applied; n != 0 {
-		t.Errorf("what is the same was started %d times", n)
-	}
+	s.made("apply 1.0.0", applied)
 	if lines := l.with("security=true", "uid=4711", "version=3", "before=10", refused.Digest); len(lines) != 1 {
 		t.Errorf("%d lines tell of it", len(lines))
 	}
@@ -87,8 +85,7 @@ func TestAnOperatorHasARollbackAccepted(t *testing.T) {
 	}
 
 	// From here on versions grow as before, also after a restart.
-	s.stop()
-	s.start()
+	s.restart()
 	s.wfm.publish(2, nil)
 	s.refuses()
 	s.publish(4, map[string]string{first: document(first, "2.0.0")})
@@ -108,13 +105,7 @@ func TestCapabilitiesAreToldAgainAfterTheWFMLostItsState(t *testing.T) {
 	for range 3 {
 		s.refuses()
 	}
-	told := 0
-	for _, call := range s.wfm.calls() {
-		if call == "capabilities" {
-			told++
-		}
-	}
-	if told != 2 {
+	if told := s.wfm.count("capabilities"); told != 2 {
 		t.Errorf("capabilities were told %d times, want at the beginning and once again", told)
 	}
 }
@@ -213,15 +204,13 @@ func TestDS06AnotherWFMStartsItsOwnVersions(t *testing.T) {
 	s.publish(10, map[string]string{first: document(first, "1.0.0")})
 	s.heard(first, "pending@10", "installing@10", "installed@10")
 	s.quiet()
-	s.wfm.becomes("spiffe://other.example/margo/wfm/plant")
+	s.wfm.set(func() { s.wfm.identity = "spiffe://other.example/margo/wfm/plant" })
 	s.publish(1, map[string]string{first: document(first, "1.0.0")})
 	s.heard(first, "pending@10", "installing@10", "installed@10", "installed@1")
 	if epoch, version := s.version(); epoch != 0 || version != 1 {
 		t.Errorf("epoch %d, version %d is accepted", epoch, version)
 	}
-	if n := s.runtime.count("apply 1.0.0"); n != 1 {
-		t.Errorf("what is the same was started %d times", n)
-	}
+	s.made("apply 1.0.0", 1)
 }
 
 func TestDS07RefusalsAreLoggedOnceEach(t *testing.T) {

@@ -45,8 +45,7 @@ func TestST10WhatRunsIsReported(t *testing.T) {
 			s := newSite(t, func(s *site) {
 				s.reports, s.settle = agent.Reports{Running: true, Grace: 50 * time.Millisecond}, 20*time.Millisecond
 			})
-			s.publish(1, map[string]string{first: document(first, "1.0.0")})
-			s.heard(first, "pending@1", "installing@1", "installed@1")
+			s.installed()
 			s.runtime.becomes(first+"-main", ill)
 			s.heard(first, "pending@1", "installing@1", "installed@1", "failed@1")
 			last := s.wfm.last(first)
@@ -101,16 +100,13 @@ func TestWhatIsWellIsNotReported(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t, func(s *site) { s.reports = agent.Reports{Running: test.tell} })
-			s.publish(1, map[string]string{first: document(first, "1.0.0")})
-			s.heard(first, "pending@1", "installing@1", "installed@1")
+			s.installed()
 			s.quiet()
 			writes, looked := s.store.Writes(), s.runtime.looks()
 			s.runtime.becomes(first+"-main", test.change)
 			s.eventually("the agent looks at it", func() bool { return s.runtime.looks() > looked })
 			s.stop()
-			if n := s.store.Writes() - writes; n != 0 {
-				t.Errorf("%d transactions, want none", n)
-			}
+			s.wroteNothing(writes)
 		})
 	}
 }
@@ -120,12 +116,10 @@ func TestWhatWasToldIsKnownAfterARestart(t *testing.T) {
 	s := newSite(t, func(s *site) {
 		s.reports, s.settle = agent.Reports{Running: true, Grace: 20 * time.Millisecond}, 20*time.Millisecond
 	})
-	s.publish(1, map[string]string{first: document(first, "1.0.0")})
-	s.heard(first, "pending@1", "installing@1", "installed@1")
+	s.installed()
 	s.runtime.becomes(first+"-main", func(c *runtime.ObservedContainer) { c.State = runtime.Stopped })
 	s.heard(first, "pending@1", "installing@1", "installed@1", "failed@1")
-	s.stop()
-	s.start()
+	s.restart()
 	s.runtime.becomes(first+"-main", func(*runtime.ObservedContainer) {})
 	s.heard(first, "pending@1", "installing@1", "installed@1", "failed@1", "installed@1")
 }
@@ -159,9 +153,7 @@ func TestST10TheCurrentStateIsToldAgain(t *testing.T) {
 		told = append(told, "installed@1")
 		s.heard(first, told...)
 		s.heard(second, told...)
-		if n := s.store.Writes() - writes; n != 0 {
-			t.Errorf("%d transactions, want none", n)
-		}
+		s.wroteNothing(writes)
 
 		s.wfm.answer(first, answered(404, ""))
 		s.publish(2, map[string]string{first: document(first, "2.0.0"), second: document(second, "1.0.0")})
@@ -187,9 +179,7 @@ func TestST11PendingSaysWhatTheDeviceLacks(t *testing.T) {
 			s.runtime.fail(lacks.step, lacks.why)
 			s.publish(1, map[string]string{first: document(first, "1.0.0")})
 			s.heard(first, "pending@1", "pending@1")
-			if f := s.wfm.last(first).Error; f == nil || f.Code != code || f.Message == "" {
-				t.Errorf("the WFM heard %+v", f)
-			}
+			s.heardError(first, code)
 			s.runtime.fail(lacks.step, "")
 			want := []string{"pending@1", "pending@1", "installing@1", "installed@1"}
 			if code == "WAITS_FOR_REGISTRY" {
@@ -215,9 +205,7 @@ func TestST11PendingSaysWhy(t *testing.T) {
 			})
 			if reasons {
 				s.heard(first, "pending@1", "pending@1")
-				if f := s.wfm.last(first).Error; f == nil || f.Code != "WAITS_FOR_CLOSED" || f.Message == "" {
-					t.Errorf("the WFM heard %+v", f)
-				}
+				s.heardError(first, "WAITS_FOR_CLOSED")
 			}
 			s.gate.close(false)
 			want := []string{"pending@1", "installing@1", "installed@1"}
@@ -306,7 +294,7 @@ func TestST10AFlappingServiceBesideASlowWFM(t *testing.T) {
 		s.heardWithin(time.Hour, first, "pending@1", "installing@1", "installed@1")
 		s.heardWithin(time.Hour, second, "pending@1", "installing@1", "installed@1")
 		const slow = 10 * time.Minute
-		s.wfm.takes(slow)
+		s.wfm.set(func() { s.wfm.pause = slow })
 		flap := func(d time.Duration) {
 			for end := time.Now().Add(d); time.Now().Before(end); {
 				s.runtime.becomes(first+"-main", func(c *runtime.ObservedContainer) { c.State, c.ExitCode = runtime.Stopped, 3 })
@@ -334,8 +322,6 @@ func TestST10AFlappingServiceBesideASlowWFM(t *testing.T) {
 		if len(heard) > 28*4 {
 			t.Errorf("the WFM heard %d reports within 28 hours", len(heard))
 		}
-		if n := s.runtime.count("apply 1.0.0"); n != applied {
-			t.Errorf("what runs was applied %d times anew", n-applied)
-		}
+		s.made("apply 1.0.0", applied)
 	})
 }

@@ -1,7 +1,6 @@
 package agent_test
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/margolite/margolite/policy"
@@ -18,21 +17,19 @@ func demandsSignatures(s *site) {
 		"2.0.0": {"web": {Name: "web", Image: "plant.example/web:2"}},
 		"3.0.0": {"web": {Name: "web", Image: "plant.example/web:2", Privileged: true}},
 	}
-	gate, err := policy.New(policy.Options{Allow: func() policy.Allow {
-		allow := policy.DefaultAllow()
-		allow.UnsignedImages = false
-		return allow
-	}()})
+	s.allows(func(allow *policy.Allow) { allow.UnsignedImages = false })
+}
+
+// allows makes the gate admit what every device does, but for a change.
+func (s *site) allows(change func(*policy.Allow)) {
+	s.t.Helper()
+	allow := policy.DefaultAllow()
+	change(&allow)
+	gate, err := policy.New(policy.Options{Allow: allow})
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	s.gate.admit(func(id string, ask policy.Ask) []policy.Refusal { return gate.Admit(id, nil, ask) })
-}
-
-func (f *fakeRuntime) sign(unsigned map[string]string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.unsigned = unsigned
 }
 
 // An image that nobody signed is not fetched, and what runs goes on, until its key
@@ -40,22 +37,18 @@ func (f *fakeRuntime) sign(unsigned map[string]string) {
 func TestUnsignedImagesAreNotFetched(t *testing.T) {
 	s := newSite(t, demandsSignatures)
 	s.installed()
-	s.runtime.sign(map[string]string{"plant.example/web:2": "there is no signature of sha256:0"})
+	s.runtime.set(func() {
+		s.runtime.unsigned = map[string]string{"plant.example/web:2": "there is no signature of sha256:0"}
+	})
 	s.publish(2, map[string]string{first: document(first, "2.0.0")})
 	s.heard(first, "pending@1", "installing@1", "installed@1", "pending@1", "failed@2")
-	last := s.wfm.last(first)
-	if want := "policy.allow.unsignedImages: main/web: runs image plant.example/web:2: there is no signature of sha256:0"; last.Error == nil || last.Error.Code != "NOT_ALLOWED" || !strings.Contains(last.Error.Message, want) {
-		t.Errorf("error is %+v", last.Error)
-	}
-	if n := s.runtime.count("stage 2.0.0"); n != 0 {
-		t.Errorf("its images were fetched %d times", n)
-	}
+	s.heardError(first, "NOT_ALLOWED", "policy.allow.unsignedImages: main/web: runs image plant.example/web:2: there is no signature of sha256:0")
+	s.made("stage 2.0.0", 0)
 	s.runtime.await(t, first+"-main 1.0.0")
 
-	s.stop()
-	s.start()
+	s.restart()
 	s.runtime.await(t, first+"-main 1.0.0")
-	s.runtime.sign(nil)
+	s.runtime.set(func() { s.runtime.unsigned = nil })
 	s.agent.Configure(s.settings())
 	s.heard(first, "pending@1", "installing@1", "installed@1", "pending@1", "failed@2", "pending@2", "installing@2", "installed@2")
 }
@@ -65,12 +58,8 @@ func TestNobodyIsAskedAboutWhatIsRefusedAnyway(t *testing.T) {
 	s := newSite(t, demandsSignatures)
 	s.publish(1, map[string]string{first: document(first, "3.0.0")})
 	s.heard(first, "pending@1", "failed@1")
-	if last := s.wfm.last(first); last.Error == nil || !strings.Contains(last.Error.Message, "policy.allow.privileged") {
-		t.Errorf("error is %+v", last.Error)
-	}
-	if n := s.runtime.count("look 3.0.0"); n != 0 {
-		t.Errorf("its signatures were looked for %d times", n)
-	}
+	s.heardError(first, "NOT_ALLOWED", "policy.allow.privileged")
+	s.made("look 3.0.0", 0)
 }
 
 // As long as nobody can tell whether an image is signed, the change waits.
@@ -101,36 +90,24 @@ func TestStagedImagesAreJudgedByTheKeysOfThatTime(t *testing.T) {
 	s.reason(first, "look 2.0.0 fails")
 	s.runtime.await(t, first+"-main 1.0.0")
 	s.runtime.fail("", "")
-	s.runtime.sign(map[string]string{"plant.example/web:2": "no trusted key made it"})
+	s.runtime.set(func() { s.runtime.unsigned = map[string]string{"plant.example/web:2": "no trusted key made it"} })
 	s.agent.Configure(s.settings())
 	s.heard(first, "pending@1", "installing@1", "installed@1", "pending@1", "failed@2")
 	s.runtime.await(t, first+"-main 1.0.0")
-	if n := s.runtime.count("apply 2.0.0"); n != 0 {
-		t.Errorf("it was applied %d times", n)
-	}
+	s.made("apply 2.0.0", 0)
 }
 
 // A package that was verified by the keys of the site is signed, and stays so.
 func TestPackagesVerifiedByTheKeysOfTheSiteAreSigned(t *testing.T) {
 	s := newSite(t, func(s *site) {
-		allow := policy.DefaultAllow()
-		allow.Unsigned = false
-		gate, err := policy.New(policy.Options{Allow: allow})
-		if err != nil {
-			t.Fatal(err)
-		}
 		s.runtime.services = map[string]map[string]*compose.Service{packageURL: {"web": {Name: "web", Image: "plant.example/web:1"}}}
-		s.gate.admit(func(id string, ask policy.Ask) []policy.Refusal { return gate.Admit(id, nil, ask) })
+		s.allows(func(allow *policy.Allow) { allow.Unsigned = false })
 	})
 	s.publish(1, map[string]string{first: behindURL("")})
 	s.heard(first, "pending@1", "failed@1")
-	if last := s.wfm.last(first); last.Error == nil || !strings.Contains(last.Error.Message, "policy.allow.unsigned: main: comes in an unsigned package") {
-		t.Errorf("error is %+v", last.Error)
-	}
+	s.heardError(first, "NOT_ALLOWED", "policy.allow.unsigned: main: comes in an unsigned package")
 
-	s.runtime.mu.Lock()
-	s.runtime.signed = true
-	s.runtime.mu.Unlock()
+	s.runtime.set(func() { s.runtime.signed = true })
 	s.gate.close(true)
 	s.agent.Configure(s.settings())
 	s.eventually("staged", func() bool { return string(s.deployment(first).Phase) == "staged" })
@@ -148,21 +125,13 @@ func TestPackagesFromRegistriesHaveToBeSigned(t *testing.T) {
 		s.runtime.services = map[string]map[string]*compose.Service{"1.0.0": web, "2.0.0": web}
 	})
 	s.installed()
-	allow := policy.DefaultAllow()
-	allow.Unsigned = false
-	gate, err := policy.New(policy.Options{Allow: allow})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.gate.admit(func(id string, ask policy.Ask) []policy.Refusal { return gate.Admit(id, nil, ask) })
+	s.allows(func(allow *policy.Allow) { allow.Unsigned = false })
 	s.packages = &image.Trust{}
 	s.agent.Configure(s.settings())
 	s.runtime.fail("fetch 2.0.0", runtime.Unsigned)
 	s.publish(2, map[string]string{first: document(first, "2.0.0")})
 	s.heard(first, "pending@1", "installing@1", "installed@1", "pending@1", "failed@2")
-	if last := s.wfm.last(first); last.Error == nil || last.Error.Code != "NOT_ALLOWED" || !strings.Contains(last.Error.Message, "policy.allow.unsigned: web: fetch 2.0.0 fails") {
-		t.Errorf("error is %+v", last.Error)
-	}
+	s.heardError(first, "NOT_ALLOWED", "policy.allow.unsigned: web: fetch 2.0.0 fails")
 	s.runtime.await(t, first+"-main 1.0.0")
 
 	s.runtime.fail("fetch 1.0.0", runtime.Unreachable)

@@ -20,9 +20,7 @@ func TestERR04SilenceOutlivesARestart(t *testing.T) {
 			s.sync()
 			s.quiet()
 			before := s.store.Writes()
-			busy := answered(503, "")
-			busy.RetryAfter = test.asked
-			s.wfm.fail("manifest", busy)
+			s.wfm.fail("manifest", unavailable(test.asked))
 			s.refuses()
 			if wrote := s.store.Writes() != before; wrote != test.writes {
 				t.Errorf("written to the store: %t", wrote)

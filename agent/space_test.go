@@ -26,9 +26,7 @@ type narrow struct {
 // newNarrow has two deployments that run, each with a revision before.
 func newNarrow(t *testing.T) (*site, *narrow) {
 	s := newSite(t)
-	s.publish(1, map[string]string{first: document(first, "1.0.0"), second: document(second, "1.0.0")})
-	s.heard(first, "pending@1", "installing@1", "installed@1")
-	s.heard(second, "pending@1", "installing@1", "installed@1")
+	s.bothInstalled()
 	s.quiet()
 	s.stop()
 	db, err := store.Open(s.dir+"/margolite.db", store.Options{})

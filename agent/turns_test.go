@@ -29,20 +29,15 @@ func TestDeploymentsAreChangedInTheOrderOfTheManifest(t *testing.T) {
 	if running := s.runtime.running(); len(running) > 0 {
 		t.Errorf("running is %q", running)
 	}
-	s.stop()
-	s.start() // the order is that of the records
+	s.restart() // the order is that of the records
 	s.reason(late, "after deployment "+middle)
-	if last := s.wfm.last(late); last.Error == nil || last.Error.Code != "WAITS_FOR_TURN" {
-		t.Errorf("the WFM heard %+v", last.Error)
-	}
+	s.heardError(late, "WAITS_FOR_TURN")
 
 	s.runtime.fail("fetch 1.0.0", runtime.InvalidPackage)
 	s.sync()
 	s.heard(middle, "pending@1", "pending@1", "installing@1", "installed@1")
 	s.heard(late, "pending@1", "pending@1", "installing@1", "installed@1")
-	if last := s.wfm.last(early); last.Error == nil || last.Error.Code != "INVALID_PACKAGE" {
-		t.Errorf("the WFM heard %+v", last)
-	}
+	s.heardError(early, "INVALID_PACKAGE")
 }
 
 // A new manifest has a new order also for what waits since the one before.

@@ -158,7 +158,7 @@ func TestCAP03WithoutEventsChangesAreFoundByPolls(t *testing.T) {
 // on as it did, and the report comes when it can.
 func TestCAP03WhatIsPluggedInWaitsForTheWFM(t *testing.T) {
 	unhurried(t, func(*site) {}, func(t *testing.T, s *site) {
-		s.wfm.failAll(errOffline)
+		s.wfm.failAll(errUnreachable)
 		s.refuses()
 		calm, _ := s.during(time.Hour)
 		for range 30 {

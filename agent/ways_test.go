@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/margolite/margolite/agent/wfm"
-	"github.com/margolite/margolite/store"
 )
 
 // A poll does not mix what two WFMs say: when the WFM became another one
@@ -23,30 +22,21 @@ func TestWFMThatChangesDuringAPoll(t *testing.T) {
 		done := make(chan error)
 		go func() { done <- s.agent.Sync(t.Context()) }()
 		<-reached
-		s.wfm.becomes("spiffe://factory.example/margo/wfm/other")
+		s.wfm.set(func() { s.wfm.identity = "spiffe://factory.example/margo/wfm/other" })
 		release()
 		if err := <-done; err == nil || !strings.Contains(err.Error(), "requested again") {
 			t.Errorf("version %d: %v", version, err)
 		}
-		if refused := s.status().Refused; refused != "" || s.accepted().Version != 10 {
-			t.Errorf("version %d: refused for %q, manifest is %+v", version, refused, s.accepted())
+		if _, accepted := s.version(); s.status().Refused != "" || accepted != 10 {
+			t.Errorf("version %d: refused for %q, version %d is accepted", version, s.status().Refused, accepted)
 		}
-		s.wfm.becomes("spiffe://factory.example/margo/wfm/one")
+		s.wfm.set(func() { s.wfm.identity = "spiffe://factory.example/margo/wfm/one" })
 	}
-	s.wfm.becomes("spiffe://factory.example/margo/wfm/other")
+	s.wfm.set(func() { s.wfm.identity = "spiffe://factory.example/margo/wfm/other" })
 	s.publish(3, map[string]string{first: document(first, "2.0.0")})
-	if s.accepted().Version != 3 {
-		t.Errorf("manifest is %+v", s.accepted())
+	if _, accepted := s.version(); accepted != 3 {
+		t.Errorf("version %d is accepted", accepted)
 	}
-}
-
-func (s *site) accepted() store.Manifest {
-	s.t.Helper()
-	m, _, err := s.store.Manifest()
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	return m
 }
 
 // besideError is that of a WFM that only hears reports.
@@ -66,7 +56,7 @@ func TestAudienceBesideTheDesiredState(t *testing.T) {
 	s.wfm.fail("", nil)
 	s.sync()
 	before := s.wfm.count("capabilities")
-	s.wfm.hears("https://reports.example")
+	s.wfm.set(func() { s.wfm.audience = "https://reports.example" })
 	s.sync()
 	s.sync()
 	if n := s.wfm.count("capabilities") - before; n != 1 {
@@ -79,21 +69,19 @@ func TestAudienceBesideTheDesiredState(t *testing.T) {
 func TestERR04SilenceWhileBeingLetIn(t *testing.T) {
 	s := newSite(t)
 	s.sync()
-	s.wfm.shut(answered(403, ""))
+	s.wfm.set(func() { s.wfm.closed = answered(403, "") })
 	for range 2 {
 		if err := s.agent.Sync(t.Context()); err == nil || s.status().SilentUntil != nil {
 			t.Errorf("refused: %v, silent until %v", err, s.status().SilentUntil)
 		}
 	}
-	s.wfm.shut(nil)
+	s.wfm.set(func() { s.wfm.closed = nil })
 	s.sync()
-	busy := answered(503, "")
-	busy.RetryAfter = 2 * time.Minute
-	s.wfm.shut(busy)
+	s.wfm.set(func() { s.wfm.closed = unavailable(2 * time.Minute) })
 	if err := s.agent.Sync(t.Context()); err == nil || s.status().SilentUntil == nil {
 		t.Errorf("busy: %v, silent until %v", err, s.status().SilentUntil)
 	}
-	s.wfm.shut(nil)
+	s.wfm.set(func() { s.wfm.closed = nil })
 	var known *wfm.Error
 	if err := s.agent.Sync(t.Context()); err == nil || errors.As(err, &known) {
 		t.Errorf("during silence: %v", err)

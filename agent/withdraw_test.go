@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/margolite/margolite/agent"
-	"github.com/margolite/margolite/agent/control"
 )
 
 // withdrawals are the requests that take capabilities back, and what the journal says
@@ -20,14 +19,8 @@ func (s *site) withdrawals() (requests, journal []string) {
 			requests = append(requests, call)
 		}
 	}
-	entries, err := s.agent.History(s.t.Context(), control.HistoryRequest{})
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	for _, e := range entries {
-		if strings.HasPrefix(e.Kind, "capabilities.") {
-			journal = append(journal, e.Kind)
-		}
+	for _, e := range s.history("capabilities.withdrawn", "capabilities.notwithdrawn") {
+		journal = append(journal, e.Kind)
 	}
 	return requests, journal
 }
@@ -68,7 +61,7 @@ func TestCAP06ADeviceThatMovesTakesItsCapabilitiesBack(t *testing.T) {
 	s := newSite(t)
 	s.sync()
 	s.agent.Withdraw(t.Context())
-	s.wfm.hears("another WFM")
+	s.wfm.set(func() { s.wfm.audience = "another WFM" })
 	s.sync()
 	requests, journal := s.withdrawals()
 	if !slices.Equal(requests, []string{"delete " + deviceID}) || !slices.Equal(journal, []string{"capabilities.withdrawn"}) {
@@ -77,7 +70,7 @@ func TestCAP06ADeviceThatMovesTakesItsCapabilitiesBack(t *testing.T) {
 
 	// While the agent did not run: nobody knows the way any more.
 	s.stop()
-	s.wfm.hears("a third WFM")
+	s.wfm.set(func() { s.wfm.audience = "a third WFM" })
 	s.start()
 	s.sync()
 	requests, journal = s.withdrawals()
