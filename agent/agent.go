@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"math/rand/v2"
+	"path/filepath"
 	"time"
 
 	"github.com/opencontainers/go-digest"
@@ -105,7 +106,7 @@ type Options struct {
 	// The machine is looked at with each poll anyway.
 	Watch func(ctx context.Context, changed func()) error
 	// StateDir and RunDir are where the agent and its runtime keep what is their
-	// own, which no workload may mount; empty: nowhere. Lock files are in RunDir.
+	// own, which no workload may mount. Lock files are in RunDir.
 	StateDir, RunDir string
 	Logger           *slog.Logger
 	Now              func() time.Time
@@ -128,29 +129,39 @@ type Options struct {
 	Random pace.Random
 }
 
-// Meter is what the runtime tells about itself besides its containers. It may tell
-// what they use as well.
+// Meter is what the runtime tells about itself, and about what its containers use.
 type Meter interface {
-	Busy() time.Duration // for how long its loop has not got on; 0: it waits for something to do
+	Busy() time.Duration                                           // for how long its loop has not got on; 0: it waits for something to do
+	Usage(ctx context.Context) (map[string]container.Usage, error) // by container
+	Downloaded() int64                                             // bytes
 }
 
-// moment is the present by both clocks.
-func (o *Options) moment() pace.Moment { return pace.Moment{Wall: o.Now(), Up: o.Uptime()} }
+// base is what the parts of an agent have in common.
+type base struct {
+	wfm      WFM
+	store    *store.Store
+	runtime  Runtime
+	facts    func() (capability.Facts, error)
+	settings *settings
+	hub      *hub
+	logger   *slog.Logger
+	now      func() time.Time
+	moment   func() pace.Moment // the present by both clocks
+	mistakes *mistakes
+	heads    bounded[digest.Digest, head] // of documents
+}
 
 // Agent keeps the device at what the WFM wants.
 type Agent struct {
+	*base
 	o          Options
-	settings   *settings
 	silence    *pace.Silence
-	hub        *hub
 	ledger     *ledger
 	poller     *poller
 	reconciler *reconciler
 	watcher    *watcher
 	reporter   *reporter
 	locks      *locks
-	names      names
-	mistakes   *mistakes
 	scrape     scrape
 	loops      *loops
 	*Projects
@@ -168,40 +179,39 @@ func New(o Options) *Agent {
 	if o.Random == nil {
 		o.Random = rand.N
 	}
-	a := &Agent{o: o, settings: &settings{}, hub: newHub(o.Now), names: names{store: o.Store}, Projects: NewProjects(o.Runtime, o.Settings.Settle)}
-	a.settings.Store(&o.Settings)
-	a.mistakes = &mistakes{logger: o.Logger, now: o.Now}
+	b := &base{
+		wfm: o.WFM, store: o.Store, runtime: o.Runtime, facts: o.Facts, settings: &settings{}, hub: newHub(o.Now), logger: o.Logger,
+		now: o.Now, moment: func() pace.Moment { return pace.Moment{Wall: o.Now(), Up: o.Uptime()} },
+		mistakes: &mistakes{logger: o.Logger, now: o.Now}, heads: bounded[digest.Digest, head]{most: maxKnown},
+	}
+	b.settings.Store(&o.Settings)
+	a := &Agent{base: b, o: o, Projects: NewProjects(o.Runtime, o.Settings.Settle)}
 	var busy func() time.Duration
 	if o.Meter != nil {
 		busy = o.Meter.Busy
 	}
 	a.loops = newLoops(busy)
 	a.silence = pace.NewSilence(pace.SilenceOptions{
-		WFM: o.Settings.URL, Downtime: o.Settings.Poll.Downtime, Now: a.o.moment, Random: o.Random,
-		Record: newSilenceRecord(o.Store, o.RunDir), Logger: o.Logger,
+		WFM: o.Settings.URL, Downtime: o.Settings.Poll.Downtime, Now: b.moment, Random: o.Random,
+		Record: silenceRecord{o.Store, filepath.Join(o.RunDir, "silence")}, Logger: o.Logger,
 	})
 	o.Store.OnAppend(anchor(o.Logger))
-	a.reporter = newReporter(o, a.silence, a.hub)
-	a.reporter.loop, a.reporter.mistakes = &a.loops.reporter, a.mistakes
-	a.ledger = &ledger{
-		store: o.Store, runtime: o.Runtime, settings: a.settings, now: o.Now,
-		hub: a.hub, logger: o.Logger, reported: a.reporter.poke, deaf: a.reporter.deaf,
-	}
+	a.reporter = newReporter(b, a.silence, &a.loops.reporter)
+	a.ledger = &ledger{base: b, reported: a.reporter.poke, deaf: a.reporter.deaf}
 	a.reporter.status = a.ledger.status
 	a.ledger.turns = &turns{store: o.Store, came: func(id string) { a.reconciler.nudge(id) }}
-	a.reconciler = newReconciler(o, a.settings, a.ledger, a.hub, &a.Projects.staging)
-	a.reconciler.loop, a.reconciler.mistakes = &a.loops.reconciler, a.mistakes
-	a.Projects.brought = a.reconciler.pruneAfter
+	a.reconciler = newReconciler(b, o, a.ledger, &a.Projects.staging, &a.loops.reconciler)
+	a.Projects.brought, a.Projects.later = a.reconciler.pruneAfter, a.reconciler.prune
+	a.Projects.alone, a.Projects.remembered = a.reconciler.whileAlone, a.needs
 	a.ledger.passes = a.reconciler.passes
-	a.locks = newLocks(&a.o, a.hub, a.reconciler.lookAll)
+	a.locks = newLocks(b, o, a.reconciler.lookAll)
 	a.reconciler.locks = a.locks
-	a.poller = newPoller(o, a.settings, a.silence, a.ledger, a.hub, a.reconciler.changed, a.reporter.reached)
-	a.poller.loop, a.poller.mistakes, a.poller.again = &a.loops.poller, a.mistakes, a.reporter.tellAgain
-	a.watcher = newWatcher(o, a.settings, func() {
+	a.poller = newPoller(b, o.Random, a.silence, a.ledger, &a.loops.poller)
+	a.poller.accepted, a.poller.contact, a.poller.again = a.reconciler.changed, a.reporter.reached, a.reporter.tellAgain
+	a.watcher = newWatcher(b, o.Watch, &a.loops.watcher, func() {
 		poke(a.poller.changed)
 		a.reconciler.again() // some may have waited for what is there now
 	})
-	a.watcher.loop, a.watcher.mistakes = &a.loops.watcher, a.mistakes
 	return a
 }
 
@@ -217,7 +227,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	g.Go(func() error { return a.reporter.run(ctx) })
 	g.Go(func() error { return a.watcher.run(ctx) })
 	g.Go(func() error {
-		a.mistakes.note("removing lock files", contain.Call(func() error { a.locks.removeOrphans(ctx, a.o.Runtime); return nil }))
+		a.mistakes.note("removing lock files", contain.Call(func() error { a.locks.removeOrphans(ctx); return nil }))
 		return nil
 	})
 	return g.Wait()
@@ -244,17 +254,16 @@ func poke(c chan struct{}) {
 	}
 }
 
-// wait returns true when d has passed or one of a and b was poked, and false
-// when ctx is done. Nil is never poked.
-func wait(ctx context.Context, d time.Duration, a, b <-chan struct{}) bool {
+// wait returns true when d has passed or poked was, and false when ctx is done. Nil
+// is never poked.
+func wait(ctx context.Context, d time.Duration, poked <-chan struct{}) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-ctx.Done():
 		return false
 	case <-t.C:
-	case <-a:
-	case <-b:
+	case <-poked:
 	}
 	return true
 }

@@ -50,7 +50,7 @@ type site struct {
 	settle   time.Duration
 	logger   *slog.Logger
 	dir      string
-	runDir   string // empty: there are no lock files
+	runDir   string
 	random   pace.Random
 
 	maxTimeout time.Duration
@@ -66,7 +66,7 @@ type site struct {
 func newSite(t *testing.T, prepare ...func(*site)) *site {
 	t.Helper()
 	s := &site{
-		t: t, dir: t.TempDir(), wfm: newFakeWFM(), runtime: newFakeRuntime(), gate: &fakeGate{},
+		t: t, dir: t.TempDir(), runDir: t.TempDir(), wfm: newFakeWFM(), runtime: newFakeRuntime(), gate: &fakeGate{},
 		poll:   pace.Rules{Interval: time.Hour}, // the tests say when
 		logger: slog.New(slog.DiscardHandler),
 	}
@@ -93,11 +93,12 @@ func (s *site) start() {
 		Facts: func() (capability.Facts, error) {
 			return capability.Facts{CPU: capability.CPU{Cores: 1, Architecture: "arm"}, Memory: 64 << 20, Storage: 1 << 30, Peripherals: s.machine.found()}, nil
 		},
-		Watch:  s.machine.watch,
-		RunDir: s.runDir,
-		Logger: s.logger,
-		Now:    time.Now,
-		Random: s.random,
+		Watch:    s.machine.watch,
+		StateDir: s.dir,
+		RunDir:   s.runDir,
+		Logger:   s.logger,
+		Now:      time.Now,
+		Random:   s.random,
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)

@@ -14,10 +14,8 @@ import (
 	"github.com/margolite/margolite/store"
 )
 
-const (
-	// maxAnswers is how many answers are kept of a deployment, the newest.
-	maxAnswers = 16
-)
+// maxAnswers is how many answers are kept of a deployment, the newest.
+const maxAnswers = 16
 
 // Approve lets a change happen that waits for it, or that is still to come. What
 // is being made, or is made, needs no answer any more: that is no error.
@@ -75,8 +73,7 @@ func (l *ledger) answer(id string, a store.Answer) (*store.Deployment, error) {
 	after := before
 	after.Components = slices.Clone(before.Components)
 	after.Answers = withAnswer(before.Answers, a)
-	name, _ := nameIn(l.store, before.Desired.Digest)
-	told := func(d *store.Deployment) { rejection(&a).record(d, name) }
+	told := func(d *store.Deployment) { rejection(&a).record(d, l.nameOf(d)) }
 	verb, kind, note := "approve", control.ChangeApproved, noteApproved
 	switch {
 	case verdict == policy.Rejected && Phase(before.Phase) == Leaving:
@@ -108,7 +105,6 @@ func (l *ledger) answer(id string, a store.Answer) (*store.Deployment, error) {
 	return &after, nil
 }
 
-// read reads a record that somebody names.
 func (l *ledger) read(id string) (store.Deployment, error) {
 	d, err := l.store.Deployment(id)
 	switch {
@@ -199,7 +195,7 @@ func rejection(a *store.Answer) *fault {
 	return &fault{code: codeRejected, err: errors.New(sentence("rejected by "+a.By, a.Reason))}
 }
 
-// sentence is what somebody did, with the reason if one was given.
+// sentence is what is or was done, with the reason if one was given.
 func sentence(what, reason string) string {
 	if reason == "" {
 		return what

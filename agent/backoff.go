@@ -24,5 +24,4 @@ func (b *backoff) fail() time.Duration {
 	return d/2 + rand.N(d/2+1)
 }
 
-// reset forgets the failures.
 func (b *backoff) reset() { b.failures = 0 }

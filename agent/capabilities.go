@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
-	"reflect"
 	"slices"
 	"strings"
 
@@ -22,38 +21,7 @@ func (a *Agent) Capabilities(context.Context) (json.RawMessage, error) {
 // Describe writes the capabilities document of a device (CAP-02, CAP-04): what
 // its configuration says, and where that is silent what the machine tells.
 func Describe(d Device, discover func() (capability.Facts, error), logger *slog.Logger) (json.RawMessage, error) {
-	return describe(d, look(discover, logger))
-}
-
-func look(discover func() (capability.Facts, error), logger *slog.Logger) capability.Facts {
-	facts, err := discover()
-	if err != nil {
-		// What could not be read is missing from the facts; the rest is worth reporting.
-		logger.Debug("capabilities are incomplete", "error", err)
-	}
-	return facts
-}
-
-// description is a document and what it was written from: with each poll the
-// machine is looked at, and it hardly ever changes.
-type description struct {
-	device Device
-	facts  capability.Facts
-	doc    json.RawMessage // nil: there is none yet
-}
-
-// of gives the document of a device on a machine.
-func (d *description) of(device Device, facts capability.Facts) (json.RawMessage, error) {
-	if d.doc != nil && reflect.DeepEqual(d.device, device) && reflect.DeepEqual(d.facts, facts) {
-		return d.doc, nil
-	}
-	doc, err := describe(device, facts)
-	*d = description{device, facts, doc}
-	return doc, err
-}
-
-func describe(d Device, facts capability.Facts) (json.RawMessage, error) {
-	facts = d.Offer.Of(facts)
+	facts := d.Offer.Of(look(discover, logger))
 	hosting := &margo.Hosting{
 		CPUs:            []margo.CPU{{Cores: facts.CPU.Cores, Architecture: margo.Architecture(facts.CPU.Architecture)}},
 		Memory:          margo.Quantity(facts.Memory),
@@ -110,6 +78,15 @@ func describe(d Device, facts capability.Facts) (json.RawMessage, error) {
 		return nil, fmt.Errorf("cannot describe the capabilities of this device: %w", err)
 	}
 	return body, nil
+}
+
+func look(discover func() (capability.Facts, error), logger *slog.Logger) capability.Facts {
+	facts, err := discover()
+	if err != nil {
+		// What could not be read is missing from the facts; the rest is worth reporting.
+		logger.Debug("capabilities are incomplete", "error", err)
+	}
+	return facts
 }
 
 // extensionKey names what this agent reports beyond the standard (EXT-02). Who

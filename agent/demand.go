@@ -31,30 +31,6 @@ const (
 	maxNodes   = 256 // devices in a directory that are asked for one by one
 )
 
-// places are where the agent keeps what is its own.
-type places struct {
-	state, run string // absolute; empty: not known
-}
-
-// own are the paths that nobody may mount.
-func (p places) own() []string {
-	var own []string
-	for _, dir := range []string{p.state, p.run} {
-		if dir != "" {
-			own = append(own, container.Real(dir))
-		}
-	}
-	return own
-}
-
-// locks is the directory of the lock files.
-func (p places) locks() string {
-	if p.run == "" {
-		return ""
-	}
-	return filepath.Join(container.Real(p.run), "locks")
-}
-
 // asksOf is what the services of a component ask of the device. Asked for is
 // what the model of the runtime holds, so that no key of a Compose file gets
 // around it; what belongs to the component itself is not: the files of its
@@ -364,7 +340,8 @@ func (r reading) named(service string) []string {
 // admit refuses what a workload may not ask of this device, before its images
 // are fetched. The error is a *fault of codeNotAllowed.
 func (r *reconciler) admit(ctx context.Context, id string, doc *margo.Deployment, asks []policy.ServiceAsk) error {
-	ask := policy.Ask{Services: asks, Own: r.places.own(), Locks: r.places.locks()}
+	run := container.Real(r.runDir)
+	ask := policy.Ask{Services: asks, Own: []string{container.Real(r.stateDir), run}, Locks: filepath.Join(run, "locks")}
 	if sum(asks) != (policy.Resources{}) { // else neither the others nor the device matter
 		facts := r.settings.Load().Device.Offer.Of(look(r.facts, r.logger))
 		ask.Device = policy.Resources{CPUs: float64(facts.CPU.Cores), Memory: int64(facts.Memory), Storage: int64(facts.Storage)}
@@ -386,7 +363,7 @@ func (r *reconciler) admitRevision(ctx context.Context, d *store.Deployment, rev
 	}
 	var asks []policy.ServiceAsk
 	var newcomers []newcomer
-	err = r.loadStaged(ctx, d.ID, doc, rev, func(c margo.Component, s *store.Staged, p *runtime.Project) {
+	err = r.loadStaged(ctx, d.ID, doc, rev, true, func(c margo.Component, s *store.Staged, p *runtime.Project) {
 		asks = append(append(asks, packageAsk(c)), asksOf(c.Name, isSigned(c, s), p)...)
 		newcomers = append(newcomers, newcomer{component: c.Name, project: p, pins: s.Images})
 	})
@@ -398,21 +375,9 @@ func (r *reconciler) admitRevision(ctx context.Context, d *store.Deployment, rev
 }
 
 // loadStaged loads the components of a staged revision in their order, from what
-// the store holds. What it has lost is fetched again.
-func (r *reconciler) loadStaged(ctx context.Context, id string, doc *margo.Deployment, rev *store.Revision, each func(margo.Component, *store.Staged, *runtime.Project)) error {
-	read := func(c margo.Component, s *store.Staged) ([]byte, error) { return r.stagedPackage(ctx, c, s, nil) }
-	return r.loadEach(ctx, id, doc, rev, read, each)
-}
-
-// loadHeld is loadStaged without fetching anything.
-func (r *reconciler) loadHeld(ctx context.Context, id string, doc *margo.Deployment, rev *store.Revision, each func(margo.Component, *store.Staged, *runtime.Project)) error {
-	read := func(_ margo.Component, s *store.Staged) ([]byte, error) { return r.store.Artifact(s.Package) }
-	return r.loadEach(ctx, id, doc, rev, read, each)
-}
-
-func (r *reconciler) loadEach(
-	ctx context.Context, id string, doc *margo.Deployment, rev *store.Revision,
-	read func(margo.Component, *store.Staged) ([]byte, error), each func(margo.Component, *store.Staged, *runtime.Project),
+// the store holds. With fetch, what it has lost is fetched again.
+func (r *reconciler) loadStaged(
+	ctx context.Context, id string, doc *margo.Deployment, rev *store.Revision, fetch bool, each func(margo.Component, *store.Staged, *runtime.Project),
 ) error {
 	for _, c := range doc.Components {
 		i := slices.IndexFunc(rev.Staged, func(s store.Staged) bool { return s.Component == c.Name })
@@ -420,7 +385,13 @@ func (r *reconciler) loadEach(
 			return &fault{code: codeInternal, component: c.Name, err: errors.New("it was not staged")}
 		}
 		s := &rev.Staged[i]
-		data, err := read(c, s)
+		var data []byte
+		var err error
+		if fetch {
+			data, err = r.stagedPackage(ctx, c, s, nil)
+		} else {
+			data, err = r.store.Artifact(s.Package)
+		}
 		if err != nil {
 			return runtimeFault(c.Name, err)
 		}

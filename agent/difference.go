@@ -33,7 +33,6 @@ type stagedRevision struct {
 	secrets    []string // values that are not to be shown, wherever they turn up
 }
 
-// stagedComponent is one component of a revision.
 type stagedComponent struct {
 	name    string
 	signed  bool
@@ -106,7 +105,6 @@ type view struct {
 	keys                       map[string]any // everything else, by the key of a Compose file
 }
 
-// views are the services of a component by name.
 func (c stagedComponent) views() map[string]*view {
 	if c.project == nil {
 		return nil
@@ -171,7 +169,6 @@ func (d *differ) service(a, b *view) *control.ServiceChange {
 	return &c
 }
 
-// values compares named values.
 func (d *differ) values(from, to map[string]string) []control.ValueChange {
 	names := map[string]bool{}
 	for _, m := range []map[string]string{from, to} {

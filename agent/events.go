@@ -43,7 +43,6 @@ func (h *hub) send(e control.Event) {
 	}
 }
 
-// subscribe returns a channel of events and a function that ends them.
 func (h *hub) subscribe() (<-chan control.Event, func()) {
 	c := make(chan control.Event, eventBuffer)
 	h.mu.Lock()

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -117,44 +118,33 @@ func passing(code string) bool { return causeOf(code) == ofDevice }
 // the network is back.
 func (f *fault) temporary() bool { return f.code == codeUnreachable }
 
-// runtimeFault translates an error of the runtime.
 func runtimeFault(component string, err error) *fault {
 	var f *fault
 	if errors.As(err, &f) {
 		return f
 	}
-	f = &fault{component: component, err: err}
-	switch runtime.CodeOf(err) {
-	case runtime.Unsupported:
-		f.code = codeUnsupported
-	case runtime.InvalidPackage:
-		f.code = codeInvalidPackage
-	case runtime.Garbled:
-		f.code = codeGarbled
-	case runtime.NotFound:
-		f.code = codeNotFound
-	case runtime.Unreachable:
-		f.code = codeUnreachable
-	case runtime.Denied:
-		f.code = codeDenied
-	case runtime.Unsigned:
-		f.code, f.err = codeNotAllowed, fmt.Errorf("policy.allow.unsigned: %w", err)
-	case runtime.NoSpace:
-		f.code = codeStorageFull
-	case runtime.Conflict:
-		f.code = codeConflict
-	case runtime.StartFailed:
-		f.code = codeStartFailed
-	case runtime.Exited:
-		f.code = codeExited
-	case runtime.Unhealthy:
-		f.code = codeUnhealthy
-	case runtime.Timeout:
-		f.code = codeTimeout
-	default:
-		f.code = codeInternal
+	code := runtime.CodeOf(err)
+	if code == runtime.Unsigned {
+		err = fmt.Errorf("policy.allow.unsigned: %w", err)
 	}
-	return f
+	return &fault{code: cmp.Or(codesOfRuntime[code], codeInternal), component: component, err: err}
+}
+
+// codesOfRuntime are the codes of errors of the runtime; that of all others is codeInternal.
+var codesOfRuntime = map[runtime.Code]string{
+	runtime.Unsupported:    codeUnsupported,
+	runtime.InvalidPackage: codeInvalidPackage,
+	runtime.Garbled:        codeGarbled,
+	runtime.NotFound:       codeNotFound,
+	runtime.Unreachable:    codeUnreachable,
+	runtime.Denied:         codeDenied,
+	runtime.Unsigned:       codeNotAllowed,
+	runtime.NoSpace:        codeStorageFull,
+	runtime.Conflict:       codeConflict,
+	runtime.StartFailed:    codeStartFailed,
+	runtime.Exited:         codeExited,
+	runtime.Unhealthy:      codeUnhealthy,
+	runtime.Timeout:        codeTimeout,
 }
 
 // concerns says whether the fault is one of a component of d. The deployment as
@@ -169,9 +159,6 @@ func (f *fault) concerns(d *store.Deployment, component string) bool {
 // failed; where the deployment failed as a whole, all are (ST-04, ST-07, ST-08).
 // name is the deployment's, the source of its own errors.
 func (f *fault) record(d *store.Deployment, name string) {
-	if name == "" {
-		name = d.ID
-	}
 	d.Fault = &store.Fault{Code: f.code, Source: name, Message: shortened(f.Error(), maxFaultText)}
 	for i := range d.Components {
 		c := &d.Components[i]

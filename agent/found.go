@@ -13,7 +13,6 @@ import (
 
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/agent/margo"
-	"github.com/margolite/margolite/policy"
 	"github.com/margolite/margolite/runtime"
 	"github.com/margolite/margolite/store"
 )
@@ -57,18 +56,16 @@ func (r *reconciler) isThere(ctx context.Context, d *store.Deployment) (bool, er
 	if err != nil {
 		return false, err
 	}
-	projects, err := r.runtime.Observe(ctx)
+	projects, err := r.projectsOf(ctx, d.ID)
 	if err != nil {
-		return false, fmt.Errorf("cannot observe the runtime: %w", err)
+		return false, err
 	}
 	wanted := stagedProjects(d)
-	for _, p := range projects {
-		if margo.SameID(p.Labels[labelDeployment], d.ID) && !slices.Contains(wanted, p.Name) {
-			return false, nil
-		}
+	if slices.ContainsFunc(projects, func(p runtime.ObservedProject) bool { return !slices.Contains(wanted, p.Name) }) {
+		return false, nil
 	}
 	same := true
-	err = r.loadStaged(ctx, d.ID, doc, &d.Desired, func(_ margo.Component, s *store.Staged, p *runtime.Project) {
+	err = r.loadStaged(ctx, d.ID, doc, &d.Desired, true, func(_ margo.Component, s *store.Staged, p *runtime.Project) {
 		p.Pin(s.Images)
 		matches, err := r.runtime.Matches(ctx, p)
 		same = same && matches && err == nil // else it is applied, which tells what is wrong
@@ -119,17 +116,6 @@ func (r *reconciler) stillThere(ctx context.Context, rev *store.Revision) bool {
 	return len(rev.Staged) > 0
 }
 
-// rejected are the answers of d that keep something from ever happening.
-func rejected(d *store.Deployment) []store.Answer {
-	var kept []store.Answer
-	for _, a := range d.Answers {
-		if policy.Answer(a.Verdict) == policy.Rejected {
-			kept = append(kept, a)
-		}
-	}
-	return kept
-}
-
 // rejections reads what the site has said no to, by the id of the deployment in
 // lower case.
 func (l *ledger) rejections() map[string][]store.Answer {
@@ -147,8 +133,8 @@ func (l *ledger) rejections() map[string][]store.Answer {
 // keepRejections adds to a change of the store what the site has said no to about
 // one deployment, if it has or had.
 func (l *ledger) keepRejections(change *store.Change, before, after *store.Deployment) error {
-	now := rejected(after)
-	if len(rejected(before))+len(now) == 0 {
+	now := remembered(after.Answers)
+	if len(remembered(before.Answers))+len(now) == 0 {
 		return nil
 	}
 	all := l.rejections()

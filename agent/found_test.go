@@ -174,8 +174,7 @@ func TestWhatTheSiteSaidOutlivesTheStore(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.publish(3, nil)
-	s.runtime.await(t)
-	s.quiet()
+	s.gone()
 	s.publish(4, map[string]string{first: document(first, "2.0.0")})
 	s.runtime.await(t, first+"-main 2.0.0")
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/margolite/margolite/agent/control"
-	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/policy"
 	"github.com/margolite/margolite/store"
 )
@@ -111,10 +110,10 @@ func (w *waiting) rest(now time.Time) time.Duration {
 // labels are those of the documents that a change of d is about: of the one that
 // comes, and of the one that runs, so that a document cannot take itself out of
 // the rules for what it replaces. There is at least one set.
-func (r *reconciler) labels(w *worker, d *store.Deployment) []map[string]string {
+func (r *reconciler) labels(d *store.Deployment) []map[string]string {
 	var sets []map[string]string
 	add := func(document digest.Digest) {
-		if labels := r.labelsIn(w, document); !slices.ContainsFunc(sets, func(set map[string]string) bool { return maps.Equal(set, labels) }) {
+		if labels := r.headOf(document).labels; !slices.ContainsFunc(sets, func(set map[string]string) bool { return maps.Equal(set, labels) }) {
 			sets = append(sets, labels)
 		}
 	}
@@ -127,45 +126,21 @@ func (r *reconciler) labels(w *worker, d *store.Deployment) []map[string]string 
 	return sets
 }
 
-// labelsIn are the labels of a document, as far as it can be read. A worker keeps
-// them in mind, since one that waits asks often.
-func (r *reconciler) labelsIn(w *worker, document digest.Digest) map[string]string {
-	if document == "" {
-		return nil
-	}
-	if w != nil {
-		if labels, known := w.labels[document]; known {
-			return labels
-		}
-	}
-	body, err := r.store.Artifact(document)
-	if err != nil {
-		return nil
-	}
-	var labels map[string]string
-	if doc, _ := margo.ParseDeployment(body); doc != nil {
-		labels = doc.Labels
-	}
-	if w != nil {
-		if len(w.labels) >= 4 { // of the revisions of one deployment
-			clear(w.labels)
-		}
-		if w.labels == nil {
-			w.labels = map[digest.Digest]map[string]string{}
-		}
-		w.labels[document] = labels
-	}
-	return labels
+// rules are those for what becomes of the desired revision of d.
+func (r *reconciler) rules(d *store.Deployment) policy.Rules {
+	return r.settings.Load().Gate.RulesFor(d.ID, r.headOf(d.Desired.Digest).labels)
 }
 
-// rules are those for what becomes of the desired revision of d.
-func (r *reconciler) rules(w *worker, d *store.Deployment) policy.Rules {
-	return r.settings.Load().Gate.RulesFor(d.ID, r.labelsIn(w, d.Desired.Digest))
+// situation is what a decision about a deployment depends on at this moment. The
+// lock files are looked at now: nobody tells when one is let go, so who waits
+// for one asks again.
+func (r *reconciler) situation(id string) policy.Situation {
+	return policy.Situation{Now: r.now(), ClockWrong: r.locks.wrong(), Locks: r.locks.held(id), Before: r.ledger.turns.before(id)}
 }
 
 // verdict is what the rules say about the next change of d. With several sets of
 // labels all of them have to let it pass.
-func (r *reconciler) verdict(w *worker, d *store.Deployment) policy.Verdict {
+func (r *reconciler) verdict(d *store.Deployment) policy.Verdict {
 	next := changeOf(d)
 	c := policy.Change{Deployment: d.ID, Kind: next.kind}
 	if a := answerTo(d, next); a != nil {
@@ -176,7 +151,7 @@ func (r *reconciler) verdict(w *worker, d *store.Deployment) policy.Verdict {
 	}
 	gate, now := r.settings.Load().Gate, r.situation(d.ID)
 	all := policy.Verdict{Go: true}
-	for _, c.Labels = range r.labels(w, d) {
+	for _, c.Labels = range r.labels(d) {
 		v := gate.Decide(c, now)
 		all.Go = all.Go && v.Go
 		all.Rejected = all.Rejected || v.Rejected
@@ -194,13 +169,12 @@ func (r *reconciler) verdict(w *worker, d *store.Deployment) policy.Verdict {
 
 // passes says that a removal may begin at once, with nobody to ask.
 func (r *reconciler) passes(d *store.Deployment) bool {
-	return len(r.hooks(nil, d)) == 0 && r.verdict(nil, d).Go
+	return len(r.hooks(d)) == 0 && r.verdict(d).Go
 }
 
-// hooks are the site's programs to ask about the next change of d.
-func (r *reconciler) hooks(w *worker, d *store.Deployment) []policy.Hook {
+func (r *reconciler) hooks(d *store.Deployment) []policy.Hook {
 	var hooks []policy.Hook
-	for _, labels := range r.labels(w, d) {
+	for _, labels := range r.labels(d) {
 		h := r.settings.Load().Gate.RulesFor(d.ID, labels).Hook
 		same := func(other policy.Hook) bool { return slices.Equal(other.Command, h.Command) }
 		if len(h.Command) > 0 && !slices.ContainsFunc(hooks, same) {
@@ -212,8 +186,8 @@ func (r *reconciler) hooks(w *worker, d *store.Deployment) []policy.Hook {
 
 // decide asks the rules about the next change of d. The error is *waiting, or a
 // *fault of codeRejected.
-func (r *reconciler) decide(w *worker, d *store.Deployment) error {
-	v := r.verdict(w, d)
+func (r *reconciler) decide(d *store.Deployment) error {
+	v := r.verdict(d)
 	switch {
 	case v.Rejected:
 		return rejection(answerTo(d, changeOf(d)))
@@ -234,11 +208,11 @@ func (r *reconciler) pass(ctx context.Context, w *worker, d *store.Deployment) (
 	if leaves(d) {
 		l = returning
 	}
-	if err := r.decide(w, d); err != nil { // most of those that wait get no further
+	if err := r.decide(d); err != nil { // most of those that wait get no further
 		return nil, err
 	}
 	w.waitsNot()
-	if len(r.hooks(w, d)) > 0 || !r.applying[l].isFree() {
+	if len(r.hooks(d)) > 0 || !r.applying[l].isFree() {
 		r.describe(ctx, d) // for those who ask while it waits for a hook or its turn
 	}
 	for {
@@ -250,7 +224,7 @@ func (r *reconciler) pass(ctx context.Context, w *worker, d *store.Deployment) (
 		if done, err = r.turn(ctx, w, l); err != nil {
 			return nil, err
 		}
-		if err := r.decide(w, d); err != nil { // it may have waited for long
+		if err := r.decide(d); err != nil { // it may have waited for long
 			done()
 			return nil, err
 		}
@@ -273,7 +247,7 @@ func (r *reconciler) pass(ctx context.Context, w *worker, d *store.Deployment) (
 // that wants to be asked again is not asked before its time, whatever wakes the
 // worker.
 func (r *reconciler) ask(ctx context.Context, w *worker, d *store.Deployment) (asked bool, err error) {
-	hooks := r.hooks(w, d)
+	hooks := r.hooks(d)
 	if len(hooks) == 0 {
 		return false, nil
 	}
@@ -281,7 +255,7 @@ func (r *reconciler) ask(ctx context.Context, w *worker, d *store.Deployment) (a
 	if w.delay != nil && w.delayed == next && time.Now().Before(w.delays) {
 		return true, w.delay
 	}
-	c := policy.Change{Deployment: d.ID, Labels: r.labels(w, d)[0], Kind: next.kind}
+	c := policy.Change{Deployment: d.ID, Labels: r.labels(d)[0], Kind: next.kind}
 	for _, h := range hooks {
 		err := r.consult(ctx, w, h, c, next.revision)
 		var again *waiting

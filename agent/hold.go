@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -149,26 +148,18 @@ func (h *hold) until(m pace.Moment) time.Time {
 	return end
 }
 
-// text tells of a lock, for journal and events.
 func (h *hold) text(m pace.Moment) string {
-	b := new(strings.Builder)
-	b.WriteString(h.Holder)
+	text := h.Holder
 	if until := h.until(m); !until.IsZero() {
-		fmt.Fprintf(b, ", until %s", until.Format(time.RFC3339))
+		text += ", until " + until.Format(time.RFC3339)
 	}
-	if h.Reason != "" {
-		fmt.Fprintf(b, ": %s", h.Reason)
-	}
-	return b.String()
+	return sentence(text, h.Reason)
 }
 
 func (h *hold) lock(m pace.Moment) control.Lock {
-	since := h.Since
-	lock := control.Lock{Holder: h.Holder, Reason: h.Reason, Deployment: h.Deployment, By: h.By, Since: &since}
-	if until := h.until(m); !until.IsZero() {
-		lock.Until = &until
+	return control.Lock{
+		Holder: h.Holder, Reason: h.Reason, Deployment: h.Deployment, By: h.By, Since: moment(h.Since), Until: moment(h.until(m)),
 	}
-	return lock
 }
 
 // locks are the update locks of this device: those that people hold, and the
@@ -176,13 +167,10 @@ func (h *hold) lock(m pace.Moment) control.Lock {
 // restart; one with an end lasts as long as was asked for by a clock that cannot
 // be set. A record that cannot be read counts as a lock of all deployments.
 type locks struct {
-	store  *store.Store
-	files  *lockFiles // nil: there are none
-	moment func() pace.Moment
-	wrong  func() bool // the present is not to be trusted
-	hub    *hub
-	logger *slog.Logger
-	look   func() // what waits looks again
+	*base
+	files *lockFiles
+	wrong func() bool // the present is not to be trusted
+	look  func()      // what waits looks again
 
 	mu     sync.Mutex
 	holds  []hold
@@ -191,12 +179,9 @@ type locks struct {
 }
 
 // newLocks takes over the locks that were held before the restart.
-func newLocks(o *Options, h *hub, look func()) *locks {
-	l := &locks{store: o.Store, moment: o.moment, wrong: o.ClockWrong, hub: h, logger: o.Logger, look: look}
-	if o.RunDir != "" {
-		l.files = newLockFiles(filepath.Join(o.RunDir, "locks"), o.Logger)
-	}
-	record, set, err := o.Store.Setting(locksSetting)
+func newLocks(b *base, o Options, look func()) *locks {
+	l := &locks{base: b, files: newLockFiles(filepath.Join(o.RunDir, "locks"), b.logger), wrong: o.ClockWrong, look: look}
+	record, set, err := b.store.Setting(locksSetting)
 	if err == nil && set {
 		l.holds, err = parseHolds(record)
 	}
@@ -213,33 +198,16 @@ func newLocks(o *Options, h *hub, look func()) *locks {
 
 // prepare makes the directories of the lock files of what may be started.
 func (l *locks) prepare() {
-	if l.files == nil {
-		return
-	}
 	deployments, _ := l.store.Deployments() // what cannot be read is told by who works on it
-	ids := make([]string, len(deployments))
-	for i := range deployments {
-		ids[i] = deployments[i].ID
-	}
-	l.files.prepare(ids)
-}
-
-// forget removes the directory of the lock files of a deployment that is gone.
-func (l *locks) forget(ctx context.Context, id string) {
-	if l.files != nil {
-		l.files.remove(ctx, id)
-	}
+	l.files.prepare(idsOf(deployments))
 }
 
 // removeOrphans removes the lock directories of deployments that no longer exist. If
 // that cannot be determined, it removes none.
-func (l *locks) removeOrphans(ctx context.Context, r Runtime) {
-	if l.files == nil {
-		return
-	}
+func (l *locks) removeOrphans(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, observeTimeout)
 	defer cancel()
-	projects, err := r.Observe(ctx)
+	projects, err := l.runtime.Observe(ctx)
 	if err == nil {
 		running := make([]string, len(projects))
 		for i := range projects {
@@ -247,11 +215,7 @@ func (l *locks) removeOrphans(ctx context.Context, r Runtime) {
 		}
 		err = l.files.removeOrphans(ctx, running, func() ([]string, error) {
 			deployments, err := l.store.Deployments()
-			ids := make([]string, len(deployments))
-			for i := range deployments {
-				ids[i] = deployments[i].ID
-			}
-			return ids, err
+			return idsOf(deployments), err
 		})
 	}
 	if err != nil && ctx.Err() == nil {
@@ -261,39 +225,31 @@ func (l *locks) removeOrphans(ctx context.Context, r Runtime) {
 
 // held are the locks that are held now and concern a deployment.
 func (l *locks) held(id string) []policy.Lock {
-	l.mu.Lock()
-	m := l.moment()
-	l.expire(m)
-	var held []policy.Lock
-	if l.broken != nil {
-		held = append(held, policy.Lock{Holder: unreadable, Reason: l.broken.Error()})
-	}
-	for i := range l.holds {
-		if h := &l.holds[i]; !h.over(m) && (h.Deployment == "" || margo.SameID(h.Deployment, id)) {
-			held = append(held, policy.Lock{Holder: h.Holder, Reason: h.Reason, Deployment: h.Deployment, Until: h.until(m)})
-		}
-	}
-	l.mu.Unlock()
-	if l.files == nil {
-		return held
-	}
 	l.files.prepare([]string{id}) // before its containers are started for the first time
-	for _, f := range l.files.held([]string{id}) {
-		held = append(held, policy.Lock{Holder: f.holder(), Reason: f.reason, Deployment: f.deployment})
+	concerns := func(h *hold) bool { return h.Deployment == "" || margo.SameID(h.Deployment, id) }
+	var held []policy.Lock
+	for _, lock := range l.matching(concerns, id) {
+		p := policy.Lock{Holder: lock.Holder, Reason: lock.Reason, Deployment: lock.Deployment}
+		if lock.Until != nil {
+			p.Until = *lock.Until
+		}
+		held = append(held, p)
 	}
 	return held
 }
 
 // list is what status tells of the locks of all of these deployments.
 func (l *locks) list(ids []string) []control.Lock {
+	return l.matching(func(*hold) bool { return true }, ids...)
+}
+
+// matching are the locks of people that fit, and the files that are held of these deployments.
+func (l *locks) matching(fits func(*hold) bool, ids ...string) []control.Lock {
 	l.mu.Lock()
 	m := l.moment()
 	l.expire(m)
-	list := l.describe(m, func(*hold) bool { return true })
+	list := l.describe(m, fits)
 	l.mu.Unlock()
-	if l.files == nil {
-		return list
-	}
 	for _, f := range l.files.held(ids) {
 		list = append(list, control.Lock{Holder: f.holder(), Reason: f.reason, Deployment: f.deployment, File: f.path})
 	}
@@ -356,7 +312,6 @@ func (l *locks) commit(now []hold, journal []store.Entry) error {
 	return nil
 }
 
-// note makes an entry of the journal about a lock.
 func (l *locks) note(m pace.Moment, kind string, h *hold, by string) store.Entry {
 	return store.Entry{Time: m.Wall, Kind: kind, Deployment: h.Deployment, By: by, Text: h.text(m)}.Tidy()
 }

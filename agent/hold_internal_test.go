@@ -45,10 +45,11 @@ func (p *plant) start() {
 	now := func() time.Time { return p.wall }
 	h := newHub(now)
 	p.events, _ = h.subscribe()
-	p.locks = newLocks(&Options{
-		Store: p.store, Now: now, Uptime: func() time.Duration { return p.up },
-		ClockWrong: func() bool { return p.wrong }, Logger: slog.New(slog.NewTextHandler(&p.log, nil)),
-	}, h, func() { p.looks++ })
+	b := &base{
+		store: p.store, hub: h, logger: slog.New(slog.NewTextHandler(&p.log, nil)),
+		moment: func() pace.Moment { return pace.Moment{Wall: p.wall, Up: p.up} },
+	}
+	p.locks = newLocks(b, Options{RunDir: filepath.Dir(p.path), ClockWrong: func() bool { return p.wrong }}, func() { p.looks++ })
 }
 
 // restart starts the agent again, with a clock that cannot be set at zero, and

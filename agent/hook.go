@@ -37,14 +37,11 @@ const (
 
 const hookPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// consult asks the site's program about a change: nil where it agrees or there
-// is none, *waiting where it wants to be asked again or gave no answer, a *fault
-// of codeVetoed where it says no. It is asked once more for each attempt, also
-// when the agent ended while it ran. Any other error is ctx's.
+// consult asks the site's program about a change: nil where it agrees, *waiting
+// where it wants to be asked again or gave no answer, a *fault of codeVetoed where it
+// says no. It is asked once more for each attempt, also when the agent ended while it
+// ran. Any other error is ctx's.
 func (r *reconciler) consult(ctx context.Context, w *worker, h policy.Hook, c policy.Change, revision digest.Digest) error {
-	if len(h.Command) == 0 {
-		return nil
-	}
 	l := changing
 	if c.Kind == policy.Remove {
 		l = returning
@@ -57,18 +54,14 @@ func (r *reconciler) consult(ctx context.Context, w *worker, h policy.Hook, c po
 	}
 	defer slot.release()
 	defer time.AfterFunc(yieldAfter, slot.yield).Stop()
-	name, _ := nameIn(r.store, revision)
 	said, err := runHook(ctx, h, []string{
 		"PATH=" + hookPath,
 		"LC_ALL=C",
 		"MARGOLITE_DEPLOYMENT=" + c.Deployment,
-		"MARGOLITE_NAME=" + margo.Shown(name, maxSaid),
+		"MARGOLITE_NAME=" + margo.Shown(r.headOf(revision).name, maxSaid),
 		"MARGOLITE_CHANGE=" + string(c.Kind),
 		"MARGOLITE_REVISION=" + revision.String(),
 	})
-	if said != "" {
-		said = ": " + said
-	}
 	var exit *exec.ExitError
 	var text string
 	switch {
@@ -77,14 +70,14 @@ func (r *reconciler) consult(ctx context.Context, w *worker, h policy.Hook, c po
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case !errors.As(err, &exit) || !exit.Exited(): // a program that crashed has not said no
-		text = fmt.Sprintf("hook %s failed: %v%s", h.Command[0], err, said)
+		text = fmt.Sprintf("hook %s failed: %v", h.Command[0], err)
 	case exit.ExitCode() == exitLater:
-		text = fmt.Sprintf("hook %s asked to wait%s", h.Command[0], said)
+		text = fmt.Sprintf("hook %s asked to wait", h.Command[0])
 	default:
-		return &fault{code: codeVetoed, err: fmt.Errorf("hook %s refused the change with exit code %d%s", h.Command[0], exit.ExitCode(), said)}
+		return &fault{code: codeVetoed, err: errors.New(sentence(fmt.Sprintf("hook %s refused the change with exit code %d", h.Command[0], exit.ExitCode()), said))}
 	}
 	return &waiting{
-		reasons: []policy.Reason{{Code: policy.WaitsForHook, Text: text}},
+		reasons: []policy.Reason{{Code: policy.WaitsForHook, Text: sentence(text, said)}},
 		until:   r.now().Add(hookAgain),
 	}
 }

@@ -18,19 +18,16 @@ type intact struct {
 	outlines []runtime.Outline // of its components
 }
 
-// revisionKey tells revisions apart: by their documents, packages and images.
-func revisionKey(rev *store.Revision) digest.Digest {
-	encoded, err := json.Marshal(rev)
-	if err != nil {
-		return "" // of what was read from JSON
-	}
+// keyOf tells records apart, as revisions by their documents, packages and images.
+func keyOf(record any) digest.Digest {
+	encoded, _ := json.Marshal(record) // cannot fail: it was read from JSON
 	return digest.FromBytes(encoded)
 }
 
 // isIntact tells whether a revision was seen to be on the device as a whole and
 // still is. Where it cannot tell, who applies the revision can.
 func (r *reconciler) isIntact(ctx context.Context, w *worker, rev *store.Revision) bool {
-	if w.intact == nil || w.intact.key != revisionKey(rev) {
+	if w.intact == nil || w.intact.key != keyOf(rev) {
 		return false
 	}
 	for _, o := range w.intact.outlines {

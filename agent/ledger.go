@@ -6,13 +6,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/opencontainers/go-digest"
 
@@ -31,12 +29,7 @@ var errSuperseded = errors.New("superseded by a newer manifest")
 // transaction that holds the new phase together with the report of it, so that
 // neither is ever without the other.
 type ledger struct {
-	store    *store.Store
-	runtime  Runtime // for what runs without a record
-	settings *settings
-	now      func() time.Time
-	hub      *hub
-	logger   *slog.Logger
+	*base
 	reported func()      // there is something in the outbox
 	deaf     func() bool // nobody hears what is reported now
 	// passes says that the gate lets a removal pass at once, without being held up
@@ -81,7 +74,6 @@ func (l *ledger) order(ids ...string) {
 	}
 }
 
-// lastOrders are the last orders about deployments.
 func (l *ledger) lastOrders(ids []string) []uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -212,10 +204,7 @@ func (l *ledger) accept(ctx context.Context, m *wfm.Manifest, by adoption, in *i
 		touched = append(touched, after.ID)
 		return nil
 	}
-	known := make(map[string]*store.Deployment, len(held))
-	for i := range held {
-		known[strings.ToLower(held[i].ID)] = &held[i]
-	}
+	known := byID(held)
 	listed := make(map[string]bool, len(m.Deployments))
 	unrecorded = slices.DeleteFunc(unrecorded, func(id string) bool { return known[strings.ToLower(id)] != nil })
 	rejections := l.rejections()
@@ -258,6 +247,9 @@ func (l *ledger) accept(ctx context.Context, m *wfm.Manifest, by adoption, in *i
 			return nil, err
 		}
 	}
+	for _, id := range unrecorded {
+		held = append(held, store.Deployment{ID: id}) // in phase Forgotten
+	}
 	for i := range held {
 		before := &held[i]
 		if listed[strings.ToLower(before.ID)] || leaves(before) {
@@ -269,19 +261,6 @@ func (l *ledger) accept(ctx context.Context, m *wfm.Manifest, by adoption, in *i
 		}
 		change.Journal = append(change.Journal, l.notes(before, &after)...)
 		if err := put(before, after); err != nil {
-			return nil, err
-		}
-	}
-	for _, id := range unrecorded {
-		if listed[strings.ToLower(id)] {
-			continue
-		}
-		after, err := l.absent(&store.Deployment{ID: id}, former, m.Version)
-		if err != nil {
-			return nil, err
-		}
-		change.Journal = append(change.Journal, l.notes(&store.Deployment{ID: id}, &after)...)
-		if err := put(nil, after); err != nil {
 			return nil, err
 		}
 	}
@@ -358,16 +337,30 @@ func (l *ledger) version() uint64 {
 	return m.Version
 }
 
+// byID are deployments by their ids in lower case.
+func byID(deployments []store.Deployment) map[string]*store.Deployment {
+	all := make(map[string]*store.Deployment, len(deployments))
+	for i := range deployments {
+		all[strings.ToLower(deployments[i].ID)] = &deployments[i]
+	}
+	return all
+}
+
+func idsOf(deployments []store.Deployment) []string {
+	ids := make([]string, len(deployments))
+	for i := range deployments {
+		ids[i] = deployments[i].ID
+	}
+	return ids
+}
+
 // unrecorded lists the ids of the deployments that have containers but no record:
 // the store that knew them was lost. The records are read before the runtime is
 // observed, so that a deployment which is forgotten meanwhile is not listed. The
 // caller does not hold mu.
 func (l *ledger) unrecorded(ctx context.Context) []string {
 	records, _ := l.store.Deployments() // accept logs what cannot be read
-	recorded := make(map[string]bool, len(records))
-	for i := range records {
-		recorded[strings.ToLower(records[i].ID)] = true
-	}
+	recorded := byID(records)
 	ctx, cancel := context.WithTimeout(ctx, observeTimeout)
 	defer cancel()
 	projects, err := l.runtime.Observe(ctx)
@@ -379,7 +372,7 @@ func (l *ledger) unrecorded(ctx context.Context) []string {
 	for _, p := range projects {
 		id := p.Labels[labelDeployment]
 		same := func(other string) bool { return margo.SameID(other, id) }
-		if id != "" && !recorded[strings.ToLower(id)] && !slices.ContainsFunc(ids, same) {
+		if id != "" && recorded[strings.ToLower(id)] == nil && !slices.ContainsFunc(ids, same) {
 			ids = append(ids, id)
 		}
 	}
@@ -691,21 +684,14 @@ func (l *ledger) needed() (artifacts map[digest.Digest]bool, keep runtime.Keep, 
 	if artifacts == nil {
 		artifacts = map[digest.Digest]bool{}
 	}
-	need := func(r *store.Revision) {
-		artifacts[r.Digest] = true
-		for _, s := range r.Staged {
-			artifacts[s.Package] = true
-			keep.Images = append(keep.Images, s.Images)
-		}
-	}
 	for i := range deployments {
 		d := &deployments[i]
-		need(&d.Desired)
-		if d.Active != nil {
-			need(d.Active)
-		}
-		if d.Former != nil {
-			need(d.Former)
+		for _, r := range revisions(d) {
+			artifacts[r.Digest] = true
+			for _, s := range r.Staged {
+				artifacts[s.Package] = true
+				keep.Images = append(keep.Images, s.Images)
+			}
 		}
 		if isFetching(d) {
 			for _, c := range d.Components {
@@ -714,6 +700,11 @@ func (l *ledger) needed() (artifacts map[digest.Digest]bool, keep runtime.Keep, 
 		}
 	}
 	return artifacts, keep, nil
+}
+
+// revisions are those of d: what is desired, what worked last, and what did before.
+func revisions(d *store.Deployment) []*store.Revision {
+	return slices.DeleteFunc([]*store.Revision{&d.Desired, d.Active, d.Former}, func(r *store.Revision) bool { return r == nil })
 }
 
 // isFetching says that the desired revision of d is still to be staged.
@@ -779,11 +770,11 @@ func (l *ledger) statusAt(d *store.Deployment, version uint64) margo.Status {
 		DeviceID:       l.settings.Load().Device.ID,
 		AdoptedVersion: adopted(d, version),
 		State:          Phase(d.Phase).State(),
-		Error:          wireFault(d.Fault),
+		Error:          (*margo.Fault)(d.Fault),
 	}
 	for _, c := range d.Components {
 		s.Components = append(s.Components, margo.ComponentStatus{
-			Name: c.Name, State: margo.State(c.State), Error: wireFault(c.Fault),
+			Name: c.Name, State: margo.State(c.State), Error: (*margo.Fault)(c.Fault),
 		})
 	}
 	switch {
@@ -793,7 +784,7 @@ func (l *ledger) statusAt(d *store.Deployment, version uint64) margo.Status {
 		s.State = margo.Failed
 	}
 	if s.State == margo.Pending && s.Error == nil {
-		s.Error = wireFault(d.Waits)
+		s.Error = (*margo.Fault)(d.Waits)
 	}
 	return s
 }
@@ -810,14 +801,14 @@ func (l *ledger) announce(d *store.Deployment) {
 	if d.Fault == nil {
 		l.logger.Info("deployment changed", attrs...)
 	} else {
-		e.Error = controlError(d.Fault)
+		e.Error = (*control.Error)(d.Fault)
 		l.logger.Warn("deployment changed", append(attrs, "code", d.Fault.Code, "error", d.Fault.Message)...)
 	}
 	l.hub.send(e)
 	for _, c := range d.Components {
 		l.hub.send(control.Event{
 			Kind: control.DeploymentChanged, Deployment: d.ID, Component: c.Name,
-			State: c.State, Error: controlError(c.Fault),
+			State: c.State, Error: (*control.Error)(c.Fault),
 		})
 	}
 }
@@ -833,18 +824,4 @@ func componentsOf(document []byte) []store.Component {
 		components[i] = store.Component{Name: c.Name}
 	}
 	return components
-}
-
-func wireFault(f *store.Fault) *margo.Fault {
-	if f == nil {
-		return nil
-	}
-	return &margo.Fault{Code: f.Code, Source: f.Source, Message: f.Message}
-}
-
-func controlError(f *store.Fault) *control.Error {
-	if f == nil {
-		return nil
-	}
-	return &control.Error{Code: f.Code, Source: f.Source, Message: f.Message}
 }

@@ -40,8 +40,8 @@ func (r *resting) Error() string {
 
 // triedAgain says that d is an update that failed and is tried again at leisure,
 // once what worked before runs.
-func (r *reconciler) triedAgain(w *worker, d *store.Deployment) bool {
-	return hasFormer(d) && d.Return != returnLeft && passing(codeOf(d.Fault)) && !r.leftToPeople(w, d)
+func (r *reconciler) triedAgain(d *store.Deployment) bool {
+	return hasFormer(d) && d.Return != returnLeft && passing(codeOf(d.Fault)) && !r.leftToPeople(d)
 }
 
 // ripe says that it is time for another try of a failed update, and that nothing
@@ -93,21 +93,12 @@ func (r *reconciler) stagedStill(ctx context.Context, w *worker, d *store.Deploy
 		return err
 	}
 	defer r.pruneWanted(ctx)
-	for {
-		slot, err := w.take(ctx, r.downloading, waitsToDownload(w.lastSlow))
-		if err != nil {
+	return r.download(ctx, w, d, func(ctx context.Context, t *round) error {
+		return r.eachStaged(ctx, d, func(s *store.Staged, p *runtime.Project) error {
+			_, err := r.runtime.Stage(ctx, p, s.Images, r.stagingOf(d, s.Component, t))
 			return err
-		}
-		err = r.bringWith(ctx, w, d, slot, nil, func(ctx context.Context, t *round) error {
-			return r.eachStaged(ctx, d, func(s *store.Staged, p *runtime.Project) error {
-				_, err := r.runtime.Stage(ctx, p, s.Images, r.stagingOf(d, s.Component, t))
-				return err
-			})
 		})
-		if !errors.Is(err, errPreempted) {
-			return err
-		}
-	}
+	})
 }
 
 // eachStaged does something with each component of the desired revision as it was
@@ -118,7 +109,7 @@ func (r *reconciler) eachStaged(ctx context.Context, d *store.Deployment, do fun
 		return err
 	}
 	var failed error
-	err = r.loadStaged(ctx, d.ID, doc, &d.Desired, func(_ margo.Component, s *store.Staged, p *runtime.Project) {
+	err = r.loadStaged(ctx, d.ID, doc, &d.Desired, true, func(_ margo.Component, s *store.Staged, p *runtime.Project) {
 		failed = errors.Join(failed, do(s, p))
 	})
 	return errors.Join(err, failed)

@@ -9,9 +9,8 @@ import (
 // The directory for the lock files of a deployment comes and goes with it, and is
 // removed at the next start where that was not possible.
 func TestTheDirectoryOfLockFilesGoesWithItsDeployment(t *testing.T) {
-	run := t.TempDir()
-	s := newSite(t, func(s *site) { s.runDir = run })
-	locks := filepath.Join(run, "locks")
+	s := newSite(t)
+	locks := filepath.Join(s.runDir, "locks")
 	dirs := func() int {
 		all, err := os.ReadDir(locks)
 		if err != nil {

@@ -338,7 +338,6 @@ func (l *lockFiles) look(dir *os.File, in lockFile) []lockFile {
 	return held
 }
 
-// regularFiles are those of a directory.
 func regularFiles(dir *os.File) ([]candidate, error) {
 	var found []candidate
 	for read := 0; ; {
@@ -507,7 +506,6 @@ func firstLine(dir *os.File, c candidate) string {
 	return margo.Shown(line, maxLockReason)
 }
 
-// programOf is the name of a process, empty if there is none.
 func programOf(pid int) string {
 	if pid <= 0 {
 		return ""

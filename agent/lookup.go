@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/margolite/margolite/agent/control"
-	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/runtime"
 )
 
@@ -17,20 +16,11 @@ func (a *Agent) projectsOf(ctx context.Context, name string) ([]runtime.Observed
 	if err != nil {
 		return nil, err
 	}
-	observed, err := a.o.Runtime.Observe(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("cannot observe the runtime: %w", err)
+	projects, err := a.reconciler.projectsOf(ctx, id)
+	if err == nil && len(projects) == 0 {
+		err = fmt.Errorf("%w: deployment %s has no containers", control.ErrNotFound, id)
 	}
-	var projects []runtime.ObservedProject
-	for _, o := range observed {
-		if margo.SameID(o.Labels[labelDeployment], id) {
-			projects = append(projects, o)
-		}
-	}
-	if len(projects) == 0 {
-		return nil, fmt.Errorf("%w: deployment %s has no containers", control.ErrNotFound, id)
-	}
-	return projects, nil
+	return projects, err
 }
 
 func (a *Agent) deploymentID(name string) (string, error) {
@@ -39,8 +29,9 @@ func (a *Agent) deploymentID(name string) (string, error) {
 		return "", fmt.Errorf("cannot read the deployments: %w", err)
 	}
 	var found, all []string
-	for i, own := range a.names.of(deployments) {
+	for i := range deployments {
 		d := &deployments[i]
+		own := a.headOf(d.Desired.Digest).name
 		if name != "" && strings.HasPrefix(strings.ToLower(d.ID), strings.ToLower(name)) || own == name {
 			found = append(found, d.ID)
 		}

@@ -27,20 +27,10 @@ const (
 	runtimeMost    = 10 * time.Minute // to list the containers
 )
 
-// works says that the loop has something to do, or gets on with it. A nil loop is
-// one that nobody watches.
-func (l *loop) works() {
-	if l != nil {
-		l.since.Store(max(int64(time.Since(l.begun)), 1))
-	}
-}
+// works says that the loop has something to do, or gets on with it.
+func (l *loop) works() { l.since.Store(max(int64(time.Since(l.begun)), 1)) }
 
-// waits says that it has nothing to do.
-func (l *loop) waits() {
-	if l != nil {
-		l.since.Store(0)
-	}
-}
+func (l *loop) waits() { l.since.Store(0) }
 
 // busy is for how long it has not got on; 0 while it waits.
 func (l *loop) busy() time.Duration {
@@ -51,7 +41,6 @@ func (l *loop) busy() time.Duration {
 	return max(time.Since(l.begun)-time.Duration(since), 1)
 }
 
-// loops are those of an agent and of its runtime.
 type loops struct {
 	reconciler, poller, reporter, watcher loop
 	runtime                               func() time.Duration // nil: not known
@@ -68,7 +57,6 @@ func newLoops(runtime func() time.Duration) *loops {
 	}
 }
 
-// list tells what each loop does.
 func (l *loops) list() []control.Loop {
 	var all []control.Loop
 	add := func(name string, busy, most time.Duration) {

@@ -34,13 +34,6 @@ type scrape struct {
 	text []byte
 }
 
-// meter is a Meter that counts.
-type meter interface {
-	Usage(ctx context.Context) (map[string]container.Usage, error) // by container
-	Downloaded() int64                                             // bytes
-}
-
-// of gives the metrics of an agent as text.
 func (s *scrape) of(ctx context.Context, a *Agent) ([]byte, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -106,7 +99,6 @@ func (a *Agent) ownMetrics(f *metrics.Families) {
 	f.Add(metrics.Gauge, "margolite_clock_wrong", "1 if the clock of the device is known to be wrong.", truth(a.o.ClockWrong()))
 }
 
-// metrics are about polls.
 func (p *poller) metrics(f *metrics.Families) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -125,7 +117,6 @@ func (p *poller) metrics(f *metrics.Families) {
 	}
 }
 
-// storeMetrics are about what the agent remembers.
 func (a *Agent) storeMetrics(f *metrics.Families) {
 	if m, ok, _ := a.o.Store.Manifest(); ok {
 		f.Add(metrics.Gauge, "margolite_manifest_version", "Version of the accepted manifest.", float64(m.Version))
@@ -160,14 +151,13 @@ func (a *Agent) storeMetrics(f *metrics.Families) {
 	}
 }
 
-// workloadMetrics are about what runs.
 func (a *Agent) workloadMetrics(ctx context.Context, f *metrics.Families) {
 	ctx, cancel := context.WithTimeout(ctx, metricsTimeout)
 	defer cancel()
 	projects, err := a.o.Runtime.Observe(ctx)
 	f.Add(metrics.Gauge, "margolite_runtime_up", "1 if the runtime responds.", truth(err == nil))
 	var usage map[string]container.Usage
-	if m, ok := a.o.Meter.(meter); ok {
+	if m := a.o.Meter; m != nil {
 		f.Add(metrics.Counter, "margolite_download_bytes_total", "Bytes of images and packages downloaded from registries.", float64(m.Downloaded()))
 		usage, _ = m.Usage(ctx) // what is missing is not told
 	}
@@ -212,5 +202,5 @@ func (r *reporter) waited(n int) time.Duration {
 	if n == 0 || since == 0 {
 		return 0
 	}
-	return r.uptime() - time.Duration(since)
+	return r.moment().Up - time.Duration(since)
 }

@@ -104,15 +104,14 @@ func (r *reconciler) stumbled(ctx context.Context, w *worker, why error) error {
 	case Active:
 		return why
 	case Failed:
-		if hasFormer(&d) && !r.triedAgain(w, &d) {
+		if hasFormer(&d) && !r.triedAgain(&d) {
 			return why
 		}
 	case Removing:
 		if f.same(&d) {
 			return f
 		}
-		name, _ := nameIn(r.store, d.Desired.Digest)
-		return errors.Join(f, r.ledger.progress("component", &d, func(d *store.Deployment) { f.record(d, name) }))
+		return errors.Join(f, r.ledger.progress("component", &d, func(d *store.Deployment) { f.record(d, r.nameOf(d)) }))
 	}
 	return r.fail(ctx, w, &d, f)
 }

@@ -1,7 +1,7 @@
 package agent
 
 import (
-	"sync"
+	"cmp"
 
 	"github.com/opencontainers/go-digest"
 
@@ -9,45 +9,32 @@ import (
 	"github.com/margolite/margolite/store"
 )
 
-// names are those that the WFM gave deployments, as their documents say. They
-// are for people alone and in no record: each document is read when somebody
-// asks for the first time, since reading a thousand of them takes longer than
-// everything else that a status needs.
-type names struct {
-	store *store.Store
-
-	mu    sync.Mutex
-	known map[digest.Digest]string
+// head is what is asked for again and again of a document, as far as it can be read: by
+// the status, and by each change that waits. To parse a thousand of them takes longer
+// than everything else that a status needs. The name is for people alone, and in no
+// record.
+type head struct {
+	name   string
+	labels map[string]string // not to be changed
 }
 
-// of gives the name of each deployment, "" where its document cannot be read.
-// Those of other deployments are forgotten.
-func (n *names) of(deployments []store.Deployment) []string {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	all, known := make([]string, len(deployments)), make(map[digest.Digest]string, len(deployments))
-	for i := range deployments {
-		d := deployments[i].Desired.Digest
-		name, ok := n.known[d]
-		if !ok {
-			name, ok = nameIn(n.store, d)
-		}
-		if ok {
-			all[i], known[d] = name, name
-		}
+func (b *base) headOf(document digest.Digest) head {
+	if h, known := b.heads.get(document); known {
+		return h
 	}
-	n.known = known
-	return all
-}
-
-// nameIn is the name in a document, as far as that can be read.
-func nameIn(s *store.Store, document digest.Digest) (name string, ok bool) {
-	body, err := s.Artifact(document)
+	body, err := b.store.Artifact(document)
 	if err != nil {
-		return "", false
+		return head{} // it may come again
 	}
+	var h head
 	if doc, _ := margo.ParseDeployment(body); doc != nil {
-		return doc.Name, true
+		h = head{doc.Name, doc.Labels}
 	}
-	return "", true
+	b.heads.put(document, h)
+	return h
+}
+
+// nameOf is what people know a deployment by: the name in its document, else its id.
+func (b *base) nameOf(d *store.Deployment) string {
+	return cmp.Or(b.headOf(d.Desired.Digest).name, d.ID)
 }

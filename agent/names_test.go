@@ -38,12 +38,12 @@ func TestStatusNamesDeploymentsAsTheirDocumentsDo(t *testing.T) {
 	s.heard(second, "pending@1", "installing@1", "installed@1", "removing@3", "removed@3")
 
 	// A document that cannot be read has no name, and has it again when it comes back.
-	s.stop()
 	s.wfm.fail("manifest", errors.New("out of reach")) // it does not come back by itself
-	s.start()
-	if _, err := s.store.PruneArtifacts(nil); err != nil {
-		t.Fatal(err)
-	}
+	s.change(func(records *store.Store) {
+		if _, err := records.PruneArtifacts(nil); err != nil {
+			t.Fatal(err)
+		}
+	})
 	if got := names(); !slices.Equal(got, []string{""}) {
 		t.Errorf("the names are %q", got)
 	}

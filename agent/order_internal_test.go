@@ -20,7 +20,7 @@ func TestAChangeInterruptsWhoHasNotReadIt(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := asker(t)
-			r.ledger = &ledger{store: r.store}
+			r.ledger = &ledger{base: r.base}
 			w := newWorker(lockedID)
 			r.workers = map[string]*worker{w.id: w}
 			ctx, interrupt := context.WithCancelCause(t.Context())

@@ -51,7 +51,7 @@ func reporterOf(w WFM, s *store.Store) *reporter {
 		Now:    func() pace.Moment { return pace.Moment{Wall: time.Now(), Up: time.Since(begun)} },
 		Random: rand.N[time.Duration], Logger: logger,
 	})
-	return newReporter(Options{WFM: w, Store: s, Logger: logger, Now: time.Now}, nobodyAsks, newHub(time.Now))
+	return newReporter(&base{wfm: w, store: s, logger: logger, now: time.Now, hub: newHub(time.Now)}, nobodyAsks, &loop{})
 }
 
 // refusing is a WFM that knows no deployment.

@@ -2,9 +2,7 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
 	"slices"
-	"sync"
 
 	"github.com/opencontainers/go-digest"
 
@@ -18,16 +16,6 @@ import (
 // maxPending is how many differences are kept in memory.
 const maxPending = 256
 
-// pendingChanges keeps the differences of changes that wait or were rejected, for
-// those who ask for the status: a panel asks every second. The worker of a deployment
-// finds it out, once for each change; whoever asks loads nothing.
-type pendingChanges struct {
-	finding sync.Mutex // one difference is found out at a time: both revisions are in memory
-
-	mu    sync.Mutex
-	known map[string]knownChange // by deployment
-}
-
 // knownChange is what becomes of a deployment between two revisions as they were
 // staged.
 type knownChange struct {
@@ -35,36 +23,10 @@ type knownChange struct {
 	is      differ
 }
 
-// hasRoom says whether the difference of a deployment can be kept.
-func (p *pendingChanges) hasRoom(id string) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	_, ok := p.known[id]
-	return ok || len(p.known) < maxPending
-}
-
-// put keeps the difference of a deployment that there is room for.
-func (p *pendingChanges) put(id string, k knownChange) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.known == nil {
-		p.known = map[string]knownChange{}
-	}
-	p.known[id] = k
-}
-
-// get returns the difference between two revisions of a deployment.
-func (p *pendingChanges) get(id string, between digest.Digest) (differ, bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	k, ok := p.known[id]
+// knownDifference is the difference between two revisions of a deployment, if it is known.
+func (r *reconciler) knownDifference(id string, between digest.Digest) (differ, bool) {
+	k, ok := r.pending.get(id)
 	return k.is, ok && k.between == between
-}
-
-func (p *pendingChanges) forget(id string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.known, id)
 }
 
 // describe finds out what the change of a deployment does that waits or was
@@ -75,11 +37,11 @@ func (r *reconciler) describe(ctx context.Context, d *store.Deployment) {
 		return
 	}
 	between := revisionsOf(d, kind)
-	if _, known := r.pending.get(d.ID, between); known {
+	if _, known := r.knownDifference(d.ID, between); known {
 		return
 	}
-	r.pending.finding.Lock()
-	defer r.pending.finding.Unlock()
+	r.finding.Lock()
+	defer r.finding.Unlock()
 	if ctx.Err() != nil || !r.pending.hasRoom(d.ID) {
 		return
 	}
@@ -104,7 +66,7 @@ func (r *reconciler) pendingOf(deployments []store.Deployment) []*control.Pendin
 		if !isStaged(d, kind) {
 			continue
 		}
-		is, known := r.pending.get(d.ID, revisionsOf(d, kind))
+		is, known := r.knownDifference(d.ID, revisionsOf(d, kind))
 		all[i].Services, all[i].Parameters, all[i].Cut = is.services, is.parameters, is.cut || !known
 	}
 	return all
@@ -129,11 +91,7 @@ func isStaged(d *store.Deployment, kind policy.ChangeKind) bool {
 // revisionsOf tells one pair of revisions from another. The same document may have
 // been staged again, with other images.
 func revisionsOf(d *store.Deployment, kind policy.ChangeKind) digest.Digest {
-	encoded, err := json.Marshal([]any{kind, d.Active, d.Desired})
-	if err != nil {
-		return "" // of what was read from JSON
-	}
-	return digest.FromBytes(encoded)
+	return keyOf([]any{kind, d.Active, d.Desired})
 }
 
 // pendingChange is what the change of a deployment waits for.
@@ -159,7 +117,6 @@ func (w *worker) lastVerdict() policy.Verdict {
 	return w.verdict
 }
 
-// differenceOf is what a change does to a deployment.
 func (r *reconciler) differenceOf(ctx context.Context, d *store.Deployment, kind policy.ChangeKind) (differ, error) {
 	var from, to stagedRevision
 	var err error
@@ -187,7 +144,7 @@ func (r *reconciler) revision(ctx context.Context, id string, rev *store.Revisio
 	var loaded stagedRevision
 	loaded.parameters, loaded.secrets = parametersOf(doc)
 	unused := map[string]map[string]bool{}
-	err = r.loadHeld(ctx, id, doc, rev, func(c margo.Component, s *store.Staged, p *runtime.Project) {
+	err = r.loadStaged(ctx, id, doc, rev, false, func(c margo.Component, s *store.Staged, p *runtime.Project) {
 		unused[c.Name] = p.Compose.Unused
 		loaded.components = append(loaded.components, stagedComponent{name: c.Name, signed: isSigned(c, s), project: p, images: s.Images})
 	})

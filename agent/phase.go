@@ -81,7 +81,6 @@ import (
 // the rules of the device refuse (NOT_ALLOWED) when they change.
 type Phase string
 
-// The phases.
 const (
 	// Fetched: the document is verified and desired; staging comes next.
 	Fetched Phase = "fetched"

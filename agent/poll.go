@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
@@ -17,7 +16,6 @@ import (
 	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/agent/pace"
 	"github.com/margolite/margolite/agent/wfm"
-	"github.com/margolite/margolite/capability"
 	"github.com/margolite/margolite/runtime/contain"
 	"github.com/margolite/margolite/store"
 )
@@ -35,18 +33,10 @@ var errHeld = errors.New("polling is paused")
 
 // poller asks the WFM for the desired state (DS-01).
 type poller struct {
-	settings *settings
-	facts    func() (capability.Facts, error)
-	wfm      WFM
+	*base
 	silence  *pace.Silence
-	store    *store.Store
 	ledger   *ledger
-	hub      *hub
-	logger   *slog.Logger
-	now      func() time.Time
-	moment   func() pace.Moment
 	random   pace.Random
-	mistakes *mistakes
 	loop     *loop
 	accepted func(ids []string) // the desired state of these deployments changed
 	contact  func()             // the WFM answered
@@ -57,11 +47,10 @@ type poller struct {
 	woken      chan struct{}   // the WFM may be in reach again
 	changed    chan struct{}   // the machine is another one
 
-	polls     *pace.Polls   // of run
-	vain      vain          // fetches of what is not acceptable; of run as well
-	wholeAt   int64         // one more than the writes of the store when it was whole; of run as well
-	described description   // as it was written last; of run as well
-	retell    time.Duration // when to report the current state again, by uptime; 0: not decided yet; of run as well
+	polls   *pace.Polls   // of run
+	vain    vain          // fetches of what is not acceptable; of run as well
+	wholeAt int64         // one more than the writes of the store when it was whole; of run as well
+	retell  time.Duration // when to report the current state again, by uptime; 0: not decided yet; of run as well
 
 	mu    sync.Mutex
 	state pollState
@@ -89,16 +78,13 @@ type pollState struct {
 	told            []string                 // refusals that were logged
 }
 
-func newPoller(o Options, set *settings, quiet *pace.Silence, l *ledger, h *hub, accepted func([]string), contact func()) *poller {
+func newPoller(b *base, random pace.Random, quiet *pace.Silence, l *ledger, watched *loop) *poller {
 	return &poller{
-		settings: set, facts: o.Facts, wfm: o.WFM, silence: quiet, store: o.Store, ledger: l, hub: h,
-		logger: o.Logger, now: o.Now, moment: o.moment, random: o.Random,
-		accepted: accepted, contact: contact,
+		base: b, random: random, silence: quiet, ledger: l, loop: watched,
 		requests: make(chan chan error), configured: make(chan struct{}, 1), woken: make(chan struct{}, 1), changed: make(chan struct{}, 1),
 	}
 }
 
-// run polls until ctx is done.
 func (p *poller) run(ctx context.Context) error {
 	_, accepted, _ := p.store.Manifest() // what cannot be read is told by the poll
 	p.polls = pace.NewPolls(p.moment(), p.settings.Load().Poll, p.random, accepted)
@@ -222,7 +208,9 @@ func (p *poller) sync(ctx context.Context) error {
 func (p *poller) poll(ctx context.Context, closed bool) (asked bool, err error) {
 	scope, err := p.wfm.Identity(ctx)
 	if err == nil {
-		p.knows(scope)
+		p.mu.Lock()
+		p.state.identity = scope // for status
+		p.mu.Unlock()
 		asked, err = p.reportCapabilities(ctx)
 	} else {
 		p.silence.Note(err) // it may have been asked to let the device in
@@ -336,13 +324,6 @@ func (p *poller) tellAgain() {
 	}
 }
 
-// knows keeps whose manifests this device obeys, for status.
-func (p *poller) knows(scope string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.state.identity = scope
-}
-
 // answered says that an error is what the WFM, or what serves its manifest, answered.
 func answered(err error) bool {
 	var (
@@ -366,7 +347,7 @@ func (p *poller) reportCapabilities(ctx context.Context) (asked bool, err error)
 	}
 	held := parseAcknowledged(record)
 	device := p.settings.Load().Device
-	doc, err := p.described.of(device, look(p.facts, p.logger))
+	doc, err := Describe(device, p.facts, p.logger)
 	audience := p.wfm.Audience()
 	if err != nil && held.audience == audience {
 		p.complain("not reporting the capabilities of this device", err)
@@ -604,10 +585,7 @@ func (p *poller) whole() bool {
 // are listed, each with its revision.
 func (p *poller) recorded(m *wfm.Manifest) map[string]digest.Digest {
 	deployments, _ := p.store.Deployments() // what cannot be read is not recorded
-	known := make(map[string]*store.Deployment, len(deployments))
-	for i := range deployments {
-		known[strings.ToLower(deployments[i].ID)] = &deployments[i]
-	}
+	known := byID(deployments)
 	recorded := make(map[string]digest.Digest, len(m.Deployments))
 	for _, ref := range m.Deployments {
 		id := strings.ToLower(ref.ID)

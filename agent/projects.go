@@ -18,9 +18,15 @@ import (
 // touching them.
 type Projects struct {
 	runtime Runtime
-	settle  atomic.Int64          // a time.Duration
-	staging sync.RWMutex          // shared by who brings images that nothing uses yet; held alone to drop such
-	brought func(context.Context) // called when somebody has brought images; nil: nobody asked
+	settle  atomic.Int64 // a time.Duration
+	staging sync.RWMutex // shared by who brings images that nothing uses yet; held alone to drop such
+	// alone calls do while nobody brings images or drops some; false: others are at it.
+	alone func(ctx context.Context, do func() error) (bool, error)
+
+	// Of an agent; else nil:
+	brought    func(context.Context) // called when somebody has brought images
+	later      func(context.Context) // drops images when others are done
+	remembered func() (needs, error) // what its records need
 
 	mu       sync.Mutex
 	bringing map[string]int // projects whose images are being brought, and by how many
@@ -56,6 +62,13 @@ const longestSettle = 300 * time.Millisecond
 // a deployment must run; those of a Compose file do with less.
 func NewProjects(r Runtime, settle time.Duration) *Projects {
 	p := &Projects{runtime: r, bringing: map[string]int{}}
+	p.alone = func(_ context.Context, do func() error) (bool, error) {
+		if !p.staging.TryLock() {
+			return false, nil
+		}
+		defer p.staging.Unlock()
+		return true, do()
+	}
 	p.settle.Store(int64(shortSettle(settle)))
 	return p
 }
@@ -250,7 +263,6 @@ func noService(service string, projects []runtime.ObservedProject) error {
 	return fmt.Errorf("service %q: %w; known: %s", service, control.ErrNotFound, strings.Join(names, ", "))
 }
 
-// services describes the containers of a project.
 func services(o runtime.ObservedProject) []control.Service {
 	all := make([]control.Service, 0, len(o.Containers))
 	for _, c := range o.Containers {

@@ -13,7 +13,6 @@ import (
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/runtime"
-	"github.com/margolite/margolite/store"
 )
 
 const (
@@ -31,126 +30,31 @@ type needs struct {
 // keep is what they leave of the images. Nobody fetches any while we look.
 func (n needs) keep() runtime.Keep { return runtime.Keep{Images: n.images, Fetching: n.projects} }
 
-// needs are those of the projects that are being brought onto the device.
-func (p *Projects) needs() (needs, error) {
+// needs are those of the projects that are being brought onto the device, and of what
+// the agent remembers.
+func (p *Projects) needs() (n needs, err error) {
+	if p.remembered != nil {
+		if n, err = p.remembered(); err != nil {
+			return needs{}, err
+		}
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return needs{projects: slices.Collect(maps.Keys(p.bringing))}, nil
-}
-
-// Unneeded lists the images that no container uses, and the volumes that no
-// container mounts.
-func (p *Projects) Unneeded(ctx context.Context) ([]control.Unneeded, error) {
-	n, _ := p.needs()
-	return p.unneeded(ctx, n)
-}
-
-// Prune removes what is unneeded, of the given things: volumes one by one,
-// images all or none.
-func (p *Projects) Prune(ctx context.Context, items []control.Unneeded) ([]control.Unneeded, error) {
-	known, err := p.Unneeded(ctx)
-	if err != nil {
-		return nil, err
-	}
-	volumes, images := chosen(known, items)
-	removed, err := p.pruneVolumes(ctx, volumes, p.needs)
-	if len(images) == 0 {
-		return removed, err
-	}
-	if !p.staging.TryLock() {
-		return removed, errors.Join(err, errBusy)
-	}
-	defer p.staging.Unlock()
-	n, _ := p.needs()
-	gone, failed := p.pruneImages(ctx, images, n)
-	return append(removed, gone...), errors.Join(err, failed)
+	n.projects = slices.AppendSeq(n.projects, maps.Keys(p.bringing))
+	return n, nil
 }
 
 // errBusy: what is brought onto the device now is in no record yet.
 var errBusy = fmt.Errorf("%w: images are being downloaded; try again later", control.ErrConflict)
 
-// Unneeded lists what neither a container nor a revision of a deployment needs.
-// One that a deployment can be brought back to by hand is needed for that, until
-// another deployment needs the space (see makeRoom).
-func (a *Agent) Unneeded(ctx context.Context) ([]control.Unneeded, error) {
-	n, err := a.needs()
+// Unneeded lists what neither a container nor a revision of a deployment needs: images,
+// and volumes. What a deployment can be brought back to by hand is needed for that,
+// until another deployment needs the space (see makeRoom).
+func (p *Projects) Unneeded(ctx context.Context) ([]control.Unneeded, error) {
+	n, err := p.needs()
 	if err != nil {
 		return nil, err
 	}
-	return a.unneeded(ctx, n)
-}
-
-// Prune removes what is unneeded, of the given things. Volumes wait for nobody.
-// Images wait a while for others that bring or drop some: what is being brought is
-// in no record yet. Where the others take longer, the images are dropped when those
-// are done, and are marked with Later in the answer.
-func (a *Agent) Prune(ctx context.Context, items []control.Unneeded) ([]control.Unneeded, error) {
-	known, err := a.Unneeded(ctx)
-	if err != nil {
-		return nil, err
-	}
-	volumes, images := chosen(known, items)
-	removed, err := a.pruneVolumes(ctx, volumes, a.needs)
-	if len(images) == 0 {
-		return removed, err
-	}
-	var gone []control.Unneeded
-	alone, failed := a.reconciler.whileAlone(ctx, func() error {
-		n, err := a.needs()
-		if err != nil {
-			return err
-		}
-		gone, err = a.pruneImages(ctx, images, n)
-		return err
-	})
-	switch {
-	case alone:
-		removed = append(removed, gone...)
-	case ctx.Err() != nil:
-		failed = ctx.Err()
-	default:
-		a.reconciler.prune(ctx)
-		for _, item := range images {
-			item.Later = true
-			removed = append(removed, item)
-		}
-	}
-	return removed, errors.Join(err, failed)
-}
-
-// needs are those of all deployments that the store knows.
-func (a *Agent) needs() (needs, error) {
-	deployments, err := a.o.Store.Deployments()
-	if err != nil {
-		// A record that cannot be read may need any of them.
-		return needs{}, fmt.Errorf("cannot read the deployments: %w", err)
-	}
-	n, err := a.Projects.needs()
-	if err != nil {
-		return needs{}, err
-	}
-	for i := range deployments {
-		d := &deployments[i]
-		n.projects = append(n.projects, stagedProjects(d)...)
-		for _, c := range d.Components {
-			n.projects = append(n.projects, projectName(d.ID, c.Name))
-		}
-		for _, s := range d.Desired.Staged {
-			n.images = append(n.images, s.Images)
-		}
-		for _, kept := range []*store.Revision{d.Active, d.Former} {
-			if kept == nil {
-				continue
-			}
-			for _, s := range kept.Staged {
-				n.images = append(n.images, s.Images)
-			}
-		}
-	}
-	return n, nil
-}
-
-func (p *Projects) unneeded(ctx context.Context, n needs) ([]control.Unneeded, error) {
 	images, err := p.runtime.UnusedImages(ctx, n.keep())
 	if err != nil {
 		return nil, err
@@ -175,6 +79,65 @@ func (p *Projects) unneeded(ctx context.Context, n needs) ([]control.Unneeded, e
 	return items, nil
 }
 
+// Prune removes what is unneeded, of the given things: volumes one by one, images all
+// or none. Volumes wait for nobody. Images wait a while for others that bring or drop
+// some: what is being brought is in no record yet. Where the others take longer, an
+// agent drops the images when those are done, and marks them with Later in the answer.
+func (p *Projects) Prune(ctx context.Context, items []control.Unneeded) ([]control.Unneeded, error) {
+	known, err := p.Unneeded(ctx)
+	if err != nil {
+		return nil, err
+	}
+	volumes, images := chosen(known, items)
+	removed, err := p.pruneVolumes(ctx, volumes)
+	if len(images) == 0 {
+		return removed, err
+	}
+	var gone []control.Unneeded
+	alone, failed := p.alone(ctx, func() error {
+		n, err := p.needs()
+		if err != nil {
+			return err
+		}
+		gone, err = p.pruneImages(ctx, images, n)
+		return err
+	})
+	switch {
+	case alone:
+		removed = append(removed, gone...)
+	case ctx.Err() != nil:
+		failed = ctx.Err()
+	case p.later == nil:
+		failed = errBusy
+	default:
+		p.later(ctx)
+		for _, item := range images {
+			item.Later = true
+			removed = append(removed, item)
+		}
+	}
+	return removed, errors.Join(err, failed)
+}
+
+// needs are those of all deployments that the store knows.
+func (a *Agent) needs() (needs, error) {
+	deployments, err := a.o.Store.Deployments()
+	if err != nil {
+		// A record that cannot be read may need any of them.
+		return needs{}, fmt.Errorf("cannot read the deployments: %w", err)
+	}
+	var n needs
+	for i := range deployments {
+		n.projects = append(n.projects, ownProjects(&deployments[i])...)
+		for _, r := range revisions(&deployments[i]) {
+			for _, s := range r.Staged {
+				n.images = append(n.images, s.Images)
+			}
+		}
+	}
+	return n, nil
+}
+
 // chosen are those of known that are among items.
 func chosen(known, items []control.Unneeded) (volumes, images []control.Unneeded) {
 	for _, item := range known {
@@ -193,9 +156,9 @@ func chosen(known, items []control.Unneeded) (volumes, images []control.Unneeded
 
 // pruneVolumes removes those volumes that were unneeded a moment ago and still are.
 // One that cannot be removed keeps no other.
-func (p *Projects) pruneVolumes(ctx context.Context, volumes []control.Unneeded, needed func() (needs, error)) (removed []control.Unneeded, err error) {
+func (p *Projects) pruneVolumes(ctx context.Context, volumes []control.Unneeded) (removed []control.Unneeded, err error) {
 	for _, item := range volumes {
-		n, failed := needed()
+		n, failed := p.needs()
 		if failed != nil {
 			return removed, errors.Join(err, failed)
 		}

@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"cmp"
 	"errors"
 	"strings"
 	"time"
@@ -36,8 +35,7 @@ func (r *reconciler) tellReason(w *worker, code string, why error) {
 	if now.Before(w.allowance.ready(now)) {
 		return // it is shown on the device
 	}
-	name, _ := nameIn(r.store, d.Desired.Digest)
-	reason := &store.Fault{Code: code, Source: cmp.Or(name, d.ID), Message: shortened(why.Error(), maxFaultText)}
+	reason := &store.Fault{Code: code, Source: r.nameOf(&d), Message: shortened(why.Error(), maxFaultText)}
 	err = r.ledger.progress("reason", &d, func(d *store.Deployment) { d.Waits = reason })
 	switch {
 	case err == nil:

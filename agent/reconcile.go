@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -15,7 +15,6 @@ import (
 
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/agent/margo"
-	"github.com/margolite/margolite/capability"
 	"github.com/margolite/margolite/policy"
 	"github.com/margolite/margolite/runtime"
 	"github.com/margolite/margolite/runtime/contain"
@@ -35,23 +34,23 @@ var errForgotten = errors.New("deployment forgotten")
 // reconciler moves every deployment towards what was accepted (DS-26). It is
 // the only one that changes the runtime on behalf of deployments.
 type reconciler struct {
-	store    *store.Store
-	settings *settings
+	*base
 	ledger   *ledger
-	runtime  Runtime
-	facts    func() (capability.Facts, error)
-	clientID func() string
 	program  string // version of the agent
-	hub      *hub
-	logger   *slog.Logger
-	now      func() time.Time
-	places   places
+	stateDir string
+	runDir   string
 	locks    *locks
-	mistakes *mistakes
 	loop     *loop
 
-	reservations reservations
-	pending      pendingChanges
+	// reservations are what revisions reserve of the device, by the digest of a document:
+	// a revision never changes, and to load the packages of all of them for each that
+	// comes would take longer than everything else.
+	reservations bounded[digest.Digest, policy.Resources]
+	// pending are the differences of changes that wait or were rejected, by deployment,
+	// for those who ask for the status: a panel asks every second. The worker of a
+	// deployment finds it out, once for each change; whoever asks loads nothing.
+	pending bounded[string, knownChange]
+	finding sync.Mutex // one difference is found out at a time: both revisions are in memory
 
 	looking     *slots        // for staging what is on the device, see round
 	downloading *slots        // for staging what is not
@@ -78,10 +77,9 @@ type worker struct {
 	counted digest.Digest // the revision whose begin this process has counted, and not its end
 	delay   *waiting      // what the site's hook said, of the change delayed
 	delayed proposal
-	delays  time.Time                           // until then, by a clock that cannot be set
-	leisure leisure                             // until a failed update is tried again
-	labels  map[digest.Digest]map[string]string // of documents
-	intact  *intact                             // nil: not known
+	delays  time.Time // until then, by a clock that cannot be set
+	leisure leisure   // until a failed update is tried again
+	intact  *intact   // nil: not known
 
 	running   map[string]*watched // components that were installed, by name
 	allowance allowance           // of reports about them
@@ -119,10 +117,10 @@ func newWorker(id string) *worker {
 	}
 }
 
-func newReconciler(o Options, s *settings, l *ledger, h *hub, unused *sync.RWMutex) *reconciler {
+func newReconciler(b *base, o Options, l *ledger, unused *sync.RWMutex, watched *loop) *reconciler {
 	return &reconciler{
-		store: o.Store, settings: s, ledger: l, runtime: o.Runtime, facts: o.Facts, clientID: o.WFM.ClientID, program: o.Program.Version + " " + o.Program.Commit,
-		hub: h, logger: o.Logger, now: o.Now, places: places{o.StateDir, o.RunDir},
+		base: b, ledger: l, program: o.Program.Version + " " + o.Program.Commit, stateDir: o.StateDir, runDir: o.RunDir, loop: watched,
+		reservations: bounded[digest.Digest, policy.Resources]{most: maxKnown}, pending: bounded[string, knownChange]{most: maxPending},
 		looking:     &slots{busy: lookingAtOnce, begun: lookingBegun},
 		downloading: &slots{begun: downloadingAtOnce, keyBegun: slowAtOnce},
 		applying:    newLanes(slotsOfLane, changesBegun, 0),
@@ -184,7 +182,7 @@ func (r *reconciler) run(ctx context.Context) error {
 			r.workers[d.ID] = w
 			wg.Go(func() {
 				r.work(ctx, w)
-				r.pending.forget(w.id)
+				r.pending.forget(func(id string) bool { return id == w.id })
 				r.mu.Lock()
 				delete(r.workers, w.id)
 				r.mu.Unlock()
@@ -215,7 +213,6 @@ func (r *reconciler) look(projects []string, all bool) {
 	}
 }
 
-// lookAll is look for all workers.
 func (r *reconciler) lookAll() { r.look(nil, true) }
 
 // again lets every worker look again, under other rules, also one that waits until
@@ -256,29 +253,27 @@ func (r *reconciler) work(ctx context.Context, w *worker) {
 		switch {
 		case ctx.Err() != nil, errors.Is(err, errForgotten):
 			return
-		case superseded:
-			retry.reset()
-			w.kept = false
-			w.waitsNot()
-			continue
-		case err == nil:
-			retry.reset()
-			w.kept = false
-			w.waitFor("")
-			w.waitsNot()
-			r.awaitNews(ctx, w)
-			continue
-		case errors.As(err, &gate):
+		case !superseded && errors.As(err, &gate):
 			retry.reset()
 			w.waitFor(gate.Error())
 			r.tellReason(w, waitingCode(gate.reasons[0].Code), gate)
 			r.awaitGate(ctx, w, gate)
 			continue
+		}
+		w.kept = false
+		w.waitsNot()
+		switch {
+		case superseded:
+			retry.reset()
+			continue
+		case err == nil:
+			retry.reset()
+			w.waitFor("")
+			r.awaitNews(ctx, w)
+			continue
 		case errors.As(err, &rests):
 			retry.reset()
-			w.kept = false
 			w.waitFor(rests.Error())
-			w.waitsNot()
 			r.awaitCure(ctx, w)
 			continue
 		case errors.As(err, &f):
@@ -290,15 +285,12 @@ func (r *reconciler) work(ctx context.Context, w *worker) {
 			case isFull(f):
 				r.tellReason(w, codeWaitsForSpace, f)
 			}
-			w.waitsNot()
 			r.logger.Debug("deployment will be tried again", "deployment", w.id, "code", f.code, "error", err)
 		default:
 			if w.waitFor(err.Error()) {
 				r.logger.Error("cannot process deployment", "deployment", w.id, "error", err)
 			}
-			w.waitsNot()
 		}
-		w.kept = false
 		r.rest(ctx, w, err, retry.fail())
 	}
 }
@@ -348,11 +340,11 @@ func (r *reconciler) drive(ctx context.Context, w *worker) error {
 		if err != nil {
 			return err
 		}
-		if err := r.unkeep(ctx, w, &d); err != nil {
+		if err := r.unkeep(ctx, &d); err != nil {
 			return err
 		}
 		if _, pending := pendingKind(&d); !pending {
-			r.pending.forget(d.ID)
+			r.pending.forget(func(id string) bool { return id == d.ID })
 		} else if declined(&d) {
 			r.describe(ctx, &d)
 		}
@@ -462,7 +454,7 @@ func (r *reconciler) apply(ctx context.Context, w *worker, d *store.Deployment) 
 // works records that the desired revision runs. The one before is kept for a way
 // back, unless the rules want none.
 func (r *reconciler) works(ctx context.Context, w *worker, d *store.Deployment) error {
-	off := r.rules(w, d).Rollback == policy.RollbackOff
+	off := r.rules(d).Rollback == policy.RollbackOff
 	err := r.ledger.transition(d, eventWorks, func(d *store.Deployment) {
 		if off {
 			d.Former = nil
@@ -513,7 +505,7 @@ func (r *reconciler) mend(ctx context.Context, w *worker, d *store.Deployment) (
 	case len(d.Desired.Staged) == 0:
 		return true, r.stage(ctx, w, d)
 	case hasFormer(d) && formerErr == nil:
-		if !r.triedAgain(w, d) {
+		if !r.triedAgain(d) {
 			return false, nil // it was tried, and the former revision is back
 		}
 		if err := r.ripe(ctx, w, d); err != nil {
@@ -566,7 +558,7 @@ func (r *reconciler) ensureActive(ctx context.Context, w *worker, d *store.Deplo
 		return r.ensureNothing(ctx, w, d)
 	}
 	if d.Return == returnLeft {
-		if r.leftToPeople(w, d) {
+		if r.leftToPeople(d) {
 			return nil
 		}
 		if err := r.ledger.progress("return", d, func(d *store.Deployment) { d.Return = returnDue }); err != nil {
@@ -647,7 +639,7 @@ func (r *reconciler) applyRevision(
 	}
 	w.found(rev.Digest, doc, unused)
 	if len(outlines) == len(doc.Components) {
-		w.intact = &intact{revisionKey(rev), outlines}
+		w.intact = &intact{keyOf(rev), outlines}
 	}
 	return nil
 }
@@ -656,7 +648,7 @@ func (r *reconciler) applyRevision(
 // was begun and nothing has worked, but volumes. What was wrong with it is in the
 // record, with what it said last.
 func (r *reconciler) ensureNothing(ctx context.Context, w *worker, d *store.Deployment) error {
-	if d.Return != returnNothing || r.leftToPeople(w, d) {
+	if d.Return != returnNothing || r.leftToPeople(d) {
 		return nil
 	}
 	projects, err := r.projectsOf(ctx, d.ID)
@@ -669,7 +661,6 @@ func (r *reconciler) ensureNothing(ctx context.Context, w *worker, d *store.Depl
 	return err
 }
 
-// projectsOf are the projects on the device that belong to a deployment.
 func (r *reconciler) projectsOf(ctx context.Context, id string) ([]runtime.ObservedProject, error) {
 	projects, err := r.runtime.Observe(ctx)
 	if err != nil {
@@ -701,13 +692,12 @@ func (r *reconciler) remove(ctx context.Context, w *worker, d *store.Deployment)
 	err := r.removeAll(ctx, w, d)
 	var f *fault
 	if ctx.Err() == nil && errors.As(err, &f) && !f.same(d) {
-		name, _ := nameIn(r.store, d.Desired.Digest)
-		err = errors.Join(err, r.ledger.progress("component", d, func(d *store.Deployment) { f.record(d, name) }))
+		err = errors.Join(err, r.ledger.progress("component", d, func(d *store.Deployment) { f.record(d, r.nameOf(d)) }))
 	}
 	if err != nil {
 		return err
 	}
-	r.locks.forget(ctx, d.ID) // before the record is: one that is listed again has a new directory
+	r.locks.files.remove(ctx, d.ID) // before the record is: one that is listed again has a new directory
 	if err := r.ledger.transition(d, eventGone, nil, nil); err != nil {
 		return err
 	}
@@ -748,10 +738,7 @@ func ownProjects(d *store.Deployment) []string {
 // stagedProjects are the projects that the revisions of a deployment run as.
 func stagedProjects(d *store.Deployment) []string {
 	var names []string
-	for _, rev := range []*store.Revision{&d.Desired, d.Active, d.Former} {
-		if rev == nil {
-			continue
-		}
+	for _, rev := range revisions(d) {
 		for _, s := range rev.Staged {
 			if !slices.Contains(names, s.Project) {
 				names = append(names, s.Project)
@@ -771,16 +758,15 @@ func (r *reconciler) fail(ctx context.Context, w *worker, d *store.Deployment, e
 	}
 	w.counted = ""
 	w.leisure.ails = w.leisure.ails || isFull(f) && r.spare(ctx) != nil // now: the way back may be what makes space
-	name, _ := nameIn(r.store, d.Desired.Digest)
 	undo := Phase(d.Phase) == Applying || Phase(d.Phase) == Failed && d.Return == returnDue
 	record := func(d *store.Deployment) {
-		f.record(d, name)
+		f.record(d, r.nameOf(d))
 		d.Judged = ""
 		if causeOf(f.code) == ofDocument {
 			d.Judged = r.judgedBy()
 		}
 		if undo {
-			r.aftermath(w, d)
+			r.aftermath(d)
 		}
 	}
 	if f.code == codeRejected || f.code == codeVetoed {
@@ -818,7 +804,7 @@ func (r *reconciler) fail(ctx context.Context, w *worker, d *store.Deployment, e
 // and the version of this program.
 func (r *reconciler) judgedBy() string {
 	set := r.settings.Load()
-	return digest.FromString(strings.Join([]string{r.program, set.Device.ID, r.clientID(), set.Basis}, "\n")).Encoded()[:16]
+	return digest.FromString(strings.Join([]string{r.program, set.Device.ID, r.wfm.ClientID(), set.Basis}, "\n")).Encoded()[:16]
 }
 
 // refusal is the entry of the journal about a removal that may not be made.
@@ -948,10 +934,7 @@ func (w *worker) seen(desired digest.Digest) (reason string, progress map[string
 	if w.unread.revision == desired {
 		parameters = w.unread.parameters
 	}
-	progress = make(map[string]control.Progress, len(w.progress))
-	for c, p := range w.progress {
-		progress[c] = p
-	}
+	progress = maps.Clone(w.progress)
 	switch {
 	case w.line != nil:
 		return w.line(), progress, parameters
@@ -961,14 +944,12 @@ func (w *worker) seen(desired digest.Digest) (reason string, progress map[string
 	return w.reason, progress, parameters
 }
 
-// worker gives the worker of a deployment, or nil.
 func (r *reconciler) worker(id string) *worker {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.workers[id]
 }
 
-// notify passes on what the runtime does for a component.
 func (r *reconciler) notify(id, component string) func(runtime.Event) {
 	return func(e runtime.Event) {
 		if !e.Done {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"slices"
 	"sync"
@@ -36,20 +35,14 @@ const (
 // while it did not, the newest of each deployment goes out, and what nothing
 // newer tells: that it was gone meanwhile, and its last failures.
 type reporter struct {
-	wfm      WFM
-	store    *store.Store
-	hub      *hub
-	logger   *slog.Logger
-	now      func() time.Time
+	*base
 	silence  *pace.Silence
-	mistakes *mistakes
 	loop     *loop
 	pending  chan struct{} // there may be something to deliver
 	contact  chan struct{} // the WFM answers
-	uptime   func() time.Duration
-	since    atomic.Int64 // since when something has been waiting, by uptime; 0: nothing is, as far as it is known
-	isDeaf   atomic.Bool  // the WFM did not hear the last attempt
-	retry    retry        // of attempts that got nobody's reports through
+	since    atomic.Int64  // since when something has been waiting, by uptime; 0: nothing is, as far as it is known
+	isDeaf   atomic.Bool   // the WFM did not hear the last attempt
+	retry    retry         // of attempts that got nobody's reports through
 	held     map[string]*heldReports
 	finished []uint64 // done with, and not deleted yet
 	status   func(d *store.Deployment) margo.Status
@@ -71,17 +64,15 @@ type heldReports struct {
 	waiting bool   // they were seen in this round
 }
 
-func newReporter(o Options, quiet *pace.Silence, h *hub) *reporter {
+func newReporter(b *base, quiet *pace.Silence, l *loop) *reporter {
 	return &reporter{
-		wfm: o.WFM, silence: quiet, store: o.Store, hub: h, logger: o.Logger, now: o.Now, uptime: o.Uptime,
-		pending: make(chan struct{}, 1), contact: make(chan struct{}, 1),
+		base: b, silence: quiet, loop: l, pending: make(chan struct{}, 1), contact: make(chan struct{}, 1),
 		held: map[string]*heldReports{}, told: map[string]control.Reported{},
 	}
 }
 
-// poke says that there is something in the outbox.
 func (r *reporter) poke() {
-	r.since.CompareAndSwap(0, max(int64(r.uptime()), 1))
+	r.since.CompareAndSwap(0, max(int64(r.moment().Up), 1))
 	poke(r.pending)
 }
 
@@ -91,15 +82,13 @@ func (r *reporter) tellAgain() {
 	poke(r.pending)
 }
 
-// reached says that the WFM answers.
 func (r *reporter) reached() { poke(r.contact) }
 
 // deaf says that nobody hears what is reported now.
 func (r *reporter) deaf() bool { return r.isDeaf.Load() || r.silence.Hold().Left() > 0 }
 
-// run delivers until ctx is done.
 func (r *reporter) run(ctx context.Context) error {
-	r.since.Store(max(int64(r.uptime()), 1))
+	r.since.Store(max(int64(r.moment().Up), 1))
 	if n, err := r.store.CountReports(); r.silence.Hold().Left() > 0 && (n > 0 || err != nil) {
 		r.isDeaf.Store(true) // they piled up before the restart
 	}
@@ -137,7 +126,7 @@ func (r *reporter) rest(ctx context.Context, f fate) bool {
 	case silenced:
 		return true // run waits for it
 	case unheard, refused, retired:
-		return wait(ctx, r.retry.after(f), r.contact, nil)
+		return wait(ctx, r.retry.after(f), r.contact)
 	}
 	r.retry = retry{}
 	next := r.now().Add(parkedMost)
@@ -146,7 +135,7 @@ func (r *reporter) rest(ctx context.Context, f fate) bool {
 			next = h.until
 		}
 	}
-	return wait(ctx, next.Sub(r.now()), r.pending, nil)
+	return wait(ctx, next.Sub(r.now()), r.pending)
 }
 
 // round posts everything that can be posted now, and deletes what is done with
@@ -226,11 +215,8 @@ func (r *reporter) round(ctx context.Context) (fate, error) {
 // Of a deployment whose reports wait the newest of these says the same.
 func (r *reporter) repeat(ctx context.Context) (_ fate, problem error) {
 	if r.again.Swap(false) {
-		r.untold = nil
 		deployments, _ := r.store.Deployments() // what cannot be read is told by its worker
-		for i := range deployments {
-			r.untold = append(r.untold, deployments[i].ID)
-		}
+		r.untold = idsOf(deployments)
 	}
 	for ; len(r.untold) > 0; r.untold = r.untold[1:] {
 		d, err := r.store.Deployment(r.untold[0])
@@ -276,7 +262,6 @@ func (r *reporter) holds(report store.Report, blocked map[string]bool) bool {
 	return true
 }
 
-// hold keeps the reports of a deployment back for a while.
 func (r *reporter) hold(report store.Report, f fate) {
 	h := r.held[report.Deployment]
 	if h == nil {
@@ -332,7 +317,6 @@ func (r *reporter) send(ctx context.Context, deployment string, body []byte) (fa
 	return f, nil
 }
 
-// isGone says that there is no such deployment here any more.
 func (r *reporter) isGone(deployment string) bool {
 	_, err := r.store.Deployment(deployment)
 	return errors.Is(err, store.ErrNotFound)
@@ -412,15 +396,14 @@ func fateOf(err error, gone bool) fate {
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusMethodNotAllowed, http.StatusNotAcceptable,
 		http.StatusProxyAuthRequired, http.StatusUnsupportedMediaType, http.StatusNotImplemented:
 		return refused
-	default:
-		switch {
-		case status < 400: // a redirect, which is not followed
-			return refused
-		case status >= 500 && answered.Problem.Retryable:
-			return later
-		}
-		return unknown
 	}
+	switch {
+	case status < 400: // a redirect, which is not followed
+		return refused
+	case status >= 500 && answered.Problem.Retryable:
+		return later
+	}
+	return unknown
 }
 
 // delivered tells listeners of a report that reached the WFM.

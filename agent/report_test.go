@@ -171,10 +171,7 @@ func TestPOL05ReportsOutliveWeeksOffline(t *testing.T) {
 		synctest.Wait()
 		s.wfm.failAll(errUnreachable)
 		release()
-		s.eventually("it is gone", func() bool {
-			_, err := s.store.Deployment(first)
-			return errors.Is(err, store.ErrNotFound)
-		})
+		s.gone()
 		writes := s.store.Writes()
 		for range 21 {
 			time.Sleep(24 * time.Hour)
@@ -214,6 +211,15 @@ func TestWhatPiledUpIsCoalesced(t *testing.T) {
 	s.heard(first, append(told, "pending@3", "installing@4", "installed@4")...)
 }
 
+// gone waits until there is no record of the first deployment any more.
+func (s *site) gone() {
+	s.t.Helper()
+	s.eventually("it is gone", func() bool {
+		_, err := s.store.Deployment(first)
+		return errors.Is(err, store.ErrNotFound)
+	})
+}
+
 // settled waits until deployments are as they should be.
 func (s *site) settled(ids ...string) {
 	s.t.Helper()
@@ -232,10 +238,7 @@ func TestRemovedAndPublishedAgainIsToldInOrder(t *testing.T) {
 	s.quiet()
 	s.wfm.fail("status", errUnreachable)
 	s.publish(2, nil)
-	s.eventually("it is gone", func() bool {
-		_, err := s.store.Deployment(first)
-		return errors.Is(err, store.ErrNotFound)
-	})
+	s.gone()
 	s.wfm.publish(3, map[string]string{first: document(first, "1.0.0")})
 	s.eventually("it is accepted", func() bool { // its document may be dropped just as it is found
 		return s.agent.Sync(t.Context()) == nil

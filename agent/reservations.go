@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 
 	"github.com/opencontainers/go-digest"
 
@@ -14,45 +13,6 @@ import (
 	"github.com/margolite/margolite/store"
 )
 
-// maxReservations bounds how many revisions are remembered.
-const maxReservations = 4096
-
-// reservations remember what revisions reserve of the device: a revision never
-// changes, and to load the packages of all of them for each that comes would take
-// longer than everything else.
-type reservations struct {
-	mu   sync.Mutex
-	held map[digest.Digest]policy.Resources // by the digest of a document
-}
-
-func (r *reservations) get(revision digest.Digest) (policy.Resources, bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	held, ok := r.held[revision]
-	return held, ok
-}
-
-func (r *reservations) put(revision digest.Digest, held policy.Resources) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.held == nil || len(r.held) >= maxReservations {
-		r.held = map[digest.Digest]policy.Resources{}
-	}
-	r.held[revision] = held
-}
-
-// forget drops all but those of the given revisions.
-func (r *reservations) forget(but map[digest.Digest]bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for revision := range r.held {
-		if !but[revision] {
-			delete(r.held, revision)
-		}
-	}
-}
-
-// sum is what services reserve together.
 func sum(asks []policy.ServiceAsk) policy.Resources {
 	var all policy.Resources
 	for _, a := range asks {
@@ -90,7 +50,7 @@ func (r *reconciler) heldBeside(ctx context.Context, id string) (policy.Resource
 		}
 		held = plus(held, of)
 	}
-	r.reservations.forget(known)
+	r.reservations.forget(func(revision digest.Digest) bool { return !known[revision] })
 	return held, nil
 }
 
@@ -112,7 +72,7 @@ func (r *reconciler) reservedBy(ctx context.Context, id string, rev *store.Revis
 	doc, err := r.document(rev.Digest)
 	var held policy.Resources
 	if err == nil {
-		err = r.loadStaged(ctx, id, doc, rev, func(_ margo.Component, _ *store.Staged, p *runtime.Project) {
+		err = r.loadStaged(ctx, id, doc, rev, true, func(_ margo.Component, _ *store.Staged, p *runtime.Project) {
 			for _, s := range p.Compose.Services {
 				held = plus(held, reserved(s))
 			}

@@ -74,10 +74,9 @@ func (l *ledger) goBack(id string, wanted digest.Digest, by, reason string) erro
 		after.Return = returnDue // what comes next goes on
 		left = ""                // no record tells any more
 	} else {
-		name, _ := nameIn(l.store, before.Desired.Digest)
 		f := &fault{code: codeReturned, err: fmt.Errorf("%s: %s", backTo(target), sentence("requested by "+by, reason))}
 		after, err = l.moved(&before, eventReturned, func(d *store.Deployment) {
-			f.record(d, name)
+			f.record(d, l.nameOf(d))
 			back := *target
 			if before.Active == nil || before.Active.Digest != back.Digest {
 				d.Former = nil
@@ -101,7 +100,6 @@ func (l *ledger) goBack(id string, wanted digest.Digest, by, reason string) erro
 	return nil
 }
 
-// backTo says where a deployment goes back to.
 func backTo(target *store.Revision) string {
 	return fmt.Sprintf("back to revision %s, which worked before", target.Digest)
 }
@@ -210,7 +208,7 @@ func (a *Agent) Fragile() []string {
 	var names []string
 	for i := range deployments {
 		d := &deployments[i]
-		if d.Return == returnNothing && !a.reconciler.leftToPeople(nil, d) {
+		if d.Return == returnNothing && !a.reconciler.leftToPeople(d) {
 			names = append(names, ownProjects(d)...)
 			continue
 		}
@@ -228,13 +226,13 @@ func (a *Agent) Fragile() []string {
 
 // aftermath writes into the record of a revision that was begun and failed what
 // becomes of what it has done to the containers.
-func (r *reconciler) aftermath(w *worker, d *store.Deployment) {
+func (r *reconciler) aftermath(d *store.Deployment) {
 	d.Return = wayBackOf(d)
 	if !hasFormer(d) {
 		return
 	}
 	text := backTo(d.Active)
-	if r.leftToPeople(w, d) {
+	if r.leftToPeople(d) {
 		d.Return = returnLeft
 		text = fmt.Sprintf("it is left as it is; a rollback on request returns to revision %s", d.Active.Digest)
 	}
@@ -242,8 +240,8 @@ func (r *reconciler) aftermath(w *worker, d *store.Deployment) {
 }
 
 // leftToPeople says that an update which fails is not undone by itself.
-func (r *reconciler) leftToPeople(w *worker, d *store.Deployment) bool {
-	rule := r.rules(w, d).Rollback
+func (r *reconciler) leftToPeople(d *store.Deployment) bool {
+	rule := r.rules(d).Rollback
 	return rule == policy.RollbackManual || rule == policy.RollbackOff
 }
 
@@ -277,8 +275,8 @@ func (r *reconciler) notUndone(d *store.Deployment, why error) error {
 }
 
 // unkeep drops the way back where the rules want none.
-func (r *reconciler) unkeep(ctx context.Context, w *worker, d *store.Deployment) error {
-	if d.Former == nil || r.rules(w, d).Rollback != policy.RollbackOff {
+func (r *reconciler) unkeep(ctx context.Context, d *store.Deployment) error {
+	if d.Former == nil || r.rules(d).Rollback != policy.RollbackOff {
 		return nil
 	}
 	if err := r.ledger.progress("unkeep", d, func(d *store.Deployment) { d.Former = nil }); err != nil {

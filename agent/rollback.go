@@ -40,10 +40,7 @@ type permission struct {
 // AcceptRollback polls now, and accepts the manifest that the request names if
 // the WFM still serves it. Which one that is must be known as refused already.
 func (a *Agent) AcceptRollback(ctx context.Context, r control.RollbackRequest) error {
-	return a.poller.acceptRollback(ctx, r)
-}
-
-func (p *poller) acceptRollback(ctx context.Context, r control.RollbackRequest) error {
+	p := a.poller
 	permit := &permission{version: r.Version, digest: digest.Digest(r.Digest), uid: r.UID}
 	if err := p.permit(permit); err != nil {
 		return err
@@ -78,7 +75,6 @@ func (p *poller) permit(permit *permission) error {
 	return nil
 }
 
-// permitted is the permission for m, or nil.
 func (p *poller) permitted(m *wfm.Manifest) *permission {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -121,10 +117,7 @@ func (p *poller) refuse(held store.Manifest, m *wfm.Manifest) error {
 	}
 	r.manifest = &control.RefusedManifest{Since: since, Accepted: held.Version, Version: m.Version, Digest: m.Digest.String(), Deployments: make([]string, 0, len(m.Deployments))}
 	deployments, _ := p.store.Deployments() // what cannot be read would be added, too
-	known := make(map[string]*store.Deployment, len(deployments))
-	for i := range deployments {
-		known[strings.ToLower(deployments[i].ID)] = &deployments[i]
-	}
+	known := byID(deployments)
 	listed := make(map[string]bool, len(m.Deployments))
 	for _, ref := range m.Deployments {
 		id := strings.Clone(ref.ID) // the rest of the manifest need not stay

@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -38,7 +37,6 @@ const (
 	relapse  = 10
 )
 
-// trouble is what is wrong with a service.
 type trouble struct {
 	code    string
 	service string
@@ -80,11 +78,7 @@ func troubleOf(c *runtime.ObservedContainer, now time.Time, settle time.Duration
 }
 
 func lastProbe(s health.Status) string {
-	text := fmt.Sprintf("its last health check ended with code %d", s.Code)
-	if s.Output != "" {
-		text += ": " + s.Output
-	}
-	return text
+	return sentence(fmt.Sprintf("its last health check ended with code %d", s.Code), s.Output)
 }
 
 // rank orders troubles: the first says most about what is wrong.
@@ -141,7 +135,6 @@ func (w *watched) look(now time.Time, t *trouble, rules runningRules) (due time.
 	return time.Time{}
 }
 
-// fall notes that it has fallen ill.
 func (w *watched) fall(now time.Time, rules runningRules) {
 	if now.Sub(w.fell) > relapse*rules.grace {
 		w.falls = 0
@@ -171,7 +164,6 @@ func (w *watched) verdict(now time.Time, rules runningRules) *trouble {
 	return w.trouble
 }
 
-// text is what people are told of a trouble.
 func (w *watched) text(t *trouble, since time.Time) string {
 	text := fmt.Sprintf("service %s: %s; failing since %s", t.service, t.detail, since.UTC().Format(time.RFC3339))
 	if w.turns > 1 {
@@ -263,7 +255,6 @@ func (r *reconciler) tellRunning(ctx context.Context, w *worker, d *store.Deploy
 		again(ready)
 		return nil
 	}
-	name, _ := nameIn(r.store, d.Desired.Digest)
 	err := r.ledger.progress("running", d, func(d *store.Deployment) {
 		d.Fault = nil
 		var first *trouble
@@ -278,7 +269,7 @@ func (r *reconciler) tellRunning(ctx context.Context, w *worker, d *store.Deploy
 			c.State, c.Fault = string(margo.Failed), &store.Fault{Code: t.code, Source: c.Name, Message: shortened(text, maxFaultText)}
 			if first == nil || t.rank() < first.rank() {
 				first = t
-				d.Fault = &store.Fault{Code: t.code, Source: cmp.Or(name, d.ID), Message: shortened("component "+c.Name+": "+text, maxFaultText)}
+				d.Fault = &store.Fault{Code: t.code, Source: r.nameOf(d), Message: shortened("component "+c.Name+": "+text, maxFaultText)}
 			}
 		}
 	})
@@ -292,7 +283,6 @@ func (r *reconciler) tellRunning(ctx context.Context, w *worker, d *store.Deploy
 	return nil
 }
 
-// troubleIn is what is wrong with a component; nil: nothing.
 func (r *reconciler) troubleIn(ctx context.Context, d *store.Deployment, component string, now time.Time, rules runningRules) (*trouble, time.Time, error) {
 	i := slices.IndexFunc(d.Desired.Staged, func(s store.Staged) bool { return s.Component == component })
 	if !rules.tell || i < 0 {

@@ -129,7 +129,7 @@ func TestWhatWasToldIsKnownAfterARestart(t *testing.T) {
 // waits in the outbox, which says the same.
 func TestST10TheCurrentStateIsToldAgain(t *testing.T) {
 	simulated(t, func(s *site) {
-		s.reports, s.runDir = agent.Reports{Interval: 24 * time.Hour}, t.TempDir()
+		s.reports = agent.Reports{Interval: 24 * time.Hour}
 		s.random = func(n time.Duration) time.Duration { return n - 1 } // a day after the start, and from then on a tenth early
 	}, func(t *testing.T, s *site) {
 		s.publish(1, map[string]string{first: document(first, "1.0.0"), second: document(second, "1.0.0")})
@@ -244,7 +244,7 @@ func TestERR01AWFMThatRefusesStatusesForWeeks(t *testing.T) {
 	for _, status := range []int{400, 401, 403, 404, 409, 422, 429, 500, 503} {
 		t.Run(fmt.Sprint("ERR-01 ", status), func(t *testing.T) {
 			simulated(t, func(s *site) {
-				s.reports, s.settle, s.runDir = agent.Reports{Running: true, Grace: time.Minute}, time.Second, t.TempDir()
+				s.reports, s.settle = agent.Reports{Running: true, Grace: time.Minute}, time.Second
 			}, func(t *testing.T, s *site) {
 				var version uint64
 				s.day(0, &version)

@@ -40,15 +40,11 @@ func (a *Agent) Alive() error {
 func (a *Agent) selfCheck(runtimeError string) *control.SelfCheck {
 	h := a.o.Store.Health()
 	c := &control.SelfCheck{
-		Store: control.StoreCheck{Size: h.Size, Commits: h.Commits},
+		Store: control.StoreCheck{Size: h.Size, Commits: h.Commits, LastWrite: moment(h.Last)},
 		Loops: a.loops.list(),
 	}
 	add := func(mend, format string, args ...any) {
 		c.Problems = append(c.Problems, control.Advice{Text: fmt.Sprintf(format, args...), Mend: mend})
-	}
-	if !h.Last.IsZero() {
-		last := h.Last.UTC()
-		c.Store.LastWrite = &last
 	}
 	if h.Err != nil {
 		c.Store.LastError = h.Err.Error()

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"sync/atomic"
 	"time"
 
@@ -87,34 +86,23 @@ const briefSilence = 10 * time.Minute
 // reboot.
 type silenceRecord struct {
 	store *store.Store
-	file  string // in memory, of a brief silence; empty: nowhere
-}
-
-func newSilenceRecord(s *store.Store, run string) silenceRecord {
-	if run == "" {
-		return silenceRecord{store: s}
-	}
-	return silenceRecord{s, filepath.Join(run, "silence")}
+	file  string // in memory, of a brief silence
 }
 
 func (r silenceRecord) Load() ([]byte, error) {
-	if r.file != "" {
-		if value, err := os.ReadFile(r.file); err == nil {
-			return value, nil
-		}
+	if value, err := os.ReadFile(r.file); err == nil {
+		return value, nil
 	}
 	value, _, err := r.store.Setting(silenceSetting)
 	return value, err
 }
 
 func (r silenceRecord) Keep(value []byte, lasts time.Duration) error {
-	if r.file != "" && value != nil && lasts <= briefSilence {
+	if value != nil && lasts <= briefSilence {
 		return store.ReplaceFile(r.file, 0o600, bytes.NewReader(value))
 	}
-	if r.file != "" {
-		if err := os.Remove(r.file); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
+	if err := os.Remove(r.file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
 	}
 	if former, known, err := r.store.Setting(silenceSetting); err == nil && value == nil && (!known || len(former) == 0) {
 		return nil

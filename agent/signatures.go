@@ -53,7 +53,6 @@ func (r *reconciler) judge(ctx context.Context, id string, doc *margo.Deployment
 	return r.admit(ctx, id, doc, asks)
 }
 
-// judgedAll says that all images of a newcomer were judged before.
 func judgedAll(c newcomer) bool {
 	for _, s := range c.project.Compose.Services {
 		if _, judged := c.judged[s.Image]; !judged {

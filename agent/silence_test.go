@@ -16,7 +16,7 @@ func TestERR04SilenceOutlivesARestart(t *testing.T) {
 		"long":  {time.Hour, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newSite(t, func(s *site) { s.runDir = t.TempDir() })
+			s := newSite(t)
 			s.sync()
 			s.quiet()
 			before := s.store.Writes()

@@ -142,10 +142,8 @@ func (t *slot) preemptible(end func()) {
 
 // wait returns when the slot is held, or with ctx's error.
 func (t *slot) wait(ctx context.Context) error {
-	select { // one that is free is not refused
-	case <-t.granted:
+	if t.holds() { // one that is free is not refused
 		return nil
-	default:
 	}
 	select {
 	case <-t.granted:
@@ -155,7 +153,6 @@ func (t *slot) wait(ctx context.Context) error {
 	}
 }
 
-// holds says whether the slot is held.
 func (t *slot) holds() bool {
 	select {
 	case <-t.granted:

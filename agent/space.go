@@ -22,7 +22,6 @@ const (
 	fullMost = 30 * time.Second
 )
 
-// isFull says that there was no space on the device.
 func isFull(err error) bool {
 	var f *fault
 	return errors.As(err, &f) && f.code == codeStorageFull || errors.Is(err, store.ErrFull)
@@ -140,11 +139,7 @@ func (r *reconciler) formers(first string) ([]string, error) {
 		}
 		return a.Since.Compare(b.Since)
 	})
-	ids := make([]string, len(all))
-	for i := range all {
-		ids[i] = all[i].ID
-	}
-	return ids, nil
+	return idsOf(all), nil
 }
 
 // whileAlone calls do while no deployment is staged and nobody else brings images

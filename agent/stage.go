@@ -160,7 +160,7 @@ func (r *reconciler) eligible(id string, doc *margo.Deployment) error {
 		return &fault{code: codeInvalidDocument, err: fmt.Errorf("the document belongs to deployment %s", doc.ID)}
 	case doc.Type != margo.Compose: // AD-03, DEV-04
 		return &fault{code: codeUnsupportedType, err: fmt.Errorf("this device runs compose deployments, not %q", doc.Type)}
-	case doc.DeviceID != "" && doc.DeviceID != own && doc.DeviceID != own+"/*" && doc.DeviceID != r.clientID(): // AD-14, A-35
+	case doc.DeviceID != "" && doc.DeviceID != own && doc.DeviceID != own+"/*" && doc.DeviceID != r.wfm.ClientID(): // AD-14, A-35
 		return &fault{code: codeWrongDevice, err: fmt.Errorf("the deployment is for device %q, this one is %q", doc.DeviceID, own)}
 	case len(doc.Components) == 0:
 		return &fault{code: codeInvalidDocument, err: errors.New("the document has no components")}
@@ -394,7 +394,6 @@ func (r *reconciler) stagedPackage(ctx context.Context, c margo.Component, s *st
 	return p.Data, r.ledger.restore(p.Data)
 }
 
-// originOf says where the package of a component comes from.
 func originOf(c margo.Component) runtime.PackageRef {
 	return runtime.PackageRef{
 		Repository: strings.TrimPrefix(c.Repository, "oci://"),
@@ -404,7 +403,6 @@ func originOf(c margo.Component) runtime.PackageRef {
 	}
 }
 
-// progressOf passes on how far a download is.
 func (r *reconciler) progressOf(w *worker, component string, t *round) func(runtime.Progress) {
 	return func(p runtime.Progress) {
 		t.note(p)

@@ -160,30 +160,31 @@ func (r *reconciler) bring(ctx context.Context, w *worker, d *store.Deployment) 
 		}
 		w.downloads = d.Desired.Digest
 	}
+	return r.download(ctx, w, d, stage)
+}
+
+// download has stage bring what the deployment needs in the downloading round, again
+// whenever its slot was taken away.
+func (r *reconciler) download(ctx context.Context, w *worker, d *store.Deployment, stage func(context.Context, *round) error) error {
 	for {
 		var keys []string
-		if w.lastSlow != "" {
+		slow := w.lastSlow
+		if slow != "" {
 			keys = []string{slowKey}
 		}
-		slot, err := w.take(ctx, r.downloading, waitsToDownload(w.lastSlow), keys...)
+		slot, err := w.take(ctx, r.downloading, func(owners []string) string {
+			reason := "waits to download, behind " + named(owners)
+			if slow != "" {
+				reason += "; " + slow
+			}
+			return reason
+		}, keys...)
 		if err != nil {
 			return err
 		}
 		if err := r.bringWith(ctx, w, d, slot, nil, stage); !errors.Is(err, errPreempted) {
 			return err
 		}
-	}
-}
-
-// waitsToDownload is the reason of a deployment that waits for a slot, after it was
-// slow for the reason given, if any.
-func waitsToDownload(slow string) func(owners []string) string {
-	return func(owners []string) string {
-		reason := "waits to download, behind " + named(owners)
-		if slow != "" {
-			reason += "; " + slow
-		}
-		return reason
 	}
 }
 

@@ -53,15 +53,11 @@ func (a *Agent) Status(ctx context.Context) (*control.Status, error) {
 		c := component{strings.ToLower(p.Labels[labelDeployment]), p.Labels[labelComponent]}
 		running[c] = append(running[c], p)
 	}
-	ids := make([]string, len(deployments))
-	for i := range deployments {
-		ids[i] = deployments[i].ID
-	}
-	s.Locks = a.locks.list(ids)
+	s.Locks = a.locks.list(idsOf(deployments))
 	pending := a.reconciler.pendingOf(deployments)
 	s.Deployments = make([]control.Deployment, 0, len(deployments))
-	for i, name := range a.names.of(deployments) {
-		s.Deployments = append(s.Deployments, a.describe(&deployments[i], name, running))
+	for i := range deployments {
+		s.Deployments = append(s.Deployments, a.describe(&deployments[i], running))
 		s.Deployments[i].Change = pending[i]
 		s.Deployments[i].Reported = a.reporter.reported(deployments[i].ID, waiting[deployments[i].ID])
 	}
@@ -71,11 +67,11 @@ func (a *Agent) Status(ctx context.Context) (*control.Status, error) {
 // component is one of a deployment, whose id is in lower case.
 type component struct{ deployment, name string }
 
-func (a *Agent) describe(d *store.Deployment, name string, running map[component][]runtime.ObservedProject) control.Deployment {
+func (a *Agent) describe(d *store.Deployment, running map[component][]runtime.ObservedProject) control.Deployment {
 	status := a.ledger.status(d)
 	c := control.Deployment{
-		ID: d.ID, Name: name, State: string(status.State), Phase: d.Phase,
-		Error: controlError(d.Fault), Digest: d.Desired.Digest.String(), Adopted: status.AdoptedVersion, Since: d.Since,
+		ID: d.ID, Name: a.headOf(d.Desired.Digest).name, State: string(status.State), Phase: d.Phase,
+		Error: (*control.Error)(d.Fault), Digest: d.Desired.Digest.String(), Adopted: status.AdoptedVersion, Since: d.Since,
 		Components: make([]control.Component, 0, len(d.Components)),
 	}
 	if d.Active != nil {
@@ -91,7 +87,7 @@ func (a *Agent) describe(d *store.Deployment, name string, running map[component
 		c.Reason, progress, c.Unread = w.seen(d.Desired.Digest)
 	}
 	for _, held := range d.Components {
-		cc := control.Component{Name: held.Name, State: held.State, Error: controlError(held.Fault)}
+		cc := control.Component{Name: held.Name, State: held.State, Error: (*control.Error)(held.Fault)}
 		if p, ok := progress[held.Name]; ok && Phase(d.Phase) == Fetched {
 			cc.Progress = &p
 		}
@@ -104,16 +100,8 @@ func (a *Agent) describe(d *store.Deployment, name string, running map[component
 	return c
 }
 
-// status is what polling tells about itself.
 func (p *poller) status() control.WFMStatus {
 	hold, now := p.silence.Hold(), p.moment().Wall
-	var silent, downtime time.Time
-	if hold.Silence > 0 {
-		silent = now.Add(hold.Silence)
-	}
-	if hold.Downtime > 0 {
-		downtime = now.Add(hold.Downtime)
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	plan := p.state.plan
@@ -123,24 +111,18 @@ func (p *poller) status() control.WFMStatus {
 			plan.Next = end
 		}
 	}
-	s := control.WFMStatus{Identity: p.state.identity, Reachable: p.state.reachable, Refused: p.state.refused, RefusedManifest: p.state.refusedManifest, Waiting: string(plan.Reason)}
+	s := control.WFMStatus{
+		Identity: p.state.identity, Reachable: p.state.reachable, Refused: p.state.refused, RefusedManifest: p.state.refusedManifest, Waiting: string(plan.Reason),
+		LastPoll: moment(p.state.last), LastContact: moment(p.state.lastContact), NextPoll: moment(plan.Next), ClosedUntil: moment(plan.Opens),
+	}
+	if hold.Silence > 0 {
+		s.SilentUntil = moment(now.Add(hold.Silence))
+	}
+	if hold.Downtime > 0 {
+		s.DowntimeUntil = moment(now.Add(hold.Downtime))
+	}
 	if p.state.err != nil {
 		s.LastError = p.state.err.Error()
-	}
-	for _, t := range []struct {
-		at time.Time
-		to **time.Time
-	}{
-		{p.state.last, &s.LastPoll},
-		{p.state.lastContact, &s.LastContact},
-		{plan.Next, &s.NextPoll},
-		{silent, &s.SilentUntil},
-		{downtime, &s.DowntimeUntil},
-		{plan.Opens, &s.ClosedUntil},
-	} {
-		if at := t.at.UTC(); !at.IsZero() {
-			*t.to = &at
-		}
 	}
 	return s
 }

@@ -46,7 +46,6 @@ func (t *turns) before(id string) string {
 	return nearest.id
 }
 
-// note says what records became.
 func (t *turns) note(deployments ...store.Deployment) {
 	t.mu.Lock()
 	if t.places == nil {

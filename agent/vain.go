@@ -30,7 +30,6 @@ func (v *vain) before(manifest digest.Digest, up time.Duration) error {
 	return nil
 }
 
-// note says that the documents of a manifest were fetched in vain.
 func (v *vain) note(manifest digest.Digest, up, interval time.Duration, err error) {
 	if v.manifest != manifest {
 		*v = vain{manifest: manifest}

@@ -4,12 +4,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"log/slog"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/margolite/margolite/capability"
 	"github.com/margolite/margolite/runtime/contain"
 )
 
@@ -27,19 +25,16 @@ const (
 // watcher looks at the machine when something of it came or went, and tells if
 // the document about it is another one then (CAP-03). It writes nothing.
 type watcher struct {
-	watch    func(ctx context.Context, changed func()) error
-	facts    func() (capability.Facts, error)
-	settings *settings
-	logger   *slog.Logger
-	differs  func()
-	mistakes *mistakes
-	loop     *loop
+	*base
+	watch   func(ctx context.Context, changed func()) error
+	differs func()
+	loop    *loop
 
 	poked chan struct{}
 }
 
-func newWatcher(o Options, s *settings, differs func()) *watcher {
-	return &watcher{watch: o.Watch, facts: o.Facts, settings: s, logger: o.Logger, differs: differs, poked: make(chan struct{}, 1)}
+func newWatcher(b *base, watch func(ctx context.Context, changed func()) error, l *loop, differs func()) *watcher {
+	return &watcher{base: b, watch: watch, differs: differs, loop: l, poked: make(chan struct{}, 1)}
 }
 
 // run watches until ctx is done. Where nothing tells of changes it waits for
@@ -82,7 +77,7 @@ func (w *watcher) follow(ctx context.Context) {
 		before = now
 		w.logger.Info("the capabilities of this device have changed")
 		w.differs()
-		if !wait(ctx, pluggedAgain, nil, nil) {
+		if !wait(ctx, pluggedAgain, nil) {
 			return
 		}
 	}

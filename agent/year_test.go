@@ -273,7 +273,7 @@ func (y *year) start() {
 			Device: agent.Device{ID: deviceID}, URL: "https://" + y.road.Addr().String(), Poll: pace.Rules{Interval: time.Minute}, Gate: y.gate,
 			Reports: agent.Reports{Running: true, Grace: time.Minute}, Settle: 10 * time.Second,
 		},
-		WFM: y.uplink, Store: y.store, Runtime: y.runtime, Logger: logger, Now: present.Now,
+		WFM: y.uplink, Store: y.store, Runtime: y.runtime, StateDir: filepath.Join(y.dir, "state"), RunDir: y.dir, Logger: logger, Now: present.Now,
 		Facts: func() (capability.Facts, error) {
 			return capability.Facts{CPU: capability.CPU{Cores: 1, Architecture: "arm"}, Memory: 64 << 20, Storage: 1 << 30}, nil
 		},
