@@ -12,7 +12,6 @@ import (
 	"github.com/margolite/margolite/test/pki"
 	"github.com/margolite/margolite/test/wfmsim"
 	"github.com/margolite/margolite/test/wfmsim/fault"
-	"github.com/margolite/margolite/test/wfmsim/mis"
 	"github.com/margolite/margolite/test/wfmsim/record"
 )
 
@@ -64,7 +63,7 @@ Kinds:
   header        the header --header has --value; no value leaves it out
   weak-etag     the ETag is a weak one
   clock         the Date header is off by --wait, which may be negative
-  twist         the content is wrong as --what says (wfm, endpoint manifest; mis)
+  twist         the content is wrong as --what says (wfm, endpoint manifest)
   refuse        the TLS handshake fails (endpoint handshake)
   old-tls       the handshake offers TLS 1.2 only (endpoint handshake)
   certificate   the handshake shows a certificate with the flaw that --what names
@@ -78,8 +77,6 @@ Endpoints of the MIS: discovery, bundle, handshake.
 Twists of the manifest, and of the bundle that it names by the right digest
 (--bytes: of the bomb, or how many entries):
   ` + inColumns(wfmsim.Twists()) + `
-Twists of the MIS (--value: of other-uri, --bytes: of huge):
-  ` + inColumns(mis.Twists()) + `
 Flaws of certificates that are SVIDs:
   ` + inColumns((&pki.Authority{}).Flaws()) + `
 and of ordinary ones:

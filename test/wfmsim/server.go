@@ -116,8 +116,7 @@ type Server struct {
 	bundle        *identity.TrustBundle
 	authorization map[string]string // by value of the header
 	state         state
-	raw           map[string]Raw     // by client
-	twisted       []twistedBundle    // that manifests named not long ago
+	twisted       map[string][]byte  // the bundle that a client's last twisted manifest named
 	retired       map[string]bool    // clients that were accepted once
 	bound         map[string]string  // what the device of a client is called, see Quirks.BindsFirst
 	pending       map[string]Pending // by fingerprint
@@ -150,7 +149,7 @@ func New(o Options) (*Server, error) {
 		svid:          o.SVID,
 		bundle:        o.Bundle,
 		authorization: maps.Clone(o.Authorization),
-		raw:           map[string]Raw{},
+		twisted:       map[string][]byte{},
 		retired:       map[string]bool{},
 		bound:         map[string]string{},
 		pending:       map[string]Pending{},

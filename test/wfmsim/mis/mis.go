@@ -17,7 +17,6 @@ import (
 	"log"
 	"net/http"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -44,28 +43,6 @@ const (
 	EndpointOther     = "other"
 	EndpointHandshake = fault.Handshake
 )
-
-// Twists of the discovery document and of the bundle.
-const (
-	HTTPURI       = "http-uri"           // trustBundleUri is plain http
-	OtherURI      = "other-uri"          // trustBundleUri is the Value of the fault
-	NoURI         = "no-uri"             // trustBundleUri is missing
-	WrongDomain   = "wrong-trust-domain" // trustDomain is another
-	NotJSON       = "not-json"
-	Extra         = "extra-members" // that nobody knows, to be ignored
-	EmptyBundle   = "empty-bundle"  // no key at all
-	JWTOnly       = "jwt-only"      // keys, but none for X.509-SVIDs
-	BadKey        = "bad-key"       // an x5c that is no certificate
-	HugeBundle    = "huge"          // as many bytes as the fault says, else 64 MiB
-	LowerSequence = "lower-sequence"
-)
-
-// Twists are all of them.
-func Twists() []string {
-	list := []string{HTTPURI, OtherURI, NoURI, WrongDomain, NotJSON, Extra, EmptyBundle, JWTOnly, BadKey, HugeBundle, LowerSequence}
-	slices.Sort(list)
-	return list
-}
 
 // Options of a service.
 type Options struct {
@@ -104,7 +81,7 @@ func New(o Options) (*Server, error) {
 	s := &Server{options: o, bundle: o.Bundle}
 	s.faults = fault.New(fault.Options{
 		Answer: s.answerFault, Now: o.Now,
-		Known: map[fault.Kind][]string{fault.Twist: Twists(), fault.Certificate: o.Flaws},
+		Known: map[fault.Kind][]string{fault.Certificate: o.Flaws},
 	})
 	s.requests = record.New(record.Options{Header: []string{"Accept", "If-None-Match", "User-Agent"}})
 	config := &tls.Config{
@@ -170,24 +147,7 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) discovery(w http.ResponseWriter, r *http.Request) {
-	document := map[string]any{"trustDomain": s.options.TrustDomain, "trustBundleUri": s.BundleURL()}
-	for _, twist := range fault.Twists(r.Context()) {
-		switch twist.What {
-		case HTTPURI:
-			document["trustBundleUri"] = strings.Replace(s.BundleURL(), "https:", "http:", 1)
-		case OtherURI:
-			document["trustBundleUri"] = twist.Value
-		case NoURI:
-			delete(document, "trustBundleUri")
-		case WrongDomain:
-			document["trustDomain"] = "other." + s.options.TrustDomain
-		case Extra:
-			document["futureMember"] = map[string]any{"nested": []int{1, 2, 3}}
-		case NotJSON:
-			serve(w, r, []byte("trustDomain: "+s.options.TrustDomain))
-			return
-		}
-	}
+	document := map[string]string{"trustDomain": s.options.TrustDomain, "trustBundleUri": s.BundleURL()}
 	body, err := json.Marshal(document)
 	if err != nil {
 		problem(w, r, http.StatusInternalServerError, "", "Internal Server Error", err.Error())
@@ -204,37 +164,10 @@ func (s *Server) trustBundle(w http.ResponseWriter, r *http.Request) {
 		notFound(w, r)
 		return
 	}
-	var body []byte
-	var err error
-	twists := fault.Twists(r.Context())
-	for _, twist := range twists {
-		if twist.What == LowerSequence {
-			lower := *bundle
-			lower.Sequence = max(lower.Sequence, 1) - 1
-			bundle = &lower
-		}
-	}
-	if body, err = pki.MarshalBundle(bundle); err != nil {
+	body, err := pki.MarshalBundle(bundle)
+	if err != nil {
 		problem(w, r, http.StatusInternalServerError, "", "Internal Server Error", err.Error())
 		return
-	}
-	for _, twist := range twists {
-		switch twist.What {
-		case EmptyBundle:
-			body = []byte(`{"keys":[]}`)
-		case JWTOnly:
-			body = bytes.ReplaceAll(body, []byte(`"x509-svid"`), []byte(`"jwt-svid"`))
-		case BadKey:
-			body = []byte(`{"keys":[{"kty":"EC","use":"x509-svid","x5c":["AAAA"]}]}`)
-		case NotJSON:
-			body = []byte("[")
-		case Extra:
-			body = append([]byte(`{"future_member":[{"a":1}],`), body[1:]...)
-		case HugeBundle:
-			size := cmp.Or(twist.Bytes, 64<<20)
-			padding := strings.Repeat("a", int(max(0, size-int64(len(body)))))
-			body = append([]byte(`{"padding":"`+padding+`",`), body[1:]...)
-		}
 	}
 	serve(w, r, body)
 }
