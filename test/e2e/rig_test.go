@@ -211,7 +211,7 @@ func (r *rig) running(env ...string) {
 	r.t.Helper()
 	check(r.t, r.Run(r.t.Context(), env...))
 	if r.before == nil {
-		r.before = r.look()
+		r.before = r.Look(r.t)
 	}
 }
 

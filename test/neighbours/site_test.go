@@ -22,7 +22,6 @@ import (
 
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/agent/margo"
-	"github.com/margolite/margolite/runtime/containerd"
 	"github.com/margolite/margolite/test/isolated"
 	"github.com/margolite/margolite/test/leftovers"
 	"github.com/margolite/margolite/test/ociimage"
@@ -89,7 +88,7 @@ func newSite(t testing.TB, o options) *site {
 	s.open()
 	check(t, s.Configure(s.settings("none")))
 	check(t, s.Run(t.Context()))
-	s.before = s.look()
+	s.before = s.Look(s.T)
 	return s
 }
 
@@ -151,17 +150,6 @@ func (s *site) close() {
 	}
 	plant.UnmountBelow(s.dir)
 	check(s.T, errors.Join(append(errs, s.Plant.Close(), os.RemoveAll(s.dir))...))
-}
-
-// look takes stock of the machine and of its containerd, which runs.
-func (s *site) look() leftovers.Snapshot {
-	s.T.Helper()
-	client, err := containerd.Open(s.Containers(), "margo")
-	check(s.T, err)
-	defer client.Close()
-	return leftovers.Take(s.T, leftovers.Where{
-		Client: client, Namespace: "margo", StateDir: s.StateDir(), RunDir: s.RunDir(), Sockets: filepath.Join(plant.ShimDir, "s"),
-	})
 }
 
 // id is the id of the deployment with a name.
@@ -317,26 +305,16 @@ func running(name string, revision int) error {
 // files.
 func (s *site) memory() int64 {
 	if s.Running() {
-		status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.Agent())) // it may have ended
-		size := func(name string) int64 {
-			words := field(status, name)
-			if len(words) == 0 {
-				return 0
-			}
-			n, _ := strconv.ParseInt(words[0], 10, 64)
-			return n << 10
-		}
-		s.peak = max(s.peak, size("VmHWM")-size("RssFile")-size("RssShmem"))
+		counts, _ := plant.Counts(s.Agent(), "status") // it may have ended
+		s.peak = max(s.peak, counts["VmHWM"]-counts["RssFile"]-counts["RssShmem"])
 	}
 	return s.peak
 }
 
 // processorTime is what the agent has used since it was started.
 func (s *site) processorTime() time.Duration {
-	const scheduled = 2 // the process's own clock, see clock_getcpuclockid(3)
-	var t unix.Timespec
-	_ = unix.ClockGettime(int32(^s.Agent()<<3|scheduled), &t) // it may have ended
-	return time.Duration(t.Nano())
+	used, _ := plant.ProcessorTime(s.Agent()) // it may have ended
+	return used
 }
 
 // survives says whether the agent is still the process that was started last, and

@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -73,30 +72,22 @@ func (p *Plant) Configure(s Settings) error {
 	next := p.ConfigFile() + ".new" // commands may just be reading it
 	err := os.WriteFile(next, fmt.Appendf(nil, `device: {id: %s, labels: {%s}}
 wfm: {%s}
-poll: {interval: %s, windows: [%s], downtime: [%s]}
+poll: {interval: %s}
 state: {dir: %s, run: %s}
 runtime: {containerd: %s, settle: %s}
 registries: {%s}
 policy: {%s}
 log: {level: %s}
-%s%s`, Device, members(s.Labels), members(way), cmp.Or(s.Poll, time.Second), list(s.Windows), list(s.Downtime),
+%s%s`, Device, members(s.Labels), members(way), cmp.Or(s.Poll, time.Second),
 		p.StateDir(), p.RunDir(), containerd, s.Settle, members(registries), members(s.Policy), cmp.Or(s.LogLevel, "info"), control, s.More), 0o600)
 	return errors.Join(err, os.Rename(next, p.ConfigFile()))
 }
 
-// members are those of a mapping in YAML, list the items of a sequence.
+// members are those of a mapping in YAML.
 func members(m map[string]string) string {
 	var all []string
 	for _, key := range slices.Sorted(maps.Keys(m)) {
 		all = append(all, fmt.Sprintf("%q: %s", key, m[key]))
-	}
-	return strings.Join(all, ", ")
-}
-
-func list(texts []string) string {
-	var all []string
-	for _, text := range texts {
-		all = append(all, strconv.Quote(text))
 	}
 	return strings.Join(all, ", ")
 }

@@ -53,8 +53,6 @@ type Options struct {
 // Settings are what differs between runs of the agent.
 type Settings struct {
 	Poll     time.Duration // 0: 1 s
-	Windows  []string      // when the desired state is asked for; none: at any time
-	Downtime []string      // when nothing is sent; none: never
 	Settle   time.Duration
 	LogLevel string            // empty: info
 	Labels   map[string]string // of the device

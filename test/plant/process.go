@@ -1,11 +1,13 @@
 package plant
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -61,6 +63,43 @@ func processes() []int {
 		}
 	}
 	return pids
+}
+
+// Counts are the numbers of a file of /proc/PID that names them line by line, as status,
+// io and smaps_rollup do. Sizes are in bytes.
+func Counts(pid int, file string) (map[string]int64, error) {
+	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), file))
+	if err != nil {
+		return nil, fmt.Errorf("cannot measure process %d: %w", pid, err)
+	}
+	all := map[string]int64{}
+	for line := range strings.Lines(string(text)) {
+		name, rest, _ := strings.Cut(line, ":")
+		words := strings.Fields(rest)
+		if len(words) == 0 {
+			continue
+		}
+		n, err := strconv.ParseInt(words[0], 10, 64)
+		if err != nil {
+			continue
+		}
+		if len(words) > 1 && words[1] == "kB" {
+			n <<= 10
+		}
+		all[name] = n
+	}
+	return all, nil
+}
+
+// ProcessorTime is what a process has used of the processors. Its clock counts
+// nanoseconds, where /proc/PID/stat counts hundredths of a second.
+func ProcessorTime(pid int) (time.Duration, error) {
+	const scheduled = 2 // CPUCLOCK_SCHED: the process's own clock, see clock_getcpuclockid(3)
+	var t unix.Timespec
+	if err := unix.ClockGettime(int32(^pid<<3|scheduled), &t); err != nil {
+		return 0, fmt.Errorf("cannot read the clock of process %d: %w", pid, err)
+	}
+	return time.Duration(t.Nano()), nil
 }
 
 // UnmountBelow unmounts everything below dir, the innermost first.
