@@ -44,7 +44,6 @@ func TestDS18HostileWFMLeavesContainersAlone(t *testing.T) {
 	for _, f := range []fault.Fault{
 		{Kind: fault.Endless, Bytes: 256 << 20},
 		{Kind: fault.Bomb, Bytes: 96 << 20},
-		{Kind: fault.Length, Bytes: 1 << 40},
 		{Kind: fault.Corrupt, Bytes: 10},
 	} {
 		cases = append(cases, at(manifest, f), at(documents, f))

@@ -45,24 +45,15 @@ func (s *Server) Publish(client string, body []byte) (Published, error) {
 		return Published{}, fmt.Errorf("cannot publish: %w", err)
 	}
 	s.mu.Lock()
-	device := s.bound[client]
-	s.mu.Unlock()
-	if body, err = s.options.Quirks.document(body, client, cmp.Or(device, parsed.DeviceID)); err != nil {
+	defer s.mu.Unlock()
+	if body, err = s.options.Quirks.document(body, client, cmp.Or(s.bound[client], parsed.DeviceID)); err != nil {
 		return Published{}, fmt.Errorf("cannot publish: %w", err)
 	}
-	published, err := s.PublishBytes(client, parsed.ID, body)
+	c, id := s.state.client(client), parsed.ID
+	published := Published{Client: client, DeploymentID: id, Digest: digest.FromBytes(body)}
 	for _, departure := range parsed.Tolerated {
 		published.Warnings = append(published.Warnings, departure.Error())
 	}
-	return published, err
-}
-
-// PublishBytes publishes any bytes as the document of a deployment.
-func (s *Server) PublishBytes(client, id string, body []byte) (Published, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	c := s.state.client(client)
-	published := Published{Client: client, DeploymentID: id, Digest: digest.FromBytes(body)}
 	d := c.Deployments[key(id)]
 	if d == nil {
 		d = &deployment{}
@@ -240,12 +231,8 @@ func (s *Server) link(client, path string) string {
 		usual = of(client)
 	}
 	switch s.options.URLs {
-	case WithoutPrefix:
-		return usual
 	case Absolute:
 		return s.URL() + usual
-	case Absent:
-		return ""
 	case Legacy:
 		return s.options.Prefix + of("former-"+client)
 	default:

@@ -13,8 +13,6 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"errors"
-	"io"
-	"log"
 	"net/http"
 	"slices"
 	"sync"
@@ -26,8 +24,8 @@ import (
 	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/test/pki"
 	"github.com/margolite/margolite/test/wfmsim/fault"
-	"github.com/margolite/margolite/test/wfmsim/internal/serving"
 	"github.com/margolite/margolite/test/wfmsim/record"
+	"github.com/margolite/margolite/test/wfmsim/serving"
 )
 
 // Paths of the endpoints.
@@ -58,10 +56,9 @@ type Options struct {
 
 // Server is one service. Its methods may be called at any time from any goroutine.
 type Server struct {
-	options  Options
-	server   serving.Server
-	faults   *fault.Switches
-	requests *record.Log
+	*serving.Server
+
+	options Options
 
 	mu     sync.Mutex
 	bundle *identity.TrustBundle
@@ -79,44 +76,27 @@ func New(o Options) (*Server, error) {
 		o.Now = time.Now
 	}
 	s := &Server{options: o, bundle: o.Bundle}
-	s.faults = fault.New(fault.Options{
-		Answer: s.answerFault, Now: o.Now,
-		Known: map[fault.Kind][]string{fault.Certificate: o.Flaws},
+	s.Server = serving.New(serving.Options{
+		Handler: s.route,
+		TLS: &tls.Config{
+			MinVersion:             tls.VersionTLS13,
+			NextProtos:             []string{"http/1.1"},
+			Certificates:           []tls.Certificate{o.Certificate},
+			Time:                   o.Now,
+			SessionTicketsDisabled: true,
+		},
+		Flawed: o.Flawed,
+		Faults: fault.Options{Answer: s.answerFault, Now: o.Now, Known: map[fault.Kind][]string{fault.Certificate: o.Flaws}},
+		Record: record.Options{Header: []string{"Accept", "If-None-Match", "User-Agent"}},
 	})
-	s.requests = record.New(record.Options{Header: []string{"Accept", "If-None-Match", "User-Agent"}})
-	config := &tls.Config{
-		MinVersion:             tls.VersionTLS13,
-		NextProtos:             []string{"http/1.1"},
-		Certificates:           []tls.Certificate{o.Certificate},
-		Time:                   o.Now,
-		SessionTicketsDisabled: true,
-	}
-	s.faults.Handshakes(config, o.Flawed)
-	s.server = serving.Server{Handler: http.HandlerFunc(s.route), TLS: config, Log: log.New(io.Discard, "", 0)}
 	return s, nil
 }
-
-// Start opens the service on host:port; empty is the address it had before, and
-// the first time any free port of the loopback interface.
-func (s *Server) Start(address string) error { return s.server.Start(address) }
-
-// Close ends all connections; Start opens it again.
-func (s *Server) Close() error { return s.server.Close() }
-
-// Address is the host:port.
-func (s *Server) Address() string { return s.server.Address() }
 
 // DiscoveryURL is that of the discovery document.
 func (s *Server) DiscoveryURL() string { return "https://" + s.Address() + DiscoveryPath }
 
 // BundleURL is that of the trust bundle.
 func (s *Server) BundleURL() string { return "https://" + s.Address() + BundlePath }
-
-// Faults lets requests fail.
-func (s *Server) Faults() *fault.Switches { return s.faults }
-
-// Requests is the memory of what was asked.
-func (s *Server) Requests() *record.Log { return s.requests }
 
 // SetBundle rotates the anchors; nil: there is no bundle, which is a 404.
 func (s *Server) SetBundle(bundle *identity.TrustBundle) {
@@ -143,7 +123,7 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) {
 		}
 		handle(w, r)
 	})
-	s.requests.Wrap(endpoint, s.faults.Wrap(endpoint, handler)).ServeHTTP(w, r)
+	s.Wrap(endpoint, handler).ServeHTTP(w, r)
 }
 
 func (s *Server) discovery(w http.ResponseWriter, r *http.Request) {
