@@ -101,7 +101,7 @@ func (s *subject) polls(ctx context.Context) (polls, error) {
 	if err != nil {
 		return polls{}, err
 	}
-	cpu, err := plant.ProcessorTime(s.Agent())
+	cpu, err := cpuOf(s.Agent())
 	if err != nil {
 		return polls{}, err
 	}
@@ -110,7 +110,7 @@ func (s *subject) polls(ctx context.Context) (polls, error) {
 			return polls{}, err
 		}
 	}
-	spent, err := plant.ProcessorTime(s.Agent())
+	spent, err := cpuOf(s.Agent())
 	if err != nil {
 		return polls{}, err
 	}

@@ -10,12 +10,10 @@ import (
 	"github.com/margolite/margolite/test/leftovers"
 )
 
-// namespace is that of the agent in its containerd.
-const namespace = "margo"
-
 // Look takes stock of the machine, and of the containerd of the device if that runs.
 func (p *Plant) Look(t testing.TB) leftovers.Snapshot {
 	t.Helper()
+	const namespace = "margo"
 	where := leftovers.Where{Namespace: namespace, StateDir: p.StateDir(), RunDir: p.RunDir(), Sockets: filepath.Join(ShimDir, "s")}
 	if p.Running() || p.Containerd() != 0 {
 		client, err := containerd.Open(p.Containers(), namespace)
