@@ -56,9 +56,7 @@ func TestGoIsNewEnough(t *testing.T) {
 // was killed left is no hindrance.
 func TestGoIsFetchedOnce(t *testing.T) {
 	b := newBare(t, "")
-	if err := os.MkdirAll(b.cached()+".part/golang.org", 0o755); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.MkdirAll(b.cached()+".part/golang.org", 0o755))
 	var runs sync.WaitGroup
 	for range 4 {
 		runs.Go(func() {
@@ -123,13 +121,9 @@ func TestGoOfAnotherChecksumIsRefused(t *testing.T) {
 // A new version in go.mod needs new checksums: build/README.md says how.
 func TestGoHasChecksums(t *testing.T) {
 	gomod, err := os.ReadFile("../go.mod")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	sums, err := os.ReadFile("go.sums")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	version := regexp.MustCompile(`(?m)^go (\S+)$`).FindSubmatch(gomod)
 	for _, arch := range []string{"amd64", "arm64"} {
 		line := fmt.Sprintf(`(?m)^[0-9a-f]{64}  v0\.0\.1-go%s\.linux-%s\.zip$`, regexp.QuoteMeta(string(version[1])), arch)
@@ -152,9 +146,7 @@ type bare struct {
 func newBare(t *testing.T, version string) *bare {
 	t.Helper()
 	script, err := os.ReadFile("go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	arch := goEnv(t, "GOHOSTARCH")
 	b := &bare{t: t, dir: t.TempDir(), module: "v0.0.1-go1.99.1.linux-" + arch}
 	path := "/golang.org/toolchain/@v/" + b.module + ".zip"
@@ -194,13 +186,9 @@ func (b *bare) toolchain() []byte {
 		if err == nil {
 			_, err = f.Write([]byte(content))
 		}
-		if err != nil {
-			b.t.Fatal(err)
-		}
+		check(b.t, err)
 	}
-	if err := w.Close(); err != nil {
-		b.t.Fatal(err)
-	}
+	check(b.t, w.Close())
 	return archive.Bytes()
 }
 
@@ -209,12 +197,8 @@ func (b *bare) cached() string { return filepath.Join(b.dir, "cache/margolite/go
 func (b *bare) write(name, content string, mode os.FileMode) {
 	b.t.Helper()
 	file := filepath.Join(b.dir, name)
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		b.t.Fatal(err)
-	}
-	if err := os.WriteFile(file, []byte(content), mode); err != nil {
-		b.t.Fatal(err)
-	}
+	check(b.t, os.MkdirAll(filepath.Dir(file), 0o755))
+	check(b.t, os.WriteFile(file, []byte(content), mode))
 }
 
 // run runs build/go and returns what it printed; where it fails, also its errors.
@@ -229,4 +213,11 @@ func (b *bare) run(args ...string) (string, error) {
 		return stdout.String() + stderr.String(), err
 	}
 	return stdout.String(), nil
+}
+
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

@@ -44,13 +44,9 @@ func TestGoInstallOfAVersion(t *testing.T) {
 
 	dir := t.TempDir()
 	config := filepath.Join(dir, "config.yaml")
-	if err := os.WriteFile(config, fmt.Appendf(nil, "state: {dir: %[1]s/state, run: %[1]s/run}\n", dir), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.WriteFile(config, fmt.Appendf(nil, "state: {dir: %[1]s/state, run: %[1]s/run}\n", dir), 0o600))
 	old := "#!/bin/sh\necho 'Version: 1.6.20~ds1'\n"
-	if err := os.WriteFile(filepath.Join(dir, "containerd-shim-runc-v2"), []byte(old), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.WriteFile(filepath.Join(dir, "containerd-shim-runc-v2"), []byte(old), 0o755))
 	run := func(args ...string) string {
 		program := exec.Command(filepath.Join(bin, "margolite"), args...)
 		program.Env = []string{"PATH=" + dir} // with no other shim than one that is too old
@@ -66,9 +62,7 @@ func TestGoInstallOfAVersion(t *testing.T) {
 	if out := run("check", "--config", config); strings.Contains(out, " shim: ") {
 		t.Errorf("the shim beside it is not found:\n%s", out)
 	}
-	if err := os.Remove(filepath.Join(bin, "containerd-shim-runc-v2")); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.Remove(filepath.Join(bin, "containerd-shim-runc-v2")))
 	const advice = "go install " + module + "/cmd/containerd-shim-runc-v2@"
 	out := run("check", "--config", config)
 	for _, want := range []string{"containerd-shim-runc-v2, containerd 1.6.20~ds1)", advice + version.Version} {
@@ -96,28 +90,18 @@ func moduleProxy(t *testing.T, version gomodule.Version) (dir string) {
 	}
 	dir = t.TempDir()
 	versions := filepath.Join(dir, module, "@v")
-	if err := os.MkdirAll(versions, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.MkdirAll(versions, 0o755))
 	archive, err := os.Create(filepath.Join(versions, version.Version+".zip"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	defer archive.Close()
-	if err := zip.Create(archive, version, files); err != nil {
-		t.Fatal(err)
-	}
+	check(t, zip.Create(archive, version, files))
 	gomod, err := os.ReadFile("../go.mod")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	for name, content := range map[string][]byte{
 		"list": []byte(version.Version), version.Version + ".mod": gomod,
 		version.Version + ".info": fmt.Appendf(nil, `{"Version": %q}`, version.Version),
 	} {
-		if err := os.WriteFile(filepath.Join(versions, name), content, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		check(t, os.WriteFile(filepath.Join(versions, name), content, 0o644))
 	}
 	return dir
 }
@@ -132,8 +116,6 @@ func (f tracked) Open() (io.ReadCloser, error) { return os.Open(filepath.Join(".
 func goEnv(t *testing.T, name string) string {
 	t.Helper()
 	out, err := exec.Command("go", "env", name).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	return strings.TrimSpace(string(out))
 }

@@ -13,13 +13,9 @@ func TestNoModuleIsReplaced(t *testing.T) {
 	cmd := exec.Command("go", "mod", "edit", "-json")
 	cmd.Dir = ".."
 	out, err := cmd.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	var file struct{ Replace []any }
-	if err := json.Unmarshal(out, &file); err != nil {
-		t.Fatal(err)
-	}
+	check(t, json.Unmarshal(out, &file))
 	if len(file.Replace) > 0 {
 		t.Errorf("go.mod has %d replace directives: %v", len(file.Replace), file.Replace)
 	}

@@ -21,12 +21,8 @@ func TestPOL11LinkerPrunesMethods(t *testing.T) {
 		cmd := exec.Command("go", "build", "-o", filepath.Join(t.TempDir(), program), "-tags", tags, "-ldflags=-dumpdep", module+"/cmd/"+program)
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 		out, err := cmd.StderrPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
+		check(t, cmd.Start())
 		edges := 0
 		lines := bufio.NewScanner(out)
 		lines.Buffer(nil, 1<<20)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"io"
@@ -12,29 +13,8 @@ import (
 	"github.com/margolite/margolite/test/pki"
 	"github.com/margolite/margolite/test/wfmsim"
 	"github.com/margolite/margolite/test/wfmsim/fault"
-	"github.com/margolite/margolite/test/wfmsim/mis"
 	"github.com/margolite/margolite/test/wfmsim/record"
 )
-
-// inColumns writes names as help texts have them, several to a line.
-func inColumns(names []string) string {
-	var text strings.Builder
-	length := 0
-	for i, name := range names {
-		if i > 0 {
-			text.WriteString(",")
-			if length+len(name) > 74 {
-				text.WriteString("\n  ")
-				length = 0
-			} else {
-				text.WriteString(" ")
-			}
-		}
-		text.WriteString(name)
-		length += len(name) + 2
-	}
-	return text.String()
-}
 
 // serverFlag chooses which of the servers is meant.
 func serverFlag(flags *flag.FlagSet) *string {
@@ -48,13 +28,10 @@ func faultCommand() command {
 Kinds:
   answer        another answer: --status, --retry-after (none: leave it out),
                 --what TYPE of the problem, --value its title
-  redirect      to --value, with --status or 302
   html          the page of a captive portal, with --status or 200
   cut           the connection ends after --bytes of the body
   reset         the same, by a TCP reset
   stall         nothing comes after --bytes of the body
-  truncate      a well-formed answer with only the first --bytes
-  length        Content-Length is --bytes, whatever is sent
   endless       spaces follow the body for ever, or up to --bytes in all
   bomb          a gzip body that expands to --bytes (default 1 GiB)
   corrupt       one bit differs, in the byte at offset --bytes
@@ -62,11 +39,8 @@ Kinds:
   drip          --bytes at a time, each after --wait
   delay         the answer comes after --wait
   header        the header --header has --value; no value leaves it out
-  weak-etag     the ETag is a weak one
   clock         the Date header is off by --wait, which may be negative
-  twist         the content is wrong as --what says (wfm, endpoint manifest; mis)
-  refuse        the TLS handshake fails (endpoint handshake)
-  old-tls       the handshake offers TLS 1.2 only (endpoint handshake)
+  twist         the content is wrong as --what says (wfm, endpoint manifest)
   certificate   the handshake shows a certificate with the flaw that --what names
                 (endpoint handshake)
 
@@ -77,13 +51,11 @@ Endpoints of the MIS: discovery, bundle, handshake.
 
 Twists of the manifest, and of the bundle that it names by the right digest
 (--bytes: of the bomb, or how many entries):
-  ` + inColumns(wfmsim.Twists()) + `
-Twists of the MIS (--value: of other-uri, --bytes: of huge):
-  ` + inColumns(mis.Twists()) + `
+  ` + strings.Join(wfmsim.Twists(), ", ") + `
 Flaws of certificates that are SVIDs:
-  ` + inColumns((&pki.Authority{}).Flaws()) + `
+  ` + strings.Join((&pki.Authority{}).Flaws(), ", ") + `
 and of ordinary ones:
-  ` + inColumns((&pki.ServerAuthority{}).Flaws()) + `
+  ` + strings.Join((&pki.ServerAuthority{}).Flaws(), ", ") + `
 `,
 		prepare: func(flags *flag.FlagSet) action {
 			client := askFlags(flags)
@@ -98,12 +70,13 @@ and of ordinary ones:
 			flags.Int64Var(&f.Bytes, "bytes", 0, "`N` bytes, see the kinds")
 			flags.DurationVar(&f.Wait, "wait", 0, "`TIME` to wait, such as 5s")
 			flags.StringVar(&f.Name, "header", "", "`NAME` of a header")
-			flags.StringVar(&f.Value, "value", "", "`TEXT` of a header, of Location, of a title")
+			flags.StringVar(&f.Value, "value", "", "`TEXT` of a header, of a title")
 			flags.StringVar(&f.What, "what", "", "`NAME` of a twist, a flaw or a type of problem")
+			list := asked(flags, func(ctx context.Context) ([]fault.Fault, error) { return client.Faults(ctx, *server) }, nil)
 			return func(ctx context.Context, args []string, out io.Writer) error {
 				switch len(args) {
 				case 0:
-					return showFaults(out, func() ([]fault.Fault, error) { return client.Faults(ctx, *server) })
+					return list(ctx, args, out)
 				case 1:
 					f.Kind = fault.Kind(args[0])
 				default:
@@ -114,8 +87,7 @@ and of ordinary ones:
 				if err != nil {
 					return err
 				}
-				fmt.Fprintln(out, describe(injected))
-				return nil
+				return json.NewEncoder(out).Encode(injected)
 			}
 		},
 	}
@@ -128,51 +100,9 @@ func clearCommand() command {
 			client := askFlags(flags)
 			server := serverFlag(flags)
 			endpoint := flags.String("endpoint", "", "`NAME` of the endpoint (default: all)")
-			return func(ctx context.Context, args []string, out io.Writer) error {
-				if err := noArguments(args); err != nil {
-					return err
-				}
-				return showFaults(out, func() ([]fault.Fault, error) { return client.Clear(ctx, *server, *endpoint) })
-			}
+			return asked(flags, func(ctx context.Context) ([]fault.Fault, error) { return client.Clear(ctx, *server, *endpoint) }, nil)
 		},
 	}
-}
-
-func showFaults(out io.Writer, ask func() ([]fault.Fault, error)) error {
-	faults, err := ask()
-	if err != nil {
-		return err
-	}
-	if len(faults) == 0 {
-		fmt.Fprintln(out, "No fault is set.")
-	}
-	for _, f := range faults {
-		fmt.Fprintln(out, describe(f))
-	}
-	return nil
-}
-
-// describe is a fault in words.
-func describe(f fault.Fault) string {
-	words := []string{fmt.Sprintf("%d: %s", f.ID, f.Kind)}
-	add := func(given bool, format string, args ...any) {
-		if given {
-			words = append(words, fmt.Sprintf(format, args...))
-		}
-	}
-	add(f.What != "", "%s", f.What)
-	add(f.Endpoint != "", "at %s", f.Endpoint)
-	add(f.Client != "", "for %s", f.Client)
-	add(f.Match != "", "where the path has %q", f.Match)
-	add(f.Status != 0, "with %d", f.Status)
-	add(f.RetryAfter != "", "retry after %s", f.RetryAfter)
-	add(f.Bytes != 0, "%d bytes", f.Bytes)
-	add(f.Wait != 0, "%s", f.Wait)
-	add(f.Name != "", "%s: %s", f.Name, f.Value)
-	add(f.Name == "" && f.Value != "", "%s", f.Value)
-	add(f.Skip != 0, "after %d requests", f.Skip)
-	add(f.Times != 0, "%d times", f.Times)
-	return strings.Join(words, ", ")
 }
 
 func requestsCommand() command {

@@ -56,8 +56,6 @@ func commands() []command {
 		listCommand(), statusesCommand(), capabilitiesCommand(), requestsCommand(),
 		faultCommand(), clearCommand(), versionCommand(),
 		clientCommand("restart", "restart the client's manifest versions at 1"),
-		clientCommand("retire", "end the relationship with a client: answer it with 403"),
-		clientCommand("accept", "accept a retired client again"),
 		pendingCommand(), approveCommand(),
 		clientCommand("forget", "forget a client, before rc.3: it must be onboarded again"),
 	}

@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"strconv"
 	"strings"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -228,7 +227,7 @@ func removeCommand() command {
 				if err != nil {
 					return err
 				}
-				fmt.Fprintf(out, "deployment %s is removed from manifest %s on", args[0], strconv.FormatUint(removed.Version, 10))
+				fmt.Fprintf(out, "deployment %s is removed from manifest %d on\n", args[0], removed.Version)
 				return nil
 			}
 		},

@@ -36,8 +36,8 @@ const renewBefore = 30 * 24 * time.Hour
 type settings struct {
 	dir, listen, admin, registry, host, prefix, device, trustDomain, wfm string
 
-	revision, mis, urls, basic, bearer, like string
-	approval, putFirst, singularStatus       bool
+	revision, mis, basic, bearer, like string
+	approval                           bool
 }
 
 func serveCommand() command {
@@ -78,15 +78,11 @@ Margo Identity Service, with an ordinary certificate too.
 			flags.StringVar(&s.wfm, "wfm", "wfmsim", "`ID` of the WFM")
 			flags.StringVar(&s.revision, "revision", string(wfmsim.RC3), "`REVISION` of the standard; also 1.0.0-rc.2, 1.0.0-rc.1")
 			flags.StringVar(&s.mis, "mis", "", "`ADDRESS` of a Margo Identity Service (default: none)")
-			flags.StringVar(&s.urls, "urls", wfmsim.URLForms()[0],
-				"`FORM` of the URLs in manifests: "+strings.Join(wfmsim.URLForms(), ", "))
 			flags.StringVar(&s.like, "like", "",
 				"`NAME` of a WFM in the field to imitate: "+strings.Join(wfmsim.LikeNames(), ", ")+"; it determines revision, prefix and URLs")
 			flags.StringVar(&s.basic, "basic", "", "`USER:PASSWORD` that a gateway in front of the WFM requires")
 			flags.StringVar(&s.bearer, "bearer", "", "`TOKEN` that a gateway in front of the WFM requires")
 			flags.BoolVar(&s.approval, "approval", false, "onboard clients only after approval")
-			flags.BoolVar(&s.putFirst, "put-first", false, "capabilities may begin with PUT, before rc.3")
-			flags.BoolVar(&s.singularStatus, "singular-status", false, "status is posted to /deployment/, as in the earliest rc.1")
 			return func(ctx context.Context, args []string, out io.Writer) error {
 				if err := noArguments(args); err != nil {
 					return err
@@ -112,7 +108,7 @@ func (s settings) serve(ctx context.Context, out io.Writer) (err error) {
 		if like, err = wfmsim.FindLike(s.like); err != nil {
 			return usageError{err.Error()}
 		}
-		s.revision, s.prefix, s.urls = string(like.Revision), like.Prefix, wfmsim.URLForms()[like.URLs]
+		s.revision, s.prefix = string(like.Revision), like.Prefix
 	}
 	authority, files, err := s.identities()
 	if err != nil {
@@ -244,21 +240,13 @@ func (s settings) options(authority *pki.Authority, ordinary *pki.ServerAuthorit
 		Bundle:   authority.Bundle(),
 		Root:     ordinary.RootPEM(),
 		Approval: s.approval,
-		PutFirst: s.putFirst,
 		Prefix:   s.prefix,
 		File:     filepath.Join(s.dir, "state.json"),
 		Logger:   slog.New(slog.NewTextHandler(os.Stderr, nil)),
-
-		SingularStatus: s.singularStatus,
-	}
-	form := slices.Index(wfmsim.URLForms(), s.urls)
-	if form < 0 {
-		return o, usageError{fmt.Sprintf("--urls %q is not one of %q", s.urls, wfmsim.URLForms())}
 	}
 	if !slices.Contains(wfmsim.Revisions(), o.Revision) {
 		return o, usageError{fmt.Sprintf("--revision %q is not one of %q", s.revision, wfmsim.Revisions())}
 	}
-	o.URLs = wfmsim.URLForm(form)
 	if header := s.gateway(); header != "" {
 		o.Authorization = map[string]string{header: s.device}
 	}

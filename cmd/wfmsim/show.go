@@ -17,7 +17,7 @@ import (
 const followWait = 30 * time.Second
 
 // asked is a command that only shows something: ask gets it, show prints it for
-// people, and --json prints it for programs.
+// people, and --json prints it for programs. Without show there is only JSON.
 func asked[T any](flags *flag.FlagSet, ask func(context.Context) (T, error), show func(io.Writer, T)) action {
 	asJSON := flags.Bool("json", false, "print JSON")
 	return func(ctx context.Context, args []string, out io.Writer) error {
@@ -28,7 +28,7 @@ func asked[T any](flags *flag.FlagSet, ask func(context.Context) (T, error), sho
 		if err != nil {
 			return err
 		}
-		if *asJSON {
+		if *asJSON || show == nil {
 			encoder := json.NewEncoder(out)
 			encoder.SetIndent("", "  ")
 			return encoder.Encode(answer)
@@ -60,18 +60,7 @@ func capabilitiesCommand() command {
 		name: "capabilities", summary: "show the capabilities that devices have reported",
 		prepare: func(flags *flag.FlagSet) action {
 			client := askFlags(flags)
-			return func(ctx context.Context, args []string, out io.Writer) error {
-				if err := noArguments(args); err != nil {
-					return err
-				}
-				devices, err := client.Devices(ctx)
-				if err != nil {
-					return err
-				}
-				encoder := json.NewEncoder(out)
-				encoder.SetIndent("", "  ")
-				return encoder.Encode(devices)
-			}
+			return asked(flags, func(ctx context.Context) ([]wfmsim.Device, error) { return client.Devices(ctx) }, nil)
 		},
 	}
 }

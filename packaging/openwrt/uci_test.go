@@ -30,22 +30,16 @@ func translate(t *testing.T, shell []string, uci string) string {
 	}
 	dir := t.TempDir()
 	in, out := filepath.Join(dir, "uci"), filepath.Join(dir, "etc/margolite.yaml")
-	if err := os.WriteFile(in, []byte(uci), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.WriteFile(in, []byte(uci), 0o600))
 	functions, err := filepath.Abs("testdata/functions.sh")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	cmd := exec.Command(shell[0], append(shell[1:], "margolite/files/uci2yaml", out)...)
 	cmd.Env = append(os.Environ(), "UCI_FUNCTIONS="+functions, "UCI_FILE="+in)
 	if text, err := cmd.CombinedOutput(); err != nil || len(text) > 0 {
 		t.Fatalf("%v: %v: %s", shell, err, text)
 	}
 	text, err := os.ReadFile(out)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	return string(text)
 }
 
@@ -54,9 +48,7 @@ func translateThere(t *testing.T, shell []string, uci string) string {
 	t.Helper()
 	root := shell[1]
 	dir, err := os.MkdirTemp(root, "uci2yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	defer os.RemoveAll(dir)
 	program, err := os.ReadFile("margolite/files/uci2yaml")
 	if err = errors.Join(err, os.WriteFile(filepath.Join(dir, "uci2yaml"), program, 0o600), os.WriteFile(filepath.Join(dir, "margolite"), []byte(uci), 0o600)); err != nil {
@@ -69,9 +61,7 @@ func translateThere(t *testing.T, shell []string, uci string) string {
 		t.Fatalf("%v: %v: %s", shell, err, text)
 	}
 	text, err := os.ReadFile(filepath.Join(dir, "etc/margolite.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	return string(text)
 }
 
@@ -92,9 +82,7 @@ func shells(t *testing.T) [][]string {
 
 func TestThePackagedFileIsAConfiguration(t *testing.T) {
 	uci, err := os.ReadFile("margolite/files/margolite.config")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	want := config.Default()
 	want.State.Dir = "/opt/margolite"
 	for _, shell := range shells(t) {
@@ -184,9 +172,7 @@ config log 'log'
 func load(t *testing.T, text string) (*config.Config, error) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "margolite.yaml")
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.WriteFile(file, []byte(text), 0o600))
 	return config.Load(file)
 }
 
@@ -245,13 +231,9 @@ func elsewhere() []string {
 // No key of the configuration is forgotten.
 func TestEveryKeyHasAnOption(t *testing.T) {
 	reference, err := os.ReadFile("../config.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	var keys map[string]any
-	if err := yaml.Unmarshal(reference, &keys); err != nil {
-		t.Fatal(err)
-	}
+	check(t, yaml.Unmarshal(reference, &keys))
 	var uci strings.Builder
 	var want []string
 	var walk func(section string, path []string, value any)
@@ -326,13 +308,18 @@ func TestAConfigurationOfItsOwnIsUsedAsItIs(t *testing.T) {
 			dir = root
 		}
 		file := filepath.Join(dir, "own.yaml")
-		if err := os.WriteFile(file, []byte("log: {level: warn}\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		check(t, os.WriteFile(file, []byte("log: {level: warn}\n"), 0o600))
 		own := strings.TrimPrefix(file, root)
 		defer os.Remove(file)
 		if got := translate(t, shell, "config margolite 'main'\n\toption config '"+own+"'\nconfig log 'log'\n\toption level 'debug'\n"); got != "log: {level: warn}\n" {
 			t.Errorf("%v: it says %s", shell, got)
 		}
+	}
+}
+
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

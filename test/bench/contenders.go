@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/margolite/margolite/agent/control"
-	"github.com/margolite/margolite/test/ociimage"
 	"github.com/margolite/margolite/test/pki"
 	"github.com/margolite/margolite/test/plant"
 )
@@ -76,19 +75,11 @@ func newContest(ctx context.Context, dir, native string, m method) (_ *contest, 
 
 // buildImage makes the image that all services run: what is measured is not the image.
 func (c *contest) buildImage() error {
-	image, err := loadServer()
-	if err != nil {
-		return err
-	}
-	archive, err := ociimage.Saved(map[string]*ociimage.Artifact{benchImage: image})
-	if err != nil {
-		return err
-	}
 	c.archive = filepath.Join(c.dir, "images", "sleeper.tar")
 	if err := os.MkdirAll(filepath.Dir(c.archive), 0o755); err != nil {
 		return err
 	}
-	return os.WriteFile(c.archive, archive, 0o600)
+	return saveServer(benchImage, c.archive)
 }
 
 // onContainerd starts the installed containerd, and whoever runs on it: nerdctl

@@ -5,7 +5,6 @@ import (
 	"debug/buildinfo"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,6 +18,8 @@ import (
 )
 
 const (
+	shimName = "containerd-shim-runc-v2"
+
 	deploymentID = "5b0c7d52-7a0e-4c53-8f36-0d1a5e0f9c01"
 	imageVersion = "1.0.0"
 	port         = 8090
@@ -238,26 +239,16 @@ func copyTo(dir string, programs []string) ([]string, error) {
 	var copies []string
 	for _, from := range programs {
 		to := filepath.Join(dir, filepath.Base(from))
-		if err := copyProgram(to, from); err != nil {
+		program, err := os.ReadFile(from)
+		if err == nil {
+			err = os.WriteFile(to, program, 0o755)
+		}
+		if err != nil {
 			return nil, fmt.Errorf("cannot copy %s, is it built? %w", from, err)
 		}
 		copies = append(copies, to)
 	}
 	return copies, nil
-}
-
-func copyProgram(to, from string) error {
-	in, err := os.Open(from)
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	out, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o755)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(out, in)
-	return errors.Join(err, out.Close())
 }
 
 // containerdVersion is the version of the containerd that a device has.

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/margolite/margolite/test/ociimage"
 	"github.com/margolite/margolite/test/plant"
 )
 
@@ -108,16 +107,8 @@ func (s *dockerStack) load(ctx context.Context) error {
 	if s.loaded {
 		return nil
 	}
-	image, err := loadServer()
-	if err != nil {
-		return err
-	}
-	archive, err := ociimage.Saved(map[string]*ociimage.Artifact{dockerImage: image})
-	if err != nil {
-		return err
-	}
 	file := filepath.Join(s.dir, "server.tar")
-	if err := os.WriteFile(file, archive, 0o600); err != nil {
+	if err := saveServer(dockerImage, file); err != nil {
 		return err
 	}
 	s.loaded = true

@@ -74,6 +74,19 @@ func (l workload) component() (*ociimage.Artifact, error) {
 	return ociimage.Component{Name: l.name, Version: loadRevision, Files: ociimage.Files{"compose.yaml": []byte(l.compose())}}.Build()
 }
 
+// saveServer writes the image of the loads, under a name, as other engines load it.
+func saveServer(name, file string) error {
+	image, err := loadServer()
+	if err != nil {
+		return err
+	}
+	archive, err := ociimage.Saved(map[string]*ociimage.Artifact{name: image})
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(file, archive, 0o600)
+}
+
 // loadServer is the image that all loads run.
 func loadServer() (*ociimage.Artifact, error) {
 	path, err := exec.LookPath("busybox")

@@ -1,7 +1,7 @@
-// Bench measures margolite: how big its programs are, what it takes of a
-// device's memory, how long a change takes from its publication until the WFM
-// hears that it is installed, what unchanged polls and updates write to the
-// medium, and how it does beside nerdctl compose and docker compose. It runs the real
+// Bench measures margolite: what it takes of a device's memory, how long a change
+// takes from its publication until the WFM hears that it is installed, what unchanged
+// polls and updates write to the medium, and how it does beside nerdctl compose and
+// docker compose. It runs the real
 // programs in namespaces of its own and leaves nothing behind. `make bench` runs
 // it; it fails when an unchanged poll writes anything, and when agent and shims take
 // too much memory.
@@ -19,7 +19,6 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -37,7 +36,6 @@ type method struct {
 	Settle  []time.Duration
 	Polls   int
 	Races   int
-	Sizes   []int
 	Poll    time.Duration // while memory is measured
 	Stacks  []string
 }
@@ -45,11 +43,12 @@ type method struct {
 // bench is the program.
 type bench struct {
 	method
-	dist, dir       string
-	sizes, memory   bool
-	device, contest bool
-	agent           string // of somebody else, beside Docker
-	agentName       string
+	dist, dir string
+	memory    bool
+	device    bool
+	contest   bool
+	agent     string // of somebody else, beside Docker
+	agentName string
 }
 
 func main() {
@@ -57,7 +56,7 @@ func main() {
 	// last one cleans up, and the others wait for it. It cleans up as well when
 	// nobody reads any more.
 	signal.Notify(make(chan os.Signal, 1), os.Interrupt, syscall.SIGPIPE)
-	b := &bench{method: method{Settle: []time.Duration{0, 200 * time.Millisecond}, Sizes: []int{1, 3, 20}, Stacks: []string{"embedded", "external"}}}
+	b := &bench{method: method{Settle: []time.Duration{0, 200 * time.Millisecond}, Stacks: []string{"embedded", "external"}}}
 	flag.BoolVar(&b.memory, "memory", true, "measure the memory of all that runs an application")
 	flag.Func("stacks", "`NAME,...` whose memory is measured: embedded, external (margolite on that containerd), docker (default embedded,external)", func(s string) error {
 		b.Stacks = strings.Split(s, ",")
@@ -73,11 +72,9 @@ func main() {
 	flag.IntVar(&b.Polls, "polls", 100, "unchanged polls")
 	flag.StringVar(&b.dist, "dist", "dist", "`DIR` with the programs of every target, as make cross leaves them")
 	flag.StringVar(&b.dir, "dir", "", "`DIR` on the medium to write to (default the system's for temporary files)")
-	flag.BoolVar(&b.sizes, "sizes", true, "measure the programs")
 	flag.BoolVar(&b.device, "device", true, "measure the running device")
 	flag.BoolVar(&b.contest, "contest", true, "measure Compose projects side by side with the peers on PATH: nerdctl, docker")
 	flag.IntVar(&b.Races, "races", 5, "rounds of the contest")
-	flag.Func("services", "`N,...` services of the projects of the contest (default 1,3,20)", numbers(&b.Sizes))
 	flag.Parse()
 	os.Exit(isolated.Main(b))
 }
@@ -108,12 +105,6 @@ func (b *bench) run(ctx context.Context) (err error) {
 	r := &report{Method: b.method}
 	if r.Machine, err = describe(dir); err != nil {
 		return err
-	}
-	if b.sizes {
-		say("measuring the programs in %s", b.dist)
-		if r.Programs, err = measurePrograms(ctx, b.dist); err != nil {
-			return err
-		}
 	}
 	if b.memory {
 		if err := b.measureMemory(ctx, dir, r); err != nil {
@@ -166,21 +157,6 @@ func (b *bench) native() string {
 		native += "v7"
 	}
 	return native
-}
-
-// numbers reads numbers with commas between them.
-func numbers(to *[]int) func(string) error {
-	return func(s string) error {
-		*to = nil
-		for text := range strings.SplitSeq(s, ",") {
-			n, err := strconv.Atoi(text)
-			if err != nil || n < 1 || n > 1000 {
-				return fmt.Errorf("%q is not 1 to 1000", text)
-			}
-			*to = append(*to, n)
-		}
-		return nil
-	}
 }
 
 // say tells what goes on, apart from the report.

@@ -2,12 +2,11 @@ package main
 
 import (
 	"fmt"
-	"os"
-	"strconv"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/margolite/margolite/test/plant"
 )
 
 // memory is what processes hold, in bytes.
@@ -23,39 +22,16 @@ func (m memory) plus(other memory) memory {
 
 // memoryOf asks the kernel what a process holds.
 func memoryOf(pid int) (memory, error) {
-	f, err := fields(pid, "smaps_rollup")
-	if err != nil {
-		return memory{}, err
-	}
-	return memory{RSS: f["Rss"] << 10, PSS: f["Pss"] << 10, Anonymous: f["Anonymous"] << 10}, nil
+	f, err := plant.Counts(pid, "smaps_rollup")
+	return memory{RSS: f["Rss"], PSS: f["Pss"], Anonymous: f["Anonymous"]}, err
 }
 
 // writtenBy is how many bytes a process has handed to media: the pages it made
 // dirty, with what containers' file systems and databases mapped, but without
 // the file system's own journal.
 func writtenBy(pid int) (int64, error) {
-	f, err := fields(pid, "io")
+	f, err := plant.Counts(pid, "io")
 	return f["write_bytes"], err
-}
-
-// fields reads the numbers of a file of /proc that names them line by line.
-func fields(pid int, file string) (map[string]int64, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, file))
-	if err != nil {
-		return nil, fmt.Errorf("cannot measure process %d: %w", pid, err)
-	}
-	all := map[string]int64{}
-	for line := range strings.Lines(string(text)) {
-		name, rest, _ := strings.Cut(line, ":")
-		words := strings.Fields(rest)
-		if len(words) == 0 {
-			continue
-		}
-		if n, err := strconv.ParseInt(words[0], 10, 64); err == nil {
-			all[name] = n
-		}
-	}
-	return all, nil
 }
 
 // cpuOf is the processor time that a process has used. Its clock counts

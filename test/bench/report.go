@@ -9,17 +9,17 @@ import (
 	"strings"
 	"time"
 
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 )
 
 // report is everything that was measured.
 type report struct {
-	Machine  machine
-	Method   method
-	Programs []program
-	Memory   []footprint
-	Devices  []device
-	Contest  *standing
+	Machine machine
+	Method  method
+	Memory  []footprint
+	Devices []device
+	Contest *standing
 }
 
 // machine is where it was measured.
@@ -56,24 +56,15 @@ func describe(dir string) (machine, error) {
 }
 
 // fileSystem is the type of the file system that holds dir.
-func fileSystem(dir string) (string, error) {
-	mounts, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		return "", err
-	}
-	best, kind := -1, "unknown"
-	for line := range strings.Lines(string(mounts)) {
-		left, right, _ := strings.Cut(line, " - ")
-		fields, of := strings.Fields(left), strings.Fields(right)
-		if len(fields) < 5 || len(of) < 1 {
-			continue
-		}
-		point := strings.TrimSuffix(fields[4], "/")
-		if (dir == point || strings.HasPrefix(dir, point+"/")) && len(point) >= best {
-			best, kind = len(point), of[0]
+func fileSystem(dir string) (kind string, err error) {
+	mounts, err := mountinfo.GetMounts(mountinfo.ParentsFilter(dir))
+	best := 0
+	for _, m := range mounts {
+		if len(m.Mountpoint) >= best {
+			best, kind = len(m.Mountpoint), m.FSType
 		}
 	}
-	return kind, nil
+	return kind, err
 }
 
 // verdict is the error that the figures call for, or nil.
@@ -98,9 +89,6 @@ func (r *report) print(out io.Writer) {
 	}
 	p.line("%s on %s, kernel %s, %d x %s, medium %s", version, r.Machine.OS, r.Machine.Kernel, r.Machine.CPUs, r.Machine.CPU, r.Machine.Medium)
 	p.line("%s, load %s before the start", r.Machine.Time.Format("2006-01-02 15:04 MST"), r.Machine.Load)
-	if len(r.Programs) > 0 {
-		p.programs(r.Programs)
-	}
 	if len(r.Memory) > 0 {
 		p.memory(r)
 	}
@@ -124,26 +112,6 @@ func (p *printer) line(format string, args ...any) {
 func (p *printer) heading(format string, args ...any) {
 	p.line("")
 	p.line(format, args...)
-}
-
-func (p *printer) programs(all []program) {
-	p.heading("Size of the programs in bytes, stripped, and after xz -9")
-	row := fmt.Sprintf("  %-14s", "target")
-	for _, n := range programNames {
-		row += fmt.Sprintf("  %14s %9s", n.name, "xz")
-	}
-	p.line("%s", row)
-	for i := 0; i < len(all); i += len(programNames) {
-		row := fmt.Sprintf("  %-14s", all[i].Target)
-		for _, f := range all[i : i+len(programNames)] {
-			packed := "-"
-			if f.Compressed > 0 {
-				packed = fmt.Sprint(f.Compressed)
-			}
-			row += fmt.Sprintf("  %14d %9s", f.Bytes, packed)
-		}
-		p.line("%s", row)
-	}
 }
 
 func (d *device) title() string { return title(d.External, d.Containerd) }

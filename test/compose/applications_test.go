@@ -45,13 +45,9 @@ func TestDEV04OBS07Applications(t *testing.T) {
 // pushImages pushes the images that a Compose file names, if they were not yet.
 func (d *device) pushImages(t *testing.T, file string, pushed map[string]bool) {
 	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	cache, err := debimage.Open()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	to := ociimage.Registry{URL: "http://" + d.registry}
 	for _, image := range apps.Images() {
 		if pushed[image.Name] || !strings.Contains(string(text), "}/"+image.Name+":") {
@@ -62,12 +58,8 @@ func (d *device) pushImages(t *testing.T, file string, pushed map[string]bool) {
 			if _, missing := exec.LookPath("apt-get"); missing != nil && errors.Is(err, debimage.ErrNotFetched) {
 				t.Skip("needs apt-get:", err)
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := to.Push(t.Context(), image.Name, version, artifact); err != nil {
-				t.Fatal(err)
-			}
+			check(t, err)
+			check(t, to.Push(t.Context(), image.Name, version, artifact))
 		}
 		pushed[image.Name] = true
 	}

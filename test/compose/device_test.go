@@ -1,16 +1,11 @@
 package compose
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"flag"
 	"fmt"
-	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -23,6 +18,7 @@ import (
 	"github.com/margolite/margolite/test/containerdtest"
 	"github.com/margolite/margolite/test/isolated"
 	"github.com/margolite/margolite/test/leftovers"
+	"github.com/margolite/margolite/test/plant"
 )
 
 func TestMain(m *testing.M) {
@@ -69,9 +65,7 @@ func newDevice(of *testing.T, backend containerdtest.Backend) *device {
 		Registries: map[string]image.Registry{d.registry: {PlainHTTP: true}},
 		Logger:     containerdtest.Logger(t),
 	}
-	if err := d.start(); err != nil {
-		t.Fatal(err)
-	}
+	check(t, d.start())
 	t.Cleanup(func() {
 		if err := d.stop(); err != nil {
 			t.Error(err)
@@ -111,9 +105,7 @@ func (d *device) load(ctx context.Context, s runtime.Source) (*runtime.Project, 
 
 // remove removes a project with its volumes, and finds whatever stays.
 func (d *device) remove(t *testing.T, project string, before leftovers.Snapshot) {
-	if err := d.engine.RemoveWith(t.Context(), project, runtime.RemoveOptions{Volumes: true}); err != nil {
-		t.Fatal(err)
-	}
+	check(t, d.engine.RemoveWith(t.Context(), project, runtime.RemoveOptions{Volumes: true}))
 	// Some things go a moment after the call that removed them.
 	var left []string
 	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
@@ -143,54 +135,22 @@ func (d *device) reboot(t *testing.T) error {
 			}
 		}
 	}
-	if err := killShims(); err != nil {
+	for _, pid := range plant.Processes("containerd-shim-runc-v2") {
+		_ = syscall.Kill(pid, syscall.SIGKILL) // the same
+	}
+	if err := isolated.ForgetNetwork(); err != nil {
 		return err
 	}
-	links, err := net.Interfaces()
-	if err != nil {
-		return err
-	}
-	for _, l := range links {
-		if strings.HasPrefix(l.Name, "mgl-") || strings.HasPrefix(l.Name, "mgv-") {
-			_ = exec.Command("ip", "link", "delete", l.Name).Run() // may have gone with its other end
-		}
-	}
-	if out, err := exec.Command("nft", "flush", "ruleset").CombinedOutput(); err != nil {
-		return fmt.Errorf("%w: %s", err, out)
-	}
-	mounts, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		return err
-	}
-	for line := range strings.Lines(string(mounts)) {
-		if fields := strings.Fields(line); len(fields) > 4 && strings.HasPrefix(fields[4], d.run+"/") {
-			if err := syscall.Unmount(fields[4], syscall.MNT_DETACH); err != nil && !errors.Is(err, syscall.EINVAL) {
-				return fmt.Errorf("cannot unmount %s: %w", fields[4], err)
-			}
-		}
-	}
+	plant.UnmountBelow(d.run) // what stays makes the removal fail
 	if err := os.RemoveAll(d.run); err != nil {
 		return err
 	}
 	return d.start()
 }
 
-// killShims kills every shim in the tests' process namespace.
-func killShims() error {
-	entries, err := filepath.Glob("/proc/[0-9]*/cmdline")
+func check(t testing.TB, err error) {
+	t.Helper()
 	if err != nil {
-		return err
+		t.Fatal(err)
 	}
-	for _, entry := range entries {
-		command, err := os.ReadFile(entry)
-		if err != nil || !bytes.Contains(command, []byte("containerd-shim-runc-v2")) {
-			continue
-		}
-		var pid int
-		if _, err := fmt.Sscanf(entry, "/proc/%d/cmdline", &pid); err != nil {
-			return err
-		}
-		_ = syscall.Kill(pid, syscall.SIGKILL) // may have ended by itself
-	}
-	return nil
 }

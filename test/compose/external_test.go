@@ -47,15 +47,11 @@ volumes: {theirs: {external: true, name: maker_data}}
 			if out := d.sh(t, "user", "web", "cat /theirs/f; ping -c 1 db"); !strings.HasPrefix(out, "shared") || !strings.Contains(out, "1 packets received") {
 				t.Errorf("web sees %s", out)
 			}
-			if err := d.engine.Remove(t.Context(), "maker"); err != nil {
-				t.Fatal(err)
-			}
+			check(t, d.engine.Remove(t.Context(), "maker"))
 			if out := d.sh(t, "user", "web", "cat /theirs/f; ip -o address show eth0"); !strings.HasPrefix(out, "shared") || !strings.Contains(out, "inet ") {
 				t.Errorf("after its maker has gone, web sees %s", out)
 			}
-			if err := d.engine.RemoveWith(t.Context(), "user", runtime.RemoveOptions{Volumes: true}); err != nil {
-				t.Fatal(err)
-			}
+			check(t, d.engine.RemoveWith(t.Context(), "user", runtime.RemoveOptions{Volumes: true}))
 			if kept, err := os.ReadFile(filepath.Join(d.state, "volumes/maker/data/f")); err != nil || string(kept) != "shared\n" {
 				t.Errorf("the volume of maker has %q, %v", kept, err)
 			}
@@ -68,16 +64,10 @@ volumes: {theirs: {external: true, name: maker_data}}
 func (d *device) up(t *testing.T, project, text string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "compose.yaml")
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.WriteFile(file, []byte(text), 0o600))
 	p, err := d.load(t.Context(), runtime.Source{Project: project, File: file, Environment: d.environment})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := d.engine.Apply(t.Context(), p, runtime.ApplyOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
+	check(t, d.engine.Apply(t.Context(), p, runtime.ApplyOptions{}))
 }
 
 // sh runs a shell command in a service and returns what it prints.

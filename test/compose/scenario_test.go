@@ -141,9 +141,7 @@ type play struct {
 func (d *device) playFile(t *testing.T, file, project string, before leftovers.Snapshot) {
 	d.series.Turn(t)
 	s, err := readScenario(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	defer d.remove(t, project, before)
 	d.play(t, s, project)
 }
@@ -151,9 +149,7 @@ func (d *device) playFile(t *testing.T, file, project string, before leftovers.S
 func (d *device) play(t *testing.T, s *scenario, project string) {
 	p := &play{T: t, d: d, s: s, project: project, dir: t.TempDir()}
 	if s.files != "" {
-		if err := os.CopyFS(p.dir, os.DirFS(s.files)); err != nil {
-			t.Fatal(err)
-		}
+		check(t, os.CopyFS(p.dir, os.DirFS(s.files)))
 	}
 	p.commands(s.before)
 	defer p.commands(s.after)
@@ -168,9 +164,7 @@ func (d *device) play(t *testing.T, s *scenario, project string) {
 		return
 	}
 	warnings, err := p.apply(0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	for i, step := range steps {
 		p.step(i+1, step, warnings)
 		if t.Failed() {
@@ -189,13 +183,9 @@ func textOf(err error) string {
 // apply brings the file of now onto the device.
 func (p *play) apply(settle time.Duration) (warnings string, err error) {
 	text, err := yaml.Marshal(p.s.file)
-	if err != nil {
-		p.Fatal(err)
-	}
+	check(p, err)
 	file := filepath.Join(p.dir, "compose.yaml")
-	if err := os.WriteFile(file, text, 0o600); err != nil {
-		p.Fatal(err)
-	}
+	check(p, os.WriteFile(file, text, 0o600))
 	p.before = p.ids()
 	loaded, err := p.d.load(p.Context(), runtime.Source{Project: p.project, File: file, Environment: p.d.environment})
 	if err != nil {
@@ -216,9 +206,7 @@ func (p *play) ids() map[string]string {
 
 func (p *play) containers() []runtime.ObservedContainer {
 	projects, err := p.d.engine.Observe(p.Context())
-	if err != nil {
-		p.Fatal(err)
-	}
+	check(p, err)
 	for _, o := range projects {
 		if o.Name == p.project {
 			return o.Containers
@@ -399,9 +387,7 @@ func (p *play) logs(service string) string {
 		out.Write(l.Text)
 		return nil
 	})
-	if err != nil {
-		p.Fatal(err)
-	}
+	check(p, err)
 	return out.String()
 }
 

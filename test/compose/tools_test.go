@@ -3,6 +3,7 @@ package compose
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 	"github.com/margolite/margolite/runtime/health"
 	"github.com/margolite/margolite/test/containerdtest"
 	"github.com/margolite/margolite/test/leftovers"
+	"github.com/margolite/margolite/test/plant"
 )
 
 // TestKnownTools has ctr and nerdctl look at containers of every kind, and run
@@ -55,10 +57,12 @@ networks: {front: {}, back: {}}
 			d := newDevice(t, backend)
 			before := leftovers.Take(t, d.look)
 			d.up(t, "app", file)
-			d.eventually(t, "web is healthy and job is done", func() bool {
-				all := d.observe(t, "app")
-				return all["web"].Health.State == health.Healthy && all["job"].State == runtime.Done
-			})
+			check(t, plant.Eventually(t.Context(), func() error {
+				if all := d.observe(t, "app"); all["web"].Health.State != health.Healthy || all["job"].State != runtime.Done {
+					return errors.New("web is not healthy, or job is not done")
+				}
+				return nil
+			}))
 			t.Run("ctr", func(t *testing.T) { d.ctr(t, d.observe(t, "app")) })
 			t.Run("nerdctl", func(t *testing.T) { d.nerdctl(t, d.observe(t, "app")) })
 			d.remove(t, "app", before)
@@ -70,9 +74,7 @@ networks: {front: {}, back: {}}
 func (d *device) observe(t *testing.T, project string) map[string]runtime.ObservedContainer {
 	t.Helper()
 	projects, err := d.engine.Observe(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	all := make(map[string]runtime.ObservedContainer)
 	for _, p := range projects {
 		for _, c := range p.Containers {
@@ -82,15 +84,6 @@ func (d *device) observe(t *testing.T, project string) map[string]runtime.Observ
 		}
 	}
 	return all
-}
-
-func (d *device) eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !holds(); time.Sleep(50 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("it does not come about that %s", what)
-		}
-	}
 }
 
 // tool runs a tool of somebody else on the device.
@@ -164,9 +157,7 @@ func (d *device) nerdctl(t *testing.T, all map[string]runtime.ObservedContainer)
 		return
 	}
 	settings, err := os.ReadFile("../../packaging/nerdctl.toml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	for _, place := range [][2]string{
 		{"/run/margolite/containerd/containerd.sock", d.socket},
 		{"/run/margolite/nerdctl", filepath.Join(d.run, "nerdctl")},
@@ -178,9 +169,7 @@ func (d *device) nerdctl(t *testing.T, all map[string]runtime.ObservedContainer)
 		settings = bytes.ReplaceAll(settings, []byte(place[0]), []byte(place[1]))
 	}
 	toml := filepath.Join(t.TempDir(), "nerdctl.toml")
-	if err := os.WriteFile(toml, settings, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.WriteFile(toml, settings, 0o600))
 	nerdctl := tool{program: program, environment: []string{"NERDCTL_TOML=" + toml}}
 
 	list := nerdctl.run(t, "ps", "-a")

@@ -20,13 +20,8 @@ const approvalRules = "policy:\n  approval: updates\n"
 
 // approvalStory shows how a site decides about an update: it is shown, postponed,
 // approved, and undone.
-func approvalStory(ctx context.Context, m *machine) error {
-	for _, chapter := range []func(context.Context, *machine) error{waitsForApproval, approved, undone, removalApproved, journal} {
-		if err := chapter(ctx, m); err != nil {
-			return err
-		}
-	}
-	return nil
+func approvalStory() []chapter {
+	return []chapter{prepare, waitsForApproval, approved, undone, removalApproved, journal}
 }
 
 func waitsForApproval(ctx context.Context, m *machine) error {
@@ -103,7 +98,7 @@ func undone(ctx context.Context, m *machine) error {
 	if err := m.command(ctx, "rollback", "visitors", "--yes", "--reason", "visitors prefer Hello"); err != nil {
 		return err
 	}
-	if err := m.until(ctx, func() error {
+	if err := until(ctx, func() error {
 		newest, err := control.Dial(m.control()).History(ctx, control.HistoryRequest{Last: 1})
 		if err == nil && (len(newest) != 1 || newest[0].Kind != "rollback.done") {
 			err = fmt.Errorf("the journal ends with %+v", newest)
@@ -126,7 +121,7 @@ func removalApproved(ctx context.Context, m *machine) error {
 	if err := m.command(ctx, "approve", "--all"); err != nil {
 		return err
 	}
-	return m.until(ctx, func() error { return m.empty(ctx) })
+	return until(ctx, func() error { return m.empty(ctx) })
 }
 
 func journal(ctx context.Context, m *machine) error {
@@ -147,7 +142,7 @@ func waitsFor(code string) func(control.Deployment) bool {
 
 // awaits waits until the device says so of the application.
 func (m *machine) awaits(ctx context.Context, so func(control.Deployment) bool) error {
-	return m.until(ctx, func() error {
+	return until(ctx, func() error {
 		s, err := control.Dial(m.control()).Status(ctx)
 		if err == nil && (len(s.Deployments) != 1 || !so(s.Deployments[0])) {
 			err = fmt.Errorf("deployments are %+v", s.Deployments)

@@ -6,9 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,6 +18,7 @@ import (
 
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/test/plant"
 	"github.com/margolite/margolite/test/wfmsim/admin"
 )
 
@@ -138,7 +137,7 @@ func (m *machine) startAgent(ctx context.Context) error {
 	}
 	m.agent = cmd
 	m.screen.command("margolite run --config %s", m.config())
-	return m.until(ctx, func() error { return control.Dial(m.control()).Ping(ctx) })
+	return until(ctx, func() error { return control.Dial(m.control()).Ping(ctx) })
 }
 
 func (m *machine) stopAgent() error {
@@ -205,7 +204,7 @@ func (m *machine) follow(ctx context.Context, want margo.State, change func() (u
 
 // awaitPoll waits until the agent has tried to poll.
 func (m *machine) awaitPoll(ctx context.Context) error {
-	return m.until(ctx, func() error {
+	return until(ctx, func() error {
 		s, err := control.Dial(m.control()).Status(ctx)
 		if err == nil && s.WFM.LastPoll == nil {
 			err = errors.New("the agent has not polled")
@@ -236,55 +235,23 @@ func (m *machine) services(ctx context.Context) (map[string]control.Service, err
 
 // visit asks the application through its published port and shows the answer.
 func (m *machine) visit(ctx context.Context) error {
-	var text string
-	if err := m.until(ctx, func() (err error) {
-		text, err = m.ask(ctx)
+	var said plant.Answer
+	if err := until(ctx, func() (err error) {
+		said, err = plant.Ask(ctx, m.port)
 		return err
 	}); err != nil {
 		return err
 	}
 	m.screen.command("curl http://127.0.0.1:%d/", m.port)
-	m.screen.output(text)
+	m.screen.output(said.Text)
 	return nil
 }
 
-func (m *machine) ask(ctx context.Context) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("http://127.0.0.1:%d/", m.port), nil)
-	if err != nil {
-		return "", err
-	}
-	req.Header.Set("Accept", "application/json")
-	req.Close = true
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return "", err
-	}
-	defer res.Body.Close()
-	var said struct {
-		Text string `json:"text"`
-	}
-	if err := json.NewDecoder(io.LimitReader(res.Body, 64<<10)).Decode(&said); err != nil {
-		return "", fmt.Errorf("%s: %w", res.Status, err)
-	}
-	return said.Text, nil
-}
-
 // until repeats what has no event to wait for.
-func (m *machine) until(ctx context.Context, try func() error) error {
-	deadline := time.Now().Add(patience)
-	for {
-		err := try()
-		if err == nil || time.Now().After(deadline) {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(50 * time.Millisecond):
-		}
-	}
+func until(ctx context.Context, try func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return plant.Until(ctx, try)
 }
 
 func (m *machine) log(name string) (*os.File, error) {
@@ -301,7 +268,8 @@ func (m *machine) showLogs() {
 	}
 }
 
-func (m *machine) printKept() error {
+// printKept prints what to try with what keeps running.
+func printKept(_ context.Context, m *machine) error {
 	note, err := json.Marshal(kept{m.agent.Process.Pid, m.wfm.Process.Pid, m.admin.URL})
 	if err == nil {
 		err = os.WriteFile(filepath.Join(m.dir, keptFile), note, 0o600)
@@ -346,12 +314,12 @@ func endKept(ctx context.Context, dir string) error {
 	}
 	m := &machine{dir: dir, admin: admin.Client{URL: k.Admin}}
 	_, _ = m.admin.Remove(ctx, deploymentID) // it may have been tried already
-	if err := m.until(ctx, func() error { return m.empty(ctx) }); err != nil {
+	if err := until(ctx, func() error { return m.empty(ctx) }); err != nil {
 		return err
 	}
 	for _, pid := range []int{k.Agent, k.WFM} {
 		_ = unix.Kill(pid, unix.SIGTERM)
-		if err := m.until(ctx, func() error {
+		if err := until(ctx, func() error {
 			if unix.Kill(pid, 0) == nil {
 				return fmt.Errorf("process %d goes on", pid)
 			}
@@ -360,7 +328,7 @@ func endKept(ctx context.Context, dir string) error {
 			return err
 		}
 	}
-	m.unmount()
+	plant.UnmountBelow(m.dir)
 	if err := os.RemoveAll(dir); err != nil {
 		return err
 	}
@@ -393,26 +361,13 @@ func (m *machine) tearDown() error {
 				errs = append(errs, m.startWFM(ctx))
 			}
 			_, err := m.admin.Remove(ctx, deploymentID)
-			errs = append(errs, err, m.until(ctx, func() error { return errors.Join(m.approveRemoval(ctx), m.empty(ctx)) }))
+			errs = append(errs, err, until(ctx, func() error { return errors.Join(m.approveRemoval(ctx), m.empty(ctx)) }))
 		}
 		errs = append(errs, m.stopAgent())
 	}
 	errs = append(errs, m.stopWFM())
-	m.unmount()
+	plant.UnmountBelow(m.dir)
 	return errors.Join(append(errs, os.RemoveAll(m.dir))...)
-}
-
-// unmount lets go of what is mounted below the story's directory.
-func (m *machine) unmount() {
-	text, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		return
-	}
-	for line := range strings.Lines(string(text)) {
-		if f := strings.Fields(line); len(f) > 4 && strings.HasPrefix(f[4], m.dir+"/") {
-			_ = unix.Unmount(f[4], unix.MNT_DETACH)
-		}
-	}
 }
 
 // cause is the last part of an error.

@@ -23,6 +23,7 @@ import (
 	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/test/demoapp/demoimage"
 	"github.com/margolite/margolite/test/ociimage"
+	"github.com/margolite/margolite/test/plant"
 	"github.com/margolite/margolite/test/wfmsim"
 	"github.com/margolite/margolite/test/wfmsim/admin"
 )
@@ -42,10 +43,15 @@ func main() {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	tell := func() error { return run(ctx, *bin, *keep, *record) }
-	if *approval {
-		tell = func() error { return runApproval(ctx, *bin) }
+	told := story{chapters: []chapter{prepare, install, parameter, offline, remove, summary}, record: *record}
+	switch {
+	case *approval:
+		told = story{chapters: approvalStory(), policy: approvalRules}
+	case *keep:
+		told.chapters = []chapter{prepare, install, parameter, offline, printKept}
+		told.keep = true
 	}
+	tell := func() error { return told.run(ctx, *bin) }
 	if *ended != "" {
 		tell = func() error { return endKept(ctx, *ended) }
 	}
@@ -69,53 +75,40 @@ func onMachine(bin string) (*machine, error) {
 	return newMachine(bin, &screen{out: os.Stdout, terminal: terminal, colored: terminal && os.Getenv("NO_COLOR") == ""})
 }
 
-func runApproval(ctx context.Context, bin string) (err error) {
-	m, err := onMachine(bin)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, m.tearDown()) }()
-	m.policy = approvalRules
-	for _, chapter := range []func(context.Context, *machine) error{prepare, approvalStory} {
-		if err := chapter(ctx, m); err != nil {
-			m.showLogs()
-			return err
-		}
-	}
-	return nil
+// story is what is shown, chapter by chapter.
+type story struct {
+	chapters []chapter
+	policy   string // of the site, a section of the configuration
+	keep     bool   // leave everything running
+	record   string // file
 }
 
-func run(ctx context.Context, bin string, keep bool, record string) (err error) {
+type chapter func(context.Context, *machine) error
+
+func (s story) run(ctx context.Context, bin string) (err error) {
 	m, err := onMachine(bin)
 	if err != nil {
 		return err
 	}
-	if record != "" {
+	m.policy = s.policy
+	if s.record != "" {
 		m.screen.record, m.screen.terminal, m.screen.out = &recording{}, true, io.Discard
 		m.screen.command("make demo")
 	}
 	defer func() {
-		if keep && err == nil {
+		if s.keep && err == nil {
 			return
 		}
 		err = errors.Join(err, m.tearDown())
 	}()
-	for _, chapter := range []func(context.Context, *machine) error{prepare, install, parameter, offline} {
-		if err := chapter(ctx, m); err != nil {
+	for _, tell := range s.chapters {
+		if err := tell(ctx, m); err != nil {
 			m.showLogs()
 			return err
 		}
 	}
-	if keep {
-		return m.printKept()
-	}
-	if err := remove(ctx, m); err != nil {
-		m.showLogs()
-		return err
-	}
-	m.screen.summary()
-	if record != "" {
-		return m.screen.record.save(record)
+	if s.record != "" {
+		return m.screen.record.save(s.record)
 	}
 	return nil
 }
@@ -276,7 +269,7 @@ func remove(ctx context.Context, m *machine) error {
 		return err
 	}
 	m.screen.figure("removed", took)
-	if _, err := m.ask(ctx); err == nil {
+	if _, err := plant.Ask(ctx, m.port); err == nil {
 		return errors.New("the removed application still answers")
 	}
 	m.screen.say("gone", "containers, networks, firewall rules; port %d is closed", m.port)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"strings"
@@ -107,12 +108,13 @@ func (s *screen) figure(what string, d time.Duration) {
 	s.figures = append(s.figures, fmt.Sprintf("%-10s %s", what, took))
 }
 
-func (s *screen) summary() {
-	s.chapter("Done")
-	for _, f := range s.figures {
-		s.output(f)
+func summary(_ context.Context, m *machine) error {
+	m.screen.chapter("Done")
+	for _, f := range m.screen.figures {
+		m.screen.output(f)
 	}
-	s.output("Nothing is left behind.")
+	m.screen.output("Nothing is left behind.")
+	return nil
 }
 
 // event shows what the agent does, as far as the story needs it.

@@ -109,7 +109,6 @@ func killedAtEveryStep(t *testing.T, c killedChange) {
 // killPoint is where the agent can be killed.
 type killPoint struct {
 	name string
-	mark string // of the step, before or after; of a commit its name
 	env  string // of the agent that is killed there
 }
 
@@ -126,7 +125,7 @@ func killPoints(t *testing.T, trace string) []killPoint {
 			t.Fatalf("trace says %q: %v", line, err)
 		}
 		variable := map[string]string{"commit": "MARGOLITE_KILL_AFTER_COMMIT", "step": "MARGOLITE_KILL_AT_STEP"}[kind]
-		points = append(points, killPoint{fmt.Sprintf("%s %d %s", kind, n, mark), mark, fmt.Sprintf("%s=%d", variable, n)})
+		points = append(points, killPoint{fmt.Sprintf("%s %d %s", kind, n, mark), fmt.Sprintf("%s=%d", variable, n)})
 	}
 	return points
 }

@@ -78,17 +78,11 @@ func (r *rig) application(id, version, file string, files ociimage.Files) wfmsim
 
 // inside runs a command where a process runs: with its files, network and
 // names, and without asking any agent.
-func (r *rig) inside(pid int, env []string, command ...string) error {
+func (r *rig) inside(pid int, env string, command ...string) error {
 	cmd := exec.CommandContext(r.t.Context(), "nsenter", append([]string{"-t", strconv.Itoa(pid), "-m", "-n", "--"}, command...)...)
-	cmd.Env = append(os.Environ(), env...)
+	cmd.Env = append(os.Environ(), env)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%q inside process %d: %w: %s", command, pid, err, out)
 	}
 	return nil
-}
-
-// fetches says whether the process gets an answer from a URL, whose name it has
-// to resolve.
-func (r *rig) fetches(web int, url string) error {
-	return r.inside(web, []string{"HEALTH_URL=" + url}, "/demoapp", "healthy")
 }

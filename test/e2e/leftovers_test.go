@@ -9,12 +9,8 @@ import (
 	"time"
 
 	"github.com/margolite/margolite/agent/control"
-	"github.com/margolite/margolite/runtime/containerd"
-	"github.com/margolite/margolite/test/leftovers"
 	"github.com/margolite/margolite/test/plant"
 )
-
-const namespace = "margo"
 
 // leavesNothing removes everything from the device and compares the machine with
 // what it was before. Every test ends with it.
@@ -67,35 +63,15 @@ func (r *rig) removeProjects(ctx context.Context) error {
 	return err
 }
 
-// nothingLeft says in what the machine differs from before, or nil.
+// nothingLeft says in what the machine differs from before, or nil. Images are no
+// difference where they are to stay.
 func (r *rig) nothingLeft() error {
+	images := "left: file " + filepath.Join(r.StateDir(), "containerd") + "/"
 	var left []error
-	for _, line := range r.before.Differences(r.look()) {
-		if !r.belongs(line) {
+	for _, line := range r.Left(r.t, r.before) {
+		if !r.keepsImages || !strings.HasPrefix(line, images) {
 			left = append(left, errors.New(line))
 		}
 	}
 	return errors.Join(left...)
-}
-
-// belongs says of a difference that it is none: what a device keeps, and images
-// where they are to stay.
-func (r *rig) belongs(line string) bool {
-	images := "left: file " + filepath.Join(r.StateDir(), "containerd") + "/"
-	return r.keepsImages && strings.HasPrefix(line, images) || r.Keeps(line)
-}
-
-// look takes stock of the machine and of its containerd.
-func (r *rig) look() leftovers.Snapshot {
-	r.t.Helper()
-	where := leftovers.Where{Namespace: namespace, StateDir: r.StateDir(), RunDir: r.RunDir(), Sockets: filepath.Join(plant.ShimDir, "s")}
-	if r.Running() || r.Containerd() != 0 {
-		client, err := containerd.Open(r.Containers(), namespace)
-		if err != nil {
-			r.t.Fatal(err)
-		}
-		defer client.Close()
-		where.Client = client
-	}
-	return leftovers.Take(r.t, where)
 }

@@ -12,7 +12,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/test/plant"
 )
@@ -91,35 +90,6 @@ func TestDS29DS30ST01ST17POL14DEV01InstallUpdateRemove(t *testing.T) {
 		if !slices.Equal(heard, want) {
 			t.Errorf("the WFM heard\n%v, want\n%v", heard, want)
 		}
-	})
-}
-
-// Two deployments of one application live side by side; components of a
-// deployment that a revision no longer has are removed.
-func TestDS17DeploymentsAndComponentsAreApart(t *testing.T) {
-	long(t, "several deployments")
-	const otherID = "ad9b614e-8912-45f4-a523-372358765dee" // shares all but its end
-	onBackends(t, func(t *testing.T, r *rig) {
-		r.running()
-		r.publish(r.Deployment(demoID, nil))
-		two := r.Deployment(otherID, map[string]any{"PORT": 8091, "GREETING": "Moin"})
-		r.install(two)
-		r.await(demoID, margo.Installed, 1)
-		if a, b := r.answers(8090), r.answers(8091); a.Greeting != "Hello" || b.Greeting != "Moin" || a.Visit != 1 || b.Visit != 1 {
-			t.Errorf("the applications are not apart: %+v, %+v", a, b)
-		}
-
-		extra := r.Deployment(otherID, map[string]any{"PORT": 8091})
-		extra.Components[0].Name = "renamed"
-		r.install(extra)
-		r.answers(8091)
-		s := r.status()
-		i := slices.IndexFunc(s.Deployments, func(d control.Deployment) bool { return d.ID == otherID })
-		if i < 0 || len(s.Deployments[i].Components) != 1 || s.Deployments[i].Components[0].Name != "renamed" {
-			t.Errorf("components are %+v", s.Deployments)
-		}
-		r.await(otherID, margo.Removed, r.remove(otherID))
-		r.answers(8090)
 	})
 }
 

@@ -7,8 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 	"testing"
 
 	"github.com/margolite/margolite/agent/margo"
@@ -82,21 +80,9 @@ func TestAMachineOf64MBIsEnough(t *testing.T) {
 // holds is how much memory of a process is resident, and how much of that is of no
 // file.
 func (r *rig) holds(pid int) (resident, anonymous int64, err error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
-	if err != nil {
-		return 0, 0, err
+	counts, err := plant.Counts(pid, "smaps_rollup")
+	if err == nil && counts["Rss"] == 0 {
+		err = errors.New("the kernel does not tell what is resident")
 	}
-	of := func(name string) int64 {
-		_, rest, _ := strings.Cut(string(text), "\n"+name+":")
-		fields := strings.Fields(rest)
-		if len(fields) == 0 {
-			return 0
-		}
-		n, _ := strconv.ParseInt(fields[0], 10, 64)
-		return n << 10
-	}
-	if resident = of("Rss"); resident == 0 {
-		return 0, 0, errors.New("the kernel does not tell what is resident")
-	}
-	return resident, of("Anonymous"), nil
+	return counts["Rss"], counts["Anonymous"], err
 }

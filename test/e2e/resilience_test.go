@@ -5,7 +5,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -179,17 +178,13 @@ func (r *rig) delivered() {
 // written is how many bytes the agent handed to the kernel for the medium.
 func (r *rig) written() int64 {
 	r.t.Helper()
-	io, err := os.ReadFile(fmt.Sprintf("/proc/%d/io", r.Agent()))
+	counts, err := plant.Counts(r.Agent(), "io")
 	check(r.t, err)
-	for line := range strings.Lines(string(io)) {
-		if value, ok := strings.CutPrefix(line, "write_bytes: "); ok {
-			n, err := strconv.ParseInt(strings.TrimSpace(value), 10, 64)
-			check(r.t, err)
-			return n
-		}
+	n, known := counts["write_bytes"]
+	if !known {
+		r.t.Fatal("no write_bytes in /proc/<pid>/io")
 	}
-	r.t.Fatal("no write_bytes in /proc/<pid>/io")
-	return 0
+	return n
 }
 
 // files are the files of the state directory with their sizes and times.

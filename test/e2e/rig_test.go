@@ -211,7 +211,7 @@ func (r *rig) running(env ...string) {
 	r.t.Helper()
 	check(r.t, r.Run(r.t.Context(), env...))
 	if r.before == nil {
-		r.before = r.look()
+		r.before = r.Look(r.t)
 	}
 }
 
@@ -224,13 +224,18 @@ func (r *rig) stop() {
 // margolite runs the command line and returns what it printed.
 func (r *rig) margolite(args ...string) (string, error) {
 	var stdout, stderr bytes.Buffer
-	cmd := exec.CommandContext(r.t.Context(), filepath.Join(programs.dir, "margolite"), append([]string{"--config", r.ConfigFile()}, args...)...)
+	cmd := r.command(r.t.Context(), args...)
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	err := cmd.Run()
 	if err != nil {
 		err = fmt.Errorf("margolite %s: %w: %s", strings.Join(args, " "), err, stderr.String())
 	}
 	return stdout.String(), err
+}
+
+// command is the command line.
+func (r *rig) command(ctx context.Context, args ...string) *exec.Cmd {
+	return exec.CommandContext(ctx, filepath.Join(programs.dir, "margolite"), append([]string{"--config", r.ConfigFile()}, args...)...)
 }
 
 // status asks the agent for its status.

@@ -57,7 +57,7 @@ func TestPOL06ApprovedOverTheSocketByCurl(t *testing.T) {
 	r := newRig(t, "embedded")
 	check(t, os.Chmod(r.dir, 0o711)) // as /run is
 	s := ruled(map[string]string{"approval": "updates"})
-	s.Group = group
+	s.More = "control: {group: " + group + "}\n"
 	check(t, r.Configure(s))
 	r.running()
 	r.install(r.Deployment(demoID, nil))

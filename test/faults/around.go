@@ -57,7 +57,7 @@ func (r *Rig) troubles() []trouble {
 	if r.options.Containerd != "" {
 		all = append(all, trouble{"containerd is killed", func(r *Rig) func() {
 			r.KillContainerd()
-			return func() { check(r.T, r.RestartContainerd()) }
+			return func() { check(r.T, r.StartContainerd()) }
 		}})
 	}
 	return all

@@ -22,6 +22,14 @@ var (
 
 func TestMain(m *testing.M) { os.Exit(plant.RunTests(m, faults.Build, nil)) }
 
+// long says why a test is left out in the short form.
+func long(t *testing.T, why string) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("in make test-all: " + why)
+	}
+}
+
 // installed is a rig that runs everything, with a seed of its own unless one is
 // given to all tests.
 func installed(t *testing.T, fixed uint64, change func(*faults.Options)) *faults.Rig {
@@ -46,9 +54,7 @@ func TestKilledAtAnyTime(t *testing.T) {
 // The power goes at any time, with all, some or nothing of what the medium had
 // in its cache.
 func TestThePowerGoesAtAnyTime(t *testing.T) {
-	if testing.Short() {
-		t.Skip("in make test-all: power cuts")
-	}
+	long(t, "power cuts")
 	r := installed(t, 2, media)
 	for range 3 {
 		r.PowerCuts(4)
@@ -58,9 +64,7 @@ func TestThePowerGoesAtAnyTime(t *testing.T) {
 
 // A write or a flush of the medium fails.
 func TestTheMediumFails(t *testing.T) {
-	if testing.Short() {
-		t.Skip("in make test-all: failures of the medium")
-	}
+	long(t, "failures of the medium")
 	r := installed(t, 3, media)
 	r.IOErrors(4)
 	r.End()
@@ -68,9 +72,7 @@ func TestTheMediumFails(t *testing.T) {
 
 // Somebody fills the medium.
 func TestTheMediumIsFull(t *testing.T) {
-	if testing.Short() {
-		t.Skip("in make test-all: a full medium")
-	}
+	long(t, "a full medium")
 	r := installed(t, 4, media)
 	r.Fill(3)
 	r.SlowFlushes(300*time.Millisecond, 2)
@@ -89,9 +91,7 @@ func TestWrongAnswers(t *testing.T) {
 
 func troubles(t *testing.T, fixed uint64, wanted func(string) bool) {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("in make test-all: troubles around the device")
-	}
+	long(t, "troubles around the device")
 	r := installed(t, fixed, plain)
 	r.EachTrouble(wanted)
 	r.End()
@@ -99,9 +99,7 @@ func troubles(t *testing.T, fixed uint64, wanted func(string) bool) {
 
 // A containerd of the system is killed, and what is around the device goes wrong.
 func TestTroublesWithAContainerdOfTheSystem(t *testing.T) {
-	if testing.Short() {
-		t.Skip("in make test-all: Debian's containerd")
-	}
+	long(t, "Debian's containerd")
 	r := installed(t, 6, system)
 	r.Kills(5)
 	r.Trouble("containerd is killed")

@@ -17,7 +17,6 @@ import (
 	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/runtime/containerd"
 	"github.com/margolite/margolite/test/faults/medium"
-	"github.com/margolite/margolite/test/leftovers"
 	"github.com/margolite/margolite/test/plant"
 	"github.com/margolite/margolite/test/wfmsim"
 )
@@ -180,7 +179,7 @@ func (r *Rig) hasNothingElse(s *control.Status) error {
 			services, projects = services+len(d.services), projects+1
 		}
 	}
-	now := r.look()
+	now := r.Look(r.T)
 	var wrong []error
 	for _, c := range []struct {
 		kind, word string
@@ -394,17 +393,6 @@ func (r *Rig) Undisturbed() func() {
 	}
 }
 
-// look takes stock of the machine and of its containerd, which runs.
-func (r *Rig) look() leftovers.Snapshot {
-	r.T.Helper()
-	client, err := containerd.Open(r.Containers(), "margo")
-	check(r.T, err)
-	defer client.Close()
-	return leftovers.Take(r.T, leftovers.Where{
-		Client: client, Namespace: "margo", StateDir: r.StateDir(), RunDir: r.RunDir(), Sockets: filepath.Join(plant.ShimDir, "s"),
-	})
-}
-
 // End takes everything back, and says what is left of it; on a medium of its own also
 // after the power goes at once: what is forgotten must not come back with it.
 func (r *Rig) End() {
@@ -421,11 +409,11 @@ func (r *Rig) End() {
 	}
 	left := func(context.Context) error {
 		var lines []error
-		for _, line := range r.before.Differences(r.look()) {
+		for _, line := range r.Left(r.T, r.before) {
 			// A containerd of the system that is killed while it deletes a task leaves the
 			// task's directory, until it starts again: it is not ours to touch.
 			theirs := r.options.Containerd != "" && strings.Contains(line, "/io.containerd.runtime.v2.task/")
-			if !r.Keeps(line) && !theirs {
+			if !theirs {
 				lines = append(lines, errors.New(line))
 			}
 		}

@@ -107,7 +107,7 @@ func New(t testing.TB, o Options) *Rig {
 	r.named()
 	check(t, r.Configure(r.settings()))
 	check(t, r.Run(t.Context(), r.environment()))
-	r.before = r.look()
+	r.before = r.Look(t)
 	return r
 }
 

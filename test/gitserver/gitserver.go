@@ -6,11 +6,9 @@ package gitserver
 import (
 	"bytes"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/http/cgi"
 	"os"
@@ -19,6 +17,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/margolite/margolite/test/wfmsim/serving"
 )
 
 // Program finds git.
@@ -150,15 +150,11 @@ const name = "/gw.git"
 type Server struct {
 	Repository *Repository
 
-	certificate tls.Certificate
-	backend     http.Handler
+	server  *serving.Server
+	backend http.Handler
 
-	mu       sync.Mutex
-	token    string
-	requests int
-	address  string // empty: never started
-	server   *http.Server
-	done     chan struct{}
+	mu    sync.Mutex
+	token string
 }
 
 // New makes a server with an empty repository in a folder. Certificate is an
@@ -172,56 +168,22 @@ func New(dir string, certificate tls.Certificate) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Server{Repository: r, certificate: certificate, backend: backend}, nil
+	s := &Server{Repository: r, backend: backend}
+	s.server = serving.New(serving.Options{
+		Handler: s.answer,
+		TLS:     &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12},
+	})
+	return s, nil
 }
 
 // Start opens the server, on the port that it had before if it had one.
-func (s *Server) Start() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.address == "" {
-		s.address = "127.0.0.1:0"
-	}
-	l, err := net.Listen("tcp", s.address)
-	if err != nil {
-		return err
-	}
-	s.address = l.Addr().String()
-	s.server = &http.Server{
-		Handler: s, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, 0), ReadHeaderTimeout: time.Minute,
-		TLSConfig: &tls.Config{Certificates: []tls.Certificate{s.certificate}, MinVersion: tls.VersionTLS12},
-	}
-	s.done = make(chan struct{})
-	go func(server *http.Server, done chan struct{}) {
-		defer close(done)
-		_ = server.ServeTLS(l, "", "") // it ends by Close
-	}(s.server, s.done)
-	return nil
-}
+func (s *Server) Start() error { return s.server.Start("") }
 
 // Close ends all connections; Start opens the server again.
-func (s *Server) Close() error {
-	s.mu.Lock()
-	server, done := s.server, s.done
-	s.server = nil
-	s.mu.Unlock()
-	if server == nil {
-		return nil
-	}
-	err := server.Close()
-	<-done
-	if errors.Is(err, net.ErrClosed) {
-		return nil
-	}
-	return err
-}
+func (s *Server) Close() error { return s.server.Close() }
 
 // URL is that of the repository.
-func (s *Server) URL() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return "https://" + s.address + name
-}
+func (s *Server) URL() string { return "https://" + s.server.Address() + name }
 
 // SetToken makes the server ask for a token, "user:password" or one to be borne;
 // empty: for none.
@@ -231,17 +193,8 @@ func (s *Server) SetToken(token string) {
 	s.token = token
 }
 
-// Requests is how many there were.
-func (s *Server) Requests() int {
+func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.requests
-}
-
-// ServeHTTP implements http.Handler.
-func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	s.mu.Lock()
-	s.requests++
 	token := s.token
 	s.mu.Unlock()
 	if token != "" && !Authorized(r, token) {

@@ -128,9 +128,7 @@ func (h *host) try(commands string, more ...string) (out string, err error) {
 func (h *host) must(commands string, more ...string) string {
 	h.Helper()
 	out, err := h.try(commands, more...)
-	if err != nil {
-		h.Fatal(err)
-	}
+	check(h, err)
 	return out
 }
 
@@ -138,16 +136,12 @@ func (h *host) must(commands string, more ...string) string {
 func (h *host) background(args []string) *exec.Cmd {
 	h.Helper()
 	log, err := os.OpenFile(h.log(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		h.Fatal(err)
-	}
+	check(h, err)
 	defer log.Close()
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Env = h.environment()
 	cmd.Stdout, cmd.Stderr = log, log
-	if err := cmd.Start(); err != nil {
-		h.Fatal(err)
-	}
+	check(h, cmd.Start())
 	return cmd
 }
 
@@ -179,9 +173,7 @@ func (h *host) end() {
 		h.must(h.stop)
 		return
 	}
-	if err := errors.Join(h.running.Process.Signal(unix.SIGTERM), h.running.Wait()); err != nil {
-		h.Fatal(err)
-	}
+	check(h, errors.Join(h.running.Process.Signal(unix.SIGTERM), h.running.Wait()))
 }
 
 func (h *host) eventually(what string, do func() error) {
@@ -217,11 +209,14 @@ exec %s "$@"
 func (h *host) writeRunc() {
 	h.Helper()
 	runc, err := exec.LookPath("runc")
-	if err != nil {
-		h.Fatal(err)
-	}
+	check(h, err)
 	dir := filepath.Join(h.dir, "bin")
-	if err := errors.Join(os.Mkdir(dir, 0o755), os.WriteFile(filepath.Join(dir, "runc"), fmt.Appendf(nil, lesserRunc, runc), 0o755)); err != nil {
-		h.Fatal(err)
+	check(h, errors.Join(os.Mkdir(dir, 0o755), os.WriteFile(filepath.Join(dir, "runc"), fmt.Appendf(nil, lesserRunc, runc), 0o755)))
+}
+
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

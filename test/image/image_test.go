@@ -178,9 +178,7 @@ func newHost(t *testing.T, e engine) *host {
 		}
 	}
 	dir, err := os.MkdirTemp("", "image-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	h := &host{T: t, engine: e, dir: dir, run: "/run/engine"}
 	h.mustBeAlone()
 	h.writeRunc()
@@ -206,9 +204,7 @@ func newHost(t *testing.T, e engine) *host {
 func (h *host) mustBeAlone() {
 	h.Helper()
 	one, err := os.Stat("/proc/1/exe")
-	if err != nil {
-		h.Fatal(err)
-	}
+	check(h, err)
 	if self, err := os.Stat("/proc/self/exe"); err != nil || !os.SameFile(one, self) {
 		h.Fatalf("this test has no processes of its own: %v", err)
 	}
@@ -222,9 +218,7 @@ func (h *host) mount() {
 		err = errors.Join(err, os.Mkdir(dir, 0o755))
 	}
 	err = errors.Join(err, unix.Mount("overlay", "/etc", "overlay", 0, "lowerdir=/etc,upperdir=/run/etc/upper,workdir=/run/etc/work"))
-	if err != nil {
-		h.Fatal(err)
-	}
+	check(h, err)
 }
 
 // powerOff ends everything but the test and process 1, and takes what only memory has.
@@ -252,17 +246,11 @@ type device struct {
 func (h *host) newDevice() *device {
 	h.Helper()
 	application, err := plant.BuildApplication(h.Context(), "1.0.0", "2.0.0")
-	if err != nil {
-		h.Fatal(err)
-	}
+	check(h, err)
 	dir := filepath.Join(h.dir, "p")
-	if err := os.Mkdir(dir, 0o755); err != nil {
-		h.Fatal(err)
-	}
+	check(h, os.Mkdir(dir, 0o755))
 	p, err := plant.New(h.Context(), plant.Options{Dir: dir, Application: application})
-	if err != nil {
-		h.Fatal(err)
-	}
+	check(h, err)
 	h.Cleanup(func() {
 		if err := p.Close(); err != nil {
 			h.Error(err)
@@ -298,9 +286,7 @@ func (d *device) margolite(verb string, args ...string) string {
 func (d *device) install(parameters map[string]any) {
 	d.h.Helper()
 	published, err := d.Publish(d.Deployment(deployment, parameters))
-	if err != nil {
-		d.h.Fatal(err)
-	}
+	check(d.h, err)
 	if _, err := d.Await(d.h.Context(), deployment, margo.Installed, published.Version); err != nil {
 		d.h.Fatal(err)
 	}
@@ -326,9 +312,7 @@ func (d *device) shimIsOnItsOwn() {
 	d.h.Helper()
 	for _, pid := range d.Shims() {
 		groups, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
-		if err != nil {
-			d.h.Fatal(err)
-		}
+		check(d.h, err)
 		for line := range strings.Lines(string(groups)) {
 			if !strings.HasSuffix(line, ":/margolite-shims\n") {
 				d.h.Errorf("the shim is in the control group %s", line)
@@ -341,9 +325,7 @@ func (d *device) shimIsOnItsOwn() {
 func (d *device) reboot() {
 	d.h.Helper()
 	d.h.powerOff()
-	if err := os.RemoveAll(d.RunDir()); err != nil {
-		d.h.Fatal(err)
-	}
+	check(d.h, os.RemoveAll(d.RunDir()))
 	if left := d.workloads(); len(left) > 0 {
 		d.h.Fatalf("these processes survive a reboot: %v", left)
 	}

@@ -1,7 +1,6 @@
 package isolated
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -11,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+
+	"github.com/moby/sys/mountinfo"
 )
 
 // cgroupRoot is where control groups are mounted. Those of v1 are isolated,
@@ -27,32 +28,21 @@ type hierarchy struct {
 
 // hierarchies are those below cgroupRoot; none with v2 alone.
 func hierarchies() ([]hierarchy, error) {
-	f, err := os.Open("/proc/self/mountinfo")
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
+	mounts, err := mountinfo.GetMounts(mountinfo.FSTypeFilter("cgroup", "cgroup2"))
 	var list []hierarchy
-	lines := bufio.NewScanner(f)
-	for lines.Scan() {
-		before, after, _ := strings.Cut(lines.Text(), " - ")
-		fields, types := strings.Fields(before), strings.Fields(after)
-		if len(fields) < 5 || len(types) < 3 || filepath.Dir(fields[4]) != cgroupRoot {
+	for _, m := range mounts {
+		if filepath.Dir(m.Mountpoint) != cgroupRoot {
 			continue
 		}
-		h := hierarchy{mountpoint: fields[4], kind: types[0]}
-		switch h.kind {
-		case "cgroup":
-			h.options = strings.Join(slices.DeleteFunc(strings.Split(types[2], ","), func(o string) bool {
+		h := hierarchy{mountpoint: m.Mountpoint, kind: m.FSType}
+		if h.kind == "cgroup" {
+			h.options = strings.Join(slices.DeleteFunc(strings.Split(m.VFSOptions, ","), func(o string) bool {
 				return slices.Contains([]string{"rw", "ro", "xattr"}, o) || strings.HasPrefix(o, "release_agent=")
 			}), ",")
-		case "cgroup2":
-		default:
-			continue
 		}
 		list = append(list, h)
 	}
-	return list, lines.Err()
+	return list, err
 }
 
 // groups are the control groups that this process made for the tests.

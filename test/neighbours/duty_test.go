@@ -456,10 +456,8 @@ func (s *site) asBefore(ctx context.Context) error {
 	}
 	return plant.Until(ctx, func() error {
 		var left []error
-		for _, line := range s.before.Differences(s.look()) {
-			if !s.Keeps(line) {
-				left = append(left, errors.New(line))
-			}
+		for _, line := range s.Left(s.T, s.before) {
+			left = append(left, errors.New(line))
 		}
 		return errors.Join(left...)
 	})

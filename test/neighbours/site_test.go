@@ -22,7 +22,6 @@ import (
 
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/agent/margo"
-	"github.com/margolite/margolite/runtime/containerd"
 	"github.com/margolite/margolite/test/isolated"
 	"github.com/margolite/margolite/test/leftovers"
 	"github.com/margolite/margolite/test/ociimage"
@@ -89,7 +88,7 @@ func newSite(t testing.TB, o options) *site {
 	s.open()
 	check(t, s.Configure(s.settings("none")))
 	check(t, s.Run(t.Context()))
-	s.before = s.look()
+	s.before = s.Look(s.T)
 	return s
 }
 
@@ -126,7 +125,7 @@ func (s *site) limitMemory(program string) {
 func (s *site) settings(approval string) plant.Settings {
 	return plant.Settings{
 		Settle: settle, LogLevel: "debug", Policy: map[string]string{"approval": approval},
-		Group: operators, Registries: []string{s.hogs.Address()},
+		More: "control: {group: " + operators + "}\n", Registries: []string{s.hogs.Address()},
 	}
 }
 
@@ -151,17 +150,6 @@ func (s *site) close() {
 	}
 	plant.UnmountBelow(s.dir)
 	check(s.T, errors.Join(append(errs, s.Plant.Close(), os.RemoveAll(s.dir))...))
-}
-
-// look takes stock of the machine and of its containerd, which runs.
-func (s *site) look() leftovers.Snapshot {
-	s.T.Helper()
-	client, err := containerd.Open(s.Containers(), "margo")
-	check(s.T, err)
-	defer client.Close()
-	return leftovers.Take(s.T, leftovers.Where{
-		Client: client, Namespace: "margo", StateDir: s.StateDir(), RunDir: s.RunDir(), Sockets: filepath.Join(plant.ShimDir, "s"),
-	})
 }
 
 // id is the id of the deployment with a name.
@@ -317,16 +305,8 @@ func running(name string, revision int) error {
 // files.
 func (s *site) memory() int64 {
 	if s.Running() {
-		status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.Agent())) // it may have ended
-		size := func(name string) int64 {
-			words := field(status, name)
-			if len(words) == 0 {
-				return 0
-			}
-			n, _ := strconv.ParseInt(words[0], 10, 64)
-			return n << 10
-		}
-		s.peak = max(s.peak, size("VmHWM")-size("RssFile")-size("RssShmem"))
+		counts, _ := plant.Counts(s.Agent(), "status") // it may have ended
+		s.peak = max(s.peak, counts["VmHWM"]-counts["RssFile"]-counts["RssShmem"])
 	}
 	return s.peak
 }

@@ -66,17 +66,13 @@ func (s *system) start() *daemon {
 	d := &daemon{cmd: s.command("/usr/bin/margolite", "run")}
 	d.cmd.Stderr = &d.log
 	d.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := d.cmd.Start(); err != nil {
-		s.t.Fatal(err)
-	}
+	check(s.t, d.cmd.Start())
 	return d
 }
 
 func (d *daemon) stop(t *testing.T) {
 	t.Helper()
-	if err := d.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	check(t, d.cmd.Process.Signal(syscall.SIGTERM))
 	if err := d.cmd.Wait(); err != nil {
 		t.Fatalf("the agent ended with %v\n%s", err, d.log.String())
 	}
@@ -88,14 +84,10 @@ func TestTheDebianPackage(t *testing.T) {
 	deb := packageOf(t, "margolite_*_"+debianArch()+".deb")
 	ctx := t.Context()
 	application, err := plant.BuildApplication(ctx, "1.0.0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	dir := t.TempDir()
 	p, err := plant.New(ctx, plant.Options{Dir: dir, Application: application})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	t.Cleanup(func() {
 		if err := p.Close(); err != nil {
 			t.Error(err)
@@ -109,8 +101,8 @@ func TestTheDebianPackage(t *testing.T) {
 	if out := s.run("margolite", "version"); !strings.HasPrefix(out, "margolite ") {
 		t.Errorf("margolite version prints %q", out)
 	}
-	check, _ := s.command("margolite", "check").CombinedOutput() // there is no WFM yet
-	for line := range strings.Lines(string(check)) {
+	said, _ := s.command("margolite", "check").CombinedOutput() // there is no WFM yet
+	for line := range strings.Lines(string(said)) {
 		if strings.HasPrefix(line, "failed") && !strings.Contains(line, "no WFM is configured") {
 			t.Errorf("check: %s", line)
 		}
@@ -125,9 +117,7 @@ func TestTheDebianPackage(t *testing.T) {
 	// The names of what is copied last begin to count when all of it is there.
 	for name, file := range map[string]string{"device.pem": p.Identity.Certificate, "device.key": p.Identity.Key, "bundle.json": p.Identity.TrustBundle} {
 		data, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		s.put("etc/margolite/provision.d/"+name, data)
 	}
 	s.put("etc/margolite/provision.d/plant.yaml", fmt.Appendf(nil, `device: {id: %s}
@@ -140,9 +130,7 @@ registries: {%q: {plainHTTP: true}}
 
 	const id = "2f9a1c34-0000-4000-8000-0000000000de"
 	published, err := p.Publish(p.Deployment(id, nil))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	if _, err := p.Await(ctx, id, margo.Installed, published.Version); err != nil {
 		t.Fatal(err)
 	}

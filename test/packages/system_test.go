@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/margolite/margolite/test/plant"
 )
 
 // release of Debian that is installed.
@@ -64,23 +66,17 @@ type system struct {
 func newSystem(t *testing.T) *system {
 	t.Helper()
 	file, err := archive()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	dir, err := os.MkdirTemp("", "margolite-packages-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	s := &system{t, filepath.Join(dir, "root")}
 	t.Cleanup(func() {
-		s.unmount()
+		plant.UnmountBelow(dir) // what is left makes the removal fail
 		if err := os.RemoveAll(dir); err != nil {
 			t.Error(err)
 		}
 	})
-	if err := os.Mkdir(s.root, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.Mkdir(s.root, 0o755))
 	if out, err := exec.Command("tar", "-C", s.root, "-xpf", file).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
@@ -100,16 +96,6 @@ func newSystem(t *testing.T) *system {
 		}
 	}
 	return s
-}
-
-// unmount lets go of everything below the root.
-func (s *system) unmount() {
-	text, _ := os.ReadFile("/proc/self/mountinfo") // what is left makes the removal fail
-	for line := range strings.Lines(string(text)) {
-		if f := strings.Fields(line); len(f) > 4 && (f[4] == s.root || strings.HasPrefix(f[4], s.root+"/")) {
-			_ = unix.Unmount(f[4], unix.MNT_DETACH)
-		}
-	}
 }
 
 // command runs in the system, with what a service has of an environment.
@@ -132,9 +118,7 @@ func (s *system) run(args ...string) string {
 // put writes a file of the system.
 func (s *system) put(path string, data []byte) {
 	s.t.Helper()
-	if err := os.WriteFile(filepath.Join(s.root, path), data, 0o600); err != nil {
-		s.t.Fatal(err)
-	}
+	check(s.t, os.WriteFile(filepath.Join(s.root, path), data, 0o600))
 }
 
 // install installs a package, or upgrades to it.
@@ -176,8 +160,13 @@ func (s *system) files() []string {
 		}
 		return nil
 	})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	check(s.t, err)
 	return all
+}
+
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -66,37 +65,25 @@ func (p *Plant) Configure(s Settings) error {
 	for _, address := range append(s.Registries, p.Registry.Address()) {
 		registries[address] = "{plainHTTP: true}"
 	}
-	control := ""
-	if s.Group != "" {
-		control = fmt.Sprintf("control: {group: %q}\n", s.Group)
-	}
 	next := p.ConfigFile() + ".new" // commands may just be reading it
 	err := os.WriteFile(next, fmt.Appendf(nil, `device: {id: %s, labels: {%s}}
 wfm: {%s}
-poll: {interval: %s, windows: [%s], downtime: [%s]}
+poll: {interval: %s}
 state: {dir: %s, run: %s}
 runtime: {containerd: %s, settle: %s}
 registries: {%s}
 policy: {%s}
 log: {level: %s}
-%s%s`, Device, members(s.Labels), members(way), cmp.Or(s.Poll, time.Second), list(s.Windows), list(s.Downtime),
-		p.StateDir(), p.RunDir(), containerd, s.Settle, members(registries), members(s.Policy), cmp.Or(s.LogLevel, "info"), control, s.More), 0o600)
+%s`, Device, members(s.Labels), members(way), cmp.Or(s.Poll, time.Second),
+		p.StateDir(), p.RunDir(), containerd, s.Settle, members(registries), members(s.Policy), cmp.Or(s.LogLevel, "info"), s.More), 0o600)
 	return errors.Join(err, os.Rename(next, p.ConfigFile()))
 }
 
-// members are those of a mapping in YAML, list the items of a sequence.
+// members are those of a mapping in YAML.
 func members(m map[string]string) string {
 	var all []string
 	for _, key := range slices.Sorted(maps.Keys(m)) {
 		all = append(all, fmt.Sprintf("%q: %s", key, m[key]))
-	}
-	return strings.Join(all, ", ")
-}
-
-func list(texts []string) string {
-	var all []string
-	for _, text := range texts {
-		all = append(all, strconv.Quote(text))
 	}
 	return strings.Join(all, ", ")
 }
@@ -130,7 +117,7 @@ func (p *Plant) Start(env ...string) error {
 	if p.agent != nil {
 		return errors.New("cannot start the agent: it runs already")
 	}
-	if err := p.startContainerd(); err != nil {
+	if err := p.StartContainerd(); err != nil {
 		return err
 	}
 	log, err := appendTo(p.LogFile())
@@ -212,9 +199,9 @@ func (p *Plant) Kill() {
 	p.agent = nil
 }
 
-// startContainerd starts the external containerd, if there is one, with
+// StartContainerd starts the external containerd, if there is one that does not run, with
 // everything of its own. It finds a shim beside its program first.
-func (p *Plant) startContainerd() error {
+func (p *Plant) StartContainerd() error {
 	if p.options.Containerd == "" || p.containerd != nil {
 		return nil
 	}
@@ -255,9 +242,6 @@ func (p *Plant) KillContainerd() {
 	_ = p.containerd.Wait()
 	p.containerd = nil
 }
-
-// RestartContainerd starts an external containerd that was killed.
-func (p *Plant) RestartContainerd() error { return p.startContainerd() }
 
 // Containerd is the process id of the external containerd, or 0.
 func (p *Plant) Containerd() int {

@@ -2,14 +2,40 @@ package plant
 
 import (
 	"path/filepath"
+	"slices"
 	"strings"
+	"testing"
+
+	"github.com/margolite/margolite/runtime/containerd"
+	"github.com/margolite/margolite/test/leftovers"
 )
 
-// Keeps says of a difference between two snapshots of the machine (package
-// leftovers) that it is none: what the agent remembers of its WFM, of a
-// repository and of what it did, what containerd makes when it first needs it,
-// and sockets and the like of an agent that has stopped.
-func (p *Plant) Keeps(difference string) bool {
+// Look takes stock of the machine, and of the containerd of the device if that runs.
+func (p *Plant) Look(t testing.TB) leftovers.Snapshot {
+	t.Helper()
+	const namespace = "margo"
+	where := leftovers.Where{Namespace: namespace, StateDir: p.StateDir(), RunDir: p.RunDir(), Sockets: filepath.Join(ShimDir, "s")}
+	if p.Running() || p.Containerd() != 0 {
+		client, err := containerd.Open(p.Containers(), namespace)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer client.Close()
+		where.Client = client
+	}
+	return leftovers.Take(t, where)
+}
+
+// Left says in what the machine differs from before, a line for each.
+func (p *Plant) Left(t testing.TB, before leftovers.Snapshot) []string {
+	t.Helper()
+	return slices.DeleteFunc(before.Differences(p.Look(t)), p.keeps)
+}
+
+// keeps says of a difference that it is none: what the agent remembers of its WFM, of a
+// repository and of what it did, what containerd makes when it first needs it, and
+// sockets and the like of an agent that has stopped.
+func (p *Plant) keeps(difference string) bool {
 	file, left := strings.CutPrefix(difference, "left: file ")
 	if !left {
 		return strings.HasPrefix(difference, "gone: file ")

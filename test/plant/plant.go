@@ -19,7 +19,6 @@ import (
 	"time"
 
 	"github.com/margolite/margolite/agent/control"
-	"github.com/margolite/margolite/agent/identity"
 	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/test/gitserver"
 	"github.com/margolite/margolite/test/ociimage"
@@ -53,12 +52,9 @@ type Options struct {
 // Settings are what differs between runs of the agent.
 type Settings struct {
 	Poll     time.Duration // 0: 1 s
-	Windows  []string      // when the desired state is asked for; none: at any time
-	Downtime []string      // when nothing is sent; none: never
 	Settle   time.Duration
 	LogLevel string            // empty: info
 	Labels   map[string]string // of the device
-	Group    string            // that may use the control socket; empty: the agent's own
 	Policy   map[string]string // keys of the section policy; values are YAML
 	// WFM are more keys of the section wfm, or others in place of those that
 	// lead to the plant's WFM. An empty value leaves a key out. Values are YAML.
@@ -75,8 +71,7 @@ type Plant struct {
 	Registry *registry.Registry
 	// Repository holds the desired state where the way leads there; otherwise nil.
 	Repository *gitserver.Server
-	// Authority issues the SVIDs of the trust domain, where the way has one. The
-	// WFM shows a flawed one where a fault of kind Certificate says so.
+	// Authority issues the SVIDs of the trust domain, where the way has one.
 	Authority *pki.Authority
 	Identity  pki.Files // of the device
 
@@ -121,17 +116,6 @@ func (p *Plant) build(ctx context.Context) (err error) {
 
 // secrets is where the files of the device's identity are.
 func (p *Plant) secrets() string { return filepath.Join(p.options.Dir, "identity") }
-
-// Provision replaces the device's identity by one with a new key and a
-// certificate of the authority, and its trust bundle.
-func (p *Plant) Provision(by *pki.Authority, bundle *identity.TrustBundle) error {
-	svid, err := by.IssueClient(WFM, Client)
-	if err != nil {
-		return err
-	}
-	p.Identity, err = pki.WriteFiles(p.secrets(), svid, bundle)
-	return err
-}
 
 // Close ends everything at once and removes what was kept, except Dir itself.
 // What is deployed leaves traces in the machine's control groups; Clear before.
@@ -194,14 +178,10 @@ func (p *Plant) Await(ctx context.Context, id string, state margo.State, version
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	err := p.WFM.WaitState(ctx, id, state, version)
-	reports := p.WFM.Statuses(id)
 	if err != nil {
-		var heard []string
-		for _, r := range reports {
-			heard = append(heard, fmt.Sprintf("%s@%d", r.Status.State, r.Status.AdoptedVersion))
-		}
-		return wfmsim.Report{}, fmt.Errorf("deployment %s did not become %s@%d: %w; heard %v", id, state, version, err, heard)
+		return wfmsim.Report{}, fmt.Errorf("deployment %s did not become %s@%d: %w", id, state, version, err)
 	}
+	reports := p.WFM.Statuses(id)
 	return reports[len(reports)-1], nil
 }
 

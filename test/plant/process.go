@@ -1,12 +1,14 @@
 package plant
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 )
 
@@ -18,8 +20,13 @@ func (p *Plant) Shims() []int {
 // Processes are those whose command line holds all words.
 func Processes(words ...string) []int {
 	var found []int
-	for _, pid := range processes() {
-		line, _ := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline"))
+	entries, _ := os.ReadDir("/proc")
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		line, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline"))
 		lacks := func(word string) bool { return !strings.Contains(string(line), word) }
 		if !slices.ContainsFunc(words, lacks) {
 			found = append(found, pid)
@@ -31,7 +38,7 @@ func Processes(words ...string) []int {
 // Descendants are the children of a process, and theirs.
 func Descendants(pid int) []int {
 	children := map[int][]int{}
-	for _, child := range processes() {
+	for _, child := range Processes() {
 		stat, _ := os.ReadFile(filepath.Join("/proc", strconv.Itoa(child), "stat"))
 		// The name before it may hold anything, also brackets.
 		rest := string(stat)[strings.LastIndex(string(stat), ")")+1:]
@@ -52,27 +59,34 @@ func Descendants(pid int) []int {
 	return all
 }
 
-func processes() []int {
-	entries, _ := os.ReadDir("/proc")
-	var pids []int
-	for _, e := range entries {
-		if pid, err := strconv.Atoi(e.Name()); err == nil {
-			pids = append(pids, pid)
-		}
+// Counts are the numbers of a file of /proc/PID that names them line by line, as status,
+// io and smaps_rollup do. Sizes are in bytes.
+func Counts(pid int, file string) (map[string]int64, error) {
+	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), file))
+	if err != nil {
+		return nil, fmt.Errorf("cannot measure process %d: %w", pid, err)
 	}
-	return pids
+	all := map[string]int64{}
+	for line := range strings.Lines(string(text)) {
+		var n int64
+		name, rest, _ := strings.Cut(line, ":")
+		if _, err := fmt.Sscan(rest, &n); err != nil {
+			continue
+		}
+		if strings.HasSuffix(rest, " kB\n") {
+			n <<= 10
+		}
+		all[name] = n
+	}
+	return all, nil
 }
 
 // UnmountBelow unmounts everything below dir, the innermost first.
 func UnmountBelow(dir string) {
-	mounts, _ := os.ReadFile("/proc/self/mountinfo")
-	var points []string
-	for line := range strings.Lines(string(mounts)) {
-		if f := strings.Fields(line); len(f) > 4 && strings.HasPrefix(f[4], dir+"/") {
-			points = append(points, f[4])
-		}
-	}
-	for _, point := range slices.Backward(points) {
-		_ = unix.Unmount(point, unix.MNT_DETACH)
+	mounts, _ := mountinfo.GetMounts(func(m *mountinfo.Info) (skip, stop bool) {
+		return !strings.HasPrefix(m.Mountpoint, dir+"/"), false
+	})
+	for _, m := range slices.Backward(mounts) {
+		_ = unix.Unmount(m.Mountpoint, unix.MNT_DETACH)
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"os/exec"
 	"path/filepath"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/margolite/margolite/test/isolated"
 )
 
@@ -87,4 +89,20 @@ func (p prepared) Run() int {
 		return 1
 	}
 	return p.Tests.Run()
+}
+
+// ShimDir is where Debian's containerd keeps the sockets of its shims, whatever
+// its state is.
+const ShimDir = "/run/containerd"
+
+// MountShimDir gives this mount namespace one of its own, in which the machine's
+// containerd has nothing.
+func MountShimDir() error {
+	if err := os.MkdirAll(ShimDir, 0o711); err != nil { // nothing has run on this machine yet
+		return fmt.Errorf("cannot make the directory of shims: %w", err)
+	}
+	if err := unix.Mount("tmpfs", ShimDir, "tmpfs", 0, "mode=711"); err != nil {
+		return fmt.Errorf("cannot mount the directory of shims: %w", err)
+	}
+	return nil
 }

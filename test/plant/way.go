@@ -1,7 +1,6 @@
 package plant
 
 import (
-	"crypto/tls"
 	"encoding/base64"
 	"fmt"
 	"maps"
@@ -109,15 +108,17 @@ func (p *Plant) mutual() (o wfmsim.Options, settings map[string]string, err erro
 	if err != nil {
 		return o, nil, err
 	}
-	if err := p.Provision(p.Authority, p.Authority.Bundle()); err != nil {
+	device, err := p.Authority.IssueClient(WFM, Client)
+	if err != nil {
+		return o, nil, err
+	}
+	if p.Identity, err = pki.WriteFiles(p.secrets(), device, p.Authority.Bundle()); err != nil {
 		return o, nil, err
 	}
 	p.client = Client
 	o = wfmsim.Options{
 		ID:   identity.ID{TrustDomain: TrustDomain, WFM: WFM},
 		SVID: server.TLS(), Bundle: p.Authority.Bundle(), Clients: []string{Client},
-		Flaws:  p.Authority.Flaws(),
-		Flawed: func(flaw string) (tls.Certificate, error) { return p.Authority.IssueFlawed(WFM, flaw) },
 	}
 	settings = map[string]string{
 		"certificate": p.Identity.Certificate, "key": p.Identity.Key, "trustBundle": p.Identity.TrustBundle,

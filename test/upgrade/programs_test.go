@@ -16,7 +16,6 @@ import (
 	"testing"
 
 	"github.com/margolite/margolite/test/demoapp/demoimage"
-	"github.com/margolite/margolite/test/isolated"
 	"github.com/margolite/margolite/test/ociimage"
 	"github.com/margolite/margolite/test/plant"
 )
@@ -24,12 +23,8 @@ import (
 //go:embed former
 var formerCommit string // that devices are upgraded from where there is no release
 
-const (
-	// programsDir tells the process of the tests where the programs are, and
-	// unbuilt why there are none.
-	programsDir = "MARGOLITE_TEST_PROGRAMS"
-	unbuilt     = "MARGOLITE_TEST_UNBUILT"
-)
+// unbuilt tells the process of the tests why there are no programs.
+const unbuilt = "MARGOLITE_TEST_UNBUILT"
 
 // A release is the directory of its programs.
 const (
@@ -46,49 +41,24 @@ const demoProgram = "demoapp"
 // errNoHistory says that there is no commit to come from.
 var errNoHistory = errors.New("there is no former commit here")
 
-func TestMain(m *testing.M) { os.Exit(testsIn(m)) }
-
-// testsIn builds both releases before the tests, which have no network.
-func testsIn(m *testing.M) int {
+func TestMain(m *testing.M) {
 	flag.Parse()
 	if testing.Short() {
-		return m.Run() // which skips them all
+		os.Exit(m.Run()) // which skips them all
 	}
-	if !isolated.Outside() {
-		return isolated.Main(tests{m})
-	}
-	dir, err := os.MkdirTemp("", "margolite-upgrade-")
-	if err == nil {
-		defer os.RemoveAll(dir)
-		err = errors.Join(build(context.Background(), dir), os.Setenv(programsDir, dir))
-	}
-	if errors.Is(err, errNoHistory) {
-		err = os.Setenv(unbuilt, err.Error())
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "cannot build what the tests run:", err)
-		return 1
-	}
-	return isolated.Main(tests{m})
+	os.Exit(plant.RunTests(m, build, nil))
 }
 
-// tests are what runs in namespaces of its own, with what it needs there.
-type tests struct{ *testing.M }
-
-func (t tests) Run() int {
-	if err := plant.MountShimDir(); os.Geteuid() == 0 && err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return t.M.Run()
-}
-
+// build builds both releases.
 func build(ctx context.Context, dir string) error {
 	top, err := run(ctx, "", "go", "list", "-m", "-f", "{{.Dir}}")
 	if err != nil {
 		return err
 	}
 	cached, err := buildFormer(ctx, top)
+	if errors.Is(err, errNoHistory) {
+		return os.Setenv(unbuilt, err.Error())
+	}
 	if err != nil {
 		return err
 	}
@@ -171,7 +141,7 @@ func run(ctx context.Context, dir, name string, args ...string) (string, error) 
 // application is the demonstration's, of programs that were built before.
 func application(t *testing.T) *plant.Application {
 	t.Helper()
-	program, err := os.ReadFile(filepath.Join(os.Getenv(programsDir), demoProgram))
+	program, err := os.ReadFile(filepath.Join(plant.ProgramsDir(), demoProgram))
 	check(t, err)
 	component, err := demoimage.Component(t.Context(), "1.0.0")
 	check(t, err)

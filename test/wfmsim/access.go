@@ -33,7 +33,6 @@ func (s *Server) tlsConfig() *tls.Config {
 		config.ClientAuth = tls.RequireAnyClientCert
 		config.VerifyConnection = s.verifyClient
 	}
-	s.faults.Handshakes(config, s.options.Flawed)
 	return config
 }
 
@@ -91,13 +90,8 @@ func (s *Server) authorize(r *http.Request, at place) (client string, refusal *p
 			return "", refusal
 		}
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch {
-	case s.options.Clients != nil && !slices.Contains(s.options.Clients, client):
+	if s.options.Clients != nil && !slices.Contains(s.options.Clients, client) {
 		return "", notAuthorized("Not Authorized", "Client "+client+" is not on the list of accepted clients.")
-	case s.retired[client]:
-		return "", notAuthorized("Client Relationship Retired", "The WFM Client relationship has been retired by local policy.")
 	}
 	return client, nil
 }

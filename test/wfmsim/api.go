@@ -7,7 +7,6 @@ import (
 	"mime"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -60,7 +59,7 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) {
 			s.refuse(w, r, refusal, 0)
 		}
 	})
-	s.requests.Wrap(at.name, s.faults.Wrap(at.name, handler)).ServeHTTP(w, r)
+	s.Wrap(at.name, handler).ServeHTTP(w, r)
 }
 
 // bind decides what the device of a client is called with the client's first request.
@@ -231,43 +230,19 @@ func (c call) serve(mediaType, etag string, body []byte) {
 
 func quoted(d digest.Digest) string { return `"` + d.String() + `"` }
 
-// acceptable says whether Accept allows a media type; without the header
-// everything is. The most specific range that fits decides (RFC 9110, 12.5.1).
+// acceptable says whether Accept names a media type, or all of its kind; without the
+// header everything is acceptable. Nobody names a type that is not (a quality of 0).
 func acceptable(accept []string, mediaType string) bool {
-	ranges := list(accept)
-	if len(ranges) == 0 {
+	all := strings.Join(accept, ",")
+	if all == "" {
 		return true
 	}
 	top, _, _ := strings.Cut(mediaType, "/")
-	best, allowed := -1, false
-	for _, r := range ranges {
-		name, parameters, err := mime.ParseMediaType(r)
-		if err != nil {
-			continue
-		}
-		weight := slices.Index([]string{"*/*", top + "/*", mediaType}, name)
-		if weight > best {
-			best, allowed = weight, !zero(parameters["q"])
+	for item := range strings.SplitSeq(all, ",") {
+		name, _, err := mime.ParseMediaType(item)
+		if err == nil && slices.Contains([]string{"*/*", top + "/*", mediaType}, name) {
+			return true
 		}
 	}
-	return allowed
-}
-
-// zero says whether a quality value is 0: not at all.
-func zero(q string) bool {
-	value, err := strconv.ParseFloat(q, 64)
-	return err == nil && value == 0
-}
-
-// list splits header values at their commas.
-func list(values []string) []string {
-	var items []string
-	for _, value := range values {
-		for item := range strings.SplitSeq(value, ",") {
-			if item = strings.TrimSpace(item); item != "" {
-				items = append(items, item)
-			}
-		}
-	}
-	return items
+	return false
 }

@@ -35,16 +35,6 @@ type Deployed struct {
 	Since        uint64        `json:"sinceManifestVersion"`
 }
 
-// Raw is a manifest that a test wrote itself, with whatever belongs to it.
-type Raw struct {
-	Manifest []byte
-	ETag     string // with its quotes; empty: the right one for Manifest
-	// Documents and Bundles are served under the digest of their URL, which
-	// need not be theirs.
-	Documents map[digest.Digest][]byte
-	Bundles   map[digest.Digest][]byte
-}
-
 // Publish makes an ApplicationDeployment part of what the client is to run, or
 // replaces its earlier revision. Publishing what is there already changes
 // nothing. Every published revision of the format is accepted, and what is no
@@ -55,25 +45,15 @@ func (s *Server) Publish(client string, body []byte) (Published, error) {
 		return Published{}, fmt.Errorf("cannot publish: %w", err)
 	}
 	s.mu.Lock()
-	device := s.bound[client]
-	s.mu.Unlock()
-	if body, err = s.options.Quirks.document(body, client, cmp.Or(device, parsed.DeviceID)); err != nil {
+	defer s.mu.Unlock()
+	if body, err = s.options.Quirks.document(body, client, cmp.Or(s.bound[client], parsed.DeviceID)); err != nil {
 		return Published{}, fmt.Errorf("cannot publish: %w", err)
 	}
-	published, err := s.PublishBytes(client, parsed.ID, body)
+	c, id := s.state.client(client), parsed.ID
+	published := Published{Client: client, DeploymentID: id, Digest: digest.FromBytes(body)}
 	for _, departure := range parsed.Tolerated {
 		published.Warnings = append(published.Warnings, departure.Error())
 	}
-	return published, err
-}
-
-// PublishBytes publishes any bytes as the document of a deployment.
-func (s *Server) PublishBytes(client, id string, body []byte) (Published, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	c := s.state.client(client)
-	delete(s.raw, client)
-	published := Published{Client: client, DeploymentID: id, Digest: digest.FromBytes(body)}
 	d := c.Deployments[key(id)]
 	if d == nil {
 		d = &deployment{}
@@ -100,7 +80,6 @@ func (s *Server) Remove(client, id string) (version uint64, err error) {
 	if d == nil || d.wanted() == "" {
 		return 0, fmt.Errorf("cannot remove %s from client %s: %w", id, client, ErrNotFound)
 	}
-	delete(s.raw, client)
 	c.Version++
 	d.Revisions = append(d.Revisions, revision{Version: c.Version})
 	s.tell()
@@ -113,7 +92,6 @@ func (s *Server) SetVersion(client string, version uint64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.state.client(client).Version = version
-	delete(s.raw, client)
 	s.tell()
 	return s.state.save()
 }
@@ -132,18 +110,8 @@ func (s *Server) Restart(client string) error {
 		}
 	}
 	c.Version = 1
-	delete(s.raw, client)
 	s.tell()
 	return s.state.save()
-}
-
-// SetRaw serves a manifest of the test's own making to the client, until the
-// next call that changes the client's desired state. It is not kept in the file.
-func (s *Server) SetRaw(client string, raw Raw) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.raw[client] = raw
-	s.tell()
 }
 
 // Version is the version of the client's present manifest.
@@ -162,7 +130,7 @@ func (s *Server) Deployments(client string) []Deployed {
 	for _, d := range c.listed() {
 		newest := d.Revisions[len(d.Revisions)-1]
 		row := Deployed{Client: client, DeploymentID: d.ID, Digest: newest.Digest, Since: newest.Version}
-		// What cannot be read was published so on purpose, and has no name.
+		// What cannot be read has no name.
 		if parsed, err := margo.ParseDeployment(c.Documents[newest.Digest].Body); err == nil {
 			row.Name = parsed.Name
 		}
@@ -171,12 +139,12 @@ func (s *Server) Deployments(client string) []Deployed {
 	return list
 }
 
-// The manifest as it is written: what a twist takes away is left out, which
-// margo's own type would not do.
+// The manifest as it is written: margo's own type writes no version but that of the
+// standard.
 type (
 	manifestBody struct {
-		Version     json.RawMessage `json:"manifestVersion,omitempty"`
-		Bundle      json.RawMessage `json:"bundle,omitempty"`
+		Version     json.RawMessage `json:"manifestVersion"`
+		Bundle      *bundleBody     `json:"bundle"`
 		Deployments []refBody       `json:"deployments"`
 	}
 	bundleBody struct {
@@ -198,15 +166,8 @@ type (
 func (s *Server) manifest(client string, twists []fault.Fault) (body []byte, etag string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if raw, ok := s.raw[client]; ok {
-		etag = raw.ETag
-		if etag == "" {
-			etag = quoted(digest.FromBytes(raw.Manifest))
-		}
-		return raw.Manifest, etag, nil
-	}
 	c := s.state.client(client)
-	d := draft{client: client, version: c.Version, number: s.options.Quirks.number(c.Version)}
+	d := draft{client: client, version: s.options.Quirks.number(c.Version)}
 	for _, listed := range c.listed() {
 		body := c.Documents[listed.wanted()].Body
 		d.documents = append(d.documents, listing{listed.ID, listed.wanted(), body})
@@ -216,7 +177,7 @@ func (s *Server) manifest(client string, twists []fault.Fault) (body []byte, eta
 			return nil, "", err
 		}
 	}
-	m := manifestBody{Version: json.RawMessage(d.number), Deployments: []refBody{}}
+	m := manifestBody{Version: json.RawMessage(d.version), Deployments: []refBody{}}
 	for _, l := range d.documents {
 		m.Deployments = append(m.Deployments, refBody{
 			ID: l.id, Digest: l.digest, SizeBytes: uint64(len(l.body)),
@@ -241,31 +202,24 @@ func (s *Server) manifest(client string, twists []fault.Fault) (body []byte, eta
 
 // bundleRef is what the manifest says of the bundle. An empty archive is never
 // served: then there is none (DS-15).
-func (s *Server) bundleRef(c *clientState, d *draft) (json.RawMessage, error) {
-	switch {
-	case d.noBundle:
-		return nil, nil
-	case len(c.listed()) == 0 && d.bundle == nil, d.nullBundle:
-		return json.RawMessage("null"), nil
-	}
+func (s *Server) bundleRef(c *clientState, d *draft) (*bundleBody, error) {
 	archive := d.bundle
-	if archive == nil {
+	switch {
+	case archive != nil:
+		s.twisted[d.client] = archive
+	case len(c.listed()) == 0:
+		return nil, nil
+	default:
 		var err error
 		if archive, err = c.bundle(); err != nil {
 			return nil, err
 		}
-	} else {
-		s.remember(d.client, archive)
 	}
 	name := digest.FromBytes(archive)
-	body, err := json.Marshal(bundleBody{
+	return &bundleBody{
 		MediaType: margo.BundleMediaType, Digest: name, SizeBytes: uint64(len(archive)),
 		URL: s.link(d.client, "bundles/"+name.String()),
-	})
-	if err != nil {
-		return nil, fmt.Errorf("cannot write manifest of client %s: %w", d.client, err)
-	}
-	return body, nil
+	}, nil
 }
 
 // link is the URL of something of a client, in the form that is wanted; path is
@@ -277,12 +231,8 @@ func (s *Server) link(client, path string) string {
 		usual = of(client)
 	}
 	switch s.options.URLs {
-	case WithoutPrefix:
-		return usual
 	case Absolute:
 		return s.URL() + usual
-	case Absent:
-		return ""
 	case Legacy:
 		return s.options.Prefix + of("former-"+client)
 	default:
@@ -308,10 +258,6 @@ func (c *clientState) bundle() ([]byte, error) {
 func (s *Server) document(client, id string, d digest.Digest) ([]byte, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if raw, ok := s.raw[client]; ok {
-		body, ok := raw.Documents[d]
-		return body, ok
-	}
 	doc, ok := s.state.client(client).Documents[d]
 	if !ok || key(doc.Deployment) != key(id) {
 		return nil, false
@@ -324,14 +270,8 @@ func (s *Server) document(client, id string, d digest.Digest) ([]byte, bool) {
 func (s *Server) bundleBytes(client string, d digest.Digest) ([]byte, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if raw, ok := s.raw[client]; ok {
-		body, ok := raw.Bundles[d]
-		return body, ok
-	}
-	for _, t := range s.twisted {
-		if t.client == client && t.digest == d {
-			return t.body, true
-		}
+	if twisted, ok := s.twisted[client]; ok && digest.FromBytes(twisted) == d {
+		return twisted, true
 	}
 	c := s.state.client(client)
 	if len(c.listed()) == 0 {

@@ -6,8 +6,7 @@
 // is answered as the standard provides for it, what it leaves open is done in the
 // plainest way. Request bodies are read by margo's strict parsers and held
 // against the published schemas. Where a test needs a WFM that misbehaves it has
-// to say so: by an injected fault (Faults), by bytes of its own (SetRaw), or by an
-// option.
+// to say so: by an injected fault (Faults) or by an option.
 //
 // # Revisions
 //
@@ -36,7 +35,7 @@
 //
 //   - A manifest version is given to one desired state and never again; the
 //     versions of a client increase by one, from 1 with nothing deployed. Only
-//     SetVersion, Restart, SetRaw and the twists can break this, which is what
+//     SetVersion, Restart and the twists can break this, which is what
 //     they are for.
 //   - Equal desired states have equal bytes: documents are served as they were
 //     published, manifest and bundle are written in one deterministic form.

@@ -3,8 +3,6 @@ package wfmsim
 import (
 	"cmp"
 	"context"
-	"crypto/ecdsa"
-	"crypto/rsa"
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/base64"
@@ -18,9 +16,6 @@ import (
 	"slices"
 	"time"
 )
-
-// minRSA is the smallest RSA key accepted for signatures.
-const minRSA = 2048
 
 // ErrNotPending is returned for a certificate that nobody tried to onboard with.
 var ErrNotPending = errors.New("no such certificate is waiting")
@@ -138,9 +133,6 @@ func (s *Server) certificate(client string) (*x509.Certificate, *problem) {
 	if err != nil {
 		return nil, blank(http.StatusInternalServerError, err.Error())
 	}
-	if s.retired[client] {
-		return nil, rejected("The client has been retired.")
-	}
 	return certificate, s.trusted(certificate)
 }
 
@@ -229,9 +221,6 @@ func (s *Server) admit(certificate *x509.Certificate) (client string, refusal *p
 	defer s.mu.Unlock()
 	for id, known := range s.state.Clients {
 		if slices.Equal(known.Certificate, certificate.Raw) {
-			if s.retired[id] {
-				return "", rejected("The client has been retired.")
-			}
 			if s.options.Quirks.NumberedClients {
 				return "", &problem{status: http.StatusConflict, title: "Device onboarding denied", detail: "Device signature already exists"}
 			}
@@ -241,9 +230,6 @@ func (s *Server) admit(certificate *x509.Certificate) (client string, refusal *p
 	client = ClientID(certificate)
 	if s.options.Quirks.NumberedClients {
 		client = fmt.Sprintf("client-%s-%d", fingerprint(certificate)[:16], s.now().Unix())
-	}
-	if s.retired[client] {
-		return "", rejected("The client has been retired.")
 	}
 	if s.options.Approval {
 		name := fingerprint(certificate)
@@ -279,18 +265,6 @@ func readCertificate(text string) (*x509.Certificate, error) {
 	certificate, err := x509.ParseCertificate(data)
 	if err != nil {
 		return nil, fmt.Errorf("it is not a certificate: %w", err)
-	}
-	switch key := certificate.PublicKey.(type) {
-	case *ecdsa.PublicKey:
-		if bits := key.Curve.Params().BitSize; bits != 256 && bits != 384 {
-			return nil, fmt.Errorf("its key is on a curve of %d bits, want 256 or 384", bits)
-		}
-	case *rsa.PublicKey:
-		if bits := key.N.BitLen(); bits < minRSA {
-			return nil, fmt.Errorf("its RSA key has %d bits, want %d or more", bits, minRSA)
-		}
-	default:
-		return nil, fmt.Errorf("its key is a %T, which no algorithm of the standard is for (AUTH-09)", key)
 	}
 	return certificate, nil
 }

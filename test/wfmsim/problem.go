@@ -21,7 +21,6 @@ type problem struct {
 	errors []margo.FieldError
 
 	gateway bool // said by what stands before the WFM, which knows nothing of Margo
-	kindURI string
 }
 
 func notAuthorized(title, detail string) *problem {
@@ -129,7 +128,7 @@ func (p *problem) write(w http.ResponseWriter, mediaType string, body []byte, er
 // answer writes the problem (RFC 9457).
 func (p *problem) answer(w http.ResponseWriter, r *http.Request, retryAfter int) {
 	detail := margo.ProblemDetail{
-		Type: cmp.Or(p.kindURI, "about:blank"), Title: p.title, Status: p.status, Detail: p.detail,
+		Type: "about:blank", Title: p.title, Status: p.status, Detail: p.detail,
 		Instance: r.URL.EscapedPath(), Backoff: margo.BackoffNone, Errors: p.errors,
 	}
 	if p.kind != "" {
@@ -184,12 +183,7 @@ func (s *Server) answerFault(w http.ResponseWriter, r *http.Request, f fault.Fau
 		seconds = 1 // advisory beside a date
 	}
 	p := problemOf(f.Status, r.URL.Path)
-	switch {
-	case strings.Contains(f.What, ":"):
-		p.kind, p.kindURI = "", f.What
-	case f.What != "":
-		p.kind = margo.ProblemKind(f.What)
-	}
+	p.kind = cmp.Or(margo.ProblemKind(f.What), p.kind)
 	p.title = cmp.Or(f.Value, p.title)
 	s.refuse(w, r, p, seconds)
 }

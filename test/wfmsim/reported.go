@@ -172,11 +172,8 @@ func (s *Server) report(client, id string, status *margo.Status, body []byte) (c
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// Of a manifest that a test wrote itself nothing is known here.
-	if _, raw := s.raw[client]; !raw {
-		if refusal := s.state.client(client).contradicts(status, s.options.Revision); refusal != nil {
-			return false, refusal
-		}
+	if refusal := s.state.client(client).contradicts(status, s.options.Revision); refusal != nil {
+		return false, refusal
 	}
 	number, now := 1, s.now()
 	if n := len(s.state.Reports); n > 0 {

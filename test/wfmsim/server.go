@@ -5,12 +5,8 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"io"
-	"log"
 	"log/slog"
 	"maps"
-	"net"
-	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -18,8 +14,8 @@ import (
 
 	"github.com/margolite/margolite/agent/identity"
 	"github.com/margolite/margolite/test/wfmsim/fault"
-	"github.com/margolite/margolite/test/wfmsim/internal/serving"
 	"github.com/margolite/margolite/test/wfmsim/record"
+	"github.com/margolite/margolite/test/wfmsim/serving"
 )
 
 // URLForm is how the manifest writes the URLs of documents and bundle.
@@ -28,16 +24,9 @@ type URLForm int
 // The forms met in the field; the standard's examples show the first.
 const (
 	OriginRelative URLForm = iota // /prefix/api/v1/...
-	WithoutPrefix                 // /api/v1/..., although the interface is mounted under a prefix
 	Absolute                      // https://host:port/prefix/api/v1/...
-	Absent                        // no url at all: the client has to know the form
 	Legacy                        // /prefix/api/v1/clients/..., of a client id that is not valid (any more)
 )
-
-// URLForms are their names, in the order of the constants.
-func URLForms() []string {
-	return []string{"origin-relative", "without-prefix", "absolute", "absent", "legacy"}
-}
 
 // Options of a WFM.
 type Options struct {
@@ -103,22 +92,19 @@ func (o Options) svids() bool { return o.Revision == RC3 && o.Authorization == n
 
 // Server is one WFM. Its methods may be called at any time from any goroutine.
 type Server struct {
-	options  Options
-	now      func() time.Time
-	logger   *slog.Logger
-	faults   *fault.Switches
-	requests *record.Log
-	server   serving.Server
-	schemas  schemas
+	*serving.Server // Close leaves the state for Start
+
+	options Options
+	now     func() time.Time
+	logger  *slog.Logger
+	schemas schemas
 
 	mu            sync.Mutex
 	svid          tls.Certificate
 	bundle        *identity.TrustBundle
 	authorization map[string]string // by value of the header
 	state         state
-	raw           map[string]Raw     // by client
-	twisted       []twistedBundle    // that manifests named not long ago
-	retired       map[string]bool    // clients that were accepted once
+	twisted       map[string][]byte  // the bundle that a client's last twisted manifest named
 	bound         map[string]string  // what the device of a client is called, see Quirks.BindsFirst
 	pending       map[string]Pending // by fingerprint
 	seen          map[string]int     // how often each signature came, the newest of them
@@ -150,8 +136,7 @@ func New(o Options) (*Server, error) {
 		svid:          o.SVID,
 		bundle:        o.Bundle,
 		authorization: maps.Clone(o.Authorization),
-		raw:           map[string]Raw{},
-		retired:       map[string]bool{},
+		twisted:       map[string][]byte{},
 		bound:         map[string]string{},
 		pending:       map[string]Pending{},
 		seen:          map[string]int{},
@@ -163,17 +148,6 @@ func New(o Options) (*Server, error) {
 	if s.logger == nil {
 		s.logger = slog.New(slog.DiscardHandler)
 	}
-	s.faults = fault.New(fault.Options{
-		Answer: s.answerFault, Client: s.who, Now: s.now,
-		Known: map[fault.Kind][]string{fault.Twist: Twists(), fault.Certificate: o.Flaws},
-	})
-	s.requests = record.New(record.Options{
-		Header: []string{
-			"Accept", "Accept-Encoding", "Content-Type", "If-None-Match", "User-Agent", "Range", "If-Range",
-			"Content-Digest", "Signature-Input",
-		},
-		Client: s.who,
-	})
 	var err error
 	if s.schemas, err = loadSchemas(o.Revision); err != nil {
 		return nil, fmt.Errorf("cannot create WFM: %w", err)
@@ -181,38 +155,30 @@ func New(o Options) (*Server, error) {
 	if err := s.state.load(o.File, s.parseStatus); err != nil {
 		return nil, fmt.Errorf("cannot create WFM: %w", err)
 	}
-	s.server = serving.Server{
-		Handler: http.HandlerFunc(s.route),
+	s.Server = serving.New(serving.Options{
+		Handler: s.route,
 		TLS:     s.tlsConfig(),
-		Log:     log.New(io.Discard, "", 0), // handshakes that fail are the clients' to report
-	}
+		Flawed:  o.Flawed,
+		Faults: fault.Options{
+			Answer: s.answerFault, Client: s.who, Now: s.now,
+			Known: map[fault.Kind][]string{fault.Twist: Twists(), fault.Certificate: o.Flaws},
+		},
+		Record: record.Options{
+			Header: []string{
+				"Accept", "Accept-Encoding", "Content-Type", "If-None-Match", "User-Agent", "Range", "If-Range",
+				"Content-Digest", "Signature-Input",
+			},
+			Client: s.who,
+		},
+	})
 	return s, nil
 }
-
-// Start opens the interface on host:port; empty is the address it had before,
-// and the first time any free port of the loopback interface.
-func (s *Server) Start(address string) error { return s.server.Start(address) }
-
-// Serve opens the interface on a listener.
-func (s *Server) Serve(l net.Listener) error { return s.server.Serve(l) }
-
-// Close ends all connections: the WFM is gone. Its state stays for Start.
-func (s *Server) Close() error { return s.server.Close() }
-
-// Address is the host:port of the interface.
-func (s *Server) Address() string { return s.server.Address() }
 
 // URL is the base URL that a client is configured with.
 func (s *Server) URL() string { return "https://" + s.Address() + s.options.Prefix }
 
-// Faults lets requests fail.
-func (s *Server) Faults() *fault.Switches { return s.faults }
-
 // Revision is what the WFM speaks.
 func (s *Server) Revision() Revision { return s.options.Revision }
-
-// Requests is the memory of what was asked.
-func (s *Server) Requests() *record.Log { return s.requests }
 
 // SetSVID changes the certificate that is presented from the next connection on.
 func (s *Server) SetSVID(svid tls.Certificate) {
@@ -234,20 +200,6 @@ func (s *Server) SetAuthorization(clients map[string]string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.authorization = maps.Clone(clients)
-}
-
-// Retire ends the relationship with a client: it is answered 403 from now on.
-func (s *Server) Retire(client string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.retired[client] = true
-}
-
-// Reinstate takes a retired client back.
-func (s *Server) Reinstate(client string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.retired, client)
 }
 
 // tell wakes everybody who waits for a change. The caller holds the lock.

@@ -26,17 +26,13 @@ type signedRig struct {
 func newSignedRig(t *testing.T) *signedRig {
 	t.Helper()
 	ordinary, err := pki.NewServerAuthority("Public", time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	r := &signedRig{ordinary: ordinary}
 	if r.signer, err = ordinary.IssueSigner(deviceID); err != nil {
 		t.Fatal(err)
 	}
 	server, err := ordinary.IssueServer([]string{"127.0.0.1"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	r.rig = newRig(t, func(o *wfmsim.Options) {
 		*o = wfmsim.Options{Revision: wfmsim.RC2, SVID: server.TLS(), ClientCAs: ordinary.Pool()}
 	})
@@ -47,9 +43,7 @@ func newSignedRig(t *testing.T) *signedRig {
 func (r *signedRig) signedBy(key crypto.Signer) *identity.Signer {
 	r.t.Helper()
 	signer, err := identity.NewSigner(key, nil)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	check(r.t, err)
 	return signer
 }
 
@@ -85,15 +79,11 @@ func (r *signedRig) onboard() {
 func TestOnboardingIsStrict(t *testing.T) {
 	r := newSignedRig(t)
 	elsewhere, err := pki.NewServerAuthority("Elsewhere", time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	issue := func(authority *pki.ServerAuthority, options ...pki.Option) *pki.SVID {
 		t.Helper()
 		svid, err := authority.IssueSigner("x", options...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		return svid
 	}
 	stranger := issue(elsewhere)
@@ -122,9 +112,7 @@ func TestOnboardingIsStrict(t *testing.T) {
 				sign = r.signedBy(c.key)
 			}
 			a, err := r.send(r.client, sign, http.MethodPost, "/api/v1/onboarding", c.body, c.header...)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check(t, err)
 			var said struct{ Error string }
 			if err := json.Unmarshal(a.body, &said); err != nil || a.status != c.status || said.Error == "" || c.error != "" && said.Error != c.error {
 				t.Errorf("got %d %s, %v", a.status, a.body, err)
@@ -140,29 +128,19 @@ func TestEveryRequestIsSigned(t *testing.T) {
 		t.Fatal(err)
 	}
 	m, err := margo.ParseStateManifest(r.call("GET", r.of("deployments"), nil).body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	other, err := r.ordinary.IssueSigner("other")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	stranger := r.signedBy(other.Key)
 	device, err := margo.ParseCapabilities(capabilitiesOf(deviceID))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	capabilities, err := device.MarshalFor(margo.RC2)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	report, err := margo.Status{
 		DeploymentID: one, DeviceID: deviceID, AdoptedVersion: 1, State: margo.Pending,
 		Components: []margo.ComponentStatus{{Name: "web", State: margo.Pending}, {Name: "db", State: margo.Pending}},
 	}.MarshalFor(margo.RC2, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	for _, c := range []struct {
 		method, path string
 		body         []byte

@@ -273,10 +273,6 @@ func (a *api) requests(r *http.Request) (any, error) {
 func (a *api) change(r *http.Request) (any, error) {
 	client := r.PathValue("id")
 	switch change := r.PathValue("change"); change {
-	case "retire":
-		a.WFM.Retire(client)
-	case "accept":
-		a.WFM.Reinstate(client)
 	case "restart":
 		return a.info(), a.WFM.Restart(client)
 	case "forget":
@@ -284,7 +280,6 @@ func (a *api) change(r *http.Request) (any, error) {
 	default:
 		return nil, fmt.Errorf("%q is nothing that can be done with a client", change)
 	}
-	return a.info(), nil
 }
 
 // setVersion takes the version as text: JSON numbers of that size do not survive

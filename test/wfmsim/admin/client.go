@@ -89,8 +89,7 @@ func (c Client) Requests(ctx context.Context, server string, last int) ([]record
 	return call[[]record.Request](ctx, c, http.MethodGet, "requests/"+server, url.Values{"last": {strconv.Itoa(last)}}, nil)
 }
 
-// Change does to a client what the commands of that name do: retire, accept,
-// restart or forget.
+// Change does to a client what the commands of that name do: restart or forget.
 func (c Client) Change(ctx context.Context, client, change string) error {
 	_, err := call[Info](ctx, c, http.MethodPost, "clients/"+url.PathEscape(client)+"/"+change, nil, nil)
 	return err

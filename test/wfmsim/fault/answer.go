@@ -5,52 +5,28 @@ import (
 	"cmp"
 	"compress/gzip"
 	"crypto/tls"
-	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
-	"strconv"
+	"net/http/httptest"
 )
 
-// answer is what a handler would have answered.
-type answer struct {
-	header http.Header
-	status int
-	body   bytes.Buffer
-}
-
-func (a *answer) Header() http.Header { return a.header }
-
-func (a *answer) WriteHeader(status int) {
-	if a.status == 0 {
-		a.status = status
-	}
-}
-
-func (a *answer) Write(data []byte) (int, error) {
-	a.WriteHeader(http.StatusOK)
-	return a.body.Write(data)
-}
-
 // replace sends an honest answer with a body that is not.
-func (w *writer) replace(honest *answer, f Fault) {
-	status := cmp.Or(honest.status, http.StatusOK)
+func (w *writer) replace(honest *httptest.ResponseRecorder, f Fault) {
+	status, body := honest.Code, honest.Body.Bytes()
 	header := w.Header()
-	for name, values := range honest.header {
-		header[name] = values
-	}
+	maps.Copy(header, honest.Header())
 	if status < 200 || status > 299 {
 		w.WriteHeader(status)
-		_, _ = w.Write(honest.body.Bytes())
+		_, _ = w.Write(body)
 		return
 	}
 	switch f.Kind {
-	case Length:
-		w.raw(status, f.Bytes, honest.body.Bytes())
 	case Endless:
 		header.Del("Content-Length")
 		w.WriteHeader(status)
-		_, err := w.Write(honest.body.Bytes())
+		_, err := w.Write(body)
 		spaces := bytes.Repeat([]byte(" "), 64<<10)
 		for left := f.Bytes - w.sent; err == nil && (f.Bytes == 0 || left > 0); left = f.Bytes - w.sent {
 			piece := spaces
@@ -96,34 +72,6 @@ func WriteBomb(w io.Writer, n int64) error {
 	}
 	_, err = w.Write(last)
 	return err
-}
-
-// raw writes an answer past net/http, which would not let a wrong length pass.
-func (w *writer) raw(status int, length int64, body []byte) {
-	w.bendHeader()
-	header := w.to.Header().Clone()
-	header.Set("Content-Length", strconv.FormatInt(length, 10))
-	header.Set("Connection", "close")
-	if _, set := header["Date"]; !set {
-		header.Set("Date", w.now().UTC().Format(http.TimeFormat))
-	}
-	connection, _, err := http.NewResponseController(w.to).Hijack()
-	if err != nil {
-		panic(http.ErrAbortHandler)
-	}
-	defer connection.Close()
-	var out bytes.Buffer
-	fmt.Fprintf(&out, "HTTP/1.1 %d %s\r\n", status, http.StatusText(status))
-	_ = header.Write(&out) // into memory
-	out.WriteString("\r\n")
-	out.Write(body)
-	_, _ = connection.Write(out.Bytes())
-}
-
-// redirect sends the client elsewhere.
-func (w *writer) redirect(f Fault) {
-	w.Header().Set("Location", f.Value)
-	w.WriteHeader(cmp.Or(f.Status, http.StatusFound))
 }
 
 // page is what a captive portal or a misled proxy answers.

@@ -16,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
@@ -27,38 +28,32 @@ type Kind string
 
 // What can go wrong.
 const (
-	Answer   Kind = "answer"   // Status instead of the work, with RetryAfter where set, and What as the problem's type
-	Redirect Kind = "redirect" // to Value, with Status or 302
-	HTML     Kind = "html"     // a page of some portal, with Status or 200
+	Answer Kind = "answer" // Status instead of the work, with RetryAfter where set, and What as the problem's type
+	HTML   Kind = "html"   // a page of some portal, with Status or 200
 
-	Cut      Kind = "cut"      // the connection ends after Bytes of the body; 0: before the header
-	Reset    Kind = "reset"    // the same by a TCP reset
-	Stall    Kind = "stall"    // nothing comes after Bytes of the body, until the client leaves; 0: not even the header
-	Truncate Kind = "truncate" // a well-formed answer with only the first Bytes of its body
-	Length   Kind = "length"   // Content-Length says Bytes, whatever the body has
-	Endless  Kind = "endless"  // spaces follow the body, without end or up to Bytes in all
-	Bomb     Kind = "bomb"     // a body that says Content-Encoding: gzip and expands to Bytes
-	Corrupt  Kind = "corrupt"  // one bit differs, in the byte at offset Bytes of the body
-	Slow     Kind = "slow"     // Bytes per second
-	Drip     Kind = "drip"     // Bytes at a time, each after Wait
-	Delay    Kind = "delay"    // the answer starts after Wait
+	Cut     Kind = "cut"     // the connection ends after Bytes of the body; 0: before the header
+	Reset   Kind = "reset"   // the same by a TCP reset
+	Stall   Kind = "stall"   // nothing comes after Bytes of the body, until the client leaves; 0: not even the header
+	Endless Kind = "endless" // spaces follow the body, without end or up to Bytes in all
+	Bomb    Kind = "bomb"    // a body that says Content-Encoding: gzip and expands to Bytes
+	Corrupt Kind = "corrupt" // one bit differs, in the byte at offset Bytes of the body
+	Slow    Kind = "slow"    // Bytes per second
+	Drip    Kind = "drip"    // Bytes at a time, each after Wait
+	Delay   Kind = "delay"   // the answer starts after Wait
 
-	Header   Kind = "header"    // the header Name has Value; an empty Value leaves it out
-	WeakETag Kind = "weak-etag" // the ETag is a weak one
-	Clock    Kind = "clock"     // the Date header is off by Wait, which may be negative
+	Header Kind = "header" // the header Name has Value; an empty Value leaves it out
+	Clock  Kind = "clock"  // the Date header is off by Wait, which may be negative
 
 	Twist Kind = "twist" // the content is wrong as What says, which the server has a list of
 
-	Refuse      Kind = "refuse"      // the TLS handshake fails
-	OldTLS      Kind = "old-tls"     // the handshake offers TLS 1.2 and nothing newer
 	Certificate Kind = "certificate" // the handshake shows a certificate with the flaw that What names
 )
 
 // Kinds are all there are, for help texts and validation.
 func Kinds() []Kind {
 	return []Kind{
-		Answer, Redirect, HTML, Cut, Reset, Stall, Truncate, Length, Endless, Bomb, Corrupt, Slow, Drip, Delay,
-		Header, WeakETag, Clock, Twist, Refuse, OldTLS, Certificate,
+		Answer, HTML, Cut, Reset, Stall, Endless, Bomb, Corrupt, Slow, Drip, Delay,
+		Header, Clock, Twist, Certificate,
 	}
 }
 
@@ -89,12 +84,8 @@ func (f Fault) check(known map[Kind][]string) error {
 	switch {
 	case !slices.Contains(Kinds(), f.Kind):
 		return fmt.Errorf("kind %q is none of %v", f.Kind, Kinds())
-	case f.Kind == Answer && (f.Status < 200 || f.Status > 599):
+	case (f.Kind == Answer || f.Status != 0) && (f.Status < 200 || f.Status > 599):
 		return fmt.Errorf("status %d is not a final HTTP status", f.Status)
-	case f.Status != 0 && (f.Status < 200 || f.Status > 599):
-		return fmt.Errorf("status %d is not a final HTTP status", f.Status)
-	case f.Kind == Redirect && f.Value == "":
-		return errors.New("redirect needs the value of Location")
 	case f.Kind == Slow && f.Bytes <= 0:
 		return errors.New("slow needs a number of bytes per second")
 	case f.Kind == Drip && (f.Bytes <= 0 || f.Wait <= 0):
@@ -234,14 +225,11 @@ func (s *Switches) Wrap(endpoint string, next http.Handler) http.Handler {
 			case Answer:
 				s.options.Answer(bent, r, f)
 				return
-			case Redirect:
-				bent.redirect(f)
-				return
 			case HTML:
 				bent.page(f)
 				return
-			case Length, Endless, Bomb:
-				honest := &answer{header: http.Header{}}
+			case Endless, Bomb:
+				honest := httptest.NewRecorder()
 				next.ServeHTTP(honest, r)
 				bent.replace(honest, f)
 				return

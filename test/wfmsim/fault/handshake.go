@@ -2,13 +2,12 @@ package fault
 
 import (
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"time"
 )
 
-// Handshake is the endpoint of a server's TLS handshakes: Refuse, Delay, Stall,
-// OldTLS and Certificate apply to it.
+// Handshake is the endpoint of a server's TLS handshakes: Delay, Stall and
+// Certificate apply to it.
 const Handshake = "handshake"
 
 // stalled is how long a handshake takes that makes no progress: longer than
@@ -23,8 +22,6 @@ func (s *Switches) Handshakes(config *tls.Config, flawed func(flaw string) (tls.
 		bent := usual.Clone()
 		for _, f := range s.Take(Handshake, "", "") {
 			switch f.Kind {
-			case Refuse:
-				return nil, errors.New("refused by an injected fault")
 			case Delay, Stall:
 				if f.Kind == Stall {
 					f.Wait = stalled
@@ -32,8 +29,6 @@ func (s *Switches) Handshakes(config *tls.Config, flawed func(flaw string) (tls.
 				if !wait(hello.Context(), f.Wait) {
 					return nil, hello.Context().Err()
 				}
-			case OldTLS:
-				bent.MinVersion, bent.MaxVersion = tls.VersionTLS12, tls.VersionTLS12
 			case Certificate:
 				certificate, err := flawed(f.What)
 				if err != nil {

@@ -4,7 +4,6 @@ import (
 	"io"
 	"net/http"
 	"slices"
-	"strconv"
 	"time"
 )
 
@@ -69,15 +68,8 @@ func (w *writer) bendHeader() {
 			header[http.CanonicalHeaderKey(f.Name)] = nil
 		case f.Kind == Header:
 			header.Set(f.Name, f.Value)
-		case f.Kind == WeakETag && header.Get("ETag") != "":
-			header.Set("ETag", "W/"+header.Get("ETag"))
 		case f.Kind == Clock:
 			header.Set("Date", w.now().Add(f.Wait).UTC().Format(http.TimeFormat))
-		case f.Kind == Truncate:
-			length, err := strconv.ParseInt(header.Get("Content-Length"), 10, 64)
-			if err == nil && length > f.Bytes {
-				header.Set("Content-Length", strconv.FormatInt(f.Bytes, 10))
-			}
 		}
 	}
 }
@@ -109,7 +101,7 @@ func (w *writer) next(n int64) int64 {
 			n = min(n, max(1, f.Bytes/piecesPerSecond))
 		case Drip:
 			n = min(n, f.Bytes)
-		case Cut, Reset, Stall, Truncate:
+		case Cut, Reset, Stall:
 			if left := f.Bytes - w.sent; left > 0 {
 				n = min(n, left)
 			}
@@ -123,16 +115,9 @@ const piecesPerSecond = 10
 
 func (w *writer) send(piece []byte) error {
 	for _, f := range w.faults {
-		switch f.Kind {
-		case Truncate:
-			if w.sent >= f.Bytes {
-				return nil // swallowed: the handler is not to notice
-			}
-		case Corrupt:
-			if at := f.Bytes - w.sent; at >= 0 && at < int64(len(piece)) {
-				piece = slices.Clone(piece)
-				piece[at] ^= 1
-			}
+		if at := f.Bytes - w.sent; f.Kind == Corrupt && at >= 0 && at < int64(len(piece)) {
+			piece = slices.Clone(piece)
+			piece[at] ^= 1
 		}
 	}
 	if _, err := w.to.Write(piece); err != nil {

@@ -13,11 +13,8 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"errors"
-	"io"
-	"log"
 	"net/http"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -27,8 +24,8 @@ import (
 	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/test/pki"
 	"github.com/margolite/margolite/test/wfmsim/fault"
-	"github.com/margolite/margolite/test/wfmsim/internal/serving"
 	"github.com/margolite/margolite/test/wfmsim/record"
+	"github.com/margolite/margolite/test/wfmsim/serving"
 )
 
 // Paths of the endpoints.
@@ -45,28 +42,6 @@ const (
 	EndpointHandshake = fault.Handshake
 )
 
-// Twists of the discovery document and of the bundle.
-const (
-	HTTPURI       = "http-uri"           // trustBundleUri is plain http
-	OtherURI      = "other-uri"          // trustBundleUri is the Value of the fault
-	NoURI         = "no-uri"             // trustBundleUri is missing
-	WrongDomain   = "wrong-trust-domain" // trustDomain is another
-	NotJSON       = "not-json"
-	Extra         = "extra-members" // that nobody knows, to be ignored
-	EmptyBundle   = "empty-bundle"  // no key at all
-	JWTOnly       = "jwt-only"      // keys, but none for X.509-SVIDs
-	BadKey        = "bad-key"       // an x5c that is no certificate
-	HugeBundle    = "huge"          // as many bytes as the fault says, else 64 MiB
-	LowerSequence = "lower-sequence"
-)
-
-// Twists are all of them.
-func Twists() []string {
-	list := []string{HTTPURI, OtherURI, NoURI, WrongDomain, NotJSON, Extra, EmptyBundle, JWTOnly, BadKey, HugeBundle, LowerSequence}
-	slices.Sort(list)
-	return list
-}
-
 // Options of a service.
 type Options struct {
 	TrustDomain string
@@ -81,10 +56,9 @@ type Options struct {
 
 // Server is one service. Its methods may be called at any time from any goroutine.
 type Server struct {
-	options  Options
-	server   serving.Server
-	faults   *fault.Switches
-	requests *record.Log
+	*serving.Server
+
+	options Options
 
 	mu     sync.Mutex
 	bundle *identity.TrustBundle
@@ -102,44 +76,27 @@ func New(o Options) (*Server, error) {
 		o.Now = time.Now
 	}
 	s := &Server{options: o, bundle: o.Bundle}
-	s.faults = fault.New(fault.Options{
-		Answer: s.answerFault, Now: o.Now,
-		Known: map[fault.Kind][]string{fault.Twist: Twists(), fault.Certificate: o.Flaws},
+	s.Server = serving.New(serving.Options{
+		Handler: s.route,
+		TLS: &tls.Config{
+			MinVersion:             tls.VersionTLS13,
+			NextProtos:             []string{"http/1.1"},
+			Certificates:           []tls.Certificate{o.Certificate},
+			Time:                   o.Now,
+			SessionTicketsDisabled: true,
+		},
+		Flawed: o.Flawed,
+		Faults: fault.Options{Answer: s.answerFault, Now: o.Now, Known: map[fault.Kind][]string{fault.Certificate: o.Flaws}},
+		Record: record.Options{Header: []string{"Accept", "If-None-Match", "User-Agent"}},
 	})
-	s.requests = record.New(record.Options{Header: []string{"Accept", "If-None-Match", "User-Agent"}})
-	config := &tls.Config{
-		MinVersion:             tls.VersionTLS13,
-		NextProtos:             []string{"http/1.1"},
-		Certificates:           []tls.Certificate{o.Certificate},
-		Time:                   o.Now,
-		SessionTicketsDisabled: true,
-	}
-	s.faults.Handshakes(config, o.Flawed)
-	s.server = serving.Server{Handler: http.HandlerFunc(s.route), TLS: config, Log: log.New(io.Discard, "", 0)}
 	return s, nil
 }
-
-// Start opens the service on host:port; empty is the address it had before, and
-// the first time any free port of the loopback interface.
-func (s *Server) Start(address string) error { return s.server.Start(address) }
-
-// Close ends all connections; Start opens it again.
-func (s *Server) Close() error { return s.server.Close() }
-
-// Address is the host:port.
-func (s *Server) Address() string { return s.server.Address() }
 
 // DiscoveryURL is that of the discovery document.
 func (s *Server) DiscoveryURL() string { return "https://" + s.Address() + DiscoveryPath }
 
 // BundleURL is that of the trust bundle.
 func (s *Server) BundleURL() string { return "https://" + s.Address() + BundlePath }
-
-// Faults lets requests fail.
-func (s *Server) Faults() *fault.Switches { return s.faults }
-
-// Requests is the memory of what was asked.
-func (s *Server) Requests() *record.Log { return s.requests }
 
 // SetBundle rotates the anchors; nil: there is no bundle, which is a 404.
 func (s *Server) SetBundle(bundle *identity.TrustBundle) {
@@ -166,28 +123,11 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) {
 		}
 		handle(w, r)
 	})
-	s.requests.Wrap(endpoint, s.faults.Wrap(endpoint, handler)).ServeHTTP(w, r)
+	s.Wrap(endpoint, handler).ServeHTTP(w, r)
 }
 
 func (s *Server) discovery(w http.ResponseWriter, r *http.Request) {
-	document := map[string]any{"trustDomain": s.options.TrustDomain, "trustBundleUri": s.BundleURL()}
-	for _, twist := range fault.Twists(r.Context()) {
-		switch twist.What {
-		case HTTPURI:
-			document["trustBundleUri"] = strings.Replace(s.BundleURL(), "https:", "http:", 1)
-		case OtherURI:
-			document["trustBundleUri"] = twist.Value
-		case NoURI:
-			delete(document, "trustBundleUri")
-		case WrongDomain:
-			document["trustDomain"] = "other." + s.options.TrustDomain
-		case Extra:
-			document["futureMember"] = map[string]any{"nested": []int{1, 2, 3}}
-		case NotJSON:
-			serve(w, r, []byte("trustDomain: "+s.options.TrustDomain))
-			return
-		}
-	}
+	document := map[string]string{"trustDomain": s.options.TrustDomain, "trustBundleUri": s.BundleURL()}
 	body, err := json.Marshal(document)
 	if err != nil {
 		problem(w, r, http.StatusInternalServerError, "", "Internal Server Error", err.Error())
@@ -204,37 +144,10 @@ func (s *Server) trustBundle(w http.ResponseWriter, r *http.Request) {
 		notFound(w, r)
 		return
 	}
-	var body []byte
-	var err error
-	twists := fault.Twists(r.Context())
-	for _, twist := range twists {
-		if twist.What == LowerSequence {
-			lower := *bundle
-			lower.Sequence = max(lower.Sequence, 1) - 1
-			bundle = &lower
-		}
-	}
-	if body, err = pki.MarshalBundle(bundle); err != nil {
+	body, err := pki.MarshalBundle(bundle)
+	if err != nil {
 		problem(w, r, http.StatusInternalServerError, "", "Internal Server Error", err.Error())
 		return
-	}
-	for _, twist := range twists {
-		switch twist.What {
-		case EmptyBundle:
-			body = []byte(`{"keys":[]}`)
-		case JWTOnly:
-			body = bytes.ReplaceAll(body, []byte(`"x509-svid"`), []byte(`"jwt-svid"`))
-		case BadKey:
-			body = []byte(`{"keys":[{"kty":"EC","use":"x509-svid","x5c":["AAAA"]}]}`)
-		case NotJSON:
-			body = []byte("[")
-		case Extra:
-			body = append([]byte(`{"future_member":[{"a":1}],`), body[1:]...)
-		case HugeBundle:
-			size := cmp.Or(twist.Bytes, 64<<20)
-			padding := strings.Repeat("a", int(max(0, size-int64(len(body)))))
-			body = append([]byte(`{"padding":"`+padding+`",`), body[1:]...)
-		}
 	}
 	serve(w, r, body)
 }

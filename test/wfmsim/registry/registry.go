@@ -21,6 +21,7 @@ import (
 	"log"
 	"maps"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -31,8 +32,8 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/margolite/margolite/test/wfmsim/fault"
-	"github.com/margolite/margolite/test/wfmsim/internal/serving"
 	"github.com/margolite/margolite/test/wfmsim/record"
+	"github.com/margolite/margolite/test/wfmsim/serving"
 )
 
 // Names of the endpoints, for faults and for the record.
@@ -53,56 +54,36 @@ type Options struct {
 	Dir string // where blobs and manifests are kept; empty: in memory
 }
 
-// Registry is one registry.
+// Registry is one registry. Its address is what image references name, and its content
+// stays when it is closed.
 type Registry struct {
+	*serving.Server
+
 	options  Options
 	blobs    upstream.BlobHandler
 	upstream http.Handler
-	faults   *fault.Switches
-	requests *record.Log
-	server   serving.Server
 }
 
 // New makes a registry; Start opens it.
 func New(o Options) (*Registry, error) {
-	r := &Registry{
-		options:  o,
-		blobs:    upstream.NewInMemoryBlobHandler(),
-		faults:   fault.New(fault.Options{Answer: answer}),
-		requests: record.New(record.Options{Header: []string{"Range", "Accept", "User-Agent"}}),
-	}
+	r := &Registry{options: o, blobs: upstream.NewInMemoryBlobHandler()}
 	if o.Dir != "" {
 		if err := os.MkdirAll(r.manifestDir(), 0o755); err != nil {
 			return nil, fmt.Errorf("cannot create registry: %w", err)
 		}
 		r.blobs = upstream.NewDiskBlobHandler(o.Dir)
 	}
-	silent := log.New(io.Discard, "", 0)
-	r.upstream = upstream.New(upstream.WithBlobHandler(r.blobs), upstream.Logger(silent))
-	r.server = serving.Server{Handler: http.HandlerFunc(r.route), Log: silent}
+	r.upstream = upstream.New(upstream.WithBlobHandler(r.blobs), upstream.Logger(log.New(io.Discard, "", 0)))
+	r.Server = serving.New(serving.Options{
+		Handler: r.route,
+		Faults:  fault.Options{Answer: answer},
+		Record:  record.Options{Header: []string{"Range", "Accept", "User-Agent"}},
+	})
 	return r, r.restore()
 }
 
-// Start opens the registry on host:port; empty is the address it had before, and
-// the first time any free port of the loopback interface.
-func (r *Registry) Start(address string) error { return r.server.Start(address) }
-
-// Close ends all connections. The content stays for the next Start.
-func (r *Registry) Close() error { return r.server.Close() }
-
-// Address is the registry as image references name it: host:port.
-func (r *Registry) Address() string { return r.server.Address() }
-
 // URL is the registry as a browser would name it.
-func (r *Registry) URL() string {
-	return "http://" + r.Address()
-}
-
-// Faults lets requests fail.
-func (r *Registry) Faults() *fault.Switches { return r.faults }
-
-// Requests is the memory of what was asked.
-func (r *Registry) Requests() *record.Log { return r.requests }
+func (r *Registry) URL() string { return "http://" + r.Address() }
 
 // route finds the endpoint and puts memory and faults before its handler.
 func (r *Registry) route(w http.ResponseWriter, request *http.Request) {
@@ -126,7 +107,7 @@ func (r *Registry) route(w http.ResponseWriter, request *http.Request) {
 	case kind == "manifests":
 		endpoint = EndpointManifest
 	}
-	r.requests.Wrap(endpoint, r.faults.Wrap(endpoint, handler)).ServeHTTP(w, request)
+	r.Wrap(endpoint, handler).ServeHTTP(w, request)
 }
 
 // blob serves a blob with HEAD, ranges and conditions.
@@ -171,15 +152,15 @@ func (r *Registry) putManifest(w http.ResponseWriter, request *http.Request) {
 		refuse(w, http.StatusBadRequest, "NAME_INVALID", err.Error())
 		return
 	}
-	if answer.status == http.StatusCreated && r.options.Dir != "" {
+	if answer.Code == http.StatusCreated && r.options.Dir != "" {
 		if err := r.keep(kept); err != nil {
 			refuse(w, http.StatusInternalServerError, "UNKNOWN", err.Error())
 			return
 		}
 	}
-	maps.Copy(w.Header(), answer.header)
-	w.WriteHeader(answer.status)
-	_, _ = w.Write(answer.body.Bytes())
+	maps.Copy(w.Header(), answer.Header())
+	w.WriteHeader(answer.Code)
+	_, _ = w.Write(answer.Body.Bytes())
 }
 
 // manifest is a manifest as it was pushed.
@@ -189,24 +170,14 @@ type manifest struct {
 	Body        []byte `json:"body"`
 }
 
-// reply is an answer of the upstream registry, held back.
-type reply struct {
-	header http.Header
-	status int
-	body   bytes.Buffer
-}
-
-func (r *reply) Header() http.Header            { return r.header }
-func (r *reply) WriteHeader(status int)         { r.status = status }
-func (r *reply) Write(data []byte) (int, error) { return r.body.Write(data) }
-
-func (r *Registry) push(m manifest) (*reply, error) {
+// push hands a manifest to the upstream registry, and holds its answer back.
+func (r *Registry) push(m manifest) (*httptest.ResponseRecorder, error) {
 	request, err := http.NewRequest(http.MethodPut, m.Path, bytes.NewReader(m.Body))
 	if err != nil {
 		return nil, fmt.Errorf("cannot push manifest %s: %w", m.Path, err)
 	}
 	request.Header.Set("Content-Type", m.ContentType)
-	answer := &reply{header: http.Header{}, status: http.StatusOK}
+	answer := httptest.NewRecorder()
 	r.upstream.ServeHTTP(answer, request)
 	return answer, nil
 }
@@ -264,7 +235,7 @@ func (r *Registry) restore() error {
 			if err != nil {
 				return fmt.Errorf("cannot restore registry: %w", err)
 			}
-			if answer.status != http.StatusCreated {
+			if answer.Code != http.StatusCreated {
 				refused = append(refused, m)
 			}
 		}

@@ -17,12 +17,8 @@ import (
 func start(t *testing.T, o registry.Options) *registry.Registry {
 	t.Helper()
 	r, err := registry.New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := r.Start(""); err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
+	check(t, r.Start(""))
 	t.Cleanup(func() { _ = r.Close() })
 	return r
 }
@@ -31,9 +27,7 @@ func start(t *testing.T, o registry.Options) *registry.Registry {
 func get(t *testing.T, client *http.Client, url string, header ...string) (int, http.Header, []byte, error) {
 	t.Helper()
 	request, err := http.NewRequest(http.MethodGet, url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	for i := 0; i < len(header); i += 2 {
 		request.Header.Set(header[i], header[i+1])
 	}
@@ -51,18 +45,14 @@ func component(t *testing.T) *ociimage.Artifact {
 	a, err := ociimage.Component{
 		Name: "app", Version: "1.0.0", Files: ociimage.Files{"compose.yaml": []byte("services: {}")},
 	}.Build()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	return a
 }
 
 func image(t *testing.T) (artifact *ociimage.Artifact, layer digest.Digest, content []byte) {
 	t.Helper()
 	artifact, err := ociimage.Build(ociimage.Image{Layers: []ociimage.Layer{ociimage.Padding(100_000)}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	for d, blob := range artifact.Blobs {
 		if len(blob) > len(content) {
 			layer, content = d, blob
@@ -80,9 +70,7 @@ func TestABlobIsServedInParts(t *testing.T) {
 			}
 			r := start(t, o)
 			a, d, content := image(t)
-			if err := (ociimage.Registry{URL: r.URL()}).Push(context.Background(), "a/b", "1", a); err != nil {
-				t.Fatal(err)
-			}
+			check(t, (ociimage.Registry{URL: r.URL()}).Push(context.Background(), "a/b", "1", a))
 			url, size := r.URL()+"/v2/a/b/blobs/"+d.String(), len(content)
 			for _, c := range []struct {
 				asked    string
@@ -119,30 +107,20 @@ func TestContentSurvivesARestart(t *testing.T) {
 	older, _, content := image(t)
 	newer := component(t)
 	index, err := ociimage.Index(older)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	to := ociimage.Registry{URL: first.URL()}
 	for _, push := range []struct {
 		tag string
 		a   *ociimage.Artifact
 	}{{"moved", older}, {"moved", newer}, {"index", index}} {
-		if err := to.Push(context.Background(), "x", push.tag, push.a); err != nil {
-			t.Fatal(err)
-		}
+		check(t, to.Push(context.Background(), "x", push.tag, push.a))
 	}
-	if err := first.Close(); err != nil {
-		t.Fatal(err)
-	}
+	check(t, first.Close())
 
 	second, err := registry.New(registry.Options{Dir: dir})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	defer second.Close()
-	if err := second.Start(first.Address()); err != nil {
-		t.Fatal(err)
-	}
+	check(t, second.Start(first.Address()))
 	for reference, want := range map[string]*ociimage.Artifact{
 		"moved": newer, "index": index, older.Digest.String(): older, newer.Digest.String(): newer,
 	} {
@@ -154,5 +132,12 @@ func TestContentSurvivesARestart(t *testing.T) {
 	_, _, body, err := get(t, http.DefaultClient, second.URL()+"/v2/x/blobs/"+digest.FromBytes(content).String())
 	if err != nil || !bytes.Equal(body, content) {
 		t.Errorf("blob: got %d bytes, %v", len(body), err)
+	}
+}
+
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

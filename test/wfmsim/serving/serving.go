@@ -1,28 +1,65 @@
 // Package serving starts and stops one HTTP server, as often as asked and on the
-// same address: a server that goes away for a while and comes back.
+// same address: a server that goes away for a while and comes back. What it is asked
+// is remembered (package record), and can be made to fail (package fault).
 package serving
 
 import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"log"
 	"net"
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/margolite/margolite/test/wfmsim/fault"
+	"github.com/margolite/margolite/test/wfmsim/record"
 )
 
-// Server is an HTTP server that can be started again after it was closed.
-type Server struct {
-	Handler http.Handler
+// Options of a server.
+type Options struct {
+	Handler http.HandlerFunc
 	TLS     *tls.Config // nil: plain HTTP
-	Log     *log.Logger // what net/http has to say; nil: its default
+	Faults  fault.Options
+	Record  record.Options
+	// Flawed issues what the handshake shows while a fault of kind Certificate applies.
+	Flawed func(flaw string) (tls.Certificate, error)
+}
+
+// Server is an HTTP server that can be started again after it was closed. Its methods
+// may be called at any time from any goroutine.
+type Server struct {
+	handler  http.Handler
+	tls      *tls.Config
+	faults   *fault.Switches
+	requests *record.Log
 
 	mu      sync.Mutex
 	http    *http.Server
 	address string
 	done    chan struct{} // closed when the serving goroutine has returned
+}
+
+// New makes a server; Start opens it.
+func New(o Options) *Server {
+	s := &Server{handler: o.Handler, tls: o.TLS, faults: fault.New(o.Faults), requests: record.New(o.Record)}
+	if s.tls != nil {
+		s.faults.Handshakes(s.tls, o.Flawed)
+	}
+	return s
+}
+
+// Faults lets requests fail.
+func (s *Server) Faults() *fault.Switches { return s.faults }
+
+// Requests is the memory of what was asked.
+func (s *Server) Requests() *record.Log { return s.requests }
+
+// Wrap puts memory and faults before the handler of an endpoint.
+func (s *Server) Wrap(endpoint string, handler http.Handler) http.Handler {
+	return s.requests.Wrap(endpoint, s.faults.Wrap(endpoint, handler))
 }
 
 // Start listens on address, or where address is empty on the one it had before
@@ -53,12 +90,12 @@ func (s *Server) Serve(listener net.Listener) error {
 		return errors.Join(errors.New("cannot start: already serving"), listener.Close())
 	}
 	s.address = listener.Addr().String()
-	if s.TLS != nil {
-		listener = tls.NewListener(listener, s.TLS)
+	if s.tls != nil {
+		listener = tls.NewListener(listener, s.tls)
 	}
 	server := &http.Server{
-		Handler:           s.Handler,
-		ErrorLog:          s.Log,
+		Handler:           s.handler,
+		ErrorLog:          log.New(io.Discard, "", 0), // handshakes that fail are the clients' to report
 		ReadHeaderTimeout: 10 * time.Second,
 		MaxHeaderBytes:    64 << 10,
 		// The interfaces served here speak HTTP/1.1 and nothing else.
