@@ -16,6 +16,7 @@ require (
 	github.com/containerd/ttrpc v1.2.10 // how shims publish their events
 	github.com/containerd/typeurl/v2 v2.3.0 // the envelope of specs and events
 	github.com/distribution/reference v0.6.0 // the normal form of image names
+	github.com/docker/go-units v0.5.0 // how long ago, in the words of docker ps
 	github.com/dunglas/httpsfv v1.1.2 // wfmsim: structured fields, to verify signatures independently
 	github.com/google/go-cmp v0.7.0 // tests: readable differences
 	github.com/google/go-containerregistry v0.22.1 // tests and wfmsim: a registry to pull from
@@ -72,7 +73,6 @@ require (
 	github.com/dnephin/pflag v1.0.7 // indirect
 	github.com/docker/go-connections v0.7.0 // indirect
 	github.com/docker/go-events v0.1.0 // indirect
-	github.com/docker/go-units v0.5.0 // indirect
 	github.com/ebitengine/purego v0.11.2 // indirect
 	github.com/fatih/color v1.18.0 // indirect
 	github.com/felixge/httpsnoop v1.1.0 // indirect

@@ -6,7 +6,6 @@ import (
 	"strings"
 )
 
-// device is a directory of sysfs that describes one device.
 type device struct {
 	m   *machine
 	dir string // below the root

@@ -143,7 +143,6 @@ func (m *machine) link(elements ...string) string {
 	return filepath.Base(target)
 }
 
-// isLink reports whether there is a link of this name.
 func (m *machine) isLink(elements ...string) bool {
 	info, err := os.Lstat(m.path(elements...))
 	return err == nil && info.Mode()&fs.ModeSymlink != 0

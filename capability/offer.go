@@ -3,29 +3,30 @@ package capability
 import "slices"
 
 // Offer is what an operator decides about what a machine offers. The zero value
-// leaves the facts as they were found.
+// leaves the facts as they were found. The tags are for the package that reads the
+// operator's configuration.
 type Offer struct {
 	// Cores, Memory and Storage replace what was found; 0: as found. Memory and
 	// storage are in bytes.
-	Cores   float64
-	Memory  uint64
-	Storage uint64
+	Cores   float64 `yaml:"cpus"`
+	Memory  uint64  `yaml:"memory"`
+	Storage uint64  `yaml:"storage"`
 	// Reserved is what the system keeps for itself of what was found.
-	Reserved Reserved
+	Reserved Reserved `yaml:"reserved"`
 	// Interfaces and peripherals that are hidden are not offered: each entry is a
 	// kind, or a name of the kernel. Those that are added are, also of a kind
 	// that is hidden.
-	HiddenInterfaces  []string
-	AddedInterfaces   []Interface
-	HiddenPeripherals []string
-	AddedPeripherals  []Peripheral
+	HiddenInterfaces  []string     `yaml:"interfaces.hide" is:"line" most:"64"`
+	AddedInterfaces   []Interface  `yaml:"interfaces.add" one:"ethernet wifi cellular bluetooth usb canbus rs232" most:"64"`
+	HiddenPeripherals []string     `yaml:"peripherals.hide" is:"line" most:"64"`
+	AddedPeripherals  []Peripheral `yaml:"peripherals.add" most:"32"`
 }
 
 // Reserved is what the system keeps for itself.
 type Reserved struct {
-	Cores   float64
-	Memory  uint64 // bytes
-	Storage uint64 // bytes
+	Cores   float64 `yaml:"cpus"`
+	Memory  uint64  `yaml:"memory"`  // bytes
+	Storage uint64  `yaml:"storage"` // bytes
 }
 
 // minCores is what is left where all cores are reserved: something runs on them

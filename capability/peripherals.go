@@ -20,11 +20,11 @@ const (
 
 // Peripheral is a device that workloads may use. What is not known is empty.
 type Peripheral struct {
-	Kind   PeripheralKind
-	Name   string // as the kernel names it: renderD128, video0, card1
-	Vendor string
-	Model  string
-	Driver string // of the kernel
+	Kind   PeripheralKind `yaml:"type" one:"gpu npu display camera microphone speaker"`
+	Name   string         // as the kernel names it: renderD128, video0, card1
+	Vendor string         `yaml:"manufacturer" is:"line"`
+	Model  string         `yaml:"model" is:"line"`
+	Driver string         // of the kernel
 }
 
 // maxPeripherals bounds what is found of one kind.

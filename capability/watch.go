@@ -28,7 +28,6 @@ func Watch(ctx context.Context, changed func()) error {
 	return follow(ctx, events, changed)
 }
 
-// openUevents opens the socket by which the kernel tells of devices.
 func openUevents() (*os.File, error) {
 	const fromKernel = 1 // the group; that of udev is 2
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_KOBJECT_UEVENT)

@@ -16,39 +16,41 @@ const maxRefusals = 64
 // Allow is what workloads may ask of the device. The zero value allows nothing
 // that has to be asked for; see DefaultAllow.
 type Allow struct {
-	Privileged bool
+	Privileged bool `yaml:"privileged"`
 	// Namespaces of the device that may be joined: network, pid, ipc, uts, cgroup.
-	Namespaces map[string]bool
+	Namespaces map[string]bool `yaml:"namespaces" names:"namespaces"`
 	// Mounts are paths on the device, and how they may be mounted with what is
 	// below them; the longest that fits decides. A directory that holds what may
 	// not be mounted may not be mounted itself, unless it has an entry.
-	Mounts map[string]MountAccess
+	Mounts map[string]MountAccess `yaml:"mounts" names:"mount" is:"access"`
 	// Devices are patterns, as in path.Match, of paths of devices or of directories
 	// of them and of CDI names; and device rules without their permissions, as
 	// "c 188:*". "*" is whatever else there is. An entry for the very device
 	// decides, else the longest that fits. What holds a device that may not be
 	// used may not be used itself, unless it has an entry.
-	Devices map[string]bool
+	Devices map[string]bool `yaml:"devices" names:"device"`
 	// Capabilities that may be added, as NET_ADMIN, and ALL for all at once; "*"
 	// is whatever else there is. Those of an ordinary container may always be.
-	Capabilities map[string]bool
+	Capabilities map[string]bool `yaml:"capabilities" names:"capability"`
 	// Unconfined is what may be switched off: seccomp, apparmor, systempaths.
-	Unconfined map[string]bool
+	Unconfined map[string]bool `yaml:"unconfined" names:"unconfined"`
 	// Shared are the names of volumes, networks and containers that deployments may
 	// use although they are not their own; "*": all.
-	Shared []string
+	Shared []string `yaml:"shared" is:"shared" most:"256"`
 	// Ports of the device that may be published.
-	Ports []PortRange
+	Ports []PortRange `yaml:"ports" most:"64"`
 	// Registries that images may come from, as host[:port]; "*": all.
-	Registries []string
+	Registries []string `yaml:"registries" is:"registry" most:"64"`
 	// Tags allows images that are named by a tag alone.
-	Tags bool
+	Tags bool `yaml:"tags"`
 	// Unsigned allows packages that nobody signed, and UnsignedImages images.
-	Unsigned, UnsignedImages bool
+	Unsigned       bool `yaml:"unsigned"`
+	UnsignedImages bool `yaml:"unsignedImages"`
 	// CPUs, Memory and Storage bound what all services of all deployments may
 	// reserve together: of cores, of bytes, of bytes. 0: what the device has.
-	CPUs            float64
-	Memory, Storage int64
+	CPUs    float64 `yaml:"cpus"`
+	Memory  int64   `yaml:"memory"`
+	Storage int64   `yaml:"storage"`
 }
 
 // Ask is what a deployment asks of the device.
@@ -161,7 +163,6 @@ func (g *Gate) Admit(deployment string, labels map[string]string, ask Ask) []Ref
 	return a.refusals
 }
 
-// admission collects what is refused of one deployment.
 type admission struct {
 	gate  *Gate
 	allow *Allow
@@ -346,7 +347,6 @@ func bytes(n int64) string {
 	}
 }
 
-// mount refuses what may not be mounted.
 func (a *admission) mount(m MountAsk) {
 	how := "mounts " + m.Path
 	if !path.IsAbs(m.Path) {

@@ -7,14 +7,12 @@ import (
 	"strings"
 )
 
-// deviceRule is an entry of Allow.Devices.
 type deviceRule struct {
 	text    string
 	allowed bool
 	numbers *numbers // of a device rule; nil: it is a pattern
 }
 
-// numbers are devices by type and number.
 type numbers struct {
 	kind         string // a, b or c
 	major, minor string // "*": any
@@ -177,7 +175,6 @@ func (n *numbers) cover(o numbers) bool {
 	return (n.kind == "a" || n.kind == o.kind) && (n.major == "*" || n.major == o.major) && (n.minor == "*" || n.minor == o.minor)
 }
 
-// overlap says whether a device can be of both.
 func (n *numbers) overlap(o numbers) bool {
 	meet := func(a, b, any string) bool { return a == b || a == any || b == any }
 	return meet(n.kind, o.kind, "a") && meet(n.major, o.major, "*") && meet(n.minor, o.minor, "*")

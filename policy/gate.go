@@ -23,10 +23,10 @@ const (
 // hold. The zero value lets every change pass, and no workload come in that asks
 // for anything.
 type Options struct {
-	Rules     Rules
-	Overrides []Override
-	Order     Order // empty: OrderNone
-	Allow     Allow // see DefaultAllow
+	Rules     Rules      `yaml:",inline"`
+	Overrides []Override `yaml:"deployments" most:"64"`
+	Order     Order      `yaml:"order" one:"none manifest"` // empty: OrderNone
+	Allow     Allow      `yaml:"allow"`                     // see DefaultAllow
 }
 
 // Gate decides about changes. It is immutable and may be used concurrently.
@@ -124,7 +124,6 @@ func CheckCommand(command []string) error {
 	return nil
 }
 
-// fits says whether the override is about a deployment.
 func (o *Override) fits(deployment string, labels map[string]string) bool {
 	if len(o.Deployments) > 0 && !slices.ContainsFunc(o.Deployments, func(id string) bool { return strings.EqualFold(id, deployment) }) {
 		return false
@@ -167,7 +166,6 @@ func (o *Options) AsksForApproval() bool {
 	return asks(o.Rules.Approval) || slices.ContainsFunc(o.Overrides, func(over Override) bool { return asks(over.Approval) })
 }
 
-// asks says whether changes of a kind need an answer of the site.
 func (a Approval) asks(kind ChangeKind) bool {
 	return a == ApproveAll || a == ApproveUpdates && kind != Install
 }
@@ -273,5 +271,4 @@ func clip(s string, most int) string {
 	return s
 }
 
-// sorted are the keys of a map in order.
 func sorted[T any](m map[string]T) []string { return slices.Sorted(maps.Keys(m)) }

@@ -2,7 +2,8 @@
 // until when; and what a workload may ask of the device. It owns the decisions
 // and nothing else: it reads no file, no clock and no network, and knows neither
 // the WFM nor the runtime. The same question always has the same answer. Only
-// reading a window looks its time zone up, in the system's database.
+// reading a window looks its time zone up, in the system's database. The tags of
+// what a site decides are for the package that reads its configuration.
 package policy
 
 import "time"
@@ -112,8 +113,8 @@ const (
 
 // Hook is a program of the site that is asked before a change.
 type Hook struct {
-	Command []string      // absolute path and arguments; empty: none
-	Timeout time.Duration // 0: HookTimeout
+	Command []string      `yaml:"command" is:"argument" most:"64" all:"command"` // absolute path and arguments; empty: none
+	Timeout time.Duration `yaml:"timeout" least:"1s" most:"1h"`                  // 0: HookTimeout
 }
 
 // HookTimeout is how long a hook may take where nothing else is said.
@@ -122,10 +123,10 @@ const HookTimeout = 30 * time.Second
 // Rules are what holds for the changes of one deployment. The zero value lets
 // everything pass.
 type Rules struct {
-	Approval Approval // empty: ApproveNone
-	Windows  Windows  // when changes may be applied; none: at any time
-	Rollback Rollback // empty: RollbackAuto
-	Hook     Hook
+	Approval Approval `yaml:"approval" one:"none updates all"` // empty: ApproveNone
+	Windows  Windows  `yaml:"windows" most:"64"`               // when changes may be applied; none: at any time
+	Rollback Rollback `yaml:"rollback" one:"auto manual off"`  // empty: RollbackAuto
+	Hook     Hook     `yaml:"hook"`
 }
 
 // Order says in which order deployments are changed.
@@ -142,11 +143,11 @@ const (
 // Override replaces rules for some deployments. Of several that fit, each rule
 // is that of the first which sets it.
 type Override struct {
-	Deployments []string          // ids, compared without regard to case; empty: any, where there are Labels
-	Labels      map[string]string // all of them, as they are written; empty: any, where there are Deployments
+	Deployments []string          `yaml:"deployments" is:"deployment" most:"256"` // ids, compared without regard to case; empty: any, where there are Labels
+	Labels      map[string]string `yaml:"labels" names:"word" is:"line"`          // all of them, as they are written; empty: any, where there are Deployments
 
-	Approval Approval // empty: not replaced, like the others
-	Windows  Windows  // nil; not nil but empty: at any time
-	Rollback Rollback
-	Hook     *Hook
+	Approval Approval `yaml:"approval" one:"none updates all"` // empty: not replaced, like the others
+	Windows  Windows  `yaml:"windows" most:"64" empty:"kept"`  // nil; not nil but empty: at any time
+	Rollback Rollback `yaml:"rollback" one:"auto manual off"`
+	Hook     *Hook    `yaml:"hook"`
 }

@@ -59,7 +59,6 @@ func ParseWindow(text string, local *time.Location) (Window, error) {
 	return parseWindow(text, local, time.LoadLocation)
 }
 
-// zones finds a time zone by its name.
 type zones func(name string) (*time.Location, error)
 
 func parseWindow(text string, local *time.Location, find zones) (Window, error) {
@@ -170,7 +169,6 @@ func parseTime(text string) (int, error) {
 	return h*60 + m, nil
 }
 
-// parseNumber reads one or two digits.
 func parseNumber(text string, most int) (n int, ok bool) {
 	if len(text) < 1 || len(text) > 2 || strings.Trim(text, "0123456789") != "" {
 		return 0, false
@@ -316,11 +314,7 @@ func (ws Windows) spans(t time.Time, days int) []span {
 			}
 		}
 	}
-	for i := range all { // they are few, and those of one window in order
-		for j := i; j > 0 && all[j].start.Before(all[j-1].start); j-- {
-			all[j], all[j-1] = all[j-1], all[j]
-		}
-	}
+	slices.SortFunc(all, func(a, b span) int { return a.start.Compare(b.start) })
 	merged := all[:0]
 	for _, s := range all {
 		if n := len(merged); n > 0 && !s.start.After(merged[n-1].end) {

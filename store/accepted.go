@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io/fs"
 
 	bolt "go.etcd.io/bbolt"
 )
@@ -21,11 +20,14 @@ const keyAccepted = "accepted"
 // other one.
 func (s *Store) Manifest() (Manifest, bool, error) {
 	stored, known, storedErr := s.storedManifest()
-	aside, kept, asideErr := s.accepted.read()
+	aside, asideErr := s.accepted.read()
 	err := errors.Join(storedErr, asideErr)
+	if aside == nil {
+		return stored, known, err
+	}
 	rotten := known && aside.Digest != "" && aside.Digest == stored.Digest && aside.Version != stored.Version // a manifest has one version
-	if kept && !rotten && (!known || aside.Scope == stored.Scope && aside.newer(stored)) {
-		return aside, true, err
+	if !rotten && (!known || aside.Scope == stored.Scope && aside.newer(stored)) {
+		return *aside, true, err
 	}
 	return stored, known, err
 }
@@ -56,29 +58,14 @@ func (s *Store) storedManifest() (m Manifest, known bool, err error) {
 // that nothing did.
 type acceptedFile string
 
-func (f acceptedFile) read() (Manifest, bool, error) {
-	m, err := f.decode()
-	if errors.Is(err, fs.ErrNotExist) {
-		return Manifest{}, false, nil
-	}
-	if err != nil {
-		return Manifest{}, false, fmt.Errorf("cannot read accepted manifest from %q: %w", string(f), err)
-	}
-	return m, true, nil
-}
-
-func (f acceptedFile) decode() (Manifest, error) {
-	data, err := readFile(string(f), maxRecord+1)
-	if err != nil {
-		return Manifest{}, err
-	}
-	return decode[Manifest](data)
+func (f acceptedFile) read() (*Manifest, error) {
+	return readBeside[Manifest](string(f), "accepted manifest")
 }
 
 // keep writes m, unless the file says the same already.
 func (f acceptedFile) keep(m Manifest) error {
 	m.ETag = ""
-	if now, kept, err := f.read(); err == nil && kept && now == m {
+	if now, err := f.read(); err == nil && now != nil && *now == m {
 		return nil
 	}
 	data, err := encode(m)

@@ -72,15 +72,6 @@ func TestTheGreaterVersionOfOneScopeCounts(t *testing.T) {
 	}
 }
 
-func TestAnAcceptedRollbackIsKept(t *testing.T) {
-	f := newFixture(t)
-	f.commit(store.Change{Manifest: &store.Manifest{Version: 10, Scope: "s"}})
-	f.commit(store.Change{Manifest: &store.Manifest{Epoch: 1, Version: 3, Scope: "s"}})
-	same(t, "manifest", f.manifest(), store.Manifest{Epoch: 1, Version: 3, Scope: "s"})
-	f.loseDatabase()
-	same(t, "manifest after the database was lost", f.manifest(), store.Manifest{Epoch: 1, Version: 3, Scope: "s"})
-}
-
 // A power cut between the database and the file beside it leaves an operator's
 // reset in one of them: it counts, whichever it is.
 func TestAPowerCutWhileARollbackIsAccepted(t *testing.T) {

@@ -147,7 +147,6 @@ func newEntry(bucket, key string, value []byte) entry {
 	return entry{bucket, key, sealed(bucket, []byte(key), value)}
 }
 
-// entries encodes the records of a change.
 func (c Change) entries() ([]entry, error) {
 	var entries []entry
 	if c.Manifest != nil {

@@ -2,10 +2,10 @@ package store
 
 import (
 	"errors"
+	"fmt"
 	"os"
 
 	bolt "go.etcd.io/bbolt"
-	"golang.org/x/sys/unix"
 )
 
 const (
@@ -27,7 +27,17 @@ func (f files) openCompact() (*bolt.DB, *os.File, error) {
 	if err != nil || !f.isMostlyEmpty(db) {
 		return db, file, err
 	}
-	if err := f.compact(db); err != nil {
+	err = f.compact(db, guarded) // whoever reads what is damaged next tells of it
+	if err == nil {
+		err = Sync(f.smaller())
+	}
+	if err == nil {
+		err = os.Rename(f.smaller(), f.database())
+	}
+	if err == nil {
+		err = Sync(f.dir())
+	}
+	if err != nil {
 		_ = os.Remove(f.smaller())
 	}
 	if err := db.Close(); err != nil {
@@ -38,7 +48,6 @@ func (f files) openCompact() (*bolt.DB, *os.File, error) {
 
 // isMostlyEmpty says that it is worth it, and that there is space for a moment.
 func (f files) isMostlyEmpty(db *bolt.DB) bool {
-	var fs unix.Statfs_t
 	var used int64
 	info, err := os.Stat(f.database())
 	if err == nil {
@@ -47,25 +56,49 @@ func (f files) isMostlyEmpty(db *bolt.DB) bool {
 			return nil
 		})
 	}
-	return err == nil && info.Size()-used >= max(used, compactFrom) &&
-		unix.Statfs(f.dir(), &fs) == nil && int64(fs.Bavail)*int64(fs.Bsize) >= used+2*roomSize
+	free, freeErr := freeBytes(f.dir())
+	return err == nil && freeErr == nil && info.Size()-used >= max(used, compactFrom) && free >= used+2*roomSize
 }
 
-func (f files) compact(from *bolt.DB) error {
+// compact writes what a database holds to a file of its own, which is not synced.
+func (f files) compact(from *bolt.DB, guard func(func() error) error) error {
 	to, _, err := openBolt(f.smaller(), false)
 	if err != nil {
 		return err
 	}
 	to.NoSync = true
-	err = guarded(func() error { return bolt.Compact(to, from, compactStep) }) // whoever reads what is damaged next tells of it
-	if err := errors.Join(err, to.Close()); err != nil {
-		return err
+	err = guard(func() error { return bolt.Compact(to, from, compactStep) })
+	return errors.Join(err, to.Close())
+}
+
+// Copy gives a consistent copy of the database, as a file without a name that is open
+// at its beginning: whoever reads it slowly keeps no transaction open, which the next
+// writer might have to wait for. It has nothing of what was deleted. Beside it, reserve
+// bytes stay free on the file system, or it fails with ErrFull.
+func (s *Store) Copy(reserve int64) (*os.File, error) {
+	s.copying.Lock()
+	defer s.copying.Unlock()
+	file, err := s.copy(reserve)
+	if err != nil {
+		return nil, fmt.Errorf("cannot copy store %q: %w", s.files.database(), full(err))
 	}
-	if err := Sync(f.smaller()); err != nil {
-		return err
+	return file, nil
+}
+
+func (s *Store) copy(reserve int64) (*os.File, error) {
+	free, err := freeBytes(s.files.dir())
+	if err != nil {
+		return nil, err
 	}
-	if err := os.Rename(f.smaller(), f.database()); err != nil {
-		return err
+	if need := s.used() + reserve + growth; free < need {
+		return nil, fmt.Errorf("%w: a copy needs %d bytes in %s, %d are free", ErrFull, need, s.files.dir(), free)
 	}
-	return Sync(f.dir())
+	err = s.files.compact(s.db, s.guard)
+	file, openErr := os.Open(s.files.smaller())
+	err = errors.Join(err, openErr, remove(s.files.smaller()))
+	if err != nil && file != nil {
+		_ = file.Close() // it was read by nobody
+		file = nil
+	}
+	return file, err
 }

@@ -38,7 +38,7 @@ func TestACopyIsTheStoreOfOneMoment(t *testing.T) {
 	if _, err := f.Copy(math.MaxInt64 / 2); !errors.Is(err, store.ErrFull) {
 		t.Errorf("on a full disk it ends with %v", err)
 	}
-	left, err := filepath.Glob(f.path + ".copy*")
+	left, err := filepath.Glob(f.path + ".compact*")
 	if err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)
 	}

@@ -43,14 +43,10 @@ func (s *Store) Deployment(id string) (d Deployment, err error) {
 
 func (s *Store) readDeployment(id string, stored []byte) (Deployment, error) {
 	value, err := s.unseal(bucketDeployments, []byte(id), stored)
-	if err != nil {
-		return Deployment{}, fmt.Errorf("cannot read deployment %q: %w", id, err)
+	var d Deployment
+	if err == nil {
+		d, err = decode[Deployment](value)
 	}
-	return decodeDeployment(id, value)
-}
-
-func decodeDeployment(id string, value []byte) (Deployment, error) {
-	d, err := decode[Deployment](value)
 	if err != nil {
 		return Deployment{}, fmt.Errorf("cannot read deployment %q: %w", id, err)
 	}

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/opencontainers/go-digest"
-	"golang.org/x/sys/unix"
 )
 
 // ErrNoRoom says that the folder for what is incoming holds as much as it may,
@@ -103,28 +102,23 @@ func (i *Incoming) append(path string) (*incomingFile, error) {
 		return nil, err
 	}
 	if !slices.ContainsFunc(files, func(f incomingEntry) bool { return f.path == path }) {
+		slices.SortFunc(files, func(a, b incomingEntry) int { return a.modified.Compare(b.modified) })
 		for len(files) >= maxIncoming {
-			oldest := 0
-			for n := range files {
-				if files[n].modified.Before(files[oldest].modified) {
-					oldest = n
-				}
-			}
-			if err := os.RemoveAll(files[oldest].path); err != nil {
+			if err := os.RemoveAll(files[0].path); err != nil {
 				return nil, err
 			}
-			files = slices.Delete(files, oldest, oldest+1)
+			files = files[1:]
 		}
 	}
 	room := i.limit
 	for _, f := range files {
 		room -= f.size
 	}
-	var fs unix.Statfs_t
-	if err := unix.Statfs(i.dir, &fs); err != nil {
+	free, err := freeBytes(i.dir)
+	if err != nil {
 		return nil, err
 	}
-	room = min(room, max(int64(fs.Bavail)*int64(fs.Bsize)-i.reserve, littleIncoming))
+	room = min(room, max(free-i.reserve, littleIncoming))
 	f, err := openOwn(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND)
 	if err != nil {
 		return nil, err
@@ -197,14 +191,12 @@ func (i *Incoming) path(d digest.Digest) (string, error) {
 	return filepath.Join(i.dir, strings.Replace(d.String(), ":", "-", 1)), nil
 }
 
-// incomingEntry is one file of the folder.
 type incomingEntry struct {
 	path     string
 	size     int64
 	modified time.Time
 }
 
-// list gives the files.
 func (i *Incoming) list() ([]incomingEntry, error) {
 	names, err := os.ReadDir(i.dir)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"hash"
 	"io"
-	"io/fs"
 	"slices"
 	"strings"
 	"time"
@@ -60,7 +59,6 @@ type Mark struct {
 	Chain    digest.Digest `json:"chain,omitempty"`
 }
 
-// mark is the place of e.
 func (e Entry) mark() Mark { return Mark{e.Sequence, e.Chain} }
 
 // Link is the Chain of e behind an entry with the chain before: the SHA-256 of
@@ -316,22 +314,7 @@ type journalFile string
 
 // read returns nil where there is no file.
 func (f journalFile) read() (*journalEnds, error) {
-	ends, err := f.decode()
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("cannot read the ends of the journal from %q: %w", string(f), err)
-	}
-	return &ends, nil
-}
-
-func (f journalFile) decode() (journalEnds, error) {
-	data, err := readFile(string(f), maxEntry)
-	if err != nil {
-		return journalEnds{}, err
-	}
-	return decode[journalEnds](data)
+	return readBeside[journalEnds](string(f), "the ends of the journal")
 }
 
 // endsSize is how large the file is, with blanks behind the record: a sector.
@@ -554,7 +537,6 @@ func isTaken(b *bolt.Bucket, sequence uint64) bool {
 	return bytes.Equal(found, key)
 }
 
-// decodeEntry reads one record of the journal.
 func decodeEntry(key, value []byte) (Entry, error) {
 	if !isEntry(key, value) {
 		return Entry{}, fmt.Errorf("cannot read entry %.16x of the journal: %w: not an entry", key, ErrCorrupt)

@@ -128,7 +128,6 @@ func open(path string, o Options) (*Store, error) {
 	return s, nil
 }
 
-// initialise makes an empty database.
 func initialise(path string) (*bolt.DB, error) {
 	db, _, err := openBolt(path, false)
 	if err != nil {

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/opencontainers/go-digest"
@@ -150,41 +149,6 @@ func TestAPowerCutDuringCreationIsForgotten(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestAFullDiskIsAnErrorThatPasses(t *testing.T) {
-	dir := t.TempDir()
-	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"); err != nil {
-		t.Skip("needs to mount a tmpfs:", err)
-	}
-	t.Cleanup(func() {
-		if err := syscall.Unmount(dir, 0); err != nil {
-			t.Error(err)
-		}
-	})
-	f := &fixture{t: t, path: filepath.Join(dir, "margolite.db")}
-	f.open()
-	f.commit(step(1))
-
-	rest := filepath.Join(dir, "rest")
-	if err := os.WriteFile(rest, make([]byte, 2<<20), 0o600); !errors.Is(err, syscall.ENOSPC) {
-		t.Fatalf("the disk is not full: %v", err)
-	}
-	for range 3 {
-		if err := f.Commit("test", step(2)); !errors.Is(err, store.ErrFull) {
-			t.Errorf("got %v", err)
-		}
-		f.isAtStep(1)
-	}
-	f.reopen()
-	f.isAtStep(1)
-	if err := os.Remove(rest); err != nil {
-		t.Fatal(err)
-	}
-	f.commit(step(2))
-	f.isAtStep(2)
-	f.close()
-	checkConsistency(t, f.path)
 }
 
 func TestWhatIsNoFileIsAnError(t *testing.T) {

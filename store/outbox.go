@@ -70,17 +70,11 @@ func (s *Store) ReportBody(sequence uint64) (body []byte, err error) {
 
 // CountReports is how many reports wait.
 func (s *Store) CountReports() (n int, err error) {
-	err = s.view(func(tx *bolt.Tx) error {
-		waiting := tx.Bucket([]byte(bucketOutbox)).Cursor()
-		for key, _ := waiting.First(); key != nil; key, _ = waiting.Next() {
-			n++
-		}
-		return nil
-	})
-	if err != nil {
-		return 0, fmt.Errorf("cannot count reports: %w", err)
+	waiting, err := s.WaitingReports()
+	for _, some := range waiting {
+		n += some
 	}
-	return n, nil
+	return n, err
 }
 
 // WaitingReports is how many reports wait, by deployment.
@@ -219,7 +213,6 @@ const (
 	needed          // the newest of a deployment, and the newest that tells that it was gone
 )
 
-// waitingReport is what decides whether a report that waits is kept.
 type waitingReport struct {
 	sequence   uint64
 	size       int

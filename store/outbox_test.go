@@ -2,8 +2,6 @@ package store_test
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -169,63 +167,4 @@ func TestWhatNobodyHearsIsCoalesced(t *testing.T) {
 		f.commit(store.Change{Reports: []r{a("2", 1, 0)}, Unheard: true})
 		same(t, "waiting", f.waiting(), "b1 b2 2")
 	})
-}
-
-// BenchmarkReportWhileMuchWaits measures a transition of one deployment while
-// the outbox is full and nobody hears.
-func BenchmarkReportWhileMuchWaits(b *testing.B) {
-	f := newFixture(b)
-	var reports []store.Report
-	for i := range 4096 {
-		reports = append(reports, store.Report{Deployment: fmt.Sprintf("ad9b614e-8912-45f4-a523-%012d", i), Body: make([]byte, 400)})
-	}
-	f.commit(store.Change{Reports: reports})
-	before := written(b)
-	b.ReportAllocs()
-	for b.Loop() {
-		f.commit(store.Change{Reports: reports[4000:4001], Unheard: true})
-	}
-	b.ReportMetric(float64(written(b)-before)/float64(b.N), "B-written/op")
-}
-
-// BenchmarkAcknowledge measures a delivered report: it is deleted.
-func BenchmarkAcknowledge(b *testing.B) {
-	f := newFixture(b)
-	n := uint64(0)
-	before, after := int64(0), int64(0)
-	for b.Loop() {
-		n++
-		f.commit(store.Change{Reports: []store.Report{{Deployment: "5", Body: make([]byte, 400)}}})
-		start := written(b)
-		if err := f.AckReports(n); err != nil {
-			b.Fatal(err)
-		}
-		before, after = before+start, after+written(b)
-	}
-	b.ReportMetric(float64(after-before)/float64(b.N), "B-written/op")
-}
-
-// A report is there after the power went, with the change that it tells of.
-func TestAReportSurvivesAKill(t *testing.T) {
-	dir := t.TempDir()
-	path := filepath.Join(dir, "margolite.db")
-	var copied string
-	s, err := store.Open(path, store.Options{OnCommit: func(string) {
-		copied = t.TempDir()
-		if err := os.CopyFS(copied, os.DirFS(dir)); err != nil {
-			t.Error(err)
-		}
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	err = s.Commit("gone", store.Change{Forget: []string{"a"}, Reports: []store.Report{report("a", "removed", 2, store.End)}, Unheard: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	f := &fixture{t: t, path: filepath.Join(copied, "margolite.db")}
-	f.open()
-	defer f.close()
-	same(t, "waiting", f.waiting(), "removed")
 }

@@ -12,7 +12,6 @@ import (
 
 	"github.com/opencontainers/go-digest"
 	bolt "go.etcd.io/bbolt"
-	"golang.org/x/sys/unix"
 )
 
 // files is the path of a database, and knows those of what belongs to it.
@@ -22,7 +21,7 @@ func (f files) database() string          { return string(f) }
 func (f files) bad() string               { return string(f) + ".bad" }     // the last one that was damaged
 func (f files) suspect() string           { return string(f) + ".suspect" } // there when a process met damage: says which
 func (f files) closed() string            { return string(f) + ".closed" }  // there after an end in order
-func (f files) smaller() string           { return string(f) + ".compact" } // what is to take the place
+func (f files) smaller() string           { return string(f) + ".compact" } // while a copy is made
 func (f files) dir() string               { return filepath.Dir(string(f)) }
 func (f files) beside(name string) string { return filepath.Join(f.dir(), name) }
 
@@ -99,10 +98,9 @@ func (f files) replace(apart Apart, old bool, damage *Damage) error {
 // roomToKeep says that there is space for another database beside the damaged one,
 // and that much again.
 func (f files) roomToKeep() bool {
-	var stat unix.Statfs_t
 	info, err := os.Stat(f.database())
-	return err == nil && unix.Statfs(f.dir(), &stat) == nil &&
-		int64(stat.Bavail)*int64(stat.Bsize) > 2*info.Size()+4*roomSize
+	free, freeErr := freeBytes(f.dir())
+	return err == nil && freeErr == nil && free > 2*info.Size()+4*roomSize
 }
 
 // fill makes a database at path, of what can be read of the present one if read.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"time"
 
 	"github.com/opencontainers/go-digest"
@@ -195,6 +196,22 @@ func decode[R record](data []byte) (R, error) {
 		return none, fmt.Errorf("%w: %v", ErrCorrupt, err)
 	}
 	return r, nil
+}
+
+// readBeside reads the record in a file beside the database; nil where there is none.
+func readBeside[R record](path, what string) (*R, error) {
+	data, err := readFile(path, maxRecord+1)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	var r R
+	if err == nil {
+		r, err = decode[R](data)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot read %s from %q: %w", what, path, err)
+	}
+	return &r, nil
 }
 
 func (m Manifest) check() error {

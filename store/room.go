@@ -75,11 +75,7 @@ func (r *room) admit(used, size int64) error {
 	if r.end-used-size >= roomSize/2 {
 		return nil
 	}
-	var fs unix.Statfs_t
-	if err := unix.Statfs(filepath.Dir(r.path), &fs); err != nil {
-		return nil // writing tells
-	}
-	if free := int64(fs.Bavail) * int64(fs.Bsize); free < size {
+	if free, err := freeBytes(filepath.Dir(r.path)); err == nil && free < size { // else writing tells
 		return fmt.Errorf("%w: %d bytes must stay free in %s, %d are free", ErrFull, size, filepath.Dir(r.path), free)
 	}
 	return nil

@@ -108,12 +108,10 @@ func inTransaction(tx *bolt.Tx, change func(w *writing) error) error {
 	return w.finish(meta)
 }
 
-// finish writes the seal.
 func (w *writing) finish(meta *bolt.Bucket) error {
 	return meta.Put([]byte(keySeal), seal{schema, w.sum, w.Bucket([]byte(bucketOutbox)).Sequence()}.encode())
 }
 
-// put seals a record and stores it.
 func (w *writing) put(bucket string, key, value []byte) error {
 	return w.store(bucket, key, sealed(bucket, key, value))
 }

@@ -19,8 +19,9 @@ const (
 	maxSettings = 16 << 20
 )
 
-// settingsFile is the path of the file with the settings, as JSON with a sum, for when the database is
-// lost: they are what people said and who the device is, which nobody else knows.
+// settingsFile is the path of the file with the settings, as JSON with a sum, for when
+// the database is lost: they are what people said and who the device is, which nobody
+// else knows.
 type settingsFile string
 
 // read returns nil where there is no file.
@@ -58,7 +59,6 @@ func (f settingsFile) keep(settings map[string][]byte) error {
 	return nil
 }
 
-// keepSettings brings the file up to date.
 func (s *Store) keepSettings() error {
 	settings := make(map[string][]byte)
 	err := s.view(func(tx *bolt.Tx) error {
@@ -74,4 +74,21 @@ func (s *Store) keepSettings() error {
 		return err
 	}
 	return s.files.settings().keep(settings)
+}
+
+// Setting returns a setting, and false when it is not set.
+func (s *Store) Setting(name string) (value []byte, set bool, err error) {
+	err = s.view(func(tx *bolt.Tx) error {
+		stored := tx.Bucket([]byte(bucketSettings)).Get([]byte(name))
+		if stored == nil {
+			return nil
+		}
+		data, err := s.unseal(bucketSettings, []byte(name), stored)
+		value, set = bytes.Clone(data), err == nil
+		return err
+	})
+	if err != nil {
+		return nil, false, fmt.Errorf("cannot read setting %q: %w", name, err)
+	}
+	return value, set, nil
 }

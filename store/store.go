@@ -151,7 +151,8 @@ type Store struct {
 	// writing is held from the comparison with what is stored to the end of
 	// the transaction. Readers do not take it.
 	writing sync.Mutex
-	behind  bool // the accepted manifest is still to be kept beside the database
+	copying sync.Mutex // held while there is a copy with a name
+	behind  bool       // the accepted manifest is still to be kept beside the database
 	// settingsBehind says the same of the settings, but for those of passing.
 	settingsBehind bool
 	passing        []string
@@ -206,7 +207,6 @@ func (s *Store) update(verb string, change func(w *writing) error) error {
 	return nil
 }
 
-// view looks into the database.
 func (s *Store) view(look func(tx *bolt.Tx) error) error {
 	return s.guard(func() error { return s.db.View(look) })
 }

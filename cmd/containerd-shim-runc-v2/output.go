@@ -55,7 +55,6 @@ func (p *pipe) open() (err error) {
 	return err
 }
 
-// paths are those of standard output and error.
 func (o *output) paths() (stdout, stderr string) {
 	if len(o.pipes) > 1 {
 		stderr = o.pipes[1].path

@@ -89,7 +89,6 @@ func (s *service) begin(id string) (over func(*running, error), err error) {
 	}, nil
 }
 
-// await waits for a task that is being created.
 func (s *service) await(ctx context.Context, id string) {
 	s.mu.Lock()
 	created := s.begun[id]

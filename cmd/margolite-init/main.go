@@ -140,7 +140,6 @@ func start(command []string, held bool) (pid int, err error) {
 	return 0, err
 }
 
-// candidates are the paths where a command may be.
 func candidates(name string) []string {
 	if strings.Contains(name, "/") {
 		return []string{name}
@@ -159,7 +158,6 @@ func candidates(name string) []string {
 	return all
 }
 
-// hasTerminal tells whether standard input is the terminal of this session.
 func hasTerminal() bool {
 	var group int32
 	_, _, err := syscall.Syscall(syscall.SYS_IOCTL, 0, syscall.TIOCGPGRP, uintptr(unsafe.Pointer(&group)))

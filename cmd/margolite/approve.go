@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"slices"
@@ -11,14 +12,14 @@ import (
 	"github.com/margolite/margolite/agent/control"
 )
 
-// decision is one of the two answers to a change.
 type decision struct {
 	verb     string // approve or reject
+	takes    string // for the usage
 	given    string // as Pending.Answer has it: approved or rejected
 	question string
 	reason   string
 	yes      bool // do not ask
-	give     func(context.Context, control.AnswerRequest) error
+	give     func(*control.Client, context.Context, control.AnswerRequest) error
 }
 
 // approve lets a change happen that waits for it. It shows the change; whoever has
@@ -26,51 +27,38 @@ type decision struct {
 // in between.
 func (c *cli) approve(ctx context.Context, args []string) error {
 	f := c.flags("approve")
-	d := decision{verb: "approve", given: "approved", question: "Approve this?"}
-	var all bool
-	f.BoolVar(&all, "all", false, "approve every pending change")
-	f.BoolVar(&d.yes, "yes", false, "do not ask for confirmation")
-	short(f, "y", "yes")
-	rest, err := c.parse(f, args)
-	switch {
-	case err != nil:
-		return err
-	case all && len(rest) > 0:
-		return usagef("give approve a deployment or --all, not both")
-	case !all && (len(rest) < 1 || len(rest) > 2):
-		return usagef("give approve a deployment and optionally its revision, or --all")
-	}
-	client, _, err := c.client(false)
-	if err != nil {
-		return err
-	}
-	d.give = client.Approve
-	if all {
-		return c.decideAll(ctx, client, d)
-	}
-	return c.decideOne(ctx, client, d, rest)
+	all := f.Bool("all", false, "approve every pending change")
+	d := &decision{verb: "approve", takes: "a deployment and optionally its revision, or --all", given: "approved", question: "Approve this?", give: (*control.Client).Approve}
+	return c.answer(ctx, f, args, all, d)
 }
 
-// reject keeps a change from ever happening.
 func (c *cli) reject(ctx context.Context, args []string) error {
 	f := c.flags("reject")
-	d := decision{verb: "reject", given: "rejected", question: "Reject this for good?"}
+	d := &decision{verb: "reject", takes: "a deployment and optionally its revision", given: "rejected", question: "Reject this for good?", give: (*control.Client).Reject}
 	f.StringVar(&d.reason, "reason", "", "explain the decision with `TEXT`")
-	f.BoolVar(&d.yes, "yes", false, "do not ask for confirmation")
-	short(f, "y", "yes")
+	return c.answer(ctx, f, args, new(bool), d)
+}
+
+// answer answers the change that the arguments name or, with all, each.
+func (c *cli) answer(ctx context.Context, f *flag.FlagSet, args []string, all *bool, d *decision) error {
+	yesFlag(f, &d.yes)
 	rest, err := c.parse(f, args)
 	switch {
 	case err != nil:
 		return err
-	case len(rest) < 1 || len(rest) > 2:
-		return usagef("give reject a deployment and optionally its revision")
+	case *all && len(rest) > 0:
+		return usagef("give %s a deployment or --all, not both", d.verb)
+	case !*all && (len(rest) < 1 || len(rest) > 2):
+		return usagef("give %s %s", d.verb, d.takes)
 	}
-	client, _, err := c.client(false)
+	client, _, err := c.client()
 	if err != nil {
 		return err
 	}
-	d.give = client.Reject
-	return c.decideOne(ctx, client, d, rest)
+	if *all {
+		return c.decideAll(ctx, client, *d)
+	}
+	return c.decideOne(ctx, client, *d, rest)
 }
 
 // decideOne answers the change of one deployment: that to the revision which is
@@ -84,11 +72,7 @@ func (c *cli) decideOne(ctx context.Context, client *control.Client, d decision,
 		}
 		d.yes = true // who names it knows what it is
 	}
-	s, err := client.Status(ctx)
-	if err != nil {
-		return hinted(err)
-	}
-	deployment, err := deploymentOf(s, names[0])
+	deployment, err := findDeployment(ctx, client, names[0])
 	if err != nil {
 		return err
 	}
@@ -105,7 +89,6 @@ func (c *cli) decideOne(ctx context.Context, client *control.Client, d decision,
 	return err
 }
 
-// decideAll answers every change that waits for an approval.
 func (c *cli) decideAll(ctx context.Context, client *control.Client, d decision) error {
 	s, err := client.Status(ctx)
 	if err != nil {
@@ -149,13 +132,11 @@ func (c *cli) decide(ctx context.Context, client *control.Client, d decision, de
 	if !d.yes && isTerminal(c.in) && !c.agreed(ctx, d.question) {
 		return false, nil
 	}
-	err = d.give(ctx, control.AnswerRequest{Deployment: deployment.ID, Revision: change.Revision, Reason: d.reason})
+	err = d.give(client, ctx, control.AnswerRequest{Deployment: deployment.ID, Revision: change.Revision, Reason: d.reason})
 	if errors.Is(err, control.ErrConflict) {
-		if s, statusErr := client.Status(ctx); statusErr == nil {
-			now, findErr := deploymentOf(s, deployment.ID)
-			if findErr == nil && now.Change != nil && now.Change.Revision != change.Revision {
-				return false, superseded(d, now)
-			}
+		now, findErr := findDeployment(ctx, client, deployment.ID)
+		if findErr == nil && now.Change != nil && now.Change.Revision != change.Revision {
+			return false, superseded(d, now)
 		}
 	}
 	if err != nil {
@@ -177,7 +158,6 @@ func waitsForApproval(change *control.Pending) bool {
 	return change != nil && slices.ContainsFunc(change.Reasons, func(r control.Reason) bool { return r.Code == "approval" })
 }
 
-// described says what a change does.
 func described(d *control.Deployment) string {
 	if d.Change.Kind == "update" {
 		return fmt.Sprintf("update of %s to revision %s", titled(d), d.Change.Revision)

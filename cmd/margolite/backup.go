@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"io/fs"
@@ -44,7 +45,6 @@ const (
 	minPassphrase = 16
 )
 
-// aboutBackup is the document backupAbout.
 type aboutBackup struct {
 	Format    int       `json:"format"`
 	Margolite string    `json:"margolite"` // version of the program
@@ -78,23 +78,29 @@ func identityFiles(cfg *config.Config) map[string]string {
 // deviceIDKey is the key of the device's id in a backup of its identity.
 const deviceIDKey = "device.id"
 
+// backupArguments are what the commands of backups take: the file of one, and the
+// configuration, with what a backup of this device says about it.
+func (c *cli) backupArguments(ctx context.Context, f *flag.FlagSet, args []string) (file string, cfg *config.Config, about aboutBackup, err error) {
+	rest, err := c.parse(f, args)
+	if err == nil && len(rest) != 1 {
+		err = usagef("name the file of one backup")
+	}
+	if err == nil {
+		cfg, err = c.load(false)
+	}
+	if err != nil {
+		return "", nil, aboutBackup{}, err
+	}
+	about, err = aboutDevice(ctx, cfg)
+	return rest[0], cfg, about, err
+}
+
 // backup writes what this device knows to a file, for the device that replaces it.
 func (c *cli) backup(ctx context.Context, args []string) error {
 	f := c.flags("backup")
 	var passphrase string
 	f.StringVar(&passphrase, "identity", "", "include certificates, private keys and the device id, encrypted with the passphrase in `FILE`")
-	rest, err := c.parse(f, args)
-	if err == nil && len(rest) != 1 {
-		err = usagef("name one file for the backup")
-	}
-	if err != nil {
-		return err
-	}
-	cfg, err := c.load(false)
-	if err != nil {
-		return err
-	}
-	about, err := aboutDevice(ctx, cfg)
+	file, cfg, about, err := c.backupArguments(ctx, f, args)
 	if err != nil {
 		return err
 	}
@@ -109,10 +115,10 @@ func (c *cli) backup(ctx context.Context, args []string) error {
 		return err
 	}
 	defer database.Close()
-	if err := saveBackup(rest[0], about, database, size, secret); err != nil {
-		return fmt.Errorf("cannot write backup %s: %w", rest[0], err)
+	if err := saveBackup(file, about, database, size, secret); err != nil {
+		return fmt.Errorf("cannot write backup %s: %w", file, err)
 	}
-	fmt.Fprintf(c.out, "The backup of device %s is in %s.\n", about.Device, rest[0])
+	fmt.Fprintf(c.out, "The backup of device %s is in %s.\n", about.Device, file)
 	if secret == nil {
 		fmt.Fprintf(c.err, "It has no identity. Repeat this with --identity, or carry these files to the new device by hand: %s\n",
 			strings.Join(slices.Sorted(maps.Values(identityFiles(cfg))), ", "))
@@ -238,5 +244,4 @@ func sealIdentity(cfg *config.Config, device, passphrase string) ([]byte, error)
 	return sealed.Bytes(), err
 }
 
-// databaseFile is where the database is.
 func databaseFile(cfg *config.Config) string { return filepath.Join(cfg.State.Dir, backupDatabase) }

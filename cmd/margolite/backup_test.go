@@ -117,7 +117,7 @@ func (d backedDevice) done(args ...string) {
 func (d backedDevice) leavesNothing() {
 	d.t.Helper()
 	err := filepath.WalkDir(d.dir, func(path string, _ fs.DirEntry, err error) error {
-		if base := filepath.Base(path); strings.HasSuffix(base, ".new") || strings.HasSuffix(base, ".copy") || strings.Contains(base, "restore") {
+		if base := filepath.Base(path); strings.HasSuffix(base, ".new") || strings.HasSuffix(base, ".compact") || strings.Contains(base, "restore") {
 			d.t.Errorf("%s is left behind", path)
 		}
 		return err

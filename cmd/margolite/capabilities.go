@@ -6,11 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
+
+	"go.yaml.in/yaml/v4"
 
 	"github.com/margolite/margolite/agent"
 	"github.com/margolite/margolite/agent/control"
@@ -27,7 +27,7 @@ func (c *cli) capabilities(ctx context.Context, args []string) error {
 	if err := c.parseNone(f, args); err != nil {
 		return err
 	}
-	client, cfg, err := c.client(false)
+	client, cfg, err := c.client()
 	if err != nil {
 		return err
 	}
@@ -45,7 +45,15 @@ func (c *cli) capabilities(ctx context.Context, args []string) error {
 		_, err := fmt.Fprintf(c.out, "%s\n", doc)
 		return err
 	}
-	return c.printTree(doc)
+	var tree any
+	if err := yaml.Unmarshal(doc, &tree); err != nil { // which JSON is, too
+		return fmt.Errorf("cannot read the capabilities: %w", err)
+	}
+	text, err := yaml.Dump(tree, yaml.WithV3Defaults(), yaml.WithIndent(2))
+	if err == nil {
+		_, err = c.out.Write(text)
+	}
+	return err
 }
 
 // describe writes the document about a machine without asking its agent.
@@ -56,40 +64,6 @@ func describe(ctx context.Context, cfg *config.Config, root string) (json.RawMes
 		return nil, err
 	}
 	return agent.Describe(device, facts, slog.New(slog.DiscardHandler))
-}
-
-// printTree prints a JSON document as indented lines.
-func (c *cli) printTree(doc json.RawMessage) error {
-	var v any
-	if err := json.Unmarshal(doc, &v); err != nil {
-		return fmt.Errorf("cannot read the capabilities: %w", err)
-	}
-	c.printValue("", v)
-	return nil
-}
-
-func (c *cli) printValue(indent string, v any) {
-	switch v := v.(type) {
-	case map[string]any:
-		for _, k := range slices.Sorted(maps.Keys(v)) {
-			switch inner := v[k].(type) {
-			case map[string]any, []any:
-				fmt.Fprintf(c.out, "%s%s:\n", indent, k)
-				c.printValue(indent+"  ", inner)
-			default:
-				fmt.Fprintf(c.out, "%s%s: %v\n", indent, k, inner)
-			}
-		}
-	case []any:
-		for _, inner := range v {
-			if m, ok := inner.(map[string]any); ok {
-				fmt.Fprintf(c.out, "%s-\n", indent)
-				c.printValue(indent+"  ", m)
-				continue
-			}
-			fmt.Fprintf(c.out, "%s- %v\n", indent, inner)
-		}
-	}
 }
 
 // discover reads what this machine offers.
@@ -108,7 +82,6 @@ func discoverAt(ctx context.Context, cfg *config.Config, root string) func() (ca
 	return func() (capability.Facts, error) { return capability.Discover(ctx, root, o) }
 }
 
-// version shows what this program is.
 func (c *cli) version(_ context.Context, args []string) error {
 	f := c.flags("version")
 	c.jsonFlag(f)

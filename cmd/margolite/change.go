@@ -82,7 +82,6 @@ func printDifference(out io.Writer, d control.Deployment) {
 	}
 }
 
-// linesOf is what becomes of a service.
 func linesOf(s control.ServiceChange) []string {
 	var lines []string
 	if s.Change != "changed" {

@@ -31,7 +31,6 @@ import (
 // leastFree is the free space below which an update of any size is doubtful.
 const leastFree = 64 << 20
 
-// finding is the outcome of looking at one thing.
 type finding struct {
 	object string
 	text   string
@@ -95,16 +94,9 @@ func (c *cli) check(ctx context.Context, args []string) error {
 
 // deviceProblems are the findings of this device that keep workloads from running.
 func deviceProblems(ctx context.Context, cfg *config.Config) []finding {
-	var problems []finding
-	for _, f := range deviceFindings(ctx, cfg) {
-		if f.fatal {
-			problems = append(problems, f)
-		}
-	}
-	return problems
+	return slices.DeleteFunc(deviceFindings(ctx, cfg), func(f finding) bool { return !f.fatal })
 }
 
-// deviceFindings looks at what workloads need.
 func deviceFindings(ctx context.Context, cfg *config.Config) []finding {
 	findings := []finding{directory("state.dir", cfg.State.Dir), directory("state.run", cfg.State.Run)}
 	findings = append(findings, socketPaths(cfg)...)
@@ -346,7 +338,6 @@ func socketPaths(cfg *config.Config) []finding {
 	}}
 }
 
-// clockFinding looks whether the clock can be right.
 func clockFinding(now time.Time) finding {
 	f := finding{object: "clock", text: now.UTC().Format(time.RFC3339)}
 	if now.Before(build.Time()) {
@@ -355,7 +346,6 @@ func clockFinding(now time.Time) finding {
 	return f
 }
 
-// containerdFinding looks at a containerd that is not ours.
 func containerdFinding(ctx context.Context, cfg *config.Config) finding {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()

@@ -20,8 +20,7 @@ import (
 func (c *cli) clear(ctx context.Context, args []string) error {
 	f := c.flags("clear")
 	var yes bool
-	f.BoolVar(&yes, "yes", false, "do not ask for confirmation")
-	short(f, "y", "yes")
+	yesFlag(f, &yes)
 	if err := c.parseNone(f, args); err != nil {
 		return err
 	}
@@ -36,13 +35,8 @@ func (c *cli) clear(ctx context.Context, args []string) error {
 	if os.Geteuid() != 0 {
 		return &hintError{errors.New("cannot remove workloads: only root can"), asRoot}
 	}
-	if !yes {
-		if !isTerminal(c.in) {
-			return &hintError{errors.New("nothing was removed: there is no terminal to ask for confirmation"), "repeat this with --yes"}
-		}
-		if !c.agreed(ctx, "Stop and remove all workloads of this device?") {
-			return errors.New("nothing was removed")
-		}
+	if err := c.confirm(ctx, yes, "Stop and remove all workloads of this device?", "nothing was removed", "repeat this with --yes"); err != nil {
+		return err
 	}
 	w, err := openWorkloads(ctx, cfg, slog.New(slog.DiscardHandler), nil)
 	if err != nil {

@@ -27,7 +27,6 @@ const (
 // defaultConfig is the configuration that is read when none is named.
 const defaultConfig = "/etc/margolite/config.yaml"
 
-// cli is one invocation of the command line.
 type cli struct {
 	in       io.Reader
 	out, err io.Writer
@@ -39,7 +38,6 @@ type cli struct {
 	lasting    atomic.Bool // it cleans up after an interrupt, and may take its time
 }
 
-// command is one verb.
 type command struct {
 	name  string
 	args  string // for the usage line
@@ -74,7 +72,6 @@ func commands() []command {
 	}
 }
 
-// usageError is a wrong invocation.
 type usageError struct{ text string }
 
 func (e *usageError) Error() string { return e.text }
@@ -83,7 +80,6 @@ func usagef(format string, args ...any) error {
 	return &usageError{fmt.Sprintf(format, args...)}
 }
 
-// hintError adds what to do next to an error.
 type hintError struct {
 	err  error
 	hint string
@@ -98,7 +94,6 @@ type exitError struct{ code int }
 
 func (e *exitError) Error() string { return fmt.Sprintf("exit code %d", e.code) }
 
-// main runs one command and returns the exit code.
 func (c *cli) main(ctx context.Context, args []string) int {
 	c.configFile = defaultConfig
 	err := c.dispatch(ctx, args)
@@ -179,12 +174,21 @@ func (c *cli) load(required bool) (*config.Config, error) {
 }
 
 // client finds the control socket through the configuration.
-func (c *cli) client(required bool) (*control.Client, *config.Config, error) {
-	cfg, err := c.load(required)
+func (c *cli) client() (*control.Client, *config.Config, error) {
+	cfg, err := c.load(false)
 	if err != nil {
 		return nil, nil, err
 	}
 	return control.Dial(socketPath(cfg)), cfg, nil
+}
+
+// onlyClient is client for a command without arguments.
+func (c *cli) onlyClient(f *flag.FlagSet, args []string) (*control.Client, error) {
+	if err := c.parseNone(f, args); err != nil {
+		return nil, err
+	}
+	client, _, err := c.client()
+	return client, err
 }
 
 // hinted adds the hint that goes with an agent that does not run.

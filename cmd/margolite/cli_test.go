@@ -32,9 +32,7 @@ type answer struct {
 // call runs one command line.
 func call(t *testing.T, args ...string) answer {
 	t.Helper()
-	var out, err bytes.Buffer
-	code := (&cli{in: strings.NewReader(""), out: &out, err: &err, env: []string{"TAG=1.0"}}).main(t.Context(), args)
-	return answer{code, out.String(), err.String()}
+	return callWith(t, "", args...)
 }
 
 // callWith is call for a command that reads what is typed.
@@ -337,12 +335,6 @@ func TestBrokenConfigurationIsNamedWithAHint(t *testing.T) {
 	}
 }
 
-func TestDaemonNeedsAWFM(t *testing.T) {
-	if got := call(t, "run", "--config", configuration(t)); got.code != exitFailed || !strings.Contains(got.err, "wfm.url") {
-		t.Errorf("code %d, stderr %q", got.code, got.err)
-	}
-}
-
 func TestMissingAgentIsNamedWithAHint(t *testing.T) {
 	file := configuration(t)
 	for _, args := range [][]string{
@@ -357,6 +349,7 @@ func TestMissingAgentIsNamedWithAHint(t *testing.T) {
 		{"hold", "--deployment", "d"},
 		{"release"},
 		{"rollback", "d"},
+		{"accept-rollback"},
 		{"history"},
 		{"history", "--verify"},
 	} {

@@ -63,7 +63,6 @@ func answers(ctx context.Context, address string) error {
 	return conn.Close()
 }
 
-// addressOf is what a URL connects to.
 func addressOf(s string) string {
 	u, err := url.Parse(s)
 	if err != nil {

@@ -14,7 +14,6 @@ import (
 	"github.com/margolite/margolite/agent/control"
 )
 
-// verb is one verb of compose.
 type verb struct {
 	command
 	do func(c *cli, ctx context.Context, p *composeProject, args []string) error
@@ -66,7 +65,7 @@ type reached struct {
 // withProjects calls do with the agent, if one runs, else with a runtime in
 // this process that leaves the containers running when it is done.
 func (c *cli) withProjects(ctx context.Context, do func(*reached) error) error {
-	client, cfg, err := c.client(false)
+	client, cfg, err := c.client()
 	if err != nil {
 		return err
 	}
@@ -97,7 +96,6 @@ func (p *composeProject) request(services []string) control.ComposeRequest {
 	}
 }
 
-// composePull brings the images of a project up to date.
 func (c *cli) composePull(ctx context.Context, p *composeProject, args []string) error {
 	f := c.composeFlags("compose pull", p)
 	quiet := false
@@ -132,7 +130,6 @@ func (c *cli) composePull(ctx context.Context, p *composeProject, args []string)
 	})
 }
 
-// composeDown removes a project.
 func (c *cli) composeDown(ctx context.Context, p *composeProject, args []string) error {
 	f := c.composeFlags("compose down", p)
 	r := control.DownRequest{}
@@ -151,7 +148,6 @@ func (c *cli) composeDown(ctx context.Context, p *composeProject, args []string)
 	return c.withProjects(ctx, func(w *reached) error { return c.takeDown(ctx, w, r) })
 }
 
-// takeDown removes a project and says of which containers.
 func (c *cli) takeDown(ctx context.Context, w *reached, r control.DownRequest) error {
 	services, err := w.ComposePs(ctx, r.Project)
 	if err != nil {

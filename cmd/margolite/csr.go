@@ -71,7 +71,6 @@ func (c *cli) csr(_ context.Context, args []string) error {
 	return nil
 }
 
-// writeRequest writes a request to a file or, without one, to standard output.
 func (c *cli) writeRequest(file, key string, request []byte) error {
 	if file == "" {
 		_, err := c.out.Write(request)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"strings"
 
@@ -35,6 +36,15 @@ func deploymentOf(s *control.Status, name string) (*control.Deployment, error) {
 		return nil, fmt.Errorf("unknown deployment %q: there are none", name)
 	}
 	return nil, fmt.Errorf("unknown deployment %q; known: %s", name, strings.Join(all, ", "))
+}
+
+// findDeployment is deploymentOf for the agent's present status.
+func findDeployment(ctx context.Context, client *control.Client, name string) (*control.Deployment, error) {
+	s, err := client.Status(ctx)
+	if err != nil {
+		return nil, hinted(err)
+	}
+	return deploymentOf(s, name)
 }
 
 // titled is a deployment as people know it.

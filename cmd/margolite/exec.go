@@ -39,7 +39,6 @@ func (e *execFlags) add(f *flag.FlagSet) {
 	f.IntVar(&e.Number, "index", 0, "use replica `N`; default: the first that runs")
 }
 
-// exec runs a command in a container of a deployment.
 func (c *cli) exec(ctx context.Context, args []string) error {
 	f := c.flags("exec")
 	e := &execFlags{}
@@ -52,14 +51,13 @@ func (c *cli) exec(ctx context.Context, args []string) error {
 		return usagef("give exec a deployment, a service and a command")
 	}
 	e.Deployment, e.Service, e.Args = names[0], names[1], command
-	client, _, err := c.client(false)
+	client, _, err := c.client()
 	if err != nil {
 		return err
 	}
 	return hinted(c.execute(ctx, e, client.Exec))
 }
 
-// composeExec runs a command in a container of a Compose project.
 func (c *cli) composeExec(ctx context.Context, p *composeProject, args []string) error {
 	f := c.composeFlags("compose exec", p)
 	e := &execFlags{}
@@ -128,7 +126,6 @@ func (c *cli) execute(ctx context.Context, e *execFlags, run func(context.Contex
 	return nil
 }
 
-// lookup finds a variable in an environment.
 func lookup(env []string, name string) (value string, ok bool) {
 	for _, v := range env {
 		if key, found, assigned := strings.Cut(v, "="); assigned && key == name {

@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math"
 	"strings"
 )
 
@@ -16,18 +17,15 @@ func (c *cli) flags(name string) *flag.FlagSet {
 	return f
 }
 
-// jsonFlag adds --json.
 func (c *cli) jsonFlag(f *flag.FlagSet) { f.BoolVar(&c.json, "json", false, "print JSON for programs") }
 
 // sameAs begins the usage of a short name for a flag.
 const sameAs = "the same as --"
 
-// short adds a short name for a flag.
 func short(f *flag.FlagSet, name, of string) {
 	f.Var(f.Lookup(of).Value, name, sameAs+of)
 }
 
-// texts is a flag that may be given several times.
 type texts []string
 
 func (t *texts) String() string { return strings.Join(*t, ",") }
@@ -40,17 +38,8 @@ func (t *texts) Set(s string) error {
 
 // parse parses flags in any place among args and returns the others.
 func (c *cli) parse(f *flag.FlagSet, args []string) ([]string, error) {
-	var positional []string
-	for {
-		rest, ended, err := c.parseSome(f, args)
-		if err != nil {
-			return nil, err
-		}
-		if len(rest) == 0 || ended {
-			return append(positional, rest...), nil
-		}
-		positional, args = append(positional, rest[0]), rest[1:]
-	}
+	positional, _, err := c.parseCommand(f, args, math.MaxInt)
+	return positional, err
 }
 
 // parseNone is parse for commands without arguments.
@@ -142,7 +131,6 @@ func (c *cli) flagError(err error, help func(io.Writer)) error {
 	return &usageError{err.Error()}
 }
 
-// usage is the help of one command.
 func (c *cli) usage(w io.Writer, f *flag.FlagSet) {
 	all := commands()
 	for _, v := range composeVerbs() {

@@ -12,7 +12,6 @@ import (
 	"github.com/margolite/margolite/runtime/container"
 )
 
-// gateOf makes the gate that a configuration describes.
 func gateOf(cfg *config.Config) (*policy.Gate, error) {
 	o := cfg.Policy.Options
 	o.Allow.Mounts = whereLinksLead(o.Allow.Mounts)

@@ -13,7 +13,6 @@ import (
 	"github.com/margolite/margolite/agent/control"
 )
 
-// history shows the journal, or checks it.
 func (c *cli) history(ctx context.Context, args []string) error {
 	f := c.flags("history")
 	f.BoolVar(&c.json, "json", false, "print one JSON object per line")
@@ -36,7 +35,7 @@ func (c *cli) history(ctx context.Context, args []string) error {
 	if verify && r != (control.HistoryRequest{}) {
 		return usagef("--verify checks the whole journal: drop --deployment and --last")
 	}
-	client, _, err := c.client(false)
+	client, _, err := c.client()
 	if err != nil {
 		return err
 	}

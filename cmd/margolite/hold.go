@@ -23,19 +23,12 @@ func (c *cli) hold(ctx context.Context, args []string) error {
 	f.StringVar(&r.Reason, "reason", "", "explain the decision with `TEXT`")
 	f.StringVar(&r.Holder, "as", "", "hold it in the name of `NAME`; default: the user")
 	f.StringVar(&r.Deployment, "deployment", "", "hold `DEPLOYMENT` only")
-	if err := c.parseNone(f, args); err != nil {
-		return err
-	}
-	client, _, err := c.client(false)
+	client, err := c.onlyClient(f, args)
 	if err != nil {
 		return err
 	}
 	if r.Deployment != "" {
-		s, err := client.Status(ctx)
-		if err != nil {
-			return hinted(err)
-		}
-		d, err := deploymentOf(s, r.Deployment)
+		d, err := findDeployment(ctx, client, r.Deployment)
 		if err != nil {
 			return err
 		}
@@ -61,7 +54,7 @@ func (c *cli) release(ctx context.Context, args []string) error {
 	if r.All && r.Holder != "" {
 		return usagef("give release --as or --all, not both")
 	}
-	client, _, err := c.client(false)
+	client, _, err := c.client()
 	if err != nil {
 		return err
 	}

@@ -51,7 +51,6 @@ func (l *logsFlags) request(c *cli, services []string) control.LogsRequest {
 	return l.LogsRequest
 }
 
-// colored says whether colours are wanted on the output.
 func (c *cli) colored() bool {
 	off, set := lookup(c.env, "NO_COLOR")
 	return isTerminal(c.out) && (!set || off == "")
@@ -79,7 +78,6 @@ func moment(to *time.Time, now time.Time) func(string) error {
 	}
 }
 
-// logs shows what the services of a deployment print.
 func (c *cli) logs(ctx context.Context, args []string) error {
 	f := c.flags("logs")
 	l := &logsFlags{}
@@ -93,7 +91,7 @@ func (c *cli) logs(ctx context.Context, args []string) error {
 		return usagef("give logs a deployment and optionally some of its services")
 	}
 	l.Deployment = rest[0]
-	client, _, err := c.client(false)
+	client, _, err := c.client()
 	if err != nil {
 		return err
 	}

@@ -93,7 +93,6 @@ func (t *thrift) giveBack() {
 	}
 }
 
-// span is a range of addresses.
 type span struct{ start, end uintptr }
 
 // programSpans are where the kernel has mapped the program's file to be read alone,

@@ -6,13 +6,8 @@ import (
 	"github.com/margolite/margolite/cmd/margolite/config"
 )
 
-// metrics prints what can be counted.
 func (c *cli) metrics(ctx context.Context, args []string) error {
-	f := c.flags("metrics")
-	if err := c.parseNone(f, args); err != nil {
-		return err
-	}
-	client, _, err := c.client(false)
+	client, err := c.onlyClient(c.flags("metrics"), args)
 	if err != nil {
 		return err
 	}

@@ -40,7 +40,6 @@ func (c *cli) newProgress(quiet bool) *progress {
 	return p
 }
 
-// event takes in one event.
 func (p *progress) event(e control.Event) {
 	switch {
 	case e.Kind == control.Warning:
@@ -128,7 +127,6 @@ func (p *progress) step(text string, begun bool) {
 	p.draw()
 }
 
-// line is the line of an object.
 func (p *progress) line(kind, name string) *progressLine {
 	for i := range p.lines {
 		if p.lines[i].kind == kind && p.lines[i].name == name {
@@ -182,19 +180,11 @@ func (p *progress) draw() {
 	for _, l := range lines {
 		text := fmt.Sprintf(" %-9s  %-*s  %s", l.kind, width, l.name, l.state)
 		if l.bytes != nil && l.state == "Pulling" {
-			text += " " + transferred(l.bytes)
+			text += " " + bytesOf(l.bytes)
 		}
 		fmt.Fprintf(&picture, "%.*s\x1b[K\n", int(size.Columns)-1, text)
 	}
 	picture.WriteString("\x1b[J")
 	p.drawn = len(lines)
 	_, _ = p.out.Write(picture.Bytes()) // what cannot be shown is no failure of the project
-}
-
-// transferred writes how far a transfer is.
-func transferred(t *control.Progress) string {
-	if t.Total == 0 {
-		return bytesIn(t.Done)
-	}
-	return fmt.Sprintf("%s / %s", bytesIn(t.Done), bytesIn(t.Total))
 }

@@ -1,14 +1,12 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"text/tabwriter"
 
 	"github.com/margolite/margolite/agent/control"
@@ -22,13 +20,12 @@ func (c *cli) prune(ctx context.Context, args []string) error {
 	f.BoolVar(&images, "images", false, "remove images that no container and no deployment needs; the default")
 	f.BoolVar(&volumes, "volumes", false, "remove named volumes that no container and no deployment needs, with their content")
 	f.BoolVar(&dry, "dry-run", false, "show what would be removed, remove nothing")
-	f.BoolVar(&yes, "yes", false, "do not ask for confirmation")
-	short(f, "y", "yes")
+	yesFlag(f, &yes)
 	if err := c.parseNone(f, args); err != nil {
 		return err
 	}
 	images = images || !volumes
-	client, cfg, err := c.client(false)
+	client, cfg, err := c.client()
 	if err != nil {
 		return err
 	}
@@ -124,20 +121,4 @@ func plural(n int, what string) string {
 		return "1 " + what
 	}
 	return fmt.Sprintf("%d %ss", n, what)
-}
-
-// agreed asks, and takes nothing but yes for a yes.
-func (c *cli) agreed(ctx context.Context, question string) bool {
-	fmt.Fprintf(c.err, "%s [y/N] ", question)
-	answers := make(chan string, 1)
-	go func() { // ends with the input, which nobody can interrupt
-		line, _ := bufio.NewReader(c.in).ReadString('\n') // no answer is a no
-		answers <- strings.ToLower(strings.TrimSpace(line))
-	}()
-	select {
-	case a := <-answers:
-		return a == "y" || a == "yes"
-	case <-ctx.Done():
-		return false
-	}
 }

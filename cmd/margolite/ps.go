@@ -8,10 +8,11 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/docker/go-units"
+
 	"github.com/margolite/margolite/agent/control"
 )
 
-// composePs lists the containers of a project.
 func (c *cli) composePs(ctx context.Context, p *composeProject, args []string) error {
 	f := c.composeFlags("compose ps", p)
 	c.jsonFlag(f)
@@ -66,7 +67,6 @@ func (c *cli) composePs(ctx context.Context, p *composeProject, args []string) e
 	})
 }
 
-// serviceNames are the names of services, sorted, each once.
 func serviceNames(services []control.Service) []string {
 	var names []string
 	for _, s := range services {
@@ -111,7 +111,7 @@ func statusOf(s control.Service, now time.Time) string {
 	case "running", "paused", "unresponsive":
 		status = "Up"
 		if s.Started != nil {
-			status += " " + roughly(now.Sub(*s.Started))
+			status += " " + units.HumanDuration(now.Sub(*s.Started))
 		}
 		switch s.State {
 		case "paused":
@@ -122,7 +122,7 @@ func statusOf(s control.Service, now time.Time) string {
 	case "stopped", "done":
 		status = fmt.Sprintf("Exited (%d)", code)
 		if s.Ended != nil {
-			status += " " + roughly(now.Sub(*s.Ended)) + " ago"
+			status += " " + units.HumanDuration(now.Sub(*s.Ended)) + " ago"
 		}
 	default:
 		status = "Created"
@@ -137,31 +137,8 @@ func statusOf(s control.Service, now time.Time) string {
 	switch {
 	case s.Waiting != "":
 		status += ", waits: " + strings.ReplaceAll(indented(s.Waiting), "\n", " ")
-	case s.Restarts == 1:
-		status += ", 1 restart"
-	case s.Restarts > 1:
-		status += fmt.Sprintf(", %d restarts", s.Restarts)
+	case s.Restarts > 0:
+		status += ", " + plural(s.Restarts, "restart")
 	}
 	return status
-}
-
-// roughly writes how long something took in the unit that says enough.
-func roughly(d time.Duration) string {
-	count := func(n int, unit string) string {
-		if n == 1 {
-			return "1 " + unit
-		}
-		return fmt.Sprintf("%d %ss", n, unit)
-	}
-	switch {
-	case d < time.Second:
-		return "less than a second"
-	case d < time.Minute:
-		return count(int(d/time.Second), "second")
-	case d < time.Hour:
-		return count(int(d/time.Minute), "minute")
-	case d < 48*time.Hour:
-		return count(int(d/time.Hour), "hour")
-	}
-	return count(int(d/(24*time.Hour)), "day")
 }

@@ -41,32 +41,20 @@ const (
 // start goes on.
 func stagedDir(state string) string { return filepath.Join(state, "restore") }
 
-// restore makes this device what a backup says.
 func (c *cli) restore(ctx context.Context, args []string) error {
 	f := c.flags("restore")
 	var another bool
 	var passphrase string
 	f.BoolVar(&another, "another-device", false, "restore the backup of another device here, which is not used any more")
 	f.StringVar(&passphrase, "identity", "", "also restore certificates, private keys and the device id, decrypted with the passphrase in `FILE`")
-	rest, err := c.parse(f, args)
-	if err == nil && len(rest) != 1 {
-		err = usagef("name the file of one backup")
-	}
-	if err != nil {
-		return err
-	}
-	cfg, err := c.load(false)
+	path, cfg, here, err := c.backupArguments(ctx, f, args)
 	if err != nil {
 		return err
 	}
 	if err := control.Dial(socketPath(cfg)).Ping(ctx); !errors.Is(err, control.ErrNotRunning) {
 		return &hintError{errors.Join(errors.New("cannot restore while the agent runs"), err), "stop it with `systemctl stop margolite`; workloads keep running"}
 	}
-	here, err := aboutDevice(ctx, cfg)
-	if err != nil {
-		return err
-	}
-	file, err := os.Open(rest[0])
+	file, err := os.Open(path)
 	if err != nil {
 		return err
 	}
@@ -78,7 +66,7 @@ func (c *cli) restore(ctx context.Context, args []string) error {
 	b := &restoration{config: cfg, here: here, another: another, passphrase: passphrase, own: own, apart: doApart(ctx)}
 	if err := b.stage(file); err != nil {
 		b.drop()
-		return errors.Join(fmt.Errorf("cannot restore %s: %w", rest[0], err), own.Close())
+		return errors.Join(fmt.Errorf("cannot restore %s: %w", path, err), own.Close())
 	}
 	if err := errors.Join(finishRestore(cfg.State.Dir), own.Close()); err != nil {
 		return err
@@ -103,7 +91,6 @@ type restoration struct {
 
 func (r *restoration) next() string { return stagedDir(r.config.State.Dir) + ".new" }
 
-// drop removes what stage has made.
 func (r *restoration) drop() {
 	_ = os.RemoveAll(r.next())
 	for _, path := range r.staged {
@@ -323,16 +310,14 @@ func finishRestore(state string) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // another process was faster
 	}
-	moves := map[string]string{}
 	for _, path := range places {
-		moves[path+stagedSuffix] = path
-	}
-	if err == nil {
-		err = moveAll(moves)
+		if err == nil {
+			err = move(path+stagedSuffix, path)
+		}
 	}
 	for _, name := range []string{"settings.json", "journal.json", "accepted.json", backupDatabase} {
 		if err == nil {
-			err = moveAll(map[string]string{filepath.Join(staged, name): filepath.Join(state, name)})
+			err = move(filepath.Join(staged, name), filepath.Join(state, name))
 		}
 	}
 	if err == nil {
@@ -344,15 +329,10 @@ func finishRestore(state string) error {
 	return errors.Join(os.RemoveAll(staged+".new"), store.Sync(state))
 }
 
-// moveAll renames files that are not renamed already.
-func moveAll(moves map[string]string) error {
-	for from, to := range moves {
-		if err := os.Rename(from, to); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-		if err := store.Sync(filepath.Dir(to)); err != nil {
-			return err
-		}
+// move renames a file that is not renamed already.
+func move(from, to string) error {
+	if err := os.Rename(from, to); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
 	}
-	return nil
+	return store.Sync(filepath.Dir(to))
 }

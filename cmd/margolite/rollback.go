@@ -15,8 +15,7 @@ func (c *cli) rollback(ctx context.Context, args []string) error {
 	var r control.ReturnRequest
 	var yes bool
 	f.StringVar(&r.Reason, "reason", "", "explain the decision with `TEXT`")
-	f.BoolVar(&yes, "yes", false, "do not ask for confirmation")
-	short(f, "y", "yes")
+	yesFlag(f, &yes)
 	rest, err := c.parse(f, args)
 	if err != nil {
 		return err
@@ -24,15 +23,11 @@ func (c *cli) rollback(ctx context.Context, args []string) error {
 	if len(rest) != 1 {
 		return usagef("give rollback a deployment")
 	}
-	client, _, err := c.client(false)
+	client, _, err := c.client()
 	if err != nil {
 		return err
 	}
-	s, err := client.Status(ctx)
-	if err != nil {
-		return hinted(err)
-	}
-	d, err := deploymentOf(s, rest[0])
+	d, err := findDeployment(ctx, client, rest[0])
 	if err != nil {
 		return err
 	}
@@ -48,13 +43,8 @@ func (c *cli) rollback(ctx context.Context, args []string) error {
 		now = d.Digest
 	}
 	fmt.Fprintf(plainWriter{c.out}, "deployment %s\n  now  %s\n  then %s\n", titled(d), now, d.Former)
-	if !yes {
-		if !isTerminal(c.in) {
-			return &hintError{errors.New("nothing was rolled back: there is no terminal to ask for confirmation"), "repeat this with --yes"}
-		}
-		if !c.agreed(ctx, "Return to it until the WFM publishes another revision?") {
-			return errors.New("nothing was rolled back")
-		}
+	if err := c.confirm(ctx, yes, "Return to it until the WFM publishes another revision?", "nothing was rolled back", "repeat this with --yes"); err != nil {
+		return err
 	}
 	if err := client.Rollback(ctx, r); err != nil {
 		return hinted(fmt.Errorf("cannot roll back deployment %s: %w", titled(d), err))
@@ -68,12 +58,8 @@ func (c *cli) rollback(ctx context.Context, args []string) error {
 func (c *cli) acceptRollback(ctx context.Context, args []string) error {
 	f := c.flags("accept-rollback")
 	var yes bool
-	f.BoolVar(&yes, "yes", false, "do not ask for confirmation")
-	short(f, "y", "yes")
-	if err := c.parseNone(f, args); err != nil {
-		return err
-	}
-	client, _, err := c.client(false)
+	yesFlag(f, &yes)
+	client, err := c.onlyClient(f, args)
 	if err != nil {
 		return err
 	}
@@ -96,13 +82,8 @@ func (c *cli) acceptRollback(ctx context.Context, args []string) error {
 		return errors.New("there is nothing to accept: the WFM's manifest was not refused for its version")
 	}
 	c.printRollback(s, refused)
-	if !yes {
-		if !isTerminal(c.in) {
-			return &hintError{errors.New("nothing was accepted: there is no terminal to ask for confirmation"), "look at the change above, then repeat this with --yes"}
-		}
-		if !c.agreed(ctx, "Accept the served manifest in place of the held one?") {
-			return errors.New("nothing was accepted")
-		}
+	if err := c.confirm(ctx, yes, "Accept the served manifest in place of the held one?", "nothing was accepted", "look at the change above, then repeat this with --yes"); err != nil {
+		return err
 	}
 	if err := client.AcceptRollback(ctx, control.RollbackRequest{Version: refused.Version, Digest: refused.Digest}); err != nil {
 		return hinted(err)

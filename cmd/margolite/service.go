@@ -74,10 +74,8 @@ func (s *service) reloading() {
 	s.tell("RELOADING=1", fmt.Sprintf("MONOTONIC_USEC=%d", now.Nano()/1000), "STATUS=reloading the configuration")
 }
 
-// stopping says that this process is about to end.
 func (s *service) stopping() { s.tell("STOPPING=1", "STATUS=stopping; workloads keep running") }
 
-// alive says that this process gets on with its work.
 func (s *service) alive() { s.tell("WATCHDOG=1") }
 
 func (s *service) close() {

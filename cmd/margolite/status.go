@@ -11,14 +11,10 @@ import (
 	"github.com/margolite/margolite/agent/control"
 )
 
-// status shows what the device does.
 func (c *cli) status(ctx context.Context, args []string) error {
 	f := c.flags("status")
 	c.jsonFlag(f)
-	if err := c.parseNone(f, args); err != nil {
-		return err
-	}
-	client, _, err := c.client(false)
+	client, err := c.onlyClient(f, args)
 	if err != nil {
 		return err
 	}
@@ -117,7 +113,6 @@ func waitingFor(reason string) string {
 	return ""
 }
 
-// printIdentity shows how the WFM knows this device.
 func printIdentity(w io.Writer, i control.IdentityStatus, now time.Time) {
 	if i.Expires != nil {
 		left := "expired " + ago(now, *i.Expires) + " ago"
@@ -203,7 +198,6 @@ func (c *cli) printServices(indent string, services []control.Service) {
 	}
 }
 
-// stateOf is the state of a container in a few words.
 func stateOf(s control.Service) string {
 	state := s.State
 	if state == "unresponsive" {
@@ -215,21 +209,14 @@ func stateOf(s control.Service) string {
 	if s.Health != nil {
 		state += ", " + s.Health.Status
 	}
-	if s.Restarts == 1 {
-		state += ", 1 restart"
-	} else if s.Restarts > 1 {
-		state += fmt.Sprintf(", %d restarts", s.Restarts)
+	if s.Restarts > 0 {
+		state += ", " + plural(s.Restarts, "restart")
 	}
 	return state
 }
 
-// sync polls the WFM now.
 func (c *cli) sync(ctx context.Context, args []string) error {
-	f := c.flags("sync")
-	if err := c.parseNone(f, args); err != nil {
-		return err
-	}
-	client, _, err := c.client(false)
+	client, err := c.onlyClient(c.flags("sync"), args)
 	if err != nil {
 		return err
 	}
@@ -250,7 +237,6 @@ func ago(later, earlier time.Time) string {
 	return fmt.Sprintf("%d days", int(d.Hours()/24))
 }
 
-// bytesOf writes how far a transfer is.
 func bytesOf(p *control.Progress) string {
 	if p.Total == 0 {
 		return bytesIn(p.Done)

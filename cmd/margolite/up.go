@@ -14,7 +14,6 @@ import (
 	"github.com/margolite/margolite/agent/control"
 )
 
-// timeoutFlag adds --timeout.
 func timeoutFlag(f *flag.FlagSet, to **int) {
 	f.Func("timeout", "give a container `SECONDS` to stop; default: from the file", func(s string) error {
 		n, err := strconv.Atoi(s)
@@ -27,7 +26,6 @@ func timeoutFlag(f *flag.FlagSet, to **int) {
 	short(f, "t", "timeout")
 }
 
-// composeUp makes a project run.
 func (c *cli) composeUp(ctx context.Context, p *composeProject, args []string) error {
 	f := c.composeFlags("compose up", p)
 	var detach, attach, quiet, habit bool

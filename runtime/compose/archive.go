@@ -24,7 +24,6 @@ const (
 	hardLink
 )
 
-// entry is one name of an archive.
 type entry struct {
 	kind    kind
 	target  string // of links; of a hard link, the name of its file

@@ -116,7 +116,6 @@ func (r *resolver) attachment(s *Service, key string, network *Network, c *types
 	return a
 }
 
-// static is an address that the file gives a service.
 func (r *resolver) static(s *Service, key, written string, network *Network, v4 bool) netip.Addr {
 	if written == "" {
 		return netip.Addr{}

@@ -9,7 +9,6 @@ import (
 	"github.com/compose-spec/compose-go/v2/types"
 )
 
-// mention is a service that another one names.
 type mention struct {
 	key     string // where
 	service string
@@ -67,7 +66,6 @@ func (r *resolver) dependsOn(c types.ServiceConfig) []Dependency {
 	return sorted
 }
 
-// checkMentions finds services that are named and are not run.
 func (l *loading) checkMentions(p *Project) {
 	for _, name := range p.names() {
 		s, c := p.Services[name], p.Compose.Services[name]
@@ -91,7 +89,6 @@ func (l *loading) checkMentions(p *Project) {
 	}
 }
 
-// checkCircles finds dependencies in circles.
 func (l *loading) checkCircles(p *Project) {
 	_, circles := p.order()
 	for _, circle := range circles {

@@ -26,7 +26,6 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("service %q: %s %s", e.Service, e.Key, e.Reason)
 }
 
-// invalid is an error that the bytes of a package are to blame for.
 func invalid(format string, args ...any) error {
 	return &invalidError{fmt.Errorf(format, args...)}
 }

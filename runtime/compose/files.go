@@ -159,7 +159,6 @@ func (f *files) open(abs string) (*os.File, error) {
 	return os.OpenFile(abs, flags, 0)
 }
 
-// rel is where a file lies in root.
 func (f *files) rel(abs string) string {
 	rel, _ := filepath.Rel(f.dir, abs) // both are absolute
 	return rel

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/compose-spec/compose-go/v2/types"
-	"golang.org/x/sys/unix"
+	"github.com/moby/sys/signal"
 )
 
 const (
@@ -20,7 +20,6 @@ const (
 	maxDuration = 366 * 24 * time.Hour
 )
 
-// lifecycle resolves how the containers of a service start, are watched and stop.
 func (r *resolver) lifecycle(s *Service, c types.ServiceConfig) {
 	s.Restart = r.restart(c)
 	if s.StopSignal = strings.ToUpper(strings.TrimSpace(c.StopSignal)); s.StopSignal != "" && !isSignal(s.StopSignal) {
@@ -35,7 +34,6 @@ func (r *resolver) lifecycle(s *Service, c types.ServiceConfig) {
 	s.PreStop = r.hooks("pre_stop", c.PreStop)
 }
 
-// replicas is how many containers a service has.
 func (r *resolver) replicas(c types.ServiceConfig) int {
 	replicas, key := 1, "scale"
 	if c.Deploy != nil {
@@ -138,22 +136,9 @@ func (r *resolver) duration(key string, written *types.Duration) time.Duration {
 
 // isSignal tells the names and numbers of signals: SIGTERM, TERM, 15, SIGRTMIN+3.
 func isSignal(name string) bool {
-	const lastSignal = 64
-	if n, err := strconv.ParseUint(name, 10, 8); err == nil {
-		return n > 0 && n <= lastSignal
-	}
-	name = strings.TrimPrefix(name, "SIG")
-	if unix.SignalNum("SIG"+name) != 0 {
-		return true
-	}
-	// glibc and musl keep the first two real-time signals for themselves.
-	for prefix, base := range map[string]int64{"RTMIN": 34, "RTMAX": lastSignal} {
-		if rest, ok := strings.CutPrefix(name, prefix); ok {
-			n, err := strconv.ParseInt(cmp.Or(rest, "0"), 10, 8) // with its sign
-			return err == nil && base+n >= 34 && base+n <= lastSignal
-		}
-	}
-	return false
+	const last = 64
+	n, err := signal.ParseSignal(name)
+	return err == nil && n > 0 && n <= last
 }
 
 func (r *resolver) healthcheck(c *types.HealthCheckConfig) *Healthcheck {

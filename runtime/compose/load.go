@@ -186,7 +186,6 @@ func (l *loading) passOver(disabled types.Services) {
 	})
 }
 
-// loading is one Load under way.
 type loading struct {
 	ctx      context.Context
 	project  string
@@ -372,7 +371,6 @@ func (l *loading) findUnknown(said string) {
 	}
 }
 
-// bind turns the model into Go types.
 func (l *loading) bind(model map[string]any, dir string, env types.Mapping, profiles []string) (p *Project, err error) {
 	defer recovered(&err)
 	details := types.ConfigDetails{WorkingDir: dir, Environment: l.withProjectName(env)}

@@ -29,7 +29,6 @@ func (r *resolver) hostName(key, written string) string {
 	return name
 }
 
-// names resolves how the containers of a service resolve names.
 func (r *resolver) names(s *Service, c types.ServiceConfig) {
 	s.ExtraHosts = r.extraHosts(c.ExtraHosts)
 	s.Links = r.links(c.Links)

@@ -47,7 +47,6 @@ func (l *loading) checkPaths(file map[string]any, base string) error {
 	return nil
 }
 
-// checkVolume looks at one element of `volumes`.
 func (l *loading) checkVolume(service string, value any, base string) {
 	switch volume := value.(type) {
 	case string:

@@ -14,7 +14,6 @@ var ulimitNames = []string{
 	"nice", "nofile", "nproc", "rss", "rtprio", "rttime", "sigpending", "stack",
 }
 
-// process resolves what the process of a service finds around it.
 func (r *resolver) process(s *Service, c types.ServiceConfig) {
 	s.TTY, s.StdinOpen = c.Tty, c.StdinOpen
 	s.Init = c.Init != nil && *c.Init

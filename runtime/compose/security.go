@@ -7,21 +7,11 @@ import (
 	"strings"
 
 	"github.com/compose-spec/compose-go/v2/types"
+	"github.com/containerd/containerd/v2/pkg/cap"
 )
 
 const maxSeccomp = 1 << 20 // bytes of a profile
 
-// capabilities are those of Linux, in the order of their numbers.
-var capabilities = []string{
-	"CHOWN", "DAC_OVERRIDE", "DAC_READ_SEARCH", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETPCAP",
-	"LINUX_IMMUTABLE", "NET_BIND_SERVICE", "NET_BROADCAST", "NET_ADMIN", "NET_RAW", "IPC_LOCK", "IPC_OWNER",
-	"SYS_MODULE", "SYS_RAWIO", "SYS_CHROOT", "SYS_PTRACE", "SYS_PACCT", "SYS_ADMIN", "SYS_BOOT", "SYS_NICE",
-	"SYS_RESOURCE", "SYS_TIME", "SYS_TTY_CONFIG", "MKNOD", "LEASE", "AUDIT_WRITE", "AUDIT_CONTROL", "SETFCAP",
-	"MAC_OVERRIDE", "MAC_ADMIN", "SYSLOG", "WAKE_ALARM", "BLOCK_SUSPEND", "AUDIT_READ", "PERFMON", "BPF",
-	"CHECKPOINT_RESTORE",
-}
-
-// security resolves what the processes of a service may do.
 func (r *resolver) security(s *Service, c types.ServiceConfig) {
 	s.Privileged = c.Privileged
 	s.CapAdd = r.capabilities("cap_add", c.CapAdd)
@@ -49,7 +39,7 @@ func (r *resolver) capabilities(key string, written []string) []string {
 		switch {
 		case name == "ALL":
 			all = append(all, name)
-		case slices.Contains(capabilities, name):
+		case slices.Contains(cap.Known(), "CAP_"+name):
 			all = append(all, "CAP_"+name)
 		default:
 			r.refuse(key, "has %.80q, which is not a capability", w)

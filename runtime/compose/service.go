@@ -25,12 +25,11 @@ const (
 // reservedLabels are read back to learn what runs; a project cannot set them.
 var reservedLabels = []string{"com.docker.compose.", "containerd.io/", "io.containerd.", "margolite/", "nerdctl/"}
 
-// isProjectName tells names that Compose accepts for a project.
 func isProjectName(s string) bool {
 	return ValidName(s) && strings.ToLower(s) == s && !strings.Contains(s, ".")
 }
 
-// isResourceName tells names that may become names of files on the device.
+// ValidName tells names that may become names of files on the device.
 func ValidName(s string) bool {
 	if s == "" || len(s) > maxName || strings.ContainsRune("_.-", rune(s[0])) {
 		return false
@@ -78,7 +77,6 @@ func (l *loading) resolve(p *Project, written map[string]any, env types.Mapping,
 	l.checkAddresses(p)
 }
 
-// resolver resolves one service after the other.
 type resolver struct {
 	*loading
 	project  *Project

@@ -13,7 +13,6 @@ import (
 	"github.com/compose-spec/compose-go/v2/types"
 )
 
-// storage resolves everything that is mounted into the containers of a service.
 func (r *resolver) storage(s *Service, c types.ServiceConfig) {
 	r.mounts(s, c.Volumes)
 	r.tmpfs(s, c.Tmpfs)

@@ -3,7 +3,6 @@ package health
 import (
 	"cmp"
 	"errors"
-	"slices"
 	"time"
 )
 
@@ -41,18 +40,6 @@ func (c Check) Command() ([]string, error) {
 	return nil, ErrNoCommand
 }
 
-func (c Check) equal(d Check) bool {
-	same := slices.Equal(c.Test, d.Test)
-	c.Test, d.Test = nil, nil
-	return same && c.rest() == d.rest()
-}
-
-// rest is all of a check that can be compared.
-func (c Check) rest() [5]int64 {
-	return [5]int64{int64(c.Interval), int64(c.Timeout), int64(c.StartPeriod), int64(c.StartInterval), int64(c.Retries)}
-}
-
-// filled has every value set.
 func (c Check) filled() Check {
 	c.Interval = cmp.Or(c.Interval, defaultInterval)
 	c.Timeout = cmp.Or(c.Timeout, defaultTimeout)

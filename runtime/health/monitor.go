@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"reflect"
 	"strings"
 	"sync"
 	"time"
@@ -96,7 +97,7 @@ func (m *Monitor) Tend(group string, targets []Target) {
 			continue
 		}
 		wanted[t.Container] = true
-		if p := m.patients[t.Container]; p != nil && p.Process == t.Process && p.Check.equal(t.Check) {
+		if p := m.patients[t.Container]; p != nil && p.Process == t.Process && reflect.DeepEqual(p.Check, t.Check) {
 			continue
 		}
 		m.dropLocked(t.Container)
@@ -179,7 +180,6 @@ func (m *Monitor) note(p *patient, c Check, counts bool, result probe) (State, t
 	return status.State, status.pause(c, p.Started, result.ended)
 }
 
-// probe is the outcome of one command.
 type probe struct {
 	ended   time.Time
 	code    int

@@ -64,7 +64,6 @@ const (
 	tagPadding       = 21
 )
 
-// rules say which packets may be in a file.
 type rules struct {
 	first int // the tag of the first packet
 	tags  []int
@@ -79,7 +78,6 @@ var (
 	signatureRules = rules{tagSignature, []int{tagSignature}, maxSignatures}
 )
 
-// parse returns the packets of data, which keep to the rules.
 func parse(data []byte, label string, limit int, r rules) ([]byte, error) {
 	if len(data) > limit {
 		return nil, fmt.Errorf("%d bytes, more than %d", len(data), limit)

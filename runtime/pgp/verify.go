@@ -122,7 +122,6 @@ func (k Keys) ask(ctx context.Context, s Signature, data []byte) (said []byte, e
 	return io.ReadAll(io.LimitReader(status, maxWords))
 }
 
-// held is a file that exists in memory only.
 func held(name string, data []byte) (*os.File, error) {
 	fd, err := unix.MemfdCreate("margolite-"+name, unix.MFD_CLOEXEC)
 	if err != nil {

@@ -17,14 +17,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// entry is a name in a directory.
 type entry struct {
 	name string
 	kind byte  // unix.DT_*
 	next int64 // where the directory goes on after it
 }
 
-// reader reads a directory in pieces.
 type reader struct {
 	fd     int
 	buffer []byte
@@ -93,7 +91,6 @@ func isDir(fd int, e entry) (bool, error) {
 
 const openFlags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC | unix.O_NONBLOCK
 
-// openRoot opens the directory at a path.
 func openRoot(path string) (int, error) {
 	return retried(func() (int, error) { return unix.Open(path, openFlags, 0) })
 }

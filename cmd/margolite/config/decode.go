@@ -46,12 +46,8 @@ type fields map[string]func(n *yaml.Node, key string)
 // fields returns the keys of a struct.
 func (r *reader) fields(v reflect.Value) fields {
 	known, below := fields{}, map[string]fields{}
-	t := v.Type()
-	if tagged, ok := foreign[t]; ok {
-		t = tagged
-	}
-	for i := range t.NumField() {
-		tag := t.Field(i).Tag
+	for i := range v.NumField() {
+		tag := v.Type().Field(i).Tag
 		read := func(n *yaml.Node, key string) { r.decode(n, v.Field(i), key, tag) }
 		name := tag.Get("yaml")
 		section, key, deep := strings.Cut(name, ".")
@@ -207,7 +203,7 @@ func (r *reader) table(n *yaml.Node, v reflect.Value, key string, tag reflect.St
 // list reads a list, which replaces the existing one.
 func (r *reader) list(n *yaml.Node, v reflect.Value, key string, tag reflect.StructTag) {
 	kind, one, some := "a list", "text", "values"
-	if _, sections := foreign[v.Type().Elem()]; sections {
+	if isSection(v.Type().Elem()) {
 		kind, one, some = "a list of sections", "a section", "sections"
 	}
 	before := len(r.mistakes)
@@ -234,6 +230,11 @@ func (r *reader) list(n *yaml.Node, v reflect.Value, key string, tag reflect.Str
 			r.mistake(n, key, "%v", err)
 		}
 	}
+}
+
+// isSection says whether values of a type are sections: structs whose fields have keys.
+func isSection(t reflect.Type) bool {
+	return t.Kind() == reflect.Struct && t.Field(0).Tag.Get("yaml") != ""
 }
 
 // text returns the text of a value, and whether it is valid.

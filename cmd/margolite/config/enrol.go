@@ -146,7 +146,6 @@ func (c *Config) merge(r *reader, dir string, documents []document) ([]string, e
 	return r.enrols.names, c.settle(r)
 }
 
-// document is a file that was read.
 type document struct {
 	name string
 	path string // for errors

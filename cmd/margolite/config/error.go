@@ -30,7 +30,6 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// lineOf is the line of a mistake.
 func lineOf(err error) int {
 	var e *Error
 	if errors.As(err, &e) {

@@ -1,0 +1,45 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"strings"
+)
+
+func yesFlag(f *flag.FlagSet, yes *bool) {
+	f.BoolVar(yes, "yes", false, "do not ask for confirmation")
+	short(f, "y", "yes")
+}
+
+// confirm asks before something is done that was shown, unless --yes was given. The
+// error says that nothing was done and, where nobody can be asked, what to do instead.
+func (c *cli) confirm(ctx context.Context, yes bool, question, nothing, instead string) error {
+	switch {
+	case yes:
+		return nil
+	case !isTerminal(c.in):
+		return &hintError{errors.New(nothing + ": there is no terminal to ask for confirmation"), instead}
+	case !c.agreed(ctx, question):
+		return errors.New(nothing)
+	}
+	return nil
+}
+
+// agreed asks, and takes nothing but yes for a yes.
+func (c *cli) agreed(ctx context.Context, question string) bool {
+	fmt.Fprintf(c.err, "%s [y/N] ", question)
+	answers := make(chan string, 1)
+	go func() { // ends with the input, which nobody can interrupt
+		line, _ := bufio.NewReader(c.in).ReadString('\n') // no answer is a no
+		answers <- strings.ToLower(strings.TrimSpace(line))
+	}()
+	select {
+	case a := <-answers:
+		return a == "y" || a == "yes"
+	case <-ctx.Done():
+		return false
+	}
+}
