@@ -71,8 +71,7 @@ func (c *Client) Status(ctx context.Context) (*Status, error) {
 
 // Capabilities asks for the capabilities document of the wire.
 func (c *Client) Capabilities(ctx context.Context) (json.RawMessage, error) {
-	var doc json.RawMessage
-	return doc, c.call(ctx, http.MethodGet, "/v1/capabilities", nil, &doc)
+	return ask[json.RawMessage](ctx, c, http.MethodGet, "/v1/capabilities", nil)
 }
 
 // Sync polls the WFM now and waits for the outcome.
@@ -97,16 +96,12 @@ func (c *Client) Reject(ctx context.Context, r AnswerRequest) error {
 
 // Hold takes or prolongs an update lock.
 func (c *Client) Hold(ctx context.Context, r HoldRequest) (Lock, error) {
-	var lock Lock
-	err := c.call(ctx, http.MethodPost, "/v1/hold", r, &lock)
-	return lock, err
+	return ask[Lock](ctx, c, http.MethodPost, "/v1/hold", r)
 }
 
 // Release gives update locks back and says which.
 func (c *Client) Release(ctx context.Context, r ReleaseRequest) ([]Lock, error) {
-	var released []Lock
-	err := c.call(ctx, http.MethodPost, "/v1/release", r, &released)
-	return released, err
+	return ask[[]Lock](ctx, c, http.MethodPost, "/v1/release", r)
 }
 
 // Rollback brings a deployment back to the revision before.
@@ -116,16 +111,12 @@ func (c *Client) Rollback(ctx context.Context, r ReturnRequest) error {
 
 // History gives entries of the journal, oldest first.
 func (c *Client) History(ctx context.Context, r HistoryRequest) ([]Entry, error) {
-	var entries []Entry
-	err := c.call(ctx, http.MethodGet, "/v1/history?"+r.query().Encode(), nil, &entries)
-	return entries, err
+	return ask[[]Entry](ctx, c, http.MethodGet, "/v1/history?"+r.query().Encode(), nil)
 }
 
 // VerifyHistory has the journal checked.
 func (c *Client) VerifyHistory(ctx context.Context) (Verification, error) {
-	var v Verification
-	err := c.call(ctx, http.MethodGet, "/v1/history/verify", nil, &v)
-	return v, err
+	return ask[Verification](ctx, c, http.MethodGet, "/v1/history/verify", nil)
 }
 
 // Backup gives a copy of the agent's database, and its size.
@@ -198,20 +189,17 @@ func (c *Client) ComposeDown(ctx context.Context, r DownRequest) error {
 
 // Unneeded lists what nothing on the device needs.
 func (c *Client) Unneeded(ctx context.Context) ([]Unneeded, error) {
-	var items []Unneeded
-	return items, c.call(ctx, http.MethodGet, "/v1/prune", nil, &items)
+	return ask[[]Unneeded](ctx, c, http.MethodGet, "/v1/prune", nil)
 }
 
 // Prune removes what is not needed, of the given things.
 func (c *Client) Prune(ctx context.Context, items []Unneeded) ([]Unneeded, error) {
-	var removed []Unneeded
-	return removed, c.call(ctx, http.MethodPost, "/v1/prune", items, &removed)
+	return ask[[]Unneeded](ctx, c, http.MethodPost, "/v1/prune", items)
 }
 
 // ComposePs lists the services of a Compose project, or of all.
 func (c *Client) ComposePs(ctx context.Context, project string) ([]Service, error) {
-	var services []Service
-	return services, c.call(ctx, http.MethodGet, "/v1/compose/ps?project="+url.QueryEscape(project), nil, &services)
+	return ask[[]Service](ctx, c, http.MethodGet, "/v1/compose/ps?project="+url.QueryEscape(project), nil)
 }
 
 // ComposeLogs copies what services of a Compose project printed to w.
@@ -255,6 +243,12 @@ func (c *Client) stream(ctx context.Context, method, path string, body any, open
 	}
 }
 
+// ask makes one request whose answer is a document.
+func ask[A any](ctx context.Context, c *Client, method, path string, body any) (answer A, err error) {
+	err = c.call(ctx, method, path, body, &answer)
+	return answer, err
+}
+
 // call makes one request and decodes its answer into out, if there is one.
 func (c *Client) call(ctx context.Context, method, path string, body, out any) error {
 	res, err := c.do(ctx, method, path, body)
@@ -272,8 +266,8 @@ func (c *Client) call(ctx context.Context, method, path string, body, out any) e
 }
 
 // do makes one request; an answer that is not a success becomes an error with
-// the agent's own words.
-func (c *Client) do(ctx context.Context, method, path string, body any) (*http.Response, error) {
+// the agent's own words. The connection may be to speak another protocol then.
+func (c *Client) do(ctx context.Context, method, path string, body any, protocol ...string) (*http.Response, error) {
 	var payload io.Reader
 	if body != nil {
 		b, err := json.Marshal(body)
@@ -285,6 +279,10 @@ func (c *Client) do(ctx context.Context, method, path string, body any) (*http.R
 	req, err := http.NewRequestWithContext(ctx, method, "http://margolite"+path, payload)
 	if err != nil {
 		return nil, err
+	}
+	for _, p := range protocol {
+		req.Header.Set("Connection", "Upgrade")
+		req.Header.Set("Upgrade", p)
 	}
 	res, err := c.http.Do(req)
 	if err != nil {

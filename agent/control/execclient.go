@@ -1,10 +1,8 @@
 package control
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -42,19 +40,9 @@ func (c *Client) exec(ctx context.Context, path string, r ExecRequest, s ExecStr
 
 // upgrade asks for a connection that speaks ExecProtocol.
 func (c *Client) upgrade(ctx context.Context, path string, r ExecRequest) (io.ReadWriteCloser, error) {
-	body, err := json.Marshal(r)
-	if err != nil {
-		return nil, fmt.Errorf("cannot encode the request: %w", err)
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://margolite"+path, bytes.NewReader(body))
+	res, err := c.do(ctx, http.MethodPost, path, r, ExecProtocol)
 	if err != nil {
 		return nil, err
-	}
-	req.Header.Set("Connection", "Upgrade")
-	req.Header.Set("Upgrade", ExecProtocol)
-	res, err := c.http.Do(req)
-	if err != nil {
-		return nil, c.connectError(err)
 	}
 	if conn, ok := res.Body.(io.ReadWriteCloser); ok && res.StatusCode == http.StatusSwitchingProtocols {
 		return conn, nil

@@ -28,13 +28,10 @@ type execFunc func(ctx context.Context, r ExecRequest, s ExecStreams) (int, erro
 
 // exec makes a route of an execFunc: it takes over the connection, which speaks
 // ExecProtocol from then on. The command lives as long as the connection.
-func (s *Server) exec(of func(ExecRequest) string, run execFunc) func(http.ResponseWriter, *http.Request) error {
+func (s *Server) exec(of func(ExecRequest) string, run execFunc) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		var req ExecRequest
 		if err := decode(r, &req); err != nil {
-			return err
-		}
-		if err := req.check(); err != nil {
 			return err
 		}
 		if of(req) == "" {
@@ -226,7 +223,7 @@ func (s *Server) detach(w http.ResponseWriter, r *http.Request, req ExecRequest,
 	return nil
 }
 
-// decode reads the body of a request.
+// decode reads the body of a request, and refuses what can never succeed.
 func decode(r *http.Request, into any) error {
 	dec := json.NewDecoder(r.Body)
 	dec.DisallowUnknownFields()
@@ -237,6 +234,9 @@ func decode(r *http.Request, into any) error {
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
 		return fmt.Errorf("%w: more than one document", ErrInvalid)
+	}
+	if checked, ok := into.(interface{ check() error }); ok {
+		return checked.check()
 	}
 	return nil
 }

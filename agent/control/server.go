@@ -41,6 +41,9 @@ const (
 	rootOnly               // root, or the user that the agent runs as
 )
 
+// handler answers a request, or says why it cannot.
+type handler = func(http.ResponseWriter, *http.Request) error
+
 // Server answers on the control socket.
 type Server struct {
 	backend  Backend
@@ -67,33 +70,33 @@ func NewServer(backend Backend, logger *slog.Logger) *Server {
 	for _, r := range []struct {
 		pattern string
 		access  access
-		handle  func(http.ResponseWriter, *http.Request) error
+		handle  handler
 	}{
-		{"GET /v1/status", anyone, s.status},
-		{"GET /v1/capabilities", anyone, s.capabilities},
+		{"GET /v1/status", anyone, answer(plain(backend.Status))},
+		{"GET /v1/capabilities", anyone, answer(plain(backend.Capabilities))},
 		{"GET /v1/events", anyone, s.lasts(s.events)},
 		{"GET /events", anyone, s.lasts(s.events)}, // the same, for who knows no versions
-		{"GET /v1/logs", anyone, s.lasts(s.logs)},
+		{"GET /v1/logs", anyone, s.lasts(logs(backend.Logs))},
 		{"GET /metrics", anyone, s.metrics},
 		{"POST /v1/sync", anyone, s.lasts(s.sync)},
-		{"POST /v1/approve", somebody, s.approve},
-		{"POST /v1/reject", somebody, s.reject},
-		{"POST /v1/hold", somebody, s.hold},
-		{"POST /v1/release", somebody, s.release},
-		{"POST /v1/rollback", somebody, s.rollback},
-		{"GET /v1/history", anyone, s.history},
-		{"GET /v1/history/verify", anyone, s.lasts(s.verifyHistory)},
+		{"POST /v1/approve", somebody, command(backend.Approve)},
+		{"POST /v1/reject", somebody, command(backend.Reject)},
+		{"POST /v1/hold", somebody, answer(asked(backend.Hold))},
+		{"POST /v1/release", somebody, list(asked(backend.Release))},
+		{"POST /v1/rollback", somebody, command(backend.Rollback)},
+		{"GET /v1/history", anyone, list(s.history)},
+		{"GET /v1/history/verify", anyone, s.lasts(answer(plain(backend.VerifyHistory)))},
 		{"GET /v1/backup", rootOnly, s.lasts(s.backup)},
-		{"POST /v1/accept-rollback", rootOnly, s.lasts(s.acceptRollback)},
-		{"GET /v1/compose/ps", anyone, s.composePs},
-		{"GET /v1/compose/logs", anyone, s.lasts(s.composeLogs)},
+		{"POST /v1/accept-rollback", rootOnly, s.lasts(command(backend.AcceptRollback))},
+		{"GET /v1/compose/ps", anyone, list(s.composePs)},
+		{"GET /v1/compose/logs", anyone, s.lasts(logs(backend.ComposeLogs))},
 		{"POST /v1/compose/up", rootOnly, s.lasts(s.compose(backend.ComposeUp))},
 		{"POST /v1/compose/pull", rootOnly, s.lasts(s.compose(backend.ComposePull))},
-		{"POST /v1/compose/down", rootOnly, s.lasts(s.composeDown)},
+		{"POST /v1/compose/down", rootOnly, s.lasts(command(backend.ComposeDown))},
 		{"POST /v1/exec", rootOnly, s.lasts(s.exec(func(r ExecRequest) string { return r.Deployment }, backend.Exec))},
 		{"POST /v1/compose/exec", rootOnly, s.lasts(s.exec(func(r ExecRequest) string { return r.Project }, backend.ComposeExec))},
-		{"GET /v1/prune", anyone, s.lasts(s.unneeded)},
-		{"POST /v1/prune", rootOnly, s.lasts(s.prune)},
+		{"GET /v1/prune", anyone, s.lasts(list(plain(backend.Unneeded)))},
+		{"POST /v1/prune", rootOnly, s.lasts(list(asked(backend.Prune)))},
 	} {
 		s.routes.Handle(r.pattern, s.route(r.access, r.handle))
 	}
@@ -262,7 +265,7 @@ func allowed(need access, p peer, known bool) string {
 
 // route checks who calls, reads the body, runs handle, and turns its error into
 // an answer.
-func (s *Server) route(need access, handle func(http.ResponseWriter, *http.Request) error) http.Handler {
+func (s *Server) route(need access, handle handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p, known := peerOf(r.Context())
 		no, most := allowed(need, p, known), int64(maxAnyonesBytes)
@@ -295,7 +298,7 @@ func (s *Server) route(need access, handle func(http.ResponseWriter, *http.Reque
 
 // lasts bounds how many of the requests that are not answered at once a caller has
 // under way, so that there is always room for one that is.
-func (s *Server) lasts(handle func(http.ResponseWriter, *http.Request) error) func(http.ResponseWriter, *http.Request) error {
+func (s *Server) lasts(handle handler) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		p, known := peerOf(r.Context())
 		leave, err := s.lasting.enter(p, known)
@@ -343,22 +346,62 @@ func readBody(w http.ResponseWriter, r *http.Request, most int64) bool {
 	return false
 }
 
-func (s *Server) status(w http.ResponseWriter, r *http.Request) error {
-	st, err := s.backend.Status(r.Context())
-	if err != nil {
+// answer makes a route of what gives a document.
+func answer[A any](give func(*http.Request) (A, error)) handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		document, err := give(r)
+		if err == nil {
+			writeJSON(w, http.StatusOK, document)
+		}
 		return err
 	}
-	writeJSON(w, http.StatusOK, st)
-	return nil
 }
 
-func (s *Server) capabilities(w http.ResponseWriter, r *http.Request) error {
-	doc, err := s.backend.Capabilities(r.Context())
-	if err != nil {
+// list makes a route of what gives a list, which is never null.
+func list[A any](give func(*http.Request) ([]A, error)) handler {
+	return answer(func(r *http.Request) ([]A, error) {
+		items, err := give(r)
+		return append([]A{}, items...), err
+	})
+}
+
+// plain is for what needs to know nothing of the request.
+func plain[A any](give func(context.Context) (A, error)) func(*http.Request) (A, error) {
+	return func(r *http.Request) (A, error) { return give(r.Context()) }
+}
+
+// asked is for what is given the body of the request.
+func asked[Q, A any](give func(context.Context, Q) (A, error)) func(*http.Request) (A, error) {
+	return func(r *http.Request) (given A, err error) {
+		req, err := signed[Q](r)
+		if err != nil {
+			return given, err
+		}
+		return give(r.Context(), req)
+	}
+}
+
+// command makes a route of what is done with the body of the request, and has no answer.
+func command[Q any](do func(context.Context, Q) error) handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		req, err := signed[Q](r)
+		if err == nil {
+			err = do(r.Context(), req)
+		}
+		if err == nil {
+			w.WriteHeader(http.StatusNoContent)
+		}
 		return err
 	}
-	writeJSON(w, http.StatusOK, doc)
-	return nil
+}
+
+// signed is the body of a request, with who asks where that is to be written down.
+func signed[Q any](r *http.Request) (req Q, err error) {
+	err = decode(r, &req)
+	if by, ok := any(&req).(interface{ by(Caller) }); ok && err == nil {
+		by.by(callerOf(r))
+	}
+	return req, err
 }
 
 func (s *Server) sync(w http.ResponseWriter, r *http.Request) error {
@@ -379,23 +422,6 @@ func (s *Server) metrics(w http.ResponseWriter, r *http.Request) error {
 	}
 	w.Header().Set("Content-Type", MetricsType)
 	_, _ = w.Write(text) // a caller that is gone needs no answer
-	return nil
-}
-
-func (s *Server) acceptRollback(w http.ResponseWriter, r *http.Request) error {
-	var req RollbackRequest
-	if err := decode(r, &req); err != nil {
-		return err
-	}
-	if req.Version == 0 || req.Digest == "" {
-		return fmt.Errorf("%w: name the version and the digest of the manifest", ErrInvalid)
-	}
-	p, _ := peerOf(r.Context())
-	req.UID = p.uid
-	if err := s.backend.AcceptRollback(r.Context(), req); err != nil {
-		return err
-	}
-	w.WriteHeader(http.StatusNoContent)
 	return nil
 }
 
@@ -424,12 +450,14 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) error {
 	}
 }
 
-func (s *Server) logs(w http.ResponseWriter, r *http.Request) error {
-	req, err := logsRequest(r)
-	if err != nil {
-		return err
+func logs(write func(context.Context, LogsRequest, io.Writer) error) handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		req, err := logsRequest(r)
+		if err != nil {
+			return err
+		}
+		return write(r.Context(), req, newFlushWriter(w, 0))
 	}
-	return s.backend.Logs(r.Context(), req, newFlushWriter(w, 0))
 }
 
 func (s *Server) backup(w http.ResponseWriter, r *http.Request) error {
@@ -448,35 +476,16 @@ func (s *Server) backup(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (s *Server) composeLogs(w http.ResponseWriter, r *http.Request) error {
-	req, err := logsRequest(r)
-	if err != nil {
-		return err
-	}
-	return s.backend.ComposeLogs(r.Context(), req, newFlushWriter(w, 0))
-}
-
-func (s *Server) composePs(w http.ResponseWriter, r *http.Request) error {
-	services, err := s.backend.ComposePs(r.Context(), r.URL.Query().Get("project"))
-	if err != nil {
-		return err
-	}
-	if services == nil {
-		services = []Service{}
-	}
-	writeJSON(w, http.StatusOK, services)
-	return nil
+func (s *Server) composePs(r *http.Request) ([]Service, error) {
+	return s.backend.ComposePs(r.Context(), r.URL.Query().Get("project"))
 }
 
 // compose makes a route of what streams events and closes with one of kind Done
 // that carries the error, if any: the answer's status was sent long before.
-func (s *Server) compose(do func(context.Context, ComposeRequest, func(Event)) error) func(http.ResponseWriter, *http.Request) error {
+func (s *Server) compose(do func(context.Context, ComposeRequest, func(Event)) error) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		var req ComposeRequest
 		if err := decode(r, &req); err != nil {
-			return err
-		}
-		if err := req.check(); err != nil {
 			return err
 		}
 		stream := newEventStream(w, maxLag) // a stalled client must not block the operation, which holds locks
@@ -488,43 +497,6 @@ func (s *Server) compose(do func(context.Context, ComposeRequest, func(Event)) e
 		_ = stream.send(last) // a caller that went away needs no answer
 		return nil
 	}
-}
-
-func (s *Server) composeDown(w http.ResponseWriter, r *http.Request) error {
-	var req DownRequest
-	if err := decode(r, &req); err != nil {
-		return err
-	}
-	if err := req.check(); err != nil {
-		return err
-	}
-	if err := s.backend.ComposeDown(r.Context(), req); err != nil {
-		return err
-	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
-}
-
-func (s *Server) unneeded(w http.ResponseWriter, r *http.Request) error {
-	items, err := s.backend.Unneeded(r.Context())
-	if err != nil {
-		return err
-	}
-	writeJSON(w, http.StatusOK, append([]Unneeded{}, items...))
-	return nil
-}
-
-func (s *Server) prune(w http.ResponseWriter, r *http.Request) error {
-	var req []Unneeded
-	if err := decode(r, &req); err != nil {
-		return err
-	}
-	removed, err := s.backend.Prune(r.Context(), req)
-	if err != nil {
-		return err
-	}
-	writeJSON(w, http.StatusOK, append([]Unneeded{}, removed...))
-	return nil
 }
 
 // writeJSON answers with one document. An error means that the caller is gone,

@@ -1,7 +1,6 @@
 package control
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -18,100 +17,12 @@ const (
 	MaxDeployment  = 256                  // bytes, of a deployment's id or name
 )
 
-func (s *Server) approve(w http.ResponseWriter, r *http.Request) error {
-	return answer(w, r, s.backend.Approve)
-}
-
-func (s *Server) reject(w http.ResponseWriter, r *http.Request) error {
-	return answer(w, r, s.backend.Reject)
-}
-
-func answer(w http.ResponseWriter, r *http.Request, give func(context.Context, AnswerRequest) error) error {
-	var req AnswerRequest
-	if err := decode(r, &req); err != nil {
-		return err
-	}
-	if err := req.check(); err != nil {
-		return err
-	}
-	req.Caller = callerOf(r)
-	if err := give(r.Context(), req); err != nil {
-		return err
-	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
-}
-
-func (s *Server) hold(w http.ResponseWriter, r *http.Request) error {
-	var req HoldRequest
-	if err := decode(r, &req); err != nil {
-		return err
-	}
-	if err := req.check(); err != nil {
-		return err
-	}
-	req.Caller = callerOf(r)
-	lock, err := s.backend.Hold(r.Context(), req)
-	if err != nil {
-		return err
-	}
-	writeJSON(w, http.StatusOK, lock)
-	return nil
-}
-
-func (s *Server) release(w http.ResponseWriter, r *http.Request) error {
-	var req ReleaseRequest
-	if err := decode(r, &req); err != nil {
-		return err
-	}
-	if err := req.check(); err != nil {
-		return err
-	}
-	req.Caller = callerOf(r)
-	locks, err := s.backend.Release(r.Context(), req)
-	if err != nil {
-		return err
-	}
-	writeJSON(w, http.StatusOK, append([]Lock{}, locks...))
-	return nil
-}
-
-func (s *Server) rollback(w http.ResponseWriter, r *http.Request) error {
-	var req ReturnRequest
-	if err := decode(r, &req); err != nil {
-		return err
-	}
-	if err := req.check(); err != nil {
-		return err
-	}
-	req.Caller = callerOf(r)
-	if err := s.backend.Rollback(r.Context(), req); err != nil {
-		return err
-	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
-}
-
-func (s *Server) history(w http.ResponseWriter, r *http.Request) error {
+func (s *Server) history(r *http.Request) ([]Entry, error) {
 	req, err := historyRequest(r.URL.Query())
 	if err != nil {
-		return err
+		return nil, err
 	}
-	entries, err := s.backend.History(r.Context(), req)
-	if err != nil {
-		return err
-	}
-	writeJSON(w, http.StatusOK, append([]Entry{}, entries...))
-	return nil
-}
-
-func (s *Server) verifyHistory(w http.ResponseWriter, r *http.Request) error {
-	v, err := s.backend.VerifyHistory(r.Context())
-	if err != nil {
-		return err
-	}
-	writeJSON(w, http.StatusOK, v)
-	return nil
+	return s.backend.History(r.Context(), req)
 }
 
 // callerOf is who makes a request; its route makes sure that this is known.
@@ -152,6 +63,19 @@ func historyRequest(q url.Values) (HistoryRequest, error) {
 		r.Last = int(n)
 	}
 	return r, checkText("deployment", r.Deployment, MaxDeployment)
+}
+
+func (r *AnswerRequest) by(c Caller)   { r.Caller = c }
+func (r *HoldRequest) by(c Caller)     { r.Caller = c }
+func (r *ReleaseRequest) by(c Caller)  { r.Caller = c }
+func (r *ReturnRequest) by(c Caller)   { r.Caller = c }
+func (r *RollbackRequest) by(c Caller) { r.UID = c.UID }
+
+func (r *RollbackRequest) check() error {
+	if r.Version == 0 || r.Digest == "" {
+		return fmt.Errorf("%w: name the version and the digest of the manifest", ErrInvalid)
+	}
+	return nil
 }
 
 func (r *AnswerRequest) check() error {

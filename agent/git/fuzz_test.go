@@ -137,10 +137,10 @@ func FuzzNames(f *testing.F) {
 		if err != nil {
 			return
 		}
-		for _, name := range []string{s.branch, s.folder} {
-			if strings.HasPrefix(name, "-") && name == s.branch || strings.ContainsAny(name, "\n\x00") || strings.HasPrefix(name, "/") ||
+		for _, name := range []string{s.options.Branch, s.folder} {
+			if strings.HasPrefix(name, "-") && name == s.options.Branch || strings.ContainsAny(name, "\n\x00") || strings.HasPrefix(name, "/") ||
 				strings.Contains("/"+name+"/", "/../") {
-				t.Fatalf("branch %q, folder %q", s.branch, s.folder)
+				t.Fatalf("branch %q, folder %q", s.options.Branch, s.folder)
 			}
 		}
 	})

@@ -10,7 +10,6 @@ import (
 	"io"
 	"net/url"
 	"path"
-	"slices"
 	"strings"
 	"time"
 
@@ -112,7 +111,7 @@ func (r *Reports) commit(ctx context.Context, subject, name string, body []byte)
 	s := r.source
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	ctx, cancel := context.WithTimeoutCause(ctx, s.limits.Time, errSlow)
+	ctx, cancel := context.WithTimeoutCause(ctx, s.options.Limits.Time, errSlow)
 	defer cancel()
 	a, err := s.begin(ctx)
 	if err != nil {
@@ -148,7 +147,7 @@ func (r *Reports) commit(ctx context.Context, subject, name string, body []byte)
 			return err
 		}
 	}
-	return &Error{Unreachable, "push to branch " + s.branch + " of " + s.url, err}
+	return &Error{Unreachable, "push to branch " + s.options.Branch + " of " + s.url, err}
 }
 
 // left is how many commits an agent that ran before has left in the copy, about.
@@ -203,7 +202,7 @@ type report struct {
 // branch is not at the base.
 func (r *Reports) push(ctx context.Context, a access, c report) error {
 	s := r.source
-	op := fmt.Sprintf("push to branch %s of %s", s.branch, s.url)
+	op := fmt.Sprintf("push to branch %s of %s", s.options.Branch, s.url)
 	tree, err := r.tree(ctx, c)
 	if err != nil {
 		return explain("make a commit for "+s.url, err, Local)
@@ -221,7 +220,7 @@ func (r *Reports) push(ctx context.Context, a access, c report) error {
 	made := command{
 		args: args, dir: s.copyDir(), fileBytes: maxIndex,
 		access: access{settings: []setting{{"user.name", r.author}, {"user.email", "margolite@" + r.author}}},
-		env:    []string{"GIT_AUTHOR_DATE=" + s.now().UTC().Format(time.RFC3339), "GIT_COMMITTER_DATE=" + s.now().UTC().Format(time.RFC3339)},
+		env:    []string{"GIT_AUTHOR_DATE=" + s.options.Now().UTC().Format(time.RFC3339), "GIT_COMMITTER_DATE=" + s.options.Now().UTC().Format(time.RFC3339)},
 	}
 	commit, err := s.git.ask(ctx, made, "")
 	if err != nil {
@@ -239,7 +238,7 @@ func (r *Reports) push(ctx context.Context, a access, c report) error {
 	_, err = s.git.ask(ctx, command{args: []string{"update-ref", tipRef, commit}, dir: s.copyDir(), fileBytes: maxIndex}, "")
 	if err != nil {
 		// The commit is on the branch, and found there the next time.
-		s.log.Warn("the local copy of the reports is recreated", "error", err)
+		s.options.Logger.Warn("the local copy of the reports is recreated", "error", err)
 		return s.discard()
 	}
 	return nil
@@ -317,24 +316,16 @@ func (r *Reports) own(ctx context.Context, commit string) (files []entry, err er
 		return nil, nil
 	}
 	s := r.source
-	c := s.local("ls-tree", "-r", "-z", "--long", "--full-tree", commit)
-	if s.folder != "" {
-		c.args = append(c.args, "--", s.folder+"/")
-	}
-	err = s.git.run(ctx, c, func(_ io.WriteCloser, out *bufio.Reader) error {
+	err = s.git.run(ctx, s.list(commit, s.folder), func(_ io.WriteCloser, out *bufio.Reader) error {
 		for {
-			line, err := out.ReadSlice(0)
+			e, err := nextEntry(out)
 			switch {
-			case errors.Is(err, io.EOF) && len(line) == 0:
+			case errors.Is(err, io.EOF):
 				return nil
 			case err != nil:
-				return fmt.Errorf("cannot read the output of git: %w", err)
-			case len(files) == s.limits.Entries:
-				return fmt.Errorf("there are more than %d report documents", s.limits.Entries)
-			}
-			e, err := parseEntry(slices.Clone(line[:len(line)-1]))
-			if err != nil {
 				return err
+			case len(files) == s.options.Limits.Entries:
+				return fmt.Errorf("there are more than %d report documents", s.options.Limits.Entries)
 			}
 			files = append(files, e)
 		}

@@ -33,19 +33,19 @@ const (
 	homeName = "home"
 )
 
-func (s *Source) copyDir() string { return filepath.Join(s.dir, copyName) }
+func (s *Source) copyDir() string { return filepath.Join(s.options.Dir, copyName) }
 
 // prepare makes the work folder, which nobody else can look into.
 func (s *Source) prepare() error {
-	op := "use the work folder " + s.dir
-	for _, dir := range []string{s.dir, s.git.home} {
+	op := "use the work folder " + s.options.Dir
+	for _, dir := range []string{s.options.Dir, s.git.home} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return &Error{Local, op, err}
 		}
 	}
-	info, err := os.Stat(s.dir)
+	info, err := os.Stat(s.options.Dir)
 	if err == nil && info.Mode().Perm() != 0o700 {
-		err = os.Chmod(s.dir, 0o700)
+		err = os.Chmod(s.options.Dir, 0o700)
 	}
 	if err != nil {
 		return &Error{Local, op, err}
@@ -55,8 +55,8 @@ func (s *Source) prepare() error {
 
 // tip asks the server which commit the branch is at.
 func (s *Source) tip(ctx context.Context, a access) (string, error) {
-	op := fmt.Sprintf("look up branch %s of %s", s.branch, s.url)
-	ctx, cancel := context.WithTimeoutCause(ctx, s.timeout, errSlow)
+	op := fmt.Sprintf("look up branch %s of %s", s.options.Branch, s.url)
+	ctx, cancel := context.WithTimeoutCause(ctx, s.options.Timeout, errSlow)
 	defer cancel()
 	c := command{args: []string{"ls-remote", "--quiet", "--exit-code", s.url, s.ref()}, access: a}
 	answer, err := s.git.ask(ctx, c, "")
@@ -76,7 +76,7 @@ func (s *Source) tip(ctx context.Context, a access) (string, error) {
 	return "", &Error{NoBranch, op, errors.New("the repository has no such branch")}
 }
 
-func (s *Source) ref() string { return "refs/heads/" + s.branch }
+func (s *Source) ref() string { return "refs/heads/" + s.options.Branch }
 
 // held is the commit that the copy holds; empty: none, or nothing that can be
 // read.
@@ -103,7 +103,7 @@ func (s *Source) fetch(ctx context.Context, id string, a access) (string, error)
 	if !errors.As(err, &failed) || failed.Reason != Local || ctx.Err() != nil {
 		return commit, err
 	}
-	s.log.Warn("the local copy of the repository is recreated", "error", err)
+	s.options.Logger.Warn("the local copy of the repository is recreated", "error", err)
 	if err := s.discard(); err != nil {
 		return "", err
 	}
@@ -111,7 +111,7 @@ func (s *Source) fetch(ctx context.Context, id string, a access) (string, error)
 }
 
 func (s *Source) tryFetch(ctx context.Context, id string, a access) (string, error) {
-	op := fmt.Sprintf("fetch branch %s of %s", s.branch, s.url)
+	op := fmt.Sprintf("fetch branch %s of %s", s.options.Branch, s.url)
 	if s.outgrown {
 		if err := s.discard(); err != nil {
 			return "", err
@@ -131,10 +131,10 @@ func (s *Source) tryFetch(ctx context.Context, id string, a access) (string, err
 			"fetch", "--quiet", "--force", "--no-tags", "--no-write-fetch-head", "--no-auto-gc", "--no-show-forced-updates",
 			"--no-recurse-submodules", "--depth=" + strconv.Itoa(history), "--stdin", s.url,
 		},
-		dir: s.copyDir(), access: a, fileBytes: s.limits.Repository,
+		dir: s.copyDir(), access: a, fileBytes: s.options.Limits.Repository,
 	}
 	if _, err := s.git.ask(ctx, fetch, "+"+s.ref()+":"+tipRef+"\n"); err != nil {
-		if most, tooLarge := s.limits.Repository, s.wasCutOff(); tooLarge && ctx.Err() == nil {
+		if most, tooLarge := s.options.Limits.Repository, s.wasCutOff(); tooLarge && ctx.Err() == nil {
 			err = fmt.Errorf("cannot %s: %w: its last commits have more than %d bytes", op, wfm.ErrTooLarge, most)
 		} else {
 			// What cannot be told apart from damage here is taken for that.
@@ -160,7 +160,7 @@ func (s *Source) create(ctx context.Context, sha256 bool) error {
 	}
 	c := command{args: append(args, s.copyDir()), fileBytes: maxOutput}
 	if _, err := s.git.ask(ctx, c, ""); err != nil {
-		return &Error{Local, "create a repository in " + s.dir, err}
+		return &Error{Local, "create a repository in " + s.options.Dir, err}
 	}
 	return nil
 }
@@ -201,7 +201,7 @@ func (s *Source) wasCutOff() bool {
 	halves, _ := os.ReadDir(filepath.Join(s.copyDir(), "objects", "pack")) // none where it cannot be read
 	return slices.ContainsFunc(halves, func(file fs.DirEntry) bool {
 		info, err := file.Info()
-		return err == nil && strings.HasPrefix(file.Name(), "tmp_") && info.Size() >= s.limits.Repository
+		return err == nil && strings.HasPrefix(file.Name(), "tmp_") && info.Size() >= s.options.Limits.Repository
 	})
 }
 
@@ -210,13 +210,13 @@ func (s *Source) wasCutOff() bool {
 // next change.
 func (s *Source) tidy(ctx context.Context) error {
 	packs, size, err := s.packs()
-	if err == nil && packs <= maxPacks && size <= s.limits.Repository {
+	if err == nil && packs <= maxPacks && size <= s.options.Limits.Repository {
 		return nil
 	}
 	if err == nil {
 		repack := command{
 			args: []string{"repack", "-a", "-d", "-n", "-q", "--no-write-bitmap-index"}, dir: s.copyDir(),
-			fileBytes: s.limits.Repository,
+			fileBytes: s.options.Limits.Repository,
 		}
 		if _, err = s.git.ask(ctx, repack, ""); err == nil {
 			_, size, err = s.packs()
@@ -225,8 +225,8 @@ func (s *Source) tidy(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	if err != nil || size > s.limits.Repository {
-		s.log.Warn("the local copy of the repository does not shrink and is recreated", "bytes", size, "error", err)
+	if err != nil || size > s.options.Limits.Repository {
+		s.options.Logger.Warn("the local copy of the repository does not shrink and is recreated", "bytes", size, "error", err)
 		s.outgrown = true // but what it holds now has yet to be read
 	}
 	return nil
@@ -265,17 +265,22 @@ func (s *Source) version(ctx context.Context, commit string) (version uint64, ma
 	return max(order(times), 1), times[0], nil
 }
 
+// list is the command that lists everything in a folder of a commit; "": in all of it.
+func (s *Source) list(commit, folder string) command {
+	c := s.local("ls-tree", "-r", "-z", "--long", "--full-tree", commit)
+	if folder != "" {
+		c.args = append(c.args, "--", folder+"/")
+	}
+	return c
+}
+
 // files lists the files of a commit that may hold documents.
 func (s *Source) files(ctx context.Context, commit string) (all []entry, err error) {
-	limits := s.limits
+	limits := s.options.Limits
 	for _, folder := range s.folders {
-		c := s.local("ls-tree", "-r", "-z", "--long", "--full-tree", commit)
-		if folder != "" {
-			c.args = append(c.args, "--", folder+"/")
-		}
 		var files []entry
 		var found bool
-		err = s.git.run(ctx, c, func(_ io.WriteCloser, out *bufio.Reader) error {
+		err = s.git.run(ctx, s.list(commit, folder), func(_ io.WriteCloser, out *bufio.Reader) error {
 			var err error
 			files, found, err = readTree(out, folder, limits)
 			return err
@@ -326,7 +331,7 @@ func (s *Source) objects(ctx context.Context, ids []string, each func(i int, bod
 			if _, err := io.WriteString(in, id+"\n"); err != nil {
 				return fmt.Errorf("cannot write to git: %w", err)
 			}
-			body, err := readObject(out, id, s.limits.Document)
+			body, err := readObject(out, id, s.options.Limits.Document)
 			if err != nil {
 				return err
 			}

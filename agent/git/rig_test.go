@@ -190,7 +190,11 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		_, _ = w.Write(content[:at+12])
 		w.(http.Flusher).Flush()
-		held <- struct{}{}
+		select {
+		case held <- struct{}{}:
+		case <-r.Context().Done():
+			return
+		}
 		select {
 		case <-hold:
 		case <-r.Context().Done():
@@ -239,10 +243,14 @@ func (s *server) ca(t *testing.T) string {
 	return file
 }
 
-// options are those of a device that gets its state from the server.
+// options are those of a device that gets its state from the server, with patience for
+// a machine that is busy.
 func (s *server) options(t *testing.T) git.Options {
 	t.Helper()
-	return git.Options{URL: "git+" + s.URL + "/gw.git", CA: s.ca(t), Dir: filepath.Join(t.TempDir(), "git"), Logger: slog.New(slog.DiscardHandler)}
+	return git.Options{
+		URL: "git+" + s.URL + "/gw.git", CA: s.ca(t), Dir: filepath.Join(t.TempDir(), "git"), Timeout: 5 * time.Minute,
+		Logger: slog.New(slog.DiscardHandler),
+	}
 }
 
 func newSource(t *testing.T, o git.Options) *git.Source {

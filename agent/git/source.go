@@ -90,18 +90,10 @@ var errSlow = errors.New("took too long")
 // Source is the desired state in one folder of one branch of one repository. It
 // is safe for concurrent use, and the only one that may use its work folder.
 type Source struct {
-	url, origin    string
-	branch, folder string
-	folders        []string // that one, and those of groups
-	token          func() (string, error)
-	ca, dir        string
-	certificate    string
-	key            string
-	limits         Limits
-	timeout        time.Duration
-	log            *slog.Logger
-	now            func() time.Time
-	program        string
+	options     Options // with what they leave out
+	url, origin string
+	folder      string
+	folders     []string // that one, and those of groups
 
 	mu       sync.Mutex
 	git      program          // path is empty until it was found
@@ -137,9 +129,9 @@ func New(o Options) (*Source, error) {
 	case o.Dir == "":
 		return nil, errors.New("cannot use a repository without a work folder")
 	}
-	branch := cmp.Or(o.Branch, "main")
-	if !isBranch(branch) {
-		return nil, fmt.Errorf("cannot use branch %q: not the name of a branch", branch)
+	o.Branch = cmp.Or(o.Branch, "main")
+	if !isBranch(o.Branch) {
+		return nil, fmt.Errorf("cannot use branch %q: not the name of a branch", o.Branch)
 	}
 	folder := strings.Trim(o.Path, "/")
 	if folder != "" && !isFolder(folder) {
@@ -159,19 +151,17 @@ func New(o Options) (*Source, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot use work folder %s: %w", o.Dir, err)
 	}
-	s := &Source{
-		url: u.String(), origin: "https://" + u.Host + "/", branch: branch, folder: folder, folders: folders, token: o.Token,
-		ca: o.CA, certificate: o.Certificate, key: o.Key, dir: dir, limits: o.Limits.withDefaults(), timeout: cmp.Or(o.Timeout, 30*time.Second),
-		log: o.Logger, now: o.Now, program: o.Program,
+	o.Dir, o.Limits, o.Timeout = dir, o.Limits.withDefaults(), cmp.Or(o.Timeout, 30*time.Second)
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	return &Source{
+		options: o, url: u.String(), origin: "https://" + u.Host + "/", folder: folder, folders: folders,
 		git: program{home: filepath.Join(dir, homeName)},
-	}
-	if s.log == nil {
-		s.log = slog.New(slog.DiscardHandler)
-	}
-	if s.now == nil {
-		s.now = time.Now
-	}
-	return s, nil
+	}, nil
 }
 
 // isBranch is stricter than git about the names of branches.
@@ -200,7 +190,7 @@ func isPlain(s string) bool {
 // Scope names what the manifests of this source belong to: those of another
 // repository, branch or folder do not compare with them.
 func (s *Source) Scope() string {
-	scope := "git+" + s.url + "#" + s.branch
+	scope := "git+" + s.url + "#" + s.options.Branch
 	if s.folder != "" {
 		scope += ":" + strings.Join(s.folders, ",")
 	}
@@ -213,7 +203,7 @@ func (s *Source) Scope() string {
 func (s *Source) Manifest(ctx context.Context, etag string) (*wfm.Manifest, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	ctx, cancel := context.WithTimeoutCause(ctx, s.limits.Time, errSlow)
+	ctx, cancel := context.WithTimeoutCause(ctx, s.options.Limits.Time, errSlow)
 	defer cancel()
 
 	a, err := s.begin(ctx)
@@ -251,7 +241,7 @@ func (s *Source) Tip(ctx context.Context) (commit string, err error) {
 // begin makes ready what every exchange with the server needs.
 func (s *Source) begin(ctx context.Context) (access, error) {
 	if s.git.path == "" {
-		path, err := find(s.program)
+		path, err := find(s.options.Program)
 		if err != nil {
 			return access{}, err
 		}
@@ -270,19 +260,19 @@ func (s *Source) begin(ctx context.Context) (access, error) {
 func (s *Source) access() (access, error) {
 	a := access{settings: []setting{
 		{"http.lowSpeedLimit", lowSpeed},
-		{"http.lowSpeedTime", fmt.Sprint(max(1, int(s.timeout/time.Second)))},
+		{"http.lowSpeedTime", fmt.Sprint(max(1, int(s.options.Timeout/time.Second)))},
 	}}
-	if s.ca != "" {
+	if s.options.CA != "" {
 		// Without the second one, some builds of libcurl believe the system's as well.
-		a.settings = append(a.settings, setting{"http.sslCAInfo", s.ca}, setting{"http.sslCAPath", s.git.home})
+		a.settings = append(a.settings, setting{"http.sslCAInfo", s.options.CA}, setting{"http.sslCAPath", s.git.home})
 	}
-	if s.certificate != "" {
-		a.settings = append(a.settings, setting{"http.sslCert", s.certificate}, setting{"http.sslKey", s.key})
+	if s.options.Certificate != "" {
+		a.settings = append(a.settings, setting{"http.sslCert", s.options.Certificate}, setting{"http.sslKey", s.options.Key})
 	}
-	if s.token == nil {
+	if s.options.Token == nil {
 		return a, nil
 	}
-	token, err := s.token()
+	token, err := s.options.Token()
 	if err != nil {
 		return access{}, &Error{NoToken, "read the access token", err}
 	}
@@ -350,7 +340,7 @@ func (s *Source) at(ctx context.Context, commit string, a access) (*wfm.Manifest
 			err = refused("repository", "cannot be read even after fetching it again: %v", err)
 			return nil, commit, fmt.Errorf("cannot accept commit %s: %w", commit, err)
 		}
-		s.log.Warn("the local copy of the repository is recreated", "error", err)
+		s.options.Logger.Warn("the local copy of the repository is recreated", "error", err)
 		if err := s.discard(); err != nil {
 			return nil, commit, err
 		}
@@ -380,8 +370,8 @@ func (s *Source) read(ctx context.Context, commit string) (*wfm.Manifest, error)
 	if err != nil {
 		return nil, fmt.Errorf("cannot create a manifest for commit %s: %w", commit, err)
 	}
-	if ahead := time.Unix(int64(made), 0).Sub(s.now()); ahead > 24*time.Hour {
-		s.log.Warn("a commit is dated in the future; older commits are refused until then", "commit", commit, "ahead", ahead)
+	if ahead := time.Unix(int64(made), 0).Sub(s.options.Now()); ahead > 24*time.Hour {
+		s.options.Logger.Warn("a commit is dated in the future; older commits are refused until then", "commit", commit, "ahead", ahead)
 	}
 	return &wfm.Manifest{StateManifest: m, Raw: raw, ETag: quote(commit), Digest: digest.FromBytes(raw)}, nil
 }
@@ -408,7 +398,7 @@ func (s *Source) look(ctx context.Context, files []entry) error {
 			return fmt.Errorf("%s: %w", clean(fresh[i].path, 200), err)
 		}
 		if id == "" {
-			s.log.Debug("a file is not an application deployment", "path", fresh[i].path)
+			s.options.Logger.Debug("a file is not an application deployment", "path", fresh[i].path)
 		}
 		known[fresh[i].id] = found{deployment: id, digest: digest.FromBytes(body)}
 		return nil
@@ -458,7 +448,7 @@ func (s *Source) Documents(
 ) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	ctx, cancel := context.WithTimeoutCause(ctx, s.limits.Time, errSlow)
+	ctx, cancel := context.WithTimeoutCause(ctx, s.options.Limits.Time, errSlow)
 	defer cancel()
 
 	var ids []string
@@ -495,7 +485,7 @@ func (s *Source) Documents(
 	if given != nil || !damaged(ctx, err) {
 		return err
 	}
-	s.log.Warn("the local copy of the repository is recreated", "error", err)
+	s.options.Logger.Warn("the local copy of the repository is recreated", "error", err)
 	if err := s.discard(); err != nil {
 		return err
 	}

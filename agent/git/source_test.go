@@ -26,6 +26,7 @@ import (
 )
 
 func TestDS27WatchesTheBranch(t *testing.T) {
+	t.Parallel()
 	s := newServer(t)
 	o := s.options(t)
 	source := newSource(t, o)
@@ -89,6 +90,7 @@ func TestDS27WatchesTheBranch(t *testing.T) {
 
 // Who only wants to know whether the repository is within reach fetches nothing.
 func TestTipFetchesNothing(t *testing.T) {
+	t.Parallel()
 	s := newServer(t)
 	source := newSource(t, s.options(t))
 	if _, err := source.Tip(t.Context()); reason(err) != git.NoBranch {
@@ -104,6 +106,7 @@ func TestTipFetchesNothing(t *testing.T) {
 }
 
 func TestDS28TakesUpWhatChanges(t *testing.T) {
+	t.Parallel()
 	s := newServer(t)
 	source := newSource(t, s.options(t))
 	first := s.repository.commit(change{files: files(document(one, "1"), document(two, "1"))})
@@ -167,6 +170,7 @@ func TestDS28TakesUpWhatChanges(t *testing.T) {
 
 // The branch moves between the question and the fetch.
 func TestTheManifestIsOfWhatWasFetched(t *testing.T) {
+	t.Parallel()
 	s := newServer(t)
 	source := newSource(t, s.options(t))
 	s.repository.commit(change{files: files(document(one, "1"))})
@@ -184,6 +188,7 @@ func TestTheManifestIsOfWhatWasFetched(t *testing.T) {
 }
 
 func TestAUTH12GitToken(t *testing.T) {
+	t.Parallel()
 	s := newServer(t)
 	o := s.options(t)
 	file := filepath.Join(t.TempDir(), "token")
@@ -280,7 +285,7 @@ func TestAUTH12GitToken(t *testing.T) {
 		close(hold)
 		err := <-ended
 		s.set(func(s *server) { s.hold = nil })
-		if !strings.Contains(commands, "fetch") {
+		if !strings.Contains(commands, s.URL) {
 			t.Errorf("no git is running: %s", commands)
 		}
 		encoded := strings.TrimPrefix(basic("x-access-token:"+secret), "Basic ")
@@ -294,6 +299,7 @@ func TestAUTH12GitToken(t *testing.T) {
 
 // A server that says the token back.
 func TestAUTH12TokenIsNotRepeated(t *testing.T) {
+	t.Parallel()
 	s := newServer(t)
 	o := s.options(t)
 	o.Token = func() (string, error) { return "repeated-secret", nil }
@@ -312,6 +318,7 @@ func TestAUTH12TokenIsNotRepeated(t *testing.T) {
 }
 
 func TestServersThatAreOfNoUse(t *testing.T) {
+	t.Parallel()
 	s := newServer(t)
 	elsewhere := newServer(t)
 	s.repository.commit(change{files: files(document(one, "1"))})
@@ -348,7 +355,7 @@ func TestServersThatAreOfNoUse(t *testing.T) {
 		{name: "another authority", change: func(o *git.Options) { o.CA = "" }, want: git.Untrusted, retry: true},
 		{name: "an anchor that is missing", change: func(o *git.Options) { o.CA += ".old" }, want: git.Untrusted, retry: true},
 		{name: "no server", change: func(o *git.Options) { o.URL = "https://127.0.0.1:1/gw.git" }, want: git.Unreachable, retry: true},
-		{name: "no name", change: func(o *git.Options) { o.URL = "https://git.invalid/certificate.git" }, want: git.Unreachable, retry: true},
+		{name: "no name", change: func(o *git.Options) { o.URL = "https://" + strings.Repeat("n", 64) + ".invalid/certificate.git" }, want: git.Unreachable, retry: true},
 		{name: "no branch", change: func(o *git.Options) { o.Branch = "devices/gw-07" }, want: git.NoBranch},
 		{name: "a branch that only ends like it", change: func(o *git.Options) { o.Branch = "n" }, want: git.NoBranch},
 		{name: "no folder", change: func(o *git.Options) { o.Path = "devices" }, want: git.NoFolder},
@@ -381,6 +388,7 @@ func TestServersThatAreOfNoUse(t *testing.T) {
 }
 
 func TestDS27ContentThatIsRefused(t *testing.T) {
+	t.Parallel()
 	deployment := files(document(one, "1"))
 	with := func(name, content string) map[string]string {
 		all := files(document(one, "1"))
@@ -391,7 +399,6 @@ func TestDS27ContentThatIsRefused(t *testing.T) {
 		name   string
 		change change
 		limits git.Limits
-		path   string
 		want   string // in the error
 	}{
 		{name: "DS-17 two documents of one deployment", change: change{files: files(document(one, "1"), document(strings.ToUpper(one), "2"))}, want: "apps/1.yaml: has the deployment id"},
@@ -410,9 +417,10 @@ func TestDS27ContentThatIsRefused(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
 			s := newServer(t)
 			o := s.options(t)
-			o.Limits, o.Path = tt.limits, tt.path
+			o.Limits = tt.limits
 			source := newSource(t, o)
 			s.repository.commit(tt.change)
 			refuses(t, s, source, tt.want)
@@ -427,6 +435,7 @@ func TestDS27ContentThatIsRefused(t *testing.T) {
 }
 
 func TestDS27UnsoundObjectsAreRefused(t *testing.T) {
+	t.Parallel()
 	s := newServer(t)
 	source := newSource(t, s.options(t))
 	s.repository.commit(change{files: files(document(one, "1"))})
@@ -453,6 +462,7 @@ func TestDS27UnsoundObjectsAreRefused(t *testing.T) {
 // A deployment that cannot be run fails alone, as with any WFM: all that is
 // asked of its document here is an id.
 func TestDS27DocumentsAreNotJudged(t *testing.T) {
+	t.Parallel()
 	s := newServer(t)
 	source := newSource(t, s.options(t))
 	odd := "kind: ApplicationDeployment\nmetadata:\n  annotations:\n    id: " + two + "\nspec: nonsense\n"
@@ -463,6 +473,7 @@ func TestDS27DocumentsAreNotJudged(t *testing.T) {
 }
 
 func TestDS27FolderOfTheDevice(t *testing.T) {
+	t.Parallel()
 	s := newServer(t)
 	o := s.options(t)
 	o.Path, o.Branch = "/devices/gw 07[*]/", "site/north"
@@ -492,6 +503,7 @@ func TestDS27FolderOfTheDevice(t *testing.T) {
 
 // A device takes what its own folder has, and those of its groups.
 func TestFoldersOfGroups(t *testing.T) {
+	t.Parallel()
 	s := newServer(t)
 	o := s.options(t)
 	o.Path, o.Groups = "devices/gw-07", []string{"groups/all", "groups/line-2"}
@@ -522,8 +534,10 @@ func TestFoldersOfGroups(t *testing.T) {
 // No deployments are believed where somebody meant it: git has no empty folders, so that
 // one goes with its last document. The rule is the same for a folder and the whole tree.
 func TestDS27WhenNoDeploymentsAreBelieved(t *testing.T) {
+	t.Parallel()
 	for _, folder := range []string{"devices/gw-07", ""} {
 		t.Run("folder "+folder, func(t *testing.T) {
+			t.Parallel()
 			s := newServer(t)
 			o := s.options(t)
 			o.Path = folder
@@ -556,6 +570,7 @@ func TestDS27WhenNoDeploymentsAreBelieved(t *testing.T) {
 }
 
 func TestDS27LargeRepositories(t *testing.T) {
+	t.Parallel()
 	s := newServer(t)
 	o := s.options(t)
 	source := newSource(t, o)
@@ -582,10 +597,16 @@ func TestDS27LargeRepositories(t *testing.T) {
 }
 
 func TestTheWorkFolderDoesNotGrow(t *testing.T) {
+	t.Parallel()
 	s := newServer(t)
 	o := s.options(t)
 	source := newSource(t, o)
-	for i := range 40 {
+	var old strings.Builder // so many commits that each that follows moves the boundary of what is fetched
+	for i := range 31 {
+		fmt.Fprintf(&old, "commit refs/heads/main\ncommitter A <a@b> %d +0000\ndata 1\nm\n", 1690000000+i)
+	}
+	s.repository.run(old.String(), "fast-import", "--quiet")
+	for i := range 20 {
 		s.repository.commit(change{files: map[string]string{"a.yaml": document(one, fmt.Sprint(i)), "noise": noise(10 << 10)}})
 		poll(t, source, "")
 	}
@@ -603,7 +624,7 @@ func TestTheWorkFolderDoesNotGrow(t *testing.T) {
 }
 
 func TestDS27DamagedCopyIsMadeAnew(t *testing.T) {
-	s := newServer(t)
+	t.Parallel()
 	for name, damage := range map[string]func(*testing.T, string){
 		"packs are lost": func(t *testing.T, dir string) {
 			remove(t, filepath.Join(dir, "objects/pack"))
@@ -642,6 +663,8 @@ func TestDS27DamagedCopyIsMadeAnew(t *testing.T) {
 		"it is gone":   func(t *testing.T, dir string) { remove(t, filepath.Dir(dir)) },
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newServer(t)
 			o := s.options(t)
 			source := newSource(t, o)
 			s.repository.commit(change{files: files(document(one, name), document(two, name))})
@@ -665,6 +688,8 @@ func TestDS27DamagedCopyIsMadeAnew(t *testing.T) {
 		})
 	}
 	t.Run("while the branch moved on", func(t *testing.T) {
+		t.Parallel()
+		s := newServer(t)
 		o := s.options(t)
 		source := newSource(t, o)
 		s.repository.commit(change{files: files(document(one, "moved"))})
@@ -681,7 +706,9 @@ func TestDS27DamagedCopyIsMadeAnew(t *testing.T) {
 
 // A transfer that breaks off, or is broken, does no harm beyond itself.
 func TestInterruptedFetch(t *testing.T) {
+	t.Parallel()
 	t.Run("a pack that is damaged on the way", func(t *testing.T) {
+		t.Parallel()
 		s := newServer(t)
 		o := s.options(t)
 		source := newSource(t, o)
@@ -694,48 +721,61 @@ func TestInterruptedFetch(t *testing.T) {
 		s.set(func(s *server) { s.broken = false })
 		get(t, source, poll(t, source, ""))
 	})
-	for _, way := range []string{"the device stops", "the server goes silent", "the line breaks"} {
+	const stops, silent, breaks = "the device stops", "the server goes silent", "the line breaks"
+	for _, way := range []string{stops, silent, breaks} {
 		t.Run(way, func(t *testing.T) {
+			t.Parallel()
 			s := newServer(t)
 			o := s.options(t)
-			o.Timeout = time.Second
 			source := newSource(t, o)
 			s.repository.commit(change{files: files(document(one, "1"))})
 			m := poll(t, source, "")
 			s.repository.commit(change{files: files(document(one, "2"), noise(100<<10))})
 
 			ctx, stop := context.WithCancel(t.Context())
-			hold, held := make(chan struct{}), make(chan struct{})
+			defer stop()
+			hold, held, ended := make(chan struct{}), make(chan struct{}), make(chan error)
 			s.set(func(s *server) { s.hold, s.held = hold, held })
-			ended := make(chan error)
-			go func() {
-				_, err := source.Manifest(ctx, m.ETag)
-				ended <- err
-			}()
-			<-held
+			impatient := o
+			impatient.Timeout = time.Second
+			start := func() {
+				source := source
+				if way == silent {
+					source = newSource(t, impatient)
+				}
+				go func() {
+					_, err := source.Manifest(ctx, m.ETag)
+					ended <- err
+				}()
+			}
+			start()
+			for sending := false; !sending; {
+				select {
+				case <-held:
+					sending = true
+				case err := <-ended:
+					if way != silent {
+						t.Fatalf("poll: %v", err)
+					}
+					impatient.Timeout *= 2 // a busy machine was slower than that before it came to the pack
+					start()
+				}
+			}
+			want := git.Unreachable
 			switch way {
-			case "the device stops":
+			case stops:
 				stop()
-				if err := <-ended; !errors.Is(err, context.Canceled) {
-					t.Errorf("poll: %v", err)
-				}
-				close(hold)
-			case "the line breaks":
-				close(hold)
-				if err := <-ended; reason(err) != git.Unreachable {
-					t.Errorf("poll: %v", err)
-				}
-			default:
-				if err := <-ended; reason(err) != git.Unreachable {
-					t.Errorf("poll: %v", err)
-				}
+				want = ""
+			case breaks:
 				close(hold)
 			}
-			stop()
+			if err := <-ended; reason(err) != want || way == stops && !errors.Is(err, context.Canceled) {
+				t.Errorf("poll: %v", err)
+			}
 			if left := commandLines(t); strings.Contains(left, o.Dir) || strings.Contains(left, s.URL) {
 				t.Errorf("still running: %s", left)
 			}
-			if left, _ := filepath.Glob(filepath.Join(o.Dir, "repository/objects/pack/tmp_*")); len(left) > 0 && way != "the device stops" {
+			if left, _ := filepath.Glob(filepath.Join(o.Dir, "repository/objects/pack/tmp_*")); len(left) > 0 && way != stops {
 				t.Errorf("left behind: %s", left)
 			}
 			s.set(func(s *server) { s.hold = nil })
@@ -748,6 +788,7 @@ func TestInterruptedFetch(t *testing.T) {
 }
 
 func TestDS28KeepEndsDocuments(t *testing.T) {
+	t.Parallel()
 	s := newServer(t)
 	source := newSource(t, s.options(t))
 	s.repository.commit(change{files: files(document(one, "1"), document(two, "1"))})
@@ -773,6 +814,7 @@ func TestDS28KeepEndsDocuments(t *testing.T) {
 }
 
 func TestDS27SHA256Repository(t *testing.T) {
+	t.Parallel()
 	s := newServer(t, "--object-format=sha256")
 	source := newSource(t, s.options(t))
 	commit := s.repository.commit(change{files: files(document(one, "1"))})
@@ -784,6 +826,7 @@ func TestDS27SHA256Repository(t *testing.T) {
 }
 
 func TestDS27ManyDeployments(t *testing.T) {
+	t.Parallel()
 	s := newServer(t)
 	source := newSource(t, s.options(t))
 	all := map[string]string{}
@@ -836,6 +879,7 @@ func TestOptions(t *testing.T) {
 }
 
 func TestGitThatCannotBeUsed(t *testing.T) {
+	t.Parallel()
 	script := func(t *testing.T, text string) string {
 		t.Helper()
 		file := filepath.Join(t.TempDir(), "git")
@@ -867,6 +911,7 @@ func TestGitThatCannotBeUsed(t *testing.T) {
 
 // A server may want to see a certificate of the device.
 func TestAUTH12AServerThatWantsACertificate(t *testing.T) {
+	t.Parallel()
 	s := newServer(t)
 	s.repository.commit(change{files: files(document(one, "1"))})
 	front := httptest.NewUnstartedServer(s)

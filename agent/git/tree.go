@@ -56,6 +56,22 @@ func parseEntry(line []byte) (entry, error) {
 	return e, nil
 }
 
+// nextEntry reads the next of the entries that git lists. io.EOF: there are no more.
+func nextEntry(list *bufio.Reader) (entry, error) {
+	line, err := list.ReadSlice(0)
+	switch {
+	case errors.Is(err, io.EOF) && len(line) == 0:
+		return entry{}, io.EOF
+	case errors.Is(err, bufio.ErrBufferFull):
+		return entry{}, refused(string(line[max(0, len(line)-100):]), "has a path of more than %d bytes", maxEntry)
+	case errors.Is(err, io.EOF):
+		return entry{}, fmt.Errorf("%w: the list of files is truncated", errShort)
+	case err != nil:
+		return entry{}, fmt.Errorf("cannot read the output of git: %w", err)
+	}
+	return parseEntry(line[:len(line)-1])
+}
+
 // isObjectID reports whether s is the id of an object, of either kind of
 // repository, SHA-1 or SHA-256.
 func isObjectID(s string) bool {
@@ -75,19 +91,11 @@ func readTree(list *bufio.Reader, folder string, l Limits) (files []entry, found
 	var entries int
 	var bytes int64
 	for {
-		line, err := list.ReadSlice(0)
+		e, err := nextEntry(list)
 		switch {
-		case errors.Is(err, io.EOF) && len(line) == 0:
-			return files, entries > 0, nil
-		case errors.Is(err, bufio.ErrBufferFull):
-			return nil, false, refused(string(line[max(0, len(line)-100):]), "has a path of more than %d bytes", maxEntry)
 		case errors.Is(err, io.EOF):
-			return nil, false, fmt.Errorf("%w: the list of files is truncated", errShort)
+			return files, entries > 0, nil
 		case err != nil:
-			return nil, false, fmt.Errorf("cannot read the output of git: %w", err)
-		}
-		e, err := parseEntry(line[:len(line)-1])
-		if err != nil {
 			return nil, false, err
 		}
 		below := e.path

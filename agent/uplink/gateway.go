@@ -4,7 +4,6 @@ import (
 	"context"
 	"sync"
 
-	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/agent/identity"
 	"github.com/margolite/margolite/agent/wfm"
 )
@@ -12,6 +11,7 @@ import (
 // gateway is the way to a WFM of rc.3 through a gateway that terminates TLS: it shows
 // an ordinary certificate, and wants a password or a token.
 type gateway struct {
+	still
 	device  Device
 	url     string
 	options Options
@@ -69,13 +69,6 @@ func (w *gateway) audience() string { return w.url }
 
 func (w *gateway) probe(ctx context.Context) (string, error) {
 	return reach(ctx, w, "is reachable; the first poll shows whether it accepts the credentials")
-}
-
-func (w *gateway) describe(*control.IdentityStatus) {}
-
-func (w *gateway) run(ctx context.Context) error {
-	<-ctx.Done()
-	return nil
 }
 
 func (w *gateway) close() {

@@ -49,14 +49,17 @@ func gitOptions(o Options, d Device) git.Options {
 }
 
 // reported is the way of reports into the repository itself.
-type reported struct{ *git.Reports }
+type reported struct {
+	still
+	*git.Reports
+}
 
 func newReported(o Options, d Device) (reported, error) {
 	g := gitOptions(o, d)
 	g.Groups = nil // reports are this device's alone
 	g.Branch, g.Path, g.Dir = o.Git.Report.Branch, o.Git.Report.Path, filepath.Join(d.Dir, "git-reports")
 	r, err := git.NewReports(g, o.Git.Device)
-	return reported{r}, err
+	return reported{Reports: r}, err
 }
 
 func (w reported) open(context.Context) (api, error) { return w, nil }
@@ -69,13 +72,6 @@ func (w reported) audience() string { return w.Scope() }
 
 func (w reported) probe(ctx context.Context) (string, error) {
 	return w.Scope() + " is reachable", w.Reach(ctx)
-}
-
-func (w reported) describe(*control.IdentityStatus) {}
-
-func (w reported) run(ctx context.Context) error {
-	<-ctx.Done()
-	return nil
 }
 
 func (w reported) close() {}
@@ -129,8 +125,7 @@ func (w *repository) run(ctx context.Context) error {
 	if w.reports != nil {
 		return w.reports.run(ctx)
 	}
-	<-ctx.Done()
-	return nil
+	return still{}.run(ctx)
 }
 
 func (w *repository) close() {

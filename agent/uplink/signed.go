@@ -16,6 +16,7 @@ import (
 // certificate, and the device signs its requests and has an id that the WFM
 // gave it.
 type signed struct {
+	still
 	device  Device
 	url     string
 	options Options
@@ -260,11 +261,6 @@ func (w *signed) describe(s *control.IdentityStatus) {
 	if behind := lagOf(now.client, w.device.Clock.Now()); behind.matters() {
 		s.Warnings = append(s.Warnings, control.Advice{Text: behind.String(), Mend: mendClock})
 	}
-}
-
-func (w *signed) run(ctx context.Context) error {
-	<-ctx.Done()
-	return nil
 }
 
 func (w *signed) close() {

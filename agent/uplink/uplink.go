@@ -147,6 +147,16 @@ type way interface {
 	close()
 }
 
+// still is a way with nothing to do between requests, and no identity to tell of.
+type still struct{}
+
+func (still) run(ctx context.Context) error {
+	<-ctx.Done()
+	return nil
+}
+
+func (still) describe(*control.IdentityStatus) {}
+
 // New makes an uplink; nothing is read or sent yet. The error is about options
 // that cannot be meant.
 func New(o Options, d Device) (*Uplink, error) {

@@ -81,18 +81,19 @@ func (r *Repository) Commit(c Change) (string, error) {
 		c.At = r.Next
 	}
 	ref := "refs/heads/" + c.Branch
-	present, err := r.Git("", "for-each-ref", ref)
-	if err != nil {
-		return "", err
-	}
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "commit %s\ncommitter A <a@b> %d +0000\ndata 1\nm\n", ref, c.At.Unix())
+	fmt.Fprintf(&b, "commit %s\nmark :1\ncommitter A <a@b> %d +0000\ndata 1\nm\n", ref, c.At.Unix())
 	switch {
 	case c.From != "":
 		fmt.Fprintf(&b, "from %s\n", c.From)
-	case c.Orphan:
-	case present != "":
-		fmt.Fprintf(&b, "from %s^0\n", ref)
+	case !c.Orphan:
+		present, err := r.Git("", "for-each-ref", ref)
+		if err != nil {
+			return "", err
+		}
+		if present != "" {
+			fmt.Fprintf(&b, "from %s^0\n", ref)
+		}
 	}
 	b.WriteString("deleteall\n")
 	for name, content := range c.Files {
@@ -104,15 +105,8 @@ func (r *Repository) Commit(c Change) (string, error) {
 	for _, name := range c.Others {
 		fmt.Fprintf(&b, "M 160000 %s %s\n", strings.Repeat("1", 40), name)
 	}
-	if c.Orphan {
-		if _, err := r.Git("", "update-ref", "-d", ref); err != nil {
-			return "", err
-		}
-	}
-	if _, err := r.Git(b.String(), "fast-import", "--quiet", "--force"); err != nil {
-		return "", err
-	}
-	return r.Git("", "rev-parse", ref)
+	b.WriteString("\nget-mark :1\n")
+	return r.Git(b.String(), "fast-import", "--quiet", "--force")
 }
 
 // Reset sets the branch main back, or on, to a commit: what a forced push does.
