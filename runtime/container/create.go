@@ -145,9 +145,6 @@ func (c *Config) describe(volumes mountedVolumes) error {
 	l.describeProcess(s)
 	l.TTY, l.StdinOpen, l.Logging = s.TTY, s.StdinOpen, s.Logging
 	l.PostStart, l.PreStop = s.PostStart, s.PreStop
-	if s.Healthcheck != nil {
-		l.Healthcheck = s.Healthcheck
-	}
 	if s.IPC.Mode == compose.ModeShareable {
 		l.SharedMemory = cmp.Or(s.ShmSize, defaultShm)
 	}

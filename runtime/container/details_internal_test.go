@@ -8,6 +8,16 @@ import (
 	"github.com/margolite/margolite/runtime/compose"
 )
 
+// What the image says of a health check was put together with what the service says.
+func TestTheHealthCheckStaysAsItWasPutTogether(t *testing.T) {
+	check := &compose.Healthcheck{Test: []string{"CMD", "true"}, Interval: time.Second}
+	c := Config{Service: &compose.Service{Healthcheck: &compose.Healthcheck{Interval: time.Second}}}
+	c.Labels.Healthcheck = check
+	if err := c.describe(mountedVolumes{}); err != nil || c.Labels.Healthcheck != check {
+		t.Errorf("it is %+v, %v", c.Labels.Healthcheck, err)
+	}
+}
+
 // A record that could not be read again would be left alone for good.
 func TestDetailsThatNobodyCouldReadAreNotWritten(t *testing.T) {
 	good := Details{Restart: Restart{Policy: Never}, StopSignal: "SIGTERM", StopGrace: time.Second}
