@@ -288,24 +288,6 @@ volumes: {data: {}}
 	})
 }
 
-func TestPortsOfAnotherProjectAreRefused(t *testing.T) {
-	r := newRig(t, embeddedBackend())
-	e := r.engine()
-	file := `services: {web: {image: BUSYBOX, ports: ["18083:80"]}}`
-	r.apply(e, r.load(e, "first", file))
-	err := e.Apply(t.Context(), r.load(e, "second", file), runtime.ApplyOptions{})
-	if runtime.CodeOf(err) != runtime.Conflict || !strings.Contains(err.Error(), "service web of project first") {
-		t.Errorf("got %v, want a conflict", err)
-	}
-	if c := r.containers(e, "second"); len(c) != 0 {
-		t.Errorf("containers were made: %+v", c)
-	}
-	if err := e.Remove(t.Context(), "first"); err != nil {
-		t.Fatal(err)
-	}
-	r.apply(e, r.load(e, "second", file))
-}
-
 func TestContainersOfOthersAreLeftAlone(t *testing.T) {
 	r := newRig(t, embeddedBackend())
 	e := r.engine()
@@ -338,24 +320,4 @@ func TestApplyEndsWithItsContext(t *testing.T) {
 	if err := e.Apply(short, p, runtime.ApplyOptions{Settle: time.Hour}); runtime.CodeOf(err) != runtime.Timeout {
 		t.Errorf("got %v, want a timeout", err)
 	}
-}
-
-// A service that stopped is the supervisor's affair: it neither makes the
-// project another one, nor is it started before its restart policy says so.
-func TestStoppedServicesStillMatch(t *testing.T) {
-	onEach(t, func(t *testing.T, r *rig) {
-		e := r.engine()
-		p := r.load(e, "fickle", `
-services:
-  once:
-    image: BUSYBOX
-    command: [sh, -c, "sleep 1; exit 3"]
-    restart: "no"
-`)
-		r.apply(e, p)
-		r.eventually("it ended", func() bool { return r.containers(e, "fickle")["once"].State == runtime.Stopped })
-		if matches, err := e.Matches(t.Context(), p); err != nil || !matches {
-			t.Errorf("a stopped service makes the project another one: %v, %v", matches, err)
-		}
-	})
 }

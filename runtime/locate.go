@@ -24,14 +24,6 @@ const defaultNetwork = "default"
 // shortID is how much of a container's id names it.
 const shortID = 12
 
-// Options of networks, as Docker calls them.
-const (
-	optionICC        = "com.docker.network.bridge.enable_icc"
-	optionMasquerade = "com.docker.network.bridge.enable_ip_masquerade"
-	optionBinding    = "com.docker.network.bridge.host_binding_ipv4"
-	optionMTU        = "com.docker.network.driver.mtu"
-)
-
 // locating is the search for the place of one project. What its containers have
 // already stays as it is, where the project allows it.
 type locating struct {
@@ -89,7 +81,6 @@ func (l *locating) each(do func(s *compose.Service, r Replica) error) error {
 	return nil
 }
 
-// attachments are the networks of a service.
 func attachments(s *compose.Service) []compose.Attachment {
 	if s.Network.Mode != compose.ModePrivate {
 		return nil
@@ -100,7 +91,6 @@ func attachments(s *compose.Service) []compose.Attachment {
 	return s.Attached
 }
 
-// definition is the network of a key.
 func (l *locating) definition(key string) *compose.Network {
 	if n := l.p.Networks[key]; n != nil {
 		return n
@@ -185,7 +175,7 @@ func wantedNetwork(n *compose.Network) network.Network {
 		w.Parent = n.Options["parent"]
 		w.Mode = n.Options[n.Driver+"_mode"]
 	}
-	_, _ = fmt.Sscan(n.Options[optionMTU], &w.MTU) // the room compose has checked it
+	_, _ = fmt.Sscan(n.Options[compose.OptionMTU], &w.MTU) // the room compose has checked it
 	for _, pool := range n.Pools {
 		switch {
 		case pool.Subnet.Addr().Is4() && !w.Subnet.IsValid():
@@ -197,7 +187,6 @@ func wantedNetwork(n *compose.Network) network.Network {
 	return w
 }
 
-// matches tells whether a network is as the project wants it.
 func matches(is, want network.Network, n *compose.Network) bool {
 	either := func(is, want netip.Prefix, isGateway, wantGateway netip.Addr) bool {
 		return (!want.IsValid() || is == want) && (!wantGateway.IsValid() || isGateway == wantGateway)

@@ -157,7 +157,6 @@ func (e *Engine) warnOfVolumes(p *Project) {
 	}
 }
 
-// blueprint makes the containers of one service.
 type blueprint struct {
 	e       *Engine
 	p       *Project
@@ -181,10 +180,8 @@ func (e *Engine) blueprint(p *Project, service string) (*blueprint, error) {
 	return &blueprint{e: e, p: p, service: s, pin: pin, hash: hash}, nil
 }
 
-// id is the id of the container of a replica.
 func (b *blueprint) id(r Replica) string { return container.ID(b.p.Name, r.Service, r.Number, b.hash) }
 
-// config is how the container of one replica is made.
 func (b *blueprint) config(ctx context.Context, s seat) (container.Config, error) {
 	if b.found == nil {
 		if err := container.CheckPlatform(b.service.Platform); err != nil {
@@ -206,8 +203,6 @@ func (b *blueprint) config(ctx context.Context, s seat) (container.Config, error
 				Joins:       s.shares,
 				Ports:       s.ports,
 				Healthcheck: checkOf(b.service.Healthcheck, b.found.Health),
-				PostStart:   b.service.PostStart,
-				PreStop:     b.service.PreStop,
 			},
 		},
 		Service:    b.service,

@@ -142,7 +142,7 @@ func (c *Config) describe(volumes mountedVolumes) error {
 		return fmt.Errorf("stop signal: %w", err)
 	}
 	l.DependsOn = s.DependsOn
-	l.describeProcess(s)
+	l.Devices, l.CgroupParent = devicesOf(s), s.Resources.CgroupParent
 	l.TTY, l.StdinOpen, l.Logging = s.TTY, s.StdinOpen, s.Logging
 	l.PostStart, l.PreStop = s.PostStart, s.PreStop
 	if s.IPC.Mode == compose.ModeShareable {
@@ -188,7 +188,7 @@ func (c *Containers) inspect(ctx context.Context, id string, config Config, volu
 	host.Profile = c.profile(ctx)
 	spec, err := newSpec(config, host, placing{
 		user:          user,
-		cgroup:        c.cgroupOf(project, id, config.Service),
+		cgroup:        c.cgroup(project, id, config.Service.Resources.CgroupParent),
 		volume:        func(name string) string { return c.volumeDir(project, volumes.get(name)) },
 		subpath:       func(n int) string { return c.subpathDir(id, n) },
 		source:        func(n int) string { return c.sourceDir(id, n) },
@@ -198,7 +198,6 @@ func (c *Containers) inspect(ctx context.Context, id string, config Config, volu
 		otherShim:     c.o.LogKeeper != "",
 		warn:          func(text string) { c.o.Logger.Warn(text, "container", id, "service", config.Service.Name) },
 		nerdctl:       c.nerdctlDir(id),
-		groupedShim:   true,
 		environment:   c.environment(config.Service),
 		readOnlyBelow: canReadOnlyBelow(),
 	})

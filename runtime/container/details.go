@@ -36,7 +36,6 @@ type Details struct {
 	Volumes     []Volume             `json:"volumes,omitempty"`  // that it mounts
 	Subpaths    []Subpath            `json:"subpaths,omitempty"` // parts of these volumes that it mounts
 	Sources     []Source             `json:"sources,omitempty"`  // paths of the device that it mounts
-	HostDirs    []string             `json:"hostDirs,omitempty"` // of records without Sources: directories that are made where missing, before it starts
 	Files       []File               `json:"files,omitempty"`    // configs and secrets
 	Healthcheck *compose.Healthcheck `json:"healthcheck,omitempty"`
 	PostStart   []compose.Hook       `json:"postStart,omitempty"`
@@ -81,14 +80,10 @@ type File struct {
 
 func (d Details) encode() (*anypb.Any, error) {
 	text, err := json.Marshal(d)
+	if err == nil { // else nobody could read the record again, nor remove its container
+		_, err = decodeDetails(text)
+	}
 	if err != nil {
-		return nil, fmt.Errorf("cannot encode details: %w", err)
-	}
-	// Nobody could read the record again, nor remove its container.
-	if len(text) > maxDetails {
-		return nil, fmt.Errorf("cannot encode details: they take %d bytes, more than %d", len(text), maxDetails)
-	}
-	if err := d.check(); err != nil {
 		return nil, fmt.Errorf("cannot encode details: %w", err)
 	}
 	return &anypb.Any{TypeUrl: detailsKey, Value: text}, nil
@@ -116,7 +111,7 @@ func decodeDetails(text []byte) (Details, error) {
 
 func (d Details) check() error {
 	switch d.Restart.Policy {
-	case Never, OnFailure, Always, UnlessStopped:
+	case compose.RestartNo, compose.RestartOnFailure, compose.RestartAlways, compose.RestartUnlessStopped:
 	default:
 		return fmt.Errorf("%.40q is not a restart policy", d.Restart.Policy)
 	}
@@ -139,11 +134,6 @@ func (d Details) check() error {
 	for _, s := range d.Sources {
 		if !filepath.IsAbs(s.Path) || !filepath.IsAbs(s.Real) {
 			return fmt.Errorf("source %.80q is not an absolute path", s.Path)
-		}
-	}
-	for _, dir := range d.HostDirs {
-		if !filepath.IsAbs(dir) {
-			return fmt.Errorf("directory %.80q is not an absolute path", dir)
 		}
 	}
 	for _, f := range d.Files {

@@ -20,13 +20,13 @@ func TestTheHealthCheckStaysAsItWasPutTogether(t *testing.T) {
 
 // A record that could not be read again would be left alone for good.
 func TestDetailsThatNobodyCouldReadAreNotWritten(t *testing.T) {
-	good := Details{Restart: Restart{Policy: Never}, StopSignal: "SIGTERM", StopGrace: time.Second}
+	good := Details{Restart: Restart{Policy: compose.RestartNo}, StopSignal: "SIGTERM", StopGrace: time.Second}
 	if _, err := good.encode(); err != nil {
 		t.Error(err)
 	}
 	huge, odd := good, good
 	huge.PreStop = []compose.Hook{{Command: []string{strings.Repeat("x", maxDetails)}}}
-	odd.HostDirs = []string{"not/absolute"}
+	odd.Sources = []Source{{Path: "not/absolute", Real: "/"}}
 	for name, d := range map[string]Details{"huge": huge, "odd": odd} {
 		if _, err := d.encode(); err == nil || !strings.Contains(err.Error(), "cannot encode details") {
 			t.Errorf("%s: %v", name, err)

@@ -52,7 +52,7 @@ func devicesOf(s *compose.Service) *Devices {
 	}
 	d := &Devices{All: s.Privileged, CDI: s.CDI}
 	for _, node := range s.Devices {
-		d.Nodes = append(d.Nodes, Device{Path: node.Path, Real: node.Real, Target: node.Target, Permissions: node.Permissions})
+		d.Nodes = append(d.Nodes, Device(node))
 	}
 	return d
 }

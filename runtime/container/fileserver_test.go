@@ -74,20 +74,3 @@ func TestNobodyElseOnTheDeviceReachesVolumes(t *testing.T) {
 		}
 	}
 }
-
-// What a killed agent left half removed or half filled goes with the next one.
-func TestVolumesThatWereBeingRemovedGo(t *testing.T) {
-	d := onOne(t)
-	d.write(filepath.Join(d.state, "volumes/old/.x.removing/file"), "left")
-	d.write(filepath.Join(d.state, "volumes/shop/.data.filling/file"), "left")
-	d.write(filepath.Join(d.state, "volumes/shop/data/file"), "kept")
-	d.restart()
-	if err := d.RemoveLeftovers(d.ctx()); err != nil {
-		t.Fatal(err)
-	}
-	for path, want := range map[string]bool{"old": false, "shop/.data.filling": false, "shop/data/file": true} {
-		if _, err := os.Stat(filepath.Join(d.state, "volumes", path)); (err == nil) != want {
-			t.Errorf("%s: %v", path, err)
-		}
-	}
-}

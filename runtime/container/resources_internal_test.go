@@ -2,6 +2,7 @@ package container
 
 import (
 	"encoding/json"
+	"math"
 	"strings"
 	"testing"
 
@@ -13,7 +14,7 @@ import (
 
 // able is a device whose kernel does everything.
 var able = Host{
-	Cgroups: CgroupsV1, CPUs: "0-3", Kernel: Release{6, 1}, OpenFiles: 1 << 20, MostOpenFiles: 1 << 20,
+	Cgroups: CgroupsV1, CPUs: "0-3", OpenFiles: 1 << 20, MostOpenFiles: 1 << 20,
 	Limits: Limits{
 		Memory: true, Swap: true, Swappiness: true, OOMKillDisable: true, CPUShares: true, CPUQuota: true,
 		CPUSet: true, Pids: true, BlockWeight: true, BlockWeightDevice: true, BlockThrottle: true,
@@ -60,6 +61,18 @@ func TestLimits(t *testing.T) {
 				t.Errorf("got %s, warning %q, want %s", text, warned, test.want)
 			}
 		})
+	}
+}
+
+// Nobody gets more than half of the processes that there may be on the device.
+func TestProcessesAreLimited(t *testing.T) {
+	host := able
+	host.Processes = 1000
+	for asked, want := range map[int64]int64{0: 500, -1: 500, 12: 12, math.MaxInt64: 500} {
+		r, err := resources(&compose.Service{Resources: compose.Resources{Pids: asked}}, host, func(w string) { t.Error(w) })
+		if err != nil || *r.Pids.Limit != want {
+			t.Errorf("of %d: %+v, %v", asked, r, err)
+		}
 	}
 }
 

@@ -56,8 +56,7 @@ type placing struct {
 	otherShim    bool                     // the shim is not ours
 	warn         func(string)             // is told what has no effect on this device; nil: nobody
 	nerdctl      string                   // directory of what nerdctl is shown
-	groupedShim  bool
-	environment  []string // of all containers of the device
+	environment  []string                 // of all containers of the device
 	// readOnlyBelow says that a read-only mount may be so with all below it.
 	readOnlyBelow bool
 }
@@ -161,12 +160,8 @@ func annotations(c Config, at placing) map[string]string {
 	if all == nil {
 		all = make(map[string]string, 2)
 	}
-	if at.groupedShim {
-		all[groupAnnotation] = c.Labels.Project
-	}
-	if at.nerdctl != "" {
-		all[nerdctlStateDir] = at.nerdctl
-	}
+	all[groupAnnotation] = c.Labels.Project
+	all[nerdctlStateDir] = at.nerdctl
 	return all
 }
 

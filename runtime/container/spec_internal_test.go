@@ -21,7 +21,7 @@ func build(t *testing.T, s compose.Service, image v1.ImageConfig, h Host, u User
 		Image:   image,
 		Sandbox: network.Paths{NetNS: "/run/netns/x", Hosts: "/run/h", ResolvConf: "/run/r", Hostname: "/run/n"},
 	}, h, placing{
-		user: u, cgroup: "/margo/shop/id", groupedShim: true,
+		user: u, cgroup: "/margo/shop/id",
 		volume:       func(name string) string { return "/vol/" + name },
 		sharedMemory: "/run/shm/id",
 		init:         "/libexec/margolite-init",
