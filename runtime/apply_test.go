@@ -135,29 +135,6 @@ func TestProjectFromInstallationToRemoval(t *testing.T) {
 	})
 }
 
-// A new volume takes over what the image has in its place; one that is there is left alone.
-func TestVolumeTakesOverWhatTheImageHas(t *testing.T) {
-	r := newRig(t, embeddedBackend())
-	e := r.engine()
-	p := r.load(e, "fill", `
-services:
-  app: {image: BUSYBOX, volumes: ["etc:/etc"], command: ["sleep", "1000"]}
-volumes: {etc: {}}
-`)
-	r.apply(e, p)
-	passwd := filepath.Join(r.state, "volumes/fill/etc/passwd")
-	if text, err := os.ReadFile(passwd); err != nil || !strings.Contains(string(text), "nobody") {
-		t.Errorf("volume has passwd %q, %v", text, err)
-	}
-	if err := errors.Join(os.Remove(passwd), e.Remove(t.Context(), "fill")); err != nil {
-		t.Fatal(err)
-	}
-	r.apply(e, p)
-	if _, err := os.Stat(passwd); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("a deleted file came back: %v", err)
-	}
-}
-
 func TestFailuresSayWhatFailed(t *testing.T) {
 	onEach(t, func(t *testing.T, r *rig) {
 		e := r.engine()
@@ -210,39 +187,6 @@ func TestFailuresSayWhatFailed(t *testing.T) {
 				}
 				r.expectNothingLeft()
 			})
-		}
-	})
-}
-
-func TestPOL08GoingBackFromAnUpdateThatFails(t *testing.T) {
-	onEach(t, func(t *testing.T, r *rig) {
-		e := r.engine()
-		good := r.load(e, "back", `
-services:
-  web: {image: BUSYBOX, command: ["httpd", "-f", "-p", "80"], ports: ["18081:80"]}
-  other: {image: BUSYBOX}
-`)
-		r.apply(e, good)
-		before := r.containers(e, "back")
-		bad := r.load(e, "back", `
-services:
-  web: {image: BUSYBOX, command: ["/no/such/program"], ports: ["18082:80"]}
-  other: {image: BUSYBOX}
-`)
-		if err := e.Apply(t.Context(), bad, runtime.ApplyOptions{}); runtime.CodeOf(err) != runtime.StartFailed {
-			t.Fatalf("got %v", err)
-		}
-		r.apply(e, good)
-		after := r.containers(e, "back")
-		if after["web"].ID != before["web"].ID || after["web"].State != runtime.Running {
-			t.Errorf("web is %+v", after["web"])
-		}
-		if after["other"].Pid != before["other"].Pid {
-			t.Error("the other service was restarted")
-		}
-		r.eventually("the port is back", func() bool { return answers("127.0.0.1:18081") })
-		if answers("127.0.0.1:18082") {
-			t.Error("the port of the failed update is still published")
 		}
 	})
 }

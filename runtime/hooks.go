@@ -62,10 +62,11 @@ func (e *Engine) startedPath(id string) string { return filepath.Join(e.o.RunDir
 
 func (e *Engine) noteHooks(id, life string) error {
 	path := e.startedPath(id)
-	if err := os.MkdirAll(filepath.Dir(path), 0o711); err != nil {
-		return fmt.Errorf("cannot record the hooks of container %s: %w", id, err)
+	err := os.MkdirAll(filepath.Dir(path), 0o711)
+	if err == nil {
+		err = os.WriteFile(path, []byte(life), 0o600)
 	}
-	if err := os.WriteFile(path, []byte(life), 0o600); err != nil {
+	if err != nil {
 		return fmt.Errorf("cannot record the hooks of container %s: %w", id, err)
 	}
 	return nil

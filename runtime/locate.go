@@ -361,19 +361,13 @@ func (l *locating) within(key string, subnet netip.Prefix) netip.Prefix {
 // extraHosts are the lines that a service asks for; host-gateway is the device
 // as the service sees it.
 func extraHosts(extra []compose.ExtraHost, box network.Sandbox) []network.Host {
+	var w network.Network
+	if len(box.Attached) > 0 {
+		w = box.Attached[0].Network
+	}
 	var hosts []network.Host
 	for _, x := range extra {
-		address := x.Address
-		if !address.IsValid() {
-			address = netip.AddrFrom4([4]byte{127, 0, 0, 1})
-			if len(box.Attached) > 0 {
-				if w := box.Attached[0].Network; w.Gateway.IsValid() {
-					address = w.Gateway
-				} else if w.Gateway6.IsValid() {
-					address = w.Gateway6
-				}
-			}
-		}
+		address := cmp.Or(x.Address, w.Gateway, w.Gateway6, netip.AddrFrom4([4]byte{127, 0, 0, 1}))
 		hosts = append(hosts, network.Host{Address: address, Names: []string{x.Name}})
 	}
 	return hosts
@@ -388,11 +382,11 @@ func (l *locating) joined(context.Context) error {
 			if s.box.Project != "" {
 				continue
 			}
-			box, err := l.boxOf(l.p.Services[s.Service].Network, s.Replica)
+			other, err := l.other("network", l.p.Services[s.Service].Network, s.Replica)
 			if err != nil {
 				return err
 			}
-			if s.box = box; box.Project == "" {
+			if s.box = other.box; s.box.Project == "" {
 				waiting = s.Service
 			}
 		}
@@ -404,12 +398,6 @@ func (l *locating) joined(context.Context) error {
 		return nil
 	}
 	return &Error{Code: Unsupported, Object: l.name, Err: errors.New("services share their networks in a circle")}
-}
-
-// boxOf is the sandbox that a replica joins; zero while that is not known.
-func (l *locating) boxOf(n compose.Namespace, r Replica) (network.Sandbox, error) {
-	other, err := l.other("network", n, r)
-	return other.box, err
 }
 
 // shared finds whose process identifiers and shared memory each replica shares.

@@ -3,7 +3,6 @@ package runtime_test
 import (
 	"fmt"
 	"net"
-	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -90,36 +89,16 @@ services:
 }
 
 func TestFixedAddressesAndNames(t *testing.T) {
+	const file = `
+services:
+  web: {image: BUSYBOX, links: ["db:store"], networks: {lan: {ipv4_address: 10.99.7.20, aliases: [web.plant]}}}
+  db: {image: BUSYBOX, container_name: the-db, networks: {lan: {aliases: [db.plant]}}}
+networks:
+  lan: {ipam: {config: [{subnet: 10.99.7.0/24, ip_range: 10.99.7.128/25}]}}
+`
 	r := newRig(t, embeddedBackend())
 	e := r.engine()
-	load := func(project string, change func(p *compose.Project)) *runtime.Project {
-		p := r.load(e, project, `
-services:
-  web: {image: BUSYBOX, depends_on: [db]}
-  db: {image: BUSYBOX}
-`)
-		p.Compose.Networks = map[string]*compose.Network{"lan": {
-			Name: project + "_lan", Driver: "bridge",
-			Pools: []compose.Pool{{Subnet: netip.MustParsePrefix("10.99.7.0/24"), Range: netip.MustParsePrefix("10.99.7.128/25")}},
-		}}
-		for _, s := range p.Compose.Services {
-			s.Attached = []compose.Attachment{{Network: "lan", Aliases: []string{s.Name + ".plant"}}}
-		}
-		if change != nil {
-			change(p.Compose)
-		}
-		return p
-	}
-	fix := func(service, address string) func(p *compose.Project) {
-		return func(p *compose.Project) {
-			p.Services[service].Attached[0].IPv4 = netip.MustParseAddr(address)
-		}
-	}
-	r.apply(e, load("fixed", func(p *compose.Project) {
-		fix("web", "10.99.7.20")(p)
-		p.Services["web"].Links = []compose.ServiceName{{Service: "db", Name: "store"}}
-		p.Services["db"].ContainerName = "the-db"
-	}))
+	r.apply(e, r.load(e, "fixed", file))
 	c := r.containers(e, "fixed")
 	if c["web"].Address != "10.99.7.20" || c["db"].Address != "10.99.7.128" {
 		t.Errorf("web is at %s, db at %s", c["web"].Address, c["db"].Address)
@@ -135,26 +114,15 @@ services:
 	}
 
 	t.Log("what others have is refused, and said whose it is")
-	for _, name := range []string{"the-db", "fixed-db-1"} {
-		err := e.Apply(t.Context(), load("other", func(p *compose.Project) { p.Services["web"].ContainerName = name; p.Networks = nil; free(p) }), runtime.ApplyOptions{})
-		if runtime.CodeOf(err) != runtime.Conflict || !strings.Contains(err.Error(), "service db of project fixed") {
-			t.Errorf("a name of another project: %v", err)
+	for _, test := range []struct{ project, file, says string }{
+		{"other", `services: {web: {image: BUSYBOX, container_name: the-db}}`, "service db of project fixed"},
+		{"other", `services: {web: {image: BUSYBOX, container_name: fixed-db-1}}`, "service db of project fixed"},
+		{"fixed", strings.Replace(file, "{aliases: [db.plant]}", "{ipv4_address: 10.99.7.20}", 1), "10.99.7.20"},
+	} {
+		err := e.Apply(t.Context(), r.load(e, test.project, test.file), runtime.ApplyOptions{})
+		if runtime.CodeOf(err) != runtime.Conflict || !strings.Contains(err.Error(), test.says) {
+			t.Errorf("%s: %v", test.file, err)
 		}
-	}
-	err := e.Apply(t.Context(), load("fixed", func(p *compose.Project) { fix("web", "10.99.7.20")(p); fix("db", "10.99.7.20")(p) }), runtime.ApplyOptions{})
-	if runtime.CodeOf(err) != runtime.Conflict || !strings.Contains(err.Error(), "10.99.7.20") {
-		t.Errorf("the same address twice: %v", err)
-	}
-	err = e.Apply(t.Context(), load("fixed", func(p *compose.Project) { fix("web", "10.99.7.20")(p); p.Services["web"].Replicas = 2 }), runtime.ApplyOptions{})
-	if runtime.CodeOf(err) != runtime.Conflict {
-		t.Errorf("one address for two replicas: %v", err)
-	}
-}
-
-// free takes the services of a project off their networks.
-func free(p *compose.Project) {
-	for _, s := range p.Services {
-		s.Attached = nil
 	}
 }
 
@@ -243,16 +211,13 @@ func TestServicesThatShareANetworkNamespace(t *testing.T) {
 	onEach(t, func(t *testing.T, r *rig) {
 		e := r.engine()
 		stop := r.supervise(e)
-		r.apply(e, r.change(e, "share", `
+		r.apply(e, r.load(e, "share", `
 services:
   main: {image: BUSYBOX, restart: always, command: ["httpd", "-f", "-p", "80"], ports: ["18110:80"]}
-  side: {image: BUSYBOX, restart: always, depends_on: [main]}
-`, func(s map[string]*compose.Service) {
-			s["side"].Network = compose.Namespace{Mode: compose.ModeService, Of: "main"}
-		}))
-		r.apply(e, r.change(e, "guest", `services: {spy: {image: BUSYBOX, restart: always}}`, func(s map[string]*compose.Service) {
-			s["spy"].Network = compose.Namespace{Mode: compose.ModeContainer, Of: "share-main-1"}
-		}))
+  side: {image: BUSYBOX, restart: always, depends_on: [main], network_mode: "service:main"}
+`))
+		const guest = `services: {spy: {image: BUSYBOX, restart: always, network_mode: "container:share-main-1"}}`
+		r.apply(e, r.load(e, "guest", guest))
 		same := func() bool {
 			main, side, spy := r.containers(e, "share")["main"], r.containers(e, "share")["side"], r.containers(e, "guest")["spy"]
 			if main.State != runtime.Running || side.State != runtime.Running || spy.State != runtime.Running {
@@ -278,9 +243,7 @@ services:
 		if err := e.Remove(t.Context(), "share"); err != nil {
 			t.Fatal(err)
 		}
-		if err := e.Apply(t.Context(), r.change(e, "late", `services: {spy: {image: BUSYBOX}}`, func(s map[string]*compose.Service) {
-			s["spy"].Network = compose.Namespace{Mode: compose.ModeContainer, Of: "share-main-1"}
-		}), runtime.ApplyOptions{}); runtime.CodeOf(err) != runtime.NotFound {
+		if err := e.Apply(t.Context(), r.load(e, "late", guest), runtime.ApplyOptions{}); runtime.CodeOf(err) != runtime.NotFound {
 			t.Errorf("who joins nobody: %v", err)
 		}
 		for _, project := range []string{"guest", "late"} {

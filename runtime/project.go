@@ -333,24 +333,17 @@ func failImage(object string, err error) error {
 	if !errors.As(err, &failed) {
 		return fail(Internal, object, err)
 	}
-	code := Internal
-	switch failed.Kind {
-	case image.NotFound:
-		code = NotFound
-	case image.Unreachable:
-		code = Unreachable
-	case image.Denied, image.Refused:
-		code = Denied
-	case image.Garbled:
-		code = Garbled
-	case image.BadContent:
-		code = InvalidPackage
-	case image.NoPlatform, image.Unsupported:
-		code = Unsupported
-	case image.Unsigned:
-		code = Unsigned
-	case image.NoSpace:
-		code = NoSpace
-	}
-	return fail(code, cmp.Or(failed.Object, object), failed.Err) // which it would name once more
+	code := map[image.Kind]Code{
+		image.NotFound:    NotFound,
+		image.Unreachable: Unreachable,
+		image.Denied:      Denied,
+		image.Refused:     Denied,
+		image.Garbled:     Garbled,
+		image.BadContent:  InvalidPackage,
+		image.NoPlatform:  Unsupported,
+		image.Unsupported: Unsupported,
+		image.Unsigned:    Unsigned,
+		image.NoSpace:     NoSpace,
+	}[failed.Kind]
+	return fail(cmp.Or(code, Internal), cmp.Or(failed.Object, object), failed.Err) // which it would name once more
 }

@@ -376,12 +376,11 @@ func (r *run) create(ctx context.Context, s Step) error {
 		return fail(Internal, r.object(s), errors.New("its configuration is unknown"))
 	}
 	r.note(func() { set(&r.fresh, s.Container) })
-	fill := r.unusedVolumes(config)
-	if len(fill) > 0 {
+	if len(volumesOf(config.Service)) > 0 {
 		r.filling.Lock()
 		defer r.filling.Unlock()
 	}
-	if err := r.e.containers.Create(ctx, config, fill); err != nil {
+	if err := r.e.containers.Create(ctx, config); err != nil {
 		return fail(StartFailed, r.object(s), err)
 	}
 	return nil
@@ -462,25 +461,7 @@ func (r *run) dependencies(id string) []compose.Dependency {
 
 // object is what an error of the step is about: a service where there is one.
 func (r *run) object(s Step) string {
-	if s.Replica.Service != "" {
-		return s.Replica.Service
-	}
-	return r.project
-}
-
-// unusedVolumes are the volumes of a container that no running one has mounted:
-// these may be replaced by content of the image while they are empty.
-func (r *run) unusedVolumes(config container.Config) []string {
-	var unused []string
-	for _, m := range config.Service.Mounts {
-		used := slices.ContainsFunc(r.found, func(c container.Container) bool {
-			return c.State != container.Created && slices.ContainsFunc(c.Labels.Volumes, func(v container.Volume) bool { return v.Name == m.Volume })
-		})
-		if m.Volume != "" && !used {
-			unused = append(unused, m.Volume)
-		}
-	}
-	return unused
+	return cmp.Or(s.Replica.Service, r.project)
 }
 
 func set[K comparable](m *map[K]bool, key K) {

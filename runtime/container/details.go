@@ -93,17 +93,19 @@ func (d Details) encode() (*anypb.Any, error) {
 // wrong with what it says becomes an error here: a newer version may have
 // written it, and names become file names.
 func decodeDetails(text []byte) (Details, error) {
-	if len(text) == 0 {
-		return Details{}, errors.New("cannot read details: there are none")
-	}
-	if len(text) > maxDetails {
-		return Details{}, fmt.Errorf("cannot read details: they take %d bytes, more than %d", len(text), maxDetails)
-	}
 	var d Details
-	if err := json.Unmarshal(text, &d); err != nil {
-		return Details{}, fmt.Errorf("cannot read details: %w", err)
+	var err error
+	switch {
+	case len(text) == 0:
+		err = errors.New("there are none")
+	case len(text) > maxDetails:
+		err = fmt.Errorf("they take %d bytes, more than %d", len(text), maxDetails)
+	default:
+		if err = json.Unmarshal(text, &d); err == nil {
+			err = d.check()
+		}
 	}
-	if err := d.check(); err != nil {
+	if err != nil {
 		return Details{}, fmt.Errorf("cannot read details: %w", err)
 	}
 	return d, nil

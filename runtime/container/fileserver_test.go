@@ -1,6 +1,7 @@
 package container_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -29,23 +30,12 @@ func TestNobodyWaitsForAFileServerThatIsGone(t *testing.T) {
 	}
 	done := make(chan error, 1)
 	go func() {
-		if !d.HasVolume("shop", v) {
-			done <- fmt.Errorf("the volume is not there")
-			return
+		there := d.HasVolume("shop", v)
+		err := errors.Join(d.EnsureVolume(d.ctx(), "shop", v), d.RemoveProject(d.ctx(), "shop"))
+		if stays := d.HasVolume("shop", v); !there || stays {
+			err = errors.Join(err, fmt.Errorf("the volume was there: %v, and stays: %v", there, stays))
 		}
-		if err := d.EnsureVolume(d.ctx(), "shop", v); err != nil {
-			done <- err
-			return
-		}
-		if err := d.RemoveProject(d.ctx(), "shop"); err != nil {
-			done <- err
-			return
-		}
-		if d.HasVolume("shop", v) {
-			done <- fmt.Errorf("the volume stayed")
-			return
-		}
-		done <- nil
+		done <- err
 	}()
 	select {
 	case err := <-done:

@@ -55,10 +55,6 @@ const (
 	imageStopSignal = "io.containerd.image.config.stop-signal"
 )
 
-// reserved are the prefixes that neither a Compose file nor a caller may use,
-// because a program acts on them.
-var reserved = []string{"margolite/", "nerdctl/", "com.docker.compose.", "containerd.io/", "io.containerd."}
-
 const maxLabel = 4096 // containerd's limit for key and value of one label
 
 // Labels are what a container is found by, and what changes during its life.
@@ -90,13 +86,6 @@ type Shown struct {
 
 // Encode writes the labels of a container record.
 func (l Labels) Encode(s Shown) (map[string]string, error) {
-	for _, given := range []map[string]string{s.Service, l.Caller} {
-		for key := range given {
-			if i := slices.IndexFunc(reserved, func(p string) bool { return strings.HasPrefix(key, p) }); i >= 0 {
-				return nil, fmt.Errorf("label %q: names starting with %s are reserved", key, reserved[i])
-			}
-		}
-	}
 	dependsOn, err := encodeDependencies(l.DependsOn)
 	if err != nil {
 		return nil, err

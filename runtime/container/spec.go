@@ -28,8 +28,6 @@ const (
 
 	// The size of a terminal that nobody looks at yet.
 	terminalHeight, terminalWidth = 24, 80
-
-	minOOMScore, maxOOMScore = -1000, 1000
 )
 
 // Config is everything that decides how a container runs.
@@ -80,10 +78,6 @@ func newSpec(c Config, h Host, at placing) (*specs.Spec, error) {
 	if err != nil {
 		return nil, err
 	}
-	settings, err := sysctls(c.Service, h)
-	if err != nil {
-		return nil, err
-	}
 	resources, err := resources(c.Service, h, at.warn)
 	if err != nil {
 		return nil, err
@@ -93,7 +87,7 @@ func newSpec(c Config, h Host, at placing) (*specs.Spec, error) {
 	}
 	oom := 0 // else the container inherits that of this process, which may be protected
 	if c.Service.OOMScoreAdj != nil {
-		oom = min(max(*c.Service.OOMScoreAdj, minOOMScore), maxOOMScore)
+		oom = *c.Service.OOMScoreAdj
 	}
 
 	spec := &specs.Spec{
@@ -113,7 +107,7 @@ func newSpec(c Config, h Host, at placing) (*specs.Spec, error) {
 		Linux: &specs.Linux{
 			CgroupsPath:       at.cgroup,
 			Namespaces:        namespaces(c, h),
-			Sysctl:            settings,
+			Sysctl:            sysctls(c.Service, h),
 			Resources:         resources,
 			RootfsPropagation: rootPropagation(c.Service.Mounts),
 		},

@@ -162,11 +162,6 @@ func TestMounts(t *testing.T) {
 		t.Errorf("root file system: propagation %q, read-only %v", spec.Linux.RootfsPropagation, spec.Root.Readonly)
 	}
 
-	for _, target := range []string{"/", "relative", "/a/../b", ""} {
-		if _, err := build(t, compose.Service{Mounts: []compose.Mount{{Path: "/x", Target: target}}}, shell, Host{}, User{}); err == nil {
-			t.Errorf("a mount at %q was let through", target)
-		}
-	}
 	twice := compose.Service{Mounts: []compose.Mount{{Path: "/x", Target: "/a"}}, Tmpfs: []compose.Tmpfs{{Target: "/a"}}}
 	if _, err := build(t, twice, shell, Host{}, User{}); err == nil {
 		t.Error("two mounts at one place were let through")

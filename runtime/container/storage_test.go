@@ -11,7 +11,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
+	"github.com/containerd/containerd/v2/core/leases"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/margolite/margolite/runtime/compose"
@@ -23,9 +25,9 @@ func TestAnonymousVolumes(t *testing.T) {
 	onEach(t, func(t *testing.T, d *device) {
 		c := d.config("web", "")
 		c.Image.Volumes = map[string]struct{}{"/srv/data": {}, "/var/lib/x/": {}, "/taken": {}}
-		c.Service.Mounts = []compose.Mount{{Anonymous: true, Target: "/mine"}, {Volume: "web-1", Target: "/taken"}}
+		c.Service.Mounts = []compose.Mount{{Anonymous: true, Target: "/mine"}, {Volume: "web-1", Target: "/taken"}, {Volume: "etc", Target: "/etc"}}
 		first := d.up(c)
-		if out := d.sh(first, "ls /srv/data; echo kept > /mine/file; echo kept > /var/lib/x/file"); out != "inside" {
+		if out := d.sh(first, "ls /srv/data; echo kept > /mine/file; echo kept > /var/lib/x/file; rm /etc/passwd"); out != "inside" {
 			t.Errorf("the image's content is not in its volume: %q", out)
 		}
 
@@ -35,7 +37,7 @@ func TestAnonymousVolumes(t *testing.T) {
 		d.stop(first)
 		d.start(second)
 		d.delete(first)
-		if out := d.sh(second, "cat /mine/file /var/lib/x/file; ls /srv/data"); out != "kept\nkept\ninside" {
+		if out := d.sh(second, "cat /mine/file /var/lib/x/file; ls /srv/data; test ! -e /etc/passwd"); out != "kept\nkept\ninside" {
 			t.Errorf("after the update: %q", out)
 		}
 
@@ -47,7 +49,7 @@ func TestAnonymousVolumes(t *testing.T) {
 		d.delete(second)
 		d.delete(other)
 		volumes, err := d.Volumes(d.ctx())
-		if err != nil || len(volumes) != 7 { // three of each replica, and the named one
+		if err != nil || len(volumes) != 8 { // three of each replica, and the named ones
 			t.Errorf("kept: %v, %v", volumes, err)
 		}
 	})
@@ -131,7 +133,6 @@ func TestVolumesThatCannotBeMounted(t *testing.T) {
 		"a type that runs a program":   {compose.Volume{Type: "fuse.sshfs"}, "not a file system type"},
 		"a source that is missing":     {compose.Volume{Type: "none", Device: "/nonesuch", Options: []string{"bind"}}, "/nonesuch: not found"},
 		"a device that is missing":     {compose.Volume{Type: "ext4", Device: "/dev/nonesuch"}, "no such file"},
-		"none without bind":            {compose.Volume{Type: "none", Device: "/tmp"}, `requires the option "bind"`},
 		"a server without a name":      {compose.Volume{Type: "nfs", Device: ":/x", Options: []string{"addr=nas.invalid"}}, "cannot find the server"},
 		"a password is not told":       {compose.Volume{Type: "tmpfs", Options: []string{"password=tellnobody"}}, "invalid argument"},
 	}
@@ -422,6 +423,13 @@ func TestLeftoversOfAKilledAgentGo(t *testing.T) {
 	for path := range stays {
 		d.write(path, "text")
 	}
+	service := d.client.LeasesService()
+	for id, owner := range map[string]string{"own": d.state, "other": "/var/lib/other"} {
+		_, err := service.Create(d.ctx(), leases.WithID(id), leases.WithExpiration(time.Hour), leases.WithLabel("margolite/creating", owner))
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
 	d.restart()
 	if err := d.RemoveLeftovers(d.ctx()); err != nil {
 		t.Fatal(err)
@@ -433,6 +441,12 @@ func TestLeftoversOfAKilledAgentGo(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(volumes, "old")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the directory of a project without volumes: %v", err)
+	}
+	if left, err := service.List(d.ctx()); err != nil || len(left) != 1 || left[0].ID != "other" {
+		t.Errorf("leases left: %v, %v", left, err)
+	}
+	if err := service.Delete(d.ctx(), leases.Lease{ID: "other"}); err != nil {
+		t.Error(err)
 	}
 	d.start(kept)
 	if out := d.sh(kept, "cat /s"); out != "kept" {

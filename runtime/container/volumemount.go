@@ -121,9 +121,6 @@ func (v Volume) mount(ctx context.Context) (mount.Mount, error) {
 	case "none", "bind":
 		m.Type = "bind"
 		if !slices.Contains(m.Options, "bind") && !slices.Contains(m.Options, "rbind") {
-			if v.Type == "none" {
-				return m, errors.New(`a volume of type none requires the option "bind"`)
-			}
 			m.Options = append(m.Options, "rbind")
 		}
 		if !filepath.IsAbs(v.Device) {
