@@ -15,7 +15,6 @@ type agenda struct {
 	items items
 }
 
-// items are what an agenda holds.
 type items struct {
 	all        bool
 	projects   map[string]bool

@@ -254,11 +254,13 @@ func (e *Engine) tend(ctx context.Context, project string) (_ context.Context, u
 	if e.left[project] {
 		return ctx, nil, false
 	}
-	release, ok := e.projects.tryLock(project)
-	if !ok {
+	ended, end := context.WithCancel(ctx)
+	end() // it is not waited for
+	release, err := e.projects.lock(ended, project)
+	if err != nil {
 		return ctx, nil, false
 	}
-	ctx, end := context.WithCancel(ctx)
+	ctx, end = context.WithCancel(ctx)
 	e.tended[project] = end
 	return ctx, func() {
 		e.mu.Lock()
@@ -607,7 +609,6 @@ func (e *ending) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// pause waits for d or the end of ctx.
 func pause(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

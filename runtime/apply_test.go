@@ -135,29 +135,6 @@ func TestProjectFromInstallationToRemoval(t *testing.T) {
 	})
 }
 
-// A new volume takes over what the image has in its place; one that is there is left alone.
-func TestVolumeTakesOverWhatTheImageHas(t *testing.T) {
-	r := newRig(t, embeddedBackend())
-	e := r.engine()
-	p := r.load(e, "fill", `
-services:
-  app: {image: BUSYBOX, volumes: ["etc:/etc"], command: ["sleep", "1000"]}
-volumes: {etc: {}}
-`)
-	r.apply(e, p)
-	passwd := filepath.Join(r.state, "volumes/fill/etc/passwd")
-	if text, err := os.ReadFile(passwd); err != nil || !strings.Contains(string(text), "nobody") {
-		t.Errorf("volume has passwd %q, %v", text, err)
-	}
-	if err := errors.Join(os.Remove(passwd), e.Remove(t.Context(), "fill")); err != nil {
-		t.Fatal(err)
-	}
-	r.apply(e, p)
-	if _, err := os.Stat(passwd); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("a deleted file came back: %v", err)
-	}
-}
-
 func TestFailuresSayWhatFailed(t *testing.T) {
 	onEach(t, func(t *testing.T, r *rig) {
 		e := r.engine()
@@ -214,39 +191,6 @@ func TestFailuresSayWhatFailed(t *testing.T) {
 	})
 }
 
-func TestPOL08GoingBackFromAnUpdateThatFails(t *testing.T) {
-	onEach(t, func(t *testing.T, r *rig) {
-		e := r.engine()
-		good := r.load(e, "back", `
-services:
-  web: {image: BUSYBOX, command: ["httpd", "-f", "-p", "80"], ports: ["18081:80"]}
-  other: {image: BUSYBOX}
-`)
-		r.apply(e, good)
-		before := r.containers(e, "back")
-		bad := r.load(e, "back", `
-services:
-  web: {image: BUSYBOX, command: ["/no/such/program"], ports: ["18082:80"]}
-  other: {image: BUSYBOX}
-`)
-		if err := e.Apply(t.Context(), bad, runtime.ApplyOptions{}); runtime.CodeOf(err) != runtime.StartFailed {
-			t.Fatalf("got %v", err)
-		}
-		r.apply(e, good)
-		after := r.containers(e, "back")
-		if after["web"].ID != before["web"].ID || after["web"].State != runtime.Running {
-			t.Errorf("web is %+v", after["web"])
-		}
-		if after["other"].Pid != before["other"].Pid {
-			t.Error("the other service was restarted")
-		}
-		r.eventually("the port is back", func() bool { return answers("127.0.0.1:18081") })
-		if answers("127.0.0.1:18082") {
-			t.Error("the port of the failed update is still published")
-		}
-	})
-}
-
 func TestOneShotServicesRunOnce(t *testing.T) {
 	onEach(t, func(t *testing.T, r *rig) {
 		e := r.engine()
@@ -288,24 +232,6 @@ volumes: {data: {}}
 	})
 }
 
-func TestPortsOfAnotherProjectAreRefused(t *testing.T) {
-	r := newRig(t, embeddedBackend())
-	e := r.engine()
-	file := `services: {web: {image: BUSYBOX, ports: ["18083:80"]}}`
-	r.apply(e, r.load(e, "first", file))
-	err := e.Apply(t.Context(), r.load(e, "second", file), runtime.ApplyOptions{})
-	if runtime.CodeOf(err) != runtime.Conflict || !strings.Contains(err.Error(), "service web of project first") {
-		t.Errorf("got %v, want a conflict", err)
-	}
-	if c := r.containers(e, "second"); len(c) != 0 {
-		t.Errorf("containers were made: %+v", c)
-	}
-	if err := e.Remove(t.Context(), "first"); err != nil {
-		t.Fatal(err)
-	}
-	r.apply(e, r.load(e, "second", file))
-}
-
 func TestContainersOfOthersAreLeftAlone(t *testing.T) {
 	r := newRig(t, embeddedBackend())
 	e := r.engine()
@@ -338,24 +264,4 @@ func TestApplyEndsWithItsContext(t *testing.T) {
 	if err := e.Apply(short, p, runtime.ApplyOptions{Settle: time.Hour}); runtime.CodeOf(err) != runtime.Timeout {
 		t.Errorf("got %v, want a timeout", err)
 	}
-}
-
-// A service that stopped is the supervisor's affair: it neither makes the
-// project another one, nor is it started before its restart policy says so.
-func TestStoppedServicesStillMatch(t *testing.T) {
-	onEach(t, func(t *testing.T, r *rig) {
-		e := r.engine()
-		p := r.load(e, "fickle", `
-services:
-  once:
-    image: BUSYBOX
-    command: [sh, -c, "sleep 1; exit 3"]
-    restart: "no"
-`)
-		r.apply(e, p)
-		r.eventually("it ended", func() bool { return r.containers(e, "fickle")["once"].State == runtime.Stopped })
-		if matches, err := e.Matches(t.Context(), p); err != nil || !matches {
-			t.Errorf("a stopped service makes the project another one: %v, %v", matches, err)
-		}
-	})
 }

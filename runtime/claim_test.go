@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -119,7 +120,7 @@ func TestTheFirstOfTwoProjectsGetsThePort(t *testing.T) {
 	err := e.Apply(context.WithValue(t.Context(), queueKey{}, ticket{arrived, ended}), second, runtime.ApplyOptions{})
 	arrived() // if it has not: it was refused before it claimed anything
 	var refused *runtime.Error
-	if !errors.As(err, &refused) || refused.Code != runtime.Conflict {
+	if !errors.As(err, &refused) || refused.Code != runtime.Conflict || !strings.Contains(err.Error(), "service web of project first") {
 		t.Errorf("the second project failed with %v, want a conflict", err)
 	}
 	if err := <-applied; err != nil {

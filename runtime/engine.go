@@ -20,6 +20,7 @@ import (
 	"github.com/margolite/margolite/runtime/containerd"
 	"github.com/margolite/margolite/runtime/health"
 	"github.com/margolite/margolite/runtime/image"
+	"github.com/margolite/margolite/runtime/limit"
 	"github.com/margolite/margolite/runtime/log"
 	"github.com/margolite/margolite/runtime/network"
 )
@@ -153,6 +154,9 @@ func New(o Options) (*Engine, error) {
 		images:     images,
 		containers: containers,
 		networks:   networks,
+		changing:   newLocks(),
+		projects:   newLocks(),
+		packages:   newLocks(),
 		changes:    newAgenda(),
 		back:       make(chan struct{}),
 		begun:      time.Now(),
@@ -198,69 +202,20 @@ func poke(c chan struct{}) {
 	}
 }
 
-// locks are one lock per project. A lock exists while somebody holds it or waits
-// for it.
-type locks struct {
-	mu   sync.Mutex
-	used map[string]*projectLock
+// newLocks are one lock per project.
+func newLocks() locks {
+	same := func(held, wanted limit.Key) bool { return held.Kind == wanted.Kind }
+	return locks{limit.New(0, limit.Bound{Most: 1, Counts: same})}
 }
 
-type projectLock struct {
-	held  chan struct{} // holds a token while locked
-	users int           // hold it or wait for it; guarded by locks.mu
-}
+type locks struct{ *limit.Limiter }
 
-func (l *locks) use(project string) *projectLock {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.used == nil {
-		l.used = make(map[string]*projectLock)
-	}
-	p := l.used[project]
-	if p == nil {
-		p = &projectLock{held: make(chan struct{}, 1)}
-		l.used[project] = p
-	}
-	p.users++
-	return p
-}
-
-// leave ends use.
-func (l *locks) leave(project string, p *projectLock) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if p.users--; p.users == 0 {
-		delete(l.used, project)
-	}
-}
-
-func (l *locks) unlock(project string, p *projectLock) func() {
-	return func() {
-		<-p.held
-		l.leave(project, p)
-	}
-}
-
-// lock waits for the project, or for the end of ctx.
-func (l *locks) lock(ctx context.Context, project string) (unlock func(), err error) {
-	p := l.use(project)
-	select {
-	case p.held <- struct{}{}:
-		return l.unlock(project, p), nil
-	case <-ctx.Done():
-		l.leave(project, p)
+// lock waits for the project, or for the end of ctx. After that it takes it only if it
+// is free at once.
+func (l locks) lock(ctx context.Context, project string) (unlock func(), err error) {
+	slot, err := l.Acquire(ctx, limit.Key{Kind: project}, nil, nil)
+	if err != nil {
 		return nil, fmt.Errorf("cannot wait for another change of project %s: %w", project, ctx.Err())
 	}
-}
-
-// tryLock does not wait.
-func (l *locks) tryLock(project string) (unlock func(), ok bool) {
-	p := l.use(project)
-	select {
-	case p.held <- struct{}{}:
-		return l.unlock(project, p), true
-	default:
-		l.leave(project, p)
-		return nil, false
-	}
+	return slot.Release, nil
 }

@@ -1,7 +1,6 @@
 package runtime
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,14 +8,10 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 
 	"github.com/margolite/margolite/runtime/compose"
 	"github.com/margolite/margolite/runtime/container"
 )
-
-// maxHookOutput is how much of a hook's output an error quotes.
-const maxHookOutput = 2 << 10
 
 // runHooks runs the commands that are to run after the start of a container. A
 // process that had them does not get them again. The supervisor goes on when
@@ -47,13 +42,13 @@ func (r *run) runHooks(ctx context.Context, s Step) error {
 }
 
 func (e *Engine) runHook(ctx context.Context, id string, h compose.Hook) error {
-	out := &tail{}
+	var out ending
 	x := container.HookExec(h)
-	x.Stdout, x.Stderr = out, out
+	x.Stdout, x.Stderr = &out, &out
 	code, err := e.containers.Exec(ctx, id, x)
 	name := strings.Join(h.Command[:min(1, len(h.Command))], "") // arguments may hold a password
 	if err == nil && code != 0 {
-		err = fmt.Errorf("it ended with code %d%s", code, quote(out.String()))
+		err = fmt.Errorf("it ended with code %d%s", code, quote(string(out)))
 	}
 	if err != nil {
 		return fmt.Errorf("cannot run post_start hook %.100q: %w", name, err)
@@ -67,10 +62,11 @@ func (e *Engine) startedPath(id string) string { return filepath.Join(e.o.RunDir
 
 func (e *Engine) noteHooks(id, life string) error {
 	path := e.startedPath(id)
-	if err := os.MkdirAll(filepath.Dir(path), 0o711); err != nil {
-		return fmt.Errorf("cannot record the hooks of container %s: %w", id, err)
+	err := os.MkdirAll(filepath.Dir(path), 0o711)
+	if err == nil {
+		err = os.WriteFile(path, []byte(life), 0o600)
 	}
-	if err := os.WriteFile(path, []byte(life), 0o600); err != nil {
+	if err != nil {
 		return fmt.Errorf("cannot record the hooks of container %s: %w", id, err)
 	}
 	return nil
@@ -91,32 +87,6 @@ func (e *Engine) deleteContainer(ctx context.Context, id string) error {
 		return fmt.Errorf("cannot delete the hook record of container %s: %w", id, err)
 	}
 	return nil
-}
-
-// tail keeps the end of what is written to it, by several at the same time.
-type tail struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (t *tail) Write(p []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	n := len(p)
-	if n > maxHookOutput {
-		p = p[n-maxHookOutput:]
-	}
-	t.buf.Write(p)
-	if surplus := t.buf.Len() - maxHookOutput; surplus > 0 {
-		t.buf.Next(surplus)
-	}
-	return n, nil
-}
-
-func (t *tail) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.buf.String()
 }
 
 // quote is output as the end of an error's text.

@@ -24,14 +24,6 @@ const defaultNetwork = "default"
 // shortID is how much of a container's id names it.
 const shortID = 12
 
-// Options of networks, as Docker calls them.
-const (
-	optionICC        = "com.docker.network.bridge.enable_icc"
-	optionMasquerade = "com.docker.network.bridge.enable_ip_masquerade"
-	optionBinding    = "com.docker.network.bridge.host_binding_ipv4"
-	optionMTU        = "com.docker.network.driver.mtu"
-)
-
 // locating is the search for the place of one project. What its containers have
 // already stays as it is, where the project allows it.
 type locating struct {
@@ -89,7 +81,6 @@ func (l *locating) each(do func(s *compose.Service, r Replica) error) error {
 	return nil
 }
 
-// attachments are the networks of a service.
 func attachments(s *compose.Service) []compose.Attachment {
 	if s.Network.Mode != compose.ModePrivate {
 		return nil
@@ -100,7 +91,6 @@ func attachments(s *compose.Service) []compose.Attachment {
 	return s.Attached
 }
 
-// definition is the network of a key.
 func (l *locating) definition(key string) *compose.Network {
 	if n := l.p.Networks[key]; n != nil {
 		return n
@@ -185,7 +175,7 @@ func wantedNetwork(n *compose.Network) network.Network {
 		w.Parent = n.Options["parent"]
 		w.Mode = n.Options[n.Driver+"_mode"]
 	}
-	_, _ = fmt.Sscan(n.Options[optionMTU], &w.MTU) // the room compose has checked it
+	_, _ = fmt.Sscan(n.Options[compose.OptionMTU], &w.MTU) // the room compose has checked it
 	for _, pool := range n.Pools {
 		switch {
 		case pool.Subnet.Addr().Is4() && !w.Subnet.IsValid():
@@ -197,7 +187,6 @@ func wantedNetwork(n *compose.Network) network.Network {
 	return w
 }
 
-// matches tells whether a network is as the project wants it.
 func matches(is, want network.Network, n *compose.Network) bool {
 	either := func(is, want netip.Prefix, isGateway, wantGateway netip.Addr) bool {
 		return (!want.IsValid() || is == want) && (!wantGateway.IsValid() || isGateway == wantGateway)
@@ -372,19 +361,13 @@ func (l *locating) within(key string, subnet netip.Prefix) netip.Prefix {
 // extraHosts are the lines that a service asks for; host-gateway is the device
 // as the service sees it.
 func extraHosts(extra []compose.ExtraHost, box network.Sandbox) []network.Host {
+	var w network.Network
+	if len(box.Attached) > 0 {
+		w = box.Attached[0].Network
+	}
 	var hosts []network.Host
 	for _, x := range extra {
-		address := x.Address
-		if !address.IsValid() {
-			address = netip.AddrFrom4([4]byte{127, 0, 0, 1})
-			if len(box.Attached) > 0 {
-				if w := box.Attached[0].Network; w.Gateway.IsValid() {
-					address = w.Gateway
-				} else if w.Gateway6.IsValid() {
-					address = w.Gateway6
-				}
-			}
-		}
+		address := cmp.Or(x.Address, w.Gateway, w.Gateway6, netip.AddrFrom4([4]byte{127, 0, 0, 1}))
 		hosts = append(hosts, network.Host{Address: address, Names: []string{x.Name}})
 	}
 	return hosts
@@ -399,11 +382,11 @@ func (l *locating) joined(context.Context) error {
 			if s.box.Project != "" {
 				continue
 			}
-			box, err := l.boxOf(l.p.Services[s.Service].Network, s.Replica)
+			other, err := l.other("network", l.p.Services[s.Service].Network, s.Replica)
 			if err != nil {
 				return err
 			}
-			if s.box = box; box.Project == "" {
+			if s.box = other.box; s.box.Project == "" {
 				waiting = s.Service
 			}
 		}
@@ -415,12 +398,6 @@ func (l *locating) joined(context.Context) error {
 		return nil
 	}
 	return &Error{Code: Unsupported, Object: l.name, Err: errors.New("services share their networks in a circle")}
-}
-
-// boxOf is the sandbox that a replica joins; zero while that is not known.
-func (l *locating) boxOf(n compose.Namespace, r Replica) (network.Sandbox, error) {
-	other, err := l.other("network", n, r)
-	return other.box, err
 }
 
 // shared finds whose process identifiers and shared memory each replica shares.

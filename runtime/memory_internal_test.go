@@ -1,53 +1,9 @@
 package runtime
 
 import (
-	"context"
 	"fmt"
 	"testing"
-	"time"
 )
-
-// Locks exist only while they are used.
-func TestLocksGoWithTheirUsers(t *testing.T) {
-	var l locks
-	for n := range 100 {
-		project := fmt.Sprint("p", n)
-		unlock, err := l.lock(t.Context(), project)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, ok := l.tryLock(project); ok {
-			t.Fatal("a lock was given twice")
-		}
-		ended, cancel := context.WithCancel(t.Context())
-		cancel()
-		if _, err := l.lock(ended, project); err == nil {
-			t.Fatal("a lock was given twice")
-		}
-		waiting := make(chan func())
-		go func() {
-			unlock, err := l.lock(t.Context(), project)
-			if err != nil {
-				t.Error(err)
-			}
-			waiting <- unlock
-		}()
-		for l.users(project) < 2 {
-			time.Sleep(time.Millisecond)
-		}
-		unlock()
-		(<-waiting)()
-	}
-	if len(l.used) > 0 {
-		t.Errorf("%d locks are left", len(l.used))
-	}
-}
-
-func (l *locks) users(project string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.used[project].users
-}
 
 // An agenda that would name too much says that anything may have changed.
 func TestAnAgendaIsBounded(t *testing.T) {
@@ -72,14 +28,8 @@ func TestAnAgendaIsBounded(t *testing.T) {
 func (e *Engine) Remembered() map[string]int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	n := map[string]int{
+	return map[string]int{
 		"claims": len(e.claims), "history": len(e.history), "held": len(e.held), "left": len(e.left), "tended": len(e.tended),
 		"changed": len(e.changed), "waits": len(e.waits), "lastLoads": len(e.lastLoads),
 	}
-	for name, l := range map[string]*locks{"changing": &e.changing, "projects": &e.projects, "packages": &e.packages} {
-		l.mu.Lock()
-		n[name] = len(l.used)
-		l.mu.Unlock()
-	}
-	return n
 }

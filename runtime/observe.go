@@ -15,18 +15,18 @@ import (
 )
 
 // State is what a container does.
-type State string
+type State = container.State
 
 // The states of a container.
 const (
-	Created State = "created" // never started, or its task is gone (after a reboot, a killed shim)
-	Running State = "running"
-	Paused  State = "paused"
-	Stopped State = "stopped" // its process ended; ExitCode says how
-	Done    State = "done"    // a one-shot service that ended with 0: it is not started again
+	Created       = container.Created // never started, or its task is gone (after a reboot, a killed shim)
+	Running       = container.Running
+	Paused        = container.Paused
+	Stopped       = container.Stopped // its process ended; ExitCode says how
+	Done    State = "done"            // a one-shot service that ended with 0: it is not started again
 	// Unresponsive says that its shim does not respond: its process may still run,
 	// and nobody would see it end.
-	Unresponsive State = "unresponsive"
+	Unresponsive = container.Unresponsive
 )
 
 // ObservedProject is one project as found in containerd.
@@ -174,25 +174,18 @@ func addressText(a netip.Addr) string {
 // stateOf is the state of a container. One that was being stopped did not end
 // by itself, whatever its exit code.
 func stateOf(c container.Container) State {
-	switch c.State {
-	case container.Running:
-		return Running
-	case container.Paused:
-		return Paused
-	case container.Unresponsive:
-		return Unresponsive
-	}
+	ended := c.State == Stopped
 	switch {
+	case !ended && c.State != Created:
+		return c.State
 	case c.Labels.Exited:
 		return Done
-	case c.State == container.Stopped && c.Labels.Stopping:
+	case ended && c.Labels.Stopping:
 		return Created
-	case c.State == container.Stopped && c.ExitCode == 0 && c.Labels.Restart.OneShot():
+	case ended && c.ExitCode == 0 && c.Labels.Restart.OneShot():
 		return Done
-	case c.State == container.Stopped:
-		return Stopped
 	default:
-		return Created
+		return c.State
 	}
 }
 

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/margolite/margolite/runtime"
 	"github.com/margolite/margolite/runtime/container"
 )
@@ -57,23 +55,6 @@ func TestASecondOwnerLeavesTheFirstAlone(t *testing.T) {
 	}
 	if got := r.inside(r.containers(e, "shop")["web"], "wget -q -O - "+r.hostAddress()+":18130/x"); got != "ok" {
 		t.Errorf("the first answers %q", got)
-	}
-}
-
-// An update of the device's software may mount the state directory elsewhere.
-func TestAnOwnerIsKnownWhereItsStateIsMountedElsewhere(t *testing.T) {
-	r := newRig(t, embeddedBackend())
-	e := r.engine()
-	r.apply(e, r.load(e, "shop", `services: {web: {image: BUSYBOX, network_mode: none, command: [sleep, '1000']}}`))
-	elsewhere := t.TempDir()
-	if err := unix.Mount(r.state, elsewhere, "", unix.MS_BIND, ""); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = unix.Unmount(elsewhere, unix.MNT_DETACH) })
-	moved := *r
-	moved.state, moved.run = elsewhere, t.TempDir()
-	if got := moved.containers(moved.engine(), "shop"); got["web"].State != runtime.Running {
-		t.Errorf("its containers are %+v", got)
 	}
 }
 

@@ -22,7 +22,6 @@ type placement struct {
 	seats []seat // of the wanted replicas, each after those it depends on
 }
 
-// seat is the place of one replica.
 type seat struct {
 	Replica
 	project string
@@ -108,12 +107,11 @@ func seatOf(c container.Container) seat {
 	}
 }
 
-// recorded is the placement that the containers of a project have by their
-// labels, each replica by the container that current chose.
-func recorded(current []container.Container) placement {
-	var p placement
-	for _, c := range current {
-		p.seats = append(p.seats, seatOf(c))
+// recorded is the placement that containers have by their labels.
+func recorded(containers []container.Container) placement {
+	p := placement{seats: make([]seat, len(containers))}
+	for i, c := range containers {
+		p.seats[i] = seatOf(c)
 	}
 	return p
 }
@@ -408,7 +406,7 @@ func (e *Engine) sweepNetworks(ctx context.Context) error {
 	var boxes []network.Sandbox
 	var networks []network.Network
 	places := slices.Collect(maps.Values(e.placements(all)))
-	places = append(places, placement{seats: seatsOf(all)}) // also those that current did not choose
+	places = append(places, recorded(all)) // also those that current did not choose
 	for _, place := range places {
 		networks = append(networks, place.networks()...)
 		for _, s := range place.seats {

@@ -3,8 +3,6 @@ package runtime_test
 import (
 	"fmt"
 	"net"
-	"net/netip"
-	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -67,21 +65,12 @@ services:
 		for _, p := range ports {
 			r.eventually("an answer at "+p, func() bool { return answers(p) })
 		}
-		hosts := r.inside(three["db-1"], "cat /etc/hosts") + "\n"
-		for name, names := range map[string]string{"web-1": "web\tscaled-web-1", "web-2": "web\tweb-2\tscaled-web-2", "web-3": "web\tweb-3\tscaled-web-3"} {
-			if !strings.Contains(hosts, three[name].Address+"\t"+names+"\n") {
-				t.Errorf("hosts of db lack %s:\n%s", name, hosts)
-			}
-		}
 
 		t.Log("fewer: the highest numbers go, the others stay as they are")
 		r.apply(e, load(1))
 		one := r.replicas(e, "scaled")
 		if len(one) != 2 || one["web-1"].Pid != three["web-1"].Pid || one["db-1"].Pid != three["db-1"].Pid {
 			t.Errorf("one replica: %v", one)
-		}
-		if hosts := r.inside(one["db-1"], "cat /etc/hosts"); strings.Contains(hosts, "web-2") {
-			t.Errorf("hosts of db still have what is gone:\n%s", hosts)
 		}
 		t.Log("more again: what was kept stays where it was")
 		r.apply(e, load(2))
@@ -100,36 +89,16 @@ services:
 }
 
 func TestFixedAddressesAndNames(t *testing.T) {
+	const file = `
+services:
+  web: {image: BUSYBOX, links: ["db:store"], networks: {lan: {ipv4_address: 10.99.7.20, aliases: [web.plant]}}}
+  db: {image: BUSYBOX, container_name: the-db, networks: {lan: {aliases: [db.plant]}}}
+networks:
+  lan: {ipam: {config: [{subnet: 10.99.7.0/24, ip_range: 10.99.7.128/25}]}}
+`
 	r := newRig(t, embeddedBackend())
 	e := r.engine()
-	load := func(project string, change func(p *compose.Project)) *runtime.Project {
-		p := r.load(e, project, `
-services:
-  web: {image: BUSYBOX, depends_on: [db]}
-  db: {image: BUSYBOX}
-`)
-		p.Compose.Networks = map[string]*compose.Network{"lan": {
-			Name: project + "_lan", Driver: "bridge",
-			Pools: []compose.Pool{{Subnet: netip.MustParsePrefix("10.99.7.0/24"), Range: netip.MustParsePrefix("10.99.7.128/25")}},
-		}}
-		for _, s := range p.Compose.Services {
-			s.Attached = []compose.Attachment{{Network: "lan", Aliases: []string{s.Name + ".plant"}}}
-		}
-		if change != nil {
-			change(p.Compose)
-		}
-		return p
-	}
-	fix := func(service, address string) func(p *compose.Project) {
-		return func(p *compose.Project) {
-			p.Services[service].Attached[0].IPv4 = netip.MustParseAddr(address)
-		}
-	}
-	r.apply(e, load("fixed", func(p *compose.Project) {
-		fix("web", "10.99.7.20")(p)
-		p.Services["web"].Links = []compose.ServiceName{{Service: "db", Name: "store"}}
-		p.Services["db"].ContainerName = "the-db"
-	}))
+	r.apply(e, r.load(e, "fixed", file))
 	c := r.containers(e, "fixed")
 	if c["web"].Address != "10.99.7.20" || c["db"].Address != "10.99.7.128" {
 		t.Errorf("web is at %s, db at %s", c["web"].Address, c["db"].Address)
@@ -145,26 +114,15 @@ services:
 	}
 
 	t.Log("what others have is refused, and said whose it is")
-	for _, name := range []string{"the-db", "fixed-db-1"} {
-		err := e.Apply(t.Context(), load("other", func(p *compose.Project) { p.Services["web"].ContainerName = name; p.Networks = nil; free(p) }), runtime.ApplyOptions{})
-		if runtime.CodeOf(err) != runtime.Conflict || !strings.Contains(err.Error(), "service db of project fixed") {
-			t.Errorf("a name of another project: %v", err)
+	for _, test := range []struct{ project, file, says string }{
+		{"other", `services: {web: {image: BUSYBOX, container_name: the-db}}`, "service db of project fixed"},
+		{"other", `services: {web: {image: BUSYBOX, container_name: fixed-db-1}}`, "service db of project fixed"},
+		{"fixed", strings.Replace(file, "{aliases: [db.plant]}", "{ipv4_address: 10.99.7.20}", 1), "10.99.7.20"},
+	} {
+		err := e.Apply(t.Context(), r.load(e, test.project, test.file), runtime.ApplyOptions{})
+		if runtime.CodeOf(err) != runtime.Conflict || !strings.Contains(err.Error(), test.says) {
+			t.Errorf("%s: %v", test.file, err)
 		}
-	}
-	err := e.Apply(t.Context(), load("fixed", func(p *compose.Project) { fix("web", "10.99.7.20")(p); fix("db", "10.99.7.20")(p) }), runtime.ApplyOptions{})
-	if runtime.CodeOf(err) != runtime.Conflict || !strings.Contains(err.Error(), "10.99.7.20") {
-		t.Errorf("the same address twice: %v", err)
-	}
-	err = e.Apply(t.Context(), load("fixed", func(p *compose.Project) { fix("web", "10.99.7.20")(p); p.Services["web"].Replicas = 2 }), runtime.ApplyOptions{})
-	if runtime.CodeOf(err) != runtime.Conflict {
-		t.Errorf("one address for two replicas: %v", err)
-	}
-}
-
-// free takes the services of a project off their networks.
-func free(p *compose.Project) {
-	for _, s := range p.Services {
-		s.Attached = nil
 	}
 }
 
@@ -253,16 +211,13 @@ func TestServicesThatShareANetworkNamespace(t *testing.T) {
 	onEach(t, func(t *testing.T, r *rig) {
 		e := r.engine()
 		stop := r.supervise(e)
-		r.apply(e, r.change(e, "share", `
+		r.apply(e, r.load(e, "share", `
 services:
   main: {image: BUSYBOX, restart: always, command: ["httpd", "-f", "-p", "80"], ports: ["18110:80"]}
-  side: {image: BUSYBOX, restart: always, depends_on: [main]}
-`, func(s map[string]*compose.Service) {
-			s["side"].Network = compose.Namespace{Mode: compose.ModeService, Of: "main"}
-		}))
-		r.apply(e, r.change(e, "guest", `services: {spy: {image: BUSYBOX, restart: always}}`, func(s map[string]*compose.Service) {
-			s["spy"].Network = compose.Namespace{Mode: compose.ModeContainer, Of: "share-main-1"}
-		}))
+  side: {image: BUSYBOX, restart: always, depends_on: [main], network_mode: "service:main"}
+`))
+		const guest = `services: {spy: {image: BUSYBOX, restart: always, network_mode: "container:share-main-1"}}`
+		r.apply(e, r.load(e, "guest", guest))
 		same := func() bool {
 			main, side, spy := r.containers(e, "share")["main"], r.containers(e, "share")["side"], r.containers(e, "guest")["spy"]
 			if main.State != runtime.Running || side.State != runtime.Running || spy.State != runtime.Running {
@@ -288,9 +243,7 @@ services:
 		if err := e.Remove(t.Context(), "share"); err != nil {
 			t.Fatal(err)
 		}
-		if err := e.Apply(t.Context(), r.change(e, "late", `services: {spy: {image: BUSYBOX}}`, func(s map[string]*compose.Service) {
-			s["spy"].Network = compose.Namespace{Mode: compose.ModeContainer, Of: "share-main-1"}
-		}), runtime.ApplyOptions{}); runtime.CodeOf(err) != runtime.NotFound {
+		if err := e.Apply(t.Context(), r.load(e, "late", guest), runtime.ApplyOptions{}); runtime.CodeOf(err) != runtime.NotFound {
 			t.Errorf("who joins nobody: %v", err)
 		}
 		for _, project := range []string{"guest", "late"} {
@@ -301,21 +254,6 @@ services:
 		stop()
 		r.expectNothingLeft()
 	})
-}
-
-func TestRulesAreMendedByTheSupervisor(t *testing.T) {
-	if _, err := exec.LookPath("nft"); err != nil {
-		t.Skip("nft is not installed")
-	}
-	r := newRig(t, embeddedBackend())
-	e := r.engine()
-	r.supervise(e)
-	r.apply(e, r.load(e, "rules", `services: {web: {image: BUSYBOX, command: ["httpd", "-f", "-p", "80"], ports: ["18121:80"]}}`))
-	r.eventually("the port answers", func() bool { return get("127.0.0.1:18121") != "" })
-	if out, err := exec.Command("nft", "flush", "ruleset").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	r.eventually("the port answers again", func() bool { return get("127.0.0.1:18121") != "" })
 }
 
 func TestAFailedUpdateLeavesNoSecondContainer(t *testing.T) {

@@ -163,7 +163,6 @@ func PlanFor(o Observed, w Wanted) Plan {
 	return p.plan
 }
 
-// planner makes one plan.
 type planner struct {
 	o    Observed
 	w    Wanted
@@ -400,7 +399,6 @@ func (s WantedService) ended(c *ObservedContainer) bool {
 	return c != nil && c.State == Stopped && c.ExitCode != 0 && s.Resting
 }
 
-// missingVolumes are the volumes that the wanted services mount and that are not there.
 func missingVolumes(o Observed, w Wanted) []string {
 	var missing []string
 	for _, s := range w.Services {

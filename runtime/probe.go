@@ -19,10 +19,7 @@ import (
 func checkOf(service *compose.Healthcheck, image *image.Health) *compose.Healthcheck {
 	var check compose.Healthcheck
 	if image != nil {
-		check = compose.Healthcheck{
-			Test: image.Test, Interval: image.Interval, Timeout: image.Timeout,
-			StartPeriod: image.StartPeriod, StartInterval: image.StartInterval, Retries: image.Retries,
-		}
+		check = compose.Healthcheck(*image)
 	}
 	if service != nil {
 		if len(service.Test) > 0 {
@@ -46,10 +43,7 @@ func healthCheck(c container.Container) (health.Check, bool) {
 	if h == nil || len(h.Test) == 0 || h.Test[0] == "NONE" {
 		return health.Check{}, false
 	}
-	return health.Check{
-		Test: h.Test, Interval: h.Interval, Timeout: h.Timeout,
-		StartPeriod: h.StartPeriod, StartInterval: h.StartInterval, Retries: h.Retries,
-	}, true
+	return health.Check(*h), true
 }
 
 // tendHealth makes the running containers of a project those that are probed.
@@ -79,7 +73,6 @@ func (e *Engine) healthOf(c container.Container) health.Status {
 	return health.Status{State: health.Starting}
 }
 
-// probe runs the command of a health check.
 func (e *Engine) probe(ctx context.Context, id string, timeout time.Duration, command []string, output io.Writer) (int, error) {
 	x := container.Exec{Args: command, Own: true, Timeout: timeout, Stdout: output, Stderr: output}
 	code, err := e.containers.Exec(e.within(ctx), id, x)
@@ -103,7 +96,6 @@ func (e *Engine) noteWaits(project string, waits []Wait, mark int) (stale bool) 
 	return e.starts != mark
 }
 
-// waitMark is the mark for noteWaits.
 func (e *Engine) waitMark() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()

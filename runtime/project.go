@@ -157,7 +157,6 @@ func (e *Engine) warnOfVolumes(p *Project) {
 	}
 }
 
-// blueprint makes the containers of one service.
 type blueprint struct {
 	e       *Engine
 	p       *Project
@@ -181,10 +180,8 @@ func (e *Engine) blueprint(p *Project, service string) (*blueprint, error) {
 	return &blueprint{e: e, p: p, service: s, pin: pin, hash: hash}, nil
 }
 
-// id is the id of the container of a replica.
 func (b *blueprint) id(r Replica) string { return container.ID(b.p.Name, r.Service, r.Number, b.hash) }
 
-// config is how the container of one replica is made.
 func (b *blueprint) config(ctx context.Context, s seat) (container.Config, error) {
 	if b.found == nil {
 		if err := container.CheckPlatform(b.service.Platform); err != nil {
@@ -206,8 +203,6 @@ func (b *blueprint) config(ctx context.Context, s seat) (container.Config, error
 				Joins:       s.shares,
 				Ports:       s.ports,
 				Healthcheck: checkOf(b.service.Healthcheck, b.found.Health),
-				PostStart:   b.service.PostStart,
-				PreStop:     b.service.PreStop,
 			},
 		},
 		Service:    b.service,
@@ -338,24 +333,17 @@ func failImage(object string, err error) error {
 	if !errors.As(err, &failed) {
 		return fail(Internal, object, err)
 	}
-	code := Internal
-	switch failed.Kind {
-	case image.NotFound:
-		code = NotFound
-	case image.Unreachable:
-		code = Unreachable
-	case image.Denied, image.Refused:
-		code = Denied
-	case image.Garbled:
-		code = Garbled
-	case image.BadContent:
-		code = InvalidPackage
-	case image.NoPlatform, image.Unsupported:
-		code = Unsupported
-	case image.Unsigned:
-		code = Unsigned
-	case image.NoSpace:
-		code = NoSpace
-	}
-	return fail(code, cmp.Or(failed.Object, object), failed.Err) // which it would name once more
+	code := map[image.Kind]Code{
+		image.NotFound:    NotFound,
+		image.Unreachable: Unreachable,
+		image.Denied:      Denied,
+		image.Refused:     Denied,
+		image.Garbled:     Garbled,
+		image.BadContent:  InvalidPackage,
+		image.NoPlatform:  Unsupported,
+		image.Unsupported: Unsupported,
+		image.Unsigned:    Unsigned,
+		image.NoSpace:     NoSpace,
+	}[failed.Kind]
+	return fail(cmp.Or(code, Internal), cmp.Or(failed.Object, object), failed.Err) // which it would name once more
 }

@@ -128,30 +128,6 @@ func TestPKG10FilesOfThePackageReachTheContainer(t *testing.T) {
 	}
 }
 
-func TestPKG16StageNeedsNoNetworkForWhatIsPresent(t *testing.T) {
-	r := newRig(t, embeddedBackend())
-	e := r.engine()
-	p := r.load(e, "stage", `services: {web: {image: BUSYBOX}}`)
-	if len(r.pins) != 1 {
-		t.Fatalf("pins %v", r.pins)
-	}
-	r.push("busybox", nil) // the tag names another image now
-	pins, err := e.Stage(t.Context(), p, r.pins, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for ref, pin := range pins {
-		if pin != r.pins[ref] {
-			t.Errorf("%s moved from %s to %s", ref, r.pins[ref], pin)
-		}
-	}
-	r.offline = true
-	e = r.engine()
-	if _, err := e.Stage(t.Context(), p, r.pins, nil); err != nil {
-		t.Errorf("offline: %v", err)
-	}
-}
-
 func TestWhatCannotBeFetchedHasACode(t *testing.T) {
 	r := newRig(t, embeddedBackend())
 	e := r.engine()

@@ -64,10 +64,11 @@ func (e *Engine) RemoveWith(ctx context.Context, project string, o RemoveOptions
 
 // removeRest removes what no container's labels tell of.
 func (e *Engine) removeRest(ctx context.Context, project string, o RemoveOptions) error {
-	if err := e.containers.RemoveProject(ctx, project); err != nil {
-		return fail(Internal, project, err)
+	err := e.containers.RemoveProject(ctx, project)
+	if err == nil {
+		err = e.sweepNetworks(ctx)
 	}
-	if err := e.sweepNetworks(ctx); err != nil {
+	if err != nil {
 		return fail(Internal, project, err)
 	}
 	if o.Volumes {

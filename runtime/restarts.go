@@ -74,7 +74,6 @@ func delay(failures int, chance float64) time.Duration {
 	return d*3/4 + time.Duration(chance*float64(d/4))
 }
 
-// noteStart notes that a container is started now.
 func (e *Engine) noteStart(project, id string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -160,7 +159,6 @@ func (e *Engine) forgetChange(project string, count int) {
 	}
 }
 
-// changeOf is what Apply and Remove did to a project.
 func (e *Engine) changeOf(project string) change {
 	e.mu.Lock()
 	defer e.mu.Unlock()

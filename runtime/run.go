@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/margolite/margolite/runtime/compose"
 	"github.com/margolite/margolite/runtime/contain"
@@ -69,7 +72,6 @@ func (m made) clone() made {
 	return made{networks: maps.Clone(m.networks), boxes: maps.Clone(m.boxes), ports: m.ports}
 }
 
-// look observes the project.
 func (r *run) look(ctx context.Context) (Observed, error) {
 	if err := r.find(ctx); err != nil {
 		return Observed{}, err
@@ -77,7 +79,6 @@ func (r *run) look(ctx context.Context) (Observed, error) {
 	return r.observed(ctx)
 }
 
-// find reads the containers of the project from containerd.
 func (r *run) find(ctx context.Context) error {
 	var own []container.Container
 	var err error
@@ -158,18 +159,9 @@ func (r *run) observed(ctx context.Context) (Observed, error) {
 
 // former are the networks that containers of the project were made for, by name.
 func (r *run) former() []network.Network {
-	return placement{seats: seatsOf(r.found)}.networks()
+	return recorded(r.found).networks()
 }
 
-func seatsOf(all []container.Container) []seat {
-	seats := make([]seat, len(all))
-	for i, c := range all {
-		seats[i] = seatOf(c)
-	}
-	return seats
-}
-
-// usedElsewhere tells whether another project is on a network.
 func (r *run) usedElsewhere(ctx context.Context, name string) (bool, error) {
 	places, err := r.everybody(ctx)
 	if err != nil {
@@ -199,7 +191,6 @@ func (r *run) everybody(ctx context.Context) (map[string]placement, error) {
 	return r.places, nil
 }
 
-// failure is a step that failed.
 type failure struct {
 	step Step
 	err  error
@@ -223,40 +214,32 @@ func (r *run) sideBySide(ctx context.Context, g Group) []failure {
 	}
 	var mu sync.Mutex
 	var failed []failure
-	var panicked *contain.Panic
-	next := 0
-	work := func() {
-		for {
+	var panicked error
+	var workers errgroup.Group
+	workers.SetLimit(abreast)
+	for _, sequence := range g {
+		workers.Go(func() error {
 			mu.Lock()
-			if next == len(g) || len(failed) > 0 || panicked != nil {
-				mu.Unlock()
-				return
+			over := len(failed) > 0 || panicked != nil
+			mu.Unlock()
+			if over {
+				return nil
 			}
-			sequence := g[next]
-			next++
-			mu.Unlock()
-			failures := r.inOrder(ctx, sequence)
+			var failures []failure
+			err := contain.Call(func() error {
+				failures = r.inOrder(ctx, sequence)
+				return nil
+			})
 			mu.Lock()
+			defer mu.Unlock()
 			failed = append(failed, failures...)
-			mu.Unlock()
-		}
-	}
-	var workers sync.WaitGroup
-	for range min(abreast, len(g)) {
-		workers.Go(func() {
-			defer func() { // it is the caller's
-				if p := recover(); p != nil {
-					mu.Lock()
-					defer mu.Unlock()
-					panicked = contain.Caught(p)
-				}
-			}()
-			work()
+			panicked = cmp.Or(panicked, err)
+			return nil
 		})
 	}
-	workers.Wait()
+	_ = workers.Wait() // none fails
 	if panicked != nil {
-		panic(panicked)
+		panic(panicked) // it is the caller's
 	}
 	return failed
 }
@@ -270,7 +253,6 @@ func (r *run) inOrder(ctx context.Context, s Sequence) []failure {
 	return nil
 }
 
-// do executes one step.
 func (r *run) do(ctx context.Context, s Step) error {
 	if err := ctx.Err(); err != nil {
 		return fail(Internal, r.object(s), fmt.Errorf("cannot %s: %w", s, err))
@@ -394,12 +376,11 @@ func (r *run) create(ctx context.Context, s Step) error {
 		return fail(Internal, r.object(s), errors.New("its configuration is unknown"))
 	}
 	r.note(func() { set(&r.fresh, s.Container) })
-	fill := r.unusedVolumes(config)
-	if len(fill) > 0 {
+	if len(volumesOf(config.Service)) > 0 {
 		r.filling.Lock()
 		defer r.filling.Unlock()
 	}
-	if err := r.e.containers.Create(ctx, config, fill); err != nil {
+	if err := r.e.containers.Create(ctx, config); err != nil {
 		return fail(StartFailed, r.object(s), err)
 	}
 	return nil
@@ -452,7 +433,6 @@ func (r *run) stopped() bool {
 	return r.stops > 0
 }
 
-// untouched tells whether the run did nothing at all.
 func (r *run) untouched() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -481,25 +461,7 @@ func (r *run) dependencies(id string) []compose.Dependency {
 
 // object is what an error of the step is about: a service where there is one.
 func (r *run) object(s Step) string {
-	if s.Replica.Service != "" {
-		return s.Replica.Service
-	}
-	return r.project
-}
-
-// unusedVolumes are the volumes of a container that no running one has mounted:
-// these may be replaced by content of the image while they are empty.
-func (r *run) unusedVolumes(config container.Config) []string {
-	var unused []string
-	for _, m := range config.Service.Mounts {
-		used := slices.ContainsFunc(r.found, func(c container.Container) bool {
-			return c.State != container.Created && slices.ContainsFunc(c.Labels.Volumes, func(v container.Volume) bool { return v.Name == m.Volume })
-		})
-		if m.Volume != "" && !used {
-			unused = append(unused, m.Volume)
-		}
-	}
-	return unused
+	return cmp.Or(s.Replica.Service, r.project)
 }
 
 func set[K comparable](m *map[K]bool, key K) {

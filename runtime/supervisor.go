@@ -217,8 +217,8 @@ func (s *supervisor) next() (next time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, t := range s.projects {
-		if !t.busy && !t.due.IsZero() && (next.IsZero() || t.due.Before(next)) {
-			next = t.due
+		if !t.busy {
+			next = sooner(next, t.due)
 		}
 	}
 	return next
@@ -238,6 +238,14 @@ func (s *supervisor) noteBack() {
 	}
 	s.back = true
 	s.e.once.Do(func() { close(s.e.back) })
+}
+
+// sooner is the earlier one of two times, of which zero is none.
+func sooner(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
 }
 
 func (s *supervisor) forgetGone() {
@@ -465,8 +473,8 @@ func (s *supervisor) restore(ctx context.Context, project string, t *tended) (du
 			continue
 		}
 		if len(plan.Groups) == 0 {
-			if again := time.Now().Add(maxDelay); unpublished && (due.IsZero() || again.Before(due)) {
-				due = again
+			if unpublished {
+				due = sooner(due, time.Now().Add(maxDelay))
 			}
 			return due, nil
 		}
@@ -522,18 +530,16 @@ func (s *supervisor) wanted(project string, chosen []container.Container) (w Wan
 		case Stopped:
 			waits := c.Labels.Restart.After(c.ExitCode, failures-1)
 			service.Resting = !waits || now.Before(again)
-			if waits && service.Resting && (due.IsZero() || again.Before(due)) {
-				due = again
+			if waits && service.Resting {
+				due = sooner(due, again)
 			}
 		case Created: // the task has gone, with its shim or in a reboot
 			service.Resting = now.Before(again)
-			if service.Resting && (due.IsZero() || again.Before(due)) {
-				due = again
+			if service.Resting {
+				due = sooner(due, again)
 			}
 		case Unresponsive: // no event says that a shim which was only late has answered
-			if again = now.Add(unresponsiveLook); due.IsZero() || again.Before(due) {
-				due = again
-			}
+			due = sooner(due, now.Add(unresponsiveLook))
 		}
 		w.Services = append(w.Services, service)
 	}

@@ -8,34 +8,6 @@ import (
 	"github.com/margolite/margolite/runtime/container"
 )
 
-func TestStartTicks(t *testing.T) {
-	tests := map[string]struct {
-		stat string
-		want int64
-		ok   bool
-	}{
-		"a plain name":                   {"1 (sh) S 0 1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4711 12 13", 4711, true},
-		"a name that looks like fields":  {"1 (a) S 0 (b) S 0 1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4711 12 13", 4711, true},
-		"a process that has ended":       {"1 (sh) Z 0 1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4711 12 13", 0, false},
-		"a line that is cut off":         {"1 (sh) S 0 1 1", 0, false},
-		"nothing":                        {"", 0, false},
-		"a start that is not any number": {"1 (sh) S 0 1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 x 12 13", 0, false},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			if got, ok := startTicks([]byte(test.stat)); got != test.want || ok != test.ok {
-				t.Errorf("got %d, %v", got, ok)
-			}
-		})
-	}
-}
-
-func FuzzStartTicks(f *testing.F) {
-	f.Add([]byte("1 (sh) S 0 1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4711 12 13"))
-	f.Add([]byte(")"))
-	f.Fuzz(func(_ *testing.T, stat []byte) { startTicks(stat) })
-}
-
 func TestStartOfThisProcess(t *testing.T) {
 	if up := time.Since(startOf(os.Getpid())); up < 0 || up > time.Hour {
 		t.Errorf("this process runs for %s", up)

@@ -8,9 +8,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-
-	"github.com/containerd/containerd/v2/core/containers"
-	"google.golang.org/protobuf/types/known/anypb"
 )
 
 const (
@@ -110,17 +107,6 @@ func (c *Containers) profile(ctx context.Context) string {
 		return ""
 	}
 	return DefaultProfile
-}
-
-// confineAgain gives a container that was made with the default profile what there is of
-// it now. A device that lost its AppArmor with an update still runs its workloads.
-func (c *Containers) confineAgain(ctx context.Context, record containers.Container) (containers.Container, error) {
-	confined := []byte(`"apparmorProfile":"` + DefaultProfile + `"`)
-	if !bytes.Contains(specOf(record), confined) || c.profile(ctx) != "" {
-		return record, nil
-	}
-	record.Spec = &anypb.Any{TypeUrl: specType, Value: bytes.Replace(specOf(record), confined, []byte(`"apparmorProfile":""`), 1)}
-	return c.o.Client.ContainerService().Update(ctx, record, "spec")
 }
 
 // Confinement says how the kernel confines containers by default on a device with the

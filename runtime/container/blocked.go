@@ -106,7 +106,7 @@ func (c *Containers) isRunc(line []byte, verb, name string) bool {
 // clearCreation removes what a killed runc leaves of a container that never ran. With it runc would refuse to create the
 // container again.
 func (c *Containers) clearCreation(id string) error {
-	for _, dir := range cgroupDirs(c.cgroup("*", id)) {
+	for _, dir := range cgroupDirs(c.cgroup("*", id, "")) {
 		for _, pid := range processesIn(dir) {
 			_ = unix.Kill(pid, unix.SIGKILL) // it is a child of that runc, and has ended otherwise
 		}

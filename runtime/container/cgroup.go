@@ -11,44 +11,29 @@ import (
 	"strings"
 	"syscall"
 	"time"
-
-	"github.com/margolite/margolite/runtime/compose"
 )
 
 const strayPoll = 20 * time.Millisecond
 
 // cgroup is the control group of a container, below one of its project, below
-// one of this runtime.
-func (c *Containers) cgroup(project, id string) string {
-	return path.Join("/", c.o.Namespace, project, id)
-}
-
-// cgroupOf is the control group of a container of a service: where cgroup_parent
-// names another parent, below that one. Such a parent is the owner's, with his
-// limits: it is never removed.
-func (c *Containers) cgroupOf(project, id string, s *compose.Service) string {
-	if s.Resources.CgroupParent == "" {
-		return c.cgroup(project, id)
+// one of this runtime: or below parent, which cgroup_parent names. Such a parent is
+// the owner's, with his limits: it is never removed.
+func (c *Containers) cgroup(project, id, parent string) string {
+	if parent != "" {
+		return path.Join("/", parent, id)
 	}
-	return path.Join("/", path.Join("/", s.Resources.CgroupParent), id)
+	return path.Join("/", c.o.Namespace, project, id)
 }
 
 // cgroupsOf are the directories of the control group of a container, which may
 // have no record any more.
 func (c *Containers) cgroupsOf(ctx context.Context, id string) []string {
-	record, err := c.o.Client.ContainerService().Get(ctx, id)
-	if err != nil {
-		return cgroupDirs(c.cgroup("*", id)) // of any project
+	if record, err := c.o.Client.ContainerService().Get(ctx, id); err == nil {
+		if labels, err := labelsOf(record); err == nil {
+			return cgroupDirs(c.cgroup(labels.Project, id, escapePattern(labels.CgroupParent)))
+		}
 	}
-	labels, err := labelsOf(record)
-	if err != nil {
-		return cgroupDirs(c.cgroup("*", id))
-	}
-	dirs := cgroupDirs(c.cgroup(labels.Project, id))
-	if labels.CgroupParent != "" {
-		dirs = append(dirs, cgroupDirs(path.Join("/", escapePattern(labels.CgroupParent), id))...)
-	}
-	return dirs
+	return cgroupDirs(c.cgroup("*", id, "")) // of any project
 }
 
 // escapePattern lets a path stand for itself alone.
@@ -118,14 +103,14 @@ func processesIn(dir string) []int {
 // runtime's own with the last of them. runc removes those of containers, but not
 // their parents.
 func (c *Containers) removeCgroup(project string) {
-	for _, dir := range append(cgroupDirs(c.cgroup(project, "*")), cgroupDirs(c.cgroup(project, ""))...) {
+	for _, dir := range append(cgroupDirs(c.cgroup(project, "*", "")), cgroupDirs(c.cgroup(project, "", ""))...) {
 		_ = os.Remove(dir) // one that is not empty stays
 	}
 	if !c.creating.TryLock() {
 		return // it is about to be needed
 	}
 	defer c.creating.Unlock()
-	for _, dir := range cgroupDirs(c.cgroup("", "")) {
+	for _, dir := range cgroupDirs(c.cgroup("", "", "")) {
 		_ = os.Remove(dir)
 	}
 }

@@ -10,19 +10,11 @@ import (
 	"github.com/containerd/typeurl/v2"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"google.golang.org/protobuf/types/known/anypb"
-
-	"github.com/margolite/margolite/runtime/compose"
 )
 
 // incompleteKey is the extension of a container record that holds its
 // specification without the devices of the machine, for a container that has some.
 const incompleteKey = "margolite/incomplete-spec"
-
-// describeProcess writes into the details what has to be known at each start.
-func (d *Details) describeProcess(s *compose.Service) {
-	d.Devices = devicesOf(s)
-	d.CgroupParent = s.Resources.CgroupParent
-}
 
 // complete adds the devices that are there now to a specification.
 func complete(spec *specs.Spec, d *Devices) error {
@@ -65,34 +57,41 @@ func encodeSpec(spec *specs.Spec) (typeurl.Any, error) {
 	return &anypb.Any{TypeUrl: specType, Value: text}, nil
 }
 
-// renew prepares what of a container's specification a reboot takes away, and
-// completes it with the devices that are there now: since its creation the
-// machine may have got others, or others numbers. It is written only when it
-// changed.
-func (c *Containers) renew(ctx context.Context, record containers.Container, d Details) (containers.Container, error) {
-	extension, ok := record.Extensions[incompleteKey]
-	if !ok {
-		return record, nil
+// renew brings the specification of a container that is about to start up to date. It
+// gets the devices that are there now: since its creation the machine may have got
+// others, or others numbers. It loses the default profile of AppArmor on a device that
+// lost its AppArmor with an update, which still runs its workloads. And it joins the
+// namespaces at the paths given. It is written only when it changed.
+func (c *Containers) renew(ctx context.Context, record containers.Container, d *Devices, joined map[specs.LinuxNamespaceType]string) error {
+	text := specOf(record)
+	incomplete, hasDevices := record.Extensions[incompleteKey]
+	if hasDevices {
+		text = incomplete.GetValue()
+	}
+	confined := []byte(`"apparmorProfile":"` + DefaultProfile + `"`)
+	lostProfile := bytes.Contains(text, confined) && c.profile(ctx) == ""
+	if !hasDevices && !lostProfile && len(joined) == 0 {
+		return nil
 	}
 	var spec specs.Spec
-	if err := json.Unmarshal(extension.GetValue(), &spec); err != nil {
-		return record, fmt.Errorf("cannot read specification: %w", err)
+	if err := json.Unmarshal(text, &spec); err != nil {
+		return fmt.Errorf("cannot read specification: %w", err)
 	}
-	if err := complete(&spec, d.Devices); err != nil {
-		return record, err
+	if hasDevices {
+		if err := complete(&spec, d); err != nil {
+			return err
+		}
 	}
-	var current specs.Spec
-	if err := json.Unmarshal(specOf(record), &current); err != nil {
-		return record, fmt.Errorf("cannot read specification: %w", err)
+	if lostProfile {
+		spec.Process.ApparmorProfile = ""
 	}
-	spec.Linux.Namespaces = current.Linux.Namespaces // those of others are looked for after this
+	joinNamespaces(&spec, joined)
 	renewed, err := encodeSpec(&spec)
-	if err != nil {
-		return record, err
+	if err != nil || bytes.Equal(renewed.GetValue(), specOf(record)) {
+		return err
 	}
-	if bytes.Equal(renewed.GetValue(), specOf(record)) {
-		return record, nil
+	if _, err := c.o.Client.ContainerService().Update(ctx, containers.Container{ID: record.ID, Spec: renewed}, "spec"); err != nil {
+		return fmt.Errorf("cannot write specification: %w", err)
 	}
-	record.Spec = renewed
-	return c.o.Client.ContainerService().Update(ctx, record, "spec")
+	return nil
 }

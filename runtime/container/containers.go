@@ -18,6 +18,7 @@ import (
 	"github.com/containerd/containerd/v2/core/containers"
 	"github.com/containerd/containerd/v2/core/snapshots"
 	"github.com/containerd/errdefs"
+	"golang.org/x/sync/singleflight"
 
 	"github.com/margolite/margolite/runtime/compose"
 	"github.com/margolite/margolite/runtime/containerd"
@@ -72,10 +73,11 @@ type Containers struct {
 	// before the children; for writing while those that are empty are removed.
 	creating sync.RWMutex
 
-	mu       sync.Mutex
-	mounting map[string]*mountAttempt // by mount point
-	left     leftovers
-	swept    bool // nothing is left of a former agent
+	mounting singleflight.Group // by mount point
+
+	mu    sync.Mutex
+	left  leftovers
+	swept bool // nothing is left of a former agent
 
 	places places // of commands
 }
@@ -85,7 +87,7 @@ func New(o Options) (*Containers, error) {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
-	c := &Containers{o: o, shims: newShims(o.Client, o.ShimGrace), mounting: make(map[string]*mountAttempt)}
+	c := &Containers{o: o, shims: newShims(o.Client, o.ShimGrace), places: newPlaces()}
 
 	// Asking the OCI runtime takes a process: not before the first container, and once.
 	var once sync.Once
@@ -96,22 +98,17 @@ func New(o Options) (*Containers, error) {
 	}
 	// What containers write may be programs that make whoever starts them root:
 	// nobody else on the device gets there.
-	for _, dir := range []string{c.volumesDir(), filepath.Join(o.RunDir, "mounts")} {
-		if err := makePrivate(dir); err != nil {
-			return nil, fmt.Errorf("cannot prepare containers: %w", err)
-		}
+	err := errors.Join(makePrivate(c.volumesDir()), makePrivate(filepath.Join(o.RunDir, "mounts")), os.MkdirAll(c.logDir(), 0o711))
+	if err == nil {
+		err = errors.Join(c.prepareNerdctl(), c.sweepMounts())
 	}
-	if err := os.MkdirAll(c.logDir(), 0o711); err != nil {
-		return nil, fmt.Errorf("cannot prepare containers: %w", err)
+	if err == nil {
+		c.owner, err = filepath.EvalSymlinks(o.StateDir)
 	}
-	if err := errors.Join(c.prepareNerdctl(), c.sweepMounts()); err != nil {
-		return nil, fmt.Errorf("cannot prepare containers: %w", err)
+	if err == nil {
+		c.left, err = c.findLeftovers()
 	}
-	var err error
-	if c.owner, err = filepath.EvalSymlinks(o.StateDir); err != nil {
-		return nil, fmt.Errorf("cannot prepare containers: %w", err)
-	}
-	if c.left, err = c.findLeftovers(); err != nil {
+	if err != nil {
 		return nil, fmt.Errorf("cannot prepare containers: %w", err)
 	}
 	return c, nil
@@ -213,34 +210,29 @@ type Container struct {
 // not respond neither fails it nor delays it by more than a short deadline: its
 // containers are Unresponsive.
 func (c *Containers) List(ctx context.Context) ([]Container, error) {
-	list, err := c.list(ctx, fmt.Sprintf("labels.%q", OwnerKey))
-	if err != nil {
-		return nil, fmt.Errorf("cannot list containers: %w", err)
-	}
-	return list, nil
+	return c.listed(ctx, func() ([]Container, error) { return c.Recorded(ctx) })
 }
 
 // ListProject is List for the containers of one project. It reads no record and
 // asks for no task of any other.
 func (c *Containers) ListProject(ctx context.Context, project string) ([]Container, error) {
-	list, err := c.list(ctx, fmt.Sprintf("labels.%q==%q", OwnerKey, project))
-	if err != nil {
-		return nil, fmt.Errorf("cannot list containers of project %s: %w", project, err)
-	}
-	return list, nil
+	return c.listed(ctx, func() ([]Container, error) { return c.RecordedOf(ctx, project) })
 }
 
-func (c *Containers) list(ctx context.Context, filter string) ([]Container, error) {
+// ListIDs is List for the containers with these ids, as far as they exist. Unlike
+// a list that is filtered by containerd, it reads no record of any other.
+func (c *Containers) ListIDs(ctx context.Context, ids []string) ([]Container, error) {
+	return c.listed(ctx, func() ([]Container, error) { return c.RecordedIDs(ctx, ids) })
+}
+
+// listed says what the containers do that were read.
+func (c *Containers) listed(ctx context.Context, read func() ([]Container, error)) ([]Container, error) {
 	c.sweepOnce(ctx)
-	records, err := c.o.Client.ContainerService().List(ctx, filter)
+	recorded, err := read()
 	if err != nil {
 		return nil, err
 	}
-	list, err := c.owned(records)
-	if err != nil {
-		return nil, err
-	}
-	return c.withStates(ctx, list)
+	return c.WithStates(ctx, recorded)
 }
 
 // owned decodes the records of containers and logs those that cannot be decoded.
@@ -250,7 +242,7 @@ func (c *Containers) owned(records []containers.Container) ([]Container, error) 
 	for _, r := range records {
 		// Two would undo each other's work.
 		if owner := r.Labels[keyOwner]; !c.isOwner(owner) {
-			return nil, fmt.Errorf("%w: containerd namespace %q belongs to the margolite with the state directory %s",
+			return nil, fmt.Errorf("cannot list containers: %w: containerd namespace %q belongs to the margolite with the state directory %s",
 				ErrOtherOwner, c.o.Namespace, owner)
 		}
 		labels, err := labelsOf(r)
@@ -279,22 +271,14 @@ func (c *Containers) isOwner(dir string) bool {
 
 // WithStates returns copies of containers that say what each of them does now.
 func (c *Containers) WithStates(ctx context.Context, recorded []Container) ([]Container, error) {
-	list, err := c.withStates(ctx, slices.Clone(recorded))
-	if err != nil {
-		return nil, fmt.Errorf("cannot list containers: %w", err)
-	}
-	return list, nil
-}
-
-// withStates sets what each container of the list does.
-func (c *Containers) withStates(ctx context.Context, list []Container) ([]Container, error) {
+	list := slices.Clone(recorded)
 	ids := make([]string, len(list))
 	for i, found := range list {
 		ids[i] = found.ID
 	}
 	answers := c.shims.states(ctx, ids)
 	if err := ctx.Err(); err != nil {
-		return nil, err // a call that was cut short tells nonsense
+		return nil, fmt.Errorf("cannot list containers: %w", err) // a call that was cut short tells nonsense
 	}
 	for i, answer := range answers {
 		found := &list[i]
@@ -308,7 +292,7 @@ func (c *Containers) withStates(ctx context.Context, list []Container) ([]Contai
 				found.State = Running // as far as is known
 			}
 		default:
-			return nil, fmt.Errorf("container %s: cannot read the state of its task: %w", found.ID, answer.err)
+			return nil, fmt.Errorf("cannot read the state of container %s: %w", found.ID, answer.err)
 		}
 	}
 	return list, nil
@@ -354,11 +338,11 @@ func (c *Containers) MarkDone(ctx context.Context, id string) error {
 
 // SetDependsOn changes which services are to be started before a container.
 func (c *Containers) SetDependsOn(ctx context.Context, id string, dependencies []compose.Dependency) error {
-	value, err := EncodeDependencies(dependencies)
-	if err != nil {
-		return fmt.Errorf("cannot record what container %s depends on: %w", id, err)
+	value, err := encodeDependencies(dependencies)
+	if err == nil {
+		err = c.setLabel(ctx, id, keyDependsOn, value)
 	}
-	if err := c.setLabel(ctx, id, keyDependsOn, value); err != nil {
+	if err != nil {
 		return fmt.Errorf("cannot record what container %s depends on: %w", id, err)
 	}
 	return nil

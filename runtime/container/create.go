@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"slices"
 	"time"
 
 	"github.com/containerd/containerd/api/types/runc/options"
@@ -27,18 +26,18 @@ const createLease = time.Hour
 const leaseLabel = "margolite/creating"
 
 // Create makes the record and root file system of a container, and fills those
-// of its volumes that are empty and named in fill from the image. A container
-// that exists is left as it is.
-func (c *Containers) Create(ctx context.Context, config Config, fill []string) error {
+// of its volumes that are empty, and mounted by no running container, from the image.
+// A container that exists is left as it is.
+func (c *Containers) Create(ctx context.Context, config Config) error {
 	id := config.Labels.ID()
 	c.sweepOnce(ctx)
-	if err := c.create(ctx, id, config, fill); err != nil {
+	if err := c.create(ctx, id, config); err != nil {
 		return fmt.Errorf("cannot create container %s: %w", id, err)
 	}
 	return nil
 }
 
-func (c *Containers) create(ctx context.Context, id string, config Config, fill []string) error {
+func (c *Containers) create(ctx context.Context, id string, config Config) error {
 	switch existing, err := c.o.Client.ContainerService().Get(ctx, id); {
 	case err == nil:
 		return verifySame(existing, config)
@@ -104,7 +103,7 @@ func (c *Containers) create(ctx context.Context, id string, config Config, fill 
 		return err
 	}
 	extensions := map[string]typeurl.Any{detailsKey: details}
-	spec, err := c.inspect(ctx, id, config, volumes, mounts, fill, extensions)
+	spec, err := c.inspect(ctx, id, config, volumes, mounts, extensions)
 	if err == nil {
 		err = c.keepFiles(config.Labels.Project, id, config.Service.Files)
 	}
@@ -142,12 +141,9 @@ func (c *Config) describe(volumes mountedVolumes) error {
 		return fmt.Errorf("stop signal: %w", err)
 	}
 	l.DependsOn = s.DependsOn
-	l.describeProcess(s)
+	l.Devices, l.CgroupParent = devicesOf(s), s.Resources.CgroupParent
 	l.TTY, l.StdinOpen, l.Logging = s.TTY, s.StdinOpen, s.Logging
 	l.PostStart, l.PreStop = s.PostStart, s.PreStop
-	if s.Healthcheck != nil {
-		l.Healthcheck = s.Healthcheck
-	}
 	if s.IPC.Mode == compose.ModeShareable {
 		l.SharedMemory = cmp.Or(s.ShmSize, defaultShm)
 	}
@@ -163,7 +159,7 @@ func (c *Config) describe(volumes mountedVolumes) error {
 
 // inspect reads the image through the container's root file system: it looks up
 // the user, fills volumes, and builds the specification.
-func (c *Containers) inspect(ctx context.Context, id string, config Config, volumes mountedVolumes, mounts []mount.Mount, fill []string, extensions map[string]typeurl.Any) (typeurl.Any, error) {
+func (c *Containers) inspect(ctx context.Context, id string, config Config, volumes mountedVolumes, mounts []mount.Mount, extensions map[string]typeurl.Any) (typeurl.Any, error) {
 	project := config.Labels.Project
 	var user User
 	err := c.withRootfs(id, mounts, func(root string) (err error) {
@@ -175,7 +171,7 @@ func (c *Containers) inspect(ctx context.Context, id string, config Config, volu
 		}
 		for _, m := range config.Service.Mounts {
 			name := config.volumeName(m)
-			if name == "" || m.NoCopy || m.Subpath != "" || !m.Anonymous && !slices.Contains(fill, name) {
+			if name == "" || m.NoCopy || m.Subpath != "" {
 				continue
 			}
 			if err := c.fillVolume(ctx, project, volumes.get(name), root, m.Target); err != nil {
@@ -191,7 +187,7 @@ func (c *Containers) inspect(ctx context.Context, id string, config Config, volu
 	host.Profile = c.profile(ctx)
 	spec, err := newSpec(config, host, placing{
 		user:          user,
-		cgroup:        c.cgroupOf(project, id, config.Service),
+		cgroup:        c.cgroup(project, id, config.Service.Resources.CgroupParent),
 		volume:        func(name string) string { return c.volumeDir(project, volumes.get(name)) },
 		subpath:       func(n int) string { return c.subpathDir(id, n) },
 		source:        func(n int) string { return c.sourceDir(id, n) },
@@ -201,7 +197,6 @@ func (c *Containers) inspect(ctx context.Context, id string, config Config, volu
 		otherShim:     c.o.LogKeeper != "",
 		warn:          func(text string) { c.o.Logger.Warn(text, "container", id, "service", config.Service.Name) },
 		nerdctl:       c.nerdctlDir(id),
-		groupedShim:   true,
 		environment:   c.environment(config.Service),
 		readOnlyBelow: canReadOnlyBelow(),
 	})

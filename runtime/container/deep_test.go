@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"testing"
-	"time"
 
 	"github.com/containerd/containerd/v2/core/leases"
 	"golang.org/x/sys/unix"
@@ -67,29 +66,5 @@ func TestADeepRootFileSystemGoes(t *testing.T) {
 			_, err := os.Lstat(dirs[0])
 			return errors.Is(err, os.ErrNotExist)
 		})
-	})
-}
-
-// The lease of a creation that was broken off ends with the next agent of the same device, and not with that of another one.
-func TestLeasesOfBrokenCreationsEnd(t *testing.T) {
-	onEach(t, func(t *testing.T, d *device) {
-		service := d.client.LeasesService()
-		for id, owner := range map[string]string{"own": d.state, "other": "/var/lib/other"} {
-			_, err := service.Create(d.ctx(), leases.WithID(id), leases.WithExpiration(time.Hour), leases.WithLabel("margolite/creating", owner))
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
-		d.restart()
-		if _, err := d.List(d.ctx()); err != nil {
-			t.Fatal(err)
-		}
-		left, err := service.List(d.ctx())
-		if err != nil || len(left) != 1 || left[0].ID != "other" {
-			t.Errorf("left: %v, %v", left, err)
-		}
-		if err := service.Delete(d.ctx(), leases.Lease{ID: "other"}); err != nil {
-			t.Error(err)
-		}
 	})
 }

@@ -36,7 +36,6 @@ type Details struct {
 	Volumes     []Volume             `json:"volumes,omitempty"`  // that it mounts
 	Subpaths    []Subpath            `json:"subpaths,omitempty"` // parts of these volumes that it mounts
 	Sources     []Source             `json:"sources,omitempty"`  // paths of the device that it mounts
-	HostDirs    []string             `json:"hostDirs,omitempty"` // of records without Sources: directories that are made where missing, before it starts
 	Files       []File               `json:"files,omitempty"`    // configs and secrets
 	Healthcheck *compose.Healthcheck `json:"healthcheck,omitempty"`
 	PostStart   []compose.Hook       `json:"postStart,omitempty"`
@@ -81,14 +80,10 @@ type File struct {
 
 func (d Details) encode() (*anypb.Any, error) {
 	text, err := json.Marshal(d)
+	if err == nil { // else nobody could read the record again, nor remove its container
+		_, err = decodeDetails(text)
+	}
 	if err != nil {
-		return nil, fmt.Errorf("cannot encode details: %w", err)
-	}
-	// Nobody could read the record again, nor remove its container.
-	if len(text) > maxDetails {
-		return nil, fmt.Errorf("cannot encode details: they take %d bytes, more than %d", len(text), maxDetails)
-	}
-	if err := d.check(); err != nil {
 		return nil, fmt.Errorf("cannot encode details: %w", err)
 	}
 	return &anypb.Any{TypeUrl: detailsKey, Value: text}, nil
@@ -98,17 +93,19 @@ func (d Details) encode() (*anypb.Any, error) {
 // wrong with what it says becomes an error here: a newer version may have
 // written it, and names become file names.
 func decodeDetails(text []byte) (Details, error) {
-	if len(text) == 0 {
-		return Details{}, errors.New("cannot read details: there are none")
-	}
-	if len(text) > maxDetails {
-		return Details{}, fmt.Errorf("cannot read details: they take %d bytes, more than %d", len(text), maxDetails)
-	}
 	var d Details
-	if err := json.Unmarshal(text, &d); err != nil {
-		return Details{}, fmt.Errorf("cannot read details: %w", err)
+	var err error
+	switch {
+	case len(text) == 0:
+		err = errors.New("there are none")
+	case len(text) > maxDetails:
+		err = fmt.Errorf("they take %d bytes, more than %d", len(text), maxDetails)
+	default:
+		if err = json.Unmarshal(text, &d); err == nil {
+			err = d.check()
+		}
 	}
-	if err := d.check(); err != nil {
+	if err != nil {
 		return Details{}, fmt.Errorf("cannot read details: %w", err)
 	}
 	return d, nil
@@ -116,7 +113,7 @@ func decodeDetails(text []byte) (Details, error) {
 
 func (d Details) check() error {
 	switch d.Restart.Policy {
-	case Never, OnFailure, Always, UnlessStopped:
+	case compose.RestartNo, compose.RestartOnFailure, compose.RestartAlways, compose.RestartUnlessStopped:
 	default:
 		return fmt.Errorf("%.40q is not a restart policy", d.Restart.Policy)
 	}
@@ -139,11 +136,6 @@ func (d Details) check() error {
 	for _, s := range d.Sources {
 		if !filepath.IsAbs(s.Path) || !filepath.IsAbs(s.Real) {
 			return fmt.Errorf("source %.80q is not an absolute path", s.Path)
-		}
-	}
-	for _, dir := range d.HostDirs {
-		if !filepath.IsAbs(dir) {
-			return fmt.Errorf("directory %.80q is not an absolute path", dir)
 		}
 	}
 	for _, f := range d.Files {

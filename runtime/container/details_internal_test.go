@@ -8,15 +8,25 @@ import (
 	"github.com/margolite/margolite/runtime/compose"
 )
 
+// What the image says of a health check was put together with what the service says.
+func TestTheHealthCheckStaysAsItWasPutTogether(t *testing.T) {
+	check := &compose.Healthcheck{Test: []string{"CMD", "true"}, Interval: time.Second}
+	c := Config{Service: &compose.Service{Healthcheck: &compose.Healthcheck{Interval: time.Second}}}
+	c.Labels.Healthcheck = check
+	if err := c.describe(mountedVolumes{}); err != nil || c.Labels.Healthcheck != check {
+		t.Errorf("it is %+v, %v", c.Labels.Healthcheck, err)
+	}
+}
+
 // A record that could not be read again would be left alone for good.
 func TestDetailsThatNobodyCouldReadAreNotWritten(t *testing.T) {
-	good := Details{Restart: Restart{Policy: Never}, StopSignal: "SIGTERM", StopGrace: time.Second}
+	good := Details{Restart: Restart{Policy: compose.RestartNo}, StopSignal: "SIGTERM", StopGrace: time.Second}
 	if _, err := good.encode(); err != nil {
 		t.Error(err)
 	}
 	huge, odd := good, good
 	huge.PreStop = []compose.Hook{{Command: []string{strings.Repeat("x", maxDetails)}}}
-	odd.HostDirs = []string{"not/absolute"}
+	odd.Sources = []Source{{Path: "not/absolute", Real: "/"}}
 	for name, d := range map[string]Details{"huge": huge, "odd": odd} {
 		if _, err := d.encode(); err == nil || !strings.Contains(err.Error(), "cannot encode details") {
 			t.Errorf("%s: %v", name, err)

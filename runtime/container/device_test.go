@@ -161,7 +161,6 @@ func (d *device) config(service, command string) container.Config {
 	return c
 }
 
-// create creates a container whose volumes may all be filled.
 func (d *device) create(c container.Config) string {
 	d.Helper()
 	id, err := d.tryCreate(c)
@@ -172,13 +171,9 @@ func (d *device) create(c container.Config) string {
 }
 
 func (d *device) tryCreate(c container.Config) (string, error) {
-	var fill []string
-	for _, m := range c.Service.Mounts {
-		fill = append(fill, m.Volume)
-	}
 	id := c.Labels.ID()
 	d.made[id] = true
-	return id, d.Create(d.ctx(), c, fill)
+	return id, d.Create(d.ctx(), c)
 }
 
 func (d *device) start(id string) {

@@ -1,6 +1,7 @@
 package container
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -52,7 +53,7 @@ func devicesOf(s *compose.Service) *Devices {
 	}
 	d := &Devices{All: s.Privileged, CDI: s.CDI}
 	for _, node := range s.Devices {
-		d.Nodes = append(d.Nodes, Device{Path: node.Path, Real: node.Real, Target: node.Target, Permissions: node.Permissions})
+		d.Nodes = append(d.Nodes, Device(node))
 	}
 	return d
 }
@@ -117,9 +118,6 @@ func (d *Devices) addTo(spec *specs.Spec) error {
 		nodes, err := wanted.nodes(target)
 		if err != nil {
 			return fmt.Errorf("devices: %w", err)
-		}
-		if wanted.Permissions != "" && !isAccess(wanted.Permissions) {
-			return fmt.Errorf("devices: %.40q are not permissions; use some of r, w and m", wanted.Permissions)
 		}
 		for _, node := range nodes {
 			putNode(spec, node)
@@ -223,10 +221,8 @@ func putNode(spec *specs.Spec, node specs.LinuxDevice) {
 
 // allow lets the container use a device.
 func allow(spec *specs.Spec, node specs.LinuxDevice, permissions string) {
-	if permissions == "" {
-		permissions = "rwm"
-	}
-	spec.Linux.Resources.Devices = append(spec.Linux.Resources.Devices, device(node.Type, node.Major, node.Minor, permissions))
+	rule := device(node.Type, node.Major, node.Minor, cmp.Or(permissions, "rwm"))
+	spec.Linux.Resources.Devices = append(spec.Linux.Resources.Devices, rule)
 }
 
 func fileMode(bits uint32) *os.FileMode {

@@ -116,7 +116,6 @@ func TestDevicesThatMakeNoSense(t *testing.T) {
 		"a file":                     {compose.Service{Devices: []compose.Device{{Path: "/etc/passwd", Target: "/dev/x"}}}, "not a device node"},
 		"a directory without any":    {compose.Service{Devices: []compose.Device{{Path: empty, Target: "/dev/x"}}}, "contains no device"},
 		"a target that is no path":   {compose.Service{Devices: []compose.Device{{Path: "/dev/null", Target: "x"}}}, "not a path"},
-		"permissions that are none":  {compose.Service{Devices: []compose.Device{{Path: "/dev/null", Target: "/dev/x", Permissions: "rx"}}}, "permissions"},
 		"a rule that is none":        {compose.Service{DeviceRules: []string{"c 1:3"}}, "not a rule"},
 		"a rule of an unknown kind":  {compose.Service{DeviceRules: []string{"x 1:3 r"}}, "not a rule"},
 		"a rule without minor":       {compose.Service{DeviceRules: []string{"c 1 r"}}, "not a rule"},

@@ -94,7 +94,7 @@ func (c *Containers) awaitGroup(ctx context.Context, project string) error {
 	if c.shims.allAnswered() {
 		return nil
 	}
-	records, err := c.o.Client.ContainerService().List(ctx, fmt.Sprintf("labels.%q==%q", OwnerKey, project))
+	records, err := c.o.Client.ContainerService().List(ctx, ofProject(project))
 	if err != nil {
 		return err
 	}
@@ -196,7 +196,7 @@ func (c *Containers) shimsOf(ctx context.Context, id string) (found []int, err e
 	if pid := own(id); pid > 0 {
 		return []int{pid}, nil
 	}
-	siblings, err := c.o.Client.ContainerService().List(ctx, fmt.Sprintf("labels.%q==%q", OwnerKey, record.Labels[OwnerKey]))
+	siblings, err := c.o.Client.ContainerService().List(ctx, ofProject(record.Labels[OwnerKey]))
 	if err != nil {
 		return nil, err
 	}

@@ -27,18 +27,12 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/margolite/margolite/runtime/compose"
+	"github.com/margolite/margolite/runtime/limit"
 )
 
 const (
 	execTimeout = 30 * time.Second // of its start, on a slow and busy device
 	stdinPoll   = time.Millisecond
-
-	// How many commands may run at once: in a container, in those of a project, and
-	// for all callers. Those that come later wait. There is no bound for all: with it
-	// the health checks of two projects could keep those of a third waiting.
-	maxContainerExecs, maxProjectExecs, maxCallerExecs = 32, 64, 96
-	// How many of them may be starting: runc takes much of a small processor.
-	maxContainerStarts, maxProjectStarts, maxCallerStarts, maxStarts = 2, 3, 3, 4
 
 	processType = "types.containerd.io/opencontainers/runtime-spec/1/Process"
 )
@@ -118,11 +112,11 @@ func (c *Containers) exec(ctx context.Context, id string, e Exec) (int, error) {
 		waiting, cancel = context.WithTimeout(ctx, e.Timeout)
 		defer cancel()
 	}
-	release, err := c.places.take(waiting, runBounds(id, project, e.Own)...)
+	running, err := c.places.run[e.Own].Acquire(waiting, placeOf(id, project), nil, nil)
 	if err != nil {
-		return -1, fmt.Errorf("%w: too many commands are running: %w", ErrNotTried, err)
+		return -1, fmt.Errorf("%w: too many commands are running: %w", ErrNotTried, waiting.Err())
 	}
-	defer release()
+	defer running.Release()
 	state := c.shims.state(ctx, id)
 	switch {
 	case errors.Is(state.err, ErrUnresponsive):
@@ -146,22 +140,22 @@ func (c *Containers) exec(ctx context.Context, id string, e Exec) (int, error) {
 
 	// A start that blocks gives up its place among all, but not those of its
 	// container and its project.
-	own, err := c.places.take(waiting, execBounds("start", id, project, e.Own, maxContainerStarts, maxProjectStarts)...)
+	own, err := c.places.start[e.Own].Acquire(waiting, placeOf(id, project), nil, nil)
 	if err != nil {
-		return -1, fmt.Errorf("%w: too many commands of its project are starting: %w", ErrNotTried, err)
+		return -1, fmt.Errorf("%w: too many commands of its project are starting: %w", ErrNotTried, waiting.Err())
 	}
-	defer own()
-	starting := []bound{{"start", maxStarts}}
-	if !e.Own {
-		starting = []bound{{"start of callers", maxCallerStarts}, {"start", maxStarts}}
+	defer own.Release()
+	party := callers
+	if e.Own {
+		party = ""
 	}
-	all, err := c.places.take(waiting, starting...)
+	all, err := c.places.startAny.Acquire(waiting, limit.Key{Party: party}, nil, nil)
 	if err != nil {
-		return -1, fmt.Errorf("%w: too many commands are starting: %w", ErrNotTried, err)
+		return -1, fmt.Errorf("%w: too many commands are starting: %w", ErrNotTried, waiting.Err())
 	}
-	defer all()
-	defer time.AfterFunc(blockedStart, all).Stop()
-	run.started = func() { own(); all() }
+	defer all.Release()
+	defer time.AfterFunc(blockedStart, all.Release).Stop()
+	run.started = func() { own.Release(); all.Release() }
 
 	if e.Timeout > 0 {
 		var cancel context.CancelFunc
@@ -175,26 +169,6 @@ func (c *Containers) exec(ctx context.Context, id string, e Exec) (int, error) {
 	return code, err
 }
 
-// runBounds are those of a command that runs.
-func runBounds(id, project string, own bool) []bound {
-	bounds := execBounds("run", id, project, own, maxContainerExecs, maxProjectExecs)
-	if own {
-		return bounds
-	}
-	return append(bounds, bound{"run of callers", maxCallerExecs})
-}
-
-// execBounds are the bounds of a command within its container and its project.
-// Commands of callers and those that belong to containers do not count against
-// each other.
-func execBounds(what, id, project string, own bool, ofContainer, ofProject int) []bound {
-	who := " of callers"
-	if own {
-		who = " of containers"
-	}
-	return []bound{{what + who + " in container " + id, ofContainer}, {what + who + " in project " + project, ofProject}}
-}
-
 // execProcess is what runc is told about a command: the container's own process,
 // which has this pid, with what the command has of its own.
 func (c *Containers) execProcess(ctx context.Context, record containers.Container, pid int, e Exec) (*anypb.Any, error) {
@@ -203,7 +177,9 @@ func (c *Containers) execProcess(ctx context.Context, record containers.Containe
 		return nil, err
 	}
 	p.Args, p.Terminal, p.ConsoleSize, p.CommandLine = e.Args, e.TTY, nil, ""
-	p.Env = mergeEnv(p.Env, e.Env)
+	for _, entry := range e.Env {
+		p.Env = setEnv(p.Env, entry)
+	}
 	if e.TTY && !slices.ContainsFunc(p.Env, func(entry string) bool { return strings.HasPrefix(entry, "TERM=") }) {
 		p.Env = append(p.Env, "TERM=xterm")
 	}
@@ -243,20 +219,6 @@ func processOf(record containers.Container) (*specs.Process, error) {
 		return nil, fmt.Errorf("cannot read its specification: %w", cmp.Or(err, errors.New("it has no process")))
 	}
 	return spec.Process, nil
-}
-
-// mergeEnv puts entries of over in place of those of the same name in env, or behind.
-func mergeEnv(env, over []string) []string {
-	env = slices.Clone(env)
-	for _, entry := range over {
-		name, _, _ := strings.Cut(entry, "=")
-		if i := slices.IndexFunc(env, func(e string) bool { return strings.HasPrefix(e, name+"=") }); i >= 0 {
-			env[i] = entry
-		} else {
-			env = append(env, entry)
-		}
-	}
-	return env
 }
 
 // execDir is where the FIFOs of a command are. Its name says what a killed agent left.

@@ -1,6 +1,7 @@
 package container_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -29,23 +30,12 @@ func TestNobodyWaitsForAFileServerThatIsGone(t *testing.T) {
 	}
 	done := make(chan error, 1)
 	go func() {
-		if !d.HasVolume("shop", v) {
-			done <- fmt.Errorf("the volume is not there")
-			return
+		there := d.HasVolume("shop", v)
+		err := errors.Join(d.EnsureVolume(d.ctx(), "shop", v), d.RemoveProject(d.ctx(), "shop"))
+		if stays := d.HasVolume("shop", v); !there || stays {
+			err = errors.Join(err, fmt.Errorf("the volume was there: %v, and stays: %v", there, stays))
 		}
-		if err := d.EnsureVolume(d.ctx(), "shop", v); err != nil {
-			done <- err
-			return
-		}
-		if err := d.RemoveProject(d.ctx(), "shop"); err != nil {
-			done <- err
-			return
-		}
-		if d.HasVolume("shop", v) {
-			done <- fmt.Errorf("the volume stayed")
-			return
-		}
-		done <- nil
+		done <- err
 	}()
 	select {
 	case err := <-done:
@@ -71,23 +61,6 @@ func TestNobodyElseOnTheDeviceReachesVolumes(t *testing.T) {
 	for _, dir := range dirs {
 		if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
 			t.Errorf("%s: %v, %v", dir, info.Mode(), err)
-		}
-	}
-}
-
-// What a killed agent left half removed or half filled goes with the next one.
-func TestVolumesThatWereBeingRemovedGo(t *testing.T) {
-	d := onOne(t)
-	d.write(filepath.Join(d.state, "volumes/old/.x.removing/file"), "left")
-	d.write(filepath.Join(d.state, "volumes/shop/.data.filling/file"), "left")
-	d.write(filepath.Join(d.state, "volumes/shop/data/file"), "kept")
-	d.restart()
-	if err := d.RemoveLeftovers(d.ctx()); err != nil {
-		t.Fatal(err)
-	}
-	for path, want := range map[string]bool{"old": false, "shop/.data.filling": false, "shop/data/file": true} {
-		if _, err := os.Stat(filepath.Join(d.state, "volumes", path)); (err == nil) != want {
-			t.Errorf("%s: %v", path, err)
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/containerd/containerd/v2/pkg/kernelversion"
 	"golang.org/x/sys/unix"
 )
 
@@ -39,8 +40,7 @@ type Host struct {
 	MostOpenFiles     uint64   // beyond which the kernel allows nobody to go
 	Processes         int64    // that there may be on the device, with their threads; 0: not known
 	Capabilities      []string // that containers may have; nil: all
-	Kernel            Release
-	CPUs              string // as 0-3
+	CPUs              string   // as 0-3
 
 	Limits
 }
@@ -60,14 +60,6 @@ type Limits struct {
 	BlockThrottle     bool
 }
 
-// Release is the version of a kernel.
-type Release struct{ Major, Minor int }
-
-// atLeast tells whether r is other or newer.
-func (r Release) atLeast(other Release) bool {
-	return r.Major > other.Major || r.Major == other.Major && r.Minor >= other.Minor
-}
-
 // DetectHost looks at this device. runc is the OCI runtime's program, by name or path.
 func DetectHost(ctx context.Context, runc string) Host {
 	h := Host{
@@ -79,7 +71,6 @@ func DetectHost(ctx context.Context, runc string) Host {
 		AppArmor:          firstWord(appArmorEnabled) == "Y",
 		OpenFiles:         openFiles,
 		Capabilities:      detectCapabilities(),
-		Kernel:            detectRelease(),
 		CPUs:              firstWord("/sys/devices/system/cpu/online"),
 	}
 	if types, err := os.ReadFile("/proc/filesystems"); err == nil {
@@ -92,12 +83,13 @@ func DetectHost(ctx context.Context, runc string) Host {
 	h.MostOpenFiles, _ = strconv.ParseUint(firstWord("/proc/sys/fs/nr_open"), 10, 64) // 0: not known
 	threads, _ := strconv.ParseInt(firstWord("/proc/sys/kernel/threads-max"), 10, 64)
 	numbers, _ := strconv.ParseInt(firstWord("/proc/sys/kernel/pid_max"), 10, 64)
-	h.Processes = min(threads, numbers) // 0: not known
+	h.Processes = min(threads, numbers)                                                               // 0: not known
+	bfqDevices, _ := kernelversion.GreaterEqualThan(kernelversion.KernelVersion{Kernel: 5, Major: 4}) // false: not known
 	switch h.Cgroups {
 	case CgroupsV1:
-		h.Limits = limitsV1("/sys/fs/cgroup", h.Kernel)
+		h.Limits = limitsV1("/sys/fs/cgroup", bfqDevices)
 	case CgroupsV2:
-		h.Limits = limitsV2("/sys/fs/cgroup", h.Kernel)
+		h.Limits = limitsV2("/sys/fs/cgroup", bfqDevices)
 	}
 	return h
 }
@@ -117,12 +109,9 @@ func detectCgroups() Cgroups {
 	}
 }
 
-// bfqDevices is the first kernel whose BFQ scheduler weighs by device.
-var bfqDevices = Release{5, 4}
-
 // limitsV1 looks for the files of the controllers, each of which is mounted
-// below root.
-func limitsV1(root string, kernel Release) Limits {
+// below root. bfqDevices says that the kernel's BFQ scheduler weighs by device.
+func limitsV1(root string, bfqDevices bool) Limits {
 	has := func(names ...string) bool {
 		return slices.ContainsFunc(names, func(name string) bool { return exists(filepath.Join(root, name)) })
 	}
@@ -137,14 +126,14 @@ func limitsV1(root string, kernel Release) Limits {
 		CPUSet:            has("cpuset/cpuset.cpus", "cpuset/cpus"),
 		Pids:              has("pids/cgroup.procs"),
 		BlockWeight:       bfq || has("blkio/blkio.weight"),
-		BlockWeightDevice: bfq && kernel.atLeast(bfqDevices) || has("blkio/blkio.weight_device"),
+		BlockWeightDevice: bfq && bfqDevices || has("blkio/blkio.weight_device"),
 		BlockThrottle:     has("blkio/blkio.throttle.read_bps_device"),
 	}
 }
 
 // limitsV2 looks for the controllers, and for files that not every kernel has
 // in the groups that there are; the group at root has few.
-func limitsV2(root string, kernel Release) Limits {
+func limitsV2(root string, bfqDevices bool) Limits {
 	text, err := os.ReadFile(filepath.Join(root, "cgroup.controllers"))
 	if err != nil {
 		return Limits{}
@@ -165,7 +154,7 @@ func limitsV2(root string, kernel Release) Limits {
 		CPUSet:            has("cpuset"),
 		Pids:              has("pids"),
 		BlockWeight:       has("io") && (bfq || below("io.weight") || exists(filepath.Join(root, "io.cost.qos"))),
-		BlockWeightDevice: has("io") && bfq && kernel.atLeast(bfqDevices),
+		BlockWeightDevice: has("io") && bfq && bfqDevices,
 		BlockThrottle:     has("io"),
 	}
 }
@@ -177,28 +166,6 @@ func hasScheduler(name string) bool {
 		text, err := os.ReadFile(file)
 		return err == nil && slices.Contains(strings.FieldsFunc(string(text), func(r rune) bool { return strings.ContainsRune(" []\n", r) }), name)
 	})
-}
-
-func detectRelease() Release {
-	var name unix.Utsname
-	if err := unix.Uname(&name); err != nil {
-		return Release{}
-	}
-	return parseRelease(unix.ByteSliceToString(name.Release[:]))
-}
-
-// parseRelease reads the first two numbers of a version, as 6.1.0-13-arm64.
-func parseRelease(text string) Release {
-	number := func(text string) int {
-		end := strings.IndexFunc(text, func(r rune) bool { return r < '0' || r > '9' })
-		if end < 0 {
-			end = len(text)
-		}
-		n, _ := strconv.ParseUint(text[:end], 10, 31) // 0: not known
-		return int(n)
-	}
-	major, minor, _ := strings.Cut(text, ".")
-	return Release{number(major), number(minor)}
 }
 
 // runtimeHasSeccomp asks the runtime how it was built: one without seccomp

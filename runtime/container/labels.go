@@ -6,14 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/margolite/margolite/runtime/compose"
-	"github.com/margolite/margolite/runtime/network"
 )
 
 // OwnerKey is the label that marks the containers of this runtime; its value is
@@ -57,10 +55,6 @@ const (
 	imageStopSignal = "io.containerd.image.config.stop-signal"
 )
 
-// reserved are the prefixes that neither a Compose file nor a caller may use,
-// because a program acts on them.
-var reserved = []string{"margolite/", "nerdctl/", "com.docker.compose.", "containerd.io/", "io.containerd."}
-
 const maxLabel = 4096 // containerd's limit for key and value of one label
 
 // Labels are what a container is found by, and what changes during its life.
@@ -92,14 +86,7 @@ type Shown struct {
 
 // Encode writes the labels of a container record.
 func (l Labels) Encode(s Shown) (map[string]string, error) {
-	for _, given := range []map[string]string{s.Service, l.Caller} {
-		for key := range given {
-			if i := slices.IndexFunc(reserved, func(p string) bool { return strings.HasPrefix(key, p) }); i >= 0 {
-				return nil, fmt.Errorf("label %q: names starting with %s are reserved", key, reserved[i])
-			}
-		}
-	}
-	dependsOn, err := EncodeDependencies(l.DependsOn)
+	dependsOn, err := encodeDependencies(l.DependsOn)
 	if err != nil {
 		return nil, err
 	}
@@ -112,6 +99,11 @@ func (l Labels) Encode(s Shown) (map[string]string, error) {
 	set := func(key, value string) {
 		if value != "" {
 			out[key] = value
+		}
+	}
+	show := func(key, value string) { // what is only shown is not worth a refusal
+		if len(key)+len(value) <= maxLabel {
+			set(key, value)
 		}
 	}
 	number := strconv.Itoa(l.Number)
@@ -143,17 +135,13 @@ func (l Labels) Encode(s Shown) (map[string]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot encode networks: %w", err)
 	}
-	if len(nerdctlNetworks)+len(networks) <= maxLabel { // only shown: not worth a refusal
-		set(nerdctlNetworks, networks)
-	}
+	show(nerdctlNetworks, networks)
 	if l.Healthcheck != nil {
 		check, err := json.Marshal(l.Healthcheck) // nerdctl takes the names of keys in any case
 		if err != nil {
 			return nil, fmt.Errorf("cannot encode health check: %w", err)
 		}
-		if len(nerdctlHealth)+len(check) <= maxLabel { // only shown: not worth a refusal
-			set(nerdctlHealth, string(check))
-		}
+		show(nerdctlHealth, string(check))
 	}
 	set(imageStopSignal, l.StopSignal)
 	set(nerdctlTimeout, strconv.FormatInt(int64((l.StopGrace+time.Second-1)/time.Second), 10))
@@ -161,11 +149,11 @@ func (l Labels) Encode(s Shown) (map[string]string, error) {
 	set(nerdctlPlatform, s.Platform)
 	set(nerdctlStateDir, s.StateDir)
 	set(keyOwner, s.Owner)
-	if ports, err := nerdctlPortMappings(l.Ports); err != nil {
+	ports, err := nerdctlPortMappings(l.Ports)
+	if err != nil {
 		return nil, err
-	} else if len(nerdctlPorts)+len(ports) <= maxLabel { // only shown: not worth a refusal
-		set(nerdctlPorts, ports)
 	}
+	show(nerdctlPorts, ports)
 
 	for key, value := range out {
 		if len(key)+len(value) > maxLabel {
@@ -220,7 +208,7 @@ func Decode(m map[string]string, details []byte) (Labels, error) {
 			return Labels{}, fmt.Errorf("cannot read labels: %.40q is not a valid name", name)
 		}
 	}
-	for _, key := range splitList(m[keyCaller]) {
+	for key := range strings.SplitSeq(m[keyCaller], ",") {
 		if value, ok := m[key]; ok {
 			if l.Caller == nil {
 				l.Caller = make(map[string]string)
@@ -231,8 +219,8 @@ func Decode(m map[string]string, details []byte) (Labels, error) {
 	return l, nil
 }
 
-// EncodeDependencies writes what a container depends on as one label.
-func EncodeDependencies(dependencies []compose.Dependency) (string, error) {
+// encodeDependencies writes what a container depends on as one label.
+func encodeDependencies(dependencies []compose.Dependency) (string, error) {
 	if len(dependencies) == 0 {
 		return "", nil
 	}
@@ -250,18 +238,4 @@ func decodeDependencies(s string) ([]compose.Dependency, error) {
 	var dependencies []compose.Dependency
 	err := json.Unmarshal([]byte(s), &dependencies)
 	return dependencies, err
-}
-
-func splitList(s string) []string {
-	if s == "" {
-		return nil
-	}
-	return strings.Split(s, ",")
-}
-
-func hostIP(p network.Port) netip.Addr {
-	if p.HostIP.IsValid() {
-		return p.HostIP
-	}
-	return netip.IPv4Unspecified()
 }

@@ -4,16 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path"
-	"runtime"
-	"slices"
 	"strings"
 
 	"github.com/containerd/containerd/v2/core/mount"
-	confs "github.com/containerd/continuity/fs"
 	"golang.org/x/sys/unix"
-
-	"github.com/margolite/margolite/runtime/contain"
 )
 
 // mountFlags are the options of mount(8) that are flags of mount(2). Others are
@@ -62,14 +56,8 @@ var propagations = []struct {
 	{"runbindable", unix.MS_UNBINDABLE | unix.MS_REC},
 }
 
-const (
-	// restrictions are what one bind mount may have and another of the same not.
-	restrictions = unix.MS_RDONLY | unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
-
-	// optionsMargin is how many bytes below a page, which is what the kernel takes of
-	// options, they are too long for containerd.
-	optionsMargin = 512
-)
+// restrictions are what one bind mount may have and another of the same not.
+const restrictions = unix.MS_RDONLY | unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
 
 // mountCall is what mount(2) is told.
 type mountCall struct {
@@ -102,30 +90,16 @@ next:
 	return call
 }
 
-// mountBelow mounts within root, which no link in it leads out of. What is in root
-// must not change meanwhile.
-func mountBelow(root string, m mount.Mount) error {
-	target, err := confs.RootPath(root, m.Target)
-	if err != nil {
-		return fmt.Errorf("cannot find %s: %w", m.Target, err)
-	}
-	return mountAt(target, m)
-}
-
-// mountAt mounts at target. containerd's core/mount does not do: it gives a bind
-// mount no restriction but "ro", and takes those of its source away; it knows no
-// propagation; options of a volume could have it run a program or make a loop
-// device; and its errors show the options, among which a password may be.
+// mountAt mounts a volume at target. containerd's core/mount does not do: it gives a bind
+// mount no restriction but "ro", and takes those of its source away; options of a volume
+// could have it run a program or make a loop device; and its errors show the options,
+// among which a password may be.
 func mountAt(target string, m mount.Mount) error {
-	dir, options := "", m.Options
-	if m.Type == "overlay" && len(strings.Join(options, ",")) >= os.Getpagesize()-optionsMargin {
-		dir, options = shortenLayers(options)
-	}
-	call := parseMountOptions(options)
+	call := parseMountOptions(m.Options)
 	if len(call.data) >= os.Getpagesize() {
 		return fmt.Errorf("options of %s have %d bytes: %w", m.Type, len(call.data), unix.E2BIG)
 	}
-	err := inDirectory(dir, func() error { return unix.Mount(m.Source, target, m.Type, call.flags, call.data) })
+	err := unix.Mount(m.Source, target, m.Type, call.flags, call.data)
 	if err != nil {
 		return fmt.Errorf("mount of type %s: %w", m.Type, err)
 	}
@@ -150,55 +124,4 @@ func restrict(target string, flags uintptr) error {
 	}
 	had := uintptr(stat.Flags) & restrictions // statfs has the same bits
 	return unix.Mount("", target, "", flags&^unix.MS_REC|had|unix.MS_REMOUNT, "")
-}
-
-// shortenLayers names the layers of an overlay by their paths from the directory
-// that all of them are in, and returns that: a hundred absolute paths are longer
-// than what the kernel takes. "" is returned where it does not help.
-func shortenLayers(options []string) (dir string, shorter []string) {
-	const lower = "lowerdir="
-	i := slices.IndexFunc(options, func(o string) bool { return strings.HasPrefix(o, lower) })
-	if i < 0 || strings.Contains(options[i], `\`) { // which escapes a colon
-		return "", options
-	}
-	layers := strings.Split(options[i][len(lower):], ":")
-	for n, layer := range layers {
-		layers[n] = path.Clean(layer)
-	}
-	dir = path.Dir(layers[0])
-	for _, layer := range layers {
-		for len(dir) > 1 && !strings.HasPrefix(layer, dir+"/") {
-			dir = path.Dir(dir)
-		}
-	}
-	if len(dir) == 1 { // "/" or "."
-		return "", options
-	}
-	for n, layer := range layers {
-		layers[n] = layer[len(dir)+1:]
-	}
-	shorter = slices.Clone(options)
-	shorter[i] = lower + strings.Join(layers, ":")
-	return dir, shorter
-}
-
-// inDirectory calls do in a working directory, which is nobody else's; "": in that
-// of the process.
-func inDirectory(dir string, do func() error) error {
-	if dir == "" {
-		return do()
-	}
-	done := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // for good: the thread ends with this, and its directory with it
-		err := unix.Unshare(unix.CLONE_FS)
-		if err == nil {
-			err = unix.Chdir(dir)
-		}
-		if err == nil {
-			err = contain.Call(do)
-		}
-		done <- err
-	}()
-	return <-done
 }

@@ -98,9 +98,6 @@ func serviceMounts(c Config, at placing) ([]specs.Mount, error) {
 	mounts := make([]specs.Mount, 0, len(s.Mounts)+len(s.Tmpfs)+len(s.Files))
 	subpaths, sources := 0, 0
 	for _, m := range s.Mounts {
-		if err := checkTarget(m.Target); err != nil {
-			return nil, err
-		}
 		source, kind, propagation := "", "rbind", cmp.Or(m.Propagation, "rprivate")
 		if m.Path != "" {
 			if source = realOf(m); at.source != nil && isBound(m) {
@@ -130,18 +127,12 @@ func serviceMounts(c Config, at placing) ([]specs.Mount, error) {
 		mounts = append(mounts, specs.Mount{Destination: m.Target, Type: "bind", Source: source, Options: options})
 	}
 	for _, t := range s.Tmpfs {
-		if err := checkTarget(t.Target); err != nil {
-			return nil, err
-		}
 		mounts = append(mounts, specs.Mount{
 			Destination: t.Target, Type: "tmpfs", Source: "tmpfs",
 			Options: slices.Concat([]string{"nosuid", "nodev", "noexec"}, t.Options), // the last word wins
 		})
 	}
 	for n, f := range s.Files {
-		if err := checkTarget(f.Target); err != nil {
-			return nil, err
-		}
 		mounts = append(mounts, specs.Mount{
 			Destination: f.Target, Type: "bind", Source: filepath.Join(at.files, fileName(n, f)), Options: []string{"bind", "rprivate", "ro"},
 		})

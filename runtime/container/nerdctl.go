@@ -1,11 +1,13 @@
 package container
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"time"
@@ -62,13 +64,6 @@ func (c *Containers) nerdctlDir(id string) string {
 // showNerdctl lets nerdctl find the log and the ports of a container whose task
 // was made, and when that was: its shim has the log open by then.
 func (c *Containers) showNerdctl(id string, l Labels) error {
-	if err := c.writeNerdctl(id, l); err != nil {
-		return fmt.Errorf("cannot make it visible to nerdctl: %w", err)
-	}
-	return nil
-}
-
-func (c *Containers) writeNerdctl(id string, l Labels) error {
 	dir := c.nerdctlDir(id)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
@@ -131,7 +126,7 @@ func nerdctlPortMappings(ports []network.Port) (string, error) {
 	}
 	list := make([]mapping, len(ports))
 	for i, p := range ports {
-		list[i] = mapping{int32(p.HostPort), int32(p.ContainerPort), p.Protocol, hostIP(p).String()}
+		list[i] = mapping{int32(p.HostPort), int32(p.ContainerPort), p.Protocol, cmp.Or(p.HostIP, netip.IPv4Unspecified()).String()}
 	}
 	text, err := json.Marshal(list)
 	if err != nil {

@@ -1,76 +1,46 @@
 package container
 
 import (
-	"context"
-	"sync"
 	"time"
+
+	"github.com/margolite/margolite/runtime/limit"
 )
 
-// blockedStart is how long a command may take to start before others may start,
-// too: it waits for something in its container, and does not use the processor.
-const blockedStart = 2 * time.Second
+const (
+	// How many commands may run at once: in a container, in those of a project, and
+	// for all callers. Those that come later wait. There is no bound for all: with it
+	// the health checks of two projects could keep those of a third waiting.
+	maxContainerExecs, maxProjectExecs, maxCallerExecs = 32, 64, 96
+	// How many of them may be starting: runc takes much of a small processor.
+	maxContainerStarts, maxProjectStarts, maxCallerStarts, maxStarts = 2, 3, 3, 4
 
-// places bounds how many callers do the same thing at a time. Things have names.
+	// blockedStart is how long a command may take to start before others may start,
+	// too: it waits for something in its container, and does not use the processor.
+	blockedStart = 2 * time.Second
+
+	callers = "callers"
+)
+
+// places bound how many commands run and start at the same time. Those of callers and
+// those that belong to containers do not count against each other.
 type places struct {
-	mu    sync.Mutex
-	named map[string]*place
+	run, start map[bool]*limit.Limiter // by whether they belong to containers; the keys are of placeOf
+	startAny   *limit.Limiter          // the party is callers or none
 }
 
-type place struct {
-	taken chan struct{}
-	users int // have a place or wait for one; guarded by places.mu
-}
+// placeOf is what a command in a container of a project takes a place for.
+func placeOf(id, project string) limit.Key { return limit.Key{Party: project, Kind: id} }
 
-// bound says how many may do the thing with this name.
-type bound struct {
-	name string
-	most int
-}
-
-// take waits for a place within each bound, one after the other, until ctx ends. A
-// caller that waits for one of them keeps the places it already has.
-func (p *places) take(ctx context.Context, bounds ...bound) (release func(), err error) {
-	var taken []func()
-	release = sync.OnceFunc(func() {
-		for _, release := range taken {
-			release()
-		}
-	})
-	for _, b := range bounds {
-		one, err := p.takeOne(ctx, b)
-		if err != nil {
-			release()
-			return nil, err
-		}
-		taken = append(taken, one)
-	}
-	return release, nil
-}
-
-func (p *places) takeOne(ctx context.Context, b bound) (release func(), err error) {
-	p.mu.Lock()
-	at := p.named[b.name]
-	if at == nil {
-		at = &place{taken: make(chan struct{}, b.most)}
-		if p.named == nil {
-			p.named = make(map[string]*place)
-		}
-		p.named[b.name] = at
-	}
-	at.users++
-	p.mu.Unlock()
-	leave := func() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		if at.users--; at.users == 0 {
-			delete(p.named, b.name)
-		}
-	}
-	select {
-	case at.taken <- struct{}{}:
-		return func() { <-at.taken; leave() }, nil
-	case <-ctx.Done():
-		leave()
-		return nil, ctx.Err()
+func newPlaces() places {
+	inContainer := func(held, wanted limit.Key) bool { return held.Kind == wanted.Kind }
+	inProject := func(held, wanted limit.Key) bool { return held.Party == wanted.Party }
+	all := func(_, _ limit.Key) bool { return true }
+	ofCallers := func(held, wanted limit.Key) bool { return held.Party == callers && wanted.Party == callers }
+	run := []limit.Bound{{Most: maxContainerExecs, Counts: inContainer}, {Most: maxProjectExecs, Counts: inProject}}
+	start := []limit.Bound{{Most: maxContainerStarts, Counts: inContainer}, {Most: maxProjectStarts, Counts: inProject}}
+	return places{
+		run:      map[bool]*limit.Limiter{true: limit.New(0, run...), false: limit.New(0, append(run, limit.Bound{Most: maxCallerExecs, Counts: all})...)},
+		start:    map[bool]*limit.Limiter{true: limit.New(0, start...), false: limit.New(0, start...)},
+		startAny: limit.New(0, limit.Bound{Most: maxCallerStarts, Counts: ofCallers}, limit.Bound{Most: maxStarts, Counts: all}),
 	}
 }

@@ -30,11 +30,11 @@ func TestCommandsLeaveRoomForThoseOfOthers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				var p places
+				p := newPlaces()
 				take := func(c command) bool {
 					ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 					defer cancel()
-					_, err := p.take(ctx, runBounds(c.id, c.project, c.own)...)
+					_, err := p.run[c.own].Acquire(ctx, placeOf(c.id, c.project), nil, nil)
 					return err == nil
 				}
 				admitted := 0

@@ -38,14 +38,11 @@ func checkPlatform(name string, host v1.Platform, handlers string) error {
 		return fmt.Errorf("platform %.40q is not valid: %w", name, err)
 	}
 	is := platforms.Format(platforms.Normalize(host))
-	if wanted.OS != host.OS {
-		return fmt.Errorf("platform %s: %w: this is %s", name, ErrPlatform, is)
-	}
-	if platforms.Only(host).Match(wanted) {
-		return nil
-	}
 	n := slices.IndexFunc(elfHeaders, func(h elfHeader) bool { return h.architecture == wanted.Architecture })
-	if n < 0 {
+	switch same := wanted.OS == host.OS; {
+	case same && platforms.Only(host).Match(wanted):
+		return nil
+	case !same, n < 0:
 		return fmt.Errorf("platform %s: %w: this is %s", name, ErrPlatform, is)
 	}
 	emulator, err := findHandler(handlers, elfHeaders[n].bytes())

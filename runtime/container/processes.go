@@ -80,8 +80,12 @@ func parentOf(pid int) int {
 // statFields are fields of /proc/PID/stat by their numbers in proc(5), which follow the
 // name of the process; "" if they are missing, or it has ended.
 func statFields(pid int, numbers ...int) []string {
-	const first = 3 // behind the name, which may hold anything
 	stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return fieldsOf(stat, numbers...)
+}
+
+func fieldsOf(stat []byte, numbers ...int) []string {
+	const first = 3 // behind the name, which may hold anything
 	all := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
 	fields := make([]string, len(numbers))
 	for i, number := range numbers {
@@ -95,6 +99,17 @@ func statFields(pid int, numbers ...int) []string {
 // startTicks is when a process started, in ticks since boot; 0: it has ended.
 func startTicks(pid int) uint64 {
 	ticks, _ := strconv.ParseUint(statFields(pid, 22)[0], 10, 64)
+	return ticks
+}
+
+// Started is when a process started, in ticks since boot; 0: it has ended, even if
+// nobody has buried it yet.
+func Started(pid int) uint64 {
+	fields := statFields(pid, 3, 22)
+	if fields[0] == "Z" || fields[0] == "X" {
+		return 0
+	}
+	ticks, _ := strconv.ParseUint(fields[1], 10, 64)
 	return ticks
 }
 

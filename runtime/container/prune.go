@@ -22,22 +22,11 @@ type VolumeInfo struct {
 
 // Volumes are the volumes that are directories of ours, sorted by project and name.
 func (c *Containers) Volumes(ctx context.Context) ([]VolumeInfo, error) {
-	volumes, err := c.listVolumes(ctx)
+	all, err := c.List(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("cannot list volumes: %w", err)
 	}
-	return volumes, nil
-}
-
-func (c *Containers) listVolumes(ctx context.Context) ([]VolumeInfo, error) {
-	all, err := c.List(ctx)
-	if err != nil {
-		return nil, err
-	}
-	dirs, err := filepath.Glob(c.VolumeDir("*", "*")) // sorted
-	if err != nil {
-		return nil, err
-	}
+	dirs, _ := filepath.Glob(c.VolumeDir("*", "*")) // sorted; the pattern is valid
 	var volumes []VolumeInfo
 	for _, dir := range dirs {
 		v := VolumeInfo{Project: filepath.Base(filepath.Dir(dir)), Name: filepath.Base(dir)}

@@ -14,49 +14,23 @@ func (c *Containers) Recorded(ctx context.Context) ([]Container, error) {
 	return c.recorded(ctx, fmt.Sprintf("labels.%q", OwnerKey))
 }
 
+// RecordedOf is Recorded for the containers of one project.
+func (c *Containers) RecordedOf(ctx context.Context, project string) ([]Container, error) {
+	return c.recorded(ctx, ofProject(project))
+}
+
+func ofProject(project string) string { return fmt.Sprintf("labels.%q==%q", OwnerKey, project) }
+
 func (c *Containers) recorded(ctx context.Context, filter string) ([]Container, error) {
 	records, err := c.o.Client.ContainerService().List(ctx, filter)
 	if err != nil {
 		return nil, fmt.Errorf("cannot list containers: %w", err)
 	}
-	list, err := c.owned(records)
-	if err != nil {
-		return nil, fmt.Errorf("cannot list containers: %w", err)
-	}
-	return list, nil
-}
-
-// ListIDs is List for the containers with these ids, as far as they exist. Unlike
-// a list that is filtered by containerd, it reads no record of any other.
-func (c *Containers) ListIDs(ctx context.Context, ids []string) ([]Container, error) {
-	records, err := c.records(ctx, ids)
-	if err != nil {
-		return nil, err
-	}
-	list, err := c.owned(records)
-	if err == nil {
-		list, err = c.withStates(ctx, list)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("cannot list containers: %w", err)
-	}
-	return list, nil
+	return c.owned(records)
 }
 
 // RecordedIDs is ListIDs without saying what the containers do.
 func (c *Containers) RecordedIDs(ctx context.Context, ids []string) ([]Container, error) {
-	records, err := c.records(ctx, ids)
-	if err != nil {
-		return nil, err
-	}
-	list, err := c.owned(records)
-	if err != nil {
-		return nil, fmt.Errorf("cannot list containers: %w", err)
-	}
-	return list, nil
-}
-
-func (c *Containers) records(ctx context.Context, ids []string) ([]containers.Container, error) {
 	records := make([]containers.Container, 0, len(ids))
 	for _, id := range ids {
 		record, err := c.o.Client.ContainerService().Get(ctx, id)
@@ -68,12 +42,7 @@ func (c *Containers) records(ctx context.Context, ids []string) ([]containers.Co
 		}
 		records = append(records, record)
 	}
-	return records, nil
-}
-
-// RecordedOf is Recorded for the containers of one project.
-func (c *Containers) RecordedOf(ctx context.Context, project string) ([]Container, error) {
-	return c.recorded(ctx, fmt.Sprintf("labels.%q==%q", OwnerKey, project))
+	return c.owned(records)
 }
 
 // Projects names the projects that have containers.

@@ -13,22 +13,15 @@ import (
 	"github.com/margolite/margolite/runtime/compose"
 )
 
-// Bounds of the kernel, which refuses what is beyond them with less words.
 const (
 	cpuPeriod    = 100_000 // microseconds
-	minCPUPeriod = 1_000
-	maxCPUPeriod = 1_000_000
-	minCPUQuota  = 1_000
-	minCPUShares = 2
-	maxCPUShares = 262_144
-	minWeight    = 10
-	maxWeight    = 1_000
-	maxSwappy    = 100
-	maxCPUNumber = 8192 // CONFIG_NR_CPUS of the largest kernels
+	minCPUQuota  = 1_000   // of the kernel
+	maxCPUNumber = 8192    // CONFIG_NR_CPUS of the largest kernels
 )
 
-// limiting builds the limits of one container. What Docker refuses is an error;
-// what it does without, where the kernel cannot do it, is a warning.
+// limiting builds the limits of one container, of which each makes sense to Compose.
+// What Docker refuses on this device is an error; what it does without, where the kernel
+// cannot do it, is a warning.
 type limiting struct {
 	compose.Resources
 	host Host
@@ -39,19 +32,11 @@ type limiting struct {
 // OCI runtime turns into those of v2.
 func resources(s *compose.Service, h Host, warn func(string)) (*specs.LinuxResources, error) {
 	l := limiting{Resources: s.Resources, host: h, warn: warn}
-	r := &specs.LinuxResources{}
-	var err, failed error
-	if r.Memory, err = l.memory(); err != nil {
-		failed = errors.Join(failed, err)
-	}
-	if r.CPU, err = l.cpu(); err != nil {
-		failed = errors.Join(failed, err)
-	}
-	if r.BlockIO, err = l.blockIO(); err != nil {
-		failed = errors.Join(failed, err)
-	}
-	r.Pids = l.processes()
-	return r, failed
+	r := &specs.LinuxResources{Memory: l.memory(), Pids: l.processes()}
+	var failed, err error
+	r.CPU, failed = l.cpu()
+	r.BlockIO, err = l.blockIO()
+	return r, errors.Join(failed, err)
 }
 
 // processes bounds those of a container by half of what the device can have: with
@@ -81,17 +66,7 @@ func (l *limiting) can(able bool, keys string) bool {
 	return able
 }
 
-func (l *limiting) memory() (*specs.LinuxMemory, error) {
-	switch {
-	case l.MemorySwap > 0 && l.Memory == 0:
-		return nil, errors.New("memswap_limit: needs mem_limit, since it limits memory and swap together")
-	case l.MemorySwap > 0 && l.MemorySwap < l.Memory:
-		return nil, errors.New("memswap_limit: is less than mem_limit, but limits memory and swap together")
-	case l.Memory > 0 && l.MemoryReservation > l.Memory:
-		return nil, errors.New("mem_reservation: is more than mem_limit")
-	case l.Swappiness != nil && *l.Swappiness > maxSwappy:
-		return nil, fmt.Errorf("mem_swappiness: is %d, expected 0 to %d", *l.Swappiness, maxSwappy)
-	}
+func (l *limiting) memory() *specs.LinuxMemory {
 	m := &specs.LinuxMemory{}
 	if l.Memory > 0 && l.can(l.host.Memory, "mem_limit") {
 		m.Limit = &l.Memory
@@ -114,14 +89,14 @@ func (l *limiting) memory() (*specs.LinuxMemory, error) {
 		m.DisableOOMKiller = &l.OOMKillDisable
 	}
 	if *m == (specs.LinuxMemory{}) {
-		return nil, nil
+		return nil
 	}
-	return m, nil
+	return m
 }
 
 func (l *limiting) cpu() (*specs.LinuxCPU, error) {
 	c := &specs.LinuxCPU{}
-	if err := l.checkCPU(); err != nil {
+	if err := l.checkCPUSet(); err != nil {
 		return nil, err
 	}
 	if (l.NanoCPUs > 0 || l.CPUPeriod > 0 || l.CPUQuota > 0) && l.can(l.host.CPUQuota, "cpus, cpu_quota") {
@@ -138,8 +113,7 @@ func (l *limiting) cpu() (*specs.LinuxCPU, error) {
 		}
 	}
 	if l.CPUShares > 0 && l.can(l.host.CPUShares, "cpu_shares") {
-		shares := min(max(l.CPUShares, minCPUShares), maxCPUShares)
-		c.Shares = &shares
+		c.Shares = &l.CPUShares
 	}
 	if l.CPUSet != "" && l.can(l.host.CPUSet, "cpuset") {
 		c.Cpus = l.CPUSet
@@ -150,15 +124,7 @@ func (l *limiting) cpu() (*specs.LinuxCPU, error) {
 	return c, nil
 }
 
-func (l *limiting) checkCPU() error {
-	switch {
-	case l.CPUPeriod != 0 && (l.CPUPeriod < minCPUPeriod || l.CPUPeriod > maxCPUPeriod):
-		return fmt.Errorf("cpu_period: is %d microseconds, expected %d to %d", l.CPUPeriod, minCPUPeriod, maxCPUPeriod)
-	case l.NanoCPUs > 0 && (l.CPUPeriod > 0 || l.CPUQuota > 0):
-		return errors.New("cpus: cannot be combined with cpu_period and cpu_quota")
-	case l.CPUQuota > 0 && l.CPUQuota < minCPUQuota:
-		return fmt.Errorf("cpu_quota: is %d microseconds, expected %d or more", l.CPUQuota, minCPUQuota)
-	}
+func (l *limiting) checkCPUSet() error {
 	if l.CPUSet == "" || !l.host.CPUSet {
 		return nil
 	}
@@ -203,24 +169,15 @@ func parseCPUs(list string) ([]int, error) {
 
 func (l *limiting) blockIO() (*specs.LinuxBlockIO, error) {
 	b := &specs.LinuxBlockIO{}
-	weight := func(key string, w uint16, able bool) (*uint16, error) {
-		if w != 0 && (w < minWeight || w > maxWeight) {
-			return nil, fmt.Errorf("%s: is %d, expected %d to %d", key, w, minWeight, maxWeight)
-		}
+	weight := func(key string, w uint16, able bool) *uint16 {
 		if w == 0 || !l.can(able, key) {
-			return nil, nil
+			return nil
 		}
-		return &w, nil
+		return &w
 	}
-	var err error
-	if b.Weight, err = weight("blkio_config.weight", l.BlkioWeight, l.host.BlockWeight); err != nil {
-		return nil, err
-	}
+	b.Weight = weight("blkio_config.weight", l.BlkioWeight, l.host.BlockWeight)
 	for _, d := range l.BlkioDevices {
-		w, err := weight("blkio_config.weight_device", d.Weight, l.host.BlockWeightDevice)
-		if err != nil {
-			return nil, err
-		}
+		w := weight("blkio_config.weight_device", d.Weight, l.host.BlockWeightDevice)
 		throttled := d.ReadBPS|d.WriteBPS|d.ReadIOPS|d.WriteIOPS != 0
 		throttled = throttled && l.can(l.host.BlockThrottle, "blkio_config.device_...")
 		if w == nil && !throttled {

@@ -61,7 +61,6 @@ func isLost(mounts []mount.Mount) bool {
 // deepRootfs is how many directories in one another containerd is trusted to remove. It has a descriptor open for each.
 const deepRootfs = 256
 
-// removeSnapshot removes the root file system of a container.
 func removeSnapshot(ctx context.Context, s snapshots.Snapshotter, id string) error {
 	if mounts, err := s.Mounts(ctx, id); err == nil {
 		emptyDeep(ctx, mounts)
@@ -93,11 +92,12 @@ func (c *Containers) withRootfs(id string, mounts []mount.Mount, f func(root str
 		return fmt.Errorf("cannot mount root file system: %w", err)
 	}
 	defer func() { err = errors.Join(err, detach(root)) }()
-	for _, m := range mounts {
-		m.Options = append(withoutVolatile(m.Options), "ro")
-		if err := mountBelow(root, m); err != nil {
-			return fmt.Errorf("cannot mount root file system: %w", err)
-		}
+	readOnly := slices.Clone(mounts)
+	for i, m := range readOnly {
+		readOnly[i].Options = append(withoutVolatile(m.Options), "ro")
+	}
+	if err := mount.All(readOnly, root); err != nil {
+		return fmt.Errorf("cannot mount root file system: %w", err)
 	}
 	return f(root)
 }

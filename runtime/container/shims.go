@@ -71,7 +71,6 @@ type silence struct {
 	failures int
 }
 
-// question asks for the state of a task.
 type question struct {
 	begun time.Time
 	done  chan struct{} // closed when there is an answer
@@ -128,7 +127,6 @@ func call[Q interface{ GetContainerID() string }, A any](
 	}
 }
 
-// outcome is how a call ended.
 type outcome[T any] struct {
 	value T
 	err   error
@@ -146,7 +144,6 @@ func begin[T any](f func() (T, error)) <-chan outcome[T] {
 	return ended
 }
 
-// kill sends a signal to a process.
 func (s *shims) kill(ctx context.Context, r *tasksapi.KillRequest) error {
 	_, err := call(ctx, s, callTimeout, s.tasks().Kill, r)
 	return err
@@ -204,7 +201,6 @@ func (s *shims) state(ctx context.Context, id string) taskState {
 	return s.check(ctx, id)
 }
 
-// check asks for the task of one container.
 func (s *shims) check(ctx context.Context, id string) taskState {
 	q := s.ask(ctx, id)
 	select {
@@ -310,7 +306,6 @@ func (s *shims) note(id string, q *question) {
 	}
 }
 
-// standing is what is known of a shim.
 type standing struct {
 	silent  bool
 	again   bool // it was asked more than once since
@@ -353,7 +348,6 @@ func (s *shims) count(id string, n int) {
 	}
 }
 
-// listSilent are the containers whose shims are silent.
 func (s *shims) listSilent() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

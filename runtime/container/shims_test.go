@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -128,32 +127,5 @@ func (d *device) stopShim(pid int) (resume func()) {
 		if err := unix.Kill(shim, unix.SIGCONT); err != nil && !errors.Is(err, unix.ESRCH) {
 			d.Error(err)
 		}
-	}
-}
-
-func TestAProjectIsListedAlone(t *testing.T) {
-	d := onOne(t)
-	var shop []string
-	for _, service := range []string{"web", "db"} {
-		shop = append(shop, d.create(d.config(service, "")))
-	}
-	other := d.config("web", "")
-	other.Labels.Project = "shop-2"
-	defer d.delete(d.create(other))
-	list, err := d.ListProject(d.ctx(), "shop")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var found []string
-	for _, c := range list {
-		found = append(found, c.ID)
-	}
-	slices.Sort(shop)
-	slices.Sort(found)
-	if !slices.Equal(found, shop) {
-		t.Errorf("found %v, want %v", found, shop)
-	}
-	if list, err := d.ListProject(d.ctx(), "none"); err != nil || len(list) > 0 {
-		t.Errorf("a project that is not there has %v, %v", list, err)
 	}
 }

@@ -108,7 +108,6 @@ func eachSource(p *compose.Project, do func(path string, real *string)) {
 	}
 }
 
-// sourcesOf are the paths of the device that a service mounts.
 func sourcesOf(s *compose.Service) []Source {
 	var sources []Source
 	for _, m := range s.Mounts {

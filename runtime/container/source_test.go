@@ -145,7 +145,7 @@ func TestVolumesLeadWhereTheyLed(t *testing.T) {
 	if err := errors.Join(os.Rename(real, real+"-aside"), os.Symlink("/etc", real)); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.Create(d.ctx(), c, nil); !errors.Is(err, container.ErrMoved) {
+	if err := d.Create(d.ctx(), c); !errors.Is(err, container.ErrMoved) {
 		t.Errorf("created with %v", err)
 	}
 }

@@ -28,8 +28,6 @@ const (
 
 	// The size of a terminal that nobody looks at yet.
 	terminalHeight, terminalWidth = 24, 80
-
-	minOOMScore, maxOOMScore = -1000, 1000
 )
 
 // Config is everything that decides how a container runs.
@@ -56,8 +54,7 @@ type placing struct {
 	otherShim    bool                     // the shim is not ours
 	warn         func(string)             // is told what has no effect on this device; nil: nobody
 	nerdctl      string                   // directory of what nerdctl is shown
-	groupedShim  bool
-	environment  []string // of all containers of the device
+	environment  []string                 // of all containers of the device
 	// readOnlyBelow says that a read-only mount may be so with all below it.
 	readOnlyBelow bool
 }
@@ -81,10 +78,6 @@ func newSpec(c Config, h Host, at placing) (*specs.Spec, error) {
 	if err != nil {
 		return nil, err
 	}
-	settings, err := sysctls(c.Service, h)
-	if err != nil {
-		return nil, err
-	}
 	resources, err := resources(c.Service, h, at.warn)
 	if err != nil {
 		return nil, err
@@ -94,7 +87,7 @@ func newSpec(c Config, h Host, at placing) (*specs.Spec, error) {
 	}
 	oom := 0 // else the container inherits that of this process, which may be protected
 	if c.Service.OOMScoreAdj != nil {
-		oom = min(max(*c.Service.OOMScoreAdj, minOOMScore), maxOOMScore)
+		oom = *c.Service.OOMScoreAdj
 	}
 
 	spec := &specs.Spec{
@@ -114,7 +107,7 @@ func newSpec(c Config, h Host, at placing) (*specs.Spec, error) {
 		Linux: &specs.Linux{
 			CgroupsPath:       at.cgroup,
 			Namespaces:        namespaces(c, h),
-			Sysctl:            settings,
+			Sysctl:            sysctls(c.Service, h),
 			Resources:         resources,
 			RootfsPropagation: rootPropagation(c.Service.Mounts),
 		},
@@ -161,12 +154,8 @@ func annotations(c Config, at placing) map[string]string {
 	if all == nil {
 		all = make(map[string]string, 2)
 	}
-	if at.groupedShim {
-		all[groupAnnotation] = c.Labels.Project
-	}
-	if at.nerdctl != "" {
-		all[nerdctlStateDir] = at.nerdctl
-	}
+	all[groupAnnotation] = c.Labels.Project
+	all[nerdctlStateDir] = at.nerdctl
 	return all
 }
 

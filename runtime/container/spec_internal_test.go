@@ -21,7 +21,7 @@ func build(t *testing.T, s compose.Service, image v1.ImageConfig, h Host, u User
 		Image:   image,
 		Sandbox: network.Paths{NetNS: "/run/netns/x", Hosts: "/run/h", ResolvConf: "/run/r", Hostname: "/run/n"},
 	}, h, placing{
-		user: u, cgroup: "/margo/shop/id", groupedShim: true,
+		user: u, cgroup: "/margo/shop/id",
 		volume:       func(name string) string { return "/vol/" + name },
 		sharedMemory: "/run/shm/id",
 		init:         "/libexec/margolite-init",
@@ -162,11 +162,6 @@ func TestMounts(t *testing.T) {
 		t.Errorf("root file system: propagation %q, read-only %v", spec.Linux.RootfsPropagation, spec.Root.Readonly)
 	}
 
-	for _, target := range []string{"/", "relative", "/a/../b", ""} {
-		if _, err := build(t, compose.Service{Mounts: []compose.Mount{{Path: "/x", Target: target}}}, shell, Host{}, User{}); err == nil {
-			t.Errorf("a mount at %q was let through", target)
-		}
-	}
 	twice := compose.Service{Mounts: []compose.Mount{{Path: "/x", Target: "/a"}}, Tmpfs: []compose.Tmpfs{{Target: "/a"}}}
 	if _, err := build(t, twice, shell, Host{}, User{}); err == nil {
 		t.Error("two mounts at one place were let through")

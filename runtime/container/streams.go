@@ -58,7 +58,6 @@ func (c *Containers) connect(request *tasksapi.CreateTaskRequest, d Details) err
 	return nil
 }
 
-// disconnect removes what connect made.
 func (c *Containers) disconnect(id string) error {
 	if err := os.Remove(c.stdin(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("cannot remove standard input: %w", err)

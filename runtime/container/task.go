@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -88,13 +86,14 @@ func (c *Containers) start(ctx context.Context, id string) error {
 	if err := c.prepareStart(ctx, id, labels); err != nil {
 		return err
 	}
-	if record, err = c.renew(ctx, record, labels.Details); err != nil {
+	joined, ipc, err := c.findJoined(ctx, labels)
+	if err != nil {
 		return err
 	}
-	if record, err = c.confineAgain(ctx, record); err != nil {
+	if err := c.renew(ctx, record, labels.Devices, joined); err != nil {
 		return err
 	}
-	if err := c.shareOthers(ctx, record, labels); err != nil {
+	if err := c.shareMemory(id, labels, ipc); err != nil {
 		return err
 	}
 	unbind, err := c.bindForStart(id, labels)
@@ -127,7 +126,7 @@ func (c *Containers) start(ctx context.Context, id string) error {
 		return c.undoTask(ctx, id, err)
 	}
 	if err := c.showNerdctl(id, labels); err != nil {
-		return c.undoTask(ctx, id, err)
+		return c.undoTask(ctx, id, fmt.Errorf("cannot make it visible to nerdctl: %w", err))
 	}
 	if _, err := call(ctx, c.shims, createTimeout, c.shims.tasks().Start, &tasksapi.StartRequest{ContainerID: id}); err != nil {
 		return c.undoTask(ctx, id, err)
@@ -208,14 +207,6 @@ func (c *Containers) prepareStart(ctx context.Context, id string, l Labels) erro
 	for _, v := range l.Volumes {
 		if err := c.EnsureVolume(ctx, l.Project, v); err != nil {
 			return err
-		}
-	}
-	for _, dir := range l.HostDirs {
-		if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
-			err = os.MkdirAll(dir, 0o755)
-			if err != nil {
-				return fmt.Errorf("cannot create the directory of a bind mount: %w", err)
-			}
 		}
 	}
 	return c.placeFiles(id, l)

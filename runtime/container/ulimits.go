@@ -11,9 +11,6 @@ import (
 	"github.com/margolite/margolite/runtime/compose"
 )
 
-// ulimits are the names of Compose. Those of the kernel are RLIMIT_AS, ...
-const ulimits = "as core cpu data fsize locks memlock msgqueue nice nofile nproc rss rtprio rttime sigpending stack"
-
 const openFilesLimit = "RLIMIT_NOFILE"
 
 // rlimits are the limits of the process: that of open files, which everybody
@@ -23,13 +20,7 @@ func rlimits(s *compose.Service, h Host) ([]specs.POSIXRlimit, error) {
 	limits := []specs.POSIXRlimit{{Type: openFilesLimit, Soft: min(softFiles, files), Hard: files}}
 	for _, u := range s.Ulimits {
 		kind := "RLIMIT_" + strings.ToUpper(u.Name)
-		if !slices.Contains(strings.Fields(ulimits), u.Name) {
-			return nil, fmt.Errorf("ulimits: %.40q is not a limit", u.Name)
-		}
 		limit := specs.POSIXRlimit{Type: kind, Soft: rlimit(u.Soft), Hard: rlimit(u.Hard)}
-		if limit.Soft > limit.Hard {
-			return nil, fmt.Errorf("ulimits: %s has a soft limit of %d above its hard limit of %d", u.Name, u.Soft, u.Hard)
-		}
 		if kind == openFilesLimit && h.MostOpenFiles > 0 && limit.Hard > h.MostOpenFiles {
 			return nil, fmt.Errorf("ulimits: nofile is %d; the kernel allows %d (fs.nr_open)", u.Hard, h.MostOpenFiles)
 		}

@@ -17,11 +17,7 @@ type Usage struct {
 
 // UsageOf reads the usage of a container. It starts no process and asks nobody.
 func (c *Containers) UsageOf(found Container) Usage {
-	group := c.cgroup(found.Labels.Project, found.ID)
-	if found.Labels.CgroupParent != "" {
-		group = filepath.Join("/", found.Labels.CgroupParent, found.ID)
-	}
-	return usageOf("/sys/fs/cgroup", group)
+	return usageOf("/sys/fs/cgroup", c.cgroup(found.Labels.Project, found.ID, found.Labels.CgroupParent))
 }
 
 // usageOf reads a control group below root: one of version 2, or else those of
@@ -41,27 +37,18 @@ func usageOf(root, group string) Usage {
 
 // counter is the number that a file holds; 0 if it holds none.
 func counter(path string) int64 {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return 0
-	}
-	return number(bytes.TrimSpace(text))
+	text, _ := os.ReadFile(path)
+	n, _ := strconv.ParseInt(string(bytes.TrimSpace(text)), 10, 64)
+	return n
 }
 
 // valueOf is a number in a file of lines with a name and a number each.
 func valueOf(stat []byte, name string) int64 {
 	for line := range bytes.Lines(stat) {
 		if key, value, _ := bytes.Cut(line, []byte(" ")); string(key) == name {
-			return number(bytes.TrimSpace(value))
+			n, _ := strconv.ParseInt(string(bytes.TrimSpace(value)), 10, 64)
+			return n
 		}
 	}
 	return 0
-}
-
-func number(text []byte) int64 {
-	n, err := strconv.ParseInt(string(text), 10, 64)
-	if err != nil {
-		return 0
-	}
-	return n
 }

@@ -61,9 +61,6 @@ func (u User) In(root string, groups []string) (User, error) {
 	if err != nil {
 		return User{}, err
 	}
-	if slices.Contains(groups, "") {
-		return User{}, errors.New("cannot resolve group_add: a group name is empty")
-	}
 	found, err := user.GetAdditionalGroups(groups, group)
 	if err != nil {
 		return User{}, fmt.Errorf("cannot resolve group_add in the image: %w", err)
@@ -125,11 +122,11 @@ func readAccounts(root, path string, numbers int) (io.Reader, error) {
 	}
 	defer f.Close()
 	text, err := io.ReadAll(io.LimitReader(f, maxAccounts+1))
+	if err == nil && len(text) > maxAccounts {
+		err = fmt.Errorf("it has more than %d bytes", maxAccounts)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("cannot read %s of image: %w", path, err)
-	}
-	if len(text) > maxAccounts {
-		return nil, fmt.Errorf("cannot read %s of image: it has more than %d bytes", path, maxAccounts)
 	}
 	return wellFormed(text, numbers), nil
 }

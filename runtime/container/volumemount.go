@@ -59,32 +59,15 @@ func (c *Containers) mountPoint(owner string, v Volume) string {
 // does not answer keeps mount(2) for minutes; ctx ends the wait alone, and who
 // asks again waits for the same attempt, which ends when the kernel gives up.
 func (c *Containers) mountVolume(ctx context.Context, dir string, v Volume) error {
-	c.mu.Lock()
-	attempt := c.mounting[dir]
-	if attempt == nil {
-		attempt = &mountAttempt{done: make(chan struct{})}
-		c.mounting[dir] = attempt
-		go func() {
-			attempt.err = contain.Call(func() error { return mountOnce(ctx, dir, v) })
-			c.mu.Lock()
-			delete(c.mounting, dir)
-			c.mu.Unlock()
-			close(attempt.done)
-		}()
-	}
-	c.mu.Unlock()
+	attempt := c.mounting.DoChan(dir, func() (any, error) {
+		return nil, contain.Call(func() error { return mountOnce(ctx, dir, v) })
+	})
 	select {
-	case <-attempt.done:
-		return attempt.err
+	case done := <-attempt:
+		return done.Err
 	case <-ctx.Done():
 		return fmt.Errorf("%s %s is not mounted yet: %w", v.Type, v.Device, ctx.Err())
 	}
-}
-
-// mountAttempt is a mount(2) that may not have returned yet.
-type mountAttempt struct {
-	done chan struct{}
-	err  error // when done
 }
 
 func mountOnce(ctx context.Context, dir string, v Volume) error {
@@ -138,9 +121,6 @@ func (v Volume) mount(ctx context.Context) (mount.Mount, error) {
 	case "none", "bind":
 		m.Type = "bind"
 		if !slices.Contains(m.Options, "bind") && !slices.Contains(m.Options, "rbind") {
-			if v.Type == "none" {
-				return m, errors.New(`a volume of type none requires the option "bind"`)
-			}
 			m.Options = append(m.Options, "rbind")
 		}
 		if !filepath.IsAbs(v.Device) {

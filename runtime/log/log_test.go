@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/margolite/margolite/runtime/log"
 )
@@ -106,104 +105,45 @@ func TestRead(t *testing.T) {
 	})
 }
 
-// follower reads a log in the background, line by line.
-type follower struct {
-	t     *testing.T
-	lines chan string
-	stop  context.CancelFunc
-	done  chan error
-}
-
-func follow(t *testing.T, path string, tail int) *follower {
-	t.Helper()
-	ctx, stop := context.WithTimeout(t.Context(), 20*time.Second)
-	f := &follower{t: t, lines: make(chan string, 100_000), stop: stop, done: make(chan error, 1)}
-	lines := &lineWriter{lines: f.lines}
-	go func() { f.done <- log.Read(ctx, path, log.Options{Tail: tail, Follow: true}, lines) }()
-	t.Cleanup(stop)
-	return f
-}
-
-func (f *follower) expect(lines ...string) {
-	f.t.Helper()
-	for _, want := range lines {
-		select {
-		case got := <-f.lines:
-			if got != want {
-				f.t.Fatalf("line %q, want %q", got, want)
-			}
-		case <-time.After(20 * time.Second):
-			f.t.Fatalf("no line, want %q", want)
-		}
-	}
-}
-
-func (f *follower) end() error {
-	select {
-	case err := <-f.done:
-		return err
-	case <-time.After(20 * time.Second):
-		f.t.Fatal("reading does not end")
-		return nil
-	}
-}
-
-type lineWriter struct {
-	lines chan<- string
-	rest  []byte
-}
-
-func (w *lineWriter) Write(b []byte) (int, error) {
-	w.rest = append(w.rest, b...)
-	for {
-		line, rest, found := bytes.Cut(w.rest, []byte("\n"))
-		if !found {
-			return len(b), nil
-		}
-		w.lines <- string(line)
-		w.rest = rest
-	}
-}
-
 func TestFollow(t *testing.T) {
 	say := func(path, text string) { log.NewWriter(path, log.Keep{}).Copy(log.Stdout, strings.NewReader(text)) }
+	follow := func(t *testing.T, path string, tail int) (entries <-chan string, stop func(), end func() error) {
+		ctx, stop := context.WithCancel(t.Context())
+		m, entries, end := merged(ctx, t, log.Options{Tail: tail, Follow: true}, log.Source{Name: "c", Path: path})
+		m.Seal()
+		return entries, stop, end
+	}
 	t.Run("goes on with what is appended", func(t *testing.T) {
 		path := write(t, "a\n", "b\n")
-		f := follow(t, path, 0)
-		f.expect("a", "b")
+		entries, stop, end := follow(t, path, 0)
+		expectEntries(t, entries, "c a", "c b")
 		say(path, "c\nd\n")
-		f.expect("c", "d")
-		f.stop()
-		if err := f.end(); err != nil {
+		expectEntries(t, entries, "c c", "c d")
+		stop() // while the log is quiet
+		if err := end(); err != nil {
 			t.Errorf("error %v", err)
 		}
 	})
 	t.Run("begins with what comes when told so", func(t *testing.T) {
 		path := write(t, "a\n", "b\n")
-		f := follow(t, path, -1)
+		entries, stop, _ := follow(t, path, -1)
+		defer stop()
 		// Whether the reader has begun cannot be seen from here: write until
 		// it gets something.
-		for n := 0; len(f.lines) == 0; n++ {
+		for n := 0; len(entries) == 0; n++ {
 			say(path, "c\n")
 		}
-		f.expect("c")
+		expectEntries(t, entries, "c c")
 	})
 	t.Run("ends when the log is removed", func(t *testing.T) {
 		path := write(t, "", "a\n")
-		f := follow(t, path, 0)
-		f.expect("a")
+		entries, stop, end := follow(t, path, 0)
+		defer stop()
+		expectEntries(t, entries, "c a")
 		if err := log.Remove(path); err != nil {
 			t.Fatal(err)
 		}
-		if err := f.end(); err != nil {
-			t.Errorf("error %v", err)
-		}
-	})
-	t.Run("ends with its context while the log is quiet", func(t *testing.T) {
-		f := follow(t, write(t, "", "a\n"), 0)
-		f.expect("a")
-		f.stop()
-		if err := f.end(); err != nil {
+		if err := end(); err != nil {
 			t.Errorf("error %v", err)
 		}
 	})

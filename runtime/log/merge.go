@@ -16,7 +16,6 @@ type Options struct {
 	Tail   int       // the last so many lines of each; 0: all that is kept; less: none of what is there already
 	Since  time.Time // lines from then on; zero: all
 	Until  time.Time // lines up to then; zero: all. With Follow it ends then
-	Stream string    // Stdout or Stderr; empty: both
 	Follow bool      // go on with what is appended
 }
 
@@ -290,17 +289,11 @@ func Read(ctx context.Context, path string, o Options, w io.Writer) error {
 	if _, err := os.Stat(path); err != nil {
 		return fmt.Errorf("cannot read log: %w", err)
 	}
-	return run(ctx, []Source{{Path: path}}, o, func(e Entry) error {
+	m := NewMerge(o)
+	m.Add(Source{Path: path})
+	m.Seal()
+	return m.Run(ctx, func(e Entry) error {
 		_, err := w.Write(e.Text)
 		return err
 	})
-}
-
-func run(ctx context.Context, sources []Source, o Options, each func(Entry) error) error {
-	m := NewMerge(o)
-	for _, s := range sources {
-		m.Add(s)
-	}
-	m.Seal()
-	return m.Run(ctx, each)
 }

@@ -142,5 +142,5 @@ func (o Options) wants(e Entry) bool {
 	outside := func(at time.Time) bool {
 		return !o.Since.IsZero() && at.Before(o.Since) || !o.Until.IsZero() && at.After(o.Until)
 	}
-	return (e.Time.IsZero() || !outside(e.Time)) && (o.Stream == "" || e.Stream == "" || e.Stream == o.Stream)
+	return e.Time.IsZero() || !outside(e.Time)
 }

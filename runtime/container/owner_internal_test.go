@@ -1,0 +1,22 @@
+package container
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// An update of the device's software may mount the state directory elsewhere.
+func TestAnOwnerIsKnownWhereItsStateIsMountedElsewhere(t *testing.T) {
+	own, other := t.TempDir(), t.TempDir()
+	elsewhere := filepath.Join(other, "elsewhere")
+	if err := os.Symlink(own, elsewhere); err != nil {
+		t.Fatal(err)
+	}
+	c := &Containers{owner: own}
+	for dir, want := range map[string]bool{own: true, elsewhere: true, other: false, filepath.Join(other, "none"): false, "": false} {
+		if got := c.isOwner(dir); got != want {
+			t.Errorf("%s: %v", dir, got)
+		}
+	}
+}

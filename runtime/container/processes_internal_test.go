@@ -1,0 +1,28 @@
+package container
+
+import (
+	"slices"
+	"testing"
+)
+
+func TestFieldsOfAProcess(t *testing.T) {
+	for name, test := range map[string]struct {
+		stat string
+		want []string
+	}{
+		"a plain name":                  {"1 (sh) S 0 1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4711 12 13", []string{"S", "4711"}},
+		"a name that looks like fields": {"1 (a) S 0 (b) Z 0 1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4711 12 13", []string{"Z", "4711"}},
+		"a line that is cut off":        {"1 (sh) S 0 1 1", []string{"S", ""}},
+		"nothing":                       {"", []string{"", ""}},
+	} {
+		if got := fieldsOf([]byte(test.stat), 3, 22); !slices.Equal(got, test.want) {
+			t.Errorf("%s: got %q", name, got)
+		}
+	}
+}
+
+func FuzzFieldsOfAProcess(f *testing.F) {
+	f.Add([]byte("1 (sh) S 0 1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4711 12 13"))
+	f.Add([]byte(")"))
+	f.Fuzz(func(_ *testing.T, stat []byte) { fieldsOf(stat, 3, 22) })
+}
