@@ -18,7 +18,7 @@ func Advice(ctx context.Context) ([]Problem, error) {
 	if err != nil {
 		return nil, err
 	}
-	return w.advice(ipv4(), DefaultPools())
+	return w.advice(ipv4(), privatePools())
 }
 
 // advice looks at what is forwarded, in one family: whoever tells the firewall

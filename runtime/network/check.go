@@ -89,7 +89,6 @@ func trials() []trial {
 	}
 }
 
-// single is a table with one rule of one clause.
 func single(kind nftables.ChainType, c clause) ruleset {
 	r := ruleset{family: ipv4(), table: tableKey{nftables.TableFamilyIPv4, tableName}}
 	r.chain("trial", kind, nftables.ChainHookPostrouting, *nftables.ChainPriorityNATSource, newRule("trial", c))

@@ -24,8 +24,8 @@ const (
 	maxMTU     = 65535
 )
 
-// DefaultPools are private ranges in corners that few sites use.
-func DefaultPools() []netip.Prefix {
+// privatePools are ranges of private IPv4 addresses in corners that few sites use.
+func privatePools() []netip.Prefix {
 	return []netip.Prefix{
 		netip.MustParsePrefix("172.29.0.0/16"),
 		netip.MustParsePrefix("10.213.0.0/16"),
@@ -42,15 +42,6 @@ func machinePool() netip.Prefix {
 	b := [16]byte{0: 0xfd}
 	copy(b[1:6], sum[:])
 	return netip.PrefixFrom(netip.AddrFrom16(b), 48)
-}
-
-func checkPools(pools []netip.Prefix) error {
-	for _, p := range pools {
-		if !p.IsValid() || p.Addr().Is4In6() || p.Bits() < minSubnetBits || p.Bits() > p.Addr().BitLen()-3 {
-			return fmt.Errorf("cannot take subnets from %s: expected a prefix between /%d and /29, with IPv6 /125", p, minSubnetBits)
-		}
-	}
-	return nil
 }
 
 // Choose completes a network that has a name: it picks subnets and gateways,
@@ -126,7 +117,7 @@ func (n *Networks) chooseSubnet(f *family, w Network, taken []netip.Prefix) (net
 	if err != nil {
 		return netip.Prefix{}, err
 	}
-	for _, a := range n.nameservers() {
+	for _, a := range n.resolver().nameservers {
 		used = append(used, netip.PrefixFrom(a, a.BitLen()))
 	}
 	return freeSubnet(pools, append(used, host...))

@@ -72,24 +72,3 @@ func TestNextAddress(t *testing.T) {
 		t.Errorf("got %s from no network", got)
 	}
 }
-
-func TestPools(t *testing.T) {
-	for name, c := range map[string]struct {
-		pool string
-		good bool
-	}{
-		"a private range":            {"10.0.0.0/8", true},
-		"the smallest one":           {"192.0.2.0/29", true},
-		"one too small for a bridge": {"192.0.2.0/30", false},
-		"everything":                 {"0.0.0.0/0", false},
-		"an IPv6 range":              {"fd00::/16", true},
-		"an IPv6 range too small":    {"fd00::/126", false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			_, err := New(Options{RunDir: t.TempDir(), Pools: prefixes(c.pool)})
-			if (err == nil) != c.good {
-				t.Errorf("got %v", err)
-			}
-		})
-	}
-}

@@ -74,7 +74,7 @@ func TestDamageIsNoticed(t *testing.T) {
 		"everything deleted, bridge first": func(w *town) { ip(w.t, "link del %s", w.shop.Bridge); ip(w.t, "link del %s", outer(w.t, w.webNS)) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := dual(t)
+			w := newDualStack(t, network.Network{})
 			w.publish(port(w.web, "tcp", 8080, 80))
 			inside(t, w.webNS, func() { serve(t, "", "tcp", ":80", "web") })
 			works := func() bool {
@@ -132,7 +132,7 @@ func TestALongNameIsMarked(t *testing.T) {
 
 // What is removed on purpose is not brought back.
 func TestNothingRemovedIsRepaired(t *testing.T) {
-	w := dual(t)
+	w := newDualStack(t, network.Network{})
 	w.converge()
 	stays := w.network("stays")
 	w.repairing(func() { t.Error("a namespace was said to be lost") })
@@ -157,7 +157,7 @@ func TestNothingRemovedIsRepaired(t *testing.T) {
 
 // The mounts of the run directory are gone, with a process left in a namespace.
 func TestLostNamespaceIsPinnedAgain(t *testing.T) {
-	w := dual(t)
+	w := newDualStack(t, network.Network{})
 	w.converge()
 	serve(t, w.webNS, "tcp", ":80", "web")
 	ns, err := os.Open(w.webNS)

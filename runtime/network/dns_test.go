@@ -125,24 +125,14 @@ func nameserver(t *testing.T, netns, at, address string) {
 		return message
 	}
 	inside(t, netns, func() {
-		conn, err := net.ListenPacket("udp4", at+":53")
-		must(t, err)
-		t.Cleanup(func() { conn.Close() })
-		go func() {
-			buffer := make([]byte, 4096)
-			for {
-				n, from, err := conn.ReadFrom(buffer)
-				if err != nil {
-					return
-				}
-				if reply := answer(buffer[:n], false); reply != nil {
-					forged := slices.Clone(reply)
-					forged[0]++
-					_, _ = conn.WriteTo(forged[:len(forged)-1], from)
-					_, _ = conn.WriteTo(reply, from)
-				}
+		answerPackets(t, "udp4", at+":53", func(asked []byte, _ net.Addr, send func([]byte)) {
+			if reply := answer(asked, false); reply != nil {
+				forged := slices.Clone(reply)
+				forged[0]++
+				send(forged[:len(forged)-1])
+				send(reply)
 			}
-		}()
+		})
 		accept(t, "tcp4", at+":53", func(conn net.Conn) {
 			var size [2]byte
 			if _, err := io.ReadFull(conn, size[:]); err == nil {

@@ -172,7 +172,6 @@ func (q question) addresses(addrs []netip.Addr) []byte {
 	})
 }
 
-// pointer answers with a name.
 func (q question) pointer(name string) []byte {
 	target, err := dnsmessage.NewName(name + ".")
 	if err != nil || q.Type != dnsmessage.TypePTR {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"strings"
 	"time"
 
 	"golang.org/x/net/dns/dnsmessage"
@@ -98,23 +99,13 @@ func (z *zone) answer(message []byte, stream bool) (reply []byte, forward *quest
 			return reply, nil
 		}
 		return q.failure(dnsmessage.RCodeServerFailure), nil
-	case v.closed && isSingle(q.name):
-		// The next question has a search domain.
+	case v.closed && q.name != "" && !strings.Contains(q.name, "."):
+		// Nobody means the root servers. The next question has a search domain.
 		return q.failure(dnsmessage.RCodeNameError), nil
 	case !z.reserve():
 		return q.failure(dnsmessage.RCodeServerFailure), nil
 	}
 	return nil, &q
-}
-
-// isSingle says whether a name has one label: nobody means the root servers.
-func isSingle(name string) bool {
-	for i := range len(name) {
-		if name[i] == '.' {
-			return false
-		}
-	}
-	return name != ""
 }
 
 // reserve takes a place among the queries that are forwarded.

@@ -55,10 +55,8 @@ func ipv6() *family {
 	}
 }
 
-// families are both.
 func families() []*family { return []*family{ipv4(), ipv6()} }
 
-// has says whether the address is one of the family.
 func (f *family) has(a netip.Addr) bool {
 	return a.IsValid() && a.Is4() == (f.size == net.IPv4len)
 }

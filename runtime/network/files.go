@@ -131,7 +131,6 @@ func (f *sandboxFiles) lost(name string) {
 	delete(f.written, name)
 }
 
-// set says what a file is to contain.
 func (f *sandboxFiles) set(name string, content []byte) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -31,7 +31,6 @@ func isOne(setting string) (bool, error) {
 	return string(bytes.TrimSpace(value)) == "1", err
 }
 
-// setting is one of a link.
 func (f *family) setting(link, key string) string { return f.sysctl + "/conf/" + link + "/" + key }
 
 // hostForwarding is what the host passes on between links that are not of

@@ -233,25 +233,32 @@ func serve(t testing.TB, netns, protocol string, at string, name string) {
 	t.Helper()
 	inside(t, netns, func() {
 		if protocol == "udp" {
-			conn, err := net.ListenPacket("udp", at)
-			must(t, err)
-			t.Cleanup(func() { conn.Close() })
-			go func() {
-				buf := make([]byte, 100)
-				for {
-					_, from, err := conn.ReadFrom(buf)
-					if err != nil {
-						return
-					}
-					_, _ = conn.WriteTo([]byte(name+" "+from.(*net.UDPAddr).IP.String()), from)
-				}
-			}()
+			answerPackets(t, "udp", at, func(_ []byte, from net.Addr, answer func([]byte)) {
+				answer([]byte(name + " " + from.(*net.UDPAddr).IP.String()))
+			})
 			return
 		}
 		accept(t, "tcp", at, func(conn net.Conn) {
 			fmt.Fprint(conn, name+" "+conn.RemoteAddr().(*net.TCPAddr).IP.String())
 		})
 	})
+}
+
+// answerPackets has each datagram answered.
+func answerPackets(t testing.TB, network, at string, reply func(asked []byte, from net.Addr, answer func([]byte))) {
+	t.Helper()
+	conn, err := net.ListenPacket(network, at)
+	must(t, err)
+	t.Cleanup(func() { conn.Close() })
+	go func() {
+		for buffer := make([]byte, 4096); ; {
+			n, from, err := conn.ReadFrom(buffer)
+			if err != nil {
+				return
+			}
+			reply(buffer[:n], from, func(answer []byte) { _, _ = conn.WriteTo(answer, from) })
+		}
+	}()
 }
 
 // accept has each connection talked to, then closed.

@@ -66,10 +66,9 @@ func TestReplicaOnTwoNetworksReachesBoth(t *testing.T) {
 	expect(t, w.appNS, "tcp", at(both.Attached[1].Address, 80), "both "+w.app.Address().String())
 	// It is no bridge between the two.
 	expectNothing(t, w.dbNS, "tcp", at(w.app.Address(), 80))
-	hosts, err := os.ReadFile(w.Paths(both).Hosts)
-	must(t, err)
+	hosts := text(t, w.Paths(both).Hosts)
 	for _, a := range both.Attached {
-		if !strings.Contains(string(hosts), a.Address.String()+"\tboth\n") {
+		if !strings.Contains(hosts, a.Address.String()+"\tboth\n") {
 			t.Errorf("the hosts file does not name %s: %q", a.Address, hosts)
 		}
 	}
@@ -178,9 +177,7 @@ func TestSandboxWithoutNetworksHasTheLoopback(t *testing.T) {
 	serve(t, ns, "tcp", "127.0.0.1:80", "alone")
 	expect(t, ns, "tcp", "127.0.0.1:80", "alone 127.0.0.1")
 	expectLinks(t, ns)
-	hosts, err := os.ReadFile(l.Paths(s).Hosts)
-	must(t, err)
-	if !strings.Contains(string(hosts), "127.0.1.1\talone\n") {
+	if hosts := text(t, l.Paths(s).Hosts); !strings.Contains(hosts, "127.0.1.1\talone\n") {
 		t.Errorf("the name of the container is not in %q", hosts)
 	}
 }
@@ -511,15 +508,7 @@ func newDualStack(t testing.TB, shop network.Network) *town {
 	l := newLab(t)
 	l.connect6(uplink, l.outside, hostAddr6, outsideAddr6)
 	setSysctl(t, "net/ipv6/conf/all/forwarding", "0")
-	w := &town{lab: l}
-	shop.Name = "shop_default"
-	w.shop = l.networkOf(shop, true)
-	w.other = l.networkOf(network.Network{Name: "other_default"}, true, w.shop.Subnet, w.shop.Subnet6)
-	w.web, w.db, w.app = replica(w.shop, "web", 1), replica(w.shop, "db", 2), replica(w.other, "app", 1)
-	w.webNS, w.dbNS, w.appNS = l.sandbox(w.web), l.sandbox(w.db), l.sandbox(w.app)
-	w.networks = []network.Network{w.shop, w.other}
-	w.sandboxes = []network.Sandbox{w.web, w.db, w.app}
-	return w
+	return settleAs(l, shop, true)
 }
 
 func port6(s network.Sandbox, protocol string, host, container uint16) network.Port {

@@ -63,7 +63,6 @@ func ensurePin(path string) (fresh bool, err error) {
 	return err == nil, err
 }
 
-// pinAt pins a network namespace at the path.
 func pinAt(path, netns string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return fmt.Errorf("cannot create namespace directory: %w", err)

@@ -10,7 +10,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -21,20 +20,17 @@ import (
 	"github.com/margolite/margolite/runtime/contain"
 )
 
-// Options says where the package keeps its files, which addresses it may give
-// away, and what published ports have to do with the host's firewall.
+// Options says where the package keeps its files, and what published ports have to
+// do with the host's firewall.
 type Options struct {
 	RunDir string // holds netns/ and hosts/; gone after a reboot, as a rule
 	// StateDir is the directory by which the owner of workloads is known: what is
 	// made on the device is marked with it, and that of others left alone. "": RunDir.
 	StateDir   string
-	ResolvConf string // the host's; "" is /etc/resolv.conf
-	Hosts      string // the host's; "" is /etc/hosts
-	// Pools are where subnets are taken from; those of a family that has none
-	// here come from DefaultPools, and for IPv6 from a range of the machine's.
-	Pools   []netip.Prefix
-	Publish Publish      // "": PublishFirewall
-	Logger  *slog.Logger // nil: slog.Default
+	ResolvConf string       // the host's; "" is /etc/resolv.conf
+	Hosts      string       // the host's; "" is /etc/hosts
+	Publish    Publish      // "": PublishFirewall
+	Logger     *slog.Logger // nil: slog.Default
 	// Contained is told of each panic that ended one question for a name and
 	// nothing else; nil: nobody is.
 	Contained func(what string, err error)
@@ -58,7 +54,7 @@ type Networks struct {
 	runDir     string
 	resolvConf string
 	hostsFile  string
-	pools      []netip.Prefix
+	pools      []netip.Prefix // where subnets are taken from
 	publish    Publish
 	logger     *slog.Logger
 
@@ -82,37 +78,21 @@ type Networks struct {
 // New prepares RunDir.
 func New(o Options) (*Networks, error) {
 	n := &Networks{
-		owner:  ownerOf(cmp.Or(o.StateDir, o.RunDir)),
-		runDir: o.RunDir, resolvConf: o.ResolvConf, hostsFile: o.Hosts, pools: o.Pools, publish: o.Publish, logger: o.Logger,
-		synced: make(map[nftables.TableFamily]ruleset),
-		files:  make(map[string]*sandboxFiles),
-		made:   make(map[string]Network),
+		owner:      ownerOf(cmp.Or(o.StateDir, o.RunDir)),
+		runDir:     o.RunDir,
+		resolvConf: cmp.Or(o.ResolvConf, "/etc/resolv.conf"),
+		hostsFile:  cmp.Or(o.Hosts, "/etc/hosts"),
+		pools:      append(privatePools(), machinePool()),
+		publish:    cmp.Or(o.Publish, PublishFirewall),
+		logger:     cmp.Or(o.Logger, slog.Default()),
+		synced:     make(map[nftables.TableFamily]ruleset),
+		files:      make(map[string]*sandboxFiles),
+		made:       make(map[string]Network),
 	}
 	n.stale.Store(everything)
-	if n.resolvConf == "" {
-		n.resolvConf = "/etc/resolv.conf"
-	}
-	if n.hostsFile == "" {
-		n.hostsFile = "/etc/hosts"
-	}
-	if !slices.ContainsFunc(n.pools, func(p netip.Prefix) bool { return p.Addr().Is4() }) {
-		n.pools = append(slices.Clone(n.pools), DefaultPools()...)
-	}
-	if !slices.ContainsFunc(n.pools, func(p netip.Prefix) bool { return p.Addr().Is6() }) {
-		n.pools = append(slices.Clone(n.pools), machinePool())
-	}
-	if n.publish == "" {
-		n.publish = PublishFirewall
-	}
-	if n.logger == nil {
-		n.logger = slog.Default()
-	}
 	n.dns = newDNS(n.resolvConf, n.logger)
 	if o.Contained != nil {
 		n.dns.contained = o.Contained
-	}
-	if err := checkPools(n.pools); err != nil {
-		return nil, err
 	}
 	if n.publish != PublishFirewall && n.publish != PublishOpen {
 		return nil, fmt.Errorf("cannot publish ports for %q: neither %s nor %s", n.publish, PublishFirewall, PublishOpen)

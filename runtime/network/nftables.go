@@ -121,7 +121,6 @@ func eachAttribute(data []byte, header int, f func(kind uint16, value []byte)) e
 	return attributes.Err()
 }
 
-// tableKey is what a table is known by.
 type tableKey struct {
 	family nftables.TableFamily
 	name   string
@@ -146,7 +145,6 @@ func familyName(f nftables.TableFamily) string {
 	return fmt.Sprintf("family %d", f)
 }
 
-// listTables lists the tables of a family, or of all.
 func listTables(c *nftables.Conn, f nftables.TableFamily) ([]tableKey, error) {
 	all, err := listed("tables", func() ([]*nftables.Table, error) { return c.ListTablesOfFamily(f) })
 	keys := make([]tableKey, len(all))

@@ -26,7 +26,7 @@ func inNamespace(t *testing.T, f func() error) {
 	}
 }
 
-// Far more than a socket takes by default, and many answers.
+// Far more than a socket takes by default, and many answers, but not any number.
 func TestRulesMayBeMany(t *testing.T) {
 	var networks []Network
 	var ports []Port
@@ -38,6 +38,12 @@ func TestRulesMayBeMany(t *testing.T) {
 	}
 	for i := range maxPorts {
 		ports = append(ports, Port{Protocol: "udp", HostPort: uint16(i + 1), ContainerPort: 1, Address: netip.MustParseAddr("10.0.0.2")})
+	}
+	if good, err := consistent(ports); err != nil || len(good) != maxPorts {
+		t.Errorf("%d ports: %v", len(good), err)
+	}
+	if _, err := consistent(append(ports, ports[0])); err == nil {
+		t.Error("the number of ports has no bound")
 	}
 	r := newRuleset(ipv4(), tableKey{nftables.TableFamilyIPv4, tableName}, o, networks, ports, hostForwarding{}, guarded)
 	inNamespace(t, func() error {

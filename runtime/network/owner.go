@@ -101,7 +101,6 @@ func (o owner) isOthers(link netlink.Link) bool {
 	return by.known() && !by.is(o)
 }
 
-// ensureMark marks a link of the host.
 func (o owner) ensureMark(at *survey, link netlink.Link, network string) error {
 	now := link.Attrs()
 	if _, by := readMark(link); by.known() && !by.is(o) {

@@ -36,26 +36,15 @@ func (l *lab) networksIn(run, state string) *network.Networks {
 	return n
 }
 
-// dual is a town whose shop also has IPv6.
-func dual(t *testing.T) *town {
-	w := newTown(t)
-	w.shop = w.networkOf(network.Network{Name: "shop_dual"}, true, w.shop.Subnet, w.other.Subnet)
-	w.web, w.db = replica(w.shop, "web", 1), replica(w.shop, "db", 2)
-	w.networks = append(w.networks, w.shop)
-	w.sandboxes = []network.Sandbox{w.web, w.db, w.app}
-	w.webNS, w.dbNS = w.sandbox(w.web), w.sandbox(w.db)
-	return w
-}
-
 // A second margolite has workloads of the same names, beside those of a first
 // that does not run, and takes them down again.
 func TestOwnersLiveSideBySide(t *testing.T) {
-	w := dual(t)
+	w := newDualStack(t, network.Network{})
 	l := w.neighbour()
 	w.publish(port(w.web, "tcp", 8080, 80), port6(w.web, "tcp", 8080, 80))
 	first, firstRules := links(t), rules(t, "margolite")
 
-	shop := l.networkOf(network.Network{Name: "shop_dual"}, true)
+	shop := l.networkOf(network.Network{Name: "shop_default"}, true)
 	if shop.Bridge == w.shop.Bridge || shop.Subnet.Overlaps(w.shop.Subnet) || shop.Subnet6.Overlaps(w.shop.Subnet6) {
 		t.Fatalf("both have %+v", shop)
 	}

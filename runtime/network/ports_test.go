@@ -87,26 +87,6 @@ func TestOfTwoThatWantOnePortTheFirstGetsIt(t *testing.T) {
 	expect(t, w.outside, "tcp", at(hostAddr, 8081), "db *")
 }
 
-func TestManyPortsArePublished(t *testing.T) {
-	w := newTown(t)
-	serve(t, w.webNS, "tcp", ":80", "web")
-	var ports []network.Port
-	for i := range 4096 {
-		ports = append(ports, port(w.web, "tcp", uint16(10000+i), 80))
-	}
-	w.publish(ports...)
-	before := generation(t)
-	expect(t, w.outside, "tcp", at(hostAddr, 10000), "web *")
-	expect(t, w.outside, "tcp", at(hostAddr, 14095), "web *")
-	w.publish(ports...)
-	if after := generation(t); after != before {
-		t.Errorf("%d transactions for nothing", after-before)
-	}
-	if err := w.SyncPorts(t.Context(), append(ports, port(w.web, "tcp", 9999, 80)), w.networks); err == nil {
-		t.Error("the number of ports has no bound")
-	}
-}
-
 func TestEndedContextChangesNothing(t *testing.T) {
 	l := newLab(t)
 	w, err := l.Choose(network.Network{Name: "shop_default"}, false, nil)

@@ -157,24 +157,19 @@ func TestSandboxHasItsFiles(t *testing.T) {
 	if want.Fresh = true; paths != want {
 		t.Errorf("got %+v, want %+v", paths, want)
 	}
-	content := func(path string) string {
-		b, err := os.ReadFile(path)
-		must(t, err)
-		return string(b)
-	}
 	for path, want := range map[string]string{
 		paths.Hosts:      "127.0.0.1\tlocalhost\n" + web.Address().String() + "\tweb\n172.29.0.9\tdb\n",
 		paths.ResolvConf: "nameserver 127.0.0.11\nnameserver 192.0.2.53\nsearch plant.example\noptions ndots:0\n",
 		paths.Hostname:   "web\n",
 	} {
-		if got := content(path); got != want {
+		if got := text(t, path); got != want {
 			t.Errorf("%s: got %q, want %q", path, got, want)
 		}
 	}
 	write("nameserver 192.0.2.54\n") // the host moved to another network
 	n.RefreshFiles()
 	eventually(t, "resolv.conf is that of the other network", func() bool {
-		return content(paths.ResolvConf) == "nameserver 127.0.0.11\nnameserver 192.0.2.54\noptions ndots:0\n"
+		return text(t, paths.ResolvConf) == "nameserver 127.0.0.11\nnameserver 192.0.2.54\noptions ndots:0\n"
 	})
 }
 
@@ -265,16 +260,6 @@ func TestOtherTablesAreLeftAlone(t *testing.T) {
 			t.Errorf("table %s is gone", table)
 		}
 	}
-}
-
-// What the host's own firewall drops stays dropped.
-func TestFirewallOfTheHostHasTheLastWord(t *testing.T) {
-	w := newTown(t)
-	w.publish(port(w.web, "tcp", 8080, 80))
-	serve(t, w.webNS, "tcp", ":80", "web")
-	nft(t, "table ip filter { chain FORWARD { type filter hook forward priority filter; policy drop; }; }")
-	t.Cleanup(func() { nft(t, "delete table ip filter") })
-	expectNothing(t, w.outside, "tcp", at(hostAddr, 8080))
 }
 
 func TestConcurrentUse(t *testing.T) {

@@ -2,9 +2,7 @@ package network
 
 import (
 	"bytes"
-	"io"
 	"net/netip"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -56,20 +54,7 @@ func (n *Networks) resolver() resolver {
 	return host
 }
 
-func (n *Networks) nameservers() []netip.Addr { return n.resolver().nameservers }
-
-func readResolvConf(path string) resolver {
-	f, err := os.Open(path)
-	if err != nil {
-		return resolver{}
-	}
-	defer f.Close()
-	content, err := io.ReadAll(io.LimitReader(f, maxResolvConf))
-	if err != nil {
-		return resolver{}
-	}
-	return parseResolvConf(content)
-}
+func readResolvConf(path string) resolver { return parseResolvConf(readBounded(path, maxResolvConf)) }
 
 // reached leaves out the nameservers that cannot be reached from a sandbox.
 func (r resolver) reached() resolver {

@@ -346,7 +346,6 @@ func (r ruleset) remove(conn *nftables.Conn) {
 	conn.DelTable(r.table.table())
 }
 
-// exists says whether there is a table of this name.
 func (r ruleset) exists(conn *nftables.Conn) (bool, error) {
 	tables, err := listTables(conn, r.table.family)
 	return slices.Contains(tables, r.table), err

@@ -60,7 +60,6 @@ func (p *Pace) brokeOff(key string, at int64) (vain int) {
 	return download.vain
 }
 
-// end forgets a download that is complete.
 func (p *Pace) end(key string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -227,19 +227,24 @@ func TestATokenIsRenewedWhenItIsRefused(t *testing.T) {
 	}
 }
 
-func TestManyDownloadsShareAToken(t *testing.T) {
-	data, desc := content(100)
-	service := fake(t, func(w http.ResponseWriter, _ *http.Request) {
-		_ = json.NewEncoder(w).Encode(map[string]string{"token": "one"})
-	})
-	w := fake(t, func(w http.ResponseWriter, r *http.Request) {
+// withToken answers who shows the token "one" of a service.
+func withToken(service *faked, data []byte) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") != "Bearer one" {
 			w.Header().Set("WWW-Authenticate", `Bearer realm="http://`+service.host+`/token"`)
 			w.WriteHeader(http.StatusUnauthorized)
 			return
 		}
 		_, _ = w.Write(data)
+	}
+}
+
+func TestManyDownloadsShareAToken(t *testing.T) {
+	data, desc := content(100)
+	service := fake(t, func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(map[string]string{"token": "one"})
 	})
+	w := fake(t, withToken(service, data))
 	c := client(t, w.host, nil)
 	var group sync.WaitGroup
 	for range 8 {
@@ -416,6 +421,7 @@ func TestDownloadsGoOn(t *testing.T) {
 		"beyond its end":             {1000, partial(999, len(data), fmt.Sprintf("bytes 1000-%d/*", len(data))), errdefs.ErrFailedPrecondition},
 		"refused":                    {1000, status(http.StatusRequestedRangeNotSatisfiable), registry.ErrRange},
 		"longer than it is":          {0, told(longer), registry.ErrContent},
+		"a page":                     {0, page, registry.ErrPage},
 		"longer, and of no length":   {0, untold(longer), errdefs.ErrFailedPrecondition},
 		"shorter than it is":         {0, told(data[1:]), registry.ErrContent},
 		"from beyond its end":        {1<<20 + 1, ranges, errdefs.ErrFailedPrecondition},
@@ -603,14 +609,7 @@ func TestATokenServiceMayFail(t *testing.T) {
 				}
 				_ = json.NewEncoder(w).Encode(map[string]string{"token": "one"})
 			})
-			w := fake(t, func(w http.ResponseWriter, r *http.Request) {
-				if r.Header.Get("Authorization") != "Bearer one" {
-					w.Header().Set("WWW-Authenticate", `Bearer realm="http://`+service.host+`/token"`)
-					w.WriteHeader(http.StatusUnauthorized)
-					return
-				}
-				_, _ = w.Write(data)
-			})
+			w := fake(t, withToken(service, data))
 			c := client(t, w.host, nil)
 			if _, err := read(t, c, named(t, w.host+"/app"), desc, 0); err == nil || strings.Contains(err.Error(), "secret") {
 				t.Fatal(err)
@@ -647,29 +646,18 @@ func TestARefusedPasswordIsNotShownAgain(t *testing.T) {
 	}
 }
 
-// A page is not taken for a part, and no registry may pack one.
+// No registry may pack a part.
 func TestPartsComeAsTheyAre(t *testing.T) {
 	data, desc := content(1 << 20)
-	for name, test := range map[string]struct {
-		answer http.HandlerFunc
-		want   error // nil: it comes as it is
-	}{
-		"a page": {page, registry.ErrPage},
-		"packed, as it says": {func(w http.ResponseWriter, r *http.Request) {
-			if accepted := r.Header.Get("Accept-Encoding"); accepted != "identity" {
-				t.Errorf("accepts %s", accepted)
-			}
-			w.Header().Set("Content-Encoding", "gzip")
-			_, _ = w.Write(data)
-		}, nil},
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := fake(t, test.answer)
-			got, err := read(t, client(t, w.host, nil), named(t, w.host+"/app"), desc, 0)
-			if !errors.Is(err, test.want) || err == nil && !bytes.Equal(got, data) {
-				t.Errorf("%d bytes, %v, want %v", len(got), err, test.want)
-			}
-		})
+	w := fake(t, func(w http.ResponseWriter, r *http.Request) {
+		if accepted := r.Header.Get("Accept-Encoding"); accepted != "identity" {
+			t.Errorf("accepts %s", accepted)
+		}
+		w.Header().Set("Content-Encoding", "gzip")
+		_, _ = w.Write(data)
+	})
+	if got, err := read(t, client(t, w.host, nil), named(t, w.host+"/app"), desc, 0); err != nil || !bytes.Equal(got, data) {
+		t.Errorf("%d bytes, %v", len(got), err)
 	}
 }
 

@@ -243,16 +243,12 @@ func (p *part) Read(b []byte) (int, error) {
 
 // troubleOf is an answer of the referrers API that says neither what refers to something nor that there is no such API.
 func troubleOf(answer *http.Response) error {
-	switch code := answer.StatusCode; code {
-	case http.StatusNotFound, http.StatusBadRequest, http.StatusMethodNotAllowed:
+	code := answer.StatusCode
+	if code < 400 || code == http.StatusNotFound || code == http.StatusBadRequest || code == http.StatusMethodNotAllowed {
 		return nil
-	default:
-		if code < 400 {
-			return nil
-		}
 	}
 	return remoteserrors.ErrUnexpectedStatus{
-		Status: answer.Status, StatusCode: answer.StatusCode,
+		Status: answer.Status, StatusCode: code,
 		RequestURL: answer.Request.URL.String(), RequestMethod: answer.Request.Method,
 	}
 }
