@@ -117,7 +117,12 @@ func (c *Containers) exec(ctx context.Context, id string, e Exec) (int, error) {
 		return -1, fmt.Errorf("%w: too many commands are running: %w", ErrNotTried, waiting.Err())
 	}
 	defer running.Release()
-	state := c.shims.state(ctx, id)
+	asking, stop := context.WithTimeout(waiting, callTimeout)
+	defer stop()
+	state := c.shims.state(asking, id)
+	for errors.Is(state.err, errLate) && pause(asking, askAgain) { // it responds, and is busy with other commands
+		state = c.shims.state(asking, id)
+	}
 	switch {
 	case errors.Is(state.err, ErrUnresponsive):
 		return -1, fmt.Errorf("%w: %w", ErrNotTried, state.err)
