@@ -162,13 +162,7 @@ func TestExtendedAttributesAreKept(t *testing.T) {
 func zeros(t *testing.T, size int) []byte {
 	t.Helper()
 	const part = 16 << 20
-	var one bytes.Buffer
-	w := gzip.NewWriter(&one)
-	_, err := w.Write(make([]byte, min(size, part)))
-	if err := errors.Join(err, w.Close()); err != nil {
-		t.Fatal(err)
-	}
-	return bytes.Repeat(one.Bytes(), max(size/part, 1))
+	return bytes.Repeat(zipped(t, make([]byte, min(size, part))), max(size/part, 1))
 }
 
 func zipped(t *testing.T, plain []byte) []byte {

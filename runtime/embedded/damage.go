@@ -37,7 +37,6 @@ const lostPrefix = "lost-"
 // databases are the files in which containerd keeps what it knows, before it opens them.
 type databases struct{ Options }
 
-// databaseFile is one of them.
 type databaseFile struct {
 	path  string
 	files []string // patterns of the files that nothing else explains

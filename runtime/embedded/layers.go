@@ -86,7 +86,8 @@ func (b *windowBudget) decompress(ctx context.Context, in io.Reader, head []byte
 	// The other frames of a layer are like the first one, unless that was too small to need a window.
 	if err := first.Decode(head); err == nil && !first.Skippable && !first.SingleSegment {
 		if first.WindowSize > uint64(b.largest) {
-			return nil, b.refuse(first.WindowSize)
+			return nil, fmt.Errorf("%w: its zstd window is %d bytes; with %d bytes of memory the limit is %d",
+				containerd.ErrMemory, first.WindowSize, b.limit, b.largest)
 		}
 		window = min(max(int64(first.WindowSize), usualWindow), b.largest)
 	}
@@ -99,11 +100,6 @@ func (b *windowBudget) decompress(ctx context.Context, in io.Reader, head []byte
 		return nil, err
 	}
 	return &zstdLayer{Decoder: r, budget: b, window: window}, nil
-}
-
-func (b *windowBudget) refuse(window uint64) error {
-	return fmt.Errorf("%w: its zstd window is %d bytes; with %d bytes of memory the limit is %d",
-		containerd.ErrMemory, window, b.limit, b.largest)
 }
 
 // zstdLayer is a layer whose window is in memory.

@@ -14,11 +14,10 @@ var (
 
 // Options says where containerd keeps its things.
 type Options struct {
-	Root    string       // what survives a reboot: content, snapshots, metadata
-	State   string       // what does not: sockets, bundles
-	Address string       // of the gRPC socket; "" is State/containerd.sock. Shims publish to Address + ".ttrpc"
-	Shim    string       // absolute path of the runc shim; "" is what FindShim finds
-	Logger  *slog.Logger // of containerd, whose info is our debug; nil discards
+	Root   string       // what survives a reboot: content, snapshots, metadata
+	State  string       // what does not: sockets, bundles
+	Shim   string       // absolute path of the runc shim; "" is what FindShim finds
+	Logger *slog.Logger // of containerd, whose info is our debug; nil discards
 
 	// Check looks at a bbolt database that was not closed in order before it is opened. It fails with ErrDamaged where bbolt
 	// would stumble over it: then all databases are replaced. nil: databases are opened as they are.

@@ -74,7 +74,6 @@ func canOverlay(root string) error {
 	return nil
 }
 
-// inMemory tells whether a directory is on a tmpfs.
 func inMemory(dir string) bool {
 	var stat unix.Statfs_t
 	return unix.Statfs(dir, &stat) == nil && stat.Type == unix.TMPFS_MAGIC

@@ -40,8 +40,8 @@ func (s *Server) initPlugins(ctx context.Context, o Options) error {
 		ic := plugin.NewContext(ctx, s.plugins, map[string]string{
 			plugins.PropertyRootDir:      filepath.Join(o.Root, r.URI()),
 			plugins.PropertyStateDir:     filepath.Join(o.State, r.URI()),
-			plugins.PropertyGRPCAddress:  o.Address,
-			plugins.PropertyTTRPCAddress: ttrpcAddress(o.Address),
+			plugins.PropertyGRPCAddress:  s.address,
+			plugins.PropertyTTRPCAddress: ttrpcAddress(s.address),
 		})
 		ic.Config = r.Config
 		p := r.Init(ic)

@@ -1,6 +1,7 @@
 package embedded
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,7 +36,7 @@ import (
 
 // Server is a containerd in this process.
 type Server struct {
-	address     string
+	address     string // of the gRPC socket; shims publish to the address with .ttrpc behind it
 	snapshotter string // "overlayfs" where the kernel and the file system of the root can do it, else "native"
 
 	plugins *plugin.Set
@@ -51,12 +52,7 @@ type Server struct {
 
 // Start opens the root, reconnects to the shims that still run, and serves the sockets until Close.
 func Start(ctx context.Context, o Options) (*Server, error) {
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	if o.Address == "" {
-		o.Address = filepath.Join(o.State, "containerd.sock")
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	if err := makeDirectories(o); err != nil {
 		return nil, err
 	}
@@ -65,7 +61,10 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 
 	// What the plugins start lives as long as the server, not as long as the call.
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
-	s := &Server{address: o.Address, snapshotter: chooseSnapshotter(o.Root), stop: stop, plugins: plugin.NewPluginSet(), shims: &shims{found: Shim{Path: o.Shim}}}
+	s := &Server{
+		address: filepath.Join(o.State, "containerd.sock"), snapshotter: chooseSnapshotter(o.Root), stop: stop,
+		plugins: plugin.NewPluginSet(), shims: &shims{found: Shim{Path: o.Shim}},
+	}
 	if err := s.start(ctx, o); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
@@ -102,17 +101,8 @@ func (s *Server) start(ctx context.Context, o Options) error {
 // makeDirectories creates what containerd expects to exist. Only root may look into Root; a container with its own
 // users passes through State to its bundle.
 func makeDirectories(o Options) error {
-	for _, d := range []struct {
-		path string
-		mode os.FileMode
-	}{
-		{o.Root, 0o700},
-		{o.State, 0o711},
-		{filepath.Dir(o.Address), 0o711},
-	} {
-		if err := os.MkdirAll(d.path, d.mode); err != nil {
-			return fmt.Errorf("cannot create directory for containerd: %w", err)
-		}
+	if err := errors.Join(os.MkdirAll(o.Root, 0o700), os.MkdirAll(o.State, 0o711)); err != nil {
+		return fmt.Errorf("cannot create directory for containerd: %w", err)
 	}
 	if err := os.Chmod(o.Root, 0o700); err != nil {
 		return fmt.Errorf("cannot restrict access to containerd root: %w", err)
@@ -270,7 +260,6 @@ func (s *Server) Close() error {
 	return err
 }
 
-// database is the metadata plugin's instance.
 func database(ic *plugin.InitContext) (*metadata.DB, error) {
 	db, err := ic.GetSingle(plugins.MetadataPlugin)
 	if err != nil {

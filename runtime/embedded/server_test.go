@@ -56,7 +56,7 @@ func TestWorkloadsOutliveAMovedShim(t *testing.T) {
 	}
 	server, client := open(t, dir, containerdtest.Shim(t))
 	defer server.Close()
-	expectRunning(t, load(t, client, "survivor"))
+	expectRunning(t, client, "survivor")
 	end(t, client, "survivor")
 }
 
@@ -145,12 +145,7 @@ func TestBundlesOfAKilledPredecessorAreCleared(t *testing.T) {
 	server, client := open(t, dir, containerdtest.Shim(t))
 	defer server.Close()
 	defer client.Close()
-	for _, path := range []string{bundle, hidden} {
-		await(t, path+" is gone", func() bool {
-			_, err := os.Stat(path)
-			return errors.Is(err, os.ErrNotExist)
-		})
-	}
+	awaitGone(t, bundle, hidden)
 }
 
 func TestDamagedMetadataIsAnError(t *testing.T) {
@@ -212,16 +207,7 @@ func TestFilesThatNoRecordKnowsAreCollected(t *testing.T) {
 	}
 
 	server, client = open(t, dir, shim)
-	gone := func(paths ...string) {
-		t.Helper()
-		for _, path := range paths {
-			await(t, path+" is gone", func() bool {
-				_, err := os.Stat(path)
-				return errors.Is(err, os.ErrNotExist)
-			})
-		}
-	}
-	gone(blob, layer)
+	awaitGone(t, blob, layer)
 	if err := errors.Join(client.Close(), server.Close()); err != nil {
 		t.Fatal(err)
 	}
@@ -448,19 +434,6 @@ func create(ctx context.Context, client *containerd.Client, id string, args ...s
 	return container.NewTask(ctx, cio.NullIO)
 }
 
-func load(t *testing.T, client *containerd.Client, id string) containerd.Task {
-	ctx := containerdtest.Context(t)
-	container, err := client.LoadContainer(ctx, id)
-	if err != nil {
-		t.Fatal(err)
-	}
-	task, err := container.Task(ctx, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return task
-}
-
 func end(t *testing.T, client *containerd.Client, id string) {
 	t.Helper()
 	ctx := containerdtest.Context(t)
@@ -478,9 +451,18 @@ func end(t *testing.T, client *containerd.Client, id string) {
 	}
 }
 
-func expectRunning(t *testing.T, task containerd.Task) {
+func expectRunning(t *testing.T, client *containerd.Client, id string) {
 	t.Helper()
-	if status, err := task.Status(containerdtest.Context(t)); err != nil || status.Status != containerd.Running {
+	ctx := containerdtest.Context(t)
+	container, err := client.LoadContainer(ctx, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	task, err := container.Task(ctx, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if status, err := task.Status(ctx); err != nil || status.Status != containerd.Running {
 		t.Errorf("task is %v, %v, want running", status.Status, err)
 	}
 }
@@ -509,6 +491,16 @@ func await(t *testing.T, what string, done func() bool) {
 			t.Fatalf("in vain: %s", what)
 		}
 		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+func awaitGone(t *testing.T, paths ...string) {
+	t.Helper()
+	for _, path := range paths {
+		await(t, path+" is gone", func() bool {
+			_, err := os.Stat(path)
+			return errors.Is(err, os.ErrNotExist)
+		})
 	}
 }
 

@@ -71,7 +71,6 @@ func FindShim(ctx context.Context) (Shim, error) {
 	return Shim{}, errors.New(text)
 }
 
-// askVersion returns what a shim prints with -v.
 func askVersion(ctx context.Context, path string) (said []byte, err error) {
 	ctx, cancel := context.WithTimeout(ctx, shimPatience)
 	defer cancel()
@@ -97,7 +96,6 @@ func askVersion(ctx context.Context, path string) (said []byte, err error) {
 	return said, nil
 }
 
-// readVersion returns the version of containerd that a shim prints, and whether the shim is ours.
 func readVersion(said []byte) (version string, own bool) {
 	for line := range strings.Lines(string(said)) {
 		name, value, _ := strings.Cut(line, ":")
@@ -120,7 +118,6 @@ func isEnough(version string) bool {
 	return errA == nil && errB == nil && (a > leastMajor || a == leastMajor && b >= leastMinor)
 }
 
-// shims holds the shim for new containers.
 type shims struct {
 	mu    sync.Mutex
 	found Shim

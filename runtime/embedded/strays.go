@@ -77,7 +77,6 @@ func (s *Server) endStrays(ctx context.Context, log *slog.Logger) error {
 	return nil
 }
 
-// kill has all processes of a task end.
 func kill(ctx context.Context, task runtime.Task) error {
 	if state, err := task.State(ctx); err == nil && state.Status == runtime.PausedStatus {
 		if err := task.Resume(ctx); err != nil {

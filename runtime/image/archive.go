@@ -48,7 +48,6 @@ type section struct {
 	made         []byte
 }
 
-// readArchive looks through an archive.
 func readArchive(file string) (*archive, error) {
 	f, err := openArchive(file)
 	if err != nil {
@@ -195,7 +194,6 @@ type readFile func(name string, limit int64) ([]byte, error)
 // containerdName is where containerd and Docker put the whole reference into the index of a layout.
 const containerdName = "io.containerd.image.name"
 
-// readLayout reads the index of an OCI layout.
 func (a *archive) readLayout(read readFile) error {
 	data, err := read("index.json", maxManifest)
 	if err != nil {
@@ -360,7 +358,7 @@ func (a *archive) open(d digest.Digest) (io.ReadSeekCloser, error) {
 		return nil, fmt.Errorf("not in %s: %s: %w", a.path, d, errdefs.ErrNotFound)
 	}
 	if at.made != nil {
-		return madePart{bytes.NewReader(at.made)}, nil
+		return archivePart{bytes.NewReader(at.made), io.NopCloser(nil)}, nil
 	}
 	f, err := openArchive(a.path)
 	if err != nil {
@@ -370,10 +368,6 @@ func (a *archive) open(d digest.Digest) (io.ReadSeekCloser, error) {
 }
 
 type archivePart struct {
-	*io.SectionReader
+	io.ReadSeeker
 	io.Closer
 }
-
-type madePart struct{ *bytes.Reader }
-
-func (madePart) Close() error { return nil }

@@ -69,11 +69,8 @@ func (p *pull) dropLost(ctx context.Context, desc v1.Descriptor) (here bool, err
 
 // isGone says that a part is not here, or is of no use as it is.
 func isGone(err error) bool {
-	if errdefs.IsNotFound(err) {
-		return true
-	}
 	kind := kindOf(err)
-	return err != nil && (kind == Garbled || kind == BadContent)
+	return errdefs.IsNotFound(err) || kind == Garbled || kind == BadContent
 }
 
 // isDamaged reads a part to its end and says whether it still is what its digest says.
@@ -110,8 +107,8 @@ func (p *pull) drop(ctx context.Context, d digest.Digest) error {
 		} else {
 			continue
 		}
-		if err := p.client.LeasesService().AddResource(ctx, leases.Lease{ID: p.lease}, held); err != nil {
-			return fmt.Errorf("cannot lease what %s refers to: %w", d, err)
+		if err := p.keep(ctx, held); err != nil {
+			return err
 		}
 	}
 	if err := store.Delete(ctx, d); err != nil && !errdefs.IsNotFound(err) {
@@ -126,7 +123,6 @@ const (
 	snapshotRef = "containerd.io/gc.ref.snapshot."
 )
 
-// label sets labels of a part.
 func (i *Images) label(ctx context.Context, d digest.Digest, labels map[string]string) error {
 	fields := make([]string, 0, len(labels))
 	for key := range labels {

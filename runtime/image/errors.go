@@ -58,49 +58,42 @@ func fail(object string, err error) error {
 		if e.Object != "" {
 			return err // of one of several images, which it names
 		}
-		return &Error{Kind: e.Kind, Object: object, Err: redacted{e.Err}}
+		return &Error{Kind: e.Kind, Object: object, Err: told{e.Err, withoutQueries(e.Err.Error())}}
 	}
-	return &Error{Kind: kindOf(err), Object: object, Err: redacted{hinted{unnamed{err, object}}}}
+	text := strings.TrimPrefix(err.Error(), object+": ") // *Error says it
+	return &Error{Kind: kindOf(err), Object: object, Err: told{err, withoutQueries(hinted(text, err))}}
 }
 
-// unnamed is an error without the name of its object in front, which *Error says.
-type unnamed struct {
+// told is an error with another text.
+type told struct {
 	error
-	object string
+	text string
 }
 
-func (u unnamed) Error() string { return strings.TrimPrefix(u.error.Error(), u.object+": ") }
+func (t told) Error() string { return t.text }
 
-func (u unnamed) Unwrap() error { return u.error }
+func (t told) Unwrap() error { return t.error }
 
-// hinted adds to an error what the configuration could do about it.
-type hinted struct{ error }
-
-func (h hinted) Error() string {
-	text := h.error.Error()
+// hinted adds to the text of an error what the configuration could do about it.
+func hinted(text string, err error) string {
 	switch {
-	case errors.Is(h.error, http.ErrSchemeMismatch), strings.Contains(text, "server gave HTTP response to HTTPS client"):
+	case errors.Is(err, http.ErrSchemeMismatch), strings.Contains(text, "server gave HTTP response to HTTPS client"):
 		return text + "; for plain HTTP set plainHTTP: true in its entry of registries"
-	case errors.As(h.error, new(x509.UnknownAuthorityError)), errors.As(h.error, new(x509.HostnameError)):
+	case errors.As(err, new(x509.UnknownAuthorityError)), errors.As(err, new(x509.HostnameError)):
 		return text + "; for a private CA set ca in its entry of registries"
-	case wantsCertificate(h.error):
+	case wantsCertificate(err):
 		return text + "; it requires a client certificate: set certificate and key in its entry of registries"
-	case errors.Is(h.error, docker.ErrInvalidAuthorization), statusOf(h.error) == http.StatusUnauthorized:
+	case errors.Is(err, docker.ErrInvalidAuthorization), statusOf(err) == http.StatusUnauthorized:
 		return text + "; it may not exist, or its entry of registries needs other credentials"
 	}
 	return text
 }
 
-func (h hinted) Unwrap() error { return h.error }
-
-// redacted hides the queries of URLs: registries redirect to storage with a token in the query.
-type redacted struct{ error }
-
-func (r redacted) Error() string {
+// withoutQueries hides the queries of URLs: registries redirect to storage with a token in the query.
+func withoutQueries(text string) string {
 	var b strings.Builder
-	rest := r.error.Error()
 	for {
-		before, url, found := strings.Cut(rest, "://")
+		before, url, found := strings.Cut(text, "://")
 		b.WriteString(before)
 		if !found {
 			return b.String()
@@ -112,11 +105,9 @@ func (r redacted) Error() string {
 		}
 		shown, _, _ := strings.Cut(url[:end], "?")
 		b.WriteString(shown)
-		rest = url[end:]
+		text = url[end:]
 	}
 }
-
-func (r redacted) Unwrap() error { return r.error }
 
 func bad(err error) error { return &Error{Kind: BadContent, Err: err} }
 

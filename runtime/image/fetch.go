@@ -71,9 +71,8 @@ func (p *pull) part(ctx context.Context, desc v1.Descriptor) error {
 
 // hasAlready has the lease hold a part that is in the content store.
 func (p *pull) hasAlready(ctx context.Context, desc v1.Descriptor, has *tally) error {
-	held := leases.Resource{ID: desc.Digest.String(), Type: "content"}
-	if err := p.client.LeasesService().AddResource(ctx, leases.Lease{ID: p.lease}, held); err != nil && !errdefs.IsAlreadyExists(err) {
-		return fmt.Errorf("cannot lease %s: %w", desc.Digest, err)
+	if err := p.keep(ctx, leases.Resource{ID: desc.Digest.String(), Type: "content"}); err != nil {
+		return err
 	}
 	if _, err := p.client.ContentStore().Info(ctx, desc.Digest); err != nil {
 		return err // it went before it was held
@@ -145,7 +144,6 @@ func (p *pull) writer(ctx context.Context, desc v1.Descriptor) (content.Writer, 
 	}
 }
 
-// counted counts what comes.
 type counted struct {
 	io.Reader
 	bytes *atomic.Int64

@@ -62,7 +62,6 @@ func (z *gzipped) size() (int64, error) {
 	return n, err
 }
 
-// skip goes to an offset.
 func (z *gzipped) skip(to int64) error {
 	if z.r == nil || to < z.at {
 		if _, err := z.Seek(0, io.SeekStart); err != nil {

@@ -17,7 +17,6 @@ type Health struct {
 	Retries       int
 }
 
-// healthOf reads the health check in the configuration of an image.
 func healthOf(config []byte) (*Health, error) {
 	var c struct {
 		Config struct{ Healthcheck *Health } `json:"config"`

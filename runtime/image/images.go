@@ -32,12 +32,11 @@ const downloads = 3 // of a registry at a time
 
 // Options is what Images needs.
 type Options struct {
-	Client      containerd.Client
-	Registries  map[string]Registry // by host[:port] as in references; others are reached by HTTPS without credentials
-	Snapshotter string              // "": the namespace's default
-	Preload     string              // directory of image archives that need no registry; "": none
-	Keys        []string            // files of OpenPGP keys: a package that a URL names has to be signed by one of them
-	AtOnce      int                 // downloads at a time from one registry; from all together there is one more; 0: 3
+	Client     containerd.Client
+	Registries map[string]Registry // by host[:port] as in references; others are reached by HTTPS without credentials
+	Preload    string              // directory of image archives that need no registry; "": none
+	Keys       []string            // files of OpenPGP keys: a package that a URL names has to be signed by one of them
+	AtOnce     int                 // downloads at a time from one registry; from all together there is one more; 0: 3
 	// MinRate is how many bytes a minute a download has to bring to keep its slot while others wait, and more after ten
 	// minutes; 0: DefaultMinRate, negative: it keeps it in any case.
 	MinRate int64
@@ -53,18 +52,17 @@ type Options struct {
 
 // Images keeps images in containerd.
 type Images struct {
-	client      containerd.Client
-	registries  map[string]Registry
-	plain       map[string]bool // hosts on the wire that may be spoken to without TLS
-	snapshotter string
-	own         target // this machine
-	preload     *preload
-	keys        []string
-	atOnce      int
-	boot        string // see readBoot
-	state       string
-	reserve     int64
-	log         *slog.Logger
+	client     containerd.Client
+	registries map[string]Registry
+	plain      map[string]bool // hosts on the wire that may be spoken to without TLS
+	own        target          // this machine
+	preload    *preload
+	keys       []string
+	atOnce     int
+	boot       string // see readBoot
+	state      string
+	reserve    int64
+	log        *slog.Logger
 
 	slots      *limit.Limiter
 	rate       limit.Rate
@@ -89,31 +87,29 @@ func New(o Options) (*Images, error) {
 	if err := checkRegistries(o.Registries); err != nil {
 		return nil, err
 	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.AtOnce = cmp.Or(o.AtOnce, downloads)
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	plain := map[string]bool{}
 	for host, r := range o.Registries {
 		plain[registry.HostOf(host)] = r.PlainHTTP
 	}
 	rate := limit.Rate{Floor: max(cmp.Or(o.MinRate, DefaultMinRate), 0), Window: cmp.Or(o.RateWindow, rateWindow)}
 	return &Images{
-		client:      o.Client,
-		registries:  o.Registries,
-		plain:       plain,
-		snapshotter: o.Snapshotter,
-		own:         ownTarget(),
-		preload:     &preload{dir: o.Preload, log: o.Logger},
-		keys:        o.Keys,
-		atOnce:      cmp.Or(o.AtOnce, downloads),
-		boot:        readBoot(),
-		state:       o.State,
-		reserve:     o.Reserve,
-		log:         o.Logger,
-		slots:       newSlots(cmp.Or(o.AtOnce, downloads), rate.Window),
-		rate:        rate,
+		client:     o.Client,
+		registries: o.Registries,
+		plain:      plain,
+		own:        ownTarget(),
+		preload:    &preload{dir: o.Preload, log: o.Logger},
+		keys:       o.Keys,
+		atOnce:     o.AtOnce,
+		boot:       readBoot(),
+		state:      o.State,
+		reserve:    o.Reserve,
+		log:        o.Logger,
+		slots:      newSlots(o.AtOnce, rate.Window),
+		rate:       rate,
 		processors: limit.New(0, once(), limit.Bound{
-			Most: min(cmp.Or(o.AtOnce, downloads), goruntime.GOMAXPROCS(0)), Counts: func(_, _ limit.Key) bool { return true },
+			Most: min(o.AtOnce, goruntime.GOMAXPROCS(0)), Counts: func(_, _ limit.Key) bool { return true },
 		}),
 		pulls:   make(map[*pull]bool),
 		changed: make(chan struct{}),
@@ -214,15 +210,21 @@ func (i *Images) describe(ctx context.Context, record images.Image, platform tar
 
 // List returns the names of the images that Pull has brought.
 func (i *Images) List(ctx context.Context) ([]string, error) {
-	records, err := i.client.ImageService().List(ctx, fmt.Sprintf("labels.%q", ownLabel))
-	if err != nil {
-		return nil, fmt.Errorf("cannot list images: %w", err)
-	}
+	records, err := i.records(ctx)
 	names := make([]string, len(records))
 	for n, record := range records {
 		names[n] = record.Name
 	}
-	return names, nil
+	return names, err
+}
+
+// records are those of this package.
+func (i *Images) records(ctx context.Context) ([]images.Image, error) {
+	records, err := i.client.ImageService().List(ctx, fmt.Sprintf("labels.%q", ownLabel))
+	if err != nil {
+		return nil, fmt.Errorf("cannot list images: %w", err)
+	}
+	return records, nil
 }
 
 // Prune removes the images that Pull has brought, except those named in keep, and the downloads it has begun, except
@@ -281,7 +283,6 @@ func (i *Images) announceCollection(ctx context.Context) error {
 	return nil
 }
 
-// collect waits for a garbage collection.
 func (i *Images) collect(ctx context.Context) error {
 	service := i.client.LeasesService()
 	err := service.Delete(ctx, leases.Lease{ID: collection}, leases.SynchronousDelete)
@@ -314,15 +315,9 @@ const snapshotterLabel = "containerd.io/defaults/snapshotter"
 
 // Snapshotter is the name of the snapshotter that images are unpacked into.
 func (i *Images) Snapshotter(ctx context.Context) (string, error) {
-	if i.snapshotter != "" {
-		return i.snapshotter, nil
-	}
 	name, err := i.client.GetLabel(ctx, snapshotterLabel)
 	if err != nil {
 		return "", fmt.Errorf("cannot find default snapshotter: %w", err)
 	}
-	if name == "" {
-		name = "overlayfs" // as containerd itself
-	}
-	return name, nil
+	return cmp.Or(name, "overlayfs"), nil // as containerd itself
 }

@@ -51,7 +51,15 @@ func (p *pull) leaseID() string {
 
 func (p *pull) leased(ctx context.Context) context.Context { return leases.WithLease(ctx, p.lease) }
 
-// letGo ends the lease.
+// keep has the lease hold something.
+func (p *pull) keep(ctx context.Context, r leases.Resource) error {
+	err := p.client.LeasesService().AddResource(ctx, leases.Lease{ID: p.lease}, r)
+	if err != nil && !errdefs.IsAlreadyExists(err) {
+		return fmt.Errorf("cannot lease %s: %w", r.ID, err)
+	}
+	return nil
+}
+
 func (p *pull) letGo(ctx context.Context) error {
 	err := p.client.LeasesService().Delete(ctx, leases.Lease{ID: p.lease})
 	if err != nil && !errdefs.IsNotFound(err) {
@@ -80,7 +88,7 @@ func (p *pull) takeOver(ctx context.Context, old leases.Lease) error {
 		return err
 	}
 	for _, r := range held {
-		if err := service.AddResource(ctx, leases.Lease{ID: p.lease}, r); err != nil && !errdefs.IsAlreadyExists(err) {
+		if err := p.keep(ctx, r); err != nil {
 			return err
 		}
 	}

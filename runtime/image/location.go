@@ -15,7 +15,6 @@ import (
 	"github.com/margolite/margolite/runtime/registry"
 )
 
-// maxPackageRedirects bounds the way to a package.
 const maxPackageRedirects = 5
 
 // Source is where a package is that a URL names, and not a registry (PKG-15).
@@ -86,7 +85,6 @@ func ReadKeys(files ...string) (pgp.Keys, error) {
 	return readKeys(files, pgp.MaxKeys, pgp.ParseKeys)
 }
 
-// readKeys reads the keys of all files.
 func readKeys[K interface{ With(K) K }](files []string, most int64, parse func([]byte) (K, error)) (all K, err error) {
 	for _, file := range files {
 		data, err := readSmall(file, most)

@@ -9,7 +9,6 @@ import (
 	"github.com/containerd/containerd/v2/core/images"
 	"github.com/containerd/platforms"
 	"github.com/opencontainers/go-digest"
-	"github.com/opencontainers/image-spec/identity"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
@@ -29,8 +28,6 @@ type parts struct {
 	image    v1.Image        // what the configuration holds
 	health   *Health         // and its HEALTHCHECK
 }
-
-func (p *parts) chains() []digest.Digest { return identity.ChainIDs(slices.Clone(p.diffs)) }
 
 // walk reads an image from its root down to its configuration.
 func walk(root v1.Descriptor, wanted target, read func(v1.Descriptor, int64) ([]byte, error)) (parts, error) {

@@ -3,6 +3,7 @@ package image
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/opencontainers/go-digest"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/margolite/margolite/runtime/containerd"
 	"github.com/margolite/margolite/runtime/registry"
 	"github.com/margolite/margolite/test/ociimage"
 )
@@ -77,6 +79,14 @@ func TestCredentialsOfTheLongestPrefix(t *testing.T) {
 			if user, _, err := parseCredentials([]byte(file), c.host, c.repository); user != c.want || err != nil {
 				t.Errorf("%s/%s: %q, %v, want %q", c.host, c.repository, user, err, c.want)
 			}
+		}
+	}
+}
+
+func TestCredentialsOfHelpersAreRefused(t *testing.T) {
+	for _, file := range []string{`{"credHelpers":{"host":"ecr-login"}}`, `{"auths":{"host":{}},"credsStore":"desktop"}`} {
+		if _, _, err := parseCredentials([]byte(file), "host", "app"); kindOf(err) != Refused || !strings.Contains(err.Error(), "put them into auths") {
+			t.Errorf("%s: %v", file, err)
 		}
 	}
 }
@@ -181,14 +191,15 @@ func FuzzArchive(f *testing.F) {
 	})
 }
 
-func TestAFullDiskIsRecognised(t *testing.T) {
-	for text, want := range map[string]Kind{
-		"rpc error: code = Unknown desc = failed to copy: write /var/lib/x: no space left on device": NoSpace,
-		"write /var/lib/x: disk quota exceeded":                                                      NoSpace,
-		"write /var/lib/x: input/output error":                                                       Local,
+func TestWhatTheDeviceLacksIsRecognised(t *testing.T) {
+	for err, want := range map[error]Kind{
+		errors.New("rpc error: code = Unknown desc = failed to copy: write /var/lib/x: no space left on device"): NoSpace,
+		errors.New("write /var/lib/x: disk quota exceeded"):                                                      NoSpace,
+		errors.New("write /var/lib/x: input/output error"):                                                       Local,
+		fmt.Errorf("cannot unpack: %w", containerd.ErrMemory):                                                    Unsupported,
 	} {
-		if got := kindOf(errors.New(text)); got != want {
-			t.Errorf("%q is of kind %q", text, got)
+		if got := kindOf(err); got != want {
+			t.Errorf("%q is of kind %q", err, got)
 		}
 	}
 }

@@ -69,15 +69,12 @@ func (m *meter) add(done, total int64) {
 	}
 }
 
-// run is one download of an object, or the wait for it.
+// run is one download of an object, or the wait for it. It counts from its first note on.
 type run struct {
 	of    *meter
 	slow  string // empty: it makes progress
 	waits bool   // for others alone
 }
-
-// begin makes a run, which counts from its first note on.
-func (m *meter) begin() *run { return &run{of: m} }
 
 // note says why the download is slow, empty if it is not, and whether it only waits for others.
 func (r *run) note(slow string, waits bool) {

@@ -12,6 +12,7 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/distribution/reference"
 	"github.com/opencontainers/go-digest"
+	"github.com/opencontainers/image-spec/identity"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 	"golang.org/x/sync/errgroup"
 
@@ -134,8 +135,6 @@ type pull struct {
 	partial []func()        // remove what was unpacked and is not complete; last, so that one can tell whether it has filled the device
 }
 
-func (p *pull) chain(n int) digest.Digest { return p.chains[n] }
-
 // look finds out what is wanted and whether it is there.
 func (i *Images) look(ctx context.Context, w Want, ask asker) (*pull, error) {
 	platform, err := i.targetOf(w.Platform)
@@ -153,16 +152,10 @@ func (i *Images) look(ctx context.Context, w Want, ask asker) (*pull, error) {
 		return nil, err
 	}
 	p.image, err = i.get(ctx, p.name, platform)
-	if isMissing(err) {
+	if kindOf(err) == NotFound {
 		err = nil
 	}
 	return p, err
-}
-
-// isMissing says that an image is not on the device as a whole.
-func isMissing(err error) bool {
-	var e *Error
-	return errors.As(err, &e) && e.Kind == NotFound
 }
 
 // bring downloads and unpacks images and records them.
@@ -274,7 +267,7 @@ func (i *Images) lookAgain(ctx context.Context, pulls []*pull) ([]*pull, error) 
 		var err error
 		p.image, err = i.get(ctx, p.name, p.platform)
 		switch {
-		case isMissing(err):
+		case kindOf(err) == NotFound:
 			missing = append(missing, p)
 		case err != nil:
 			return nil, fail(p.want.Ref, err)
@@ -313,7 +306,7 @@ func (p *pull) prepare(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	p.chains = p.parts.chains()
+	p.chains = identity.ChainIDs(slices.Clone(p.diffs))
 	return p.link(ctx)
 }
 

@@ -104,7 +104,6 @@ func (h host) Resolve(ctx context.Context, ref reference.Named) (v1.Descriptor, 
 	return h.source.Resolve(ctx, ref)
 }
 
-// asking bounds a lookup.
 func (h host) asking(ctx context.Context) (context.Context, context.CancelFunc) {
 	if !h.network {
 		return ctx, func() {}
@@ -178,7 +177,7 @@ func (s *session) try(ctx context.Context, log *slog.Logger, ask func(host) erro
 		if err == nil || ctx.Err() != nil {
 			return err
 		}
-		log.Debug("mirror did not help", "mirror", mirror.name, "error", redacted{err})
+		log.Debug("mirror did not help", "mirror", mirror.name, "error", withoutQueries(err.Error()))
 	}
 	return ask(s.hosts[last])
 }

@@ -206,7 +206,6 @@ func (q *inquest) weigh(s cosign.Signature, err error) bool {
 	return q.signer != ""
 }
 
-// dismiss counts a signature that does not count.
 func (q *inquest) dismiss(err error) {
 	q.seen++
 	q.why = err

@@ -139,17 +139,6 @@ func TestImagesAreSignedByAKeyOfTheDevice(t *testing.T) {
 			"a signature of another image": {func(push func(string, *ociimage.Artifact), app *ociimage.Artifact) {
 				push(cosigned.Tag(app.Digest), simple(t, digest.FromString("another"), own))
 			}, "for another image"},
-			"a bundle of another image": {func(push func(string, *ociimage.Artifact), app *ociimage.Artifact) {
-				bundle := referrer(t, app, cosigned.Statement(digest.FromString("another")), own)
-				push(bundle.Digest.String(), bundle)
-				push(strings.TrimSuffix(cosigned.Tag(app.Digest), ".sig"), referrers(t, bundle))
-			}, "for another image"},
-			"an attestation": {func(push func(string, *ociimage.Artifact), app *ociimage.Artifact) {
-				statement := strings.Replace(string(cosigned.Statement(app.Digest)), "cosign/sign", "cosign/vuln", 1)
-				bundle := referrer(t, app, []byte(statement), own)
-				push(bundle.Digest.String(), bundle)
-				push(strings.TrimSuffix(cosigned.Tag(app.Digest), ".sig"), referrers(t, bundle))
-			}, "not an image signature"},
 			"an image where its signature was to be": {func(push func(string, *ociimage.Artifact), app *ociimage.Artifact) {
 				push(cosigned.Tag(app.Digest), app)
 			}, "there is no signature of"},
@@ -212,10 +201,7 @@ func TestASignatureIsRememberedWithItsImage(t *testing.T) {
 		}
 		// It is here, and now known to be by both.
 
-		w.set(func(rw http.ResponseWriter, _ *http.Request) bool {
-			rw.WriteHeader(http.StatusServiceUnavailable)
-			return true
-		})
+		w.set(answer(http.StatusServiceUnavailable))
 		images = open(t, client, w.plain()) // the next start
 		for name, c := range map[string]struct {
 			want image.Want
@@ -296,13 +282,7 @@ func TestTroubleIsNotTakenForAMissingSignature(t *testing.T) {
 			if c.at == "/blobs/" {
 				w.push(t, "app:"+cosigned.Tag(app.Digest), simple(t, app.Digest, own))
 			}
-			w.set(func(rw http.ResponseWriter, r *http.Request) bool {
-				if strings.Contains(r.URL.Path, c.at) {
-					rw.WriteHeader(c.status)
-					return true
-				}
-				return false
-			})
+			w.set(answerAt(c.at, c.status))
 			l, err := open(t, client, w.plain()).Look(ctx, image.Want{Ref: ref, Pin: app.Digest}, everywhere(own))
 			if kind(err) != c.want || !strings.Contains(err.Error(), "whether it is signed") {
 				t.Errorf("%+v, %v", l, err)
@@ -322,7 +302,7 @@ func TestSignaturesComeFromMirrorsAndWithPasswords(t *testing.T) {
 	ctx := containerdtest.Context(t)
 	client := containerdtest.Embedded(t)
 	own := newSigner(t, "rsa2048")
-	mirror := watchReferrers(t)
+	mirror := watch(t)
 	origin := ociimage.Registry{URL: "http://" + plain, User: "device", Password: "hunter2"}
 	registries := map[string]image.Registry{
 		host:        {CA: ca, Credentials: credentialsFile(t, host, basic("device", "hunter2")), Mirrors: []string{mirror.host}},
@@ -333,17 +313,8 @@ func TestSignaturesComeFromMirrorsAndWithPasswords(t *testing.T) {
 		"at-the-registry": func(t *testing.T, app *ociimage.Artifact) error {
 			return origin.Push(ctx, "app", cosigned.Tag(app.Digest), simple(t, app.Digest, own))
 		},
-		"as-bundle-at-the-registry": func(t *testing.T, app *ociimage.Artifact) error {
-			bundle := referrer(t, app, cosigned.Statement(app.Digest), own)
-			return origin.Push(ctx, "app", strings.TrimSuffix(cosigned.Tag(app.Digest), ".sig"), referrers(t, bundle))
-		},
 		"at-the-mirror": func(t *testing.T, app *ociimage.Artifact) error {
 			mirror.push(t, "app:"+cosigned.Tag(app.Digest), simple(t, app.Digest, own))
-			return nil
-		},
-		"as-bundle-at-the-mirror": func(t *testing.T, app *ociimage.Artifact) error {
-			bundle := referrer(t, app, cosigned.Statement(app.Digest), own)
-			mirror.push(t, "app:"+bundle.Digest.String(), bundle)
 			return nil
 		},
 		"and-not-at-the-mirror": func(t *testing.T, app *ociimage.Artifact) error {

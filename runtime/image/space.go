@@ -265,7 +265,7 @@ func (p *pull) missing(ctx context.Context, counted map[digest.Digest]bool, to *
 				return err
 			}
 		}
-		chain := p.chain(n)
+		chain := p.chains[n]
 		if counted[chain] {
 			continue
 		}

@@ -41,7 +41,7 @@ var errSlotGiven = errors.New("its download slot was given to another download")
 // transfer downloads something that has a key; "": nobody else downloads it. Each time the slot is given to others, do is
 // called again later: it goes on where it was. It counts what comes.
 func (h host) transfer(ctx context.Context, key string, m *meter, do func(context.Context, *limit.Flow) error) error {
-	run := m.begin()
+	run := &run{of: m}
 	defer run.end()
 	for {
 		if err := h.attempt(ctx, key, run, do); !errors.Is(err, errSlotGiven) {

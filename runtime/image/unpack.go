@@ -51,20 +51,15 @@ const uncompressedLabel = "containerd.io/uncompressed"
 
 // apply makes the snapshot of layer n, unless it is there. Images that share it wait for each other.
 func (p *pull) apply(ctx context.Context, n int) error {
-	turn, err := p.processors.Acquire(ctx, limit.Key{Kind: p.snapshotter + " " + p.chain(n).String()}, nil, nil)
+	turn, err := p.processors.Acquire(ctx, limit.Key{Kind: p.snapshotter + " " + p.chains[n].String()}, nil, nil)
 	if err != nil {
 		return err
 	}
 	defer turn.Release()
 	snapshotter := p.client.SnapshotService(p.snapshotter)
-	_, err = snapshotter.Stat(ctx, p.chain(n).String())
+	_, err = snapshotter.Stat(ctx, p.chains[n].String())
 	if err == nil { // of another image, which may go
-		held := leases.Resource{ID: p.chain(n).String(), Type: "snapshots/" + p.snapshotter}
-		err = p.client.LeasesService().AddResource(ctx, leases.Lease{ID: p.lease}, held)
-		if err != nil && !errdefs.IsAlreadyExists(err) {
-			return fmt.Errorf("cannot lease layer: %w", err)
-		}
-		return nil
+		return p.keep(ctx, leases.Resource{ID: p.chains[n].String(), Type: "snapshots/" + p.snapshotter})
 	}
 	if errdefs.IsNotFound(err) {
 		err = p.extract(ctx, snapshotter, n)
@@ -93,9 +88,9 @@ func (p *pull) extract(ctx context.Context, snapshotter snapshots.Snapshotter, n
 	}
 	var parent string
 	if n > 0 {
-		parent = p.chain(n - 1).String()
+		parent = p.chains[n-1].String()
 	}
-	key := "extract-" + rand.Text() + " " + p.chain(n).String()
+	key := "extract-" + rand.Text() + " " + p.chains[n].String()
 	mounts, err := snapshotter.Prepare(ctx, key, parent)
 	if err != nil {
 		return err
@@ -123,7 +118,7 @@ func (p *pull) extract(ctx context.Context, snapshotter snapshots.Snapshotter, n
 		return bad(fmt.Errorf("layer %s unpacks to %s, but the image says %s", p.layers[n].Digest, unpacked.Digest, p.diffs[n]))
 	}
 	mounts = nil // they may be those of the layer from now on, also where containerd's answer is lost
-	return snapshotter.Commit(ctx, p.chain(n).String(), key)
+	return snapshotter.Commit(ctx, p.chains[n].String(), key)
 }
 
 // discard removes a snapshot that is not complete.
@@ -146,8 +141,8 @@ func (i *Images) layersLeft(ctx context.Context, pulls []*pull) int {
 	for _, p := range pulls {
 		snapshotter := p.client.SnapshotService(p.snapshotter)
 		for n := range p.layers {
-			if _, err := snapshotter.Stat(ctx, p.chain(n).String()); err != nil {
-				left[p.chain(n)] = true
+			if _, err := snapshotter.Stat(ctx, p.chains[n].String()); err != nil {
+				left[p.chains[n]] = true
 			}
 		}
 	}

@@ -154,14 +154,11 @@ func (i *Images) findHere(ctx context.Context, named reference.Named) (digest.Di
 
 // tagged are the records that hold the tag of a reference.
 func (i *Images) tagged(ctx context.Context, named reference.Named) ([]images.Image, error) {
-	records, err := i.client.ImageService().List(ctx, fmt.Sprintf("labels.%q", ownLabel))
-	if err != nil {
-		return nil, fmt.Errorf("cannot list images: %w", err)
-	}
+	records, err := i.records(ctx)
 	tag := named.(reference.Tagged).Tag()
 	return slices.DeleteFunc(records, func(r images.Image) bool {
 		return !strings.HasPrefix(r.Name, named.Name()+"@") || !slices.Contains(strings.Fields(r.Labels[tagsLabel]), tag)
-	}), nil
+	}), err
 }
 
 // tag remembers that a tag stands for a record, and for no other of the repository.

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -162,12 +163,7 @@ func (s Sandbox) hasDNS() bool { return !s.Host && len(s.Attached) > 0 }
 
 // isInternal says whether a sandbox has no way out.
 func (s Sandbox) isInternal() bool {
-	for _, a := range s.Attached {
-		if !a.Network.Internal {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(s.Attached, func(a Attachment) bool { return !a.Network.Internal })
 }
 
 func (s Sandbox) view(netns string) *view {

@@ -3,6 +3,7 @@ package network
 import (
 	"net"
 	"net/netip"
+	"slices"
 
 	"github.com/google/nftables"
 	"golang.org/x/sys/unix"
@@ -71,11 +72,5 @@ func familyOf(a netip.Addr) *family {
 
 // of are the networks that have addresses of the family and rules of ours.
 func (f *family) of(networks []Network) []Network {
-	var found []Network
-	for _, w := range networks {
-		if w.isBridge() && f.subnet(w).IsValid() {
-			found = append(found, w)
-		}
-	}
-	return found
+	return slices.DeleteFunc(slices.Clone(networks), func(w Network) bool { return !w.isBridge() || !f.subnet(w).IsValid() })
 }

@@ -83,7 +83,6 @@ func (n *Networks) prepareFiles(name string) error {
 		if err := unix.Mount(n.owner.source(), f.dir, "tmpfs", filesFlags, options); err != nil {
 			return fmt.Errorf("cannot mount file system for files at %s: %w", f.dir, err)
 		}
-		f.forget()
 	}
 	for _, name := range []string{hostsName, resolvConfName, hostnameName} {
 		// Exclusively, for then nothing is opened that is there already.
@@ -115,13 +114,6 @@ func isMountpoint(dir string) (bool, error) {
 		return false, fmt.Errorf("cannot inspect directory %s: %w", dir, err)
 	}
 	return at.Dev != above.Dev, nil
-}
-
-// forget says that nothing is known of what is in the files.
-func (f *sandboxFiles) forget() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	clear(f.written)
 }
 
 // lost says that a file is empty.

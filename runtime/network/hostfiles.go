@@ -38,15 +38,7 @@ func (n *Networks) hostResolvConf(s Sandbox) []byte {
 	if len(s.DNS) == 0 && len(s.DNSSearch) == 0 && len(s.DNSOptions) == 0 {
 		return readBounded(n.resolvConf, maxResolvConf)
 	}
-	r := readResolvConf(n.resolvConf)
-	if len(s.DNS) > 0 {
-		r.nameservers = s.DNS
-	}
-	r.search = s.search(r.search)
-	if len(s.DNSOptions) > 0 {
-		r.options = s.DNSOptions
-	}
-	return r.render()
+	return s.resolver(readResolvConf(n.resolvConf)).render()
 }
 
 // readBounded is what the file begins with; nothing where there is none.

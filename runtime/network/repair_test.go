@@ -132,16 +132,6 @@ func TestDamageIsRepaired(t *testing.T) {
 	}
 }
 
-func TestFreshNamespaceIsTold(t *testing.T) {
-	w := newTown(t)
-	must(t, unix.Unmount(w.webNS, unix.MNT_DETACH))
-	paths, err := w.EnsureSandbox(t.Context(), w.web, nil)
-	must(t, err)
-	if !paths.Fresh {
-		t.Error("a new namespace was made and not told")
-	}
-}
-
 func TestSandboxHasItsFiles(t *testing.T) {
 	l := newLab(t)
 	resolvConf := filepath.Join(t.TempDir(), "resolv.conf")

@@ -101,13 +101,7 @@ func parseResolvConf(content []byte) resolver {
 // sandboxResolver is what a sandbox is told on a host with this resolver. It asks us first, and while we do not
 // answer those whom we would ask, where it can reach them.
 func (n *Networks) sandboxResolver(s Sandbox, r resolver) resolver {
-	r.search = s.search(r.search)
-	if len(s.DNSOptions) > 0 {
-		r.options = s.DNSOptions
-	}
-	if len(s.DNS) > 0 {
-		r.nameservers = s.DNS
-	}
+	r = s.resolver(r)
 	r.nameservers = slices.DeleteFunc(slices.Clone(r.nameservers), func(a netip.Addr) bool {
 		return a == dnsAddress || !s.reaches(a)
 	})
@@ -123,6 +117,18 @@ func (n *Networks) sandboxResolver(s Sandbox, r resolver) resolver {
 		r.options = append(slices.DeleteFunc(slices.Clone(r.options), isDots), "ndots:0")
 	}
 	return r
+}
+
+// resolver has what the service says in place of what the host does.
+func (s Sandbox) resolver(host resolver) resolver {
+	host.search = s.search(host.search)
+	if len(s.DNSOptions) > 0 {
+		host.options = s.DNSOptions
+	}
+	if len(s.DNS) > 0 {
+		host.nameservers = s.DNS
+	}
+	return host
 }
 
 // search are the domains of the sandbox, or those of the host.

@@ -1,0 +1,62 @@
+package embedded
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"slices"
+	"testing"
+
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/margolite/margolite/runtime/containerd"
+)
+
+// Layers that a few bytes blow up to a big window are refused by a device that has no memory for it, and those of a usual
+// window take turns.
+func TestZstdWindowsStayWithinTheMemory(t *testing.T) {
+	plain := make([]byte, 4<<20)
+	packed := func(window int) []byte {
+		var b bytes.Buffer
+		z, err := zstd.NewWriter(&b, zstd.WithWindowSize(window))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = z.Write(plain)
+		if err := errors.Join(err, z.Close()); err != nil {
+			t.Fatal(err)
+		}
+		return b.Bytes()
+	}
+	usual, big := packed(usualWindow), packed(64<<20)
+	budget := newWindowBudget(64 << 20)
+	open := func(layer []byte) (io.ReadCloser, error) {
+		return budget.decompress(t.Context(), bytes.NewReader(layer), layer[:zstd.HeaderMaxSize])
+	}
+	if _, err := open(big); !errors.Is(err, containerd.ErrMemory) {
+		t.Errorf("a big window: %v", err)
+	}
+	first, err := open(slices.Concat(usual, big))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if budget.held.TryAcquire(1) {
+		t.Error("there is memory left")
+	}
+	if got, err := io.ReadAll(first); !errors.Is(err, containerd.ErrMemory) || !bytes.Equal(got, plain) {
+		t.Errorf("a big window behind a usual one: %d bytes, %v", len(got), err)
+	}
+	for range 2 { // who closes twice gives back once
+		if err := first.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	second, err := open(usual)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer second.Close()
+	if got, err := io.ReadAll(second); err != nil || !bytes.Equal(got, plain) {
+		t.Errorf("a usual window: %d bytes, %v", len(got), err)
+	}
+}
