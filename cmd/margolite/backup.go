@@ -169,34 +169,25 @@ func saveBackup(path string, about aboutBackup, database io.Reader, size int64, 
 
 func writeBackup(w io.Writer, about aboutBackup, database io.Reader, size int64, secret []byte) error {
 	text, err := json.Marshal(about)
-	if err != nil {
-		return err
-	}
 	archive, sums := tar.NewWriter(w), &strings.Builder{}
-	add := func(name string, size int64, content io.Reader) error {
+	add := func(name string, size int64, content io.Reader) {
 		sum := sha256.New()
-		if err := archive.WriteHeader(&tar.Header{Name: name, Mode: 0o600, Size: size, ModTime: about.Made}); err != nil {
-			return err
+		if err == nil {
+			err = archive.WriteHeader(&tar.Header{Name: name, Mode: 0o600, Size: size, ModTime: about.Made})
 		}
-		if _, err := io.CopyN(io.MultiWriter(archive, sum), content, size); err != nil {
-			return err
+		if err == nil {
+			_, err = io.CopyN(io.MultiWriter(archive, sum), content, size)
 		}
 		fmt.Fprintf(sums, "%x  %s\n", sum.Sum(nil), name)
-		return nil
 	}
-	if err := add(backupAbout, int64(len(text)), bytes.NewReader(text)); err != nil {
-		return err
-	}
-	if err := add(backupDatabase, size, database); err != nil {
-		return err
-	}
+	add(backupAbout, int64(len(text)), bytes.NewReader(text))
+	add(backupDatabase, size, database)
 	if secret != nil {
-		if err := add(backupIdentity, int64(len(secret)), bytes.NewReader(secret)); err != nil {
-			return err
-		}
+		add(backupIdentity, int64(len(secret)), bytes.NewReader(secret))
 	}
 	all := sums.String()
-	if err := add(backupSums, int64(len(all)), strings.NewReader(all)); err != nil {
+	add(backupSums, int64(len(all)), strings.NewReader(all))
+	if err != nil {
 		return err
 	}
 	return archive.Close()

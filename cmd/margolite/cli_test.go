@@ -567,18 +567,23 @@ func TestCheckNamesWhatIsMissing(t *testing.T) {
 	}
 }
 
+// checks has the configuration in file checked, whose answer is to say what is wanted.
+func checks(t *testing.T, file string) func(want string) {
+	return func(want string) {
+		t.Helper()
+		if got := call(t, "check", "--config", file); !strings.Contains(got.out, want) {
+			t.Errorf("%+v, want %q", got, want)
+		}
+	}
+}
+
 func TestCheckLooksAtTheKeysOfPackages(t *testing.T) {
 	g := openpgp.New(t)
 	file := configuration(t)
 	dir := filepath.Dir(file)
 	key := filepath.Join(dir, "key.asc")
 	write(t, file, fmt.Sprintf("state: {dir: %[1]s/state, run: %[1]s}\npolicy: {keys: [%[2]s]}\n", dir, key))
-	check := func(want string) {
-		t.Helper()
-		if got := call(t, "check", "--config", file); !strings.Contains(got.out, want) {
-			t.Errorf("%+v, want %q", got, want)
-		}
-	}
+	check := checks(t, file)
 	check("warning  policy.keys: cannot read keys: open " + key)
 	write(t, key, "no key")
 	check("warning  policy.keys: cannot read keys: " + key + ": not OpenPGP public keys")
@@ -593,12 +598,7 @@ func TestCheckLooksAtTheKeysOfImages(t *testing.T) {
 	dir := filepath.Dir(file)
 	pub := filepath.Join(dir, "cosign.pub")
 	write(t, file, fmt.Sprintf("state: {dir: %[1]s/state, run: %[1]s}\npolicy: {imageKeys: {registry.example: [%[2]s]}, allow: {unsignedImages: false}}\n", dir, pub))
-	check := func(want string) {
-		t.Helper()
-		if got := call(t, "check", "--config", file); !strings.Contains(got.out, want) {
-			t.Errorf("%+v, want %q", got, want)
-		}
-	}
+	check := checks(t, file)
 	check(`warning  policy.imageKeys "registry.example": cannot read keys: open ` + pub)
 	key, err := cosigned.NewKey("ed25519")
 	if err != nil {
