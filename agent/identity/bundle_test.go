@@ -2,15 +2,11 @@ package identity_test
 
 import (
 	"bytes"
-	"crypto/ed25519"
-	"crypto/rand"
 	"encoding/base64"
-	"encoding/json"
 	"encoding/pem"
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/margolite/margolite/agent/identity"
 	"github.com/margolite/margolite/test/pki"
@@ -74,48 +70,6 @@ func TestID19TrustBundleIsReadAsJWKSetAndAsPEM(t *testing.T) {
 				t.Errorf("%d anchors, want %d", len(bundle.Anchors), test.anchors)
 			}
 		})
-	}
-}
-
-func TestMarshalledTrustBundleReadsBack(t *testing.T) {
-	a := authority(t)
-	bundle := &identity.TrustBundle{Sequence: 12, RefreshHint: 24 * time.Hour}
-	for _, option := range []pki.Option{
-		func() pki.Option { _, k, _ := ed25519.GenerateKey(rand.Reader); return pki.Key(k) }(),
-		pki.Key(rsa3072()),
-		pki.IsCA,
-	} {
-		bundle.Anchors = append(bundle.Anchors, must(a.IssueWFM("anchor", option)).Chain[0])
-	}
-	data, err := pki.MarshalBundle(bundle)
-	if err != nil {
-		t.Fatal(err)
-	}
-	back, err := identity.ParseTrustBundle(data)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if back.Sequence != 12 || back.RefreshHint != 24*time.Hour {
-		t.Errorf("sequence %d, refresh hint %s", back.Sequence, back.RefreshHint)
-	}
-	for i, anchor := range back.Anchors {
-		if !anchor.Equal(bundle.Anchors[i]) {
-			t.Errorf("anchor %d differs", i)
-		}
-	}
-	// The members that other readers of SPIFFE bundles need.
-	var keys struct {
-		Keys []map[string]any `json:"keys"`
-	}
-	if err := json.Unmarshal(data, &keys); err != nil {
-		t.Fatal(err)
-	}
-	for i, members := range [][]string{{"crv", "x"}, {"n", "e"}, {"crv", "x", "y"}} {
-		for _, member := range append(members, "kty", "use", "x5c") {
-			if keys.Keys[i][member] == nil {
-				t.Errorf("key %d has no %q", i, member)
-			}
-		}
 	}
 }
 

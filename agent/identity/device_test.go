@@ -81,46 +81,29 @@ func TestAUTH10DeviceCertificateIsX509(t *testing.T) {
 	}
 }
 
+// What is wrong with files is told apart in TestLoadNamesWhatIsWrongWithTheFiles.
 func TestAUTH10CertificatesThatAreRefused(t *testing.T) {
 	good := p256()
 	_, edKey, _ := ed25519.GenerateKey(rand.Reader)
-	tests := map[string]struct {
+	for name, test := range map[string]struct {
 		key    crypto.Signer
-		change func(t *testing.T, o *identity.DeviceOptions)
-		want   identity.Reason
+		change func(*x509.Certificate)
 	}{
-		"no certificate":    {good, func(t *testing.T, o *identity.DeviceOptions) { remove(t, o.Certificate) }, identity.Missing},
-		"no key":            {good, func(t *testing.T, o *identity.DeviceOptions) { remove(t, o.Key) }, identity.Missing},
-		"not a certificate": {good, func(t *testing.T, o *identity.DeviceOptions) { write(t, o.Certificate, []byte("x")) }, identity.Malformed},
-		"a broken certificate": {good, func(t *testing.T, o *identity.DeviceOptions) {
-			write(t, o.Certificate, pemOf("CERTIFICATE", []byte("x")))
-		}, identity.Malformed},
-		"not a key": {good, func(t *testing.T, o *identity.DeviceOptions) { write(t, o.Key, []byte("x")) }, identity.Malformed},
-		"a key of something else": {good, func(t *testing.T, o *identity.DeviceOptions) {
-			write(t, o.Key, pemOf("PRIVATE KEY", must(x509.MarshalPKCS8PrivateKey(p256()))))
-		}, identity.KeyMismatch},
-		"a key for the group":   {good, func(t *testing.T, o *identity.DeviceOptions) { chmod(t, o.Key, 0o640) }, identity.KeyExposed},
-		"a key for everybody":   {good, func(t *testing.T, o *identity.DeviceOptions) { chmod(t, o.Key, 0o604) }, identity.KeyExposed},
-		"a short RSA key":       {must(rsa.GenerateKey(rand.Reader, 1024)), nil, identity.UnfitKey},
-		"a key of another kind": {edKey, nil, identity.UnfitKey},
-	}
-	for name, test := range tests {
+		"a short RSA key":                       {must(rsa.GenerateKey(rand.Reader, 1024)), func(*x509.Certificate) {}},
+		"a key of another kind":                 {edKey, func(*x509.Certificate) {}},
+		"a certificate that is not for signing": {good, func(c *x509.Certificate) { c.KeyUsage = x509.KeyUsageKeyAgreement }},
+	} {
 		t.Run(name, func(t *testing.T) {
-			o, _ := deviceFiles(t, t.TempDir(), test.key)
-			if test.change != nil {
-				test.change(t, &o)
-			}
-			d, err := identity.LoadDevice(o)
-			var known *identity.Error
-			if d != nil || !errors.As(err, &known) || known.Reason != test.want || known.Mend() == "" {
-				t.Errorf("got %v, want the reason %q", err, test.want)
+			o, _ := deviceFiles(t, t.TempDir(), test.key, test.change)
+			if d, err := identity.LoadDevice(o); d != nil || reasonOf(t, err) != identity.UnfitKey {
+				t.Errorf("got %v, want the reason %q", err, identity.UnfitKey)
 			}
 		})
 	}
-	o, _ := deviceFiles(t, t.TempDir(), good, func(c *x509.Certificate) { c.KeyUsage = x509.KeyUsageKeyAgreement })
-	var known *identity.Error
-	if _, err := identity.LoadDevice(o); !errors.As(err, &known) || known.Reason != identity.UnfitKey {
-		t.Errorf("a certificate that is not for signatures: %v", err)
+	o, _ := deviceFiles(t, t.TempDir(), good)
+	chmod(t, o.Key, 0o640)
+	if _, err := identity.LoadDevice(o); reasonOf(t, err) != identity.KeyExposed {
+		t.Errorf("a key for the group: %v", err)
 	}
 }
 

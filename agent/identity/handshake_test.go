@@ -137,6 +137,7 @@ func TestID05OnlyTheOwnWFMIsSpokenTo(t *testing.T) {
 	}{
 		"ID-05 the own WFM":                                 {must(a.IssueWFM("one")), ""},
 		"ID-07 the own WFM under any DNS name":              {must(a.IssueWFM("one", pki.DNSNames("nowhere.invalid"))), ""},
+		"ID-05 the own WFM without any key usage":           {must(a.IssueWFM("one", pki.NoKeyUsage, pki.ExtKeyUsage())), ""},
 		"ID-05 the own WFM without extended key usage":      {must(a.IssueWFM("one", pki.ExtKeyUsage())), ""},
 		"ID-05 the own WFM for client authentication only":  {must(a.IssueWFM("one", pki.ExtKeyUsage(x509.ExtKeyUsageClientAuth))), ""},
 		"ID-05 the root is presented, too":                  {rooted, ""},
@@ -333,15 +334,6 @@ func TestID10TLS12IsAFallbackThatHasToBeAllowed(t *testing.T) {
 		config.Certificates = []tls.Certificate{must(a.IssueWFM("two")).TLS()}
 		call(t, must(identity.Load(allowed)), config).refuse(t, identity.OtherIdentity)
 	})
-}
-
-func TestID11HTTP11IsNegotiated(t *testing.T) {
-	a := authority(t)
-	i := must(identity.Load(options(device(t, a))))
-	result := call(t, i, &tls.Config{Certificates: []tls.Certificate{must(a.IssueWFM("one")).TLS()}})
-	if result.err != nil || result.state.NegotiatedProtocol != "http/1.1" {
-		t.Errorf("negotiated %q (%v), want http/1.1", result.state.NegotiatedProtocol, result.err)
-	}
 }
 
 func TestID13NothingIsResumed(t *testing.T) {
@@ -549,16 +541,6 @@ func TestVerifyTellsTheRolesApart(t *testing.T) {
 			t.Errorf("%s as %s: %s, %v", test.svid.ID, test.role, id, err)
 		case !test.ok && reasonOf(t, err) != identity.OtherIdentity:
 			t.Errorf("%s as %s: %v", test.svid.ID, test.role, err)
-		}
-	}
-}
-
-func TestID28VerifyFailsClosedWithoutABundle(t *testing.T) {
-	a := authority(t)
-	for name, bundle := range map[string]*identity.TrustBundle{"no bundle": nil, "an empty one": {}} {
-		_, err := identity.Verify(must(a.IssueWFM("one")).Chain, identity.Policy{Bundle: bundle, TrustDomain: domain, Role: identity.RoleWFM, At: noon})
-		if reasonOf(t, err) != identity.NoBundle {
-			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

@@ -303,18 +303,6 @@ func chmod(t *testing.T, path string, mode fs.FileMode) {
 	}
 }
 
-func TestID25ReloadKeepsTheIdentityWhenItsKeyBecomesExposed(t *testing.T) {
-	files := device(t, authority(t))
-	i := must(identity.Load(options(files)))
-	chmod(t, files.Key, 0o644)
-	if got := reasonOf(t, i.Reload()); got != identity.KeyExposed {
-		t.Errorf("reason %q, want %q", got, identity.KeyExposed)
-	}
-	if i.Generation() != 0 || i.ClientID() == "" {
-		t.Error("a failed Reload changed the identity")
-	}
-}
-
 func TestID06WFMIDsMayBeConfigured(t *testing.T) {
 	a := authority(t)
 	const own = "spiffe://factory.example/plant/gw-07" // nothing follows from it

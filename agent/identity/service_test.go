@@ -315,8 +315,6 @@ func TestID18Discovery(t *testing.T) {
 		"ID-18 of another trust domain":        {prepare: func(s *misServer) { s.discovery("other.example", s.URL+bundlePath) }, configured: true, reason: identity.OtherTrustDomain},
 		"ID-18 a trust domain in another case": {prepare: func(s *misServer) { s.discovery("Factory.example", s.URL+bundlePath) }, reason: identity.OtherTrustDomain},
 		"ID-18 a URI without TLS":              {prepare: func(s *misServer) { s.discovery(domain, plain.URL) }, configured: true},
-		"ID-18 no URI":                         {prepare: serve(`{"trustDomain":"factory.example"}`), configured: true},
-		"ID-18 not JSON":                       {prepare: serve(`<html>`), configured: true},
 		"ID-18 larger than anything sensible":  {prepare: serve(`{"trustDomain":"factory.example","x":"` + strings.Repeat("x", 1<<17) + `"}`), configured: true, reason: identity.TooLarge},
 		"ID-18 404 leads to what is configured": {prepare: func(s *misServer) {
 			s.handle(wellKnown, func(w http.ResponseWriter, _ *http.Request) {
@@ -472,51 +470,6 @@ func TestASilentServiceIsGivenUp(t *testing.T) {
 	s := must(identity.NewService(identity.ServiceOptions{Bundle: mis.URL + bundlePath, CA: ca, Now: clock(noon), Timeout: 300 * time.Millisecond}))
 	if _, err := s.Bundle(t.Context(), domain, identity.Fetched{}); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("error %v", err)
-	}
-}
-
-func TestERR04AnswersOfTheServiceSayWhenToComeAgain(t *testing.T) {
-	_, certificate, ca := web(t)
-	const missing = `{"type":"https://docs.margo.org/specification/problem-types#spiffe-bundle-not-found","title":"Bundle not found","status":404,"retryable":true,"retryAfterSeconds":30,"backoffStrategy":"exponential"}`
-	tests := map[string]struct {
-		status    int
-		header    string // Retry-After
-		body      string
-		want      time.Duration
-		retryable bool
-	}{
-		"ID-28 a problem detail": {404, "", missing, 30 * time.Second, true},
-		"the header wins":        {404, "90", missing, 90 * time.Second, true},
-		"a date":                 {503, "Fri, 01 May 2026 12:10:00 GMT", "", 10 * time.Minute, true},
-		"a date long ago":        {503, "Fri, 01 May 2020 12:10:00 GMT", "", 0, true},
-		"an absurd number":       {429, "99999999999999999999", "", 24 * time.Hour, true},
-		"an absurd problem":      {429, "", `{"retryAfterSeconds":99999999999}`, 24 * time.Hour, true},
-		"nothing":                {403, "", "<html>", 0, false},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			mis := serveMIS(t, certificate)
-			mis.handle(bundlePath, func(w http.ResponseWriter, _ *http.Request) {
-				w.Header().Set("Content-Type", margo.ProblemMediaType)
-				w.Header().Set("Date", noon.Format(http.TimeFormat))
-				if test.header != "" {
-					w.Header().Set("Retry-After", test.header)
-				}
-				w.WriteHeader(test.status)
-				io.WriteString(w, test.body)
-			})
-			_, err := service(t, identity.ServiceOptions{Bundle: mis.URL + bundlePath, CA: ca}).Bundle(t.Context(), domain, identity.Fetched{})
-			var answer *identity.ServiceError
-			if !errors.As(err, &answer) {
-				t.Fatalf("error is %T (%v)", err, err)
-			}
-			if answer.RetryAfter != test.want || answer.Problem.Retryable != test.retryable || answer.Status != test.status {
-				t.Errorf("answer %+v, want to retry after %s", answer, test.want)
-			}
-			if test.body == missing && (answer.Problem.Kind() != margo.ProblemSPIFFEBundleNotFound || !strings.Contains(err.Error(), "Bundle not found")) {
-				t.Errorf("error %v", err)
-			}
-		})
 	}
 }
 

@@ -228,16 +228,7 @@ func spaced(quantity string) string {
 // ParseCapabilities reads a capabilities document strictly, as a WFM has to:
 // only quantities may be written in more than one way.
 func ParseCapabilities(body []byte) (*Capabilities, error) {
-	root, err := parseJSON(body, limits{bytes: MaxCapabilitiesBytes, depth: 32, nodes: 16 << 10})
-	if err != nil {
-		return nil, fmt.Errorf("cannot accept device capabilities: %w", Errors{{Message: err.Error()}})
-	}
-	var r reader
-	c := r.capabilities(node{tree: root})
-	if err := r.refused.err(); err != nil {
-		return nil, fmt.Errorf("cannot accept device capabilities: %w", err)
-	}
-	return c, nil
+	return accept("device capabilities", body, limits{bytes: MaxCapabilitiesBytes, depth: 32, nodes: 16 << 10}, (*reader).capabilities)
 }
 
 func (r *reader) capabilities(n node) *Capabilities {

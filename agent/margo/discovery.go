@@ -1,9 +1,6 @@
 package margo
 
-import (
-	"fmt"
-	"net/url"
-)
+import "net/url"
 
 // MaxDiscoveryBytes bounds a discovery document.
 const MaxDiscoveryBytes = 64 << 10
@@ -18,28 +15,22 @@ type DiscoveryDocument struct {
 // ParseDiscoveryDocument reads a discovery document. Members that nobody knows
 // are ignored (ERR-07).
 func ParseDiscoveryDocument(body []byte) (*DiscoveryDocument, error) {
-	root, err := parseJSON(body, limits{bytes: MaxDiscoveryBytes, depth: 32, nodes: 4096})
-	if err != nil {
-		return nil, fmt.Errorf("cannot accept discovery document: %w", Errors{{Message: err.Error()}})
+	return accept("discovery document", body, limits{bytes: MaxDiscoveryBytes, depth: 32, nodes: 4096}, (*reader).discovery)
+}
+
+func (r *reader) discovery(n node) *DiscoveryDocument {
+	if !r.is(object, "ID-18", n) {
+		return nil
 	}
-	var (
-		r reader
-		d DiscoveryDocument
-		n = node{tree: root}
-	)
-	if r.is(object, "ID-18", n) {
-		d.TrustDomain = r.text("ID-18", n.member("trustDomain"))
-		if r.text("A-60", n.member("trustBundleUri")) != "" {
-			d.TrustBundleURI = r.url(n.member("trustBundleUri"))
-		}
-		if d.TrustBundleURI != "" && !isHTTPS(d.TrustBundleURI) {
-			r.refuse("ID-18", n.member("trustBundleUri"), "must be an absolute https URL without a user or fragment")
-		}
+	d := &DiscoveryDocument{TrustDomain: r.text("ID-18", n.member("trustDomain"))}
+	uri := n.member("trustBundleUri")
+	if r.text("A-60", uri) != "" {
+		d.TrustBundleURI = r.url(uri)
 	}
-	if err := r.refused.err(); err != nil {
-		return nil, fmt.Errorf("cannot accept discovery document: %w", err)
+	if d.TrustBundleURI != "" && !isHTTPS(d.TrustBundleURI) {
+		r.refuse("ID-18", uri, "must be an absolute https URL without a user or fragment")
 	}
-	return &d, nil
+	return d
 }
 
 // isHTTPS reports whether s is an absolute https URL that names no secret.

@@ -43,15 +43,6 @@ func (e Errors) Error() string {
 	return b.String()
 }
 
-// Unwrap gives errors.As the single violations.
-func (e Errors) Unwrap() []error {
-	errs := make([]error, len(e))
-	for i, err := range e {
-		errs[i] = err
-	}
-	return errs
-}
-
 // add appends a violation, up to maxErrors.
 func (e *Errors) add(requirement, path, format string, args ...any) {
 	if len(*e) < maxErrors {

@@ -69,7 +69,7 @@ func (m *StateManifest) All() []DeploymentRef {
 // RefuseOddIDs refuses the entries whose ids are safe, but not UUIDs.
 func (m *StateManifest) RefuseOddIDs() {
 	m.Deployments = slices.DeleteFunc(m.Deployments, func(ref DeploymentRef) bool {
-		if isUUID(ref.ID) {
+		if IsUUID(ref.ID) {
 			return false
 		}
 		m.Refused = append(m.Refused, RefusedDeployment{ref, fmt.Sprintf("deployment id %q is not a UUID", ref.ID)})
@@ -92,17 +92,7 @@ type DeploymentRef struct {
 // defines null for no deployments only, and a WFM that gets this wrong may have
 // lost half of the manifest.
 func ParseStateManifest(body []byte) (*StateManifest, error) {
-	root, err := parseJSON(body, limits{bytes: MaxManifestBytes, depth: 16, nodes: 8 * MaxDeployments})
-	if err != nil {
-		return nil, fmt.Errorf("cannot accept state manifest: %w", Errors{{Message: err.Error()}})
-	}
-	var r reader
-	m := r.manifest(node{tree: root})
-	if err := r.refused.err(); err != nil {
-		return nil, fmt.Errorf("cannot accept state manifest: %w", err)
-	}
-	m.Warnings = r.tolerated
-	return m, nil
+	return accept("state manifest", body, limits{bytes: MaxManifestBytes, depth: 16, nodes: 8 * MaxDeployments}, (*reader).manifest)
 }
 
 // Marshal writes the manifest as a WFM serves it, after the same checks that
@@ -172,6 +162,7 @@ func (r *reader) manifest(n node) *StateManifest {
 	default:
 		m.Bundle = r.bundle(bundle)
 	}
+	m.Warnings = r.tolerated
 	return m
 }
 
@@ -192,7 +183,7 @@ func (r *reader) deploymentRef(n node) DeploymentRef {
 		return DeploymentRef{}
 	}
 	id := n.member("deploymentId")
-	if id.given() && id.kind == text && !isUUID(id.literal) && IsDeploymentID(id.literal) {
+	if id.given() && id.kind == text && !IsUUID(id.literal) && IsDeploymentID(id.literal) {
 		r.tolerate("A-60", id, "must be a UUID, is %q", id.literal)
 	}
 	return DeploymentRef{

@@ -38,16 +38,14 @@ func IsDeploymentID(s string) bool {
 	return len(s) <= maxDeploymentID && only(lower+upper+digits+"._~-", s) && strings.Contains(lower+upper+digits, s[:1])
 }
 
-// IsUUID reports whether s is a UUID, as the id of a deployment is to be.
-func IsUUID(s string) bool { return isUUID(s) }
-
 // canReport reports whether a status can be posted about id, which then is escaped.
 func canReport(id string) bool {
 	return len(id) <= maxDeploymentID && isPrintable(id) && strings.Trim(id, ".") != ""
 }
 
-// isUUID: ^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$
-func isUUID(s string) bool {
+// IsUUID reports whether s is a UUID, as the id of a deployment is to be:
+// ^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$
+func IsUUID(s string) bool {
 	groups := strings.Split(s, "-")
 	if len(s) != 36 || len(groups) != 5 {
 		return false

@@ -33,17 +33,14 @@ func OnboardingRequest(certificate []byte, early bool) ([]byte, error) {
 // ParseOnboarding reads the client id out of the answer to an onboarding
 // request, in either of its forms.
 func ParseOnboarding(body []byte) (clientID string, err error) {
-	root, err := parseJSON(body, limits{bytes: MaxOnboardingBytes, depth: 8, nodes: 256})
+	clientID, err = accept("onboarding", body, limits{bytes: MaxOnboardingBytes, depth: 8, nodes: 256}, func(r *reader, n node) (id string) {
+		if r.is(object, "AUTH-05", n) {
+			id = r.text("AUTH-05", firstOf(n.member("clientId"), n.member("client_id")))
+		}
+		return id
+	})
 	if err != nil {
-		return "", fmt.Errorf("cannot accept onboarding: %w", Errors{{Message: err.Error()}})
-	}
-	var r reader
-	n := node{tree: root}
-	if r.is(object, "AUTH-05", n) {
-		clientID = r.text("AUTH-05", firstOf(n.member("clientId"), n.member("client_id")))
-	}
-	if err := r.refused.err(); err != nil {
-		return "", fmt.Errorf("cannot accept onboarding: %w", err)
+		return "", err
 	}
 	if err := CheckClientID(clientID); err != nil {
 		return "", fmt.Errorf("cannot accept onboarding: %w", err)

@@ -70,9 +70,9 @@ func TestProblemIsMadeOfWhateverAnAnswerHolds(t *testing.T) {
 			problem, 403, `{"x":{"y":[1,2,{"z":null}]},"title":"No","retryAfter":7,"Type":"about:other","trace":"\u0000"}`,
 			margo.ProblemDetail{Type: "about:blank", Title: "No", Status: 403, Backoff: margo.BackoffNone},
 		},
-		"the status of the answer counts": {
-			problem, 500, `{"status":404}`,
-			margo.ProblemDetail{Type: "about:blank", Status: 500, Retryable: true, Backoff: margo.BackoffExponential},
+		"the status of the answer counts, as with a WFM in the field": {
+			"", 401, `{"title":"Forbidden","status":403}`,
+			margo.ProblemDetail{Type: "about:blank", Title: "Forbidden", Status: 401, Backoff: margo.BackoffNone},
 		},
 		"ERR-07 members of the wrong type": {
 			problem, 400, `{"type":1,"title":[],"detail":{},"retryable":"yes","retryAfterSeconds":"soon","backoffStrategy":"wild","errors":{}}`,
@@ -181,6 +181,32 @@ func TestProblemIsWrittenWithWhatTheSchemaRequires(t *testing.T) {
 	} {
 		if _, err := p.Marshal(); !slices.Contains(requirements(err), name) {
 			t.Errorf("got %v, want it refused by %s", err, name)
+		}
+	}
+}
+
+func TestERR04AnAnswerSaysWhenToComeAgain(t *testing.T) {
+	now := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
+	const day = 24 * time.Hour
+	for name, row := range map[string]struct {
+		header, date string
+		seconds      int // of the problem
+		want         time.Duration
+	}{
+		"nothing":                       {},
+		"seconds":                       {header: "120", want: 2 * time.Minute},
+		"the problem":                   {seconds: 5, want: 5 * time.Second},
+		"the header wins":               {header: "120", seconds: 5, want: 2 * time.Minute},
+		"an absurd number":              {header: "99999999999999999999", want: day},
+		"an absurd problem":             {seconds: 1<<31 - 1, want: day},
+		"a date, by the clock here":     {header: "Fri, 01 May 2026 12:00:30 GMT", want: 30 * time.Second},
+		"a date, by the server's clock": {header: "Fri, 01 May 2026 12:00:30 GMT", date: "Fri, 01 May 2026 11:50:30 GMT", want: 10 * time.Minute},
+		"a date long past":              {header: "Fri, 01 May 2020 12:00:30 GMT"},
+		"nonsense":                      {header: "soon", seconds: 5},
+	} {
+		header := http.Header{"Retry-After": {row.header}, "Date": {row.date}}
+		if got := margo.RetryAfter(header, margo.ProblemDetail{RetryAfterSeconds: row.seconds}, now); got != row.want {
+			t.Errorf("%s: %s, want %s", name, got, row.want)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package margo
 
 import (
+	"fmt"
 	"net/url"
 	"strconv"
 	"strings"
@@ -13,6 +14,21 @@ type reader struct {
 	tolerated Errors
 	ignored   Errors // of those tolerated: unknown members of a deployment
 	foreign   Errors // and those of them that change its meaning
+}
+
+// accept reads a document of JSON. What read refuses, and what keeps it from being read
+// at all, is the error.
+func accept[T any](what string, body []byte, l limits, read func(*reader, node) T) (value T, err error) {
+	var r reader
+	root, err := parseJSON(body, l)
+	if err != nil {
+		return value, fmt.Errorf("cannot accept %s: %w", what, Errors{{Message: err.Error()}})
+	}
+	accepted := read(&r, node{tree: root})
+	if err := r.refused.err(); err != nil {
+		return value, fmt.Errorf("cannot accept %s: %w", what, err)
+	}
+	return accepted, nil
 }
 
 func (r *reader) refuse(requirement string, at node, format string, args ...any) {
@@ -207,7 +223,7 @@ func (r *reader) version(requirement string, n node) uint64 {
 func (r *reader) deploymentID(requirement string, n node) string {
 	id := r.text(requirement, n)
 	switch {
-	case id == "" || isUUID(id):
+	case id == "" || IsUUID(id):
 	case IsDeploymentID(id):
 		r.tolerate(requirement, n, "must be a UUID, is %q", id)
 	default:

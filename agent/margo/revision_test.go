@@ -61,29 +61,6 @@ func TestST18StatusBeforeRC3SaysWhatItIs(t *testing.T) {
 	}
 }
 
-// While components are worked on one after the other, the most severe state is
-// that of the component being processed, so that one rule serves all revisions.
-func TestST16OverallStateFollowsTheComponentBeingProcessed(t *testing.T) {
-	for _, row := range [][]margo.State{ // overall, then the components
-		{margo.Pending, margo.Pending, margo.Pending},
-		{margo.Installing, margo.Installing, margo.Pending},
-		{margo.Pending, margo.Installed, margo.Pending},
-		{margo.Installing, margo.Installed, margo.Installing},
-		{margo.Failed, margo.Installed, margo.Failed},
-		{margo.Installed, margo.Installed, margo.Installed},
-		{margo.Removing, margo.Installed, margo.Removing},
-		{margo.Removed, margo.Removed, margo.Removed},
-	} {
-		var components []margo.ComponentStatus
-		for _, state := range row[1:] {
-			components = append(components, margo.ComponentStatus{State: state})
-		}
-		if got := margo.OverallState(components); got != row[0] {
-			t.Errorf("%v: got %s, want %s", row[1:], got, row[0])
-		}
-	}
-}
-
 func mixed() margo.Capabilities {
 	c := hosting()
 	c.Labels = map[string]margo.Label{}

@@ -158,16 +158,7 @@ func (f *Fault) shown() *Fault {
 // entry for each component of the document (ST-05) can only be told by who
 // knows the document.
 func ParseStatus(body []byte) (*Status, error) {
-	root, err := parseJSON(body, limits{bytes: MaxStatusBytes, depth: 16, nodes: 2048})
-	if err != nil {
-		return nil, fmt.Errorf("cannot accept deployment status: %w", Errors{{Message: err.Error()}})
-	}
-	var r reader
-	s := r.status(node{tree: root})
-	if err := r.refused.err(); err != nil {
-		return nil, fmt.Errorf("cannot accept deployment status: %w", err)
-	}
-	return s, nil
+	return accept("deployment status", body, limits{bytes: MaxStatusBytes, depth: 16, nodes: 2048}, (*reader).status)
 }
 
 func (r *reader) status(n node) *Status {

@@ -151,13 +151,6 @@ func TestMessagesOfFaultsLeaveTheDeviceAsOneShortLine(t *testing.T) {
 	}
 }
 
-func TestTheHierarchyOfADeviceIsReported(t *testing.T) {
-	body, err := failed().Marshal()
-	if err != nil || !bytes.Contains(body, []byte(`"deviceId":"gateway/plant-alfa-zone1-edge01"`)) {
-		t.Errorf("got %s, %v", body, err)
-	}
-}
-
 // As many components as there may be, each with as much to say as there may be.
 func TestTheLargestReportIsWithinItsBounds(t *testing.T) {
 	quoted := strings.Repeat(`"`, 1<<20) // takes twice its length
@@ -220,7 +213,9 @@ func TestStatusIsReadStrictly(t *testing.T) {
 	}
 }
 
-func TestST04OverallStateIsTheMostSevereOfTheComponents(t *testing.T) {
+// While components are worked on one after the other, that is the state of the one being
+// processed (ST-16).
+func TestST04ST16OverallStateIsTheMostSevereOfTheComponents(t *testing.T) {
 	order := []margo.State{margo.Failed, margo.Removing, margo.Installing, margo.Pending, margo.Removed, margo.Installed}
 	for i, a := range order {
 		for j, b := range order {

@@ -83,21 +83,16 @@ func TestDS18BrokenProtocolIsRefused(t *testing.T) {
 			w.forever("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
 		}},
 		"HTTP/2":                       {"silent", func(w wire) { w.say("\x00\x00\x12\x04\x00\x00\x00\x00\x00\x00\x03\x00\x00\x00\x64"); w.waits() }},
-		"HTTP/9":                       {"", func(w wire) { w.say("HTTP/9.9 200 OK\r\n\r\n") }},
 		"no HTTP":                      {"malformed", func(w wire) { w.say("SSH-2.0-\x1b[31m\r\n") }},
 		"no answer":                    {"EOF", func(wire) {}},
-		"half a header":                {"malformed", func(w wire) { w.say(okay + "X-") }},
 		"a header that does not end":   {"silent", func(w wire) { w.say(okay); w.waits() }},
 		"chunks of an absurd size":     {"larger than its limit", func(w wire) { w.say(okay + "Transfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n"); w.forever(" ") }},
-		"a chunk too large to count":   {"chunk", func(w wire) { w.say(okay + "Transfer-Encoding: chunked\r\n\r\nfffffffffffffffffffff\r\n") }},
 		"chunk extensions without end": {"too long", func(w wire) { w.say(okay + "Transfer-Encoding: chunked\r\n\r\n1;"); w.forever("a=b;") }},
 		"trailers without end": {"trailer", func(w wire) {
 			w.say(okay + "Trailer: X\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n")
 			w.forever("X: y\r\n")
 		}},
-		"two lengths":                  {"Content-Length", func(w wire) { w.say(okay + "Content-Length: 1\r\nContent-Length: 2\r\n\r\n{}") }},
-		"a negative length":            {"Content-Length", func(w wire) { w.say(okay + "Content-Length: -1\r\n\r\n{}") }},
-		"an unknown transfer encoding": {"transfer encoding", func(w wire) { w.say(okay + "Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n") }},
+		"two lengths": {"Content-Length", func(w wire) { w.say(okay + "Content-Length: 1\r\nContent-Length: 2\r\n\r\n{}") }},
 		"encodings in two headers": {"Content-Encoding", func(w wire) {
 			w.say(okay + "Content-Encoding: gzip\r\nContent-Encoding: gzip\r\nContent-Length: 2\r\n\r\n{}")
 		}},

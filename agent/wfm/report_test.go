@@ -70,27 +70,13 @@ func TestReportAnswers(t *testing.T) {
 		"success with a body cut off":    {handler: serveTruncated([]byte("x"))},
 		"success that is wrongly packed": {handler: serveEncoded("br", []byte("x"))},
 		"success that is called a page":  {handler: serveProblem(200, "OK", "Content-Type", "text/html; charset=utf-8")},
-		"malformed": {
-			handler: serveProblem(400, base+`invalid-request","title":"Invalid Request","status":400,"detail":"no status"}`),
-			status:  400, kind: margo.ProblemInvalidRequest, text: "Invalid Request: no status",
-		},
 		"wrong": {
 			handler: serveProblem(422, base+`semantic-error","title":"Semantic Error","status":422,"errors":[{"field":"status.state","message":"unknown"}]}`),
 			status:  422, kind: margo.ProblemSemanticError, text: "status.state: unknown",
 		},
-		"gateway first": {
-			handler: serveProblem(404, base+`gateway-not-found","title":"Gateway not found","status":404}`),
-			status:  404, kind: margo.ProblemGatewayNotFound, text: "Gateway not found",
-		},
-		"retired":               {handler: serveProblem(403, base+`not-authorized","title":"x","status":403}`), status: 403, kind: margo.ProblemNotAuthorized},
-		"plain JSON":            {handler: serveProblem(403, `{"error":"Client rejected"}`, "Content-Type", "application/json"), status: 403, text: "Client rejected"},
-		"busy":                  {handler: serveProblem(429, "", "Retry-After", "1"), status: 429, retry: true},
-		"nothing in it":         {handler: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) }, status: 500, text: "500 Internal Server Error", retry: true},
-		"ERR-02 a foreign type": {handler: serveProblem(409, `{"type":"https://vendor.example/x","title":"Busy","status":409}`), status: 409, text: "Busy"},
-		"a redirect":            {handler: redirect("https://elsewhere.example/"), status: 307, text: "https://elsewhere.example/"},
-		"no longer is here":     {handler: serveProblem(410, ""), status: 410},
-		"a proxy's page":        {handler: serveProblem(400, "<html><h1>400 Bad Request</h1></html>", "Content-Type", "text/html"), status: 400, page: true},
-		"a text called a page":  {handler: serveProblem(400, "no such state", "Content-Type", "text/html"), status: 400},
+		"nothing in it":        {handler: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) }, status: 500, text: "500 Internal Server Error", retry: true},
+		"a proxy's page":       {handler: serveProblem(400, "<html><h1>400 Bad Request</h1></html>", "Content-Type", "text/html"), status: 400, page: true},
+		"a text called a page": {handler: serveProblem(400, "no such state", "Content-Type", "text/html"), status: 400},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -166,57 +152,6 @@ func TestERR03TypesOfProblemsAreNeverFetched(t *testing.T) {
 		if got := s.took(); len(got) != 1 {
 			t.Errorf("%d: requests %q", status, got)
 		}
-	}
-}
-
-// What is to be done is decided by the type, and not by the title beside it.
-func TestERR01TypeOfAProblemDecides(t *testing.T) {
-	d := newTrust(t)
-	s := d.serve(t, "one")
-	c := client(t, d.device(t), s.URL)
-	for kind, title := range map[margo.ProblemKind]string{
-		margo.ProblemGatewayNotFound: "Device not found", margo.ProblemDeviceNotFound: "Gateway not found", margo.ProblemNotAuthorized: "",
-	} {
-		s.handle("PUT /api/v1/capabilities/x", serveProblem(404, `{"type":"`+margo.ProblemBase+string(kind)+`","title":"`+title+`"}`))
-		var answer *wfm.Error
-		if err := c.PutCapabilities(t.Context(), "x", []byte("{}")); !errors.As(err, &answer) || answer.Problem.Kind() != kind {
-			t.Errorf("%s: %v", kind, err)
-		}
-	}
-}
-
-// The answer says whether a report is worth another try, and when.
-func TestERR05RetryableDecides(t *testing.T) {
-	d := newTrust(t)
-	s := d.serve(t, "one")
-	c := client(t, d.device(t), s.URL)
-	for name, test := range map[string]struct {
-		status  int
-		body    string
-		retry   bool
-		after   time.Duration
-		backoff margo.Backoff
-	}{
-		"ERR-05 said to be":             {400, `{"retryable":true}`, true, 0, margo.BackoffExponential},
-		"ERR-05 said not to be":         {503, `{"retryable":false}`, false, 0, margo.BackoffNone},
-		"ERR-05 not said, and not":      {422, `{}`, false, 0, margo.BackoffNone},
-		"ERR-05 not said, and is":       {500, `{}`, true, 0, margo.BackoffExponential},
-		"ERR-06 at a fixed interval":    {503, `{"retryAfterSeconds":30,"backoffStrategy":"fixed"}`, true, 30 * time.Second, margo.BackoffFixed},
-		"ERR-06 at growing intervals":   {503, `{"retryAfterSeconds":2,"backoffStrategy":"exponential"}`, true, 2 * time.Second, margo.BackoffExponential},
-		"ERR-04 not before some time":   {503, `{"retryAfterSeconds":7}`, true, 7 * time.Second, margo.BackoffExponential},
-		"ERR-04 not before, and not at": {403, `{"retryAfterSeconds":7}`, false, 7 * time.Second, margo.BackoffNone},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s.handle("POST /api/v1/deployments/x/status", serveProblem(test.status, test.body))
-			err := c.PostStatus(t.Context(), "x", []byte("{}"))
-			var answer *wfm.Error
-			if !errors.As(err, &answer) || answer.Problem.Backoff != test.backoff {
-				t.Fatalf("error %+v", err)
-			}
-			if retry, after := wfm.Retry(err); retry != test.retry || after != test.after {
-				t.Errorf("Retry = %t, %s, want %t, %s", retry, after, test.retry, test.after)
-			}
-		})
 	}
 }
 

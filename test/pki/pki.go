@@ -221,6 +221,9 @@ func KeyUsage(usage x509.KeyUsage) Option {
 	return func(r *request) { r.Certificate.KeyUsage |= usage }
 }
 
+// NoKeyUsage leaves the key usage out.
+func NoKeyUsage(r *request) { r.Certificate.KeyUsage = 0 }
+
 // ExtKeyUsage replaces the extended key usage.
 func ExtKeyUsage(usages ...x509.ExtKeyUsage) Option {
 	return func(r *request) { r.Certificate.ExtKeyUsage = usages }
