@@ -55,7 +55,7 @@ var most = map[string]lines{
 	"runtime/kernel":              {120, 136},
 	"runtime/limit":               {238, 183},
 	"runtime/log":                 {1524, 824},
-	"runtime/network":             {7211, 4473},
+	"runtime/network":             {7211, 4481},
 	"runtime/pemfile":             {64, 64},
 	"runtime/pgp":                 {450, 274},
 	"runtime/platform":            {28, 50},

@@ -252,6 +252,16 @@ func TestOtherTablesAreLeftAlone(t *testing.T) {
 	}
 }
 
+// What the host's own firewall drops stays dropped.
+func TestFirewallOfTheHostHasTheLastWord(t *testing.T) {
+	w := newTown(t)
+	w.publish(port(w.web, "tcp", 8080, 80))
+	serve(t, w.webNS, "tcp", ":80", "web")
+	nft(t, "table ip filter { chain FORWARD { type filter hook forward priority filter; policy drop; }; }")
+	t.Cleanup(func() { nft(t, "delete table ip filter") })
+	expectNothing(t, w.outside, "tcp", at(hostAddr, 8080))
+}
+
 func TestConcurrentUse(t *testing.T) {
 	w := newTown(t)
 	var all sync.WaitGroup
