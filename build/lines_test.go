@@ -43,7 +43,7 @@ var most = map[string]lines{
 	"packaging/openwrt":           {0, 325},
 	"packaging/sbom":              {148, 61},
 	"policy":                      {1566, 918},
-	"runtime":                     {5511, 3955},
+	"runtime":                     {5511, 3954},
 	"runtime/compose":             {5582, 2529},
 	"runtime/contain":             {55, 49},
 	"runtime/container":           {7747, 4833},
