@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sort"
 	"strings"
 	"time"
 )
@@ -314,7 +315,7 @@ func (ws Windows) spans(t time.Time, days int) []span {
 			}
 		}
 	}
-	slices.SortFunc(all, func(a, b span) int { return a.start.Compare(b.start) })
+	sort.Slice(all, func(i, j int) bool { return all[i].start.Before(all[j].start) })
 	merged := all[:0]
 	for _, s := range all {
 		if n := len(merged); n > 0 && !s.start.After(merged[n-1].end) {

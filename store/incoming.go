@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sort"
 	"strings"
 	"syscall"
 	"time"
@@ -102,7 +103,7 @@ func (i *Incoming) append(path string) (*incomingFile, error) {
 		return nil, err
 	}
 	if !slices.ContainsFunc(files, func(f incomingEntry) bool { return f.path == path }) {
-		slices.SortFunc(files, func(a, b incomingEntry) int { return a.modified.Compare(b.modified) })
+		sort.Slice(files, func(n, m int) bool { return files[n].modified.Before(files[m].modified) })
 		for len(files) >= maxIncoming {
 			if err := os.RemoveAll(files[0].path); err != nil {
 				return nil, err

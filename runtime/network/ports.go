@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"sort"
 	"strconv"
 	"strings"
 	"time"
@@ -134,13 +135,14 @@ func consistent(ports []Port) (good []Port, err error) {
 		byPort[p.HostPort] = append(others, p)
 		good = append(good, p)
 	}
-	slices.SortFunc(good, func(p, q Port) int {
+	sort.Slice(good, func(i, j int) bool {
+		p, q := good[i], good[j]
 		return cmp.Or(
 			cmp.Compare(p.HostPort, q.HostPort),
 			cmp.Compare(p.Protocol, q.Protocol),
 			p.HostIP.Compare(q.HostIP),
 			p.Address.Compare(q.Address),
-		)
+		) < 0
 	})
 	return good, err
 }
