@@ -173,7 +173,7 @@ func CheckPorts(ctx context.Context, wanted, published []Port) error {
 
 const (
 	// A port that nobody else has is tried so often, with a pause.
-	probes     = 5
+	probes     = 25
 	probeAgain = 10 * time.Millisecond
 )
 
