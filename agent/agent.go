@@ -148,7 +148,7 @@ type base struct {
 	now      func() time.Time
 	moment   func() pace.Moment // the present by both clocks
 	mistakes *mistakes
-	heads    bounded[digest.Digest, head] // of documents
+	heads    cache[digest.Digest, head] // of documents
 }
 
 // Agent keeps the device at what the WFM wants.
@@ -182,7 +182,7 @@ func New(o Options) *Agent {
 	b := &base{
 		wfm: o.WFM, store: o.Store, runtime: o.Runtime, facts: o.Facts, settings: &settings{}, hub: newHub(o.Now), logger: o.Logger,
 		now: o.Now, moment: func() pace.Moment { return pace.Moment{Wall: o.Now(), Up: o.Uptime()} },
-		mistakes: &mistakes{logger: o.Logger, now: o.Now}, heads: bounded[digest.Digest, head]{most: maxKnown},
+		mistakes: &mistakes{logger: o.Logger, now: o.Now}, heads: cache[digest.Digest, head]{most: maxKnown},
 	}
 	b.settings.Store(&o.Settings)
 	a := &Agent{base: b, o: o, Projects: NewProjects(o.Runtime, o.Settings.Settle)}

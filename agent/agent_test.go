@@ -115,7 +115,7 @@ func (s *site) start() {
 	}
 }
 
-// restart starts the agent anew, on what it left.
+// restart stops the agent and starts another one on its files.
 func (s *site) restart() {
 	s.t.Helper()
 	s.stop()

@@ -374,8 +374,8 @@ func (r *reconciler) admitRevision(ctx context.Context, d *store.Deployment, rev
 	return r.judge(ctx, d.ID, doc, asks, newcomers...)
 }
 
-// loadStaged loads the components of a staged revision in their order, from what
-// the store holds. With fetch, what it has lost is fetched again.
+// loadStaged loads the components of a staged revision in their order, from the
+// packages in the store. With fetch, a package that is missing there is downloaded.
 func (r *reconciler) loadStaged(
 	ctx context.Context, id string, doc *margo.Deployment, rev *store.Revision, fetch bool, each func(margo.Component, *store.Staged, *runtime.Project),
 ) error {

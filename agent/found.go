@@ -76,20 +76,15 @@ func (r *reconciler) isThere(ctx context.Context, d *store.Deployment) (bool, er
 // foundImages are the images that run as a project, by their references: to stay
 // with them where their tags have moved meanwhile.
 func (r *reconciler) foundImages(ctx context.Context, project string) map[string]digest.Digest {
-	projects, err := r.runtime.Observe(ctx)
+	p, err := r.runtime.ObserveProject(ctx, project)
 	if err != nil {
 		return nil // applying tells
 	}
 	images := map[string]digest.Digest{}
-	for _, p := range projects {
-		if p.Name != project {
-			continue
-		}
-		for _, c := range p.Containers {
-			_, pin, _ := strings.Cut(c.Image, "@")
-			if d := digest.Digest(pin); c.ImageRef != "" && d.Validate() == nil {
-				images[c.ImageRef] = d
-			}
+	for _, c := range p.Containers {
+		_, pin, _ := strings.Cut(c.Image, "@")
+		if d := digest.Digest(pin); c.ImageRef != "" && d.Validate() == nil {
+			images[c.ImageRef] = d
 		}
 	}
 	return images

@@ -22,8 +22,8 @@ const (
 	gateLook = time.Minute
 	// gateLeast keeps a change that may pass any moment from asking all the time.
 	gateLeast = time.Second
-	// locksLook is how often a change looks whether the lock is held still that it
-	// waits for: a process that ends tells nobody.
+	// locksLook is how often a change that waits for a lock checks whether it is
+	// still held: the kernel does not report when a process releases one.
 	locksLook = 5 * time.Second
 	// consentLasts is for how long the word of the site's hook is good, if the
 	// change has to wait for its turn.
@@ -132,8 +132,8 @@ func (r *reconciler) rules(d *store.Deployment) policy.Rules {
 }
 
 // situation is what a decision about a deployment depends on at this moment. The
-// lock files are looked at now: nobody tells when one is let go, so who waits
-// for one asks again.
+// lock files are read each time: the kernel does not report when one is released,
+// so a change that waits for one asks again (locksLook).
 func (r *reconciler) situation(id string) policy.Situation {
 	return policy.Situation{Now: r.now(), ClockWrong: r.locks.wrong(), Locks: r.locks.held(id), Before: r.ledger.turns.before(id)}
 }
@@ -358,7 +358,7 @@ func (r *reconciler) stays(ctx context.Context, w *worker, d *store.Deployment, 
 	default:
 		return r.fail(ctx, w, d, why)
 	}
-	r.describe(ctx, d) // before anybody hears of it
+	r.describe(ctx, d) // before it is announced
 	w.waits(r, d, gate)
 	if w.kept {
 		return gate

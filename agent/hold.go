@@ -153,7 +153,7 @@ func (h *hold) text(m pace.Moment) string {
 	if until := h.until(m); !until.IsZero() {
 		text += ", until " + until.Format(time.RFC3339)
 	}
-	return sentence(text, h.Reason)
+	return withReason(text, h.Reason)
 }
 
 func (h *hold) lock(m pace.Moment) control.Lock {

@@ -52,8 +52,8 @@ func (p *plant) start() {
 	p.locks = newLocks(b, Options{RunDir: filepath.Dir(p.path), ClockWrong: func() bool { return p.wrong }}, func() { p.looks++ })
 }
 
-// restart starts the agent again, with a clock that cannot be set at zero, and
-// the other one wherever it is.
+// restart opens the store again as another process does: the uptime begins at zero,
+// and the wall clock goes on.
 func (p *plant) restart() {
 	p.Helper()
 	if err := p.store.Close(); err != nil {

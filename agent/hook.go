@@ -74,10 +74,10 @@ func (r *reconciler) consult(ctx context.Context, w *worker, h policy.Hook, c po
 	case exit.ExitCode() == exitLater:
 		text = fmt.Sprintf("hook %s asked to wait", h.Command[0])
 	default:
-		return &fault{code: codeVetoed, err: errors.New(sentence(fmt.Sprintf("hook %s refused the change with exit code %d", h.Command[0], exit.ExitCode()), said))}
+		return &fault{code: codeVetoed, err: errors.New(withReason(fmt.Sprintf("hook %s refused the change with exit code %d", h.Command[0], exit.ExitCode()), said))}
 	}
 	return &waiting{
-		reasons: []policy.Reason{{Code: policy.WaitsForHook, Text: sentence(text, said)}},
+		reasons: []policy.Reason{{Code: policy.WaitsForHook, Text: withReason(text, said)}},
 		until:   r.now().Add(hookAgain),
 	}
 }

@@ -31,7 +31,7 @@ var errSuperseded = errors.New("superseded by a newer manifest")
 type ledger struct {
 	*base
 	reported func()      // there is something in the outbox
-	deaf     func() bool // nobody hears what is reported now
+	deaf     func() bool // reports do not reach the WFM now
 	// passes says that the gate lets a removal pass at once, without being held up
 	// by anybody. It is called with mu held.
 	passes func(d *store.Deployment) bool

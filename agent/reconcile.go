@@ -45,11 +45,11 @@ type reconciler struct {
 	// reservations are what revisions reserve of the device, by the digest of a document:
 	// a revision never changes, and to load the packages of all of them for each that
 	// comes would take longer than everything else.
-	reservations bounded[digest.Digest, policy.Resources]
+	reservations cache[digest.Digest, policy.Resources]
 	// pending are the differences of changes that wait or were rejected, by deployment,
 	// for those who ask for the status: a panel asks every second. The worker of a
 	// deployment finds it out, once for each change; whoever asks loads nothing.
-	pending bounded[string, knownChange]
+	pending cache[string, knownChange]
 	finding sync.Mutex // one difference is found out at a time: both revisions are in memory
 
 	looking     *slots        // for staging what is on the device, see round
@@ -120,7 +120,7 @@ func newWorker(id string) *worker {
 func newReconciler(b *base, o Options, l *ledger, unused *sync.RWMutex, watched *loop) *reconciler {
 	return &reconciler{
 		base: b, ledger: l, program: o.Program.Version + " " + o.Program.Commit, stateDir: o.StateDir, runDir: o.RunDir, loop: watched,
-		reservations: bounded[digest.Digest, policy.Resources]{most: maxKnown}, pending: bounded[string, knownChange]{most: maxPending},
+		reservations: cache[digest.Digest, policy.Resources]{most: maxKnown}, pending: cache[string, knownChange]{most: maxPending},
 		looking:     &slots{busy: lookingAtOnce, begun: lookingBegun},
 		downloading: &slots{begun: downloadingAtOnce, keyBegun: slowAtOnce},
 		applying:    newLanes(slotsOfLane, changesBegun, 0),
