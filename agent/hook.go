@@ -46,14 +46,14 @@ func (r *reconciler) consult(ctx context.Context, w *worker, h policy.Hook, c po
 	if c.Kind == policy.Remove {
 		l = returning
 	}
-	slot, err := w.take(ctx, r.asking[l], func(owners []string) string {
+	slot, err := w.take(ctx, r.asking[l], "", nil, func(owners []string) string {
 		return fmt.Sprintf("waits for the hook, which is busy with %s", named(owners))
 	})
 	if err != nil {
 		return err
 	}
-	defer slot.release()
-	defer time.AfterFunc(yieldAfter, slot.yield).Stop()
+	defer slot.Release()
+	defer yieldLater(slot)()
 	said, err := runHook(ctx, h, []string{
 		"PATH=" + hookPath,
 		"LC_ALL=C",

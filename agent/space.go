@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/margolite/margolite/runtime"
+	"github.com/margolite/margolite/runtime/limit"
 	"github.com/margolite/margolite/store"
 )
 
@@ -175,8 +176,8 @@ func (r *reconciler) alone(ctx context.Context) (done func(), ok bool) {
 	ctx, cancel := context.WithTimeout(ctx, aloneWait)
 	defer cancel()
 	done = r.unused.Unlock
-	for _, s := range []*slots{r.looking, r.downloading} { // the first one ends nothing
-		open, ok := s.shut(ctx)
+	for _, s := range []*limit.Limiter{r.looking, r.downloading} { // the first one ends nothing
+		open, ok := s.Shut(ctx)
 		if !ok {
 			done()
 			return nil, false
