@@ -202,7 +202,7 @@ func New(o Options) *Agent {
 	a.ledger.turns = &turns{store: o.Store, came: func(id string) { a.reconciler.nudge(id) }}
 	a.reconciler = newReconciler(b, o, a.ledger, &a.Projects.staging, &a.loops.reconciler)
 	a.Projects.brought, a.Projects.later = a.reconciler.pruneAfter, a.reconciler.prune
-	a.Projects.alone, a.Projects.remembered = a.reconciler.whileAlone, a.needs
+	a.Projects.alone, a.Projects.remembered = a.reconciler.whileAlone, a.ledger.needs
 	a.ledger.passes = a.reconciler.passes
 	a.locks = newLocks(b, o, a.reconciler.lookAll)
 	a.reconciler.locks = a.locks

@@ -194,11 +194,11 @@ func (r *reconciler) alone(ctx context.Context) (done func(), ok bool) {
 // dropUnneeded drops images and artifacts that no revision needs, and returns
 // how many images. The caller is alone.
 func (r *reconciler) dropUnneeded(ctx context.Context) (int, error) {
-	keep, err := r.ledger.keep()
+	n, err := r.ledger.needs()
 	if err != nil {
 		return 0, err
 	}
-	removed, err := r.runtime.Prune(ctx, keep)
+	removed, err := r.runtime.Prune(ctx, runtime.Keep{Images: n.images, Fetching: n.fetching})
 	if err != nil {
 		return len(removed), err
 	}
