@@ -52,8 +52,7 @@ func (r *reconciler) adopt(ctx context.Context, w *worker, d *store.Deployment) 
 // isThere says that the containers of the desired revision are on the device, and
 // no others of its deployment.
 func (r *reconciler) isThere(ctx context.Context, d *store.Deployment) (bool, error) {
-	doc, err := r.document(d.Desired.Digest)
-	if err != nil {
+	if _, err := r.document(d.Desired.Digest); err != nil {
 		return false, err
 	}
 	projects, err := r.projectsOf(ctx, d.ID)
@@ -65,7 +64,7 @@ func (r *reconciler) isThere(ctx context.Context, d *store.Deployment) (bool, er
 		return false, nil
 	}
 	same := true
-	err = r.loadStaged(ctx, d.ID, doc, &d.Desired, true, func(_ margo.Component, s *store.Staged, p *runtime.Project) {
+	_, err = r.loadStaged(ctx, d.ID, &d.Desired, true, func(_ margo.Component, s *store.Staged, p *runtime.Project) {
 		p.Pin(s.Images)
 		matches, err := r.runtime.Matches(ctx, p)
 		same = same && matches && err == nil // else it is applied, which tells what is wrong

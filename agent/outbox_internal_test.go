@@ -28,7 +28,7 @@ type measuring struct {
 }
 
 func (m *measuring) PostStatus(context.Context, string, []byte) error {
-	if m.taken++; m.taken%64 == 0 {
+	if m.taken++; m.taken%128 == 0 {
 		m.peak = max(m.peak, heap())
 	}
 	return nil
