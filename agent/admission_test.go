@@ -143,17 +143,7 @@ func TestStatusTellsWhatAChangeDoes(t *testing.T) {
 	}
 	s.heard(first, append(installed, "pending@1")...)
 	s.quiet()
-	steps := func() (sum int) {
-		s.runtime.mu.Lock()
-		defer s.runtime.mu.Unlock()
-		for step, n := range s.runtime.counts {
-			if strings.HasPrefix(step, "load ") || strings.HasPrefix(step, "fetch ") {
-				sum += n
-			}
-		}
-		return sum
-	}
-	before, writes := steps(), s.store.Writes()
+	before, writes := s.runtime.sum("load", "fetch"), s.store.Writes()
 	c := change()
 	if c == nil || c.Cut || c.Kind != "update" || !strings.HasPrefix(c.Revision, "sha256:") || len(c.Services) != 2 {
 		t.Fatalf("told is of %+v", c)
@@ -166,7 +156,7 @@ func TestStatusTellsWhatAChangeDoes(t *testing.T) {
 		t.Errorf("parameters are %+v", c.Parameters)
 	}
 	change()
-	if n, wrote := steps()-before, s.store.Writes()-writes; n != 0 || wrote != 0 {
+	if n, wrote := s.runtime.sum("load", "fetch")-before, s.store.Writes()-writes; n != 0 || wrote != 0 {
 		t.Errorf("the status led to %d packages being loaded or fetched and %d writes, want none", n, wrote)
 	}
 }

@@ -148,7 +148,7 @@ type base struct {
 	now      func() time.Time
 	moment   func() pace.Moment // the present by both clocks
 	mistakes *mistakes
-	heads    bounded[digest.Digest, head] // of documents
+	heads    cache[digest.Digest, head] // of documents
 }
 
 // Agent keeps the device at what the WFM wants.
@@ -182,7 +182,7 @@ func New(o Options) *Agent {
 	b := &base{
 		wfm: o.WFM, store: o.Store, runtime: o.Runtime, facts: o.Facts, settings: &settings{}, hub: newHub(o.Now), logger: o.Logger,
 		now: o.Now, moment: func() pace.Moment { return pace.Moment{Wall: o.Now(), Up: o.Uptime()} },
-		mistakes: &mistakes{logger: o.Logger, now: o.Now}, heads: bounded[digest.Digest, head]{most: maxKnown},
+		mistakes: &mistakes{logger: o.Logger, now: o.Now}, heads: cache[digest.Digest, head]{most: maxKnown},
 	}
 	b.settings.Store(&o.Settings)
 	a := &Agent{base: b, o: o, Projects: NewProjects(o.Runtime, o.Settings.Settle)}
@@ -202,7 +202,7 @@ func New(o Options) *Agent {
 	a.ledger.turns = &turns{store: o.Store, came: func(id string) { a.reconciler.nudge(id) }}
 	a.reconciler = newReconciler(b, o, a.ledger, &a.Projects.staging, &a.loops.reconciler)
 	a.Projects.brought, a.Projects.later = a.reconciler.pruneAfter, a.reconciler.prune
-	a.Projects.alone, a.Projects.remembered = a.reconciler.whileAlone, a.needs
+	a.Projects.alone, a.Projects.remembered = a.reconciler.whileAlone, a.ledger.needs
 	a.ledger.passes = a.reconciler.passes
 	a.locks = newLocks(b, o, a.reconciler.lookAll)
 	a.reconciler.locks = a.locks

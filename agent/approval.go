@@ -94,14 +94,14 @@ func (l *ledger) answer(id string, a store.Answer) (*store.Deployment, error) {
 		verb, kind, note = "reject", control.ChangeRejected, noteRejected
 	}
 	err = l.commit(verb, &before, &after, nil, l.note(note, store.Entry{
-		Deployment: after.ID, Revision: a.Revision, By: a.By, Text: sentence(a.Change, a.Reason),
+		Deployment: after.ID, Revision: a.Revision, By: a.By, Text: withReason(a.Change, a.Reason),
 	}))
 	l.order(after.ID)
 	if err != nil {
 		return nil, err
 	}
 	l.logger.Info("change answered", "deployment", after.ID, "change", a.Change, "revision", a.Revision.String(), "answer", a.Verdict, "by", a.By, "reason", a.Reason)
-	l.hub.send(control.Event{Kind: kind, Deployment: after.ID, Digest: a.Revision.String(), Text: sentence("by "+a.By, a.Reason)})
+	l.hub.send(control.Event{Kind: kind, Deployment: after.ID, Digest: a.Revision.String(), Text: withReason("by "+a.By, a.Reason)})
 	return &after, nil
 }
 
@@ -192,13 +192,13 @@ func remembered(answers []store.Answer) []store.Answer {
 
 // rejection is the fault of a change that the site has said no to.
 func rejection(a *store.Answer) *fault {
-	return &fault{code: codeRejected, err: errors.New(sentence("rejected by "+a.By, a.Reason))}
+	return &fault{code: codeRejected, err: errors.New(withReason("rejected by "+a.By, a.Reason))}
 }
 
-// sentence is what is or was done, with the reason if one was given.
-func sentence(what, reason string) string {
+// withReason adds the reason, if one was given, to a text.
+func withReason(text, reason string) string {
 	if reason == "" {
-		return what
+		return text
 	}
-	return what + ": " + reason
+	return text + ": " + reason
 }

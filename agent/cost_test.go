@@ -2,7 +2,6 @@ package agent_test
 
 import (
 	"fmt"
-	"strings"
 	"testing"
 )
 
@@ -20,16 +19,6 @@ func TestAnEventLoadsNothing(t *testing.T) {
 	for n := range deployments {
 		s.heard(numbered(n), "pending@1", "installing@1", "installed@1")
 	}
-	steps := func(kind string) (sum int) {
-		s.runtime.mu.Lock()
-		defer s.runtime.mu.Unlock()
-		for step, n := range s.runtime.counts {
-			if strings.HasPrefix(step, kind) {
-				sum += n
-			}
-		}
-		return sum
-	}
 	looked := func(n int) {
 		t.Helper()
 		before := s.runtime.count("intact " + project(n))
@@ -40,17 +29,17 @@ func TestAnEventLoadsNothing(t *testing.T) {
 	for n := range deployments { // each worker has come to rest, and knows that its revision is whole
 		looked(n)
 	}
-	loads, observed, whole := steps("load"), steps("observe"), steps("intact")
+	loads, observed, whole := s.runtime.sum("load"), s.runtime.sum("observe"), s.runtime.sum("intact")
 	for range 3 {
 		looked(7)
 	}
-	if n := steps("load") - loads; n > 0 {
+	if n := s.runtime.sum("load") - loads; n > 0 {
 		t.Errorf("three events led to %d loads of packages, want none", n)
 	}
-	if n := steps("observe") - observed; n > 0 {
+	if n := s.runtime.sum("observe") - observed; n > 0 {
 		t.Errorf("three events led to %d looks at everything that runs, want none", n)
 	}
-	if n := steps("intact") - whole; n != 3 {
+	if n := s.runtime.sum("intact") - whole; n != 3 {
 		t.Errorf("three events of one deployment had deployments looked at %d times", n)
 	}
 

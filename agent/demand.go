@@ -357,13 +357,9 @@ func (r *reconciler) admit(ctx context.Context, id string, doc *margo.Deployment
 // the rules may have changed since it was staged. The error is a *fault, ctx's, or
 // one of the device.
 func (r *reconciler) admitRevision(ctx context.Context, d *store.Deployment, rev *store.Revision) error {
-	doc, err := r.document(rev.Digest)
-	if err != nil {
-		return err
-	}
 	var asks []policy.ServiceAsk
 	var newcomers []newcomer
-	err = r.loadStaged(ctx, d.ID, doc, rev, true, func(c margo.Component, s *store.Staged, p *runtime.Project) {
+	doc, err := r.loadStaged(ctx, d.ID, rev, true, func(c margo.Component, s *store.Staged, p *runtime.Project) {
 		asks = append(append(asks, packageAsk(c)), asksOf(c.Name, isSigned(c, s), p)...)
 		newcomers = append(newcomers, newcomer{component: c.Name, project: p, pins: s.Images})
 	})
@@ -374,34 +370,38 @@ func (r *reconciler) admitRevision(ctx context.Context, d *store.Deployment, rev
 	return r.judge(ctx, d.ID, doc, asks, newcomers...)
 }
 
-// loadStaged loads the components of a staged revision in their order, from what
-// the store holds. With fetch, what it has lost is fetched again.
+// loadStaged loads the components of a staged revision in their order, from the
+// packages in the store, and returns its document. With fetch, a package that is missing
+// there is downloaded.
 func (r *reconciler) loadStaged(
-	ctx context.Context, id string, doc *margo.Deployment, rev *store.Revision, fetch bool, each func(margo.Component, *store.Staged, *runtime.Project),
-) error {
+	ctx context.Context, id string, rev *store.Revision, fetch bool, each func(margo.Component, *store.Staged, *runtime.Project),
+) (*margo.Deployment, error) {
+	doc, err := r.document(rev.Digest)
+	if err != nil {
+		return nil, err
+	}
 	for _, c := range doc.Components {
 		i := slices.IndexFunc(rev.Staged, func(s store.Staged) bool { return s.Component == c.Name })
 		if i < 0 {
-			return &fault{code: codeInternal, component: c.Name, err: errors.New("it was not staged")}
+			return nil, &fault{code: codeInternal, component: c.Name, err: errors.New("it was not staged")}
 		}
 		s := &rev.Staged[i]
 		var data []byte
-		var err error
 		if fetch {
 			data, err = r.stagedPackage(ctx, c, s, nil)
 		} else {
 			data, err = r.store.Artifact(s.Package)
 		}
 		if err != nil {
-			return runtimeFault(c.Name, err)
+			return nil, runtimeFault(c.Name, err)
 		}
 		p, err := r.load(ctx, id, doc, c, s, data)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		each(c, s, p)
 	}
-	return nil
+	return doc, nil
 }
 
 // notAllowed makes a fault of refusals, nil of none.

@@ -52,8 +52,7 @@ func (r *reconciler) adopt(ctx context.Context, w *worker, d *store.Deployment) 
 // isThere says that the containers of the desired revision are on the device, and
 // no others of its deployment.
 func (r *reconciler) isThere(ctx context.Context, d *store.Deployment) (bool, error) {
-	doc, err := r.document(d.Desired.Digest)
-	if err != nil {
+	if _, err := r.document(d.Desired.Digest); err != nil {
 		return false, err
 	}
 	projects, err := r.projectsOf(ctx, d.ID)
@@ -65,7 +64,7 @@ func (r *reconciler) isThere(ctx context.Context, d *store.Deployment) (bool, er
 		return false, nil
 	}
 	same := true
-	err = r.loadStaged(ctx, d.ID, doc, &d.Desired, true, func(_ margo.Component, s *store.Staged, p *runtime.Project) {
+	_, err = r.loadStaged(ctx, d.ID, &d.Desired, true, func(_ margo.Component, s *store.Staged, p *runtime.Project) {
 		p.Pin(s.Images)
 		matches, err := r.runtime.Matches(ctx, p)
 		same = same && matches && err == nil // else it is applied, which tells what is wrong
@@ -76,20 +75,15 @@ func (r *reconciler) isThere(ctx context.Context, d *store.Deployment) (bool, er
 // foundImages are the images that run as a project, by their references: to stay
 // with them where their tags have moved meanwhile.
 func (r *reconciler) foundImages(ctx context.Context, project string) map[string]digest.Digest {
-	projects, err := r.runtime.Observe(ctx)
+	p, err := r.runtime.ObserveProject(ctx, project)
 	if err != nil {
 		return nil // applying tells
 	}
 	images := map[string]digest.Digest{}
-	for _, p := range projects {
-		if p.Name != project {
-			continue
-		}
-		for _, c := range p.Containers {
-			_, pin, _ := strings.Cut(c.Image, "@")
-			if d := digest.Digest(pin); c.ImageRef != "" && d.Validate() == nil {
-				images[c.ImageRef] = d
-			}
+	for _, c := range p.Containers {
+		_, pin, _ := strings.Cut(c.Image, "@")
+		if d := digest.Digest(pin); c.ImageRef != "" && d.Validate() == nil {
+			images[c.ImageRef] = d
 		}
 	}
 	return images

@@ -13,6 +13,7 @@ import (
 
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/policy"
+	"github.com/margolite/margolite/runtime/limit"
 	"github.com/margolite/margolite/store"
 )
 
@@ -22,8 +23,8 @@ const (
 	gateLook = time.Minute
 	// gateLeast keeps a change that may pass any moment from asking all the time.
 	gateLeast = time.Second
-	// locksLook is how often a change looks whether the lock is held still that it
-	// waits for: a process that ends tells nobody.
+	// locksLook is how often a change that waits for a lock checks whether it is
+	// still held: the kernel does not report when a process releases one.
 	locksLook = 5 * time.Second
 	// consentLasts is for how long the word of the site's hook is good, if the
 	// change has to wait for its turn.
@@ -132,8 +133,8 @@ func (r *reconciler) rules(d *store.Deployment) policy.Rules {
 }
 
 // situation is what a decision about a deployment depends on at this moment. The
-// lock files are looked at now: nobody tells when one is let go, so who waits
-// for one asks again.
+// lock files are read each time: the kernel does not report when one is released,
+// so a change that waits for one asks again (locksLook).
 func (r *reconciler) situation(id string) policy.Situation {
 	return policy.Situation{Now: r.now(), ClockWrong: r.locks.wrong(), Locks: r.locks.held(id), Before: r.ledger.turns.before(id)}
 }
@@ -212,7 +213,7 @@ func (r *reconciler) pass(ctx context.Context, w *worker, d *store.Deployment) (
 		return nil, err
 	}
 	w.waitsNot()
-	if len(r.hooks(d)) > 0 || !r.applying[l].isFree() {
+	if len(r.hooks(d)) > 0 || len(r.applying[l].Ahead(limit.Key{})) > 0 {
 		r.describe(ctx, d) // for those who ask while it waits for a hook or its turn
 	}
 	for {
@@ -279,17 +280,17 @@ func (r *reconciler) turn(ctx context.Context, w *worker, l lane) (done func(), 
 		return func() {}, nil
 	}
 	w.endTurn()
-	slot, err := w.take(ctx, r.applying[l], func(owners []string) string {
+	slot, err := w.take(ctx, r.applying[l], "", nil, func(owners []string) string {
 		return fmt.Sprintf("waits for its turn: %s %s", named(owners), workOf[l])
 	})
 	if err != nil {
 		return nil, err
 	}
 	w.turn, w.lane = slot, l
-	slow := time.AfterFunc(yieldAfter, slot.yield)
+	stop := yieldLater(slot)
 	return func() {
-		slow.Stop()
-		slot.release()
+		stop()
+		slot.Release()
 		if w.turn == slot {
 			w.turn = nil
 		}
@@ -302,32 +303,30 @@ var workOf = [lanes]string{changing: "being installed or updated", returning: "b
 // endTurn gives back the slot that the worker holds, if any.
 func (w *worker) endTurn() {
 	if w.turn != nil {
-		w.turn.release()
+		w.turn.Release()
 		w.turn = nil
 	}
 }
 
-// take waits for a slot, and tells status meanwhile who is in front.
-func (w *worker) take(ctx context.Context, from *slots, reason func(owners []string) string, keys ...string) (*slot, error) {
-	slot := from.request(w.id, keys...)
-	if !slot.holds() {
+// take waits for a slot, and tells status meanwhile who is in front. kind and preempt are
+// those of limit.Limiter.
+func (w *worker) take(ctx context.Context, from *limit.Limiter, kind string, preempt func(), reason func(owners []string) string) (*limit.Slot, error) {
+	key := limit.Key{Party: w.id, Kind: kind}
+	slot, err := from.Acquire(ctx, key, preempt, func(bool) {
 		w.mu.Lock()
+		defer w.mu.Unlock()
 		w.line = func() string {
-			if owners := slot.waitsFor(); len(owners) > 0 {
+			if owners := from.Ahead(key); len(owners) > 0 {
 				return reason(owners)
 			}
 			return ""
 		}
-		w.mu.Unlock()
-		defer func() {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			w.line = nil
-		}()
-	}
-	if err := slot.wait(ctx); err != nil {
-		slot.release()
-		return nil, err
+	})
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.line = nil
+	if err != nil {
+		return nil, ctx.Err()
 	}
 	return slot, nil
 }
@@ -358,7 +357,7 @@ func (r *reconciler) stays(ctx context.Context, w *worker, d *store.Deployment, 
 	default:
 		return r.fail(ctx, w, d, why)
 	}
-	r.describe(ctx, d) // before anybody hears of it
+	r.describe(ctx, d) // before it is announced
 	w.waits(r, d, gate)
 	if w.kept {
 		return gate

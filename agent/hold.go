@@ -4,9 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -66,47 +64,13 @@ func (h lockRecord) encode() ([]byte, error) {
 	return json.Marshal(h)
 }
 
-// parseHolds refuses whatever encode does not write.
+// parseHolds refuses what another version has written and this one does not know.
 func parseHolds(record []byte) ([]hold, error) {
 	var h lockRecord
 	in := json.NewDecoder(bytes.NewReader(record))
 	in.DisallowUnknownFields()
-	if err := in.Decode(&h); err != nil {
-		return nil, err
-	}
-	if _, err := in.Token(); err != io.EOF {
-		return nil, errors.New("unexpected data after the record")
-	}
-	if len(h.Holds) > maxHolds {
-		return nil, fmt.Errorf("there are %d locks; the limit is %d", len(h.Holds), maxHolds)
-	}
-	for i := range h.Holds {
-		if err := h.Holds[i].check(); err != nil {
-			return nil, fmt.Errorf("lock %d: %w", i+1, err)
-		}
-		if slices.ContainsFunc(h.Holds[:i], h.Holds[i].same) {
-			return nil, fmt.Errorf("lock %d: duplicate holder %q", i+1, h.Holds[i].Holder)
-		}
-	}
-	return h.Holds, nil
-}
-
-func (h *hold) check() error {
-	switch {
-	case h.Holder == "":
-		return errors.New("the name of the holder is missing")
-	case len(h.Holder) > control.MaxHolder || !plain(h.Holder):
-		return fmt.Errorf("a holder's name can have at most %d bytes of printable text", control.MaxHolder)
-	case len(h.Reason) > control.MaxReason || !plain(h.Reason):
-		return fmt.Errorf("a reason can have at most %d bytes of printable text", control.MaxReason)
-	case len(h.Deployment) > control.MaxDeployment || !plain(h.Deployment):
-		return errors.New("invalid deployment id")
-	case len(h.By) > control.MaxReason || !plain(h.By):
-		return fmt.Errorf("a user's name can have at most %d bytes of printable text", control.MaxReason)
-	case h.For < 0 || h.For > control.MaxHoldSeconds:
-		return fmt.Errorf("invalid time of %d seconds; the limit is %d", h.For, control.MaxHoldSeconds)
-	}
-	return nil
+	err := in.Decode(&h)
+	return h.Holds, err
 }
 
 // plain says whether a text is one line that no terminal acts upon.
@@ -153,7 +117,7 @@ func (h *hold) text(m pace.Moment) string {
 	if until := h.until(m); !until.IsZero() {
 		text += ", until " + until.Format(time.RFC3339)
 	}
-	return sentence(text, h.Reason)
+	return withReason(text, h.Reason)
 }
 
 func (h *hold) lock(m pace.Moment) control.Lock {
@@ -316,14 +280,12 @@ func (l *locks) note(m pace.Moment, kind string, h *hold, by string) store.Entry
 	return store.Entry{Time: m.Wall, Kind: kind, Deployment: h.Deployment, By: by, Text: h.text(m)}.Tidy()
 }
 
-// hold takes a lock, in place of one of the same holder about the same.
+// hold takes a lock, in place of one of the same holder about the same. Package control
+// has checked the request.
 func (l *locks) hold(r control.HoldRequest) (control.Lock, error) {
 	h := hold{
 		Holder: holderOf(r.Holder, r.Caller), Reason: r.Reason, Deployment: r.Deployment,
 		For: r.Seconds, UID: r.Caller.UID, By: margo.Shown(r.Caller.String(), control.MaxReason),
-	}
-	if err := h.check(); err != nil {
-		return control.Lock{}, fmt.Errorf("%w: %v", control.ErrInvalid, err)
 	}
 	lock, changed, err := l.take(h, r.Caller)
 	if changed {

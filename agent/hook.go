@@ -46,14 +46,14 @@ func (r *reconciler) consult(ctx context.Context, w *worker, h policy.Hook, c po
 	if c.Kind == policy.Remove {
 		l = returning
 	}
-	slot, err := w.take(ctx, r.asking[l], func(owners []string) string {
+	slot, err := w.take(ctx, r.asking[l], "", nil, func(owners []string) string {
 		return fmt.Sprintf("waits for the hook, which is busy with %s", named(owners))
 	})
 	if err != nil {
 		return err
 	}
-	defer slot.release()
-	defer time.AfterFunc(yieldAfter, slot.yield).Stop()
+	defer slot.Release()
+	defer yieldLater(slot)()
 	said, err := runHook(ctx, h, []string{
 		"PATH=" + hookPath,
 		"LC_ALL=C",
@@ -74,10 +74,10 @@ func (r *reconciler) consult(ctx context.Context, w *worker, h policy.Hook, c po
 	case exit.ExitCode() == exitLater:
 		text = fmt.Sprintf("hook %s asked to wait", h.Command[0])
 	default:
-		return &fault{code: codeVetoed, err: errors.New(sentence(fmt.Sprintf("hook %s refused the change with exit code %d", h.Command[0], exit.ExitCode()), said))}
+		return &fault{code: codeVetoed, err: errors.New(withReason(fmt.Sprintf("hook %s refused the change with exit code %d", h.Command[0], exit.ExitCode()), said))}
 	}
 	return &waiting{
-		reasons: []policy.Reason{{Code: policy.WaitsForHook, Text: sentence(text, said)}},
+		reasons: []policy.Reason{{Code: policy.WaitsForHook, Text: withReason(text, said)}},
 		until:   r.now().Add(hookAgain),
 	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/policy"
+	"github.com/margolite/margolite/runtime/limit"
 	"github.com/margolite/margolite/store"
 )
 
@@ -148,8 +149,10 @@ func TestAHookEndsWithWhoAsked(t *testing.T) {
 		t.Errorf("the error is %v", err)
 	}
 	allGone(t, pids)
-	if len(r.asking[changing].held) != 0 {
-		t.Error("its place is taken still")
+	for range hooksAtOnce {
+		if r.asking[changing].Try(limit.Key{}, nil) == nil {
+			t.Error("its place is taken still")
+		}
 	}
 }
 
@@ -238,9 +241,9 @@ func TestAHookThatOthersCouldReplaceIsNotStarted(t *testing.T) {
 
 func TestOnlySomeHooksRunAtOnce(t *testing.T) {
 	r := asker(t)
-	var slow []*slot
+	var slow []*limit.Slot
 	for range hooksAtOnce {
-		slow = append(slow, r.asking[changing].request("slow"))
+		slow = append(slow, r.asking[changing].Try(limit.Key{}, nil))
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -256,7 +259,7 @@ func TestOnlySomeHooksRunAtOnce(t *testing.T) {
 	if err := r.consult(t.Context(), newWorker(lockedID), script(t, "exit 0"), removal, digest.FromString("x")); err != nil {
 		t.Errorf("a removal waits for the hooks of installations: %v", err)
 	}
-	slow[0].yield()
+	slow[0].Become(yielded)
 	if verdict, _ := answer(t, r, script(t, "exit 0")); verdict != "go" {
 		t.Errorf("it is %q", verdict)
 	}

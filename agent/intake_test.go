@@ -47,7 +47,7 @@ func TestDS21OneOfManyChanges(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	s.gate.close(true)
-	documents := many(200, "1.0.0")
+	documents := many(40, "1.0.0")
 	s.publish(1, documents)
 	s.eventually("all are staged", func() bool {
 		deployments, err := s.store.Deployments()
@@ -189,7 +189,7 @@ func TestAD01DocumentsAheadOfTheirManifestStay(t *testing.T) {
 	begun, release := s.runtime.hold("apply 9.0.0")
 	s.publish(1, map[string]string{first: document(first, "9.0.0")})
 	<-begun
-	documents := large(10)
+	documents := large(4)
 	s.wfm.fail("after documents", errors.New("the line is cut"))
 	s.wfm.publish(2, documents)
 	s.refuses()
@@ -202,8 +202,8 @@ func TestAD01DocumentsAheadOfTheirManifestStay(t *testing.T) {
 		return n
 	}
 	came := ahead()
-	if came == 0 || came == 10 {
-		t.Fatalf("%d of 10 documents are in the store, want some", came)
+	if came == 0 || came == len(documents) {
+		t.Fatalf("%d of %d documents are in the store, want some", came, len(documents))
 	}
 	s.wfm.took()
 
@@ -216,8 +216,8 @@ func TestAD01DocumentsAheadOfTheirManifestStay(t *testing.T) {
 	}
 	s.wfm.fail("", nil)
 	s.sync()
-	if n := len(s.wfm.took()); n != 10-came {
-		t.Errorf("%d documents were fetched, want the other %d", n, 10-came)
+	if n := len(s.wfm.took()); n != len(documents)-came {
+		t.Errorf("%d documents were fetched, want those that had not come", n)
 	}
 	for id := range documents {
 		s.heard(id, "pending@2", "installing@2", "installed@2")
@@ -234,7 +234,7 @@ func TestDocumentsOfAManifestThatIsGivenUpAreDropped(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t)
 			s.installed()
-			documents := large(10)
+			documents := large(4)
 			s.wfm.publish(2, documents)
 			s.wfm.fail("after documents", errors.New("the line is cut"))
 			s.refuses()

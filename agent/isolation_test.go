@@ -36,50 +36,40 @@ func (s *site) hang(documents map[string]string, version uint64) {
 // Installations that hang hold up nobody else: neither a rollback nor a removal
 // nor what keeps a deployment running, and other installations only for a while.
 func TestInstallationsThatHangHoldUpNobody(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	documents := map[string]string{}
-	for n := range 4 {
-		documents[numbered(n)] = document(numbered(n), "1.0.0")
-	}
-	s.publish(1, documents)
-	installed := []string{"pending@1", "installing@1", "installed@1"}
-	for id := range documents {
-		s.heard(id, installed...)
-	}
-	documents[numbered(0)] = document(numbered(0), "2.0.0")
-	s.publish(2, documents)
-	updated := append(slices.Clone(installed), "pending@1", "installing@2", "installed@2")
-	s.heard(numbered(0), updated...)
+	simulated(t, rarely, func(t *testing.T, s *site) {
+		documents := many(4, "1.0.0")
+		s.publish(1, documents)
+		for id := range documents {
+			s.heard(id, installed...)
+		}
+		documents[numbered(0)] = document(numbered(0), "2.0.0")
+		s.publish(2, documents)
+		s.heard(numbered(0), append(slices.Clone(installed), "pending@1", "installing@2", "installed@2")...)
 
-	s.hang(documents, 3)
-	runs := func(more ...string) []string {
-		return append(more, hanging(0)+"-main 9.0.0", hanging(1)+"-main 9.0.1")
-	}
+		s.hang(documents, 3)
+		runs := func(more ...string) {
+			t.Helper()
+			s.runtime.await(t, append(more, hanging(0)+"-main 9.0.0", hanging(1)+"-main 9.0.1")...)
+		}
 
-	t.Run("rollback", func(t *testing.T) {
 		if err := s.agent.Rollback(t.Context(), control.ReturnRequest{Deployment: numbered(0)}); err != nil {
 			t.Fatal(err)
 		}
-		s.runtime.await(t, runs(numbered(0)+"-main 1.0.0", numbered(1)+"-main 1.0.0", numbered(2)+"-main 1.0.0", numbered(3)+"-main 1.0.0")...)
-	})
-	t.Run("removal", func(t *testing.T) {
-		delete(documents, numbered(1))
+		runs(numbered(0)+"-main 1.0.0", numbered(1)+"-main 1.0.0", numbered(2)+"-main 1.0.0", numbered(3)+"-main 1.0.0")
+
+		delete(documents, numbered(1)) // a removal
 		s.publish(5, documents)
 		s.heard(numbered(1), append(slices.Clone(installed), "removing@5", "removed@5")...)
-	})
-	t.Run("bringing back", func(t *testing.T) {
-		s.runtime.set(func() { delete(s.runtime.projects, numbered(2)+"-main") })
+
+		s.runtime.set(func() { delete(s.runtime.projects, numbered(2)+"-main") }) // what is brought back
 		s.runtime.poke()
-		s.runtime.await(t, runs(numbered(0)+"-main 1.0.0", numbered(2)+"-main 1.0.0", numbered(3)+"-main 1.0.0")...)
-	})
-	t.Run("update", func(t *testing.T) {
-		documents[numbered(3)] = document(numbered(3), "2.0.0")
+		runs(numbered(0)+"-main 1.0.0", numbered(2)+"-main 1.0.0", numbered(3)+"-main 1.0.0")
+
+		documents[numbered(3)] = document(numbered(3), "2.0.0") // an update
 		s.publish(6, documents)
-		s.runtime.await(t, runs(numbered(0)+"-main 1.0.0", numbered(2)+"-main 1.0.0", numbered(3)+"-main 2.0.0")...)
-	})
-	t.Run("removal of what hangs", func(t *testing.T) {
-		delete(documents, hanging(0))
+		runs(numbered(0)+"-main 1.0.0", numbered(2)+"-main 1.0.0", numbered(3)+"-main 2.0.0")
+
+		delete(documents, hanging(0)) // the removal of what hangs
 		s.publish(7, documents)
 		s.heard(hanging(0), "pending@3", "installing@3", "removing@7", "removed@7")
 	})
@@ -87,16 +77,16 @@ func TestInstallationsThatHangHoldUpNobody(t *testing.T) {
 
 // While a change waits for its turn, status says behind whom.
 func TestAChangeThatWaitsForItsTurnSaysBehindWhom(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	documents := map[string]string{}
-	s.hang(documents, 1)
-	documents[first] = document(first, "1.0.0")
-	s.publish(3, documents)
-	s.eventually("it says why it waits", func() bool {
-		return s.reasonOf(first) == "waits for its turn: "+hanging(0)+", "+hanging(1)+" being installed or updated"
+	simulated(t, rarely, func(t *testing.T, s *site) {
+		documents := map[string]string{}
+		s.hang(documents, 1)
+		documents[first] = document(first, "1.0.0")
+		s.publish(3, documents)
+		s.eventually("it says why it waits", func() bool {
+			return s.reasonOf(first) == "waits for its turn: "+hanging(0)+", "+hanging(1)+" being installed or updated"
+		})
+		s.heard(first, "pending@3", "installing@3", "installed@3")
 	})
-	s.heard(first, "pending@3", "installing@3", "installed@3")
 }
 
 // reasonOf is why a deployment waits, as status tells.
@@ -113,38 +103,36 @@ func (s *site) reasonOf(id string) string {
 // Deployments that wait for a slow registry hold up nobody else, and say what they
 // wait for.
 func TestASlowRegistryHoldsUpNobody(t *testing.T) {
-	t.Parallel()
-	const slow = "registry slow.example sends 41 bytes a minute, less than the minimum of 16384"
-	s := newSite(t)
-	s.runtime.slow = map[string]string{"9.0.0": slow}
-	s.runtime.complete = map[string]bool{"2.0.0": true}
-	documents := map[string]string{}
-	for n := range 8 {
-		documents[hanging(n)] = document(hanging(n), "9.0.0")
-	}
-	s.publish(1, documents)
-	told := func(text string) (n int) {
-		for i := range 8 {
-			if strings.Contains(s.reasonOf(hanging(i)), text) {
-				n++
-			}
+	const why = "registry slow.example sends 41 bytes a minute, less than the minimum of 16384"
+	simulated(t, rarely, func(t *testing.T, s *site) {
+		s.runtime.slow = map[string]string{"9.0.0": why}
+		s.runtime.complete = map[string]bool{"2.0.0": true}
+		documents := map[string]string{}
+		for n := range 8 {
+			documents[hanging(n)] = document(hanging(n), "9.0.0")
 		}
-		return n
-	}
-	s.eventually("those that download say why it does not get on", func() bool { return told(slow) >= 2 })
-	s.eventually("those that wait say behind whom", func() bool { return told("waits to download, behind ad9b614e") >= 4 })
+		s.publish(1, documents)
+		told := func(text string) (n int) {
+			for i := range 8 {
+				if strings.Contains(s.reasonOf(hanging(i)), text) {
+					n++
+				}
+			}
+			return n
+		}
+		s.eventually("those that download say why it does not get on", func() bool { return told(why) >= 2 })
+		s.eventually("those that wait say behind whom", func() bool { return told("waits to download, behind ad9b614e") >= 4 })
 
-	documents[first] = document(first, "1.0.0")
-	s.publish(2, documents)
-	s.heard(first, "pending@2", "installing@2", "installed@2")
-	documents[first] = document(first, "2.0.0")
-	documents[second] = document(second, "1.0.0")
-	s.publish(3, documents)
-	s.heard(first, "pending@2", "installing@2", "installed@2", "pending@2", "installing@3", "installed@3")
-	s.heard(second, "pending@3", "installing@3", "installed@3")
+		documents[first] = document(first, "1.0.0")
+		s.publish(2, documents)
+		s.heard(first, "pending@2", "installing@2", "installed@2")
+		documents[first] = document(first, "2.0.0")
+		documents[second] = document(second, "1.0.0")
+		s.publish(3, documents)
+		s.heard(first, "pending@2", "installing@2", "installed@2", "pending@2", "installing@3", "installed@3")
+		s.heard(second, "pending@3", "installing@3", "installed@3")
 
-	t.Run("and come when it gets on", func(t *testing.T) {
-		documents := map[string]string{first: documents[first], second: documents[second]}
+		// They come when their registry does.
 		for n := range 8 {
 			documents[hanging(n)] = document(hanging(n), "9.0.1")
 		}

@@ -17,7 +17,6 @@ import (
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/agent/wfm"
-	"github.com/margolite/margolite/runtime"
 	"github.com/margolite/margolite/store"
 )
 
@@ -31,7 +30,7 @@ var errSuperseded = errors.New("superseded by a newer manifest")
 type ledger struct {
 	*base
 	reported func()      // there is something in the outbox
-	deaf     func() bool // nobody hears what is reported now
+	deaf     func() bool // reports do not reach the WFM now
 	// passes says that the gate lets a removal pass at once, without being held up
 	// by anybody. It is called with mu held.
 	passes func(d *store.Deployment) bool
@@ -129,13 +128,13 @@ func (l *ledger) drop(next *wfm.Manifest) {
 	var err error
 	if l.ahead {
 		l.pinned = nil
-		if artifacts, _, neededErr := l.needed(); neededErr == nil { // else the next change prunes
+		if n, neededErr := l.needed(); neededErr == nil { // else the next change prunes
 			if next != nil {
 				for _, ref := range next.Deployments {
-					artifacts[ref.Digest] = true
+					n.artifacts[ref.Digest] = true
 				}
 			}
-			_, err = l.store.PruneArtifacts(artifacts)
+			_, err = l.store.PruneArtifacts(n.artifacts)
 		}
 		l.ahead = false
 	}
@@ -636,13 +635,10 @@ func (l *ledger) commit(verb string, before, after *store.Deployment, artifacts 
 	return nil
 }
 
-// keep says which images some revision needs, and for whom images are still to
-// come.
-func (l *ledger) keep() (runtime.Keep, error) {
+func (l *ledger) needs() (needs, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	_, keep, err := l.needed()
-	return keep, err
+	return l.needed()
 }
 
 // prune drops the artifacts that no revision needs, nor a manifest that is being
@@ -651,11 +647,11 @@ func (l *ledger) keep() (runtime.Keep, error) {
 func (l *ledger) prune() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	artifacts, _, err := l.needed()
+	n, err := l.needed()
 	if err != nil {
 		return err
 	}
-	_, err = l.store.PruneArtifacts(artifacts)
+	_, err = l.store.PruneArtifacts(n.artifacts)
 	return err
 }
 
@@ -665,41 +661,40 @@ func (l *ledger) prune() error {
 func (l *ledger) unpruned() (bool, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	artifacts, keep, err := l.needed()
-	if err != nil || len(keep.Fetching) > 0 {
+	n, err := l.needed()
+	if err != nil || len(n.fetching) > 0 {
 		return false, err
 	}
-	n, err := l.store.CountUnused(artifacts)
-	return n > 0, err
+	unused, err := l.store.CountUnused(n.artifacts)
+	return unused > 0, err
 }
 
 // needed is what the revisions of all deployments need, and the manifest that is
-// being taken.
-func (l *ledger) needed() (artifacts map[digest.Digest]bool, keep runtime.Keep, err error) {
+// being taken. The caller holds mu.
+func (l *ledger) needed() (n needs, err error) {
 	deployments, err := l.store.Deployments()
-	if err != nil {
-		return nil, keep, err // a record that cannot be read may need any of them
+	if err != nil { // a record that cannot be read may need any of them
+		return n, fmt.Errorf("cannot read the deployments: %w", err)
 	}
-	artifacts = maps.Clone(l.pinned)
-	if artifacts == nil {
-		artifacts = map[digest.Digest]bool{}
-	}
+	n.artifacts = map[digest.Digest]bool{}
+	maps.Copy(n.artifacts, l.pinned)
 	for i := range deployments {
 		d := &deployments[i]
+		n.projects = append(n.projects, ownProjects(d)...)
 		for _, r := range revisions(d) {
-			artifacts[r.Digest] = true
+			n.artifacts[r.Digest] = true
 			for _, s := range r.Staged {
-				artifacts[s.Package] = true
-				keep.Images = append(keep.Images, s.Images)
+				n.artifacts[s.Package] = true
+				n.images = append(n.images, s.Images)
 			}
 		}
 		if isFetching(d) {
 			for _, c := range d.Components {
-				keep.Fetching = append(keep.Fetching, projectName(d.ID, c.Name))
+				n.fetching = append(n.fetching, projectName(d.ID, c.Name))
 			}
 		}
 	}
-	return artifacts, keep, nil
+	return n, nil
 }
 
 // revisions are those of d: what is desired, what worked last, and what did before.

@@ -104,12 +104,8 @@ func (r *reconciler) stagedStill(ctx context.Context, w *worker, d *store.Deploy
 // eachStaged does something with each component of the desired revision as it was
 // staged, also with those after one of which that failed.
 func (r *reconciler) eachStaged(ctx context.Context, d *store.Deployment, do func(*store.Staged, *runtime.Project) error) error {
-	doc, err := r.document(d.Desired.Digest)
-	if err != nil {
-		return err
-	}
 	var failed error
-	err = r.loadStaged(ctx, d.ID, doc, &d.Desired, true, func(_ margo.Component, s *store.Staged, p *runtime.Project) {
+	_, err := r.loadStaged(ctx, d.ID, &d.Desired, true, func(_ margo.Component, s *store.Staged, p *runtime.Project) {
 		failed = errors.Join(failed, do(s, p))
 	})
 	return errors.Join(err, failed)

@@ -27,12 +27,11 @@ func (f *fakeRuntime) fails(code runtime.Code, steps ...string) {
 // failedUpdate has an update that failed with code, and is back.
 func (s *site) failedUpdate(code runtime.Code) (told []string) {
 	s.t.Helper()
-	s.wfm.publish(1, map[string]string{first: document(first, former)})
-	s.heardWithin(2*time.Minute, first, installed...)
+	s.installed()
 	s.runtime.fail(update, code)
-	s.wfm.publish(2, map[string]string{first: document(first, "2.0.0")})
+	s.publish(2, map[string]string{first: document(first, "2.0.0")})
 	told = append(slices.Clone(installed), "pending@1", "installing@2", "failed@2")
-	s.heardWithin(2*time.Minute, first, told...)
+	s.heard(first, told...)
 	s.pass(time.Minute)
 	return told
 }
@@ -51,18 +50,10 @@ func (s *site) pass(d time.Duration) (tries int, writes int64) {
 func TestAnUpdateIsTriedAgainWhereItsFaultMayPass(t *testing.T) {
 	t.Parallel()
 	const days = 24 * time.Hour
-	for code, passes := range map[runtime.Code]bool{
-		runtime.NoSpace: true, runtime.Internal: true, runtime.Unreachable: true, runtime.Conflict: true, runtime.Garbled: true,
-		runtime.Exited: false, runtime.Unhealthy: false, runtime.StartFailed: false, runtime.Timeout: false,
-		runtime.Unsupported: false, runtime.InvalidPackage: false,
-	} {
+	for code, passes := range map[runtime.Code]bool{runtime.NoSpace: true, runtime.Internal: true, runtime.Exited: false} {
 		t.Run(string(code), func(t *testing.T) {
-			simulated(t, func(s *site) { s.poll.Interval = time.Hour }, func(t *testing.T, s *site) {
-				s.poll.Interval = time.Minute
-				s.agent.Configure(s.settings())
+			simulated(t, rarely, func(t *testing.T, s *site) {
 				told := s.failedUpdate(code)
-				s.poll.Interval = time.Hour
-				s.agent.Configure(s.settings())
 				begun, written := s.pass(days)
 				if passes && (begun < 5 || begun > 12) || !passes && begun != 0 {
 					t.Errorf("it was tried %d times within a day", begun)
@@ -88,9 +79,33 @@ func TestAnUpdateIsTriedAgainWhereItsFaultMayPass(t *testing.T) {
 	}
 }
 
+// While runc is missing an update fails, and so does going back to what ran before.
+// Once it is installed again the update is retried without an order.
+func TestAnUpdateIsRetriedWhenRuncIsBack(t *testing.T) {
+	simulated(t, rarely, func(t *testing.T, s *site) {
+		s.installed()
+		s.runtime.fails(runtime.Internal, update, "apply "+former)
+		s.publish(2, map[string]string{first: document(first, "2.0.0")})
+		// The second failure says that the former revision does not start either.
+		told := append(slices.Clone(installed), "pending@1", "installing@2", "failed@2", "failed@2")
+		s.heardWithin(24*time.Hour, first, told...)
+		s.heardError(first, "DEVICE_ERROR")
+		if tries, _ := s.pass(24 * time.Hour); tries == 0 {
+			t.Error("it was not retried while runc was missing")
+		}
+		s.heard(first, told...)
+
+		s.runtime.fail("", "")
+		s.heardWithin(24*time.Hour, first, append(told, "installing@2", "installed@2")...)
+		if got := s.runtime.running(); !slices.Equal(got, []string{first + "-main 2.0.0"}) {
+			t.Errorf("running is %v", got)
+		}
+	})
+}
+
 // What a try shows is told when it is something else, and then decides.
 func TestATryThatShowsThatAnUpdateDoesNotWork(t *testing.T) {
-	simulated(t, func(*site) {}, func(t *testing.T, s *site) {
+	simulated(t, rarely, func(t *testing.T, s *site) {
 		told := s.failedUpdate(runtime.Internal)
 		s.runtime.fail(update, runtime.Exited)
 		if tries, _ := s.pass(12 * time.Hour); tries != 1 {
@@ -108,12 +123,11 @@ func TestATryThatShowsThatAnUpdateDoesNotWork(t *testing.T) {
 // try each time.
 func TestAnUpdateIsTriedAgainOnceThereIsSpace(t *testing.T) {
 	t.Parallel()
-	simulated(t, func(*site) {}, func(t *testing.T, s *site) {
-		s.wfm.publish(1, map[string]string{first: document(first, former)})
-		s.heardWithin(2*time.Minute, first, installed...)
+	simulated(t, rarely, func(t *testing.T, s *site) {
+		s.installed()
 		s.runtime.fail(update, runtime.NoSpace)
 		begun, release := s.runtime.hold(update)
-		s.wfm.publish(2, map[string]string{first: document(first, "2.0.0")})
+		s.publish(2, map[string]string{first: document(first, "2.0.0")})
 		<-begun
 		s.runtime.fails(runtime.NoSpace, update, "spare")
 		release()
@@ -126,7 +140,7 @@ func TestAnUpdateIsTriedAgainOnceThereIsSpace(t *testing.T) {
 		s.heardWithin(time.Minute, first, append(told, "installing@2", "installed@2")...)
 	})
 	t.Run("also when it fails again and again", func(t *testing.T) {
-		simulated(t, func(*site) {}, func(t *testing.T, s *site) {
+		simulated(t, rarely, func(t *testing.T, s *site) {
 			s.failedUpdate(runtime.NoSpace)
 			tries := 0
 			for range 240 { // a medium that is full every other minute
@@ -147,7 +161,7 @@ func TestAnUpdateIsTriedAgainOnceThereIsSpace(t *testing.T) {
 // has to be there first.
 func TestATryOfAnUpdateAsksTheGate(t *testing.T) {
 	t.Parallel()
-	simulated(t, func(*site) {}, func(t *testing.T, s *site) {
+	simulated(t, rarely, func(t *testing.T, s *site) {
 		told := s.failedUpdate(runtime.Internal)
 		s.gate.close(true)
 		s.runtime.fail("", "")
@@ -167,7 +181,6 @@ func TestATryOfAnUpdateAsksTheGate(t *testing.T) {
 
 // Where the site says no meanwhile, or goes back by hand, there is no other try.
 func TestASiteEndsTheTriesOfAnUpdate(t *testing.T) {
-	t.Parallel()
 	for name, test := range map[string]struct {
 		rules policy.Rules
 		says  func(s *site)
@@ -176,7 +189,10 @@ func TestASiteEndsTheTriesOfAnUpdate(t *testing.T) {
 		"it leaves them": {rules: policy.Rules{Rollback: policy.RollbackManual}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			simulated(t, ruled(test.rules), func(t *testing.T, s *site) {
+			simulated(t, func(s *site) {
+				rarely(s)
+				s.gate.rules = test.rules
+			}, func(t *testing.T, s *site) {
 				s.failedUpdate(runtime.Internal)
 				if test.says != nil {
 					test.says(s)

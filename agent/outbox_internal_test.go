@@ -28,7 +28,7 @@ type measuring struct {
 }
 
 func (m *measuring) PostStatus(context.Context, string, []byte) error {
-	if m.taken++; m.taken%64 == 0 {
+	if m.taken++; m.taken%128 == 0 {
 		m.peak = max(m.peak, heap())
 	}
 	return nil
@@ -110,7 +110,7 @@ func TestAFullOutboxIsNotHeldInMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	const reports = 4096
+	const reports = 2048
 	var c store.Change
 	for i := range reports {
 		c.Reports = append(c.Reports, store.Report{Deployment: fmt.Sprintf("ad9b614e-8912-45f4-a523-%012d", i), Body: make([]byte, 1000)})

@@ -29,6 +29,9 @@ func simulated(t *testing.T, prepare func(*site), test func(t *testing.T, s *sit
 	})
 }
 
+// rarely lets a site poll every hour, where the test says when besides.
+func rarely(s *site) { s.poll.Interval = time.Hour }
+
 func windows(t *testing.T, texts ...string) policy.Windows {
 	t.Helper()
 	var all policy.Windows

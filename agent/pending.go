@@ -137,21 +137,20 @@ func (r *reconciler) differenceOf(ctx context.Context, d *store.Deployment, kind
 }
 
 func (r *reconciler) revision(ctx context.Context, id string, rev *store.Revision) (stagedRevision, error) {
-	doc, err := r.document(rev.Digest)
-	if err != nil {
-		return stagedRevision{}, err
-	}
 	var loaded stagedRevision
-	loaded.parameters, loaded.secrets = parametersOf(doc)
 	unused := map[string]map[string]bool{}
-	err = r.loadStaged(ctx, id, doc, rev, false, func(c margo.Component, s *store.Staged, p *runtime.Project) {
+	doc, err := r.loadStaged(ctx, id, rev, false, func(c margo.Component, s *store.Staged, p *runtime.Project) {
 		unused[c.Name] = p.Compose.Unused
 		loaded.components = append(loaded.components, stagedComponent{name: c.Name, signed: isSigned(c, s), project: p, images: s.Images})
 	})
-	if w := r.worker(id); w != nil && err == nil {
+	if err != nil {
+		return loaded, err
+	}
+	loaded.parameters, loaded.secrets = parametersOf(doc)
+	if w := r.worker(id); w != nil {
 		w.found(rev.Digest, doc, unused)
 	}
-	return loaded, err
+	return loaded, nil
 }
 
 // shortestSecret is how many bytes a secret has at least that is looked for in

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/runtime"
 	"github.com/margolite/margolite/store"
 )
 
@@ -80,6 +81,21 @@ func TestST03EachPhaseIsReportedAsOneOfTheSixStates(t *testing.T) {
 	} {
 		if got := phase.State(); got != want {
 			t.Errorf("phase %q is reported as %s, want %s", phase, got, want)
+		}
+	}
+}
+
+// A failed update is tried again for faults of the device, and not for what it shows
+// about itself.
+func TestFaultsThatMayPass(t *testing.T) {
+	for code, passes := range map[runtime.Code]bool{
+		runtime.NoSpace: true, runtime.Internal: true, runtime.Unreachable: true, runtime.Conflict: true, runtime.Garbled: true,
+		runtime.Exited: false, runtime.Unhealthy: false, runtime.StartFailed: false, runtime.Timeout: false,
+		runtime.Unsupported: false, runtime.InvalidPackage: false,
+	} {
+		f := runtimeFault("main", &runtime.Error{Code: code, Object: "web", Err: errorText("it fails")})
+		if passing(f.code) != passes {
+			t.Errorf("%s is recorded as %s, which passes: %t", code, f.code, !passes)
 		}
 	}
 }

@@ -23,8 +23,10 @@ const (
 
 // needs is what records ask for beyond what the containers use.
 type needs struct {
-	images   []map[string]digest.Digest
-	projects []string // whose volumes stay
+	artifacts map[digest.Digest]bool
+	images    []map[string]digest.Digest
+	projects  []string // whose volumes stay
+	fetching  []string // whose images are still to come
 }
 
 // keep is what they leave of the images. Nobody fetches any while we look.
@@ -99,7 +101,12 @@ func (p *Projects) Prune(ctx context.Context, items []control.Unneeded) ([]contr
 		if err != nil {
 			return err
 		}
-		gone, err = p.pruneImages(ctx, images, n)
+		names, err := p.runtime.Prune(ctx, n.keep())
+		for _, item := range images {
+			if slices.Contains(names, item.Name) {
+				gone = append(gone, item)
+			}
+		}
 		return err
 	})
 	switch {
@@ -117,25 +124,6 @@ func (p *Projects) Prune(ctx context.Context, items []control.Unneeded) ([]contr
 		}
 	}
 	return removed, errors.Join(err, failed)
-}
-
-// needs are those of all deployments that the store knows.
-func (a *Agent) needs() (needs, error) {
-	deployments, err := a.o.Store.Deployments()
-	if err != nil {
-		// A record that cannot be read may need any of them.
-		return needs{}, fmt.Errorf("cannot read the deployments: %w", err)
-	}
-	var n needs
-	for i := range deployments {
-		n.projects = append(n.projects, ownProjects(&deployments[i])...)
-		for _, r := range revisions(&deployments[i]) {
-			for _, s := range r.Staged {
-				n.images = append(n.images, s.Images)
-			}
-		}
-	}
-	return n, nil
 }
 
 // chosen are those of known that are among items.
@@ -173,18 +161,6 @@ func (p *Projects) pruneVolumes(ctx context.Context, volumes []control.Unneeded)
 		case errors.As(failed, &refused) && refused.Code == runtime.Conflict: // it is needed now
 		default:
 			err = errors.Join(err, failed)
-		}
-	}
-	return removed, err
-}
-
-// pruneImages drops the images that nothing needs, and returns which of the given
-// ones were. The caller is alone.
-func (p *Projects) pruneImages(ctx context.Context, images []control.Unneeded, n needs) (removed []control.Unneeded, err error) {
-	names, err := p.runtime.Prune(ctx, n.keep())
-	for _, item := range images {
-		if slices.Contains(names, item.Name) {
-			removed = append(removed, item)
 		}
 	}
 	return removed, err

@@ -18,6 +18,7 @@ import (
 	"github.com/margolite/margolite/policy"
 	"github.com/margolite/margolite/runtime"
 	"github.com/margolite/margolite/runtime/contain"
+	"github.com/margolite/margolite/runtime/limit"
 	"github.com/margolite/margolite/store"
 )
 
@@ -45,20 +46,20 @@ type reconciler struct {
 	// reservations are what revisions reserve of the device, by the digest of a document:
 	// a revision never changes, and to load the packages of all of them for each that
 	// comes would take longer than everything else.
-	reservations bounded[digest.Digest, policy.Resources]
+	reservations cache[digest.Digest, policy.Resources]
 	// pending are the differences of changes that wait or were rejected, by deployment,
 	// for those who ask for the status: a panel asks every second. The worker of a
 	// deployment finds it out, once for each change; whoever asks loads nothing.
-	pending bounded[string, knownChange]
+	pending cache[string, knownChange]
 	finding sync.Mutex // one difference is found out at a time: both revisions are in memory
 
-	looking     *slots        // for staging what is on the device, see round
-	downloading *slots        // for staging what is not
-	applying    [lanes]*slots // for changing containers
-	asking      [lanes]*slots // for running a hook
-	wake        chan struct{} // the set of deployments changed
-	unused      *sync.RWMutex // held alone to drop images that nothing uses; shared by who brings some beside deployments
-	unpruned    atomic.Bool   // somebody wanted to drop some, and maybe could not
+	looking     *limit.Limiter        // for staging what is on the device, see round
+	downloading *limit.Limiter        // for staging what is not
+	applying    [lanes]*limit.Limiter // for changing containers
+	asking      [lanes]*limit.Limiter // for running a hook
+	wake        chan struct{}         // the set of deployments changed
+	unused      *sync.RWMutex         // held alone to drop images that nothing uses; shared by who brings some beside deployments
+	unpruned    atomic.Bool           // somebody wanted to drop some, and maybe could not
 
 	mu      sync.Mutex
 	workers map[string]*worker
@@ -71,7 +72,7 @@ type worker struct {
 	runs    chan struct{} // what runs has changed; no reason to repeat early what failed
 
 	// Of the worker's goroutine alone:
-	turn    *slot         // it may change containers; nil: it may not
+	turn    *limit.Slot   // it may change containers; nil: it may not
 	lane    lane          // of turn
 	kept    bool          // what worked last runs, and nothing was heard of it since
 	counted digest.Digest // the revision whose begin this process has counted, and not its end
@@ -120,10 +121,10 @@ func newWorker(id string) *worker {
 func newReconciler(b *base, o Options, l *ledger, unused *sync.RWMutex, watched *loop) *reconciler {
 	return &reconciler{
 		base: b, ledger: l, program: o.Program.Version + " " + o.Program.Commit, stateDir: o.StateDir, runDir: o.RunDir, loop: watched,
-		reservations: bounded[digest.Digest, policy.Resources]{most: maxKnown}, pending: bounded[string, knownChange]{most: maxPending},
-		looking:     &slots{busy: lookingAtOnce, begun: lookingBegun},
-		downloading: &slots{begun: downloadingAtOnce, keyBegun: slowAtOnce},
-		applying:    newLanes(slotsOfLane, changesBegun, 0),
+		reservations: cache[digest.Digest, policy.Resources]{most: maxKnown}, pending: cache[string, knownChange]{most: maxPending},
+		looking:     newSlots(lookingAtOnce, lookingBegun),
+		downloading: newDownloads(),
+		applying:    newLanes(slotsOfLane, changesBegun, unbounded),
 		asking:      newLanes(hooksAtOnce, hooksBegun, hooksBegun),
 		wake:        make(chan struct{}, 1),
 		unused:      unused,

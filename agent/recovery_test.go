@@ -492,17 +492,6 @@ func TestRefusedCapabilitiesDoNotKeepTheManifestAway(t *testing.T) {
 	}
 }
 
-// A WFM that fails at the report of one deployment does not hold up the others.
-func TestFailureOfOneReportHoldsUpNobodyElse(t *testing.T) {
-	s := newSite(t)
-	s.wfm.answer(second, answered(http.StatusInternalServerError, "")) // its id sorts first
-	s.publish(1, map[string]string{first: document(first, "1.0.0"), second: document(second, "1.0.0")})
-	s.heard(first, "pending@1", "installing@1", "installed@1")
-	s.wfm.answer(second, nil)
-	s.sync() // contact wakes the reporter
-	s.heard(second, "pending@1", "installing@1", "installed@1")
-}
-
 // The status tells what it can when containerd cannot be asked.
 func TestStatusWithoutARuntime(t *testing.T) {
 	s := newSite(t)

@@ -84,7 +84,7 @@ func (r *reporter) tellAgain() {
 
 func (r *reporter) reached() { poke(r.contact) }
 
-// deaf says that nobody hears what is reported now.
+// deaf says that reports do not reach the WFM now.
 func (r *reporter) deaf() bool { return r.isDeaf.Load() || r.silence.Hold().Left() > 0 }
 
 func (r *reporter) run(ctx context.Context) error {

@@ -69,15 +69,12 @@ func (r *reconciler) reservedBy(ctx context.Context, id string, rev *store.Revis
 	if held, ok := r.reservations.get(rev.Digest); ok {
 		return held, nil
 	}
-	doc, err := r.document(rev.Digest)
 	var held policy.Resources
-	if err == nil {
-		err = r.loadStaged(ctx, id, doc, rev, true, func(_ margo.Component, _ *store.Staged, p *runtime.Project) {
-			for _, s := range p.Compose.Services {
-				held = plus(held, reserved(s))
-			}
-		})
-	}
+	_, err := r.loadStaged(ctx, id, rev, true, func(_ margo.Component, _ *store.Staged, p *runtime.Project) {
+		for _, s := range p.Compose.Services {
+			held = plus(held, reserved(s))
+		}
+	})
 	if ctx.Err() != nil {
 		return held, ctx.Err()
 	}

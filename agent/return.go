@@ -74,7 +74,7 @@ func (l *ledger) goBack(id string, wanted digest.Digest, by, reason string) erro
 		after.Return = returnDue // what comes next goes on
 		left = ""                // no record tells any more
 	} else {
-		f := &fault{code: codeReturned, err: fmt.Errorf("%s: %s", backTo(target), sentence("requested by "+by, reason))}
+		f := &fault{code: codeReturned, err: fmt.Errorf("%s: %s", backTo(target), withReason("requested by "+by, reason))}
 		after, err = l.moved(&before, eventReturned, func(d *store.Deployment) {
 			f.record(d, l.nameOf(d))
 			back := *target
@@ -96,7 +96,7 @@ func (l *ledger) goBack(id string, wanted digest.Digest, by, reason string) erro
 		return err
 	}
 	l.logger.Warn("rollback requested", "deployment", id, "revision", target.Digest.String(), "left", left.String(), "by", by, "reason", reason)
-	l.hub.send(control.Event{Kind: control.RollbackAsked, Deployment: id, Digest: target.Digest.String(), Text: sentence("by "+by, reason)})
+	l.hub.send(control.Event{Kind: control.RollbackAsked, Deployment: id, Digest: target.Digest.String(), Text: withReason("by "+by, reason)})
 	return nil
 }
 

@@ -78,7 +78,7 @@ func troubleOf(c *runtime.ObservedContainer, now time.Time, settle time.Duration
 }
 
 func lastProbe(s health.Status) string {
-	return sentence(fmt.Sprintf("its last health check ended with code %d", s.Code), s.Output)
+	return withReason(fmt.Sprintf("its last health check ended with code %d", s.Code), s.Output)
 }
 
 // rank orders troubles: the first says most about what is wrong.

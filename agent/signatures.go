@@ -20,8 +20,8 @@ type newcomer struct {
 }
 
 // judge is admit, and refuses images that are not signed by a key of this device
-// if they have to be. That comes last: nobody is asked about the images of what may
-// not come in anyway.
+// if they have to be. Signatures are looked up last, and not for what the rules
+// refuse anyway.
 func (r *reconciler) judge(ctx context.Context, id string, doc *margo.Deployment, asks []policy.ServiceAsk, newcomers ...newcomer) error {
 	if err := r.admit(ctx, id, doc, asks); err != nil {
 		return err

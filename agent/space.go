@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/margolite/margolite/runtime"
+	"github.com/margolite/margolite/runtime/limit"
 	"github.com/margolite/margolite/store"
 )
 
@@ -175,8 +176,8 @@ func (r *reconciler) alone(ctx context.Context) (done func(), ok bool) {
 	ctx, cancel := context.WithTimeout(ctx, aloneWait)
 	defer cancel()
 	done = r.unused.Unlock
-	for _, s := range []*slots{r.looking, r.downloading} { // the first one ends nothing
-		open, ok := s.shut(ctx)
+	for _, s := range []*limit.Limiter{r.looking, r.downloading} { // the first one ends nothing
+		open, ok := s.Shut(ctx)
 		if !ok {
 			done()
 			return nil, false
@@ -193,11 +194,11 @@ func (r *reconciler) alone(ctx context.Context) (done func(), ok bool) {
 // dropUnneeded drops images and artifacts that no revision needs, and returns
 // how many images. The caller is alone.
 func (r *reconciler) dropUnneeded(ctx context.Context) (int, error) {
-	keep, err := r.ledger.keep()
+	n, err := r.ledger.needs()
 	if err != nil {
 		return 0, err
 	}
-	removed, err := r.runtime.Prune(ctx, keep)
+	removed, err := r.runtime.Prune(ctx, runtime.Keep{Images: n.images, Fetching: n.fetching})
 	if err != nil {
 		return len(removed), err
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	"github.com/opencontainers/go-digest"
 
@@ -155,42 +156,41 @@ func TestFormerRevisionsMakeRoom(t *testing.T) {
 // What did not fit comes by itself once there is space, whatever the back-off
 // would be, and nothing is asked for in vain meanwhile.
 func TestWhatDidNotFitComesOnceThereIsSpace(t *testing.T) {
-	t.Parallel()
-	s, n := newNarrow(t)
-	s.publish(2, map[string]string{first: document(first, "2.0.0"), second: document(second, "1.0.0")})
-	was := []string{"pending@1", "installing@1", "installed@1", "pending@1", "failed@2"}
-	s.heard(first, was...)
-	n.mu.Lock()
-	dir := n.lack.Dir
-	n.lack = nil
-	n.mu.Unlock()
-	if err := os.Remove(dir); err != nil { // where nothing is, nothing is known to be missing
-		t.Fatal(err)
-	}
-	s.heard(first, append(was, "pending@2", "installing@2", "installed@2")...)
+	synctest.Test(t, func(t *testing.T) {
+		s, n := newNarrow(t)
+		s.publish(2, map[string]string{first: document(first, "2.0.0"), second: document(second, "1.0.0")})
+		was := []string{"pending@1", "installing@1", "installed@1", "pending@1", "failed@2"}
+		s.heard(first, was...)
+		n.mu.Lock()
+		dir := n.lack.Dir
+		n.lack = nil
+		n.mu.Unlock()
+		if err := os.Remove(dir); err != nil { // where nothing is, nothing is known to be missing
+			t.Fatal(err)
+		}
+		s.heard(first, append(was, "pending@2", "installing@2", "installed@2")...)
+	})
 }
 
 // A change does not begin on a device that is full, and does by itself later.
 func TestNothingIsBegunWithoutSpace(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	s.publish(1, map[string]string{first: document(first, "1.0.0")})
-	was := []string{"pending@1", "installing@1", "installed@1"}
-	s.heard(first, was...)
-	s.quiet()
-	s.runtime.fail("spare", runtime.NoSpace)
-	begun, release := s.runtime.hold("spare")
-	s.publish(2, map[string]string{first: document(first, "2.0.0")})
-	was = append(was, "pending@1")
-	<-begun
-	begun, again := s.runtime.hold("spare")
-	release()
-	<-begun
-	s.heard(first, was...)
-	if got := s.runtime.running(); !slices.Equal(got, []string{first + "-main 1.0.0"}) {
-		t.Errorf("running is %v", got)
-	}
-	s.runtime.fail("spare", "")
-	again()
-	s.heard(first, append(was, "installing@2", "installed@2")...)
+	simulated(t, rarely, func(t *testing.T, s *site) {
+		s.installed()
+		s.quiet()
+		s.runtime.fail("spare", runtime.NoSpace)
+		begun, release := s.runtime.hold("spare")
+		s.publish(2, map[string]string{first: document(first, "2.0.0")})
+		was := append(slices.Clone(installed), "pending@1")
+		<-begun
+		begun, again := s.runtime.hold("spare")
+		release()
+		<-begun
+		s.heard(first, was...)
+		if got := s.runtime.running(); !slices.Equal(got, []string{first + "-main 1.0.0"}) {
+			t.Errorf("running is %v", got)
+		}
+		s.runtime.fail("spare", "")
+		again()
+		s.heard(first, append(was, "installing@2", "installed@2")...)
+	})
 }

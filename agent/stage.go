@@ -375,8 +375,8 @@ func (r *reconciler) fetchPackage(ctx context.Context, d *store.Deployment, c ma
 	return nil, false, err
 }
 
-// stagedPackage reads the package that a revision pinned. One that the store has
-// lost is fetched again; its digest tells whether it still is the same.
+// stagedPackage reads the package that a revision pinned. One that is missing from the
+// store, or damaged, is downloaded again and must have the same digest.
 func (r *reconciler) stagedPackage(ctx context.Context, c margo.Component, s *store.Staged, progress func(runtime.Progress)) ([]byte, error) {
 	data, err := r.store.Artifact(s.Package)
 	if !errors.Is(err, store.ErrNotFound) && !errors.Is(err, store.ErrCorrupt) {

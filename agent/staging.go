@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/margolite/margolite/runtime"
+	"github.com/margolite/margolite/runtime/limit"
 	"github.com/margolite/margolite/store"
 )
 
@@ -33,8 +34,8 @@ const (
 	// slowTurn is how long a slow deployment keeps its slot while others wait that are
 	// known to be slow as well.
 	slowTurn = 10 * time.Minute
-	// slowKey is the key of the slots of those that are slow.
-	slowKey = "slow"
+	// slow is the kind of the work of those that are slow.
+	slow = "slow"
 )
 
 var (
@@ -44,26 +45,46 @@ var (
 	errPreempted = errors.New("the download slot was given to another deployment")
 )
 
+// newDownloads makes the slots for downloading.
+func newDownloads() *limit.Limiter {
+	return limit.New(0,
+		limit.Bound{Most: slowAtOnce, Counts: func(held, wanted limit.Key) bool { return held.Kind == slow && wanted.Kind == slow }},
+		limit.Bound{Most: downloadingAtOnce, Counts: every},
+	)
+}
+
 // round is one attempt to stage a deployment.
 type round struct {
 	w      *worker
+	ctx    context.Context // of what it does
 	cancel context.CancelCauseFunc
 
-	mu     sync.Mutex
-	slot   *slot
-	next   *slots           // where the looking round goes on; nil: it is the downloading one, or has ended
-	marked bool             // that images are unpacked
-	slow   map[string]stall // of the objects that are being downloaded
+	mu       sync.Mutex
+	slot     *limit.Slot
+	next     *limit.Limiter   // where the looking round goes on; nil: it is the downloading one, or has ended
+	marked   bool             // that images are unpacked
+	stalls   map[string]stall // of the objects that are being downloaded
+	progress stall            // of all of them
+	turns    []*time.Timer    // until another deployment may have the slot, and another slow one
 }
+
+func newRound(ctx context.Context, w *worker, next *limit.Limiter) *round {
+	t := &round{w: w, next: next, stalls: map[string]stall{}}
+	t.ctx, t.cancel = context.WithCancelCause(ctx)
+	return t
+}
+
+// preempted ends the round for a deployment that is to have its slot.
+func (t *round) preempted() { t.cancel(errPreempted) }
 
 // fetches bounds how long the looking round waits for a package, until done is called.
 func (t *round) fetches() (done func()) {
-	slow := time.AfterFunc(yieldAfter, func() { t.startDownloading() })
+	late := time.AfterFunc(yieldAfter, func() { t.startDownloading() })
 	return func() {
-		slow.Stop()
+		late.Stop()
 		t.mu.Lock()
 		defer t.mu.Unlock()
-		clear(t.slow)
+		clear(t.stalls)
 	}
 }
 
@@ -79,21 +100,25 @@ func (t *round) startDownloadingLocked() bool {
 	if t.next == nil {
 		return true
 	}
-	slot := t.next.try(t.w.id, func() { t.cancel(errPreempted) })
+	slot := t.next.Try(limit.Key{Party: t.w.id}, t.preempted)
 	if slot == nil {
 		t.cancel(errMustDownload)
 		return false
 	}
-	t.slot.release()
+	t.slot.Release()
 	t.slot, t.next = slot, nil
 	return true
 }
 
-// wasSlow says why the round made no progress when its slot was taken away.
+// wasSlow says why the round made no progress when its slot was taken away; empty where
+// it was the turn of others.
 func (t *round) wasSlow() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.slot.wasSlow()
+	if t.progress.waits {
+		return ""
+	}
+	return t.progress.why
 }
 
 // release ends the round: a timer that has just gone off takes no slot any more.
@@ -101,25 +126,54 @@ func (t *round) release() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.next = nil
-	t.slot.release()
+	t.stopTurns()
+	t.slot.Release()
 }
 
 // note records the progress of a download. The round is slow when all of its
-// downloads are.
+// downloads are: another deployment may have its slot after yieldAfter, or after
+// slowTurn if that one is known to be slow, too.
 func (t *round) note(p runtime.Progress) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.ctx.Err() != nil {
+		return // wasSlow says how it was before
+	}
 	if done := p.Done >= p.Total; done && p.Slow == "" && (p.Total > 0 || p.Done == 0) {
-		delete(t.slow, p.Object)
+		delete(t.stalls, p.Object)
 	} else {
-		t.slow[p.Object] = stall{p.Slow, p.Waits}
+		t.stalls[p.Object] = stall{p.Slow, p.Waits}
 	}
-	now := t.stalled()
-	t.w.slows(now.why)
-	if now.why != "" && !t.startDownloadingLocked() {
-		return
+	before := t.progress
+	t.progress = t.stalled()
+	t.w.slows(t.progress.why)
+	switch {
+	case t.progress.why == "":
+		t.stopTurns()
+		t.slot.Spare(false)
+	case t.startDownloadingLocked() && before.why == "":
+		t.slot.Spare(true, "", slow) // for nobody in line, but for who shuts them
+		t.turns = []*time.Timer{t.spareAfter(yieldAfter, slow), t.spareAfter(slowTurn)}
 	}
-	t.slot.slows(now.why, now.waits)
+}
+
+// spareAfter has the slot spared after a time, but not for some kinds of work. The
+// caller holds mu.
+func (t *round) spareAfter(d time.Duration, except ...string) *time.Timer {
+	return time.AfterFunc(d, func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if t.progress.why != "" {
+			t.slot.Spare(true, except...)
+		}
+	})
+}
+
+// stopTurns is for work that makes progress, or has ended. The caller holds mu.
+func (t *round) stopTurns() {
+	for _, turn := range t.turns {
+		turn.Stop()
+	}
 }
 
 // stall is why a download makes no progress.
@@ -130,7 +184,7 @@ type stall struct {
 
 // stalled sums up the downloads of the round. The caller holds mu.
 func (t *round) stalled() (sum stall) {
-	for _, one := range t.slow {
+	for _, one := range t.stalls {
 		if one.why == "" {
 			return stall{}
 		}
@@ -149,13 +203,13 @@ func (r *reconciler) bring(ctx context.Context, w *worker, d *store.Deployment) 
 		w.lastSlow = ""
 	}
 	if w.downloads != d.Desired.Digest {
-		slot, err := w.take(ctx, r.looking, func(owners []string) string {
+		slot, err := w.take(ctx, r.looking, "", nil, func(owners []string) string {
 			return fmt.Sprintf("waits to be staged, behind %s", named(owners))
 		})
 		if err != nil {
 			return err
 		}
-		if err := r.bringWith(ctx, w, d, slot, r.downloading, stage); !errors.Is(err, errMustDownload) && !errors.Is(err, errPreempted) {
+		if err := r.bringWith(ctx, newRound(ctx, w, r.downloading), d, slot, stage); !errors.Is(err, errMustDownload) && !errors.Is(err, errPreempted) {
 			return err
 		}
 		w.downloads = d.Desired.Digest
@@ -167,22 +221,19 @@ func (r *reconciler) bring(ctx context.Context, w *worker, d *store.Deployment) 
 // whenever its slot was taken away.
 func (r *reconciler) download(ctx context.Context, w *worker, d *store.Deployment, stage func(context.Context, *round) error) error {
 	for {
-		var keys []string
-		slow := w.lastSlow
-		if slow != "" {
-			keys = []string{slowKey}
+		kind, why := "", ""
+		if w.lastSlow != "" {
+			kind, why = slow, "; "+w.lastSlow
 		}
-		slot, err := w.take(ctx, r.downloading, func(owners []string) string {
-			reason := "waits to download, behind " + named(owners)
-			if slow != "" {
-				reason += "; " + slow
-			}
-			return reason
-		}, keys...)
+		t := newRound(ctx, w, nil)
+		slot, err := w.take(ctx, r.downloading, kind, t.preempted, func(owners []string) string {
+			return "waits to download, behind " + named(owners) + why
+		})
 		if err != nil {
+			t.cancel(err)
 			return err
 		}
-		if err := r.bringWith(ctx, w, d, slot, nil, stage); !errors.Is(err, errPreempted) {
+		if err := r.bringWith(ctx, t, d, slot, stage); !errors.Is(err, errPreempted) {
 			return err
 		}
 	}
@@ -206,21 +257,17 @@ func (r *reconciler) stageAndRecord(ctx context.Context, w *worker, d *store.Dep
 }
 
 // bringWith has stage bring what the deployment needs in one round, which begins with
-// slot and may go on in another one.
-func (r *reconciler) bringWith(
-	ctx context.Context, w *worker, d *store.Deployment, slot *slot, next *slots, stage func(context.Context, *round) error,
-) error {
-	bounded, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	t := &round{w: w, cancel: cancel, slot: slot, next: next, slow: map[string]stall{}}
+// slot and may go on with another one.
+func (r *reconciler) bringWith(ctx context.Context, t *round, d *store.Deployment, slot *limit.Slot, stage func(context.Context, *round) error) error {
+	w := t.w
+	defer t.cancel(nil)
+	t.slot = slot
 	defer t.release()
-	if next == nil {
-		slot.preemptible(func() { cancel(errPreempted) })
-	} else {
-		defer time.AfterFunc(yieldAfter, slot.yield).Stop()
+	if t.next != nil {
+		defer yieldLater(slot)()
 	}
 	defer w.slows("")
-	err := stage(bounded, t)
+	err := stage(t.ctx, t)
 	if err != nil && t.marked && d.Unpacking != nil { // it was survived
 		if err := r.ledger.progress("unpacked", d, func(d *store.Deployment) { d.Unpacking = nil }); err != nil && !errors.Is(err, errSuperseded) {
 			r.logger.Warn("cannot record that images are no longer being unpacked", "deployment", d.ID, "error", err)
@@ -233,11 +280,11 @@ func (r *reconciler) bringWith(
 		return nil
 	case ctx.Err() != nil:
 		return err
-	case bounded.Err() != nil:
-		if errors.Is(context.Cause(bounded), errPreempted) {
+	case t.ctx.Err() != nil:
+		if errors.Is(context.Cause(t.ctx), errPreempted) {
 			w.lastSlow, w.slowRevision = t.wasSlow(), d.Desired.Digest
 		}
-		return context.Cause(bounded)
+		return context.Cause(t.ctx)
 	case errors.As(err, &f) && f.temporary():
 		w.lastSlow, w.slowRevision = f.Error(), d.Desired.Digest
 	}

@@ -20,24 +20,28 @@ func byManifest(s *site) { s.gate.order = policy.OrderManifest }
 // Deployments are changed in the order of the manifest; one that failed holds nobody
 // up, and one that waits says for whom.
 func TestDeploymentsAreChangedInTheOrderOfTheManifest(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, byManifest, func(s *site) { s.reports = agent.Reports{Reasons: true} })
-	s.runtime.fail("fetch 1.0.0", runtime.Unreachable) // that of the first one alone
-	s.publish(1, map[string]string{early: document(early, "1.0.0"), middle: document(middle, "2.0.0"), late: document(late, "3.0.0")})
-	s.reason(middle, "after deployment "+early)
-	s.reason(late, "after deployment "+middle)
-	if running := s.runtime.running(); len(running) > 0 {
-		t.Errorf("running is %q", running)
-	}
-	s.restart() // the order is that of the records
-	s.reason(late, "after deployment "+middle)
-	s.heardError(late, "WAITS_FOR_TURN")
+	simulated(t, func(s *site) {
+		rarely(s)
+		byManifest(s)
+		s.reports = agent.Reports{Reasons: true}
+	}, func(t *testing.T, s *site) {
+		s.runtime.fail("fetch 1.0.0", runtime.Unreachable) // that of the first one alone
+		s.publish(1, map[string]string{early: document(early, "1.0.0"), middle: document(middle, "2.0.0"), late: document(late, "3.0.0")})
+		s.reason(middle, "after deployment "+early)
+		s.reason(late, "after deployment "+middle)
+		if running := s.runtime.running(); len(running) > 0 {
+			t.Errorf("running is %q", running)
+		}
+		s.restart() // the order is that of the records
+		s.reason(late, "after deployment "+middle)
+		s.heardError(late, "WAITS_FOR_TURN")
 
-	s.runtime.fail("fetch 1.0.0", runtime.InvalidPackage)
-	s.sync()
-	s.heard(middle, "pending@1", "pending@1", "installing@1", "installed@1")
-	s.heard(late, "pending@1", "pending@1", "installing@1", "installed@1")
-	s.heardError(early, "INVALID_PACKAGE")
+		s.runtime.fail("fetch 1.0.0", runtime.InvalidPackage)
+		s.sync()
+		s.heard(middle, "pending@1", "pending@1", "installing@1", "installed@1")
+		s.heard(late, "pending@1", "pending@1", "installing@1", "installed@1")
+		s.heardError(early, "INVALID_PACKAGE")
+	})
 }
 
 // A new manifest has a new order also for what waits since the one before.

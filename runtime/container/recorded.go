@@ -16,7 +16,11 @@ func (c *Containers) Recorded(ctx context.Context) ([]Container, error) {
 
 // RecordedOf is Recorded for the containers of one project.
 func (c *Containers) RecordedOf(ctx context.Context, project string) ([]Container, error) {
-	return c.recorded(ctx, ofProject(project))
+	list, err := c.recorded(ctx, ofProject(project))
+	if err != nil {
+		return nil, fmt.Errorf("project %s: %w", project, err)
+	}
+	return list, nil
 }
 
 func ofProject(project string) string { return fmt.Sprintf("labels.%q==%q", OwnerKey, project) }

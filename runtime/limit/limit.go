@@ -35,6 +35,7 @@ type Limiter struct {
 	held []*Slot
 	line []*Slot              // in the order of their requests
 	slow map[string]time.Time // parties -> when their work was slow
+	idle chan struct{}        // gets a word when no slot is held; nil: slots are granted
 }
 
 // New makes a limiter that remembers for a time which parties were slow.
@@ -49,16 +50,17 @@ type Slot struct {
 	granted chan struct{}
 	preempt func()
 
-	// Guarded by of.mu:
-	spare bool // another party may have it
-	given bool // preempt was called
+	// Guarded by of.mu, as Kind is:
+	spare  bool     // another party may have it
+	except []string // not for work of these kinds
+	given  bool     // preempt was called
 }
 
 // Acquire waits for a slot, which has to be released. preempt is called when another party is to have the slot, under a
 // lock and once; nil: it is kept. waits is called when the slot is not free at once, with whether the party is known to be
 // slow; nil: nobody is told.
 func (l *Limiter) Acquire(ctx context.Context, key Key, preempt func(), waits func(slow bool)) (*Slot, error) {
-	s := &Slot{Key: key, of: l, granted: make(chan struct{}), preempt: preempt}
+	s := l.slot(key, preempt)
 	l.mu.Lock()
 	l.line = append(l.line, s)
 	l.grant()
@@ -81,7 +83,78 @@ func (l *Limiter) Acquire(ctx context.Context, key Key, preempt func(), waits fu
 	}
 }
 
-// Release gives the slot back.
+func (l *Limiter) slot(key Key, preempt func()) *Slot {
+	return &Slot{Key: key, of: l, granted: make(chan struct{}), preempt: preempt}
+}
+
+// Try is Acquire for work that does not wait; nil: no slot is free.
+func (l *Limiter) Try(key Key, preempt func()) *Slot {
+	s := l.slot(key, preempt)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.idle != nil || l.full(key, nobody) != nil {
+		return nil
+	}
+	l.held = append(l.held, s)
+	return s
+}
+
+// Ahead are the parties whose slots keep another one of this key from being granted; none: it would be.
+func (l *Limiter) Ahead(key Key) (parties []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if b := l.full(key, nobody); b != nil {
+		for _, h := range l.held {
+			if b.Counts(h.Key, key) {
+				parties = append(parties, h.Party)
+			}
+		}
+	}
+	return parties
+}
+
+// Shut waits until no slot is held, and keeps any from being granted until open is called. Spare slots are taken away;
+// false: some slot is not spare, or ctx has ended.
+func (l *Limiter) Shut(ctx context.Context) (open func(), ok bool) {
+	l.mu.Lock()
+	if l.idle != nil || slices.ContainsFunc(l.held, func(h *Slot) bool { return !h.spare || h.preempt == nil }) {
+		l.mu.Unlock()
+		return nil, false
+	}
+	idle := make(chan struct{}, 1)
+	l.idle = idle
+	for _, h := range l.held {
+		if !h.given {
+			h.given = true
+			h.preempt()
+		}
+	}
+	l.grant()
+	l.mu.Unlock()
+	open = func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.idle = nil
+		l.grant()
+	}
+	select {
+	case <-idle:
+		return open, true
+	case <-ctx.Done():
+		open()
+		return nil, false
+	}
+}
+
+// Become changes the kind of work that a slot is for.
+func (s *Slot) Become(kind string) {
+	s.of.mu.Lock()
+	defer s.of.mu.Unlock()
+	s.Kind = kind
+	s.of.grant()
+}
+
+// Release gives the slot back. It may be called again.
 func (s *Slot) Release() {
 	s.of.mu.Lock()
 	defer s.of.mu.Unlock()
@@ -105,11 +178,11 @@ func (s *Slot) Slow(slow bool) {
 	s.of.slow[s.Party] = time.Now()
 }
 
-// Spare tells whether another party that waits may have the slot.
-func (s *Slot) Spare(spare bool) {
+// Spare tells whether another party that waits may have the slot, unless it is for work of some kinds.
+func (s *Slot) Spare(spare bool, except ...string) {
 	s.of.mu.Lock()
 	defer s.of.mu.Unlock()
-	s.spare = spare
+	s.spare, s.except = spare, except
 	s.of.grant()
 }
 
@@ -120,9 +193,18 @@ func (l *Limiter) isSlow(party string) bool {
 
 // grant hands out what is free, first to parties that are not slow, and takes away what is spare.
 func (l *Limiter) grant() {
+	if l.idle != nil {
+		if len(l.held) == 0 {
+			select {
+			case l.idle <- struct{}{}:
+			default:
+			}
+		}
+		return
+	}
 	for _, slow := range []bool{false, true} {
 		l.line = slices.DeleteFunc(l.line, func(w *Slot) bool {
-			if l.isSlow(w.Party) != slow || !l.fits(w, func(*Slot) bool { return false }) {
+			if l.isSlow(w.Party) != slow || l.full(w.Key, nobody) != nil {
 				return false
 			}
 			l.held = append(l.held, w)
@@ -132,13 +214,13 @@ func (l *Limiter) grant() {
 	}
 	given := func(h *Slot) bool { return h.given }
 	for _, w := range l.line {
-		if l.fits(w, given) { // once that has been released
+		if l.full(w.Key, given) == nil { // once that has been released
 			continue
 		}
 		// Another slot of the same party would be no faster.
 		at := slices.IndexFunc(l.held, func(h *Slot) bool {
-			return h.spare && !h.given && h.preempt != nil && h.Party != w.Party &&
-				l.fits(w, func(o *Slot) bool { return o == h || o.given })
+			return h.spare && !h.given && h.preempt != nil && h.Party != w.Party && !slices.Contains(h.except, w.Kind) &&
+				l.full(w.Key, func(o *Slot) bool { return o == h || o.given }) == nil
 		})
 		if at >= 0 {
 			l.held[at].given = true
@@ -147,18 +229,21 @@ func (l *Limiter) grant() {
 	}
 }
 
-// fits says whether w could be granted without those that are gone.
-func (l *Limiter) fits(w *Slot, gone func(*Slot) bool) bool {
-	for _, b := range l.bounds {
+func nobody(*Slot) bool { return false }
+
+// full is the first bound that keeps work from being granted without those that are gone; nil: it could be.
+func (l *Limiter) full(wanted Key, gone func(*Slot) bool) *Bound {
+	for i := range l.bounds {
+		b := &l.bounds[i]
 		n := 0
 		for _, h := range l.held {
-			if !gone(h) && b.Counts(h.Key, w.Key) {
+			if !gone(h) && b.Counts(h.Key, wanted) {
 				n++
 			}
 		}
 		if n >= b.Most {
-			return false
+			return b
 		}
 	}
-	return true
+	return nil
 }

@@ -3,6 +3,7 @@ package limit_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -92,6 +93,28 @@ func TestWhoGivesUpWaitingHoldsUpNobody(t *testing.T) {
 	held.Release()
 	if _, err := l.Acquire(ctx, limit.Key{Party: "b", Kind: "blob"}, nil, nil); err != nil {
 		t.Errorf("what is free is refused: %v", err)
+	}
+}
+
+// Slots are shut once all of them are spare, also where that is for nobody in line.
+func TestSlotsAreShutWhenAllAreSpare(t *testing.T) {
+	l := atOnce(2)
+	var s *limit.Slot
+	s = l.Try(limit.Key{Party: "a"}, func() { go s.Release() })
+	if ahead := l.Ahead(limit.Key{Party: "a"}); !slices.Equal(ahead, []string{"a"}) {
+		t.Errorf("ahead of another one of the party are %q", ahead)
+	}
+	if _, ok := l.Shut(t.Context()); ok {
+		t.Fatal("they are shut though one is not spare")
+	}
+	s.Spare(true, "")
+	open, ok := l.Shut(t.Context())
+	if !ok || l.Try(limit.Key{Party: "b"}, nil) != nil {
+		t.Fatal("they are not shut")
+	}
+	open()
+	if l.Try(limit.Key{Party: "b"}, nil) == nil {
+		t.Error("none is granted when they are open again")
 	}
 }
 

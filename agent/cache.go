@@ -1,0 +1,48 @@
+package agent
+
+import (
+	"maps"
+	"sync"
+)
+
+// maxKnown bounds for how many revisions something is cached.
+const maxKnown = 4096
+
+// cache keeps in memory what took long to find out, for at most so many keys: it is
+// emptied when it is full.
+type cache[K comparable, V any] struct {
+	most int
+
+	mu   sync.Mutex
+	held map[K]V
+}
+
+func (c *cache[K, V]) get(key K) (V, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	value, ok := c.held[key]
+	return value, ok
+}
+
+func (c *cache[K, V]) put(key K, value V) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, known := c.held[key]; c.held == nil || !known && len(c.held) >= c.most {
+		c.held = map[K]V{}
+	}
+	c.held[key] = value
+}
+
+// hasRoom says that put would drop nothing.
+func (c *cache[K, V]) hasRoom(key K) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, known := c.held[key]
+	return known || len(c.held) < c.most
+}
+
+func (c *cache[K, V]) forget(which func(K) bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	maps.DeleteFunc(c.held, func(key K, _ V) bool { return which(key) })
+}

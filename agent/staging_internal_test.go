@@ -1,0 +1,124 @@
+package agent
+
+import (
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/margolite/margolite/runtime"
+	"github.com/margolite/margolite/runtime/limit"
+)
+
+func TestWorkThatYieldsLetsOthersBegin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newSlots(1, 3)
+		wait := func(owner string) *limit.Slot {
+			slot, err := newWorker(owner).take(t.Context(), l, "", nil, func([]string) string { return "" })
+			if err != nil {
+				t.Fatal(err)
+			}
+			yieldLater(slot)
+			return slot
+		}
+		begun := time.Now()
+		wait("a")
+		if ahead := l.Ahead(limit.Key{}); !slices.Equal(ahead, []string{"a"}) {
+			t.Errorf("it waits for %v", ahead)
+		}
+		wait("b")
+		c := wait("c")
+		if took := time.Since(begun); took != 2*yieldAfter {
+			t.Errorf("the third one began after %v", took)
+		}
+		time.Sleep(2 * yieldAfter)
+		if ahead := l.Ahead(limit.Key{}); !slices.Equal(ahead, []string{"a", "b", "c"}) {
+			t.Errorf("a fourth one waits for %v", ahead)
+		}
+		c.Release()
+		wait("d")
+	})
+}
+
+// A download that makes no progress for some seconds gives its slot to who waits for
+// one, and such downloads altogether take a part of the slots only.
+func TestSlowDownloadsGiveTheirSlotsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newDownloads()
+		reports := func(r *round, why string, waits bool) {
+			r.note(runtime.Progress{Object: "image", Done: 1, Total: 2, Slow: why, Waits: waits})
+		}
+		begin := func(owner, kind string) *round {
+			r := newRound(t.Context(), newWorker(owner), nil)
+			if r.slot = l.Try(limit.Key{Party: owner, Kind: kind}, r.preempted); r.slot == nil {
+				t.Fatalf("%s gets no slot", owner)
+			}
+			return r
+		}
+		wait := func(kind string) (granted chan *limit.Slot) {
+			granted = make(chan *limit.Slot, 1)
+			go func() {
+				if slot, err := l.Acquire(t.Context(), limit.Key{Party: "waits", Kind: kind}, nil, nil); err == nil {
+					granted <- slot
+				}
+			}()
+			return granted
+		}
+		passes := func(d time.Duration) {
+			time.Sleep(d)
+			synctest.Wait()
+		}
+		a, b, c, d := begin("a", ""), begin("b", ""), begin("c", ""), begin("d", "")
+		next := wait("")
+		reports(b, "41 bytes a minute", false)
+		passes(yieldAfter - time.Second)
+		if b.ctx.Err() != nil {
+			t.Fatal("it is ended though it was slow for a moment")
+		}
+		passes(time.Second)
+		if b.ctx.Err() == nil || a.ctx.Err() != nil {
+			t.Fatal("not the slow one is ended, and no other")
+		}
+		reports(b, "", false) // its work ends
+		if why := b.wasSlow(); why != "41 bytes a minute" {
+			t.Errorf("it was slow because of %q", why)
+		}
+		b.release()
+		passes(0)
+		(<-next).Release()
+
+		// What is known to be slow gets a part of the slots, and another slow one waits for long.
+		b = begin("b", slow)
+		a.release()
+		a = begin("a", slow)
+		d.release()
+		next = wait(slow)
+		reports(a, "2 bytes a minute", false)
+		passes(slowTurn - time.Second)
+		if a.ctx.Err() != nil || len(next) > 0 {
+			t.Error("what is slow takes more than its part, or gives its slot at once to what is slow as well")
+		}
+		passes(time.Second)
+		if a.ctx.Err() == nil || b.ctx.Err() != nil {
+			t.Error("what is slow keeps its slot for ever")
+		}
+		a.release()
+		passes(0)
+		(<-next).Release()
+
+		// What waits for others is not slow itself.
+		begin("d", "")
+		begin("a", "")
+		next = wait("")
+		reports(c, "waiting for a download slot", true)
+		passes(yieldAfter)
+		if why := c.wasSlow(); c.ctx.Err() == nil || why != "" {
+			t.Errorf("it is slow because of %q: %v", why, c.ctx.Err())
+		}
+		c.release()
+		passes(0)
+		if len(next) == 0 {
+			t.Error("the slot did not go to who waits")
+		}
+	})
+}
