@@ -183,10 +183,9 @@ func (r *reader) float(requirement string, n node) float64 {
 	if !r.is(number, requirement, n) {
 		return 0
 	}
-	f, err := strconv.ParseFloat(n.literal, 64)
-	if err != nil {
+	f, ok := n.float()
+	if !ok {
 		r.refuse(requirement, n, "is too large")
-		return 0
 	}
 	return f
 }
