@@ -114,9 +114,9 @@ func httpsURL(s string) (*url.URL, error) {
 
 // Fetched is a trust bundle as the service sent it.
 type Fetched struct {
-	Data []byte
-	URL  string // that it came from
-	ETag string // of the answer, "" if it had none
+	Data []byte `json:"bundle"`         // its exact bytes
+	URL  string `json:"url"`            // that it came from
+	ETag string `json:"etag,omitempty"` // of the answer, "" if it had none
 }
 
 // Bundle fetches the trust bundle of a trust domain. Where the service says
@@ -169,9 +169,6 @@ func (s *Service) locate(ctx context.Context, trustDomain string) (string, error
 	if document.TrustDomain != trustDomain {
 		return "", fault(OtherTrustDomain, "discovery document",
 			"belongs to trust domain %.200q, the device to %q", document.TrustDomain, trustDomain)
-	}
-	if _, err := httpsURL(document.TrustBundleURI); err != nil {
-		return "", fmt.Errorf("cannot use URL of trust bundle in the discovery document: %w", err)
 	}
 	return document.TrustBundleURI, nil
 }
