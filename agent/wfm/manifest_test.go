@@ -169,9 +169,9 @@ func TestManifestAnswers(t *testing.T) {
 		"more than a megabyte":              {handler: encoded("", large), is: wfm.ErrTooLarge},
 		"less than announced":               {handler: serveTruncated(raw), text: "unexpected EOF", retry: true},
 		"not JSON":                          {handler: encoded("", []byte("{")), text: "state manifest"},
-		"redirect to elsewhere":             {handler: redirect(foreign + "/steal"), status: 307, text: foreign + "/steal"},
-		"redirect to itself":                {handler: redirect("/api/v1/deployments"), status: 307, text: "redirect"},
-		"redirect to nonsense":              {handler: redirect("::"), status: 307, text: "redirect"},
+		"redirect to elsewhere":             {handler: serveProblem(307, "", "Location", foreign+"/steal"), status: 307, text: foreign + "/steal"},
+		"redirect to itself":                {handler: serveProblem(307, "", "Location", "/api/v1/deployments"), status: 307, text: "redirect"},
+		"redirect to nonsense":              {handler: serveProblem(307, "", "Location", "::"), status: 307, text: "redirect"},
 		"created":                           {handler: serveProblem(201, ""), is: wfm.ErrContentType},
 		"not authorised":                    {handler: serveProblem(403, `{"type":"https://docs.margo.org/specification/problem-types#not-authorized","title":"Client Relationship Retired","status":403}`), status: 403, text: "Client Relationship Retired"},
 		"bundle is invalid":                 {handler: serveProblem(406, `{"type":"https://docs.margo.org/specification/problem-types#server-cannot-generate-response","title":"x","status":406}`), status: 406},
@@ -211,13 +211,6 @@ func TestManifestAnswers(t *testing.T) {
 				t.Errorf("Retry = %t, %s, want %t, %s", retry, after, test.retry, test.after)
 			}
 		})
-	}
-}
-
-func redirect(to string) http.HandlerFunc {
-	return func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Location", to)
-		w.WriteHeader(http.StatusTemporaryRedirect)
 	}
 }
 

@@ -23,6 +23,7 @@ import (
 	"github.com/margolite/margolite/agent/identity"
 	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/agent/wfm"
+	"github.com/margolite/margolite/store"
 	"github.com/margolite/margolite/test/pki"
 )
 
@@ -62,8 +63,8 @@ type server struct {
 	requests []string                    // method and path, in order
 }
 
-func (d trust) serve(t *testing.T, wfmID string) *server {
-	t.Helper()
+// unstarted is a server without a certificate.
+func unstarted() *server {
 	s := &server{handlers: make(map[string]http.HandlerFunc)}
 	s.Server = httptest.NewUnstartedServer(s)
 	s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
@@ -72,6 +73,12 @@ func (d trust) serve(t *testing.T, wfmID string) *server {
 			s.accepted.Add(1)
 		}
 	}
+	return s
+}
+
+func (d trust) serve(t *testing.T, wfmID string) *server {
+	t.Helper()
+	s := unstarted()
 	s.TLS = &tls.Config{
 		MinVersion:   tls.VersionTLS13,
 		Certificates: []tls.Certificate{must(d.authority.IssueWFM(wfmID)).TLS()},
@@ -125,10 +132,15 @@ func problem(w http.ResponseWriter, status int, body string) {
 	io.WriteString(w, body)
 }
 
+// passing is a spool in which nothing lasts for longer than a call.
+type passing struct{ *store.Incoming }
+
+func (passing) Size(digest.Digest) (int64, error) { return 0, nil }
+
 // client is one that speaks to s.
 func client(t *testing.T, i *identity.Identity, url string, change ...func(*wfm.Options)) *wfm.Client {
 	t.Helper()
-	o := wfm.Options{URL: url, TLS: i.TLS(), Timeout: 10 * time.Second}
+	o := wfm.Options{URL: url, TLS: i.TLS(), Spool: passing{incoming(t, store.Options{})}, Timeout: 10 * time.Second}
 	for _, c := range change {
 		c(&o)
 	}
@@ -259,8 +271,7 @@ type file struct {
 
 func archive(files ...file) []byte {
 	var b bytes.Buffer
-	z := gzip.NewWriter(&b)
-	w := tar.NewWriter(z)
+	w := tar.NewWriter(&b)
 	for _, f := range files {
 		header := &tar.Header{Name: f.name, Typeflag: f.kind, Linkname: f.link, Mode: 0o644, Size: int64(len(f.content))}
 		if header.Typeflag == 0 {
@@ -279,10 +290,7 @@ func archive(files ...file) []byte {
 	if err := w.Close(); err != nil {
 		panic(err)
 	}
-	if err := z.Close(); err != nil {
-		panic(err)
-	}
-	return b.Bytes()
+	return zip(b.Bytes())
 }
 
 func zip(content []byte) []byte {
