@@ -221,28 +221,30 @@ func flip(content []byte) []byte {
 	return content
 }
 
-func TestAnswersAreWaitedForOnlySoLong(t *testing.T) {
-	d := newTrust(t)
-	s := d.serve(t, "one")
-	i := d.device(t)
-	drip := func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", margo.ManifestMediaType)
+// drip answers one byte after the other, and says that it has begun.
+func drip(begun chan<- struct{}) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
 		tick := time.NewTicker(10 * time.Millisecond)
 		defer tick.Stop()
-		for {
-			if _, err := io.WriteString(w, " "); err != nil {
-				return
-			}
-			if err := http.NewResponseController(w).Flush(); err != nil {
-				return
+		for r.Context().Err() == nil {
+			_, _ = io.WriteString(w, " ")
+			_ = http.NewResponseController(w).Flush()
+			select {
+			case begun <- struct{}{}:
+			default:
 			}
 			select {
 			case <-r.Context().Done():
-				return
 			case <-tick.C:
 			}
 		}
 	}
+}
+
+func TestAnswersAreWaitedForOnlySoLong(t *testing.T) {
+	d := newTrust(t)
+	s := d.serve(t, "one")
+	i := d.device(t)
 	tests := map[string]struct {
 		handler http.HandlerFunc
 		limits  wfm.Limits
@@ -262,7 +264,7 @@ func TestAnswersAreWaitedForOnlySoLong(t *testing.T) {
 			timeout: 300 * time.Millisecond, text: "silent",
 		},
 		"byte after byte": {
-			handler: drip, limits: wfm.Limits{Speed: 1 << 30},
+			handler: drip(nil), limits: wfm.Limits{Speed: 1 << 30},
 			timeout: 2 * time.Second, text: "takes too long", // and between two bytes, much less
 		},
 	}
@@ -289,25 +291,6 @@ func TestDripsHoldUpNobodyElse(t *testing.T) {
 	f := newFleet(2, 100)
 	const status = "POST /api/v1/deployments/x/status"
 	c := client(t, d.device(t), s.URL)
-	dripping := func() (handler http.HandlerFunc, begun chan struct{}) {
-		begun = make(chan struct{}, 1)
-		return func(w http.ResponseWriter, r *http.Request) {
-			tick := time.NewTicker(50 * time.Millisecond)
-			defer tick.Stop()
-			for r.Context().Err() == nil {
-				_, _ = io.WriteString(w, " ")
-				_ = http.NewResponseController(w).Flush()
-				select {
-				case begun <- struct{}{}:
-				default:
-				}
-				select {
-				case <-r.Context().Done():
-				case <-tick.C:
-				}
-			}
-		}, begun
-	}
 	manifest := func(ctx context.Context) error { _, err := c.Manifest(ctx, ""); return err }
 	document := func(ctx context.Context) error {
 		m := &wfm.Manifest{StateManifest: &f.manifest}
@@ -326,8 +309,8 @@ func TestDripsHoldUpNobodyElse(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f.publish(s, "")
 			s.handle(status, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) })
-			handler, begun := dripping()
-			s.handle(test.drips, handler)
+			begun := make(chan struct{}, 1)
+			s.handle(test.drips, drip(begun))
 			ctx, end := context.WithCancel(t.Context())
 			ended := make(chan error, 1)
 			go func() { ended <- test.ask(ctx); close(ended) }()

@@ -300,16 +300,7 @@ func TestABundleThatDripsIsGivenUp(t *testing.T) {
 	d := newTrust(t)
 	s := d.serve(t, "one")
 	f := largeFleet()
-	s.handle(f.bundleRoute(), func(w http.ResponseWriter, r *http.Request) {
-		for n := 0; r.Context().Err() == nil && n < len(f.bundle); n++ {
-			_, _ = w.Write(f.bundle[n : n+1])
-			_ = http.NewResponseController(w).Flush()
-			select {
-			case <-r.Context().Done():
-			case <-time.After(10 * time.Millisecond):
-			}
-		}
-	})
+	s.handle(f.bundleRoute(), drip(nil))
 	spool := incoming(t, store.Options{})
 	_, err := get(t, client(t, d.device(t), s.URL, withSpool(spool), func(o *wfm.Options) {
 		o.Timeout = 300 * time.Millisecond
