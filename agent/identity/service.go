@@ -17,7 +17,6 @@ import (
 	"github.com/margolite/margolite/agent/margo"
 )
 
-// Bounds of an exchange with the identity service.
 const (
 	defaultServiceTimeout = time.Minute
 	maxServiceHeader      = 64 << 10
@@ -62,7 +61,6 @@ type Service struct {
 	discovery atomic.Pointer[discovery] // the last good one; nil: none yet
 }
 
-// discovery is a discovery document as it was fetched.
 type discovery struct {
 	etag     string
 	document *margo.DiscoveryDocument
@@ -265,7 +263,6 @@ func (s *Service) get(ctx context.Context, op, location, etag string, limit int6
 	return answer, nil
 }
 
-// maxCause bounds the text of a peerError.
 const maxCause = 512
 
 // peerError is an error whose text may repeat what a server sent, or has in its

@@ -67,7 +67,6 @@ type BundleSource struct {
 	spacing  time.Duration // to the next one, whatever the reason for it
 }
 
-// keptRecord is what a Keeper keeps.
 type keptRecord struct {
 	TrustDomain string    `json:"trustDomain"`
 	Accepted    time.Time `json:"accepted"`

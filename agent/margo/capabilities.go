@@ -154,7 +154,6 @@ type olderResources struct {
 	Interfaces  []Interface  `json:"interfaces"`
 }
 
-// marshalOlder writes the body of a revision before rc.3.
 func (c Capabilities) marshalOlder(revision Revision) ([]byte, error) {
 	root := map[string]any{"apiVersion": capabilityVersion, "kind": capabilityKind}
 	properties := c.Properties.body()

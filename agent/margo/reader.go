@@ -72,14 +72,12 @@ func (n node) length() int {
 	return len(n.items)
 }
 
-// each calls f for every element of a list.
 func (n node) each(f func(node)) {
 	for i, item := range n.items {
 		f(node{item, n.path + "/" + strconv.Itoa(i)})
 	}
 }
 
-// eachMember calls f for every member of an object.
 func (n node) eachMember(f func(name string, value node)) {
 	for _, m := range n.members {
 		f(m.name, node{m.value, n.path + "/" + pathName(m.name)})

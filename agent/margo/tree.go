@@ -21,7 +21,6 @@ import (
 // structs would do neither: encoding/json lets duplicate keys pass and matches
 // names in any case, and both decoders send large numbers through a float.
 
-// kind says what a tree is.
 type kind uint8
 
 const (
@@ -70,7 +69,6 @@ func (l limits) fit(body []byte) error {
 	return nil
 }
 
-// growth counts a tree while it grows.
 type growth struct {
 	limits
 	nodes int

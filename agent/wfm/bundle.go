@@ -103,7 +103,6 @@ func readEntry(r io.Reader, size int64, buffer []byte) ([]byte, error) {
 	return buffer, err
 }
 
-// counted counts what was read.
 type counted struct {
 	io.Reader
 	n int64

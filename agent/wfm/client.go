@@ -175,7 +175,6 @@ type serverTime struct{ told, heard time.Time }
 // escaped.
 func (c *Client) endpoint(path string) *url.URL { return c.base.JoinPath(path) }
 
-// request is one exchange with the WFM.
 type request struct {
 	op       string // for errors: "cannot <op>"
 	method   string
@@ -307,7 +306,7 @@ func (c *Client) refusal(r request, response *http.Response, body io.Reader) *Er
 	}
 	var content []byte
 	if encoding, err := contentEncoding(response.Header); err == nil {
-		content, _ = readBody(body, encoding, maxProblem) // what cannot be read is not needed: the status decides
+		content, _ = readBody(body, encoding, margo.MaxProblemBytes) // what cannot be read is not needed: the status decides
 	}
 	e.Problem = margo.ParseProblem(response.Header.Get("Content-Type"), e.Status, content)
 	e.Page = isPage(response.Header, content)

@@ -61,7 +61,6 @@ func (c *Client) learn(change func(*Habits)) {
 	c.habits.Store(&h)
 }
 
-// form is one way to send a report.
 type form struct {
 	method, resource string
 }

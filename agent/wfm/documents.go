@@ -77,7 +77,6 @@ func (c *Client) Documents(
 	return before
 }
 
-// way is how documents are fetched.
 type way int32
 
 const (

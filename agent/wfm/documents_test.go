@@ -55,20 +55,6 @@ func TestDS12BundleOrSingleDocuments(t *testing.T) {
 	d := newTrust(t)
 	s := d.serve(t, "one")
 	c := client(t, d.device(t), s.URL)
-	unhinted := newFleet(10, 100)
-	unhinted.manifest.Bundle.SizeBytes = 0
-	for i := range unhinted.manifest.Deployments {
-		unhinted.manifest.Deployments[i].SizeBytes = 0
-	}
-	huge := newFleet(3, 100)
-	huge.manifest.Bundle.SizeBytes = 1 << 40
-	liar := newFleet(10, 100)
-	for i := range liar.manifest.Deployments {
-		liar.manifest.Deployments[i].SizeBytes = 1<<64 - 1
-	}
-	incompressible := newFleet(10, 20000)
-	incompressible.manifest.Bundle.SizeBytes = 200000
-
 	tests := map[string]struct {
 		fleet  *fleet
 		need   []int
@@ -77,12 +63,12 @@ func TestDS12BundleOrSingleDocuments(t *testing.T) {
 		"everything is new":                               {newFleet(3, 100), nil, true},
 		"one of many is new":                              {newFleet(10, 100), []int{4}, false},
 		"many of many are new and the bundle is small":    {newFleet(10, 100), []int{0, 1, 2, 3, 4, 5}, true},
-		"two of many are new and the bundle is large":     {incompressible, []int{0, 1}, false},
+		"two of many are new and the bundle is large":     {newFleet(10, 20000).sized(200000, 20000), []int{0, 1}, false},
 		"two are new, a round trip outweighs their bytes": {newFleet(10, 100), []int{0, 1}, true},
-		"no sizes given, one of many":                     {unhinted, []int{0}, false},
-		"no sizes given, most of many":                    {unhinted, []int{0, 1, 2, 3, 4, 5, 6, 7}, true},
-		"the bundle is said to be larger than allowed":    {huge, nil, false},
-		"sizes are nonsense":                              {liar, []int{0, 1}, true},
+		"no sizes given, one of many":                     {newFleet(10, 100).sized(0, 0), []int{0}, false},
+		"no sizes given, most of many":                    {newFleet(10, 100).sized(0, 0), []int{0, 1, 2, 3, 4, 5, 6, 7}, true},
+		"the bundle is said to be larger than allowed":    {newFleet(3, 100).sized(1<<40, 100), nil, false},
+		"sizes are nonsense":                              {newFleet(10, 100).sized(1000, 1<<64-1), []int{0, 1}, true},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -408,71 +394,48 @@ func TestURLsOfTheManifest(t *testing.T) {
 	i := d.device(t)
 	foreign := d.bystander(t)
 	path := func(f *fleet) string { return strings.TrimPrefix(f.documentRoute(2), "GET ") }
+	legacy := func(f *fleet) string { return strings.Replace(path(f), "/api/v1/", "/api/v1/clients/c-1/", 1) }
 
 	tests := map[string]struct {
-		base      string // path of the configured URL
-		mount     string // where the server really is
-		url       func(f *fleet, own string) string
-		want      []string // prefixes of the paths asked for, in order
-		available bool
+		base  string // path of the configured URL
+		mount string // where the server really is
+		url   func(f *fleet, own string) string
+		want  []string // prefixes of the paths asked for, in order; nil: the path alone
+		gone  bool     // the document is not to be had
 	}{
-		"relative to the origin": {
-			"", "", func(f *fleet, _ string) string { return path(f) }, []string{""}, true,
-		},
-		"absolute, same origin": {
-			"", "", func(f *fleet, own string) string { return own + path(f) }, []string{""}, true,
-		},
+		"relative to the origin": {url: func(f *fleet, _ string) string { return path(f) }},
+		"absolute, same origin":  {url: func(f *fleet, own string) string { return own + path(f) }},
 		"absolute, scheme in upper case": {
-			"", "", func(f *fleet, own string) string { return strings.Replace(own, "https", "HTTPS", 1) + path(f) }, []string{""}, true,
+			url: func(f *fleet, own string) string { return strings.Replace(own, "https", "HTTPS", 1) + path(f) },
 		},
-		"with a fragment": {
-			"", "", func(f *fleet, _ string) string { return path(f) + "#x" }, []string{""}, true,
-		},
+		"with a fragment": {url: func(f *fleet, _ string) string { return path(f) + "#x" }},
 		"origin-relative, though mounted below a prefix": {
-			"/v1alpha2/margo", "/v1alpha2/margo", func(f *fleet, _ string) string { return path(f) }, []string{"", "/v1alpha2/margo"}, true,
+			"/v1alpha2/margo", "/v1alpha2/margo", func(f *fleet, _ string) string { return path(f) }, []string{"", "/v1alpha2/margo"}, false,
 		},
 		"origin-relative with the prefix in it": {
-			"/v1alpha2/margo/", "/v1alpha2/margo", func(f *fleet, _ string) string { return "/v1alpha2/margo" + path(f) }, []string{"/v1alpha2/margo"}, true,
+			"/v1alpha2/margo/", "/v1alpha2/margo", func(f *fleet, _ string) string { return "/v1alpha2/margo" + path(f) }, []string{"/v1alpha2/margo"}, false,
 		},
 		"relative to the base": {
-			"/v1alpha2/margo", "/v1alpha2/margo", func(f *fleet, _ string) string { return strings.TrimPrefix(path(f), "/") }, []string{"/v1alpha2/margo"}, true,
+			"/v1alpha2/margo", "/v1alpha2/margo", func(f *fleet, _ string) string { return strings.TrimPrefix(path(f), "/") }, []string{"/v1alpha2/margo"}, false,
 		},
-		"origin-relative, served at the origin": {
-			"/v1alpha2/margo", "", func(f *fleet, _ string) string { return path(f) }, []string{""}, true,
-		},
+		"origin-relative, served at the origin": {base: "/v1alpha2/margo", url: func(f *fleet, _ string) string { return path(f) }},
 		"the own host as user name": {
-			"", "", func(f *fleet, own string) string {
+			url: func(f *fleet, own string) string {
 				return own + "@" + strings.TrimPrefix(foreign, "https://") + path(f)
-			}, []string{""}, true,
+			},
 		},
 		"a user name for the own host": {
-			"", "", func(f *fleet, own string) string {
+			url: func(f *fleet, own string) string {
 				return strings.Replace(own, "https://", "https://u:p@", 1) + path(f)
-			}, []string{""}, true,
+			},
 		},
-		"plain HTTP": {
-			"", "", func(f *fleet, own string) string { return strings.Replace(own, "https", "http", 1) + path(f) }, []string{""}, true,
-		},
-		"a file": {
-			"", "", func(*fleet, string) string { return "file:///etc/passwd" }, []string{""}, true,
-		},
-		"none": {
-			"", "", func(*fleet, string) string { return "" }, []string{""}, true,
-		},
-		"of an earlier revision": {
-			"", "", func(f *fleet, _ string) string {
-				return strings.Replace(path(f), "/api/v1/", "/api/v1/clients/c-1/", 1)
-			}, []string{"legacy", ""}, true,
-		},
-		"no URL at all": {
-			"", "", func(*fleet, string) string { return "http://[::1" }, []string{""}, true,
-		},
-		"a wrong path on the own origin": {
-			"", "", func(*fleet, string) string { return "/elsewhere" }, []string{"elsewhere", ""}, true,
-		},
-		"nowhere": {
-			"/a", "/b", func(f *fleet, _ string) string { return path(f) }, []string{"", "/a"}, false,
-		},
+		"plain HTTP":                     {url: func(f *fleet, own string) string { return strings.Replace(own, "https", "http", 1) + path(f) }},
+		"a file":                         {url: func(*fleet, string) string { return "file:///etc/passwd" }},
+		"none":                           {url: func(*fleet, string) string { return "" }},
+		"of an earlier revision":         {url: func(f *fleet, _ string) string { return legacy(f) }, want: []string{"legacy", ""}},
+		"no URL at all":                  {url: func(*fleet, string) string { return "http://[::1" }},
+		"a wrong path on the own origin": {url: func(*fleet, string) string { return "/elsewhere" }, want: []string{"elsewhere", ""}},
+		"nowhere":                        {"/a", "/b", func(f *fleet, _ string) string { return path(f) }, []string{"", "/a"}, true},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -483,20 +446,22 @@ func TestURLsOfTheManifest(t *testing.T) {
 			f.manifest.Deployments[2].URL = test.url(f, s.URL)
 
 			_, err := get(t, client(t, i, s.URL+test.base), f, 2)
-			if (err == nil) != test.available {
+			if (err != nil) != test.gone {
 				t.Errorf("error: %v", err)
+			}
+			if test.want == nil {
+				test.want = []string{""}
 			}
 			var want []string
 			for _, prefix := range test.want {
 				switch prefix {
 				case "elsewhere":
 					want = append(want, "GET /elsewhere")
-					continue
 				case "legacy":
-					want = append(want, "GET "+strings.Replace(path(f), "/api/v1/", "/api/v1/clients/c-1/", 1))
-					continue
+					want = append(want, "GET "+legacy(f))
+				default:
+					want = append(want, "GET "+prefix+path(f))
 				}
-				want = append(want, "GET "+prefix+path(f))
 			}
 			if took := s.took(); !slices.Equal(took, want) {
 				t.Errorf("requests %q, want %q", took, want)

@@ -8,7 +8,6 @@ import (
 // Limits bound what the WFM can make the device hold and wait for. Zero values
 // are replaced by the defaults, which fit a device of 64 MB.
 type Limits struct {
-	Manifest int64 // bytes of the state manifest; 1 MiB
 	Document int64 // bytes of one deployment document; 256 KiB
 	Bundle   int64 // bytes of the bundle, compressed; 64 MiB
 	Expanded int64 // bytes of the bundle, expanded, and of all documents of one call; 256 MiB
@@ -26,7 +25,6 @@ type Limits struct {
 
 // Bounds that nobody needs to change.
 const (
-	maxProblem = 64 << 10 // of the body of an answer that is no success
 	maxHeader  = 64 << 10
 	maxIgnored = 4 << 10 // of a body that is of no interest
 	freeRatio  = 1 << 20 // of what a bundle expands to before Limits.Ratio counts
@@ -41,7 +39,6 @@ const (
 
 func (l Limits) withDefaults() Limits {
 	return Limits{
-		Manifest:      cmp.Or(l.Manifest, 1<<20),
 		Document:      cmp.Or(l.Document, 256<<10),
 		Bundle:        cmp.Or(l.Bundle, 64<<20),
 		Expanded:      cmp.Or(l.Expanded, 256<<20),

@@ -174,12 +174,17 @@ type fleet struct {
 
 // newFleet makes n documents of about the given size.
 func newFleet(n, size int) *fleet {
+	return fleetOf(n, func(id string) []byte { return fmt.Appendf(nil, "id: %s\n#%s\n", id, strings.Repeat("x", size)) })
+}
+
+// fleetOf makes n documents.
+func fleetOf(n int, write func(id string) []byte) *fleet {
 	f := &fleet{documents: make(map[string][]byte)}
 	f.manifest.Version = 7
 	var files []file
 	for i := range n {
 		id := fmt.Sprintf("ad9b614e-8912-45f4-a523-%012d", i)
-		document := fmt.Appendf(nil, "id: %s\n#%s\n", id, strings.Repeat("x", size))
+		document := write(id)
 		d := digest.FromBytes(document)
 		f.documents[id] = document
 		files = append(files, file{name: id + ".yaml", content: document})
@@ -198,6 +203,15 @@ func (f *fleet) pack(archive []byte) {
 	f.manifest.Bundle = &margo.Bundle{
 		MediaType: margo.BundleMediaType, Digest: d, SizeBytes: uint64(len(archive)), URL: "/api/v1/bundles/" + d.String(),
 	}
+}
+
+// sized says that the bundle has one size, and each document another.
+func (f *fleet) sized(bundle, document uint64) *fleet {
+	f.manifest.Bundle.SizeBytes = bundle
+	for i := range f.manifest.Deployments {
+		f.manifest.Deployments[i].SizeBytes = document
+	}
+	return f
 }
 
 func (f *fleet) raw() []byte { return must(json.Marshal(f.manifest)) }

@@ -70,7 +70,6 @@ func (p *part) read(to io.Writer) (int64, error) {
 	return io.CopyBuffer(to, io.LimitReader(r, p.limit+1), p.buffer)
 }
 
-// restart drops what is there.
 func (p *part) restart() error {
 	p.size, p.encoded = 0, false
 	p.hash.Reset()

@@ -41,22 +41,13 @@ func withSpool(s wfm.Spool) func(*wfm.Options) { return func(o *wfm.Options) { o
 // largeFleet has a bundle of some hundred KB that does not compress.
 func largeFleet() *fleet {
 	noise := rand.New(rand.NewPCG(1, 2))
-	f := newFleet(4, 10)
-	var files []file
-	for i := range f.manifest.Deployments {
-		ref := &f.manifest.Deployments[i]
-		body := make([]byte, 100<<10)
-		for j := range body {
-			body[j] = byte(noise.Uint32())
+	return fleetOf(4, func(string) []byte {
+		document := make([]byte, 100<<10)
+		for i := range document {
+			document[i] = byte(noise.Uint32())
 		}
-		ref.Digest = digest.FromBytes(body)
-		ref.URL = "/api/v1/deployments/" + ref.ID + "/" + ref.Digest.String()
-		ref.SizeBytes = uint64(len(body))
-		f.documents[ref.ID] = body
-		files = append(files, file{name: ref.ID, content: body})
-	}
-	f.pack(archive(files...))
-	return f
+		return document
+	})
 }
 
 // ranges is a server of one artifact that understands ranges, and spoils its
@@ -244,11 +235,7 @@ func TestDS13SizesDecideNothing(t *testing.T) {
 	s := d.serve(t, "one")
 	c := client(t, d.device(t), s.URL)
 	for _, size := range []uint64{0, 1, 7, 1 << 20, 1 << 40, 1<<64 - 1} {
-		f := newFleet(3, 100)
-		f.manifest.Bundle.SizeBytes = size
-		for i := range f.manifest.Deployments {
-			f.manifest.Deployments[i].SizeBytes = size
-		}
+		f := newFleet(3, 100).sized(size, size)
 		f.publish(s, "")
 		single := []string{f.documentRoute(0), f.documentRoute(1), f.documentRoute(2)}
 		for _, need := range [][]int{nil, {1}} {
