@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/opencontainers/go-digest"
@@ -448,25 +449,26 @@ func TestST12AdoptedVersionWhileApplying(t *testing.T) {
 
 // Also who asked for a poll before the WFM asked for silence has to wait.
 func TestERR04RetryAfterIsHonouredForWaitingRequests(t *testing.T) {
-	s := newSite(t)
-	s.sync()
-	begun, release := s.wfm.hold("manifest")
-	s.wfm.fail("manifest", &wfm.Error{Op: "get state manifest", Status: 503, RetryAfter: time.Hour})
-	answers := make(chan error, 2)
-	go func() { answers <- s.agent.Sync(t.Context()) }()
-	<-begun
-	go func() { answers <- s.agent.Sync(t.Context()) }()
-	time.Sleep(50 * time.Millisecond) // until it waits
-	release()
-	conflicts := 0
-	for range 2 {
-		if err := <-answers; errors.Is(err, control.ErrConflict) {
-			conflicts++
+	simulated(t, func(s *site) { s.poll.Interval = time.Hour }, func(t *testing.T, s *site) {
+		s.sync()
+		begun, release := s.wfm.hold("manifest")
+		s.wfm.fail("manifest", &wfm.Error{Op: "get state manifest", Status: 503, RetryAfter: time.Hour})
+		answers := make(chan error, 2)
+		go func() { answers <- s.agent.Sync(t.Context()) }()
+		<-begun
+		go func() { answers <- s.agent.Sync(t.Context()) }()
+		synctest.Wait() // until it waits
+		release()
+		conflicts := 0
+		for range 2 {
+			if err := <-answers; errors.Is(err, control.ErrConflict) {
+				conflicts++
+			}
 		}
-	}
-	if conflicts != 1 {
-		t.Errorf("%d requests were held back, want the one that waited", conflicts)
-	}
+		if conflicts != 1 {
+			t.Errorf("%d requests were held back, want the one that waited", conflicts)
+		}
+	})
 }
 
 // A WFM that does not take the capabilities does not keep the device from its

@@ -26,7 +26,6 @@ type DeviceOptions struct {
 // safe for concurrent use.
 type Device struct {
 	options DeviceOptions
-	now     func() time.Time
 	chain   []*x509.Certificate
 	signer  *Signer
 }
@@ -44,11 +43,7 @@ func LoadDevice(o DeviceOptions) (*Device, error) {
 	if usage := pair.chain[0].KeyUsage; usage != 0 && usage&x509.KeyUsageDigitalSignature == 0 {
 		return nil, fault(UnfitKey, o.Certificate, "the certificate does not allow its key to sign")
 	}
-	d := &Device{options: o, now: o.Now, chain: pair.chain, signer: signer}
-	if d.now == nil {
-		d.now = time.Now
-	}
-	return d, nil
+	return &Device{options: o, chain: pair.chain, signer: signer}, nil
 }
 
 // CertificatePEM is the certificate, with the intermediates that its file has,
@@ -70,7 +65,7 @@ func (d *Device) Fingerprint() [sha256.Size]byte { return sha256.Sum256(d.chain[
 func (d *Device) Warnings() []*Error {
 	leaf := d.chain[0]
 	at := func(t time.Time) string { return t.UTC().Format(time.RFC3339) }
-	switch now := d.now(); {
+	switch now := d.signer.now(); {
 	case now.Before(leaf.NotBefore):
 		return []*Error{fault(NotYetValid, d.options.Certificate, "the certificate is not valid before %s", at(leaf.NotBefore))}
 	case now.After(leaf.NotAfter):

@@ -4,19 +4,14 @@ import (
 	"bytes"
 	"crypto"
 	"crypto/ecdsa"
-	"crypto/ed25519"
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/base64"
-	"encoding/pem"
 	"errors"
-	"math/big"
 	"net/http"
-	"os"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -25,34 +20,20 @@ import (
 	"github.com/yaronf/httpsign"
 
 	"github.com/margolite/margolite/agent/identity"
+	"github.com/margolite/margolite/test/pki"
 )
 
-var now = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
-
-// deviceFiles writes a certificate of its own for a key, and the key.
-func deviceFiles(t *testing.T, dir string, key crypto.Signer, change ...func(*x509.Certificate)) (identity.DeviceOptions, *x509.Certificate) {
+// deviceFiles writes a certificate for a key, valid for an hour before and after noon, and the key.
+func deviceFiles(t *testing.T, dir string, key crypto.Signer, change ...pki.Option) (identity.DeviceOptions, *x509.Certificate) {
 	t.Helper()
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(now.Unix()), Subject: pkix.Name{CommonName: "edge-01"},
-		NotBefore: now.Add(-time.Hour), NotAfter: now.Add(time.Hour), KeyUsage: x509.KeyUsageDigitalSignature,
-	}
-	for _, c := range change {
-		c(template)
-	}
-	der := must(x509.CreateCertificate(rand.Reader, template, template, key.Public(), key))
+	change = append([]pki.Option{pki.Key(key), pki.Valid(noon.Add(-time.Hour), noon.Add(time.Hour))}, change...)
+	svid := must(must(pki.NewServerAuthority("plant", noon)).IssueSigner("edge-01", change...))
 	o := identity.DeviceOptions{
-		Certificate: filepath.Join(dir, "device.pem"), Key: filepath.Join(dir, "device.key"), Now: clock(now),
+		Certificate: filepath.Join(dir, "device.pem"), Key: filepath.Join(dir, "device.key"), Now: clock(noon),
 	}
-	write(t, o.Certificate, pemOf("CERTIFICATE", der))
-	write(t, o.Key, pemOf("PRIVATE KEY", must(x509.MarshalPKCS8PrivateKey(key))))
-	if err := os.Chmod(o.Key, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return o, must(x509.ParseCertificate(der))
-}
-
-func pemOf(kind string, der []byte) []byte {
-	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
+	write(t, o.Certificate, svid.CertificatePEM())
+	write(t, o.Key, must(svid.KeyPEM()))
+	return o, svid.Chain[0]
 }
 
 func TestAUTH10DeviceCertificateIsX509(t *testing.T) {
@@ -67,7 +48,7 @@ func TestAUTH10DeviceCertificateIsX509(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if !bytes.Equal(d.CertificatePEM(), pemOf("CERTIFICATE", leaf.Raw)) || !d.Expiry(now).NotAfter.Equal(leaf.NotAfter) {
+			if !bytes.Equal(d.CertificatePEM(), encode("CERTIFICATE", leaf.Raw)) || !d.Expiry(noon).NotAfter.Equal(leaf.NotAfter) {
 				t.Error("the certificate is another one")
 			}
 			if w := d.Warnings(); len(w) != 0 {
@@ -81,20 +62,19 @@ func TestAUTH10DeviceCertificateIsX509(t *testing.T) {
 	}
 }
 
-// What is wrong with files is told apart in TestLoadNamesWhatIsWrongWithTheFiles.
+// What is wrong with files is told apart in TestLoadNamesWhatIsWrongWithTheFiles, and which
+// keys cannot sign in TestSignerRefusesWhatCannotBeSigned.
 func TestAUTH10CertificatesThatAreRefused(t *testing.T) {
 	good := p256()
-	_, edKey, _ := ed25519.GenerateKey(rand.Reader)
 	for name, test := range map[string]struct {
 		key    crypto.Signer
-		change func(*x509.Certificate)
+		change []pki.Option
 	}{
-		"a short RSA key":                       {must(rsa.GenerateKey(rand.Reader, 1024)), func(*x509.Certificate) {}},
-		"a key of another kind":                 {edKey, func(*x509.Certificate) {}},
-		"a certificate that is not for signing": {good, func(c *x509.Certificate) { c.KeyUsage = x509.KeyUsageKeyAgreement }},
+		"a key that cannot sign requests":       {must(rsa.GenerateKey(rand.Reader, 1024)), nil},
+		"a certificate that is not for signing": {good, []pki.Option{pki.NoKeyUsage, pki.KeyUsage(x509.KeyUsageKeyAgreement)}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o, _ := deviceFiles(t, t.TempDir(), test.key, test.change)
+			o, _ := deviceFiles(t, t.TempDir(), test.key, test.change...)
 			if d, err := identity.LoadDevice(o); d != nil || reasonOf(t, err) != identity.UnfitKey {
 				t.Errorf("got %v, want the reason %q", err, identity.UnfitKey)
 			}
@@ -109,9 +89,9 @@ func TestAUTH10CertificatesThatAreRefused(t *testing.T) {
 
 func TestDeviceOutsideItsValidityIsOfflineOnly(t *testing.T) {
 	for at, want := range map[time.Time][]identity.Reason{
-		now:                     nil,
-		now.Add(-2 * time.Hour): {identity.NotYetValid},
-		now.Add(2 * time.Hour):  {identity.Expired},
+		noon:                     nil,
+		noon.Add(-2 * time.Hour): {identity.NotYetValid},
+		noon.Add(2 * time.Hour):  {identity.Expired},
 	} {
 		o, _ := deviceFiles(t, t.TempDir(), p256())
 		o.Now = clock(at)
@@ -147,7 +127,7 @@ func TestADeviceIsWhatItsFilesHeldWhenTheyWereRead(t *testing.T) {
 		t.Error("the same files are another device")
 	}
 	second := p256()
-	write(t, o.Key, pemOf("PRIVATE KEY", must(x509.MarshalPKCS8PrivateKey(second))))
+	write(t, o.Key, encode("PRIVATE KEY", must(x509.MarshalPKCS8PrivateKey(second))))
 	if _, err := identity.LoadDevice(o); err == nil {
 		t.Error("a key that does not belong to the certificate is taken")
 	}
@@ -156,7 +136,7 @@ func TestADeviceIsWhatItsFilesHeldWhenTheyWereRead(t *testing.T) {
 	if next.Fingerprint() == former.Fingerprint() || !verifies(next, second) || !verifies(former, first) {
 		t.Error("the former device and the renewed one are not told apart")
 	}
-	if got := next.CertificatePEM(); !bytes.Equal(got, pemOf("CERTIFICATE", renewed.Raw)) || renewed.Equal(leaf) {
+	if got := next.CertificatePEM(); !bytes.Equal(got, encode("CERTIFICATE", renewed.Raw)) || renewed.Equal(leaf) {
 		t.Errorf("certificate %s", got)
 	}
 }
@@ -164,16 +144,16 @@ func TestADeviceIsWhatItsFilesHeldWhenTheyWereRead(t *testing.T) {
 func TestAUTH02AnchorsAreReadInEachForm(t *testing.T) {
 	a := authority(t)
 	der, text := a.Root.Raw, a.BundlePEM()
-	encode := base64.StdEncoding.EncodeToString
+	inBase64 := base64.StdEncoding.EncodeToString
 	for name, data := range map[string][]byte{
 		"PEM":                        text,
 		"DER":                        der,
-		"base64 of PEM":              []byte(encode(text)),
-		"base64 of DER":              []byte(encode(der)),
+		"base64 of PEM":              []byte(inBase64(text)),
+		"base64 of DER":              []byte(inBase64(der)),
 		"base64 without padding":     []byte(base64.RawStdEncoding.EncodeToString(text)),
-		"base64 in lines":            []byte(encode(der)[:64] + "\r\n" + encode(der)[64:] + "\n"),
+		"base64 in lines":            []byte(inBase64(der)[:64] + "\r\n" + inBase64(der)[64:] + "\n"),
 		"PEM with text around it":    append([]byte("root of the factory\n"), text...),
-		"PEM with something else in": append(pemOf("X509 CRL", []byte("x")), text...),
+		"PEM with something else in": append(encode("X509 CRL", []byte("x")), text...),
 	} {
 		anchors, err := identity.ParseAnchors(data)
 		if err != nil || len(anchors) != 1 || !anchors[0].Equal(a.Root) {
@@ -186,10 +166,10 @@ func TestAUTH02AnchorsAreReadInEachForm(t *testing.T) {
 	for name, data := range map[string][]byte{
 		"nothing":                   nil,
 		"text":                      []byte("no anchor"),
-		"base64 of text":            []byte(encode([]byte("no anchor"))),
-		"a key":                     pemOf("PRIVATE KEY", []byte("x")),
-		"a broken one":              append(slices.Clone(text), pemOf("CERTIFICATE", []byte("x"))...),
-		"a broken one in base64":    []byte(encode(der[:100])),
+		"base64 of text":            []byte(inBase64([]byte("no anchor"))),
+		"a key":                     encode("PRIVATE KEY", []byte("x")),
+		"a broken one":              append(slices.Clone(text), encode("CERTIFICATE", []byte("x"))...),
+		"a broken one in base64":    []byte(inBase64(der[:100])),
 		"more than can be":          bytes.Repeat(text, 513),
 		"more than would be read":   bytes.Repeat([]byte("x"), 1<<20+1),
 		"DER with something behind": append(slices.Clone(der), 'x'),
@@ -219,13 +199,11 @@ func TestAUTH03ServerTLSIsOf13UnlessTold(t *testing.T) {
 }
 
 func FuzzParseAnchors(f *testing.F) {
-	key := p256()
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: now}
-	der := must(x509.CreateCertificate(rand.Reader, template, template, key.Public(), key))
+	der := must(pki.NewServerAuthority("root", noon)).Root.Raw
 	f.Add(der)
-	f.Add(pemOf("CERTIFICATE", der))
+	f.Add(encode("CERTIFICATE", der))
 	f.Add([]byte(base64.StdEncoding.EncodeToString(der)))
-	f.Add([]byte(base64.StdEncoding.EncodeToString(pemOf("CERTIFICATE", der))))
+	f.Add([]byte(base64.StdEncoding.EncodeToString(encode("CERTIFICATE", der))))
 	f.Add([]byte("0"))
 	f.Add([]byte("===="))
 	f.Fuzz(func(t *testing.T, data []byte) {

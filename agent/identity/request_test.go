@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"crypto/ecdsa"
 	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/rsa"
 	"crypto/x509"
 	"encoding/pem"
@@ -116,8 +115,7 @@ func TestID02KeyIsMadeOnce(t *testing.T) {
 
 func TestID25KeysThatAreNotUsed(t *testing.T) {
 	dir := t.TempDir()
-	weak := must(rsa.GenerateKey(rand.Reader, 2048))
-	weakPEM := pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(weak)})
+	weakPEM := encode("RSA PRIVATE KEY", x509.MarshalPKCS1PrivateKey(rsa2048().(*rsa.PrivateKey)))
 	file := func(name string, content []byte, mode os.FileMode) string {
 		path := filepath.Join(dir, name)
 		if err := errors.Join(os.WriteFile(path, content, 0o600), os.Chmod(path, mode)); err != nil {

@@ -29,11 +29,8 @@ const (
 // seven days in each case. What the HTTP answer says about caching plays no role
 // (ID-23).
 func NextRefresh(hint, configured time.Duration) time.Duration {
-	wanted := max(hint, 0)
-	if wanted == 0 {
-		wanted = max(configured, 0)
-	}
-	return min(max(cmp.Or(wanted, defaultRefresh), leastRefresh), mostRefresh)
+	wanted := cmp.Or(max(hint, 0), max(configured, 0), defaultRefresh)
+	return min(max(wanted, leastRefresh), mostRefresh)
 }
 
 // NextRetry is how long after that many refreshes in a row have failed, the

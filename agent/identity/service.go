@@ -17,7 +17,6 @@ import (
 	"github.com/margolite/margolite/agent/margo"
 )
 
-// Bounds of an exchange with the identity service.
 const (
 	defaultServiceTimeout = time.Minute
 	maxServiceHeader      = 64 << 10
@@ -62,7 +61,6 @@ type Service struct {
 	discovery atomic.Pointer[discovery] // the last good one; nil: none yet
 }
 
-// discovery is a discovery document as it was fetched.
 type discovery struct {
 	etag     string
 	document *margo.DiscoveryDocument
@@ -114,9 +112,9 @@ func httpsURL(s string) (*url.URL, error) {
 
 // Fetched is a trust bundle as the service sent it.
 type Fetched struct {
-	Data []byte
-	URL  string // that it came from
-	ETag string // of the answer, "" if it had none
+	Data []byte `json:"bundle"`         // its exact bytes
+	URL  string `json:"url"`            // that it came from
+	ETag string `json:"etag,omitempty"` // of the answer, "" if it had none
 }
 
 // Bundle fetches the trust bundle of a trust domain. Where the service says
@@ -169,9 +167,6 @@ func (s *Service) locate(ctx context.Context, trustDomain string) (string, error
 	if document.TrustDomain != trustDomain {
 		return "", fault(OtherTrustDomain, "discovery document",
 			"belongs to trust domain %.200q, the device to %q", document.TrustDomain, trustDomain)
-	}
-	if _, err := httpsURL(document.TrustBundleURI); err != nil {
-		return "", fmt.Errorf("cannot use URL of trust bundle in the discovery document: %w", err)
 	}
 	return document.TrustBundleURI, nil
 }
@@ -268,7 +263,6 @@ func (s *Service) get(ctx context.Context, op, location, etag string, limit int6
 	return answer, nil
 }
 
-// maxCause bounds the text of a peerError.
 const maxCause = 512
 
 // peerError is an error whose text may repeat what a server sent, or has in its

@@ -116,13 +116,13 @@ func (s *misServer) port() string { return s.URL[strings.LastIndex(s.URL, ":"):]
 func web(t *testing.T) (*pki.Authority, *pki.SVID, string) {
 	t.Helper()
 	a := must(pki.NewAuthority("web.example", noon))
-	return a, must(a.IssueServer(pki.IPAddresses("127.0.0.1"), pki.DNSNames("localhost"))), caFile(t, a)
+	return a, must(a.IssueServer(pki.IPAddresses("127.0.0.1"), pki.DNSNames("localhost"))), caFile(t, a.BundlePEM())
 }
 
-func caFile(t *testing.T, a *pki.Authority) string {
+func caFile(t *testing.T, content []byte) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "ca.pem")
-	write(t, path, a.BundlePEM())
+	write(t, path, content)
 	return path
 }
 
@@ -147,54 +147,56 @@ func service(t *testing.T, o identity.ServiceOptions) *identity.Service {
 const (
 	wellKnown  = "/.well-known/margo"
 	bundlePath = "/bundle.json"
+
+	byName, byAddress = "https://localhost", "https://127.0.0.1"
 )
+
+// proof is what a service shows, and what the device believes.
+type proof struct {
+	server *pki.SVID
+	pins   []string
+	ca     string
+	host   string
+	now    time.Time       // zero: noon
+	want   identity.Reason // "": accepted
+}
+
+// check fetches a bundle from the service.
+func (p proof) check(t *testing.T, bundle []byte) {
+	t.Helper()
+	mis := serveMIS(t, p.server)
+	mis.publish(bundlePath, bundle, "")
+	o := identity.ServiceOptions{Bundle: p.host + mis.port() + bundlePath, CA: p.ca, Pins: p.pins}
+	if !p.now.IsZero() {
+		o.Now = clock(p.now)
+	}
+	got, err := service(t, o).Bundle(t.Context(), domain, identity.Fetched{})
+	checkService(t, mis, got, err, p.want)
+}
 
 func TestID14TheServiceProvesItselfByAnchorsAndName(t *testing.T) {
 	a, certificate, ca := web(t)
 	svids := authority(t) // of the trust domain
 	bundle := must(svids.BundleJSON())
 	day := 24 * time.Hour
-	const byName, byAddress = "https://localhost", "https://127.0.0.1"
 
-	tests := map[string]struct {
-		server *pki.SVID
-		ca     string
-		host   string
-		now    time.Time
-		want   identity.Reason // "": accepted
-	}{
+	tests := map[string]proof{
 		"ID-14 anchors and name":                    {server: certificate, ca: ca, host: byName},
 		"ID-14 anchors and address":                 {server: certificate, ca: ca, host: byAddress},
 		"ID-14 another name":                        {server: must(a.IssueServer(pki.DNSNames("mis.example"))), ca: ca, host: byName, want: identity.Unauthenticated},
 		"ID-14 no name for an address":              {server: must(a.IssueServer(pki.DNSNames("localhost"))), ca: ca, host: byAddress, want: identity.Unauthenticated},
-		"ID-15 other anchors":                       {server: certificate, ca: caFile(t, svids), host: byName, want: identity.Unauthenticated},
+		"ID-15 other anchors":                       {server: certificate, ca: caFile(t, svids.BundlePEM()), host: byName, want: identity.Unauthenticated},
 		"ID-15 the system's anchors do not know it": {server: certificate, host: byName, want: identity.Unauthenticated},
 		"ID-17 an SVID, though the bundle knows it": {server: must(svids.IssueWFM("one", pki.DNSNames("localhost"))), ca: ca, host: byName, want: identity.Unauthenticated},
 		"ID-16 expired":                             {server: certificate, ca: ca, host: byName, now: noon.Add(91 * day), want: identity.Expired},
 		"ID-16 not valid yet":                       {server: certificate, ca: ca, host: byName, now: time.Unix(0, 0), want: identity.NotYetValid},
 		"ID-16 a file of anchors that is not there": {server: certificate, ca: "/nowhere/ca.pem", host: byName, want: identity.Missing},
 		"ID-16 a certificate for clients only":      {server: must(a.IssueServer(pki.DNSNames("localhost"), pki.ExtKeyUsage(x509.ExtKeyUsageClientAuth))), ca: ca, host: byName, want: identity.Unauthenticated},
-		"ID-16 a file of anchors that holds none":   {server: certificate, ca: certificateless(t), host: byName, want: identity.Malformed},
+		"ID-16 a file of anchors that holds none":   {server: certificate, ca: caFile(t, []byte("no certificate\n")), host: byName, want: identity.Malformed},
 	}
 	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			mis := serveMIS(t, test.server)
-			mis.publish(bundlePath, bundle, "")
-			o := identity.ServiceOptions{Bundle: test.host + mis.port() + bundlePath, CA: test.ca}
-			if !test.now.IsZero() {
-				o.Now = clock(test.now)
-			}
-			got, err := service(t, o).Bundle(t.Context(), domain, identity.Fetched{})
-			checkService(t, mis, got, err, test.want)
-		})
+		t.Run(name, func(t *testing.T) { test.check(t, bundle) })
 	}
-}
-
-func certificateless(t *testing.T) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "ca.pem")
-	write(t, path, []byte("no certificate\n"))
-	return path
 }
 
 // checkService checks that the bundle was fetched, or the server got nothing.
@@ -234,7 +236,6 @@ func TestID14TheServiceProvesItselfByPins(t *testing.T) {
 	stranger := must(pki.NewAuthority("web.example", noon))
 	bundle := must(authority(t).BundleJSON())
 	leaf := pin(certificate.Chain[0])
-	const byName, byAddress = "https://localhost", "https://127.0.0.1"
 
 	// The pinned issuer's certificate is public: a stranger can present it.
 	forged := must(stranger.IssueServer(pki.DNSNames("localhost")))
@@ -246,14 +247,7 @@ func TestID14TheServiceProvesItselfByPins(t *testing.T) {
 	former := must(a.IssueServer(pki.DNSNames("localhost"), pki.Key(key)))
 	renewed := must(stranger.IssueServer(pki.DNSNames("localhost"), pki.Key(key)))
 
-	tests := map[string]struct {
-		server *pki.SVID
-		pins   []string
-		ca     string
-		host   string
-		now    time.Time
-		want   identity.Reason // "": accepted
-	}{
+	tests := map[string]proof{
 		"ID-14 the leaf":                                {server: certificate, pins: []string{leaf}, host: byName},
 		"ID-14 the intermediate":                        {server: certificate, pins: []string{pin(a.Intermediate)}, host: byName},
 		"ID-14 the root, which is not presented":        {server: certificate, pins: []string{pin(a.Root)}, ca: ca, host: byName},
@@ -269,16 +263,7 @@ func TestID14TheServiceProvesItselfByPins(t *testing.T) {
 		"ID-16 expired":                                 {server: certificate, pins: []string{leaf}, host: byName, now: noon.Add(91 * 24 * time.Hour), want: identity.Expired},
 	}
 	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			mis := serveMIS(t, test.server)
-			mis.publish(bundlePath, bundle, "")
-			o := identity.ServiceOptions{Bundle: test.host + mis.port() + bundlePath, CA: test.ca, Pins: test.pins}
-			if !test.now.IsZero() {
-				o.Now = clock(test.now)
-			}
-			got, err := service(t, o).Bundle(t.Context(), domain, identity.Fetched{})
-			checkService(t, mis, got, err, test.want)
-		})
+		t.Run(name, func(t *testing.T) { test.check(t, bundle) })
 	}
 }
 
@@ -299,8 +284,6 @@ func TestID10TheServiceIsSpokenToWithTLS13(t *testing.T) {
 func TestID18Discovery(t *testing.T) {
 	_, certificate, ca := web(t)
 	bundle := must(authority(t).BundleJSON())
-	plain := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(bundle) }))
-	t.Cleanup(plain.Close)
 	const missing = `{"type":"https://docs.margo.org/specification/problem-types#discovery-document-not-found","title":"Not found","status":404}`
 	serve := func(body string) func(*misServer) {
 		return func(s *misServer) { s.publish(wellKnown, []byte(body), "") }
@@ -314,7 +297,6 @@ func TestID18Discovery(t *testing.T) {
 		"ID-18 leads to the bundle":            {prepare: func(s *misServer) { s.discovery(domain, s.URL+bundlePath) }, ok: true},
 		"ID-18 of another trust domain":        {prepare: func(s *misServer) { s.discovery("other.example", s.URL+bundlePath) }, configured: true, reason: identity.OtherTrustDomain},
 		"ID-18 a trust domain in another case": {prepare: func(s *misServer) { s.discovery("Factory.example", s.URL+bundlePath) }, reason: identity.OtherTrustDomain},
-		"ID-18 a URI without TLS":              {prepare: func(s *misServer) { s.discovery(domain, plain.URL) }, configured: true},
 		"ID-18 larger than anything sensible":  {prepare: serve(`{"trustDomain":"factory.example","x":"` + strings.Repeat("x", 1<<17) + `"}`), configured: true, reason: identity.TooLarge},
 		"ID-18 404 leads to what is configured": {prepare: func(s *misServer) {
 			s.handle(wellKnown, func(w http.ResponseWriter, _ *http.Request) {

@@ -67,13 +67,10 @@ type BundleSource struct {
 	spacing  time.Duration // to the next one, whatever the reason for it
 }
 
-// keptRecord is what a Keeper keeps.
 type keptRecord struct {
 	TrustDomain string    `json:"trustDomain"`
-	URL         string    `json:"url"`
-	ETag        string    `json:"etag,omitempty"`
 	Accepted    time.Time `json:"accepted"`
-	Bundle      []byte    `json:"bundle"` // its exact bytes
+	Fetched
 }
 
 // BundleStatus is what there is to know about a trust bundle, for people.
@@ -215,7 +212,7 @@ func (s *BundleSource) refresh(ctx context.Context) time.Duration {
 		domain = identity.TrustDomain()
 	}
 	if s.kept.TrustDomain == domain {
-		known = Fetched{Data: s.kept.Bundle, URL: s.kept.URL, ETag: s.kept.ETag}
+		known = s.kept.Fetched
 	}
 	s.urgent = false
 	s.mu.Unlock()
@@ -269,7 +266,7 @@ func (s *BundleSource) accept(domain string, fetched Fetched, bundle *TrustBundl
 	if s.bundle != nil && s.kept.TrustDomain == domain && bundle.Sequence < s.bundle.Sequence { // A-17
 		s.logger.Warn("trust bundle accepted although its sequence number has decreased", "from", s.bundle.Sequence, "to", bundle.Sequence)
 	}
-	s.kept = keptRecord{domain, fetched.URL, fetched.ETag, s.options.Now().UTC().Truncate(time.Second), fetched.Data}
+	s.kept = keptRecord{domain, s.options.Now().UTC().Truncate(time.Second), fetched}
 	s.bundle, s.unkept = bundle, true
 	s.describe()
 	s.logger.Info("trust bundle accepted", "trustDomain", domain, "anchors", len(bundle.Anchors), "sequence", bundle.Sequence)
@@ -313,7 +310,7 @@ func (s *BundleSource) load() {
 		s.logger.Warn("cannot use the saved trust bundle", "error", err)
 		return
 	}
-	bundle, err := ParseTrustBundle(kept.Bundle)
+	bundle, err := ParseTrustBundle(kept.Data)
 	if err != nil {
 		s.logger.Warn("cannot use the saved trust bundle", "error", err)
 		return

@@ -21,23 +21,23 @@ type Capabilities struct {
 
 // Properties are the device's own. All four strings are required (CAP-02).
 type Properties struct {
-	ID           string // with hierarchy for a child device (CAP-07)
-	Vendor       string
-	ModelNumber  string
-	SerialNumber string
-	Hosting      *Hosting // nil: the device hosts no workloads (CAP-08)
+	ID           string `json:"id"` // with hierarchy for a child device (CAP-07)
+	Vendor       string `json:"vendor"`
+	ModelNumber  string `json:"modelNumber"`
+	SerialNumber string `json:"serialNumber"`
+	*Hosting            // nil: the device hosts no workloads (CAP-08)
 }
 
 // Hosting is what a device that hosts workloads offers them exclusively (CAP-04, CAP-05).
 type Hosting struct {
-	CPUs            []CPU
-	Memory          Quantity
-	Storage         Quantity
-	Peripherals     []Peripheral
-	Interfaces      []Interface
-	OTelCollector   bool     // must be true
-	Runtimes        []string // oci, custom
-	DeploymentTypes []DeploymentType
+	CPUs            []CPU            `json:"cpus"`
+	Memory          Quantity         `json:"memory"`
+	Storage         Quantity         `json:"storage"`
+	Peripherals     []Peripheral     `json:"peripherals"`
+	Interfaces      []Interface      `json:"interfaces"`
+	OTelCollector   bool             `json:"otelCollector"`     // must be true
+	Runtimes        []string         `json:"supportedRuntimes"` // oci, custom
+	DeploymentTypes []DeploymentType `json:"supportedDeploymentTypes"`
 }
 
 // CPU is one set of cores that a single workload can be placed on (CAP-12).
@@ -71,27 +71,6 @@ func Architecture(name string) string {
 		return "arm"
 	}
 	return ""
-}
-
-// The two shapes of "properties" on the wire: a device that hosts nothing omits
-// all of hostingBody, one that hosts omits nothing (CAP-04, CAP-08).
-type propertiesBody struct {
-	ID           string `json:"id"`
-	Vendor       string `json:"vendor"`
-	ModelNumber  string `json:"modelNumber"`
-	SerialNumber string `json:"serialNumber"`
-	*hostingBody
-}
-
-type hostingBody struct {
-	CPUs            []CPU            `json:"cpus"`
-	Memory          string           `json:"memory"`
-	Storage         string           `json:"storage"`
-	Peripherals     []Peripheral     `json:"peripherals"`
-	Interfaces      []Interface      `json:"interfaces"`
-	OTelCollector   bool             `json:"otelCollector"`
-	Runtimes        []string         `json:"supportedRuntimes"`
-	DeploymentTypes []DeploymentType `json:"supportedDeploymentTypes"`
 }
 
 func hostingMembers() []string {
@@ -144,26 +123,24 @@ func (c Capabilities) marshal() ([]byte, error) {
 	return data, nil
 }
 
-func (p Properties) body() propertiesBody {
-	properties := propertiesBody{ID: p.ID, Vendor: p.Vendor, ModelNumber: p.ModelNumber, SerialNumber: p.SerialNumber}
-	if h := p.Hosting; h != nil {
-		properties.hostingBody = &hostingBody{
-			CPUs:            append([]CPU{}, h.CPUs...),
-			Memory:          h.Memory.String(),
-			Storage:         h.Storage.String(),
-			Peripherals:     append([]Peripheral{}, h.Peripherals...),
-			Interfaces:      append([]Interface{}, h.Interfaces...),
-			OTelCollector:   h.OTelCollector,
-			Runtimes:        append([]string{}, h.Runtimes...),
-			DeploymentTypes: append([]DeploymentType{}, h.DeploymentTypes...),
-		}
+// body is a copy with all lists in place: a device that hosts workloads omits
+// nothing (CAP-04).
+func (p Properties) body() Properties {
+	if p.Hosting != nil {
+		h := *p.Hosting
+		h.CPUs = append([]CPU{}, h.CPUs...)
+		h.Peripherals = append([]Peripheral{}, h.Peripherals...)
+		h.Interfaces = append([]Interface{}, h.Interfaces...)
+		h.Runtimes = append([]string{}, h.Runtimes...)
+		h.DeploymentTypes = append([]DeploymentType{}, h.DeploymentTypes...)
+		p.Hosting = &h
 	}
-	return properties
+	return p
 }
 
 // olderProperties are those of rc.1, and of rc.2 beside the later ones.
 type olderProperties struct {
-	propertiesBody
+	Properties
 	CPU       []CPU           `json:"cpu,omitempty"` // rc.2
 	Roles     []string        `json:"roles"`
 	Resources *olderResources `json:"resources,omitempty"`
@@ -177,11 +154,10 @@ type olderResources struct {
 	Interfaces  []Interface  `json:"interfaces"`
 }
 
-// marshalOlder writes the body of a revision before rc.3.
 func (c Capabilities) marshalOlder(revision Revision) ([]byte, error) {
 	root := map[string]any{"apiVersion": capabilityVersion, "kind": capabilityKind}
 	properties := c.Properties.body()
-	if h := properties.hostingBody; h != nil {
+	if h := properties.Hosting; h != nil {
 		h.Runtimes = slices.DeleteFunc(h.Runtimes, func(r string) bool { return r != "oci" })
 		h.DeploymentTypes = slices.DeleteFunc(h.DeploymentTypes, func(t DeploymentType) bool { return t != Helm && t != Compose })
 		if len(h.Runtimes) == 0 || len(h.DeploymentTypes) == 0 || len(h.CPUs) == 0 {
@@ -191,7 +167,7 @@ func (c Capabilities) marshalOlder(revision Revision) ([]byte, error) {
 	older := properties.older()
 	root["properties"] = &older
 	if revision == RC1 {
-		older.hostingBody, older.CPU = nil, nil
+		older.Hosting, older.CPU = nil, nil
 		return marshalJSON(root)
 	}
 	for name, extension := range c.Extensions {
@@ -202,16 +178,16 @@ func (c Capabilities) marshalOlder(revision Revision) ([]byte, error) {
 
 // older is the form of rc.1. It has room for one set of cores, which is the
 // largest, since a workload has to fit into one (CAP-12), and for whole cores.
-func (p propertiesBody) older() olderProperties {
-	older := olderProperties{propertiesBody: p, Roles: []string{"Gateway"}}
-	if h := p.hostingBody; h != nil {
+func (p Properties) older() olderProperties {
+	older := olderProperties{Properties: p, Roles: []string{"Gateway"}}
+	if h := p.Hosting; h != nil {
 		cpu := slices.MaxFunc(h.CPUs, func(a, b CPU) int { return cmp.Compare(a.Cores, b.Cores) })
 		cpu.Cores = max(math.Floor(cpu.Cores), 1)
 		older.CPU, older.Roles = h.CPUs, []string{"Standalone Device"}
 		older.Resources = &olderResources{
 			CPU:         cpu,
-			Memory:      spaced(h.Memory),
-			Storage:     spaced(h.Storage),
+			Memory:      spaced(h.Memory.String()),
+			Storage:     spaced(h.Storage.String()),
 			Peripherals: h.Peripherals,
 			Interfaces:  h.Interfaces,
 		}

@@ -118,7 +118,7 @@ func TestCAP10CustomExampleIsValidWithoutTheMembersOfEarlierRevisions(t *testing
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := parseCapabilities(data); err != nil {
+	if _, err := margo.ParseCapabilities(data); err != nil {
 		t.Error(err)
 	}
 }
@@ -185,7 +185,7 @@ func TestCapabilitiesAreReadStrictly(t *testing.T) {
 			if !strings.Contains(string(valid), row.from) {
 				t.Fatalf("%s does not contain %s", valid, row.from)
 			}
-			err := parseCapabilities([]byte(strings.Replace(string(valid), row.from, row.to, 1)))
+			_, err := margo.ParseCapabilities([]byte(strings.Replace(string(valid), row.from, row.to, 1)))
 			if !slices.Contains(requirements(err), row.requirement) {
 				t.Errorf("got %v, want it refused by %s", err, row.requirement)
 			}

@@ -87,15 +87,6 @@ func ParseDeployment(body []byte) (*Deployment, error) {
 	return d, nil
 }
 
-// Validate reports whether the document was written exactly as 1.0.0-rc.3 asks
-// for, with nothing for the parser to tolerate.
-func (d *Deployment) Validate() error {
-	if err := d.Tolerated.err(); err != nil {
-		return fmt.Errorf("cannot validate application deployment: %w", err)
-	}
-	return nil
-}
-
 func (r *reader) deployment(n node) *Deployment {
 	if !r.is(object, "AD-01", n) {
 		return nil
@@ -144,7 +135,7 @@ func (r *reader) deployment(n node) *Deployment {
 	} else {
 		d.ApplicationID = r.word("A-60", application)
 	}
-	if d.ApplicationID != "" && !isApplicationID(d.ApplicationID) {
+	if d.ApplicationID != "" && !isName(d.ApplicationID) {
 		r.refuse("A-60", application, "must be 1 to 200 lowercase letters, digits and dashes, is %.80q", d.ApplicationID)
 	}
 
@@ -325,7 +316,7 @@ func (r *reader) component(n node) Component {
 	}
 	r.closed(n, "name", "properties")
 	c := Component{Name: r.word("ST-05", n.member("name")), Wait: true}
-	if c.Name != "" && !isComponentName(c.Name) {
+	if c.Name != "" && !isName(c.Name) {
 		r.refuse("ST-05", n.member("name"), "must be at most 200 lowercase letters, digits and dashes, is %.80q", c.Name)
 		c.Name = Shown(c.Name, 200)
 	}

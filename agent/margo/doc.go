@@ -39,5 +39,5 @@
 // which names the place and the rule of each violation that was found.
 // Departures that the reference asks to tolerate are kept beside the document
 // ([Deployment.Tolerated]), so that the same parser serves a device, which is
-// lenient, and a development WFM, which is not ([Deployment.Validate]).
+// lenient, and a development WFM, which is not.
 package margo

@@ -83,11 +83,11 @@ func (r *CPURequirement) met(cpus node) bool {
 		if n.kind != object {
 			return
 		}
-		cores, architecture := n.member("cores"), "other" // one without a name on the wire
+		architecture := "other" // one without a name on the wire
 		if a := n.member("architecture"); a.given() && a.kind == text {
 			architecture = a.literal
 		}
-		has, ok := numeric(cores)
+		has, ok := n.member("cores").float()
 		wanted := len(r.Architectures) == 0 || slices.ContainsFunc(r.Architectures, func(name string) bool {
 			return name == architecture || Architecture(name) == architecture && architecture != ""
 		})
@@ -193,7 +193,7 @@ func (e MatchExpression) met(n node) bool {
 		if len(e.Values) != 1 || !present {
 			return false
 		}
-		have, ok := numeric(n)
+		have, ok := n.float()
 		want, err := strconv.ParseFloat(e.Values[0].Text(), 64)
 		if !ok || err != nil {
 			return false
@@ -246,18 +246,21 @@ func same(a, b *tree) bool {
 		return false
 	}
 	if a.kind == number {
-		x, xErr := strconv.ParseFloat(a.literal, 64)
-		y, yErr := strconv.ParseFloat(b.literal, 64)
-		return xErr == nil && yErr == nil && x == y
+		x, xOK := a.float()
+		y, yOK := b.float()
+		return xOK && yOK && x == y
 	}
 	return a.literal == b.literal
 }
 
-// numeric is the value of a number.
-func numeric(n node) (float64, bool) {
-	if !n.given() || n.kind != number {
+// float is the value of a number, as far as a float has it.
+func (t *tree) float() (float64, bool) {
+	if t == nil || t.kind != number {
 		return 0, false
 	}
-	f, err := strconv.ParseFloat(n.literal, 64)
-	return f, err == nil
+	f, err := strconv.ParseFloat(t.literal, 64)
+	if err != nil {
+		return 0, false
+	}
+	return f, true
 }

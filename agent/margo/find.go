@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"unicode/utf8"
 
 	"go.yaml.in/yaml/v4"
 )
@@ -38,11 +37,9 @@ func FindDeployment(body []byte) (id string, err error) {
 }
 
 func findDeployment(body []byte) (id string, err error) {
-	if len(body) > MaxDeploymentBytes {
-		return "", fmt.Errorf("is larger than %d bytes", MaxDeploymentBytes)
-	}
-	if !utf8.Valid(body) {
-		return "", errors.New("is not UTF-8")
+	l := limits{bytes: MaxDeploymentBytes, depth: 32, nodes: maxDeploymentNodes}
+	if err := l.fit(body); err != nil {
+		return "", err
 	}
 	if weigh(body) > maxFoundWeight {
 		return "", fmt.Errorf("may have more than %d values", maxFoundWeight)
@@ -71,13 +68,12 @@ func findDeployment(body []byte) (id string, err error) {
 	case documents > 1:
 		return "", errors.New("has more than one YAML document, one of them an ApplicationDeployment")
 	}
-	root, err := parseYAML(body, limits{bytes: MaxDeploymentBytes, depth: 32, nodes: maxDeploymentNodes})
+	root, err := parseYAML(body, l)
 	if err != nil {
 		return "", err
 	}
 	var r reader
-	n := node{tree: root}
-	id = r.documentID(n)
+	id = r.documentID(node{tree: root})
 	return id, r.refused.err()
 }
 

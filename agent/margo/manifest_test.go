@@ -105,7 +105,7 @@ func TestManifestIsReadTolerantlyWhereTheSpecificationAsksForIt(t *testing.T) {
 		"two deployments may share a document's bytes": manifestOf(entry(idA, digestA, ""), entry(idB, digestA, "")),
 	} {
 		t.Run(name, func(t *testing.T) {
-			if err := parseManifest([]byte(body)); err != nil {
+			if _, err := margo.ParseStateManifest([]byte(body)); err != nil {
 				t.Error(err)
 			}
 		})
@@ -156,16 +156,13 @@ func TestManifestOutOfOrderIsRefusedAsAWhole(t *testing.T) {
 		"a bundle that is no object":         {`{"manifestVersion":1,"bundle":"x","deployments":[` + entry(idA, digestA, "") + `]}`, "A-08"},
 		"an id that is a number":             {manifestOf(strings.Replace(entry("1", digestA, ""), `"1"`, "1", 1)), "A-60"},
 		"DS-17 an id with two digests":       {manifestOf(entry(idA, digestA, ""), entry(strings.ToUpper(idA), strings.Replace(digestA, "671a", "671b", 1), "")), "DS-17"},
-		"a digest with a space behind it":    {manifestOf(entry(idA, digestA+" ", "")), "DS-23"},
-		"a digest one digit short":           {manifestOf(entry(idA, digestA[:len(digestA)-1], "")), "DS-23"},
-		"an algorithm in upper case":         {manifestOf(entry(idA, strings.Replace(digestA, "sha256", "SHA256", 1), "")), "DS-11"},
 		"a URL that is too long":             {manifestOf(strings.Replace(entry(idA, digestA, ""), "/d", "/"+long, 1)), "A-60"},
 		"a URL with a line break":            {manifestOf(strings.Replace(entry(idA, digestA, ""), "/d", `/\n`, 1)), "A-60"},
 		"a URL that is a number":             {manifestOf(strings.Replace(entry(idA, digestA, ""), `"/d"`, "7", 1)), "A-60"},
 		"an entry that is no object":         {manifestOf("null"), "DS-17"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			err := parseManifest([]byte(row.body))
+			_, err := margo.ParseStateManifest([]byte(row.body))
 			if !slices.Contains(requirements(err), row.requirement) {
 				t.Errorf("got %v, want it refused by %q", err, row.requirement)
 			}
@@ -203,7 +200,7 @@ func TestAnIDThatIsNoUUIDConcernsItsDeploymentAlone(t *testing.T) {
 }
 
 func TestManifestErrorTellsPlaceAndRule(t *testing.T) {
-	err := parseManifest([]byte(manifestOf(entry(idA, "sha256:00", ""), entry(idB, "md5:00", ""))))
+	_, err := margo.ParseStateManifest([]byte(manifestOf(entry(idA, "sha256:00", ""), entry(idB, "md5:00", ""))))
 	want := `cannot accept state manifest: /deployments/0/digest: must be sha256: and 64 lowercase hex digits, is "sha256:00" [DS-23]; ` +
 		`/deployments/1/digest: must use the algorithm sha256, uses "md5" [DS-11]`
 	if err == nil || err.Error() != want {
@@ -216,7 +213,8 @@ func TestManifestSaysOnlySoMuchAboutADocumentFullOfErrors(t *testing.T) {
 	for range 1000 {
 		entries = append(entries, entry("x", "y", ""))
 	}
-	if n := len(requirements(parseManifest([]byte(manifestOf(entries...))))); n == 0 || n > 16 {
+	_, err := margo.ParseStateManifest([]byte(manifestOf(entries...)))
+	if n := len(requirements(err)); n == 0 || n > 16 {
 		t.Errorf("%d violations, want 1 to 16", n)
 	}
 }
@@ -297,17 +295,10 @@ func TestDS11ADigestOfAnotherAlgorithmRefusesTheManifest(t *testing.T) {
 }
 
 func TestDS23OnlyDigestsOfOneFormAreAccepted(t *testing.T) {
-	for _, d := range []string{"", digestA + "0", digestA[:70], strings.ToUpper(digestA), "sha256:" + strings.ToUpper(digestA[7:]), " " + digestA, digestA + "\n", "sha256:" + strings.Repeat("g", 64)} {
+	for _, d := range []string{"", digestA + "0", digestA[:70], strings.ToUpper(digestA), "sha256:" + strings.ToUpper(digestA[7:]), " " + digestA, digestA + " ", digestA + "\n", "sha256:" + strings.Repeat("g", 64)} {
 		body := manifestOf(entry(idA, d, ""))
 		if _, err := margo.ParseStateManifest([]byte(body)); err == nil {
 			t.Errorf("%q is accepted", d)
 		}
-	}
-}
-
-func TestDS15AManifestOfNoDeploymentsIsAccepted(t *testing.T) {
-	m, err := margo.ParseStateManifest([]byte(manifestWith("1")))
-	if err != nil || m.Bundle != nil || len(m.Deployments) != 0 {
-		t.Errorf("%+v, %v", m, err)
 	}
 }

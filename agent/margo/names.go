@@ -85,13 +85,8 @@ func isTarget(s string) bool {
 // maxName bounds names that the specification leaves unbounded.
 const maxName = 512
 
-// isApplicationID: ^[-a-z0-9]{1,200}$
-func isApplicationID(s string) bool {
-	return len(s) <= 200 && only(lower+digits+"-", s)
-}
-
-// isComponentName: lowercase letters, digits, dashes.
-func isComponentName(s string) bool {
+// isName, of an application or a component: ^[-a-z0-9]{1,200}$
+func isName(s string) bool {
 	return len(s) <= 200 && only(lower+digits+"-", s)
 }
 

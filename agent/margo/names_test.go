@@ -19,7 +19,7 @@ var published = []struct {
 	{"digest", regexp.MustCompile(`^sha256:[0-9a-f]{64}$`), isDigest, math.MaxInt},
 	{"device id", regexp.MustCompile(`^[A-Za-z0-9._~-]+(\/[A-Za-z0-9._~-]+)*$`), isDeviceID, maxName},
 	{"target", regexp.MustCompile(`^[A-Za-z0-9._~-]+(\/[A-Za-z0-9._~-]+)*(\/\*)?$`), isTarget, maxName},
-	{"application id", regexp.MustCompile(`^[-a-z0-9]{1,200}$`), isApplicationID, math.MaxInt},
+	{"application id", regexp.MustCompile(`^[-a-z0-9]{1,200}$`), isName, math.MaxInt},
 	{
 		"revision", regexp.MustCompile(`^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(?:-((?:0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*)(?:\.(?:0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*))*))?(?:_([0-9a-zA-Z-]+(?:\.[0-9a-zA-Z-]+)*))?$`),
 		isRevision, 128,

@@ -185,15 +185,12 @@ func (r *reader) value(n node) Value {
 	if !n.given() {
 		return Value{}
 	}
-	scalar := func(n node) bool {
-		return n.kind == text || n.kind == number || n.kind == boolean
-	}
 	switch {
-	case scalar(n):
+	case scalar(n.tree):
 		return Value{n.tree}
 	case n.kind == list:
 		n.each(func(item node) {
-			if !scalar(item) {
+			if !scalar(item.tree) {
 				r.refuse("AD-09", item, "must be a string, a number or a boolean, is %s", item.kind)
 			}
 		})

@@ -196,24 +196,19 @@ func (p ProblemDetail) Describe(op, who string, status int, location string) str
 // Kind identifies the problem type (ERR-01). Only types of the known registries
 // have one: a vendor may use the same words for something else.
 func (p ProblemDetail) Kind() ProblemKind {
-	fragment := p.fragment()
-	switch fragment {
+	switch kind := ProblemKind(p.fragment()); kind {
 	case relationshipRetired:
 		return ProblemNotAuthorized
 	case "invalid-certificate": // of the first registry, as the next
 		return ProblemInvalidCertificateFormat
 	case "not-acceptable":
 		return ProblemCannotGenerateResponse
-	}
-	kinds := []ProblemKind{
-		ProblemInvalidRequest, ProblemSemanticError, ProblemNotAuthorized, ProblemGatewayNotFound,
+	case ProblemInvalidRequest, ProblemSemanticError, ProblemNotAuthorized, ProblemGatewayNotFound,
 		ProblemDeviceNotFound, ProblemInvalidBundle, ProblemDeploymentNotFound,
 		ProblemDiscoveryDocumentNotFound, ProblemSPIFFEBundleNotFound, ProblemCannotGenerateResponse,
 		ProblemInvalidCertificateFormat, ProblemInvalidDigestHeader, ProblemSignatureVerificationFailed,
-		ProblemCertificateNotTrusted, ProblemInvalidClient,
-	}
-	if slices.Contains(kinds, ProblemKind(fragment)) {
-		return ProblemKind(fragment)
+		ProblemCertificateNotTrusted, ProblemInvalidClient:
+		return kind
 	}
 	return ProblemOther
 }

@@ -72,14 +72,12 @@ func (n node) length() int {
 	return len(n.items)
 }
 
-// each calls f for every element of a list.
 func (n node) each(f func(node)) {
 	for i, item := range n.items {
 		f(node{item, n.path + "/" + strconv.Itoa(i)})
 	}
 }
 
-// eachMember calls f for every member of an object.
 func (n node) eachMember(f func(name string, value node)) {
 	for _, m := range n.members {
 		f(m.name, node{m.value, n.path + "/" + pathName(m.name)})
@@ -183,10 +181,9 @@ func (r *reader) float(requirement string, n node) float64 {
 	if !r.is(number, requirement, n) {
 		return 0
 	}
-	f, err := strconv.ParseFloat(n.literal, 64)
-	if err != nil {
+	f, ok := n.float()
+	if !ok {
 		r.refuse(requirement, n, "is too large")
-		return 0
 	}
 	return f
 }

@@ -61,25 +61,24 @@ func TestST18StatusBeforeRC3SaysWhatItIs(t *testing.T) {
 	}
 }
 
-func mixed() margo.Capabilities {
-	c := hosting()
-	c.Labels = map[string]margo.Label{}
-	h := *c.Properties.Hosting
+// devices are one that hosts workloads, one that does not, and one with a custom runtime,
+// labels and an extension.
+func devices(t *testing.T) map[string]margo.Capabilities {
+	t.Helper()
+	relay, mixed := hosting(), hosting()
+	relay.Properties.Hosting = nil
+	mixed.Labels = map[string]margo.Label{"example.com/line": label(t, "7")}
+	h := mixed.Properties.Hosting
 	h.CPUs = []margo.CPU{{Cores: 2, Architecture: "arm"}, {Cores: 4.5, Architecture: "arm64"}}
 	h.Runtimes = []string{"custom", "oci"}
 	h.DeploymentTypes = []margo.DeploymentType{margo.Compose, margo.Custom}
-	c.Properties.Hosting = &h
-	c.Extensions = map[string]json.RawMessage{"x-acme-extensions": json.RawMessage(`{"a":1}`)}
-	return c
+	mixed.Extensions = map[string]json.RawMessage{"x-acme-extensions": json.RawMessage(`{"a":1}`)}
+	return map[string]margo.Capabilities{"hosting": hosting(), "relay": relay, "mixed": mixed}
 }
 
 // In rc.2 the body is what each of the three forms in use wants.
 func TestCAP13CapabilitiesBeforeRC3SayWhatTheyAre(t *testing.T) {
-	relay := hosting()
-	relay.Properties.Hosting = nil
-	labelled := mixed()
-	labelled.Labels["example.com/line"] = label(t, "7")
-	for name, c := range map[string]margo.Capabilities{"hosting": hosting(), "relay": relay, "mixed": labelled} {
+	for name, c := range devices(t) {
 		for _, revision := range []margo.Revision{margo.RC3, margo.RC2} {
 			body, err := c.MarshalFor(revision)
 			if err != nil {
@@ -95,10 +94,8 @@ func TestCAP13CapabilitiesBeforeRC3SayWhatTheyAre(t *testing.T) {
 			}
 		}
 	}
-	custom := labelled
-	h := *labelled.Properties.Hosting
-	h.Runtimes = []string{"custom"}
-	custom.Properties.Hosting = &h
+	custom := devices(t)["mixed"]
+	custom.Properties.Hosting.Runtimes = []string{"custom"}
 	for _, revision := range []margo.Revision{margo.RC2, margo.RC1} {
 		if _, err := custom.MarshalFor(revision); !slices.Contains(requirements(err), "CAP-14") {
 			t.Errorf("a device with custom runtimes only, in %s: %v", revision, err)
@@ -111,11 +108,7 @@ func TestCAP13CapabilitiesBeforeRC3SayWhatTheyAre(t *testing.T) {
 
 // The published example of rc.1 tells the form.
 func TestCAP15CapabilitiesOfRC1HaveTheOlderForm(t *testing.T) {
-	relay := hosting()
-	relay.Properties.Hosting = nil
-	labelled := mixed()
-	labelled.Labels["example.com/line"] = label(t, "7")
-	for name, c := range map[string]margo.Capabilities{"hosting": hosting(), "relay": relay, "mixed": labelled} {
+	for name, c := range devices(t) {
 		body, err := c.MarshalFor(margo.RC1)
 		if err != nil {
 			t.Fatal(err)
@@ -184,10 +177,22 @@ func TestOnboardingRequestHasThePublishedMembers(t *testing.T) {
 	}
 }
 
+func TestAUTH05ClientIDIsOneThatFitsIntoAPath(t *testing.T) {
+	for id, fits := range map[string]bool{
+		"1234": true, "A-z_0.9~": true, strings.Repeat("x", 128): true,
+		"": false, "..": false, "../../../etc": false, "a%2Fb": false, "%2e%2e": false, "a b": false, "a?b=c": false,
+		"\x1b[2J": false, strings.Repeat("x", 129): false,
+	} {
+		if err := margo.CheckClientID(id); (err == nil) != fits {
+			t.Errorf("%q: %v", id, err)
+		}
+	}
+}
+
 func FuzzParseOnboarding(f *testing.F) {
 	for _, seed := range []string{
 		`{"clientId":"7f1c6b1e-0f53-4a2e-9d55-6d7e0c1f2a3b"}`, `{"client_id":"a"}`, `{"clientId":null,"client_id":"a"}`,
-		`{"clientId":".."}`, `{"clientId":"\u002e"}`, `{"clientId":"a/../b"}`, `{"certificate":"LS0tLS1CRUdJTg=="}`, `[]`, `{`, "",
+		`{"clientId":".."}`, `{"clientId":"\u002e"}`, `{"clientId":"a/../b"}`, `{"clientId":7}`, `{"clientId":"1","clientId":"2"}`, `{"certificate":"LS0tLS1CRUdJTg=="}`, `[]`, `{`, "",
 	} {
 		f.Add([]byte(seed))
 	}

@@ -209,7 +209,6 @@ func (r *reader) status(n node) *Status {
 	return s
 }
 
-// outcome reads a state with the error that belongs to it.
 func (r *reader) outcome(n node) (State, *Fault) {
 	names := make([]string, 0, len(states()))
 	for _, state := range states() {

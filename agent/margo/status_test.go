@@ -206,7 +206,7 @@ func TestStatusIsReadStrictly(t *testing.T) {
 		"ST-07 an error with a number":   {head + `"status":{"state":"installed","error":{"code":1}},"components":[]}`, "ST-07"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if err := parseStatus([]byte(row.body)); !slices.Contains(requirements(err), row.requirement) {
+			if _, err := margo.ParseStatus([]byte(row.body)); !slices.Contains(requirements(err), row.requirement) {
 				t.Errorf("got %v, want it refused by %q", err, row.requirement)
 			}
 		})

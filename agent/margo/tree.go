@@ -21,7 +21,6 @@ import (
 // structs would do neither: encoding/json lets duplicate keys pass and matches
 // names in any case, and both decoders send large numbers through a float.
 
-// kind says what a tree is.
 type kind uint8
 
 const (
@@ -59,7 +58,17 @@ type limits struct {
 	nodes int // values of every kind, counted again wherever a YAML alias repeats them
 }
 
-// growth counts a tree while it grows.
+// fit checks what can be told of a document before it is parsed.
+func (l limits) fit(body []byte) error {
+	switch {
+	case len(body) > l.bytes:
+		return fmt.Errorf("is larger than %d bytes", l.bytes)
+	case !utf8.Valid(body):
+		return errors.New("is not UTF-8")
+	}
+	return nil
+}
+
 type growth struct {
 	limits
 	nodes int
@@ -77,11 +86,8 @@ func (g *growth) node(depth int) error {
 
 // parseJSON reads exactly one JSON value.
 func parseJSON(body []byte, l limits) (*tree, error) {
-	if len(body) > l.bytes {
-		return nil, fmt.Errorf("is larger than %d bytes", l.bytes)
-	}
-	if !utf8.Valid(body) {
-		return nil, errors.New("is not UTF-8")
+	if err := l.fit(body); err != nil {
+		return nil, err
 	}
 	// The token reader below is laxer than the syntax; this is not.
 	if err := json.Unmarshal(body, new(json.RawMessage)); err != nil {
@@ -116,10 +122,7 @@ func readJSON(decoder *json.Decoder, g *growth, depth int) (*tree, error) {
 		for decoder.More() {
 			var name string
 			if t.kind == object {
-				token, err := decoder.Token()
-				if err != nil {
-					return nil, fmt.Errorf("is not JSON: %w", err)
-				}
+				token, _ := decoder.Token() // that it is JSON is known
 				name, _ = token.(string)
 				if seen[name] {
 					return nil, fmt.Errorf("has a duplicate key %.80q", name)
@@ -136,10 +139,8 @@ func readJSON(decoder *json.Decoder, g *growth, depth int) (*tree, error) {
 				t.items = append(t.items, value)
 			}
 		}
-		if _, err := decoder.Token(); err != nil {
-			return nil, fmt.Errorf("is not JSON: %w", err)
-		}
-		return t, nil
+		_, err := decoder.Token() // of the end
+		return t, err
 	}
 	return &tree{kind: null}, nil
 }
@@ -148,11 +149,8 @@ func readJSON(decoder *json.Decoder, g *growth, depth int) (*tree, error) {
 // serialisers write them for lists that occur twice; what they repeat counts
 // each time, so that a small document cannot become a large tree.
 func parseYAML(body []byte, l limits) (*tree, error) {
-	if len(body) > l.bytes {
-		return nil, fmt.Errorf("is larger than %d bytes", l.bytes)
-	}
-	if !utf8.Valid(body) {
-		return nil, errors.New("is not UTF-8")
+	if err := l.fit(body); err != nil {
+		return nil, err
 	}
 	if weigh(body) > l.nodes { // which would show too late
 		return nil, fmt.Errorf("has more than %d values", l.nodes)

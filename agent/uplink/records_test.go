@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/agent/wfm"
 	"github.com/margolite/margolite/store"
 )
@@ -33,7 +34,7 @@ func FuzzRecords(f *testing.F) {
 		if err != nil && (c.ID != "" || c.URL != "" || len(c.Root) > 0) {
 			t.Fatalf("%+v beside %v", c, err)
 		}
-		made, err := wfm.New(wfm.Options{URL: "https://wfm.example", Dialect: wfm.RC2, ClientID: c.ID})
+		made, err := wfm.New(wfm.Options{URL: "https://wfm.example", Dialect: margo.RC2, ClientID: c.ID})
 		if err == nil || made != nil {
 			t.Fatal("a client without TLS")
 		}

@@ -24,7 +24,7 @@ type Options struct {
 	// URL is where the WFM's interface begins, or, with git+ in front, the
 	// repository that holds the desired state.
 	URL      string
-	Revision wfm.Dialect
+	Revision margo.Revision
 
 	Certificate, Key string   // of the device: X.509-SVID, or what signs its requests
 	TrustBundle      string   // a file, or the https URL of the trust bundle
@@ -88,7 +88,7 @@ type Records interface {
 // Device is what an uplink uses of the device it is on.
 type Device struct {
 	Records Records
-	Spool   wfm.Spool    // for what is being fetched; nil: temporary files
+	Spool   wfm.Spool    // for bundles of documents; nil: documents come one by one
 	Dir     string       // for the copy of a repository
 	Clock   *clock.Clock // is told the time of WFMs that proved who they are
 	// Silence tells for how long from now on nothing may be sent (POL-01); nil:

@@ -196,7 +196,7 @@ func TestProbeAndDescribe(t *testing.T) {
 				return
 			}
 			known := u.Describe()
-			if signed := s.options.Revision != wfm.RC3; !signed && known.Client == "" || signed && known.Client != "" {
+			if signed := s.options.Revision != margo.RC3; !signed && known.Client == "" || signed && known.Client != "" {
 				t.Errorf("client is %q", known.Client)
 			}
 			if w.Requests().Count("") > 0 && (known.Expires == nil || len(known.Warnings) > 0) {

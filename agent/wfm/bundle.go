@@ -77,10 +77,10 @@ func checkEntry(header *tar.Header, limits Limits) (regular bool, err error) {
 	switch {
 	case header.Typeflag == tar.TypeXGlobalHeader:
 		return false, nil
-	case len(header.Name) > limits.Names:
-		return false, fmt.Errorf("%w: its name has more than %d bytes", ErrTooLarge, limits.Names)
-	case strings.Count(strings.Trim(header.Name, "/"), "/") > limits.Depth:
-		return false, fmt.Errorf("%w: it is nested deeper than %d folders", ErrTooLarge, limits.Depth)
+	case len(header.Name) > maxName:
+		return false, fmt.Errorf("%w: its name has more than %d bytes", ErrTooLarge, maxName)
+	case strings.Count(strings.Trim(header.Name, "/"), "/") > maxDepth:
+		return false, fmt.Errorf("%w: it is nested deeper than %d folders", ErrTooLarge, maxDepth)
 	case !filepath.IsLocal(filepath.FromSlash(header.Name)):
 		return false, errors.New("the name leads out of the archive")
 	case header.Typeflag == tar.TypeDir:
@@ -103,7 +103,6 @@ func readEntry(r io.Reader, size int64, buffer []byte) ([]byte, error) {
 	return buffer, err
 }
 
-// counted counts what was read.
 type counted struct {
 	io.Reader
 	n int64

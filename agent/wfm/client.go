@@ -30,8 +30,9 @@ type Options struct {
 	// Trust moves whenever TLS has other grounds than before: no request is made over
 	// a connection that rests on the former ones (ID-13). Nil: it never does.
 	Trust func() uint64
-	// Dialect is what the WFM speaks; RC3 if zero.
-	Dialect Dialect
+	// Dialect is what the WFM speaks; RC3 if zero. It is never changed after a refusal:
+	// that would let a downgrade happen.
+	Dialect margo.Revision
 	// ClientID is what Onboard returned before; empty: not onboarded yet. RC3 has none.
 	ClientID string
 	// Habits are what Client.Habits told of this WFM before.
@@ -54,8 +55,8 @@ type Options struct {
 	// connect to the last byte; 0: 30 s.
 	Timeout time.Duration
 	// Spool keeps what has come so far of a bundle, so that its transfer goes
-	// on where it broke off; nil: a temporary file of the system, which lasts
-	// for one call.
+	// on where it broke off; nil: documents come one by one, unless Strict is set,
+	// which needs it.
 	Spool Spool
 	// OtherOrigins authenticates servers other than the WFM to which URLs of a
 	// manifest lead; nil: the anchors of the system do. No certificate of this
@@ -71,12 +72,12 @@ type Client struct {
 	limits  Limits
 	timeout time.Duration
 
-	dialect       Dialect
+	dialect       margo.Revision
 	sign          func(*http.Request, []byte) error
 	authorization func() (string, error)
 	clientID      atomic.Pointer[string] // nil: none
 	fresh         atomic.Bool            // onboarded by this client: nothing was reported before
-	reported      ways                   // of capabilities
+	reported      atomic.Pointer[form]   // how capabilities are reported from the second time on; nil: not known
 	habits        atomic.Pointer[Habits] // never nil
 	statusForm    atomic.Int32           // one more than the place of the right one in statusForms; 0: not known
 	acceptAny     atomic.Bool            // the WFM does not take our Accept
@@ -84,7 +85,7 @@ type Client struct {
 	garbled       atomic.Bool            // single documents of this WFM did not match their digests: the bundle comes first
 	strict        bool
 
-	spool     Spool                     // nil: a temporary file
+	spool     Spool                     // nil: bundles are not fetched
 	spooling  chan struct{}             // holds a token while a bundle is fetched
 	validator atomic.Pointer[validator] // of the bundle; nil: never heard
 	elsewhere *connections              // to servers other than the WFM
@@ -107,7 +108,7 @@ func New(o Options) (*Client, error) {
 		return nil, fmt.Errorf("cannot use WFM URL %q: expected no user, query or fragment", base.Redacted())
 	case o.TLS == nil:
 		return nil, errors.New("cannot connect to a WFM without a TLS configuration")
-	case o.Dialect > RC1:
+	case o.Dialect > margo.RC1:
 		return nil, fmt.Errorf("cannot connect to a WFM of revision %s", o.Dialect)
 	case o.Dialect.Signed() && o.Sign == nil:
 		return nil, fmt.Errorf("cannot connect to a WFM of revision %s without signing requests", o.Dialect)
@@ -174,7 +175,6 @@ type serverTime struct{ told, heard time.Time }
 // escaped.
 func (c *Client) endpoint(path string) *url.URL { return c.base.JoinPath(path) }
 
-// request is one exchange with the WFM.
 type request struct {
 	op       string // for errors: "cannot <op>"
 	method   string
@@ -206,11 +206,7 @@ func (c *Client) do(ctx context.Context, r request) (*answer, error) {
 	ctx, watch, stop := newWatch(ctx, c.timeout)
 	defer stop()
 
-	send := c.send
-	if r.foreign {
-		send = c.sendElsewhere
-	}
-	response, err := send(ctx, r)
+	response, err := c.send(ctx, r)
 	if err != nil {
 		return nil, &connectionError{r.op, cause(ctx, err)}
 	}
@@ -234,41 +230,27 @@ func (c *Client) do(ctx context.Context, r request) (*answer, error) {
 		return &answer{status: status, header: response.Header}, nil
 	}
 
-	if r.sink != nil {
-		if err := r.sinkError(cause(ctx, r.sink(response, body))); err != nil {
-			return nil, err
-		}
-		return &answer{status: response.StatusCode, header: response.Header}, nil
+	var content []byte
+	switch encoding, unknown := contentEncoding(response.Header); {
+	case r.sink != nil:
+		err = r.sink(response, body)
+	case unknown != nil:
+		err = unknown
+	default:
+		content, err = readBody(body, encoding, r.limit)
 	}
-	encoding, err := contentEncoding(response.Header)
-	if err != nil {
-		return nil, fmt.Errorf("cannot %s: %w", r.op, err)
-	}
-	content, err := readBody(body, encoding, r.limit)
 	// Even without an error: a server that notices that the client is leaving
 	// may end the body in good order while the connection is being closed.
 	err = cause(ctx, err)
 	switch {
+	case err == nil:
+		return &answer{response.StatusCode, response.Header, content}, nil
 	case errors.Is(err, ErrTooLarge):
 		return nil, fmt.Errorf("cannot %s: %w: more than %d bytes", r.op, err, r.limit)
-	case errors.Is(err, errEncoding):
+	case errors.Is(err, errEncoding), errors.Is(err, errSpool), errors.Is(err, errRange):
 		return nil, fmt.Errorf("cannot %s: %w", r.op, err)
-	case err != nil:
-		return nil, &connectionError{r.op, err}
 	}
-	return &answer{response.StatusCode, response.Header, content}, nil
-}
-
-// sinkError tells errors of the content, and of who takes it, from those of the
-// connection.
-func (r *request) sinkError(err error) error {
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, ErrTooLarge), errors.Is(err, errSpool), errors.Is(err, errRange):
-		return fmt.Errorf("cannot %s: %w", r.op, err)
-	}
-	return &connectionError{r.op, err}
+	return nil, &connectionError{r.op, err}
 }
 
 func (c *Client) send(ctx context.Context, r request) (*http.Response, error) {
@@ -290,7 +272,11 @@ func (c *Client) send(ctx context.Context, r request) (*http.Response, error) {
 	// A connection that turns out to be dead is replaced by the transport, which
 	// sends the same bytes again: a signature then is older by no more than the
 	// timeout.
-	return c.wire.transport().RoundTrip(httpRequest)
+	wire := c.wire
+	if r.foreign {
+		wire = c.elsewhere
+	}
+	return wire.transport().RoundTrip(httpRequest)
 }
 
 // authenticate adds what shows the WFM, or a gateway in front of it, who is
@@ -320,7 +306,7 @@ func (c *Client) refusal(r request, response *http.Response, body io.Reader) *Er
 	}
 	var content []byte
 	if encoding, err := contentEncoding(response.Header); err == nil {
-		content, _ = readBody(body, encoding, maxProblem) // what cannot be read is not needed: the status decides
+		content, _ = readBody(body, encoding, margo.MaxProblemBytes) // what cannot be read is not needed: the status decides
 	}
 	e.Problem = margo.ParseProblem(response.Header.Get("Content-Type"), e.Status, content)
 	e.Page = isPage(response.Header, content)

@@ -6,20 +6,8 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/margolite/margolite/agent/margo"
-)
-
-// Dialect is the revision of the standard that a WFM speaks.
-type Dialect = margo.Revision
-
-// The dialects. Which one it is is configuration, and never changed after a
-// refusal: that would let a downgrade happen.
-const (
-	RC3 = margo.RC3
-	RC2 = margo.RC2
-	RC1 = margo.RC1
 )
 
 // ErrNotOnboarded: the dialect needs a client id, and there is none yet.
@@ -73,40 +61,8 @@ func (c *Client) learn(change func(*Habits)) {
 	c.habits.Store(&h)
 }
 
-// form is one way to send a report.
 type form struct {
 	method, resource string
-}
-
-// ways are what the WFM understood before, by device id.
-type ways struct {
-	mu    sync.Mutex
-	known map[string]form
-}
-
-// maxKnown bounds what is remembered: forgetting costs a request.
-const maxKnown = 256
-
-func (w *ways) of(deviceID string) (form, bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	f, ok := w.known[deviceID]
-	return f, ok
-}
-
-func (w *ways) learn(deviceID string, f form) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.known == nil || len(w.known) >= maxKnown {
-		w.known = make(map[string]form)
-	}
-	w.known[deviceID] = f
-}
-
-func (w *ways) forget() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.known = nil
 }
 
 // capabilityForms are the ways to report the capabilities of a device. Before
@@ -122,12 +78,12 @@ func (c *Client) capabilityForms(deviceID string) []form {
 		methods = []string{http.MethodPost, http.MethodPut}
 	}
 	resources := []string{"capabilities/" + deviceID, "capabilities"}
-	if c.dialect == RC1 {
+	if c.dialect == margo.RC1 {
 		resources = []string{"capabilities", "capabilities/" + deviceID}
 	}
 	var forms []form
-	if f, ok := c.reported.of(deviceID); ok {
-		forms = append(forms, f)
+	if known := c.reported.Load(); known != nil && slices.Contains(resources, known.resource) {
+		forms = append(forms, *known)
 	}
 	for _, resource := range resources {
 		for _, method := range methods {
@@ -153,9 +109,9 @@ func (c *Client) statusForms(deploymentID string) []form {
 		return forms[known-1 : known]
 	}
 	switch c.dialect {
-	case RC1:
+	case margo.RC1:
 		return forms
-	case RC2:
+	case margo.RC2:
 		return forms[:2]
 	}
 	return forms[:1]

@@ -3,20 +3,14 @@ package wfm_test
 import (
 	"bytes"
 	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
-	"math/big"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -34,6 +28,8 @@ import (
 	"github.com/margolite/margolite/agent/identity"
 	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/agent/wfm"
+	"github.com/margolite/margolite/store"
+	"github.com/margolite/margolite/test/pki"
 )
 
 const (
@@ -50,18 +46,12 @@ type signedDevice struct {
 
 func p256(t *testing.T) signedDevice {
 	t.Helper()
-	key := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "edge-01"},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		KeyUsage: x509.KeyUsageDigitalSignature,
-	}
-	der := must(x509.CreateCertificate(rand.Reader, template, template, key.Public(), key))
+	svid := must(must(pki.NewServerAuthority("plant", time.Now())).IssueSigner("edge-01"))
 	dir := t.TempDir()
 	o := identity.DeviceOptions{Certificate: filepath.Join(dir, "device.pem"), Key: filepath.Join(dir, "device.key")}
-	write(t, o.Certificate, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
-	write(t, o.Key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: must(x509.MarshalPKCS8PrivateKey(key))}))
-	return signedDevice{must(identity.LoadDevice(o)), must(x509.ParseCertificate(der))}
+	write(t, o.Certificate, svid.CertificatePEM())
+	write(t, o.Key, must(svid.KeyPEM()))
+	return signedDevice{must(identity.LoadDevice(o)), svid.Chain[0]}
 }
 
 func write(t *testing.T, path string, data []byte) {
@@ -77,24 +67,13 @@ type signedServer struct {
 	*server
 	t      *testing.T
 	device signedDevice
-	ca     string   // file with the anchor of its certificate
-	inputs []string // Signature-Input, in order
+	ca     string // file with the anchor of its certificate
 }
 
-func serveSigned(t *testing.T, device signedDevice, change ...func(*tls.Config)) *signedServer {
+func serveSigned(t *testing.T) *signedServer {
 	t.Helper()
-	s := &signedServer{server: &server{handlers: make(map[string]http.HandlerFunc)}, t: t, device: device}
-	s.Server = httptest.NewUnstartedServer(http.HandlerFunc(s.check))
-	s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
-	s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
-		if state == http.StateNew {
-			s.accepted.Add(1)
-		}
-	}
-	s.TLS = &tls.Config{MinVersion: tls.VersionTLS13}
-	for _, c := range change {
-		c(s.TLS)
-	}
+	s := &signedServer{server: unstarted(), t: t, device: p256(t)}
+	s.Config.Handler = http.HandlerFunc(s.check)
 	s.StartTLS()
 	t.Cleanup(s.Close)
 	s.ca = filepath.Join(t.TempDir(), "ca.pem")
@@ -118,9 +97,7 @@ func (s *signedServer) check(w http.ResponseWriter, r *http.Request) {
 	}
 	if err := s.verify(r, len(body) > 0); err != nil {
 		s.t.Errorf("%s %s: %v", r.Method, r.URL, err)
-		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(http.StatusUnauthorized)
-		_, _ = io.WriteString(w, `{"error":"Invalid signature"}`)
+		plain(401, `{"error":"Invalid signature"}`)(w, r)
 		return
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
@@ -143,25 +120,15 @@ func (s *signedServer) verify(received *http.Request, hasBody bool) error {
 	if err != nil {
 		return err
 	}
-	s.mu.Lock()
-	s.inputs = append(s.inputs, r.Header.Get("Signature-Input"))
-	s.mu.Unlock()
 	return httpsign.VerifyRequest("sig1", *verifier, r)
 }
 
-// signedAs gives what was signed, request by request.
-func (s *signedServer) signedAs() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clone(s.inputs)
-}
-
 // client is one of the device that speaks to s and trusts it by its anchor.
-func (s *signedServer) client(dialect wfm.Dialect, change ...func(*wfm.Options)) *wfm.Client {
+func (s *signedServer) client(dialect margo.Revision, change ...func(*wfm.Options)) *wfm.Client {
 	s.t.Helper()
 	o := wfm.Options{
 		URL: s.URL, TLS: must(identity.ServerTLS(identity.ServerOptions{CA: s.ca})),
-		Dialect: dialect, ClientID: clientID, Sign: s.device.Sign, Timeout: 10 * time.Second,
+		Dialect: dialect, ClientID: clientID, Sign: s.device.Sign, Spool: passing{incoming(s.t, store.Options{})}, Timeout: 10 * time.Second,
 	}
 	for _, c := range change {
 		c(&o)
@@ -175,11 +142,7 @@ func (s *signedServer) client(dialect wfm.Dialect, change ...func(*wfm.Options))
 }
 
 func plain(status int, body string) http.HandlerFunc {
-	return func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(status)
-		_, _ = io.WriteString(w, body)
-	}
+	return serveProblem(status, body, "Content-Type", "application/json")
 }
 
 func statusReport() []byte {
@@ -217,49 +180,26 @@ func members(t *testing.T, r *http.Request) []string {
 	return names
 }
 
-func TestAUTH01WFMIsTheConfiguredOne(t *testing.T) {
-	s := serveSigned(t, p256(t))
-	s.handle("GET /mounted"+below+"deployments", serveManifest(newFleet(1, 10).raw()))
-	c := s.client(wfm.RC2, func(o *wfm.Options) { o.URL += "/mounted/" })
-	if _, err := c.Manifest(t.Context(), ""); err != nil {
-		t.Error(err)
-	}
-	if got := s.took(); !slices.Equal(got, []string{"GET /mounted" + below + "deployments"}) {
-		t.Errorf("requests %q", got)
-	}
-}
-
-func TestAUTH02ServerIsTrustedByItsAnchorAndName(t *testing.T) {
-	device := p256(t)
-	s := serveSigned(t, device)
+// The rest of what a server proves itself by is shown by
+// identity.TestID14TheServiceProvesItselfByAnchorsAndName.
+func TestAUTH02ServerIsTrustedByItsAnchor(t *testing.T) {
+	s := serveSigned(t)
 	s.handle("GET "+below+"deployments", serveManifest(newFleet(1, 1).raw()))
-	other := serveSigned(t, device)
-	otherCA := must(os.ReadFile(newTrust(t).bundleFile(t)))
+	otherCA := newTrust(t).authority.BundlePEM()
 	root := must(os.ReadFile(s.ca))
 	tests := map[string]struct {
 		options identity.ServerOptions
-		url     string
 		text    string // of the error; empty: none
 	}{
-		"its anchor in a file":             {identity.ServerOptions{CA: s.ca}, s.URL, ""},
-		"its anchor as it gave it":         {identity.ServerOptions{Root: root}, s.URL, ""},
-		"its anchor in base64":             {identity.ServerOptions{Root: []byte(base64.StdEncoding.EncodeToString(root))}, s.URL, ""},
-		"another anchor":                   {identity.ServerOptions{Root: otherCA}, s.URL, "unknown authority"},
-		"the file wins over what it gave":  {identity.ServerOptions{CA: s.ca, Root: otherCA}, s.URL, ""},
-		"the system's anchors":             {identity.ServerOptions{}, s.URL, "certificate"},
-		"another name":                     {identity.ServerOptions{CA: s.ca}, strings.Replace(s.URL, "127.0.0.1", "localhost", 1), "localhost"},
-		"a clock before the certificate":   {identity.ServerOptions{CA: s.ca, Now: func() time.Time { return time.Unix(-1e9, 0) }}, s.URL, "not yet valid"},
-		"a clock after the certificate":    {identity.ServerOptions{CA: s.ca, Now: func() time.Time { return time.Unix(1<<33, 0) }}, s.URL, "expired"},
-		"the anchor of the right one only": {identity.ServerOptions{CA: other.ca}, other.URL, "404"},
+		"its anchor in a file":            {identity.ServerOptions{CA: s.ca}, ""},
+		"its anchor as it gave it":        {identity.ServerOptions{Root: root}, ""},
+		"another anchor":                  {identity.ServerOptions{Root: otherCA}, "unknown authority"},
+		"the file wins over what it gave": {identity.ServerOptions{CA: s.ca, Root: otherCA}, ""},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			config, err := identity.ServerTLS(test.options)
-			if err != nil {
-				t.Fatal(err)
-			}
-			c := s.client(wfm.RC2, func(o *wfm.Options) { o.TLS, o.URL = config, test.url })
-			_, err = c.Manifest(t.Context(), "")
+			c := s.client(margo.RC2, func(o *wfm.Options) { o.TLS = must(identity.ServerTLS(test.options)) })
+			_, err := c.Manifest(t.Context(), "")
 			if test.text == "" && err != nil || test.text != "" && (err == nil || !strings.Contains(err.Error(), test.text)) {
 				t.Errorf("error %v, want one that says %q", err, test.text)
 			}
@@ -267,16 +207,8 @@ func TestAUTH02ServerIsTrustedByItsAnchorAndName(t *testing.T) {
 	}
 }
 
-// bundleFile is a file with an anchor of somebody else's.
-func (d trust) bundleFile(t *testing.T) string {
-	path := filepath.Join(t.TempDir(), "other.pem")
-	write(t, path, d.authority.BundlePEM())
-	return path
-}
-
 func TestAUTH02AUTH08RootCertificateComesUnsignedOverATrustedConnection(t *testing.T) {
-	device := p256(t)
-	s := serveSigned(t, device)
+	s := serveSigned(t)
 	root := must(os.ReadFile(s.ca))
 	text := base64.StdEncoding.EncodeToString
 	for name, body := range map[string]string{
@@ -287,7 +219,7 @@ func TestAUTH02AUTH08RootCertificateComesUnsignedOverATrustedConnection(t *testi
 	} {
 		t.Run(name, func(t *testing.T) {
 			s.handle("GET /api/v1/onboarding/certificate", plain(200, body))
-			got, err := s.client(wfm.RC2).RootCertificate(t.Context())
+			got, err := s.client(margo.RC2).RootCertificate(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -299,12 +231,12 @@ func TestAUTH02AUTH08RootCertificateComesUnsignedOverATrustedConnection(t *testi
 	}
 	config := must(identity.ServerTLS(identity.ServerOptions{Root: newTrust(t).authority.BundlePEM()}))
 	s.took()
-	_, err := s.client(wfm.RC2, func(o *wfm.Options) { o.TLS = config }).RootCertificate(t.Context())
+	_, err := s.client(margo.RC2, func(o *wfm.Options) { o.TLS = config }).RootCertificate(t.Context())
 	if err == nil || len(s.took()) != 0 {
 		t.Errorf("a server that is not trusted was asked: %v", err)
 	}
 	s.handle("GET /api/v1/onboarding/certificate", plain(200, `{}`))
-	if _, err := s.client(wfm.RC2).RootCertificate(t.Context()); err == nil {
+	if _, err := s.client(margo.RC2).RootCertificate(t.Context()); err == nil {
 		t.Error("an answer without a certificate is accepted")
 	}
 	d := newTrust(t)
@@ -313,23 +245,9 @@ func TestAUTH02AUTH08RootCertificateComesUnsignedOverATrustedConnection(t *testi
 	}
 }
 
-func TestAUTH03TLS13IsTheLeastByDefault(t *testing.T) {
-	device := p256(t)
-	s := serveSigned(t, device, func(c *tls.Config) { c.MinVersion, c.MaxVersion = tls.VersionTLS12, tls.VersionTLS12 })
-	s.handle("GET "+below+"deployments", serveManifest(newFleet(1, 1).raw()))
-	for _, allowed := range []bool{false, true} {
-		config := must(identity.ServerTLS(identity.ServerOptions{CA: s.ca, TLS12: allowed}))
-		_, err := s.client(wfm.RC2, func(o *wfm.Options) { o.TLS = config }).Manifest(t.Context(), "")
-		if (err == nil) != allowed {
-			t.Errorf("TLS 1.2 allowed: %t, error %v", allowed, err)
-		}
-	}
-}
-
 // That each kind of key signs is shown by identity.TestAUTH09SignaturesOfEachAlgorithmVerifyElsewhere.
 func TestAUTH04OnboardingIsASignedRequestWithTheCertificate(t *testing.T) {
-	device := p256(t)
-	s := serveSigned(t, device)
+	s := serveSigned(t)
 	s.handle("POST /api/v1/onboarding", func(w http.ResponseWriter, r *http.Request) {
 		var body struct{ APIVersion, Kind, Certificate string }
 		if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
@@ -339,53 +257,22 @@ func TestAUTH04OnboardingIsASignedRequestWithTheCertificate(t *testing.T) {
 			t.Errorf("the request says it is %q, %q", body.APIVersion, body.Kind)
 		}
 		certificate, err := base64.StdEncoding.DecodeString(body.Certificate)
-		if err != nil || !bytes.Equal(certificate, device.CertificatePEM()) {
+		if err != nil || !bytes.Equal(certificate, s.device.CertificatePEM()) {
 			t.Errorf("the certificate is another: %v", err)
 		}
 		plain(201, `{"clientId":"`+clientID+`"}`)(w, r)
 	})
-	c := s.client(wfm.RC2, func(o *wfm.Options) { o.ClientID = "" })
-	id, err := c.Onboard(t.Context(), device.CertificatePEM())
+	c := s.client(margo.RC2, func(o *wfm.Options) { o.ClientID = "" })
+	id, err := c.Onboard(t.Context(), s.device.CertificatePEM())
 	if err != nil || id != clientID {
 		t.Errorf("got %q, %v", id, err)
-	}
-}
-
-func TestAUTH05ClientIDIsOneThatFitsIntoAPath(t *testing.T) {
-	device := p256(t)
-	s := serveSigned(t, device)
-	for body, want := range map[string]string{
-		`{"clientId":"1234"}`:                  "1234",
-		`{"client_id":"1234","more":[1,{}]}`:   "1234",
-		`{"clientId":"A-z_0.9~"}`:              "A-z_0.9~",
-		`{"clientId":""}`:                      "",
-		`{"clientId":"../../../etc"}`:          "",
-		`{"clientId":"a%2Fb"}`:                 "",
-		`{"clientId":"a b"}`:                   "",
-		`{"clientId":"a?b=c"}`:                 "",
-		`{"clientId":"%2e%2e"}`:                "",
-		`{"clientId":"\u001b[2J"}`:             "",
-		`{"clientId":"` + long(129) + `"}`:     "",
-		`{"clientId":7}`:                       "",
-		`{}`:                                   "",
-		`<html>`:                               "",
-		``:                                     "",
-		`{"clientId":"1234","clientId":"123"}`: "",
-	} {
-		s.handle("POST /api/v1/onboarding", plain(201, body))
-		c := s.client(wfm.RC2, func(o *wfm.Options) { o.ClientID = "" })
-		id, err := c.Onboard(t.Context(), device.CertificatePEM())
-		if id != want || (err == nil) != (want != "") || c.ClientID() != want {
-			t.Errorf("%s: got %q, %v", body, id, err)
-		}
 	}
 }
 
 func long(n int) string { return strings.Repeat("x", n) }
 
 func TestAUTH05ClientIDIsInAllPaths(t *testing.T) {
-	device := p256(t)
-	s := serveSigned(t, device)
+	s := serveSigned(t)
 	s.handle("POST /api/v1/onboarding", plain(201, `{"clientId":"`+clientID+`"}`))
 	f := newFleet(2, 100)
 	for i, ref := range f.manifest.Deployments { // URLs that lead nowhere, so that paths have to be made
@@ -399,17 +286,17 @@ func TestAUTH05ClientIDIsInAllPaths(t *testing.T) {
 	s.handle("POST "+below+"capabilities/edge-01", plain(201, ""))
 	s.handle("DELETE "+below+"capabilities/edge-01", plain(204, ""))
 
-	c := s.client(wfm.RC2, func(o *wfm.Options) { o.ClientID = "" })
+	c := s.client(margo.RC2, func(o *wfm.Options) { o.ClientID = "" })
 	if _, err := c.Manifest(t.Context(), ""); !errors.Is(err, wfm.ErrNotOnboarded) {
 		t.Errorf("before onboarding: %v", err)
 	}
 	if err := c.PostStatus(t.Context(), deployment, statusReport()); !errors.Is(err, wfm.ErrNotOnboarded) {
 		t.Errorf("before onboarding: %v", err)
 	}
-	if _, err := c.Onboard(t.Context(), device.CertificatePEM()); err != nil {
+	if _, err := c.Onboard(t.Context(), s.device.CertificatePEM()); err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range map[string]*wfm.Client{"onboarded": c, "made with the id kept": s.client(wfm.RC2)} {
+	for _, c := range map[string]*wfm.Client{"onboarded": c, "made with the id kept": s.client(margo.RC2)} {
 		m, err := c.Manifest(t.Context(), "")
 		if err != nil {
 			t.Fatal(err)
@@ -433,7 +320,7 @@ func TestAUTH05ClientIDIsInAllPaths(t *testing.T) {
 		}
 	}
 	for _, id := range []string{"..", "a/b", long(129)} {
-		if _, err := wfm.New(wfm.Options{URL: s.URL, TLS: &tls.Config{}, Dialect: wfm.RC2, Sign: device.Sign, ClientID: id}); err == nil {
+		if _, err := wfm.New(wfm.Options{URL: s.URL, TLS: &tls.Config{}, Dialect: margo.RC2, Sign: s.device.Sign, ClientID: id}); err == nil {
 			t.Errorf("client id %q is accepted", id)
 		}
 	}
@@ -443,13 +330,12 @@ func TestAUTH05ClientIDIsInAllPaths(t *testing.T) {
 // arrived, by another implementation; what is left to show is that there is no
 // way around.
 func TestAUTH08NoRequestIsSentWithoutASignature(t *testing.T) {
-	device := p256(t)
-	s := serveSigned(t, device)
-	if _, err := wfm.New(wfm.Options{URL: s.URL, TLS: &tls.Config{}, Dialect: wfm.RC1}); err == nil {
+	s := serveSigned(t)
+	if _, err := wfm.New(wfm.Options{URL: s.URL, TLS: &tls.Config{}, Dialect: margo.RC1}); err == nil {
 		t.Error("a client without a signer is made")
 	}
 	broken := errors.New("the key is gone")
-	c := s.client(wfm.RC2, func(o *wfm.Options) { o.Sign = func(*http.Request, []byte) error { return broken } })
+	c := s.client(margo.RC2, func(o *wfm.Options) { o.Sign = func(*http.Request, []byte) error { return broken } })
 	_, err := c.Manifest(t.Context(), "")
 	if retry, _ := wfm.Retry(err); !errors.Is(err, broken) || !retry || len(s.took()) != 0 {
 		t.Errorf("error %v", err)
@@ -457,27 +343,27 @@ func TestAUTH08NoRequestIsSentWithoutASignature(t *testing.T) {
 }
 
 func TestAUTH11EachAttemptIsSignedAgain(t *testing.T) {
-	device := p256(t)
-	s := serveSigned(t, device)
+	s := serveSigned(t)
 	s.handle("POST "+below+"deployments/"+deployment+"/status", plain(503, ""))
-	var at []time.Time
-	c := s.client(wfm.RC2, func(o *wfm.Options) {
-		signer := o.Sign
-		o.Sign = func(r *http.Request, body []byte) error { at = append(at, time.Now()); return signer(r, body) }
+	signatures := 0
+	c := s.client(margo.RC2, func(o *wfm.Options) {
+		o.Sign = func(r *http.Request, body []byte) error {
+			signatures++
+			return s.device.Sign(r, body)
+		}
 	})
 	for range 3 {
 		if err := c.PostStatus(t.Context(), deployment, statusReport()); err == nil {
 			t.Error("no error")
 		}
 	}
-	if arrived := s.signedAs(); len(at) != 3 || len(arrived) != 3 {
-		t.Errorf("%d signatures for %d requests", len(at), len(arrived))
+	if arrived := s.took(); signatures != 3 || len(arrived) != 3 {
+		t.Errorf("%d signatures for %d requests", signatures, len(arrived))
 	}
 }
 
 func TestOnboardingThatIsRefused(t *testing.T) {
-	device := p256(t)
-	s := serveSigned(t, device)
+	s := serveSigned(t)
 	tests := map[string]struct {
 		handler http.HandlerFunc
 		want    error
@@ -499,8 +385,8 @@ func TestOnboardingThatIsRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s.handle("POST /api/v1/onboarding", test.handler)
 			s.took()
-			c := s.client(wfm.RC2, func(o *wfm.Options) { o.ClientID = "" })
-			_, err := c.Onboard(t.Context(), device.CertificatePEM())
+			c := s.client(margo.RC2, func(o *wfm.Options) { o.ClientID = "" })
+			_, err := c.Onboard(t.Context(), s.device.CertificatePEM())
 			var answer *wfm.Error
 			if !errors.As(err, &answer) || !strings.Contains(err.Error(), test.text) {
 				t.Fatalf("error %v does not say %q", err, test.text)
@@ -536,8 +422,7 @@ func TestOnboardingThatIsRefused(t *testing.T) {
 }
 
 func TestEarlyOnboardingOfRC1(t *testing.T) {
-	device := p256(t)
-	s := serveSigned(t, device)
+	s := serveSigned(t)
 	early := func(answer http.HandlerFunc) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
 			if slices.Contains(members(t, r), "public_certificate") {
@@ -559,12 +444,12 @@ func TestEarlyOnboardingOfRC1(t *testing.T) {
 		"neither":                    {plain(400, ""), "", wfm.ErrCertificateRefused, 2},
 	}
 	for name, test := range tests {
-		for _, dialect := range []wfm.Dialect{wfm.RC1, wfm.RC2} {
+		for _, dialect := range []margo.Revision{margo.RC1, margo.RC2} {
 			t.Run(name+" to "+dialect.String(), func(t *testing.T) {
 				s.handle("POST /api/v1/onboarding", test.handler)
 				s.took()
 				c := s.client(dialect, func(o *wfm.Options) { o.ClientID = "" })
-				id, err := c.Onboard(t.Context(), device.CertificatePEM())
+				id, err := c.Onboard(t.Context(), s.device.CertificatePEM())
 				if id != test.id || !errors.Is(err, test.err) {
 					t.Errorf("got %q, %v", id, err)
 				}
@@ -579,8 +464,7 @@ func TestEarlyOnboardingOfRC1(t *testing.T) {
 // The WFM of the Margo sandbox wants the client id where the standard has the device's,
 // and knows states by capitalised names, which its documents give away.
 func TestTheHabitsOfAWFMAreLearned(t *testing.T) {
-	device := p256(t)
-	s := serveSigned(t, device)
+	s := serveSigned(t)
 	const put = "PUT " + below + "capabilities"
 	var puts, states []string
 	s.handle(put, func(w http.ResponseWriter, r *http.Request) {
@@ -596,7 +480,7 @@ func TestTheHabitsOfAWFMAreLearned(t *testing.T) {
 		must(0, json.NewDecoder(r.Body).Decode(&body))
 		states = append(states, fmt.Sprint(body.Status, body.Components))
 	})
-	c := s.client(wfm.RC1)
+	c := s.client(margo.RC1)
 	report := func(c *wfm.Client) {
 		t.Helper()
 		if err := errors.Join(
@@ -614,7 +498,7 @@ func TestTheHabitsOfAWFMAreLearned(t *testing.T) {
 		t.Fatal(err)
 	}
 	report(c)
-	report(s.client(wfm.RC1, func(o *wfm.Options) { o.Habits = c.Habits() })) // after a restart
+	report(s.client(margo.RC1, func(o *wfm.Options) { o.Habits = c.Habits() })) // after a restart
 	if want := []string{"edge-01", clientID, clientID, clientID}; !slices.Equal(puts, want) {
 		t.Errorf("capabilities are those of %q, want %q", puts, want)
 	}
@@ -626,10 +510,9 @@ func TestTheHabitsOfAWFMAreLearned(t *testing.T) {
 }
 
 func TestWhatAnAnswerSaysAboutTheClient(t *testing.T) {
-	device := p256(t)
-	s := serveSigned(t, device)
+	s := serveSigned(t)
 	const invalidClient = `{"type":"https://docs.margo.org/specification/problem-types#invalid-client"}`
-	c := s.client(wfm.RC2)
+	c := s.client(margo.RC2)
 	poll := func() error { _, err := c.Manifest(t.Context(), ""); return err }
 	put := func() error { return c.PutCapabilities(t.Context(), "edge-01", capabilities("edge-01")) }
 	child := func() error { return c.PutCapabilities(t.Context(), "edge-01/a", capabilities("edge-01/a")) }
@@ -693,8 +576,8 @@ func TestCAP06MethodsOfTheRevision(t *testing.T) {
 		post, put           = "POST " + below + "capabilities/edge-01", "PUT " + below + "capabilities/edge-01"
 		olderPost, olderPut = "POST " + below + "capabilities", "PUT " + below + "capabilities"
 	)
-	tests := map[wfm.Dialect]map[string]exchange{
-		wfm.RC2: {
+	tests := map[margo.Revision]map[string]exchange{
+		margo.RC2: {
 			"the first report is a POST, later ones are PUTs": {true, map[string]int{post: 201, put: 201}, [][]string{{post}, {put}, {put}}, false},
 			"without knowing, PUT is tried first":             {false, map[string]int{post: 201, put: 201}, [][]string{{put}, {put}}, false},
 			"a PUT of what is not there":                      {false, map[string]int{post: 201, put: 404}, [][]string{{put, post}, {put, post}}, false},
@@ -705,7 +588,7 @@ func TestCAP06MethodsOfTheRevision(t *testing.T) {
 			"nothing at all":                                  {false, nil, [][]string{{put, post, olderPut, olderPost}}, true},
 			"a refusal is final":                              {false, map[string]int{put: 422}, [][]string{{put}}, true},
 		},
-		wfm.RC1: {
+		margo.RC1: {
 			"the first report is a POST, later ones are PUTs": {true, map[string]int{olderPost: 201, olderPut: 201}, [][]string{{olderPost}, {olderPut}}, false},
 			"the path of rc.2": {false, map[string]int{post: 201, put: 404}, [][]string{{olderPut, olderPost, put, post}, {put, olderPut, olderPost, post}}, false},
 		},
@@ -713,15 +596,14 @@ func TestCAP06MethodsOfTheRevision(t *testing.T) {
 	for dialect, tests := range tests {
 		for name, test := range tests {
 			t.Run(dialect.String()+" "+name, func(t *testing.T) {
-				device := p256(t)
-				s := serveSigned(t, device)
+				s := serveSigned(t)
 				s.handle("POST /api/v1/onboarding", plain(201, `{"clientId":"`+clientID+`"}`))
 				for route, status := range test.status {
 					s.handle(route, plain(status, ""))
 				}
 				c := s.client(dialect)
 				if test.onboarded {
-					if _, err := c.Onboard(t.Context(), device.CertificatePEM()); err != nil {
+					if _, err := c.Onboard(t.Context(), s.device.CertificatePEM()); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -743,15 +625,14 @@ func TestCAP06MethodsOfTheRevision(t *testing.T) {
 func TestCAP06DeleteUnregisters(t *testing.T) {
 	d := newTrust(t)
 	rc3 := d.serve(t, "one")
-	device := p256(t)
-	rc2 := serveSigned(t, device)
+	rc2 := serveSigned(t)
 	clients := map[string]struct {
 		*server
 		client *wfm.Client
 		route  string
 	}{
 		"rc.3": {rc3, client(t, d.device(t), rc3.URL), "DELETE /api/v1/capabilities/gw/one"},
-		"rc.2": {rc2.server, rc2.client(wfm.RC2), "DELETE " + below + "capabilities/gw/one"},
+		"rc.2": {rc2.server, rc2.client(margo.RC2), "DELETE " + below + "capabilities/gw/one"},
 	}
 	for name, c := range clients {
 		t.Run(name, func(t *testing.T) {
@@ -768,55 +649,35 @@ func TestCAP06DeleteUnregisters(t *testing.T) {
 			}
 		})
 	}
-	if err := rc2.client(wfm.RC1).DeleteCapabilities(t.Context(), "gw/one"); !errors.Is(err, errors.ErrUnsupported) {
+	if err := rc2.client(margo.RC1).DeleteCapabilities(t.Context(), "gw/one"); !errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("rc.1: %v", err)
 	}
 }
 
 func TestBodiesAreThoseOfTheDialect(t *testing.T) {
-	device := p256(t)
-	s := serveSigned(t, device)
-	tests := map[string]struct {
-		dialect wfm.Dialect
-		report  func(*wfm.Client) error
-		route   string
-		want    []string
-	}{
-		"ST-18 status of rc.2": {
-			wfm.RC2, func(c *wfm.Client) error { return c.PostStatus(t.Context(), deployment, statusReport()) },
-			"POST " + below + "deployments/" + deployment + "/status",
-			[]string{"apiVersion", "components", "deploymentId", "deviceId", "kind", "status"},
-		},
-		"ST-18 status of rc.1": {
-			wfm.RC1, func(c *wfm.Client) error { return c.PostStatus(t.Context(), deployment, statusReport()) },
-			"POST " + below + "deployments/" + deployment + "/status",
-			[]string{"apiVersion", "components", "deploymentId", "kind", "status"},
-		},
-		"CAP-13 capabilities of rc.2": {
-			wfm.RC2, func(c *wfm.Client) error { return c.PutCapabilities(t.Context(), "edge-01", capabilities("edge-01")) },
-			"PUT " + below + "capabilities/edge-01",
-			[]string{"apiVersion", "kind", "properties"},
-		},
-		"CAP-13 capabilities of rc.1": {
-			wfm.RC1, func(c *wfm.Client) error { return c.PutCapabilities(t.Context(), "edge-01", capabilities("edge-01")) },
-			"PUT " + below + "capabilities",
-			[]string{"apiVersion", "kind", "properties"},
-		},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			s.handle(test.route, func(w http.ResponseWriter, r *http.Request) {
-				if diff := cmp.Diff(test.want, members(t, r)); diff != "" {
-					t.Error(diff)
-				}
-				w.WriteHeader(http.StatusCreated)
-			})
-			if err := test.report(s.client(test.dialect)); err != nil {
-				t.Error(err)
-			}
+	status, device := must(margo.ParseStatus(statusReport())), must(margo.ParseCapabilities(capabilities("edge-01")))
+	s := serveSigned(t)
+	var sent []string
+	for _, route := range []string{"POST " + below + "deployments/" + deployment + "/status", "PUT " + below + "capabilities/edge-01", "PUT " + below + "capabilities"} {
+		s.handle(route, func(w http.ResponseWriter, r *http.Request) {
+			sent = append(sent, string(must(io.ReadAll(r.Body))))
+			w.WriteHeader(http.StatusCreated)
 		})
 	}
-	c := s.client(wfm.RC2)
+	for _, dialect := range []margo.Revision{margo.RC2, margo.RC1} {
+		sent = nil
+		c := s.client(dialect)
+		if err := errors.Join(
+			c.PostStatus(t.Context(), deployment, statusReport()), c.PutCapabilities(t.Context(), "edge-01", capabilities("edge-01")),
+		); err != nil {
+			t.Error(err)
+		}
+		want := []string{string(must(status.MarshalFor(dialect, false))), string(must(device.MarshalFor(dialect)))}
+		if diff := cmp.Diff(want, sent); diff != "" {
+			t.Errorf("%s: %s", dialect, diff)
+		}
+	}
+	c := s.client(margo.RC2)
 	s.took()
 	for name, err := range map[string]error{
 		"status":       c.PostStatus(t.Context(), deployment, []byte(`{}`)),
@@ -832,22 +693,22 @@ func TestStatusPathBeforeRC3IsFoundOutOnce(t *testing.T) {
 	const plural, singular = "POST " + below + "deployments/" + deployment + "/status", "POST " + below + "deployment/" + deployment + "/status"
 	const statuses = plural + "es"
 	tests := map[string]struct {
-		dialect wfm.Dialect
+		dialect margo.Revision
 		status  map[string]int
 		want    [][]string
 	}{
-		"plural":                  {wfm.RC1, map[string]int{plural: 201}, [][]string{{plural}, {plural}}},
-		"singular":                {wfm.RC1, map[string]int{singular: 201}, [][]string{{plural, statuses, singular}, {singular}}},
-		"singular, with refusals": {wfm.RC1, map[string]int{singular: 422}, [][]string{{plural, statuses, singular}, {singular}}},
-		"unknown deployment":      {wfm.RC1, nil, [][]string{{plural, statuses, singular}, {plural, statuses, singular}}},
-		"busy":                    {wfm.RC1, map[string]int{plural: 503}, [][]string{{plural}, {plural}}},
-		"rc.2":                    {wfm.RC2, map[string]int{plural: 200}, [][]string{{plural}, {plural}}},
-		"rc.2, statuses":          {wfm.RC2, map[string]int{statuses: 200}, [][]string{{plural, statuses}, {statuses}}},
-		"rc.2, never singular":    {wfm.RC2, map[string]int{singular: 201}, [][]string{{plural, statuses}, {plural, statuses}}},
+		"plural":                  {margo.RC1, map[string]int{plural: 201}, [][]string{{plural}, {plural}}},
+		"singular":                {margo.RC1, map[string]int{singular: 201}, [][]string{{plural, statuses, singular}, {singular}}},
+		"singular, with refusals": {margo.RC1, map[string]int{singular: 422}, [][]string{{plural, statuses, singular}, {singular}}},
+		"unknown deployment":      {margo.RC1, nil, [][]string{{plural, statuses, singular}, {plural, statuses, singular}}},
+		"busy":                    {margo.RC1, map[string]int{plural: 503}, [][]string{{plural}, {plural}}},
+		"rc.2":                    {margo.RC2, map[string]int{plural: 200}, [][]string{{plural}, {plural}}},
+		"rc.2, statuses":          {margo.RC2, map[string]int{statuses: 200}, [][]string{{plural, statuses}, {statuses}}},
+		"rc.2, never singular":    {margo.RC2, map[string]int{singular: 201}, [][]string{{plural, statuses}, {plural, statuses}}},
 	}
 	for name, test := range tests {
 		t.Run("A-26 "+name, func(t *testing.T) {
-			s := serveSigned(t, p256(t))
+			s := serveSigned(t)
 			for route, status := range test.status {
 				s.handle(route, plain(status, ""))
 			}
@@ -864,13 +725,7 @@ func TestStatusPathBeforeRC3IsFoundOutOnce(t *testing.T) {
 
 func TestAuthorizationIsForTheGatewayOnly(t *testing.T) {
 	secret := filepath.Join(t.TempDir(), "secret")
-	other := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Authorization") != "" || r.TLS.PeerCertificates != nil {
-			t.Error("another origin was shown credentials")
-		}
-		http.NotFound(w, r)
-	}))
-	defer other.Close()
+	other := newStranger(t)
 	gateway := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.TLS.PeerCertificates != nil {
 			t.Error("the device showed a certificate")
@@ -885,9 +740,9 @@ func TestAuthorizationIsForTheGatewayOnly(t *testing.T) {
 	}))
 	defer gateway.Close()
 	root := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: gateway.Certificate().Raw})
-	tls := must(identity.ServerTLS(identity.ServerOptions{Root: root}))
 	c, err := wfm.New(wfm.Options{
-		URL: gateway.URL, TLS: tls, OtherOrigins: tls,
+		URL: gateway.URL, TLS: must(identity.ServerTLS(identity.ServerOptions{Root: root})),
+		OtherOrigins:  &tls.Config{RootCAs: other.anchors},
 		Authorization: identity.BasicFile(secret), Timeout: 10 * time.Second,
 	})
 	if err != nil {
@@ -906,8 +761,8 @@ func TestAuthorizationIsForTheGatewayOnly(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Documents(t.Context(), m, m.Deployments, ignored); err == nil {
-		t.Error("a document of another origin was fetched")
+	if err := c.Documents(t.Context(), m, m.Deployments, ignored); err == nil || len(other.requests) != 1 {
+		t.Errorf("%d requests to another origin, error %v", len(other.requests), err)
 	}
 }
 

@@ -32,7 +32,7 @@ const (
 func (c *Client) Documents(
 	ctx context.Context, m *Manifest, need []margo.DeploymentRef, keep func(d digest.Digest, document []byte) error,
 ) error {
-	f := &fetch{client: c, manifest: m.StateManifest, missing: make(map[digest.Digest]bool), keep: keep, spool: c.spool}
+	f := &fetch{client: c, manifest: m.StateManifest, missing: make(map[digest.Digest]bool), keep: keep}
 	for _, ref := range need {
 		if !f.missing[ref.Digest] {
 			f.missing[ref.Digest] = true
@@ -42,15 +42,10 @@ func (c *Client) Documents(
 	if len(f.need) == 0 {
 		return nil
 	}
-	if f.spool == nil {
-		own := &scratch{}
-		defer func() { _ = own.Remove("") }() // it is gone either way
-		f.spool = own
-	}
 
 	ways := []way{singles, bundle}
 	switch {
-	case m.Bundle == nil:
+	case m.Bundle == nil, c.spool == nil && !c.strict:
 		ways = ways[:1]
 	case c.strict:
 		ways = ways[1:]
@@ -60,14 +55,13 @@ func (c *Client) Documents(
 	var before error
 	for _, way := range ways {
 		err := f.by(ctx, way)
-		var kept *keepError
 		var failed *Error
 		if errors.As(err, &failed) && failed.Status >= 500 {
 			c.failedWay.Store(int32(way))
 		}
 		switch {
-		case errors.As(err, &kept):
-			return kept.err
+		case f.kept != nil:
+			return f.kept
 		case err == nil && before != nil:
 			c.log.Warn("the WFM served the documents in one form only; wfm.strict: true refuses a manifest whose bundle is missing", "error", before)
 			return nil
@@ -83,7 +77,6 @@ func (c *Client) Documents(
 	return before
 }
 
-// way is how documents are fetched.
 type way int32
 
 const (
@@ -131,7 +124,7 @@ type fetch struct {
 	need     []margo.DeploymentRef
 	missing  map[digest.Digest]bool
 	keep     func(digest.Digest, []byte) error
-	spool    Spool
+	kept     error // of keep: it ends the fetch
 
 	// template: URLs of the manifest are known not to work, those made from the
 	// base URL are.
@@ -139,21 +132,16 @@ type fetch struct {
 	strangers int // other origins that failed
 }
 
-// keepError is an error of the caller's own.
-type keepError struct{ err error }
-
-func (e *keepError) Error() string { return e.err.Error() }
-
 // give gives a verified document to the caller, if it is still missing.
 func (f *fetch) give(d digest.Digest, document []byte) error {
 	if !f.missing[d] {
 		return nil
 	}
-	if err := f.keep(d, document); err != nil {
-		return &keepError{err}
+	if f.kept = f.keep(d, document); f.kept != nil {
+		return f.kept
 	}
 	delete(f.missing, d)
-	if c := f.client; c.dialect == RC1 && !c.Habits().CapitalisedStates {
+	if c := f.client; c.dialect == margo.RC1 && !c.Habits().CapitalisedStates {
 		if parsed, _ := margo.ParseDeployment(document); parsed != nil && parsed.Sandbox {
 			c.learn(func(h *Habits) { h.CapitalisedStates = true })
 		}
@@ -180,7 +168,7 @@ func (f *fetch) bundleFirst() bool {
 	if bundle == 0 {
 		bundle = weight(f.manifest.Deployments)
 	}
-	if came, err := f.spool.Size(f.manifest.Bundle.Digest); err == nil {
+	if came, err := f.client.spool.Size(f.manifest.Bundle.Digest); err == nil {
 		bundle -= min(bundle, uint64(came)) // it goes on from there
 	}
 	return bundle+roundTrip < weight(f.need)+uint64(len(f.need))*roundTrip
@@ -261,7 +249,7 @@ func (f *fetch) bundle(ctx context.Context) error {
 		header: http.Header{"Accept-Encoding": {"identity"}},
 		limit:  limits.Bundle,
 	}
-	p, err := openPart(f.spool, ref.Digest, limits.Bundle)
+	p, err := openPart(f.client.spool, ref.Digest, limits.Bundle)
 	if err != nil {
 		return fmt.Errorf("cannot %s: %w", r.op, err)
 	}

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/agent/wfm"
+	"github.com/margolite/margolite/store"
 )
 
 // get asks for those of a fleet's documents that need names by index; all of
@@ -53,20 +55,6 @@ func TestDS12BundleOrSingleDocuments(t *testing.T) {
 	d := newTrust(t)
 	s := d.serve(t, "one")
 	c := client(t, d.device(t), s.URL)
-	unhinted := newFleet(10, 100)
-	unhinted.manifest.Bundle.SizeBytes = 0
-	for i := range unhinted.manifest.Deployments {
-		unhinted.manifest.Deployments[i].SizeBytes = 0
-	}
-	huge := newFleet(3, 100)
-	huge.manifest.Bundle.SizeBytes = 1 << 40
-	liar := newFleet(10, 100)
-	for i := range liar.manifest.Deployments {
-		liar.manifest.Deployments[i].SizeBytes = 1<<64 - 1
-	}
-	incompressible := newFleet(10, 20000)
-	incompressible.manifest.Bundle.SizeBytes = 200000
-
 	tests := map[string]struct {
 		fleet  *fleet
 		need   []int
@@ -75,12 +63,12 @@ func TestDS12BundleOrSingleDocuments(t *testing.T) {
 		"everything is new":                               {newFleet(3, 100), nil, true},
 		"one of many is new":                              {newFleet(10, 100), []int{4}, false},
 		"many of many are new and the bundle is small":    {newFleet(10, 100), []int{0, 1, 2, 3, 4, 5}, true},
-		"two of many are new and the bundle is large":     {incompressible, []int{0, 1}, false},
+		"two of many are new and the bundle is large":     {newFleet(10, 20000).sized(200000, 20000), []int{0, 1}, false},
 		"two are new, a round trip outweighs their bytes": {newFleet(10, 100), []int{0, 1}, true},
-		"no sizes given, one of many":                     {unhinted, []int{0}, false},
-		"no sizes given, most of many":                    {unhinted, []int{0, 1, 2, 3, 4, 5, 6, 7}, true},
-		"the bundle is said to be larger than allowed":    {huge, nil, false},
-		"sizes are nonsense":                              {liar, []int{0, 1}, true},
+		"no sizes given, one of many":                     {newFleet(10, 100).sized(0, 0), []int{0}, false},
+		"no sizes given, most of many":                    {newFleet(10, 100).sized(0, 0), []int{0, 1, 2, 3, 4, 5, 6, 7}, true},
+		"the bundle is said to be larger than allowed":    {newFleet(3, 100).sized(1<<40, 100), nil, false},
+		"sizes are nonsense":                              {newFleet(10, 100).sized(1000, 1<<64-1), []int{0, 1}, true},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -129,7 +117,8 @@ func TestNothingNeededIsNoRequest(t *testing.T) {
 }
 
 // TestDS16OnlyABundleOfExactlyTheDocumentsIsUsed spoils the bundle in every way. The documents
-// one by one are good, and are what the device falls back on.
+// one by one are good, and are what the device falls back on; for a strict one nothing is left,
+// neither for its caller nor in the spool.
 func TestDS16OnlyABundleOfExactlyTheDocumentsIsUsed(t *testing.T) {
 	d := newTrust(t)
 	s := d.serve(t, "one")
@@ -147,54 +136,72 @@ func TestDS16OnlyABundleOfExactlyTheDocumentsIsUsed(t *testing.T) {
 	served := func(handler http.HandlerFunc) func(*fleet) http.HandlerFunc {
 		return func(*fleet) http.HandlerFunc { return handler }
 	}
+	partial := func(contentRange string) func(*fleet) http.HandlerFunc {
+		return served(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Range", contentRange)
+			w.WriteHeader(http.StatusPartialContent)
+			_, _ = w.Write([]byte("x"))
+		})
+	}
+	endless := func(w http.ResponseWriter, _ *http.Request) {
+		for err := error(nil); err == nil; {
+			_, err = w.Write(make([]byte, 64<<10))
+		}
+	}
+	unending := func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Length", "1099511627776") }
+	const invalid = `{"type":"https://docs.margo.org/specification/problem-types#invalid-bundle","title":"x","status":404}`
 	tests := map[string]struct {
 		bundle func(f *fleet) http.HandlerFunc
-		good   bool // the bundle suffices
-		again  bool // the rest of it was asked for
-		fatal  bool // it arrived, and is not what the manifest says (DS-18)
+		is     error // what a strict device says; nil: anything
+		good   bool  // the bundle suffices
+		again  bool  // the rest of it was asked for
 	}{
-		"it is not there":           {served(serveProblem(404, `{"type":"https://docs.margo.org/specification/problem-types#invalid-bundle","title":"x","status":404}`)), false, false, false},
-		"it has another digest":     {bundle: served(serveBytes([]byte("something else"))), fatal: true},
-		"it was cut off":            {func(f *fleet) http.HandlerFunc { return serveTruncated(f.bundle[:len(f.bundle)-9]) }, false, true, false},
-		"it is announced as longer": {func(f *fleet) http.HandlerFunc { return serveTruncated(f.bundle) }, true, false, false},
-		"it is no gzip":             {func(f *fleet) http.HandlerFunc { f.pack([]byte("PK")); return serveBytes(f.bundle) }, false, false, false},
-		"it is no tar":              {func(f *fleet) http.HandlerFunc { f.pack(zip([]byte("PK"))); return serveBytes(f.bundle) }, false, false, false},
-		"it is larger than allowed": {served(serveBytes(make([]byte, 3<<20))), false, false, false},
-		"it expands beyond measure": {func(f *fleet) http.HandlerFunc { f.pack(zip(make([]byte, 5<<20))); return serveBytes(f.bundle) }, false, false, false},
-		"a document is missing":     {repacked(func(f *fleet) []file { return []file{doc(f, 0)} }), false, false, false},
-		"a file is one too many":    {repacked(func(f *fleet) []file { return []file{doc(f, 0), {name: "README", content: []byte("hi")}, doc(f, 1)} }), false, false, false},
-		"a document is in it twice": {repacked(func(f *fleet) []file { return []file{doc(f, 0), doc(f, 1), doc(f, 1)} }), false, false, false},
-		"a document was changed":    {repacked(func(f *fleet) []file { return []file{doc(f, 0), {name: "x", content: []byte("y")}} }), false, false, false},
-		"a document is too large":   {repacked(func(f *fleet) []file { return []file{doc(f, 0), {name: "x", content: make([]byte, 300<<10)}} }), false, false, false},
-		"there is a symbolic link": {repacked(func(f *fleet) []file {
-			return []file{doc(f, 0), doc(f, 1), {name: "l", kind: tar.TypeSymlink, link: "/etc"}}
-		}), false, false, false},
-		"there is a device":  {repacked(func(f *fleet) []file { return []file{doc(f, 0), doc(f, 1), {name: "c", kind: tar.TypeChar}} }), false, false, false},
-		"a name is absolute": {repacked(func(f *fleet) []file { return []file{doc(f, 0), {name: "/abs", content: doc(f, 1).content}} }), false, false, false},
-		"a name climbs":      {repacked(func(f *fleet) []file { return []file{doc(f, 0), {name: "a/../../b", content: doc(f, 1).content}} }), false, false, false},
-		"there are too many entries": {repacked(func(f *fleet) []file {
-			return append(slices.Repeat([]file{{name: "d/", kind: tar.TypeDir}}, 10001), doc(f, 0), doc(f, 1))
-		}), false, false, false},
-		"names mean nothing": {repacked(func(f *fleet) []file {
-			return []file{{name: "b.yaml", content: doc(f, 0).content}, {name: "a", content: doc(f, 1).content}}
-		}), true, false, false},
-		"folders and pax headers": {repacked(func(f *fleet) []file {
-			return []file{{name: "pax", kind: tar.TypeXGlobalHeader}, {name: "./", kind: tar.TypeDir}, doc(f, 1), doc(f, 0)}
-		}), true, false, false},
-		"a name without end": {repacked(func(f *fleet) []file {
-			return []file{doc(f, 0), {name: strings.Repeat("x", 1025), content: doc(f, 1).content}}
-		}), false, false, false},
-		"a name of too many folders": {repacked(func(f *fleet) []file {
-			return []file{doc(f, 0), {name: strings.Repeat("d/", 17) + "x", content: doc(f, 1).content}}
-		}), false, false, false},
-		"it expands far too well": {repacked(func(f *fleet) []file {
+		"it is not there":           {served(serveProblem(404, invalid)), wfm.ErrSuperseded, false, false},
+		"it has another digest":     {served(serveBytes([]byte("something else"))), wfm.ErrDigestMismatch, false, false},
+		"it was cut off":            {func(f *fleet) http.HandlerFunc { return serveTruncated(f.bundle[:len(f.bundle)-9]) }, io.ErrUnexpectedEOF, false, true},
+		"it is announced as longer": {func(f *fleet) http.HandlerFunc { return serveTruncated(f.bundle) }, nil, true, false},
+		"it is no gzip":             {func(f *fleet) http.HandlerFunc { f.pack([]byte("PK")); return serveBytes(f.bundle) }, wfm.ErrBundle, false, false},
+		"it is no tar":              {func(f *fleet) http.HandlerFunc { f.pack(zip([]byte("PK"))); return serveBytes(f.bundle) }, wfm.ErrBundle, false, false},
+		"it has no end":             {served(endless), wfm.ErrTooLarge, false, false},
+		"its length has no end":     {served(unending), wfm.ErrTooLarge, false, false},
+		"a part of too much":        {partial("bytes 0-0/1099511627776"), wfm.ErrTooLarge, false, false},
+		"a part not asked for":      {partial("bytes 10-10/11"), nil, false, false},
+		"a part without its place":  {partial(""), nil, false, false},
+		"it expands beyond measure": {repacked(func(f *fleet) []file {
 			files := []file{doc(f, 0), doc(f, 1)}
 			return append(files, slices.Repeat([]file{{name: strings.Repeat("d", 900), kind: tar.TypeDir}}, 3000)...)
-		}), false, false, false},
-		"gzip around the gzip":           {func(f *fleet) http.HandlerFunc { return serveEncoded("gzip", zip(f.bundle)) }, true, false, false},
-		"its own gzip named as encoding": {func(f *fleet) http.HandlerFunc { return serveEncoded("gzip", f.bundle) }, true, false, false},
-		"some encoding that is not true": {func(f *fleet) http.HandlerFunc { return serveEncoded("br", f.bundle) }, true, false, false},
+		}), wfm.ErrTooLarge, false, false},
+		"a document is missing":     {repacked(func(f *fleet) []file { return []file{doc(f, 0)} }), wfm.ErrBundle, false, false},
+		"a file is one too many":    {repacked(func(f *fleet) []file { return []file{doc(f, 0), {name: "README", content: []byte("hi")}, doc(f, 1)} }), wfm.ErrBundle, false, false},
+		"a document is in it twice": {repacked(func(f *fleet) []file { return []file{doc(f, 0), doc(f, 1), doc(f, 1)} }), wfm.ErrBundle, false, false},
+		"a document was changed":    {repacked(func(f *fleet) []file { return []file{doc(f, 0), {name: "x", content: []byte("y")}} }), wfm.ErrBundle, false, false},
+		"a document is too large":   {repacked(func(f *fleet) []file { return []file{doc(f, 0), {name: "x", content: make([]byte, 300<<10)}} }), wfm.ErrTooLarge, false, false},
+		"there is a symbolic link": {repacked(func(f *fleet) []file {
+			return []file{doc(f, 0), doc(f, 1), {name: "l", kind: tar.TypeSymlink, link: "/etc"}}
+		}), wfm.ErrBundle, false, false},
+		"there is a device":  {repacked(func(f *fleet) []file { return []file{doc(f, 0), doc(f, 1), {name: "c", kind: tar.TypeChar}} }), wfm.ErrBundle, false, false},
+		"a name is absolute": {repacked(func(f *fleet) []file { return []file{doc(f, 0), {name: "/abs", content: doc(f, 1).content}} }), wfm.ErrBundle, false, false},
+		"a name climbs":      {repacked(func(f *fleet) []file { return []file{doc(f, 0), {name: "a/../../b", content: doc(f, 1).content}} }), wfm.ErrBundle, false, false},
+		"there are too many entries": {repacked(func(f *fleet) []file {
+			return append(slices.Repeat([]file{{name: "d/", kind: tar.TypeDir}}, 10001), doc(f, 0), doc(f, 1))
+		}), wfm.ErrTooLarge, false, false},
+		"names mean nothing": {repacked(func(f *fleet) []file {
+			return []file{{name: "b.yaml", content: doc(f, 0).content}, {name: "a", content: doc(f, 1).content}}
+		}), nil, true, false},
+		"folders and pax headers": {repacked(func(f *fleet) []file {
+			return []file{{name: "pax", kind: tar.TypeXGlobalHeader}, {name: "./", kind: tar.TypeDir}, doc(f, 1), doc(f, 0)}
+		}), nil, true, false},
+		"a name without end": {repacked(func(f *fleet) []file {
+			return []file{doc(f, 0), {name: strings.Repeat("x", 1025), content: doc(f, 1).content}}
+		}), wfm.ErrTooLarge, false, false},
+		"a name of too many folders": {repacked(func(f *fleet) []file {
+			return []file{doc(f, 0), {name: strings.Repeat("d/", 17) + "x", content: doc(f, 1).content}}
+		}), wfm.ErrTooLarge, false, false},
+		"gzip around the gzip":           {func(f *fleet) http.HandlerFunc { return serveEncoded("gzip", zip(f.bundle)) }, nil, true, false},
+		"its own gzip named as encoding": {func(f *fleet) http.HandlerFunc { return serveEncoded("gzip", f.bundle) }, nil, true, false},
+		"some encoding that is not true": {func(f *fleet) http.HandlerFunc { return serveEncoded("br", f.bundle) }, nil, true, false},
 	}
+	bounded := func(o *wfm.Options) { o.Limits = wfm.Limits{Bundle: 2 << 20, Expanded: 4 << 20} }
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			f := newFleet(2, 100)
@@ -202,14 +209,13 @@ func TestDS16OnlyABundleOfExactlyTheDocumentsIsUsed(t *testing.T) {
 			f.publish(s, "")
 			s.handle(f.bundleRoute(), handler)
 			s.took()
-
-			c := client(t, i, s.URL, func(o *wfm.Options) { o.Limits = wfm.Limits{Bundle: 2 << 20, Expanded: 4 << 20} })
-			if _, err := get(t, c, f); (err != nil) != test.fatal {
+			fatal := errors.Is(test.is, wfm.ErrDigestMismatch) // it arrived, and is not what the manifest says (DS-18)
+			if _, err := get(t, client(t, i, s.URL, bounded), f); (err != nil) != fatal {
 				t.Fatal(err)
 			}
 			took := s.took()
 			want := []string{f.bundleRoute(), f.documentRoute(0), f.documentRoute(1)}
-			if test.good || test.fatal {
+			if test.good || fatal {
 				want = want[:1]
 			}
 			if test.again {
@@ -219,14 +225,14 @@ func TestDS16OnlyABundleOfExactlyTheDocumentsIsUsed(t *testing.T) {
 				t.Errorf("requests %q, want %q", took, want)
 			}
 
-			// Without good documents one by one a bad bundle is an error.
-			s.handle(f.documentRoute(1), serveBytes([]byte("something else")))
-			_, err := get(t, c, f)
-			if (err == nil) != test.good {
-				t.Errorf("with a bad document: %v", err)
+			spool := incoming(t, store.Options{})
+			strict := client(t, i, s.URL, bounded, withSpool(spool), func(o *wfm.Options) { o.Strict = true })
+			documents, err := get(t, strict, f)
+			if (err == nil) != test.good || test.is != nil && !errors.Is(err, test.is) || err != nil && len(documents) > 0 {
+				t.Errorf("a strict device gets %d documents, error %v, want %v", len(documents), err, test.is)
 			}
-			if err != nil && !errors.Is(err, wfm.ErrDigestMismatch) {
-				t.Errorf("error %q is not ErrDigestMismatch", err)
+			if n := must(spool.Size(f.manifest.Bundle.Digest)); n > 0 && !test.good && !test.again {
+				t.Errorf("%d bytes stay in the spool", n)
 			}
 		})
 	}
@@ -260,7 +266,7 @@ func TestDS18ADocumentThatDoesNotMatchRefusesTheChange(t *testing.T) {
 		"not for this one":       {document: func(*fleet) http.HandlerFunc { return serveProblem(403, "") }, fatal: true},
 		"ERR-04 the WFM is busy": {document: func(*fleet) http.HandlerFunc { return serveProblem(503, "", "Retry-After", "9") }, fatal: true},
 		"the WFM fails":          {document: func(*fleet) http.HandlerFunc { return serveProblem(500, "") }},
-		"a redirect instead":     {document: func(*fleet) http.HandlerFunc { return redirect("/other") }, fatal: true},
+		"a redirect instead":     {document: func(*fleet) http.HandlerFunc { return serveProblem(307, "", "Location", "/other") }, fatal: true},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -388,71 +394,48 @@ func TestURLsOfTheManifest(t *testing.T) {
 	i := d.device(t)
 	foreign := d.bystander(t)
 	path := func(f *fleet) string { return strings.TrimPrefix(f.documentRoute(2), "GET ") }
+	legacy := func(f *fleet) string { return strings.Replace(path(f), "/api/v1/", "/api/v1/clients/c-1/", 1) }
 
 	tests := map[string]struct {
-		base      string // path of the configured URL
-		mount     string // where the server really is
-		url       func(f *fleet, own string) string
-		want      []string // prefixes of the paths asked for, in order
-		available bool
+		base  string // path of the configured URL
+		mount string // where the server really is
+		url   func(f *fleet, own string) string
+		want  []string // prefixes of the paths asked for, in order; nil: the path alone
+		gone  bool     // the document is not to be had
 	}{
-		"relative to the origin": {
-			"", "", func(f *fleet, _ string) string { return path(f) }, []string{""}, true,
-		},
-		"absolute, same origin": {
-			"", "", func(f *fleet, own string) string { return own + path(f) }, []string{""}, true,
-		},
+		"relative to the origin": {url: func(f *fleet, _ string) string { return path(f) }},
+		"absolute, same origin":  {url: func(f *fleet, own string) string { return own + path(f) }},
 		"absolute, scheme in upper case": {
-			"", "", func(f *fleet, own string) string { return strings.Replace(own, "https", "HTTPS", 1) + path(f) }, []string{""}, true,
+			url: func(f *fleet, own string) string { return strings.Replace(own, "https", "HTTPS", 1) + path(f) },
 		},
-		"with a fragment": {
-			"", "", func(f *fleet, _ string) string { return path(f) + "#x" }, []string{""}, true,
-		},
+		"with a fragment": {url: func(f *fleet, _ string) string { return path(f) + "#x" }},
 		"origin-relative, though mounted below a prefix": {
-			"/v1alpha2/margo", "/v1alpha2/margo", func(f *fleet, _ string) string { return path(f) }, []string{"", "/v1alpha2/margo"}, true,
+			"/v1alpha2/margo", "/v1alpha2/margo", func(f *fleet, _ string) string { return path(f) }, []string{"", "/v1alpha2/margo"}, false,
 		},
 		"origin-relative with the prefix in it": {
-			"/v1alpha2/margo/", "/v1alpha2/margo", func(f *fleet, _ string) string { return "/v1alpha2/margo" + path(f) }, []string{"/v1alpha2/margo"}, true,
+			"/v1alpha2/margo/", "/v1alpha2/margo", func(f *fleet, _ string) string { return "/v1alpha2/margo" + path(f) }, []string{"/v1alpha2/margo"}, false,
 		},
 		"relative to the base": {
-			"/v1alpha2/margo", "/v1alpha2/margo", func(f *fleet, _ string) string { return strings.TrimPrefix(path(f), "/") }, []string{"/v1alpha2/margo"}, true,
+			"/v1alpha2/margo", "/v1alpha2/margo", func(f *fleet, _ string) string { return strings.TrimPrefix(path(f), "/") }, []string{"/v1alpha2/margo"}, false,
 		},
-		"origin-relative, served at the origin": {
-			"/v1alpha2/margo", "", func(f *fleet, _ string) string { return path(f) }, []string{""}, true,
-		},
+		"origin-relative, served at the origin": {base: "/v1alpha2/margo", url: func(f *fleet, _ string) string { return path(f) }},
 		"the own host as user name": {
-			"", "", func(f *fleet, own string) string {
+			url: func(f *fleet, own string) string {
 				return own + "@" + strings.TrimPrefix(foreign, "https://") + path(f)
-			}, []string{""}, true,
+			},
 		},
 		"a user name for the own host": {
-			"", "", func(f *fleet, own string) string {
+			url: func(f *fleet, own string) string {
 				return strings.Replace(own, "https://", "https://u:p@", 1) + path(f)
-			}, []string{""}, true,
+			},
 		},
-		"plain HTTP": {
-			"", "", func(f *fleet, own string) string { return strings.Replace(own, "https", "http", 1) + path(f) }, []string{""}, true,
-		},
-		"a file": {
-			"", "", func(*fleet, string) string { return "file:///etc/passwd" }, []string{""}, true,
-		},
-		"none": {
-			"", "", func(*fleet, string) string { return "" }, []string{""}, true,
-		},
-		"of an earlier revision": {
-			"", "", func(f *fleet, _ string) string {
-				return strings.Replace(path(f), "/api/v1/", "/api/v1/clients/c-1/", 1)
-			}, []string{"legacy", ""}, true,
-		},
-		"no URL at all": {
-			"", "", func(*fleet, string) string { return "http://[::1" }, []string{""}, true,
-		},
-		"a wrong path on the own origin": {
-			"", "", func(*fleet, string) string { return "/elsewhere" }, []string{"elsewhere", ""}, true,
-		},
-		"nowhere": {
-			"/a", "/b", func(f *fleet, _ string) string { return path(f) }, []string{"", "/a"}, false,
-		},
+		"plain HTTP":                     {url: func(f *fleet, own string) string { return strings.Replace(own, "https", "http", 1) + path(f) }},
+		"a file":                         {url: func(*fleet, string) string { return "file:///etc/passwd" }},
+		"none":                           {url: func(*fleet, string) string { return "" }},
+		"of an earlier revision":         {url: func(f *fleet, _ string) string { return legacy(f) }, want: []string{"legacy", ""}},
+		"no URL at all":                  {url: func(*fleet, string) string { return "http://[::1" }},
+		"a wrong path on the own origin": {url: func(*fleet, string) string { return "/elsewhere" }, want: []string{"elsewhere", ""}},
+		"nowhere":                        {"/a", "/b", func(f *fleet, _ string) string { return path(f) }, []string{"", "/a"}, true},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -463,20 +446,22 @@ func TestURLsOfTheManifest(t *testing.T) {
 			f.manifest.Deployments[2].URL = test.url(f, s.URL)
 
 			_, err := get(t, client(t, i, s.URL+test.base), f, 2)
-			if (err == nil) != test.available {
+			if (err != nil) != test.gone {
 				t.Errorf("error: %v", err)
+			}
+			if test.want == nil {
+				test.want = []string{""}
 			}
 			var want []string
 			for _, prefix := range test.want {
 				switch prefix {
 				case "elsewhere":
 					want = append(want, "GET /elsewhere")
-					continue
 				case "legacy":
-					want = append(want, "GET "+strings.Replace(path(f), "/api/v1/", "/api/v1/clients/c-1/", 1))
-					continue
+					want = append(want, "GET "+legacy(f))
+				default:
+					want = append(want, "GET "+prefix+path(f))
 				}
-				want = append(want, "GET "+prefix+path(f))
 			}
 			if took := s.took(); !slices.Equal(took, want) {
 				t.Errorf("requests %q, want %q", took, want)
@@ -496,22 +481,5 @@ func TestAMountPointIsFoundOutOnce(t *testing.T) {
 	}
 	if took := s.took(); len(took) != 5 {
 		t.Errorf("%d requests for 4 documents, want 5: %q", len(took), took)
-	}
-}
-
-func TestBundleIsAskedForWithoutEncoding(t *testing.T) {
-	d := newTrust(t)
-	s := d.serve(t, "one")
-	f := newFleet(2, 10)
-	var got string
-	s.handle(f.bundleRoute(), func(w http.ResponseWriter, r *http.Request) {
-		got = r.Header.Get("Accept-Encoding")
-		w.Write(f.bundle)
-	})
-	if _, err := get(t, client(t, d.device(t), s.URL), f); err != nil {
-		t.Fatal(err)
-	}
-	if got != "identity" {
-		t.Errorf("Accept-Encoding = %q, want identity", got)
 	}
 }

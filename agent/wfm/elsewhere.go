@@ -1,7 +1,6 @@
 package wfm
 
 import (
-	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -43,17 +42,17 @@ func otherOrigins(base *url.URL, config *tls.Config, timeout time.Duration) *con
 	config = config.Clone()
 	config.Certificates, config.GetClientCertificate = nil, nil
 	c := &connections{tls: config, timeout: timeout, age: maxConnectionAge}
-	if !isNear(base.Hostname()) {
+	if !isNearHost(base.Hostname()) {
 		c.control = func(_, address string, _ syscall.RawConn) error {
 			at, err := netip.ParseAddrPort(address)
-			if err != nil || near(at.Addr()) {
+			if err != nil {
 				return errNear
 			}
-			own, err := isOwn(at.Addr())
-			if err != nil {
+			near, err := isNear(at.Addr())
+			switch {
+			case err != nil:
 				return fmt.Errorf("cannot determine whether %s is an address of this device: %w", at.Addr(), err)
-			}
-			if own {
+			case near:
 				return errNear
 			}
 			return nil
@@ -62,8 +61,8 @@ func otherOrigins(base *url.URL, config *tls.Config, timeout time.Duration) *con
 	return c
 }
 
-// isNear says that a host is named such that it is on this device or its link.
-func isNear(host string) bool {
+// isNearHost says that a host is named such that it is on this device or its link.
+func isNearHost(host string) bool {
 	if strings.EqualFold(host, "localhost") {
 		return true
 	}
@@ -71,43 +70,27 @@ func isNear(host string) bool {
 	if err != nil {
 		return false
 	}
-	own, err := isOwn(at)
-	return near(at) || err == nil && own
+	near, err := isNear(at)
+	return near && err == nil
 }
 
-// isOwn says that an address is one of this device's interfaces, those of the
-// networks of workloads among them.
-func isOwn(at netip.Addr) (bool, error) {
+// isNear says that an address is one of this device's, those of the networks of
+// workloads among them, or leads to nobody but it and its link.
+func isNear(at netip.Addr) (bool, error) {
+	at = at.Unmap().WithZone("")
+	if at.IsLoopback() || at.IsLinkLocalUnicast() || at.IsMulticast() || at.IsUnspecified() {
+		return true, nil
+	}
 	addresses, err := net.InterfaceAddrs()
 	if err != nil {
 		return false, err
 	}
 	for _, a := range addresses {
-		if own, err := netip.ParsePrefix(a.String()); err == nil && own.Addr() == at.Unmap().WithZone("") {
+		if own, err := netip.ParsePrefix(a.String()); err == nil && own.Addr() == at {
 			return true, nil
 		}
 	}
 	return false, nil
-}
-
-func near(at netip.Addr) bool {
-	at = at.Unmap()
-	return at.IsLoopback() || at.IsLinkLocalUnicast() || at.IsMulticast() || at.IsUnspecified()
-}
-
-// sendElsewhere is send for a server that is not the WFM.
-func (c *Client) sendElsewhere(ctx context.Context, r request) (*http.Response, error) {
-	q, err := http.NewRequestWithContext(ctx, http.MethodGet, r.url.String(), nil)
-	if err != nil {
-		return nil, err
-	}
-	q.Header = http.Header{"User-Agent": {"margolite"}}
-	for _, name := range []string{"Accept-Encoding", "Range", "If-Range"} {
-		if value := r.header.Get(name); value != "" {
-			q.Header.Set(name, value)
-		}
-	}
-	return c.elsewhere.transport().RoundTrip(q)
 }
 
 // elsewhereError is the text of an error of another server: it must not be

@@ -1,6 +1,7 @@
 package wfm_test
 
 import (
+	"crypto/tls"
 	"io"
 	"net"
 	"net/http"
@@ -11,8 +12,10 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/margolite/margolite/agent/identity"
 	"github.com/margolite/margolite/agent/wfm"
 	"github.com/margolite/margolite/store"
+	"github.com/margolite/margolite/test/pki"
 )
 
 // wire is a connection to a client, to write to past HTTP.
@@ -37,7 +40,10 @@ func (w wire) waits() { _, _ = io.Copy(io.Discard, w) }
 // lies answers requests below HTTP, and ends the connection.
 func lies(tell func(w wire, r *http.Request)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		connection, _ := must2(http.NewResponseController(w).Hijack())
+		connection, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			panic(err)
+		}
 		defer connection.Close()
 		tell(wire{connection}, r)
 	}
@@ -103,6 +109,7 @@ func TestDS18BrokenProtocolIsRefused(t *testing.T) {
 		"a redirect that shows on terminals": {"redirect", func(w wire) {
 			w.say("HTTP/1.1 302 Found\r\nLocation: https://user:secret@h.example/\x9b31m" + strings.Repeat("a", 30<<10) + "?token=secret\r\nContent-Length: 0\r\n\r\n")
 		}},
+		"a redirect to nowhere": {"a redirect to", func(w wire) { w.say("HTTP/1.1 302 Found\r\nLocation: ://secret\r\nContent-Length: 0\r\n\r\n") }},
 		"more than was announced": {"", func(w wire) {
 			w.say(okay + "Content-Length: 2\r\n\r\n{}" + "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n\x1b[2J!")
 			w.waits()
@@ -154,6 +161,21 @@ func TestDS18BrokenProtocolIsRefused(t *testing.T) {
 			t.Fatalf("%d goroutines are left, %d before", runtime.NumGoroutine(), before)
 		}
 	}
+}
+
+// An error can be shown on a terminal and logged, whatever a server has in its certificate
+// before anybody believes it.
+func TestNamesInCertificatesCanBeShown(t *testing.T) {
+	web := must(pki.NewServerAuthority("Web", time.Now()))
+	names := pki.DNSNames("\x1b]0;owned\x07\nlevel=ERROR", strings.Repeat("a", 30<<10))
+	s := unstarted()
+	s.TLS = &tls.Config{Certificates: []tls.Certificate{must(web.IssueServer([]string{"other.example"}, names)).TLS()}}
+	s.StartTLS()
+	defer s.Close()
+	url := strings.Replace(s.URL, "127.0.0.1", "localhost", 1)
+	c := must(wfm.New(wfm.Options{URL: url, TLS: must(identity.ServerTLS(identity.ServerOptions{Root: web.RootPEM()}))}))
+	_, err := c.Manifest(t.Context(), "")
+	refusedLie(t, err, "certificate is valid for other.example")
 }
 
 // What a server says about ranges counts only if the digest confirms it.

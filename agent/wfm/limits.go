@@ -8,14 +8,11 @@ import (
 // Limits bound what the WFM can make the device hold and wait for. Zero values
 // are replaced by the defaults, which fit a device of 64 MB.
 type Limits struct {
-	Manifest int64 // bytes of the state manifest; 1 MiB
 	Document int64 // bytes of one deployment document; 256 KiB
 	Bundle   int64 // bytes of the bundle, compressed; 64 MiB
 	Expanded int64 // bytes of the bundle, expanded, and of all documents of one call; 256 MiB
 	Entries  int   // entries of the bundle; 10000
 	Ratio    int64 // bytes that one byte of the bundle expands to, on the average after the first MiB; 200
-	Names    int   // bytes of the name of an entry; 1024
-	Depth    int   // folders in the name of an entry; 16
 
 	// Speed is the slowest transfer that is put up with, in bytes per second:
 	// it makes the deadline of a whole answer from the limit of its size, and
@@ -28,10 +25,11 @@ type Limits struct {
 
 // Bounds that nobody needs to change.
 const (
-	maxProblem = 64 << 10 // of the body of an answer that is no success
 	maxHeader  = 64 << 10
 	maxIgnored = 4 << 10 // of a body that is of no interest
 	freeRatio  = 1 << 20 // of what a bundle expands to before Limits.Ratio counts
+	maxName    = 1 << 10 // of an entry of a bundle
+	maxDepth   = 16      // folders in such a name
 )
 
 const (
@@ -41,14 +39,11 @@ const (
 
 func (l Limits) withDefaults() Limits {
 	return Limits{
-		Manifest:      cmp.Or(l.Manifest, 1<<20),
 		Document:      cmp.Or(l.Document, 256<<10),
 		Bundle:        cmp.Or(l.Bundle, 64<<20),
 		Expanded:      cmp.Or(l.Expanded, 256<<20),
 		Entries:       cmp.Or(l.Entries, 10000),
 		Ratio:         cmp.Or(l.Ratio, 200),
-		Names:         cmp.Or(l.Names, 1024),
-		Depth:         cmp.Or(l.Depth, 16),
 		Speed:         cmp.Or(l.Speed, 4<<10),
 		ConnectionAge: min(cmp.Or(l.ConnectionAge, maxConnectionAge), maxConnectionAge),
 	}

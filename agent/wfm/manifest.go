@@ -82,7 +82,7 @@ func (c *Client) poll(ctx context.Context, op, path, etag string, accept bool) (
 	if margo.UsableETag(etag) {
 		header.Set("If-None-Match", etag) // DS-04
 	}
-	return c.do(ctx, request{op: op, method: http.MethodGet, url: c.endpoint(path), header: header, limit: c.limits.Manifest})
+	return c.do(ctx, request{op: op, method: http.MethodGet, url: c.endpoint(path), header: header, limit: margo.MaxManifestBytes})
 }
 
 // checkManifestType applies A-20: a signed manifest or a page must not be

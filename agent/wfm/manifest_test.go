@@ -169,9 +169,9 @@ func TestManifestAnswers(t *testing.T) {
 		"more than a megabyte":              {handler: encoded("", large), is: wfm.ErrTooLarge},
 		"less than announced":               {handler: serveTruncated(raw), text: "unexpected EOF", retry: true},
 		"not JSON":                          {handler: encoded("", []byte("{")), text: "state manifest"},
-		"redirect to elsewhere":             {handler: redirect(foreign + "/steal"), status: 307, text: foreign + "/steal"},
-		"redirect to itself":                {handler: redirect("/api/v1/deployments"), status: 307, text: "redirect"},
-		"redirect to nonsense":              {handler: redirect("::"), status: 307, text: "redirect"},
+		"redirect to elsewhere":             {handler: serveProblem(307, "", "Location", foreign+"/steal"), status: 307, text: foreign + "/steal"},
+		"redirect to itself":                {handler: serveProblem(307, "", "Location", "/api/v1/deployments"), status: 307, text: "redirect"},
+		"redirect to nonsense":              {handler: serveProblem(307, "", "Location", "::"), status: 307, text: "redirect"},
 		"created":                           {handler: serveProblem(201, ""), is: wfm.ErrContentType},
 		"not authorised":                    {handler: serveProblem(403, `{"type":"https://docs.margo.org/specification/problem-types#not-authorized","title":"Client Relationship Retired","status":403}`), status: 403, text: "Client Relationship Retired"},
 		"bundle is invalid":                 {handler: serveProblem(406, `{"type":"https://docs.margo.org/specification/problem-types#server-cannot-generate-response","title":"x","status":406}`), status: 406},
@@ -214,13 +214,6 @@ func TestManifestAnswers(t *testing.T) {
 	}
 }
 
-func redirect(to string) http.HandlerFunc {
-	return func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Location", to)
-		w.WriteHeader(http.StatusTemporaryRedirect)
-	}
-}
-
 // flip changes a byte in the middle.
 func flip(content []byte) []byte {
 	content = bytes.Clone(content)
@@ -228,28 +221,30 @@ func flip(content []byte) []byte {
 	return content
 }
 
-func TestAnswersAreWaitedForOnlySoLong(t *testing.T) {
-	d := newTrust(t)
-	s := d.serve(t, "one")
-	i := d.device(t)
-	drip := func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", margo.ManifestMediaType)
+// drip answers one byte after the other, and says that it has begun.
+func drip(begun chan<- struct{}) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
 		tick := time.NewTicker(10 * time.Millisecond)
 		defer tick.Stop()
-		for {
-			if _, err := io.WriteString(w, " "); err != nil {
-				return
-			}
-			if err := http.NewResponseController(w).Flush(); err != nil {
-				return
+		for r.Context().Err() == nil {
+			_, _ = io.WriteString(w, " ")
+			_ = http.NewResponseController(w).Flush()
+			select {
+			case begun <- struct{}{}:
+			default:
 			}
 			select {
 			case <-r.Context().Done():
-				return
 			case <-tick.C:
 			}
 		}
 	}
+}
+
+func TestAnswersAreWaitedForOnlySoLong(t *testing.T) {
+	d := newTrust(t)
+	s := d.serve(t, "one")
+	i := d.device(t)
 	tests := map[string]struct {
 		handler http.HandlerFunc
 		limits  wfm.Limits
@@ -269,7 +264,7 @@ func TestAnswersAreWaitedForOnlySoLong(t *testing.T) {
 			timeout: 300 * time.Millisecond, text: "silent",
 		},
 		"byte after byte": {
-			handler: drip, limits: wfm.Limits{Speed: 1 << 30},
+			handler: drip(nil), limits: wfm.Limits{Speed: 1 << 30},
 			timeout: 2 * time.Second, text: "takes too long", // and between two bytes, much less
 		},
 	}
@@ -296,25 +291,6 @@ func TestDripsHoldUpNobodyElse(t *testing.T) {
 	f := newFleet(2, 100)
 	const status = "POST /api/v1/deployments/x/status"
 	c := client(t, d.device(t), s.URL)
-	dripping := func() (handler http.HandlerFunc, begun chan struct{}) {
-		begun = make(chan struct{}, 1)
-		return func(w http.ResponseWriter, r *http.Request) {
-			tick := time.NewTicker(50 * time.Millisecond)
-			defer tick.Stop()
-			for r.Context().Err() == nil {
-				_, _ = io.WriteString(w, " ")
-				_ = http.NewResponseController(w).Flush()
-				select {
-				case begun <- struct{}{}:
-				default:
-				}
-				select {
-				case <-r.Context().Done():
-				case <-tick.C:
-				}
-			}
-		}, begun
-	}
 	manifest := func(ctx context.Context) error { _, err := c.Manifest(ctx, ""); return err }
 	document := func(ctx context.Context) error {
 		m := &wfm.Manifest{StateManifest: &f.manifest}
@@ -333,8 +309,8 @@ func TestDripsHoldUpNobodyElse(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f.publish(s, "")
 			s.handle(status, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) })
-			handler, begun := dripping()
-			s.handle(test.drips, handler)
+			begun := make(chan struct{}, 1)
+			s.handle(test.drips, drip(begun))
 			ctx, end := context.WithCancel(t.Context())
 			ended := make(chan error, 1)
 			go func() { ended <- test.ask(ctx); close(ended) }()

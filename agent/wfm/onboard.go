@@ -53,7 +53,7 @@ func (c *Client) Onboard(ctx context.Context, certificate []byte) (clientID stri
 	if err != nil {
 		return "", fmt.Errorf("cannot %s: %w", op, err)
 	}
-	c.reported.forget()
+	c.reported.Store(nil)
 	c.clientID.Store(&clientID)
 	c.fresh.Store(true)
 	return clientID, nil

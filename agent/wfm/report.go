@@ -14,7 +14,7 @@ import (
 // marshalled, and goes out in the form of the dialect.
 func (c *Client) PostStatus(ctx context.Context, deploymentID string, body []byte) error {
 	op := "post status of deployment " + deploymentID
-	if c.dialect != RC3 {
+	if c.dialect != margo.RC3 {
 		status, err := margo.ParseStatus(body)
 		if err == nil {
 			if c.Habits().ClientIDAsDevice {
@@ -67,7 +67,7 @@ func mindsDeviceID(err error) bool {
 // putCapabilities reports capabilities as those of the device id, whatever they say.
 func (c *Client) putCapabilities(ctx context.Context, id string, body []byte) error {
 	op := "put capabilities of device " + id
-	if c.dialect != RC3 {
+	if c.dialect != margo.RC3 {
 		capabilities, err := margo.ParseCapabilities(body)
 		if err == nil {
 			capabilities.Properties.ID = id
@@ -79,7 +79,7 @@ func (c *Client) putCapabilities(ctx context.Context, id string, body []byte) er
 	}
 	used, err := c.report(ctx, op, c.capabilityForms(id), body)
 	if err == nil && c.dialect.Signed() {
-		c.reported.learn(id, form{http.MethodPut, used.resource}) // from the second report on
+		c.reported.Store(&form{http.MethodPut, used.resource})
 	}
 	return err
 }
@@ -88,7 +88,7 @@ func (c *Client) putCapabilities(ctx context.Context, id string, body []byte) er
 // device that the WFM does not know is no error.
 func (c *Client) DeleteCapabilities(ctx context.Context, deviceID string) error {
 	op := "delete capabilities of device " + deviceID
-	if c.dialect == RC1 {
+	if c.dialect == margo.RC1 {
 		return fmt.Errorf("cannot %s: revision %s has no such request: %w", op, c.dialect, errors.ErrUnsupported)
 	}
 	_, err := c.report(ctx, op, []form{{http.MethodDelete, "capabilities/" + deviceID}}, nil) // no body

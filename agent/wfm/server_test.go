@@ -23,6 +23,7 @@ import (
 	"github.com/margolite/margolite/agent/identity"
 	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/agent/wfm"
+	"github.com/margolite/margolite/store"
 	"github.com/margolite/margolite/test/pki"
 )
 
@@ -62,8 +63,8 @@ type server struct {
 	requests []string                    // method and path, in order
 }
 
-func (d trust) serve(t *testing.T, wfmID string) *server {
-	t.Helper()
+// unstarted is a server without a certificate.
+func unstarted() *server {
 	s := &server{handlers: make(map[string]http.HandlerFunc)}
 	s.Server = httptest.NewUnstartedServer(s)
 	s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
@@ -72,6 +73,12 @@ func (d trust) serve(t *testing.T, wfmID string) *server {
 			s.accepted.Add(1)
 		}
 	}
+	return s
+}
+
+func (d trust) serve(t *testing.T, wfmID string) *server {
+	t.Helper()
+	s := unstarted()
 	s.TLS = &tls.Config{
 		MinVersion:   tls.VersionTLS13,
 		Certificates: []tls.Certificate{must(d.authority.IssueWFM(wfmID)).TLS()},
@@ -125,10 +132,15 @@ func problem(w http.ResponseWriter, status int, body string) {
 	io.WriteString(w, body)
 }
 
+// passing is a spool in which nothing lasts for longer than a call.
+type passing struct{ *store.Incoming }
+
+func (passing) Size(digest.Digest) (int64, error) { return 0, nil }
+
 // client is one that speaks to s.
 func client(t *testing.T, i *identity.Identity, url string, change ...func(*wfm.Options)) *wfm.Client {
 	t.Helper()
-	o := wfm.Options{URL: url, TLS: i.TLS(), Timeout: 10 * time.Second}
+	o := wfm.Options{URL: url, TLS: i.TLS(), Spool: passing{incoming(t, store.Options{})}, Timeout: 10 * time.Second}
 	for _, c := range change {
 		c(&o)
 	}
@@ -162,12 +174,17 @@ type fleet struct {
 
 // newFleet makes n documents of about the given size.
 func newFleet(n, size int) *fleet {
+	return fleetOf(n, func(id string) []byte { return fmt.Appendf(nil, "id: %s\n#%s\n", id, strings.Repeat("x", size)) })
+}
+
+// fleetOf makes n documents.
+func fleetOf(n int, write func(id string) []byte) *fleet {
 	f := &fleet{documents: make(map[string][]byte)}
 	f.manifest.Version = 7
 	var files []file
 	for i := range n {
 		id := fmt.Sprintf("ad9b614e-8912-45f4-a523-%012d", i)
-		document := fmt.Appendf(nil, "id: %s\n#%s\n", id, strings.Repeat("x", size))
+		document := write(id)
 		d := digest.FromBytes(document)
 		f.documents[id] = document
 		files = append(files, file{name: id + ".yaml", content: document})
@@ -186,6 +203,15 @@ func (f *fleet) pack(archive []byte) {
 	f.manifest.Bundle = &margo.Bundle{
 		MediaType: margo.BundleMediaType, Digest: d, SizeBytes: uint64(len(archive)), URL: "/api/v1/bundles/" + d.String(),
 	}
+}
+
+// sized says that the bundle has one size, and each document another.
+func (f *fleet) sized(bundle, document uint64) *fleet {
+	f.manifest.Bundle.SizeBytes = bundle
+	for i := range f.manifest.Deployments {
+		f.manifest.Deployments[i].SizeBytes = document
+	}
+	return f
 }
 
 func (f *fleet) raw() []byte { return must(json.Marshal(f.manifest)) }
@@ -259,8 +285,7 @@ type file struct {
 
 func archive(files ...file) []byte {
 	var b bytes.Buffer
-	z := gzip.NewWriter(&b)
-	w := tar.NewWriter(z)
+	w := tar.NewWriter(&b)
 	for _, f := range files {
 		header := &tar.Header{Name: f.name, Typeflag: f.kind, Linkname: f.link, Mode: 0o644, Size: int64(len(f.content))}
 		if header.Typeflag == 0 {
@@ -279,10 +304,7 @@ func archive(files ...file) []byte {
 	if err := w.Close(); err != nil {
 		panic(err)
 	}
-	if err := z.Close(); err != nil {
-		panic(err)
-	}
-	return b.Bytes()
+	return zip(b.Bytes())
 }
 
 func zip(content []byte) []byte {

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"hash"
 	"io"
-	"io/fs"
-	"os"
 
 	"github.com/opencontainers/go-digest"
 )
@@ -72,7 +70,6 @@ func (p *part) read(to io.Writer) (int64, error) {
 	return io.CopyBuffer(to, io.LimitReader(r, p.limit+1), p.buffer)
 }
 
-// restart drops what is there.
 func (p *part) restart() error {
 	p.size, p.encoded = 0, false
 	p.hash.Reset()
@@ -154,56 +151,4 @@ func (p *part) open() (io.ReadCloser, error) {
 		io.Reader
 		io.Closer
 	}{expanded, r}, nil
-}
-
-// scratch is the Spool of a client that was given none: one file for one call,
-// which has lost its name already and goes when it is closed.
-type scratch struct{ file *os.File }
-
-func (s *scratch) Size(digest.Digest) (int64, error) {
-	if s.file == nil {
-		return 0, nil
-	}
-	info, err := s.file.Stat()
-	if err != nil {
-		return 0, err
-	}
-	return info.Size(), nil
-}
-
-func (s *scratch) Open(digest.Digest) (io.ReadCloser, error) {
-	if s.file == nil {
-		return nil, fs.ErrNotExist
-	}
-	return io.NopCloser(io.NewSectionReader(s.file, 0, 1<<62)), nil
-}
-
-func (s *scratch) Append(d digest.Digest) (io.WriteCloser, error) {
-	if s.file == nil {
-		f, err := os.CreateTemp("", "margolite-")
-		if err != nil {
-			return nil, err
-		}
-		s.file = f
-		if err := os.Remove(f.Name()); err != nil {
-			return nil, err
-		}
-	}
-	size, err := s.Size(d)
-	if err != nil {
-		return nil, err
-	}
-	return struct {
-		io.Writer
-		io.Closer
-	}{io.NewOffsetWriter(s.file, size), io.NopCloser(nil)}, nil
-}
-
-func (s *scratch) Remove(digest.Digest) error {
-	f := s.file
-	s.file = nil
-	if f == nil {
-		return nil
-	}
-	return f.Close()
 }

@@ -155,11 +155,8 @@ func parseContentRange(value string) (first, last, total int64, ok bool) {
 
 // decimal reads a number without sign.
 func decimal(s string) (int64, bool) {
-	if s == "" || strings.Trim(s, "0123456789") != "" {
-		return 0, false
-	}
-	n, err := strconv.ParseInt(s, 10, 64)
-	return n, err == nil && n < 1<<62
+	n, err := strconv.ParseUint(s, 10, 62)
+	return int64(n), err == nil
 }
 
 // paced fails with errSlow as soon as a body has been slower than allowed, on
