@@ -12,7 +12,7 @@ import (
 	"github.com/margolite/margolite/runtime/container"
 )
 
-func gateOf(cfg *config.Config) (*policy.Gate, error) {
+func gateOf(cfg *config.Config) *policy.Gate {
 	o := cfg.Policy.Options
 	o.Allow.Mounts = whereLinksLead(o.Allow.Mounts)
 	return policy.New(o)

@@ -79,10 +79,6 @@ func (c *cli) run(ctx context.Context, args []string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, workloads.Close()) }()
-	gate, err := gateOf(cfg)
-	if err != nil {
-		return err
-	}
 	socket, err := control.Listen(socketPath(cfg))
 	if err != nil {
 		return err
@@ -110,7 +106,7 @@ func (c *cli) run(ctx context.Context, args []string) (err error) {
 		return err
 	}
 	options := agent.Options{
-		Settings: settingsOf(cfg, device, gate),
+		Settings: settingsOf(cfg, device, gateOf(cfg)),
 		Program: control.AgentStatus{
 			Version: build.Version(), Commit: build.Commit(), Started: time.Now().UTC(),
 		},
