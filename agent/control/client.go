@@ -31,15 +31,15 @@ type Client struct {
 func Dial(path string) *Client {
 	return &Client{path: path, http: &http.Client{Transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return knock(ctx, path)
+			return dial(ctx, path)
 		},
 		DisableKeepAlives: true,
 	}}}
 }
 
-// knock connects to the socket at path. While more callers stand before it than
-// the kernel lets wait, it tries again.
-func knock(ctx context.Context, path string) (net.Conn, error) {
+// dial connects to the socket at path, and tries again while the kernel's queue of
+// connections to it is full.
+func dial(ctx context.Context, path string) (net.Conn, error) {
 	d := net.Dialer{Deadline: time.Now().Add(5 * time.Second)}
 	for {
 		conn, err := d.DialContext(ctx, "unix", path)
@@ -56,7 +56,7 @@ func knock(ctx context.Context, path string) (net.Conn, error) {
 
 // Ping says whether an agent listens.
 func (c *Client) Ping(ctx context.Context) error {
-	conn, err := knock(ctx, c.path)
+	conn, err := dial(ctx, c.path)
 	if err != nil {
 		return c.connectError(err)
 	}

@@ -2,6 +2,7 @@ package control
 
 import (
 	"fmt"
+	"net/http"
 	"path/filepath"
 	"slices"
 	"time"
@@ -54,6 +55,9 @@ func (r *ComposeRequest) check() error {
 	}
 	return nil
 }
+
+// projectOf is the project that the query of a request names; empty: all.
+func projectOf(r *http.Request) (string, error) { return r.URL.Query().Get("project"), nil }
 
 // AllFiles are File and Files.
 func (r *ComposeRequest) AllFiles() []string {
