@@ -62,12 +62,12 @@ func groupFindings(cfg *config.Config) []finding {
 	const object = "control.group"
 	if group := cfg.Control.Group; group != "" {
 		if _, err := user.LookupGroup(group); err != nil {
-			return []finding{{object, err.Error(), noGroup(group), true}}
+			return []finding{failure(object, err.Error(), noGroup(group))}
 		}
-		return []finding{{object: object, text: "root and members of group " + group + " may use the control socket"}}
+		return []finding{fine(object, "root and members of group "+group+" may use the control socket")}
 	}
 	if cfg.Policy.AsksForApproval() {
-		return []finding{{object, "changes wait for approval, and only root can approve them", "set control.group to the group of those who approve", false}}
+		return []finding{warning(object, "changes wait for approval, and only root can approve them", "set control.group to the group of those who approve")}
 	}
 	return nil
 }

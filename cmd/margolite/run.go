@@ -71,7 +71,7 @@ func (c *cli) run(ctx context.Context, args []string) (err error) {
 		return err
 	}
 	for _, p := range deviceProblems(ctx, cfg) {
-		logger.Error("this device is not ready", "object", p.object, "problem", p.text, "mend", p.mend)
+		logger.Error("this device is not ready", "object", p.Object, "problem", p.Text, "mend", p.Mend)
 	}
 	contained := func(what string, err error) { a.Contained(what, err) }
 	workloads, err := openWorkloads(ctx, cfg, logger, contained)
