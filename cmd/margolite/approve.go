@@ -92,7 +92,7 @@ func (c *cli) decideOne(ctx context.Context, client *control.Client, d decision,
 func (c *cli) decideAll(ctx context.Context, client *control.Client, d decision) error {
 	s, err := client.Status(ctx)
 	if err != nil {
-		return hinted(err)
+		return err
 	}
 	waiting := 0
 	var errs []error
@@ -140,7 +140,7 @@ func (c *cli) decide(ctx context.Context, client *control.Client, d decision, de
 		}
 	}
 	if err != nil {
-		return false, hinted(fmt.Errorf("cannot %s the %s: %w", d.verb, described(deployment), err))
+		return false, fmt.Errorf("cannot %s the %s: %w", d.verb, described(deployment), err)
 	}
 	fmt.Fprintf(plainWriter{c.out}, "%s: %s\n", d.given, described(deployment))
 	return true, nil

@@ -36,7 +36,7 @@ func (c *cli) hold(ctx context.Context, args []string) error {
 	}
 	lock, err := client.Hold(ctx, r)
 	if err != nil {
-		return hinted(err)
+		return err
 	}
 	fmt.Fprintf(plainWriter{c.out}, "held %s\n", lockText(lock, time.Now()))
 	return nil
@@ -60,7 +60,7 @@ func (c *cli) release(ctx context.Context, args []string) error {
 	}
 	released, err := client.Release(ctx, r)
 	if err != nil {
-		return hinted(err)
+		return err
 	}
 	now := time.Now()
 	for _, lock := range released {
@@ -71,7 +71,7 @@ func (c *cli) release(ctx context.Context, args []string) error {
 	}
 	s, err := client.Status(ctx)
 	if err != nil {
-		return fmt.Errorf("cannot read the remaining locks: %w", hinted(err))
+		return fmt.Errorf("cannot read the remaining locks: %w", err)
 	}
 	for _, lock := range s.Locks {
 		fmt.Fprintf(plainWriter{c.out}, "still held %s\n", lockText(lock, now))

@@ -169,7 +169,7 @@ func settingsOf(cfg *config.Config, device agent.Device, gate agent.Gate) agent.
 	settings := agent.Settings{
 		Device: device,
 		URL:    cfg.WFM.URL,
-		Poll:   pace.Rules{Interval: cfg.Poll.Interval, Windows: cfg.Poll.Windows, Downtime: cfg.Poll.Downtime},
+		Poll:   pace.Rules(cfg.Poll),
 		Settle: cfg.Runtime.Settle,
 		Gate:   gate,
 

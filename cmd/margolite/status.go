@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/margolite/margolite/agent/control"
@@ -20,7 +19,7 @@ func (c *cli) status(ctx context.Context, args []string) error {
 	}
 	s, err := client.Status(ctx)
 	if err != nil {
-		return hinted(err)
+		return err
 	}
 	if c.json {
 		return c.printJSON(s)
@@ -30,7 +29,7 @@ func (c *cli) status(ctx context.Context, args []string) error {
 }
 
 func (c *cli) printStatus(s *control.Status, now time.Time) {
-	w := tabwriter.NewWriter(plainWriter{c.out}, 0, 0, 2, ' ', 0)
+	w := table(plainWriter{c.out})
 	fmt.Fprintf(w, "device\t%s\n", s.Device)
 	fmt.Fprintf(w, "agent\t%s, up %s\n", s.Agent.Version, ago(now, s.Agent.Started))
 	reach := "unreachable"
@@ -178,7 +177,7 @@ func reportedText(r *control.Reported, state string, now time.Time) string {
 
 // printServices prints one line for each container.
 func (c *cli) printServices(indent string, services []control.Service) {
-	w := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
+	w := table(c.out)
 	for _, s := range services {
 		fmt.Fprintf(w, "%s%s-%d\t%s\t%.12s\t%s\t%s\n", indent, s.Name, s.Number, stateOf(s), s.Container, s.Address, strings.Join(s.Ports, " "))
 	}
@@ -220,7 +219,7 @@ func (c *cli) sync(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	return hinted(client.Sync(ctx))
+	return client.Sync(ctx)
 }
 
 // ago writes the time between two moments as a person would.

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"text/tabwriter"
 	"unicode"
 
 	"golang.org/x/sys/unix"
@@ -34,6 +35,9 @@ func (w plainWriter) Write(p []byte) (int, error) {
 	}
 	return len(p), nil
 }
+
+// table writes rows, whose cells end with tabs, in columns.
+func table(to io.Writer) *tabwriter.Writer { return tabwriter.NewWriter(to, 0, 0, 2, ' ', 0) }
 
 // isTerminal says whether stream, an end of this process, is a terminal.
 func isTerminal(stream any) bool {
