@@ -139,7 +139,7 @@ func (c *cli) run(ctx context.Context, args []string) (err error) {
 	saver := &thrift{stirred: a.Stirred(), program: program}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return records.Guard(ctx) })
-	defer endWith(ctx)()
+	defer c.endWith(ctx)()
 	defer context.AfterFunc(ctx, manager.stopping)()
 	g.Go(func() error { return workloads.Engine.Run(ctx) })
 	g.Go(func() error { return way.Run(ctx) })
@@ -232,7 +232,6 @@ func passingSettings() []string {
 	return slices.Concat(agent.PassingSettings(), uplink.PassingSettings())
 }
 
-// warn logs what is not right with a configuration that is taken over.
 func warn(logger *slog.Logger, cfg *config.Config) {
 	for _, w := range cfg.Warnings() {
 		logger.Warn("the configuration uses a key that is no longer supported", "warning", w)

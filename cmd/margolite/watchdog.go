@@ -118,13 +118,15 @@ func announce(ctx context.Context, s *service, back <-chan struct{}, socket stri
 // endWith ends the process when ctx is done and what works in it does not stop: it
 // may be killed at any moment, and one that is stuck does not heed ctx. The
 // returned function says that it has stopped.
-func endWith(ctx context.Context) (stopped func()) {
+func (c *cli) endWith(ctx context.Context) (stopped func()) {
 	done := make(chan struct{})
 	context.AfterFunc(ctx, func() {
 		select {
 		case <-done:
 		case <-time.After(stopGrace):
-			os.Exit(exitFailed)
+			if !c.lasting.Load() {
+				os.Exit(exitFailed)
+			}
 		}
 	})
 	return func() { close(done) }
