@@ -295,7 +295,6 @@ func (c *Client) do(ctx context.Context, method, path string, body any, protocol
 	return nil, failureOf(res)
 }
 
-// failureOf is what an answer that is no success says.
 func failureOf(res *http.Response) error {
 	var f failure
 	if err := json.NewDecoder(io.LimitReader(res.Body, maxRequestBytes)).Decode(&f); err != nil || f.Error == "" {

@@ -30,7 +30,6 @@ type ComposeRequest struct {
 	Timeout     *int              `json:"timeout,omitempty"`  // seconds for a container to stop; default: as the file has it
 }
 
-// check refuses what could be no project.
 func (r *ComposeRequest) check() error {
 	if r.Project == "" {
 		return errNoProject

@@ -17,7 +17,6 @@ const (
 	MaxDeployment  = 256                  // bytes, of a deployment's id or name
 )
 
-// query is the request as the URL has it.
 func (r *HistoryRequest) query() url.Values {
 	q := url.Values{}
 	if r.Since != 0 {
@@ -102,7 +101,6 @@ func (r *ReturnRequest) check() error {
 	return err
 }
 
-// firstOf is the first error that is one.
 func firstOf(errs ...error) error {
 	for _, err := range errs {
 		if err != nil {

@@ -165,7 +165,6 @@ func described(d *control.Deployment) string {
 	return fmt.Sprintf("%s of %s, revision %s", nounOf(d.Change.Kind), titled(d), d.Change.Revision)
 }
 
-// waitsFor are lines that say what a change waits for.
 func waitsFor(change *control.Pending) string {
 	var b strings.Builder
 	for _, r := range change.Reasons {
@@ -180,7 +179,6 @@ const minRevision = 8
 // digits are those of a revision, which may be given without its algorithm.
 func digits(revision string) string { return strings.TrimPrefix(revision, "sha256:") }
 
-// isRevision says whether text is enough of a digest to name a revision.
 func isRevision(text string) bool {
 	d := digits(text)
 	return len(d) >= minRevision && len(d) <= 64 && strings.Trim(d, "0123456789abcdef") == ""

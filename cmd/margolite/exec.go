@@ -136,7 +136,6 @@ func lookup(env []string, name string) (value string, ok bool) {
 	return value, ok
 }
 
-// bytesIn writes a size as people read it.
 func bytesIn(n int64) string {
 	if n < 1000 {
 		return fmt.Sprintf("%d B", n)

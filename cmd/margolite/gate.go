@@ -43,7 +43,6 @@ func whereLinksLead(mounts map[string]policy.MountAccess) map[string]policy.Moun
 	return all
 }
 
-// share gives a control socket to the group that may use it.
 func share(socket, group string) error {
 	err := control.Share(socket, group)
 	if unknown := user.UnknownGroupError(""); errors.As(err, &unknown) {

@@ -8,7 +8,6 @@ import (
 	"github.com/margolite/margolite/agent/control"
 )
 
-// hold takes an update lock: nothing is changed while it is held.
 func (c *cli) hold(ctx context.Context, args []string) error {
 	f := c.flags("hold")
 	var r control.HoldRequest
@@ -27,13 +26,6 @@ func (c *cli) hold(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	if r.Deployment != "" {
-		d, err := findDeployment(ctx, client, r.Deployment)
-		if err != nil {
-			return err
-		}
-		r.Deployment = d.ID
-	}
 	lock, err := client.Hold(ctx, r)
 	if err != nil {
 		return err
@@ -42,7 +34,6 @@ func (c *cli) hold(ctx context.Context, args []string) error {
 	return nil
 }
 
-// release gives back the update locks of a holder.
 func (c *cli) release(ctx context.Context, args []string) error {
 	f := c.flags("release")
 	var r control.ReleaseRequest

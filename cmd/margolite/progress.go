@@ -131,7 +131,6 @@ func (p *progress) line(kind, name string) *progressLine {
 	return &p.lines[len(p.lines)-1]
 }
 
-// finish leaves the last picture behind.
 func (p *progress) finish(err error) {
 	if err == nil {
 		p.pulled()
@@ -145,7 +144,6 @@ func (p *progress) finish(err error) {
 	p.drawn = 0
 }
 
-// erase takes the picture off the terminal.
 func (p *progress) erase() {
 	if p.drawn > 0 {
 		fmt.Fprintf(p.out, "\x1b[%dA\x1b[J", p.drawn)

@@ -11,7 +11,6 @@ import (
 	"github.com/margolite/margolite/agent/control"
 )
 
-// prune removes what is kept although nothing needs it, after it has asked.
 func (c *cli) prune(ctx context.Context, args []string) error {
 	f := c.flags("prune")
 	c.jsonFlag(f)

@@ -31,7 +31,6 @@ type reload struct {
 	logger  *slog.Logger
 }
 
-// run waits for signals until ctx is done.
 func (r *reload) run(ctx context.Context) error {
 	for {
 		select {

@@ -8,7 +8,6 @@ import (
 	"github.com/margolite/margolite/agent/control"
 )
 
-// rollback brings a deployment back to the revision before, after it has asked.
 func (c *cli) rollback(ctx context.Context, args []string) error {
 	f := c.flags("rollback")
 	var r control.ReturnRequest

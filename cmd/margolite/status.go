@@ -175,7 +175,6 @@ func reportedText(r *control.Reported, state string, now time.Time) string {
 	return text
 }
 
-// printServices prints one line for each container.
 func (c *cli) printServices(indent string, services []control.Service) {
 	w := table(c.out)
 	for _, s := range services {

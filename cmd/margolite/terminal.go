@@ -26,7 +26,6 @@ func plain(text string) string {
 	}, text)
 }
 
-// plainWriter writes what plain leaves of each text.
 type plainWriter struct{ to io.Writer }
 
 func (w plainWriter) Write(p []byte) (int, error) {

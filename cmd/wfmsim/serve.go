@@ -32,7 +32,6 @@ import (
 // renewBefore is how long a device's certificate has to be good for at start.
 const renewBefore = 30 * 24 * time.Hour
 
-// settings of a wfmsim.
 type settings struct {
 	dir, listen, admin, registry, host, prefix, device, trustDomain, wfm string
 
@@ -229,7 +228,6 @@ func (s settings) hosts() []string {
 	return hosts
 }
 
-// options are those of the WFM.
 func (s settings) options(authority *pki.Authority, ordinary *pki.ServerAuthority) (wfmsim.Options, error) {
 	o := wfmsim.Options{
 		Revision: wfmsim.Revision(s.revision),
@@ -378,7 +376,6 @@ func (s settings) stillGood(file string, authority *pki.Authority) bool {
 	return err == nil
 }
 
-// readChain reads the certificates of a file.
 func readChain(file string) ([]*x509.Certificate, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {

@@ -96,7 +96,6 @@ func statusesCommand() command {
 	}
 }
 
-// outcome is a state in words.
 func outcome(c margo.ComponentStatus) string {
 	text := string(c.State)
 	if c.Name != "" {
