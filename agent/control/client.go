@@ -137,20 +137,12 @@ func (c *Client) Events(ctx context.Context, opened func(), handle func(Event) e
 
 // Metrics copies everything that can be counted to w, as text.
 func (c *Client) Metrics(ctx context.Context, w io.Writer) error {
-	res, err := c.do(ctx, http.MethodGet, "/metrics", nil)
-	if err != nil {
-		return err
-	}
-	defer res.Body.Close()
-	if _, err := io.Copy(w, io.LimitReader(res.Body, maxAnswerBytes)); err != nil {
-		return fmt.Errorf("cannot read metrics: %w", err)
-	}
-	return nil
+	return c.copy(ctx, "/metrics", w)
 }
 
 // Logs copies what services printed to w.
 func (c *Client) Logs(ctx context.Context, r LogsRequest, w io.Writer) error {
-	return c.copy(ctx, "/v1/logs", r, w)
+	return c.copy(ctx, "/v1/logs?"+r.query().Encode(), w)
 }
 
 // ComposeUp makes a Compose project run.
@@ -204,17 +196,17 @@ func (c *Client) ComposePs(ctx context.Context, project string) ([]Service, erro
 
 // ComposeLogs copies what services of a Compose project printed to w.
 func (c *Client) ComposeLogs(ctx context.Context, r LogsRequest, w io.Writer) error {
-	return c.copy(ctx, "/v1/compose/logs", r, w)
+	return c.copy(ctx, "/v1/compose/logs?"+r.query().Encode(), w)
 }
 
-func (c *Client) copy(ctx context.Context, path string, r LogsRequest, w io.Writer) error {
-	res, err := c.do(ctx, http.MethodGet, path+"?"+r.query().Encode(), nil)
+func (c *Client) copy(ctx context.Context, path string, w io.Writer) error {
+	res, err := c.do(ctx, http.MethodGet, path, nil)
 	if err != nil {
 		return err
 	}
 	defer res.Body.Close()
 	if _, err := io.Copy(w, res.Body); err != nil && ctx.Err() == nil {
-		return fmt.Errorf("cannot read logs: %w", err)
+		return fmt.Errorf("cannot read the agent's answer: %w", err)
 	}
 	return nil
 }
@@ -313,17 +305,7 @@ type refusal struct {
 func (r *refusal) Error() string { return r.text }
 
 func (r *refusal) Is(target error) bool {
-	switch r.code {
-	case http.StatusNotFound:
-		return target == ErrNotFound
-	case http.StatusBadRequest:
-		return target == ErrInvalid
-	case http.StatusConflict:
-		return target == ErrConflict
-	case http.StatusServiceUnavailable:
-		return target == ErrBusy
-	}
-	return false
+	return r.code == codeOf(target) && r.code != http.StatusInternalServerError
 }
 
 // connectError recognises that no agent is there.

@@ -280,18 +280,8 @@ func (s *Server) route(need access, handle handler) http.Handler {
 			return
 		}
 		err := s.contained(r, func() error { return handle(w, r) })
-		switch {
-		case err == nil, r.Context().Err() != nil:
-		case errors.Is(err, ErrNotFound):
-			writeJSON(w, http.StatusNotFound, failure{err.Error()})
-		case errors.Is(err, ErrInvalid):
-			writeJSON(w, http.StatusBadRequest, failure{err.Error()})
-		case errors.Is(err, ErrConflict):
-			writeJSON(w, http.StatusConflict, failure{err.Error()})
-		case errors.Is(err, ErrBusy):
-			writeJSON(w, http.StatusServiceUnavailable, failure{err.Error()})
-		default:
-			writeJSON(w, http.StatusInternalServerError, failure{err.Error()})
+		if err != nil && r.Context().Err() == nil {
+			writeJSON(w, codeOf(err), failure{err.Error()})
 		}
 	})
 }
@@ -434,14 +424,14 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) error {
 	defer leave()
 	events, cancel := s.backend.Subscribe()
 	defer cancel()
-	stream := newEventStream(w, maxLag)
+	stream := newEventStream(w)
 	for {
 		select {
 		case e, open := <-events:
 			if !open {
 				return nil
 			}
-			if err := stream.send(e); err != nil {
+			if err := stream.Encode(e); err != nil {
 				return nil // the caller went away
 			}
 		case <-r.Context().Done():
@@ -484,13 +474,13 @@ func (s *Server) compose(do func(context.Context, ComposeRequest, func(Event)) e
 		if err := parseBody(r, &req); err != nil {
 			return err
 		}
-		stream := newEventStream(w, maxLag) // a stalled client must not block the operation, which holds locks
+		stream := newEventStream(w) // a stalled client must not block the operation, which holds locks
 		last := Event{Kind: Done}
-		if err := do(r.Context(), req, func(e Event) { _ = stream.send(e) }); err != nil {
+		if err := do(r.Context(), req, func(e Event) { _ = stream.Encode(e) }); err != nil {
 			last.Error = &Error{Code: "COMPOSE", Source: req.Project, Message: err.Error()}
 		}
 		last.Time = time.Now()
-		_ = stream.send(last) // a caller that went away needs no answer
+		_ = stream.Encode(last) // a caller that went away needs no answer
 		return nil
 	}
 }
@@ -504,23 +494,12 @@ func writeJSON(w http.ResponseWriter, code int, doc any) {
 	_ = json.NewEncoder(w).Encode(doc)
 }
 
-// eventStream writes events as lines of JSON, each at once.
-type eventStream struct {
-	mu sync.Mutex
-	w  io.Writer
-}
-
-func newEventStream(w http.ResponseWriter, lag time.Duration) *eventStream {
+// newEventStream makes an encoder of events as lines of JSON, each sent at once.
+func newEventStream(w http.ResponseWriter) *json.Encoder {
 	w.Header().Set("Content-Type", "application/x-ndjson")
-	f := newFlushWriter(w, lag)
+	f := newFlushWriter(w, maxLag)
 	_, _ = f.Write(nil) // the caller learns that the stream is open
-	return &eventStream{w: f}
-}
-
-func (s *eventStream) send(e Event) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return json.NewEncoder(s.w).Encode(e)
+	return json.NewEncoder(f)
 }
 
 // flushWriter sends what is written without waiting for more.
