@@ -156,7 +156,7 @@ func (c *cli) printDeployment(d control.Deployment, now time.Time) {
 		if p := component.Progress; p != nil {
 			fmt.Fprintf(out, "    fetching %s: %s\n", p.Object, bytesOf(p))
 		}
-		c.printServices("    ", component.Services)
+		c.printServices("    ", component.Services, now)
 	}
 }
 
@@ -175,16 +175,14 @@ func reportedText(r *control.Reported, state string, now time.Time) string {
 	return text
 }
 
-func (c *cli) printServices(indent string, services []control.Service) {
+func (c *cli) printServices(indent string, services []control.Service, now time.Time) {
 	w := table(c.out)
 	for _, s := range services {
-		fmt.Fprintf(w, "%s%s-%d\t%s\t%.12s\t%s\t%s\n", indent, s.Name, s.Number, stateOf(s), s.Container, s.Address, strings.Join(s.Ports, " "))
+		fmt.Fprintf(w, "%s%s-%d\t%s\t%.12s\t%s\t%s\n", indent, s.Name, s.Number, statusOf(s, now), s.Container, s.Address, strings.Join(s.Ports, " "))
 	}
 	w.Flush()
 	for _, s := range services {
 		switch {
-		case s.Waiting != "":
-			fmt.Fprintf(c.out, "%s  %s-%d waits: %s\n", indent, s.Name, s.Number, indented(s.Waiting))
 		case s.State == "unresponsive":
 			fmt.Fprintf(c.out, "%s  %s-%d: its shim does not respond; the agent replaces it if this lasts\n", indent, s.Name, s.Number)
 		case s.Health != nil && s.Health.Status == "unhealthy":
@@ -194,23 +192,6 @@ func (c *cli) printServices(indent string, services []control.Service) {
 			fmt.Fprintf(c.out, "%s  %s-%d: %s\n", indent, s.Name, s.Number, indented(s.Health.Skipped))
 		}
 	}
-}
-
-func stateOf(s control.Service) string {
-	state := s.State
-	if state == "unresponsive" {
-		state = "not responding"
-	}
-	if s.ExitCode != nil {
-		state = fmt.Sprintf("%s (%d)", state, *s.ExitCode)
-	}
-	if s.Health != nil {
-		state += ", " + s.Health.Status
-	}
-	if s.Restarts > 0 {
-		state += ", " + plural(s.Restarts, "restart")
-	}
-	return state
 }
 
 func (c *cli) sync(ctx context.Context, args []string) error {
