@@ -124,10 +124,7 @@ func (c *cli) run(ctx context.Context, args []string) (err error) {
 		Starts:     starts,
 		Crash:      crash,
 	}
-	meters, err := metersOf(cfg, &options, func() *agent.Agent { return a })
-	if err != nil {
-		return errors.Join(err, socket.Close())
-	}
+	meters := metersOf(cfg, &options, func() *agent.Agent { return a })
 	a = agent.New(options)
 	logger.Info("margolite is running", "version", build.Version(), "device", device.ID, "wfm", cfg.WFM.URL)
 	r := &reload{cli: c, signals: signals, started: cfg, config: cfg, level: level, agent: a, uplink: way, service: manager, logger: logger}
