@@ -86,17 +86,17 @@ func (s *Server) attached(r *http.Request, conn net.Conn, from *bufio.Reader, re
 	in.end(io.ErrClosedPipe)
 	if err != nil {
 		text := err.Error()
-		if code > 0 { // as with Docker: who called sees the text, and gets the code
-			kind, end := frameStderr, "\n"
-			if req.TTY {
-				kind, end = frameStdout, "\r\n"
-			}
-			_ = out.write(kind, []byte(strings.ToValidUTF8(text[:min(len(text), maxExecError)], "")+end))
-			_ = out.number(frameExit, uint32(code))
+		text = strings.ToValidUTF8(text[:min(len(text), maxExecError)], "")
+		if code <= 0 {
+			_ = out.write(frameError, []byte(text))
 			return
 		}
-		_ = out.write(frameError, []byte(strings.ToValidUTF8(text[:min(len(text), maxExecError)], "")))
-		return
+		// As with Docker: the caller sees the text, and gets the code.
+		kind, end := frameStderr, "\n"
+		if req.TTY {
+			kind, end = frameStdout, "\r\n"
+		}
+		_ = out.write(kind, []byte(text+end))
 	}
 	_ = out.number(frameExit, uint32(code))
 }
