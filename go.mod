@@ -16,7 +16,7 @@ require (
 	github.com/containerd/ttrpc v1.2.10 // how shims publish their events
 	github.com/containerd/typeurl/v2 v2.3.0 // the envelope of specs and events
 	github.com/distribution/reference v0.6.0 // the normal form of image names
-	github.com/docker/go-units v0.5.0 // how long ago, in the words of docker ps
+	github.com/docker/go-units v0.5.0 // times and sizes, in the words of docker ps
 	github.com/dunglas/httpsfv v1.1.2 // wfmsim: structured fields, to verify signatures independently
 	github.com/google/go-cmp v0.7.0 // tests: readable differences
 	github.com/google/go-containerregistry v0.22.1 // tests and wfmsim: a registry to pull from

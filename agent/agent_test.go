@@ -769,11 +769,7 @@ func (g *fakeGate) Decide(c policy.Change, s policy.Situation) policy.Verdict {
 	if g.closed {
 		return policy.Verdict{Reasons: []policy.Reason{{Code: "closed", Text: "the gate is closed"}}}
 	}
-	gate, err := policy.New(policy.Options{Rules: g.rules, Order: g.order})
-	if err != nil {
-		panic(err)
-	}
-	return gate.Decide(c, s)
+	return policy.New(policy.Options{Rules: g.rules, Order: g.order}).Decide(c, s)
 }
 
 // fakeRuntime runs projects in memory. Its packages are their own revision.

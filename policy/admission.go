@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"path"
@@ -111,45 +110,17 @@ type Refusal struct {
 	Text      string // what is asked for, for people: "joins the pid namespace of the device"
 }
 
-// prepare makes what Admit looks things up in, and says what is wrong with Allow.
-func (g *Gate) prepare() (problems []error) {
-	wrong := func(key string, err error) {
-		if err != nil {
-			problems = append(problems, fmt.Errorf("%s: %w", key, err))
-		}
-	}
+// prepare makes what Admit looks things up in.
+func (g *Gate) prepare() {
 	allow := &g.o.Allow
 	for _, at := range sorted(allow.Mounts) {
-		wrong("mounts", CheckMount(at))
-		wrong("mounts", CheckAccess(string(allow.Mounts[at])))
 		if allow.Mounts[at] != MountAlways {
 			g.closed = append(g.closed, at)
 		}
 	}
 	for _, text := range sorted(allow.Devices) {
-		d, err := parseDevice(text)
-		wrong("devices", err)
-		d.allowed = allow.Devices[text]
-		g.devices = append(g.devices, d)
+		g.devices = append(g.devices, deviceRule{text, allow.Devices[text], parseNumbers(text)})
 	}
-	for _, name := range sorted(allow.Capabilities) {
-		wrong("capabilities", CheckCapability(name))
-	}
-	for _, name := range sorted(allow.Namespaces) {
-		wrong("namespaces", CheckNamespace(name))
-	}
-	for _, name := range sorted(allow.Unconfined) {
-		wrong("unconfined", CheckUnconfined(name))
-	}
-	for _, p := range allow.Ports {
-		if p.First == 0 || p.Last < p.First {
-			wrong("ports", fmt.Errorf("invalid range %d-%d", p.First, p.Last))
-		}
-	}
-	if !(allow.CPUs >= 0) || math.IsInf(allow.CPUs, 0) || allow.Memory < 0 || allow.Storage < 0 {
-		wrong("resources", errors.New("a limit cannot be negative or infinite"))
-	}
-	return problems
 }
 
 // Admit says which rules a deployment does not keep; none: it may come in. The

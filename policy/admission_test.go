@@ -21,7 +21,7 @@ func admit(t *testing.T, change func(*policy.Allow), s policy.ServiceAsk, ask po
 	}
 	ask.Services = append([]policy.ServiceAsk{s}, ask.Services...)
 	var lines []string
-	for _, r := range gateOf(t, policy.Options{Allow: allow}).Admit(idA, nil, ask) {
+	for _, r := range policy.New(policy.Options{Allow: allow}).Admit(idA, nil, ask) {
 		lines = append(lines, strings.TrimPrefix(r.Rule, "policy.allow.")+": "+r.Text)
 	}
 	return lines
@@ -330,7 +330,7 @@ func TestRefusalsNameWhoAsksAndAreBounded(t *testing.T) {
 	allow.Unsigned, allow.UnsignedImages, allow.CPUs = false, false, 1
 	bad := policy.ServiceAsk{Component: "c", Service: "a", Privileged: true, Image: "r.example/a:1", Unsigned: "nobody has signed sha256:0", Reserved: policy.Resources{CPUs: 1}}
 	other := policy.ServiceAsk{Component: "c", Service: "b", Namespaces: []string{"pid", "pid"}, Reserved: policy.Resources{CPUs: 1}}
-	gate := gateOf(t, policy.Options{Allow: allow})
+	gate := policy.New(policy.Options{Allow: allow})
 	got := gate.Admit(idA, nil, policy.Ask{Services: []policy.ServiceAsk{bad, other}})
 	want := []policy.Refusal{
 		{Rule: "policy.allow.privileged", Component: "c", Service: "a", Text: "is privileged"},
@@ -368,7 +368,7 @@ func FuzzAdmit(f *testing.F) {
 		if policy.CheckMount(rule) == nil {
 			allow.Mounts[rule] = policy.MountReadOnly
 		}
-		gate := gateOf(t, policy.Options{Allow: allow})
+		gate := policy.New(policy.Options{Allow: allow})
 		s := policy.ServiceAsk{Devices: []string{asked}, Mounts: []policy.MountAsk{{Path: asked}, {Path: own[0] + "/" + strings.Trim(asked, "/.")}}, Capabilities: []string{asked}}
 		var mounts int
 		for _, r := range gate.Admit(idA, nil, policy.Ask{Services: []policy.ServiceAsk{s}, Own: own}) {

@@ -40,25 +40,20 @@ func (n numbers) String() string { return n.kind + " " + n.major + ":" + n.minor
 
 // CheckDevice says what is wrong with an entry of Allow.Devices.
 func CheckDevice(text string) error {
-	_, err := parseDevice(text)
-	return err
-}
-
-func parseDevice(text string) (deviceRule, error) {
-	d := deviceRule{text: text, numbers: parseNumbers(text)}
+	rule := parseNumbers(text)
 	_, malformed := path.Match(text, "")
 	switch {
-	case d.numbers != nil && d.numbers.String() != text:
-		return d, fmt.Errorf("write device rule %q as %q", text, d.numbers)
-	case d.numbers != nil || text == "*":
+	case rule != nil && rule.String() != text:
+		return fmt.Errorf("write device rule %q as %q", text, rule)
+	case rule != nil || text == "*":
 	case len(text) > 256 || malformed != nil || strings.ContainsRune(text, 0):
-		return d, fmt.Errorf("%q is not a pattern such as /dev/ttyS*", clip(text, maxHolder))
+		return fmt.Errorf("%q is not a pattern such as /dev/ttyS*", clip(text, maxHolder))
 	case path.IsAbs(text) && path.Clean(text) != text:
-		return d, fmt.Errorf("expected a path without //, .. or a trailing /, got %q", text)
+		return fmt.Errorf("expected a path without //, .. or a trailing /, got %q", text)
 	case !path.IsAbs(text) && !(strings.Contains(text, "/") && strings.Contains(text, "=")):
-		return d, fmt.Errorf(`expected a path, a CDI name such as vendor.com/class=name, or a device rule such as "c 188:*", got %q`, text)
+		return fmt.Errorf(`expected a path, a CDI name such as vendor.com/class=name, or a device rule such as "c 188:*", got %q`, text)
 	}
-	return d, nil
+	return nil
 }
 
 // device says whether a device may be used, with the entry that would say so, and

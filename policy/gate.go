@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"path"
@@ -12,11 +11,9 @@ import (
 )
 
 const (
-	maxOverrides = 256
-	maxArguments = 64 // of a hook
-	maxHolder    = 64 // runes of a holder in a text
-	maxWords     = 160
-	maxLocks     = 8 // that are named one by one
+	maxHolder = 64 // runes of a holder in a text
+	maxWords  = 160
+	maxLocks  = 8 // that are named one by one
 )
 
 // Options are the rules of a Gate, which keeps them: nobody may change what they
@@ -36,90 +33,47 @@ type Gate struct {
 	devices []deviceRule // those of o.Allow, in order
 }
 
-// New makes a gate of rules. The error names each that is wrong.
-func New(o Options) (*Gate, error) {
+// New makes a gate. Whoever read the options has checked what they say: the tags
+// name the bounds, the Check functions what an entry may be.
+func New(o Options) *Gate {
+	o.Rules.settle()
+	o.Overrides = slices.Clone(o.Overrides)
+	for i := range o.Overrides {
+		if own := o.Overrides[i].Hook; own != nil {
+			hook := *own
+			hook.settle()
+			o.Overrides[i].Hook = &hook
+		}
+	}
 	g := &Gate{o: o}
-	problems := g.o.Rules.settle("")
-	if o.Order != "" && o.Order != OrderNone && o.Order != OrderManifest {
-		problems = append(problems, fmt.Errorf("order %q: want none or manifest", clip(string(o.Order), maxHolder)))
-	}
-	if len(o.Overrides) > maxOverrides {
-		problems = append(problems, fmt.Errorf("there are %d overrides; the limit is %d", len(o.Overrides), maxOverrides))
-		o.Overrides = nil
-	}
-	g.o.Overrides = make([]Override, len(o.Overrides))
-	for i, over := range o.Overrides {
-		problems = append(problems, over.settle(fmt.Sprintf("override %d: ", i+1))...)
-		g.o.Overrides[i] = over
-	}
-	problems = append(problems, g.prepare()...)
-	if len(problems) > 0 {
-		return nil, fmt.Errorf("cannot use rules for changes: %w", errors.Join(problems...))
-	}
-	return g, nil
+	g.prepare()
+	return g
 }
 
-// settle puts defaults in the place of what is not set, and says what is wrong.
-func (r *Rules) settle(which string) []error {
+// settle puts defaults in the place of what is not set.
+func (r *Rules) settle() {
 	if r.Approval == "" {
 		r.Approval = ApproveNone
 	}
 	if r.Rollback == "" {
 		r.Rollback = RollbackAuto
 	}
-	return append(checkWords(which, r.Approval, r.Rollback), r.Hook.settle(which)...)
+	r.Hook.settle()
 }
 
-func (o *Override) settle(which string) []error {
-	problems := checkWords(which, o.Approval, o.Rollback)
-	if len(o.Deployments) == 0 && len(o.Labels) == 0 {
-		problems = append(problems, fmt.Errorf("%sit names neither deployments nor labels", which))
-	}
-	if o.Hook != nil {
-		hook := *o.Hook
-		problems = append(problems, hook.settle(which)...)
-		o.Hook = &hook
-	}
-	return problems
-}
-
-func checkWords(which string, a Approval, r Rollback) (problems []error) {
-	if !slices.Contains([]Approval{"", ApproveNone, ApproveUpdates, ApproveAll}, a) {
-		problems = append(problems, fmt.Errorf("%sapproval %q is not %s, %s or %s", which, a, ApproveNone, ApproveUpdates, ApproveAll))
-	}
-	if !slices.Contains([]Rollback{"", RollbackAuto, RollbackManual, RollbackOff}, r) {
-		problems = append(problems, fmt.Errorf("%srollback %q is not %s, %s or %s", which, r, RollbackAuto, RollbackManual, RollbackOff))
-	}
-	return problems
-}
-
-func (h *Hook) settle(which string) []error {
-	if len(h.Command) == 0 {
+func (h *Hook) settle() {
+	switch {
+	case len(h.Command) == 0:
 		*h = Hook{}
-		return nil
-	}
-	if h.Timeout == 0 {
+	case h.Timeout == 0:
 		h.Timeout = HookTimeout
 	}
-	var problems []error
-	if err := CheckCommand(h.Command); err != nil {
-		problems = append(problems, fmt.Errorf("%shook: %w", which, err))
-	}
-	if h.Timeout < 0 {
-		problems = append(problems, fmt.Errorf("%shook: timeout %v is negative", which, h.Timeout))
-	}
-	return problems
 }
 
 // CheckCommand says what is wrong with the command of a hook.
 func CheckCommand(command []string) error {
-	switch {
-	case len(command) > maxArguments:
-		return fmt.Errorf("the command has %d words; the limit is %d", len(command), maxArguments)
-	case len(command) > 0 && !path.IsAbs(command[0]):
+	if len(command) > 0 && !path.IsAbs(command[0]) {
 		return fmt.Errorf("command %q is not the absolute path of a program", clip(command[0], maxHolder))
-	case slices.ContainsFunc(command, func(s string) bool { return strings.ContainsRune(s, 0) }):
-		return errors.New("the command has a word with a NUL character")
 	}
 	return nil
 }

@@ -16,7 +16,7 @@ func TestAnswersAreOfSomebody(t *testing.T) {
 	s := NewServer(struct{ Backend }{}, slog.New(slog.DiscardHandler))
 	for _, path := range []string{"/v1/approve", "/v1/reject", "/v1/hold", "/v1/release", "/v1/rollback"} {
 		for want, ctx := range map[int]context.Context{
-			http.StatusBadRequest: context.WithValue(t.Context(), peerKey{}, peer{pid: 1, uid: 1000}),
+			http.StatusBadRequest: context.WithValue(t.Context(), peerKey{}, Caller{PID: 1, UID: 1000}),
 			http.StatusForbidden:  t.Context(),
 		} {
 			w := httptest.NewRecorder()
@@ -41,7 +41,7 @@ func TestOnlyRootChangesWorkloads(t *testing.T) {
 			method = http.MethodGet
 		}
 		for name, ctx := range map[string]context.Context{
-			"another user":   context.WithValue(t.Context(), peerKey{}, peer{pid: 1, uid: 1000}),
+			"another user":   context.WithValue(t.Context(), peerKey{}, Caller{PID: 1, UID: 1000}),
 			"no credentials": t.Context(),
 		} {
 			w := httptest.NewRecorder()

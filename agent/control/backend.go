@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"net/http"
 	"os"
 )
 
@@ -84,3 +85,18 @@ var (
 	ErrConflict = errors.New("not possible now") // the request contradicts the present state
 	ErrBusy     = errors.New("too many at once") // there is no room for the request now
 )
+
+// codeOf is the code of the answer that tells of an error of a Backend.
+func codeOf(err error) int {
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return http.StatusNotFound
+	case errors.Is(err, ErrInvalid):
+		return http.StatusBadRequest
+	case errors.Is(err, ErrConflict):
+		return http.StatusConflict
+	case errors.Is(err, ErrBusy):
+		return http.StatusServiceUnavailable
+	}
+	return http.StatusInternalServerError
+}

@@ -31,15 +31,15 @@ type Client struct {
 func Dial(path string) *Client {
 	return &Client{path: path, http: &http.Client{Transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return knock(ctx, path)
+			return dial(ctx, path)
 		},
 		DisableKeepAlives: true,
 	}}}
 }
 
-// knock connects to the socket at path. While more callers stand before it than
-// the kernel lets wait, it tries again.
-func knock(ctx context.Context, path string) (net.Conn, error) {
+// dial connects to the socket at path, and tries again while the kernel's queue of
+// connections to it is full.
+func dial(ctx context.Context, path string) (net.Conn, error) {
 	d := net.Dialer{Deadline: time.Now().Add(5 * time.Second)}
 	for {
 		conn, err := d.DialContext(ctx, "unix", path)
@@ -56,7 +56,7 @@ func knock(ctx context.Context, path string) (net.Conn, error) {
 
 // Ping says whether an agent listens.
 func (c *Client) Ping(ctx context.Context) error {
-	conn, err := knock(ctx, c.path)
+	conn, err := dial(ctx, c.path)
 	if err != nil {
 		return c.connectError(err)
 	}
@@ -137,20 +137,12 @@ func (c *Client) Events(ctx context.Context, opened func(), handle func(Event) e
 
 // Metrics copies everything that can be counted to w, as text.
 func (c *Client) Metrics(ctx context.Context, w io.Writer) error {
-	res, err := c.do(ctx, http.MethodGet, "/metrics", nil)
-	if err != nil {
-		return err
-	}
-	defer res.Body.Close()
-	if _, err := io.Copy(w, io.LimitReader(res.Body, maxAnswerBytes)); err != nil {
-		return fmt.Errorf("cannot read metrics: %w", err)
-	}
-	return nil
+	return c.copy(ctx, "/metrics", w)
 }
 
 // Logs copies what services printed to w.
 func (c *Client) Logs(ctx context.Context, r LogsRequest, w io.Writer) error {
-	return c.copy(ctx, "/v1/logs", r, w)
+	return c.copy(ctx, "/v1/logs?"+r.query().Encode(), w)
 }
 
 // ComposeUp makes a Compose project run.
@@ -204,17 +196,17 @@ func (c *Client) ComposePs(ctx context.Context, project string) ([]Service, erro
 
 // ComposeLogs copies what services of a Compose project printed to w.
 func (c *Client) ComposeLogs(ctx context.Context, r LogsRequest, w io.Writer) error {
-	return c.copy(ctx, "/v1/compose/logs", r, w)
+	return c.copy(ctx, "/v1/compose/logs?"+r.query().Encode(), w)
 }
 
-func (c *Client) copy(ctx context.Context, path string, r LogsRequest, w io.Writer) error {
-	res, err := c.do(ctx, http.MethodGet, path+"?"+r.query().Encode(), nil)
+func (c *Client) copy(ctx context.Context, path string, w io.Writer) error {
+	res, err := c.do(ctx, http.MethodGet, path, nil)
 	if err != nil {
 		return err
 	}
 	defer res.Body.Close()
 	if _, err := io.Copy(w, res.Body); err != nil && ctx.Err() == nil {
-		return fmt.Errorf("cannot read logs: %w", err)
+		return fmt.Errorf("cannot read the agent's answer: %w", err)
 	}
 	return nil
 }
@@ -295,7 +287,6 @@ func (c *Client) do(ctx context.Context, method, path string, body any, protocol
 	return nil, failureOf(res)
 }
 
-// failureOf is what an answer that is no success says.
 func failureOf(res *http.Response) error {
 	var f failure
 	if err := json.NewDecoder(io.LimitReader(res.Body, maxRequestBytes)).Decode(&f); err != nil || f.Error == "" {
@@ -314,17 +305,7 @@ type refusal struct {
 func (r *refusal) Error() string { return r.text }
 
 func (r *refusal) Is(target error) bool {
-	switch r.code {
-	case http.StatusNotFound:
-		return target == ErrNotFound
-	case http.StatusBadRequest:
-		return target == ErrInvalid
-	case http.StatusConflict:
-		return target == ErrConflict
-	case http.StatusServiceUnavailable:
-		return target == ErrBusy
-	}
-	return false
+	return r.code == codeOf(target) && r.code != http.StatusInternalServerError
 }
 
 // connectError recognises that no agent is there.

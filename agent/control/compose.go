@@ -2,6 +2,7 @@ package control
 
 import (
 	"fmt"
+	"net/http"
 	"path/filepath"
 	"slices"
 	"time"
@@ -29,7 +30,6 @@ type ComposeRequest struct {
 	Timeout     *int              `json:"timeout,omitempty"`  // seconds for a container to stop; default: as the file has it
 }
 
-// check refuses what could be no project.
 func (r *ComposeRequest) check() error {
 	if r.Project == "" {
 		return errNoProject
@@ -54,6 +54,9 @@ func (r *ComposeRequest) check() error {
 	}
 	return nil
 }
+
+// projectOf is the project that the query of a request names; empty: all.
+func projectOf(r *http.Request) (string, error) { return r.URL.Query().Get("project"), nil }
 
 // AllFiles are File and Files.
 func (r *ComposeRequest) AllFiles() []string {

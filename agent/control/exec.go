@@ -25,7 +25,6 @@ type ExecRequest struct {
 	Detach     bool     `json:"detach,omitempty"` // do not wait for its end; nothing is attached
 }
 
-// check refuses what no container could run.
 func (r *ExecRequest) check() error {
 	switch {
 	case r.Service == "" || (r.Deployment == "") == (r.Project == ""):

@@ -26,15 +26,16 @@ const (
 // With an error, a code above 0 is what a shell ends with that cannot run it.
 type execFunc func(ctx context.Context, r ExecRequest, s ExecStreams) (int, error)
 
-// exec makes a route of an execFunc: it takes over the connection, which speaks
-// ExecProtocol from then on. The command lives as long as the connection.
-func (s *Server) exec(of func(ExecRequest) string, run execFunc) handler {
+// exec makes a route of an execFunc, for containers of deployments or of Compose
+// projects: it takes over the connection, which speaks ExecProtocol from then on. The
+// command lives as long as the connection.
+func (s *Server) exec(compose bool, run execFunc) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		var req ExecRequest
-		if err := decode(r, &req); err != nil {
+		if err := parseBody(r, &req); err != nil {
 			return err
 		}
-		if of(req) == "" {
+		if compose != (req.Project != "") {
 			return fmt.Errorf("%w: %s cannot be requested here", ErrInvalid, req.Service)
 		}
 		if req.Detach {
@@ -85,17 +86,17 @@ func (s *Server) attached(r *http.Request, conn net.Conn, from *bufio.Reader, re
 	in.end(io.ErrClosedPipe)
 	if err != nil {
 		text := err.Error()
-		if code > 0 { // as with Docker: who called sees the text, and gets the code
-			kind, end := frameStderr, "\n"
-			if req.TTY {
-				kind, end = frameStdout, "\r\n"
-			}
-			_ = out.write(kind, []byte(strings.ToValidUTF8(text[:min(len(text), maxExecError)], "")+end))
-			_ = out.number(frameExit, uint32(code))
+		text = strings.ToValidUTF8(text[:min(len(text), maxExecError)], "")
+		if code <= 0 {
+			_ = out.write(frameError, []byte(text))
 			return
 		}
-		_ = out.write(frameError, []byte(strings.ToValidUTF8(text[:min(len(text), maxExecError)], "")))
-		return
+		// As with Docker: the caller sees the text, and gets the code.
+		kind, end := frameStderr, "\n"
+		if req.TTY {
+			kind, end = frameStdout, "\r\n"
+		}
+		_ = out.write(kind, []byte(text+end))
 	}
 	_ = out.number(frameExit, uint32(code))
 }
@@ -223,8 +224,9 @@ func (s *Server) detach(w http.ResponseWriter, r *http.Request, req ExecRequest,
 	return nil
 }
 
-// decode reads the body of a request, and refuses what can never succeed.
-func decode(r *http.Request, into any) error {
+// parseBody reads the JSON document that a request has, and refuses what can never
+// succeed.
+func parseBody(r *http.Request, into any) error {
 	dec := json.NewDecoder(r.Body)
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(into); errors.Is(err, io.EOF) {

@@ -25,7 +25,7 @@ func FuzzDecode(f *testing.F) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := decode(r, into); err != nil && !errors.Is(err, ErrInvalid) {
+			if err := parseBody(r, into); err != nil && !errors.Is(err, ErrInvalid) {
 				t.Fatalf("%T: %v", into, err)
 			}
 			named := false
@@ -54,14 +54,14 @@ func FuzzHistoryRequest(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, query string) {
-		req, err := historyRequest((&url.URL{RawQuery: query}).Query())
+		req, err := historyRequest(&http.Request{URL: &url.URL{RawQuery: query}})
 		if err != nil && !errors.Is(err, ErrInvalid) {
 			t.Fatal(err)
 		}
 		if err != nil {
 			return
 		}
-		if again, err := historyRequest(req.query()); err != nil || again != req {
+		if again, err := historyRequest(&http.Request{URL: &url.URL{RawQuery: req.query().Encode()}}); err != nil || again != req {
 			t.Fatalf("%q was read as %+v, and that as %+v, %v", query, req, again, err)
 		}
 	})

@@ -32,7 +32,6 @@ const (
 	PrefixNever  Prefix = "never"  // none
 )
 
-// query is the request as the URL has it.
 func (r *LogsRequest) query() url.Values {
 	q := url.Values{}
 	set := func(key, value string) {

@@ -3,43 +3,25 @@ package control
 import (
 	"context"
 	"net"
+	"net/http"
 	"os/user"
 	"strconv"
 
 	"golang.org/x/sys/unix"
 )
 
-// peer is the process at the other end of a connection, as the kernel knows it.
-type peer struct {
-	pid int32
-	uid uint32
-}
-
-// privileged says whether the peer may do what the agent's own user may do.
-func (p peer) privileged() bool { return Caller{UID: p.uid}.Privileged() }
-
-// caller is the peer as the journal tells of it.
-func (p peer) caller() Caller {
-	c := Caller{UID: p.uid, PID: p.pid}
-	u, err := user.LookupId(strconv.FormatUint(uint64(p.uid), 10))
-	if err == nil && checkText("user", u.Username, MaxHolder) == nil { // else the number has to do
-		c.User = u.Username
-	}
-	return c
-}
-
 type peerKey struct{}
 
-// credentials tells who is at the other end of a new connection. known is false
-// where the kernel cannot say; who that is has no privileges.
-func credentials(c net.Conn) (p peer, known bool) {
+// Peer is the process at the other end of a connection, without the name of its user.
+// known is false where the kernel cannot say; who that is has no privileges.
+func Peer(c net.Conn) (p Caller, known bool) {
 	u, ok := c.(*net.UnixConn)
 	if !ok {
-		return peer{}, false
+		return Caller{}, false
 	}
 	raw, err := u.SyscallConn()
 	if err != nil {
-		return peer{}, false
+		return Caller{}, false
 	}
 	var cred *unix.Ucred
 	var credErr error
@@ -47,12 +29,24 @@ func credentials(c net.Conn) (p peer, known bool) {
 		cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
 	})
 	if err != nil || credErr != nil {
-		return peer{}, false
+		return Caller{}, false
 	}
-	return peer{pid: cred.Pid, uid: cred.Uid}, true
+	return Caller{UID: cred.Uid, PID: cred.Pid}, true
 }
 
-func peerOf(ctx context.Context) (peer, bool) {
-	p, ok := ctx.Value(peerKey{}).(peer)
-	return p, ok
+// peerOf is the Peer of a request.
+func peerOf(ctx context.Context) (p Caller, known bool) {
+	p, known = ctx.Value(peerKey{}).(Caller)
+	return p, known
+}
+
+// callerOf is who makes a request, with the user's name; its route makes sure that this
+// is known.
+func callerOf(r *http.Request) Caller {
+	c, _ := peerOf(r.Context())
+	u, err := user.LookupId(strconv.FormatUint(uint64(c.UID), 10))
+	if err == nil && checkText("user", u.Username, MaxHolder) == nil { // else the number has to do
+		c.User = u.Username
+	}
+	return c
 }

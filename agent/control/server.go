@@ -46,57 +46,57 @@ type handler = func(http.ResponseWriter, *http.Request) error
 
 // Server answers on the control socket.
 type Server struct {
-	backend  Backend
-	logger   *slog.Logger
-	http     *http.Server
-	routes   *http.ServeMux
-	streams  *crowd         // of events
-	lasting  *crowd         // requests that are not answered at once, streams among them
-	inside   *crowd         // connections
-	telling  chan struct{}  // a place for each who is being turned away
-	told     sync.WaitGroup // the same
-	commands sync.WaitGroup // those that run on connections of their own
+	backend     Backend
+	logger      *slog.Logger
+	http        *http.Server
+	routes      *http.ServeMux
+	streams     *quota // of events
+	lasting     *quota // long-running requests, streams among them
+	connections *quota
+	refusing    chan struct{}  // a slot for each connection that is being refused
+	refusals    sync.WaitGroup // the same
+	commands    sync.WaitGroup // those that run on connections of their own
 }
 
 // NewServer makes a server for backend; Run serves it.
 func NewServer(backend Backend, logger *slog.Logger) *Server {
 	s := &Server{
 		backend: backend, logger: logger, routes: http.NewServeMux(),
-		streams: newCrowd("event streams", maxOwnStreams, maxOthersStreams, maxStreams),
-		lasting: newCrowd("long-running requests", maxOwnLasting, maxOthersLasting, maxLasting),
-		inside:  newCrowd("connections", maxOwnConnections, maxOthersConnections, maxConnections),
-		telling: make(chan struct{}, maxTurnedAway),
+		streams:     newQuota("event streams", maxOwnStreams, maxOthersStreams, maxStreams),
+		lasting:     newQuota("long-running requests", maxOwnLasting, maxOthersLasting, maxLasting),
+		connections: newQuota("connections", maxOwnConnections, maxOthersConnections, maxConnections),
+		refusing:    make(chan struct{}, maxRefusing),
 	}
 	for _, r := range []struct {
 		pattern string
 		access  access
 		handle  handler
 	}{
-		{"GET /v1/status", anyone, answer(plain(backend.Status))},
-		{"GET /v1/capabilities", anyone, answer(plain(backend.Capabilities))},
-		{"GET /v1/events", anyone, s.lasts(s.events)},
-		{"GET /events", anyone, s.lasts(s.events)}, // the same, for who knows no versions
-		{"GET /v1/logs", anyone, s.lasts(logs(backend.Logs))},
+		{"GET /v1/status", anyone, replies(bare(backend.Status))},
+		{"GET /v1/capabilities", anyone, replies(bare(backend.Capabilities))},
+		{"GET /v1/events", anyone, s.longRunning(s.events)},
+		{"GET /events", anyone, s.longRunning(s.events)}, // the same, for who knows no versions
+		{"GET /v1/logs", anyone, s.longRunning(logs(backend.Logs))},
 		{"GET /metrics", anyone, s.metrics},
-		{"POST /v1/sync", anyone, s.lasts(s.sync)},
-		{"POST /v1/approve", somebody, command(backend.Approve)},
-		{"POST /v1/reject", somebody, command(backend.Reject)},
-		{"POST /v1/hold", somebody, answer(asked(backend.Hold))},
-		{"POST /v1/release", somebody, list(asked(backend.Release))},
-		{"POST /v1/rollback", somebody, command(backend.Rollback)},
-		{"GET /v1/history", anyone, list(s.history)},
-		{"GET /v1/history/verify", anyone, s.lasts(answer(plain(backend.VerifyHistory)))},
-		{"GET /v1/backup", rootOnly, s.lasts(s.backup)},
-		{"POST /v1/accept-rollback", rootOnly, s.lasts(command(backend.AcceptRollback))},
-		{"GET /v1/compose/ps", anyone, list(s.composePs)},
-		{"GET /v1/compose/logs", anyone, s.lasts(logs(backend.ComposeLogs))},
-		{"POST /v1/compose/up", rootOnly, s.lasts(s.compose(backend.ComposeUp))},
-		{"POST /v1/compose/pull", rootOnly, s.lasts(s.compose(backend.ComposePull))},
-		{"POST /v1/compose/down", rootOnly, s.lasts(command(backend.ComposeDown))},
-		{"POST /v1/exec", rootOnly, s.lasts(s.exec(func(r ExecRequest) string { return r.Deployment }, backend.Exec))},
-		{"POST /v1/compose/exec", rootOnly, s.lasts(s.exec(func(r ExecRequest) string { return r.Project }, backend.ComposeExec))},
-		{"GET /v1/prune", anyone, s.lasts(list(plain(backend.Unneeded)))},
-		{"POST /v1/prune", rootOnly, s.lasts(list(asked(backend.Prune)))},
+		{"POST /v1/sync", anyone, s.longRunning(s.sync)},
+		{"POST /v1/approve", somebody, acts(backend.Approve)},
+		{"POST /v1/reject", somebody, acts(backend.Reject)},
+		{"POST /v1/hold", somebody, replies(with(bodyOf, backend.Hold))},
+		{"POST /v1/release", somebody, lists(with(bodyOf, backend.Release))},
+		{"POST /v1/rollback", somebody, acts(backend.Rollback)},
+		{"GET /v1/history", anyone, lists(with(historyRequest, backend.History))},
+		{"GET /v1/history/verify", anyone, s.longRunning(replies(bare(backend.VerifyHistory)))},
+		{"GET /v1/backup", rootOnly, s.longRunning(s.backup)},
+		{"POST /v1/accept-rollback", rootOnly, s.longRunning(acts(backend.AcceptRollback))},
+		{"GET /v1/compose/ps", anyone, lists(with(projectOf, backend.ComposePs))},
+		{"GET /v1/compose/logs", anyone, s.longRunning(logs(backend.ComposeLogs))},
+		{"POST /v1/compose/up", rootOnly, s.longRunning(s.compose(backend.ComposeUp))},
+		{"POST /v1/compose/pull", rootOnly, s.longRunning(s.compose(backend.ComposePull))},
+		{"POST /v1/compose/down", rootOnly, s.longRunning(acts(backend.ComposeDown))},
+		{"POST /v1/exec", rootOnly, s.longRunning(s.exec(false, backend.Exec))},
+		{"POST /v1/compose/exec", rootOnly, s.longRunning(s.exec(true, backend.ComposeExec))},
+		{"GET /v1/prune", anyone, s.longRunning(lists(bare(backend.Unneeded)))},
+		{"POST /v1/prune", rootOnly, s.longRunning(lists(with(bodyOf, backend.Prune)))},
 	} {
 		s.routes.Handle(r.pattern, s.route(r.access, r.handle))
 	}
@@ -147,13 +147,13 @@ func listen(path string, former os.FileInfo) (net.Listener, error) {
 func (s *Server) Run(ctx context.Context, l net.Listener, ticks <-chan time.Time) error {
 	s.http.BaseContext = func(net.Listener) context.Context { return ctx }
 	defer s.commands.Wait()
-	defer s.told.Wait()
+	defer s.refusals.Wait()
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	failed := make(chan error, 1)
 	serve := func(l net.Listener) {
 		wg.Go(func() {
-			if err := s.http.Serve(&door{l, s}); !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
+			if err := s.http.Serve(&limitedListener{l, s}); !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
 				failed <- fmt.Errorf("cannot serve the control socket: %w", err)
 			}
 		})
@@ -213,7 +213,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	if r.ContentLength != 0 {
 		_ = c.SetReadDeadline(time.Now().Add(maxTransfer))
 	}
-	hurry(c, maxTransfer)
+	limitWrite(c, maxTransfer)
 	if h, pattern := s.routes.Handler(r); pattern == "" {
 		if readBody(w, r, maxAnyonesBytes) {
 			noRoute(w, r, h)
@@ -221,41 +221,41 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.routes.ServeHTTP(w, r)
-	hurry(c, maxTransfer) // what is left is sent now
+	limitWrite(c, maxTransfer) // what is left is sent now
 }
 
-// hurry bounds how long a caller may take to take what is written from now on.
+// limitWrite bounds the time in which the caller has to accept what is written from now on.
 // An error means that there is no connection, or none any more.
-func hurry(c *http.ResponseController, most time.Duration) {
+func limitWrite(c *http.ResponseController, most time.Duration) {
 	_ = c.SetWriteDeadline(time.Now().Add(most))
 }
 
 // noRoute answers a request for which there is no route, as refuse would in
 // words of its own.
 func noRoute(w http.ResponseWriter, r *http.Request, refuse http.Handler) {
-	unheard := unheard{header: w.Header()}
-	refuse.ServeHTTP(&unheard, r)
-	if methods := w.Header().Get("Allow"); unheard.code == http.StatusMethodNotAllowed {
-		writeJSON(w, unheard.code, failure{fmt.Sprintf("%.80s takes %s, not %.20s", r.URL.EscapedPath(), methods, r.Method)})
+	discarded := discarded{header: w.Header()}
+	refuse.ServeHTTP(&discarded, r)
+	if methods := w.Header().Get("Allow"); discarded.code == http.StatusMethodNotAllowed {
+		writeJSON(w, discarded.code, failure{fmt.Sprintf("%.80s takes %s, not %.20s", r.URL.EscapedPath(), methods, r.Method)})
 		return
 	}
 	writeJSON(w, http.StatusNotFound, failure{fmt.Sprintf("there is no %.80s", r.URL.EscapedPath())})
 }
 
-// unheard is an answer of which only the code and the header count.
-type unheard struct {
+// discarded is a reply of which only the code and the header are used.
+type discarded struct {
 	header http.Header
 	code   int
 }
 
-func (u *unheard) Header() http.Header         { return u.header }
-func (u *unheard) WriteHeader(code int)        { u.code = code }
-func (u *unheard) Write(p []byte) (int, error) { return len(p), nil }
+func (u *discarded) Header() http.Header         { return u.header }
+func (u *discarded) WriteHeader(code int)        { u.code = code }
+func (u *discarded) Write(p []byte) (int, error) { return len(p), nil }
 
 // allowed says why the caller may not call a route; "" when it may.
-func allowed(need access, p peer, known bool) string {
+func allowed(need access, p Caller, known bool) string {
 	switch {
-	case need == rootOnly && !(known && p.privileged()):
+	case need == rootOnly && !(known && p.Privileged()):
 		return "only root can do this"
 	case need == somebody && !known:
 		return "cannot identify the caller"
@@ -280,28 +280,17 @@ func (s *Server) route(need access, handle handler) http.Handler {
 			return
 		}
 		err := s.contained(r, func() error { return handle(w, r) })
-		switch {
-		case err == nil, r.Context().Err() != nil:
-		case errors.Is(err, ErrNotFound):
-			writeJSON(w, http.StatusNotFound, failure{err.Error()})
-		case errors.Is(err, ErrInvalid):
-			writeJSON(w, http.StatusBadRequest, failure{err.Error()})
-		case errors.Is(err, ErrConflict):
-			writeJSON(w, http.StatusConflict, failure{err.Error()})
-		case errors.Is(err, ErrBusy):
-			writeJSON(w, http.StatusServiceUnavailable, failure{err.Error()})
-		default:
-			writeJSON(w, http.StatusInternalServerError, failure{err.Error()})
+		if err != nil && r.Context().Err() == nil {
+			writeJSON(w, codeOf(err), failure{err.Error()})
 		}
 	})
 }
 
-// lasts bounds how many of the requests that are not answered at once a caller has
+// longRunning bounds how many of the requests that are not answered at once a caller has
 // under way, so that there is always room for one that is.
-func (s *Server) lasts(handle handler) handler {
+func (s *Server) longRunning(handle handler) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		p, known := peerOf(r.Context())
-		leave, err := s.lasting.enter(p, known)
+		leave, err := s.lasting.enter(peerOf(r.Context()))
 		if err != nil {
 			return err
 		}
@@ -346,10 +335,10 @@ func readBody(w http.ResponseWriter, r *http.Request, most int64) bool {
 	return false
 }
 
-// answer makes a route of what gives a document.
-func answer[A any](give func(*http.Request) (A, error)) handler {
+// replies makes a route that replies with a document.
+func replies[A any](get func(*http.Request) (A, error)) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		document, err := give(r)
+		document, err := get(r)
 		if err == nil {
 			writeJSON(w, http.StatusOK, document)
 		}
@@ -357,36 +346,37 @@ func answer[A any](give func(*http.Request) (A, error)) handler {
 	}
 }
 
-// list makes a route of what gives a list, which is never null.
-func list[A any](give func(*http.Request) ([]A, error)) handler {
-	return answer(func(r *http.Request) ([]A, error) {
-		items, err := give(r)
+// lists makes a route that replies with a list, which is never null.
+func lists[A any](get func(*http.Request) ([]A, error)) handler {
+	return replies(func(r *http.Request) ([]A, error) {
+		items, err := get(r)
 		return append([]A{}, items...), err
 	})
 }
 
-// plain is for what needs to know nothing of the request.
-func plain[A any](give func(context.Context) (A, error)) func(*http.Request) (A, error) {
-	return func(r *http.Request) (A, error) { return give(r.Context()) }
+// bare is for a call of the Backend that takes nothing from the request.
+func bare[A any](call func(context.Context) (A, error)) func(*http.Request) (A, error) {
+	return func(r *http.Request) (A, error) { return call(r.Context()) }
 }
 
-// asked is for what is given the body of the request.
-func asked[Q, A any](give func(context.Context, Q) (A, error)) func(*http.Request) (A, error) {
-	return func(r *http.Request) (given A, err error) {
-		req, err := signed[Q](r)
+// with is for a call of the Backend that takes what read finds in the request.
+func with[Q, A any](read func(*http.Request) (Q, error), call func(context.Context, Q) (A, error)) func(*http.Request) (A, error) {
+	return func(r *http.Request) (reply A, err error) {
+		req, err := read(r)
 		if err != nil {
-			return given, err
+			return reply, err
 		}
-		return give(r.Context(), req)
+		return call(r.Context(), req)
 	}
 }
 
-// command makes a route of what is done with the body of the request, and has no answer.
-func command[Q any](do func(context.Context, Q) error) handler {
+// acts makes a route of a call of the Backend that takes the body of the request and
+// has no reply.
+func acts[Q any](call func(context.Context, Q) error) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		req, err := signed[Q](r)
+		req, err := bodyOf[Q](r)
 		if err == nil {
-			err = do(r.Context(), req)
+			err = call(r.Context(), req)
 		}
 		if err == nil {
 			w.WriteHeader(http.StatusNoContent)
@@ -395,9 +385,10 @@ func command[Q any](do func(context.Context, Q) error) handler {
 	}
 }
 
-// signed is the body of a request, with who asks where that is to be written down.
-func signed[Q any](r *http.Request) (req Q, err error) {
-	err = decode(r, &req)
+// bodyOf is the body of a request, together with the caller where the Backend wants to
+// know it.
+func bodyOf[Q any](r *http.Request) (req Q, err error) {
+	err = parseBody(r, &req)
 	if by, ok := any(&req).(interface{ by(Caller) }); ok && err == nil {
 		by.by(callerOf(r))
 	}
@@ -426,22 +417,21 @@ func (s *Server) metrics(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) events(w http.ResponseWriter, r *http.Request) error {
-	p, known := peerOf(r.Context())
-	leave, err := s.streams.enter(p, known)
+	leave, err := s.streams.enter(peerOf(r.Context()))
 	if err != nil {
 		return err
 	}
 	defer leave()
 	events, cancel := s.backend.Subscribe()
 	defer cancel()
-	stream := newEventStream(w, maxLag)
+	stream := newEventStream(w)
 	for {
 		select {
 		case e, open := <-events:
 			if !open {
 				return nil
 			}
-			if err := stream.send(e); err != nil {
+			if err := stream.Encode(e); err != nil {
 				return nil // the caller went away
 			}
 		case <-r.Context().Done():
@@ -476,25 +466,21 @@ func (s *Server) backup(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (s *Server) composePs(r *http.Request) ([]Service, error) {
-	return s.backend.ComposePs(r.Context(), r.URL.Query().Get("project"))
-}
-
 // compose makes a route of what streams events and closes with one of kind Done
 // that carries the error, if any: the answer's status was sent long before.
 func (s *Server) compose(do func(context.Context, ComposeRequest, func(Event)) error) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		var req ComposeRequest
-		if err := decode(r, &req); err != nil {
+		if err := parseBody(r, &req); err != nil {
 			return err
 		}
-		stream := newEventStream(w, maxLag) // a stalled client must not block the operation, which holds locks
+		stream := newEventStream(w) // a stalled client must not block the operation, which holds locks
 		last := Event{Kind: Done}
-		if err := do(r.Context(), req, func(e Event) { _ = stream.send(e) }); err != nil {
+		if err := do(r.Context(), req, func(e Event) { _ = stream.Encode(e) }); err != nil {
 			last.Error = &Error{Code: "COMPOSE", Source: req.Project, Message: err.Error()}
 		}
 		last.Time = time.Now()
-		_ = stream.send(last) // a caller that went away needs no answer
+		_ = stream.Encode(last) // a caller that went away needs no answer
 		return nil
 	}
 }
@@ -502,29 +488,18 @@ func (s *Server) compose(do func(context.Context, ComposeRequest, func(Event)) e
 // writeJSON answers with one document. An error means that the caller is gone,
 // which needs no handling.
 func writeJSON(w http.ResponseWriter, code int, doc any) {
-	hurry(http.NewResponseController(w), maxTransfer)
+	limitWrite(http.NewResponseController(w), maxTransfer)
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
 	_ = json.NewEncoder(w).Encode(doc)
 }
 
-// eventStream writes events as lines of JSON, each at once.
-type eventStream struct {
-	mu sync.Mutex
-	w  io.Writer
-}
-
-func newEventStream(w http.ResponseWriter, lag time.Duration) *eventStream {
+// newEventStream makes an encoder of events as lines of JSON, each sent at once.
+func newEventStream(w http.ResponseWriter) *json.Encoder {
 	w.Header().Set("Content-Type", "application/x-ndjson")
-	f := newFlushWriter(w, lag)
+	f := newFlushWriter(w, maxLag)
 	_, _ = f.Write(nil) // the caller learns that the stream is open
-	return &eventStream{w: f}
-}
-
-func (s *eventStream) send(e Event) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return json.NewEncoder(s.w).Encode(e)
+	return json.NewEncoder(f)
 }
 
 // flushWriter sends what is written without waiting for more.
@@ -546,7 +521,7 @@ func newFlushWriter(w http.ResponseWriter, lag time.Duration) *flushWriter {
 
 func (f *flushWriter) Write(p []byte) (int, error) {
 	if f.lag != 0 {
-		hurry(f.c, f.lag)
+		limitWrite(f.c, f.lag)
 	}
 	n, err := f.w.Write(p)
 	if err == nil {

@@ -17,21 +17,6 @@ const (
 	MaxDeployment  = 256                  // bytes, of a deployment's id or name
 )
 
-func (s *Server) history(r *http.Request) ([]Entry, error) {
-	req, err := historyRequest(r.URL.Query())
-	if err != nil {
-		return nil, err
-	}
-	return s.backend.History(r.Context(), req)
-}
-
-// callerOf is who makes a request; its route makes sure that this is known.
-func callerOf(r *http.Request) Caller {
-	p, _ := peerOf(r.Context())
-	return p.caller()
-}
-
-// query is the request as the URL has it.
 func (r *HistoryRequest) query() url.Values {
 	q := url.Values{}
 	if r.Since != 0 {
@@ -46,7 +31,8 @@ func (r *HistoryRequest) query() url.Values {
 	return q
 }
 
-func historyRequest(q url.Values) (HistoryRequest, error) {
+func historyRequest(from *http.Request) (HistoryRequest, error) {
+	q := from.URL.Query()
 	r := HistoryRequest{Deployment: q.Get("deployment")}
 	if text := q.Get("since"); text != "" {
 		n, err := strconv.ParseUint(text, 10, 64)
@@ -115,7 +101,6 @@ func (r *ReturnRequest) check() error {
 	return err
 }
 
-// firstOf is the first error that is one.
 func firstOf(errs ...error) error {
 	for _, err := range errs {
 		if err != nil {

@@ -108,7 +108,7 @@ func TestRequestsAboutChangesCarryWhoAsks(t *testing.T) {
 	}
 }
 
-func TestRequestsAboutChangesThatCannotSucceedAreTold(t *testing.T) {
+func TestRequestsThatCannotSucceedAreTold(t *testing.T) {
 	b := &backend{}
 	_, path := serve(t, b)
 	valid := `"deployment":"d","revision":"` + revisionA + `"`
@@ -138,6 +138,18 @@ func TestRequestsAboutChangesThatCannotSucceedAreTold(t *testing.T) {
 		{"/v1/release", `[]`, "cannot unmarshal"},
 		{"/v1/rollback", `{"reason":"noisy"}`, "deployment is missing"},
 		{"/v1/rollback", `{"deployment":"d","revision":"the one before"}`, "64 lowercase hex digits"},
+		{"/v1/accept-rollback", `{}`, "name the version"},
+		{"/v1/accept-rollback", `{"version":3}`, "name the version and the digest"},
+		{"/v1/accept-rollback", `{"version":3,"digest":"sha256:1","uid":0}`, "uid"},
+		{"/v1/compose/up", `{}`, "project is missing"},
+		{"/v1/compose/up", `{"project":"p","file":"compose.yaml"}`, "absolute path"},
+		{"/v1/compose/up", `{"project":"p","files":["/a","b"]}`, "absolute path"},
+		{"/v1/compose/up", `{"project":"p","pull":"sometimes"}`, "sometimes"},
+		{"/v1/compose/up", `{"project":"p","scale":{"web":-1}}`, "web"},
+		{"/v1/compose/pull", `{"project":"p","timeout":3601}`, "timeout"},
+		{"/v1/compose/down", `{"volumes":true}`, "project is missing"},
+		{"/v1/compose/down", `{"project":"p","timeout":-1}`, "timeout"},
+		{"/v1/prune", `{}`, "cannot unmarshal"},
 	} {
 		if code, answer := curl(t, path, http.MethodPost, c.url, c.body); code != http.StatusBadRequest || !strings.Contains(answer, c.want) {
 			t.Errorf("%s %.200s was answered %d, %q, want 400 and %q", c.url, c.body, code, answer, c.want)
@@ -166,8 +178,8 @@ func TestRequestsAboutChangesThatCannotSucceedAreTold(t *testing.T) {
 	if code, answer := curl(t, path, http.MethodPost, "/v1/approve", `{"reason":"`+strings.Repeat("r", 1<<20)+`"}`); code != http.StatusRequestEntityTooLarge || !strings.Contains(answer, "longer than 16384 bytes") {
 		t.Errorf("a megabyte was answered %d, %.200q", code, answer)
 	}
-	if len(b.told) != 0 {
-		t.Errorf("the agent was asked %+v", b.told)
+	if len(b.told)+len(b.asked) != 0 {
+		t.Errorf("the agent was asked %+v, %q", b.told, b.asked)
 	}
 }
 

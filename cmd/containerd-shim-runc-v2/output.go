@@ -81,11 +81,9 @@ func (o *output) keep(w *log.Writer) {
 }
 
 func (o *output) wait(longest time.Duration) {
-	timer := time.NewTimer(longest)
-	defer timer.Stop()
 	select {
 	case <-o.done:
-	case <-timer.C:
+	case <-time.After(longest):
 	}
 }
 

@@ -188,10 +188,6 @@ func (s *service) Create(ctx context.Context, r *tasks.CreateTaskRequest) (*task
 // create gives the task pipes that this process reads, where it asks for a log.
 func (s *service) create(ctx context.Context, r *tasks.CreateTaskRequest) (*tasks.CreateTaskResponse, *output, error) {
 	path, keep, ours := log.ParseURI(r.Stdout)
-	if !ours && r.Terminal {
-		// Agents before this version give the log of a terminal as its standard error.
-		path, keep, ours = log.ParseURI(r.Stderr)
-	}
 	if !ours || r.Checkpoint != "" {
 		created, err := s.TTRPCTaskService.Create(ctx, r)
 		return created, nil, err

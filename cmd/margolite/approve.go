@@ -92,7 +92,7 @@ func (c *cli) decideOne(ctx context.Context, client *control.Client, d decision,
 func (c *cli) decideAll(ctx context.Context, client *control.Client, d decision) error {
 	s, err := client.Status(ctx)
 	if err != nil {
-		return hinted(err)
+		return err
 	}
 	waiting := 0
 	var errs []error
@@ -140,7 +140,7 @@ func (c *cli) decide(ctx context.Context, client *control.Client, d decision, de
 		}
 	}
 	if err != nil {
-		return false, hinted(fmt.Errorf("cannot %s the %s: %w", d.verb, described(deployment), err))
+		return false, fmt.Errorf("cannot %s the %s: %w", d.verb, described(deployment), err)
 	}
 	fmt.Fprintf(plainWriter{c.out}, "%s: %s\n", d.given, described(deployment))
 	return true, nil
@@ -165,7 +165,6 @@ func described(d *control.Deployment) string {
 	return fmt.Sprintf("%s of %s, revision %s", nounOf(d.Change.Kind), titled(d), d.Change.Revision)
 }
 
-// waitsFor are lines that say what a change waits for.
 func waitsFor(change *control.Pending) string {
 	var b strings.Builder
 	for _, r := range change.Reasons {
@@ -180,7 +179,6 @@ const minRevision = 8
 // digits are those of a revision, which may be given without its algorithm.
 func digits(revision string) string { return strings.TrimPrefix(revision, "sha256:") }
 
-// isRevision says whether text is enough of a digest to name a revision.
 func isRevision(text string) bool {
 	d := digits(text)
 	return len(d) >= minRevision && len(d) <= 64 && strings.Trim(d, "0123456789abcdef") == ""

@@ -255,17 +255,21 @@ func TestARestoreIsWholeOrNotAtAll(t *testing.T) {
 				t.Fatal(err)
 			}
 		})
+		start := func() { // of the agent
+			t.Helper()
+			records, err := openStore(t.Context(), cfg, 0)
+			if err == nil {
+				err = records.Close()
+			}
+			if err != nil {
+				t.Fatalf("after %d moves: %v", cut-1, err)
+			}
+		}
 		if cut == 0 { // just before
 			if err := os.Rename(stagedDir(state), stagedDir(state)+".new"); err != nil {
 				t.Fatal(err)
 			}
-			records, err := openStore(t.Context(), cfg, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := records.Close(); err != nil {
-				t.Fatal(err)
-			}
+			start()
 			if got := d.holds(); got != before || !strings.Contains(d.file("device.key"), "gw-2") {
 				t.Errorf("before it is decided there is %s, want %s", got, before)
 			}
@@ -284,13 +288,7 @@ func TestARestoreIsWholeOrNotAtAll(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		records, err := openStore(t.Context(), cfg, 0) // as the agent does it
-		if err != nil {
-			t.Fatalf("after %d moves: %v", cut-1, err)
-		}
-		if err := records.Close(); err != nil {
-			t.Fatal(err)
-		}
+		start()
 		if got := d.holds(); !strings.HasPrefix(got, "version 7, app 7") || d.file("device.key") != old.file("device.key") || d.file("state/device-id") != "gw-1\n" {
 			t.Errorf("after %d moves there is %s", cut-1, got)
 		}

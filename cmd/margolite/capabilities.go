@@ -104,12 +104,7 @@ func (c *cli) version(_ context.Context, args []string) error {
 	return nil
 }
 
-// names says whether a version as git describes it is, or ends with, an
-// abbreviation of the commit.
+// names says whether a version as git describes it has an abbreviation of the commit.
 func names(version, commit string) bool {
-	version = strings.TrimSuffix(version, "-dirty")
-	if i := strings.LastIndex(version, "-g"); i >= 0 {
-		version = version[i+2:]
-	}
-	return len(version) >= 7 && strings.HasPrefix(commit, version)
+	return len(commit) >= 7 && strings.Contains(version, commit[:7])
 }

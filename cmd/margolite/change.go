@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/margolite/margolite/agent/control"
@@ -62,7 +61,7 @@ func nounOf(kind string) string {
 // printDifference shows what becomes of each service, and of the parameters.
 func printDifference(out io.Writer, d control.Deployment) {
 	several := slices.ContainsFunc(d.Change.Services, func(s control.ServiceChange) bool { return s.Component != d.Change.Services[0].Component })
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	w := table(out)
 	for _, s := range d.Change.Services {
 		name := s.Service
 		if several {

@@ -31,11 +31,27 @@ import (
 // leastFree is the free space below which an update of any size is doubtful.
 const leastFree = 64 << 20
 
+// finding is what check says about one thing.
 type finding struct {
-	object string
-	text   string
-	mend   string // empty: nothing is wrong
-	fatal  bool   // the device cannot do its job without it
+	Object string `json:"object"`
+	Result string `json:"result"` // ok, warning or failed: the device cannot do its job without it
+	Text   string `json:"text"`
+	Mend   string `json:"mend,omitempty"`
+}
+
+const failed = "failed"
+
+func fine(object, text string) finding { return finding{object, "ok", text, ""} }
+
+func failure(object, text, mend string) finding { return finding{object, failed, text, mend} }
+
+// warning is about something that the device can do without; ok where there is nothing
+// to mend.
+func warning(object, text, mend string) finding {
+	if mend == "" {
+		return fine(object, text)
+	}
+	return finding{object, "warning", text, mend}
 }
 
 // check says whether this device can do the job: one line for each thing, and
@@ -52,49 +68,35 @@ func (c *cli) check(ctx context.Context, args []string) error {
 	}
 	var findings []finding
 	for _, w := range cfg.Warnings() {
-		findings = append(findings, finding{"configuration", w.Error(), "remove the key", false})
+		findings = append(findings, warning("configuration", w.Error(), "remove the key"))
 	}
 	findings = append(findings, deviceFindings(ctx, cfg)...)
 	findings = append(findings, collectorFindings(ctx, cfg, standardCollectors())...)
 	findings = append(findings, wfmFindings(ctx, cfg)...)
 
-	failed := 0
-	type line struct {
-		Object string `json:"object"`
-		Result string `json:"result"` // ok, warning or failed
-		Text   string `json:"text"`
-		Mend   string `json:"mend,omitempty"`
-	}
-	lines := make([]line, len(findings))
-	for i, f := range findings {
-		result := "ok"
-		switch {
-		case f.fatal:
-			result = "failed"
-			failed++
-		case f.mend != "":
-			result = "warning"
+	failures := 0
+	for _, f := range findings {
+		if f.Result == failed {
+			failures++
 		}
-		lines[i] = line{f.object, result, f.text, f.mend}
+		if !c.json {
+			fmt.Fprintf(plainWriter{c.out}, "%-8s %s: %s%s\n", f.Result, f.Object, f.Text, prefixed("; fix: ", f.Mend))
+		}
 	}
 	if c.json {
-		if err := c.printJSON(lines); err != nil {
+		if err := c.printJSON(findings); err != nil {
 			return err
 		}
-	} else {
-		for _, l := range lines {
-			fmt.Fprintf(plainWriter{c.out}, "%-8s %s: %s%s\n", l.Result, l.Object, l.Text, prefixed("; fix: ", l.Mend))
-		}
 	}
-	if failed > 0 {
-		return fmt.Errorf("%d of %d checks failed", failed, len(findings))
+	if failures > 0 {
+		return fmt.Errorf("%d of %d checks failed", failures, len(findings))
 	}
 	return nil
 }
 
 // deviceProblems are the findings of this device that keep workloads from running.
 func deviceProblems(ctx context.Context, cfg *config.Config) []finding {
-	return slices.DeleteFunc(deviceFindings(ctx, cfg), func(f finding) bool { return !f.fatal })
+	return slices.DeleteFunc(deviceFindings(ctx, cfg), func(f finding) bool { return f.Result != failed })
 }
 
 func deviceFindings(ctx context.Context, cfg *config.Config) []finding {
@@ -106,33 +108,37 @@ func deviceFindings(ctx context.Context, cfg *config.Config) []finding {
 	case cfg.Runtime.Containerd != config.Embedded:
 		findings = append(findings, containerdFinding(ctx, cfg))
 	case os.Geteuid() != 0: // nothing else that could be found would be right
-		findings = append(findings, finding{"containers", "cannot check what containers need: only root can", asRoot, true})
+		findings = append(findings, failure("containers", "cannot check what containers need: only root can", asRoot))
 	default:
 		problems := embedded.Check(ctx, filepath.Join(cfg.State.Dir, "containerd"))
 		for _, p := range problems {
 			if v := build.Module(); p.Object == "shim" && v != "" {
 				p.Mend = "go install github.com/margolite/margolite/cmd/containerd-shim-runc-v2@" + v
 			}
-			findings = append(findings, finding{p.Object, p.Text, p.Mend, p.Fatal})
+			f := warning(p.Object, p.Text, p.Mend)
+			if p.Fatal {
+				f.Result = failed
+			}
+			findings = append(findings, f)
 		}
 		findings = append(findings, kernelFindings()...)
 		if len(problems) == 0 {
-			findings = append(findings, finding{object: "containers", text: "runc, shim, control groups and overlayfs are usable"})
+			findings = append(findings, fine("containers", "runc, shim, control groups and overlayfs are usable"))
 		}
 	}
 	if os.Geteuid() == 0 { // only root sees the profiles
 		text, mend := container.Confinement(container.DetectHost(ctx, "runc"), "/")
-		findings = append(findings, finding{object: "confinement", text: text, mend: mend})
+		findings = append(findings, warning("confinement", text, mend))
 	}
 	findings = append(findings, imageFindings(cfg)...)
 	findings = append(findings, keyFindings(cfg)...)
 	findings = append(findings, imageKeyFindings(cfg)...)
 	problems := network.Check(ctx)
 	for _, p := range problems {
-		findings = append(findings, finding{"network", p.What, p.Mend, true})
+		findings = append(findings, failure("network", p.What, p.Mend))
 	}
 	if len(problems) == 0 {
-		findings = append(findings, finding{object: "network", text: "bridges, network namespaces and nftables are usable"})
+		findings = append(findings, fine("network", "bridges, network namespaces and nftables are usable"))
 		findings = append(findings, firewallFindings(ctx)...)
 	}
 	return findings
@@ -148,13 +154,13 @@ func kernelFindings() []finding {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil // it does not tell, and few do
 	case err != nil:
-		return []finding{{object, err.Error(), "", false}}
+		return []finding{fine(object, err.Error())}
 	case len(missing) == 0:
-		return []finding{{object: object, text: file + " has every option that workloads may need"}}
+		return []finding{fine(object, file+" has every option that workloads may need")}
 	}
 	var findings []finding
 	for _, o := range missing {
-		findings = append(findings, finding{object, fmt.Sprintf("%s is not set in %s; it is needed for: %s", o.Name, file, o.For), "add runtime/kernel/margolite.cfg to the configuration of the kernel", false})
+		findings = append(findings, warning(object, fmt.Sprintf("%s is not set in %s; it is needed for: %s", o.Name, file, o.For), "add runtime/kernel/margolite.cfg to the configuration of the kernel"))
 	}
 	return findings
 }
@@ -164,11 +170,11 @@ func kernelFindings() []finding {
 func firewallFindings(ctx context.Context) []finding {
 	advice, err := network.Advice(ctx)
 	if err != nil {
-		return []finding{{"firewall", err.Error(), "", false}}
+		return []finding{fine("firewall", err.Error())}
 	}
 	var findings []finding
 	for _, p := range advice {
-		findings = append(findings, finding{"firewall", p.What, p.Mend, false})
+		findings = append(findings, warning("firewall", p.What, p.Mend))
 	}
 	return findings
 }
@@ -184,11 +190,11 @@ func imageFindings(cfg *config.Config) []finding {
 		switch err := r.Check(host); {
 		case err != nil:
 			// Only what comes from there is out of reach.
-			findings = append(findings, finding{object, err.Error(), "correct the files that registries names for it", false})
+			findings = append(findings, warning(object, err.Error(), "correct the files that registries names for it"))
 		case r.Insecure:
-			findings = append(findings, finding{object, "certificates are not verified", "replace insecure: true by ca, with the file of its authority", false})
+			findings = append(findings, warning(object, "certificates are not verified", "replace insecure: true by ca, with the file of its authority"))
 		default:
-			findings = append(findings, finding{object: object, text: "its configuration is valid"})
+			findings = append(findings, fine(object, "its configuration is valid"))
 		}
 	}
 	if cfg.Runtime.Preload == "" {
@@ -196,10 +202,10 @@ func imageFindings(cfg *config.Config) []finding {
 	}
 	archives, problems := image.CheckPreload(cfg.Runtime.Preload)
 	for _, err := range problems {
-		findings = append(findings, finding{"preload", err.Error(), "create the archive again with docker save, or as an OCI layout", false})
+		findings = append(findings, warning("preload", err.Error(), "create the archive again with docker save, or as an OCI layout"))
 	}
 	if archives > 0 && len(problems) == 0 {
-		findings = append(findings, finding{object: "preload", text: fmt.Sprintf("%d image archives in %s", archives, cfg.Runtime.Preload)})
+		findings = append(findings, fine("preload", fmt.Sprintf("%d image archives in %s", archives, cfg.Runtime.Preload)))
 	}
 	return findings
 }
@@ -212,12 +218,12 @@ func keyFindings(cfg *config.Config) []finding {
 		return nil // a document may name a key, and few do
 	}
 	if err := pgp.Find(); err != nil {
-		return []finding{{object, err.Error(), "install gpgv; until then packages from URLs are refused", false}}
+		return []finding{warning(object, err.Error(), "install gpgv; until then packages from URLs are refused")}
 	}
 	if _, err := image.ReadKeys(cfg.Policy.Keys...); err != nil {
-		return []finding{{object, err.Error(), "write public keys to it with gpg --export", false}}
+		return []finding{warning(object, err.Error(), "write public keys to it with gpg --export")}
 	}
-	return []finding{{object: object, text: fmt.Sprintf("the keys in %s are valid", strings.Join(cfg.Policy.Keys, ", "))}}
+	return []finding{fine(object, fmt.Sprintf("the keys in %s are valid", strings.Join(cfg.Policy.Keys, ", ")))}
 }
 
 // imageKeyFindings looks whether images can be verified, where they have to be
@@ -228,10 +234,10 @@ func imageKeyFindings(cfg *config.Config) []finding {
 		object := fmt.Sprintf("policy.imageKeys %q", images)
 		keys, err := image.ReadImageKeys(cfg.Policy.ImageKeys[images]...)
 		if err != nil {
-			findings = append(findings, finding{object, err.Error(), "write PEM public keys to it, as cosign generate-key-pair does; until then these images are refused", false})
+			findings = append(findings, warning(object, err.Error(), "write PEM public keys to it, as cosign generate-key-pair does; until then these images are refused"))
 			continue
 		}
-		findings = append(findings, finding{object: object, text: fmt.Sprintf("%d keys are valid", keys.Len())})
+		findings = append(findings, fine(object, fmt.Sprintf("%d keys are valid", keys.Len())))
 	}
 	return findings
 }
@@ -243,7 +249,7 @@ func wfmFindings(ctx context.Context, cfg *config.Config) []finding {
 		if len(cfg.Provision.From) > 0 {
 			mend += ", or put a provisioning file into " + strings.Join(cfg.Provision.From, " or ")
 		}
-		return []finding{{"wfm", "no WFM is configured", mend, true}}
+		return []finding{failure("wfm", "no WFM is configured", mend)}
 	}
 	way, _, err := openUplink(ctx, cfg, slog.New(slog.DiscardHandler), uplink.Device{Records: noRecords{}})
 	if err != nil {
@@ -255,15 +261,15 @@ func wfmFindings(ctx context.Context, cfg *config.Config) []finding {
 	known := way.Describe()
 	var findings []finding
 	if known.Expires != nil {
-		findings = append(findings, finding{object: "identity", text: fmt.Sprintf("%svalid until %s", suffixed(known.Client, ", "), known.Expires.Format(time.RFC3339))})
+		findings = append(findings, fine("identity", fmt.Sprintf("%svalid until %s", suffixed(known.Client, ", "), known.Expires.Format(time.RFC3339))))
 	}
 	for _, w := range known.Warnings {
-		findings = append(findings, finding{"identity", w.Text, w.Mend, false})
+		findings = append(findings, warning("identity", w.Text, w.Mend))
 	}
 	var own *identity.Error
 	switch {
 	case err == nil:
-		return append(findings, finding{object: "wfm", text: text})
+		return append(findings, fine("wfm", text))
 	case known.Expires == nil && errors.As(err, &own):
 		return append(findings, broken("identity", err))
 	default:
@@ -280,10 +286,10 @@ func suffixed(s, suffix string) string {
 
 // broken makes a finding of an error, with the mend if it knows one.
 func broken(object string, err error) finding {
-	f := finding{object, err.Error(), "check wfm in the configuration, and the network", true}
+	f := failure(object, err.Error(), "check wfm in the configuration, and the network")
 	var known interface{ Mend() string }
 	if errors.As(err, &known) {
-		f.mend = known.Mend()
+		f.Mend = known.Mend()
 	}
 	return f
 }
@@ -294,27 +300,27 @@ const asRoot = "run this command as root"
 // directory looks whether a directory can be written and has space.
 func directory(object, dir string) finding {
 	if err := os.MkdirAll(dir, 0o711); err != nil {
-		return denied(finding{object, err.Error(), "make it a directory that root can write, or set " + object + " to another one", true}, err)
+		return denied(failure(object, err.Error(), "make it a directory that root can write, or set "+object+" to another one"), err)
 	}
 	if err := unix.Access(dir, unix.W_OK); err != nil {
-		return denied(finding{object, fmt.Sprintf("cannot write %s: %v", dir, err), "mount it writable", true}, err)
+		return denied(failure(object, fmt.Sprintf("cannot write %s: %v", dir, err), "mount it writable"), err)
 	}
 	var fs unix.Statfs_t
 	if err := unix.Statfs(dir, &fs); err != nil {
-		return finding{object, fmt.Sprintf("cannot read the free space of %s: %v", dir, err), "repair the file system", true}
+		return failure(object, fmt.Sprintf("cannot read the free space of %s: %v", dir, err), "repair the file system")
 	}
 	free := int64(fs.Bavail) * int64(fs.Bsize)
-	f := finding{object: object, text: fmt.Sprintf("%s, %d MiB free", dir, free>>20)}
+	text := fmt.Sprintf("%s, %d MiB free", dir, free>>20)
 	if free < leastFree {
-		f.mend = "free some space for the images of updates"
+		return warning(object, text, "free some space for the images of updates")
 	}
-	return f
+	return fine(object, text)
 }
 
 // denied corrects the mend of a finding where the rights of root would do.
 func denied(f finding, err error) finding {
 	if os.Geteuid() != 0 && errors.Is(err, os.ErrPermission) {
-		f.mend = asRoot
+		f.Mend = asRoot
 	}
 	return f
 }
@@ -332,31 +338,32 @@ func socketPaths(cfg *config.Config) []finding {
 	if len(longest) <= maxSocketPath {
 		return nil
 	}
-	return []finding{{
+	return []finding{failure(
 		"state.run", fmt.Sprintf("the path of socket %s has %d bytes; the kernel allows %d", longest, len(longest), maxSocketPath),
-		fmt.Sprintf("set state.run to a path of at most %d bytes", maxSocketPath-len(longest)+len(filepath.Clean(cfg.State.Run))), true,
-	}}
+		fmt.Sprintf("set state.run to a path of at most %d bytes", maxSocketPath-len(longest)+len(filepath.Clean(cfg.State.Run))),
+	)}
 }
 
 func clockFinding(now time.Time) finding {
-	f := finding{object: "clock", text: now.UTC().Format(time.RFC3339)}
+	text := now.UTC().Format(time.RFC3339)
 	if now.Before(build.Time()) {
-		f.mend = "set the clock; until then the WFM's certificate counts as not yet valid"
+		return warning("clock", text, "set the clock; until then the WFM's certificate counts as not yet valid")
 	}
-	return f
+	return fine("clock", text)
 }
 
 func containerdFinding(ctx context.Context, cfg *config.Config) finding {
+	const mend = "start containerd 1.6 or newer, or correct runtime.containerd"
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	client, err := containerd.Connect(ctx, cfg.Runtime.Containerd, cfg.Runtime.Namespace)
 	if err != nil {
-		return finding{"containerd", err.Error(), "start containerd 1.6 or newer, or correct runtime.containerd", true}
+		return failure("containerd", err.Error(), mend)
 	}
 	defer client.Close()
 	v, err := client.Version(ctx)
 	if err != nil {
-		return finding{"containerd", err.Error(), "start containerd 1.6 or newer, or correct runtime.containerd", true}
+		return failure("containerd", err.Error(), mend)
 	}
-	return finding{object: "containerd", text: v.Version + " at " + cfg.Runtime.Containerd}
+	return fine("containerd", v.Version+" at "+cfg.Runtime.Containerd)
 }

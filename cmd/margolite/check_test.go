@@ -18,9 +18,9 @@ func TestEveryFindingIsExplained(t *testing.T) {
 		least int      // of names that there are
 		names []string // how the code names what it looked at
 	}{
-		".": {12, []string{
-			`finding\{(?:object: )?"([^"]+)"`, `finding\{\{(?:object: )?"([^"]+)"`,
-			`object (?::?=) "([^"]+?) ?"`, `object := fmt\.Sprintf\("([^" %]+)`, `(?:directory|broken)\("([^"]+)"`,
+		".": {18, []string{
+			`(?:fine|warning|failure|directory|broken)\(\s*"([^"]+)"`,
+			`object (?::?=) "([^"]+?) ?"`, `object := fmt\.Sprintf\("([^" %]+)`,
 		}},
 		"../../runtime/embedded": {7, []string{`Object: "([^"]+)"`}},
 		"../../runtime/network":  {13, []string{`lacks\(.*, "([^"]+)", "`, `\{"([^"]+)", "[^"]+", (?:true|false), `, `What: "([^"]+)"`}},

@@ -114,8 +114,11 @@ func (c *cli) main(ctx context.Context, args []string) int {
 	}
 	fmt.Fprintf(plainWriter{c.err}, "margolite: %v\n", err) // which may quote a server
 	var hint *hintError
-	if errors.As(err, &hint) {
+	switch {
+	case errors.As(err, &hint):
 		fmt.Fprintf(c.err, "fix: %s\n", hint.hint)
+	case errors.Is(err, control.ErrNotRunning):
+		fmt.Fprintln(c.err, "fix: start it with `margolite run`, or name its configuration with --config FILE")
 	}
 	return exitFailed
 }
@@ -189,14 +192,6 @@ func (c *cli) onlyClient(f *flag.FlagSet, args []string) (*control.Client, error
 	}
 	client, _, err := c.client()
 	return client, err
-}
-
-// hinted adds the hint that goes with an agent that does not run.
-func hinted(err error) error {
-	if errors.Is(err, control.ErrNotRunning) {
-		return &hintError{err, "start it with `margolite run`, or name its configuration with --config FILE"}
-	}
-	return err
 }
 
 func socketPath(cfg *config.Config) string { return filepath.Join(cfg.State.Run, "control.sock") }

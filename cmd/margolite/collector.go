@@ -33,12 +33,12 @@ func collectorFindings(ctx context.Context, cfg *config.Config, standard []strin
 		var unknown *net.DNSError
 		switch err := answers(ctx, addressOf(at.url)); {
 		case err == nil:
-			findings = append(findings, finding{object: object, text: fmt.Sprintf("%s answers, as %s says", at.url, at.key)})
+			findings = append(findings, fine(object, fmt.Sprintf("%s answers, as %s says", at.url, at.key)))
 		case errors.As(err, &unknown) && at.key != "metrics.otlp":
 			// It may be a service, by its name in the network of a project.
-			findings = append(findings, finding{object: object, text: fmt.Sprintf("%s is not checked: its name may be known inside containers only", at.url)})
+			findings = append(findings, fine(object, fmt.Sprintf("%s is not checked: its name may be known inside containers only", at.url)))
 		default:
-			findings = append(findings, finding{object, fmt.Sprintf("%s does not answer: %v", at.url, err), "start a collector there, or correct " + at.key, false})
+			findings = append(findings, warning(object, fmt.Sprintf("%s does not answer: %v", at.url, err), "start a collector there, or correct "+at.key))
 		}
 	}
 	if len(findings) > 0 {
@@ -46,10 +46,10 @@ func collectorFindings(ctx context.Context, cfg *config.Config, standard []strin
 	}
 	for _, address := range standard {
 		if answers(ctx, address) == nil {
-			return []finding{{object, "a collector listens on " + address + ", but the configuration does not name it", "set metrics.otlp to it, and collector to its address as seen from containers", false}}
+			return []finding{warning(object, "a collector listens on "+address+", but the configuration does not name it", "set metrics.otlp to it, and collector to its address as seen from containers")}
 		}
 	}
-	return []finding{{object: object, text: "none found; the standard requires an OpenTelemetry collector on each device that runs workloads"}}
+	return []finding{fine(object, "none found; the standard requires an OpenTelemetry collector on each device that runs workloads")}
 }
 
 func answers(ctx context.Context, address string) error {

@@ -27,21 +27,21 @@ func TestCheckLooksForACollector(t *testing.T) {
 		metrics, workloads string // what is configured
 		standard           string
 		want               string
-		warns              bool
+		result             string
 	}{
-		"it answers":                      {"http://" + there, "", nobody, "answers, as metrics.otlp says", false},
-		"it does not answer":              {"", "http://" + nobody, there, "does not answer", true},
-		"only workloads know its name":    {"", "http://otel.invalid:4318", there, "known inside containers only", false},
-		"the agent itself has to know it": {"https://otel.invalid", "", there, "does not answer", true},
-		"nobody was told of it":           {"", "", there, "listens on " + there, true},
-		"none found":                      {"", "", nobody, "none found", false},
+		"it answers":                      {"http://" + there, "", nobody, "answers, as metrics.otlp says", "ok"},
+		"it does not answer":              {"", "http://" + nobody, there, "does not answer", "warning"},
+		"only workloads know its name":    {"", "http://otel.invalid:4318", there, "known inside containers only", "ok"},
+		"the agent itself has to know it": {"https://otel.invalid", "", there, "does not answer", "warning"},
+		"nobody was told of it":           {"", "", there, "listens on " + there, "warning"},
+		"none found":                      {"", "", nobody, "none found", "ok"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := config.Default()
 			cfg.Metrics.OTLP, cfg.Collector.HTTP = test.metrics, test.workloads
 			found := collectorFindings(t.Context(), cfg, []string{test.standard})
-			if len(found) != 1 || !strings.Contains(found[0].text, test.want) || found[0].mend != "" != test.warns || found[0].fatal {
-				t.Errorf("got %+v, want %q, warning %v", found, test.want, test.warns)
+			if len(found) != 1 || !strings.Contains(found[0].Text, test.want) || found[0].Result != test.result {
+				t.Errorf("got %+v, want %q, %s", found, test.want, test.result)
 			}
 		})
 	}

@@ -101,21 +101,19 @@ func (c *cli) composePull(ctx context.Context, p *composeProject, args []string)
 	quiet := false
 	f.BoolVar(&quiet, "quiet", false, "hide progress")
 	short(f, "q", "quiet")
-	r := control.ComposeRequest{}
-	f.StringVar(&r.Pull, "policy", "always", "pull `POLICY`: always, or missing for missing images only")
+	policy := f.String("policy", "always", "pull `POLICY`: always, or missing for missing images only")
 	services, err := c.parse(f, args)
 	if err != nil {
 		return err
 	}
-	if r.Pull != "always" && r.Pull != "missing" {
-		return usagef("invalid policy %q: use always or missing", r.Pull)
+	if *policy != "always" && *policy != "missing" {
+		return usagef("invalid policy %q: use always or missing", *policy)
 	}
 	if err := p.find(ctx, c.env); err != nil {
 		return err
 	}
-	policy := r.Pull
-	r = p.request(services)
-	r.Pull = policy
+	r := p.request(services)
+	r.Pull = *policy
 	return c.withProjects(ctx, func(w *reached) error {
 		shown, moved := c.newProgress(quiet), false
 		err := w.ComposePull(ctx, r, func(e control.Event) {

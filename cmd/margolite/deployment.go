@@ -42,7 +42,7 @@ func deploymentOf(s *control.Status, name string) (*control.Deployment, error) {
 func findDeployment(ctx context.Context, client *control.Client, name string) (*control.Deployment, error) {
 	s, err := client.Status(ctx)
 	if err != nil {
-		return nil, hinted(err)
+		return nil, err
 	}
 	return deploymentOf(s, name)
 }

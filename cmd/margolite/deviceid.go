@@ -24,14 +24,7 @@ func deviceOf(ctx context.Context, cfg *config.Config) (agent.Device, error) {
 
 // deviceAs is deviceOf for a device whose root is elsewhere.
 func deviceAs(cfg *config.Config, root string, discover func() (capability.Facts, error)) (agent.Device, error) {
-	d := agent.Device{
-		ID:           cfg.Device.ID,
-		Vendor:       cfg.Device.Vendor,
-		ModelNumber:  cfg.Device.ModelNumber,
-		SerialNumber: cfg.Device.SerialNumber,
-		Labels:       cfg.Device.Labels,
-		Offer:        cfg.Device.Offer,
-	}
+	d := agent.Device(cfg.Device)
 	if d.ID != "" {
 		return d, nil
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/docker/go-units"
 	"golang.org/x/term"
 
 	"github.com/margolite/margolite/agent/control"
@@ -55,7 +56,7 @@ func (c *cli) exec(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	return hinted(c.execute(ctx, e, client.Exec))
+	return c.execute(ctx, e, client.Exec)
 }
 
 func (c *cli) composeExec(ctx context.Context, p *composeProject, args []string) error {
@@ -135,16 +136,9 @@ func lookup(env []string, name string) (value string, ok bool) {
 	return value, ok
 }
 
-// bytesIn writes a size as people read it.
 func bytesIn(n int64) string {
-	const unit = 1000
-	if n < unit {
+	if n < 1000 {
 		return fmt.Sprintf("%d B", n)
 	}
-	value, i := float64(n)/unit, 0
-	for value >= unit && i < 3 {
-		value /= unit
-		i++
-	}
-	return fmt.Sprintf("%.1f %cB", value, "kMGT"[i])
+	return units.CustomSize("%.1f %s", float64(n), 1000, []string{"B", "kB", "MB", "GB", "TB"})
 }

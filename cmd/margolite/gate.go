@@ -12,7 +12,7 @@ import (
 	"github.com/margolite/margolite/runtime/container"
 )
 
-func gateOf(cfg *config.Config) (*policy.Gate, error) {
+func gateOf(cfg *config.Config) *policy.Gate {
 	o := cfg.Policy.Options
 	o.Allow.Mounts = whereLinksLead(o.Allow.Mounts)
 	return policy.New(o)
@@ -43,7 +43,6 @@ func whereLinksLead(mounts map[string]policy.MountAccess) map[string]policy.Moun
 	return all
 }
 
-// share gives a control socket to the group that may use it.
 func share(socket, group string) error {
 	err := control.Share(socket, group)
 	if unknown := user.UnknownGroupError(""); errors.As(err, &unknown) {
@@ -62,12 +61,12 @@ func groupFindings(cfg *config.Config) []finding {
 	const object = "control.group"
 	if group := cfg.Control.Group; group != "" {
 		if _, err := user.LookupGroup(group); err != nil {
-			return []finding{{object, err.Error(), noGroup(group), true}}
+			return []finding{failure(object, err.Error(), noGroup(group))}
 		}
-		return []finding{{object: object, text: "root and members of group " + group + " may use the control socket"}}
+		return []finding{fine(object, "root and members of group "+group+" may use the control socket")}
 	}
 	if cfg.Policy.AsksForApproval() {
-		return []finding{{object, "changes wait for approval, and only root can approve them", "set control.group to the group of those who approve", false}}
+		return []finding{warning(object, "changes wait for approval, and only root can approve them", "set control.group to the group of those who approve")}
 	}
 	return nil
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/margolite/margolite/agent/control"
@@ -45,7 +44,7 @@ func (c *cli) history(ctx context.Context, args []string) error {
 	if r.Deployment != "" {
 		s, err := client.Status(ctx)
 		if err != nil {
-			return hinted(err)
+			return err
 		}
 		// One that is gone is known to the journal alone, by its id.
 		if d, err := deploymentOf(s, r.Deployment); err == nil {
@@ -54,7 +53,7 @@ func (c *cli) history(ctx context.Context, args []string) error {
 	}
 	entries, err := client.History(ctx, r)
 	if err != nil {
-		return hinted(err)
+		return err
 	}
 	if c.json {
 		enc := json.NewEncoder(c.out)
@@ -65,7 +64,7 @@ func (c *cli) history(ctx context.Context, args []string) error {
 		}
 		return nil
 	}
-	w := tabwriter.NewWriter(plainWriter{c.out}, 0, 0, 2, ' ', 0)
+	w := table(plainWriter{c.out})
 	for _, e := range entries {
 		by := e.By
 		if by == "" {
@@ -102,7 +101,7 @@ func cell(text string) string {
 func (c *cli) verifyHistory(ctx context.Context, client *control.Client) error {
 	v, err := client.VerifyHistory(ctx)
 	if err != nil {
-		return hinted(err)
+		return err
 	}
 	if c.json {
 		if err := c.printJSON(v); err != nil {

@@ -8,7 +8,6 @@ import (
 	"github.com/margolite/margolite/agent/control"
 )
 
-// hold takes an update lock: nothing is changed while it is held.
 func (c *cli) hold(ctx context.Context, args []string) error {
 	f := c.flags("hold")
 	var r control.HoldRequest
@@ -27,22 +26,14 @@ func (c *cli) hold(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	if r.Deployment != "" {
-		d, err := findDeployment(ctx, client, r.Deployment)
-		if err != nil {
-			return err
-		}
-		r.Deployment = d.ID
-	}
 	lock, err := client.Hold(ctx, r)
 	if err != nil {
-		return hinted(err)
+		return err
 	}
 	fmt.Fprintf(plainWriter{c.out}, "held %s\n", lockText(lock, time.Now()))
 	return nil
 }
 
-// release gives back the update locks of a holder.
 func (c *cli) release(ctx context.Context, args []string) error {
 	f := c.flags("release")
 	var r control.ReleaseRequest
@@ -60,7 +51,7 @@ func (c *cli) release(ctx context.Context, args []string) error {
 	}
 	released, err := client.Release(ctx, r)
 	if err != nil {
-		return hinted(err)
+		return err
 	}
 	now := time.Now()
 	for _, lock := range released {
@@ -71,7 +62,7 @@ func (c *cli) release(ctx context.Context, args []string) error {
 	}
 	s, err := client.Status(ctx)
 	if err != nil {
-		return fmt.Errorf("cannot read the remaining locks: %w", hinted(err))
+		return fmt.Errorf("cannot read the remaining locks: %w", err)
 	}
 	for _, lock := range s.Locks {
 		fmt.Fprintf(plainWriter{c.out}, "still held %s\n", lockText(lock, now))

@@ -171,7 +171,6 @@ func installPrograms(programs map[string]*os.File, dir string) error {
 	return lock.Sync()
 }
 
-// sameContent says that the file at path is the same as wanted.
 func sameContent(path string, wanted *os.File) (bool, error) {
 	present, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -95,7 +95,7 @@ func (c *cli) logs(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	return hinted(client.Logs(ctx, l.request(c, rest[1:]), c.out))
+	return client.Logs(ctx, l.request(c, rest[1:]), c.out)
 }
 
 // composeLogs shows what the services of a Compose project print. -f is the

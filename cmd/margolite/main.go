@@ -19,14 +19,8 @@ func main() {
 	log.Serve(os.Args[1:])
 	c := &cli{in: os.Stdin, out: os.Stdout, err: os.Stderr, env: os.Environ()}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, func() {
-		stop() // another signal ends the process at once
-		time.AfterFunc(stopGrace, func() {
-			if !c.lasting.Load() {
-				os.Exit(exitFailed)
-			}
-		})
-	})
+	context.AfterFunc(ctx, stop) // another signal ends the process at once
+	c.endWith(ctx)
 	code := c.main(ctx, os.Args[1:])
 	stop()
 	os.Exit(code)

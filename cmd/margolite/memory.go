@@ -2,12 +2,11 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"os"
-	"reflect"
 	"runtime/debug"
-	"strconv"
 	"strings"
 	"time"
 
@@ -99,48 +98,25 @@ type span struct{ start, end uintptr }
 // which stays so until the process ends. Other mappings are not for us: a database
 // may unmap its own at any moment, and memory of others take its place.
 func programSpans() ([]span, error) {
-	maps, err := os.ReadFile("/proc/self/maps")
-	if err != nil {
+	file, err := os.Readlink("/proc/self/exe") // as the kernel writes it there, also of one that was replaced
+	maps, readErr := os.ReadFile("/proc/self/maps")
+	if err := errors.Join(err, readErr); err != nil {
 		return nil, fmt.Errorf("cannot find the program in memory: %w", err)
 	}
-	return spansOf(string(maps), reflect.ValueOf(programSpans).Pointer()), nil
+	return spansOf(string(maps), file), nil
 }
 
-// spansOf finds, in what the kernel tells of a process, the mapping of a file that
-// has the address code, and every other private one of the same file that cannot be
-// written to.
-func spansOf(maps string, code uintptr) []span {
-	type mapping struct {
-		span
-		access, file string // as the kernel writes them; device and inode, for the name may be gone
-	}
-	var all []mapping
-	file := ""
-	for line := range strings.Lines(maps) {
-		f := strings.Fields(line) // addresses, access, offset, device, inode, name
-		if len(f) < 6 {
-			continue // of no file
-		}
-		start, end, _ := strings.Cut(f[0], "-")
-		m := mapping{span{address(start), address(end)}, f[1], f[3] + " " + f[4]}
-		if m.start <= code && code < m.end && strings.HasPrefix(f[5], "/") {
-			file = m.file
-		}
-		all = append(all, m)
-	}
+// spansOf finds, in what the kernel tells of a process, the private mappings of a file
+// that cannot be written to.
+func spansOf(maps, file string) []span {
 	var spans []span
-	for _, m := range all {
-		if file != "" && m.file == file && (m.access == "r-xp" || m.access == "r--p") {
-			spans = append(spans, m.span)
+	for line := range strings.Lines(maps) {
+		var s span
+		var access string
+		if n, _ := fmt.Sscanf(line, "%x-%x %s", &s.start, &s.end, &access); n == 3 &&
+			(access == "r-xp" || access == "r--p") && strings.HasSuffix(line, " "+file+"\n") {
+			spans = append(spans, s)
 		}
 	}
 	return spans
-}
-
-func address(text string) uintptr {
-	n, err := strconv.ParseUint(text, 16, strconv.IntSize)
-	if err != nil {
-		return 0
-	}
-	return uintptr(n)
 }

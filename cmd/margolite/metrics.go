@@ -11,7 +11,7 @@ func (c *cli) metrics(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	return hinted(client.Metrics(ctx, plainWriter{c.out})) // labels hold names of others
+	return client.Metrics(ctx, plainWriter{c.out}) // labels hold names of others
 }
 
 // collectorEnvironment is how workloads find the collector of this device

@@ -19,25 +19,22 @@ type progress struct {
 	out      io.Writer
 	terminal bool
 
-	lines   []progressLine
-	drawn   int // lines on the terminal
-	last    time.Time
-	pulling map[string]*control.Progress // not on a terminal
-	pulls   []string                     // in their order
+	lines []progressLine
+	drawn int // lines on the terminal
+	last  time.Time
 }
 
 // progressLine is what became of one object.
 type progressLine struct {
 	kind, name, state string
-	bytes             *control.Progress
+	bytes             *control.Progress // of an image
 }
 
 func (c *cli) newProgress(quiet bool) *progress {
-	p := &progress{out: c.err, terminal: isTerminal(c.err), pulling: map[string]*control.Progress{}}
 	if quiet {
-		p.out, p.terminal = io.Discard, false
+		return &progress{out: io.Discard}
 	}
-	return p
+	return &progress{out: c.err, terminal: isTerminal(c.err)}
 }
 
 func (p *progress) event(e control.Event) {
@@ -55,39 +52,36 @@ func (p *progress) event(e control.Event) {
 
 // say writes a line that stays.
 func (p *progress) say(text string) {
-	p.pulled(true)
+	p.pulled()
 	p.erase()
 	fmt.Fprintln(p.out, indented(text))
 	p.draw()
 }
 
 func (p *progress) transfer(t control.Progress) {
-	if !p.terminal {
-		if p.pulling[t.Object] == nil {
-			fmt.Fprintf(p.out, "pulling %s\n", t.Object)
-			p.pulls = append(p.pulls, t.Object)
-		}
-		p.pulling[t.Object] = &t
-		return
-	}
 	l := p.line("Image", t.Object)
-	l.state, l.bytes = "Pulling", &t
+	if !p.terminal && l.bytes == nil {
+		fmt.Fprintf(p.out, "pulling %s\n", t.Object)
+	}
+	if p.terminal || l.bytes == nil {
+		l.state = "Pulling"
+	}
+	l.bytes = &t
 	if time.Since(p.last) >= redrawPause {
 		p.draw()
 	}
 }
 
 // pulled says that transfers are over, as they are when something else begins.
-func (p *progress) pulled(well bool) {
-	for _, name := range p.pulls {
-		if t := p.pulling[name]; well {
-			fmt.Fprintf(p.out, "pulled %s, %s\n", name, bytesIn(t.Done))
-		}
-	}
-	p.pulls = nil
+func (p *progress) pulled() {
 	for i := range p.lines {
-		if l := &p.lines[i]; l.bytes != nil && l.state == "Pulling" && well {
-			l.state = "Pulled"
+		l := &p.lines[i]
+		if l.state != "Pulling" {
+			continue
+		}
+		l.state = "Pulled"
+		if !p.terminal {
+			fmt.Fprintf(p.out, "pulled %s, %s\n", l.name, bytesIn(l.bytes.Done))
 		}
 	}
 }
@@ -106,7 +100,7 @@ var steps = []struct{ prefix, kind, begun, done string }{
 }
 
 func (p *progress) step(text string, begun bool) {
-	p.pulled(true)
+	p.pulled()
 	if text == "settle" {
 		for i := range p.lines {
 			if l := &p.lines[i]; l.kind == "Container" && l.state == "Started" {
@@ -137,19 +131,19 @@ func (p *progress) line(kind, name string) *progressLine {
 	return &p.lines[len(p.lines)-1]
 }
 
-// finish leaves the last picture behind.
 func (p *progress) finish(err error) {
-	p.pulled(err == nil)
-	for i := range p.lines {
-		if l := &p.lines[i]; l.state == "Waiting" && err == nil {
-			l.state = "Running"
+	if err == nil {
+		p.pulled()
+		for i := range p.lines {
+			if l := &p.lines[i]; l.state == "Waiting" {
+				l.state = "Running"
+			}
 		}
 	}
 	p.draw()
 	p.drawn = 0
 }
 
-// erase takes the picture off the terminal.
 func (p *progress) erase() {
 	if p.drawn > 0 {
 		fmt.Fprintf(p.out, "\x1b[%dA\x1b[J", p.drawn)
@@ -179,7 +173,7 @@ func (p *progress) draw() {
 	}
 	for _, l := range lines {
 		text := fmt.Sprintf(" %-9s  %-*s  %s", l.kind, width, l.name, l.state)
-		if l.bytes != nil && l.state == "Pulling" {
+		if l.state == "Pulling" {
 			text += " " + bytesOf(l.bytes)
 		}
 		fmt.Fprintf(&picture, "%.*s\x1b[K\n", int(size.Columns)-1, text)

@@ -211,7 +211,6 @@ func (p *composeProject) findName(ctx context.Context, env []string) error {
 	return p.find(ctx, env)
 }
 
-// firstIn is the first of the names that there is in dir, or "".
 func firstIn(dir string, names []string) string {
 	for _, name := range names {
 		file := filepath.Join(dir, name)

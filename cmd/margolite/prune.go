@@ -7,12 +7,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"text/tabwriter"
 
 	"github.com/margolite/margolite/agent/control"
 )
 
-// prune removes what is kept although nothing needs it, after it has asked.
 func (c *cli) prune(ctx context.Context, args []string) error {
 	f := c.flags("prune")
 	c.jsonFlag(f)
@@ -30,7 +28,7 @@ func (c *cli) prune(ctx context.Context, args []string) error {
 		return err
 	}
 	if err := client.Ping(ctx); errors.Is(err, control.ErrNotRunning) && knowsDeployments(cfg.State.Dir) {
-		return hinted(fmt.Errorf("cannot find out what deployments need: %w", err))
+		return fmt.Errorf("cannot find out what deployments need: %w", err)
 	}
 	return c.withProjects(ctx, func(w *reached) error {
 		all, err := w.Unneeded(ctx)
@@ -99,7 +97,7 @@ func (c *cli) printUnneeded(items []control.Unneeded) {
 	}
 	var sum int64
 	bound := "at most"
-	w := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
+	w := table(c.out)
 	for _, u := range items {
 		name := imageOf(u.Name)
 		if u.Project != "" {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/docker/go-units"
@@ -79,7 +78,7 @@ func serviceNames(services []control.Service) []string {
 // printContainers prints one line for each container, as docker compose does.
 func (c *cli) printContainers(services []control.Service) error {
 	now := time.Now()
-	w := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
+	w := table(c.out)
 	fmt.Fprintln(w, "NAME\tIMAGE\tSERVICE\tSTATUS\tPORTS")
 	for _, s := range services {
 		name := s.ContainerName

@@ -31,7 +31,6 @@ type reload struct {
 	logger  *slog.Logger
 }
 
-// run waits for signals until ctx is done.
 func (r *reload) run(ctx context.Context) error {
 	for {
 		select {
@@ -64,10 +63,6 @@ func (r *reload) takeOver(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	gate, err := gateOf(next)
-	if err != nil {
-		return fmt.Errorf("cannot apply policy: %w", err)
-	}
 	warn(r.logger, next)
 	changed := next.Changed(r.config)
 	if slices.Contains(changed.Parts, "control") {
@@ -84,7 +79,7 @@ func (r *reload) takeOver(ctx context.Context) error {
 		}
 	}
 	r.level.Set(next.Log.Level)
-	r.agent.Configure(settingsOf(next, device, gate))
+	r.agent.Configure(settingsOf(next, device, gateOf(next)))
 	r.config = next
 	r.logger.Info("configuration applied", "changed", cmp.Or(strings.Join(changed.Parts, ", "), "nothing"))
 	if later := next.Changed(r.started).Restart; len(later) > 0 {

@@ -134,7 +134,6 @@ func (r *restoration) stage(from io.Reader) error {
 	return store.Sync(r.config.State.Dir)
 }
 
-// errBackup says that a file is not a whole backup.
 var errBackup = errors.New("it is damaged, cut off, or not a backup of margolite")
 
 // unpack reads an archive, which may be anybody's: names, kinds and sizes are those that

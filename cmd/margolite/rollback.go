@@ -4,12 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"text/tabwriter"
 
 	"github.com/margolite/margolite/agent/control"
 )
 
-// rollback brings a deployment back to the revision before, after it has asked.
 func (c *cli) rollback(ctx context.Context, args []string) error {
 	f := c.flags("rollback")
 	var r control.ReturnRequest
@@ -47,7 +45,7 @@ func (c *cli) rollback(ctx context.Context, args []string) error {
 		return err
 	}
 	if err := client.Rollback(ctx, r); err != nil {
-		return hinted(fmt.Errorf("cannot roll back deployment %s: %w", titled(d), err))
+		return fmt.Errorf("cannot roll back deployment %s: %w", titled(d), err)
 	}
 	fmt.Fprintln(c.out, "The rollback has started; `margolite status` shows its progress.")
 	return nil
@@ -65,13 +63,13 @@ func (c *cli) acceptRollback(ctx context.Context, args []string) error {
 	}
 	s, err := client.Status(ctx)
 	if err != nil {
-		return hinted(err)
+		return err
 	}
 	if s.WFM.RefusedManifest == nil {
 		// It may have been restored since the last poll.
 		syncErr := client.Sync(ctx)
 		if s, err = client.Status(ctx); err != nil {
-			return hinted(err)
+			return err
 		}
 		if s.WFM.RefusedManifest == nil && syncErr != nil {
 			return fmt.Errorf("cannot get the manifest to accept: %w", syncErr)
@@ -86,7 +84,7 @@ func (c *cli) acceptRollback(ctx context.Context, args []string) error {
 		return err
 	}
 	if err := client.AcceptRollback(ctx, control.RollbackRequest{Version: refused.Version, Digest: refused.Digest}); err != nil {
-		return hinted(err)
+		return err
 	}
 	fmt.Fprintf(c.out, "Version %d is accepted.\n", refused.Version)
 	return nil
@@ -94,7 +92,7 @@ func (c *cli) acceptRollback(ctx context.Context, args []string) error {
 
 // printRollback shows what is held, what the WFM serves, and the difference.
 func (c *cli) printRollback(s *control.Status, refused *control.RefusedManifest) {
-	w := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
+	w := table(c.out)
 	if s.Manifest != nil {
 		fmt.Fprintf(w, "held\tversion %d\t%s\n", s.Manifest.Version, s.Manifest.Digest)
 	}

@@ -71,7 +71,7 @@ func (c *cli) run(ctx context.Context, args []string) (err error) {
 		return err
 	}
 	for _, p := range deviceProblems(ctx, cfg) {
-		logger.Error("this device is not ready", "object", p.object, "problem", p.text, "mend", p.mend)
+		logger.Error("this device is not ready", "object", p.Object, "problem", p.Text, "mend", p.Mend)
 	}
 	contained := func(what string, err error) { a.Contained(what, err) }
 	workloads, err := openWorkloads(ctx, cfg, logger, contained)
@@ -79,10 +79,6 @@ func (c *cli) run(ctx context.Context, args []string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, workloads.Close()) }()
-	gate, err := gateOf(cfg)
-	if err != nil {
-		return err
-	}
 	socket, err := control.Listen(socketPath(cfg))
 	if err != nil {
 		return err
@@ -110,7 +106,7 @@ func (c *cli) run(ctx context.Context, args []string) (err error) {
 		return err
 	}
 	options := agent.Options{
-		Settings: settingsOf(cfg, device, gate),
+		Settings: settingsOf(cfg, device, gateOf(cfg)),
 		Program: control.AgentStatus{
 			Version: build.Version(), Commit: build.Commit(), Started: time.Now().UTC(),
 		},
@@ -128,10 +124,7 @@ func (c *cli) run(ctx context.Context, args []string) (err error) {
 		Starts:     starts,
 		Crash:      crash,
 	}
-	meters, err := metersOf(cfg, &options, func() *agent.Agent { return a })
-	if err != nil {
-		return errors.Join(err, socket.Close())
-	}
+	meters := metersOf(cfg, &options, func() *agent.Agent { return a })
 	a = agent.New(options)
 	logger.Info("margolite is running", "version", build.Version(), "device", device.ID, "wfm", cfg.WFM.URL)
 	r := &reload{cli: c, signals: signals, started: cfg, config: cfg, level: level, agent: a, uplink: way, service: manager, logger: logger}
@@ -143,7 +136,7 @@ func (c *cli) run(ctx context.Context, args []string) (err error) {
 	saver := &thrift{stirred: a.Stirred(), program: program}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return records.Guard(ctx) })
-	defer endWith(ctx)()
+	defer c.endWith(ctx)()
 	defer context.AfterFunc(ctx, manager.stopping)()
 	g.Go(func() error { return workloads.Engine.Run(ctx) })
 	g.Go(func() error { return way.Run(ctx) })
@@ -173,7 +166,7 @@ func settingsOf(cfg *config.Config, device agent.Device, gate agent.Gate) agent.
 	settings := agent.Settings{
 		Device: device,
 		URL:    cfg.WFM.URL,
-		Poll:   pace.Rules{Interval: cfg.Poll.Interval, Windows: cfg.Poll.Windows, Downtime: cfg.Poll.Downtime},
+		Poll:   pace.Rules(cfg.Poll),
 		Settle: cfg.Runtime.Settle,
 		Gate:   gate,
 
@@ -236,7 +229,6 @@ func passingSettings() []string {
 	return slices.Concat(agent.PassingSettings(), uplink.PassingSettings())
 }
 
-// warn logs what is not right with a configuration that is taken over.
 func warn(logger *slog.Logger, cfg *config.Config) {
 	for _, w := range cfg.Warnings() {
 		logger.Warn("the configuration uses a key that is no longer supported", "warning", w)

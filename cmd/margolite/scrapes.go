@@ -30,8 +30,7 @@ const (
 
 // metersOf are what tells others what can be counted, as far as the configuration
 // names them, each until its ctx is done. The options of the agent learn of it.
-func metersOf(cfg *config.Config, o *agent.Options, a func() *agent.Agent) ([]func(context.Context) error, error) {
-	var all []func(context.Context) error
+func metersOf(cfg *config.Config, o *agent.Options, a func() *agent.Agent) (all []func(context.Context) error) {
 	if cfg.Metrics.Listen != "" {
 		s := &scrapes{address: cfg.Metrics.Listen, metrics: func(ctx context.Context) ([]byte, error) { return a().Metrics(ctx) }, logger: o.Logger}
 		all = append(all, s.run)
@@ -46,7 +45,7 @@ func metersOf(cfg *config.Config, o *agent.Options, a func() *agent.Agent) ([]fu
 		o.Exports = e.Done
 		all = append(all, e.Run)
 	}
-	return all, nil
+	return all
 }
 
 // scrapes answers Prometheus at an address, until ctx is done.

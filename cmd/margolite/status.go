@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/margolite/margolite/agent/control"
@@ -20,7 +19,7 @@ func (c *cli) status(ctx context.Context, args []string) error {
 	}
 	s, err := client.Status(ctx)
 	if err != nil {
-		return hinted(err)
+		return err
 	}
 	if c.json {
 		return c.printJSON(s)
@@ -30,7 +29,7 @@ func (c *cli) status(ctx context.Context, args []string) error {
 }
 
 func (c *cli) printStatus(s *control.Status, now time.Time) {
-	w := tabwriter.NewWriter(plainWriter{c.out}, 0, 0, 2, ' ', 0)
+	w := table(plainWriter{c.out})
 	fmt.Fprintf(w, "device\t%s\n", s.Device)
 	fmt.Fprintf(w, "agent\t%s, up %s\n", s.Agent.Version, ago(now, s.Agent.Started))
 	reach := "unreachable"
@@ -157,7 +156,7 @@ func (c *cli) printDeployment(d control.Deployment, now time.Time) {
 		if p := component.Progress; p != nil {
 			fmt.Fprintf(out, "    fetching %s: %s\n", p.Object, bytesOf(p))
 		}
-		c.printServices("    ", component.Services)
+		c.printServices("    ", component.Services, now)
 	}
 }
 
@@ -176,17 +175,14 @@ func reportedText(r *control.Reported, state string, now time.Time) string {
 	return text
 }
 
-// printServices prints one line for each container.
-func (c *cli) printServices(indent string, services []control.Service) {
-	w := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
+func (c *cli) printServices(indent string, services []control.Service, now time.Time) {
+	w := table(c.out)
 	for _, s := range services {
-		fmt.Fprintf(w, "%s%s-%d\t%s\t%.12s\t%s\t%s\n", indent, s.Name, s.Number, stateOf(s), s.Container, s.Address, strings.Join(s.Ports, " "))
+		fmt.Fprintf(w, "%s%s-%d\t%s\t%.12s\t%s\t%s\n", indent, s.Name, s.Number, statusOf(s, now), s.Container, s.Address, strings.Join(s.Ports, " "))
 	}
 	w.Flush()
 	for _, s := range services {
 		switch {
-		case s.Waiting != "":
-			fmt.Fprintf(c.out, "%s  %s-%d waits: %s\n", indent, s.Name, s.Number, indented(s.Waiting))
 		case s.State == "unresponsive":
 			fmt.Fprintf(c.out, "%s  %s-%d: its shim does not respond; the agent replaces it if this lasts\n", indent, s.Name, s.Number)
 		case s.Health != nil && s.Health.Status == "unhealthy":
@@ -198,29 +194,12 @@ func (c *cli) printServices(indent string, services []control.Service) {
 	}
 }
 
-func stateOf(s control.Service) string {
-	state := s.State
-	if state == "unresponsive" {
-		state = "not responding"
-	}
-	if s.ExitCode != nil {
-		state = fmt.Sprintf("%s (%d)", state, *s.ExitCode)
-	}
-	if s.Health != nil {
-		state += ", " + s.Health.Status
-	}
-	if s.Restarts > 0 {
-		state += ", " + plural(s.Restarts, "restart")
-	}
-	return state
-}
-
 func (c *cli) sync(ctx context.Context, args []string) error {
 	client, err := c.onlyClient(c.flags("sync"), args)
 	if err != nil {
 		return err
 	}
-	return hinted(client.Sync(ctx))
+	return client.Sync(ctx)
 }
 
 // ago writes the time between two moments as a person would.

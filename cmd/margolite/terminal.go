@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"text/tabwriter"
 	"unicode"
 
 	"golang.org/x/sys/unix"
@@ -25,7 +26,6 @@ func plain(text string) string {
 	}, text)
 }
 
-// plainWriter writes what plain leaves of each text.
 type plainWriter struct{ to io.Writer }
 
 func (w plainWriter) Write(p []byte) (int, error) {
@@ -34,6 +34,9 @@ func (w plainWriter) Write(p []byte) (int, error) {
 	}
 	return len(p), nil
 }
+
+// table writes rows, whose cells end with tabs, in columns.
+func table(to io.Writer) *tabwriter.Writer { return tabwriter.NewWriter(to, 0, 0, 2, ' ', 0) }
 
 // isTerminal says whether stream, an end of this process, is a terminal.
 func isTerminal(stream any) bool {

@@ -244,7 +244,7 @@ func TestProgressOnATerminal(t *testing.T) {
 // A terminal too small for all lines shows the last ones, none of them broken.
 func TestProgressOnASmallTerminal(t *testing.T) {
 	var out bytes.Buffer
-	p := &progress{out: &out, terminal: true, pulling: map[string]*control.Progress{}}
+	p := &progress{out: &out, terminal: true}
 	for i := range 40 {
 		p.event(control.Event{Kind: control.ServiceChanged, Text: fmt.Sprintf("create container %s-%d", strings.Repeat("x", 100), i)})
 	}

@@ -27,12 +27,10 @@ func uplinkOptions(ctx context.Context, cfg *config.Config) (uplink.Options, err
 		TrustBundle: w.TrustBundle,
 		IDs:         w.IDs,
 		TLS12:       w.TLS == "1.2",
-		Service: uplink.Service{
-			Discovery: w.IdentityService.Discovery, Pins: w.IdentityService.Pins,
-			CA: w.IdentityService.CA, Refresh: w.IdentityService.Refresh,
-		},
+
+		Service:       uplink.Service(w.IdentityService),
 		CA:            w.CA,
-		Authorization: uplink.Authorization{Basic: w.Authorization.Basic, Bearer: w.Authorization.Bearer},
+		Authorization: uplink.Authorization(w.Authorization),
 		ClientID:      w.ClientID,
 		Limits:        limits,
 		Git: uplink.Git{

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -58,18 +57,15 @@ func (w *watchdog) run(ctx context.Context) error {
 		if !asked {
 			go func() { answers <- w.check() }() // ends with the agent's being stuck, if it is
 		}
-		late := time.NewTimer(w.answer)
 		var err error
 		select {
 		case <-ctx.Done():
-			late.Stop()
 			return nil
 		case err = <-answers:
 			asked = false
-		case <-late.C:
+		case <-time.After(w.answer):
 			asked, err = true, fmt.Errorf("no answer within %v", w.answer)
 		}
-		late.Stop()
 		if err == nil {
 			failures = 0
 			w.service.alive()
@@ -91,40 +87,31 @@ func (w *watchdog) run(ctx context.Context) error {
 // announce says that the agent is ready once workloads are back and the control
 // socket answers.
 func announce(ctx context.Context, s *service, back <-chan struct{}, socket string) error {
-	late := time.NewTimer(readyMost)
-	defer late.Stop()
 	select {
 	case <-ctx.Done():
 		return nil
 	case <-back:
-	case <-late.C:
+	case <-time.After(readyMost):
 	}
-	client := control.Dial(socket)
-	for {
-		_, err := client.Capabilities(ctx) // whatever the answer, somebody gives it
-		if err == nil || ctx.Err() == nil && !errors.Is(err, control.ErrNotRunning) {
-			break
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(100 * time.Millisecond):
-		}
+	_, _ = control.Dial(socket).Capabilities(ctx) // whatever the answer, somebody gives it
+	if ctx.Err() == nil {
+		s.ready("runs")
 	}
-	s.ready("runs")
 	return nil
 }
 
 // endWith ends the process when ctx is done and what works in it does not stop: it
 // may be killed at any moment, and one that is stuck does not heed ctx. The
 // returned function says that it has stopped.
-func endWith(ctx context.Context) (stopped func()) {
+func (c *cli) endWith(ctx context.Context) (stopped func()) {
 	done := make(chan struct{})
 	context.AfterFunc(ctx, func() {
 		select {
 		case <-done:
 		case <-time.After(stopGrace):
-			os.Exit(exitFailed)
+			if !c.lasting.Load() {
+				os.Exit(exitFailed)
+			}
 		}
 	})
 	return func() { close(done) }

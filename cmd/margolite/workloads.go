@@ -15,6 +15,7 @@ import (
 	"github.com/containerd/containerd/v2/client"
 	"golang.org/x/sys/unix"
 
+	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/cmd/margolite/config"
 	"github.com/margolite/margolite/runtime"
 	"github.com/margolite/margolite/runtime/containerd"
@@ -170,13 +171,13 @@ func claim() (io.Closer, error) {
 		}
 		return l, nil
 	}
-	holder, err := claimant()
-	if err == nil && (holder.Uid != 0 && int(holder.Uid) != os.Geteuid() || !mayHaveContainers(holder.Pid)) {
+	holder, known := claimant()
+	if known && (!holder.Privileged() || !mayHaveContainers(holder.PID)) {
 		return io.NopCloser(nil), nil
 	}
 	process := ""
-	if err == nil {
-		process = fmt.Sprintf(" (process %d)", holder.Pid)
+	if known {
+		process = fmt.Sprintf(" (process %d)", holder.PID)
 	}
 	return nil, &hintError{
 		fmt.Errorf("cannot manage the containers of this machine: another margolite%s does", process),
@@ -185,22 +186,13 @@ func claim() (io.Closer, error) {
 }
 
 // claimant is the process that has the claim, as the kernel knows it.
-func claimant() (*unix.Ucred, error) {
+func claimant() (holder control.Caller, known bool) {
 	conn, err := net.Dial("unix", claimed)
 	if err != nil {
-		return nil, err
+		return holder, false
 	}
 	defer conn.Close()
-	raw, err := conn.(*net.UnixConn).SyscallConn()
-	if err != nil {
-		return nil, err
-	}
-	var holder *unix.Ucred
-	var askErr error
-	err = raw.Control(func(fd uintptr) {
-		holder, askErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-	})
-	return holder, errors.Join(err, askErr)
+	return control.Peer(conn)
 }
 
 // mayHaveContainers says whether a process could look after containers here: with

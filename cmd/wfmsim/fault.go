@@ -74,15 +74,10 @@ and of ordinary ones:
 			flags.StringVar(&f.What, "what", "", "`NAME` of a twist, a flaw or a type of problem")
 			list := asked(flags, func(ctx context.Context) ([]fault.Fault, error) { return client.Faults(ctx, *server) }, nil)
 			return func(ctx context.Context, args []string, out io.Writer) error {
-				switch len(args) {
-				case 0:
+				if len(args) == 0 {
 					return list(ctx, args, out)
-				case 1:
-					f.Kind = fault.Kind(args[0])
-				default:
-					return usageError{"give at most one KIND, after the flags"}
 				}
-				f.Client = client.For
+				f.Kind, f.Client = fault.Kind(args[0]), client.For
 				injected, err := client.Inject(ctx, *server, f)
 				if err != nil {
 					return err
@@ -130,9 +125,6 @@ func clientCommand(name, summary string) command {
 		prepare: func(flags *flag.FlagSet) action {
 			client := askFlags(flags)
 			return func(ctx context.Context, args []string, _ io.Writer) error {
-				if len(args) != 1 {
-					return usageError{"give the id of one CLIENT"}
-				}
 				return client.Change(ctx, args[0], name)
 			}
 		},
@@ -145,9 +137,6 @@ func versionCommand() command {
 		prepare: func(flags *flag.FlagSet) action {
 			client := askFlags(flags)
 			return func(ctx context.Context, args []string, _ io.Writer) error {
-				if len(args) != 2 {
-					return usageError{"give a CLIENT and a VERSION"}
-				}
 				version, err := strconv.ParseUint(args[1], 10, 64)
 				if err != nil {
 					return usageError{fmt.Sprintf("invalid version %q", args[1])}
@@ -180,9 +169,6 @@ func approveCommand() command {
 		prepare: func(flags *flag.FlagSet) action {
 			client := askFlags(flags)
 			return func(ctx context.Context, args []string, out io.Writer) error {
-				if len(args) > 1 {
-					return usageError{"give at most one FINGERPRINT"}
-				}
 				if len(args) == 0 {
 					waiting, err := client.Pending(ctx)
 					if err != nil {

@@ -34,7 +34,7 @@ func main() {
 // command is one verb of the command line.
 type command struct {
 	name    string
-	args    string // what follows the flags
+	args    string // what follows the flags, a word for each; in brackets: it may be missing
 	summary string
 	help    string // the rest of what there is to say
 	// prepare defines the flags and gives what is to be done once they are read.
@@ -84,6 +84,9 @@ func (c command) run(ctx context.Context, args []string, out, talk io.Writer) in
 		return exitDone
 	}
 	if err == nil {
+		err = c.count(arguments)
+	}
+	if err == nil {
 		err = do(ctx, arguments, out)
 	} else {
 		err = usageError{err.Error()}
@@ -116,6 +119,18 @@ func parse(flags *flag.FlagSet, args []string) (arguments []string, err error) {
 		arguments = append(arguments, flags.Arg(0))
 		args = flags.Args()[1:]
 	}
+}
+
+// count refuses too few arguments, and too many. Those in brackets may be missing.
+func (c command) count(arguments []string) error {
+	names := strings.Fields(c.args)
+	switch {
+	case len(arguments) < len(names)-strings.Count(c.args, "["):
+		return fmt.Errorf("give %s", c.args)
+	case len(arguments) > len(names):
+		return fmt.Errorf("unexpected argument %q", arguments[len(names)])
+	}
+	return nil
 }
 
 func (c command) explain(flags *flag.FlagSet, out io.Writer) {
@@ -176,12 +191,4 @@ func askFlags(flags *flag.FlagSet) *admin.Client {
 	flags.StringVar(&c.URL, "admin", "http://127.0.0.1:8480", "`URL` of the running wfmsim")
 	flags.StringVar(&c.For, "client", "", "`ID` of the client meant, where there are several")
 	return c
-}
-
-// noArguments refuses what nobody asked for.
-func noArguments(args []string) error {
-	if len(args) > 0 {
-		return usageError{fmt.Sprintf("unexpected argument %q", args[0])}
-	}
-	return nil
 }

@@ -365,7 +365,7 @@ func TestWrongUseIsExplained(t *testing.T) {
 		{[]string{"sing"}, exitUsage, `unknown command "sing"`},
 		{[]string{"serve"}, exitUsage, "give --dir"},
 		{[]string{"serve", "--loud"}, exitUsage, "fix:"},
-		{[]string{"publish"}, exitUsage, "give one FILE"},
+		{[]string{"publish"}, exitUsage, "give FILE"},
 		{[]string{"serve", "--dir", t.TempDir(), "--revision", "9"}, exitUsage, "is not one of"},
 		{[]string{"version", "x", "y"}, exitUsage, "invalid version"},
 		{[]string{"list", "extra"}, exitUsage, `unexpected argument "extra"`},

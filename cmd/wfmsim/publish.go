@@ -30,9 +30,6 @@ listed and tolerated.
 		prepare: func(flags *flag.FlagSet) action {
 			client := askFlags(flags)
 			return func(ctx context.Context, args []string, out io.Writer) error {
-				if len(args) != 1 {
-					return usageError{"give one FILE"}
-				}
 				var document []byte
 				var err error
 				if args[0] == "-" {
@@ -96,10 +93,7 @@ image: ${REGISTRY}/name:tag.
 			registry := flags.String("registry", "", "`HOST:PORT` of the registry as the device names it, where it differs")
 			timeout := flags.String("timeout", "", "`LIMIT` of the installation, such as 5m0s")
 			flags.Var(values, "param", "`NAME=VALUE`, may be repeated")
-			return func(ctx context.Context, args []string, out io.Writer) error {
-				if err := noArguments(args); err != nil {
-					return err
-				}
+			return func(ctx context.Context, _ []string, out io.Writer) error {
 				if *dir == "" {
 					return usageError{"give --package"}
 				}
@@ -176,10 +170,7 @@ tools, such as "docker push" or "skopeo copy --dest-tls-verify=false".
 			binary := flags.String("binary", "", "`FILE` of a static Linux program (required)")
 			arch := flags.String("arch", runtime.GOARCH, "`ARCH` the program is for, such as arm64")
 			padding := flags.Int("padding", 0, "add a layer of `MIB`, to make the download visible")
-			return func(ctx context.Context, args []string, out io.Writer) error {
-				if err := noArguments(args); err != nil {
-					return err
-				}
+			return func(ctx context.Context, _ []string, out io.Writer) error {
 				if *name == "" || *binary == "" {
 					return usageError{"give --name and --binary"}
 				}
@@ -220,9 +211,6 @@ func removeCommand() command {
 		prepare: func(flags *flag.FlagSet) action {
 			client := askFlags(flags)
 			return func(ctx context.Context, args []string, out io.Writer) error {
-				if len(args) != 1 {
-					return usageError{"give the id of one DEPLOYMENT"}
-				}
 				removed, err := client.Remove(ctx, args[0])
 				if err != nil {
 					return err

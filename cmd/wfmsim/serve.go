@@ -32,7 +32,6 @@ import (
 // renewBefore is how long a device's certificate has to be good for at start.
 const renewBefore = 30 * 24 * time.Hour
 
-// settings of a wfmsim.
 type settings struct {
 	dir, listen, admin, registry, host, prefix, device, trustDomain, wfm string
 
@@ -83,10 +82,7 @@ Margo Identity Service, with an ordinary certificate too.
 			flags.StringVar(&s.basic, "basic", "", "`USER:PASSWORD` that a gateway in front of the WFM requires")
 			flags.StringVar(&s.bearer, "bearer", "", "`TOKEN` that a gateway in front of the WFM requires")
 			flags.BoolVar(&s.approval, "approval", false, "onboard clients only after approval")
-			return func(ctx context.Context, args []string, out io.Writer) error {
-				if err := noArguments(args); err != nil {
-					return err
-				}
+			return func(ctx context.Context, _ []string, out io.Writer) error {
 				if s.dir == "" {
 					return usageError{"give --dir"}
 				}
@@ -232,7 +228,6 @@ func (s settings) hosts() []string {
 	return hosts
 }
 
-// options are those of the WFM.
 func (s settings) options(authority *pki.Authority, ordinary *pki.ServerAuthority) (wfmsim.Options, error) {
 	o := wfmsim.Options{
 		Revision: wfmsim.Revision(s.revision),
@@ -306,25 +301,33 @@ func (s settings) identityService(authority *pki.Authority, ordinary *pki.Server
 // ordinary brings back the authority of ordinary certificates, or makes it, and
 // writes its root for the device.
 func (s settings) ordinary() (*pki.ServerAuthority, error) {
-	name := filepath.Join(s.dir, "server-authority.pem")
-	text, err := os.ReadFile(name)
-	var authority *pki.ServerAuthority
-	switch {
-	case err == nil:
-		authority, err = pki.ParseServerAuthority(text, time.Now())
-	case errors.Is(err, fs.ErrNotExist):
-		if authority, err = pki.NewServerAuthority("wfmsim", time.Now()); err != nil {
-			return nil, err
-		}
-		if text, err = authority.PEM(); err == nil {
-			err = os.WriteFile(name, text, 0o600)
-		}
-	}
+	authority, err := kept(filepath.Join(s.dir, "server-authority.pem"),
+		func(text []byte) (*pki.ServerAuthority, error) { return pki.ParseServerAuthority(text, time.Now()) },
+		func() (*pki.ServerAuthority, error) { return pki.NewServerAuthority("wfmsim", time.Now()) })
 	if err != nil {
-		return nil, fmt.Errorf("cannot keep authority: %w", err)
+		return nil, err
 	}
 	if err := os.WriteFile(s.ca(), authority.RootPEM(), 0o644); err != nil {
 		return nil, fmt.Errorf("cannot write root: %w", err)
+	}
+	return authority, nil
+}
+
+// kept reads the authority in a file; where there is none, it makes one and keeps it.
+func kept[A interface{ PEM() ([]byte, error) }](file string, parse func([]byte) (A, error), create func() (A, error)) (authority A, err error) {
+	text, err := os.ReadFile(file)
+	if err == nil {
+		authority, err = parse(text)
+	} else if errors.Is(err, fs.ErrNotExist) {
+		if authority, err = create(); err == nil {
+			text, err = authority.PEM()
+		}
+		if err == nil {
+			err = os.WriteFile(file, text, 0o600)
+		}
+	}
+	if err != nil {
+		return authority, fmt.Errorf("cannot keep authority: %w", err)
 	}
 	return authority, nil
 }
@@ -334,8 +337,9 @@ func (s settings) ca() string { return filepath.Join(s.dir, "ca.pem") }
 
 // identities brings back the trust domain and the device's files, or makes them.
 func (s settings) identities() (*pki.Authority, pki.Files, error) {
-	name := filepath.Join(s.dir, "authority.pem")
-	authority, err := s.authority(name)
+	authority, err := kept(filepath.Join(s.dir, "authority.pem"),
+		func(text []byte) (*pki.Authority, error) { return pki.ParseAuthority(s.trustDomain, text, time.Now()) },
+		func() (*pki.Authority, error) { return pki.NewAuthority(s.trustDomain, time.Now()) })
 	if err != nil {
 		return nil, pki.Files{}, err
 	}
@@ -355,28 +359,6 @@ func (s settings) identities() (*pki.Authority, pki.Files, error) {
 	return authority, files, err
 }
 
-func (s settings) authority(name string) (*pki.Authority, error) {
-	text, err := os.ReadFile(name)
-	if err == nil {
-		return pki.ParseAuthority(s.trustDomain, text, time.Now())
-	}
-	if !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("cannot read authority: %w", err)
-	}
-	authority, err := pki.NewAuthority(s.trustDomain, time.Now())
-	if err != nil {
-		return nil, err
-	}
-	text, err = authority.PEM()
-	if err != nil {
-		return nil, err
-	}
-	if err := os.WriteFile(name, text, 0o600); err != nil {
-		return nil, fmt.Errorf("cannot keep authority: %w", err)
-	}
-	return authority, nil
-}
-
 // stillGood says whether the device's certificate is this device's and will be
 // good for a while. Everything else is a reason to issue a new one.
 func (s settings) stillGood(file string, authority *pki.Authority) bool {
@@ -394,7 +376,6 @@ func (s settings) stillGood(file string, authority *pki.Authority) bool {
 	return err == nil
 }
 
-// readChain reads the certificates of a file.
 func readChain(file string) ([]*x509.Certificate, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {

@@ -20,10 +20,7 @@ const followWait = 30 * time.Second
 // people, and --json prints it for programs. Without show there is only JSON.
 func asked[T any](flags *flag.FlagSet, ask func(context.Context) (T, error), show func(io.Writer, T)) action {
 	asJSON := flags.Bool("json", false, "print JSON")
-	return func(ctx context.Context, args []string, out io.Writer) error {
-		if err := noArguments(args); err != nil {
-			return err
-		}
+	return func(ctx context.Context, _ []string, out io.Writer) error {
 		answer, err := ask(ctx)
 		if err != nil {
 			return err
@@ -73,10 +70,7 @@ func statusesCommand() command {
 			deployment := flags.String("deployment", "", "`ID` of one deployment (default: all)")
 			follow := flags.Bool("follow", false, "follow new reports")
 			asJSON := flags.Bool("json", false, "print one JSON object per report")
-			return func(ctx context.Context, args []string, out io.Writer) error {
-				if err := noArguments(args); err != nil {
-					return err
-				}
+			return func(ctx context.Context, _ []string, out io.Writer) error {
 				last, wait := 0, time.Duration(0)
 				for {
 					reports, err := client.Statuses(ctx, *deployment, last, wait)
@@ -102,7 +96,6 @@ func statusesCommand() command {
 	}
 }
 
-// outcome is a state in words.
 func outcome(c margo.ComponentStatus) string {
 	text := string(c.State)
 	if c.Name != "" {

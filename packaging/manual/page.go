@@ -21,7 +21,6 @@ func manual(page string, commands []command) string {
 	return strings.Replace(page, ".\\\" COMMANDS\n", b.String(), 1)
 }
 
-// name is the flag as it is typed, with its letter.
 func (f option) name() string {
 	if f.letter != "" {
 		return "-" + f.letter + ", --" + f.long

@@ -78,29 +78,25 @@ func Enrol(path string) (from string, err error) {
 }
 
 func (c *Config) enrol(r *reader, s *directory) error {
-	documents, err := s.documents()
-	if err != nil {
-		return err
-	}
-	names, err := c.merge(r, s.root.Name(), documents)
+	files, err := c.merge(r, s)
 	if err != nil {
 		return err
 	}
 	if c.WFM.URL == "" {
-		return &Error{File: documents[len(documents)-1].path, Key: "wfm.url", Problem: "required in one of the provisioning files"}
+		return &Error{File: s.path(files[len(files)-1].name), Key: "wfm.url", Problem: "required in one of the provisioning files"}
 	}
+	names := r.enrols.names
 	slices.Sort(names)
 	names = slices.Compact(names)
 	if len(names) > maxBeside {
 		return fmt.Errorf("they name %[2]d other files; the limit is %[1]d", maxBeside, len(names))
 	}
-	files := documents
 	for _, name := range names {
 		data, err := s.read(name, maxBesideBytes)
 		if err != nil {
 			return err
 		}
-		files = append(files, document{name: name, data: data})
+		files = append(files, document{name, data})
 	}
 	return keep(c.enrolmentPlace(), files)
 }
@@ -118,11 +114,7 @@ func (c *Config) addEnrolment(r *reader) error {
 		return fmt.Errorf("cannot read the enrolment of the device: %w", err)
 	}
 	defer s.root.Close()
-	documents, err := s.documents()
-	if err != nil {
-		return fmt.Errorf("cannot read the enrolment of the device in %s: %w", dir, err)
-	}
-	_, err = c.merge(r, dir, documents)
+	_, err = c.merge(r, s)
 	return err
 }
 
@@ -130,25 +122,28 @@ func (c *Config) addEnrolment(r *reader) error {
 // and who it listens to. What that one may do here stays with the configuration.
 var enrolled = []string{"device", "wfm", "poll", "registries"}
 
-// merge reads provisioning files on top of the configuration and returns the
-// names of the files beside them.
-func (c *Config) merge(r *reader, dir string, documents []document) ([]string, error) {
+// merge reads provisioning files on top of the configuration. The reader has the names
+// of the files beside them then.
+func (c *Config) merge(r *reader, s *directory) (all []document, err error) {
 	r.enrols = &enrolment{place: c.enrolmentPlace()}
 	known := r.fields(reflect.ValueOf(c).Elem())
 	maps.DeleteFunc(known, func(key string, _ func(*yaml.Node, string)) bool { return !slices.Contains(enrolled, key) })
-	for i, d := range documents {
-		documents[i].path = filepath.Join(dir, d.name)
-		r.file = documents[i].path
-		if err := r.read(d.data, known); err != nil {
+	for _, name := range s.names {
+		data, err := s.read(name, maxSize)
+		if err == nil {
+			r.file = s.path(name)
+			err = r.read(data, known)
+		}
+		if err != nil {
 			return nil, err
 		}
+		all = append(all, document{name, data})
 	}
-	return r.enrols.names, c.settle(r)
+	return all, c.settle(r)
 }
 
 type document struct {
 	name string
-	path string // for errors
 	data []byte
 }
 
@@ -197,22 +192,12 @@ func (s *directory) find() error {
 	return nil
 }
 
-func (s *directory) documents() ([]document, error) {
-	var all []document
-	for _, name := range s.names {
-		data, err := s.read(name, maxSize)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, document{name: name, data: data})
-	}
-	return all, nil
-}
+func (s *directory) path(name string) string { return filepath.Join(s.root.Name(), name) }
 
 // read takes regular files alone: a link could lead to what lies on the device, and
 // a pipe nowhere.
 func (s *directory) read(name string, most int64) ([]byte, error) {
-	path := filepath.Join(s.root.Name(), name)
+	path := s.path(name)
 	info, err := s.root.Lstat(name)
 	if err == nil && !info.Mode().IsRegular() {
 		return nil, &Error{File: path, Problem: "not a regular file"}

@@ -34,14 +34,14 @@ const (
 	maxOthersLasting = 48
 	maxLasting       = 64
 
-	maxTurnedAway = 16 // callers that are being told that there is no room
-	maxTelling    = time.Second
+	maxRefusing = 16 // connections that are being refused with an answer
+	refusalTime = time.Second
 )
 
-// crowd counts what callers hold at the same time and bounds it: unprivileged users
-// leave room for the privileged, one privileged process leaves room for the next,
-// and the last quarter is for callers that hold little so far.
-type crowd struct {
+// quota bounds what callers hold at the same time: unprivileged users leave room for the
+// privileged, one privileged process leaves room for the next, and the last quarter is
+// reserved for callers that hold few.
+type quota struct {
 	what             string
 	own, others, all int // the most that there may be
 
@@ -59,16 +59,16 @@ type holder struct {
 	known      bool
 }
 
-func newCrowd(what string, own, others, all int) *crowd {
-	return &crowd{what: what, own: own, others: others, all: all, of: map[holder]int{}}
+func newQuota(what string, own, others, all int) *quota {
+	return &quota{what: what, own: own, others: others, all: all, of: map[holder]int{}}
 }
 
 // enter counts one more for p, until leave is called. known says whether p was
 // told by the kernel.
-func (c *crowd) enter(p peer, known bool) (leave func(), err error) {
-	h, who := holder{uid: p.uid, known: known}, fmt.Sprintf("user %d", p.uid)
-	if h.privileged = known && p.privileged(); h.privileged {
-		h.pid, who = p.pid, fmt.Sprintf("process %d", p.pid)
+func (c *quota) enter(p Caller, known bool) (leave func(), err error) {
+	h, who := holder{uid: p.UID, known: known}, fmt.Sprintf("user %d", p.UID)
+	if h.privileged = known && p.Privileged(); h.privileged {
+		h.pid, who = p.PID, fmt.Sprintf("process %d", p.PID)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -90,7 +90,7 @@ func (c *crowd) enter(p peer, known bool) (leave func(), err error) {
 	}), nil
 }
 
-func (c *crowd) count(h holder, n int) {
+func (c *quota) count(h holder, n int) {
 	c.total += n
 	if !h.privileged {
 		c.foreign += n
@@ -100,30 +100,30 @@ func (c *crowd) count(h holder, n int) {
 	}
 }
 
-// door accepts callers as long as there is room for them, and tells the others why
-// they are turned away, as far as that costs little.
-type door struct {
+// limitedListener accepts connections within the quota of their caller, and tells the
+// other callers why they are refused, as far as that costs little.
+type limitedListener struct {
 	net.Listener
 	server *Server
 }
 
 // Accept implements net.Listener.
-func (d *door) Accept() (net.Conn, error) {
+func (l *limitedListener) Accept() (net.Conn, error) {
 	for {
-		conn, err := d.Listener.Accept()
+		conn, err := l.Listener.Accept()
 		if err != nil {
 			return nil, err
 		}
-		p, known := credentials(conn)
-		leave, err := d.server.inside.enter(p, known)
+		p, known := Peer(conn)
+		leave, err := l.server.connections.enter(p, known)
 		if err == nil {
-			return &visit{Conn: conn, peer: p, known: known, leave: leave}, nil
+			return &limitedConn{Conn: conn, peer: p, known: known, leave: leave}, nil
 		}
 		select {
-		case d.server.telling <- struct{}{}:
-			d.server.told.Go(func() {
-				defer func() { <-d.server.telling }()
-				turnAway(conn, err)
+		case l.server.refusing <- struct{}{}:
+			l.server.refusals.Go(func() {
+				defer func() { <-l.server.refusing }()
+				refuseConn(conn, err)
 			})
 		default:
 			conn.Close()
@@ -131,11 +131,11 @@ func (d *door) Accept() (net.Conn, error) {
 	}
 }
 
-// turnAway answers with the reason and closes conn. It waits until the request was
+// refuseConn answers with the reason and closes conn. It waits until the request was
 // sent, so that the caller reads the answer before it sees a closed connection.
-func turnAway(conn net.Conn, reason error) {
+func refuseConn(conn net.Conn, reason error) {
 	defer conn.Close()
-	if conn.SetDeadline(time.Now().Add(maxTelling)) != nil {
+	if conn.SetDeadline(time.Now().Add(refusalTime)) != nil {
 		return
 	}
 	buf := make([]byte, 512)
@@ -156,23 +156,23 @@ func turnAway(conn net.Conn, reason error) {
 	}
 }
 
-// visit is a connection that was let in.
-type visit struct {
+// limitedConn is a connection that counts towards a quota until it is closed.
+type limitedConn struct {
 	net.Conn
-	peer  peer
+	peer  Caller
 	known bool
 	leave func()
 }
 
 // Close implements net.Conn.
-func (v *visit) Close() error {
-	defer v.leave()
-	return v.Conn.Close()
+func (c *limitedConn) Close() error {
+	defer c.leave()
+	return c.Conn.Close()
 }
 
 // withPeer keeps who is at the other end of a connection in its context.
 func withPeer(ctx context.Context, c net.Conn) context.Context {
-	if v, ok := c.(*visit); ok && v.known {
+	if v, ok := c.(*limitedConn); ok && v.known {
 		return context.WithValue(ctx, peerKey{}, v.peer)
 	}
 	return ctx

@@ -202,29 +202,25 @@ func TestRequestsThatLastLeaveRoomForShortOnes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			begun := make(chan struct{}, 64)
 			client, path := serve(t, &backend{lasting: begun})
-			for range 16 {
+			ask := func() net.Conn {
 				conn, err := net.Dial("unix", path)
 				if err != nil {
 					t.Fatal(err)
 				}
-				defer conn.Close()
+				t.Cleanup(func() { conn.Close() })
 				if _, err := io.WriteString(conn, request); err != nil {
 					t.Fatal(err)
 				}
+				return conn
+			}
+			for range 16 {
+				ask()
 				<-begun
 			}
 			// One that is too many is told so; it does not wait.
 			conns := make([]net.Conn, 12)
 			for i := range conns {
-				conn, err := net.Dial("unix", path)
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer conn.Close()
-				if _, err := io.WriteString(conn, request); err != nil {
-					t.Fatal(err)
-				}
-				conns[i] = conn
+				conns[i] = ask()
 			}
 			for _, conn := range conns {
 				if err := conn.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
