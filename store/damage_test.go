@@ -100,10 +100,14 @@ func sample(t testing.TB) *remains {
 	}
 	for n := range uint64(steps) {
 		c := step(n + 1)
+		if n > 0 { // one of several pages is enough: most places are to mean something
+			d, data := artifact(strings.Repeat(fmt.Sprint(n), 300))
+			c.Artifacts = map[digest.Digest][]byte{d: data}
+		}
 		for d := range c.Artifacts {
 			w.artifacts = append(w.artifacts, d)
 		}
-		for i := range 16 { // more than fit in one page
+		for i := range 30 {
 			d := fullDeployment(fmt.Sprint("d", i))
 			d.Adopted = n
 			c.Deployments = append(c.Deployments, d)
@@ -243,7 +247,7 @@ func TestADamagedDatabaseNeverLies(t *testing.T) {
 	w := sample(t)
 	whole := w.files["margolite.db"]
 	random := rand.New(rand.NewPCG(7, 8))
-	places := 80 // each is one or two processes
+	places := 100 // each is one or two processes
 	if testing.Short() {
 		places = 8
 	}

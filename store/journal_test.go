@@ -232,7 +232,8 @@ func TestTheOldestEntriesGo(t *testing.T) {
 	f.noted(1, 1)
 	f.sound(4096/16*15, 258, 4097)
 	f.reopen()
-	f.noted(2, 300)
+	many(257, 10)
+	many(42, 10)
 	f.sound(4096/16*15+42, 515, 4396)
 
 	for range 100 {
@@ -278,6 +279,10 @@ func TestWhateverIsDoneToTheJournalIsFound(t *testing.T) {
 			}
 			return err
 		})
+	}
+	var ten []store.Entry
+	for n := range 10 {
+		ten = append(ten, note(n+1))
 	}
 	for name, test := range map[string]struct {
 		tamper func(f *fixture)
@@ -416,7 +421,7 @@ func TestWhateverIsDoneToTheJournalIsFound(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t)
-			f.noted(1, 10)
+			f.commit(store.Change{Journal: ten})
 			f.sound(10, 1, 10)
 			test.tamper(f)
 			f.open()
