@@ -1,6 +1,7 @@
 package capability_test
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -18,17 +19,6 @@ import (
 // files are the files of a machine below its root: their content, or behind
 // "-> " what they link to.
 type files map[string]string
-
-// and is both trees; what the second says counts.
-func (f files) and(more files) files {
-	all := files{}
-	for _, tree := range []files{f, more} {
-		for path, content := range tree {
-			all[path] = content
-		}
-	}
-	return all
-}
 
 // write makes the tree and gives its root.
 func (f files) write(t *testing.T) string {
@@ -68,7 +58,7 @@ func port(name, number, devtype, driver, address string) files {
 		uevent = "DEVTYPE=" + devtype + "\n" + uevent
 	}
 	device := "sys/devices/platform/" + name
-	return network(name, number).and(files{
+	return all(network(name, number), files{
 		"sys/class/net/" + name + "/uevent":           uevent,
 		"sys/class/net/" + name + "/address":          address + "\n",
 		"sys/class/net/" + name + "/addr_assign_type": "0\n",
@@ -77,11 +67,11 @@ func port(name, number, devtype, driver, address string) files {
 	})
 }
 
-// all joins trees.
+// all joins trees; what a later one says counts.
 func all(trees ...files) files {
 	joined := files{}
 	for _, tree := range trees {
-		joined = joined.and(tree)
+		maps.Copy(joined, tree)
 	}
 	return joined
 }
@@ -251,7 +241,7 @@ func TestCAP05LimitsOfAContainerCount(t *testing.T) {
 		"of others":                   {files{"sys/fs/cgroup/system.slice/memory.max": "4096\n"}, 4, 8054996 << 10},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := capability.Discover(t.Context(), computer().and(row.limits).write(t), capability.Options{Workloads: "margo"})
+			got, err := capability.Discover(t.Context(), all(computer(), row.limits).write(t), capability.Options{Workloads: "margo"})
 			if err != nil {
 				t.Error(err)
 			}
@@ -263,7 +253,7 @@ func TestCAP05LimitsOfAContainerCount(t *testing.T) {
 }
 
 func TestWhatCannotBeReadLeavesTheOtherFactsAlone(t *testing.T) {
-	broken := computer().and(files{
+	broken := all(computer(), files{
 		"proc/meminfo":   "nothing of use\n",
 		"etc/board.json": "{",
 	})

@@ -42,17 +42,15 @@ func (m *machine) groupLimits(group string) limits {
 	var l limits
 
 	// Version 2.
-	if limit, err := strconv.ParseUint(m.line(root, group, "memory.max"), 10, 64); err == nil {
-		l.memory = limit
-	}
+	l.memory = number(m.line(root, group, "memory.max"))
 	if quota, period, ok := strings.Cut(m.line(root, group, "cpu.max"), " "); ok {
 		l.cores = ratio(quota, period)
 	}
 	l.cpus = countList(m.line(root, group, "cpuset.cpus.effective"))
 
 	// Version 1. Without a limit, memory has one that no machine reaches.
-	if limit, err := strconv.ParseUint(m.line(root, "memory", group, "memory.limit_in_bytes"), 10, 64); err == nil && l.memory == 0 {
-		l.memory = limit
+	if l.memory == 0 {
+		l.memory = number(m.line(root, "memory", group, "memory.limit_in_bytes"))
 	}
 	if l.cores == 0 {
 		l.cores = ratio(m.line(root, "cpu", group, "cpu.cfs_quota_us"), m.line(root, "cpu", group, "cpu.cfs_period_us"))

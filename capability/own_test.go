@@ -8,16 +8,16 @@ import (
 
 func TestOwnMemoryIsWhatTheMachineAndTheControlGroupsLeave(t *testing.T) {
 	machine := files{"proc/meminfo": "MemTotal:         122860 kB\n"}
-	const all = 122860 << 10
+	const total = 122860 << 10
 	for name, row := range map[string]struct {
 		files files
 		want  uint64
 	}{
-		"a machine without control groups": {files{}, all},
+		"a machine without control groups": {files{}, total},
 		"version 2, no limit": {files{
 			"proc/self/cgroup":                      "0::/system.slice/margolite.service\n",
 			"sys/fs/cgroup/system.slice/memory.max": "max\n",
-		}, all},
+		}, total},
 		"version 2, a limit of its own": {files{
 			"proc/self/cgroup": "0::/system.slice/margolite.service\n",
 			"sys/fs/cgroup/system.slice/margolite.service/memory.max": "67108864\n",
@@ -40,7 +40,7 @@ func TestOwnMemoryIsWhatTheMachineAndTheControlGroupsLeave(t *testing.T) {
 		"version 1, no limit": {files{
 			"proc/self/cgroup":                 "4:memory:/\n",
 			"sys/fs/cgroup/memory/memory.stat": "hierarchical_memory_limit 9223372036854771712\n",
-		}, all},
+		}, total},
 		"version 1, in a container that sees the machine's path": {files{
 			"proc/self/cgroup":                 "4:memory:/docker/0123\n",
 			"sys/fs/cgroup/memory/memory.stat": "hierarchical_memory_limit 67108864\n",
@@ -48,14 +48,14 @@ func TestOwnMemoryIsWhatTheMachineAndTheControlGroupsLeave(t *testing.T) {
 		"a limit above what there is": {files{
 			"proc/self/cgroup":           "0::/a\n",
 			"sys/fs/cgroup/a/memory.max": "99999999999\n",
-		}, all},
+		}, total},
 		"what leads out of the tree": {files{
 			"proc/self/cgroup": "0::/../../etc\n",
 			"etc/memory.max":   "1\n",
-		}, all},
+		}, total},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := capability.OwnMemory(t.Context(), machine.and(row.files).write(t))
+			got, err := capability.OwnMemory(t.Context(), all(machine, row.files).write(t))
 			if err != nil || got != row.want {
 				t.Errorf("got %d, %v, want %d", got, err, row.want)
 			}

@@ -16,31 +16,21 @@ import (
 	"github.com/margolite/margolite/store"
 )
 
-// noise makes n artifacts of 64 KB.
-func noise(n int) map[digest.Digest][]byte {
-	random := rand.New(rand.NewPCG(1, 2))
-	artifacts := make(map[digest.Digest][]byte, n)
-	for range n {
-		data := make([]byte, 64<<10)
-		for i := range data {
-			data[i] = byte(random.Uint32())
-		}
-		artifacts[digest.FromBytes(data)] = data
-	}
-	return artifacts
-}
-
 // outgrown is a store that had 16 MB of artifacts, and keeps some of them.
 func outgrown(t *testing.T, keep int) (f *fixture, kept map[digest.Digest][]byte) {
 	f = newFixture(t)
-	kept = make(map[digest.Digest][]byte)
-	needed := make(map[digest.Digest]bool)
-	for d, data := range noise(256) {
-		f.commit(store.Change{Artifacts: map[digest.Digest][]byte{d: data}})
+	all, kept, needed := make(map[digest.Digest][]byte), make(map[digest.Digest][]byte), make(map[digest.Digest]bool)
+	random := rand.NewChaCha8([32]byte{})
+	for range 256 {
+		data := make([]byte, 64<<10)
+		_, _ = random.Read(data)
+		d := digest.FromBytes(data)
+		all[d] = data
 		if len(kept) < keep {
 			kept[d], needed[d] = data, true
 		}
 	}
+	f.commit(store.Change{Artifacts: all})
 	if _, err := f.PruneArtifacts(needed); err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -51,7 +52,7 @@ func (f *fixture) journalFile() string {
 func (f *fixture) sound(entries, first, head uint64) {
 	f.t.Helper()
 	sum, err := f.VerifyJournal()
-	if err != nil {
+	if err = errors.Join(err, f.CheckJournal()); err != nil {
 		f.t.Errorf("the journal does not verify: %v", err)
 	}
 	same(f.t, "entries, first and head", []uint64{sum.Entries, sum.First, sum.Head.Sequence}, []uint64{entries, first, head})
@@ -231,7 +232,8 @@ func TestTheOldestEntriesGo(t *testing.T) {
 	f.noted(1, 1)
 	f.sound(4096/16*15, 258, 4097)
 	f.reopen()
-	f.noted(2, 300)
+	many(257, 10)
+	many(42, 10)
 	f.sound(4096/16*15+42, 515, 4396)
 
 	for range 100 {
@@ -278,6 +280,10 @@ func TestWhateverIsDoneToTheJournalIsFound(t *testing.T) {
 			return err
 		})
 	}
+	var ten []store.Entry
+	for n := range 10 {
+		ten = append(ten, note(n+1))
+	}
 	for name, test := range map[string]struct {
 		tamper func(f *fixture)
 		at     uint64 // where it goes wrong
@@ -323,6 +329,7 @@ func TestWhateverIsDoneToTheJournalIsFound(t *testing.T) {
 		}), 4, 0},
 		"the first is removed":    {remove(1), 1, 0},
 		"one is removed":          {remove(5), 5, 0},
+		"the last cannot be read": {edit(func(_ *testing.T, tx *bolt.Tx) error { return entries(tx).Put(key(10), []byte("{")) }), 10, 0},
 		"the last is removed":     {remove(10), 10, 0},
 		"the last are removed":    {remove(8, 9, 10), 8, 0},
 		"all are removed":         {remove(1, 2, 3, 4, 5, 6, 7, 8, 9, 10), 1, 0},
@@ -414,13 +421,16 @@ func TestWhateverIsDoneToTheJournalIsFound(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t)
-			f.noted(1, 10)
+			f.commit(store.Change{Journal: ten})
 			f.sound(10, 1, 10)
 			test.tamper(f)
 			f.open()
 			f.broken(test.at)
 			f.reopen()
 			f.broken(test.at) // opening it mends nothing
+			if err := f.CheckJournal(); (err != nil) != slices.Contains(atTheEnds, name) || err != nil && !errors.Is(err, store.ErrCorrupt) {
+				t.Errorf("by its ends the journal is: %v", err)
+			}
 
 			// The agent works on, and what it appends does not cover it up.
 			f.noted(11, 12)
@@ -438,12 +448,26 @@ func TestWhateverIsDoneToTheJournalIsFound(t *testing.T) {
 			if _, err := f.VerifyJournal(); (err == nil) != (test.after == unbroken) {
 				t.Errorf("after reopening: %v", err)
 			}
+			if err := f.CheckJournal(); err != nil && name != "one is put at the very end" {
+				t.Errorf("after more was appended, by its ends the journal is: %v", err)
+			}
 		})
 	}
 }
 
 // unbroken is no entry where it can go wrong.
 const unbroken = 1 << 40
+
+// atTheEnds are the rows that the cheap check finds, until more is appended.
+var atTheEnds = []string{
+	"the last is changed, and its chain with it", "the last is changed, and its chain and the head with it",
+	"all from one on are changed, and the head with them", "the last cannot be read", "the last is removed", "the last are removed",
+	"all are removed", "the bucket is deleted", "the database is deleted", "the last are removed, and the head with them",
+	"the bucket is deleted, and the head with it", "the first are removed, and anchored", "the last is duplicated",
+	"one is put in, and those behind it move", "one is put behind the last", "one is put at the very end", "the head is deleted",
+	"the head is rotten", "the head and the file are deleted", "the head is another one", "the head is ahead", "the file is ahead",
+	"the file is of another journal",
+}
 
 // lastOf is the newest entry that can be read.
 func (f *fixture) lastOf() store.Entry {
@@ -658,57 +682,4 @@ func TestTheJournalIsNotWrittenWhenNothingHappens(t *testing.T) {
 	f.reopen()
 	same(t, "files", snapshot(t, filepath.Dir(f.path)), before)
 	same(t, "transactions", f.Writes(), int64(0))
-}
-
-// Until more is appended, the cheap check finds what became of the ends.
-func TestTheEndsOfTheJournalAreChecked(t *testing.T) {
-	for name, test := range map[string]struct {
-		tamper func(f *fixture)
-		found  bool
-	}{
-		"nothing": {(*fixture).close, false},
-		"one in the middle is removed": {func(f *fixture) {
-			f.edit(func(tx *bolt.Tx) error { return entries(tx).Delete(key(2)) })
-		}, false},
-		"the last is removed": {func(f *fixture) {
-			f.edit(func(tx *bolt.Tx) error { return entries(tx).Delete(key(4)) })
-		}, true},
-		"the last is removed, and the head with it": {func(f *fixture) {
-			f.edit(func(tx *bolt.Tx) error {
-				return errors.Join(setHead(t, tx, store.Mark{Sequence: 3, Chain: stored(t, tx, 3).Chain}), entries(tx).Delete(key(4)))
-			})
-		}, true},
-		"the last cannot be read": {func(f *fixture) {
-			f.edit(func(tx *bolt.Tx) error { return entries(tx).Put(key(4), []byte("{")) })
-		}, true},
-		"one is put behind the last": {func(f *fixture) {
-			f.edit(func(tx *bolt.Tx) error { return entries(tx).Put(key(5), []byte("{")) })
-		}, true},
-		"the bucket is deleted": {func(f *fixture) {
-			f.edit(func(tx *bolt.Tx) error { return tx.DeleteBucket([]byte("journal")) })
-		}, true},
-		"the database is deleted": {(*fixture).loseDatabaseClosed, true},
-		"the file is of another journal": {func(f *fixture) {
-			f.close()
-			f.writeJournalFile(`{"anchor":{"sequence":0},"head":{"sequence":3,"chain":"sha256:0"}}`)
-		}, true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			f := newFixture(t)
-			f.noted(1, 4)
-			test.tamper(f)
-			f.open()
-			if err := f.CheckJournal(); (err != nil) != test.found || err != nil && !errors.Is(err, store.ErrCorrupt) {
-				t.Errorf("got %v", err)
-			}
-			f.noted(5, 5)
-			f.reopen()
-			if err := f.CheckJournal(); err != nil && name != "one is put behind the last" {
-				t.Errorf("after one more: %v", err)
-			}
-			if _, err := f.VerifyJournal(); (err == nil) != (name == "nothing") {
-				t.Errorf("after one more it verifies as: %v", err)
-			}
-		})
-	}
 }

@@ -17,7 +17,6 @@ import (
 	bolterrors "go.etcd.io/bbolt/errors"
 )
 
-// The top-level buckets.
 const (
 	bucketMeta        = "meta"
 	bucketManifest    = "manifest"

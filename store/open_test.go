@@ -55,7 +55,10 @@ func TestAPowerCutAfterAnyCommitLosesNothing(t *testing.T) {
 	source := filepath.Join(t.TempDir(), "state")
 	path := filepath.Join(source, "margolite.db")
 	var cuts []string
+	var s *store.Store
 	s, err := store.Open(path, store.Options{OnCommit: func(string) {
+		m, _, _ := s.Manifest() // it may be read
+		same(t, "version", m.Version, uint64(len(cuts)+1))
 		// The database is written, the file beside it is not yet.
 		cut := t.TempDir()
 		if err := os.CopyFS(cut, os.DirFS(source)); err != nil {

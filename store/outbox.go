@@ -39,12 +39,12 @@ func (s *Store) Reports(after uint64, limit int) ([]Report, error) {
 	err := s.view(func(tx *bolt.Tx) error {
 		waiting := tx.Bucket([]byte(bucketOutbox)).Cursor()
 		for key, _ := waiting.Seek(sequenceKey(after + 1)); key != nil && len(reports) < limit; key, _ = waiting.Next() {
-			h, err := parseHeader(key)
+			r, err := parseReportKey(key)
 			if err != nil {
 				rotten = append(rotten, err)
 				continue
 			}
-			reports = append(reports, Report{Sequence: h.sequence, Deployment: string(h.deployment), Version: h.version, Weight: h.weight})
+			reports = append(reports, r)
 		}
 		return nil
 	})
@@ -58,7 +58,7 @@ func (s *Store) ReportBody(sequence uint64) (body []byte, err error) {
 		if key == nil {
 			return fmt.Errorf("report %d: %w", sequence, ErrNotFound)
 		}
-		if _, err := parseHeader(key); err != nil {
+		if _, err := parseReportKey(key); err != nil {
 			return err
 		}
 		data, err := s.unseal(bucketOutbox, key, value)
@@ -83,12 +83,8 @@ func (s *Store) WaitingReports() (map[string]int, error) {
 	err := s.view(func(tx *bolt.Tx) error {
 		c := tx.Bucket([]byte(bucketOutbox)).Cursor()
 		for key, _ := c.First(); key != nil; key, _ = c.Next() {
-			h, err := parseHeader(key)
-			if err != nil {
-				waiting[""]++ // whose it is cannot be read
-				continue
-			}
-			waiting[string(h.deployment)]++
+			r, _ := parseReportKey(key) // where it cannot be read nobody knows whose it is
+			waiting[r.Deployment]++
 		}
 		return nil
 	})
@@ -237,22 +233,22 @@ func sift(outbox *bolt.Bucket, about map[string]bool) []waitingReport {
 	known := make(map[string]*deploymentReports, len(about))
 	waiting := outbox.Cursor()
 	for key, value := waiting.Last(); key != nil; key, value = waiting.Prev() {
-		h, err := parseHeader(key)
-		if err != nil || about != nil && !about[string(h.deployment)] {
+		r, err := parseReportKey(key)
+		if err != nil || about != nil && !about[r.Deployment] {
 			continue
 		}
-		of := known[string(h.deployment)]
+		of := known[r.Deployment]
 		if of == nil {
 			of = &deploymentReports{}
-			known[string(h.deployment)] = of
+			known[r.Deployment] = of
 		}
-		w := waitingReport{sequence: h.sequence, size: len(value) - sumSize, of: of}
-		switch h.weight {
+		w := waitingReport{sequence: r.Sequence, size: len(value) - sumSize, of: of}
+		switch r.Weight {
 		case Step:
 			w.superseded = of.count > 0
 		case Failure:
-			if of.failures == 0 || of.version != h.version {
-				of.version, of.failures = h.version, 0
+			if of.failures == 0 || of.version != r.Version {
+				of.version, of.failures = r.Version, 0
 			}
 			of.failures++
 			w.class, w.superseded = failures, of.count > 0 && of.failures > keptFailures
@@ -293,7 +289,7 @@ func measure(w *writing) (count, size int, err error) {
 	var rotten [][]byte
 	waiting := w.Bucket([]byte(bucketOutbox)).Cursor()
 	for key, value := waiting.First(); key != nil; key, value = waiting.Next() {
-		if _, err := parseHeader(key); err != nil {
+		if _, err := parseReportKey(key); err != nil {
 			rotten = append(rotten, bytes.Clone(key))
 			continue
 		}
@@ -339,22 +335,15 @@ func reportKey(r Report) []byte {
 	return append(key, r.Deployment...)
 }
 
-// header is what the key of a report says; its id is a part of that key.
-type header struct {
-	sequence   uint64
-	weight     Weight
-	version    uint64
-	deployment []byte
-}
-
-func parseHeader(key []byte) (header, error) {
+// parseReportKey gives the report of a key without its body.
+func parseReportKey(key []byte) (Report, error) {
 	if len(key) < reportKeySize || len(key) > reportKeySize+maxKey || Weight(key[sequenceSize]) > End {
-		return header{}, fmt.Errorf("cannot read report %.16x: %w: not the key of a report", key, ErrCorrupt)
+		return Report{}, fmt.Errorf("cannot read report %.16x: %w: not the key of a report", key, ErrCorrupt)
 	}
-	return header{
-		sequence:   binary.BigEndian.Uint64(key),
-		weight:     Weight(key[sequenceSize]),
-		version:    binary.BigEndian.Uint64(key[sequenceSize+1:]),
-		deployment: key[reportKeySize:],
+	return Report{
+		Sequence:   binary.BigEndian.Uint64(key),
+		Deployment: string(key[reportKeySize:]),
+		Version:    binary.BigEndian.Uint64(key[sequenceSize+1:]),
+		Weight:     Weight(key[sequenceSize]),
 	}, nil
 }

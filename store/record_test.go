@@ -70,11 +70,10 @@ func FuzzReportKey(f *testing.F) {
 		f.Add(sequenceKey(r.Sequence))
 	}
 	f.Fuzz(func(t *testing.T, key []byte) {
-		h, err := parseHeader(key)
+		r, err := parseReportKey(key)
 		if err != nil {
 			return
 		}
-		r := Report{Sequence: h.sequence, Deployment: string(h.deployment), Version: h.version, Weight: h.weight}
 		if again := reportKey(r); !bytes.Equal(again, key) || r.check() != nil {
 			t.Fatalf("%x became %x: %v", key, again, r.check())
 		}

@@ -620,27 +620,6 @@ func TestReadersAndWritersMayRunTogether(t *testing.T) {
 	}
 }
 
-func TestOnCommitMayRead(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "margolite.db")
-	var s *store.Store
-	var seen []uint64
-	s, err := store.Open(path, store.Options{OnCommit: func(string) {
-		m, _, _ := s.Manifest()
-		seen = append(seen, m.Version)
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { checkConsistency(t, path) })
-	defer s.Close()
-	for v := range uint64(3) {
-		if err := s.Commit("accept", store.Change{Manifest: &store.Manifest{Version: v + 1}}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	same(t, "versions at the time of the commit", seen, []uint64{1, 2, 3})
-}
-
 // snapshot describes all files of a directory to the byte.
 func snapshot(t testing.TB, dir string) string {
 	t.Helper()

@@ -93,7 +93,6 @@ func (e *Error) Retry() (retryable bool, after time.Duration) {
 	return (e.Reason == Unreachable || e.Reason == Untrusted) && !errors.Is(e.Err, context.Canceled), 0
 }
 
-// errBroken: the copy in the work folder does not hold what it should.
 var errBroken = errors.New("the local copy of the repository is damaged")
 
 // refused is an error about the content of a commit.
@@ -146,10 +145,8 @@ var meanings = []struct {
 	{"invalid index-pack output", Unreachable}, // a pack that was damaged on the way
 }
 
-// exitError is a git program that failed.
 type exitError struct {
 	status string // "exit status 128"
-	code   int
 	stderr string
 	secret []string // not to be shown
 }

@@ -36,18 +36,14 @@ type version struct{ major, minor int }
 
 func (v version) String() string { return fmt.Sprintf("%d.%d", v.major, v.minor) }
 
-// program is the git program.
 type program struct {
 	path string
 	home string // an empty folder; the programs run in it
 }
 
-// find finds the git program: the one that is configured, or in PATH.
-func find(configured string) (string, error) {
-	if configured == "" {
-		configured = "git"
-	}
-	path, err := exec.LookPath(configured)
+// find finds the git program in PATH.
+func find() (string, error) {
+	path, err := exec.LookPath("git")
 	if err == nil {
 		path, err = filepath.Abs(path)
 	}
@@ -230,7 +226,7 @@ func (p *program) run(ctx context.Context, c command, talk func(in io.WriteClose
 	case err != nil && !ended:
 		return err
 	case errors.As(waited, &exit):
-		return &exitError{status: exit.String(), code: exit.ExitCode(), stderr: stderr.String(), secret: c.access.secret}
+		return &exitError{status: exit.String(), stderr: stderr.String(), secret: c.access.secret}
 	case waited != nil:
 		return fmt.Errorf("cannot run git: %w", waited)
 	}

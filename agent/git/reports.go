@@ -8,7 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/url"
+	"os"
 	"path"
 	"strings"
 	"time"
@@ -30,17 +32,11 @@ import (
 type Reports struct {
 	source *Source // of the branch with the reports
 	author string
-
-	commits int // since the copy was made, as far as it matters; -1: not known
 }
 
-// maxCommits is how many commits the copy may have before it is made anew: nothing
-// else removes what they leave in it.
-const maxCommits = 128
-
-// objectsOfCommit is how many objects a commit has at least: the document, its folder
-// and the one above, and the commit.
-const objectsOfCommit = 4
+// maxLoose is how many files of objects commits may leave in the copy before it is made
+// anew: nothing else removes them. A commit has four: the document, two folders, itself.
+const maxLoose = 512
 
 // maxIndex bounds what git writes into one file for a commit.
 const maxIndex = 64 << 20
@@ -48,7 +44,6 @@ const maxIndex = 64 << 20
 // attempts is how often a push is tried that somebody else's came before.
 const attempts = 4
 
-// errOvertaken: somebody else's push came first.
 var errOvertaken = errors.New("the branch has moved on")
 
 // NewReports makes a way to report by commits of author; nothing is asked or written
@@ -59,7 +54,7 @@ func NewReports(o Options, author string) (*Reports, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Reports{source: source, author: author, commits: -1}, nil
+	return &Reports{source: source, author: author}, nil
 }
 
 // Scope names where the reports are.
@@ -93,7 +88,6 @@ func (r *Reports) PostStatus(ctx context.Context, deploymentID string, body []by
 	return r.commit(ctx, subject, name, body)
 }
 
-// capabilitiesName is the document of the device.
 const capabilitiesName = "capabilities.json"
 
 // PutCapabilities reports what the device offers.
@@ -111,7 +105,7 @@ func (r *Reports) commit(ctx context.Context, subject, name string, body []byte)
 	s := r.source
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	ctx, cancel := context.WithTimeoutCause(ctx, s.options.Limits.Time, errSlow)
+	ctx, cancel := context.WithTimeoutCause(ctx, commitTime, errSlow)
 	defer cancel()
 	a, err := s.begin(ctx)
 	if err != nil {
@@ -125,14 +119,11 @@ func (r *Reports) commit(ctx context.Context, subject, name string, body []byte)
 		text.WriteByte('\n')
 		body = text.Bytes()
 	}
-	if r.commits < 0 {
-		r.commits = r.left(ctx)
-	}
-	if r.commits >= maxCommits {
+	loose, _ := fs.Glob(os.DirFS(s.copyDir()), "objects/??/*") // none where there is no copy
+	if len(loose) >= maxLoose {
 		if err := s.discard(); err != nil {
 			return err
 		}
-		r.commits = 0
 	}
 	last := s.held(ctx) // that was reported last
 	base := last
@@ -148,21 +139,6 @@ func (r *Reports) commit(ctx context.Context, subject, name string, body []byte)
 		}
 	}
 	return &Error{Unreachable, "push to branch " + s.options.Branch + " of " + s.url, err}
-}
-
-// left is how many commits an agent that ran before has left in the copy, about.
-func (r *Reports) left(ctx context.Context) (commits int) {
-	text, err := r.source.git.ask(ctx, r.source.local("count-objects", "-v"), "")
-	if err != nil {
-		return 0 // there is no copy
-	}
-	for line := range strings.Lines(text) {
-		var objects, packs int
-		_, _ = fmt.Sscanf(line, "count: %d", &objects) // as each line is one of many
-		_, _ = fmt.Sscanf(line, "packs: %d", &packs)
-		commits += objects/objectsOfCommit + packs
-	}
-	return commits
 }
 
 // branch gives the commit that the server has, which the copy then holds; empty: there
@@ -227,7 +203,6 @@ func (r *Reports) push(ctx context.Context, a access, c report) error {
 		return explain("make a commit for "+s.url, err, Local)
 	}
 	commit = strings.TrimSpace(commit)
-	r.commits++
 	push := command{
 		args: []string{"push", "--quiet", "--no-verify", "--no-signed", "--recurse-submodules=no", s.url, commit + ":" + s.ref()},
 		dir:  s.copyDir(), access: a, fileBytes: maxIndex,
@@ -238,8 +213,7 @@ func (r *Reports) push(ctx context.Context, a access, c report) error {
 	_, err = s.git.ask(ctx, command{args: []string{"update-ref", tipRef, commit}, dir: s.copyDir(), fileBytes: maxIndex}, "")
 	if err != nil {
 		// The commit is on the branch, and found there the next time.
-		s.options.Logger.Warn("the local copy of the reports is recreated", "error", err)
-		return s.discard()
+		return s.abandon(err)
 	}
 	return nil
 }

@@ -179,10 +179,10 @@ func TestST19PushesThatAreRejected(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.hook("pre-receive", "#!/bin/sh\necho no >&2\nexit 1\n")
-	const objects = 480 // that a hundred and twenty commits have left, a few below what is put up with
+	const loose = 480 // files of objects, left by some 120 commits: just below the limit
 	var names strings.Builder
 	work := t.TempDir()
-	for i := range objects {
+	for i := range loose {
 		name := filepath.Join(work, fmt.Sprint(i))
 		write(t, name, fmt.Sprint(i))
 		fmt.Fprintln(&names, name)
@@ -197,7 +197,7 @@ func TestST19PushesThatAreRejected(t *testing.T) {
 			t.Fatalf("error is %v", err)
 		}
 	}
-	if files := strings.Count(tree(t, dir), "\n"); files > objects/2 {
+	if files := strings.Count(tree(t, dir), "\n"); files > loose/2 {
 		t.Errorf("the work folder has %d files", files)
 	}
 	s.hook("pre-receive", "#!/bin/sh\nexit 0\n")

@@ -58,12 +58,8 @@ func (s *Source) tip(ctx context.Context, a access) (string, error) {
 	op := fmt.Sprintf("look up branch %s of %s", s.options.Branch, s.url)
 	ctx, cancel := context.WithTimeoutCause(ctx, s.options.Timeout, errSlow)
 	defer cancel()
-	c := command{args: []string{"ls-remote", "--quiet", "--exit-code", s.url, s.ref()}, access: a}
+	c := command{args: []string{"ls-remote", "--quiet", s.url, s.ref()}, access: a}
 	answer, err := s.git.ask(ctx, c, "")
-	var exit *exitError
-	if errors.As(err, &exit) && exit.code == 2 && exit.stderr == "" {
-		return "", &Error{NoBranch, op, errors.New("the repository has no such branch")}
-	}
 	if err != nil {
 		return "", explain(op, err, Unreachable)
 	}
@@ -103,8 +99,7 @@ func (s *Source) fetch(ctx context.Context, id string, a access) (string, error)
 	if !errors.As(err, &failed) || failed.Reason != Local || ctx.Err() != nil {
 		return commit, err
 	}
-	s.options.Logger.Warn("the local copy of the repository is recreated", "error", err)
-	if err := s.discard(); err != nil {
+	if err := s.abandon(err); err != nil {
 		return "", err
 	}
 	return s.tryFetch(ctx, id, a)
@@ -171,6 +166,12 @@ func (s *Source) discard() error {
 		return &Error{Local, "remove the damaged copy of the repository", err}
 	}
 	return nil
+}
+
+// abandon removes a copy that cannot be used, which the next fetch makes anew.
+func (s *Source) abandon(why error) error {
+	s.options.Logger.Warn("the local copy of the repository is recreated", "error", why)
+	return s.discard()
 }
 
 // sweep removes what an interrupted git leaves behind: half a pack, and locks

@@ -249,7 +249,7 @@ func (s *server) options(t *testing.T) git.Options {
 	t.Helper()
 	return git.Options{
 		URL: "git+" + s.URL + "/gw.git", CA: s.ca(t), Dir: filepath.Join(t.TempDir(), "git"), Timeout: 5 * time.Minute,
-		Logger: slog.New(slog.DiscardHandler),
+		Logger: slog.New(slog.DiscardHandler), Now: time.Now,
 	}
 }
 

@@ -47,16 +47,11 @@ type Options struct {
 	// cache, and nobody else's.
 	Dir    string
 	Limits Limits
-	// Program is git's path or name; empty: git, as PATH has it.
-	Program string
 	// Timeout is how long the server may take to say what the branch is at, and
 	// how long a transfer may be slow; 0: 30 s.
 	Timeout time.Duration
-	// Logger hears about what is tolerated; nil: nobody does.
-	Logger *slog.Logger
-	// Now is the present, to warn about commits from the future; nil: the
-	// system's clock.
-	Now func() time.Time
+	Logger  *slog.Logger     // hears about what is tolerated
+	Now     func() time.Time // the present, to warn about commits from the future
 }
 
 // Limits bound what a repository can make the device do. Zero values are
@@ -68,7 +63,6 @@ type Limits struct {
 	// Repository is the bytes of the last commits of the branch, packed; 64 MiB.
 	// For moments the work folder may hold three times as many.
 	Repository int64
-	Time       time.Duration // for a new commit, all together; 10 min
 }
 
 func (l Limits) withDefaults() Limits {
@@ -77,9 +71,11 @@ func (l Limits) withDefaults() Limits {
 		Expanded:   cmp.Or(l.Expanded, 32<<20),
 		Entries:    cmp.Or(l.Entries, 10000),
 		Repository: cmp.Or(l.Repository, 64<<20),
-		Time:       cmp.Or(l.Time, 10*time.Minute),
 	}
 }
+
+// commitTime is how long a new commit may take, all together.
+const commitTime = 10 * time.Minute
 
 // lowSpeed is the slowest transfer that is put up with, in bytes per second.
 const lowSpeed = "1000"
@@ -90,7 +86,7 @@ var errSlow = errors.New("took too long")
 // Source is the desired state in one folder of one branch of one repository. It
 // is safe for concurrent use, and the only one that may use its work folder.
 type Source struct {
-	options     Options // with what they leave out
+	options     Options // with the defaults filled in
 	url, origin string
 	folder      string
 	folders     []string // that one, and those of groups
@@ -152,12 +148,6 @@ func New(o Options) (*Source, error) {
 		return nil, fmt.Errorf("cannot use work folder %s: %w", o.Dir, err)
 	}
 	o.Dir, o.Limits, o.Timeout = dir, o.Limits.withDefaults(), cmp.Or(o.Timeout, 30*time.Second)
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	if o.Now == nil {
-		o.Now = time.Now
-	}
 	return &Source{
 		options: o, url: u.String(), origin: "https://" + u.Host + "/", folder: folder, folders: folders,
 		git: program{home: filepath.Join(dir, homeName)},
@@ -203,7 +193,7 @@ func (s *Source) Scope() string {
 func (s *Source) Manifest(ctx context.Context, etag string) (*wfm.Manifest, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	ctx, cancel := context.WithTimeoutCause(ctx, s.options.Limits.Time, errSlow)
+	ctx, cancel := context.WithTimeoutCause(ctx, commitTime, errSlow)
 	defer cancel()
 
 	a, err := s.begin(ctx)
@@ -241,7 +231,7 @@ func (s *Source) Tip(ctx context.Context) (commit string, err error) {
 // begin makes ready what every exchange with the server needs.
 func (s *Source) begin(ctx context.Context) (access, error) {
 	if s.git.path == "" {
-		path, err := find(s.options.Program)
+		path, err := find()
 		if err != nil {
 			return access{}, err
 		}
@@ -340,8 +330,7 @@ func (s *Source) at(ctx context.Context, commit string, a access) (*wfm.Manifest
 			err = refused("repository", "cannot be read even after fetching it again: %v", err)
 			return nil, commit, fmt.Errorf("cannot accept commit %s: %w", commit, err)
 		}
-		s.options.Logger.Warn("the local copy of the repository is recreated", "error", err)
-		if err := s.discard(); err != nil {
+		if err := s.abandon(err); err != nil {
 			return nil, commit, err
 		}
 		fetched, fresh = false, true
@@ -448,7 +437,7 @@ func (s *Source) Documents(
 ) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	ctx, cancel := context.WithTimeoutCause(ctx, s.options.Limits.Time, errSlow)
+	ctx, cancel := context.WithTimeoutCause(ctx, commitTime, errSlow)
 	defer cancel()
 
 	var ids []string
@@ -485,8 +474,7 @@ func (s *Source) Documents(
 	if given != nil || !damaged(ctx, err) {
 		return err
 	}
-	s.options.Logger.Warn("the local copy of the repository is recreated", "error", err)
-	if err := s.discard(); err != nil {
+	if err := s.abandon(err); err != nil {
 		return err
 	}
 	commit := strings.Trim(m.ETag, `"`)

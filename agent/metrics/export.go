@@ -32,8 +32,6 @@ type Exporter struct {
 	Start    time.Time
 	Now      func() time.Time
 	Families func(context.Context) Families
-	// Client makes the requests; nil: one of its own, without redirects.
-	Client *http.Client
 
 	mu       sync.Mutex
 	sent     int64
@@ -43,14 +41,11 @@ type Exporter struct {
 
 // Run exports until ctx is done.
 func (e *Exporter) Run(ctx context.Context) error {
-	client := e.Client
-	if client == nil {
-		client = &http.Client{
-			Transport:     &http.Transport{Proxy: http.ProxyFromEnvironment, IdleConnTimeout: exportTimeout},
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		}
-		defer client.CloseIdleConnections()
+	client := &http.Client{
+		Transport:     &http.Transport{Proxy: http.ProxyFromEnvironment, IdleConnTimeout: exportTimeout},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
+	defer client.CloseIdleConnections()
 	wait := e.Interval
 	for {
 		timer := time.NewTimer(wait)
@@ -72,13 +67,12 @@ func (e *Exporter) Run(ctx context.Context) error {
 	}
 }
 
-// export sends once.
 func (e *Exporter) export(ctx context.Context, client *http.Client) error {
 	ctx, cancel := context.WithTimeout(ctx, exportTimeout)
 	defer cancel()
 	var body bytes.Buffer
 	packed := gzip.NewWriter(&body)
-	_, err := packed.Write(AppendOTLP(nil, e.Families(ctx), e.Resource, e.Start, e.Now()))
+	_, err := packed.Write(OTLP(e.Families(ctx), e.Resource, e.Start, e.Now()))
 	if err == nil {
 		err = packed.Close()
 	}

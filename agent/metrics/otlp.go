@@ -1,93 +1,56 @@
 package metrics
 
 import (
+	"encoding/json"
 	"math"
 	"strconv"
 	"time"
-	"unicode/utf8"
 )
 
 // scope is who measures, as OTLP names it.
 const scope = "github.com/margolite/margolite"
 
-// AppendOTLP appends families as an ExportMetricsServiceRequest of OTLP in its JSON
-// form. resource describes the device: name, value, name, value ... Counters count
-// from start on.
-func AppendOTLP(b []byte, families Families, resource []string, start, now time.Time) []byte {
-	b = append(b, `{"resourceMetrics":[{"resource":{"attributes":`...)
-	b = appendAttributes(b, resource)
-	b = append(b, `},"scopeMetrics":[{"scope":{"name":`...)
-	b = appendString(b, scope)
-	b = append(b, `},"metrics":[`...)
+// object is one of JSON.
+type object = map[string]any
+
+// OTLP writes families as an ExportMetricsServiceRequest of OTLP in its JSON form.
+// resource describes the device: name, value, name, value ... Counters count from
+// start on.
+func OTLP(families Families, resource []string, start, now time.Time) []byte {
+	metrics := make([]object, len(families))
 	for i, f := range families {
-		if i > 0 {
-			b = append(b, ',')
+		points := make([]object, len(f.Samples))
+		for j, s := range f.Samples {
+			points[j] = object{"attributes": attributes(s.Labels), "timeUnixNano": nanoseconds(now), "asDouble": s.Value}
+			if math.IsInf(s.Value, 0) || math.IsNaN(s.Value) {
+				points[j]["asDouble"] = "NaN"
+			}
+			if f.Kind == Counter {
+				points[j]["startTimeUnixNano"] = nanoseconds(start)
+			}
 		}
-		b = appendString(append(b, `{"name":`...), f.Name)
-		b = appendString(append(b, `,"description":`...), f.Help)
+		metrics[i] = object{"name": f.Name, "description": f.Help}
 		if f.Kind == Counter {
-			b = append(b, `,"sum":{"aggregationTemporality":2,"isMonotonic":true,"dataPoints":[`...)
+			const cumulative = 2
+			metrics[i]["sum"] = object{"aggregationTemporality": cumulative, "isMonotonic": true, "dataPoints": points}
 		} else {
-			b = append(b, `,"gauge":{"dataPoints":[`...)
+			metrics[i]["gauge"] = object{"dataPoints": points}
 		}
-		b = appendPoints(b, f, start, now)
-		b = append(b, `]}}`...)
 	}
-	return append(b, `]}]}]}`...)
+	body, _ := json.Marshal(object{"resourceMetrics": []object{{ // texts and finite numbers can always be written
+		"resource":     object{"attributes": attributes(resource)},
+		"scopeMetrics": []object{{"scope": object{"name": scope}, "metrics": metrics}},
+	}}})
+	return body
 }
 
-func appendPoints(b []byte, f Family, start, now time.Time) []byte {
-	for i, s := range f.Samples {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = appendAttributes(append(b, `{"attributes":`...), s.Labels)
-		if f.Kind == Counter {
-			b = appendTime(append(b, `,"startTimeUnixNano":`...), start)
-		}
-		b = appendTime(append(b, `,"timeUnixNano":`...), now)
-		b = append(b, `,"asDouble":`...)
-		if math.IsInf(s.Value, 0) || math.IsNaN(s.Value) {
-			b = append(b, `"NaN"`...)
-		} else {
-			b = strconv.AppendFloat(b, s.Value, 'g', -1, 64)
-		}
-		b = append(b, '}')
-	}
-	return b
-}
+// nanoseconds are since 1970, before which nothing is: 64 bits are text in JSON.
+func nanoseconds(t time.Time) string { return strconv.FormatInt(max(t.UnixNano(), 0), 10) }
 
-// appendTime appends nanoseconds: 64 bits are text in JSON. Nothing is before 1970.
-func appendTime(b []byte, t time.Time) []byte {
-	return append(strconv.AppendInt(append(b, '"'), max(t.UnixNano(), 0), 10), '"')
-}
-
-func appendAttributes(b []byte, labels []string) []byte {
-	b = append(b, '[')
+func attributes(labels []string) []object {
+	all := make([]object, 0, len(labels)/2)
 	for i := 0; i+1 < len(labels); i += 2 {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = appendString(append(b, `{"key":`...), labels[i])
-		b = appendString(append(b, `,"value":{"stringValue":`...), labels[i+1])
-		b = append(b, `}}`...)
+		all = append(all, object{"key": labels[i], "value": object{"stringValue": labels[i+1]}})
 	}
-	return append(b, ']')
-}
-
-// appendString appends a string of JSON.
-func appendString(b []byte, text string) []byte {
-	b = append(b, '"')
-	for _, r := range text { // what is no UTF-8 becomes utf8.RuneError
-		switch {
-		case r == '"', r == '\\':
-			b = append(b, '\\', byte(r))
-		case r < ' ':
-			const hex = "0123456789abcdef"
-			b = append(b, '\\', 'u', '0', '0', hex[r>>4], hex[r&15])
-		default:
-			b = utf8.AppendRune(b, r)
-		}
-	}
-	return append(b, '"')
+	return all
 }

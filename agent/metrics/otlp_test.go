@@ -41,7 +41,7 @@ func some() metrics.Families {
 
 func TestOTLP(t *testing.T) {
 	start, now := time.Unix(1700000000, 0), time.Unix(1700000060, 5)
-	r := received(t, metrics.AppendOTLP(nil, some(), []string{"service.name", "margolite", "host.id", "edge\n1"}, start, now))
+	r := received(t, metrics.OTLP(some(), []string{"service.name", "margolite", "host.id", "edge\n1"}, start, now))
 	if a := r.Resource.Attributes; len(a) != 2 || a[1].Key != "host.id" || a[1].Value.GetStringValue() != "edge\n1" {
 		t.Errorf("resource is %v", r.Resource)
 	}
@@ -66,7 +66,7 @@ func FuzzOTLP(f *testing.F) {
 	f.Fuzz(func(t *testing.T, help, label string, value float64) {
 		var all metrics.Families
 		all.AddAll(metrics.Counter, "a", help, metrics.Sample{Labels: []string{"x", label}, Value: value})
-		received(t, metrics.AppendOTLP(nil, all, []string{"k", label}, time.Time{}, time.Time{}))
+		received(t, metrics.OTLP(all, []string{"k", label}, time.Time{}, time.Time{}))
 	})
 }
 

@@ -108,40 +108,11 @@ func TestAFleetSpreads(t *testing.T) {
 				sum += n
 			}
 			t.Logf("arrivals a second: at most %d in the first 15 s, %d later, %d a minute", early, late, sum/10)
-			for minute := 0; minute < 5; minute++ {
-				t.Logf("minute %d, by 10 s: %v", minute, tens(counts[minute*60:][:60]))
-			}
 			if early > c.first || late > c.later {
 				t.Errorf("want at most %d in the first 15 s, %d later", c.first, c.later)
 			}
 			if sum < devices {
 				t.Errorf("only %d polls arrived of %d devices", sum, devices)
-			}
-		})
-	}
-}
-
-func tens(counts []int) []int {
-	sums := make([]int, len(counts)/10)
-	for i := range sums {
-		for _, n := range counts[i*10:][:10] {
-			sums[i] += n
-		}
-	}
-	return sums
-}
-
-func BenchmarkPlan(b *testing.B) {
-	for name, rules := range map[string]pace.Rules{
-		"interval": {Interval: time.Minute},
-		"windows":  {Interval: time.Minute, Windows: windows(b, "Mon-Fri 08:00-18:00", "Sat 08:00-12:00")},
-	} {
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			p := pace.NewPolls(at(0), rules, seeded(1), true)
-			for b.Loop() {
-				p.Done(at(0), nil)
-				p.Plan(at(0), pace.Hold{})
 			}
 		})
 	}

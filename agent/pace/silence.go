@@ -201,17 +201,6 @@ func (s *Silence) silence(m Moment) time.Duration {
 	return max(s.until-m.Up, 0)
 }
 
-// Until is when something may be sent again; zero when that is now.
-func (s *Silence) Until() time.Time {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	m := s.now()
-	if left := s.hold(m).Left(); left > 0 {
-		return m.Wall.Add(left)
-	}
-	return time.Time{}
-}
-
 // Wait returns when something may be sent: at once where nothing is in the way,
 // and otherwise not in step with everybody else who waited. The error is ctx's.
 func (s *Silence) Wait(ctx context.Context) error {

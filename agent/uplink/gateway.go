@@ -48,14 +48,12 @@ func (w *gateway) open(context.Context) (api, error) {
 }
 
 func (w *gateway) connect() (*wfm.Client, error) {
-	tls, err := w.device.serverTLS(w.options, nil)
+	o, err := w.device.client(w.options, w.url)
 	if err != nil {
 		return nil, err
 	}
-	return wfm.New(wfm.Options{
-		URL: w.url, TLS: tls, OtherOrigins: tls, Authorization: w.options.Authorization.header(),
-		Limits: w.options.Limits, Strict: w.options.Strict, Timeout: w.options.Timeout, Spool: w.device.Spool, Dial: w.device.Dial, Logger: w.device.Logger,
-	})
+	o.TLS = o.OtherOrigins
+	return wfm.New(o)
 }
 
 func (w *gateway) ended(err error) error {

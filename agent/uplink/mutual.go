@@ -42,7 +42,7 @@ func newMutual(o Options, url string, d Device) (*mutual, error) {
 	if fetched := strings.HasPrefix(o.TrustBundle, "https://"); fetched || o.Service.Discovery != "" {
 		service := identity.ServiceOptions{
 			Discovery: o.Service.Discovery, CA: cmp.Or(o.Service.CA, o.CA), Pins: o.Service.Pins,
-			TLS12: o.TLS12, Timeout: o.Timeout, Now: d.Clock.Now, WrongClock: d.Clock.Wrong,
+			TLS12: o.TLS12, Now: d.Clock.Now, WrongClock: d.Clock.Wrong,
 		}
 		if fetched {
 			service.Bundle, w.files.TrustBundle = o.TrustBundle, ""
@@ -120,19 +120,16 @@ func (w *mutual) load() error {
 
 // connect makes the client. The caller holds mu.
 func (w *mutual) connect(id *identity.Identity) error {
-	others, err := w.device.serverTLS(w.options, nil)
+	o, err := w.device.client(w.options, w.url)
 	if err != nil {
 		return err
 	}
-	client, err := wfm.New(wfm.Options{
-		URL: w.url, TLS: id.TLS(), Trust: id.Generation, OtherOrigins: others, Limits: w.options.Limits, Strict: w.options.Strict, Timeout: w.options.Timeout,
-		Spool: w.device.Spool, Dial: w.device.Dial, Logger: w.device.Logger,
-	})
-	if err != nil {
-		return err
+	o.TLS, o.Trust = id.TLS(), id.Generation
+	client, err := wfm.New(o)
+	if err == nil {
+		w.client = client
 	}
-	w.client = client
-	return nil
+	return err
 }
 
 // follow gives the identity the trust bundle that was fetched.
@@ -227,8 +224,7 @@ func (w *mutual) describe(s *control.IdentityStatus) {
 
 func (w *mutual) run(ctx context.Context) error {
 	if w.bundles == nil {
-		<-ctx.Done()
-		return nil
+		return still{}.run(ctx)
 	}
 	return w.bundles.Run(ctx)
 }
@@ -253,6 +249,15 @@ func describeCertificate(s *control.IdentityStatus, e identity.Expiry, warnings 
 			Text: fmt.Sprintf("the certificate expires in %s", e.Left.Round(time.Minute)), Mend: "renew it",
 		})
 	}
+}
+
+// client makes the options that the clients of all ways have, but for TLS with the WFM.
+func (d Device) client(o Options, url string) (wfm.Options, error) {
+	others, err := d.serverTLS(o, nil)
+	return wfm.Options{
+		URL: url, OtherOrigins: others, Authorization: o.Authorization.header(),
+		Limits: o.Limits, Strict: o.Strict, Spool: d.Spool, Dial: d.Dial, Logger: d.Logger,
+	}, err
 }
 
 // serverTLS authenticates servers that show an ordinary certificate.

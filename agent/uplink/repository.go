@@ -24,14 +24,6 @@ type repository struct {
 	reports way // nil: nobody wants them
 }
 
-func newRepository(o Options, reports way, d Device) (*repository, error) {
-	source, err := git.New(gitOptions(o, d))
-	if err != nil {
-		return nil, err
-	}
-	return &repository{source, reports}, nil
-}
-
 // gitOptions are those of the repository with the desired state.
 func gitOptions(o Options, d Device) git.Options {
 	g := git.Options{
@@ -40,7 +32,7 @@ func gitOptions(o Options, d Device) git.Options {
 		Limits: git.Limits{
 			Document: o.Limits.Document, Expanded: o.Limits.Expanded, Entries: o.Limits.Entries, Repository: o.Limits.Bundle,
 		},
-		Timeout: o.Timeout, Logger: d.Logger, Now: d.Clock.Now,
+		Logger: d.Logger, Now: d.Clock.Now,
 	}
 	if o.Git.Token != "" {
 		g.Token = func() (string, error) { return identity.ReadSecret(o.Git.Token) }

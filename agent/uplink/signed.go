@@ -110,19 +110,15 @@ func (w *signed) read() (*acquaintance, error) {
 
 // meet makes a client of what is known of the WFM.
 func (w *signed) meet(id *identity.Device, record client) (*acquaintance, error) {
-	tls, err := w.device.serverTLS(w.options, record.Root)
+	o, err := w.device.client(w.options, w.url)
 	if err != nil {
 		return nil, err
 	}
-	others, err := w.device.serverTLS(w.options, nil)
-	if err != nil {
+	if o.TLS, err = w.device.serverTLS(w.options, record.Root); err != nil {
 		return nil, err
 	}
-	c, err := wfm.New(wfm.Options{
-		URL: w.url, TLS: tls, OtherOrigins: others, Dialect: w.options.Revision, ClientID: record.ID, Habits: record.Habits, Sign: id.Sign,
-		Authorization: w.options.Authorization.header(),
-		Limits:        w.options.Limits, Strict: w.options.Strict, Timeout: w.options.Timeout, Spool: w.device.Spool, Dial: w.device.Dial, Logger: w.device.Logger,
-	})
+	o.Dialect, o.ClientID, o.Habits, o.Sign = w.options.Revision, record.ID, record.Habits, id.Sign
+	c, err := wfm.New(o)
 	if err != nil {
 		return nil, err
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/margolite/margolite/agent/clock"
 	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/agent/git"
 	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/agent/wfm"
 	"github.com/margolite/margolite/runtime/contain"
@@ -39,9 +40,6 @@ type Options struct {
 
 	Limits wfm.Limits
 	Strict bool // see wfm.Options
-	// Timeout is how long a server may be silent; 0: as agent/wfm, agent/git and
-	// agent/identity have it.
-	Timeout time.Duration
 
 	Git     Git
 	Reports string // with a repository: where a WFM's interface for reports begins; empty: nobody wants them
@@ -227,20 +225,18 @@ func (d Device) way(o Options) (way, error) {
 	if !strings.HasPrefix(o.URL, "git+") {
 		return d.api(o, o.URL)
 	}
-	var reports way
-	if o.Reports != "" {
-		var err error
-		if reports, err = d.api(o, o.Reports); err != nil {
-			return nil, err
-		}
+	source, err := git.New(gitOptions(o, d))
+	if err != nil {
+		return nil, err
 	}
-	if o.Git.Report.Branch != "" {
-		var err error
-		if reports, err = newReported(o, d); err != nil {
-			return nil, err
-		}
+	w := &repository{source: source}
+	switch {
+	case o.Git.Report.Branch != "":
+		w.reports, err = newReported(o, d)
+	case o.Reports != "":
+		w.reports, err = d.api(o, o.Reports)
 	}
-	return newRepository(o, reports, d)
+	return w, err
 }
 
 // api is the way to the interface of a WFM.
@@ -316,7 +312,6 @@ func (u *Uplink) ask(ctx context.Context, request func(api) error) error {
 	return ask(ctx, u.current(), request)
 }
 
-// ask makes one request over a way.
 func ask(ctx context.Context, w way, request func(api) error) error {
 	a, err := w.open(ctx)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime/debug"
 	"slices"
@@ -14,6 +15,7 @@ import (
 	"testing"
 
 	bolt "go.etcd.io/bbolt"
+	"golang.org/x/sys/unix"
 
 	"github.com/margolite/margolite/runtime/embedded"
 	"github.com/margolite/margolite/store"
@@ -80,5 +82,50 @@ func TestADatabaseWithoutEndIsDamaged(t *testing.T) {
 	stop()
 	if err := read(stopped); !errors.Is(err, context.Canceled) {
 		t.Errorf("when the agent stops it fails with %v", err)
+	}
+}
+
+// Whether a process ended at its own bound or was refused memory by the system, Go says
+// the same. Only the first is damage.
+func TestASystemThatRefusesMemoryIsNoDamage(t *testing.T) {
+	end := func() error {
+		p := &apartProcess{
+			cmd: exec.Command("sh", "-c", "echo 'fatal error: runtime: out of memory' >&2; exit 2"),
+			job: "check some.db", ctx: t.Context(), limited: t.Context(), cancel: func() {},
+		}
+		p.cmd.Stderr = &p.said
+		out, err := p.cmd.StdoutPipe()
+		if err == nil {
+			p.ReadCloser, err = out, p.cmd.Start()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p.Close()
+	}
+	if err := end(); !errors.Is(err, store.ErrCorrupt) {
+		t.Errorf("where there is memory it fails with %v", err)
+	}
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var kib uint64
+	for line := range strings.Lines(string(status)) {
+		_, _ = fmt.Sscanf(line, "VmData: %d kB", &kib)
+	}
+	var before unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_DATA, &before); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_DATA, &unix.Rlimit{Cur: kib<<10 + apartMemory/2, Max: before.Max}); err != nil {
+		t.Fatal(err)
+	}
+	err = end()
+	if err := unix.Setrlimit(unix.RLIMIT_DATA, &before); err != nil {
+		t.Fatal(err)
+	}
+	if err == nil || errors.Is(err, store.ErrCorrupt) {
+		t.Errorf("where there is none it fails with %v", err)
 	}
 }
