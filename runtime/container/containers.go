@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -154,22 +153,6 @@ func (c *Containers) runcRoot() string { return filepath.Join(c.o.RunDir, "runc"
 func (c *Containers) logs() []string {
 	files, _ := filepath.Glob(c.LogPath("*")) // the pattern is valid
 	return files
-}
-
-// EmptyFormerLogs empties logs of plain text that outgrew the size of a log. Containers
-// which a former version started on another containerd write them to their end, and
-// nothing else bounds them.
-func (c *Containers) EmptyFormerLogs() error {
-	files, _ := filepath.Glob(filepath.Join(c.logDir(), "*.log")) // the pattern is valid
-	var errs []error
-	for _, file := range files {
-		info, err := os.Stat(file)
-		if err != nil || info.Size() < log.DefaultCap || !isID(strings.TrimSuffix(filepath.Base(file), ".log")) {
-			continue // the directory may be others', too
-		}
-		errs = append(errs, os.Truncate(file, 0))
-	}
-	return errors.Join(errs...)
 }
 
 func (c *Containers) logDir() string {

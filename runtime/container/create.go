@@ -137,7 +137,7 @@ func (c *Config) describe(volumes mountedVolumes) error {
 		l.StopGrace = max(*s.StopGrace, 0)
 	}
 	l.StopSignal = cmp.Or(s.StopSignal, c.Image.StopSignal, "SIGTERM")
-	if _, err := parseSignal(l.StopSignal); err != nil {
+	if _, err := compose.ParseSignal(l.StopSignal); err != nil {
 		return fmt.Errorf("stop signal: %w", err)
 	}
 	l.DependsOn = s.DependsOn

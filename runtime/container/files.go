@@ -86,7 +86,7 @@ func (c *Containers) placeFiles(id string, l Labels) error {
 			return fmt.Errorf("cannot place configs and secrets: %w", err)
 		}
 	}
-	err := os.RemoveAll(placed) // may lead to another place, or be the copies of a former version
+	err := os.RemoveAll(placed) // may lead to another place
 	if err == nil {
 		err = os.MkdirAll(filepath.Dir(placed), 0o700)
 	}

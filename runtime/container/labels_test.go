@@ -34,19 +34,22 @@ func fullLabels() container.Labels {
 			Restart:    container.Restart{Policy: compose.RestartOnFailure, Max: 3, Delay: time.Second, Window: time.Minute},
 			StopSignal: "SIGQUIT",
 			StopGrace:  10 * time.Second,
-			Sandbox: network.Sandbox{
-				Project: "shop", Service: "web", Number: 1, Hostname: "web", Names: []string{"front", "www"},
-				Attached: []network.Attachment{{
-					Network: network.Network{
-						Name: "shop_default", Bridge: "mgl-1234",
-						Subnet: netip.MustParsePrefix("172.29.0.0/24"), Gateway: netip.MustParseAddr("172.29.0.1"),
-					},
-					Address: address,
-				}},
-			},
-			Ports: []network.Port{
-				{Protocol: "tcp", HostIP: netip.IPv4Unspecified(), HostPort: 8080, ContainerPort: 80, Address: address},
-				{Protocol: "udp", HostIP: netip.MustParseAddr("127.0.0.1"), HostPort: 53, ContainerPort: 5353, Address: address},
+			Seat: container.Seat{
+				Sandbox: network.Sandbox{
+					Project: "shop", Service: "web", Number: 1, Hostname: "web", Names: []string{"front", "www"},
+					Attached: []network.Attachment{{
+						Network: network.Network{
+							Name: "shop_default", Bridge: "mgl-1234",
+							Subnet: netip.MustParsePrefix("172.29.0.0/24"), Gateway: netip.MustParseAddr("172.29.0.1"),
+						},
+						Address: address,
+					}},
+				},
+				Ports: []network.Port{
+					{Protocol: "tcp", HostIP: netip.IPv4Unspecified(), HostPort: 8080, ContainerPort: 80, Address: address},
+					{Protocol: "udp", HostIP: netip.MustParseAddr("127.0.0.1"), HostPort: 53, ContainerPort: 5353, Address: address},
+				},
+				Joins: []container.Join{{Kind: "pid", Service: "db", Number: 1}},
 			},
 			Volumes: []container.Volume{
 				{Name: "data"},
@@ -57,7 +60,6 @@ func fullLabels() container.Labels {
 			Files:        []container.File{{Name: "secret-0", UID: 1000, GID: 1000, Mode: 0o400}},
 			Healthcheck:  &compose.Healthcheck{Test: []string{"CMD", "true"}, Interval: time.Second, Retries: 2},
 			PreStop:      []compose.Hook{{Command: []string{"sync"}, Environment: map[string]string{"A": "b"}}},
-			Joins:        []container.Join{{Kind: "pid", Service: "db", Number: 1}},
 			TTY:          true,
 			Logging:      compose.Logging{MaxSize: 1 << 20, MaxFile: 2},
 			SharedMemory: 64 << 20,

@@ -82,9 +82,7 @@ func newSpec(c Config, h Host, at placing) (*specs.Spec, error) {
 	if err != nil {
 		return nil, err
 	}
-	if resources.Devices, err = rules(c.Service); err != nil {
-		return nil, err
-	}
+	resources.Devices = rules(c.Service)
 	oom := 0 // else the container inherits that of this process, which may be protected
 	if c.Service.OOMScoreAdj != nil {
 		oom = *c.Service.OOMScoreAdj

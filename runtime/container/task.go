@@ -298,7 +298,7 @@ func (c *Containers) announceStop(ctx context.Context, id string) (stopping, err
 	if err != nil {
 		return stopping{}, err
 	}
-	signal, err := parseSignal(labels.StopSignal)
+	signal, err := compose.ParseSignal(labels.StopSignal)
 	if err != nil {
 		return stopping{}, err
 	}
