@@ -199,7 +199,6 @@ func (e *Engine) take(ctx context.Context, project string) (unlock func(*change)
 // what is to run.
 func (e *Engine) LeaveAlone(projects ...string) { e.turns.leave(projects) }
 
-// codeOfNetwork says what a failure of the room network is.
 func codeOfNetwork(err error) Code {
 	if errors.Is(err, network.ErrPortInUse) || errors.Is(err, network.ErrAddressMissing) {
 		return Conflict
@@ -515,7 +514,6 @@ func (r *run) tidy(ctx context.Context) {
 	}
 }
 
-// lastOutput quotes the end of a container's log, for an error.
 func (r *run) lastOutput(ctx context.Context, id string) string {
 	var out ending
 	for range 50 { // the shim may still be copying, and the machine be busy

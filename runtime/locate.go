@@ -98,7 +98,6 @@ func (l *locating) definition(key string) *compose.Network {
 	return &compose.Network{Name: l.name + "_" + key}
 }
 
-// networks finds or chooses the networks of the project.
 func (l *locating) networks(context.Context) error {
 	return l.each(func(s *compose.Service, _ Replica) error {
 		for _, a := range attachments(s) {
@@ -454,7 +453,6 @@ func missing(r Replica, what, of string) error {
 	return &Error{Code: NotFound, Object: r.Service, Err: fmt.Errorf("cannot share the %s of %s: it is not running", what, of)}
 }
 
-// publish chooses the ports of the device.
 func (l *locating) publish(ctx context.Context) error {
 	taken := l.reserve
 	for _, place := range l.others {

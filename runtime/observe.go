@@ -127,7 +127,6 @@ func (e *Engine) observeProject(name string, list []container.Container) Observe
 	return p
 }
 
-// observe adds to a container what the kernel and this process know of it.
 func (e *Engine) observe(c container.Container) ObservedContainer {
 	o := ObservedContainer{
 		ID:        c.ID,

@@ -85,7 +85,6 @@ func (p placement) ports() []network.Port {
 
 func replicaOf(s network.Sandbox) Replica { return Replica{s.Service, s.Number} }
 
-// attachment is the link of a sandbox to the network of that name.
 func attachment(s network.Sandbox, name string) (network.Attachment, bool) {
 	i := slices.IndexFunc(s.Attached, func(a network.Attachment) bool { return a.Network.Name == name })
 	if i < 0 {
@@ -94,12 +93,10 @@ func attachment(s network.Sandbox, name string) (network.Attachment, bool) {
 	return s.Attached[i], true
 }
 
-// seatOf is the place that a container has by its labels.
 func seatOf(c container.Container) seat {
 	return seat{Replica{c.Labels.Service, c.Labels.Number}, c.Labels.Project, c.Labels.Seat}
 }
 
-// recorded is the placement that containers have by their labels.
 func recorded(containers []container.Container) placement {
 	p := placement{seats: make([]seat, len(containers))}
 	for i, c := range containers {

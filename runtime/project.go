@@ -209,7 +209,6 @@ func (b *blueprint) config(ctx context.Context, s seat) (container.Config, error
 	}, nil
 }
 
-// volumesOf are the named volumes that a service mounts, each once.
 func volumesOf(s *compose.Service) []string {
 	var volumes []string
 	for _, m := range s.Mounts {
@@ -316,7 +315,6 @@ func (p *packages) sweep(ctx context.Context, project string, keep func(dir stri
 	return nil
 }
 
-// codeOfCompose says what a failure of the room compose is.
 func codeOfCompose(err error) Code {
 	var unsupported *compose.Error
 	switch {
@@ -329,7 +327,6 @@ func codeOfCompose(err error) Code {
 	}
 }
 
-// failImage is fail for an error of the room image.
 func failImage(object string, err error) error {
 	var failed *image.Error
 	if !errors.As(err, &failed) {

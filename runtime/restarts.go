@@ -36,7 +36,6 @@ func (h *history) runs(pid int, started time.Time) {
 	}
 }
 
-// starts notes that it is started now.
 func (h *history) starts(now time.Time) {
 	if h.over {
 		h.again++
@@ -81,7 +80,6 @@ type histories struct {
 	of map[string]map[string]*history // by project and container
 }
 
-// starts notes that a container is started now.
 func (h *histories) starts(project, id string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -99,7 +99,6 @@ func (r *run) find(ctx context.Context) error {
 	return nil
 }
 
-// take takes over what was found of the project in containerd.
 func (r *run) take(own []container.Container) { r.found, r.places = inOrder(own), nil }
 
 // observed adds to the containers that were found what else there is.
@@ -277,7 +276,6 @@ func (r *run) tell(e Event) {
 	r.notify(e)
 }
 
-// note changes what the run remembers.
 func (r *run) note(change func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -439,7 +437,6 @@ func (r *run) untouched() bool {
 	return r.steps == 0
 }
 
-// network is the definition of a network that the project is on.
 func (r *run) network(name string) (network.Network, bool) {
 	list := r.place.networks()
 	i := slices.IndexFunc(list, func(w network.Network) bool { return w.Name == name })
@@ -449,7 +446,6 @@ func (r *run) network(name string) (network.Network, bool) {
 	return list[i], true
 }
 
-// dependencies are what the wanted service of a container depends on.
 func (r *run) dependencies(id string) []compose.Dependency {
 	for _, s := range r.wanted.Services {
 		if s.Container == id {

@@ -126,7 +126,6 @@ func (e *Engine) complain(text string, err error, attrs ...any) {
 	}
 }
 
-// looks notes that Run has something to do.
 func (e *Engine) looks() { e.looking.Store(max(int64(time.Since(e.begun)), 1)) }
 
 // Busy is for how long Run has been doing what it does now; 0 while it waits for
@@ -345,7 +344,6 @@ func (s *supervisor) concerned(ctx context.Context, i items) (concerned, error) 
 	return names, nil
 }
 
-// noteFound notes which containers a project has.
 func (s *supervisor) noteFound(project string, found []container.Container) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -541,7 +539,6 @@ func (s *supervisor) wanted(project string, chosen []container.Container) (w Wan
 	return w, due
 }
 
-// recordedVolumes are the volumes of a project that its containers mount, by name.
 func recordedVolumes(chosen []container.Container) map[string]container.Volume {
 	own := make(map[string]container.Volume)
 	for _, c := range chosen {

@@ -112,7 +112,6 @@ func (t *turns) decided(project string) bool {
 	return was
 }
 
-// newLocks are one lock per project.
 func newLocks() locks {
 	same := func(held, wanted limit.Key) bool { return held.Kind == wanted.Kind }
 	return locks{limit.New(0, limit.Bound{Most: 1, Counts: same})}

@@ -65,7 +65,6 @@ func (e *Engine) RemoveVolume(ctx context.Context, project, name string) error {
 	return nil
 }
 
-// removeVolumes removes the volumes of a project that nobody mounts.
 func (e *Engine) removeVolumes(ctx context.Context, project string) error {
 	list, err := e.containers.Volumes(ctx)
 	if err != nil {

@@ -127,7 +127,6 @@ func (c *Containers) create(ctx context.Context, id string, config Config) error
 	return err
 }
 
-// describe writes into the labels what the service and the image say.
 func (c *Config) describe(volumes mountedVolumes) error {
 	l, s := &c.Labels, c.Service
 	l.Image = s.Image

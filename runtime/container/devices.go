@@ -71,7 +71,6 @@ func rules(s *compose.Service) []specs.LinuxDeviceCgroup {
 	return list
 }
 
-// addTo puts the device nodes into a specification.
 func (d *Devices) addTo(spec *specs.Spec) error {
 	if d.All {
 		nodes, err := nodesBelow("/dev", "/dev", elsewhere)
@@ -191,7 +190,6 @@ func putNode(spec *specs.Spec, node specs.LinuxDevice) {
 	spec.Linux.Devices = append(spec.Linux.Devices, node)
 }
 
-// allow lets the container use a device.
 func allow(spec *specs.Spec, node specs.LinuxDevice, permissions string) {
 	rule := device(node.Type, node.Major, node.Minor, cmp.Or(permissions, "rwm"))
 	spec.Linux.Resources.Devices = append(spec.Linux.Resources.Devices, rule)

@@ -56,7 +56,6 @@ func joinNamespaces(spec *specs.Spec, paths map[specs.LinuxNamespaceType]string)
 	}
 }
 
-// namespacePath is where the kernel has a namespace of a process.
 func namespacePath(pid int, kind specs.LinuxNamespaceType) string {
 	return fmt.Sprintf("/proc/%d/ns/%s", pid, kind)
 }

@@ -219,7 +219,6 @@ func Decode(m map[string]string, details []byte) (Labels, error) {
 	return l, nil
 }
 
-// encodeDependencies writes what a container depends on as one label.
 func encodeDependencies(dependencies []compose.Dependency) (string, error) {
 	if len(dependencies) == 0 {
 		return "", nil

@@ -39,7 +39,6 @@ func (c *Containers) Volumes(ctx context.Context) ([]VolumeInfo, error) {
 	return volumes, nil
 }
 
-// usersOf are the ids of the containers that mount the volume at dir.
 func (c *Containers) usersOf(all []Container, dir string) []string {
 	var users []string
 	for _, container := range all {

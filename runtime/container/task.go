@@ -30,7 +30,6 @@ const (
 	maxLostShims = 7
 )
 
-// setTask takes over what the task of a container does.
 func (c *Container) setTask(t *task.Process) {
 	switch t.GetStatus() {
 	case task.Status_RUNNING:

@@ -4,8 +4,6 @@ import (
 	"bufio"
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -27,7 +25,6 @@ const maxVolumeOptions = 4096 // bytes of all options together; the kernel takes
 // Options that mount(8) takes for itself, and the kernel refuses.
 var mountProgramOptions = []string{"defaults", "auto", "noauto", "user", "nouser", "users", "owner", "group", "_netdev", "nofail", "async", "loud"}
 
-// checkType refuses what a volume with a file system to be mounted cannot be.
 func (v Volume) checkType() error {
 	if v.Type == "" {
 		return nil
@@ -46,14 +43,6 @@ func (v Volume) checkType() error {
 		return fmt.Errorf("volume %s: its options have %d bytes; the kernel allows less than %d", v.Name, size, maxVolumeOptions)
 	}
 	return nil
-}
-
-// mountPoint is where a volume with a type is mounted. A definition that changed
-// has another: while services are replaced one by one, both are in use.
-func (c *Containers) mountPoint(owner string, v Volume) string {
-	definition := slices.Concat([]string{v.Type, v.Device}, v.Options)
-	sum := sha256.Sum256([]byte(strings.Join(definition, "\x00")))
-	return filepath.Join(c.o.RunDir, "volumes", owner, v.Name+anonymousMark+hex.EncodeToString(sum[:4]))
 }
 
 // mountVolume mounts a volume at dir, unless it is mounted there. A server that
@@ -225,7 +214,6 @@ func hasMount(table io.Reader, at string) (bool, error) {
 	}
 }
 
-// releaseVolumes unmounts the volumes that no container names any more.
 func (c *Containers) releaseVolumes(ctx context.Context) error {
 	mounted, err := filepath.Glob(filepath.Join(c.o.RunDir, "volumes", "*", "*"))
 	if err != nil || len(mounted) == 0 {

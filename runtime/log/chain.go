@@ -19,7 +19,6 @@ type chain struct {
 // maxOpens is how often a file is looked for that is renamed meanwhile.
 const maxOpens = 10
 
-// openChain opens a log at the last so many lines.
 func openChain(path string, tail int) (*chain, error) {
 	current, err := os.Open(path)
 	if err != nil {
