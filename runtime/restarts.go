@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/margolite/margolite/runtime/compose"
 	"github.com/margolite/margolite/runtime/container"
 )
 
@@ -45,7 +46,7 @@ func (h *history) starts(now time.Time) {
 
 // ends notes that it does not run any more, and reckons when it may again by its
 // restart policy. What never ran before the eyes of this process may at once.
-func (h *history) ends(now time.Time, p container.Restart, chance float64) {
+func (h *history) ends(now time.Time, p compose.Restart, chance float64) {
 	if h.over {
 		return
 	}
@@ -88,7 +89,7 @@ func (h *histories) starts(project, id string) {
 
 // note notes what a container does, and returns when it may be started again by its
 // restart policy.
-func (h *histories) note(project string, c ObservedContainer, p container.Restart) (failures int, due time.Time) {
+func (h *histories) note(project string, c ObservedContainer, p compose.Restart) (failures int, due time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	own := h.get(project, c.ID)

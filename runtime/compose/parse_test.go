@@ -55,3 +55,29 @@ func FuzzDeviceRule(f *testing.F) {
 		}
 	})
 }
+
+func TestRestart(t *testing.T) {
+	tests := []struct {
+		policy   compose.Restart
+		code     int
+		failures int
+		again    bool
+		oneShot  bool
+	}{
+		{compose.Restart{Mode: compose.RestartNo}, 0, 0, false, true},
+		{compose.Restart{Mode: compose.RestartAlways}, 0, 100, true, false},
+		{compose.Restart{Mode: compose.RestartUnlessStopped}, 137, 100, true, false},
+		{compose.Restart{Mode: compose.RestartOnFailure}, 0, 0, false, true},
+		{compose.Restart{Mode: compose.RestartOnFailure}, 1, 100, true, true},
+		{compose.Restart{Mode: compose.RestartOnFailure, MaxRetries: 2}, 1, 1, true, true},
+		{compose.Restart{Mode: compose.RestartOnFailure, MaxRetries: 2}, 1, 2, false, true},
+	}
+	for _, test := range tests {
+		if got := test.policy.After(test.code, test.failures); got != test.again {
+			t.Errorf("%v after code %d and %d failures: restarted %v, want %v", test.policy, test.code, test.failures, got, test.again)
+		}
+		if got := test.policy.OneShot(); got != test.oneShot {
+			t.Errorf("%v is one-shot: %v, want %v", test.policy, got, test.oneShot)
+		}
+	}
+}

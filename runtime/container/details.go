@@ -28,7 +28,7 @@ const maxDetails = 1 << 20
 // file. They never change.
 type Details struct {
 	Seat
-	Restart     Restart              `json:"restart"`
+	Restart     compose.Restart      `json:"restart"`
 	StopSignal  string               `json:"stopSignal,omitempty"` // as SIGTERM
 	StopGrace   time.Duration        `json:"stopGrace"`
 	Volumes     []Volume             `json:"volumes,omitempty"`  // that it mounts
@@ -117,15 +117,15 @@ func decodeDetails(text []byte) (Details, error) {
 }
 
 func (d Details) check() error {
-	switch d.Restart.Policy {
+	switch d.Restart.Mode {
 	case compose.RestartNo, compose.RestartOnFailure, compose.RestartAlways, compose.RestartUnlessStopped:
 	default:
-		return fmt.Errorf("%.40q is not a restart policy", d.Restart.Policy)
+		return fmt.Errorf("%.40q is not a restart policy", d.Restart.Mode)
 	}
 	if _, err := compose.ParseSignal(d.StopSignal); err != nil {
 		return fmt.Errorf("stop signal: %w", err)
 	}
-	if d.StopGrace < 0 || d.Restart.Max < 0 || d.SharedMemory < 0 {
+	if d.StopGrace < 0 || d.Restart.MaxRetries < 0 || d.SharedMemory < 0 {
 		return errors.New("a time or number is negative")
 	}
 	for _, v := range d.Volumes {

@@ -31,7 +31,7 @@ func fullLabels() container.Labels {
 		},
 		Caller: map[string]string{"org.example/deployment": "d1"},
 		Details: container.Details{
-			Restart:    container.Restart{Policy: compose.RestartOnFailure, Max: 3, Delay: time.Second, Window: time.Minute},
+			Restart:    compose.Restart{Mode: compose.RestartOnFailure, MaxRetries: 3, Delay: time.Second, Window: time.Minute},
 			StopSignal: "SIGQUIT",
 			StopGrace:  10 * time.Second,
 			Seat: container.Seat{
@@ -83,7 +83,7 @@ func TestLabelsSurviveContainerd(t *testing.T) {
 		"a done one-shot service": func(l *container.Labels) { l.Exited = true },
 		"nothing optional": func(l *container.Labels) {
 			l.DependsOn, l.Caller = nil, nil
-			l.Details = container.Details{Restart: container.Restart{Policy: compose.RestartNo}}
+			l.Details = container.Details{Restart: compose.Restart{Mode: compose.RestartNo}}
 		},
 	}
 	for name, change := range tests {
@@ -244,32 +244,4 @@ func FuzzDecode(f *testing.F) {
 			t.Errorf("decoded\n%s\nthen\n%s, %v", before, after, err)
 		}
 	})
-}
-
-func TestRestart(t *testing.T) {
-	tests := []struct {
-		policy   compose.Restart
-		code     int
-		failures int
-		again    bool
-		oneShot  bool
-	}{
-		{compose.Restart{}, 1, 0, false, true},
-		{compose.Restart{Mode: compose.RestartNo}, 0, 0, false, true},
-		{compose.Restart{Mode: compose.RestartAlways}, 0, 100, true, false},
-		{compose.Restart{Mode: compose.RestartUnlessStopped}, 137, 100, true, false},
-		{compose.Restart{Mode: compose.RestartOnFailure}, 0, 0, false, true},
-		{compose.Restart{Mode: compose.RestartOnFailure}, 1, 100, true, true},
-		{compose.Restart{Mode: compose.RestartOnFailure, MaxRetries: 2}, 1, 1, true, true},
-		{compose.Restart{Mode: compose.RestartOnFailure, MaxRetries: 2}, 1, 2, false, true},
-	}
-	for _, test := range tests {
-		r := container.RestartOf(&compose.Service{Restart: test.policy})
-		if got := r.After(test.code, test.failures); got != test.again {
-			t.Errorf("%v after code %d and %d failures: restarted %v, want %v", test.policy, test.code, test.failures, got, test.again)
-		}
-		if got := r.OneShot(); got != test.oneShot {
-			t.Errorf("%v is one-shot: %v, want %v", test.policy, got, test.oneShot)
-		}
-	}
 }
