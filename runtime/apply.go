@@ -80,7 +80,7 @@ func (e *Engine) Apply(ctx context.Context, p *Project, o ApplyOptions) error {
 		r.tidy(ctx)
 		return err
 	}
-	if r.untouched() {
+	if r.steps == 0 {
 		done = nil
 	} else {
 		done = &change{made: r.made, seats: r.place.seats}

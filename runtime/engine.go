@@ -142,7 +142,7 @@ func New(o Options) (*Engine, error) {
 		images:     images,
 		containers: containers,
 		networks:   networks,
-		turns:      newTurns(),
+		turns:      &turns{changing: newLocks(), held: make(map[string]holding), left: make(map[string]bool), tended: make(map[string]*tending)},
 		places:     &places{containers: containers, networks: networks, claims: make(map[string]placement)},
 		packages:   &packages{dir: filepath.Join(o.StateDir, "projects"), locks: newLocks(), last: make(map[string]map[string]int)},
 		changed:    &changes{last: make(map[string]change)},

@@ -164,10 +164,8 @@ func (e *Engine) observe(c container.Container) ObservedContainer {
 }
 
 func addressText(a netip.Addr) string {
-	if !a.IsValid() {
-		return ""
-	}
-	return a.String()
+	text, _ := a.MarshalText() // never fails
+	return string(text)
 }
 
 // stateOf is the state of a container. One that was being stopped did not end

@@ -189,7 +189,9 @@ func (pl *places) allRecorded(ctx context.Context) ([]container.Container, error
 // so it is listed again: the project would be given a place that somebody has.
 func (pl *places) claim(ctx context.Context, p *Project) ([]container.Container, placement, error) {
 	for {
-		ended := pl.endedClaims()
+		pl.mu.Lock()
+		ended := pl.ended
+		pl.mu.Unlock()
 		all, err := pl.allRecorded(ctx)
 		if err != nil {
 			return nil, placement{}, &Error{Code: Internal, Object: p.Name, Err: err}
@@ -202,12 +204,6 @@ func (pl *places) claim(ctx context.Context, p *Project) ([]container.Container,
 			return all, place, nil
 		}
 	}
-}
-
-func (pl *places) endedClaims() uint64 {
-	pl.mu.Lock()
-	defer pl.mu.Unlock()
-	return pl.ended
 }
 
 // claimAmong is claim, given all containers, as long as no other claim has ended since.

@@ -230,14 +230,6 @@ func ownVolumes(p *compose.Project) map[string]container.Volume {
 	return own
 }
 
-func volumeNames(volumes []container.Volume) []string {
-	names := make([]string, len(volumes))
-	for i, v := range volumes {
-		names[i] = v.Name
-	}
-	return names
-}
-
 // packages are the directories that packages of projects are extracted to.
 type packages struct {
 	dir string

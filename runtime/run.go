@@ -431,12 +431,6 @@ func (r *run) stopped() bool {
 	return r.stops > 0
 }
 
-func (r *run) untouched() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.steps == 0
-}
-
 func (r *run) network(name string) (network.Network, bool) {
 	list := r.place.networks()
 	i := slices.IndexFunc(list, func(w network.Network) bool { return w.Name == name })

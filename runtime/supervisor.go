@@ -514,10 +514,12 @@ func (s *supervisor) wanted(project string, chosen []container.Container) (w Wan
 		failures, again := s.e.histories.note(project, o, c.Labels.Restart)
 		service := WantedService{
 			Replica: o.Replica(), Container: c.ID,
-			Volumes:   volumeNames(c.Labels.Volumes),
 			DependsOn: c.Labels.DependsOn,
 			Joins:     seatOf(c).joins(),
 			Hooks:     len(c.Labels.PostStart) > 0,
+		}
+		for _, v := range c.Labels.Volumes {
+			service.Volumes = append(service.Volumes, v.Name)
 		}
 		switch o.State {
 		case Stopped:

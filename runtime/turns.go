@@ -31,10 +31,6 @@ type tending struct {
 	done chan struct{} // closed when it has ended
 }
 
-func newTurns() *turns {
-	return &turns{changing: newLocks(), held: make(map[string]holding), left: make(map[string]bool), tended: make(map[string]*tending)}
-}
-
 // take gives a project to a change, once the supervisor is done with it. What the
 // supervisor does there is ended soon: it could wait for something that never comes.
 // letGo, which tells whether the supervisor wanted to look meanwhile, has to be called

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"syscall"
 )
 
 // chain has a place up to which a log was read: in one of its files, each of which is
@@ -170,5 +171,5 @@ func (c *chain) removed() bool {
 		}
 	}
 	info, err := c.file.Stat()
-	return err != nil || links(info) == 0
+	return err != nil || info.Sys().(*syscall.Stat_t).Nlink == 0
 }
