@@ -197,7 +197,7 @@ func (e *Engine) keptImages(ctx context.Context, keep Keep) (map[string]bool, er
 			kept[name] = true
 		}
 	}
-	all, err := e.containers.List(ctx)
+	all, err := e.containers.Recorded(ctx)
 	if err != nil {
 		return nil, fail(Internal, "images", err)
 	}
