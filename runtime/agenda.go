@@ -23,7 +23,6 @@ type items struct {
 
 func newAgenda() *agenda { return &agenda{poked: make(chan struct{}, 1)} }
 
-// addAll says that anything may have changed.
 func (a *agenda) addAll() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -31,12 +30,10 @@ func (a *agenda) addAll() {
 	poke(a.poked)
 }
 
-// addProject says that something of a project has changed.
 func (a *agenda) addProject(name string) {
 	a.add(func(i *items) { set(&i.projects, name) })
 }
 
-// addContainer says that a container has changed.
 func (a *agenda) addContainer(id string) {
 	a.add(func(i *items) { set(&i.containers, id) })
 }

@@ -30,9 +30,6 @@ const (
 	tidyTimeout  = 30 * time.Second
 	quoteTimeout = 2 * time.Second // to read what services said last
 
-	// endSoon is for how long a change waits for what the supervisor has begun.
-	endSoon = 5 * time.Second
-
 	lastLines = 20      // of a service's output that an Error quotes
 	lastBytes = 4 << 10 // of them together
 )
@@ -70,12 +67,12 @@ func (e *Engine) Apply(ctx context.Context, p *Project, o ApplyOptions) error {
 	done := &change{}
 	defer func() { unlock(done) }()
 
-	defer e.unclaim(p.Name)
+	defer e.places.unclaim(p.Name)
 	r, all, err := e.runOf(ctx, p)
 	if err != nil {
 		return err
 	}
-	if err := e.checkPorts(ctx, all, p.Name, r.place); err != nil {
+	if err := e.places.checkPorts(ctx, all, p.Name, r.place); err != nil {
 		return fail(codeOfNetwork(err), p.Name, err)
 	}
 	r.notify = o.Notify
@@ -83,12 +80,12 @@ func (e *Engine) Apply(ctx context.Context, p *Project, o ApplyOptions) error {
 		r.tidy(ctx)
 		return err
 	}
-	if r.untouched() {
+	if r.steps == 0 {
 		done = nil
 	} else {
 		done = &change{made: r.made, seats: r.place.seats}
 	}
-	return e.forgetPackages(ctx, p)
+	return e.packages.forget(ctx, p)
 }
 
 // Matches tells whether the containers on the device are those of p and no
@@ -97,7 +94,7 @@ func (e *Engine) Apply(ctx context.Context, p *Project, o ApplyOptions) error {
 // changes nothing, and is cheap.
 func (e *Engine) Matches(ctx context.Context, p *Project) (bool, error) {
 	ctx = e.within(ctx)
-	unlock, err := e.changing.lock(ctx, p.Name)
+	unlock, err := e.turns.changing.lock(ctx, p.Name)
 	if err != nil {
 		return false, fail(Internal, p.Name, err)
 	}
@@ -113,7 +110,9 @@ func (e *Engine) Matches(ctx context.Context, p *Project) (bool, error) {
 	if !o.isOf(recorded) {
 		return false, nil
 	}
-	e.lookAfter(p.Name)
+	if e.turns.decided(p.Name) {
+		e.news.tell(p.Name)
+	}
 	return true, nil
 }
 
@@ -157,7 +156,7 @@ func (o Outline) isOf(found []container.Container) bool {
 // others there are, and finds none that somebody else has added.
 func (e *Engine) Intact(ctx context.Context, o Outline) (bool, error) {
 	ctx = e.within(ctx)
-	unlock, err := e.changing.lock(ctx, o.Project)
+	unlock, err := e.turns.changing.lock(ctx, o.Project)
 	if err != nil {
 		return false, fail(Internal, o.Project, err)
 	}
@@ -171,107 +170,35 @@ func (e *Engine) Intact(ctx context.Context, o Outline) (bool, error) {
 
 // take locks a project for a change. unlock takes what was changed, nil for nothing
 // at all. The supervisor looks at the project then if anything was changed, or if it
-// wanted to look meanwhile. What the supervisor does there when take is called, it
-// may end soon: it could wait for something that never comes.
+// wanted to look meanwhile.
 func (e *Engine) take(ctx context.Context, project string) (unlock func(*change), err error) {
-	done, err := e.changing.lock(ctx, project)
-	if err != nil {
+	letGo, err := e.turns.take(ctx, project)
+	if letGo == nil {
 		return nil, err
 	}
-	letGo := func(changed bool) {
-		e.mu.Lock()
-		refused := e.held[project].refused
-		delete(e.held, project)
-		e.mu.Unlock()
-		done()
-		if changed || refused {
-			e.tellWatches(project)
-		}
-		if changed {
-			e.tellWaiting(project)
-		}
-	}
-	e.mu.Lock()
-	e.held[project] = holding{}
-	e.mu.Unlock()
-	e.lookAfter(project)
-	defer time.AfterFunc(endSoon, func() {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		if end := e.tended[project]; end != nil {
-			end()
-		}
-	}).Stop()
-	release, err := e.projects.lock(ctx, project)
 	if err != nil {
-		letGo(true)
+		letGo()
+		e.news.tell(project) // the supervisor may have been ended half way
 		return nil, err
 	}
 	return func(c *change) {
 		if c != nil {
-			e.noteChange(project, *c)
+			e.changed.note(project, *c)
 		}
-		release()
-		letGo(c != nil)
+		if refused := letGo(); refused || c != nil {
+			e.news.tell(project)
+		}
+		if c != nil {
+			e.news.tellWaiting(project)
+		}
 	}, nil
-}
-
-// holding is a project that Apply or Remove works on, or waits for.
-type holding struct {
-	refused bool // the supervisor was told to wait
 }
 
 // LeaveAlone keeps Run from starting anything of projects until they are applied,
 // found to match, or removed: whoever calls it, before Run, has still to decide
 // what is to run.
-func (e *Engine) LeaveAlone(projects ...string) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for _, name := range projects {
-		e.left[name] = true
-	}
-}
+func (e *Engine) LeaveAlone(projects ...string) { e.turns.leave(projects) }
 
-// lookAfter ends what LeaveAlone began.
-func (e *Engine) lookAfter(project string) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.left[project] {
-		delete(e.left, project)
-		e.tellWatchesLocked(project)
-	}
-}
-
-// tend locks a project for the supervisor; not ok while somebody wants to change
-// it. The context it returns ends when somebody cannot wait any longer for that.
-func (e *Engine) tend(ctx context.Context, project string) (_ context.Context, unlock func(), ok bool) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if _, held := e.held[project]; held {
-		e.held[project] = holding{refused: true}
-		return ctx, nil, false
-	}
-	if e.left[project] {
-		return ctx, nil, false
-	}
-	ended, end := context.WithCancel(ctx)
-	end() // it is not waited for
-	release, err := e.projects.lock(ended, project)
-	if err != nil {
-		return ctx, nil, false
-	}
-	ctx, end = context.WithCancel(ctx)
-	e.tended[project] = end
-	return ctx, func() {
-		e.mu.Lock()
-		delete(e.tended, project)
-		e.mu.Unlock()
-		end()
-		release()
-	}, true
-}
-
-// codeOfNetwork says what a failure of the room network is.
 func codeOfNetwork(err error) Code {
 	if errors.Is(err, network.ErrPortInUse) || errors.Is(err, network.ErrAddressMissing) {
 		return Conflict
@@ -289,7 +216,7 @@ func (e *Engine) runOf(ctx context.Context, p *Project) (*run, []container.Conta
 			return nil, nil, err
 		}
 	}
-	all, place, err := e.claim(ctx, p)
+	all, place, err := e.places.claim(ctx, p)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -329,7 +256,7 @@ func (e *Engine) madeAt(project string, place placement) made {
 	var boxes []network.Sandbox
 	for _, s := range place.seats {
 		if s.own() {
-			boxes = append(boxes, s.box)
+			boxes = append(boxes, s.Sandbox)
 		}
 	}
 	networks := place.networks()
@@ -344,7 +271,7 @@ func (e *Engine) madeAt(project string, place placement) made {
 	for _, s := range boxes {
 		set(&m.boxes, replicaOf(s))
 	}
-	former := e.changeOf(project)
+	former := e.changed.of(project)
 	m.ports = former.made.ports && len(former.seats) > 0 && reflect.DeepEqual(former.seats, place.seats)
 	return m
 }
@@ -353,7 +280,7 @@ func (e *Engine) madeAt(project string, place placement) made {
 // on, and becomes healthy.
 func (r *run) untilSettled(ctx context.Context, settle time.Duration) error {
 	ctx, cancel := context.WithCancel(ctx)
-	w := r.e.watch(ctx, applyTopics)
+	w := r.e.news.watch(ctx, applyTopics)
 	defer w.join()
 	defer cancel()
 
@@ -361,7 +288,7 @@ func (r *run) untilSettled(ctx context.Context, settle time.Duration) error {
 	settling := false
 	var missing []string // at the last look
 	for range maxLooks {
-		mark := r.e.waitMark()
+		mark := r.e.news.waitMark()
 		observed, err := r.look(ctx)
 		if err != nil && ctx.Err() != nil && len(missing) > 0 { // its time ended within this look
 			return r.unsettled(ctx, missing)
@@ -374,7 +301,7 @@ func (r *run) untilSettled(ctx context.Context, settle time.Duration) error {
 			return err
 		}
 		plan := PlanFor(observed, r.wanted)
-		stale := r.e.noteWaits(r.project, plan.Waits, mark)
+		stale := r.e.news.noteWaits(r.project, plan.Waits, mark)
 		missing = nil
 		for _, waits := range plan.Waits {
 			missing = append(missing, waits.String())
@@ -581,13 +508,12 @@ func (r *run) tidy(ctx context.Context) {
 	if !tidied {
 		return
 	}
-	r.e.unclaim(r.project)
-	if err := r.e.sweepNetworks(ctx); err != nil {
+	r.e.places.unclaim(r.project)
+	if err := r.e.places.sweepNetworks(ctx); err != nil {
 		r.e.o.Logger.Warn("cannot remove leftovers", "project", r.project, "error", err)
 	}
 }
 
-// lastOutput quotes the end of a container's log, for an error.
 func (r *run) lastOutput(ctx context.Context, id string) string {
 	var out ending
 	for range 50 { // the shim may still be copying, and the machine be busy

@@ -164,11 +164,6 @@ func TestFailuresSayWhatFailed(t *testing.T) {
 				`services: {app: {image: BUSYBOX, command: ["/no/such/program"]}}`,
 				runtime.StartFailed, "app", "no such file",
 			},
-			{
-				"a user that does not exist",
-				`services: {app: {image: BUSYBOX, user: stranger}}`,
-				runtime.StartFailed, "app", "no matching entries in passwd file",
-			},
 		}
 		for _, test := range tests {
 			t.Run(test.name, func(t *testing.T) {

@@ -17,10 +17,49 @@
 // wait where a condition of depends_on is not met: until a container ends or its
 // health changes, both of which tell.
 //
-// What commands of post_start a process has had is in RunDir/started.
+// What is in memory only is learned again by whoever starts anew.
 //
-// What is in memory only is learned again by whoever starts anew: the health of
-// containers, what waits for what, and how often a container failed in a row.
+// # Who owns which state
+//
+//	containers       records with labels and details, snapshots, tasks; volumes and files of containers (room container)
+//	images           content, snapshots of layers, downloads (room image)
+//	networks         sandboxes, links, rules, hosts files, DNS (room network)
+//	Engine.turns     who works on a project now: Apply, Remove or the supervisor
+//	Engine.places    claims: addresses, names and ports of projects that are being changed and have no containers yet
+//	Engine.packages  StateDir/projects: extracted packages, and which were loaded last
+//	Engine.hooked    RunDir/started: which process of a container had its commands of post_start
+//	Engine.changed   what Apply brought up to date in a project, so that nobody looks at it again
+//	Engine.histories how often and when containers ended, for the delay of the next restart
+//	Engine.news      who listens, and which projects wait for what
+//	Engine.health    the probes, and what they found
+//	supervisor       which containers there are, what they did when they were seen last, and what is due
+//
+// # The way of one apply
+//
+//	Load    -> packages (Extract), compose.Load
+//	Stage   -> images
+//	Apply   -> turns.take       the supervisor leaves the project, or is ended
+//	        -> places.claim     locate finds the place; checkOthersLocked and checkPorts refuse what others have
+//	        -> run: look        records, states, sandboxes, networks, volumes, ports   <----------+
+//	           PlanFor          pure: what can be done now, and what has to wait                  |
+//	           carryOut         steps: containers, networks, places.syncPorts                     |
+//	           nothing to do:   wait for news (an exit, health, another project) -----------------+
+//	        -> settled: turns are given back, the supervisor looks; packages.forget
+//
+// # The way of one exit
+//
+//	process ends -> shim -> containerd's event -> news.subscribe -> agenda of the supervisor
+//	supervisor.look -> concerned: project of the container -> attend, in a goroutine of the project
+//	turns.tend, or not: whoever changes the project sees the exit by news of its own
+//	restore: find, histories.note (when it is due by its restart policy), PlanFor, carryOut
+//	compare -> Changes -> the agent's report
+//
+// # The way of one published port
+//
+//	Compose ports -> compose.Port -> locate: addresses of the sandbox, a free port of the device where none is given
+//	-> claim -> details of the container, which is the record of it
+//	-> step "sync ports", of Apply or the supervisor: places.syncPorts -> network.SyncPorts, for all projects at once
+//	-> nftables tables of the owner; network.Run makes them again when somebody else changes them
 //
 // The image, the addresses and the configuration of a container never change:
 // another configuration is another container, with another id. A container

@@ -20,7 +20,6 @@ import (
 	"github.com/margolite/margolite/runtime/containerd"
 	"github.com/margolite/margolite/runtime/health"
 	"github.com/margolite/margolite/runtime/image"
-	"github.com/margolite/margolite/runtime/limit"
 	"github.com/margolite/margolite/runtime/log"
 	"github.com/margolite/margolite/runtime/network"
 )
@@ -70,32 +69,21 @@ type Engine struct {
 	containers *container.Containers
 	networks   *network.Networks
 
-	changing locks   // who may ask for a change of a project, or whether it needs one
-	projects locks   // who may change the containers of a project: the former, or the supervisor
-	packages locks   // who may change its extracted packages
-	changes  *agenda // of whoever listens to Changes
-	health   *health.Monitor
+	// What is known of projects, each with its own lock.
+	turns     *turns
+	places    *places
+	packages  *packages
+	changed   *changes
+	histories *histories
+	hooked    hookRecords
+	news      *news
+	changes   *agenda // of whoever listens to Changes
+	health    *health.Monitor
 
 	back    chan struct{} // closed once everything that was found first was tended
 	once    sync.Once     // closes it
 	looking atomic.Int64  // when Run began what it does now, since begun; 0: it waits for news
 	begun   time.Time
-
-	ports     sync.Mutex // one change of what projects share on the network at a time
-	mu        sync.Mutex
-	claims    map[string]placement           // of the projects that Apply or Remove works on
-	ended     uint64                         // claims that are no more
-	history   map[string]map[string]*history // by project and container
-	held      map[string]holding             // by project that Apply or Remove works on, or waits for
-	left      map[string]bool                // projects that LeaveAlone names
-	tended    map[string]func()              // by project that the supervisor works on; lets go of it
-	changed   map[string]change              // by project
-	revision  int                            // counts all changes
-	waits     map[string][]Wait              // by project, by the last plan
-	starts    int                            // counts the calls of tellWaiting
-	watches   map[*watch]bool                // that are to hear of changes of health
-	loads     int
-	lastLoads map[string]map[string]int // project, directory of an extracted package -> when it was last loaded
 }
 
 // New checks the options and prepares the directories. It starts nothing. Close
@@ -154,23 +142,18 @@ func New(o Options) (*Engine, error) {
 		images:     images,
 		containers: containers,
 		networks:   networks,
-		changing:   newLocks(),
-		projects:   newLocks(),
-		packages:   newLocks(),
+		turns:      &turns{changing: newLocks(), held: make(map[string]holding), left: make(map[string]bool), tended: make(map[string]*tending)},
+		places:     &places{containers: containers, networks: networks, claims: make(map[string]placement)},
+		packages:   &packages{dir: filepath.Join(o.StateDir, "projects"), locks: newLocks(), last: make(map[string]map[string]int)},
+		changed:    &changes{last: make(map[string]change)},
+		histories:  &histories{of: make(map[string]map[string]*history)},
+		hooked:     hookRecords(filepath.Join(o.RunDir, "started")),
+		news:       &news{client: o.Client, namespace: o.Namespace, logger: o.Logger, watches: make(map[*watch]bool), waits: make(map[string][]Wait)},
 		changes:    newAgenda(),
 		back:       make(chan struct{}),
 		begun:      time.Now(),
-		claims:     make(map[string]placement),
-		history:    make(map[string]map[string]*history),
-		held:       make(map[string]holding),
-		left:       make(map[string]bool),
-		tended:     make(map[string]func()),
-		changed:    make(map[string]change),
-		lastLoads:  make(map[string]map[string]int),
-		waits:      make(map[string][]Wait),
-		watches:    make(map[*watch]bool),
 	}
-	e.health = health.New(health.Options{Exec: e.probe, Changed: func(project string) { e.tellWatches(project) }})
+	e.health = health.New(health.Options{Exec: e.probe, Changed: e.news.tell})
 	return e, nil
 }
 
@@ -200,22 +183,4 @@ func poke(c chan struct{}) {
 	case c <- struct{}{}:
 	default:
 	}
-}
-
-// newLocks are one lock per project.
-func newLocks() locks {
-	same := func(held, wanted limit.Key) bool { return held.Kind == wanted.Kind }
-	return locks{limit.New(0, limit.Bound{Most: 1, Counts: same})}
-}
-
-type locks struct{ *limit.Limiter }
-
-// lock waits for the project, or for the end of ctx. After that it takes it only if it
-// is free at once.
-func (l locks) lock(ctx context.Context, project string) (unlock func(), err error) {
-	slot, err := l.Acquire(ctx, limit.Key{Kind: project}, nil, nil)
-	if err != nil {
-		return nil, fmt.Errorf("cannot wait for another change of project %s: %w", project, ctx.Err())
-	}
-	return slot.Release, nil
 }

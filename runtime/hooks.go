@@ -38,7 +38,7 @@ func (r *run) runHooks(ctx context.Context, s Step) error {
 			return fail(StartFailed, s.Replica.Service, err)
 		}
 	}
-	return r.e.noteHooks(c.ID, life)
+	return r.e.hooked.note(c.ID, life)
 }
 
 func (e *Engine) runHook(ctx context.Context, id string, h compose.Hook) error {
@@ -56,15 +56,16 @@ func (e *Engine) runHook(ctx context.Context, id string, h compose.Hook) error {
 	return nil
 }
 
-// startedPath is the file that says which process of a container had its hooks.
-// It is gone after a reboot, like the process.
-func (e *Engine) startedPath(id string) string { return filepath.Join(e.o.RunDir, "started", id) }
+// hookRecords is the directory of files that say which process of a container had its
+// hooks. It is gone after a reboot, like the process.
+type hookRecords string
 
-func (e *Engine) noteHooks(id, life string) error {
-	path := e.startedPath(id)
-	err := os.MkdirAll(filepath.Dir(path), 0o711)
+func (h hookRecords) of(id string) string { return filepath.Join(string(h), id) }
+
+func (h hookRecords) note(id, life string) error {
+	err := os.MkdirAll(string(h), 0o711)
 	if err == nil {
-		err = os.WriteFile(path, []byte(life), 0o600)
+		err = os.WriteFile(h.of(id), []byte(life), 0o600)
 	}
 	if err != nil {
 		return fmt.Errorf("cannot record the hooks of container %s: %w", id, err)
@@ -72,9 +73,9 @@ func (e *Engine) noteHooks(id, life string) error {
 	return nil
 }
 
-// hooked tells whether the process pid of a container had its hooks.
-func (e *Engine) hooked(id string, pid int) bool {
-	noted, err := os.ReadFile(e.startedPath(id))
+// has tells whether the process pid of a container had its hooks.
+func (h hookRecords) has(id string, pid int) bool {
+	noted, err := os.ReadFile(h.of(id))
 	return err == nil && string(noted) == lifeOf(pid)
 }
 
@@ -83,7 +84,7 @@ func (e *Engine) deleteContainer(ctx context.Context, id string) error {
 	if err := e.containers.Delete(ctx, id); err != nil {
 		return err
 	}
-	if err := os.Remove(e.startedPath(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := os.Remove(e.hooked.of(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("cannot delete the hook record of container %s: %w", id, err)
 	}
 	return nil

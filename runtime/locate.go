@@ -27,7 +27,7 @@ const shortID = 12
 // locating is the search for the place of one project. What its containers have
 // already stays as it is, where the project allows it.
 type locating struct {
-	e       *Engine
+	pl      *places
 	p       *compose.Project
 	name    string
 	joins   func(network, of string) error // may be nil
@@ -40,11 +40,11 @@ type locating struct {
 	reserve []network.Port                   // that former containers of the project have
 }
 
-// locateLocked finds the place of a project; it needs e.mu.
-func (e *Engine) locateLocked(ctx context.Context, all []container.Container, p *Project) (placement, error) {
+// locateLocked finds the place of a project; it needs mu.
+func (pl *places) locateLocked(ctx context.Context, all []container.Container, p *Project) (placement, error) {
 	l := &locating{
-		e: e, p: p.Compose, name: p.Name, joins: p.Joins, all: all,
-		others: e.placementsLocked(all),
+		pl: pl, p: p.Compose, name: p.Name, joins: p.Joins, all: all,
+		others: pl.placementsLocked(all),
 		former: make(map[Replica]seat),
 		known:  make(map[string]network.Network),
 		taken:  make(map[string]map[netip.Addr]string),
@@ -98,7 +98,6 @@ func (l *locating) definition(key string) *compose.Network {
 	return &compose.Network{Name: l.name + "_" + key}
 }
 
-// networks finds or chooses the networks of the project.
 func (l *locating) networks(context.Context) error {
 	return l.each(func(s *compose.Service, _ Replica) error {
 		for _, a := range attachments(s) {
@@ -154,7 +153,7 @@ func (l *locating) network(n *compose.Network) (network.Network, error) {
 		used = append(used, own.Subnet, own.Subnet6)
 	}
 	used = slices.DeleteFunc(used, func(p netip.Prefix) bool { return !p.IsValid() })
-	chosen, err := l.e.networks.Choose(w, n.IPv6, used)
+	chosen, err := l.pl.networks.Choose(w, n.IPv6, used)
 	if err != nil {
 		return w, fail(codeOfNetwork(err), l.name, err)
 	}
@@ -202,7 +201,7 @@ func matches(is, want network.Network, n *compose.Network) bool {
 func (l *locating) reserveAddresses(context.Context) error {
 	for project, place := range l.others {
 		for _, s := range place.seats {
-			for _, a := range s.box.Attached {
+			for _, a := range s.Sandbox.Attached {
 				l.take(a.Network.Name, fmt.Sprintf("%s of project %s", s.Replica, project), a.Address, a.Address6)
 			}
 		}
@@ -231,7 +230,7 @@ func (l *locating) reserveAddresses(context.Context) error {
 		return nil
 	})
 	for r, s := range l.former {
-		for _, a := range s.box.Attached {
+		for _, a := range s.Sandbox.Attached {
 			for _, address := range []netip.Addr{a.Address, a.Address6} {
 				if _, ok := l.taken[a.Network.Name][address]; !ok {
 					l.take(a.Network.Name, r.String(), address)
@@ -256,12 +255,12 @@ func (l *locating) take(name, by string, addresses ...netip.Addr) {
 // seats places the replicas that have a sandbox of their own.
 func (l *locating) seats(context.Context) error {
 	return l.each(func(s *compose.Service, r Replica) error {
-		seat := seat{Replica: r, project: l.name, name: s.ContainerName}
+		seat := seat{Replica: r, project: l.name, Seat: container.Seat{Name: s.ContainerName}}
 		switch s.Network.Mode {
 		case compose.ModeService, compose.ModeContainer:
 		default:
 			var err error
-			if seat.box, err = l.box(s, r); err != nil {
+			if seat.Sandbox, err = l.box(s, r); err != nil {
 				return err
 			}
 		}
@@ -326,7 +325,7 @@ func (l *locating) attach(a compose.Attachment, r Replica) (network.Attachment, 
 		Network: w, Address: a.IPv4, Address6: a.IPv6, Further: a.LinkLocal, MAC: a.MAC,
 		Interface: a.Interface, Aliases: a.Aliases, Sysctls: a.Sysctls,
 	}
-	former, _ := attachment(l.former[r].box, w.Name)
+	former, _ := attachment(l.former[r].Sandbox, w.Name)
 	for _, family := range []struct {
 		subnet  netip.Prefix
 		former  netip.Addr
@@ -379,14 +378,14 @@ func (l *locating) joined(context.Context) error {
 		waiting := ""
 		for i := range l.place.seats {
 			s := &l.place.seats[i]
-			if s.box.Project != "" {
+			if s.Sandbox.Project != "" {
 				continue
 			}
 			other, err := l.other("network", l.p.Services[s.Service].Network, s.Replica)
 			if err != nil {
 				return err
 			}
-			if s.box = other.box; s.box.Project == "" {
+			if s.Sandbox = other.Sandbox; s.Sandbox.Project == "" {
 				waiting = s.Service
 			}
 		}
@@ -416,7 +415,7 @@ func (l *locating) shared(context.Context) error {
 			if err != nil {
 				return err
 			}
-			s.shares = append(s.shares, container.Join{Kind: n.kind, Project: other.project, Service: other.Service, Number: other.Number})
+			s.Joins = append(s.Joins, container.Join{Kind: n.kind, Project: other.project, Service: other.Service, Number: other.Number})
 		}
 	}
 	return nil
@@ -454,7 +453,6 @@ func missing(r Replica, what, of string) error {
 	return &Error{Code: NotFound, Object: r.Service, Err: fmt.Errorf("cannot share the %s of %s: it is not running", what, of)}
 }
 
-// publish chooses the ports of the device.
 func (l *locating) publish(ctx context.Context) error {
 	taken := l.reserve
 	for _, place := range l.others {
@@ -472,7 +470,7 @@ func (l *locating) publish(ctx context.Context) error {
 		if !s.own() {
 			continue
 		}
-		via, ok := published(s.box)
+		via, ok := published(s.Sandbox)
 		if !ok {
 			continue
 		}
@@ -481,7 +479,7 @@ func (l *locating) publish(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			s.ports = append(s.ports, ports...)
+			s.Ports = append(s.Ports, ports...)
 			taken = append(taken, ports...)
 		}
 	}
@@ -514,7 +512,7 @@ func (l *locating) port(ctx context.Context, p compose.Port, s seat, via network
 	if p.HostPort == 0 || last > p.HostPort {
 		if number = l.formerPort(p, s, last); number == 0 {
 			var err error
-			if number, err = l.e.networks.FreePort(ctx, p.Protocol, p.HostIP, p.HostPort, last, taken); err != nil {
+			if number, err = l.pl.networks.FreePort(ctx, p.Protocol, p.HostIP, p.HostPort, last, taken); err != nil {
 				return nil, fail(codeOfNetwork(err), s.Service, err)
 			}
 		}
@@ -528,9 +526,9 @@ func (l *locating) port(ctx context.Context, p compose.Port, s seat, via network
 // formerPort is the port of the device that the replica has already for this
 // one; 0 where it has none.
 func (l *locating) formerPort(p compose.Port, s seat, last uint16) uint16 {
-	for _, f := range l.former[s.Replica].ports {
+	for _, f := range l.former[s.Replica].Ports {
 		inRange := p.HostPort == 0 || p.HostPort <= f.HostPort && f.HostPort <= last
-		again := slices.ContainsFunc(s.ports, func(q network.Port) bool { return f.Overlaps(q) })
+		again := slices.ContainsFunc(s.Ports, func(q network.Port) bool { return f.Overlaps(q) })
 		if f.Protocol == p.Protocol && f.ContainerPort == p.ContainerPort && f.HostIP == p.HostIP && inRange && !again {
 			return f.HostPort
 		}

@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"fmt"
+	"sync"
 	"testing"
 )
 
@@ -26,10 +27,12 @@ func TestAnAgendaIsBounded(t *testing.T) {
 
 // Remembered is how many entries about projects an engine holds in memory.
 func (e *Engine) Remembered() map[string]int {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	for _, mu := range []*sync.Mutex{&e.places.mu, &e.histories.mu, &e.turns.mu, &e.changed.mu, &e.news.mu, &e.packages.mu} {
+		mu.Lock()
+		defer mu.Unlock()
+	}
 	return map[string]int{
-		"claims": len(e.claims), "history": len(e.history), "held": len(e.held), "left": len(e.left), "tended": len(e.tended),
-		"changed": len(e.changed), "waits": len(e.waits), "lastLoads": len(e.lastLoads),
+		"claims": len(e.places.claims), "histories": len(e.histories.of), "held": len(e.turns.held), "left": len(e.turns.left),
+		"tended": len(e.turns.tended), "changed": len(e.changed.last), "waits": len(e.news.waits), "loads": len(e.packages.last),
 	}
 }

@@ -116,7 +116,7 @@ func (e *Engine) observeProject(name string, list []container.Container) Observe
 	for _, c := range inOrder(list) {
 		o := e.observe(c)
 		if !o.active() {
-			wait := e.waitOf(name, o.Replica())
+			wait := e.news.waitOf(name, o.Replica())
 			o.Waiting, o.Undecided = wait.For, wait.Undecided
 		}
 		if len(p.Containers) == 0 {
@@ -127,7 +127,6 @@ func (e *Engine) observeProject(name string, list []container.Container) Observe
 	return p
 }
 
-// observe adds to a container what the kernel and this process know of it.
 func (e *Engine) observe(c container.Container) ObservedContainer {
 	o := ObservedContainer{
 		ID:        c.ID,
@@ -145,7 +144,7 @@ func (e *Engine) observe(c container.Container) ObservedContainer {
 		Name:      c.Labels.Name,
 		Recorded:  c.Labels.Exited,
 	}
-	o.Restarts, o.Restarted = e.restartsOf(c.Labels.Project, c.ID)
+	o.Restarts, o.Restarted = e.histories.restarts(c.Labels.Project, c.ID)
 	o.Restarting = o.State == Stopped && c.Labels.Restart.After(c.ExitCode, o.Restarts)
 	for _, a := range c.Labels.Sandbox.Attached {
 		at := ObservedAddress{Network: a.Network.Name, Address: addressText(a.Address), Address6: addressText(a.Address6)}
@@ -158,17 +157,15 @@ func (e *Engine) observe(c container.Container) ObservedContainer {
 	if o.active() {
 		o.Started = startOf(c.Pid)
 		o.Astray = e.astray(c.Pid, c.Labels.Sandbox)
-		o.Hooked = len(c.Labels.PostStart) == 0 || e.hooked(c.ID, c.Pid)
+		o.Hooked = len(c.Labels.PostStart) == 0 || e.hooked.has(c.ID, c.Pid)
 		o.Health = e.healthOf(c)
 	}
 	return o
 }
 
 func addressText(a netip.Addr) string {
-	if !a.IsValid() {
-		return ""
-	}
-	return a.String()
+	text, _ := a.MarshalText() // never fails
+	return string(text)
 }
 
 // stateOf is the state of a container. One that was being stopped did not end

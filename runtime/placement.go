@@ -11,6 +11,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"sync"
 
 	"github.com/margolite/margolite/runtime/container"
 	"github.com/margolite/margolite/runtime/network"
@@ -25,18 +26,15 @@ type placement struct {
 type seat struct {
 	Replica
 	project string
-	name    string           // for people: container_name
-	box     network.Sandbox  // its own, or that of the replica it joins
-	shares  []container.Join // namespaces of other kinds that it joins
-	ports   []network.Port
+	container.Seat
 }
 
 // own tells whether the replica has a sandbox of its own.
-func (s seat) own() bool { return s.box.Project == s.project && replicaOf(s.box) == s.Replica }
+func (s seat) own() bool { return s.Sandbox.Project == s.project && replicaOf(s.Sandbox) == s.Replica }
 
 // isCalled tells whether the container goes by that name; none goes by an empty one.
 func (s seat) isCalled(name string) bool {
-	return name != "" && (name == s.name || name == containerName(s.project, s.Replica))
+	return name != "" && (name == s.Name || name == containerName(s.project, s.Replica))
 }
 
 // joins names whose sandbox the replica lives in, where that is not its own.
@@ -44,10 +42,10 @@ func (s seat) joins() string {
 	switch {
 	case s.own():
 		return ""
-	case s.box.Project == s.project:
-		return replicaOf(s.box).String()
+	case s.Sandbox.Project == s.project:
+		return replicaOf(s.Sandbox).String()
 	}
-	return replicaOf(s.box).String() + " of project " + s.box.Project
+	return replicaOf(s.Sandbox).String() + " of project " + s.Sandbox.Project
 }
 
 func (p placement) seat(r Replica) (seat, bool) {
@@ -66,7 +64,7 @@ func (p placement) networks() []network.Network {
 		if !s.own() {
 			continue
 		}
-		for _, a := range s.box.Attached {
+		for _, a := range s.Sandbox.Attached {
 			byName[a.Network.Name] = a.Network
 		}
 	}
@@ -80,14 +78,13 @@ func (p placement) networks() []network.Network {
 func (p placement) ports() []network.Port {
 	var all []network.Port
 	for _, s := range p.seats {
-		all = append(all, s.ports...)
+		all = append(all, s.Ports...)
 	}
 	return all
 }
 
 func replicaOf(s network.Sandbox) Replica { return Replica{s.Service, s.Number} }
 
-// attachment is the link of a sandbox to the network of that name.
 func attachment(s network.Sandbox, name string) (network.Attachment, bool) {
 	i := slices.IndexFunc(s.Attached, func(a network.Attachment) bool { return a.Network.Name == name })
 	if i < 0 {
@@ -96,18 +93,10 @@ func attachment(s network.Sandbox, name string) (network.Attachment, bool) {
 	return s.Attached[i], true
 }
 
-// seatOf is the place that a container has by its labels.
 func seatOf(c container.Container) seat {
-	return seat{
-		Replica: Replica{c.Labels.Service, c.Labels.Number},
-		project: c.Labels.Project,
-		name:    c.Labels.Name,
-		box:     c.Labels.Sandbox,
-		ports:   c.Labels.Ports,
-	}
+	return seat{Replica{c.Labels.Service, c.Labels.Number}, c.Labels.Project, c.Labels.Seat}
 }
 
-// recorded is the placement that containers have by their labels.
 func recorded(containers []container.Container) placement {
 	p := placement{seats: make([]seat, len(containers))}
 	for i, c := range containers {
@@ -142,10 +131,21 @@ func better(c, than container.Container) bool {
 	return c.Created.Before(than.Created)
 }
 
+// places are where projects are on the device's networks, and what they publish.
+type places struct {
+	containers *container.Containers
+	networks   *network.Networks
+
+	shared sync.Mutex // one change of what projects share on the network at a time
+	mu     sync.Mutex
+	claims map[string]placement // of the projects that Apply or Remove works on
+	ended  uint64               // claims that are no more
+}
+
 // allRecorded returns the containers of all projects as their records have them. It
 // asks what a container does only where a replica has several: current chooses by it.
-func (e *Engine) allRecorded(ctx context.Context) ([]container.Container, error) {
-	all, err := e.containers.Recorded(ctx)
+func (pl *places) allRecorded(ctx context.Context) ([]container.Container, error) {
+	all, err := pl.containers.Recorded(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -171,7 +171,7 @@ func (e *Engine) allRecorded(ctx context.Context) ([]container.Container, error)
 	if len(rivals) == 0 {
 		return all, nil
 	}
-	if rivals, err = e.containers.WithStates(ctx, rivals); err != nil {
+	if rivals, err = pl.containers.WithStates(ctx, rivals); err != nil {
 		return nil, err
 	}
 	for i, c := range rivals {
@@ -187,14 +187,16 @@ func (e *Engine) allRecorded(ctx context.Context) ([]container.Container, error)
 //
 // A claim that ends has become containers. What was listed before that knows neither,
 // so it is listed again: the project would be given a place that somebody has.
-func (e *Engine) claim(ctx context.Context, p *Project) ([]container.Container, placement, error) {
+func (pl *places) claim(ctx context.Context, p *Project) ([]container.Container, placement, error) {
 	for {
-		ended := e.endedClaims()
-		all, err := e.allRecorded(ctx)
+		pl.mu.Lock()
+		ended := pl.ended
+		pl.mu.Unlock()
+		all, err := pl.allRecorded(ctx)
 		if err != nil {
 			return nil, placement{}, &Error{Code: Internal, Object: p.Name, Err: err}
 		}
-		place, current, err := e.claimAmong(ctx, all, ended, p)
+		place, current, err := pl.claimAmong(ctx, all, ended, p)
 		if err != nil {
 			return nil, placement{}, fail(codeOfNetwork(err), p.Name, err)
 		}
@@ -204,51 +206,53 @@ func (e *Engine) claim(ctx context.Context, p *Project) ([]container.Container, 
 	}
 }
 
-func (e *Engine) endedClaims() uint64 {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.ended
-}
-
 // claimAmong is claim, given all containers, as long as no other claim has ended since.
-func (e *Engine) claimAmong(ctx context.Context, all []container.Container, ended uint64, p *Project) (place placement, current bool, err error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.ended != ended {
+func (pl *places) claimAmong(ctx context.Context, all []container.Container, ended uint64, p *Project) (place placement, current bool, err error) {
+	pl.mu.Lock()
+	defer pl.mu.Unlock()
+	if pl.ended != ended {
 		return placement{}, false, nil
 	}
-	if place, err = e.locateLocked(ctx, all, p); err != nil {
+	if place, err = pl.locateLocked(ctx, all, p); err != nil {
 		return placement{}, false, err
 	}
-	if err := e.checkOthersLocked(all, p.Name, place); err != nil {
+	if err := pl.checkOthersLocked(all, p.Name, place); err != nil {
 		return placement{}, false, err
 	}
-	e.claims[p.Name] = place
+	pl.claims[p.Name] = place
 	return place, true, nil
 }
 
 // claimNothing says that the project is being removed.
-func (e *Engine) claimNothing(project string) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.claims[project] = placement{}
+func (pl *places) claimNothing(project string) {
+	pl.mu.Lock()
+	defer pl.mu.Unlock()
+	pl.claims[project] = placement{}
 }
 
-func (e *Engine) unclaim(project string) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	delete(e.claims, project)
-	e.ended++
+func (pl *places) unclaim(project string) {
+	pl.mu.Lock()
+	defer pl.mu.Unlock()
+	delete(pl.claims, project)
+	pl.ended++
+}
+
+// isClaimed tells whether a project is being applied: what it is about to mount
+// is not yet known.
+func (pl *places) isClaimed(project string) bool {
+	pl.mu.Lock()
+	defer pl.mu.Unlock()
+	return len(pl.claims[project].seats) > 0
 }
 
 // placements are those of all projects: what is claimed, else what the labels say.
-func (e *Engine) placements(all []container.Container) map[string]placement {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.placementsLocked(all)
+func (pl *places) placements(all []container.Container) map[string]placement {
+	pl.mu.Lock()
+	defer pl.mu.Unlock()
+	return pl.placementsLocked(all)
 }
 
-func (e *Engine) placementsLocked(all []container.Container) map[string]placement {
+func (pl *places) placementsLocked(all []container.Container) map[string]placement {
 	byProject := make(map[string][]container.Container)
 	for _, c := range all {
 		byProject[c.Labels.Project] = append(byProject[c.Labels.Project], c)
@@ -257,7 +261,7 @@ func (e *Engine) placementsLocked(all []container.Container) map[string]placemen
 	for project, containers := range byProject {
 		places[project] = recorded(current(containers))
 	}
-	for project, claimed := range e.claims {
+	for project, claimed := range pl.claims {
 		places[project] = claimed
 	}
 	return places
@@ -286,8 +290,8 @@ func hostsFor(places map[string]placement, of seat) []network.Host {
 // linesFor are the lines for one replica in the hosts file of another: its
 // addresses on the first network that both are on.
 func linesFor(s, of seat) []network.Host {
-	for _, own := range of.box.Attached {
-		a, shared := attachment(s.box, own.Network.Name)
+	for _, own := range of.Sandbox.Attached {
+		a, shared := attachment(s.Sandbox, own.Network.Name)
 		if !shared {
 			continue
 		}
@@ -299,12 +303,12 @@ func linesFor(s, of seat) []network.Host {
 				}
 			}
 		}
-		if s.box.Hostname != s.Service && s.project == of.project {
-			add(s.box.Hostname)
+		if s.Sandbox.Hostname != s.Service && s.project == of.project {
+			add(s.Sandbox.Hostname)
 		}
 		add(a.Aliases...)
-		add(s.name, containerName(s.project, s.Replica))
-		for _, link := range of.box.Links {
+		add(s.Name, containerName(s.project, s.Replica))
+		for _, link := range of.Sandbox.Links {
 			if link.Service == s.Service && s.project == of.project {
 				add(link.Name)
 			}
@@ -325,8 +329,8 @@ func containerName(project string, r Replica) string { return project + "-" + r.
 
 // syncPorts makes the kernel's rules those of all projects, and brings the hosts
 // files up to date: another project on the same network may have come or gone.
-func (e *Engine) syncPorts(ctx context.Context) error {
-	waits, err := e.syncLocked(ctx)
+func (pl *places) syncPorts(ctx context.Context) error {
+	waits, err := pl.syncLocked(ctx)
 	// Not under the lock: a container can hold up the writing of its files.
 	for _, wait := range waits {
 		if e := wait(); e != nil && !errors.Is(e, fs.ErrNotExist) { // its project may be removing it right now
@@ -337,29 +341,29 @@ func (e *Engine) syncPorts(ctx context.Context) error {
 }
 
 // syncLocked is syncPorts, less what the functions that it returns wait for.
-func (e *Engine) syncLocked(ctx context.Context) (waits []func() error, err error) {
-	e.ports.Lock()
-	defer e.ports.Unlock()
-	all, err := e.allRecorded(ctx)
+func (pl *places) syncLocked(ctx context.Context) (waits []func() error, err error) {
+	pl.shared.Lock()
+	defer pl.shared.Unlock()
+	all, err := pl.allRecorded(ctx)
 	if err != nil {
 		return nil, err
 	}
-	places := e.placements(all)
+	places := pl.placements(all)
 	var ports []network.Port
 	var networks []network.Network
 	for _, place := range places {
 		ports = append(ports, place.ports()...)
 		networks = append(networks, place.networks()...)
 	}
-	if err := e.networks.SyncPorts(ctx, ports, networks); err != nil {
+	if err := pl.networks.SyncPorts(ctx, ports, networks); err != nil {
 		return nil, err
 	}
 	for _, place := range places {
 		for _, s := range place.seats {
-			if !s.own() || len(s.box.Attached) == 0 || !e.networks.Has(s.box) {
+			if !s.own() || len(s.Sandbox.Attached) == 0 || !pl.networks.Has(s.Sandbox) {
 				continue
 			}
-			wait, err := e.networks.BeginHosts(s.box, hostsFor(places, s))
+			wait, err := pl.networks.BeginHosts(s.Sandbox, hostsFor(places, s))
 			switch {
 			case err == nil:
 				waits = append(waits, wait)
@@ -372,68 +376,68 @@ func (e *Engine) syncLocked(ctx context.Context) (waits []func() error, err erro
 }
 
 // ensureNetwork makes a network; nobody removes it meanwhile.
-func (e *Engine) ensureNetwork(ctx context.Context, w network.Network) error {
-	e.ports.Lock()
-	defer e.ports.Unlock()
-	return e.networks.EnsureNetwork(ctx, w)
+func (pl *places) ensureNetwork(ctx context.Context, w network.Network) error {
+	pl.shared.Lock()
+	defer pl.shared.Unlock()
+	return pl.networks.EnsureNetwork(ctx, w)
 }
 
 // removeNetwork removes a network, unless a project has come to need it.
-func (e *Engine) removeNetwork(ctx context.Context, w network.Network) error {
-	e.ports.Lock()
-	defer e.ports.Unlock()
-	all, err := e.allRecorded(ctx)
+func (pl *places) removeNetwork(ctx context.Context, w network.Network) error {
+	pl.shared.Lock()
+	defer pl.shared.Unlock()
+	all, err := pl.allRecorded(ctx)
 	if err != nil {
 		return err
 	}
-	for _, place := range e.placements(all) {
+	for _, place := range pl.placements(all) {
 		if slices.ContainsFunc(place.networks(), func(o network.Network) bool { return o.Name == w.Name }) {
 			return nil
 		}
 	}
-	return e.networks.RemoveNetwork(ctx, w)
+	return pl.networks.RemoveNetwork(ctx, w)
 }
 
 // sweepNetworks removes sandboxes and networks of which no container knows:
 // what is left of an Apply that was killed before it created one.
-func (e *Engine) sweepNetworks(ctx context.Context) error {
-	e.ports.Lock()
-	defer e.ports.Unlock()
-	all, err := e.allRecorded(ctx)
+func (pl *places) sweepNetworks(ctx context.Context) error {
+	pl.shared.Lock()
+	defer pl.shared.Unlock()
+	all, err := pl.allRecorded(ctx)
 	if err != nil {
 		return err
 	}
 	var boxes []network.Sandbox
 	var networks []network.Network
-	places := slices.Collect(maps.Values(e.placements(all)))
+	places := slices.Collect(maps.Values(pl.placements(all)))
 	places = append(places, recorded(all)) // also those that current did not choose
 	for _, place := range places {
 		networks = append(networks, place.networks()...)
 		for _, s := range place.seats {
 			if s.own() {
-				boxes = append(boxes, s.box)
+				boxes = append(boxes, s.Sandbox)
 			}
 		}
 	}
-	return e.networks.Leftovers(ctx, boxes, networks)
+	return pl.networks.Leftovers(ctx, boxes, networks)
 }
 
 // checkOthersLocked refuses ports and names that another project has or has
 // claimed. The caller holds mu; if it claims the place, it does so before it lets mu
 // go.
-func (e *Engine) checkOthersLocked(all []container.Container, name string, place placement) error {
-	places := e.placementsLocked(all)
+func (pl *places) checkOthersLocked(all []container.Container, name string, place placement) error {
+	places := pl.placementsLocked(all)
 	delete(places, name)
 	for _, project := range slices.Sorted(maps.Keys(places)) {
 		for _, other := range places[project].seats {
 			for _, s := range place.seats {
-				for _, chosen := range []string{s.name, other.name} {
+				for _, chosen := range []string{s.Name, other.Name} {
 					if s.isCalled(chosen) && other.isCalled(chosen) {
 						return conflict(s.Service, "cannot be named %s: service %s of project %s has that name", chosen, other.Service, project)
 					}
 				}
-				for _, p := range s.ports {
-					if i := slices.IndexFunc(other.ports, func(q network.Port) bool { return p.Overlaps(q) }); i >= 0 {
+				for _, p := range s.Ports {
+					if i := slices.IndexFunc(other.Ports, func(q network.Port) bool { return p.Overlaps(q) }); i >= 0 {
 						return conflict(s.Service, "cannot publish port %s: service %s of project %s has it", p, other.Service, project)
 					}
 				}
@@ -445,7 +449,7 @@ func (e *Engine) checkOthersLocked(all []container.Container, name string, place
 
 // checkPorts refuses ports that a process of this device or another owner has. Ports that the
 // project has already are its own.
-func (e *Engine) checkPorts(ctx context.Context, all []container.Container, name string, place placement) error {
+func (pl *places) checkPorts(ctx context.Context, all []container.Container, name string, place placement) error {
 	var own []network.Port
 	for _, c := range all {
 		if c.Labels.Project == name {
@@ -454,7 +458,7 @@ func (e *Engine) checkPorts(ctx context.Context, all []container.Container, name
 	}
 	var added []network.Port
 	for _, s := range place.seats {
-		for _, p := range s.ports {
+		for _, p := range s.Ports {
 			if !slices.ContainsFunc(own, func(o network.Port) bool {
 				return o.HostPort == p.HostPort && o.Protocol == p.Protocol && sameHostIP(o.HostIP, p.HostIP)
 			}) {
@@ -462,14 +466,14 @@ func (e *Engine) checkPorts(ctx context.Context, all []container.Container, name
 			}
 		}
 	}
-	foreign, err := e.networks.ForeignPorts(ctx)
+	foreign, err := pl.networks.ForeignPorts(ctx)
 	if err != nil {
 		return err
 	}
 	err = network.CheckPorts(ctx, added, foreign)
 	if refused := new(network.PortError); errors.As(err, &refused) {
 		for _, s := range place.seats {
-			if slices.ContainsFunc(s.ports, func(p network.Port) bool { return p.Overlaps(refused.Port) }) {
+			if slices.ContainsFunc(s.Ports, func(p network.Port) bool { return p.Overlaps(refused.Port) }) {
 				return fail(codeOfNetwork(err), s.Service, err)
 			}
 		}

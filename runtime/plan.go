@@ -58,7 +58,6 @@ func (s Step) String() string {
 	}
 }
 
-// changesNetwork tells whether the step is about what connects containers.
 func (s Step) changesNetwork() bool {
 	switch s.Kind {
 	case EnsureNetwork, EnsureSandbox, RemoveSandbox, SyncPorts, RemoveNetwork:
@@ -411,7 +410,6 @@ func missingVolumes(o Observed, w Wanted) []string {
 	return missing
 }
 
-// unwanted are the containers of replicas that are not wanted at all.
 func (o Observed) unwanted(w Wanted) []ObservedContainer {
 	var unwanted []ObservedContainer
 	for _, c := range o.Containers {
@@ -430,7 +428,6 @@ func (o Observed) container(id string) *ObservedContainer {
 	return &o.Containers[i]
 }
 
-// replicas are those that the containers belong to, each once.
 func replicas(containers []ObservedContainer) []Replica {
 	var list []Replica
 	for _, c := range containers {

@@ -37,25 +37,16 @@ func checkOf(service *compose.Healthcheck, image *image.Health) *compose.Healthc
 	return &check
 }
 
-// healthCheck is how a container is probed; not ok when it is not.
-func healthCheck(c container.Container) (health.Check, bool) {
-	h := c.Labels.Healthcheck
-	if h == nil || len(h.Test) == 0 || h.Test[0] == "NONE" {
-		return health.Check{}, false
-	}
-	return health.Check(*h), true
-}
-
 // tendHealth makes the running containers of a project those that are probed.
 func (e *Engine) tendHealth(project string, found []container.Container) {
 	var targets []health.Target
 	for _, c := range found {
-		check, ok := healthCheck(c)
-		if !ok || c.State != container.Running && c.State != container.Unresponsive {
+		check := c.Labels.Healthcheck
+		if check == nil || c.State != container.Running && c.State != container.Unresponsive {
 			continue
 		}
 		if started := startOf(c.Pid); !started.IsZero() {
-			targets = append(targets, health.Target{Container: c.ID, Process: c.Pid, Started: started, Check: check})
+			targets = append(targets, health.Target{Container: c.ID, Process: c.Pid, Started: started, Check: health.Check(*check)})
 		}
 	}
 	e.health.Tend(project, targets)
@@ -64,7 +55,7 @@ func (e *Engine) tendHealth(project string, found []container.Container) {
 // healthOf is what is known of the health of a container that runs. What nobody
 // in this process has probed is starting.
 func (e *Engine) healthOf(c container.Container) health.Status {
-	if _, ok := healthCheck(c); !ok {
+	if c.Labels.Healthcheck == nil {
 		return health.Status{}
 	}
 	if status, ok := e.health.Status(c.ID); ok {
@@ -80,48 +71,4 @@ func (e *Engine) probe(ctx context.Context, id string, timeout time.Duration, co
 		err = fmt.Errorf("%w: %w", health.ErrNotTried, err)
 	}
 	return code, err
-}
-
-// noteWaits notes what the replicas of a project wait for. stale says that
-// tellWaiting was called after the mark was taken, which has to be before the look
-// that led to waits: what they wait for may have come meanwhile.
-func (e *Engine) noteWaits(project string, waits []Wait, mark int) (stale bool) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if len(waits) == 0 {
-		delete(e.waits, project)
-		return false
-	}
-	e.waits[project] = waits
-	return e.starts != mark
-}
-
-func (e *Engine) waitMark() int {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.starts
-}
-
-// tellWaiting has the projects looked at that wait for something, after a project
-// got what they may wait for: they may join its namespaces.
-func (e *Engine) tellWaiting(project string) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.starts++
-	for other := range e.waits {
-		if other != project {
-			e.tellWatchesLocked(other)
-		}
-	}
-}
-
-func (e *Engine) waitOf(project string, r Replica) Wait {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for _, w := range e.waits[project] {
-		if w.Replica == r {
-			return w
-		}
-	}
-	return Wait{}
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 
 	"github.com/opencontainers/go-digest"
 
@@ -53,7 +54,7 @@ type Project struct {
 
 	pins   map[string]digest.Digest // by Stage or Pin
 	looked map[string]image.Looked  // by Unsigned
-	loaded int                      // Engine.loads when it was
+	loaded int                      // the count of loads when it was
 	size   int64                    // of the package
 }
 
@@ -109,9 +110,9 @@ func (e *Engine) Load(ctx context.Context, s Source) (*Project, error) {
 		}
 		defer unlock()
 		p.Digest = digest.FromBytes(s.Package)
-		dir := e.packageDir(s.Project, p.Digest)
+		dir := e.packages.at(s.Project, p.Digest)
 		p.Directory = dir
-		p.loaded = e.noteLoad(s.Project, dir)
+		p.loaded = e.packages.noteLoad(s.Project, dir)
 		if extracted, err = compose.Extract(s.Package, dir, s.Strict, compose.Limits{}); err != nil {
 			return nil, fail(codeOfCompose(err), s.Project, err)
 		}
@@ -197,24 +198,17 @@ func (b *blueprint) config(ctx context.Context, s seat) (container.Config, error
 		Labels: container.Labels{
 			Project: s.project, Service: s.Service, Number: s.Number,
 			Hash: b.hash, Root: b.found.ChainID.String(), Caller: b.p.Labels,
-			Details: container.Details{
-				Name:        s.name,
-				Sandbox:     s.box,
-				Joins:       s.shares,
-				Ports:       s.ports,
-				Healthcheck: checkOf(b.service.Healthcheck, b.found.Health),
-			},
+			Details: container.Details{Seat: s.Seat, Healthcheck: checkOf(b.service.Healthcheck, b.found.Health)},
 		},
 		Service:    b.service,
 		Image:      b.found.Config.Config,
 		ImageName:  b.found.Name,
-		Sandbox:    b.e.networks.Paths(s.box),
+		Sandbox:    b.e.networks.Paths(s.Sandbox),
 		Volumes:    b.p.Compose.Volumes,
 		WorkingDir: b.p.Compose.WorkingDir,
 	}, nil
 }
 
-// volumesOf are the named volumes that a service mounts, each once.
 func volumesOf(s *compose.Service) []string {
 	var volumes []string
 	for _, m := range s.Mounts {
@@ -236,76 +230,75 @@ func ownVolumes(p *compose.Project) map[string]container.Volume {
 	return own
 }
 
-func volumeNames(volumes []container.Volume) []string {
-	names := make([]string, len(volumes))
-	for i, v := range volumes {
-		names[i] = v.Name
-	}
-	return names
+// packages are the directories that packages of projects are extracted to.
+type packages struct {
+	dir string
+	locks
+
+	mu    sync.Mutex
+	loads int
+	last  map[string]map[string]int // project, directory of an extracted package -> when it was last loaded
 }
 
-func (e *Engine) packagesDir(project string) string {
-	return filepath.Join(e.o.StateDir, "projects", project)
-}
+func (p *packages) of(project string) string { return filepath.Join(p.dir, project) }
 
-func (e *Engine) packageDir(project string, d digest.Digest) string {
-	return filepath.Join(e.packagesDir(project), d.Encoded())
+func (p *packages) at(project string, d digest.Digest) string {
+	return filepath.Join(p.of(project), d.Encoded())
 }
 
 // noteLoad remembers the order in which packages were loaded.
-func (e *Engine) noteLoad(project, dir string) int {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.loads++
-	if e.lastLoads[project] == nil {
-		e.lastLoads[project] = make(map[string]int)
+func (p *packages) noteLoad(project, dir string) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.loads++
+	if p.last[project] == nil {
+		p.last[project] = make(map[string]int)
 	}
-	e.lastLoads[project][dir] = e.loads
-	return e.loads
+	p.last[project][dir] = p.loads
+	return p.loads
 }
 
-// forgetPackages removes the extracted packages that p replaced. One that was
-// loaded after p is about to be applied, and stays.
-func (e *Engine) forgetPackages(ctx context.Context, p *Project) error {
-	return e.sweepPackages(ctx, p.Name, func(dir string) bool {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		return p.Digest != "" && dir == e.packageDir(p.Name, p.Digest) || e.lastLoads[p.Name][dir] > p.loaded
+// forget removes the extracted packages that a project replaced. One that was
+// loaded after it is about to be applied, and stays.
+func (p *packages) forget(ctx context.Context, by *Project) error {
+	return p.sweep(ctx, by.Name, func(dir string) bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return by.Digest != "" && dir == p.at(by.Name, by.Digest) || p.last[by.Name][dir] > by.loaded
 	})
 }
 
-// removePackages removes all extracted packages of a project, on the medium as well:
+// remove removes all extracted packages of a project, on the medium as well:
 // the project may be forgotten next, and nobody would look for what came back with the
 // power.
-func (e *Engine) removePackages(ctx context.Context, project string) error {
-	if err := e.sweepPackages(ctx, project, func(string) bool { return false }); err != nil {
+func (p *packages) remove(ctx context.Context, project string) error {
+	if err := p.sweep(ctx, project, func(string) bool { return false }); err != nil {
 		return err
 	}
-	e.mu.Lock()
-	delete(e.lastLoads, project)
-	e.mu.Unlock()
-	dir := e.packagesDir(project)
-	if err := os.Remove(dir); err != nil && !errors.Is(err, os.ErrNotExist) {
+	p.mu.Lock()
+	delete(p.last, project)
+	p.mu.Unlock()
+	if err := os.Remove(p.of(project)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	err := tree.Sync(filepath.Dir(dir)) // also where a killed agent had no time for it
+	err := tree.Sync(p.dir) // also where a killed agent had no time for it
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fail(Internal, project, fmt.Errorf("cannot sync directory of packages: %w", err))
 	}
 	return nil
 }
 
-func (e *Engine) sweepPackages(ctx context.Context, project string, keep func(dir string) bool) error {
-	entries, err := os.ReadDir(e.packagesDir(project))
+func (p *packages) sweep(ctx context.Context, project string, keep func(dir string) bool) error {
+	entries, err := os.ReadDir(p.of(project))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
 	for _, entry := range entries {
-		if dir := filepath.Join(e.packagesDir(project), entry.Name()); !keep(dir) {
+		if dir := filepath.Join(p.of(project), entry.Name()); !keep(dir) {
 			err = errors.Join(err, tree.Remove(ctx, dir)) // workloads that mount it may have filled it
-			e.mu.Lock()
-			delete(e.lastLoads[project], dir)
-			e.mu.Unlock()
+			p.mu.Lock()
+			delete(p.last[project], dir)
+			p.mu.Unlock()
 		}
 	}
 	if err != nil {
@@ -314,7 +307,6 @@ func (e *Engine) sweepPackages(ctx context.Context, project string, keep func(di
 	return nil
 }
 
-// codeOfCompose says what a failure of the room compose is.
 func codeOfCompose(err error) Code {
 	var unsupported *compose.Error
 	switch {
@@ -327,7 +319,6 @@ func codeOfCompose(err error) Code {
 	}
 }
 
-// failImage is fail for an error of the room image.
 func failImage(object string, err error) error {
 	var failed *image.Error
 	if !errors.As(err, &failed) {

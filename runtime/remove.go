@@ -34,11 +34,11 @@ func (e *Engine) RemoveWith(ctx context.Context, project string, o RemoveOptions
 		return fail(Internal, project, err)
 	}
 	defer unlock(&change{})
-	e.claimNothing(project)
-	defer e.unclaim(project)
+	e.places.claimNothing(project)
+	defer e.places.unclaim(project)
 
 	r := &run{e: e, project: project, notify: o.Notify, grace: o.StopTimeout}
-	defer e.noteWaits(project, nil, 0)
+	defer e.news.noteWaits(project, nil, 0)
 	if err := r.find(ctx); err != nil {
 		return err
 	}
@@ -66,7 +66,7 @@ func (e *Engine) RemoveWith(ctx context.Context, project string, o RemoveOptions
 func (e *Engine) removeRest(ctx context.Context, project string, o RemoveOptions) error {
 	err := e.containers.RemoveProject(ctx, project)
 	if err == nil {
-		err = e.sweepNetworks(ctx)
+		err = e.places.sweepNetworks(ctx)
 	}
 	if err != nil {
 		return fail(Internal, project, err)
@@ -76,7 +76,7 @@ func (e *Engine) removeRest(ctx context.Context, project string, o RemoveOptions
 			return err
 		}
 	}
-	return e.removePackages(ctx, project)
+	return e.packages.remove(ctx, project)
 }
 
 // Clear removes every project, whoever applied it, and what is left of others that
@@ -93,7 +93,7 @@ func (e *Engine) Clear(ctx context.Context) ([]string, error) {
 		}
 		removed = append(removed, p.Name)
 	}
-	if err := e.sweepNetworks(e.within(ctx)); err != nil {
+	if err := e.places.sweepNetworks(e.within(ctx)); err != nil {
 		return removed, fail(Internal, "networks", err)
 	}
 	return removed, nil

@@ -5,8 +5,10 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"time"
 
+	"github.com/margolite/margolite/runtime/compose"
 	"github.com/margolite/margolite/runtime/container"
 )
 
@@ -35,7 +37,6 @@ func (h *history) runs(pid int, started time.Time) {
 	}
 }
 
-// starts notes that it is started now.
 func (h *history) starts(now time.Time) {
 	if h.over {
 		h.again++
@@ -45,7 +46,7 @@ func (h *history) starts(now time.Time) {
 
 // ends notes that it does not run any more, and reckons when it may again by its
 // restart policy. What never ran before the eyes of this process may at once.
-func (h *history) ends(now time.Time, p container.Restart, chance float64) {
+func (h *history) ends(now time.Time, p compose.Restart, chance float64) {
 	if h.over {
 		return
 	}
@@ -74,106 +75,118 @@ func delay(failures int, chance float64) time.Duration {
 	return d*3/4 + time.Duration(chance*float64(d/4))
 }
 
-func (e *Engine) noteStart(project, id string) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.historyOf(project, id).starts(time.Now())
+// histories are those of the containers of all projects.
+type histories struct {
+	mu sync.Mutex
+	of map[string]map[string]*history // by project and container
 }
 
-// noteState notes what a container does, and returns when it may be started again
-// by its restart policy.
-func (e *Engine) noteState(project string, c ObservedContainer, p container.Restart) (failures int, due time.Time) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	h := e.historyOf(project, c.ID)
+func (h *histories) starts(project, id string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.get(project, id).starts(time.Now())
+}
+
+// note notes what a container does, and returns when it may be started again by its
+// restart policy.
+func (h *histories) note(project string, c ObservedContainer, p compose.Restart) (failures int, due time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	own := h.get(project, c.ID)
 	if c.active() {
-		h.runs(c.Pid, c.Started)
+		own.runs(c.Pid, c.Started)
 	} else {
-		h.ends(time.Now(), p, rand.Float64())
+		own.ends(time.Now(), p, rand.Float64())
 	}
-	return h.failures, h.due
+	return own.failures, own.due
 }
 
-// restartsOf is how often a container was started again: since it last ran well,
-// and by this process. The end of one that stays so was followed by no start.
-func (e *Engine) restartsOf(project, id string) (lately, all int) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	switch h := e.history[project][id]; {
-	case h == nil:
+// restarts is how often a container was started again: since it last ran well, and by
+// this process. The end of one that stays so was followed by no start.
+func (h *histories) restarts(project, id string) (lately, all int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch own := h.of[project][id]; {
+	case own == nil:
 		return 0, 0
-	case h.over:
-		return max(h.failures-1, 0), h.again
+	case own.over:
+		return max(own.failures-1, 0), own.again
 	default:
-		return h.failures, h.again
+		return own.failures, own.again
 	}
 }
 
-// forgetHistories drops the histories of containers that a project does not have
-// any more.
-func (e *Engine) forgetHistories(project string, found []container.Container) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	maps.DeleteFunc(e.history[project], func(id string, _ *history) bool {
+// forget drops the histories of containers that a project does not have any more.
+func (h *histories) forget(project string, found []container.Container) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	maps.DeleteFunc(h.of[project], func(id string, _ *history) bool {
 		return !slices.ContainsFunc(found, func(c container.Container) bool { return c.ID == id })
 	})
-	if len(e.history[project]) == 0 {
-		delete(e.history, project)
+	if len(h.of[project]) == 0 {
+		delete(h.of, project)
 	}
+}
+
+// get needs mu.
+func (h *histories) get(project, id string) *history {
+	own := h.of[project][id]
+	if own == nil {
+		own = &history{}
+		if h.of[project] == nil {
+			h.of[project] = make(map[string]*history)
+		}
+		h.of[project][id] = own
+	}
+	return own
 }
 
 // change is what Apply and Remove did to a project.
 type change struct {
-	count int    // Engine.revision when they did: no two changes have the same
+	count int    // that of changes when they did: no two have the same
 	made  made   // what the last one brought up to date, if it came to its end
 	seats []seat // that the ports and hosts files are for since then; nil: not known
 }
 
-// noteChange notes that Apply or Remove worked on a project, and what is up to
-// date since then.
-func (e *Engine) noteChange(project string, c change) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.revision++
-	c.count = e.revision
-	e.changed[project] = c
+// changes are what was done last to each project.
+type changes struct {
+	mu    sync.Mutex
+	count int // of all
+	last  map[string]change
+}
+
+// note notes that Apply or Remove worked on a project, and what is up to date since
+// then.
+func (c *changes) note(project string, done change) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.count++
+	done.count = c.count
+	c.last[project] = done
 }
 
 // forgetSeats notes that the supervisor changes the network of a project.
-func (e *Engine) forgetSeats(project string) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if c, ok := e.changed[project]; ok {
-		c.seats = nil
-		e.changed[project] = c
+func (c *changes) forgetSeats(project string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if done, ok := c.last[project]; ok {
+		done.seats = nil
+		c.last[project] = done
 	}
 }
 
-// forgetChange drops what Apply and Remove did to a project that has gone, unless
-// they have worked on it since.
-func (e *Engine) forgetChange(project string, count int) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.changed[project].count == count {
-		delete(e.changed, project)
+// forget drops what Apply and Remove did to a project that has gone, unless they have
+// worked on it since.
+func (c *changes) forget(project string, count int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.last[project].count == count {
+		delete(c.last, project)
 	}
 }
 
-func (e *Engine) changeOf(project string) change {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.changed[project]
-}
-
-// historyOf needs e.mu.
-func (e *Engine) historyOf(project, id string) *history {
-	h := e.history[project][id]
-	if h == nil {
-		h = &history{}
-		if e.history[project] == nil {
-			e.history[project] = make(map[string]*history)
-		}
-		e.history[project][id] = h
-	}
-	return h
+func (c *changes) of(project string) change {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.last[project]
 }

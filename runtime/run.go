@@ -99,7 +99,6 @@ func (r *run) find(ctx context.Context) error {
 	return nil
 }
 
-// take takes over what was found of the project in containerd.
 func (r *run) take(own []container.Container) { r.found, r.places = inOrder(own), nil }
 
 // observed adds to the containers that were found what else there is.
@@ -124,12 +123,12 @@ func (r *run) observed(ctx context.Context) (Observed, error) {
 		observed := r.e.observe(c)
 		o.Containers = append(o.Containers, observed)
 		if s := seatOf(c); s.own() {
-			o.Sandboxes[observed.Replica()] = has(s.box)
+			o.Sandboxes[observed.Replica()] = has(s.Sandbox)
 		}
 	}
 	for _, s := range r.wanted.Services {
 		seat, _ := r.place.seat(s.Replica)
-		o.Sandboxes[s.Replica] = (!seat.own() || r.made.boxes[s.Replica]) && has(seat.box)
+		o.Sandboxes[s.Replica] = (!seat.own() || r.made.boxes[s.Replica]) && has(seat.Sandbox)
 		for _, name := range s.Volumes {
 			if v, ok := r.volumes[name]; ok && !r.passed[name] {
 				o.Volumes[name] = r.e.containers.HasVolume(r.project, v)
@@ -181,11 +180,11 @@ func (r *run) everybody(ctx context.Context) (map[string]placement, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.places == nil {
-		all, err := r.e.allRecorded(ctx)
+		all, err := r.e.places.allRecorded(ctx)
 		if err != nil {
 			return nil, &Error{Code: Internal, Object: r.project, Err: err}
 		}
-		r.places = r.e.placements(all)
+		r.places = r.e.places.placements(all)
 		r.places[r.project] = r.place
 	}
 	return r.places, nil
@@ -277,7 +276,6 @@ func (r *run) tell(e Event) {
 	r.notify(e)
 }
 
-// note changes what the run remembers.
 func (r *run) note(change func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -297,7 +295,7 @@ func (r *run) execute(ctx context.Context, s Step) error {
 		if !ok {
 			return internal(errors.New("it is unknown"))
 		}
-		if err := r.e.ensureNetwork(ctx, w); err != nil {
+		if err := r.e.places.ensureNetwork(ctx, w); err != nil {
 			return internal(err)
 		}
 		r.note(func() {
@@ -314,13 +312,13 @@ func (r *run) execute(ctx context.Context, s Step) error {
 		if err != nil {
 			return internal(err)
 		}
-		if _, err := r.e.networks.EnsureSandbox(ctx, seat.box, hostsFor(places, seat)); err != nil {
+		if _, err := r.e.networks.EnsureSandbox(ctx, seat.Sandbox, hostsFor(places, seat)); err != nil {
 			return internal(err)
 		}
 		r.note(func() { set(&r.made.boxes, s.Replica) })
 		return nil
 	case SyncPorts:
-		if err := r.e.syncPorts(ctx); err != nil {
+		if err := r.e.places.syncPorts(ctx); err != nil {
 			return fail(codeOfNetwork(err), r.project, err)
 		}
 		r.note(func() { r.made.ports = true })
@@ -351,14 +349,14 @@ func (r *run) execute(ctx context.Context, s Step) error {
 	case RemoveSandbox:
 		for _, c := range r.found {
 			if seat := seatOf(c); seat.own() && seat.Replica == s.Replica {
-				return internal(r.e.networks.RemoveSandbox(ctx, seat.box))
+				return internal(r.e.networks.RemoveSandbox(ctx, seat.Sandbox))
 			}
 		}
 		return nil
 	case RemoveNetwork:
 		for _, w := range r.former() {
 			if w.Name == s.Network {
-				if err := r.e.removeNetwork(ctx, w); err != nil {
+				if err := r.e.places.removeNetwork(ctx, w); err != nil {
 					return internal(err)
 				}
 			}
@@ -395,7 +393,7 @@ func (r *run) start(ctx context.Context, id string) error {
 		}
 		r.starts[id]++
 	})
-	r.e.noteStart(r.project, id)
+	r.e.histories.starts(r.project, id)
 	r.first.Lock()
 	if r.shim {
 		r.first.Unlock()
@@ -433,13 +431,6 @@ func (r *run) stopped() bool {
 	return r.stops > 0
 }
 
-func (r *run) untouched() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.steps == 0
-}
-
-// network is the definition of a network that the project is on.
 func (r *run) network(name string) (network.Network, bool) {
 	list := r.place.networks()
 	i := slices.IndexFunc(list, func(w network.Network) bool { return w.Name == name })
@@ -449,7 +440,6 @@ func (r *run) network(name string) (network.Network, bool) {
 	return list[i], true
 }
 
-// dependencies are what the wanted service of a container depends on.
 func (r *run) dependencies(id string) []compose.Dependency {
 	for _, s := range r.wanted.Services {
 		if s.Container == id {

@@ -186,7 +186,6 @@ func (e *Engine) Prune(ctx context.Context, keep Keep) ([]string, error) {
 	return removed, nil
 }
 
-// keptImages are the names of the images that containers use or keep names.
 func (e *Engine) keptImages(ctx context.Context, keep Keep) (map[string]bool, error) {
 	kept := make(map[string]bool)
 	for _, pins := range keep.Images {
@@ -198,7 +197,7 @@ func (e *Engine) keptImages(ctx context.Context, keep Keep) (map[string]bool, er
 			kept[name] = true
 		}
 	}
-	all, err := e.containers.List(ctx)
+	all, err := e.containers.Recorded(ctx)
 	if err != nil {
 		return nil, fail(Internal, "images", err)
 	}

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	refreshEvery = 5 * time.Second // how often the host's resolver is looked at, and the size of former logs
+	refreshEvery = 5 * time.Second // how often the host's resolver is looked at
 
 	// slowAfter is when a project that is brought back makes room for others: it
 	// may wait for a file server or a hook, and takes no processor meanwhile.
@@ -38,7 +38,7 @@ const (
 // when nothing happens, save every few seconds at what the device resolves names with.
 func (e *Engine) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(e.within(ctx))
-	w := e.watch(ctx, supervisorTopics)
+	w := e.news.watch(ctx, supervisorTopics)
 	defer w.join()
 	var beside sync.WaitGroup
 	defer beside.Wait()
@@ -50,7 +50,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	})
 	beside.Go(func() { e.keep(ctx, "answer DNS queries", func() error { return e.networks.Serve(ctx) }) })
 	beside.Go(func() {
-		e.keep(ctx, "watch shims", func() error { return e.containers.WatchShims(ctx, e.tellContainer) })
+		e.keep(ctx, "watch shims", func() error { return e.containers.WatchShims(ctx, e.news.tellContainer) })
 	})
 	beside.Go(func() { e.removeLeftovers(ctx) })
 	defer cancel()
@@ -68,9 +68,6 @@ func (e *Engine) Run(ctx context.Context) error {
 		case <-files.C:
 			e.looks()
 			e.networks.RefreshFiles()
-			if err := e.containers.EmptyFormerLogs(); err != nil {
-				e.complain("cannot empty logs", err)
-			}
 			if ticking = len(s.projects) > 0; ticking {
 				files.Reset(refreshEvery)
 			}
@@ -129,7 +126,6 @@ func (e *Engine) complain(text string, err error, attrs ...any) {
 	}
 }
 
-// looks notes that Run has something to do.
 func (e *Engine) looks() { e.looking.Store(max(int64(time.Since(e.begun)), 1)) }
 
 // Busy is for how long Run has been doing what it does now; 0 while it waits for
@@ -155,7 +151,6 @@ type supervisor struct {
 	swept    bool      // leftovers of former processes were looked for
 	missed   bool      // the next look has to be at everything
 	looked   bool      // everything was found once
-	back     bool      // and tended
 	failures int       // looks in a row that failed
 	retry    time.Time // when to look again after a failure; zero: the last look succeeded
 
@@ -173,7 +168,7 @@ type tended struct {
 	made     made                         // brought up to date since this process started
 	seen     map[string]ObservedContainer // by id, the last time
 	known    []string                     // ids of all its containers; nil: not known
-	changes  int                          // the count of Engine.changeOf when seen was
+	changes  int                          // the count of its last change when seen was
 	failures int                          // in a row, other than of one container
 	rest     time.Time                    // not to be tended before, after failures
 	gone     bool                         // it has no containers any more
@@ -226,7 +221,7 @@ func (s *supervisor) next() (next time.Time) {
 
 // noteBack tells, once, that everything was tended that was found first.
 func (s *supervisor) noteBack() {
-	if s.back || !s.looked {
+	if !s.looked {
 		return
 	}
 	s.mu.Lock()
@@ -236,7 +231,6 @@ func (s *supervisor) noteBack() {
 			return
 		}
 	}
-	s.back = true
 	s.e.once.Do(func() { close(s.e.back) })
 }
 
@@ -310,7 +304,7 @@ func (s *supervisor) everything(ctx context.Context) (concerned, error) {
 	}
 	if !s.swept {
 		// Leftovers harm nobody: containers come first, whatever happens here.
-		if err := s.e.sweepNetworks(ctx); err != nil && ctx.Err() == nil {
+		if err := s.e.places.sweepNetworks(ctx); err != nil && ctx.Err() == nil {
 			s.e.o.Logger.Warn("cannot remove leftovers", "error", err)
 		}
 		s.swept = true
@@ -350,7 +344,6 @@ func (s *supervisor) concerned(ctx context.Context, i items) (concerned, error) 
 	return names, nil
 }
 
-// noteFound notes which containers a project has.
 func (s *supervisor) noteFound(project string, found []container.Container) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -387,7 +380,7 @@ func (s *supervisor) takeTurn(ctx context.Context, name string, t *tended) (due 
 	release := sync.OnceFunc(func() { <-s.turns })
 	defer release()
 	defer time.AfterFunc(slowAfter, release).Stop()
-	ctx, unlock, ok := s.e.tend(ctx, name)
+	ctx, unlock, ok := s.e.turns.tend(ctx, name)
 	if !ok {
 		return time.Time{} // whoever has it pokes at the end
 	}
@@ -427,7 +420,7 @@ func (s *supervisor) restore(ctx context.Context, project string, t *tended) (du
 		t.made = r.made
 		t.made.ports = r.made.ports && !unpublished
 	}()
-	if change := s.e.changeOf(project); t.changes != change.count {
+	if change := s.e.changed.of(project); t.changes != change.count {
 		// Apply or Remove was here. One that failed half way made nothing.
 		t.changes, t.seen, t.known, r.made = change.count, nil, nil, change.made.clone()
 	}
@@ -439,7 +432,7 @@ func (s *supervisor) restore(ctx context.Context, project string, t *tended) (du
 	r.known = t.known
 	t.gone = false
 	for range maxLooks {
-		mark := s.e.waitMark()
+		mark := s.e.news.waitMark()
 		if err := r.find(ctx); err != nil {
 			return time.Time{}, err
 		}
@@ -449,12 +442,12 @@ func (s *supervisor) restore(ctx context.Context, project string, t *tended) (du
 		}
 		t.known = r.known
 		s.noteFound(project, r.found)
-		s.e.forgetHistories(project, r.found)
+		s.e.histories.forget(project, r.found)
 		if len(r.found) == 0 {
 			s.compare(project, t, nil)
 			s.e.tendHealth(project, nil)
-			s.e.noteWaits(project, nil, mark)
-			s.e.forgetChange(project, t.changes)
+			s.e.news.noteWaits(project, nil, mark)
+			s.e.changed.forget(project, t.changes)
 			t.gone = true
 			return time.Time{}, nil
 		}
@@ -468,7 +461,7 @@ func (s *supervisor) restore(ctx context.Context, project string, t *tended) (du
 		}
 		s.compare(project, t, observed.Containers)
 		plan := PlanFor(observed, r.wanted)
-		stale := s.e.noteWaits(project, plan.Waits, mark)
+		stale := s.e.news.noteWaits(project, plan.Waits, mark)
 		if len(plan.Groups) == 0 && stale {
 			continue
 		}
@@ -479,11 +472,11 @@ func (s *supervisor) restore(ctx context.Context, project string, t *tended) (du
 			return due, nil
 		}
 		if slices.ContainsFunc(plan.Steps(), Step.changesNetwork) {
-			s.e.forgetSeats(project)
+			s.e.changed.forgetSeats(project)
 		}
 		failures := r.carryOut(ctx, plan)
 		if slices.ContainsFunc(plan.Steps(), func(s Step) bool { return s.Kind == StartContainer }) {
-			s.e.tellWaiting(project)
+			s.e.news.tellWaiting(project)
 		}
 		for _, f := range failures {
 			switch {
@@ -518,13 +511,15 @@ func (s *supervisor) wanted(project string, chosen []container.Container) (w Wan
 	}
 	for _, c := range chosen {
 		o := s.e.observe(c)
-		failures, again := s.e.noteState(project, o, c.Labels.Restart)
+		failures, again := s.e.histories.note(project, o, c.Labels.Restart)
 		service := WantedService{
 			Replica: o.Replica(), Container: c.ID,
-			Volumes:   volumeNames(c.Labels.Volumes),
 			DependsOn: c.Labels.DependsOn,
 			Joins:     seatOf(c).joins(),
 			Hooks:     len(c.Labels.PostStart) > 0,
+		}
+		for _, v := range c.Labels.Volumes {
+			service.Volumes = append(service.Volumes, v.Name)
 		}
 		switch o.State {
 		case Stopped:
@@ -546,7 +541,6 @@ func (s *supervisor) wanted(project string, chosen []container.Container) (w Wan
 	return w, due
 }
 
-// recordedVolumes are the volumes of a project that its containers mount, by name.
 func recordedVolumes(chosen []container.Container) map[string]container.Volume {
 	own := make(map[string]container.Volume)
 	for _, c := range chosen {

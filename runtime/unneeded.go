@@ -44,23 +44,15 @@ func (e *Engine) StoredVolumes(ctx context.Context) ([]StoredVolume, error) {
 		if err != nil {
 			e.o.Logger.Warn("cannot measure volume", "project", v.Project, "volume", v.Name, "error", err)
 		}
-		volumes = append(volumes, StoredVolume{Project: v.Project, Name: v.Name, Bytes: size, Used: len(v.UsedBy) > 0 || e.isClaimed(v.Project), Err: err})
+		volumes = append(volumes, StoredVolume{Project: v.Project, Name: v.Name, Bytes: size, Used: len(v.UsedBy) > 0 || e.places.isClaimed(v.Project), Err: err})
 	}
 	return volumes, nil
-}
-
-// isClaimed tells whether a project is being applied: what it is about to mount
-// is not yet known.
-func (e *Engine) isClaimed(project string) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return len(e.claims[project].seats) > 0
 }
 
 // RemoveVolume removes a volume that no container mounts, with what it holds.
 func (e *Engine) RemoveVolume(ctx context.Context, project, name string) error {
 	ctx = e.within(ctx)
-	if e.isClaimed(project) {
+	if e.places.isClaimed(project) {
 		return &Error{Code: Conflict, Object: name, Err: fmt.Errorf("project %s is being applied", project)}
 	}
 	err := e.containers.RemoveVolume(ctx, project, name)
@@ -73,7 +65,6 @@ func (e *Engine) RemoveVolume(ctx context.Context, project, name string) error {
 	return nil
 }
 
-// removeVolumes removes the volumes of a project that nobody mounts.
 func (e *Engine) removeVolumes(ctx context.Context, project string) error {
 	list, err := e.containers.Volumes(ctx)
 	if err != nil {

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/margolite/margolite/runtime/container"
+	"github.com/margolite/margolite/runtime/compose"
 )
 
 func TestStartOfThisProcess(t *testing.T) {
@@ -20,7 +20,7 @@ func TestStartOfThisProcess(t *testing.T) {
 func TestBackoff(t *testing.T) {
 	now := time.Now()
 	var h history
-	h.ends(now, container.Restart{}, 1)
+	h.ends(now, compose.Restart{}, 1)
 	if !h.due.Equal(now) {
 		t.Errorf("what never ran before is due in %s", h.due.Sub(now))
 	}
@@ -29,12 +29,12 @@ func TestBackoff(t *testing.T) {
 	for n := range 20 {
 		h.starts(now)
 		now = now.Add(time.Second)
-		h.ends(now, container.Restart{}, 1)
+		h.ends(now, compose.Restart{}, 1)
 		wait := h.due.Sub(now)
 		if wait < last || wait > maxDelay || (n == 0) != (wait == 0) { // the first restart comes at once
 			t.Errorf("waits %s after %s", wait, last)
 		}
-		h.ends(now.Add(time.Hour), container.Restart{}, 1) // the same end, seen again
+		h.ends(now.Add(time.Hour), compose.Restart{}, 1) // the same end, seen again
 		if h.due.Sub(now) != wait {
 			t.Error("one end is counted twice")
 		}
@@ -46,12 +46,12 @@ func TestBackoff(t *testing.T) {
 
 	h.starts(now)
 	h.runs(7, now)
-	h.ends(now.Add(ranWell), container.Restart{}, 0)
+	h.ends(now.Add(ranWell), compose.Restart{}, 0)
 	if wait := h.due.Sub(now.Add(ranWell)); wait != 0 || h.failures != 1 {
 		t.Errorf("after it ran well it waits %s, with %d failures", wait, h.failures)
 	}
 
-	policy := container.Restart{Delay: 3 * time.Second, Window: time.Minute}
+	policy := compose.Restart{Delay: 3 * time.Second, Window: time.Minute}
 	for failures := 2; failures < 5; failures++ {
 		h.starts(now)
 		h.ends(now.Add(ranWell), policy, 0)

@@ -4,12 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"sync"
 	"time"
 
 	eventsapi "github.com/containerd/containerd/api/events"
 	"github.com/containerd/containerd/v2/core/events"
 	"github.com/containerd/typeurl/v2"
 	"google.golang.org/protobuf/types/known/emptypb"
+
+	"github.com/margolite/margolite/runtime/containerd"
 )
 
 const (
@@ -34,22 +38,34 @@ type watch struct {
 	done chan struct{}
 }
 
+// news go to all that watch.
+type news struct {
+	client    containerd.Client
+	namespace string
+	logger    *slog.Logger
+
+	mu      sync.Mutex
+	watches map[*watch]bool
+	waits   map[string][]Wait // by project, by the last plan
+	starts  int               // counts the calls of tellWaiting
+}
+
 // watch starts to watch; it ends with ctx. Then join has to be called.
-func (e *Engine) watch(ctx context.Context, topics string) *watch {
+func (n *news) watch(ctx context.Context, topics string) *watch {
 	w := &watch{agenda: newAgenda(), done: make(chan struct{})}
-	e.mu.Lock()
-	e.watches[w] = true
-	e.mu.Unlock()
+	n.mu.Lock()
+	n.watches[w] = true
+	n.mu.Unlock()
 	go func() {
 		defer close(w.done)
 		defer func() {
-			e.mu.Lock()
-			defer e.mu.Unlock()
-			delete(e.watches, w)
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			delete(n.watches, w)
 		}()
 		for ctx.Err() == nil {
-			if err := e.subscribe(ctx, topics, w.agenda); err != nil && ctx.Err() == nil {
-				e.o.Logger.Debug("subscribing to events again", "error", err)
+			if err := n.subscribe(ctx, topics, w.agenda); err != nil && ctx.Err() == nil {
+				n.logger.Debug("subscribing to events again", "error", err)
 			}
 			pause(ctx, subscribeAgain)
 		}
@@ -57,26 +73,24 @@ func (e *Engine) watch(ctx context.Context, topics string) *watch {
 	return w
 }
 
-// tellWatches puts projects on the agendas of all that watch.
-func (e *Engine) tellWatches(projects ...string) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.tellWatchesLocked(projects...)
+// tell puts a project on the agendas of all that watch.
+func (n *news) tell(project string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.tellLocked(project)
 }
 
-func (e *Engine) tellWatchesLocked(projects ...string) {
-	for w := range e.watches {
-		for _, project := range projects {
-			w.addProject(project)
-		}
+func (n *news) tellLocked(project string) {
+	for w := range n.watches {
+		w.addProject(project)
 	}
 }
 
 // tellContainer puts a container on the agendas of all that watch.
-func (e *Engine) tellContainer(id string) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for w := range e.watches {
+func (n *news) tellContainer(id string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for w := range n.watches {
 		w.addContainer(id)
 	}
 }
@@ -105,11 +119,11 @@ func (w *watch) wait(ctx context.Context, d time.Duration, concerns func(items) 
 // subscribe puts the container of each event on an agenda until the stream breaks.
 // The stream says nothing when it begins to listen, so an event of our own is sent
 // until it arrives; anything may have happened before that.
-func (e *Engine) subscribe(ctx context.Context, topics string, news *agenda) error {
+func (n *news) subscribe(ctx context.Context, topics string, agenda *agenda) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	service := e.o.Client.EventService()
-	envelopes, errs := service.Subscribe(ctx, fmt.Sprintf("namespace==%q,topic~=%q", e.o.Namespace, "^("+topics+"|"+probeTopic+")$"))
+	service := n.client.EventService()
+	envelopes, errs := service.Subscribe(ctx, fmt.Sprintf("namespace==%q,topic~=%q", n.namespace, "^("+topics+"|"+probeTopic+")$"))
 
 	probe := time.NewTicker(probeEvery)
 	defer probe.Stop()
@@ -122,12 +136,12 @@ func (e *Engine) subscribe(ctx context.Context, topics string, news *agenda) err
 			case event.Topic == probeTopic && !live:
 				live = true
 				probe.Stop()
-				news.addAll()
+				agenda.addAll()
 			case event.Topic == probeTopic:
 			case container == "":
-				news.addAll()
+				agenda.addAll()
 			case exec == "": // the end of a probe or a hook is known to who started it
-				news.addContainer(container)
+				agenda.addContainer(container)
 			}
 		case <-probe.C:
 			if live {
@@ -175,4 +189,48 @@ func subject(e *events.Envelope) (container, exec string) {
 		exec = ""
 	}
 	return container, exec
+}
+
+// noteWaits notes what the replicas of a project wait for. stale says that
+// tellWaiting was called after the mark was taken, which has to be before the look
+// that led to waits: what they wait for may have come meanwhile.
+func (n *news) noteWaits(project string, waits []Wait, mark int) (stale bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if len(waits) == 0 {
+		delete(n.waits, project)
+		return false
+	}
+	n.waits[project] = waits
+	return n.starts != mark
+}
+
+func (n *news) waitMark() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.starts
+}
+
+// tellWaiting has the projects looked at that wait for something, after a project
+// got what they may wait for: they may join its namespaces.
+func (n *news) tellWaiting(project string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.starts++
+	for other := range n.waits {
+		if other != project {
+			n.tellLocked(other)
+		}
+	}
+}
+
+func (n *news) waitOf(project string, r Replica) Wait {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, w := range n.waits[project] {
+		if w.Replica == r {
+			return w
+		}
+	}
+	return Wait{}
 }

@@ -191,7 +191,6 @@ func (p *pkg) add(name string, h *tar.Header, content io.Reader) error {
 	return nil
 }
 
-// addParents makes sure that name lies in directories, not under a file or link.
 func (p *pkg) addParents(name string) error {
 	for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
 		parent := p.entries[dir]

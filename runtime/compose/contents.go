@@ -17,7 +17,6 @@ const (
 	maxHeld     = 32 << 20 // bytes of files that a project holds in memory
 )
 
-// section is where the Compose file defines a file of a container.
 func (f File) section() string {
 	if f.Secret {
 		return "secrets"
@@ -25,7 +24,6 @@ func (f File) section() string {
 	return "configs"
 }
 
-// fileObjects resolves the configs and secrets of a service, with their content.
 func (r *resolver) fileObjects(s *Service, c types.ServiceConfig) {
 	if n := len(c.Configs) + len(c.Secrets); n > maxObjects {
 		r.refuse("secrets", "are %d with the configs; a container can have at most %d", n, maxObjects)

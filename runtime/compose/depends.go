@@ -38,7 +38,6 @@ func mentions(c types.ServiceConfig) []mention {
 	return all
 }
 
-// dependsOn are the dependencies written, and those that other keys imply.
 func (r *resolver) dependsOn(c types.ServiceConfig) []Dependency {
 	dependencies := map[string]Dependency{}
 	for name, d := range c.DependsOn {

@@ -4,18 +4,14 @@ import (
 	"cmp"
 	"fmt"
 	"path"
-	"regexp"
 	"slices"
 	"sort"
+	"strconv"
 	"strings"
 
 	"github.com/compose-spec/compose-go/v2/types"
-)
-
-var (
-	// As the Container Device Interface has the names of devices.
-	cdiName    = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.-]*[A-Za-z0-9]/[A-Za-z]([A-Za-z0-9_-]*[A-Za-z0-9])?=[A-Za-z0-9]([A-Za-z0-9_.:-]*[A-Za-z0-9])?$`)
-	deviceRule = regexp.MustCompile(`^[acb] ([0-9]+|\*):([0-9]+|\*) [rwm]{1,3}$`)
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"tags.cncf.io/container-device-interface/pkg/parser"
 )
 
 // allGPUs is what NVIDIA's generator of CDI files calls all of them.
@@ -28,7 +24,7 @@ func (r *resolver) devices(s *Service, c types.ServiceConfig) {
 		return
 	}
 	for _, d := range c.Devices {
-		if len(d.Source) <= 256 && cdiName.MatchString(d.Source) {
+		if len(d.Source) <= 256 && parser.IsQualifiedName(d.Source) {
 			s.CDI = append(s.CDI, d.Source)
 			continue
 		}
@@ -40,7 +36,7 @@ func (r *resolver) devices(s *Service, c types.ServiceConfig) {
 		switch {
 		case !path.IsAbs(d.Source) || !path.IsAbs(device.Target) || strings.ContainsRune(d.Source+d.Target, 0):
 			r.refuse("devices", "has %.80q for %.80q; use absolute paths, or the name of a CDI device such as vendor.com/class=name", d.Source, device.Target)
-		case strings.Trim(device.Permissions, "rwm") != "" || len(device.Permissions) > 3:
+		case !isAccess(device.Permissions):
 			r.refuse("devices", "has permissions %.80q for %s; use some of r, w and m", device.Permissions, d.Source)
 		}
 		s.Devices = append(s.Devices, device)
@@ -50,7 +46,7 @@ func (r *resolver) devices(s *Service, c types.ServiceConfig) {
 		return cmp.Or(cmp.Compare(a.Target, b.Target), cmp.Compare(a.Path, b.Path)) < 0
 	})
 	for _, rule := range c.DeviceCgroupRules {
-		if !deviceRule.MatchString(rule) || len(rule) > 64 {
+		if _, ok := ParseDeviceRule(rule); !ok {
 			r.refuse("device_cgroup_rules", "has %.80q; use a rule such as \"c 188:* rwm\"", rule)
 		}
 		s.DeviceRules = append(s.DeviceRules, rule)
@@ -73,7 +69,7 @@ func (r *resolver) deviceRequest(key string, request types.DeviceRequest, gpu bo
 	switch {
 	case request.Driver == "cdi":
 		for _, id := range request.IDs {
-			if len(id) > 256 || !cdiName.MatchString(id) {
+			if len(id) > 256 || !parser.IsQualifiedName(id) {
 				r.refuse(key+".device_ids", "has %.80q; use the name of a CDI device such as vendor.com/class=name", id)
 			}
 		}
@@ -91,7 +87,7 @@ func (r *resolver) deviceRequest(key string, request types.DeviceRequest, gpu bo
 		var devices []string
 		for _, id := range request.IDs {
 			name := "nvidia.com/gpu=" + id
-			if len(id) > 128 || !cdiName.MatchString(name) {
+			if len(id) > 128 || !parser.IsQualifiedName(name) {
 				r.refuse(key+".device_ids", "has %.80q, which is not a device", id)
 			}
 			devices = append(devices, name)
@@ -109,3 +105,28 @@ func (r *resolver) deviceRequest(key string, request types.DeviceRequest, gpu bo
 	}
 	return devices
 }
+
+// ParseDeviceRule reads a rule of device_cgroup_rules, as c 188:* rwm: a kind of device, its
+// numbers, and what is allowed.
+func ParseDeviceRule(text string) (rule specs.LinuxDeviceCgroup, ok bool) {
+	fields := strings.Split(text, " ")
+	if len(fields) != 3 || !slices.Contains([]string{"a", "b", "c"}, fields[0]) || fields[2] == "" || !isAccess(fields[2]) {
+		return rule, false
+	}
+	rule = specs.LinuxDeviceCgroup{Allow: true, Type: fields[0], Access: fields[2]}
+	major, minor, ok := strings.Cut(fields[1], ":")
+	number := func(text string) *int64 {
+		n, err := strconv.ParseUint(text, 10, 31)
+		ok = ok && (text == "*" || err == nil)
+		if text == "*" {
+			return nil
+		}
+		value := int64(n)
+		return &value
+	}
+	rule.Major, rule.Minor = number(major), number(minor)
+	return rule, ok
+}
+
+// isAccess tells some of r, w and m.
+func isAccess(s string) bool { return strings.Trim(s, "rwm") == "" && len(s) <= len("rwm") }

@@ -33,7 +33,6 @@ func newInterpolator(ctx context.Context) *interpolator {
 	return &interpolator{ctx: ctx, left: maxSubstituted, unset: map[string]bool{}, read: map[string]bool{}}
 }
 
-// warnings names the variables that were replaced by nothing.
 func (i *interpolator) warnings() []string {
 	var warnings []string
 	for _, name := range slices.Sorted(maps.Keys(i.unset)) {

@@ -82,7 +82,6 @@ func rulesByAttribute() map[string]rule {
 	return rules
 }
 
-// checkKeys finds what in a model is refused or ignored.
 func (l *loading) checkKeys(model map[string]any) {
 	l.rules = rulesByAttribute()
 	for section, definitions := range model {

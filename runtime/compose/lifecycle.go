@@ -2,6 +2,7 @@ package compose
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"math"
 	"slices"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/compose-spec/compose-go/v2/types"
 	"github.com/moby/sys/signal"
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -22,7 +24,8 @@ const (
 
 func (r *resolver) lifecycle(s *Service, c types.ServiceConfig) {
 	s.Restart = r.restart(c)
-	if s.StopSignal = strings.ToUpper(strings.TrimSpace(c.StopSignal)); s.StopSignal != "" && !isSignal(s.StopSignal) {
+	s.StopSignal = strings.ToUpper(strings.TrimSpace(c.StopSignal))
+	if _, err := ParseSignal(s.StopSignal); err != nil {
 		r.refuse("stop_signal", "%.40q is not a signal", c.StopSignal)
 	}
 	if c.StopGracePeriod != nil {
@@ -134,11 +137,15 @@ func (r *resolver) duration(key string, written *types.Duration) time.Duration {
 	return d
 }
 
-// isSignal tells the names and numbers of signals: SIGTERM, TERM, 15, SIGRTMIN+3.
-func isSignal(name string) bool {
+// ParseSignal reads a signal as images and Compose files spell it: SIGTERM, TERM, 15,
+// SIGRTMIN+3. "" is SIGTERM.
+func ParseSignal(s string) (unix.Signal, error) {
 	const last = 64
-	n, err := signal.ParseSignal(name)
-	return err == nil && n > 0 && n <= last
+	n, err := signal.ParseSignal(cmp.Or(strings.TrimSpace(s), "SIGTERM"))
+	if err != nil || n < 1 || n > last { // the library takes any number
+		return 0, fmt.Errorf("%.40q is not a signal", s)
+	}
+	return n, nil
 }
 
 func (r *resolver) healthcheck(c *types.HealthCheckConfig) *Healthcheck {

@@ -163,7 +163,6 @@ func (l *loading) unused(o Options) map[string]bool {
 	return unused
 }
 
-// activeProfiles are those asked for and those that COMPOSE_PROFILES names.
 func activeProfiles(asked []string, env types.Mapping) []string {
 	active := slices.Clone(asked)
 	for profile := range strings.SplitSeq(env["COMPOSE_PROFILES"], ",") {

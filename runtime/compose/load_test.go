@@ -246,9 +246,14 @@ func TestLoadRefusesWhatIsNotSupported(t *testing.T) {
 		"an unknown ulimit":              {service("ulimits: {files: 3}"), []string{`service "web": ulimits.files is not one of as, core, cpu, data, fsize, locks, memlock, msgqueue, nice, nofile, nproc, rss, rtprio, rttime, sigpending, stack`}},
 		"a soft limit over the hard":     {service("ulimits: {nofile: {soft: 5, hard: 4}}"), []string{`service "web": ulimits.nofile has a soft limit of 5 above its hard limit of 4`}},
 		"a device without a path":        {service("devices: [ttyS0]"), []string{`service "web": devices has "ttyS0" for "ttyS0"; use absolute paths, or the name of a CDI device such as vendor.com/class=name`}},
-		"a malformed device rule":        {service("device_cgroup_rules: ['c 1 rwm']"), []string{`service "web": device_cgroup_rules has "c 1 rwm"; use a rule such as "c 188:* rwm"`}},
-		"devices of another driver":      {service("deploy: {resources: {reservations: {devices: [{driver: amd, capabilities: [gpu]}]}}}"), []string{`service "web": deploy.resources.reservations.devices.driver "amd" is not supported, only nvidia and cdi`}},
-		"devices of another sort":        {service("deploy: {resources: {reservations: {devices: [{capabilities: [tpu]}]}}}"), []string{`service "web": deploy.resources.reservations.devices.capabilities ["tpu"] are not supported, only gpu; for other devices use driver cdi`}},
+		"malformed device rules": {service("device_cgroup_rules: ['c 1 rwm', 'x 1:3 r', 'c 1:99999999999 r', 'c 1:3 ']"), []string{
+			`service "web": device_cgroup_rules has "c 1 rwm"; use a rule such as "c 188:* rwm"`,
+			`service "web": device_cgroup_rules has "c 1:3 "; use a rule such as "c 188:* rwm"`,
+			`service "web": device_cgroup_rules has "c 1:99999999999 r"; use a rule such as "c 188:* rwm"`,
+			`service "web": device_cgroup_rules has "x 1:3 r"; use a rule such as "c 188:* rwm"`,
+		}},
+		"devices of another driver": {service("deploy: {resources: {reservations: {devices: [{driver: amd, capabilities: [gpu]}]}}}"), []string{`service "web": deploy.resources.reservations.devices.driver "amd" is not supported, only nvidia and cdi`}},
+		"devices of another sort":   {service("deploy: {resources: {reservations: {devices: [{capabilities: [tpu]}]}}}"), []string{`service "web": deploy.resources.reservations.devices.capabilities ["tpu"] are not supported, only gpu; for other devices use driver cdi`}},
 
 		"swap less than memory":     {service("mem_limit: 64m\nmemswap_limit: 32m"), []string{`service "web": memswap_limit is less than mem_limit: it is the limit of memory and swap together`}},
 		"swap without memory":       {service("memswap_limit: 32m"), []string{`service "web": memswap_limit needs mem_limit: it is the limit of memory and swap together`}},

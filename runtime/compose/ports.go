@@ -177,7 +177,6 @@ func publishedRange(written string) (first, last uint16, ok bool) {
 	return uint16(a), uint16(b), true
 }
 
-// size is how many ports of the device one may be published on.
 func (p Port) size() int {
 	if p.LastPort == 0 {
 		return 1

@@ -330,12 +330,28 @@ const (
 	RestartUnlessStopped RestartMode = "unless-stopped"
 )
 
-// Restart is the restart policy of a service.
+// Restart is when a container is started again after it ended by itself.
 type Restart struct {
-	Mode       RestartMode
-	MaxRetries int           // with on-failure; 0: no bound
-	Delay      time.Duration // the least delay; 0: chosen
-	Window     time.Duration // what runs that long starts with a clean record; 0: 10 s
+	Mode       RestartMode   `json:"policy"`
+	MaxRetries int           `json:"max,omitempty"`    // attempts in a row with on-failure; 0: no bound
+	Delay      time.Duration `json:"delay,omitempty"`  // the least delay before an attempt; 0: chosen
+	Window     time.Duration `json:"window,omitempty"` // what runs that long starts with a clean record; 0: 10 s
+}
+
+// OneShot tells whether a container that ends with 0 is done, and not to be started again.
+func (r Restart) OneShot() bool { return r.Mode == RestartNo || r.Mode == RestartOnFailure }
+
+// After tells whether a container that ended with code is to be started again,
+// when it already was failures times in a row.
+func (r Restart) After(code, failures int) bool {
+	switch r.Mode {
+	case RestartAlways, RestartUnlessStopped: // what is stopped here is also deleted
+		return true
+	case RestartOnFailure:
+		return code != 0 && (r.MaxRetries == 0 || failures < r.MaxRetries)
+	default:
+		return false
+	}
 }
 
 // Healthcheck is a command that tells whether a service is well. Zero values are

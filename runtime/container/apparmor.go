@@ -137,7 +137,6 @@ func Confinement(h Host, root string) (text, mend string) {
 	return strings.Join(parts, ", "), mend
 }
 
-// hasProfile looks for a profile in the kernel's list.
 func hasProfile(file, name string) (bool, error) {
 	list, err := os.ReadFile(file)
 	if err != nil {

@@ -104,9 +104,9 @@ func (c *Containers) isRunc(line []byte, verb, name string) bool {
 }
 
 // clearCreation removes what a killed runc leaves of a container that never ran. With it runc would refuse to create the
-// container again.
-func (c *Containers) clearCreation(id string) error {
-	for _, dir := range cgroupDirs(c.cgroup("*", id, "")) {
+// container again. parent is where its control group is, if that is not below its project's.
+func (c *Containers) clearCreation(id, parent string) error {
+	for _, dir := range cgroupDirs(c.cgroup("*", id, escapePattern(parent))) {
 		for _, pid := range processesIn(dir) {
 			_ = unix.Kill(pid, unix.SIGKILL) // it is a child of that runc, and has ended otherwise
 		}

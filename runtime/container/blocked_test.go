@@ -18,8 +18,8 @@ import (
 // the writer of a FIFO. Whoever cancels such a start does not wait for it, and nothing of it stays.
 func TestAStartThatBlocksCanBeCancelled(t *testing.T) {
 	onEach(t, func(t *testing.T, d *device) {
-		for _, file := range []string{"passwd", "group"} {
-			id := d.blocking(file)
+		for file, parent := range map[string]string{"passwd": "", "group": cgroupParent} {
+			id := d.blocking(file, parent)
 			ctx, cancel := context.WithCancel(d.ctx())
 			ended := make(chan error, 1)
 			go func() { ended <- d.Start(ctx, id) }()
@@ -64,7 +64,7 @@ func TestAStartThatBlocksFails(t *testing.T) {
 		t.Skip("in make test-all: long waits")
 	}
 	onEach(t, func(t *testing.T, d *device) {
-		id := d.blocking("passwd")
+		id := d.blocking("passwd", "")
 		for range 2 {
 			if err := d.Start(d.ctx(), id); !errors.Is(err, container.ErrBlocked) { // that of the limit is another one
 				t.Errorf("the error is %v", err)
@@ -74,10 +74,21 @@ func TestAStartThatBlocksFails(t *testing.T) {
 	})
 }
 
+// cgroupParent is a control group of somebody else, below which a container has its own.
+const cgroupParent = "/margolite-test-blocked"
+
 // blocking is a stopped container with a FIFO in the place of a file of /etc, which blocks its start.
-func (d *device) blocking(file string) (id string) {
+func (d *device) blocking(file, parent string) (id string) {
 	d.Helper()
-	id = d.up(d.config("blocking-"+file, fmt.Sprintf("mkdir -p /etc; rm -f /etc/%s; mkfifo /etc/%s; sleep 1000", file, file)))
+	config := d.config("blocking-"+file, fmt.Sprintf("mkdir -p /etc; rm -f /etc/%s; mkfifo /etc/%s; sleep 1000", file, file))
+	if config.Service.Resources.CgroupParent = parent; parent != "" {
+		d.Cleanup(func() { // it is empty by then, and nobody else removes it
+			for _, root := range cgroupRoots() {
+				_ = os.Remove(filepath.Join(root, parent))
+			}
+		})
+	}
+	id = d.up(config)
 	path := fmt.Sprintf("/proc/%d/root/etc/%s", d.find(id).Pid, file)
 	d.eventually(file+" is a FIFO", func() bool {
 		info, err := os.Lstat(path)
@@ -93,10 +104,11 @@ func (d *device) expectNothingOf(id string) {
 	var left []string
 	d.eventually("nothing of the task is left", func() bool {
 		left = runcOf(d, id)
-		for _, pattern := range []string{
-			filepath.Join("/sys/fs/cgroup", containerdtest.Namespace, "*", id), filepath.Join("/sys/fs/cgroup/*", containerdtest.Namespace, "*", id),
-			filepath.Join(d.run, "runc", "*", id),
-		} {
+		patterns := []string{filepath.Join(d.run, "runc", "*", id)}
+		for _, root := range cgroupRoots() {
+			patterns = append(patterns, filepath.Join(root, containerdtest.Namespace, "*", id), filepath.Join(root, cgroupParent, id))
+		}
+		for _, pattern := range patterns {
 			found, _ := filepath.Glob(pattern)
 			left = append(left, found...)
 		}
@@ -105,6 +117,12 @@ func (d *device) expectNothingOf(id string) {
 		}
 		return len(left) == 0
 	})
+}
+
+// cgroupRoots are the hierarchies of control groups: that of version 2, or one per controller.
+func cgroupRoots() []string {
+	perController, _ := filepath.Glob("/sys/fs/cgroup/*")
+	return append(perController, "/sys/fs/cgroup")
 }
 
 // runcOf are the command lines of runc and of shims that have the id of a container in them.

@@ -92,7 +92,6 @@ func (r *cdiRegistry) add(spec *cdispecs.Spec, dir int, path string) {
 	}
 }
 
-// find returns a device by its full name.
 func (r *cdiRegistry) find(name string) (*cdiDevice, error) {
 	device := r.devices[name]
 	if device != nil && device.twice != "" {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -14,16 +13,6 @@ import (
 )
 
 const strayPoll = 20 * time.Millisecond
-
-// cgroup is the control group of a container, below one of its project, below
-// one of this runtime: or below parent, which cgroup_parent names. Such a parent is
-// the owner's, with his limits: it is never removed.
-func (c *Containers) cgroup(project, id, parent string) string {
-	if parent != "" {
-		return path.Join("/", parent, id)
-	}
-	return path.Join("/", c.o.Namespace, project, id)
-}
 
 // cgroupsOf are the directories of the control group of a container, which may
 // have no record any more.

@@ -1,7 +1,6 @@
 package container
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -11,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -57,7 +55,7 @@ type Options struct {
 // Containers makes and removes containers. Its methods may be called from
 // several goroutines, for one container from one at a time.
 type Containers struct {
-	o     Options
+	paths
 	owner string // StateDir, resolved
 	host  func(context.Context) Host
 	shims *shims
@@ -87,7 +85,7 @@ func New(o Options) (*Containers, error) {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
-	c := &Containers{o: o, shims: newShims(o.Client, o.ShimGrace), places: newPlaces()}
+	c := &Containers{paths: paths{o}, shims: newShims(o.Client, o.ShimGrace), places: newPlaces()}
 
 	// Asking the OCI runtime takes a process: not before the first container, and once.
 	var once sync.Once
@@ -133,7 +131,6 @@ func ID(project, service string, number int, hash string) string {
 	return hex.EncodeToString(sum[:])[:32]
 }
 
-// isID says whether a text may be such an id.
 func isID(s string) bool {
 	_, err := hex.DecodeString(s)
 	return len(s) == 32 && err == nil
@@ -141,44 +138,6 @@ func isID(s string) bool {
 
 // ID is the id of the container that has these labels.
 func (l Labels) ID() string { return ID(l.Project, l.Service, l.Number, l.Hash) }
-
-// LogPath is the file that holds the output of a container.
-func (c *Containers) LogPath(id string) string { return log.Path(c.logDir(), id) }
-
-// runcRoot is where runc keeps what it knows of containers. It is gone together
-// with everything else that a reboot ends: ids are used again, and runc refuses
-// one that it still knows.
-func (c *Containers) runcRoot() string { return filepath.Join(c.o.RunDir, "runc") }
-
-// logs are the files that hold output now.
-func (c *Containers) logs() []string {
-	files, _ := filepath.Glob(c.LogPath("*")) // the pattern is valid
-	return files
-}
-
-// EmptyFormerLogs empties logs of plain text that outgrew the size of a log. Containers
-// which a former version started on another containerd write them to their end, and
-// nothing else bounds them.
-func (c *Containers) EmptyFormerLogs() error {
-	files, _ := filepath.Glob(filepath.Join(c.logDir(), "*.log")) // the pattern is valid
-	var errs []error
-	for _, file := range files {
-		info, err := os.Stat(file)
-		if err != nil || info.Size() < log.DefaultCap || !isID(strings.TrimSuffix(filepath.Base(file), ".log")) {
-			continue // the directory may be others', too
-		}
-		errs = append(errs, os.Truncate(file, 0))
-	}
-	return errors.Join(errs...)
-}
-
-func (c *Containers) logDir() string {
-	return cmp.Or(c.o.LogDir, filepath.Join(c.o.RunDir, "logs"))
-}
-
-func (c *Containers) logKeep(l compose.Logging) log.Keep {
-	return log.Keep{MaxSize: l.MaxSize, MaxFile: l.MaxFile}.Within(c.o.LogKeep)
-}
 
 // State is what a container does.
 type State string
@@ -391,7 +350,6 @@ func (c *Containers) RemoveProject(ctx context.Context, project string) error {
 	return nil
 }
 
-// snapshotter is the snapshotter of the images, and its name.
 func (c *Containers) snapshotter(ctx context.Context) (snapshots.Snapshotter, string, error) {
 	name, err := c.o.Snapshotter(ctx)
 	if err != nil {

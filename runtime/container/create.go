@@ -39,8 +39,9 @@ func (c *Containers) Create(ctx context.Context, config Config) error {
 
 func (c *Containers) create(ctx context.Context, id string, config Config) error {
 	switch existing, err := c.o.Client.ContainerService().Get(ctx, id); {
-	case err == nil:
-		return verifySame(existing, config)
+	case err == nil: // whose id says what it is
+		_, err := labelsOf(existing)
+		return err
 	case !errdefs.IsNotFound(err):
 		return err
 	}
@@ -127,17 +128,17 @@ func (c *Containers) create(ctx context.Context, id string, config Config) error
 	return err
 }
 
-// describe writes into the labels what the service and the image say.
 func (c *Config) describe(volumes mountedVolumes) error {
 	l, s := &c.Labels, c.Service
 	l.Image = s.Image
-	l.Restart = RestartOf(s)
+	l.Restart = s.Restart
+	l.Restart.Mode = cmp.Or(l.Restart.Mode, compose.RestartNo)
 	l.StopGrace = defaultGrace
 	if s.StopGrace != nil {
 		l.StopGrace = max(*s.StopGrace, 0)
 	}
 	l.StopSignal = cmp.Or(s.StopSignal, c.Image.StopSignal, "SIGTERM")
-	if _, err := parseSignal(l.StopSignal); err != nil {
+	if _, err := compose.ParseSignal(l.StopSignal); err != nil {
 		return fmt.Errorf("stop signal: %w", err)
 	}
 	l.DependsOn = s.DependsOn
@@ -204,18 +205,6 @@ func (c *Containers) inspect(ctx context.Context, id string, config Config, volu
 		return nil, err
 	}
 	return recordSpec(spec, config.Labels.Devices, extensions)
-}
-
-// verifySame guards against a record of somebody else under our id.
-func verifySame(existing containers.Container, config Config) error {
-	labels, err := labelsOf(existing)
-	if err != nil {
-		return err
-	}
-	if labels.Project != config.Labels.Project || labels.Service != config.Labels.Service || labels.Hash != config.Labels.Hash {
-		return fmt.Errorf("its id is taken by service %s of project %s: %w", labels.Service, labels.Project, errdefs.ErrAlreadyExists)
-	}
-	return nil
 }
 
 // lease keeps gc from what is made with the context it returns. A lease that a

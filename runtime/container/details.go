@@ -27,12 +27,10 @@ const maxDetails = 1 << 20
 // labels: all that it takes to start, watch and stop it without its Compose
 // file. They never change.
 type Details struct {
-	Name        string               `json:"name,omitempty"` // container_name; empty: <project>-<service>-<number>
-	Restart     Restart              `json:"restart"`
+	Seat
+	Restart     compose.Restart      `json:"restart"`
 	StopSignal  string               `json:"stopSignal,omitempty"` // as SIGTERM
 	StopGrace   time.Duration        `json:"stopGrace"`
-	Sandbox     network.Sandbox      `json:"sandbox"` // that it is in; of another replica where it joins one
-	Ports       []network.Port       `json:"ports,omitempty"`
 	Volumes     []Volume             `json:"volumes,omitempty"`  // that it mounts
 	Subpaths    []Subpath            `json:"subpaths,omitempty"` // parts of these volumes that it mounts
 	Sources     []Source             `json:"sources,omitempty"`  // paths of the device that it mounts
@@ -43,12 +41,19 @@ type Details struct {
 	TTY         bool                 `json:"tty,omitempty"`
 	StdinOpen   bool                 `json:"stdinOpen,omitempty"`
 	Logging     compose.Logging      `json:"logging"`
-	Joins       []Join               `json:"joins,omitempty"` // namespaces of other replicas that it lives in
 	// SharedMemory is the size in bytes of a /dev/shm that others may join; 0:
 	// it is the container's own.
 	SharedMemory int64    `json:"sharedMemory,omitempty"`
 	Devices      *Devices `json:"devices,omitempty"`
 	CgroupParent string   `json:"cgroupParent,omitempty"` // empty: below the project's
+}
+
+// Seat is where a container is among those of the device, and how others find it.
+type Seat struct {
+	Name    string          `json:"name,omitempty"`  // container_name; empty: <project>-<service>-<number>
+	Sandbox network.Sandbox `json:"sandbox"`         // that it is in; of another replica where it joins one
+	Joins   []Join          `json:"joins,omitempty"` // namespaces of other kinds and replicas that it lives in
+	Ports   []network.Port  `json:"ports,omitempty"`
 }
 
 // Volume is a volume that a container mounts.
@@ -112,15 +117,15 @@ func decodeDetails(text []byte) (Details, error) {
 }
 
 func (d Details) check() error {
-	switch d.Restart.Policy {
+	switch d.Restart.Mode {
 	case compose.RestartNo, compose.RestartOnFailure, compose.RestartAlways, compose.RestartUnlessStopped:
 	default:
-		return fmt.Errorf("%.40q is not a restart policy", d.Restart.Policy)
+		return fmt.Errorf("%.40q is not a restart policy", d.Restart.Mode)
 	}
-	if _, err := parseSignal(d.StopSignal); err != nil {
+	if _, err := compose.ParseSignal(d.StopSignal); err != nil {
 		return fmt.Errorf("stop signal: %w", err)
 	}
-	if d.StopGrace < 0 || d.Restart.Max < 0 || d.SharedMemory < 0 {
+	if d.StopGrace < 0 || d.Restart.MaxRetries < 0 || d.SharedMemory < 0 {
 		return errors.New("a time or number is negative")
 	}
 	for _, v := range d.Volumes {

@@ -20,7 +20,7 @@ func TestTheHealthCheckStaysAsItWasPutTogether(t *testing.T) {
 
 // A record that could not be read again would be left alone for good.
 func TestDetailsThatNobodyCouldReadAreNotWritten(t *testing.T) {
-	good := Details{Restart: Restart{Policy: compose.RestartNo}, StopSignal: "SIGTERM", StopGrace: time.Second}
+	good := Details{Restart: compose.Restart{Mode: compose.RestartNo}, StopSignal: "SIGTERM", StopGrace: time.Second}
 	if _, err := good.encode(); err != nil {
 		t.Error(err)
 	}

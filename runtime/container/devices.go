@@ -9,7 +9,6 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -59,47 +58,19 @@ func devicesOf(s *compose.Service) *Devices {
 }
 
 // rules says which devices a container may open or make, beside its nodes.
-func rules(s *compose.Service) ([]specs.LinuxDeviceCgroup, error) {
+func rules(s *compose.Service) []specs.LinuxDeviceCgroup {
 	if s.Privileged {
-		return []specs.LinuxDeviceCgroup{{Allow: true, Access: "rwm"}}, nil
+		return []specs.LinuxDeviceCgroup{{Allow: true, Access: "rwm"}}
 	}
 	list := deviceRules()
 	for _, text := range s.DeviceRules {
-		rule, ok := parseRule(text)
-		if !ok {
-			return nil, fmt.Errorf("device_cgroup_rules: %.40q is not a rule such as c 188:* rwm", text)
+		if rule, ok := compose.ParseDeviceRule(text); ok { // as Load has seen to
+			list = append(list, rule)
 		}
-		list = append(list, rule)
 	}
-	return list, nil
+	return list
 }
 
-// parseRule reads a kind of device, its numbers, and what is allowed.
-func parseRule(text string) (specs.LinuxDeviceCgroup, bool) {
-	fields := strings.Split(text, " ")
-	if len(fields) != 3 || !slices.Contains([]string{"a", "b", "c"}, fields[0]) || !isAccess(fields[2]) {
-		return specs.LinuxDeviceCgroup{}, false
-	}
-	rule := specs.LinuxDeviceCgroup{Allow: true, Type: fields[0], Access: fields[2]}
-	major, minor, ok := strings.Cut(fields[1], ":")
-	number := func(text string) *int64 {
-		n, err := strconv.ParseUint(text, 10, 31)
-		ok = ok && (text == "*" || err == nil)
-		if text == "*" {
-			return nil
-		}
-		value := int64(n)
-		return &value
-	}
-	rule.Major, rule.Minor = number(major), number(minor)
-	return rule, ok
-}
-
-func isAccess(s string) bool {
-	return s != "" && strings.Trim(s, "rwm") == "" && len(s) <= len("rwm")
-}
-
-// addTo puts the device nodes into a specification.
 func (d *Devices) addTo(spec *specs.Spec) error {
 	if d.All {
 		nodes, err := nodesBelow("/dev", "/dev", elsewhere)
@@ -219,7 +190,6 @@ func putNode(spec *specs.Spec, node specs.LinuxDevice) {
 	spec.Linux.Devices = append(spec.Linux.Devices, node)
 }
 
-// allow lets the container use a device.
 func allow(spec *specs.Spec, node specs.LinuxDevice, permissions string) {
 	rule := device(node.Type, node.Major, node.Minor, cmp.Or(permissions, "rwm"))
 	spec.Linux.Resources.Devices = append(spec.Linux.Resources.Devices, rule)

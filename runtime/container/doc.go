@@ -12,7 +12,7 @@
 //	RunDir/shm/ID               /dev/shm of a container that shares it
 //	RunDir/stdin/ID             standard input of a container that keeps it open
 //	RunDir/exec/ID.EXEC         streams of a command that runs in a container
-//	RunDir/logs/ID-json.log     output, written by our shim, or ID.log by another; elsewhere if Options say so
+//	RunDir/logs/ID-json.log     output; elsewhere if Options say so
 //	RunDir/nerdctl              what nerdctl reads with this as its --data-root
 //	RunDir/mounts/ID            where a root file system is mounted while an image is read
 //	RunDir/mounts/ID.N          where a part of a volume is bound while a container starts

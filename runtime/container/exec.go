@@ -226,11 +226,6 @@ func processOf(record containers.Container) (*specs.Process, error) {
 	return spec.Process, nil
 }
 
-// execDir is where the FIFOs of a command are. Its name says what a killed agent left.
-func (c *Containers) execDir(id, execID string) string {
-	return filepath.Join(c.o.RunDir, "exec", id+"."+execID)
-}
-
 // execution is one command with its streams.
 type execution struct {
 	c       *Containers

@@ -24,7 +24,7 @@ func (c *Containers) findVolume(ctx context.Context, name string) (Volume, error
 		}
 	}
 	// What is mounted lies in no directory: containers tell of it.
-	all, err := c.List(ctx)
+	all, err := c.Recorded(ctx)
 	if err != nil {
 		return Volume{}, err
 	}

@@ -23,7 +23,6 @@ func fileName(n int, f compose.File) string {
 	return kind + "-" + strconv.Itoa(n)
 }
 
-// filesOf says which files a container has, without what is in them.
 func filesOf(s *compose.Service) []File {
 	var files []File
 	for n, f := range s.Files {
@@ -31,14 +30,6 @@ func filesOf(s *compose.Service) []File {
 	}
 	return files
 }
-
-// keptFiles is where the content of configs and secrets lies, for root alone.
-func (c *Containers) keptFiles(project, id string) string {
-	return filepath.Join(c.o.StateDir, "files", project, id)
-}
-
-// placedFiles is where the files lie that are mounted.
-func (c *Containers) placedFiles(id string) string { return filepath.Join(c.o.RunDir, "files", id) }
 
 // keepFiles writes the content of the configs and secrets of a container that
 // has no record yet, on the medium.
@@ -86,7 +77,7 @@ func (c *Containers) placeFiles(id string, l Labels) error {
 			return fmt.Errorf("cannot place configs and secrets: %w", err)
 		}
 	}
-	err := os.RemoveAll(placed) // may lead to another place, or be the copies of a former version
+	err := os.RemoveAll(placed) // may lead to another place
 	if err == nil {
 		err = os.MkdirAll(filepath.Dir(placed), 0o700)
 	}
@@ -127,7 +118,6 @@ func writeFile(path string, content []byte) error {
 	return errors.Join(err, f.Close())
 }
 
-// removeFiles removes the files of a container that has no record any more.
 func (c *Containers) removeFiles(id string) error {
 	kept, err := filepath.Glob(c.keptFiles("*", id))
 	if err != nil {

@@ -38,7 +38,7 @@ func (c *Containers) findJoined(ctx context.Context, l Labels) (paths map[specs.
 		if i < 0 {
 			return nil, "", fmt.Errorf("cannot join the %s namespace of %s-%s-%d: %w", j.Kind, project, j.Service, j.Number, ErrNotRunning)
 		}
-		paths[j.Kind] = namespacePath(all[i].Pid, j.Kind)
+		paths[j.Kind] = fmt.Sprintf("/proc/%d/ns/%s", all[i].Pid, j.Kind)
 		if j.Kind == specs.IPCNamespace {
 			ipc = all[i].ID
 		}
@@ -54,9 +54,4 @@ func joinNamespaces(spec *specs.Spec, paths map[specs.LinuxNamespaceType]string)
 			spec.Linux.Namespaces[i].Path = path
 		}
 	}
-}
-
-// namespacePath is where the kernel has a namespace of a process.
-func namespacePath(pid int, kind specs.LinuxNamespaceType) string {
-	return fmt.Sprintf("/proc/%d/ns/%s", pid, kind)
 }

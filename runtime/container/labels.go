@@ -193,8 +193,10 @@ func Decode(m map[string]string, details []byte) (Labels, error) {
 	if l.Number, err = strconv.Atoi(m[keyNumber]); err != nil || l.Number < 1 {
 		return Labels{}, fmt.Errorf("cannot read label %s: %.40q is not a replica number", keyNumber, m[keyNumber])
 	}
-	if l.DependsOn, err = decodeDependencies(m[keyDependsOn]); err != nil {
-		return Labels{}, fmt.Errorf("cannot read label %s: %w", keyDependsOn, err)
+	if text := m[keyDependsOn]; text != "" {
+		if err := json.Unmarshal([]byte(text), &l.DependsOn); err != nil {
+			return Labels{}, fmt.Errorf("cannot read label %s: %w", keyDependsOn, err)
+		}
 	}
 	if l.Details, err = decodeDetails(details); err != nil {
 		return Labels{}, err
@@ -219,7 +221,6 @@ func Decode(m map[string]string, details []byte) (Labels, error) {
 	return l, nil
 }
 
-// encodeDependencies writes what a container depends on as one label.
 func encodeDependencies(dependencies []compose.Dependency) (string, error) {
 	if len(dependencies) == 0 {
 		return "", nil
@@ -229,13 +230,4 @@ func encodeDependencies(dependencies []compose.Dependency) (string, error) {
 		return "", fmt.Errorf("cannot encode dependencies: %w", err)
 	}
 	return string(text), nil
-}
-
-func decodeDependencies(s string) ([]compose.Dependency, error) {
-	if s == "" {
-		return nil, nil
-	}
-	var dependencies []compose.Dependency
-	err := json.Unmarshal([]byte(s), &dependencies)
-	return dependencies, err
 }

@@ -31,22 +31,25 @@ func fullLabels() container.Labels {
 		},
 		Caller: map[string]string{"org.example/deployment": "d1"},
 		Details: container.Details{
-			Restart:    container.Restart{Policy: compose.RestartOnFailure, Max: 3, Delay: time.Second, Window: time.Minute},
+			Restart:    compose.Restart{Mode: compose.RestartOnFailure, MaxRetries: 3, Delay: time.Second, Window: time.Minute},
 			StopSignal: "SIGQUIT",
 			StopGrace:  10 * time.Second,
-			Sandbox: network.Sandbox{
-				Project: "shop", Service: "web", Number: 1, Hostname: "web", Names: []string{"front", "www"},
-				Attached: []network.Attachment{{
-					Network: network.Network{
-						Name: "shop_default", Bridge: "mgl-1234",
-						Subnet: netip.MustParsePrefix("172.29.0.0/24"), Gateway: netip.MustParseAddr("172.29.0.1"),
-					},
-					Address: address,
-				}},
-			},
-			Ports: []network.Port{
-				{Protocol: "tcp", HostIP: netip.IPv4Unspecified(), HostPort: 8080, ContainerPort: 80, Address: address},
-				{Protocol: "udp", HostIP: netip.MustParseAddr("127.0.0.1"), HostPort: 53, ContainerPort: 5353, Address: address},
+			Seat: container.Seat{
+				Sandbox: network.Sandbox{
+					Project: "shop", Service: "web", Number: 1, Hostname: "web", Names: []string{"front", "www"},
+					Attached: []network.Attachment{{
+						Network: network.Network{
+							Name: "shop_default", Bridge: "mgl-1234",
+							Subnet: netip.MustParsePrefix("172.29.0.0/24"), Gateway: netip.MustParseAddr("172.29.0.1"),
+						},
+						Address: address,
+					}},
+				},
+				Ports: []network.Port{
+					{Protocol: "tcp", HostIP: netip.IPv4Unspecified(), HostPort: 8080, ContainerPort: 80, Address: address},
+					{Protocol: "udp", HostIP: netip.MustParseAddr("127.0.0.1"), HostPort: 53, ContainerPort: 5353, Address: address},
+				},
+				Joins: []container.Join{{Kind: "pid", Service: "db", Number: 1}},
 			},
 			Volumes: []container.Volume{
 				{Name: "data"},
@@ -57,7 +60,6 @@ func fullLabels() container.Labels {
 			Files:        []container.File{{Name: "secret-0", UID: 1000, GID: 1000, Mode: 0o400}},
 			Healthcheck:  &compose.Healthcheck{Test: []string{"CMD", "true"}, Interval: time.Second, Retries: 2},
 			PreStop:      []compose.Hook{{Command: []string{"sync"}, Environment: map[string]string{"A": "b"}}},
-			Joins:        []container.Join{{Kind: "pid", Service: "db", Number: 1}},
 			TTY:          true,
 			Logging:      compose.Logging{MaxSize: 1 << 20, MaxFile: 2},
 			SharedMemory: 64 << 20,
@@ -81,7 +83,7 @@ func TestLabelsSurviveContainerd(t *testing.T) {
 		"a done one-shot service": func(l *container.Labels) { l.Exited = true },
 		"nothing optional": func(l *container.Labels) {
 			l.DependsOn, l.Caller = nil, nil
-			l.Details = container.Details{Restart: container.Restart{Policy: compose.RestartNo}}
+			l.Details = container.Details{Restart: compose.Restart{Mode: compose.RestartNo}}
 		},
 	}
 	for name, change := range tests {
@@ -242,32 +244,4 @@ func FuzzDecode(f *testing.F) {
 			t.Errorf("decoded\n%s\nthen\n%s, %v", before, after, err)
 		}
 	})
-}
-
-func TestRestart(t *testing.T) {
-	tests := []struct {
-		policy   compose.Restart
-		code     int
-		failures int
-		again    bool
-		oneShot  bool
-	}{
-		{compose.Restart{}, 1, 0, false, true},
-		{compose.Restart{Mode: compose.RestartNo}, 0, 0, false, true},
-		{compose.Restart{Mode: compose.RestartAlways}, 0, 100, true, false},
-		{compose.Restart{Mode: compose.RestartUnlessStopped}, 137, 100, true, false},
-		{compose.Restart{Mode: compose.RestartOnFailure}, 0, 0, false, true},
-		{compose.Restart{Mode: compose.RestartOnFailure}, 1, 100, true, true},
-		{compose.Restart{Mode: compose.RestartOnFailure, MaxRetries: 2}, 1, 1, true, true},
-		{compose.Restart{Mode: compose.RestartOnFailure, MaxRetries: 2}, 1, 2, false, true},
-	}
-	for _, test := range tests {
-		r := container.RestartOf(&compose.Service{Restart: test.policy})
-		if got := r.After(test.code, test.failures); got != test.again {
-			t.Errorf("%v after code %d and %d failures: restarted %v, want %v", test.policy, test.code, test.failures, got, test.again)
-		}
-		if got := r.OneShot(); got != test.oneShot {
-			t.Errorf("%v is one-shot: %v, want %v", test.policy, got, test.oneShot)
-		}
-	}
 }

@@ -2,8 +2,6 @@ package container
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,7 +10,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/margolite/margolite/runtime/containerd"
 	"github.com/margolite/margolite/runtime/network"
 )
 
@@ -26,17 +23,6 @@ const (
 	nerdctlNone = "none"
 )
 
-// nerdctlRoot is the data root for nerdctl.
-func (c *Containers) nerdctlRoot() string { return filepath.Join(c.o.RunDir, "nerdctl") }
-
-// nerdctlDrivers are the files that tell nerdctl a driver.
-func (c *Containers) nerdctlDrivers() map[string]string {
-	return map[string]string{
-		nerdctlJSON: filepath.Join(c.nerdctlRoot(), "json-file.json"),
-		nerdctlNone: filepath.Join(c.nerdctlRoot(), "none.json"),
-	}
-}
-
 // prepareNerdctl writes what is the same for all containers, and in one place:
 // the run directory is memory.
 func (c *Containers) prepareNerdctl() error {
@@ -49,16 +35,6 @@ func (c *Containers) prepareNerdctl() error {
 		}
 	}
 	return nil
-}
-
-// nerdctlDir is where nerdctl looks for the files of a container.
-func (c *Containers) nerdctlDir(id string) string {
-	address := containerd.Address(c.o.Client)
-	if resolved, err := filepath.EvalSymlinks(address); err == nil {
-		address = resolved
-	}
-	sum := sha256.Sum256([]byte(address))
-	return filepath.Join(c.nerdctlRoot(), hex.EncodeToString(sum[:4]), "containers", c.o.Namespace, id)
 }
 
 // showNerdctl lets nerdctl find the log and the ports of a container whose task

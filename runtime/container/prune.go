@@ -22,7 +22,7 @@ type VolumeInfo struct {
 
 // Volumes are the volumes that are directories of ours, sorted by project and name.
 func (c *Containers) Volumes(ctx context.Context) ([]VolumeInfo, error) {
-	all, err := c.List(ctx)
+	all, err := c.Recorded(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("cannot list volumes: %w", err)
 	}
@@ -39,7 +39,6 @@ func (c *Containers) Volumes(ctx context.Context) ([]VolumeInfo, error) {
 	return volumes, nil
 }
 
-// usersOf are the ids of the containers that mount the volume at dir.
 func (c *Containers) usersOf(all []Container, dir string) []string {
 	var users []string
 	for _, container := range all {

@@ -108,8 +108,6 @@ func withoutVolatile(options []string) []string {
 	return slices.DeleteFunc(slices.Clone(options), func(o string) bool { return o == "volatile" || o == "fsync=volatile" })
 }
 
-func (c *Containers) mountDir(id string) string { return filepath.Join(c.o.RunDir, "mounts", id) }
-
 // sweepMounts undoes what withRootfs and the like left when the process was killed.
 func (c *Containers) sweepMounts() error {
 	left, err := filepath.Glob(c.mountDir("*"))

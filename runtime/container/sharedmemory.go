@@ -4,15 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strconv"
 
 	"golang.org/x/sys/unix"
 )
-
-// sharedMemory is where the /dev/shm of a container is that shares it with
-// others. A namespace of ipc has none: it is a file system.
-func (c *Containers) sharedMemory(id string) string { return filepath.Join(c.o.RunDir, "shm", id) }
 
 // shareMemory makes the shared memory of a container that is about to start: its
 // own that others may join, or that of the container joined.

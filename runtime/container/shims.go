@@ -92,7 +92,6 @@ func newShims(client containerd.Client, grace time.Duration) *shims {
 	}
 }
 
-// recheck is how often a silent shim is asked.
 func (s *shims) recheck() time.Duration { return min(recheckShim, s.grace/minFailures) }
 
 // call makes a call for a container, within limit. It is refused when the shim is
@@ -158,7 +157,6 @@ func (s *shims) wait(ctx context.Context, id, exec string) <-chan outcome[int] {
 	})
 }
 
-// deleteProcess deletes a command that has ended.
 func (s *shims) deleteProcess(ctx context.Context, id, exec string) error {
 	_, err := call(ctx, s, callTimeout, s.tasks().DeleteProcess, &tasksapi.DeleteProcessRequest{ContainerID: id, ExecID: exec})
 	return err
@@ -278,7 +276,6 @@ func (s *shims) get(ctx context.Context, id, exec string) (*task.Process, error)
 	return got.GetProcess(), errgrpc.ToNative(err)
 }
 
-// note remembers whether the shim of a container responded.
 func (s *shims) note(id string, q *question) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -354,7 +351,6 @@ func (s *shims) listSilent() []string {
 	return slices.Sorted(maps.Keys(s.silent))
 }
 
-// allAnswered says that no shim is silent or late.
 func (s *shims) allAnswered() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -167,7 +167,7 @@ func (hungClient) ContainerService() containers.Store { return hungStore{} }
 func TestNoShimIsKilledForContainerd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQuestioned("a")
-		c := &Containers{o: Options{Client: hungClient{client{tasks: q}}, Namespace: "none"}, shims: q.shims()}
+		c := &Containers{paths: paths{Options{Client: hungClient{client{tasks: q}}, Namespace: "none"}}, shims: q.shims()}
 		err := c.endShim(t.Context(), "a")
 		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "cannot determine") {
 			t.Errorf("the error is %v", err)

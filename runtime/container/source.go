@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -134,12 +133,6 @@ func isBound(m compose.Mount) bool { return m.Propagation == "" && !isDirect(rea
 func isDirect(real string) bool {
 	first, _, _ := strings.Cut(strings.TrimPrefix(real, "/"), "/")
 	return real == "/" || isKernels(first)
-}
-
-// sourceDir is where the n-th path that a container mounts is bound for its start.
-// It lies among what New sweeps.
-func (c *Containers) sourceDir(id string, n int) string {
-	return c.mountDir(id + ".s" + strconv.Itoa(n))
 }
 
 // open opens what is to be mounted; nil: runc mounts it by its name.

@@ -82,9 +82,7 @@ func newSpec(c Config, h Host, at placing) (*specs.Spec, error) {
 	if err != nil {
 		return nil, err
 	}
-	if resources.Devices, err = rules(c.Service); err != nil {
-		return nil, err
-	}
+	resources.Devices = rules(c.Service)
 	oom := 0 // else the container inherits that of this process, which may be protected
 	if c.Service.OOMScoreAdj != nil {
 		oom = *c.Service.OOMScoreAdj
@@ -97,7 +95,7 @@ func newSpec(c Config, h Host, at placing) (*specs.Spec, error) {
 			User:        specs.User{UID: at.user.UID, GID: at.user.GID, AdditionalGids: at.user.Groups},
 			Args:        args,
 			Env:         processEnv(c, at.environment),
-			Cwd:         workingDir(c),
+			Cwd:         path.Join("/", cmp.Or(c.Service.WorkingDir, c.Image.WorkingDir)),
 			Rlimits:     limits,
 			OOMScoreAdj: &oom,
 		},
@@ -207,8 +205,4 @@ func setEnv(env []string, entry string) []string {
 	env = slices.Clone(env)
 	env[i] = entry
 	return env
-}
-
-func workingDir(c Config) string {
-	return path.Join("/", cmp.Or(c.Service.WorkingDir, c.Image.WorkingDir))
 }

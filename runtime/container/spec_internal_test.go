@@ -7,7 +7,6 @@ import (
 
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/opencontainers/runtime-spec/specs-go"
-	"golang.org/x/sys/unix"
 
 	"github.com/margolite/margolite/runtime/compose"
 	"github.com/margolite/margolite/runtime/network"
@@ -16,7 +15,7 @@ import (
 func build(t *testing.T, s compose.Service, image v1.ImageConfig, h Host, u User) (*specs.Spec, error) {
 	t.Helper()
 	return newSpec(Config{
-		Labels:  Labels{Project: "shop", Service: "web", Number: 1, Details: Details{Sandbox: network.Sandbox{Hostname: "web"}}},
+		Labels:  Labels{Project: "shop", Service: "web", Number: 1, Details: Details{Seat: Seat{Sandbox: network.Sandbox{Hostname: "web"}}}},
 		Service: &s,
 		Image:   image,
 		Sandbox: network.Paths{NetNS: "/run/netns/x", Hosts: "/run/h", ResolvConf: "/run/r", Hostname: "/run/n"},
@@ -230,31 +229,4 @@ func TestPrivileges(t *testing.T) {
 	if first := root.Linux.Resources.Devices[0]; first.Allow || first.Access != "rwm" {
 		t.Errorf("devices are not denied first: %+v", first)
 	}
-}
-
-func TestParseSignal(t *testing.T) {
-	for text, want := range map[string]unix.Signal{
-		"": unix.SIGTERM, "SIGTERM": unix.SIGTERM, "term": unix.SIGTERM, "15": unix.SIGTERM,
-		"SIGQUIT": unix.SIGQUIT, "RTMIN+3": 37, "SIGRTMIN": 34, "SIGRTMAX-1": 63, "9": unix.SIGKILL,
-	} {
-		if got, err := parseSignal(text); err != nil || got != want {
-			t.Errorf("%q: got %d, %v, want %d", text, got, err, want)
-		}
-	}
-	for _, text := range []string{"0", "65", "-1", "SIGNONE", "RTMIN+100", "RTMIN-1", "RTMAX+1"} {
-		if got, err := parseSignal(text); err == nil {
-			t.Errorf("%q is read as %d, want an error", text, got)
-		}
-	}
-}
-
-func FuzzParseSignal(f *testing.F) {
-	for _, s := range []string{"SIGTERM", "9", "RTMIN+3", "RTMAX-"} {
-		f.Add(s)
-	}
-	f.Fuzz(func(t *testing.T, s string) {
-		if got, err := parseSignal(s); err == nil && (got < 1 || got > 64) {
-			t.Errorf("%q is read as %d", s, got)
-		}
-	})
 }

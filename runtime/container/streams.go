@@ -26,11 +26,6 @@ const (
 	copyBlock = 8 << 10 // bytes
 )
 
-// stdin is the FIFO that a container reads whose standard input stays open. The
-// shim holds its other end as well: a reader waits, whether or not an agent runs.
-func (c *Containers) stdin(id string) string { return filepath.Join(c.o.RunDir, "stdin", id) }
-
-// connect says where the standard streams of a container lead that is about to start.
 func (c *Containers) connect(request *tasksapi.CreateTaskRequest, d Details) error {
 	if err := os.MkdirAll(c.logDir(), 0o711); err != nil {
 		return fmt.Errorf("cannot create log directory: %w", err)

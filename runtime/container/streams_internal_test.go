@@ -14,7 +14,7 @@ import (
 // logging options say.
 func TestServiceGetsNoMoreLogThanTheSiteGives(t *testing.T) {
 	site := log.Keep{MaxSize: 2 << 20, MaxFile: 3}
-	c := &Containers{o: Options{RunDir: t.TempDir(), LogKeep: site}}
+	c := &Containers{paths: paths{Options{RunDir: t.TempDir(), LogKeep: site}}}
 	request := &tasksapi.CreateTaskRequest{ContainerID: "web"}
 	if err := c.connect(request, Details{Logging: compose.Logging{MaxSize: 10 << 30, MaxFile: 100}}); err != nil {
 		t.Fatal(err)

@@ -65,12 +65,6 @@ func openInRootSlowly(root, path string) (*os.File, error) {
 // fdPath leads to what a file that this process has open is, whatever its name leads to now.
 func fdPath(f *os.File) string { return "/proc/self/fd/" + strconv.Itoa(int(f.Fd())) }
 
-// subpathDir is where the n-th part of a volume is bound for the start of a
-// container. It lies among what New sweeps.
-func (c *Containers) subpathDir(id string, n int) string {
-	return c.mountDir(id + "." + strconv.Itoa(n))
-}
-
 // bindForStart binds to fixed places, for runc to find, what a container mounts that
 // somebody else may replace: parts of volumes, and paths of the device. undo is for when
 // runc has found them. What is in the way of each is looked at once: whoever changes it

@@ -30,7 +30,6 @@ const (
 	maxLostShims = 7
 )
 
-// setTask takes over what the task of a container does.
 func (c *Container) setTask(t *task.Process) {
 	switch t.GetStatus() {
 	case task.Status_RUNNING:
@@ -117,7 +116,7 @@ func (c *Containers) start(ctx context.Context, id string) error {
 		return err
 	}
 	c.creating.RLock()
-	err = c.createTask(ctx, id, func(ctx context.Context) error {
+	err = c.createTask(ctx, id, labels.CgroupParent, func(ctx context.Context) error {
 		_, err := call(ctx, c.shims, createTimeout, c.shims.tasks().Create, request)
 		return err
 	})
@@ -134,8 +133,9 @@ func (c *Containers) start(ctx context.Context, id string) error {
 	return nil
 }
 
-// createTask makes a task, and waits for a shim to be gone that is in its way.
-func (c *Containers) createTask(ctx context.Context, id string, create func(context.Context) error) error {
+// createTask makes a task, with its control group below parent, and waits for a shim to
+// be gone that is in its way.
+func (c *Containers) createTask(ctx context.Context, id, parent string, create func(context.Context) error) error {
 	for lost, wait := 0, burialPoll; ; {
 		killed, err := c.unblocked(ctx, "create", id, cancelledIdle, create)
 		if killed {
@@ -144,7 +144,7 @@ func (c *Containers) createTask(ctx context.Context, id string, create func(cont
 		}
 		switch {
 		case killed && err != nil:
-			return errors.Join(err, c.clearCreation(id))
+			return errors.Join(err, c.clearCreation(id, parent))
 		case errdefs.IsAlreadyExists(err):
 			// Its shim died, and containerd has not yet cleared away what it left.
 		case isLostShim(err, id) && lost < maxLostShims:
@@ -155,7 +155,7 @@ func (c *Containers) createTask(ctx context.Context, id string, create func(cont
 		case isLeftByRunc(err) && lost < maxLostShims:
 			lost++
 			c.killRunc("create", id)
-			if clearErr := c.clearCreation(id); clearErr != nil {
+			if clearErr := c.clearCreation(id, parent); clearErr != nil {
 				return errors.Join(err, clearErr)
 			}
 		default:
@@ -297,7 +297,7 @@ func (c *Containers) announceStop(ctx context.Context, id string) (stopping, err
 	if err != nil {
 		return stopping{}, err
 	}
-	signal, err := parseSignal(labels.StopSignal)
+	signal, err := compose.ParseSignal(labels.StopSignal)
 	if err != nil {
 		return stopping{}, err
 	}

@@ -1,7 +1,6 @@
 package container
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -41,22 +40,6 @@ func (v Volume) check() error {
 		return fmt.Errorf("volume %s: %.80q is not a valid project name", v.Name, v.Project)
 	}
 	return v.checkType()
-}
-
-// VolumeDir is where the content of a volume lies that is a directory of ours.
-func (c *Containers) VolumeDir(project, volume string) string {
-	return filepath.Join(c.volumesDir(), project, volume)
-}
-
-func (c *Containers) volumesDir() string { return filepath.Join(c.o.StateDir, "volumes") }
-
-// volumeDir is where a volume is that a container of project mounts.
-func (c *Containers) volumeDir(project string, v Volume) string {
-	owner := cmp.Or(v.Project, project)
-	if v.Type != "" {
-		return c.mountPoint(owner, v)
-	}
-	return c.VolumeDir(owner, v.Name)
 }
 
 // HasVolume tells whether the volume is there for containers of project: the
@@ -164,7 +147,6 @@ func (c Config) complete() (Config, error) {
 	return c, nil
 }
 
-// mountedAt tells whether the service mounts something of its own at target.
 func mountedAt(s *compose.Service, target string) bool {
 	return slices.ContainsFunc(s.Mounts, func(m compose.Mount) bool { return m.Target == target }) ||
 		slices.ContainsFunc(s.Tmpfs, func(t compose.Tmpfs) bool { return t.Target == target }) ||

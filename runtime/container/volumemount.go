@@ -1,12 +1,12 @@
 package container
 
 import (
+	"bufio"
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/url"
 	"os"
@@ -15,7 +15,6 @@ import (
 	"strings"
 
 	"github.com/containerd/containerd/v2/core/mount"
-	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 
 	"github.com/margolite/margolite/runtime/contain"
@@ -26,7 +25,6 @@ const maxVolumeOptions = 4096 // bytes of all options together; the kernel takes
 // Options that mount(8) takes for itself, and the kernel refuses.
 var mountProgramOptions = []string{"defaults", "auto", "noauto", "user", "nouser", "users", "owner", "group", "_netdev", "nofail", "async", "loud"}
 
-// checkType refuses what a volume with a file system to be mounted cannot be.
 func (v Volume) checkType() error {
 	if v.Type == "" {
 		return nil
@@ -45,14 +43,6 @@ func (v Volume) checkType() error {
 		return fmt.Errorf("volume %s: its options have %d bytes; the kernel allows less than %d", v.Name, size, maxVolumeOptions)
 	}
 	return nil
-}
-
-// mountPoint is where a volume with a type is mounted. A definition that changed
-// has another: while services are replaced one by one, both are in use.
-func (c *Containers) mountPoint(owner string, v Volume) string {
-	definition := slices.Concat([]string{v.Type, v.Device}, v.Options)
-	sum := sha256.Sum256([]byte(strings.Join(definition, "\x00")))
-	return filepath.Join(c.o.RunDir, "volumes", owner, v.Name+anonymousMark+hex.EncodeToString(sum[:4]))
 }
 
 // mountVolume mounts a volume at dir, unless it is mounted there. A server that
@@ -188,11 +178,42 @@ func isMounted(dir string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	found, err := mountinfo.GetMounts(mountinfo.SingleEntryFilter(filepath.Join(parent, filepath.Base(dir))))
-	return len(found) > 0, err
+	table, err := os.Open("/proc/thread-self/mountinfo")
+	if err != nil {
+		return false, err
+	}
+	defer table.Close()
+	return hasMount(table, filepath.Join(parent, filepath.Base(dir)))
 }
 
-// releaseVolumes unmounts the volumes that no container names any more.
+// maxMountHead is, in bytes, more than a line of mountinfo has up to its mount point: two paths, escaped.
+const maxMountHead = 64 << 10
+
+// mountEscapes writes a path as mountinfo does, see proc(5).
+var mountEscapes = strings.NewReplacer(" ", `\040`, "\t", `\011`, "\n", `\012`, `\`, `\134`)
+
+// hasMount tells whether a table in the form of mountinfo has a mount point. moby/sys/mountinfo reads none of it
+// where a line has more than 64 KiB, as that of an overlay of many layers may.
+func hasMount(table io.Reader, at string) (bool, error) {
+	at = mountEscapes.Replace(at)
+	lines := bufio.NewReaderSize(table, maxMountHead)
+	for goesOn := false; ; {
+		line, more, err := lines.ReadLine()
+		switch {
+		case errors.Is(err, io.EOF):
+			return false, nil
+		case err != nil:
+			return false, err
+		case !goesOn:
+			// 36 35 98:0 / /run/margolite/volumes/shop/data rw,noatime - ext4 /dev/sda1 rw
+			if fields := strings.SplitN(string(line), " ", 6); len(fields) == 6 && fields[4] == at {
+				return true, nil
+			}
+		}
+		goesOn = more
+	}
+}
+
 func (c *Containers) releaseVolumes(ctx context.Context) error {
 	mounted, err := filepath.Glob(filepath.Join(c.o.RunDir, "volumes", "*", "*"))
 	if err != nil || len(mounted) == 0 {

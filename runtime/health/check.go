@@ -91,7 +91,6 @@ func (s Status) after(c Check, counts bool, p probe) Status {
 	return s
 }
 
-// pause is how long to wait before the next probe.
 func (s Status) pause(c Check, started, now time.Time) time.Duration {
 	if s.State != Starting {
 		return c.Interval

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"syscall"
 )
 
 // chain has a place up to which a log was read: in one of its files, each of which is
@@ -19,7 +20,6 @@ type chain struct {
 // maxOpens is how often a file is looked for that is renamed meanwhile.
 const maxOpens = 10
 
-// openChain opens a log at the last so many lines.
 func openChain(path string, tail int) (*chain, error) {
 	current, err := os.Open(path)
 	if err != nil {
@@ -171,5 +171,5 @@ func (c *chain) removed() bool {
 		}
 	}
 	info, err := c.file.Stat()
-	return err != nil || links(info) == 0
+	return err != nil || info.Sys().(*syscall.Stat_t).Nlink == 0
 }

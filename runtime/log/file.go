@@ -21,13 +21,6 @@ const (
 // Path is the file that the output of the container id goes to.
 func Path(dir, id string) string { return filepath.Join(dir, id+suffix) }
 
-// formerSuffix is that of the files of plain text which another shim than ours wrote for a former version. Containers
-// that it started write them to their end.
-const formerSuffix = ".log"
-
-// former is the file that a former version had another shim write in place of path.
-func former(path string) string { return strings.TrimSuffix(path, suffix) + formerSuffix }
-
 // numbered is the file that holds what path held n rotations ago.
 func numbered(path string, n int) string {
 	if n == 0 {
@@ -40,7 +33,7 @@ func numbered(path string, n int) string {
 func Remove(path string) error {
 	names, _ := filepath.Glob(escapeGlob(path) + ".*") // the pattern is valid
 	// The last to go tells who follows the log that it ends.
-	if err := removeAll(append(names, former(path), path)...); err != nil {
+	if err := removeAll(append(names, path)...); err != nil {
 		return fmt.Errorf("cannot remove log: %w", err)
 	}
 	return nil

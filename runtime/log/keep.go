@@ -42,16 +42,17 @@ const (
 	driver     = "json-file"
 	maxSizeKey = "max-size"
 	maxFileKey = "max-file"
+	uriSuffix  = ".log"
 )
 
 // URI is what a task is given for its standard output and error, to be kept by our
-// shim in the log at path. It has the name that logs had before they were of JSON.
+// shim in the log at path. It has uriSuffix in place of that of the path.
 func URI(path string, k Keep) string {
 	k = k.chosen()
 	query := driverKey + "=" + driver +
 		"&" + maxSizeKey + "=" + strconv.FormatInt(k.MaxSize, 10) +
 		"&" + maxFileKey + "=" + strconv.Itoa(k.MaxFile)
-	return (&url.URL{Scheme: "file", Path: former(path), RawQuery: query}).String()
+	return (&url.URL{Scheme: "file", Path: strings.TrimSuffix(path, suffix) + uriSuffix, RawQuery: query}).String()
 }
 
 // ParseURI reads what URI wrote; false for any other.
@@ -66,7 +67,7 @@ func ParseURI(uri string) (path string, k Keep, ok bool) {
 	}
 	k.MaxSize, _ = strconv.ParseInt(query.Get(maxSizeKey), 10, 64)
 	k.MaxFile, _ = strconv.Atoi(query.Get(maxFileKey))
-	return strings.TrimSuffix(u.Path, formerSuffix) + suffix, k.chosen(), true
+	return strings.TrimSuffix(u.Path, uriSuffix) + suffix, k.chosen(), true
 }
 
 // NerdctlConfig is the value of the label nerdctl/log-config, and the content of

@@ -125,7 +125,6 @@ func (m *Merge) Run(ctx context.Context, each func(Entry) error) (err error) {
 	}
 }
 
-// takeOver opens what was added.
 func (m *Merge) takeOver(tail int) (sealed bool, err error) {
 	m.mu.Lock()
 	added, sealed := m.added, m.sealed

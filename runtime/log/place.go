@@ -3,9 +3,7 @@ package log
 import (
 	"errors"
 	"io"
-	"io/fs"
 	"os"
-	"syscall"
 )
 
 const blockSize = 8 << 10 // bytes read at a time
@@ -74,13 +72,4 @@ func partAt(f io.ReaderAt, from, to int64) (bool, error) {
 		return false, err
 	}
 	return isPart(parseEntry(line)), nil
-}
-
-// links is how many names a file has.
-func links(info fs.FileInfo) uint64 {
-	stat, ok := info.Sys().(*syscall.Stat_t)
-	if !ok {
-		return 1
-	}
-	return uint64(stat.Nlink)
 }

@@ -30,7 +30,6 @@ type source struct {
 	held map[string]Entry // parts of lines under way, by stream
 }
 
-// open opens the log if it is there.
 func (s *source) open(tail int) error {
 	f, err := openChain(s.Path, tail)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -103,7 +102,6 @@ func (s *source) finish(o Options) bool {
 	return s.has
 }
 
-// setHead makes an entry the head if it is wanted.
 func (s *source) setHead(e Entry, o Options) {
 	s.head = e
 	s.head.Source = s.Name

@@ -61,14 +61,11 @@ func NewWriter(path string, k Keep) *Writer {
 func (w *Writer) Unthrottle() { w.end.Do(func() { close(w.ended) }) }
 
 // Open makes the file before there is anything to be written, for whoever looks for
-// it, and removes what a former version had another shim write.
+// it.
 func (w *Writer) Open() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if err := w.open(); err != nil {
-		return err
-	}
-	return removeAll(former(w.path))
+	return w.open()
 }
 
 // Copy keeps what r delivers until r ends. A line is kept when it ends, when it

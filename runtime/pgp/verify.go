@@ -180,7 +180,6 @@ func judge(said []byte) (signer string, err error) {
 	return "", &Error{errors.New(reason)}
 }
 
-// reasonOf says why a signature does not count.
 func reasonOf(word string, fields []string) string {
 	key := "an unknown key"
 	if len(fields) > 0 {
