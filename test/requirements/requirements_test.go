@@ -108,9 +108,9 @@ func TestTableSaysWhatIsMissing(t *testing.T) {
 	all, err := load([]byte(`
 - {id: DS-02, text: b | c, level: MUST, revisions: rc3}
 - {id: DS-01, text: a, level: MUST, revisions: all, note: mostly}
-- {id: GW-01, text: d, level: MAY, revisions: rc3, applies: no, why: none here}
-- {id: OBS-01, text: e, level: MUST, revisions: rc3, later: soon}
-- {id: OBS-02, text: f, level: MUST, revisions: rc3, later: soon}
+- {id: GW-01, text: d, level: MAY, revisions: rc3, untested: "does not apply: none here"}
+- {id: OBS-01, text: e, level: MUST, revisions: rc3, untested: "later: soon"}
+- {id: OBS-02, text: f, level: MUST, revisions: rc3, untested: "later: soon"}
 `))
 	if err != nil {
 		t.Fatal(err)
@@ -122,7 +122,7 @@ func TestTableSaysWhatIsMissing(t *testing.T) {
 	}
 	text := string(table(all, shown))
 	for _, line := range []string{
-		"5 requirements: 1 have tests, 1 do not concern this device, 2 come later, 1 lack a test.",
+		"5 requirements: 1 have tests, 3 a reason to have none, 1 lack a test.",
 		"| DS-01 | all | MUST | a | [`test/e2e.TestDS01`](e2e/a_test.go)<br>[`agent.TestB/DS-01_x`](../agent/b_test.go)<br>(mostly) |\n| DS-02 |",
 		`| DS-02 | rc3 | MUST | b \| c | **no test** |`,
 		"| GW-01 | rc3 | MAY | d | does not apply: none here |",
@@ -144,12 +144,11 @@ func TestTableSaysWhatIsMissing(t *testing.T) {
 
 func TestChecklistsThatMakeNoSenseAreRefused(t *testing.T) {
 	for name, entry := range map[string]string{
-		"no id":                    "{id: DS-1, text: a, level: MUST, revisions: all}",
-		"no text":                  "{id: DS-01, level: MUST, revisions: all}",
-		"an unknown key":           "{id: DS-01, text: a, level: MUST, revisions: all, source: b}",
-		"a reason without applies": "{id: DS-01, text: a, level: MUST, revisions: all, why: b}",
-		"applies without a reason": "{id: DS-01, text: a, level: MUST, revisions: all, applies: no}",
-		"the same twice":           "{id: DS-01, text: a, level: MUST, revisions: all}\n- {id: DS-01, text: a, level: MUST, revisions: all}",
+		"no id":             "{id: DS-1, text: a, level: MUST, revisions: all}",
+		"no text":           "{id: DS-01, level: MUST, revisions: all}",
+		"an unknown key":    "{id: DS-01, text: a, level: MUST, revisions: all, source: b}",
+		"a note on no test": "{id: DS-01, text: a, level: MUST, revisions: all, untested: b, note: c}",
+		"the same twice":    "{id: DS-01, text: a, level: MUST, revisions: all}\n- {id: DS-01, text: a, level: MUST, revisions: all}",
 	} {
 		t.Run(name, func(t *testing.T) {
 			if all, err := load([]byte("- " + entry + "\n")); err == nil {
