@@ -171,9 +171,11 @@ func (s *site) row(h hog, begin func(*site) started) {
 			s.T.Errorf("the hog has no effect: %v", err)
 		}
 	}
-	used, since := s.processorTime(), time.Now()
+	used, _ := plant.ProcessorTime(s.Agent()) // it may have ended
+	since := time.Now()
 	s.beside(ctx, h)
-	load := float64(s.processorTime()-used) / float64(time.Since(since))
+	now, _ := plant.ProcessorTime(s.Agent())
+	load := float64(now-used) / float64(time.Since(since))
 	s.restart(h)
 	ctx, stop = s.whileRunning(s.T.Context())
 	defer stop()

@@ -311,14 +311,6 @@ func (s *site) memory() int64 {
 	return s.peak
 }
 
-// processorTime is what the agent has used since it was started.
-func (s *site) processorTime() time.Duration {
-	const scheduled = 2 // the process's own clock, see clock_getcpuclockid(3)
-	var t unix.Timespec
-	_ = unix.ClockGettime(int32(^s.Agent()<<3|scheduled), &t) // it may have ended
-	return time.Duration(t.Nano())
-}
-
 // survives says whether the agent is still the process that was started last, and
 // nothing in its control group was killed for want of memory.
 func (s *site) survives() error {
@@ -367,7 +359,7 @@ func build(ctx context.Context, dir string) error {
 	); err != nil {
 		return err
 	}
-	program, err := (&ociimage.Programs{}).Build(ctx, "github.com/margolite/margolite/test/neighbours/hog", "")
+	program, err := ociimage.BuildProgram(ctx, "github.com/margolite/margolite/test/neighbours/hog", "")
 	if err != nil {
 		return err
 	}

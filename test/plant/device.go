@@ -65,17 +65,19 @@ func (p *Plant) Configure(s Settings) error {
 	for _, address := range append(s.Registries, p.Registry.Address()) {
 		registries[address] = "{plainHTTP: true}"
 	}
+	runtime := map[string]string{"containerd": containerd, "settle": s.Settle.String()}
+	maps.Copy(runtime, s.Runtime)
 	next := p.ConfigFile() + ".new" // commands may just be reading it
 	err := os.WriteFile(next, fmt.Appendf(nil, `device: {id: %s, labels: {%s}}
 wfm: {%s}
 poll: {interval: %s}
 state: {dir: %s, run: %s}
-runtime: {containerd: %s, settle: %s}
+runtime: {%s}
 registries: {%s}
 policy: {%s}
 log: {level: %s}
 %s`, Device, members(s.Labels), members(way), cmp.Or(s.Poll, time.Second),
-		p.StateDir(), p.RunDir(), containerd, s.Settle, members(registries), members(s.Policy), cmp.Or(s.LogLevel, "info"), s.More), 0o600)
+		p.StateDir(), p.RunDir(), members(runtime), members(registries), members(s.Policy), cmp.Or(s.LogLevel, "info"), s.More), 0o600)
 	return errors.Join(err, os.Rename(next, p.ConfigFile()))
 }
 

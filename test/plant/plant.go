@@ -61,6 +61,8 @@ type Settings struct {
 	WFM map[string]string
 	// Registries are more registries that are reached over plain HTTP, as host:port.
 	Registries []string
+	// Runtime are more keys of the section runtime; values are YAML.
+	Runtime map[string]string
 	// More are more sections, as YAML.
 	More string
 }

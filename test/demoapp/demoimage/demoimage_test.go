@@ -9,21 +9,19 @@ import (
 	"testing"
 
 	"github.com/margolite/margolite/test/demoapp/demoimage"
-	"github.com/margolite/margolite/test/ociimage"
 )
 
 func TestTheImageHoldsAStaticProgram(t *testing.T) {
 	ctx := context.Background()
-	programs := &ociimage.Programs{}
-	first, err := demoimage.Image(ctx, demoimage.Options{Programs: programs, Version: "1.0.0", Padding: 1 << 20})
+	first, err := demoimage.Image(ctx, demoimage.Options{Version: "1.0.0", Padding: 1 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := demoimage.Image(ctx, demoimage.Options{Programs: programs, Version: "1.0.0", Padding: 1 << 20})
+	again, err := demoimage.Image(ctx, demoimage.Options{Version: "1.0.0", Padding: 1 << 20})
 	if err != nil || again.Digest != first.Digest {
 		t.Errorf("the same image: %s and %s, %v", first.Digest, again.Digest, err)
 	}
-	other, err := demoimage.Image(ctx, demoimage.Options{Programs: programs, Version: "2.0.0"})
+	other, err := demoimage.Image(ctx, demoimage.Options{Version: "2.0.0"})
 	if err != nil || other.Digest == first.Digest {
 		t.Errorf("another version has the same digest, %v", err)
 	}
@@ -35,7 +33,7 @@ func TestTheImageHoldsAStaticProgram(t *testing.T) {
 		t.Errorf("the image has %d bytes", size)
 	}
 
-	program, err := programs.Build(ctx, "github.com/margolite/margolite/test/demoapp", "")
+	program, err := demoimage.Program(ctx, "")
 	if err != nil {
 		t.Fatal(err)
 	}
