@@ -113,11 +113,7 @@ func TestDS26DS31KilledWorkloadsComeBack(t *testing.T) {
 		})
 		r.answers(8090)
 		for _, pid := range r.Shims() {
-			for _, child := range append(plant.Descendants(pid), pid) {
-				if victim, err := os.FindProcess(child); err == nil {
-					victim.Kill()
-				}
-			}
+			plant.KillTree(pid)
 		}
 		r.eventually("the application answers again", func() error {
 			_, err := plant.Ask(t.Context(), 8090)

@@ -13,8 +13,6 @@ import (
 	"strings"
 	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // StateDir is what the device keeps: the agent's state, and that of an external
@@ -132,7 +130,11 @@ func (p *Plant) Start(env ...string) error {
 	cmd.Stderr = log
 	// It stops when it is told to and not by a terminal's interrupt.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
-	if err := cmd.Start(); err != nil {
+	launch := cmd.Start
+	if p.options.Launch != nil {
+		launch = func() error { return p.options.Launch(cmd) }
+	}
+	if err := launch(); err != nil {
 		return fmt.Errorf("cannot start the agent: %w", err)
 	}
 	a := &process{cmd: cmd, done: make(chan struct{})}
@@ -260,9 +262,7 @@ func (p *Plant) PowerOff() {
 	p.KillContainerd()
 	for range 3 { // who is killed may just have forked
 		for _, pid := range p.Shims() {
-			for _, victim := range append(Descendants(pid), pid) {
-				_ = unix.Kill(victim, unix.SIGKILL)
-			}
+			KillTree(pid)
 		}
 	}
 	UnmountBelow(p.options.Dir)

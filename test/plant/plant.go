@@ -47,6 +47,8 @@ type Options struct {
 	Containerd  string       // program of an external containerd; empty: the embedded one
 	Application *Application // what the registry holds from the beginning
 	Way         Way          // to the WFM; zero: mutual TLS of rc.3
+	// Launch starts the process of the agent, in other namespaces; nil: it is started here.
+	Launch func(*exec.Cmd) error
 }
 
 // Settings are what differs between runs of the agent.

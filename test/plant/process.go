@@ -55,6 +55,13 @@ func Descendants(pid int) []int {
 	return all
 }
 
+// KillTree ends a process and all below it, as kill -9 does.
+func KillTree(pid int) {
+	for _, victim := range append(Descendants(pid), pid) {
+		_ = unix.Kill(victim, unix.SIGKILL) // it may have ended
+	}
+}
+
 // Status is what the kernel says of a process in /proc/PID/stat; all empty: it has ended.
 type Status struct {
 	State, Parent string
