@@ -6,7 +6,6 @@ import (
 	"crypto/rand"
 	"io"
 	"log"
-	"net/http"
 	"net/http/httptest"
 	"os"
 	"runtime"
@@ -131,50 +130,27 @@ func Push(t testing.TB, image v1.Image, reference string) digest.Digest {
 
 // PushBlob puts a blob into the repository of a reference, whose tag does not matter.
 func PushBlob(t testing.TB, reference string, data []byte) digest.Digest {
-	host, repository, _ := split(t, reference)
-	answer := send(t, http.MethodPost, "http://"+host+"/v2/"+repository+"/blobs/uploads/", "", nil)
-	upload, err := answer.Location()
-	if err != nil {
+	to, repository, _ := split(t, reference)
+	if err := to.PushBlob(t.Context(), repository, data); err != nil {
 		t.Fatal(err)
 	}
-	d := digest.FromBytes(data)
-	query := upload.Query()
-	query.Set("digest", d.String())
-	upload.RawQuery = query.Encode()
-	send(t, http.MethodPut, upload.String(), "application/octet-stream", data)
-	return d
+	return digest.FromBytes(data)
 }
 
 // PushManifest puts a manifest or index, as it is, under host/repository:tag.
 func PushManifest(t testing.TB, reference, mediaType string, data []byte) digest.Digest {
-	host, repository, tag := split(t, reference)
-	send(t, http.MethodPut, "http://"+host+"/v2/"+repository+"/manifests/"+tag, mediaType, data)
+	to, repository, tag := split(t, reference)
+	if err := to.Push(t.Context(), repository, tag, &ociimage.Artifact{MediaType: mediaType, Manifest: data}); err != nil {
+		t.Fatal(err)
+	}
 	return digest.FromBytes(data)
 }
 
-func send(t testing.TB, method, url, mediaType string, data []byte) *http.Response {
-	request, err := http.NewRequestWithContext(t.Context(), method, url, bytes.NewReader(data))
-	if err != nil {
-		t.Fatal(err)
-	}
-	request.Header.Set("Content-Type", mediaType)
-	answer, err := http.DefaultClient.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
-	body, _ := io.ReadAll(answer.Body)
-	answer.Body.Close()
-	if answer.StatusCode >= 300 {
-		t.Fatalf("%s %s: %s: %s", method, url, answer.Status, body)
-	}
-	return answer
-}
-
-func split(t testing.TB, reference string) (host, repository, tag string) {
+func split(t testing.TB, reference string) (to ociimage.Registry, repository, tag string) {
 	host, rest, ok := strings.Cut(reference, "/")
 	repository, tag, tagged := strings.Cut(rest, ":")
 	if !ok || !tagged {
 		t.Fatalf("%q is not host/repository:tag", reference)
 	}
-	return host, repository, tag
+	return ociimage.Registry{URL: "http://" + host}, repository, tag
 }
