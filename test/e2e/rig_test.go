@@ -1,15 +1,12 @@
 package e2e
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -205,21 +202,7 @@ func (r *rig) stop() {
 }
 
 // margolite runs the command line and returns what it printed.
-func (r *rig) margolite(args ...string) (string, error) {
-	var stdout, stderr bytes.Buffer
-	cmd := r.command(r.t.Context(), args...)
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	err := cmd.Run()
-	if err != nil {
-		err = fmt.Errorf("margolite %s: %w: %s", strings.Join(args, " "), err, stderr.String())
-	}
-	return stdout.String(), err
-}
-
-// command is the command line.
-func (r *rig) command(ctx context.Context, args ...string) *exec.Cmd {
-	return exec.CommandContext(ctx, filepath.Join(programs.dir, "margolite"), append([]string{"--config", r.ConfigFile()}, args...)...)
-}
+func (r *rig) margolite(args ...string) (string, error) { return r.Margolite(r.t.Context(), args...) }
 
 // status asks the agent for its status.
 func (r *rig) status() *control.Status {

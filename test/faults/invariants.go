@@ -61,12 +61,7 @@ type process struct {
 func processes() []process {
 	var all []process
 	for _, pid := range plant.Processes() {
-		environment, _ := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "environ")) // it may have ended
-		variables := map[string]string{}
-		for variable := range strings.SplitSeq(string(environment), "\x00") {
-			name, value, _ := strings.Cut(variable, "=")
-			variables[name] = value
-		}
+		variables := plant.Environment(pid)
 		p := process{pid: pid, deployment: variables["FAULTS_NAME"], service: variables["FAULTS_SERVICE"]}
 		p.revision, _ = strconv.Atoi(variables["FAULTS_REVISION"])
 		if p.deployment == "" {

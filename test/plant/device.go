@@ -1,6 +1,7 @@
 package plant
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -160,6 +161,26 @@ func (p *Plant) Run(ctx context.Context, env ...string) error {
 		return fmt.Errorf("the agent did not start: %w", err)
 	}
 	return nil
+}
+
+// Command is the command line of the device. Nobody waits for long for what it leaves behind.
+func (p *Plant) Command(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, p.program, append([]string{"--config", p.ConfigFile()}, args...)...)
+	cmd.WaitDelay = 10 * time.Second
+	return cmd
+}
+
+// Margolite runs the command line and returns what it printed. It may be called from any
+// goroutine.
+func (p *Plant) Margolite(ctx context.Context, args ...string) (string, error) {
+	var stdout, stderr bytes.Buffer
+	cmd := p.Command(ctx, args...)
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err := cmd.Run()
+	if err != nil {
+		err = fmt.Errorf("margolite %s: %w: %s", strings.Join(args, " "), err, stderr.String())
+	}
+	return stdout.String(), err
 }
 
 // Upgrade is the program of the agent from its next start on.

@@ -80,6 +80,7 @@ type Plant struct {
 	Identity  pki.Files // of the device
 
 	options    Options
+	program    string            // of the command line: what the agent was at first
 	client     string            // id that the WFM knows the device by
 	settings   map[string]string // of the way to the WFM, in the configuration, as YAML
 	documents  map[string]string // in the repository, by deployment
@@ -90,7 +91,7 @@ type Plant struct {
 // New makes a plant whose WFM and registry are open. The device is configured
 // with the zero Settings and switched off.
 func New(ctx context.Context, o Options) (*Plant, error) {
-	p := &Plant{options: o}
+	p := &Plant{options: o, program: o.Margolite}
 	if err := p.build(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("cannot build plant: %w", err), p.Close())
 	}

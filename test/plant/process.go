@@ -55,6 +55,17 @@ func Descendants(pid int) []int {
 	return all
 }
 
+// Environment are the variables that a process was started with; none: it has ended.
+func Environment(pid int) map[string]string {
+	text, _ := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "environ"))
+	variables := map[string]string{}
+	for variable := range strings.SplitSeq(string(text), "\x00") {
+		name, value, _ := strings.Cut(variable, "=")
+		variables[name] = value
+	}
+	return variables
+}
+
 // KillTree ends a process and all below it, as kill -9 does.
 func KillTree(pid int) {
 	for _, victim := range append(Descendants(pid), pid) {
