@@ -237,12 +237,11 @@ func newPlant(t *testing.T) *wfm {
 			t.Error(err)
 		}
 	})
-	var programs ociimage.Programs
 	for _, version := range []string{"1.0.0", "1.1.0"} {
 		// Each machine has to find its own in it.
 		var images []*ociimage.Artifact
 		for _, b := range boards {
-			image, err := demoimage.Image(t.Context(), demoimage.Options{Programs: &programs, Arch: b.program, Version: version})
+			image, err := demoimage.Image(t.Context(), demoimage.Options{Arch: b.program, Version: version})
 			must(t, err)
 			images = append(images, image)
 		}
@@ -281,8 +280,7 @@ func within(t *testing.T) context.Context {
 // guestProgram builds the program that is with the machine.
 func guestProgram(t *testing.T, b board) string {
 	t.Helper()
-	var programs ociimage.Programs
-	program, err := programs.Build(t.Context(), "github.com/margolite/margolite/test/arm/guest", b.program)
+	program, err := ociimage.BuildProgram(t.Context(), "github.com/margolite/margolite/test/arm/guest", b.program)
 	must(t, err)
 	file := filepath.Join(t.TempDir(), "guest")
 	must(t, os.WriteFile(file, program, 0o755))

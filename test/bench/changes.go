@@ -101,7 +101,7 @@ func (s *subject) polls(ctx context.Context) (polls, error) {
 	if err != nil {
 		return polls{}, err
 	}
-	cpu, err := cpuOf(s.Agent())
+	cpu, err := plant.ProcessorTime(s.Agent())
 	if err != nil {
 		return polls{}, err
 	}
@@ -110,7 +110,7 @@ func (s *subject) polls(ctx context.Context) (polls, error) {
 			return polls{}, err
 		}
 	}
-	spent, err := cpuOf(s.Agent())
+	spent, err := plant.ProcessorTime(s.Agent())
 	if err != nil {
 		return polls{}, err
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,8 +11,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/margolite/margolite/agent/control"
-	"github.com/margolite/margolite/test/pki"
 	"github.com/margolite/margolite/test/plant"
 )
 
@@ -37,6 +34,7 @@ type contest struct {
 	method
 	*site
 	native     string // directory of our programs
+	plants     []*plant.Plant
 	contenders []*contender
 	missing    []string // peers that are not there
 	archive    string   // of the image, in a directory of its own
@@ -90,85 +88,52 @@ func (c *contest) onContainerd(ctx context.Context) error {
 		c.missing = append(c.missing, "containerd: margolite and nerdctl on it")
 		return nil
 	}
-	socket := filepath.Join(c.volatile, "containerd.sock")
-	config := filepath.Join(c.volatile, "containerd.toml")
-	if err := os.WriteFile(config, fmt.Appendf(nil, `version = 2
-root = %q
-state = %q
-disabled_plugins = ["io.containerd.grpc.v1.cri"]
-[grpc]
-  address = %q
-`, filepath.Join(c.dir, "containerd"), filepath.Join(c.volatile, "containerd"), socket), 0o600); err != nil {
+	p, err := c.margolite(ctx, agentName, "agent", program)
+	if err != nil {
 		return err
 	}
-	if _, err := c.daemon(nil, "containerd.log", nil, program, "-c", config); err != nil {
-		return err
-	}
-	answers := func() error {
-		conn, err := net.Dial("unix", socket)
-		if err == nil {
-			err = conn.Close()
-		}
-		return err
-	}
-	if err := plant.Eventually(ctx, answers); err != nil {
-		return fmt.Errorf("containerd did not start: %w", err)
-	}
-	if err := c.margolite(ctx, agentName, "agent", socket); err != nil {
-		return err
-	}
-	return c.nerdctl(ctx, socket)
+	return c.nerdctl(ctx, p.Containers())
 }
 
 func (c *contest) embedded(ctx context.Context) error {
-	return c.margolite(ctx, "margolite, embedded", "embedded", "embedded")
+	_, err := c.margolite(ctx, "margolite, embedded", "embedded", "")
+	return err
 }
 
 // margolite is one of ours, in a network namespace of its own, for one margolite
-// looks after the containers of a machine. Its agent has no WFM to speak to.
-func (c *contest) margolite(ctx context.Context, name, id, containerd string) error {
-	p, err := c.place()
+// looks after the containers of a machine. From there its agent reaches no WFM.
+func (c *contest) margolite(ctx context.Context, name, id, containerd string) (*plant.Plant, error) {
+	at, err := c.place()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	home := filepath.Join(c.volatile, id)
 	if err := os.MkdirAll(home, 0o755); err != nil {
-		return err
-	}
-	authority, err := pki.NewAuthority(plant.TrustDomain, time.Now())
-	if err != nil {
-		return err
-	}
-	own, err := authority.IssueClient(plant.WFM, plant.Client)
-	if err != nil {
-		return err
-	}
-	files, err := pki.WriteFiles(home, own, authority.Bundle())
-	if err != nil {
-		return err
-	}
-	config := filepath.Join(home, "config.yaml")
-	run := filepath.Join(home, "run")
-	if err := os.WriteFile(config, fmt.Appendf(nil, `device: {id: %s}
-wfm: {url: "https://127.0.0.1:9", certificate: %s, key: %s, trustBundle: %s}
-state: {dir: %s, run: %s}
-runtime: {containerd: %s, namespace: %s, settle: 0s, preload: %s}
-log: {level: warn}
-`, plant.Device, files.Certificate, files.Key, files.TrustBundle, filepath.Join(c.dir, id), run, containerd, id, filepath.Dir(c.archive)), 0o600); err != nil {
-		return err
+		return nil, err
 	}
 	program := filepath.Join(c.native, "margolite")
-	if _, err := c.daemon(p, id+".log", nil, program, "run", "--config", config); err != nil {
-		return err
+	p, err := plant.New(ctx, plant.Options{Dir: home, State: filepath.Join(c.dir, id), Margolite: program, Containerd: containerd, Launch: at.start})
+	if err != nil {
+		return nil, err
 	}
-	client := control.Dial(filepath.Join(run, "control.sock"))
-	if err := plant.Eventually(ctx, func() error { return client.Ping(ctx) }); err != nil {
-		return fmt.Errorf("%s did not start: %w", name, err)
+	c.plants = append(c.plants, p)
+	err = p.Configure(plant.Settings{Poll: time.Hour, LogLevel: "warn", Runtime: map[string]string{"preload": filepath.Dir(c.archive)}})
+	if err := errors.Join(err, p.Run(ctx)); err != nil {
+		return nil, fmt.Errorf("%s did not start: %w", name, err)
 	}
 	c.contenders = append(c.contenders, &contender{
-		name: name, ours: true, place: p, compose: []string{program, "compose"}, up: []string{"up", "--config", config},
+		name: name, ours: true, place: at, compose: []string{program, "compose"}, up: []string{"up", "--config", p.ConfigFile()},
 	})
-	return nil
+	return p, nil
+}
+
+// close ends everything.
+func (c *contest) close() error {
+	var errs []error
+	for _, p := range c.plants {
+		errs = append(errs, p.Close())
+	}
+	return errors.Join(append(errs, c.site.close())...)
 }
 
 // nerdctl is the one on PATH, with the CNI plugins of the distribution.

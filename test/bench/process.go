@@ -1,13 +1,6 @@
 package main
 
-import (
-	"fmt"
-	"time"
-
-	"golang.org/x/sys/unix"
-
-	"github.com/margolite/margolite/test/plant"
-)
+import "github.com/margolite/margolite/test/plant"
 
 // memory is what processes hold, in bytes.
 type memory struct {
@@ -32,15 +25,4 @@ func memoryOf(pid int) (memory, error) {
 func writtenBy(pid int) (int64, error) {
 	f, err := plant.Counts(pid, "io")
 	return f["write_bytes"], err
-}
-
-// cpuOf is the processor time that a process has used. Its clock counts
-// nanoseconds, where /proc/PID/stat counts hundredths of a second.
-func cpuOf(pid int) (time.Duration, error) {
-	const scheduled = 2 // CPUCLOCK_SCHED: the process's own clock, see clock_getcpuclockid(3)
-	var t unix.Timespec
-	if err := unix.ClockGettime(int32(^pid<<3|scheduled), &t); err != nil {
-		return 0, fmt.Errorf("cannot read the clock of process %d: %w", pid, err)
-	}
-	return time.Duration(t.Nano()), nil
 }

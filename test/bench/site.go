@@ -72,9 +72,7 @@ func (s *site) close() error {
 	}
 	for range 3 { // who is killed may just have forked
 		for _, pid := range plant.Processes("containerd-shim") {
-			for _, victim := range append(plant.Descendants(pid), pid) {
-				_ = syscall.Kill(victim, syscall.SIGKILL)
-			}
+			plant.KillTree(pid)
 		}
 	}
 	plant.UnmountBelow(s.dir)

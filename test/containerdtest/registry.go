@@ -6,7 +6,6 @@ import (
 	"crypto/rand"
 	"io"
 	"log"
-	"net/http"
 	"net/http/httptest"
 	"os"
 	"runtime"
@@ -20,6 +19,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"github.com/opencontainers/go-digest"
+
+	"github.com/margolite/margolite/test/ociimage"
 )
 
 // Registry starts an empty registry on the loopback device that speaks plain HTTP, and returns its host:port.
@@ -36,49 +37,34 @@ func Busybox(t testing.TB, change func(*v1.Config)) v1.Image {
 	if err != nil {
 		t.Skip("busybox-static is not installed")
 	}
-	files := map[string][]byte{"bin/busybox": program, "etc/passwd": []byte("root:x:0:0::/:/bin/sh\nnobody:x:65534:65534::/:\n"), "etc/group": []byte("root:x:0:\nnogroup:x:65534:\n")}
-	var buf bytes.Buffer
-	w := tar.NewWriter(&buf)
-	write := func(h *tar.Header, data []byte) {
-		h.Size = int64(len(data))
-		if err := w.WriteHeader(h); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := w.Write(data); err != nil {
-			t.Fatal(err)
-		}
-	}
+	var entries []ociimage.Entry
 	for _, dir := range []string{"bin", "dev", "etc", "proc", "sys", "tmp", "var", "run"} {
-		write(&tar.Header{Typeflag: tar.TypeDir, Name: dir + "/", Mode: 0o755}, nil)
+		entries = append(entries, ociimage.Entry{Name: dir + "/", Type: tar.TypeDir})
 	}
-	for path, data := range files {
-		write(&tar.Header{Typeflag: tar.TypeReg, Name: path, Mode: 0o755}, data)
-	}
+	entries = append(entries,
+		ociimage.Executable("/bin/busybox", program),
+		ociimage.Entry{Name: "etc/passwd", Data: []byte("root:x:0:0::/:/bin/sh\nnobody:x:65534:65534::/:\n")},
+		ociimage.Entry{Name: "etc/group", Data: []byte("root:x:0:\nnogroup:x:65534:\n")},
+	)
 	for _, applet := range strings.Fields("sh sleep cat echo true false httpd nc wget hostname ls id env touch mkdir kill ping ip test printf trap date ps top head tail grep seq yes chown chmod rm sync dd nslookup") {
-		write(&tar.Header{Typeflag: tar.TypeSymlink, Name: "bin/" + applet, Linkname: "busybox"}, nil)
+		entries = append(entries, ociimage.Entry{Name: "bin/" + applet, Type: tar.TypeSymlink, Link: "busybox"})
 	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return Image(t, change, buf.Bytes(), Blob(t, "etc/unique", 16))
+	return Image(t, change, archive(t, entries...), Blob(t, "etc/unique", 16))
 }
 
 // Blob is an uncompressed layer with one file of random bytes, to make an image unique or big.
 func Blob(t testing.TB, path string, size int) []byte {
 	data := make([]byte, size)
 	_, _ = rand.Read(data)
-	var buf bytes.Buffer
-	w := tar.NewWriter(&buf)
-	if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: path, Mode: 0o644, Size: int64(size)}); err != nil {
+	return archive(t, ociimage.Entry{Name: path, Data: data})
+}
+
+func archive(t testing.TB, entries ...ociimage.Entry) []byte {
+	data, err := ociimage.Tar(entries)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.Write(data); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return buf.Bytes()
+	return data
 }
 
 // Image is an OCI image for this machine made of uncompressed tar layers, which it compresses.
@@ -144,50 +130,27 @@ func Push(t testing.TB, image v1.Image, reference string) digest.Digest {
 
 // PushBlob puts a blob into the repository of a reference, whose tag does not matter.
 func PushBlob(t testing.TB, reference string, data []byte) digest.Digest {
-	host, repository, _ := split(t, reference)
-	answer := send(t, http.MethodPost, "http://"+host+"/v2/"+repository+"/blobs/uploads/", "", nil)
-	upload, err := answer.Location()
-	if err != nil {
+	to, repository, _ := split(t, reference)
+	if err := to.PushBlob(t.Context(), repository, data); err != nil {
 		t.Fatal(err)
 	}
-	d := digest.FromBytes(data)
-	query := upload.Query()
-	query.Set("digest", d.String())
-	upload.RawQuery = query.Encode()
-	send(t, http.MethodPut, upload.String(), "application/octet-stream", data)
-	return d
+	return digest.FromBytes(data)
 }
 
 // PushManifest puts a manifest or index, as it is, under host/repository:tag.
 func PushManifest(t testing.TB, reference, mediaType string, data []byte) digest.Digest {
-	host, repository, tag := split(t, reference)
-	send(t, http.MethodPut, "http://"+host+"/v2/"+repository+"/manifests/"+tag, mediaType, data)
+	to, repository, tag := split(t, reference)
+	if err := to.Push(t.Context(), repository, tag, &ociimage.Artifact{MediaType: mediaType, Manifest: data}); err != nil {
+		t.Fatal(err)
+	}
 	return digest.FromBytes(data)
 }
 
-func send(t testing.TB, method, url, mediaType string, data []byte) *http.Response {
-	request, err := http.NewRequestWithContext(t.Context(), method, url, bytes.NewReader(data))
-	if err != nil {
-		t.Fatal(err)
-	}
-	request.Header.Set("Content-Type", mediaType)
-	answer, err := http.DefaultClient.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
-	body, _ := io.ReadAll(answer.Body)
-	answer.Body.Close()
-	if answer.StatusCode >= 300 {
-		t.Fatalf("%s %s: %s: %s", method, url, answer.Status, body)
-	}
-	return answer
-}
-
-func split(t testing.TB, reference string) (host, repository, tag string) {
+func split(t testing.TB, reference string) (to ociimage.Registry, repository, tag string) {
 	host, rest, ok := strings.Cut(reference, "/")
 	repository, tag, tagged := strings.Cut(rest, ":")
 	if !ok || !tagged {
 		t.Fatalf("%q is not host/repository:tag", reference)
 	}
-	return host, repository, tag
+	return ociimage.Registry{URL: "http://" + host}, repository, tag
 }

@@ -11,8 +11,6 @@ import (
 
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/agent/margo"
-	"github.com/margolite/margolite/test/demoapp/demoimage"
-	"github.com/margolite/margolite/test/ociimage"
 )
 
 // approvalRules are the site's in the story of an approval.
@@ -33,18 +31,10 @@ func waitsForApproval(ctx context.Context, m *machine) error {
 	if err != nil {
 		return err
 	}
-	image, err := demoimage.Image(ctx, demoimage.Options{Version: "2.0.0", Padding: padding})
-	if err != nil {
+	if err := pushImage(ctx, info, "2.0.0"); err != nil {
 		return err
 	}
-	if err := (ociimage.Registry{URL: info.Registry}).Push(ctx, demoimage.Repository, "2.0.0", image); err != nil {
-		return err
-	}
-	first, err := m.deployment(info, "Hello", "1.0.0")
-	if err != nil {
-		return err
-	}
-	if _, err := m.admin.Publish(ctx, first); err != nil {
+	if _, err := m.publish(ctx, "Hello", "1.0.0"); err != nil {
 		return err
 	}
 	if err := m.awaits(ctx, func(d control.Deployment) bool { return d.State == string(margo.Installed) }); err != nil {
@@ -53,11 +43,7 @@ func waitsForApproval(ctx context.Context, m *machine) error {
 	if err := m.visit(ctx); err != nil {
 		return err
 	}
-	second, err := m.deployment(info, "Servus", "2.0.0")
-	if err != nil {
-		return err
-	}
-	if _, err := m.admin.Publish(ctx, second); err != nil {
+	if _, err := m.publish(ctx, "Servus", "2.0.0"); err != nil {
 		return err
 	}
 	m.screen.say("published", "visitors with image 2.0.0 and another greeting")

@@ -124,8 +124,7 @@ func prepare(ctx context.Context, m *machine) error {
 		return err
 	}
 	m.screen.say("WFM", "%s, TLS 1.3 with client certificates", info.WFM)
-	image, err := demoimage.Image(ctx, demoimage.Options{Version: "1.0.0", Padding: padding})
-	if err != nil {
+	if err := pushImage(ctx, info, "1.0.0"); err != nil {
 		return err
 	}
 	component, err := demoimage.Component(ctx, "1.0.0")
@@ -136,41 +135,44 @@ func prepare(ctx context.Context, m *machine) error {
 	if err != nil {
 		return err
 	}
-	to := ociimage.Registry{URL: info.Registry}
-	if err := to.Push(ctx, demoimage.Repository, "1.0.0", image); err != nil {
-		return err
-	}
-	if err := to.Push(ctx, "apps/demo", "1.0.0", pack); err != nil {
+	if err := (ociimage.Registry{URL: info.Registry}).Push(ctx, "apps/demo", "1.0.0", pack); err != nil {
 		return err
 	}
 	m.screen.say("registry", "%s, with the image and the Compose package", info.RegistryHost)
 	return nil
 }
 
-// deployment is the application as the WFM publishes it.
-func (m *machine) deployment(info admin.Info, greeting, version string) ([]byte, error) {
-	return wfmsim.Deployment{
-		ID: deploymentID, Name: "visitors", DeviceID: device, ApplicationID: "visitors",
-		Components: []wfmsim.Component{{Name: "visitors", Repository: info.RegistryHost + "/apps/demo", Revision: "1.0.0"}},
-		Parameters: map[string]any{"REGISTRY": info.RegistryHost, "PORT": m.port, "GREETING": greeting, "TAG": version},
-	}.Document()
+// pushImage puts a version of the application's image into the registry.
+func pushImage(ctx context.Context, info admin.Info, version string) error {
+	image, err := demoimage.Image(ctx, demoimage.Options{Version: version, Padding: padding})
+	if err != nil {
+		return err
+	}
+	return ociimage.Registry{URL: info.Registry}.Push(ctx, demoimage.Repository, version, image)
 }
 
-// publish makes the application part of the desired state and follows the
-// device until the WFM heard that it is installed.
-func (m *machine) publish(ctx context.Context, greeting string) (time.Duration, error) {
+// publish makes the application part of the desired state, and gives the version of that.
+func (m *machine) publish(ctx context.Context, greeting, version string) (uint64, error) {
 	info, err := m.admin.Info(ctx)
 	if err != nil {
 		return 0, err
 	}
-	document, err := m.deployment(info, greeting, "1.0.0")
+	document, err := wfmsim.Deployment{
+		ID: deploymentID, Name: "visitors", DeviceID: device, ApplicationID: "visitors",
+		Components: []wfmsim.Component{{Name: "visitors", Repository: info.RegistryHost + "/apps/demo", Revision: "1.0.0"}},
+		Parameters: map[string]any{"REGISTRY": info.RegistryHost, "PORT": m.port, "GREETING": greeting, "TAG": version},
+	}.Document()
 	if err != nil {
 		return 0, err
 	}
-	return m.follow(ctx, margo.Installed, func() (uint64, error) {
-		p, err := m.admin.Publish(ctx, document)
-		return p.Version, err
-	})
+	p, err := m.admin.Publish(ctx, document)
+	return p.Version, err
+}
+
+// greets publishes the application with a greeting and follows the device until the WFM
+// heard that it is installed.
+func (m *machine) greets(ctx context.Context, greeting string) (time.Duration, error) {
+	return m.follow(ctx, margo.Installed, func() (uint64, error) { return m.publish(ctx, greeting, "1.0.0") })
 }
 
 func install(ctx context.Context, m *machine) error {
@@ -178,7 +180,7 @@ func install(ctx context.Context, m *machine) error {
 	if err := m.startAgent(ctx); err != nil {
 		return err
 	}
-	took, err := m.publish(ctx, "Hello")
+	took, err := m.greets(ctx, "Hello")
 	if err != nil {
 		return err
 	}
@@ -192,7 +194,7 @@ func parameter(ctx context.Context, m *machine) error {
 	if err != nil {
 		return err
 	}
-	took, err := m.publish(ctx, "Servus")
+	took, err := m.greets(ctx, "Servus")
 	if err != nil {
 		return err
 	}

@@ -54,22 +54,3 @@ func TestPOL07WhatTakesOverTheDeviceIsRefused(t *testing.T) {
 		t.Errorf("what is privileged has the powers %q, %v", out, err)
 	}
 }
-
-// What another deployment has is out of reach, unless the site says otherwise.
-func TestPOL07AnotherDeploymentIsReachedByARule(t *testing.T) {
-	long(t, "what deployments share")
-	const otherID = "b0a7e1c2-0000-4000-8000-0000000000b1"
-	r := newRigRuled(t, nil)
-	r.install(r.application(labID, "1.0.0", admittedFile+"networks: {default: {name: plant}}\n", nil))
-	for n, keys := range []string{"name: plant", "name: plant, external: true"} {
-		done := r.publish(r.application(otherID, fmt.Sprintf("%d.0.0", n+1), admittedFile+"networks: {default: {"+keys+"}}\n", nil))
-		if fault := r.failsWith(otherID, "NOT_ALLOWED", done.Version); !containsAll(fault.Message, "policy.allow.shared", "plant") {
-			t.Errorf("the WFM heard %q, want the rule and the network", fault.Message)
-		}
-	}
-	check(t, r.Reconfigure(ruled(map[string]string{"allow": "{shared: [plant]}"})))
-	r.await(otherID, margo.Installed, 0)
-	if out, err := r.margolite("exec", otherID, "tools", "--", "cat", "/etc/hosts"); err != nil || !strings.Contains(out, labID) {
-		t.Errorf("it does not know its neighbour: %q, %v", out, err)
-	}
-}

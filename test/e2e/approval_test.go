@@ -278,7 +278,12 @@ func TestPOL05POL06AnApprovalWorksOffline(t *testing.T) {
 	if a := r.says(8090, "Offline"); a.Version != "2.0.0" || a.Visit <= visits {
 		t.Errorf("it says %+v, want version 2.0.0 and a visit after %d", a, visits)
 	}
-	r.eventually("it is installed", func() error { return r.inState(demoID, margo.Installed) })
+	r.eventually("it is installed", func() error {
+		if d := r.deployment(demoID); d == nil || d.State != string(margo.Installed) {
+			return fmt.Errorf("it is %+v", d)
+		}
+		return nil
+	})
 	check(t, errors.Join(r.WFM.Start(""), r.Registry.Start("")))
 	r.await(demoID, margo.Installed, done.Version)
 }

@@ -19,7 +19,7 @@ import (
 // it said.
 func (r *rig) said(input string, args ...string) (code int, text string) {
 	r.t.Helper()
-	cmd := r.command(r.t.Context(), args...)
+	cmd := r.Command(r.t.Context(), args...)
 	cmd.Stdin = strings.NewReader(input)
 	out, _ := cmd.CombinedOutput() // how it ended is its exit code
 	return cmd.ProcessState.ExitCode(), string(out)
@@ -100,9 +100,8 @@ func cutTime(line string) (stamp time.Time, rest string, ok bool) {
 func (r *rig) follow(args ...string) (next func(word string) string, end func()) {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(r.t.Context(), 5*time.Minute)
-	cmd := r.command(ctx, args...)
+	cmd := r.Command(ctx, args...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
-	cmd.WaitDelay = 10 * time.Second
 	out, err := cmd.StdoutPipe()
 	check(r.t, err)
 	check(r.t, cmd.Start())

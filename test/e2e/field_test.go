@@ -24,7 +24,7 @@ func TestTheMainJobWithEachWFMInTheField(t *testing.T) {
 				way.Revision = like.Revision
 			}
 			r := newRigBy(t, way)
-			files := r.serve(map[string][]byte{"/compose.yaml": programs.component.Files["compose.yaml"]})
+			files := r.serve(usual)
 			if out, err := r.margolite("check"); err != nil && !strings.Contains(out, "is reachable") {
 				t.Errorf("check says %s, %v", out, err)
 			}

@@ -28,7 +28,7 @@ func TestAFullDeviceKeepsRunningAndRecovers(t *testing.T) {
 			r.running()
 			r.install(r.Deployment(demoID, map[string]any{"GREETING": "Hello"}))
 			r.answers(8090)
-			r.delivered()
+			r.quiet()
 			before := r.services(demoID)
 
 			free := fill(t, medium)
@@ -74,7 +74,7 @@ func TestAFullDeviceKeepsRunningAndRecovers(t *testing.T) {
 			if a := r.answers(8090); a.Version != "2.0.0" {
 				t.Errorf("the application says %+v", a)
 			}
-			r.delivered()
+			r.quiet()
 		})
 	}
 }

@@ -27,7 +27,7 @@ func TestDS18HostileWFMLeavesContainersAlone(t *testing.T) {
 	r.running()
 	r.install(r.Deployment(demoID, nil))
 	r.install(r.Deployment(demoID, map[string]any{"GREETING": "Hello again"}))
-	r.delivered()
+	r.quiet()
 	before, visits := r.services(demoID), r.answers(8090).Visit
 	version := r.status().Manifest.Version
 

@@ -82,7 +82,7 @@ func killedAtEveryStep(t *testing.T, c killedChange) {
 				r.running()
 				r.clear()
 				c.before(r)
-				r.delivered()
+				r.quiet()
 				r.stop()
 				known := len(r.WFM.Statuses(demoID))
 				version := c.change(r)
@@ -184,7 +184,7 @@ func (r *rig) clear() {
 	}
 	r.await(demoID, margo.Removed, r.remove(demoID))
 	r.isAsBefore(r.t.Context())
-	r.delivered()
+	r.quiet()
 	check(r.t, os.RemoveAll(filepath.Join(r.StateDir(), "volumes")))
 	check(r.t, os.Truncate(filepath.Join(r.dir, "agent.log"), 0))
 }
@@ -192,13 +192,7 @@ func (r *rig) clear() {
 // runsOnce says that the demo runs as wanted, and each of its services once.
 func (r *rig) runsOnce(greeting string) {
 	r.t.Helper()
-	r.eventually("the application greets with "+greeting, func() error {
-		a, err := plant.Ask(r.t.Context(), 8090)
-		if err == nil && a.Greeting != greeting {
-			err = fmt.Errorf("it says %q", a.Greeting)
-		}
-		return err
-	})
+	r.says(8090, greeting)
 	if n := len(r.services(demoID)); n != 2 {
 		r.t.Errorf("%d services, want 2", n)
 	}

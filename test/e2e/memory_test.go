@@ -34,7 +34,7 @@ func TestAMachineOf64MBIsEnough(t *testing.T) {
 	check(t, err)
 	t.Cleanup(func() { check(t, group.Close(context.WithoutCancel(t.Context()))) })
 	r := newRig(t, "embedded")
-	program, err := os.ReadFile(filepath.Join(programs.dir, demoProgram))
+	program, err := plant.DemoProgram()
 	check(t, err)
 	for i, version := range []string{"3.0.0", "4.0.0"} {
 		image, err := demoimage.FromProgram(program, demoimage.Options{Version: version, Padding: roomyImage + i})

@@ -25,8 +25,9 @@ func TestPOL09PKG15PreloadedImagesNeedNoRegistry(t *testing.T) {
 	onBackends(t, func(t *testing.T, r *rig) {
 		dir := t.TempDir()
 		check(t, os.WriteFile(filepath.Join(dir, "images.tar"), layout, 0o600))
-		r.configure("runtime: {", "runtime: {preload: "+dir+", ")
-		url := r.serve(map[string][]byte{"/compose.yaml": programs.component.Files["compose.yaml"]})
+		settings := usual
+		settings.Runtime = map[string]string{"preload": dir}
+		url := r.serve(settings)
 		check(t, r.Registry.Close())
 		r.running()
 		done, err := r.WFM.Publish(plant.Client, []byte(documentFor(url+"/compose.yaml", "registry.example", "from the archive")))
@@ -58,26 +59,15 @@ spec:
 `
 }
 
-// serve serves files over plain HTTP, which the agent is told of.
-func (r *rig) serve(files map[string][]byte) (url string) {
+// serve serves the Compose file of the demonstration over plain HTTP, as /compose.yaml. The
+// agent, which is not started yet, is configured for it.
+func (r *rig) serve(s plant.Settings) (url string) {
 	r.t.Helper()
 	mux := http.NewServeMux()
-	for path, content := range files {
-		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) { w.Write(content) })
-	}
+	mux.HandleFunc("GET /compose.yaml", func(w http.ResponseWriter, _ *http.Request) { w.Write(programs.application.Compose()) })
 	server := httptest.NewServer(mux)
 	r.t.Cleanup(server.Close)
-	r.configure("registries: {", `registries: {"`+strings.TrimPrefix(server.URL, "http://")+`": {plainHTTP: true}, `)
+	s.Registries = append(s.Registries, strings.TrimPrefix(server.URL, "http://"))
+	check(r.t, r.Configure(s))
 	return server.URL
-}
-
-// configure changes the configuration of the next start of the agent.
-func (r *rig) configure(from, to string) {
-	r.t.Helper()
-	config, err := os.ReadFile(r.ConfigFile())
-	check(r.t, err)
-	if !strings.Contains(string(config), from) {
-		r.t.Fatalf("the configuration has no %q: %s", from, config)
-	}
-	check(r.t, os.WriteFile(r.ConfigFile(), []byte(strings.Replace(string(config), from, to, 1)), 0o600))
 }

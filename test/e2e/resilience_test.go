@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/margolite/margolite/agent/control"
-	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/test/plant"
 )
 
@@ -114,11 +113,7 @@ func TestDS26DS31KilledWorkloadsComeBack(t *testing.T) {
 		})
 		r.answers(8090)
 		for _, pid := range r.Shims() {
-			for _, child := range append(plant.Descendants(pid), pid) {
-				if victim, err := os.FindProcess(child); err == nil {
-					victim.Kill()
-				}
-			}
+			plant.KillTree(pid)
 		}
 		r.eventually("the application answers again", func() error {
 			_, err := plant.Ask(t.Context(), 8090)
@@ -133,8 +128,7 @@ func TestDS05UnchangedPollsWriteNothing(t *testing.T) {
 	onBackends(t, func(t *testing.T, r *rig) {
 		r.running()
 		r.install(r.Deployment(demoID, nil))
-		r.delivered()
-		check(t, r.Control().Sync(t.Context())) // whatever is still on its way
+		r.quiet()
 		// Containerd collects garbage a second after the last deletion, and the kernel
 		// counts for the agent what others on the same file system bring about, now and
 		// then. What polls write comes in each round.
@@ -163,18 +157,6 @@ func TestDS05UnchangedPollsWriteNothing(t *testing.T) {
 	})
 }
 
-// delivered waits until every report was delivered and acknowledged.
-func (r *rig) delivered() {
-	r.t.Helper()
-	r.eventually("every report was delivered", func() error {
-		s, err := r.Control().Status(r.t.Context())
-		if err == nil && s.Outbox > 0 {
-			err = fmt.Errorf("%d are left", s.Outbox)
-		}
-		return err
-	})
-}
-
 // written is how many bytes the agent handed to the kernel for the medium.
 func (r *rig) written() int64 {
 	r.t.Helper()
@@ -199,18 +181,4 @@ func (r *rig) files() map[string]string {
 		return nil
 	}))
 	return all
-}
-
-// inState says whether the device shows a deployment in a state.
-func (r *rig) inState(id string, state margo.State) error {
-	s, err := r.Control().Status(r.t.Context())
-	if err != nil {
-		return err
-	}
-	for _, d := range s.Deployments {
-		if d.ID == id && d.State == string(state) {
-			return nil
-		}
-	}
-	return fmt.Errorf("not %s", state)
 }

@@ -1,21 +1,17 @@
 package e2e
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/agent/margo"
-	"github.com/margolite/margolite/test/demoapp/demoimage"
 	"github.com/margolite/margolite/test/isolated"
 	"github.com/margolite/margolite/test/leftovers"
 	"github.com/margolite/margolite/test/ociimage"
@@ -26,14 +22,10 @@ import (
 // nextMargolite is the next release of the agent: the same, with another version.
 const nextMargolite = "margolite-next"
 
-// demoProgram is that of the demonstration's application.
-const demoProgram = "demoapp"
-
 // programs are built once for all tests.
 var programs struct {
 	dir         string
 	application *plant.Application // in versions 1.0.0 and 2.0.0
-	component   ociimage.Component // its Compose component
 	tools       *ociimage.Artifact // an image with what every Linux has
 }
 
@@ -48,24 +40,12 @@ func buildPrograms(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	program, err := demoimage.Program(ctx, &ociimage.Programs{}, "")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(dir, demoProgram), program, 0o755)
+	return plant.BuildDemo(ctx, dir)
 }
 
-func loadPrograms() error {
-	dir := plant.ProgramsDir()
-	programs.dir = dir
-	program, err := os.ReadFile(filepath.Join(dir, demoProgram))
-	if err != nil {
-		return err
-	}
-	if programs.component, err = demoimage.Component(context.Background(), "1.0.0"); err != nil {
-		return err
-	}
-	if programs.application, err = plant.NewApplication(program, programs.component, "1.0.0", "2.0.0"); err != nil {
+func loadPrograms() (err error) {
+	programs.dir = plant.ProgramsDir()
+	if programs.application, err = plant.LoadApplication(context.Background(), "1.0.0", "2.0.0"); err != nil {
 		return err
 	}
 	programs.tools, err = toolsImage()
@@ -222,21 +202,7 @@ func (r *rig) stop() {
 }
 
 // margolite runs the command line and returns what it printed.
-func (r *rig) margolite(args ...string) (string, error) {
-	var stdout, stderr bytes.Buffer
-	cmd := r.command(r.t.Context(), args...)
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	err := cmd.Run()
-	if err != nil {
-		err = fmt.Errorf("margolite %s: %w: %s", strings.Join(args, " "), err, stderr.String())
-	}
-	return stdout.String(), err
-}
-
-// command is the command line.
-func (r *rig) command(ctx context.Context, args ...string) *exec.Cmd {
-	return exec.CommandContext(ctx, filepath.Join(programs.dir, "margolite"), append([]string{"--config", r.ConfigFile()}, args...)...)
-}
+func (r *rig) margolite(args ...string) (string, error) { return r.Margolite(r.t.Context(), args...) }
 
 // status asks the agent for its status.
 func (r *rig) status() *control.Status {

@@ -191,10 +191,7 @@ func (r *Rig) killsShim() (end func()) {
 	if len(shims) == 0 {
 		return func() {}
 	}
-	pid := shims[r.Rand.IntN(len(shims))]
-	for _, victim := range append(plant.Descendants(pid), pid) {
-		_ = unix.Kill(victim, unix.SIGKILL) // it may have ended
-	}
+	plant.KillTree(shims[r.Rand.IntN(len(shims))])
 	return func() {}
 }
 

@@ -5,12 +5,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/margolite/margolite/agent/margo"
-	"github.com/margolite/margolite/test/demoapp/demoimage"
 	"github.com/margolite/margolite/test/ociimage"
 	"github.com/margolite/margolite/test/plant"
 	"github.com/margolite/margolite/test/wfmsim"
@@ -86,16 +83,9 @@ func (r *Rig) deploymentsOf() []*deployment {
 	}
 }
 
-// pushImages puts into the registry what deployments are made of.
-func (r *Rig) pushImages() {
+// pushComponents puts into the registry what deployments are made of, besides images.
+func (r *Rig) pushComponents() {
 	r.T.Helper()
-	program, err := os.ReadFile(filepath.Join(r.options.Programs, application))
-	check(r.T, err)
-	for _, version := range versions {
-		image, err := demoimage.FromProgram(program, demoimage.Options{Version: version})
-		check(r.T, err)
-		check(r.T, r.Push(r.T.Context(), demoimage.Repository, version, image))
-	}
 	for name, file := range map[string]string{"pair": pairFile, "solo": soloFile, "lone": soloFile} {
 		c := ociimage.Component{Name: name, Version: componentVersion, Files: ociimage.Files{"compose.yaml": []byte(file + volumes)}}
 		component, err := c.Build()

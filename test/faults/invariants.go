@@ -61,22 +61,16 @@ type process struct {
 func processes() []process {
 	var all []process
 	for _, pid := range plant.Processes() {
-		dir := filepath.Join("/proc", strconv.Itoa(pid))
-		environment, _ := os.ReadFile(filepath.Join(dir, "environ")) // it may have ended
-		variables := map[string]string{}
-		for variable := range strings.SplitSeq(string(environment), "\x00") {
-			name, value, _ := strings.Cut(variable, "=")
-			variables[name] = value
-		}
+		variables := plant.Environment(pid)
 		p := process{pid: pid, deployment: variables["FAULTS_NAME"], service: variables["FAULTS_SERVICE"]}
 		p.revision, _ = strconv.Atoi(variables["FAULTS_REVISION"])
-		stat, err := os.ReadFile(filepath.Join(dir, "stat"))
-		fields := strings.Fields(string(stat)[strings.LastIndex(string(stat), ")")+1:])
-		if p.deployment == "" || err != nil || len(fields) < 20 || fields[0] == "Z" {
+		if p.deployment == "" {
 			continue
 		}
-		p.started = fields[19]
-		all = append(all, p)
+		if stat := plant.Stat(pid); stat.State != "" && stat.State != "Z" {
+			p.started = stat.Started
+			all = append(all, p)
+		}
 	}
 	return all
 }

@@ -12,19 +12,16 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/margolite/margolite/test/demoapp/demoimage"
 	"github.com/margolite/margolite/test/faults/medium"
 	"github.com/margolite/margolite/test/isolated"
 	"github.com/margolite/margolite/test/leftovers"
-	"github.com/margolite/margolite/test/ociimage"
 	"github.com/margolite/margolite/test/plant"
 )
 
 // What Build makes in its directory.
 const (
-	agent       = "margolite"
-	application = "demoapp"
-	image       = "medium"
+	agent = "margolite"
+	image = "medium"
 )
 
 const (
@@ -49,12 +46,7 @@ func Build(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	program, err := demoimage.Program(ctx, &ociimage.Programs{}, "")
-	if err != nil {
-		return err
-	}
-	return errors.Join(os.WriteFile(filepath.Join(dir, application), program, 0o755),
-		medium.Format(filepath.Join(dir, image), mediumBytes))
+	return errors.Join(plant.BuildDemo(ctx, dir), medium.Format(filepath.Join(dir, image), mediumBytes))
 }
 
 // Options of a rig.
@@ -91,8 +83,10 @@ func New(t testing.TB, o Options) *Rig {
 	dir, err := os.MkdirTemp("/tmp", "faults-") // paths of sockets are short
 	check(t, err)
 	r := &Rig{T: t, Rand: rand.New(rand.NewPCG(o.Seed, 0)), options: o, dir: dir}
-	po := plant.Options{Dir: dir, Margolite: filepath.Join(o.Programs, agent), Containerd: o.Containerd}
 	t.Cleanup(r.close)
+	application, err := plant.LoadApplication(t.Context(), versions[:]...)
+	check(t, err)
+	po := plant.Options{Dir: dir, Margolite: filepath.Join(o.Programs, agent), Containerd: o.Containerd, Application: application}
 	if o.Medium {
 		r.disk, err = medium.Load(filepath.Join(o.Programs, image))
 		check(t, err)
@@ -102,7 +96,7 @@ func New(t testing.TB, o Options) *Rig {
 	}
 	r.Plant, err = plant.New(t.Context(), po)
 	check(t, err)
-	r.pushImages()
+	r.pushComponents()
 	r.deployments = r.deploymentsOf()
 	r.named()
 	check(t, r.Configure(r.settings()))

@@ -4,7 +4,6 @@ package field
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -13,46 +12,19 @@ import (
 	"testing"
 	"time"
 
-	"github.com/margolite/margolite/test/isolated"
 	"github.com/margolite/margolite/test/pki"
 	"github.com/margolite/margolite/test/plant"
 )
 
-const (
-	// programsDir is where this project's programs are.
-	programsDir = "MARGOLITE_FIELD_PROGRAMS"
-
-	patience = 2 * time.Minute
-)
+const patience = 2 * time.Minute
 
 func TestMain(m *testing.M) {
-	if isolated.Outside() {
-		dir, err := os.MkdirTemp("", "margolite-field-")
-		if err == nil {
-			err = errors.Join(os.Setenv(programsDir, dir), plant.BuildPrograms(context.Background(), dir,
-				plant.Program{File: "margolite", Name: "margolite", Version: "field", Tags: plant.AgentTags},
-				plant.Program{File: plant.Shim, Name: plant.Shim, Tags: plant.ShimTags},
-			))
-		}
-		if err != nil {
-			fmt.Fprintln(os.Stderr, "cannot build what the tests run:", err)
-			os.Exit(1)
-		}
-		code := isolated.Main(tests{m})
-		_ = os.RemoveAll(dir) // of no use any more
-		os.Exit(code)
-	}
-	os.Exit(isolated.Main(tests{m}))
-}
-
-type tests struct{ *testing.M }
-
-func (t tests) Run() int {
-	if err := plant.MountShimDir(); err != nil {
-		fmt.Fprintln(os.Stderr, "cannot prepare what the tests run:", err)
-		return 1
-	}
-	return t.M.Run()
+	os.Exit(plant.RunTests(m, func(ctx context.Context, dir string) error {
+		return plant.BuildPrograms(ctx, dir,
+			plant.Program{File: "margolite", Name: "margolite", Version: "field", Tags: plant.AgentTags},
+			plant.Program{File: plant.Shim, Name: plant.Shim, Tags: plant.ShimTags},
+		)
+	}, nil))
 }
 
 func check(t *testing.T, err error) {
@@ -111,7 +83,7 @@ func newLab(t *testing.T, way plant.Way) *lab {
 	check(t, err)
 	l := &lab{t: t, dir: dir}
 	l.Plant, err = plant.New(t.Context(), plant.Options{
-		Dir: dir, Margolite: filepath.Join(os.Getenv(programsDir), "margolite"), Application: application, Way: way,
+		Dir: dir, Margolite: filepath.Join(plant.ProgramsDir(), "margolite"), Application: application, Way: way,
 	})
 	check(t, err)
 	t.Cleanup(func() {
@@ -151,7 +123,7 @@ func (l *lab) margolite(args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(l.t.Context()), patience)
 	defer cancel()
 	args = append([]string{args[0], "--config", l.ConfigFile()}, args[1:]...)
-	out, err := exec.CommandContext(ctx, filepath.Join(os.Getenv(programsDir), "margolite"), args...).CombinedOutput()
+	out, err := exec.CommandContext(ctx, filepath.Join(plant.ProgramsDir(), "margolite"), args...).CombinedOutput()
 	return string(out), err
 }
 

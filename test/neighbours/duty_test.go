@@ -171,9 +171,11 @@ func (s *site) row(h hog, begin func(*site) started) {
 			s.T.Errorf("the hog has no effect: %v", err)
 		}
 	}
-	used, since := s.processorTime(), time.Now()
+	used, _ := plant.ProcessorTime(s.Agent()) // it may have ended
+	since := time.Now()
 	s.beside(ctx, h)
-	load := float64(s.processorTime()-used) / float64(time.Since(since))
+	now, _ := plant.ProcessorTime(s.Agent())
+	load := float64(now-used) / float64(time.Since(since))
 	s.restart(h)
 	ctx, stop = s.whileRunning(s.T.Context())
 	defer stop()
@@ -233,7 +235,7 @@ func (s *site) beside(ctx context.Context, h hog) {
 		})
 	})
 	s.done(ctx, h, approval, func(ctx context.Context) error {
-		if _, err := s.margolite(ctx, "approve", id(gated), "--yes"); err != nil {
+		if _, err := s.Margolite(ctx, "approve", id(gated), "--yes"); err != nil {
 			return err
 		}
 		return plant.Until(ctx, func() error { return running(gated, 2) })
@@ -257,7 +259,7 @@ func (s *site) beside(ctx context.Context, h hog) {
 			return s.WFM.WaitStatus(ctx, id(arriving), func(all []wfmsim.Report) bool { return len(all) > 0 })
 		},
 		rollback: func(ctx context.Context) error {
-			if _, err := s.margolite(ctx, "rollback", id(turned), "--yes"); err != nil {
+			if _, err := s.Margolite(ctx, "rollback", id(turned), "--yes"); err != nil {
 				return err
 			}
 			return plant.Until(ctx, func() error { return running(turned, 1) })
@@ -303,7 +305,7 @@ func (s *site) restart(h hog) {
 
 // showsStatus asks for the status on the command line.
 func (s *site) showsStatus(ctx context.Context) error {
-	out, err := s.margolite(ctx, "status", "--json")
+	out, err := s.Margolite(ctx, "status", "--json")
 	if err != nil {
 		return err
 	}
@@ -323,7 +325,7 @@ func (s *site) showsStatus(ctx context.Context) error {
 
 // showsLogs asks for what a neighbour printed.
 func (s *site) showsLogs(ctx context.Context) error {
-	out, err := s.margolite(ctx, "logs", id(checked))
+	out, err := s.Margolite(ctx, "logs", id(checked))
 	if err == nil && !strings.Contains(out, "revision 1") {
 		err = fmt.Errorf("the logs are %q", out)
 	}
@@ -332,7 +334,7 @@ func (s *site) showsLogs(ctx context.Context) error {
 
 // executes runs a command in a neighbour.
 func (s *site) executes(ctx context.Context) error {
-	out, err := s.margolite(ctx, "exec", id(checked), "app", "--", "cat", "/etc/passwd")
+	out, err := s.Margolite(ctx, "exec", id(checked), "app", "--", "cat", "/etc/passwd")
 	if err == nil && !strings.Contains(out, "root") {
 		err = fmt.Errorf("the command printed %q", out)
 	}

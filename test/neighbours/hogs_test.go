@@ -21,6 +21,7 @@ import (
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/test/ociimage"
+	"github.com/margolite/margolite/test/plant"
 	"github.com/margolite/margolite/test/wfmsim"
 	"github.com/margolite/margolite/test/wfmsim/fault"
 	"github.com/margolite/margolite/test/wfmsim/registry"
@@ -179,9 +180,9 @@ func TestAStoppedShim(t *testing.T) {
 				return err
 			}
 			for _, p := range processes("hog-frozen") {
-				shim, err := parent(p.pid)
+				shim, err := strconv.Atoi(plant.Stat(p.pid).Parent)
 				if err != nil {
-					return err
+					return fmt.Errorf("process %d has no parent: %w", p.pid, err)
 				}
 				stopped = append(stopped, shim)
 				if err := unix.Kill(shim, unix.SIGSTOP); err != nil {
@@ -348,19 +349,6 @@ func registryWith(f fault.Fault) func(*site) started {
 		}, all...)
 		return begun.after(func() { s.hogs.Faults().Clear("") })
 	}
-}
-
-// parent is the parent of a process.
-func parent(pid int) (int, error) {
-	status, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "status"))
-	if err != nil {
-		return 0, err
-	}
-	words := field(status, "PPid")
-	if len(words) == 0 {
-		return 0, fmt.Errorf("process %d has no parent", pid)
-	}
-	return strconv.Atoi(words[0])
 }
 
 // share is how much of the processors a hog may have in the short form, beside

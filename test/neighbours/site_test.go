@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"hash/fnv"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -235,19 +234,6 @@ func (s *site) withdraw(ctx context.Context, names ...string) error {
 	return nil
 }
 
-// margolite runs the command line and returns what it printed. It may be called
-// from any goroutine.
-func (s *site) margolite(ctx context.Context, args ...string) (string, error) {
-	var stdout, stderr bytes.Buffer
-	cmd := exec.CommandContext(ctx, filepath.Join(s.programs, agent), append([]string{"--config", s.ConfigFile()}, args...)...)
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	cmd.WaitDelay = time.Second
-	if err := cmd.Run(); err != nil {
-		return "", fmt.Errorf("margolite %s: %w: %s", strings.Join(args, " "), err, stderr.String())
-	}
-	return stdout.String(), nil
-}
-
 // process is the first process of a container.
 type process struct {
 	revision int
@@ -259,24 +245,19 @@ type process struct {
 func processes(name string) []process {
 	var found []process
 	for _, pid := range plant.Processes() {
-		proc := filepath.Join("/proc", strconv.Itoa(pid))
-		environment, _ := os.ReadFile(filepath.Join(proc, "environ")) // it may have ended
-		if !bytes.HasPrefix(environment, []byte("NEIGHBOUR="+name+"\x00")) && !bytes.Contains(environment, []byte("\x00NEIGHBOUR="+name+"\x00")) {
+		variables := plant.Environment(pid)
+		if variables["NEIGHBOUR"] != name {
 			continue
 		}
-		status, _ := os.ReadFile(filepath.Join(proc, "status"))
+		status, _ := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "status")) // it may have ended
 		if line := field(status, "NSpid"); len(line) == 0 || line[len(line)-1] != "1" {
 			continue // another one in its container
 		}
-		if state := field(status, "State"); len(state) == 0 || state[0] == "Z" {
+		if state := plant.Stat(pid).State; state == "" || state == "Z" {
 			continue
 		}
 		p := process{pid: pid}
-		for variable := range bytes.SplitSeq(environment, []byte{0}) {
-			if value, ok := bytes.CutPrefix(variable, []byte("REVISION=")); ok {
-				p.revision, _ = strconv.Atoi(string(value))
-			}
-		}
+		p.revision, _ = strconv.Atoi(variables["REVISION"])
 		found = append(found, p)
 	}
 	return found
@@ -309,14 +290,6 @@ func (s *site) memory() int64 {
 		s.peak = max(s.peak, counts["VmHWM"]-counts["RssFile"]-counts["RssShmem"])
 	}
 	return s.peak
-}
-
-// processorTime is what the agent has used since it was started.
-func (s *site) processorTime() time.Duration {
-	const scheduled = 2 // the process's own clock, see clock_getcpuclockid(3)
-	var t unix.Timespec
-	_ = unix.ClockGettime(int32(^s.Agent()<<3|scheduled), &t) // it may have ended
-	return time.Duration(t.Nano())
 }
 
 // survives says whether the agent is still the process that was started last, and
@@ -367,7 +340,7 @@ func build(ctx context.Context, dir string) error {
 	); err != nil {
 		return err
 	}
-	program, err := (&ociimage.Programs{}).Build(ctx, "github.com/margolite/margolite/test/neighbours/hog", "")
+	program, err := ociimage.BuildProgram(ctx, "github.com/margolite/margolite/test/neighbours/hog", "")
 	if err != nil {
 		return err
 	}

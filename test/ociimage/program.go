@@ -8,35 +8,16 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 )
 
-// Programs builds Go programs for images: static, stripped, with no trace of
-// the machine. Each program is built once for the life of the Programs; the
-// zero value is ready.
-type Programs struct {
-	mu    sync.Mutex
-	built map[string][]byte
-}
-
-// Build gives the program of a package for linux on arch (GOARCH, and for
-// "arm/v7" also GOARM). An empty arch is this machine's. It needs the go command
-// and is to be called from within the module.
-func (p *Programs) Build(ctx context.Context, importPath, arch string) ([]byte, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	key := importPath + " " + arch
-	if program, ok := p.built[key]; ok {
-		return program, nil
-	}
+// BuildProgram builds a Go program for images: static, stripped, with no trace of the
+// machine, for linux on arch (GOARCH, and for "arm/v7" also GOARM). An empty arch is this
+// machine's. It needs the go command and is to be called from within the module.
+func BuildProgram(ctx context.Context, importPath, arch string) ([]byte, error) {
 	program, err := build(ctx, importPath, arch)
 	if err != nil {
 		return nil, fmt.Errorf("cannot build %s: %w", importPath, err)
 	}
-	if p.built == nil {
-		p.built = make(map[string][]byte)
-	}
-	p.built[key] = program
 	return program, nil
 }
 

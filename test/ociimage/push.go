@@ -37,7 +37,7 @@ func (r Registry) push(ctx context.Context, repository, tag string, a *Artifact)
 		}
 	}
 	for _, d := range slices.Sorted(maps.Keys(a.Blobs)) {
-		if err := r.pushBlob(ctx, repository, d, a.Blobs[d]); err != nil {
+		if err := r.PushBlob(ctx, repository, a.Blobs[d]); err != nil {
 			return err
 		}
 	}
@@ -45,7 +45,9 @@ func (r Registry) push(ctx context.Context, repository, tag string, a *Artifact)
 	return err
 }
 
-func (r Registry) pushBlob(ctx context.Context, repository string, d digest.Digest, blob []byte) error {
+// PushBlob uploads a blob, unless the registry has it.
+func (r Registry) PushBlob(ctx context.Context, repository string, blob []byte) error {
+	d := digest.FromBytes(blob)
 	if _, err := r.call(ctx, http.MethodHead, r.path(repository, "blobs", d.String()), "", nil, http.StatusOK); err == nil {
 		return nil
 	}

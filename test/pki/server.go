@@ -66,13 +66,9 @@ func Hosts(hosts ...string) Option {
 	}
 }
 
-// Names of flaws: what is wrong with a certificate that a server shows on purpose.
-const (
-	unknownAuthority = "unknown-authority" // of the right name
-
-	// WrongID is another WFM of the trust domain.
-	WrongID = "wrong-id"
-)
+// unknownAuthority is the name of a flaw: what is wrong with a certificate that a server
+// shows on purpose.
+const unknownAuthority = "unknown-authority" // of the right name
 
 // flaws are those of validity, which every certificate can have.
 func (a *anchor) flaws() map[string]Option {
@@ -95,7 +91,7 @@ func (a *Authority) flaws(wfmID string) map[string]Option {
 		"foreign-domain": URIs(uri("foreign."+a.TrustDomain, "")),
 		"two-uris":       URIs(own, own+"-too"),
 		"no-uri":         URIs(),
-		WrongID:          URIs(own + "-other"),
+		"wrong-id":       URIs(own + "-other"), // another WFM of the trust domain
 		"client-id":      URIs(uri(a.TrustDomain, "client")),
 	})
 	return all
@@ -106,17 +102,23 @@ func (a *Authority) Flaws() []string { return slices.Sorted(maps.Keys(a.flaws(""
 
 // IssueFlawed makes an SVID of a WFM that clients have to refuse.
 func (a *Authority) IssueFlawed(wfmID, flaw string) (tls.Certificate, error) {
-	option, ok := a.flaws(wfmID)[flaw]
-	if !ok {
-		return tls.Certificate{}, fmt.Errorf("cannot issue SVID: no flaw %q", flaw)
-	}
-	issuer, err := a, error(nil)
-	if flaw == unknownAuthority {
-		if issuer, err = NewAuthority(a.TrustDomain, a.at); err != nil {
-			return tls.Certificate{}, err
+	return flawed(a.flaws(wfmID), flaw, func(option Option) (_ *SVID, err error) {
+		issuer := a
+		if flaw == unknownAuthority {
+			if issuer, err = NewAuthority(a.TrustDomain, a.at); err != nil {
+				return nil, err
+			}
 		}
+		return issuer.IssueWFM(wfmID, option)
+	})
+}
+
+func flawed(flaws map[string]Option, flaw string, issue func(Option) (*SVID, error)) (tls.Certificate, error) {
+	option, ok := flaws[flaw]
+	if !ok {
+		return tls.Certificate{}, fmt.Errorf("cannot issue certificate: no flaw %q", flaw)
 	}
-	svid, err := issuer.IssueWFM(wfmID, option)
+	svid, err := issue(option)
 	if err != nil {
 		return tls.Certificate{}, err
 	}
@@ -135,19 +137,13 @@ func (a *ServerAuthority) Flaws() []string { return slices.Sorted(maps.Keys(a.fl
 
 // IssueFlawed makes a server's certificate that clients have to refuse.
 func (a *ServerAuthority) IssueFlawed(hosts []string, flaw string) (tls.Certificate, error) {
-	option, ok := a.flaws()[flaw]
-	if !ok {
-		return tls.Certificate{}, fmt.Errorf("cannot issue certificate: no flaw %q", flaw)
-	}
-	issuer, err := a, error(nil)
-	if flaw == unknownAuthority {
-		if issuer, err = NewServerAuthority(a.Root.Subject.CommonName, a.at); err != nil {
-			return tls.Certificate{}, err
+	return flawed(a.flaws(), flaw, func(option Option) (_ *SVID, err error) {
+		issuer := a
+		if flaw == unknownAuthority {
+			if issuer, err = NewServerAuthority(a.Root.Subject.CommonName, a.at); err != nil {
+				return nil, err
+			}
 		}
-	}
-	certificate, err := issuer.IssueServer(hosts, option)
-	if err != nil {
-		return tls.Certificate{}, err
-	}
-	return certificate.TLS(), nil
+		return issuer.IssueServer(hosts, option)
+	})
 }

@@ -7,6 +7,8 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/margolite/margolite/test/demoapp/demoimage"
@@ -25,40 +27,62 @@ const (
 type Application struct {
 	images    map[string]*ociimage.Artifact // by version
 	component *ociimage.Artifact
+	compose   []byte
 }
 
 // BuildApplication builds it with an image for each version. It needs the go
 // command.
 func BuildApplication(ctx context.Context, versions ...string) (*Application, error) {
-	var programs ociimage.Programs
-	program, err := demoimage.Program(ctx, &programs, "")
+	program, err := demoimage.Program(ctx, "")
 	if err != nil {
 		return nil, err
 	}
+	return newApplication(ctx, program, versions)
+}
+
+// demoProgram is the file of the application's program.
+const demoProgram = "demoapp"
+
+// BuildDemo builds the application's program into a directory. It needs the go command.
+func BuildDemo(ctx context.Context, dir string) error {
+	program, err := demoimage.Program(ctx, "")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, demoProgram), program, 0o755)
+}
+
+// DemoProgram is the application's program, which BuildDemo made in ProgramsDir.
+func DemoProgram() ([]byte, error) {
+	return os.ReadFile(filepath.Join(ProgramsDir(), demoProgram))
+}
+
+// LoadApplication is the application of DemoProgram, with an image for each version.
+func LoadApplication(ctx context.Context, versions ...string) (*Application, error) {
+	program, err := DemoProgram()
+	if err != nil {
+		return nil, err
+	}
+	return newApplication(ctx, program, versions)
+}
+
+func newApplication(ctx context.Context, program []byte, versions []string) (*Application, error) {
 	c, err := demoimage.Component(ctx, ComponentVersion)
 	if err != nil {
 		return nil, err
 	}
-	return NewApplication(program, c, versions...)
-}
-
-// NewApplication is the application of a program and a component that are built
-// already, with an image for each version.
-func NewApplication(program []byte, c ociimage.Component, versions ...string) (*Application, error) {
-	a := &Application{images: map[string]*ociimage.Artifact{}}
+	a := &Application{images: map[string]*ociimage.Artifact{}, compose: c.Files["compose.yaml"]}
 	for _, v := range versions {
-		image, err := demoimage.FromProgram(program, demoimage.Options{Version: v})
-		if err != nil {
+		if a.images[v], err = demoimage.FromProgram(program, demoimage.Options{Version: v}); err != nil {
 			return nil, err
 		}
-		a.images[v] = image
 	}
-	var err error
-	if a.component, err = c.Build(); err != nil {
-		return nil, err
-	}
-	return a, nil
+	a.component, err = c.Build()
+	return a, err
 }
+
+// Compose is the Compose file in the component.
+func (a *Application) Compose() []byte { return a.compose }
 
 // Image is the image of a version.
 func (a *Application) Image(version string) *ociimage.Artifact { return a.images[version] }

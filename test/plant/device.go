@@ -1,6 +1,7 @@
 package plant
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -13,8 +14,6 @@ import (
 	"strings"
 	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // StateDir is what the device keeps: the agent's state, and that of an external
@@ -65,17 +64,19 @@ func (p *Plant) Configure(s Settings) error {
 	for _, address := range append(s.Registries, p.Registry.Address()) {
 		registries[address] = "{plainHTTP: true}"
 	}
+	runtime := map[string]string{"containerd": containerd, "settle": s.Settle.String()}
+	maps.Copy(runtime, s.Runtime)
 	next := p.ConfigFile() + ".new" // commands may just be reading it
 	err := os.WriteFile(next, fmt.Appendf(nil, `device: {id: %s, labels: {%s}}
 wfm: {%s}
 poll: {interval: %s}
 state: {dir: %s, run: %s}
-runtime: {containerd: %s, settle: %s}
+runtime: {%s}
 registries: {%s}
 policy: {%s}
 log: {level: %s}
 %s`, Device, members(s.Labels), members(way), cmp.Or(s.Poll, time.Second),
-		p.StateDir(), p.RunDir(), containerd, s.Settle, members(registries), members(s.Policy), cmp.Or(s.LogLevel, "info"), s.More), 0o600)
+		p.StateDir(), p.RunDir(), members(runtime), members(registries), members(s.Policy), cmp.Or(s.LogLevel, "info"), s.More), 0o600)
 	return errors.Join(err, os.Rename(next, p.ConfigFile()))
 }
 
@@ -130,7 +131,11 @@ func (p *Plant) Start(env ...string) error {
 	cmd.Stderr = log
 	// It stops when it is told to and not by a terminal's interrupt.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
-	if err := cmd.Start(); err != nil {
+	launch := cmd.Start
+	if p.options.Launch != nil {
+		launch = func() error { return p.options.Launch(cmd) }
+	}
+	if err := launch(); err != nil {
 		return fmt.Errorf("cannot start the agent: %w", err)
 	}
 	a := &process{cmd: cmd, done: make(chan struct{})}
@@ -156,6 +161,26 @@ func (p *Plant) Run(ctx context.Context, env ...string) error {
 		return fmt.Errorf("the agent did not start: %w", err)
 	}
 	return nil
+}
+
+// Command is the command line of the device. Nobody waits for long for what it leaves behind.
+func (p *Plant) Command(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, p.program, append([]string{"--config", p.ConfigFile()}, args...)...)
+	cmd.WaitDelay = 10 * time.Second
+	return cmd
+}
+
+// Margolite runs the command line and returns what it printed. It may be called from any
+// goroutine.
+func (p *Plant) Margolite(ctx context.Context, args ...string) (string, error) {
+	var stdout, stderr bytes.Buffer
+	cmd := p.Command(ctx, args...)
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err := cmd.Run()
+	if err != nil {
+		err = fmt.Errorf("margolite %s: %w: %s", strings.Join(args, " "), err, stderr.String())
+	}
+	return stdout.String(), err
 }
 
 // Upgrade is the program of the agent from its next start on.
@@ -258,9 +283,7 @@ func (p *Plant) PowerOff() {
 	p.KillContainerd()
 	for range 3 { // who is killed may just have forked
 		for _, pid := range p.Shims() {
-			for _, victim := range append(Descendants(pid), pid) {
-				_ = unix.Kill(victim, unix.SIGKILL)
-			}
+			KillTree(pid)
 		}
 	}
 	UnmountBelow(p.options.Dir)

@@ -47,6 +47,8 @@ type Options struct {
 	Containerd  string       // program of an external containerd; empty: the embedded one
 	Application *Application // what the registry holds from the beginning
 	Way         Way          // to the WFM; zero: mutual TLS of rc.3
+	// Launch starts the process of the agent, in other namespaces; nil: it is started here.
+	Launch func(*exec.Cmd) error
 }
 
 // Settings are what differs between runs of the agent.
@@ -61,6 +63,8 @@ type Settings struct {
 	WFM map[string]string
 	// Registries are more registries that are reached over plain HTTP, as host:port.
 	Registries []string
+	// Runtime are more keys of the section runtime; values are YAML.
+	Runtime map[string]string
 	// More are more sections, as YAML.
 	More string
 }
@@ -76,6 +80,7 @@ type Plant struct {
 	Identity  pki.Files // of the device
 
 	options    Options
+	program    string            // of the command line: what the agent was at first
 	client     string            // id that the WFM knows the device by
 	settings   map[string]string // of the way to the WFM, in the configuration, as YAML
 	documents  map[string]string // in the repository, by deployment
@@ -86,7 +91,7 @@ type Plant struct {
 // New makes a plant whose WFM and registry are open. The device is configured
 // with the zero Settings and switched off.
 func New(ctx context.Context, o Options) (*Plant, error) {
-	p := &Plant{options: o}
+	p := &Plant{options: o, program: o.Margolite}
 	if err := p.build(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("cannot build plant: %w", err), p.Close())
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
@@ -39,13 +40,8 @@ func Processes(words ...string) []int {
 func Descendants(pid int) []int {
 	children := map[int][]int{}
 	for _, child := range Processes() {
-		stat, _ := os.ReadFile(filepath.Join("/proc", strconv.Itoa(child), "stat"))
-		// The name before it may hold anything, also brackets.
-		rest := string(stat)[strings.LastIndex(string(stat), ")")+1:]
-		if fields := strings.Fields(rest); len(fields) > 1 {
-			parent, _ := strconv.Atoi(fields[1])
-			children[parent] = append(children[parent], child)
-		}
+		parent, _ := strconv.Atoi(Stat(child).Parent) // it may have ended
+		children[parent] = append(children[parent], child)
 	}
 	var all []int
 	for next := children[pid]; len(next) > 0; {
@@ -57,6 +53,52 @@ func Descendants(pid int) []int {
 		next = below
 	}
 	return all
+}
+
+// Environment are the variables that a process was started with; none: it has ended.
+func Environment(pid int) map[string]string {
+	text, _ := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "environ"))
+	variables := map[string]string{}
+	for variable := range strings.SplitSeq(string(text), "\x00") {
+		name, value, _ := strings.Cut(variable, "=")
+		variables[name] = value
+	}
+	return variables
+}
+
+// KillTree ends a process and all below it, as kill -9 does.
+func KillTree(pid int) {
+	for _, victim := range append(Descendants(pid), pid) {
+		_ = unix.Kill(victim, unix.SIGKILL) // it may have ended
+	}
+}
+
+// Status is what the kernel says of a process in /proc/PID/stat; all empty: it has ended.
+type Status struct {
+	State, Parent string
+	Started       string // in ticks since the kernel did
+}
+
+// Stat asks for the status of a process.
+func Stat(pid int) (s Status) {
+	stat, _ := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+	// The name before it may hold anything, also brackets.
+	rest := string(stat)[strings.LastIndex(string(stat), ")")+1:]
+	if fields := strings.Fields(rest); len(fields) >= 20 {
+		s = Status{State: fields[0], Parent: fields[1], Started: fields[19]}
+	}
+	return s
+}
+
+// ProcessorTime is what a process has used. Its clock counts nanoseconds, where
+// /proc/PID/stat counts hundredths of a second.
+func ProcessorTime(pid int) (time.Duration, error) {
+	const scheduled = 2 // CPUCLOCK_SCHED: the process's own clock, see clock_getcpuclockid(3)
+	var t unix.Timespec
+	if err := unix.ClockGettime(int32(^pid<<3|scheduled), &t); err != nil {
+		return 0, fmt.Errorf("cannot read the clock of process %d: %w", pid, err)
+	}
+	return time.Duration(t.Nano()), nil
 }
 
 // Counts are the numbers of a file of /proc/PID that names them line by line, as status,

@@ -80,7 +80,7 @@ type prepared struct {
 }
 
 func (p prepared) Run() int {
-	err := MountShimDir()
+	err := mountShimDir()
 	if err == nil && p.prepare != nil {
 		err = p.prepare()
 	}
@@ -95,9 +95,9 @@ func (p prepared) Run() int {
 // its state is.
 const ShimDir = "/run/containerd"
 
-// MountShimDir gives this mount namespace one of its own, in which the machine's
+// mountShimDir gives this mount namespace one of its own, in which the machine's
 // containerd has nothing.
-func MountShimDir() error {
+func mountShimDir() error {
 	if err := os.MkdirAll(ShimDir, 0o711); err != nil { // nothing has run on this machine yet
 		return fmt.Errorf("cannot make the directory of shims: %w", err)
 	}

@@ -21,14 +21,9 @@ type requirement struct {
 	Text      string `yaml:"text"`
 	Level     string `yaml:"level"`
 	Revisions string `yaml:"revisions"`
-	Applies   string `yaml:"applies"` // empty or "no"
-	Why       string `yaml:"why"`     // it does not apply
-	Later     string `yaml:"later"`   // the piece of work that it belongs to
-	Note      string `yaml:"note"`    // how far the tests go
+	Untested  string `yaml:"untested"` // the reason to have no test
+	Note      string `yaml:"note"`     // how far the tests go
 }
-
-// excused says whether there is a reason to have no test.
-func (r requirement) excused() bool { return r.Applies == "no" || r.Later != "" }
 
 // areas are the parts of the checklist, in its order, and their headings.
 var areas = []struct{ id, heading string }{
@@ -77,13 +72,7 @@ func load(data []byte) ([]requirement, error) {
 			problem = "is there twice"
 		case r.Text == "" || r.Level == "" || r.Revisions == "":
 			problem = "lacks its text, level or revisions"
-		case r.Applies != "" && r.Applies != "no":
-			problem = "applies or does not: the value is no, or there is none"
-		case (r.Applies == "no") != (r.Why != ""):
-			problem = "needs both applies: no and why, or neither"
-		case r.Applies == "no" && r.Later != "":
-			problem = "cannot both not apply and come later"
-		case r.excused() && r.Note != "":
+		case r.Untested != "" && r.Note != "":
 			problem = "has no tests for a note to be about"
 		}
 		if problem != "" {

@@ -15,7 +15,6 @@
 package main
 
 import (
-	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -25,9 +24,7 @@ import (
 const tableFile = "test/requirements.md"
 
 func main() {
-	dir := flag.String("dir", ".", "`root` of the module")
-	flag.Parse()
-	if err := write(*dir); err != nil {
+	if err := write("."); err != nil {
 		fmt.Fprintln(os.Stderr, "requirements:", err)
 		os.Exit(1)
 	}

@@ -41,76 +41,13 @@ func TestTableAgreesWithTheTests(t *testing.T) {
 	}
 }
 
-func TestIDsAreFoundWhereTheyAreMeant(t *testing.T) {
-	dir := t.TempDir()
-	files := map[string]string{
-		"a/a_test.go": `package a
-func TestDS01DS02Something(t *testing.T) {}
-func TestADevice(t *testing.T) {}
-func TestID1Digit(t *testing.T) {}
-func BenchmarkDS03(b *testing.B) {}
-func (s *suite) TestDS04(t *testing.T) {}
-func TestTables(t *testing.T) {
-	t.Run("ST-02, ST-03: several", f)
-	t.Run("about ST-05", f)
-	t.Run("ST-06x", f)
-	t.Run("ST-07 "+backend, f)
-	for name, want := range map[string]string{"AD-01 in a map": "AD-02"} {
-		t.Run(name, f)
-	}
-}
-func TestNoSubtests(t *testing.T) { t.Log("AD-03 in a message") }
-func helper(t *testing.T) { t.Run("PKG-01 in a helper", f) }
-`,
-		"b_test.go":           "package b\nfunc TestERR01(t *testing.T) {}\n",
-		"a/a.go":              "package a\nfunc TestERR02(t *testing.T) {}\n",
-		"testdata/c_test.go":  "package c\nfunc TestERR03(t *testing.T) {}\n",
-		"a/.hidden/d_test.go": "package d\nfunc TestERR04(t *testing.T) {}\n",
-
-		"test/wfmsim/api/e_test.go": "package api\nfunc TestERR05(t *testing.T) {}\n",
-	}
-	for name, content := range files {
-		if err := os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	shown, err := scan(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	got := make(map[string]string)
-	for id, tests := range shown {
-		var labels []string
-		for _, t := range tests {
-			labels = append(labels, t.label())
-		}
-		got[id] = strings.Join(labels, " ")
-	}
-	want := map[string]string{
-		"DS-01":  "a.TestDS01DS02Something",
-		"DS-02":  "a.TestDS01DS02Something",
-		"ST-02":  "a.TestTables/ST-02,_ST-03:_several",
-		"ST-03":  "a.TestTables/ST-02,_ST-03:_several",
-		"ST-07":  "a.TestTables/ST-07_",
-		"AD-01":  "a.TestTables/AD-01_in_a_map",
-		"PKG-01": "a.helper/PKG-01_in_a_helper",
-		"ERR-01": "TestERR01",
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("found (-want +got):\n%s", diff)
-	}
-}
-
 func TestTableSaysWhatIsMissing(t *testing.T) {
 	all, err := load([]byte(`
 - {id: DS-02, text: b | c, level: MUST, revisions: rc3}
 - {id: DS-01, text: a, level: MUST, revisions: all, note: mostly}
-- {id: GW-01, text: d, level: MAY, revisions: rc3, applies: no, why: none here}
-- {id: OBS-01, text: e, level: MUST, revisions: rc3, later: soon}
-- {id: OBS-02, text: f, level: MUST, revisions: rc3, later: soon}
+- {id: GW-01, text: d, level: MAY, revisions: rc3, untested: "does not apply: none here"}
+- {id: OBS-01, text: e, level: MUST, revisions: rc3, untested: "later: soon"}
+- {id: OBS-02, text: f, level: MUST, revisions: rc3, untested: "later: soon"}
 `))
 	if err != nil {
 		t.Fatal(err)
@@ -122,7 +59,7 @@ func TestTableSaysWhatIsMissing(t *testing.T) {
 	}
 	text := string(table(all, shown))
 	for _, line := range []string{
-		"5 requirements: 1 have tests, 1 do not concern this device, 2 come later, 1 lack a test.",
+		"5 requirements: 1 have tests, 3 a reason to have none, 1 lack a test.",
 		"| DS-01 | all | MUST | a | [`test/e2e.TestDS01`](e2e/a_test.go)<br>[`agent.TestB/DS-01_x`](../agent/b_test.go)<br>(mostly) |\n| DS-02 |",
 		`| DS-02 | rc3 | MUST | b \| c | **no test** |`,
 		"| GW-01 | rc3 | MAY | d | does not apply: none here |",
@@ -144,12 +81,11 @@ func TestTableSaysWhatIsMissing(t *testing.T) {
 
 func TestChecklistsThatMakeNoSenseAreRefused(t *testing.T) {
 	for name, entry := range map[string]string{
-		"no id":                    "{id: DS-1, text: a, level: MUST, revisions: all}",
-		"no text":                  "{id: DS-01, level: MUST, revisions: all}",
-		"an unknown key":           "{id: DS-01, text: a, level: MUST, revisions: all, source: b}",
-		"a reason without applies": "{id: DS-01, text: a, level: MUST, revisions: all, why: b}",
-		"applies without a reason": "{id: DS-01, text: a, level: MUST, revisions: all, applies: no}",
-		"the same twice":           "{id: DS-01, text: a, level: MUST, revisions: all}\n- {id: DS-01, text: a, level: MUST, revisions: all}",
+		"no id":             "{id: DS-1, text: a, level: MUST, revisions: all}",
+		"no text":           "{id: DS-01, level: MUST, revisions: all}",
+		"an unknown key":    "{id: DS-01, text: a, level: MUST, revisions: all, source: b}",
+		"a note on no test": "{id: DS-01, text: a, level: MUST, revisions: all, untested: b, note: c}",
+		"the same twice":    "{id: DS-01, text: a, level: MUST, revisions: all}\n- {id: DS-01, text: a, level: MUST, revisions: all}",
 	} {
 		t.Run(name, func(t *testing.T) {
 			if all, err := load([]byte("- " + entry + "\n")); err == nil {

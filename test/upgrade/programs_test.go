@@ -15,8 +15,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/margolite/margolite/test/demoapp/demoimage"
-	"github.com/margolite/margolite/test/ociimage"
 	"github.com/margolite/margolite/test/plant"
 )
 
@@ -34,9 +32,6 @@ const (
 
 // agent is the file of a release's agent.
 const agent = "margolite"
-
-// demoProgram is that of the demonstration's application.
-const demoProgram = "demoapp"
 
 // errNoHistory says that there is no commit to come from.
 var errNoHistory = errors.New("there is no former commit here")
@@ -68,11 +63,7 @@ func build(ctx context.Context, dir string) error {
 	if err := plant.BuildPrograms(ctx, filepath.Join(dir, present), release(top, present)...); err != nil {
 		return err
 	}
-	program, err := demoimage.Program(ctx, &ociimage.Programs{}, "")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(dir, demoProgram), program, 0o755)
+	return plant.BuildDemo(ctx, dir)
 }
 
 // buildFormer gives the directory of the former release's programs. They are built
@@ -136,16 +127,4 @@ func run(ctx context.Context, dir, name string, args ...string) (string, error) 
 		return "", fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, said.Bytes())
 	}
 	return strings.TrimSpace(out.String()), nil
-}
-
-// application is the demonstration's, of programs that were built before.
-func application(t *testing.T) *plant.Application {
-	t.Helper()
-	program, err := os.ReadFile(filepath.Join(plant.ProgramsDir(), demoProgram))
-	check(t, err)
-	component, err := demoimage.Component(t.Context(), "1.0.0")
-	check(t, err)
-	a, err := plant.NewApplication(program, component, "1.0.0")
-	check(t, err)
-	return a
 }

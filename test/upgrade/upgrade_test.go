@@ -38,18 +38,20 @@ func TestApplicationsRunOnWhileTheAgentIsReplaced(t *testing.T) {
 		steps            []step
 	}{
 		{"containerd inside", "", former, []step{
-			{"a newer one", (*device).stop, present, settled, ""},
-			{"the former one again", (*device).kill, former, settled, ""},
+			{"a newer one", (*device).stop, present, settled},
+			{"the former one again", (*device).kill, former, settled},
 			{"a newer one, configured differently", (*device).kill, present, plant.Settings{
 				Settle: time.Second, LogLevel: "debug", Labels: map[string]string{"line": "7"},
-			}, "logs: {maxSize: 2m, maxFile: 3}, publish: open, pulls: 1"},
+				Runtime: map[string]string{"logs": "{maxSize: 2m, maxFile: 3}", "publish": "open", "pulls": "1"},
+			}},
 		}},
 		{"Debian's containerd", "/usr/bin/containerd", former, []step{
-			{"a newer one", (*device).stop, present, settled, ""},
-			{"the former one again", (*device).kill, former, settled, ""},
+			{"a newer one", (*device).stop, present, settled},
+			{"the former one again", (*device).kill, former, settled},
 			{"a newer one, configured differently", (*device).kill, present, plant.Settings{
 				Settle: time.Second, LogLevel: "debug",
-			}, "logs: {maxSize: 2m, maxFile: 3}, publish: open"},
+				Runtime: map[string]string{"logs": "{maxSize: 2m, maxFile: 3}", "publish": "open"},
+			}},
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -73,7 +75,6 @@ func TestApplicationsRunOnWhileTheAgentIsReplaced(t *testing.T) {
 				}
 				d.install(s.release)
 				check(t, d.Configure(s.settings))
-				d.runtime(s.runtime)
 				if s.release == former && found > known {
 					d.refusesToStart(fmt.Sprintf("it has schema %d, this version reads up to %d", found, known))
 					d.pageIsOf(before, s.name+" was refused")
@@ -130,7 +131,6 @@ type step struct {
 	ends     func(*device) // the one before
 	release  string
 	settings plant.Settings
-	runtime  string // more of its configuration, in YAML
 }
 
 // device has the programs of one release at a time, in the places of an
@@ -149,8 +149,10 @@ func newDevice(t *testing.T, containerd string) *device {
 	dir, err := os.MkdirTemp("/tmp", "upgrade-") // paths of sockets are short
 	check(t, err)
 	check(t, errors.Join(os.MkdirAll(filepath.Join(dir, "usr/bin"), 0o755), os.MkdirAll(filepath.Join(dir, "usr/libexec/margolite"), 0o755)))
+	application, err := plant.LoadApplication(t.Context(), "1.0.0")
+	check(t, err)
 	p, err := plant.New(t.Context(), plant.Options{
-		Dir: dir, Margolite: filepath.Join(dir, "usr/bin/margolite"), Containerd: containerd, Application: application(t),
+		Dir: dir, Margolite: filepath.Join(dir, "usr/bin/margolite"), Containerd: containerd, Application: application,
 	})
 	check(t, err)
 	d := &device{p, t, dir}
@@ -175,21 +177,6 @@ func (d *device) install(release string) {
 		path := filepath.Join(d.dir, at)
 		check(d.t, errors.Join(os.WriteFile(path+".new", content, 0o755), os.Rename(path+".new", path)))
 	}
-}
-
-// runtime adds to the section of that name of the configuration.
-func (d *device) runtime(more string) {
-	d.t.Helper()
-	if more == "" {
-		return
-	}
-	text, err := os.ReadFile(d.ConfigFile())
-	check(d.t, err)
-	changed := strings.Replace(string(text), "runtime: {", "runtime: {"+more+", ", 1)
-	if changed == string(text) {
-		d.t.Fatalf("there is no section runtime in\n%s", text)
-	}
-	check(d.t, os.WriteFile(d.ConfigFile(), []byte(changed), 0o600))
 }
 
 func (d *device) stop() {
@@ -260,18 +247,10 @@ func (d *device) now() moment {
 	}))
 	m.started = d.visit().Started
 	for name, s := range m.services {
-		m.process[name] = startOf(d.t, s.Pid)
+		m.process[name] = plant.Stat(s.Pid).Started
 	}
 	m.shims = d.Shims()
 	return m
-}
-
-// startOf is when a process started, in ticks since the kernel did.
-func startOf(t *testing.T, pid int) string {
-	t.Helper()
-	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
-	check(t, err)
-	return strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))[19]
 }
 
 // isUntouched compares what runs with what ran before.

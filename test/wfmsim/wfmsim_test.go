@@ -5,10 +5,8 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
-	"errors"
 	"io"
 	"net/http"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -168,46 +166,6 @@ func (r *rig) publish(id, revision string) wfmsim.Published {
 		r.t.Errorf("a document of our own departs from the standard: %q", p.Warnings)
 	}
 	return p
-}
-
-func TestVersionsIncreaseWithTheDesiredState(t *testing.T) {
-	r := newRig(t, nil)
-	first := r.publish(one, "1.0.0")
-	if again := r.publish(one, "1.0.0"); again.Version != first.Version {
-		t.Errorf("publishing what is there: version %d", again.Version)
-	}
-	r.publish(one, "1.1.0")
-	reverted := r.publish(one, "1.0.0")
-	if reverted.Version != first.Version+2 || reverted.Digest != first.Digest {
-		t.Errorf("reverted to %+v, first was %+v", reverted, first)
-	}
-	version, err := r.wfm.Remove(deviceID, strings.ToUpper(one))
-	if err != nil || version != first.Version+3 {
-		t.Errorf("removed with version %d, %v", version, err)
-	}
-	if _, err := r.wfm.Remove(deviceID, one); !errors.Is(err, wfmsim.ErrNotFound) {
-		t.Errorf("removed again: %v", err)
-	}
-	if m := r.manifest(); m.Version != version || m.Bundle != nil {
-		t.Errorf("got %+v", m)
-	}
-	check(t, r.wfm.SetVersion(deviceID, 1<<64-1))
-	if m := r.manifest(); m.Version != 1<<64-1 {
-		t.Errorf("got %d", m.Version)
-	}
-	r.publish(one, "1.0.0")
-	if err := r.wfm.Restart(deviceID); err != nil || r.manifest().Version != 1 {
-		t.Errorf("set up anew: version %d, %v", r.manifest().Version, err)
-	}
-	// Another client has a sequence of its own, and nothing of this one's.
-	a, err := r.try(r.clientOf("wfm-1", "other"), http.MethodGet, "/api/v1/deployments", nil)
-	if err != nil || !bytes.Contains(a.body, []byte(`"manifestVersion":1,`)) {
-		t.Errorf("other client: %s, %v", a.body, err)
-	}
-	a, err = r.try(r.clientOf("wfm-1", "other"), http.MethodGet, "/api/v1/deployments/"+one+"/"+first.Digest.String(), nil)
-	if err != nil || a.status != 404 {
-		t.Errorf("other client's document: %d, %v", a.status, err)
-	}
 }
 
 func TestTheManifestIsNegotiated(t *testing.T) {
@@ -387,63 +345,11 @@ func statusOf(version uint64, overall string, components ...string) []byte {
 	return text
 }
 
-func TestReportsAreKeptInOrder(t *testing.T) {
-	r := newRig(t, nil)
-	version := r.publish(one, "1.0.0").Version
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
-	defer cancel()
-	waited := make(chan error, 1)
-	go func() { waited <- r.wfm.WaitState(ctx, one, margo.Installed, version) }()
-
-	path := "/api/v1/deployments/" + one + "/status"
-	bodies := [][]byte{
-		statusOf(version, "pending", "web", "pending", "db", "pending"),
-		statusOf(version, "installing", "web", "installed", "db", "installing"),
-		statusOf(version, "failed", "web", "installed", "db", "failed"),
-		statusOf(version, "installed", "db", "installed", "web", "installed"),
-	}
-	for i, body := range bodies {
-		want := 200
-		if i == 0 {
-			want = 201
-		}
-		if a := r.call("POST", path, body, "Content-Type", "application/json; charset=utf-8"); a.status != want {
-			t.Errorf("report %d: got %d %s", i, a.status, a.body)
-		}
-	}
-	if err := <-waited; err != nil {
-		t.Error(err)
-	}
-	reports := r.wfm.Statuses(strings.ToUpper(one))
-	if len(reports) != len(bodies) {
-		t.Fatalf("got %d reports", len(reports))
-	}
-	for i, report := range reports {
-		if report.Number != i+1 || !bytes.Equal(report.Body, bodies[i]) || report.Client != deviceID || report.Time.IsZero() {
-			t.Errorf("report %d: %+v", i, report)
-		}
-	}
-	if reports[2].Status.Components[1].Error.Source != "db" {
-		t.Errorf("got %+v", reports[2].Status)
-	}
-
-	// Removal is reported against the version that does not list it any more.
-	gone, err := r.wfm.Remove(deviceID, one)
-	check(t, err)
-	for _, state := range []string{"removing", "removed"} {
-		if a := r.call("POST", path, statusOf(gone, state, "web", state, "db", state)); a.status != 200 {
-			t.Errorf("%s: got %d %s", state, a.status, a.body)
-		}
-	}
-	if a := r.call("POST", path, statusOf(gone, "installed", "web", "installed", "db", "installed")); a.status != 422 {
-		t.Errorf("installed although removed: got %d", a.status)
-	}
-}
-
 func TestBadRequestsAreRefused(t *testing.T) {
 	r := newRig(t, nil)
 	r.publish(two, "1.0.0")
-	version := r.publish(one, "1.0.0").Version
+	published := r.publish(one, "1.0.0")
+	version := published.Version
 	status, caps := "/api/v1/deployments/"+one+"/status", "/api/v1/capabilities/"+deviceID
 	good := statusOf(version, "installed", "web", "installed", "db", "installed")
 	swap := func(body []byte, old, new string) []byte {
@@ -503,38 +409,14 @@ func TestBadRequestsAreRefused(t *testing.T) {
 	if devices := r.wfm.Devices(""); len(devices) != 0 {
 		t.Errorf("refused capabilities were kept: %v", devices)
 	}
-}
-
-func TestARestartContinuesTheState(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "state.json")
-	keep := func(o *wfmsim.Options) { o.File = file }
-	before := newRig(t, keep)
-	version := before.publish(one, "1.0.0").Version
-	before.publish(two, "1.0.0")
-	if _, err := before.wfm.Remove(deviceID, two); err != nil {
-		t.Fatal(err)
+	gone, err := r.wfm.Remove(deviceID, one)
+	check(t, err)
+	if a := r.call("POST", status, statusOf(gone, "installed", "web", "installed", "db", "installed")); a.status != 422 {
+		t.Errorf("installed although removed: got %d", a.status)
 	}
-	before.call("PUT", "/api/v1/capabilities/"+deviceID, capabilitiesOf(deviceID))
-	before.call("POST", "/api/v1/deployments/"+one+"/status", statusOf(version, "installed", "web", "installed", "db", "installed"))
-	manifest := before.get("/api/v1/deployments").body
-	check(t, before.wfm.Close())
-
-	after := newRig(t, keep)
-	if got := after.get("/api/v1/deployments").body; !bytes.Equal(got, manifest) {
-		t.Errorf("got %s, before %s", got, manifest)
-	}
-	if m := after.manifest(); after.get(m.Deployments[0].URL).status != 200 || after.get(m.Bundle.URL).status != 200 {
-		t.Error("documents are gone")
-	}
-	reports := after.wfm.Statuses(one)
-	if len(reports) != 1 || reports[0].Status.State != margo.Installed {
-		t.Errorf("reports %+v", reports)
-	}
-	if a := after.call("PUT", "/api/v1/capabilities/"+deviceID, capabilitiesOf(deviceID)); a.status != 200 {
-		t.Errorf("capabilities were forgotten: got %d", a.status)
-	}
-	if p := after.publish(one, "2.0.0"); p.Version != version+3 {
-		t.Errorf("version %d, want %d", p.Version, version+3)
+	a, err := r.try(r.clientOf("wfm-1", "other"), http.MethodGet, "/api/v1/deployments/"+one+"/"+published.Digest.String(), nil)
+	if err != nil || a.status != 404 {
+		t.Errorf("other client's document: %d, %v", a.status, err)
 	}
 }
 

@@ -23,18 +23,14 @@ const (
 
 // Options of the image.
 type Options struct {
-	Programs *ociimage.Programs // nil: build anew
-	Arch     string             // GOARCH, with /v7 for armv7; empty: this machine's
-	Padding  int                // bytes of an extra layer, for downloads that take a while
-	Version  string             // shown by the application; another version is another image
+	Arch    string // GOARCH, with /v7 for armv7; empty: this machine's
+	Padding int    // bytes of an extra layer, for downloads that take a while
+	Version string // shown by the application; another version is another image
 }
 
 // Image makes the application's image.
 func Image(ctx context.Context, o Options) (*ociimage.Artifact, error) {
-	if o.Programs == nil {
-		o.Programs = &ociimage.Programs{}
-	}
-	program, err := Program(ctx, o.Programs, o.Arch)
+	program, err := Program(ctx, o.Arch)
 	if err != nil {
 		return nil, err
 	}
@@ -42,8 +38,8 @@ func Image(ctx context.Context, o Options) (*ociimage.Artifact, error) {
 }
 
 // Program is the application's program for an architecture as in Options.
-func Program(ctx context.Context, programs *ociimage.Programs, arch string) ([]byte, error) {
-	return programs.Build(ctx, importPath, arch)
+func Program(ctx context.Context, arch string) ([]byte, error) {
+	return ociimage.BuildProgram(ctx, importPath, arch)
 }
 
 // FromProgram makes the image of a program that is built already.

@@ -32,7 +32,6 @@ type Request struct {
 
 // Options say what a log keeps.
 type Options struct {
-	Keep   int                          // requests; 0: 10000
 	Header []string                     // names of the headers worth keeping
 	Client func(r *http.Request) string // who asks; nil: nobody in particular
 }
@@ -48,11 +47,11 @@ type Log struct {
 	changed chan struct{} // closed and replaced at every change
 }
 
+// kept is how many requests a log remembers.
+const kept = 10_000
+
 // New makes an empty log.
 func New(o Options) *Log {
-	if o.Keep == 0 {
-		o.Keep = 10_000
-	}
 	return &Log{options: o, counts: map[string]int{}, changed: make(chan struct{})}
 }
 
@@ -139,7 +138,7 @@ func (l *Log) arrive(endpoint string, r *http.Request) *Request {
 	l.counts[endpoint]++
 	l.newest = append(l.newest, entry)
 	// Now and then, because it moves all that is kept.
-	if extra := len(l.newest) - l.options.Keep; extra > l.options.Keep/4 {
+	if extra := len(l.newest) - kept; extra > kept/4 {
 		l.newest = slices.Delete(l.newest, 0, extra)
 	}
 	l.tell()
@@ -166,7 +165,7 @@ func (l *Log) tell() {
 }
 
 func (l *Log) copy() []Request {
-	newest := l.newest[max(0, len(l.newest)-l.options.Keep):]
+	newest := l.newest[max(0, len(l.newest)-kept):]
 	requests := make([]Request, len(newest))
 	for i, r := range newest {
 		requests[i] = *r
