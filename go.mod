@@ -18,6 +18,7 @@ require (
 	github.com/distribution/reference v0.6.0 // the normal form of image names
 	github.com/docker/go-units v0.5.0 // times and sizes, in the words of docker ps
 	github.com/dunglas/httpsfv v1.1.2 // wfmsim: structured fields, to verify signatures independently
+	github.com/fxamacker/cbor/v2 v2.9.4 // signatures of Notation in COSE
 	github.com/google/go-cmp v0.7.0 // tests: readable differences
 	github.com/google/go-containerregistry v0.22.1 // tests and wfmsim: a registry to pull from
 	github.com/google/nftables v0.3.0 // rules of the kernel's firewall
@@ -28,6 +29,7 @@ require (
 	github.com/moby/sys/signal v0.7.1 // signals by name
 	github.com/moby/sys/user v0.5.0 // users and groups of images
 	github.com/moby/sys/userns v0.2.1 // whether overlayfs can hide files: not in a user namespace
+	github.com/notaryproject/notation-core-go v1.3.0 // tests: signatures as Notation makes them
 	github.com/opencontainers/go-digest v1.0.0 // digests, checked by the standard library
 	github.com/opencontainers/image-spec v1.1.1 // manifests and image configurations
 	github.com/opencontainers/runtime-spec v1.3.0 // what runc is told
@@ -77,13 +79,13 @@ require (
 	github.com/fatih/color v1.18.0 // indirect
 	github.com/felixge/httpsnoop v1.1.0 // indirect
 	github.com/fsnotify/fsnotify v1.10.1 // indirect
-	github.com/fxamacker/cbor/v2 v2.9.4 // indirect
 	github.com/go-logr/logr v1.4.4 // indirect
 	github.com/go-logr/stdr v1.2.2 // indirect
 	github.com/go-ole/go-ole v1.3.0 // indirect
 	github.com/go-viper/mapstructure/v2 v2.4.0 // indirect
 	github.com/goccy/go-json v0.10.6 // indirect
 	github.com/godbus/dbus/v5 v5.1.0 // indirect
+	github.com/golang-jwt/jwt/v4 v4.5.2 // indirect
 	github.com/google/shlex v0.0.0-20191202100458-e7afc7fbc510 // indirect
 	github.com/google/uuid v1.6.0 // indirect
 	github.com/intel/goresctrl v0.13.0 // indirect
@@ -106,6 +108,7 @@ require (
 	github.com/mdlayher/vsock v1.3.0 // indirect
 	github.com/moby/locker v1.0.1 // indirect
 	github.com/munnerz/goautoneg v0.0.0-20191010083416-a7dc8b61c822 // indirect
+	github.com/notaryproject/tspclient-go v1.0.0 // indirect
 	github.com/pkg/errors v0.9.1 // indirect
 	github.com/power-devops/perfstat v0.0.0-20260805114148-88456608a4f6 // indirect
 	github.com/prometheus/client_golang v1.24.1 // indirect
@@ -114,6 +117,7 @@ require (
 	github.com/tklauser/go-sysconf v0.4.0 // indirect
 	github.com/tklauser/numcpus v0.12.0 // indirect
 	github.com/valyala/fastjson v1.6.10 // indirect
+	github.com/veraison/go-cose v1.3.0 // indirect
 	github.com/vishvananda/netns v0.0.5 // indirect
 	github.com/x448/float16 v0.8.4 // indirect
 	github.com/xhit/go-str2duration/v2 v2.1.0 // indirect

@@ -30,7 +30,8 @@ type Settings struct {
 	Basis string
 	// ImageKeys are by which keys images have to be signed; nil: nobody asks.
 	ImageKeys image.Keyring
-	// Packages is by whom packages from registries have to be signed; nil: nobody asks.
+	// Packages is by whom packages from registries have to be signed, by the agent's
+	// clock; nil: nobody asks.
 	Packages *image.Trust
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/policy"
 	"github.com/margolite/margolite/runtime"
+	"github.com/margolite/margolite/runtime/image"
 	"github.com/margolite/margolite/store"
 )
 
@@ -354,8 +355,8 @@ func (f former) pins(s *store.Staged, d *store.Deployment) map[string]digest.Dig
 // in for what has to be.
 func (r *reconciler) fetchPackage(ctx context.Context, d *store.Deployment, c margo.Component, f former, progress func(runtime.Progress)) (data []byte, signed bool, err error) {
 	origin := originOf(c)
-	if c.Repository != "" {
-		origin.Trust = r.settings.Load().Packages
+	if trust := r.settings.Load().Packages; trust != nil && c.Repository != "" {
+		origin.Trust = &image.Trust{Keys: trust.Keys, Notation: trust.Notation, Now: r.now}
 	}
 	suffices := func(s *store.Staged) bool { return s.Signed || origin.Trust == nil }
 	for i := range d.Desired.Staged {

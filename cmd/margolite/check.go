@@ -25,6 +25,7 @@ import (
 	"github.com/margolite/margolite/runtime/image"
 	"github.com/margolite/margolite/runtime/kernel"
 	"github.com/margolite/margolite/runtime/network"
+	"github.com/margolite/margolite/runtime/notation"
 	"github.com/margolite/margolite/runtime/pgp"
 )
 
@@ -133,6 +134,7 @@ func deviceFindings(ctx context.Context, cfg *config.Config) []finding {
 	findings = append(findings, imageFindings(cfg)...)
 	findings = append(findings, keyFindings(cfg)...)
 	findings = append(findings, imageKeyFindings(cfg)...)
+	findings = append(findings, notationFindings(cfg)...)
 	problems := network.Check(ctx)
 	for _, p := range problems {
 		findings = append(findings, failure("network", p.What, p.Mend))
@@ -240,6 +242,20 @@ func imageKeyFindings(cfg *config.Config) []finding {
 		findings = append(findings, fine(object, fmt.Sprintf("%d keys are valid", keys.Len())))
 	}
 	return findings
+}
+
+// notationFindings looks whether packages can be verified as a trust policy wants it,
+// where one is configured.
+func notationFindings(cfg *config.Config) []finding {
+	const object = "policy.notation"
+	if cfg.Policy.Notation == "" {
+		return nil
+	}
+	policies, err := notation.Check(cfg.Policy.Notation)
+	if err != nil {
+		return []finding{{object, err.Error(), "write what notation verify reads to it; until then no package counts as signed", false}}
+	}
+	return []finding{{object: object, text: fmt.Sprintf("%d trust policies are valid", policies)}}
 }
 
 // wfmFindings looks at who the device is and whether the WFM is within reach.

@@ -616,6 +616,11 @@ func TestCheckLooksAtTheKeysOfImages(t *testing.T) {
 	}
 	write(t, pub, string(public))
 	check(`ok       policy.imageKeys "registry.example": 1 keys are valid`)
+
+	write(t, file, fmt.Sprintf("state: {dir: %[1]s/state, run: %[1]s}\npolicy: {notation: %[1]s, allow: {unsigned: false}}\n", dir))
+	check("warning  policy.notation: cannot read trust policy in " + dir)
+	write(t, filepath.Join(dir, "trustpolicy.json"), `{"version":"1.0","trustPolicies":[]}`)
+	check("ok       policy.notation: 0 trust policies are valid")
 }
 
 // The versions that git describes, and whether the commit has to be said, too.

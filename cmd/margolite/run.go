@@ -11,6 +11,7 @@ import (
 	"maps"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"slices"
 	"syscall"
 	"time"
@@ -178,7 +179,7 @@ func settingsOf(cfg *config.Config, device agent.Device, gate agent.Gate) agent.
 		settings.ImageKeys = cfg.Policy.ImageKeys
 	}
 	if !cfg.Policy.Allow.Unsigned {
-		settings.Packages = &image.Trust{Keys: cfg.Policy.ImageKeys}
+		settings.Packages = &image.Trust{Keys: cfg.Policy.ImageKeys, Notation: cfg.Policy.Notation}
 	}
 	return settings
 }
@@ -191,6 +192,12 @@ func basisOf(cfg *config.Config) string {
 	files := slices.Clone(cfg.Policy.Keys)
 	for _, images := range slices.Sorted(maps.Keys(cfg.Policy.ImageKeys)) {
 		files = append(files, cfg.Policy.ImageKeys[images]...)
+	}
+	if dir := cfg.Policy.Notation; dir != "" {
+		for _, pattern := range []string{"trustpolicy*.json", "truststore/x509/ca/*/*", "crl/*"} {
+			found, _ := filepath.Glob(filepath.Join(dir, pattern)) // the pattern is valid
+			files = append(files, found...)
+		}
 	}
 	for _, file := range files {
 		info, err := os.Stat(file) // what cannot be read is told by whoever needs it

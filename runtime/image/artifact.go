@@ -15,6 +15,7 @@ import (
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/margolite/margolite/runtime/limit"
+	"github.com/margolite/margolite/runtime/notation"
 	"github.com/margolite/margolite/runtime/registry"
 )
 
@@ -38,7 +39,7 @@ func (i *Images) Artifact(ctx context.Context, repository, tag string, l Artifac
 	if err != nil {
 		return nil, "", fail(object, bad(err))
 	}
-	q, err := l.Trust.inquest(ref)
+	q, err := l.Trust.inquest(ref, i.log)
 	if err != nil {
 		return nil, "", fail(object, err)
 	}
@@ -52,7 +53,11 @@ func (i *Images) Artifact(ctx context.Context, repository, tag string, l Artifac
 		data, origin, err = h.artifact(ctx, ref, q, l, newMeter(object, progress, new(sync.Mutex)))
 		return err
 	})
-	if errors.Is(err, errUnsigned) {
+	switch {
+	case !errors.Is(err, errUnsigned):
+	case errors.Is(q.why, notation.ErrEarly): // which passes
+		err = errors.New(q.verdict())
+	default:
 		err = unsigned(q.verdict())
 	}
 	if err != nil {

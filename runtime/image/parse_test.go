@@ -12,6 +12,7 @@ import (
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/margolite/margolite/runtime/containerd"
+	"github.com/margolite/margolite/runtime/cosign"
 	"github.com/margolite/margolite/runtime/registry"
 	"github.com/margolite/margolite/test/ociimage"
 )
@@ -143,7 +144,7 @@ func FuzzSignatures(f *testing.F) {
 	f.Add([]byte(`{"artifactType":"application/vnd.dev.sigstore.bundle.v0.3+json","layers":[{"mediaType":"application/vnd.dev.sigstore.bundle.v0.3+json","digest":"sha256:","size":-1}]}`))
 	f.Add([]byte(`{"layers":[` + strings.Repeat(`{"mediaType":"application/vnd.dev.sigstore.bundle.v0.3+json","digest":"sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"},`, 64) + `{}]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		layers, err := signaturesIn(data)
+		layers, err := signaturesIn(data, func(mediaType string) bool { return mediaType == cosign.BundleType || mediaType == cosign.SimpleType })
 		if err != nil {
 			return
 		}
@@ -154,7 +155,7 @@ func FuzzSignatures(f *testing.F) {
 			if layer.Digest.Validate() != nil || layer.URLs != nil || layer.Data != nil {
 				t.Errorf("accepted %+v", layer)
 			}
-			_, _ = signatureOf(layer, data)
+			_, _ = new(inquest).verify(layer, data)
 		}
 	})
 }

@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/distribution/reference"
@@ -15,6 +17,7 @@ import (
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/margolite/margolite/runtime/cosign"
+	"github.com/margolite/margolite/runtime/notation"
 	"github.com/margolite/margolite/runtime/registry"
 )
 
@@ -46,25 +49,33 @@ func (k Keyring) filesFor(repository string) []string {
 	return files
 }
 
-// Trust says by whom a package has to be signed.
+// Trust says by whom a package has to be signed: by one of the keys, or as a trust policy wants it.
 type Trust struct {
-	Keys Keyring // by what the names of their repositories begin with
+	Keys     Keyring // of cosign, by what the names of repositories begin with
+	Notation string  // directory of Notation's trust policy and trust store; "": none
+	Now      func() time.Time
 }
 
 // inquest looks for a signature of what a reference stands for; nil: it need not have one. The digest is still to be
 // found out.
-func (t *Trust) inquest(ref reference.Named) (*inquest, error) {
+func (t *Trust) inquest(ref reference.Named, log *slog.Logger) (*inquest, error) {
 	if t == nil {
 		return nil, nil
 	}
-	keys, err := ReadImageKeys(t.Keys.filesFor(ref.Name())...)
-	if err != nil {
+	q := &inquest{named: reference.TrimNamed(ref)}
+	var err error
+	if q.keys, err = ReadImageKeys(t.Keys.filesFor(ref.Name())...); err != nil {
 		return nil, err
 	}
-	if keys.Len() == 0 {
-		return nil, unsigned("no key is configured for it")
+	if t.Notation != "" {
+		if q.notary, err = notation.Open(t.Notation, ref.Name(), t.Now(), log); err != nil {
+			return nil, err
+		}
 	}
-	return &inquest{named: reference.TrimNamed(ref), keys: keys}, nil
+	if q.keys.Len() == 0 && q.notary == nil {
+		return nil, unsigned("no key is configured for it, and no trust policy")
+	}
+	return q, nil
 }
 
 // unsigned says why what has to be signed is not.
@@ -185,6 +196,7 @@ type inquest struct {
 	named  reference.Named // the repository
 	digest digest.Digest   // of the image or package
 	keys   cosign.Keys
+	notary *notation.Verifier // nil: signatures of Notation do not count
 
 	// What the host that was asked last has.
 	signer string // when it was found
@@ -195,15 +207,41 @@ type inquest struct {
 // errUnsigned says that a host knows no signature that counts; another may.
 var errUnsigned = errors.New("it has no valid signature")
 
-// weigh looks at one signature, and says whether it is the one.
-func (q *inquest) weigh(s cosign.Signature, err error) bool {
-	if err == nil {
-		q.signer, err = s.Verify(q.digest, q.keys)
+// counts says whether there is something to verify signatures of a media type by.
+func (q *inquest) counts(mediaType string) bool {
+	switch mediaType {
+	case cosign.BundleType, cosign.SimpleType:
+		return q.keys.Len() > 0
+	case notation.JWSType, notation.COSEType:
+		return q.notary != nil
 	}
-	if err != nil {
+	return false
+}
+
+// weigh looks at one signature, and says whether it is the one.
+func (q *inquest) weigh(layer v1.Descriptor, payload []byte) bool {
+	var err error
+	if q.signer, err = q.verify(layer, payload); err != nil {
 		q.dismiss(err)
 	}
 	return q.signer != ""
+}
+
+// verify returns who made a signature, or why it does not count.
+func (q *inquest) verify(layer v1.Descriptor, payload []byte) (signer string, err error) {
+	var s cosign.Signature
+	switch layer.MediaType {
+	case notation.JWSType, notation.COSEType:
+		return q.notary.Verify(layer.MediaType, payload, q.digest)
+	case cosign.BundleType:
+		s, err = cosign.ParseBundle(payload)
+	default:
+		s, err = cosign.ParseSimple(payload, layer.Annotations[cosign.SignatureAnnotation])
+	}
+	if err != nil {
+		return "", err
+	}
+	return s.Verify(q.digest, q.keys)
 }
 
 func (q *inquest) dismiss(err error) {
@@ -229,8 +267,11 @@ func short(d digest.Digest) string { return d.Algorithm().String() + ":" + d.Enc
 func (h host) inquire(ctx context.Context, q *inquest) error {
 	q.seen, q.why = 0, nil
 	sources := []func(context.Context, *inquest) error{h.inquireTag, h.inquireReferrers}
-	if !h.network {
+	switch {
+	case !h.network:
 		sources = []func(context.Context, *inquest) error{h.inquireArchives}
+	case q.keys.Len() == 0:
+		sources = sources[1:]
 	}
 	for _, ask := range sources {
 		err := ask(ctx, q)
@@ -266,7 +307,7 @@ func (h host) inquireTag(ctx context.Context, q *inquest) error {
 // tagOf is how a digest is written as a tag.
 func tagOf(d digest.Digest) string { return d.Algorithm().String() + "-" + d.Encoded() }
 
-// inquireReferrers looks at what says of itself that it refers to the image, as the latest cosign does it.
+// inquireReferrers looks at what says of itself that it refers to the image, as the latest cosign and Notation do it.
 func (h host) inquireReferrers(ctx context.Context, q *inquest) error {
 	asking, cancel := h.asking(ctx)
 	refer, err := h.source.(*registry.Client).Referrers(asking, q.named, q.digest)
@@ -276,7 +317,7 @@ func (h host) inquireReferrers(ctx context.Context, q *inquest) error {
 	}
 	looked := 0
 	for _, desc := range refer {
-		if !mayHoldSignature(desc) {
+		if !q.mayBeIn(desc) {
 			continue
 		}
 		if looked++; looked > maxSignatures {
@@ -295,10 +336,12 @@ func (h host) inquireReferrers(ctx context.Context, q *inquest) error {
 	return nil
 }
 
-// mayHoldSignature says whether what refers to an image is worth a look: it is no SBOM and no attestation.
-func mayHoldSignature(desc v1.Descriptor) bool {
+// mayBeIn says whether what refers to an image is worth a look: it is no SBOM and no attestation.
+func (q *inquest) mayBeIn(desc v1.Descriptor) bool {
 	switch desc.ArtifactType {
 	case cosign.BundleType:
+	case notation.ArtifactType:
+		return q.notary != nil
 	case "application/vnd.dev.cosign.artifact.sig.v1+json": // of cosign 2, when it was told to
 	case v1.MediaTypeEmptyJSON, "": // what a registry says that takes the type of the configuration for it
 	default:
@@ -342,7 +385,7 @@ func (h host) weigh(ctx context.Context, desc v1.Descriptor, q *inquest) error {
 	if err != nil {
 		return err
 	}
-	layers, err := signaturesIn(manifest)
+	layers, err := signaturesIn(manifest, q.counts)
 	if err != nil {
 		return err
 	}
@@ -353,29 +396,22 @@ func (h host) weigh(ctx context.Context, desc v1.Descriptor, q *inquest) error {
 				return err
 			}
 		}
-		if q.weigh(signatureOf(layer, payload)) {
+		if q.weigh(layer, payload) {
 			return nil
 		}
 	}
 	return nil
 }
 
-func signatureOf(layer v1.Descriptor, payload []byte) (cosign.Signature, error) {
-	if layer.MediaType == cosign.BundleType {
-		return cosign.ParseBundle(payload)
-	}
-	return cosign.ParseSimple(payload, layer.Annotations[cosign.SignatureAnnotation])
-}
-
-// signaturesIn are the layers of a manifest that hold signatures.
-func signaturesIn(data []byte) ([]v1.Descriptor, error) {
+// signaturesIn are the layers of a manifest that hold signatures, of the media types that count.
+func signaturesIn(data []byte, counts func(mediaType string) bool) ([]v1.Descriptor, error) {
 	var manifest v1.Manifest
 	if err := json.Unmarshal(data, &manifest); err != nil {
 		return nil, bad(fmt.Errorf("cannot read manifest of signatures: %w", err))
 	}
 	var layers []v1.Descriptor
 	for _, layer := range manifest.Layers {
-		if layer.MediaType != cosign.BundleType && layer.MediaType != cosign.SimpleType {
+		if !counts(layer.MediaType) {
 			continue
 		}
 		if err := layer.Digest.Validate(); err != nil {

@@ -1,14 +1,22 @@
 package image_test
 
 import (
+	"cmp"
+	"crypto/x509"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/notaryproject/notation-core-go/signature"
 	"github.com/opencontainers/go-digest"
 
 	"github.com/margolite/margolite/runtime/image"
+	"github.com/margolite/margolite/runtime/notation"
 	"github.com/margolite/margolite/test/cosigned"
+	"github.com/margolite/margolite/test/notarized"
 	"github.com/margolite/margolite/test/ociimage"
 )
 
@@ -20,6 +28,15 @@ func packageOf(t testing.TB, file string) *ociimage.Artifact {
 		t.Fatal(err)
 	}
 	return a
+}
+
+// refer puts what refers to a package into its repository, and lists it there for a registry that keeps no list.
+func (w *watched) refer(t testing.TB, repository string, to *ociimage.Artifact, all ...*ociimage.Artifact) {
+	t.Helper()
+	for _, a := range all {
+		w.push(t, repository+":"+a.Digest.String(), a)
+	}
+	w.push(t, repository+":"+strings.TrimSuffix(cosigned.Tag(to.Digest), ".sig"), referrers(t, all...))
 }
 
 // A package that has to be signed comes if a key of this device has signed it; else nothing of it comes. In which forms and
@@ -36,13 +53,13 @@ func TestPackagesAreSignedByAKeyOfTheDevice(t *testing.T) {
 		w.push(t, repository+":1.0.0", p)
 		bundle := referrer(t, p, cosigned.Statement(p.Digest), c.signer)
 		w.push(t, repository+":"+bundle.Digest.String(), bundle)
-		w.fetches(t, images, repository, p, &image.Trust{Keys: everywhere(own)}, c.why)
+		w.fetches(t, images, repository, p, &image.Trust{Keys: everywhere(own)}, c.why, image.Unsigned)
 	}
 }
 
-// fetches fetches a package that has to be signed, and fails the test unless it comes if why is empty, and else nothing
-// of it does.
-func (w *watched) fetches(t *testing.T, images *image.Images, repository string, p *ociimage.Artifact, trust *image.Trust, why string) {
+// fetches fetches a package that has to be signed, and fails the test unless it comes if why is empty, and else is refused
+// as that kind of error and nothing of it comes.
+func (w *watched) fetches(t *testing.T, images *image.Images, repository string, p *ociimage.Artifact, trust *image.Trust, why string, as image.Kind) {
 	t.Helper()
 	w.asked("")
 	data, origin, err := images.Artifact(t.Context(), w.host+"/"+repository, "1.0.0", image.ArtifactLimits{Size: 1 << 20, Trust: trust}, nil)
@@ -52,7 +69,7 @@ func (w *watched) fetches(t *testing.T, images *image.Images, repository string,
 		}
 		return
 	}
-	if data != nil || kind(err) != image.Unsigned || !strings.Contains(err.Error(), why) {
+	if data != nil || kind(err) != as || !strings.Contains(err.Error(), why) {
 		t.Errorf("%d bytes, %v; want %q", len(data), err, why)
 	}
 	asked := strings.Join(w.asked("GET"), "\n")
@@ -70,10 +87,125 @@ func TestPackagesWithoutAKeyAreUnsigned(t *testing.T) {
 	p := packageOf(t, "services: {a: {image: app}}")
 	w.push(t, "app:1.0.0", p)
 	images := open(t, nil, w.plain())
-	w.fetches(t, images, "app", p, &image.Trust{Keys: image.Keyring{"elsewhere.example": {own.file}}}, "no key is configured for it")
+	w.fetches(t, images, "app", p, &image.Trust{Keys: image.Keyring{"elsewhere.example": {own.file}}}, "no key is configured for it", image.Unsigned)
 	w.set(answerAt(".sig", http.StatusServiceUnavailable))
 	_, _, err := images.Artifact(t.Context(), w.host+"/app", "1.0.0", image.ArtifactLimits{Size: 1 << 20, Trust: &image.Trust{Keys: everywhere(own)}}, nil)
 	if kind(err) != image.Unreachable || !strings.Contains(err.Error(), "whether it is signed") {
 		t.Errorf("in trouble: %v", err)
+	}
+}
+
+// notary is an authority that a trust policy trusts, and one that signs code for it.
+type notary struct{ root, signer *notarized.Identity }
+
+func newNotary(t testing.TB, change func(*x509.Certificate)) notary {
+	t.Helper()
+	var made [2]*notarized.Identity
+	for n, name := range []string{"root", "signer"} {
+		key, err := notarized.NewKey("p256")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n == 0 {
+			made[n], err = notarized.Issue(nil, key, name, nil)
+		} else {
+			made[n], err = notarized.Issue(made[0], key, name, change)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return notary{made[0], made[1]}
+}
+
+func (n notary) refer(t testing.TB, form string, p, of *ociimage.Artifact, change func(*signature.SignRequest)) *ociimage.Artifact {
+	t.Helper()
+	envelope, err := n.signer.Sign(form, of, change)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := notarized.Referrer(p, form, envelope)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+const strict = `{"version":"1.0","trustPolicies":[{"name":"site","registryScopes":["*"],"signatureVerification":{"level":"strict"},"trustStores":["ca:site"],"trustedIdentities":["*"]}]}`
+
+// A package that has to be signed comes if Notation would verify it, by what refers to it; else nothing of it comes, and
+// the reason says why. Keys and a trust policy may both be there: one signature suffices.
+func TestPackagesAreSignedAsTheTrustPolicyWantsIt(t *testing.T) {
+	own, stranger, revoked := newNotary(t, nil), newNotary(t, nil), newNotary(t, nil)
+	dir, key := t.TempDir(), newSigner(t, "p256")
+	list, err := revoked.root.Revoke(nil, revoked.signer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, err := range []error{
+		revoked.root.Trust(dir, strict), os.Rename(filepath.Join(dir, "truststore/x509/ca/site/root.pem"), filepath.Join(dir, "truststore/x509/ca/site/revoked.pem")),
+		own.root.Trust(dir, strict), os.Mkdir(filepath.Join(dir, "crl"), 0o700), os.WriteFile(filepath.Join(dir, "crl/revoked.crl"), list, 0o600),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	other := packageOf(t, "services: {a: {image: other}}")
+	for kindOfRegistry, start := range map[string]func(testing.TB) *watched{"old registry": watch, "registry with referrers": watchReferrers} {
+		w := start(t)
+		images := open(t, nil, w.plain())
+		for _, form := range []string{notation.JWSType, notation.COSEType} {
+			for name, c := range map[string]struct {
+				sign func(p *ociimage.Artifact) []*ociimage.Artifact
+				now  time.Duration // from now
+				why  string        // empty: it is signed
+				kind image.Kind    // empty: unsigned
+			}{
+				"right": {sign: func(p *ociimage.Artifact) []*ociimage.Artifact {
+					return []*ociimage.Artifact{own.refer(t, form, p, p, nil)}
+				}},
+				"right beside wrong": {sign: func(p *ociimage.Artifact) []*ociimage.Artifact {
+					return []*ociimage.Artifact{stranger.refer(t, form, p, p, nil), own.refer(t, form, p, p, nil), referrer(t, p, []byte("garbage"), key)}
+				}},
+				"by the key instead": {sign: func(p *ociimage.Artifact) []*ociimage.Artifact {
+					return []*ociimage.Artifact{stranger.refer(t, form, p, p, nil), referrer(t, p, cosigned.Statement(p.Digest), key)}
+				}},
+				"missing": {sign: func(*ociimage.Artifact) []*ociimage.Artifact { return nil }, why: "there is no signature of sha256:"},
+				"by somebody else": {sign: func(p *ociimage.Artifact) []*ociimage.Artifact {
+					return []*ociimage.Artifact{stranger.refer(t, form, p, p, nil)}
+				}, why: "does not lead to ca:site"},
+				"of another package": {sign: func(p *ociimage.Artifact) []*ociimage.Artifact {
+					return []*ociimage.Artifact{own.refer(t, form, p, other, nil)}
+				}, why: "it is for another artifact"},
+				"expired": {sign: func(p *ociimage.Artifact) []*ociimage.Artifact {
+					return []*ociimage.Artifact{own.refer(t, form, p, p, func(r *signature.SignRequest) { r.Expiry = r.SigningTime.Add(time.Hour) })}
+				}, now: 2 * time.Hour, why: "it expired on"},
+				"certificate expired": {sign: func(p *ociimage.Artifact) []*ociimage.Artifact {
+					return []*ociimage.Artifact{own.refer(t, form, p, p, nil)}
+				}, now: 400 * 24 * time.Hour, why: "expired on"},
+				"revoked": {sign: func(p *ociimage.Artifact) []*ociimage.Artifact {
+					return []*ociimage.Artifact{revoked.refer(t, form, p, p, nil)}
+				}, why: "was revoked on"},
+				"changed": {sign: func(p *ociimage.Artifact) []*ociimage.Artifact {
+					a, err := notarized.Referrer(p, form, []byte("garbage"))
+					if err != nil {
+						t.Fatal(err)
+					}
+					return []*ociimage.Artifact{a}
+				}, why: "cannot read it"},
+				"before the clock is set": {sign: func(p *ociimage.Artifact) []*ociimage.Artifact {
+					return []*ociimage.Artifact{own.refer(t, form, p, p, nil)}
+				}, now: -400 * 24 * time.Hour, why: "not valid yet", kind: image.Local},
+			} {
+				t.Run(kindOfRegistry+"/"+form+"/"+name, func(t *testing.T) {
+					repository := strings.ReplaceAll(name, " ", "-") + "/" + strings.TrimPrefix(form, "application/")[:4]
+					p := packageOf(t, "services: {a: {image: "+repository+"}}")
+					w.push(t, repository+":1.0.0", p)
+					w.refer(t, repository, p, c.sign(p)...)
+					trust := &image.Trust{Keys: everywhere(key), Notation: dir, Now: func() time.Time { return time.Now().Add(c.now) }}
+					w.fetches(t, images, repository, p, trust, c.why, cmp.Or(c.kind, image.Unsigned))
+				})
+			}
+		}
 	}
 }

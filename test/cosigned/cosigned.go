@@ -162,16 +162,21 @@ func (k *Key) Bundle(statement []byte) ([]byte, error) {
 
 // Referrer is the artifact of a bundle, which refers to an image. It goes under its own digest.
 func Referrer(image *ociimage.Artifact, bundle []byte) (*ociimage.Artifact, error) {
+	return Refer(image, bundleType, bundleType, bundle, map[string]string{
+		"dev.sigstore.bundle.content":       "dsse-envelope",
+		"dev.sigstore.bundle.predicateType": "https://sigstore.dev/cosign/sign/v1",
+	})
+}
+
+// Refer is an artifact of one layer, which refers to an image.
+func Refer(image *ociimage.Artifact, artifactType, mediaType string, layer []byte, annotations map[string]string) (*ociimage.Artifact, error) {
 	a := &ociimage.Artifact{Blobs: map[digest.Digest][]byte{}}
 	return a, seal(a, ocispec.Manifest{
-		Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageManifest, ArtifactType: bundleType,
-		Config:  add(a, ocispec.MediaTypeEmptyJSON, []byte(`{}`)),
-		Layers:  []ocispec.Descriptor{add(a, bundleType, bundle)},
-		Subject: &ocispec.Descriptor{MediaType: image.MediaType, Digest: image.Digest, Size: int64(len(image.Manifest))},
-		Annotations: map[string]string{
-			"dev.sigstore.bundle.content":       "dsse-envelope",
-			"dev.sigstore.bundle.predicateType": "https://sigstore.dev/cosign/sign/v1",
-		},
+		Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageManifest, ArtifactType: artifactType,
+		Config:      add(a, ocispec.MediaTypeEmptyJSON, []byte(`{}`)),
+		Layers:      []ocispec.Descriptor{add(a, mediaType, layer)},
+		Subject:     &ocispec.Descriptor{MediaType: image.MediaType, Digest: image.Digest, Size: int64(len(image.Manifest))},
+		Annotations: annotations,
 	})
 }
 
@@ -180,8 +185,12 @@ func Referrer(image *ociimage.Artifact, bundle []byte) (*ociimage.Artifact, erro
 func Referrers(referrers ...*ociimage.Artifact) (*ociimage.Artifact, error) {
 	index := ocispec.Index{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageIndex}
 	for _, r := range referrers {
+		var manifest ocispec.Manifest
+		if err := json.Unmarshal(r.Manifest, &manifest); err != nil {
+			return nil, fmt.Errorf("cannot read manifest: %w", err)
+		}
 		index.Manifests = append(index.Manifests, ocispec.Descriptor{
-			MediaType: r.MediaType, Digest: r.Digest, Size: int64(len(r.Manifest)), ArtifactType: bundleType,
+			MediaType: r.MediaType, Digest: r.Digest, Size: int64(len(r.Manifest)), ArtifactType: manifest.ArtifactType,
 		})
 	}
 	a := &ociimage.Artifact{Parts: referrers}

@@ -94,6 +94,9 @@ func (c *Config) agree(r *reader) {
 // agree looks whether images that have to be signed can be, and keys are of use.
 // Packages from URLs may bring the keys that they are signed by.
 func (p *Policy) agree(r *reader) {
+	if p.Notation != "" && p.Allow.Unsigned {
+		r.disagree("policy.notation", "needs policy.allow.unsigned: false; otherwise no package has to be signed")
+	}
 	switch {
 	case p.Allow.UnsignedImages && p.Allow.Unsigned && len(p.ImageKeys) > 0:
 		r.disagree("policy.imageKeys", "needs policy.allow.unsignedImages: false or policy.allow.unsigned: false; otherwise neither images nor packages have to be signed")

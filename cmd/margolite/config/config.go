@@ -200,9 +200,12 @@ type Logs struct {
 type Policy struct {
 	policy.Options `yaml:",inline"`
 	Keys           []string `yaml:"keys" is:"path" most:"16" restart:"true"` // files; packages that a URL names are signed by one of these
-	// ImageKeys are files by what the names of images begin with; images are signed
-	// by one of these, where Allow does not let in others.
+	// ImageKeys are files by what the names of images and packages begin with; these
+	// are signed by one of them, where Allow does not let in others.
 	ImageKeys map[string][]string `yaml:"imageKeys" names:"images" is:"path" most:"16" all:"keys"`
+	// Notation is a directory with a trust policy and a trust store; packages may be
+	// signed as it wants it instead. Empty: none.
+	Notation string `yaml:"notation" is:"path?"`
 }
 
 // Reports is what the WFM is told besides changes of the desired state.

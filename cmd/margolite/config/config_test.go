@@ -127,6 +127,7 @@ policy:
   hook: {command: [/bin/ask, "line 7"], timeout: 5s}
   keys: [/tmp/vendor.asc, /tmp/other.pgp]
   imageKeys: {"*": [/tmp/cosign.pub], "registry.example.com:5000/vendor/a_b": [/tmp/a.pub, /tmp/b.pub]}
+  notation: /tmp/notation
   deployments:
     - deployments: [6F1f9d3e-9f4d-4c1c-b9a0-3c1f9f1d2e10]
       labels: {example.com/critical: "yes"}
@@ -245,6 +246,7 @@ log:
 			},
 			Keys:      []string{"/tmp/vendor.asc", "/tmp/other.pgp"},
 			ImageKeys: map[string][]string{"*": {"/tmp/cosign.pub"}, "registry.example.com:5000/vendor/a_b": {"/tmp/a.pub", "/tmp/b.pub"}},
+			Notation:  "/tmp/notation",
 		},
 		Reports: config.Reports{Grace: 5 * time.Minute, Interval: time.Hour, Reasons: true},
 		Registries: map[string]config.Registry{
@@ -496,6 +498,7 @@ func TestMistakesNameTheirLineAndKey(t *testing.T) {
 		{"keys of images that are no files", "policy:\n  imageKeys: {'*': [a.pub]}\n", `f:2: policy.imageKeys[*][0]: expected an absolute path, got "a.pub"`},
 		{"no keys of images", "policy:\n  imageKeys:\n    '*': []\n  allow: {unsignedImages: false}\n", "f:3: policy.imageKeys[*]: expected at least one file of public keys"},
 		{"keys of images that need none", "policy:\n  imageKeys: {'*': [/a.pub]}\n", "f:2: policy.imageKeys: needs policy.allow.unsignedImages: false or policy.allow.unsigned: false; otherwise neither images nor packages have to be signed"},
+		{"a trust policy that nothing needs", "policy:\n  notation: /etc/notation\n", "f:2: policy.notation: needs policy.allow.unsigned: false; otherwise no package has to be signed"},
 		{"signed images without a key", "policy:\n  allow: {unsignedImages: false}\n", "f:2: policy.allow.unsignedImages: needs policy.imageKeys: without a key no image would be allowed"},
 		{"keys of packages that are no files", "policy:\n  keys: [\n    /a.asc,\n    \"https://x/key.asc\"]\n", "f:4: policy.keys[1]: expected an absolute path, got \"https://x/key.asc\""},
 

@@ -1,0 +1,131 @@
+package notation
+
+import (
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+
+	"github.com/margolite/margolite/runtime/pemfile"
+)
+
+// Bounds of the files of a configuration.
+const (
+	maxFile          = 4 << 20 // bytes
+	mostCertificates = 1000    // in one file
+)
+
+// Check reads the configuration in dir, and returns how many trust policies there are.
+func Check(dir string) (int, error) {
+	d, err := readDocument(dir)
+	if err != nil {
+		return 0, err
+	}
+	for n := range d.Policies {
+		if _, err := readRoots(dir, &d.Policies[n]); err != nil {
+			return 0, err
+		}
+	}
+	_, err = readLists(dir)
+	return len(d.Policies), err
+}
+
+// readDocument reads the trust policies in dir.
+func readDocument(dir string) (*document, error) {
+	data, err := readFile(os.DirFS(dir), "trustpolicy.oci.json")
+	if errors.Is(err, fs.ErrNotExist) {
+		data, err = readFile(os.DirFS(dir), "trustpolicy.json")
+	}
+	var d *document
+	if err == nil {
+		d, err = parseDocument(data)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot read trust policy in %s: %w", dir, err)
+	}
+	return d, nil
+}
+
+// readRoots reads the certificates that a policy trusts. Signing authorities and timestamps are not supported.
+func readRoots(dir string, p *policy) (*x509.CertPool, error) {
+	pool := x509.NewCertPool()
+	for _, s := range p.Stores {
+		name, ok := strings.CutPrefix(s, "ca:")
+		if !ok {
+			continue
+		}
+		err := eachFile(os.DirFS(dir), path.Join("truststore/x509/ca", name), func(data []byte) error {
+			certificates, err := pemfile.Certificates(data, mostCertificates)
+			if err == nil && len(certificates) == 0 {
+				certificates, err = x509.ParseCertificates(data)
+			}
+			for _, c := range certificates {
+				pool.AddCert(c)
+			}
+			return err
+		})
+		if err != nil {
+			return nil, fmt.Errorf("cannot read trust store in %s: %w", dir, err)
+		}
+	}
+	return pool, nil
+}
+
+// readLists reads the revocation lists in dir; there need be none.
+func readLists(dir string) ([]*x509.RevocationList, error) {
+	var lists []*x509.RevocationList
+	err := eachFile(os.DirFS(dir), "crl", func(data []byte) error {
+		if block, _ := pem.Decode(data); block != nil {
+			data = block.Bytes
+		}
+		list, err := x509.ParseRevocationList(data)
+		lists = append(lists, list)
+		return err
+	})
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("cannot read revocation lists in %s: %w", dir, err)
+	}
+	return lists, nil
+}
+
+// eachFile reads the files of a directory, which is no link.
+func eachFile(fsys fs.FS, dir string, read func(data []byte) error) error {
+	info, err := fs.Lstat(fsys, dir)
+	if err == nil && !info.IsDir() {
+		err = fmt.Errorf("%s: expected a directory, and not a link", dir)
+	}
+	if err != nil {
+		return err
+	}
+	entries, err := fs.ReadDir(fsys, dir)
+	for _, e := range entries {
+		if e.IsDir() {
+			continue
+		}
+		name := path.Join(dir, e.Name())
+		data, err := readFile(fsys, name)
+		if err == nil {
+			err = read(data)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	return err
+}
+
+// readFile reads a file, which is no link: Notation follows none, so that nobody is trusted by mistake.
+func readFile(fsys fs.FS, name string) ([]byte, error) {
+	info, err := fs.Lstat(fsys, name)
+	switch {
+	case err != nil:
+		return nil, err
+	case !info.Mode().IsRegular() || info.Size() > maxFile:
+		return nil, fmt.Errorf("%s: expected a file of at most %d bytes, and not a link", name, maxFile)
+	}
+	return fs.ReadFile(fsys, name)
+}
