@@ -253,9 +253,9 @@ func notationFindings(cfg *config.Config) []finding {
 	}
 	policies, err := notation.Check(cfg.Policy.Notation)
 	if err != nil {
-		return []finding{{object, err.Error(), "write what notation verify reads to it; until then no package counts as signed", false}}
+		return []finding{warning(object, err.Error(), "write what notation verify reads to it; until then no package counts as signed")}
 	}
-	return []finding{{object: object, text: fmt.Sprintf("%d trust policies are valid", policies)}}
+	return []finding{fine(object, fmt.Sprintf("%d trust policies are valid", policies))}
 }
 
 // wfmFindings looks at who the device is and whether the WFM is within reach.
