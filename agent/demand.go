@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sort"
 	"strings"
 
 	"github.com/compose-spec/compose-go/v2/types"
@@ -259,14 +260,12 @@ func tidy(mounts []policy.MountAsk, pkg string) []policy.MountAsk {
 		pkg = container.Real(pkg)
 	}
 	mounts = slices.DeleteFunc(mounts, func(m policy.MountAsk) bool { return within(pkg, m.Path) })
-	slices.SortStableFunc(mounts, func(a, b policy.MountAsk) int {
-		if a.ReadOnly != b.ReadOnly && a.Path == b.Path {
-			if b.ReadOnly { // the greater wish first, to stay
-				return -1
-			}
-			return 1
+	sort.SliceStable(mounts, func(i, j int) bool {
+		a, b := mounts[i], mounts[j]
+		if a.Path != b.Path {
+			return a.Path < b.Path
 		}
-		return cmp.Compare(a.Path, b.Path)
+		return !a.ReadOnly && b.ReadOnly // the greater wish first, to stay
 	})
 	return slices.CompactFunc(mounts, func(a, b policy.MountAsk) bool { return a.Path == b.Path })
 }

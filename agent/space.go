@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sort"
 	"time"
 
 	"github.com/margolite/margolite/runtime"
@@ -131,14 +132,11 @@ func (r *reconciler) formers(first string) ([]string, error) {
 		return nil, fmt.Errorf("cannot read the deployments: %w", err)
 	}
 	all = slices.DeleteFunc(all, func(d store.Deployment) bool { return d.Former == nil })
-	slices.SortStableFunc(all, func(a, b store.Deployment) int {
-		switch {
-		case a.ID == first:
-			return -1
-		case b.ID == first:
-			return 1
+	sort.SliceStable(all, func(i, j int) bool {
+		if isFirst := all[i].ID == first; isFirst != (all[j].ID == first) {
+			return isFirst
 		}
-		return a.Since.Compare(b.Since)
+		return all[i].Since.Before(all[j].Since)
 	})
 	return idsOf(all), nil
 }

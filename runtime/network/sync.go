@@ -1,11 +1,11 @@
 package network
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"sort"
 
 	"github.com/google/nftables"
 	"github.com/vishvananda/netlink"
@@ -45,7 +45,7 @@ func (n *Networks) SyncPorts(ctx context.Context, ports []Port, networks []Netwo
 // sorted orders the networks by their bridge, each once.
 func sorted(networks []Network) []Network {
 	networks = slices.Clone(networks)
-	slices.SortStableFunc(networks, func(v, w Network) int { return cmp.Compare(v.Bridge, w.Bridge) })
+	sort.SliceStable(networks, func(i, j int) bool { return networks[i].Bridge < networks[j].Bridge })
 	return slices.CompactFunc(networks, func(v, w Network) bool { return v.Bridge == w.Bridge })
 }
 

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path"
+	"path/filepath"
 	"strings"
 
 	"github.com/margolite/margolite/runtime/pemfile"
@@ -36,9 +36,9 @@ func Check(dir string) (int, error) {
 
 // readDocument reads the trust policies in dir.
 func readDocument(dir string) (*document, error) {
-	data, err := readFile(os.DirFS(dir), "trustpolicy.oci.json")
+	data, err := readFile(filepath.Join(dir, "trustpolicy.oci.json"))
 	if errors.Is(err, fs.ErrNotExist) {
-		data, err = readFile(os.DirFS(dir), "trustpolicy.json")
+		data, err = readFile(filepath.Join(dir, "trustpolicy.json"))
 	}
 	var d *document
 	if err == nil {
@@ -58,7 +58,7 @@ func readRoots(dir string, p *policy) (*x509.CertPool, error) {
 		if !ok {
 			continue
 		}
-		err := eachFile(os.DirFS(dir), path.Join("truststore/x509/ca", name), func(data []byte) error {
+		err := eachFile(filepath.Join(dir, "truststore/x509/ca", name), func(data []byte) error {
 			certificates, err := pemfile.Certificates(data, mostCertificates)
 			if err == nil && len(certificates) == 0 {
 				certificates, err = x509.ParseCertificates(data)
@@ -78,7 +78,7 @@ func readRoots(dir string, p *policy) (*x509.CertPool, error) {
 // readLists reads the revocation lists in dir; there need be none.
 func readLists(dir string) ([]*x509.RevocationList, error) {
 	var lists []*x509.RevocationList
-	err := eachFile(os.DirFS(dir), "crl", func(data []byte) error {
+	err := eachFile(filepath.Join(dir, "crl"), func(data []byte) error {
 		if block, _ := pem.Decode(data); block != nil {
 			data = block.Bytes
 		}
@@ -93,21 +93,21 @@ func readLists(dir string) ([]*x509.RevocationList, error) {
 }
 
 // eachFile reads the files of a directory, which is no link.
-func eachFile(fsys fs.FS, dir string, read func(data []byte) error) error {
-	info, err := fs.Lstat(fsys, dir)
+func eachFile(dir string, read func(data []byte) error) error {
+	info, err := os.Lstat(dir)
 	if err == nil && !info.IsDir() {
 		err = fmt.Errorf("%s: expected a directory, and not a link", dir)
 	}
 	if err != nil {
 		return err
 	}
-	entries, err := fs.ReadDir(fsys, dir)
+	entries, err := os.ReadDir(dir)
 	for _, e := range entries {
 		if e.IsDir() {
 			continue
 		}
-		name := path.Join(dir, e.Name())
-		data, err := readFile(fsys, name)
+		name := filepath.Join(dir, e.Name())
+		data, err := readFile(name)
 		if err == nil {
 			err = read(data)
 		}
@@ -119,13 +119,13 @@ func eachFile(fsys fs.FS, dir string, read func(data []byte) error) error {
 }
 
 // readFile reads a file, which is no link: Notation follows none, so that nobody is trusted by mistake.
-func readFile(fsys fs.FS, name string) ([]byte, error) {
-	info, err := fs.Lstat(fsys, name)
+func readFile(name string) ([]byte, error) {
+	info, err := os.Lstat(name)
 	switch {
 	case err != nil:
 		return nil, err
 	case !info.Mode().IsRegular() || info.Size() > maxFile:
 		return nil, fmt.Errorf("%s: expected a file of at most %d bytes, and not a link", name, maxFile)
 	}
-	return fs.ReadFile(fsys, name)
+	return os.ReadFile(name)
 }
