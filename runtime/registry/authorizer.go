@@ -25,32 +25,34 @@ const (
 )
 
 // authorizer is containerd's, which remembers a failed request for a token as if it were one, and shows a refused
-// password or token again.
+// password or token again. It is asked by one request at a time: while it fetches a token it reads, for others, what
+// it is about to write.
 type authorizer struct {
 	create func() docker.Authorizer
+	asking chan struct{} // holds the request that asks
 
 	mu      sync.Mutex
 	current docker.Authorizer
 }
 
 func newAuthorizer(of func() docker.Authorizer) *authorizer {
-	return &authorizer{create: of, current: of()}
+	return &authorizer{create: of, asking: make(chan struct{}, 1), current: of()}
 }
 
 // Authorize gives a request what its host has asked for.
 func (a *authorizer) Authorize(ctx context.Context, r *http.Request) error {
-	for {
-		current := a.get()
-		err := current.Authorize(ctx, r)
-		if err == nil {
-			return nil
-		}
-		a.forget(current)
-		// Downloads share a request for a token, which ends with the one that began it.
-		if !errors.Is(err, context.Canceled) || ctx.Err() != nil {
-			return err
-		}
+	select {
+	case a.asking <- struct{}{}:
+		defer func() { <-a.asking }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
+	current := a.get()
+	err := current.Authorize(ctx, r)
+	if err != nil {
+		a.forget(current)
+	}
+	return err
 }
 
 // AddResponses learns from a 401 what its host wants.
