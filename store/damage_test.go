@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	}
 	debug.SetMaxStack(32 << 20)
 	// bbolt may come to no end; memory has no bound, since the race detector takes too much.
-	err := unix.Setrlimit(unix.RLIMIT_CPU, &unix.Rlimit{Cur: 20, Max: 20})
+	err := unix.Setrlimit(unix.RLIMIT_CPU, &unix.Rlimit{Cur: 5, Max: 5})
 	if err = errors.Join(err, store.Work(os.Stdout, os.Args[2:]...)); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)

@@ -91,7 +91,7 @@ func TestST19TheBranchTellsWhatHappened(t *testing.T) {
 			s.set(func(s *server) { s.lose = true })
 		case 3: // somebody else writes there, too
 			s.repository.run("", "update-ref", "refs/heads/state", s.repository.commit(change{
-				branch: "other", from: "state", files: map[string]string{"gw-08/x": fmt.Sprint(n)}, at: time.Now(),
+				Branch: "other", From: "state", Files: map[string]string{"gw-08/x": fmt.Sprint(n)}, At: time.Now(),
 			}))
 			want = append(want, "change")
 		}
@@ -155,7 +155,7 @@ func TestST19ABranchThatIsRewritten(t *testing.T) {
 		}
 	}
 	post(one, margo.Installed)
-	s.repository.commit(change{branch: "state", orphan: true, files: map[string]string{"README.md": "anew"}, at: time.Now()})
+	s.repository.commit(change{Branch: "state", Orphan: true, Files: map[string]string{"README.md": "anew"}, At: time.Now()})
 	post(two, margo.Installed)
 	if got := s.documents(); got != "README.md gw-07/deployments/"+one+".json gw-07/deployments/"+two+".json" {
 		t.Errorf("after it was rewritten the branch has %s", got)

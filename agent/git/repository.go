@@ -168,7 +168,7 @@ func (s *Source) discard() error {
 	return nil
 }
 
-// abandon removes a copy that cannot be used, which the next fetch makes anew.
+// abandon removes a copy that cannot be used; the next fetch recreates it.
 func (s *Source) abandon(why error) error {
 	s.options.Logger.Warn("the local copy of the repository is recreated", "error", why)
 	return s.discard()

@@ -63,23 +63,12 @@ func (r *repository) run(input string, args ...string) string {
 	return out
 }
 
-// change is one commit, see gitserver.Change.
-type change struct {
-	branch string
-	from   string
-	orphan bool
-	files  map[string]string
-	links  map[string]string
-	others []string
-	at     time.Time
-}
+type change = gitserver.Change
 
 // commit makes a commit and sets the branch to it.
 func (r *repository) commit(c change) string {
 	r.t.Helper()
-	id, err := r.Commit(gitserver.Change{
-		Branch: c.branch, From: c.from, Orphan: c.orphan, Files: c.files, Links: c.links, Others: c.others, At: c.at,
-	})
+	id, err := r.Commit(c)
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -30,7 +30,7 @@ func TestDS27WatchesTheBranch(t *testing.T) {
 	s := newServer(t)
 	o := s.options(t)
 	source := newSource(t, o)
-	commit := s.repository.commit(change{files: files(document(two, "a"), document(one, "b"), "kind: Kustomization\n")})
+	commit := s.repository.commit(change{Files: files(document(two, "a"), document(one, "b"), "kind: Kustomization\n")})
 	m := poll(t, source, "")
 
 	t.Run("DS-27 every deployment of the branch is in the manifest", func(t *testing.T) {
@@ -59,7 +59,7 @@ func TestDS27WatchesTheBranch(t *testing.T) {
 	})
 	t.Run("POL-13 the server hears of the device only when it polls", func(t *testing.T) {
 		accepted := len(s.requests())
-		s.repository.commit(change{files: files(document(one, "c"))})
+		s.repository.commit(change{Files: files(document(one, "c"))})
 		if asked := s.requests(); accepted+len(asked) != 0 {
 			t.Errorf("the server was asked for %s between polls", asked)
 		}
@@ -96,7 +96,7 @@ func TestTipFetchesNothing(t *testing.T) {
 	if _, err := source.Tip(t.Context()); reason(err) != git.NoBranch {
 		t.Errorf("tip: %v", err)
 	}
-	commit := s.repository.commit(change{files: files(document(one, "1"))})
+	commit := s.repository.commit(change{Files: files(document(one, "1"))})
 	if tip, err := source.Tip(t.Context()); err != nil || tip != commit {
 		t.Errorf("tip is %s, %v, want %s", tip, err, commit)
 	}
@@ -109,9 +109,9 @@ func TestDS28TakesUpWhatChanges(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
 	source := newSource(t, s.options(t))
-	first := s.repository.commit(change{files: files(document(one, "1"), document(two, "1"))})
+	first := s.repository.commit(change{Files: files(document(one, "1"), document(two, "1"))})
 	m1 := poll(t, source, "")
-	s.repository.commit(change{files: files(document(one, "2"), document(two, "1"))})
+	s.repository.commit(change{Files: files(document(one, "2"), document(two, "1"))})
 	m2 := poll(t, source, m1.ETag)
 
 	t.Run("DS-28 a push is newer", func(t *testing.T) {
@@ -123,7 +123,7 @@ func TestDS28TakesUpWhatChanges(t *testing.T) {
 		}
 	})
 	t.Run("DS-28 a revert is newer", func(t *testing.T) {
-		s.repository.commit(change{files: files(document(one, "1"), document(two, "1"))})
+		s.repository.commit(change{Files: files(document(one, "1"), document(two, "1"))})
 		m3 := poll(t, source, m2.ETag)
 		if m3.Version <= m2.Version || m3.Deployments[0] != m1.Deployments[0] {
 			t.Errorf("version %d after %d, deployments %+v", m3.Version, m2.Version, m3.Deployments)
@@ -136,7 +136,7 @@ func TestDS28TakesUpWhatChanges(t *testing.T) {
 		}
 	})
 	t.Run("DS-28 another history is newer once it is", func(t *testing.T) {
-		s.repository.commit(change{orphan: true, files: files(document(one, "other"))})
+		s.repository.commit(change{Orphan: true, Files: files(document(one, "other"))})
 		if m := poll(t, source, m2.ETag); m.Version <= m2.Version || len(m.Deployments) != 1 {
 			t.Errorf("manifest is %s", m.Raw)
 		}
@@ -145,7 +145,7 @@ func TestDS28TakesUpWhatChanges(t *testing.T) {
 		at := s.repository.Next.Add(time.Hour)
 		var last uint64
 		for i := range 3 {
-			s.repository.commit(change{files: files(document(one, fmt.Sprint("s", i))), at: at})
+			s.repository.commit(change{Files: files(document(one, fmt.Sprint("s", i))), At: at})
 			m := poll(t, source, "")
 			if m.Version <= last {
 				t.Errorf("version %d after %d", m.Version, last)
@@ -153,13 +153,13 @@ func TestDS28TakesUpWhatChanges(t *testing.T) {
 			last = m.Version
 		}
 		// Whoever comes next has a clock that is behind.
-		s.repository.commit(change{files: files(document(one, "behind")), at: at.Add(-10 * time.Minute)})
+		s.repository.commit(change{Files: files(document(one, "behind")), At: at.Add(-10 * time.Minute)})
 		if m := poll(t, source, ""); m.Version <= last {
 			t.Errorf("version %d after %d", m.Version, last)
 		}
 	})
 	t.Run("DS-15 files that are no deployments are an empty state", func(t *testing.T) {
-		s.repository.commit(change{files: map[string]string{"README.md": "nothing yet\n"}, at: s.repository.Next.Add(2 * time.Hour)})
+		s.repository.commit(change{Files: map[string]string{"README.md": "nothing yet\n"}, At: s.repository.Next.Add(2 * time.Hour)})
 		m := poll(t, source, m2.ETag)
 		if m.Deployments == nil || len(m.Deployments) != 0 || !bytes.Contains(m.Raw, []byte(`"deployments":[]`)) {
 			t.Errorf("manifest is %s", m.Raw)
@@ -173,12 +173,12 @@ func TestTheManifestIsOfWhatWasFetched(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
 	source := newSource(t, s.options(t))
-	s.repository.commit(change{files: files(document(one, "1"))})
+	s.repository.commit(change{Files: files(document(one, "1"))})
 	var later string
 	s.set(func(s *server) {
 		s.after = func(kind string) {
 			if kind == "ls-refs" && later == "" {
-				later = s.repository.commit(change{files: files(document(one, "2"))})
+				later = s.repository.commit(change{Files: files(document(one, "2"))})
 			}
 		}
 	})
@@ -199,7 +199,7 @@ func TestAUTH12GitToken(t *testing.T) {
 	var log bytes.Buffer
 	o.Logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	source := newSource(t, o)
-	s.repository.commit(change{files: files(document(one, "1"))})
+	s.repository.commit(change{Files: files(document(one, "1"))})
 
 	t.Run("AUTH-12 without a token there is no access", func(t *testing.T) {
 		s.set(func(s *server) { s.token = "x-access-token:first-secret" })
@@ -242,7 +242,7 @@ func TestAUTH12GitToken(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			write(t, file, token)
 			s.set(func(s *server) { s.token = "" })
-			s.repository.commit(change{files: files(document(one, name))})
+			s.repository.commit(change{Files: files(document(one, name))})
 			poll(t, source, "")
 			want := token
 			if !strings.Contains(token, " ") {
@@ -268,7 +268,7 @@ func TestAUTH12GitToken(t *testing.T) {
 		write(t, file, secret)
 		hold, held := make(chan struct{}), make(chan struct{})
 		s.set(func(s *server) { s.token, s.hold, s.held = "x-access-token:"+secret, hold, held })
-		s.repository.commit(change{files: files(document(one, "held"))})
+		s.repository.commit(change{Files: files(document(one, "held"))})
 		ended := make(chan error)
 		go func() {
 			_, err := source.Manifest(t.Context(), "")
@@ -315,7 +315,7 @@ func TestServersThatAreOfNoUse(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
 	elsewhere := newServer(t)
-	s.repository.commit(change{files: files(document(one, "1"))})
+	s.repository.commit(change{Files: files(document(one, "1"))})
 	tests := []struct {
 		name   string
 		set    func(*server)
@@ -395,19 +395,19 @@ func TestDS27ContentThatIsRefused(t *testing.T) {
 		limits git.Limits
 		want   string // in the error
 	}{
-		{name: "DS-17 two documents of one deployment", change: change{files: files(document(one, "1"), document(strings.ToUpper(one), "2"))}, want: "apps/1.yaml: has the deployment id"},
-		{name: "a symbolic link", change: change{files: deployment, links: map[string]string{"apps/z.yaml": "/etc/passwd"}}, want: "apps/z.yaml: is a symbolic link"},
-		{name: "a folder that is a symbolic link", change: change{files: deployment, links: map[string]string{"apps/more": ".."}}, want: "apps/more: is a symbolic link"},
-		{name: "a submodule", change: change{files: deployment, others: []string{"apps/more"}}, want: "apps/more: is another repository"},
-		{name: "a document that is too large", change: change{files: with("a.yaml", strings.Repeat("#", 300<<10))}, want: "a.yaml has more than"},
-		{name: "documents that are too large together", change: change{files: with("a.yaml", strings.Repeat("#", 3<<10))}, limits: git.Limits{Expanded: 2 << 10}, want: "all YAML files together"},
-		{name: "too many files", change: change{files: with("a", "")}, limits: git.Limits{Entries: 2}, want: "more than 2 files"},
-		{name: "a path that is too deep", change: change{files: with(strings.Repeat("d/", 40)+"a", "")}, want: "deeper than 32 folders"},
-		{name: "a path that is too long", change: change{files: with(strings.Repeat("d", 9<<10)+".yaml", "")}, want: "has a path of more than"},
-		{name: "a template", change: change{files: with("a.yaml", "{{ if a }}\nb: 1\n{{ end }}\n")}, want: "a.yaml: cannot find an application deployment"},
-		{name: "AD-02 a deployment without an id", change: change{files: with("a.yml", "kind: ApplicationDeployment\n")}, want: "a.yml: cannot find an application deployment: /id: is missing [AD-02]"},
-		{name: "a repository that is too large", change: change{files: with("noise.bin", noise(2<<20))}, limits: git.Limits{Repository: 1 << 20}, want: "larger than its limit"},
-		{name: "a commit at no time", change: change{files: deployment, at: time.Unix(maxTime+1, 0)}, want: "invalid time"},
+		{name: "DS-17 two documents of one deployment", change: change{Files: files(document(one, "1"), document(strings.ToUpper(one), "2"))}, want: "apps/1.yaml: has the deployment id"},
+		{name: "a symbolic link", change: change{Files: deployment, Links: map[string]string{"apps/z.yaml": "/etc/passwd"}}, want: "apps/z.yaml: is a symbolic link"},
+		{name: "a folder that is a symbolic link", change: change{Files: deployment, Links: map[string]string{"apps/more": ".."}}, want: "apps/more: is a symbolic link"},
+		{name: "a submodule", change: change{Files: deployment, Others: []string{"apps/more"}}, want: "apps/more: is another repository"},
+		{name: "a document that is too large", change: change{Files: with("a.yaml", strings.Repeat("#", 300<<10))}, want: "a.yaml has more than"},
+		{name: "documents that are too large together", change: change{Files: with("a.yaml", strings.Repeat("#", 3<<10))}, limits: git.Limits{Expanded: 2 << 10}, want: "all YAML files together"},
+		{name: "too many files", change: change{Files: with("a", "")}, limits: git.Limits{Entries: 2}, want: "more than 2 files"},
+		{name: "a path that is too deep", change: change{Files: with(strings.Repeat("d/", 40)+"a", "")}, want: "deeper than 32 folders"},
+		{name: "a path that is too long", change: change{Files: with(strings.Repeat("d", 9<<10)+".yaml", "")}, want: "has a path of more than"},
+		{name: "a template", change: change{Files: with("a.yaml", "{{ if a }}\nb: 1\n{{ end }}\n")}, want: "a.yaml: cannot find an application deployment"},
+		{name: "AD-02 a deployment without an id", change: change{Files: with("a.yml", "kind: ApplicationDeployment\n")}, want: "a.yml: cannot find an application deployment: /id: is missing [AD-02]"},
+		{name: "a repository that is too large", change: change{Files: with("noise.bin", noise(2<<20))}, limits: git.Limits{Repository: 1 << 20}, want: "larger than its limit"},
+		{name: "a commit at no time", change: change{Files: deployment, At: time.Unix(maxTime+1, 0)}, want: "invalid time"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -422,7 +422,7 @@ func TestDS27ContentThatIsRefused(t *testing.T) {
 				t.Errorf("the work folder has %d bytes", size)
 			}
 			// The next commit is taken as if nothing had been.
-			s.repository.commit(change{orphan: true, files: deployment})
+			s.repository.commit(change{Orphan: true, Files: deployment})
 			get(t, source, poll(t, source, ""))
 		})
 	}
@@ -432,7 +432,7 @@ func TestDS27UnsoundObjectsAreRefused(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
 	source := newSource(t, s.options(t))
-	s.repository.commit(change{files: files(document(one, "1"))})
+	s.repository.commit(change{Files: files(document(one, "1"))})
 	m := poll(t, source, "")
 	tree := s.repository.run("", "rev-parse", "main^{tree}")
 	config := s.repository.run("[core]\nfsmonitor = x\n", "hash-object", "-w", "--stdin")
@@ -460,7 +460,7 @@ func TestDS27DocumentsAreNotJudged(t *testing.T) {
 	s := newServer(t)
 	source := newSource(t, s.options(t))
 	odd := "kind: ApplicationDeployment\nmetadata:\n  annotations:\n    id: " + two + "\nspec: nonsense\n"
-	s.repository.commit(change{files: files(document(one, "1"), odd)})
+	s.repository.commit(change{Files: files(document(one, "1"), odd)})
 	if got := get(t, source, poll(t, source, "")); got[two] != odd {
 		t.Errorf("documents are %q", got)
 	}
@@ -480,7 +480,7 @@ func TestDS27FolderOfTheDevice(t *testing.T) {
 		"devices/gw 07*/app.yaml":        "{{ a template }}: {{",
 	}
 	links := map[string]string{"devices/other": "gw"}
-	s.repository.commit(change{branch: "site/north", files: all, links: links})
+	s.repository.commit(change{Branch: "site/north", Files: all, Links: links})
 	m := poll(t, source, "")
 	if got := get(t, source, m); len(got) != 2 || got[two] != document(two, "1") {
 		t.Errorf("documents are %q", got)
@@ -489,7 +489,7 @@ func TestDS27FolderOfTheDevice(t *testing.T) {
 		t.Errorf("scope is %q, want %q", source.Scope(), want)
 	}
 
-	s.repository.commit(change{branch: "site/north", files: map[string]string{"devices/gw 07[*]/.gitkeep": ""}})
+	s.repository.commit(change{Branch: "site/north", Files: map[string]string{"devices/gw 07[*]/.gitkeep": ""}})
 	if m := poll(t, source, m.ETag); len(m.Deployments) != 0 {
 		t.Errorf("manifest is %s", m.Raw)
 	}
@@ -502,7 +502,7 @@ func TestFoldersOfGroups(t *testing.T) {
 	o := s.options(t)
 	o.Path, o.Groups = "devices/gw-07", []string{"groups/all", "groups/line-2"}
 	source := newSource(t, o)
-	s.repository.commit(change{files: map[string]string{
+	s.repository.commit(change{Files: map[string]string{
 		"devices/gw-07/app.yaml": document(one, "1"), "groups/line-2/app.yaml": document(two, "1"), "groups/all/README": "none yet",
 		"groups/line-3/app.yaml": document(one, "of another group"),
 	}})
@@ -513,7 +513,7 @@ func TestFoldersOfGroups(t *testing.T) {
 	if want := "git+" + s.URL + "/gw.git#main:devices/gw-07,groups/all,groups/line-2"; source.Scope() != want {
 		t.Errorf("scope is %q, want %q", source.Scope(), want)
 	}
-	s.repository.commit(change{files: map[string]string{
+	s.repository.commit(change{Files: map[string]string{
 		"devices/gw-07/app.yaml": document(one, "1"), "groups/all/app.yaml": document(one, "2"),
 	}})
 	if _, err := source.Manifest(t.Context(), m.ETag); err == nil || !strings.Contains(err.Error(), one) || !strings.Contains(err.Error(), "devices/gw-07/app.yaml") {
@@ -537,24 +537,24 @@ func TestDS27WhenNoDeploymentsAreBelieved(t *testing.T) {
 			o.Path = folder
 			source := newSource(t, o)
 			in := func(name string) string { return strings.TrimPrefix(folder+"/"+name, "/") }
-			s.repository.commit(change{files: map[string]string{in("app.yaml"): document(one, "1"), "README.md": ""}})
+			s.repository.commit(change{Files: map[string]string{in("app.yaml"): document(one, "1"), "README.md": ""}})
 			m := poll(t, source, "")
 			if len(m.Deployments) != 1 {
 				t.Fatalf("manifest is %s", m.Raw)
 			}
-			s.repository.commit(change{files: map[string]string{}})
+			s.repository.commit(change{Files: map[string]string{}})
 			if _, err := source.Manifest(t.Context(), m.ETag); reason(err) != git.NoFolder {
 				t.Errorf("a tree without any file: %v", err)
 			}
-			s.repository.commit(change{files: map[string]string{"README.md": "the last document is deleted"}})
+			s.repository.commit(change{Files: map[string]string{"README.md": "the last document is deleted"}})
 			if m = poll(t, source, m.ETag); len(m.Deployments) != 0 {
 				t.Errorf("manifest is %s", m.Raw)
 			}
-			s.repository.commit(change{files: map[string]string{in("app.yaml"): document(one, "2"), "README.md": ""}})
+			s.repository.commit(change{Files: map[string]string{in("app.yaml"): document(one, "2"), "README.md": ""}})
 			if m = poll(t, source, m.ETag); len(m.Deployments) != 1 {
 				t.Errorf("manifest is %s", m.Raw)
 			}
-			s.repository.commit(change{orphan: true, files: map[string]string{"README.md": "another history"}})
+			s.repository.commit(change{Orphan: true, Files: map[string]string{"README.md": "another history"}})
 			_, err := source.Manifest(t.Context(), m.ETag)
 			if folder != "" && reason(err) != git.NoFolder || folder == "" && err != nil {
 				t.Errorf("a folder that was never there: %v", err)
@@ -573,7 +573,7 @@ func TestDS27LargeRepositories(t *testing.T) {
 		all[fmt.Sprintf("docs/%d/%d.md", i%100, i)] = fmt.Sprint(i)
 	}
 	all["a.yaml"], all["b.yaml"] = document(one, "1"), document(two, "1")
-	s.repository.commit(change{files: all})
+	s.repository.commit(change{Files: all})
 	m := poll(t, source, "")
 	if len(m.Deployments) != 2 {
 		t.Errorf("manifest is %s", m.Raw)
@@ -583,7 +583,7 @@ func TestDS27LargeRepositories(t *testing.T) {
 	// Only what is new comes over the line.
 	before := sizeOf(t, o.Dir)
 	all["b.yaml"] = document(two, "2")
-	s.repository.commit(change{files: all})
+	s.repository.commit(change{Files: all})
 	get(t, source, poll(t, source, m.ETag))
 	if grown := sizeOf(t, o.Dir) - before; grown > 64<<10 {
 		t.Errorf("one changed document makes the work folder %d bytes larger", grown)
@@ -601,7 +601,7 @@ func TestTheWorkFolderDoesNotGrow(t *testing.T) {
 	}
 	s.repository.run(old.String(), "fast-import", "--quiet")
 	for i := range 20 {
-		s.repository.commit(change{files: map[string]string{"a.yaml": document(one, fmt.Sprint(i)), "noise": noise(10 << 10)}})
+		s.repository.commit(change{Files: map[string]string{"a.yaml": document(one, fmt.Sprint(i)), "noise": noise(10 << 10)}})
 		poll(t, source, "")
 	}
 	packs, err := filepath.Glob(filepath.Join(o.Dir, "repository/objects/pack/*.pack"))
@@ -661,7 +661,7 @@ func TestDS27DamagedCopyIsMadeAnew(t *testing.T) {
 			s := newServer(t)
 			o := s.options(t)
 			source := newSource(t, o)
-			s.repository.commit(change{files: files(document(one, name), document(two, name))})
+			s.repository.commit(change{Files: files(document(one, name), document(two, name))})
 			m := poll(t, source, "")
 			copied := filepath.Join(o.Dir, "repository")
 
@@ -673,7 +673,7 @@ func TestDS27DamagedCopyIsMadeAnew(t *testing.T) {
 			again := newSource(t, o) // which knows nothing
 			get(t, again, poll(t, again, ""))
 			damage(t, copied)
-			s.repository.commit(change{files: files(document(one, name+"2"))})
+			s.repository.commit(change{Files: files(document(one, name+"2"))})
 			get(t, again, poll(t, again, m.ETag))
 			left, _ := filepath.Glob(filepath.Join(copied, "objects/pack/tmp_*"))
 			if len(left) > 0 {
@@ -686,10 +686,10 @@ func TestDS27DamagedCopyIsMadeAnew(t *testing.T) {
 		s := newServer(t)
 		o := s.options(t)
 		source := newSource(t, o)
-		s.repository.commit(change{files: files(document(one, "moved"))})
+		s.repository.commit(change{Files: files(document(one, "moved"))})
 		m := poll(t, source, "")
 		remove(t, filepath.Join(o.Dir, "repository"))
-		s.repository.commit(change{files: files(document(one, "on"))})
+		s.repository.commit(change{Files: files(document(one, "on"))})
 		err := source.Documents(t.Context(), m, m.Deployments, func(digest.Digest, []byte) error { return nil })
 		if !errors.Is(err, wfm.ErrSuperseded) {
 			t.Errorf("documents: %v", err)
@@ -706,7 +706,7 @@ func TestInterruptedFetch(t *testing.T) {
 		s := newServer(t)
 		o := s.options(t)
 		source := newSource(t, o)
-		s.repository.commit(change{files: files(document(one, "1"))})
+		s.repository.commit(change{Files: files(document(one, "1"))})
 		s.set(func(s *server) { s.broken = true })
 		_, err := source.Manifest(t.Context(), "")
 		if again, _ := wfm.Retry(err); reason(err) != git.Unreachable || !again {
@@ -722,9 +722,9 @@ func TestInterruptedFetch(t *testing.T) {
 			s := newServer(t)
 			o := s.options(t)
 			source := newSource(t, o)
-			s.repository.commit(change{files: files(document(one, "1"))})
+			s.repository.commit(change{Files: files(document(one, "1"))})
 			m := poll(t, source, "")
-			s.repository.commit(change{files: files(document(one, "2"), noise(100<<10))})
+			s.repository.commit(change{Files: files(document(one, "2"), noise(100<<10))})
 
 			ctx, stop := context.WithCancel(t.Context())
 			defer stop()
@@ -773,7 +773,7 @@ func TestInterruptedFetch(t *testing.T) {
 				t.Errorf("left behind: %s", left)
 			}
 			s.set(func(s *server) { s.hold = nil })
-			s.repository.commit(change{files: files(document(one, "3"))})
+			s.repository.commit(change{Files: files(document(one, "3"))})
 			if got := get(t, source, poll(t, source, m.ETag)); got[one] != document(one, "3") {
 				t.Errorf("documents are %q", got)
 			}
@@ -785,7 +785,7 @@ func TestDS28KeepEndsDocuments(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
 	source := newSource(t, s.options(t))
-	s.repository.commit(change{files: files(document(one, "1"), document(two, "1"))})
+	s.repository.commit(change{Files: files(document(one, "1"), document(two, "1"))})
 	m := poll(t, source, "")
 	full := errors.New("no room")
 	calls := 0
@@ -811,7 +811,7 @@ func TestDS27SHA256Repository(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, "--object-format=sha256")
 	source := newSource(t, s.options(t))
-	commit := s.repository.commit(change{files: files(document(one, "1"))})
+	commit := s.repository.commit(change{Files: files(document(one, "1"))})
 	if m := poll(t, source, ""); len(commit) != 64 || m.ETag != `"`+commit+`"` {
 		t.Errorf("manifest of %s is %s", commit, m.ETag)
 	} else {
@@ -827,10 +827,10 @@ func TestDS27ManyDeployments(t *testing.T) {
 	for i := range margo.MaxDeployments + 1 {
 		all[fmt.Sprintf("%04d.yaml", i)] = document(fmt.Sprintf("%08x-8912-45f4-a523-372358765def", i), "1")
 	}
-	s.repository.commit(change{files: all})
+	s.repository.commit(change{Files: all})
 	refuses(t, s, source, fmt.Sprintf("more than %d deployments", margo.MaxDeployments))
 	delete(all, "0000.yaml")
-	s.repository.commit(change{files: all})
+	s.repository.commit(change{Files: all})
 	m := poll(t, source, "")
 	if got := get(t, source, m); len(got) != margo.MaxDeployments {
 		t.Errorf("%d documents", len(got))
@@ -904,7 +904,7 @@ func TestGitThatCannotBeUsed(t *testing.T) {
 func TestAUTH12AServerThatWantsACertificate(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
-	s.repository.commit(change{files: files(document(one, "1"))})
+	s.repository.commit(change{Files: files(document(one, "1"))})
 	front := httptest.NewUnstartedServer(s)
 	front.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
 	front.TLS = &tls.Config{ClientAuth: tls.RequireAnyClientCert}

@@ -251,7 +251,8 @@ func describeCertificate(s *control.IdentityStatus, e identity.Expiry, warnings 
 	}
 }
 
-// client makes the options that the clients of all ways have, but for TLS with the WFM.
+// client gives the options that the clients of every way share: all but how the WFM proves
+// who it is.
 func (d Device) client(o Options, url string) (wfm.Options, error) {
 	others, err := d.serverTLS(o, nil)
 	return wfm.Options{
