@@ -153,7 +153,7 @@ func parseSubject(text string) (subject, error) {
 		escaped = false
 	}
 	if s["C"] == "" || s["ST"] == "" || s["O"] == "" || attribute.Len() > 0 {
-		return nil, errors.New("C, ST and O are required, and nothing to escape at the end")
+		return nil, errors.New("attributes C, ST and O are required, and nothing to escape at the end")
 	}
 	return s, nil
 }
