@@ -30,7 +30,7 @@ const (
 // newMedium makes a medium below dir.
 func newMedium(ctx context.Context, dir string) (*medium, error) {
 	m := &medium{dir: filepath.Join(dir, "medium")}
-	if err := os.Mkdir(m.dir, 0o755); err != nil {
+	if err := os.MkdirAll(m.dir, 0o755); err != nil {
 		return nil, err
 	}
 	if err := m.mount(ctx, filepath.Join(dir, "image")); err != nil {
