@@ -50,6 +50,12 @@ func newSandbox(t *testing.T) *sandbox {
 		t.Skip("no WFM is named: make test-field SANDBOX=DIR")
 	}
 	s := &sandbox{lab: newLab(t, plant.Way{Revision: wfmsim.RC1})}
+	t.Cleanup(func() {
+		if t.Failed() {
+			log, _ := os.ReadFile(filepath.Join(s.dir, "wfm.log"))
+			t.Logf("the WFM's log:\n%s", log[max(0, len(log)-12<<10):])
+		}
+	})
 	start(t, s.dir, filepath.Join(s.dir, "redis.log"), nil, "redis-server", "--port", "6379", "--bind", "127.0.0.1", "--save", "", "--dir", s.dir)
 	listens(t, redis)
 	ca := s.server(filepath.Join(s.dir, "certificates/server-cert.pem"), filepath.Join(s.dir, "certificates/server-key.pem"))
@@ -75,6 +81,7 @@ func newSandbox(t *testing.T) *sandbox {
 		Poll: time.Hour, Settle: time.Second, LogLevel: "debug", // the test says when
 		WFM:        map[string]string{"url": sandboxURL, "ca": ca},
 		Registries: []string{strings.TrimPrefix(files.URL, "http://")},
+		More:       "reports: {interval: 2s}\n",
 	}))
 	return s
 }
@@ -167,10 +174,13 @@ func (s *sandbox) awaits(path string, want func(items) error) {
 	})
 }
 
-// state waits until the WFM shows a state of a deployment; empty: it shows none.
+// state waits until the WFM shows a state of a deployment; empty: it shows none. The
+// device polls meanwhile and tells its states again: two reports in quick succession
+// may leave the WFM with the first.
 func (s *sandbox) state(id, want string) {
 	s.t.Helper()
 	s.awaits("app-deployments", func(list items) error {
+		check(s.t, s.Control().Sync(s.t.Context()))
 		state := ""
 		for _, d := range list.Items {
 			if d.Metadata.ID == id {
