@@ -16,16 +16,14 @@ import (
 func (r *rig) wipeRun() {
 	r.Helper()
 	for _, dir := range []string{"netns", "hosts"} {
-		entries, err := os.ReadDir(filepath.Join(r.run, dir))
-		if err != nil {
-			r.Fatal(err)
-		}
-		for _, e := range entries {
-			_ = syscall.Unmount(filepath.Join(r.run, dir, e.Name()), syscall.MNT_DETACH)
-		}
-		if err := os.RemoveAll(filepath.Join(r.run, dir)); err != nil {
-			r.Fatal(err)
-		}
+		path := filepath.Join(r.run, dir)
+		r.eventually(path+" is removed", func() bool { // what is repaired meanwhile is mounted again
+			pins, _ := filepath.Glob(filepath.Join(path, "*"))
+			for _, pin := range pins {
+				_ = syscall.Unmount(pin, syscall.MNT_DETACH)
+			}
+			return os.RemoveAll(path) == nil
+		})
 	}
 }
 
