@@ -182,7 +182,7 @@ func unbroken(ctx context.Context) (context.Context, context.CancelFunc) {
 // or the directory of one that was killed is still being removed. Containerd has no
 // better word for it than its text.
 func isLostShim(err error, id string) bool {
-	return err != nil && slices.ContainsFunc([]string{"failed to start shim", "ttrpc: closed", "/" + id + ": file exists"}, func(text string) bool {
+	return err != nil && slices.ContainsFunc([]string{"failed to start shim", "ttrpc: closed", "shim task: shutdown", "/" + id + ": file exists"}, func(text string) bool {
 		return strings.Contains(err.Error(), text)
 	})
 }

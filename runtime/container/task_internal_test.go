@@ -30,6 +30,7 @@ func TestAShimThatEndsIsReplaced(t *testing.T) {
 	var (
 		renamed = errors.New("failed to start shim: start failed: failed to write bootstrap.json: rename: no such file or directory")
 		closed  = errors.New("failed to create shim task: ttrpc: closed")
+		ending  = errors.New("failed to create shim task: shutdown")
 		there   = fmt.Errorf("task web: %w", errdefs.ErrAlreadyExists)
 		refused = errors.New("failed to create shim task: OCI runtime create failed: exec: no such file or directory")
 	)
@@ -44,7 +45,7 @@ func TestAShimThatEndsIsReplaced(t *testing.T) {
 	}{
 		"nothing is in its way":                  {nil, 1, nil},
 		"a shim that ends":                       {[]error{renamed}, 2, nil},
-		"several, and what containerd clears up": {[]error{closed, there, there, renamed}, 5, nil},
+		"several, and what containerd clears up": {[]error{closed, ending, there, there, renamed}, 6, nil},
 		"a command that is not there":            {[]error{refused, nil}, 1, refused},
 		"no shim at all":                         {endless, maxLostShims + 1, renamed},
 	} {
