@@ -12,11 +12,11 @@ const longestVain = time.Hour
 
 // vain remembers that the documents of a manifest were fetched and are not what
 // it says. The manifest is asked for at every poll, so that another one is seen
-// at once; the same documents are fetched ever more rarely: at the next poll
-// after the first time, then after twice as long each time.
+// at once; the same documents are fetched ever more rarely, the second time at the
+// next poll.
 type vain struct {
 	manifest digest.Digest
-	times    int
+	pause    backoff
 	until    time.Duration // by the clock that cannot be set
 	err      error         // what was wrong with them
 }
@@ -32,14 +32,7 @@ func (v *vain) before(manifest digest.Digest, up time.Duration) error {
 
 func (v *vain) note(manifest digest.Digest, up, interval time.Duration, err error) {
 	if v.manifest != manifest {
-		*v = vain{manifest: manifest}
+		*v = vain{manifest: manifest, pause: backoff{first: interval / 2, most: max(longestVain, interval/2)}}
 	}
-	pause := interval / 2 // a poll comes up to a tenth early
-	for range v.times {
-		if pause >= longestVain {
-			break
-		}
-		pause *= 2
-	}
-	v.times, v.until, v.err = v.times+1, up+min(pause, max(longestVain, interval/2)), err
+	v.until, v.err = up+v.pause.fail(), err
 }
