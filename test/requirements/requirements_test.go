@@ -2,8 +2,10 @@ package main
 
 import (
 	"bytes"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -38,6 +40,33 @@ func TestTableAgreesWithTheTests(t *testing.T) {
 	}
 	if !bytes.Equal(now, table(all, shown)) {
 		t.Errorf("%s is not what the tests say, run: go run ./test/requirements", tableFile)
+	}
+}
+
+// What a document calls a test is one.
+func TestDocumentsNameTestsThatExist(t *testing.T) {
+	declared, named := regexp.MustCompile(`(?m)^func (Test\w+)\(`), regexp.MustCompile("`(Test[A-Z]\\w+)`")
+	tests, documents := make(map[string]bool), make(map[string]string)
+	err := filepath.WalkDir(root, func(file string, _ fs.DirEntry, err error) error {
+		var text []byte
+		if ext := filepath.Ext(file); err == nil && (ext == ".md" || ext == ".go") {
+			text, err = os.ReadFile(file)
+		}
+		for _, match := range declared.FindAllSubmatch(text, -1) {
+			tests[string(match[1])] = true
+		}
+		for _, match := range named.FindAllSubmatch(text, -1) {
+			documents[string(match[1])] = file
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, file := range documents {
+		if !tests[name] {
+			t.Errorf("%s names %s, which is no test", file, name)
+		}
 	}
 }
 
