@@ -308,7 +308,7 @@ func (w *worker) endTurn() {
 	}
 }
 
-// take waits for a slot, and tells status meanwhile who is in front. kind and preempt are
+// take waits for a slot; the status shows meanwhile who is ahead. kind and preempt are
 // those of limit.Limiter.
 func (w *worker) take(ctx context.Context, from *limit.Limiter, kind string, preempt func(), reason func(owners []string) string) (*limit.Slot, error) {
 	key := limit.Key{Party: w.id, Kind: kind}

@@ -233,7 +233,7 @@ func TestPruneAndDownCarryTheirRequests(t *testing.T) {
 	}
 }
 
-// Who asks is what the kernel says.
+// The kernel, not the caller, says who asks.
 func TestARollbackIsAskedForByWhoIsThere(t *testing.T) {
 	b := &backend{}
 	client, _ := serve(t, b)

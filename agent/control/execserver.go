@@ -224,8 +224,7 @@ func (s *Server) detach(w http.ResponseWriter, r *http.Request, req ExecRequest,
 	return nil
 }
 
-// parseBody reads the JSON document that a request has, and refuses what can never
-// succeed.
+// parseBody decodes a request's JSON document, and refuses one that can never succeed.
 func parseBody(r *http.Request, into any) error {
 	dec := json.NewDecoder(r.Body)
 	dec.DisallowUnknownFields()

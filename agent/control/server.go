@@ -221,11 +221,11 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.routes.ServeHTTP(w, r)
-	limitWrite(c, maxTransfer) // what is left is sent now
+	limitWrite(c, maxTransfer) // the rest of the answer is written now
 }
 
-// limitWrite bounds the time in which the caller has to accept what is written from now on.
-// An error means that there is no connection, or none any more.
+// limitWrite sets how long the caller may take to accept what is written from now on.
+// An error means that there is no connection any more.
 func limitWrite(c *http.ResponseController, most time.Duration) {
 	_ = c.SetWriteDeadline(time.Now().Add(most))
 }

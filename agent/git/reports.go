@@ -35,7 +35,7 @@ type Reports struct {
 }
 
 // maxLoose is how many files of objects commits may leave in the copy before it is made
-// anew: nothing else removes them. A commit has four: the document, two folders, itself.
+// anew: nothing else removes them. A commit consists of four objects: the document, two folders and the commit.
 const maxLoose = 512
 
 // maxIndex bounds what git writes into one file for a commit.
