@@ -32,7 +32,7 @@ var most = map[string]lines{
 	"agent/wfm":                   {2315, 3258},
 	"build":                       {47, 829},
 	"capability":                  {1542, 869},
-	"cmd/containerd-shim-runc-v2": {541, 497},
+	"cmd/containerd-shim-runc-v2": {541, 495},
 	"cmd/margolite":               {7738, 4753},
 	"cmd/margolite-init":          {170, 189},
 	"cmd/wfmsim":                  {1199, 389},

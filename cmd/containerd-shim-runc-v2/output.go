@@ -4,20 +4,18 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"sync/atomic"
-	"time"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/margolite/margolite/runtime/log"
 )
 
-// output is what one container prints: a pipe with a name for each of its
-// streams, for the task service to write to.
+// output is what one container prints: a pipe with a name for each of its streams, for the task service to write to.
 type output struct {
 	pipes []pipe
 	log   *log.Writer
-	done  chan struct{} // closed when the log is whole
+	whole chan struct{} // closed when the log is
 }
 
 type pipe struct {
@@ -26,10 +24,9 @@ type pipe struct {
 	reader *os.File
 }
 
-// newOutput makes the pipes in the bundle of the container. What a terminal shows
-// is one stream.
+// newOutput makes the pipes in the bundle of the container. What a terminal shows is one stream.
 func newOutput(bundle string, terminal bool) (*output, error) {
-	o := &output{done: make(chan struct{})}
+	o := &output{whole: make(chan struct{})}
 	streams := []string{log.Stdout, log.Stderr}
 	if terminal {
 		streams = streams[:1]
@@ -66,25 +63,18 @@ func (o *output) paths() (stdout, stderr string) {
 // end with the container's last process, or with this one.
 func (o *output) keep(w *log.Writer) {
 	o.log = w
-	var open atomic.Int32
-	open.Store(int32(len(o.pipes)))
+	var reading sync.WaitGroup
 	for _, p := range o.pipes {
-		go func() {
+		reading.Go(func() {
 			w.Copy(p.stream, p.reader)
 			_ = p.reader.Close()
-			if open.Add(-1) == 0 {
-				_ = w.Close() // written is written
-				close(o.done)
-			}
-		}()
+		})
 	}
-}
-
-func (o *output) wait(longest time.Duration) {
-	select {
-	case <-o.done:
-	case <-time.After(longest):
-	}
+	go func() {
+		reading.Wait()
+		_ = w.Close() // written is written
+		close(o.whole)
+	}()
 }
 
 func (o *output) close() {

@@ -13,28 +13,28 @@ import (
 	"github.com/containerd/containerd/api/types/task"
 	"github.com/containerd/containerd/v2/core/events"
 	"github.com/containerd/containerd/v2/pkg/shim"
+	"github.com/containerd/containerd/v2/pkg/shutdown"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/errdefs/pkg/errgrpc"
 	"github.com/containerd/ttrpc"
 	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/margolite/margolite/runtime/log"
 )
 
-// drainTimeout is how long the deletion of a task waits for its last lines, which
-// are on their way within this process.
+// drainTimeout is how long the deletion of a task waits for its last lines, which are on their way within this process.
 const drainTimeout = 2 * time.Second
 
 // idleTimeout is how long a shim without a task waits for one. containerd asks for the first at once, and ends the shim
 // after the last; a containerd that is killed in between may never come back to it.
 const idleTimeout = 30 * time.Second
 
-// abandonedTimeout is how long it waits when whoever asked for its last task has left: containerd takes back what it
-// began meanwhile, or never comes back to it.
-const abandonedTimeout = 5 * time.Second
-
-// lastLook is the longest pause between two looks at the bundle of a task that has ended.
-const lastLook = 5 * time.Minute
+// firstLook and lastLook are the shortest and the longest pause between two looks at the bundle of a task that has ended.
+const (
+	firstLook = 5 * time.Second
+	lastLook  = 5 * time.Minute
+)
 
 // service is containerd's task service that also keeps logs, and that ends with nothing to do.
 type service struct {
@@ -43,8 +43,9 @@ type service struct {
 	mu    sync.Mutex
 	tasks map[string]*running      // by container
 	begun map[string]chan struct{} // those that are being created, until they are
-	idle  *time.Timer              // runs while there are none
-	limit time.Duration            // of idle
+	idle  *time.Timer              // ends the shim if there are none
+	end   func()                   // ends the shim
+	over  bool                     // it was called, so that nothing is begun any more
 }
 
 // running is a task, until it is deleted.
@@ -54,30 +55,33 @@ type running struct {
 }
 
 func newTasks(direct tasks.TTRPCTaskService, end func()) *service {
-	s := &service{TTRPCTaskService: direct, tasks: make(map[string]*running), begun: make(map[string]chan struct{}), limit: idleTimeout}
-	s.idle = time.AfterFunc(idleTimeout, func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if s.isIdle() {
-			end()
-		}
-	})
+	s := &service{TTRPCTaskService: direct, tasks: make(map[string]*running), begun: make(map[string]chan struct{}), end: end}
+	s.idle = time.AfterFunc(idleTimeout, s.endIdle)
 	return s
 }
 
-func (s *service) isIdle() bool { return len(s.begun) == 0 && len(s.tasks) == 0 }
+// endIdle ends the shim if there is nothing to do.
+func (s *service) endIdle() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.begun) == 0 && len(s.tasks) == 0 {
+		s.over = true
+		s.end()
+	}
+}
 
 // begin is called before a task is created; what it returns, when that is over.
 func (s *service) begin(id string) (over func(*running, error), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.over {
+		return nil, shutdown.ErrShutdown
+	}
 	if s.begun[id] != nil {
 		return nil, errgrpc.ToGRPCf(errdefs.ErrAlreadyExists, "task %s", id)
 	}
 	created := make(chan struct{})
 	s.begun[id] = created
-	s.idle.Stop()
-	s.limit = idleTimeout
 	return func(made *running, err error) {
 		s.settle(func() {
 			delete(s.begun, id)
@@ -106,9 +110,7 @@ func (s *service) settle(change func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	change()
-	if s.isIdle() {
-		s.idle.Reset(s.limit)
-	}
+	s.idle.Reset(idleTimeout)
 }
 
 // unthrottle lets the last output of a task come at once.
@@ -135,11 +137,11 @@ func (p publisher) Publish(ctx context.Context, topic string, event events.Event
 
 // ended begins to look whether containerd still knows a task that has ended.
 func (s *service) ended(id string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if t := s.tasks[id]; t != nil {
-		s.look(id, t, abandonedTimeout)
-	}
+	s.settle(func() {
+		if t := s.tasks[id]; t != nil {
+			s.look(id, t, firstLook)
+		}
+	})
 }
 
 // look forgets a task that has ended once containerd has given it up: one that starts while the shim does not respond ends
@@ -152,7 +154,6 @@ func (s *service) look(id string, t *running, pause time.Duration) {
 			case s.tasks[id] != t: // deleted meanwhile
 			case errors.Is(err, fs.ErrNotExist):
 				delete(s.tasks, id)
-				s.limit = abandonedTimeout
 			default:
 				s.look(id, t, min(2*pause, lastLook))
 			}
@@ -178,10 +179,10 @@ func (s *service) Create(ctx context.Context, r *tasks.CreateTaskRequest) (*task
 	if ctx.Err() == nil {
 		return created, err
 	}
-	s.settle(func() { s.limit = abandonedTimeout })
 	if err == nil {
 		_, err = s.Delete(context.WithoutCancel(ctx), &tasks.DeleteRequest{ID: r.ID})
 	}
+	s.endIdle()
 	return nil, errors.Join(ctx.Err(), err)
 }
 
@@ -237,7 +238,17 @@ func (s *service) Delete(ctx context.Context, r *tasks.DeleteRequest) (*tasks.De
 		delete(s.tasks, r.ID)
 	})
 	if ended != nil && ended.out != nil {
-		ended.out.wait(drainTimeout)
+		select {
+		case <-ended.out.whole:
+		case <-time.After(drainTimeout):
+		}
 	}
 	return deleted, err
+}
+
+// Shutdown is asked for after each deletion. One that comes while the next container of the group is being created is
+// for nothing: containerd's service counts those alone that are there already, and the shim would go on without its socket.
+func (s *service) Shutdown(context.Context, *tasks.ShutdownRequest) (*emptypb.Empty, error) {
+	s.endIdle()
+	return &emptypb.Empty{}, nil
 }

@@ -3,11 +3,13 @@ package main
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	tasks "github.com/containerd/containerd/api/runtime/task/v3"
+	"github.com/containerd/containerd/v2/pkg/shutdown"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/errdefs/pkg/errgrpc"
 )
@@ -55,6 +57,7 @@ func TestAShimWithNothingToDoEnds(t *testing.T) {
 		_, err := u.service.Delete(u.t.Context(), &tasks.DeleteRequest{ID: "web"})
 		return err
 	}
+	const never = -1
 	for name, c := range map[string]struct {
 		use  func(u use)
 		ends time.Duration // after the use
@@ -64,7 +67,7 @@ func TestAShimWithNothingToDoEnds(t *testing.T) {
 			if err := create(u, u.t.Context(), "bundle"); err != nil {
 				u.t.Error(err)
 			}
-		}, 0},
+		}, never},
 		"its last task is deleted": {func(u use) {
 			if err := errors.Join(create(u, u.t.Context(), "bundle"), remove(u)); err != nil {
 				u.t.Error(err)
@@ -80,6 +83,19 @@ func TestAShimWithNothingToDoEnds(t *testing.T) {
 			if err := create(u, u.t.Context(), "bundle"); err != nil {
 				u.t.Error(err)
 			}
+		}, never},
+		"it is to end for the last task, and the next one is on its way": {func(u use) {
+			time.AfterFunc(time.Second, func() { _, _ = u.Shutdown(u.t.Context(), nil) })
+			u.slow = 2 * time.Second
+			if err := create(u, u.t.Context(), "bundle"); err != nil {
+				u.t.Error(err)
+			}
+		}, never},
+		"a task comes while it ends": {func(u use) {
+			_, _ = u.Shutdown(u.t.Context(), nil)
+			if err := create(u, u.t.Context(), "bundle"); !errors.Is(err, shutdown.ErrShutdown) {
+				u.t.Errorf("%v, which does not say that another shim can take it", err)
+			}
 		}, 0},
 		"who creates a task is gone before there is one": {func(u use) {
 			ctx, gone := context.WithCancel(u.t.Context())
@@ -88,46 +104,28 @@ func TestAShimWithNothingToDoEnds(t *testing.T) {
 			if err := create(u, ctx, "bundle"); !errors.Is(err, context.Canceled) || u.ids["web"] {
 				u.t.Errorf("%v, and there are %v", err, u.ids)
 			}
-		}, abandonedTimeout},
-		"so is the task, by whom comes after": {func(u use) {
-			ctx, gone := context.WithCancel(u.t.Context())
-			gone()
-			if err := create(u, ctx, "bundle"); err == nil {
-				u.t.Error("it is created")
-			}
-			if err := remove(u); !errdefs.IsNotFound(errgrpc.ToNative(err)) {
-				u.t.Error(err)
-			}
-		}, abandonedTimeout},
+		}, 0},
 		"a creation that nobody awaits fails": {func(u use) {
 			ctx, gone := context.WithCancel(u.t.Context())
 			gone()
 			if err := create(u, ctx, ""); err == nil {
 				u.t.Error("it is created")
 			}
-		}, abandonedTimeout},
-		"the next one asks again": {func(u use) {
-			ctx, gone := context.WithCancel(u.t.Context())
-			gone()
-			_ = create(u, ctx, "bundle") // as above
-			if err := errors.Join(create(u, u.t.Context(), "bundle"), remove(u)); err != nil {
-				u.t.Error(err)
-			}
-		}, idleTimeout},
+		}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				d := &direct{ids: make(map[string]bool)}
 				var ended time.Time
-				s := newTasks(d, func() { ended = time.Now() })
+				s := newTasks(d, sync.OnceFunc(func() { ended = time.Now() }))
 				c.use(use{s, d, t})
 				last := time.Now()
 				time.Sleep(time.Hour)
 				synctest.Wait()
 				switch {
-				case c.ends == 0 && !ended.IsZero():
+				case c.ends == never && !ended.IsZero():
 					t.Errorf("it ends %s after the last use", ended.Sub(last))
-				case c.ends > 0 && !ended.Equal(last.Add(c.ends)):
+				case c.ends != never && !ended.Equal(last.Add(c.ends)):
 					t.Errorf("it ends at %s, want %s after %s", ended, c.ends, last)
 				}
 			})

@@ -8,8 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The sockets that whoever starts a shim hands to it: the first, and the one
-// for debugging if there is any.
+// The sockets that whoever starts a shim hands to it: the first, and the one for debugging if there is any.
 const (
 	firstSocket = 3
 	lastSocket  = 4
