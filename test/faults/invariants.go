@@ -316,8 +316,8 @@ func (r *Rig) refusedNothing() error {
 func (r *Rig) storeIsWhole(failed bool) {
 	r.T.Helper()
 	for _, name := range []string{
-		"margolite.db",
-		"containerd/io.containerd.metadata.v1.bolt/meta.db",
+		storeFile,
+		metaFile,
 		"containerd/io.containerd.snapshotter.v1.overlayfs/metadata.db",
 	} {
 		err := r.databaseIsWhole(filepath.Join(r.StateDir(), name))

@@ -168,6 +168,12 @@ func (r *Rig) KillAgent() {
 // repaired first where the kernel found it to be in error.
 func (r *Rig) CutPower(loss medium.Loss) {
 	r.T.Helper()
+	r.cut(loss, func(*Rig) {})
+}
+
+// cut is CutPower; what it is given happens before the power is back.
+func (r *Rig) cut(loss medium.Loss, meanwhile func(*Rig)) {
+	r.T.Helper()
 	r.kills++
 	var left *medium.Disk
 	if r.disk != nil {
@@ -187,6 +193,7 @@ func (r *Rig) CutPower(loss medium.Loss) {
 		r.mount()
 	}
 	r.storeIsWhole(failed)
+	meanwhile(r)
 	r.Restart()
 }
 

@@ -1,0 +1,95 @@
+package faults
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/margolite/margolite/test/faults/medium"
+)
+
+// Below the state directory.
+const (
+	storeFile = "margolite.db"
+	metaFile  = "containerd/io.containerd.metadata.v1.bolt/meta.db"
+	blobsDir  = "containerd/io.containerd.content.v1.content/blobs"
+)
+
+// Damages are what a medium may make of what lies on it, by name.
+var Damages = map[string]func(*Rig){
+	"store-damaged": func(r *Rig) { r.overwrite(storeFile) },
+	"meta-damaged":  func(r *Rig) { r.overwrite(metaFile) },
+	"meta-deleted":  func(r *Rig) { check(r.T, os.Remove(filepath.Join(r.StateDir(), metaFile))) },
+	"blobs-torn":    (*Rig).tear,
+}
+
+// Damage makes changes while the power goes that many times, with damage to what the medium holds. Without a network
+// everything that the device says it runs has to run again, before the network is back for what comes out.
+func (r *Rig) Damage(damage func(*Rig), n int) {
+	r.T.Helper()
+	for range n {
+		if r.Rand.IntN(2) == 0 {
+			r.Change()
+		}
+		r.pause(2 * longest)
+		check(r.T, errors.Join(r.WFM.Close(), r.Registry.Close()))
+		r.cut(medium.Losses()[r.Rand.IntN(len(medium.Losses()))], damage)
+		if err := r.eventually(r.worksAlone); err != nil {
+			r.T.Fatalf("seed %d: without a network: %v", r.options.Seed, err)
+		}
+		check(r.T, errors.Join(r.WFM.Start(""), r.Registry.Start("")))
+		r.Converge()
+	}
+}
+
+// worksAlone says what does not run of what the device says it does.
+func (r *Rig) worksAlone(ctx context.Context) error {
+	s, err := r.Control().Status(ctx)
+	if err != nil {
+		return err
+	}
+	for _, d := range r.deployments {
+		if err := d.works(s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// overwrite puts what a page never holds over one of a database.
+func (r *Rig) overwrite(name string) {
+	r.T.Helper()
+	f, err := os.OpenFile(filepath.Join(r.StateDir(), name), os.O_RDWR, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return // the power went before it was made
+	}
+	check(r.T, err)
+	info, err := f.Stat()
+	check(r.T, err)
+	junk := make([]byte, os.Getpagesize())
+	for i := range junk {
+		junk[i] = byte(r.Rand.Uint32())
+	}
+	page := r.Rand.Int64N(max(1, info.Size()/int64(len(junk))))
+	r.T.Logf("page %d of %s is damaged", page, name)
+	_, err = f.WriteAt(junk, page*int64(len(junk)))
+	check(r.T, errors.Join(err, f.Sync(), f.Close()))
+}
+
+// tear cuts the end off some blobs of images.
+func (r *Rig) tear() {
+	r.T.Helper()
+	check(r.T, filepath.WalkDir(filepath.Join(r.StateDir(), blobsDir), func(path string, e fs.DirEntry, err error) error {
+		if err != nil || !e.Type().IsRegular() || r.Rand.IntN(2) == 0 {
+			return err
+		}
+		info, err := e.Info()
+		if err != nil {
+			return err
+		}
+		r.T.Logf("blob %.12s is torn", e.Name())
+		return os.Truncate(path, info.Size()/2)
+	}))
+}
