@@ -2,7 +2,6 @@ package embedded
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -12,9 +11,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bundlesPlugin is whose directories hold the bundles of tasks.
-const bundlesPlugin = string(plugins.RuntimePluginV2) + ".task"
-
 // clearBundles removes what a killed predecessor has left of bundles that it was
 // deleting: containerd renames one to a hidden name first, and never looks at
 // hidden ones again. A container has the same id each time it is made here; one of
@@ -22,15 +18,11 @@ const bundlesPlugin = string(plugins.RuntimePluginV2) + ".task"
 func clearBundles(o Options) error {
 	var failed error
 	for _, root := range []string{o.State, o.Root} {
-		rests, err := filepath.Glob(filepath.Join(root, bundlesPlugin, "*", ".*"))
-		if err != nil {
-			return fmt.Errorf("cannot find the remains of bundles: %w", err)
-		}
+		rests, err := filepath.Glob(filepath.Join(root, string(plugins.RuntimePluginV2)+".task", "*", ".*"))
 		for _, rest := range rests {
-			if err := clearBundle(rest); err != nil {
-				failed = errors.Join(failed, fmt.Errorf("cannot remove the remains of bundle %s: %w", rest, err))
-			}
+			err = errors.Join(err, clearBundle(rest))
 		}
+		failed = errors.Join(failed, err)
 	}
 	return failed
 }

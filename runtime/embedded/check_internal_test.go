@@ -96,7 +96,7 @@ func TestOverlayIsTriedAndLeavesNothing(t *testing.T) {
 	}
 	root := filepath.Join("/dev/shm", "margolite-overlay-"+rand.Text()) // overlays do not go on each other
 	t.Cleanup(func() { _ = os.RemoveAll(root) })
-	killed := filepath.Join(root, "overlay-1", "merged") // is what a trial leaves that was killed
+	killed := filepath.Join(root, trial+"1", "merged") // is what a trial leaves that was killed
 	if err := os.MkdirAll(killed, 0o755); err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,6 @@ import (
 func forwardLog(to *slog.Logger) {
 	logger := log.L.Logger
 	logger.SetOutput(io.Discard)
-	logger.SetFormatter(noText{})
 	logger.SetLevel(logrus.WarnLevel) // also the level that shims are started with
 	if to.Enabled(context.Background(), slog.LevelDebug) {
 		logger.SetLevel(logrus.InfoLevel)
@@ -55,8 +54,3 @@ func (f forwarder) Fire(e *logrus.Entry) error {
 	f.to.LogAttrs(ctx, level, "containerd: "+e.Message, attrs...)
 	return nil
 }
-
-// noText saves formatting what is discarded.
-type noText struct{}
-
-func (noText) Format(*logrus.Entry) ([]byte, error) { return nil, nil }

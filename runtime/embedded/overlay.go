@@ -7,12 +7,12 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/containerd/continuity/fs"
+	"github.com/containerd/containerd/v2/plugins/snapshots/overlay/overlayutils"
 	"golang.org/x/sys/unix"
 )
 
-// trial is how the directories of canOverlay begin.
-const trial = "overlay-"
+// trial is how containerd's directories for a trial begin.
+const trial = "multiple-lowerdir-check"
 
 // reserved are characters that separate or escape what overlayfs is told, which containerd does not escape.
 const reserved = `:,\`
@@ -27,13 +27,6 @@ func canOverlay(root string) error {
 	}
 	if err := os.MkdirAll(root, 0o700); err != nil {
 		return err
-	}
-	typed, err := fs.SupportsDType(root)
-	if err != nil {
-		return err
-	}
-	if !typed {
-		return errors.New("its file system does not report file types in directories (d_type)")
 	}
 	lock, err := os.Open(root) // one at a time: what lies there otherwise is of somebody who was killed
 	if err != nil {
@@ -54,24 +47,7 @@ func canOverlay(root string) error {
 			_ = os.RemoveAll(left)
 		}
 	}
-	dir, err := os.MkdirTemp(root, trial)
-	if err != nil {
-		return err
-	}
-	// What cannot be removed stays, and says nothing about overlayfs.
-	defer func() { _ = os.RemoveAll(dir) }()
-	merged := filepath.Join(dir, "merged")
-	for _, name := range []string{"lower1", "lower2", "upper", "work", "merged"} {
-		if err := os.Mkdir(filepath.Join(dir, name), 0o755); err != nil {
-			return err
-		}
-	}
-	options := fmt.Sprintf("lowerdir=%s/lower2:%s/lower1,upperdir=%s/upper,workdir=%s/work", dir, dir, dir, dir)
-	if err := unix.Mount("overlay", merged, "overlay", 0, options); err != nil {
-		return fmt.Errorf("cannot mount: %w", err)
-	}
-	_ = unix.Unmount(merged, unix.MNT_DETACH)
-	return nil
+	return overlayutils.Supported(root)
 }
 
 func inMemory(dir string) bool {

@@ -14,15 +14,9 @@ const roomSize = 1 << 20
 // longer, so that a small database could commit nothing on a full disk: not even that an image goes, which would make
 // space. Room that is there costs a look; taking it writes no data. That there is none to take is no error.
 func takeRoom(root string) {
-	parts, err := os.ReadDir(root)
-	if err != nil {
-		return
-	}
-	for _, part := range parts {
-		f, err := os.OpenFile(filepath.Join(root, part.Name(), "meta.db"), os.O_RDWR, 0)
-		if err != nil { // that of a snapshotter
-			f, err = os.OpenFile(filepath.Join(root, part.Name(), "metadata.db"), os.O_RDWR, 0)
-		}
+	files, _ := filepath.Glob(filepath.Join(root, "*", "meta*.db")) // the pattern is valid
+	for _, file := range files {
+		f, err := os.OpenFile(file, os.O_RDWR, 0)
 		if err != nil {
 			continue
 		}

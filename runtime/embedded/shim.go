@@ -74,20 +74,15 @@ func FindShim(ctx context.Context) (Shim, error) {
 func askVersion(ctx context.Context, path string) (said []byte, err error) {
 	ctx, cancel := context.WithTimeout(ctx, shimPatience)
 	defer cancel()
-	r, w, err := os.Pipe()
-	if err != nil {
-		return nil, fmt.Errorf("cannot ask it for its version: %w", err)
-	}
-	defer r.Close()
 	cmd := exec.CommandContext(ctx, path, "-v")
-	cmd.Stdout = w
-	err = cmd.Start()
-	_ = w.Close()
+	r, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
 	if err != nil {
 		return nil, fmt.Errorf("does not run: %w", err)
 	}
-	deadline, _ := ctx.Deadline()
-	_ = r.SetReadDeadline(deadline)                            // a child of it may keep the other end open
+	defer context.AfterFunc(ctx, func() { _ = r.Close() })()   // a child of it may keep the other end open
 	said, readErr := io.ReadAll(io.LimitReader(r, maxVersion)) // the rest breaks its pipe
 	_ = r.Close()
 	if err := cmp.Or(cmd.Wait(), readErr); err != nil {

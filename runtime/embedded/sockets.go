@@ -33,7 +33,6 @@ func serve(ctx context.Context, address string, set *plugin.Set, log *slog.Logge
 		grpc.MaxRecvMsgSize(defaults.DefaultMaxRecvMsgSize),
 		grpc.MaxSendMsgSize(defaults.DefaultMaxSendMsgSize),
 		grpc.UnaryInterceptor(unaryNamespace),
-		grpc.StreamInterceptor(streamNamespace),
 	)}
 	var err error
 	if s.ttrpc, err = ttrpc.NewServer(ttrpc.WithServerHandshaker(ttrpc.UnixSocketRequireSameUser())); err != nil {
@@ -102,25 +101,10 @@ func listen(ctx context.Context, path string) (net.Listener, error) {
 	return l, nil
 }
 
-// unaryNamespace passes the caller's namespace on to the shims.
+// unaryNamespace passes the caller's namespace on to the shims. No stream of containerd's goes as far as to one.
 func unaryNamespace(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
-	return handle(withNamespace(ctx), req)
-}
-
-func streamNamespace(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
-	return handle(srv, namespacedStream{stream, withNamespace(stream.Context())})
-}
-
-func withNamespace(ctx context.Context) context.Context {
 	if ns, ok := namespaces.Namespace(ctx); ok {
-		return namespaces.WithNamespace(ctx, ns)
+		ctx = namespaces.WithNamespace(ctx, ns)
 	}
-	return ctx
+	return handle(ctx, req)
 }
-
-type namespacedStream struct {
-	grpc.ServerStream
-	ctx context.Context
-}
-
-func (s namespacedStream) Context() context.Context { return s.ctx }
