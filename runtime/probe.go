@@ -46,7 +46,7 @@ func (e *Engine) tendHealth(project string, found []container.Container) {
 			continue
 		}
 		if started := startOf(c.Pid); !started.IsZero() {
-			targets = append(targets, health.Target{Container: c.ID, Process: c.Pid, Started: started, Check: health.Check(*check)})
+			targets = append(targets, health.Target{Container: c.ID, Process: c.Pid, Started: started, Check: *check})
 		}
 	}
 	e.health.Tend(project, targets)

@@ -2,11 +2,12 @@ package health
 
 import (
 	"cmp"
-	"errors"
 	"time"
+
+	"github.com/margolite/margolite/runtime/compose"
 )
 
-// The values of Docker for what a check does not say.
+// The values of Docker.
 const (
 	defaultInterval      = 30 * time.Second
 	defaultTimeout       = 30 * time.Second
@@ -14,33 +15,22 @@ const (
 	defaultRetries       = 3
 )
 
-// Check is how a container is probed. Zero values are those of Docker.
-type Check struct {
-	Test          []string      // CMD and the arguments, or CMD-SHELL and a line for the shell
-	Interval      time.Duration // from the end of one probe to the next
-	Timeout       time.Duration // of one probe
-	StartPeriod   time.Duration // since the start of the process; failures in it do not count
-	StartInterval time.Duration // between probes in it
-	Retries       int           // failures in a row that make it unhealthy
-}
+// isOff says that a check is switched off.
+func isOff(c compose.Healthcheck) bool { return len(c.Test) == 0 || c.Test[0] == "NONE" }
 
-// ErrNoCommand says that a check has a test that is no command.
-var ErrNoCommand = errors.New("the test of a health check must be CMD or CMD-SHELL followed by a command")
-
-// Command is what a probe runs; none where the check is switched off.
-func (c Check) Command() ([]string, error) {
+// commandOf is what a probe runs: CMD and the arguments, or CMD-SHELL and a line for the shell; nil: it is no command.
+func commandOf(c compose.Healthcheck) []string {
 	switch {
-	case len(c.Test) == 0 || c.Test[0] == "NONE":
-		return nil, nil
-	case c.Test[0] == "CMD" && len(c.Test) > 1:
-		return c.Test[1:], nil
+	case c.Test[0] == "CMD":
+		return c.Test[1:]
 	case c.Test[0] == "CMD-SHELL" && len(c.Test) == 2:
-		return []string{"/bin/sh", "-c", c.Test[1]}, nil
+		return []string{"/bin/sh", "-c", c.Test[1]}
 	}
-	return nil, ErrNoCommand
+	return nil
 }
 
-func (c Check) filled() Check {
+// filled has the values of Docker for what a check does not say.
+func filled(c compose.Healthcheck) compose.Healthcheck {
 	c.Interval = cmp.Or(c.Interval, defaultInterval)
 	c.Timeout = cmp.Or(c.Timeout, defaultTimeout)
 	c.StartInterval = cmp.Or(c.StartInterval, defaultStartInterval)
@@ -73,7 +63,7 @@ type Status struct {
 
 // after is the status after one more probe. A failure counts, unless it may be
 // that the container has not come that far. One that was not tried changes nothing.
-func (s Status) after(c Check, counts bool, p probe) Status {
+func (s Status) after(c compose.Healthcheck, counts bool, p probe) Status {
 	if s.Skipped = p.skipped; p.skipped != "" {
 		return s
 	}
@@ -91,7 +81,7 @@ func (s Status) after(c Check, counts bool, p probe) Status {
 	return s
 }
 
-func (s Status) pause(c Check, started, now time.Time) time.Duration {
+func (s Status) pause(c compose.Healthcheck, started, now time.Time) time.Duration {
 	if s.State != Starting {
 		return c.Interval
 	}

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/margolite/margolite/runtime/compose"
 	"github.com/margolite/margolite/runtime/contain"
 )
 
@@ -41,7 +42,7 @@ type Target struct {
 	Container string
 	Process   int       // its first one: another one is another life of the container
 	Started   time.Time // that process
-	Check     Check
+	Check     compose.Healthcheck
 }
 
 // Monitor probes containers until it is closed. Its methods may be called from
@@ -92,8 +93,7 @@ func (m *Monitor) Tend(group string, targets []Target) {
 	}
 	wanted := make(map[string]bool, len(targets))
 	for _, t := range targets {
-		command, err := t.Check.Command()
-		if err == nil && len(command) == 0 {
+		if isOff(t.Check) {
 			continue
 		}
 		wanted[t.Container] = true
@@ -101,7 +101,7 @@ func (m *Monitor) Tend(group string, targets []Target) {
 			continue
 		}
 		m.dropLocked(t.Container)
-		m.takeLocked(group, t, command)
+		m.takeLocked(group, t)
 	}
 	for id, p := range m.patients {
 		if p.group == group && !wanted[id] {
@@ -128,18 +128,18 @@ func (m *Monitor) dropLocked(container string) {
 	}
 }
 
-func (m *Monitor) takeLocked(group string, t Target, command []string) {
+func (m *Monitor) takeLocked(group string, t Target) {
 	ctx, stop := context.WithCancel(context.Background()) // ends with Close
 	p := &patient{Target: t, group: group, stop: stop, status: Status{State: Starting}}
 	m.patients[t.Container] = p
-	m.running.Go(func() { m.attend(ctx, p, t.Check.filled(), command) })
+	m.running.Go(func() { m.attend(ctx, p, filled(t.Check)) })
 }
 
 // attend probes one container. Docker waits before it probes for the first
 // time. Here that time is used: probes in it may find the container healthy, but
 // do not count against it. So whoever waits for it, also after a restart of this
 // program, waits for no longer than it needs.
-func (m *Monitor) attend(ctx context.Context, p *patient, c Check, command []string) {
+func (m *Monitor) attend(ctx context.Context, p *patient, c compose.Healthcheck) {
 	taken := time.Now()
 	early := p.status.pause(c, p.Started, taken) // not yet shared
 	next := time.Duration(0)
@@ -152,7 +152,7 @@ func (m *Monitor) attend(ctx context.Context, p *patient, c Check, command []str
 		case <-timer.C:
 		}
 		begun := time.Now()
-		result := m.probe(ctx, p.Container, c.Timeout, command)
+		result := m.probe(ctx, p.Container, c)
 		if ctx.Err() != nil {
 			return
 		}
@@ -168,7 +168,7 @@ func (m *Monitor) attend(ctx context.Context, p *patient, c Check, command []str
 
 // note takes a result over and returns what the container is now, and when to
 // probe again.
-func (m *Monitor) note(p *patient, c Check, counts bool, result probe) (State, time.Duration) {
+func (m *Monitor) note(p *patient, c compose.Healthcheck, counts bool, result probe) (State, time.Duration) {
 	m.mu.Lock()
 	before := p.status.State
 	p.status = p.status.after(c, counts, result)
@@ -187,14 +187,15 @@ type probe struct {
 	skipped string // why it was not tried
 }
 
-func (m *Monitor) probe(ctx context.Context, container string, timeout time.Duration, command []string) probe {
+func (m *Monitor) probe(ctx context.Context, container string, c compose.Healthcheck) probe {
 	var out output
+	command := commandOf(c)
 	if len(command) == 0 {
-		return probe{ended: time.Now(), code: -1, output: ErrNoCommand.Error()}
+		return probe{ended: time.Now(), code: -1, output: "the test of a health check must be CMD or CMD-SHELL followed by a command"}
 	}
 	var code int
 	err := contain.Call(func() (err error) {
-		code, err = m.o.Exec(ctx, container, timeout, command, &out)
+		code, err = m.o.Exec(ctx, container, c.Timeout, command, &out)
 		return err
 	})
 	p := probe{ended: time.Now(), code: code}
@@ -203,7 +204,7 @@ func (m *Monitor) probe(ctx context.Context, container string, timeout time.Dura
 		p.skipped = err.Error()
 	case errors.Is(err, context.DeadlineExceeded):
 		p.code = -1
-		out.end("the health check did not end within " + timeout.String())
+		out.end("the health check did not end within " + c.Timeout.String())
 	case err != nil:
 		p.code = -1
 		out.end(err.Error())

@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/margolite/margolite/runtime/compose"
 	"github.com/margolite/margolite/runtime/health"
 )
 
@@ -21,7 +22,7 @@ type script func(since time.Duration) int
 
 // watched runs a monitor on a container with the check and returns what became
 // of its state over time, as "2s healthy".
-func watched(t *testing.T, c health.Check, age, length time.Duration, answer script) (states []string, probes []time.Duration, last health.Status) {
+func watched(t *testing.T, c compose.Healthcheck, age, length time.Duration, answer script) (states []string, probes []time.Duration, last health.Status) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
@@ -67,32 +68,32 @@ func TestStatesFollowTheProbes(t *testing.T) {
 	}
 	tests := []struct {
 		name   string
-		check  health.Check
+		check  compose.Healthcheck
 		age    time.Duration
 		answer script
 		states []string
 	}{
-		{"healthy at once, where it is", health.Check{Test: test}, 0, from(0), []string{"0s healthy"}},
-		{"healthy soon, where it takes a moment", health.Check{Test: test}, 0, from(s), []string{"1.75s healthy"}},
-		{"unhealthy after as many failures as are allowed, not counting those that Docker would not have seen", health.Check{Test: test, Interval: 10 * s, Retries: 2}, 0, failing, []string{"20s unhealthy"}},
-		{"three retries, 30 s apart", health.Check{Test: test}, 0, failing, []string{"1m30s unhealthy"}},
-		{"failures within the start period do not count", health.Check{Test: test, Interval: 10 * s, Retries: 1, StartPeriod: 60 * s, StartInterval: 5 * s}, 0, failing, []string{"1m0s unhealthy"}},
-		{"the start period began with the process", health.Check{Test: test, Interval: 10 * s, Retries: 1, StartPeriod: 60 * s}, 50 * s, failing, []string{"10s unhealthy"}},
-		{"within the start period a success ends the starting", health.Check{Test: test, Interval: 30 * s, StartPeriod: 60 * s, StartInterval: 2 * s}, 0, from(20 * s), []string{"20s healthy"}},
-		{"what was healthy fails also within the start period", health.Check{Test: test, Interval: s, Retries: 2, StartPeriod: time.Hour}, 0, func(since time.Duration) int {
+		{"healthy at once, where it is", compose.Healthcheck{Test: test}, 0, from(0), []string{"0s healthy"}},
+		{"healthy soon, where it takes a moment", compose.Healthcheck{Test: test}, 0, from(s), []string{"1.75s healthy"}},
+		{"unhealthy after as many failures as are allowed, not counting those that Docker would not have seen", compose.Healthcheck{Test: test, Interval: 10 * s, Retries: 2}, 0, failing, []string{"20s unhealthy"}},
+		{"three retries, 30 s apart", compose.Healthcheck{Test: test}, 0, failing, []string{"1m30s unhealthy"}},
+		{"failures within the start period do not count", compose.Healthcheck{Test: test, Interval: 10 * s, Retries: 1, StartPeriod: 60 * s, StartInterval: 5 * s}, 0, failing, []string{"1m0s unhealthy"}},
+		{"the start period began with the process", compose.Healthcheck{Test: test, Interval: 10 * s, Retries: 1, StartPeriod: 60 * s}, 50 * s, failing, []string{"10s unhealthy"}},
+		{"within the start period a success ends the starting", compose.Healthcheck{Test: test, Interval: 30 * s, StartPeriod: 60 * s, StartInterval: 2 * s}, 0, from(20 * s), []string{"20s healthy"}},
+		{"what was healthy fails also within the start period", compose.Healthcheck{Test: test, Interval: s, Retries: 2, StartPeriod: time.Hour}, 0, func(since time.Duration) int {
 			if since < 10*s {
 				return 0
 			}
 			return 1
 		}, []string{"0s healthy", "11s unhealthy"}},
-		{"it recovers", health.Check{Test: test, Interval: s, Retries: 1}, 0, func(since time.Duration) int {
+		{"it recovers", compose.Healthcheck{Test: test, Interval: s, Retries: 1}, 0, func(since time.Duration) int {
 			if since > 3*s && since < 6*s {
 				return 1
 			}
 			return 0
 		}, []string{"0s healthy", "4s unhealthy", "6s healthy"}},
-		{"a probe that does not end is a failure", health.Check{Test: test, Interval: 10 * s, Timeout: s, Retries: 1}, 0, func(time.Duration) int { return -1 }, []string{"11s unhealthy"}},
-		{"a check without a command is a failure", health.Check{Test: []string{"CMD"}, Interval: 10 * s, Retries: 1}, 0, from(0), []string{"10s unhealthy"}},
+		{"a probe that does not end is a failure", compose.Healthcheck{Test: test, Interval: 10 * s, Timeout: s, Retries: 1}, 0, func(time.Duration) int { return -1 }, []string{"11s unhealthy"}},
+		{"a check without a command is a failure", compose.Healthcheck{Test: []string{"CMD"}, Interval: 10 * s, Retries: 1}, 0, from(0), []string{"10s unhealthy"}},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -106,7 +107,7 @@ func TestStatesFollowTheProbes(t *testing.T) {
 
 func TestProbesComeAtTheirTimes(t *testing.T) {
 	const s = time.Second
-	_, probes, last := watched(t, health.Check{Test: []string{"CMD-SHELL", "x"}, Interval: 10 * s}, 0, 31*s, func(time.Duration) int { return 0 })
+	_, probes, last := watched(t, compose.Healthcheck{Test: []string{"CMD-SHELL", "x"}, Interval: 10 * s}, 0, 31*s, func(time.Duration) int { return 0 })
 	if want := []time.Duration{0, 10 * s, 20 * s, 30 * s}; !slices.Equal(probes, want) {
 		t.Errorf("probes at %v, want %v", probes, want)
 	}
@@ -130,7 +131,7 @@ func TestWhatIsNotToBeProbedIsNot(t *testing.T) {
 			counts[container]++
 			return 0, nil
 		}})
-		check := health.Check{Test: []string{"CMD", "x"}, Interval: time.Second}
+		check := compose.Healthcheck{Test: []string{"CMD", "x"}, Interval: time.Second}
 		target := func(id string, process int) health.Target {
 			return health.Target{Container: id, Process: process, Started: time.Now(), Check: check}
 		}
@@ -173,7 +174,7 @@ func TestOutputIsBounded(t *testing.T) {
 			return 0, errors.New("and could not be run")
 		}})
 		defer m.Close()
-		m.Tend("p", []health.Target{{Container: "a", Process: 1, Check: health.Check{Test: []string{"CMD", "x"}}}})
+		m.Tend("p", []health.Target{{Container: "a", Process: 1, Check: compose.Healthcheck{Test: []string{"CMD", "x"}}}})
 		synctest.Wait()
 		s, _ := m.Status("a")
 		if len(s.Output) > 4<<10 || !strings.HasPrefix(s.Output, "xxx") || strings.Contains(s.Output, "\xff") || s.Code != -1 {
@@ -192,7 +193,7 @@ func TestProbesThatHangHoldUpNoOthers(t *testing.T) {
 			return 0, nil
 		}})
 		defer m.Close()
-		check := health.Check{Test: []string{"CMD", "x"}, Timeout: time.Hour}
+		check := compose.Healthcheck{Test: []string{"CMD", "x"}, Timeout: time.Hour}
 		for n := range 20 {
 			id := fmt.Sprintf("hangs-%d", n)
 			m.Tend(id, []health.Target{{Container: id, Process: 1, Started: time.Now(), Check: check}})
@@ -216,7 +217,7 @@ func TestAProbeThatPrintedALotAndHungIsTold(t *testing.T) {
 			return -1, ctx.Err()
 		}})
 		defer m.Close()
-		m.Tend("p", []health.Target{{Container: "a", Process: 1, Check: health.Check{Test: []string{"CMD", "x"}, Timeout: 3 * time.Second}}})
+		m.Tend("p", []health.Target{{Container: "a", Process: 1, Check: compose.Healthcheck{Test: []string{"CMD", "x"}, Timeout: 3 * time.Second}}})
 		time.Sleep(5 * time.Second)
 		s, _ := m.Status("a")
 		if len(s.Output) > 4<<10 || !strings.HasPrefix(s.Output, "xxx") || !strings.HasSuffix(s.Output, "did not end within 3s") {
@@ -236,7 +237,7 @@ func TestAProbeThatWasNotTriedIsNoFailure(t *testing.T) {
 			return -1, fmt.Errorf("too many run: %w", health.ErrNotTried)
 		}})
 		defer m.Close()
-		check := health.Check{Test: []string{"CMD", "x"}, Interval: time.Second, Retries: 1}
+		check := compose.Healthcheck{Test: []string{"CMD", "x"}, Interval: time.Second, Retries: 1}
 		m.Tend("p", []health.Target{{Container: "a", Process: 1, Started: time.Now(), Check: check}})
 		time.Sleep(time.Minute)
 		s, _ := m.Status("a")
