@@ -67,7 +67,7 @@ func capabilitiesOf(s *compose.Service, h Host) ([]string, error) {
 
 // capabilitySets are those of a process: only root has them in effect, whoever
 // else runs can gain them by file capabilities at most.
-func capabilitySets(set []string, u User) *specs.LinuxCapabilities {
+func capabilitySets(set []string, u specs.User) *specs.LinuxCapabilities {
 	c := &specs.LinuxCapabilities{Bounding: set}
 	if u.UID == 0 {
 		c.Effective, c.Permitted = set, set

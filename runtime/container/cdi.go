@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -15,7 +14,6 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"go.yaml.in/yaml/v4"
-	"golang.org/x/sys/unix"
 	"tags.cncf.io/container-device-interface/pkg/cdi"
 	"tags.cncf.io/container-device-interface/pkg/parser"
 	cdispecs "tags.cncf.io/container-device-interface/specs-go"
@@ -70,7 +68,11 @@ func readCDI(dirs []string) cdiRegistry {
 				return r
 			}
 			path := filepath.Join(dir, entry.Name())
-			spec, err := readCDIFile(path)
+			text, err := readFile(path, maxCDIFile)
+			var spec *cdispecs.Spec
+			if err == nil {
+				spec, err = parseCDI(text)
+			}
 			if err != nil {
 				r.broken = append(r.broken, fmt.Errorf("%s: %w", path, err))
 				continue
@@ -101,34 +103,12 @@ func (r *cdiRegistry) find(name string) (*cdiDevice, error) {
 		return device, nil
 	}
 	there := slices.Sorted(maps.Keys(r.devices))
-	list := "none"
-	switch {
-	case len(there) > maxCDINames:
-		list = fmt.Sprintf("%s and %d more", strings.Join(there[:maxCDINames], ", "), len(there)-maxCDINames)
-	case len(there) > 0:
-		list = strings.Join(there, ", ")
-	}
-	err := fmt.Errorf("device %.100s is not defined in %s; there are: %s", name, strings.Join(cdiDirs, " or "), list)
+	list := strings.Join(there[:min(len(there), maxCDINames)], ", ")
+	err := fmt.Errorf("device %.100s is not defined in %s; there are %d: %s", name, strings.Join(cdiDirs, " or "), len(there), cmp.Or(list, "none"))
 	if len(r.broken) > 0 {
 		err = fmt.Errorf("%w; unusable files: %w", err, errors.Join(r.broken...))
 	}
 	return nil, err
-}
-
-func readCDIFile(path string) (*cdispecs.Spec, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		return nil, errors.New("is not a regular file")
-	}
-	text, err := io.ReadAll(io.LimitReader(f, maxCDIFile+1))
-	if err != nil {
-		return nil, err
-	}
-	return parseCDI(text)
 }
 
 // parseCDI reads one file, JSON or YAML, and checks all of it: an incomplete device
@@ -136,9 +116,6 @@ func readCDIFile(path string) (*cdispecs.Spec, error) {
 // not bound what it reads, and panics on an entry that is null. Its parser is
 // not used either: it would link a second YAML library, of 0.2 MB.
 func parseCDI(text []byte) (*cdispecs.Spec, error) {
-	if len(text) > maxCDIFile {
-		return nil, fmt.Errorf("has more than %d bytes", maxCDIFile)
-	}
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
 	decoder.KnownFields(true)
 	var spec *cdispecs.Spec

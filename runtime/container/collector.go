@@ -1,9 +1,6 @@
 package container
 
 import (
-	"fmt"
-	"io"
-	"os"
 	"slices"
 
 	"github.com/margolite/margolite/runtime/compose"
@@ -24,9 +21,9 @@ func (c *Containers) certified(s *compose.Service) *compose.Service {
 	if c.o.Certificate == "" || hasCertificate(s) {
 		return s
 	}
-	content, err := readCertificate(c.o.Certificate)
+	content, err := readFile(c.o.Certificate, maxCertificate)
 	if err != nil {
-		c.o.Logger.Warn("a container does not get the collector's certificate", "service", s.Name, "error", err)
+		c.o.Logger.Warn("a container does not get the collector's certificate", "service", s.Name, "file", c.o.Certificate, "error", err)
 		return s
 	}
 	with := *s
@@ -44,17 +41,4 @@ func (c *Containers) environment(s *compose.Service) []string {
 		return c.o.Environment
 	}
 	return append(slices.Clip(c.o.Environment), certificateVariable+"="+CertificateAt)
-}
-
-func readCertificate(path string) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	content, err := io.ReadAll(io.LimitReader(f, maxCertificate+1))
-	if err == nil && len(content) > maxCertificate {
-		err = fmt.Errorf("%s has more than %d bytes", path, maxCertificate)
-	}
-	return content, err
 }

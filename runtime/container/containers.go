@@ -117,10 +117,6 @@ func makePrivate(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	info, err := os.Stat(dir)
-	if err != nil || info.Mode().Perm() == 0o700 {
-		return err
-	}
 	return os.Chmod(dir, 0o700)
 }
 
@@ -243,7 +239,7 @@ func (c *Containers) WithStates(ctx context.Context, recorded []Container) ([]Co
 		found := &list[i]
 		switch {
 		case answer.err == nil:
-			found.setTask(answer.process)
+			found.setTask(answer.value)
 		case errdefs.IsNotFound(answer.err):
 		case errors.Is(answer.err, ErrUnresponsive):
 			found.State, found.Pid = Unresponsive, c.recordedPid(found.ID)
@@ -297,11 +293,7 @@ func (c *Containers) MarkDone(ctx context.Context, id string) error {
 
 // SetDependsOn changes which services are to be started before a container.
 func (c *Containers) SetDependsOn(ctx context.Context, id string, dependencies []compose.Dependency) error {
-	value, err := encodeDependencies(dependencies)
-	if err == nil {
-		err = c.setLabel(ctx, id, keyDependsOn, value)
-	}
-	if err != nil {
+	if err := c.setLabel(ctx, id, keyDependsOn, encodeDependencies(dependencies)); err != nil {
 		return fmt.Errorf("cannot record what container %s depends on: %w", id, err)
 	}
 	return nil

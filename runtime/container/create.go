@@ -14,6 +14,7 @@ import (
 	"github.com/containerd/containerd/v2/core/mount"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/typeurl/v2"
+	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/margolite/margolite/runtime/compose"
 	"github.com/margolite/margolite/runtime/log"
@@ -162,12 +163,12 @@ func (c *Config) describe(volumes mountedVolumes) error {
 // the user, fills volumes, and builds the specification.
 func (c *Containers) inspect(ctx context.Context, id string, config Config, volumes mountedVolumes, mounts []mount.Mount, extensions map[string]typeurl.Any) (typeurl.Any, error) {
 	project := config.Labels.Project
-	var user User
+	var user specs.User
 	err := c.withRootfs(id, mounts, func(root string) (err error) {
 		if user, err = LookupUser(root, cmp.Or(config.Service.User, config.Image.User)); err != nil {
 			return err
 		}
-		if user, err = user.In(root, config.Service.Groups); err != nil {
+		if user, err = AddGroups(user, root, config.Service.Groups); err != nil {
 			return err
 		}
 		for _, m := range config.Service.Mounts {

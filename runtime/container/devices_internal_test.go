@@ -15,7 +15,7 @@ import (
 )
 
 // completed is the specification of a service with the devices of this machine.
-func completed(t *testing.T, s compose.Service, u User) (*specs.Spec, error) {
+func completed(t *testing.T, s compose.Service, u specs.User) (*specs.Spec, error) {
 	t.Helper()
 	spec, err := build(t, s, shell, Host{}, u)
 	if err != nil {
@@ -36,7 +36,7 @@ func TestDevices(t *testing.T) {
 			{Path: "/dev/full", Target: "/dev/nothing"}, // the last one wins
 		},
 		DeviceRules: []string{"c 188:* rwm", "b *:* r", "a 7:7 m"},
-	}, User{})
+	}, specs.User{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +90,7 @@ func TestDeviceDirectories(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	spec, err := completed(t, compose.Service{Devices: []compose.Device{{Path: dir, Target: "/dev/all", Permissions: "rw"}}}, User{})
+	spec, err := completed(t, compose.Service{Devices: []compose.Device{{Path: dir, Target: "/dev/all", Permissions: "rw"}}}, specs.User{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +119,7 @@ func TestDevicesThatMakeNoSense(t *testing.T) {
 		"a CDI device":             {compose.Service{CDI: []string{"vendor.example/none=0"}}, "vendor.example/none=0 is not defined"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, err := completed(t, test.service, User{}); err == nil || !strings.Contains(err.Error(), test.err) {
+			if _, err := completed(t, test.service, specs.User{}); err == nil || !strings.Contains(err.Error(), test.err) {
 				t.Errorf("got %v, want an error with %q", err, test.err)
 			}
 		})
@@ -127,7 +127,7 @@ func TestDevicesThatMakeNoSense(t *testing.T) {
 }
 
 func TestPrivilegedHaveAllDevices(t *testing.T) {
-	spec, err := completed(t, compose.Service{Privileged: true, Devices: []compose.Device{{Path: "/dev/null", Target: "/dev/extra"}}}, User{})
+	spec, err := completed(t, compose.Service{Privileged: true, Devices: []compose.Device{{Path: "/dev/null", Target: "/dev/extra"}}}, specs.User{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,7 +27,6 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/margolite/margolite/runtime/compose"
-	"github.com/margolite/margolite/runtime/limit"
 )
 
 const (
@@ -105,14 +104,14 @@ func (c *Containers) exec(ctx context.Context, id string, e Exec) (int, error) {
 	if err != nil {
 		return -1, err
 	}
-	project := record.Labels[OwnerKey]
 	waiting := ctx // for a place
 	if e.Timeout > 0 {
 		var cancel context.CancelFunc
 		waiting, cancel = context.WithTimeout(ctx, e.Timeout)
 		defer cancel()
 	}
-	running, err := c.places.run[e.Own].Acquire(waiting, placeOf(id, project), nil, nil)
+	place := placeOf(id, record.Labels[OwnerKey], e.Own)
+	running, err := c.places.run.Acquire(waiting, place, nil, nil)
 	if err != nil {
 		return -1, fmt.Errorf("%w: too many commands are running: %w", ErrNotTried, waiting.Err())
 	}
@@ -126,12 +125,12 @@ func (c *Containers) exec(ctx context.Context, id string, e Exec) (int, error) {
 	switch {
 	case errors.Is(state.err, ErrUnresponsive):
 		return -1, fmt.Errorf("%w: %w", ErrNotTried, state.err)
-	case errdefs.IsNotFound(state.err), state.err == nil && state.process.GetStatus() != task.Status_RUNNING:
+	case errdefs.IsNotFound(state.err), state.err == nil && state.value.GetStatus() != task.Status_RUNNING:
 		return -1, fmt.Errorf("its process is %w", ErrNotRunning)
 	case state.err != nil:
 		return -1, state.err
 	}
-	pid := int(state.process.GetPid())
+	pid := int(state.value.GetPid())
 	process, err := c.execProcess(ctx, record, pid, e)
 	if err != nil {
 		return -1, err
@@ -145,16 +144,12 @@ func (c *Containers) exec(ctx context.Context, id string, e Exec) (int, error) {
 
 	// A start that blocks gives up its place among all, but not those of its
 	// container and its project.
-	own, err := c.places.start[e.Own].Acquire(waiting, placeOf(id, project), nil, nil)
+	own, err := c.places.start.Acquire(waiting, place, nil, nil)
 	if err != nil {
 		return -1, fmt.Errorf("%w: too many commands of its project are starting: %w", ErrNotTried, waiting.Err())
 	}
 	defer own.Release()
-	party := callers
-	if e.Own {
-		party = ""
-	}
-	all, err := c.places.startAny.Acquire(waiting, limit.Key{Party: party}, nil, nil)
+	all, err := c.places.startAny.Acquire(waiting, place, nil, nil)
 	if err != nil {
 		return -1, fmt.Errorf("%w: too many commands are starting: %w", ErrNotTried, waiting.Err())
 	}
@@ -192,16 +187,14 @@ func (c *Containers) execProcess(ctx context.Context, record containers.Containe
 		p.Cwd = path.Join("/", e.WorkingDir)
 	}
 	if e.User != "" {
-		user, err := LookupUser(fmt.Sprintf("/proc/%d/root", pid), e.User)
-		if err != nil {
+		if p.User, err = LookupUser(fmt.Sprintf("/proc/%d/root", pid), e.User); err != nil {
 			return nil, err
 		}
-		p.User = specs.User{UID: user.UID, GID: user.GID, AdditionalGids: user.Groups}
 	}
 	if p.Capabilities == nil {
 		p.Capabilities = &specs.LinuxCapabilities{}
 	}
-	user := User{UID: p.User.UID}
+	user := p.User
 	if e.Privileged {
 		p.Capabilities.Bounding, p.ApparmorProfile = slices.Clone(c.host(ctx).Capabilities), ""
 		user.UID = 0 // all of them in effect, whoever it runs as

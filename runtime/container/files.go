@@ -3,6 +3,7 @@ package container
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -38,10 +39,7 @@ func (c *Containers) keepFiles(project, id string, files []compose.File) error {
 		return nil
 	}
 	dir := c.keptFiles(project, id)
-	if err := os.RemoveAll(dir); err != nil { // of a Create that was killed
-		return fmt.Errorf("cannot store configs and secrets: %w", err)
-	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o700)); err != nil { // there may be one of a Create that was killed
 		return fmt.Errorf("cannot store configs and secrets: %w", err)
 	}
 	for n, f := range files {
@@ -77,14 +75,8 @@ func (c *Containers) placeFiles(id string, l Labels) error {
 			return fmt.Errorf("cannot place configs and secrets: %w", err)
 		}
 	}
-	err := os.RemoveAll(placed) // may lead to another place
-	if err == nil {
-		err = os.MkdirAll(filepath.Dir(placed), 0o700)
-	}
-	if err == nil {
-		err = os.Symlink(kept, placed)
-	}
-	if err != nil {
+	// There may be one that leads to another place.
+	if err := errors.Join(os.RemoveAll(placed), os.MkdirAll(filepath.Dir(placed), 0o700), os.Symlink(kept, placed)); err != nil {
 		return fmt.Errorf("cannot place configs and secrets: %w", err)
 	}
 	return nil
@@ -116,6 +108,24 @@ func writeFile(path string, content []byte) error {
 		err = f.Sync()
 	}
 	return errors.Join(err, f.Close())
+}
+
+// readFile reads a regular file of at most so many bytes. It waits for no writer of a
+// FIFO, and for nobody who holds a lease on the file.
+func readFile(path string, most int64) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return nil, errors.New("is not a regular file")
+	}
+	text, err := io.ReadAll(io.LimitReader(f, most+1))
+	if err == nil && int64(len(text)) > most {
+		err = fmt.Errorf("has more than %d bytes", most)
+	}
+	return text, err
 }
 
 func (c *Containers) removeFiles(id string) error {

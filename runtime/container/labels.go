@@ -86,11 +86,6 @@ type Shown struct {
 
 // Encode writes the labels of a container record.
 func (l Labels) Encode(s Shown) (map[string]string, error) {
-	dependsOn, err := encodeDependencies(l.DependsOn)
-	if err != nil {
-		return nil, err
-	}
-
 	out := maps.Clone(s.Service)
 	if out == nil {
 		out = make(map[string]string, 32)
@@ -113,7 +108,7 @@ func (l Labels) Encode(s Shown) (map[string]string, error) {
 	set(keyNumber, number)
 	set(keyHash, l.Hash)
 	set(keyImage, l.Image)
-	set(keyDependsOn, dependsOn)
+	set(keyDependsOn, encodeDependencies(l.DependsOn))
 	set(keyRoot, l.Root)
 	set(keyCaller, strings.Join(slices.Sorted(maps.Keys(l.Caller)), ","))
 	if l.Exited {
@@ -131,17 +126,9 @@ func (l Labels) Encode(s Shown) (map[string]string, error) {
 	set(nerdctlSpace, s.Namespace)
 	set(nerdctlHostname, l.Sandbox.Hostname)
 	set(nerdctlLogURI, s.LogURI)
-	networks, err := nerdctlNetworkNames(l.Sandbox)
-	if err != nil {
-		return nil, fmt.Errorf("cannot encode networks: %w", err)
-	}
-	show(nerdctlNetworks, networks)
+	show(nerdctlNetworks, nerdctlNetworkNames(l.Sandbox))
 	if l.Healthcheck != nil {
-		check, err := json.Marshal(l.Healthcheck) // nerdctl takes the names of keys in any case
-		if err != nil {
-			return nil, fmt.Errorf("cannot encode health check: %w", err)
-		}
-		show(nerdctlHealth, string(check))
+		show(nerdctlHealth, encode(l.Healthcheck)) // nerdctl takes the names of keys in any case
 	}
 	set(imageStopSignal, l.StopSignal)
 	set(nerdctlTimeout, strconv.FormatInt(int64((l.StopGrace+time.Second-1)/time.Second), 10))
@@ -149,11 +136,7 @@ func (l Labels) Encode(s Shown) (map[string]string, error) {
 	set(nerdctlPlatform, s.Platform)
 	set(nerdctlStateDir, s.StateDir)
 	set(keyOwner, s.Owner)
-	ports, err := nerdctlPortMappings(l.Ports)
-	if err != nil {
-		return nil, err
-	}
-	show(nerdctlPorts, ports)
+	show(nerdctlPorts, nerdctlPortMappings(l.Ports))
 
 	for key, value := range out {
 		if len(key)+len(value) > maxLabel {
@@ -221,13 +204,15 @@ func Decode(m map[string]string, details []byte) (Labels, error) {
 	return l, nil
 }
 
-func encodeDependencies(dependencies []compose.Dependency) (string, error) {
+func encodeDependencies(dependencies []compose.Dependency) string {
 	if len(dependencies) == 0 {
-		return "", nil
+		return ""
 	}
-	text, err := json.Marshal(dependencies)
-	if err != nil {
-		return "", fmt.Errorf("cannot encode dependencies: %w", err)
-	}
-	return string(text), nil
+	return encode(dependencies)
+}
+
+// encode is the JSON of what always has one.
+func encode(value any) string {
+	text, _ := json.Marshal(value)
+	return string(text)
 }

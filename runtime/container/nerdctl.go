@@ -2,9 +2,7 @@ package container
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -57,24 +55,18 @@ func (c *Containers) showNerdctl(id string, l Labels) error {
 			return err
 		}
 	}
-	started, err := json.Marshal(map[string]time.Time{"started_at": time.Now()})
-	if err != nil {
-		return err
-	}
-	if err := os.WriteFile(filepath.Join(dir, "lifecycle.json"), started, 0o600); err != nil {
+	started := encode(map[string]time.Time{"started_at": time.Now()})
+	if err := os.WriteFile(filepath.Join(dir, "lifecycle.json"), []byte(started), 0o600); err != nil {
 		return err
 	}
 	if len(l.Ports) == 0 {
 		return nil
 	}
-	ports, err := nerdctlPortMappings(l.Ports)
-	if err != nil {
-		return err
-	}
+	ports := nerdctlPortMappings(l.Ports)
 	return os.WriteFile(filepath.Join(dir, "network-config.json"), []byte(`{"portMappings":`+ports+`}`), 0o600)
 }
 
-func nerdctlNetworkNames(s network.Sandbox) (string, error) {
+func nerdctlNetworkNames(s network.Sandbox) string {
 	names := make([]string, 0, len(s.Attached)+1)
 	for _, a := range s.Attached {
 		names = append(names, a.Network.Name)
@@ -85,12 +77,11 @@ func nerdctlNetworkNames(s network.Sandbox) (string, error) {
 	case len(names) == 0:
 		names = append(names, "none")
 	}
-	text, err := json.Marshal(names)
-	return string(text), err
+	return encode(names)
 }
 
 // nerdctlPortMappings is the JSON that nerdctl shows in its PORTS column.
-func nerdctlPortMappings(ports []network.Port) (string, error) {
+func nerdctlPortMappings(ports []network.Port) string {
 	type mapping struct {
 		HostPort      int32
 		ContainerPort int32
@@ -98,15 +89,11 @@ func nerdctlPortMappings(ports []network.Port) (string, error) {
 		HostIP        string
 	}
 	if len(ports) == 0 {
-		return "", nil
+		return ""
 	}
 	list := make([]mapping, len(ports))
 	for i, p := range ports {
 		list[i] = mapping{int32(p.HostPort), int32(p.ContainerPort), p.Protocol, cmp.Or(p.HostIP, netip.IPv4Unspecified()).String()}
 	}
-	text, err := json.Marshal(list)
-	if err != nil {
-		return "", fmt.Errorf("cannot encode ports: %w", err)
-	}
-	return string(text), nil
+	return encode(list)
 }

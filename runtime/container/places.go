@@ -1,6 +1,7 @@
 package container
 
 import (
+	"strings"
 	"time"
 
 	"github.com/margolite/margolite/runtime/limit"
@@ -18,29 +19,33 @@ const (
 	// too: it waits for something in its container, and does not use the processor.
 	blockedStart = 2 * time.Second
 
-	callers = "callers"
+	callers = "callers/" // no project or container has such a name
 )
 
 // places bound how many commands run and start at the same time. Those of callers and
 // those that belong to containers do not count against each other.
-type places struct {
-	run, start map[bool]*limit.Limiter // by whether they belong to containers; the keys are of placeOf
-	startAny   *limit.Limiter          // the party is callers or none
-}
+type places struct{ run, start, startAny *limit.Limiter } // the keys are of placeOf
 
-// placeOf is what a command in a container of a project takes a place for.
-func placeOf(id, project string) limit.Key { return limit.Key{Party: project, Kind: id} }
+// placeOf is what a command in a container of a project takes a place for. own says that
+// it belongs to the container.
+func placeOf(id, project string, own bool) limit.Key {
+	if own {
+		return limit.Key{Party: project, Kind: id}
+	}
+	return limit.Key{Party: callers + project, Kind: callers + id}
+}
 
 func newPlaces() places {
 	inContainer := func(held, wanted limit.Key) bool { return held.Kind == wanted.Kind }
 	inProject := func(held, wanted limit.Key) bool { return held.Party == wanted.Party }
 	all := func(_, _ limit.Key) bool { return true }
-	ofCallers := func(held, wanted limit.Key) bool { return held.Party == callers && wanted.Party == callers }
-	run := []limit.Bound{{Most: maxContainerExecs, Counts: inContainer}, {Most: maxProjectExecs, Counts: inProject}}
-	start := []limit.Bound{{Most: maxContainerStarts, Counts: inContainer}, {Most: maxProjectStarts, Counts: inProject}}
+	ofCallers := func(held, wanted limit.Key) bool {
+		return strings.HasPrefix(held.Party, callers) && strings.HasPrefix(wanted.Party, callers)
+	}
 	return places{
-		run:      map[bool]*limit.Limiter{true: limit.New(0, run...), false: limit.New(0, append(run, limit.Bound{Most: maxCallerExecs, Counts: all})...)},
-		start:    map[bool]*limit.Limiter{true: limit.New(0, start...), false: limit.New(0, start...)},
+		run: limit.New(0, limit.Bound{Most: maxContainerExecs, Counts: inContainer},
+			limit.Bound{Most: maxProjectExecs, Counts: inProject}, limit.Bound{Most: maxCallerExecs, Counts: ofCallers}),
+		start:    limit.New(0, limit.Bound{Most: maxContainerStarts, Counts: inContainer}, limit.Bound{Most: maxProjectStarts, Counts: inProject}),
 		startAny: limit.New(0, limit.Bound{Most: maxCallerStarts, Counts: ofCallers}, limit.Bound{Most: maxStarts, Counts: all}),
 	}
 }

@@ -34,7 +34,7 @@ func TestCommandsLeaveRoomForThoseOfOthers(t *testing.T) {
 				take := func(c command) bool {
 					ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 					defer cancel()
-					_, err := p.run[c.own].Acquire(ctx, placeOf(c.id, c.project), nil, nil)
+					_, err := p.run.Acquire(ctx, placeOf(c.id, c.project, c.own), nil, nil)
 					return err == nil
 				}
 				admitted := 0

@@ -2,8 +2,6 @@ package container
 
 import (
 	"errors"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -43,13 +41,7 @@ func TestCheckPlatform(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			dir := t.TempDir()
-			for name, text := range test.handlers {
-				if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-					t.Fatal(err)
-				}
-			}
-			err := checkPlatform(test.wanted, test.host, dir)
+			err := checkPlatform(test.wanted, test.host, makeTree(t, test.handlers))
 			switch {
 			case test.err == "" && err != nil:
 				t.Error(err)

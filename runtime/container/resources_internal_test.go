@@ -168,7 +168,7 @@ func TestServiceShapesTheProcess(t *testing.T) {
 	adjust := 500
 	spec, err := build(t, compose.Service{
 		TTY: true, Init: true, OOMScoreAdj: &adjust, Annotations: map[string]string{"a": "b", groupAnnotation: "other"},
-	}, v1.ImageConfig{Entrypoint: []string{"/entry"}, Cmd: []string{"serve"}, Env: []string{"TERM=image"}}, able, User{})
+	}, v1.ImageConfig{Entrypoint: []string{"/entry"}, Cmd: []string{"serve"}, Env: []string{"TERM=image"}}, able, specs.User{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -213,7 +213,7 @@ func TestNamespaces(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			spec, err := build(t, test.service, shell, host, User{})
+			spec, err := build(t, test.service, shell, host, specs.User{})
 			if err != nil {
 				t.Fatal(err)
 			}

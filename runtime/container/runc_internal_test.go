@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/opencontainers/runtime-spec/specs-go"
+
 	"github.com/margolite/margolite/runtime/compose"
 )
 
@@ -53,7 +55,7 @@ devices:
 	const command = "b=/bin/busybox; echo $SENSOR; $b head -c 2 /dev/sensor | $b wc -c; $b cat /lib/sensor.so; $b id -G; $b stat -c %u:%g /dev/sensor"
 	config := Config{Service: &compose.Service{Command: []string{"/bin/busybox", "sh", "-c", command}}}
 	config.Labels.Sandbox.Hostname = "web"
-	spec, err := newSpec(config, DetectHost(t.Context(), "runc"), placing{user: User{UID: 1000, GID: 1000}, cgroup: path.Join(group, "cdi")})
+	spec, err := newSpec(config, DetectHost(t.Context(), "runc"), placing{user: specs.User{UID: 1000, GID: 1000}, cgroup: path.Join(group, "cdi")})
 	if err != nil {
 		t.Fatal(err)
 	}

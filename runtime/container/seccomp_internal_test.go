@@ -16,7 +16,7 @@ func TestDefaultSeccompProfile(t *testing.T) {
 	host := Host{Seccomp: true, Capabilities: cap.Known()}
 	allows := func(s compose.Service, call string, arg uint64) bool {
 		t.Helper()
-		spec, err := build(t, s, shell, host, User{})
+		spec, err := build(t, s, shell, host, specs.User{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -15,7 +15,7 @@ const unconfined = "unconfined"
 
 // confine sets what a container may do, and what it sees of the kernel. The
 // filter of system calls follows from the capabilities.
-func confine(spec *specs.Spec, s *compose.Service, h Host, u User) error {
+func confine(spec *specs.Spec, s *compose.Service, h Host, u specs.User) error {
 	set, err := capabilitiesOf(s, h)
 	if err != nil {
 		return err

@@ -79,10 +79,7 @@ type question struct {
 
 // taskState is what a shim answered. The error is ErrUnresponsive if it did not,
 // and NotFound if there is no task.
-type taskState struct {
-	process *task.Process
-	err     error
-}
+type taskState = outcome[*task.Process]
 
 func newShims(client containerd.Client, grace time.Duration) *shims {
 	grace = cmp.Or(grace, shimGrace)
@@ -238,7 +235,7 @@ func (s *shims) query(ctx context.Context, id string) taskState {
 		select {
 		case o := <-state:
 			if ctx.Err() == nil {
-				return taskState{o.value, o.err}
+				return o
 			}
 		case o := <-ping:
 			if ctx.Err() == nil && !errdefs.IsDeadlineExceeded(o.err) {

@@ -43,7 +43,7 @@ type Config struct {
 
 // placing is what a specification needs to know beside configuration and host.
 type placing struct {
-	user         User
+	user         specs.User
 	cgroup       string                   // path of the control group
 	volume       func(name string) string // where a volume is
 	subpath      func(n int) string       // where the n-th part of a volume is
@@ -92,7 +92,7 @@ func newSpec(c Config, h Host, at placing) (*specs.Spec, error) {
 		Version: specs.Version,
 		Process: &specs.Process{
 			Terminal:    c.Service.TTY,
-			User:        specs.User{UID: at.user.UID, GID: at.user.GID, AdditionalGids: at.user.Groups},
+			User:        at.user,
 			Args:        args,
 			Env:         processEnv(c, at.environment),
 			Cwd:         path.Join("/", cmp.Or(c.Service.WorkingDir, c.Image.WorkingDir)),

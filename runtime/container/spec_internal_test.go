@@ -12,7 +12,7 @@ import (
 	"github.com/margolite/margolite/runtime/network"
 )
 
-func build(t *testing.T, s compose.Service, image v1.ImageConfig, h Host, u User) (*specs.Spec, error) {
+func build(t *testing.T, s compose.Service, image v1.ImageConfig, h Host, u specs.User) (*specs.Spec, error) {
 	t.Helper()
 	return newSpec(Config{
 		Labels:  Labels{Project: "shop", Service: "web", Number: 1, Details: Details{Seat: Seat{Sandbox: network.Sandbox{Hostname: "web"}}}},
@@ -47,7 +47,7 @@ func TestProcessArguments(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			spec, err := build(t, test.service, test.image, Host{}, User{})
+			spec, err := build(t, test.service, test.image, Host{}, specs.User{})
 			if test.want == nil {
 				if err == nil {
 					t.Errorf("got %q, want an error", spec.Process.Args)
@@ -67,7 +67,7 @@ func TestProcessArguments(t *testing.T) {
 func TestOBS06ProcessEnvironment(t *testing.T) {
 	image := shell
 	image.Env = []string{"PATH=/img", "A=image", "B=image", "=broken", "novalue"}
-	spec, err := build(t, compose.Service{Environment: map[string]string{"B": "service", "Z": "1", "C": ""}}, image, Host{}, User{})
+	spec, err := build(t, compose.Service{Environment: map[string]string{"B": "service", "Z": "1", "C": ""}}, image, Host{}, specs.User{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +100,7 @@ func TestWorkingDirectory(t *testing.T) {
 	} {
 		image := shell
 		image.WorkingDir = test.image
-		spec, err := build(t, compose.Service{WorkingDir: test.service}, image, Host{}, User{})
+		spec, err := build(t, compose.Service{WorkingDir: test.service}, image, Host{}, specs.User{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -119,7 +119,7 @@ func TestMounts(t *testing.T) {
 		},
 		Tmpfs: []compose.Tmpfs{{Target: "/dev/shm", Options: []string{"size=1m"}}, {Target: "/var", Options: []string{"exec"}}},
 	}
-	spec, err := build(t, service, shell, Host{Cgroups: CgroupsV1}, User{})
+	spec, err := build(t, service, shell, Host{Cgroups: CgroupsV1}, specs.User{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,11 +162,11 @@ func TestMounts(t *testing.T) {
 	}
 
 	twice := compose.Service{Mounts: []compose.Mount{{Path: "/x", Target: "/a"}}, Tmpfs: []compose.Tmpfs{{Target: "/a"}}}
-	if _, err := build(t, twice, shell, Host{}, User{}); err == nil {
+	if _, err := build(t, twice, shell, Host{}, specs.User{}); err == nil {
 		t.Error("two mounts at one place were let through")
 	}
 	old := compose.Service{Mounts: []compose.Mount{{Path: "/srv", Target: "/srv", ReadOnly: true, Below: compose.BelowReadOnly}}}
-	if _, err := build(t, old, shell, Host{}, User{}); err == nil || !strings.Contains(err.Error(), "5.12") {
+	if _, err := build(t, old, shell, Host{}, specs.User{}); err == nil || !strings.Contains(err.Error(), "5.12") {
 		t.Errorf("a kernel that cannot make what is below a mount read-only: %v", err)
 	}
 }
@@ -178,7 +178,7 @@ func TestHostDecidesWhatTheKernelGives(t *testing.T) {
 	mounted := func(s *specs.Spec, target string) bool {
 		return slices.ContainsFunc(s.Mounts, func(m specs.Mount) bool { return m.Destination == target })
 	}
-	small, err := build(t, compose.Service{}, shell, Host{}, User{})
+	small, err := build(t, compose.Service{}, shell, Host{}, specs.User{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,14 +187,14 @@ func TestHostDecidesWhatTheKernelGives(t *testing.T) {
 	}
 	full, err := build(t, compose.Service{}, shell, Host{
 		Cgroups: CgroupsV2, CgroupNamespace: true, MessageQueues: true, UnprivilegedPorts: true, Seccomp: true, OpenFiles: 1 << 20,
-	}, User{})
+	}, specs.User{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !mounted(full, "/dev/mqueue") || !mounted(full, "/sys/fs/cgroup") || !has(full, specs.CgroupNamespace) || full.Linux.Seccomp == nil || full.Linux.Sysctl == nil {
 		t.Error("a full kernel is not used")
 	}
-	if hybrid, err := build(t, compose.Service{}, shell, Host{Cgroups: CgroupsV1, CgroupNamespace: true}, User{}); err != nil || has(hybrid, specs.CgroupNamespace) {
+	if hybrid, err := build(t, compose.Service{}, shell, Host{Cgroups: CgroupsV1, CgroupNamespace: true}, specs.User{}); err != nil || has(hybrid, specs.CgroupNamespace) {
 		t.Errorf("cgroup v1 gets a namespace, or error %v", err)
 	}
 	if limit := full.Process.Rlimits[0]; limit.Soft != 1024 || limit.Hard != 524288 {
@@ -209,11 +209,11 @@ func TestHostDecidesWhatTheKernelGives(t *testing.T) {
 }
 
 func TestPrivileges(t *testing.T) {
-	root, err := build(t, compose.Service{}, shell, Host{}, User{})
+	root, err := build(t, compose.Service{}, shell, Host{}, specs.User{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	somebody, err := build(t, compose.Service{}, shell, Host{}, User{UID: 1000, GID: 1000, Groups: []uint32{29}})
+	somebody, err := build(t, compose.Service{}, shell, Host{}, specs.User{UID: 1000, GID: 1000, AdditionalGids: []uint32{29}})
 	if err != nil {
 		t.Fatal(err)
 	}

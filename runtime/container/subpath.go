@@ -42,7 +42,7 @@ func openResolved(dir int, path string, resolve uint64, slowly func() (*os.File,
 	}
 }
 
-// openInRootSlowly resolves links by itself, and then looks where it came out.
+// openInRootSlowly resolves links by itself, and opens what is there by then without any.
 func openInRootSlowly(root, path string) (*os.File, error) {
 	root, err := filepath.EvalSymlinks(root)
 	if err != nil {
@@ -52,14 +52,7 @@ func openInRootSlowly(root, path string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	f, err := os.OpenFile(resolved, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, err
-	}
-	if at, err := os.Readlink(fdPath(f)); err != nil || at != resolved {
-		return nil, errors.Join(fmt.Errorf("cannot open %s: the path to it was changed", path), err, f.Close())
-	}
-	return f, nil
+	return openWithoutLinksSlowly(resolved)
 }
 
 // fdPath leads to what a file that this process has open is, whatever its name leads to now.

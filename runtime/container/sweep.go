@@ -26,25 +26,18 @@ type leftovers struct {
 
 func (c *Containers) findLeftovers() (leftovers, error) {
 	l := leftovers{ids: make(map[string]struct{})}
-	filling, err := filepath.Glob(fillingPath(c.VolumeDir("*", "*")))
-	if err != nil {
-		return l, err
+	var err error
+	find := func(pattern string) []string {
+		found, failed := filepath.Glob(pattern)
+		err = errors.Join(err, failed)
+		return found
 	}
-	for _, dir := range filling {
+	for _, dir := range find(fillingPath(c.VolumeDir("*", "*"))) {
 		_ = os.Rename(dir, removingPath(dir)) // whoever fills the volume from now on removes it else
 	}
-	if l.execs, err = filepath.Glob(c.execDir("*", "*")); err != nil {
-		return l, err
-	}
-	if l.volumes, err = filepath.Glob(removingPath(c.VolumeDir("*", "*"))); err != nil {
-		return l, err
-	}
+	l.execs, l.volumes = find(c.execDir("*", "*")), find(removingPath(c.VolumeDir("*", "*")))
 	for _, pattern := range []string{c.keptFiles("*", "*"), c.placedFiles("*"), c.stdin("*"), c.sharedMemory("*"), c.nerdctlDir("*")} {
-		found, err := filepath.Glob(pattern)
-		if err != nil {
-			return l, err
-		}
-		for _, path := range found {
+		for _, path := range find(pattern) {
 			l.ids[filepath.Base(path)] = struct{}{}
 		}
 	}
@@ -54,7 +47,7 @@ func (c *Containers) findLeftovers() (leftovers, error) {
 			l.ids[id] = struct{}{}
 		}
 	}
-	return l, nil
+	return l, err
 }
 
 // sweepOnce removes what a killed agent left and no record tells of, and ends its

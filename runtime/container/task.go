@@ -62,7 +62,7 @@ func (c *Containers) start(ctx context.Context, id string) error {
 	switch state := c.shims.state(ctx, id); {
 	case errors.Is(state.err, ErrUnresponsive):
 		return state.err
-	case state.err == nil && isUp(state.process):
+	case state.err == nil && isUp(state.value):
 		return nil
 	}
 	if err := c.deleteTask(ctx, id); err != nil {
@@ -232,32 +232,36 @@ func (c *Containers) stop(ctx context.Context, id string, grace *time.Duration) 
 	if errors.Is(state.err, ErrUnresponsive) {
 		return state.err
 	}
-	if running := state.err == nil && isUp(state.process); !running {
+	if running := state.err == nil && isUp(state.value); !running {
 		return c.deleteTask(ctx, id)
 	}
 
-	how, err := c.announceStop(ctx, id)
+	labels, err := c.announceStop(ctx, id)
+	if err != nil {
+		return err
+	}
+	signal, err := compose.ParseSignal(labels.StopSignal)
 	if err != nil {
 		return err
 	}
 	if grace != nil {
-		how.grace = max(*grace, 0)
+		labels.StopGrace = max(*grace, 0)
 	}
-	if state.process.GetStatus() == task.Status_PAUSED { // signals wait until it goes on
+	if state.value.GetStatus() == task.Status_PAUSED { // signals wait until it goes on
 		if _, err := call(ctx, c.shims, callTimeout, c.shims.tasks().Resume, &tasksapi.ResumeTaskRequest{ContainerID: id}); err != nil {
 			return err
 		}
 	}
 
-	c.runHooks(ctx, id, how)
+	c.runHooks(ctx, id, labels)
 	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ended := c.shims.wait(waiting, id, "")
-	told, err := c.kill(ctx, id, how.signal, false)
+	told, err := c.kill(ctx, id, signal, false)
 	if err != nil {
 		return err
 	}
-	if !told || !sleep(ctx, ended, how.grace) {
+	if !told || !sleep(ctx, ended, labels.StopGrace) {
 		if _, err := c.kill(ctx, id, unix.SIGKILL, true); err != nil {
 			return err
 		}
@@ -274,46 +278,30 @@ func (c *Containers) stop(ctx context.Context, id string, grace *time.Duration) 
 	return c.deleteTask(ctx, id)
 }
 
-// stopping is how a container wants to be stopped.
-type stopping struct {
-	signal unix.Signal
-	grace  time.Duration
-	hooks  []compose.Hook // run before the signal
-}
-
-// announceStop returns how a container wants to be stopped. Of a one-shot
-// service it records that it is being stopped: a server that ends with 0 because
-// it was asked to is not a job that is done, also for whoever comes after a
-// kill of this process right here.
-func (c *Containers) announceStop(ctx context.Context, id string) (stopping, error) {
+// announceStop returns the labels of a container, which say how it wants to be
+// stopped. Of a one-shot service it records that it is being stopped: a server that
+// ends with 0 because it was asked to is not a job that is done, also for whoever
+// comes after a kill of this process right here.
+func (c *Containers) announceStop(ctx context.Context, id string) (Labels, error) {
 	record, err := c.o.Client.ContainerService().Get(ctx, id)
 	if errdefs.IsNotFound(err) {
-		return stopping{signal: unix.SIGTERM, grace: defaultGrace}, nil
+		return Labels{Details: Details{StopSignal: "SIGTERM", StopGrace: defaultGrace}}, nil
 	}
 	if err != nil {
-		return stopping{}, err
+		return Labels{}, err
 	}
 	labels, err := labelsOf(record)
-	if err != nil {
-		return stopping{}, err
+	if err == nil && labels.Restart.OneShot() {
+		err = c.setLabel(ctx, id, keyStopping, "1")
 	}
-	signal, err := compose.ParseSignal(labels.StopSignal)
-	if err != nil {
-		return stopping{}, err
-	}
-	if labels.Restart.OneShot() {
-		if err := c.setLabel(ctx, id, keyStopping, "1"); err != nil {
-			return stopping{}, err
-		}
-	}
-	return stopping{signal: signal, grace: labels.StopGrace, hooks: labels.PreStop}, nil
+	return labels, err
 }
 
 // runHooks runs what is to run before a container is stopped, each for its time
 // to stop at most. What fails there does not keep it from being stopped.
-func (c *Containers) runHooks(ctx context.Context, id string, how stopping) {
-	for n, hook := range how.hooks {
-		limited, cancel := context.WithTimeout(ctx, max(how.grace, time.Second))
+func (c *Containers) runHooks(ctx context.Context, id string, l Labels) {
+	for n, hook := range l.PreStop {
+		limited, cancel := context.WithTimeout(ctx, max(l.StopGrace, time.Second))
 		code, err := c.Exec(limited, id, HookExec(hook))
 		cancel()
 		if err != nil || code != 0 {
@@ -367,7 +355,7 @@ func pause(ctx context.Context, d time.Duration) bool {
 // deleteTask deletes a task, whatever it does; none is no error. One that its shim does not know is deleted as well: if
 // the last deletion was broken off after the shim's part, containerd still keeps the shim for it.
 func (c *Containers) deleteTask(ctx context.Context, id string) error {
-	if c.shims.state(ctx, id).process.GetStatus() == task.Status_CREATED {
+	if c.shims.state(ctx, id).value.GetStatus() == task.Status_CREATED {
 		// Else its shim waits for what it may still print, for seconds.
 		if _, err := c.kill(ctx, id, unix.SIGKILL, true); err != nil {
 			return err

@@ -37,8 +37,7 @@ func usageOf(root, group string) Usage {
 
 // counter is the number that a file holds; 0 if it holds none.
 func counter(path string) int64 {
-	text, _ := os.ReadFile(path)
-	n, _ := strconv.ParseInt(string(bytes.TrimSpace(text)), 10, 64)
+	n, _ := strconv.ParseInt(firstWord(path), 10, 64)
 	return n
 }
 

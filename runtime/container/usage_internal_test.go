@@ -1,8 +1,6 @@
 package container
 
 import (
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
 )
@@ -34,17 +32,7 @@ func TestUsageIsReadFromEitherVersionOfControlGroups(t *testing.T) {
 		"what is not as it should be": {map[string]string{"margo/app/one/cpu.stat": "usage_usec\nusage_usec max\n\n"}, Usage{}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			root := t.TempDir()
-			for file, content := range c.files {
-				path := filepath.Join(root, file)
-				if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-					t.Fatal(err)
-				}
-				if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if got := usageOf(root, "/margo/app/one"); got != c.want {
+			if got := usageOf(makeTree(t, c.files), "/margo/app/one"); got != c.want {
 				t.Errorf("usage is %+v, want %+v", got, c.want)
 			}
 		})

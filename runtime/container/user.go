@@ -7,14 +7,13 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"slices"
 	"sort"
 	"strconv"
 	"strings"
 
 	"github.com/moby/sys/user"
-	"golang.org/x/sys/unix"
+	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
 // Limits on /etc/passwd and /etc/group, which come from an image.
@@ -23,62 +22,55 @@ const (
 	maxGroups   = 1 << 16 // supplementary groups that Linux allows
 )
 
-// User is who the process of a container runs as.
-type User struct {
-	UID, GID uint32
-	Groups   []uint32 // supplementary, sorted
-}
-
 // LookupUser resolves the user of a container, in the form that Compose and
 // images use: user[:group], each a name or a number, "" for root. Names and
 // groups are those of the image whose root file system is at root.
-func LookupUser(root, spec string) (User, error) {
+func LookupUser(root, spec string) (specs.User, error) {
 	passwd, err := readAccounts(root, "/etc/passwd", 2)
 	if err != nil {
-		return User{}, err
+		return specs.User{}, err
 	}
 	group, err := readAccounts(root, "/etc/group", 1)
 	if err != nil {
-		return User{}, err
+		return specs.User{}, err
 	}
 	if strings.HasSuffix(spec, ":") {
-		return User{}, fmt.Errorf("cannot resolve user %.80q: the group after the colon is missing", spec)
+		return specs.User{}, fmt.Errorf("cannot resolve user %.80q: the group after the colon is missing", spec)
 	}
 	found, err := user.GetExecUser(spec, nil, passwd, group)
 	if err != nil {
-		return User{}, fmt.Errorf("cannot resolve user %.80q in the image: %w", spec, err)
+		return specs.User{}, fmt.Errorf("cannot resolve user %.80q in the image: %w", spec, err)
 	}
-	u := User{UID: uint32(found.Uid), GID: uint32(found.Gid)}
-	return u, u.join(found.Sgids)
+	return join(specs.User{UID: uint32(found.Uid), GID: uint32(found.Gid)}, found.Sgids)
 }
 
-// In adds further groups to a user, names of the image or numbers.
-func (u User) In(root string, groups []string) (User, error) {
+// AddGroups adds further groups to a user, names of the image or numbers.
+func AddGroups(u specs.User, root string, groups []string) (specs.User, error) {
 	if len(groups) == 0 {
 		return u, nil
 	}
 	group, err := readAccounts(root, "/etc/group", 1)
 	if err != nil {
-		return User{}, err
+		return specs.User{}, err
 	}
 	found, err := user.GetAdditionalGroups(groups, group)
 	if err != nil {
-		return User{}, fmt.Errorf("cannot resolve group_add in the image: %w", err)
+		return specs.User{}, fmt.Errorf("cannot resolve group_add in the image: %w", err)
 	}
-	u.Groups = slices.Clone(u.Groups)
-	return u, u.join(found)
+	return join(u, found)
 }
 
-// join adds groups, each once and in order.
-func (u *User) join(groups []int) error {
+// join adds groups to those of a user, each once and in order.
+func join(u specs.User, groups []int) (specs.User, error) {
+	all := slices.Clone(u.AdditionalGids)
 	for _, gid := range groups {
-		u.Groups = append(u.Groups, uint32(gid))
+		all = append(all, uint32(gid))
 	}
-	sort.Slice(u.Groups, func(i, j int) bool { return u.Groups[i] < u.Groups[j] })
-	if u.Groups = slices.Compact(u.Groups); len(u.Groups) > maxGroups {
-		return fmt.Errorf("cannot resolve groups: there are more than %d", maxGroups)
+	sort.Slice(all, func(i, j int) bool { return all[i] < all[j] })
+	if u.AdditionalGids = slices.Compact(all); len(u.AdditionalGids) > maxGroups {
+		return specs.User{}, fmt.Errorf("cannot resolve groups: there are more than %d", maxGroups)
 	}
-	return nil
+	return u, nil
 }
 
 // wellFormed keeps the lines of accounts: those with as many numbers behind name
@@ -113,18 +105,10 @@ func readAccounts(root, path string, numbers int) (io.Reader, error) {
 		return nil, fmt.Errorf("cannot find %s in image: %w", path, err)
 	}
 	defer place.Close()
-	if info, err := place.Stat(); err != nil || !info.Mode().IsRegular() { // it may be a FIFO, whose opening blocks
+	if info, err := place.Stat(); err != nil || !info.Mode().IsRegular() { // not even to be opened: it may be a device
 		return nil, fmt.Errorf("cannot read %s of image: not a regular file", path)
 	}
-	f, err := os.OpenFile(fdPath(place), os.O_RDONLY|unix.O_NONBLOCK, 0) // a container may hold a lease on it, which delays others
-	if err != nil {
-		return nil, fmt.Errorf("cannot read %s of image: %w", path, err)
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxAccounts+1))
-	if err == nil && len(text) > maxAccounts {
-		err = fmt.Errorf("it has more than %d bytes", maxAccounts)
-	}
+	text, err := readFile(fdPath(place), maxAccounts)
 	if err != nil {
 		return nil, fmt.Errorf("cannot read %s of image: %w", path, err)
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
 	"github.com/margolite/margolite/runtime/container"
@@ -41,17 +42,17 @@ func TestLookupUser(t *testing.T) {
 	tests := []struct {
 		name string
 		spec string
-		want container.User
+		want specs.User
 		err  string
 	}{
-		{name: "nobody is named: root", spec: "", want: container.User{Groups: []uint32{0}}},
-		{name: "a name", spec: "www", want: container.User{UID: 33, GID: 33, Groups: []uint32{29, 44}}},
-		{name: "a number that has a name", spec: "33", want: container.User{UID: 33, GID: 33, Groups: []uint32{29, 44}}},
-		{name: "a number without a name gets group 0", spec: "4711", want: container.User{UID: 4711}},
-		{name: "a number and a number", spec: "4711:4712", want: container.User{UID: 4711, GID: 4712}},
-		{name: "a name and a name: no supplementary groups", spec: "www:video", want: container.User{UID: 33, GID: 44}},
-		{name: "a group alone", spec: ":video", want: container.User{GID: 44}},
-		{name: "a number is never a name", spec: "1000", want: container.User{UID: 1000}},
+		{name: "nobody is named: root", spec: "", want: specs.User{AdditionalGids: []uint32{0}}},
+		{name: "a name", spec: "www", want: specs.User{UID: 33, GID: 33, AdditionalGids: []uint32{29, 44}}},
+		{name: "a number that has a name", spec: "33", want: specs.User{UID: 33, GID: 33, AdditionalGids: []uint32{29, 44}}},
+		{name: "a number without a name gets group 0", spec: "4711", want: specs.User{UID: 4711}},
+		{name: "a number and a number", spec: "4711:4712", want: specs.User{UID: 4711, GID: 4712}},
+		{name: "a name and a name: no supplementary groups", spec: "www:video", want: specs.User{UID: 33, GID: 44}},
+		{name: "a group alone", spec: ":video", want: specs.User{GID: 44}},
+		{name: "a number is never a name", spec: "1000", want: specs.User{UID: 1000}},
 		{name: "an unknown name", spec: "nobody", err: "passwd file"},
 		{name: "an account without a number", spec: "bad", err: "passwd file"},
 		{name: "a comment", spec: "#www", err: "passwd file"},
@@ -139,19 +140,19 @@ func TestFurtherGroups(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := www.In(root, []string{"empty", "4711", "audio", "29"})
-	if want := (container.User{UID: 33, GID: 33, Groups: []uint32{29, 44, 99, 4711}}); err != nil || !reflect.DeepEqual(got, want) {
+	got, err := container.AddGroups(www, root, []string{"empty", "4711", "audio", "29"})
+	if want := (specs.User{UID: 33, GID: 33, AdditionalGids: []uint32{29, 44, 99, 4711}}); err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, %v, want %+v", got, err, want)
 	}
-	if got, err := www.In(root, nil); err != nil || !reflect.DeepEqual(got, www) {
+	if got, err := container.AddGroups(www, root, nil); err != nil || !reflect.DeepEqual(got, www) {
 		t.Errorf("none: got %+v, %v", got, err)
 	}
 	for _, name := range []string{"dialout", "-1", "4294967295"} {
-		if got, err := www.In(root, []string{name}); err == nil || !strings.Contains(err.Error(), "group_add") {
+		if got, err := container.AddGroups(www, root, []string{name}); err == nil || !strings.Contains(err.Error(), "group_add") {
 			t.Errorf("%q: got %+v, %v", name, got, err)
 		}
 	}
-	if got, err := www.In(t.TempDir(), []string{"20"}); err != nil || !reflect.DeepEqual(got.Groups, []uint32{20, 29, 44}) {
+	if got, err := container.AddGroups(www, t.TempDir(), []string{"20"}); err != nil || !reflect.DeepEqual(got.AdditionalGids, []uint32{20, 29, 44}) {
 		t.Errorf("an image without groups: got %+v, %v", got, err)
 	}
 }

@@ -11,17 +11,10 @@ import (
 // volumeRig is an image with a directory, and an empty volume.
 func volumeRig(t *testing.T) (root, dir string) {
 	t.Helper()
-	base := t.TempDir()
-	root, dir = filepath.Join(base, "image"), filepath.Join(base, "volumes", "data")
-	for _, d := range []string{filepath.Join(root, "srv/content/sub"), filepath.Join(root, "elsewhere"), dir} {
-		if err := os.MkdirAll(d, 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for name, text := range map[string]string{"srv/content/a": "A", "srv/content/sub/b": "B", "file": "F", "elsewhere/c": "C"} {
-		if err := os.WriteFile(filepath.Join(root, name), []byte(text), 0o640); err != nil {
-			t.Fatal(err)
-		}
+	root = makeTree(t, map[string]string{"srv/content/a": "A", "srv/content/sub/b": "B", "file": "F", "elsewhere/c": "C"})
+	dir = filepath.Join(t.TempDir(), "data")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
 	}
 	for _, link := range [][2]string{{"/elsewhere", "absolute"}, {"../../../../elsewhere", "srv/up"}, {"/etc", "out"}} {
 		if err := os.Symlink(link[0], filepath.Join(root, link[1])); err != nil {
