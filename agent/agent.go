@@ -110,8 +110,6 @@ type Options struct {
 	StateDir, RunDir string
 	Logger           *slog.Logger
 	Now              func() time.Time
-	// Uptime is a clock that cannot be set; nil: the one of package time.
-	Uptime func() time.Duration
 	// ClockWrong says that Now is not to be trusted; nil: it always is.
 	ClockWrong func() bool
 	// Meter tells what the runtime does and has used; nil: that is not known.
@@ -169,10 +167,7 @@ type Agent struct {
 
 // New wires an agent; Run makes it work.
 func New(o Options) *Agent {
-	if o.Uptime == nil {
-		start := time.Now()
-		o.Uptime = func() time.Duration { return time.Since(start) }
-	}
+	start := time.Now()
 	if o.ClockWrong == nil {
 		o.ClockWrong = func() bool { return false }
 	}
@@ -181,7 +176,7 @@ func New(o Options) *Agent {
 	}
 	b := &base{
 		wfm: o.WFM, store: o.Store, runtime: o.Runtime, facts: o.Facts, settings: &settings{}, hub: newHub(o.Now), logger: o.Logger,
-		now: o.Now, moment: func() pace.Moment { return pace.Moment{Wall: o.Now(), Up: o.Uptime()} },
+		now: o.Now, moment: func() pace.Moment { return pace.Moment{Wall: o.Now(), Up: time.Since(start)} },
 		mistakes: &mistakes{logger: o.Logger, now: o.Now}, heads: cache[digest.Digest, head]{most: maxKnown},
 	}
 	b.settings.Store(&o.Settings)
@@ -203,11 +198,11 @@ func New(o Options) *Agent {
 	a.reconciler = newReconciler(b, o, a.ledger, &a.Projects.staging, &a.loops.reconciler)
 	a.Projects.brought, a.Projects.later = a.reconciler.pruneAfter, a.reconciler.prune
 	a.Projects.alone, a.Projects.remembered = a.reconciler.whileAlone, a.ledger.needs
-	a.ledger.passes = a.reconciler.passes
+	a.ledger.passes, a.ledger.changed = a.reconciler.passes, a.reconciler.changed
 	a.locks = newLocks(b, o, a.reconciler.lookAll)
 	a.reconciler.locks = a.locks
 	a.poller = newPoller(b, o.Random, a.silence, a.ledger, &a.loops.poller)
-	a.poller.accepted, a.poller.contact, a.poller.again = a.reconciler.changed, a.reporter.reached, a.reporter.tellAgain
+	a.poller.contact, a.poller.again = a.reporter.reached, a.reporter.tellAgain
 	a.watcher = newWatcher(b, o.Watch, &a.loops.watcher, func() {
 		poke(a.poller.changed)
 		a.reconciler.again() // some may have waited for what is there now

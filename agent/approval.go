@@ -41,16 +41,10 @@ func (a *Agent) answer(ctx context.Context, r control.AnswerRequest, verdict pol
 		Revision: digest.Digest(r.Revision), Verdict: string(verdict),
 		By: margo.Shown(r.Caller.String(), control.MaxReason), Reason: margo.Shown(r.Reason, control.MaxReason), At: a.o.Now().UTC(),
 	})
-	switch {
-	case err != nil:
-		return err
-	case d == nil: // it was said before
-	case verdict == policy.Rejected:
-		a.reconciler.changed([]string{id})
-	default:
+	if d != nil && verdict == policy.Approved { // nil: it was said before
 		a.reconciler.nudge(id)
 	}
-	return nil
+	return err
 }
 
 // answer records what the site says about the change of a deployment, with all
@@ -96,9 +90,11 @@ func (l *ledger) answer(id string, a store.Answer) (*store.Deployment, error) {
 	err = l.commit(verb, &before, &after, nil, l.note(note, store.Entry{
 		Deployment: after.ID, Revision: a.Revision, By: a.By, Text: withReason(a.Change, a.Reason),
 	}))
-	l.order(after.ID)
 	if err != nil {
 		return nil, err
+	}
+	if verdict == policy.Rejected {
+		l.changed([]string{after.ID})
 	}
 	l.logger.Info("change answered", "deployment", after.ID, "change", a.Change, "revision", a.Revision.String(), "answer", a.Verdict, "by", a.By, "reason", a.Reason)
 	l.hub.send(control.Event{Kind: kind, Deployment: after.ID, Digest: a.Revision.String(), Text: withReason("by "+a.By, a.Reason)})

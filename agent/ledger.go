@@ -34,7 +34,10 @@ type ledger struct {
 	// passes says that the gate lets a removal pass at once, without being held up
 	// by anybody. It is called with mu held.
 	passes func(d *store.Deployment) bool
-	turns  *turns
+	// changed says that somebody but their workers has changed deployments. It is called
+	// with mu held: no worker reads the new record and is interrupted afterwards.
+	changed func(ids []string)
+	turns   *turns
 
 	// accepted is the version of the accepted manifest; 0: to be read.
 	accepted atomic.Uint64
@@ -45,42 +48,14 @@ type ledger struct {
 	pinned  map[digest.Digest]bool // its documents; no record needs them yet
 	ahead   bool                   // some of them are in the store
 	cleared bool                   // nothing is left of what came before this process
-	orders  uint64                 // how often somebody but its worker changed a deployment
-	ordered map[string]uint64      // orders when that was, by deployment; 0: not since the start
 }
 
-// see reads the deployment of a worker, and notes the last order that its record
-// holds before there can be another one.
-func (l *ledger) see(w *worker) (store.Deployment, error) {
+// see reads a deployment for its worker: after each change that was made by somebody
+// else and of which the worker was told.
+func (l *ledger) see(id string) (store.Deployment, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	d, err := l.store.Deployment(w.id)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.read, w.order = true, l.ordered[w.id]
-	return d, err
-}
-
-// order notes that somebody but their workers has changed deployments. The caller
-// holds mu, and has written the records.
-func (l *ledger) order(ids ...string) {
-	if l.ordered == nil {
-		l.ordered = map[string]uint64{}
-	}
-	l.orders++
-	for _, id := range ids {
-		l.ordered[id] = l.orders
-	}
-}
-
-func (l *ledger) lastOrders(ids []string) []uint64 {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	last := make([]uint64, len(ids))
-	for n, id := range ids {
-		last[n] = l.ordered[id]
-	}
-	return last
+	return l.store.Deployment(id)
 }
 
 // begin starts to take the documents of a manifest, whose documents are not
@@ -160,11 +135,11 @@ type adoption struct {
 }
 
 // accept makes m the desired state, in one transaction with the documents that
-// came with it and are not in the store yet, and returns the ids of the
-// deployments that it changes, also beside an error: what failed may be durable
-// nevertheless. Of the records only those are written that change; one that
-// stays tells by its phase that it holds what m lists.
-func (l *ledger) accept(ctx context.Context, m *wfm.Manifest, by adoption, in *intake) (touched []string, err error) {
+// came with it and are not in the store yet. The workers of what it changes are told,
+// also beside an error: what failed may be durable nevertheless. Of the records only
+// those are written that change; one that stays tells by its phase that it holds what m
+// lists.
+func (l *ledger) accept(ctx context.Context, m *wfm.Manifest, by adoption, in *intake) error {
 	unrecorded := l.unrecorded(ctx) // before mu is taken: approvals and others must not wait for the runtime
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -182,6 +157,7 @@ func (l *ledger) accept(ctx context.Context, m *wfm.Manifest, by adoption, in *i
 		Artifacts: in.documents,
 		Unheard:   l.deaf(),
 	}
+	var touched []string
 	put := func(before *store.Deployment, after store.Deployment) error {
 		told := before
 		if by.again {
@@ -218,7 +194,7 @@ func (l *ledger) accept(ctx context.Context, m *wfm.Manifest, by adoption, in *i
 				after := *before
 				after.ID, after.Place = ref.ID, i+1
 				if err := put(before, after); err != nil {
-					return nil, err
+					return err
 				}
 			case came: // its document had been lost
 				touched = append(touched, ref.ID)
@@ -231,11 +207,11 @@ func (l *ledger) accept(ctx context.Context, m *wfm.Manifest, by adoption, in *i
 		}
 		components, err := in.components(ref.Digest)
 		if err != nil {
-			return nil, fmt.Errorf("deployment %s: %w", ref.ID, err)
+			return fmt.Errorf("deployment %s: %w", ref.ID, err)
 		}
 		after, err := l.desire(before, ref, former, m.Version, components)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		after.Place = i + 1
 		if before == nil {
@@ -243,7 +219,7 @@ func (l *ledger) accept(ctx context.Context, m *wfm.Manifest, by adoption, in *i
 			after.Answers = rejections[id]
 		}
 		if err := put(before, after); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	for _, id := range unrecorded {
@@ -256,27 +232,27 @@ func (l *ledger) accept(ctx context.Context, m *wfm.Manifest, by adoption, in *i
 		}
 		after, err := l.absent(before, former, m.Version)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		change.Journal = append(change.Journal, l.notes(before, &after)...)
 		if err := put(before, after); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	refusals, err := l.refuseIDs(m)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	change.Reports = append(change.Reports, refusals...)
 	change.Journal = append(change.Journal, l.noteAccepted(m, by, len(touched))...)
 	l.accepted.Store(0) // to be read, whatever became of the transaction
 	err = l.store.Commit("accept manifest", change)
-	l.order(touched...)
+	l.changed(touched)
 	if err != nil {
 		err = fmt.Errorf("cannot accept manifest %d: %w", m.Version, err)
 	}
 	if err != nil && !errors.Is(err, store.ErrAside) {
-		return touched, err
+		return err
 	}
 	l.turns.note(change.Deployments...)
 	l.accepted.Store(m.Version)
@@ -292,7 +268,7 @@ func (l *ledger) accept(ctx context.Context, m *wfm.Manifest, by adoption, in *i
 	for i := range change.Deployments {
 		l.announce(&change.Deployments[i])
 	}
-	return touched, err
+	return err
 }
 
 // refuseIDs reports the entries of a manifest that fail because of their ids. They
@@ -620,9 +596,6 @@ func (l *ledger) commit(verb string, before, after *store.Deployment, artifacts 
 		change.Forget = []string{after.ID}
 	} else {
 		change.Deployments = []store.Deployment{*after}
-	}
-	if Phase(after.Phase) == Forgotten {
-		defer delete(l.ordered, after.ID)
 	}
 	if err := l.store.Commit(verb, change); err != nil {
 		return fmt.Errorf("cannot record %q of deployment %s: %w", verb, after.ID, err)

@@ -34,13 +34,12 @@ var errHeld = errors.New("polling is paused")
 // poller asks the WFM for the desired state (DS-01).
 type poller struct {
 	*base
-	silence  *pace.Silence
-	ledger   *ledger
-	random   pace.Random
-	loop     *loop
-	accepted func(ids []string) // the desired state of these deployments changed
-	contact  func()             // the WFM answered
-	again    func()             // report the current state of every deployment again
+	silence *pace.Silence
+	ledger  *ledger
+	random  pace.Random
+	loop    *loop
+	contact func() // the WFM answered
+	again   func() // report the current state of every deployment again
 
 	requests   chan chan error // of sync; each has room for its answer
 	configured chan struct{}   // there are other settings
@@ -229,41 +228,37 @@ func (p *poller) poll(ctx context.Context, closed bool) (asked bool, err error) 
 		return asked, err // nothing is known that was not before
 	}
 
-	reachable := err == nil || answered(err)
-	now := p.now()
-	problem := ""
+	reachable, problem := err == nil || answered(err), ""
 	if err != nil {
 		problem = err.Error()
 	}
 	p.mu.Lock()
-	p.state.last, p.state.err, p.state.reachable = now, err, reachable
+	p.state.last, p.state.err, p.state.reachable = p.now(), err, reachable
 	if reachable {
-		p.state.lastContact = now
+		p.state.lastContact = p.state.last
 	}
+	outage, fresh := problem, problem != p.state.logged
+	var version *versionRefusal
 	switch {
 	case err == nil:
-		p.state.lastSuccess = now
+		p.state.lastSuccess = p.state.last
 		p.state.succeeded++
-	case errors.Is(err, errRefused):
+		if !closed {
+			p.state.refused, p.state.refusedManifest = "", nil
+		}
+	case errors.Is(err, errRefused): // told for itself
 		p.state.refusals++
+		outage, fresh = "", p.untold(problem)
+		p.state.refused, p.state.refusedManifest = problem, nil
+		if errors.As(err, &version) {
+			p.state.refusedManifest = version.manifest
+			p.state.report = p.state.report || fresh && version.manifest.Version < version.manifest.Accepted // it may have lost them as well
+		}
 	default:
 		p.state.failed++
 	}
-	var version *versionRefusal
-	switch {
-	case errors.As(err, &version):
-		p.state.refused, p.state.refusedManifest = problem, version.manifest
-	case errors.Is(err, errRefused):
-		p.state.refused, p.state.refusedManifest = problem, nil
-	case err == nil && !closed:
-		p.state.refused, p.state.refusedManifest = "", nil
-	}
-	outage := problem // what is refused is told for itself
-	if errors.Is(err, errRefused) {
-		outage = ""
-	}
-	fresh := outage != p.state.logged
 	p.state.logged = outage
+	of := p.state.refusedManifest
 	p.mu.Unlock()
 
 	switch {
@@ -276,15 +271,8 @@ func (p *poller) poll(ctx context.Context, closed bool) (asked bool, err error) 
 		}
 		p.hub.send(control.Event{Kind: control.PollSucceeded})
 	case errors.Is(err, errRefused):
-		if p.untold(problem) {
+		if fresh {
 			p.logger.Error("manifest refused; workloads keep running", "security", true, "error", err)
-			var of *control.RefusedManifest
-			if version != nil {
-				of = version.manifest
-				p.mu.Lock()
-				p.state.report = p.state.report || of.Version < of.Accepted // it may have lost them as well
-				p.mu.Unlock()
-			}
 			p.ledger.noteRefused(problem, of)
 		}
 		p.hub.send(control.Event{Kind: control.ManifestRefused, Text: problem})
@@ -538,9 +526,7 @@ func (p *poller) take(ctx context.Context, scope string, held store.Manifest, m 
 	if permit != nil {
 		p.accepting(permit, held)
 	}
-	changed, err := p.ledger.accept(ctx, m, adopted, in)
-	p.accepted(changed)
-	return err
+	return p.ledger.accept(ctx, m, adopted, in)
 }
 
 // stored says that the store has a document. That of a deployment which does

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -92,8 +93,6 @@ type worker struct {
 
 	mu        sync.Mutex
 	interrupt context.CancelCauseFunc // ends what it is doing; nil while it waits
-	read      bool                    // it has read the record for what it is doing
-	order     uint64                  // the last one that this record held
 	reason    string                  // why it waits, for people
 	slow      string                  // why its downloads do not get on; empty: they do
 	line      func() string           // the same while it waits in line, as that is now; nil: it does not
@@ -133,32 +132,27 @@ func newReconciler(b *base, o Options, l *ledger, unused *sync.RWMutex, watched 
 }
 
 // changed says that the desired state of deployments changed: work on what
-// they wanted before ends. A worker that has read it already is left alone.
+// they wanted before ends.
 func (r *reconciler) changed(ids []string) {
-	last := r.ledger.lastOrders(ids)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for n, id := range ids {
-		if w := r.workers[id]; w != nil && w.supersede(last[n]) {
-			poke(w.desired)
+	for _, id := range ids {
+		if w := r.workers[id]; w != nil {
+			w.supersede()
 		}
 	}
 	poke(r.wake)
 }
 
-// supersede ends what the worker does, unless it works on that order already or is
-// about to read it.
-func (w *worker) supersede(order uint64) bool {
+// supersede ends what the worker does, or its rest.
+func (w *worker) supersede() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	switch {
-	case w.interrupt == nil:
-		return true
-	case !w.read, order != 0 && w.order >= order:
-		return false
+	if w.interrupt == nil {
+		poke(w.desired)
+		return
 	}
 	w.interrupt(errSuperseded)
-	return true
 }
 
 // run keeps a worker for every deployment until ctx is done.
@@ -244,8 +238,8 @@ func (r *reconciler) work(ctx context.Context, w *worker) {
 		doing, interrupt := context.WithCancelCause(ctx)
 		w.begin(interrupt)
 		err := r.contained(doing, w)
+		w.begin(nil) // from now on it is poked
 		superseded := errors.Is(context.Cause(doing), errSuperseded) || errors.Is(err, errSuperseded)
-		w.begin(nil)
 		interrupt(nil)
 
 		var f *fault
@@ -258,7 +252,11 @@ func (r *reconciler) work(ctx context.Context, w *worker) {
 			retry.reset()
 			w.waitFor(gate.Error())
 			r.tellReason(w, waitingCode(gate.reasons[0].Code), gate)
-			r.awaitGate(ctx, w, gate)
+			desired, runs := w.idle(ctx, gate.rest(r.now()), w.runs, nil)
+			w.kept = w.kept && !desired && !runs
+			if desired { // somebody wants it to be looked at
+				w.delay = nil
+			}
 			continue
 		}
 		w.kept = false
@@ -270,7 +268,11 @@ func (r *reconciler) work(ctx context.Context, w *worker) {
 		case err == nil:
 			retry.reset()
 			w.waitFor("")
-			r.awaitNews(ctx, w)
+			due := time.Duration(math.MaxInt64)
+			if !w.judgement.IsZero() {
+				due = time.Until(w.judgement)
+			}
+			w.idle(ctx, due, w.runs, nil)
 			continue
 		case errors.As(err, &rests):
 			retry.reset()
@@ -296,42 +298,12 @@ func (r *reconciler) work(ctx context.Context, w *worker) {
 	}
 }
 
-// awaitNews waits until something has changed, or what runs is to be looked at again.
-func (r *reconciler) awaitNews(ctx context.Context, w *worker) {
-	var due <-chan time.Time
-	if !w.judgement.IsZero() {
-		t := time.NewTimer(time.Until(w.judgement))
-		defer t.Stop()
-		due = t.C
-	}
-	select {
-	case <-ctx.Done():
-	case <-w.desired:
-	case <-w.runs:
-	case <-due:
-	}
-}
-
-// awaitGate waits until the gate is worth asking again.
-func (r *reconciler) awaitGate(ctx context.Context, w *worker, gate *waiting) {
-	t := time.NewTimer(gate.rest(r.now()))
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-	case <-t.C:
-	case <-w.desired:
-		w.kept, w.delay = false, nil // somebody wants it to be looked at
-	case <-w.runs:
-		w.kept = false
-	}
-}
-
 // drive takes a deployment as far as it can go now. nil: there is nothing more
 // to do until something changes. A *fault: try again later. *waiting: the gate
 // does not let it pass.
 func (r *reconciler) drive(ctx context.Context, w *worker) error {
 	for {
-		d, err := r.ledger.see(w)
+		d, err := r.ledger.see(w.id)
 		if ctx.Err() != nil { // superseded before it read what it would begin now
 			return ctx.Err()
 		}
@@ -870,7 +842,7 @@ func (r *reconciler) pruneAgain(ctx context.Context) {
 func (w *worker) begin(interrupt context.CancelCauseFunc) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.interrupt, w.read = interrupt, false
+	w.interrupt = interrupt
 	w.progress, w.line, w.slow = nil, nil, ""
 	if interrupt != nil {
 		w.reason = ""

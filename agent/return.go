@@ -46,11 +46,7 @@ func (a *Agent) Rollback(ctx context.Context, r control.ReturnRequest) error {
 	if err != nil {
 		return err
 	}
-	if err := a.ledger.goBack(id, digest.Digest(r.Revision), margo.Shown(r.Caller.String(), control.MaxReason), margo.Shown(r.Reason, control.MaxReason)); err != nil {
-		return err
-	}
-	a.reconciler.changed([]string{id})
-	return nil
+	return a.ledger.goBack(id, digest.Digest(r.Revision), margo.Shown(r.Caller.String(), control.MaxReason), margo.Shown(r.Reason, control.MaxReason))
 }
 
 // goBack records that somebody wants the revision before back; wanted, if not
@@ -91,10 +87,10 @@ func (l *ledger) goBack(id string, wanted digest.Digest, by, reason string) erro
 	err = l.commit("return", &before, &after, nil, l.note(noteReturn, store.Entry{
 		Deployment: id, Revision: target.Digest, By: by, Text: reason,
 	}))
-	l.order(id)
 	if err != nil {
 		return err
 	}
+	l.changed([]string{id})
 	l.logger.Warn("rollback requested", "deployment", id, "revision", target.Digest.String(), "left", left.String(), "by", by, "reason", reason)
 	l.hub.send(control.Event{Kind: control.RollbackAsked, Deployment: id, Digest: target.Digest.String(), Text: withReason("by "+by, reason)})
 	return nil

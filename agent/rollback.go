@@ -139,10 +139,8 @@ func (p *poller) refuse(held store.Manifest, m *wfm.Manifest) error {
 }
 
 // untold says, once for each, that a refusal was not logged yet: a WFM that
-// serves now this and now that is no reason to fill the log (DS-07).
+// serves now this and now that is no reason to fill the log (DS-07). The caller holds mu.
 func (p *poller) untold(refusal string) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	if slices.Contains(p.state.told, refusal) {
 		return false
 	}

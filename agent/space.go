@@ -39,26 +39,31 @@ func (r *reconciler) rest(ctx context.Context, w *worker, err error, d time.Dura
 	w.idle(ctx, d, nil, func() bool { return needy && !runtime.Persists(err) })
 }
 
-// idle waits for d, for something else to be desired, for also, or until ready
-// says that there is no reason to wait longer.
-func (w *worker) idle(ctx context.Context, d time.Duration, also <-chan struct{}, ready func() bool) {
+// idle waits for d, for something else to be desired, for runs, or until ready, if not
+// nil, says that there is no reason to wait longer. It returns which of the channels
+// ended it.
+func (w *worker) idle(ctx context.Context, d time.Duration, runs <-chan struct{}, ready func() bool) (desired, ran bool) {
 	end := time.NewTimer(d)
 	defer end.Stop()
-	look := time.NewTicker(fullLook)
-	defer look.Stop()
+	var look <-chan time.Time
+	if ready != nil {
+		looks := time.NewTicker(fullLook)
+		defer looks.Stop()
+		look = looks.C
+	}
 	for {
 		select {
 		case <-ctx.Done():
-			return
-		case <-w.desired:
-			return
-		case <-also:
-			return
+			return false, false
 		case <-end.C:
-			return
-		case <-look.C:
+			return false, false
+		case <-w.desired:
+			return true, false
+		case <-runs:
+			return false, true
+		case <-look:
 			if ready() {
-				return
+				return false, false
 			}
 		}
 	}
