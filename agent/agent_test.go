@@ -1097,15 +1097,7 @@ func (f *fakeRuntime) Observe(ctx context.Context) ([]runtime.ObservedProject, e
 }
 
 func (f *fakeRuntime) ObserveProject(ctx context.Context, name string) (runtime.ObservedProject, error) {
-	return observedProject(ctx, f, name)
-}
-
-// observedProject is what a runtime observes of one project.
-func observedProject(ctx context.Context, r interface {
-	Observe(context.Context) ([]runtime.ObservedProject, error)
-}, name string,
-) (runtime.ObservedProject, error) {
-	all, err := r.Observe(ctx)
+	all, err := f.Observe(ctx)
 	for _, p := range all {
 		if p.Name == name {
 			return p, err

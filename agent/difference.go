@@ -170,12 +170,9 @@ func (d *differ) service(a, b *view) *control.ServiceChange {
 }
 
 func (d *differ) values(from, to map[string]string) []control.ValueChange {
-	names := map[string]bool{}
-	for _, m := range []map[string]string{from, to} {
-		for name := range m {
-			names[name] = true
-		}
-	}
+	names := map[string]string{}
+	maps.Copy(names, from)
+	maps.Copy(names, to)
 	var changes []control.ValueChange
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		a, was := from[name]

@@ -33,11 +33,9 @@ func (p *Projects) exec(ctx context.Context, projects []runtime.ObservedProject,
 	if err != nil {
 		return 0, err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	return p.runtime.Exec(ctx, project, r.Service, number, container.Exec{
 		Args: r.Args, Env: r.Env, User: r.User, WorkingDir: r.WorkingDir, Privileged: r.Privileged, TTY: r.TTY,
-		Stdin: s.Stdin, Stdout: s.Stdout, Stderr: s.Stderr, Resize: sizes(ctx, s.Resize),
+		Stdin: s.Stdin, Stdout: s.Stdout, Stderr: s.Stderr, Resize: s.Resize,
 	})
 }
 
@@ -68,30 +66,4 @@ func replicaFor(projects []runtime.ObservedProject, r control.ExecRequest) (proj
 		return "", 0, fmt.Errorf("%w: service %s has no replica %d", control.ErrNotFound, r.Service, r.Number)
 	}
 	return "", 0, fmt.Errorf("%w: service %s is not running: %s", control.ErrConflict, r.Service, strings.Join(states, ", "))
-}
-
-// sizes are those of a terminal in the words of the runtime, until ctx is done.
-func sizes(ctx context.Context, from <-chan control.Size) <-chan container.Size {
-	if from == nil {
-		return nil
-	}
-	to := make(chan container.Size)
-	go func() {
-		for {
-			select {
-			case s, ok := <-from:
-				if !ok {
-					return
-				}
-				select {
-				case to <- container.Size{Width: s.Columns, Height: s.Rows}:
-				case <-ctx.Done():
-					return
-				}
-			case <-ctx.Done():
-				return
-			}
-		}
-	}()
-	return to
 }

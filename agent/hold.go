@@ -7,11 +7,8 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/agent/margo"
@@ -71,11 +68,6 @@ func parseHolds(record []byte) ([]hold, error) {
 	in.DisallowUnknownFields()
 	err := in.Decode(&h)
 	return h.Holds, err
-}
-
-// plain says whether a text is one line that no terminal acts upon.
-func plain(s string) bool {
-	return utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) })
 }
 
 // same says whether one of the two locks replaces the other.
@@ -419,7 +411,7 @@ func holderOf(name string, c control.Caller) string {
 	switch {
 	case name != "":
 		return name
-	case c.User != "" && len(c.User) <= control.MaxHolder && plain(c.User):
+	case c.User != "": // package control has checked it
 		return c.User
 	}
 	return fmt.Sprintf("user %d", c.UID)

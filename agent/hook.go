@@ -89,6 +89,8 @@ func runHook(ctx context.Context, h policy.Hook, environment []string) (said str
 	if err := trusted(path); err != nil {
 		return "", err
 	}
+	ctx, cancel := context.WithTimeoutCause(ctx, h.Timeout, fmt.Errorf("it took longer than %v", h.Timeout))
+	defer cancel()
 	out := &excerpt{}
 	cmd := exec.Command(path, h.Command[1:]...)
 	cmd.Dir = "/"
@@ -104,16 +106,11 @@ func runHook(ctx context.Context, h policy.Hook, environment []string) (said str
 		defer close(ended)
 		awaitEnd(cmd.Process.Pid)
 	}()
-	limit := time.NewTimer(h.Timeout)
-	defer limit.Stop()
-	var cut error
 	select {
 	case <-ended:
-	case <-limit.C:
-		cut = fmt.Errorf("it took longer than %v", h.Timeout)
 	case <-ctx.Done():
-		cut = ctx.Err()
 	}
+	cut := context.Cause(ctx)
 	// Its number is its own until Wait. All that it started goes with it.
 	_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL)
 	<-ended

@@ -10,7 +10,6 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -24,15 +23,11 @@ import (
 	"github.com/margolite/margolite/runtime/health"
 )
 
-// machine is a runtime in memory on which projects run already.
+// machine is a runtime in memory on which projects run already, and which notes what
+// it is asked for.
 type machine struct {
-	agent.Runtime
-	observed []runtime.ObservedProject
-	volumes  []runtime.StoredVolume
-	images   []runtime.UnusedImage
+	*fakeRuntime
 	warnings []string
-
-	mu       sync.Mutex
 	asked    []string
 	source   runtime.Source
 	services []string
@@ -44,12 +39,6 @@ func (m *machine) note(format string, args ...any) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.asked = append(m.asked, fmt.Sprintf(format, args...))
-}
-
-func (m *machine) Observe(context.Context) ([]runtime.ObservedProject, error) { return m.observed, nil }
-
-func (m *machine) ObserveProject(ctx context.Context, name string) (runtime.ObservedProject, error) {
-	return observedProject(ctx, m, name)
 }
 
 func (m *machine) Load(_ context.Context, s runtime.Source) (*runtime.Project, error) {
@@ -103,21 +92,15 @@ func (m *machine) Exec(_ context.Context, project, service string, number int, x
 func (m *machine) LogLines(_ context.Context, r runtime.LogsRequest, each func(runtime.LogLine) error) error {
 	m.note("logs %s %v tail %d follow %v", r.Project, r.Services, r.Tail, r.Follow)
 	at := time.Date(2026, 1, 31, 12, 0, 0, 5, time.UTC)
-	for _, o := range m.observed {
-		for _, c := range o.Containers {
-			if o.Name != r.Project || len(r.Services) > 0 && !slices.Contains(r.Services, c.Service) {
-				continue
-			}
-			if err := each(runtime.LogLine{Replica: c.Replica(), Time: at, Text: []byte("hello\n")}); err != nil {
-				return err
-			}
+	for _, c := range m.projects[r.Project].Containers {
+		if len(r.Services) > 0 && !slices.Contains(r.Services, c.Service) {
+			continue
+		}
+		if err := each(runtime.LogLine{Replica: c.Replica(), Time: at, Text: []byte("hello\n")}); err != nil {
+			return err
 		}
 	}
 	return nil
-}
-
-func (m *machine) StoredVolumes(context.Context) ([]runtime.StoredVolume, error) {
-	return m.volumes, nil
 }
 
 func (m *machine) RemoveVolume(_ context.Context, project, name string) error {
@@ -126,10 +109,6 @@ func (m *machine) RemoveVolume(_ context.Context, project, name string) error {
 	}
 	m.note("remove volume %s/%s", project, name)
 	return nil
-}
-
-func (m *machine) UnusedImages(context.Context, runtime.Keep) ([]runtime.UnusedImage, error) {
-	return m.images, nil
 }
 
 func (m *machine) Prune(context.Context, runtime.Keep) ([]string, error) {
@@ -146,13 +125,15 @@ func trial() *machine {
 	web := func(number int, state runtime.State) runtime.ObservedContainer {
 		return runtime.ObservedContainer{ID: "w", Service: "web", Number: number, State: state}
 	}
-	return &machine{observed: []runtime.ObservedProject{
-		{Name: "managed", Labels: map[string]string{"io.margo.deployment": first}, Containers: []runtime.ObservedContainer{web(1, runtime.Running)}},
-		{Name: "trial", Containers: []runtime.ObservedContainer{
+	m := &machine{fakeRuntime: newFakeRuntime()}
+	m.projects = map[string]*runtime.ObservedProject{
+		"managed": {Name: "managed", Labels: map[string]string{"io.margo.deployment": first}, Containers: []runtime.ObservedContainer{web(1, runtime.Running)}},
+		"trial": {Name: "trial", Containers: []runtime.ObservedContainer{
 			web(1, runtime.Stopped), web(2, runtime.Running), web(3, runtime.Running),
 			{ID: "j", Service: "job", Number: 1, State: runtime.Done},
 		}},
-	}}
+	}
+	return m
 }
 
 func TestComposeUpTakesOnlyTheServicesNamed(t *testing.T) {
@@ -240,7 +221,7 @@ func TestComposeRefusesWhatCannotBe(t *testing.T) {
 	if len(m.asked) > 0 {
 		t.Errorf("something was done: %q", m.asked)
 	}
-	m.observed = nil
+	clear(m.projects)
 	if err := logs(control.LogsRequest{Project: "nope"}); err == nil || !strings.Contains(err.Error(), "there are none") {
 		t.Errorf("where nothing runs: %v", err)
 	}
@@ -294,10 +275,11 @@ func TestLogsArePrefixedAsWanted(t *testing.T) {
 func TestPsShowsHealthAndTimes(t *testing.T) {
 	m := trial()
 	at := time.Date(2026, 1, 31, 13, 0, 0, 0, time.FixedZone("", 3600))
-	c := &m.observed[1].Containers[1]
+	containers := m.projects["trial"].Containers
+	c := &containers[1]
 	c.Started, c.Restarts, c.Name, c.Waiting = at, 3, "own", "for db"
 	c.Health = health.Status{State: health.Unhealthy, Failures: 3, Code: 1, Output: "refused"}
-	m.observed[1].Containers[3].ExitedAt = at
+	containers[3].ExitedAt = at
 	services, err := agent.NewProjects(m, 0).ComposePs(t.Context(), "trial")
 	if err != nil || len(services) != 4 {
 		t.Fatalf("%+v, %v", services, err)

@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/margolite/margolite/agent/control"
@@ -48,10 +47,9 @@ func (a *Agent) Status(ctx context.Context) (*control.Status, error) {
 	if err != nil && len(deployments) == 0 {
 		return nil, fmt.Errorf("cannot read the deployments: %w", err)
 	}
-	running := make(map[component][]runtime.ObservedProject, len(projects))
+	running := make(map[string]runtime.ObservedProject, len(projects))
 	for _, p := range projects {
-		c := component{strings.ToLower(p.Labels[labelDeployment]), p.Labels[labelComponent]}
-		running[c] = append(running[c], p)
+		running[p.Name] = p
 	}
 	s.Locks = a.locks.list(idsOf(deployments))
 	pending := a.reconciler.pendingOf(deployments)
@@ -64,10 +62,7 @@ func (a *Agent) Status(ctx context.Context) (*control.Status, error) {
 	return s, nil
 }
 
-// component is one of a deployment, whose id is in lower case.
-type component struct{ deployment, name string }
-
-func (a *Agent) describe(d *store.Deployment, running map[component][]runtime.ObservedProject) control.Deployment {
+func (a *Agent) describe(d *store.Deployment, running map[string]runtime.ObservedProject) control.Deployment {
 	status := a.ledger.status(d)
 	c := control.Deployment{
 		ID: d.ID, Name: a.headOf(d.Desired.Digest).name, State: string(status.State), Phase: d.Phase,
@@ -91,7 +86,7 @@ func (a *Agent) describe(d *store.Deployment, running map[component][]runtime.Ob
 		if p, ok := progress[held.Name]; ok && Phase(d.Phase) == Fetched {
 			cc.Progress = &p
 		}
-		for _, p := range running[component{strings.ToLower(d.ID), held.Name}] {
+		if p, ok := running[projectName(d.ID, held.Name)]; ok {
 			cc.Project = p.Name
 			cc.Services = services(p)
 		}

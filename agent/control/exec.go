@@ -57,5 +57,5 @@ type ExecStreams struct {
 	Resize         <-chan Size // sizes of the terminal as they change
 }
 
-// Size is the size of a terminal in characters.
-type Size struct{ Columns, Rows uint16 }
+// Size is the size of a terminal in characters, as package runtime/container has it.
+type Size = struct{ Columns, Rows uint16 }

@@ -65,7 +65,7 @@ func attach(conn io.ReadWriter, s ExecStreams) (int, error) {
 		for {
 			select {
 			case size, ok := <-s.Resize:
-				if !ok || out.write(frameResize, size.encode()) != nil {
+				if !ok || out.write(frameResize, encodeSize(size)) != nil {
 					return
 				}
 			case <-done:

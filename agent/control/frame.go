@@ -105,7 +105,7 @@ func (s frameStream) Write(p []byte) (int, error) {
 	return written, nil
 }
 
-func (s Size) encode() []byte {
+func encodeSize(s Size) []byte {
 	return binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(nil, s.Columns), s.Rows)
 }
 

@@ -15,7 +15,7 @@ func TestFramesArriveAsTheyWereSent(t *testing.T) {
 	if n, err := io.WriteString(w.stream(frameStdout), long); n != len(long) || err != nil {
 		t.Fatalf("%d bytes were written, %v", n, err)
 	}
-	if err := errors.Join(w.write(frameStdin, nil), w.number(frameExit, 7), w.write(frameResize, Size{80, 24}.encode())); err != nil {
+	if err := errors.Join(w.write(frameStdin, nil), w.number(frameExit, 7), w.write(frameResize, encodeSize(Size{80, 24}))); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.write(frameStdout, make([]byte, maxFrame+1)); !errors.Is(err, errFrame) {

@@ -33,37 +33,21 @@ const (
 )
 
 func (r *LogsRequest) query() url.Values {
-	q := url.Values{}
-	set := func(key, value string) {
-		if value != "" {
-			q.Set(key, value)
-		}
-	}
-	flag := func(key string, value bool) {
-		if value {
-			q.Set(key, "true")
-		}
-	}
-	moment := func(key string, t time.Time) {
-		if !t.IsZero() {
-			q.Set(key, t.UTC().Format(time.RFC3339Nano))
-		}
-	}
-	set("deployment", r.Deployment)
-	set("project", r.Project)
-	for _, s := range r.Services {
-		q.Add("service", s)
-	}
-	flag("follow", r.Follow)
+	tail := ""
 	if r.Tail != nil {
-		q.Set("tail", strconv.Itoa(*r.Tail))
+		tail = strconv.Itoa(*r.Tail)
 	}
-	moment("since", r.Since)
-	moment("until", r.Until)
-	flag("timestamps", r.Timestamps)
-	set("prefix", string(r.Prefix))
-	flag("color", r.Color)
-	return q
+	moment := func(t time.Time) string {
+		if t.IsZero() {
+			return ""
+		}
+		return t.UTC().Format(time.RFC3339Nano)
+	}
+	return url.Values{
+		"deployment": {r.Deployment}, "project": {r.Project}, "service": r.Services,
+		"follow": {strconv.FormatBool(r.Follow)}, "tail": {tail}, "since": {moment(r.Since)}, "until": {moment(r.Until)},
+		"timestamps": {strconv.FormatBool(r.Timestamps)}, "prefix": {string(r.Prefix)}, "color": {strconv.FormatBool(r.Color)},
+	}
 }
 
 func logsRequest(r *http.Request) (LogsRequest, error) {

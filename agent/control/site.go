@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -18,17 +19,7 @@ const (
 )
 
 func (r *HistoryRequest) query() url.Values {
-	q := url.Values{}
-	if r.Since != 0 {
-		q.Set("since", strconv.FormatUint(r.Since, 10))
-	}
-	if r.Last != 0 {
-		q.Set("last", strconv.Itoa(r.Last))
-	}
-	if r.Deployment != "" {
-		q.Set("deployment", r.Deployment)
-	}
-	return q
+	return url.Values{"since": {strconv.FormatUint(r.Since, 10)}, "last": {strconv.Itoa(r.Last)}, "deployment": {r.Deployment}}
 }
 
 func historyRequest(from *http.Request) (HistoryRequest, error) {
@@ -65,7 +56,7 @@ func (r *RollbackRequest) check() error {
 }
 
 func (r *AnswerRequest) check() error {
-	return firstOf(
+	return cmp.Or(
 		checkNamed("deployment", r.Deployment),
 		checkRevision(r.Revision),
 		checkText("reason", r.Reason, MaxReason),
@@ -76,7 +67,7 @@ func (r *HoldRequest) check() error {
 	if r.Seconds < 0 || r.Seconds > MaxHoldSeconds {
 		return fmt.Errorf("%w: seconds must be 1 to %d, or 0 to hold until released, not %d", ErrInvalid, MaxHoldSeconds, r.Seconds)
 	}
-	return firstOf(
+	return cmp.Or(
 		checkText("holder", r.Holder, MaxHolder),
 		checkText("deployment", r.Deployment, MaxDeployment),
 		checkText("reason", r.Reason, MaxReason),
@@ -91,7 +82,7 @@ func (r *ReleaseRequest) check() error {
 }
 
 func (r *ReturnRequest) check() error {
-	err := firstOf(
+	err := cmp.Or(
 		checkNamed("deployment", r.Deployment),
 		checkText("reason", r.Reason, MaxReason),
 	)
@@ -99,15 +90,6 @@ func (r *ReturnRequest) check() error {
 		err = checkRevision(r.Revision)
 	}
 	return err
-}
-
-func firstOf(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 func checkNamed(member, text string) error {

@@ -64,8 +64,9 @@ type Exec struct {
 	Resize <-chan Size
 }
 
-// Size is that of a terminal, in characters.
-type Size struct{ Width, Height uint16 }
+// Size is that of a terminal, in characters. It has no name of its own, so that whoever
+// hands sizes on need not know this package.
+type Size = struct{ Columns, Rows uint16 }
 
 // ErrNotTried says that a command was not run for reasons that are not its own:
 // there was no place for it, or the shim does not respond.
@@ -442,7 +443,7 @@ func (x *execution) resize(ctx context.Context) {
 				return
 			}
 			_, err := call(ctx, x.c.shims, callTimeout, x.c.shims.tasks().ResizePty, &tasksapi.ResizePtyRequest{
-				ContainerID: x.id, ExecID: x.execID, Width: uint32(size.Width), Height: uint32(size.Height),
+				ContainerID: x.id, ExecID: x.execID, Width: uint32(size.Columns), Height: uint32(size.Rows),
 			})
 			if err != nil && ctx.Err() == nil {
 				x.c.o.Logger.Debug("terminal keeps its size", "container", x.id, "error", err)

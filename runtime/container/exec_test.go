@@ -154,7 +154,7 @@ func TestExecOnTerminal(t *testing.T) {
 		}
 		press("test -t 0 && echo on a $TERM\n")
 		expect("on a xterm\r\n")
-		resize <- container.Size{Width: 123, Height: 45}
+		resize <- container.Size{Columns: 123, Rows: 45}
 		press("while :; do set -- $(stty size 2>/dev/null || busybox stty size); test \"$1\" = 45 && break; done; echo $1 by $2\n")
 		expect("45 by 123\r\n")
 		press("exit 3\n")
