@@ -42,16 +42,4 @@ func TestAnEventLoadsNothing(t *testing.T) {
 	if n := s.runtime.sum("intact") - whole; n != 3 {
 		t.Errorf("three events of one deployment had deployments looked at %d times", n)
 	}
-
-	// A deployment that is no longer intact is loaded and applied again.
-	s.runtime.set(func() {
-		delete(s.runtime.projects, project(3))
-		s.runtime.ended = append(s.runtime.ended, project(3))
-	})
-	s.runtime.poke()
-	var all []string
-	for n := range deployments {
-		all = append(all, fmt.Sprintf("%s 1.0.%d", project(n), n))
-	}
-	s.runtime.await(t, all...)
 }

@@ -31,8 +31,8 @@ func entries(t *testing.T, dir string) (names []string) {
 	return names
 }
 
-// What a workload has put into its directory is removed with it, also where that
-// is deeper than there are descriptors.
+// What a workload has put into its directory is removed with it, whatever it is (see
+// package runtime/tree).
 func TestADirectoryOfLockFilesIsRemoved(t *testing.T) {
 	dir := t.TempDir()
 	if err := unix.Mount("none", dir, "tmpfs", 0, ""); err == nil { // a file system of its own, as on a device
@@ -43,33 +43,6 @@ func TestADirectoryOfLockFilesIsRemoved(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(l.dir, goneID, "mixer"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Symlink(filepath.Join(l.dir, keptID), filepath.Join(l.dir, goneID, "link")); err != nil {
-		t.Fatal(err)
-	}
-	var limit unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-		t.Fatal(err)
-	}
-	few := limit
-	few.Cur = 256
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &few); err != nil {
-		t.Fatal(err)
-	}
-	defer unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)
-	at, err := openDir(unix.AT_FDCWD, filepath.Join(l.dir, goneID))
-	for range 1000 {
-		if err == nil {
-			err = unix.Mkdirat(int(at.Fd()), "0", 0o700)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		var below *os.File
-		below, err = openDir(int(at.Fd()), "0")
-		at.Close()
-		at = below
-	}
-	at.Close()
 	l.remove(t.Context(), goneID)
 	l.remove(t.Context(), goneID) // there is nothing
 	if got := entries(t, l.dir); !slices.Equal(got, []string{keptID}) {

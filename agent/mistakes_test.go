@@ -1,11 +1,6 @@
 package agent_test
 
 import (
-	"context"
-	"encoding/json"
-	"log/slog"
-	"net"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -109,44 +104,6 @@ func TestAPanicInAPollIsAFailedPoll(t *testing.T) {
 	s.wfm.fail("", nil)
 	s.sync()
 	s.heard(first, "pending@1", "installing@1", "installed@1")
-}
-
-// A request that panics is answered, and the next one is, too.
-func TestAPanicInARequestIsItsAnswer(t *testing.T) {
-	s := newSite(t)
-	at := filepath.Join(t.TempDir(), "control.sock")
-	l, err := control.Listen(at)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	served := make(chan error)
-	go func() { served <- control.NewServer(clumsy{s.agent}, slog.New(slog.DiscardHandler)).Run(ctx, l, nil) }()
-	defer func() {
-		cancel()
-		if err := <-served; err != nil {
-			t.Error(err)
-		}
-	}()
-	client := control.Dial(at)
-	if _, err := client.Capabilities(t.Context()); err == nil || !strings.Contains(err.Error(), "internal error") {
-		t.Errorf("answer is %v", err)
-	}
-	st, err := client.Status(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if p := st.SelfCheck.LastPanic; p == nil || !strings.Contains(p.Object, "/v1/capabilities") {
-		t.Errorf("the last panic is %+v", p)
-	}
-}
-
-// clumsy panics where it is asked for capabilities.
-type clumsy struct{ control.Backend }
-
-func (c clumsy) Capabilities(context.Context) (json.RawMessage, error) {
-	var nobody *net.TCPAddr
-	return []byte(nobody.IP.String()), nil
 }
 
 // The agent is alive as long as its loops get on, however long they wait.

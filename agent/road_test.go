@@ -16,10 +16,9 @@ type road struct {
 	arrivals chan net.Conn // the WFM's ends of connections
 	ended    chan struct{}
 
-	mu    sync.Mutex
-	open  bool
-	ways  []*way
-	dials int
+	mu   sync.Mutex
+	open bool
+	ways []*way
 }
 
 func newRoad() *road { return &road{arrivals: make(chan net.Conn, 8), ended: make(chan struct{})} }
@@ -28,7 +27,6 @@ func newRoad() *road { return &road{arrivals: make(chan net.Conn, 8), ended: mak
 func (r *road) dial(_ context.Context, network, _ string) (net.Conn, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.dials++
 	if !r.open {
 		return nil, &net.OpError{Op: "dial", Net: network, Err: os.NewSyscallError("connect", syscall.ENETUNREACH)}
 	}
@@ -62,13 +60,6 @@ func (r *road) let(open, silently bool) {
 		w.device.Conn.Close()
 	}
 	r.ways = silent
-}
-
-// dialled is how often the agent tried to get a connection.
-func (r *road) dialled() int64 {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return int64(r.dials)
 }
 
 // Addr is where the road leads.

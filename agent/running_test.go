@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/margolite/margolite/agent"
@@ -217,68 +216,6 @@ func TestST11PendingSaysWhy(t *testing.T) {
 			if f := s.wfm.last(first).Error; f != nil {
 				t.Errorf("it is installed, and the WFM heard %+v", f)
 			}
-		})
-	}
-}
-
-// day is a day of a plant: a new version of first each week, and a service that ends
-// and is well again each night.
-func (s *site) day(n int, version *uint64) {
-	if n%7 == 0 {
-		*version++
-		s.wfm.publish(*version, map[string]string{first: document(first, fmt.Sprintf("%d.0.0", *version)), second: document(second, "1.0.0")})
-	}
-	time.Sleep(20 * time.Hour)
-	s.runtime.becomes(second+"-main", func(c *runtime.ObservedContainer) { c.State, c.ExitCode = runtime.Stopped, 3 })
-	time.Sleep(2 * time.Hour)
-	s.runtime.becomes(second+"-main", func(*runtime.ObservedContainer) {})
-	time.Sleep(2 * time.Hour)
-}
-
-// A WFM that answers every status with an error for weeks: what runs is not touched, the
-// WFM and the flash are not worn, and the state that holds is told as soon as it may be.
-func TestERR01AWFMThatRefusesStatusesForWeeks(t *testing.T) {
-	if testing.Short() {
-		t.Skip("in make test-all: weeks of polls")
-	}
-	for _, status := range []int{400, 401, 404, 429, 500} { // one for each fate of a report
-		t.Run(fmt.Sprint("ERR-01 ", status), func(t *testing.T) {
-			simulated(t, func(s *site) {
-				s.reports, s.settle = agent.Reports{Running: true, Grace: time.Minute}, time.Second
-			}, func(t *testing.T, s *site) {
-				var version uint64
-				s.day(0, &version)
-				for _, id := range []string{first, second} {
-					s.wfm.answer(id, answered(status, ""))
-				}
-				writes, sent, applied := s.store.Writes(), s.wfm.count("status"), s.runtime.count("apply 1.0.0")
-				for n := 1; n <= 21; n++ {
-					s.day(n, &version)
-				}
-				synctest.Wait()
-				if n := s.store.Writes() - writes; n > 21*8 {
-					t.Errorf("%d transactions within three weeks", n)
-				}
-				if n := s.wfm.count("status") - sent; n < 21 || n > 21*24*62 { // no more than polls
-					t.Errorf("%d reports were sent within three weeks", n)
-				}
-				if n := s.runtime.count("apply 1.0.0") - applied; n != 0 || s.runtime.count("remove "+second+"-main") != 0 {
-					t.Errorf("what runs was applied %d times anew", n)
-				}
-				if n, err := s.store.CountReports(); err != nil || n > 32 {
-					t.Errorf("%d reports wait, %v", n, err)
-				}
-				for _, id := range []string{first, second} {
-					s.wfm.answer(id, nil)
-				}
-				s.day(1, &version) // it changes once more
-				for _, id := range []string{first, second} {
-					heard, _ := s.wfm.heard(id)
-					if last := s.wfm.last(id); len(heard) == 0 || last.State != margo.Installed || id == first && status != 400 && last.AdoptedVersion != version {
-						t.Errorf("of %s the WFM heard %v", id, heard)
-					}
-				}
-			})
 		})
 	}
 }

@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -9,36 +8,6 @@ import (
 	"github.com/margolite/margolite/runtime"
 	"github.com/margolite/margolite/runtime/limit"
 )
-
-func TestWorkThatYieldsLetsOthersBegin(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := newSlots(1, 3)
-		wait := func(owner string) *limit.Slot {
-			slot, err := newWorker(owner).take(t.Context(), l, "", nil, func([]string) string { return "" })
-			if err != nil {
-				t.Fatal(err)
-			}
-			yieldLater(slot)
-			return slot
-		}
-		begun := time.Now()
-		wait("a")
-		if ahead := l.Ahead(limit.Key{}); !slices.Equal(ahead, []string{"a"}) {
-			t.Errorf("it waits for %v", ahead)
-		}
-		wait("b")
-		c := wait("c")
-		if took := time.Since(begun); took != 2*yieldAfter {
-			t.Errorf("the third one began after %v", took)
-		}
-		time.Sleep(2 * yieldAfter)
-		if ahead := l.Ahead(limit.Key{}); !slices.Equal(ahead, []string{"a", "b", "c"}) {
-			t.Errorf("a fourth one waits for %v", ahead)
-		}
-		c.Release()
-		wait("d")
-	})
-}
 
 // A download that makes no progress for some seconds gives its slot to who waits for
 // one, and such downloads altogether take a part of the slots only.

@@ -2,6 +2,7 @@ package agent_test
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -12,12 +13,9 @@ import (
 	goruntime "runtime"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
-	"text/tabwriter"
 	"time"
 
 	"github.com/margolite/margolite/agent"
@@ -32,14 +30,11 @@ import (
 	"github.com/margolite/margolite/runtime"
 	"github.com/margolite/margolite/store"
 	"github.com/margolite/margolite/test/pki"
-	"github.com/margolite/margolite/test/syscalls"
 	"github.com/margolite/margolite/test/wfmsim"
 )
 
 const (
-	day   = 24 * time.Hour
-	week  = 7 * day
-	month = 4 * week
+	week = 7 * 24 * time.Hour
 
 	yearDomain = "factory.example"
 	yearWFM    = "plant"
@@ -52,9 +47,8 @@ const (
 // four weeks, MARGOLITE_SEED which year it is.
 //
 // What it shows: every last state reaches the WFM, in order; neither memory nor
-// the database grow, nor do goroutines or descriptors; a certificate that expired
-// while nobody could do anything about it costs nothing but the time until it is
-// replaced; a device that lost its clock comes back by itself.
+// the database grow, nor do goroutines or descriptors; what runs comes back after a
+// power cut without a network.
 func TestAYearWithAnHourOfNetworkAWeek(t *testing.T) {
 	if testing.Short() {
 		t.Skip("in make test-all: months of polls")
@@ -72,15 +66,9 @@ func TestAYearWithAnHourOfNetworkAWeek(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	syncs, err := syscalls.OfProcess(os.Getpid(), syscalls.Syncs()...)
-	if err != nil {
-		t.Log("syncs are not counted:", err)
-	} else {
-		defer syncs.Close()
-	}
 	t.Logf("%d months, seed %d", months, seed)
 	synctest.Test(t, func(t *testing.T) {
-		y := newYear(t, seed, syncs)
+		y := newYear(t, seed)
 		y.plan(months)
 		y.live()
 		y.end(months)
@@ -95,27 +83,20 @@ type year struct {
 	begin time.Time
 	dir   string
 	road  *road
-	syncs *syscalls.Counter // nil: they are not counted
 
 	// The WFM's side.
-	roots     []*pki.Authority // the newest is the last
+	root      *pki.Authority
 	wfm       *wfmsim.Server
 	published map[string]int // revision by deployment; 0: it was taken back
 	version   uint64
 
 	// The device's.
-	offset   time.Duration // of its clock
-	expires  time.Time     // its certificate
-	welcome  bool          // in this hour of network it had not
-	replaced int64         // bytes of its files that were replaced
-	logged   countingWriter
-	gate     *fakeGate
-	runtime  *fakeRuntime
-	store    *store.Store
-	uplink   *uplink.Uplink
-	agent    *agent.Agent
-	stop     func()
-	polled   atomic.Int64 // polls, with those in vain
+	gate    *fakeGate
+	runtime *fakeRuntime
+	store   *store.Store
+	uplink  *uplink.Uplink
+	agent   *agent.Agent
+	stop    func()
 
 	plans []event
 
@@ -124,11 +105,9 @@ type year struct {
 	told     map[string][]string // states by deployment as they went into the outbox, from the one that was heard last on
 	heard    int                 // the newest report of the present WFM that was looked at
 	most     int                 // reports that waited
-	commits  map[string]int      // by verb, this month
-	before   totals
+	commits  int                 // this month
 	rows     []row
 	complete int // hours of network in which everything was told
-	refused  int // hours in which the device was not let in
 }
 
 // event is something that somebody does.
@@ -137,24 +116,15 @@ type event struct {
 	what func()
 }
 
-// countingWriter is a log of which only the length is known.
-type countingWriter struct{ n atomic.Int64 }
-
-func (w *countingWriter) Write(p []byte) (int, error) {
-	w.n.Add(int64(len(p)))
-	return len(p), nil
-}
-
-func newYear(t *testing.T, seed uint64, syncs *syscalls.Counter) *year {
+func newYear(t *testing.T, seed uint64) *year {
 	y := &year{
-		t: t, rand: rand.New(rand.NewPCG(seed, 0)), begin: time.Now(), dir: t.TempDir(), syncs: syncs,
+		t: t, rand: rand.New(rand.NewPCG(seed, 0)), begin: time.Now(), dir: t.TempDir(),
 		published: map[string]int{}, gate: &fakeGate{}, runtime: newFakeRuntime(),
-		told: map[string][]string{}, commits: map[string]int{},
+		told: map[string][]string{},
 	}
 	y.must(os.Mkdir(filepath.Join(y.dir, "state"), 0o700))
 	y.road = newRoad()
-	y.newRoot()
-	y.renew(9 * week / 2)
+	y.enrol()
 	y.startWFM()
 	y.start()
 	t.Cleanup(func() {
@@ -172,49 +142,35 @@ func (y *year) must(err error) {
 	}
 }
 
-// newRoot makes the WFM's authority another one, and replaces the trust bundle
-// of the device by one with all of them.
-func (y *year) newRoot() {
-	root, err := pki.NewAuthority(yearDomain, time.Now())
+// enrol gives the device a certificate of the WFM's authority, its key, and the trust
+// bundle.
+func (y *year) enrol() {
+	var err error
+	y.root, err = pki.NewAuthority(yearDomain, time.Now())
 	y.must(err)
-	y.roots = append(y.roots, root)
 	bundle, err := pki.MarshalBundle(y.bundle())
 	y.must(err)
-	y.replace("trust-bundle.json", bundle)
-}
-
-func (y *year) bundle() *identity.TrustBundle {
-	b := &identity.TrustBundle{Sequence: uint64(len(y.roots))}
-	for _, r := range y.roots {
-		b.Anchors = append(b.Anchors, r.Root)
-	}
-	return b
-}
-
-// renew replaces the device's certificate and its key.
-func (y *year) renew(valid time.Duration) {
-	svid, err := y.roots[len(y.roots)-1].IssueClient(yearWFM, yearClient, pki.Valid(time.Now().Add(-time.Minute), time.Now().Add(valid)))
+	svid, err := y.root.IssueClient(yearWFM, yearClient, y.valid())
 	y.must(err)
 	key, err := svid.KeyPEM()
 	y.must(err)
-	y.replace("device.key", key)
-	y.replace("device.pem", svid.CertificatePEM())
-	y.expires = time.Now().Add(valid)
+	for name, content := range map[string][]byte{"trust-bundle.json": bundle, "device.key": key, "device.pem": svid.CertificatePEM()} {
+		y.must(os.WriteFile(filepath.Join(y.dir, name), content, 0o600))
+	}
 }
 
-// replace gives a file of the device new content and the present date, which the
-// kernel would not know.
-func (y *year) replace(name string, content []byte) {
-	file := filepath.Join(y.dir, name)
-	y.must(os.WriteFile(file+".new", content, 0o600))
-	y.must(os.Chtimes(file+".new", time.Now(), time.Now()))
-	y.must(os.Rename(file+".new", file))
-	y.replaced += int64(len(content))
+func (y *year) bundle() *identity.TrustBundle {
+	return &identity.TrustBundle{Sequence: 1, Anchors: []*x509.Certificate{y.root.Root}}
+}
+
+// valid is the time of certificates: longer than anybody lives through here.
+func (y *year) valid() pki.Option {
+	return pki.Valid(y.begin.Add(-time.Minute), y.begin.Add(100*week))
 }
 
 // startWFM starts a WFM that knows what is published, and has heard nothing yet.
 func (y *year) startWFM() {
-	svid, err := y.roots[len(y.roots)-1].IssueWFM(yearWFM, pki.Valid(time.Now().Add(-time.Minute), time.Now().Add(5*week)))
+	svid, err := y.root.IssueWFM(yearWFM, y.valid())
 	y.must(err)
 	y.wfm, err = wfmsim.New(wfmsim.Options{
 		ID: identity.ID{TrustDomain: yearDomain, WFM: yearWFM}, SVID: svid.TLS(), Bundle: y.bundle(), Clients: []string{yearClient},
@@ -258,8 +214,8 @@ func (y *year) start() {
 	y.must(err)
 	known, err := uplink.KnownTime(y.store)
 	y.must(err)
-	logger := slog.New(slog.NewTextHandler(&y.logged, nil))
-	present := clock.New(func() time.Time { return time.Now().Add(y.offset) }, y.begin, known)
+	logger := slog.New(slog.DiscardHandler)
+	present := clock.New(time.Now, y.begin, known)
 	y.uplink, err = uplink.New(uplink.Options{
 		URL: "https://" + y.road.Addr().String(), Certificate: filepath.Join(y.dir, "device.pem"), Key: filepath.Join(y.dir, "device.key"),
 		TrustBundle: filepath.Join(y.dir, "trust-bundle.json"),
@@ -277,31 +233,13 @@ func (y *year) start() {
 		Facts: func() (capability.Facts, error) {
 			return capability.Facts{CPU: capability.CPU{Cores: 1, Architecture: "arm"}, Memory: 64 << 20, Storage: 1 << 30}, nil
 		},
-		ClockWrong: func() bool { _, wrong := present.Wrong(); return wrong },
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 2)
 	go func() { done <- y.agent.Run(ctx) }()
 	go func() { done <- y.uplink.Run(ctx) }()
-	events, unsubscribe := y.agent.Subscribe()
-	counted := make(chan struct{})
-	go func() {
-		defer close(counted)
-		for {
-			select {
-			case e := <-events:
-				if e.Kind == control.PollSucceeded || e.Kind == control.PollFailed {
-					y.polled.Add(1)
-				}
-			case <-ctx.Done():
-				return
-			}
-		}
-	}()
 	y.stop = func() {
-		unsubscribe()
 		cancel()
-		<-counted
 		y.must(errors.Join(<-done, <-done, y.store.Close()))
 		y.road.let(false, false) // as the kernel does for a process that ends
 		y.stop = func() {}
@@ -309,10 +247,10 @@ func (y *year) start() {
 }
 
 // committed is called after each transaction.
-func (y *year) committed(verb string) {
+func (y *year) committed(string) {
 	y.mu.Lock()
 	defer y.mu.Unlock()
-	y.commits[verb]++
+	y.commits++
 	reports, err := y.store.Reports(y.seen, 64)
 	if err != nil {
 		y.t.Error(err)
@@ -380,21 +318,13 @@ func (y *year) plan(months int) {
 
 		online := at(from+time.Hour, to-2*time.Hour)
 		silently := w%2 == 1
-		do(online, y.goOnline)
+		do(online, func() { y.road.let(true, false) })
 		do(online+time.Hour, func() { y.goOffline(silently) })
 		if w%4 == 3 {
 			do(to-time.Minute, y.measure) // nothing is on its way then
 		}
 	}
-	// The certificate expires in the middle of week 5. Nobody has time for it, and
-	// what the device hears in that week is that it is not let in.
-	do(9*week/2+day, y.noticeExpiry)
-	for w := 6; w < months*4; w += 6 {
-		do(at(time.Duration(w)*week, time.Duration(w)*week+time.Minute), func() { y.renew(8 * week) })
-	}
-	do(at(week, 2*week), y.newRoot) // used by what is issued from the next month on
-	// In the last fortnight the power goes, and with it the time.
-	do(time.Duration(months*4-2)*week+time.Minute, y.loseClock)
+	do(time.Duration(months*4-2)*week+time.Minute, y.cutPower)
 }
 
 // planFlaps lets a service end again and again for five hours. Most times it
@@ -442,15 +372,8 @@ func (y *year) approveAll() {
 	}
 }
 
-// goOnline opens the road for an hour.
-func (y *year) goOnline() {
-	y.road.let(true, false)
-	y.welcome = time.Now().Before(y.expires)
-}
-
 // goOffline ends the hour, and looks at what the WFM has heard in it.
 func (y *year) goOffline(silently bool) {
-	st := y.status()
 	y.road.let(false, silently)
 	synctest.Wait()
 	waiting, err := y.store.CountReports()
@@ -464,13 +387,6 @@ func (y *year) goOffline(silently bool) {
 			y.heard = r.Number
 			heard[r.Status.DeploymentID] = append(heard[r.Status.DeploymentID], stateOf(y.t, r.Body))
 		}
-	}
-	if !y.welcome {
-		if len(heard) > 0 || st.WFM.LastError == "" || !advised(st, "expired", "renew") {
-			y.t.Errorf("with an expired certificate the WFM heard %v, the last error is %q, advice %v", heard, st.WFM.LastError, st.Identity.Warnings)
-		}
-		y.refused++
-		return
 	}
 	for id, told := range y.told {
 		if !inOrder(heard[id], told) {
@@ -508,51 +424,24 @@ func (y *year) status() *control.Status {
 	return st
 }
 
-// advised says that people are told of something, and what to do about it.
-func advised(st *control.Status, text, mend string) bool {
-	return slices.ContainsFunc(st.Identity.Warnings, func(a control.Advice) bool {
-		return strings.Contains(a.Text, text) && strings.Contains(a.Mend, mend)
-	})
-}
-
-// noticeExpiry looks at what people are told of a certificate that has expired.
-func (y *year) noticeExpiry() {
-	if st := y.status(); !advised(st, "expired", "renew") || st.Identity.Expires == nil || st.Identity.Expires.After(time.Now()) {
-		y.t.Errorf("nobody is told of the expired certificate: %+v", st.Identity)
-	}
-}
-
-// loseClock takes the power from a device whose clock does not survive that.
-func (y *year) loseClock() {
+// cutPower ends the agent and everything that runs.
+func (y *year) cutPower() {
 	running := y.runtime.running()
 	y.stop()
-	y.offset = -time.Since(time.Unix(0, 0))
 	y.runtime.reset()
 	y.start()
 	synctest.Wait()
 	if now := y.runtime.running(); !slices.Equal(now, running) {
 		y.t.Errorf("after a start without a network %v runs, before it %v", now, running)
 	}
-	if st := y.status(); !advised(st, "clock is wrong", "set the clock") {
-		y.t.Errorf("nobody is told of the clock: %+v", st.Identity.Warnings)
-	}
-}
-
-// totals are what is counted from the begin on.
-type totals struct {
-	polls, dials, written, syncs, logged int64
-	reports                              uint64
 }
 
 // row is a month.
 type row struct {
-	totals
 	commits, outbox         int
-	journal                 uint64
 	size, heap              int64
 	goroutines, descriptors int
 	deployments             int // of which each has a goroutine
-	verbs                   map[string]int
 }
 
 // measure ends a month. There is no network, and nobody is on the way.
@@ -569,31 +458,10 @@ func (y *year) measure() {
 	info, err := os.Stat(filepath.Join(y.dir, "state", "margolite.db"))
 	y.must(err)
 	r.size = info.Size()
-	sum, err := y.store.VerifyJournal()
-	y.must(err)
-	r.journal = sum.Entries
-
-	now := totals{polls: y.polled.Load(), dials: y.road.dialled(), logged: y.logged.n.Load(), written: writtenBySelf() - y.replaced}
-	if y.syncs != nil {
-		counts, err := y.syncs.Count()
-		y.must(err)
-		for _, n := range counts {
-			now.syncs += n
-		}
-	}
 	y.mu.Lock()
-	now.reports = y.seen
-	r.verbs, r.outbox = y.commits, y.most
-	y.commits, y.most = map[string]int{}, 0
+	r.commits, r.outbox = y.commits, y.most
+	y.commits, y.most = 0, 0
 	y.mu.Unlock()
-	for _, n := range r.verbs {
-		r.commits += n
-	}
-	r.totals = totals{
-		now.polls - y.before.polls, now.dials - y.before.dials, now.written - y.before.written, now.syncs - y.before.syncs,
-		now.logged - y.before.logged, now.reports - y.before.reports,
-	}
-	y.before = now
 	y.rows = append(y.rows, r)
 	y.startWFM()
 }
@@ -607,22 +475,9 @@ func descriptors(t *testing.T) int {
 	return len(entries)
 }
 
-// writtenBySelf is how many bytes this process has handed to the kernel, 0 where
-// that does not say.
-func writtenBySelf() (n int64) {
-	data, err := os.ReadFile("/proc/self/io")
-	if err != nil {
-		return 0
-	}
-	for line := range strings.Lines(string(data)) {
-		_, _ = fmt.Sscanf(line, "wchar: %d", &n)
-	}
-	return n
-}
-
 // end looks at the whole of it.
 func (y *year) end(months int) {
-	y.goOnline()
+	y.road.let(true, false)
 	time.Sleep(time.Hour)
 	y.goOffline(false)
 	if waiting, err := y.store.CountReports(); err != nil || waiting > 0 {
@@ -638,36 +493,20 @@ func (y *year) end(months int) {
 	if got := y.runtime.running(); !slices.Equal(got, want) {
 		y.t.Errorf("at the end %v runs, want %v", got, want)
 	}
-	if least := months*4 - y.refused; y.complete < least*3/4 || y.refused == 0 {
-		y.t.Errorf("in %d hours of network everything was told, in %d nothing could be; of %d", y.complete, y.refused, months*4)
+	if y.complete < months*3 {
+		y.t.Errorf("in %d hours of network everything was told, of %d", y.complete, months*4+1)
 	}
-	y.print()
 
 	first := y.rows[0]
-	for i, r := range y.rows[1:] {
+	for i, r := range y.rows {
+		y.t.Logf("month %d: %d transactions, at most %d reports waited, database %d KiB, heap %d KiB, %d deployments, %d goroutines, %d descriptors",
+			i+1, r.commits, r.outbox, r.size>>10, r.heap>>10, r.deployments, r.goroutines, r.descriptors)
 		// The journal grows up to its bound, which a year does not reach.
 		if r.goroutines-r.deployments > first.goroutines-first.deployments || r.descriptors > first.descriptors || r.heap > first.heap+1<<20 || r.size > 4<<20 {
-			y.t.Errorf("in month %d there is more than in the first one: %+v, then %+v", i+2, first, r)
+			y.t.Errorf("in month %d there is more than in the first one: %+v, then %+v", i+1, first, r)
 		}
 		if r.outbox > 16*len(y.published) {
-			y.t.Errorf("in month %d %d reports waited", i+2, r.outbox)
+			y.t.Errorf("in month %d %d reports waited", i+1, r.outbox)
 		}
 	}
-}
-
-// print shows the table.
-func (y *year) print() {
-	var text strings.Builder
-	w := tabwriter.NewWriter(&text, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "month\tpolls\tconnections\tcommits\tsyncs\tKB written\treports\tat most waiting\tjournal\tdatabase KiB\theap KiB\tdeployments\tgoroutines\tdescriptors\tKB logged\t")
-	verbs := map[string]int{}
-	for i, r := range y.rows {
-		fmt.Fprintf(w, "%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t\n", i+1, r.polls, r.dials, r.commits, r.syncs, r.written/1000,
-			r.reports, r.outbox, r.journal, r.size>>10, r.heap>>10, r.deployments, r.goroutines, r.descriptors, r.logged/1000)
-		for verb, n := range r.verbs {
-			verbs[verb] += n
-		}
-	}
-	y.must(w.Flush())
-	y.t.Logf("%d hours of network, of %d of them the certificate had expired\n%scommits: %v", y.complete+y.refused, y.refused, &text, verbs)
 }

@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -51,5 +52,33 @@ func TestOnlyRootChangesWorkloads(t *testing.T) {
 				t.Errorf("%s: %s was answered %d, want 403", path, name, w.Code)
 			}
 		}
+	}
+}
+
+// However many connections several processes of root, or several users, hold together,
+// the next one still gets in; one that has too many is told so.
+func TestSeveralCrowdsKeepNobodyOut(t *testing.T) {
+	own := uint32(os.Geteuid()) // whose user may do everything
+	for name, crowd := range map[string]func(n int) Caller{
+		"processes of root": func(n int) Caller { return Caller{UID: own, PID: int32(n)} },
+		"users":             func(n int) Caller { return Caller{UID: own + 1 + uint32(n), PID: 1} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			q := newQuota("connections", maxOwnConnections, maxOthersConnections, maxConnections)
+			for n := range 8 {
+				var err error
+				for err == nil {
+					_, err = q.enter(crowd(n), true)
+				}
+				if !errors.Is(err, ErrBusy) || n == 0 && !strings.Contains(err.Error(), "has 32 connections") {
+					t.Errorf("crowd %d is told %v", n, err)
+				}
+			}
+			for _, next := range []Caller{crowd(100), crowd(100), {UID: own, PID: 100}} {
+				if _, err := q.enter(next, true); err != nil {
+					t.Errorf("%v: %v", next, err)
+				}
+			}
+		})
 	}
 }

@@ -50,18 +50,29 @@ func shell(script string) control.ExecRequest {
 	return control.ExecRequest{Project: "p", Service: "web", Args: []string{"/bin/sh", "-c", script}}
 }
 
-// A command that panics ends, the caller is told, and the server goes on.
-func TestAPanicOfACommandIsItsEnd(t *testing.T) {
-	b := &backend{panicked: make(chan string, 2), exec: func(context.Context, control.ExecRequest, control.ExecStreams) (int, error) {
+// clumsy panics where it is asked to poll.
+type clumsy struct{ *backend }
+
+func (clumsy) Sync(context.Context) error { panic("no such thing") }
+
+// A request or a command that panics ends, the caller is told, and the server goes on.
+func TestAPanicIsTheEndOfOneRequest(t *testing.T) {
+	b := &backend{panicked: make(chan string, 3), exec: func(context.Context, control.ExecRequest, control.ExecStreams) (int, error) {
 		panic("no such thing")
 	}}
-	client, _ := serve(t, b)
-	for _, detach := range []bool{false, true} {
+	client, _ := serve(t, clumsy{b})
+	exec := func(detach bool) error {
 		_, err := client.Exec(t.Context(), control.ExecRequest{Deployment: "d", Service: "s", Args: []string{"true"}, Detach: detach}, control.ExecStreams{})
-		if err == nil || !strings.Contains(err.Error(), "internal error") {
-			t.Errorf("error is %v", err)
+		return err
+	}
+	for _, c := range []struct {
+		err   error
+		route string
+	}{{client.Sync(t.Context()), "/v1/sync"}, {exec(false), "/v1/exec"}, {exec(true), "/v1/exec"}} {
+		if c.err == nil || !strings.Contains(c.err.Error(), "internal error") {
+			t.Errorf("error is %v", c.err)
 		}
-		if told := <-b.panicked; !strings.Contains(told, "/v1/exec") || !strings.Contains(told, "no such thing") {
+		if told := <-b.panicked; !strings.Contains(told, c.route) || !strings.Contains(told, "no such thing") {
 			t.Errorf("the backend is told %q", told)
 		}
 	}

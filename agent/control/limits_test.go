@@ -242,56 +242,6 @@ func TestRequestsThatLastLeaveRoomForShortOnes(t *testing.T) {
 	}
 }
 
-// However many connections several processes of root, or several users, hold
-// together, the next one still gets in.
-func TestSeveralCrowdsKeepNobodyOut(t *testing.T) {
-	for name, uid := range map[string]int{"processes of root": 0, "users": nobody} {
-		t.Run(name, func(t *testing.T) {
-			if os.Getuid() != 0 {
-				t.Skip("needs root, to be another user")
-			}
-			client, path := serve(t, &backend{})
-			openTo(t, path)
-			for i := range 8 {
-				who := uid
-				if who != 0 {
-					who += 1 + i
-				}
-				_, end := crowd(t, path, who, 100, askStatus)
-				defer end()
-			}
-			who := uid
-			if who != 0 {
-				who += 100
-			}
-			if answers, end := crowd(t, path, who, 2, askStatus); answers[okay] != 2 {
-				end()
-				t.Errorf("who comes last is answered %v", answers)
-			} else {
-				end()
-			}
-			if _, err := client.Status(t.Context()); err != nil {
-				t.Errorf("status: %v", err)
-			}
-		})
-	}
-}
-
-func TestWhoHasTooManyConnectionsIsToldSo(t *testing.T) {
-	client, path := serve(t, &backend{})
-	for range 32 {
-		conn, err := net.Dial("unix", path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close()
-	}
-	_, err := client.Status(t.Context())
-	if !errors.Is(err, control.ErrBusy) || !strings.Contains(err.Error(), "has 32 connections") {
-		t.Errorf("one more: %v", err)
-	}
-}
-
 // pipes are connections that need no kernel, so that time can be made up.
 type pipes struct {
 	conns chan net.Conn
