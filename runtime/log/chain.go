@@ -2,6 +2,7 @@ package log
 
 import (
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"syscall"
@@ -17,141 +18,104 @@ type chain struct {
 	whole  bool // what was read ends with a line
 }
 
-// maxOpens is how often a file is looked for that is renamed meanwhile.
-const maxOpens = 10
-
+// openChain finds the place before the last so many lines; 0: before all; less: at the end.
 func openChain(path string, tail int) (*chain, error) {
-	current, err := os.Open(path)
-	if err != nil {
-		return nil, err
+	c := &chain{path: path, block: make([]byte, blockSize), whole: true}
+	missing := tail
+	err := eachFile(path, func(f *os.File, info fs.FileInfo) (more bool, err error) {
+		newest := c.file == nil
+		c.close()
+		c.file = f
+		switch {
+		case tail < 0:
+			c.offset = info.Size()
+			return false, nil
+		case tail > 0:
+			c.offset, missing, err = lastLines(f, info.Size(), missing, newest)
+		}
+		return c.offset == 0, err
+	})
+	if err == nil && c.file == nil {
+		err = fs.ErrNotExist
 	}
-	c := &chain{path: path, file: current, block: make([]byte, blockSize), whole: true}
-	if err := c.seekTail(tail); err != nil {
+	if err != nil {
 		c.close()
 		return nil, err
 	}
 	return c, nil
 }
 
-func (c *chain) close() { c.file.Close() }
-
-// seekTail goes back from the current file for as long as lines are missing.
-func (c *chain) seekTail(tail int) error {
-	for missing, newest := tail, true; ; newest = false {
-		size, err := sizeOf(c.file)
-		if err != nil {
-			return err
-		}
-		if tail < 0 {
-			c.offset = size
-			return nil
-		}
-		if tail > 0 {
-			if c.offset, missing, err = lastLines(c.file, size, missing, newest); err != nil || c.offset > 0 {
-				return err
-			}
-		}
-		before, err := c.neighbour(1)
-		if before == nil || err != nil {
-			return err
-		}
+func (c *chain) close() {
+	if c.file != nil {
 		c.file.Close()
-		c.file = before
 	}
 }
 
-// neighbour opens the file after (-1) or before (1) the one that is read; nil
-// where there is none.
-func (c *chain) neighbour(step int) (*os.File, error) {
-	for range maxOpens {
-		at, err := c.number()
-		if err != nil {
-			return nil, err
-		}
-		missing := 0
-		for n := at + step; n >= 0 && missing < 2; n += step { // a killed rotation leaves one gap
-			next, err := os.Open(numbered(c.path, n))
-			if errors.Is(err, fs.ErrNotExist) {
-				missing++
-				continue
-			}
-			if err != nil {
-				return nil, err
-			}
-			if again, err := c.number(); err != nil || again == at {
-				return next, err
-			}
-			next.Close()
-			break
-		}
-		if again, err := c.number(); err != nil || again == at {
-			return nil, err
-		}
-	}
-	return nil, nil
-}
-
-// number is how many rotations ago the file that is read was the current one. One
-// that was dropped comes before all that are left.
-func (c *chain) number() (int, error) {
-	read, err := c.file.Stat()
-	if err != nil {
-		return 0, err
-	}
-	last, missing := -1, 0
-	for n := 0; n <= maxFiles && missing < 2; n++ {
-		info, err := os.Stat(numbered(c.path, n))
+// eachFile opens the files of a log, from the newest, while visit wants more. Closing
+// them is up to visit.
+func eachFile(path string, visit func(f *os.File, info fs.FileInfo) (more bool, err error)) error {
+	var newer fs.FileInfo
+	missing := 0
+	for n := 0; n <= maxFiles && missing < 2; n++ { // a killed rotation leaves one gap
+		f, err := os.Open(numbered(path, n))
 		if errors.Is(err, fs.ErrNotExist) {
 			missing++
 			continue
 		}
 		if err != nil {
-			return 0, err
+			return err
 		}
-		if os.SameFile(info, read) {
-			return n, nil
+		missing = 0
+		info, err := f.Stat()
+		if err != nil {
+			return errors.Join(err, f.Close())
 		}
-		last, missing = n, 0
+		if newer != nil && os.SameFile(newer, info) { // it was renamed meanwhile
+			f.Close()
+			continue
+		}
+		newer = info
+		if more, err := visit(f, info); err != nil || !more {
+			return err
+		}
 	}
-	return last + 1, nil
+	return nil
 }
 
-// isCurrent tells whether the file that is read is still written to, as far as
-// its name says.
-func (c *chain) isCurrent() (bool, error) {
-	named, err := os.Stat(c.path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return true, nil // between two files
-	}
-	if err != nil {
-		return false, err
-	}
+// following opens the file that comes after the one that is read; the oldest where that
+// one was dropped. It is nil where there is none.
+func (c *chain) following() (next *os.File, err error) {
 	read, err := c.file.Stat()
-	return err == nil && os.SameFile(named, read), err
+	if err != nil {
+		return nil, err
+	}
+	err = eachFile(c.path, func(f *os.File, info fs.FileInfo) (more bool, err error) {
+		if os.SameFile(info, read) {
+			return false, f.Close()
+		}
+		if next != nil {
+			next.Close()
+		}
+		next = f
+		return true, nil
+	})
+	return next, err
 }
 
 func (c *chain) next() ([]byte, error) {
 	for {
-		// Whoever no longer has the name when there is nothing more to be read
-		// gets nothing more.
-		current, err := c.isCurrent()
-		if err != nil {
-			return nil, err
+		block, err := c.read()
+		if len(block) > 0 || err != nil {
+			return block, err
 		}
-		n, err := readAt(c.file, c.block, c.offset)
-		if n > 0 || err != nil {
-			c.offset += int64(n)
-			if n > 0 {
-				c.whole = c.block[n-1] == '\n'
-			}
-			return c.block[:n], err
-		}
-		if current {
-			return nil, nil
-		}
-		following, err := c.neighbour(-1)
+		following, err := c.following()
 		if following == nil || err != nil {
 			return nil, err
+		}
+		// It may have got more before the next one was made.
+		if block, err := c.read(); len(block) > 0 || err != nil {
+			following.Close()
+			return block, err
 		}
 		c.file.Close()
 		c.file, c.offset = following, 0
@@ -160,6 +124,19 @@ func (c *chain) next() ([]byte, error) {
 			return []byte{'\n'}, nil
 		}
 	}
+}
+
+// read reads on in the file; nothing at its end.
+func (c *chain) read() ([]byte, error) {
+	n, err := c.file.ReadAt(c.block, c.offset)
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	if n > 0 {
+		c.offset += int64(n)
+		c.whole = c.block[n-1] == '\n'
+	}
+	return c.block[:n], err
 }
 
 // removed looks whether the file has no name left, and no other of the log has

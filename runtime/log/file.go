@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 )
 
 // DefaultCap is the size from which a file of a log is rotated.
@@ -31,9 +30,11 @@ func numbered(path string, n int) string {
 
 // Remove deletes the log at path, with all that was rotated.
 func Remove(path string) error {
-	names, _ := filepath.Glob(escapeGlob(path) + ".*") // the pattern is valid
-	// The last to go tells who follows the log that it ends.
-	if err := removeAll(append(names, path)...); err != nil {
+	names := []string{path + partialSuffix}
+	for n := maxFiles; n >= 0; n-- { // the last to go tells who follows the log that it ends
+		names = append(names, numbered(path, n))
+	}
+	if err := removeAll(names...); err != nil {
 		return fmt.Errorf("cannot remove log: %w", err)
 	}
 	return nil
@@ -47,9 +48,4 @@ func removeAll(names ...string) error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// escapeGlob makes a name a pattern that only it matches.
-func escapeGlob(name string) string {
-	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(name)
 }

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Options say which part of a log is read.
@@ -24,26 +26,21 @@ type Options struct {
 const lookAgain = 256
 
 // Merge is the output of several logs, in the order of time.
-// It needs one goroutine, that of Run, and a few pages for each log.
+// It needs the goroutine of Run, one more to follow, and a few pages for each log.
 type Merge struct {
 	o       Options
-	watcher *watcher // nil: Follow is not set
+	watcher watcher
 
 	mu     sync.Mutex
 	added  []Source // and not yet taken over
 	sealed bool
-	dirs   map[string]int32 // watched for new names; of Run alone
 
 	sources []*source // of Run alone
 }
 
 // NewMerge makes a Merge without logs.
 func NewMerge(o Options) *Merge {
-	m := &Merge{o: o, dirs: make(map[string]int32)}
-	if o.Follow {
-		m.watcher = newWatcher()
-	}
-	return m
+	return &Merge{o: o, watcher: watcher{poked: make(chan struct{}, 1)}}
 }
 
 // Add adds a log, from any goroutine: before Run, from its last lines that Tail
@@ -53,7 +50,7 @@ func (m *Merge) Add(s Source) {
 	m.mu.Lock()
 	m.added = append(m.added, s)
 	m.mu.Unlock()
-	m.poke()
+	m.watcher.poke()
 }
 
 // Seal says that nothing will be added: Run ends once all logs are removed.
@@ -61,13 +58,7 @@ func (m *Merge) Seal() {
 	m.mu.Lock()
 	m.sealed = true
 	m.mu.Unlock()
-	m.poke()
-}
-
-func (m *Merge) poke() {
-	if m.watcher != nil {
-		m.watcher.poke()
-	}
+	m.watcher.poke()
 }
 
 // Run calls each for every entry, oldest first. Without Follow it ends when all is
@@ -77,13 +68,14 @@ func (m *Merge) poke() {
 // A reader that is slower than the rotations misses what they dropped, and goes
 // on with the oldest line that is left.
 func (m *Merge) Run(ctx context.Context, each func(Entry) error) (err error) {
+	if m.o.Follow {
+		m.watcher.open()
+	}
 	defer func() {
 		for _, s := range m.sources {
 			s.close()
 		}
-		if m.watcher != nil {
-			_ = m.watcher.close()
-		}
+		m.watcher.close()
 		if err != nil {
 			err = fmt.Errorf("cannot read logs: %w", err)
 		}
@@ -112,19 +104,13 @@ func (m *Merge) Run(ctx context.Context, each func(Entry) error) (err error) {
 		if err != nil || sealed && len(m.sources) == 0 {
 			return err
 		}
-		if again {
-			continue
-		}
-		changes, err := m.watcher.wait(waiting)
-		if err != nil {
-			return err
-		}
-		if err := m.touch(changes); err != nil {
-			return err
+		if !again {
+			m.watcher.wait(waiting)
 		}
 	}
 }
 
+// takeOver takes the logs over that were added, and looks at all of them.
 func (m *Merge) takeOver(tail int) (sealed bool, err error) {
 	m.mu.Lock()
 	added, sealed := m.added, m.sealed
@@ -136,40 +122,22 @@ func (m *Merge) takeOver(tail int) (sealed bool, err error) {
 			m.sources[i].again = true
 			continue
 		}
-		s := &source{Source: a, watch: -1}
-		m.sources = append(m.sources, s)
-		// What happens to its names from now on is told.
-		if err := m.watchDir(filepath.Dir(a.Path)); err != nil {
-			return sealed, err
+		m.sources = append(m.sources, &source{Source: a})
+	}
+	for _, s := range m.sources {
+		// What happens to its names and to its current file from now on is told.
+		// Removal shows as a change of attributes: the number of links.
+		m.watcher.add(filepath.Dir(s.Path), unix.IN_CREATE|unix.IN_MOVED_TO|unix.IN_ONLYDIR)
+		m.watcher.add(s.Path, unix.IN_MODIFY|unix.IN_ATTRIB|unix.IN_MOVE_SELF)
+		if s.file == nil {
+			if err := s.open(tail); err != nil {
+				return sealed, err
+			}
 		}
-		if err := m.open(s, tail); err != nil {
-			return sealed, err
-		}
+		s.dry = false
+		s.gone = s.file != nil && s.file.removed()
 	}
 	return sealed, nil
-}
-
-func (m *Merge) watchDir(dir string) error {
-	if _, known := m.dirs[dir]; known || m.watcher == nil {
-		return nil
-	}
-	watch, err := m.watcher.add(dir, true)
-	m.dirs[dir] = watch
-	return err
-}
-
-// open opens a log if it is there and not yet open, and has changes of its current
-// file told.
-func (m *Merge) open(s *source, tail int) (err error) {
-	if s.file == nil {
-		err = s.open(tail)
-	}
-	if err != nil || s.file == nil || m.watcher == nil {
-		return err
-	}
-	s.dry, s.moved = false, true
-	s.watch, err = m.watcher.add(s.Path, false)
-	return err
 }
 
 // deliver hands on all that is there.
@@ -219,66 +187,36 @@ func (m *Merge) finishOne(s *source, each func(Entry) error) error {
 	return nil
 }
 
-// dropRemoved lets go of logs that were removed, and after Seal of those that
-// are not there. A log that was found to be removed may have got a last line
-// before that: again says to look once more.
+// dropRemoved lets go of logs that were removed before all that is there was handed on,
+// and after Seal of those that are not there. Another one may have taken the place of a
+// log: again says to read it at once.
 func (m *Merge) dropRemoved(each func(Entry) error, sealed bool) (again bool, err error) {
 	kept := m.sources[:0]
 	for _, s := range m.sources {
 		switch {
-		case s.file == nil && sealed:
-			continue
-		case s.file == nil:
 		case s.gone:
-			err = m.finishOne(s, each)
+			err := m.finishOne(s, each)
 			s.close()
 			if err != nil {
 				return false, err
 			}
 			wanted := s.again
-			*s = source{Source: s.Source, watch: -1}
-			if err := m.open(s, 0); err != nil {
+			*s = source{Source: s.Source}
+			if err := s.open(0); err != nil {
 				return false, err
 			}
-			// Another one may have taken its place.
 			if s.file == nil && !wanted {
 				continue
 			}
 			again = true
-		case s.moved:
-			s.moved = false
-			if s.file.removed() {
-				s.gone, s.dry, again = true, false, true
-			}
+		case s.file == nil && sealed:
+			continue
 		}
 		kept = append(kept, s)
 	}
 	clear(m.sources[len(kept):])
 	m.sources = kept
 	return again, nil
-}
-
-// touch has the logs read again that changed.
-func (m *Merge) touch(changes []change) error {
-	for _, c := range changes {
-		for _, s := range m.sources {
-			anything := c == change{}
-			named := c.name == filepath.Base(s.Path)
-			itself := c.name == "" && c.watch == s.watch
-			if !anything && !named && !itself {
-				continue
-			}
-			s.dry = false
-			if itself && !c.moved {
-				continue
-			}
-			// It may go on in another file.
-			if err := m.open(s, 0); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
 }
 
 // Read copies what the container printed to w as it was, oldest line first. With

@@ -3,27 +3,9 @@ package log
 import (
 	"errors"
 	"io"
-	"os"
 )
 
 const blockSize = 8 << 10 // bytes read at a time
-
-func sizeOf(f *os.File) (int64, error) {
-	info, err := f.Stat()
-	if err != nil {
-		return 0, err
-	}
-	return info.Size(), nil
-}
-
-// readAt reads what there is, without an error at the end of the file.
-func readAt(f *os.File, b []byte, offset int64) (int, error) {
-	n, err := f.ReadAt(b, offset)
-	if errors.Is(err, io.EOF) {
-		err = nil
-	}
-	return n, err
-}
 
 // lastLines is where the last n lines before size begin, and how many of them the
 // file does not have. A last line without an end is one. Parts of long lines do not

@@ -22,10 +22,8 @@ type source struct {
 	head  Entry // the next to be delivered, if has
 	has   bool
 	dry   bool // nothing more is there for now
-	moved bool // the log may have been removed
-	gone  bool // it was: what is there is all
+	gone  bool // the log was removed: what is there is all
 	again bool // it was added once more
-	watch int32
 
 	held map[string]Entry // parts of lines under way, by stream
 }

@@ -220,7 +220,7 @@ func (w *Writer) open() error {
 
 // endLine ends the line that a killed shim left, and returns the size of the file.
 func endLine(f *os.File) (int64, error) {
-	size, err := sizeOf(f)
+	size, err := f.Seek(0, io.SeekEnd)
 	if err != nil || size == 0 {
 		return 0, err
 	}
@@ -265,14 +265,16 @@ func (w *Writer) rotate() error {
 // is. A file that is written is taken from nobody; w rotates its own instead. False:
 // there is nothing to be gained.
 func (w *Writer) makeRoom() bool {
-	files, _ := filepath.Glob(filepath.Join(escapeGlob(filepath.Dir(w.path)), "*"+suffix+"*")) // the pattern is valid
-	sizes, oldest := make(map[string]int64), make(map[string]string)                           // by log
-	for _, file := range files {
-		info, err := os.Stat(file)
-		if err != nil { // it has just gone
+	dir := filepath.Dir(w.path)
+	entries, _ := os.ReadDir(dir)
+	sizes, oldest := make(map[string]int64), make(map[string]string) // by log
+	for _, entry := range entries {
+		id, _, ok := strings.Cut(entry.Name(), suffix)
+		info, err := entry.Info()
+		if !ok || err != nil { // it has just gone
 			continue
 		}
-		log := file[:strings.LastIndex(file, suffix)+len(suffix)]
+		log, file := Path(dir, id), filepath.Join(dir, entry.Name())
 		sizes[log] += info.Size()
 		if was := oldest[log]; len(file) > len(was) || len(file) == len(was) && file > was { // .10 is older than .9
 			oldest[log] = file
