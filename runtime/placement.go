@@ -470,7 +470,7 @@ func (pl *places) checkPorts(ctx context.Context, all []container.Container, nam
 	if err != nil {
 		return err
 	}
-	err = network.CheckPorts(ctx, added, foreign)
+	err = pl.networks.CheckPorts(added, foreign)
 	if refused := new(network.PortError); errors.As(err, &refused) {
 		for _, s := range place.seats {
 			if slices.ContainsFunc(s.Ports, func(p network.Port) bool { return p.Overlaps(refused.Port) }) {

@@ -312,7 +312,7 @@ func (r *run) execute(ctx context.Context, s Step) error {
 		if err != nil {
 			return internal(err)
 		}
-		if _, err := r.e.networks.EnsureSandbox(ctx, seat.Sandbox, hostsFor(places, seat)); err != nil {
+		if err := r.e.networks.EnsureSandbox(ctx, seat.Sandbox, hostsFor(places, seat)); err != nil {
 			return internal(err)
 		}
 		r.note(func() { set(&r.made.boxes, s.Replica) })

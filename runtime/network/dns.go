@@ -11,19 +11,22 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"golang.org/x/net/netutil"
 	"golang.org/x/sys/unix"
+
+	"github.com/margolite/margolite/runtime/limit"
 )
 
 // dns answers in the sandboxes: names of their hosts files from what was written
 // there, all others by asking the nameservers of the host. It has two sockets in
 // each sandbox, and for each a goroutine that waits without a buffer.
 type dns struct {
-	logger    *slog.Logger
-	host      hostResolver
-	contained func(what string, err error) // see Options
+	logger     *slog.Logger
+	resolvConf string                       // the host's
+	contained  func(what string, err error) // see Options
 
-	queries chan struct{} // one for each query that is being forwarded
-	buffers sync.Pool     // of *[maxMessage]byte
+	queries *limit.Limiter // of those that are being forwarded
+	buffers sync.Pool      // of *[maxMessage]byte
 
 	mu    sync.Mutex
 	ctx   context.Context // of Serve; nil: not serving
@@ -34,51 +37,39 @@ type dns struct {
 const (
 	maxForwards    = 64 // queries on their way to nameservers, of all sandboxes
 	maxForwardsOne = 16 // of one sandbox
-	maxStreams     = 8  // TCP connections of one sandbox
+	maxStreams     = 8  // TCP connections of one sandbox; more wait
 )
 
 func newDNS(resolvConf string, logger *slog.Logger) *dns {
 	return &dns{
-		logger:    logger,
-		host:      hostResolver{path: resolvConf},
-		contained: func(string, error) {},
-		queries:   make(chan struct{}, maxForwards),
-		buffers:   sync.Pool{New: func() any { return new([maxMessage]byte) }},
-		zones:     make(map[string]*zone),
+		logger:     logger,
+		resolvConf: resolvConf,
+		contained:  func(string, error) {},
+		queries: limit.New(0, limit.Bound{Most: maxForwards, Counts: func(limit.Key, limit.Key) bool { return true }},
+			limit.Bound{Most: maxForwardsOne, Counts: func(held, wanted limit.Key) bool { return held == wanted }}),
+		buffers: sync.Pool{New: func() any { return new([maxMessage]byte) }},
+		zones:   make(map[string]*zone),
 	}
 }
 
 // zone is what one sandbox is answered.
 type zone struct {
-	dns  *dns
-	name string
+	dns   *dns
+	name  string
+	netns string // path of its namespace
 
-	hosts    atomic.Pointer[[]byte] // its hosts file
-	view     atomic.Pointer[view]
-	turn     atomic.Uint32 // which of several addresses comes first
-	forwards atomic.Int32
-	streams  atomic.Int32
+	view atomic.Pointer[view]
+	turn atomic.Uint32 // which of several addresses comes first
 
-	netns   string // path of its namespace; empty: it has none yet
 	inode   uint64 // of the namespace that the sockets are in
 	packets *net.UDPConn
-	listen  *net.TCPListener
+	listen  net.Listener
 }
 
 // view is how a sandbox sees the world.
 type view struct {
-	netns    string
-	networks []viewed
-	search   []string     // instead of the host's; nil: those
-	servers  []netip.Addr // instead of the host's; asked from within the sandbox
-	internal bool         // there is no world
-	closed   bool         // names of one label without an address are not asked for elsewhere
-}
-
-// viewed is a network as seen by a replica on it.
-type viewed struct {
-	name     string
-	prefixes [2]netip.Prefix
+	Sandbox
+	files *sandboxFiles // with its hosts file
 }
 
 // Serve answers DNS queries in every sandbox that EnsureSandbox has been called
@@ -108,29 +99,22 @@ func (n *Networks) Serve(ctx context.Context) error {
 	return nil
 }
 
-// setHosts takes over what the hosts file of a sandbox says.
-func (d *dns) setHosts(s Sandbox, content []byte) {
-	if !s.hasDNS() {
-		return
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.zone(s.file()).hosts.Store(&content)
-}
-
 // ensure answers in the sandbox, whose namespace is there. Where that cannot be
 // done the sandbox asks others, which know everything but other replicas that its
 // hosts file does not name.
-func (d *dns) ensure(s Sandbox, netns string) {
+func (d *dns) ensure(s Sandbox, netns string, files *sandboxFiles) {
 	if !s.hasDNS() {
 		d.remove(s.file())
 		return
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	z := d.zone(s.file())
-	z.netns = netns
-	z.view.Store(s.view(netns))
+	z := d.zones[s.file()]
+	if z == nil {
+		z = &zone{dns: d, name: s.file(), netns: netns}
+		d.zones[z.name] = z
+	}
+	z.view.Store(&view{s, files})
 	if d.ctx != nil {
 		z.open()
 	}
@@ -146,17 +130,6 @@ func (d *dns) remove(name string) {
 	}
 }
 
-func (d *dns) zone(name string) *zone {
-	z := d.zones[name]
-	if z == nil {
-		z = &zone{dns: d, name: name}
-		z.hosts.Store(new([]byte))
-		z.view.Store(new(view))
-		d.zones[name] = z
-	}
-	return z
-}
-
 // hasDNS says whether a sandbox is answered: not one that is on the host's network
 // or on none.
 func (s Sandbox) hasDNS() bool { return !s.Host && len(s.Attached) > 0 }
@@ -166,25 +139,9 @@ func (s Sandbox) isInternal() bool {
 	return !slices.ContainsFunc(s.Attached, func(a Attachment) bool { return !a.Network.Internal })
 }
 
-func (s Sandbox) view(netns string) *view {
-	v := &view{netns: netns, search: s.search(nil), internal: s.isInternal(), closed: s.minDots() > 0}
-	for _, a := range s.Attached {
-		v.networks = append(v.networks, viewed{a.Network.Name, [2]netip.Prefix{a.Network.Subnet, a.Network.Subnet6}})
-	}
-	for _, addr := range s.DNS {
-		if addr != dnsAddress {
-			v.servers = append(v.servers, addr)
-		}
-	}
-	return v
-}
-
 // open opens the sockets of a zone in its namespace, unless they are there. The
 // caller holds the lock.
 func (z *zone) open() {
-	if z.netns == "" {
-		return
-	}
 	var stat unix.Stat_t
 	err := unix.Stat(z.netns, &stat)
 	if err == nil && z.packets != nil && z.inode == stat.Ino {
@@ -215,7 +172,7 @@ func (z *zone) openInside() error {
 		if err == nil {
 			var listen *net.TCPListener
 			if listen, err = net.ListenTCP("tcp4", net.TCPAddrFromAddrPort(at)); err == nil {
-				z.packets, z.listen = packets, listen
+				z.packets, z.listen = packets, netutil.LimitListener(listen, maxStreams)
 				return redirect(at)
 			}
 			_ = packets.Close()

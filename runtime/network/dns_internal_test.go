@@ -39,18 +39,19 @@ func FuzzAnswer(f *testing.F) {
 	}
 	content := hosts.Bytes()
 	f.Fuzz(func(t *testing.T, message []byte, stream bool) {
-		z := newDNS("/nowhere", slog.New(slog.DiscardHandler)).zone("z")
-		z.hosts.Store(&content)
-		z.view.Store(&view{search: []string{"site.example"}, networks: []viewed{
-			{"shop_default", [2]netip.Prefix{netip.MustParsePrefix("10.0.0.0/16"), netip.MustParsePrefix("fd00::/64")}},
-		}})
+		z := &zone{dns: newDNS("/nowhere", slog.New(slog.DiscardHandler)), name: "z"}
+		shop := Network{Name: "shop_default", Subnet: netip.MustParsePrefix("10.0.0.0/16"), Subnet6: netip.MustParsePrefix("fd00::/64")}
+		z.view.Store(&view{
+			Sandbox{DNSSearch: []string{"site.example"}, Attached: []Attachment{{Network: shop}}},
+			&sandboxFiles{wanted: map[string][]byte{hostsName: content}},
+		})
 		asked := bytes.Clone(message)
 		reply, forward := z.answer(message, stream)
 		if !bytes.Equal(asked, message) {
 			t.Error("the query was changed")
 		}
 		if forward != nil {
-			z.release()
+			forward.slot.Release()
 			if reply != nil || forward.failure(dnsmessage.RCodeServerFailure) == nil && forward.Name.Length > 0 {
 				t.Error("neither answered nor forwarded")
 			}

@@ -62,9 +62,8 @@ func (l *lab) serveNames() (stop func()) {
 // with sets up a sandbox that sees these hosts, and waits until it is answered.
 func (l *lab) with(s network.Sandbox, hosts ...network.Host) string {
 	l.t.Helper()
-	paths, err := l.EnsureSandbox(l.ctx, s, hosts)
-	must(l.t, err)
-	return paths.NetNS
+	must(l.t, l.EnsureSandbox(l.ctx, s, hosts))
+	return l.Paths(s).NetNS
 }
 
 // answered waits until the sandbox is.

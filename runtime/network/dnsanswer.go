@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"golang.org/x/net/dns/dnsmessage"
+
+	"github.com/margolite/margolite/runtime/limit"
 )
 
 const (
@@ -27,6 +29,7 @@ type question struct {
 	name  string // in small letters, without the last dot
 	limit int    // bytes that an answer may have
 	edns  bool
+	slot  *limit.Slot // while it is forwarded
 }
 
 // parseQuestion reads a query; false for what is none. A code other than success
@@ -77,20 +80,19 @@ func (z *zone) local(q question) []byte {
 	if q.Class != dnsmessage.ClassINET {
 		return nil
 	}
-	hosts, view := *z.hosts.Load(), z.view.Load()
+	v := z.view.Load()
+	hosts := v.files.content(hostsName)
 	if addr, ok := reverseName(q.name); ok {
-		return z.reverse(q, hosts, view, addr)
+		return v.reverse(q, hosts, addr)
 	}
 	addrs := lookup(hosts, q.name)
-	for _, w := range view.networks {
+	for _, at := range v.Attached {
 		if len(addrs) > 0 {
 			break
 		}
 		// As in Docker, the name of a network may follow that of a service.
-		if name, ok := strings.CutSuffix(q.name, "."+strings.ToLower(w.name)); ok {
-			addrs = slices.DeleteFunc(lookup(hosts, name), func(a netip.Addr) bool {
-				return !w.prefixes[0].Contains(a) && !w.prefixes[1].Contains(a)
-			})
+		if name, ok := strings.CutSuffix(q.name, "."+strings.ToLower(at.Network.Name)); ok {
+			addrs = slices.DeleteFunc(lookup(hosts, name), func(a netip.Addr) bool { return !at.Network.contains(a) })
 		}
 	}
 	if len(addrs) == 0 {
@@ -102,16 +104,13 @@ func (z *zone) local(q question) []byte {
 // localAfterAll answers for a name with a search domain behind it: only when
 // nobody knows such a name, since it may also be that of a host on site.
 func (z *zone) localAfterAll(q question) []byte {
-	search := z.view.Load().search
-	if search == nil {
-		search = z.dns.host.get().search
-	}
-	for _, domain := range search {
+	v := z.view.Load()
+	for _, domain := range v.resolver(readResolvConf(z.dns.resolvConf)).search {
 		name, ok := strings.CutSuffix(q.name, "."+strings.ToLower(domain))
 		if !ok || strings.Contains(name, ".") || q.Class != dnsmessage.ClassINET {
 			continue
 		}
-		if addrs := lookup(*z.hosts.Load(), name); len(addrs) > 0 {
+		if addrs := lookup(v.files.content(hostsName), name); len(addrs) > 0 {
 			return q.addresses(z.wanted(q, addrs))
 		}
 	}
@@ -132,14 +131,12 @@ func (z *zone) wanted(q question, addrs []netip.Addr) []netip.Addr {
 }
 
 // reverse answers for an address. Nobody else knows those of our networks.
-func (z *zone) reverse(q question, hosts []byte, v *view, addr netip.Addr) []byte {
+func (v *view) reverse(q question, hosts []byte, addr netip.Addr) []byte {
 	if name := reverseLookup(hosts, addr); name != "" {
 		return q.pointer(name)
 	}
-	for _, w := range v.networks {
-		if w.prefixes[0].Contains(addr) || w.prefixes[1].Contains(addr) {
-			return q.failure(dnsmessage.RCodeNameError)
-		}
+	if slices.ContainsFunc(v.Attached, func(a Attachment) bool { return a.Network.contains(addr) }) {
+		return q.failure(dnsmessage.RCodeNameError)
 	}
 	return nil
 }
@@ -157,14 +154,8 @@ func (q question) addresses(addrs []netip.Addr) []byte {
 		}
 	}
 	return q.build(header, func(b *dnsmessage.Builder, h dnsmessage.ResourceHeader) error {
-		for _, a := range addrs {
-			var err error
-			if a.Is4() {
-				err = b.AResource(h, dnsmessage.AResource{A: a.As4()})
-			} else {
-				err = b.AAAAResource(h, dnsmessage.AAAAResource{AAAA: a.As16()})
-			}
-			if err != nil {
+		for _, a := range addrs { // they are of the type that was asked for
+			if err := b.UnknownResource(h, dnsmessage.UnknownResource{Type: q.Type, Data: a.AsSlice()}); err != nil {
 				return err
 			}
 		}
@@ -174,22 +165,18 @@ func (q question) addresses(addrs []netip.Addr) []byte {
 
 func (q question) pointer(name string) []byte {
 	target, err := dnsmessage.NewName(name + ".")
-	if err != nil || q.Type != dnsmessage.TypePTR {
-		return q.addresses(nil)
+	if err == nil && q.Type == dnsmessage.TypePTR {
+		if answer := q.build(q.reply(dnsmessage.RCodeSuccess), func(b *dnsmessage.Builder, h dnsmessage.ResourceHeader) error {
+			return b.PTRResource(h, dnsmessage.PTRResource{PTR: target})
+		}); answer != nil {
+			return answer
+		}
 	}
-	answer := q.build(q.reply(dnsmessage.RCodeSuccess), func(b *dnsmessage.Builder, h dnsmessage.ResourceHeader) error {
-		return b.PTRResource(h, dnsmessage.PTRResource{PTR: target})
-	})
-	if answer == nil { // a label that only hosts files hold
-		return q.addresses(nil)
-	}
-	return answer
+	return q.addresses(nil) // also where it has a label that only hosts files hold
 }
 
 // failure answers with a code alone.
-func (q question) failure(code dnsmessage.RCode) []byte {
-	return q.build(q.reply(code), func(*dnsmessage.Builder, dnsmessage.ResourceHeader) error { return nil })
-}
+func (q question) failure(code dnsmessage.RCode) []byte { return q.build(q.reply(code), nil) }
 
 func (q question) reply(code dnsmessage.RCode) dnsmessage.Header {
 	return dnsmessage.Header{
@@ -208,7 +195,7 @@ func (q question) build(header dnsmessage.Header, answers func(*dnsmessage.Build
 	if err == nil {
 		err = b.StartAnswers()
 	}
-	if err == nil {
+	if err == nil && answers != nil {
 		err = answers(&b, dnsmessage.ResourceHeader{Name: q.Name, Class: q.Class, TTL: dnsTTL})
 	}
 	if err == nil && q.edns {

@@ -8,8 +8,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
-	"os"
-	"sync"
+	"slices"
 	"time"
 
 	"golang.org/x/net/dns/dnsmessage"
@@ -20,38 +19,15 @@ const (
 	forwardTimeout = 4 * time.Second // of all: programs wait for five
 )
 
-// hostResolver is the host's own, also with nameservers that only the host can reach.
-type hostResolver struct {
-	path string
-
-	mu   sync.Mutex
-	file os.FileInfo // that was read
-	read resolver
-}
-
-// get reads the file again when it is another one, or changed.
-func (h *hostResolver) get() resolver {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	file, err := os.Stat(h.path)
-	if err != nil {
-		return resolver{}
-	}
-	if h.file == nil || !os.SameFile(file, h.file) || !file.ModTime().Equal(h.file.ModTime()) || file.Size() != h.file.Size() {
-		h.file, h.read = file, readResolvConf(h.path)
-	}
-	return h.read
-}
-
 // forward asks the nameservers, one after the other, and returns the answer for
 // whoever asked us. The message is overwritten.
 func (z *zone) forward(ctx context.Context, q question, message []byte, stream bool) []byte {
 	ctx, cancel := context.WithTimeout(ctx, forwardTimeout)
 	defer cancel()
-	v := z.view.Load()
-	servers, netns := v.servers, v.netns
-	if len(servers) == 0 {
-		servers, netns = z.dns.host.get().nameservers, ""
+	servers := slices.DeleteFunc(slices.Clone(z.view.Load().DNS), func(a netip.Addr) bool { return a == dnsAddress })
+	netns := z.netns
+	if len(servers) == 0 { // also those that only the host can reach
+		servers, netns = readResolvConf(z.dns.resolvConf).nameservers, ""
 	}
 	servers = servers[:min(len(servers), maxNameservers)]
 	timeout := min(askTimeout, forwardTimeout/time.Duration(max(len(servers), 1)))
@@ -77,7 +53,7 @@ func (z *zone) forward(ctx context.Context, q question, message []byte, stream b
 	if len(answer) > q.limit { // asked for more than a packet may hold
 		reply := q.reply(dnsmessage.RCodeSuccess)
 		reply.Truncated = true
-		return q.build(reply, func(*dnsmessage.Builder, dnsmessage.ResourceHeader) error { return nil })
+		return q.build(reply, nil)
 	}
 	binary.BigEndian.PutUint16(answer, q.header.ID)
 	return answer

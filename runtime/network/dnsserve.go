@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/margolite/margolite/runtime/contain"
+	"github.com/margolite/margolite/runtime/limit"
 )
 
 const (
@@ -75,7 +76,7 @@ func (z *zone) packet(ctx context.Context, conn *net.UDPConn, peer netip.AddrPor
 	}
 	z.dns.wait.Go(func() {
 		defer z.dns.buffers.Put(buffer)
-		defer z.release()
+		defer forward.slot.Release()
 		z.contained(func() { _, _ = conn.WriteToUDPAddrPort(z.forward(ctx, *forward, buffer[:size], false), peer) })
 	})
 }
@@ -94,42 +95,23 @@ func (z *zone) answer(message []byte, stream bool) (reply []byte, forward *quest
 		return reply, nil
 	}
 	switch v := z.view.Load(); {
-	case v.internal:
+	case v.isInternal():
 		if reply := z.localAfterAll(q); reply != nil {
 			return reply, nil
 		}
 		return q.failure(dnsmessage.RCodeServerFailure), nil
-	case v.closed && q.name != "" && !strings.Contains(q.name, "."):
+	case v.minDots() > 0 && q.name != "" && !strings.Contains(q.name, "."):
 		// Nobody means the root servers. The next question has a search domain.
 		return q.failure(dnsmessage.RCodeNameError), nil
-	case !z.reserve():
+	}
+	if q.slot = z.dns.queries.Try(limit.Key{Party: z.name}, nil); q.slot == nil {
 		return q.failure(dnsmessage.RCodeServerFailure), nil
 	}
 	return nil, &q
 }
 
-// reserve takes a place among the queries that are forwarded.
-func (z *zone) reserve() bool {
-	if z.forwards.Add(1) > maxForwardsOne {
-		z.forwards.Add(-1)
-		return false
-	}
-	select {
-	case z.dns.queries <- struct{}{}:
-		return true
-	default:
-		z.forwards.Add(-1)
-		return false
-	}
-}
-
-func (z *zone) release() {
-	z.forwards.Add(-1)
-	<-z.dns.queries
-}
-
 // serveStreams answers TCP until the socket is closed.
-func (z *zone) serveStreams(ctx context.Context, listen *net.TCPListener) {
+func (z *zone) serveStreams(ctx context.Context, listen net.Listener) {
 	for {
 		conn, err := listen.Accept()
 		if errors.Is(err, net.ErrClosed) {
@@ -143,13 +125,7 @@ func (z *zone) serveStreams(ctx context.Context, listen *net.TCPListener) {
 			}
 			continue
 		}
-		if z.streams.Add(1) > maxStreams {
-			z.streams.Add(-1)
-			_ = conn.Close()
-			continue
-		}
 		z.dns.wait.Go(func() {
-			defer z.streams.Add(-1)
 			defer conn.Close()
 			defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
 			z.contained(func() {
@@ -176,7 +152,7 @@ func (z *zone) stream(ctx context.Context, conn net.Conn) error {
 	}
 	reply, forward := z.answer(buffer[:size], true)
 	if forward != nil {
-		defer z.release()
+		defer forward.slot.Release()
 		reply = z.forward(ctx, *forward, buffer[:size], true)
 	}
 	if reply == nil {

@@ -1,5 +1,7 @@
 package network
 
+import "net/netip"
+
 // MaxListed is how many objects of a list are kept.
 const MaxListed = maxListed
 
@@ -13,4 +15,12 @@ func (n *Networks) WriteHosts(s Sandbox, hosts []Host) error {
 		err = wait()
 	}
 	return err
+}
+
+// Address is that of the first link: the zero value without networks.
+func (s Sandbox) Address() netip.Addr {
+	if len(s.Attached) == 0 {
+		return netip.Addr{}
+	}
+	return s.Attached[0].Address
 }

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 )
 
@@ -74,9 +76,9 @@ func (n *Networks) prepareFiles(name string) error {
 	if err := os.MkdirAll(f.dir, 0o755); err != nil {
 		return fmt.Errorf("cannot create directory for files: %w", err)
 	}
-	mounted, err := isMountpoint(f.dir)
+	mounted, err := mountinfo.Mounted(f.dir)
 	if err != nil {
-		return err
+		return fmt.Errorf("cannot inspect directory %s: %w", f.dir, err)
 	}
 	if !mounted {
 		options := fmt.Sprintf("size=%d,nr_inodes=%d,mode=755", filesSize, filesInodes)
@@ -90,7 +92,9 @@ func (n *Networks) prepareFiles(name string) error {
 		switch {
 		case err == nil:
 			_ = unix.Close(fd)
-			f.lost(name)
+			f.mu.Lock()
+			delete(f.written, name) // it is empty
+			f.mu.Unlock()
 		case !errors.Is(err, unix.EEXIST):
 			return fmt.Errorf("cannot create %s: %w", filepath.Join(f.dir, name), err)
 		}
@@ -100,33 +104,17 @@ func (n *Networks) prepareFiles(name string) error {
 
 const filesFlags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
 
-// isMountpoint says whether a file system of its own is mounted at the directory.
-func isMountpoint(dir string) (bool, error) {
-	var at, above unix.Stat_t
-	err := unix.Lstat(dir, &at)
-	if errors.Is(err, unix.ENOENT) {
-		return false, nil
-	}
-	if err == nil {
-		err = unix.Lstat(filepath.Dir(dir), &above)
-	}
-	if err != nil {
-		return false, fmt.Errorf("cannot inspect directory %s: %w", dir, err)
-	}
-	return at.Dev != above.Dev, nil
-}
-
-// lost says that a file is empty.
-func (f *sandboxFiles) lost(name string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	delete(f.written, name)
-}
-
 func (f *sandboxFiles) set(name string, content []byte) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.wanted[name] = content
+}
+
+// content is what a file should contain.
+func (f *sandboxFiles) content(name string) []byte {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.wanted[name]
 }
 
 // begin starts a writer if there is something to write, and none runs.
@@ -202,14 +190,12 @@ func (f *sandboxFiles) differing() []string {
 // write makes one attempt at every file that differs.
 func (f *sandboxFiles) write() error {
 	f.mu.Lock()
-	names := f.differing()
-	contents := make(map[string][]byte, len(f.wanted))
+	names, contents := f.differing(), maps.Clone(f.wanted)
+	f.mu.Unlock()
 	need := 0
-	for name, content := range f.wanted {
-		contents[name] = content
+	for _, content := range contents {
 		need += len(content)
 	}
-	f.mu.Unlock()
 	if err := f.ensureRoom(need); err != nil {
 		return err
 	}
@@ -219,21 +205,17 @@ func (f *sandboxFiles) write() error {
 		for name := range contents {
 			_ = replaceContent(filepath.Join(f.dir, name), nil)
 		}
-		err = f.writeEach([]string{hostnameName, hostsName, resolvConfName}, contents)
+		err = f.writeEach(slices.Sorted(maps.Keys(contents)), contents)
 	}
 	return err
 }
 
 func (f *sandboxFiles) writeEach(names []string, contents map[string][]byte) (err error) {
 	for _, name := range names {
-		content, wanted := contents[name]
-		if !wanted {
-			continue
-		}
-		failed := replaceContent(filepath.Join(f.dir, name), content)
+		failed := replaceContent(filepath.Join(f.dir, name), contents[name])
 		f.mu.Lock()
 		if failed == nil {
-			f.written[name] = content
+			f.written[name] = contents[name]
 		} else {
 			delete(f.written, name)
 		}
@@ -249,8 +231,7 @@ func (f *sandboxFiles) ensureRoom(need int) error {
 	if need <= filesSize/4 {
 		return nil
 	}
-	mounted, err := isMountpoint(f.dir)
-	if err != nil || !mounted {
+	if mounted, err := mountinfo.Mounted(f.dir); err != nil || !mounted {
 		return err
 	}
 	options := "size=" + strconv.Itoa(filesSize+2*need)

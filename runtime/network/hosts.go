@@ -83,7 +83,6 @@ func (n *Networks) setHosts(s Sandbox, hosts []Host) error {
 		// Last, for what a service wants counts more.
 		content = append(content, n.hostHosts()...)
 	}
-	n.dns.setHosts(s, content)
 	n.filesOf(s.file()).set(hostsName, content)
 	return nil
 }

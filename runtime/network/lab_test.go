@@ -145,11 +145,10 @@ func attachment(w network.Network, number int) network.Attachment {
 	return a
 }
 
-func (l *lab) sandbox(s network.Sandbox) string {
+func (l *lab) sandbox(s network.Sandbox) (netns string) {
 	l.t.Helper()
-	paths, err := l.EnsureSandbox(l.ctx, s, nil)
-	must(l.t, err)
-	return paths.NetNS
+	must(l.t, l.EnsureSandbox(l.ctx, s, nil))
+	return l.Paths(s).NetNS
 }
 
 func newNamespace(t testing.TB) string {

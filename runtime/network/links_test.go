@@ -1,7 +1,6 @@
 package network_test
 
 import (
-	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -103,11 +102,7 @@ func TestLinksComeAndGoInPlace(t *testing.T) {
 	} {
 		s.Attached = c.attached
 		for range 2 {
-			paths, err := w.EnsureSandbox(t.Context(), s, nil)
-			must(t, err)
-			if paths.Fresh {
-				t.Errorf("%s: the namespace was made anew", c.name)
-			}
+			w.sandbox(s)
 		}
 		expectLinks(t, ns, c.want...)
 		if got := exchange(conn, "?", patience); got != "?" {
@@ -196,9 +191,9 @@ func TestSandboxOnTheHostsNetworkHasItsFiles(t *testing.T) {
 		Project: "shop", Service: "agent", Number: 1, Host: true, Hostname: "gateway",
 		Extra: []network.Host{{Address: netip.MustParseAddr("192.0.2.7"), Names: []string{"plc"}}},
 	}
-	paths, err := n.EnsureSandbox(t.Context(), s, nil)
-	must(t, err)
-	if paths.NetNS != "" || paths.Fresh {
+	must(t, n.EnsureSandbox(t.Context(), s, nil))
+	paths := n.Paths(s)
+	if paths.NetNS != "" {
 		t.Errorf("got a namespace: %+v", paths)
 	}
 	for i, replace := range []func(){
@@ -226,8 +221,7 @@ func TestSandboxOnTheHostsNetworkHasItsFiles(t *testing.T) {
 		t.Errorf("hostname is %q", got)
 	}
 	s.DNS = []netip.Addr{netip.MustParseAddr("192.0.2.53")}
-	_, err = n.EnsureSandbox(t.Context(), s, nil)
-	must(t, err)
+	must(t, n.EnsureSandbox(t.Context(), s, nil))
 	if got := text(t, paths.ResolvConf); got != "nameserver 192.0.2.53\noptions edns0\n" {
 		t.Errorf("got %q", got)
 	}
@@ -701,20 +695,20 @@ func TestFreePortIsOneThatCanBePublished(t *testing.T) {
 }
 
 func TestConflictNamesWhoHasThePort(t *testing.T) {
-	newLab(t)
+	l := newLab(t)
 	for _, address := range []string{"127.0.0.1:0", "[::]:0"} {
 		listener, err := net.Listen("tcp", address)
 		must(t, err)
 		defer listener.Close()
 		wanted := published("tcp", "", uint16(listener.Addr().(*net.TCPAddr).Port), "172.29.0.2")
-		err = network.CheckPorts(context.Background(), []network.Port{wanted}, nil)
+		err = l.CheckPorts([]network.Port{wanted}, nil)
 		if err == nil || !strings.Contains(err.Error(), "(process ") {
 			t.Errorf("%s: got %v", address, err)
 		}
 	}
 	other := published("tcp", "", 50001, "172.29.0.3")
 	other.Owner = `service "db" of project "shop"`
-	err := network.CheckPorts(context.Background(), []network.Port{published("tcp", "", 50001, "172.29.0.2")}, []network.Port{other})
+	err := l.CheckPorts([]network.Port{published("tcp", "", 50001, "172.29.0.2")}, []network.Port{other})
 	if err == nil || !strings.Contains(err.Error(), other.Owner) {
 		t.Errorf("got %v", err)
 	}
@@ -791,8 +785,7 @@ func TestCrowdedNamespaceIsAnErrorOfItsOwn(t *testing.T) {
 				t.Fatalf("%v: %s", err, out)
 			}
 		})
-		_, err := w.EnsureSandbox(t.Context(), w.web, nil)
-		return err
+		return w.EnsureSandbox(t.Context(), w.web, nil)
 	}
 	must(t, crowd(routes.String()))
 	if err := crowd(addresses.String()); err == nil || !strings.Contains(err.Error(), "more than") {

@@ -47,20 +47,17 @@ func inside(path string, f func() error) error {
 	})
 }
 
-// ensurePin makes sure that a network namespace is pinned at this path, and
-// says whether it had to make one.
-func ensurePin(path string) (fresh bool, err error) {
-	pinned, err := isPin(path)
-	if err != nil || pinned {
-		return false, err
+// ensurePin makes sure that a network namespace is pinned at this path.
+func ensurePin(path string) error {
+	if pinned, err := isPin(path); err != nil || pinned {
+		return err
 	}
-	err = onOwnThread(func() error {
+	return onOwnThread(func() error {
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 			return fmt.Errorf("cannot create network namespace: %w", err)
 		}
 		return pinAt(path, "/proc/thread-self/ns/net")
 	})
-	return err == nil, err
 }
 
 func pinAt(path, netns string) error {

@@ -63,6 +63,8 @@ type Networks struct {
 	stale   atomic.Uint32         // what is not known to be in order
 	indexes atomic.Pointer[[]int] // of the links that some margolite made
 
+	probing sync.Mutex // whether a port is free: one that is looked at is taken for a moment
+
 	filesMu sync.Mutex
 	files   map[string]*sandboxFiles // by sandbox
 
@@ -141,6 +143,9 @@ const (
 	driverMacvlan = "macvlan"
 	driverIPvlan  = "ipvlan"
 )
+
+// contains says whether the address is one of the network's.
+func (w Network) contains(a netip.Addr) bool { return w.Subnet.Contains(a) || w.Subnet6.Contains(a) }
 
 func (w Network) isBridge() bool { return w.Driver == "" || w.Driver == driverBridge }
 

@@ -71,7 +71,7 @@ func TestOwnersLiveSideBySide(t *testing.T) {
 	foreign, err := l.ForeignPorts(t.Context())
 	must(t, err)
 	var refused *network.PortError
-	if err := network.CheckPorts(t.Context(), []network.Port{taken}, foreign); !errors.As(err, &refused) || !strings.Contains(refused.Holder, w.runDir) {
+	if err := l.CheckPorts([]network.Port{taken}, foreign); !errors.As(err, &refused) || !strings.Contains(refused.Holder, w.runDir) {
 		t.Errorf("port of the first: %v", err)
 	}
 	number, err := l.FreePort(t.Context(), "tcp", netip.Addr{}, 8080, 8090, nil)
@@ -118,8 +118,7 @@ func TestRunDirectoryHasOneOwner(t *testing.T) {
 	must(t, err)
 	must(t, n.EnsureNetwork(t.Context(), w))
 	web := replica(w, "web", 1)
-	_, err = n.EnsureSandbox(t.Context(), web, nil)
-	must(t, err)
+	must(t, n.EnsureSandbox(t.Context(), web, nil))
 	_, err = network.New(network.Options{RunDir: run, StateDir: t.TempDir()})
 	if !errors.Is(err, network.ErrOtherOwner) || !strings.Contains(err.Error(), state) {
 		t.Errorf("another owner: %v", err)

@@ -11,21 +11,18 @@ import (
 // newLink is the link that a sandbox gets on a network of the drivers macvlan
 // and ipvlan. It has to be made on the parent, in the sandbox's namespace.
 func newLink(w Network, attrs netlink.LinkAttrs) (netlink.Link, error) {
-	switch w.Driver + " " + w.Mode {
-	case "macvlan ", "macvlan bridge":
-		return &netlink.Macvlan{LinkAttrs: attrs, Mode: netlink.MACVLAN_MODE_BRIDGE}, nil
-	case "macvlan private":
-		return &netlink.Macvlan{LinkAttrs: attrs, Mode: netlink.MACVLAN_MODE_PRIVATE}, nil
-	case "macvlan vepa":
-		return &netlink.Macvlan{LinkAttrs: attrs, Mode: netlink.MACVLAN_MODE_VEPA}, nil
-	case "macvlan passthru":
-		return &netlink.Macvlan{LinkAttrs: attrs, Mode: netlink.MACVLAN_MODE_PASSTHRU}, nil
-	case "ipvlan ", "ipvlan l2":
-		return &netlink.IPVlan{LinkAttrs: attrs, Mode: netlink.IPVLAN_MODE_L2}, nil
-	case "ipvlan l3":
-		return &netlink.IPVlan{LinkAttrs: attrs, Mode: netlink.IPVLAN_MODE_L3}, nil
-	case "ipvlan l3s":
-		return &netlink.IPVlan{LinkAttrs: attrs, Mode: netlink.IPVLAN_MODE_L3S}, nil
+	macvlan := map[string]netlink.MacvlanMode{
+		"": netlink.MACVLAN_MODE_BRIDGE, "bridge": netlink.MACVLAN_MODE_BRIDGE, "private": netlink.MACVLAN_MODE_PRIVATE,
+		"vepa": netlink.MACVLAN_MODE_VEPA, "passthru": netlink.MACVLAN_MODE_PASSTHRU,
+	}
+	ipvlan := map[string]netlink.IPVlanMode{
+		"": netlink.IPVLAN_MODE_L2, "l2": netlink.IPVLAN_MODE_L2, "l3": netlink.IPVLAN_MODE_L3, "l3s": netlink.IPVLAN_MODE_L3S,
+	}
+	if mode, ok := macvlan[w.Mode]; ok && w.Driver == driverMacvlan {
+		return &netlink.Macvlan{LinkAttrs: attrs, Mode: mode}, nil
+	}
+	if mode, ok := ipvlan[w.Mode]; ok && w.Driver == driverIPvlan {
+		return &netlink.IPVlan{LinkAttrs: attrs, Mode: mode}, nil
 	}
 	return nil, fmt.Errorf("driver %s has no mode %.40q", w.Driver, w.Mode)
 }

@@ -6,14 +6,10 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
-	"os"
 	"slices"
 	"sort"
 	"strconv"
-	"strings"
-	"time"
 
 	"github.com/google/nftables"
 	"golang.org/x/sys/unix"
@@ -157,12 +153,12 @@ func (p Port) sameAs(q Port) bool {
 // other sandboxes and beside the processes of the host. The error joins a
 // *PortError for each that cannot, with the name of who has it. A process that
 // starts to listen later is not heard: published ports come first.
-func CheckPorts(ctx context.Context, wanted, published []Port) error {
+func (n *Networks) CheckPorts(wanted, published []Port) error {
 	var all error
 	for i, p := range wanted {
 		refused := &PortError{Port: p, Err: p.check()}
 		if refused.Err == nil {
-			refused.Holder, refused.Err = p.obstacle(ctx, published, wanted[:i])
+			refused.Holder, refused.Err = n.obstacle(p, published, wanted[:i])
 		}
 		if refused.Err != nil {
 			all = errors.Join(all, refused)
@@ -171,37 +167,18 @@ func CheckPorts(ctx context.Context, wanted, published []Port) error {
 	return all
 }
 
-const (
-	// A port that nobody else has is tried so often, with a pause.
-	probes     = 25
-	probeAgain = 10 * time.Millisecond
-)
-
-// isOwnProcess says so of a name that listeningProcess gave.
-func isOwnProcess(holder string) bool {
-	return strings.HasSuffix(holder, fmt.Sprintf("(process %d)", os.Getpid()))
-}
-
 // obstacle is what keeps the port from being published.
-func (p Port) obstacle(ctx context.Context, published ...[]Port) (holder string, err error) {
+func (n *Networks) obstacle(p Port, published ...[]Port) (holder string, err error) {
 	for _, others := range published {
 		if i := slices.IndexFunc(others, p.collides); i >= 0 {
 			return others[i].Owner, ErrPortInUse
 		}
 	}
-	for range probes {
-		if err = tryToListen(ctx, p); !errors.Is(err, ErrPortInUse) {
-			return "", err
-		}
-		// Where no other process has it, it may be that this one was trying, too.
-		if holder = listeningProcess(p); holder != "" && !isOwnProcess(holder) {
-			break
-		}
-		select {
-		case <-time.After(probeAgain):
-		case <-ctx.Done():
-			return "", ctx.Err()
-		}
+	n.probing.Lock()
+	err = tryToListen(p)
+	n.probing.Unlock()
+	if errors.Is(err, ErrPortInUse) {
+		holder = listeningProcess(p)
 	}
 	return holder, err
 }
@@ -228,7 +205,7 @@ func (n *Networks) FreePort(ctx context.Context, protocol string, hostIP netip.A
 			if err := p.check(); err != nil {
 				return 0, &PortError{Port: p, Err: err}
 			}
-			_, err := p.obstacle(ctx, taken, foreign)
+			_, err := n.obstacle(p, taken, foreign)
 			switch {
 			case errors.Is(err, ErrPortInUse):
 				free = false
@@ -316,42 +293,42 @@ func portOf(f *family, e nftables.SetElement) (p Port, ok bool) {
 	if len(key) != 8 || len(e.Val) < size+2 {
 		return Port{}, false
 	}
-	switch key[0] {
-	case unix.IPPROTO_TCP:
-		p.Protocol = "tcp"
-	case unix.IPPROTO_UDP:
-		p.Protocol = "udp"
-	case unix.IPPROTO_SCTP:
-		p.Protocol = "sctp"
-	default:
-		return Port{}, false
+	for _, p.Protocol = range []string{"tcp", "udp", "sctp"} {
+		if p.protocol() == key[0] {
+			break
+		}
 	}
 	p.HostPort = binary.BigEndian.Uint16(key[4:])
 	p.Address, _ = netip.AddrFromSlice(e.Val[:size])
 	p.ContainerPort = binary.BigEndian.Uint16(e.Val[size:])
-	return p, true
+	return p, p.protocol() == key[0]
 }
 
-func tryToListen(ctx context.Context, p Port) error {
-	address := netip.AddrPortFrom(p.listensOn(), p.HostPort)
-	version := "4"
-	if p.Address.Is6() {
-		version = "6"
+// tryToListen takes the port for a moment. With a protocol that the kernel does not know
+// nobody listens; package net does not know SCTP.
+func tryToListen(p Port) error {
+	address, domain, kind := p.listensOn(), unix.AF_INET6, unix.SOCK_STREAM
+	var at unix.Sockaddr = &unix.SockaddrInet6{Port: int(p.HostPort), Addr: address.As16()}
+	if address.Is4() {
+		domain, at = unix.AF_INET, &unix.SockaddrInet4{Port: int(p.HostPort), Addr: address.As4()}
 	}
-	var err error
-	switch p.Protocol {
-	case "tcp":
-		var listener net.Listener
-		if listener, err = new(net.ListenConfig).Listen(ctx, "tcp"+version, address.String()); err == nil {
-			return listener.Close()
+	if p.Protocol == "udp" {
+		kind = unix.SOCK_DGRAM
+	}
+	fd, err := unix.Socket(domain, kind|unix.SOCK_CLOEXEC, int(p.protocol()))
+	if errors.Is(err, unix.EPROTONOSUPPORT) || errors.Is(err, unix.ESOCKTNOSUPPORT) {
+		return nil
+	}
+	if err == nil {
+		defer unix.Close(fd)
+		_ = unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1) // IPv4 has no such option
+		if p.Protocol == "tcp" {                                           // what is left of connections is not in the way
+			_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
 		}
-	case "udp":
-		var conn net.PacketConn
-		if conn, err = new(net.ListenConfig).ListenPacket(ctx, "udp"+version, address.String()); err == nil {
-			return conn.Close()
+		err = unix.Bind(fd, at)
+		if err == nil && p.Protocol == "tcp" {
+			err = unix.Listen(fd, 1)
 		}
-	case "sctp":
-		err = tryToBind(address)
 	}
 	switch {
 	case errors.Is(err, unix.EADDRINUSE):
@@ -360,22 +337,4 @@ func tryToListen(ctx context.Context, p Port) error {
 		return ErrAddressMissing
 	}
 	return err
-}
-
-// tryToBind is for SCTP, which package net does not know. In a kernel that does
-// not know it either nobody listens.
-func tryToBind(address netip.AddrPort) error {
-	domain := unix.AF_INET6
-	var at unix.Sockaddr = &unix.SockaddrInet6{Port: int(address.Port()), Addr: address.Addr().As16()}
-	if address.Addr().Is4() {
-		domain, at = unix.AF_INET, &unix.SockaddrInet4{Port: int(address.Port()), Addr: address.Addr().As4()}
-	}
-	fd, err := unix.Socket(domain, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, unix.IPPROTO_SCTP)
-	if errors.Is(err, unix.EPROTONOSUPPORT) || errors.Is(err, unix.ESOCKTNOSUPPORT) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	return errors.Join(unix.Bind(fd, at), unix.Close(fd))
 }

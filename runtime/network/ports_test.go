@@ -20,7 +20,7 @@ func published(protocol, hostIP string, host uint16, address string) network.Por
 }
 
 func TestPortsOfTheHostAreNotTaken(t *testing.T) {
-	newLab(t)
+	l := newLab(t)
 	setSysctl(t, "net/ipv4/ip_nonlocal_bind", "0")
 	listener, err := net.Listen("tcp4", "127.0.0.1:0")
 	must(t, err)
@@ -56,7 +56,7 @@ func TestPortsOfTheHostAreNotTaken(t *testing.T) {
 		{"one's own port", published("tcp", "", free, web), []network.Port{published("tcp", "", free, web)}, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			err := network.CheckPorts(t.Context(), []network.Port{c.wanted}, c.others)
+			err := l.CheckPorts([]network.Port{c.wanted}, c.others)
 			if !errors.Is(err, c.want) {
 				t.Fatalf("got %v, want %v", err, c.want)
 			}
@@ -66,10 +66,10 @@ func TestPortsOfTheHostAreNotTaken(t *testing.T) {
 		})
 	}
 	twice := []network.Port{published("tcp", "", free, web), published("tcp", "", free, db)}
-	if err := network.CheckPorts(t.Context(), twice, nil); !errors.Is(err, network.ErrPortInUse) {
+	if err := l.CheckPorts(twice, nil); !errors.Is(err, network.ErrPortInUse) {
 		t.Errorf("one port for two containers: got %v", err)
 	}
-	if err := network.CheckPorts(t.Context(), []network.Port{published("dccp", "", free, web)}, nil); err == nil {
+	if err := l.CheckPorts([]network.Port{published("dccp", "", free, web)}, nil); err == nil {
 		t.Error("dccp was accepted")
 	}
 }
@@ -93,8 +93,7 @@ func TestEndedContextChangesNothing(t *testing.T) {
 	must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err = l.EnsureSandbox(ctx, replica(w, "web", 1), nil)
-	for _, err := range []error{err, l.EnsureNetwork(ctx, w), l.SyncPorts(ctx, nil, []network.Network{w})} {
+	for _, err := range []error{l.EnsureSandbox(ctx, replica(w, "web", 1), nil), l.EnsureNetwork(ctx, w), l.SyncPorts(ctx, nil, []network.Network{w})} {
 		if !errors.Is(err, context.Canceled) {
 			t.Errorf("got %v", err)
 		}

@@ -28,8 +28,7 @@ func (w *town) converge() {
 		must(w.t, w.EnsureNetwork(w.ctx, n))
 	}
 	for _, s := range w.sandboxes {
-		_, err := w.EnsureSandbox(w.ctx, s, nil)
-		must(w.t, err)
+		w.sandbox(s)
 	}
 	w.publish(port(w.web, "tcp", 8080, 80))
 	must(w.t, w.Leftovers(w.ctx, w.sandboxes, w.networks))
@@ -52,11 +51,6 @@ func TestRepeatingChangesNothing(t *testing.T) {
 	w := newTown(t)
 	w.converge()
 	before, index := generation(t), linkIndex(t, w.shop.Bridge)
-	paths, err := w.EnsureSandbox(w.ctx, w.web, nil)
-	must(t, err)
-	if paths.Fresh {
-		t.Error("a namespace was made anew")
-	}
 	w.converge()
 	if after := generation(t); after != before {
 		t.Errorf("%d transactions of nf_tables, want none", after-before)
@@ -141,12 +135,8 @@ func TestSandboxHasItsFiles(t *testing.T) {
 	must(t, err)
 	web := replica(l.network("shop"), "web", 1)
 	hosts := []network.Host{{Address: netip.MustParseAddr("172.29.0.9"), Names: []string{"db"}}}
-	paths, err := n.EnsureSandbox(t.Context(), web, hosts)
-	must(t, err)
-	want := n.Paths(web)
-	if want.Fresh = true; paths != want {
-		t.Errorf("got %+v, want %+v", paths, want)
-	}
+	must(t, n.EnsureSandbox(t.Context(), web, hosts))
+	paths := n.Paths(web)
 	for path, want := range map[string]string{
 		paths.Hosts:      "127.0.0.1\tlocalhost\n" + web.Address().String() + "\tweb\n172.29.0.9\tdb\n",
 		paths.ResolvConf: "nameserver 127.0.0.11\nnameserver 192.0.2.53\nsearch plant.example\noptions ndots:0\n",
@@ -285,10 +275,7 @@ func TestConcurrentUse(t *testing.T) {
 		}
 		all.Wait()
 	}
-	each(func(s network.Sandbox) error {
-		_, err := w.EnsureSandbox(w.ctx, s, nil)
-		return err
-	})
+	each(func(s network.Sandbox) error { return w.EnsureSandbox(w.ctx, s, nil) })
 	each(func(s network.Sandbox) error { return w.RemoveSandbox(w.ctx, s) })
 	w.converge()
 	w.works(t)
@@ -321,7 +308,7 @@ func workUntilKilled(order string) error {
 			err = errors.Join(err, n.EnsureNetwork(ctx, net))
 		}
 		for _, s := range w.Sandboxes {
-			_, e := n.EnsureSandbox(ctx, s, []network.Host{{Address: s.Address(), Names: []string{fmt.Sprint("round", round)}}})
+			e := n.EnsureSandbox(ctx, s, []network.Host{{Address: s.Address(), Names: []string{fmt.Sprint("round", round)}}})
 			ports := []network.Port{port(s, "tcp", 8080, 80)}
 			if s.Attached[0].Address6.IsValid() {
 				ports = append(ports, port6(s, "tcp", 8080, 80))

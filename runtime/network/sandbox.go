@@ -49,25 +49,12 @@ type Attachment struct {
 	Sysctls   []string     `json:"sysctls,omitempty"`   // key=value, of the link: net.ipv4.conf.IFNAME.log_martians=1
 }
 
-// Address is that of the first link: the zero value without networks.
-func (s Sandbox) Address() netip.Addr {
-	if len(s.Attached) == 0 {
-		return netip.Addr{}
-	}
-	return s.Attached[0].Address
-}
-
 // Paths are the files of a sandbox, for the container that joins it.
 type Paths struct {
 	NetNS      string // namespace to join; empty: the host's
 	Hosts      string // to be mounted at /etc/hosts
 	ResolvConf string // to be mounted at /etc/resolv.conf
 	Hostname   string // to be mounted at /etc/hostname
-
-	// Fresh says that EnsureSandbox made the namespace just now: a container
-	// that still runs for this replica sits in another one, cut off. It is said
-	// once.
-	Fresh bool
 }
 
 // Paths says where the files of the sandbox are, whether or not they exist.
@@ -89,8 +76,8 @@ func (n *Networks) pin(s Sandbox) string { return filepath.Join(n.netnsDir(), s.
 // EnsureSandbox makes the sandbox and everything in it, or repairs it. Its
 // networks have to be there. Links that it has and that are no longer wanted go,
 // new ones come, while its containers run.
-func (n *Networks) EnsureSandbox(ctx context.Context, s Sandbox, hosts []Host) (Paths, error) {
-	paths, err := n.ensureSandbox(ctx, s, hosts)
+func (n *Networks) EnsureSandbox(ctx context.Context, s Sandbox, hosts []Host) error {
+	err := n.ensureSandbox(ctx, s, hosts)
 	if err == nil {
 		// Not under the lock: a container can hold up the writing.
 		files := n.filesOf(s.file())
@@ -98,37 +85,36 @@ func (n *Networks) EnsureSandbox(ctx context.Context, s Sandbox, hosts []Host) (
 		err = n.settle(s.file(), files, time.Now().Add(writeDeadline))
 	}
 	if err != nil {
-		return Paths{}, fmt.Errorf("cannot set up sandbox of %s: %w", s, err)
+		return fmt.Errorf("cannot set up sandbox of %s: %w", s, err)
 	}
-	return paths, nil
+	return nil
 }
 
 // ensureSandbox makes everything but the content of the files.
-func (n *Networks) ensureSandbox(ctx context.Context, s Sandbox, hosts []Host) (Paths, error) {
+func (n *Networks) ensureSandbox(ctx context.Context, s Sandbox, hosts []Host) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	paths := n.Paths(s)
 	if err := errors.Join(ctx.Err(), s.check()); err != nil {
-		return Paths{}, err
+		return err
 	}
 	if err := n.prepareFiles(s.file()); err != nil {
-		return Paths{}, err
+		return err
 	}
 	if err := n.setFiles(s, hosts); err != nil {
-		return Paths{}, err
+		return err
 	}
+	netns, files := n.pin(s), n.filesOf(s.file())
 	if !s.Host {
-		var err error
-		if paths.Fresh, err = ensurePin(paths.NetNS); err != nil {
-			return Paths{}, err
+		if err := ensurePin(netns); err != nil {
+			return err
 		}
-		if err := surveyed(func(at *survey) error { return n.owner.ensureLinks(at, s, paths.NetNS) }); err != nil {
-			return Paths{}, err
+		if err := surveyed(func(at *survey) error { return n.owner.ensureLinks(at, s, netns) }); err != nil {
+			return err
 		}
 	}
-	n.dns.ensure(s, paths.NetNS)
-	n.filesOf(s.file()).sandbox = &s
-	return paths, nil
+	n.dns.ensure(s, netns, files)
+	files.sandbox = &s
+	return nil
 }
 
 // String names the replica for messages.
