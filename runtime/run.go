@@ -339,7 +339,7 @@ func (r *run) execute(ctx context.Context, s Step) error {
 		r.first.Lock()
 		r.shim = false
 		r.first.Unlock()
-		return internal(r.e.containers.StopWithin(ctx, s.Container, r.grace))
+		return internal(r.e.containers.Stop(ctx, s.Container, r.grace))
 	case RecordDone:
 		return internal(r.e.containers.MarkDone(ctx, s.Container))
 	case RecordOrder:

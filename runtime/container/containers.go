@@ -82,9 +82,6 @@ type Containers struct {
 
 // New prepares the directories, and undoes what a killed process left mounted.
 func New(o Options) (*Containers, error) {
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
 	c := &Containers{paths: paths{o}, shims: newShims(o.Client, o.ShimGrace), places: newPlaces()}
 
 	// Asking the OCI runtime takes a process: not before the first container, and once.
@@ -96,10 +93,7 @@ func New(o Options) (*Containers, error) {
 	}
 	// What containers write may be programs that make whoever starts them root:
 	// nobody else on the device gets there.
-	err := errors.Join(makePrivate(c.volumesDir()), makePrivate(filepath.Join(o.RunDir, "mounts")), os.MkdirAll(c.logDir(), 0o711))
-	if err == nil {
-		err = errors.Join(c.prepareNerdctl(), c.sweepMounts())
-	}
+	err := errors.Join(makePrivate(c.volumesDir()), makePrivate(filepath.Join(o.RunDir, "mounts")), os.MkdirAll(c.logDir(), 0o711), c.sweepMounts())
 	if err == nil {
 		c.owner, err = filepath.EvalSymlinks(o.StateDir)
 	}
@@ -256,7 +250,7 @@ func (c *Containers) WithStates(ctx context.Context, recorded []Container) ([]Co
 // Delete removes a container with its task, root file system, log, files and
 // control group. Deleting what is not there is no error.
 func (c *Containers) Delete(ctx context.Context, id string) error {
-	if err := c.Stop(ctx, id); err != nil {
+	if err := c.Stop(ctx, id, nil); err != nil {
 		return err
 	}
 	if err := c.delete(ctx, id); err != nil {

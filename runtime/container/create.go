@@ -71,15 +71,14 @@ func (c *Containers) create(ctx context.Context, id string, config Config) error
 			return err
 		}
 	}
-	labels, err := config.Labels.Encode(Shown{
-		Namespace:  c.o.Namespace,
-		Owner:      c.owner,
-		LogURI:     "file://" + c.LogPath(id),
-		LogConfig:  log.NerdctlConfig(c.LogPath(id), c.logKeep(config.Labels.Logging)),
-		StateDir:   c.nerdctlDir(id),
-		WorkingDir: config.WorkingDir,
-		Platform:   runtime.GOOS + "/" + runtime.GOARCH,
-		Service:    config.Service.Labels,
+	labels, err := config.Labels.Encode(config.Service.Labels, map[string]string{
+		keyOwner:        c.owner,
+		composeWorkDir:  config.WorkingDir,
+		nerdctlSpace:    c.o.Namespace,
+		nerdctlLogURI:   "file://" + c.LogPath(id),
+		nerdctlLogging:  log.NerdctlConfig(c.LogPath(id), c.logKeep(config.Labels.Logging)),
+		nerdctlStateDir: c.nerdctlDir(id),
+		nerdctlPlatform: runtime.GOOS + "/" + runtime.GOARCH,
 	})
 	if err != nil {
 		return err

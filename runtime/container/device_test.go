@@ -193,7 +193,7 @@ func (d *device) up(c container.Config) string {
 
 func (d *device) stop(id string) {
 	d.Helper()
-	if err := d.Stop(d.ctx(), id); err != nil {
+	if err := d.Stop(d.ctx(), id, nil); err != nil {
 		d.Fatal(err)
 	}
 }

@@ -93,7 +93,8 @@ func (d *Devices) addTo(spec *specs.Spec) error {
 		for _, node := range nodes {
 			putNode(spec, node)
 			if !d.All {
-				allow(spec, node, wanted.Permissions)
+				rule := device(node.Type, node.Major, node.Minor, cmp.Or(wanted.Permissions, "rwm"))
+				spec.Linux.Resources.Devices = append(spec.Linux.Resources.Devices, rule)
 			}
 		}
 	}
@@ -133,7 +134,8 @@ func nodeAt(path string) (specs.LinuxDevice, error) {
 	if err := unix.Stat(path, &at); err != nil {
 		return specs.LinuxDevice{}, fmt.Errorf("cannot find device %s: %w", path, err)
 	}
-	node := specs.LinuxDevice{Path: path, UID: &at.Uid, GID: &at.Gid, FileMode: fileMode(uint32(at.Mode) & 0o777)}
+	mode := os.FileMode(at.Mode & 0o777)
+	node := specs.LinuxDevice{Path: path, UID: &at.Uid, GID: &at.Gid, FileMode: &mode}
 	switch at.Mode & unix.S_IFMT {
 	case unix.S_IFBLK:
 		node.Type = "b"
@@ -188,14 +190,4 @@ func nodesBelow(dir, target string, skipped []string) ([]specs.LinuxDevice, erro
 func putNode(spec *specs.Spec, node specs.LinuxDevice) {
 	spec.Linux.Devices = slices.DeleteFunc(spec.Linux.Devices, func(d specs.LinuxDevice) bool { return d.Path == node.Path })
 	spec.Linux.Devices = append(spec.Linux.Devices, node)
-}
-
-func allow(spec *specs.Spec, node specs.LinuxDevice, permissions string) {
-	rule := device(node.Type, node.Major, node.Minor, cmp.Or(permissions, "rwm"))
-	spec.Linux.Resources.Devices = append(spec.Linux.Resources.Devices, rule)
-}
-
-func fileMode(bits uint32) *os.FileMode {
-	mode := os.FileMode(bits)
-	return &mode
 }

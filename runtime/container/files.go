@@ -17,11 +17,14 @@ import (
 // fileName is the name of the n-th config or secret of a service, which says
 // nothing about it: two may have the same name, and names may be long.
 func fileName(n int, f compose.File) string {
-	kind := "config"
+	return kindOf(f) + "-" + strconv.Itoa(n)
+}
+
+func kindOf(f compose.File) string {
 	if f.Secret {
-		kind = "secret"
+		return "secret"
 	}
-	return kind + "-" + strconv.Itoa(n)
+	return "config"
 }
 
 func filesOf(s *compose.Service) []File {
@@ -44,7 +47,7 @@ func (c *Containers) keepFiles(project, id string, files []compose.File) error {
 	}
 	for n, f := range files {
 		if err := writeFile(filepath.Join(dir, fileName(n, f)), f.Content); err != nil {
-			return fmt.Errorf("cannot store %s: %w", describeFile(f), err)
+			return fmt.Errorf("cannot store %s %s: %w", kindOf(f), f.Name, err)
 		}
 	}
 	for _, dir := range []string{dir, filepath.Dir(dir), filepath.Dir(filepath.Dir(dir)), c.o.StateDir} {
@@ -53,13 +56,6 @@ func (c *Containers) keepFiles(project, id string, files []compose.File) error {
 		}
 	}
 	return nil
-}
-
-func describeFile(f compose.File) string {
-	if f.Secret {
-		return "secret " + f.Name
-	}
-	return "config " + f.Name
 }
 
 // placeFiles prepares the configs and secrets of a container that is about to start:

@@ -45,10 +45,10 @@ const (
 	nerdctlSpace    = "nerdctl/namespace"
 	nerdctlHostname = "nerdctl/hostname"
 	nerdctlLogURI   = "nerdctl/log-uri"
-	nerdctlLogging  = "nerdctl/log-config"
+	nerdctlLogging  = "nerdctl/log-config" // as from log.NerdctlConfig
 	nerdctlNetworks = "nerdctl/networks"
 	nerdctlPorts    = "nerdctl/ports"
-	nerdctlPlatform = "nerdctl/platform"
+	nerdctlPlatform = "nerdctl/platform"  // as linux/arm64
 	nerdctlStateDir = "nerdctl/state-dir" // also an annotation
 	nerdctlHealth   = "nerdctl/healthcheck"
 	nerdctlTimeout  = "nerdctl/stop-timeout" // seconds
@@ -72,24 +72,12 @@ type Labels struct {
 	Details
 }
 
-// Shown is what only other tools want to know.
-type Shown struct {
-	Namespace  string
-	Owner      string // the state directory of this margolite
-	LogURI     string
-	LogConfig  string // as from log.NerdctlConfig
-	StateDir   string
-	WorkingDir string            // of the project
-	Platform   string            // as linux/arm64
-	Service    map[string]string // labels in the Compose file
-}
-
-// Encode writes the labels of a container record.
-func (l Labels) Encode(s Shown) (map[string]string, error) {
-	out := maps.Clone(s.Service)
-	if out == nil {
-		out = make(map[string]string, 32)
-	}
+// Encode writes the labels of a container record. service are those in the Compose
+// file, and shown those that only other tools want to know, as far as they are not
+// empty.
+func (l Labels) Encode(service, shown map[string]string) (map[string]string, error) {
+	out := make(map[string]string, 32)
+	maps.Copy(out, service)
 	maps.Copy(out, l.Caller)
 	set := func(key, value string) {
 		if value != "" {
@@ -114,6 +102,9 @@ func (l Labels) Encode(s Shown) (map[string]string, error) {
 	if l.Exited {
 		set(keyExited, "0")
 	}
+	for key, value := range shown {
+		set(key, value)
+	}
 
 	set(composeProject, l.Project)
 	set(composeService, l.Service)
@@ -121,21 +112,14 @@ func (l Labels) Encode(s Shown) (map[string]string, error) {
 	set(composeHash, l.Hash)
 	set(composeImage, l.Image)
 	set(composeOneoff, "False")
-	set(composeWorkDir, s.WorkingDir)
 	set(nerdctlName, cmp.Or(l.Name, l.Project+"-"+l.Service+"-"+number))
-	set(nerdctlSpace, s.Namespace)
 	set(nerdctlHostname, l.Sandbox.Hostname)
-	set(nerdctlLogURI, s.LogURI)
 	show(nerdctlNetworks, nerdctlNetworkNames(l.Sandbox))
 	if l.Healthcheck != nil {
 		show(nerdctlHealth, encode(l.Healthcheck)) // nerdctl takes the names of keys in any case
 	}
 	set(imageStopSignal, l.StopSignal)
 	set(nerdctlTimeout, strconv.FormatInt(int64((l.StopGrace+time.Second-1)/time.Second), 10))
-	set(nerdctlLogging, s.LogConfig)
-	set(nerdctlPlatform, s.Platform)
-	set(nerdctlStateDir, s.StateDir)
-	set(keyOwner, s.Owner)
 	show(nerdctlPorts, nerdctlPortMappings(l.Ports))
 
 	for key, value := range out {

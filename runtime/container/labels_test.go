@@ -90,7 +90,7 @@ func TestLabelsSurviveContainerd(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			want := fullLabels()
 			change(&want)
-			encoded, err := want.Encode(container.Shown{Namespace: "margo", Service: map[string]string{"traefik.enable": "true"}})
+			encoded, err := want.Encode(map[string]string{"traefik.enable": "true"}, map[string]string{"nerdctl/namespace": "margo"})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -110,7 +110,7 @@ func TestLabelsSurviveContainerd(t *testing.T) {
 
 func TestLabelsAreReadByKnownTools(t *testing.T) {
 	l := fullLabels()
-	encoded, err := l.Encode(container.Shown{Namespace: "margo", LogURI: "file:///run/x.log", Platform: "linux/arm64"})
+	encoded, err := l.Encode(nil, map[string]string{"nerdctl/namespace": "margo"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,9 +122,7 @@ func TestLabelsAreReadByKnownTools(t *testing.T) {
 		"nerdctl/name":                        "shop-web-1",
 		"nerdctl/namespace":                   "margo",
 		"nerdctl/hostname":                    "web",
-		"nerdctl/log-uri":                     "file:///run/x.log",
 		"nerdctl/networks":                    `["shop_default"]`,
-		"nerdctl/platform":                    "linux/arm64",
 		"nerdctl/ports": `[{"HostPort":8080,"ContainerPort":80,"Protocol":"tcp","HostIP":"0.0.0.0"},` +
 			`{"HostPort":53,"ContainerPort":5353,"Protocol":"udp","HostIP":"127.0.0.1"}]`,
 		"nerdctl/stop-timeout":                   "10",
@@ -137,7 +135,7 @@ func TestLabelsAreReadByKnownTools(t *testing.T) {
 	}
 
 	l.Name, l.Sandbox.Attached = "shop", nil
-	if encoded, err = l.Encode(container.Shown{}); err != nil {
+	if encoded, err = l.Encode(nil, nil); err != nil {
 		t.Fatal(err)
 	}
 	if encoded["nerdctl/name"] != "shop" || encoded["nerdctl/networks"] != `["none"]` {
@@ -146,14 +144,14 @@ func TestLabelsAreReadByKnownTools(t *testing.T) {
 }
 
 func TestALabelBeyondTheLimitIsRefused(t *testing.T) {
-	_, err := fullLabels().Encode(container.Shown{Service: map[string]string{"long": strings.Repeat("x", 5000)}})
+	_, err := fullLabels().Encode(map[string]string{"long": strings.Repeat("x", 5000)}, nil)
 	if err == nil || !strings.Contains(err.Error(), "containerd allows") {
 		t.Errorf("the error is %v", err)
 	}
 }
 
 func TestDecodeRefusesWhatItCannotTrust(t *testing.T) {
-	good, err := fullLabels().Encode(container.Shown{})
+	good, err := fullLabels().Encode(nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -209,7 +207,7 @@ func TestDecodeRefusesWhatItCannotTrust(t *testing.T) {
 }
 
 func FuzzDecode(f *testing.F) {
-	good, err := fullLabels().Encode(container.Shown{})
+	good, err := fullLabels().Encode(nil, nil)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -235,7 +233,7 @@ func FuzzDecode(f *testing.F) {
 				t.Errorf("name %q was let through", name)
 			}
 		}
-		again, err := l.Encode(container.Shown{})
+		again, err := l.Encode(nil, nil)
 		if err != nil {
 			return // such as a label that is too long
 		}

@@ -39,24 +39,22 @@ func namespaces(c Config, h Host) []specs.LinuxNamespace {
 // sharedMounts changes the mounts that follow from whose namespaces a container
 // lives in.
 func sharedMounts(mounts []specs.Mount, s *compose.Service, at placing) []specs.Mount {
-	replace := func(target string, by specs.Mount) {
-		i := slices.IndexFunc(mounts, func(m specs.Mount) bool { return m.Destination == target && m.Type == "tmpfs" && m.Source == "shm" })
-		if i >= 0 {
-			mounts[i] = by
-		}
+	own := slices.IndexFunc(mounts, func(m specs.Mount) bool { return m.Destination == "/dev/shm" && m.Source == "shm" })
+	if own < 0 {
+		return mounts // the service has something else there
 	}
 	shared := specs.Mount{Destination: "/dev/shm", Type: "bind", Options: []string{"rbind", "rprivate", "nosuid", "noexec", "nodev"}}
 	switch s.IPC.Mode {
 	case compose.ModeHost:
 		shared.Source = "/dev/shm"
-		replace("/dev/shm", shared)
+		mounts[own] = shared
 	case compose.ModeShareable, compose.ModeService, compose.ModeContainer:
 		// Shared memory is a file system, not a part of the namespace: who
 		// shares one shares the other. Whose it is, Start knows.
 		shared.Source = at.sharedMemory
-		replace("/dev/shm", shared)
+		mounts[own] = shared
 	case compose.ModeNone:
-		mounts = slices.DeleteFunc(mounts, func(m specs.Mount) bool { return m.Destination == "/dev/shm" && m.Source == "shm" })
+		mounts = append(mounts[:own], mounts[own+1:]...)
 	}
 	return mounts
 }

@@ -15,26 +15,6 @@ import (
 // it arranges by the socket of containerd: with --data-root RunDir/nerdctl it
 // finds logs and ports of ours as if it had made the containers itself.
 
-// The drivers of logs, as nerdctl reads them.
-const (
-	nerdctlJSON = "json-file"
-	nerdctlNone = "none"
-)
-
-// prepareNerdctl writes what is the same for all containers, and in one place:
-// the run directory is memory.
-func (c *Containers) prepareNerdctl() error {
-	if err := os.MkdirAll(c.nerdctlRoot(), 0o700); err != nil {
-		return err
-	}
-	for driver, file := range c.nerdctlDrivers() {
-		if err := os.WriteFile(file, []byte(`{"driver":"`+driver+`"}`), 0o600); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // showNerdctl lets nerdctl find the log and the ports of a container whose task
 // was made, and when that was: its shim has the log open by then.
 func (c *Containers) showNerdctl(id string, l Labels) error {
@@ -42,28 +22,23 @@ func (c *Containers) showNerdctl(id string, l Labels) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	driver := nerdctlJSON
+	driver := "json-file"
 	if l.Logging.None {
-		driver = nerdctlNone
+		driver = "none"
 	}
-	for name, target := range map[string]string{"log-config.json": c.nerdctlDrivers()[driver], id + "-json.log": c.LogPath(id)} {
-		link := filepath.Join(dir, name)
-		if now, err := os.Readlink(link); err == nil && now == target {
-			continue
-		}
-		if err := errors.Join(os.RemoveAll(link), os.Symlink(target, link)); err != nil {
-			return err
-		}
+	files := map[string]string{
+		"log-config.json": `{"driver":"` + driver + `"}`,
+		"lifecycle.json":  encode(map[string]time.Time{"started_at": time.Now()}),
 	}
-	started := encode(map[string]time.Time{"started_at": time.Now()})
-	if err := os.WriteFile(filepath.Join(dir, "lifecycle.json"), []byte(started), 0o600); err != nil {
-		return err
+	if len(l.Ports) > 0 {
+		files["network-config.json"] = `{"portMappings":` + nerdctlPortMappings(l.Ports) + `}`
 	}
-	if len(l.Ports) == 0 {
-		return nil
+	link := filepath.Join(dir, id+"-json.log")
+	err := errors.Join(os.RemoveAll(link), os.Symlink(c.LogPath(id), link))
+	for name, text := range files {
+		err = errors.Join(err, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
-	ports := nerdctlPortMappings(l.Ports)
-	return os.WriteFile(filepath.Join(dir, "network-config.json"), []byte(`{"portMappings":`+ports+`}`), 0o600)
+	return err
 }
 
 func nerdctlNetworkNames(s network.Sandbox) string {

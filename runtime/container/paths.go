@@ -99,16 +99,6 @@ func (p *paths) sourceDir(id string, n int) string {
 	return p.mountDir(id + ".s" + strconv.Itoa(n))
 }
 
-func (p *paths) nerdctlRoot() string { return filepath.Join(p.o.RunDir, "nerdctl") }
-
-// nerdctlDrivers are the files that tell nerdctl a driver.
-func (p *paths) nerdctlDrivers() map[string]string {
-	return map[string]string{
-		nerdctlJSON: filepath.Join(p.nerdctlRoot(), "json-file.json"),
-		nerdctlNone: filepath.Join(p.nerdctlRoot(), "none.json"),
-	}
-}
-
 // nerdctlDir is where nerdctl looks for the files of a container.
 func (p *paths) nerdctlDir(id string) string {
 	address := containerd.Address(p.o.Client)
@@ -116,7 +106,7 @@ func (p *paths) nerdctlDir(id string) string {
 		address = resolved
 	}
 	sum := sha256.Sum256([]byte(address))
-	return filepath.Join(p.nerdctlRoot(), hex.EncodeToString(sum[:4]), "containers", p.o.Namespace, id)
+	return filepath.Join(p.o.RunDir, "nerdctl", hex.EncodeToString(sum[:4]), "containers", p.o.Namespace, id)
 }
 
 // cgroup is the control group of a container, below one of its project, below

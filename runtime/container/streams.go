@@ -53,13 +53,6 @@ func (c *Containers) connect(request *tasksapi.CreateTaskRequest, d Details) err
 	return nil
 }
 
-func (c *Containers) disconnect(id string) error {
-	if err := os.Remove(c.stdin(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("cannot remove standard input: %w", err)
-	}
-	return nil
-}
-
 func makeFIFO(path string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err

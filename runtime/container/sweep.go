@@ -192,6 +192,6 @@ func openFIFOs(dir string) (opened []*os.File, err error) {
 // forget removes all that lies outside containerd of a container that has no
 // record any more.
 func (c *Containers) forget(id string) error {
-	return errors.Join(c.removeFiles(id), c.disconnect(id), detach(c.sharedMemory(id)), os.RemoveAll(c.nerdctlDir(id)),
+	return errors.Join(c.removeFiles(id), os.RemoveAll(c.stdin(id)), detach(c.sharedMemory(id)), os.RemoveAll(c.nerdctlDir(id)),
 		log.Remove(c.LogPath(id)))
 }

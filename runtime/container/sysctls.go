@@ -24,8 +24,5 @@ func sysctls(s *compose.Service, h Host) map[string]string {
 		set["kernel.domainname"] = s.Domainname // runc before 1.2 knows no other way
 	}
 	maps.Copy(set, s.Sysctls)
-	if len(set) == 0 {
-		return nil
-	}
 	return set
 }

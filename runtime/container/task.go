@@ -212,15 +212,10 @@ func (c *Containers) prepareStart(ctx context.Context, id string, l Labels) erro
 	return c.placeFiles(id, l)
 }
 
-// Stop ends the process of a container, at first politely, and deletes its
-// task. One that does not run is no error.
-func (c *Containers) Stop(ctx context.Context, id string) error {
-	return c.StopWithin(ctx, id, nil)
-}
-
-// StopWithin is Stop with another time to end politely than the container's own;
-// nil: its own.
-func (c *Containers) StopWithin(ctx context.Context, id string, grace *time.Duration) error {
+// Stop ends the process of a container, at first politely, and deletes its task. One
+// that does not run is no error. grace is the time to end politely; nil: the
+// container's own.
+func (c *Containers) Stop(ctx context.Context, id string, grace *time.Duration) error {
 	if err := c.withShim(ctx, id, func() error { return c.stop(ctx, id, grace) }); err != nil {
 		return fmt.Errorf("cannot stop container %s: %w", id, err)
 	}

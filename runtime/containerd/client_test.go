@@ -145,12 +145,6 @@ func TestSomebodyElseAtTheSocket(t *testing.T) {
 			server := http.Server{Protocols: protocols, Handler: http.NotFoundHandler()}
 			_ = server.Serve(l)
 		},
-		"a page": func(l net.Listener) {
-			server := http.Server{Protocols: protocols, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-				_, _ = io.WriteString(w, "<html>")
-			})}
-			_ = server.Serve(l)
-		},
 		"garbage": func(l net.Listener) {
 			for {
 				conn, err := l.Accept()

@@ -7,19 +7,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/containerd/containerd/v2/core/containers"
 	"github.com/containerd/containerd/v2/core/content"
 	"github.com/containerd/containerd/v2/core/images"
 	"github.com/containerd/containerd/v2/core/leases"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/containerd/errdefs"
-	"github.com/containerd/typeurl/v2"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/opencontainers/go-digest"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
-	"google.golang.org/protobuf/testing/protocmp"
-	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/margolite/margolite/runtime/containerd"
 	"github.com/margolite/margolite/test/containerdtest"
@@ -29,7 +25,7 @@ const snapshotter = "overlayfs"
 
 // What the runtime relies on is kept by the containerd inside, asked directly or over its socket, as well as by the older
 // one of Debian. The tests of runtime/image are about content, snapshots and layers, those of runtime/container about
-// processes, leases and labels, on each of them, too.
+// records, processes, leases and labels, on each of them, too.
 func TestContract(t *testing.T) {
 	for _, backend := range append(containerdtest.Backends(), containerdtest.Backend{Name: "embedded, over its socket", Start: overSocket}) {
 		t.Run(backend.Name, func(t *testing.T) {
@@ -40,7 +36,6 @@ func TestContract(t *testing.T) {
 			for name, test := range map[string]func(*testing.T, context.Context, containerd.Client){
 				"a lease is given what it holds":   leaseResources,
 				"an image has a name":              imageRecords,
-				"a container has a record":         containerRecords,
 				"a namespace has labels":           namespaceLabels,
 				"containerd names its directories": directories,
 				"its socket is known":              address,
@@ -132,55 +127,6 @@ func imageRecords(t *testing.T, ctx context.Context, client containerd.Client) {
 	}
 }
 
-func containerRecords(t *testing.T, ctx context.Context, client containerd.Client) {
-	service := client.ContainerService()
-	same := []cmp.Option{protocmp.Transform(), cmpopts.IgnoreTypes(time.Time{})}
-	typed := func(kind, value string) *anypb.Any { return &anypb.Any{TypeUrl: kind, Value: []byte(value)} }
-	want := containers.Container{
-		ID: "c", Labels: map[string]string{"a": "1"}, Image: "i", SnapshotKey: "c", Snapshotter: snapshotter,
-		Runtime:    containers.RuntimeInfo{Name: "io.containerd.runc.v2", Options: typed("containerd.runc.v1.Options", "\x22\x01r")},
-		Spec:       typed("types.containerd.io/opencontainers/runtime-spec/1/Spec", "{}"),
-		Extensions: map[string]typeurl.Any{"x": typed("margolite.test/x", "\x00\xff"), "y": typed("margolite.test/y", "y")},
-	}
-	got := try(service.Create(ctx, want))(t)
-	if diff := cmp.Diff(want, got, same...); diff != "" {
-		t.Errorf("created: %s", diff)
-	}
-	recent(t, got.CreatedAt)
-	if _, err := service.Create(ctx, want); !errdefs.IsAlreadyExists(err) {
-		t.Errorf("of a second one the error is %v", err)
-	}
-	spec := typed("types.containerd.io/opencontainers/runtime-spec/1/Spec", `{"hostname":"c"}`)
-	for _, step := range []struct {
-		field  string
-		with   containers.Container
-		change func()
-	}{
-		{"spec", containers.Container{ID: "c", Spec: spec}, func() { want.Spec = spec }},
-		{"labels.b", containers.Container{ID: "c", Labels: map[string]string{"a": "9", "b": "2"}}, func() { want.Labels["b"] = "2" }},
-	} {
-		if _, err := service.Update(ctx, step.with, step.field); err != nil {
-			t.Fatal(err)
-		}
-		step.change()
-		if diff := cmp.Diff(want, try(service.Get(ctx, want.ID))(t), same...); diff != "" {
-			t.Errorf("with %s changed: %s", step.field, diff)
-		}
-	}
-	if diff := cmp.Diff([]containers.Container{want}, try(service.List(ctx, "labels.b==2"))(t), same...); diff != "" {
-		t.Errorf("listed: %s", diff)
-	}
-	if err := service.Delete(ctx, want.ID); err != nil {
-		t.Fatal(err)
-	}
-	if err := service.Delete(ctx, want.ID); !errdefs.IsNotFound(err) {
-		t.Errorf("of a second deletion the error is %v", err)
-	}
-	if _, err := service.Get(ctx, want.ID); !errdefs.IsNotFound(err) {
-		t.Errorf("it is still there: %v", err)
-	}
-}
-
 func namespaceLabels(t *testing.T, ctx context.Context, client containerd.Client) {
 	official := containerdtest.Official(t, client)
 	if err := official.NamespaceService().SetLabel(ctx, containerdtest.Namespace, "a", "b"); err != nil {
@@ -227,15 +173,11 @@ func try[T any](got T, err error) func(*testing.T) T {
 
 func put(t *testing.T, ctx context.Context, store content.Store, blob []byte) v1.Descriptor {
 	t.Helper()
-	desc := describe(blob)
+	desc := v1.Descriptor{Digest: digest.FromBytes(blob), Size: int64(len(blob))}
 	if err := content.WriteBlob(ctx, store, desc.Digest.String(), bytes.NewReader(blob), desc); err != nil {
 		t.Fatal(err)
 	}
 	return desc
-}
-
-func describe(blob []byte) v1.Descriptor {
-	return v1.Descriptor{Digest: digest.FromBytes(blob), Size: int64(len(blob))}
 }
 
 // recent expects a time of this test.

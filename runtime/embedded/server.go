@@ -101,11 +101,8 @@ func (s *Server) start(ctx context.Context, o Options) error {
 // makeDirectories creates what containerd expects to exist. Only root may look into Root; a container with its own
 // users passes through State to its bundle.
 func makeDirectories(o Options) error {
-	if err := errors.Join(os.MkdirAll(o.Root, 0o700), os.MkdirAll(o.State, 0o711)); err != nil {
+	if err := errors.Join(os.MkdirAll(o.Root, 0o700), os.Chmod(o.Root, 0o700), os.MkdirAll(o.State, 0o711)); err != nil {
 		return fmt.Errorf("cannot create directory for containerd: %w", err)
-	}
-	if err := os.Chmod(o.Root, 0o700); err != nil {
-		return fmt.Errorf("cannot restrict access to containerd root: %w", err)
 	}
 	return nil
 }
