@@ -52,7 +52,7 @@ func (e *Error) Mend() string {
 	case NoProgram:
 		return "install git with HTTPS support (on OpenWrt the packages git and git-http)"
 	case TooOld:
-		return "install git " + minVersion.String() + " or newer"
+		return fmt.Sprintf("install git %d.%d or newer", minMajor, minMinor)
 	case NoToken:
 		return "put the access token into the file named by wfm.git.token, readable by margolite's user"
 	case Local:

@@ -12,7 +12,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
@@ -28,69 +27,41 @@ const (
 	grace = 3 * time.Second
 )
 
-// minVersion is the oldest git that takes its configuration from the
-// environment, and the refs to fetch from its input.
-var minVersion = version{2, 31}
-
-type version struct{ major, minor int }
-
-func (v version) String() string { return fmt.Sprintf("%d.%d", v.major, v.minor) }
+// The oldest git that takes its configuration from the environment, and the
+// refs to fetch from its input.
+const minMajor, minMinor = 2, 31
 
 type program struct {
-	path string
+	path string // empty: not found yet
 	home string // an empty folder; the programs run in it
 }
 
-// find finds the git program in PATH.
-func find() (string, error) {
+// find finds the git program in PATH, and fails where it is too old to serve.
+func (p *program) find(ctx context.Context) error {
 	path, err := exec.LookPath("git")
 	if err == nil {
 		path, err = filepath.Abs(path)
 	}
 	if err != nil {
-		return "", &Error{NoProgram, "find git", err}
+		return &Error{NoProgram, "find git", err}
 	}
-	return path, nil
-}
-
-// checkVersion fails where git is too old to serve.
-func checkVersion(ctx context.Context, path string) error {
-	text, err := output(ctx, path, "version")
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	found := program{path, p.home}
+	text, err := found.ask(ctx, command{args: []string{"version"}}, "")
 	if err != nil {
 		return &Error{NoProgram, "ask " + path + " for its version", err}
 	}
-	text = strings.TrimPrefix(text, "git version ")
-	v, ok := parseVersion(text)
-	switch {
-	case !ok:
+	var major, minor int // of "2.39.5", "2.50.1 (Apple Git-155)", "2.47.GIT"
+	if _, err := fmt.Sscanf(text, "git version %d.%d", &major, &minor); err != nil {
 		return &Error{TooOld, "use " + path, fmt.Errorf("it reports the version as %q", clean(text, 80))}
-	case v.major < minVersion.major || v.major == minVersion.major && v.minor < minVersion.minor:
-		err := fmt.Errorf("it is git %s, at least %s is required", clean(text, 40), minVersion)
+	}
+	if major < minMajor || major == minMajor && minor < minMinor {
+		err := fmt.Errorf("it is git %d.%d, at least %d.%d is required", major, minor, minMajor, minMinor)
 		return &Error{TooOld, "use " + path, err}
 	}
+	*p = found
 	return nil
-}
-
-// output is what a command prints that needs neither network nor repository.
-func output(ctx context.Context, path, arg string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, path, arg)
-	cmd.Env = environment(path, os.DevNull)
-	out, err := cmd.Output()
-	return strings.TrimSpace(string(out[:min(len(out), 4<<10)])), err
-}
-
-// parseVersion reads "2.39.5", "2.50.1 (Apple Git-155)", "2.47.GIT".
-func parseVersion(s string) (version, bool) {
-	first, rest, ok := strings.Cut(s, ".")
-	second := rest
-	if i := strings.IndexFunc(rest, func(c rune) bool { return c < '0' || c > '9' }); i >= 0 {
-		second = rest[:i]
-	}
-	major, err := strconv.Atoi(first)
-	minor, err2 := strconv.Atoi(second)
-	return version{major, minor}, ok && err == nil && err2 == nil
 }
 
 // environment is all that git gets to know, apart from its configuration.
@@ -151,10 +122,9 @@ type access struct {
 // command is one run of git.
 type command struct {
 	args      []string
-	dir       string   // of the repository; empty: none is needed
-	access    access   // to the server, where it speaks with one
-	fileBytes int64    // that it may write into one file; 0: none
-	env       []string // more of the environment
+	dir       string // of the repository; empty: none is needed
+	access    access // to the server, where it speaks with one
+	fileBytes int64  // that it may write into one file; 0: none
 }
 
 // run starts git, lets talk have its input and output, and waits for its end.
@@ -170,7 +140,6 @@ func (p *program) run(ctx context.Context, c command, talk func(in io.WriteClose
 	if c.dir != "" {
 		cmd.Env = append(cmd.Env, "GIT_DIR="+c.dir)
 	}
-	cmd.Env = append(cmd.Env, c.env...)
 	all := append(settings[:len(settings):len(settings)], c.access.settings...)
 	for i, s := range all {
 		n := strconv.Itoa(i)

@@ -1,19 +1,16 @@
 package git
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"net/url"
 	"os"
 	"path"
 	"strings"
-	"time"
 
 	"github.com/margolite/margolite/agent/margo"
 )
@@ -38,8 +35,8 @@ type Reports struct {
 // anew: nothing else removes them. A commit consists of four objects: the document, two folders and the commit.
 const maxLoose = 512
 
-// maxIndex bounds what git writes into one file for a commit.
-const maxIndex = 64 << 20
+// maxImport bounds what git writes into one file for a commit.
+const maxImport = 64 << 20
 
 // attempts is how often a push is tried that somebody else's came before.
 const attempts = 4
@@ -54,6 +51,7 @@ func NewReports(o Options, author string) (*Reports, error) {
 	if err != nil {
 		return nil, err
 	}
+	author = strings.NewReplacer("<", "", ">", "").Replace(clean(author, 200)) // as git itself writes names
 	return &Reports{source: source, author: author}, nil
 }
 
@@ -153,13 +151,12 @@ func (r *Reports) branch(ctx context.Context, a access) (string, error) {
 	if err != nil || s.held(ctx) == tip {
 		return tip, err
 	}
-	return s.fetch(ctx, tip, a)
+	return s.using(ctx, tip, false, a, func(string) error { return nil })
 }
 
 // create makes the copy where there is none.
 func (r *Reports) create(ctx context.Context) error {
-	c := r.source.local("rev-parse", "--git-dir")
-	if _, err := r.source.git.ask(ctx, c, ""); err == nil {
+	if _, err := r.source.git.ask(ctx, r.source.local("rev-parse", "--git-dir"), ""); err == nil {
 		return nil
 	}
 	return r.source.create(ctx, false)
@@ -179,38 +176,33 @@ type report struct {
 func (r *Reports) push(ctx context.Context, a access, c report) error {
 	s := r.source
 	op := fmt.Sprintf("push to branch %s of %s", s.options.Branch, s.url)
-	tree, err := r.tree(ctx, c)
-	if err != nil {
-		return explain("make a commit for "+s.url, err, Local)
+	made := command{
+		args: []string{"fast-import", "--quiet", "--force"}, dir: s.copyDir(), fileBytes: maxImport,
+		access: access{settings: []setting{{"fastimport.unpackLimit", "100"}}}, // files of objects, no pack for each commit
 	}
+	commit, err := s.git.ask(ctx, made, r.script(ctx, c))
+	if err != nil {
+		err = explain("make a commit for "+s.url, err, Local)
+		if ctx.Err() == nil { // what is wrong with the copy does not stay so
+			err = errors.Join(err, s.discard())
+		}
+		return err
+	}
+	commit = strings.TrimSpace(commit)
 	if c.base != "" {
-		former, err := s.git.ask(ctx, s.local("rev-parse", "--verify", c.base+"^{tree}"), "")
-		if err == nil && strings.TrimSpace(former) == tree {
+		answer, err := s.git.ask(ctx, s.local("rev-parse", commit+"^{tree}", c.base+"^{tree}"), "")
+		if trees := strings.Fields(answer); err == nil && len(trees) == 2 && trees[0] == trees[1] {
 			return nil // the branch says so already
 		}
 	}
-	args := []string{"commit-tree", tree, "-m", c.subject}
-	if c.base != "" {
-		args = append(args, "-p", c.base)
-	}
-	made := command{
-		args: args, dir: s.copyDir(), fileBytes: maxIndex,
-		access: access{settings: []setting{{"user.name", r.author}, {"user.email", "margolite@" + r.author}}},
-		env:    []string{"GIT_AUTHOR_DATE=" + s.options.Now().UTC().Format(time.RFC3339), "GIT_COMMITTER_DATE=" + s.options.Now().UTC().Format(time.RFC3339)},
-	}
-	commit, err := s.git.ask(ctx, made, "")
-	if err != nil {
-		return explain("make a commit for "+s.url, err, Local)
-	}
-	commit = strings.TrimSpace(commit)
 	push := command{
 		args: []string{"push", "--quiet", "--no-verify", "--no-signed", "--recurse-submodules=no", s.url, commit + ":" + s.ref()},
-		dir:  s.copyDir(), access: a, fileBytes: maxIndex,
+		dir:  s.copyDir(), access: a, fileBytes: maxImport,
 	}
 	if _, err := s.git.ask(ctx, push, ""); err != nil {
 		return pushed(op, err)
 	}
-	_, err = s.git.ask(ctx, command{args: []string{"update-ref", tipRef, commit}, dir: s.copyDir(), fileBytes: maxIndex}, "")
+	_, err = s.git.ask(ctx, command{args: []string{"update-ref", tipRef, commit}, dir: s.copyDir(), fileBytes: maxImport}, "")
 	if err != nil {
 		// The commit is on the branch, and found there the next time.
 		return s.abandon(err)
@@ -234,75 +226,34 @@ func pushed(op string, err error) error {
 	return explain(op, err, Unreachable)
 }
 
-// tree writes the tree of a commit: that of its base, with the folder of this device
-// as it was reported last and the one document changed.
-func (r *Reports) tree(ctx context.Context, c report) (string, error) {
+// script tells git fast-import what a commit is: its base, with the folder of this
+// device as it was reported last and the one document changed.
+func (r *Reports) script(ctx context.Context, c report) string {
 	s := r.source
-	index := []string{"GIT_INDEX_FILE=" + path.Join(s.copyDir(), "reports.index")}
-	run := func(input string, args ...string) (string, error) {
-		answer, err := s.git.ask(ctx, command{args: args, dir: s.copyDir(), fileBytes: maxIndex, env: index}, input)
-		return strings.TrimSpace(answer), err
-	}
-	read := []string{"read-tree", "--empty"}
+	var b strings.Builder
+	fmt.Fprintf(&b, "commit refs/margolite/next\nmark :1\ncommitter %s <margolite@%s> %d +0000\n", r.author, r.author, s.options.Now().Unix())
+	fmt.Fprintf(&b, "data %d\n%s\n", len(c.subject)+1, c.subject)
 	if c.base != "" {
-		read = []string{"read-tree", c.base}
+		fmt.Fprintf(&b, "from %s\n", c.base)
 	}
-	if _, err := run("", read...); err != nil {
-		return "", err
-	}
-	// What is not ours any more goes first.
-	var changes strings.Builder
-	theirs, err := r.own(ctx, c.base)
-	if err != nil {
-		return "", err
-	}
-	ours := theirs
-	if c.last != "" && c.last != c.base {
-		if ours, err = r.own(ctx, c.last); err != nil {
-			ours = theirs // the copy was made anew, and has what the branch has
+	// A copy that was made anew does not have it, and takes what the branch has.
+	if c.last != "" && c.last != c.base && s.object(ctx, c.last+"^{tree}") != "" {
+		if folder := s.object(ctx, c.last+":"+s.folder); folder != "" {
+			fmt.Fprintf(&b, "M 040000 %s %s\n", folder, quotePath(s.folder))
+		} else {
+			fmt.Fprintf(&b, "D %s\n", quotePath(s.folder))
 		}
 	}
-	remove := func(name string) { fmt.Fprintf(&changes, "0 %s\t%s\x00", strings.Repeat("0", 40), name) }
-	for _, e := range theirs {
-		remove(e.path)
+	if c.body == nil {
+		fmt.Fprintf(&b, "D %s\n", quotePath(c.name))
+	} else {
+		fmt.Fprintf(&b, "M %s inline %s\ndata %d\n%s\n", plainFile, quotePath(c.name), len(c.body), c.body)
 	}
-	for _, e := range ours {
-		if e.path != c.name {
-			fmt.Fprintf(&changes, "%s %s\t%s\x00", plainFile, e.id, e.path)
-		}
-	}
-	if c.body != nil {
-		blob, err := run(string(c.body), "hash-object", "-w", "--stdin")
-		if err != nil {
-			return "", err
-		}
-		fmt.Fprintf(&changes, "%s %s\t%s\x00", plainFile, blob, c.name)
-	}
-	if _, err := run(changes.String(), "update-index", "-z", "--index-info"); err != nil {
-		return "", err
-	}
-	return run("", "write-tree")
+	b.WriteString("get-mark :1\n")
+	return b.String()
 }
 
-// own lists the documents of this device in a commit; "": there is none.
-func (r *Reports) own(ctx context.Context, commit string) (files []entry, err error) {
-	if commit == "" {
-		return nil, nil
-	}
-	s := r.source
-	err = s.git.run(ctx, s.list(commit, s.folder), func(_ io.WriteCloser, out *bufio.Reader) error {
-		for {
-			e, err := nextEntry(out)
-			switch {
-			case errors.Is(err, io.EOF):
-				return nil
-			case err != nil:
-				return err
-			case len(files) == s.options.Limits.Entries:
-				return fmt.Errorf("there are more than %d report documents", s.options.Limits.Entries)
-			}
-			files = append(files, e)
-		}
-	})
-	return files, err
+// quotePath writes a path, which is one line of text, as git fast-import reads it.
+func quotePath(path string) string {
+	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(path) + `"`
 }

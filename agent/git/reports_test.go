@@ -144,10 +144,12 @@ func TestST19TheSameReportIsOneCommit(t *testing.T) {
 }
 
 // A history that is rewritten, and a branch that is gone, lose nothing of this device.
+// A copy of it that is damaged is made anew.
 func TestST19ABranchThatIsRewritten(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
-	r := s.reports(t)
+	dir := filepath.Join(t.TempDir(), "reports")
+	r := s.reports(t, func(o *git.Options) { o.Dir = dir })
 	post := func(id string, state margo.State) {
 		t.Helper()
 		if err := r.PostStatus(t.Context(), id, statusOf(t, id, state, 1)); err != nil {
@@ -164,6 +166,15 @@ func TestST19ABranchThatIsRewritten(t *testing.T) {
 	post(two, margo.Failed)
 	if got := s.documents(); got != "README.md gw-07/deployments/"+one+".json gw-07/deployments/"+two+".json" {
 		t.Errorf("after it was deleted and came back the branch has %s", got)
+	}
+	folders := s.repository.run("", "rev-parse", "state^{tree}")
+	remove(t, filepath.Join(dir, "repository/objects", folders[:2], folders[2:]))
+	if err := r.PostStatus(t.Context(), one, statusOf(t, one, margo.Failed, 2)); reason(err) != git.Local {
+		t.Errorf("with a damaged copy: %v", err)
+	}
+	post(one, margo.Failed)
+	if got := s.history(); len(got) != 4 {
+		t.Errorf("the branch tells %q", got)
 	}
 }
 

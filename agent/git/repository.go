@@ -80,7 +80,12 @@ func (s *Source) held(ctx context.Context) string {
 	if _, err := os.Stat(s.copyDir()); err != nil {
 		return ""
 	}
-	answer, err := s.git.ask(ctx, s.local("rev-parse", "--verify", "--quiet", tipRef+"^{commit}"), "")
+	return s.object(ctx, tipRef+"^{commit}")
+}
+
+// object is the id of an object of the copy; empty: it cannot be read.
+func (s *Source) object(ctx context.Context, name string) string {
+	answer, err := s.git.ask(ctx, s.local("rev-parse", "--verify", "--quiet", name), "")
 	if id := strings.TrimSpace(answer); err == nil && isObjectID(id) {
 		return id
 	}
@@ -90,33 +95,41 @@ func (s *Source) held(ctx context.Context) string {
 // local is a command that only reads the copy.
 func (s *Source) local(args ...string) command { return command{args: args, dir: s.copyDir()} }
 
-// fetch brings the copy up to the branch, and returns the commit. A copy that
-// cannot be used is replaced by a new one. id is what the server said last, and
-// tells which kind of repository it has.
-func (s *Source) fetch(ctx context.Context, id string, a access) (string, error) {
-	commit, err := s.tryFetch(ctx, id, a)
-	var failed *Error
-	if !errors.As(err, &failed) || failed.Reason != Local || ctx.Err() != nil {
-		return commit, err
+// using calls use with a commit that the copy holds: the given one, or where that is
+// not held, what the branch is at when it is fetched. A damaged copy is recreated, once.
+// The commit that was used last is returned.
+func (s *Source) using(ctx context.Context, commit string, held bool, a access, use func(commit string) error) (string, error) {
+	for again := false; ; again, held = true, false {
+		var err error
+		if !held {
+			var now string
+			if now, err = s.fetch(ctx, commit, a); err == nil {
+				commit = now
+			}
+		}
+		if err == nil {
+			err = use(commit)
+		}
+		var failed *Error
+		local := ctx.Err() == nil && errors.As(err, &failed) && failed.Reason == Local
+		if again || !local && !damaged(ctx, err) {
+			return commit, err
+		}
+		if err := s.abandon(err); err != nil {
+			return commit, err
+		}
 	}
-	if err := s.abandon(err); err != nil {
-		return "", err
-	}
-	return s.tryFetch(ctx, id, a)
 }
 
-func (s *Source) tryFetch(ctx context.Context, id string, a access) (string, error) {
+// fetch brings the copy up to the branch, and returns the commit. id is what the server
+// said last, and tells which kind of repository it has.
+func (s *Source) fetch(ctx context.Context, id string, a access) (string, error) {
 	op := fmt.Sprintf("fetch branch %s of %s", s.options.Branch, s.url)
-	if s.outgrown {
-		if err := s.discard(); err != nil {
-			return "", err
-		}
-		s.outgrown = false
-	}
 	if err := s.sweep(); err != nil {
 		return "", err
 	}
-	if _, err := os.Stat(filepath.Join(s.copyDir(), "HEAD")); errors.Is(err, fs.ErrNotExist) {
+	// There is none yet, or one that did not become small.
+	if packs, size, err := s.packs(); err != nil || packs > 2*maxPacks || size > s.options.Limits.Repository {
 		if err := s.create(ctx, len(id) == 64); err != nil {
 			return "", err
 		}
@@ -214,23 +227,14 @@ func (s *Source) tidy(ctx context.Context) error {
 	if err == nil && packs <= maxPacks && size <= s.options.Limits.Repository {
 		return nil
 	}
-	if err == nil {
-		repack := command{
-			args: []string{"repack", "-a", "-d", "-n", "-q", "--no-write-bitmap-index"}, dir: s.copyDir(),
-			fileBytes: s.options.Limits.Repository,
-		}
-		if _, err = s.git.ask(ctx, repack, ""); err == nil {
-			_, size, err = s.packs()
-		}
+	repack := command{
+		args: []string{"repack", "-a", "-d", "-n", "-q", "--no-write-bitmap-index"}, dir: s.copyDir(),
+		fileBytes: s.options.Limits.Repository,
 	}
-	if ctx.Err() != nil {
-		return ctx.Err()
+	if _, err := s.git.ask(ctx, repack, ""); err != nil && ctx.Err() == nil {
+		s.options.Logger.Warn("cannot make the local copy of the repository smaller", "error", err)
 	}
-	if err != nil || size > s.options.Limits.Repository {
-		s.options.Logger.Warn("the local copy of the repository does not shrink and is recreated", "bytes", size, "error", err)
-		s.outgrown = true // but what it holds now has yet to be read
-	}
-	return nil
+	return ctx.Err()
 }
 
 // packs counts the packs and all bytes of the copy's objects.

@@ -44,15 +44,6 @@ type repository struct {
 	t *testing.T
 }
 
-func gitProgram(t testing.TB) string {
-	t.Helper()
-	path, err := gitserver.Program()
-	if err != nil {
-		t.Skip("needs git")
-	}
-	return path
-}
-
 // run runs git in the repository, with nothing of the machine's configuration.
 func (r *repository) run(input string, args ...string) string {
 	r.t.Helper()
@@ -105,7 +96,9 @@ type server struct {
 
 func newServer(t *testing.T, init ...string) *server {
 	t.Helper()
-	gitProgram(t)
+	if _, err := gitserver.Program(); err != nil {
+		t.Skip("needs git")
+	}
 	root := t.TempDir()
 	r, err := gitserver.NewRepository(filepath.Join(root, "gw.git"), init...)
 	if err != nil {
@@ -316,25 +309,32 @@ func basic(token string) string {
 	return "Basic " + base64.StdEncoding.EncodeToString([]byte(token))
 }
 
-// tree lists every file below a folder with its size and time, to tell whether
-// anything was written.
-func tree(t *testing.T, dir string) string {
+// walk visits everything below a folder.
+func walk(t *testing.T, dir string, visit func(path string, info os.FileInfo)) {
 	t.Helper()
-	var b strings.Builder
 	err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
 		info, err := d.Info()
-		if err != nil {
-			return err
+		if err == nil {
+			visit(path, info)
 		}
-		fmt.Fprintf(&b, "%s %d %s %s\n", path, info.Size(), info.Mode(), info.ModTime().Format(time.RFC3339Nano))
-		return nil
+		return err
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// tree lists every file below a folder with its size and time, to tell whether
+// anything was written.
+func tree(t *testing.T, dir string) string {
+	t.Helper()
+	var b strings.Builder
+	walk(t, dir, func(path string, info os.FileInfo) {
+		fmt.Fprintf(&b, "%s %d %s %s\n", path, info.Size(), info.Mode(), info.ModTime().Format(time.RFC3339Nano))
+	})
 	return b.String()
 }
 
@@ -349,19 +349,11 @@ func noise(size int) string {
 
 func sizeOf(t *testing.T, dir string) (size int64) {
 	t.Helper()
-	err := filepath.WalkDir(dir, func(_ string, d os.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
-		info, err := d.Info()
-		if err == nil {
+	walk(t, dir, func(_ string, info os.FileInfo) {
+		if info.Mode().IsRegular() {
 			size += info.Size()
 		}
-		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	return size
 }
 
@@ -369,17 +361,13 @@ func sizeOf(t *testing.T, dir string) (size int64) {
 func contents(t *testing.T, dir string) string {
 	t.Helper()
 	var b strings.Builder
-	err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
+	walk(t, dir, func(path string, info os.FileInfo) {
 		body, err := os.ReadFile(path)
+		if err != nil && info.Mode().IsRegular() {
+			t.Error(err)
+		}
 		b.Write(body)
-		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	return b.String()
 }
 

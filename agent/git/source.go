@@ -91,10 +91,9 @@ type Source struct {
 	folder      string
 	folders     []string // that one, and those of groups
 
-	mu       sync.Mutex
-	git      program          // path is empty until it was found
-	known    map[string]found // files of the last commit that was read, by object
-	outgrown bool             // the copy is to be made anew before the next fetch
+	mu    sync.Mutex
+	git   program          // path is empty until it was found
+	known map[string]found // files of the last commit that was read, by object
 
 	// refused is the last commit whose content was refused: not to be fetched
 	// and read again with each poll.
@@ -210,9 +209,17 @@ func (s *Source) Manifest(ctx context.Context, etag string) (*wfm.Manifest, erro
 		return nil, s.refused.err
 	}
 
-	m, at, err := s.at(ctx, commit, a)
+	var m *wfm.Manifest
+	commit, err = s.using(ctx, commit, s.held(ctx) == commit, a, func(commit string) (err error) {
+		m, err = s.read(ctx, commit)
+		return err
+	})
+	if damaged(ctx, err) {
+		err = refused("repository", "cannot be read even after fetching it again: %v", err)
+		err = fmt.Errorf("cannot accept commit %s: %w", commit, err)
+	}
 	if err != nil && isRefusal(err) {
-		s.refused.commit, s.refused.err = at, err
+		s.refused.commit, s.refused.err = commit, err
 	}
 	return m, err
 }
@@ -230,18 +237,13 @@ func (s *Source) Tip(ctx context.Context) (commit string, err error) {
 
 // begin makes ready what every exchange with the server needs.
 func (s *Source) begin(ctx context.Context) (access, error) {
-	if s.git.path == "" {
-		path, err := find()
-		if err != nil {
-			return access{}, err
-		}
-		if err := checkVersion(ctx, path); err != nil {
-			return access{}, err
-		}
-		s.git.path = path
-	}
 	if err := s.prepare(); err != nil {
 		return access{}, err
+	}
+	if s.git.path == "" {
+		if err := s.git.find(ctx); err != nil {
+			return access{}, err
+		}
 	}
 	return s.access()
 }
@@ -307,35 +309,6 @@ func authorize(token string) (header string, secret []string, err error) {
 }
 
 func quote(commit string) string { return `"` + commit + `"` }
-
-// at makes the manifest of what the server has now; commit is what it had a
-// moment ago, and the result tells which one it is.
-func (s *Source) at(ctx context.Context, commit string, a access) (*wfm.Manifest, string, error) {
-	fetched, fresh := s.held(ctx) == commit, false
-	for {
-		if !fetched {
-			now, err := s.fetch(ctx, commit, a)
-			if err != nil {
-				return nil, commit, err
-			}
-			commit = now
-		}
-		m, err := s.read(ctx, commit)
-		switch {
-		case err == nil:
-			return m, commit, nil
-		case !damaged(ctx, err):
-			return nil, commit, err
-		case fresh:
-			err = refused("repository", "cannot be read even after fetching it again: %v", err)
-			return nil, commit, fmt.Errorf("cannot accept commit %s: %w", commit, err)
-		}
-		if err := s.abandon(err); err != nil {
-			return nil, commit, err
-		}
-		fetched, fresh = false, true
-	}
-}
 
 // read makes the manifest of a commit that the copy holds.
 func (s *Source) read(ctx context.Context, commit string) (*wfm.Manifest, error) {
@@ -457,10 +430,14 @@ func (s *Source) Documents(
 	if err != nil {
 		return err
 	}
+	commit := strings.Trim(m.ETag, `"`)
 	done := 0
 	var given error // by keep
-	give := func() error {
-		return s.objects(ctx, ids[done:], func(_ int, body []byte) error {
+	_, err = s.using(ctx, commit, true, a, func(now string) error {
+		if now != commit {
+			return wfm.ErrSuperseded
+		}
+		err := s.objects(ctx, ids[done:], func(_ int, body []byte) error {
 			d := digests[done]
 			if digest.FromBytes(body) != d {
 				return fmt.Errorf("cannot use document %s: %w", d, wfm.ErrDigestMismatch)
@@ -469,23 +446,16 @@ func (s *Source) Documents(
 			done++
 			return given
 		})
-	}
-	err = give()
-	if given != nil || !damaged(ctx, err) {
+		if given != nil {
+			return nil
+		}
 		return err
-	}
-	if err := s.abandon(err); err != nil {
-		return err
-	}
-	commit := strings.Trim(m.ETag, `"`)
-	switch now, err := s.fetch(ctx, commit, a); {
-	case err != nil:
-		return err
-	case now != commit:
+	})
+	switch {
+	case given != nil:
+		return given
+	case damaged(ctx, err):
 		return fmt.Errorf("cannot get the documents of commit %s: %w", commit, wfm.ErrSuperseded)
 	}
-	if err := give(); given != nil || !damaged(ctx, err) {
-		return err
-	}
-	return fmt.Errorf("cannot get the documents of commit %s: %w", commit, wfm.ErrSuperseded)
+	return err
 }

@@ -32,18 +32,18 @@ type Device struct {
 
 // LoadDevice reads a device certificate. The error is an *Error.
 func LoadDevice(o DeviceOptions) (*Device, error) {
-	pair, err := readKeyPair(o.Certificate, o.Key)
+	chain, key, err := readKeyPair(o.Certificate, o.Key)
 	if err != nil {
 		return nil, err
 	}
-	signer, err := NewSigner(pair.key, o.Now)
+	signer, err := NewSigner(key, o.Now)
 	if err != nil {
 		return nil, fault(UnfitKey, o.Key, "%w", err)
 	}
-	if usage := pair.chain[0].KeyUsage; usage != 0 && usage&x509.KeyUsageDigitalSignature == 0 {
+	if usage := chain[0].KeyUsage; usage != 0 && usage&x509.KeyUsageDigitalSignature == 0 {
 		return nil, fault(UnfitKey, o.Certificate, "the certificate does not allow its key to sign")
 	}
-	return &Device{options: o, chain: pair.chain, signer: signer}, nil
+	return &Device{options: o, chain: chain, signer: signer}, nil
 }
 
 // CertificatePEM is the certificate, with the intermediates that its file has,

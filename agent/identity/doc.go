@@ -32,9 +32,8 @@
 //
 // # Failure model
 //
-// Files that are missing or do not belong together make Load fail. Reload
-// either takes over certificate, key and bundle together or keeps all three as
-// they were (ID-22). A certificate that has expired is not an error here: the
+// Files that are missing or do not belong together make Load fail; whoever has an
+// Identity then goes on with that (ID-22). A certificate that has expired is not an error here: the
 // WFM will refuse it, so the device is offline, and that must never be more
 // than offline; Expiry tells when it happens. A bundle that cannot be fetched
 // anew stays in force for however long, also across restarts: BundleSource

@@ -2,7 +2,6 @@ package identity
 
 import (
 	"crypto"
-	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
@@ -12,7 +11,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -50,26 +48,20 @@ type Options struct {
 	WrongClock func() (floor time.Time, wrong bool)
 }
 
-// Identity is the device's X.509-SVID together with the anchors that it
-// believes. It is safe for concurrent use.
+// Identity is the device's X.509-SVID as its files held it when they were read,
+// together with the anchors that it believes. Replaced files are another Identity.
+// It is safe for concurrent use.
 type Identity struct {
-	options Options
-	now     func() time.Time
-
-	change     sync.Mutex // one Reload or SetBundle at a time
-	current    atomic.Pointer[material]
-	generation atomic.Uint64
-	peer       atomic.Pointer[time.Time] // until when the chain of the WFM accepted last is valid
-}
-
-// material is what one reading of the files gave; it never changes.
-type material struct {
+	options     Options
+	now         func() time.Time
 	id          spiffeid.ID
 	wfm         []string // SPIFFE IDs of which the WFM has one
 	certificate tls.Certificate
 	chain       []*x509.Certificate
-	bundle      *TrustBundle         // nil: none yet
-	files       [3][sha256.Size]byte // digests of certificate, key and bundle as read
+
+	bundle     atomic.Pointer[TrustBundle] // nil: none yet
+	generation atomic.Uint64
+	peer       atomic.Pointer[time.Time] // until when the chain of the WFM accepted last is valid
 }
 
 // Load reads an identity. The error is an *Error.
@@ -78,81 +70,73 @@ func Load(o Options) (*Identity, error) {
 	if i.now == nil {
 		i.now = time.Now
 	}
-	m, err := read(o)
+	chain, key, err := readKeyPair(o.Certificate, o.Key)
 	if err != nil {
 		return nil, err
 	}
-	i.current.Store(m)
+	leaf := chain[0]
+	i.chain, i.certificate = chain, tls.Certificate{PrivateKey: key, Leaf: leaf}
+	for _, c := range chain { // leaf and all intermediates (ID-03)
+		i.certificate.Certificate = append(i.certificate.Certificate, c.Raw)
+	}
+	if o.TrustBundle != "" {
+		data, _, err := readFile(o.TrustBundle, maxBundleSize)
+		if err != nil {
+			return nil, err
+		}
+		bundle, err := ParseTrustBundle(data)
+		if err != nil {
+			return nil, fault(Malformed, o.TrustBundle, "%w", err)
+		}
+		i.bundle.Store(bundle)
+	}
+
+	if len(leaf.URIs) != 1 {
+		return nil, fault(NotClient, o.Certificate, "the certificate has %d URI SANs; an SVID has exactly one", len(leaf.URIs))
+	}
+	if i.id, err = spiffeid.FromURI(leaf.URIs[0]); err != nil {
+		return nil, fault(NotClient, o.Certificate, "the certificate's URI SAN is not a SPIFFE ID: %w", err)
+	}
+	if i.wfm, err = wfmIDs(i.id, o); err != nil {
+		return nil, err
+	}
 	return i, nil
-}
-
-// Reload reads the files again and takes them over together, or, when anything
-// is wrong with them, keeps what it had and says why (ID-02, ID-22). Files that
-// are being replaced at this moment are such a case; a later Reload mends it.
-// A bundle that SetBundle brought stays, unless its file is a new one or the
-// certificate is of another trust domain now.
-func (i *Identity) Reload() error {
-	i.change.Lock()
-	defer i.change.Unlock()
-
-	m, err := read(i.options)
-	if err != nil {
-		return err
-	}
-	old := i.current.Load()
-	if m.files[2] == old.files[2] && m.id.TrustDomain() == old.id.TrustDomain() {
-		m.bundle = old.bundle
-	}
-	i.current.Store(m)
-	if old.files != m.files {
-		i.generation.Add(1)
-	}
-	return nil
 }
 
 // SetBundle replaces the anchors with those of a bundle of this trust domain
 // (ID-21). A bundle without an anchor, or of another trust domain than the
 // device's own, is refused and the current one stays (ID-19, ID-22).
 func (i *Identity) SetBundle(trustDomain string, bundle *TrustBundle) error {
-	i.change.Lock()
-	defer i.change.Unlock()
-
-	m := *i.current.Load()
-	switch own := m.id.TrustDomain().Name(); {
+	switch own := i.TrustDomain(); {
 	case trustDomain != own:
 		return fault(OtherTrustDomain, "trust bundle", "belongs to trust domain %q, the device to %q", trustDomain, own)
 	case bundle == nil || len(bundle.Anchors) == 0:
 		return fault(Malformed, "trust bundle", "holds no X.509 anchor")
 	}
-	changed := m.bundle == nil || !slices.EqualFunc(m.bundle.Anchors, bundle.Anchors, (*x509.Certificate).Equal)
-	m.bundle = bundle
-	i.current.Store(&m)
-	if changed {
+	if old := i.bundle.Swap(bundle); old == nil || !slices.EqualFunc(old.Anchors, bundle.Anchors, (*x509.Certificate).Equal) {
 		i.generation.Add(1)
 	}
 	return nil
 }
 
-// Generation moves whenever Reload or SetBundle brought something new.
-// Connections made before that rest on the identity and the anchors of then and
-// are not to be used any more (ID-13).
+// Generation moves whenever SetBundle brought something new. Connections made
+// before that rest on the anchors of then and are not to be used any more (ID-13).
 func (i *Identity) Generation() uint64 { return i.generation.Load() }
 
 // ClientID is the device's own SPIFFE ID.
-func (i *Identity) ClientID() string { return i.current.Load().id.String() }
+func (i *Identity) ClientID() string { return i.id.String() }
 
 // TrustDomain is the trust domain that the device belongs to.
-func (i *Identity) TrustDomain() string { return i.current.Load().id.TrustDomain().Name() }
+func (i *Identity) TrustDomain() string { return i.id.TrustDomain().Name() }
 
 // WFMID is the SPIFFE ID of the one WFM that this device obeys; where it may
 // have one of several, the first of Options.WFMIDs.
-func (i *Identity) WFMID() string { return i.current.Load().wfm[0] }
+func (i *Identity) WFMID() string { return i.wfm[0] }
 
 // Warnings are the things about the device's own files that keep it from
 // working, or from being safe, and yet are no reason not to start.
 func (i *Identity) Warnings() []*Error {
-	m := i.current.Load()
-	_, err := i.authenticate(m, m.chain)
+	_, err := i.authenticate(i.chain)
 	if err == nil {
 		return nil
 	}
@@ -163,13 +147,13 @@ func (i *Identity) Warnings() []*Error {
 	return []*Error{blameClock(err, i.options.WrongClock)}
 }
 
-// TLS is the configuration for connections to the WFM. It follows Reload and
-// SetBundle: each handshake uses the certificate and the anchors of its moment.
-// The device's own certificate is shown only to a peer that was accepted.
+// TLS is the configuration for connections to the WFM. It follows SetBundle: each
+// handshake uses the anchors of its moment. The device's own certificate is shown
+// only to a peer that was accepted.
 func (i *Identity) TLS() *tls.Config {
 	config := newTLS(i.options.TLS12, i.now)
 	config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-		return &i.current.Load().certificate, nil
+		return &i.certificate, nil
 	}
 	// The standard verification insists on a host name, which means nothing
 	// here (ID-07). VerifyConnection takes its place in full.
@@ -207,10 +191,10 @@ func newTLS(tls12 bool, now func() time.Time) *tls.Config {
 // valid after it was issued since, as one is every few days, and a device that
 // lost its clock while it was offline would otherwise never learn the time from
 // its WFM. What ended before is expired by any clock.
-func (i *Identity) authenticate(m *material, chain []*x509.Certificate) (spiffeid.ID, *Error) {
+func (i *Identity) authenticate(chain []*x509.Certificate) (spiffeid.ID, *Error) {
 	at := i.now()
 	for {
-		id, err := authenticate(chain, m.bundle, m.id.TrustDomain().Name(), at)
+		id, err := authenticate(chain, i.bundle.Load(), i.TrustDomain(), at)
 		if err == nil || err.Reason != NotYetValid || i.options.WrongClock == nil {
 			return id, err
 		}
@@ -223,13 +207,12 @@ func (i *Identity) authenticate(m *material, chain []*x509.Certificate) (spiffei
 }
 
 func (i *Identity) verifyWFM(state tls.ConnectionState) error {
-	m := i.current.Load()
-	id, err := i.authenticate(m, state.PeerCertificates)
+	id, err := i.authenticate(state.PeerCertificates)
 	if err != nil {
 		return blameClock(err, i.options.WrongClock)
 	}
-	if !slices.Contains(m.wfm, id.String()) { // ID-06, ID-26
-		return fault(OtherIdentity, id.String(), "is not the WFM of this device, which is %s", strings.Join(m.wfm, " or "))
+	if !slices.Contains(i.wfm, id.String()) { // ID-06, ID-26
+		return fault(OtherIdentity, id.String(), "is not the WFM of this device, which is %s", strings.Join(i.wfm, " or "))
 	}
 	until := notAfter(state.PeerCertificates)
 	i.peer.Store(&until)
@@ -242,44 +225,7 @@ func (i *Identity) verifyWFM(state tls.ConnectionState) error {
 // forgotten with the renewal of its certificate.
 func (i *Identity) Plausible(t time.Time) bool {
 	peer := i.peer.Load()
-	return peer != nil && !t.After(*peer) && !t.After(i.NotAfter())
-}
-
-func read(o Options) (*material, error) {
-	pair, err := readKeyPair(o.Certificate, o.Key)
-	if err != nil {
-		return nil, err
-	}
-	leaf := pair.chain[0]
-	m := &material{
-		chain:       pair.chain,
-		certificate: tls.Certificate{PrivateKey: pair.key, Leaf: leaf},
-		files:       [...][sha256.Size]byte{pair.files[0], pair.files[1], {}},
-	}
-	for _, c := range m.chain { // leaf and all intermediates (ID-03)
-		m.certificate.Certificate = append(m.certificate.Certificate, c.Raw)
-	}
-	if o.TrustBundle != "" {
-		data, _, err := readFile(o.TrustBundle, maxBundleSize)
-		if err != nil {
-			return nil, err
-		}
-		if m.bundle, err = ParseTrustBundle(data); err != nil {
-			return nil, fault(Malformed, o.TrustBundle, "%w", err)
-		}
-		m.files[2] = sha256.Sum256(data)
-	}
-
-	if len(leaf.URIs) != 1 {
-		return nil, fault(NotClient, o.Certificate, "the certificate has %d URI SANs; an SVID has exactly one", len(leaf.URIs))
-	}
-	if m.id, err = spiffeid.FromURI(leaf.URIs[0]); err != nil {
-		return nil, fault(NotClient, o.Certificate, "the certificate's URI SAN is not a SPIFFE ID: %w", err)
-	}
-	if m.wfm, err = wfmIDs(m.id, o); err != nil {
-		return nil, err
-	}
-	return m, nil
+	return peer != nil && !t.After(*peer) && !t.After(notAfter(i.chain))
 }
 
 // wfmIDs are the SPIFFE IDs of which the WFM of a device has one: those that
@@ -309,41 +255,41 @@ func wfmIDs(own spiffeid.ID, o Options) ([]string, error) {
 	return slices.Clone(o.WFMIDs), nil
 }
 
-// keyPair is a certificate with its intermediates, leaf first, and its key.
-type keyPair struct {
-	chain []*x509.Certificate
-	key   crypto.Signer
-	files [2][sha256.Size]byte // digests of both files
+// readKeyPair reads a certificate with its intermediates, leaf first, and the key
+// that it was issued for.
+func readKeyPair(certificate, keyFile string) ([]*x509.Certificate, crypto.Signer, error) {
+	data, _, err := readFile(certificate, maxCertificateSize)
+	if err != nil {
+		return nil, nil, err
+	}
+	key, err := readKey(keyFile)
+	if err != nil {
+		return nil, nil, err
+	}
+	chain, err := pemfile.Certificates(data, maxChain)
+	if err != nil {
+		return nil, nil, fault(Malformed, certificate, "cannot read certificates: %w", err)
+	}
+	if len(chain) == 0 {
+		return nil, nil, fault(Malformed, certificate, "holds no PEM certificate")
+	}
+	if public, ok := key.Public().(interface{ Equal(crypto.PublicKey) bool }); !ok || !public.Equal(chain[0].PublicKey) {
+		return nil, nil, fault(KeyMismatch, keyFile, "the private key does not belong to the certificate in %s", certificate)
+	}
+	return chain, key, nil
 }
 
-// readKeyPair reads a certificate and the key that it was issued for, which is
-// for nobody else to read (ID-25).
-func readKeyPair(certificate, keyFile string) (*keyPair, error) {
-	certificatePEM, _, err := readFile(certificate, maxCertificateSize)
+// readKey reads a private key.
+func readKey(file string) (crypto.Signer, error) {
+	data, err := readPrivate(file, maxKeySize)
 	if err != nil {
 		return nil, err
 	}
-	keyPEM, mode, err := readFile(keyFile, maxKeySize)
+	key, err := parseKey(data)
 	if err != nil {
-		return nil, err
+		return nil, fault(Malformed, file, "cannot read private key: %w", err)
 	}
-	if mode.Perm()&0o077 != 0 {
-		return nil, fault(KeyExposed, keyFile, "users other than its owner can access the private key (mode %04o)", mode.Perm())
-	}
-	p := &keyPair{files: [...][sha256.Size]byte{sha256.Sum256(certificatePEM), sha256.Sum256(keyPEM)}}
-	if p.chain, err = pemfile.Certificates(certificatePEM, maxChain); err != nil {
-		return nil, fault(Malformed, certificate, "cannot read certificates: %w", err)
-	}
-	if len(p.chain) == 0 {
-		return nil, fault(Malformed, certificate, "holds no PEM certificate")
-	}
-	if p.key, err = parseKey(keyPEM); err != nil {
-		return nil, fault(Malformed, keyFile, "cannot read private key: %w", err)
-	}
-	if public, ok := p.key.Public().(interface{ Equal(crypto.PublicKey) bool }); !ok || !public.Equal(p.chain[0].PublicKey) {
-		return nil, fault(KeyMismatch, keyFile, "the private key does not belong to the certificate in %s", certificate)
-	}
-	return p, nil
+	return key, nil
 }
 
 func parseKey(data []byte) (crypto.Signer, error) {
@@ -404,6 +350,15 @@ func readFile(path string, limit int) ([]byte, fs.FileMode, error) {
 		return nil, 0, fault(TooLarge, path, "is larger than %d bytes", limit)
 	}
 	return data, info.Mode(), nil
+}
+
+// readPrivate reads a file that is for nobody else to read (ID-25).
+func readPrivate(path string, limit int) ([]byte, error) {
+	data, mode, err := readFile(path, limit)
+	if err == nil && mode.Perm()&0o077 != 0 {
+		return nil, fault(KeyExposed, path, "users other than its owner can access it (mode %04o)", mode.Perm())
+	}
+	return data, err
 }
 
 // readLimited returns at most one byte more than the limit.

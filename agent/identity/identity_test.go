@@ -9,7 +9,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"io/fs"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -73,9 +72,6 @@ func TestID01LoadKnowsWhoTheDeviceAndItsWFMAre(t *testing.T) {
 	if got, want := i.WFMID(), "spiffe://factory.example/margo/wfm/one"; got != want {
 		t.Errorf("WFMID = %s, want %s", got, want)
 	}
-	if got, want := i.NotAfter(), noon.Add(90*24*time.Hour); !got.Equal(want) {
-		t.Errorf("NotAfter = %s, want %s", got, want)
-	}
 	if warnings := i.Warnings(); len(warnings) != 0 {
 		t.Errorf("warnings about a sound identity: %v", warnings)
 	}
@@ -84,95 +80,53 @@ func TestID01LoadKnowsWhoTheDeviceAndItsWFMAre(t *testing.T) {
 func TestLoadNamesWhatIsWrongWithTheFiles(t *testing.T) {
 	a := authority(t)
 	other := must(a.IssueClient("one", "other"))
+	wfm := must(a.IssueWFM("one"))
+	bare := must(a.IssueClient("one", "x", pki.URIs(), pki.Hosts("gw-07.example")))
+	certificate := func(f *pki.Files) *string { return &f.Certificate }
+	key := func(f *pki.Files) *string { return &f.Key }
+	bundle := func(f *pki.Files) *string { return &f.TrustBundle }
+	holds := func(content []byte) func(*testing.T, string) {
+		return func(t *testing.T, file string) { write(t, file, content) }
+	}
+	mode := func(mode fs.FileMode) func(*testing.T, string) {
+		return func(t *testing.T, file string) { chmod(t, file, mode) }
+	}
+	isOf := func(svid *pki.SVID) func(*testing.T, string) {
+		return func(_ *testing.T, file string) { must(pki.WriteFiles(filepath.Dir(file), svid, a.Bundle())) }
+	}
 	tests := map[string]struct {
-		spoil  func(t *testing.T, f *pki.Files)
+		file   func(f *pki.Files) *string
+		spoil  func(t *testing.T, file string)
 		reason identity.Reason
-		object func(f pki.Files) string
 	}{
-		"the certificate is not there": {
-			func(t *testing.T, f *pki.Files) { remove(t, f.Certificate) },
-			identity.Missing, func(f pki.Files) string { return f.Certificate },
-		},
-		"the key is not there": {
-			func(t *testing.T, f *pki.Files) { remove(t, f.Key) },
-			identity.Missing, func(f pki.Files) string { return f.Key },
-		},
-		"the trust bundle is not there": {
-			func(t *testing.T, f *pki.Files) { remove(t, f.TrustBundle) },
-			identity.Missing, func(f pki.Files) string { return f.TrustBundle },
-		},
-		"the key is a folder": {
-			func(t *testing.T, f *pki.Files) { f.Key = filepath.Dir(f.Key) },
-			identity.Unreadable, func(f pki.Files) string { return f.Key },
-		},
-		"the certificate is far too large": {
-			func(t *testing.T, f *pki.Files) { write(t, f.Certificate, make([]byte, 1<<20)) },
-			identity.TooLarge, func(f pki.Files) string { return f.Certificate },
-		},
-		"the certificate is empty": {
-			func(t *testing.T, f *pki.Files) { write(t, f.Certificate, nil) },
-			identity.Malformed, func(f pki.Files) string { return f.Certificate },
-		},
-		"the certificate was cut off": {
-			func(t *testing.T, f *pki.Files) {
-				write(t, f.Certificate, []byte("-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"))
-			},
-			identity.Malformed, func(f pki.Files) string { return f.Certificate },
-		},
-		"the key file holds no key": {
-			func(t *testing.T, f *pki.Files) { write(t, f.Key, []byte("hello")) },
-			identity.Malformed, func(f pki.Files) string { return f.Key },
-		},
-		"the key is encrypted": {
-			func(t *testing.T, f *pki.Files) {
-				write(t, f.Key, []byte("-----BEGIN ENCRYPTED PRIVATE KEY-----\nMIIB\n-----END ENCRYPTED PRIVATE KEY-----\n"))
-			},
-			identity.Malformed, func(f pki.Files) string { return f.Key },
-		},
-		"the key belongs to another certificate": {
-			func(t *testing.T, f *pki.Files) { write(t, f.Key, must(other.KeyPEM())) },
-			identity.KeyMismatch, func(f pki.Files) string { return f.Key },
-		},
-		"ID-19 the trust bundle holds no anchor": {
-			func(t *testing.T, f *pki.Files) { write(t, f.TrustBundle, []byte(`{"keys":[]}`)) },
-			identity.Malformed, func(f pki.Files) string { return f.TrustBundle },
-		},
-		"ID-25 the key can be read by the group": {
-			func(t *testing.T, f *pki.Files) { chmod(t, f.Key, 0o640) },
-			identity.KeyExposed, func(f pki.Files) string { return f.Key },
-		},
-		"ID-25 the key can be read by everybody": {
-			func(t *testing.T, f *pki.Files) { chmod(t, f.Key, 0o604) },
-			identity.KeyExposed, func(f pki.Files) string { return f.Key },
-		},
-		"ID-25 the key can be written by the group": {
-			func(t *testing.T, f *pki.Files) { chmod(t, f.Key, 0o620) },
-			identity.KeyExposed, func(f pki.Files) string { return f.Key },
-		},
-		"the certificate is that of a WFM": {
-			func(t *testing.T, f *pki.Files) {
-				*f = must(pki.WriteFiles(filepath.Dir(f.Key), must(a.IssueWFM("one")), a.Bundle()))
-			},
-			identity.NotClient, func(f pki.Files) string { return f.Certificate },
-		},
-		"the certificate is no SVID": {
-			func(t *testing.T, f *pki.Files) {
-				svid := must(a.IssueClient("one", "x", pki.URIs(), pki.DNSNames("gw-07.example")))
-				*f = must(pki.WriteFiles(filepath.Dir(f.Key), svid, a.Bundle()))
-			},
-			identity.NotClient, func(f pki.Files) string { return f.Certificate },
-		},
+		"the certificate is not there":              {certificate, remove, identity.Missing},
+		"the key is not there":                      {key, remove, identity.Missing},
+		"the trust bundle is not there":             {bundle, remove, identity.Missing},
+		"the key is a folder":                       {key, folder, identity.Unreadable},
+		"the certificate is far too large":          {certificate, holds(make([]byte, 1<<20)), identity.TooLarge},
+		"the certificate is empty":                  {certificate, holds(nil), identity.Malformed},
+		"the certificate was cut off":               {certificate, holds(encode("CERTIFICATE", []byte{0x30, 0x82})), identity.Malformed},
+		"the key file holds no key":                 {key, holds([]byte("hello")), identity.Malformed},
+		"the key is encrypted":                      {key, holds(encode("ENCRYPTED PRIVATE KEY", []byte{0x30, 0x82})), identity.Malformed},
+		"the key belongs to another certificate":    {key, holds(must(other.KeyPEM())), identity.KeyMismatch},
+		"ID-19 the trust bundle holds no anchor":    {bundle, holds([]byte(`{"keys":[]}`)), identity.Malformed},
+		"ID-25 the key can be read by the group":    {key, mode(0o640), identity.KeyExposed},
+		"ID-25 the key can be read by everybody":    {key, mode(0o604), identity.KeyExposed},
+		"ID-25 the key can be written by the group": {key, mode(0o620), identity.KeyExposed},
+		"the certificate is that of a WFM":          {certificate, isOf(wfm), identity.NotClient},
+		"the certificate is no SVID":                {certificate, isOf(bare), identity.NotClient},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			files := device(t, a)
-			test.spoil(t, &files)
+			file := *test.file(&files)
+			test.spoil(t, file)
 			_, err := identity.Load(options(files))
 			if got := reasonOf(t, err); got != test.reason {
 				t.Errorf("reason = %q (%v), want %q", got, err, test.reason)
 			}
-			if want := test.object(files); !strings.HasPrefix(err.Error(), want+": ") || strings.Count(err.Error(), want) != 1 {
-				t.Errorf("error %q does not name %s, once and first", err, want)
+			if !strings.HasPrefix(err.Error(), file+": ") || strings.Count(err.Error(), file) != 1 {
+				t.Errorf("error %q does not name %s, once and first", err, file)
 			}
 			if test.reason == identity.Missing && !errors.Is(err, fs.ErrNotExist) {
 				t.Errorf("error %v is not fs.ErrNotExist", err)
@@ -252,39 +206,17 @@ func TestWarningsTellWhatWillKeepTheDeviceOffline(t *testing.T) {
 	}
 }
 
-func TestID02ReloadTakesOverEverythingOrNothing(t *testing.T) {
-	a := authority(t)
-	files := device(t, a)
-	i := must(identity.Load(options(files)))
-
-	if err := i.Reload(); err != nil {
-		t.Fatal(err)
-	}
-	if i.Generation() != 0 {
-		t.Error("Generation moved although the files are the same")
-	}
-
-	renewed := must(a.IssueClient("one", "gw-07", pki.Valid(noon, noon.Add(200*24*time.Hour))))
-	write(t, files.Certificate, renewed.CertificatePEM())
-	if got := reasonOf(t, i.Reload()); got != identity.KeyMismatch {
-		t.Errorf("half replaced files: reason %q, want %q", got, identity.KeyMismatch)
-	}
-	if want := noon.Add(90 * 24 * time.Hour); !i.NotAfter().Equal(want) || i.Generation() != 0 {
-		t.Errorf("a failed Reload changed the identity: NotAfter %s, generation %d", i.NotAfter(), i.Generation())
-	}
-
-	write(t, files.Key, must(renewed.KeyPEM()))
-	if err := i.Reload(); err != nil {
-		t.Fatal(err)
-	}
-	if want := noon.Add(200 * 24 * time.Hour); !i.NotAfter().Equal(want) || i.Generation() != 1 {
-		t.Errorf("NotAfter %s, generation %d, want %s and 1", i.NotAfter(), i.Generation(), want)
-	}
-}
-
 func remove(t *testing.T, path string) {
 	t.Helper()
 	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// folder puts a folder in the place of a file.
+func folder(t *testing.T, path string) {
+	t.Helper()
+	if err := errors.Join(os.Remove(path), os.Mkdir(path, 0o700)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -427,24 +359,24 @@ func TestExpiryIsNoticedEarly(t *testing.T) {
 	tests := map[string]struct {
 		life time.Duration
 		left time.Duration
-		want slog.Level
+		soon bool
 	}{
-		"a new one":                   {90 * day, 89 * day, slog.LevelInfo},
-		"a third of three months":     {90 * day, 30 * day, slog.LevelInfo},
-		"less than a third":           {90 * day, 30*day - time.Second, slog.LevelWarn},
-		"a year has a month's notice": {365 * day, 31 * day, slog.LevelInfo},
-		"less than a month of a year": {365 * day, 29 * day, slog.LevelWarn},
-		"an hour of a day":            {day, time.Hour, slog.LevelWarn},
-		"half a day of a day":         {day, 12 * time.Hour, slog.LevelInfo},
-		"its last moment":             {90 * day, 0, slog.LevelWarn},
-		"expired":                     {90 * day, -time.Second, slog.LevelError},
+		"a new one":                   {90 * day, 89 * day, false},
+		"a third of three months":     {90 * day, 30 * day, false},
+		"less than a third":           {90 * day, 30*day - time.Second, true},
+		"a year has a month's notice": {365 * day, 31 * day, false},
+		"less than a month of a year": {365 * day, 29 * day, true},
+		"an hour of a day":            {day, time.Hour, true},
+		"half a day of a day":         {day, 12 * time.Hour, false},
+		"its last moment":             {90 * day, 0, true},
+		"expired":                     {90 * day, -time.Second, false},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			i := must(identity.Load(options(device(t, a, pki.Valid(noon, noon.Add(test.life))))))
 			got := i.Expiry(noon.Add(test.life - test.left))
-			if got.Level != test.want || got.Left != test.left || !got.NotAfter.Equal(noon.Add(test.life)) {
-				t.Errorf("Expiry = %+v, want %s left, level %s", got, test.left, test.want)
+			if got.Soon != test.soon || got.Left != test.left || !got.NotAfter.Equal(noon.Add(test.life)) {
+				t.Errorf("Expiry = %+v, want %s left, soon %t", got, test.left, test.soon)
 			}
 		})
 	}

@@ -74,18 +74,8 @@ func ensureKey(file string) (key crypto.Signer, created bool, err error) {
 			return nil, false, fmt.Errorf("cannot create private key %s: %w", file, err)
 		}
 	}
-	data, mode, err := readFile(file, maxKeySize)
-	if err != nil {
-		return nil, false, err
-	}
-	if mode = mode.Perm(); mode&0o077 != 0 { // ID-25
-		return nil, false, fault(KeyExposed, file, "users other than its owner can access the private key (mode %04o)", mode)
-	}
-	key, err = parseKey(data)
-	if err != nil {
-		return nil, false, fault(Malformed, file, "cannot read private key: %w", err)
-	}
-	return key, created, nil
+	key, err = readKey(file)
+	return key, created && err == nil, err
 }
 
 // createKey makes a key in a file that is not there. It appears as a whole, and

@@ -13,12 +13,9 @@ const maxSecretSize = 8 << 10
 // ReadSecret reads a file that holds one line for its owner only: a token, or a
 // password. The error is an *Error and repeats nothing of what is in it.
 func ReadSecret(path string) (string, error) {
-	data, mode, err := readFile(path, maxSecretSize)
+	data, err := readPrivate(path, maxSecretSize)
 	if err != nil {
 		return "", err
-	}
-	if mode.Perm()&0o077 != 0 {
-		return "", fault(KeyExposed, path, "users other than its owner can access these credentials (mode %04o)", mode.Perm())
 	}
 	text := strings.TrimSpace(string(data))
 	switch {

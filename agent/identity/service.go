@@ -58,12 +58,7 @@ type Service struct {
 	pins    map[[sha256.Size]byte]bool
 	now     func() time.Time
 
-	discovery atomic.Pointer[discovery] // the last good one; nil: none yet
-}
-
-type discovery struct {
-	etag     string
-	document *margo.DiscoveryDocument
+	discovery atomic.Pointer[Fetched] // the last good document; nil: none yet
 }
 
 // NewService checks the options; nothing is sent yet.
@@ -110,7 +105,7 @@ func httpsURL(s string) (*url.URL, error) {
 	return u, nil
 }
 
-// Fetched is a trust bundle as the service sent it.
+// Fetched is a trust bundle, or the discovery document, as the service sent it.
 type Fetched struct {
 	Data []byte `json:"bundle"`         // its exact bytes
 	URL  string `json:"url"`            // that it came from
@@ -126,18 +121,10 @@ func (s *Service) Bundle(ctx context.Context, trustDomain string, known Fetched)
 	if err != nil {
 		return Fetched{}, err
 	}
-	etag := known.ETag
 	if known.URL != location || len(known.Data) == 0 {
-		etag = ""
+		known = Fetched{URL: location}
 	}
-	answer, err := s.get(ctx, "get trust bundle", location, etag, maxBundleSize)
-	switch {
-	case err != nil:
-		return Fetched{}, err
-	case answer.status == http.StatusNotModified:
-		return known, nil
-	}
-	return Fetched{Data: answer.body, URL: location, ETag: answer.etag}, nil
+	return s.get(ctx, "get trust bundle", known, maxBundleSize)
 }
 
 // locate finds out where the trust bundle is (ID-18).
@@ -145,11 +132,11 @@ func (s *Service) locate(ctx context.Context, trustDomain string) (string, error
 	if s.options.Discovery == "" {
 		return s.options.Bundle, nil
 	}
-	known := s.discovery.Load()
-	if known == nil {
-		known = &discovery{}
+	known := Fetched{URL: s.options.Discovery}
+	if last := s.discovery.Load(); last != nil {
+		known = *last
 	}
-	answer, err := s.get(ctx, "get discovery document", s.options.Discovery, known.etag, margo.MaxDiscoveryBytes)
+	answer, err := s.get(ctx, "get discovery document", known, margo.MaxDiscoveryBytes)
 	var refused *ServiceError
 	switch {
 	case errors.As(err, &refused) && refused.Status == http.StatusNotFound && s.options.Bundle != "":
@@ -157,13 +144,11 @@ func (s *Service) locate(ctx context.Context, trustDomain string) (string, error
 	case err != nil:
 		return "", err
 	}
-	document := known.document
-	if answer.status != http.StatusNotModified {
-		if document, err = margo.ParseDiscoveryDocument(answer.body); err != nil {
-			return "", err
-		}
-		s.discovery.Store(&discovery{answer.etag, document})
+	document, err := margo.ParseDiscoveryDocument(answer.Data)
+	if err != nil {
+		return "", err
 	}
+	s.discovery.Store(&answer)
 	if document.TrustDomain != trustDomain {
 		return "", fault(OtherTrustDomain, "discovery document",
 			"belongs to trust domain %.200q, the device to %q", document.TrustDomain, trustDomain)
@@ -184,37 +169,29 @@ func (e *ServiceError) Error() string {
 	return e.Problem.Describe(e.Op, "the identity service", e.Status, e.Location)
 }
 
-// serviceAnswer is a successful one: 200, or 304 to a conditional request.
-type serviceAnswer struct {
-	status int
-	etag   string
-	body   []byte
-}
-
 // get makes one request over a connection of its own: days lie between two of
-// them, and nothing of the one is to be trusted in the other.
-func (s *Service) get(ctx context.Context, op, location, etag string, limit int64) (*serviceAnswer, error) {
-	u, err := httpsURL(location)
+// them, and nothing of the one is to be trusted in the other. What is known comes
+// from the URL; it is returned where the service says that it has not changed.
+func (s *Service) get(ctx context.Context, op string, known Fetched, limit int64) (Fetched, error) {
+	u, err := httpsURL(known.URL)
 	if err != nil {
-		return nil, fmt.Errorf("cannot %s: %w", op, err)
+		return Fetched{}, fmt.Errorf("cannot %s: %w", op, err)
 	}
 	config, err := s.tls(u.Hostname())
 	if err != nil {
-		return nil, err
+		return Fetched{}, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.options.Timeout)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, location, nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, known.URL, nil)
 	if err != nil {
-		return nil, fmt.Errorf("cannot %s: %w", op, err)
+		return Fetched{}, fmt.Errorf("cannot %s: %w", op, err)
 	}
 	request.Header.Set("Accept", "application/json")
 	request.Header.Set("User-Agent", "margolite")
-	if !margo.UsableETag(etag) { // a kept one may be damaged
-		etag = ""
-	}
-	if etag != "" {
-		request.Header.Set("If-None-Match", etag)
+	conditional := margo.UsableETag(known.ETag) // a kept one may be damaged
+	if conditional {
+		request.Header.Set("If-None-Match", known.ETag)
 	}
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true) // ID-11, A-44
@@ -231,18 +208,18 @@ func (s *Service) get(ctx context.Context, op, location, etag string, limit int6
 	// like any other that is no success.
 	response, err := transport.RoundTrip(request)
 	if err != nil {
-		return nil, fmt.Errorf("cannot %s: %w", op, s.explain(&peerError{err}, u.Hostname()))
+		return Fetched{}, fmt.Errorf("cannot %s: %w", op, s.explain(&peerError{err}, u.Hostname()))
 	}
 	defer response.Body.Close()
 
 	switch {
-	case response.StatusCode == http.StatusNotModified && etag != "":
-		return &serviceAnswer{status: response.StatusCode}, nil
+	case response.StatusCode == http.StatusNotModified && conditional:
+		return known, nil
 	case response.StatusCode != http.StatusOK:
-		return nil, s.refusal(op, response)
+		return Fetched{}, s.refusal(op, response)
 	}
 	if encoding := response.Header.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
-		return nil, fmt.Errorf("cannot %s: the answer has Content-Encoding %.40q, which was not requested", op, encoding)
+		return Fetched{}, fmt.Errorf("cannot %s: the answer has Content-Encoding %.40q, which was not requested", op, encoding)
 	}
 	body, err := io.ReadAll(io.LimitReader(response.Body, limit+1))
 	if err == nil {
@@ -252,13 +229,13 @@ func (s *Service) get(ctx context.Context, op, location, etag string, limit int6
 	}
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("cannot %s: %w", op, &peerError{err})
+		return Fetched{}, fmt.Errorf("cannot %s: %w", op, &peerError{err})
 	case int64(len(body)) > limit:
-		return nil, fault(TooLarge, op, "the answer is larger than %d bytes", limit)
+		return Fetched{}, fault(TooLarge, op, "the answer is larger than %d bytes", limit)
 	}
-	answer := &serviceAnswer{status: response.StatusCode, body: body}
-	if tag := response.Header.Get("ETag"); margo.UsableETag(tag) {
-		answer.etag = tag
+	answer := Fetched{Data: body, URL: known.URL}
+	if etag := response.Header.Get("ETag"); margo.UsableETag(etag) {
+		answer.ETag = etag
 	}
 	return answer, nil
 }

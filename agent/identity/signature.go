@@ -8,12 +8,10 @@ import (
 	"crypto/rsa"
 	"crypto/sha256"
 	"crypto/x509"
-	"encoding/asn1"
 	"encoding/base64"
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"math/big"
 	"net/http"
 	"strings"
 	"time"
@@ -32,9 +30,8 @@ const signatureLabel = "sig1"
 // and names the key by the SHA-256 of its SubjectPublicKeyInfo in
 // hexadecimal. It is safe for concurrent use.
 type Signer struct {
-	key   crypto.Signer
+	key   crypto.Signer // *ecdsa.PrivateKey or *rsa.PrivateKey
 	hash  crypto.Hash
-	size  int // of r and of s in an ECDSA signature, in bytes; 0: the key is RSA
 	keyID string
 	now   func() time.Time
 }
@@ -49,7 +46,7 @@ func NewSigner(key crypto.Signer, now func() time.Time) (*Signer, error) {
 		s.now = time.Now
 	}
 	var err error
-	if s.hash, s.size, err = algorithmFor(key.Public()); err != nil {
+	if s.hash, err = hashFor(key); err != nil {
 		return nil, fmt.Errorf("cannot sign requests: %w", err)
 	}
 	spki, err := x509.MarshalPKIXPublicKey(key.Public())
@@ -61,23 +58,23 @@ func NewSigner(key crypto.Signer, now func() time.Time) (*Signer, error) {
 	return s, nil
 }
 
-func algorithmFor(public crypto.PublicKey) (hash crypto.Hash, size int, err error) {
-	switch key := public.(type) {
-	case *ecdsa.PublicKey:
+func hashFor(key crypto.Signer) (crypto.Hash, error) {
+	switch key := key.(type) {
+	case *ecdsa.PrivateKey:
 		switch key.Curve {
 		case elliptic.P256():
-			return crypto.SHA256, 32, nil
+			return crypto.SHA256, nil
 		case elliptic.P384():
-			return crypto.SHA384, 48, nil
+			return crypto.SHA384, nil
 		}
-		return 0, 0, errors.New("an ECDSA key must use curve P-256 or P-384")
-	case *rsa.PublicKey:
+		return 0, errors.New("an ECDSA key must use curve P-256 or P-384")
+	case *rsa.PrivateKey:
 		if bits := key.N.BitLen(); bits < minSigningRSA {
-			return 0, 0, fmt.Errorf("an RSA key must have at least %d bits, it has %d", minSigningRSA, bits)
+			return 0, fmt.Errorf("an RSA key must have at least %d bits, it has %d", minSigningRSA, bits)
 		}
-		return crypto.SHA256, 0, nil
+		return crypto.SHA256, nil
 	}
-	return 0, 0, fmt.Errorf("the key must be ECDSA or RSA, it is %T", public)
+	return 0, fmt.Errorf("the key must be ECDSA or RSA, it is %T", key)
 }
 
 // Sign adds Content-Digest, Signature-Input and Signature to a request, in
@@ -106,26 +103,19 @@ func (s *Signer) Sign(r *http.Request, body []byte) error {
 func (s *Signer) sign(base []byte) ([]byte, error) {
 	h := s.hash.New()
 	h.Write(base)
-	signature, err := s.key.Sign(rand.Reader, h.Sum(nil), s.hash)
-	if err != nil || s.size == 0 {
-		return signature, err
+	key, ok := s.key.(*ecdsa.PrivateKey)
+	if !ok {
+		return s.key.Sign(rand.Reader, h.Sum(nil), s.hash)
 	}
-	return rawECDSA(signature, s.size)
-}
-
-// rawECDSA gives r and s one after the other, each of the curve's size, where
-// Go gives them as ASN.1.
-func rawECDSA(der []byte, size int) ([]byte, error) {
-	var pair struct{ R, S *big.Int }
-	if rest, err := asn1.Unmarshal(der, &pair); err != nil || len(rest) > 0 {
-		return nil, errors.New("the signature of the key is not ECDSA")
+	first, second, err := ecdsa.Sign(rand.Reader, key, h.Sum(nil))
+	if err != nil {
+		return nil, err
 	}
-	if pair.R.Sign() <= 0 || pair.S.Sign() <= 0 || pair.R.BitLen() > size*8 || pair.S.BitLen() > size*8 {
-		return nil, errors.New("the signature of the key does not fit its curve")
-	}
+	// One after the other, each of the curve's size.
+	size := (key.Params().BitSize + 7) / 8
 	raw := make([]byte, 2*size)
-	pair.R.FillBytes(raw[:size])
-	pair.S.FillBytes(raw[size:])
+	first.FillBytes(raw[:size])
+	second.FillBytes(raw[size:])
 	return raw, nil
 }
 

@@ -28,22 +28,3 @@ func TestTargetsOfOddURLs(t *testing.T) {
 		}
 	}
 }
-
-func TestRawECDSA(t *testing.T) {
-	for name, der := range map[string]string{
-		"nothing":       "",
-		"no sequence":   "\x02\x01\x01",
-		"a zero":        "\x30\x06\x02\x01\x00\x02\x01\x01",
-		"a negative":    "\x30\x06\x02\x01\xff\x02\x01\x01",
-		"more behind":   "\x30\x06\x02\x01\x01\x02\x01\x01\x00",
-		"one too large": "\x30\x08\x02\x03\x01\x00\x00\x02\x01\x01",
-	} {
-		if raw, err := rawECDSA([]byte(der), 2); err == nil {
-			t.Errorf("%s: got %x", name, raw)
-		}
-	}
-	// Short numbers are filled up from the left.
-	if raw, err := rawECDSA([]byte("\x30\x06\x02\x01\x01\x02\x01\x02"), 2); err != nil || string(raw) != "\x00\x01\x00\x02" {
-		t.Errorf("got %x, %v", raw, err)
-	}
-}

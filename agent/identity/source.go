@@ -34,8 +34,8 @@ type BundleOptions struct {
 	// force, without any lock held; nil: nothing is.
 	Accepted func()
 
-	Now    func() time.Time // nil: the system's
-	Logger *slog.Logger     // nil: silent
+	Now    func() time.Time
+	Logger *slog.Logger
 
 	// After and Random are for tests; nil: time.After, and numbers in [0, 1).
 	After  func(time.Duration) <-chan time.Time
@@ -86,12 +86,6 @@ type BundleStatus struct {
 
 // NewBundleSource makes a source; Run does its work.
 func NewBundleSource(o BundleOptions) *BundleSource {
-	if o.Now == nil {
-		o.Now = time.Now
-	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
 	if o.After == nil {
 		o.After = time.After
 	}
@@ -102,8 +96,8 @@ func NewBundleSource(o BundleOptions) *BundleSource {
 }
 
 // Follow makes an identity use the bundles of this source from now on, at once
-// the last good one if it is of the identity's trust domain. To be called after
-// Load, and after each Reload, which may have changed the trust domain.
+// the last good one if it is of the identity's trust domain. To be called after each
+// Load: replaced files may be of another trust domain.
 func (s *BundleSource) Follow(i *Identity) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -167,7 +161,8 @@ func (s *BundleSource) Run(ctx context.Context) error {
 	}
 }
 
-// Fetch makes one attempt now, beside the schedule: for a look at the service.
+// Fetch makes one attempt now, beside the schedule, for a look at the service. There
+// has to be an identity.
 func (s *BundleSource) Fetch(ctx context.Context) error {
 	s.refresh(ctx)
 	if err := ctx.Err(); err != nil {
@@ -207,10 +202,7 @@ func (s *BundleSource) refresh(ctx context.Context) time.Duration {
 		}
 	}
 	s.mu.Lock()
-	identity, known, domain := s.identity, Fetched{}, ""
-	if identity != nil {
-		domain = identity.TrustDomain()
-	}
+	known, domain := Fetched{}, s.identity.TrustDomain()
 	if s.kept.TrustDomain == domain {
 		known = s.kept.Fetched
 	}
@@ -218,16 +210,10 @@ func (s *BundleSource) refresh(ctx context.Context) time.Duration {
 	s.mu.Unlock()
 
 	fetched, err := s.options.Service.Bundle(ctx, domain, known)
-	var bundle *TrustBundle
 	// What is unchanged is neither read nor written again.
 	if err == nil && (len(fetched.Data) == 0 || !bytes.Equal(fetched.Data, known.Data)) {
-		if bundle, err = ParseTrustBundle(fetched.Data); err != nil { // ID-19, ID-22
-			err = fmt.Errorf("cannot accept trust bundle: %w", err)
-		} else if err = identity.SetBundle(domain, bundle); err == nil {
-			s.accept(domain, fetched, bundle)
-			if s.options.Accepted != nil {
-				s.options.Accepted()
-			}
+		if err = s.accept(domain, fetched); err == nil && s.options.Accepted != nil {
+			s.options.Accepted()
 		}
 	}
 
@@ -259,10 +245,17 @@ func (s *BundleSource) refresh(ctx context.Context) time.Duration {
 	return wait - time.Duration(s.options.Random()*float64(wait/10))
 }
 
-// accept takes over a bundle that is in use already.
-func (s *BundleSource) accept(domain string, fetched Fetched, bundle *TrustBundle) {
+// accept puts a bundle to use, or leaves the one before (ID-19, ID-22).
+func (s *BundleSource) accept(domain string, fetched Fetched) error {
+	bundle, err := ParseTrustBundle(fetched.Data)
+	if err != nil {
+		return fmt.Errorf("cannot accept trust bundle: %w", err)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if err := s.identity.SetBundle(domain, bundle); err != nil {
+		return err
+	}
 	if s.bundle != nil && s.kept.TrustDomain == domain && bundle.Sequence < s.bundle.Sequence {
 		s.logger.Warn("trust bundle accepted although its sequence number has decreased", "from", s.bundle.Sequence, "to", bundle.Sequence)
 	}
@@ -270,6 +263,7 @@ func (s *BundleSource) accept(domain string, fetched Fetched, bundle *TrustBundl
 	s.bundle, s.unkept = bundle, true
 	s.describe()
 	s.logger.Info("trust bundle accepted", "trustDomain", domain, "anchors", len(bundle.Anchors), "sequence", bundle.Sequence)
+	return nil
 }
 
 func (s *BundleSource) describe() {

@@ -476,9 +476,7 @@ func TestID21TheBundleFollowsTheTrustDomain(t *testing.T) {
 
 	other := must(pki.NewAuthority("other.example", noon))
 	must(pki.WriteFiles(filepath.Dir(w.files.Key), must(other.IssueClient("one", "gw-07")), other.Bundle()))
-	if err := w.device.Reload(); err != nil {
-		t.Fatal(err)
-	}
+	w.device = must(identity.Load(w.files))
 	w.publish(other.Bundle(), `"o"`)
 	w.source.Follow(w.device)
 	if w.accepts(w.wfm) || w.device.HasBundle() {

@@ -3,7 +3,6 @@ package uplink_test
 import (
 	"context"
 	"crypto/x509"
-	"errors"
 	"net"
 	"strings"
 	"testing"
@@ -12,8 +11,6 @@ import (
 	"github.com/margolite/margolite/agent/identity"
 	"github.com/margolite/margolite/agent/uplink"
 	"github.com/margolite/margolite/test/pki"
-	"github.com/margolite/margolite/test/wfmsim"
-	"github.com/margolite/margolite/test/wfmsim/fault"
 	"github.com/margolite/margolite/test/wfmsim/mis"
 )
 
@@ -133,26 +130,6 @@ func TestID13ID21AWFMTakenOffTheBundleIsRefusedAtTheNextRequest(t *testing.T) {
 			publish(both)
 			check(t, ask(t.Context(), u))
 		})
-	}
-}
-
-// Who is not the WFM of this device is not spoken to, and what is wrong is said.
-func TestID06OnlyTheOwnWFMIsSpokenTo(t *testing.T) {
-	s := newSite(t)
-	w, authority := s.mutual(nil)
-	for _, flaw := range authority.Flaws() {
-		inject(t, w, fault.Fault{Endpoint: wfmsim.EndpointHandshake, Kind: fault.Certificate, What: flaw, Times: 1})
-		var known *identity.Error
-		if err := ask(t.Context(), s.start()); !errors.As(err, &known) || known.Mend() == "" {
-			t.Errorf("%s: %v", flaw, err)
-		}
-	}
-	if n := w.Requests().Count(""); n != 0 {
-		t.Errorf("%d requests", n)
-	}
-	// Nor is its time believed.
-	if n := s.records.count("time"); n != 0 {
-		t.Errorf("%d times kept", n)
 	}
 }
 

@@ -20,6 +20,7 @@ import (
 // is configured, to a WFM that hears of what became of it. Each goes its own
 // way: that the one cannot be reached keeps nothing from the other.
 type repository struct {
+	still
 	source  *git.Source
 	reports way // nil: nobody wants them
 }
@@ -117,7 +118,7 @@ func (w *repository) run(ctx context.Context) error {
 	if w.reports != nil {
 		return w.reports.run(ctx)
 	}
-	return still{}.run(ctx)
+	return w.still.run(ctx)
 }
 
 func (w *repository) close() {

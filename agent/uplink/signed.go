@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/hex"
 	"errors"
-	"sync"
 	"sync/atomic"
 
 	"github.com/margolite/margolite/agent/control"
@@ -16,26 +15,14 @@ import (
 // certificate, and the device signs its requests and has an id that the WFM
 // gave it.
 type signed struct {
-	still
-	device  Device
-	url     string
-	options Options
-
-	opening sync.Mutex // held also while the device is onboarded, so that it is done once
-	watched files
-	current atomic.Pointer[acquaintance] // nil: to be made
-	unknown atomic.Bool                  // the WFM does not know the id any more
-}
-
-// acquaintance is how device and WFM know each other; it never changes.
-type acquaintance struct {
-	device *identity.Device
-	client *wfm.Client
-	record client
+	connection
+	unknown atomic.Bool // the WFM does not know the id any more
 }
 
 func newSigned(o Options, url string, d Device) *signed {
-	return &signed{device: d, url: url, options: o, watched: files{names: []string{o.Certificate, o.Key, o.CA}}}
+	w := &signed{connection: connection{device: d, url: url, options: o, files: []string{o.Certificate, o.Key, o.CA}}}
+	w.load = w.read
+	return w
 }
 
 func (w *signed) open(ctx context.Context) (api, error) {
@@ -45,50 +32,20 @@ func (w *signed) open(ctx context.Context) (api, error) {
 	if err != nil {
 		return nil, err
 	}
-	if w.options.ClientID == "" && (now.record.ID == "" || now.record.Certificate != fingerprint(now.device) || w.unknown.Load()) {
+	if w.options.ClientID == "" && (now.id == "" || now.record.Certificate != fingerprint(now.device) || w.unknown.Load()) {
 		next, err := w.onboard(ctx, now)
 		if err != nil {
 			return nil, w.blame(now, err)
 		}
 		w.use(next)
 		w.unknown.Store(false)
-		w.device.Logger.Info("the WFM knows this device", "client", next.record.ID)
+		w.device.Logger.Info("the WFM knows this device", "client", next.id)
 	}
 	return w.current.Load().client, nil
 }
 
-// follow gives how device and WFM know each other by what the files and the
-// records hold now. The caller holds opening.
-func (w *signed) follow() (*acquaintance, error) {
-	now := w.current.Load()
-	if replaced := w.watched.replaced(); now != nil && !replaced {
-		return now, nil
-	}
-	next, err := w.read()
-	switch {
-	case err == nil:
-		w.watched.accepted()
-		w.use(next)
-		for _, warning := range next.device.Warnings() {
-			w.device.Logger.Warn("identity needs attention", "error", warning, "mend", warning.Mend())
-		}
-		return next, nil
-	case now == nil:
-		return nil, err
-	}
-	w.watched.refused(err, w.device.Logger)
-	return now, nil
-}
-
-// use gives the former connections up.
-func (w *signed) use(next *acquaintance) {
-	if former := w.current.Swap(next); former != nil {
-		former.client.CloseIdle()
-	}
-}
-
 // read makes what the files and the records hold now.
-func (w *signed) read() (*acquaintance, error) {
+func (w *signed) read() (*link, error) {
 	id, err := identity.LoadDevice(identity.DeviceOptions{
 		Certificate: w.options.Certificate, Key: w.options.Key, Now: w.device.Clock.Now,
 	})
@@ -105,11 +62,12 @@ func (w *signed) read() (*acquaintance, error) {
 	if w.options.ClientID != "" {
 		record.ID = w.options.ClientID
 	}
+	w.warn(id.Warnings())
 	return w.meet(id, record)
 }
 
 // meet makes a client of what is known of the WFM.
-func (w *signed) meet(id *identity.Device, record client) (*acquaintance, error) {
+func (w *signed) meet(id *identity.Device, record client) (*link, error) {
 	o, err := w.device.client(w.options, w.url)
 	if err != nil {
 		return nil, err
@@ -122,13 +80,18 @@ func (w *signed) meet(id *identity.Device, record client) (*acquaintance, error)
 	if err != nil {
 		return nil, err
 	}
-	return &acquaintance{id, c, record}, nil
+	return w.link(id, c, record), nil
+}
+
+func (w *signed) link(id *identity.Device, c *wfm.Client, record client) *link {
+	// With a new id begins a new count of versions.
+	return &link{client: c, scope: w.url + "#" + record.ID, id: record.ID, device: id, record: record}
 }
 
 // onboard introduces the device to the WFM and keeps the id that it is given
 // (AUTH-04, AUTH-05). It is safe to do that again, where the power goes before
 // the id is kept.
-func (w *signed) onboard(ctx context.Context, now *acquaintance) (*acquaintance, error) {
+func (w *signed) onboard(ctx context.Context, now *link) (*link, error) {
 	id, err := now.client.Onboard(ctx, now.device.CertificatePEM())
 	if err != nil {
 		return nil, err
@@ -142,7 +105,7 @@ func (w *signed) onboard(ctx context.Context, now *acquaintance) (*acquaintance,
 	}
 	if len(record.Root) == len(now.record.Root) {
 		// It knows that nothing was reported to this WFM yet.
-		return &acquaintance{now.device, now.client, record}, nil
+		return w.link(now.device, now.client, record), nil
 	}
 	return w.meet(now.device, record)
 }
@@ -150,7 +113,7 @@ func (w *signed) onboard(ctx context.Context, now *acquaintance) (*acquaintance,
 // root asks the WFM, over a connection that is trusted already, for its own
 // anchor, and gives it if it leads to that same WFM: from then on no other is
 // believed (AUTH-02). A WFM need not have one.
-func (w *signed) root(ctx context.Context, now *acquaintance) []byte {
+func (w *signed) root(ctx context.Context, now *link) []byte {
 	root, err := now.client.RootCertificate(ctx)
 	if err != nil {
 		w.device.Logger.Debug("the WFM provides no root certificate", "error", err)
@@ -193,7 +156,7 @@ func (w *signed) keepHabits() {
 
 // blame names the device's clock where it is probably what the WFM minds: each
 // signature has a time.
-func (w *signed) blame(a *acquaintance, err error) error {
+func (w *signed) blame(a *link, err error) error {
 	w.device.learnEarly(err, w.options, a.record.Root, w.url)
 	if !errors.Is(err, wfm.ErrUnauthenticated) {
 		return err
@@ -202,33 +165,6 @@ func (w *signed) blame(a *acquaintance, err error) error {
 		return &clockError{err, behind}
 	}
 	return err
-}
-
-// scope names the WFM by the id that it gave this client: with a new one begins
-// a new count of versions.
-func (w *signed) scope() string { return w.url + "#" + w.current.Load().record.ID }
-
-// clientID is the id that the WFM gave, also before it is in reach.
-func (w *signed) clientID() string {
-	now := w.current.Load()
-	if now == nil {
-		w.opening.Lock()
-		defer w.opening.Unlock()
-		var err error
-		if now, err = w.follow(); err != nil {
-			return ""
-		}
-	}
-	return now.record.ID
-}
-
-func (w *signed) audience() string {
-	w.opening.Lock()
-	defer w.opening.Unlock()
-	if _, err := w.follow(); err != nil {
-		return w.url
-	}
-	return w.scope()
 }
 
 // probe does not introduce the device: that is a decision of whoever starts it.
@@ -252,16 +188,10 @@ func (w *signed) describe(s *control.IdentityStatus) {
 	if now == nil {
 		return
 	}
-	s.Client = now.record.ID
+	s.Client = now.id
 	describeCertificate(s, now.device.Expiry(w.device.Clock.Now()), now.device.Warnings())
 	if behind := lagOf(now.client, w.device.Clock.Now()); behind.matters() {
 		s.Warnings = append(s.Warnings, control.Advice{Text: behind.String(), Mend: mendClock})
-	}
-}
-
-func (w *signed) close() {
-	if now := w.current.Load(); now != nil {
-		now.client.CloseIdle()
 	}
 }
 

@@ -135,6 +135,8 @@ type way interface {
 	scope() string
 	// audience names who hears reports and capabilities, as far as it is known.
 	audience() string
+	// clientID is what the WFM calls this device; empty: nothing, or it is not known.
+	clientID() string
 	// probe asks for something that changes nothing anywhere, and tells what came.
 	probe(ctx context.Context) (string, error)
 	// describe tells what is known about the identities, without asking anybody.
@@ -154,6 +156,8 @@ func (still) run(ctx context.Context) error {
 }
 
 func (still) describe(*control.IdentityStatus) {}
+
+func (still) clientID() string { return "" }
 
 // New makes an uplink; nothing is read or sent yet. The error is about options
 // that cannot be meant.
@@ -269,15 +273,7 @@ func (u *Uplink) Identity(ctx context.Context) (string, error) {
 func (u *Uplink) Audience() string { return u.current().audience() }
 
 // ClientID implements agent.WFM.
-func (u *Uplink) ClientID() string {
-	switch w := u.current().(type) {
-	case *signed:
-		return w.clientID()
-	case *mutual:
-		return w.clientID()
-	}
-	return "" // a gateway or a repository gives none
-}
+func (u *Uplink) ClientID() string { return u.current().clientID() }
 
 // Manifest implements agent.WFM.
 func (u *Uplink) Manifest(ctx context.Context, etag string) (m *wfm.Manifest, err error) {

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -97,7 +98,7 @@ func ways() map[string]func(s *site) (*wfmsim.Server, func(document []byte)) {
 }
 
 // The whole conversation goes each way, with every request authenticated as
-// that way has it.
+// that way has it. Nothing is asked before somebody wants something.
 func TestID01AUTH08TheConversationGoesEachWay(t *testing.T) {
 	for name, begin := range ways() {
 		t.Run(name, func(t *testing.T) {
@@ -105,6 +106,9 @@ func TestID01AUTH08TheConversationGoesEachWay(t *testing.T) {
 			s := newSite(t)
 			w, publish := begin(s)
 			u := s.start()
+			if u.Describe().Client != "" || u.Audience() == "" || w != nil && w.Requests().Count("") != 0 {
+				t.Errorf("described as %+v for %q", u.Describe(), u.Audience())
+			}
 			first := scope(t, u)
 			if name == "mutual TLS" && u.ClientID() != clientID {
 				t.Errorf("the client is %q", u.ClientID())
@@ -203,21 +207,6 @@ func TestProbeAndDescribe(t *testing.T) {
 				t.Errorf("described as %+v", known)
 			}
 		})
-	}
-}
-
-// Nothing is asked before somebody wants something.
-func TestNothingIsSentBeforeItIsNeeded(t *testing.T) {
-	for name, begin := range ways() {
-		s := newSite(t)
-		w, _ := begin(s)
-		u := s.start()
-		if u.Describe().Client != "" || u.Audience() == "" {
-			t.Errorf("%s: described as %+v for %q", name, u.Describe(), u.Audience())
-		}
-		if w != nil && w.Requests().Count("") != 0 {
-			t.Errorf("%s: %d requests", name, w.Requests().Count(""))
-		}
 	}
 }
 
@@ -349,17 +338,22 @@ func TestID02ReplacedFilesAreFollowed(t *testing.T) {
 		t.Errorf("logged %d times: %s", n, s.log)
 	}
 	s.write("device.key", key)
-	// The mode is all that is wrong, and all that changes.
+	// The mode is all that is wrong, and all that changes; then a bundle without anchors (ID-22).
 	chmod(t, s.file("device.key"), 0o640)
 	check(t, ask(t.Context(), u))
 	chmod(t, s.file("device.key"), 0o600)
+	good, err := os.ReadFile(s.options.TrustBundle)
+	check(t, err)
+	s.write("bundle.json", []byte(`{"keys":[]}`))
+	check(t, ask(t.Context(), u))
+	s.write("bundle.json", good)
 	check(t, ask(t.Context(), u))
 	requests := w.Requests().Requests()
 	var clients []string
 	for _, r := range requests {
 		clients = append(clients, r.Client)
 	}
-	want := append(slices.Repeat([]string{clientID}, 5), "renamed")
+	want := append(slices.Repeat([]string{clientID}, 6), "renamed")
 	if !slices.Equal(clients, want) {
 		t.Errorf("the WFM was asked by %v, want %v", clients, want)
 	}

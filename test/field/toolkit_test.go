@@ -81,7 +81,7 @@ func newToolkit(t *testing.T, revision wfmsim.Revision) *toolkit {
 	}
 	tlsConfig := &tls.Config{RootCAs: roots}
 	if revision == wfmsim.RC3 {
-		svid, err := k.Authority.IssueWFM(plant.WFM, pki.IPAddresses("127.0.0.1"))
+		svid, err := k.Authority.IssueWFM(plant.WFM, pki.Hosts("127.0.0.1"))
 		check(t, err)
 		key, err := svid.KeyPEM()
 		check(t, err)

@@ -109,12 +109,6 @@ func (r *Repository) Commit(c Change) (string, error) {
 	return r.Git(b.String(), "fast-import", "--quiet", "--force")
 }
 
-// Reset sets the branch main back, or on, to a commit: what a forced push does.
-func (r *Repository) Reset(commit string) error {
-	_, err := r.Git("", "update-ref", "refs/heads/main", commit)
-	return err
-}
-
 // Backend serves the repositories in a folder.
 func Backend(root string) (http.Handler, error) {
 	program, err := Program()

@@ -16,7 +16,6 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
-	"net"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -195,20 +194,6 @@ func URIs(uris ...string) Option {
 				parsed = &url.URL{Opaque: uri}
 			}
 			r.Certificate.URIs = append(r.Certificate.URIs, parsed)
-		}
-	}
-}
-
-// DNSNames adds DNS SANs.
-func DNSNames(names ...string) Option {
-	return func(r *request) { r.Certificate.DNSNames = append(r.Certificate.DNSNames, names...) }
-}
-
-// IPAddresses adds SANs of IP addresses.
-func IPAddresses(addresses ...string) Option {
-	return func(r *request) {
-		for _, a := range addresses {
-			r.Certificate.IPAddresses = append(r.Certificate.IPAddresses, net.ParseIP(a))
 		}
 	}
 }
