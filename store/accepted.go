@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-
-	bolt "go.etcd.io/bbolt"
 )
 
 const keyAccepted = "accepted"
@@ -33,23 +31,22 @@ func (s *Store) Manifest() (Manifest, bool, error) {
 }
 
 func (s *Store) storedManifest() (m Manifest, known bool, err error) {
-	err = s.view(func(tx *bolt.Tx) error {
-		stored := tx.Bucket([]byte(bucketManifest)).Get([]byte(keyAccepted))
-		if stored == nil {
-			return nil
-		}
-		data, err := s.unseal(bucketManifest, []byte(keyAccepted), stored)
-		if err != nil {
-			return err
-		}
+	data, err := s.record(bucketManifest, keyAccepted)
+	if err == nil && data != nil {
 		m, err = decode[Manifest](data)
-		known = err == nil
-		return err
-	})
+	}
 	if err != nil {
 		return Manifest{}, false, fmt.Errorf("cannot read accepted manifest: %w", err)
 	}
-	return m, known, nil
+	return m, data != nil, nil
+}
+
+// keepAccepted has the file beside the database catch up with it.
+func (s *Store) keepAccepted() error {
+	if m, known, _ := s.Manifest(); known {
+		return full(s.accepted.keep(m))
+	}
+	return nil
 }
 
 // acceptedFile is the path of the file that keeps the version of the accepted

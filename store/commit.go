@@ -116,23 +116,11 @@ func (s *Store) commit(verb string, c Change) error {
 		s.journal.done(noted)
 	}
 
-	for name := range c.Settings {
-		s.settingsBehind = s.settingsBehind || !slices.Contains(s.passing, name)
-	}
-	if s.settingsBehind {
+	if len(c.Settings) > 0 || s.settingsBehind {
 		s.settingsBehind = s.keepSettings() != nil
 	}
-	if c.Manifest == nil && s.behind {
-		if m, known, err := s.storedManifest(); err == nil && known {
-			s.behind = s.accepted.keep(m) != nil
-		}
-	}
-	if c.Manifest != nil {
-		err := full(s.accepted.keep(*c.Manifest))
-		s.behind = err != nil
-		if s.behind && !errors.Is(err, ErrFull) {
-			return fmt.Errorf("%w: %w", ErrAside, err)
-		}
+	if err := s.keepAccepted(); err != nil && c.Manifest != nil && !errors.Is(err, ErrFull) {
+		return fmt.Errorf("%w: %w", ErrAside, err)
 	}
 	return nil
 }

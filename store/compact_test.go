@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/margolite/margolite/store"
+	"github.com/margolite/margolite/test/isolated"
 )
 
 // outgrown is a store that had 16 MB of artifacts, and keeps some of them.
@@ -111,16 +112,9 @@ func TestADatabaseStaysAsLargeAsItIs(t *testing.T) {
 		}
 	})
 	t.Run("where there is no space for a second one", func(t *testing.T) {
-		if os.Geteuid() != 0 {
-			t.Skip("only root may mount a file system")
-		}
 		f, _ := outgrown(t, 3)
 		f.close()
-		dir := t.TempDir()
-		if err := unix.Mount("none", dir, "tmpfs", 0, "size=24m"); err != nil {
-			t.Skip("needs to mount a tmpfs:", err)
-		}
-		defer func() { _ = unix.Unmount(dir, unix.MNT_DETACH) }()
+		dir := isolated.Disk(t, "tmpfs", 24<<20)
 		if err := os.CopyFS(dir, os.DirFS(filepath.Dir(f.path))); err != nil {
 			t.Fatal(err)
 		}

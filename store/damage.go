@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	bolt "go.etcd.io/bbolt"
 	"golang.org/x/sys/unix"
 )
 
@@ -62,17 +64,16 @@ func (s *Store) Guard(ctx context.Context) error {
 	case <-ctx.Done():
 		return nil
 	case <-s.broken:
-		s.breaking.Lock()
-		defer s.breaking.Unlock()
-		return fmt.Errorf("cannot continue with store %q, which the next start recreates: %w", s.files.database(), s.damage)
+		damage, _ := s.broke()
+		return fmt.Errorf("cannot continue with store %q, which the next start recreates: %w", s.files.database(), damage)
 	}
 }
 
 // guard calls f, which uses the database. What bbolt stumbles over is an error, now
 // and with each call from then on.
 func (s *Store) guard(f func() error) error {
-	if err := s.refusal(); err != nil {
-		return err
+	if damage, unusable := s.broke(); unusable {
+		return damage
 	}
 	err := guarded(f)
 	var over *stumble
@@ -82,20 +83,12 @@ func (s *Store) guard(f func() error) error {
 	return err
 }
 
-// whole says that the database has not turned out to be damaged.
-func (s *Store) whole() bool {
+// broke says how the database turned out to be damaged, nil: it did not, and that
+// bbolt must not be asked any more.
+func (s *Store) broke() (damage error, unusable bool) {
 	s.breaking.Lock()
 	defer s.breaking.Unlock()
-	return s.damage == nil
-}
-
-func (s *Store) refusal() error {
-	s.breaking.Lock()
-	defer s.breaking.Unlock()
-	if s.unusable {
-		return s.damage
-	}
-	return nil
+	return s.damage, s.unusable
 }
 
 // breaks notes that the database is damaged, also for the next Open.
@@ -131,6 +124,20 @@ func inode(file *os.File) uint64 {
 		return 0
 	}
 	return stat.Ino
+}
+
+// record is a sealed record; nil where there is none.
+func (s *Store) record(bucket, key string) (data []byte, err error) {
+	err = s.view(func(tx *bolt.Tx) error {
+		stored := tx.Bucket([]byte(bucket)).Get([]byte(key))
+		if stored == nil {
+			return nil
+		}
+		whole, err := s.unseal(bucket, []byte(key), stored)
+		data = bytes.Clone(whole)
+		return err
+	})
+	return data, err
 }
 
 // unseal is the function for a record that was whole when the database was opened.

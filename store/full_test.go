@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -16,69 +15,23 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/margolite/margolite/store"
+	"github.com/margolite/margolite/test/isolated"
 )
 
 // onSmallDisks runs a test with a store on file systems of 16 MiB. fill takes
 // every block that is left, and gives back what makes room again.
 func onSmallDisks(t *testing.T, test func(t *testing.T, f *fixture, fill func() (free func()))) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root")
-	}
 	for _, kind := range []string{"tmpfs", "ext4"} {
 		t.Run(kind, func(t *testing.T) {
-			dir := t.TempDir()
-			if kind == "tmpfs" {
-				if err := unix.Mount("none", dir, "tmpfs", 0, "size=16m"); err != nil {
-					t.Fatal(err)
-				}
-			} else {
-				image := filepath.Join(t.TempDir(), "ext4")
-				if out, err := exec.Command("sh", "-c", "truncate -s 16M $0 && mkfs.ext4 -q -m 0 $0 && mount -o loop $0 $1", image, dir).CombinedOutput(); err != nil {
-					t.Skipf("needs mkfs.ext4 and a loop device: %v: %s", err, out)
-				}
-			}
-			t.Cleanup(func() {
-				if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
-					t.Error(err)
-				}
-			})
+			dir := isolated.Disk(t, kind, 16<<20)
 			f := &fixture{t: t, path: filepath.Join(dir, "state", "margolite.db")}
 			f.open()
 			t.Cleanup(func() {
 				_ = f.Close()
 				checkConsistency(t, f.path)
 			})
-			test(t, f, func() func() { return fillDisk(t, filepath.Join(dir, "ballast")) })
+			test(t, f, func() func() { return isolated.Fill(t, dir) })
 		})
-	}
-}
-
-// fillDisk writes to a file for as long as there is a block, and returns what
-// removes it.
-func fillDisk(t *testing.T, path string) (free func()) {
-	t.Helper()
-	ballast, err := os.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for block := make([]byte, 64<<10); ; {
-		if _, err = ballast.Write(block); err != nil && len(block) > 512 {
-			block = block[:len(block)/2]
-			_ = ballast.Sync() // what was only promised is given
-			continue
-		}
-		if err != nil {
-			break
-		}
-	}
-	if err := errors.Join(ballast.Sync(), ballast.Close()); err != nil || ballast == nil {
-		t.Fatal(err)
-	}
-	return func() {
-		t.Helper()
-		if err := os.Remove(path); err != nil {
-			t.Fatal(err)
-		}
 	}
 }
 
@@ -228,15 +181,7 @@ func TestTheRoomIsTakenOnce(t *testing.T) {
 }
 
 func TestIncomingArtifactsLeaveTheReserve(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root")
-	}
-	dir := t.TempDir()
-	if err := unix.Mount("none", dir, "tmpfs", 0, "size=16m"); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
-	s, err := store.Open(filepath.Join(dir, "margolite.db"), store.Options{Reserve: 8 << 20})
+	s, err := store.Open(filepath.Join(isolated.Disk(t, "tmpfs", 16<<20), "margolite.db"), store.Options{Reserve: 8 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}

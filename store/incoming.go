@@ -8,33 +8,29 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"sort"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/opencontainers/go-digest"
 )
 
-// ErrNoRoom says that the folder for what is incoming holds as much as it may,
-// or that more would not leave enough of the file system to others.
+// ErrNoRoom says that what is incoming has as much as it may, or that more would not
+// leave enough of the file system to others.
 var ErrNoRoom = errors.New("no room")
 
 const (
-	// maxIncoming is how many artifacts are incoming at most.
-	maxIncoming = 4
 	// littleIncoming may come in any case: it tells what there is to do about a
 	// disk that is full.
 	littleIncoming = 1 << 20
-	// defaultIncomingBytes is how much they have together at most.
+	// defaultIncomingBytes is how much may come where nothing else is said.
 	defaultIncomingBytes = 128 << 20
 )
 
-// Incoming is a folder for what has come so far of large artifacts, one file
-// for each, named by the digest that it is to have in the end. Nothing in it is
-// verified, nor brought to the medium: after a power cut a file may hold
-// anything, which its digest shows once it is complete. What is there survives
-// a restart, so that a transfer goes on where it broke off.
+// Incoming is a folder for what has come so far of a large artifact: one file,
+// named by the digest that it is to have in the end. Nothing in it is verified,
+// nor brought to the medium: after a power cut a file may hold anything, which
+// its digest shows once it is complete. What is there survives a restart, so
+// that a transfer goes on where it broke off.
 //
 // Its methods may be called concurrently, but nobody can use an artifact while
 // another one adds to it.
@@ -79,9 +75,8 @@ func (i *Incoming) Open(d digest.Digest) (io.ReadCloser, error) {
 	return f, nil
 }
 
-// Append opens what there is of d to add to it. Where there is nothing yet, the
-// oldest others go if there were too many. Writing fails with ErrNoRoom where
-// the folder would hold more bytes than it may.
+// Append opens what there is of d to add to it; all others go. Writing fails with
+// ErrNoRoom where there would be more bytes than there may.
 func (i *Incoming) Append(d digest.Digest) (io.WriteCloser, error) {
 	path, err := i.path(d)
 	if err != nil {
@@ -98,33 +93,22 @@ func (i *Incoming) append(path string) (*incomingFile, error) {
 	if err := makeDir(i.dir); err != nil {
 		return nil, err
 	}
-	files, err := i.list()
-	if err != nil {
+	if err := i.keep(path); err != nil {
 		return nil, err
-	}
-	if !slices.ContainsFunc(files, func(f incomingEntry) bool { return f.path == path }) {
-		sort.Slice(files, func(n, m int) bool { return files[n].modified.Before(files[m].modified) })
-		for len(files) >= maxIncoming {
-			if err := os.RemoveAll(files[0].path); err != nil {
-				return nil, err
-			}
-			files = files[1:]
-		}
-	}
-	room := i.limit
-	for _, f := range files {
-		room -= f.size
 	}
 	free, err := freeBytes(i.dir)
 	if err != nil {
 		return nil, err
 	}
-	room = min(room, max(free-i.reserve, littleIncoming))
 	f, err := openOwn(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND)
 	if err != nil {
 		return nil, err
 	}
-	return &incomingFile{f, room}, nil
+	info, err := f.Stat()
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return &incomingFile{f, min(i.limit-info.Size(), max(free-i.reserve, littleIncoming))}, nil
 }
 
 // openOwn opens a file of the folder. What is there under its name and is not
@@ -172,16 +156,29 @@ func (i *Incoming) Remove(d digest.Digest) error {
 
 // Keep drops all but the artifacts that are named, and whatever else is in the folder.
 func (i *Incoming) Keep(wanted ...digest.Digest) error {
-	files, err := i.list()
-	for _, f := range files {
-		if !slices.ContainsFunc(wanted, func(d digest.Digest) bool { path, err := i.path(d); return err == nil && path == f.path }) {
-			err = errors.Join(err, os.RemoveAll(f.path))
+	var paths []string
+	for _, d := range wanted {
+		if path, err := i.path(d); err == nil {
+			paths = append(paths, path)
 		}
 	}
-	if err != nil {
+	if err := i.keep(paths...); err != nil {
 		return fmt.Errorf("cannot drop incoming artifacts: %w", err)
 	}
 	return nil
+}
+
+func (i *Incoming) keep(paths ...string) error {
+	names, err := os.ReadDir(i.dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	for _, name := range names {
+		if path := filepath.Join(i.dir, name.Name()); !slices.Contains(paths, path) {
+			err = errors.Join(err, os.RemoveAll(path))
+		}
+	}
+	return err
 }
 
 // path is the file of d. A digest that is well formed has no separator in it.
@@ -192,34 +189,6 @@ func (i *Incoming) path(d digest.Digest) (string, error) {
 	return filepath.Join(i.dir, strings.Replace(d.String(), ":", "-", 1)), nil
 }
 
-type incomingEntry struct {
-	path     string
-	size     int64
-	modified time.Time
-}
-
-func (i *Incoming) list() ([]incomingEntry, error) {
-	names, err := os.ReadDir(i.dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	files := make([]incomingEntry, 0, len(names))
-	for _, name := range names {
-		info, err := name.Info()
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		files = append(files, incomingEntry{filepath.Join(i.dir, name.Name()), info.Size(), info.ModTime()})
-	}
-	return files, nil
-}
-
 // incomingFile is a file that grows no further than there is room.
 type incomingFile struct {
 	file *os.File
@@ -228,7 +197,7 @@ type incomingFile struct {
 
 func (f *incomingFile) Write(p []byte) (int, error) {
 	if int64(len(p)) > f.room {
-		return 0, fmt.Errorf("%w: incoming artifacts have reached their limit, or would leave too little free", ErrNoRoom)
+		return 0, fmt.Errorf("%w: an incoming artifact has reached its limit, or would leave too little free", ErrNoRoom)
 	}
 	n, err := f.file.Write(p)
 	f.room -= int64(n)

@@ -344,15 +344,22 @@ type journal struct {
 	kept *journalEnds // what the file says; nil: nothing
 	told func(Entry)  // or nil
 
-	measured    bool
-	count, size int // of the entries, once measured
+	count, size int // of the entries
 }
 
-// open reads the file and has it catch up, unless it contradicts the database:
-// then it stays as it is, and the next entry leaves a break in the chain.
+// open measures the journal, reads the file and has it catch up, unless it contradicts
+// the database: then it stays as it is, and the next entry leaves a break in the chain.
 func (j *journal) open(tx *bolt.Tx) error {
 	j.kept, _ = j.file.read() // what is rotten is told by VerifyJournal, and written again
 	b := tx.Bucket([]byte(bucketJournal))
+	if b != nil {
+		c := b.Cursor()
+		for key, value := c.First(); key != nil; key, value = c.Next() {
+			if isEntry(key, value) {
+				j.count, j.size = j.count+1, j.size+len(value)
+			}
+		}
+	}
 	ends, known := readEnds(tx)
 	if known && j.agrees(b, ends) && isMark(b, ends, ends.Head) {
 		j.keep(ends)
@@ -416,9 +423,6 @@ func (j *journal) append(tx *bolt.Tx, entries []Entry) (*appended, error) {
 	}
 	b.FillPercent = 1 // nothing is ever put in between
 	a := &appended{entries: slices.Clone(entries), count: j.count, size: j.size}
-	if !j.measured {
-		a.count, a.size = measureJournal(b)
-	}
 	ends, known := readEnds(tx)
 	a.ends.Anchor, a.ends.Head = ends.Anchor, j.end(b, ends, known)
 	for i := range a.entries {
@@ -496,7 +500,7 @@ func (j *journal) done(a *appended) {
 	if a == nil {
 		return
 	}
-	j.measured, j.count, j.size = true, a.count, a.size
+	j.count, j.size = a.count, a.size
 	j.keep(a.ends)
 	if j.told != nil {
 		for _, e := range a.entries {
@@ -509,16 +513,6 @@ func (j *journal) done(a *appended) {
 // where they are, as evidence.
 func isEntry(key, value []byte) bool {
 	return len(key) == sequenceSize && value != nil && len(value) <= maxEntry
-}
-
-func measureJournal(b *bolt.Bucket) (count, size int) {
-	c := b.Cursor()
-	for key, value := c.First(); key != nil; key, value = c.Next() {
-		if isEntry(key, value) {
-			count, size = count+1, size+len(value)
-		}
-	}
-	return count, size
 }
 
 func lastSequence(b *bolt.Bucket) uint64 {

@@ -555,56 +555,6 @@ func TestEntriesThatCannotBeReadComeBesideTheOthers(t *testing.T) {
 	}
 }
 
-func TestAPowerCutLeavesTheJournalSound(t *testing.T) {
-	source := filepath.Join(t.TempDir(), "state")
-	var cuts []string
-	cut := func() {
-		dir := t.TempDir()
-		if err := os.CopyFS(dir, os.DirFS(source)); err != nil {
-			t.Error(err)
-		}
-		cuts = append(cuts, dir)
-	}
-	path := filepath.Join(source, "margolite.db")
-	s := must[*store.Store](t)(store.Open(path, store.Options{OnCommit: func(string) { cut() }})) // between the database and the file
-	s.OnAppend(func(e store.Entry) { cut() })                                                     // behind both
-	for n := range 5 {
-		if err := s.Commit("test", store.Change{Manifest: &store.Manifest{Version: uint64(n + 1)}, Journal: []store.Entry{note(n + 1)}}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-	same(t, "cuts", len(cuts), 10)
-	for i, dir := range cuts {
-		n := i/2 + 1
-		f := &fixture{t: t, path: filepath.Join(dir, "margolite.db")}
-		switch i {
-		case 3: // it went while the file was written
-			if err := os.WriteFile(f.journalFile()+".new", []byte(`{"anch`), 0o600); err != nil {
-				t.Fatal(err)
-			}
-		case 5: // or overwritten, on a medium that tears a sector
-			torn := must[[]byte](t)(os.ReadFile(f.journalFile()))
-			copy(torn[100:], make([]byte, 200))
-			if err := os.WriteFile(f.journalFile(), torn, 0o600); err != nil {
-				t.Fatal(err)
-			}
-		}
-		f.open()
-		f.sound(uint64(n), 1, uint64(n))
-		var file ends
-		if err := json.Unmarshal(must[[]byte](t)(os.ReadFile(f.journalFile())), &file); err != nil || file.Head.Sequence != uint64(n) {
-			t.Errorf("the file has not caught up: %+v, %v", file, err)
-		}
-		f.noted(n+1, n+2)
-		f.sound(uint64(n+2), 1, uint64(n+2))
-		f.close()
-		checkConsistency(t, f.path)
-	}
-}
-
 // The files as they are written in a row: with the database of any moment the
 // file of no earlier moment is wrong, and that of every later one is.
 func TestTheFileMayBeBehindAndNeverAhead(t *testing.T) {

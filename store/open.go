@@ -115,10 +115,8 @@ func open(path string, o Options) (*Store, error) {
 	}
 	// A power cut between a commit and the files beside it leaves the files
 	// behind. Catching up is not worth a failed start, on a full disk for
-	// example: the next accepted manifest or entry writes its file as well.
-	if m, known, _ := s.Manifest(); known {
-		s.behind = s.accepted.keep(m) != nil
-	}
+	// example: the next change writes them as well.
+	_ = s.keepAccepted()
 	s.settingsBehind = s.keepSettings() != nil
 	if err := s.view(s.journal.open); err != nil {
 		return nil, errors.Join(err, s.Close())

@@ -52,45 +52,70 @@ func (f *fixture) isAtStep(n uint64) {
 }
 
 func TestAPowerCutAfterAnyCommitLosesNothing(t *testing.T) {
+	noted := func(n uint64) store.Change {
+		c := step(n)
+		c.Journal = []store.Entry{note(int(n))}
+		return c
+	}
 	source := filepath.Join(t.TempDir(), "state")
 	path := filepath.Join(source, "margolite.db")
 	var cuts []string
+	cut := func() {
+		dir := t.TempDir()
+		if err := os.CopyFS(dir, os.DirFS(source)); err != nil {
+			t.Error(err)
+		}
+		cuts = append(cuts, dir)
+	}
 	var s *store.Store
 	s, err := store.Open(path, store.Options{OnCommit: func(string) {
 		m, _, _ := s.Manifest() // it may be read
-		same(t, "version", m.Version, uint64(len(cuts)+1))
-		// The database is written, the file beside it is not yet.
-		cut := t.TempDir()
-		if err := os.CopyFS(cut, os.DirFS(source)); err != nil {
-			t.Error(err)
-		}
-		cuts = append(cuts, cut)
+		same(t, "version", m.Version, uint64(len(cuts)/2+1))
+		cut() // the database is written, the files beside it are not yet
 	}})
 	if err != nil {
 		t.Fatal(err)
 	}
+	s.OnAppend(func(store.Entry) { cut() }) // so is the one of the journal
 	const steps = 5
 	for n := range uint64(steps) {
-		if err := s.Commit("step", step(n+1)); err != nil {
+		if err := s.Commit("step", noted(n+1)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	same(t, "cuts", len(cuts), steps)
+	same(t, "cuts", len(cuts), 2*steps)
 	for i, dir := range cuts {
 		f := &fixture{t: t, path: filepath.Join(dir, "margolite.db")}
-		n := uint64(i + 1)
+		n := uint64(i/2 + 1)
+		switch i {
+		case 3: // it went while the file of the journal was made
+			if err := os.WriteFile(f.journalFile()+".new", []byte(`{"anch`), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		case 5: // or overwritten, on a medium that tears a sector
+			torn := must[[]byte](t)(os.ReadFile(f.journalFile()))
+			copy(torn[100:], make([]byte, 200))
+			if err := os.WriteFile(f.journalFile(), torn, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
 		f.open()
 		f.isAtStep(n)
-		// The file caught up, and the same change is not written twice.
+		f.sound(n, 1, n)
+		// The files caught up, and the same change is not written twice.
+		if file := string(must[[]byte](t)(os.ReadFile(f.journalFile()))); !strings.Contains(file, fmt.Sprintf(`"head":{"sequence":%d,`, n)) {
+			t.Errorf("the file of the journal has not caught up: %s", file)
+		}
 		again := step(n)
 		again.Reports = nil
 		f.commit(again)
 		same(t, "transactions", f.Writes(), int64(0))
-		f.commit(step(n + 1))
+		f.commit(noted(n + 1))
 		f.isAtStep(n + 1)
+		f.sound(n+1, 1, n+1)
 		f.close()
 		checkConsistency(t, f.path)
 	}

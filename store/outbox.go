@@ -99,7 +99,8 @@ func (s *Store) WaitingReports() (map[string]int, error) {
 // and failures of a version but for its last two.
 func (s *Store) Superseded() (sequences []uint64, err error) {
 	err = s.view(func(tx *bolt.Tx) error {
-		for _, w := range sift(tx.Bucket([]byte(bucketOutbox)), nil) {
+		waiting, _ := sift(tx.Bucket([]byte(bucketOutbox)))
+		for _, w := range waiting {
 			if w.superseded {
 				sequences = append(sequences, w.sequence)
 			}
@@ -123,20 +124,18 @@ func (s *Store) AckReports(sequences ...uint64) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
 
-	var present []uint64
+	var present [][]byte
 	err := s.view(func(tx *bolt.Tx) error {
 		outbox := tx.Bucket([]byte(bucketOutbox))
 		for _, n := range sequences {
 			if key, _ := findReport(outbox, n); key != nil {
-				present = append(present, n)
+				present = append(present, bytes.Clone(key))
 			}
 		}
 		return nil
 	})
 	if err == nil && len(present) > 0 {
-		err = s.update("acknowledge reports", func(w *writing) error {
-			return deleteReports(w, present)
-		})
+		err = s.update("acknowledge reports", func(w *writing) error { return removeReports(w, present) })
 	}
 	if err != nil {
 		return fmt.Errorf("cannot acknowledge reports: %w", err)
@@ -167,38 +166,53 @@ func appendReports(w *writing, reports []Report, unheard bool) (dropped int, err
 		}
 		about[r.Deployment] = true
 	}
-	waiting := sift(outbox, about)
+	waiting, gone := sift(outbox)
+	count, size := 0, 0
+	for _, r := range waiting {
+		count, size = count+1, size+r.size
+	}
+	drop := func(r waitingReport) {
+		gone = append(gone, r.key)
+		r.of.count--
+		count, size = count-1, size-r.size
+	}
 	if unheard {
-		var needless []uint64
-		waiting = slices.DeleteFunc(waiting, func(w waitingReport) bool {
-			if w.superseded {
-				needless = append(needless, w.sequence)
-				w.of.count--
+		waiting = slices.DeleteFunc(waiting, func(r waitingReport) bool {
+			needless := r.superseded && about[r.of.id]
+			if needless {
+				drop(r)
 			}
-			return w.superseded
+			return needless
 		})
-		if err := deleteReports(w, needless); err != nil {
-			return 0, err
+	}
+	before := len(gone)
+	for _, most := range []struct {
+		class int // of what goes at last
+		over  func(waitingReport) bool
+	}{
+		{ends, func(r waitingReport) bool { return r.of.count > maxWaiting }},
+		{needed, func(waitingReport) bool { return count > maxOutbox || size > maxOutboxBytes }},
+	} {
+		for class := steps; class <= most.class; class++ { // of each the oldest first
+			waiting = slices.DeleteFunc(waiting, func(r waitingReport) bool {
+				surplus := r.class == class && most.over(r)
+				if surplus {
+					drop(r)
+				}
+				return surplus
+			})
 		}
 	}
-	surplus := tooMany(waiting, ends, func(w waitingReport) bool { return w.of.count > maxWaiting })
-	if err := deleteReports(w, surplus); err != nil {
-		return 0, err
-	}
-	dropped = len(surplus)
+	return len(gone) - before, removeReports(w, gone)
+}
 
-	count, size, err := measure(w)
-	if err != nil || count <= maxOutbox && size <= maxOutboxBytes {
-		return dropped, err
-	}
-	surplus = tooMany(sift(outbox, nil), needed, func(w waitingReport) bool {
-		over := count > maxOutbox || size > maxOutboxBytes
-		if over {
-			count, size = count-1, size-w.size
+func removeReports(w *writing, keys [][]byte) error {
+	for _, key := range keys {
+		if err := w.remove(bucketOutbox, key); err != nil {
+			return err
 		}
-		return over
-	})
-	return dropped + len(surplus), deleteReports(w, surplus)
+	}
+	return nil
 }
 
 // The classes of reports, in the order in which they go when there are too many.
@@ -210,6 +224,7 @@ const (
 )
 
 type waitingReport struct {
+	key        []byte
 	sequence   uint64
 	size       int
 	class      int
@@ -220,29 +235,31 @@ type waitingReport struct {
 // deploymentReports is what is known of the reports about one deployment, from
 // the newest on.
 type deploymentReports struct {
+	id       string
 	count    int
 	ended    bool   // one tells that it was gone
 	version  uint64 // of the last failure
 	failures int    // of that version
 }
 
-// sift looks through the reports about some deployments, nil: all, and returns
-// them with the oldest first. It reads no body.
-func sift(outbox *bolt.Bucket, about map[string]bool) []waitingReport {
-	var all []waitingReport
-	known := make(map[string]*deploymentReports, len(about))
+// sift looks through the reports and returns them with the oldest first, and the keys
+// of what is none: nothing can ever deliver it. It reads no body.
+func sift(outbox *bolt.Bucket) (all []waitingReport, rotten [][]byte) {
+	known := make(map[string]*deploymentReports)
 	waiting := outbox.Cursor()
 	for key, value := waiting.Last(); key != nil; key, value = waiting.Prev() {
+		key = bytes.Clone(key)
 		r, err := parseReportKey(key)
-		if err != nil || about != nil && !about[r.Deployment] {
+		if err != nil {
+			rotten = append(rotten, key)
 			continue
 		}
 		of := known[r.Deployment]
 		if of == nil {
-			of = &deploymentReports{}
+			of = &deploymentReports{id: r.Deployment}
 			known[r.Deployment] = of
 		}
-		w := waitingReport{sequence: r.Sequence, size: len(value) - sumSize, of: of}
+		w := waitingReport{key: key, sequence: r.Sequence, size: len(value) - sumSize, of: of}
 		switch r.Weight {
 		case Step:
 			w.superseded = of.count > 0
@@ -266,52 +283,7 @@ func sift(outbox *bolt.Bucket, about map[string]bool) []waitingReport {
 		all = append(all, w)
 	}
 	slices.Reverse(all)
-	return all
-}
-
-// tooMany returns the sequences of the reports that have to go because there
-// are over many: those up to a class, of each the oldest first.
-func tooMany(waiting []waitingReport, most int, over func(waitingReport) bool) (sequences []uint64) {
-	for class := steps; class <= most; class++ {
-		for _, w := range waiting {
-			if w.class == class && over(w) {
-				sequences = append(sequences, w.sequence)
-				w.of.count--
-			}
-		}
-	}
-	return sequences
-}
-
-// measure counts the reports that wait, and the bytes of their bodies. It
-// deletes what cannot be read: nothing can ever deliver it.
-func measure(w *writing) (count, size int, err error) {
-	var rotten [][]byte
-	waiting := w.Bucket([]byte(bucketOutbox)).Cursor()
-	for key, value := waiting.First(); key != nil; key, value = waiting.Next() {
-		if _, err := parseReportKey(key); err != nil {
-			rotten = append(rotten, bytes.Clone(key))
-			continue
-		}
-		count, size = count+1, size+len(value)-sumSize
-	}
-	for _, key := range rotten {
-		if err := w.remove(bucketOutbox, key); err != nil {
-			return 0, 0, err
-		}
-	}
-	return count, size, nil
-}
-
-func deleteReports(w *writing, sequences []uint64) error {
-	for _, n := range sequences {
-		if key, _ := findReport(w.Bucket([]byte(bucketOutbox)), n); key != nil {
-			if err := w.remove(bucketOutbox, bytes.Clone(key)); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+	return all, rotten
 }
 
 // findReport returns the key and value of a report, nil if it does not wait.

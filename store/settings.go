@@ -78,17 +78,9 @@ func (s *Store) keepSettings() error {
 
 // Setting returns a setting, and false when it is not set.
 func (s *Store) Setting(name string) (value []byte, set bool, err error) {
-	err = s.view(func(tx *bolt.Tx) error {
-		stored := tx.Bucket([]byte(bucketSettings)).Get([]byte(name))
-		if stored == nil {
-			return nil
-		}
-		data, err := s.unseal(bucketSettings, []byte(name), stored)
-		value, set = bytes.Clone(data), err == nil
-		return err
-	})
+	value, err = s.record(bucketSettings, name)
 	if err != nil {
 		return nil, false, fmt.Errorf("cannot read setting %q: %w", name, err)
 	}
-	return value, set, nil
+	return value, value != nil, nil
 }

@@ -27,8 +27,8 @@
 //	accepted.json                        Manifest without its ETag, beside the database
 //	settings.json                        the settings, beside it, too
 //	journal.json                         the ends of the journal, beside it, too
-//	incoming/                            what has come so far of large artifacts, beside it, too
-//	└── <algorithm-hex>                  the first bytes of one
+//	incoming/                            what has come so far of a large artifact, beside it, too
+//	└── <algorithm-hex>                  its first bytes
 //
 // Numbers in keys are big-endian, records are JSON, and those of manifest,
 // deployments, outbox and settings end with a sum. Small records that change
@@ -48,7 +48,7 @@
 //   - Artifacts are verified against their digest when they are written and
 //     when they are read.
 //   - What is incoming is neither verified nor synced; it can be dropped at any
-//     time. It is bounded in number and size, and readable by the owner alone.
+//     time. It is one artifact of bounded size, and readable by the owner alone.
 //   - Sequences of reports grow for the life of the database; a number is never
 //     used twice.
 //   - The outbox is bounded. What decides which reports stay is in their keys:
@@ -122,8 +122,7 @@ type Options struct {
 	// verb of the call that made it, and before the call does anything else.
 	// It may read from the Store, but must not change it. Nil: nothing is called.
 	OnCommit func(verb string)
-	// IncomingBytes is how much the folder of incoming artifacts holds at most;
-	// 0: 128 MiB.
+	// IncomingBytes is how large an incoming artifact may get; 0: 128 MiB.
 	IncomingBytes int64
 	// Reserve is how many bytes incoming artifacts leave free on the file system.
 	Reserve int64
@@ -152,10 +151,9 @@ type Store struct {
 	// the transaction. Readers do not take it.
 	writing sync.Mutex
 	copying sync.Mutex // held while there is a copy with a name
-	behind  bool       // the accepted manifest is still to be kept beside the database
-	// settingsBehind says the same of the settings, but for those of passing.
+	// settingsBehind says that settings are still to be kept beside the database.
 	settingsBehind bool
-	passing        []string
+	passing        []string // those that are not
 	writes         atomic.Int64
 	last           lastWrite
 	dropped        atomic.Int64 // reports
@@ -168,14 +166,15 @@ type Store struct {
 
 // Close closes the database and gives its lock back.
 func (s *Store) Close() error {
-	if s.refusal() != nil {
+	damage, unusable := s.broke()
+	if unusable {
 		abandon(s.file) // bbolt might wait forever for what it holds itself
 		return nil
 	}
 	if err := s.db.Close(); err != nil {
 		return fmt.Errorf("cannot close store: %w", err)
 	}
-	if s.whole() {
+	if damage == nil {
 		_ = os.WriteFile(s.files.closed(), nil, 0o600) // without it the next start looks closer
 	}
 	return nil

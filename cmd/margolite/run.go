@@ -218,7 +218,7 @@ func openStore(ctx context.Context, cfg *config.Config, bundle int64) (*store.St
 	}
 	s, err := store.Open(databaseFile(cfg), store.Options{
 		OnCommit:      killAfterCommit(),
-		IncomingBytes: 2 * bundle, // the bundle that comes, and what is left of the one before
+		IncomingBytes: bundle,
 		Reserve:       cfg.State.Reserve,
 		Passing:       passingSettings(),
 		Apart:         doApart(ctx),

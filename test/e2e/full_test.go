@@ -1,18 +1,15 @@
 package e2e
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/test/isolated"
 	"github.com/margolite/margolite/test/plant"
 )
 
@@ -23,7 +20,7 @@ func TestAFullDeviceKeepsRunningAndRecovers(t *testing.T) {
 	long(t, "a medium of its own")
 	for name, containerd := range backends {
 		t.Run(name, func(t *testing.T) {
-			medium := smallDisk(t, "192M")
+			medium := isolated.Disk(t, "ext4", 192<<20)
 			r := newRigOn(t, plant.Options{Containerd: containerd, State: filepath.Join(medium, "state")})
 			r.running()
 			r.install(r.Deployment(demoID, map[string]any{"GREETING": "Hello"}))
@@ -31,7 +28,7 @@ func TestAFullDeviceKeepsRunningAndRecovers(t *testing.T) {
 			r.quiet()
 			before := r.services(demoID)
 
-			free := fill(t, medium)
+			free := isolated.Fill(t, medium)
 			done := r.publish(r.Deployment(demoID, map[string]any{"GREETING": "Hello", "TAG": "2.0.0"}))
 			report, err := r.Await(t.Context(), demoID, margo.Failed, done.Version)
 			check(t, err)
@@ -88,50 +85,4 @@ func (r *rig) pageIsThere() error {
 		return nil
 	}
 	return err
-}
-
-// smallDisk mounts a file system of its own, as the medium of a small device.
-func smallDisk(t *testing.T, size string) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("/tmp", "disk-")
-	check(t, err)
-	file := dir + ".ext4"
-	out, err := exec.CommandContext(t.Context(), "sh", "-c", "truncate -s $0 $1 && mkfs.ext4 -q -m 0 $1 && mount -o loop $1 $2", size, file, dir).CombinedOutput()
-	if err != nil {
-		t.Logf("no ext4 here, but a tmpfs: %v: %s", err, out)
-		check(t, unix.Mount("none", dir, "tmpfs", 0, "size="+size))
-	}
-	t.Cleanup(func() {
-		check(t, unix.Unmount(dir, unix.MNT_DETACH))
-		check(t, errors.Join(os.RemoveAll(dir), os.RemoveAll(file)))
-	})
-	return dir
-}
-
-// fill takes every block of a file system, as a volume does that nobody watches,
-// and returns what gives them back.
-func fill(t *testing.T, dir string) (free func()) {
-	t.Helper()
-	path := filepath.Join(dir, "volume")
-	f, err := os.Create(path)
-	check(t, err)
-	defer f.Close()
-	for block := make([]byte, 1<<20); len(block) >= 512; {
-		if _, err := f.Write(block); err != nil {
-			if !errors.Is(err, unix.ENOSPC) {
-				t.Fatal(err)
-			}
-			_ = f.Sync()
-			block = block[:len(block)/2]
-		}
-	}
-	var fs unix.Statfs_t
-	check(t, unix.Statfs(dir, &fs))
-	if fs.Bavail > 1 {
-		t.Fatalf("%d blocks are left", fs.Bavail)
-	}
-	return func() {
-		t.Helper()
-		check(t, os.Remove(path))
-	}
 }

@@ -1,0 +1,74 @@
+package isolated
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// Disk mounts an empty file system of so many bytes until the test ends: an ext4, where
+// that can be had, or a tmpfs.
+func Disk(t testing.TB, kind string, bytes int64) (dir string) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	dir, err := os.MkdirTemp("/tmp", "disk-") // paths of sockets are short
+	if err != nil {
+		t.Fatal(err)
+	}
+	image := dir + ".ext4"
+	if kind == "ext4" {
+		out, err := exec.Command("sh", "-c", "truncate -s $0 $1 && mkfs.ext4 -q -m 0 $1 && mount -o loop $1 $2", fmt.Sprint(bytes), image, dir).CombinedOutput()
+		if err != nil {
+			t.Logf("no ext4 here, but a tmpfs: %v: %s", err, out)
+			kind = "tmpfs"
+		}
+	}
+	if kind == "tmpfs" {
+		err = unix.Mount("none", dir, "tmpfs", 0, fmt.Sprintf("size=%d", bytes))
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(unix.Unmount(dir, unix.MNT_DETACH), os.RemoveAll(dir), os.RemoveAll(image)); err != nil {
+			t.Error(err)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// Fill takes every block of a file system, as somebody does whom nobody watches, and
+// returns what gives them back.
+func Fill(t testing.TB, dir string) (free func()) {
+	t.Helper()
+	file := filepath.Join(dir, "ballast")
+	f, err := os.Create(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for block := make([]byte, 1<<20); len(block) >= 512; {
+		if _, err := f.Write(block); errors.Is(err, unix.ENOSPC) {
+			_ = f.Sync() // what was only promised is given
+			block = block[:len(block)/2]
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	var left unix.Statfs_t
+	if err := errors.Join(f.Sync(), f.Close(), unix.Statfs(dir, &left)); err != nil || left.Bavail > 1 {
+		t.Fatalf("%d blocks are left, %v", left.Bavail, err)
+	}
+	return func() {
+		t.Helper()
+		if err := os.Remove(file); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
