@@ -1,9 +1,6 @@
 package capability
 
-import (
-	"cmp"
-	"strings"
-)
+import "strings"
 
 // cameras finds what takes pictures: webcams by their V4L2 node, and image
 // sensors on the I2C bus by their driver, since the nodes of a video pipeline
@@ -21,7 +18,7 @@ func (m *machine) cameras() []Peripheral {
 		}
 		if vendor, model, ok := d.usb(); ok {
 			seen[at] = true
-			found = append(found, Peripheral{Camera, name, vendor, withoutVendor(vendor, cmp.Or(model, m.line(class, name, "name"))), driver})
+			found = append(found, Peripheral{Camera, name, vendor, withoutVendor(vendor, model), driver})
 		}
 	}
 	for _, name := range m.list(bus) {

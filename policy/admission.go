@@ -110,19 +110,6 @@ type Refusal struct {
 	Text      string // what is asked for, for people: "joins the pid namespace of the device"
 }
 
-// prepare makes what Admit looks things up in.
-func (g *Gate) prepare() {
-	allow := &g.o.Allow
-	for _, at := range sorted(allow.Mounts) {
-		if allow.Mounts[at] != MountAlways {
-			g.closed = append(g.closed, at)
-		}
-	}
-	for _, text := range sorted(allow.Devices) {
-		g.devices = append(g.devices, deviceRule{text, allow.Devices[text], parseNumbers(text)})
-	}
-}
-
 // Admit says which rules a deployment does not keep; none: it may come in. The
 // rules are the same for all deployments.
 func (g *Gate) Admit(deployment string, labels map[string]string, ask Ask) []Refusal {

@@ -59,32 +59,36 @@ func CheckDevice(text string) error {
 // device says whether a device may be used, with the entry that would say so, and
 // of one that may not what a person needs to know beside it.
 func (g *Gate) device(asked string) (entry, why string, ok bool) {
-	if n := parseNumbers(asked); n != nil {
-		why, ok = g.numbered(*n)
-		return n.String(), why, ok
-	}
-	if path.IsAbs(asked) {
+	n := parseNumbers(asked)
+	switch {
+	case n != nil:
+		asked = n.String()
+	case path.IsAbs(asked):
 		asked = path.Clean(asked)
 	}
 	var best *deviceRule
 	for i := range g.devices {
-		d := &g.devices[i]
-		if d.numbers == nil && d.covers(asked) && (best == nil || d.before(best, asked)) {
+		if d := &g.devices[i]; d.covers(asked, n) && (best == nil || d.before(best, asked)) {
 			best = d
 		}
 	}
 	switch {
+	case best != nil && best.text == asked:
+		return asked, "", best.allowed // with all that it holds
+	case n != nil && n.kind == "a":
+		for _, kind := range []string{"b", "c"} {
+			if _, why, ok := g.device(numbers{kind, n.major, n.minor}.String()); !ok {
+				return asked, why, false
+			}
+		}
+		return asked, "", true
 	case best == nil:
 		return asked, "", false
-	case best.text == asked:
-		return asked, "", best.allowed // with all that it holds
 	case !best.allowed:
 		return asked, best.among(), false
-	case !path.IsAbs(asked):
-		return asked, "", true
 	}
-	for _, d := range g.devices {
-		if !d.allowed && within(d.text, asked) {
+	for i := range g.devices {
+		if d := &g.devices[i]; !d.allowed && !d.covers(asked, n) && d.inside(asked, n) {
 			return asked, ", which contains " + d.text, false
 		}
 	}
@@ -99,10 +103,14 @@ func (d *deviceRule) among() string {
 	return ", which falls under " + d.text
 }
 
-// covers says whether the pattern fits a device or a directory that holds it.
-func (d *deviceRule) covers(asked string) bool {
-	if d.text == "*" {
+// covers says whether the entry fits a device or a directory that holds it, or all
+// devices of a rule, whose numbers are n.
+func (d *deviceRule) covers(asked string, n *numbers) bool {
+	switch {
+	case d.text == "*":
 		return true
+	case n != nil || d.numbers != nil:
+		return n != nil && d.numbers != nil && d.numbers.cover(*n)
 	}
 	for {
 		if d.text == asked {
@@ -118,51 +126,39 @@ func (d *deviceRule) covers(asked string) bool {
 	}
 }
 
+// inside says whether what the entry is about may be part of what is asked for.
+func (d *deviceRule) inside(asked string, n *numbers) bool {
+	if n != nil {
+		return d.numbers != nil && d.numbers.overlap(*n)
+	}
+	return path.IsAbs(asked) && within(d.text, asked)
+}
+
 // before says whether d decides about a device rather than another entry.
 func (d *deviceRule) before(other *deviceRule, asked string) bool {
 	switch {
 	case (d.text == asked) != (other.text == asked):
 		return d.text == asked
-	case len(d.text) != len(other.text):
-		return len(d.text) > len(other.text)
+	case d.closeness() != other.closeness():
+		return d.closeness() > other.closeness()
 	default:
 		return !d.allowed
 	}
 }
 
-// numbered says whether a device rule may be given, as device does.
-func (g *Gate) numbered(n numbers) (why string, ok bool) {
-	var best *deviceRule
-	for i := range g.devices {
-		d := &g.devices[i]
-		switch {
-		case d.numbers != nil && *d.numbers == n:
-			return "", d.allowed
-		case d.text != "*" && (d.numbers == nil || !d.numbers.cover(n)):
-		case best == nil || d.numbers.exactness() > best.numbers.exactness() ||
-			d.numbers.exactness() == best.numbers.exactness() && !d.allowed:
-			best = d
+// closeness is how closely an entry describes devices. That of a rule is more than
+// that of "*".
+func (d *deviceRule) closeness() int {
+	if d.numbers == nil {
+		return len(d.text)
+	}
+	n := 2
+	for _, part := range []bool{d.numbers.kind != "a", d.numbers.major != "*", d.numbers.minor != "*"} {
+		if part {
+			n++
 		}
 	}
-	switch {
-	case n.kind == "a":
-		for _, kind := range []string{"b", "c"} {
-			if why, ok := g.numbered(numbers{kind, n.major, n.minor}); !ok {
-				return why, false
-			}
-		}
-		return "", true
-	case best == nil:
-		return "", false
-	case !best.allowed:
-		return best.among(), false
-	}
-	for _, d := range g.devices {
-		if !d.allowed && d.numbers != nil && !d.numbers.cover(n) && d.numbers.overlap(n) {
-			return ", which contains " + d.text, false
-		}
-	}
-	return "", true
+	return n
 }
 
 // cover says whether all devices of o are of n, too.
@@ -173,18 +169,4 @@ func (n *numbers) cover(o numbers) bool {
 func (n *numbers) overlap(o numbers) bool {
 	meet := func(a, b, any string) bool { return a == b || a == any || b == any }
 	return meet(n.kind, o.kind, "a") && meet(n.major, o.major, "*") && meet(n.minor, o.minor, "*")
-}
-
-// exactness is how closely numbers describe a device; nil is anything.
-func (n *numbers) exactness() int {
-	if n == nil {
-		return -1
-	}
-	e := 0
-	for _, part := range []bool{n.kind != "a", n.major != "*", n.minor != "*"} {
-		if part {
-			e++
-		}
-	}
-	return e
 }

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"path"
@@ -36,37 +37,27 @@ type Gate struct {
 // New makes a gate. Whoever read the options has checked what they say: the tags
 // name the bounds, the Check functions what an entry may be.
 func New(o Options) *Gate {
-	o.Rules.settle()
-	o.Overrides = slices.Clone(o.Overrides)
-	for i := range o.Overrides {
-		if own := o.Overrides[i].Hook; own != nil {
-			hook := *own
-			hook.settle()
-			o.Overrides[i].Hook = &hook
+	g := &Gate{o: o}
+	for _, at := range sorted(o.Allow.Mounts) {
+		if o.Allow.Mounts[at] != MountAlways {
+			g.closed = append(g.closed, at)
 		}
 	}
-	g := &Gate{o: o}
-	g.prepare()
+	for _, text := range sorted(o.Allow.Devices) {
+		g.devices = append(g.devices, deviceRule{text, o.Allow.Devices[text], parseNumbers(text)})
+	}
 	return g
 }
 
 // settle puts defaults in the place of what is not set.
 func (r *Rules) settle() {
-	if r.Approval == "" {
-		r.Approval = ApproveNone
-	}
-	if r.Rollback == "" {
-		r.Rollback = RollbackAuto
-	}
-	r.Hook.settle()
-}
-
-func (h *Hook) settle() {
+	r.Approval = cmp.Or(r.Approval, ApproveNone)
+	r.Rollback = cmp.Or(r.Rollback, RollbackAuto)
 	switch {
-	case len(h.Command) == 0:
-		*h = Hook{}
-	case h.Timeout == 0:
-		h.Timeout = HookTimeout
+	case len(r.Hook.Command) == 0:
+		r.Hook = Hook{}
+	case r.Hook.Timeout == 0:
+		r.Hook.Timeout = HookTimeout
 	}
 }
 
@@ -111,6 +102,7 @@ func (g *Gate) RulesFor(deployment string, labels map[string]string) Rules {
 			rules.Hook = *o.Hook
 		}
 	}
+	rules.settle()
 	return rules
 }
 
@@ -203,7 +195,7 @@ func (v *Verdict) outside(ws Windows, s Situation) {
 	case s.ClockWrong:
 		v.wait(WaitsForClock, time.Time{}, "the clock may be wrong, so windows cannot be checked")
 	case !ws.Contains(s.Now):
-		next, ok := ws.opening(s.Now)
+		next, ok := ws.Next(s.Now)
 		if !ok {
 			v.wait(WaitsForWindow, time.Time{}, "no window ever opens")
 			return

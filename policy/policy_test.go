@@ -237,13 +237,3 @@ func TestEntriesThatMakeNoSenseAreNamed(t *testing.T) {
 		}
 	}
 }
-
-// What a gate was made of may be used for another one.
-func TestMakingAGateChangesNoRules(t *testing.T) {
-	hook := policy.Hook{Command: []string{"/a"}}
-	o := policy.Options{Overrides: []policy.Override{{Deployments: []string{idA}, Hook: &hook}}}
-	policy.New(o)
-	if hook.Timeout != 0 || o.Rules.Approval != "" || o.Overrides[0].Hook != &hook {
-		t.Errorf("the rules became %+v", o)
-	}
-}

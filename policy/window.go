@@ -161,23 +161,14 @@ func parseHours(text string) (start, end int, err error) {
 
 // parseTime reads a time of day, in minutes since midnight.
 func parseTime(text string) (int, error) {
-	hour, minute, ok := strings.Cut(text, ":")
-	h, okHour := parseNumber(hour, 24)
-	m, okMinute := parseNumber(minute, 59)
-	if !ok || !okHour || !okMinute || len(minute) != 2 || h == 24 && m > 0 {
+	if text == "24:00" {
+		return wholeDay, nil
+	}
+	t, err := time.Parse("15:04", text)
+	if err != nil {
 		return 0, fmt.Errorf("time %q is out of range (00:00-24:00)", text)
 	}
-	return h*60 + m, nil
-}
-
-func parseNumber(text string, most int) (n int, ok bool) {
-	if len(text) < 1 || len(text) > 2 || strings.Trim(text, "0123456789") != "" {
-		return 0, false
-	}
-	for _, digit := range text {
-		n = n*10 + int(digit-'0')
-	}
-	return n, n <= most
+	return t.Hour()*60 + t.Minute(), nil
 }
 
 // findZone looks a zone up in the system's database, which a small device may
@@ -250,8 +241,8 @@ func (ws Windows) Contains(t time.Time) bool {
 	return open
 }
 
-// Next is when a window opens next: t itself while one is open. It is false
-// when none ever will.
+// Next is when a window opens next, by the clock on its own wall: t itself while one
+// is open. It is false when none ever will.
 func (ws Windows) Next(t time.Time) (time.Time, bool) {
 	for _, s := range ws.spans(t, farthest) {
 		if t.Before(s.start) {
@@ -262,16 +253,6 @@ func (ws Windows) Next(t time.Time) (time.Time, bool) {
 		}
 	}
 	return time.Time{}, false
-}
-
-// opening is when a window opens next, by the clock on its own wall.
-func (ws Windows) opening(t time.Time) (first time.Time, ok bool) {
-	for _, w := range ws {
-		if next, opens := (Windows{w}).Next(t); opens && (!ok || next.Before(first)) {
-			first, ok = next.In(w.zone), true
-		}
-	}
-	return first, ok
 }
 
 // End is when the window that is open at t closes, or the last of several that
@@ -315,7 +296,7 @@ func (ws Windows) spans(t time.Time, days int) []span {
 			}
 		}
 	}
-	sort.Slice(all, func(i, j int) bool { return all[i].start.Before(all[j].start) })
+	sort.SliceStable(all, func(i, j int) bool { return all[i].start.Before(all[j].start) })
 	merged := all[:0]
 	for _, s := range all {
 		if n := len(merged); n > 0 && !s.start.After(merged[n-1].end) {
@@ -342,7 +323,7 @@ func (w Window) openings(all []span, date time.Time) []span {
 	for at := start.Add(-zoneReach).In(w.zone); at.Before(end.Add(zoneReach)); {
 		begins, ends := at.ZoneBounds()
 		offset := offsetOf(at)
-		s := span{start.Add(-offset), end.Add(-offset)}
+		s := span{start.Add(-offset).In(w.zone), end.Add(-offset)}
 		if !begins.IsZero() && s.start.Before(begins) {
 			s.start = begins
 		}
