@@ -5,15 +5,13 @@ import (
 	"time"
 )
 
-// device is what was measured with one containerd.
+// device is what was measured of a device.
 type device struct {
-	Version    string
-	Containerd string
-	External   bool
-	Counted    bool
-	Install    install
-	Updates    []updates
-	Polls      polls
+	Version string
+	Counted bool
+	Install install
+	Updates updates
+	Polls   polls
 }
 
 // install is the first installation, with everything still to be pulled.
@@ -25,7 +23,6 @@ type install struct {
 
 // updates are parameter changes, each recreating one of the two services.
 type updates struct {
-	Settle  time.Duration
 	Median  time.Duration
 	Max     time.Duration
 	Written written
@@ -33,7 +30,6 @@ type updates struct {
 
 // polls are polls that bring nothing.
 type polls struct {
-	Count   int
 	Written written
 	Logged  int64
 	CPU     time.Duration // of the agent
@@ -42,10 +38,9 @@ type polls struct {
 // written is how many bytes processes have handed to the medium, each with the
 // children that it has buried, and what the device under it was given.
 type written struct {
-	Agent      int64
-	Containerd int64 // if it is external
-	Shims      int64 // those that run; an update may replace them
-	Syncs      int64 // calls of fsync and the like, of all of them and of containers
+	Agent int64
+	Shims int64 // those that run; an update may replace them
+	Syncs int64 // calls of fsync and the like, of all of them and of containers
 	wear
 }
 
@@ -57,25 +52,15 @@ type wear struct {
 }
 
 func (w written) since(before written) written {
-	w = w.plus(before.times(-1))
-	w.Shims = max(0, w.Shims) // one that has ended took its count with it
-	return w
-}
-
-func (w written) plus(o written) written {
 	return written{
-		w.Agent + o.Agent, w.Containerd + o.Containerd, w.Shims + o.Shims, w.Syncs + o.Syncs,
-		wear{w.Device + o.Device, w.Writes + o.Writes, w.Flushes + o.Flushes},
+		w.Agent - before.Agent, max(0, w.Shims-before.Shims), w.Syncs - before.Syncs, // a shim that has ended took its count with it
+		wear{w.Device - before.Device, w.Writes - before.Writes, w.Flushes - before.Flushes},
 	}
-}
-
-func (w written) times(n int64) written {
-	return written{w.Agent * n, w.Containerd * n, w.Shims * n, w.Syncs * n, wear{w.Device * n, w.Writes * n, w.Flushes * n}}
 }
 
 func (w written) each(n int) written {
 	of := int64(n)
-	return written{w.Agent / of, w.Containerd / of, w.Shims / of, w.Syncs / of, wear{w.Device / of, w.Writes / of, w.Flushes / of}}
+	return written{w.Agent / of, w.Shims / of, w.Syncs / of, wear{w.Device / of, w.Writes / of, w.Flushes / of}}
 }
 
 // median is the middle value, or the upper one of the two.

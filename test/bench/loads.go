@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"strings"
 
 	"github.com/margolite/margolite/test/ociimage"
@@ -89,19 +88,12 @@ func saveServer(name, file string) error {
 
 // loadServer is the image that all loads run.
 func loadServer() (*ociimage.Artifact, error) {
-	path, err := exec.LookPath("busybox")
-	if err != nil {
-		return nil, fmt.Errorf("cannot build the image of the loads: %w", err)
-	}
-	program, err := os.ReadFile(path)
+	entries, err := ociimage.Busybox()
 	if err != nil {
 		return nil, err
 	}
 	return ociimage.Build(ociimage.Image{Layers: []ociimage.Layer{
-		{Entries: []ociimage.Entry{
-			ociimage.Executable("/bin/busybox", program),
-			{Name: "www/index.html", Mode: 0o644, Data: []byte("Hello\n")},
-		}},
+		{Entries: append(entries, ociimage.Entry{Name: "www/index.html", Mode: 0o644, Data: []byte("Hello\n")})},
 		ociimage.Padding(loadPadding),
 	}})
 }

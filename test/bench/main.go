@@ -19,7 +19,6 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
-	"strings"
 	"syscall"
 	"time"
 
@@ -33,11 +32,9 @@ type method struct {
 	Samples int
 	Over    time.Duration
 	Rounds  int
-	Settle  []time.Duration
 	Polls   int
 	Races   int
 	Poll    time.Duration // while memory is measured
-	Stacks  []string
 }
 
 // bench is the program.
@@ -45,6 +42,7 @@ type bench struct {
 	method
 	dist, dir string
 	memory    bool
+	docker    bool
 	device    bool
 	contest   bool
 	agent     string // of somebody else, beside Docker
@@ -56,12 +54,9 @@ func main() {
 	// last one cleans up, and the others wait for it. It cleans up as well when
 	// nobody reads any more.
 	signal.Notify(make(chan os.Signal, 1), os.Interrupt, syscall.SIGPIPE)
-	b := &bench{method: method{Settle: []time.Duration{0, 200 * time.Millisecond}, Stacks: []string{"embedded", "external"}}}
+	b := &bench{}
 	flag.BoolVar(&b.memory, "memory", true, "measure the memory of all that runs an application")
-	flag.Func("stacks", "`NAME,...` whose memory is measured: embedded, external (margolite on that containerd), docker (default embedded,external)", func(s string) error {
-		b.Stacks = strings.Split(s, ",")
-		return nil
-	})
+	flag.BoolVar(&b.docker, "docker", false, "measure the memory of Docker as well")
 	flag.StringVar(&b.agent, "agent", "", "`COMMAND` line of an agent beside Docker, which it finds by DOCKER_HOST: its memory and that of its children counts")
 	flag.StringVar(&b.agentName, "agent-name", "an agent", "`NAME` of that agent in the tables")
 	flag.DurationVar(&b.Poll, "poll", 10*time.Second, "time between polls while memory is measured")
@@ -103,7 +98,7 @@ func (b *bench) run(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	r := &report{Method: b.method}
-	if r.Machine, err = describe(dir); err != nil {
+	if r.Machine, err = describe(); err != nil {
 		return err
 	}
 	if b.memory {
@@ -112,7 +107,12 @@ func (b *bench) run(ctx context.Context) (err error) {
 		}
 	}
 	if b.device {
-		if err := b.measureDevices(ctx, dir, r); err != nil {
+		say("building the demo application")
+		application, err := plant.BuildApplication(ctx, imageVersion)
+		if err != nil {
+			return err
+		}
+		if r.Device, err = b.measureDevice(ctx, filepath.Join(dir, "d"), application); err != nil {
 			return err
 		}
 	}
@@ -122,32 +122,6 @@ func (b *bench) run(ctx context.Context) (err error) {
 	}
 	r.print(os.Stdout)
 	return errors.Join(cut, r.verdict())
-}
-
-// measureDevices measures margolite with the embedded containerd, and with the one
-// that is installed, if there is one.
-func (b *bench) measureDevices(ctx context.Context, dir string, r *report) error {
-	say("building the demo application")
-	application, err := plant.BuildApplication(ctx, imageVersion)
-	if err != nil {
-		return err
-	}
-	setups, missing, err := b.setups()
-	if err != nil {
-		return err
-	}
-	d := deviceBench{method: b.method, application: application, dir: dir}
-	for _, how := range setups {
-		measured, err := d.measure(ctx, how)
-		if err != nil {
-			return err
-		}
-		r.Devices = append(r.Devices, *measured)
-	}
-	for _, what := range missing {
-		say("not measured: %s", what)
-	}
-	return nil
 }
 
 // native is the directory of the programs for this machine.

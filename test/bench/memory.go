@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -14,15 +13,15 @@ import (
 
 // footprint is what a stack holds under every load.
 type footprint struct {
-	Stack    string
-	Embedded bool // margolite with the containerd inside
-	Loads    []weight
+	Stack string
+	Ours  bool
+	Loads []weight
 }
 
-// overBounds is an error for each load under which agent and shims, with the
-// containerd inside, hold more memory than they may.
+// overBounds is an error for each load under which agent and shims hold more memory
+// than they may.
 func (f *footprint) overBounds() (errs []error) {
-	if !f.Embedded {
+	if !f.Ours {
 		return nil
 	}
 	for _, w := range f.Loads {
@@ -51,10 +50,7 @@ type weight struct {
 	Load     string
 	Holdings []holding // medians: of each kind of process, and of all together
 	Most     int64     // of all together, in any sample
-	// The most of all together, proportional, while the load was brought there and
-	// while it was changed.
-	Installing int64
-	Changing   int64
+	Changing int64     // the most of all together, proportional, while the load was changed
 }
 
 // holding is the memory of one kind of process, the median of the samples.
@@ -67,75 +63,40 @@ type holding struct {
 // glance is the time between two looks at a peak.
 const glance = 50 * time.Millisecond
 
-// polling calls do with an agent that polls and can be given the services of a load.
-func (b *bench) polling(ctx context.Context, d deviceBench, how setup, do func(*subject) error) error {
-	return d.with(ctx, how, plant.Options{}, func(s *subject) error {
-		if err := s.pushServer(ctx); err != nil {
-			return err
-		}
-		if err := s.Configure(plant.Settings{Poll: b.Poll}); err != nil {
-			return err
-		}
-		if err := s.Run(ctx); err != nil {
-			return err
-		}
-		return do(s)
-	})
-}
-
-// measureMemory measures every stack that is wanted and whose programs are there:
-// ours with either containerd, and Docker with the agent of somebody else.
+// measureMemory measures ours, and Docker with the agent of somebody else where that is
+// wanted and there.
 func (b *bench) measureMemory(ctx context.Context, dir string, r *report) error {
-	home := filepath.Join(dir, "m")
-	if err := os.Mkdir(home, 0o755); err != nil {
-		return err
-	}
-	setups, missing, err := b.setups()
-	if err != nil {
-		return err
-	}
-	d := deviceBench{method: b.method, dir: home}
-	for _, how := range setups {
-		if !b.wants(how.name) {
-			continue
-		}
-		err := b.polling(ctx, d, how, func(s *subject) error {
-			return b.weigh(ctx, r, footprint{Stack: title(how.external, s.version), Embedded: !how.external}, ourStack{s})
-		})
-		if err != nil {
-			return fmt.Errorf("cannot measure the memory of margolite with the %s containerd: %w", how.name, err)
-		}
-	}
-	if b.wants("docker") {
-		name := "dockerd, its containerd"
-		if b.agent != "" {
-			name += ", " + b.agentName
-		}
-		gap, err := withDocker(ctx, filepath.Join(home, "docker"), b.agent, func(s stack) error { return b.weigh(ctx, r, footprint{Stack: name}, s) })
-		if err != nil {
-			return fmt.Errorf("cannot measure the memory of Docker: %w", err)
-		}
-		if gap != "" {
-			missing = append(missing, "Docker: "+gap)
-		}
-	}
-	for _, what := range missing {
-		say("memory is not measured of %s", what)
-	}
-	return nil
-}
-
-func (b *bench) wants(stack string) bool {
-	return len(b.Stacks) == 0 || slices.Contains(b.Stacks, stack)
-}
-
-// pushServer puts the image of the loads into the registry.
-func (s *subject) pushServer(ctx context.Context) error {
 	image, err := loadServer()
 	if err != nil {
 		return err
 	}
-	return s.Push(ctx, loadImage, loadVersion, image)
+	err = b.with(ctx, filepath.Join(dir, "m"), plant.Options{}, func(s *subject) error {
+		if err := s.Push(ctx, loadImage, loadVersion, image); err != nil {
+			return err
+		}
+		if err := s.start(ctx, plant.Settings{Poll: b.Poll}); err != nil {
+			return err
+		}
+		return b.weigh(ctx, r, footprint{Stack: "margolite", Ours: true}, ourStack{s})
+	})
+	if err != nil {
+		return fmt.Errorf("cannot measure the memory of margolite: %w", err)
+	}
+	if !b.docker {
+		return nil
+	}
+	name := "dockerd, its containerd"
+	if b.agent != "" {
+		name += ", " + b.agentName
+	}
+	missing, err := withDocker(ctx, filepath.Join(dir, "docker"), b.agent, func(s stack) error { return b.weigh(ctx, r, footprint{Stack: name}, s) })
+	if err != nil {
+		return fmt.Errorf("cannot measure the memory of Docker: %w", err)
+	}
+	if missing != "" {
+		say("memory is not measured of Docker: %s", missing)
+	}
+	return nil
 }
 
 // weigh puts a stack under every load and adds its footprint to the report.
@@ -157,8 +118,7 @@ func (b *bench) under(ctx context.Context, s stack, l workload) (_ *weight, err 
 	w := &weight{Load: l.name}
 	if l.services > 0 {
 		defer func() { err = errors.Join(err, s.remove(ctx)) }()
-		w.Installing, err = peak(s, func() error { return s.deploy(ctx, l, "Hello") })
-		if err != nil {
+		if err := s.deploy(ctx, l, "Hello"); err != nil {
 			return nil, err
 		}
 	}
@@ -277,8 +237,7 @@ func (p *printer) memory(r *report) {
 				name = ""
 			}
 			p.line("    %-10s %-31s %9s %7s %7.1f", "", "most in a sample", "", "", mib(w.Most))
-			if w.Installing > 0 {
-				p.line("    %-10s %-31s %9s %7s %7.1f", "", "most while it is installed", "", "", mib(w.Installing))
+			if w.Changing > 0 {
 				p.line("    %-10s %-31s %9s %7s %7.1f", "", "most while it is changed", "", "", mib(w.Changing))
 			}
 		}

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 )
 
@@ -18,7 +17,7 @@ type report struct {
 	Machine machine
 	Method  method
 	Memory  []footprint
-	Devices []device
+	Device  *device
 	Contest *standing
 }
 
@@ -30,10 +29,9 @@ type machine struct {
 	CPU    string
 	CPUs   int
 	Load   string // before it began
-	Medium string // the file system of the state
 }
 
-func describe(dir string) (machine, error) {
+func describe() (machine, error) {
 	m := machine{Time: time.Now().UTC().Truncate(time.Second), OS: runtime.GOOS + "/" + runtime.GOARCH, CPUs: runtime.NumCPU(), CPU: "unknown processor"}
 	var uname unix.Utsname
 	if err := unix.Uname(&uname); err != nil {
@@ -50,30 +48,14 @@ func describe(dir string) (machine, error) {
 			}
 		}
 	}
-	var err error
-	m.Medium, err = fileSystem(dir)
-	return m, err
-}
-
-// fileSystem is the type of the file system that holds dir.
-func fileSystem(dir string) (kind string, err error) {
-	mounts, err := mountinfo.GetMounts(mountinfo.ParentsFilter(dir))
-	best := 0
-	for _, m := range mounts {
-		if len(m.Mountpoint) >= best {
-			best, kind = len(m.Mountpoint), m.FSType
-		}
-	}
-	return kind, err
+	return m, nil
 }
 
 // verdict is the error that the figures call for, or nil.
 func (r *report) verdict() error {
 	var errs []error
-	for _, d := range r.Devices {
-		if d.Polls.Written != (written{}) {
-			errs = append(errs, fmt.Errorf("%s wrote during %d unchanged polls, want nothing: %+v", d.title(), d.Polls.Count, d.Polls.Written))
-		}
+	if r.Device != nil && r.Device.Polls.Written != (written{}) {
+		errs = append(errs, fmt.Errorf("margolite wrote during %d unchanged polls, want nothing: %+v", r.Method.Polls, r.Device.Polls.Written))
 	}
 	for _, f := range r.Memory {
 		errs = append(errs, f.overBounds()...)
@@ -84,18 +66,16 @@ func (r *report) verdict() error {
 func (r *report) print(out io.Writer) {
 	p := &printer{out: out}
 	version := "margolite"
-	if len(r.Devices) > 0 {
-		version += " " + r.Devices[0].Version
+	if r.Device != nil {
+		version += " " + r.Device.Version
 	}
-	p.line("%s on %s, kernel %s, %d x %s, medium %s", version, r.Machine.OS, r.Machine.Kernel, r.Machine.CPUs, r.Machine.CPU, r.Machine.Medium)
+	p.line("%s on %s, kernel %s, %d x %s", version, r.Machine.OS, r.Machine.Kernel, r.Machine.CPUs, r.Machine.CPU)
 	p.line("%s, load %s before the start", r.Machine.Time.Format("2006-01-02 15:04 MST"), r.Machine.Load)
 	if len(r.Memory) > 0 {
 		p.memory(r)
 	}
-	if len(r.Devices) > 0 {
-		p.times(r)
-		p.writes(r)
-		p.polls(r)
+	if r.Device != nil {
+		p.device(r.Device, r.Method)
 	}
 	if r.Contest != nil {
 		p.contest(r)
@@ -114,52 +94,37 @@ func (p *printer) heading(format string, args ...any) {
 	p.line(format, args...)
 }
 
-func (d *device) title() string { return title(d.External, d.Containerd) }
-
-func (p *printer) times(r *report) {
+// device writes times and writes of a device.
+func (p *printer) device(d *device, by method) {
 	p.heading("Time from publication until the WFM heard installed; polled at once")
-	for _, d := range r.Devices {
-		p.line("  %-44s %8s %8s", d.title(), "median", "max")
-		for _, u := range d.Updates {
-			p.line("    %-42s %8s %8s", fmt.Sprintf("parameter change x %d, settle %s", r.Method.Rounds, u.Settle), ms(u.Median), ms(u.Max))
-		}
-		p.line("    %-42s %8s", fmt.Sprintf("first installation, pull of %d bytes", d.Install.ImageBytes), ms(d.Install.Took))
-	}
+	p.line("  %-44s %8s %8s", "", "median", "max")
+	p.line("  %-44s %8s %8s", fmt.Sprintf("parameter change x %d, settle %s", by.Rounds, settle), ms(d.Updates.Median), ms(d.Updates.Max))
+	p.line("  %-44s %8s", fmt.Sprintf("first installation, pull of %d bytes", d.Install.ImageBytes), ms(d.Install.Took))
 	p.line("  A parameter change recreates one of two services; its image is present.")
-}
 
-func (p *printer) writes(r *report) {
 	p.heading("Bytes written to the medium")
-	for _, d := range r.Devices {
-		p.line("  %-44s %9s %10s %9s %9s %7s %7s %7s", d.title(), "agent", "containerd", "shims", "device", "writes", "flushes", "syncs")
-		row := func(what string, w written) {
-			containerd, device, writes, flushes := "-", "-", "-", "-"
-			if d.External {
-				containerd = fmt.Sprint(w.Containerd)
-			}
-			if d.Counted {
-				device, writes, flushes = fmt.Sprint(w.Device), fmt.Sprint(w.Writes), fmt.Sprint(w.Flushes)
-			}
-			p.line("    %-42s %9d %10s %9d %9s %7s %7s %7d", what, w.Agent, containerd, w.Shims, device, writes, flushes, w.Syncs)
+	p.line("  %-44s %9s %9s %9s %7s %7s %7s", "", "agent", "shims", "device", "writes", "flushes", "syncs")
+	for _, row := range []struct {
+		what string
+		written
+	}{
+		{fmt.Sprintf("%d unchanged polls", by.Polls), d.Polls.Written},
+		{"each parameter change", d.Updates.Written},
+		{"first installation", d.Install.Written},
+	} {
+		device, writes, flushes := "-", "-", "-"
+		if d.Counted {
+			device, writes, flushes = fmt.Sprint(row.Device), fmt.Sprint(row.Writes), fmt.Sprint(row.Flushes)
 		}
-		row(fmt.Sprintf("%d unchanged polls", d.Polls.Count), d.Polls.Written)
-		for _, u := range d.Updates {
-			row(fmt.Sprintf("each parameter change, settle %s", u.Settle), u.Written)
-		}
-		row("first installation", d.Install.Written)
+		p.line("  %-44s %9d %9d %9s %7s %7s %7d", row.what, row.Agent, row.Shims, device, writes, flushes, row.Syncs)
 	}
 	p.line("  Of a process: write_bytes of /proc/PID/io, with its dead children's; data in whole")
 	p.line("  folios as they become dirty (up to 1 MiB for one byte), without the journal.")
 	p.line("  Of the device: sectors that got there, with the journal of the state's own ext4; requests to write, and to")
 	p.line("  flush its cache. Syncs are calls of fsync and the like, of the programs and of the containers.")
-}
 
-func (p *printer) polls(r *report) {
-	p.heading("Processor time of the agent over unchanged polls")
-	for _, d := range r.Devices {
-		p.line("  %-44s %6s for %d polls, %s each, %d bytes logged", d.title(), ms(d.Polls.CPU), d.Polls.Count,
-			(d.Polls.CPU / time.Duration(d.Polls.Count)).Round(time.Microsecond), d.Polls.Logged)
-	}
+	p.heading("Processor time of the agent over %d unchanged polls", by.Polls)
+	p.line("  %6s, %s each, %d bytes logged", ms(d.Polls.CPU), (d.Polls.CPU / time.Duration(by.Polls)).Round(time.Microsecond), d.Polls.Logged)
 }
 
 func mib(n int64) float64 { return float64(n) / (1 << 20) }

@@ -19,11 +19,6 @@ func (s *subject) rest(ctx context.Context) (written, error) {
 	if err := s.Quiet(ctx); err != nil {
 		return written{}, err
 	}
-	return s.still(ctx)
-}
-
-// still is rest where the WFM does not hear everything.
-func (s *subject) still(ctx context.Context) (written, error) {
 	var last written
 	began := time.Now()
 	for since := began; time.Since(since) < stillness; {
@@ -60,7 +55,6 @@ func (s *subject) written() (w written, err error) {
 		pids []int
 	}{
 		{&w.Agent, []int{s.Agent()}},
-		{&w.Containerd, s.containerd()},
 		{&w.Shims, s.Shims()},
 	} {
 		for _, pid := range kind.pids {
@@ -71,8 +65,8 @@ func (s *subject) written() (w written, err error) {
 			*kind.sum += n
 		}
 	}
-	for _, c := range s.syncs {
-		counts, err := c.Count()
+	if s.syncs != nil {
+		counts, err := s.syncs.Count()
 		if err != nil {
 			return w, err
 		}

@@ -25,7 +25,7 @@ func newSite(dir string) (*site, error) {
 	if err := os.MkdirAll(s.volatile, 0o755); err != nil {
 		return nil, err
 	}
-	if err := syscall.Mount("tmpfs", s.volatile, "tmpfs", 0, "size=512m"); err != nil {
+	if err := syscall.Mount("tmpfs", s.volatile, "tmpfs", 0, "huge=never,size=512m"); err != nil {
 		return nil, fmt.Errorf("cannot mount a tmpfs: %w", err)
 	}
 	return s, nil

@@ -32,7 +32,6 @@ type ourStack struct{ *subject }
 func (s ourStack) kinds() []kind {
 	return []kind{
 		{"agent", []int{s.Agent()}},
-		{"containerd", s.containerd()},
 		{"shims", s.Shims()},
 	}
 }

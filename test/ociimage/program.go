@@ -1,6 +1,7 @@
 package ociimage
 
 import (
+	"archive/tar"
 	"bytes"
 	"context"
 	"fmt"
@@ -9,6 +10,19 @@ import (
 	"path/filepath"
 	"strings"
 )
+
+// Busybox is the static busybox of this machine in /bin, with links for some of its applets.
+func Busybox(applets ...string) ([]Entry, error) {
+	program, err := os.ReadFile("/bin/busybox")
+	if err != nil {
+		return nil, fmt.Errorf("cannot read busybox, is busybox-static installed? %w", err)
+	}
+	entries := []Entry{{Name: "bin/", Type: tar.TypeDir}, Executable("/bin/busybox", program)}
+	for _, name := range applets {
+		entries = append(entries, Entry{Name: "bin/" + name, Type: tar.TypeSymlink, Link: "busybox"})
+	}
+	return entries, nil
+}
 
 // BuildProgram builds a Go program for images: static, stripped, with no trace of the
 // machine, for linux on arch (GOARCH, and for "arm/v7" also GOARM). An empty arch is this
