@@ -17,25 +17,29 @@ const (
 	blobsDir  = "containerd/io.containerd.content.v1.content/blobs"
 )
 
-// Damages are what a medium may make of what lies on it, by name.
-var Damages = map[string]func(*Rig){
+// damages are what a medium may make of what lies on it, by name.
+var damages = map[string]func(*Rig){
 	"store-damaged": func(r *Rig) { r.overwrite(storeFile) },
 	"meta-damaged":  func(r *Rig) { r.overwrite(metaFile) },
 	"meta-deleted":  func(r *Rig) { check(r.T, os.Remove(filepath.Join(r.StateDir(), metaFile))) },
 	"blobs-torn":    (*Rig).tear,
 }
 
-// Damage makes changes while the power goes that many times, with damage to what the medium holds. Without a network
-// everything that the device says it runs has to run again, before the network is back for what comes out.
-func (r *Rig) Damage(damage func(*Rig), n int) {
+// Damage makes changes while the power goes that many times, with damage of that name to what the medium holds. Without a
+// network everything that the device says it runs has to run again, before the network is back for what comes out.
+func (r *Rig) Damage(name string, n int) {
 	r.T.Helper()
 	for range n {
 		if r.Rand.IntN(2) == 0 {
 			r.Change()
 		}
-		r.pause(2 * longest)
+		if name == "store-damaged" {
+			r.Converge() // a page takes with it the reports that it holds, if they are not delivered
+		} else {
+			r.pause(2 * longest)
+		}
 		check(r.T, errors.Join(r.WFM.Close(), r.Registry.Close()))
-		r.cut(medium.Losses()[r.Rand.IntN(len(medium.Losses()))], damage)
+		r.cut(medium.Losses()[r.Rand.IntN(len(medium.Losses()))], damages[name])
 		if err := r.eventually(r.worksAlone); err != nil {
 			r.T.Fatalf("seed %d: without a network: %v", r.options.Seed, err)
 		}
