@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"fmt"
 	"maps"
-	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -65,29 +64,23 @@ func (c *Cache) build(image Image, version string) (*ociimage.Artifact, error) {
 
 // base is what lies below the packages: busybox, users and directories.
 func base() ([]ociimage.Entry, error) {
-	program, err := os.ReadFile("/bin/busybox")
-	if err != nil {
-		return nil, fmt.Errorf("busybox-static is not installed: %w", err)
-	}
 	list, err := exec.Command("/bin/busybox", "--list").Output()
 	if err != nil {
 		return nil, fmt.Errorf("cannot list the programs of busybox: %w", err)
 	}
-	var entries []ociimage.Entry
-	for _, dir := range []string{"bin", "dev", "etc", "home", "lib", "proc", "root", "run", "sbin", "srv", "sys", "usr", "usr/bin", "usr/lib", "usr/sbin", "var", "var/lib", "var/log"} {
+	applets := slices.DeleteFunc(strings.Fields(string(list)), func(name string) bool { return name == "busybox" })
+	entries, err := ociimage.Busybox(applets...)
+	if err != nil {
+		return nil, err
+	}
+	for _, dir := range []string{"dev", "etc", "home", "lib", "proc", "root", "run", "sbin", "srv", "sys", "usr", "usr/bin", "usr/lib", "usr/sbin", "var", "var/lib", "var/log"} {
 		entries = append(entries, Directory("/"+dir, "root"))
 	}
 	entries = append(entries,
 		ociimage.Entry{Name: "tmp/", Type: tar.TypeDir, Mode: 0o1777},
 		ociimage.Entry{Name: "var/tmp/", Type: tar.TypeDir, Mode: 0o1777},
 		ociimage.Entry{Name: "var/run", Type: tar.TypeSymlink, Link: "../run", Mode: 0o777},
-		ociimage.Executable("/bin/busybox", program),
 	)
-	for _, applet := range strings.Fields(string(list)) {
-		if applet != "busybox" {
-			entries = append(entries, ociimage.Entry{Name: "bin/" + applet, Type: tar.TypeSymlink, Link: "busybox", Mode: 0o777})
-		}
-	}
 	var users, groups bytes.Buffer
 	for _, name := range slices.Sorted(maps.Keys(Users)) {
 		if name != "nogroup" {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"html"
 	"net/http"
 	"strings"
 	"time"
@@ -37,7 +36,7 @@ func (w web) routes() http.Handler {
 	return mux
 }
 
-// greet answers with a page, a JSON document or a line of text, as asked for.
+// greet answers with a JSON document or a line of text, as asked for.
 func (w web) greet(rw http.ResponseWriter, r *http.Request) {
 	n, err := w.next(r.Context())
 	if err != nil {
@@ -49,24 +48,13 @@ func (w web) greet(rw http.ResponseWriter, r *http.Request) {
 		Greeting: w.greeting, Plant: w.plant, Version: w.version, Visit: n, Started: w.started,
 	}
 	rw.Header().Set("Cache-Control", "no-store")
-	switch accept := r.Header.Get("Accept"); {
-	case strings.Contains(accept, "application/json"):
+	if strings.Contains(r.Header.Get("Accept"), "application/json") {
 		rw.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(rw).Encode(v)
-	case strings.Contains(accept, "text/html"):
-		rw.Header().Set("Content-Type", "text/html; charset=utf-8")
-		fmt.Fprintf(rw, page, html.EscapeString(v.Text))
-	default:
-		fmt.Fprintln(rw, v.Text)
+		return
 	}
+	fmt.Fprintln(rw, v.Text)
 }
-
-const page = `<!doctype html>
-<meta name="viewport" content="width=device-width">
-<title>margolite demo</title>
-<body style="font: 2rem system-ui; margin: 20vh auto; text-align: center">
-<p>%s</p>
-`
 
 func (w web) next(ctx context.Context) (n uint64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)

@@ -1,14 +1,10 @@
 package e2e
 
 import (
-	"bufio"
 	"context"
 	"errors"
-	"fmt"
 	"maps"
-	"net"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -19,7 +15,7 @@ import (
 // Workloads, their ports and their names work while the agent is stopped,
 // killed or replaced by another release: nobody who uses them notices.
 func TestNobodyNoticesThatTheAgentIsGone(t *testing.T) {
-	long(t, "names and connections")
+	long(t, "names and visits")
 	onBackends(t, func(t *testing.T, r *rig) {
 		r.running()
 		r.install(r.application(labID, "1.0.0", labFile, nil))
@@ -27,7 +23,6 @@ func TestNobodyNoticesThatTheAgentIsGone(t *testing.T) {
 		before := r.services(labID)
 		r.namesWork(before)
 		r.answersNames()
-		connection := r.dial()
 		visits := r.visit()
 
 		for _, absence := range []struct {
@@ -43,12 +38,10 @@ func TestNobodyNoticesThatTheAgentIsGone(t *testing.T) {
 		} {
 			absence.gone()
 			r.namesWork(before)
-			check(t, connection.echo())
 			r.running()
 			r.settled(labID)
 			r.namesWork(before)
 			r.answersNames()
-			check(t, connection.echo())
 			if after := r.services(labID); !maps.EqualFunc(before, after, sameTask) {
 				t.Errorf("%s: services are %+v, were %+v", absence.name, after, before)
 			}
@@ -104,49 +97,4 @@ func (r *rig) visit() (end func() (visits int, err error)) {
 		err := <-done
 		return visits, err
 	}
-}
-
-// connection is one to the published port that gives back what it gets.
-type connection struct {
-	net.Conn
-	answers *bufio.Reader
-	sent    int
-}
-
-// dial opens one, and closes it after the test.
-func (r *rig) dial() *connection {
-	r.t.Helper()
-	c := &connection{}
-	r.eventually("the echo answers", func() (err error) {
-		if c.Conn, err = net.DialTimeout("tcp", fmt.Sprintf("127.0.0.1:%d", echoPort), 5*time.Second); err != nil {
-			return err
-		}
-		c.answers = bufio.NewReader(c)
-		if err := c.echo(); err != nil {
-			return errors.Join(err, c.Close())
-		}
-		return nil
-	})
-	r.t.Cleanup(func() { c.Close() })
-	return c
-}
-
-// echo says whether the connection still works.
-func (c *connection) echo() error {
-	if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
-		return err
-	}
-	c.sent++
-	text := fmt.Sprintf("line %d", c.sent)
-	if _, err := fmt.Fprintln(c, text); err != nil {
-		return fmt.Errorf("cannot send %s: %w", text, err)
-	}
-	answer, err := c.answers.ReadString('\n')
-	if err != nil {
-		return fmt.Errorf("%s does not come back: %w", text, err)
-	}
-	if strings.TrimSpace(answer) != text {
-		return fmt.Errorf("%s came back as %q", text, answer)
-	}
-	return nil
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/opencontainers/go-digest"
@@ -207,58 +206,6 @@ func TestPOL06POL07AnUnapprovedUpdateTouchesNothing(t *testing.T) {
 		r.untouched(demoID, before)
 	})
 	r.t = t
-}
-
-// What the site rejects is reported as failed, once, and stays rejected: over
-// restarts, and when the WFM comes back to it. The site may change its mind.
-func TestPOL06ARejectionIsRemembered(t *testing.T) {
-	r := newRigRuled(t, map[string]string{"approval": "updates"})
-	r.install(r.Deployment(demoID, nil))
-	r.answers(8090)
-	r.quiet()
-	before := r.services(demoID)
-	bad := r.Deployment(demoID, map[string]any{"GREETING": "Bad"})
-	done := r.publish(bad)
-	r.waits(demoID, done.Digest, "approval")
-	check(t, r.Control().Reject(t.Context(), answer(demoID, done.Digest, "the line runs until Friday")))
-	if fault := r.failsWith(demoID, "REJECTED", done.Version); !strings.Contains(fault.Message, "until Friday") {
-		t.Errorf("the WFM heard %q, want the site's reason", fault.Message)
-	}
-	r.quiet()
-	heard := len(r.WFM.Statuses(demoID))
-	rejected := func() {
-		t.Helper()
-		r.eventually("it is shown as rejected", func() error {
-			if d := r.deployment(demoID); d.State != string(margo.Failed) || d.Change == nil || d.Change.Answer != "rejected" || d.Change.Revision != done.Digest.String() {
-				return fmt.Errorf("it is %+v", d)
-			}
-			return nil
-		})
-		r.untouched(demoID, before)
-	}
-	rejected()
-	r.stop()
-	r.running()
-	r.settled(demoID)
-	rejected()
-	r.Kill()
-	r.running()
-	r.settled(demoID)
-	rejected()
-	r.quiet()
-	if got := r.reports(demoID, heard); len(got) > 0 {
-		t.Errorf("over restarts the WFM heard %v again", got)
-	}
-
-	other := r.publish(r.Deployment(demoID, map[string]any{"GREETING": "Other"}))
-	r.waits(demoID, other.Digest, "approval")
-	again := r.publish(bad)
-	r.failsWith(demoID, "REJECTED", again.Version)
-	rejected()
-
-	r.approve(demoID, again.Digest)
-	r.await(demoID, margo.Installed, again.Version)
-	r.says(8090, "Bad")
 }
 
 // Everything that an approved change needs is on the device before anybody is

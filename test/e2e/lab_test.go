@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
-	"strings"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
@@ -15,11 +14,10 @@ import (
 )
 
 // The lab is an application that tells what others do not: besides the demo's
-// two services it has one with tools, which gives back what it gets on a port.
+// two services it has one with tools.
 const (
-	labID    = "1ab01ab0-8912-45f4-a523-372358765def"
-	echoPort = 8097
-	labFile  = `
+	labID   = "1ab01ab0-8912-45f4-a523-372358765def"
+	labFile = `
 services:
   web:
     image: ${REGISTRY}/margolite/demoapp:1.0.0
@@ -34,9 +32,8 @@ services:
     restart: unless-stopped
   tools:
     image: ${REGISTRY}/margolite/tools:1.0.0
-    command: [nc, -ll, -p, "7", -e, cat]
+    command: [sleep, "100000"]
     stop_signal: SIGKILL
-    ports: ["8097:7"]
     restart: unless-stopped
 volumes:
   data: {}
@@ -45,16 +42,12 @@ volumes:
 
 // toolsImage is an image of busybox.
 func toolsImage() (*ociimage.Artifact, error) {
-	program, err := os.ReadFile("/bin/busybox")
+	entries, err := ociimage.Busybox("cat", "env", "false", "grep", "nc", "nslookup", "sh", "sleep", "stat", "test", "touch", "wget")
 	if err != nil {
-		return nil, fmt.Errorf("busybox-static is needed: %w", err)
-	}
-	entries := []ociimage.Entry{{Name: "bin/", Type: tar.TypeDir}, {Name: "tmp/", Type: tar.TypeDir, Mode: 0o777}, ociimage.Executable("/bin/busybox", program)}
-	for name := range strings.FieldsSeq("cat env false grep nc nslookup sh sleep stat test touch wget") {
-		entries = append(entries, ociimage.Entry{Name: "bin/" + name, Type: tar.TypeSymlink, Link: "busybox"})
+		return nil, err
 	}
 	return ociimage.Build(ociimage.Image{
-		Layers: []ociimage.Layer{{Entries: entries}},
+		Layers: []ociimage.Layer{{Entries: append(entries, ociimage.Entry{Name: "tmp/", Type: tar.TypeDir, Mode: 0o777})}},
 		Config: ocispec.ImageConfig{Env: []string{"PATH=/bin"}},
 	})
 }

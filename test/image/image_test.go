@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -92,12 +91,8 @@ func TestPOL10TheAgentRunsAsAContainer(t *testing.T) {
 			for _, version := range []string{"one", "two"} {
 				h.must(h.load, archiveOf(os.Getenv(imagesDir), version))
 			}
-			step := d.stopwatch()
-
 			d.begin("one")
-			step("first start of the agent")
 			d.install(nil)
-			step("installing the application")
 			running := d.workloads()
 			if len(running) != 3 {
 				t.Fatalf("these processes run, want two services and their shim: %v", running)
@@ -109,7 +104,6 @@ func TestPOL10TheAgentRunsAsAContainer(t *testing.T) {
 					t.Fatalf("after %s these processes run: %v, were %v", after, now, running)
 				}
 				d.visit()
-				step(after)
 			}
 			h.end()
 			same("removal of the container")
@@ -123,12 +117,9 @@ func TestPOL10TheAgentRunsAsAContainer(t *testing.T) {
 			same("restart")
 
 			d.reboot()
-			step("reboot")
 			d.visit()
-			step("return of the application")
 			d.await()
 			d.install(map[string]any{"TAG": "2.0.0"})
-			step("update of the application")
 			if _, err := d.Remove(deployment); err != nil {
 				t.Fatal(err)
 			}
@@ -138,7 +129,6 @@ func TestPOL10TheAgentRunsAsAContainer(t *testing.T) {
 				}
 				return nil
 			})
-			step("removal of the application")
 			h.end()
 		})
 	}
@@ -340,14 +330,5 @@ func (d *device) reboot() {
 	}
 	if d.h.stop == "" {
 		d.h.begin(imageOf(d.version), "run", "--config", d.ConfigFile())
-	}
-}
-
-// stopwatch logs how long what was just done took.
-func (d *device) stopwatch() func(what string) {
-	since := time.Now()
-	return func(what string) {
-		d.h.Logf("%5.1f s: %s", time.Since(since).Seconds(), what)
-		since = time.Now()
 	}
 }

@@ -353,24 +353,20 @@ const tools = "neighbours/tools"
 
 // toolsImage is an image of busybox and of the program hog, and padding bytes more.
 func toolsImage(programs string, padding int) (*ociimage.Artifact, error) {
-	busybox, err := os.ReadFile("/bin/busybox")
+	entries, err := ociimage.Busybox("cat", "dd", "false", "mkfifo", "rm", "sh", "sleep", "true", "truncate", "yes")
 	if err != nil {
-		return nil, fmt.Errorf("busybox-static is needed: %w", err)
+		return nil, err
 	}
 	program, err := os.ReadFile(filepath.Join(programs, hogProgram))
 	if err != nil {
 		return nil, err
 	}
-	entries := []ociimage.Entry{
-		{Name: "bin/", Type: tar.TypeDir},
-		{Name: "etc/", Type: tar.TypeDir},
-		{Name: "etc/passwd", Data: []byte("root:x:0:0:root:/:/bin/sh\n")},
-		{Name: "etc/group", Data: []byte("root:x:0:\n")},
-		ociimage.Executable("/bin/busybox", busybox), ociimage.Executable("/bin/hog", program),
-	}
-	for name := range strings.FieldsSeq("cat dd false mkfifo rm sh sleep true truncate yes") {
-		entries = append(entries, ociimage.Entry{Name: "bin/" + name, Type: tar.TypeSymlink, Link: "busybox"})
-	}
+	entries = append(entries,
+		ociimage.Executable("/bin/hog", program),
+		ociimage.Entry{Name: "etc/", Type: tar.TypeDir},
+		ociimage.Entry{Name: "etc/passwd", Data: []byte("root:x:0:0:root:/:/bin/sh\n")},
+		ociimage.Entry{Name: "etc/group", Data: []byte("root:x:0:\n")},
+	)
 	layers := []ociimage.Layer{{Entries: entries}}
 	if padding > 0 {
 		layers = append(layers, ociimage.Padding(padding))

@@ -1,7 +1,6 @@
 package upgrade
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -94,35 +93,6 @@ func TestApplicationsRunOnWhileTheAgentIsReplaced(t *testing.T) {
 			check(t, d.Clear(t.Context())) // no shim is left, either
 		})
 	}
-}
-
-// The records of a version that is not out yet are refused with what to do, and
-// nothing that runs is touched.
-func TestRecordsOfANewerVersionAreRefused(t *testing.T) {
-	if testing.Short() {
-		t.Skip("in make test-all: upgrades")
-	}
-	d := newDevice(t, "")
-	d.install(present)
-	check(t, d.Run(t.Context()))
-	d.publish("Hello")
-	d.runs("Hello")
-	before := d.now()
-	d.stop()
-	at := d.schema()
-	records := filepath.Join(d.StateDir(), "margolite.db")
-	kept, err := os.ReadFile(records)
-	check(t, err)
-	d.setSchema(99)
-	d.refusesToStart(fmt.Sprintf("it has schema 99, this version reads up to %d; install the newer version again", at))
-	d.pageIsOf(before, "while records are newer")
-	if found := d.schema(); found != 99 {
-		t.Errorf("what was refused was changed: the schema is %d", found)
-	}
-	check(t, os.WriteFile(records, kept, 0o600))
-	check(t, d.Run(t.Context()))
-	d.isUntouched(before, "with its own records again")
-	check(t, d.Clear(t.Context()))
 }
 
 // step replaces the agent once.
@@ -308,33 +278,14 @@ func (d *device) refusesToStart(why string) {
 // schema is that of the records, whose agent has stopped.
 func (d *device) schema() (version int) {
 	d.t.Helper()
-	check(d.t, d.records((*bolt.DB).View, func(meta *bolt.Bucket) (err error) {
-		version, err = strconv.Atoi(string(meta.Get([]byte("schema"))))
+	db, err := bolt.Open(filepath.Join(d.StateDir(), "margolite.db"), 0o600, &bolt.Options{Timeout: 10 * time.Second, ReadOnly: true})
+	check(d.t, err)
+	err = db.View(func(tx *bolt.Tx) (err error) {
+		version, err = strconv.Atoi(string(tx.Bucket([]byte("meta")).Get([]byte("schema"))))
 		return err
-	}))
+	})
+	check(d.t, errors.Join(err, db.Close()))
 	return version
-}
-
-// setSchema makes records of that version. Where they are sealed, the seal begins
-// with the version, too; what follows is for a version that knows it.
-func (d *device) setSchema(version uint32) {
-	d.t.Helper()
-	check(d.t, d.records((*bolt.DB).Update, func(meta *bolt.Bucket) error {
-		if meta.Get([]byte("seal")) != nil {
-			if err := meta.Put([]byte("seal"), binary.BigEndian.AppendUint32(nil, version)); err != nil {
-				return err
-			}
-		}
-		return meta.Put([]byte("schema"), strconv.AppendUint(nil, uint64(version), 10))
-	}))
-}
-
-func (d *device) records(transaction func(*bolt.DB, func(*bolt.Tx) error) error, do func(meta *bolt.Bucket) error) error {
-	db, err := bolt.Open(filepath.Join(d.StateDir(), "margolite.db"), 0o600, &bolt.Options{Timeout: 10 * time.Second, NoFreelistSync: true})
-	if err != nil {
-		return err
-	}
-	return errors.Join(transaction(db, func(tx *bolt.Tx) error { return do(tx.Bucket([]byte("meta"))) }), db.Close())
 }
 
 func check(t testing.TB, err error) {
