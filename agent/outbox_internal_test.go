@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/agent/pace"
 	"github.com/margolite/margolite/agent/wfm"
 	"github.com/margolite/margolite/store"
@@ -144,5 +145,44 @@ func TestAFullOutboxIsNotHeldInMemory(t *testing.T) {
 			t.Fatal(err)
 		}
 		c = store.Change{}
+	}
+}
+
+// What becomes of a report is decided by the type of the problem, whatever the status, and
+// where that says nothing by the status; a page of a proxy knows nothing of reports.
+func TestERR01ERR02TheAnswerDecidesWhatBecomesOfAReport(t *testing.T) {
+	const margoType = `{"type":"https://docs.margo.org/specification/problem-types#`
+	answer := func(status int, body string) *wfm.Error {
+		return &wfm.Error{Op: "report status", Status: status, Problem: margo.ParseProblem(margo.ProblemMediaType, status, []byte(body))}
+	}
+	page := func(status int) *wfm.Error {
+		return &wfm.Error{Op: "report status", Status: status, Page: true, Problem: margo.ParseProblem("text/html", status, []byte("<html>"))}
+	}
+	for want, problems := range map[fate][]error{
+		unheard: {errors.New("connection refused"), answer(408, ""), answer(429, ""), answer(502, ""), answer(503, "")},
+		refused: {
+			answer(401, ""), answer(403, ""), answer(405, ""), answer(407, ""), answer(501, ""), answer(307, ""),
+			answer(400, margoType+`not-authorized"}`), answer(400, margoType+`invalid-digest-header"}`),
+		},
+		retired: {answer(403, margoType+`wfm-client-relationship-retired"}`)},
+		hopeless: {
+			answer(409, margoType+`semantic-error"}`), answer(500, margoType+`invalid-request","retryable":true}`),
+			answer(422, `{"type":"https://vendor.example/wrong"}`), answer(400, `{"error":"wrong"}`), answer(413, ""),
+		},
+		parked: {answer(404, ""), answer(409, ""), answer(410, ""), answer(500, `{"retryable":false}`)},
+		later:  {answer(500, ""), page(400), page(404), page(410), page(422)},
+	} {
+		for _, problem := range problems {
+			if got := fateOf(problem, false); got != want {
+				t.Errorf("%v: fate %d, want %d", problem, got, want)
+			}
+			gone := want
+			if want == parked { // nothing will change
+				gone = hopeless
+			}
+			if got := fateOf(problem, true); got != gone {
+				t.Errorf("%v of what is gone: fate %d, want %d", problem, got, gone)
+			}
+		}
 	}
 }

@@ -253,34 +253,25 @@ func TestRemovedAndPublishedAgainIsToldInOrder(t *testing.T) {
 // kept, and one is tried with increasing delays, whenever the next poll is, and
 // with each poll that is answered.
 func TestERR01RefusedReportsAreTriedWithoutPolls(t *testing.T) {
-	const base = `{"type":"https://docs.margo.org/specification/problem-types#`
-	for name, problem := range map[string]*wfm.Error{
-		"by status 401":                  answered(401, ""),
-		"by status 403":                  answered(403, ""),
-		"by status 405":                  answered(405, ""),
-		"a proxy that wants a password":  answered(407, ""),
-		"by type, whatever the status":   answered(400, base+`not-authorized"}`),
-		"the relationship has ended":     answered(403, base+`wfm-client-relationship-retired"}`),
-		"a signature that is not good":   answered(400, base+`invalid-digest-header"}`),
-		"a WFM that takes no reports":    answered(501, ""),
-		"a redirect, which goes nowhere": answered(307, ""),
+	for name, test := range map[string]struct {
+		problem     *wfm.Error
+		least, most int // tries within five hours
+	}{
+		"refused":                    {answered(403, ""), 60, 125},
+		"the relationship has ended": {answered(403, `{"type":"https://docs.margo.org/specification/problem-types#wfm-client-relationship-retired"}`), 2, 5},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newSite(t, func(s *site) { s.poll.Interval = 7 * 24 * time.Hour })
 				s.sync()
-				s.wfm.fail("status", problem)
+				s.wfm.fail("status", test.problem)
 				s.publish(1, map[string]string{first: document(first, "1.0.0"), second: document(second, "1.0.0")})
 				s.settled(first, second)
 				synctest.Wait()
 				sent := s.wfm.count("status")
 				time.Sleep(5 * time.Hour)
-				least, most := 60, 125
-				if problem.Problem.Retired() {
-					least, most = 2, 5
-				}
-				if n := s.wfm.count("status") - sent; n < least || n > most {
-					t.Errorf("%d reports were sent within five hours, want %d to %d", n, least, most)
+				if n := s.wfm.count("status") - sent; n < test.least || n > test.most {
+					t.Errorf("%d reports were sent within five hours, want %d to %d", n, test.least, test.most)
 				}
 				sent = s.wfm.count("status")
 				for range 3 {
@@ -301,29 +292,18 @@ func TestERR01RefusedReportsAreTriedWithoutPolls(t *testing.T) {
 
 // What the WFM says is wrong with a report is wrong with it for good.
 func TestERR01ReportsThatAreWrongAreNotSentAgain(t *testing.T) {
-	const base = `{"type":"https://docs.margo.org/specification/problem-types#`
-	for name, problem := range map[string]*wfm.Error{
-		"ERR-01 semantic error, whatever the status":  answered(409, base+`semantic-error"}`),
-		"ERR-01 invalid request, whatever the status": answered(500, base+`invalid-request","retryable":true}`),
-		"ERR-02 a foreign type with status 422":       answered(422, `{"type":"https://vendor.example/wrong"}`),
-		"ERR-02 no type with status 400":              answered(400, `{"error":"wrong"}`),
-		"larger than the WFM takes":                   answered(413, ""),
-	} {
-		t.Run(name, func(t *testing.T) {
-			var l log
-			s := newSite(t, logged(&l))
-			s.wfm.answer(first, problem)
-			s.publish(1, map[string]string{first: document(first, "1.0.0"), second: document(second, "1.0.0")})
-			s.heard(second, "pending@1", "installing@1", "installed@1")
-			s.settled(first, second)
-			s.quiet()
-			if n := s.wfm.count("status"); n != 6 {
-				t.Errorf("%d reports were sent, want each once", n)
-			}
-			if lines := l.with("rejected a status report", first); len(lines) != 3 {
-				t.Errorf("%d refusals were logged, want 3", len(lines))
-			}
-		})
+	var l log
+	s := newSite(t, logged(&l))
+	s.wfm.answer(first, answered(422, ""))
+	s.publish(1, map[string]string{first: document(first, "1.0.0"), second: document(second, "1.0.0")})
+	s.heard(second, "pending@1", "installing@1", "installed@1")
+	s.settled(first, second)
+	s.quiet()
+	if n := s.wfm.count("status"); n != 6 {
+		t.Errorf("%d reports were sent, want each once", n)
+	}
+	if lines := l.with("rejected a status report", first); len(lines) != 3 {
+		t.Errorf("%d refusals were logged, want 3", len(lines))
 	}
 }
 
@@ -354,96 +334,57 @@ func TestPOL02ReportsThatFailInDowntimeAreNotTold(t *testing.T) {
 // The WFM knows nothing of a deployment: its reports wait for a change of it, or
 // for long, and go when it is gone.
 func TestReportsAboutUnknownDeployments(t *testing.T) {
-	for _, status := range []int{http.StatusNotFound, http.StatusConflict, http.StatusGone} {
-		t.Run(fmt.Sprint(status), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := newSite(t)
-				s.wfm.answer(first, answered(status, ""))
-				s.publish(1, map[string]string{first: document(first, "1.0.0"), second: document(second, "1.0.0")})
-				s.heard(second, "pending@1", "installing@1", "installed@1")
-				s.settled(first, second)
-				synctest.Wait()
-				sent := s.wfm.count("status")
-				for range 5 {
-					s.sync()
-				}
-				synctest.Wait()
-				if n := s.wfm.count("status") - sent; n != 0 {
-					t.Errorf("%d reports were sent although nothing changed", n)
-				}
-				time.Sleep(24 * time.Hour)
-				if n := s.wfm.count("status") - sent; n == 0 || n > 12 {
-					t.Errorf("%d reports were sent within a day without a change", n)
-				}
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		s.wfm.answer(first, answered(http.StatusNotFound, ""))
+		s.publish(1, map[string]string{first: document(first, "1.0.0"), second: document(second, "1.0.0")})
+		s.heard(second, "pending@1", "installing@1", "installed@1")
+		s.settled(first, second)
+		synctest.Wait()
+		sent := s.wfm.count("status")
+		for range 5 {
+			s.sync()
+		}
+		synctest.Wait()
+		if n := s.wfm.count("status") - sent; n != 0 {
+			t.Errorf("%d reports were sent although nothing changed", n)
+		}
+		time.Sleep(24 * time.Hour)
+		if n := s.wfm.count("status") - sent; n == 0 || n > 12 {
+			t.Errorf("%d reports were sent within a day without a change", n)
+		}
 
-				s.publish(2, map[string]string{second: document(second, "1.0.0")})
-				s.quiet() // first is gone
-				if got, _ := s.wfm.heard(first); len(got) != 0 {
-					t.Errorf("the WFM took %v", got)
-				}
-			})
-		})
-	}
+		s.publish(2, map[string]string{second: document(second, "1.0.0")})
+		s.quiet() // first is gone
+		if got, _ := s.wfm.heard(first); len(got) != 0 {
+			t.Errorf("the WFM took %v", got)
+		}
+	})
 }
 
 // Proxies that terminate TLS refuse a certificate that has expired with a page, and do not
 // know what the WFM behind them would say of a report. None is lost, also not of a
-// deployment that is gone.
-func TestReportsThatAPageRefusesAreKept(t *testing.T) {
-	for _, status := range []int{http.StatusBadRequest, http.StatusNotFound, http.StatusGone, http.StatusUnprocessableEntity} {
-		t.Run(fmt.Sprint(status), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := newSite(t)
-				page := answered(status, "<html>400 The SSL certificate error</html>")
-				page.Page = true
-				s.wfm.answer(first, page)
-				s.publish(1, map[string]string{first: document(first, "1.0.0"), second: document(second, "1.0.0")})
-				s.heard(second, "pending@1", "installing@1", "installed@1")
-				s.publish(2, map[string]string{second: document(second, "1.0.0")})
-				s.settled(second)
-				time.Sleep(24 * time.Hour)
-				sent := s.wfm.count("status")
-				time.Sleep(time.Hour)
-				if n := s.wfm.count("status") - sent; n == 0 || n > 20 {
-					t.Errorf("%d reports were sent within an hour", n)
-				}
-				s.wfm.answer(first, nil)
-				time.Sleep(10 * time.Minute)
-				if got, _ := s.wfm.heard(first); len(got) == 0 || got[len(got)-1] != "removed@2" {
-					t.Errorf("the WFM heard %v", got)
-				}
-			})
-		})
-	}
-}
-
-func TestERR05AFailureOfOneReportIsTriedAgain(t *testing.T) {
+// deployment that is gone; and a report that fails holds up no other deployment's.
+func TestERR05AReportThatFailsIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t)
-		s.wfm.answer(second, answered(500, "")) // its id sorts first, and it holds up nobody
+		page := answered(http.StatusBadRequest, "<html>400 The SSL certificate error</html>")
+		page.Page = true
+		s.wfm.answer(second, page) // its id sorts first
 		s.publish(1, map[string]string{first: document(first, "1.0.0"), second: document(second, "1.0.0")})
 		s.heard(first, "pending@1", "installing@1", "installed@1")
+		s.settled(first, second)
+		s.publish(2, map[string]string{first: document(first, "1.0.0")})
+		s.settled(first)
+		time.Sleep(24 * time.Hour)
+		sent := s.wfm.count("status")
 		time.Sleep(time.Hour)
-		if n := s.wfm.count("status"); n < 12 || n > 50 {
+		if n := s.wfm.count("status") - sent; n == 0 || n > 20 {
 			t.Errorf("%d reports were sent within an hour", n)
 		}
 		s.wfm.answer(second, nil)
-		time.Sleep(5 * time.Minute)
-		s.heard(second, "pending@1", "installing@1", "installed@1")
-	})
-	t.Run("ERR-05 unless the WFM says that it is of no use", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			s := newSite(t)
-			s.wfm.answer(first, answered(500, `{"retryable":false}`))
-			s.publish(1, map[string]string{first: document(first, "1.0.0")})
-			s.settled(first)
-			synctest.Wait()
-			sent := s.wfm.count("status")
-			time.Sleep(4 * time.Minute)
-			if n := s.wfm.count("status") - sent; n != 0 {
-				t.Errorf("%d reports were sent", n)
-			}
-		})
+		time.Sleep(10 * time.Minute)
+		s.heard(second, "pending@1", "installing@1", "installed@1", "removing@2", "removed@2")
 	})
 }
 

@@ -2,6 +2,7 @@ package control_test
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -211,70 +213,28 @@ func TestEventsHaveAShortName(t *testing.T) {
 	}
 }
 
-// strict is a backend to whom only requests come that were checked.
-type strict struct {
-	*backend
-	t *testing.T
-}
-
-func (s strict) text(text string, most int) {
-	if len(text) > most || strings.ContainsAny(text, "\x00\n\r\x1b") {
-		s.t.Errorf("the agent was asked with the text %q", text)
+// checked fails the test unless requests could be asked of a backend.
+func checked(t *testing.T, requests []any) {
+	t.Helper()
+	for _, request := range requests {
+		by, revision, texts := self(), revisionA, []string(nil)
+		switch r := request.(type) {
+		case control.AnswerRequest:
+			by, revision, texts = r.Caller, r.Revision, []string{r.Deployment, r.Reason}
+		case control.ReturnRequest:
+			by, revision, texts = r.Caller, cmp.Or(r.Revision, revisionA), []string{r.Deployment, r.Reason}
+		case control.HoldRequest:
+			by, texts = r.Caller, []string{r.Holder, r.Deployment, r.Reason}
+		case control.ReleaseRequest:
+			by, texts = r.Caller, []string{r.Holder}
+		}
+		unfit := func(text string) bool {
+			return len(text) > control.MaxReason || strings.ContainsAny(text, "\x00\n\r\x1b")
+		}
+		if by != self() || len(revision) != len(revisionA) || !strings.HasPrefix(revision, "sha256:") || slices.ContainsFunc(texts, unfit) {
+			t.Errorf("the agent was asked %+v", request)
+		}
 	}
-}
-
-func (s strict) revision(text string) {
-	if len(text) != len(revisionA) || !strings.HasPrefix(text, "sha256:") {
-		s.t.Errorf("the agent was asked for revision %q", text)
-	}
-}
-
-func (s strict) caller(c control.Caller) {
-	if c != self() {
-		s.t.Errorf("the agent was asked by %v", c)
-	}
-}
-
-func (s strict) Approve(_ context.Context, r control.AnswerRequest) error {
-	s.caller(r.Caller)
-	s.text(r.Deployment, 256)
-	s.text(r.Reason, 512)
-	s.revision(r.Revision)
-	return nil
-}
-
-func (s strict) Reject(ctx context.Context, r control.AnswerRequest) error { return s.Approve(ctx, r) }
-
-func (s strict) Hold(_ context.Context, r control.HoldRequest) (control.Lock, error) {
-	s.caller(r.Caller)
-	s.text(r.Holder, 128)
-	s.text(r.Reason, 512)
-	s.text(r.Deployment, 256)
-	if r.Seconds < 0 {
-		s.t.Errorf("held for %d seconds", r.Seconds)
-	}
-	return control.Lock{Holder: r.Holder}, nil
-}
-
-func (s strict) Release(_ context.Context, r control.ReleaseRequest) ([]control.Lock, error) {
-	s.caller(r.Caller)
-	s.text(r.Holder, 128)
-	return nil, nil
-}
-
-func (s strict) Rollback(_ context.Context, r control.ReturnRequest) error {
-	s.caller(r.Caller)
-	s.text(r.Deployment, 256)
-	if r.Revision != "" {
-		s.revision(r.Revision)
-	}
-	return nil
-}
-
-func (s strict) Subscribe() (<-chan control.Event, func()) {
-	none := make(chan control.Event)
-	close(none)
-	return none, func() {}
 }
 
 // FuzzServer sends bytes to the socket. Whatever they are, the server lives, says
@@ -299,7 +259,9 @@ func FuzzServer(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, request []byte) {
 		exec := func(context.Context, control.ExecRequest, control.ExecStreams) (int, error) { return 0, nil }
-		_, path := serve(t, strict{&backend{exec: exec}, t})
+		b := &backend{exec: exec, events: make(chan control.Event)}
+		close(b.events)
+		_, path := serve(t, b)
 		conn, err := net.Dial("unix", path)
 		if err != nil {
 			t.Fatal(err)
@@ -329,5 +291,6 @@ func FuzzServer(f *testing.F) {
 		if _, err := control.Dial(path).Status(t.Context()); err != nil {
 			t.Fatalf("after %q: %v", request, err)
 		}
+		checked(t, b.told)
 	})
 }
