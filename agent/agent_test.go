@@ -442,19 +442,6 @@ func TestDS02OneSequenceOfVersionsForAllDevices(t *testing.T) {
 	s.heard(first, "pending@4", "installing@4", "installed@4")
 }
 
-// A registry out of reach is no failure: the deployment is pending, its reason
-// is shown on the device, and it goes on by itself.
-func TestUnreachableRegistryIsPendingWithItsReason(t *testing.T) {
-	simulated(t, rarely, func(t *testing.T, s *site) {
-		s.runtime.fail("fetch 1.0.0", runtime.Unreachable)
-		s.publish(1, map[string]string{first: document(first, "1.0.0")})
-		s.heard(first, "pending@1")
-		s.reason(first, "fetch 1.0.0")
-		s.runtime.fail("", "")
-		s.heard(first, "pending@1", "installing@1", "installed@1")
-	})
-}
-
 // Capabilities are reported before anything is asked for, and not again while
 // nothing changed (CAP-03), also not after a restart.
 func TestCAP01CapabilitiesComeFirst(t *testing.T) {

@@ -65,16 +65,6 @@ func TestAPanicIsOneFailedDeployment(t *testing.T) {
 	}
 }
 
-// Of an update that panics the former revision comes back.
-func TestAPanicInAnUpdateGoesBack(t *testing.T) {
-	s := newSite(t)
-	s.installed()
-	s.runtime.fail("apply 2.0.0", panics)
-	s.publish(2, map[string]string{first: document(first, "2.0.0")})
-	s.heard(first, append(slices.Clone(installed), "pending@1", "installing@2", "failed@2")...)
-	s.runtime.await(t, first+"-main 1.0.0")
-}
-
 // What is removed with a panic is reported as failed, and tried again.
 func TestAPanicInARemoval(t *testing.T) {
 	simulated(t, rarely, func(t *testing.T, s *site) {

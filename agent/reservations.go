@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/opencontainers/go-digest"
-
 	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/policy"
 	"github.com/margolite/margolite/runtime"
@@ -33,13 +31,8 @@ func (r *reconciler) heldBeside(ctx context.Context, id string) (policy.Resource
 		return policy.Resources{}, fmt.Errorf("cannot read the deployments: %w", err)
 	}
 	var held policy.Resources
-	known := map[digest.Digest]bool{}
 	for i := range deployments {
 		d := &deployments[i]
-		known[d.Desired.Digest] = true
-		if d.Active != nil {
-			known[d.Active.Digest] = true
-		}
 		rev := holding(d)
 		if rev == nil || margo.SameID(d.ID, id) {
 			continue
@@ -50,7 +43,6 @@ func (r *reconciler) heldBeside(ctx context.Context, id string) (policy.Resource
 		}
 		held = plus(held, of)
 	}
-	r.reservations.forget(func(revision digest.Digest) bool { return !known[revision] })
 	return held, nil
 }
 

@@ -36,23 +36,6 @@ func TestPKG15SignedPackageIsNotReplacedByAnUnsignedOne(t *testing.T) {
 	s.heard(first, "pending@1", "installing@1", "installed@1", "pending@1")
 }
 
-// What a signature does not allow fails for good, and is not asked for again.
-func TestPKG15BadSignatureFailsTheComponent(t *testing.T) {
-	s := newSite(t)
-	signed := "fetch " + packageURL + " " + keyURL
-	s.runtime.fail(signed, runtime.InvalidPackage)
-	s.publish(1, map[string]string{first: behindURL(keyURL)})
-	s.heard(first, "pending@1", "failed@1")
-	last := s.wfm.last(first)
-	if last.Error == nil || last.Error.Code != "INVALID_PACKAGE" || len(last.Components) != 1 || last.Components[0].Error == nil {
-		t.Errorf("the WFM heard %+v", last)
-	}
-	s.restart()
-	s.publish(2, map[string]string{first: behindURL(keyURL), second: document(second, "1.0.0")})
-	s.heard(second, "pending@2", "installing@2", "installed@2")
-	s.made(signed, 1)
-}
-
 // What was verified when it was fetched starts again without its origin.
 func TestPKG15VerifiedPackageNeedsNoOrigin(t *testing.T) {
 	s := newSite(t)
