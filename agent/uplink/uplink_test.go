@@ -79,7 +79,7 @@ func ways() map[string]func(s *site) (*wfmsim.Server, func(document []byte)) {
 		"rc.2":       old(wfmsim.RC2, nil),
 		"rc.1":       old(wfmsim.RC1, nil),
 		"rc.1 in its earliest form": old(wfmsim.RC1, func(o *wfmsim.Options) {
-			o.SingularStatus, o.EarlyOnboarding, o.PutFirst = true, true, true
+			o.Quirks = wfmsim.Quirks{SingularStatus: true, PublicCertificate: true, PutFirst: true}
 		}),
 		"rc.2 as the WFM with tenants speaks it": old(wfmsim.RC2, func(o *wfmsim.Options) {
 			like, err := wfmsim.FindLike("tenants")

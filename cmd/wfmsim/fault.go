@@ -4,22 +4,14 @@ import (
 	"context"
 	"encoding/json"
 	"flag"
-	"fmt"
 	"io"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/margolite/margolite/test/pki"
 	"github.com/margolite/margolite/test/wfmsim"
+	"github.com/margolite/margolite/test/wfmsim/admin"
 	"github.com/margolite/margolite/test/wfmsim/fault"
-	"github.com/margolite/margolite/test/wfmsim/record"
 )
-
-// serverFlag chooses which of the servers is meant.
-func serverFlag(flags *flag.FlagSet) *string {
-	return flags.String("server", "wfm", "`NAME` of the server: wfm, registry or mis")
-}
 
 func faultCommand() command {
 	return command{
@@ -58,9 +50,9 @@ and of ordinary ones:
   ` + strings.Join((&pki.ServerAuthority{}).Flaws(), ", ") + `
 `,
 		prepare: func(flags *flag.FlagSet) action {
-			client := askFlags(flags)
-			server := serverFlag(flags)
-			var f fault.Fault
+			client, r := askFlags(flags), admin.Request{}
+			serverFlag(flags, &r)
+			f := &r.Fault
 			flags.StringVar(&f.Endpoint, "endpoint", "", "`NAME` of the endpoint (default: all)")
 			flags.StringVar(&f.Match, "match", "", "affect requests whose path contains `TEXT`")
 			flags.IntVar(&f.Skip, "skip", 0, "let `N` requests pass first")
@@ -72,120 +64,21 @@ and of ordinary ones:
 			flags.StringVar(&f.Name, "header", "", "`NAME` of a header")
 			flags.StringVar(&f.Value, "value", "", "`TEXT` of a header, of a title")
 			flags.StringVar(&f.What, "what", "", "`NAME` of a twist, a flaw or a type of problem")
-			list := asked(flags, func(ctx context.Context) ([]fault.Fault, error) { return client.Faults(ctx, *server) }, nil)
+			flags.Bool("json", true, "print JSON, which is all there is")
 			return func(ctx context.Context, args []string, out io.Writer) error {
 				if len(args) == 0 {
-					return list(ctx, args, out)
+					active, err := admin.Ask[[]fault.Fault](ctx, *client, "faults", r)
+					if err != nil {
+						return err
+					}
+					return printJSON(out, active)
 				}
 				f.Kind, f.Client = fault.Kind(args[0]), client.For
-				injected, err := client.Inject(ctx, *server, f)
+				injected, err := admin.Ask[fault.Fault](ctx, *client, "fault", r)
 				if err != nil {
 					return err
 				}
 				return json.NewEncoder(out).Encode(injected)
-			}
-		},
-	}
-}
-
-func clearCommand() command {
-	return command{
-		name: "clear", summary: "clear faults",
-		prepare: func(flags *flag.FlagSet) action {
-			client := askFlags(flags)
-			server := serverFlag(flags)
-			endpoint := flags.String("endpoint", "", "`NAME` of the endpoint (default: all)")
-			return asked(flags, func(ctx context.Context) ([]fault.Fault, error) { return client.Clear(ctx, *server, *endpoint) }, nil)
-		},
-	}
-}
-
-func requestsCommand() command {
-	return command{
-		name: "requests", summary: "show the requests of devices",
-		prepare: func(flags *flag.FlagSet) action {
-			client := askFlags(flags)
-			server := serverFlag(flags)
-			last := flags.Int("last", 20, "`N` newest requests; 0: all that are remembered")
-			return asked(flags, func(ctx context.Context) ([]record.Request, error) { return client.Requests(ctx, *server, *last) },
-				func(out io.Writer, list []record.Request) {
-					fmt.Fprintln(out, "TIME\tCLIENT\tREQUEST\tSTATUS\tBYTES")
-					for _, r := range list {
-						fmt.Fprintf(out, "%s\t%s\t%s %s\t%d\t%d\n", r.Time.Local().Format(time.TimeOnly), r.Client, r.Method, r.Path, r.Status, r.Sent)
-					}
-				})
-		},
-	}
-}
-
-// clientCommand changes the relationship with one client, in the way of its name.
-func clientCommand(name, summary string) command {
-	return command{
-		name: name, args: "CLIENT", summary: summary,
-		prepare: func(flags *flag.FlagSet) action {
-			client := askFlags(flags)
-			return func(ctx context.Context, args []string, _ io.Writer) error {
-				return client.Change(ctx, args[0], name)
-			}
-		},
-	}
-}
-
-func versionCommand() command {
-	return command{
-		name: "version", args: "CLIENT VERSION", summary: "set the version of the client's manifest",
-		prepare: func(flags *flag.FlagSet) action {
-			client := askFlags(flags)
-			return func(ctx context.Context, args []string, _ io.Writer) error {
-				version, err := strconv.ParseUint(args[1], 10, 64)
-				if err != nil {
-					return usageError{fmt.Sprintf("invalid version %q", args[1])}
-				}
-				return client.SetVersion(ctx, args[0], version)
-			}
-		},
-	}
-}
-
-func pendingCommand() command {
-	return command{
-		name: "pending", summary: "show the clients that wait for approval",
-		prepare: func(flags *flag.FlagSet) action {
-			client := askFlags(flags)
-			return asked(flags, func(ctx context.Context) ([]wfmsim.Pending, error) { return client.Pending(ctx) },
-				func(out io.Writer, list []wfmsim.Pending) {
-					fmt.Fprintln(out, "SINCE\tCLIENT\tSUBJECT\tFINGERPRINT")
-					for _, p := range list {
-						fmt.Fprintf(out, "%s\t%s\t%s\t%s\n", p.Since.Local().Format(time.TimeOnly), p.Client, p.Subject, p.Fingerprint)
-					}
-				})
-		},
-	}
-}
-
-func approveCommand() command {
-	return command{
-		name: "approve", args: "[FINGERPRINT]", summary: "approve a waiting client; without FINGERPRINT, all of them",
-		prepare: func(flags *flag.FlagSet) action {
-			client := askFlags(flags)
-			return func(ctx context.Context, args []string, out io.Writer) error {
-				if len(args) == 0 {
-					waiting, err := client.Pending(ctx)
-					if err != nil {
-						return err
-					}
-					for _, p := range waiting {
-						args = append(args, p.Fingerprint)
-					}
-				}
-				for _, fingerprint := range args {
-					approved, err := client.Approve(ctx, fingerprint)
-					if err != nil {
-						return err
-					}
-					fmt.Fprintf(out, "client %s is approved\n", approved.Client)
-				}
-				return nil
 			}
 		},
 	}

@@ -184,11 +184,3 @@ A first trial, each of the first two commands in a terminal of its own:
 `)
 	return exitDone
 }
-
-// askFlags are those of every command that asks a running wfmsim.
-func askFlags(flags *flag.FlagSet) *admin.Client {
-	c := &admin.Client{}
-	flags.StringVar(&c.URL, "admin", "http://127.0.0.1:8480", "`URL` of the running wfmsim")
-	flags.StringVar(&c.For, "client", "", "`ID` of the client meant, where there are several")
-	return c
-}

@@ -137,7 +137,7 @@ func TestAFirstTrial(t *testing.T) {
 
 	config, err := os.ReadFile(filepath.Join(dir, "margolite.yaml"))
 	check(t, err)
-	for _, line := range []string{`url: "` + s.wfm + `"`, filepath.Join(dir, "device.key"), "plainHTTP: true", `id: "device-01"`} {
+	for _, line := range []string{"url: " + s.wfm, filepath.Join(dir, "device.key"), "plainHTTP: true", "id: device-01"} {
 		if !bytes.Contains(config, []byte(line)) {
 			t.Errorf("no %s in\n%s", line, config)
 		}
@@ -257,7 +257,7 @@ func TestEarlierRevisionsAreServed(t *testing.T) {
 	}
 	config, err := os.ReadFile(filepath.Join(dir, "margolite.yaml"))
 	check(t, err)
-	for _, line := range []string{`revision: "1.0.0-rc.2"`, `ca: "` + filepath.Join(dir, "ca.pem"), `discovery: "` + s.mis} {
+	for _, line := range []string{"revision: 1.0.0-rc.2", "ca: " + filepath.Join(dir, "ca.pem"), "discovery: " + s.mis} {
 		if !bytes.Contains(config, []byte(line)) {
 			t.Errorf("no %s in\n%s", line, config)
 		}

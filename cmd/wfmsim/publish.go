@@ -19,45 +19,6 @@ import (
 	"github.com/margolite/margolite/test/wfmsim/admin"
 )
 
-func publishCommand() command {
-	return command{
-		name: "publish", args: "FILE", summary: "add an ApplicationDeployment to the desired state",
-		help: `
-FILE is an ApplicationDeployment in YAML, - for standard input. A deployment with
-the same id is replaced. Deviations from 1.0.0-rc.3 that devices may tolerate are
-listed and tolerated.
-`,
-		prepare: func(flags *flag.FlagSet) action {
-			client := askFlags(flags)
-			return func(ctx context.Context, args []string, out io.Writer) error {
-				var document []byte
-				var err error
-				if args[0] == "-" {
-					document, err = io.ReadAll(os.Stdin)
-				} else {
-					document, err = os.ReadFile(args[0])
-				}
-				if err != nil {
-					return fmt.Errorf("cannot read document: %w", err)
-				}
-				return publish(ctx, client, document, out)
-			}
-		},
-	}
-}
-
-func publish(ctx context.Context, client *admin.Client, document []byte, out io.Writer) error {
-	published, err := client.Publish(ctx, document)
-	if err != nil {
-		return err
-	}
-	for _, warning := range published.Warnings {
-		fmt.Fprintf(out, "note: %s\n", warning)
-	}
-	fmt.Fprintf(out, "deployment %s is part of manifest %d\n", published.DeploymentID, published.Version)
-	return nil
-}
-
 // parameters collects --param NAME=VALUE.
 type parameters map[string]any
 
@@ -134,7 +95,12 @@ image: ${REGISTRY}/name:tag.
 				if err != nil {
 					return err
 				}
-				return publish(ctx, client, document, out)
+				published, err := client.Publish(ctx, document)
+				if err != nil {
+					return err
+				}
+				tellPublished(out, published)
+				return nil
 			}
 		},
 	}
@@ -199,23 +165,6 @@ tools, such as "docker push" or "skopeo copy --dest-tls-verify=false".
 					return err
 				}
 				fmt.Fprintf(out, "%s/%s:%s is %s\n", info.RegistryHost, *name, *tag, artifact.Digest)
-				return nil
-			}
-		},
-	}
-}
-
-func removeCommand() command {
-	return command{
-		name: "remove", args: "DEPLOYMENT", summary: "remove a deployment from the desired state",
-		prepare: func(flags *flag.FlagSet) action {
-			client := askFlags(flags)
-			return func(ctx context.Context, args []string, out io.Writer) error {
-				removed, err := client.Remove(ctx, args[0])
-				if err != nil {
-					return err
-				}
-				fmt.Fprintf(out, "deployment %s is removed from manifest %d on\n", args[0], removed.Version)
 				return nil
 			}
 		},

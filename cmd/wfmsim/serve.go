@@ -16,9 +16,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
+
+	"go.yaml.in/yaml/v4"
 
 	"github.com/margolite/margolite/agent/identity"
 	"github.com/margolite/margolite/runtime/pemfile"
@@ -386,29 +387,20 @@ func readChain(file string) ([]*x509.Certificate, error) {
 
 // configuration is what margolite needs to work with this WFM.
 func (s settings) configuration(info admin.Info, files pki.Files) ([]byte, error) {
-	text := &strings.Builder{}
-	fmt.Fprintf(text, `# Written by wfmsim at every start. Use it with
-#   margolite run --config %s
-device:
-  id: %s
-wfm:
-  url: %s
-`, filepath.Join(s.dir, "margolite.yaml"), strconv.Quote(s.device), strconv.Quote(info.WFM))
-	say := func(key, value string) { fmt.Fprintf(text, "  %s: %s\n", key, strconv.Quote(value)) }
-	older := info.Revision != string(wfmsim.RC3)
-	gateway := s.gateway() != ""
+	type section map[string]any
+	wfm := section{"url": info.WFM}
+	older, gateway := info.Revision != string(wfmsim.RC3), s.gateway() != ""
 	if older {
-		say("revision", info.Revision)
+		wfm["revision"] = info.Revision
 	}
 	if older || !gateway {
-		say("certificate", files.Certificate)
-		say("key", files.Key)
+		wfm["certificate"], wfm["key"] = files.Certificate, files.Key
 	}
 	if !older && !gateway && info.MIS == "" {
-		say("trustBundle", files.TrustBundle)
+		wfm["trustBundle"] = files.TrustBundle
 	}
 	if older || gateway {
-		say("ca", s.ca())
+		wfm["ca"] = s.ca()
 	}
 	if gateway {
 		kind, value := "basic", s.basic
@@ -419,18 +411,18 @@ wfm:
 		if err := os.WriteFile(file, []byte(value+"\n"), 0o600); err != nil {
 			return nil, fmt.Errorf("cannot write credentials: %w", err)
 		}
-		fmt.Fprintf(text, "  authorization:\n    %s: %s\n", kind, strconv.Quote(file))
+		wfm["authorization"] = section{kind: file}
 	}
 	if info.MIS != "" {
-		fmt.Fprintf(text, "  identityService:\n    discovery: %s\n    ca: %s\n", strconv.Quote(info.MIS), strconv.Quote(s.ca()))
+		wfm["identityService"] = section{"discovery": info.MIS, "ca": s.ca()}
 	}
-	fmt.Fprintf(text, `poll:
-  interval: 5s
-registries:
-  %s:
-    plainHTTP: true
-`, strconv.Quote(info.RegistryHost))
-	return []byte(text.String()), nil
+	text, err := yaml.Marshal(section{
+		"device":     section{"id": s.device},
+		"wfm":        wfm,
+		"poll":       section{"interval": "5s"},
+		"registries": section{info.RegistryHost: section{"plainHTTP": true}},
+	})
+	return append(fmt.Appendf(nil, "# Written by wfmsim at every start. Use it with\n#   margolite run --config %s\n", filepath.Join(s.dir, "margolite.yaml")), text...), err
 }
 
 // reachable is an address of ours as devices name it.

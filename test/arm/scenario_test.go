@@ -86,7 +86,9 @@ func testBoard(t *testing.T, b board) {
 	step("check")
 
 	enrol(t, m, p)
-	reported, err := p.WFM.WaitDevice(within(t), p.ClientID(), plant.Device)
+	known, err := p.WFM.WaitDevice(within(t), p.ClientID(), plant.Device)
+	must(t, err)
+	reported, err := margo.ParseCapabilities(known.Body)
 	must(t, err)
 	step("enrol, until the WFM knows what the device has")
 	name, _, _ := strings.Cut(b.program, "/")

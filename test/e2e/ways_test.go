@@ -78,8 +78,8 @@ func TestTheLifeOfADeploymentEachWay(t *testing.T) {
 			}
 			known, err := r.WFM.WaitDevice(t.Context(), r.ClientID(), plant.Device)
 			check(t, err)
-			if known.Properties.ID != plant.Device {
-				t.Errorf("the WFM knows %+v", known.Properties)
+			if known.ID != plant.Device {
+				t.Errorf("the WFM knows %s", known.Body)
 			}
 
 			out, err := r.margolite("check")

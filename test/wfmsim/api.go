@@ -167,18 +167,18 @@ func (s *Server) capabilities(c call) *problem {
 	if refusal != nil {
 		return refusal
 	}
-	parsed, refusal := s.parseCapabilities(body)
+	id, refusal := s.parseCapabilities(body)
 	if refusal != nil {
 		return refusal
 	}
 	if s.options.Revision == RC1 {
-		device = parsed.Properties.ID // the path has none
+		device = id // the path has none
 	}
 	if s.options.Quirks.ClientIDAsDevice && device != c.client {
 		return &problem{status: http.StatusBadRequest, title: "Bad Request", detail: "device ID mismatch"}
 	}
-	known := c.r.Method != http.MethodPut || s.options.Revision == RC3 || s.options.PutFirst
-	created, refusal := s.describe(c.client, device, parsed, body, known)
+	known := c.r.Method != http.MethodPut || s.options.Revision == RC3 || s.options.Quirks.PutFirst
+	created, refusal := s.describe(c.client, device, id, body, known)
 	if refusal != nil {
 		return refusal
 	}

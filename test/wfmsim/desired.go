@@ -3,7 +3,6 @@ package wfmsim
 import (
 	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
 
 	"github.com/opencontainers/go-digest"
@@ -12,9 +11,6 @@ import (
 	"github.com/margolite/margolite/test/ociimage"
 	"github.com/margolite/margolite/test/wfmsim/fault"
 )
-
-// ErrNotFound is returned for a deployment that the client does not have.
-var ErrNotFound = errors.New("no such deployment")
 
 // Published tells what became of a document.
 type Published struct {
@@ -71,14 +67,14 @@ func (s *Server) Publish(client string, body []byte) (Published, error) {
 }
 
 // Remove takes a deployment out of the manifest. It returns the version from
-// which on it is gone, and ErrNotFound where it is not listed.
+// which on it is gone.
 func (s *Server) Remove(client, id string) (version uint64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := s.state.client(client)
 	d := c.Deployments[key(id)]
 	if d == nil || d.wanted() == "" {
-		return 0, fmt.Errorf("cannot remove %s from client %s: %w", id, client, ErrNotFound)
+		return 0, fmt.Errorf("cannot remove %s from client %s: no such deployment", id, client)
 	}
 	c.Version++
 	d.Revisions = append(d.Revisions, revision{Version: c.Version})

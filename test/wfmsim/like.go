@@ -77,12 +77,14 @@ func FindLike(name string) (Like, error) {
 // Apply makes the options those of this WFM.
 func (l Like) Apply(o *Options) {
 	o.Revision, o.Prefix, o.URLs, o.Quirks = l.Revision, l.Prefix, l.URLs, l.Quirks
-	o.EarlyOnboarding, o.PutFirst = l.Quirks.PublicCertificate, true
+	o.Quirks.PutFirst = true
 }
 
 // Quirks are departures from the standard that were met in the field.
 type Quirks struct {
-	PublicCertificate bool // onboarding wants the certificate as public_certificate
+	PublicCertificate bool // onboarding has the form of the earliest rc.1: public_certificate is sent and client_id answered
+	SingularStatus    bool // the path of a status is /deployment/{deploymentId}/status, as in the earliest rc.1
+	PutFirst          bool // capabilities may begin with PUT; else, before rc.3, a PUT of what was never posted is 404
 	NumberedClients   bool // client ids are client-<hex>-<number>, and a certificate that is known is refused
 	ClientIDAsDevice  bool // capabilities have to name the client id as the device's
 	TargetsClient     bool // deployments are for the client id

@@ -9,16 +9,12 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"encoding/pem"
-	"errors"
 	"fmt"
 	"maps"
 	"net/http"
 	"slices"
 	"time"
 )
-
-// ErrNotPending is returned for a certificate that nobody tried to onboard with.
-var ErrNotPending = errors.New("no such certificate is waiting")
 
 // Pending is a client that asked to be onboarded and waits to be approved.
 type Pending struct {
@@ -101,7 +97,7 @@ func (s *Server) Approve(fingerprint string) (client string, err error) {
 	defer s.mu.Unlock()
 	p, ok := s.pending[fingerprint]
 	if !ok {
-		return "", fmt.Errorf("cannot approve %s: %w", fingerprint, ErrNotPending)
+		return "", fmt.Errorf("cannot approve %s: no such certificate is waiting", fingerprint)
 	}
 	delete(s.pending, fingerprint)
 	s.state.client(p.Client).Certificate = p.certificate.Raw
@@ -179,7 +175,7 @@ func (s *Server) postOnboarding(c call) *problem {
 		return refusal
 	}
 	sent, answered := "certificate", "clientId"
-	if s.options.EarlyOnboarding {
+	if s.options.Quirks.PublicCertificate {
 		sent, answered = "public_certificate", "client_id"
 	} else if refusal := conform(s.schemas.onboarding, body); refusal != nil {
 		refusal.status = http.StatusBadRequest

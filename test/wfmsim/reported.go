@@ -85,25 +85,20 @@ func (s *Server) Devices(client string) []Device {
 }
 
 // WaitDevice returns when the client has reported a device, and gives what it
-// reported, as RC3 would have it.
-func (s *Server) WaitDevice(ctx context.Context, client, device string) (*margo.Capabilities, error) {
-	var body []byte
-	err := s.wait(ctx, func() bool {
+// reported.
+func (s *Server) WaitDevice(ctx context.Context, client, device string) (reported Device, err error) {
+	err = s.wait(ctx, func() bool {
 		for _, d := range s.Devices(client) {
 			if d.ID == device {
-				body = d.Body
+				reported = d
 			}
 		}
-		return body != nil
+		return reported.Body != nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("cannot wait for capabilities of %s: %w", device, err)
+		return reported, fmt.Errorf("cannot wait for capabilities of %s: %w", device, err)
 	}
-	neutral, err := s.neutralCapabilities(body)
-	if err != nil {
-		return nil, fmt.Errorf("cannot read capabilities of %s: %w", device, err)
-	}
-	return margo.ParseCapabilities(neutral)
+	return reported, nil
 }
 
 // wait returns when enough says so; it asks after each change of the state.
@@ -125,11 +120,9 @@ func (s *Server) wait(ctx context.Context, enough func() bool) error {
 
 // describe stores the capabilities of a device; unless it may be a first report,
 // of one that has reported before.
-func (s *Server) describe(
-	client, device string, parsed *margo.Capabilities, body []byte, first bool,
-) (created bool, refusal *problem) {
-	if parsed.Properties.ID != device {
-		return false, semantic("properties.id", fmt.Sprintf("is %q, the path says %q", parsed.Properties.ID, device))
+func (s *Server) describe(client, device, id string, body []byte, first bool) (created bool, refusal *problem) {
+	if id != device {
+		return false, semantic("properties.id", fmt.Sprintf("is %q, the path says %q", id, device))
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

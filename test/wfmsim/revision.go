@@ -77,7 +77,7 @@ func (s *Server) find(path string) place {
 func (s *Server) resource(parts []string, nowhere place) place {
 	read := []string{http.MethodGet, http.MethodHead}
 	plural, status := "deployments", "status"
-	if s.options.Revision == RC1 && s.options.SingularStatus {
+	if s.options.Quirks.SingularStatus {
 		plural = "deployment"
 	}
 	if s.options.Quirks.Statuses {

@@ -145,103 +145,34 @@ func withSources(m map[string]json.RawMessage) (map[string]json.RawMessage, erro
 	return m, errors.Join(err, err2)
 }
 
-// parseCapabilities reads a capabilities document of the revision, as rc.3
-// would have it.
-func (s *Server) parseCapabilities(body []byte) (*margo.Capabilities, *problem) {
-	if s.options.Revision != RC3 {
-		if refusal := conform(s.schemas.capabilities, body); refusal != nil {
-			return nil, refusal
-		}
-	}
-	neutral, err := s.neutralCapabilities(body)
-	if err != nil {
-		return nil, invalid(err.Error())
-	}
-	parsed, err := margo.ParseCapabilities(neutral)
-	if err != nil {
-		return nil, unacceptable(err)
-	}
+// parseCapabilities reads a capabilities document of the revision, and gives the id of the
+// device. Of the forms in which rc.2 devices tell their processors the WFM reads one.
+func (s *Server) parseCapabilities(body []byte) (device string, refusal *problem) {
 	if s.options.Revision == RC3 {
-		return parsed, conform(s.schemas.capabilities, body)
-	}
-	return parsed, nil
-}
-
-func (s *Server) neutralCapabilities(body []byte) ([]byte, error) {
-	if s.options.Revision == RC3 {
-		return body, nil
-	}
-	m, err := members(body)
-	if err != nil {
-		return nil, err
-	}
-	delete(m, "apiVersion")
-	delete(m, "kind")
-	if s.options.Revision == RC1 {
-		m["properties"], err = flattened(m["properties"])
-	} else {
-		m["properties"], err = ownForm(m["properties"], s.options.Quirks.FlatCPU)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return json.Marshal(m)
-}
-
-// ownForm leaves of the properties of rc.2 those of the one form that the WFM reads.
-func ownForm(properties json.RawMessage, flatCPU bool) (json.RawMessage, error) {
-	m, err := members(properties)
-	if err != nil {
-		return nil, err
-	}
-	if flatCPU {
-		delete(m, "cpus")
-		if cpu, ok := m["cpu"]; ok {
-			m["cpus"] = cpu
+		parsed, err := margo.ParseCapabilities(body)
+		if err != nil {
+			return "", unacceptable(err)
 		}
+		return parsed.Properties.ID, conform(s.schemas.capabilities, body)
 	}
-	for _, name := range []string{"cpu", "roles", "resources"} {
-		delete(m, name)
+	if refusal := conform(s.schemas.capabilities, body); refusal != nil {
+		return "", refusal
 	}
-	return json.Marshal(m)
-}
-
-// flattened turns the properties of rc.1, with roles and resources, into those
-// of the later revisions.
-func flattened(properties json.RawMessage) (json.RawMessage, error) {
-	var old struct {
-		ID           string `json:"id"`
-		Vendor       string `json:"vendor"`
-		ModelNumber  string `json:"modelNumber"`
-		SerialNumber string `json:"serialNumber"`
-		Resources    struct {
-			CPU struct {
-				Cores        json.Number `json:"cores"`
-				Architecture string      `json:"architecture"`
-			} `json:"cpu"`
-			Memory      string          `json:"memory"`
-			Storage     string          `json:"storage"`
-			Peripherals json.RawMessage `json:"peripherals"`
-			Interfaces  json.RawMessage `json:"interfaces"`
-		} `json:"resources"`
+	var document struct {
+		Properties struct {
+			ID        string          `json:"id"`
+			CPU, CPUs json.RawMessage // names of JSON go by any case
+		} `json:"properties"`
 	}
-	if err := json.Unmarshal(properties, &old); err != nil {
-		return nil, err
+	if err := json.Unmarshal(body, &document); err != nil {
+		return "", invalid(err.Error())
 	}
-	cpu := map[string]any{"cores": old.Resources.CPU.Cores}
-	if architecture := margo.Architecture(old.Resources.CPU.Architecture); architecture != "" {
-		cpu["architecture"] = architecture
+	read := document.Properties.CPUs
+	if s.options.Quirks.FlatCPU {
+		read = document.Properties.CPU
 	}
-	list := func(of json.RawMessage) json.RawMessage {
-		if of == nil {
-			return json.RawMessage("[]")
-		}
-		return of
+	if s.options.Revision == RC2 && read == nil {
+		return "", semantic("properties", "tells of no processors that this WFM can read")
 	}
-	return json.Marshal(map[string]any{
-		"id": old.ID, "vendor": old.Vendor, "modelNumber": old.ModelNumber, "serialNumber": old.SerialNumber,
-		"cpus": []any{cpu}, "memory": old.Resources.Memory, "storage": old.Resources.Storage,
-		"peripherals": list(old.Resources.Peripherals), "interfaces": list(old.Resources.Interfaces),
-		"otelCollector": true, "supportedRuntimes": []string{"oci"}, "supportedDeploymentTypes": []string{"compose"},
-	})
+	return document.Properties.ID, nil
 }

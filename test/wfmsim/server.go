@@ -62,15 +62,6 @@ type Options struct {
 	// ClientCAs are who may have issued the certificates that clients sign with;
 	// nil: anybody.
 	ClientCAs *x509.CertPool
-	// PutFirst lets capabilities begin with PUT, before RC3; else a PUT of what
-	// was never posted is 404.
-	PutFirst bool
-	// SingularStatus is the path /deployment/{deploymentId}/status of the earliest
-	// RC1 instead of the later one.
-	SingularStatus bool
-	// EarlyOnboarding is the form of the earliest RC1: public_certificate is sent
-	// and client_id answered.
-	EarlyOnboarding bool
 
 	Prefix string  // path under which the interface is mounted, "" or "/a/b"
 	URLs   URLForm // in manifests

@@ -306,7 +306,7 @@ func TestCapabilitiesComeAndGo(t *testing.T) {
 	}
 	r.call("PUT", path, capabilitiesOf(deviceID))
 	got, err := r.wfm.WaitDevice(context.Background(), deviceID, deviceID)
-	if err != nil || got.Properties.ID != deviceID {
+	if err != nil || got.ID != deviceID {
 		t.Errorf("got %+v, %v", got, err)
 	}
 }

@@ -8,27 +8,42 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
-	"strconv"
+	"strings"
 	"time"
 
 	"github.com/margolite/margolite/test/wfmsim"
 	"github.com/margolite/margolite/test/wfmsim/fault"
 	"github.com/margolite/margolite/test/wfmsim/mis"
-	"github.com/margolite/margolite/test/wfmsim/record"
 	"github.com/margolite/margolite/test/wfmsim/registry"
+	"github.com/margolite/margolite/test/wfmsim/serving"
 )
 
 const (
-	maxBody = 1 << 20
+	maxBody = 2 << 20
 	maxWait = time.Minute // of a request for statuses
 )
+
+// Request is what a verb is about. Each verb reads those fields that it needs.
+type Request struct {
+	Client      string        `json:"client,omitempty"` // empty: the default one
+	Deployment  string        `json:"deployment,omitempty"`
+	Document    []byte        `json:"document,omitempty"`
+	Version     uint64        `json:"version,omitempty"`
+	Fingerprint string        `json:"fingerprint,omitempty"`
+	Server      string        `json:"server,omitempty"` // wfm, registry or mis
+	Endpoint    string        `json:"endpoint,omitempty"`
+	Fault       fault.Fault   `json:"fault,omitzero"`
+	Last        int           `json:"last,omitempty"`  // so many of the newest; 0: all
+	After       int           `json:"after,omitempty"` // with a number above this
+	Wait        time.Duration `json:"wait,omitempty"`  // for one, where there is none
+}
 
 // Info is where everything is.
 type Info struct {
@@ -48,12 +63,8 @@ type Failure struct {
 
 // Removed is the answer to a removal.
 type Removed struct {
-	Version uint64 `json:"manifestVersion"`
-}
-
-// Approved is the answer to an approval.
-type Approved struct {
-	Client string `json:"clientId"`
+	DeploymentID string `json:"deploymentId"`
+	Version      uint64 `json:"manifestVersion"`
 }
 
 // Servers are what is administered; all but the WFM may be missing.
@@ -78,66 +89,43 @@ func Listen(address string) (net.Listener, error) {
 	return listener, nil
 }
 
-// Handler serves the interface for a WFM and the servers around it.
+// Handler serves the interface for a WFM and the servers around it: POST /v1/VERB
+// with a Request, which the answer of the verb or a Failure follows.
 func Handler(servers Servers, info func() Info) http.Handler {
-	a := &api{Servers: servers, info: info}
-	mux := http.NewServeMux()
-	for pattern, handle := range map[string]func(*http.Request) (any, error){
-		"GET /v1/info":                           a.getInfo,
-		"GET /v1/deployments":                    a.list,
-		"POST /v1/deployments":                   a.publish,
-		"DELETE /v1/deployments/{id}":            a.remove,
-		"GET /v1/statuses":                       a.statuses,
-		"GET /v1/capabilities":                   a.capabilities,
-		"GET /v1/faults/{server}":                a.faults,
-		"POST /v1/faults/{server}":               a.inject,
-		"DELETE /v1/faults/{server}":             a.clear,
-		"GET /v1/requests/{server}":              a.requests,
-		"POST /v1/clients/{id}/{change}":         a.change,
-		"PUT /v1/clients/{id}/version":           a.setVersion,
-		"GET /v1/pending":                        a.pending,
-		"POST /v1/pending/{fingerprint}/approve": a.approve,
-	} {
-		mux.Handle(pattern, answered(handle))
-	}
-	return local(mux)
-}
-
-type api struct {
-	Servers
-	info func() Info
-}
-
-// local refuses what a web page elsewhere could make a browser ask for.
-func local(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		host, _, err := net.SplitHostPort(r.Host)
-		if err != nil {
-			host = r.Host
-		}
-		ip := net.ParseIP(host)
-		if (host != "localhost" && (ip == nil || !ip.IsLoopback())) || r.Header.Get("Origin") != "" {
+		verb, known := strings.CutPrefix(r.URL.Path, "/v1/")
+		switch {
+		case !isLocal(r):
 			write(w, http.StatusForbidden, Failure{"only programs on this machine are served"})
 			return
+		case !known || r.Method != http.MethodPost:
+			write(w, http.StatusNotFound, Failure{"the only requests are POST /v1/VERB"})
+			return
 		}
-		next.ServeHTTP(w, r)
+		var request Request
+		decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
+		decoder.DisallowUnknownFields()
+		var answer any
+		err := decoder.Decode(&request)
+		if err == nil {
+			answer, err = servers.do(r.Context(), verb, request, info())
+		}
+		if err != nil {
+			write(w, http.StatusBadRequest, Failure{err.Error()})
+			return
+		}
+		write(w, http.StatusOK, answer)
 	})
 }
 
-// answered turns what a handler returns into an answer.
-func answered(handle func(*http.Request) (any, error)) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
-		answer, err := handle(r)
-		switch {
-		case errors.Is(err, wfmsim.ErrNotFound), errors.Is(err, wfmsim.ErrNotPending):
-			write(w, http.StatusNotFound, Failure{err.Error()})
-		case err != nil:
-			write(w, http.StatusBadRequest, Failure{err.Error()})
-		default:
-			write(w, http.StatusOK, answer)
-		}
-	})
+// isLocal is false for what a web page elsewhere could make a browser ask for.
+func isLocal(r *http.Request) bool {
+	host, _, err := net.SplitHostPort(r.Host)
+	if err != nil {
+		host = r.Host
+	}
+	ip := net.ParseIP(host)
+	return (host == "localhost" || ip != nil && ip.IsLoopback()) && r.Header.Get("Origin") == ""
 }
 
 func write(w http.ResponseWriter, status int, answer any) {
@@ -146,168 +134,107 @@ func write(w http.ResponseWriter, status int, answer any) {
 	_ = json.NewEncoder(w).Encode(answer) // nobody is left to be told of an error
 }
 
-// client is who a request is about.
-func (a *api) client(r *http.Request) string {
-	if client := r.URL.Query().Get("client"); client != "" {
-		return client
+func (s Servers) do(ctx context.Context, verb string, r Request, info Info) (any, error) {
+	client := cmp.Or(r.Client, info.DefaultClient)
+	switch verb {
+	case "info":
+		return info, nil
+	case "list":
+		return s.WFM.Deployments(client), nil
+	case "publish":
+		return s.WFM.Publish(client, r.Document)
+	case "remove":
+		version, err := s.WFM.Remove(client, r.Deployment)
+		return Removed{r.Deployment, version}, err
+	case "statuses":
+		return s.statuses(ctx, r)
+	case "capabilities":
+		return s.WFM.Devices(r.Client), nil
+	case "restart":
+		return nil, s.WFM.Restart(client)
+	case "forget":
+		return nil, s.WFM.Forget(client)
+	case "version":
+		return nil, s.WFM.SetVersion(client, r.Version)
+	case "pending":
+		return append([]wfmsim.Pending{}, s.WFM.Pending()...), nil
+	case "approve":
+		return s.approve(r)
 	}
-	return a.info().DefaultClient
-}
-
-func (a *api) getInfo(*http.Request) (any, error) { return a.info(), nil }
-
-func (a *api) list(r *http.Request) (any, error) { return a.WFM.Deployments(a.client(r)), nil }
-
-func (a *api) publish(r *http.Request) (any, error) {
-	body, err := io.ReadAll(r.Body)
+	server, err := s.server(r.Server)
 	if err != nil {
 		return nil, err
 	}
-	return a.WFM.Publish(a.client(r), body)
-}
-
-func (a *api) remove(r *http.Request) (any, error) {
-	version, err := a.WFM.Remove(a.client(r), r.PathValue("id"))
-	return Removed{version}, err
-}
-
-// statuses gives the reports with a number above "after"; where there are none
-// it waits for one as long as "wait" says.
-func (a *api) statuses(r *http.Request) (any, error) {
-	query := r.URL.Query()
-	after, err := number(query.Get("after"))
-	if err != nil {
-		return nil, err
+	switch verb {
+	case "faults":
+		return server.Faults().Active(), nil
+	case "fault":
+		r.Fault.ID, err = server.Faults().Inject(r.Fault)
+		return r.Fault, err
+	case "clear":
+		server.Faults().Clear(r.Endpoint)
+		return server.Faults().Active(), nil
+	case "requests":
+		requests := server.Requests().Requests()
+		if r.Last > 0 {
+			requests = requests[max(0, len(requests)-r.Last):]
+		}
+		return requests, nil
 	}
+	return nil, fmt.Errorf("there is no verb %q", verb)
+}
+
+func (s Servers) server(name string) (*serving.Server, error) {
+	switch {
+	case name == "wfm":
+		return s.WFM.Server, nil
+	case name == "registry" && s.Registry != nil:
+		return s.Registry.Server, nil
+	case name == "mis" && s.MIS != nil:
+		return s.MIS.Server, nil
+	}
+	return nil, fmt.Errorf("%q is none of the servers here: wfm, registry, mis", name)
+}
+
+// statuses gives the reports with a number above After; where there are none
+// it waits for one as long as Wait says.
+func (s Servers) statuses(ctx context.Context, r Request) (any, error) {
 	newer := func(reports []wfmsim.Report) []wfmsim.Report {
 		for i, report := range reports {
-			if report.Number > after {
+			if report.Number > r.After {
 				return reports[i:]
 			}
 		}
-		return nil
+		return []wfmsim.Report{}
 	}
-	if text := query.Get("wait"); text != "" {
-		wait, err := time.ParseDuration(text)
-		if err != nil {
-			return nil, err
-		}
-		ctx, cancel := context.WithTimeout(r.Context(), min(wait, maxWait))
+	if r.Wait > 0 {
+		ctx, cancel := context.WithTimeout(ctx, min(r.Wait, maxWait))
 		defer cancel()
-		err = a.WFM.WaitStatus(ctx, query.Get("deployment"), func(reports []wfmsim.Report) bool { return len(newer(reports)) > 0 })
+		err := s.WFM.WaitStatus(ctx, r.Deployment, func(reports []wfmsim.Report) bool { return len(newer(reports)) > 0 })
 		if err != nil && !errors.Is(err, context.DeadlineExceeded) {
 			return nil, err
 		}
 	}
-	return append([]wfmsim.Report{}, newer(a.WFM.Statuses(query.Get("deployment")))...), nil
+	return newer(s.WFM.Statuses(r.Deployment)), nil
 }
 
-func (a *api) capabilities(r *http.Request) (any, error) {
-	return a.WFM.Devices(r.URL.Query().Get("client")), nil
-}
-
-// switches are those of the server that the path names.
-func (a *api) switches(r *http.Request) (*fault.Switches, *record.Log, error) {
-	server := r.PathValue("server")
-	switch {
-	case server == "wfm":
-		return a.WFM.Faults(), a.WFM.Requests(), nil
-	case server == "registry" && a.Registry != nil:
-		return a.Registry.Faults(), a.Registry.Requests(), nil
-	case server == "mis" && a.MIS != nil:
-		return a.MIS.Faults(), a.MIS.Requests(), nil
-	default:
-		return nil, nil, fmt.Errorf("%q is none of the servers here: wfm, registry, mis", server)
+// approve lets in the client that waits with a fingerprint, without one all that wait,
+// and gives their ids.
+func (s Servers) approve(r Request) (any, error) {
+	fingerprints := []string{r.Fingerprint}
+	if r.Fingerprint == "" {
+		fingerprints = nil
+		for _, p := range s.WFM.Pending() {
+			fingerprints = append(fingerprints, p.Fingerprint)
+		}
 	}
-}
-
-func (a *api) faults(r *http.Request) (any, error) {
-	switches, _, err := a.switches(r)
-	if err != nil {
-		return nil, err
+	approved := []string{}
+	for _, fingerprint := range fingerprints {
+		client, err := s.WFM.Approve(fingerprint)
+		if err != nil {
+			return nil, err
+		}
+		approved = append(approved, client)
 	}
-	return switches.Active(), nil
-}
-
-func (a *api) inject(r *http.Request) (any, error) {
-	switches, _, err := a.switches(r)
-	if err != nil {
-		return nil, err
-	}
-	var f fault.Fault
-	decoder := json.NewDecoder(r.Body)
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&f); err != nil {
-		return nil, fmt.Errorf("cannot read fault: %w", err)
-	}
-	f.ID, err = switches.Inject(f)
-	return f, err
-}
-
-func (a *api) clear(r *http.Request) (any, error) {
-	switches, _, err := a.switches(r)
-	if err != nil {
-		return nil, err
-	}
-	switches.Clear(r.URL.Query().Get("endpoint"))
-	return switches.Active(), nil
-}
-
-func (a *api) requests(r *http.Request) (any, error) {
-	_, log, err := a.switches(r)
-	if err != nil {
-		return nil, err
-	}
-	requests := log.Requests()
-	last, err := number(r.URL.Query().Get("last"))
-	if err != nil {
-		return nil, err
-	}
-	if last > 0 && last < len(requests) {
-		requests = requests[len(requests)-last:]
-	}
-	return requests, nil
-}
-
-// change is what becomes of the relationship with a client.
-func (a *api) change(r *http.Request) (any, error) {
-	client := r.PathValue("id")
-	switch change := r.PathValue("change"); change {
-	case "restart":
-		return a.info(), a.WFM.Restart(client)
-	case "forget":
-		return a.info(), a.WFM.Forget(client)
-	default:
-		return nil, fmt.Errorf("%q is nothing that can be done with a client", change)
-	}
-}
-
-// setVersion takes the version as text: JSON numbers of that size do not survive
-// every tool.
-func (a *api) setVersion(r *http.Request) (any, error) {
-	text, err := io.ReadAll(r.Body)
-	if err != nil {
-		return nil, err
-	}
-	version, err := strconv.ParseUint(string(text), 10, 64)
-	if err != nil {
-		return nil, fmt.Errorf("cannot read version: %w", err)
-	}
-	return a.info(), a.WFM.SetVersion(r.PathValue("id"), version)
-}
-
-func (a *api) pending(*http.Request) (any, error) {
-	return append([]wfmsim.Pending{}, a.WFM.Pending()...), nil
-}
-
-func (a *api) approve(r *http.Request) (any, error) {
-	client, err := a.WFM.Approve(r.PathValue("fingerprint"))
-	return Approved{client}, err
-}
-
-func number(text string) (int, error) {
-	if text == "" {
-		return 0, nil
-	}
-	return strconv.Atoi(text)
+	return approved, nil
 }
