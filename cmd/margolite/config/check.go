@@ -1,8 +1,6 @@
 package config
 
 import (
-	"crypto/sha256"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -10,6 +8,7 @@ import (
 	"net/url"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -77,24 +76,11 @@ func line(s string) error {
 	return nil
 }
 
-// deviceID has the form that a capabilities document requires, and becomes a
-// part of URLs: no name may be one that changes the path there.
-func deviceID(s string) error {
-	problem := errors.New("expected names of letters, digits and . _ ~ - with / between them")
-	for name := range strings.SplitSeq(s, "/") {
-		if name == "" || name == "." || name == ".." || strings.ContainsFunc(name, func(r rune) bool { return !isNameRune(r, "._~-") }) {
-			return problem
-		}
-	}
-	return line(s)
-}
-
 // A pattern is the form of a whole text of at most so many bytes.
 func pattern(form string, most int, problem string) func(string) error {
-	whole := regexp.MustCompile("^(?:" + form + ")$")
 	return func(s string) error {
 		switch {
-		case len(s) <= most && whole.MatchString(s):
+		case len(s) <= most && regexp.MustCompile("^(?:"+form+")$").MatchString(s):
 			return nil
 		case strings.Contains(problem, "%s"):
 			return fmt.Errorf(problem, quote(s))
@@ -103,7 +89,22 @@ func pattern(form string, most int, problem string) func(string) error {
 	}
 }
 
+const (
+	// pathName is a part of the path of a URL, and none that changes it: neither . nor ..
+	pathName = `(?:\.{0,2}[A-Za-z0-9_~-]|\.{3})[A-Za-z0-9._~-]*`
+	// branchName is one that git takes (git-check-ref-format), in the letters that are common.
+	branchName = `[A-Za-z0-9_][A-Za-z0-9_-]*(?:\.[A-Za-z0-9_-]+)*`
+)
+
 var (
+	// deviceID has the form that a capabilities document requires.
+	deviceID = pattern(pathName+"(?:/"+pathName+")*", 256, "expected names of letters, digits and . _ ~ - with / between them")
+	// hostLetters are those of a name or an address, and its port.
+	hostLetters = pattern(`[A-Za-z0-9._:\[\]%-]*`, 262, "")
+	clientID    = pattern(pathName, 256, "expected letters, digits and . _ ~ -")
+	branches    = pattern(branchName+"(?:/"+branchName+")*", 200, noBranch)
+	// pin does not repeat what it refuses: a mistaken one could be a secret.
+	pin = pattern(`[A-Za-z0-9+/]{43}=`, 44, "expected the SHA-256 of a public key in base64, 44 characters that end with =")
 	// namespace has the form of containerd's identifiers.
 	namespace = pattern(`[A-Za-z0-9]+(?:[._-][A-Za-z0-9]+)*`, 76,
 		"expected at most 76 letters and digits, with single . _ - between them")
@@ -118,10 +119,6 @@ var (
 	deployment = pattern(`[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}`, 36,
 		"expected the id of a deployment, a UUID, got %s")
 )
-
-func isNameRune(r rune, others string) bool {
-	return 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune(others, r)
-}
 
 // path is absolute: the daemon has no directory of its own to start from.
 func path(s string) error {
@@ -158,71 +155,57 @@ func trustBundle(s string) error {
 	return path(s)
 }
 
+// webURL is the form of a URL with one of the schemes, and a query or none. It repeats
+// nothing of a wrong one, which may contain a password: instead says where that belongs.
+func webURL(query bool, instead string, schemes ...string) func(string) error {
+	return func(s string) error {
+		u, err := url.Parse(s)
+		switch {
+		case err != nil || len(s) > 2048:
+			return errors.New("expected a URL such as https://wfm.example.com")
+		case !slices.Contains(schemes, u.Scheme):
+			return errors.New("expected a URL that begins with " + strings.Join(schemes, ":// or ") + "://")
+		case host(u.Host) != nil:
+			return errors.New("expected a host after https://, with a port if it is not 443")
+		case u.User != nil:
+			return errors.New("expected a URL without user and password; " + instead)
+		case u.Fragment != "" || strings.Contains(s, "#"):
+			return errors.New("expected a URL without a fragment")
+		case !query && strings.Contains(s, "?"):
+			return errors.New("expected a URL without a query")
+		}
+		return nil
+	}
+}
+
+var (
+	// baseURL is what paths are appended to.
+	baseURL = webURL(false, "put the credentials of a gateway into the file that wfm.authorization names", "https")
+	// documentURL is where one document is.
+	documentURL = webURL(true, "this server needs none", "https")
+	// collector is where an OpenTelemetry collector listens.
+	collector  = webURL(false, "this server needs none", "http", "https")
+	repository = webURL(false, "put the token into the file that wfm.git.token names", "git+https")
+)
+
 // gitScheme begins the URL of a repository.
 const gitScheme = "git+https://"
 
 // source is where the desired state comes from.
 func source(s string) error {
-	if rest, ok := strings.CutPrefix(s, gitScheme); ok {
-		s = "https://" + rest
-		if err := httpsURL(s, "put the token into the file that wfm.git.token names"); err != nil {
+	switch {
+	case strings.HasPrefix(s, gitScheme):
+		if err := repository(s); err != nil {
 			return err
 		}
 		if u, err := url.Parse(s); err != nil || strings.Trim(u.Path, "/") == "" {
 			return errors.New("expected the path of a repository after the host")
 		}
-		return noQuery(s)
-	}
-	if !strings.HasPrefix(s, "https://") && strings.Contains(s, "://") {
+		return nil
+	case !strings.HasPrefix(s, "https://") && strings.Contains(s, "://"):
 		return errors.New("expected a URL that begins with https:// or git+https://")
 	}
 	return baseURL(s)
-}
-
-// baseURL is what paths are appended to.
-func baseURL(s string) error {
-	if err := httpsURL(s, "put the credentials of a gateway into the file that wfm.authorization names"); err != nil {
-		return err
-	}
-	return noQuery(s)
-}
-
-// documentURL is where one document is.
-func documentURL(s string) error {
-	return httpsURL(s, "this server needs none")
-}
-
-// httpsURL repeats nothing of a wrong URL, it may contain a password.
-func httpsURL(s, instead string) error {
-	u, err := url.Parse(s)
-	switch {
-	case err != nil || len(s) > 2048:
-		return errors.New("expected a URL such as https://wfm.example.com")
-	case u.Scheme != "https":
-		return errors.New("expected a URL that begins with https://")
-	case host(u.Host) != nil:
-		return errors.New("expected a host after https://, with a port if it is not 443")
-	case u.User != nil:
-		return errors.New("expected a URL without user and password; " + instead)
-	case u.Fragment != "" || strings.Contains(s, "#"):
-		return errors.New("expected a URL without a fragment")
-	}
-	return nil
-}
-
-// collector is where an OpenTelemetry collector listens.
-func collector(s string) error {
-	rest, plain := strings.CutPrefix(s, "http://")
-	if !plain {
-		rest = strings.TrimPrefix(s, "https://")
-		if rest == s {
-			return errors.New("expected a URL that begins with http:// or https://")
-		}
-	}
-	if err := documentURL("https://" + rest); err != nil {
-		return err
-	}
-	return noQuery(s)
 }
 
 // ownCollector is one that the agent itself speaks to: without TLS only on this
@@ -257,13 +240,6 @@ func listenAddress(s string) error {
 	return nil
 }
 
-func noQuery(s string) error {
-	if strings.Contains(s, "?") {
-		return errors.New("expected a URL without a query")
-	}
-	return nil
-}
-
 // spiffeID is the ID of a WFM, in whatever form its operator gave it.
 func spiffeID(s string) error {
 	id, err := spiffeid.FromString(s)
@@ -273,37 +249,13 @@ func spiffeID(s string) error {
 	return nil
 }
 
-// clientID is a part of URLs.
-func clientID(s string) error {
-	if deviceID(s) != nil || strings.Contains(s, "/") {
-		return errors.New("expected letters, digits and . _ ~ -")
-	}
-	return nil
-}
+const noBranch = "expected the name of a branch: letters, digits and . _ - with / between names"
 
-// pin does not repeat what it refuses: a mistaken one could be a secret.
-func pin(s string) error {
-	if sum, err := base64.StdEncoding.DecodeString(s); err != nil || len(sum) != sha256.Size {
-		return errors.New("expected the SHA-256 of a public key in base64, 44 characters that end with =")
-	}
-	return nil
-}
-
-// branch is a name that git takes for one (git-check-ref-format), in the letters
-// that are common.
 func branch(s string) error {
-	problem := errors.New("expected the name of a branch: letters, digits and . _ - with / between names")
-	if len(s) > 200 {
-		return problem
+	if strings.Contains(s+"/", ".lock/") {
+		return errors.New(noBranch)
 	}
-	for name := range strings.SplitSeq(s, "/") {
-		if name == "" || strings.HasPrefix(name, ".") || strings.HasPrefix(name, "-") || strings.HasSuffix(name, ".") ||
-			strings.HasSuffix(name, ".lock") || strings.Contains(name, "..") ||
-			strings.ContainsFunc(name, func(r rune) bool { return !isNameRune(r, "._-") }) {
-			return problem
-		}
-	}
-	return nil
+	return branches(s)
 }
 
 // treePath is a directory of a repository.
@@ -361,10 +313,7 @@ func word(s string) error {
 func host(s string) error {
 	problem := fmt.Errorf("expected a host, or host:port, got %s", quote(s))
 	u, err := url.Parse("https://" + s)
-	if err != nil || u.Host != s || u.Hostname() == "" || len(s) > 262 {
-		return problem
-	}
-	if strings.ContainsFunc(s, func(r rune) bool { return !isNameRune(r, ".-_:[]%") }) {
+	if err != nil || u.Host != s || u.Hostname() == "" || hostLetters(s) != nil {
 		return problem
 	}
 	if port := u.Port(); port != "" {
