@@ -59,7 +59,7 @@ func aboutDevice(ctx context.Context, cfg *config.Config) (aboutBackup, error) {
 	if err != nil && !errors.Is(err, errNoIdentity) {
 		return aboutBackup{}, err
 	}
-	facts, _ := discover(ctx, cfg)() // what cannot be discovered is empty
+	facts, _ := discover(ctx, cfg, "/")() // what cannot be discovered is empty
 	return aboutBackup{backupFormat, build.Version(), time.Now().UTC().Truncate(time.Second), device.ID, agent.DeviceID(facts.Identity)}, nil
 }
 

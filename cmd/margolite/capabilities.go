@@ -58,7 +58,7 @@ func (c *cli) capabilities(ctx context.Context, args []string) error {
 
 // describe writes the document about a machine without asking its agent.
 func describe(ctx context.Context, cfg *config.Config, root string) (json.RawMessage, error) {
-	facts := discoverAt(ctx, cfg, root)
+	facts := discover(ctx, cfg, root)
 	device, err := deviceAs(cfg, root, facts)
 	if err != nil {
 		return nil, err
@@ -66,15 +66,10 @@ func describe(ctx context.Context, cfg *config.Config, root string) (json.RawMes
 	return agent.Describe(device, facts, slog.New(slog.DiscardHandler))
 }
 
-// discover reads what this machine offers.
-func discover(ctx context.Context, cfg *config.Config) func() (capability.Facts, error) {
-	return discoverAt(ctx, cfg, "/")
-}
-
-// discoverAt reads what the machine offers whose files are below root. Of this
+// discover reads what the machine offers whose files are below root. Of this
 // one it counts what the program was built for, which may be less than what its
 // kernel runs: that is what images are chosen by.
-func discoverAt(ctx context.Context, cfg *config.Config, root string) func() (capability.Facts, error) {
+func discover(ctx context.Context, cfg *config.Config, root string) func() (capability.Facts, error) {
 	o := capability.Options{StateDir: filepath.Join(root, cfg.State.Dir), Workloads: cfg.Runtime.Namespace}
 	if root == "/" {
 		o.Architecture = runtime.GOARCH

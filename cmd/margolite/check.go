@@ -277,7 +277,7 @@ func wfmFindings(ctx context.Context, cfg *config.Config) []finding {
 	known := way.Describe()
 	var findings []finding
 	if known.Expires != nil {
-		findings = append(findings, fine("identity", fmt.Sprintf("%svalid until %s", suffixed(known.Client, ", "), known.Expires.Format(time.RFC3339))))
+		findings = append(findings, fine("identity", strings.TrimPrefix(known.Client+", valid until "+known.Expires.Format(time.RFC3339), ", ")))
 	}
 	for _, w := range known.Warnings {
 		findings = append(findings, warning("identity", w.Text, w.Mend))
@@ -291,13 +291,6 @@ func wfmFindings(ctx context.Context, cfg *config.Config) []finding {
 	default:
 		return append(findings, broken("wfm", err))
 	}
-}
-
-func suffixed(s, suffix string) string {
-	if s == "" {
-		return ""
-	}
-	return s + suffix
 }
 
 // broken makes a finding of an error, with the mend if it knows one.

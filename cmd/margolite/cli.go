@@ -34,7 +34,8 @@ type cli struct {
 
 	configFile string
 	json       bool
-	command    string      // the one that is running, for hints
+	command    string // the one that is running, for hints
+	project    composeProject
 	lasting    atomic.Bool // it cleans up after an interrupt, and may take its time
 }
 

@@ -14,28 +14,22 @@ import (
 	"github.com/margolite/margolite/agent/control"
 )
 
-type verb struct {
-	command
-	do func(c *cli, ctx context.Context, p *composeProject, args []string) error
-}
-
-func composeVerbs() []verb {
-	return []verb{
-		{command{name: "compose up", args: "[SERVICE...]", short: "start a project and wait until it runs"}, (*cli).composeUp},
-		{command{name: "compose down", short: "remove a project; named volumes stay"}, (*cli).composeDown},
-		{command{name: "compose ps", args: "[SERVICE...]", short: "list the containers of a project"}, (*cli).composePs},
-		{command{name: "compose logs", args: "[SERVICE...]", short: "show the output of services"}, (*cli).composeLogs},
-		{command{name: "compose exec", args: "SERVICE COMMAND...", short: "run a command in a running container"}, (*cli).composeExec},
-		{command{name: "compose config", short: "check the Compose file and print the resulting project"}, (*cli).composeConfig},
-		{command{name: "compose pull", args: "[SERVICE...]", short: "pull the images of a project"}, (*cli).composePull},
+func composeVerbs() []command {
+	return []command{
+		{"compose up", "[SERVICE...]", "start a project and wait until it runs", (*cli).composeUp},
+		{"compose down", "", "remove a project; named volumes stay", (*cli).composeDown},
+		{"compose ps", "[SERVICE...]", "list the containers of a project", (*cli).composePs},
+		{"compose logs", "[SERVICE...]", "show the output of services", (*cli).composeLogs},
+		{"compose exec", "SERVICE COMMAND...", "run a command in a running container", (*cli).composeExec},
+		{"compose config", "", "check the Compose file and print the resulting project", (*cli).composeConfig},
+		{"compose pull", "[SERVICE...]", "pull the images of a project", (*cli).composePull},
 	}
 }
 
 // compose runs a Compose file without a WFM: through the agent where one runs,
 // else with the same runtime in this process.
 func (c *cli) compose(ctx context.Context, args []string) error {
-	p := &composeProject{input: c.in}
-	before := c.composeFlags("compose", p) // as in compose -f FILE up
+	before := c.composeFlags("compose") // as in compose -f FILE up
 	if err := before.Parse(args); err != nil {
 		return c.flagError(err, func(w io.Writer) { c.usage(w, before) })
 	}
@@ -51,7 +45,7 @@ func (c *cli) compose(ctx context.Context, args []string) error {
 	if i < 0 {
 		return usagef("unknown compose command %[2]q: use one of %[1]s", strings.Join(names, ", "), before.Arg(0))
 	}
-	return verbs[i].do(c, ctx, p, before.Args()[1:])
+	return verbs[i].run(c, ctx, before.Args()[1:])
 }
 
 // reached is the way to the containers of this machine.
@@ -91,13 +85,13 @@ func (c *cli) withProjects(ctx context.Context, do func(*reached) error) error {
 // request asks for the project, of which services are wanted; none: all.
 func (p *composeProject) request(services []string) control.ComposeRequest {
 	return control.ComposeRequest{
-		Project: p.name, File: p.files[0], Files: p.files[1:], Directory: p.directory, Contents: p.contents,
-		Environment: p.environment, Profiles: p.profiles, Services: services,
+		Project: p.ProjectName, File: p.Files[0], Files: p.Files[1:], Directory: p.WorkingDir, Contents: p.Contents,
+		Environment: p.Environment, Profiles: p.Profiles, Services: services,
 	}
 }
 
-func (c *cli) composePull(ctx context.Context, p *composeProject, args []string) error {
-	f := c.composeFlags("compose pull", p)
+func (c *cli) composePull(ctx context.Context, args []string) error {
+	p, f := &c.project, c.composeFlags("compose pull")
 	quiet := false
 	f.BoolVar(&quiet, "quiet", false, "hide progress")
 	short(f, "q", "quiet")
@@ -109,7 +103,7 @@ func (c *cli) composePull(ctx context.Context, p *composeProject, args []string)
 	if *policy != "always" && *policy != "missing" {
 		return usagef("invalid policy %q: use always or missing", *policy)
 	}
-	if err := p.find(ctx, c.env); err != nil {
+	if err := c.findProject(ctx); err != nil {
 		return err
 	}
 	r := p.request(services)
@@ -128,8 +122,8 @@ func (c *cli) composePull(ctx context.Context, p *composeProject, args []string)
 	})
 }
 
-func (c *cli) composeDown(ctx context.Context, p *composeProject, args []string) error {
-	f := c.composeFlags("compose down", p)
+func (c *cli) composeDown(ctx context.Context, args []string) error {
+	p, f := &c.project, c.composeFlags("compose down")
 	r := control.DownRequest{}
 	f.BoolVar(&r.Volumes, "volumes", false, "also remove its named volumes and their content")
 	short(f, "v", "volumes")
@@ -139,10 +133,10 @@ func (c *cli) composeDown(ctx context.Context, p *composeProject, args []string)
 	if err := c.parseNone(f, args); err != nil {
 		return err
 	}
-	if err := p.findName(ctx, c.env); err != nil {
+	if err := c.findName(ctx); err != nil {
 		return err
 	}
-	r.Project = p.name
+	r.Project = p.ProjectName
 	return c.withProjects(ctx, func(w *reached) error { return c.takeDown(ctx, w, r) })
 }
 

@@ -12,8 +12,8 @@ import (
 
 // composeConfig prints the project as it was understood, or says what is not
 // supported. It touches nothing.
-func (c *cli) composeConfig(ctx context.Context, p *composeProject, args []string) error {
-	f := c.composeFlags("compose config", p)
+func (c *cli) composeConfig(ctx context.Context, args []string) error {
+	p, f := &c.project, c.composeFlags("compose config")
 	c.jsonFlag(f)
 	var quiet, services, images, volumes, networks bool
 	f.BoolVar(&quiet, "quiet", false, "print errors only")
@@ -25,18 +25,15 @@ func (c *cli) composeConfig(ctx context.Context, p *composeProject, args []strin
 	if err := c.parseNone(f, args); err != nil {
 		return err
 	}
-	if err := p.find(ctx, c.env); err != nil {
+	if err := c.findProject(ctx); err != nil {
 		return err
 	}
 	cfg, err := c.load(false)
 	if err != nil {
 		return err
 	}
-	project, err := compose.Load(ctx, compose.Options{
-		ProjectName: p.name, Files: p.files, WorkingDir: p.directory, Contents: p.contents,
-		Environment: p.environment, Profiles: p.profiles,
-		Logs: compose.Logging{MaxSize: cfg.Runtime.Logs.MaxSize, MaxFile: cfg.Runtime.Logs.MaxFile},
-	})
+	p.Logs = compose.Logging{MaxSize: cfg.Runtime.Logs.MaxSize, MaxFile: cfg.Runtime.Logs.MaxFile}
+	project, err := compose.Load(ctx, p.Options)
 	if err != nil {
 		return err
 	}

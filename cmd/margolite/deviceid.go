@@ -19,7 +19,7 @@ import (
 // deviceOf says who this device is: by its configuration, else by the id that was made
 // for it, else by the machine.
 func deviceOf(ctx context.Context, cfg *config.Config) (agent.Device, error) {
-	return deviceAs(cfg, "/", discover(ctx, cfg))
+	return deviceAs(cfg, "/", discover(ctx, cfg, "/"))
 }
 
 // deviceAs is deviceOf for a device whose root is elsewhere.

@@ -25,9 +25,7 @@ func (c *cli) awaitWFM(ctx context.Context, manager *service) (*config.Config, e
 	if !cfg.Provision.Possible() {
 		return nil, cfg.RequireWFM()
 	}
-	level := new(slog.LevelVar)
-	level.Set(cfg.Log.Level)
-	logger := newLogger(c, cfg, level)
+	logger := newLogger(c, cfg, cfg.Log.Level)
 	logger.Info("no WFM is configured; waiting for provisioning files", "from", strings.Join(cfg.Provision.From, ", "))
 	manager.ready("waiting for provisioning files")
 	ticker := time.NewTicker(provisionInterval)

@@ -59,8 +59,8 @@ func (c *cli) exec(ctx context.Context, args []string) error {
 	return c.execute(ctx, e, client.Exec)
 }
 
-func (c *cli) composeExec(ctx context.Context, p *composeProject, args []string) error {
-	f := c.composeFlags("compose exec", p)
+func (c *cli) composeExec(ctx context.Context, args []string) error {
+	p, f := &c.project, c.composeFlags("compose exec")
 	e := &execFlags{}
 	e.add(f)
 	names, command, err := c.parseCommand(f, args, 1)
@@ -70,10 +70,10 @@ func (c *cli) composeExec(ctx context.Context, p *composeProject, args []string)
 	if len(names) < 1 || len(command) == 0 {
 		return usagef("give compose exec a service and a command")
 	}
-	if err := p.findName(ctx, c.env); err != nil {
+	if err := c.findName(ctx); err != nil {
 		return err
 	}
-	e.Project, e.Service, e.Args = p.name, names[0], command
+	e.Project, e.Service, e.Args = p.ProjectName, names[0], command
 	return c.withProjects(ctx, func(w *reached) error {
 		if e.Detach && w.supervise != nil {
 			return usagef("--detach needs a running agent")

@@ -132,11 +132,7 @@ func (c *cli) flagError(err error, help func(io.Writer)) error {
 }
 
 func (c *cli) usage(w io.Writer, f *flag.FlagSet) {
-	all := commands()
-	for _, v := range composeVerbs() {
-		all = append(all, v.command)
-	}
-	for _, cmd := range all {
+	for _, cmd := range append(commands(), composeVerbs()...) {
 		if cmd.name == f.Name() {
 			fmt.Fprintf(w, "Usage: margolite %s\n\n%s.\n\n", strings.TrimSpace(cmd.name+" "+cmd.args), strings.ToUpper(cmd.short[:1])+cmd.short[1:])
 		}

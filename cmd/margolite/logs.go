@@ -100,8 +100,8 @@ func (c *cli) logs(ctx context.Context, args []string) error {
 
 // composeLogs shows what the services of a Compose project print. -f is the
 // Compose file before the verb, and follows behind it, as with Docker.
-func (c *cli) composeLogs(ctx context.Context, p *composeProject, args []string) error {
-	f := c.composeFlags("compose logs", p)
+func (c *cli) composeLogs(ctx context.Context, args []string) error {
+	p, f := &c.project, c.composeFlags("compose logs")
 	l := &logsFlags{}
 	l.add(f, time.Now())
 	f.Lookup("follow").Usage += "; -f does the same where no file follows it"
@@ -110,10 +110,10 @@ func (c *cli) composeLogs(ctx context.Context, p *composeProject, args []string)
 	if err != nil {
 		return err
 	}
-	if err := p.findName(ctx, c.env); err != nil {
+	if err := c.findName(ctx); err != nil {
 		return err
 	}
-	l.Project = p.name
+	l.Project = p.ProjectName
 	return c.withProjects(ctx, func(w *reached) error { return w.ComposeLogs(ctx, l.request(c, rest), c.out) })
 }
 

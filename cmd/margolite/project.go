@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -24,104 +25,95 @@ var (
 // maxFiles bounds the Compose files of one project, as the agent does.
 const maxFiles = 16
 
-// composeProject is the project that the command line means.
+// composeProject is the project that the command line means. Its contents are those of
+// files that the agent cannot read.
 type composeProject struct {
-	files     texts
-	name      string
-	profiles  texts
-	envFiles  texts
-	directory string
-	input     io.Reader // of this process
-
-	contents    map[string][]byte // of those files that the agent cannot read
-	environment map[string]string
+	compose.Options
+	envFiles texts
 }
 
 // composeFlags makes a flag set with what every verb of compose takes.
-func (c *cli) composeFlags(name string, p *composeProject) *flag.FlagSet {
-	f := c.flags(name)
-	f.Var(&p.files, "file", "read Compose `FILE`, - for standard input; may be repeated to merge several; default: compose.yaml and the like, here or above")
+func (c *cli) composeFlags(name string) *flag.FlagSet {
+	p, f := &c.project, c.flags(name)
+	f.Var((*texts)(&p.Files), "file", "read Compose `FILE`, - for standard input; may be repeated to merge several; default: compose.yaml and the like, here or above")
 	short(f, "f", "file")
-	f.StringVar(&p.name, "project-name", p.name, "use this `PROJECT` name; default: the one in the file, else its directory")
+	f.StringVar(&p.ProjectName, "project-name", p.ProjectName, "use this `PROJECT` name; default: the one in the file, else its directory")
 	short(f, "p", "project-name")
-	f.Var(&p.profiles, "profile", "enable the services of `PROFILE`; may be repeated; * enables all")
+	f.Var((*texts)(&p.Profiles), "profile", "enable the services of `PROFILE`; may be repeated; * enables all")
 	f.Var(&p.envFiles, "env-file", "read variables from `FILE`, which take precedence over .env; may be repeated")
-	f.StringVar(&p.directory, "project-directory", p.directory, "resolve relative paths in `DIR`; default: the directory of the first Compose file")
+	f.StringVar(&p.WorkingDir, "project-directory", p.WorkingDir, "resolve relative paths in `DIR`; default: the directory of the first Compose file")
 	return f
 }
 
-// find completes files, name and environment. Variables of the environment of
+// findProject completes files, name and environment. Variables of the environment of
 // this process go before those of --env-file, these before those of .env.
-func (p *composeProject) find(ctx context.Context, env []string) error {
-	p.environment, p.contents = make(map[string]string, len(env)), map[string][]byte{}
-	for _, v := range env {
+func (c *cli) findProject(ctx context.Context) error {
+	p := &c.project
+	p.Environment, p.Contents = map[string]string{}, map[string][]byte{}
+	for _, v := range c.env {
 		if key, value, ok := strings.Cut(v, "="); ok && key != "" {
-			p.environment[key] = value
+			p.Environment[key] = value
 		}
 	}
-	own := maps.Clone(p.environment)
+	own := maps.Clone(p.Environment)
 	for _, file := range p.envFiles {
-		vars, err := compose.ReadEnv(ctx, file, p.environment)
+		vars, err := compose.ReadEnv(ctx, file, p.Environment)
 		if err != nil {
 			return err
 		}
-		maps.Copy(p.environment, vars)
-		maps.Copy(p.environment, own)
+		maps.Copy(p.Environment, vars)
+		maps.Copy(p.Environment, own)
 	}
-	if err := p.findFiles(ctx); err != nil {
+	start, err := filepath.Abs(p.WorkingDir) // "" is the present directory
+	if err != nil {
+		return fmt.Errorf("cannot find project directory %s: %w", p.WorkingDir, err)
+	}
+	if err := p.findFiles(ctx, start); err != nil {
 		return err
 	}
-	if len(p.files) > maxFiles {
-		return fmt.Errorf("cannot merge %d Compose files: the limit is %d", len(p.files), maxFiles)
+	if len(p.Files) > maxFiles {
+		return fmt.Errorf("cannot merge %d Compose files: the limit is %d", len(p.Files), maxFiles)
 	}
-	for i, file := range p.files {
+	for i, file := range p.Files {
 		abs, err := filepath.Abs(file)
 		if err != nil {
 			return fmt.Errorf("cannot find Compose file %s: %w", file, err)
 		}
-		if p.files[i] = abs; !p.readsHere(file) {
+		if p.Files[i] = abs; !isOurs(file) {
 			_, err = os.Stat(abs)
-		} else if _, read := p.contents[abs]; read {
+		} else if _, read := p.Contents[abs]; read {
 			err = fmt.Errorf("%s can only be read once", file)
 		} else {
-			p.contents[abs], err = p.content(ctx, file)
+			p.Contents[abs], err = c.content(ctx, file)
 		}
 		if err != nil {
 			return fmt.Errorf("cannot read Compose file: %w", err)
 		}
 	}
-	if p.contents[p.files[0]] != nil && p.directory == "" {
-		p.directory = "."
+	if p.WorkingDir != "" || p.Contents[p.Files[0]] != nil {
+		p.WorkingDir = start
 	}
-	if p.directory != "" {
-		dir, err := filepath.Abs(p.directory)
-		if err != nil {
-			return fmt.Errorf("cannot find project directory %s: %w", p.directory, err)
-		}
-		p.directory = dir
-	}
-	if p.name == "" {
-		p.name = compose.ProjectName(compose.Options{
-			Files: p.files, Contents: p.contents, WorkingDir: p.directory,
-			Environment: map[string]string{"COMPOSE_PROJECT_NAME": p.variable(ctx, "COMPOSE_PROJECT_NAME")},
-		})
+	if p.ProjectName == "" {
+		o := p.Options
+		o.Environment = map[string]string{"COMPOSE_PROJECT_NAME": p.variable(ctx, "COMPOSE_PROJECT_NAME")}
+		p.ProjectName = compose.ProjectName(o)
 	}
 	return nil
 }
 
-// readsHere says whether only this process can read a file: standard input, a pipe, or what it has open.
-func (p *composeProject) readsHere(file string) bool {
+// isOurs says whether only this process can read a file: standard input, a pipe, or what it has open.
+func isOurs(file string) bool {
 	info, err := os.Stat(file)
 	return file == "-" || strings.HasPrefix(file, "/dev/") || strings.HasPrefix(file, "/proc/") ||
 		err == nil && !info.Mode().IsRegular() && !info.IsDir()
 }
 
 // content reads such a file. What has more bytes than a Compose file may have is refused by who loads it.
-func (p *composeProject) content(ctx context.Context, file string) ([]byte, error) {
+func (c *cli) content(ctx context.Context, file string) ([]byte, error) {
 	var content []byte
 	done := make(chan error, 1)
 	go func() { // ends with the input, which nobody can interrupt
-		in := p.input
+		in := c.in
 		if file != "-" {
 			f, err := os.Open(file)
 			if err != nil {
@@ -144,32 +136,20 @@ func (p *composeProject) content(ctx context.Context, file string) ([]byte, erro
 }
 
 // findFiles looks for the Compose files: those given, those of COMPOSE_FILE,
-// else the usual names.
-func (p *composeProject) findFiles(ctx context.Context) error {
-	if len(p.files) > 0 {
+// else the usual names in a directory and above.
+func (p *composeProject) findFiles(ctx context.Context, dir string) error {
+	if len(p.Files) > 0 {
 		return nil
 	}
 	if listed := p.variable(ctx, "COMPOSE_FILE"); listed != "" {
-		separator := p.variable(ctx, "COMPOSE_PATH_SEPARATOR")
-		if separator == "" {
-			separator = ":"
-		}
-		p.files = strings.Split(listed, separator)
+		p.Files = strings.Split(listed, cmp.Or(p.variable(ctx, "COMPOSE_PATH_SEPARATOR"), ":"))
 		return nil
-	}
-	dir := p.directory
-	if dir == "" {
-		here, err := os.Getwd()
-		if err != nil {
-			return fmt.Errorf("cannot find Compose file: %w", err)
-		}
-		dir = here
 	}
 	for {
 		if file := firstIn(dir, composeFiles); file != "" {
-			p.files = texts{file}
+			p.Files = []string{file}
 			if over := firstIn(dir, overrides); over != "" {
-				p.files = append(p.files, over)
+				p.Files = append(p.Files, over)
 			}
 			return nil
 		}
@@ -185,14 +165,14 @@ func (p *composeProject) findFiles(ctx context.Context) error {
 // in the project's directory. What is wrong with .env is said when the project
 // is loaded.
 func (p *composeProject) variable(ctx context.Context, name string) string {
-	if value, ok := p.environment[name]; ok {
+	if value, ok := p.Environment[name]; ok {
 		return value
 	}
-	dir := p.directory
-	if dir == "" && len(p.files) > 0 {
-		dir = filepath.Dir(p.files[0])
+	dir := p.WorkingDir
+	if dir == "" && len(p.Files) > 0 {
+		dir = filepath.Dir(p.Files[0])
 	}
-	vars, err := compose.ReadEnv(ctx, filepath.Join(dir, ".env"), p.environment)
+	vars, err := compose.ReadEnv(ctx, filepath.Join(dir, ".env"), p.Environment)
 	if err != nil {
 		return ""
 	}
@@ -200,15 +180,15 @@ func (p *composeProject) variable(ctx context.Context, name string) string {
 }
 
 // findName completes the name; the files are not needed if the name is given.
-func (p *composeProject) findName(ctx context.Context, env []string) error {
-	if p.name != "" {
+func (c *cli) findName(ctx context.Context) error {
+	p := &c.project
+	if name, _ := lookup(c.env, "COMPOSE_PROJECT_NAME"); p.ProjectName == "" && len(p.Files) == 0 {
+		p.ProjectName = name
+	}
+	if p.ProjectName != "" {
 		return nil
 	}
-	if name, ok := lookup(env, "COMPOSE_PROJECT_NAME"); ok && name != "" && len(p.files) == 0 {
-		p.name = name
-		return nil
-	}
-	return p.find(ctx, env)
+	return c.findProject(ctx)
 }
 
 func firstIn(dir string, names []string) string {

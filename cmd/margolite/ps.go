@@ -12,8 +12,8 @@ import (
 	"github.com/margolite/margolite/agent/control"
 )
 
-func (c *cli) composePs(ctx context.Context, p *composeProject, args []string) error {
-	f := c.composeFlags("compose ps", p)
+func (c *cli) composePs(ctx context.Context, args []string) error {
+	p, f := &c.project, c.composeFlags("compose ps")
 	c.jsonFlag(f)
 	var all, quiet, names bool
 	f.BoolVar(&all, "all", false, "list the containers of all projects, including deployments")
@@ -26,12 +26,12 @@ func (c *cli) composePs(ctx context.Context, p *composeProject, args []string) e
 		return err
 	}
 	if all {
-		p.name = ""
-	} else if err := p.findName(ctx, c.env); err != nil {
+		p.ProjectName = ""
+	} else if err := c.findName(ctx); err != nil {
 		return err
 	}
 	return c.withProjects(ctx, func(w *reached) error {
-		services, err := w.ComposePs(ctx, p.name)
+		services, err := w.ComposePs(ctx, p.ProjectName)
 		if err != nil {
 			return err
 		}
@@ -42,7 +42,7 @@ func (c *cli) composePs(ctx context.Context, p *composeProject, args []string) e
 		}
 		for _, name := range wanted {
 			if !slices.ContainsFunc(services, func(s control.Service) bool { return s.Name == name }) {
-				return fmt.Errorf("unknown service %q of project %s%s", name, p.name, prefixed("; known: ", strings.Join(serviceNames(services), ", ")))
+				return fmt.Errorf("unknown service %q of project %s%s", name, p.ProjectName, prefixed("; known: ", strings.Join(serviceNames(services), ", ")))
 			}
 		}
 		if len(wanted) > 0 {

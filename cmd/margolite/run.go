@@ -114,7 +114,7 @@ func (c *cli) run(ctx context.Context, args []string) (err error) {
 		WFM:      way,
 		Store:    records,
 		Runtime:  workloads.Engine,
-		Facts:    discover(ctx, cfg),
+		Facts:    discover(ctx, cfg, "/"),
 		Watch:    capability.Watch,
 		StateDir: cfg.State.Dir, RunDir: cfg.State.Run,
 		Logger:     logger,

@@ -118,7 +118,7 @@ func printIdentity(w io.Writer, i control.IdentityStatus, now time.Time) {
 		if i.Expires.After(now) {
 			left = "certificate valid for " + ago(*i.Expires, now)
 		}
-		fmt.Fprintf(w, "identity\t%s%s\n", suffixed(i.Client, ", "), left)
+		fmt.Fprintf(w, "identity\t%s\n", strings.TrimPrefix(i.Client+", "+left, ", "))
 	}
 	if b := i.TrustBundle; b != nil {
 		switch {

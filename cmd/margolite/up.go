@@ -26,8 +26,8 @@ func timeoutFlag(f *flag.FlagSet, to **int) {
 	short(f, "t", "timeout")
 }
 
-func (c *cli) composeUp(ctx context.Context, p *composeProject, args []string) error {
-	f := c.composeFlags("compose up", p)
+func (c *cli) composeUp(ctx context.Context, args []string) error {
+	p, f := &c.project, c.composeFlags("compose up")
 	var detach, attach, quiet, habit bool
 	var options control.ComposeRequest
 	f.BoolVar(&detach, "detach", false, "accepted for compatibility: up always returns once the services run and are healthy")
@@ -68,7 +68,7 @@ func (c *cli) composeUp(ctx context.Context, p *composeProject, args []string) e
 	case options.Recreate && len(services) > 0:
 		return usagef("--force-recreate cannot be limited to some services")
 	}
-	if err := p.find(ctx, c.env); err != nil {
+	if err := c.findProject(ctx); err != nil {
 		return err
 	}
 	r := p.request(services)
@@ -91,7 +91,7 @@ func (c *cli) composeUp(ctx context.Context, p *composeProject, args []string) e
 		if quiet {
 			return nil
 		}
-		services, err := w.ComposePs(ctx, p.name)
+		services, err := w.ComposePs(ctx, p.ProjectName)
 		if err != nil {
 			return err
 		}
