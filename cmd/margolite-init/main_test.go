@@ -51,9 +51,7 @@ func TestEndsAsTheCommandEnds(t *testing.T) {
 		if name == "closed" {
 			mode = 0o644
 		}
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), mode); err != nil {
-			t.Fatal(err)
-		}
+		check(t, os.WriteFile(filepath.Join(dir, name), []byte(text), mode))
 	}
 	tests := []struct {
 		name    string
@@ -92,18 +90,12 @@ func TestPassesSignalsOn(t *testing.T) {
 		t.Run(fmt.Sprint(sig), func(t *testing.T) {
 			cmd := exec.Command(docker, "--", "sh", "-c", fmt.Sprintf("trap 'exit 9' %d; echo ready; while :; do sleep 0.02; done", sig))
 			out, err := cmd.StdoutPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
+			check(t, err)
+			check(t, cmd.Start())
 			if line, err := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
 				t.Fatal(line, err)
 			}
-			if err := cmd.Process.Signal(sig); err != nil {
-				t.Fatal(err)
-			}
+			check(t, cmd.Process.Signal(sig))
 			if got := code(cmd.Wait()); got != 9 {
 				t.Errorf("got code %d, want 9", got)
 			}
@@ -138,9 +130,7 @@ func TestCommandHasTheTerminal(t *testing.T) {
 	cmd := exec.Command(program(t), "--", "sh", "-c", "read line; echo got $line; exec sleep 60")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = terminal, terminal, terminal
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	check(t, cmd.Start())
 	terminal.Close()
 	if _, err := controller.WriteString("hello\n"); err != nil {
 		t.Fatal(err)
@@ -174,16 +164,17 @@ func pty(t *testing.T) (controller, terminal *os.File) {
 		t.Skip("needs a terminal:", err)
 	}
 	t.Cleanup(func() { controller.Close() })
-	if err := unix.IoctlSetPointerInt(int(controller.Fd()), unix.TIOCSPTLCK, 0); err != nil {
-		t.Fatal(err)
-	}
+	check(t, unix.IoctlSetPointerInt(int(controller.Fd()), unix.TIOCSPTLCK, 0))
 	n, err := unix.IoctlGetInt(int(controller.Fd()), unix.TIOCGPTN)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	terminal, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|syscall.O_NOCTTY, 0)
+	check(t, err)
+	return controller, terminal
+}
+
+func check(t testing.TB, err error) {
+	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return controller, terminal
 }

@@ -44,16 +44,12 @@ func TestADatabaseWithoutEndIsDamaged(t *testing.T) {
 			return err
 		}), db.Close())
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	if err := checkDatabase(t.Context())(path); err != nil {
 		t.Errorf("a sound one: %v", err)
 	}
 	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	for at := 2 * 4096; at < len(data); at += 4096 {
 		if page := data[at:][:4096]; page[8] == 1 { // a branch
 			for i := range int(binary.NativeEndian.Uint16(page[10:])) {
@@ -61,9 +57,7 @@ func TestADatabaseWithoutEndIsDamaged(t *testing.T) {
 			}
 		}
 	}
-	if err := os.WriteFile(path, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.WriteFile(path, data, 0o600))
 	if err := checkDatabase(t.Context())(path); !errors.Is(err, embedded.ErrDamaged) {
 		t.Errorf("checking it fails with %v", err)
 	}
@@ -98,33 +92,23 @@ func TestASystemThatRefusesMemoryIsNoDamage(t *testing.T) {
 		if err == nil {
 			p.ReadCloser, err = out, p.cmd.Start()
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		return p.Close()
 	}
 	if err := end(); !errors.Is(err, store.ErrCorrupt) {
 		t.Errorf("where there is memory it fails with %v", err)
 	}
 	status, err := os.ReadFile("/proc/self/status")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	var kib uint64
 	for line := range strings.Lines(string(status)) {
 		_, _ = fmt.Sscanf(line, "VmData: %d kB", &kib)
 	}
 	var before unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_DATA, &before); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Setrlimit(unix.RLIMIT_DATA, &unix.Rlimit{Cur: kib<<10 + apartMemory/2, Max: before.Max}); err != nil {
-		t.Fatal(err)
-	}
+	check(t, unix.Getrlimit(unix.RLIMIT_DATA, &before))
+	check(t, unix.Setrlimit(unix.RLIMIT_DATA, &unix.Rlimit{Cur: kib<<10 + apartMemory/2, Max: before.Max}))
 	err = end()
-	if err := unix.Setrlimit(unix.RLIMIT_DATA, &before); err != nil {
-		t.Fatal(err)
-	}
+	check(t, unix.Setrlimit(unix.RLIMIT_DATA, &before))
 	if err == nil || errors.Is(err, store.ErrCorrupt) {
 		t.Errorf("where there is none it fails with %v", err)
 	}

@@ -50,22 +50,16 @@ func (d backedDevice) accept(version uint64) {
 			Journal:  []store.Entry{{Kind: "manifest.accepted", Version: version}},
 			Settings: map[string][]byte{"client": []byte("client of " + d.dir), "locks": []byte("[]")},
 		})
-		if err != nil {
-			d.t.Fatal(err)
-		}
+		check(d.t, err)
 	})
 }
 
 func (d backedDevice) with(do func(s *store.Store)) {
 	d.t.Helper()
 	s, err := store.Open(filepath.Join(d.dir, "state", "margolite.db"), store.Options{Passing: passingSettings()})
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	check(d.t, err)
 	do(s)
-	if err := s.Close(); err != nil {
-		d.t.Fatal(err)
-	}
+	check(d.t, s.Close())
 }
 
 // holds says in one line what the device knows.
@@ -77,9 +71,7 @@ func (d backedDevice) holds() (line string) {
 		client, _, clientErr := s.Setting("client")
 		reports, reportsErr := s.CountReports()
 		v, journalErr := s.VerifyJournal()
-		if err := errors.Join(err, deploymentsErr, clientErr, reportsErr, journalErr); err != nil {
-			d.t.Fatal(err)
-		}
+		check(d.t, errors.Join(err, deploymentsErr, clientErr, reportsErr, journalErr))
 		line = fmt.Sprintf("version %d%s", m.Version, m.ETag)
 		for _, a := range deployments {
 			if _, err := s.Artifact(a.Desired.Digest); err != nil {
@@ -219,9 +211,7 @@ func TestAStaleBackupBringsNoOlderManifestBack(t *testing.T) {
 	if got := d.holds(); got != want {
 		t.Errorf("there is %s, want %s", got, want)
 	}
-	if err := os.Remove(filepath.Join(d.dir, "state", "margolite.db")); err != nil { // accepted.json still knows
-		t.Fatal(err)
-	}
+	check(t, os.Remove(filepath.Join(d.dir, "state", "margolite.db"))) // accepted.json still knows
 	if got := d.call("restore", file); got.code != exitFailed {
 		t.Errorf("a stale backup on a device without a database: %+v", got)
 	}
@@ -241,19 +231,13 @@ func TestARestoreIsWholeOrNotAtAll(t *testing.T) {
 		before := d.holds()
 		state := filepath.Join(d.dir, "state")
 		cfg, err := (&cli{configFile: d.config}).load(true)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		d.with(func(own *store.Store) {
 			r := &restoration{config: cfg, another: true, passphrase: old.secret, own: own}
 			f, err := os.Open(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check(t, err)
 			defer f.Close()
-			if err := r.stage(f); err != nil {
-				t.Fatal(err)
-			}
+			check(t, r.stage(f))
 		})
 		start := func() { // of the agent
 			t.Helper()
@@ -266,9 +250,7 @@ func TestARestoreIsWholeOrNotAtAll(t *testing.T) {
 			}
 		}
 		if cut == 0 { // just before
-			if err := os.Rename(stagedDir(state), stagedDir(state)+".new"); err != nil {
-				t.Fatal(err)
-			}
+			check(t, os.Rename(stagedDir(state), stagedDir(state)+".new"))
 			start()
 			if got := d.holds(); got != before || !strings.Contains(d.file("device.key"), "gw-2") {
 				t.Errorf("before it is decided there is %s, want %s", got, before)
@@ -284,9 +266,7 @@ func TestARestoreIsWholeOrNotAtAll(t *testing.T) {
 			moves = append(moves, [2]string{stagedDir(state) + "/" + name, state + "/" + name})
 		}
 		for _, move := range moves[:max(0, cut-1)] {
-			if err := os.Rename(move[0], move[1]); err != nil {
-				t.Fatal(err)
-			}
+			check(t, os.Rename(move[0], move[1]))
 		}
 		start()
 		if got := d.holds(); !strings.HasPrefix(got, "version 7, app 7") || d.file("device.key") != old.file("device.key") || d.file("state/device-id") != "gw-1\n" {
@@ -315,9 +295,7 @@ func TestNoOtherFileIsRestored(t *testing.T) {
 	entry := func(h tar.Header, content string) []byte {
 		var b bytes.Buffer
 		w := tar.NewWriter(&b)
-		if err := w.WriteHeader(&h); err != nil {
-			t.Fatal(err)
-		}
+		check(t, w.WriteHeader(&h))
 		_, _ = io.WriteString(w, content)
 		_ = w.Flush() // the padding
 		return append(b.Bytes(), whole...)
@@ -328,9 +306,7 @@ func TestNoOtherFileIsRestored(t *testing.T) {
 	bad["a file twice"] = entry(tar.Header{Name: backupAbout, Size: 2}, "{}")
 	want := d.holds()
 	for name, content := range bad {
-		if err := os.WriteFile(file, content, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		check(t, os.WriteFile(file, content, 0o600))
 		if got := d.call("restore", file); got.code != exitFailed || !strings.Contains(got.err, errBackup.Error()) {
 			t.Errorf("%s: %+v", name, got)
 		}

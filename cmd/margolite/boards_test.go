@@ -28,9 +28,7 @@ func TestCAP04CAP14RecordedMachinesAreReported(t *testing.T) {
 		t.Fatalf("%d recordings, %v", len(recordings), err)
 	}
 	config := filepath.Join(t.TempDir(), "config.yaml")
-	if err := os.WriteFile(config, []byte(boardConfig), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.WriteFile(config, []byte(boardConfig), 0o600))
 	for _, recording := range recordings {
 		expected := strings.TrimSuffix(recording, ".board") + ".json"
 		t.Run(strings.TrimSuffix(filepath.Base(recording), ".board"), func(t *testing.T) {
@@ -40,18 +38,12 @@ func TestCAP04CAP14RecordedMachinesAreReported(t *testing.T) {
 			}
 			schema.Expect(t, []byte(got.out))
 			var indented bytes.Buffer
-			if err := json.Indent(&indented, []byte(got.out), "", "  "); err != nil {
-				t.Fatal(err)
-			}
+			check(t, json.Indent(&indented, []byte(got.out), "", "  "))
 			if update {
-				if err := os.WriteFile(expected, indented.Bytes(), 0o644); err != nil {
-					t.Fatal(err)
-				}
+				check(t, os.WriteFile(expected, indented.Bytes(), 0o644))
 			}
 			want, err := os.ReadFile(expected)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check(t, err)
 			if diff := cmp.Diff(string(want), indented.String()); diff != "" {
 				t.Error(diff)
 			}

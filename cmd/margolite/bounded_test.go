@@ -27,16 +27,12 @@ func TestBoundedDirectories(t *testing.T) {
 	})
 	bound := func() {
 		t.Helper()
-		if err := boundDirs(cfg); err != nil {
-			t.Fatal(err)
-		}
+		check(t, boundDirs(cfg))
 	}
 	size := func(dir string) int64 {
 		t.Helper()
 		var fs unix.Statfs_t
-		if err := unix.Statfs(dir, &fs); err != nil {
-			t.Fatal(err)
-		}
+		check(t, unix.Statfs(dir, &fs))
 		return int64(fs.Blocks) * int64(fs.Bsize)
 	}
 
@@ -45,9 +41,7 @@ func TestBoundedDirectories(t *testing.T) {
 	if err := os.WriteFile(file, make([]byte, 2<<20), 0o600); !errors.Is(err, unix.ENOSPC) {
 		t.Errorf("more than the total is written: %v", err)
 	}
-	if err := os.WriteFile(file, []byte("kept"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.WriteFile(file, []byte("kept"), 0o600))
 	cfg.Runtime.Logs.Total = 3 << 20
 	bound() // the next start of the agent
 	if text, err := os.ReadFile(file); err != nil || string(text) != "kept" || size(logs) != 3<<20 {
@@ -62,18 +56,14 @@ func TestBoundedDirectories(t *testing.T) {
 
 	// An agent that knew nothing of it has left files.
 	file = filepath.Join(locks, "press")
-	if err := errors.Join(os.Mkdir(locks, 0o777), os.WriteFile(file, nil, 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	check(t, errors.Join(os.Mkdir(locks, 0o777), os.WriteFile(file, nil, 0o600)))
 	bound()
 	if _, err := os.Stat(file); err != nil {
 		t.Errorf("after an upgrade: %v", err)
 	}
 
 	cfg.Runtime.Logs.Dir = t.TempDir()
-	if err := errors.Join(unboundDirs(cfg), os.Remove(logs)); err != nil {
-		t.Fatal(err)
-	}
+	check(t, errors.Join(unboundDirs(cfg), os.Remove(logs)))
 	bound()
 	if _, err := os.Stat(logs); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("with logs elsewhere: %v", err)

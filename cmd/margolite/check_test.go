@@ -11,9 +11,7 @@ import (
 // Whoever reads a line of check finds it explained.
 func TestEveryFindingIsExplained(t *testing.T) {
 	page, err := os.ReadFile("README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	for dir, c := range map[string]struct {
 		least int      // of names that there are
 		names []string // how the code names what it looked at
@@ -26,15 +24,11 @@ func TestEveryFindingIsExplained(t *testing.T) {
 		"../../runtime/network":  {13, []string{`lacks\(.*, "([^"]+)", "`, `\{"([^"]+)", "[^"]+", (?:true|false), `, `What: "([^"]+)"`}},
 	} {
 		files, err := filepath.Glob(filepath.Join(dir, "*.go"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		found := map[string]bool{}
 		for _, file := range files {
 			source, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check(t, err)
 			if strings.HasSuffix(file, "_test.go") {
 				continue
 			}

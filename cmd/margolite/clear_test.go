@@ -13,9 +13,7 @@ func TestNothingIsClearedWithoutAYes(t *testing.T) {
 	if got.code != exitDone || !strings.Contains(got.err, "There is nothing to remove") {
 		t.Errorf("on a new device: %+v", got)
 	}
-	if err := os.Mkdir(filepath.Join(filepath.Dir(c.configFile), "state"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.Mkdir(filepath.Join(filepath.Dir(c.configFile), "state"), 0o755))
 	got = call(t, "clear", "--config", c.configFile)
 	if got.code != exitFailed || !strings.Contains(got.err, "repeat this ") {
 		t.Errorf("without a terminal: %+v", got)

@@ -187,9 +187,7 @@ func serve(t *testing.T, a *fakeAgent) string {
 	t.Helper()
 	file := configuration(t)
 	l, err := control.Listen(filepath.Join(filepath.Dir(file), "control.sock"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
 	go func() { done <- control.NewServer(a, slog.New(slog.DiscardHandler)).Run(ctx, l, nil) }()
@@ -206,18 +204,14 @@ func serve(t *testing.T, a *fakeAgent) string {
 func configuration(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/tmp", "cli-") // paths of sockets are short
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	return write(t, filepath.Join(dir, "config.yaml"), fmt.Sprintf("device: {id: edge-01}\nstate: {dir: %[1]s/state, run: %[1]s}\n", dir))
 }
 
 func write(t *testing.T, path, text string) string {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
 
@@ -469,9 +463,7 @@ func TestStatusDocumentIsStable(t *testing.T) {
 
 	a.status = control.Status{Device: "edge-01", Deployments: []control.Deployment{}}
 	compact.Reset()
-	if err := json.Compact(&compact, []byte(call(t, "status", "--json", "--config", file).out)); err != nil {
-		t.Fatal(err)
-	}
+	check(t, json.Compact(&compact, []byte(call(t, "status", "--json", "--config", file).out)))
 	const empty = `{"device":"edge-01","agent":{"version":"","started":"0001-01-01T00:00:00Z"},"wfm":{"url":"","reachable":false},"outbox":0,"deployments":[]}`
 	if compact.String() != empty {
 		t.Errorf("the empty document is\n%s\nwant\n%s", compact.String(), empty)
@@ -583,14 +575,14 @@ func TestCheckLooksAtTheKeysOfPackages(t *testing.T) {
 	dir := filepath.Dir(file)
 	key := filepath.Join(dir, "key.asc")
 	write(t, file, fmt.Sprintf("state: {dir: %[1]s/state, run: %[1]s}\npolicy: {keys: [%[2]s]}\n", dir, key))
-	check := checks(t, file)
-	check("warning  policy.keys: cannot read keys: open " + key)
+	says := checks(t, file)
+	says("warning  policy.keys: cannot read keys: open " + key)
 	write(t, key, "no key")
-	check("warning  policy.keys: cannot read keys: " + key + ": not OpenPGP public keys")
+	says("warning  policy.keys: cannot read keys: " + key + ": not OpenPGP public keys")
 	write(t, key, string(g.Public([]string{g.Key("vendor", "ed25519", "never")}, "--armor")))
-	check("ok       policy.keys: the keys in " + key)
+	says("ok       policy.keys: the keys in " + key)
 	t.Setenv("PATH", dir)
-	check("warning  policy.keys: cannot verify an OpenPGP signature: gpgv is not in PATH")
+	says("warning  policy.keys: cannot verify an OpenPGP signature: gpgv is not in PATH")
 }
 
 func TestCheckLooksAtTheKeysOfImages(t *testing.T) {
@@ -598,29 +590,23 @@ func TestCheckLooksAtTheKeysOfImages(t *testing.T) {
 	dir := filepath.Dir(file)
 	pub := filepath.Join(dir, "cosign.pub")
 	write(t, file, fmt.Sprintf("state: {dir: %[1]s/state, run: %[1]s}\npolicy: {imageKeys: {registry.example: [%[2]s]}, allow: {unsignedImages: false}}\n", dir, pub))
-	check := checks(t, file)
-	check(`warning  policy.imageKeys "registry.example": cannot read keys: open ` + pub)
+	says := checks(t, file)
+	says(`warning  policy.imageKeys "registry.example": cannot read keys: open ` + pub)
 	key, err := cosigned.NewKey("ed25519")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	private, err := key.Private()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	write(t, pub, string(private))
-	check(`warning  policy.imageKeys "registry.example": cannot read keys: ` + pub + ": it holds a private key")
+	says(`warning  policy.imageKeys "registry.example": cannot read keys: ` + pub + ": it holds a private key")
 	public, err := key.Public()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	write(t, pub, string(public))
-	check(`ok       policy.imageKeys "registry.example": 1 keys are valid`)
+	says(`ok       policy.imageKeys "registry.example": 1 keys are valid`)
 
 	write(t, file, fmt.Sprintf("state: {dir: %[1]s/state, run: %[1]s}\npolicy: {notation: %[1]s, allow: {unsigned: false}}\n", dir))
-	check("warning  policy.notation: cannot read trust policy in " + dir)
+	says("warning  policy.notation: cannot read trust policy in " + dir)
 	write(t, filepath.Join(dir, "trustpolicy.json"), `{"version":"1.0","trustPolicies":[]}`)
-	check("ok       policy.notation: 0 trust policies are valid")
+	says("ok       policy.notation: 0 trust policies are valid")
 }
 
 // The versions that git describes, and whether the commit has to be said, too.
@@ -655,14 +641,10 @@ func TestCheckWithoutRoot(t *testing.T) {
 		t.Skip("needs root, to be another user")
 	}
 	dir, err := os.MkdirTemp("/tmp", "cli-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	file := write(t, filepath.Join(dir, "config.yaml"), fmt.Sprintf("state: {dir: %[1]s/state, run: %[1]s}\n", dir))
-	if err := errors.Join(os.Chmod(dir, 0o755), os.Chmod(file, 0o644)); err != nil {
-		t.Fatal(err)
-	}
+	check(t, errors.Join(os.Chmod(dir, 0o755), os.Chmod(file, 0o644)))
 	program := exec.Command("/proc/self/exe", "check", "--config", file)
 	program.Env = append(os.Environ(), "MARGOLITE_TEST_MAIN=1")
 	program.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}

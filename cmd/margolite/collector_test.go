@@ -10,18 +10,12 @@ import (
 
 func TestCheckLooksForACollector(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	t.Cleanup(func() { _ = l.Close() })
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	nobody := closed.Addr().String()
-	if err := closed.Close(); err != nil {
-		t.Fatal(err)
-	}
+	check(t, closed.Close())
 	there := l.Addr().String()
 	for name, test := range map[string]struct {
 		metrics, workloads string // what is configured

@@ -99,9 +99,7 @@ func TestComposeFilesAreFound(t *testing.T) {
 		write(t, filepath.Join(dir, name), "services: {web: {image: app}}\n")
 	}
 	below := filepath.Join(dir, "some", "where")
-	if err := os.MkdirAll(below, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.MkdirAll(below, 0o700))
 	t.Chdir(below)
 	call(t, "compose", "--config", config, "up")
 	if a.up.File != filepath.Join(dir, "compose.yml") || !reflect.DeepEqual(a.up.Files, []string{filepath.Join(dir, "compose.override.yaml")}) {
@@ -122,15 +120,11 @@ func TestComposeReadsStandardInputAndPipes(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
 	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	defer r.Close()
 	_, _ = io.WriteString(w, "name: piped\n")
 	w.Close()
-	if err := os.Mkdir("x", 0o700); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.Mkdir("x", 0o700))
 	pipe := fmt.Sprintf("/dev/fd/%d", r.Fd())
 	text := "name: typed\n"
 	for _, files := range [][]string{{pipe, "-"}, {"-", write(t, filepath.Join(dir, "x", "b.yaml"), shop)}} {
@@ -285,9 +279,7 @@ func TestPruneSaysWhatItCouldNotDo(t *testing.T) {
 func TestPruneNeedsTheAgentThatHasDeployments(t *testing.T) {
 	file := configuration(t)
 	state := filepath.Join(filepath.Dir(file), "state")
-	if err := os.MkdirAll(state, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.MkdirAll(state, 0o700))
 	write(t, filepath.Join(state, "margolite.db"), "")
 	got := call(t, "prune", "--yes", "--config", file)
 	if got.code != exitFailed || !strings.Contains(got.err, "cannot find out what deployments need") || !strings.Contains(got.err, "fix: start it") {

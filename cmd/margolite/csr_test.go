@@ -14,9 +14,7 @@ func TestID02CSRKeepsTheKeyOnTheDevice(t *testing.T) {
 	dir := t.TempDir()
 	key := filepath.Join(dir, "device.key")
 	configuration := filepath.Join(dir, "config.yaml")
-	if err := os.WriteFile(configuration, []byte("wfm:\n  key: "+key+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.WriteFile(configuration, []byte("wfm:\n  key: "+key+"\n"), 0o600))
 	parse := func(t *testing.T, text string) *x509.CertificateRequest {
 		t.Helper()
 		block, _ := pem.Decode([]byte(text))
@@ -24,9 +22,7 @@ func TestID02CSRKeepsTheKeyOnTheDevice(t *testing.T) {
 			t.Fatalf("no request: %q", text)
 		}
 		request, err := x509.ParseCertificateRequest(block.Bytes)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		return request
 	}
 
@@ -44,9 +40,7 @@ func TestID02CSRKeepsTheKeyOnTheDevice(t *testing.T) {
 	})
 	t.Run("a common name for the revisions before", func(t *testing.T) {
 		before, err := os.ReadFile(key)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		file := filepath.Join(dir, "request.pem")
 		for range 2 {
 			got := call(t, "csr", "--name", "gw-07", "--key", key, "-o", file)
@@ -55,9 +49,7 @@ func TestID02CSRKeepsTheKeyOnTheDevice(t *testing.T) {
 			}
 		}
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		if request := parse(t, string(text)); request.Subject.CommonName != "gw-07" || len(request.URIs) != 0 {
 			t.Errorf("the request is for %s, %v", request.Subject, request.URIs)
 		}
@@ -74,9 +66,7 @@ func TestID02CSRKeepsTheKeyOnTheDevice(t *testing.T) {
 			t.Error("the key is gone")
 		}
 		other := filepath.Join(dir, "other")
-		if err := os.WriteFile(other, []byte("something else\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		check(t, os.WriteFile(other, []byte("something else\n"), 0o600))
 		got := call(t, "csr", "--name", "gw-07", "--key", other)
 		if got.code != exitFailed || got.out != "" || !strings.Contains(got.err, "fix: name a new file with --key") {
 			t.Errorf("code %d, stdout %q, stderr %q", got.code, got.out, got.err)
@@ -86,9 +76,7 @@ func TestID02CSRKeepsTheKeyOnTheDevice(t *testing.T) {
 		}
 	})
 	t.Run("ID-25 a key that others can read is not used", func(t *testing.T) {
-		if err := os.Chmod(key, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		check(t, os.Chmod(key, 0o644))
 		if got := call(t, "csr", "--id", id, "--key", key); got.code != exitFailed || !strings.Contains(got.err, "chmod 600") {
 			t.Errorf("code %d, stderr %q", got.code, got.err)
 		}

@@ -34,9 +34,7 @@ func TestADeviceWithoutAnIdentityKeepsTheIDMadeForIt(t *testing.T) {
 		t.Errorf("at the next start it becomes %q, %v", same.ID, err)
 	}
 	for _, content := range []string{"", "a b", "../x\n\x00"} {
-		if err := os.WriteFile(madeDeviceID("/", cfg), []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		check(t, os.WriteFile(madeDeviceID("/", cfg), []byte(content), 0o600))
 		if id, err := is(); err == nil || errors.Is(err, errNoIdentity) {
 			t.Errorf("with a file of %q it is %q, %v", content, id, err)
 		}

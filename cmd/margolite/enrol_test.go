@@ -29,9 +29,7 @@ func TestWithoutWFMAndPlaceForProvisioningTheAgentSaysWhatIsMissing(t *testing.T
 
 func TestTheAgentIsEnrolledByWhatLiesThere(t *testing.T) {
 	c, provision, log := awaiting(t)
-	if err := os.Mkdir(provision, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.Mkdir(provision, 0o755))
 	write(t, filepath.Join(provision, "plant.yaml"), "wfm: {url: https://wfm.example.com}\n")
 	for range 2 { // it is the same after a restart
 		cfg, err := c.awaitWFM(t.Context(), &service{})
@@ -46,9 +44,7 @@ func TestTheAgentIsEnrolledByWhatLiesThere(t *testing.T) {
 
 func TestTheAgentWaitsToBeEnrolled(t *testing.T) {
 	c, provision, log := awaiting(t)
-	if err := os.Mkdir(provision, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.Mkdir(provision, 0o755))
 	write(t, filepath.Join(provision, "plant.yaml"), "policy: {}\n")
 	ctx, stop := context.WithCancel(t.Context())
 	stop()

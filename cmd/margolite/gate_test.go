@@ -21,19 +21,13 @@ import (
 // may write there could make it lead to anything.
 func TestRulesForMountsFollowLinks(t *testing.T) {
 	root, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	in := func(name string) string { return filepath.Join(root, name) }
 	for _, name := range []string{"usr/bin", "data", "etc"} {
-		if err := os.MkdirAll(in(name), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		check(t, os.MkdirAll(in(name), 0o755))
 	}
 	for link, target := range map[string]string{"bin": "usr/bin", "also": "usr/bin", "run": "data", "said": "data", "opened": "etc", "loop": "loop"} {
-		if err := os.Symlink(target, in(link)); err != nil {
-			t.Fatal(err)
-		}
+		check(t, os.Symlink(target, in(link)))
 	}
 	given := map[string]policy.MountAccess{
 		in("also"): policy.MountBelow, in("bin"): policy.MountNever, in("run/x/y"): policy.MountNever,
@@ -55,9 +49,7 @@ func TestRulesForMountsFollowLinks(t *testing.T) {
 func TestTheSocketIsSharedWithAGroup(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "control.sock")
 	l, err := control.Listen(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	defer l.Close()
 	for _, group := range []string{ownGroup(t), ""} {
 		if err := share(path, group); err != nil {
@@ -98,9 +90,7 @@ func TestCheckSaysWhenNobodyCouldApprove(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "config.yaml")
 			write(t, file, c.file)
 			cfg, err := config.Load(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check(t, err)
 			got := ""
 			for _, f := range groupFindings(cfg) {
 				got = f.Result

@@ -13,13 +13,9 @@ func imagePrograms(t *testing.T, text string) map[string]*os.File {
 	dir, programs := t.TempDir(), map[string]*os.File{}
 	for _, name := range hostPrograms {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(name+text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		check(t, os.WriteFile(path, []byte(name+text), 0o600))
 		file, err := os.Open(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		t.Cleanup(func() { _ = file.Close() })
 		programs[name] = file
 	}
@@ -31,9 +27,7 @@ func TestTheHostGetsTheProgramsOfTheImage(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "lib", "bin")
 	install := func(text string) {
 		t.Helper()
-		if err := installPrograms(imagePrograms(t, text), dir); err != nil {
-			t.Fatal(err)
-		}
+		check(t, installPrograms(imagePrograms(t, text), dir))
 		for _, name := range hostPrograms {
 			path := filepath.Join(dir, name)
 			got, err := os.ReadFile(path)
@@ -50,31 +44,23 @@ func TestTheHostGetsTheProgramsOfTheImage(t *testing.T) {
 	install(long + "1")
 
 	running, err := os.Open(filepath.Join(dir, "margolite"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	defer running.Close()
 	before, err := running.Stat()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	install(long + "1")
 	if now, err := os.Stat(running.Name()); err != nil || !os.SameFile(before, now) {
 		t.Errorf("the same program was written again: %v", err)
 	}
 
 	// A power cut may leave a part of the next one.
-	if err := os.WriteFile(filepath.Join(dir, "margolite.new"), []byte(long+long), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.WriteFile(filepath.Join(dir, "margolite.new"), []byte(long+long), 0o600))
 	install(long + "2")
 	if now, err := os.Stat(running.Name()); err != nil || os.SameFile(before, now) {
 		t.Errorf("a program that may be running was written to: %v", err)
 	}
 	// Files may be damaged, and end where a block ends.
-	if err := os.Truncate(running.Name(), 64<<10); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.Truncate(running.Name(), 64<<10))
 	install(long + "2")
 	install("short")
 	left, err := os.ReadDir(dir)

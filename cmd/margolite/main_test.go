@@ -40,16 +40,12 @@ func TestMain(m *testing.M) {
 // configuration that never comes.
 func TestASecondSignalEndsTheProcess(t *testing.T) {
 	pipe := filepath.Join(t.TempDir(), "config.yaml")
-	if err := unix.Mkfifo(pipe, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check(t, unix.Mkfifo(pipe, 0o600))
 	program := exec.Command(os.Args[0], "status", "--config", pipe)
 	program.Env = append(os.Environ(), "MARGOLITE_TEST_MAIN=1")
 	var out bytes.Buffer
 	program.Stderr = &out
-	if err := program.Start(); err != nil {
-		t.Fatal(err)
-	}
+	check(t, program.Start())
 	done := make(chan error, 1)
 	go func() { done <- program.Wait() }()
 	patience := time.After(10 * time.Second)
@@ -68,5 +64,12 @@ func TestASecondSignalEndsTheProcess(t *testing.T) {
 			_ = program.Process.Kill()
 			t.Fatal("signals did not end the process")
 		}
+	}
+}
+
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -32,15 +32,11 @@ func TestTheStoreHasRoomForTheLargestBundle(t *testing.T) {
 	cfg := config.Default()
 	cfg.State.Dir = t.TempDir()
 	s, err := openStore(t.Context(), cfg, 8)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	defer s.Close()
 	for i, want := range []error{nil, nil, store.ErrNoRoom} {
 		w, err := s.Incoming().Append(digest.FromString(string(rune('a' + i))))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		if _, err := w.Write(make([]byte, 8)); !errors.Is(err, want) {
 			t.Errorf("bundle %d: %v, want %v", i, err, want)
 		}

@@ -14,9 +14,7 @@ import (
 func asked(t *testing.T, answer func(context.Context) ([]byte, error)) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	s := &scrapes{metrics: answer, logger: slog.New(slog.DiscardHandler)}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
@@ -50,13 +48,9 @@ func TestMetricsAreServedAndNothingElse(t *testing.T) {
 		{"GET", "/debug/pprof/", http.StatusNotFound, ""},
 	} {
 		req, err := http.NewRequestWithContext(t.Context(), c.method, "http://"+address+c.path, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		res, err := http.DefaultClient.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		body, err := io.ReadAll(res.Body)
 		res.Body.Close()
 		if err != nil || res.StatusCode != c.code || c.body != "" && string(body) != c.body {
@@ -73,25 +67,19 @@ func TestSilentCallersOfMetricsAreFew(t *testing.T) {
 	var silent []net.Conn
 	for range maxScrapers {
 		conn, err := net.Dial("tcp", address)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		defer conn.Close()
 		silent = append(silent, conn)
 	}
 	conn, err := net.Dial("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	defer conn.Close()
 	if _, err := io.WriteString(conn, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
 		t.Fatal(err)
 	}
 	silent[0].Close()
 	res, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	defer res.Body.Close()
 	if body, err := io.ReadAll(res.Body); err != nil || string(body) != "up 1\n" {
 		t.Errorf("answer is %q, %v", body, err)

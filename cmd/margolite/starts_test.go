@@ -15,9 +15,7 @@ func TestStartsOfADayAreCounted(t *testing.T) {
 	noted := func() int {
 		t.Helper()
 		n, err := noteStart(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		return n
 	}
 	for n := 1; n <= 3; n++ {
@@ -34,13 +32,9 @@ func TestStartsOfADayAreCounted(t *testing.T) {
 		"more than are kept":           {strings.Repeat("PAST\n", 2*maxStarts), maxStarts},
 	} {
 		now, err := os.ReadFile(filepath.Join(dir, "starts"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		past, _, _ := strings.Cut(string(now), "\n")
-		if err := os.WriteFile(filepath.Join(dir, "starts"), []byte(strings.ReplaceAll(c.lines, "PAST", past)), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		check(t, os.WriteFile(filepath.Join(dir, "starts"), []byte(strings.ReplaceAll(c.lines, "PAST", past)), 0o600))
 		if got := noted(); got != c.want {
 			t.Errorf("%s: there are %d starts, want %d", name, got, c.want)
 		}
@@ -65,9 +59,7 @@ func TestACrashIsKnownToTheNextProcess(t *testing.T) {
 		t.Fatalf("the process ended with %v and said\n%s", err, out)
 	}
 	former, err := keepCrash(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	if former == nil || !strings.Contains(former.Text, "no loop is left") {
 		t.Errorf("the former process ended with %+v", former)
 	}

@@ -59,9 +59,7 @@ func onTerminal(t *testing.T, size control.Size, args ...string) *pty {
 	p.program.Env = append(os.Environ(), "MARGOLITE_TEST_MAIN=1", "TERM=test")
 	p.program.Stdin, p.program.Stdout, p.program.Stderr = p.slave, p.slave, p.slave
 	p.program.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true, Pdeathsig: syscall.SIGKILL}
-	if err := p.program.Start(); err != nil {
-		t.Fatal(err)
-	}
+	check(t, p.program.Start())
 	t.Cleanup(func() { _ = p.program.Process.Kill() })
 	go func() {
 		buf := make([]byte, 4096)
@@ -83,13 +81,9 @@ func onTerminal(t *testing.T, size control.Size, args ...string) *pty {
 func (p *pty) control(do func(fd int) error) {
 	p.t.Helper()
 	raw, err := p.master.SyscallConn()
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	check(p.t, err)
 	var doErr error
-	if err := errors.Join(raw.Control(func(fd uintptr) { doErr = do(int(fd)) }), doErr); err != nil {
-		p.t.Fatal(err)
-	}
+	check(p.t, errors.Join(raw.Control(func(fd uintptr) { doErr = do(int(fd)) }), doErr))
 }
 
 func (p *pty) resize(size control.Size) {
@@ -102,9 +96,7 @@ func (p *pty) resize(size control.Size) {
 func (p *pty) mode() unix.Termios {
 	p.t.Helper()
 	mode, err := unix.IoctlGetTermios(int(p.slave.Fd()), unix.TCGETS)
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	check(p.t, err)
 	return *mode
 }
 

@@ -107,8 +107,6 @@ func set(t *testing.T, v reflect.Value) {
 func parse(t *testing.T, file string) *config.Config {
 	t.Helper()
 	c, err := config.Parse("f", []byte(file))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	return c
 }

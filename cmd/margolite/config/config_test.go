@@ -24,9 +24,7 @@ const packaged = "../../../packaging/config.yaml"
 
 func TestPackagedFileSaysTheDefaults(t *testing.T) {
 	c, err := config.Load(packaged)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	sameConfig(t, c, config.Default())
 }
 
@@ -46,9 +44,7 @@ func TestFilesThatSetNothingMeanTheDefaults(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, err := config.Parse("config.yaml", []byte(file))
-			if err != nil {
-				t.Fatal(err)
-			}
+			check(t, err)
 			sameConfig(t, c, config.Default())
 		})
 	}
@@ -170,9 +166,7 @@ log:
   level: debug
   format: json
 `))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	allow := policy.DefaultAllow()
 	allow.Privileged, allow.Tags, allow.Unsigned, allow.UnsignedImages = true, false, false, false
 	allow.Namespaces["pid"], allow.Namespaces["network"] = true, false
@@ -263,9 +257,7 @@ log:
 // empty, also where the packaged file was taken and a single key changed.
 func TestPOL09EachWayToTheWFMHasItsKeys(t *testing.T) {
 	packaged, err := os.ReadFile(packaged)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	d := config.Default().WFM
 	for _, test := range []struct {
 		name string
@@ -309,9 +301,7 @@ func TestPOL09EachWayToTheWFMHasItsKeys(t *testing.T) {
 			want.WFM = d
 			test.want(&want.WFM)
 			c, err := config.Parse("f", []byte("wfm:\n  "+strings.ReplaceAll(test.wfm, "\n", "\n  ")+"\n"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			check(t, err)
 			sameConfig(t, c, want)
 			c, err = config.Parse("f", withKeys(t, packaged, test.wfm))
 			if err != nil {
@@ -326,13 +316,9 @@ func TestPOL09EachWayToTheWFMHasItsKeys(t *testing.T) {
 func withKeys(t *testing.T, file []byte, keys string) []byte {
 	t.Helper()
 	var whole map[string]map[string]any
-	if err := yaml.Unmarshal(file, &whole); err != nil {
-		t.Fatal(err)
-	}
+	check(t, yaml.Unmarshal(file, &whole))
 	var wanted map[string]any
-	if err := yaml.Unmarshal([]byte(keys), &wanted); err != nil {
-		t.Fatal(err)
-	}
+	check(t, yaml.Unmarshal([]byte(keys), &wanted))
 	for key, value := range wanted {
 		section, ok := whole["wfm"][key].(map[string]any)
 		if !ok {
@@ -344,9 +330,7 @@ func withKeys(t *testing.T, file []byte, keys string) []byte {
 		}
 	}
 	out, err := yaml.Marshal(whole)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	return out
 }
 
@@ -524,9 +508,7 @@ func TestMistakesNameTheirLineAndKey(t *testing.T) {
 // An upgraded agent must still start with a configuration that it accepted before.
 func TestRetiredKeysAreTakenWithAWarning(t *testing.T) {
 	c, err := config.Parse("f", []byte("wfm:\n  limits: {manifest: 2MiB, names: none}\n  signature:\n    keyId: edge-01\n  tls: '1.2'\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	const why = "has no effect; the next release will reject it"
 	if got := errors.Join(c.Warnings()...); got == nil || got.Error() != "f:2: wfm.limits: "+why+"\nf:3: wfm.signature: "+why {
 		t.Errorf("warnings are %v", got)
@@ -556,9 +538,7 @@ func TestLoadNamesTheFile(t *testing.T) {
 	if _, err := config.Load(file); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), file) {
 		t.Errorf("got %v for a missing file", err)
 	}
-	if err := os.WriteFile(file, []byte("log:\n  levl: info\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.WriteFile(file, []byte("log:\n  levl: info\n"), 0o600))
 	var mistake *config.Error
 	if _, err := config.Load(file); !errors.As(err, &mistake) || mistake.File != file || mistake.Line != 2 || mistake.Key != "log.levl" {
 		t.Errorf("got %v for a file with a mistake", err)
@@ -567,16 +547,12 @@ func TestLoadNamesTheFile(t *testing.T) {
 
 func TestTheDaemonRequiresAWFM(t *testing.T) {
 	without, err := config.Parse("/etc/margolite/config.yaml", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	if err := without.RequireWFM(); err == nil || !strings.HasPrefix(err.Error(), "/etc/margolite/config.yaml: wfm.url: required") {
 		t.Errorf("got %v without a WFM", err)
 	}
 	with, err := config.Parse("f", []byte("wfm: {url: 'https://wfm.example'}"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	if err := with.RequireWFM(); err != nil {
 		t.Errorf("got %v with a WFM", err)
 	}
@@ -584,9 +560,7 @@ func TestTheDaemonRequiresAWFM(t *testing.T) {
 
 func FuzzParse(f *testing.F) {
 	seed, err := os.ReadFile(packaged)
-	if err != nil {
-		f.Fatal(err)
-	}
+	check(f, err)
 	f.Add(seed)
 	for _, s := range []string{
 		"", "---", "# c\n---\n...", "&a [*a]", "{{{{", "a: b: c", "? ", "log: !!binary aGk=", "\xff\xfe", "%YAML 1.1\n---\n",
@@ -642,9 +616,7 @@ func windows(t *testing.T, texts ...string) policy.Windows {
 	var all policy.Windows
 	for _, text := range texts {
 		w, err := policy.ParseWindow(text, time.Local)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		all = append(all, w)
 	}
 	return all

@@ -25,17 +25,13 @@ func newDevice(t testing.TB, more string) unenrolled {
 	dir := t.TempDir()
 	d := unenrolled{filepath.Join(dir, "config.yaml"), filepath.Join(dir, "stick"), filepath.Join(dir, "state")}
 	put(t, d.config, fmt.Sprintf("state: {dir: %s}\nprovision: {from: [%s, %s]}\n%s", d.state, filepath.Join(dir, "none"), d.from, more))
-	if err := os.Mkdir(d.from, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.Mkdir(d.from, 0o755))
 	return d
 }
 
 func put(t testing.TB, path, text string) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.WriteFile(path, []byte(text), 0o600))
 }
 
 func (d unenrolled) give(t testing.TB, files map[string]string) {
@@ -57,9 +53,7 @@ func (d unenrolled) snapshot(t testing.TB) map[string]string {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	return all
 }
 
@@ -80,13 +74,9 @@ func TestProvisioningFilesEnrolTheDevice(t *testing.T) {
 	if from, err := config.Enrol(d.config); err != nil || from != d.from {
 		t.Fatalf("enrolled from %q: %v", from, err)
 	}
-	if err := os.RemoveAll(d.from); err != nil { // the stick is pulled out
-		t.Fatal(err)
-	}
+	check(t, os.RemoveAll(d.from)) // the stick is pulled out
 	c, err := config.Load(d.config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	if c.Device.ID != "gw-07" || c.Device.Vendor != "Northstar" || len(c.Device.Labels) != 2 || c.WFM.URL != "https://wfm.example.com" ||
 		c.Poll.Interval != 90*time.Second || len(c.Poll.Windows) != 1 || c.Poll.Windows[0].String() != "Mon-Fri 22:00-04:00" ||
 		c.WFM.TrustBundle != "https://mis.example.com/bundle" {
@@ -201,9 +191,7 @@ func TestWrongProvisioningIsRefusedAsAWhole(t *testing.T) {
 			}
 			// Nothing of it stays in the way of a better one.
 			for name := range c.files {
-				if err := os.Remove(filepath.Join(d.from, name)); err != nil {
-					t.Fatal(err)
-				}
+				check(t, os.Remove(filepath.Join(d.from, name)))
 			}
 			d.give(t, map[string]string{"good.yaml": good})
 			if from, err := config.Enrol(d.config); err != nil || from != d.from {
@@ -222,9 +210,7 @@ func TestOnlyRegularFilesAreTaken(t *testing.T) {
 		for _, file := range []string{"a.yaml", "device.key"} {
 			d := newDevice(t, "")
 			d.give(t, map[string]string{"b.yaml": "wfm: {url: https://a.example, key: device.key}\n"})
-			if err := make(filepath.Join(d.from, file)); err != nil {
-				t.Fatal(err)
-			}
+			check(t, make(filepath.Join(d.from, file)))
 			if from, err := config.Enrol(d.config); from != "" || err == nil || !strings.Contains(err.Error(), file+": not a regular file") {
 				t.Errorf("%s as %s: enrolled from %q: %v", name, file, from, err)
 			}
@@ -236,9 +222,7 @@ func TestOnlyRegularFilesAreTaken(t *testing.T) {
 func TestACutWhileItIsTakenOverLeavesNothing(t *testing.T) {
 	d := newDevice(t, "")
 	half := filepath.Join(d.state, "enrolment.new")
-	if err := os.MkdirAll(half, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.MkdirAll(half, 0o700))
 	put(t, filepath.Join(half, "old.yaml"), "wfm: {url: https://half")
 	if c, err := config.Load(d.config); err != nil || c.WFM.URL != "" {
 		t.Errorf("half of an enrolment counts: %q %v", c.WFM.URL, err)
@@ -285,4 +269,11 @@ func FuzzEnrol(f *testing.F) {
 			}
 		}
 	})
+}
+
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }
