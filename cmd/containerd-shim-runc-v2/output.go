@@ -13,50 +13,41 @@ import (
 
 // output is what one container prints: a pipe with a name for each of its streams, for the task service to write to.
 type output struct {
-	pipes []pipe
-	log   *log.Writer
-	whole chan struct{} // closed when the log is
-}
-
-type pipe struct {
-	stream string
-	path   string
-	reader *os.File
+	bundle string
+	pipes  map[string]*os.File // by stream, the ends that are read
+	log    *log.Writer
+	whole  chan struct{} // closed when the log is
 }
 
 // newOutput makes the pipes in the bundle of the container. What a terminal shows is one stream.
 func newOutput(bundle string, terminal bool) (*output, error) {
-	o := &output{whole: make(chan struct{})}
+	o := &output{bundle: bundle, pipes: make(map[string]*os.File), whole: make(chan struct{})}
 	streams := []string{log.Stdout, log.Stderr}
 	if terminal {
 		streams = streams[:1]
 	}
 	for _, stream := range streams {
-		p := pipe{stream: stream, path: filepath.Join(bundle, "margolite-"+stream)}
-		if err := p.open(); err != nil {
+		err := unix.Mkfifo(o.path(stream), 0o600)
+		if err == nil || err == unix.EEXIST {
+			// Not to wait for whoever opens the other end, now or at a read.
+			o.pipes[stream], err = os.OpenFile(o.path(stream), os.O_RDONLY|unix.O_NONBLOCK, 0)
+		}
+		if err != nil {
 			o.close()
 			o.unlink()
 			return nil, fmt.Errorf("cannot make pipe for %s: %w", stream, err)
 		}
-		o.pipes = append(o.pipes, p)
 	}
 	return o, nil
 }
 
-func (p *pipe) open() (err error) {
-	if err := unix.Mkfifo(p.path, 0o600); err != nil && err != unix.EEXIST {
-		return err
-	}
-	// Not to wait for whoever opens the other end, now or at a read.
-	p.reader, err = os.OpenFile(p.path, os.O_RDONLY|unix.O_NONBLOCK, 0)
-	return err
-}
+func (o *output) path(stream string) string { return filepath.Join(o.bundle, "margolite-"+stream) }
 
 func (o *output) paths() (stdout, stderr string) {
-	if len(o.pipes) > 1 {
-		stderr = o.pipes[1].path
+	if o.pipes[log.Stderr] != nil {
+		stderr = o.path(log.Stderr)
 	}
-	return o.pipes[0].path, stderr
+	return o.path(log.Stdout), stderr
 }
 
 // keep reads the pipes until nobody can write to them any more. The goroutines
@@ -64,10 +55,10 @@ func (o *output) paths() (stdout, stderr string) {
 func (o *output) keep(w *log.Writer) {
 	o.log = w
 	var reading sync.WaitGroup
-	for _, p := range o.pipes {
+	for stream, pipe := range o.pipes {
 		reading.Go(func() {
-			w.Copy(p.stream, p.reader)
-			_ = p.reader.Close()
+			w.Copy(stream, pipe)
+			_ = pipe.Close()
 		})
 	}
 	go func() {
@@ -78,14 +69,14 @@ func (o *output) keep(w *log.Writer) {
 }
 
 func (o *output) close() {
-	for _, p := range o.pipes {
-		_ = p.reader.Close()
+	for _, pipe := range o.pipes {
+		_ = pipe.Close()
 	}
 }
 
 // unlink removes the names: both ends are open, or nobody will open them.
 func (o *output) unlink() {
-	for _, p := range o.pipes {
-		_ = os.Remove(p.path)
+	for stream := range o.pipes {
+		_ = os.Remove(o.path(stream))
 	}
 }

@@ -1,8 +1,6 @@
 package container
 
 import (
-	"errors"
-	"fmt"
 	"os"
 	"strings"
 
@@ -90,18 +88,18 @@ next:
 	return call
 }
 
-// mountAt mounts a volume at target. containerd's core/mount does not do: it gives a bind
+// mountAt mounts a volume at target. Its error is what the kernel says, and no more: options
+// may hold a password. containerd's core/mount does not do: it gives a bind
 // mount no restriction but "ro", and takes those of its source away; options of a volume
-// could have it run a program or make a loop device; and its errors show the options,
-// among which a password may be.
+// could have it run a program or make a loop device; and its errors show the options.
 func mountAt(target string, m mount.Mount) error {
 	call := parseMountOptions(m.Options)
 	if len(call.data) >= os.Getpagesize() {
-		return fmt.Errorf("options of %s have %d bytes: %w", m.Type, len(call.data), unix.E2BIG)
+		return unix.E2BIG
 	}
 	err := unix.Mount(m.Source, target, m.Type, call.flags, call.data)
 	if err != nil {
-		return fmt.Errorf("mount of type %s: %w", m.Type, err)
+		return err
 	}
 	if call.propagation != 0 {
 		err = unix.Mount("", target, "", call.propagation, "")
@@ -110,9 +108,9 @@ func mountAt(target string, m mount.Mount) error {
 		err = restrict(target, call.flags)
 	}
 	if err != nil { // not half of what was asked for
-		return errors.Join(fmt.Errorf("mount of type %s: %w", m.Type, err), unix.Unmount(target, unix.MNT_DETACH))
+		_ = unix.Unmount(target, unix.MNT_DETACH)
 	}
-	return nil
+	return err
 }
 
 // restrict gives a bind mount the flags that the kernel does not look at when it

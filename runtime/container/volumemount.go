@@ -15,7 +15,6 @@ import (
 	"strings"
 
 	"github.com/containerd/containerd/v2/core/mount"
-	"golang.org/x/sys/unix"
 
 	"github.com/margolite/margolite/runtime/contain"
 )
@@ -86,12 +85,7 @@ func mountOnce(ctx context.Context, dir string, v Volume) error {
 		}
 	}
 	if err := mountAt(dir, m); err != nil {
-		// What the kernel says, and no more: options may hold a password.
-		var errno unix.Errno
-		if !errors.As(err, &errno) {
-			errno = unix.EINVAL
-		}
-		return fmt.Errorf("cannot mount %s %s: %w", v.Type, v.Device, errno)
+		return fmt.Errorf("cannot mount %s %s: %w", v.Type, v.Device, err)
 	}
 	return nil
 }

@@ -5,15 +5,12 @@ import (
 	"context"
 	"os"
 	"testing"
-	"time"
 
 	"github.com/containerd/containerd/v2/core/content"
-	"github.com/containerd/containerd/v2/core/images"
 	"github.com/containerd/containerd/v2/core/leases"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/containerd/errdefs"
 	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/opencontainers/go-digest"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 
@@ -24,7 +21,7 @@ import (
 const snapshotter = "overlayfs"
 
 // What the runtime relies on is kept by the containerd inside, asked directly or over its socket, as well as by the older
-// one of Debian. The tests of runtime/image are about content, snapshots and layers, those of runtime/container about
+// one of Debian. The tests of runtime/image are about records, content, snapshots and layers, those of runtime/container about
 // records, processes, leases and labels, on each of them, too.
 func TestContract(t *testing.T) {
 	for _, backend := range append(containerdtest.Backends(), containerdtest.Backend{Name: "embedded, over its socket", Start: overSocket}) {
@@ -35,7 +32,6 @@ func TestContract(t *testing.T) {
 			client := backend.Start(t)
 			for name, test := range map[string]func(*testing.T, context.Context, containerd.Client){
 				"a lease is given what it holds":   leaseResources,
-				"an image has a name":              imageRecords,
 				"a namespace has labels":           namespaceLabels,
 				"containerd names its directories": directories,
 				"its socket is known":              address,
@@ -84,46 +80,6 @@ func leaseResources(t *testing.T, ctx context.Context, client containerd.Client)
 	}
 	if err := service.AddResource(ctx, lease, held); !errdefs.IsNotFound(err) {
 		t.Errorf("of no lease the error is %v", err)
-	}
-}
-
-func imageRecords(t *testing.T, ctx context.Context, client containerd.Client) {
-	service := client.ImageService()
-	times := cmpopts.IgnoreTypes(time.Time{})
-	want := images.Image{
-		Name: "registry.example/i:1", Labels: map[string]string{"a": "1", "b.c": "2"},
-		Target: v1.Descriptor{MediaType: v1.MediaTypeImageManifest, Digest: digest.FromString("1"), Size: 1, Annotations: map[string]string{"n": "v"}},
-	}
-	got := try(service.Create(ctx, want))(t)
-	if diff := cmp.Diff(want, got, times); diff != "" {
-		t.Errorf("created: %s", diff)
-	}
-	recent(t, got.CreatedAt)
-	if _, err := service.Create(ctx, want); !errdefs.IsAlreadyExists(err) {
-		t.Errorf("of a second one the error is %v", err)
-	}
-	changed := images.Image{Name: want.Name, Labels: map[string]string{"a": "9", "d": "3"}, Target: want.Target}
-	if _, err := service.Update(ctx, changed, "labels.b.c", "labels.d"); err != nil {
-		t.Fatal(err)
-	}
-	want.Labels = map[string]string{"a": "1", "d": "3"}
-	if diff := cmp.Diff(want, try(service.Get(ctx, want.Name))(t), times); diff != "" {
-		t.Errorf("with two labels changed: %s", diff)
-	}
-	if diff := cmp.Diff([]images.Image{want}, try(service.List(ctx, "name==another", "name=="+want.Name))(t), times); diff != "" {
-		t.Errorf("listed: %s", diff)
-	}
-	if err := service.Delete(ctx, want.Name); err != nil {
-		t.Fatal(err)
-	}
-	if err := service.Delete(ctx, want.Name); !errdefs.IsNotFound(err) {
-		t.Errorf("of a second deletion the error is %v", err)
-	}
-	if _, err := service.Get(ctx, want.Name); !errdefs.IsNotFound(err) {
-		t.Errorf("it is still there: %v", err)
-	}
-	if _, err := service.Update(ctx, want, "labels.a"); !errdefs.IsNotFound(err) {
-		t.Errorf("it is changed nevertheless: %v", err)
 	}
 }
 
@@ -178,12 +134,4 @@ func put(t *testing.T, ctx context.Context, store content.Store, blob []byte) v1
 		t.Fatal(err)
 	}
 	return desc
-}
-
-// recent expects a time of this test.
-func recent(t *testing.T, at time.Time) {
-	t.Helper()
-	if age := time.Since(at); age < -time.Minute || age > time.Hour {
-		t.Errorf("it is of %s", at)
-	}
 }
