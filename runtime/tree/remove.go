@@ -84,7 +84,7 @@ type flattener struct {
 func (f *flattener) empty(ctx context.Context) error {
 	for {
 		f.did = false
-		left, err := f.pass(ctx)
+		left, err := f.pass(ctx, f.root, f.hoist)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -100,10 +100,11 @@ func (f *flattener) empty(ctx context.Context) error {
 	}
 }
 
-// pass goes through the root once. left says that there was something; err is the last reason why some of it is still there.
-func (f *flattener) pass(ctx context.Context) (left bool, err error) {
+// pass goes through a directory once, and calls full for the directories in it that are not empty. left says that there was
+// something; err is the last reason why some of it is still there.
+func (f *flattener) pass(ctx context.Context, fd int, full func(context.Context, string) error) (left bool, err error) {
 	r := &reader{}
-	if err := r.seek(f.root, 0); err != nil {
+	if err := r.seek(fd, 0); err != nil {
 		return true, err
 	}
 	for ctx.Err() == nil {
@@ -112,14 +113,14 @@ func (f *flattener) pass(ctx context.Context) (left bool, err error) {
 			return true, readErr
 		}
 		if !ok {
-			break
+			return left, err
 		}
 		left = true
-		if oneErr := f.one(ctx, f.root, e, f.hoist); oneErr != nil {
+		if oneErr := f.one(ctx, fd, e, full); oneErr != nil {
 			err = fmt.Errorf("%.80q: %w", e.name, oneErr)
 		}
 	}
-	return left, err
+	return left, context.Cause(ctx)
 }
 
 // one removes an entry of a directory. For a directory that is not empty it calls full.
@@ -151,37 +152,19 @@ func (f *flattener) hoist(ctx context.Context, name string) error {
 		return err
 	}
 	defer unix.Close(fd)
-	r := &reader{}
 	for {
-		if err := r.seek(fd, 0); err != nil {
+		left, err := f.pass(ctx, fd, func(_ context.Context, below string) error { return f.lift(fd, below) })
+		if err != nil {
 			return err
 		}
-		some, failed := false, error(nil)
-		for ctx.Err() == nil {
-			e, ok, err := r.next()
-			if err != nil {
-				return err
-			}
-			if !ok {
-				break
-			}
-			some = true
-			if err := f.one(ctx, fd, e, func(_ context.Context, below string) error { return f.lift(fd, below) }); err != nil {
-				failed = fmt.Errorf("%.80q: %w", e.name, err)
-			}
+		if left {
+			continue
 		}
-		switch {
-		case ctx.Err() != nil:
-			return context.Cause(ctx)
-		case failed != nil:
-			return failed
-		case !some:
-			err := unix.Unlinkat(f.root, name, unix.AT_REMOVEDIR)
-			if err == nil {
-				f.did = true
-			}
+		if err := unix.Unlinkat(f.root, name, unix.AT_REMOVEDIR); err != nil {
 			return err
 		}
+		f.did = true
+		return nil
 	}
 }
 
