@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/opencontainers/go-digest"
+	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
 // The media types of what is signed: of payloads of simple signing, and of bundles.
@@ -16,8 +17,8 @@ const (
 	BundleType = "application/vnd.dev.sigstore.bundle.v0.3+json"
 )
 
-// SignatureAnnotation is where the manifest has the signature of a payload of simple signing, in base64.
-const SignatureAnnotation = "dev.cosignproject.cosign/signature"
+// signatureAnnotation is where the manifest has the signature of a payload of simple signing, in base64.
+const signatureAnnotation = "dev.cosignproject.cosign/signature"
 
 // What bundles say about themselves, and what is in those of `cosign sign`: an attestation is not a signature, even by
 // the same key.
@@ -38,29 +39,38 @@ var (
 	ErrOtherImage = errors.New("it is for another image")
 )
 
-// Signature is one that nobody has verified yet.
-type Signature struct {
+// signature is one that nobody has verified yet.
+type signature struct {
 	images    []digest.Digest // that it is of
 	message   []byte          // that was signed
 	signature []byte
 }
 
-// Verify returns the id of the key that signed an image: the one of keys whose signature of the digest it is. The error
-// is one of those above.
-func (s Signature) Verify(image digest.Digest, keys Keys) (id string, err error) {
+// Verify returns the id of the key that signed an image: the one of k whose signature of its digest a layer of SimpleType
+// or BundleType with that payload is. The error says why it does not count.
+func (k Keys) Verify(layer v1.Descriptor, payload []byte, image digest.Digest) (id string, err error) {
+	var s signature
+	if layer.MediaType == BundleType {
+		s, err = parseBundle(payload)
+	} else {
+		s, err = parseSimple(payload, layer.Annotations[signatureAnnotation])
+	}
+	if err != nil {
+		return "", err
+	}
 	if !slices.Contains(s.images, image) {
 		return "", ErrOtherImage
 	}
-	for _, k := range keys.keys {
-		if k.signed(s.message, s.signature) {
-			return k.id, nil
+	for _, key := range k.keys {
+		if key.signed(s.message, s.signature) {
+			return key.id, nil
 		}
 	}
 	return "", ErrOtherKey
 }
 
-// ParseSimple reads a payload of simple signing, and its signature in base64.
-func ParseSimple(payload []byte, signature string) (Signature, error) {
+// parseSimple reads a payload of simple signing, and its signature in base64.
+func parseSimple(payload []byte, encoded string) (signature, error) {
 	var claim struct {
 		Critical struct {
 			Type  string `json:"type"`
@@ -70,23 +80,23 @@ func ParseSimple(payload []byte, signature string) (Signature, error) {
 		} `json:"critical"`
 	}
 	if err := json.Unmarshal(payload, &claim); err != nil {
-		return Signature{}, fmt.Errorf("cannot read signature: %w", err)
+		return signature{}, fmt.Errorf("cannot read signature: %w", err)
 	}
 	if claim.Critical.Type != simpleKind {
-		return Signature{}, fmt.Errorf("cannot read signature: it is of type %.80q", claim.Critical.Type)
+		return signature{}, fmt.Errorf("cannot read signature: it is of type %.80q", claim.Critical.Type)
 	}
 	if err := claim.Critical.Image.Digest.Validate(); err != nil {
-		return Signature{}, fmt.Errorf("cannot read signature: docker-manifest-digest: %w", err)
+		return signature{}, fmt.Errorf("cannot read signature: docker-manifest-digest: %w", err)
 	}
-	raw, err := base64.StdEncoding.DecodeString(signature)
+	raw, err := base64.StdEncoding.DecodeString(encoded)
 	if err != nil || len(raw) == 0 {
-		return Signature{}, errors.New("cannot read signature: it is not base64")
+		return signature{}, errors.New("cannot read signature: it is not base64")
 	}
-	return Signature{[]digest.Digest{claim.Critical.Image.Digest}, payload, raw}, nil
+	return signature{[]digest.Digest{claim.Critical.Image.Digest}, payload, raw}, nil
 }
 
-// ParseBundle reads a Sigstore bundle. Who it says has signed does not matter: the keys tell.
-func ParseBundle(data []byte) (Signature, error) {
+// parseBundle reads a Sigstore bundle. Who it says has signed does not matter: the keys tell.
+func parseBundle(data []byte) (signature, error) {
 	var bundle struct {
 		Envelope *struct {
 			Payload    []byte `json:"payload"`
@@ -97,24 +107,24 @@ func ParseBundle(data []byte) (Signature, error) {
 		} `json:"dsseEnvelope"`
 	}
 	if err := json.Unmarshal(data, &bundle); err != nil {
-		return Signature{}, fmt.Errorf("cannot read bundle: %w", err)
+		return signature{}, fmt.Errorf("cannot read bundle: %w", err)
 	}
 	e := bundle.Envelope
 	switch {
 	case e == nil:
-		return Signature{}, errors.New("cannot read bundle: it has no DSSE envelope")
+		return signature{}, errors.New("cannot read bundle: it has no DSSE envelope")
 	case e.Type != payloadType:
-		return Signature{}, fmt.Errorf("cannot read bundle: its payload is of type %.80q", e.Type)
+		return signature{}, fmt.Errorf("cannot read bundle: its payload is of type %.80q", e.Type)
 	case len(e.Signatures) != 1 || len(e.Signatures[0].Signature) == 0:
-		return Signature{}, fmt.Errorf("cannot read bundle: it has %d signatures, expected one", len(e.Signatures))
+		return signature{}, fmt.Errorf("cannot read bundle: it has %d signatures, expected one", len(e.Signatures))
 	}
 	images, err := subjectsOf(e.Payload)
 	if err != nil {
-		return Signature{}, fmt.Errorf("cannot read bundle: %w", err)
+		return signature{}, fmt.Errorf("cannot read bundle: %w", err)
 	}
 	// What DSSE signs: https://github.com/secure-systems-lab/dsse/blob/master/protocol.md
 	message := fmt.Appendf(nil, "DSSEv1 %d %s %d ", len(e.Type), e.Type, len(e.Payload))
-	return Signature{images, append(message, e.Payload...), e.Signatures[0].Signature}, nil
+	return signature{images, append(message, e.Payload...), e.Signatures[0].Signature}, nil
 }
 
 // subjectsOf are the images that an in-toto statement of `cosign sign` is about.

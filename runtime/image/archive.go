@@ -2,17 +2,21 @@ package image
 
 import (
 	"archive/tar"
+	"bufio"
 	"bytes"
+	"compress/gzip"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path"
 	"slices"
 	"strings"
 
 	"github.com/containerd/containerd/v2/core/images"
 	"github.com/containerd/errdefs"
+	"github.com/distribution/reference"
 	"github.com/opencontainers/go-digest"
 	"github.com/opencontainers/image-spec/specs-go"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
@@ -26,15 +30,20 @@ const (
 	maxName    = 512     // bytes
 	maxRoots   = 1 << 10 // images
 	maxRefs    = 1 << 12 // of all of them
+	// maxUnzipped is how many bytes a compressed archive may have at most once it is decompressed.
+	maxUnzipped = 64 << 30
 )
 
 // archive is a tar file of images, compressed by gzip or not: an OCI layout, or what `docker save` writes. Nothing is
 // unpacked; parts are read where they lie. What they claim to be is verified by whoever reads them.
 type archive struct {
-	path  string
+	open  opener
 	roots []archiveRoot
 	blobs map[digest.Digest]section
 }
+
+// opener opens the tar file of an archive at its beginning. Of Seek only the way forward is used.
+type opener func() (io.ReadSeekCloser, error)
 
 // archiveRoot is an image that an archive names.
 type archiveRoot struct {
@@ -49,29 +58,28 @@ type section struct {
 }
 
 func readArchive(file string) (*archive, error) {
-	f, err := openArchive(file)
-	if err != nil {
-		return nil, fmt.Errorf("cannot read image archive: %w", err)
-	}
-	defer f.Close()
-	size, err := f.size()
+	a, err := parseArchive(func() (io.ReadSeekCloser, error) { return openArchive(file) })
 	if err != nil {
 		return nil, fmt.Errorf("cannot read image archive %s: %w", file, err)
 	}
-	a, err := parseArchive(io.NewSectionReader(f, 0, size), size)
-	if err != nil {
-		return nil, fmt.Errorf("cannot read image archive %s: %w", file, err)
-	}
-	a.path = file
 	return a, nil
 }
 
-func parseArchive(r io.ReadSeeker, size int64) (*archive, error) {
-	files, err := listArchive(r, size)
+func parseArchive(open opener) (*archive, error) {
+	r, err := open()
 	if err != nil {
 		return nil, err
 	}
-	a := &archive{blobs: make(map[digest.Digest]section)}
+	defer r.Close()
+	files, err := listArchive(r)
+	if err != nil {
+		return nil, err
+	}
+	// To its end, where gzip has a checksum.
+	if _, err := io.Copy(io.Discard, r); err != nil {
+		return nil, err
+	}
+	a := &archive{open: open, blobs: make(map[digest.Digest]section)}
 	for name, at := range files {
 		if d, ok := blobOf(name); ok {
 			a.blobs[d] = at
@@ -85,12 +93,7 @@ func parseArchive(r io.ReadSeeker, size int64) (*archive, error) {
 		case at.size > limit:
 			return nil, fmt.Errorf("%.80q has more than %d bytes", name, limit)
 		}
-		if _, err := r.Seek(at.offset, io.SeekStart); err != nil {
-			return nil, err
-		}
-		data := make([]byte, at.size)
-		_, err := io.ReadFull(r, data)
-		return data, err
+		return a.read(at)
 	}
 	if _, ok := files["index.json"]; ok {
 		return a, a.readLayout(read)
@@ -114,7 +117,7 @@ func blobOf(name string) (digest.Digest, bool) {
 
 // listArchive finds the regular files. Links are followed, for `docker save` has a layer that images share only once;
 // they cannot lead out of the archive, of which nothing is unpacked.
-func listArchive(r io.ReadSeeker, size int64) (map[string]section, error) {
+func listArchive(r io.ReadSeeker) (map[string]section, error) {
 	files := make(map[string]section)
 	links := make(map[string]string)
 	entries := tar.NewReader(r)
@@ -140,8 +143,8 @@ func listArchive(r io.ReadSeeker, size int64) (map[string]section, error) {
 			if err != nil {
 				return nil, err
 			}
-			if isSparse(h) || h.Size > size-offset {
-				return nil, fmt.Errorf("%.80q is incomplete", h.Name)
+			if isSparse(h) {
+				return nil, fmt.Errorf("%.80q has holes", h.Name)
 			}
 			if _, twice := files[name]; twice {
 				return nil, fmt.Errorf("duplicate %.80q", h.Name)
@@ -259,9 +262,6 @@ func (a *archive) readSaved(read readFile, files map[string]section) error {
 	if err := json.Unmarshal(data, &saved); err != nil {
 		return fmt.Errorf("cannot read its manifest: %w", err)
 	}
-	if len(saved) > maxRoots {
-		return fmt.Errorf("it has more than %d images", maxRoots)
-	}
 	for _, image := range saved {
 		manifest, err := a.manifestOf(image, read, files)
 		if err != nil {
@@ -314,60 +314,100 @@ func (a *archive) manifestOf(saved savedImage, read readFile, files map[string]s
 	return json.Marshal(manifest)
 }
 
-// named finds an image by its normalised reference with a tag.
-func (a *archive) named(ref string) (v1.Descriptor, bool) {
+// find describes an image by its normalised reference with a tag, or by its digest, also one that only an index in the
+// archive names.
+func (a *archive) find(ref reference.Named) (v1.Descriptor, error) {
+	canonical, pinned := ref.(reference.Canonical)
 	for _, r := range a.roots {
-		if slices.Contains(r.refs, ref) {
-			return r.desc, true
+		if pinned && r.desc.Digest == canonical.Digest() || !pinned && slices.Contains(r.refs, ref.String()) {
+			return r.desc, nil
 		}
 	}
-	return v1.Descriptor{}, false
-}
-
-// root finds an image by its digest, also one that only an index in the archive names.
-func (a *archive) root(d digest.Digest) (desc v1.Descriptor, ok bool, err error) {
-	for _, r := range a.roots {
-		if r.desc.Digest == d {
-			return r.desc, true, nil
-		}
+	if !pinned {
+		return v1.Descriptor{}, errdefs.ErrNotFound
 	}
-	at, ok := a.blobs[d]
+	at, ok := a.blobs[canonical.Digest()]
 	if !ok || at.size > maxManifest {
-		return desc, false, nil
+		return v1.Descriptor{}, errdefs.ErrNotFound
 	}
-	r, err := a.open(d)
+	data, err := a.read(at)
 	if err != nil {
-		return desc, false, err
-	}
-	defer r.Close()
-	data, err := io.ReadAll(io.LimitReader(r, maxManifest))
-	if err != nil {
-		return desc, false, err
+		return v1.Descriptor{}, err
 	}
 	form, err := registry.FormOf(data)
 	if err != nil {
-		return desc, false, bad(err)
+		return v1.Descriptor{}, bad(err)
 	}
-	return v1.Descriptor{MediaType: form, Digest: d, Size: int64(len(data))}, true, nil
+	return v1.Descriptor{MediaType: form, Digest: canonical.Digest(), Size: int64(len(data))}, nil
 }
 
-// open reads a part where it lies.
-func (a *archive) open(d digest.Digest) (io.ReadSeekCloser, error) {
-	at, ok := a.blobs[d]
-	if !ok {
-		return nil, fmt.Errorf("not in %s: %s: %w", a.path, d, errdefs.ErrNotFound)
-	}
-	if at.made != nil {
-		return archivePart{bytes.NewReader(at.made), io.NopCloser(nil)}, nil
-	}
-	f, err := openArchive(a.path)
+// read reads a part as a whole.
+func (a *archive) read(at section) ([]byte, error) {
+	r, err := a.from(at, 0)
 	if err != nil {
 		return nil, err
 	}
-	return archivePart{io.NewSectionReader(f, at.offset, at.size), f}, nil
+	defer r.Close()
+	return io.ReadAll(r)
+}
+
+// from reads a part where it lies, from an offset in it to its end.
+func (a *archive) from(at section, offset int64) (io.ReadCloser, error) {
+	if at.made != nil {
+		return io.NopCloser(io.NewSectionReader(bytes.NewReader(at.made), offset, at.size)), nil
+	}
+	r, err := a.open()
+	if err != nil {
+		return nil, err
+	}
+	if _, err := r.Seek(at.offset+offset, io.SeekCurrent); err != nil {
+		return nil, errors.Join(err, r.Close())
+	}
+	return archivePart{io.LimitReader(r, at.size-offset), r}, nil
 }
 
 type archivePart struct {
-	io.ReadSeeker
+	io.Reader
 	io.Closer
+}
+
+// openArchive opens a tar file, whatever its name says about compression.
+func openArchive(file string) (io.ReadSeekCloser, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	var magic [2]byte
+	if _, err := f.ReadAt(magic[:], 0); err != nil || magic != [...]byte{0x1f, 0x8b} {
+		return f, nil
+	}
+	z, err := gzip.NewReader(bufio.NewReader(f))
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return &gzipped{Closer: f, plain: z}, nil
+}
+
+// gzipped is a file that is decompressed while it is read, from its beginning on.
+type gzipped struct {
+	io.Closer
+	plain io.Reader
+	at    int64
+}
+
+func (z *gzipped) Read(p []byte) (int, error) {
+	n, err := z.plain.Read(p)
+	if z.at += int64(n); z.at > maxUnzipped {
+		return n, fmt.Errorf("it has more than %d bytes", int64(maxUnzipped))
+	}
+	return n, err
+}
+
+// Seek goes forward from where it is, for which it decompresses what lies between.
+func (z *gzipped) Seek(offset int64, _ int) (int64, error) {
+	_, err := io.CopyN(io.Discard, z, offset)
+	if err == io.EOF {
+		err = io.ErrUnexpectedEOF
+	}
+	return z.at, err
 }

@@ -16,7 +16,6 @@ import (
 
 	"github.com/margolite/margolite/runtime/limit"
 	"github.com/margolite/margolite/runtime/notation"
-	"github.com/margolite/margolite/runtime/registry"
 )
 
 // ArtifactLimits says what an artifact must be.
@@ -143,20 +142,20 @@ func (h host) bytes(ctx context.Context, in reference.Named, desc v1.Descriptor,
 	if desc.Size < 0 || desc.Size > most {
 		return nil, bad(fmt.Errorf("%s has %d bytes; the limit is %d", desc.MediaType, desc.Size, most))
 	}
-	m.expect(desc.Size)
+	has := tally{meter: m}
+	has.set(0, desc.Size)
 	var data []byte
 	err := h.transfer(ctx, "", m, func(ctx context.Context, _ *limit.Flow) error {
-		err := h.readFrom(ctx, in, desc, &data, m)
-		if errors.Is(err, registry.ErrRange) {
-			m.done(-int64(len(data)))
-			data = nil
-			err = h.readFrom(ctx, in, desc, &data, m)
+		body, err := h.Open(ctx, in, desc, int64(len(data)))
+		if err != nil {
+			return remote{err}
 		}
+		defer body.Close()
+		data, err = readCounted(data, body, desc.Size, &has)
 		return err
 	})
 	if err != nil {
-		m.done(-int64(len(data))) // another host starts again
-		m.expect(-desc.Size)
+		has.set(0, 0) // another host starts again
 		return nil, err
 	}
 	if int64(len(data)) != desc.Size || desc.Digest.Algorithm().FromBytes(data) != desc.Digest {
@@ -165,26 +164,15 @@ func (h host) bytes(ctx context.Context, in reference.Named, desc v1.Descriptor,
 	return data, nil
 }
 
-// readFrom adds to data what is missing of a part.
-func (h host) readFrom(ctx context.Context, in reference.Named, desc v1.Descriptor, data *[]byte, m *meter) error {
-	body, err := h.Open(ctx, in, desc, int64(len(*data)))
-	if err != nil {
-		return remote{err}
-	}
-	defer body.Close()
-	*data, err = readCounted(*data, body, desc.Size, m)
-	return err
-}
-
 // readCounted adds what comes to data, to the end, but no more than a byte over the limit of both. Memory grows with what
 // comes, not with what was announced.
-func readCounted(data []byte, r io.Reader, limit int64, m *meter) ([]byte, error) {
+func readCounted(data []byte, r io.Reader, limit int64, has *tally) ([]byte, error) {
 	r = io.LimitReader(r, limit+1-int64(len(data)))
 	for {
 		data = slices.Grow(data, 32<<10)
 		n, err := r.Read(data[len(data):cap(data)])
 		data = data[:len(data)+n]
-		m.done(int64(n))
+		has.reached(int64(len(data)))
 		switch {
 		case err == io.EOF:
 			return data, nil

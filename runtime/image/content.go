@@ -40,17 +40,25 @@ func (i *Images) read(ctx context.Context, desc v1.Descriptor, limit int64) ([]b
 	return data, nil
 }
 
+// rootHere describes and returns the manifest or index with a digest, of which nothing else is known, that is in the
+// content store.
+func (i *Images) rootHere(ctx context.Context, d digest.Digest) (v1.Descriptor, []byte, error) {
+	root := v1.Descriptor{Digest: d}
+	data, err := i.read(ctx, root, maxManifest)
+	if err != nil {
+		return root, nil, err
+	}
+	root.Size = int64(len(data))
+	if root.MediaType, err = registry.FormOf(data); err != nil {
+		return root, data, bad(err)
+	}
+	return root, data, nil
+}
+
 // dropLost forgets a part that the content store knows and has not: its file did not survive a power cut. It says
 // whether the part is there.
 func (p *pull) dropLost(ctx context.Context, desc v1.Descriptor) (here bool, err error) {
-	store := p.client.ContentStore()
-	if _, err := store.Info(ctx, desc.Digest); err != nil {
-		if errdefs.IsNotFound(err) {
-			return false, nil
-		}
-		return false, err
-	}
-	r, err := store.ReaderAt(ctx, desc)
+	r, err := p.client.ContentStore().ReaderAt(ctx, desc)
 	switch {
 	case errdefs.IsNotFound(err):
 	case err != nil:
@@ -90,14 +98,18 @@ func (i *Images) isDamaged(ctx context.Context, desc v1.Descriptor) (bool, error
 	return !verifier.Verified(), nil
 }
 
-// drop removes a part that is not what it was, so that it can be had again. What it refers to stays.
+// drop removes a part that is not what it was, so that it can be had again. What it refers to stays. A part that is not
+// here need not be removed.
 func (p *pull) drop(ctx context.Context, d digest.Digest) error {
-	p.log.Warn("stored content is damaged; fetching it again", "image", p.name, "digest", d.String())
 	store := p.client.ContentStore()
 	info, err := store.Info(ctx, d)
+	if errdefs.IsNotFound(err) {
+		return nil
+	}
 	if err != nil {
 		return fmt.Errorf("cannot drop damaged content %s: %w", d, err)
 	}
+	p.log.Warn("stored content is damaged; fetching it again", "image", p.name, "digest", d.String())
 	for key, value := range info.Labels {
 		held := leases.Resource{ID: value}
 		if strings.HasPrefix(key, contentRef) {
@@ -155,4 +167,38 @@ func (i *Images) linkParts(ctx context.Context, manifest digest.Digest, config v
 		held[fmt.Sprintf("%sl.%d", contentRef, n)] = layer.Digest.String()
 	}
 	return i.label(ctx, manifest, held)
+}
+
+// Size is how many bytes an image has that Pull has brought, compressed, of each platform that it was brought for. What it
+// shares with others is counted as well.
+func (i *Images) Size(ctx context.Context, name string) (int64, error) {
+	record, err := i.client.ImageService().Get(ctx, name)
+	if err != nil {
+		return 0, fmt.Errorf("cannot measure image %s: %w", name, err)
+	}
+	size, err := i.size(ctx, record.Target.Digest)
+	if err != nil {
+		return 0, fmt.Errorf("cannot measure image %s: %w", name, err)
+	}
+	return size, nil
+}
+
+// size is that of a part and of those it is labelled with, see link.
+func (i *Images) size(ctx context.Context, d digest.Digest) (int64, error) {
+	part, err := i.client.ContentStore().Info(ctx, d)
+	if err != nil {
+		return 0, err
+	}
+	size := part.Size
+	for key, below := range part.Labels {
+		if !strings.HasPrefix(key, contentRef) {
+			continue
+		}
+		more, err := i.size(ctx, digest.Digest(below))
+		if err != nil && !errdefs.IsNotFound(err) { // it may be of a platform that is not here
+			return 0, err
+		}
+		size += more
+	}
+	return size, nil
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"regexp"
 	"strings"
 	"unicode"
 
@@ -91,22 +92,7 @@ func hinted(text string, err error) string {
 
 // withoutQueries hides the queries of URLs: registries redirect to storage with a token in the query.
 func withoutQueries(text string) string {
-	var b strings.Builder
-	for {
-		before, url, found := strings.Cut(text, "://")
-		b.WriteString(before)
-		if !found {
-			return b.String()
-		}
-		b.WriteString("://")
-		end := strings.IndexAny(url, " \"\n")
-		if end < 0 {
-			end = len(url)
-		}
-		shown, _, _ := strings.Cut(url[:end], "?")
-		b.WriteString(shown)
-		text = url[end:]
-	}
+	return regexp.MustCompile(`(://[^?\s"]*)\?[^\s"]*`).ReplaceAllString(text, "$1")
 }
 
 func bad(err error) error { return &Error{Kind: BadContent, Err: err} }

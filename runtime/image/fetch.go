@@ -1,6 +1,7 @@
 package image
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -16,16 +17,16 @@ import (
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/margolite/margolite/runtime/limit"
-	"github.com/margolite/margolite/runtime/registry"
 )
 
 const (
 	piece = 256 << 10 // bytes that are written to containerd at a time
 
-	// How often, and how many times, it is looked whether somebody else still writes a part.
-	lockedWait  = 100 * time.Millisecond
-	lockedLooks = 300
-	abortTries  = 10
+	// lockedTime is how long somebody else may still write a part: a process that was killed may still be known to its
+	// containerd.
+	lockedTime = 30 * time.Second
+	abortWait  = 100 * time.Millisecond
+	abortTries = 10
 )
 
 // part downloads a blob or manifest into the content store, from where the last attempt has left off.
@@ -54,11 +55,7 @@ func (p *pull) part(ctx context.Context, desc v1.Descriptor) error {
 			err := h.transfer(ctx, "content "+desc.Digest.String(), p.meter, func(ctx context.Context, flow *limit.Flow) error {
 				return p.fetch(ctx, h, named, desc, &has, flow)
 			})
-			refused := errors.Is(err, registry.ErrRange) // there are registries that cannot continue what they have begun
-			switch {
-			case err == nil:
-				return nil
-			case !refused && kindOf(err) != Garbled:
+			if err == nil || kindOf(err) != Garbled {
 				return err
 			}
 			// What has come is of no use, and would be found again.
@@ -87,9 +84,14 @@ func (p *pull) fetch(ctx context.Context, h host, in reference.Named, desc v1.De
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var w content.Writer
-	var come int64
+	var status content.Status
 	err := flow.Local(func() (err error) { // containerd reads what has come
-		w, come, err = p.writer(ctx, desc)
+		waited := time.AfterFunc(lockedTime, cancel)
+		defer waited.Stop()
+		w, err = content.OpenWriter(ctx, p.client.ContentStore(), content.WithRef(remotes.MakeRefKey(ctx, desc)), content.WithDescriptor(desc))
+		if err == nil {
+			status, err = w.Status()
+		}
 		return err
 	})
 	if errdefs.IsAlreadyExists(err) {
@@ -103,13 +105,17 @@ func (p *pull) fetch(ctx context.Context, h host, in reference.Named, desc v1.De
 	if desc.Size <= 0 { // containerd cannot keep what is empty
 		return bad(fmt.Errorf("%s has an invalid size of %d bytes", desc.Digest, desc.Size))
 	}
-	has.reached(come)
-	if come < desc.Size {
-		body, err := h.Open(ctx, in, desc, come)
+	has.reached(status.Offset)
+	if status.Offset < desc.Size {
+		body, err := h.Open(ctx, in, desc, status.Offset)
 		if err != nil {
 			return remote{err}
 		}
-		err = copyTo(w, counted{body, &p.came}, has)
+		to := bufio.NewWriterSize(stored{w, has}, piece)
+		_, err = io.Copy(to, counted{body, &p.came})
+		if flushErr := to.Flush(); err == nil { // also of what breaks off
+			err = flushErr
+		}
 		if err := errors.Join(err, body.Close()); err != nil {
 			return err
 		}
@@ -121,29 +127,7 @@ func (p *pull) fetch(ctx context.Context, h host, in reference.Named, desc v1.De
 	return nil
 }
 
-// writer goes on with what has come of a part, and tells how much that is. It waits while somebody else does: a process
-// that was killed may still be known to its containerd.
-func (p *pull) writer(ctx context.Context, desc v1.Descriptor) (content.Writer, int64, error) {
-	for n := 1; ; n++ {
-		w, err := p.client.ContentStore().Writer(ctx, content.WithRef(remotes.MakeRefKey(ctx, desc)), content.WithDescriptor(desc))
-		if err == nil {
-			status, err := w.Status()
-			if err != nil {
-				return nil, 0, errors.Join(err, w.Close())
-			}
-			return w, status.Offset, nil
-		}
-		if !errdefs.IsUnavailable(err) || n == lockedLooks {
-			return nil, 0, err
-		}
-		select {
-		case <-time.After(lockedWait):
-		case <-ctx.Done():
-			return nil, 0, err
-		}
-	}
-}
-
+// counted is what comes from a host.
 type counted struct {
 	io.Reader
 	bytes *atomic.Int64
@@ -152,34 +136,25 @@ type counted struct {
 func (c counted) Read(p []byte) (int, error) {
 	n, err := c.Reader.Read(p)
 	c.bytes.Add(int64(n))
+	if err != nil && err != io.EOF {
+		err = remote{err}
+	}
 	return n, err
 }
 
-// copyTo writes what comes, in pieces that are worth a call of containerd.
-func copyTo(to io.Writer, from io.Reader, has *tally) error {
-	buffer := make([]byte, piece)
-	for {
-		filled := 0
-		var err error
-		for filled < len(buffer) && err == nil {
-			var n int
-			n, err = from.Read(buffer[filled:])
-			filled += n
-		}
-		if filled > 0 { // also of what breaks off then
-			if _, err := to.Write(buffer[:filled]); err != nil {
-				return fmt.Errorf("cannot store the download: %w", err)
-			}
-			has.reached(has.bytes + int64(filled))
-		}
-		switch err {
-		case nil:
-		case io.EOF:
-			return nil
-		default:
-			return remote{err}
-		}
+// stored is where it goes.
+type stored struct {
+	io.Writer
+	has *tally
+}
+
+func (s stored) Write(p []byte) (int, error) {
+	n, err := s.Writer.Write(p)
+	if err != nil {
+		return n, fmt.Errorf("cannot store the download: %w", err)
 	}
+	s.has.reached(s.has.done + int64(n))
+	return n, nil
 }
 
 // begun is how much of a part has come in former attempts.
@@ -204,7 +179,7 @@ func (p *pull) abort(ctx context.Context, desc v1.Descriptor, has *tally) error 
 			return fmt.Errorf("cannot restart download: %w", err)
 		}
 		select {
-		case <-time.After(lockedWait):
+		case <-time.After(abortWait):
 		case <-ctx.Done():
 		}
 	}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/containerd/containerd/v2/core/images"
 	"github.com/containerd/containerd/v2/core/leases"
+	"github.com/containerd/containerd/v2/core/snapshots"
 	"github.com/containerd/errdefs"
 	"github.com/google/go-containerregistry/pkg/registry"
 	ggcr "github.com/google/go-containerregistry/pkg/v1"
@@ -88,16 +89,41 @@ func watch(t testing.TB) *watched {
 	return w
 }
 
-// each runs a test with each kind of containerd.
-func each(t *testing.T, test func(*testing.T, containerd.Client)) {
+// each runs a test with each kind of containerd, and a registry.
+func each(t *testing.T, test func(*testing.T, context.Context, containerd.Client, *watched)) {
 	for _, backend := range containerdtest.Backends() {
 		t.Run(backend.Name, func(t *testing.T) {
 			if testing.Short() && backend.OtherShim {
 				t.Skip("in make test-all: the system's containerd")
 			}
-			test(t, backend.Start(t))
+			test(t, containerdtest.Context(t), backend.Start(t), watch(t))
 		})
 	}
+}
+
+// fresh is a containerd of the test's own, and a registry.
+func fresh(t *testing.T) (context.Context, containerd.Client, *watched) {
+	return containerdtest.Context(t), containerdtest.Embedded(t), watch(t)
+}
+
+// pull pulls an image that has to come.
+func pull(t testing.TB, images *image.Images, want image.Want) *image.Image {
+	t.Helper()
+	got, err := images.Pull(containerdtest.Context(t), want, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+// snapshotsOf are those that images are unpacked to.
+func snapshotsOf(t testing.TB, client containerd.Client, images *image.Images) snapshots.Snapshotter {
+	t.Helper()
+	name, err := images.Snapshotter(containerdtest.Context(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client.SnapshotService(name)
 }
 
 func open(t testing.TB, client containerd.Client, registries map[string]image.Registry) *image.Images {
@@ -117,9 +143,7 @@ func kind(err error) image.Kind {
 }
 
 func TestPullBringsAnImageOnce(t *testing.T) {
-	each(t, func(t *testing.T, client containerd.Client) {
-		ctx := containerdtest.Context(t)
-		w := watch(t)
+	each(t, func(t *testing.T, ctx context.Context, client containerd.Client, w *watched) {
 		want := containerdtest.Push(t, containerdtest.Busybox(t, func(c *ggcr.Config) {
 			c.Entrypoint, c.Cmd, c.User, c.WorkingDir = []string{"/bin/sh"}, []string{"-c", "true"}, "nobody", "/tmp"
 			c.StopSignal, c.Volumes = "SIGINT", map[string]struct{}{"/data": {}}
@@ -154,11 +178,7 @@ func TestPullBringsAnImageOnce(t *testing.T) {
 		if len(unpacks) != 1 || unpacks[0] < 1 {
 			t.Errorf("it is told that %v layers are to be unpacked, want one number", unpacks)
 		}
-		snapshotter, err := images.Snapshotter(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := client.SnapshotService(snapshotter).Stat(ctx, got.ChainID.String()); err != nil {
+		if _, err := snapshotsOf(t, client, images).Stat(ctx, got.ChainID.String()); err != nil {
 			t.Errorf("no snapshot for %s: %v", got.ChainID, err)
 		}
 
@@ -187,9 +207,7 @@ func TestPullBringsAnImageOnce(t *testing.T) {
 }
 
 func TestPullGoesOnWhereItWasCut(t *testing.T) {
-	each(t, func(t *testing.T, client containerd.Client) {
-		ctx := containerdtest.Context(t)
-		w := watch(t)
+	each(t, func(t *testing.T, ctx context.Context, client containerd.Client, w *watched) {
 		want := pushBig(t, w)
 		w.set(w.cut)
 		_, err := open(t, client, w.plain()).Pull(ctx, image.Want{Ref: w.host + "/big:1", Pin: want}, nil)
@@ -226,9 +244,7 @@ func TestPullGoesOnWhereItWasCut(t *testing.T) {
 }
 
 func TestPullStartsAgainWhereARegistryCannotGoOn(t *testing.T) {
-	client := containerdtest.Embedded(t)
-	ctx := containerdtest.Context(t)
-	w := watch(t) // which refuses open ranges
+	ctx, client, w := fresh(t) // which refuses open ranges
 	want := pushBig(t, w)
 	w.set(w.cut)
 	if _, err := open(t, client, w.plain()).Pull(ctx, image.Want{Ref: w.host + "/big:1", Pin: want}, nil); kind(err) != image.Unreachable {
@@ -273,9 +289,7 @@ func TestPullGoesOnWhereAMirrorBrokeOff(t *testing.T) {
 }
 
 func TestLayersAreUnpackedWhateverTheirCompression(t *testing.T) {
-	client := containerdtest.Embedded(t)
-	ctx := containerdtest.Context(t)
-	w := watch(t)
+	_, client, w := fresh(t)
 	plain := containerdtest.Blob(t, "file", 1<<20)
 	var packed bytes.Buffer
 	z, err := zstd.NewWriter(&packed)
@@ -299,17 +313,13 @@ func TestLayersAreUnpackedWhateverTheirCompression(t *testing.T) {
 				t.Fatal(err)
 			}
 			containerdtest.Push(t, img, ref)
-			if _, err := open(t, client, w.plain()).Pull(ctx, image.Want{Ref: ref}, nil); err != nil {
-				t.Error(err)
-			}
+			pull(t, open(t, client, w.plain()), image.Want{Ref: ref})
 		})
 	}
 }
 
 func TestLayersThatAreNotWhatTheImageSaysAreRefused(t *testing.T) {
-	each(t, func(t *testing.T, client containerd.Client) {
-		ctx := containerdtest.Context(t)
-		w := watch(t)
+	each(t, func(t *testing.T, ctx context.Context, client containerd.Client, w *watched) {
 		layer := rawLayer{containerdtest.Blob(t, "file", 100), []byte("another"), v1.MediaTypeImageLayer}
 		img, err := mutate.AppendLayers(containerdtest.Busybox(t, nil), layer)
 		if err != nil {
@@ -403,9 +413,7 @@ func (w *watched) damage(path string) func(http.ResponseWriter, *http.Request) b
 }
 
 func TestPullSaysWhyItFails(t *testing.T) {
-	client := containerdtest.Embedded(t)
-	ctx := containerdtest.Context(t)
-	w := watch(t)
+	ctx, client, w := fresh(t)
 	foreign := containerdtest.Image(t, nil, containerdtest.Blob(t, "f", 10))
 	foreignIndex := indexOf(t, foreign, "s390x")
 	containerdtest.Push(t, foreign, w.host+"/foreign:one")
@@ -468,16 +476,12 @@ func TestPullSaysWhyItFails(t *testing.T) {
 	}
 	w.set(nil)
 	t.Run("and what was wrong is forgotten", func(t *testing.T) {
-		if _, err := open(t, client, w.plain()).Pull(ctx, image.Want{Ref: w.host + "/app:1", Pin: want}, nil); err != nil {
-			t.Error(err)
-		}
+		pull(t, open(t, client, w.plain()), image.Want{Ref: w.host + "/app:1", Pin: want})
 	})
 }
 
 func TestPlainHTTPIsSpokenOnlyWhereItIsConfigured(t *testing.T) {
-	client := containerdtest.Embedded(t)
-	ctx := containerdtest.Context(t)
-	w := watch(t)
+	ctx, client, w := fresh(t)
 	containerdtest.Push(t, containerdtest.Busybox(t, nil), w.host+"/app:1")
 	w.asked("")
 	_, err := open(t, client, nil).Pull(ctx, image.Want{Ref: w.host + "/app:1"}, nil)
@@ -490,9 +494,7 @@ func TestPlainHTTPIsSpokenOnlyWhereItIsConfigured(t *testing.T) {
 }
 
 func TestPullShowsItsCredentials(t *testing.T) {
-	client := containerdtest.Embedded(t)
-	ctx := containerdtest.Context(t)
-	w := watch(t)
+	ctx, client, w := fresh(t)
 	containerdtest.Push(t, containerdtest.Busybox(t, nil), w.host+"/app:1")
 	w.set(func(rw http.ResponseWriter, r *http.Request) bool {
 		if user, password, _ := r.BasicAuth(); user == "device" && password == "hunter2" {
@@ -517,13 +519,11 @@ func TestPullShowsItsCredentials(t *testing.T) {
 		if err := os.WriteFile(file, []byte(step.config), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := images.Resolve(ctx, w.host+"/app:1"); kind(err) != step.want || (err != nil && strings.Contains(err.Error(), "hunter2")) {
+		if _, err := images.Look(ctx, image.Want{Ref: w.host + "/app:1", Policy: image.Always}, nil); kind(err) != step.want || (err != nil && strings.Contains(err.Error(), "hunter2")) {
 			t.Errorf("with %s: %v", step.config, err)
 		}
 	}
-	if _, err := images.Pull(ctx, image.Want{Ref: w.host + "/app:1"}, nil); err != nil {
-		t.Error(err)
-	}
+	pull(t, images, image.Want{Ref: w.host + "/app:1"})
 }
 
 func TestPKG12MirrorsAreAskedFirst(t *testing.T) {
@@ -564,23 +564,18 @@ func TestPKG12MirrorsAreAskedFirst(t *testing.T) {
 	gone := open(t, client, map[string]image.Registry{
 		"gone.invalid": {PlainHTTP: true, Mirrors: []string{mirror.host}}, mirror.host: {PlainHTTP: true},
 	})
-	if _, err := gone.Resolve(ctx, "gone.invalid/fourth:1"); kind(err) != image.Unreachable {
+	if _, err := gone.Look(ctx, image.Want{Ref: "gone.invalid/fourth:1"}, nil); kind(err) != image.Unreachable {
 		t.Errorf("silent registry: %v", err)
 	}
 }
 
 func TestPruneLeavesWhatIsKept(t *testing.T) {
-	each(t, func(t *testing.T, client containerd.Client) {
-		ctx := containerdtest.Context(t)
-		w := watch(t)
+	each(t, func(t *testing.T, ctx context.Context, client containerd.Client, w *watched) {
 		images := open(t, client, w.plain())
 		var pulled []*image.Image
 		for _, tag := range []string{"keep:1", "drop:1"} {
 			containerdtest.Push(t, containerdtest.Busybox(t, nil), w.host+"/"+tag)
-			got, err := images.Pull(ctx, image.Want{Ref: w.host + "/" + tag}, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			got := pull(t, images, image.Want{Ref: w.host + "/" + tag})
 			pulled = append(pulled, got)
 		}
 		foreign := foreignRecord(t, client, pulled[0])
@@ -607,15 +602,10 @@ func TestPruneLeavesWhatIsKept(t *testing.T) {
 // Killed between the removal of an image and the collection of its content, a
 // process leaves content that nobody refers to, and the next one frees it.
 func TestPruneGoesOnAfterAKill(t *testing.T) {
-	each(t, func(t *testing.T, client containerd.Client) {
-		ctx := containerdtest.Context(t)
-		w := watch(t)
+	each(t, func(t *testing.T, ctx context.Context, client containerd.Client, w *watched) {
 		images := open(t, client, w.plain())
 		containerdtest.Push(t, containerdtest.Busybox(t, nil), w.host+"/drop:1")
-		got, err := images.Pull(ctx, image.Want{Ref: w.host + "/drop:1"}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := pull(t, images, image.Want{Ref: w.host + "/drop:1"})
 		if _, err := open(t, dyingAtCollection{client}, w.plain()).Prune(ctx, nil, nil); err == nil {
 			t.Fatal("it collected")
 		}
@@ -646,12 +636,11 @@ func (deadLeases) Delete(context.Context, leases.Lease, ...leases.DeleteOpt) err
 
 func TestPullFromDockersRegistry(t *testing.T) {
 	host := dockerregistry.Start(t, "")
-	each(t, func(t *testing.T, client containerd.Client) {
+	each(t, func(t *testing.T, _ context.Context, client containerd.Client, _ *watched) {
 		want := containerdtest.Push(t, containerdtest.Busybox(t, nil), host+"/group/app:1")
 		images := open(t, client, map[string]image.Registry{host: {PlainHTTP: true}})
-		got, err := images.Pull(containerdtest.Context(t), image.Want{Ref: host + "/group/app:1"}, nil)
-		if err != nil || got.Digest != want {
-			t.Errorf("%v, %v", got, err)
+		if got := pull(t, images, image.Want{Ref: host + "/group/app:1"}); got.Digest != want {
+			t.Errorf("got %s, want %s", got.Digest, want)
 		}
 	})
 }
@@ -666,15 +655,6 @@ func TestNewRefusesRegistriesThatCannotBeAsked(t *testing.T) {
 		if _, err := image.New(image.Options{Registries: registries}); err == nil {
 			t.Errorf("accepted %v", registries)
 		}
-	}
-}
-
-func TestSync(t *testing.T) {
-	if err := image.Sync(t.TempDir()); err != nil {
-		t.Error(err)
-	}
-	if err := image.Sync("/nowhere"); err == nil {
-		t.Error("synced nothing")
 	}
 }
 

@@ -125,6 +125,16 @@ type Image struct {
 	Health  *Health       // how to tell that it is well; nil: it does not say
 }
 
+// Health is the HEALTHCHECK of an image: an extension of Docker that OCI's configuration does not have.
+type Health struct {
+	Test          []string
+	Interval      time.Duration
+	Timeout       time.Duration
+	StartPeriod   time.Duration
+	StartInterval time.Duration
+	Retries       int
+}
+
 // Name is the name of the image record for a reference as it is written in a project and the digest it stands for.
 func Name(ref string, d digest.Digest) (string, error) {
 	named, err := parse(ref)
@@ -218,7 +228,6 @@ func (i *Images) List(ctx context.Context) ([]string, error) {
 	return names, err
 }
 
-// records are those of this package.
 func (i *Images) records(ctx context.Context) ([]images.Image, error) {
 	records, err := i.client.ImageService().List(ctx, fmt.Sprintf("labels.%q", ownLabel))
 	if err != nil {
@@ -248,7 +257,8 @@ func (i *Images) Prune(ctx context.Context, keep, fetching map[string]bool) (rem
 		return keep[name] || project != "" && fetching[project] || i.isPulling(name)
 	})
 	if len(names)+len(begun) == 0 {
-		return nil, i.collectAgain(ctx)
+		_, err := i.collectAnnounced(ctx)
+		return nil, err
 	}
 	if err := i.announceCollection(ctx); err != nil {
 		return nil, err
@@ -283,31 +293,28 @@ func (i *Images) announceCollection(ctx context.Context) error {
 	return nil
 }
 
-func (i *Images) collect(ctx context.Context) error {
-	service := i.client.LeasesService()
-	err := service.Delete(ctx, leases.Lease{ID: collection}, leases.SynchronousDelete)
-	if errdefs.IsNotFound(err) { // not announced, or another collected meanwhile, maybe too soon for us
-		var lease leases.Lease
-		if lease, err = service.Create(ctx, leases.WithRandomID()); err == nil {
-			err = service.Delete(ctx, lease, leases.SynchronousDelete)
-		}
+// collectAnnounced collects what was announced, unless somebody else has.
+func (i *Images) collectAnnounced(ctx context.Context) (announced bool, err error) {
+	err = i.client.LeasesService().Delete(ctx, leases.Lease{ID: collection}, leases.SynchronousDelete)
+	if errdefs.IsNotFound(err) {
+		return false, nil
 	}
 	if err != nil {
-		return fmt.Errorf("cannot free the space of removed images: %w", err)
+		return false, fmt.Errorf("cannot free the space of removed images: %w", err)
 	}
-	return nil
+	return true, nil
 }
 
-// collectAgain collects where a collection was announced and has not been.
-func (i *Images) collectAgain(ctx context.Context) error {
-	announced, err := i.client.LeasesService().List(ctx, "id=="+collection)
-	if err != nil {
-		return fmt.Errorf("cannot determine whether removed images are gone: %w", err)
+func (i *Images) collect(ctx context.Context) error {
+	for {
+		if err := i.announceCollection(ctx); err != nil {
+			return err
+		}
+		// Where another collected meanwhile, that was maybe too soon for us.
+		if collected, err := i.collectAnnounced(ctx); collected || err != nil {
+			return err
+		}
 	}
-	if len(announced) == 0 {
-		return nil
-	}
-	return i.collect(ctx)
 }
 
 // snapshotterLabel is the label of a namespace with the snapshotter that is taken where none is asked for.

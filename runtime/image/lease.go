@@ -51,7 +51,6 @@ func (p *pull) leaseID() string {
 
 func (p *pull) leased(ctx context.Context) context.Context { return leases.WithLease(ctx, p.lease) }
 
-// keep has the lease hold something.
 func (p *pull) keep(ctx context.Context, r leases.Resource) error {
 	err := p.client.LeasesService().AddResource(ctx, leases.Lease{ID: p.lease}, r)
 	if err != nil && !errdefs.IsAlreadyExists(err) {
@@ -68,7 +67,6 @@ func (p *pull) letGo(ctx context.Context) error {
 	return nil
 }
 
-// downloads are the leases of this package.
 func (i *Images) downloads(ctx context.Context) ([]leases.Lease, error) {
 	begun, err := i.client.LeasesService().List(ctx, fmt.Sprintf("labels.%q", ownLabel))
 	if err != nil {

@@ -166,11 +166,9 @@ func (i *Images) download(ctx context.Context, location string, most int64, m *m
 	if err != nil || u.Host == "" || (u.Scheme != "https" && u.Scheme != "http") || u.User != nil {
 		return nil, bad(errNotURL)
 	}
-	was := int64(0) // announced, by an attempt that gave its slot away
-	err = i.bareHost(u.Host).transfer(ctx, "", m, func(ctx context.Context, flow *limit.Flow) error {
-		m.done(-int64(len(data)))
-		m.expect(-was)
-		data, was, err = i.downloadOnce(ctx, u, most, m, &flow.Came)
+	has := tally{meter: m}
+	err = host{name: u.Host, network: true, images: i}.transfer(ctx, "", m, func(ctx context.Context, flow *limit.Flow) error {
+		data, err = i.downloadOnce(ctx, u, most, &has, &flow.Came)
 		return err
 	})
 	if err != nil {
@@ -179,10 +177,10 @@ func (i *Images) download(ctx context.Context, location string, most int64, m *m
 	return data, nil
 }
 
-func (i *Images) downloadOnce(ctx context.Context, u *url.URL, most int64, m *meter, came *atomic.Int64) (data []byte, announced int64, err error) {
+func (i *Images) downloadOnce(ctx context.Context, u *url.URL, most int64, has *tally, came *atomic.Int64) ([]byte, error) {
 	client, err := i.httpClient(u.Host)
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	defer client.CloseIdleConnections()
 	client.CheckRedirect = func(_ *http.Request, via []*http.Request) error {
@@ -193,12 +191,12 @@ func (i *Images) downloadOnce(ctx context.Context, u *url.URL, most int64, m *me
 	}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {
-		return nil, 0, bad(err)
+		return nil, bad(err)
 	}
 	if file := i.registries[u.Host].Credentials; file != "" {
 		user, secret, err := readCredentials(file, u.Host, strings.Trim(u.Path, "/"))
 		if err != nil {
-			return nil, 0, err
+			return nil, err
 		}
 		if user != "" {
 			request.SetBasicAuth(user, secret)
@@ -206,24 +204,23 @@ func (i *Images) downloadOnce(ctx context.Context, u *url.URL, most int64, m *me
 	}
 	answer, err := client.Do(request)
 	if err != nil {
-		return nil, 0, remote{err}
+		return nil, remote{err}
 	}
 	defer answer.Body.Close()
 	if answer.StatusCode != http.StatusOK {
-		return nil, 0, &Error{Kind: kindOfStatus(answer.StatusCode), Err: fmt.Errorf("server answered %s", answer.Status)}
+		return nil, &Error{Kind: kindOfStatus(answer.StatusCode), Err: fmt.Errorf("server answered %s", answer.Status)}
 	}
 	if strings.HasPrefix(strings.ToLower(answer.Header.Get("Content-Type")), "text/html") { // of a captive portal, or a proxy
-		return nil, 0, remote{registry.ErrPage}
+		return nil, remote{registry.ErrPage}
 	}
 	tooBig := bad(fmt.Errorf("it has more than %d bytes", most))
 	if answer.ContentLength > most {
-		return nil, 0, tooBig
+		return nil, tooBig
 	}
-	announced = max(answer.ContentLength, 0)
-	m.expect(announced)
-	data, err = readCounted(nil, counted{answer.Body, came}, most, m)
+	has.set(0, max(answer.ContentLength, 0))
+	data, err := readCounted(nil, counted{answer.Body, came}, most, has)
 	if err == nil && int64(len(data)) > most {
 		err = tooBig
 	}
-	return data, announced, err
+	return data, err
 }

@@ -54,10 +54,7 @@ func walk(root v1.Descriptor, wanted target, read func(v1.Descriptor, int64) ([]
 	if data, err = read(p.config, maxConfig); err != nil {
 		return p, err
 	}
-	if p.image, err = configOf(data, wanted); err != nil {
-		return p, err
-	}
-	if p.health, err = healthOf(data); err != nil {
+	if p.image, p.health, err = configOf(data, wanted); err != nil {
 		return p, err
 	}
 	if p.diffs = p.image.RootFS.DiffIDs; len(p.diffs) != len(p.layers) {
@@ -132,22 +129,29 @@ func partsOf(data []byte) (config v1.Descriptor, layers []v1.Descriptor, err err
 	return m.Config, m.Layers, nil
 }
 
-// configOf reads a configuration and refuses one that is for another machine.
-func configOf(data []byte, wanted target) (v1.Image, error) {
-	var config v1.Image
+// configOf reads a configuration, with the HEALTHCHECK of Docker, and refuses one that is for another machine.
+func configOf(data []byte, wanted target) (v1.Image, *Health, error) {
+	var config struct {
+		v1.Image
+		Config struct {
+			v1.ImageConfig
+			Healthcheck *Health
+		} `json:"config"`
+	}
 	if err := json.Unmarshal(data, &config); err != nil {
-		return config, bad(fmt.Errorf("cannot read image configuration: %w", err))
+		return v1.Image{}, nil, bad(fmt.Errorf("cannot read image configuration: %w", err))
 	}
 	if !wanted.Match(config.Platform) {
-		return config, &Error{
+		return v1.Image{}, nil, &Error{
 			Kind: NoPlatform,
 			Err:  fmt.Errorf("no platform for %s, only for %s", wanted.name, platforms.Format(config.Platform)),
 		}
 	}
 	for _, d := range config.RootFS.DiffIDs {
 		if err := d.Validate(); err != nil {
-			return config, bad(fmt.Errorf("cannot read image configuration: %w", err))
+			return v1.Image{}, nil, bad(fmt.Errorf("cannot read image configuration: %w", err))
 		}
 	}
-	return config, nil
+	config.Image.Config = config.Config.ImageConfig
+	return config.Image, config.Config.Healthcheck, nil
 }

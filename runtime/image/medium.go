@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Sync puts everything that was written to the file system of dir on its medium. containerd syncs what it knows about
+// syncAt puts everything that was written to the file system of dir on its medium. containerd syncs what it knows about
 // layers, but not their files.
-func Sync(dir string) error {
+func syncAt(dir string) error {
 	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("cannot sync file system of %s: %w", dir, err)
@@ -128,7 +128,7 @@ func (i *Images) sync(ctx context.Context) error {
 	}
 	for _, m := range media {
 		if m.blobs || m.snapshots {
-			if err := Sync(m.dir); err != nil {
+			if err := syncAt(m.dir); err != nil {
 				return err
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 
@@ -92,6 +93,23 @@ func TestCredentialsOfHelpersAreRefused(t *testing.T) {
 	}
 }
 
+// Keys count for what the names of images begin with, the longest for the rest of it.
+func TestKeysCountForTheImagesOfTheirPrefix(t *testing.T) {
+	ring := Keyring{"host": {"site"}, "host/vendor": {"vendor"}, "host/vendor/open": {"site", "vendor"}}
+	for repository, want := range map[string]string{
+		"host/app": "[site]", "host/vendor": "[vendor]", "host/vendor/app": "[vendor]", "host/vendors/app": "[site]",
+		"host/vendor/open/app": "[site vendor]", "host.example/app": "[]",
+	} {
+		if files := fmt.Sprint(ring.filesFor(repository)); files != want {
+			t.Errorf("%s has %s, want %s", repository, files, want)
+		}
+	}
+	ring["*"] = []string{"any"}
+	if files := fmt.Sprint(ring.filesFor("elsewhere/app"), ring.filesFor("host/app")); files != "[any] [site]" {
+		t.Errorf("with one for all: %s", files)
+	}
+}
+
 func FuzzCredentials(f *testing.F) {
 	f.Add([]byte(`{"auths":{"registry.example.com":{"auth":"dTpzZWNyZXQ="}}}`))
 	f.Add([]byte(`{"auths":{"https://registry.example.com/v1/":{"username":"u","password":"secret"}}}`))
@@ -129,7 +147,7 @@ func FuzzManifest(f *testing.F) {
 	wanted := target{MatchComparer: platforms.Only(v1.Platform{OS: "linux", Architecture: "amd64"}), name: "a PC"}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		_, _ = registry.FormOf(data)
-		_, _ = configOf(data, wanted)
+		_, _, _ = configOf(data, wanted)
 		if d, err := choose(data, wanted); err == nil && d.Platform != nil && d.Platform.OS == "unknown" {
 			t.Error("chose what is for no platform")
 		}
@@ -144,7 +162,7 @@ func FuzzSignatures(f *testing.F) {
 	f.Add([]byte(`{"artifactType":"application/vnd.dev.sigstore.bundle.v0.3+json","layers":[{"mediaType":"application/vnd.dev.sigstore.bundle.v0.3+json","digest":"sha256:","size":-1}]}`))
 	f.Add([]byte(`{"layers":[` + strings.Repeat(`{"mediaType":"application/vnd.dev.sigstore.bundle.v0.3+json","digest":"sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"},`, 64) + `{}]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		layers, err := signaturesIn(data, func(mediaType string) bool { return mediaType == cosign.BundleType || mediaType == cosign.SimpleType })
+		layers, err := signaturesIn(data, map[string]verifier{cosign.SimpleType: cosign.Keys{}, cosign.BundleType: cosign.Keys{}})
 		if err != nil {
 			return
 		}
@@ -155,7 +173,7 @@ func FuzzSignatures(f *testing.F) {
 			if layer.Digest.Validate() != nil || layer.URLs != nil || layer.Data != nil {
 				t.Errorf("accepted %+v", layer)
 			}
-			_, _ = new(inquest).verify(layer, data)
+			_, _ = cosign.Keys{}.Verify(layer, data, "")
 		}
 	})
 }
@@ -173,7 +191,7 @@ func FuzzArchive(f *testing.F) {
 		f.Add(data)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		a, err := parseArchive(bytes.NewReader(data), int64(len(data)))
+		a, err := parseArchive(func() (io.ReadSeekCloser, error) { return tarFile{bytes.NewReader(data)}, nil })
 		if err != nil {
 			return
 		}
@@ -184,13 +202,22 @@ func FuzzArchive(f *testing.F) {
 		}
 		for _, root := range a.roots {
 			for _, ref := range root.refs {
-				if found, ok := a.named(ref); !ok || found.Digest.Validate() != nil {
-					t.Errorf("%s is %v", ref, found)
+				named, err := parse(ref)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if found, err := a.find(named); found.Digest.Validate() != nil {
+					t.Errorf("%s is %v, %v", ref, found, err)
 				}
 			}
 		}
 	})
 }
+
+// tarFile is an archive in memory.
+type tarFile struct{ *bytes.Reader }
+
+func (tarFile) Close() error { return nil }
 
 func TestWhatTheDeviceLacksIsRecognised(t *testing.T) {
 	for err, want := range map[error]Kind{

@@ -16,7 +16,6 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/distribution/reference"
-	"github.com/opencontainers/go-digest"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
@@ -40,7 +39,7 @@ type known struct {
 }
 
 // archives are those that can be used, in the order of their names. Only those that changed are read again.
-func (p *preload) archives() []*archive {
+func (p *preload) archives() preloaded {
 	if p.dir == "" {
 		return nil
 	}
@@ -51,7 +50,7 @@ func (p *preload) archives() []*archive {
 		p.log.Warn("cannot find preloaded images", "error", err)
 	}
 	found := make(map[string]*known, len(files))
-	var archives []*archive
+	var archives preloaded
 	for _, path := range files {
 		info, err := os.Stat(path)
 		if err != nil || !info.Mode().IsRegular() {
@@ -106,30 +105,12 @@ func CheckPreload(dir string) (archives int, problems []error) {
 	return len(files), problems
 }
 
-// find returns what the archives have under a normalised reference; empty: nothing.
-func (p *preload) find(ref string) digest.Digest {
-	for _, a := range p.archives() {
-		if root, ok := a.named(ref); ok {
-			return root.Digest
-		}
-	}
-	return ""
-}
-
 // preloaded gets images from archives, as from a registry.
-type preloaded struct{ archives []*archive }
+type preloaded []*archive
 
 func (p preloaded) Resolve(_ context.Context, ref reference.Named) (v1.Descriptor, error) {
-	for _, a := range p.archives {
-		canonical, pinned := ref.(reference.Canonical)
-		if !pinned {
-			if root, ok := a.named(ref.String()); ok {
-				return root, nil
-			}
-			continue
-		}
-		root, ok, err := a.root(canonical.Digest())
-		if ok || err != nil {
+	for _, a := range p {
+		if root, err := a.find(ref); !errdefs.IsNotFound(err) {
 			return root, err
 		}
 	}
@@ -137,15 +118,10 @@ func (p preloaded) Resolve(_ context.Context, ref reference.Named) (v1.Descripto
 }
 
 func (p preloaded) Open(_ context.Context, _ reference.Named, desc v1.Descriptor, offset int64) (io.ReadCloser, error) {
-	for _, a := range p.archives {
-		r, err := a.open(desc.Digest)
-		if errdefs.IsNotFound(err) {
-			continue
+	for _, a := range p {
+		if at, ok := a.blobs[desc.Digest]; ok {
+			return a.from(at, offset)
 		}
-		if err == nil {
-			_, err = r.Seek(offset, io.SeekStart)
-		}
-		return r, err
 	}
 	return nil, fmt.Errorf("not preloaded: %s: %w", desc.Digest, errdefs.ErrNotFound)
 }

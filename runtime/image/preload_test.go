@@ -3,6 +3,7 @@ package image_test
 import (
 	"bytes"
 	"compress/gzip"
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -17,8 +18,8 @@ import (
 	"github.com/margolite/margolite/test/ociimage"
 )
 
-// preloading is a device with archives and no registry that it could reach.
-func preloading(t testing.TB, client containerd.Client, archives map[string][]byte) (*image.Images, string) {
+// preloading is a device with archives, and those registries that it can reach.
+func preloading(t testing.TB, client containerd.Client, archives map[string][]byte, registries map[string]image.Registry) (*image.Images, string) {
 	t.Helper()
 	dir := t.TempDir()
 	for name, data := range archives {
@@ -26,7 +27,7 @@ func preloading(t testing.TB, client containerd.Client, archives map[string][]by
 			t.Fatal(err)
 		}
 	}
-	images, err := image.New(image.Options{Client: client, Preload: dir, Logger: containerdtest.Logger(t)})
+	images, err := image.New(image.Options{Client: client, Preload: dir, Registries: registries, Logger: containerdtest.Logger(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,9 +54,20 @@ func zipped(t testing.TB, data []byte) []byte {
 	return b.Bytes()
 }
 
+// sizeOf is how many bytes an image has, of all platforms.
+func sizeOf(a *ociimage.Artifact) int64 {
+	bytes := len(a.Manifest)
+	for _, blob := range a.Blobs {
+		bytes += len(blob)
+	}
+	for _, part := range a.Parts {
+		bytes += int(sizeOf(part))
+	}
+	return int64(bytes)
+}
+
 func TestPreloadedImagesNeedNoRegistry(t *testing.T) {
-	each(t, func(t *testing.T, client containerd.Client) {
-		ctx := containerdtest.Context(t)
+	each(t, func(t *testing.T, ctx context.Context, client containerd.Client, _ *watched) {
 		one, other := build(t, "", "one"), build(t, "linux/s390x", "other")
 		many := index(t, other, build(t, "", "many"))
 		saved := build(t, "", "saved")
@@ -73,7 +85,7 @@ func TestPreloadedImagesNeedNoRegistry(t *testing.T) {
 			"broken.tar":   []byte("not an archive"),
 			"cut.tgz":      zipped(t, archiveOf(t, ociimage.Layout, map[string]*ociimage.Artifact{"registry.invalid/absent:1": one}))[:500],
 			"ignored":      []byte("no archive by its name"),
-		})
+		}, nil)
 		for _, want := range []image.Want{
 			{Ref: "one:1"},
 			{Ref: "one:1", Pin: one.Digest},
@@ -99,6 +111,13 @@ func TestPreloadedImagesNeedNoRegistry(t *testing.T) {
 				t.Errorf("%+v: the last report is %+v", want, last)
 			}
 		}
+		name, err := image.Name("registry.invalid/many", many.Digest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if size, err := images.Size(ctx, name); err != nil || size != sizeOf(many) {
+			t.Errorf("for two platforms it has %d bytes, %v, want %d", size, err, sizeOf(many))
+		}
 		if _, err := images.Pull(ctx, image.Want{Ref: "registry.invalid/absent:1"}, nil); kind(err) != image.Unreachable {
 			t.Errorf("what is not preloaded: %v", err)
 		}
@@ -111,9 +130,7 @@ func TestPreloadedImagesNeedNoRegistry(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, "late.tar"), zipped(t, late), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := images.Pull(ctx, image.Want{Ref: "registry.invalid/absent:1"}, nil); err != nil {
-			t.Error(err)
-		}
+		pull(t, images, image.Want{Ref: "registry.invalid/absent:1"})
 		archives, problems := image.CheckPreload(dir)
 		if archives != 5 || len(problems) != 2 || !strings.Contains(problems[0].Error(), "broken.tar") || !strings.Contains(problems[1].Error(), "cut.tgz") {
 			t.Errorf("check finds %d, %v", archives, problems)
@@ -122,9 +139,7 @@ func TestPreloadedImagesNeedNoRegistry(t *testing.T) {
 }
 
 func TestWhatAnArchiveLacksComesFromTheRegistry(t *testing.T) {
-	client := containerdtest.Embedded(t)
-	ctx := containerdtest.Context(t)
-	w := watch(t)
+	_, client, w := fresh(t)
 	app := build(t, "", "app")
 	ref := w.push(t, "app:1", app)
 	data := archiveOf(t, ociimage.Layout, map[string]*ociimage.Artifact{ref: app})
@@ -136,18 +151,9 @@ func TestWhatAnArchiveLacksComesFromTheRegistry(t *testing.T) {
 			t.Logf("damaged %s", d)
 		}
 	}
-	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "app.tar"), data, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	images, err := image.New(image.Options{Client: client, Preload: dir, Registries: w.plain(), Logger: containerdtest.Logger(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	images, _ := preloading(t, client, map[string][]byte{"app.tar": data}, w.plain())
 	w.asked("")
-	if _, err := images.Pull(ctx, image.Want{Ref: ref}, nil); err != nil {
-		t.Fatal(err)
-	}
+	pull(t, images, image.Want{Ref: ref})
 	if asked := w.asked(""); len(asked) != 1 || !strings.Contains(asked[0], "/blobs/") {
 		t.Errorf("the registry was asked for %v", asked)
 	}

@@ -64,7 +64,7 @@ func (m *meter) add(done, total int64) {
 	defer m.mu.Unlock()
 	m.sum.Done += done
 	m.sum.Total += total
-	if m.report != nil && done+total != 0 {
+	if m.report != nil && (done != 0 || total != 0) {
 		m.report(m.sum)
 	}
 }
@@ -131,14 +131,16 @@ func (m *meter) isSlow() bool {
 	return m.sum.Slow != ""
 }
 
-// tally is what of one part counts as done, whichever host it came from.
+// tally is what of one part counts, whichever host it came from.
 type tally struct {
-	meter *meter
-	bytes int64
+	meter       *meter
+	done, total int64
 }
 
 // reached says that so many bytes are there.
-func (t *tally) reached(bytes int64) {
-	t.meter.done(bytes - t.bytes)
-	t.bytes = bytes
+func (t *tally) reached(bytes int64) { t.set(bytes, t.total) }
+
+func (t *tally) set(done, total int64) {
+	t.meter.add(done-t.done, total-t.total)
+	t.done, t.total = done, total
 }

@@ -18,19 +18,9 @@ import (
 
 	"github.com/margolite/margolite/runtime/contain"
 	"github.com/margolite/margolite/runtime/limit"
-	"github.com/margolite/margolite/runtime/registry"
 )
 
-// Resolve asks which digest a reference stands for now. One that holds a digest is answered without asking.
-func (i *Images) Resolve(ctx context.Context, ref string) (digest.Digest, error) {
-	named, err := parse(ref)
-	if err != nil {
-		return "", fail(ref, bad(err))
-	}
-	d, err := i.resolve(ctx, named)
-	return d, fail(ref, err)
-}
-
+// resolve asks which digest a reference stands for now. One that holds a digest is answered without asking.
 func (i *Images) resolve(ctx context.Context, ref reference.Named) (digest.Digest, error) {
 	if canonical, ok := ref.(reference.Canonical); ok {
 		return canonical.Digest(), nil
@@ -45,7 +35,7 @@ func (i *Images) resolve(ctx context.Context, ref reference.Named) (digest.Diges
 }
 
 // ask gets the descriptor of a reference from the first host that has it.
-func (i *Images) ask(ctx context.Context, s *session, ref reference.Named) (root v1.Descriptor, err error) {
+func (i *Images) ask(ctx context.Context, s session, ref reference.Named) (root v1.Descriptor, err error) {
 	err = s.try(ctx, i.log, func(h host) error {
 		if root, err = h.Resolve(ctx, ref); err != nil {
 			return remote{err}
@@ -102,7 +92,7 @@ func (i *Images) PullAll(ctx context.Context, wants []Want, progress func(Progre
 	for n, p := range pulls {
 		pulled[n] = p.image
 		if signer := wants[n].Looked.Signer; signer != "" {
-			if err := i.sign(ctx, p.name, signer); err != nil {
+			if err := i.mark(ctx, p.name, signersLabel, signer); err != nil {
 				return nil, fail(p.want.Ref, err)
 			}
 		}
@@ -125,7 +115,7 @@ type pull struct {
 	snapshotter string
 	image       *Image // when it is there
 
-	session *session
+	session session
 	meter   *meter
 	lease   string
 	media   []medium // that it comes to, as they were before
@@ -312,23 +302,15 @@ func (p *pull) prepare(ctx context.Context) (err error) {
 
 // root describes the manifest or index with the digest. What is in the content store already needs no registry.
 func (p *pull) root(ctx context.Context) (v1.Descriptor, error) {
-	desc := v1.Descriptor{Digest: p.found.digest}
-	data, err := p.read(ctx, desc, maxManifest)
-	if isGone(err) {
+	root, data, err := p.rootHere(ctx, p.found.digest)
+	if data == nil && isGone(err) {
 		named, err := parse(p.name)
 		if err != nil {
 			return v1.Descriptor{}, err
 		}
 		return p.ask(ctx, p.session, named)
 	}
-	if err != nil {
-		return v1.Descriptor{}, err
-	}
-	desc.Size = int64(len(data))
-	if desc.MediaType, err = registry.FormOf(data); err != nil {
-		return desc, bad(err)
-	}
-	return desc, nil
+	return root, err
 }
 
 // document downloads a part that is read as a whole, and returns it.
@@ -344,15 +326,19 @@ func (p *pull) document(ctx context.Context, desc v1.Descriptor, limit int64) ([
 	if kindOf(err) != Garbled {
 		return data, err
 	}
-	// It was stored, and is not any more what it was.
-	if err := p.drop(ctx, desc.Digest); err != nil {
-		return nil, err
-	}
-	p.meter.done(-desc.Size)
-	if err := p.part(ctx, desc); err != nil {
+	if err := p.renew(ctx, desc); err != nil {
 		return nil, err
 	}
 	return p.read(ctx, desc, limit)
+}
+
+// renew downloads a part that was stored, and is not any more what it was.
+func (p *pull) renew(ctx context.Context, desc v1.Descriptor) error {
+	if err := p.drop(ctx, desc.Digest); err != nil {
+		return err
+	}
+	p.meter.done(-desc.Size)
+	return p.part(ctx, desc)
 }
 
 // download is one layer, of one image or of several.

@@ -13,7 +13,6 @@ import (
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/margolite/margolite/runtime/containerd"
-	"github.com/margolite/margolite/runtime/registry"
 )
 
 // recall makes images known again after the database of containerd was lost, of which there is nothing left but content
@@ -42,20 +41,16 @@ func (i *Images) recall(ctx context.Context, keep map[string]bool) error {
 // recallOne records an image of which the root is here.
 func (i *Images) recallOne(ctx context.Context, name string) error {
 	_, text, _ := strings.Cut(name, "@")
-	root := v1.Descriptor{Digest: digest.Digest(text)}
-	if root.Digest.Validate() != nil {
+	d := digest.Digest(text)
+	if d.Validate() != nil {
 		return nil
 	}
-	data, err := i.read(ctx, root, maxManifest)
+	root, data, err := i.rootHere(ctx, d)
 	if isGone(err) {
 		return nil
 	}
 	if err != nil {
 		return err
-	}
-	root.Size = int64(len(data))
-	if root.MediaType, err = registry.FormOf(data); err != nil {
-		return nil // it is something else
 	}
 	if err := i.linkAll(ctx, root, data); err != nil {
 		return err
@@ -70,7 +65,11 @@ func (i *Images) recallOne(ctx context.Context, name string) error {
 // linkAll links what is here of an image, for all platforms.
 func (i *Images) linkAll(ctx context.Context, root v1.Descriptor, data []byte) error {
 	if !images.IsIndexType(root.MediaType) {
-		return i.linkManifestOf(ctx, root.Digest, data)
+		config, layers, err := partsOf(data)
+		if err != nil {
+			return nil // it is no image
+		}
+		return i.linkParts(ctx, root.Digest, config, layers)
 	}
 	var index v1.Index
 	if err := json.Unmarshal(data, &index); err != nil {
@@ -88,19 +87,11 @@ func (i *Images) linkAll(ctx context.Context, root v1.Descriptor, data []byte) e
 			err = i.linkManifest(ctx, root.Digest, m.Digest)
 		}
 		if err == nil {
-			err = i.linkManifestOf(ctx, m.Digest, data)
+			err = i.linkAll(ctx, v1.Descriptor{Digest: m.Digest}, data)
 		}
 		if err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-func (i *Images) linkManifestOf(ctx context.Context, manifest digest.Digest, data []byte) error {
-	config, layers, err := partsOf(data)
-	if err != nil {
-		return nil // it is no image
-	}
-	return i.linkParts(ctx, manifest, config, layers)
 }

@@ -1,7 +1,6 @@
 package image_test
 
 import (
-	"errors"
 	"maps"
 	"os"
 	"path/filepath"
@@ -10,7 +9,6 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
-	"github.com/margolite/margolite/runtime/embedded"
 	"github.com/margolite/margolite/runtime/image"
 	"github.com/margolite/margolite/test/containerdtest"
 )
@@ -19,9 +17,6 @@ import (
 // is there, without a registry; those that are wanted and not pulled are known
 // again, and what nobody wants goes.
 func TestImagesOfALostDatabase(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root")
-	}
 	dir := containerdtest.Dir(t)
 	ctx := containerdtest.Context(t)
 	w := watch(t)
@@ -34,27 +29,13 @@ func TestImagesOfALostDatabase(t *testing.T) {
 	}
 	run := func(do func(images *image.Images)) {
 		t.Helper()
-		server, err := embedded.Start(t.Context(), embedded.Options{
-			Root: filepath.Join(dir, "root"), State: filepath.Join(dir, "state"), Logger: containerdtest.Logger(t),
-			Check: func(string) error { return nil }, Namespace: containerdtest.Namespace,
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		client, err := server.Client(t.Context(), containerdtest.Namespace)
-		if err != nil {
-			t.Fatal(errors.Join(err, server.Close()))
-		}
+		client, stop := startAt(t, dir)
 		do(open(t, client, w.plain()))
-		if err := errors.Join(client.Close(), server.Close()); err != nil {
-			t.Fatal(err)
-		}
+		stop()
 	}
 	run(func(images *image.Images) {
 		for ref, pin := range pins {
-			if _, err := images.Pull(ctx, image.Want{Ref: ref, Pin: pin}, nil); err != nil {
-				t.Fatal(err)
-			}
+			pull(t, images, image.Want{Ref: ref, Pin: pin})
 		}
 	})
 	if err := os.Remove(filepath.Join(dir, "root/io.containerd.metadata.v1.bolt/meta.db")); err != nil {
@@ -66,9 +47,7 @@ func TestImagesOfALostDatabase(t *testing.T) {
 			if _, err := images.Get(ctx, ref, pins[ref], ""); kind(err) != image.NotFound {
 				t.Errorf("%s is said to be there: %v", ref, err)
 			}
-			if _, err := images.Pull(ctx, image.Want{Ref: ref, Pin: pins[ref], Policy: policy}, nil); err != nil {
-				t.Error(err)
-			}
+			pull(t, images, image.Want{Ref: ref, Pin: pins[ref], Policy: policy})
 		}
 	})
 	run(func(images *image.Images) {
@@ -89,9 +68,7 @@ func TestImagesOfALostDatabase(t *testing.T) {
 				t.Errorf("there are %v, %v", got, err)
 			}
 		}
-		if _, err := images.Pull(ctx, image.Want{Ref: refs[2], Pin: pins[refs[2]]}, nil); err != nil {
-			t.Error(err)
-		}
+		pull(t, images, image.Want{Ref: refs[2], Pin: pins[refs[2]]})
 		if asked := w.asked(""); len(asked) > 0 {
 			t.Errorf("the registry was asked for %v", asked)
 		}

@@ -16,7 +16,6 @@ import (
 	"github.com/distribution/reference"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 
-	"github.com/margolite/margolite/runtime/limit"
 	"github.com/margolite/margolite/runtime/pemfile"
 	"github.com/margolite/margolite/runtime/registry"
 )
@@ -81,19 +80,15 @@ func (r Registry) Check(host string) error {
 
 // session is the way to one repository for the time of one call. Files that the configuration names are read for each
 // session, so what is replaced in place counts at once.
-type session struct {
-	hosts []host // archives, the mirrors, then the registry itself
-}
+type session []host // archives, the mirrors, then the registry itself
 
 // host is one of those that may have the repository.
 type host struct {
-	name     string
-	network  bool         // what it has comes from the network, and needs a slot
-	client   *http.Client // nil: the source needs none, or it is made for each request
-	slots    *limit.Limiter
-	rate     limit.Rate
-	patience time.Duration // with a lookup
-	others   bool          // there are other hosts to ask after it
+	name    string
+	network bool         // what it has comes from the network, and needs a slot
+	client  *http.Client // nil: the source needs none, or it is made for each request
+	images  *Images
+	others  bool // there are other hosts to ask after it
 	source
 }
 
@@ -108,7 +103,8 @@ func (h host) asking(ctx context.Context) (context.Context, context.CancelFunc) 
 	if !h.network {
 		return ctx, func() {}
 	}
-	return context.WithTimeoutCause(ctx, h.patience, fmt.Errorf("%s did not answer within %s", h.name, h.patience))
+	patience := 2 * h.images.rate.Window
+	return context.WithTimeoutCause(ctx, patience, fmt.Errorf("%s did not answer within %s", h.name, patience))
 }
 
 // source is what has images: a registry, or archives.
@@ -120,46 +116,44 @@ type source interface {
 }
 
 // open prepares the way to a repository.
-func (i *Images) open(named reference.Named) (*session, error) {
-	s, domain := &session{}, reference.Domain(named)
+func (i *Images) open(named reference.Named) (session, error) {
+	var s session
+	domain := reference.Domain(named)
 	for _, name := range append(slices.Clone(i.registries[domain].Mirrors), domain) {
 		client, err := i.httpClient(name)
 		if err != nil {
 			s.close()
 			return nil, err
 		}
-		s.hosts = append(s.hosts, i.host(name, reference.Path(named), client))
+		s = append(s, i.host(name, reference.Path(named), client))
 	}
-	for n := range len(s.hosts) - 1 {
-		s.hosts[n].others = true
+	for n := range len(s) - 1 {
+		s[n].others = true
 	}
 	return s, nil
 }
 
 // openFor prepares the way to an image: what lies in the preload directory comes before every registry. There may be no
 // host at all: what is here may be enough.
-func (i *Images) openFor(w Want) (*session, error) {
+func (i *Images) openFor(w Want) (session, error) {
 	named, err := parse(w.Ref)
 	if err != nil {
 		return nil, bad(err)
 	}
-	s := &session{}
+	var s session
 	if w.Policy != Never {
 		if s, err = i.open(named); err != nil {
 			return nil, err
 		}
 	}
 	if archives := i.preload.archives(); len(archives) > 0 {
-		s.hosts = append([]host{{name: i.preload.dir, slots: i.slots, source: preloaded{archives}}}, s.hosts...)
+		s = append(session{{name: i.preload.dir, images: i, source: archives}}, s...)
 	}
 	return s, nil
 }
 
-func (s *session) close() {
-	if s == nil {
-		return
-	}
-	for _, h := range s.hosts {
+func (s session) close() {
+	for _, h := range s {
 		if h.client != nil {
 			h.client.CloseIdleConnections()
 		}
@@ -167,27 +161,25 @@ func (s *session) close() {
 }
 
 // try asks the hosts in their order until one succeeds. The registry's own error counts most, and it is the last.
-func (s *session) try(ctx context.Context, log *slog.Logger, ask func(host) error) error {
-	last := len(s.hosts) - 1
+func (s session) try(ctx context.Context, log *slog.Logger, ask func(host) error) error {
+	last := len(s) - 1
 	if last < 0 {
 		return errNever
 	}
-	for _, mirror := range s.hosts[:last] {
+	for _, mirror := range s[:last] {
 		err := ask(mirror)
 		if err == nil || ctx.Err() != nil {
 			return err
 		}
 		log.Debug("mirror did not help", "mirror", mirror.name, "error", withoutQueries(err.Error()))
 	}
-	return ask(s.hosts[last])
+	return ask(s[last])
 }
 
 // host is one that speaks the protocol of registries.
 func (i *Images) host(name, repository string, client *http.Client) host {
 	config := i.registries[name]
-	h := i.bareHost(name)
-	h.client = client
-	h.source = registry.New(registry.Options{
+	return host{name: name, network: true, images: i, client: client, source: registry.New(registry.Options{
 		Host:      registry.HostOf(name),
 		PlainHTTP: config.PlainHTTP,
 		Client:    client,
@@ -198,13 +190,7 @@ func (i *Images) host(name, repository string, client *http.Client) host {
 			}
 			return readCredentials(config.Credentials, host, repository)
 		},
-	})
-	return h
-}
-
-// bareHost is one that need not be a registry.
-func (i *Images) bareHost(name string) host {
-	return host{name: name, network: true, slots: i.slots, rate: i.rate, patience: 2 * i.rate.Window}
+	})}
 }
 
 // httpClient reaches one host, and the hosts that it sends us to.
@@ -238,15 +224,11 @@ func (i *Images) httpClient(name string) (*http.Client, error) {
 // guard lets plain HTTP through to configured hosts only, wherever a request came from: a redirect, a token service.
 type guard struct {
 	plain map[string]bool // by host[:port] on the wire
-	next  http.RoundTripper
+	next  *http.Transport
 }
 
 // CloseIdleConnections is for the http.Client.
-func (g guard) CloseIdleConnections() {
-	if closer, ok := g.next.(interface{ CloseIdleConnections() }); ok {
-		closer.CloseIdleConnections()
-	}
-}
+func (g guard) CloseIdleConnections() { g.next.CloseIdleConnections() }
 
 func (g guard) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.URL.Scheme != "https" && !g.plain[r.URL.Host] {

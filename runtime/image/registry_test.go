@@ -1,6 +1,7 @@
 package image_test
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
@@ -78,8 +79,7 @@ func TestPullFromDockersRegistryWithPasswords(t *testing.T) {
 		t.Fatal(err)
 	}
 	host, ca := secured(t, before(plain))
-	each(t, func(t *testing.T, client containerd.Client) {
-		ctx := containerdtest.Context(t)
+	each(t, func(t *testing.T, ctx context.Context, client containerd.Client, _ *watched) {
 		for name, test := range map[string]struct {
 			registry image.Registry
 			want     image.Kind
@@ -116,9 +116,7 @@ func TestCheckReadsWhatARegistryNames(t *testing.T) {
 
 // A server that wants to see the certificate of the device is shown it, and the error tells where that is missing.
 func TestPKG12PullShowsACertificate(t *testing.T) {
-	client := containerdtest.Embedded(t)
-	ctx := containerdtest.Context(t)
-	w := watch(t)
+	ctx, client, w := fresh(t)
 	containerdtest.Push(t, containerdtest.Busybox(t, nil), w.host+"/app:1")
 	secure := httptest.NewUnstartedServer(w)
 	secure.Config.ErrorLog = log.New(io.Discard, "", 0)

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/containerd/containerd/v2/core/leases"
@@ -20,28 +21,30 @@ import (
 	"github.com/margolite/margolite/test/ociimage"
 )
 
-// startAt starts an embedded containerd in a directory.
-func startAt(t *testing.T, dir string) containerd.Client {
+// startAt starts an embedded containerd in a directory, until stop is called or the test ends.
+func startAt(t *testing.T, dir string) (client containerd.Client, stop func()) {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root")
 	}
 	server, err := embedded.Start(t.Context(), embedded.Options{
 		Root: filepath.Join(dir, "root"), State: filepath.Join(dir, "state"), Logger: containerdtest.Logger(t),
+		Check: func(string) error { return nil }, Namespace: containerdtest.Namespace,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	client, err := server.Client(t.Context(), containerdtest.Namespace)
+	client, err = server.Client(t.Context(), containerdtest.Namespace)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
+	stop = sync.OnceFunc(func() {
 		if err := errors.Join(client.Close(), server.Close()); err != nil {
 			t.Error(err)
 		}
 	})
-	return client
+	t.Cleanup(stop)
+	return client, stop
 }
 
 func blobFile(dir string, d digest.Digest) string {
@@ -50,16 +53,12 @@ func blobFile(dir string, d digest.Digest) string {
 
 func TestWhatIsLostOrDamagedIsFetchedAgain(t *testing.T) {
 	dir := containerdtest.Dir(t)
-	client := startAt(t, dir)
+	client, _ := startAt(t, dir)
 	ctx := containerdtest.Context(t)
 	w := watch(t)
 	app := build(t, "", "app")
 	ref := w.push(t, "app:1", app)
 	images := open(t, client, w.plain())
-	snapshotter, err := images.Snapshotter(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
 	var config, layer digest.Digest
 	for d, blob := range app.Blobs {
 		if bytes.HasPrefix(blob, []byte("\x1f\x8b")) {
@@ -84,15 +83,12 @@ func TestWhatIsLostOrDamagedIsFetchedAgain(t *testing.T) {
 	for name, harm := range map[string]func(digest.Digest) error{"lost": remove, "empty": empty, "damaged": damage} {
 		for part, d := range map[string]digest.Digest{"manifest": app.Digest, "configuration": config, "layer": layer} {
 			t.Run(part+" "+name, func(t *testing.T) {
-				got, err := images.Pull(ctx, image.Want{Ref: ref, Pin: app.Digest}, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
+				got := pull(t, images, image.Want{Ref: ref, Pin: app.Digest})
 				if err := harm(d); err != nil {
 					t.Fatal(err)
 				}
 				if d == layer { // it is needed only when what was unpacked is gone as well
-					if err := client.SnapshotService(snapshotter).Remove(ctx, got.ChainID.String()); err != nil {
+					if err := snapshotsOf(t, client, images).Remove(ctx, got.ChainID.String()); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -100,9 +96,7 @@ func TestWhatIsLostOrDamagedIsFetchedAgain(t *testing.T) {
 					t.Errorf("is said to be there: %v", err)
 				}
 				w.asked("")
-				if _, err := images.Pull(ctx, image.Want{Ref: ref, Pin: app.Digest}, nil); err != nil {
-					t.Fatal(err)
-				}
+				pull(t, images, image.Want{Ref: ref, Pin: app.Digest})
 				if asked := w.asked("GET"); len(asked) != 1 || !strings.Contains(asked[0], d.String()) {
 					t.Errorf("asked for %v, want %s", asked, d)
 				}
@@ -114,44 +108,11 @@ func TestWhatIsLostOrDamagedIsFetchedAgain(t *testing.T) {
 	}
 }
 
-func TestSnapshotsThatAreGoneAreUnpackedAgainWithoutARegistry(t *testing.T) {
-	each(t, func(t *testing.T, client containerd.Client) {
-		ctx := containerdtest.Context(t)
-		w := watch(t)
-		ref := w.push(t, "app:1", build(t, "", "app"))
-		images := open(t, client, w.plain())
-		got, err := images.Pull(ctx, image.Want{Ref: ref}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		snapshotter, err := images.Snapshotter(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := client.SnapshotService(snapshotter).Remove(ctx, got.ChainID.String()); err != nil {
-			t.Fatal(err)
-		}
-		w.set(answer(500))
-		w.asked("")
-		if _, err := images.Pull(ctx, image.Want{Ref: ref, Pin: got.Digest}, nil); err != nil {
-			t.Error(err)
-		}
-		if asked := w.asked(""); asked != nil {
-			t.Errorf("asked for %v", asked)
-		}
-	})
-}
-
 func TestWhatAFormerBootUnpackedWithoutARecordIsUnpackedAgain(t *testing.T) {
-	each(t, func(t *testing.T, client containerd.Client) {
-		ctx := containerdtest.Context(t)
-		w := watch(t)
+	each(t, func(t *testing.T, ctx context.Context, client containerd.Client, w *watched) {
 		ref := w.push(t, "app:1", build(t, "", "app"))
 		images := open(t, client, w.plain())
-		got, err := images.Pull(ctx, image.Want{Ref: ref}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := pull(t, images, image.Want{Ref: ref})
 		snapshotter, err := images.Snapshotter(ctx)
 		if err != nil {
 			t.Fatal(err)
@@ -161,34 +122,27 @@ func TestWhatAFormerBootUnpackedWithoutARecordIsUnpackedAgain(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// The power was cut when all was unpacked: a lease of that boot holds it, and there is no record.
-		// Another image begun then has the same layer.
-		other, err := client.LeasesService().Create(ctx, leases.WithID("of another image"), leases.WithLabels(map[string]string{
-			"margolite/image": "another", "margolite/boot": "former",
-		}))
-		if err != nil {
-			t.Fatal(err)
-		}
-		old, err := client.LeasesService().Create(ctx, leases.WithID("of a former boot"), leases.WithLabels(map[string]string{
-			"margolite/image": got.Name, "margolite/boot": "former",
-		}))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := client.LeasesService().AddResource(ctx, old, leases.Resource{Type: "content", ID: got.Digest.String()}); err != nil {
-			t.Fatal(err)
+		hold := func(id string, labels map[string]string, what leases.Resource) {
+			t.Helper()
+			lease, err := client.LeasesService().Create(ctx, leases.WithID(id), leases.WithLabels(labels))
+			if err == nil {
+				err = client.LeasesService().AddResource(ctx, lease, what)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
 		}
 		unpacked := leases.Resource{Type: "snapshots/" + snapshotter, ID: got.ChainID.String()}
-		if err := client.LeasesService().AddResource(ctx, other, unpacked); err != nil {
-			t.Fatal(err)
-		}
+		// The power was cut when all was unpacked: a lease of that boot holds it, and there is no record.
+		// Another image begun then has the same layer.
+		hold("of another image", map[string]string{"margolite/image": "another", "margolite/boot": "former"}, unpacked)
+		hold("of a former boot", map[string]string{"margolite/image": got.Name, "margolite/boot": "former"},
+			leases.Resource{Type: "content", ID: got.Digest.String()})
 		if err := client.ImageService().Delete(ctx, got.Name); err != nil {
 			t.Fatal(err)
 		}
 		w.asked("")
-		if _, err := images.Pull(ctx, image.Want{Ref: ref, Pin: got.Digest}, nil); err != nil {
-			t.Fatal(err)
-		}
+		pull(t, images, image.Want{Ref: ref, Pin: got.Digest})
 		if asked := w.asked(""); asked != nil {
 			t.Errorf("asked for %v", asked)
 		}
@@ -196,22 +150,14 @@ func TestWhatAFormerBootUnpackedWithoutARecordIsUnpackedAgain(t *testing.T) {
 		if err != nil || !after.Created.After(before.Created) {
 			t.Errorf("the snapshot of %s is used, %v, %v", before.Created, after.Created, err)
 		}
-		if left, err := client.LeasesService().List(ctx); err != nil || len(left) != 1 || left[0].ID != other.ID {
+		if left, err := client.LeasesService().List(ctx); err != nil || len(left) != 1 || left[0].ID != "of another image" {
 			t.Errorf("leases that are left: %v, %v", left, err)
 		}
-		holder, err := client.LeasesService().Create(ctx, leases.WithID("of nobody"))
-		if err == nil {
-			err = client.LeasesService().AddResource(ctx, holder, unpacked)
-		}
-		if err == nil {
-			err = client.ImageService().Delete(ctx, got.Name)
-		}
-		if err != nil {
+		hold("of nobody", nil, unpacked)
+		if err := client.ImageService().Delete(ctx, got.Name); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := images.Pull(ctx, image.Want{Ref: ref, Pin: got.Digest}, nil); err != nil {
-			t.Fatal(err)
-		}
+		pull(t, images, image.Want{Ref: ref, Pin: got.Digest})
 		if again, err := snapshots.Stat(ctx, got.ChainID.String()); err != nil || !again.Created.Equal(after.Created) {
 			t.Errorf("unpacked once more: %v, %v", again.Created, err)
 		}
@@ -219,9 +165,7 @@ func TestWhatAFormerBootUnpackedWithoutARecordIsUnpackedAgain(t *testing.T) {
 }
 
 func TestPruneLeavesDownloadsThatSomebodyWaitsFor(t *testing.T) {
-	each(t, func(t *testing.T, client containerd.Client) {
-		ctx := containerdtest.Context(t)
-		w := watch(t)
+	each(t, func(t *testing.T, ctx context.Context, client containerd.Client, w *watched) {
 		want := pushBig(t, w)
 		w.set(w.cut)
 		images := open(t, client, w.plain())
@@ -276,7 +220,7 @@ func (u unanswered) Commit(ctx context.Context, name, key string, o ...snapshots
 
 // A layer that was committed stays whole, also when nobody was told.
 func TestALayerWhoseCommitWasNotHeardOfIsWhole(t *testing.T) {
-	client := startAt(t, containerdtest.Dir(t))
+	client, _ := startAt(t, containerdtest.Dir(t))
 	ctx := containerdtest.Context(t)
 	w := watch(t)
 	plain, err := ociimage.Tar([]ociimage.Entry{{Name: "valve", Data: []byte("open")}})
@@ -289,15 +233,8 @@ func TestALayerWhoseCommitWasNotHeardOfIsWhole(t *testing.T) {
 		t.Fatal("nobody noticed")
 	}
 	images := open(t, client, w.plain())
-	got, err := images.Pull(ctx, want, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	snapshotter, err := images.Snapshotter(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	mounts, err := client.SnapshotService(snapshotter).Prepare(ctx, "above", got.ChainID.String())
+	got := pull(t, images, want)
+	mounts, err := snapshotsOf(t, client, images).Prepare(ctx, "above", got.ChainID.String())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,7 +27,6 @@ const (
 	maxSignatureManifest = 1 << 20   // bytes
 	maxArchivedManifest  = 64 << 10  // bytes; bigger parts of archives are not looked at
 	maxSignature         = 256 << 10 // bytes of a payload, or of a bundle
-	maxSigners           = 16        // keys that are remembered
 )
 
 // signersLabel holds the ids of the keys that an image record was found to be signed by, with spaces between them. The
@@ -62,17 +61,18 @@ func (t *Trust) inquest(ref reference.Named, log *slog.Logger) (*inquest, error)
 	if t == nil {
 		return nil, nil
 	}
-	q := &inquest{named: reference.TrimNamed(ref)}
-	var err error
-	if q.keys, err = ReadImageKeys(t.Keys.filesFor(ref.Name())...); err != nil {
+	keys, err := ReadImageKeys(t.Keys.filesFor(ref.Name())...)
+	if err != nil {
 		return nil, err
 	}
+	var notary *notation.Verifier
 	if t.Notation != "" {
-		if q.notary, err = notation.Open(t.Notation, ref.Name(), t.Now(), log); err != nil {
+		if notary, err = notation.Open(t.Notation, ref.Name(), t.Now(), log); err != nil {
 			return nil, err
 		}
 	}
-	if q.keys.Len() == 0 && q.notary == nil {
+	q := newInquest(ref, keys, notary)
+	if len(q.verifiers) == 0 {
 		return nil, unsigned("no key is configured for it, and no trust policy")
 	}
 	return q, nil
@@ -141,14 +141,15 @@ func (i *Images) lookAt(ctx context.Context, w Want, ring Keyring) (Looked, erro
 		return Looked{}, err
 	}
 	defer s.close()
-	q := inquest{named: reference.TrimNamed(named), digest: found.digest, keys: keys}
-	err = s.try(ctx, i.log, func(h host) error { return h.inquire(ctx, &q) })
+	q := newInquest(named, keys, nil)
+	q.digest = found.digest
+	err = s.try(ctx, i.log, func(h host) error { return h.inquire(ctx, q) })
 	switch {
 	case q.signer != "":
 		l.Signer = q.signer
 		i.log.Info("signature of image verified", "image", w.Ref, "digest", found.digest.String(), "key", q.signer)
 		// One that came before anybody asked; of the others Pull takes care.
-		if err := i.sign(ctx, pinned(named, found.digest), q.signer); err != nil && !errdefs.IsNotFound(err) {
+		if err := i.mark(ctx, pinned(named, found.digest), signersLabel, q.signer); err != nil && !errdefs.IsNotFound(err) {
 			return Looked{}, err
 		}
 	case errors.Is(err, errNever):
@@ -173,78 +174,42 @@ func (i *Images) signersOf(ctx context.Context, name string) ([]string, error) {
 	return strings.Fields(record.Labels[signersLabel]), nil
 }
 
-// sign remembers who signed an image that is here, so that nobody has to be asked again.
-func (i *Images) sign(ctx context.Context, name, signer string) error {
-	record, err := i.client.ImageService().Get(ctx, name)
-	if err != nil {
-		return fmt.Errorf("cannot record who signed image: %w", err)
-	}
-	if record.Labels[ownLabel] == "" { // somebody else's
-		return nil
-	}
-	signers := strings.Fields(record.Labels[signersLabel])
-	if slices.Contains(signers, signer) {
-		return nil
-	}
-	signers = append(signers, signer)
-	signers = signers[max(0, len(signers)-maxSigners):]
-	return i.setLabel(ctx, record, signersLabel, signers)
+// verifier says who made the signature of an image or package that a layer with that payload is, or why it doesn't count.
+type verifier interface {
+	Verify(layer v1.Descriptor, payload []byte, of digest.Digest) (signer string, err error)
 }
 
 // inquest looks for one signature that counts.
 type inquest struct {
-	named  reference.Named // the repository
-	digest digest.Digest   // of the image or package
-	keys   cosign.Keys
-	notary *notation.Verifier // nil: signatures of Notation do not count
+	named     reference.Named     // the repository
+	digest    digest.Digest       // of the image or package
+	verifiers map[string]verifier // of signatures, by their media types; others don't count
 
 	// What the host that was asked last has.
-	signer string // when it was found
-	seen   int    // signatures that do not count
-	why    error  // the last of them
+	archived bool   // signatures among others, of which only those for this image are told of
+	signer   string // when it was found
+	seen     int    // signatures that do not count
+	why      error  // the last of them
+}
+
+func newInquest(ref reference.Named, keys cosign.Keys, notary *notation.Verifier) *inquest {
+	q := &inquest{named: reference.TrimNamed(ref), verifiers: make(map[string]verifier)}
+	if keys.Len() > 0 {
+		q.verifiers[cosign.SimpleType], q.verifiers[cosign.BundleType] = keys, keys
+	}
+	if notary != nil {
+		q.verifiers[notation.JWSType], q.verifiers[notation.COSEType] = notary, notary
+	}
+	return q
 }
 
 // errUnsigned says that a host knows no signature that counts; another may.
 var errUnsigned = errors.New("it has no valid signature")
 
-// counts says whether there is something to verify signatures of a media type by.
-func (q *inquest) counts(mediaType string) bool {
-	switch mediaType {
-	case cosign.BundleType, cosign.SimpleType:
-		return q.keys.Len() > 0
-	case notation.JWSType, notation.COSEType:
-		return q.notary != nil
-	}
-	return false
-}
-
-// weigh looks at one signature, and says whether it is the one.
-func (q *inquest) weigh(layer v1.Descriptor, payload []byte) bool {
-	var err error
-	if q.signer, err = q.verify(layer, payload); err != nil {
-		q.dismiss(err)
-	}
-	return q.signer != ""
-}
-
-// verify returns who made a signature, or why it does not count.
-func (q *inquest) verify(layer v1.Descriptor, payload []byte) (signer string, err error) {
-	var s cosign.Signature
-	switch layer.MediaType {
-	case notation.JWSType, notation.COSEType:
-		return q.notary.Verify(layer.MediaType, payload, q.digest)
-	case cosign.BundleType:
-		s, err = cosign.ParseBundle(payload)
-	default:
-		s, err = cosign.ParseSimple(payload, layer.Annotations[cosign.SignatureAnnotation])
-	}
-	if err != nil {
-		return "", err
-	}
-	return s.Verify(q.digest, q.keys)
-}
-
 func (q *inquest) dismiss(err error) {
+	if q.archived && !errors.Is(err, cosign.ErrOtherKey) {
+		return
+	}
 	q.seen++
 	q.why = err
 }
@@ -265,75 +230,71 @@ func short(d digest.Digest) string { return d.Algorithm().String() + ":" + d.Enc
 
 // inquire looks through the signatures that a host has, until one counts.
 func (h host) inquire(ctx context.Context, q *inquest) error {
-	q.seen, q.why = 0, nil
-	sources := []func(context.Context, *inquest) error{h.inquireTag, h.inquireReferrers}
+	q.seen, q.why, q.archived = 0, nil, !h.network
+	places := []func(context.Context, *inquest) ([]v1.Descriptor, error){h.tagged, h.referring}
 	switch {
-	case !h.network:
-		sources = []func(context.Context, *inquest) error{h.inquireArchives}
-	case q.keys.Len() == 0:
-		sources = sources[1:]
+	case q.archived:
+		places = []func(context.Context, *inquest) ([]v1.Descriptor, error){h.inArchives}
+	case q.verifiers[cosign.SimpleType] == nil:
+		places = places[1:]
 	}
-	for _, ask := range sources {
-		err := ask(ctx, q)
-		switch {
-		case q.signer != "":
-			return nil
-		case err != nil && kindOf(err) == BadContent: // what nobody can read is no signature
-			q.dismiss(err)
-		case err != nil:
-			return err
+	// What nobody can read is no signature.
+	dismissed := func(err error) bool {
+		if kindOf(err) != BadContent {
+			return false
+		}
+		q.dismiss(err)
+		return true
+	}
+	for _, look := range places {
+		manifests, lookErr := look(ctx, q)
+		for _, desc := range manifests {
+			err := h.weigh(ctx, desc, q)
+			if q.signer != "" {
+				return nil
+			}
+			if err != nil && !dismissed(err) {
+				return err
+			}
+		}
+		if lookErr != nil && !dismissed(lookErr) {
+			return lookErr
 		}
 	}
 	return errUnsigned
 }
 
-// inquireTag looks at what lies under a tag which is made of the digest, where all versions of cosign but the latest put
-// signatures.
-func (h host) inquireTag(ctx context.Context, q *inquest) error {
-	tagged, err := reference.WithTag(q.named, tagOf(q.digest)+".sig")
+// tagged is what lies under a tag which is made of the digest, where all versions of cosign but the latest put signatures.
+func (h host) tagged(ctx context.Context, q *inquest) ([]v1.Descriptor, error) {
+	tag, err := reference.WithTag(q.named, tagOf(q.digest)+".sig")
 	if err != nil {
-		return bad(err)
+		return nil, bad(err)
 	}
-	desc, err := h.Resolve(ctx, tagged)
+	desc, err := h.Resolve(ctx, tag)
 	if errdefs.IsNotFound(err) {
-		return nil
+		return nil, nil
 	}
 	if err != nil {
-		return remote{err}
+		return nil, remote{err}
 	}
-	return h.weigh(ctx, desc, q)
+	return []v1.Descriptor{desc}, nil
 }
 
-// tagOf is how a digest is written as a tag.
 func tagOf(d digest.Digest) string { return d.Algorithm().String() + "-" + d.Encoded() }
 
-// inquireReferrers looks at what says of itself that it refers to the image, as the latest cosign and Notation do it.
-func (h host) inquireReferrers(ctx context.Context, q *inquest) error {
-	asking, cancel := h.asking(ctx)
-	refer, err := h.source.(*registry.Client).Referrers(asking, q.named, q.digest)
-	cancel()
+// referring is what says of itself that it refers to the image, as the latest cosign and Notation do it.
+func (h host) referring(ctx context.Context, q *inquest) ([]v1.Descriptor, error) {
+	ctx, cancel := h.asking(ctx)
+	defer cancel()
+	refer, err := h.source.(*registry.Client).Referrers(ctx, q.named, q.digest)
 	if err != nil {
-		return remote{fmt.Errorf("cannot look up signatures: %w", err)}
+		return nil, remote{fmt.Errorf("cannot look up signatures: %w", err)}
 	}
-	looked := 0
-	for _, desc := range refer {
-		if !q.mayBeIn(desc) {
-			continue
-		}
-		if looked++; looked > maxSignatures {
-			return tooMany()
-		}
-		err := h.weigh(ctx, desc, q)
-		switch {
-		case q.signer != "":
-			return nil
-		case err != nil && kindOf(err) == BadContent:
-			q.dismiss(err)
-		case err != nil:
-			return err
-		}
+	refer = slices.DeleteFunc(refer, func(desc v1.Descriptor) bool { return !q.mayBeIn(desc) })
+	if len(refer) > maxSignatures {
+		return refer[:maxSignatures], tooMany()
 	}
-	return nil
+	return refer, nil
 }
 
 // mayBeIn says whether what refers to an image is worth a look: it is no SBOM and no attestation.
@@ -341,7 +302,7 @@ func (q *inquest) mayBeIn(desc v1.Descriptor) bool {
 	switch desc.ArtifactType {
 	case cosign.BundleType:
 	case notation.ArtifactType:
-		return q.notary != nil
+		return q.verifiers[notation.JWSType] != nil
 	case "application/vnd.dev.cosign.artifact.sig.v1+json": // of cosign 2, when it was told to
 	case v1.MediaTypeEmptyJSON, "": // what a registry says that takes the type of the configuration for it
 	default:
@@ -351,41 +312,30 @@ func (q *inquest) mayBeIn(desc v1.Descriptor) bool {
 	return !said || predicate == cosign.SignPredicate
 }
 
-// inquireArchives looks through the signatures that lie in archives, beside the image or in an archive of their own.
-// Whose they are stands in what was signed, and that they are signatures in themselves: cosign 3 saves bundles that the
-// index of their archive does not name.
-func (h host) inquireArchives(ctx context.Context, q *inquest) error {
-	for _, a := range h.source.(preloaded).archives {
+// inArchives is what lies in archives, beside the image or in an archive of its own. Whose signatures they are stands in
+// what was signed, and that they are signatures in themselves: cosign 3 saves bundles that the index of their archive does
+// not name.
+func (h host) inArchives(context.Context, *inquest) ([]v1.Descriptor, error) {
+	var small []v1.Descriptor
+	for _, a := range h.source.(preloaded) {
 		for _, d := range slices.Sorted(maps.Keys(a.blobs)) {
-			desc := v1.Descriptor{Digest: d, Size: a.blobs[d].size}
-			if desc.Size > maxArchivedManifest {
-				continue
-			}
-			held := inquest{named: q.named, digest: q.digest, keys: q.keys}
-			err := h.weigh(ctx, desc, &held)
-			switch {
-			case held.signer != "":
-				q.signer = held.signer
-				return nil
-			case err != nil && kindOf(err) != BadContent:
-				return err
-			case errors.Is(held.why, cosign.ErrOtherKey):
-				q.dismiss(held.why)
+			if size := a.blobs[d].size; size <= maxArchivedManifest {
+				small = append(small, v1.Descriptor{Digest: d, Size: size})
 			}
 		}
 	}
-	return nil
+	return small, nil
 }
 
 func tooMany() error { return bad(fmt.Errorf("it has more than %d signatures", maxSignatures)) }
 
-// weigh looks at the signatures that a manifest holds.
+// weigh looks at the signatures that a manifest holds, until one counts.
 func (h host) weigh(ctx context.Context, desc v1.Descriptor, q *inquest) error {
 	manifest, err := h.bytes(ctx, q.named, desc, maxSignatureManifest, silent())
 	if err != nil {
 		return err
 	}
-	layers, err := signaturesIn(manifest, q.counts)
+	layers, err := signaturesIn(manifest, q.verifiers)
 	if err != nil {
 		return err
 	}
@@ -396,22 +346,25 @@ func (h host) weigh(ctx context.Context, desc v1.Descriptor, q *inquest) error {
 				return err
 			}
 		}
-		if q.weigh(layer, payload) {
+		signer, err := q.verifiers[layer.MediaType].Verify(layer, payload, q.digest)
+		if err == nil {
+			q.signer = signer
 			return nil
 		}
+		q.dismiss(err)
 	}
 	return nil
 }
 
 // signaturesIn are the layers of a manifest that hold signatures, of the media types that count.
-func signaturesIn(data []byte, counts func(mediaType string) bool) ([]v1.Descriptor, error) {
+func signaturesIn(data []byte, counting map[string]verifier) ([]v1.Descriptor, error) {
 	var manifest v1.Manifest
 	if err := json.Unmarshal(data, &manifest); err != nil {
 		return nil, bad(fmt.Errorf("cannot read manifest of signatures: %w", err))
 	}
 	var layers []v1.Descriptor
 	for _, layer := range manifest.Layers {
-		if !counts(layer.MediaType) {
+		if counting[layer.MediaType] == nil {
 			continue
 		}
 		if err := layer.Digest.Validate(); err != nil {

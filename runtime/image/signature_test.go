@@ -1,7 +1,7 @@
 package image_test
 
 import (
-	"errors"
+	"context"
 	"io"
 	"log"
 	"net/http"
@@ -175,9 +175,7 @@ func TestImagesAreSignedByAKeyOfTheDevice(t *testing.T) {
 // What was found out when an image came needs no network later, as long as its key counts; and a tag is what was
 // verified, whatever it stands for meanwhile.
 func TestASignatureIsRememberedWithItsImage(t *testing.T) {
-	each(t, func(t *testing.T, client containerd.Client) {
-		ctx := containerdtest.Context(t)
-		w := watch(t)
+	each(t, func(t *testing.T, ctx context.Context, client containerd.Client, w *watched) {
 		own, second := newSigner(t, "ed25519"), newSigner(t, "p384")
 		app := build(t, "", "app")
 		ref := w.push(t, "app:1", app)
@@ -224,34 +222,17 @@ func TestASignatureIsRememberedWithItsImage(t *testing.T) {
 	})
 }
 
-// Keys count for what the names of images begin with, the longest for the rest of it.
-func TestKeysCountForTheImagesOfTheirPrefix(t *testing.T) {
-	ctx := containerdtest.Context(t)
-	client := containerdtest.Embedded(t)
-	w := watch(t)
-	site, vendor := newSigner(t, "p256"), newSigner(t, "p256")
-	for _, repository := range []string{"app", "vendor/app", "vendors/app", "vendor/open/app"} {
-		app := build(t, "", repository)
-		w.push(t, repository+":1", app)
-		w.push(t, repository+":"+cosigned.Tag(app.Digest), simple(t, app.Digest, vendor))
-	}
-	ring := image.Keyring{
-		w.host: {site.file}, w.host + "/vendor": {vendor.file}, w.host + "/vendor/open": {site.file, vendor.file}, "elsewhere.example": {vendor.file},
-	}
+// Where no key counts nobody is asked for signatures, and where one cannot be read that is told.
+func TestImagesWithoutAKeyAreUnsigned(t *testing.T) {
+	ctx, client, w := fresh(t)
+	ref := w.push(t, "app:1", build(t, "", "app"))
 	images := open(t, client, w.plain())
-	for repository, signed := range map[string]bool{"app": false, "vendor/app": true, "vendors/app": false, "vendor/open/app": true} {
-		l, err := images.Look(ctx, image.Want{Ref: w.host + "/" + repository + ":1"}, ring)
-		if err != nil || (l.Signer != "") != signed {
-			t.Errorf("%s: %+v, %v", repository, l, err)
-		}
-	}
-	w.asked("")
-	l, err := images.Look(ctx, image.Want{Ref: w.host + "/app:1"}, image.Keyring{"elsewhere.example": {vendor.file}})
+	l, err := images.Look(ctx, image.Want{Ref: ref}, image.Keyring{"elsewhere.example": {"key"}})
 	if asked := w.asked(".sig"); err != nil || l.Signer != "" || !strings.Contains(l.Why, "no key is configured") || asked != nil {
 		t.Errorf("without a key: %+v, %v, asked for %v", l, err, asked)
 	}
 	for name, file := range map[string]string{"no such file": filepath.Join(t.TempDir(), "none.pub"), "no key": os.DevNull} {
-		if l, err := images.Look(ctx, image.Want{Ref: w.host + "/app:1"}, image.Keyring{"*": {file}}); kind(err) != image.Local {
+		if l, err := images.Look(ctx, image.Want{Ref: ref}, image.Keyring{"*": {file}}); kind(err) != image.Local {
 			t.Errorf("%s: %+v, %v", name, l, err)
 		}
 	}
@@ -291,54 +272,29 @@ func TestTroubleIsNotTakenForAMissingSignature(t *testing.T) {
 	}
 }
 
-// Signatures come as images do: from mirrors first, and with the credentials of the registry.
-func TestSignaturesComeFromMirrorsAndWithPasswords(t *testing.T) {
-	passwords := filepath.Join(t.TempDir(), "htpasswd")
-	if err := os.WriteFile(passwords, []byte("device:"+hunter2+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	plain := dockerregistry.Start(t, "auth: {htpasswd: {realm: plant, path: "+passwords+"}}\n")
-	host, ca := secured(t, before(plain))
-	ctx := containerdtest.Context(t)
-	client := containerdtest.Embedded(t)
-	own := newSigner(t, "rsa2048")
-	mirror := watch(t)
-	origin := ociimage.Registry{URL: "http://" + plain, User: "device", Password: "hunter2"}
-	registries := map[string]image.Registry{
-		host:        {CA: ca, Credentials: credentialsFile(t, host, basic("device", "hunter2")), Mirrors: []string{mirror.host}},
-		mirror.host: {PlainHTTP: true},
-	}
+// Signatures come as images do: from mirrors first, where others may lie than at the registry.
+func TestSignaturesComeFromMirrors(t *testing.T) {
+	ctx, client, mirror := fresh(t)
+	origin := watch(t)
+	own, stranger := newSigner(t, "rsa2048"), newSigner(t, "p256")
+	registries := plainHTTP(origin, mirror)
+	registries[origin.host] = image.Registry{PlainHTTP: true, Mirrors: []string{mirror.host}}
 	images := open(t, client, registries)
-	for name, sign := range map[string]func(t *testing.T, app *ociimage.Artifact) error{
-		"at-the-registry": func(t *testing.T, app *ociimage.Artifact) error {
-			return origin.Push(ctx, "app", cosigned.Tag(app.Digest), simple(t, app.Digest, own))
-		},
-		"at-the-mirror": func(t *testing.T, app *ociimage.Artifact) error {
-			mirror.push(t, "app:"+cosigned.Tag(app.Digest), simple(t, app.Digest, own))
-			return nil
-		},
-		"and-not-at-the-mirror": func(t *testing.T, app *ociimage.Artifact) error {
-			mirror.push(t, "app:"+cosigned.Tag(app.Digest), simple(t, app.Digest, newSigner(t, "p256")))
-			return origin.Push(ctx, "app", cosigned.Tag(app.Digest), simple(t, app.Digest, own))
-		},
+	for name, by := range map[string]map[*watched]signer{
+		"at-the-registry":       {origin: own},
+		"at-the-mirror":         {mirror: own},
+		"and-not-at-the-mirror": {mirror: stranger, origin: own},
+		"nowhere":               {},
 	} {
-		t.Run(name, func(t *testing.T) {
-			app := build(t, "", name)
-			if err := errors.Join(origin.Push(ctx, "app", name, app), sign(t, app)); err != nil {
-				t.Fatal(err)
-			}
-			l, err := images.Look(ctx, image.Want{Ref: host + "/app:" + name}, everywhere(own))
-			if err != nil || l.Signer == "" {
-				t.Errorf("%+v, %v", l, err)
-			}
-		})
-	}
-	app := build(t, "", "unsigned")
-	if err := origin.Push(ctx, "app", "unsigned", app); err != nil {
-		t.Fatal(err)
-	}
-	if l, err := images.Look(ctx, image.Want{Ref: host + "/app:unsigned"}, everywhere(own)); err != nil || l.Signer != "" {
-		t.Errorf("unsigned: %+v, %v", l, err)
+		app := build(t, "", name)
+		ref := origin.push(t, "app:"+name, app)
+		for w, s := range by {
+			w.push(t, "app:"+cosigned.Tag(app.Digest), simple(t, app.Digest, s))
+		}
+		l, err := images.Look(ctx, image.Want{Ref: ref}, everywhere(own))
+		if err != nil || (l.Signer == "") != (len(by) == 0) {
+			t.Errorf("%s: %+v, %v", name, l, err)
+		}
 	}
 }
 
@@ -361,7 +317,7 @@ func TestPreloadedImagesBringTheirSignatures(t *testing.T) {
 		"apart.sig.tar":   archiveOf(t, ociimage.Layout, map[string]*ociimage.Artifact{"": simple(t, apart.Digest, own)}),
 		"bundled.sig.tar": archiveOf(t, ociimage.Layout, map[string]*ociimage.Artifact{"": referrer(t, bundled, cosigned.Statement(bundled.Digest), own)}),
 		"foreign.sig.tar": archiveOf(t, ociimage.Layout, map[string]*ociimage.Artifact{"": simple(t, foreign.Digest, stranger)}),
-	})
+	}, nil)
 	for name, why := range map[string]string{"together": "", "apart": "", "bundled": "", "unsigned": "there is no signature of", "foreign": "no trusted key made it"} {
 		want := image.Want{Ref: "registry.invalid/" + name + ":1", Policy: image.Never}
 		var err error
@@ -449,7 +405,7 @@ func TestSignaturesOfCosignItself(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					images, _ = preloading(t, client, map[string][]byte{"saved.tar": archive})
+					images, _ = preloading(t, client, map[string][]byte{"saved.tar": archive}, nil)
 					if l, err := images.Look(ctx, image.Want{Ref: pinned, Policy: image.Never}, everywhere(key)); err != nil || l.Signer == "" {
 						t.Errorf("saved: %+v, %v", l, err)
 					}

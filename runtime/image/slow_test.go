@@ -171,18 +171,14 @@ func plainHTTP(all ...*watched) map[string]image.Registry {
 // Registries that drip hold up nobody who waits for another one, and everybody who waits for them is told so. What drips
 // goes on where it was after others were served.
 func TestRegistriesThatDripHoldUpNobodyElse(t *testing.T) {
-	each(t, func(t *testing.T, client containerd.Client) {
-		ctx := containerdtest.Context(t)
+	each(t, func(t *testing.T, ctx context.Context, client containerd.Client, _ *watched) {
 		good, first, second := watch(t), newHog(t, 3), newHog(t, 2)
 		present, missing := image.Want{Ref: good.host + "/present:1"}, image.Want{Ref: good.host + "/missing:1"}
 		for _, w := range []image.Want{present, missing} {
 			containerdtest.Push(t, containerdtest.Busybox(t, nil), w.Ref)
 		}
 		images := openMeasured(t, client, plainHTTP(good, first.watched, second.watched))
-		got, err := images.Pull(ctx, present, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := pull(t, images, present)
 		hogs := startPulls(ctx, t, images, append(first.wants, second.wants...)...)
 		hogs.await(t, "all told that they are slow", func(last map[string]image.Progress) bool {
 			return count(last, "less than the minimum of 1048576") > 0 && count(last, "waiting for a download slot: registry "+first.host) > 0

@@ -37,7 +37,8 @@ func newDisk(t *testing.T, options string) *disk {
 	}
 	dir := containerdtest.Dir(t)
 	mountSmall(t, dir, options)
-	return &disk{t, dir, startAt(t, dir), watch(t)}
+	client, _ := startAt(t, dir)
+	return &disk{t, dir, client, watch(t)}
 }
 
 func mountSmall(t *testing.T, dir, options string) {
@@ -375,9 +376,7 @@ func TestTheFileSystemOfRecordsCountsToo(t *testing.T) {
 		t.Errorf("%v: %+v", err, space)
 	}
 	want.Beside = 3 << 20
-	if _, err := images.Pull(containerdtest.Context(t), want, nil); err != nil {
-		t.Error(err)
-	}
+	pull(t, images, want)
 }
 
 // What nothing needs goes although not a block is free, and space comes free with it: what containerd writes for that

@@ -61,7 +61,7 @@ func (h host) attempt(ctx context.Context, key string, run *run, do func(context
 		wanted.Party = h.name
 		why = "waiting for a download slot: registry " + h.name
 	}
-	slot, err := h.slots.Acquire(ctx, wanted, func() { cancel(errSlotGiven) }, func(slow bool) { run.note(why, !slow) })
+	slot, err := h.images.slots.Acquire(ctx, wanted, func() { cancel(errSlotGiven) }, func(slow bool) { run.note(why, !slow) })
 	if err != nil {
 		return err
 	}
@@ -74,12 +74,12 @@ func (h host) attempt(ctx context.Context, key string, run *run, do func(context
 	watched := make(chan struct{})
 	go func() {
 		defer close(watched)
-		err := h.rate.Watch(ctx, slot, &flow, func(perMinute int64, slow bool) {
+		err := h.images.rate.Watch(ctx, slot, &flow, func(perMinute int64, slow bool) {
 			if !slow {
 				run.note("", false)
 				return
 			}
-			why := fmt.Errorf("registry %s sends %d bytes a minute, less than the minimum of %d", h.name, perMinute, h.rate.Floor)
+			why := fmt.Errorf("registry %s sends %d bytes a minute, less than the minimum of %d", h.name, perMinute, h.images.rate.Floor)
 			run.note(why.Error(), false)
 			if h.others {
 				cancel(remote{why})

@@ -36,11 +36,7 @@ func (p *pull) unpack(ctx context.Context, n int) error {
 	if lookErr != nil || !damaged {
 		return err
 	}
-	if err := p.drop(ctx, p.layers[n].Digest); err != nil {
-		return err
-	}
-	p.meter.done(-p.layers[n].Size)
-	if err := p.part(ctx, p.layers[n]); err != nil {
+	if err := p.renew(ctx, p.layers[n]); err != nil {
 		return err
 	}
 	return p.apply(ctx, n)

@@ -149,7 +149,11 @@ func (i *Images) findHere(ctx context.Context, named reference.Named) (digest.Di
 		newest := slices.MaxFunc(records, func(a, b images.Image) int { return a.UpdatedAt.Compare(b.UpdatedAt) })
 		return newest.Target.Digest, nil
 	}
-	return i.preload.find(named.String()), nil
+	root, err := i.preload.archives().Resolve(ctx, named)
+	if errdefs.IsNotFound(err) {
+		return "", nil
+	}
+	return root.Digest, err
 }
 
 // tagged are the records that hold the tag of a reference.
@@ -172,17 +176,8 @@ func (i *Images) tag(ctx context.Context, ref, name string) error {
 	if err != nil {
 		return err
 	}
-	if !slices.ContainsFunc(held, func(r images.Image) bool { return r.Name == name }) {
-		record, err := i.client.ImageService().Get(ctx, name)
-		if err != nil {
-			return fmt.Errorf("cannot tag image: %w", err)
-		}
-		if record.Labels[ownLabel] == "" { // somebody else's
-			return nil
-		}
-		if err := i.setLabel(ctx, record, tagsLabel, append(strings.Fields(record.Labels[tagsLabel]), tag)); err != nil {
-			return err
-		}
+	if err := i.mark(ctx, name, tagsLabel, tag); err != nil {
+		return err
 	}
 	for _, r := range held {
 		if r.Name == name {
@@ -196,6 +191,23 @@ func (i *Images) tag(ctx context.Context, ref, name string) error {
 	return nil
 }
 
+// maxMarks is how many words a label of a record has at most: containerd bounds its length.
+const maxMarks = 16
+
+// mark remembers a word in a label of a record of this package, beside those that came last.
+func (i *Images) mark(ctx context.Context, name, label, word string) error {
+	record, err := i.client.ImageService().Get(ctx, name)
+	if err != nil {
+		return fmt.Errorf("cannot label image: %w", err)
+	}
+	words := strings.Fields(record.Labels[label])
+	if record.Labels[ownLabel] == "" || slices.Contains(words, word) {
+		return nil
+	}
+	words = append(words, word)
+	return i.setLabel(ctx, record, label, words[max(0, len(words)-maxMarks):])
+}
+
 // setLabel puts words into a label of a record, which may be gone.
 func (i *Images) setLabel(ctx context.Context, record images.Image, label string, words []string) error {
 	record.Labels[label] = strings.Join(words, " ")
@@ -204,4 +216,35 @@ func (i *Images) setLabel(ctx context.Context, record images.Image, label string
 		return fmt.Errorf("cannot label image: %w", err)
 	}
 	return nil
+}
+
+// Complete says whether all wanted images are on the device, or come from where no registry is asked: PullAll would need
+// none then. It asks nobody.
+func (i *Images) Complete(ctx context.Context, wants []Want) (bool, error) {
+	for _, w := range wants {
+		complete, err := i.isComplete(ctx, w)
+		if err != nil || !complete {
+			return false, fail(w.Ref, err)
+		}
+	}
+	return true, nil
+}
+
+func (i *Images) isComplete(ctx context.Context, w Want) (bool, error) {
+	if w.Policy == Never { // nobody is asked, whatever is missing
+		return true, nil
+	}
+	p, err := i.look(ctx, w, nobody)
+	switch {
+	case errors.Is(err, errAsks):
+		return false, nil
+	case err != nil, p.image != nil:
+		return err == nil, err
+	}
+	named, err := parse(p.name)
+	if err != nil {
+		return false, err
+	}
+	_, err = i.preload.archives().Resolve(ctx, named)
+	return err == nil, nil
 }

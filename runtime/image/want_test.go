@@ -1,6 +1,7 @@
 package image_test
 
 import (
+	"context"
 	"os"
 	"runtime"
 	"strings"
@@ -51,9 +52,7 @@ func (w *watched) push(t testing.TB, name string, a *ociimage.Artifact) string {
 }
 
 func TestTheBestPlatformOfAnImageIsTaken(t *testing.T) {
-	client := containerdtest.Embedded(t)
-	ctx := containerdtest.Context(t)
-	w := watch(t)
+	ctx, client, w := fresh(t)
 	many := w.push(t, "many:1", index(t,
 		build(t, "linux/amd64", "amd64"), build(t, "linux/arm64", "arm64"), build(t, "linux/riscv64", "riscv64"),
 		build(t, "linux/arm/v5", "v5"), build(t, "linux/arm/v6", "v6"), build(t, "linux/arm/v7", "v7")))
@@ -110,10 +109,7 @@ func TestTheBestPlatformOfAnImageIsTaken(t *testing.T) {
 	}
 	collect(t, client) // all platforms of one image are held by one record
 	for _, platform := range []string{"linux/arm/v7", "linux/arm/v6", "linux/riscv64"} {
-		got, err := images.Pull(ctx, image.Want{Ref: many, Platform: platform}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := pull(t, images, image.Want{Ref: many, Platform: platform})
 		if _, err := images.Get(ctx, many, got.Digest, platform); err != nil {
 			t.Errorf("after garbage collection: %v", err)
 		}
@@ -125,9 +121,7 @@ func TestTheBestPlatformOfAnImageIsTaken(t *testing.T) {
 }
 
 func TestPullPoliciesSayWhenARegistryIsAsked(t *testing.T) {
-	each(t, func(t *testing.T, client containerd.Client) {
-		ctx := containerdtest.Context(t)
-		w := watch(t)
+	each(t, func(t *testing.T, ctx context.Context, client containerd.Client, w *watched) {
 		one, two := build(t, "", "one"), build(t, "", "two")
 		images := open(t, client, w.plain())
 		pull := func(name string, policy image.Policy, pin *ociimage.Artifact) (string, error) {
@@ -182,9 +176,7 @@ func TestPullPoliciesSayWhenARegistryIsAsked(t *testing.T) {
 }
 
 func TestLayersThatImagesShareComeOnce(t *testing.T) {
-	client := containerdtest.Embedded(t)
-	ctx := containerdtest.Context(t)
-	w := watch(t)
+	ctx, client, w := fresh(t)
 	shared := containerdtest.Blob(t, "shared", 1<<20)
 	var wants []image.Want
 	for _, name := range []string{"a", "b", "c"} {
@@ -219,9 +211,7 @@ func TestLayersThatImagesShareComeOnce(t *testing.T) {
 }
 
 func TestLayersCannotWriteOutsideOfTheirImage(t *testing.T) {
-	each(t, func(t *testing.T, client containerd.Client) {
-		ctx := containerdtest.Context(t)
-		w := watch(t)
+	each(t, func(t *testing.T, ctx context.Context, client containerd.Client, w *watched) {
 		outside := t.TempDir()
 		victim := outside + "/victim"
 		if err := os.WriteFile(victim, []byte("unharmed"), 0o600); err != nil {

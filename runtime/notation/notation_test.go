@@ -18,6 +18,7 @@ import (
 
 	"github.com/notaryproject/notation-core-go/signature"
 	"github.com/opencontainers/go-digest"
+	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/margolite/margolite/runtime/notation"
 	"github.com/margolite/margolite/test/notarized"
@@ -88,7 +89,7 @@ func verify(t testing.TB, dir, mediaType string, envelope []byte, of *ociimage.A
 	if err != nil || v == nil {
 		t.Fatal(v, err)
 	}
-	signer, err = v.Verify(mediaType, envelope, of.Digest)
+	signer, err = v.Verify(v1.Descriptor{MediaType: mediaType}, envelope, of.Digest)
 	if (signer == "") != (err != nil) {
 		t.Errorf("signed by %q, %v", signer, err)
 	}
@@ -335,7 +336,7 @@ func FuzzVerify(f *testing.F) {
 		if first {
 			form = forms[0]
 		}
-		if signer, err := v.Verify(form, data, app.Digest); (signer == "") != (err != nil) {
+		if signer, err := v.Verify(v1.Descriptor{MediaType: form}, data, app.Digest); (signer == "") != (err != nil) {
 			t.Errorf("signed by %q, %v", signer, err)
 		}
 	})

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/opencontainers/go-digest"
+	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
 // ErrEarly says that a signature cannot be judged yet: its certificate becomes valid later, or the clock is wrong.
@@ -43,13 +44,13 @@ func Open(dir, repository string, now time.Time, log *slog.Logger) (*Verifier, e
 	return v, err
 }
 
-// Verify returns who signed an artifact by an envelope of a media type, which is JWSType or COSEType. The error says why
-// the signature does not count.
-func (v *Verifier) Verify(mediaType string, data []byte, artifact digest.Digest) (signer string, err error) {
+// Verify returns who signed an artifact: whose signature of its digest a layer of JWSType or COSEType with that payload is.
+// The error says why it does not count.
+func (v *Verifier) Verify(layer v1.Descriptor, payload []byte, artifact digest.Digest) (signer string, err error) {
 	if !v.policy.enforces(authenticity) {
 		return "", fmt.Errorf("trust policy %s does not enforce authenticity", v.policy.Name)
 	}
-	e, err := parse(mediaType, data)
+	e, err := parse(layer.MediaType, payload)
 	if err != nil {
 		return "", fmt.Errorf("cannot read it: %w", err)
 	}

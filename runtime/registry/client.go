@@ -35,8 +35,8 @@ var (
 	ErrOld = errors.New("its manifest format is too old to be verified; push it again")
 	// ErrPage says that something else answered in place of a registry, as captive portals and proxies do.
 	ErrPage = errors.New("a captive portal answered instead")
-	// ErrRange says that a registry doesn't send the rest of a part: it can only be downloaded from the beginning.
-	ErrRange = errors.New("the registry cannot continue the download")
+	// errRange says that a registry doesn't send the rest of a part.
+	errRange = fmt.Errorf("%w: it cannot continue the download", ErrContent)
 )
 
 // Options is what a Client needs.

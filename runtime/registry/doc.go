@@ -10,7 +10,8 @@
 //   - Every answer is bounded in size, and so are the challenges and the token answers in it (transport, tokens). An
 //     HTML page is not taken for the answer of a registry.
 //   - A download goes on exactly where it broke off, after pauses that grow until enough has come, also across calls
-//     (Pace). A registry that ignores Range or answers with another part is noticed (transfer).
+//     (Pace). A registry that ignores Range, refuses it or answers with another part is asked for the whole, of which
+//     what has come is discarded (transport).
 //   - A busy registry is left alone for as long as it asks, and one that doesn't answer is asked twice (transport).
 //   - What containerd's client logs (URLs, headers) is dropped.
 //

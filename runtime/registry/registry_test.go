@@ -404,6 +404,15 @@ func TestDownloadsGoOn(t *testing.T) {
 		to := min(from+half/4, len(data)) // in pieces
 		partial(from, to, fmt.Sprintf("bytes %d-%d/%d", from, to-1, len(data)))(w, r)
 	}
+	unranged := func(answer http.HandlerFunc) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("Range") != "" {
+				w.WriteHeader(http.StatusRequestedRangeNotSatisfiable)
+				return
+			}
+			answer(w, r)
+		}
+	}
 	for name, test := range map[string]struct {
 		offset int64
 		answer http.HandlerFunc
@@ -415,11 +424,12 @@ func TestDownloadsGoOn(t *testing.T) {
 		"from where it was left":     {1000, ranges, nil},
 		"from the beginning, though": {1000, told(data), nil},
 		"from it, and of no length":  {1000, untold(data), nil},
-		"somewhere else":             {1000, partial(999, len(data), fmt.Sprintf("bytes 999-%d/%d", len(data)-1, len(data))), registry.ErrRange},
-		"of something else":          {1000, partial(1000, len(data), fmt.Sprintf("bytes 1000-%d/%d", len(data), len(data)+1)), registry.ErrRange},
-		"nobody says where":          {1000, partial(1000, len(data), ""), registry.ErrRange},
+		"somewhere else":             {1000, partial(999, len(data), fmt.Sprintf("bytes 999-%d/%d", len(data)-1, len(data))), registry.ErrContent},
+		"of something else":          {1000, partial(1000, len(data), fmt.Sprintf("bytes 1000-%d/%d", len(data), len(data)+1)), registry.ErrContent},
+		"nobody says where":          {1000, partial(1000, len(data), ""), registry.ErrContent},
 		"beyond its end":             {1000, partial(999, len(data), fmt.Sprintf("bytes 1000-%d/*", len(data))), errdefs.ErrFailedPrecondition},
-		"refused":                    {1000, status(http.StatusRequestedRangeNotSatisfiable), registry.ErrRange},
+		"refused":                    {1000, unranged(told(data)), nil},
+		"refused, and all of it too": {1000, status(http.StatusRequestedRangeNotSatisfiable), registry.ErrContent},
 		"longer than it is":          {0, told(longer), registry.ErrContent},
 		"a page":                     {0, page, registry.ErrPage},
 		"longer, and of no length":   {0, untold(longer), errdefs.ErrFailedPrecondition},

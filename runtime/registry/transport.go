@@ -66,11 +66,11 @@ func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
 	// A part is what its digest says, and not what a server makes of it; and offsets are those of the part.
 	r.Header.Set("Accept-Encoding", "identity")
-	answer, err := t.next.RoundTrip(r)
-	if err == nil {
-		if err = x.check(r, answer); err != nil {
-			answer.Body.Close()
-		}
+	answer, err := t.ask(x, r)
+	if errors.Is(err, errRange) && r.Header.Get("Range") != "" {
+		// Of the whole part containerd discards what there is already.
+		r.Header.Del("Range")
+		answer, err = t.ask(x, r)
 	}
 	if isTransient(err) && r.Context().Err() == nil {
 		// containerd asks again after an early end alone, and then up to four times.
@@ -90,6 +90,16 @@ func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	return answer, nil
+}
+
+func (t transport) ask(x *transfer, r *http.Request) (*http.Response, error) {
+	answer, err := t.next.RoundTrip(r)
+	if err == nil {
+		if err = x.check(r, answer); err != nil {
+			answer.Body.Close()
+		}
+	}
+	return answer, err
 }
 
 var errNoBlob = errors.New("a manifest is not a blob")
@@ -126,7 +136,7 @@ func (x *transfer) check(r *http.Request, answer *http.Response) error {
 	case code >= 300 && code < 400 && !redirects(answer): // its body would be taken
 		return fmt.Errorf("%w: status %d", ErrContent, code)
 	case code == http.StatusRequestedRangeNotSatisfiable:
-		return ErrRange
+		return errRange
 	case code == http.StatusUnauthorized:
 		boundChallenges(answer.Header)
 	case code == http.StatusRequestTimeout, code == http.StatusTooManyRequests, code == http.StatusInternalServerError,
@@ -185,7 +195,8 @@ func (d *document) Read(p []byte) (int, error) {
 // checkPart makes sure that an answer holds the part, from the offset that was asked for.
 func (x *transfer) checkPart(r *http.Request, answer *http.Response) error {
 	var offset int64
-	if from, ok := strings.CutPrefix(r.Header.Get("Range"), "bytes="); ok {
+	from, ranged := strings.CutPrefix(r.Header.Get("Range"), "bytes=")
+	if ranged {
 		var err error
 		if offset, err = strconv.ParseInt(strings.TrimSuffix(from, "-"), 10, 64); err != nil {
 			return err
@@ -199,8 +210,8 @@ func (x *transfer) checkPart(r *http.Request, answer *http.Response) error {
 		}
 		answer.Header.Del("Content-Range") // by which containerd would go
 		offset = 0                         // containerd discards what it has
-	case !startsAt(span, offset, x.size):
-		return fmt.Errorf("requested bytes from %d on, it sent %.80q: %w", offset, span, ErrRange)
+	case !ranged || !startsAt(span, offset, x.size):
+		return fmt.Errorf("requested bytes from %d on, it sent %.80q: %w", offset, span, errRange)
 	}
 	answer.Body = &part{ReadCloser: answer.Body, ctx: r.Context(), of: x, at: offset}
 	return nil
@@ -263,7 +274,7 @@ func plain(mediaType string) string {
 }
 
 // boundChallenges leaves out what no registry needs: the time to read a challenge grows with the square of its length.
-// containerd reads the first challenge of a field alone, and values in quotes, so each known one gets a field of its own.
+// containerd reads the first challenge of a field alone, so each known one gets a field of its own.
 func boundChallenges(header http.Header) {
 	var kept []string
 	for _, field := range header["Www-Authenticate"] {
@@ -277,26 +288,15 @@ func boundChallenges(header http.Header) {
 				end = starts[n+1][0]
 			}
 			if len(kept) < maxChallenges {
-				kept = append(kept, bareValue().ReplaceAllStringFunc(field[at[2]:end], quoted))
+				kept = append(kept, field[at[2]:end])
 			}
 		}
 	}
 	header["Www-Authenticate"] = kept
 }
 
-var (
-	// knownScheme begins a challenge (RFC 9110, section 11.6.1).
-	knownScheme = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?i)(?:^|,)\s*((?:basic|bearer)\s)`) })
-	// bareValue is a value without quotes; what is in quotes is matched to be left alone.
-	bareValue = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`"(?:[^"\\]|\\.)*"|=\s*[^"\s,]+`) })
-)
-
-func quoted(value string) string {
-	if bare, ok := strings.CutPrefix(value, "="); ok {
-		return `="` + strings.TrimSpace(bare) + `"`
-	}
-	return value
-}
+// knownScheme begins a challenge (RFC 9110, section 11.6.1).
+var knownScheme = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?i)(?:^|,)\s*((?:basic|bearer)\s)`) })
 
 // pauseOf is how long a registry wants to be left alone, at least otherwise.
 func pauseOf(answer *http.Response, otherwise time.Duration) time.Duration {
