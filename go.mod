@@ -22,6 +22,7 @@ require (
 	github.com/google/go-cmp v0.7.0 // tests: readable differences
 	github.com/google/go-containerregistry v0.22.1 // tests and wfmsim: a registry to pull from
 	github.com/google/nftables v0.3.0 // rules of the kernel's firewall
+	github.com/google/uuid v1.6.0 // ids of deployments; containerd has it linked anyway
 	github.com/klauspost/compress v1.20.0 // zstd layers, with bounded memory
 	github.com/mdlayher/netlink v1.11.2 // below nftables: deadlines, and hearing of changes
 	github.com/moby/profiles/seccomp v0.3.0 // Docker's default filter of system calls, and its format of profiles
@@ -44,7 +45,7 @@ require (
 	go.etcd.io/bbolt v1.5.0 // the store; containerd has it linked anyway
 	go.opentelemetry.io/proto/otlp v1.11.0 // tests: whether metrics are messages that a collector takes
 	go.yaml.in/yaml/v4 v4.0.0 // the YAML that compose-go reads, for all other YAML as well
-	golang.org/x/mod v0.41.0 // tests and packaging: modules as a proxy serves them
+	golang.org/x/mod v0.41.0 // revisions of packages; tests and packaging: modules as a proxy serves them
 	golang.org/x/net v0.59.0 // DNS messages, for names in sandboxes, 17 KB; few connections for who asks for metrics, 3 KB
 	golang.org/x/sync v0.24.0 // groups of goroutines that end together
 	golang.org/x/sys v0.49.0 // what the kernel offers and the standard library does not
@@ -87,7 +88,6 @@ require (
 	github.com/godbus/dbus/v5 v5.1.0 // indirect
 	github.com/golang-jwt/jwt/v4 v4.5.2 // indirect
 	github.com/google/shlex v0.0.0-20191202100458-e7afc7fbc510 // indirect
-	github.com/google/uuid v1.6.0 // indirect
 	github.com/intel/goresctrl v0.13.0 // indirect
 	github.com/lestrrat-go/blackmagic v1.0.4 // indirect
 	github.com/lestrrat-go/dsig v1.2.1 // indirect

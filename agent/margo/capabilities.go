@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strconv"
 )
 
 // MaxCapabilitiesBytes bounds a capabilities document.
@@ -92,10 +91,10 @@ func (c Capabilities) Marshal() ([]byte, error) { return c.MarshalFor(RC3) }
 // in it.
 func (c Capabilities) MarshalFor(revision Revision) ([]byte, error) {
 	data, err := c.marshal()
-	if err != nil || revision == RC3 {
-		return data, err
+	if err == nil && revision != RC3 {
+		data, err = c.marshalOlder(revision)
 	}
-	if data, err = c.marshalOlder(revision); err != nil {
+	if err != nil {
 		return nil, fmt.Errorf("cannot marshal device capabilities for %s: %w", revision, err)
 	}
 	return data, nil
@@ -108,19 +107,16 @@ func (c Capabilities) marshal() ([]byte, error) {
 	}
 	for name, extension := range c.Extensions {
 		if !isExtension(name) {
-			return nil, fmt.Errorf("cannot marshal device capabilities: %w",
-				Errors{{"EXT-02", "/" + pathName(name), "is not the name of an extension"}})
+			return nil, Errors{{"EXT-02", "/" + pathName(name), "is not the name of an extension"}}
 		}
 		root[name] = extension
 	}
 	data, err := marshalJSON(root)
 	if err != nil {
-		return nil, fmt.Errorf("cannot marshal device capabilities: %w", err)
+		return nil, err
 	}
-	if _, err := ParseCapabilities(data); err != nil {
-		return nil, fmt.Errorf("cannot marshal device capabilities: %w", err)
-	}
-	return data, nil
+	_, err = ParseCapabilities(data)
+	return data, err
 }
 
 // body is a copy with all lists in place: a device that hosts workloads omits
@@ -228,7 +224,7 @@ func (r *reader) capabilities(n node) *Capabilities {
 	if r.is(object, "CAP-02", properties) {
 		c.Properties = r.properties(properties)
 	}
-	if labels.tree != nil && r.is(object, "CAP-09", labels) {
+	if labels.kind != absent && r.is(object, "CAP-09", labels) {
 		c.Labels = make(map[string]Label, len(labels.members))
 		labels.eachMember(func(name string, value node) {
 			c.Labels[name] = r.label(value)
@@ -275,7 +271,7 @@ func (r *reader) hosting(n node) *Hosting {
 		h.DeploymentTypes = append(h.DeploymentTypes, DeploymentType(r.oneOf("CAP-14", n, "helm", "compose", "custom")))
 	})
 	// A published example of a device with nothing but a custom runtime has no CPUs.
-	if cpus := n.member("cpus"); cpus.tree != nil || slices.Contains(h.Runtimes, "oci") {
+	if cpus := n.member("cpus"); cpus.kind != absent || slices.Contains(h.Runtimes, "oci") {
 		r.list(cpus, 1, func(n node) {
 			h.CPUs = append(h.CPUs, r.cpu(n))
 		})
@@ -298,7 +294,7 @@ func (r *reader) hosting(n node) *Hosting {
 	})
 	collector := n.member("otelCollector")
 	h.OTelCollector = r.is(boolean, "CAP-04", collector) && collector.literal == "true"
-	if collector.tree != nil && collector.literal == "false" {
+	if collector.literal == "false" {
 		r.refuse("CAP-04", collector, "must be true on a device that hosts workloads")
 	}
 	return h
@@ -320,10 +316,10 @@ func (r *reader) cpu(n node) CPU {
 		return CPU{}
 	}
 	cpu := CPU{Cores: r.float("CAP-12", n.member("cores"))}
-	if cores := n.member("cores"); cores.tree != nil && cores.kind == number && cpu.Cores <= 0 {
+	if cores := n.member("cores"); cores.kind == number && cpu.Cores <= 0 {
 		r.refuse("CAP-12", cores, "must be more than 0")
 	}
-	if architecture := n.member("architecture"); architecture.tree != nil {
+	if architecture := n.member("architecture"); architecture.kind != absent {
 		cpu.Architecture = r.oneOf("CAP-14", architecture, "amd64", "arm64", "arm")
 	}
 	return cpu
@@ -347,13 +343,8 @@ type Label struct{ json string }
 
 // NewLabel makes a label from a value as YAML and JSON decoders deliver it.
 func NewLabel(value any) (Label, error) {
-	switch v := value.(type) {
-	case string, bool, int, int64, uint64, json.Number:
-	case float64:
-		if math.IsInf(v, 0) || math.IsNaN(v) {
-			return Label{}, fmt.Errorf("cannot make label of %s", strconv.FormatFloat(v, 'g', -1, 64))
-		}
-	case []any, []string:
+	switch value.(type) {
+	case string, bool, int, int64, uint64, float64, json.Number, []any, []string:
 	default:
 		return Label{}, fmt.Errorf("cannot make label of %T: must be a string, a number, a boolean or an array of strings or numbers", value)
 	}

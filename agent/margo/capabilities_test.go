@@ -7,8 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/margolite/margolite/agent/margo"
 )
 
@@ -81,29 +79,6 @@ func TestCAP13CapabilitiesAreWrittenAsRC3WantsThem(t *testing.T) {
 				t.Errorf("read back and written again:\n%s\n%s", again, body)
 			}
 		})
-	}
-}
-
-func TestCapabilitiesAreReadFromThePublishedExample(t *testing.T) {
-	got, err := margo.ParseCapabilities(document(t, "valid/from-text/DeviceCapabilitiesManifest-hosting.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := &margo.Capabilities{Properties: margo.Properties{
-		ID: "northstarida.xtapro.k8s.edge", Vendor: "Northstar Industrial Devices", ModelNumber: "332ANZE1-N1", SerialNumber: "PF45343-AA",
-		Hosting: &margo.Hosting{
-			CPUs:            []margo.CPU{{Cores: 24, Architecture: "amd64"}},
-			Memory:          59 * margo.GiB,
-			Storage:         1862 * margo.GiB,
-			Peripherals:     []margo.Peripheral{{Type: "gpu", Manufacturer: "NVIDIA"}},
-			Interfaces:      []margo.Interface{{Type: "ethernet"}, {Type: "wifi"}},
-			OTelCollector:   true,
-			Runtimes:        []string{"oci"},
-			DeploymentTypes: []margo.DeploymentType{margo.Helm, margo.Compose},
-		},
-	}}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
 	}
 }
 

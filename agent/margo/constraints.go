@@ -22,21 +22,19 @@ type CPURequirement struct {
 
 // EligibilityRule is met when each selector it has is met.
 type EligibilityRule struct {
-	Property *Selector // over Capabilities.Properties, keys are JSON Pointers
-	Label    *Selector // over Capabilities.Labels, keys are label names
+	Property Selector // over Capabilities.Properties, keys are JSON Pointers
+	Label    Selector // over Capabilities.Labels, keys are label names
 }
 
 // Selector is met when all its expressions are.
-type Selector struct {
-	Expressions []MatchExpression
-}
+type Selector []MatchExpression
 
 // MatchExpression compares what a key refers to.
 type MatchExpression struct {
 	Key      string
-	Operator string    // one of operators; any other is never met
-	Values   []Value   // for In, NotIn, Gt, Lt
-	Items    *Selector // for ContainsAll, ContainsAny; keys are relative to the element
+	Operator string   // one of operators; any other is never met
+	Values   []Value  // for In, NotIn, Gt, Lt
+	Items    Selector // for ContainsAll, ContainsAny; keys are relative to the element
 }
 
 // constraints reads the constraints. What could be misread as less than the
@@ -109,16 +107,15 @@ func (r *reader) requiredQuantity(n node, units ...string) Quantity {
 	return quantity
 }
 
-func (r *reader) selector(n node) *Selector {
+func (r *reader) selector(n node) (s Selector) {
 	if !r.isOptional(object, "AD-11", n) {
 		return nil
 	}
 	r.exact(n, "matchExpressions")
-	s := &Selector{}
 	if expressions := n.member("matchExpressions"); r.is(list, "AD-11", expressions) {
 		expressions.each(func(n node) {
 			if r.is(object, "AD-11", n) {
-				s.Expressions = append(s.Expressions, r.matchExpression(n))
+				s = append(s, r.matchExpression(n))
 			}
 		})
 	}

@@ -161,30 +161,30 @@ const (
 // several places.
 func (r *reader) documentID(n node) string {
 	metadata := n.member("metadata")
-	return r.deploymentID("AD-02", r.moved("AD-02", n.member("id"), metadata.member("annotations").member("id"), metadata.member("id")))
+	place := r.moved("AD-02", n.member("id"), metadata.member("annotations").member("id"), metadata.member("id"))
+	id := r.deploymentID("AD-02", place)
+	if id != "" && !IsDeploymentID(id) {
+		r.refuse("AD-02", place, "must be a UUID, or 1 to %d letters, digits and . _ ~ -, is %.80q", maxDeploymentID, id)
+	}
+	return id
 }
 
-// moved gives the member at its present place, else at a place it had in earlier
+// moved gives the member at its present place, else at a place it has in other
 // revisions. Places that contradict each other refuse the document: neither
 // is known to be meant.
-func (r *reader) moved(requirement string, present node, earlier ...node) node {
+func (r *reader) moved(requirement string, present node, others ...node) node {
 	found := present
-	for _, place := range earlier {
+	for _, place := range others {
 		switch {
 		case !place.given():
 		case !found.given():
 			r.tolerate("A-12", place, "belongs to %s in rc.3", present.path)
 			found = place
-		case !sameText(found, place):
+		case found.kind != place.kind || !strings.EqualFold(found.literal, place.literal): // ids are the same in any case
 			r.refuse(requirement, place, "contradicts %s", found.path)
 		}
 	}
 	return found
-}
-
-// sameText reports whether two places say the same, in whatever case.
-func sameText(a, b node) bool {
-	return a.kind == b.kind && strings.EqualFold(a.literal, b.literal)
 }
 
 // closed notes the members of an object that are not known there. They are ignored:
@@ -232,15 +232,12 @@ func (r *reader) objectName(n node) string {
 // none (the client's own device is meant), and a later revision may call it
 // targetName.
 func (r *reader) target(metadata node) string {
-	n, proposed := metadata.member("deviceId"), metadata.member("targetName")
-	switch {
-	case !n.given():
+	n := metadata.member("deviceId")
+	if !n.given() {
 		r.tolerate("AD-14", n, "is missing")
-		if n = proposed; !n.given() {
-			return ""
-		}
-	case proposed.given() && !sameText(n, proposed):
-		r.refuse("AD-14", proposed, "contradicts %s", n.path)
+	}
+	if n = r.moved("AD-14", n, metadata.member("targetName")); !n.given() {
+		return ""
 	}
 	id := r.word("AD-14", n)
 	if id != "" && !isTarget(id) {
@@ -404,11 +401,12 @@ func (r *reader) timeout(n node) time.Duration {
 		return 0
 	}
 	s := strings.TrimSpace(r.word("AD-08", n))
-	timeout, exact, ok := parseTimeout(s)
+	timeout, err := time.ParseDuration(s)
 	switch {
-	case !ok:
+	case err != nil || timeout <= 0:
 		r.refuse("A-29", n, "must be a positive time such as 5m0s, is %.80q", s)
-	case !exact:
+		return 0
+	case !isTimeout(s):
 		r.tolerate("A-29", n, "must be minutes and seconds such as 5m0s, is %.80q", s)
 	}
 	return timeout

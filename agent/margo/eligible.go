@@ -1,6 +1,7 @@
 package margo
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -38,7 +39,7 @@ func (c *DeviceConstraints) Check(capabilities []byte) error {
 	for i, rule := range c.Rules {
 		unmet := rule.Property.unmet(properties, pointed)
 		if unmet == "" {
-			unmet = rule.Label.unmet(labels, labelled)
+			unmet = rule.Label.unmet(labels, node.member)
 		}
 		if unmet == "" {
 			return nil
@@ -61,11 +62,7 @@ func (c *DeviceConstraints) capacity(properties node) string {
 		name   string
 		wanted Quantity
 	}{{"memory", c.Memory}, {"storage", c.Storage}} {
-		n := properties.member(of.name)
-		var has Quantity
-		if n.given() && n.kind == text {
-			has, _ = ParseQuantity(n.literal) // what cannot be read is not there
-		}
+		has, _ := ParseQuantity(shown(properties.member(of.name), 64)) // what cannot be read is not there
 		if has < of.wanted {
 			return fmt.Sprintf("capacityRequirements.%s: %s required, this device has %s", of.name, of.wanted, has)
 		}
@@ -75,32 +72,15 @@ func (c *DeviceConstraints) capacity(properties node) string {
 
 // met looks for one CPU that has all of it: entries are never added up (CAP-12).
 func (r *CPURequirement) met(cpus node) bool {
-	if !cpus.given() || cpus.kind != list {
-		return false
-	}
-	met := false
-	cpus.each(func(n node) {
-		if n.kind != object {
-			return
-		}
-		architecture := "other" // one without a name on the wire
-		if a := n.member("architecture"); a.given() && a.kind == text {
-			architecture = a.literal
-		}
-		has, ok := n.member("cores").float()
-		wanted := len(r.Architectures) == 0 || slices.ContainsFunc(r.Architectures, func(name string) bool {
-			return name == architecture || Architecture(name) == architecture && architecture != ""
-		})
-		met = met || ok && has >= r.Cores && wanted
+	return slices.ContainsFunc(cpus.items, func(t tree) bool {
+		cpu := node{tree: t}
+		architecture := cmp.Or(shown(cpu.member("architecture"), 64), "other") // one without a name on the wire
+		has, ok := cpu.member("cores").float()
+		return ok && has >= r.Cores && (len(r.Architectures) == 0 || slices.ContainsFunc(r.Architectures, func(name string) bool {
+			return name == architecture || Architecture(name) == architecture
+		}))
 	})
-	return met
 }
-
-// lookup finds what a key of an expression refers to.
-type lookup func(in node, key string) node
-
-// labelled takes the key as the name of a label.
-func labelled(in node, key string) node { return in.member(key) }
 
 // pointed takes the key as a JSON Pointer (RFC 6901).
 func pointed(in node, key string) node {
@@ -113,27 +93,22 @@ func pointed(in node, key string) node {
 	}
 	for name := range strings.SplitSeq(names, "/") {
 		name = strings.ReplaceAll(strings.ReplaceAll(name, "~1", "/"), "~0", "~")
-		switch {
-		case in.tree != nil && in.kind == list:
-			i, err := strconv.ParseUint(name, 10, 31)
-			if err != nil || int(i) >= len(in.items) || len(name) > 1 && name[0] == '0' {
-				return node{}
-			}
-			in = node{tree: in.items[i]}
-		default:
+		if in.kind != list {
 			in = in.member(name)
+			continue
 		}
+		i, err := strconv.ParseUint(name, 10, 31)
+		if err != nil || int(i) >= len(in.items) || len(name) > 1 && name[0] == '0' {
+			return node{}
+		}
+		in = node{tree: in.items[i]}
 	}
 	return in
 }
 
-// unmet tells which expression is not met, or "". A selector that is not there
-// asks for nothing.
-func (s *Selector) unmet(in node, find lookup) string {
-	if s == nil {
-		return ""
-	}
-	for _, e := range s.Expressions {
+// unmet tells which expression is not met, or "". find gives what a key refers to.
+func (s Selector) unmet(in node, find func(in node, key string) node) string {
+	for _, e := range s {
 		if !e.met(find(in, e.Key)) {
 			return e.shown()
 		}
@@ -151,14 +126,14 @@ func (e MatchExpression) shown() string {
 	if len(values) > 0 {
 		s += " " + strings.Join(values, ", ")
 	}
-	if e.Items != nil {
+	if len(e.Items) > 0 {
 		var items []string
-		for _, item := range e.Items.Expressions {
+		for _, item := range e.Items {
 			items = append(items, item.shown())
 		}
 		s += " (" + strings.Join(items, "; ") + ")"
 	}
-	return Shown(s, 256)
+	return cmp.Or(Shown(s, 256), "an expression that cannot be shown") // "" would say that it is met
 }
 
 // met evaluates the expression for the value that its key refers to. Whatever
@@ -166,7 +141,7 @@ func (e MatchExpression) shown() string {
 // does not meet it.
 func (e MatchExpression) met(n node) bool {
 	present := n.given()
-	objects := present && n.kind == list && slices.ContainsFunc(n.items, func(t *tree) bool { return t.kind == object })
+	objects := slices.ContainsFunc(n.items, func(t tree) bool { return t.kind == object })
 	switch e.Operator {
 	case "ContainsAll", "ContainsAny":
 		return e.contained(n)
@@ -175,22 +150,22 @@ func (e MatchExpression) met(n node) bool {
 	case "DoesNotExist":
 		return len(e.Values) == 0 && !present
 	case "In", "NotIn":
-		if !present || objects || !e.comparable() {
+		if objects || !e.comparable() {
 			return false
 		}
-		values := []*tree{n.tree}
+		values := []tree{n.tree}
 		if n.kind == list {
 			values = n.items
 		}
 		if !slices.ContainsFunc(values, scalar) && len(values) > 0 {
 			return false
 		}
-		shared := slices.ContainsFunc(values, func(have *tree) bool {
+		shared := slices.ContainsFunc(values, func(have tree) bool {
 			return slices.ContainsFunc(e.Values, func(want Value) bool { return same(have, want.tree) })
 		})
 		return shared == (e.Operator == "In")
 	case "Gt", "Lt":
-		if len(e.Values) != 1 || !present {
+		if len(e.Values) != 1 {
 			return false
 		}
 		have, ok := n.float()
@@ -206,42 +181,41 @@ func (e MatchExpression) met(n node) bool {
 // contained looks for an element of a list of objects that meets all, or any,
 // of the item expressions.
 func (e MatchExpression) contained(n node) bool {
-	if e.Items == nil || len(e.Items.Expressions) == 0 || len(e.Values) > 0 || !n.given() || n.kind != list {
+	if len(e.Items) == 0 || len(e.Values) > 0 || n.kind != list {
 		return false
 	}
-	return slices.ContainsFunc(n.items, func(element *tree) bool {
+	return slices.ContainsFunc(n.items, func(element tree) bool {
 		if element.kind != object {
 			return false
 		}
-		met := func(item MatchExpression) bool {
-			return item.met(pointed(node{tree: element}, item.Key))
-		}
 		if e.Operator == "ContainsAll" {
-			return !slices.ContainsFunc(e.Items.Expressions, func(item MatchExpression) bool { return !met(item) })
+			return e.Items.unmet(node{tree: element}, pointed) == ""
 		}
-		return slices.ContainsFunc(e.Items.Expressions, met)
+		return slices.ContainsFunc(e.Items, func(item MatchExpression) bool {
+			return item.met(pointed(node{tree: element}, item.Key))
+		})
 	})
 }
 
 // comparable says that the values are such as In and NotIn take: strings or
 // numbers of one kind, or one boolean.
 func (e MatchExpression) comparable() bool {
-	if len(e.Values) == 0 || e.Values[0].IsNull() {
+	if len(e.Values) == 0 {
 		return false
 	}
 	kind := e.Values[0].tree.kind
 	for _, v := range e.Values {
-		if v.IsNull() || v.tree.kind != kind || !scalar(v.tree) || kind == boolean && len(e.Values) > 1 {
+		if v.tree.kind != kind || !scalar(v.tree) || kind == boolean && len(e.Values) > 1 {
 			return false
 		}
 	}
 	return true
 }
 
-func scalar(t *tree) bool { return t.kind == text || t.kind == number || t.kind == boolean }
+func scalar(t tree) bool { return t.kind == text || t.kind == number || t.kind == boolean }
 
 // same compares two scalars: strings exactly, numbers by value.
-func same(a, b *tree) bool {
+func same(a, b tree) bool {
 	if a.kind != b.kind {
 		return false
 	}
@@ -254,13 +228,7 @@ func same(a, b *tree) bool {
 }
 
 // float is the value of a number, as far as a float has it.
-func (t *tree) float() (float64, bool) {
-	if t == nil || t.kind != number {
-		return 0, false
-	}
+func (t tree) float() (float64, bool) {
 	f, err := strconv.ParseFloat(t.literal, 64)
-	if err != nil {
-		return 0, false
-	}
-	return f, true
+	return f, t.kind == number && err == nil
 }

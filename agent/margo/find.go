@@ -1,19 +1,12 @@
 package margo
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"io"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v4"
-)
-
-// Bounds of a file that may be something else.
-const (
-	maxStream      = 256 // YAML documents
-	maxFoundWeight = 2 * maxDeploymentNodes
 )
 
 // FindDeployment tells what a YAML file out of a folder holds, where nothing
@@ -38,35 +31,11 @@ func FindDeployment(body []byte) (id string, err error) {
 
 func findDeployment(body []byte) (id string, err error) {
 	l := limits{bytes: MaxDeploymentBytes, depth: 32, nodes: maxDeploymentNodes}
-	if err := l.fit(body); err != nil {
+	// Files that are something else may use all of YAML, and be larger: only the
+	// outermost names are looked at.
+	documents, err := yamlDocuments(body, limits{bytes: l.bytes, nodes: 2 * l.nodes})
+	if err != nil || !slices.ContainsFunc(documents, looksLikeDeployment) {
 		return "", err
-	}
-	if weigh(body) > maxFoundWeight {
-		return "", fmt.Errorf("may have more than %d values", maxFoundWeight)
-	}
-	// Files that are something else may use all of YAML: only the outermost
-	// names are looked at.
-	decoder := yaml.NewDecoder(bytes.NewReader(body))
-	found, documents := false, 0
-	for ; ; documents++ {
-		document, err := nextDocument(decoder)
-		switch {
-		case errors.Is(err, io.EOF):
-		case err != nil:
-			return "", fmt.Errorf("is not YAML: %s", Shown(err.Error(), 200))
-		case documents == maxStream:
-			return "", fmt.Errorf("has more than %d YAML documents", maxStream)
-		default:
-			found = found || looksLikeDeployment(document)
-			continue
-		}
-		break
-	}
-	switch {
-	case !found:
-		return "", nil
-	case documents > 1:
-		return "", errors.New("has more than one YAML document, one of them an ApplicationDeployment")
 	}
 	root, err := parseYAML(body, l)
 	if err != nil {

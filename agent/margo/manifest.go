@@ -151,13 +151,13 @@ func (r *reader) manifest(n node) *StateManifest {
 	}
 
 	switch bundle := n.member("bundle"); {
-	case bundle.tree == nil:
+	case bundle.kind == absent:
 		r.refuse("A-09", bundle, "is missing; must be null without deployments")
-	case bundle.kind == null && deployments.length() > 0:
+	case bundle.kind == null && len(deployments.items) > 0:
 		r.refuse("A-09", bundle, "must not be null with deployments")
 	case bundle.kind == null:
 		// no deployments (DS-15)
-	case deployments.length() == 0:
+	case len(deployments.items) == 0:
 		r.refuse("DS-15", bundle, "must be null without deployments")
 	default:
 		m.Bundle = r.bundle(bundle)
@@ -182,12 +182,8 @@ func (r *reader) deploymentRef(n node) DeploymentRef {
 	if !r.is(object, "DS-17", n) {
 		return DeploymentRef{}
 	}
-	id := n.member("deploymentId")
-	if id.given() && id.kind == text && !IsUUID(id.literal) && IsDeploymentID(id.literal) {
-		r.tolerate("A-60", id, "must be a UUID, is %q", id.literal)
-	}
 	return DeploymentRef{
-		ID:        r.text("A-60", n.member("deploymentId")),
+		ID:        r.deploymentID("A-60", n.member("deploymentId")),
 		Digest:    r.digest(n.member("digest")),
 		SizeBytes: advisorySize(n.member("sizeBytes")),
 		URL:       r.url(n.member("url")),
@@ -211,7 +207,7 @@ func (r *reader) digest(n node) Digest {
 // advisorySize reads a size that nothing may depend on: what cannot be read is
 // as good as not given (DS-13).
 func advisorySize(n node) uint64 {
-	if n.tree == nil || n.kind != number {
+	if n.kind != number {
 		return 0
 	}
 	size, _ := parseUint(n.literal)

@@ -3,7 +3,9 @@ package margo
 import (
 	"strconv"
 	"strings"
-	"time"
+
+	"github.com/google/uuid"
+	"golang.org/x/mod/semver"
 )
 
 // The patterns of the specification, written out: compiled expressions would
@@ -14,7 +16,6 @@ const (
 	lower    = "abcdefghijklmnopqrstuvwxyz"
 	upper    = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 	hexLower = "0123456789abcdef"
-	hexAny   = hexLower + "ABCDEF"
 )
 
 // only reports whether s is made of characters of the set, at least one.
@@ -46,16 +47,7 @@ func canReport(id string) bool {
 // IsUUID reports whether s is a UUID, as the id of a deployment is to be:
 // ^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$
 func IsUUID(s string) bool {
-	groups := strings.Split(s, "-")
-	if len(s) != 36 || len(groups) != 5 {
-		return false
-	}
-	for i, length := range [...]int{8, 4, 4, 4, 12} {
-		if len(groups[i]) != length || !only(hexAny, groups[i]) {
-			return false
-		}
-	}
-	return true
+	return len(s) == 36 && uuid.Validate(s) == nil // other forms have other lengths
 }
 
 // isDigest: ^sha256:[0-9a-f]{64}$
@@ -106,43 +98,14 @@ func isObjectName(s string) bool {
 // isRevision: a Semantic Version without leading "v", with "_" in place of "+",
 // and short enough for an OCI tag.
 func isRevision(s string) bool {
-	if len(s) > 128 {
-		return false
-	}
-	s, build, hasBuild := strings.Cut(s, "_")
-	if hasBuild && !isIdentifiers(build, false) {
-		return false
-	}
-	s, pre, hasPre := strings.Cut(s, "-")
-	if hasPre && !isIdentifiers(pre, true) {
-		return false
-	}
-	parts := strings.Split(s, ".")
-	return len(parts) == 3 && isNumeric(parts[0]) && isNumeric(parts[1]) && isNumeric(parts[2])
+	v := "v" + strings.ReplaceAll(s, "_", "+")
+	// Canonical adds the numbers that are missing, and leaves the build out.
+	return len(s) <= 128 && !strings.Contains(s, "+") && v == semver.Canonical(v)+semver.Build(v)
 }
 
 // isTag: ^[a-zA-Z0-9_][a-zA-Z0-9._-]{0,127}$
 func isTag(s string) bool {
 	return len(s) <= 128 && only(lower+upper+digits+"._-", s) && s[0] != '.' && s[0] != '-'
-}
-
-// isNumeric: 0|[1-9]\d*
-func isNumeric(s string) bool {
-	return only(digits, s) && (s == "0" || s[0] != '0')
-}
-
-// isIdentifiers checks the dot-separated part of a Semantic Version behind the
-// numbers; in a pre-release, numeric identifiers have no leading zeros.
-func isIdentifiers(s string, prerelease bool) bool {
-	for id := range strings.SplitSeq(s, ".") {
-		if !only(digits+lower+upper+"-", id) {
-			return false
-		}
-		if prerelease && only(digits, id) && !isNumeric(id) {
-			return false
-		}
-	}
-	return true
 }
 
 // isTimeout: ^\d+m\d+s$
@@ -179,14 +142,4 @@ func isExtension(s string) bool {
 	name, ok := strings.CutPrefix(s, "x-")
 	name, ok2 := strings.CutSuffix(name, "-extensions")
 	return ok && ok2 && only(lower+digits+"-", name) && strings.ContainsRune(lower, rune(name[0]))
-}
-
-// parseTimeout reads the time that the installation of a component may take;
-// exact tells whether it is in the form that the specification asks for.
-func parseTimeout(s string) (timeout time.Duration, exact, ok bool) {
-	timeout, err := time.ParseDuration(s)
-	if err != nil || timeout <= 0 {
-		return 0, false, false
-	}
-	return timeout, isTimeout(s), true
 }

@@ -27,11 +27,11 @@ type Target struct {
 // Value is the value of a parameter: a string, a number, a boolean, or a list
 // of these; the zero Value is null. It may be a secret: printing or logging a
 // Value shows only that there is one, [Value.Text] shows it.
-type Value struct{ tree *tree }
+type Value struct{ tree tree }
 
 // IsNull reports that there is no value; such a parameter sets nothing.
 func (v Value) IsNull() bool {
-	return v.tree == nil || v.tree.kind == null
+	return v.tree.kind == absent || v.tree.kind == null
 }
 
 // Text is the value as the content of an environment variable: strings as they

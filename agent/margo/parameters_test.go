@@ -89,13 +89,6 @@ func TestAD09AD10EnvironmentHoldsWhatTargetsTheComponent(t *testing.T) {
 	}
 }
 
-func TestEnvironmentIsEmptyWithoutParameters(t *testing.T) {
-	got, warnings, err := parametersOf(t).Settings("web")
-	if err != nil || warnings != nil || got.Environment == nil || len(got.Environment)+len(got.Ports) != 0 {
-		t.Errorf("got %v, %v, %v", got, warnings, err)
-	}
-}
-
 func TestPortsArePublishedOnTheValue(t *testing.T) {
 	d := parametersOf(t,
 		"a: {value: 8080, targets: [{pointer: PORTS.80, components: [web]}, {pointer: PORTS.80/tcp, components: [web]}]}",

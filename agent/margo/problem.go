@@ -1,6 +1,7 @@
 package margo
 
 import (
+	"cmp"
 	"fmt"
 	"mime"
 	"net/http"
@@ -92,47 +93,38 @@ type FieldError struct {
 // HTTP answer. Texts are made fit to be shown and logged.
 func ParseProblem(contentType string, status int, body []byte) ProblemDetail {
 	p := ProblemDetail{Type: aboutBlank, Status: status}
-	var given struct{ retryable, backoff bool }
-
 	mediaType, _, _ := mime.ParseMediaType(contentType)
 	root, err := parseJSON(body, limits{bytes: MaxProblemBytes, depth: 32, nodes: 4096})
-	switch {
-	case err != nil || root.kind != object:
+	if err != nil || root.kind != object {
 		if mediaType != "text/html" { // a page of some proxy says nothing in its first lines
 			p.Detail = Shown(string(body[:min(len(body), MaxProblemBytes)]), 1024)
 		}
+	}
+	n := node{tree: root}
+	if t := shown(n.member("type"), 1024); t != "" {
+		p.Type = t
+	}
+	// Earlier revisions have {error, message}, and a WFM in the field {Error}.
+	p.Title = shown(firstOf(n.member("title"), n.member("error"), n.member("Error")), 256)
+	p.Detail = cmp.Or(p.Detail, shown(firstOf(n.member("detail"), n.member("message")), 1024))
+	p.Instance = shown(n.member("instance"), 1024)
+	p.Retryable = retryable(p.Kind(), status)
+	if given := n.member("retryable"); given.kind == boolean {
+		p.Retryable = given.literal == "true"
+	}
+	if seconds := n.member("retryAfterSeconds"); seconds.kind == number {
+		v, _ := parseUint(seconds.literal)
+		p.RetryAfterSeconds = int(min(v, 1<<31-1))
+	}
+	switch b := Backoff(shown(n.member("backoffStrategy"), 32)); {
+	case b == BackoffNone, b == BackoffFixed, b == BackoffExponential:
+		p.Backoff = b
+	case p.Retryable:
+		p.Backoff = BackoffExponential
 	default:
-		n := node{tree: root}
-		if t := shown(n.member("type"), 1024); t != "" {
-			p.Type = t
-		}
-		// Earlier revisions have {error, message}, and a WFM in the field {Error}.
-		p.Title = shown(firstOf(firstOf(n.member("title"), n.member("error")), n.member("Error")), 256)
-		p.Detail = shown(firstOf(n.member("detail"), n.member("message")), 1024)
-		p.Instance = shown(n.member("instance"), 1024)
-		if retryable := n.member("retryable"); retryable.given() && retryable.kind == boolean {
-			given.retryable, p.Retryable = true, retryable.literal == "true"
-		}
-		if seconds := n.member("retryAfterSeconds"); seconds.given() && seconds.kind == number {
-			v, _ := parseUint(seconds.literal)
-			p.RetryAfterSeconds = int(min(v, 1<<31-1))
-		}
-		switch b := Backoff(shown(n.member("backoffStrategy"), 32)); b {
-		case BackoffNone, BackoffFixed, BackoffExponential:
-			given.backoff, p.Backoff = true, b
-		}
-		p.Errors = fieldErrors(n.member("errors"))
-	}
-
-	if !given.retryable {
-		p.Retryable = retryable(p.Kind(), status)
-	}
-	if !given.backoff {
 		p.Backoff = BackoffNone
-		if p.Retryable {
-			p.Backoff = BackoffExponential
-		}
 	}
+	p.Errors = fieldErrors(n.member("errors"))
 	return p
 }
 
@@ -145,24 +137,24 @@ func retryable(kind ProblemKind, status int) bool {
 	return slices.Contains([]int{408, 429, 500, 502, 503, 504}, status)
 }
 
-func firstOf(a, b node) node {
-	if a.given() {
-		return a
+// firstOf is the first of the nodes that has a value.
+func firstOf(nodes ...node) node {
+	for _, n := range nodes {
+		if n.given() {
+			return n
+		}
 	}
-	return b
+	return nodes[len(nodes)-1]
 }
 
 func shown(n node, max int) string {
-	if !n.given() || n.kind != text {
+	if n.kind != text {
 		return ""
 	}
 	return Shown(n.literal, max)
 }
 
 func fieldErrors(n node) []FieldError {
-	if n.tree == nil || n.kind != list {
-		return nil
-	}
 	var errs []FieldError
 	n.each(func(n node) {
 		if len(errs) < maxErrors && n.kind == object {
@@ -259,27 +251,4 @@ func RetryAfter(h http.Header, p ProblemDetail, now time.Time) time.Duration {
 		now = date
 	}
 	return min(max(until.Sub(now), 0), maxRetryAfter)
-}
-
-// Marshal validates the problem and writes its body, which the schema wants to
-// have a type, a title and the status.
-func (p ProblemDetail) Marshal() ([]byte, error) {
-	var errs Errors
-	if p.Type == "" {
-		errs.add("ERR-01", "/type", "is missing")
-	}
-	if p.Title == "" {
-		errs.add("ERR-02", "/title", "is missing")
-	}
-	if p.Status < 400 || p.Status > 599 {
-		errs.add("ERR-02", "/status", "must be the status of an error answer, is %d", p.Status)
-	}
-	if err := errs.err(); err != nil {
-		return nil, fmt.Errorf("cannot marshal problem detail: %w", err)
-	}
-	data, err := marshalJSON(p)
-	if err != nil {
-		return nil, fmt.Errorf("cannot marshal problem detail: %w", err)
-	}
-	return data, nil
 }

@@ -2,7 +2,6 @@ package margo_test
 
 import (
 	"net/http"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -158,29 +157,6 @@ func TestRetiredRelationshipIsRecognisedInBothItsForms(t *testing.T) {
 	} {
 		if got := row.problem.Retired(); got != row.want {
 			t.Errorf("%s: %t, want %t", name, got, row.want)
-		}
-	}
-}
-
-func TestProblemIsWrittenWithWhatTheSchemaRequires(t *testing.T) {
-	p := margo.ProblemDetail{
-		Type: margo.ProblemBase + "semantic-error", Title: "Semantic Error", Status: 422, Detail: "a < b",
-		Backoff: margo.BackoffNone, Errors: []margo.FieldError{{Field: "/status/state", Message: "must be failed"}},
-	}
-	body, err := p.Marshal()
-	if err != nil {
-		t.Fatal(err)
-	}
-	golden(t, "problem.json", body)
-	if diff := cmp.Diff(p, margo.ParseProblem(margo.ProblemMediaType, 422, body)); diff != "" {
-		t.Error(diff)
-	}
-	for name, p := range map[string]margo.ProblemDetail{
-		"ERR-01": {Title: "t", Status: 400},
-		"ERR-02": {Type: "about:blank", Title: "t", Status: 200},
-	} {
-		if _, err := p.Marshal(); !slices.Contains(requirements(err), name) {
-			t.Errorf("got %v, want it refused by %s", err, name)
 		}
 	}
 }

@@ -39,37 +39,27 @@ func (r *reader) tolerate(requirement string, at node, format string, args ...an
 	r.tolerated.add(requirement, at.path, format, args...)
 }
 
-// node is a place in a tree; its value is nil where the document has nothing.
+// node is a place in a document, with what is there.
 type node struct {
-	*tree
+	tree
 	path string // JSON Pointer
 }
 
 // given reports whether there is a value, and one that is not null.
 func (n node) given() bool {
-	return n.tree != nil && n.kind != null
+	return n.kind != absent && n.kind != null
 }
 
 // member is the value below an object's key, absent if n is no object.
 func (n node) member(name string) node {
 	child := node{path: n.path + "/" + pathName(name)}
-	if n.tree != nil {
-		for _, m := range n.members {
-			if m.name == name {
-				child.tree = m.value
-				break
-			}
+	for _, m := range n.members {
+		if m.name == name {
+			child.tree = m.value
+			break
 		}
 	}
 	return child
-}
-
-// length is the number of elements of a list, 0 for anything else.
-func (n node) length() int {
-	if n.tree == nil {
-		return 0
-	}
-	return len(n.items)
 }
 
 func (n node) each(f func(node)) {
@@ -132,7 +122,7 @@ func cut(s string, max int) string {
 // is refuses n unless it has a value of the wanted kind.
 func (r *reader) is(k kind, requirement string, n node) bool {
 	switch {
-	case n.tree == nil:
+	case n.kind == absent:
 		r.refuse(requirement, n, "is missing")
 	case n.kind != k:
 		r.refuse(requirement, n, "must be %s, is %s", k, n.kind)
@@ -169,7 +159,7 @@ func (r *reader) optionalText(requirement string, n node) string {
 // word reads a string of a YAML document. A number or boolean without quotes is
 // tolerated and taken as it was written.
 func (r *reader) word(requirement string, n node) string {
-	if n.tree != nil && (n.kind == number || n.kind == boolean) {
+	if n.kind == number || n.kind == boolean {
 		r.tolerate(requirement, n, "must be a string, is %s", n.kind)
 		return n.written
 	}
@@ -216,15 +206,11 @@ func (r *reader) version(requirement string, n node) uint64 {
 }
 
 // deploymentID reads the id of a deployment. One that is not a UUID is
-// tolerated as long as it is safe to use.
+// tolerated as long as it is safe to use; any other is for the caller to judge.
 func (r *reader) deploymentID(requirement string, n node) string {
 	id := r.text(requirement, n)
-	switch {
-	case id == "" || IsUUID(id):
-	case IsDeploymentID(id):
+	if IsDeploymentID(id) && !IsUUID(id) {
 		r.tolerate(requirement, n, "must be a UUID, is %q", id)
-	default:
-		r.refuse(requirement, n, "must be a UUID, or 1 to %d letters, digits and . _ ~ -, is %.80q", maxDeploymentID, id)
 	}
 	return id
 }

@@ -57,7 +57,7 @@ type Status struct {
 
 // ComponentStatus is the state of one component.
 type ComponentStatus struct {
-	Name  string `json:"name"`
+	Name  string `json:"name,omitempty"`
 	State State  `json:"state"`
 	Error *Fault `json:"error,omitempty"` // required where State is Failed (ST-09)
 }
@@ -76,13 +76,8 @@ type statusBody struct {
 	DeploymentID   string            `json:"deploymentId"`
 	DeviceID       string            `json:"deviceId,omitempty"`
 	AdoptedVersion uint64            `json:"adoptedManifestVersion,omitempty"` // rc.3
-	Status         overallStatus     `json:"status"`
+	Status         ComponentStatus   `json:"status"`                           // without a name
 	Components     []ComponentStatus `json:"components"`
-}
-
-type overallStatus struct {
-	State State  `json:"state"`
-	Error *Fault `json:"error,omitempty"`
 }
 
 // Marshal validates the report and writes its rc.3 body: what a strict WFM
@@ -98,7 +93,7 @@ func (s Status) MarshalFor(revision Revision, capitalised bool) ([]byte, error) 
 		DeploymentID:   s.DeploymentID,
 		DeviceID:       s.DeviceID,
 		AdoptedVersion: s.AdoptedVersion,
-		Status:         overallStatus{s.State, s.Error.shown()},
+		Status:         ComponentStatus{State: s.State, Error: s.Error.shown()},
 		Components:     make([]ComponentStatus, 0, len(s.Components)),
 	}
 	for _, c := range s.Components {
@@ -117,15 +112,9 @@ func (s Status) MarshalFor(revision Revision, capitalised bool) ([]byte, error) 
 	body.APIVersion, body.Kind, body.AdoptedVersion = statusVersion, statusKind, 0
 	if revision == RC1 {
 		body.DeviceID = ""
-		body.Status.Error.anonymous()
-		for _, c := range body.Components {
-			c.Error.anonymous()
-		}
-	}
-	if revision == RC1 && capitalised {
-		body.Status.State = body.Status.State.capitalised()
+		body.Status.early(capitalised)
 		for i := range body.Components {
-			body.Components[i].State = body.Components[i].State.capitalised()
+			body.Components[i].early(capitalised)
 		}
 	}
 	if data, err = marshalJSON(body); err != nil {
@@ -134,13 +123,14 @@ func (s Status) MarshalFor(revision Revision, capitalised bool) ([]byte, error) 
 	return data, nil
 }
 
-func (s State) capitalised() State { return State(strings.ToUpper(string(s[:1]))) + s[1:] }
-
-// anonymous takes out what rc.1 has no member for. The fault has to be a copy,
-// as shown makes one.
-func (f *Fault) anonymous() {
-	if f != nil {
-		f.Source = ""
+// early takes out what rc.1 has no member for. The fault has to be a copy, as shown
+// makes one.
+func (c *ComponentStatus) early(capitalised bool) {
+	if c.Error != nil {
+		c.Error.Source = ""
+	}
+	if capitalised {
+		c.State = State(strings.ToUpper(string(c.State[:1]))) + c.State[1:]
 	}
 }
 

@@ -173,23 +173,6 @@ func TestTheLargestReportIsWithinItsBounds(t *testing.T) {
 	t.Logf("it has %d bytes", len(body))
 }
 
-func TestEmptyErrorObjectsAreNoErrors(t *testing.T) {
-	s, err := margo.ParseStatus(document(t, "valid/from-text/DeploymentStatusManifest-pending.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := &margo.Status{
-		DeploymentID: idA, DeviceID: "plant-alfa-zone1-edge01", AdoptedVersion: 7, State: margo.Pending,
-		Components: []margo.ComponentStatus{
-			{Name: "digitron-orchestrator", State: margo.Pending},
-			{Name: "database-services", State: margo.Pending},
-		},
-	}
-	if diff := cmp.Diff(want, s); diff != "" {
-		t.Error(diff)
-	}
-}
-
 func TestStatusIsReadStrictly(t *testing.T) {
 	const head = `{"deploymentId":"` + idA + `","adoptedManifestVersion":7,`
 	for name, row := range map[string]struct{ body, requirement string }{

@@ -24,7 +24,8 @@ import (
 type kind uint8
 
 const (
-	null kind = iota
+	absent kind = iota // the document has nothing there
+	null
 	boolean
 	number
 	text
@@ -34,7 +35,7 @@ const (
 )
 
 func (k kind) String() string {
-	return [...]string{"null", "a boolean", "a number", "a string", "a list", "an object", "a YAML value without a JSON counterpart"}[k]
+	return [...]string{"missing", "null", "a boolean", "a number", "a string", "a list", "an object", "a YAML value without a JSON counterpart"}[k]
 }
 
 // tree is a JSON or YAML value.
@@ -42,14 +43,17 @@ type tree struct {
 	kind    kind
 	literal string // of a scalar: its content; a number of JSON as written, a number of YAML in JSON's form
 	written string // of a YAML scalar: as written, without quotes
-	items   []*tree
+	items   []tree
 	members []member // in the order of the document
 }
 
 type member struct {
 	name  string
-	value *tree
+	value tree
 }
+
+// maxStream bounds the YAML documents of one file.
+const maxStream = 256
 
 // limits bound what is read of a document.
 type limits struct {
@@ -85,36 +89,36 @@ func (g *growth) node(depth int) error {
 }
 
 // parseJSON reads exactly one JSON value.
-func parseJSON(body []byte, l limits) (*tree, error) {
+func parseJSON(body []byte, l limits) (tree, error) {
 	if err := l.fit(body); err != nil {
-		return nil, err
+		return tree{}, err
 	}
 	// The token reader below is laxer than the syntax; this is not.
 	if err := json.Unmarshal(body, new(json.RawMessage)); err != nil {
-		return nil, fmt.Errorf("is not JSON: %w", err)
+		return tree{}, fmt.Errorf("is not JSON: %w", err)
 	}
 	decoder := json.NewDecoder(bytes.NewReader(body))
 	decoder.UseNumber()
 	return readJSON(decoder, &growth{limits: l}, 0)
 }
 
-func readJSON(decoder *json.Decoder, g *growth, depth int) (*tree, error) {
+func readJSON(decoder *json.Decoder, g *growth, depth int) (tree, error) {
 	if err := g.node(depth); err != nil {
-		return nil, err
+		return tree{}, err
 	}
 	token, err := decoder.Token()
 	if err != nil {
-		return nil, fmt.Errorf("is not JSON: %w", err)
+		return tree{}, fmt.Errorf("is not JSON: %w", err)
 	}
 	switch token := token.(type) {
 	case bool:
-		return &tree{kind: boolean, literal: strconv.FormatBool(token)}, nil
+		return tree{kind: boolean, literal: strconv.FormatBool(token)}, nil
 	case json.Number:
-		return &tree{kind: number, literal: token.String()}, nil
+		return tree{kind: number, literal: token.String()}, nil
 	case string:
-		return &tree{kind: text, literal: token}, nil
+		return tree{kind: text, literal: token}, nil
 	case json.Delim:
-		t := &tree{kind: list}
+		t := tree{kind: list}
 		if token == '{' {
 			t.kind = object
 		}
@@ -125,13 +129,13 @@ func readJSON(decoder *json.Decoder, g *growth, depth int) (*tree, error) {
 				token, _ := decoder.Token() // that it is JSON is known
 				name, _ = token.(string)
 				if seen[name] {
-					return nil, fmt.Errorf("has a duplicate key %.80q", name)
+					return tree{}, fmt.Errorf("has a duplicate key %.80q", name)
 				}
 				seen[name] = true
 			}
 			value, err := readJSON(decoder, g, depth+1)
 			if err != nil {
-				return nil, err
+				return tree{}, err
 			}
 			if t.kind == object {
 				t.members = append(t.members, member{name, value})
@@ -142,47 +146,54 @@ func readJSON(decoder *json.Decoder, g *growth, depth int) (*tree, error) {
 		_, err := decoder.Token() // of the end
 		return t, err
 	}
-	return &tree{kind: null}, nil
+	return tree{kind: null}, nil
 }
 
 // parseYAML reads exactly one YAML document. Aliases are followed, since some
 // serialisers write them for lists that occur twice; what they repeat counts
 // each time, so that a small document cannot become a large tree.
-func parseYAML(body []byte, l limits) (*tree, error) {
+func parseYAML(body []byte, l limits) (tree, error) {
+	documents, err := yamlDocuments(body, l)
+	switch {
+	case err != nil:
+		return tree{}, err
+	case len(documents) == 0:
+		return tree{}, errors.New("is empty")
+	case len(documents) > 1:
+		return tree{}, errors.New("has more than one YAML document")
+	}
+	return readYAML(documents[0], &growth{limits: l}, 0)
+}
+
+// yamlDocuments passes over empty documents, as a comment or a separator at the
+// beginning or the end makes them.
+func yamlDocuments(body []byte, l limits) (documents []*yaml.Node, err error) {
 	if err := l.fit(body); err != nil {
 		return nil, err
 	}
 	if weigh(body) > l.nodes { // which would show too late
 		return nil, fmt.Errorf("has more than %d values", l.nodes)
 	}
-	decoder := yaml.NewDecoder(bytes.NewReader(body))
-	document, err := nextDocument(decoder)
-	switch {
-	case errors.Is(err, io.EOF):
-		return nil, errors.New("is empty")
-	case err != nil:
-		return nil, fmt.Errorf("is not YAML: %s", Shown(err.Error(), 200))
-	}
-	if _, err := nextDocument(decoder); !errors.Is(err, io.EOF) {
-		return nil, errors.New("has more than one YAML document")
-	}
-	return readYAML(document, &growth{limits: l}, 0)
-}
-
-// nextDocument passes over empty documents, as a comment or a separator at the
-// beginning or the end makes them.
-func nextDocument(decoder *yaml.Decoder) (*yaml.Node, error) {
-	for {
+	for decoder := yaml.NewDecoder(bytes.NewReader(body)); ; {
 		var n yaml.Node
-		if err := decoder.Decode(&n); err != nil || n.Content[0].ShortTag() != "!!null" {
-			return &n, err
+		err := decoder.Decode(&n)
+		switch {
+		case errors.Is(err, io.EOF):
+			return documents, nil
+		case err != nil:
+			return nil, fmt.Errorf("is not YAML: %s", Shown(err.Error(), 200))
+		case n.Content[0].ShortTag() == "!!null":
+		case len(documents) == maxStream:
+			return nil, fmt.Errorf("has more than %d YAML documents", maxStream)
+		default:
+			documents = append(documents, &n)
 		}
 	}
 }
 
-func readYAML(n *yaml.Node, g *growth, depth int) (*tree, error) {
+func readYAML(n *yaml.Node, g *growth, depth int) (tree, error) {
 	if err := g.node(depth); err != nil {
-		return nil, err
+		return tree{}, err
 	}
 	switch n.Kind {
 	case yaml.DocumentNode:
@@ -190,30 +201,30 @@ func readYAML(n *yaml.Node, g *growth, depth int) (*tree, error) {
 	case yaml.AliasNode:
 		return readYAML(n.Alias, g, depth+1)
 	case yaml.SequenceNode:
-		t := &tree{kind: list}
+		t := tree{kind: list}
 		for _, item := range n.Content {
 			value, err := readYAML(item, g, depth+1)
 			if err != nil {
-				return nil, err
+				return tree{}, err
 			}
 			t.items = append(t.items, value)
 		}
 		return t, nil
 	case yaml.MappingNode:
-		t := &tree{kind: object}
+		t := tree{kind: object}
 		seen := map[string]bool{}
 		for i := 0; i+1 < len(n.Content); i += 2 {
 			key := n.Content[i]
 			if key.Kind != yaml.ScalarNode || key.ShortTag() == "!!merge" {
-				return nil, fmt.Errorf("has a key that is not a plain name in line %d", key.Line)
+				return tree{}, fmt.Errorf("has a key that is not a plain name in line %d", key.Line)
 			}
 			if seen[key.Value] {
-				return nil, fmt.Errorf("has a duplicate key %.80q, again in line %d", key.Value, key.Line)
+				return tree{}, fmt.Errorf("has a duplicate key %.80q, again in line %d", key.Value, key.Line)
 			}
 			seen[key.Value] = true
 			value, err := readYAML(n.Content[i+1], g, depth+1)
 			if err != nil {
-				return nil, err
+				return tree{}, err
 			}
 			t.members = append(t.members, member{key.Value, value})
 		}
@@ -221,11 +232,11 @@ func readYAML(n *yaml.Node, g *growth, depth int) (*tree, error) {
 	case yaml.ScalarNode:
 		return readScalar(n), nil
 	}
-	return &tree{kind: foreign}, nil
+	return tree{kind: foreign}, nil
 }
 
-func readScalar(n *yaml.Node) *tree {
-	t := &tree{kind: foreign, written: n.Value}
+func readScalar(n *yaml.Node) tree {
+	t := tree{kind: foreign, written: n.Value}
 	switch n.ShortTag() {
 	case "!!null":
 		t.kind = null
@@ -262,7 +273,7 @@ func isDecimal(s string) bool {
 }
 
 // appendJSON writes a tree as compact JSON, with its members in their order.
-func appendJSON(b []byte, t *tree) []byte {
+func appendJSON(b []byte, t tree) []byte {
 	switch t.kind {
 	case boolean, number:
 		return append(b, t.literal...)

@@ -138,7 +138,7 @@ func (p *problem) answer(w http.ResponseWriter, r *http.Request, retryAfter int)
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusInternalServerError:
 		detail.Retryable, detail.Backoff, detail.RetryAfterSeconds = true, margo.BackoffExponential, retryAfter
 	}
-	body, err := detail.Marshal()
+	body, err := json.Marshal(detail)
 	p.write(w, margo.ProblemMediaType, body, err)
 }
 

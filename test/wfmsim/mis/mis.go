@@ -199,7 +199,7 @@ func problem(w http.ResponseWriter, r *http.Request, status int, kind margo.Prob
 	if kind == margo.ProblemSPIFFEBundleNotFound || slices.Contains([]int{429, 500, 503}, status) {
 		p.Retryable, p.Backoff, p.RetryAfterSeconds = true, margo.BackoffExponential, retryAfter
 	}
-	body, err := p.Marshal()
+	body, err := json.Marshal(p)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
