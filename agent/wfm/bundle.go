@@ -31,7 +31,7 @@ func readBundle(archive io.Reader, refs []margo.DeploymentRef, limits Limits, ea
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrBundle, err)
 	}
-	files := tar.NewReader(&expansion{&limited{expanded, limits.Expanded}, compressed, limits.Ratio, 0})
+	files := tar.NewReader(&expansion{&limited{expanded, limits.Expanded}, compressed, 0})
 	var buffer []byte
 	for entries := 0; ; entries++ {
 		header, err := files.Next()
@@ -118,14 +118,13 @@ func (c *counted) Read(p []byte) (int, error) {
 type expansion struct {
 	io.Reader
 	compressed *counted
-	ratio      int64
 	n          int64
 }
 
 func (e *expansion) Read(p []byte) (int, error) {
 	n, err := e.Reader.Read(p)
-	if e.n += int64(n); e.n > freeRatio && e.n/e.ratio > e.compressed.n {
-		return n, fmt.Errorf("%w: it expands to more than %d times its size", ErrTooLarge, e.ratio)
+	if e.n += int64(n); e.n > freeRatio && e.n/maxRatio > e.compressed.n {
+		return n, fmt.Errorf("%w: it expands to more than %d times its size", ErrTooLarge, maxRatio)
 	}
 	return n, err
 }

@@ -2,6 +2,7 @@ package wfm
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -66,34 +67,26 @@ type Options struct {
 
 // Client speaks to one WFM. It is safe for concurrent use.
 type Client struct {
-	base    *url.URL // with a slash at the end
-	wire    *connections
-	log     *slog.Logger
-	limits  Limits
-	timeout time.Duration
+	options   Options  // with its defaults
+	base      *url.URL // with a slash at the end
+	wire      *connections
+	elsewhere *connections // to servers other than the WFM
 
-	dialect       margo.Revision
-	sign          func(*http.Request, []byte) error
-	authorization func() (string, error)
-	clientID      atomic.Pointer[string] // nil: none
-	fresh         atomic.Bool            // onboarded by this client: nothing was reported before
-	reported      atomic.Pointer[form]   // how capabilities are reported from the second time on; nil: not known
-	habits        atomic.Pointer[Habits] // never nil
-	statusForm    atomic.Int32           // one more than the place of the right one in statusForms; 0: not known
-	acceptAny     atomic.Bool            // the WFM does not take our Accept
-	failedWay     atomic.Int32           // the way to documents that the WFM could not go last time (5xx): the other one comes first
-	garbled       atomic.Bool            // single documents of this WFM did not match their digests: the bundle comes first
-	strict        bool
+	clientID   atomic.Pointer[string] // nil: none
+	fresh      atomic.Bool            // onboarded by this client: nothing was reported before
+	reported   atomic.Pointer[form]   // how capabilities are reported from the second time on; nil: not known
+	habits     atomic.Pointer[Habits] // never nil
+	statusForm atomic.Int32           // one more than the place of the right one in statusForms; 0: not known
+	acceptAny  atomic.Bool            // the WFM does not take our Accept
+	failedWay  atomic.Int32           // the way to documents that the WFM could not go last time (5xx): the other one comes first
+	garbled    atomic.Bool            // single documents of this WFM did not match their digests: the bundle comes first
 
-	spool     Spool                     // nil: bundles are not fetched
 	spooling  chan struct{}             // holds a token while a bundle is fetched
 	validator atomic.Pointer[validator] // of the bundle; nil: never heard
-	elsewhere *connections              // to servers other than the WFM
 
 	serverTime atomic.Pointer[serverTime] // nil: never heard
 
-	// What is odd about a WFM is odd with every answer, and said once.
-	oddETag, oddContentType, oddOrigin, oddURL, oddAccept sync.Once
+	said sync.Map // messages of warnOnce
 }
 
 // New makes a client; nothing is sent yet.
@@ -108,36 +101,41 @@ func New(o Options) (*Client, error) {
 		return nil, fmt.Errorf("cannot use WFM URL %q: expected no user, query or fragment", base.Redacted())
 	case o.TLS == nil:
 		return nil, errors.New("cannot connect to a WFM without a TLS configuration")
-	case o.Dialect > margo.RC1:
-		return nil, fmt.Errorf("cannot connect to a WFM of revision %s", o.Dialect)
 	case o.Dialect.Signed() && o.Sign == nil:
 		return nil, fmt.Errorf("cannot connect to a WFM of revision %s without signing requests", o.Dialect)
 	}
 	// The one form that both sides of a signature write the same way.
 	base.Host = strings.TrimSuffix(strings.ToLower(base.Host), ":443")
-	c := &Client{
-		base: base.JoinPath("/"), log: o.Logger, limits: o.Limits.withDefaults(), timeout: o.Timeout,
-		dialect: o.Dialect, authorization: o.Authorization, spool: o.Spool, spooling: make(chan struct{}, 1), strict: o.Strict,
-	}
-	c.habits.Store(&o.Habits)
-	if o.Dialect.Signed() {
-		c.sign = o.Sign
-		if o.ClientID != "" {
-			if err := margo.CheckClientID(o.ClientID); err != nil {
-				return nil, fmt.Errorf("cannot connect to a WFM: %w", err)
-			}
-			c.clientID.Store(&o.ClientID)
+	switch {
+	case !o.Dialect.Signed():
+		o.Sign, o.ClientID = nil, ""
+	case o.ClientID != "":
+		if err := margo.CheckClientID(o.ClientID); err != nil {
+			return nil, fmt.Errorf("cannot connect to a WFM: %w", err)
 		}
 	}
-	if c.log == nil {
-		c.log = slog.New(slog.DiscardHandler)
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	if c.timeout <= 0 {
-		c.timeout = defaultTimeout
+	o.Timeout = cmp.Or(o.Timeout, defaultTimeout)
+	o.Limits = o.Limits.withDefaults()
+	c := &Client{
+		options: o, base: base.JoinPath("/"), spooling: make(chan struct{}, 1),
+		wire:      &connections{tls: o.TLS, timeout: o.Timeout, age: o.Limits.ConnectionAge, dial: o.Dial, trust: o.Trust},
+		elsewhere: otherOrigins(base, o.OtherOrigins, o.Timeout),
 	}
-	c.wire = &connections{tls: o.TLS, timeout: c.timeout, age: c.limits.ConnectionAge, dial: o.Dial, trust: o.Trust}
-	c.elsewhere = otherOrigins(base, o.OtherOrigins, c.timeout)
+	c.habits.Store(&o.Habits)
+	if o.ClientID != "" {
+		c.clientID.Store(&o.ClientID)
+	}
 	return c, nil
+}
+
+// warnOnce tells what is odd about a WFM, which is so with every answer.
+func (c *Client) warnOnce(message string, args ...any) {
+	if _, said := c.said.LoadOrStore(message, true); !said {
+		c.options.Logger.Warn(message, args...)
+	}
 }
 
 // CloseIdle gives up all connections: idle ones now, the others as soon as the
@@ -201,9 +199,9 @@ type answer struct {
 // that is no success, *connectionError where none arrived, and those of the
 // content.
 func (c *Client) do(ctx context.Context, r request) (*answer, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, c.limits.deadline(c.timeout, r.limit), errSlow)
+	ctx, cancel := context.WithTimeoutCause(ctx, c.options.Limits.deadline(c.options.Timeout, r.limit), errSlow)
 	defer cancel()
-	ctx, watch, stop := newWatch(ctx, c.timeout)
+	ctx, watch, stop := newWatch(ctx, c.options.Timeout)
 	defer stop()
 
 	response, err := c.send(ctx, r)
@@ -285,15 +283,15 @@ func (c *Client) authenticate(httpRequest *http.Request, r request) error {
 	if !c.sameOrigin(r.url) {
 		return nil
 	}
-	if c.authorization != nil {
-		value, err := c.authorization()
+	if c.options.Authorization != nil {
+		value, err := c.options.Authorization()
 		if err != nil {
 			return err
 		}
 		httpRequest.Header.Set("Authorization", value)
 	}
-	if c.sign != nil && !r.unsigned {
-		return c.sign(httpRequest, r.body) // last, it may cover any header field
+	if c.options.Sign != nil && !r.unsigned {
+		return c.options.Sign(httpRequest, r.body) // last, it may cover any header field
 	}
 	return nil
 }
@@ -321,9 +319,9 @@ func (c *Client) refusal(r request, response *http.Response, body io.Reader) *Er
 // request, in dialects and at gateways that identify it by request.
 func (c *Client) meaning(e *Error) error {
 	switch {
-	case e.Status == http.StatusUnauthorized && (c.dialect.Signed() || c.authorization != nil):
+	case e.Status == http.StatusUnauthorized && (c.options.Dialect.Signed() || c.options.Authorization != nil):
 		return ErrUnauthenticated
-	case e.Status == http.StatusNotFound && e.Problem.Kind() == margo.ProblemInvalidClient && c.dialect.Signed():
+	case e.Status == http.StatusNotFound && e.Problem.Kind() == margo.ProblemInvalidClient && c.options.Dialect.Signed():
 		return ErrClientUnknown
 	}
 	return nil

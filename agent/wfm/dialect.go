@@ -15,7 +15,7 @@ var ErrNotOnboarded = errors.New("the client is not onboarded")
 
 // path is the path of a resource of this client, which begins with "api/v1/".
 func (c *Client) path(resource string) (string, error) {
-	if !c.dialect.Signed() {
+	if !c.options.Dialect.Signed() {
 		return "api/v1/" + resource, nil
 	}
 	id := c.clientID.Load()
@@ -24,14 +24,6 @@ func (c *Client) path(resource string) (string, error) {
 	}
 	return "api/v1/clients/" + *id + "/" + resource, nil
 }
-
-// documentPath and bundlePath are where the documents of a manifest are found
-// whose URLs lead nowhere.
-func (c *Client) documentPath(deploymentID, digest string) (string, error) {
-	return c.path("deployments/" + deploymentID + "/" + digest)
-}
-
-func (c *Client) bundlePath(digest string) (string, error) { return c.path("bundles/" + digest) }
 
 // ClientID is the id that the WFM knows this client by; empty before it is
 // onboarded, and where the dialect has none.
@@ -70,7 +62,7 @@ type form struct {
 // know which it is tries PUT first (CAP-06, A-25); and some servers have the
 // path of the revision beside theirs.
 func (c *Client) capabilityForms(deviceID string) []form {
-	if !c.dialect.Signed() {
+	if !c.options.Dialect.Signed() {
 		return []form{{http.MethodPut, "capabilities/" + deviceID}}
 	}
 	methods := []string{http.MethodPut, http.MethodPost}
@@ -78,7 +70,7 @@ func (c *Client) capabilityForms(deviceID string) []form {
 		methods = []string{http.MethodPost, http.MethodPut}
 	}
 	resources := []string{"capabilities/" + deviceID, "capabilities"}
-	if c.dialect == margo.RC1 {
+	if c.options.Dialect == margo.RC1 {
 		resources = []string{"capabilities", "capabilities/" + deviceID}
 	}
 	var forms []form
@@ -108,7 +100,7 @@ func (c *Client) statusForms(deploymentID string) []form {
 	if known := c.statusForm.Load(); known > 0 {
 		return forms[known-1 : known]
 	}
-	switch c.dialect {
+	switch c.options.Dialect {
 	case margo.RC1:
 		return forms
 	case margo.RC2:
@@ -120,7 +112,8 @@ func (c *Client) statusForms(deploymentID string) []form {
 // learnStatusForm draws the conclusion from an answer that only the right path
 // can give.
 func (c *Client) learnStatusForm(forms []form, used form, err error) {
-	if c.statusForm.Load() == 0 && (err == nil || hasStatus(err, http.StatusBadRequest) || hasStatus(err, http.StatusUnprocessableEntity)) {
+	status := statusOf(err)
+	if c.statusForm.Load() == 0 && (err == nil || status == http.StatusBadRequest || status == http.StatusUnprocessableEntity) {
 		c.statusForm.Store(int32(slices.Index(forms, used) + 1))
 	}
 }
@@ -128,11 +121,7 @@ func (c *Client) learnStatusForm(forms []form, used form, err error) {
 // otherForm reports whether an answer means that the form of the request is not
 // the WFM's: no such path, no such method, or nothing left to create.
 func otherForm(used form, err error) bool {
-	var refused *Error
-	if !errors.As(err, &refused) {
-		return false
-	}
-	switch refused.Status {
+	switch statusOf(err) {
 	case http.StatusNotFound, http.StatusMethodNotAllowed:
 		return true
 	case http.StatusConflict:

@@ -45,9 +45,9 @@ func (c *Client) Documents(
 
 	ways := []way{singles, bundle}
 	switch {
-	case m.Bundle == nil, c.spool == nil && !c.strict:
+	case m.Bundle == nil, c.options.Spool == nil && !c.options.Strict:
 		ways = ways[:1]
-	case c.strict:
+	case c.options.Strict:
 		ways = ways[1:]
 	case f.bundleFirst():
 		slices.Reverse(ways)
@@ -55,15 +55,14 @@ func (c *Client) Documents(
 	var before error
 	for _, way := range ways {
 		err := f.by(ctx, way)
-		var failed *Error
-		if errors.As(err, &failed) && failed.Status >= 500 {
+		if statusOf(err) >= 500 {
 			c.failedWay.Store(int32(way))
 		}
 		switch {
 		case f.kept != nil:
 			return f.kept
 		case err == nil && before != nil:
-			c.log.Warn("the WFM served the documents in one form only; wfm.strict: true refuses a manifest whose bundle is missing", "error", before)
+			c.options.Logger.Warn("the WFM served the documents in one form only; wfm.strict: true refuses a manifest whose bundle is missing", "error", before)
 			return nil
 		case err == nil:
 			return nil
@@ -141,7 +140,7 @@ func (f *fetch) give(d digest.Digest, document []byte) error {
 		return f.kept
 	}
 	delete(f.missing, d)
-	if c := f.client; c.dialect == margo.RC1 && !c.Habits().CapitalisedStates {
+	if c := f.client; c.options.Dialect == margo.RC1 && !c.Habits().CapitalisedStates {
 		if parsed, _ := margo.ParseDeployment(document); parsed != nil && parsed.Sandbox {
 			c.learn(func(h *Habits) { h.CapitalisedStates = true })
 		}
@@ -158,7 +157,7 @@ func (f *fetch) bundleFirst() bool {
 	if failed := f.client.failedWay.Swap(0); failed != 0 {
 		return way(failed) == singles
 	}
-	if f.manifest.Bundle.SizeBytes > uint64(f.client.limits.Bundle) {
+	if f.manifest.Bundle.SizeBytes > uint64(f.client.options.Limits.Bundle) {
 		return false
 	}
 	if len(f.need) == len(f.manifest.Deployments) {
@@ -168,7 +167,7 @@ func (f *fetch) bundleFirst() bool {
 	if bundle == 0 {
 		bundle = weight(f.manifest.Deployments)
 	}
-	if came, err := f.client.spool.Size(f.manifest.Bundle.Digest); err == nil {
+	if came, err := f.client.options.Spool.Size(f.manifest.Bundle.Digest); err == nil {
 		bundle -= min(bundle, uint64(came)) // it goes on from there
 	}
 	return bundle+roundTrip < weight(f.need)+uint64(len(f.need))*roundTrip
@@ -187,13 +186,13 @@ func weight(refs []margo.DeploymentRef) uint64 {
 }
 
 func (f *fetch) singles(ctx context.Context) error {
-	limits := f.client.limits
+	limits := f.client.options.Limits
 	var total int64
 	for _, ref := range f.need {
 		if !f.missing[ref.Digest] {
 			continue
 		}
-		path, err := f.client.documentPath(ref.ID, ref.Digest.String())
+		path, err := f.client.path("deployments/" + ref.ID + "/" + ref.Digest.String())
 		if err != nil {
 			return fmt.Errorf("cannot get document %s of deployment %s: %w", ref.Digest, ref.ID, err)
 		}
@@ -238,8 +237,8 @@ func (f *fetch) bundle(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	limits, ref := f.client.limits, f.manifest.Bundle
-	path, err := f.client.bundlePath(ref.Digest.String())
+	limits, ref := f.client.options.Limits, f.manifest.Bundle
+	path, err := f.client.path("bundles/" + ref.Digest.String())
 	if err != nil {
 		return fmt.Errorf("cannot get bundle %s: %w", ref.Digest, err)
 	}
@@ -249,7 +248,7 @@ func (f *fetch) bundle(ctx context.Context) error {
 		header: http.Header{"Accept-Encoding": {"identity"}},
 		limit:  limits.Bundle,
 	}
-	p, err := openPart(f.client.spool, ref.Digest, limits.Bundle)
+	p, err := openPart(f.client.options.Spool, ref.Digest, limits.Bundle)
 	if err != nil {
 		return fmt.Errorf("cannot %s: %w", r.op, err)
 	}
@@ -280,7 +279,7 @@ func (f *fetch) read(p *part, each func(digest.Digest, []byte) error) error {
 		return err
 	}
 	defer archive.Close()
-	return readBundle(archive, f.manifest.All(), f.client.limits, each)
+	return readBundle(archive, f.manifest.All(), f.client.options.Limits, each)
 }
 
 // try fetches an artifact from the URL that the manifest gives or, where that
@@ -300,8 +299,7 @@ func (f *fetch) try(ctx context.Context, written, path string, r request, get fu
 	for i, u := range urls {
 		r.url, r.foreign = u, !f.client.sameOrigin(u)
 		err := get(r)
-		var refused *Error
-		gone := errors.As(err, &refused) && (refused.Status == http.StatusNotFound || refused.Status == http.StatusGone)
+		status := statusOf(err)
 		switch {
 		case err == nil:
 			f.template = f.template || i > 0 && stranger == nil
@@ -311,12 +309,10 @@ func (f *fetch) try(ctx context.Context, written, path string, r request, get fu
 		case r.foreign:
 			f.strangers++
 			stranger = elsewhereError(u, err)
-			f.client.oddOrigin.Do(func() {
-				f.client.log.Warn("cannot download from the other origin that the manifest names; asking the WFM", "error", stranger)
-			})
+			f.client.warnOnce("cannot download from the other origin that the manifest names; asking the WFM", "error", stranger)
 			continue
-		case gone:
-			err = fmt.Errorf("%w: %w", ErrSuperseded, refused)
+		case status == http.StatusNotFound, status == http.StatusGone:
+			err = fmt.Errorf("%w: %w", ErrSuperseded, err)
 		case !isOfArtifact(err):
 			return err
 		}
@@ -338,9 +334,7 @@ func (f *fetch) resolve(written string) *url.URL {
 	}
 	u, err := f.client.base.Parse(written)
 	if err != nil || u.Scheme != "https" || u.User != nil || u.Opaque != "" || u.Hostname() == "" {
-		f.client.oddURL.Do(func() {
-			f.client.log.Warn("cannot use a URL of the state manifest; its template is")
-		})
+		f.client.warnOnce("cannot use a URL of the state manifest; its template is")
 		return nil
 	}
 	if own := f.client.sameOrigin(u); own && f.template || !own && f.strangers >= maxStrangers {

@@ -52,9 +52,7 @@ func get(t *testing.T, c *wfm.Client, f *fleet, need ...int) (map[digest.Digest]
 }
 
 func TestDS12BundleOrSingleDocuments(t *testing.T) {
-	d := newTrust(t)
-	s := d.serve(t, "one")
-	c := client(t, d.device(t), s.URL)
+	s, c := pair(t)
 	tests := map[string]struct {
 		fleet  *fleet
 		need   []int
@@ -88,9 +86,7 @@ func TestDS12BundleOrSingleDocuments(t *testing.T) {
 // A strict device takes documents from the bundle alone: one that the manifest names
 // wrongly is then missing, and refuses the change, as the conformance toolkit wants.
 func TestAStrictDeviceNeedsTheBundle(t *testing.T) {
-	d := newTrust(t)
-	s := d.serve(t, "one")
-	c := client(t, d.device(t), s.URL, func(o *wfm.Options) { o.Strict = true })
+	s, c := pair(t, func(o *wfm.Options) { o.Strict = true })
 	f := newFleet(10, 100)
 	f.publish(s, "")
 	s.took()
@@ -104,9 +100,7 @@ func TestAStrictDeviceNeedsTheBundle(t *testing.T) {
 }
 
 func TestNothingNeededIsNoRequest(t *testing.T) {
-	d := newTrust(t)
-	s := d.serve(t, "one")
-	c := client(t, d.device(t), s.URL)
+	s, c := pair(t)
 	err := c.Documents(t.Context(), &wfm.Manifest{StateManifest: &margo.StateManifest{Version: 1}}, nil, func(d digest.Digest, _ []byte) error {
 		t.Errorf("got document %s", d)
 		return nil
@@ -120,9 +114,7 @@ func TestNothingNeededIsNoRequest(t *testing.T) {
 // one by one are good, and are what the device falls back on; for a strict one nothing is left,
 // neither for its caller nor in the spool.
 func TestDS16OnlyABundleOfExactlyTheDocumentsIsUsed(t *testing.T) {
-	d := newTrust(t)
-	s := d.serve(t, "one")
-	i := d.device(t)
+	s := serve(t)
 	doc := func(f *fleet, i int) file {
 		ref := f.manifest.Deployments[i]
 		return file{name: ref.ID, content: f.documents[ref.ID]}
@@ -183,7 +175,7 @@ func TestDS16OnlyABundleOfExactlyTheDocumentsIsUsed(t *testing.T) {
 		"a name is absolute": {repacked(func(f *fleet) []file { return []file{doc(f, 0), {name: "/abs", content: doc(f, 1).content}} }), wfm.ErrBundle, false, false},
 		"a name climbs":      {repacked(func(f *fleet) []file { return []file{doc(f, 0), {name: "a/../../b", content: doc(f, 1).content}} }), wfm.ErrBundle, false, false},
 		"there are too many entries": {repacked(func(f *fleet) []file {
-			return append(slices.Repeat([]file{{name: "d/", kind: tar.TypeDir}}, 10001), doc(f, 0), doc(f, 1))
+			return append(slices.Repeat([]file{{name: "d/", kind: tar.TypeDir}}, 1001), doc(f, 0), doc(f, 1))
 		}), wfm.ErrTooLarge, false, false},
 		"names mean nothing": {repacked(func(f *fleet) []file {
 			return []file{{name: "b.yaml", content: doc(f, 0).content}, {name: "a", content: doc(f, 1).content}}
@@ -201,7 +193,7 @@ func TestDS16OnlyABundleOfExactlyTheDocumentsIsUsed(t *testing.T) {
 		"its own gzip named as encoding": {func(f *fleet) http.HandlerFunc { return serveEncoded("gzip", f.bundle) }, nil, true, false},
 		"some encoding that is not true": {func(f *fleet) http.HandlerFunc { return serveEncoded("br", f.bundle) }, nil, true, false},
 	}
-	bounded := func(o *wfm.Options) { o.Limits = wfm.Limits{Bundle: 2 << 20, Expanded: 4 << 20} }
+	bounded := func(o *wfm.Options) { o.Limits = wfm.Limits{Bundle: 2 << 20, Entries: 1000} }
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			f := newFleet(2, 100)
@@ -210,7 +202,7 @@ func TestDS16OnlyABundleOfExactlyTheDocumentsIsUsed(t *testing.T) {
 			s.handle(f.bundleRoute(), handler)
 			s.took()
 			fatal := errors.Is(test.is, wfm.ErrDigestMismatch) // it arrived, and is not what the manifest says (DS-18)
-			if _, err := get(t, client(t, i, s.URL, bounded), f); (err != nil) != fatal {
+			if _, err := get(t, s.client(t, bounded), f); (err != nil) != fatal {
 				t.Fatal(err)
 			}
 			took := s.took()
@@ -226,7 +218,7 @@ func TestDS16OnlyABundleOfExactlyTheDocumentsIsUsed(t *testing.T) {
 			}
 
 			spool := incoming(t, store.Options{})
-			strict := client(t, i, s.URL, bounded, withSpool(spool), func(o *wfm.Options) { o.Strict = true })
+			strict := s.client(t, bounded, withSpool(spool), func(o *wfm.Options) { o.Strict = true })
 			documents, err := get(t, strict, f)
 			if (err == nil) != test.good || test.is != nil && !errors.Is(err, test.is) || err != nil && len(documents) > 0 {
 				t.Errorf("a strict device gets %d documents, error %v, want %v", len(documents), err, test.is)
@@ -241,9 +233,7 @@ func TestDS16OnlyABundleOfExactlyTheDocumentsIsUsed(t *testing.T) {
 // What cannot be had one by one is taken from the bundle, but a document that arrived
 // and does not match its digest refuses the change as a whole.
 func TestDS18ADocumentThatDoesNotMatchRefusesTheChange(t *testing.T) {
-	d := newTrust(t)
-	s := d.serve(t, "one")
-	i := d.device(t)
+	s := serve(t)
 	tests := map[string]struct {
 		document func(f *fleet) http.HandlerFunc
 		good     bool // no bundle needed
@@ -254,12 +244,14 @@ func TestDS18ADocumentThatDoesNotMatchRefusesTheChange(t *testing.T) {
 		"compressed": {document: func(f *fleet) http.HandlerFunc {
 			return serveEncoded("gzip", zip(f.documents[f.manifest.Deployments[2].ID]))
 		}, good: true},
-		"not there":      {document: func(*fleet) http.HandlerFunc { return serveProblem(404, "") }},
-		"something else": {document: func(*fleet) http.HandlerFunc { return serveBytes([]byte("something else")) }, garbled: true},
-		"empty":          {document: func(*fleet) http.HandlerFunc { return serveBytes(nil) }, garbled: true},
-		"cut off":        {document: func(f *fleet) http.HandlerFunc { return serveTruncated(f.documents[f.manifest.Deployments[2].ID]) }},
-		"far too large":  {document: func(*fleet) http.HandlerFunc { return serveBytes(make([]byte, 300<<10)) }},
-		"a bomb":         {document: func(*fleet) http.HandlerFunc { return serveEncoded("gzip", zip(make([]byte, 10<<20))) }},
+		"not there": {document: func(*fleet) http.HandlerFunc { return serveProblem(404, "") }},
+		"something else of the right size": {document: func(f *fleet) http.HandlerFunc {
+			return serveBytes(bytes.ToUpper(f.documents[f.manifest.Deployments[2].ID]))
+		}, garbled: true},
+		"empty":         {document: func(*fleet) http.HandlerFunc { return serveBytes(nil) }, garbled: true},
+		"cut off":       {document: func(f *fleet) http.HandlerFunc { return serveTruncated(f.documents[f.manifest.Deployments[2].ID]) }},
+		"far too large": {document: func(*fleet) http.HandlerFunc { return serveBytes(make([]byte, 300<<10)) }},
+		"a bomb":        {document: func(*fleet) http.HandlerFunc { return serveEncoded("gzip", zip(make([]byte, 10<<20))) }},
 		"with a line added": {document: func(f *fleet) http.HandlerFunc {
 			return serveBytes(append([]byte("\n"), f.documents[f.manifest.Deployments[2].ID]...))
 		}, garbled: true},
@@ -270,7 +262,7 @@ func TestDS18ADocumentThatDoesNotMatchRefusesTheChange(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			f, c := newFleet(10, 100), client(t, i, s.URL)
+			f, c := newFleet(10, 100), s.client(t)
 			f.publish(s, "")
 			s.handle(f.documentRoute(2), test.document(f))
 			s.took()
@@ -298,9 +290,7 @@ func TestDS18ADocumentThatDoesNotMatchRefusesTheChange(t *testing.T) {
 // A WFM that asks for patience is left alone (ERR-04). Next time the documents come by
 // the way that was not tried, however long it goes on to ask.
 func TestDS12TheOtherWayIsNextAfterOneThatIsBusy(t *testing.T) {
-	d := newTrust(t)
-	s := d.serve(t, "one")
-	i := d.device(t)
+	s := serve(t)
 	for name, test := range map[string]struct {
 		need  []int
 		busy  func(f *fleet) string
@@ -310,7 +300,7 @@ func TestDS12TheOtherWayIsNextAfterOneThatIsBusy(t *testing.T) {
 		"single documents": {nil, (*fleet).bundleRoute, func(f *fleet) string { return f.documentRoute(0) }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f, c := newFleet(10, 100), client(t, i, s.URL)
+			f, c := newFleet(10, 100), s.client(t)
 			f.publish(s, "")
 			s.handle(test.busy(f), serveProblem(503, "", "Retry-After", "9"))
 			s.took()
@@ -332,9 +322,7 @@ func TestDS12TheOtherWayIsNextAfterOneThatIsBusy(t *testing.T) {
 }
 
 func TestDS14DocumentsThatAreGoneAreSuperseded(t *testing.T) {
-	d := newTrust(t)
-	s := d.serve(t, "one")
-	c := client(t, d.device(t), s.URL)
+	_, c := pair(t)
 	for name, need := range map[string][]int{"by bundle first": nil, "one by one first": {0}} {
 		f := newFleet(10, 100) // published nowhere
 		_, err := get(t, c, f, need...)
@@ -351,9 +339,7 @@ func TestDS14DocumentsThatAreGoneAreSuperseded(t *testing.T) {
 }
 
 func TestDocumentsAreBoundedEitherWay(t *testing.T) {
-	d := newTrust(t)
-	s := d.serve(t, "one")
-	i := d.device(t)
+	s := serve(t)
 	f := newFleet(3, 1000)
 	f.publish(s, "")
 	for name, limits := range map[string]wfm.Limits{
@@ -361,7 +347,7 @@ func TestDocumentsAreBoundedEitherWay(t *testing.T) {
 		"all of them":       {Expanded: 2500},
 		"bundle and single": {Bundle: 10, Document: 10},
 	} {
-		c := client(t, i, s.URL, func(o *wfm.Options) { o.Limits = limits })
+		c := s.client(t, func(o *wfm.Options) { o.Limits = limits })
 		if _, err := get(t, c, f); !errors.Is(err, wfm.ErrTooLarge) {
 			t.Errorf("%s: error %v, want ErrTooLarge", name, err)
 		}
@@ -369,15 +355,14 @@ func TestDocumentsAreBoundedEitherWay(t *testing.T) {
 }
 
 func TestGivingUpIsNotRetryable(t *testing.T) {
-	d := newTrust(t)
-	s := d.serve(t, "one")
+	s := serve(t)
 	f := newFleet(1, 10)
 	ctx, cancel := context.WithCancel(t.Context())
 	s.handle(f.bundleRoute(), func(_ http.ResponseWriter, r *http.Request) {
 		cancel()
 		<-r.Context().Done()
 	})
-	err := client(t, d.device(t), s.URL).Documents(ctx, &wfm.Manifest{StateManifest: &f.manifest}, f.manifest.Deployments, nil)
+	err := s.client(t).Documents(ctx, &wfm.Manifest{StateManifest: &f.manifest}, f.manifest.Deployments, nil)
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v, want context.Canceled", err)
 	}
@@ -471,12 +456,11 @@ func TestURLsOfTheManifest(t *testing.T) {
 }
 
 func TestAMountPointIsFoundOutOnce(t *testing.T) {
-	d := newTrust(t)
-	s := d.serve(t, "one")
+	s := serve(t)
 	f := newFleet(4, 100)
 	f.publish(s, "/v1")
 	f.manifest.Bundle = nil
-	if _, err := get(t, client(t, d.device(t), s.URL+"/v1"), f); err != nil {
+	if _, err := get(t, client(t, s.trust.device(t), s.URL+"/v1"), f); err != nil {
 		t.Fatal(err)
 	}
 	if took := s.took(); len(took) != 5 {

@@ -48,14 +48,7 @@ func otherOrigins(base *url.URL, config *tls.Config, timeout time.Duration) *con
 			if err != nil {
 				return errNear
 			}
-			near, err := isNear(at.Addr())
-			switch {
-			case err != nil:
-				return fmt.Errorf("cannot determine whether %s is an address of this device: %w", at.Addr(), err)
-			case near:
-				return errNear
-			}
-			return nil
+			return refuseNear(at.Addr())
 		}
 	}
 	return c
@@ -63,34 +56,27 @@ func otherOrigins(base *url.URL, config *tls.Config, timeout time.Duration) *con
 
 // isNearHost says that a host is named such that it is on this device or its link.
 func isNearHost(host string) bool {
-	if strings.EqualFold(host, "localhost") {
-		return true
-	}
 	at, err := netip.ParseAddr(host)
-	if err != nil {
-		return false
-	}
-	near, err := isNear(at)
-	return near && err == nil
+	return strings.EqualFold(host, "localhost") || err == nil && errors.Is(refuseNear(at), errNear)
 }
 
-// isNear says that an address is one of this device's, those of the networks of
-// workloads among them, or leads to nobody but it and its link.
-func isNear(at netip.Addr) (bool, error) {
+// refuseNear returns errNear for an address that is one of this device's, those of the
+// networks of workloads among them, or leads to nobody but it and its link.
+func refuseNear(at netip.Addr) error {
 	at = at.Unmap().WithZone("")
 	if at.IsLoopback() || at.IsLinkLocalUnicast() || at.IsMulticast() || at.IsUnspecified() {
-		return true, nil
+		return errNear
 	}
 	addresses, err := net.InterfaceAddrs()
 	if err != nil {
-		return false, err
+		return fmt.Errorf("cannot determine whether %s is an address of this device: %w", at, err)
 	}
 	for _, a := range addresses {
 		if own, err := netip.ParsePrefix(a.String()); err == nil && own.Addr() == at {
-			return true, nil
+			return errNear
 		}
 	}
-	return false, nil
+	return nil
 }
 
 // elsewhereError is the text of an error of another server: it must not be

@@ -52,6 +52,15 @@ type Error struct {
 	patience time.Duration // before it makes sense to try again, whatever the WFM asked for
 }
 
+// statusOf is the status of the answer that an error is, or is made of; 0: it is none.
+func statusOf(err error) int {
+	var refused *Error
+	if !errors.As(err, &refused) {
+		return 0
+	}
+	return refused.Status
+}
+
 // Unwrap gives the sentinel error that an answer amounts to, if any.
 func (e *Error) Unwrap() error { return e.meaning }
 
@@ -84,38 +93,34 @@ func (e *connectionError) Unwrap() error { return e.err }
 // comes on top, where the answer does not say "fixed" (ERR-04 ... ERR-06). A
 // request that is not to be repeated does not end the regular polling.
 func Retry(err error) (retryable bool, after time.Duration) {
-	switch e := err.(type) {
-	case *Error:
-		return e.Problem.Retryable, max(e.RetryAfter, e.patience)
-	case *connectionError:
-		return !errors.Is(e, context.Canceled), 0
-	case interface{ Retry() (bool, time.Duration) }: // of another way to the desired state
-		return e.Retry()
-	case interface{ Unwrap() []error }: // several ways were tried
-		for _, part := range e.Unwrap() {
-			again, wait := Retry(part)
-			retryable, after = retryable || again, max(after, wait)
-		}
-		return retryable, after
-	case interface{ Unwrap() error }:
-		return Retry(e.Unwrap())
-	}
-	return false, 0
+	retryable, after, _ = advice(err)
+	return retryable, after
 }
 
 // Silence is how long the WFM asked not to be called by the answer that err is,
 // or is made of; 0: it did not. That a retry makes no sense before some time is
 // another matter.
 func Silence(err error) (asked time.Duration) {
+	_, _, asked = advice(err)
+	return asked
+}
+
+// advice is what Retry and Silence tell.
+func advice(err error) (retryable bool, after, asked time.Duration) {
 	switch e := err.(type) {
 	case *Error:
-		return e.RetryAfter
-	case interface{ Unwrap() []error }:
+		return e.Problem.Retryable, max(e.RetryAfter, e.patience), e.RetryAfter
+	case *connectionError:
+		return !errors.Is(e, context.Canceled), 0, 0
+	case interface{ Retry() (bool, time.Duration) }: // of another way to the desired state
+		retryable, after = e.Retry()
+	case interface{ Unwrap() []error }: // several ways were tried
 		for _, part := range e.Unwrap() {
-			asked = max(asked, Silence(part))
+			again, wait, silence := advice(part)
+			retryable, after, asked = retryable || again, max(after, wait), max(asked, silence)
 		}
 	case interface{ Unwrap() error }:
-		return Silence(e.Unwrap())
+		return advice(e.Unwrap())
 	}
-	return asked
+	return retryable, after, asked
 }

@@ -68,9 +68,7 @@ func TestDS18BrokenProtocolIsRefused(t *testing.T) {
 		okay = "HTTP/1.1 200 OK\r\nContent-Type: application/vnd.margo.manifest.v1+json\r\n"
 		most = 64 << 20 // bytes allocated for an answer, also by its server
 	)
-	d := newTrust(t)
-	s := d.serve(t, "one")
-	i := d.device(t)
+	s := serve(t)
 	f := newFleet(2, 100)
 	f.publish(s, "")
 	before := runtime.NumGoroutine()
@@ -130,7 +128,7 @@ func TestDS18BrokenProtocolIsRefused(t *testing.T) {
 						lie.tell(w)
 					}))
 				}
-				c := client(t, i, s.URL, func(o *wfm.Options) {
+				c := s.client(t, func(o *wfm.Options) {
 					o.Limits.Bundle = 1 << 20
 					if lie.want == "silent" {
 						o.Timeout = 300 * time.Millisecond
@@ -180,9 +178,7 @@ func TestNamesInCertificatesCanBeShown(t *testing.T) {
 
 // What a server says about ranges counts only if the digest confirms it.
 func TestDS18LyingRangesAreRefused(t *testing.T) {
-	d := newTrust(t)
-	s := d.serve(t, "one")
-	i := d.device(t)
+	s := serve(t)
 	partial := func(contentRange, body string) func(wire, string) {
 		return func(w wire, _ string) {
 			w.say("HTTP/1.1 206 Partial Content\r\nContent-Range: " + contentRange + "\r\nContent-Length: " + strconv.Itoa(len(body)) + "\r\n\r\n" + body)
@@ -221,7 +217,7 @@ func TestDS18LyingRangesAreRefused(t *testing.T) {
 				}
 			}))
 			spool := incoming(t, store.Options{})
-			_, err := get(t, client(t, i, s.URL, withSpool(spool), func(o *wfm.Options) { o.Limits.Bundle = 1 << 20 }), f)
+			_, err := get(t, s.client(t, withSpool(spool), func(o *wfm.Options) { o.Limits.Bundle = 1 << 20 }), f)
 			refusedLie(t, err, "cannot get bundle")
 			if n := must(spool.Size(f.manifest.Bundle.Digest)); n > 1<<20 {
 				t.Errorf("%d bytes stay in the spool", n)

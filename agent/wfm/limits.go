@@ -12,7 +12,6 @@ type Limits struct {
 	Bundle   int64 // bytes of the bundle, compressed; 64 MiB
 	Expanded int64 // bytes of the bundle, expanded, and of all documents of one call; 256 MiB
 	Entries  int   // entries of the bundle; 10000
-	Ratio    int64 // bytes that one byte of the bundle expands to, on the average after the first MiB; 200
 
 	// Speed is the slowest transfer that is put up with, in bytes per second:
 	// it makes the deadline of a whole answer from the limit of its size, and
@@ -27,7 +26,8 @@ type Limits struct {
 const (
 	maxHeader  = 64 << 10
 	maxIgnored = 4 << 10 // of a body that is of no interest
-	freeRatio  = 1 << 20 // of what a bundle expands to before Limits.Ratio counts
+	maxRatio   = 200     // bytes that one byte of a bundle expands to on the average
+	freeRatio  = 1 << 20 // of what it expands to before that counts
 	maxName    = 1 << 10 // of an entry of a bundle
 	maxDepth   = 16      // folders in such a name
 )
@@ -43,7 +43,6 @@ func (l Limits) withDefaults() Limits {
 		Bundle:        cmp.Or(l.Bundle, 64<<20),
 		Expanded:      cmp.Or(l.Expanded, 256<<20),
 		Entries:       cmp.Or(l.Entries, 10000),
-		Ratio:         cmp.Or(l.Ratio, 200),
 		Speed:         cmp.Or(l.Speed, 4<<10),
 		ConnectionAge: min(cmp.Or(l.ConnectionAge, maxConnectionAge), maxConnectionAge),
 	}

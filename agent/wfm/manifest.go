@@ -3,7 +3,6 @@ package wfm
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -33,16 +32,13 @@ func (c *Client) Manifest(ctx context.Context, etag string) (*Manifest, error) {
 	}
 	accept := !c.acceptAny.Load()
 	a, err := c.poll(ctx, op, path, etag, accept)
-	var refused *Error
-	if accept && errors.As(err, &refused) && refused.Status == http.StatusNotAcceptable {
+	if accept && statusOf(err) == http.StatusNotAcceptable {
 		// The plain type is all that was asked for; a WFM that does not know its
 		// own name for it may still send it as the default.
 		if again, retryErr := c.poll(ctx, op, path, etag, false); retryErr == nil {
 			a, err = again, nil
 			c.acceptAny.Store(true)
-			c.oddAccept.Do(func() {
-				c.log.Warn("the WFM rejects the media type of its state manifest in Accept; leaving it out", "type", margo.ManifestMediaType)
-			})
+			c.warnOnce("the WFM rejects the media type of its state manifest in Accept; leaving it out", "type", margo.ManifestMediaType)
 		}
 	}
 	switch {
@@ -58,7 +54,7 @@ func (c *Client) Manifest(ctx context.Context, etag string) (*Manifest, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.strict {
+	if c.options.Strict {
 		parsed.RefuseOddIDs()
 	}
 	m := &Manifest{StateManifest: parsed, Raw: a.body, Digest: digest.FromBytes(a.body)}
@@ -67,9 +63,7 @@ func (c *Client) Manifest(ctx context.Context, etag string) (*Manifest, error) {
 	}
 	m.Date, _ = http.ParseTime(a.header.Get("Date"))
 	if want := `"` + m.Digest.String() + `"`; m.ETag != want {
-		c.oddETag.Do(func() {
-			c.log.Warn("the WFM's ETag is not the digest of its state manifest; using the digest", "etag", m.ETag, "digest", m.Digest)
-		})
+		c.warnOnce("the WFM's ETag is not the digest of its state manifest; using the digest", "etag", m.ETag, "digest", m.Digest)
 	}
 	return m, nil
 }
@@ -96,9 +90,7 @@ func (c *Client) checkManifestType(a *answer) error {
 		if !bytes.HasPrefix(bytes.TrimSpace(a.body), []byte("{")) {
 			break
 		}
-		c.oddContentType.Do(func() {
-			c.log.Warn("the WFM sends its state manifest with an unexpected content type", "type", mediaType, "want", margo.ManifestMediaType)
-		})
+		c.warnOnce("the WFM sends its state manifest with an unexpected content type", "type", mediaType, "want", margo.ManifestMediaType)
 		return nil
 	}
 	return fmt.Errorf("%w: Content-Type %.100q", ErrContentType, a.header.Get("Content-Type"))

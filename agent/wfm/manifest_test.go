@@ -24,11 +24,9 @@ import (
 const manifestRoute = "GET /api/v1/deployments"
 
 func TestManifestComesAsItWasSent(t *testing.T) {
-	d := newTrust(t)
-	s := d.serve(t, "one")
+	s, c := pair(t)
 	f := newFleet(2, 10)
 	f.publish(s, "")
-	c := client(t, d.device(t), s.URL)
 	if lag, known := c.ServerLag(time.Now()); known {
 		t.Errorf("before the first answer a lag of %s is known", lag)
 	}
@@ -59,9 +57,7 @@ func TestManifestComesAsItWasSent(t *testing.T) {
 }
 
 func TestDS03DS04PollAsksForExactlyWhatItCanRead(t *testing.T) {
-	d := newTrust(t)
-	s := d.serve(t, "one")
-	c := client(t, d.device(t), s.URL)
+	s, c := pair(t)
 	// As received, with whatever a server makes of an ETag (A-07).
 	for _, etag := range []string{"", `"sha256:abc"`, `W/"x"`, `unquoted`, `"with \" and , inside"`, `"é"`} {
 		var got http.Header
@@ -91,9 +87,7 @@ func TestDS03DS04PollAsksForExactlyWhatItCanRead(t *testing.T) {
 // An ETag that cannot be sent back, or that would match any manifest, must not
 // keep the device from ever hearing of another one.
 func TestETagThatIsOfNoUseIsForgotten(t *testing.T) {
-	d := newTrust(t)
-	s := d.serve(t, "one")
-	c := client(t, d.device(t), s.URL)
+	s, c := pair(t)
 	for _, etag := range []string{"*", "\"\x01\"", "\"" + strings.Repeat("x", 1<<10) + "\""} {
 		s.handle(manifestRoute, func(w http.ResponseWriter, r *http.Request) {
 			if r.Header.Get("If-None-Match") != "" {
@@ -115,10 +109,8 @@ func TestETagThatIsOfNoUseIsForgotten(t *testing.T) {
 }
 
 func TestManifestAnswers(t *testing.T) {
-	d := newTrust(t)
-	s := d.serve(t, "one")
-	foreign := d.bystander(t)
-	i := d.device(t)
+	s := serve(t)
+	foreign := s.trust.bystander(t)
 	raw := newFleet(1, 10).raw()
 	large := append(bytes.Repeat([]byte(" "), 1<<20), raw...)
 
@@ -184,7 +176,7 @@ func TestManifestAnswers(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			s.handle(manifestRoute, test.handler)
-			m, err := client(t, i, s.URL).Manifest(t.Context(), "")
+			m, err := s.client(t).Manifest(t.Context(), "")
 			if test.ok {
 				if err != nil {
 					t.Fatal(err)
@@ -242,9 +234,7 @@ func drip(begun chan<- struct{}) http.HandlerFunc {
 }
 
 func TestAnswersAreWaitedForOnlySoLong(t *testing.T) {
-	d := newTrust(t)
-	s := d.serve(t, "one")
-	i := d.device(t)
+	s := serve(t)
 	tests := map[string]struct {
 		handler http.HandlerFunc
 		limits  wfm.Limits
@@ -271,7 +261,7 @@ func TestAnswersAreWaitedForOnlySoLong(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			s.handle(manifestRoute, test.handler)
-			c := client(t, i, s.URL, func(o *wfm.Options) { o.Timeout, o.Limits = test.timeout, test.limits })
+			c := s.client(t, func(o *wfm.Options) { o.Timeout, o.Limits = test.timeout, test.limits })
 			_, err := c.Manifest(t.Context(), "")
 			if err == nil || !strings.Contains(err.Error(), test.text) {
 				t.Fatalf("error %v does not say %q", err, test.text)
@@ -286,11 +276,9 @@ func TestAnswersAreWaitedForOnlySoLong(t *testing.T) {
 // A WFM that drips answers to one kind of request holds up none of the other kind:
 // the agent polls, and fetches documents, one after the other, and reports likewise.
 func TestDripsHoldUpNobodyElse(t *testing.T) {
-	d := newTrust(t)
-	s := d.serve(t, "one")
+	s, c := pair(t)
 	f := newFleet(2, 100)
 	const status = "POST /api/v1/deployments/x/status"
-	c := client(t, d.device(t), s.URL)
 	manifest := func(ctx context.Context) error { _, err := c.Manifest(ctx, ""); return err }
 	document := func(ctx context.Context) error {
 		m := &wfm.Manifest{StateManifest: &f.manifest}
@@ -334,8 +322,7 @@ func TestDripsHoldUpNobodyElse(t *testing.T) {
 }
 
 func TestASlowAnswerThatKeepsComingIsWaitedFor(t *testing.T) {
-	d := newTrust(t)
-	s := d.serve(t, "one")
+	s, c := pair(t, func(o *wfm.Options) { o.Timeout = 800 * time.Millisecond })
 	raw := newFleet(1, 10).raw()
 	s.handle(manifestRoute, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", margo.ManifestMediaType)
@@ -344,10 +331,10 @@ func TestASlowAnswerThatKeepsComingIsWaitedFor(t *testing.T) {
 		for chunk := range slices.Chunk(raw, len(raw)/5) { // longer than the time of silence that is allowed
 			w.Write(chunk)
 			http.NewResponseController(w).Flush()
+			c.CloseIdle() // does not cut off the answer that is still to come
 			<-tick.C
 		}
 	})
-	c := client(t, d.device(t), s.URL, func(o *wfm.Options) { o.Timeout = 800 * time.Millisecond })
 	if _, err := c.Manifest(t.Context(), ""); err != nil {
 		t.Error(err)
 	}

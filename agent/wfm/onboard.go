@@ -36,13 +36,13 @@ const slowRetry = 10 * time.Minute
 // where the WFM refuses; Retry then tells to wait for some minutes.
 func (c *Client) Onboard(ctx context.Context, certificate []byte) (clientID string, err error) {
 	const op = "onboard"
-	if !c.dialect.Signed() {
-		return "", fmt.Errorf("cannot %s: revision %s has no onboarding: %w", op, c.dialect, errors.ErrUnsupported)
+	if !c.options.Dialect.Signed() {
+		return "", fmt.Errorf("cannot %s: revision %s has no onboarding: %w", op, c.options.Dialect, errors.ErrUnsupported)
 	}
 	a, err := c.introduce(ctx, op, certificate, false)
-	if hasStatus(err, http.StatusBadRequest) {
+	if statusOf(err) == http.StatusBadRequest {
 		// Either the certificate is not to the WFM's liking, or its name is.
-		if again, earlyErr := c.introduce(ctx, op, certificate, true); !hasStatus(earlyErr, http.StatusBadRequest) {
+		if again, earlyErr := c.introduce(ctx, op, certificate, true); statusOf(earlyErr) != http.StatusBadRequest {
 			a, err = again, earlyErr
 		}
 	}
@@ -57,11 +57,6 @@ func (c *Client) Onboard(ctx context.Context, certificate []byte) (clientID stri
 	c.clientID.Store(&clientID)
 	c.fresh.Store(true)
 	return clientID, nil
-}
-
-func hasStatus(err error, status int) bool {
-	var refused *Error
-	return errors.As(err, &refused) && refused.Status == status
 }
 
 // notOnboarded says what a refusal means, and that there is time.
@@ -107,8 +102,8 @@ func (c *Client) introduce(ctx context.Context, op string, certificate []byte, e
 // anchors in Options.TLS, never better (AUTH-02).
 func (c *Client) RootCertificate(ctx context.Context) ([]byte, error) {
 	const op = "get root certificate"
-	if !c.dialect.Signed() {
-		return nil, fmt.Errorf("cannot %s: revision %s does not offer it: %w", op, c.dialect, errors.ErrUnsupported)
+	if !c.options.Dialect.Signed() {
+		return nil, fmt.Errorf("cannot %s: revision %s does not offer it: %w", op, c.options.Dialect, errors.ErrUnsupported)
 	}
 	a, err := c.do(ctx, request{
 		op:       op,

@@ -20,7 +20,7 @@ const refusalTime = time.Second
 // WFMs take the first one of a client for more than a question.
 func (c *Client) Reach(ctx context.Context) error {
 	const op = "reach the WFM"
-	ctx, cancel := context.WithTimeoutCause(ctx, c.timeout, errSlow)
+	ctx, cancel := context.WithTimeoutCause(ctx, c.options.Timeout, errSlow)
 	defer cancel()
 	if err := c.handshake(ctx); err != nil {
 		return &connectionError{op, err}

@@ -15,13 +15,11 @@ import (
 // A look at the WFM is no request, and yet shows whether it accepts the certificate of
 // the device.
 func TestReachSendsNoRequest(t *testing.T) {
-	d := newTrust(t)
-	s := d.serve(t, "one")
-	c := client(t, d.device(t), s.URL)
+	s, c := pair(t)
 	if err := c.Reach(t.Context()); err != nil {
 		t.Error(err)
 	}
-	unknown := client(t, d.device(t), s.URL, func(o *wfm.Options) {
+	unknown := s.client(t, func(o *wfm.Options) {
 		o.TLS = &tls.Config{InsecureSkipVerify: true} // shows no certificate
 	})
 	if err := unknown.Reach(t.Context()); err == nil {
@@ -38,11 +36,10 @@ func TestReachSendsNoRequest(t *testing.T) {
 
 // ID-11: also with a server that offers HTTP/2.
 func TestID11HTTP11IsSpoken(t *testing.T) {
-	d := newTrust(t)
-	s := d.serve(t, "one")
+	s := serve(t)
 	spoken := make(chan string, 1)
 	s.handle("GET /api/v1/deployments", func(_ http.ResponseWriter, r *http.Request) { spoken <- r.Proto })
-	if _, err := client(t, d.device(t), s.URL).Manifest(t.Context(), ""); !errors.Is(err, wfm.ErrContentType) {
+	if _, err := s.client(t).Manifest(t.Context(), ""); !errors.Is(err, wfm.ErrContentType) {
 		t.Fatal(err)
 	}
 	if proto := <-spoken; proto != "HTTP/1.1" {

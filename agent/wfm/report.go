@@ -14,13 +14,13 @@ import (
 // marshalled, and goes out in the form of the dialect.
 func (c *Client) PostStatus(ctx context.Context, deploymentID string, body []byte) error {
 	op := "post status of deployment " + deploymentID
-	if c.dialect != margo.RC3 {
+	if c.options.Dialect != margo.RC3 {
 		status, err := margo.ParseStatus(body)
 		if err == nil {
 			if c.Habits().ClientIDAsDevice {
 				status.DeviceID = c.ClientID()
 			}
-			body, err = status.MarshalFor(c.dialect, c.Habits().CapitalisedStates)
+			body, err = status.MarshalFor(c.options.Dialect, c.Habits().CapitalisedStates)
 		}
 		if err != nil {
 			return fmt.Errorf("cannot %s: %w", op, err)
@@ -39,7 +39,7 @@ func (c *Client) PostStatus(ctx context.Context, deploymentID string, body []byt
 // Before rc.3 some WFMs take the client id for the id of the device: one that finds
 // fault with the device's id is offered the report under that one.
 func (c *Client) PutCapabilities(ctx context.Context, deviceID string, body []byte) error {
-	if !c.dialect.Signed() || strings.Contains(deviceID, "/") {
+	if !c.options.Dialect.Signed() || strings.Contains(deviceID, "/") {
 		return c.putCapabilities(ctx, deviceID, body)
 	}
 	first, second := deviceID, c.ClientID()
@@ -56,29 +56,28 @@ func (c *Client) PutCapabilities(ctx context.Context, deviceID string, body []by
 
 // mindsDeviceID reports whether a refusal is about the id of the device.
 func mindsDeviceID(err error) bool {
-	var refused *Error
-	if !errors.As(err, &refused) || refused.Status != http.StatusBadRequest && refused.Status != http.StatusUnprocessableEntity {
+	if status := statusOf(err); status != http.StatusBadRequest && status != http.StatusUnprocessableEntity {
 		return false
 	}
-	text := strings.ToLower(refused.Error())
+	text := strings.ToLower(err.Error())
 	return strings.Contains(text, "device id") || strings.Contains(text, "deviceid") || strings.Contains(text, "properties.id")
 }
 
 // putCapabilities reports capabilities as those of the device id, whatever they say.
 func (c *Client) putCapabilities(ctx context.Context, id string, body []byte) error {
 	op := "put capabilities of device " + id
-	if c.dialect != margo.RC3 {
+	if c.options.Dialect != margo.RC3 {
 		capabilities, err := margo.ParseCapabilities(body)
 		if err == nil {
 			capabilities.Properties.ID = id
-			body, err = capabilities.MarshalFor(c.dialect)
+			body, err = capabilities.MarshalFor(c.options.Dialect)
 		}
 		if err != nil {
 			return fmt.Errorf("cannot %s: %w", op, err)
 		}
 	}
 	used, err := c.report(ctx, op, c.capabilityForms(id), body)
-	if err == nil && c.dialect.Signed() {
+	if err == nil && c.options.Dialect.Signed() {
 		c.reported.Store(&form{http.MethodPut, used.resource})
 	}
 	return err
@@ -88,8 +87,8 @@ func (c *Client) putCapabilities(ctx context.Context, id string, body []byte) er
 // device that the WFM does not know is no error.
 func (c *Client) DeleteCapabilities(ctx context.Context, deviceID string) error {
 	op := "delete capabilities of device " + deviceID
-	if c.dialect == margo.RC1 {
-		return fmt.Errorf("cannot %s: revision %s has no such request: %w", op, c.dialect, errors.ErrUnsupported)
+	if c.options.Dialect == margo.RC1 {
+		return fmt.Errorf("cannot %s: revision %s has no such request: %w", op, c.options.Dialect, errors.ErrUnsupported)
 	}
 	_, err := c.report(ctx, op, []form{{http.MethodDelete, "capabilities/" + deviceID}}, nil) // no body
 	var refused *Error
@@ -128,7 +127,7 @@ func (c *Client) report(ctx context.Context, op string, forms []form, body []byt
 // is not found.
 func (c *Client) clientPath(err error) error {
 	var refused *Error
-	if c.dialect.Signed() && errors.As(err, &refused) && refused.Status == http.StatusNotFound && refused.meaning == nil &&
+	if c.options.Dialect.Signed() && errors.As(err, &refused) && refused.Status == http.StatusNotFound && refused.meaning == nil &&
 		refused.Problem.Kind() == margo.ProblemOther {
 		refused.meaning = ErrClientUnknown
 	}

@@ -7,16 +7,14 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/agent/wfm"
 )
 
 func TestReportsArriveAsTheyAre(t *testing.T) {
-	d := newTrust(t)
-	s := d.serve(t, "one")
-	c := client(t, d.device(t), s.URL+"/v1alpha2/margo")
+	s := serve(t)
+	c := client(t, s.trust.device(t), s.URL+"/v1alpha2/margo")
 	tests := map[string]struct {
 		send  func(body []byte) error
 		route string
@@ -50,9 +48,7 @@ func TestReportsArriveAsTheyAre(t *testing.T) {
 }
 
 func TestReportAnswers(t *testing.T) {
-	d := newTrust(t)
-	s := d.serve(t, "one")
-	c := client(t, d.device(t), s.URL)
+	s, c := pair(t)
 	const base = `{"type":"https://docs.margo.org/specification/problem-types#`
 	tests := map[string]struct {
 		handler http.HandlerFunc
@@ -107,9 +103,7 @@ func TestReportAnswers(t *testing.T) {
 
 // What a portal or a proxy answers with a page of its own has not reached the WFM.
 func TestAReportThatAPageAnswersIsToldAgain(t *testing.T) {
-	d := newTrust(t)
-	s := d.serve(t, "one")
-	c := client(t, d.device(t), s.URL)
+	s, c := pair(t)
 	const page = "<!doctype html>\n<html><body><h1>Log in to use this network</h1></body></html>\n"
 	for name, handler := range map[string]http.HandlerFunc{
 		"a page": serveProblem(200, page, "Content-Type", "text/html; charset=utf-8"),
@@ -138,10 +132,8 @@ func TestAReportThatAPageAnswersIsToldAgain(t *testing.T) {
 // Types are names: nothing is fetched from there, however much they look like
 // addresses, and neither from where an instance or a redirect leads.
 func TestERR03TypesOfProblemsAreNeverFetched(t *testing.T) {
-	d := newTrust(t)
-	s := d.serve(t, "one")
-	c := client(t, d.device(t), s.URL)
-	elsewhere := d.bystander(t)
+	s, c := pair(t)
+	elsewhere := s.trust.bystander(t)
 	for _, status := range []int{400, 403, 404, 503} {
 		body := fmt.Sprintf(`{"type":"%s/problems#a","instance":"%s/b","title":"x","status":%d}`, elsewhere, s.URL, status)
 		s.handle("POST /api/v1/deployments/x/status", serveProblem(status, body, "Link", "<"+elsewhere+"/c>; rel=type", "Location", elsewhere))
@@ -152,37 +144,5 @@ func TestERR03TypesOfProblemsAreNeverFetched(t *testing.T) {
 		if got := s.took(); len(got) != 1 {
 			t.Errorf("%d: requests %q", status, got)
 		}
-	}
-}
-
-func TestReportsWorkWhileAnAnswerIsAwaited(t *testing.T) {
-	d := newTrust(t)
-	s := d.serve(t, "one")
-	c := client(t, d.device(t), s.URL)
-	polling, release := make(chan struct{}), make(chan struct{})
-	s.handle(manifestRoute, func(w http.ResponseWriter, r *http.Request) {
-		close(polling)
-		<-release
-		serveManifest(newFleet(1, 1).raw())(w, r)
-	})
-	s.handle("POST /api/v1/deployments/x/status", serveProblem(200, ""))
-	polled := make(chan error, 1)
-	go func() {
-		_, err := c.Manifest(t.Context(), "")
-		polled <- err
-	}()
-	<-polling
-	if err := c.PostStatus(t.Context(), "x", []byte("{}")); err != nil {
-		t.Error(err)
-	}
-	c.CloseIdle() // does not cut off the answer that is still to come
-	close(release)
-	select {
-	case err := <-polled:
-		if err != nil {
-			t.Error(err)
-		}
-	case <-time.After(10 * time.Second):
-		t.Error("the poll did not end")
 	}
 }

@@ -56,6 +56,7 @@ func (d trust) device(t *testing.T) *identity.Identity {
 // asks for the client's certificate and checks it.
 type server struct {
 	*httptest.Server
+	trust    trust
 	accepted atomic.Int32 // connections
 
 	mu       sync.Mutex
@@ -79,6 +80,7 @@ func unstarted() *server {
 func (d trust) serve(t *testing.T, wfmID string) *server {
 	t.Helper()
 	s := unstarted()
+	s.trust = d
 	s.TLS = &tls.Config{
 		MinVersion:   tls.VersionTLS13,
 		Certificates: []tls.Certificate{must(d.authority.IssueWFM(wfmID)).TLS()},
@@ -94,6 +96,12 @@ func (d trust) serve(t *testing.T, wfmID string) *server {
 	s.StartTLS()
 	t.Cleanup(s.Close)
 	return s
+}
+
+// serve starts the WFM of a trust domain of its own.
+func serve(t *testing.T) *server {
+	t.Helper()
+	return newTrust(t).serve(t, "one")
 }
 
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -150,6 +158,19 @@ func client(t *testing.T, i *identity.Identity, url string, change ...func(*wfm.
 	}
 	t.Cleanup(c.CloseIdle)
 	return c
+}
+
+// client is one of a device in the trust domain of s, which it speaks to.
+func (s *server) client(t *testing.T, change ...func(*wfm.Options)) *wfm.Client {
+	t.Helper()
+	return client(t, s.trust.device(t), s.URL, change...)
+}
+
+// pair is a WFM, and a client that speaks to it.
+func pair(t *testing.T, change ...func(*wfm.Options)) (*server, *wfm.Client) {
+	t.Helper()
+	s := serve(t)
+	return s, s.client(t, change...)
 }
 
 // bystander is a TLS server that nobody has a reason to talk to. The test fails

@@ -42,6 +42,7 @@ func (c *Client) receive(ctx context.Context, r request, p *part) error {
 		before := p.size
 		status, more, err := c.receivePiece(ctx, r, p)
 		grown, fresh := p.size > before, before == 0 || status == http.StatusOK
+		beyond := statusOf(err) == http.StatusRequestedRangeNotSatisfiable
 		switch {
 		case err == nil && p.matches(), errors.Is(err, io.ErrUnexpectedEOF) && p.same(): // more was announced than there is
 			return nil
@@ -55,9 +56,9 @@ func (c *Client) receive(ctx context.Context, r request, p *part) error {
 			return &connectionError{r.op, err}
 		case err == nil && fresh:
 			return errors.Join(fmt.Errorf("cannot %s: %w", r.op, ErrDigestMismatch), p.restart())
-		case !fresh && unsatisfiable(err) && p.matches():
+		case !fresh && beyond && p.matches():
 			return nil
-		case err == nil, !fresh && errors.Is(err, errRange), !fresh && unsatisfiable(err):
+		case err == nil, !fresh && errors.Is(err, errRange), !fresh && beyond:
 			// What was there before is not the beginning of it, or the server is confused.
 			if err := p.restart(); err != nil {
 				return fmt.Errorf("cannot %s: %w", r.op, err)
@@ -71,12 +72,6 @@ func (c *Client) receive(ctx context.Context, r request, p *part) error {
 			return &connectionError{r.op, errPieces}
 		}
 	}
-}
-
-// unsatisfiable says that there is nothing beyond what was asked from.
-func unsatisfiable(err error) bool {
-	var refused *Error
-	return errors.As(err, &refused) && refused.Status == http.StatusRequestedRangeNotSatisfiable
 }
 
 // receivePiece makes one request for what is missing. more: the server says
@@ -112,7 +107,7 @@ func (c *Client) receivePiece(ctx context.Context, r request, p *part) (status i
 		if response.ContentLength > p.limit-p.size {
 			return ErrTooLarge
 		}
-		return p.receive(&paced{Reader: body, began: time.Now(), limits: c.limits, timeout: c.timeout})
+		return p.receive(&paced{Reader: body, began: time.Now(), limits: c.options.Limits, timeout: c.options.Timeout})
 	}
 	_, err = c.do(ctx, r)
 	return status, more, err
