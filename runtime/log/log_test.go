@@ -7,7 +7,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -44,19 +43,6 @@ func content(t *testing.T, path string) string {
 func TestPathIsNamedAfterTheContainer(t *testing.T) {
 	if got, want := log.Path("/run/logs", "abc"), "/run/logs/abc-json.log"; got != want {
 		t.Errorf("path %q, want %q", got, want)
-	}
-}
-
-func TestRemoveDeletesEveryFileOfALog(t *testing.T) {
-	path := write(t, "a\n", "b\n")
-	for range 2 { // the second time there is nothing
-		if err := log.Remove(path); err != nil {
-			t.Fatal(err)
-		}
-	}
-	left, err := os.ReadDir(filepath.Dir(path))
-	if err != nil || len(left) != 0 {
-		t.Errorf("left behind: %v, %v", left, err)
 	}
 }
 
@@ -106,45 +92,15 @@ func TestRead(t *testing.T) {
 }
 
 func TestFollow(t *testing.T) {
-	say := func(path, text string) { log.NewWriter(path, log.Keep{}).Copy(log.Stdout, strings.NewReader(text)) }
-	follow := func(t *testing.T, path string, tail int) (entries <-chan string, stop func(), end func() error) {
-		ctx, stop := context.WithCancel(t.Context())
-		m, entries, end := merged(ctx, t, log.Options{Tail: tail, Follow: true}, log.Source{Name: "c", Path: path})
-		m.Seal()
-		return entries, stop, end
+	path := write(t, "a\n", "b\n")
+	ctx, stop := context.WithCancel(t.Context())
+	m, entries, end := merged(ctx, t, log.Options{Follow: true}, log.Source{Name: "c", Path: path})
+	m.Seal()
+	expectEntries(t, entries, "c a", "c b")
+	log.NewWriter(path, log.Keep{}).Copy(log.Stdout, strings.NewReader("c\nd\n"))
+	expectEntries(t, entries, "c c", "c d")
+	stop() // while the log is quiet
+	if err := end(); err != nil {
+		t.Errorf("error %v", err)
 	}
-	t.Run("goes on with what is appended", func(t *testing.T) {
-		path := write(t, "a\n", "b\n")
-		entries, stop, end := follow(t, path, 0)
-		expectEntries(t, entries, "c a", "c b")
-		say(path, "c\nd\n")
-		expectEntries(t, entries, "c c", "c d")
-		stop() // while the log is quiet
-		if err := end(); err != nil {
-			t.Errorf("error %v", err)
-		}
-	})
-	t.Run("begins with what comes when told so", func(t *testing.T) {
-		path := write(t, "a\n", "b\n")
-		entries, stop, _ := follow(t, path, -1)
-		defer stop()
-		// Whether the reader has begun cannot be seen from here: write until
-		// it gets something.
-		for n := 0; len(entries) == 0; n++ {
-			say(path, "c\n")
-		}
-		expectEntries(t, entries, "c c")
-	})
-	t.Run("ends when the log is removed", func(t *testing.T) {
-		path := write(t, "", "a\n")
-		entries, stop, end := follow(t, path, 0)
-		defer stop()
-		expectEntries(t, entries, "c a")
-		if err := log.Remove(path); err != nil {
-			t.Fatal(err)
-		}
-		if err := end(); err != nil {
-			t.Errorf("error %v", err)
-		}
-	})
 }

@@ -99,7 +99,7 @@ func (t trial) run() error {
 	conn := newRules()
 	// A kernel without nf_tables answers to a transaction once, and the library
 	// waits for more.
-	if _, err := t.rules.exists(conn); err != nil {
+	if _, err := listTables(conn); err != nil {
 		return err
 	}
 	return t.rules.write(conn)

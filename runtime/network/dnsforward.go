@@ -5,10 +5,10 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/binary"
-	"errors"
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/net/dns/dnsmessage"
@@ -33,7 +33,7 @@ func (z *zone) forward(ctx context.Context, q question, message []byte, stream b
 	timeout := min(askTimeout, forwardTimeout/time.Duration(max(len(servers), 1)))
 	var answer []byte
 	for _, server := range servers {
-		got, err := ask(ctx, timeout, netns, server, message, stream)
+		got, err := ask(ctx, timeout, netns, server, q, message, stream)
 		if err != nil {
 			continue
 		}
@@ -62,7 +62,7 @@ func (z *zone) forward(ctx context.Context, q question, message []byte, stream b
 func rcode(message []byte) dnsmessage.RCode { return dnsmessage.RCode(message[3] & 0xf) }
 
 // ask asks one nameserver, with an id and from a port that nobody can guess.
-func ask(ctx context.Context, timeout time.Duration, netns string, server netip.Addr, message []byte, stream bool) ([]byte, error) {
+func ask(ctx context.Context, timeout time.Duration, netns string, server netip.Addr, q question, message []byte, stream bool) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	if _, err := rand.Read(message[:2]); err != nil {
@@ -78,59 +78,37 @@ func ask(ctx context.Context, timeout time.Duration, netns string, server netip.
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
+	limit, receive := maxMessage, conn.Read
 	if stream {
-		if err := writeStream(conn, message); err != nil {
-			return nil, err
-		}
-		buffer := make([]byte, maxStream)
-		size, err := readStream(conn, buffer)
-		if err != nil {
-			return nil, err
-		}
-		if !isAnswer(buffer[:size], message) {
-			return nil, errors.New("no answer to the question")
-		}
-		return buffer[:size], nil
+		limit, receive = maxStream, func(b []byte) (int, error) { return readStream(conn, b) }
+		err = writeStream(conn, message)
+	} else {
+		_, err = conn.Write(message)
 	}
-	if _, err := conn.Write(message); err != nil {
-		return nil, err
-	}
-	buffer := make([]byte, maxMessage)
-	for {
-		size, err := conn.Read(buffer)
-		if err != nil {
-			return nil, err
-		}
-		if isAnswer(buffer[:size], message) { // who guesses is not heard
+	for buffer := make([]byte, limit); err == nil; {
+		var size int
+		if size, err = receive(buffer); err == nil && isAnswer(buffer[:size], message[:2], q) { // who guesses is not heard
 			return buffer[:size], nil
 		}
 	}
+	return nil, err
 }
 
-// isAnswer says whether a message answers this query: same id, same question.
-func isAnswer(answer, query []byte) bool {
-	if len(answer) < headerSize || answer[2]&0x80 == 0 || !bytes.Equal(answer[:2], query[:2]) {
+// isAnswer says whether a message answers this question, with the id.
+func isAnswer(answer, id []byte, asked question) bool {
+	if len(answer) < headerSize || answer[2]&0x80 == 0 || !bytes.Equal(answer[:2], id) {
 		return false
 	}
-	asked, ok := questionOf(query)
-	if !ok {
-		return false
+	var p dnsmessage.Parser
+	_, err := p.Start(answer)
+	var repeated dnsmessage.Question
+	if err == nil {
+		repeated, err = p.Question()
 	}
-	repeated, ok := questionOf(answer)
-	if !ok { // refused without a look
+	if err != nil { // refused without a look
 		return rcode(answer) != dnsmessage.RCodeSuccess && rcode(answer) != dnsmessage.RCodeNameError
 	}
-	return repeated.Type == asked.Type && repeated.Class == asked.Class &&
-		bytes.EqualFold(repeated.Name.Data[:repeated.Name.Length], asked.Name.Data[:asked.Name.Length])
-}
-
-func questionOf(message []byte) (dnsmessage.Question, bool) {
-	var p dnsmessage.Parser
-	if _, err := p.Start(message); err != nil {
-		return dnsmessage.Question{}, false
-	}
-	q, err := p.Question()
-	return q, err == nil
+	return repeated.Type == asked.Type && repeated.Class == asked.Class && strings.EqualFold(repeated.Name.String(), asked.Name.String())
 }
 
 // dialIn connects from a namespace; the empty path is the host's.

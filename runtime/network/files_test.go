@@ -26,9 +26,7 @@ func eventually(t testing.TB, what string, ok func() bool) {
 	}
 }
 
-func line(addr, name string) []network.Host {
-	return []network.Host{{Address: netip.MustParseAddr(addr), Names: []string{name}}}
-}
+func line(addr, name string) []network.Host { return []network.Host{host(addr, name)} }
 
 func text(t testing.TB, path string) string {
 	t.Helper()

@@ -360,27 +360,31 @@ func TestMacvlanIsOnTheNetworkOfItsParent(t *testing.T) {
 	}
 }
 
-func TestDamageToOneOfSeveralLinksIsRepaired(t *testing.T) {
-	remove := func(t *testing.T, name string) { ip(t, "link del %s", name) }
-	for name, damage := range map[string]func(t *testing.T){
-		"the first link removed":  func(t *testing.T) { remove(t, "eth0") },
-		"the second link removed": func(t *testing.T) { remove(t, "eth1") },
-		"all links removed": func(t *testing.T) {
-			for _, name := range []string{"eth0", "eth1", "eth2"} {
-				remove(t, name)
+// A container that may change its network damages what is its own.
+func TestDamageToLinksOfAContainerIsRepaired(t *testing.T) {
+	commands := func(all ...string) func(t *testing.T) {
+		return func(t *testing.T) {
+			for _, command := range all {
+				ip(t, "%s", command)
 			}
-		},
-		"IPv6 switched off": func(t *testing.T) { setSysctl(t, "net/ipv6/conf/all/disable_ipv6", "1") },
-		"default routes removed": func(t *testing.T) {
-			ip(t, "-4 route del default")
-			ip(t, "-6 route del default")
-		},
-		"default route by another link of ours": func(t *testing.T) {
-			ip(t, "route replace default via 172.29.1.1 dev eth1")
-		},
-		"macvlan not marked": func(t *testing.T) {
-			must(t, exec.Command("ip", "link", "set", "eth2", "alias", "").Run())
-		},
+		}
+	}
+	for name, damage := range map[string]func(t *testing.T){
+		"the first link removed":  commands("link del eth0"),
+		"the second link removed": commands("link del eth1"),
+		"all links removed":       commands("link del eth0", "link del eth1", "link del eth2"),
+		"a link renamed":          commands("link set eth0 down", "link set eth0 name other0"),
+		"a link renamed, and another in its place": commands("link set eth0 down", "link set eth0 name other0",
+			"link add eth0 type veth peer name other1"),
+		"a link down, without address and with another MAC": commands("link set eth0 address 02:00:00:00:00:09",
+			"address flush dev eth0", "link set eth0 down"),
+		"another address beside the right one":  commands("address add 192.0.2.7/24 dev eth0"),
+		"another address with a peer":           commands("address add 192.0.2.7 peer 192.0.2.9/32 dev eth0"),
+		"the loopback down":                     commands("link set lo down"),
+		"IPv6 switched off":                     func(t *testing.T) { setSysctl(t, "net/ipv6/conf/all/disable_ipv6", "1") },
+		"default routes removed":                commands("-4 route del default", "-6 route del default"),
+		"default route by another link of ours": commands("route replace default via 172.29.1.1 dev eth1"),
+		"macvlan with another mark":             commands("link set eth2 alias other"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newDualStack(t, network.Network{})
@@ -403,6 +407,8 @@ func TestDamageToOneOfSeveralLinksIsRepaired(t *testing.T) {
 			}
 			serve(t, w.dbNS, "tcp", "[::]:80", "db")
 			serve(t, w.outside, "tcp", "[::]:80", "outside")
+			serve(t, ns, "tcp", "127.0.0.1:80", "all")
+			expect(t, ns, "tcp", "127.0.0.1:80", "all *")
 			expect(t, ns, "tcp", at(w.db.Address(), 80), "db *")
 			expect(t, ns, "tcp", at(w.db.Attached[0].Address6, 80), "db *")
 			expect(t, ns, "tcp", at(outsideAddr6, 80), "outside *")

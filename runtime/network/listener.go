@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	maxSockets     = 65536 // lines of /proc/net that are looked at
+	maxSockets     = 16 << 20 // bytes of a table of /proc/net that are looked at
 	maxProcesses   = 8192
 	maxDescriptors = 4096 // of one process
 )
@@ -30,7 +30,7 @@ func listeningProcess(p Port) string {
 		if err != nil {
 			continue
 		}
-		listeners(io.LimitReader(f, maxSockets*256), p, sockets)
+		listeners(io.LimitReader(f, maxSockets), p, sockets)
 		_ = f.Close()
 	}
 	if len(sockets) == 0 {
@@ -45,10 +45,7 @@ func listeningProcess(p Port) string {
 func listeners(table io.Reader, p Port, found map[string]bool) {
 	const listening, unconnected = "0A", "07"
 	lines := bufio.NewScanner(table)
-	for range maxSockets {
-		if !lines.Scan() {
-			return
-		}
+	for lines.Scan() {
 		fields := strings.Fields(lines.Text())
 		if len(fields) < 10 || fields[3] != listening && fields[3] != unconnected {
 			continue

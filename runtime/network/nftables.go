@@ -145,8 +145,8 @@ func familyName(f nftables.TableFamily) string {
 	return fmt.Sprintf("family %d", f)
 }
 
-func listTables(c *nftables.Conn, f nftables.TableFamily) ([]tableKey, error) {
-	all, err := listed("tables", func() ([]*nftables.Table, error) { return c.ListTablesOfFamily(f) })
+func listTables(c *nftables.Conn) ([]tableKey, error) {
+	all, err := listed("tables", c.ListTables)
 	keys := make([]tableKey, len(all))
 	for i, t := range all {
 		keys[i] = keyOf(t)

@@ -61,7 +61,7 @@ func TestRulesMayBeMany(t *testing.T) {
 		if sets, err := r.differing(conn); err != nil || len(sets) > 0 {
 			t.Errorf("%d sets differ from what was written: %v", len(sets), err)
 		}
-		changed, err := replaceRules(conn, r)
+		changed, err := replaceRules(conn, r, true)
 		if after, _ := generation(); changed || after != before {
 			t.Error("the same rules were written again")
 		}
@@ -82,7 +82,7 @@ func TestTransactionIsAllOrNothing(t *testing.T) {
 		if err := commit(conn); !errors.Is(err, unix.ENOENT) || len(err.Error()) > 200 {
 			t.Errorf("got %v", err)
 		}
-		if tables, err := listTables(conn, nftables.TableFamilyUnspecified); err != nil || len(tables) > 0 {
+		if tables, err := listTables(conn); err != nil || len(tables) > 0 {
 			t.Errorf("tables are %v: %v", tables, err)
 		}
 		conn.AddTable(there) // the connection is as good as new
@@ -111,7 +111,7 @@ func TestOwnedTableEndsWithItsHolder(t *testing.T) {
 			return err
 		}
 		for deadline := time.Now().Add(10 * time.Second); ; { // the kernel takes its time
-			tables, err := listTables(conn, nftables.TableFamilyUnspecified)
+			tables, err := listTables(conn)
 			if err != nil || len(tables) == 0 {
 				return err
 			}

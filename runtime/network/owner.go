@@ -175,7 +175,7 @@ type tables struct {
 }
 
 func readTables(conn *nftables.Conn, chains []*nftables.Chain) (tables, error) {
-	all, err := listTables(conn, nftables.TableFamilyUnspecified)
+	all, err := listTables(conn)
 	if err != nil {
 		return tables{}, err
 	}

@@ -225,39 +225,27 @@ func (n *Networks) FreePort(ctx context.Context, protocol string, hostIP netip.A
 
 // ForeignPorts are those that other margolites have published on this device,
 // which may have workloads while they do not run.
-func (n *Networks) ForeignPorts(ctx context.Context) ([]Port, error) {
-	ports, err := n.foreignPorts(ctx)
+func (n *Networks) ForeignPorts(ctx context.Context) (ports []Port, err error) {
+	host, err := openFirewall(ctx)
+	var t tables
+	if err == nil {
+		t, err = readTables(host.conn, host.chains)
+	}
+	for _, table := range t.all {
+		if by := t.owners[table]; err == nil && !by.is(n.owner) {
+			var found []Port
+			found, err = portsIn(host.conn, table, by)
+			ports = append(ports, found...)
+		}
+	}
 	if err != nil {
 		return nil, fmt.Errorf("cannot list the ports that others published: %w", err)
 	}
 	return ports, nil
 }
 
-func (n *Networks) foreignPorts(ctx context.Context) ([]Port, error) {
-	host, err := openFirewall(ctx)
-	if err != nil {
-		return nil, err
-	}
-	t, err := readTables(host.conn, host.chains)
-	if err != nil {
-		return nil, err
-	}
-	var ports []Port
-	for _, table := range t.all {
-		found, err := n.foreignPortsIn(host.conn, table, t.owners[table])
-		if err != nil {
-			return nil, err
-		}
-		ports = append(ports, found...)
-	}
-	return ports, nil
-}
-
-// foreignPortsIn are those of a table, unless it is our own.
-func (n *Networks) foreignPortsIn(conn *nftables.Conn, table tableKey, by owner) (ports []Port, err error) {
-	if by.is(n.owner) {
-		return nil, nil
-	}
+// portsIn are those of a table of this owner.
+func portsIn(conn *nftables.Conn, table tableKey, by owner) (ports []Port, err error) {
 	f := ipv4()
 	if table.family == nftables.TableFamilyIPv6 {
 		f = ipv6()

@@ -346,11 +346,6 @@ func (r ruleset) remove(conn *nftables.Conn) {
 	conn.DelTable(r.table.table())
 }
 
-func (r ruleset) exists(conn *nftables.Conn) (bool, error) {
-	tables, err := listTables(conn, r.table.family)
-	return slices.Contains(tables, r.table), err
-}
-
 // hasRules says whether the kernel's table has just these rules. One that
 // cannot be read has not.
 func (r ruleset) hasRules(conn *nftables.Conn) bool {

@@ -67,7 +67,7 @@ func (n *Networks) syncRules() error {
 	for _, f := range families() {
 		own := slices.DeleteFunc(slices.Clone(n.ports), func(p Port) bool { return !f.has(p.Address) })
 		guard := n.guardFor(f, host)
-		err = errors.Join(err, n.syncFamily(conn, f, n.owner.own(tables, f), links, own, f.of(n.networks), guard))
+		err = errors.Join(err, n.syncFamily(conn, f, tables, links, own, f.of(n.networks), guard))
 	}
 	if len(n.networks) > 0 {
 		n.advise(host)
@@ -94,7 +94,7 @@ func (n *Networks) advise(host firewall) {
 
 // syncFamily makes the table of one family that of these ports and networks, which
 // are of the family.
-func (n *Networks) syncFamily(conn *nftables.Conn, f *family, table tableKey, links []netlink.Link, ports []Port, networks []Network, guard guarding) error {
+func (n *Networks) syncFamily(conn *nftables.Conn, f *family, tables tables, links []netlink.Link, ports []Port, networks []Network, guard guarding) error {
 	needed := len(ports) > 0 || len(networks) > 0
 	on, err := f.isForwarding()
 	if err != nil {
@@ -105,11 +105,13 @@ func (n *Networks) syncFamily(conn *nftables.Conn, f *family, table tableKey, li
 		return err
 	}
 	before, again := n.synced[f.table]
+	table := n.owner.own(tables, f)
+	there := slices.Contains(tables.all, table)
 	wanted := newRuleset(f, table, n.owner, networks, ports, host, guard)
-	changed, err := replaceRules(conn, wanted)
+	changed, err := replaceRules(conn, wanted, there)
 	if cannot := err; err != nil && guard == guarded {
 		wanted = newRuleset(f, table, n.owner, networks, ports, host, shut)
-		changed, err = replaceRules(conn, wanted)
+		changed, err = replaceRules(conn, wanted, there)
 		if err == nil && before.guarding != shut {
 			n.logger.Warn("published ports are closed to other hosts: the kernel cannot guard them", "family", familyName(f.table), "error", cannot)
 		}
@@ -142,23 +144,19 @@ func (n *Networks) syncFamily(conn *nftables.Conn, f *family, table tableKey, li
 	return nil
 }
 
-// replaceRules says whether there was anything to replace.
-func replaceRules(conn *nftables.Conn, r ruleset) (changed bool, err error) {
-	exists, err := r.exists(conn)
-	if err != nil {
-		return false, err
-	}
+// replaceRules says whether there was anything to replace. there says whether the table was there.
+func replaceRules(conn *nftables.Conn, r ruleset, there bool) (changed bool, err error) {
 	if r.empty() {
-		if exists {
+		if there {
 			r.remove(conn)
 			err = commit(conn)
 		}
 		if err != nil {
 			return false, fmt.Errorf("cannot remove table %s: %w", r.table.name, err)
 		}
-		return exists, nil
+		return there, nil
 	}
-	if exists && r.hasRules(conn) {
+	if r.hasRules(conn) {
 		sets, err := r.differing(conn)
 		if err == nil && len(sets) == 0 {
 			return false, nil
