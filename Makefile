@@ -43,11 +43,11 @@ all: build
 
 ##@ Try
 
-demo: ## show margolite at work, in ten seconds; STORY=approval, KEEP=1, END=DIR
+demo: ## show margolite at work, in ten seconds; STORY=approval, KEEP=1
 	@build/need runc
 	@[ -e bin/demo ] || echo 'building, which takes about two minutes'
 	@set -o pipefail; { $(MAKE) --no-print-directory build say= && $(BUILD:@%=%) -o bin/ ./test/demo; } $(HUSH)
-	@PATH="$$($(GO) env GOROOT)/bin:$$PATH" bin/demo $(if $(STORY),-$(STORY)) $(if $(KEEP),-keep) $(if $(END),-end $(END)) $(RECORD)
+	@PATH="$$($(GO) env GOROOT)/bin:$$PATH" bin/demo $(if $(STORY),-$(STORY)) $(if $(KEEP),-keep) $(RECORD)
 
 recording: ## record the demo as test/demo/demo.svg, for the README
 	@$(MAKE) --no-print-directory demo RECORD='-record test/demo/demo.svg'

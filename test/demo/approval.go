@@ -1,20 +1,18 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"os/exec"
-	"path/filepath"
 	"strings"
 
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/test/plant"
 )
 
 // approvalRules are the site's in the story of an approval.
-const approvalRules = "policy:\n  approval: updates\n"
+func approvalRules() map[string]string { return map[string]string{"approval": "updates"} }
 
 // approvalStory shows how a site decides about an update: it is shown, postponed,
 // approved, and undone.
@@ -27,14 +25,10 @@ func waitsForApproval(ctx context.Context, m *machine) error {
 	if err := m.startAgent(ctx); err != nil {
 		return err
 	}
-	info, err := m.admin.Info(ctx)
-	if err != nil {
+	if err := m.pushImage(ctx, "2.0.0"); err != nil {
 		return err
 	}
-	if err := pushImage(ctx, info, "2.0.0"); err != nil {
-		return err
-	}
-	if _, err := m.publish(ctx, "Hello", "1.0.0"); err != nil {
+	if _, err := m.publish("Hello", "1.0.0"); err != nil {
 		return err
 	}
 	if err := m.awaits(ctx, func(d control.Deployment) bool { return d.State == string(margo.Installed) }); err != nil {
@@ -43,7 +37,7 @@ func waitsForApproval(ctx context.Context, m *machine) error {
 	if err := m.visit(ctx); err != nil {
 		return err
 	}
-	if _, err := m.publish(ctx, "Servus", "2.0.0"); err != nil {
+	if _, err := m.publish("Servus", "2.0.0"); err != nil {
 		return err
 	}
 	m.screen.say("published", "visitors with image 2.0.0 and another greeting")
@@ -84,8 +78,8 @@ func undone(ctx context.Context, m *machine) error {
 	if err := m.command(ctx, "rollback", "visitors", "--yes", "--reason", "visitors prefer Hello"); err != nil {
 		return err
 	}
-	if err := until(ctx, func() error {
-		newest, err := control.Dial(m.control()).History(ctx, control.HistoryRequest{Last: 1})
+	if err := plant.Eventually(ctx, func() error {
+		newest, err := m.Control().History(ctx, control.HistoryRequest{Last: 1})
 		if err == nil && (len(newest) != 1 || newest[0].Kind != "rollback.done") {
 			err = fmt.Errorf("the journal ends with %+v", newest)
 		}
@@ -98,7 +92,7 @@ func undone(ctx context.Context, m *machine) error {
 
 func removalApproved(ctx context.Context, m *machine) error {
 	m.screen.chapter("The WFM withdraws the application, which needs approval as well")
-	if _, err := m.admin.Remove(ctx, deploymentID); err != nil {
+	if _, err := m.Remove(deploymentID); err != nil {
 		return err
 	}
 	if err := m.awaits(ctx, waitsFor("approval")); err != nil {
@@ -107,7 +101,13 @@ func removalApproved(ctx context.Context, m *machine) error {
 	if err := m.command(ctx, "approve", "--all"); err != nil {
 		return err
 	}
-	return until(ctx, func() error { return m.empty(ctx) })
+	return plant.Eventually(ctx, func() error {
+		s, err := m.Control().Status(ctx)
+		if err == nil && len(s.Deployments) > 0 {
+			err = errors.New("the application is still there")
+		}
+		return err
+	})
 }
 
 func journal(ctx context.Context, m *machine) error {
@@ -128,8 +128,8 @@ func waitsFor(code string) func(control.Deployment) bool {
 
 // awaits waits until the device says so of the application.
 func (m *machine) awaits(ctx context.Context, so func(control.Deployment) bool) error {
-	return until(ctx, func() error {
-		s, err := control.Dial(m.control()).Status(ctx)
+	return plant.Eventually(ctx, func() error {
+		s, err := m.Control().Status(ctx)
 		if err == nil && (len(s.Deployments) != 1 || !so(s.Deployments[0])) {
 			err = fmt.Errorf("deployments are %+v", s.Deployments)
 		}
@@ -147,29 +147,9 @@ func (m *machine) command(ctx context.Context, args ...string) error {
 		quoted = append(quoted, a)
 	}
 	m.screen.command("margolite %s", strings.Join(quoted, " "))
-	var stderr bytes.Buffer
-	cmd := exec.CommandContext(ctx, filepath.Join(m.bin, "margolite"), append([]string{"--config", m.config()}, args...)...)
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	for line := range strings.Lines(string(out)) {
+	out, err := m.Margolite(ctx, args...)
+	for line := range strings.Lines(out) {
 		m.screen.output(strings.TrimRight(line, "\n"))
-	}
-	if err != nil {
-		return fmt.Errorf("margolite %s: %w: %s", strings.Join(args, " "), err, stderr.String())
-	}
-	return nil
-}
-
-// approveRemoval lets the application go where the site is asked first.
-func (m *machine) approveRemoval(ctx context.Context) error {
-	s, err := control.Dial(m.control()).Status(ctx)
-	if err != nil {
-		return err
-	}
-	for _, d := range s.Deployments {
-		if c := d.Change; c != nil && c.Kind == "remove" && c.Answer == "" {
-			err = errors.Join(err, control.Dial(m.control()).Approve(ctx, control.AnswerRequest{Deployment: d.ID, Revision: c.Revision}))
-		}
 	}
 	return err
 }

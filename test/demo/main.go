@@ -22,21 +22,16 @@ import (
 
 	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/test/demoapp/demoimage"
-	"github.com/margolite/margolite/test/ociimage"
 	"github.com/margolite/margolite/test/plant"
-	"github.com/margolite/margolite/test/wfmsim"
-	"github.com/margolite/margolite/test/wfmsim/admin"
 )
 
 const (
 	deploymentID = "6c1f2a0e-5d1b-4f7e-9a53-2f1c8e0b7d11"
-	device       = "demo-device"
 	padding      = 24 << 20 // of the image, so that there is a download to look at
 )
 
 func main() {
-	keep := flag.Bool("keep", false, "leave everything running, and print what to try")
-	ended := flag.String("end", "", "end what -keep left running in `DIR`, and remove it")
+	keep := flag.Bool("keep", false, "keep everything running until an interrupt, and print what to try")
 	approval := flag.Bool("approval", false, "show how a site decides about an update instead")
 	record := flag.String("record", "", "write what is shown as an animated picture to `FILE`, too")
 	bin := flag.String("bin", "bin", "`DIR` with margolite, its shim and wfmsim")
@@ -46,16 +41,11 @@ func main() {
 	told := story{chapters: []chapter{prepare, install, parameter, offline, remove, summary}, record: *record}
 	switch {
 	case *approval:
-		told = story{chapters: approvalStory(), policy: approvalRules}
+		told = story{chapters: approvalStory(), policy: approvalRules()}
 	case *keep:
-		told.chapters = []chapter{prepare, install, parameter, offline, printKept}
-		told.keep = true
+		told.chapters = []chapter{prepare, install, parameter, offline, keepRunning}
 	}
-	tell := func() error { return told.run(ctx, *bin) }
-	if *ended != "" {
-		tell = func() error { return endKept(ctx, *ended) }
-	}
-	if err := tell(); err != nil {
+	if err := told.run(ctx, *bin); err != nil {
 		fmt.Fprintln(os.Stderr, "demo:", err)
 		os.Exit(1)
 	}
@@ -78,9 +68,8 @@ func onMachine(bin string) (*machine, error) {
 // story is what is shown, chapter by chapter.
 type story struct {
 	chapters []chapter
-	policy   string // of the site, a section of the configuration
-	keep     bool   // leave everything running
-	record   string // file
+	policy   map[string]string // of the site
+	record   string            // file
 }
 
 type chapter func(context.Context, *machine) error
@@ -90,20 +79,14 @@ func (s story) run(ctx context.Context, bin string) (err error) {
 	if err != nil {
 		return err
 	}
-	m.policy = s.policy
+	m.settings.Policy = s.policy
 	if s.record != "" {
 		m.screen.record, m.screen.terminal, m.screen.out = &recording{}, true, io.Discard
 		m.screen.command("make demo")
 	}
-	defer func() {
-		if s.keep && err == nil {
-			return
-		}
-		err = errors.Join(err, m.tearDown())
-	}()
+	defer func() { err = errors.Join(err, m.tearDown(err)) }()
 	for _, tell := range s.chapters {
 		if err := tell(ctx, m); err != nil {
-			m.showLogs()
 			return err
 		}
 	}
@@ -116,18 +99,14 @@ func (s story) run(ctx context.Context, bin string) (err error) {
 // prepare starts the WFM with its registry and puts the application there.
 func prepare(ctx context.Context, m *machine) error {
 	m.screen.chapter("A fleet manager (WFM) and a registry start on this machine")
-	if err := m.startWFM(ctx); err != nil {
+	if err := m.build(ctx); err != nil {
 		return err
 	}
-	info, err := m.admin.Info(ctx)
-	if err != nil {
+	m.screen.say("WFM", "%s, TLS 1.3 with client certificates", m.WFM.URL())
+	if err := m.pushImage(ctx, "1.0.0"); err != nil {
 		return err
 	}
-	m.screen.say("WFM", "%s, TLS 1.3 with client certificates", info.WFM)
-	if err := pushImage(ctx, info, "1.0.0"); err != nil {
-		return err
-	}
-	component, err := demoimage.Component(ctx, "1.0.0")
+	component, err := demoimage.Component(ctx, plant.ComponentVersion)
 	if err != nil {
 		return err
 	}
@@ -135,44 +114,34 @@ func prepare(ctx context.Context, m *machine) error {
 	if err != nil {
 		return err
 	}
-	if err := (ociimage.Registry{URL: info.Registry}).Push(ctx, "apps/demo", "1.0.0", pack); err != nil {
+	if err := m.Push(ctx, plant.Component, plant.ComponentVersion, pack); err != nil {
 		return err
 	}
-	m.screen.say("registry", "%s, with the image and the Compose package", info.RegistryHost)
+	m.screen.say("registry", "%s, with the image and the Compose package", m.Registry.Address())
 	return nil
 }
 
 // pushImage puts a version of the application's image into the registry.
-func pushImage(ctx context.Context, info admin.Info, version string) error {
+func (m *machine) pushImage(ctx context.Context, version string) error {
 	image, err := demoimage.Image(ctx, demoimage.Options{Version: version, Padding: padding})
 	if err != nil {
 		return err
 	}
-	return ociimage.Registry{URL: info.Registry}.Push(ctx, demoimage.Repository, version, image)
+	return m.Push(ctx, demoimage.Repository, version, image)
 }
 
 // publish makes the application part of the desired state, and gives the version of that.
-func (m *machine) publish(ctx context.Context, greeting, version string) (uint64, error) {
-	info, err := m.admin.Info(ctx)
-	if err != nil {
-		return 0, err
-	}
-	document, err := wfmsim.Deployment{
-		ID: deploymentID, Name: "visitors", DeviceID: device, ApplicationID: "visitors",
-		Components: []wfmsim.Component{{Name: "visitors", Repository: info.RegistryHost + "/apps/demo", Revision: "1.0.0"}},
-		Parameters: map[string]any{"REGISTRY": info.RegistryHost, "PORT": m.port, "GREETING": greeting, "TAG": version},
-	}.Document()
-	if err != nil {
-		return 0, err
-	}
-	p, err := m.admin.Publish(ctx, document)
-	return p.Version, err
+func (m *machine) publish(greeting, version string) (uint64, error) {
+	d := m.Deployment(deploymentID, map[string]any{"PORT": m.port, "GREETING": greeting, "TAG": version})
+	d.Name, d.Components[0].Name = "visitors", "visitors"
+	done, err := m.Publish(d)
+	return done.Version, err
 }
 
 // greets publishes the application with a greeting and follows the device until the WFM
 // heard that it is installed.
 func (m *machine) greets(ctx context.Context, greeting string) (time.Duration, error) {
-	return m.follow(ctx, margo.Installed, func() (uint64, error) { return m.publish(ctx, greeting, "1.0.0") })
+	return m.follow(ctx, margo.Installed, func() (uint64, error) { return m.publish(greeting, "1.0.0") })
 }
 
 func install(ctx context.Context, m *machine) error {
@@ -222,11 +191,11 @@ func offline(ctx context.Context, m *machine) error {
 	if err != nil {
 		return err
 	}
-	if err := m.stopWFM(); err != nil {
+	if err := errors.Join(m.WFM.Close(), m.Registry.Close()); err != nil {
 		return err
 	}
 	m.screen.say("stopped", "the WFM and the registry")
-	if err := m.stopAgent(); err != nil {
+	if err := m.Stop(); err != nil {
 		return err
 	}
 	m.screen.say("stopped", "the agent")
@@ -254,7 +223,7 @@ func offline(ctx context.Context, m *machine) error {
 	if err := m.visit(ctx); err != nil {
 		return err
 	}
-	if err := m.startWFM(ctx); err != nil {
+	if err := errors.Join(m.WFM.Start(""), m.Registry.Start("")); err != nil {
 		return err
 	}
 	m.screen.say("started", "the WFM and the registry")
@@ -263,10 +232,7 @@ func offline(ctx context.Context, m *machine) error {
 
 func remove(ctx context.Context, m *machine) error {
 	m.screen.chapter("The WFM withdraws the application")
-	took, err := m.follow(ctx, margo.Removed, func() (uint64, error) {
-		r, err := m.admin.Remove(ctx, deploymentID)
-		return r.Version, err
-	})
+	took, err := m.follow(ctx, margo.Removed, func() (uint64, error) { return m.Remove(deploymentID) })
 	if err != nil {
 		return err
 	}
