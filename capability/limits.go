@@ -10,8 +10,7 @@ import (
 // is no limit.
 type limits struct {
 	memory uint64  // bytes
-	cores  float64 // from a quota
-	cpus   int     // from a set of processors
+	cores  float64 // by a quota or a set of processors
 }
 
 // limits reads the control group that the machine sees as the root of all, and
@@ -24,13 +23,13 @@ func (m *machine) limits(workloads string) limits {
 	l := m.groupLimits("")
 	if workloads != "" && filepath.IsLocal(workloads) {
 		own := m.groupLimits(workloads)
-		l.memory, l.cores, l.cpus = least(l.memory, own.memory), least(l.cores, own.cores), least(l.cpus, own.cpus)
+		l.memory, l.cores = least(l.memory, own.memory), least(l.cores, own.cores)
 	}
 	return l
 }
 
 // least is the smaller of two limits, where zero is none.
-func least[T uint64 | float64 | int](a, b T) T {
+func least[T uint64 | float64](a, b T) T {
 	if a == 0 || b != 0 && b < a {
 		return b
 	}
@@ -39,26 +38,24 @@ func least[T uint64 | float64 | int](a, b T) T {
 
 func (m *machine) groupLimits(group string) limits {
 	const root = "sys/fs/cgroup"
-	var l limits
 
 	// Version 2.
-	l.memory = number(m.line(root, group, "memory.max"))
-	if quota, period, ok := strings.Cut(m.line(root, group, "cpu.max"), " "); ok {
-		l.cores = ratio(quota, period)
-	}
-	l.cpus = countList(m.line(root, group, "cpuset.cpus.effective"))
+	memory := number(m.line(root, group, "memory.max"))
+	quota, period, _ := strings.Cut(m.line(root, group, "cpu.max"), " ")
+	cores := ratio(quota, period)
+	cpus := countList(m.line(root, group, "cpuset.cpus.effective"))
 
 	// Version 1. Without a limit, memory has one that no machine reaches.
-	if l.memory == 0 {
-		l.memory = number(m.line(root, "memory", group, "memory.limit_in_bytes"))
+	if memory == 0 {
+		memory = number(m.line(root, "memory", group, "memory.limit_in_bytes"))
 	}
-	if l.cores == 0 {
-		l.cores = ratio(m.line(root, "cpu", group, "cpu.cfs_quota_us"), m.line(root, "cpu", group, "cpu.cfs_period_us"))
+	if cores == 0 {
+		cores = ratio(m.line(root, "cpu", group, "cpu.cfs_quota_us"), m.line(root, "cpu", group, "cpu.cfs_period_us"))
 	}
-	if l.cpus == 0 {
-		l.cpus = countList(m.line(root, "cpuset", group, "cpuset.cpus"))
+	if cpus == 0 {
+		cpus = countList(m.line(root, "cpuset", group, "cpuset.cpus"))
 	}
-	return l
+	return limits{memory, least(cores, float64(cpus))}
 }
 
 // ratio divides a quota by its period; anything that is no quota gives 0.

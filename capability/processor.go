@@ -33,9 +33,6 @@ func (m *machine) cpu(ctx context.Context, architecture string, l limits) CPU {
 	if c.Cores == 0 {
 		m.fail("cannot count processors: neither sysfs nor procfs lists any")
 	}
-	if l.cpus > 0 {
-		c.Cores = min(c.Cores, float64(l.cpus))
-	}
 	if l.cores > 0 {
 		c.Cores = min(c.Cores, l.cores)
 	}
