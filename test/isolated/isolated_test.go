@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(isolated.Main(m)) }
 
-func TestNetworkIsItsOwn(t *testing.T) {
+func TestNamespacesAreTheirOwn(t *testing.T) {
 	needRoot(t)
 	interfaces, err := net.Interfaces()
 	if err != nil {
@@ -30,10 +30,7 @@ func TestNetworkIsItsOwn(t *testing.T) {
 			t.Errorf("interface %s of the machine is visible", i.Name)
 		}
 	}
-}
 
-func TestProcessesAreItsOwn(t *testing.T) {
-	needRoot(t)
 	out, err := exec.Command("ls", "/proc").Output()
 	if err != nil {
 		t.Fatal(err)
@@ -46,13 +43,6 @@ func TestProcessesAreItsOwn(t *testing.T) {
 	}
 	if processes > 5 {
 		t.Errorf("%d processes are visible, want only the tests'", processes)
-	}
-}
-
-func needRoot(t *testing.T) {
-	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("namespaces need root")
 	}
 }
 
@@ -79,5 +69,12 @@ func TestControlGroupsAreItsOwn(t *testing.T) {
 	}
 	if !slices.Contains(strings.Fields(string(mine)), strconv.Itoa(os.Getpid())) {
 		t.Errorf("the root of the groups has the processes %q, and not this one", mine)
+	}
+}
+
+func needRoot(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("namespaces need root")
 	}
 }

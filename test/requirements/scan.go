@@ -90,12 +90,12 @@ func (s shownBy) add(file string, parsed *ast.File) {
 		}
 		t := test{file: file, name: f.Name.Name}
 		if f.Recv == nil {
-			for _, id := range idsOfFunction(t.name) {
+			for _, id := range ids(functionIDs.FindString(t.name)) {
 				s[id] = append(s[id], t)
 			}
 		}
 		for _, name := range subtests(f.Body) {
-			for _, id := range idsOfName(name) {
+			for _, id := range ids(nameIDs.FindString(name)) {
 				t.sub = strings.ReplaceAll(name, " ", "_")
 				if !slices.Contains(s[id], t) {
 					s[id] = append(s[id], t)
@@ -127,21 +127,10 @@ func subtests(body *ast.BlockStmt) (texts []string) {
 }
 
 var (
-	functionIDs = regexp.MustCompile(`^Test((?:` + areaPattern + `\d\d)+)`)
+	functionIDs = regexp.MustCompile(`^Test(?:` + areaPattern + `\d\d)+`)
 	nameIDs     = regexp.MustCompile(`^(?:` + areaPattern + `-\d\d(?:, ?|: ?| ))+`)
 	eachID      = regexp.MustCompile(`(` + areaPattern + `)-?(\d\d)`)
 )
-
-// idsOfFunction are the ids at the beginning of the name of a test.
-func idsOfFunction(name string) []string {
-	if m := functionIDs.FindStringSubmatch(name); m != nil {
-		return ids(m[1])
-	}
-	return nil
-}
-
-// idsOfName are the ids at the beginning of the name of a subtest.
-func idsOfName(name string) []string { return ids(nameIDs.FindString(name)) }
 
 func ids(text string) []string {
 	var all []string
