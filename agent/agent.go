@@ -102,15 +102,15 @@ type Options struct {
 	Runtime Runtime
 	Facts   func() (capability.Facts, error) // what the machine offers
 	// Watch calls changed, which does not block, when Facts may have changed,
-	// until ctx is done. It fails where nothing tells of that; nil: the same.
-	// The machine is looked at with each poll anyway.
+	// until ctx is done. It fails where nothing tells of that. The machine is looked at
+	// with each poll anyway.
 	Watch func(ctx context.Context, changed func()) error
 	// StateDir and RunDir are where the agent and its runtime keep what is their
 	// own, which no workload may mount. Lock files are in RunDir.
 	StateDir, RunDir string
 	Logger           *slog.Logger
 	Now              func() time.Time
-	// ClockWrong says that Now is not to be trusted; nil: it always is.
+	// ClockWrong says that Now is not to be trusted.
 	ClockWrong func() bool
 	// Meter tells what the runtime does and has used; nil: that is not known.
 	Meter Meter
@@ -168,9 +168,6 @@ type Agent struct {
 // New wires an agent; Run makes it work.
 func New(o Options) *Agent {
 	start := time.Now()
-	if o.ClockWrong == nil {
-		o.ClockWrong = func() bool { return false }
-	}
 	if o.Random == nil {
 		o.Random = rand.N
 	}

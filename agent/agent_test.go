@@ -99,6 +99,8 @@ func (s *site) start() {
 		Logger:   s.logger,
 		Now:      time.Now,
 		Random:   s.random,
+
+		ClockWrong: func() bool { return false },
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)

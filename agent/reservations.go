@@ -14,13 +14,9 @@ import (
 func sum(asks []policy.ServiceAsk) policy.Resources {
 	var all policy.Resources
 	for _, a := range asks {
-		all = plus(all, a.Reserved)
+		all = all.Plus(a.Reserved)
 	}
 	return all
-}
-
-func plus(a, b policy.Resources) policy.Resources {
-	return policy.Resources{CPUs: a.CPUs + b.CPUs, Memory: a.Memory + b.Memory, Storage: a.Storage + b.Storage}
 }
 
 // heldBeside is what the other deployments reserve: what runs of them, or is
@@ -41,7 +37,7 @@ func (r *reconciler) heldBeside(ctx context.Context, id string) (policy.Resource
 		if err != nil {
 			return held, err
 		}
-		held = plus(held, of)
+		held = held.Plus(of)
 	}
 	return held, nil
 }
@@ -64,7 +60,7 @@ func (r *reconciler) reservedBy(ctx context.Context, id string, rev *store.Revis
 	var held policy.Resources
 	_, err := r.loadStaged(ctx, id, rev, true, func(_ margo.Component, _ *store.Staged, p *runtime.Project) {
 		for _, s := range p.Compose.Services {
-			held = plus(held, reserved(s))
+			held = held.Plus(reserved(s))
 		}
 	})
 	if ctx.Err() != nil {

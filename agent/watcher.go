@@ -40,9 +40,6 @@ func newWatcher(b *base, watch func(ctx context.Context, changed func()) error, 
 // run watches until ctx is done. Where nothing tells of changes it waits for
 // that: the machine is looked at with each poll.
 func (w *watcher) run(ctx context.Context) error {
-	if w.watch == nil {
-		return nil
-	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
 		err := contain.Call(func() error { return w.watch(ctx, func() { poke(w.poked) }) })

@@ -230,6 +230,8 @@ func (y *year) start() {
 			Reports: agent.Reports{Running: true, Grace: time.Minute}, Settle: 10 * time.Second,
 		},
 		WFM: y.uplink, Store: y.store, Runtime: y.runtime, StateDir: filepath.Join(y.dir, "state"), RunDir: y.dir, Logger: logger, Now: present.Now,
+		ClockWrong: func() bool { return false },
+		Watch:      func(context.Context, func()) error { return errors.New("nothing tells of changes") },
 		Facts: func() (capability.Facts, error) {
 			return capability.Facts{CPU: capability.CPU{Cores: 1, Architecture: "arm"}, Memory: 64 << 20, Storage: 1 << 30}, nil
 		},

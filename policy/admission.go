@@ -245,9 +245,9 @@ func (a *admission) resources() {
 	a.component, a.service = "", ""
 	var asked Resources
 	for _, s := range a.ask.Services {
-		asked = asked.plus(s.Reserved)
+		asked = asked.Plus(s.Reserved)
 	}
-	all := asked.plus(a.ask.Held)
+	all := asked.Plus(a.ask.Held)
 	cores := func(n float64) string { return strconv.FormatFloat(milli(n), 'f', -1, 64) }
 	if most, whose := limit(a.allow.CPUs, a.ask.Device.CPUs); asked.CPUs > 0 && most > 0 && milli(all.CPUs) > milli(most) {
 		a.refuse("cpus", "", "reserves %s cores; with the %s of other deployments that exceeds %s, %s",
@@ -275,8 +275,8 @@ func limit[T int64 | float64](allowed, has T) (T, string) {
 	return has, "all that the device has"
 }
 
-// plus adds what may be any numbers.
-func (r Resources) plus(o Resources) Resources {
+// Plus adds what may be any numbers.
+func (r Resources) Plus(o Resources) Resources {
 	add := func(a, b int64) int64 {
 		a, b = max(a, 0), max(b, 0)
 		return a + min(b, math.MaxInt64-a)

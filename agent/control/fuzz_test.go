@@ -3,6 +3,7 @@ package control
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"testing"
@@ -28,20 +29,11 @@ func FuzzDecode(f *testing.F) {
 			if err := parseBody(r, into); err != nil && !errors.Is(err, ErrInvalid) {
 				t.Fatalf("%T: %v", into, err)
 			}
-			named := false
-			switch r := into.(type) {
-			case *RollbackRequest:
-				named = r.UID != 0
-			case *AnswerRequest:
-				named = r.Caller != Caller{}
-			case *HoldRequest:
-				named = r.Caller != Caller{}
-			case *ReleaseRequest:
-				named = r.Caller != Caller{}
-			case *ReturnRequest:
-				named = r.Caller != Caller{}
+			was := fmt.Sprintf("%#v", into)
+			if named, ok := into.(interface{ by(Caller) }); ok {
+				named.by(Caller{})
 			}
-			if named {
+			if fmt.Sprintf("%#v", into) != was {
 				t.Fatalf("%q says who asks", body)
 			}
 		}
