@@ -40,7 +40,6 @@ func (in *intake) keep(d digest.Digest, document []byte) error {
 	return nil
 }
 
-// save puts what is held in memory into the store.
 func (in *intake) save() error {
 	if len(in.documents) == 0 {
 		return nil

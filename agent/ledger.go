@@ -303,7 +303,6 @@ func leaves(d *store.Deployment) bool {
 	return Phase(d.Phase) == Leaving || Phase(d.Phase) == Removing
 }
 
-// version is that of the accepted manifest.
 func (l *ledger) version() uint64 {
 	if v := l.accepted.Load(); v != 0 {
 		return v

@@ -192,7 +192,6 @@ func truth(is bool) float64 {
 	return 0
 }
 
-// label is a name as the value of a label.
 func label(name string) string { return shortened(name, maxLabel) }
 
 // waited is for how long something has been in the outbox, in which there are n
