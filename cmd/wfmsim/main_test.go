@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"crypto"
@@ -15,7 +16,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/margolite/margolite/agent/identity"
 	"github.com/margolite/margolite/agent/margo"
@@ -23,36 +23,35 @@ import (
 
 const deploymentID = "a3e2f5dc-912e-494f-8395-52cf3769bc06"
 
-// output is where a command that goes on running writes to.
-type output struct {
-	mu      sync.Mutex
-	text    bytes.Buffer
-	changed chan struct{}
-}
+// lines are those that a command prints which goes on running.
+type lines struct{ *bufio.Scanner }
 
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	defer func() { close(o.changed); o.changed = make(chan struct{}) }()
-	return o.text.Write(p)
-}
-
-// wait returns what was written once it has what it should have.
-func (o *output) wait(t *testing.T, has string) string {
+// await reads lines up to one that has what it should have, which is not read again.
+func (l lines) await(t *testing.T, has string) (read []string) {
 	t.Helper()
-	deadline := time.After(2 * time.Minute)
-	for {
-		o.mu.Lock()
-		text, changed := o.text.String(), o.changed
-		o.mu.Unlock()
-		if strings.Contains(text, has) {
-			return text
+	for l.Scan() {
+		read = append(read, l.Text())
+		if strings.Contains(l.Text(), has) {
+			return read
 		}
-		select {
-		case <-changed:
-		case <-deadline:
-			t.Fatalf("no %q in %q", has, text)
-		}
+	}
+	t.Fatalf("no %q in %q, %v", has, read, l.Err())
+	return nil
+}
+
+// start runs a command until stop, which returns its exit code.
+func start(args ...string) (out lines, stop func() int) {
+	ctx, cancel := context.WithCancel(context.Background())
+	r, w := io.Pipe()
+	ended := make(chan int, 1)
+	go func() {
+		code := run(ctx, args, w, os.Stderr)
+		_ = w.Close()
+		ended <- code
+	}()
+	return lines{bufio.NewScanner(r)}, func() int {
+		cancel()
+		return <-ended
 	}
 }
 
@@ -64,23 +63,17 @@ type server struct {
 
 func serve(t *testing.T, dir string, more ...string) server {
 	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	out := &output{changed: make(chan struct{})}
-	ended := make(chan int, 1)
-	go func() {
-		ended <- run(ctx, append([]string{
-			"serve", "--dir", dir, "--listen", "127.0.0.1:0",
-			"--admin", "127.0.0.1:0", "--registry", "127.0.0.1:0", "--prefix", "/margo",
-		}, more...), out, os.Stderr)
-	}()
+	out, stop := start(append([]string{
+		"serve", "--dir", dir, "--listen", "127.0.0.1:0",
+		"--admin", "127.0.0.1:0", "--registry", "127.0.0.1:0", "--prefix", "/margo",
+	}, more...)...)
 	s := server{stop: sync.OnceFunc(func() {
-		cancel()
-		if code := <-ended; code != exitDone {
+		if code := stop(); code != exitDone {
 			t.Errorf("serve ended with %d", code)
 		}
 	})}
 	t.Cleanup(s.stop)
-	for line := range strings.Lines(out.wait(t, "config ")) {
+	for _, line := range out.await(t, "config ") {
 		switch fields := strings.Fields(line); fields[0] {
 		case "WFM":
 			s.wfm = fields[1]
@@ -336,17 +329,14 @@ func TestStatusesAreFollowed(t *testing.T) {
 	check(t, os.WriteFile(file, []byte(document), 0o644))
 	s.do(t, "publish", file)
 
-	ctx, cancel := context.WithCancel(context.Background())
-	out := &output{changed: make(chan struct{})}
-	ended := make(chan int, 1)
-	go func() { ended <- run(ctx, []string{"statuses", "--follow", "--admin", s.admin}, out, io.Discard) }()
+	out, stop := start("statuses", "--follow", "--admin", s.admin)
 	for _, state := range []string{"pending", "installing"} {
 		body := `{"deploymentId":"` + deploymentID + `","adoptedManifestVersion":2,"status":{"state":"` + state + `"},"components":[{"name":"app","state":"` + state + `"}]}`
 		device(t, dir, http.MethodPost, s.wfm+"/api/v1/deployments/"+deploymentID+"/status", body)
-		out.wait(t, "manifest 2  "+state)
+		out.await(t, "manifest 2  "+state)
+		out.await(t, "app "+state)
 	}
-	cancel()
-	if code := <-ended; code != exitDone {
+	if code := stop(); code != exitDone {
 		t.Errorf("ended with %d", code)
 	}
 }

@@ -164,7 +164,6 @@ func (s settings) serve(ctx context.Context, out io.Writer) (err error) {
 		Registry:      "http://" + loopback(images.Address()),
 		RegistryHost:  s.reachable(images.Address()),
 		DefaultClient: client,
-		Clients:       []string{client},
 	}
 	if service != nil {
 		info.MIS = "https://" + s.reachable(service.Address()) + mis.DiscoveryPath
@@ -188,24 +187,18 @@ func (s settings) serve(ctx context.Context, out io.Writer) (err error) {
 		Handler: admin.Handler(admin.Servers{WFM: wfm, Registry: images, MIS: service}, func() admin.Info {
 			now := info
 			if devices := wfm.Devices(""); now.DefaultClient == "" && len(devices) > 0 {
-				now.DefaultClient, now.Clients = devices[0].Client, []string{devices[0].Client}
+				now.DefaultClient = devices[0].Client
 			}
 			return now
 		}),
 		ReadHeaderTimeout: 10 * time.Second,
 		BaseContext:       func(net.Listener) context.Context { return ctx },
 	}
-	stopped := make(chan struct{})
-	go func() {
-		defer close(stopped)
-		<-ctx.Done()
-		_ = server.Close() // nothing is lost with a request of the command line
-	}()
-	err = server.Serve(listener)
-	if !errors.Is(err, http.ErrServerClosed) {
+	// Nothing is lost with a request of the command line.
+	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
+	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("cannot serve administration: %w", err)
 	}
-	<-stopped
 	return nil
 }
 

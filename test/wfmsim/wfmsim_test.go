@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"encoding/json"
 	"io"
 	"net/http"
 	"slices"
@@ -312,36 +311,21 @@ func TestCapabilitiesComeAndGo(t *testing.T) {
 }
 
 // statusOf is a report of the deployment one; errors belong to failed states.
-func statusOf(version uint64, overall string, components ...string) []byte {
-	type failure struct {
-		Code    string `json:"code"`
-		Source  string `json:"source"`
-		Message string `json:"message"`
-	}
-	type state struct {
-		Name  string   `json:"name,omitempty"`
-		State string   `json:"state"`
-		Error *failure `json:"error,omitempty"`
-	}
-	report := map[string]any{"deploymentId": one, "deviceId": deviceID, "adoptedManifestVersion": version}
-	top := state{State: overall}
-	if overall == "failed" {
-		top.Error = &failure{"ERR", "app-" + one[:4], "it failed"}
-	}
-	report["status"] = top
-	list := []state{}
-	for i := 0; i < len(components); i += 2 {
-		c := state{Name: components[i], State: components[i+1]}
-		if c.State == "failed" {
-			c.Error = &failure{"ERR", c.Name, "it failed"}
+func statusOf(t *testing.T, version uint64, overall margo.State, components ...string) []byte {
+	t.Helper()
+	failure := func(state margo.State, source string) *margo.Fault {
+		if state != margo.Failed {
+			return nil
 		}
-		list = append(list, c)
+		return &margo.Fault{Code: "ERR", Source: source, Message: "it failed"}
 	}
-	report["components"] = list
-	text, err := json.Marshal(report)
-	if err != nil {
-		panic(err) // of strings and numbers
+	s := margo.Status{DeploymentID: one, DeviceID: deviceID, AdoptedVersion: version, State: overall, Error: failure(overall, "app-"+one[:4])}
+	for i := 0; i < len(components); i += 2 {
+		state := margo.State(components[i+1])
+		s.Components = append(s.Components, margo.ComponentStatus{Name: components[i], State: state, Error: failure(state, components[i])})
 	}
+	text, err := s.Marshal()
+	check(t, err)
 	return text
 }
 
@@ -351,7 +335,7 @@ func TestBadRequestsAreRefused(t *testing.T) {
 	published := r.publish(one, "1.0.0")
 	version := published.Version
 	status, caps := "/api/v1/deployments/"+one+"/status", "/api/v1/capabilities/"+deviceID
-	good := statusOf(version, "installed", "web", "installed", "db", "installed")
+	good := statusOf(t, version, "installed", "web", "installed", "db", "installed")
 	swap := func(body []byte, old, new string) []byte {
 		t.Helper()
 		if !bytes.Contains(body, []byte(old)) {
@@ -359,7 +343,7 @@ func TestBadRequestsAreRefused(t *testing.T) {
 		}
 		return bytes.Replace(body, []byte(old), []byte(new), 1)
 	}
-	failed := statusOf(version, "failed", "web", "failed", "db", "pending")
+	failed := statusOf(t, version, "failed", "web", "failed", "db", "pending")
 	for name, c := range map[string]struct {
 		path   string
 		body   []byte
@@ -373,10 +357,10 @@ func TestBadRequestsAreRefused(t *testing.T) {
 		"an encoded body":            {path: status, body: good, header: []string{"Content-Encoding", "gzip"}, status: 415},
 		"a body without end":         {path: status, body: bytes.Repeat([]byte(" "), 1<<20+1), status: 413},
 		"no JSON":                    {path: status, body: []byte("installed"), status: 400, kind: margo.ProblemInvalidRequest},
-		"a version of the future":    {path: status, body: statusOf(version+1, "installed", "web", "installed", "db", "installed"), status: 422, kind: margo.ProblemSemanticError, field: "adoptedManifestVersion"},
-		"a version before it":        {path: status, body: statusOf(version-1, "installed", "web", "installed", "db", "installed"), status: 422, kind: margo.ProblemSemanticError, field: "adoptedManifestVersion"},
-		"a component too few":        {path: status, body: statusOf(version, "installed", "web", "installed"), status: 422, kind: margo.ProblemSemanticError, field: "components"},
-		"a component too many":       {path: status, body: statusOf(version, "installed", "web", "installed", "db", "installed", "x", "installed"), status: 422, kind: margo.ProblemSemanticError, field: "components"},
+		"a version of the future":    {path: status, body: statusOf(t, version+1, "installed", "web", "installed", "db", "installed"), status: 422, kind: margo.ProblemSemanticError, field: "adoptedManifestVersion"},
+		"a version before it":        {path: status, body: statusOf(t, version-1, "installed", "web", "installed", "db", "installed"), status: 422, kind: margo.ProblemSemanticError, field: "adoptedManifestVersion"},
+		"a component too few":        {path: status, body: statusOf(t, version, "installed", "web", "installed"), status: 422, kind: margo.ProblemSemanticError, field: "components"},
+		"a component too many":       {path: status, body: statusOf(t, version, "installed", "web", "installed", "db", "installed", "x", "installed"), status: 422, kind: margo.ProblemSemanticError, field: "components"},
 		"an error of somebody else":  {path: status, body: swap(failed, `"source":"web"`, `"source":"margolite"`), status: 422, kind: margo.ProblemSemanticError, field: "components.0.error.source"},
 		"an overall error of nobody": {path: status, body: swap(failed, `"source":"app-`+one[:4], `"source":"x`), status: 422, kind: margo.ProblemSemanticError, field: "status.error.source"},
 		"another deployment's path":  {path: "/api/v1/deployments/" + two + "/status", body: good, status: 422, kind: margo.ProblemSemanticError, field: "deploymentId"},
@@ -411,7 +395,7 @@ func TestBadRequestsAreRefused(t *testing.T) {
 	}
 	gone, err := r.wfm.Remove(deviceID, one)
 	check(t, err)
-	if a := r.call("POST", status, statusOf(gone, "installed", "web", "installed", "db", "installed")); a.status != 422 {
+	if a := r.call("POST", status, statusOf(t, gone, "installed", "web", "installed", "db", "installed")); a.status != 422 {
 		t.Errorf("installed although removed: got %d", a.status)
 	}
 	a, err := r.try(r.clientOf("wfm-1", "other"), http.MethodGet, "/api/v1/deployments/"+one+"/"+published.Digest.String(), nil)

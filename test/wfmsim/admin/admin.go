@@ -47,13 +47,12 @@ type Request struct {
 
 // Info is where everything is.
 type Info struct {
-	WFM           string   `json:"wfm"`           // base URL for devices
-	Revision      string   `json:"revision"`      // that the WFM speaks
-	MIS           string   `json:"mis,omitempty"` // URL of the discovery document
-	Registry      string   `json:"registry"`      // URL for pushing from this machine
-	RegistryHost  string   `json:"registryHost"`  // as devices and image references name it
-	DefaultClient string   `json:"defaultClient"` // meant where a request names none
-	Clients       []string `json:"clients"`
+	WFM           string `json:"wfm"`           // base URL for devices
+	Revision      string `json:"revision"`      // that the WFM speaks
+	MIS           string `json:"mis,omitempty"` // URL of the discovery document
+	Registry      string `json:"registry"`      // URL for pushing from this machine
+	RegistryHost  string `json:"registryHost"`  // as devices and image references name it
+	DefaultClient string `json:"defaultClient"` // meant where a request names none
 }
 
 // Failure is the answer to a request that cannot be done.

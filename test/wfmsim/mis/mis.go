@@ -115,25 +115,12 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) {
 	case BundlePath:
 		endpoint, handle = EndpointBundle, s.trustBundle
 	}
-	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if endpoint != EndpointOther && r.Method != http.MethodGet && r.Method != http.MethodHead {
-			w.Header().Set("Allow", "GET, HEAD")
-			problem(w, r, http.StatusMethodNotAllowed, "", "Method Not Allowed", "This is only to be read.")
-			return
-		}
-		handle(w, r)
-	})
-	s.Wrap(endpoint, handler).ServeHTTP(w, r)
+	s.Wrap(endpoint, http.HandlerFunc(handle)).ServeHTTP(w, r)
 }
 
 func (s *Server) discovery(w http.ResponseWriter, r *http.Request) {
-	document := map[string]string{"trustDomain": s.options.TrustDomain, "trustBundleUri": s.BundleURL()}
-	body, err := json.Marshal(document)
-	if err != nil {
-		problem(w, r, http.StatusInternalServerError, "", "Internal Server Error", err.Error())
-		return
-	}
-	serve(w, r, body)
+	body, err := json.Marshal(map[string]string{"trustDomain": s.options.TrustDomain, "trustBundleUri": s.BundleURL()})
+	serve(w, r, body, err)
 }
 
 func (s *Server) trustBundle(w http.ResponseWriter, r *http.Request) {
@@ -145,14 +132,14 @@ func (s *Server) trustBundle(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	body, err := pki.MarshalBundle(bundle)
+	serve(w, r, body, err)
+}
+
+func serve(w http.ResponseWriter, r *http.Request, body []byte, err error) {
 	if err != nil {
 		problem(w, r, http.StatusInternalServerError, "", "Internal Server Error", err.Error())
 		return
 	}
-	serve(w, r, body)
-}
-
-func serve(w http.ResponseWriter, r *http.Request, body []byte) {
 	etag := `"` + digest.FromBytes(body).Encoded() + `"`
 	w.Header().Set("ETag", etag)
 	w.Header().Set("Cache-Control", "no-cache")
