@@ -45,21 +45,13 @@ func enterGroup(root, group string) error {
 // inheritSet gives a new group of cgroup v1 the processors and memory nodes of its parent: with none it can have no process.
 func inheritSet(parent, dir string) error {
 	for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
-		own, err := os.ReadFile(filepath.Join(dir, file))
-		if errors.Is(err, fs.ErrNotExist) || err == nil && len(bytes.TrimSpace(own)) > 0 {
-			continue
+		set, err := os.ReadFile(filepath.Join(dir, file))
+		if err == nil && len(bytes.TrimSpace(set)) == 0 {
+			if set, err = os.ReadFile(filepath.Join(parent, file)); err == nil {
+				err = os.WriteFile(filepath.Join(dir, file), set, 0)
+			}
 		}
-		if err != nil {
-			return err
-		}
-		set, err := os.ReadFile(filepath.Join(parent, file))
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // the root of cgroup v2 has none
-		}
-		if err != nil {
-			return err
-		}
-		if err := os.WriteFile(filepath.Join(dir, file), set, 0); err != nil {
+		if err != nil && !errors.Is(err, fs.ErrNotExist) { // the root of cgroup v2 has none
 			return err
 		}
 	}

@@ -181,15 +181,8 @@ func runtimeHasSeccomp(ctx context.Context, runc string) bool {
 
 // firstWord is that of a small file of the kernel; "" when there is none.
 func firstWord(path string) string {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return ""
-	}
-	fields := strings.Fields(string(text))
-	if len(fields) == 0 {
-		return ""
-	}
-	return fields[0]
+	text, _ := os.ReadFile(path)
+	return append(strings.Fields(string(text)), "")[0]
 }
 
 func exists(path string) bool {

@@ -16,10 +16,7 @@ func (c *Containers) shareMemory(id string, l Labels, joined string) error {
 		return nil
 	}
 	dir := c.sharedMemory(id)
-	if err := detach(dir); err != nil { // that of its former process
-		return err
-	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := errors.Join(detach(dir), os.MkdirAll(dir, 0o700)); err != nil { // there may be that of its former process
 		return fmt.Errorf("cannot create shared memory: %w", err)
 	}
 	if joined == "" {

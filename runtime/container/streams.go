@@ -36,20 +36,18 @@ func (c *Containers) connect(request *tasksapi.CreateTaskRequest, d Details) err
 			return fmt.Errorf("cannot create standard input: %w", err)
 		}
 	}
+	path, keep := c.LogPath(request.ContainerID), c.logKeep(d.Logging)
 	switch {
 	case d.Logging.None && d.TTY:
 		request.Stdout = os.DevNull // what a terminal shows has to go somewhere
 		return nil
 	case d.Logging.None:
-		return nil
-	}
-	path, keep := c.LogPath(request.ContainerID), c.logKeep(d.Logging)
-	if c.o.LogKeeper != "" {
+	case c.o.LogKeeper != "":
 		request.Stdout = log.KeeperURI(c.o.LogKeeper, path, keep)
-		request.Stderr = request.Stdout
-		return nil
+	default:
+		request.Stdout = log.URI(path, keep)
 	}
-	request.Stdout, request.Stderr = log.URI(path, keep), log.URI(path, keep)
+	request.Stderr = request.Stdout
 	return nil
 }
 

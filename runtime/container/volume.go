@@ -128,9 +128,6 @@ func (c *Containers) resolveVolumes(ctx context.Context, config Config) (mounted
 
 // complete adds to the mounts of the service what the image asks for.
 func (c Config) complete() (Config, error) {
-	if len(c.Image.Volumes) == 0 {
-		return c, nil
-	}
 	if len(c.Image.Volumes) > maxImageVolumes {
 		return c, fmt.Errorf("the image of service %s declares %d volumes; the limit is %d", c.Service.Name, len(c.Image.Volumes), maxImageVolumes)
 	}

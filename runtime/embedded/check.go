@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"time"
 )
 
 // Problem is something that this device lacks to run workloads.
@@ -48,11 +47,9 @@ func checkRunc(ctx context.Context) *Problem {
 		problem.Text = "runc is not in PATH"
 		return problem
 	}
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	out, err := exec.CommandContext(ctx, path, "--version").Output()
+	out, err := askVersion(ctx, path, "--version")
 	if err != nil {
-		problem.Text = fmt.Sprintf("%s does not run: %v", path, err)
+		problem.Text = path + " " + err.Error()
 		return problem
 	}
 	// runc version 1.1.5+ds1

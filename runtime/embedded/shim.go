@@ -28,7 +28,7 @@ const (
 	// ownRevision is what the shim of this repository calls its revision.
 	ownRevision = "margolite"
 
-	shimPatience = 15 * time.Second // for a shim to say its version
+	shimPatience = 15 * time.Second // for a program to say its version
 	maxVersion   = 4 << 10          // of what it says, in bytes
 )
 
@@ -52,7 +52,7 @@ func FindShim(ctx context.Context) (Shim, error) {
 			continue
 		}
 		looked = append(looked, info)
-		said, err := askVersion(ctx, path)
+		said, err := askVersion(ctx, path, "-v")
 		if err != nil {
 			passed = append(passed, path+", which "+err.Error())
 			continue
@@ -71,10 +71,10 @@ func FindShim(ctx context.Context) (Shim, error) {
 	return Shim{}, errors.New(text)
 }
 
-func askVersion(ctx context.Context, path string) (said []byte, err error) {
+func askVersion(ctx context.Context, path, flag string) (said []byte, err error) {
 	ctx, cancel := context.WithTimeout(ctx, shimPatience)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, path, "-v")
+	cmd := exec.CommandContext(ctx, path, flag)
 	r, err := cmd.StdoutPipe()
 	if err == nil {
 		err = cmd.Start()
@@ -86,7 +86,7 @@ func askVersion(ctx context.Context, path string) (said []byte, err error) {
 	said, readErr := io.ReadAll(io.LimitReader(r, maxVersion)) // the rest breaks its pipe
 	_ = r.Close()
 	if err := cmp.Or(cmd.Wait(), readErr); err != nil {
-		return nil, fmt.Errorf("it does not report its version: %w", cmp.Or(ctx.Err(), err))
+		return nil, fmt.Errorf("does not report its version: %w", cmp.Or(ctx.Err(), err))
 	}
 	return said, nil
 }

@@ -40,8 +40,8 @@ func TestFindShimPassesOverThoseThatAreTooOld(t *testing.T) {
 		of("v2.2.9", "margolite"):        ", containerd v2.2.9",
 		of("unknown", "abc"):             ", containerd unknown",
 		"#!/bin/sh\necho usage":          ", containerd of unknown version",
-		"#!/bin/sh\nexit 3":              ", which it does not report its version: exit status 3",
-		"#!/bin/sh\nexec /usr/bin/yes":   ", which it does not report its version: signal: broken pipe",
+		"#!/bin/sh\nexit 3":              ", which does not report its version: exit status 3",
+		"#!/bin/sh\nexec /usr/bin/yes":   ", which does not report its version: signal: broken pipe",
 		"#!/nowhere":                     ", which does not run: ",
 	} {
 		path := put(first, script)
