@@ -9,7 +9,6 @@ import (
 	"math"
 	"math/big"
 	"strconv"
-	"strings"
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v4"
@@ -255,7 +254,7 @@ func readScalar(n *yaml.Node) tree {
 		}
 	case "!!float":
 		var f float64
-		if i, ok := new(big.Int).SetString(n.Value, 10); ok && isDecimal(n.Value) { // beyond 64 bits, where a float would round
+		if i, ok := new(big.Int).SetString(n.Value, 10); ok { // beyond 64 bits, where a float would round
 			t.kind, t.literal = number, i.String()
 		} else if n.Decode(&f) == nil && !math.IsInf(f, 0) && !math.IsNaN(f) {
 			t.kind, t.literal = number, strconv.FormatFloat(f, 'f', -1, 64)
@@ -264,12 +263,6 @@ func readScalar(n *yaml.Node) tree {
 		t.kind, t.literal = text, n.Value
 	}
 	return t
-}
-
-// isDecimal reports whether s is a decimal integer as JSON writes it.
-func isDecimal(s string) bool {
-	s = strings.TrimPrefix(s, "-")
-	return s != "" && strings.Trim(s, "0123456789") == "" && (s == "0" || s[0] != '0')
 }
 
 // appendJSON writes a tree as compact JSON, with its members in their order.

@@ -19,36 +19,23 @@ var (
 	errSlow    = errors.New("the WFM's answer takes too long")
 )
 
-// watch gives up a request when nothing has happened for a while.
-type watch struct {
-	timer   *time.Timer
-	timeout time.Duration
-}
-
-// newWatch derives a context that ends with errStalled when the watch has not
-// been poked for the timeout. Call stop when done.
-func newWatch(ctx context.Context, timeout time.Duration) (watched context.Context, w *watch, stop func()) {
+// watch derives a context that ends with errStalled when poke has not been called
+// for the timeout. Call stop when done.
+func watch(ctx context.Context, timeout time.Duration) (watched context.Context, poke, stop func()) {
 	watched, cancel := context.WithCancelCause(ctx)
-	w = &watch{timer: time.AfterFunc(timeout, func() { cancel(errStalled) }), timeout: timeout}
-	return watched, w, func() { w.timer.Stop(); cancel(nil) }
+	timer := time.AfterFunc(timeout, func() { cancel(errStalled) })
+	return watched, func() { timer.Reset(timeout) }, func() { timer.Stop(); cancel(nil) }
 }
 
-func (w *watch) poke() { w.timer.Reset(w.timeout) }
-
-// reader pokes the watch with each byte that arrives.
-func (w *watch) reader(r io.Reader) io.Reader { return watchedReader{r, w} }
-
-type watchedReader struct {
+// noted is a reader that somebody listens to.
+type noted struct {
 	io.Reader
-	watch *watch
+	note func(n int, err error) error // gives the error of a read that brought n bytes
 }
 
-func (r watchedReader) Read(p []byte) (int, error) {
+func (r noted) Read(p []byte) (int, error) {
 	n, err := r.Reader.Read(p)
-	if n > 0 {
-		r.watch.poke()
-	}
-	return n, err
+	return n, r.note(n, err)
 }
 
 // limited fails with ErrTooLarge where more than the limit comes; in contrast

@@ -26,12 +26,20 @@ func readBundle(archive io.Reader, refs []margo.DeploymentRef, limits Limits, ea
 	}
 	missing := len(expected)
 	found := make(map[digest.Digest]bool, missing)
-	compressed := &counted{Reader: archive}
-	expanded, err := gzip.NewReader(compressed)
+	var packed, unpacked int64 // bytes so far
+	expanded, err := gzip.NewReader(noted{archive, func(n int, err error) error {
+		packed += int64(n)
+		return err
+	}})
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrBundle, err)
 	}
-	files := tar.NewReader(&expansion{&limited{expanded, limits.Expanded}, compressed, 0})
+	files := tar.NewReader(noted{&limited{expanded, limits.Expanded}, func(n int, err error) error {
+		if unpacked += int64(n); unpacked > freeRatio && unpacked/maxRatio > packed {
+			return fmt.Errorf("%w: it expands to more than %d times its size", ErrTooLarge, maxRatio)
+		}
+		return err
+	}})
 	var buffer []byte
 	for entries := 0; ; entries++ {
 		header, err := files.Next()
@@ -101,30 +109,4 @@ func readEntry(r io.Reader, size int64, buffer []byte) ([]byte, error) {
 	buffer = buffer[:size]
 	_, err := io.ReadFull(r, buffer)
 	return buffer, err
-}
-
-type counted struct {
-	io.Reader
-	n int64
-}
-
-func (c *counted) Read(p []byte) (int, error) {
-	n, err := c.Reader.Read(p)
-	c.n += int64(n)
-	return n, err
-}
-
-// expansion fails with ErrTooLarge where little expands to very much.
-type expansion struct {
-	io.Reader
-	compressed *counted
-	n          int64
-}
-
-func (e *expansion) Read(p []byte) (int, error) {
-	n, err := e.Reader.Read(p)
-	if e.n += int64(n); e.n > freeRatio && e.n/maxRatio > e.compressed.n {
-		return n, fmt.Errorf("%w: it expands to more than %d times its size", ErrTooLarge, maxRatio)
-	}
-	return n, err
 }

@@ -201,7 +201,7 @@ type answer struct {
 func (c *Client) do(ctx context.Context, r request) (*answer, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.options.Limits.deadline(c.options.Timeout, r.limit), errSlow)
 	defer cancel()
-	ctx, watch, stop := newWatch(ctx, c.options.Timeout)
+	ctx, poke, stop := watch(ctx, c.options.Timeout)
 	defer stop()
 
 	response, err := c.send(ctx, r)
@@ -209,11 +209,16 @@ func (c *Client) do(ctx context.Context, r request) (*answer, error) {
 		return nil, &connectionError{r.op, cause(ctx, err)}
 	}
 	defer response.Body.Close()
-	watch.poke()
+	poke()
 	if !r.foreign {
 		c.noteTime(response.Header)
 	}
-	body := watch.reader(response.Body)
+	body := noted{response.Body, func(n int, err error) error {
+		if n > 0 {
+			poke()
+		}
+		return err
+	}}
 
 	switch status := response.StatusCode; {
 	case status == http.StatusNotModified && r.header.Get("If-None-Match") != "":

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"time"
 
 	"github.com/opencontainers/go-digest"
 
@@ -18,7 +17,6 @@ type Manifest struct {
 	Raw    []byte        // the exact bytes, decoded
 	ETag   string        // as received, for the next poll; may be empty, weak or odd (A-07)
 	Digest digest.Digest // of Raw, computed here; what comparisons should use
-	Date   time.Time     // the WFM's present; zero if it gave none
 }
 
 // Manifest polls the desired state. With the ETag of the manifest that the
@@ -61,7 +59,6 @@ func (c *Client) Manifest(ctx context.Context, etag string) (*Manifest, error) {
 	if etag := a.header.Get("ETag"); margo.UsableETag(etag) {
 		m.ETag = etag
 	}
-	m.Date, _ = http.ParseTime(a.header.Get("Date"))
 	if want := `"` + m.Digest.String() + `"`; m.ETag != want {
 		c.warnOnce("the WFM's ETag is not the digest of its state manifest; using the digest", "etag", m.ETag, "digest", m.Digest)
 	}

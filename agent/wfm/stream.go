@@ -107,7 +107,16 @@ func (c *Client) receivePiece(ctx context.Context, r request, p *part) (status i
 		if response.ContentLength > p.limit-p.size {
 			return ErrTooLarge
 		}
-		return p.receive(&paced{Reader: body, began: time.Now(), limits: c.options.Limits, timeout: c.options.Timeout})
+		// A server that drips must not hold the device up for as long as the largest
+		// artifact may take: what counts is the average since the body began.
+		began, received := time.Now(), int64(0)
+		return p.receive(noted{body, func(n int, err error) error {
+			received += int64(n)
+			if err == nil && time.Since(began) > c.options.Limits.deadline(c.options.Timeout, received) {
+				err = errSlow
+			}
+			return err
+		}})
 	}
 	_, err = c.do(ctx, r)
 	return status, more, err
@@ -152,24 +161,4 @@ func parseContentRange(value string) (first, last, total int64, ok bool) {
 func decimal(s string) (int64, bool) {
 	n, err := strconv.ParseUint(s, 10, 62)
 	return int64(n), err == nil
-}
-
-// paced fails with errSlow as soon as a body has been slower than allowed, on
-// the average since it began: a server that drips must not hold the device up
-// for as long as the largest artifact may take.
-type paced struct {
-	io.Reader
-	began    time.Time
-	received int64
-	limits   Limits
-	timeout  time.Duration
-}
-
-func (p *paced) Read(b []byte) (int, error) {
-	n, err := p.Reader.Read(b)
-	p.received += int64(n)
-	if err == nil && time.Since(p.began) > p.limits.deadline(p.timeout, p.received) {
-		err = errSlow
-	}
-	return n, err
 }
