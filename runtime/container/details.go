@@ -174,7 +174,12 @@ func contentOf(a typeurl.Any) []byte {
 	return a.GetValue()
 }
 
-// labelsOf reads what a record of containerd says of one of our containers.
+// labelsOf reads what a record of containerd says of one of our containers. Its database has no checksums: a container
+// whose specification the medium has lost has the hash of none, and so is made anew by whoever wants one.
 func labelsOf(r containers.Container) (Labels, error) {
-	return Decode(r.Labels, contentOf(r.Extensions[detailsKey]))
+	l, err := Decode(r.Labels, contentOf(r.Extensions[detailsKey]))
+	if !json.Valid(contentOf(r.Spec)) {
+		l.Hash = ""
+	}
+	return l, err
 }

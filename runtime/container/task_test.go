@@ -13,7 +13,9 @@ import (
 	"testing"
 
 	"github.com/containerd/containerd/api/runtime/task/v3"
+	"github.com/containerd/containerd/v2/core/containers"
 	"github.com/containerd/ttrpc"
+	"github.com/containerd/typeurl/v2"
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/types/known/anypb"
 
@@ -128,5 +130,37 @@ func TestContainerOfADeviceThatHadAppArmor(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.start(id)
+	d.delete(id)
+}
+
+// containerd's database has no checksums, so a medium may lose a part of a record without anybody noticing.
+func TestAContainerWithADamagedRecordIsMadeAnew(t *testing.T) {
+	d := onOne(t)
+	junk := &anypb.Any{Value: []byte("\rjunk")}
+	records := d.client.ContainerService()
+	config := d.config("damaged", "")
+	id := d.up(config)
+	if _, err := records.Update(d.ctx(), containers.Container{ID: id, Spec: junk}, "spec"); err != nil {
+		t.Fatal(err)
+	}
+	d.stop(id)
+	for range 2 {
+		if err := d.Start(d.ctx(), id); err == nil || !strings.Contains(err.Error(), "specification cannot be read") {
+			t.Errorf("without a specification it starts: %v", err)
+		}
+	}
+	if found := d.find(id); found.Labels.Hash == config.Labels.Hash {
+		t.Error("it counts as what is wanted")
+	}
+	d.delete(id) // as whatever has another hash
+	d.up(config)
+	record := containers.Container{ID: id, Extensions: map[string]typeurl.Any{"margolite/details": junk}}
+	if _, err := records.Update(d.ctx(), record, "extensions"); err != nil {
+		t.Fatal(err)
+	}
+	d.up(config)
+	if found := d.find(id); found.State != container.Running {
+		t.Errorf("without details it is made anew, and is %v", found.State)
+	}
 	d.delete(id)
 }
