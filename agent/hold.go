@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -249,13 +250,10 @@ func (l *locks) expire(m pace.Moment) {
 		return
 	}
 	l.unsaid = false
-	for _, e := range journal {
-		l.logger.Info("update lock ended", "lock", e.Text, "deployment", e.Deployment)
-		l.hub.send(control.Event{Kind: control.LockReleased, Deployment: e.Deployment, Text: "ended: " + e.Text})
-	}
 }
 
-// commit makes these the locks that are held. The caller holds mu.
+// commit makes these the locks that are held, and tells what the journal does. The
+// caller holds mu.
 func (l *locks) commit(now []hold, journal []store.Entry) error {
 	record, err := lockRecord{now}.encode()
 	if err == nil {
@@ -265,6 +263,14 @@ func (l *locks) commit(now []hold, journal []store.Entry) error {
 		return fmt.Errorf("cannot save the update locks: %w", err)
 	}
 	l.holds = now
+	for _, e := range journal {
+		kind := control.LockReleased
+		if e.Kind == noteHeld {
+			kind = control.LockTaken
+		}
+		l.logger.Info("update locks changed", "kind", e.Kind, "lock", e.Text, "deployment", e.Deployment, "by", e.By)
+		l.hub.send(control.Event{Kind: kind, Deployment: e.Deployment, Text: cmp.Or(e.By, "ended") + ": " + e.Text})
+	}
 	return nil
 }
 
@@ -297,7 +303,7 @@ func (l *locks) take(h hold, by control.Caller) (lock control.Lock, changed bool
 	h.Since, h.Unsure = m.Wall.Round(0).UTC(), l.wrong()
 	h.end = m.Up + h.length()
 	now := slices.Clone(l.holds)
-	goesOn := false // one who lives holds on: nobody needs to be told
+	journal := []store.Entry{l.note(m, noteHeld, &h, h.By)}
 	switch i := slices.IndexFunc(now, h.same); {
 	case i < 0:
 		if err := roomFor(now, by); err != nil {
@@ -311,17 +317,14 @@ func (l *locks) take(h hold, by control.Caller) (lock control.Lock, changed bool
 		if same && now[i].For == 0 && h.For == 0 {
 			return now[i].lock(m), false, nil
 		}
-		goesOn = same && h.For > 0 && h.For <= now[i].For
+		if same && h.For > 0 && h.For <= now[i].For { // one who lives holds on: nobody needs to be told
+			journal = nil
+		}
 		now[i] = h
 	}
-	if goesOn {
-		return h.lock(m), true, l.commit(now, nil)
-	}
-	if err := l.commit(now, []store.Entry{l.note(m, noteHeld, &h, h.By)}); err != nil {
+	if err := l.commit(now, journal); err != nil {
 		return control.Lock{}, false, err
 	}
-	l.logger.Info("update lock taken", "lock", h.text(m), "deployment", h.Deployment, "by", h.By)
-	l.hub.send(control.Event{Kind: control.LockTaken, Deployment: h.Deployment, Text: h.By + ": " + h.text(m)})
 	return h.lock(m), true, nil
 }
 
@@ -391,10 +394,6 @@ func (l *locks) drop(r control.ReleaseRequest) ([]control.Lock, error) {
 		return nil, err
 	}
 	l.broken = nil
-	for _, e := range journal {
-		l.logger.Info("update lock released", "lock", e.Text, "deployment", e.Deployment, "by", e.By)
-		l.hub.send(control.Event{Kind: control.LockReleased, Deployment: e.Deployment, Text: e.By + ": " + e.Text})
-	}
 	return released, nil
 }
 
