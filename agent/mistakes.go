@@ -11,7 +11,6 @@ import (
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/runtime/contain"
-	"github.com/margolite/margolite/store"
 )
 
 const (
@@ -107,11 +106,6 @@ func (r *reconciler) stumbled(ctx context.Context, w *worker, why error) error {
 		if hasFormer(&d) && !r.triedAgain(&d) {
 			return why
 		}
-	case Removing:
-		if f.same(&d) {
-			return f
-		}
-		return errors.Join(f, r.ledger.progress("component", &d, func(d *store.Deployment) { f.record(d, r.nameOf(d)) }))
 	}
 	return r.fail(ctx, w, &d, f)
 }

@@ -662,13 +662,8 @@ func (r *reconciler) removeProjects(ctx context.Context, id string, keep map[str
 // remove removes everything of a deployment but its volumes, and forgets it.
 // What cannot be removed is reported as failed, and tried again.
 func (r *reconciler) remove(ctx context.Context, w *worker, d *store.Deployment) error {
-	err := r.removeAll(ctx, w, d)
-	var f *fault
-	if ctx.Err() == nil && errors.As(err, &f) && !f.same(d) {
-		err = errors.Join(err, r.ledger.progress("component", d, func(d *store.Deployment) { f.record(d, r.nameOf(d)) }))
-	}
-	if err != nil {
-		return err
+	if err := r.removeAll(ctx, w, d); err != nil {
+		return r.fail(ctx, w, d, err)
 	}
 	r.locks.files.remove(ctx, d.ID) // before the record is: one that is listed again has a new directory
 	if err := r.ledger.transition(d, eventGone, nil, nil); err != nil {
@@ -722,8 +717,8 @@ func stagedProjects(d *store.Deployment) []string {
 }
 
 // fail records that the desired revision cannot be had, or that the change may
-// not be made, if that is news, and brings the former one back. It returns the
-// *fault that err is.
+// not be made, if that is news, and brings the former one back, unless it is being
+// removed. It returns the *fault that err is.
 func (r *reconciler) fail(ctx context.Context, w *worker, d *store.Deployment, err error) error {
 	var f *fault
 	if ctx.Err() != nil || !errors.As(err, &f) {
@@ -747,7 +742,9 @@ func (r *reconciler) fail(ctx context.Context, w *worker, d *store.Deployment, e
 	}
 	var failed error
 	switch {
-	case Phase(d.Phase) == Leaving && f.same(d):
+	case leaves(d) && f.same(d):
+	case Phase(d.Phase) == Removing:
+		failed = r.ledger.progress("component", d, record)
 	case Phase(d.Phase) == Leaving: // it is refused, and stays
 		failed = r.ledger.progress("refused", d, record, r.refusal(d, f))
 	case Phase(d.Phase) != Failed || !f.same(d):
@@ -760,9 +757,12 @@ func (r *reconciler) fail(ctx context.Context, w *worker, d *store.Deployment, e
 	if failed != nil {
 		return failed
 	}
-	if Phase(d.Phase) == Leaving {
+	switch Phase(d.Phase) {
+	case Removing:
+		return f
+	case Leaving:
 		err = r.ensureActive(ctx, w, d)
-	} else {
+	default:
 		err = r.ensureFormer(ctx, w, d)
 	}
 	if err != nil {
