@@ -5,7 +5,6 @@
 package openwrt_test
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -22,41 +21,29 @@ import (
 	"github.com/margolite/margolite/cmd/margolite/config"
 )
 
-// translate gives the file that uci2yaml makes of a file in UCI's form.
+// translate gives the file that uci2yaml makes of a file in UCI's form: with the
+// stand-in, or with the uci of another root where the shell is there.
 func translate(t *testing.T, shell []string, uci string) string {
 	t.Helper()
+	root := ""
 	if shell[0] == "chroot" {
-		return translateThere(t, shell, uci)
+		root = shell[1]
 	}
-	dir := t.TempDir()
-	in, out := filepath.Join(dir, "uci"), filepath.Join(dir, "etc/margolite.yaml")
-	check(t, os.WriteFile(in, []byte(uci), 0o600))
-	functions, err := filepath.Abs("testdata/functions.sh")
-	check(t, err)
-	cmd := exec.Command(shell[0], append(shell[1:], "margolite/files/uci2yaml", out)...)
-	cmd.Env = append(os.Environ(), "UCI_FUNCTIONS="+functions, "UCI_FILE="+in)
-	if text, err := cmd.CombinedOutput(); err != nil || len(text) > 0 {
-		t.Fatalf("%v: %v: %s", shell, err, text)
-	}
-	text, err := os.ReadFile(out)
-	check(t, err)
-	return string(text)
-}
-
-// translateThere does it with the uci and the shell of another root.
-func translateThere(t *testing.T, shell []string, uci string) string {
-	t.Helper()
-	root := shell[1]
 	dir, err := os.MkdirTemp(root, "uci2yaml")
 	check(t, err)
 	defer os.RemoveAll(dir)
 	program, err := os.ReadFile("margolite/files/uci2yaml")
-	if err = errors.Join(err, os.WriteFile(filepath.Join(dir, "uci2yaml"), program, 0o600), os.WriteFile(filepath.Join(dir, "margolite"), []byte(uci), 0o600)); err != nil {
-		t.Fatal(err)
-	}
-	there := "/" + filepath.Base(dir)
+	check(t, err)
+	check(t, os.WriteFile(filepath.Join(dir, "uci2yaml"), program, 0o600))
+	check(t, os.WriteFile(filepath.Join(dir, "margolite"), []byte(uci), 0o600))
+	there := strings.TrimPrefix(dir, root)
 	cmd := exec.Command(shell[0], append(slices.Clone(shell[1:]), there+"/uci2yaml", there+"/etc/margolite.yaml")...)
 	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "UCI_CONFIG_DIR=" + there}
+	if root == "" {
+		functions, err := filepath.Abs("testdata/functions.sh")
+		check(t, err)
+		cmd.Env = append(os.Environ(), "UCI_FUNCTIONS="+functions, "UCI_FILE="+dir+"/margolite")
+	}
 	if text, err := cmd.CombinedOutput(); err != nil || len(text) > 0 {
 		t.Fatalf("%v: %v: %s", shell, err, text)
 	}
