@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -46,16 +47,9 @@ func removal(kind string) string {
 	return ""
 }
 
+// nounOf is what a kind of change is called; an update is one.
 func nounOf(kind string) string {
-	switch kind {
-	case "install":
-		return "installation"
-	case "update":
-		return "update"
-	case "remove":
-		return "removal"
-	}
-	return kind
+	return cmp.Or(map[string]string{"install": "installation", "remove": "removal"}[kind], kind)
 }
 
 // printDifference shows what becomes of each service, and of the parameters.

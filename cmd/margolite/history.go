@@ -119,14 +119,7 @@ func (c *cli) verifyHistory(ctx context.Context, client *control.Client) error {
 	case v.Entries == 0:
 		fmt.Fprintln(c.out, "The journal is empty.")
 	default:
-		fmt.Fprintf(c.out, "%s from number %d on, none changed, removed or moved\nhead %s\n", counted(v.Entries), v.First, v.Head)
+		fmt.Fprintf(c.out, "%s from number %d on, none changed, removed or moved\nhead %s\n", plural(int(v.Entries), "entry"), v.First, v.Head)
 	}
 	return nil
-}
-
-func counted(n uint64) string {
-	if n == 1 {
-		return "1 entry"
-	}
-	return fmt.Sprintf("%d entries", n)
 }

@@ -95,21 +95,14 @@ func (c *cli) printStatus(s *control.Status, now time.Time) {
 // waitingFor says in words why the WFM is not called before the next poll; ""
 // where only the interval has to pass.
 func waitingFor(reason string) string {
-	switch reason {
-	case "backoff":
-		return "the last one failed"
-	case "refused":
-		return "the WFM does not accept this device"
-	case "retired":
-		return "the WFM ended the relationship with this device"
-	case "window":
-		return "when a window opens"
-	case "silence":
-		return "the WFM asked for this delay"
-	case "downtime":
-		return "after downtime"
-	}
-	return ""
+	return map[string]string{
+		"backoff":  "the last one failed",
+		"refused":  "the WFM does not accept this device",
+		"retired":  "the WFM ended the relationship with this device",
+		"window":   "when a window opens",
+		"silence":  "the WFM asked for this delay",
+		"downtime": "after downtime",
+	}[reason]
 }
 
 func printIdentity(w io.Writer, i control.IdentityStatus, now time.Time) {
