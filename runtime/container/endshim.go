@@ -6,9 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -128,11 +126,7 @@ func (c *Containers) endShim(ctx context.Context, id string) error {
 	}
 	for _, pid := range shims {
 		c.o.Logger.Warn("killing shim that does not respond", "container", id, "shim", pid)
-		socket := socketOf(pid)
 		killTree(pid, isShim)
-		if socket != "" {
-			_ = os.Remove(socket) // or containerd has
-		}
 	}
 	ctx, done := context.WithTimeout(ctx, killTimeout)
 	defer done()
@@ -148,27 +142,6 @@ func (c *Containers) endShim(ctx context.Context, id string) error {
 			return fmt.Errorf("cannot kill the shim of container %s within %s (%d processes found)", id, killTimeout, len(shims))
 		}
 	}
-}
-
-// socketOf is where a shim listens; "" if that cannot be told. containerd looks for the
-// socket of a shim that was killed under the name of one container, and a shim serves
-// several.
-func socketOf(pid int) string {
-	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid)) // the pattern is valid
-	open := make(map[string]bool)
-	for _, file := range files {
-		link, _ := os.Readlink(file)
-		open[link] = true
-	}
-	table, _ := os.ReadFile("/proc/net/unix")
-	for line := range strings.Lines(string(table)) {
-		const listens = "00010000"
-		fields := strings.Fields(line)
-		if len(fields) == 8 && fields[3] == listens && open["socket:["+fields[6]+"]"] && filepath.IsAbs(fields[7]) {
-			return fields[7]
-		}
-	}
-	return ""
 }
 
 // shimsOf finds the shim of a container without asking it: the parent of the
