@@ -32,10 +32,7 @@ func pushComponent(t *testing.T, reference string, change func(*v1.Manifest)) di
 	if change != nil {
 		change(&manifest)
 	}
-	data, err := json.Marshal(manifest)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must(json.Marshal(manifest))(t)
 	return containerdtest.PushManifest(t, reference, v1.MediaTypeImageManifest, data)
 }
 

@@ -25,8 +25,6 @@ const (
 	// lockedTime is how long somebody else may still write a part: a process that was killed may still be known to its
 	// containerd.
 	lockedTime = 30 * time.Second
-	abortWait  = 100 * time.Millisecond
-	abortTries = 10
 )
 
 // part downloads a blob or manifest into the content store, from where the last attempt has left off.
@@ -49,18 +47,18 @@ func (p *pull) part(ctx context.Context, desc v1.Descriptor) error {
 			return err
 		}
 	}
+	stale := false // what has come is of no use
 	return p.session.try(ctx, p.log, func(h host) error {
 		for {
-			begun := p.begun(ctx, desc)
+			resumed := !stale && p.begun(ctx, desc) > 0
 			err := h.transfer(ctx, "content "+desc.Digest.String(), p.meter, func(ctx context.Context, flow *limit.Flow) error {
-				return p.fetch(ctx, h, named, desc, &has, flow)
+				return p.fetch(ctx, h, named, desc, &has, flow, &stale)
 			})
 			if err == nil || kindOf(err) != Garbled {
 				return err
 			}
-			// What has come is of no use, and would be found again.
-			if abortErr := p.abort(ctx, desc, &has); abortErr != nil || begun == 0 {
-				return errors.Join(err, abortErr)
+			if stale = true; !resumed {
+				return err
 			}
 		}
 	})
@@ -78,8 +76,8 @@ func (p *pull) hasAlready(ctx context.Context, desc v1.Descriptor, has *tally) e
 	return nil
 }
 
-// fetch downloads what is missing of a part from one host, and counts what comes.
-func (p *pull) fetch(ctx context.Context, h host, in reference.Named, desc v1.Descriptor, has *tally, flow *limit.Flow) error {
+// fetch downloads what is missing of a part from one host, all of it where that is stale, and counts what comes.
+func (p *pull) fetch(ctx context.Context, h host, in reference.Named, desc v1.Descriptor, has *tally, flow *limit.Flow, stale *bool) error {
 	// A writer of containerd's client ends with its context alone, even when it is closed.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -89,6 +87,11 @@ func (p *pull) fetch(ctx context.Context, h host, in reference.Named, desc v1.De
 		waited := time.AfterFunc(lockedTime, cancel)
 		defer waited.Stop()
 		w, err = content.OpenWriter(ctx, p.client.ContentStore(), content.WithRef(remotes.MakeRefKey(ctx, desc)), content.WithDescriptor(desc))
+		if err == nil && *stale {
+			err = w.Truncate(0)
+			*stale = err != nil
+			return err
+		}
 		if err == nil {
 			status, err = w.Status()
 		}
@@ -164,23 +167,4 @@ func (p *pull) begun(ctx context.Context, desc v1.Descriptor) int64 {
 		return 0
 	}
 	return status.Offset
-}
-
-// abort throws away what has come of a part. Behind a socket containerd closes the writer some time after we have, and
-// cannot remove what is still written.
-func (p *pull) abort(ctx context.Context, desc v1.Descriptor, has *tally) error {
-	has.reached(0)
-	for n := 1; ; n++ {
-		err := p.client.ContentStore().Abort(ctx, remotes.MakeRefKey(ctx, desc))
-		if err == nil || errdefs.IsNotFound(err) {
-			return nil
-		}
-		if n == abortTries || ctx.Err() != nil {
-			return fmt.Errorf("cannot restart download: %w", err)
-		}
-		select {
-		case <-time.After(abortWait):
-		case <-ctx.Done():
-		}
-	}
 }

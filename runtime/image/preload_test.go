@@ -14,7 +14,6 @@ import (
 
 	"github.com/margolite/margolite/runtime/containerd"
 	"github.com/margolite/margolite/runtime/image"
-	"github.com/margolite/margolite/test/containerdtest"
 	"github.com/margolite/margolite/test/ociimage"
 )
 
@@ -27,20 +26,12 @@ func preloading(t testing.TB, client containerd.Client, archives map[string][]by
 			t.Fatal(err)
 		}
 	}
-	images, err := image.New(image.Options{Client: client, Preload: dir, Registries: registries, Logger: containerdtest.Logger(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return images, dir
+	return openWith(t, image.Options{Client: client, Preload: dir, Registries: registries}), dir
 }
 
 func archiveOf(t testing.TB, write func(map[string]*ociimage.Artifact) ([]byte, error), images map[string]*ociimage.Artifact) []byte {
 	t.Helper()
-	data, err := write(images)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return data
+	return must(write(images))(t)
 }
 
 func zipped(t testing.TB, data []byte) []byte {
@@ -111,10 +102,7 @@ func TestPreloadedImagesNeedNoRegistry(t *testing.T) {
 				t.Errorf("%+v: the last report is %+v", want, last)
 			}
 		}
-		name, err := image.Name("registry.invalid/many", many.Digest)
-		if err != nil {
-			t.Fatal(err)
-		}
+		name := must(image.Name("registry.invalid/many", many.Digest))(t)
 		if size, err := images.Size(ctx, name); err != nil || size != sizeOf(many) {
 			t.Errorf("for two platforms it has %d bytes, %v, want %d", size, err, sizeOf(many))
 		}
@@ -163,11 +151,7 @@ func TestHostileArchivesAreRefused(t *testing.T) {
 	good := archiveOf(t, ociimage.Layout, map[string]*ociimage.Artifact{"a.invalid/a:1": build(t, "", "a")})
 	index := ociimage.Entry{Name: "index.json", Data: []byte(`{"manifests":[]}`)}
 	long := func(name string) []byte {
-		data, err := ociimage.Tar([]ociimage.Entry{index, {Name: name}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return data
+		return must(ociimage.Tar([]ociimage.Entry{index, {Name: name}}))(t)
 	}
 	var many []ociimage.Entry
 	for range 1<<14 + 1 {

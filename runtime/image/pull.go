@@ -192,15 +192,16 @@ func (i *Images) bring(ctx context.Context, pulls []*pull, progress func(Progres
 	if err := group.Wait(); err != nil {
 		return err
 	}
-	media, err := i.makeRoom(ctx, pulls)
+	found, err := i.makeRoom(ctx, pulls)
 	if err != nil {
 		return fail("images", err)
 	}
 	for _, p := range pulls {
-		p.media = media
+		p.media = found.media
+		p.before = sync.OnceFunc(func() { p.meter.unpacks(found.layers) })
 	}
-	if err := i.transfer(ctx, pulls, media); err != nil {
-		return i.outgrown(err, media, pulls)
+	if err := i.transfer(ctx, pulls, found.media); err != nil {
+		return i.outgrown(err, found.media, pulls)
 	}
 	// Before the records: an image that has one is complete also after a power cut.
 	if err := i.sync(ctx); err != nil {
@@ -370,10 +371,6 @@ func (i *Images) transfer(ctx context.Context, pulls []*pull, media []medium) er
 		}
 	}
 
-	left := i.layersLeft(ctx, pulls)
-	for _, p := range pulls {
-		p.before = sync.OnceFunc(func() { p.meter.unpacks(left) })
-	}
 	guarded, done := context.WithCancel(ctx)
 	defer done()
 	all, within := errgroup.WithContext(guarded)

@@ -53,10 +53,7 @@ func TestImagesOfALostDatabase(t *testing.T) {
 	run(func(images *image.Images) {
 		keep := map[string]bool{}
 		for _, ref := range refs[:3] {
-			name, err := image.Name(ref, pins[ref])
-			if err != nil {
-				t.Fatal(err)
-			}
+			name := must(image.Name(ref, pins[ref]))(t)
 			keep[name] = true
 		}
 		for range 2 {

@@ -126,10 +126,7 @@ func TestPKG12PullShowsACertificate(t *testing.T) {
 	host := strings.TrimPrefix(secure.URL, "https://")
 	dir := t.TempDir()
 	ca, key := filepath.Join(dir, "ca.pem"), filepath.Join(dir, "key.pem")
-	secret, err := x509.MarshalPKCS8PrivateKey(secure.TLS.Certificates[0].PrivateKey)
-	if err != nil {
-		t.Fatal(err)
-	}
+	secret := must(x509.MarshalPKCS8PrivateKey(secure.TLS.Certificates[0].PrivateKey))(t)
 	for file, block := range map[string]*pem.Block{
 		ca: {Type: "CERTIFICATE", Bytes: secure.Certificate().Raw}, key: {Type: "PRIVATE KEY", Bytes: secret},
 	} {

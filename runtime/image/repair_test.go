@@ -113,15 +113,9 @@ func TestWhatAFormerBootUnpackedWithoutARecordIsUnpackedAgain(t *testing.T) {
 		ref := w.push(t, "app:1", build(t, "", "app"))
 		images := open(t, client, w.plain())
 		got := pull(t, images, image.Want{Ref: ref})
-		snapshotter, err := images.Snapshotter(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		snapshotter := must(images.Snapshotter(ctx))(t)
 		snapshots := client.SnapshotService(snapshotter)
-		before, err := snapshots.Stat(ctx, got.ChainID.String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		before := must(snapshots.Stat(ctx, got.ChainID.String()))(t)
 		hold := func(id string, labels map[string]string, what leases.Resource) {
 			t.Helper()
 			lease, err := client.LeasesService().Create(ctx, leases.WithID(id), leases.WithLabels(labels))
@@ -177,10 +171,7 @@ func TestPruneLeavesDownloadsThatSomebodyWaitsFor(t *testing.T) {
 			t.Fatal(err)
 		}
 		begun := func() (bytes int64) {
-			ingests, err := client.ContentStore().ListStatuses(ctx)
-			if err != nil {
-				t.Fatal(err)
-			}
+			ingests := must(client.ContentStore().ListStatuses(ctx))(t)
 			for _, s := range ingests {
 				bytes += s.Offset
 			}
@@ -223,10 +214,7 @@ func TestALayerWhoseCommitWasNotHeardOfIsWhole(t *testing.T) {
 	client, _ := startAt(t, containerdtest.Dir(t))
 	ctx := containerdtest.Context(t)
 	w := watch(t)
-	plain, err := ociimage.Tar([]ociimage.Entry{{Name: "valve", Data: []byte("open")}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	plain := must(ociimage.Tar([]ociimage.Entry{{Name: "valve", Data: []byte("open")}}))(t)
 	want := image.Want{Ref: w.host + "/app:1"}
 	containerdtest.Push(t, containerdtest.Image(t, nil, plain), want.Ref)
 	if _, err := open(t, forgetful{client}, w.plain()).Pull(ctx, want, nil); err == nil {
@@ -234,10 +222,7 @@ func TestALayerWhoseCommitWasNotHeardOfIsWhole(t *testing.T) {
 	}
 	images := open(t, client, w.plain())
 	got := pull(t, images, want)
-	mounts, err := snapshotsOf(t, client, images).Prepare(ctx, "above", got.ChainID.String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	mounts := must(snapshotsOf(t, client, images).Prepare(ctx, "above", got.ChainID.String()))(t)
 	layer := ""
 	for _, o := range mounts[0].Options {
 		if dir, ok := strings.CutPrefix(o, "lowerdir="); ok {

@@ -30,14 +30,8 @@ type signer struct {
 
 func newSigner(t testing.TB, kind string) signer {
 	t.Helper()
-	k, err := cosigned.NewKey(kind)
-	if err != nil {
-		t.Fatal(err)
-	}
-	public, err := k.Public()
-	if err != nil {
-		t.Fatal(err)
-	}
+	k := must(cosigned.NewKey(kind))(t)
+	public := must(k.Public())(t)
 	file := filepath.Join(t.TempDir(), "cosign.pub")
 	if err := os.WriteFile(file, public, 0o600); err != nil {
 		t.Fatal(err)
@@ -60,33 +54,18 @@ func simple(t testing.TB, of digest.Digest, by ...signer) *ociimage.Artifact {
 	for n, s := range by {
 		keys[n] = s.Key
 	}
-	a, err := cosigned.Simple("registry.example/app", of, keys...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return a
+	return must(cosigned.Simple("registry.example/app", of, keys...))(t)
 }
 
 func referrer(t testing.TB, to *ociimage.Artifact, statement []byte, by signer) *ociimage.Artifact {
 	t.Helper()
-	bundle, err := by.Bundle(statement)
-	if err != nil {
-		t.Fatal(err)
-	}
-	a, err := cosigned.Referrer(to, bundle)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return a
+	bundle := must(by.Bundle(statement))(t)
+	return must(cosigned.Referrer(to, bundle))(t)
 }
 
 func referrers(t testing.TB, all ...*ociimage.Artifact) *ociimage.Artifact {
 	t.Helper()
-	a, err := cosigned.Referrers(all...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return a
+	return must(cosigned.Referrers(all...))(t)
 }
 
 // watchReferrers is watch for a registry that lists what refers to a manifest.
@@ -360,10 +339,7 @@ func TestSignaturesOfCosignItself(t *testing.T) {
 	plain := dockerregistry.Start(t, "")
 	for _, kind := range []string{"p256", "p384", "ed25519", "rsa2048"} {
 		key := newSigner(t, kind)
-		private, err := key.Private()
-		if err != nil {
-			t.Fatal(err)
-		}
+		private := must(key.Private())(t)
 		if err := os.WriteFile(filepath.Join(dir, kind+".pem"), private, 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -393,18 +369,12 @@ func TestSignaturesOfCosignItself(t *testing.T) {
 					}
 					saved := filepath.Join(t.TempDir(), "saved")
 					run("save", "--dir", saved, "--allow-http-registry", pinned)
-					files, err := ociimage.ReadFiles(saved)
-					if err != nil {
-						t.Fatal(err)
-					}
+					files := must(ociimage.ReadFiles(saved))(t)
 					var entries []ociimage.Entry
 					for name, data := range files {
 						entries = append(entries, ociimage.Entry{Name: name, Data: data})
 					}
-					archive, err := ociimage.Tar(entries)
-					if err != nil {
-						t.Fatal(err)
-					}
+					archive := must(ociimage.Tar(entries))(t)
 					images, _ = preloading(t, client, map[string][]byte{"saved.tar": archive}, nil)
 					if l, err := images.Look(ctx, image.Want{Ref: pinned, Policy: image.Never}, everywhere(key)); err != nil || l.Signer == "" {
 						t.Errorf("saved: %+v, %v", l, err)

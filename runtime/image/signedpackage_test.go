@@ -19,11 +19,7 @@ import (
 // packageOf is the package of a component, as it lies in a registry.
 func packageOf(t testing.TB, file string) *ociimage.Artifact {
 	t.Helper()
-	a, err := ociimage.Component{Name: "app", Version: "1.0.0", Files: ociimage.Files{"compose.yaml": []byte(file)}}.Build()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return a
+	return must(ociimage.Component{Name: "app", Version: "1.0.0", Files: ociimage.Files{"compose.yaml": []byte(file)}}.Build())(t)
 }
 
 // refer puts what refers to a package into its repository, and lists it there for a registry that keeps no list.
@@ -114,15 +110,8 @@ func newNotary(t testing.TB) (n notary) {
 
 func (n notary) refer(t testing.TB, form string, p *ociimage.Artifact) *ociimage.Artifact {
 	t.Helper()
-	envelope, err := n.signer.Sign(form, p, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	a, err := notarized.Referrer(p, form, envelope)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return a
+	envelope := must(n.signer.Sign(form, p, nil))(t)
+	return must(notarized.Referrer(p, form, envelope))(t)
 }
 
 const strict = `{"version":"1.0","trustPolicies":[{"name":"site","registryScopes":["*"],"signatureVerification":{"level":"strict"},"trustStores":["ca:site"],"trustedIdentities":["*"]}]}`

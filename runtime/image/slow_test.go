@@ -150,14 +150,7 @@ func count(last map[string]image.Progress, why string) (n int) {
 
 func openMeasured(t *testing.T, client containerd.Client, registries map[string]image.Registry) *image.Images {
 	t.Helper()
-	images, err := image.New(image.Options{
-		Client: client, Registries: registries, Logger: containerdtest.Logger(t),
-		AtOnce: 1, MinRate: minRate, RateWindow: window,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return images
+	return openWith(t, image.Options{Client: client, Registries: registries, AtOnce: 1, MinRate: minRate, RateWindow: window})
 }
 
 func plainHTTP(all ...*watched) map[string]image.Registry {
@@ -252,10 +245,7 @@ func TestARegistryThatCutsIsAskedRarely(t *testing.T) {
 		}
 		return w.ranges(&cutting{ResponseWriter: rw}, r)
 	})
-	images, err := image.New(image.Options{Client: client, Registries: w.plain(), Logger: containerdtest.Logger(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	images := open(t, client, w.plain())
 	const span = 6 * time.Second
 	ctx, cancel := context.WithTimeout(containerdtest.Context(t), span)
 	defer cancel()

@@ -126,13 +126,18 @@ func (e *NoSpaceError) of(pulls []*pull) *Error {
 	return &Error{Kind: NoSpace, Object: object, Err: e}
 }
 
-// makeRoom fails when what is missing of the images does not fit. It returns the file systems that they come to. Images
-// that would fit alone, and not beside others that are coming, wait for those; not for what comes too slowly.
-func (i *Images) makeRoom(ctx context.Context, pulls []*pull) ([]medium, error) {
+// room is what images come to.
+type room struct {
+	media  []medium
+	layers int // that are still to be unpacked
+}
+
+// makeRoom fails when what is missing of the images does not fit. Images that would fit alone, and not beside others that are coming, wait for those; not for what comes too slowly.
+func (i *Images) makeRoom(ctx context.Context, pulls []*pull) (room, error) {
 	for {
-		media, changed, err := i.tryRoom(ctx, pulls)
+		found, changed, err := i.tryRoom(ctx, pulls)
 		if err != nil || changed == nil {
-			return media, err
+			return found, err
 		}
 		for _, p := range pulls {
 			p.meter.waits("waiting for other images: there is no space for all at once")
@@ -140,14 +145,14 @@ func (i *Images) makeRoom(ctx context.Context, pulls []*pull) ([]medium, error) 
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return nil, context.Cause(ctx)
+			return room{}, context.Cause(ctx)
 		}
 	}
 }
 
 // tryRoom is one look whether images fit beside others, which ends their wait. Where they don't, changed is closed when
 // that may have changed.
-func (i *Images) tryRoom(ctx context.Context, pulls []*pull) (media []medium, changed <-chan struct{}, err error) {
+func (i *Images) tryRoom(ctx context.Context, pulls []*pull) (found room, changed <-chan struct{}, err error) {
 	i.reserving.Lock()
 	defer i.reserving.Unlock()
 	i.mu.Lock()
@@ -160,15 +165,15 @@ func (i *Images) tryRoom(ctx context.Context, pulls []*pull) (media []medium, ch
 	}
 	i.mu.Unlock()
 	others = slices.DeleteFunc(others, func(p *pull) bool { return p.meter.isSlow() })
-	if media, err = i.fit(ctx, pulls); err != nil {
-		return nil, nil, err
+	if found, err = i.fit(ctx, pulls); err != nil {
+		return found, nil, err
 	}
 	if len(others) > 0 {
 		switch _, err := i.fit(ctx, slices.Concat(others, pulls)); {
 		case errors.As(err, new(*NoSpaceError)):
-			return nil, changed, nil
+			return found, changed, nil
 		case err != nil:
-			return nil, nil, err
+			return found, nil, err
 		}
 	}
 	for _, p := range pulls {
@@ -180,7 +185,7 @@ func (i *Images) tryRoom(ctx context.Context, pulls []*pull) (media []medium, ch
 	for _, p := range pulls {
 		i.pulls[p] = true
 	}
-	return media, nil, nil
+	return found, nil, nil
 }
 
 // spaceChanged wakes those who wait for space.
@@ -192,26 +197,26 @@ func (i *Images) spaceChanged() {
 }
 
 // fit fails when what is missing of the images does not fit.
-func (i *Images) fit(ctx context.Context, pulls []*pull) ([]medium, error) {
+func (i *Images) fit(ctx context.Context, pulls []*pull) (room, error) {
 	media, err := i.media(ctx)
 	if err != nil {
-		return nil, err
+		return room{}, err
 	}
 	var missing need
 	counted := make(map[digest.Digest]bool)
 	for _, p := range pulls {
 		if err := p.missing(ctx, counted, &missing); err != nil {
-			return nil, err
+			return room{}, err
 		}
 	}
 	for _, m := range media {
 		for kind, n := range missing.on(m) {
 			if n > 0 && n > m.spare(kind) {
-				return nil, m.lacks(kind, n).of(pulls)
+				return room{}, m.lacks(kind, n).of(pulls)
 			}
 		}
 	}
-	return media, nil
+	return room{media, missing.layers}, nil
 }
 
 // Spare fails where so little of the reserve is left that no container is to be made.
@@ -231,6 +236,7 @@ func (i *Images) checkReserve(ctx context.Context, pulls []*pull) error {
 // need is what images lack.
 type need struct {
 	blobs, snapshots amounts
+	layers           int   // to be unpacked
 	beside           int64 // bytes
 }
 
@@ -272,6 +278,7 @@ func (p *pull) missing(ctx context.Context, counted map[digest.Digest]bool, to *
 		counted[chain] = true
 		if _, err := snapshotter.Stat(ctx, chain.String()); errdefs.IsNotFound(err) {
 			size := unpackedSize(ctx, layer)
+			to.layers++
 			to.snapshots[inBytes] += size
 			to.snapshots[inFiles] += filesALayer + size/bytesAFile
 		} else if err != nil {

@@ -56,12 +56,8 @@ func mountSmall(t *testing.T, dir, options string) {
 // images open the disk with a reserve.
 func (d *disk) images(o image.Options) *image.Images {
 	d.t.Helper()
-	o.Client, o.Registries, o.Logger = d.client, d.w.plain(), containerdtest.Logger(d.t)
-	images, err := image.New(o)
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	return images
+	o.Client, o.Registries = d.client, d.w.plain()
+	return openWith(d.t, o)
 }
 
 // push puts an image of one layer of so many bytes, that cannot be compressed, into the registry.
@@ -232,11 +228,7 @@ func TestABombLeavesTheReserve(t *testing.T) {
 	const size = 300 << 20
 	tar := func(entries ...ociimage.Entry) []byte {
 		t.Helper()
-		layer, err := ociimage.Tar(entries)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return layer
+		return must(ociimage.Tar(entries))(t)
 	}
 	zeros := tar(ociimage.Entry{Name: "zeros", Data: make([]byte, size)})
 	var many, again []ociimage.Entry
@@ -307,10 +299,7 @@ func TestABombLeavesTheReserve(t *testing.T) {
 func sparse(t *testing.T, size int64) []byte {
 	t.Helper()
 	dir := t.TempDir()
-	f, err := os.Create(filepath.Join(dir, "hole"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must(os.Create(filepath.Join(dir, "hole")))(t)
 	if err := errors.Join(f.Truncate(size), f.Close()); err != nil {
 		t.Fatal(err)
 	}
@@ -386,10 +375,7 @@ func TestImagesGoFromAFullDisk(t *testing.T) {
 	ctx := containerdtest.Context(t)
 	images := d.images(image.Options{})
 	first, second := d.push("first", 4<<20), d.push("second", 4<<20)
-	pulled, err := images.PullAll(ctx, []image.Want{first, second}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pulled := must(images.PullAll(ctx, []image.Want{first, second}, nil))(t)
 	d.leave(0)
 	kept := pulled[1]
 	removed, err := images.Prune(ctx, map[string]bool{kept.Name: true}, nil)

@@ -13,7 +13,6 @@ import (
 	"github.com/containerd/containerd/v2/core/mount"
 	"github.com/containerd/containerd/v2/core/snapshots"
 	"github.com/containerd/errdefs"
-	"github.com/opencontainers/go-digest"
 
 	"github.com/margolite/margolite/runtime/containerd"
 	"github.com/margolite/margolite/runtime/limit"
@@ -129,20 +128,6 @@ func discard(ctx context.Context, snapshotter snapshots.Snapshotter, key string,
 		within(func(ctx context.Context) error { return empty(ctx, mounts) }),
 		within(func(ctx context.Context) error { return snapshotter.Remove(ctx, key) }),
 	)
-}
-
-// layersLeft counts the layers of images that are not unpacked.
-func (i *Images) layersLeft(ctx context.Context, pulls []*pull) int {
-	left := map[digest.Digest]bool{}
-	for _, p := range pulls {
-		snapshotter := p.client.SnapshotService(p.snapshotter)
-		for n := range p.layers {
-			if _, err := snapshotter.Stat(ctx, p.chains[n].String()); err != nil {
-				left[p.chains[n]] = true
-			}
-		}
-	}
-	return len(left)
 }
 
 // empty removes what was written to the mounts of a snapshot that is not complete. What is on a file system of its own

@@ -26,20 +26,12 @@ func build(t testing.TB, platform, is string) *ociimage.Artifact {
 			described.Platform.Variant = ""
 		}
 	}
-	a, err := ociimage.Build(described)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return a
+	return must(ociimage.Build(described))(t)
 }
 
 func index(t testing.TB, images ...*ociimage.Artifact) *ociimage.Artifact {
 	t.Helper()
-	a, err := ociimage.Index(images...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return a
+	return must(ociimage.Index(images...))(t)
 }
 
 func (w *watched) push(t testing.TB, name string, a *ociimage.Artifact) string {
@@ -187,10 +179,7 @@ func TestLayersThatImagesShareComeOnce(t *testing.T) {
 	wants = append(wants, wants[0]) // by two services
 	last := make(map[string]image.Progress)
 	w.asked("")
-	got, err := open(t, client, w.plain()).PullAll(ctx, wants, func(p image.Progress) { last[p.Object] = p })
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := must(open(t, client, w.plain()).PullAll(ctx, wants, func(p image.Progress) { last[p.Object] = p }))(t)
 	if len(got) != 4 || got[3].Name != got[0].Name || !strings.HasPrefix(got[1].Name, w.host+"/b@") {
 		t.Errorf("got %v", got)
 	}

@@ -105,6 +105,14 @@ func content(size int) ([]byte, v1.Descriptor) {
 	return data, v1.Descriptor{MediaType: v1.MediaTypeImageLayer, Digest: digest.FromBytes(data), Size: int64(size)}
 }
 
+// comes reads a blob that has to come from a registry.
+func comes(t testing.TB, c *registry.Client, from *faked, data []byte, desc v1.Descriptor) {
+	t.Helper()
+	if got, err := read(t, c, named(t, from.host+"/app"), desc, 0); err != nil || !bytes.Equal(got, data) {
+		t.Errorf("%d bytes, %v", len(got), err)
+	}
+}
+
 // Who may is told by a service that the registry trusts; a token is asked for once.
 func TestTokensForDockersRegistry(t *testing.T) {
 	tokens := dockerregistry.StartTokens(t)
@@ -216,9 +224,7 @@ func TestATokenIsRenewedWhenItIsRefused(t *testing.T) {
 			})
 			c := client(t, w.host, nil)
 			for range 3 {
-				if got, err := read(t, c, named(t, w.host+"/app"), desc, 0); err != nil || !bytes.Equal(got, data) {
-					t.Errorf("%d bytes, %v", len(got), err)
-				}
+				comes(t, c, w, data, desc)
 			}
 			if given != test.want {
 				t.Errorf("%d tokens, want %d", given, test.want)
@@ -285,10 +291,7 @@ func TestCredentialsAreForTheirHostAlone(t *testing.T) {
 				http.Redirect(rw, r, "http://"+storage.host+"/blob?signature=1", http.StatusTemporaryRedirect)
 			}
 		})
-		got, err := read(t, client(t, w.host, secrets), named(t, w.host+"/app"), desc, 0)
-		if err != nil || !bytes.Equal(got, data) {
-			t.Errorf("%d bytes, %v", len(got), err)
-		}
+		comes(t, client(t, w.host, secrets), w, data, desc)
 	})
 	t.Run("another registry behind it", func(t *testing.T) {
 		var other, w *faked
@@ -302,10 +305,7 @@ func TestCredentialsAreForTheirHostAlone(t *testing.T) {
 				http.Redirect(rw, r, "http://"+other.host+r.URL.Path, http.StatusTemporaryRedirect)
 			}
 		})
-		got, err := read(t, client(t, w.host, secrets), named(t, w.host+"/app"), desc, 0)
-		if err != nil || !bytes.Equal(got, data) {
-			t.Errorf("%d bytes, %v", len(got), err)
-		}
+		comes(t, client(t, w.host, secrets), w, data, desc)
 	})
 	t.Run("a token service that sends elsewhere", func(t *testing.T) {
 		elsewhere := fake(t, func(_ http.ResponseWriter, r *http.Request) {
@@ -628,9 +628,7 @@ func TestATokenServiceMayFail(t *testing.T) {
 				t.Errorf("asked %d times", n)
 			}
 			mended.Store(true)
-			if got, err := read(t, c, named(t, w.host+"/app"), desc, 0); err != nil || !bytes.Equal(got, data) {
-				t.Errorf("%d bytes, %v", len(got), err)
-			}
+			comes(t, c, w, data, desc)
 		})
 	}
 }
@@ -666,9 +664,7 @@ func TestPartsComeAsTheyAre(t *testing.T) {
 		w.Header().Set("Content-Encoding", "gzip")
 		_, _ = w.Write(data)
 	})
-	if got, err := read(t, client(t, w.host, nil), named(t, w.host+"/app"), desc, 0); err != nil || !bytes.Equal(got, data) {
-		t.Errorf("%d bytes, %v", len(got), err)
-	}
+	comes(t, client(t, w.host, nil), w, data, desc)
 }
 
 // A registry that never answers is asked twice.
@@ -688,9 +684,7 @@ func TestPartsComeFromTheRegistryAlone(t *testing.T) {
 	elsewhere := fake(t, func(http.ResponseWriter, *http.Request) { t.Error("asked somebody else") })
 	w := fake(t, func(rw http.ResponseWriter, _ *http.Request) { _, _ = rw.Write(data) })
 	desc.URLs = []string{"http://" + elsewhere.host + "/blob"}
-	if got, err := read(t, client(t, w.host, nil), named(t, w.host+"/app"), desc, 0); err != nil || !bytes.Equal(got, data) {
-		t.Errorf("%d bytes, %v", len(got), err)
-	}
+	comes(t, client(t, w.host, nil), w, data, desc)
 }
 
 // What containerd's client logs doesn't get out: it holds URLs and headers.
