@@ -1,6 +1,6 @@
 // Package log keeps the output of containers in bounded files and reads it back.
 //
-// It owns nothing that runs. What a container prints is written as Docker does, a line of
+// It owns nothing that outlives a call. What a container prints is written as Docker does, a line of
 // JSON for each line, or for each 16 KiB of a longer one, which is read as one again. The
 // files are rotated by whoever writes them, a [Writer]: our shim, or a small program that
 // a shim of somebody else's starts for each container, [Serve].

@@ -75,24 +75,14 @@ func (w *Writer) Copy(stream string, r io.Reader) {
 	held := 0
 	for {
 		n, err := r.Read(buffer[held:])
-		held += n
 		var wait time.Duration
-		if n > 0 {
-			held, wait = w.take(stream, buffer, held)
-		}
-		if err != nil {
-			break
+		if held, wait = w.take(stream, buffer, held+n, err != nil); err != nil {
+			return
 		}
 		w.pause(wait)
 		if held == len(buffer) {
 			buffer = append(buffer, make([]byte, len(buffer))...)
 		}
-	}
-	if held > 0 {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.add(stream, buffer[:held])
-		w.flush()
 	}
 }
 
@@ -109,23 +99,27 @@ func (w *Writer) pause(d time.Duration) {
 	}
 }
 
-// take keeps the whole lines of what the buffer holds, and moves the rest to its
-// front; it returns how much that is, always less than maxText, and for how long to
-// wait before the next read.
-func (w *Writer) take(stream string, buffer []byte, held int) (rest int, wait time.Duration) {
+// take keeps the whole lines of what the buffer holds, at the end all of it, and moves
+// the rest to its front; it returns how much that is, always less than maxText, and for
+// how long to wait before the next read.
+func (w *Writer) take(stream string, buffer []byte, held int, end bool) (rest int, wait time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	text := buffer[:held]
-	for {
-		end := bytes.IndexByte(text, '\n') + 1
-		if end == 0 && len(text) >= maxText {
-			end = wholeRunes(text[:maxText])
+	for len(text) > 0 {
+		size := bytes.IndexByte(text, '\n') + 1
+		switch {
+		case size > 0:
+		case len(text) >= maxText:
+			size = wholeRunes(text[:maxText])
+		case end:
+			size = len(text)
 		}
-		if end == 0 {
+		if size == 0 {
 			break
 		}
-		w.add(stream, text[:end])
-		text = text[end:]
+		w.add(stream, text[:size])
+		text = text[size:]
 	}
 	w.flush()
 	return copy(buffer, text), w.rate.spend(0, time.Now())

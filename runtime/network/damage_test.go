@@ -117,19 +117,6 @@ func TestRemovedFilesAreNoticed(t *testing.T) {
 	}
 }
 
-// A mark fits, however long the name of a network is, and says nothing else.
-func TestALongNameIsMarked(t *testing.T) {
-	w := newTown(t)
-	long := w.network(strings.Repeat("n", 200))
-	long.Name = long.Name[:200] + " @00000000 /elsewhere"
-	must(t, w.EnsureNetwork(t.Context(), long))
-	must(t, w.EnsureNetwork(t.Context(), long))
-	must(t, w.RemoveNetwork(t.Context(), long))
-	if text := ip(t, "link show"); strings.Contains(text, long.Bridge) {
-		t.Errorf("it is left:\n%s", text)
-	}
-}
-
 // What is removed on purpose is not brought back.
 func TestNothingRemovedIsRepaired(t *testing.T) {
 	w := newDualStack(t, network.Network{})

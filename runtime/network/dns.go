@@ -40,11 +40,11 @@ const (
 	maxStreams     = 8  // TCP connections of one sandbox; more wait
 )
 
-func newDNS(resolvConf string, logger *slog.Logger) *dns {
+func newDNS(resolvConf string, logger *slog.Logger, contained func(what string, err error)) *dns {
 	return &dns{
 		logger:     logger,
 		resolvConf: resolvConf,
-		contained:  func(string, error) {},
+		contained:  contained,
 		queries: limit.New(0, limit.Bound{Most: maxForwards, Counts: func(limit.Key, limit.Key) bool { return true }},
 			limit.Bound{Most: maxForwardsOne, Counts: func(held, wanted limit.Key) bool { return held == wanted }}),
 		buffers: sync.Pool{New: func() any { return new([maxMessage]byte) }},

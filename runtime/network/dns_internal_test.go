@@ -39,7 +39,7 @@ func FuzzAnswer(f *testing.F) {
 	}
 	content := hosts.Bytes()
 	f.Fuzz(func(t *testing.T, message []byte, stream bool) {
-		z := &zone{dns: newDNS("/nowhere", slog.New(slog.DiscardHandler)), name: "z"}
+		z := &zone{dns: newDNS("/nowhere", slog.New(slog.DiscardHandler), nil), name: "z"}
 		shop := Network{Name: "shop_default", Subnet: netip.MustParsePrefix("10.0.0.0/16"), Subnet6: netip.MustParsePrefix("fd00::/64")}
 		z.view.Store(&view{
 			Sandbox{DNSSearch: []string{"site.example"}, Attached: []Attachment{{Network: shop}}},

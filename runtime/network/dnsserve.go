@@ -59,7 +59,7 @@ func (z *zone) servePackets(ctx context.Context, conn *net.UDPConn) {
 // contained does something for who asked, and says nothing to him where it panics.
 func (z *zone) contained(do func()) {
 	err := contain.Call(func() error { do(); return nil })
-	if err != nil {
+	if err != nil && z.dns.contained != nil {
 		z.dns.contained("names for "+z.name, err)
 	}
 }

@@ -76,7 +76,7 @@ func (n *Networks) prepareFiles(name string) error {
 	if err := os.MkdirAll(f.dir, 0o755); err != nil {
 		return fmt.Errorf("cannot create directory for files: %w", err)
 	}
-	mounted, err := mountinfo.Mounted(f.dir)
+	mounted, _, err := mountinfo.MountedFast(f.dir) // a tmpfs is seen by its device
 	if err != nil {
 		return fmt.Errorf("cannot inspect directory %s: %w", f.dir, err)
 	}
@@ -231,7 +231,7 @@ func (f *sandboxFiles) ensureRoom(need int) error {
 	if need <= filesSize/4 {
 		return nil
 	}
-	if mounted, err := mountinfo.Mounted(f.dir); err != nil || !mounted {
+	if mounted, _, err := mountinfo.MountedFast(f.dir); err != nil || !mounted {
 		return err
 	}
 	options := "size=" + strconv.Itoa(filesSize+2*need)
@@ -287,22 +287,28 @@ func replaceIn(fd int, content []byte) error {
 	return unix.Ftruncate(fd, int64(len(content)))
 }
 
-// settle waits for the files of a sandbox until the given time. Those that a container holds up are
-// its own loss: they are written later, and nobody fails for them.
-func (n *Networks) settle(name string, f *sandboxFiles, until time.Time) error {
-	err := f.wait(until)
-	held := errors.Is(err, errHeld) || errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EPERM)
-	f.mu.Lock()
-	warn := held && !f.warned
-	f.warned = held
-	f.mu.Unlock()
-	if !held {
-		return err
+// beginFiles begins to write the files of a sandbox, and returns what waits for that, for some time from now on.
+// Those that a container holds up are its own loss: they are written later, and nobody fails for them.
+func (n *Networks) beginFiles(s Sandbox) (wait func() error) {
+	name := s.file()
+	f := n.filesOf(name)
+	f.begin()
+	until := time.Now().Add(writeDeadline) // of all that are begun together
+	return func() error {
+		err := f.wait(until)
+		held := errors.Is(err, errHeld) || errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EPERM)
+		f.mu.Lock()
+		warn := held && !f.warned
+		f.warned = held
+		f.mu.Unlock()
+		if !held {
+			return err
+		}
+		if warn {
+			n.logger.Warn("cannot write the files of a sandbox now; retrying later", "sandbox", name, "error", err)
+		}
+		return nil
 	}
-	if warn {
-		n.logger.Warn("cannot write the files of a sandbox now; retrying later", "sandbox", name, "error", err)
-	}
-	return nil
 }
 
 // removeHosts removes the files of a sandbox. A container that still has them

@@ -7,7 +7,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"time"
 )
 
 const (
@@ -38,11 +37,9 @@ func (n *Networks) BeginHosts(s Sandbox, hosts []Host) (wait func() error, err e
 	if err != nil {
 		return nil, fmt.Errorf("cannot write hosts of %s: %w", s, err)
 	}
-	files := n.filesOf(s.file())
-	files.begin()
-	until := time.Now().Add(writeDeadline) // of all that are begun together
+	written := n.beginFiles(s)
 	return func() error {
-		if err := n.settle(s.file(), files, until); err != nil {
+		if err := written(); err != nil {
 			return fmt.Errorf("cannot write hosts of %s: %w", s, err)
 		}
 		return nil

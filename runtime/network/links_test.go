@@ -416,24 +416,6 @@ func TestDamageToLinksOfAContainerIsRepaired(t *testing.T) {
 	}
 }
 
-// Without a parent the replicas have each other and nobody else.
-func TestMacvlanWithoutParent(t *testing.T) {
-	w := newTown(t)
-	alone := w.networkOf(network.Network{Name: "shop_alone", Driver: "macvlan"}, false, w.shop.Subnet, w.other.Subnet)
-	a, b := replica(alone, "a", 1), replica(alone, "b", 2)
-	aNS, bNS := w.sandbox(a), w.sandbox(b)
-	w.publish()
-	serve(t, aNS, "tcp", ":80", "a")
-	expect(t, bNS, "tcp", at(a.Address(), 80), "a "+b.Address().String())
-	w.sandbox(a)
-	must(t, w.Leftovers(t.Context(), w.sandboxes, w.networks))
-	for _, trace := range w.traces() {
-		if strings.Contains(trace, alone.Bridge) || strings.Contains(trace, "shop+a+") {
-			t.Errorf("left behind: %s", trace)
-		}
-	}
-}
-
 // supports says whether the kernel can make such links.
 func supports(t testing.TB, kind string) bool {
 	t.Helper()
@@ -756,8 +738,13 @@ func TestChoiceIsKept(t *testing.T) {
 			}
 		})
 	}
+	// Without a parent the replicas have each other and nobody else.
+	alone, err := l.Choose(network.Network{Name: "shop_alone", Driver: "macvlan", Mode: "private"}, false, nil)
+	if must(t, err); alone.Driver != "" || alone.Mode != "" || !alone.Internal {
+		t.Errorf("got %+v", alone)
+	}
 	within := network.Network{Name: "x_y", Subnet: prefix("172.31.0.0/16"), Subnet6: prefix("fd12::/64")}
-	within, err := l.Choose(within, true, nil)
+	within, err = l.Choose(within, true, nil)
 	must(t, err)
 	for _, c := range []struct{ within, want string }{
 		{"172.31.5.0/24", "172.31.5.0"}, {"172.31.0.0/24", "172.31.0.2"}, {"fd12::/64", "fd12::2"}, {"fd12::ff00/120", "fd12::ff00"},

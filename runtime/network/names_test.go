@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/vishvananda/netlink"
 )
 
 func TestLinkNames(t *testing.T) {
@@ -26,6 +28,17 @@ func TestLinkNames(t *testing.T) {
 		if isLinkName(bridgePrefix, name) != ours {
 			t.Errorf("%q: want %t", name, ours)
 		}
+	}
+}
+
+// A mark fits, however long the name of a network is, and says nothing else.
+func TestALongNameIsMarked(t *testing.T) {
+	o := ownerOf("/" + strings.Repeat("d", 4000))
+	name := strings.Repeat("n", 200) + " @00000000 /elsewhere"
+	mark := o.mark(name)
+	network, by := readMark(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Alias: mark}})
+	if len(mark) > 255 || network != marked(name) || by != o || marked(name+"x") == network {
+		t.Errorf("%q is read as %q of %+v", mark, network, by)
 	}
 }
 

@@ -92,10 +92,7 @@ func New(o Options) (*Networks, error) {
 		made:       make(map[string]Network),
 	}
 	n.stale.Store(everything)
-	n.dns = newDNS(n.resolvConf, n.logger)
-	if o.Contained != nil {
-		n.dns.contained = o.Contained
-	}
+	n.dns = newDNS(n.resolvConf, n.logger, o.Contained)
 	if n.publish != PublishFirewall && n.publish != PublishOpen {
 		return nil, fmt.Errorf("cannot publish ports for %q: neither %s nor %s", n.publish, PublishFirewall, PublishOpen)
 	}

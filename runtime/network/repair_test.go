@@ -211,22 +211,6 @@ func TestLeftoversAreWhatNobodyKeeps(t *testing.T) {
 	}
 }
 
-func TestOtherTablesAreLeftAlone(t *testing.T) {
-	w := newTown(t)
-	theirs := []string{"fw4", "margolite"}
-	for _, table := range theirs {
-		nft(t, "table inet "+table+" { }")
-		t.Cleanup(func() { nft(t, "delete table inet "+table) })
-	}
-	w.converge()
-	must(t, w.SyncPorts(t.Context(), nil, nil))
-	for _, table := range theirs {
-		if !hasTable(t, table) {
-			t.Errorf("table %s is gone", table)
-		}
-	}
-}
-
 // What the host's own firewall drops stays dropped.
 func TestFirewallOfTheHostHasTheLastWord(t *testing.T) {
 	w := newTown(t)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/netip"
 	"path/filepath"
-	"time"
 
 	"github.com/vishvananda/netlink"
 )
@@ -79,10 +78,7 @@ func (n *Networks) pin(s Sandbox) string { return filepath.Join(n.netnsDir(), s.
 func (n *Networks) EnsureSandbox(ctx context.Context, s Sandbox, hosts []Host) error {
 	err := n.ensureSandbox(ctx, s, hosts)
 	if err == nil {
-		// Not under the lock: a container can hold up the writing.
-		files := n.filesOf(s.file())
-		files.begin()
-		err = n.settle(s.file(), files, time.Now().Add(writeDeadline))
+		err = n.beginFiles(s)() // not under the lock: a container can hold up the writing
 	}
 	if err != nil {
 		return fmt.Errorf("cannot set up sandbox of %s: %w", s, err)

@@ -226,21 +226,16 @@ func changedTable(m nl.Message) (t tableKey, ok bool) {
 // without looking. Where it is routes of others that change, nobody looks.
 func (n *Networks) watchLinks() (watcher, error) {
 	return subscribe("links and routes", unix.NETLINK_ROUTE, ofLinks, func(m nl.Message) uint32 {
-		c, ok := readChange(uint16(m.Header.Type), m.Data)
-		known := n.indexes.Load()
-		if ok && (c.forwarding || isOurs(c.name) || known != nil && slices.Contains(*known, c.link)) {
+		var known []int
+		if p := n.indexes.Load(); p != nil {
+			known = *p
+		}
+		if concerns(uint16(m.Header.Type), m.Data, known) {
 			return ofLinks
 		}
 		return 0
 	}, unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR,
 		unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE, unix.RTNLGRP_IPV4_NETCONF, unix.RTNLGRP_IPV6_NETCONF)
-}
-
-// change is what is told of links.
-type change struct {
-	link       int    // index of the link concerned; 0: none in particular
-	name       string // of the link, where it is the link that changed
-	forwarding bool   // of all links was switched
 }
 
 // From linux/netconf.h.
@@ -251,8 +246,9 @@ const (
 	allLinksIndex     = math.MaxUint32
 )
 
-// readChange reads what is told; what cannot be read is no change.
-func readChange(kind uint16, data []byte) (c change, ok bool) {
+// concerns says whether a message tells of one of these links or of one with a name of
+// ours, or that forwarding was switched for all. One that cannot be read does not.
+func concerns(kind uint16, data []byte, known []int) bool {
 	header := 0
 	switch kind {
 	case unix.RTM_NEWLINK, unix.RTM_DELLINK:
@@ -264,11 +260,11 @@ func readChange(kind uint16, data []byte) (c change, ok bool) {
 	case unix.RTM_NEWNETCONF:
 		header = netconfHeader
 	default:
-		return c, false
+		return false
 	}
 	attributes := make(map[uint16][]byte)
 	if err := eachAttribute(data, header, func(kind uint16, value []byte) { attributes[kind] = value }); err != nil {
-		return c, false
+		return false
 	}
 	number := func(b []byte) (n uint32) {
 		if len(b) >= 4 {
@@ -277,15 +273,15 @@ func readChange(kind uint16, data []byte) (c change, ok bool) {
 		return n
 	}
 	switch kind {
-	case unix.RTM_NEWLINK, unix.RTM_DELLINK:
-		c.link, c.name = int(number(data[4:])), unix.ByteSliceToString(attributes[unix.IFLA_IFNAME])
 	case unix.RTM_DELROUTE:
-		c.link = int(number(attributes[unix.RTA_OIF]))
+		return slices.Contains(known, int(number(attributes[unix.RTA_OIF])))
 	case unix.RTM_NEWNETCONF:
-		_, c.forwarding = attributes[netconfForwarding]
-		return c, c.forwarding && number(attributes[netconfLink]) == allLinksIndex
-	default:
-		c.link = int(number(data[4:]))
+		_, forwarding := attributes[netconfForwarding]
+		return forwarding && number(attributes[netconfLink]) == allLinksIndex
+	case unix.RTM_NEWLINK, unix.RTM_DELLINK:
+		if isOurs(unix.ByteSliceToString(attributes[unix.IFLA_IFNAME])) {
+			return true
+		}
 	}
-	return c, c.link != 0
+	return slices.Contains(known, int(number(data[4:])))
 }
