@@ -544,24 +544,6 @@ func TestIPv6ReachesAsIPv4Does(t *testing.T) {
 	}
 }
 
-// A host that forwards listens to routers no longer, unless it is told to.
-func TestHostKeepsItsRouterWhenForwardingIsSwitchedOn(t *testing.T) {
-	w := newDualStack(t, network.Network{})
-	setSysctl(t, "net/ipv6/conf/"+uplink+"/accept_ra", "1")
-	w.publish()
-	if got := sysctl(t, "net/ipv6/conf/"+uplink+"/accept_ra"); got != "2" {
-		t.Errorf("accept_ra is %s, want 2", got)
-	}
-	if got := sysctl(t, "net/ipv6/conf/all/forwarding"); got != "1" {
-		t.Errorf("forwarding is %s", got)
-	}
-	must(t, w.Leftovers(t.Context(), nil, nil))
-	must(t, w.SyncPorts(t.Context(), nil, nil))
-	if got := sysctl(t, "net/ipv6/conf/"+uplink+"/accept_ra"); got != "1" {
-		t.Errorf("accept_ra is %s, want 1 again", got)
-	}
-}
-
 func TestPublishedPortsAreGuardedInIPv6Too(t *testing.T) {
 	w := newDualStack(t, network.Network{})
 	t.Cleanup(func() { nft(t, "flush ruleset") })
@@ -693,12 +675,6 @@ func TestConflictNamesWhoHasThePort(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "(process ") {
 			t.Errorf("%s: got %v", address, err)
 		}
-	}
-	other := published("tcp", "", 50001, "172.29.0.3")
-	other.Owner = `service "db" of project "shop"`
-	err := l.CheckPorts([]network.Port{published("tcp", "", 50001, "172.29.0.2")}, []network.Port{other})
-	if err == nil || !strings.Contains(err.Error(), other.Owner) {
-		t.Errorf("got %v", err)
 	}
 }
 

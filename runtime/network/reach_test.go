@@ -174,16 +174,19 @@ func TestForwardingIsSwitchedOnForContainersOnly(t *testing.T) {
 	}
 	plant := connect("up1", 100)
 	serve(t, w.webNS, "tcp", ":80", "web")
+	// A host that forwards listens to routers no longer, unless it is told to.
+	const router = "net/ipv6/conf/" + uplink + "/accept_ra"
+	setSysctl(t, router, "1")
 	w.publish(port(w.web, "tcp", 8080, 80), port6(w.web, "tcp", 8080, 80))
-	forwarding := func(want string) {
+	forwarding := func(want, listens string) {
 		t.Helper()
-		for _, key := range []string{"net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding"} {
+		for key, want := range map[string]string{"net/ipv4/ip_forward": want, "net/ipv6/conf/all/forwarding": want, router: listens} {
 			if got := sysctl(t, key); got != want {
 				t.Errorf("%s is %s, want %s", key, got, want)
 			}
 		}
 	}
-	forwarding("1")
+	forwarding("1", "2")
 	modem := connect("wwan0", 101)
 	apart := func() {
 		t.Helper()
@@ -220,7 +223,7 @@ func TestForwardingIsSwitchedOnForContainersOnly(t *testing.T) {
 	// With the last network everything is as it was.
 	must(t, w.Leftovers(t.Context(), nil, nil))
 	must(t, w.SyncPorts(t.Context(), nil, nil))
-	forwarding("0")
+	forwarding("0", "1")
 	if found := w.traces(); len(found) > 0 {
 		t.Errorf("left behind: %q", found)
 	}
