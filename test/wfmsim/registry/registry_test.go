@@ -24,14 +24,14 @@ func start(t *testing.T, o registry.Options) *registry.Registry {
 }
 
 // get asks for a path of the registry; the header is given in pairs.
-func get(t *testing.T, client *http.Client, url string, header ...string) (int, http.Header, []byte, error) {
+func get(t *testing.T, url string, header ...string) (int, http.Header, []byte, error) {
 	t.Helper()
 	request, err := http.NewRequest(http.MethodGet, url, nil)
 	check(t, err)
 	for i := 0; i < len(header); i += 2 {
 		request.Header.Set(header[i], header[i+1])
 	}
-	answer, err := client.Do(request)
+	answer, err := http.DefaultClient.Do(request)
 	if err != nil {
 		return 0, nil, nil, err
 	}
@@ -40,18 +40,9 @@ func get(t *testing.T, client *http.Client, url string, header ...string) (int, 
 	return answer.StatusCode, answer.Header, body, err
 }
 
-func component(t *testing.T) *ociimage.Artifact {
+func image(t *testing.T, size int) (artifact *ociimage.Artifact, layer digest.Digest, content []byte) {
 	t.Helper()
-	a, err := ociimage.Component{
-		Name: "app", Version: "1.0.0", Files: ociimage.Files{"compose.yaml": []byte("services: {}")},
-	}.Build()
-	check(t, err)
-	return a
-}
-
-func image(t *testing.T) (artifact *ociimage.Artifact, layer digest.Digest, content []byte) {
-	t.Helper()
-	artifact, err := ociimage.Build(ociimage.Image{Layers: []ociimage.Layer{ociimage.Padding(100_000)}})
+	artifact, err := ociimage.Build(ociimage.Image{Layers: []ociimage.Layer{ociimage.Padding(size)}})
 	check(t, err)
 	for d, blob := range artifact.Blobs {
 		if len(blob) > len(content) {
@@ -69,7 +60,7 @@ func TestABlobIsServedInParts(t *testing.T) {
 				o.Dir = t.TempDir()
 			}
 			r := start(t, o)
-			a, d, content := image(t)
+			a, d, content := image(t, 100_000)
 			check(t, (ociimage.Registry{URL: r.URL()}).Push(context.Background(), "a/b", "1", a))
 			url, size := r.URL()+"/v2/a/b/blobs/"+d.String(), len(content)
 			for _, c := range []struct {
@@ -84,7 +75,7 @@ func TestABlobIsServedInParts(t *testing.T) {
 				{"bytes=-10", 206, size - 10, size},
 				{fmt.Sprintf("bytes=%d-", size), 416, 0, 0},
 			} {
-				status, header, body, err := get(t, http.DefaultClient, url, "Range", c.asked)
+				status, header, body, err := get(t, url, "Range", c.asked)
 				if err != nil || status != c.status {
 					t.Errorf("%q: got %d, %v", c.asked, status, err)
 					continue
@@ -104,8 +95,8 @@ func TestABlobIsServedInParts(t *testing.T) {
 func TestContentSurvivesARestart(t *testing.T) {
 	dir := t.TempDir()
 	first := start(t, registry.Options{Dir: dir})
-	older, _, content := image(t)
-	newer := component(t)
+	older, _, content := image(t, 100_000)
+	newer, _, _ := image(t, 50_000)
 	index, err := ociimage.Index(older)
 	check(t, err)
 	to := ociimage.Registry{URL: first.URL()}
@@ -124,12 +115,12 @@ func TestContentSurvivesARestart(t *testing.T) {
 	for reference, want := range map[string]*ociimage.Artifact{
 		"moved": newer, "index": index, older.Digest.String(): older, newer.Digest.String(): newer,
 	} {
-		_, _, body, err := get(t, http.DefaultClient, second.URL()+"/v2/x/manifests/"+reference)
+		_, _, body, err := get(t, second.URL()+"/v2/x/manifests/"+reference)
 		if err != nil || !bytes.Equal(body, want.Manifest) {
 			t.Errorf("%s: got %s, %v", reference, body, err)
 		}
 	}
-	_, _, body, err := get(t, http.DefaultClient, second.URL()+"/v2/x/blobs/"+digest.FromBytes(content).String())
+	_, _, body, err := get(t, second.URL()+"/v2/x/blobs/"+digest.FromBytes(content).String())
 	if err != nil || !bytes.Equal(body, content) {
 		t.Errorf("blob: got %d bytes, %v", len(body), err)
 	}
