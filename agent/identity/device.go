@@ -3,20 +3,11 @@ package identity
 import (
 	"crypto/sha256"
 	"crypto/x509"
+	"encoding/hex"
 	"encoding/pem"
 	"net/http"
 	"time"
 )
-
-// DeviceOptions name the files of a device certificate.
-type DeviceOptions struct {
-	Certificate string // RFC 5280, PEM, leaf first (AUTH-10)
-	Key         string // its private key, PEM, not encrypted, for the owner only
-
-	// Now is the clock that signatures are dated by and that decides on
-	// validity; nil: the system's.
-	Now func() time.Time
-}
 
 // Device is who a device is before rc.3: a certificate that the WFM gets to
 // know when the device is onboarded, and the key that signs every request from
@@ -25,13 +16,14 @@ type DeviceOptions struct {
 // another Device, which the WFM has to be told of by onboarding again. It is
 // safe for concurrent use.
 type Device struct {
-	options DeviceOptions
-	chain   []*x509.Certificate
-	signer  *Signer
+	file   string // with the certificate
+	chain  []*x509.Certificate
+	signer *Signer
 }
 
-// LoadDevice reads a device certificate. The error is an *Error.
-func LoadDevice(o DeviceOptions) (*Device, error) {
+// LoadDevice reads a device certificate (RFC 5280, AUTH-10) and its key by the Certificate
+// and Key of options, whose clock dates signatures, too. The error is an *Error.
+func LoadDevice(o Options) (*Device, error) {
 	chain, key, err := readKeyPair(o.Certificate, o.Key)
 	if err != nil {
 		return nil, err
@@ -43,7 +35,7 @@ func LoadDevice(o DeviceOptions) (*Device, error) {
 	if usage := chain[0].KeyUsage; usage != 0 && usage&x509.KeyUsageDigitalSignature == 0 {
 		return nil, fault(UnfitKey, o.Certificate, "the certificate does not allow its key to sign")
 	}
-	return &Device{options: o, chain: chain, signer: signer}, nil
+	return &Device{file: o.Certificate, chain: chain, signer: signer}, nil
 }
 
 // CertificatePEM is the certificate, with the intermediates that its file has,
@@ -56,9 +48,12 @@ func (d *Device) CertificatePEM() []byte {
 	return b
 }
 
-// Fingerprint is the SHA-256 of the certificate: what tells a renewed one from
-// the one that the WFM was given.
-func (d *Device) Fingerprint() [sha256.Size]byte { return sha256.Sum256(d.chain[0].Raw) }
+// Fingerprint is the SHA-256 of the certificate in hexadecimal form: what tells a
+// renewed one from the one that the WFM was given.
+func (d *Device) Fingerprint() string {
+	sum := sha256.Sum256(d.chain[0].Raw)
+	return hex.EncodeToString(sum[:])
+}
 
 // Warnings are the things about the device's own files that keep it from
 // working and yet are no reason not to start.
@@ -67,9 +62,9 @@ func (d *Device) Warnings() []*Error {
 	at := func(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 	switch now := d.signer.now(); {
 	case now.Before(leaf.NotBefore):
-		return []*Error{fault(NotYetValid, d.options.Certificate, "the certificate is not valid before %s", at(leaf.NotBefore))}
+		return []*Error{fault(NotYetValid, d.file, "the certificate is not valid before %s", at(leaf.NotBefore))}
 	case now.After(leaf.NotAfter):
-		return []*Error{fault(Expired, d.options.Certificate, "the certificate expired at %s", at(leaf.NotAfter))}
+		return []*Error{fault(Expired, d.file, "the certificate expired at %s", at(leaf.NotAfter))}
 	}
 	return nil
 }

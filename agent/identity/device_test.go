@@ -24,11 +24,11 @@ import (
 )
 
 // deviceFiles writes a certificate for a key, valid for an hour before and after noon, and the key.
-func deviceFiles(t *testing.T, dir string, key crypto.Signer, change ...pki.Option) (identity.DeviceOptions, *x509.Certificate) {
+func deviceFiles(t *testing.T, dir string, key crypto.Signer, change ...pki.Option) (identity.Options, *x509.Certificate) {
 	t.Helper()
 	change = append([]pki.Option{pki.Key(key), pki.Valid(noon.Add(-time.Hour), noon.Add(time.Hour))}, change...)
 	svid := must(must(pki.NewServerAuthority("plant", noon)).IssueSigner("edge-01", change...))
-	o := identity.DeviceOptions{
+	o := identity.Options{
 		Certificate: filepath.Join(dir, "device.pem"), Key: filepath.Join(dir, "device.key"), Now: clock(noon),
 	}
 	write(t, o.Certificate, svid.CertificatePEM())

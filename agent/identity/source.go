@@ -22,8 +22,9 @@ type Keeper interface {
 
 // BundleOptions configure a BundleSource.
 type BundleOptions struct {
-	Service *Service
-	Keeper  Keeper
+	// Fetch gets the bundle of a trust domain: Service.Bundle.
+	Fetch  func(ctx context.Context, trustDomain string, known Fetched) (Fetched, error)
+	Keeper Keeper
 	// Interval is how often the bundle is fetched where it does not say so
 	// itself; 0: daily (ID-23).
 	Interval time.Duration
@@ -37,9 +38,7 @@ type BundleOptions struct {
 	Now    func() time.Time
 	Logger *slog.Logger
 
-	// After and Random are for tests; nil: time.After, and numbers in [0, 1).
-	After  func(time.Duration) <-chan time.Time
-	Random func() float64
+	Random func() float64 // for tests; nil: numbers in [0, 1)
 }
 
 // BundleSource gives an Identity the trust bundle of its trust domain, as the
@@ -62,9 +61,10 @@ type BundleSource struct {
 	failures int          // in a row
 	logged   string       // the last problem that was logged, to log it once
 	status   BundleStatus
-	attempt  time.Time     // the last one
-	atLeast  time.Duration // to the next one, as the service asked for
-	spacing  time.Duration // to the next one, whatever the reason for it
+	since    time.Time     // the last attempt, or the start, by a clock that cannot be set
+	wait     time.Duration // from then on to the next attempt
+	atLeast  time.Duration // of it, as the service asked for
+	spacing  time.Duration // of it, whatever the reason for an attempt
 }
 
 type keptRecord struct {
@@ -86,9 +86,6 @@ type BundleStatus struct {
 
 // NewBundleSource makes a source; Run does its work.
 func NewBundleSource(o BundleOptions) *BundleSource {
-	if o.After == nil {
-		o.After = time.After
-	}
 	if o.Random == nil {
 		o.Random = rand.Float64
 	}
@@ -103,6 +100,9 @@ func (s *BundleSource) Follow(i *Identity) {
 	defer s.mu.Unlock()
 	s.identity = i
 	s.load()
+	if s.since.IsZero() { // all devices of a plant may have been switched on together
+		s.since, s.wait = time.Now(), time.Duration(s.options.Random()*float64(firstRefresh))
+	}
 	if i.SetBundle(s.kept.TrustDomain, s.bundle) != nil { // there is none, or one of another trust domain
 		s.urgent, s.spacing = true, s.atLeast
 	}
@@ -130,35 +130,35 @@ func (s *BundleSource) Status() BundleStatus {
 // Run fetches the bundle whenever it is due, until ctx is done. It waits for
 // an identity first: the trust domain is its own.
 func (s *BundleSource) Run(ctx context.Context) error {
-	var (
-		delay time.Duration
-		since = s.options.Now()
-		due   <-chan time.Time
-	)
-	wait := func(d time.Duration) {
-		delay, since = d, s.options.Now()
-		s.mu.Lock()
-		s.status.Next = since.Add(d)
-		s.mu.Unlock()
-		due = s.options.After(d)
-	}
-	for {
+	for ctx.Err() == nil {
+		var due <-chan time.Time
+		if left, known := s.left(); known {
+			due = time.After(left)
+		}
 		select {
 		case <-ctx.Done():
-			return nil
 		case <-s.poked:
-			if early, ok := s.early(); ok && (due == nil || early < left(delay, since, s.options.Now())) {
-				wait(early)
-			}
-			continue
 		case <-due:
+			s.refresh(ctx)
 		}
-		next := s.refresh(ctx)
-		if ctx.Err() != nil {
-			return nil
-		}
-		wait(next)
 	}
+	return nil
+}
+
+// left is how long it is to the next attempt; false: there is no identity yet.
+func (s *BundleSource) left() (time.Duration, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.identity == nil {
+		return 0, false
+	}
+	delay := s.wait
+	if s.urgent {
+		delay = min(delay, s.spacing)
+	}
+	left := max(delay-time.Since(s.since), 0)
+	s.status.Next = s.options.Now().Add(left)
+	return left, true
 }
 
 // Fetch makes one attempt now, beside the schedule, for a look at the service. There
@@ -171,34 +171,14 @@ func (s *BundleSource) Fetch(ctx context.Context) error {
 	return s.Status().Err
 }
 
-// left is what is left of a delay. Clocks are set: it is never more than the
-// delay was.
-func left(delay time.Duration, since, now time.Time) time.Duration {
-	return min(max(delay-now.Sub(since), 0), delay)
-}
-
-// early tells when the next attempt may be made, if there is a reason for one
-// beside the schedule. The first after a start with a bundle is one: all devices
-// of a plant may have been switched on together.
-func (s *BundleSource) early() (time.Duration, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch {
-	case s.identity == nil:
-		return 0, false
-	case s.urgent:
-		return left(s.spacing, s.attempt, s.options.Now()), true
-	case s.attempt.IsZero():
-		return time.Duration(s.options.Random() * float64(firstRefresh)), true
-	}
-	return 0, false
-}
-
-// refresh makes one attempt and tells when the next is due.
-func (s *BundleSource) refresh(ctx context.Context) time.Duration {
+// refresh makes one attempt and plans the next.
+func (s *BundleSource) refresh(ctx context.Context) {
 	if s.options.Silence != nil {
 		if silence := s.options.Silence(); silence > 0 {
-			return silence
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.since, s.wait, s.spacing = time.Now(), silence, silence
+			return
 		}
 	}
 	s.mu.Lock()
@@ -209,7 +189,7 @@ func (s *BundleSource) refresh(ctx context.Context) time.Duration {
 	s.urgent = false
 	s.mu.Unlock()
 
-	fetched, err := s.options.Service.Bundle(ctx, domain, known)
+	fetched, err := s.options.Fetch(ctx, domain, known)
 	// What is unchanged is neither read nor written again.
 	if err == nil && (len(fetched.Data) == 0 || !bytes.Equal(fetched.Data, known.Data)) {
 		if err = s.accept(domain, fetched); err == nil && s.options.Accepted != nil {
@@ -219,30 +199,30 @@ func (s *BundleSource) refresh(ctx context.Context) time.Duration {
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.attempt = s.options.Now()
+	s.since = time.Now()
 	if s.status.Err = err; err != nil {
 		if ctx.Err() != nil {
-			return 0
+			return
 		}
 		s.failures++
 		wait, atLeast := NextRetry(s.failures, err)
 		s.atLeast, s.spacing = atLeast, max(atLeast, min(wait, leastRefresh))
+		s.wait = max(wait-time.Duration(s.options.Random()*float64(wait/2)), atLeast)
 		s.logFailure(err)
-		return max(wait-time.Duration(s.options.Random()*float64(wait/2)), atLeast)
+		return
 	}
-	s.status.Checked = s.attempt
+	s.status.Checked = s.options.Now()
 	if s.failures = 0; s.logged != "" {
 		s.logger.Info("the trust bundle can be fetched again")
 		s.logged = ""
 	}
 	// A fleet spreads over time, to the earlier side: nothing defers a refresh.
 	wait := NextRefresh(s.bundle.RefreshHint, s.options.Interval)
-	s.atLeast, s.spacing = 0, leastRefresh
+	s.wait, s.atLeast, s.spacing = wait-time.Duration(s.options.Random()*float64(wait/10)), 0, leastRefresh
 	s.kept.ETag, s.kept.URL = fetched.ETag, fetched.URL
 	if s.unkept {
 		s.keep()
 	}
-	return wait - time.Duration(s.options.Random()*float64(wait/10))
 }
 
 // accept puts a bundle to use, or leaves the one before (ID-19, ID-22).

@@ -255,22 +255,20 @@ func (p *Polls) Plan(m Moment, hold Hold) Plan {
 			p.due = m.Up + p.random.upTo(min(p.rules.Interval, spreading))
 		}
 	}
+	open := len(p.rules.Windows) == 0 || p.rules.Windows.Contains(m.Wall)
+	if open && p.closed {
+		p.opened(m)
+	}
+	p.closed = !open
 	left := max(p.due-m.Up, 0)
 	plan := Plan{Wait: left, Next: m.Wall.Add(left), Reason: p.reason}
-	if len(p.rules.Windows)+len(p.rules.Downtime) == 0 {
+	if len(p.rules.Windows)+len(p.rules.Downtime) > 0 {
+		plan.Wait = min(left, step)
+	}
+	if open {
 		return plan
 	}
-	plan.Wait = min(left, step)
-	if len(p.rules.Windows) == 0 || p.rules.Windows.Contains(m.Wall) {
-		if p.closed {
-			p.closed = false
-			return p.opened(m)
-		}
-		return plan
-	}
-	p.closed = true
-	plan.Closed, plan.Reason = true, Closed
-	plan.Opens, plan.Next = time.Time{}, time.Time{}
+	plan.Closed, plan.Reason, plan.Next = true, Closed, time.Time{}
 	if opens, ok := p.rules.Windows.Next(m.Wall); ok {
 		plan.Opens, plan.Next = opens, opens
 		plan.Wait = min(plan.Wait, max(opens.Sub(m.Wall), 0))
@@ -280,7 +278,7 @@ func (p *Polls) Plan(m Moment, hold Hold) Plan {
 
 // opened plans the first poll in a window. It comes early in it, since the next
 // regular one may come after it; but not with that of everybody else.
-func (p *Polls) opened(m Moment) Plan {
+func (p *Polls) opened(m Moment) {
 	spread := min(p.rules.Interval, spreading)
 	if end, closes := p.rules.Windows.End(m.Wall); closes {
 		spread = min(spread, end.Sub(m.Wall)/2)
@@ -288,6 +286,4 @@ func (p *Polls) opened(m Moment) Plan {
 	if p.due > m.Up+spread && (p.reason == Interval || p.reason == Backoff) {
 		p.due = m.Up + p.random.upTo(spread)
 	}
-	left := max(p.due-m.Up, 0)
-	return Plan{Wait: min(left, step), Next: m.Wall.Add(left), Reason: p.reason}
 }

@@ -44,7 +44,7 @@ func newMutual(o Options, url string, d Device) (*mutual, error) {
 			return nil, err
 		}
 		w.bundles = identity.NewBundleSource(identity.BundleOptions{
-			Service: s, Keeper: keeper{d.Records}, Interval: o.Service.Refresh,
+			Fetch: s.Bundle, Keeper: keeper{d.Records}, Interval: o.Service.Refresh,
 			Silence: d.Silence, Accepted: d.Wake, Now: d.Clock.Now, Logger: d.Logger,
 		})
 	}

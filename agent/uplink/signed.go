@@ -2,7 +2,6 @@ package uplink
 
 import (
 	"context"
-	"encoding/hex"
 	"errors"
 	"sync/atomic"
 
@@ -32,7 +31,7 @@ func (w *signed) open(ctx context.Context) (api, error) {
 	if err != nil {
 		return nil, err
 	}
-	if w.options.ClientID == "" && (now.id == "" || now.record.Certificate != fingerprint(now.device) || w.unknown.Load()) {
+	if w.options.ClientID == "" && (now.id == "" || now.record.Certificate != now.device.Fingerprint() || w.unknown.Load()) {
 		next, err := w.onboard(ctx, now)
 		if err != nil {
 			return nil, w.blame(now, err)
@@ -46,7 +45,7 @@ func (w *signed) open(ctx context.Context) (api, error) {
 
 // read makes what the files and the records hold now.
 func (w *signed) read() (*link, error) {
-	id, err := identity.LoadDevice(identity.DeviceOptions{
+	id, err := identity.LoadDevice(identity.Options{
 		Certificate: w.options.Certificate, Key: w.options.Key, Now: w.device.Clock.Now,
 	})
 	if err != nil {
@@ -96,7 +95,7 @@ func (w *signed) onboard(ctx context.Context, now *link) (*link, error) {
 	if err != nil {
 		return nil, err
 	}
-	record := client{URL: w.url, ID: id, Certificate: fingerprint(now.device), Root: now.record.Root}
+	record := client{URL: w.url, ID: id, Certificate: now.device.Fingerprint(), Root: now.record.Root}
 	if w.options.CA == "" && len(record.Root) == 0 {
 		record.Root = w.root(ctx, now)
 	}
@@ -193,9 +192,4 @@ func (w *signed) describe(s *control.IdentityStatus) {
 	if behind := lagOf(now.client, w.device.Clock.Now()); behind.matters() {
 		s.Warnings = append(s.Warnings, control.Advice{Text: behind.String(), Mend: mendClock})
 	}
-}
-
-func fingerprint(d *identity.Device) string {
-	sum := d.Fingerprint()
-	return hex.EncodeToString(sum[:])
 }

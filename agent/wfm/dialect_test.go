@@ -46,7 +46,7 @@ func p256(t *testing.T) signedDevice {
 	t.Helper()
 	svid := must(must(pki.NewServerAuthority("plant", time.Now())).IssueSigner("edge-01"))
 	dir := t.TempDir()
-	o := identity.DeviceOptions{Certificate: filepath.Join(dir, "device.pem"), Key: filepath.Join(dir, "device.key")}
+	o := identity.Options{Certificate: filepath.Join(dir, "device.pem"), Key: filepath.Join(dir, "device.key")}
 	write(t, o.Certificate, svid.CertificatePEM())
 	write(t, o.Key, must(svid.KeyPEM()))
 	return signedDevice{must(identity.LoadDevice(o)), svid.Chain[0]}
