@@ -2,6 +2,7 @@ package policy_test
 
 import (
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -208,7 +209,7 @@ func TestOfOverridesTheFirstThatSetsARuleWins(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := gate.RulesFor(c.deployment, c.labels)
-			same := cmp.Comparer(func(a, b policy.Window) bool { return a.String() == b.String() })
+			same := cmp.Comparer(func(a, b policy.Window) bool { return reflect.DeepEqual(a, b) })
 			if diff := cmp.Diff(c.want, got, same); diff != "" {
 				t.Errorf("the rules differ (-want +got):\n%s", diff)
 			}

@@ -39,7 +39,6 @@ type Window struct {
 	days       uint8 // a bit for each of dayNames
 	start, end int   // minutes since midnight; an end that is not later is on the next day
 	zone       *time.Location
-	named      bool // the zone is part of the text
 }
 
 // Windows is a list of windows, open while any of them is. An empty list is
@@ -101,7 +100,6 @@ func readWindow(text string, local *time.Location, find zones) (w Window, err er
 		w.zone = time.UTC
 	}
 	if len(parts) > hours+1 {
-		w.named = true
 		w.zone, err = findZone(parts[hours+1], find)
 	}
 	return w, err
@@ -185,54 +183,6 @@ func findZone(name string, find zones) (*time.Location, error) {
 		return nil, fmt.Errorf("cannot find time zone %q: this system has no time zone database (often the package tzdata); use UTC, or hours without a zone", name)
 	}
 	return nil, fmt.Errorf("time zone %q is not in this system's time zone database", name)
-}
-
-// String writes the window as ParseWindow reads it.
-func (w Window) String() string {
-	if w.days == 0 {
-		return "never"
-	}
-	var b strings.Builder
-	if w.days != everyDay {
-		b.WriteString(w.dayText())
-		b.WriteByte(' ')
-	}
-	fmt.Fprintf(&b, "%02d:%02d-%02d:%02d", w.start/60, w.start%60, w.end/60, w.end%60)
-	if w.named {
-		b.WriteByte(' ')
-		b.WriteString(w.zone.String())
-	}
-	return b.String()
-}
-
-// dayText writes three days in a row and more as a range.
-func (w Window) dayText() string {
-	var parts []string
-	for d := 0; d < 7; d++ {
-		if w.days&(1<<d) == 0 {
-			continue
-		}
-		last := d
-		for last < 6 && w.days&(1<<(last+1)) != 0 {
-			last++
-		}
-		if last < d+2 {
-			parts = append(parts, dayNames[d])
-			continue
-		}
-		parts = append(parts, dayNames[d]+"-"+dayNames[last])
-		d = last
-	}
-	return strings.Join(parts, ",")
-}
-
-// String writes the windows one after the other.
-func (ws Windows) String() string {
-	texts := make([]string, len(ws))
-	for i, w := range ws {
-		texts[i] = w.String()
-	}
-	return strings.Join(texts, "; ")
 }
 
 // Contains says whether a window is open at t.

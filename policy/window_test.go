@@ -1,6 +1,7 @@
 package policy_test
 
 import (
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -31,32 +32,19 @@ func windows(t *testing.T, local *time.Location, texts ...string) policy.Windows
 	return all
 }
 
-func TestWindowsAreWrittenAsTheyAreRead(t *testing.T) {
-	for text, want := range map[string]string{
-		"22:00-04:00":                        "22:00-04:00",
-		"8:30-24:00":                         "08:30-24:00",
-		"Mon-Sun 00:00-24:00":                "00:00-24:00",
-		"Mon-Fri 22:00-04:00":                "Mon-Fri 22:00-04:00",
-		"mon,SAT,Sun 22:00-00:00":            "Mon,Sat,Sun 22:00-00:00",
-		"Sat-Mon 01:00-02:00":                "Mon,Sat,Sun 01:00-02:00",
-		"Wed 01:00-02:00 UTC":                "Wed 01:00-02:00 UTC",
-		"Wed-Wed 01:00-02:00":                "Wed 01:00-02:00",
-		"Mon-Wed,Fri 01:00-02:00":            "Mon-Wed,Fri 01:00-02:00",
-		" Mon - Wed , Fri 22:00 - 04:00 ":    "Mon-Wed,Fri 22:00-04:00",
-		"Sun 02:00-05:00 Europe/Berlin":      "Sun 02:00-05:00 Europe/Berlin",
-		"01:00-02:00 America/Port-au-Prince": "01:00-02:00 America/Port-au-Prince",
+func TestWindowsMayBeWrittenInSeveralWays(t *testing.T) {
+	for text, same := range map[string]string{
+		"8:30-24:00":                        "08:30-24:00",
+		"Mon-Sun 00:00-24:00":               "00:00-24:00",
+		"mon,SAT,Sun 22:00-00:00":           "Mon,Sat,Sun 22:00-00:00",
+		"Sat-Mon 01:00-02:00":               "Mon,Sat,Sun 01:00-02:00",
+		"Wed 01:00-02:00 UTC":               "Wed-Wed 01:00-02:00",
+		" Mon - Wed , Fri 22:00 - 04:00 ":   "Mon-Wed,Fri 22:00-04:00",
+		"Mon,Tue,Wed 01:00-02:00 Etc/GMT+1": "Mon-Wed 01:00-02:00  Etc/GMT+1",
 	} {
-		w, err := policy.ParseWindow(text, time.UTC)
-		if err != nil {
-			t.Errorf("%q: %v", text, err)
-			continue
+		if got, want := windows(t, time.UTC, text), windows(t, time.UTC, same); !reflect.DeepEqual(got, want) {
+			t.Errorf("%q is read as %v, %q as %v", text, got, same, want)
 		}
-		if got := w.String(); got != want {
-			t.Errorf("%q is written as %q, want %q", text, got, want)
-		}
-	}
-	if got := windows(t, nil, "01:00-02:00", "Sat 03:00-04:00").String(); got != "01:00-02:00; Sat 03:00-04:00" {
-		t.Errorf("two windows are written as %q", got)
 	}
 }
 
@@ -211,17 +199,13 @@ func FuzzParseWindow(f *testing.F) {
 		if err != nil {
 			return
 		}
-		again, err := policy.ParseWindow(w.String(), time.UTC)
-		if err != nil || again.String() != w.String() {
-			t.Fatalf("%q is written as %q, which is read as %q, %v", text, w, again, err)
-		}
 		ws, at := policy.Windows{w}, time.Unix(unix%(1<<33), 0)
 		next, ok := ws.Next(at)
 		if !ok || next.Before(at) || next.Sub(at) > 8*24*time.Hour || !ws.Contains(next) || ws.Contains(at) != next.Equal(at) {
-			t.Fatalf("%s opens after %v at %v", w, at, next)
+			t.Fatalf("%s opens after %v at %v", text, at, next)
 		}
 		if end, closes := ws.End(next); closes && (!end.After(next) || !ws.Contains(end.Add(-1)) || ws.Contains(end)) {
-			t.Fatalf("%s is open from %v to %v", w, next, end)
+			t.Fatalf("%s is open from %v to %v", text, next, end)
 		}
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -608,8 +609,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// sameWindow compares windows by what they say; that names their time zone.
-var sameWindow = cmp.Comparer(func(a, b policy.Window) bool { return a.String() == b.String() })
+// sameWindow compares windows with their time zones.
+var sameWindow = cmp.Comparer(func(a, b policy.Window) bool { return reflect.DeepEqual(a, b) })
 
 func windows(t *testing.T, texts ...string) policy.Windows {
 	t.Helper()
