@@ -72,31 +72,6 @@ func TestTheGreaterVersionOfOneScopeCounts(t *testing.T) {
 	}
 }
 
-// A power cut between the database and the file beside it leaves an operator's
-// reset in one of them: it counts, whichever it is.
-func TestAPowerCutWhileARollbackIsAccepted(t *testing.T) {
-	f := newFixture(t)
-	f.commit(store.Change{Manifest: &store.Manifest{Version: 10, Scope: "s"}})
-	before := must[[]byte](t)(os.ReadFile(f.acceptedFile()))
-	database := must[[]byte](t)(os.ReadFile(f.path))
-	reset := store.Manifest{Epoch: 1, Version: 3, ETag: "e", Scope: "s"}
-	f.commit(store.Change{Manifest: &reset})
-
-	f.writeAccepted(string(before)) // the file was not written
-	f.reopen()
-	same(t, "manifest", f.manifest(), reset)
-	f.loseDatabase() // the file has caught up
-	reset.ETag = ""
-	same(t, "manifest after the database was lost", f.manifest(), reset)
-
-	f.close() // the database is an older one, from a backup
-	if err := os.WriteFile(f.path, database, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	f.open()
-	same(t, "manifest beside an older database", f.manifest(), reset)
-}
-
 // What was accepted before there were epochs is of epoch 0, and stays readable
 // for the version that wrote it until an operator resets.
 func TestManifestsWithoutEpochAreOfEpochZero(t *testing.T) {
