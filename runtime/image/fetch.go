@@ -13,7 +13,6 @@ import (
 	"github.com/containerd/containerd/v2/core/leases"
 	"github.com/containerd/containerd/v2/core/remotes"
 	"github.com/containerd/errdefs"
-	"github.com/distribution/reference"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/margolite/margolite/runtime/limit"
@@ -32,10 +31,6 @@ func (p *pull) part(ctx context.Context, desc v1.Descriptor) error {
 	if err := desc.Digest.Validate(); err != nil {
 		return bad(err)
 	}
-	named, err := parse(p.name)
-	if err != nil {
-		return err
-	}
 	here, err := p.dropLost(ctx, desc)
 	if err != nil {
 		return err
@@ -52,7 +47,7 @@ func (p *pull) part(ctx context.Context, desc v1.Descriptor) error {
 		for {
 			resumed := !stale && p.begun(ctx, desc) > 0
 			err := h.transfer(ctx, "content "+desc.Digest.String(), p.meter, func(ctx context.Context, flow *limit.Flow) error {
-				return p.fetch(ctx, h, named, desc, &has, flow, &stale)
+				return p.fetch(ctx, h, desc, &has, flow, &stale)
 			})
 			if err == nil || kindOf(err) != Garbled {
 				return err
@@ -77,7 +72,7 @@ func (p *pull) hasAlready(ctx context.Context, desc v1.Descriptor, has *tally) e
 }
 
 // fetch downloads what is missing of a part from one host, all of it where that is stale, and counts what comes.
-func (p *pull) fetch(ctx context.Context, h host, in reference.Named, desc v1.Descriptor, has *tally, flow *limit.Flow, stale *bool) error {
+func (p *pull) fetch(ctx context.Context, h host, desc v1.Descriptor, has *tally, flow *limit.Flow, stale *bool) error {
 	// A writer of containerd's client ends with its context alone, even when it is closed.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -110,7 +105,7 @@ func (p *pull) fetch(ctx context.Context, h host, in reference.Named, desc v1.De
 	}
 	has.reached(status.Offset)
 	if status.Offset < desc.Size {
-		body, err := h.Open(ctx, in, desc, status.Offset)
+		body, err := h.Open(ctx, p.found, desc, status.Offset)
 		if err != nil {
 			return remote{err}
 		}

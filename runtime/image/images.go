@@ -141,7 +141,7 @@ func Name(ref string, d digest.Digest) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return pinned(named, d), nil
+	return named.Name() + "@" + d.String(), nil
 }
 
 // parse reads a reference the way Docker does: a name alone is one of Docker Hub, no tag is "latest".
@@ -152,8 +152,6 @@ func parse(ref string) (reference.Named, error) {
 	}
 	return named, nil
 }
-
-func pinned(ref reference.Named, d digest.Digest) string { return ref.Name() + "@" + d.String() }
 
 // Get returns an image that is on the device for a platform (see Want), without asking anybody. The error is of kind
 // NotFound when it is not.

@@ -135,9 +135,7 @@ func (i *Images) look(ctx context.Context, w Want, ask asker) (*pull, error) {
 	if p.found, err = i.find(ctx, w, ask); err != nil {
 		return nil, err
 	}
-	if p.name, err = Name(w.Ref, p.found.digest); err != nil {
-		return nil, bad(err)
-	}
+	p.name = p.found.String()
 	if p.snapshotter, err = i.Snapshotter(ctx); err != nil {
 		return nil, err
 	}
@@ -303,13 +301,9 @@ func (p *pull) prepare(ctx context.Context) (err error) {
 
 // root describes the manifest or index with the digest. What is in the content store already needs no registry.
 func (p *pull) root(ctx context.Context) (v1.Descriptor, error) {
-	root, data, err := p.rootHere(ctx, p.found.digest)
+	root, data, err := p.rootHere(ctx, p.found.Digest())
 	if data == nil && isGone(err) {
-		named, err := parse(p.name)
-		if err != nil {
-			return v1.Descriptor{}, err
-		}
-		return p.ask(ctx, p.session, named)
+		return p.ask(ctx, p.session, p.found)
 	}
 	return root, err
 }

@@ -123,12 +123,12 @@ func (i *Images) lookAt(ctx context.Context, w Want, ring Keyring) (Looked, erro
 	if err != nil {
 		return Looked{}, err
 	}
-	l := Looked{Digest: found.digest}
+	l := Looked{Digest: found.Digest()}
 	if keys.Len() == 0 {
 		l.Why = "no key is configured for it"
 		return l, nil
 	}
-	signers, err := i.signersOf(ctx, pinned(named, found.digest))
+	signers, err := i.signersOf(ctx, found.String())
 	if err != nil {
 		return Looked{}, err
 	}
@@ -142,14 +142,14 @@ func (i *Images) lookAt(ctx context.Context, w Want, ring Keyring) (Looked, erro
 	}
 	defer s.close()
 	q := newInquest(named, keys, nil)
-	q.digest = found.digest
+	q.digest = found.Digest()
 	err = s.try(ctx, i.log, func(h host) error { return h.inquire(ctx, q) })
 	switch {
 	case q.signer != "":
 		l.Signer = q.signer
-		i.log.Info("signature of image verified", "image", w.Ref, "digest", found.digest.String(), "key", q.signer)
+		i.log.Info("signature of image verified", "image", w.Ref, "digest", found.Digest().String(), "key", q.signer)
 		// One that came before anybody asked; of the others Pull takes care.
-		if err := i.mark(ctx, pinned(named, found.digest), signersLabel, q.signer); err != nil && !errdefs.IsNotFound(err) {
+		if err := i.mark(ctx, found.String(), signersLabel, q.signer); err != nil && !errdefs.IsNotFound(err) {
 			return Looked{}, err
 		}
 	case errors.Is(err, errNever):

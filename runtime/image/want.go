@@ -74,8 +74,8 @@ func (i *Images) targetOf(name string) (target, error) {
 
 // found is what a wanted reference stands for.
 type found struct {
-	digest digest.Digest
-	tag    string // that was asked for, to be remembered; empty: none, or it was not asked for
+	reference.Canonical        // repository@digest
+	tag                 string // that was asked for, to be remembered; empty: none, or it was not asked for
 }
 
 // asker says what a tag stands for.
@@ -92,20 +92,27 @@ func (i *Images) find(ctx context.Context, w Want, ask asker) (found, error) {
 	if err != nil {
 		return found{}, bad(err)
 	}
+	tag := ""
+	asked := func(d digest.Digest, err error) (found, error) {
+		if err != nil {
+			return found{}, err
+		}
+		pinned, err := reference.WithDigest(reference.TrimNamed(named), d)
+		return found{pinned, tag}, err
+	}
 	if w.Pin != "" {
 		if err := w.Pin.Validate(); err != nil {
 			return found{}, bad(err)
 		}
-		return found{digest: w.Pin}, nil
+		return asked(w.Pin, nil)
 	}
 	if canonical, ok := named.(reference.Canonical); ok {
-		return found{digest: canonical.Digest()}, nil
+		return asked(canonical.Digest(), nil)
 	}
-	tag := named.(reference.Tagged).Tag()
+	tag = named.(reference.Tagged).Tag()
 	if w.Looked.Digest != "" {
-		return found{w.Looked.Digest, tag}, nil
+		return asked(w.Looked.Digest, nil)
 	}
-	asked := func(d digest.Digest, err error) (found, error) { return found{d, tag}, err }
 	switch {
 	case w.Policy == Always:
 		return asked(ask(ctx, named))
@@ -241,10 +248,6 @@ func (i *Images) isComplete(ctx context.Context, w Want) (bool, error) {
 	case err != nil, p.image != nil:
 		return err == nil, err
 	}
-	named, err := parse(p.name)
-	if err != nil {
-		return false, err
-	}
-	_, err = i.preload.archives().Resolve(ctx, named)
+	_, err = i.preload.archives().Resolve(ctx, p.found)
 	return err == nil, nil
 }
