@@ -3,6 +3,7 @@ package margo
 import (
 	"fmt"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -183,10 +184,8 @@ func (r *reader) oneOf(requirement string, n node, wanted ...string) string {
 	if !r.is(text, requirement, n) {
 		return ""
 	}
-	for _, w := range wanted {
-		if n.literal == w {
-			return w
-		}
+	if slices.Contains(wanted, n.literal) {
+		return n.literal
 	}
 	r.refuse(requirement, n, "must be one of %s, is %.80q", strings.Join(wanted, ", "), n.literal)
 	return ""

@@ -25,15 +25,7 @@ func ParseRevision(s string) (Revision, error) {
 }
 
 func (r Revision) String() string {
-	switch r {
-	case RC3:
-		return "1.0.0-rc.3"
-	case RC2:
-		return "1.0.0-rc.2"
-	case RC1:
-		return "1.0.0-rc.1"
-	}
-	return fmt.Sprintf("Revision(%d)", uint8(r))
+	return [...]string{RC3: "1.0.0-rc.3", RC2: "1.0.0-rc.2", RC1: "1.0.0-rc.1"}[r]
 }
 
 // Signed reports whether clients of this revision are known by an id in the

@@ -357,5 +357,5 @@ func port(u *url.URL) string {
 	if p := u.Port(); p != "" {
 		return p
 	}
-	return "443"
+	return "443" // ID-11
 }

@@ -44,13 +44,16 @@ func (c *connections) transport() *http.Transport {
 	}
 	c.trusted = trusted
 	if c.current == nil {
-		dial := c.dial
-		if dial == nil {
-			dial = (&net.Dialer{Timeout: c.timeout, KeepAlive: 30 * time.Second, Control: c.control}).DialContext
-		}
-		c.replace(newTransport(c.tls, c.timeout, dial))
+		c.replace(newTransport(c.tls, c.timeout, c.dialer()))
 	}
 	return c.current
+}
+
+func (c *connections) dialer() Dial {
+	if c.dial != nil {
+		return c.dial
+	}
+	return (&net.Dialer{Timeout: c.timeout, KeepAlive: 30 * time.Second, Control: c.control}).DialContext
 }
 
 // retire gives all present connections up.

@@ -246,10 +246,8 @@ func TestAUTH05ClientIDIsInAllPaths(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	for _, id := range []string{"..", "a/b", long(129)} {
-		if _, err := wfm.New(wfm.Options{URL: s.URL, TLS: &tls.Config{}, Dialect: margo.RC2, Sign: s.device.Sign, ClientID: id}); err == nil {
-			t.Errorf("client id %q is accepted", id)
-		}
+	if _, err := wfm.New(wfm.Options{URL: s.URL, TLS: &tls.Config{}, Dialect: margo.RC2, Sign: s.device.Sign, ClientID: ".."}); err == nil {
+		t.Error("a client id that leads elsewhere is accepted")
 	}
 }
 

@@ -18,7 +18,6 @@ import (
 	"github.com/margolite/margolite/agent/identity"
 	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/agent/wfm"
-	"github.com/margolite/margolite/test/pki"
 )
 
 const manifestRoute = "GET /api/v1/deployments"
@@ -352,16 +351,6 @@ func TestOnlyTheOwnWFMIsSpokenTo(t *testing.T) {
 		}
 		if took := s.took(); len(took) != 0 {
 			t.Errorf("requests: %q", took)
-		}
-	})
-	t.Run("a WFM that refuses the device is out of reach", func(t *testing.T) {
-		s := d.serve(t, "one")
-		stranger := must(newTrust(t).authority.IssueClient("one", "gw-07"))
-		files := must(pki.WriteFiles(t.TempDir(), stranger, d.authority.Bundle()))
-		refused := must(identity.Load(identity.Options{Certificate: files.Certificate, Key: files.Key, TrustBundle: files.TrustBundle}))
-		_, err := client(t, refused, s.URL).Manifest(t.Context(), "")
-		if retry, _ := wfm.Retry(err); err == nil || !retry {
-			t.Errorf("error %v, want one that is retryable", err)
 		}
 	})
 	t.Run("ID-27 by whatever name it is reached", func(t *testing.T) {

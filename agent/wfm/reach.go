@@ -29,16 +29,8 @@ func (c *Client) Reach(ctx context.Context) error {
 }
 
 func (c *Client) handshake(ctx context.Context) error {
-	dial := c.wire.dial
-	if dial == nil {
-		dial = (&net.Dialer{}).DialContext
-	}
-	port := c.base.Port()
-	if port == "" {
-		port = "443" // ID-11
-	}
 	began := time.Now()
-	plain, err := dial(ctx, "tcp", net.JoinHostPort(c.base.Hostname(), port))
+	plain, err := c.wire.dialer()(ctx, "tcp", net.JoinHostPort(c.base.Hostname(), port(c.base)))
 	if err != nil {
 		return err
 	}
