@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/margolite/margolite/agent/margo"
@@ -169,15 +170,9 @@ func TestEveryDocumentOfTheSpecificationIsAcceptedOrRefusedAsItsIndexSays(t *tes
 					}
 					return
 				}
-				if err == nil {
-					t.Fatalf("accepted, want it refused by %s", want)
+				if !slices.Contains(requirements(err), want) {
+					t.Fatalf("got %v, want it refused by %s", err, want)
 				}
-				for _, id := range requirements(err) {
-					if id == want {
-						return
-					}
-				}
-				t.Fatalf("refused, but not by %s: %v", want, err)
 			})
 		}
 		return nil
