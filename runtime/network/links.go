@@ -38,11 +38,12 @@ func (o owner) ensureLinks(at *survey, s Sandbox, netns string) error {
 	if err := o.removeOuter(at, s, wires); err != nil {
 		return err
 	}
+	whole := at.looking
 	if at.looking {
-		return damagedOuter(wires)
-	}
-	whole := false
-	if err := insideLinks(netns, func(c *netlink.Handle) error {
+		for i := range wires {
+			wires[i].whole = wires[i].outer != nil || !wires[i].Network.isBridge()
+		}
+	} else if err := insideLinks(netns, func(c *netlink.Handle) error {
 		err := matchInner(c, wires)
 		if whole = !slices.ContainsFunc(wires, func(w wire) bool { return !w.whole }); err != nil || !whole {
 			return err
@@ -68,22 +69,6 @@ func (o owner) ensureLinks(at *survey, s Sandbox, netns string) error {
 		}
 		if err := at.ensureUp(w.outer); err != nil {
 			return err
-		}
-	}
-	return nil
-}
-
-// damagedOuter says what is wrong with the host's ends of a sandbox's links.
-func damagedOuter(wires []wire) error {
-	for _, w := range wires {
-		switch {
-		case !w.Network.isBridge():
-		case w.outer == nil:
-			return damage("link " + w.name + " is gone")
-		case w.outer.Attrs().MasterIndex != w.on.Attrs().Index:
-			return damage(fmt.Sprintf("link %s is not a port of bridge %s", w.name, w.Network.Bridge))
-		case w.outer.Attrs().Flags&net.FlagUp == 0:
-			return damage("link " + w.name + " is down")
 		}
 	}
 	return nil
@@ -246,7 +231,7 @@ func arePeers(outer, inner netlink.Link) bool {
 // ensure makes the wire where it is not there, and connects its outer end.
 func (w *wire) ensure(at *survey, netns string) error {
 	if !w.whole {
-		if err := w.make(at.c, netns); err != nil {
+		if err := at.change("link "+w.name+" is gone", "connect "+w.inner, func() error { return w.make(at.c, netns) }); err != nil {
 			return err
 		}
 	}
@@ -259,14 +244,19 @@ func (w *wire) ensure(at *survey, netns string) error {
 	if err := at.ensureMTU(w.outer, w.mtu); err != nil {
 		return err
 	}
+	if w.outer.Attrs().MasterIndex != w.on.Attrs().Index {
+		if err := at.change(fmt.Sprintf("link %s is not a port of bridge %s", w.name, w.Network.Bridge),
+			fmt.Sprintf("attach %s to bridge %s", w.name, w.Network.Bridge),
+			func() error { return at.c.LinkSetMaster(w.outer, w.on) }); err != nil {
+			return err
+		}
+	}
+	if at.looking { // nobody hears of the rest
+		return nil
+	}
 	// The port of a bridge needs no address, not even a link-local one.
 	if err := switchIPv6(w.name, false); err != nil {
 		return err
-	}
-	if w.outer.Attrs().MasterIndex != w.on.Attrs().Index {
-		if err := at.c.LinkSetMaster(w.outer, w.on); err != nil {
-			return fmt.Errorf("cannot attach %s to bridge %s: %w", w.name, w.Network.Bridge, err)
-		}
 	}
 	if err := w.ensurePort(at.c); err != nil {
 		return fmt.Errorf("cannot set up %s as a port of bridge %s: %w", w.name, w.Network.Bridge, err)
