@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	rounds  = 25 // each ends with nothing
+	rounds  = 10 // each ends with nothing
 	abreast = 8  // sequences of a round, on projects that run side by side
 
 	// seedVariable repeats a failure: the seed that it printed.

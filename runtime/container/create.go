@@ -28,7 +28,7 @@ const leaseLabel = "margolite/creating"
 
 // Create makes the record and root file system of a container, and fills those
 // of its volumes that are empty, and mounted by no running container, from the image.
-// A container that exists is left as it is, unless its record cannot be read.
+// A container that exists is left as it is.
 func (c *Containers) Create(ctx context.Context, config Config) error {
 	id := config.Labels.ID()
 	c.sweepOnce(ctx)
@@ -42,16 +42,7 @@ func (c *Containers) create(ctx context.Context, id string, config Config) error
 	switch existing, err := c.o.Client.ContainerService().Get(ctx, id); {
 	case err == nil: // whose id says what it is
 		_, err := labelsOf(existing)
-		if err == nil {
-			return nil
-		}
-		c.o.Logger.Warn("making a container anew", "container", id, "error", err)
-		if err := c.deleteTask(ctx, id); err != nil {
-			return err
-		}
-		if err := c.delete(ctx, id); err != nil {
-			return err
-		}
+		return err
 	case !errdefs.IsNotFound(err):
 		return err
 	}

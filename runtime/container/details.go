@@ -174,12 +174,11 @@ func contentOf(a typeurl.Any) []byte {
 	return a.GetValue()
 }
 
-// labelsOf reads what a record of containerd says of one of our containers. Its database has no checksums: a container
-// whose specification the medium has lost has the hash of none, and so is made anew by whoever wants one.
+// labelsOf reads what a record of containerd says of one of our containers. Its database has no checksums: a medium may
+// have lost the specification.
 func labelsOf(r containers.Container) (Labels, error) {
-	l, err := Decode(r.Labels, contentOf(r.Extensions[detailsKey]))
 	if !json.Valid(contentOf(r.Spec)) {
-		l.Hash = ""
+		return Labels{}, errors.New("cannot read specification")
 	}
-	return l, err
+	return Decode(r.Labels, contentOf(r.Extensions[detailsKey]))
 }

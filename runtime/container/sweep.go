@@ -51,7 +51,8 @@ func (c *Containers) findLeftovers() (leftovers, error) {
 }
 
 // sweepOnce removes what a killed agent left and no record tells of, and ends its
-// commands: a shim may wait for them. It is called before anything of the kind is made.
+// commands: a shim may wait for them. Containers whose records a medium has damaged go
+// as well, to be made anew. It is called before anything of the kind is made.
 // What takes long is left to RemoveLeftovers.
 func (c *Containers) sweepOnce(ctx context.Context) {
 	c.mu.Lock()
@@ -62,24 +63,27 @@ func (c *Containers) sweepOnce(ctx context.Context) {
 	if err := c.endLeases(ctx); err != nil {
 		return // the caller gets the same error and retries
 	}
-	if len(c.left.execs)+len(c.left.ids) > 0 {
-		records, err := c.o.Client.ContainerService().List(ctx)
-		if err != nil {
-			return // the caller gets the same error and retries
+	records, err := c.o.Client.ContainerService().List(ctx)
+	if err != nil {
+		return // the caller gets the same error and retries
+	}
+	for _, r := range records {
+		delete(c.left.ids, r.ID)
+		if _, damage := labelsOf(r); damage != nil && c.isOwner(r.Labels[keyOwner]) {
+			c.o.Logger.Warn("removing a container whose record is damaged", "container", r.ID, "error", damage)
+			err = errors.Join(err, c.deleteTask(ctx, r.ID), c.delete(ctx, r.ID))
 		}
-		for _, r := range records {
-			delete(c.left.ids, r.ID)
-		}
-		c.left.execs, err = c.endExecs(ctx, c.left.execs)
-		for id := range c.left.ids {
-			err = errors.Join(err, c.forget(id))
-		}
-		if ctx.Err() != nil {
-			return
-		}
-		if err != nil {
-			c.o.Logger.Warn("cannot remove leftovers of an earlier agent", "error", err)
-		}
+	}
+	left, failed := c.endExecs(ctx, c.left.execs)
+	c.left.execs, err = left, errors.Join(err, failed)
+	for id := range c.left.ids {
+		err = errors.Join(err, c.forget(id))
+	}
+	if ctx.Err() != nil {
+		return
+	}
+	if err != nil {
+		c.o.Logger.Warn("cannot remove leftovers of an earlier agent", "error", err)
 	}
 	c.swept, c.left.ids = true, nil
 }

@@ -77,9 +77,6 @@ func (c *Containers) start(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	if labels.Hash == "" { // containerd would leave a directory that keeps the next one from starting
-		return errors.New("its specification cannot be read")
-	}
 	if labels.Stopping {
 		if err := c.setLabel(ctx, id, keyStopping, ""); err != nil {
 			return err
