@@ -175,7 +175,7 @@ func TestID05OnlyTheOwnWFMIsSpokenTo(t *testing.T) {
 			if result.err != nil {
 				t.Fatal(result.err)
 			}
-			id, err := identity.Verify(result.seen, identity.Policy{Bundle: a.Bundle(), TrustDomain: domain, Role: identity.RoleClient, At: noon})
+			id, err := identity.VerifyClient(result.seen, a.Bundle(), domain, noon)
 			if err != nil || id.String() != i.ClientID() || len(result.seen) != 2 {
 				t.Errorf("the server saw %s (%v) in %d certificates, want %s in 2", id, err, len(result.seen), i.ClientID())
 			}
@@ -429,27 +429,12 @@ func TestPlausibleTimeFitsTheCertificates(t *testing.T) {
 	}
 }
 
-func TestVerifyTellsTheRolesApart(t *testing.T) {
+// That clients are known is shown by TestID05OnlyTheOwnWFMIsSpokenTo.
+func TestAWFMIsNoClient(t *testing.T) {
 	a := authority(t)
-	wfm, client := must(a.IssueWFM("one")), must(a.IssueClient("one", "gw-07"))
-	policy := identity.Policy{Bundle: a.Bundle(), TrustDomain: domain, At: noon}
-	for _, test := range []struct {
-		svid *pki.SVID
-		role identity.Role
-		ok   bool
-	}{
-		{wfm, identity.RoleWFM, true},
-		{client, identity.RoleClient, true},
-		{wfm, identity.RoleClient, false},
-		{client, identity.RoleWFM, false},
-	} {
-		policy.Role = test.role
-		id, err := identity.Verify(test.svid.Chain, policy)
-		switch {
-		case test.ok && (err != nil || id.String() != test.svid.ID):
-			t.Errorf("%s as %s: %s, %v", test.svid.ID, test.role, id, err)
-		case !test.ok && reasonOf(t, err) != identity.OtherIdentity:
-			t.Errorf("%s as %s: %v", test.svid.ID, test.role, err)
+	for _, uri := range []string{"spiffe://factory.example/margo/wfm/one", "spiffe://factory.example/workload"} {
+		if _, err := identity.VerifyClient(must(a.Issue(uri)).Chain, a.Bundle(), domain, noon); reasonOf(t, err) != identity.OtherIdentity {
+			t.Errorf("%s: %v", uri, err)
 		}
 	}
 }

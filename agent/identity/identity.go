@@ -236,8 +236,8 @@ func wfmIDs(own spiffeid.ID, o Options) ([]string, error) {
 		if err != nil {
 			return nil, fault(NotClient, o.Certificate, "the certificate's URI SAN is not that of a client: %w", err)
 		}
-		if id.Role() != RoleClient {
-			return nil, fault(NotClient, o.Certificate, "%s is the ID of a %s, not of a client", id, id.Role())
+		if id.Client == "" {
+			return nil, fault(NotClient, o.Certificate, "%s is the ID of a WFM, not of a client", id)
 		}
 		return []string{id.Server().String()}, nil
 	}

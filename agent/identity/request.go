@@ -32,7 +32,7 @@ func Request(keyFile string, s Subject) (csr []byte, created bool, err error) {
 	template := &x509.CertificateRequest{}
 	minBits := 2048
 	switch {
-	case s.Name == "" && s.ID.Role() == RoleClient:
+	case s.Name == "" && s.ID.Client != "":
 		u, err := url.Parse(s.ID.String())
 		if err != nil {
 			return nil, false, fmt.Errorf("cannot ask for a certificate for %s: %w", s.ID, err)

@@ -10,15 +10,6 @@ import (
 // maxIDLength is the limit that the SPIFFE standard sets for an ID.
 const maxIDLength = 2048
 
-// Role is what a SPIFFE ID of the standard's form stands for.
-type Role string
-
-// The two parties of the management interface.
-const (
-	RoleWFM    Role = "WFM"
-	RoleClient Role = "client"
-)
-
 // ID is a SPIFFE ID of one of the two forms that the management interface
 // knows:
 //
@@ -53,14 +44,6 @@ func ParseSPIFFEID(s string) (ID, error) {
 		return ID{}, fmt.Errorf("%q names neither a WFM (/margo/wfm/<id>) nor a client (/margo/wfm/<id>/client/<id>)", s)
 	}
 	return id, nil
-}
-
-// Role tells which of the two forms the ID has.
-func (id ID) Role() Role {
-	if id.Client == "" {
-		return RoleWFM
-	}
-	return RoleClient
 }
 
 // Server is the ID of the WFM that a client belongs to; of a WFM, its own.

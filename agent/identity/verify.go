@@ -20,31 +20,19 @@ const (
 	skew = 5 * time.Minute
 )
 
-// Policy is what Verify asks of a chain.
-type Policy struct {
-	Bundle      *TrustBundle
-	TrustDomain string
-	Role        Role
-	ID          string    // exactly this SPIFFE ID; empty: any of the role
-	At          time.Time // the present
-}
-
-// Verify checks the X.509-SVID of a peer, leaf first, and tells who it is. The
-// error is an *Error.
-func Verify(chain []*x509.Certificate, p Policy) (ID, error) {
-	peer, fail := authenticate(chain, p.Bundle, p.TrustDomain, p.At)
+// VerifyClient checks the X.509-SVID of a client by the anchors of its trust domain, leaf
+// first, and tells who it is: for WFMs. The error is an *Error.
+func VerifyClient(chain []*x509.Certificate, bundle *TrustBundle, trustDomain string, at time.Time) (ID, error) {
+	peer, fail := authenticate(chain, bundle, trustDomain, at)
 	if fail != nil {
 		return ID{}, fail
 	}
 	id, err := ParseSPIFFEID(peer.String())
 	if err != nil {
-		return ID{}, fault(OtherIdentity, peer.String(), "is not the ID of a %s: %w", p.Role, err)
+		return ID{}, fault(OtherIdentity, peer.String(), "is not the ID of a client: %w", err)
 	}
-	if id.Role() != p.Role {
-		return ID{}, fault(OtherIdentity, peer.String(), "is a %s, expected a %s", id.Role(), p.Role)
-	}
-	if p.ID != "" && id.String() != p.ID { // ID-06, ID-26
-		return ID{}, fault(OtherIdentity, id.String(), "is not the expected %s, which is %s", p.Role, p.ID)
+	if id.Client == "" {
+		return ID{}, fault(OtherIdentity, peer.String(), "is a WFM, expected a client")
 	}
 	return id, nil
 }

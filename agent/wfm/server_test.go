@@ -86,9 +86,7 @@ func (d trust) serve(t *testing.T, wfmID string) *server {
 		Certificates: []tls.Certificate{must(d.authority.IssueWFM(wfmID)).TLS()},
 		ClientAuth:   tls.RequireAnyClientCert,
 		VerifyConnection: func(state tls.ConnectionState) error {
-			_, err := identity.Verify(state.PeerCertificates, identity.Policy{
-				Bundle: d.authority.Bundle(), TrustDomain: domain, Role: identity.RoleClient, At: time.Now(),
-			})
+			_, err := identity.VerifyClient(state.PeerCertificates, d.authority.Bundle(), domain, time.Now())
 			return err
 		},
 	}

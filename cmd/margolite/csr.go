@@ -30,7 +30,7 @@ func (c *cli) csr(_ context.Context, args []string) error {
 		return usagef("give csr --id or --name, not both")
 	case id != "":
 		parsed, err := identity.ParseSPIFFEID(id)
-		if err == nil && parsed.Role() != identity.RoleClient {
+		if err == nil && parsed.Client == "" {
 			err = fmt.Errorf("%q is the ID of a WFM, not of a device", id)
 		}
 		if err != nil {

@@ -360,14 +360,8 @@ func (s settings) stillGood(file string, authority *pki.Authority) bool {
 	if err != nil {
 		return false
 	}
-	_, err = identity.Verify(chain, identity.Policy{
-		Bundle:      authority.Bundle(),
-		TrustDomain: s.trustDomain,
-		Role:        identity.RoleClient,
-		ID:          identity.ID{TrustDomain: s.trustDomain, WFM: s.wfm, Client: s.device}.String(),
-		At:          time.Now().Add(renewBefore),
-	})
-	return err == nil
+	id, err := identity.VerifyClient(chain, authority.Bundle(), s.trustDomain, time.Now().Add(renewBefore))
+	return err == nil && id == identity.ID{TrustDomain: s.trustDomain, WFM: s.wfm, Client: s.device}
 }
 
 func readChain(file string) ([]*x509.Certificate, error) {

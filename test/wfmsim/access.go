@@ -40,12 +40,7 @@ func (s *Server) verifyClient(connection tls.ConnectionState) error {
 	s.mu.Lock()
 	bundle := s.bundle
 	s.mu.Unlock()
-	_, err := identity.Verify(connection.PeerCertificates, identity.Policy{
-		Bundle:      bundle,
-		TrustDomain: s.options.ID.TrustDomain,
-		Role:        identity.RoleClient,
-		At:          s.now(),
-	})
+	_, err := identity.VerifyClient(connection.PeerCertificates, bundle, s.options.ID.TrustDomain, s.now())
 	return err
 }
 

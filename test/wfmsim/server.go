@@ -111,7 +111,7 @@ func New(o Options) (*Server, error) {
 	switch {
 	case !slices.Contains(Revisions(), o.Revision):
 		return nil, fmt.Errorf("cannot create WFM: revision %q is none of %q", o.Revision, Revisions())
-	case o.svids() && (o.ID.Role() != identity.RoleWFM || o.ID.WFM == "" || o.ID.TrustDomain == ""):
+	case o.svids() && (o.ID.Client != "" || o.ID.WFM == "" || o.ID.TrustDomain == ""):
 		return nil, fmt.Errorf("cannot create WFM: %q is not the identity of a WFM", o.ID)
 	case len(o.SVID.Certificate) == 0:
 		return nil, errors.New("cannot create WFM: it has no certificate")
