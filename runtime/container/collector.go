@@ -18,7 +18,7 @@ const (
 // (OBS-08). What tells one configuration from another is known before, so that no
 // container is made anew for it. One without it runs all the same.
 func (c *Containers) certified(s *compose.Service) *compose.Service {
-	if c.o.Certificate == "" || hasCertificate(s) {
+	if c.o.Certificate == "" || mountedAt(s, CertificateAt) {
 		return s
 	}
 	content, err := readFile(c.o.Certificate, maxCertificate)
@@ -31,13 +31,9 @@ func (c *Containers) certified(s *compose.Service) *compose.Service {
 	return &with
 }
 
-func hasCertificate(s *compose.Service) bool {
-	return slices.ContainsFunc(s.Files, func(f compose.File) bool { return f.Target == CertificateAt })
-}
-
 // environment is what the device gives to a certified service.
 func (c *Containers) environment(s *compose.Service) []string {
-	if c.o.Certificate == "" || !hasCertificate(s) {
+	if c.o.Certificate == "" || !mountedAt(s, CertificateAt) {
 		return c.o.Environment
 	}
 	return append(slices.Clip(c.o.Environment), certificateVariable+"="+CertificateAt)

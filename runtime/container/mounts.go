@@ -27,10 +27,7 @@ func allMounts(c Config, h Host, at placing) ([]specs.Mount, error) {
 		return nil, err
 	}
 	targets := make(map[string]bool, len(own))
-	for _, m := range own {
-		if targets[m.Destination] {
-			return nil, fmt.Errorf("duplicate mount at %s", m.Destination)
-		}
+	for _, m := range own { // each at another place, as Load has seen to
 		targets[m.Destination] = true
 	}
 	mounts := slices.DeleteFunc(append(kernelMounts(c.Service, h), sandboxMounts(c)...), func(m specs.Mount) bool {
