@@ -43,11 +43,11 @@ type envelope struct {
 
 // header is what was signed beside the payload.
 type header struct {
-	Algorithm   string    `json:"alg"`
-	Critical    []string  `json:"crit"`
-	ContentType string    `json:"cty"`
-	Scheme      string    `json:"io.cncf.notary.signingScheme"`
-	Expiry      time.Time `json:"io.cncf.notary.expiry"` // zero: never
+	Algorithm   string    `json:"alg" cbor:"-"`
+	Critical    []string  `json:"crit" cbor:"2,keyasint"`
+	ContentType string    `json:"cty" cbor:"3,keyasint"`
+	Scheme      string    `json:"io.cncf.notary.signingScheme" cbor:"io.cncf.notary.signingScheme"`
+	Expiry      time.Time `json:"io.cncf.notary.expiry" cbor:"io.cncf.notary.expiry"` // zero: never
 }
 
 // parse reads an envelope of one of the media types.
@@ -110,21 +110,14 @@ func parseCOSE(data []byte) (*envelope, error) {
 	if err := mode.Unmarshal(tagged.Content, &c); err != nil {
 		return nil, err
 	}
-	var h struct {
-		Algorithm   int       `cbor:"1,keyasint"`
-		Critical    []string  `cbor:"2,keyasint"`
-		ContentType string    `cbor:"3,keyasint"`
-		Scheme      string    `cbor:"io.cncf.notary.signingScheme"`
-		Expiry      time.Time `cbor:"io.cncf.notary.expiry"`
+	var number struct {
+		Algorithm int `cbor:"1,keyasint"`
 	}
-	if err := mode.Unmarshal(c.Protected, &h); err != nil {
+	e := envelope{payload: c.Payload, signature: c.Signature}
+	if err := errors.Join(mode.Unmarshal(c.Protected, &number), mode.Unmarshal(c.Protected, &e.header)); err != nil {
 		return nil, err
 	}
-	algorithm := map[int]string{-7: "ES256", -35: "ES384", -36: "ES512", -37: "PS256", -38: "PS384", -39: "PS512"}[h.Algorithm]
-	e := envelope{
-		header:  header{algorithm, h.Critical, h.ContentType, h.Scheme, h.Expiry},
-		payload: c.Payload, signature: c.Signature,
-	}
+	e.header.Algorithm = map[int]string{-7: "ES256", -35: "ES384", -36: "ES512", -37: "PS256", -38: "PS384", -39: "PS512"}[number.Algorithm]
 	if e.message, err = cbor.Marshal([]any{"Signature1", c.Protected, []byte{}, c.Payload}); err != nil {
 		return nil, err
 	}

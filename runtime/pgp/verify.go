@@ -78,21 +78,16 @@ func (k Keys) ask(ctx context.Context, s Signature, data []byte) (said []byte, e
 			err = fmt.Errorf("cannot verify an OpenPGP signature: %w", err)
 		}
 	}()
-	status, err := held("status", nil)
-	if err != nil {
-		return nil, err
+	var files []*os.File
+	for _, data := range [][]byte{nil, k.packets, s.packets} {
+		f, err := held(data)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		files = append(files, f)
 	}
-	defer status.Close()
-	keys, err := held("keys", k.packets)
-	if err != nil {
-		return nil, err
-	}
-	defer keys.Close()
-	signature, err := held("signature", s.packets)
-	if err != nil {
-		return nil, err
-	}
-	defer signature.Close()
+	status := files[0]
 
 	cmd := exec.CommandContext(ctx, path,
 		// The clock of a device may be behind. Expiry is not affected.
@@ -103,7 +98,7 @@ func (k Keys) ask(ctx context.Context, s Signature, data []byte) (said []byte, e
 		"--", "/proc/self/fd/5", "-")
 	cmd.Env = []string{"LC_ALL=C"}
 	cmd.Dir = "/"
-	cmd.ExtraFiles = []*os.File{status, keys, signature}
+	cmd.ExtraFiles = files // from 3 on
 	cmd.Stdin = bytes.NewReader(data)
 	cmd.WaitDelay = patience
 	if os.Geteuid() == 0 {
@@ -122,12 +117,13 @@ func (k Keys) ask(ctx context.Context, s Signature, data []byte) (said []byte, e
 	return io.ReadAll(io.LimitReader(status, maxWords))
 }
 
-func held(name string, data []byte) (*os.File, error) {
-	fd, err := unix.MemfdCreate("margolite-"+name, unix.MFD_CLOEXEC)
+// held is a file in memory.
+func held(data []byte) (*os.File, error) {
+	fd, err := unix.MemfdCreate("margolite-gpgv", unix.MFD_CLOEXEC)
 	if err != nil {
 		return nil, fmt.Errorf("cannot create a file in memory: %w", err)
 	}
-	f := os.NewFile(uintptr(fd), name)
+	f := os.NewFile(uintptr(fd), "gpgv")
 	if _, err := f.Write(data); err != nil {
 		f.Close()
 		return nil, fmt.Errorf("cannot write a file in memory: %w", err)
