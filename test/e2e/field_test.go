@@ -99,21 +99,61 @@ func TestTheMainJobWithEachWFMInTheField(t *testing.T) {
 	}
 }
 
-// A parameter moves a port, as samples of the Margo sandbox have it, and one that no
-// service reads is named.
-func TestAParameterMovesAPort(t *testing.T) {
+// What the tools of the Margo sandbox make of its Nextcloud sample, with stand-ins for
+// the images: the port is where the parameter says, and the variables, which its
+// Compose file does not refer to, are named.
+func TestTheNextcloudSampleOfTheSandbox(t *testing.T) {
+	const id = "6b66ded8-0000-4000-8000-000000000001"
 	r := newRig(t, "embedded")
 	r.running()
-	d := r.application(labID, "1.0.0", `
+	d := r.application(id, "1.0.0", `
+x-image: &image {image: "${REGISTRY}/margolite/tools:1.0.0", restart: always, stop_signal: SIGKILL}
 services:
-  web:
-    image: ${REGISTRY}/margolite/tools:1.0.0
+  nc:
+    <<: *image
     command: [nc, -ll, -p, "80", -e, cat]
-    stop_signal: SIGKILL
     ports: ["8095:80"]
+    environment: [REDIS_HOST=redis, MYSQL_HOST=db, MYSQL_DATABASE=nextcloud, MYSQL_USER=nextcloud, MYSQL_PASSWORD=nextcloud]
+    networks: [redisnet, dbnet]
+    volumes: ["nc_data:/var/www/html"]
+  redis:
+    <<: *image
+    command: [sleep, "100000"]
+    networks: [redisnet]
+    expose: [6379]
+  db:
+    <<: *image
+    command: [sleep, "100000"]
+    networks: [dbnet]
+    volumes: ["db_data:/var/lib/mysql"]
+volumes: {db_data: {}, nc_data: {}}
+networks: {dbnet: {}, redisnet: {}}
 `, nil)
-	d.Parameters["PORTS.80"], d.Parameters["REDIS_HOST"] = 8094, "redis"
-	r.install(d)
+	parameter := func(name, value, pointer string) string {
+		return "    " + name + ": {value: " + value + ", targets: [{pointer: " + pointer + ", components: [lab]}]}\n"
+	}
+	body := `id: ` + id + `
+metadata: {name: nextcloud-instance, namespace: margo, deviceId: ` + d.DeviceID + `}
+spec:
+  applicationId: nextcloud-stack
+  deploymentProfile:
+    type: compose
+    components:
+      - name: lab
+        properties: {repository: "oci://` + d.Components[0].Repository + `", revision: 1.0.0, wait: true, timeout: 5m}
+    deviceConstraints:
+      capacityRequirements: {cpu: {cores: 1, architectures: [amd64, arm64]}, memory: 64Mi, storage: 64Mi}
+      eligibilityRules:
+        - propertySelector:
+            matchExpressions:
+              - {key: /supportedDeploymentTypes, operator: In, values: [compose]}
+              - {key: /supportedRuntimes, operator: In, values: [oci]}
+  parameters:
+` + parameter("registry", r.Registry.Address(), "ENV.REGISTRY") + parameter("mysqlUser", "nextcloud", "ENV.MYSQL_USER") +
+		parameter("nextcloudPort", "8094", "PORTS.80") + parameter("redisHost", "redis", "ENV.REDIS_HOST")
+	done, err := r.WFM.Publish(r.ClientID(), []byte(body))
+	check(t, err)
+	r.await(id, margo.Installed, done.Version)
 	r.eventually("it answers on the port of the parameter", func() error {
 		conn, err := net.DialTimeout("tcp", "127.0.0.1:8094", time.Second)
 		if err == nil {
@@ -126,9 +166,12 @@ services:
 		t.Error("it answers on the port of the file")
 	}
 	out, err := r.margolite("status")
-	if err != nil || !containsAll(out, "not read by any service: parameters REDIS_HOST", "8094->80/tcp") {
-		t.Errorf("the status is %s, %v", out, err)
+	check(t, err)
+	if !strings.Contains(out, "not read by any service: parameters mysqlUser, redisHost") || !strings.Contains(out, "8094->80/tcp") {
+		t.Errorf("the status is %s", out)
 	}
+	version := r.remove(id)
+	r.await(id, margo.Removed, version)
 }
 
 // heard waits until the WFM heard of a state so many times.
