@@ -210,11 +210,12 @@ func portsAsked(s *compose.Service) []policy.PortRange {
 // reserved is what all replicas of a service reserve. A limit reserves nothing: it
 // says what is too much, and the limits of ordinary services together are more
 // than their device has. Nothing in a Compose file reserves storage.
-func reserved(s *compose.Service) policy.Resources {
-	return policy.Resources{
-		CPUs:   float64(s.Resources.CPUReservation) / 1e9 * float64(s.Replicas),
-		Memory: s.Resources.MemoryReservation * int64(s.Replicas),
+func reserved(s *compose.Service) (all policy.Resources) {
+	one := policy.Resources{CPUs: float64(s.Resources.CPUReservation) / 1e9, Memory: s.Resources.MemoryReservation}
+	for range s.Replicas {
+		all = all.Plus(one)
 	}
+	return all
 }
 
 var (

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -193,8 +194,9 @@ func TestWhatServicesAskFor(t *testing.T) {
 			keys: "deploy: {replicas: 2, resources: {limits: {cpus: '2', memory: 64m}, reservations: {cpus: '0.1', memory: 16m}}}",
 			want: ask{Reserved: policy.Resources{CPUs: 0.2, Memory: 32 << 20}},
 		},
-		"a memory reservation": {keys: "mem_reservation: 8m", want: ask{Reserved: policy.Resources{Memory: 8 << 20}}},
-		"what does not run":    {keys: "mem_reservation: 8m\nscale: 0\nprivileged: true", want: ask{Privileged: true}},
+		"a memory reservation":     {keys: "mem_reservation: 8m", want: ask{Reserved: policy.Resources{Memory: 8 << 20}}},
+		"more than a number holds": {keys: "mem_reservation: 8000000000g\nscale: 2", want: ask{Reserved: policy.Resources{Memory: math.MaxInt64}}},
+		"what does not run":        {keys: "mem_reservation: 8m\nscale: 0\nprivileged: true", want: ask{Privileged: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			yaml := "services:\n  web:\n    image: a\n    " + strings.ReplaceAll(c.keys, "\n", "\n    ") + "\n" + c.more + "\n"

@@ -45,6 +45,7 @@ func (r *Rig) Damage(name string, n int) {
 		}
 		check(r.T, errors.Join(r.WFM.Start(""), r.Registry.Start("")))
 		r.Converge()
+		_ = os.Remove(filepath.Join(r.StateDir(), metaFile+".bad")) // set aside for whoever wants to look at it
 	}
 }
 
