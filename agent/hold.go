@@ -317,7 +317,7 @@ func (l *locks) take(h hold, by control.Caller) (lock control.Lock, changed bool
 		if same && now[i].For == 0 && h.For == 0 {
 			return now[i].lock(m), false, nil
 		}
-		if same && h.For > 0 && h.For <= now[i].For { // one who lives holds on: nobody needs to be told
+		if same && h.For > 0 && h.For <= now[i].For { // merely renewed: not worth an entry
 			journal = nil
 		}
 		now[i] = h

@@ -32,7 +32,7 @@ type Reports struct {
 }
 
 // maxLoose is how many files of objects commits may leave in the copy before it is made
-// anew: nothing else removes them. A commit consists of four objects: the document, two folders and the commit.
+// anew, since nothing else removes them. Each commit adds four: the document, two folders and the commit itself.
 const maxLoose = 512
 
 // maxImport bounds what git writes into one file for a commit.
@@ -183,7 +183,7 @@ func (r *Reports) push(ctx context.Context, a access, c report) error {
 	commit, err := s.git.ask(ctx, made, r.script(ctx, c))
 	if err != nil {
 		err = explain("make a commit for "+s.url, err, Local)
-		if ctx.Err() == nil { // what is wrong with the copy does not stay so
+		if ctx.Err() == nil { // a damaged copy would fail again
 			err = errors.Join(err, s.discard())
 		}
 		return err
@@ -236,7 +236,7 @@ func (r *Reports) script(ctx context.Context, c report) string {
 	if c.base != "" {
 		fmt.Fprintf(&b, "from %s\n", c.base)
 	}
-	// A copy that was made anew does not have it, and takes what the branch has.
+	// A new copy lacks it, and starts from the branch.
 	if c.last != "" && c.last != c.base && s.object(ctx, c.last+"^{tree}") != "" {
 		if folder := s.object(ctx, c.last+":"+s.folder); folder != "" {
 			fmt.Fprintf(&b, "M 040000 %s %s\n", folder, quotePath(s.folder))

@@ -144,7 +144,7 @@ func TestST19TheSameReportIsOneCommit(t *testing.T) {
 }
 
 // A history that is rewritten, and a branch that is gone, lose nothing of this device.
-// A copy of it that is damaged is made anew.
+// A damaged copy is made anew.
 func TestST19ABranchThatIsRewritten(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)

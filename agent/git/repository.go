@@ -128,7 +128,7 @@ func (s *Source) fetch(ctx context.Context, id string, a access) (string, error)
 	if err := s.sweep(); err != nil {
 		return "", err
 	}
-	// There is none yet, or one that did not become small.
+	// There is no copy yet, or repacking did not make it small enough.
 	if packs, size, err := s.packs(); err != nil || packs > 2*maxPacks || size > s.options.Limits.Repository {
 		if err := s.create(ctx, len(id) == 64); err != nil {
 			return "", err

@@ -352,7 +352,7 @@ func readFile(path string, limit int) ([]byte, fs.FileMode, error) {
 	return data, info.Mode(), nil
 }
 
-// readPrivate reads a file that is for nobody else to read (ID-25).
+// readPrivate reads a file that nobody else may read (ID-25).
 func readPrivate(path string, limit int) ([]byte, error) {
 	data, mode, err := readFile(path, limit)
 	if err == nil && mode.Perm()&0o077 != 0 {

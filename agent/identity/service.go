@@ -169,8 +169,8 @@ func (e *ServiceError) Error() string {
 	return e.Problem.Describe(e.Op, "the identity service", e.Status, e.Location)
 }
 
-// get makes one request over a connection of its own: days lie between two of
-// them, and nothing of the one is to be trusted in the other. What is known comes
+// get makes one request over a connection of its own: requests are
+// days apart, and one must not rely on the other's connection. What is known comes
 // from the URL; it is returned where the service says that it has not changed.
 func (s *Service) get(ctx context.Context, op string, known Fetched, limit int64) (Fetched, error) {
 	u, err := httpsURL(known.URL)
