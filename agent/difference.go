@@ -49,9 +49,8 @@ type differ struct {
 	secrets    []string
 }
 
-// difference is what becomes of a deployment when one revision takes the place of
-// another: what somebody wants to know who has to answer for it. size says how
-// many bytes an image has.
+// difference tells what changes in a deployment when one revision replaces
+// another, for the person who approves it. size gives the bytes of an image.
 func difference(from, to stagedRevision, size func(ref string, d digest.Digest) int64) differ {
 	d := differ{left: maxDifferences, secrets: slices.Concat(from.secrets, to.secrets)}
 	d.parameters = d.values(from.parameters, to.parameters)

@@ -233,8 +233,8 @@ func TestPruneAndDownCarryTheirRequests(t *testing.T) {
 	}
 }
 
-// The kernel, not the caller, says who asks.
-func TestARollbackIsAskedForByWhoIsThere(t *testing.T) {
+// The user id comes from the socket, never from the request.
+func TestARollbackCarriesTheUserOfTheSocket(t *testing.T) {
 	b := &backend{}
 	client, _ := serve(t, b)
 	if err := client.AcceptRollback(t.Context(), control.RollbackRequest{Version: 3, Digest: "sha256:1", UID: 4711}); err != nil {
