@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"github.com/containerd/containerd/v2/core/metadata"
 	"github.com/containerd/containerd/v2/pkg/gc"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
+	"github.com/containerd/errdefs"
 	"github.com/containerd/plugin"
 	"github.com/opencontainers/go-digest"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
@@ -104,13 +104,17 @@ func (c *collector) lookAtFiles(ctx context.Context) error {
 		return err
 	}
 	ctx = namespaces.WithNamespace(ctx, all[0])
-	key := "look at files " + strconv.FormatInt(time.Now().UnixNano(), 36)
+	const key = "look at files"
 	blobs, layers := c.db.ContentStore(), c.db.Snapshotter(c.snapshotter)
 	some := v1.Descriptor{Digest: digest.FromString(key), Size: int64(len(key))}
+	// What a start that was killed here left unfinished, containerd would keep for a day.
+	if err := blobs.Abort(ctx, key); err != nil && !errdefs.IsNotFound(err) {
+		return err
+	}
 	if err := content.WriteBlob(ctx, blobs, key, strings.NewReader(key), some); err != nil {
 		return err
 	}
-	if _, err := layers.Prepare(ctx, key, ""); err != nil {
+	if _, err := layers.Prepare(ctx, key, ""); err != nil && !errdefs.IsAlreadyExists(err) {
 		return err
 	}
 	return errors.Join(blobs.Delete(ctx, some.Digest), layers.Remove(ctx, key))

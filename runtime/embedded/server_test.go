@@ -195,8 +195,21 @@ func TestFilesThatNoRecordKnowsAreCollected(t *testing.T) {
 	if err := content.WriteBlob(leases.WithLease(ctx, lease.ID), client.ContentStore(), "held", strings.NewReader("held"), held); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(client.Close(), server.Close()); err != nil {
+	// The start before this one was killed while it made containerd look.
+	direct, err := server.Client(ctx, containerdtest.Namespace)
+	if err != nil {
 		t.Fatal(err)
+	}
+	w, err := direct.ContentStore().Writer(ctx, content.WithRef("look at files"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(w.Close(), direct.Close(), client.Close(), server.Close()); err != nil {
+		t.Fatal(err)
+	}
+	looks, _ := filepath.Glob(filepath.Join(dir, "root/io.containerd.content.v1.content/ingest/*"))
+	if len(looks) != 1 {
+		t.Fatalf("unfinished content: %q, want one", looks)
 	}
 	_ = os.Remove(filepath.Join(dir, "root/closed")) // it was killed
 	blob := filepath.Join(dir, "root/io.containerd.content.v1.content/blobs/sha256", digest.FromString("orphan").Encoded())
@@ -206,7 +219,7 @@ func TestFilesThatNoRecordKnowsAreCollected(t *testing.T) {
 	}
 
 	server, client = open(t, dir, shim)
-	awaitGone(t, blob, layer)
+	awaitGone(t, blob, layer, looks[0])
 	if err := errors.Join(client.Close(), server.Close()); err != nil {
 		t.Fatal(err)
 	}
