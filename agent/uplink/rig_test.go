@@ -2,7 +2,6 @@ package uplink_test
 
 import (
 	"bytes"
-	"crypto/tls"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -138,8 +137,7 @@ func (s *site) mutual(change func(*wfmsim.Options)) (*wfmsim.Server, *pki.Author
 	check(s.t, err)
 	o := wfmsim.Options{
 		ID: identity.ID{TrustDomain: trustDomain, WFM: wfmID}, SVID: svid.TLS(), Bundle: authority.Bundle(),
-		Clients: []string{clientID}, Flawed: func(flaw string) (tls.Certificate, error) { return authority.IssueFlawed(wfmID, flaw) },
-		Flaws: authority.Flaws(),
+		Clients: []string{clientID},
 	}
 	if change != nil {
 		change(&o)

@@ -7,7 +7,6 @@ import (
 	"io"
 	"strings"
 
-	"github.com/margolite/margolite/test/pki"
 	"github.com/margolite/margolite/test/wfmsim"
 	"github.com/margolite/margolite/test/wfmsim/admin"
 	"github.com/margolite/margolite/test/wfmsim/fault"
@@ -30,24 +29,17 @@ Kinds:
   slow          --bytes per second
   drip          --bytes at a time, each after --wait
   delay         the answer comes after --wait
-  header        the header --header has --value; no value leaves it out
   clock         the Date header is off by --wait, which may be negative
   twist         the content is wrong as --what says (wfm, endpoint manifest)
-  certificate   the handshake shows a certificate with the flaw that --what names
-                (endpoint handshake)
 
-Endpoints of the WFM: manifest, document, bundle, status, capabilities,
-handshake, before rc.3 also root and onboarding.
+Endpoints of the WFM: manifest, document, bundle, status, capabilities, before
+rc.3 also root and onboarding.
 Endpoints of the registry: ping, manifest, blob, upload.
-Endpoints of the MIS: discovery, bundle, handshake.
+Endpoints of the MIS: discovery, bundle.
 
 Twists of the manifest, and of the bundle that it names by the right digest
 (--bytes: of the bomb, or how many entries):
   ` + strings.Join(wfmsim.Twists(), ", ") + `
-Flaws of certificates that are SVIDs:
-  ` + strings.Join((&pki.Authority{}).Flaws(), ", ") + `
-and of ordinary ones:
-  ` + strings.Join((&pki.ServerAuthority{}).Flaws(), ", ") + `
 `,
 		prepare: func(flags *flag.FlagSet) action {
 			client, r := askFlags(flags), admin.Request{}
@@ -61,9 +53,8 @@ and of ordinary ones:
 			flags.StringVar(&f.RetryAfter, "retry-after", "", "`SECONDS` or date of the header")
 			flags.Int64Var(&f.Bytes, "bytes", 0, "`N` bytes, see the kinds")
 			flags.DurationVar(&f.Wait, "wait", 0, "`TIME` to wait, such as 5s")
-			flags.StringVar(&f.Name, "header", "", "`NAME` of a header")
-			flags.StringVar(&f.Value, "value", "", "`TEXT` of a header, of a title")
-			flags.StringVar(&f.What, "what", "", "`NAME` of a twist, a flaw or a type of problem")
+			flags.StringVar(&f.Value, "value", "", "`TEXT` of the title of a problem")
+			flags.StringVar(&f.What, "what", "", "`NAME` of a twist or a type of problem")
 			flags.Bool("json", true, "print JSON, which is all there is")
 			return func(ctx context.Context, args []string, out io.Writer) error {
 				if len(args) == 0 {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
 	"errors"
@@ -244,16 +243,14 @@ func (s settings) options(authority *pki.Authority, ordinary *pki.ServerAuthorit
 		return o, err
 	}
 	if o.Revision != wfmsim.RC3 || o.Authorization != nil {
-		o.SVID, o.Flaws = certificate.TLS(), ordinary.Flaws()
-		o.Flawed = func(flaw string) (tls.Certificate, error) { return ordinary.IssueFlawed(s.hosts(), flaw) }
+		o.SVID = certificate.TLS()
 		return o, nil
 	}
 	svid, err := authority.IssueWFM(s.wfm)
 	if err != nil {
 		return o, err
 	}
-	o.SVID, o.Flaws = svid.TLS(), authority.Flaws()
-	o.Flawed = func(flaw string) (tls.Certificate, error) { return authority.IssueFlawed(s.wfm, flaw) }
+	o.SVID = svid.TLS()
 	return o, nil
 }
 
@@ -282,10 +279,7 @@ func (s settings) identityService(authority *pki.Authority, ordinary *pki.Server
 	if err != nil {
 		return nil, err
 	}
-	service, err := mis.New(mis.Options{
-		TrustDomain: s.trustDomain, Bundle: authority.Bundle(), Certificate: certificate.TLS(), Flaws: ordinary.Flaws(),
-		Flawed: func(flaw string) (tls.Certificate, error) { return ordinary.IssueFlawed(s.hosts(), flaw) },
-	})
+	service, err := mis.New(mis.Options{TrustDomain: s.trustDomain, Bundle: authority.Bundle(), Certificate: certificate.TLS()})
 	if err != nil {
 		return nil, err
 	}

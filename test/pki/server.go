@@ -1,16 +1,10 @@
 package pki
 
 import (
-	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"fmt"
-	"maps"
 	"net"
-	"slices"
 	"time"
-
-	"github.com/margolite/margolite/agent/identity"
 )
 
 // ServerAuthority signs ordinary certificates: of servers, known by DNS names
@@ -64,86 +58,4 @@ func Hosts(hosts ...string) Option {
 			}
 		}
 	}
-}
-
-// unknownAuthority is the name of a flaw: what is wrong with a certificate that a server
-// shows on purpose.
-const unknownAuthority = "unknown-authority" // of the right name
-
-// flaws are those of validity, which every certificate can have.
-func (a *anchor) flaws() map[string]Option {
-	return map[string]Option{
-		"expired":        Valid(a.at.Add(-2*backdated), a.at.Add(-time.Minute)),
-		"not-yet-valid":  Valid(a.at.Add(svidLife), a.at.Add(2*svidLife)),
-		unknownAuthority: func(*request) {},
-	}
-}
-
-// flaws are those that an SVID of a WFM can have.
-func (a *Authority) flaws(wfmID string) map[string]Option {
-	uri := func(domain, client string) string {
-		return identity.ID{TrustDomain: domain, WFM: wfmID, Client: client}.String()
-	}
-	own := uri(a.TrustDomain, "")
-	all := a.anchor.flaws()
-	maps.Copy(all, map[string]Option{
-		"ca":             IsCA, // the leaf is an authority itself
-		"foreign-domain": URIs(uri("foreign."+a.TrustDomain, "")),
-		"two-uris":       URIs(own, own+"-too"),
-		"no-uri":         URIs(),
-		"wrong-id":       URIs(own + "-other"), // another WFM of the trust domain
-		"client-id":      URIs(uri(a.TrustDomain, "client")),
-	})
-	return all
-}
-
-// Flaws are those that IssueFlawed knows.
-func (a *Authority) Flaws() []string { return slices.Sorted(maps.Keys(a.flaws(""))) }
-
-// IssueFlawed makes an SVID of a WFM that clients have to refuse.
-func (a *Authority) IssueFlawed(wfmID, flaw string) (tls.Certificate, error) {
-	return flawed(a.flaws(wfmID), flaw, func(option Option) (_ *SVID, err error) {
-		issuer := a
-		if flaw == unknownAuthority {
-			if issuer, err = NewAuthority(a.TrustDomain, a.at); err != nil {
-				return nil, err
-			}
-		}
-		return issuer.IssueWFM(wfmID, option)
-	})
-}
-
-func flawed(flaws map[string]Option, flaw string, issue func(Option) (*SVID, error)) (tls.Certificate, error) {
-	option, ok := flaws[flaw]
-	if !ok {
-		return tls.Certificate{}, fmt.Errorf("cannot issue certificate: no flaw %q", flaw)
-	}
-	svid, err := issue(option)
-	if err != nil {
-		return tls.Certificate{}, err
-	}
-	return svid.TLS(), nil
-}
-
-// flaws are those that a server's certificate can have.
-func (a *ServerAuthority) flaws() map[string]Option {
-	all := a.anchor.flaws()
-	all["other-host"] = Hosts("other.example")
-	return all
-}
-
-// Flaws are those that IssueFlawed knows.
-func (a *ServerAuthority) Flaws() []string { return slices.Sorted(maps.Keys(a.flaws())) }
-
-// IssueFlawed makes a server's certificate that clients have to refuse.
-func (a *ServerAuthority) IssueFlawed(hosts []string, flaw string) (tls.Certificate, error) {
-	return flawed(a.flaws(), flaw, func(option Option) (_ *SVID, err error) {
-		issuer := a
-		if flaw == unknownAuthority {
-			if issuer, err = NewServerAuthority(a.Root.Subject.CommonName, a.at); err != nil {
-				return nil, err
-			}
-		}
-		return issuer.IssueServer(hosts, option)
-	})
 }

@@ -4,8 +4,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-
-	"github.com/margolite/margolite/test/wfmsim/fault"
 )
 
 // Revision of the standard that a WFM speaks.
@@ -33,7 +31,6 @@ const (
 	EndpointRoot         = "root"         // GET /api/v1/onboarding/certificate, before rc.3
 	EndpointOnboarding   = "onboarding"   // POST /api/v1/onboarding, before rc.3
 	EndpointOther        = "other"        // no endpoint of the standard
-	EndpointHandshake    = fault.Handshake
 )
 
 // endpoint is one row of the interface.

@@ -66,11 +66,6 @@ type Options struct {
 	Prefix string  // path under which the interface is mounted, "" or "/a/b"
 	URLs   URLForm // in manifests
 
-	// Flawed issues what the handshake shows while a fault of kind Certificate
-	// is injected; Flaws are the names that it knows.
-	Flawed func(flaw string) (tls.Certificate, error)
-	Flaws  []string
-
 	Quirks Quirks // see Likes
 
 	File   string           // where the state is kept; empty: in memory
@@ -149,11 +144,7 @@ func New(o Options) (*Server, error) {
 	s.Server = serving.New(serving.Options{
 		Handler: s.route,
 		TLS:     s.tlsConfig(),
-		Flawed:  o.Flawed,
-		Faults: fault.Options{
-			Answer: s.answerFault, Client: s.who, Now: s.now,
-			Known: map[fault.Kind][]string{fault.Twist: Twists(), fault.Certificate: o.Flaws},
-		},
+		Faults:  fault.Options{Answer: s.answerFault, Client: s.who, Now: s.now, Twists: Twists()},
 		Record: record.Options{
 			Header: []string{
 				"Accept", "Accept-Encoding", "Content-Type", "If-None-Match", "User-Agent", "Range", "If-Range",

@@ -6,9 +6,8 @@
 // fault that matches a request applies to it, so that a slow connection can be
 // cut as well.
 //
-// A few kinds cannot be brought about from outside a handler (a manifest that is
-// wrong, a bad certificate in the TLS handshake). The server that knows them asks
-// for them by Twists or Take.
+// What is wrong in the content (Twist) cannot be brought about from outside a
+// handler: the server that knows the content asks for such faults by Twists.
 package fault
 
 import (
@@ -41,26 +40,22 @@ const (
 	Drip    Kind = "drip"    // Bytes at a time, each after Wait
 	Delay   Kind = "delay"   // the answer starts after Wait
 
-	Header Kind = "header" // the header Name has Value; an empty Value leaves it out
-	Clock  Kind = "clock"  // the Date header is off by Wait, which may be negative
+	Clock Kind = "clock" // the Date header is off by Wait, which may be negative
 
 	Twist Kind = "twist" // the content is wrong as What says, which the server has a list of
-
-	Certificate Kind = "certificate" // the handshake shows a certificate with the flaw that What names
 )
 
 // Kinds are all there are, for help texts and validation.
 func Kinds() []Kind {
 	return []Kind{
-		Answer, HTML, Cut, Reset, Stall, Endless, Bomb, Corrupt, Slow, Drip, Delay,
-		Header, Clock, Twist, Certificate,
+		Answer, HTML, Cut, Reset, Stall, Endless, Bomb, Corrupt, Slow, Drip, Delay, Clock, Twist,
 	}
 }
 
 // Fault is one thing that goes wrong.
 type Fault struct {
 	ID       int    `json:"id,omitempty"`       // assigned by Inject
-	Endpoint string `json:"endpoint,omitempty"` // empty: every endpoint that is asked by requests
+	Endpoint string `json:"endpoint,omitempty"` // empty: every endpoint
 	Client   string `json:"client,omitempty"`   // who asks; empty: everybody
 	Match    string `json:"match,omitempty"`    // part of the path; empty: every path
 	Skip     int    `json:"skip,omitempty"`     // requests that pass before it begins
@@ -71,16 +66,15 @@ type Fault struct {
 	Status     int           `json:"status,omitempty"`
 	RetryAfter string        `json:"retryAfter,omitempty"` // as it is sent: seconds or a date; NoRetryAfter: left out
 	Bytes      int64         `json:"bytes,omitempty"`
-	Wait       time.Duration `json:"wait,omitempty"` // in JSON: nanoseconds
-	Name       string        `json:"name,omitempty"`
-	Value      string        `json:"value,omitempty"`
+	Wait       time.Duration `json:"wait,omitempty"`  // in JSON: nanoseconds
+	Value      string        `json:"value,omitempty"` // title of the problem that Answer gives
 }
 
 // NoRetryAfter as RetryAfter leaves the header out where the standard asks for it.
 const NoRetryAfter = "none"
 
 // check refuses what would silently do nothing.
-func (f Fault) check(known map[Kind][]string) error {
+func (f Fault) check(twists []string) error {
 	switch {
 	case !slices.Contains(Kinds(), f.Kind):
 		return fmt.Errorf("kind %q is none of %v", f.Kind, Kinds())
@@ -94,10 +88,8 @@ func (f Fault) check(known map[Kind][]string) error {
 		return errors.New("delay needs a time to wait")
 	case f.Kind == Clock && f.Wait == 0:
 		return errors.New("clock needs the time by which it is off")
-	case f.Kind == Header && f.Name == "":
-		return errors.New("header needs a name")
-	case (f.Kind == Twist || f.Kind == Certificate) && !slices.Contains(known[f.Kind], f.What):
-		return fmt.Errorf("%s %q is none of %q", f.Kind, f.What, known[f.Kind])
+	case f.Kind == Twist && !slices.Contains(twists, f.What):
+		return fmt.Errorf("twist %q is none of %q", f.What, twists)
 	case f.Bytes < 0 || f.Skip < 0 || f.Times < 0:
 		return errors.New("numbers must not be negative")
 	default:
@@ -113,9 +105,8 @@ type AnswerFunc func(w http.ResponseWriter, r *http.Request, f Fault)
 type Options struct {
 	Answer AnswerFunc
 	Client func(*http.Request) string // who asks; nil: nobody in particular
-	// Known are the names that What may have with Twist and Certificate.
-	Known map[Kind][]string
-	Now   func() time.Time // nil: time.Now
+	Twists []string                   // the names that What may have with Twist
+	Now    func() time.Time           // nil: time.Now
 }
 
 // Switches hold the faults of one server. Its methods may be called at any time
@@ -138,7 +129,7 @@ func New(o Options) *Switches {
 
 // Inject lets something go wrong from the next request on.
 func (s *Switches) Inject(f Fault) (id int, err error) {
-	if err := f.check(s.options.Known); err != nil {
+	if err := f.check(s.options.Twists); err != nil {
 		return 0, fmt.Errorf("cannot inject fault: %w", err)
 	}
 	s.mu.Lock()
@@ -169,16 +160,15 @@ func (s *Switches) Active() []Fault {
 	return list
 }
 
-// Take gives the faults that apply to one request, and counts it. Who asks is
-// empty where that is not known. Where there is no request yet, in a handshake,
-// path is empty and faults for every endpoint do not apply.
-func (s *Switches) Take(endpoint, path, client string) []Fault {
+// take gives the faults that apply to one request, and counts it. Who asks is
+// empty where that is not known.
+func (s *Switches) take(endpoint, path, client string) []Fault {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var taken []Fault
 	s.active = slices.DeleteFunc(s.active, func(f *Fault) bool {
 		switch {
-		case f.Endpoint != endpoint && (f.Endpoint != "" || path == ""),
+		case f.Endpoint != "" && f.Endpoint != endpoint,
 			f.Client != "" && f.Client != client, !strings.Contains(path, f.Match):
 			return false
 		case f.Skip > 0:
@@ -210,7 +200,7 @@ func (s *Switches) Wrap(endpoint string, next http.Handler) http.Handler {
 		if s.options.Client != nil {
 			client = s.options.Client(r)
 		}
-		faults := s.Take(endpoint, r.URL.Path, client)
+		faults := s.take(endpoint, r.URL.Path, client)
 		if len(faults) == 0 {
 			next.ServeHTTP(w, r)
 			return

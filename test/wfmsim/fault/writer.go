@@ -54,24 +54,12 @@ func (w *writer) WriteHeader(status int) {
 		return
 	}
 	w.started = true
-	w.bendHeader()
-	w.to.WriteHeader(status)
-}
-
-func (w *writer) bendHeader() {
-	header := w.to.Header()
 	for _, f := range w.faults {
-		switch {
-		case f.Kind == Header && f.Value == "":
-			// Deleting is not enough: net/http would fill in Date and
-			// Content-Type by itself. A nil value tells it not to.
-			header[http.CanonicalHeaderKey(f.Name)] = nil
-		case f.Kind == Header:
-			header.Set(f.Name, f.Value)
-		case f.Kind == Clock:
-			header.Set("Date", w.now().Add(f.Wait).UTC().Format(http.TimeFormat))
+		if f.Kind == Clock {
+			w.to.Header().Set("Date", w.now().Add(f.Wait).UTC().Format(http.TimeFormat))
 		}
 	}
+	w.to.WriteHeader(status)
 }
 
 // Write sends data piece by piece, each piece ending where something happens.

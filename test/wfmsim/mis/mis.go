@@ -39,19 +39,14 @@ const (
 	EndpointDiscovery = "discovery"
 	EndpointBundle    = "bundle"
 	EndpointOther     = "other"
-	EndpointHandshake = fault.Handshake
 )
 
 // Options of a service.
 type Options struct {
 	TrustDomain string
 	Bundle      *identity.TrustBundle
-	Certificate tls.Certificate // an ordinary one (pki.ServerAuthority)
-
-	// Flawed and Flaws are for faults of kind Certificate.
-	Flawed func(flaw string) (tls.Certificate, error)
-	Flaws  []string
-	Now    func() time.Time // nil: time.Now
+	Certificate tls.Certificate  // an ordinary one (pki.ServerAuthority)
+	Now         func() time.Time // nil: time.Now
 }
 
 // Server is one service. Its methods may be called at any time from any goroutine.
@@ -85,8 +80,7 @@ func New(o Options) (*Server, error) {
 			Time:                   o.Now,
 			SessionTicketsDisabled: true,
 		},
-		Flawed: o.Flawed,
-		Faults: fault.Options{Answer: s.answerFault, Now: o.Now, Known: map[fault.Kind][]string{fault.Certificate: o.Flaws}},
+		Faults: fault.Options{Answer: s.answerFault, Now: o.Now},
 		Record: record.Options{Header: []string{"Accept", "If-None-Match", "User-Agent"}},
 	})
 	return s, nil

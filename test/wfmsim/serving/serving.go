@@ -24,8 +24,6 @@ type Options struct {
 	TLS     *tls.Config // nil: plain HTTP
 	Faults  fault.Options
 	Record  record.Options
-	// Flawed issues what the handshake shows while a fault of kind Certificate applies.
-	Flawed func(flaw string) (tls.Certificate, error)
 }
 
 // Server is an HTTP server that can be started again after it was closed. Its methods
@@ -44,11 +42,7 @@ type Server struct {
 
 // New makes a server; Start opens it.
 func New(o Options) *Server {
-	s := &Server{handler: o.Handler, tls: o.TLS, faults: fault.New(o.Faults), requests: record.New(o.Record)}
-	if s.tls != nil {
-		s.faults.Handshakes(s.tls, o.Flawed)
-	}
-	return s
+	return &Server{handler: o.Handler, tls: o.TLS, faults: fault.New(o.Faults), requests: record.New(o.Record)}
 }
 
 // Faults lets requests fail.
