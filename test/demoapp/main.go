@@ -4,7 +4,6 @@
 //	demoapp web       serves the page and asks the counter for the number
 //	demoapp counter   counts, and keeps the count in a file
 //	demoapp healthy   asks the service in its own container whether it works
-//	demoapp busy      must not be disturbed: it holds a lock file until it ends
 //
 // The two find each other by service name, the count is on a volume, and both
 // leave at SIGTERM with exit code 0. It uses nothing but the standard library.
@@ -34,7 +33,7 @@ func main() {
 
 func run(ctx context.Context, args []string) error {
 	if len(args) != 1 {
-		return errors.New("usage: demoapp web|counter|healthy|busy")
+		return errors.New("usage: demoapp web|counter|healthy")
 	}
 	switch args[0] {
 	case "web":
@@ -54,10 +53,8 @@ func run(ctx context.Context, args []string) error {
 		return serve(ctx, env("LISTEN", ":9090"), c.routes())
 	case "healthy":
 		return healthy(ctx, env("HEALTH_URL", "http://127.0.0.1:8080/healthz"))
-	case "busy":
-		return busy(ctx, env("LOCK_FILE", "/locks/busy"))
 	default:
-		return fmt.Errorf("unknown role %q, want web, counter, healthy or busy", args[0])
+		return fmt.Errorf("unknown role %q, want web, counter or healthy", args[0])
 	}
 }
 
