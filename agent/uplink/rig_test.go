@@ -69,6 +69,7 @@ type site struct {
 	t       *testing.T
 	dir     string
 	records *memory
+	git     *gitserver.Server // nil: the desired state is in no repository
 	log     *syncBuffer
 	now     func() time.Time // the device's clock
 	options uplink.Options
@@ -219,6 +220,7 @@ func (s *site) repository() *gitserver.Server {
 	check(s.t, err)
 	check(s.t, server.Start())
 	s.t.Cleanup(func() { _ = server.Close() })
+	s.git = server
 	var known []byte
 	if s.options.CA != "" {
 		known, err = os.ReadFile(s.options.CA)

@@ -88,9 +88,16 @@ func ways() map[string]func(s *site) (*wfmsim.Server, func(document []byte)) {
 			}
 			like.Apply(o)
 		}),
-		"Basic":                      behind("Basic", "gw:secret"),
-		"Bearer":                     behind("Bearer", "token"),
-		"Git":                        fromGit(nil),
+		"Basic":  behind("Basic", "gw:secret"),
+		"Bearer": behind("Bearer", "token"),
+		"Git":    fromGit(nil),
+		"Git, reports on a branch": func(s *site) (*wfmsim.Server, func([]byte)) {
+			w, publish := fromGit(nil)(s)
+			_, err := s.git.Repository.Git("", "config", "http.receivepack", "true")
+			check(s.t, err)
+			s.options.Git.Report = uplink.GitReport{Branch: "state", Path: deviceID}
+			return w, publish
+		},
 		"Git, reports by mutual TLS": fromGit(mutual),
 		"Git, reports by rc.2":       fromGit(old(wfmsim.RC2, nil)),
 		"Git, reports by Bearer":     fromGit(behind("Bearer", "token")),
@@ -135,6 +142,12 @@ func TestID01AUTH08TheConversationGoesEachWay(t *testing.T) {
 				}
 				if n := w.Replayed(); n != 0 {
 					t.Errorf("%d signatures came twice", n)
+				}
+			}
+			if branch := s.options.Git.Report.Branch; branch != "" {
+				told, err := s.git.Repository.Git("", "log", "--format=%s", branch)
+				if lines := strings.Split(strings.TrimSpace(told), "\n"); err != nil || len(lines) != 4 {
+					t.Errorf("the branch tells %q, %v, want the capabilities and three states", lines, err)
 				}
 			}
 

@@ -25,9 +25,6 @@ type Way struct {
 	// Repository has the desired state in a Git repository, for which a token is
 	// needed; the WFM hears the reports.
 	Repository bool
-	// ReportsThere has the reports on the branch "state" of that repository; no WFM
-	// hears anything.
-	ReportsThere bool
 	// Change has the last word about the WFM; nil: nothing to say.
 	Change func(*wfmsim.Options)
 }
@@ -79,15 +76,6 @@ func (p *Plant) openWay() error {
 		p.settings["url"] = "git+" + p.Repository.URL()
 		p.settings["git"] = fmt.Sprintf("{branch: main, path: devices, token: %s}", p.secret("token"))
 		p.settings["reports"] = p.WFM.URL()
-	}
-	if way.ReportsThere {
-		if _, err := p.Repository.Repository.Git("", "config", "http.receivepack", "true"); err != nil {
-			return err
-		}
-		p.settings = map[string]string{
-			"url": p.settings["url"],
-			"git": fmt.Sprintf("{branch: main, path: devices, token: %s, report: {branch: state, path: %s}}", p.secret("token"), Device),
-		}
 	}
 	if way.Gateway == "" && way.Revision == "" && !way.Repository {
 		return nil
