@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/margolite/margolite/agent/control"
@@ -120,65 +118,4 @@ func TestDS26DS31KilledWorkloadsComeBack(t *testing.T) {
 			return err
 		})
 	})
-}
-
-// One hundred polls that bring nothing write nothing and ask nothing else.
-func TestDS05UnchangedPollsWriteNothing(t *testing.T) {
-	long(t, "hundreds of polls")
-	onBackends(t, func(t *testing.T, r *rig) {
-		r.running()
-		r.install(r.Deployment(demoID, nil))
-		r.quiet()
-		// Containerd collects garbage a second after the last deletion, and the kernel
-		// counts for the agent what others on the same file system bring about, now and
-		// then. What polls write comes in each round.
-		const polls = 100
-		var asked int
-		r.eventually("polls write nothing", func() error {
-			wrote, files := r.written(), r.files()
-			asked = len(r.WFM.Requests().Requests())
-			for range polls {
-				check(t, r.Control().Sync(t.Context()))
-			}
-			if n, now := r.written()-wrote, r.files(); n != 0 || !maps.Equal(files, now) {
-				return fmt.Errorf("%d bytes were written during %d polls; files are %v, were %v", n, polls, now, files)
-			}
-			return nil
-		})
-		requests := r.WFM.Requests().Requests()[asked:]
-		if len(requests) < polls {
-			t.Errorf("%d requests, want at least %d polls", len(requests), polls)
-		}
-		for _, r := range requests {
-			if r.Endpoint != "manifest" || r.Status != 304 {
-				t.Errorf("%s %s was answered %d, want nothing but polls answered 304", r.Method, r.Path, r.Status)
-			}
-		}
-	})
-}
-
-// written is how many bytes the agent handed to the kernel for the medium.
-func (r *rig) written() int64 {
-	r.t.Helper()
-	counts, err := plant.Counts(r.Agent(), "io")
-	check(r.t, err)
-	n, known := counts["write_bytes"]
-	if !known {
-		r.t.Fatal("no write_bytes in /proc/<pid>/io")
-	}
-	return n
-}
-
-// files are the files of the state directory with their sizes and times.
-func (r *rig) files() map[string]string {
-	r.t.Helper()
-	all := map[string]string{}
-	check(r.t, filepath.Walk(r.StateDir(), func(path string, info os.FileInfo, err error) error {
-		if err != nil || info.IsDir() || strings.Contains(path, "/volumes/") {
-			return nil //nolint:nilerr // what vanishes while it is looked at is no file
-		}
-		all[path] = fmt.Sprintf("%d %s", info.Size(), info.ModTime())
-		return nil
-	}))
-	return all
 }
