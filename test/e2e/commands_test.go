@@ -1,18 +1,14 @@
 package e2e
 
 import (
-	"bufio"
-	"context"
 	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/margolite/margolite/agent/control"
-	"github.com/margolite/margolite/agent/margo"
 )
 
 // said runs the command line with an input, and gives its exit code and all that
@@ -23,103 +19,6 @@ func (r *rig) said(input string, args ...string) (code int, text string) {
 	cmd.Stdin = strings.NewReader(input)
 	out, _ := cmd.CombinedOutput() // how it ended is its exit code
 	return cmd.ProcessState.ExitCode(), string(out)
-}
-
-// Commands run in workloads, with their input and exit code; logs are followed
-// over the replacement of a container; what is kept goes when it is told to.
-func TestCommandsForDeployments(t *testing.T) {
-	long(t, "commands")
-	onBackends(t, func(t *testing.T, r *rig) {
-		r.running()
-		d := r.application(labID, "1.0.0", labFile, nil)
-		r.install(d)
-		r.answers(8090)
-
-		if code, out := r.said("", "exec", labID, "tools", "--", "sh", "-c", "exit 7"); code != 7 {
-			t.Errorf("a command that ends with 7 ended with %d: %s", code, out)
-		}
-		if code, out := r.said("spam\n", "exec", "-e", "COLOUR=red", labID, "tools", "--", "sh", "-c", "cat; echo $COLOUR"); code != 0 || out != "spam\nred\n" {
-			t.Errorf("it said %q, and ended with %d", out, code)
-		}
-		if code, out := r.said("", "exec", labID, "nonesuch", "--", "sh"); code != 1 || !strings.Contains(out, "nonesuch") {
-			t.Errorf("a service that is not there: %d, %q", code, out)
-		}
-
-		// A shim of somebody else's writes no times, and follows all the same.
-		timed := r.Containerd() == 0
-		follow, ended := r.follow("logs", "-f", "-t", labID, "web")
-		first := follow("serving")
-		d.Parameters["GREETING"] = "Servus"
-		between := time.Now()
-		r.install(d)
-		second := follow("serving")
-		for _, line := range []string{first, second} {
-			if stamp, _, ok := cutTime(line); timed && (!ok || time.Since(stamp) > 5*time.Minute) {
-				t.Errorf("line %q has no time", line)
-			}
-		}
-		ended()
-		out, err := r.margolite("logs", "--since", between.Format(time.RFC3339Nano), "-t", labID, "web")
-		check(t, err)
-		if n := strings.Count(out, "serving"); timed && n != 1 {
-			t.Errorf("since the update the service began to serve %d times: %q", n, out)
-		}
-
-		r.await(labID, margo.Removed, r.remove(labID))
-		out, err = r.margolite("prune", "--volumes", "--dry-run", "--json")
-		check(t, err)
-		items := decode[[]control.Unneeded](t, out)
-		if len(items) != 1 || items[0].Kind != control.UnneededVolume || items[0].Name != "data" {
-			t.Errorf("prune would remove %s, want the volume", out)
-		}
-		if code, out := r.said("n\n", "prune", "--volumes"); code == 0 {
-			t.Errorf("prune did not ask: %s", out)
-		}
-		if code, out := r.said("", "prune", "--volumes", "--yes"); code != 0 || !strings.Contains(out, "removed 1 of 1") {
-			t.Errorf("prune ended with %d: %s", code, out)
-		}
-		if left, _ := filepath.Glob(filepath.Join(r.StateDir(), "volumes", "*", "*")); len(left) > 0 {
-			t.Errorf("volumes %v are still there", left)
-		}
-	})
-}
-
-// cutTime reads the time that a line of a log has, behind the name of its
-// container if there is one.
-func cutTime(line string) (stamp time.Time, rest string, ok bool) {
-	if _, after, prefixed := strings.Cut(line, "| "); prefixed {
-		line = after
-	}
-	text, rest, ok := strings.Cut(line, " ")
-	stamp, err := time.Parse(time.RFC3339Nano, text)
-	return stamp, rest, ok && err == nil
-}
-
-// follow starts a command that goes on. next waits for a line with a word in
-// it; end interrupts it.
-func (r *rig) follow(args ...string) (next func(word string) string, end func()) {
-	r.t.Helper()
-	ctx, cancel := context.WithTimeout(r.t.Context(), 5*time.Minute)
-	cmd := r.Command(ctx, args...)
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
-	out, err := cmd.StdoutPipe()
-	check(r.t, err)
-	check(r.t, cmd.Start())
-	lines := bufio.NewScanner(out)
-	next = func(word string) string {
-		r.t.Helper()
-		for lines.Scan() {
-			if strings.Contains(lines.Text(), word) {
-				return lines.Text()
-			}
-		}
-		r.t.Fatalf("margolite %s ended without a line with %q", strings.Join(args, " "), word)
-		return ""
-	}
-	return next, func() {
-		cancel()
-		_ = cmd.Wait() // it was interrupted
-	}
 }
 
 const composeBase = `
@@ -196,6 +95,9 @@ func TestComposeLikeDocker(t *testing.T) {
 			}
 			if code, out := r.said("x", "compose", "-p", "office", "exec", "-T", "--index", "1", "worker", "sh", "-c", "cat; exit 3"); code != 3 || out != "x" {
 				t.Errorf("%s: exec ended with %d, and said %q", mode, code, out)
+			}
+			if out := project("logs", "web"); !strings.Contains(out, "serving") {
+				t.Errorf("%s: logs say %q", mode, out)
 			}
 			var parsed map[string]any
 			if out := project("config", "--json"); json.Unmarshal([]byte(out), &parsed) != nil {
