@@ -3,6 +3,8 @@ package e2e
 import (
 	"context"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -193,4 +195,17 @@ func (r *rig) heard(id string, times int, state margo.State) {
 		r.t.Log(out)
 		r.t.Fatalf("the WFM did not hear %s %d times, but %v", state, times, r.reports(id, 0))
 	}
+}
+
+// serve serves the Compose file of the demonstration over plain HTTP, as /compose.yaml. The
+// agent, which is not started yet, is configured for it.
+func (r *rig) serve(s plant.Settings) (url string) {
+	r.t.Helper()
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /compose.yaml", func(w http.ResponseWriter, _ *http.Request) { w.Write(programs.application.Compose()) })
+	server := httptest.NewServer(mux)
+	r.t.Cleanup(server.Close)
+	s.Registries = append(s.Registries, strings.TrimPrefix(server.URL, "http://"))
+	check(r.t, r.Configure(s))
+	return server.URL
 }
