@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -112,7 +113,7 @@ func TestNothingNeededIsNoRequest(t *testing.T) {
 
 // TestDS16OnlyABundleOfExactlyTheDocumentsIsUsed spoils the bundle in every way. The documents
 // one by one are good, and are what the device falls back on; for a strict one nothing is left,
-// neither for its caller nor in the spool.
+// neither for its caller nor in the spool. What is refused takes little memory.
 func TestDS16OnlyABundleOfExactlyTheDocumentsIsUsed(t *testing.T) {
 	s := serve(t)
 	doc := func(f *fleet, i int) file {
@@ -167,7 +168,7 @@ func TestDS16OnlyABundleOfExactlyTheDocumentsIsUsed(t *testing.T) {
 		"a file is one too many":    {repacked(func(f *fleet) []file { return []file{doc(f, 0), {name: "README", content: []byte("hi")}, doc(f, 1)} }), wfm.ErrBundle, false, false},
 		"a document is in it twice": {repacked(func(f *fleet) []file { return []file{doc(f, 0), doc(f, 1), doc(f, 1)} }), wfm.ErrBundle, false, false},
 		"a document was changed":    {repacked(func(f *fleet) []file { return []file{doc(f, 0), {name: "x", content: []byte("y")}} }), wfm.ErrBundle, false, false},
-		"a document is too large":   {repacked(func(f *fleet) []file { return []file{doc(f, 0), {name: "x", content: make([]byte, 300<<10)}} }), wfm.ErrTooLarge, false, false},
+		"a document is too large":   {repacked(func(f *fleet) []file { return []file{doc(f, 0), {name: "x", content: make([]byte, 64<<20)}} }), wfm.ErrTooLarge, false, false},
 		"there is a symbolic link": {repacked(func(f *fleet) []file {
 			return []file{doc(f, 0), doc(f, 1), {name: "l", kind: tar.TypeSymlink, link: "/etc"}}
 		}), wfm.ErrBundle, false, false},
@@ -219,7 +220,13 @@ func TestDS16OnlyABundleOfExactlyTheDocumentsIsUsed(t *testing.T) {
 
 			spool := incoming(t, store.Options{})
 			strict := s.client(t, bounded, withSpool(spool), func(o *wfm.Options) { o.Strict = true })
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
 			documents, err := get(t, strict, f)
+			runtime.ReadMemStats(&after)
+			if took := after.TotalAlloc - before.TotalAlloc; took > 16<<20 {
+				t.Errorf("%d KiB were allocated", took>>10)
+			}
 			if (err == nil) != test.good || test.is != nil && !errors.Is(err, test.is) || err != nil && len(documents) > 0 {
 				t.Errorf("a strict device gets %d documents, error %v, want %v", len(documents), err, test.is)
 			}

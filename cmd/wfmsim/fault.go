@@ -5,9 +5,7 @@ import (
 	"encoding/json"
 	"flag"
 	"io"
-	"strings"
 
-	"github.com/margolite/margolite/test/wfmsim"
 	"github.com/margolite/margolite/test/wfmsim/admin"
 	"github.com/margolite/margolite/test/wfmsim/fault"
 )
@@ -30,16 +28,11 @@ Kinds:
   drip          --bytes at a time, each after --wait
   delay         the answer comes after --wait
   clock         the Date header is off by --wait, which may be negative
-  twist         the content is wrong as --what says (wfm, endpoint manifest)
 
 Endpoints of the WFM: manifest, document, bundle, status, capabilities, before
 rc.3 also root and onboarding.
 Endpoints of the registry: ping, manifest, blob, upload.
 Endpoints of the MIS: discovery, bundle.
-
-Twists of the manifest, and of the bundle that it names by the right digest
-(--bytes: of the bomb, or how many entries):
-  ` + strings.Join(wfmsim.Twists(), ", ") + `
 `,
 		prepare: func(flags *flag.FlagSet) action {
 			client, r := askFlags(flags), admin.Request{}
@@ -54,7 +47,7 @@ Twists of the manifest, and of the bundle that it names by the right digest
 			flags.Int64Var(&f.Bytes, "bytes", 0, "`N` bytes, see the kinds")
 			flags.DurationVar(&f.Wait, "wait", 0, "`TIME` to wait, such as 5s")
 			flags.StringVar(&f.Value, "value", "", "`TEXT` of the title of a problem")
-			flags.StringVar(&f.What, "what", "", "`NAME` of a twist or a type of problem")
+			flags.StringVar(&f.What, "what", "", "`TYPE` of a problem")
 			flags.Bool("json", true, "print JSON, which is all there is")
 			return func(ctx context.Context, args []string, out io.Writer) error {
 				if len(args) == 0 {

@@ -267,12 +267,6 @@ func TestEarlierRevisionsAreServed(t *testing.T) {
 		t.Errorf("got %s", body)
 	}
 	s.do(t, "restart", "device-01")
-	if said := s.do(t, "fault", "twist", "--what", "version-exponent", "--client", "device-01", "--endpoint", "manifest"); !strings.Contains(said, `"endpoint":"manifest","client":"device-01","kind":"twist","what":"version-exponent"`) {
-		t.Errorf("fault said %q", said)
-	}
-	if _, body := ordinary(t, dir, http.MethodGet, manifest, "", ""); !bytes.Contains(body, []byte(`"manifestVersion":10e-1`)) {
-		t.Errorf("got %s", body)
-	}
 	s.do(t, "forget", "device-01")
 	if status, _ := ordinary(t, dir, http.MethodGet, manifest, "", ""); status != http.StatusNotFound {
 		t.Errorf("forgotten: %d", status)

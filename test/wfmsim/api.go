@@ -13,7 +13,6 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/margolite/margolite/agent/margo"
-	"github.com/margolite/margolite/test/wfmsim/fault"
 )
 
 // Bodies and headers.
@@ -87,7 +86,7 @@ func (s *Server) getManifest(c call) *problem {
 			title: "Not Acceptable", detail: "The manifest is available as " + margo.ManifestMediaType + " only.",
 		}
 	}
-	body, etag, err := s.manifest(c.client, fault.Twists(c.r.Context()))
+	body, etag, err := s.manifest(c.client)
 	if err != nil {
 		return blank(http.StatusInternalServerError, err.Error())
 	}

@@ -9,7 +9,6 @@ import (
 
 	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/test/ociimage"
-	"github.com/margolite/margolite/test/wfmsim/fault"
 )
 
 // Published tells what became of a document.
@@ -157,65 +156,37 @@ type (
 	}
 )
 
-// manifest gives the present manifest of a client and its ETag, twisted as the
-// faults say that apply to the request.
-func (s *Server) manifest(client string, twists []fault.Fault) (body []byte, etag string, err error) {
+// manifest gives the present manifest of a client and its ETag.
+func (s *Server) manifest(client string) (body []byte, etag string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := s.state.client(client)
-	d := draft{client: client, version: s.options.Quirks.number(c.Version)}
-	for _, listed := range c.listed() {
-		body := c.Documents[listed.wanted()].Body
-		d.documents = append(d.documents, listing{listed.ID, listed.wanted(), body})
-	}
-	for _, twist := range twists {
-		if err := d.twist(twist); err != nil {
-			return nil, "", err
-		}
-	}
-	m := manifestBody{Version: json.RawMessage(d.version), Deployments: []refBody{}}
-	for _, l := range d.documents {
+	m := manifestBody{Version: json.RawMessage(s.options.Quirks.number(c.Version)), Deployments: []refBody{}}
+	for _, d := range c.listed() {
 		m.Deployments = append(m.Deployments, refBody{
-			ID: l.id, Digest: l.digest, SizeBytes: uint64(len(l.body)),
-			URL: s.link(client, "deployments/"+l.id+"/"+l.digest.String()),
+			ID: d.ID, Digest: d.wanted(), SizeBytes: uint64(len(c.Documents[d.wanted()].Body)),
+			URL: s.link(client, "deployments/"+d.ID+"/"+d.wanted().String()),
 		})
 	}
-	if m.Bundle, err = s.bundleRef(c, &d); err != nil {
-		return nil, "", err
+	name := digest.Digest("") // of the bundle: an empty archive is never served (DS-15)
+	if len(m.Deployments) > 0 {
+		archive, err := c.bundle()
+		if err != nil {
+			return nil, "", err
+		}
+		name = digest.FromBytes(archive)
+		m.Bundle = &bundleBody{
+			MediaType: margo.BundleMediaType, Digest: name, SizeBytes: uint64(len(archive)),
+			URL: s.link(client, "bundles/"+name.String()),
+		}
 	}
 	if body, err = json.Marshal(m); err != nil {
 		return nil, "", fmt.Errorf("cannot write manifest of client %s: %w", client, err)
 	}
-	if d.replace != nil {
-		body = d.replace(body)
-	}
-	if s.options.Quirks.BundleETag && m.Bundle != nil && len(c.listed()) > 0 {
-		archive, err := c.bundle()
-		return body, quoted(digest.FromBytes(archive)), err
+	if s.options.Quirks.BundleETag && name != "" {
+		return body, quoted(name), nil
 	}
 	return body, quoted(digest.FromBytes(body)), nil
-}
-
-// bundleRef is what the manifest says of the bundle. An empty archive is never
-// served: then there is none (DS-15).
-func (s *Server) bundleRef(c *clientState, d *draft) (*bundleBody, error) {
-	archive := d.bundle
-	switch {
-	case archive != nil:
-		s.twisted[d.client] = archive
-	case len(c.listed()) == 0:
-		return nil, nil
-	default:
-		var err error
-		if archive, err = c.bundle(); err != nil {
-			return nil, err
-		}
-	}
-	name := digest.FromBytes(archive)
-	return &bundleBody{
-		MediaType: margo.BundleMediaType, Digest: name, SizeBytes: uint64(len(archive)),
-		URL: s.link(d.client, "bundles/"+name.String()),
-	}, nil
 }
 
 // link is the URL of something of a client, in the form that is wanted; path is
@@ -266,9 +237,6 @@ func (s *Server) document(client, id string, d digest.Digest) ([]byte, bool) {
 func (s *Server) bundleBytes(client string, d digest.Digest) ([]byte, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if twisted, ok := s.twisted[client]; ok && digest.FromBytes(twisted) == d {
-		return twisted, true
-	}
 	c := s.state.client(client)
 	if len(c.listed()) == 0 {
 		return nil, false

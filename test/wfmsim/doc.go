@@ -35,14 +35,11 @@
 //
 //   - A manifest version is given to one desired state and never again; the
 //     versions of a client increase by one, from 1 with nothing deployed. Only
-//     SetVersion, Restart and the twists can break this, which is what
-//     they are for.
+//     SetVersion and Restart can break this, which is what they are for.
 //   - Equal desired states have equal bytes: documents are served as they were
 //     published, manifest and bundle are written in one deterministic form.
 //   - A client is known by its X.509-SVID, by its signature, or by what it shows
 //     the gateway (RC3 only), and reaches nothing of another.
-//   - A twisted manifest has the ETag of its bytes and names the digest of the
-//     twisted bundle: nothing is wrong but what the twist is named for.
 //
 // # Failure model
 //

@@ -90,7 +90,6 @@ type Server struct {
 	bundle        *identity.TrustBundle
 	authorization map[string]string // by value of the header
 	state         state
-	twisted       map[string][]byte  // the bundle that a client's last twisted manifest named
 	bound         map[string]string  // what the device of a client is called, see Quirks.BindsFirst
 	pending       map[string]Pending // by fingerprint
 	seen          map[string]int     // how often each signature came, the newest of them
@@ -122,7 +121,6 @@ func New(o Options) (*Server, error) {
 		svid:          o.SVID,
 		bundle:        o.Bundle,
 		authorization: maps.Clone(o.Authorization),
-		twisted:       map[string][]byte{},
 		bound:         map[string]string{},
 		pending:       map[string]Pending{},
 		seen:          map[string]int{},
@@ -144,7 +142,7 @@ func New(o Options) (*Server, error) {
 	s.Server = serving.New(serving.Options{
 		Handler: s.route,
 		TLS:     s.tlsConfig(),
-		Faults:  fault.Options{Answer: s.answerFault, Client: s.who, Now: s.now, Twists: Twists()},
+		Faults:  fault.Options{Answer: s.answerFault, Client: s.who, Now: s.now},
 		Record: record.Options{
 			Header: []string{
 				"Accept", "Accept-Encoding", "Content-Type", "If-None-Match", "User-Agent", "Range", "If-Range",

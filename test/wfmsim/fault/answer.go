@@ -39,16 +39,16 @@ func (w *writer) replace(honest *httptest.ResponseRecorder, f Fault) {
 		header.Del("Content-Length")
 		header.Set("Content-Encoding", "gzip")
 		w.WriteHeader(status)
-		_ = WriteBomb(w, cmp.Or(f.Bytes, defaultBomb)) // until the client has enough
+		_ = writeBomb(w, cmp.Or(f.Bytes, defaultBomb)) // until the client has enough
 	}
 }
 
 // defaultBomb is what a bomb expands to that was not given a size.
 const defaultBomb = 1 << 30
 
-// WriteBomb writes a gzip stream that expands to n zero bytes, in members of
+// writeBomb writes a gzip stream that expands to n zero bytes, in members of
 // which each is a thousandth of what comes out of it.
-func WriteBomb(w io.Writer, n int64) error {
+func writeBomb(w io.Writer, n int64) error {
 	const member = 1 << 20 // packed twice, and repeated: a busy machine is not late with it
 	pack := func(n int64) ([]byte, error) {
 		var packed bytes.Buffer

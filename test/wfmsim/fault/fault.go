@@ -5,9 +5,6 @@
 // answers: another status, fewer bytes, more, wrong or late ones, or none. Every
 // fault that matches a request applies to it, so that a slow connection can be
 // cut as well.
-//
-// What is wrong in the content (Twist) cannot be brought about from outside a
-// handler: the server that knows the content asks for such faults by Twists.
 package fault
 
 import (
@@ -41,15 +38,11 @@ const (
 	Delay   Kind = "delay"   // the answer starts after Wait
 
 	Clock Kind = "clock" // the Date header is off by Wait, which may be negative
-
-	Twist Kind = "twist" // the content is wrong as What says, which the server has a list of
 )
 
 // Kinds are all there are, for help texts and validation.
 func Kinds() []Kind {
-	return []Kind{
-		Answer, HTML, Cut, Reset, Stall, Endless, Bomb, Corrupt, Slow, Drip, Delay, Clock, Twist,
-	}
+	return []Kind{Answer, HTML, Cut, Reset, Stall, Endless, Bomb, Corrupt, Slow, Drip, Delay, Clock}
 }
 
 // Fault is one thing that goes wrong.
@@ -74,7 +67,7 @@ type Fault struct {
 const NoRetryAfter = "none"
 
 // check refuses what would silently do nothing.
-func (f Fault) check(twists []string) error {
+func (f Fault) check() error {
 	switch {
 	case !slices.Contains(Kinds(), f.Kind):
 		return fmt.Errorf("kind %q is none of %v", f.Kind, Kinds())
@@ -88,8 +81,6 @@ func (f Fault) check(twists []string) error {
 		return errors.New("delay needs a time to wait")
 	case f.Kind == Clock && f.Wait == 0:
 		return errors.New("clock needs the time by which it is off")
-	case f.Kind == Twist && !slices.Contains(twists, f.What):
-		return fmt.Errorf("twist %q is none of %q", f.What, twists)
 	case f.Bytes < 0 || f.Skip < 0 || f.Times < 0:
 		return errors.New("numbers must not be negative")
 	default:
@@ -105,7 +96,6 @@ type AnswerFunc func(w http.ResponseWriter, r *http.Request, f Fault)
 type Options struct {
 	Answer AnswerFunc
 	Client func(*http.Request) string // who asks; nil: nobody in particular
-	Twists []string                   // the names that What may have with Twist
 	Now    func() time.Time           // nil: time.Now
 }
 
@@ -129,7 +119,7 @@ func New(o Options) *Switches {
 
 // Inject lets something go wrong from the next request on.
 func (s *Switches) Inject(f Fault) (id int, err error) {
-	if err := f.check(s.options.Twists); err != nil {
+	if err := f.check(); err != nil {
 		return 0, fmt.Errorf("cannot inject fault: %w", err)
 	}
 	s.mu.Lock()
@@ -185,14 +175,6 @@ func (s *Switches) take(endpoint, path, client string) []Fault {
 	return taken
 }
 
-// Twists gives the faults of kind Twist that apply to the request being handled.
-func Twists(ctx context.Context) []Fault {
-	faults, _ := ctx.Value(contextKey{}).([]Fault)
-	return slices.DeleteFunc(slices.Clone(faults), func(f Fault) bool { return f.Kind != Twist })
-}
-
-type contextKey struct{}
-
 // Wrap puts the switches before the handler of an endpoint.
 func (s *Switches) Wrap(endpoint string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -209,7 +191,6 @@ func (s *Switches) Wrap(endpoint string, next http.Handler) http.Handler {
 		if !bent.begin() {
 			panic(http.ErrAbortHandler)
 		}
-		r = r.WithContext(context.WithValue(r.Context(), contextKey{}, faults))
 		for _, f := range faults {
 			switch f.Kind {
 			case Answer:

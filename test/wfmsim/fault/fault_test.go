@@ -128,7 +128,6 @@ func TestWhatWouldDoNothingIsRefused(t *testing.T) {
 		"no drops":                {Kind: fault.Drip, Wait: time.Second},
 		"no time between drops":   {Kind: fault.Drip, Bytes: 1},
 		"a clock that is right":   {Kind: fault.Clock},
-		"an unknown twist":        {Kind: fault.Twist, What: "round"},
 		"no time":                 {Kind: fault.Delay},
 		"a negative byte offset":  {Kind: fault.Cut, Bytes: -1},
 		"a negative repetition":   {Kind: fault.Cut, Times: -1},
