@@ -229,30 +229,24 @@ func (f *family) hostPrefixes(except string, near []netip.Prefix) (used []netip.
 
 // uplinkMTU is the MTU of the link that leads out, for a packet from a
 // container should never be too large for the way that it takes.
-func uplinkMTU(c *netlink.Handle) (int, error) {
+func uplinkMTU(links map[string]netlink.Link, routes []netlink.Route) int {
 	for _, f := range families() {
-		routes, err := allRoutes(c, f, isDefault)
-		if err != nil {
-			return 0, err
-		}
 		best, mtu := int64(-1), 0
 		for _, r := range routes {
-			if best >= 0 && metric(r) >= best {
+			if !isDefault(r) || !f.has(prefixOf(r.Dst).Addr()) || best >= 0 && metric(r) >= best {
 				continue
 			}
-			link, err := c.LinkByIndex(r.LinkIndex)
-			if err != nil {
-				continue // gone since, or a route of several links
-			}
-			if m := link.Attrs().MTU; m >= 576 && m <= maxMTU {
-				best, mtu = metric(r), m
+			for _, link := range links { // none for a route of several
+				if m := link.Attrs().MTU; link.Attrs().Index == r.LinkIndex && m >= 576 && m <= maxMTU {
+					best, mtu = metric(r), m
+				}
 			}
 		}
 		if best >= 0 {
-			return mtu, nil
+			return mtu
 		}
 	}
-	return defaultMTU, nil
+	return defaultMTU
 }
 
 // metric is that of the route, the least of which wins. The library keeps the

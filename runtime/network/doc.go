@@ -125,14 +125,23 @@
 //
 // # Damage
 //
-// Repair is setup: whoever sets something up takes a survey of the host, compares it
-// with what is wanted, and makes each change by way of the survey. [Networks.Run] has
-// the same functions look first: then the survey makes no change, but says which one
-// it would have been. Run hears from the kernel when links, addresses, routes or rules
-// change, when forwarding is switched, and when mounts or files change. In order is
-// what was made and of which nothing was heard since everything was last found good.
-// What is broken again and again is repaired at intervals that grow to a minute; only
-// rules come back each time, for they keep closed what is closed.
+// Repair is setup. What sets something up compares a survey of the host, which is one
+// list of its links, addresses and routes, with what is wanted, and makes each change by
+// way of the survey. [Networks.Run] has the same functions look first: then the survey
+// makes no change, but says which one it would have been.
+//
+//	rules ------------------------------ at once --+
+//	links, addresses, routes, forwarding --+       |
+//	mounts, removed files -----------------+-0.3s--+--> note what was heard --> survey --> compare
+//	                                                                                          |
+//	   in order, if nothing more was heard <---------------- nothing differs <----------------+
+//	   set up again, less often each time  <---------------- something does  <----------------+
+//
+// No message of the kernel is read: whatever changed, a look tells more, and it is for
+// at most a twentieth of the time that Run looks. What is heard during a look leads to
+// another one, and so does what Run changes itself. What is broken again and again is
+// repaired at intervals that grow to a minute; only rules come back each time, for they
+// keep closed what is closed.
 //
 // What a container does within its namespace is its own affair, save that a pair
 // of links without its other end is made anew. A namespace that is no longer

@@ -14,24 +14,24 @@ import (
 // conversation: a sensor that never falls silent would go on talking to the
 // replica of yesterday, or to none. TCP needs no such help, for a connection
 // ends with the replica.
-func (n *Networks) purgeFlows(f *family, links []netlink.Link, ports []Port, networks []Network) error {
+func (n *Networks) purgeFlows(at *survey, f *family, ports []Port, networks []Network) error {
 	stale := staleFlow{ports: ports, containers: slices.Clone(n.pools), host: make(map[netip.Addr]bool)}
 	for _, w := range networks {
 		stale.containers = append(stale.containers, f.subnet(w))
 	}
-	err := withLinks(func(c *netlink.Handle) error {
-		addrs, err := addresses(c, f.route)
-		for _, a := range addrs {
-			p := prefixOf(a.IPNet)
-			stale.host[p.Addr()] = true
-			if slices.ContainsFunc(links, func(l netlink.Link) bool { return l.Attrs().Index == a.LinkIndex && n.owner.isOthers(l) }) {
-				stale.others = append(stale.others, p.Masked())
-			}
+	if err := at.list(); err != nil {
+		return err
+	}
+	others := make(map[int]bool)
+	for _, link := range at.links {
+		others[link.Attrs().Index] = n.owner.isOthers(link)
+	}
+	for _, a := range at.addresses {
+		p := prefixOf(a.IPNet)
+		stale.host[p.Addr()] = true
+		if others[a.LinkIndex] {
+			stale.others = append(stale.others, p.Masked())
 		}
-		return err
-	})
-	if err != nil {
-		return err
 	}
 	// All connections are listed at once. The kernel bounds their number by the
 	// memory of the machine, to some percent of it.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,20 +16,11 @@ import (
 // isForwarding says whether the host passes packets on between its links. One without a
 // switch for it is taken to do so.
 func (f *family) isForwarding() (bool, error) {
-	on, err := isOne(f.forwarding)
-	switch {
-	case errors.Is(err, os.ErrNotExist):
+	on, err := readSysctl(f.forwarding)
+	if errors.Is(err, os.ErrNotExist) {
 		return true, nil
-	case err != nil:
-		return false, fmt.Errorf("cannot read sysctl: %w", err)
 	}
-	return on, nil
-}
-
-// isOne says whether a setting below /proc/sys is 1.
-func isOne(setting string) (bool, error) {
-	value, err := os.ReadFile("/proc/sys/" + setting)
-	return string(bytes.TrimSpace(value)) == "1", err
+	return on == "1", err
 }
 
 func (f *family) setting(link, key string) string { return f.sysctl + "/conf/" + link + "/" + key }
@@ -49,13 +41,13 @@ const acceptRA = "accept_ra"
 // forwarding, which the caller switches on once the rules keep the rest closed. Where
 // they do not need it, and those of another margolite neither, it gives back the
 // settings of before: nothing else passed since.
-func (n *Networks) ensureForwarding(f *family, links []netlink.Link, needed, on bool) (hostForwarding, error) {
+func (n *Networks) ensureForwarding(f *family, links map[string]netlink.Link, needed, on bool) (hostForwarding, error) {
 	h, err := n.forwardingBefore(f)
 	switch {
 	case err != nil:
 	case needed && !on:
 		err = n.prepareForwarding(f, &h)
-	case !needed && h.closed && !slices.ContainsFunc(links, n.owner.isOthers):
+	case !needed && h.closed && !slices.ContainsFunc(slices.Collect(maps.Values(links)), n.owner.isOthers):
 		return hostForwarding{}, n.restoreForwarding(f, h)
 	}
 	if err != nil || !h.closed {
@@ -65,8 +57,7 @@ func (n *Networks) ensureForwarding(f *family, links []netlink.Link, needed, on 
 	// whose packets are filtered as well where br_netfilter says so.
 	var open []string
 	h.passing = nil
-	for _, link := range links {
-		name := link.Attrs().Name
+	for name, link := range links {
 		if slices.Contains(h.changed, f.setting(name, f.forwards)) {
 			open = append(open, name)
 		} else if link.Type() == kindBridge && !isOurs(name) {
@@ -135,7 +126,7 @@ func (n *Networks) prepareForwarding(f *family, h *hostForwarding) error {
 	for _, e := range entries {
 		for _, key := range []string{"forwarding", "force_forwarding", acceptRA} {
 			setting := f.setting(e.Name(), key)
-			if on, _ := isOne(setting); on && e.Name() != "all" && !isOurs(e.Name()) && !slices.Contains(h.changed, setting) {
+			if now, _ := readSysctl(setting); now == "1" && e.Name() != "all" && !isOurs(e.Name()) && !slices.Contains(h.changed, setting) {
 				h.changed = append(h.changed, setting)
 			}
 		}

@@ -251,12 +251,12 @@ func (w *wire) ensure(at *survey, netns string) error {
 			return err
 		}
 	}
-	if at.looking { // nobody hears of the rest
-		return nil
-	}
 	// The port of a bridge needs no address, not even a link-local one.
-	if err := switchIPv6(w.name, false); err != nil {
+	if err := at.switchIPv6(w.name, false); err != nil {
 		return err
+	}
+	if at.looking { // older kernels do not keep all of the rest
+		return nil
 	}
 	if err := w.ensurePort(at.c); err != nil {
 		return fmt.Errorf("cannot set up %s as a port of bridge %s: %w", w.name, w.Network.Bridge, err)
@@ -317,9 +317,10 @@ func (w *wire) make(c *netlink.Handle, netns string) error {
 
 // ensureInner sets up what is inside the namespace; it runs there.
 func ensureInner(c *netlink.Handle, wires []wire) error {
+	at := &survey{c: c}
 	v6 := slices.ContainsFunc(wires, wire.hasIPv6)
 	for _, link := range []string{"all", "default"} {
-		if err := switchIPv6(link, v6); err != nil {
+		if err := at.switchIPv6(link, v6); err != nil {
 			return err
 		}
 	}
@@ -332,7 +333,6 @@ func ensureInner(c *netlink.Handle, wires []wire) error {
 	if err != nil {
 		return err
 	}
-	at := &survey{c: c}
 	if err := at.ensureUp(lo); err != nil {
 		return err
 	}
@@ -371,7 +371,7 @@ func (w wire) ensureInner(at *survey) (int, error) {
 	if err := errors.Join(at.ensureHardwareAddr(link, w.mac), at.ensureMTU(link, w.mtu)); err != nil {
 		return 0, err
 	}
-	if err := switchIPv6(w.inner, w.hasIPv6()); err != nil {
+	if err := at.switchIPv6(w.inner, w.hasIPv6()); err != nil {
 		return 0, err
 	}
 	addrs := w.Network.prefixes(w.Address, w.Address6)
@@ -390,7 +390,7 @@ func (w wire) ensureInner(at *survey) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		if err := setSysctl(key, value); err != nil {
+		if err := at.ensureSysctl(key, value); err != nil {
 			return 0, err
 		}
 	}

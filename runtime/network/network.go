@@ -60,8 +60,9 @@ type Networks struct {
 
 	dns *dns
 
-	stale   atomic.Uint32         // what is not known to be in order
-	indexes atomic.Pointer[[]int] // of the links that some margolite made
+	heard atomic.Uint64 // how often something may have changed
+	good  atomic.Uint64 // heard as it was before everything was last found in order
+	news  chan struct{} // that Run has to look at; holds one
 
 	probing sync.Mutex // whether a port is free: one that is looked at is taken for a moment
 
@@ -90,8 +91,9 @@ func New(o Options) (*Networks, error) {
 		synced:     make(map[nftables.TableFamily]ruleset),
 		files:      make(map[string]*sandboxFiles),
 		made:       make(map[string]Network),
+		news:       make(chan struct{}, 1),
 	}
-	n.stale.Store(everything)
+	n.heard.Store(1) // nobody looked yet
 	n.dns = newDNS(n.resolvConf, n.logger, o.Contained)
 	if n.publish != PublishFirewall && n.publish != PublishOpen {
 		return nil, fmt.Errorf("cannot publish ports for %q: neither %s nor %s", n.publish, PublishFirewall, PublishOpen)
@@ -187,6 +189,7 @@ func (o owner) ensureBridge(at *survey, w Network) error {
 				return err
 			}
 			bridge, err = mustFindLink(at.c, w.Bridge)
+			at.links[w.Bridge] = bridge
 			return err
 		}); err != nil {
 			return err
@@ -201,22 +204,16 @@ func (o owner) ensureBridge(at *survey, w Network) error {
 	if err := at.ensureHardwareAddr(bridge, w.hardwareAddr()); err != nil {
 		return err
 	}
-	if !at.looking { // nobody hears of these
-		mtu, err := w.mtu(at.c)
-		if err != nil {
-			return err
-		}
-		if err := at.ensureMTU(bridge, mtu); err != nil {
-			return err
-		}
-		if err := switchIPv6(w.Bridge, w.Subnet6.IsValid()); err != nil {
-			return err
-		}
-		// Lets the host reach published ports by 127.0.0.1. What containers send
-		// to 127.0.0.0/8 is dropped by the rules.
-		if err := setSysctl("net/ipv4/conf/"+w.Bridge+"/route_localnet", "1"); err != nil {
-			return err
-		}
+	if err := at.ensureMTU(bridge, w.mtu(at.uplink)); err != nil {
+		return err
+	}
+	if err := at.switchIPv6(w.Bridge, w.Subnet6.IsValid()); err != nil {
+		return err
+	}
+	// Lets the host reach published ports by 127.0.0.1. What containers send
+	// to 127.0.0.0/8 is dropped by the rules.
+	if err := at.ensureSysctl("net/ipv4/conf/"+w.Bridge+"/route_localnet", "1"); err != nil {
+		return err
 	}
 	addresses := w.prefixes(w.Gateway, w.Gateway6)
 	if err := at.ensureAddresses(bridge, addresses); err != nil {
@@ -229,16 +226,12 @@ func (o owner) ensureBridge(at *survey, w Network) error {
 }
 
 // mtu is that of the network's bridge.
-func (w Network) mtu(c *netlink.Handle) (mtu int, err error) {
-	if mtu = w.MTU; mtu == 0 {
-		if mtu, err = uplinkMTU(c); err != nil {
-			return 0, err
-		}
-	}
+func (w Network) mtu(uplink int) int {
+	mtu := cmp.Or(w.MTU, uplink)
 	if w.Subnet6.IsValid() {
 		mtu = max(mtu, minMTU6)
 	}
-	return mtu, nil
+	return mtu
 }
 
 // prefixes are addresses with the length of the network's subnets; those that

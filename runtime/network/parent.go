@@ -94,7 +94,7 @@ func (o owner) makeParent(at *survey, w Network, link netlink.Link) error {
 	if err := at.c.LinkSetName(made, w.Parent); err != nil {
 		return err
 	}
-	made.Attrs().Name = w.Parent
+	made.Attrs().Name, at.links[w.Parent] = w.Parent, made
 	return o.ensureOwnParent(at, w, made)
 }
 
@@ -107,10 +107,8 @@ func (o owner) ensureOwnParent(at *survey, w Network, link netlink.Link) error {
 	if err := o.ensureMark(at, link, w.Name); err != nil {
 		return err
 	}
-	if !at.looking {
-		if err := switchIPv6(w.Parent, false); err != nil {
-			return err
-		}
+	if err := at.switchIPv6(w.Parent, false); err != nil {
+		return err
 	}
 	return at.ensureUp(link)
 }

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -36,34 +35,53 @@ type attempt struct {
 	pause      time.Duration
 }
 
-// pass looks for damage of these kinds and repairs it. It says whether nothing is
-// left to do; else next is when it has to run again, zero where it waits for news.
-func (r *repairs) pass(kinds uint32) (good bool) {
+// look finds damage and repairs it. It returns after how long it has to look again;
+// 0: when there is news.
+func (r *repairs) look() time.Duration {
+	heard := r.n.heard.Load() // what is heard from now on asks for another look
 	r.next = time.Time{}
 	maps.DeleteFunc(r.attempts, func(_ string, a *attempt) bool { return time.Since(a.last) > repairHeld })
-	lost, err := r.repairAll(kinds)
-	if err != nil {
+	lost, err := r.ensureAll()
+	if err != nil && r.again("the network") {
 		r.n.logger.Warn("cannot repair the network", "error", err)
 	}
-	if lost && r.due("namespaces of sandboxes") {
+	if lost && r.again("namespaces of sandboxes") {
 		r.n.logger.Warn("sandbox namespaces are no longer pinned, checking their services")
 		r.lost()
 	}
-	return err == nil && !lost && r.next.IsZero()
+	if r.next.IsZero() {
+		r.n.good.Store(heard)
+		return 0
+	}
+	return max(time.Millisecond, time.Until(r.next))
 }
 
-func (r *repairs) repairAll(kinds uint32) (lost bool, err error) {
+// ensureAll goes through everything that was made since the start, rules first. lost
+// says that namespaces are not pinned any more.
+func (r *repairs) ensureAll() (lost bool, err error) {
 	n := r.n
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if kinds&ofRules != 0 && len(n.synced) > 0 {
-		err = n.syncRules()
-	}
-	pinned, lost, failed := r.repairMounted()
-	err = errors.Join(err, failed)
-	if kinds&ofLinks != 0 {
-		err = errors.Join(err, withLinks(func(c *netlink.Handle) error { return r.repairLinks(c, pinned) }))
-	}
+	err = surveyed(func(at *survey) (err error) {
+		if len(n.synced) > 0 {
+			err = n.syncRules(at, func(f *family) bool { return r.due(f.forwarding) })
+		}
+		pinned, gone, failed := r.ensureMounted()
+		lost, err = gone, errors.Join(err, failed)
+		if failed := at.list(); failed != nil {
+			return errors.Join(err, failed)
+		}
+		thing := func(what string, ensure func(at *survey) error) {
+			r.repair(what, at.damage(ensure), func() error { return ensure(at) })
+		}
+		for _, w := range n.made {
+			thing("network "+w.Name, func(at *survey) error { return n.owner.ensureNetwork(at, w) })
+		}
+		for _, s := range pinned {
+			thing("links of sandbox "+s.file(), func(at *survey) error { return n.owner.ensureLinks(at, s, n.pin(s)) })
+		}
+		return err
+	})
 	return lost, err
 }
 
@@ -83,6 +101,13 @@ func (r *repairs) due(what string) bool {
 	return true
 }
 
+// again is due for what is to be looked at again in any case.
+func (r *repairs) again(what string) bool {
+	due := r.due(what)
+	r.wait(r.attempts[what])
+	return due
+}
+
 func (r *repairs) wait(a *attempt) {
 	if r.next.IsZero() || a.next.Before(r.next) {
 		r.next = a.next
@@ -90,22 +115,21 @@ func (r *repairs) wait(a *attempt) {
 }
 
 // repair repairs one thing, if it is damaged and its time has come.
-func (r *repairs) repair(what, damage string, ensure func() error) (repaired bool) {
+func (r *repairs) repair(what, damage string, ensure func() error) {
 	if damage == "" || !r.due(what) {
-		return false
+		return
 	}
 	if err := ensure(); err != nil {
 		r.n.logger.Warn("cannot repair "+what, "damage", damage, "error", err)
 		r.wait(r.attempts[what])
-		return false
+		return
 	}
 	r.n.logger.Warn("repaired "+what, "damage", damage)
-	return true
 }
 
-// repairMounted goes through the pins and files of all sandboxes, and returns those
+// ensureMounted goes through the pins and files of all sandboxes, and returns those
 // whose namespace is pinned. lost says that others are not any more.
-func (r *repairs) repairMounted() (pinned []Sandbox, lost bool, err error) {
+func (r *repairs) ensureMounted() (pinned []Sandbox, lost bool, err error) {
 	n := r.n
 	for _, s := range n.sandboxes() {
 		if !s.Host {
@@ -128,44 +152,6 @@ func (r *repairs) repairMounted() (pinned []Sandbox, lost bool, err error) {
 		})
 	}
 	return pinned, lost, err
-}
-
-// repairLinks goes through the links, addresses and routes that there should be, and
-// forwarding.
-func (r *repairs) repairLinks(c *netlink.Handle, sandboxes []Sandbox) error {
-	n := r.n
-	at, err := newSurvey(c)
-	if err == nil {
-		err = at.list()
-	}
-	if err != nil {
-		return err
-	}
-	repaired := false
-	thing := func(what string, ensure func(at *survey) error) {
-		repaired = r.repair(what, at.damage(ensure), func() error { return ensure(at) }) || repaired
-	}
-	for _, w := range n.made {
-		thing("network "+w.Name, func(at *survey) error { return n.owner.ensureNetwork(at, w) })
-	}
-	if repaired { // the links of the host are others now
-		if at, err = newSurvey(c); err != nil {
-			return err
-		}
-	}
-	n.indexes.Store(&at.ours)
-	for _, s := range sandboxes {
-		thing("links of sandbox "+s.file(), func(at *survey) error { return n.owner.ensureLinks(at, s, n.pin(s)) })
-	}
-	for _, f := range families() {
-		if rules, ok := n.synced[f.table]; !ok || rules.empty() {
-			continue
-		}
-		if on, err := f.isForwarding(); err == nil && !on {
-			r.repair(f.forwarding, "forwarding is disabled", n.syncRules)
-		}
-	}
-	return nil
 }
 
 // sandboxes are those that were made since the start.
@@ -191,13 +177,12 @@ func (n *Networks) isMade(s Sandbox) bool {
 
 // InOrder reports whether EnsureNetwork, EnsureSandbox and SyncPorts have already
 // made all of this, and Run has heard of nothing since it last found everything in
-// order. It is cheap: it reads only the links of the networks. Where the host has no
-// end of a sandbox's link, as with macvlan, no damage is seen: such a sandbox is
-// never in order.
+// order. Where the host has no end of a sandbox's link, as with macvlan, no damage is
+// seen: such a sandbox is never in order.
 func (n *Networks) InOrder(networks []Network, sandboxes []Sandbox, ports []Port) bool {
 	n.mu.RLock()
 	defer n.mu.RUnlock()
-	if n.stale.Load() != 0 {
+	if n.good.Load() != n.heard.Load() {
 		return false
 	}
 	for _, w := range networks {
@@ -210,21 +195,7 @@ func (n *Networks) InOrder(networks []Network, sandboxes []Sandbox, ports []Port
 			return false
 		}
 	}
-	if slices.ContainsFunc(ports, func(p Port) bool { return !slices.Contains(n.ports, p) }) {
-		return false
-	}
-	return withLinks(func(c *netlink.Handle) error {
-		for _, w := range networks {
-			bridge, err := mustFindLink(c, w.Bridge)
-			if err != nil {
-				return err
-			}
-			if mtu, err := w.mtu(c); err != nil || mtu != bridge.Attrs().MTU {
-				return errors.Join(err, damage("its MTU is not that of the way out"))
-			}
-		}
-		return nil
-	}) == nil
+	return !slices.ContainsFunc(ports, func(p Port) bool { return !slices.Contains(n.ports, p) })
 }
 
 // Has reports whether the files of a sandbox are there, and its namespace is pinned where

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
 
 	"github.com/vishvananda/netlink"
@@ -21,7 +22,8 @@ type survey struct {
 	ours      []int // the links that some margolite made, by index
 	listed    bool  // the following are known
 	addresses []netlink.Addr
-	routes    []netlink.Route // of bridges of ours, in the main table
+	routes    []netlink.Route // of bridges of ours and to everything, in the main table
+	uplink    int             // the MTU of the way out
 	looking   bool            // a change is not made, but named
 }
 
@@ -63,14 +65,14 @@ func (at *survey) list() (err error) {
 	}
 	for _, f := range families() {
 		routes, err := allRoutes(at.c, f, func(r netlink.Route) bool {
-			return r.Table == unix.RT_TABLE_MAIN && slices.Contains(at.ours, r.LinkIndex)
+			return isDefault(r) || r.Table == unix.RT_TABLE_MAIN && slices.Contains(at.ours, r.LinkIndex)
 		})
 		if err != nil {
 			return err
 		}
 		at.routes = append(at.routes, routes...)
 	}
-	at.listed = true
+	at.uplink, at.listed = uplinkMTU(at.links, at.routes), true
 	return nil
 }
 
@@ -112,7 +114,10 @@ func (at *survey) ensureMTU(link netlink.Link, mtu int) error {
 		return nil
 	}
 	return at.change(fmt.Sprintf("link %s has the MTU %d", now.Name, now.MTU),
-		"set MTU of "+now.Name, func() error { return at.c.LinkSetMTU(link, mtu) })
+		"set MTU of "+now.Name, func() error {
+			now.MTU = mtu // of which that of other links depends
+			return at.c.LinkSetMTU(link, mtu)
+		})
 }
 
 func (at *survey) ensureUp(link netlink.Link) error {
@@ -121,6 +126,39 @@ func (at *survey) ensureUp(link netlink.Link) error {
 		return nil
 	}
 	return at.change("link "+now.Name+" is down", "set "+now.Name+" up", func() error { return at.c.LinkSetUp(link) })
+}
+
+// ensureSysctl has a setting below /proc/sys of the namespace. One that there is not is
+// an error.
+func (at *survey) ensureSysctl(key, value string) error {
+	now, err := readSysctl(key)
+	if err != nil || now == value {
+		return err
+	}
+	return at.change(fmt.Sprintf("%s is %s", key, now), "change a setting", func() error { return setSysctl(key, value) })
+}
+
+// switchIPv6 switches it on or off for a link, or for "all" and "default". A
+// kernel without IPv6 needs no switching off. Where it is on, addresses come
+// from us alone and are used at once.
+func (at *survey) switchIPv6(link string, on bool) error {
+	dir := "net/ipv6/conf/" + link + "/"
+	if !on {
+		if err := at.ensureSysctl(dir+"disable_ipv6", "1"); !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		return nil
+	}
+	for _, setting := range [][2]string{{"accept_ra", "0"}, {"autoconf", "0"}, {"accept_dad", "0"}, {"disable_ipv6", "0"}} {
+		err := at.ensureSysctl(dir+setting[0], setting[1])
+		if errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("%s has no IPv6; the kernel does not support it: %w", link, err)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // ensureAddresses leaves the link with these addresses and no other, save the

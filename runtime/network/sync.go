@@ -8,7 +8,6 @@ import (
 	"sort"
 
 	"github.com/google/nftables"
-	"github.com/vishvananda/netlink"
 )
 
 // SyncPorts makes the rules of the host those of exactly these networks and
@@ -35,8 +34,9 @@ func (n *Networks) SyncPorts(ctx context.Context, ports []Port, networks []Netwo
 	}
 	good, rejected := consistent(ports)
 	n.ports, n.networks = good, sorted(networks)
-	if err := n.syncRules(); err != nil {
-		n.stale.Or(ofRules)
+	always := func(*family) bool { return true }
+	if err := surveyed(func(at *survey) error { return n.syncRules(at, always) }); err != nil {
+		n.tell(n.news)
 		return errors.Join(fmt.Errorf("cannot publish ports: %w", err), rejected)
 	}
 	return rejected
@@ -49,8 +49,9 @@ func sorted(networks []Network) []Network {
 	return slices.CompactFunc(networks, func(v, w Network) bool { return v.Bridge == w.Bridge })
 }
 
-// syncRules makes the rules those of what SyncPorts got last.
-func (n *Networks) syncRules() error {
+// syncRules makes the rules those of what SyncPorts got last. forward says whether
+// forwarding is to be switched on now, where it is off.
+func (n *Networks) syncRules(at *survey, forward func(*family) bool) error {
 	conn := newRules()
 	host, err := readFirewall(conn)
 	if err != nil {
@@ -60,14 +61,10 @@ func (n *Networks) syncRules() error {
 	if err != nil {
 		return err
 	}
-	links, err := allLinks(nil)
-	if err != nil {
-		return err
-	}
 	for _, f := range families() {
 		own := slices.DeleteFunc(slices.Clone(n.ports), func(p Port) bool { return !f.has(p.Address) })
 		guard := n.guardFor(f, host)
-		err = errors.Join(err, n.syncFamily(conn, f, tables, links, own, f.of(n.networks), guard))
+		err = errors.Join(err, n.syncFamily(at, conn, f, tables, own, f.of(n.networks), guard, forward))
 	}
 	if len(n.networks) > 0 {
 		n.advise(host)
@@ -94,13 +91,13 @@ func (n *Networks) advise(host firewall) {
 
 // syncFamily makes the table of one family that of these ports and networks, which
 // are of the family.
-func (n *Networks) syncFamily(conn *nftables.Conn, f *family, tables tables, links []netlink.Link, ports []Port, networks []Network, guard guarding) error {
+func (n *Networks) syncFamily(at *survey, conn *nftables.Conn, f *family, tables tables, ports []Port, networks []Network, guard guarding, forward func(*family) bool) error {
 	needed := len(ports) > 0 || len(networks) > 0
 	on, err := f.isForwarding()
 	if err != nil {
 		return err
 	}
-	host, err := n.ensureForwarding(f, links, needed, on)
+	host, err := n.ensureForwarding(f, at.links, needed, on)
 	if err != nil {
 		return err
 	}
@@ -128,7 +125,7 @@ func (n *Networks) syncFamily(conn *nftables.Conn, f *family, tables tables, lin
 		n.logger.Info("published ports are reachable only where the host's firewall allows", "family", familyName(f.table))
 	}
 	// Only now: the rules keep closed what was closed.
-	if needed && !on {
+	if needed && !on && forward(f) {
 		if err := setSysctl(f.forwarding, "1"); err != nil {
 			return err
 		}
@@ -137,7 +134,7 @@ func (n *Networks) syncFamily(conn *nftables.Conn, f *family, tables tables, lin
 	if !changed && again {
 		return nil
 	}
-	if err := n.purgeFlows(f, links, ports, networks); err != nil && (needed || changed) {
+	if err := n.purgeFlows(at, f, ports, networks); err != nil && (needed || changed) {
 		// Such connections end by themselves once they are silent.
 		n.logger.Warn("stale connections may continue", "error", err)
 	}

@@ -10,44 +10,29 @@ import (
 	"unicode"
 )
 
-// setSysctl writes below /proc/sys of the calling thread's network namespace,
-// and only what differs: there may be a reason to have it read-only.
+// readSysctl reads below /proc/sys of the calling thread's network namespace.
+func readSysctl(key string) (string, error) {
+	value, err := os.ReadFile("/proc/sys/" + key)
+	if err != nil {
+		return "", fmt.Errorf("cannot read sysctl: %w", err)
+	}
+	return string(bytes.TrimSpace(value)), nil
+}
+
+// setSysctl writes what [readSysctl] reads, and only what differs: there may be a
+// reason to have it read-only.
 func setSysctl(key, value string) error {
-	path := "/proc/sys/" + key
-	if now, err := os.ReadFile(path); err == nil && string(bytes.TrimSpace(now)) == value {
+	if now, err := readSysctl(key); err == nil && now == value {
 		return nil
 	}
 	// Not os.WriteFile: nothing may be created or truncated here.
-	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	f, err := os.OpenFile("/proc/sys/"+key, os.O_WRONLY, 0)
 	if err != nil {
 		return fmt.Errorf("cannot set sysctl: %w", err)
 	}
 	_, err = f.WriteString(value)
 	if err := errors.Join(err, f.Close()); err != nil {
 		return fmt.Errorf("cannot set sysctl: %w", err)
-	}
-	return nil
-}
-
-// switchIPv6 switches it on or off for a link, or for "all" and "default". A
-// kernel without IPv6 needs no switching off. Where it is on, addresses come
-// from us alone and are used at once.
-func switchIPv6(link string, on bool) error {
-	dir := "net/ipv6/conf/" + link + "/"
-	if !on {
-		if err := setSysctl(dir+"disable_ipv6", "1"); !errors.Is(err, os.ErrNotExist) {
-			return err
-		}
-		return nil
-	}
-	for _, setting := range [][2]string{{"accept_ra", "0"}, {"autoconf", "0"}, {"accept_dad", "0"}, {"disable_ipv6", "0"}} {
-		err := setSysctl(dir+setting[0], setting[1])
-		if errors.Is(err, os.ErrNotExist) {
-			return fmt.Errorf("%s has no IPv6; the kernel does not support it: %w", link, err)
-		}
-		if err != nil {
-			return err
-		}
 	}
 	return nil
 }
