@@ -327,18 +327,6 @@ func (r ruleset) write(conn *nftables.Conn) error {
 	return commit(conn)
 }
 
-// refill replaces what is in these sets in one transaction. That is far
-// cheaper for the kernel than to replace the table.
-func refill(conn *nftables.Conn, sets []*set) error {
-	for _, s := range sets {
-		conn.FlushSet(s.Set)
-		if err := addElements(conn, s.Set, s.elements); err != nil {
-			return err
-		}
-	}
-	return commit(conn)
-}
-
 // remove is part of a transaction. What may not be there has to be added
 // before it can be deleted.
 func (r ruleset) remove(conn *nftables.Conn) {
@@ -346,9 +334,9 @@ func (r ruleset) remove(conn *nftables.Conn) {
 	conn.DelTable(r.table.table())
 }
 
-// hasRules says whether the kernel's table has just these rules. One that
+// isThere says whether the kernel's table has just these rules and sets. One that
 // cannot be read has not.
-func (r ruleset) hasRules(conn *nftables.Conn) bool {
+func (r ruleset) isThere(conn *nftables.Conn) bool {
 	for _, c := range r.chains {
 		now, err := rulesOf(conn, c.Chain)
 		if err != nil || len(now) != len(c.rules) {
@@ -360,22 +348,10 @@ func (r ruleset) hasRules(conn *nftables.Conn) bool {
 			}
 		}
 	}
-	return true
-}
-
-// differing are the sets that the kernel has with other elements.
-func (r ruleset) differing(conn *nftables.Conn) ([]*set, error) {
-	var found []*set
-	for _, s := range r.sets {
+	return !slices.ContainsFunc(r.sets, func(s *set) bool {
 		now, err := elementsOf(conn, s.Set)
-		if err != nil {
-			return nil, err
-		}
-		if !sameElements(now, s.elements) {
-			found = append(found, s)
-		}
-	}
-	return found, nil
+		return err != nil || !sameElements(now, s.elements)
+	})
 }
 
 func sameElements(a, b []nftables.SetElement) bool {

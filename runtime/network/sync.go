@@ -143,28 +143,17 @@ func (n *Networks) syncFamily(at *survey, conn *nftables.Conn, f *family, tables
 
 // replaceRules says whether there was anything to replace. there says whether the table was there.
 func replaceRules(conn *nftables.Conn, r ruleset, there bool) (changed bool, err error) {
-	if r.empty() {
-		if there {
-			r.remove(conn)
-			err = commit(conn)
-		}
-		if err != nil {
-			return false, fmt.Errorf("cannot remove table %s: %w", r.table.name, err)
-		}
-		return there, nil
+	switch {
+	case r.empty() && !there, !r.empty() && there && r.isThere(conn):
+		return false, nil
+	case r.empty():
+		r.remove(conn)
+		err = commit(conn)
+	default:
+		err = r.write(conn)
 	}
-	if r.hasRules(conn) {
-		sets, err := r.differing(conn)
-		if err == nil && len(sets) == 0 {
-			return false, nil
-		}
-		if err == nil && refill(conn, sets) == nil {
-			return true, nil
-		}
-		// Whatever is wrong with these sets, a new table has better ones.
-	}
-	if err := r.write(conn); err != nil {
-		return false, fmt.Errorf("cannot write table %s: %w", r.table.name, err)
+	if err != nil {
+		return false, fmt.Errorf("cannot replace table %s: %w", r.table.name, err)
 	}
 	return true, nil
 }
