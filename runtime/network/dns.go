@@ -19,14 +19,13 @@ import (
 
 // dns answers in the sandboxes: names of their hosts files from what was written
 // there, all others by asking the nameservers of the host. It has two sockets in
-// each sandbox, and for each a goroutine that waits without a buffer.
+// each sandbox, and for each a goroutine that waits.
 type dns struct {
 	logger     *slog.Logger
 	resolvConf string                       // the host's
 	contained  func(what string, err error) // see Options
 
 	queries *limit.Limiter // of those that are being forwarded
-	buffers sync.Pool      // of *[maxMessage]byte
 
 	mu    sync.Mutex
 	ctx   context.Context // of Serve; nil: not serving
@@ -47,8 +46,7 @@ func newDNS(resolvConf string, logger *slog.Logger, contained func(what string, 
 		contained:  contained,
 		queries: limit.New(0, limit.Bound{Most: maxForwards, Counts: func(limit.Key, limit.Key) bool { return true }},
 			limit.Bound{Most: maxForwardsOne, Counts: func(held, wanted limit.Key) bool { return held == wanted }}),
-		buffers: sync.Pool{New: func() any { return new([maxMessage]byte) }},
-		zones:   make(map[string]*zone),
+		zones: make(map[string]*zone),
 	}
 }
 

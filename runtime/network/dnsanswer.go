@@ -13,7 +13,8 @@ import (
 )
 
 const (
-	maxMessage  = 4 << 10 // of a query, and of an answer that is no stream
+	maxQuery    = 1232    // what no network splits up
+	maxMessage  = 4 << 10 // of an answer that is no stream
 	minMessage  = 512     // that everybody takes
 	maxStream   = 64<<10 - 1
 	dnsTTL      = 10 // seconds: what a replica's name means changes with its project

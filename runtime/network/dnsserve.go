@@ -1,6 +1,7 @@
 package network
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -11,7 +12,6 @@ import (
 	"time"
 
 	"golang.org/x/net/dns/dnsmessage"
-	"golang.org/x/sys/unix"
 
 	"github.com/margolite/margolite/runtime/contain"
 	"github.com/margolite/margolite/runtime/limit"
@@ -24,35 +24,14 @@ const (
 
 // servePackets answers UDP until the socket is closed.
 func (z *zone) servePackets(ctx context.Context, conn *net.UDPConn) {
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return
-	}
-	for {
-		// While nobody asks, there is no buffer.
-		var buffer *[maxMessage]byte
-		var size int
-		var from unix.Sockaddr
-		var failure error
-		err := raw.Read(func(fd uintptr) bool {
-			buffer = z.dns.buffers.Get().(*[maxMessage]byte)
-			size, from, failure = unix.Recvfrom(int(fd), buffer[:], unix.MSG_TRUNC)
-			if failure == unix.EAGAIN {
-				z.dns.buffers.Put(buffer)
-				return false
-			}
-			return true
-		})
-		if err != nil {
+	for buffer := make([]byte, maxQuery+1); ; {
+		size, peer, err := conn.ReadFromUDPAddrPort(buffer)
+		if errors.Is(err, net.ErrClosed) {
 			return
 		}
-		to, ok := from.(*unix.SockaddrInet4)
-		if failure != nil || !ok || size > maxMessage {
-			z.dns.buffers.Put(buffer)
-			continue
+		if err == nil && size <= maxQuery {
+			z.contained(func() { z.packet(ctx, conn, peer, buffer[:size]) })
 		}
-		peer := netip.AddrPortFrom(netip.AddrFrom4(to.Addr), uint16(to.Port))
-		z.contained(func() { z.packet(ctx, conn, peer, buffer, size) })
 	}
 }
 
@@ -64,20 +43,19 @@ func (z *zone) contained(do func()) {
 	}
 }
 
-// packet answers one, and gives back the buffer it is in.
-func (z *zone) packet(ctx context.Context, conn *net.UDPConn, peer netip.AddrPort, buffer *[maxMessage]byte, size int) {
-	reply, forward := z.answer(buffer[:size], false)
+// packet answers one.
+func (z *zone) packet(ctx context.Context, conn *net.UDPConn, peer netip.AddrPort, message []byte) {
+	reply, forward := z.answer(message, false)
+	if reply != nil {
+		_, _ = conn.WriteToUDPAddrPort(reply, peer)
+	}
 	if forward == nil {
-		z.dns.buffers.Put(buffer)
-		if reply != nil {
-			_, _ = conn.WriteToUDPAddrPort(reply, peer)
-		}
 		return
 	}
+	message = bytes.Clone(message) // the next one comes into the same buffer
 	z.dns.wait.Go(func() {
-		defer z.dns.buffers.Put(buffer)
 		defer forward.slot.Release()
-		z.contained(func() { _, _ = conn.WriteToUDPAddrPort(z.forward(ctx, *forward, buffer[:size], false), peer) })
+		z.contained(func() { _, _ = conn.WriteToUDPAddrPort(z.forward(ctx, *forward, message, false), peer) })
 	})
 }
 
@@ -144,9 +122,8 @@ func (z *zone) stream(ctx context.Context, conn net.Conn) error {
 	if err := conn.SetDeadline(time.Now().Add(streamIdle)); err != nil {
 		return err
 	}
-	buffer := z.dns.buffers.Get().(*[maxMessage]byte)
-	defer z.dns.buffers.Put(buffer)
-	size, err := readStream(conn, buffer[:])
+	buffer := make([]byte, maxQuery)
+	size, err := readStream(conn, buffer)
 	if err != nil {
 		return err
 	}
