@@ -64,39 +64,51 @@ func (n *Networks) filesOf(name string) *sandboxFiles {
 	defer n.filesMu.Unlock()
 	f := n.files[name]
 	if f == nil {
-		f = &sandboxFiles{dir: filepath.Join(n.hostsDir(), name), wanted: make(map[string][]byte), written: make(map[string][]byte)}
+		f = n.newFiles(name)
 		n.files[name] = f
 	}
 	return f
 }
 
-// prepareFiles mounts the file system of a sandbox and creates its files.
-func (n *Networks) prepareFiles(name string) error {
-	f := n.filesOf(name)
-	if err := os.MkdirAll(f.dir, 0o755); err != nil {
-		return fmt.Errorf("cannot create directory for files: %w", err)
-	}
+func (n *Networks) newFiles(name string) *sandboxFiles {
+	return &sandboxFiles{dir: filepath.Join(n.hostsDir(), name), wanted: make(map[string][]byte), written: make(map[string][]byte)}
+}
+
+// ensure mounts the file system, as one of this owner, and creates the files.
+func (f *sandboxFiles) ensure(at *survey, by owner) error {
 	mounted, _, err := mountinfo.MountedFast(f.dir) // a tmpfs is seen by its device
-	if err != nil {
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("cannot inspect directory %s: %w", f.dir, err)
 	}
 	if !mounted {
-		options := fmt.Sprintf("size=%d,nr_inodes=%d,mode=755", filesSize, filesInodes)
-		if err := unix.Mount(n.owner.source(), f.dir, "tmpfs", filesFlags, options); err != nil {
-			return fmt.Errorf("cannot mount file system for files at %s: %w", f.dir, err)
+		if err := at.change("nothing is mounted at "+f.dir, "mount file system for files at "+f.dir, func() error {
+			if err := os.MkdirAll(f.dir, 0o755); err != nil {
+				return err
+			}
+			options := fmt.Sprintf("size=%d,nr_inodes=%d,mode=755", filesSize, filesInodes)
+			return unix.Mount(by.source(), f.dir, "tmpfs", filesFlags, options)
+		}); err != nil {
+			return err
 		}
 	}
 	for _, name := range []string{hostsName, resolvConfName, hostnameName} {
-		// Exclusively, for then nothing is opened that is there already.
-		fd, err := unix.Open(filepath.Join(f.dir, name), unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, 0o644)
-		switch {
-		case err == nil:
+		path := filepath.Join(f.dir, name)
+		if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		if err := at.change(path+" is gone", "create "+path, func() error {
+			// Exclusively, for then nothing is opened that is there already.
+			fd, err := unix.Open(path, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, 0o644)
+			if err != nil {
+				return err
+			}
 			_ = unix.Close(fd)
 			f.mu.Lock()
+			defer f.mu.Unlock()
 			delete(f.written, name) // it is empty
-			f.mu.Unlock()
-		case !errors.Is(err, unix.EEXIST):
-			return fmt.Errorf("cannot create %s: %w", filepath.Join(f.dir, name), err)
+			return nil
+		}); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -26,34 +26,41 @@ type repairs struct {
 	n        *Networks
 	lost     func()
 	watch    func(dir string) error // the files in a directory
-	attempts map[string]*attempt    // by what is repaired
-	next     time.Time              // when the first one that has to wait is due
+	attempts map[string]attempt     // by what is repaired
+	pending  bool                   // something is left to be repaired
 }
 
+// attempt is the last one at a repair.
 type attempt struct {
-	last, next time.Time
-	pause      time.Duration
+	pause time.Duration // before the next one
+	next  time.Time
 }
 
 // look finds damage and repairs it. It returns after how long it has to look again;
 // 0: when there is news.
 func (r *repairs) look() time.Duration {
 	heard := r.n.heard.Load() // what is heard from now on asks for another look
-	r.next = time.Time{}
-	maps.DeleteFunc(r.attempts, func(_ string, a *attempt) bool { return time.Since(a.last) > repairHeld })
+	r.pending = false
+	maps.DeleteFunc(r.attempts, func(_ string, a attempt) bool { return time.Since(a.next) > repairHeld })
 	lost, err := r.ensureAll()
-	if err != nil && r.again("the network") {
+	if err != nil && r.due("the network") {
 		r.n.logger.Warn("cannot repair the network", "error", err)
 	}
-	if lost && r.again("namespaces of sandboxes") {
+	if lost && r.due("namespaces of sandboxes") {
 		r.n.logger.Warn("sandbox namespaces are no longer pinned, checking their services")
 		r.lost()
 	}
-	if r.next.IsZero() {
+	if err == nil && !lost && !r.pending {
 		r.n.good.Store(heard)
 		return 0
 	}
-	return max(time.Millisecond, time.Until(r.next))
+	next := repairAgainLast
+	for _, a := range r.attempts {
+		if until := time.Until(a.next); until > 0 {
+			next = min(next, until)
+		}
+	}
+	return next
 }
 
 // ensureAll goes through everything that was made since the start, rules first. lost
@@ -66,113 +73,71 @@ func (r *repairs) ensureAll() (lost bool, err error) {
 		if len(n.synced) > 0 {
 			err = n.syncRules(at, func(f *family) bool { return r.due(f.forwarding) })
 		}
-		pinned, gone, failed := r.ensureMounted()
-		lost, err = gone, errors.Join(err, failed)
 		if failed := at.list(); failed != nil {
 			return errors.Join(err, failed)
 		}
-		thing := func(what string, ensure func(at *survey) error) {
-			r.repair(what, at.damage(ensure), func() error { return ensure(at) })
-		}
 		for _, w := range n.made {
-			thing("network "+w.Name, func(at *survey) error { return n.owner.ensureNetwork(at, w) })
+			r.ensure(at, "network "+w.Name, func(at *survey) error { return n.owner.ensureNetwork(at, w) })
 		}
-		for _, s := range pinned {
-			thing("links of sandbox "+s.file(), func(at *survey) error { return n.owner.ensureLinks(at, s, n.pin(s)) })
+		for name, s := range n.sandboxes() {
+			pin, files := n.pin(s), n.filesOf(name)
+			if pinned, err := isPin(pin); !s.Host && (err != nil || !pinned) {
+				lost = true
+				continue
+			}
+			// Its files are watched before they are looked at.
+			if failed := r.watch(files.dir); failed != nil && !errors.Is(failed, os.ErrNotExist) {
+				err = errors.Join(err, fmt.Errorf("cannot watch files of sandbox %s: %w", name, failed))
+			}
+			r.ensure(at, "files of sandbox "+name, func(at *survey) error { return files.ensure(at, n.owner) })
+			files.begin()
+			if !s.Host {
+				r.ensure(at, "links of sandbox "+name, func(at *survey) error { return n.owner.ensureLinks(at, s, pin) })
+			}
 		}
 		return err
 	})
 	return lost, err
 }
 
-// due says whether it is time to repair something that is damaged.
+// due says whether it is time for a repair. Until it is, something is left to do.
 func (r *repairs) due(what string) bool {
-	now := time.Now()
-	a := r.attempts[what]
-	if a == nil {
-		a = &attempt{pause: repairAgainFirst}
-		r.attempts[what] = a
-	}
+	a, now := r.attempts[what], time.Now()
 	if now.Before(a.next) {
-		r.wait(a)
+		r.pending = true
 		return false
 	}
-	a.last, a.next, a.pause = now, now.Add(a.pause), min(2*a.pause, repairAgainLast)
+	a.pause = min(max(2*a.pause, repairAgainFirst), repairAgainLast)
+	a.next = now.Add(a.pause)
+	r.attempts[what] = a
 	return true
 }
 
-// again is due for what is to be looked at again in any case.
-func (r *repairs) again(what string) bool {
-	due := r.due(what)
-	r.wait(r.attempts[what])
-	return due
-}
-
-func (r *repairs) wait(a *attempt) {
-	if r.next.IsZero() || a.next.Before(r.next) {
-		r.next = a.next
-	}
-}
-
-// repair repairs one thing, if it is damaged and its time has come.
-func (r *repairs) repair(what, damage string, ensure func() error) {
+// ensure repairs one thing, if it is damaged and its time has come.
+func (r *repairs) ensure(at *survey, what string, ensure func(at *survey) error) {
+	damage := at.damage(ensure)
 	if damage == "" || !r.due(what) {
 		return
 	}
-	if err := ensure(); err != nil {
+	if err := ensure(at); err != nil {
+		r.pending = true
 		r.n.logger.Warn("cannot repair "+what, "damage", damage, "error", err)
-		r.wait(r.attempts[what])
 		return
 	}
 	r.n.logger.Warn("repaired "+what, "damage", damage)
 }
 
-// ensureMounted goes through the pins and files of all sandboxes, and returns those
-// whose namespace is pinned. lost says that others are not any more.
-func (r *repairs) ensureMounted() (pinned []Sandbox, lost bool, err error) {
-	n := r.n
-	for _, s := range n.sandboxes() {
-		if !s.Host {
-			if ok, err := isPin(n.pin(s)); err != nil || !ok {
-				lost = true
-				continue
-			}
-			pinned = append(pinned, s)
-		}
-		files := n.filesOf(s.file())
-		if failed := r.watch(files.dir); failed != nil && !errors.Is(failed, os.ErrNotExist) { // before they are looked at
-			err = errors.Join(err, fmt.Errorf("cannot watch files of sandbox %s: %w", s.file(), failed))
-		}
-		r.repair("files of sandbox "+s.file(), n.damagedFiles(s), func() error {
-			if err := n.prepareFiles(s.file()); err != nil {
-				return err
-			}
-			files.begin()
-			return r.watch(files.dir)
-		})
-	}
-	return pinned, lost, err
-}
-
-// sandboxes are those that were made since the start.
-func (n *Networks) sandboxes() []Sandbox {
+// sandboxes are those that were made since the start, by the names of their files.
+func (n *Networks) sandboxes() map[string]Sandbox {
 	n.filesMu.Lock()
 	defer n.filesMu.Unlock()
-	var all []Sandbox
-	for _, f := range n.files {
+	all := make(map[string]Sandbox)
+	for name, f := range n.files {
 		if f.sandbox != nil {
-			all = append(all, *f.sandbox)
+			all[name] = *f.sandbox
 		}
 	}
 	return all
-}
-
-// isMade reports whether the sandbox was made exactly so.
-func (n *Networks) isMade(s Sandbox) bool {
-	n.filesMu.Lock()
-	defer n.filesMu.Unlock()
-	f := n.files[s.file()]
-	return f != nil && f.sandbox != nil && reflect.DeepEqual(*f.sandbox, s)
 }
 
 // InOrder reports whether EnsureNetwork, EnsureSandbox and SyncPorts have already
@@ -190,8 +155,9 @@ func (n *Networks) InOrder(networks []Network, sandboxes []Sandbox, ports []Port
 			return false
 		}
 	}
+	made := n.sandboxes()
 	for _, s := range sandboxes {
-		if !n.isMade(s) || slices.ContainsFunc(s.Attached, func(a Attachment) bool { return !a.Network.isBridge() }) {
+		if !reflect.DeepEqual(made[s.file()], s) || slices.ContainsFunc(s.Attached, func(a Attachment) bool { return !a.Network.isBridge() }) {
 			return false
 		}
 	}
@@ -202,17 +168,7 @@ func (n *Networks) InOrder(networks []Network, sandboxes []Sandbox, ports []Port
 // it has one.
 func (n *Networks) Has(s Sandbox) bool {
 	pinned, err := isPin(n.pin(s))
-	return (s.Host || pinned && err == nil) && n.damagedFiles(s) == ""
-}
-
-func (n *Networks) damagedFiles(s Sandbox) string {
-	paths := n.Paths(s)
-	for _, path := range []string{paths.Hosts, paths.ResolvConf, paths.Hostname} {
-		if _, err := os.Lstat(path); errors.Is(err, os.ErrNotExist) {
-			return path + " is gone"
-		}
-	}
-	return ""
+	return (s.Host || pinned && err == nil) && n.newFiles(s.file()).ensure(&survey{looking: true}, n.owner) == nil
 }
 
 // Adopt pins the namespace of a sandbox again, in which a process still is. It

@@ -93,13 +93,13 @@ func (n *Networks) ensureSandbox(ctx context.Context, s Sandbox, hosts []Host) e
 	if err := errors.Join(ctx.Err(), s.check()); err != nil {
 		return err
 	}
-	if err := n.prepareFiles(s.file()); err != nil {
+	netns, files := n.pin(s), n.filesOf(s.file())
+	if err := files.ensure(&survey{}, n.owner); err != nil {
 		return err
 	}
 	if err := n.setFiles(s, hosts); err != nil {
 		return err
 	}
-	netns, files := n.pin(s), n.filesOf(s.file())
 	if !s.Host {
 		if err := ensurePin(netns); err != nil {
 			return err

@@ -59,7 +59,7 @@ func (n *Networks) Run(ctx context.Context, lost func()) (err error) {
 	legacy := time.NewTicker(legacyInterval)
 	defer legacy.Stop()
 
-	r := repairs{n: n, lost: lost, watch: files.add, attempts: make(map[string]*attempt)}
+	r := repairs{n: n, lost: lost, watch: files.add, attempts: make(map[string]attempt)}
 	due := time.NewTimer(0) // what happened before is not told
 	defer due.Stop()
 	waiting, pause, looked := true, lookDelay, time.Time{}
