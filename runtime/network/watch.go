@@ -4,12 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"sync"
 	"time"
 
-	nl "github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -41,25 +39,43 @@ func (n *Networks) Run(ctx context.Context, lost func()) (err error) {
 	var readers sync.WaitGroup
 	defer readers.Wait()
 	defer n.heard.Add(1)          // of what happens from now on nobody hears
-	failed := make(chan error, 4) // one of each watcher
+	failed := make(chan error, 4) // one of each source
 	rules := make(chan struct{}, 1)
-	var files fileWatcher
+	var inotify int
 	for _, source := range []struct {
-		open func() (watcher, error)
+		what string
 		news chan struct{}
-	}{{files.open, n.news}, {watchMounts, n.news}, {watchLinks, n.news}, {watchRules, rules}} {
-		w, err := source.open()
+		open func() (fd int, err error)
+	}{
+		{"files", n.news, func() (_ int, err error) {
+			inotify, err = unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+			return inotify, err
+		}},
+		{"mounts", n.news, func() (int, error) {
+			return unix.Open("/proc/self/mountinfo", unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+		}},
+		{"links and routes", n.news, func() (int, error) {
+			return subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR,
+				unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE, unix.RTNLGRP_IPV4_NETCONF, unix.RTNLGRP_IPV6_NETCONF)
+		}},
+		{"nf_tables", rules, func() (int, error) { return subscribe(unix.NETLINK_NETFILTER, unix.NFNLGRP_NFTABLES) }},
+	} {
+		fd, err := source.open()
 		if err != nil {
-			return fmt.Errorf("cannot watch %s: %w", w.what, err)
+			return fmt.Errorf("cannot watch %s: %w", source.what, err)
 		}
-		defer w.Close() // ends the reader
-		tell := func() { n.tell(source.news) }
-		readers.Go(func() { failed <- fmt.Errorf("cannot watch %s: %w", w.what, w.hear(tell)) })
+		file := os.NewFile(uintptr(fd), source.what)
+		defer file.Close() // ends the reader
+		readers.Go(func() { failed <- fmt.Errorf("cannot watch %s: %w", source.what, n.hear(file, source.news)) })
+	}
+	watchFiles := func(dir string) error {
+		_, err := unix.InotifyAddWatch(inotify, dir, unix.IN_DELETE|unix.IN_MOVED_FROM|unix.IN_ONLYDIR|unix.IN_DONT_FOLLOW)
+		return err
 	}
 	legacy := time.NewTicker(legacyInterval)
 	defer legacy.Stop()
 
-	r := repairs{n: n, lost: lost, watch: files.add, attempts: make(map[string]attempt)}
+	r := repairs{n: n, lost: lost, watch: watchFiles, attempts: make(map[string]attempt)}
 	due := time.NewTimer(0) // what happened before is not told
 	defer due.Stop()
 	waiting, pause, looked := true, lookDelay, time.Time{}
@@ -100,86 +116,39 @@ func (n *Networks) tell(news chan struct{}) {
 	}
 }
 
-// watcher is one way in which the kernel tells of changes.
-type watcher struct {
-	what string
-	io.Closer
-	hear func(tell func()) error // until it is closed
-}
-
-// watchMounts hears of changes to the mounts of this process.
-func watchMounts() (w watcher, err error) {
-	w.what = "mounts"
-	f, err := os.Open("/proc/self/mountinfo")
+// hear tells of changes until the file is closed: it can be read after each. What it
+// says does not matter.
+func (n *Networks) hear(file *os.File, news chan struct{}) error {
+	raw, err := file.SyscallConn()
 	if err != nil {
-		return w, err
+		return err
 	}
-	w.Closer = f
-	w.hear = func(tell func()) error {
-		raw, err := f.SyscallConn()
-		if err != nil {
-			return err
-		}
-		return raw.Read(func(uintptr) bool { // is called again with each change
-			tell()
-			return false
-		})
-	}
-	return w, nil
-}
-
-// fileWatcher hears of files that are removed from directories.
-type fileWatcher struct{ fd int }
-
-func (f *fileWatcher) open() (w watcher, err error) {
-	w.what = "files"
-	if f.fd, err = unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK); err != nil {
-		return w, err
-	}
-	file := os.NewFile(uintptr(f.fd), "inotify")
-	w.Closer = file
-	w.hear = func(tell func()) error {
-		for events := make([]byte, 4<<10); ; tell() {
-			if _, err := file.Read(events); err != nil {
-				return err
-			}
-		}
-	}
-	return w, nil
-}
-
-// add has the files of a directory watched, once however often it is called.
-func (f *fileWatcher) add(dir string) error {
-	const events = unix.IN_DELETE | unix.IN_MOVED_FROM | unix.IN_ONLYDIR | unix.IN_DONT_FOLLOW
-	_, err := unix.InotifyAddWatch(f.fd, dir, events)
-	return err
-}
-
-// subscribe listens to groups of the kernel in the network namespace of the
-// calling thread. The subscriptions of the libraries start goroutines that nobody can
-// wait for, and end when there was too much at once.
-func subscribe(what string, protocol int, groups ...int) (watcher, error) {
-	config := &nl.Config{}
-	for _, group := range groups {
-		config.Groups |= 1 << (group - 1)
-	}
-	c, err := nl.Dial(protocol, config)
-	return watcher{what, c, func(tell func()) error {
+	buffer := make([]byte, 4<<10)
+	return raw.Read(func(fd uintptr) (done bool) {
 		for {
-			if _, err := c.Receive(); err != nil && !errors.Is(err, unix.ENOBUFS) { // that was too much at once
-				return err
+			size, err := unix.Read(int(fd), buffer)
+			if size <= 0 && !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.ENOBUFS) { // there was too much at once
+				break
 			}
-			tell()
 		}
-	}}, err
+		n.tell(news)
+		return false
+	})
 }
 
-func watchRules() (watcher, error) {
-	return subscribe("nf_tables", unix.NETLINK_NETFILTER, unix.NFNLGRP_NFTABLES)
-}
-
-// watchLinks also hears of addresses, routes and forwarding.
-func watchLinks() (watcher, error) {
-	return subscribe("links and routes", unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR,
-		unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE, unix.RTNLGRP_IPV4_NETCONF, unix.RTNLGRP_IPV6_NETCONF)
+// subscribe opens a socket on which the kernel tells of changes in the network
+// namespace of the calling thread.
+func subscribe(protocol int, groups ...int) (fd int, err error) {
+	fd, err = unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, protocol)
+	if err != nil {
+		return 0, err
+	}
+	to := &unix.SockaddrNetlink{Family: unix.AF_NETLINK}
+	for _, group := range groups {
+		to.Groups |= 1 << (group - 1)
+	}
+	if err := unix.Bind(fd, to); err != nil {
+		return 0, errors.Join(err, unix.Close(fd))
+	}
+	return fd, nil
 }
