@@ -1,6 +1,7 @@
 package network
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -14,8 +15,8 @@ import (
 // and what to tell it: rules of ours cannot overrule it, for a packet passes
 // only where every table lets it pass. The older iptables is not looked into.
 func Advice(ctx context.Context) ([]Problem, error) {
-	w, err := openFirewall(ctx)
-	if err != nil {
+	w, err := readFirewall()
+	if err = cmp.Or(ctx.Err(), err); err != nil {
 		return nil, err
 	}
 	return w.advice(ipv4(), privatePools())

@@ -2,7 +2,6 @@ package network
 
 import (
 	"bytes"
-	"context"
 	"net/netip"
 	"os"
 	"slices"
@@ -13,23 +12,31 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// firewall is what other tables than ours do with packets, as far as it can be
-// told without running one through them.
+// firewall is what tables do with packets, ours and those of others, as far as it can
+// be told without running one through them.
 type firewall struct {
 	conn   *nftables.Conn
 	chains []*nftables.Chain
+	tables []tableKey // that some margolite may have made
+	// Whose they are: what they are named is no proof of that, but the chain that is
+	// named after the owner is. The directory is not known.
+	owners map[tableKey]owner
 }
 
-func readFirewall(conn *nftables.Conn) (firewall, error) {
-	chains, err := listed("chains", conn.ListChains)
-	return firewall{conn, chains}, err
-}
-
-func openFirewall(ctx context.Context) (firewall, error) {
-	if err := ctx.Err(); err != nil {
-		return firewall{}, err
+func readFirewall() (firewall, error) {
+	w := firewall{conn: newRules(), owners: make(map[tableKey]owner)}
+	all, err := listTables(w.conn)
+	if err != nil {
+		return w, err
 	}
-	return readFirewall(newRules())
+	w.tables = slices.DeleteFunc(all, func(t tableKey) bool { return !isRulesTable(t) })
+	w.chains, err = listed("chains", w.conn.ListChains)
+	for _, c := range w.chains {
+		if id, ok := strings.CutPrefix(c.Name, ownerChain); ok && slices.Contains(w.tables, keyOf(c.Table)) {
+			w.owners[keyOf(c.Table)] = owner{id: id}
+		}
+	}
+	return w, err
 }
 
 // bases are the chains of others through which packets of the family come at

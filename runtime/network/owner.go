@@ -167,32 +167,6 @@ func (o owner) checkRunDir(dir string) error {
 	return lines.Err()
 }
 
-// tables finds the tables of each margolite: what they are named is no proof of
-// whose they are, but the chain that is named after the owner is.
-type tables struct {
-	all    []tableKey
-	owners map[tableKey]owner // of those with such a chain; the directory is not known
-}
-
-func readTables(conn *nftables.Conn, chains []*nftables.Chain) (tables, error) {
-	all, err := listTables(conn)
-	if err != nil {
-		return tables{}, err
-	}
-	t := tables{owners: make(map[tableKey]owner)}
-	for _, table := range all {
-		if isRulesTable(table) {
-			t.all = append(t.all, table)
-		}
-	}
-	for _, c := range chains {
-		if id, ok := strings.CutPrefix(c.Name, ownerChain); ok && slices.Contains(t.all, keyOf(c.Table)) {
-			t.owners[keyOf(c.Table)] = owner{id: id}
-		}
-	}
-	return t, nil
-}
-
 // isRulesTable says so of those that have the rules of some margolite.
 func isRulesTable(t tableKey) bool {
 	return (t.family == nftables.TableFamilyIPv4 || t.family == nftables.TableFamilyIPv6) &&
@@ -207,10 +181,10 @@ func isOurTable(t tableKey) bool {
 
 // own is the owner's table of the family: the one with its mark; else the one of
 // the plain name, unless somebody else has that.
-func (o owner) own(t tables, f *family) tableKey {
+func (o owner) own(w firewall, f *family) tableKey {
 	plain := tableKey{f.table, tableName}
 	named := tableKey{f.table, tableName + "-" + o.id}
-	if t.owners[named].is(o) || slices.Contains(t.all, plain) && !t.owners[plain].is(o) {
+	if w.owners[named].is(o) || slices.Contains(w.tables, plain) && !w.owners[plain].is(o) {
 		return named
 	}
 	return plain

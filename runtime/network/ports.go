@@ -226,13 +226,10 @@ func (n *Networks) FreePort(ctx context.Context, protocol string, hostIP netip.A
 // ForeignPorts are those that other margolites have published on this device,
 // which may have workloads while they do not run.
 func (n *Networks) ForeignPorts(ctx context.Context) (ports []Port, err error) {
-	host, err := openFirewall(ctx)
-	var t tables
-	if err == nil {
-		t, err = readTables(host.conn, host.chains)
-	}
-	for _, table := range t.all {
-		if by := t.owners[table]; err == nil && !by.is(n.owner) {
+	host, err := readFirewall()
+	err = cmp.Or(ctx.Err(), err)
+	for _, table := range host.tables {
+		if by := host.owners[table]; err == nil && !by.is(n.owner) {
 			var found []Port
 			found, err = portsIn(host.conn, table, by)
 			ports = append(ports, found...)

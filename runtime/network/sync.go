@@ -52,19 +52,12 @@ func sorted(networks []Network) []Network {
 // syncRules makes the rules those of what SyncPorts got last. forward says whether
 // forwarding is to be switched on now, where it is off.
 func (n *Networks) syncRules(at *survey, forward func(*family) bool) error {
-	conn := newRules()
-	host, err := readFirewall(conn)
-	if err != nil {
-		return err
-	}
-	tables, err := readTables(conn, host.chains)
+	host, err := readFirewall()
 	if err != nil {
 		return err
 	}
 	for _, f := range families() {
-		own := slices.DeleteFunc(slices.Clone(n.ports), func(p Port) bool { return !f.has(p.Address) })
-		guard := n.guardFor(f, host)
-		err = errors.Join(err, n.syncFamily(at, conn, f, tables, own, f.of(n.networks), guard, forward))
+		err = errors.Join(err, n.syncFamily(at, host, f, forward))
 	}
 	if len(n.networks) > 0 {
 		n.advise(host)
@@ -89,9 +82,10 @@ func (n *Networks) advise(host firewall) {
 	}
 }
 
-// syncFamily makes the table of one family that of these ports and networks, which
-// are of the family.
-func (n *Networks) syncFamily(at *survey, conn *nftables.Conn, f *family, tables tables, ports []Port, networks []Network, guard guarding, forward func(*family) bool) error {
+// syncFamily makes the table of one family that of its ports and networks.
+func (n *Networks) syncFamily(at *survey, w firewall, f *family, forward func(*family) bool) error {
+	ports := slices.DeleteFunc(slices.Clone(n.ports), func(p Port) bool { return !f.has(p.Address) })
+	networks, guard := f.of(n.networks), n.guardFor(f, w)
 	needed := len(ports) > 0 || len(networks) > 0
 	on, err := f.isForwarding()
 	if err != nil {
@@ -102,13 +96,13 @@ func (n *Networks) syncFamily(at *survey, conn *nftables.Conn, f *family, tables
 		return err
 	}
 	before, again := n.synced[f.table]
-	table := n.owner.own(tables, f)
-	there := slices.Contains(tables.all, table)
+	table := n.owner.own(w, f)
+	there := slices.Contains(w.tables, table)
 	wanted := newRuleset(f, table, n.owner, networks, ports, host, guard)
-	changed, err := replaceRules(conn, wanted, there)
+	changed, err := replaceRules(w.conn, wanted, there)
 	if cannot := err; err != nil && guard == guarded {
 		wanted = newRuleset(f, table, n.owner, networks, ports, host, shut)
-		changed, err = replaceRules(conn, wanted, there)
+		changed, err = replaceRules(w.conn, wanted, there)
 		if err == nil && before.guarding != shut {
 			n.logger.Warn("published ports are closed to other hosts: the kernel cannot guard them", "family", familyName(f.table), "error", cannot)
 		}
