@@ -13,12 +13,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/containerd/containerd/v2/core/containers"
 	"github.com/containerd/containerd/v2/core/snapshots"
 	"github.com/containerd/errdefs"
 	"golang.org/x/sync/singleflight"
 
-	"github.com/margolite/margolite/runtime/compose"
 	"github.com/margolite/margolite/runtime/containerd"
 	"github.com/margolite/margolite/runtime/log"
 )
@@ -56,7 +54,7 @@ type Options struct {
 // several goroutines, for one container from one at a time.
 type Containers struct {
 	paths
-	owner string // StateDir, resolved
+	records
 	host  func(context.Context) Host
 	shims *shims
 
@@ -82,7 +80,12 @@ type Containers struct {
 
 // New prepares the directories, and undoes what a killed process left mounted.
 func New(o Options) (*Containers, error) {
-	c := &Containers{paths: paths{o}, shims: newShims(o.Client, o.ShimGrace), places: newPlaces()}
+	c := &Containers{
+		paths:   paths{o},
+		records: records{client: o.Client, namespace: o.Namespace, logger: o.Logger},
+		shims:   newShims(o.Client, o.ShimGrace),
+		places:  newPlaces(),
+	}
 
 	// Asking the OCI runtime takes a process: not before the first container, and once.
 	var once sync.Once
@@ -184,40 +187,6 @@ func (c *Containers) listed(ctx context.Context, read func() ([]Container, error
 	return c.WithStates(ctx, recorded)
 }
 
-// owned decodes the records of containers and logs those that cannot be decoded.
-// It fails if one belongs to another margolite.
-func (c *Containers) owned(records []containers.Container) ([]Container, error) {
-	list := make([]Container, 0, len(records))
-	for _, r := range records {
-		// Two would undo each other's work.
-		if owner := r.Labels[keyOwner]; !c.isOwner(owner) {
-			return nil, fmt.Errorf("cannot list containers: %w: containerd namespace %q belongs to the margolite with the state directory %s",
-				ErrOtherOwner, c.o.Namespace, owner)
-		}
-		labels, err := labelsOf(r)
-		if err != nil {
-			c.o.Logger.Warn("ignoring a container", "container", r.ID, "error", err)
-			continue
-		}
-		list = append(list, Container{ID: r.ID, Labels: labels, Image: r.Image, Created: r.CreatedAt, State: Created})
-	}
-	return list, nil
-}
-
-// isOwner tells whether a state directory is that of this margolite: a device whose
-// file systems are mounted otherwise since an update has it under another path.
-func (c *Containers) isOwner(dir string) bool {
-	if dir == c.owner {
-		return true
-	}
-	theirs, err := os.Stat(dir)
-	if err != nil {
-		return false
-	}
-	own, err := os.Stat(c.owner)
-	return err == nil && os.SameFile(own, theirs)
-}
-
 // WithStates returns copies of containers that say what each of them does now.
 func (c *Containers) WithStates(ctx context.Context, recorded []Container) ([]Container, error) {
 	list := slices.Clone(recorded)
@@ -274,33 +243,6 @@ func (c *Containers) delete(ctx context.Context, id string) error {
 		return err
 	}
 	return c.releaseVolumes(ctx)
-}
-
-// MarkDone records that a one-shot service ended well, so that it is not
-// started again, not even after a reboot.
-func (c *Containers) MarkDone(ctx context.Context, id string) error {
-	if err := c.setLabel(ctx, id, keyExited, "0"); err != nil {
-		return fmt.Errorf("cannot mark container %s as done: %w", id, err)
-	}
-	return nil
-}
-
-// SetDependsOn changes which services are to be started before a container.
-func (c *Containers) SetDependsOn(ctx context.Context, id string, dependencies []compose.Dependency) error {
-	if err := c.setLabel(ctx, id, keyDependsOn, encodeDependencies(dependencies)); err != nil {
-		return fmt.Errorf("cannot record what container %s depends on: %w", id, err)
-	}
-	return nil
-}
-
-// setLabel changes one label; "" removes it.
-func (c *Containers) setLabel(ctx context.Context, id, key, value string) error {
-	record := containers.Container{ID: id, Labels: map[string]string{key: value}}
-	_, err := c.o.Client.ContainerService().Update(ctx, record, "labels."+key)
-	if errdefs.IsNotFound(err) {
-		return nil
-	}
-	return err
 }
 
 // RemoveProject removes what is left of a project once its last container is

@@ -13,9 +13,9 @@ func TestAnOwnerIsKnownWhereItsStateIsMountedElsewhere(t *testing.T) {
 	if err := os.Symlink(own, elsewhere); err != nil {
 		t.Fatal(err)
 	}
-	c := &Containers{owner: own}
+	r := &records{owner: own}
 	for dir, want := range map[string]bool{own: true, elsewhere: true, other: false, filepath.Join(other, "none"): false, "": false} {
-		if got := c.isOwner(dir); got != want {
+		if got := r.isOwner(dir); got != want {
 			t.Errorf("%s: %v", dir, got)
 		}
 	}

@@ -1,0 +1,150 @@
+package container
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+
+	"github.com/containerd/containerd/v2/core/containers"
+	"github.com/containerd/errdefs"
+
+	"github.com/margolite/margolite/runtime/compose"
+	"github.com/margolite/margolite/runtime/containerd"
+)
+
+// records are what containerd has recorded of the containers of this runtime.
+type records struct {
+	client    containerd.Client
+	namespace string
+	owner     string // Options.StateDir, resolved
+	logger    *slog.Logger
+}
+
+// Recorded returns the containers of this runtime like List, without saying what
+// they do: State is Created. It asks no shim, and takes one call.
+func (r *records) Recorded(ctx context.Context) ([]Container, error) {
+	return r.recorded(ctx, fmt.Sprintf("labels.%q", OwnerKey))
+}
+
+// RecordedOf is Recorded for the containers of one project.
+func (r *records) RecordedOf(ctx context.Context, project string) ([]Container, error) {
+	list, err := r.recorded(ctx, ofProject(project))
+	if err != nil {
+		return nil, fmt.Errorf("project %s: %w", project, err)
+	}
+	return list, nil
+}
+
+func ofProject(project string) string { return fmt.Sprintf("labels.%q==%q", OwnerKey, project) }
+
+func (r *records) recorded(ctx context.Context, filter string) ([]Container, error) {
+	found, err := r.client.ContainerService().List(ctx, filter)
+	if err != nil {
+		return nil, fmt.Errorf("cannot list containers: %w", err)
+	}
+	return r.owned(found)
+}
+
+// RecordedIDs is ListIDs without saying what the containers do.
+func (r *records) RecordedIDs(ctx context.Context, ids []string) ([]Container, error) {
+	found := make([]containers.Container, 0, len(ids))
+	for _, id := range ids {
+		record, err := r.client.ContainerService().Get(ctx, id)
+		if errdefs.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("cannot read container %s: %w", id, err)
+		}
+		found = append(found, record)
+	}
+	return r.owned(found)
+}
+
+// Projects names the projects that have containers.
+func (r *records) Projects(ctx context.Context) (map[string]bool, error) {
+	found, err := r.client.ContainerService().List(ctx, fmt.Sprintf("labels.%q", OwnerKey))
+	if err != nil {
+		return nil, fmt.Errorf("cannot list containers: %w", err)
+	}
+	projects := make(map[string]bool)
+	for _, record := range found {
+		projects[record.Labels[OwnerKey]] = true
+	}
+	return projects, nil
+}
+
+// ProjectOf names the project of a container, by its record; "" where there is
+// none, or it is not of this runtime.
+func (r *records) ProjectOf(ctx context.Context, id string) (string, error) {
+	record, err := r.client.ContainerService().Get(ctx, id)
+	if errdefs.IsNotFound(err) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("cannot determine the project of container %s: %w", id, err)
+	}
+	return record.Labels[OwnerKey], nil
+}
+
+// owned decodes the records of containers and logs those that cannot be decoded.
+// It fails if one belongs to another margolite.
+func (r *records) owned(found []containers.Container) ([]Container, error) {
+	list := make([]Container, 0, len(found))
+	for _, f := range found {
+		// Two would undo each other's work.
+		if owner := f.Labels[keyOwner]; !r.isOwner(owner) {
+			return nil, fmt.Errorf("cannot list containers: %w: containerd namespace %q belongs to the margolite with the state directory %s",
+				ErrOtherOwner, r.namespace, owner)
+		}
+		labels, err := labelsOf(f)
+		if err != nil {
+			r.logger.Warn("ignoring a container", "container", f.ID, "error", err)
+			continue
+		}
+		list = append(list, Container{ID: f.ID, Labels: labels, Image: f.Image, Created: f.CreatedAt, State: Created})
+	}
+	return list, nil
+}
+
+// isOwner tells whether a state directory is that of this margolite: a device whose
+// file systems are mounted otherwise since an update has it under another path.
+func (r *records) isOwner(dir string) bool {
+	if dir == r.owner {
+		return true
+	}
+	theirs, err := os.Stat(dir)
+	if err != nil {
+		return false
+	}
+	own, err := os.Stat(r.owner)
+	return err == nil && os.SameFile(own, theirs)
+}
+
+// MarkDone records that a one-shot service ended well, so that it is not
+// started again, not even after a reboot.
+func (r *records) MarkDone(ctx context.Context, id string) error {
+	if err := r.setLabel(ctx, id, keyExited, "0"); err != nil {
+		return fmt.Errorf("cannot mark container %s as done: %w", id, err)
+	}
+	return nil
+}
+
+// SetDependsOn changes which services are to be started before a container.
+func (r *records) SetDependsOn(ctx context.Context, id string, dependencies []compose.Dependency) error {
+	if err := r.setLabel(ctx, id, keyDependsOn, encodeDependencies(dependencies)); err != nil {
+		return fmt.Errorf("cannot record what container %s depends on: %w", id, err)
+	}
+	return nil
+}
+
+// setLabel changes one label; "" removes it.
+func (r *records) setLabel(ctx context.Context, id, key, value string) error {
+	record := containers.Container{ID: id, Labels: map[string]string{key: value}}
+	_, err := r.client.ContainerService().Update(ctx, record, "labels."+key)
+	if errdefs.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
