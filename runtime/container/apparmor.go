@@ -98,12 +98,12 @@ func loadProfile(ctx context.Context, root string) error {
 }
 
 // profile is the default profile where the kernel has it now; empty: there is none.
-func (c *Containers) profile(ctx context.Context) string {
-	if !c.host(ctx).AppArmor {
+func (h *thisHost) profile(ctx context.Context) string {
+	if !h.get(ctx).AppArmor {
 		return ""
 	}
 	if err := loadProfile(ctx, "/"); err != nil {
-		c.noProfile.Do(func() { c.o.Logger.Warn("containers get no AppArmor profile by default", "error", err) })
+		h.noProfile.Do(func() { h.logger.Warn("containers get no AppArmor profile by default", "error", err) })
 		return ""
 	}
 	return DefaultProfile

@@ -17,13 +17,13 @@ const (
 // certified is a service with the certificate of the collector among its files
 // (OBS-08). What tells one configuration from another is known before, so that no
 // container is made anew for it. One without it runs all the same.
-func (c *Containers) certified(s *compose.Service) *compose.Service {
-	if c.o.Certificate == "" || mountedAt(s, CertificateAt) {
+func (o *Options) certified(s *compose.Service) *compose.Service {
+	if o.Certificate == "" || mountedAt(s, CertificateAt) {
 		return s
 	}
-	content, err := readFile(c.o.Certificate, maxCertificate)
+	content, err := readFile(o.Certificate, maxCertificate)
 	if err != nil {
-		c.o.Logger.Warn("a container does not get the collector's certificate", "service", s.Name, "file", c.o.Certificate, "error", err)
+		o.Logger.Warn("a container does not get the collector's certificate", "service", s.Name, "file", o.Certificate, "error", err)
 		return s
 	}
 	with := *s
@@ -32,9 +32,9 @@ func (c *Containers) certified(s *compose.Service) *compose.Service {
 }
 
 // environment is what the device gives to a certified service.
-func (c *Containers) environment(s *compose.Service) []string {
-	if c.o.Certificate == "" || !mountedAt(s, CertificateAt) {
-		return c.o.Environment
+func (o *Options) environment(s *compose.Service) []string {
+	if o.Certificate == "" || !mountedAt(s, CertificateAt) {
+		return o.Environment
 	}
-	return append(slices.Clip(c.o.Environment), certificateVariable+"="+CertificateAt)
+	return append(slices.Clip(o.Environment), certificateVariable+"="+CertificateAt)
 }

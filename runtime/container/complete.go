@@ -69,7 +69,7 @@ func (c *Containers) renew(ctx context.Context, record containers.Container, d *
 		text = incomplete.GetValue()
 	}
 	confined := []byte(`"apparmorProfile":"` + DefaultProfile + `"`)
-	lostProfile := bytes.Contains(text, confined) && c.profile(ctx) == ""
+	lostProfile := bytes.Contains(text, confined) && c.host.profile(ctx) == ""
 	if !hasDevices && !lostProfile && len(joined) == 0 {
 		return nil
 	}

@@ -55,10 +55,8 @@ type Options struct {
 type Containers struct {
 	paths
 	records
-	host  func(context.Context) Host
 	shims *shims
-
-	noProfile sync.Once // warns that there is no default profile of AppArmor
+	host  thisHost
 
 	// volumes is held for reading while a container is created, which is the
 	// time when its volumes are there and no record names them; for writing
@@ -84,15 +82,8 @@ func New(o Options) (*Containers, error) {
 		paths:   paths{o},
 		records: records{client: o.Client, namespace: o.Namespace, logger: o.Logger},
 		shims:   newShims(o.Client, o.ShimGrace),
+		host:    thisHost{logger: o.Logger},
 		places:  newPlaces(),
-	}
-
-	// Asking the OCI runtime takes a process: not before the first container, and once.
-	var once sync.Once
-	var host Host
-	c.host = func(ctx context.Context) Host {
-		once.Do(func() { host = DetectHost(context.WithoutCancel(ctx), "runc") })
-		return host
 	}
 	// What containers write may be programs that make whoever starts them root:
 	// nobody else on the device gets there.

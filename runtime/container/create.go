@@ -50,7 +50,7 @@ func (c *Containers) create(ctx context.Context, id string, config Config) error
 	if err != nil {
 		return err
 	}
-	config.Service = c.certified(config.Service)
+	config.Service = c.o.certified(config.Service)
 	volumes, err := c.resolveVolumes(ctx, config)
 	if err != nil {
 		return err
@@ -184,8 +184,8 @@ func (c *Containers) inspect(ctx context.Context, id string, config Config, volu
 	if err != nil {
 		return nil, err
 	}
-	host := c.host(ctx)
-	host.Profile = c.profile(ctx)
+	host := c.host.get(ctx)
+	host.Profile = c.host.profile(ctx)
 	spec, err := newSpec(config, host, placing{
 		user:          user,
 		cgroup:        c.cgroup(project, id, config.Service.Resources.CgroupParent),
@@ -198,7 +198,7 @@ func (c *Containers) inspect(ctx context.Context, id string, config Config, volu
 		otherShim:     c.o.LogKeeper != "",
 		warn:          func(text string) { c.o.Logger.Warn(text, "container", id, "service", config.Service.Name) },
 		nerdctl:       c.nerdctlDir(id),
-		environment:   c.environment(config.Service),
+		environment:   c.o.environment(config.Service),
 		readOnlyBelow: canReadOnlyBelow(),
 	})
 	if err != nil {

@@ -197,7 +197,7 @@ func (c *Containers) execProcess(ctx context.Context, record containers.Containe
 	}
 	user := p.User
 	if e.Privileged {
-		p.Capabilities.Bounding, p.ApparmorProfile = slices.Clone(c.host(ctx).Capabilities), ""
+		p.Capabilities.Bounding, p.ApparmorProfile = slices.Clone(c.host.get(ctx).Capabilities), ""
 		user.UID = 0 // all of them in effect, whoever it runs as
 	}
 	p.Capabilities = capabilitySets(p.Capabilities.Bounding, user)

@@ -37,11 +37,11 @@ func filesOf(s *compose.Service) []File {
 
 // keepFiles writes the content of the configs and secrets of a container that
 // has no record yet, on the medium.
-func (c *Containers) keepFiles(project, id string, files []compose.File) error {
+func (p *paths) keepFiles(project, id string, files []compose.File) error {
 	if len(files) == 0 {
 		return nil
 	}
-	dir := c.keptFiles(project, id)
+	dir := p.keptFiles(project, id)
 	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o700)); err != nil { // there may be one of a Create that was killed
 		return fmt.Errorf("cannot store configs and secrets: %w", err)
 	}
@@ -50,7 +50,7 @@ func (c *Containers) keepFiles(project, id string, files []compose.File) error {
 			return fmt.Errorf("cannot store %s %s: %w", kindOf(f), f.Name, err)
 		}
 	}
-	for _, dir := range []string{dir, filepath.Dir(dir), filepath.Dir(filepath.Dir(dir)), c.o.StateDir} {
+	for _, dir := range []string{dir, filepath.Dir(dir), filepath.Dir(filepath.Dir(dir)), p.o.StateDir} {
 		if err := tree.Sync(dir); err != nil {
 			return fmt.Errorf("cannot store configs and secrets: %w", err)
 		}
@@ -61,11 +61,11 @@ func (c *Containers) keepFiles(project, id string, files []compose.File) error {
 // placeFiles prepares the configs and secrets of a container that is about to start:
 // they get owner and mode, and the path that they are mounted from, which a reboot
 // clears, leads to where they are kept. Replicas take no memory for copies.
-func (c *Containers) placeFiles(id string, l Labels) error {
+func (p *paths) placeFiles(id string, l Labels) error {
 	if len(l.Files) == 0 {
 		return nil
 	}
-	kept, placed := c.keptFiles(l.Project, id), c.placedFiles(id)
+	kept, placed := p.keptFiles(l.Project, id), p.placedFiles(id)
 	for _, f := range l.Files {
 		if err := giveTo(filepath.Join(kept, f.Name), f); err != nil {
 			return fmt.Errorf("cannot place configs and secrets: %w", err)
@@ -124,12 +124,12 @@ func readFile(path string, most int64) ([]byte, error) {
 	return text, err
 }
 
-func (c *Containers) removeFiles(id string) error {
-	kept, err := filepath.Glob(c.keptFiles("*", id))
+func (p *paths) removeFiles(id string) error {
+	kept, err := filepath.Glob(p.keptFiles("*", id))
 	if err != nil {
 		return err
 	}
-	for _, dir := range append(kept, c.placedFiles(id)) {
+	for _, dir := range append(kept, p.placedFiles(id)) {
 		err = errors.Join(err, os.RemoveAll(dir))
 	}
 	for _, dir := range kept {

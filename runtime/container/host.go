@@ -3,12 +3,14 @@ package container
 import (
 	"bytes"
 	"context"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/containerd/containerd/v2/pkg/kernelversion"
@@ -58,6 +60,21 @@ type Limits struct {
 	BlockWeight       bool
 	BlockWeightDevice bool
 	BlockThrottle     bool
+}
+
+// thisHost is what DetectHost finds on this device.
+type thisHost struct {
+	once      sync.Once
+	found     Host
+	noProfile sync.Once // warns that there is no default profile of AppArmor
+	logger    *slog.Logger
+}
+
+// get looks at the device once, and not before the first container: asking the OCI
+// runtime takes a process.
+func (h *thisHost) get(ctx context.Context) Host {
+	h.once.Do(func() { h.found = DetectHost(context.WithoutCancel(ctx), "runc") })
+	return h.found
 }
 
 // DetectHost looks at this device. runc is the OCI runtime's program, by name or path.

@@ -81,8 +81,8 @@ func TestMountsOfTheKernel(t *testing.T) {
 		if len(options[0]) < 2*os.Getpagesize() {
 			t.Fatalf("the options have %d bytes only", len(options[0]))
 		}
-		c := &Containers{paths: paths{Options{RunDir: mkdir("run")}}}
-		err := c.withRootfs("many", []mount.Mount{{Type: "overlay", Source: "overlay", Options: options}}, func(root string) error {
+		p := &paths{Options{RunDir: mkdir("run")}}
+		err := p.withRootfs("many", []mount.Mount{{Type: "overlay", Source: "overlay", Options: options}}, func(root string) error {
 			for name, want := range map[string]string{"all": "0", "0": "0", strconv.Itoa(layers - 1): strconv.Itoa(layers - 1)} {
 				if text, err := os.ReadFile(filepath.Join(root, name)); string(text) != want {
 					t.Errorf("%s has %q, want %q (%v)", name, text, want, err)

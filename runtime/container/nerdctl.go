@@ -17,8 +17,8 @@ import (
 
 // showNerdctl lets nerdctl find the log and the ports of a container whose task
 // was made, and when that was: its shim has the log open by then.
-func (c *Containers) showNerdctl(id string, l Labels) error {
-	dir := c.nerdctlDir(id)
+func (p *paths) showNerdctl(id string, l Labels) error {
+	dir := p.nerdctlDir(id)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
@@ -34,7 +34,7 @@ func (c *Containers) showNerdctl(id string, l Labels) error {
 		files["network-config.json"] = `{"portMappings":` + nerdctlPortMappings(l.Ports) + `}`
 	}
 	link := filepath.Join(dir, id+"-json.log")
-	err := errors.Join(os.RemoveAll(link), os.Symlink(c.LogPath(id), link))
+	err := errors.Join(os.RemoveAll(link), os.Symlink(p.LogPath(id), link))
 	for name, text := range files {
 		err = errors.Join(err, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}

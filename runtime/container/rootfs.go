@@ -83,8 +83,8 @@ func emptyDeep(ctx context.Context, mounts []mount.Mount) {
 
 // withRootfs mounts the root file system of a container that does not run,
 // read-only, while f looks at it.
-func (c *Containers) withRootfs(id string, mounts []mount.Mount, f func(root string) error) (err error) {
-	root := c.mountDir(id)
+func (p *paths) withRootfs(id string, mounts []mount.Mount, f func(root string) error) (err error) {
+	root := p.mountDir(id)
 	if err := detach(root); err != nil { // of a process that was killed here
 		return err
 	}
@@ -109,8 +109,8 @@ func withoutVolatile(options []string) []string {
 }
 
 // sweepMounts undoes what withRootfs and the like left when the process was killed.
-func (c *Containers) sweepMounts() error {
-	left, err := filepath.Glob(c.mountDir("*"))
+func (p *paths) sweepMounts() error {
+	left, err := filepath.Glob(p.mountDir("*"))
 	for _, root := range left {
 		_ = makePrivateMount(root) // bindTo may not have come to it; fails where nothing is mounted
 		err = errors.Join(err, detach(root))

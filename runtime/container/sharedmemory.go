@@ -11,11 +11,11 @@ import (
 
 // shareMemory makes the shared memory of a container that is about to start: its
 // own that others may join, or that of the container joined.
-func (c *Containers) shareMemory(id string, l Labels, joined string) error {
+func (p *paths) shareMemory(id string, l Labels, joined string) error {
 	if l.SharedMemory == 0 && joined == "" {
 		return nil
 	}
-	dir := c.sharedMemory(id)
+	dir := p.sharedMemory(id)
 	if err := errors.Join(detach(dir), os.MkdirAll(dir, 0o700)); err != nil { // there may be that of its former process
 		return fmt.Errorf("cannot create shared memory: %w", err)
 	}
@@ -26,13 +26,13 @@ func (c *Containers) shareMemory(id string, l Labels, joined string) error {
 		}
 		return nil
 	}
-	switch mounted, err := isMounted(c.sharedMemory(joined)); {
+	switch mounted, err := isMounted(p.sharedMemory(joined)); {
 	case err != nil:
 		return fmt.Errorf("cannot join shared memory: %w", err)
 	case !mounted:
 		return errors.New("cannot join shared memory: the service whose ipc namespace is joined needs ipc: shareable")
 	}
-	if err := unix.Mount(c.sharedMemory(joined), dir, "", unix.MS_BIND, ""); err != nil {
+	if err := unix.Mount(p.sharedMemory(joined), dir, "", unix.MS_BIND, ""); err != nil {
 		return fmt.Errorf("cannot join shared memory: %w", err)
 	}
 	return nil

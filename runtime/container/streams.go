@@ -26,24 +26,24 @@ const (
 	copyBlock = 8 << 10 // bytes
 )
 
-func (c *Containers) connect(request *tasksapi.CreateTaskRequest, d Details) error {
-	if err := os.MkdirAll(c.logDir(), 0o711); err != nil {
+func (p *paths) connect(request *tasksapi.CreateTaskRequest, d Details) error {
+	if err := os.MkdirAll(p.logDir(), 0o711); err != nil {
 		return fmt.Errorf("cannot create log directory: %w", err)
 	}
 	if d.StdinOpen {
-		request.Stdin = c.stdin(request.ContainerID)
+		request.Stdin = p.stdin(request.ContainerID)
 		if err := makeFIFO(request.Stdin); err != nil {
 			return fmt.Errorf("cannot create standard input: %w", err)
 		}
 	}
-	path, keep := c.LogPath(request.ContainerID), c.logKeep(d.Logging)
+	path, keep := p.LogPath(request.ContainerID), p.logKeep(d.Logging)
 	switch {
 	case d.Logging.None && d.TTY:
 		request.Stdout = os.DevNull // what a terminal shows has to go somewhere
 		return nil
 	case d.Logging.None:
-	case c.o.LogKeeper != "":
-		request.Stdout = log.KeeperURI(c.o.LogKeeper, path, keep)
+	case p.o.LogKeeper != "":
+		request.Stdout = log.KeeperURI(p.o.LogKeeper, path, keep)
 	default:
 		request.Stdout = log.URI(path, keep)
 	}

@@ -14,9 +14,9 @@ import (
 // logging options say.
 func TestServiceGetsNoMoreLogThanTheSiteGives(t *testing.T) {
 	site := log.Keep{MaxSize: 2 << 20, MaxFile: 3}
-	c := &Containers{paths: paths{Options{RunDir: t.TempDir(), LogKeep: site}}}
+	p := &paths{Options{RunDir: t.TempDir(), LogKeep: site}}
 	request := &tasksapi.CreateTaskRequest{ContainerID: "web"}
-	if err := c.connect(request, Details{Logging: compose.Logging{MaxSize: 10 << 30, MaxFile: 100}}); err != nil {
+	if err := p.connect(request, Details{Logging: compose.Logging{MaxSize: 10 << 30, MaxFile: 100}}); err != nil {
 		t.Fatal(err)
 	}
 	if _, keep, ok := log.ParseURI(request.Stdout); !ok || keep != site || request.Stderr != request.Stdout {
@@ -24,7 +24,7 @@ func TestServiceGetsNoMoreLogThanTheSiteGives(t *testing.T) {
 	}
 	for tty, want := range map[bool]string{false: "", true: os.DevNull} { // what a terminal shows has to go somewhere
 		var request tasksapi.CreateTaskRequest
-		err := c.connect(&request, Details{TTY: tty, Logging: compose.Logging{None: true}})
+		err := p.connect(&request, Details{TTY: tty, Logging: compose.Logging{None: true}})
 		if err != nil || request.Stdout != want || request.Stderr != "" {
 			t.Errorf("without a log, of a terminal: %v: output goes to %q and %q, %v", tty, request.Stdout, request.Stderr, err)
 		}

@@ -62,12 +62,12 @@ func fdPath(f *os.File) string { return "/proc/self/fd/" + strconv.Itoa(int(f.Fd
 // somebody else may replace: parts of volumes, and paths of the device. undo is for when
 // runc has found them. What is in the way of each is looked at once: whoever changes it
 // meanwhile changes nothing.
-func (c *Containers) bindForStart(id string, l Labels) (undo func(), err error) {
+func (p *paths) bindForStart(id string, l Labels) (undo func(), err error) {
 	var places []string
 	undo = func() {
 		for _, place := range places {
 			if err := detach(place); err != nil {
-				c.o.Logger.Warn("source of a mount is still mounted", "container", id, "error", err)
+				p.o.Logger.Warn("source of a mount is still mounted", "container", id, "error", err)
 			}
 		}
 	}
@@ -83,20 +83,20 @@ func (c *Containers) bindForStart(id string, l Labels) (undo func(), err error) 
 		defer f.Close()
 		return bindTo(place, f)
 	}
-	for n, p := range l.Subpaths {
-		v := l.Volumes[p.Volume]
-		err := bind(c.subpathDir(id, n), func() (*os.File, error) { return openSubpath(c.volumeDir(l.Project, v), p.Path) })
+	for n, part := range l.Subpaths {
+		v := l.Volumes[part.Volume]
+		err := bind(p.subpathDir(id, n), func() (*os.File, error) { return openSubpath(p.volumeDir(l.Project, v), part.Path) })
 		if err != nil {
 			undo()
-			return nil, fmt.Errorf("cannot mount %s of volume %s: %w", p.Path, v.Name, err)
+			return nil, fmt.Errorf("cannot mount %s of volume %s: %w", part.Path, v.Name, err)
 		}
 	}
 	for n, source := range l.Sources {
 		if now := Real(source.Path); now != source.Real {
-			c.o.Logger.Warn("a mount still shows where its path led when it was allowed",
+			p.o.Logger.Warn("a mount still shows where its path led when it was allowed",
 				"container", id, "path", source.Path, "then", source.Real, "now", now)
 		}
-		if err := bind(c.sourceDir(id, n), source.open); err != nil {
+		if err := bind(p.sourceDir(id, n), source.open); err != nil {
 			undo()
 			return nil, fmt.Errorf("cannot mount %s: %w", source.Path, err)
 		}
