@@ -19,7 +19,7 @@ func (c *Containers) Check(ctx context.Context, config Config) error {
 		return err
 	}
 	s := config.Service
-	if _, err := c.resolveVolumes(ctx, config); err != nil {
+	if _, err := c.volumes.resolve(ctx, config); err != nil {
 		return err
 	}
 	for _, m := range s.Mounts {

@@ -15,7 +15,6 @@ import (
 
 	"github.com/containerd/containerd/v2/core/snapshots"
 	"github.com/containerd/errdefs"
-	"golang.org/x/sync/singleflight"
 
 	"github.com/margolite/margolite/runtime/containerd"
 	"github.com/margolite/margolite/runtime/log"
@@ -55,19 +54,13 @@ type Options struct {
 type Containers struct {
 	paths
 	records
+	volumes
 	shims *shims
 	host  thisHost
-
-	// volumes is held for reading while a container is created, which is the
-	// time when its volumes are there and no record names them; for writing
-	// while volumes are removed.
-	volumes sync.RWMutex
 
 	// creating is held for reading while runc makes control groups, the parents
 	// before the children; for writing while those that are empty are removed.
 	creating sync.RWMutex
-
-	mounting singleflight.Group // by mount point
 
 	mu    sync.Mutex
 	left  leftovers
@@ -85,6 +78,7 @@ func New(o Options) (*Containers, error) {
 		host:    thisHost{logger: o.Logger},
 		places:  newPlaces(),
 	}
+	c.volumes.paths, c.volumes.records = &c.paths, &c.records
 	// What containers write may be programs that make whoever starts them root:
 	// nobody else on the device gets there.
 	err := errors.Join(makePrivate(c.volumesDir()), makePrivate(filepath.Join(o.RunDir, "mounts")), os.MkdirAll(c.logDir(), 0o711), c.sweepMounts())
@@ -233,7 +227,7 @@ func (c *Containers) delete(ctx context.Context, id string) error {
 	if err := c.forget(id); err != nil {
 		return err
 	}
-	return c.releaseVolumes(ctx)
+	return c.volumes.release(ctx)
 }
 
 // RemoveProject removes what is left of a project once its last container is
@@ -262,7 +256,7 @@ func (c *Containers) RemoveProject(ctx context.Context, project string) error {
 	if err := os.RemoveAll(filepath.Dir(c.keptFiles(project, "x"))); err != nil { // of a Create that was killed
 		return fmt.Errorf("cannot remove configs and secrets of project %s: %w", project, err)
 	}
-	if err := c.releaseVolumes(ctx); err != nil {
+	if err := c.volumes.release(ctx); err != nil {
 		return fmt.Errorf("cannot unmount volumes of project %s: %w", project, err)
 	}
 	c.removeCgroup(project)

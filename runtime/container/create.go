@@ -51,7 +51,7 @@ func (c *Containers) create(ctx context.Context, id string, config Config) error
 		return err
 	}
 	config.Service = c.o.certified(config.Service)
-	volumes, err := c.resolveVolumes(ctx, config)
+	volumes, err := c.volumes.resolve(ctx, config)
 	if err != nil {
 		return err
 	}
@@ -64,8 +64,8 @@ func (c *Containers) create(ctx context.Context, id string, config Config) error
 			return err
 		}
 	}
-	c.volumes.RLock()
-	defer c.volumes.RUnlock()
+	c.volumes.naming.RLock()
+	defer c.volumes.naming.RUnlock()
 	for _, v := range volumes.list {
 		if err := c.EnsureVolume(ctx, config.Labels.Project, v); err != nil {
 			return err

@@ -7,9 +7,9 @@ import (
 	"github.com/margolite/margolite/runtime/compose"
 )
 
-// findVolume looks for an external volume: PROJECT_VOLUME of another project, else
+// find looks for an external volume: PROJECT_VOLUME of another project, else
 // the directory of that name that somebody made by hand for all projects.
-func (c *Containers) findVolume(ctx context.Context, name string) (Volume, error) {
+func (vs *volumes) find(ctx context.Context, name string) (Volume, error) {
 	if !compose.ValidName(name) {
 		return Volume{}, fmt.Errorf("%.80q is not a volume name", name)
 	}
@@ -19,12 +19,12 @@ func (c *Containers) findVolume(ctx context.Context, name string) (Volume, error
 			continue
 		}
 		project, volume := name[:i], name[i+1:]
-		if compose.ValidName(project) && compose.ValidName(volume) && exists(c.VolumeDir(project, volume)) {
+		if compose.ValidName(project) && compose.ValidName(volume) && exists(vs.VolumeDir(project, volume)) {
 			found[project] = Volume{Project: project, Name: volume}
 		}
 	}
 	// What is mounted lies in no directory: containers tell of it.
-	all, err := c.Recorded(ctx)
+	all, err := vs.Recorded(ctx)
 	if err != nil {
 		return Volume{}, err
 	}
@@ -37,7 +37,7 @@ func (c *Containers) findVolume(ctx context.Context, name string) (Volume, error
 			}
 		}
 	}
-	byHandDir := c.VolumeDir(byHand, name)
+	byHandDir := vs.VolumeDir(byHand, name)
 	if len(found) == 0 && exists(byHandDir) {
 		found[byHand] = Volume{Project: byHand, Name: name}
 	}

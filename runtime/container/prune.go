@@ -21,29 +21,29 @@ type VolumeInfo struct {
 }
 
 // Volumes are the volumes that are directories of ours, sorted by project and name.
-func (c *Containers) Volumes(ctx context.Context) ([]VolumeInfo, error) {
-	all, err := c.Recorded(ctx)
+func (vs *volumes) Volumes(ctx context.Context) ([]VolumeInfo, error) {
+	all, err := vs.Recorded(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("cannot list volumes: %w", err)
 	}
-	dirs, _ := filepath.Glob(c.VolumeDir("*", "*")) // sorted; the pattern is valid
+	dirs, _ := filepath.Glob(vs.VolumeDir("*", "*")) // sorted; the pattern is valid
 	var volumes []VolumeInfo
 	for _, dir := range dirs {
 		v := VolumeInfo{Project: filepath.Base(filepath.Dir(dir)), Name: filepath.Base(dir)}
 		if strings.HasPrefix(v.Name, ".") || (Volume{Name: v.Name, Project: v.Project}).check() != nil {
 			continue // of ours, while something is done
 		}
-		v.UsedBy = c.usersOf(all, dir)
+		v.UsedBy = vs.usersOf(all, dir)
 		volumes = append(volumes, v)
 	}
 	return volumes, nil
 }
 
-func (c *Containers) usersOf(all []Container, dir string) []string {
+func (vs *volumes) usersOf(all []Container, dir string) []string {
 	var users []string
 	for _, container := range all {
 		l := container.Labels
-		if slices.ContainsFunc(l.Volumes, func(v Volume) bool { return c.volumeDir(l.Project, v) == dir }) {
+		if slices.ContainsFunc(l.Volumes, func(v Volume) bool { return vs.volumeDir(l.Project, v) == dir }) {
 			users = append(users, container.ID)
 		}
 	}
@@ -51,8 +51,8 @@ func (c *Containers) usersOf(all []Container, dir string) []string {
 }
 
 // VolumeSize is how many bytes of the medium a volume takes; with an error, what was counted until then.
-func (c *Containers) VolumeSize(ctx context.Context, project, name string) (int64, error) {
-	size, err := tree.Size(ctx, c.VolumeDir(project, name))
+func (vs *volumes) VolumeSize(ctx context.Context, project, name string) (int64, error) {
+	size, err := tree.Size(ctx, vs.VolumeDir(project, name))
 	if errors.Is(err, fs.ErrNotExist) { // gone meanwhile
 		return 0, nil
 	}
@@ -64,34 +64,34 @@ func (c *Containers) VolumeSize(ctx context.Context, project, name string) (int6
 
 // RemoveVolume deletes a volume with its content. One that a container mounts is
 // kept, and the error wraps ErrInUse. Removing what is not there is no error.
-func (c *Containers) RemoveVolume(ctx context.Context, project, name string) error {
-	if err := c.removeVolume(ctx, Volume{Project: project, Name: name}); err != nil {
+func (vs *volumes) RemoveVolume(ctx context.Context, project, name string) error {
+	if err := vs.remove(ctx, Volume{Project: project, Name: name}); err != nil {
 		return fmt.Errorf("cannot remove volume %s of project %s: %w", name, project, err)
 	}
 	return nil
 }
 
-func (c *Containers) removeVolume(ctx context.Context, v Volume) error {
+func (vs *volumes) remove(ctx context.Context, v Volume) error {
 	if v.Project == "" {
 		return errors.New("project is missing")
 	}
 	if err := v.check(); err != nil {
 		return err
 	}
-	dir := c.VolumeDir(v.Project, v.Name)
+	dir := vs.VolumeDir(v.Project, v.Name)
 	removing := removingPath(dir)
 	// It may take long. Meanwhile others may create containers.
 	if err := tree.Remove(ctx, removing); err != nil { // of an attempt that was broken off
 		return err
 	}
-	if err := c.setAside(ctx, dir, removing); err != nil {
+	if err := vs.setAside(ctx, dir, removing); err != nil {
 		return err
 	}
 	if err := tree.Remove(ctx, removing); err != nil {
 		return err
 	}
-	c.volumes.Lock()
-	defer c.volumes.Unlock()
+	vs.naming.Lock()
+	defer vs.naming.Unlock()
 	if err := os.Remove(filepath.Dir(dir)); err == nil || errors.Is(err, fs.ErrNotExist) {
 		return nil // it was the last of its project
 	}
@@ -106,14 +106,14 @@ func removingPath(dir string) string {
 
 // setAside takes a volume that nobody mounts away as a whole: a kill half-way
 // leaves nothing that looks like a volume.
-func (c *Containers) setAside(ctx context.Context, dir, removing string) error {
-	c.volumes.Lock()
-	defer c.volumes.Unlock()
-	all, err := c.Recorded(ctx)
+func (vs *volumes) setAside(ctx context.Context, dir, removing string) error {
+	vs.naming.Lock()
+	defer vs.naming.Unlock()
+	all, err := vs.Recorded(ctx)
 	if err != nil {
 		return err
 	}
-	if users := c.usersOf(all, dir); len(users) > 0 {
+	if users := vs.usersOf(all, dir); len(users) > 0 {
 		return fmt.Errorf("%w: container %s mounts it", ErrInUse, users[0])
 	}
 	if err := os.Rename(dir, removing); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -14,6 +14,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+
+	"golang.org/x/sync/singleflight"
 
 	"github.com/margolite/margolite/runtime/compose"
 	"github.com/margolite/margolite/runtime/tree"
@@ -31,6 +34,19 @@ const (
 	maxImageVolumes = 64
 )
 
+// volumes makes, finds and removes the volumes of containers.
+type volumes struct {
+	*paths
+	*records
+
+	// naming is held for reading while a container is created, which is the time
+	// when its volumes are there and no record names them; for writing while
+	// volumes are removed.
+	naming sync.RWMutex
+
+	mounting singleflight.Group // by mount point
+}
+
 func (v Volume) check() error {
 	name, mark, anonymous := strings.Cut(v.Name, anonymousMark)
 	if !compose.ValidName(name) || anonymous && (len(mark) != 8 || strings.Trim(mark, "0123456789abcdef") != "") {
@@ -44,8 +60,8 @@ func (v Volume) check() error {
 
 // HasVolume tells whether the volume is there for containers of project: the
 // directory, or the mount.
-func (c *Containers) HasVolume(project string, v Volume) bool {
-	dir := c.volumeDir(project, v)
+func (vs *volumes) HasVolume(project string, v Volume) bool {
+	dir := vs.volumeDir(project, v)
 	if v.Type != "" {
 		mounted, err := isMounted(dir)
 		return err == nil && mounted
@@ -55,21 +71,21 @@ func (c *Containers) HasVolume(project string, v Volume) bool {
 
 // EnsureVolume makes the volume when it is not there: an empty directory, or the
 // mount that its type asks for. One of another project is only looked for.
-func (c *Containers) EnsureVolume(ctx context.Context, project string, v Volume) error {
+func (vs *volumes) EnsureVolume(ctx context.Context, project string, v Volume) error {
 	if err := v.check(); err != nil {
 		return err
 	}
-	if err := c.ensureVolume(ctx, project, v); err != nil {
+	if err := vs.ensure(ctx, project, v); err != nil {
 		return fmt.Errorf("cannot create volume %s: %w", v.Name, err)
 	}
 	return nil
 }
 
-func (c *Containers) ensureVolume(ctx context.Context, project string, v Volume) error {
-	dir := c.volumeDir(project, v)
+func (vs *volumes) ensure(ctx context.Context, project string, v Volume) error {
+	dir := vs.volumeDir(project, v)
 	switch {
 	case v.Type != "":
-		return c.mountVolume(ctx, dir, v)
+		return vs.mount(ctx, dir, v)
 	case exists(dir):
 		return nil
 	case v.Project != "":
@@ -81,7 +97,7 @@ func (c *Containers) ensureVolume(ctx context.Context, project string, v Volume)
 	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	return errors.Join(tree.Sync(filepath.Dir(dir)), tree.Sync(c.volumesDir()))
+	return errors.Join(tree.Sync(filepath.Dir(dir)), tree.Sync(vs.volumesDir()))
 }
 
 // mountedVolumes are the volumes of a configuration that is complete.
@@ -92,11 +108,11 @@ type mountedVolumes struct {
 
 func (m mountedVolumes) get(name string) Volume { return m.list[m.byName[name]] }
 
-// resolveVolumes finds the volumes that the containers of a configuration mount,
+// resolve finds the volumes that the containers of a configuration mount,
 // each once, in the order of their mounts: named ones, external ones where they
 // are, and the anonymous ones of this replica. The error wraps ErrNotFound when
 // an external one is not on this device.
-func (c *Containers) resolveVolumes(ctx context.Context, config Config) (mountedVolumes, error) {
+func (vs *volumes) resolve(ctx context.Context, config Config) (mountedVolumes, error) {
 	m := mountedVolumes{byName: make(map[string]int)}
 	for _, mount := range config.Service.Mounts {
 		name := config.volumeName(mount)
@@ -108,7 +124,7 @@ func (c *Containers) resolveVolumes(ctx context.Context, config Config) (mounted
 			v.Type, v.Device, v.Real, v.Options = def.Type, def.Device, def.Real, def.Options
 			if def.External {
 				var err error
-				if v, err = c.findVolume(ctx, name); err != nil {
+				if v, err = vs.find(ctx, name); err != nil {
 					return m, fmt.Errorf("service %s: mount at %s: %w", config.Service.Name, mount.Target, err)
 				}
 			}

@@ -44,11 +44,11 @@ func (v Volume) checkType() error {
 	return nil
 }
 
-// mountVolume mounts a volume at dir, unless it is mounted there. A server that
+// mount mounts a volume at dir, unless it is mounted there. A server that
 // does not answer keeps mount(2) for minutes; ctx ends the wait alone, and who
 // asks again waits for the same attempt, which ends when the kernel gives up.
-func (c *Containers) mountVolume(ctx context.Context, dir string, v Volume) error {
-	attempt := c.mounting.DoChan(dir, func() (any, error) {
+func (vs *volumes) mount(ctx context.Context, dir string, v Volume) error {
+	attempt := vs.mounting.DoChan(dir, func() (any, error) {
 		return nil, contain.Call(func() error { return mountOnce(ctx, dir, v) })
 	})
 	select {
@@ -208,20 +208,20 @@ func hasMount(table io.Reader, at string) (bool, error) {
 	}
 }
 
-func (c *Containers) releaseVolumes(ctx context.Context) error {
-	mounted, err := filepath.Glob(filepath.Join(c.o.RunDir, "volumes", "*", "*"))
+func (vs *volumes) release(ctx context.Context) error {
+	mounted, err := filepath.Glob(filepath.Join(vs.o.RunDir, "volumes", "*", "*"))
 	if err != nil || len(mounted) == 0 {
 		return err
 	}
-	c.volumes.Lock() // nobody is about to create a container that names one
-	defer c.volumes.Unlock()
-	records, err := c.Recorded(ctx)
+	vs.naming.Lock() // nobody is about to create a container that names one
+	defer vs.naming.Unlock()
+	records, err := vs.Recorded(ctx)
 	if err != nil {
 		return err
 	}
 	for _, r := range records {
 		for _, v := range r.Labels.Volumes {
-			dir := c.volumeDir(r.Labels.Project, v)
+			dir := vs.volumeDir(r.Labels.Project, v)
 			mounted = slices.DeleteFunc(mounted, func(m string) bool { return m == dir })
 		}
 	}
