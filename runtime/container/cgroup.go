@@ -5,24 +5,45 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 )
 
 const strayPoll = 20 * time.Millisecond
 
-// cgroupsOf are the directories of the control group of a container, which may
+// cgroups are the control groups of containers.
+type cgroups struct {
+	*records
+
+	// creating is held for reading while runc makes control groups, the parents
+	// before the children; for writing while those that are empty are removed.
+	creating sync.RWMutex
+}
+
+// path is the control group of a container, below one of its project, below
+// one of this runtime: or below parent, which cgroup_parent names. Such a parent is
+// the owner's, with his limits: it is never removed.
+func (g *cgroups) path(project, id, parent string) string {
+	if parent != "" {
+		return path.Join("/", parent, id)
+	}
+	return path.Join("/", g.namespace, project, id)
+}
+
+// of are the directories of the control group of a container, which may
 // have no record any more.
-func (c *Containers) cgroupsOf(ctx context.Context, id string) []string {
-	if record, err := c.o.Client.ContainerService().Get(ctx, id); err == nil {
+func (g *cgroups) of(ctx context.Context, id string) []string {
+	if record, err := g.client.ContainerService().Get(ctx, id); err == nil {
 		if labels, err := labelsOf(record); err == nil {
-			return cgroupDirs(c.cgroup(labels.Project, id, escapePattern(labels.CgroupParent)))
+			return cgroupDirs(g.path(labels.Project, id, escapePattern(labels.CgroupParent)))
 		}
 	}
-	return cgroupDirs(c.cgroup("*", id, "")) // of any project
+	return cgroupDirs(g.path("*", id, "")) // of any project
 }
 
 // escapePattern lets a path stand for itself alone.
@@ -44,10 +65,10 @@ func cgroupDirs(group string) []string {
 // endStrays kills what still runs in the control group of a container that has
 // no task: its shim died, or the directory of shims was wiped, so that nobody
 // else knows of these processes. Without this they would run beside new ones.
-func (c *Containers) endStrays(ctx context.Context, id string) error {
+func (g *cgroups) endStrays(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeout(ctx, killTimeout)
 	defer cancel()
-	dirs := c.cgroupsOf(ctx, id)
+	dirs := g.of(ctx, id)
 	for {
 		left := false
 		for _, dir := range dirs {
@@ -88,18 +109,18 @@ func processesIn(dir string) []int {
 	return found
 }
 
-// removeCgroup removes the control group of a project where it is empty, and the
+// remove removes the control group of a project where it is empty, and the
 // runtime's own with the last of them. runc removes those of containers, but not
 // their parents.
-func (c *Containers) removeCgroup(project string) {
-	for _, dir := range append(cgroupDirs(c.cgroup(project, "*", "")), cgroupDirs(c.cgroup(project, "", ""))...) {
+func (g *cgroups) remove(project string) {
+	for _, dir := range append(cgroupDirs(g.path(project, "*", "")), cgroupDirs(g.path(project, "", ""))...) {
 		_ = os.Remove(dir) // one that is not empty stays
 	}
-	if !c.creating.TryLock() {
+	if !g.creating.TryLock() {
 		return // it is about to be needed
 	}
-	defer c.creating.Unlock()
-	for _, dir := range cgroupDirs(c.cgroup("", "", "")) {
+	defer g.creating.Unlock()
+	for _, dir := range cgroupDirs(g.path("", "", "")) {
 		_ = os.Remove(dir)
 	}
 }

@@ -55,12 +55,10 @@ type Containers struct {
 	paths
 	records
 	volumes
-	shims *shims
-	host  thisHost
-
-	// creating is held for reading while runc makes control groups, the parents
-	// before the children; for writing while those that are empty are removed.
-	creating sync.RWMutex
+	shims   *shims
+	runc    runc
+	cgroups cgroups
+	host    thisHost
 
 	mu    sync.Mutex
 	left  leftovers
@@ -79,6 +77,7 @@ func New(o Options) (*Containers, error) {
 		places:  newPlaces(),
 	}
 	c.volumes.paths, c.volumes.records = &c.paths, &c.records
+	c.runc.dir, c.cgroups.records = filepath.Join(c.runcRoot(), o.Namespace), &c.records
 	// What containers write may be programs that make whoever starts them root:
 	// nobody else on the device gets there.
 	err := errors.Join(makePrivate(c.volumesDir()), makePrivate(filepath.Join(o.RunDir, "mounts")), os.MkdirAll(c.logDir(), 0o711), c.sweepMounts())
@@ -190,7 +189,7 @@ func (c *Containers) WithStates(ctx context.Context, recorded []Container) ([]Co
 			found.setTask(answer.value)
 		case errdefs.IsNotFound(answer.err):
 		case errors.Is(answer.err, ErrUnresponsive):
-			found.State, found.Pid = Unresponsive, c.recordedPid(found.ID)
+			found.State, found.Pid = Unresponsive, c.runc.recordedPid(found.ID)
 			if found.Pid > 0 && errors.Is(answer.err, errLate) {
 				found.State = Running // as far as is known
 			}
@@ -259,7 +258,7 @@ func (c *Containers) RemoveProject(ctx context.Context, project string) error {
 	if err := c.volumes.release(ctx); err != nil {
 		return fmt.Errorf("cannot unmount volumes of project %s: %w", project, err)
 	}
-	c.removeCgroup(project)
+	c.cgroups.remove(project)
 	return nil
 }
 

@@ -188,7 +188,7 @@ func (c *Containers) inspect(ctx context.Context, id string, config Config, volu
 	host.Profile = c.host.profile(ctx)
 	spec, err := newSpec(config, host, placing{
 		user:          user,
-		cgroup:        c.cgroup(project, id, config.Service.Resources.CgroupParent),
+		cgroup:        c.cgroups.path(project, id, config.Service.Resources.CgroupParent),
 		volume:        func(name string) string { return c.volumeDir(project, volumes.get(name)) },
 		subpath:       func(n int) string { return c.subpathDir(id, n) },
 		source:        func(n int) string { return c.sourceDir(id, n) },

@@ -134,7 +134,7 @@ func (c *Containers) endShim(ctx context.Context, id string) error {
 		switch answer := c.shims.check(ctx, id); {
 		case ctx.Err() != nil, errors.Is(answer.err, ErrUnresponsive):
 		case errdefs.IsNotFound(answer.err):
-			return c.endStrays(ctx, id)
+			return c.cgroups.endStrays(ctx, id)
 		default:
 			return answer.err
 		}
@@ -161,7 +161,7 @@ func (c *Containers) shimsOf(ctx context.Context, id string) (found []int, err e
 		return nil, err
 	}
 	own := func(id string) int {
-		if pid := parentOf(c.recordedPid(id)); isShim(pid) {
+		if pid := parentOf(c.runc.recordedPid(id)); isShim(pid) {
 			return pid
 		}
 		return running[id]

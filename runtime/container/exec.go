@@ -369,7 +369,7 @@ func (x *execution) start(ctx context.Context) (pid int, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, execTimeout, fmt.Errorf("runc did not start it within %s", execTimeout))
 	defer cancel()
 	started := make(chan uint32, 1)
-	_, err = x.c.unblocked(ctx, "exec", x.execID, 0, func(ctx context.Context) error {
+	_, err = x.c.runc.unblocked(ctx, "exec", x.execID, 0, func(ctx context.Context) error {
 		got, err := call(ctx, x.c.shims, createTimeout, x.c.shims.tasks().Start, &tasksapi.StartRequest{ContainerID: x.id, ExecID: x.execID})
 		started <- got.GetPid()
 		return err

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
-	"path"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -107,14 +106,4 @@ func (p *paths) nerdctlDir(id string) string {
 	}
 	sum := sha256.Sum256([]byte(address))
 	return filepath.Join(p.o.RunDir, "nerdctl", hex.EncodeToString(sum[:4]), "containers", p.o.Namespace, id)
-}
-
-// cgroup is the control group of a container, below one of its project, below
-// one of this runtime: or below parent, which cgroup_parent names. Such a parent is
-// the owner's, with his limits: it is never removed.
-func (p *paths) cgroup(project, id, parent string) string {
-	if parent != "" {
-		return path.Join("/", parent, id)
-	}
-	return path.Join("/", p.o.Namespace, project, id)
 }

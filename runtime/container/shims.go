@@ -3,13 +3,9 @@ package container
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -24,16 +20,15 @@ import (
 )
 
 const (
-	callTimeout   = time.Minute            // of a call that has runc do something small, on a slow and busy device
-	stateTimeout  = 5 * time.Second        // of a question, on a busy device; not longer than the grace time
-	recheckShim   = 5 * time.Second        // until a silent shim is asked again
-	shimGrace     = 30 * time.Second       // for a silent shim to respond again before it is killed
-	minFailures   = 3                      // questions in a row that it left unanswered before it is killed
-	slowAnswer    = 50 * time.Millisecond  // a question that takes longer gives up its place
-	lateAnswer    = time.Second            // nobody who only looks waits longer
-	maxQuestions  = 16                     // at the same time, without the slow ones
-	askAgain      = 100 * time.Millisecond // a shim that could not tell the state yet
-	maxRuncRecord = 1 << 20                // bytes
+	callTimeout  = time.Minute            // of a call that has runc do something small, on a slow and busy device
+	stateTimeout = 5 * time.Second        // of a question, on a busy device; not longer than the grace time
+	recheckShim  = 5 * time.Second        // until a silent shim is asked again
+	shimGrace    = 30 * time.Second       // for a silent shim to respond again before it is killed
+	minFailures  = 3                      // questions in a row that it left unanswered before it is killed
+	slowAnswer   = 50 * time.Millisecond  // a question that takes longer gives up its place
+	lateAnswer   = time.Second            // nobody who only looks waits longer
+	maxQuestions = 16                     // at the same time, without the slow ones
+	askAgain     = 100 * time.Millisecond // a shim that could not tell the state yet
 
 	// pingID is the ID of no command: a shim answers that it does not know it,
 	// whatever the container is doing.
@@ -352,23 +347,4 @@ func (s *shims) allAnswered() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.silent)+len(s.asked) == 0
-}
-
-// recordedPid is the first process of a container by runc's own record; 0 if there
-// is none. It needs no shim.
-func (c *Containers) recordedPid(id string) int {
-	f, err := os.Open(filepath.Join(c.runcRoot(), c.o.Namespace, id, "state.json"))
-	if err != nil {
-		return 0
-	}
-	defer f.Close()
-	var record struct {
-		Pid     int    `json:"init_process_pid"`
-		Started uint64 `json:"init_process_start"` // in ticks since boot
-	}
-	err = json.NewDecoder(io.LimitReader(f, maxRuncRecord)).Decode(&record)
-	if err != nil || record.Pid <= 0 || startTicks(record.Pid) != record.Started {
-		return 0
-	}
-	return record.Pid
 }

@@ -166,7 +166,7 @@ func (c *Containers) endExec(ctx context.Context, dir string) error {
 		}
 		return struct{}{}, c.shims.deleteProcess(ctx, id, execID)
 	})
-	err = c.endRunc("exec", execID, ended) // it may wait for a file of the container, and the shim for it
+	err = c.runc.end("exec", execID, ended) // it may wait for a file of the container, and the shim for it
 	if err != nil && !errdefs.IsNotFound(err) {
 		return fmt.Errorf("cannot kill a command in container %s: %w", id, err)
 	}

@@ -115,12 +115,12 @@ func (c *Containers) start(ctx context.Context, id string) error {
 	if err := c.awaitGroup(ctx, labels.Project); err != nil {
 		return err
 	}
-	c.creating.RLock()
+	c.cgroups.creating.RLock()
 	err = c.createTask(ctx, id, labels.CgroupParent, func(ctx context.Context) error {
 		_, err := call(ctx, c.shims, createTimeout, c.shims.tasks().Create, request)
 		return err
 	})
-	c.creating.RUnlock()
+	c.cgroups.creating.RUnlock()
 	if err != nil {
 		return c.undoTask(ctx, id, err)
 	}
@@ -137,7 +137,7 @@ func (c *Containers) start(ctx context.Context, id string) error {
 // be gone that is in its way.
 func (c *Containers) createTask(ctx context.Context, id, parent string, create func(context.Context) error) error {
 	for lost, wait := 0, burialPoll; ; {
-		killed, err := c.unblocked(ctx, "create", id, cancelledIdle, create)
+		killed, err := c.runc.unblocked(ctx, "create", id, cancelledIdle, create)
 		if killed {
 			// A shim of containerd 1.6 tells nothing while runc creates a task: it responds again.
 			c.shims.check(context.WithoutCancel(ctx), id)
@@ -154,7 +154,7 @@ func (c *Containers) createTask(ctx context.Context, id, parent string, create f
 			wait *= 2
 		case isLeftByRunc(err) && lost < maxLostShims:
 			lost++
-			c.killRunc("create", id)
+			c.runc.kill("create", id)
 			if clearErr := c.clearCreation(id, parent); clearErr != nil {
 				return errors.Join(err, clearErr)
 			}
@@ -260,7 +260,7 @@ func (c *Containers) stop(ctx context.Context, id string, grace *time.Duration) 
 		if _, err := c.kill(ctx, id, unix.SIGKILL, true); err != nil {
 			return err
 		}
-		if err := c.endStrays(ctx, id); err != nil {
+		if err := c.cgroups.endStrays(ctx, id); err != nil {
 			return err
 		}
 		if !sleep(ctx, ended, killTimeout) {
@@ -358,7 +358,7 @@ func (c *Containers) deleteTask(ctx context.Context, id string) error {
 	}
 	switch err := c.removeTask(ctx, id); {
 	case err == nil:
-		return c.endStrays(ctx, id)
+		return c.cgroups.endStrays(ctx, id)
 	case errors.Is(err, ErrUnresponsive):
 		return err
 	}
@@ -366,7 +366,7 @@ func (c *Containers) deleteTask(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeout(ctx, killTimeout)
 	defer cancel()
 	_, err := c.kill(ctx, id, unix.SIGKILL, true)
-	if errors.Join(err, c.endStrays(ctx, id)) == nil {
+	if errors.Join(err, c.cgroups.endStrays(ctx, id)) == nil {
 		sleep(ctx, c.shims.wait(ctx, id, ""), killTimeout) // the next error tells more
 	}
 	if err := c.removeTask(ctx, id); err != nil {

@@ -17,7 +17,7 @@ type Usage struct {
 
 // UsageOf reads the usage of a container. It starts no process and asks nobody.
 func (c *Containers) UsageOf(found Container) Usage {
-	return usageOf("/sys/fs/cgroup", c.cgroup(found.Labels.Project, found.ID, found.Labels.CgroupParent))
+	return usageOf("/sys/fs/cgroup", c.cgroups.path(found.Labels.Project, found.ID, found.Labels.CgroupParent))
 }
 
 // usageOf reads a control group below root: one of version 2, or else those of

@@ -3,8 +3,10 @@ package container
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"time"
@@ -21,12 +23,19 @@ const (
 	sampleEvery   = 500 * time.Millisecond // of the processor time
 	returnLimit   = 15 * time.Second       // for a call to return whose runc is killed ...
 	killAgain     = 200 * time.Millisecond // ... so often
+
+	maxRuncRecord = 1 << 20 // bytes
 )
+
+// runc is the OCI runtime, as shims start it.
+type runc struct {
+	dir string // of what it knows of containers
+}
 
 // unblocked makes a call to containerd that has a runc do something (create, exec) with what has this name. The call has
 // a context that outlasts ctx. A runc that blocks is killed, and the error is ErrBlocked; once ctx has ended so is one that
 // is idle for the time cancelled, and the error is the cause of that. It is nil when the call succeeded in spite of it.
-func (c *Containers) unblocked(
+func (r *runc) unblocked(
 	ctx context.Context, verb, name string, cancelled time.Duration, call func(context.Context) error,
 ) (killed bool, err error) {
 	whole, cancel := unbroken(ctx)
@@ -41,7 +50,7 @@ func (c *Containers) unblocked(
 		select {
 		case o := <-ended:
 			if whole.Err() != nil {
-				c.killRunc(verb, name) // it goes on without the call
+				r.kill(verb, name) // it goes on without the call
 			}
 			return false, o.err
 		case <-left: // sampled at once
@@ -53,7 +62,7 @@ func (c *Containers) unblocked(
 		if ctx.Err() != nil {
 			why, limit = context.Cause(ctx), cancelled
 		}
-		running := c.runcs(verb, name)
+		running := r.running(verb, name)
 		now, busy := processorTime(running)
 		if busy || now != used || len(running) == 0 {
 			used, idle = now, time.Now()
@@ -61,21 +70,21 @@ func (c *Containers) unblocked(
 		if time.Since(idle) < limit {
 			continue
 		}
-		if err := c.endRunc(verb, name, ended); err != nil {
+		if err := r.end(verb, name, ended); err != nil {
 			return true, errors.Join(fmt.Errorf("runc is blocked on a file in the container's root file system: %w", why), err)
 		}
 		return true, nil
 	}
 }
 
-// endRunc kills a runc until the call that waits for it has ended.
-func (c *Containers) endRunc(verb, name string, ended <-chan outcome[struct{}]) error {
+// end kills a runc until the call that waits for it has ended.
+func (r *runc) end(verb, name string, ended <-chan outcome[struct{}]) error {
 	limit := time.NewTimer(returnLimit)
 	defer limit.Stop()
 	again := time.NewTicker(killAgain)
 	defer again.Stop()
 	for {
-		c.killRunc(verb, name)
+		r.kill(verb, name)
 		select {
 		case o := <-ended:
 			return o.err
@@ -86,31 +95,50 @@ func (c *Containers) endRunc(verb, name string, ended <-chan outcome[struct{}]) 
 	}
 }
 
-// killRunc kills a runc with its children: one of them is in the container already.
-func (c *Containers) killRunc(verb, name string) {
-	for _, pid := range c.runcs(verb, name) {
-		killTree(pid, func(pid int) bool { return c.isRunc(commandLine(pid), verb, name) && isOutside(pid) })
+// kill kills a runc with its children: one of them is in the container already.
+func (r *runc) kill(verb, name string) {
+	for _, pid := range r.running(verb, name) {
+		killTree(pid, func(pid int) bool { return r.is(commandLine(pid), verb, name) && isOutside(pid) })
 	}
 }
 
-// runcs are the processes of the OCI runtime that do something with what has this name.
-func (c *Containers) runcs(verb, name string) []int {
-	return processesWith(func(line []byte) bool { return c.isRunc(line, verb, name) })
+// running are the processes of the OCI runtime that do something with what has this name.
+func (r *runc) running(verb, name string) []int {
+	return processesWith(func(line []byte) bool { return r.is(line, verb, name) })
 }
 
-func (c *Containers) isRunc(line []byte, verb, name string) bool {
+func (r *runc) is(line []byte, verb, name string) bool {
 	return bytes.Contains(line, []byte("\x00"+verb+"\x00")) && bytes.Contains(line, []byte(name)) &&
-		argument(line, "--root") == filepath.Join(c.runcRoot(), c.o.Namespace)
+		argument(line, "--root") == r.dir
 }
 
 // clearCreation removes what a killed runc leaves of a container that never ran. With it runc would refuse to create the
 // container again. parent is where its control group is, if that is not below its project's.
 func (c *Containers) clearCreation(id, parent string) error {
-	for _, dir := range cgroupDirs(c.cgroup("*", id, escapePattern(parent))) {
+	for _, dir := range cgroupDirs(c.cgroups.path("*", id, escapePattern(parent))) {
 		for _, pid := range processesIn(dir) {
 			_ = unix.Kill(pid, unix.SIGKILL) // it is a child of that runc, and has ended otherwise
 		}
 		_ = os.Remove(dir) // below a parent of ours; or it goes with the container
 	}
-	return os.RemoveAll(filepath.Join(c.runcRoot(), c.o.Namespace, id))
+	return os.RemoveAll(filepath.Join(c.runc.dir, id))
+}
+
+// recordedPid is the first process of a container by runc's own record; 0 if there
+// is none. It needs no shim.
+func (r *runc) recordedPid(id string) int {
+	f, err := os.Open(filepath.Join(r.dir, id, "state.json"))
+	if err != nil {
+		return 0
+	}
+	defer f.Close()
+	var record struct {
+		Pid     int    `json:"init_process_pid"`
+		Started uint64 `json:"init_process_start"` // in ticks since boot
+	}
+	err = json.NewDecoder(io.LimitReader(f, maxRuncRecord)).Decode(&record)
+	if err != nil || record.Pid <= 0 || startTicks(record.Pid) != record.Started {
+		return 0
+	}
+	return record.Pid
 }
