@@ -55,7 +55,7 @@ type Containers struct {
 	paths
 	records
 	volumes
-	shims   *shims
+	*shims
 	runc    runc
 	cgroups cgroups
 	host    thisHost
@@ -72,12 +72,12 @@ func New(o Options) (*Containers, error) {
 	c := &Containers{
 		paths:   paths{o},
 		records: records{client: o.Client, namespace: o.Namespace, logger: o.Logger},
-		shims:   newShims(o.Client, o.ShimGrace),
 		host:    thisHost{logger: o.Logger},
 		places:  newPlaces(),
 	}
 	c.volumes.paths, c.volumes.records = &c.paths, &c.records
 	c.runc.dir, c.cgroups.records = filepath.Join(c.runcRoot(), o.Namespace), &c.records
+	c.shims = newShims(&c.records, &c.runc, &c.cgroups, o.ShimGrace)
 	// What containers write may be programs that make whoever starts them root:
 	// nobody else on the device gets there.
 	err := errors.Join(makePrivate(c.volumesDir()), makePrivate(filepath.Join(o.RunDir, "mounts")), os.MkdirAll(c.logDir(), 0o711), c.sweepMounts())

@@ -309,7 +309,7 @@ func (x *execution) do(ctx context.Context, process *anypb.Any) (code int, err e
 	calls, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	x.request.Spec = process
-	if _, err := call(calls, x.c.shims, callTimeout, x.c.shims.tasks().Exec, x.request); err != nil {
+	if _, err := call(calls, x.c.shims, callTimeout, x.c.shims.api().Exec, x.request); err != nil {
 		return -1, x.notRunning(err)
 	}
 	defer func() {
@@ -370,7 +370,7 @@ func (x *execution) start(ctx context.Context) (pid int, err error) {
 	defer cancel()
 	started := make(chan uint32, 1)
 	_, err = x.c.runc.unblocked(ctx, "exec", x.execID, 0, func(ctx context.Context) error {
-		got, err := call(ctx, x.c.shims, createTimeout, x.c.shims.tasks().Start, &tasksapi.StartRequest{ContainerID: x.id, ExecID: x.execID})
+		got, err := call(ctx, x.c.shims, createTimeout, x.c.shims.api().Start, &tasksapi.StartRequest{ContainerID: x.id, ExecID: x.execID})
 		started <- got.GetPid()
 		return err
 	})
@@ -428,7 +428,7 @@ func (x *execution) copyInput(ctx context.Context) {
 	_, _ = io.CopyBuffer(struct{ io.Writer }{f}, struct{ io.Reader }{x.e.Stdin}, make([]byte, copyBlock)) // a command need not read all
 	_ = f.Close()
 	// The shim holds an end of its own.
-	_, err = call(ctx, x.c.shims, callTimeout, x.c.shims.tasks().CloseIO,
+	_, err = call(ctx, x.c.shims, callTimeout, x.c.shims.api().CloseIO,
 		&tasksapi.CloseIORequest{ContainerID: x.id, ExecID: x.execID, Stdin: true})
 	if err != nil && ctx.Err() == nil {
 		x.c.o.Logger.Debug("input of a command stays open", "container", x.id, "error", err)
@@ -442,7 +442,7 @@ func (x *execution) resize(ctx context.Context) {
 			if !ok {
 				return
 			}
-			_, err := call(ctx, x.c.shims, callTimeout, x.c.shims.tasks().ResizePty, &tasksapi.ResizePtyRequest{
+			_, err := call(ctx, x.c.shims, callTimeout, x.c.shims.api().ResizePty, &tasksapi.ResizePtyRequest{
 				ContainerID: x.id, ExecID: x.execID, Width: uint32(size.Columns), Height: uint32(size.Rows),
 			})
 			if err != nil && ctx.Err() == nil {

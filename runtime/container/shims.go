@@ -15,8 +15,6 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/containerd/errdefs/pkg/errgrpc"
 	"google.golang.org/grpc"
-
-	"github.com/margolite/margolite/runtime/containerd"
 )
 
 const (
@@ -44,9 +42,11 @@ var errLate = fmt.Errorf("%w yet", ErrUnresponsive)
 // shims makes all calls to the shims of containers. A shim may be stopped, or wait
 // for a runc that hangs. One that leaves a question unanswered is silent: calls to it
 // are refused, and it is asked again until it answers. When its grace time is over,
-// those who still wait for it return, and endShim kills it.
+// those who still wait for it return, and end kills it.
 type shims struct {
-	tasks   func() tasksapi.TasksClient
+	*records
+	runc    *runc
+	cgroups *cgroups
 	grace   time.Duration
 	timeout time.Duration // of a question
 	changed chan struct{} // poked when a shim becomes silent, or is so no more
@@ -76,13 +76,16 @@ type question struct {
 // and NotFound if there is no task.
 type taskState = outcome[*task.Process]
 
-func newShims(client containerd.Client, grace time.Duration) *shims {
+func newShims(r *records, runtime *runc, groups *cgroups, grace time.Duration) *shims {
 	grace = cmp.Or(grace, shimGrace)
 	return &shims{
-		tasks: client.TaskService, grace: grace, timeout: min(stateTimeout, grace), changed: make(chan struct{}, 1), ending: make(chan struct{}, 1),
+		records: r, runc: runtime, cgroups: groups, grace: grace, timeout: min(stateTimeout, grace),
+		changed: make(chan struct{}, 1), ending: make(chan struct{}, 1),
 		calls: make(map[string]int), asked: make(map[string]*question), silent: make(map[string]silence),
 	}
 }
+
+func (s *shims) api() tasksapi.TasksClient { return s.client.TaskService() }
 
 func (s *shims) recheck() time.Duration { return min(recheckShim, s.grace/minFailures) }
 
@@ -136,7 +139,7 @@ func begin[T any](f func() (T, error)) <-chan outcome[T] {
 }
 
 func (s *shims) kill(ctx context.Context, r *tasksapi.KillRequest) error {
-	_, err := call(ctx, s, callTimeout, s.tasks().Kill, r)
+	_, err := call(ctx, s, callTimeout, s.api().Kill, r)
 	return err
 }
 
@@ -144,13 +147,13 @@ func (s *shims) kill(ctx context.Context, r *tasksapi.KillRequest) error {
 // takes as long as the process runs, whether or not its shim responds.
 func (s *shims) wait(ctx context.Context, id, exec string) <-chan outcome[int] {
 	return begin(func() (int, error) {
-		got, err := s.tasks().Wait(ctx, &tasksapi.WaitRequest{ContainerID: id, ExecID: exec})
+		got, err := s.api().Wait(ctx, &tasksapi.WaitRequest{ContainerID: id, ExecID: exec})
 		return int(got.GetExitStatus()), errgrpc.ToNative(err)
 	})
 }
 
 func (s *shims) deleteProcess(ctx context.Context, id, exec string) error {
-	_, err := call(ctx, s, callTimeout, s.tasks().DeleteProcess, &tasksapi.DeleteProcessRequest{ContainerID: id, ExecID: exec})
+	_, err := call(ctx, s, callTimeout, s.api().DeleteProcess, &tasksapi.DeleteProcessRequest{ContainerID: id, ExecID: exec})
 	return err
 }
 
@@ -264,7 +267,7 @@ func (s *shims) poll(ctx context.Context, id string) (*task.Process, error) {
 }
 
 func (s *shims) get(ctx context.Context, id, exec string) (*task.Process, error) {
-	got, err := s.tasks().Get(ctx, &tasksapi.GetRequest{ContainerID: id, ExecID: exec})
+	got, err := s.api().Get(ctx, &tasksapi.GetRequest{ContainerID: id, ExecID: exec})
 	return got.GetProcess(), errgrpc.ToNative(err)
 }
 

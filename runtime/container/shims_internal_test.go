@@ -63,7 +63,7 @@ func newQuestioned(hung ...string) *questioned {
 }
 
 func (q *questioned) shims() *shims {
-	return newShims(client{tasks: q}, 0)
+	return newShims(&records{client: client{tasks: q}}, nil, nil, 0)
 }
 
 // However many shims do not respond, and in whichever way, whoever looks at all waits
@@ -167,8 +167,9 @@ func (hungClient) ContainerService() containers.Store { return hungStore{} }
 func TestNoShimIsKilledForContainerd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQuestioned("a")
-		c := &Containers{paths: paths{Options{Client: hungClient{client{tasks: q}}, Namespace: "none"}}, shims: q.shims()}
-		err := c.endShim(t.Context(), "a")
+		s := q.shims()
+		s.client = hungClient{client{tasks: q}}
+		err := s.end(t.Context(), "a")
 		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "cannot determine") {
 			t.Errorf("the error is %v", err)
 		}

@@ -52,7 +52,7 @@ func (c *Containers) Start(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	c.sweepOnce(ctx)
-	if err := c.withShim(ctx, id, func() error { return c.start(ctx, id) }); err != nil {
+	if err := c.shims.with(ctx, id, func() error { return c.start(ctx, id) }); err != nil {
 		return fmt.Errorf("cannot start container %s: %w", id, err)
 	}
 	return nil
@@ -112,12 +112,12 @@ func (c *Containers) start(ctx context.Context, id string) error {
 	if err := c.connect(request, labels.Details); err != nil {
 		return err
 	}
-	if err := c.awaitGroup(ctx, labels.Project); err != nil {
+	if err := c.shims.awaitGroup(ctx, labels.Project); err != nil {
 		return err
 	}
 	c.cgroups.creating.RLock()
 	err = c.createTask(ctx, id, labels.CgroupParent, func(ctx context.Context) error {
-		_, err := call(ctx, c.shims, createTimeout, c.shims.tasks().Create, request)
+		_, err := call(ctx, c.shims, createTimeout, c.shims.api().Create, request)
 		return err
 	})
 	c.cgroups.creating.RUnlock()
@@ -127,7 +127,7 @@ func (c *Containers) start(ctx context.Context, id string) error {
 	if err := c.showNerdctl(id, labels); err != nil {
 		return c.undoTask(ctx, id, fmt.Errorf("cannot make it visible to nerdctl: %w", err))
 	}
-	if _, err := call(ctx, c.shims, createTimeout, c.shims.tasks().Start, &tasksapi.StartRequest{ContainerID: id}); err != nil {
+	if _, err := call(ctx, c.shims, createTimeout, c.shims.api().Start, &tasksapi.StartRequest{ContainerID: id}); err != nil {
 		return c.undoTask(ctx, id, err)
 	}
 	return nil
@@ -216,7 +216,7 @@ func (c *Containers) prepareStart(ctx context.Context, id string, l Labels) erro
 // that does not run is no error. grace is the time to end politely; nil: the
 // container's own.
 func (c *Containers) Stop(ctx context.Context, id string, grace *time.Duration) error {
-	if err := c.withShim(ctx, id, func() error { return c.stop(ctx, id, grace) }); err != nil {
+	if err := c.shims.with(ctx, id, func() error { return c.stop(ctx, id, grace) }); err != nil {
 		return fmt.Errorf("cannot stop container %s: %w", id, err)
 	}
 	return nil
@@ -243,7 +243,7 @@ func (c *Containers) stop(ctx context.Context, id string, grace *time.Duration) 
 		labels.StopGrace = max(*grace, 0)
 	}
 	if state.value.GetStatus() == task.Status_PAUSED { // signals wait until it goes on
-		if _, err := call(ctx, c.shims, callTimeout, c.shims.tasks().Resume, &tasksapi.ResumeTaskRequest{ContainerID: id}); err != nil {
+		if _, err := call(ctx, c.shims, callTimeout, c.shims.api().Resume, &tasksapi.ResumeTaskRequest{ContainerID: id}); err != nil {
 			return err
 		}
 	}
@@ -382,7 +382,7 @@ func (c *Containers) removeTask(ctx context.Context, id string) error {
 	}
 	ctx, cancel := unbroken(ctx)
 	defer cancel()
-	_, err := call(ctx, c.shims, callTimeout, c.shims.tasks().Delete, &tasksapi.DeleteTaskRequest{ContainerID: id})
+	_, err := call(ctx, c.shims, callTimeout, c.shims.api().Delete, &tasksapi.DeleteTaskRequest{ContainerID: id})
 	if errdefs.IsNotFound(err) {
 		return nil
 	}
