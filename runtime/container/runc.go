@@ -10,8 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // runc reads files of a container's root file system when it creates its task or starts a command in it, and a FIFO or a
@@ -110,18 +108,6 @@ func (r *runc) running(verb, name string) []int {
 func (r *runc) is(line []byte, verb, name string) bool {
 	return bytes.Contains(line, []byte("\x00"+verb+"\x00")) && bytes.Contains(line, []byte(name)) &&
 		argument(line, "--root") == r.dir
-}
-
-// clearCreation removes what a killed runc leaves of a container that never ran. With it runc would refuse to create the
-// container again. parent is where its control group is, if that is not below its project's.
-func (c *Containers) clearCreation(id, parent string) error {
-	for _, dir := range cgroupDirs(c.cgroups.path("*", id, escapePattern(parent))) {
-		for _, pid := range processesIn(dir) {
-			_ = unix.Kill(pid, unix.SIGKILL) // it is a child of that runc, and has ended otherwise
-		}
-		_ = os.Remove(dir) // below a parent of ours; or it goes with the container
-	}
-	return os.RemoveAll(filepath.Join(c.runc.dir, id))
 }
 
 // recordedPid is the first process of a container by runc's own record; 0 if there

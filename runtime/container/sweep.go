@@ -71,7 +71,7 @@ func (c *Containers) sweepOnce(ctx context.Context) {
 		delete(c.left.ids, r.ID)
 		if _, damage := labelsOf(r); damage != nil && c.isOwner(r.Labels[keyOwner]) {
 			c.o.Logger.Warn("removing a container whose record is damaged", "container", r.ID, "error", damage)
-			err = errors.Join(err, c.deleteTask(ctx, r.ID), c.delete(ctx, r.ID))
+			err = errors.Join(err, c.tasks.delete(ctx, r.ID), c.delete(ctx, r.ID))
 		}
 	}
 	left, failed := c.endExecs(ctx, c.left.execs)

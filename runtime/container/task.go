@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -29,6 +31,9 @@ const (
 	// was killed.
 	maxLostShims = 7
 )
+
+// tasks are those of containers, which their shims run.
+type tasks struct{ *shims }
 
 func (c *Container) setTask(t *task.Process) {
 	switch t.GetStatus() {
@@ -65,7 +70,7 @@ func (c *Containers) start(ctx context.Context, id string) error {
 	case state.err == nil && isUp(state.value):
 		return nil
 	}
-	if err := c.deleteTask(ctx, id); err != nil {
+	if err := c.tasks.delete(ctx, id); err != nil {
 		return err
 	}
 
@@ -116,35 +121,35 @@ func (c *Containers) start(ctx context.Context, id string) error {
 		return err
 	}
 	c.cgroups.creating.RLock()
-	err = c.createTask(ctx, id, labels.CgroupParent, func(ctx context.Context) error {
+	err = c.tasks.create(ctx, id, labels.CgroupParent, func(ctx context.Context) error {
 		_, err := call(ctx, c.shims, createTimeout, c.shims.api().Create, request)
 		return err
 	})
 	c.cgroups.creating.RUnlock()
 	if err != nil {
-		return c.undoTask(ctx, id, err)
+		return c.tasks.undo(ctx, id, err)
 	}
 	if err := c.showNerdctl(id, labels); err != nil {
-		return c.undoTask(ctx, id, fmt.Errorf("cannot make it visible to nerdctl: %w", err))
+		return c.tasks.undo(ctx, id, fmt.Errorf("cannot make it visible to nerdctl: %w", err))
 	}
 	if _, err := call(ctx, c.shims, createTimeout, c.shims.api().Start, &tasksapi.StartRequest{ContainerID: id}); err != nil {
-		return c.undoTask(ctx, id, err)
+		return c.tasks.undo(ctx, id, err)
 	}
 	return nil
 }
 
-// createTask makes a task, with its control group below parent, and waits for a shim to
+// create makes a task, with its control group below parent, and waits for a shim to
 // be gone that is in its way.
-func (c *Containers) createTask(ctx context.Context, id, parent string, create func(context.Context) error) error {
+func (t *tasks) create(ctx context.Context, id, parent string, create func(context.Context) error) error {
 	for lost, wait := 0, burialPoll; ; {
-		killed, err := c.runc.unblocked(ctx, "create", id, cancelledIdle, create)
+		killed, err := t.runc.unblocked(ctx, "create", id, cancelledIdle, create)
 		if killed {
 			// A shim of containerd 1.6 tells nothing while runc creates a task: it responds again.
-			c.shims.check(context.WithoutCancel(ctx), id)
+			t.check(context.WithoutCancel(ctx), id)
 		}
 		switch {
 		case killed && err != nil:
-			return errors.Join(err, c.clearCreation(id, parent))
+			return errors.Join(err, t.clear(id, parent))
 		case errdefs.IsAlreadyExists(err):
 			// Its shim died, and containerd has not yet cleared away what it left.
 		case isLostShim(err, id) && lost < maxLostShims:
@@ -154,8 +159,8 @@ func (c *Containers) createTask(ctx context.Context, id, parent string, create f
 			wait *= 2
 		case isLeftByRunc(err) && lost < maxLostShims:
 			lost++
-			c.runc.kill("create", id)
-			if clearErr := c.clearCreation(id, parent); clearErr != nil {
+			t.runc.kill("create", id)
+			if clearErr := t.clear(id, parent); clearErr != nil {
 				return errors.Join(err, clearErr)
 			}
 		default:
@@ -165,6 +170,18 @@ func (c *Containers) createTask(ctx context.Context, id, parent string, create f
 			return err
 		}
 	}
+}
+
+// clear removes what a killed runc leaves of a container that never ran. With it runc would refuse to create the
+// container again. parent is where its control group is, if that is not below its project's.
+func (t *tasks) clear(id, parent string) error {
+	for _, dir := range cgroupDirs(t.cgroups.path("*", id, escapePattern(parent))) {
+		for _, pid := range processesIn(dir) {
+			_ = unix.Kill(pid, unix.SIGKILL) // it is a child of that runc, and has ended otherwise
+		}
+		_ = os.Remove(dir) // below a parent of ours; or it goes with the container
+	}
+	return os.RemoveAll(filepath.Join(t.runc.dir, id))
 }
 
 // unbroken is ctx, with some time more when it ends: a creation or a deletion that is broken off between the parts of
@@ -194,11 +211,11 @@ func isLeftByRunc(err error) bool {
 	return err != nil && strings.Contains(err.Error(), "container with given ID already exists")
 }
 
-// undoTask removes the task that could not be started, and returns why it could not.
-func (c *Containers) undoTask(ctx context.Context, id string, why error) error {
+// undo removes the task that could not be started, and returns why it could not.
+func (t *tasks) undo(ctx context.Context, id string, why error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), killTimeout)
 	defer cancel()
-	return errors.Join(why, c.deleteTask(ctx, id))
+	return errors.Join(why, t.delete(ctx, id))
 }
 
 // prepareStart brings back what is mounted and may have gone since the container
@@ -228,7 +245,7 @@ func (c *Containers) stop(ctx context.Context, id string, grace *time.Duration) 
 		return state.err
 	}
 	if running := state.err == nil && isUp(state.value); !running {
-		return c.deleteTask(ctx, id)
+		return c.tasks.delete(ctx, id)
 	}
 
 	labels, err := c.announceStop(ctx, id)
@@ -252,12 +269,12 @@ func (c *Containers) stop(ctx context.Context, id string, grace *time.Duration) 
 	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ended := c.shims.wait(waiting, id, "")
-	told, err := c.kill(ctx, id, signal, false)
+	told, err := c.tasks.kill(ctx, id, signal, false)
 	if err != nil {
 		return err
 	}
 	if !told || !sleep(ctx, ended, labels.StopGrace) {
-		if _, err := c.kill(ctx, id, unix.SIGKILL, true); err != nil {
+		if _, err := c.tasks.kill(ctx, id, unix.SIGKILL, true); err != nil {
 			return err
 		}
 		if err := c.cgroups.endStrays(ctx, id); err != nil {
@@ -270,7 +287,7 @@ func (c *Containers) stop(ctx context.Context, id string, grace *time.Duration) 
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	return c.deleteTask(ctx, id)
+	return c.tasks.delete(ctx, id)
 }
 
 // announceStop returns the labels of a container, which say how it wants to be
@@ -307,8 +324,8 @@ func (c *Containers) runHooks(ctx context.Context, id string, l Labels) {
 
 // kill sends a signal, and tells whether there was somebody to get it. Nobody
 // is there when the process has ended, or runc has forgotten about it.
-func (c *Containers) kill(ctx context.Context, id string, signal unix.Signal, all bool) (told bool, err error) {
-	err = c.shims.kill(ctx, &tasksapi.KillRequest{ContainerID: id, Signal: uint32(signal), All: all})
+func (t *tasks) kill(ctx context.Context, id string, signal unix.Signal, all bool) (told bool, err error) {
+	err = t.shims.kill(ctx, &tasksapi.KillRequest{ContainerID: id, Signal: uint32(signal), All: all})
 	switch {
 	case err == nil:
 		return true, nil
@@ -347,42 +364,42 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// deleteTask deletes a task, whatever it does; none is no error. One that its shim does not know is deleted as well: if
+// delete deletes a task, whatever it does; none is no error. One that its shim does not know is deleted as well: if
 // the last deletion was broken off after the shim's part, containerd still keeps the shim for it.
-func (c *Containers) deleteTask(ctx context.Context, id string) error {
-	if c.shims.state(ctx, id).value.GetStatus() == task.Status_CREATED {
+func (t *tasks) delete(ctx context.Context, id string) error {
+	if t.state(ctx, id).value.GetStatus() == task.Status_CREATED {
 		// Else its shim waits for what it may still print, for seconds.
-		if _, err := c.kill(ctx, id, unix.SIGKILL, true); err != nil {
+		if _, err := t.kill(ctx, id, unix.SIGKILL, true); err != nil {
 			return err
 		}
 	}
-	switch err := c.removeTask(ctx, id); {
+	switch err := t.remove(ctx, id); {
 	case err == nil:
-		return c.cgroups.endStrays(ctx, id)
+		return t.cgroups.endStrays(ctx, id)
 	case errors.Is(err, ErrUnresponsive):
 		return err
 	}
 	// Its process may still run.
 	ctx, cancel := context.WithTimeout(ctx, killTimeout)
 	defer cancel()
-	_, err := c.kill(ctx, id, unix.SIGKILL, true)
-	if errors.Join(err, c.cgroups.endStrays(ctx, id)) == nil {
-		sleep(ctx, c.shims.wait(ctx, id, ""), killTimeout) // the next error tells more
+	_, err := t.kill(ctx, id, unix.SIGKILL, true)
+	if errors.Join(err, t.cgroups.endStrays(ctx, id)) == nil {
+		sleep(ctx, t.wait(ctx, id, ""), killTimeout) // the next error tells more
 	}
-	if err := c.removeTask(ctx, id); err != nil {
+	if err := t.remove(ctx, id); err != nil {
 		return fmt.Errorf("cannot delete task: %w", err)
 	}
 	return nil
 }
 
-// removeTask deletes a task that has ended; none is no error.
-func (c *Containers) removeTask(ctx context.Context, id string) error {
+// remove deletes a task that has ended; none is no error.
+func (t *tasks) remove(ctx context.Context, id string) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	ctx, cancel := unbroken(ctx)
 	defer cancel()
-	_, err := call(ctx, c.shims, callTimeout, c.shims.api().Delete, &tasksapi.DeleteTaskRequest{ContainerID: id})
+	_, err := call(ctx, t.shims, callTimeout, t.api().Delete, &tasksapi.DeleteTaskRequest{ContainerID: id})
 	if errdefs.IsNotFound(err) {
 		return nil
 	}
