@@ -60,12 +60,11 @@ type Containers struct {
 	runc    runc
 	cgroups cgroups
 	host    thisHost
+	execs   execs
 
 	mu    sync.Mutex
 	left  leftovers
 	swept bool // nothing is left of a former agent
-
-	places places // of commands
 }
 
 // New prepares the directories, and undoes what a killed process left mounted.
@@ -74,12 +73,12 @@ func New(o Options) (*Containers, error) {
 		paths:   paths{o},
 		records: records{client: o.Client, namespace: o.Namespace, logger: o.Logger},
 		host:    thisHost{logger: o.Logger},
-		places:  newPlaces(),
 	}
 	c.volumes.paths, c.volumes.records = &c.paths, &c.records
 	c.runc.dir, c.cgroups.records = filepath.Join(c.runcRoot(), o.Namespace), &c.records
 	c.shims = newShims(&c.records, &c.runc, &c.cgroups, o.ShimGrace)
 	c.tasks.shims = c.shims
+	c.execs = execs{paths: &c.paths, shims: c.shims, host: &c.host, places: newPlaces()}
 	// What containers write may be programs that make whoever starts them root:
 	// nobody else on the device gets there.
 	err := errors.Join(makePrivate(c.volumesDir()), makePrivate(filepath.Join(o.RunDir, "mounts")), os.MkdirAll(c.logDir(), 0o711), c.sweepMounts())

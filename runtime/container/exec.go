@@ -72,6 +72,14 @@ type Size = struct{ Columns, Rows uint16 }
 // there was no place for it, or the shim does not respond.
 var ErrNotTried = errors.New("the command was not started")
 
+// execs run commands in containers.
+type execs struct {
+	*paths
+	shims  *shims
+	host   *thisHost
+	places places
+}
+
 // HookExec is the command of a hook.
 func HookExec(h compose.Hook) Exec {
 	e := Exec{Own: true, Args: h.Command, User: h.User, WorkingDir: h.WorkingDir, Privileged: h.Privileged}
@@ -86,19 +94,19 @@ func HookExec(h compose.Hook) Exec {
 // A command that could not be run has an error and the code 126 or 127; one
 // that was not even tried has -1. The error wraps ErrNotRunning where nothing runs.
 func (c *Containers) Exec(ctx context.Context, id string, e Exec) (int, error) {
-	code, err := c.exec(ctx, id, e)
+	c.sweepOnce(ctx)
+	code, err := c.execs.run(ctx, id, e)
 	if err != nil {
 		return code, fmt.Errorf("cannot run a command in container %s: %w", id, err)
 	}
 	return code, nil
 }
 
-func (c *Containers) exec(ctx context.Context, id string, e Exec) (int, error) {
+func (es *execs) run(ctx context.Context, id string, e Exec) (int, error) {
 	if len(e.Args) == 0 || e.Args[0] == "" {
 		return -1, errors.New("command is missing")
 	}
-	c.sweepOnce(ctx)
-	record, err := c.o.Client.ContainerService().Get(ctx, id)
+	record, err := es.shims.client.ContainerService().Get(ctx, id)
 	if errdefs.IsNotFound(err) {
 		return -1, fmt.Errorf("it does not exist: %w", ErrNotFound)
 	}
@@ -112,16 +120,16 @@ func (c *Containers) exec(ctx context.Context, id string, e Exec) (int, error) {
 		defer cancel()
 	}
 	place := placeOf(id, record.Labels[OwnerKey], e.Own)
-	running, err := c.places.run.Acquire(waiting, place, nil, nil)
+	running, err := es.places.run.Acquire(waiting, place, nil, nil)
 	if err != nil {
 		return -1, fmt.Errorf("%w: too many commands are running: %w", ErrNotTried, waiting.Err())
 	}
 	defer running.Release()
 	asking, stop := context.WithTimeout(waiting, callTimeout)
 	defer stop()
-	state := c.shims.state(asking, id)
+	state := es.shims.state(asking, id)
 	for errors.Is(state.err, errLate) && pause(asking, askAgain) { // it responds, and is busy with other commands
-		state = c.shims.state(asking, id)
+		state = es.shims.state(asking, id)
 	}
 	switch {
 	case errors.Is(state.err, ErrUnresponsive):
@@ -132,11 +140,11 @@ func (c *Containers) exec(ctx context.Context, id string, e Exec) (int, error) {
 		return -1, state.err
 	}
 	pid := int(state.value.GetPid())
-	process, err := c.execProcess(ctx, record, pid, e)
+	process, err := es.process(ctx, record, pid, e)
 	if err != nil {
 		return -1, err
 	}
-	run, err := c.openExec(id, e)
+	run, err := es.open(id, e)
 	if err != nil {
 		return -1, err
 	}
@@ -145,12 +153,12 @@ func (c *Containers) exec(ctx context.Context, id string, e Exec) (int, error) {
 
 	// A start that blocks gives up its place among all, but not those of its
 	// container and its project.
-	own, err := c.places.start.Acquire(waiting, place, nil, nil)
+	own, err := es.places.start.Acquire(waiting, place, nil, nil)
 	if err != nil {
 		return -1, fmt.Errorf("%w: too many commands of its project are starting: %w", ErrNotTried, waiting.Err())
 	}
 	defer own.Release()
-	all, err := c.places.startAny.Acquire(waiting, place, nil, nil)
+	all, err := es.places.startAny.Acquire(waiting, place, nil, nil)
 	if err != nil {
 		return -1, fmt.Errorf("%w: too many commands are starting: %w", ErrNotTried, waiting.Err())
 	}
@@ -164,15 +172,15 @@ func (c *Containers) exec(ctx context.Context, id string, e Exec) (int, error) {
 		defer cancel()
 	}
 	code, err := run.do(ctx, process)
-	if err != nil && c.shims.isSilent(ctx, id) {
+	if err != nil && es.shims.isSilent(ctx, id) {
 		err = fmt.Errorf("%w: %w: %w", ErrNotTried, ErrUnresponsive, err)
 	}
 	return code, err
 }
 
-// execProcess is what runc is told about a command: the container's own process,
+// process is what runc is told about a command: the container's own process,
 // which has this pid, with what the command has of its own.
-func (c *Containers) execProcess(ctx context.Context, record containers.Container, pid int, e Exec) (*anypb.Any, error) {
+func (es *execs) process(ctx context.Context, record containers.Container, pid int, e Exec) (*anypb.Any, error) {
 	p, err := processOf(record)
 	if err != nil {
 		return nil, err
@@ -197,7 +205,7 @@ func (c *Containers) execProcess(ctx context.Context, record containers.Containe
 	}
 	user := p.User
 	if e.Privileged {
-		p.Capabilities.Bounding, p.ApparmorProfile = slices.Clone(c.host.get(ctx).Capabilities), ""
+		p.Capabilities.Bounding, p.ApparmorProfile = slices.Clone(es.host.get(ctx).Capabilities), ""
 		user.UID = 0 // all of them in effect, whoever it runs as
 	}
 	p.Capabilities = capabilitySets(p.Capabilities.Bounding, user)
@@ -222,7 +230,7 @@ func processOf(record containers.Container) (*specs.Process, error) {
 
 // execution is one command with its streams.
 type execution struct {
-	c       *Containers
+	*execs
 	id      string // of the container
 	execID  string
 	e       Exec
@@ -236,12 +244,12 @@ type execution struct {
 	abandoned atomic.Bool // the command left somebody behind who holds its output
 }
 
-// openExec makes the FIFOs of a command, those alone that it needs.
-func (c *Containers) openExec(id string, e Exec) (x *execution, err error) {
+// open makes the FIFOs of a command, those alone that it needs.
+func (es *execs) open(id string, e Exec) (x *execution, err error) {
 	var random [8]byte
 	_, _ = rand.Read(random[:]) // never fails
-	x = &execution{c: c, id: id, execID: "margolite-" + hex.EncodeToString(random[:]), e: e}
-	x.dir = c.execDir(id, x.execID)
+	x = &execution{execs: es, id: id, execID: "margolite-" + hex.EncodeToString(random[:]), e: e}
+	x.dir = es.execDir(id, x.execID)
 	x.request = &tasksapi.ExecProcessRequest{ContainerID: id, ExecID: x.execID, Terminal: e.TTY}
 	defer func() {
 		if err != nil {
@@ -299,7 +307,7 @@ func (x *execution) close() {
 		}
 	}
 	if err := os.RemoveAll(x.dir); err != nil {
-		x.c.o.Logger.Warn("cannot remove the streams of a command", "container", x.id, "error", err)
+		x.o.Logger.Warn("cannot remove the streams of a command", "container", x.id, "error", err)
 	}
 }
 
@@ -309,7 +317,7 @@ func (x *execution) do(ctx context.Context, process *anypb.Any) (code int, err e
 	calls, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	x.request.Spec = process
-	if _, err := call(calls, x.c.shims, callTimeout, x.c.shims.api().Exec, x.request); err != nil {
+	if _, err := call(calls, x.shims, callTimeout, x.shims.api().Exec, x.request); err != nil {
 		return -1, x.notRunning(err)
 	}
 	defer func() {
@@ -317,15 +325,15 @@ func (x *execution) do(ctx context.Context, process *anypb.Any) (code int, err e
 		if x.abandoned.Load() {
 			// The shim would wait for the pipes that somebody still holds.
 			limited, cancel := context.WithTimeout(calls, drainIdle)
-			_ = x.c.shims.deleteProcess(limited, x.id, x.execID) // again below
+			_ = x.shims.deleteProcess(limited, x.id, x.execID) // again below
 			cancel()
 		}
-		if failed := x.c.shims.deleteProcess(calls, x.id, x.execID); failed != nil && !errdefs.IsNotFound(failed) {
+		if failed := x.shims.deleteProcess(calls, x.id, x.execID); failed != nil && !errdefs.IsNotFound(failed) {
 			err = errors.Join(err, fmt.Errorf("cannot clean it up: %w", failed))
 		}
 	}()
 
-	exit := x.c.shims.wait(calls, x.id, x.execID)
+	exit := x.shims.wait(calls, x.id, x.execID)
 	pid, err := x.start(ctx)
 	if err != nil {
 		return codeOfStart(err), x.notRunning(err)
@@ -369,8 +377,8 @@ func (x *execution) start(ctx context.Context) (pid int, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, execTimeout, fmt.Errorf("runc did not start it within %s", execTimeout))
 	defer cancel()
 	started := make(chan uint32, 1)
-	_, err = x.c.runc.unblocked(ctx, "exec", x.execID, 0, func(ctx context.Context) error {
-		got, err := call(ctx, x.c.shims, createTimeout, x.c.shims.api().Start, &tasksapi.StartRequest{ContainerID: x.id, ExecID: x.execID})
+	_, err = x.shims.runc.unblocked(ctx, "exec", x.execID, 0, func(ctx context.Context) error {
+		got, err := call(ctx, x.shims, createTimeout, x.shims.api().Start, &tasksapi.StartRequest{ContainerID: x.id, ExecID: x.execID})
 		started <- got.GetPid()
 		return err
 	})
@@ -428,10 +436,10 @@ func (x *execution) copyInput(ctx context.Context) {
 	_, _ = io.CopyBuffer(struct{ io.Writer }{f}, struct{ io.Reader }{x.e.Stdin}, make([]byte, copyBlock)) // a command need not read all
 	_ = f.Close()
 	// The shim holds an end of its own.
-	_, err = call(ctx, x.c.shims, callTimeout, x.c.shims.api().CloseIO,
+	_, err = call(ctx, x.shims, callTimeout, x.shims.api().CloseIO,
 		&tasksapi.CloseIORequest{ContainerID: x.id, ExecID: x.execID, Stdin: true})
 	if err != nil && ctx.Err() == nil {
-		x.c.o.Logger.Debug("input of a command stays open", "container", x.id, "error", err)
+		x.o.Logger.Debug("input of a command stays open", "container", x.id, "error", err)
 	}
 }
 
@@ -442,11 +450,11 @@ func (x *execution) resize(ctx context.Context) {
 			if !ok {
 				return
 			}
-			_, err := call(ctx, x.c.shims, callTimeout, x.c.shims.api().ResizePty, &tasksapi.ResizePtyRequest{
+			_, err := call(ctx, x.shims, callTimeout, x.shims.api().ResizePty, &tasksapi.ResizePtyRequest{
 				ContainerID: x.id, ExecID: x.execID, Width: uint32(size.Columns), Height: uint32(size.Rows),
 			})
 			if err != nil && ctx.Err() == nil {
-				x.c.o.Logger.Debug("terminal keeps its size", "container", x.id, "error", err)
+				x.o.Logger.Debug("terminal keeps its size", "container", x.id, "error", err)
 			}
 		case <-ctx.Done():
 			return
@@ -459,7 +467,7 @@ func (x *execution) resize(ctx context.Context) {
 func (x *execution) kill(ctx context.Context, pid int) error {
 	shim := parentOf(x.first)
 	killTree(pid, func(pid int) bool { return parentOf(pid) == shim })
-	err := x.c.shims.kill(ctx, &tasksapi.KillRequest{ContainerID: x.id, ExecID: x.execID, Signal: uint32(unix.SIGKILL)})
+	err := x.shims.kill(ctx, &tasksapi.KillRequest{ContainerID: x.id, ExecID: x.execID, Signal: uint32(unix.SIGKILL)})
 	if err != nil && !errdefs.IsNotFound(err) {
 		return fmt.Errorf("cannot kill it: %w", err)
 	}

@@ -74,7 +74,7 @@ func (c *Containers) sweepOnce(ctx context.Context) {
 			err = errors.Join(err, c.tasks.delete(ctx, r.ID), c.delete(ctx, r.ID))
 		}
 	}
-	left, failed := c.endExecs(ctx, c.left.execs)
+	left, failed := c.execs.end(ctx, c.left.execs)
 	c.left.execs, err = left, errors.Join(err, failed)
 	for id := range c.left.ids {
 		err = errors.Join(err, c.forget(id))
@@ -97,7 +97,7 @@ func (c *Containers) RemoveLeftovers(ctx context.Context) error {
 	left := c.left
 	c.left.execs, c.left.volumes = nil, nil
 	c.mu.Unlock()
-	execs, err := c.endExecs(ctx, left.execs)
+	execs, err := c.execs.end(ctx, left.execs)
 	errs := []error{err}
 	var volumes []string
 	for _, dir := range left.volumes {
@@ -128,13 +128,13 @@ func (c *Containers) endLeases(ctx context.Context) error {
 	return nil
 }
 
-// endExecs ends the commands with these directories at the same time, and returns
+// end ends the commands with these directories at the same time, and returns
 // those that could not be ended.
-func (c *Containers) endExecs(ctx context.Context, dirs []string) (left []string, err error) {
+func (es *execs) end(ctx context.Context, dirs []string) (left []string, err error) {
 	errs := make([]error, len(dirs))
 	var ending sync.WaitGroup
 	for i, dir := range dirs {
-		ending.Go(func() { errs[i] = c.endExec(ctx, dir) })
+		ending.Go(func() { errs[i] = es.endOne(ctx, dir) })
 	}
 	ending.Wait()
 	for i, dir := range dirs {
@@ -145,8 +145,8 @@ func (c *Containers) endExecs(ctx context.Context, dirs []string) (left []string
 	return left, errors.Join(errs...)
 }
 
-// endExec ends a command whose agent is gone, and removes its streams.
-func (c *Containers) endExec(ctx context.Context, dir string) error {
+// endOne ends a command whose agent is gone, and removes its streams.
+func (es *execs) endOne(ctx context.Context, dir string) error {
 	ctx, cancel := context.WithTimeout(ctx, killTimeout) // others wait
 	defer cancel()
 	streams, err := openFIFOs(dir)
@@ -160,13 +160,13 @@ func (c *Containers) endExec(ctx context.Context, dir string) error {
 	}
 	id, execID, _ := strings.Cut(filepath.Base(dir), ".")
 	ended := begin(func() (struct{}, error) {
-		err := c.shims.kill(ctx, &tasksapi.KillRequest{ContainerID: id, ExecID: execID, Signal: uint32(unix.SIGKILL)})
+		err := es.shims.kill(ctx, &tasksapi.KillRequest{ContainerID: id, ExecID: execID, Signal: uint32(unix.SIGKILL)})
 		if err == nil {
-			sleep(ctx, c.shims.wait(ctx, id, execID), killTimeout) // the next error tells more
+			sleep(ctx, es.shims.wait(ctx, id, execID), killTimeout) // the next error tells more
 		}
-		return struct{}{}, c.shims.deleteProcess(ctx, id, execID)
+		return struct{}{}, es.shims.deleteProcess(ctx, id, execID)
 	})
-	err = c.runc.end("exec", execID, ended) // it may wait for a file of the container, and the shim for it
+	err = es.shims.runc.end("exec", execID, ended) // it may wait for a file of the container, and the shim for it
 	if err != nil && !errdefs.IsNotFound(err) {
 		return fmt.Errorf("cannot kill a command in container %s: %w", id, err)
 	}
