@@ -28,7 +28,7 @@ func (c *Containers) fillVolume(ctx context.Context, project string, v Volume, r
 		return err
 	}
 	running := slices.DeleteFunc(all, func(c Container) bool { return c.State == Created })
-	if len(c.volumes.usersOf(running, dir)) > 0 {
+	if len(c.volumes.users(running)[dir]) > 0 {
 		return nil
 	}
 	return fillVolume(dir, root, target, v.Type != "")

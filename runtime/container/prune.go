@@ -27,24 +27,28 @@ func (vs *volumes) Volumes(ctx context.Context) ([]VolumeInfo, error) {
 		return nil, fmt.Errorf("cannot list volumes: %w", err)
 	}
 	dirs, _ := filepath.Glob(vs.VolumeDir("*", "*")) // sorted; the pattern is valid
+	users := vs.users(all)
 	var volumes []VolumeInfo
 	for _, dir := range dirs {
 		v := VolumeInfo{Project: filepath.Base(filepath.Dir(dir)), Name: filepath.Base(dir)}
 		if strings.HasPrefix(v.Name, ".") || (Volume{Name: v.Name, Project: v.Project}).check() != nil {
 			continue // of ours, while something is done
 		}
-		v.UsedBy = vs.usersOf(all, dir)
+		v.UsedBy = users[dir]
 		volumes = append(volumes, v)
 	}
 	return volumes, nil
 }
 
-func (vs *volumes) usersOf(all []Container, dir string) []string {
-	var users []string
+// users are the ids of the containers that mount a volume, by its directory.
+func (vs *volumes) users(all []Container) map[string][]string {
+	users := make(map[string][]string)
 	for _, container := range all {
-		l := container.Labels
-		if slices.ContainsFunc(l.Volumes, func(v Volume) bool { return vs.volumeDir(l.Project, v) == dir }) {
-			users = append(users, container.ID)
+		for _, v := range container.Labels.Volumes {
+			dir := vs.volumeDir(container.Labels.Project, v)
+			if !slices.Contains(users[dir], container.ID) { // which may have it by two names
+				users[dir] = append(users[dir], container.ID)
+			}
 		}
 	}
 	return users
@@ -113,7 +117,7 @@ func (vs *volumes) setAside(ctx context.Context, dir, removing string) error {
 	if err != nil {
 		return err
 	}
-	if users := vs.usersOf(all, dir); len(users) > 0 {
+	if users := vs.users(all)[dir]; len(users) > 0 {
 		return fmt.Errorf("%w: container %s mounts it", ErrInUse, users[0])
 	}
 	if err := os.Rename(dir, removing); err != nil && !errors.Is(err, fs.ErrNotExist) {

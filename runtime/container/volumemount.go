@@ -215,17 +215,15 @@ func (vs *volumes) release(ctx context.Context) error {
 	}
 	vs.naming.Lock() // nobody is about to create a container that names one
 	defer vs.naming.Unlock()
-	records, err := vs.Recorded(ctx)
+	all, err := vs.Recorded(ctx)
 	if err != nil {
 		return err
 	}
-	for _, r := range records {
-		for _, v := range r.Labels.Volumes {
-			dir := vs.volumeDir(r.Labels.Project, v)
-			mounted = slices.DeleteFunc(mounted, func(m string) bool { return m == dir })
-		}
-	}
+	users := vs.users(all)
 	for _, dir := range mounted {
+		if len(users[dir]) > 0 {
+			continue
+		}
 		err = errors.Join(err, detach(dir))
 		_ = os.Remove(filepath.Dir(dir)) // of the project, where it was the last
 	}
