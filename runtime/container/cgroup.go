@@ -38,10 +38,8 @@ func (g *cgroups) path(project, id, parent string) string {
 // of are the directories of the control group of a container, which may
 // have no record any more.
 func (g *cgroups) of(ctx context.Context, id string) []string {
-	if record, err := g.client.ContainerService().Get(ctx, id); err == nil {
-		if labels, err := labelsOf(record); err == nil {
-			return cgroupDirs(g.path(labels.Project, id, escapePattern(labels.CgroupParent)))
-		}
+	if _, labels, err := g.read(ctx, id); err == nil {
+		return cgroupDirs(g.path(labels.Project, id, escapePattern(labels.CgroupParent)))
 	}
 	return cgroupDirs(g.path("*", id, "")) // of any project
 }

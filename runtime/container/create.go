@@ -39,12 +39,8 @@ func (c *Containers) Create(ctx context.Context, config Config) error {
 }
 
 func (c *Containers) create(ctx context.Context, id string, config Config) error {
-	switch existing, err := c.o.Client.ContainerService().Get(ctx, id); {
-	case err == nil: // whose id says what it is
-		_, err := labelsOf(existing)
-		return err
-	case !errdefs.IsNotFound(err):
-		return err
+	if _, _, err := c.read(ctx, id); !errdefs.IsNotFound(err) {
+		return err // nil: its id says what it is
 	}
 	config, err := config.complete()
 	if err != nil {

@@ -88,6 +88,16 @@ func (r *records) ProjectOf(ctx context.Context, id string) (string, error) {
 	return record.Labels[OwnerKey], nil
 }
 
+// read returns the record of a container, and what it says.
+func (r *records) read(ctx context.Context, id string) (containers.Container, Labels, error) {
+	record, err := r.client.ContainerService().Get(ctx, id)
+	if err != nil {
+		return record, Labels{}, err
+	}
+	labels, err := labelsOf(record)
+	return record, labels, err
+}
+
 // owned decodes the records of containers and logs those that cannot be decoded.
 // It fails if one belongs to another margolite.
 func (r *records) owned(found []containers.Container) ([]Container, error) {
@@ -137,6 +147,21 @@ func (r *records) SetDependsOn(ctx context.Context, id string, dependencies []co
 		return fmt.Errorf("cannot record what container %s depends on: %w", id, err)
 	}
 	return nil
+}
+
+// announceStop returns the labels of a container, which say how it wants to be
+// stopped. Of a one-shot service it records that it is being stopped: a server that
+// ends with 0 because it was asked to is not a job that is done, also for whoever
+// comes after a kill of this process right here.
+func (r *records) announceStop(ctx context.Context, id string) (Labels, error) {
+	_, labels, err := r.read(ctx, id)
+	if errdefs.IsNotFound(err) {
+		return Labels{Details: Details{StopSignal: "SIGTERM", StopGrace: defaultGrace}}, nil
+	}
+	if err == nil && labels.Restart.OneShot() {
+		err = r.setLabel(ctx, id, keyStopping, "1")
+	}
+	return labels, err
 }
 
 // setLabel changes one label; "" removes it.

@@ -74,11 +74,7 @@ func (c *Containers) start(ctx context.Context, id string) error {
 		return err
 	}
 
-	record, err := c.o.Client.ContainerService().Get(ctx, id)
-	if err != nil {
-		return err
-	}
-	labels, err := labelsOf(record)
+	record, labels, err := c.read(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -288,25 +284,6 @@ func (c *Containers) stop(ctx context.Context, id string, grace *time.Duration) 
 		return err
 	}
 	return c.tasks.delete(ctx, id)
-}
-
-// announceStop returns the labels of a container, which say how it wants to be
-// stopped. Of a one-shot service it records that it is being stopped: a server that
-// ends with 0 because it was asked to is not a job that is done, also for whoever
-// comes after a kill of this process right here.
-func (c *Containers) announceStop(ctx context.Context, id string) (Labels, error) {
-	record, err := c.o.Client.ContainerService().Get(ctx, id)
-	if errdefs.IsNotFound(err) {
-		return Labels{Details: Details{StopSignal: "SIGTERM", StopGrace: defaultGrace}}, nil
-	}
-	if err != nil {
-		return Labels{}, err
-	}
-	labels, err := labelsOf(record)
-	if err == nil && labels.Restart.OneShot() {
-		err = c.setLabel(ctx, id, keyStopping, "1")
-	}
-	return labels, err
 }
 
 // runHooks runs what is to run before a container is stopped, each for its time
