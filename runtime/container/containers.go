@@ -214,7 +214,7 @@ func (c *Containers) Delete(ctx context.Context, id string) error {
 }
 
 func (c *Containers) delete(ctx context.Context, id string) error {
-	snapshotter, _, err := c.snapshotter(ctx)
+	snapshotter, _, err := c.o.snapshotter(ctx)
 	if err != nil {
 		return err
 	}
@@ -233,7 +233,7 @@ func (c *Containers) delete(ctx context.Context, id string) error {
 // RemoveProject removes what is left of a project once its last container is
 // deleted: snapshots without a record, and the control group.
 func (c *Containers) RemoveProject(ctx context.Context, project string) error {
-	snapshotter, _, err := c.snapshotter(ctx)
+	snapshotter, _, err := c.o.snapshotter(ctx)
 	if err != nil {
 		return fmt.Errorf("cannot list snapshots of project %s: %w", project, err)
 	}
@@ -263,10 +263,10 @@ func (c *Containers) RemoveProject(ctx context.Context, project string) error {
 	return nil
 }
 
-func (c *Containers) snapshotter(ctx context.Context) (snapshots.Snapshotter, string, error) {
-	name, err := c.o.Snapshotter(ctx)
+func (o *Options) snapshotter(ctx context.Context) (snapshots.Snapshotter, string, error) {
+	name, err := o.Snapshotter(ctx)
 	if err != nil {
 		return nil, "", err
 	}
-	return c.o.Client.SnapshotService(name), name, nil
+	return o.Client.SnapshotService(name), name, nil
 }

@@ -85,13 +85,13 @@ func (c *Containers) create(ctx context.Context, id string, config Config) error
 	}
 
 	// Until the record refers to it, only the lease keeps gc from the snapshot.
-	ctx, release, err := c.lease(ctx, "margolite-create-"+id)
+	ctx, release, err := c.o.lease(ctx, "margolite-create-"+id)
 	if err != nil {
 		return err
 	}
 	defer release()
 
-	snapshotter, snapshotterName, err := c.snapshotter(ctx)
+	snapshotter, snapshotterName, err := c.o.snapshotter(ctx)
 	if err != nil {
 		return err
 	}
@@ -205,16 +205,16 @@ func (c *Containers) inspect(ctx context.Context, id string, config Config, volu
 
 // lease keeps gc from what is made with the context it returns. A lease that a
 // killed process left is taken over.
-func (c *Containers) lease(ctx context.Context, id string) (context.Context, func(), error) {
-	service := c.o.Client.LeasesService()
-	_, err := service.Create(ctx, leases.WithID(id), leases.WithExpiration(createLease), leases.WithLabel(leaseLabel, c.o.StateDir))
+func (o *Options) lease(ctx context.Context, id string) (context.Context, func(), error) {
+	service := o.Client.LeasesService()
+	_, err := service.Create(ctx, leases.WithID(id), leases.WithExpiration(createLease), leases.WithLabel(leaseLabel, o.StateDir))
 	if err != nil && !errdefs.IsAlreadyExists(err) {
 		return nil, nil, fmt.Errorf("cannot lease: %w", err)
 	}
 	release := func() {
 		// Nothing depends on it: the lease ends by itself.
 		if err := service.Delete(context.WithoutCancel(ctx), leases.Lease{ID: id}); err != nil && !errdefs.IsNotFound(err) {
-			c.o.Logger.Debug("lease is left to expire", "container", id, "error", err)
+			o.Logger.Debug("lease is left to expire", "container", id, "error", err)
 		}
 	}
 	return leases.WithLease(ctx, id), release, nil
