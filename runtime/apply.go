@@ -68,7 +68,7 @@ func (e *Engine) Apply(ctx context.Context, p *Project, o ApplyOptions) error {
 	defer func() { unlock(done) }()
 
 	defer e.places.unclaim(p.Name)
-	r, all, err := e.runOf(ctx, p)
+	r, all, err := runOf(ctx, e, p)
 	if err != nil {
 		return err
 	}
@@ -129,7 +129,7 @@ type Outline struct {
 func (e *Engine) Outline(p *Project) (Outline, error) {
 	o := Outline{Project: p.Name, Package: p.Digest, containers: make(map[string][]compose.Dependency)}
 	for _, name := range p.Compose.Order() {
-		b, err := e.blueprint(p, name)
+		b, err := p.blueprint(name)
 		if err != nil {
 			return Outline{}, err
 		}
@@ -208,11 +208,11 @@ func codeOfNetwork(err error) Code {
 
 // runOf prepares a run that leads to p: who is to run, where, and how. The place
 // of p is claimed. It returns the containers of all projects, too.
-func (e *Engine) runOf(ctx context.Context, p *Project) (*run, []container.Container, error) {
+func runOf(ctx context.Context, e *Engine, p *Project) (*run, []container.Container, error) {
 	blueprints := make(map[string]*blueprint)
 	for _, name := range p.Compose.Order() {
 		var err error
-		if blueprints[name], err = e.blueprint(p, name); err != nil {
+		if blueprints[name], err = p.blueprint(name); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -223,7 +223,7 @@ func (e *Engine) runOf(ctx context.Context, p *Project) (*run, []container.Conta
 	r := &run{e: e, project: p.Name, place: place, configs: make(map[string]container.Config), volumes: ownVolumes(p.Compose)}
 	r.take(slices.DeleteFunc(slices.Clone(all), func(c container.Container) bool { return c.Labels.Project != p.Name }))
 	r.read = true
-	r.made = e.madeAt(p.Name, place)
+	r.made = madeAt(e, p.Name, place)
 	for _, w := range place.networks() {
 		r.wanted.Networks = append(r.wanted.Networks, w.Name)
 	}
@@ -231,7 +231,7 @@ func (e *Engine) runOf(ctx context.Context, p *Project) (*run, []container.Conta
 		b := blueprints[seat.Service]
 		id := b.id(seat.Replica)
 		if !slices.ContainsFunc(r.found, func(c container.Container) bool { return c.ID == id }) {
-			if r.configs[id], err = b.config(ctx, seat); err != nil {
+			if r.configs[id], err = b.config(ctx, e, seat); err != nil {
 				return nil, nil, err
 			}
 			if err := e.containers.Check(ctx, r.configs[id]); err != nil {
@@ -252,7 +252,7 @@ func (e *Engine) runOf(ctx context.Context, p *Project) (*run, []container.Conta
 
 // madeAt is what is up to date already where a project has this place: what was made
 // for it before, as long as the supervisor watches over that.
-func (e *Engine) madeAt(project string, place placement) made {
+func madeAt(e *Engine, project string, place placement) made {
 	var boxes []network.Sandbox
 	for _, s := range place.seats {
 		if s.own() {

@@ -27,11 +27,11 @@
 //	Engine.turns     who works on a project now: Apply, Remove or the supervisor
 //	Engine.places    claims: addresses, names and ports of projects that are being changed and have no containers yet
 //	Engine.packages  StateDir/projects: extracted packages, and which were loaded last
-//	Engine.hooked    RunDir/started: which process of a container had its commands of post_start
+//	observer.hooked  RunDir/started: which process of a container had its commands of post_start
 //	Engine.changed   what Apply brought up to date in a project, so that nobody looks at it again
 //	Engine.histories how often and when containers ended, for the delay of the next restart
 //	Engine.news      who listens, and which projects wait for what
-//	Engine.health    the probes, and what they found
+//	observer.health  the probes, and what they found
 //	supervisor       which containers there are, what they did when they were seen last, and what is due
 //
 // # The way of one apply

@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/containerd/containerd/v2/pkg/namespaces"
@@ -64,8 +63,11 @@ type Options struct {
 // Engine runs Compose projects. Its methods may be called from several
 // goroutines; those that change the same project wait for each other.
 type Engine struct {
+	namespace
+	*stager
+	*observer
+
 	o          Options
-	images     *image.Images
 	containers *container.Containers
 	networks   *network.Networks
 
@@ -75,15 +77,12 @@ type Engine struct {
 	packages  *packages
 	changed   *changes
 	histories *histories
-	hooked    hookRecords
 	news      *news
 	changes   *agenda // of whoever listens to Changes
-	health    *health.Monitor
 
-	back    chan struct{} // closed once everything that was found first was tended
-	once    sync.Once     // closes it
-	looking atomic.Int64  // when Run began what it does now, since begun; 0: it waits for news
-	begun   time.Time
+	back chan struct{} // closed once everything that was found first was tended
+	once sync.Once     // closes it
+	busy spell         // what Run does now
 }
 
 // New checks the options and prepares the directories. It starts nothing. Close
@@ -137,24 +136,31 @@ func New(o Options) (*Engine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot create runtime: %w", err)
 	}
-	e := &Engine{
+	in := namespace(o.Namespace)
+	known := &histories{of: make(map[string]map[string]*history)}
+	told := &news{client: o.Client, namespace: o.Namespace, logger: o.Logger, watches: make(map[*watch]bool), waits: make(map[string][]Wait)}
+	sees := &observer{
+		namespace: in, logger: o.Logger, containers: containers, networks: networks,
+		histories: known, hooked: hookRecords(filepath.Join(o.RunDir, "started")), news: told,
+	}
+	sees.health = health.New(health.Options{Exec: sees.probe, Changed: told.tell})
+	return &Engine{
+		namespace:  in,
+		stager:     &stager{namespace: in, o: o, images: images, containers: containers},
+		observer:   sees,
 		o:          o,
-		images:     images,
 		containers: containers,
 		networks:   networks,
 		turns:      &turns{changing: newLocks(), held: make(map[string]holding), left: make(map[string]bool), tended: make(map[string]*tending)},
 		places:     &places{containers: containers, networks: networks, claims: make(map[string]placement)},
 		packages:   &packages{dir: filepath.Join(o.StateDir, "projects"), locks: newLocks(), last: make(map[string]map[string]int)},
 		changed:    &changes{last: make(map[string]change)},
-		histories:  &histories{of: make(map[string]map[string]*history)},
-		hooked:     hookRecords(filepath.Join(o.RunDir, "started")),
-		news:       &news{client: o.Client, namespace: o.Namespace, logger: o.Logger, watches: make(map[*watch]bool), waits: make(map[string][]Wait)},
+		histories:  known,
+		news:       told,
 		changes:    newAgenda(),
 		back:       make(chan struct{}),
-		begun:      time.Now(),
-	}
-	e.health = health.New(health.Options{Exec: e.probe, Changed: e.news.tell})
-	return e, nil
+		busy:       spell{epoch: time.Now()},
+	}, nil
 }
 
 // Close ends the probes of containers. The containers go on.
@@ -171,10 +177,13 @@ func (e *Engine) Changed() (projects []string, all bool) {
 	return slices.Sorted(maps.Keys(taken.projects)), taken.all
 }
 
+// namespace is that of our containers in containerd.
+type namespace string
+
 // within is ctx for calls to containerd: its services in this process take the
 // namespace from nowhere else.
-func (e *Engine) within(ctx context.Context) context.Context {
-	return namespaces.WithNamespace(ctx, e.o.Namespace)
+func (n namespace) within(ctx context.Context) context.Context {
+	return namespaces.WithNamespace(ctx, string(n))
 }
 
 // poke wakes whoever waits for c, now or the next time.

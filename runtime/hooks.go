@@ -27,7 +27,7 @@ func (r *run) runHooks(ctx context.Context, s Step) error {
 	c := own[0]
 	life := lifeOf(c.Pid)
 	for _, hook := range c.Labels.PostStart {
-		if err := r.e.runHook(ctx, c.ID, hook); err != nil {
+		if err := runHook(ctx, r.e.containers, c.ID, hook); err != nil {
 			if r.wanted.AsRecorded && ctx.Err() == nil {
 				r.e.o.Logger.Warn("hook failed", "project", r.project, "service", s.Replica.Service, "error", err)
 				continue
@@ -41,11 +41,11 @@ func (r *run) runHooks(ctx context.Context, s Step) error {
 	return r.e.hooked.note(c.ID, life)
 }
 
-func (e *Engine) runHook(ctx context.Context, id string, h compose.Hook) error {
+func runHook(ctx context.Context, containers *container.Containers, id string, h compose.Hook) error {
 	var out ending
 	x := container.HookExec(h)
 	x.Stdout, x.Stderr = &out, &out
-	code, err := e.containers.Exec(ctx, id, x)
+	code, err := containers.Exec(ctx, id, x)
 	name := strings.Join(h.Command[:min(1, len(h.Command))], "") // arguments may hold a password
 	if err == nil && code != 0 {
 		err = fmt.Errorf("it ended with code %d%s", code, quote(string(out)))
@@ -80,11 +80,11 @@ func (h hookRecords) has(id string, pid int) bool {
 }
 
 // deleteContainer deletes a container and what is noted of it.
-func (e *Engine) deleteContainer(ctx context.Context, id string) error {
-	if err := e.containers.Delete(ctx, id); err != nil {
+func (r *run) deleteContainer(ctx context.Context, id string) error {
+	if err := r.e.containers.Delete(ctx, id); err != nil {
 		return err
 	}
-	if err := os.Remove(e.hooked.of(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := os.Remove(r.e.hooked.of(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("cannot delete the hook record of container %s: %w", id, err)
 	}
 	return nil

@@ -3,15 +3,19 @@ package runtime
 import (
 	"cmp"
 	"context"
+	"log/slog"
 	"maps"
 	"net/netip"
+	"os"
 	"slices"
 	"sort"
+	"strconv"
 	"time"
 
 	"github.com/margolite/margolite/runtime/compose"
 	"github.com/margolite/margolite/runtime/container"
 	"github.com/margolite/margolite/runtime/health"
+	"github.com/margolite/margolite/runtime/network"
 )
 
 // State is what a container does.
@@ -83,10 +87,23 @@ type ObservedAddress struct {
 // Replica is the instance of a service that the container is for.
 func (c *ObservedContainer) Replica() Replica { return Replica{c.Service, c.Number} }
 
+// observer reads what there is of projects: in containerd, in the kernel, and in what
+// this process knows of them.
+type observer struct {
+	namespace
+	logger     *slog.Logger
+	containers *container.Containers
+	networks   *network.Networks
+	histories  *histories
+	hooked     hookRecords
+	news       *news
+	health     *health.Monitor
+}
+
 // Observe reads all projects from containerd, sorted by name; containers in
 // dependency order.
-func (e *Engine) Observe(ctx context.Context) ([]ObservedProject, error) {
-	all, err := e.containers.List(e.within(ctx))
+func (o *observer) Observe(ctx context.Context) ([]ObservedProject, error) {
+	all, err := o.containers.List(o.within(ctx))
 	if err != nil {
 		return nil, err
 	}
@@ -96,39 +113,39 @@ func (e *Engine) Observe(ctx context.Context) ([]ObservedProject, error) {
 	}
 	projects := make([]ObservedProject, 0, len(byProject))
 	for _, name := range slices.Sorted(maps.Keys(byProject)) {
-		projects = append(projects, e.observeProject(name, byProject[name]))
+		projects = append(projects, o.observeProject(name, byProject[name]))
 	}
 	return projects, nil
 }
 
 // ObserveProject is Observe for one project, and asks for no other. A project that
 // is not there has no containers.
-func (e *Engine) ObserveProject(ctx context.Context, name string) (ObservedProject, error) {
-	list, err := e.containers.ListProject(e.within(ctx), name)
+func (o *observer) ObserveProject(ctx context.Context, name string) (ObservedProject, error) {
+	list, err := o.containers.ListProject(o.within(ctx), name)
 	if err != nil {
 		return ObservedProject{}, err
 	}
-	return e.observeProject(name, list), nil
+	return o.observeProject(name, list), nil
 }
 
-func (e *Engine) observeProject(name string, list []container.Container) ObservedProject {
+func (o *observer) observeProject(name string, list []container.Container) ObservedProject {
 	p := ObservedProject{Name: name}
 	for _, c := range inOrder(list) {
-		o := e.observe(c)
-		if !o.active() {
-			wait := e.news.waitOf(name, o.Replica())
-			o.Waiting, o.Undecided = wait.For, wait.Undecided
+		found := o.observe(c)
+		if !found.active() {
+			wait := o.news.waitOf(name, found.Replica())
+			found.Waiting, found.Undecided = wait.For, wait.Undecided
 		}
 		if len(p.Containers) == 0 {
 			p.Labels = c.Labels.Caller
 		}
-		p.Containers = append(p.Containers, o)
+		p.Containers = append(p.Containers, found)
 	}
 	return p
 }
 
-func (e *Engine) observe(c container.Container) ObservedContainer {
-	o := ObservedContainer{
+func (o *observer) observe(c container.Container) ObservedContainer {
+	found := ObservedContainer{
 		ID:        c.ID,
 		Service:   c.Labels.Service,
 		Number:    c.Labels.Number,
@@ -144,23 +161,50 @@ func (e *Engine) observe(c container.Container) ObservedContainer {
 		Name:      c.Labels.Name,
 		Recorded:  c.Labels.Exited,
 	}
-	o.Restarts, o.Restarted = e.histories.restarts(c.Labels.Project, c.ID)
-	o.Restarting = o.State == Stopped && c.Labels.Restart.After(c.ExitCode, o.Restarts)
+	found.Restarts, found.Restarted = o.histories.restarts(c.Labels.Project, c.ID)
+	found.Restarting = found.State == Stopped && c.Labels.Restart.After(c.ExitCode, found.Restarts)
 	for _, a := range c.Labels.Sandbox.Attached {
 		at := ObservedAddress{Network: a.Network.Name, Address: addressText(a.Address), Address6: addressText(a.Address6)}
-		o.Networks = append(o.Networks, at)
-		o.Address = cmp.Or(o.Address, at.Address, at.Address6)
+		found.Networks = append(found.Networks, at)
+		found.Address = cmp.Or(found.Address, at.Address, at.Address6)
 	}
 	for _, p := range c.Labels.Ports {
-		o.Ports = append(o.Ports, p.String())
+		found.Ports = append(found.Ports, p.String())
 	}
-	if o.active() {
-		o.Started = startOf(c.Pid)
-		o.Astray = e.astray(c.Pid, c.Labels.Sandbox)
-		o.Hooked = len(c.Labels.PostStart) == 0 || e.hooked.has(c.ID, c.Pid)
-		o.Health = e.healthOf(c)
+	if found.active() {
+		found.Started = startOf(c.Pid)
+		found.Astray = o.astray(c.Pid, c.Labels.Sandbox)
+		found.Hooked = len(c.Labels.PostStart) == 0 || o.hooked.has(c.ID, c.Pid)
+		found.Health = o.healthOf(c)
 	}
-	return o
+	return found
+}
+
+// adoptNamespaces pins the namespaces again that only the processes of these
+// containers still hold: else these would have to end for a new one.
+func (o *observer) adoptNamespaces(ctx context.Context, containers []container.Container) {
+	for _, c := range containers {
+		if c.State != container.Running && c.State != container.Paused {
+			continue
+		}
+		if _, err := o.networks.Adopt(ctx, c.Labels.Sandbox, c.Pid); err != nil && ctx.Err() == nil {
+			o.logger.Warn("cannot save the namespace of a container", "container", c.ID, "error", err)
+		}
+	}
+}
+
+// astray tells whether the process pid is in another network namespace than the
+// sandbox's. A process that has just ended is nowhere.
+func (o *observer) astray(pid int, s network.Sandbox) bool {
+	if s.Host {
+		return false
+	}
+	process, err := os.Stat("/proc/" + strconv.Itoa(pid) + "/ns/net")
+	if err != nil {
+		return false
+	}
+	pinned, err := os.Stat(o.networks.Paths(s).NetNS)
+	return err != nil || !os.SameFile(process, pinned)
 }
 
 func addressText(a netip.Addr) string {

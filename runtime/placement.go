@@ -8,9 +8,7 @@ import (
 	"maps"
 	"net"
 	"net/netip"
-	"os"
 	"slices"
-	"strconv"
 	"sync"
 
 	"github.com/margolite/margolite/runtime/container"
@@ -498,31 +496,4 @@ func hasNetwork(w network.Network) bool {
 	}
 	_, err := net.InterfaceByName(w.Bridge)
 	return err == nil
-}
-
-// adoptNamespaces pins the namespaces again that only the processes of these
-// containers still hold: else these would have to end for a new one.
-func (e *Engine) adoptNamespaces(ctx context.Context, containers []container.Container) {
-	for _, c := range containers {
-		if c.State != container.Running && c.State != container.Paused {
-			continue
-		}
-		if _, err := e.networks.Adopt(ctx, c.Labels.Sandbox, c.Pid); err != nil && ctx.Err() == nil {
-			e.o.Logger.Warn("cannot save the namespace of a container", "container", c.ID, "error", err)
-		}
-	}
-}
-
-// astray tells whether the process pid is in another network namespace than the
-// sandbox's. A process that has just ended is nowhere.
-func (e *Engine) astray(pid int, s network.Sandbox) bool {
-	if s.Host {
-		return false
-	}
-	process, err := os.Stat("/proc/" + strconv.Itoa(pid) + "/ns/net")
-	if err != nil {
-		return false
-	}
-	pinned, err := os.Stat(e.networks.Paths(s).NetNS)
-	return err != nil || !os.SameFile(process, pinned)
 }

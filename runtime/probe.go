@@ -38,7 +38,7 @@ func checkOf(service *compose.Healthcheck, image *image.Health) *compose.Healthc
 }
 
 // tendHealth makes the running containers of a project those that are probed.
-func (e *Engine) tendHealth(project string, found []container.Container) {
+func (o *observer) tendHealth(project string, found []container.Container) {
 	var targets []health.Target
 	for _, c := range found {
 		check := c.Labels.Healthcheck
@@ -49,24 +49,25 @@ func (e *Engine) tendHealth(project string, found []container.Container) {
 			targets = append(targets, health.Target{Container: c.ID, Process: c.Pid, Started: started, Check: *check})
 		}
 	}
-	e.health.Tend(project, targets)
+	o.health.Tend(project, targets)
 }
 
 // healthOf is what is known of the health of a container that runs. What nobody
 // in this process has probed is starting.
-func (e *Engine) healthOf(c container.Container) health.Status {
+func (o *observer) healthOf(c container.Container) health.Status {
 	if c.Labels.Healthcheck == nil {
 		return health.Status{}
 	}
-	if status, ok := e.health.Status(c.ID); ok {
+	if status, ok := o.health.Status(c.ID); ok {
 		return status
 	}
 	return health.Status{State: health.Starting}
 }
 
-func (e *Engine) probe(ctx context.Context, id string, timeout time.Duration, command []string, output io.Writer) (int, error) {
+// probe runs the command of a health check in a container.
+func (o *observer) probe(ctx context.Context, id string, timeout time.Duration, command []string, output io.Writer) (int, error) {
 	x := container.Exec{Args: command, Own: true, Timeout: timeout, Stdout: output, Stderr: output}
-	code, err := e.containers.Exec(e.within(ctx), id, x)
+	code, err := o.containers.Exec(o.within(ctx), id, x)
 	if errors.Is(err, container.ErrNotTried) {
 		err = fmt.Errorf("%w: %w", health.ErrNotTried, err)
 	}

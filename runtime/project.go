@@ -136,22 +136,22 @@ func (e *Engine) Load(ctx context.Context, s Source) (*Project, error) {
 	}
 	container.FindSources(loaded, nil)
 	p.Compose = loaded
-	e.warnOfVolumes(p)
+	p.warnOfVolumes(e.containers)
 	return p, nil
 }
 
 // warnOfVolumes tells of volumes that are given a name which another project's volume
 // has as well: with Docker, whoever gives the name has the same volume.
-func (e *Engine) warnOfVolumes(p *Project) {
+func (p *Project) warnOfVolumes(containers *container.Containers) {
 	for _, key := range p.Compose.Compose.VolumeNames() {
 		v := p.Compose.Compose.Volumes[key]
 		if v.Name == "" || bool(v.External) {
 			continue
 		}
 		// A valid name has no wildcard. No warning is worth a failure.
-		dirs, _ := filepath.Glob(e.containers.VolumeDir("*", v.Name))
+		dirs, _ := filepath.Glob(containers.VolumeDir("*", v.Name))
 		for _, dir := range dirs {
-			if dir != e.containers.VolumeDir(p.Name, v.Name) {
+			if dir != containers.VolumeDir(p.Name, v.Name) {
 				p.Compose.Warnings = append(p.Compose.Warnings, fmt.Sprintf("volumes.%s.name: %s is another volume with that name: unlike with Docker, each project has its own; to share one, declare it external", key, dir))
 			}
 		}
@@ -159,7 +159,6 @@ func (e *Engine) warnOfVolumes(p *Project) {
 }
 
 type blueprint struct {
-	e       *Engine
 	p       *Project
 	service *compose.Service
 	pin     digest.Digest
@@ -168,7 +167,7 @@ type blueprint struct {
 }
 
 // blueprint looks at no image: where nothing has to be made, none is needed.
-func (e *Engine) blueprint(p *Project, service string) (*blueprint, error) {
+func (p *Project) blueprint(service string) (*blueprint, error) {
 	s := p.Compose.Services[service]
 	pin, ok := p.pins[s.Image]
 	if !ok {
@@ -178,17 +177,17 @@ func (e *Engine) blueprint(p *Project, service string) (*blueprint, error) {
 	if err != nil {
 		return nil, fail(Internal, service, err)
 	}
-	return &blueprint{e: e, p: p, service: s, pin: pin, hash: hash}, nil
+	return &blueprint{p: p, service: s, pin: pin, hash: hash}, nil
 }
 
 func (b *blueprint) id(r Replica) string { return container.ID(b.p.Name, r.Service, r.Number, b.hash) }
 
-func (b *blueprint) config(ctx context.Context, s seat) (container.Config, error) {
+func (b *blueprint) config(ctx context.Context, e *Engine, s seat) (container.Config, error) {
 	if b.found == nil {
 		if err := container.CheckPlatform(b.service.Platform); err != nil {
 			return container.Config{}, &Error{Code: Unsupported, Object: s.Service, Err: err}
 		}
-		found, err := b.e.images.Get(ctx, b.service.Image, b.pin, b.service.Platform)
+		found, err := e.images.Get(ctx, b.service.Image, b.pin, b.service.Platform)
 		if err != nil {
 			return container.Config{}, failImage(b.service.Image, err)
 		}
@@ -203,7 +202,7 @@ func (b *blueprint) config(ctx context.Context, s seat) (container.Config, error
 		Service:    b.service,
 		Image:      b.found.Config.Config,
 		ImageName:  b.found.Name,
-		Sandbox:    b.e.networks.Paths(s.Sandbox),
+		Sandbox:    e.networks.Paths(s.Sandbox),
 		Volumes:    b.p.Compose.Volumes,
 		WorkingDir: b.p.Compose.WorkingDir,
 	}, nil

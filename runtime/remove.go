@@ -50,7 +50,7 @@ func (e *Engine) RemoveWith(ctx context.Context, project string, o RemoveOptions
 		}
 		plan := PlanFor(observed, r.wanted)
 		if len(plan.Groups) == 0 {
-			return e.removeRest(ctx, project, o)
+			return r.removeRest(ctx, o)
 		}
 		if failed := r.carryOut(ctx, plan); len(failed) > 0 {
 			return failed[0].err
@@ -63,7 +63,8 @@ func (e *Engine) RemoveWith(ctx context.Context, project string, o RemoveOptions
 }
 
 // removeRest removes what no container's labels tell of.
-func (e *Engine) removeRest(ctx context.Context, project string, o RemoveOptions) error {
+func (r *run) removeRest(ctx context.Context, o RemoveOptions) error {
+	e, project := r.e, r.project
 	err := e.containers.RemoveProject(ctx, project)
 	if err == nil {
 		err = e.places.sweepNetworks(ctx)
@@ -72,7 +73,7 @@ func (e *Engine) removeRest(ctx context.Context, project string, o RemoveOptions
 		return fail(Internal, project, err)
 	}
 	if o.Volumes {
-		if err := e.removeVolumes(ctx, project); err != nil {
+		if err := removeVolumes(ctx, e.containers, project); err != nil {
 			return err
 		}
 	}

@@ -345,7 +345,7 @@ func (r *run) execute(ctx context.Context, s Step) error {
 	case RecordOrder:
 		return internal(r.e.containers.SetDependsOn(ctx, s.Container, r.dependencies(s.Container)))
 	case DeleteContainer:
-		return internal(r.e.deleteContainer(ctx, s.Container))
+		return internal(r.deleteContainer(ctx, s.Container))
 	case RemoveSandbox:
 		for _, c := range r.found {
 			if seat := seatOf(c); seat.own() && seat.Replica == s.Replica {

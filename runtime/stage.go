@@ -10,6 +10,7 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
+	"github.com/margolite/margolite/runtime/container"
 	"github.com/margolite/margolite/runtime/image"
 )
 
@@ -18,6 +19,14 @@ const maxPackage = 64 << 20
 
 // Progress is how much of one object is on the device; Total is 0 while unknown.
 type Progress = image.Progress
+
+// stager has what projects need brought to the device, and removes it again.
+type stager struct {
+	namespace
+	o          Options
+	images     *image.Images
+	containers *container.Containers
+}
 
 // PackageRef says where a package is: an OCI artifact or a URL.
 type PackageRef struct {
@@ -38,8 +47,8 @@ type Package struct {
 
 // FetchPackage downloads a package and verifies it: by its digests, or by its
 // signature if it is to have one. Nothing is kept in containerd.
-func (e *Engine) FetchPackage(ctx context.Context, ref PackageRef, progress func(Progress)) (*Package, error) {
-	ctx = e.within(ctx)
+func (s *stager) FetchPackage(ctx context.Context, ref PackageRef, progress func(Progress)) (*Package, error) {
+	ctx = s.within(ctx)
 	limits := image.ArtifactLimits{Size: maxPackage}
 	var p Package
 	var err error
@@ -48,11 +57,11 @@ func (e *Engine) FetchPackage(ctx context.Context, ref PackageRef, progress func
 	case ref.Repository != "":
 		object = ref.Repository + ":" + ref.Revision
 		limits.Trust = ref.Trust
-		p.Data, p.Origin, err = e.images.Artifact(ctx, ref.Repository, ref.Revision, limits, progress)
+		p.Data, p.Origin, err = s.images.Artifact(ctx, ref.Repository, ref.Revision, limits, progress)
 		p.Signed = ref.Trust != nil
 	case ref.Location != "":
-		p.Data, err = e.images.Location(ctx, image.Source{Package: ref.Location, Keys: ref.Key}, limits, progress)
-		p.Signed = ref.Key != "" || len(e.o.Keys) > 0
+		p.Data, err = s.images.Location(ctx, image.Source{Package: ref.Location, Keys: ref.Key}, limits, progress)
+		p.Signed = ref.Key != "" || len(s.o.Keys) > 0
 	default:
 		return nil, &Error{Code: InvalidPackage, Object: "package", Err: errors.New("neither repository nor location is set")}
 	}
@@ -68,14 +77,14 @@ func (e *Engine) FetchPackage(ctx context.Context, ref PackageRef, progress func
 // found, so that Stage brings just that. The digest is looked up as by Stage, and
 // nothing of the images is downloaded. What was found to be signed before, and is
 // on the device, needs no network.
-func (e *Engine) Unsigned(ctx context.Context, p *Project, pins map[string]digest.Digest, keys image.Keyring) (map[string]string, error) {
-	ctx = e.within(ctx)
+func (s *stager) Unsigned(ctx context.Context, p *Project, pins map[string]digest.Digest, keys image.Keyring) (map[string]string, error) {
+	ctx = s.within(ctx)
 	looked, unsigned := make(map[string]image.Looked), make(map[string]string)
 	for _, w := range wantsOf(p, pins) {
 		if _, known := looked[w.Ref]; known { // for another platform
 			continue
 		}
-		l, err := e.images.Look(ctx, w, keys)
+		l, err := s.images.Look(ctx, w, keys)
 		if err != nil {
 			return nil, p.failImages(err)
 		}
@@ -94,10 +103,10 @@ func (e *Engine) Unsigned(ctx context.Context, p *Project, pins map[string]diges
 // in the preload directory. Nothing is downloaded unless all of it fits and leaves
 // the reserve free, nor is anything written then: Persists tells cheaply when it
 // is worth another attempt.
-func (e *Engine) Stage(ctx context.Context, p *Project, pins map[string]digest.Digest, progress func(Progress)) (map[string]digest.Digest, error) {
-	ctx = e.within(ctx)
+func (s *stager) Stage(ctx context.Context, p *Project, pins map[string]digest.Digest, progress func(Progress)) (map[string]digest.Digest, error) {
+	ctx = s.within(ctx)
 	wants := wantsOf(p, pins)
-	pulled, err := e.images.PullAll(ctx, wants, progress)
+	pulled, err := s.images.PullAll(ctx, wants, progress)
 	if err != nil {
 		return nil, p.failImages(err)
 	}
@@ -115,8 +124,8 @@ func (e *Engine) Stage(ctx context.Context, p *Project, pins map[string]digest.D
 
 // Complete says whether Stage would need no registry: every image of p is on the
 // device, or lies in the preload directory. It asks nobody.
-func (e *Engine) Complete(ctx context.Context, p *Project, pins map[string]digest.Digest) (bool, error) {
-	complete, err := e.images.Complete(e.within(ctx), wantsOf(p, pins))
+func (s *stager) Complete(ctx context.Context, p *Project, pins map[string]digest.Digest) (bool, error) {
+	complete, err := s.images.Complete(s.within(ctx), wantsOf(p, pins))
 	if err != nil {
 		return false, p.failImages(err)
 	}
@@ -166,9 +175,9 @@ type Keep struct {
 // needs, and the downloads that nobody waits for, and returns their names. The
 // space comes free soon after. Images that this runtime did not bring are never
 // touched.
-func (e *Engine) Prune(ctx context.Context, keep Keep) ([]string, error) {
-	ctx = e.within(ctx)
-	kept, err := e.keptImages(ctx, keep)
+func (s *stager) Prune(ctx context.Context, keep Keep) ([]string, error) {
+	ctx = s.within(ctx)
+	kept, err := s.keptImages(ctx, keep)
 	if err != nil {
 		return nil, err
 	}
@@ -176,17 +185,17 @@ func (e *Engine) Prune(ctx context.Context, keep Keep) ([]string, error) {
 	for _, project := range keep.Fetching {
 		fetching[project] = true
 	}
-	removed, err := e.images.Prune(ctx, kept, fetching)
+	removed, err := s.images.Prune(ctx, kept, fetching)
 	if err != nil {
 		return removed, failImage("images", err)
 	}
-	if err := e.containers.RemoveLeftovers(ctx); err != nil { // volumes take space, too
-		e.o.Logger.Warn("cannot remove leftovers", "error", err)
+	if err := s.containers.RemoveLeftovers(ctx); err != nil { // volumes take space, too
+		s.o.Logger.Warn("cannot remove leftovers", "error", err)
 	}
 	return removed, nil
 }
 
-func (e *Engine) keptImages(ctx context.Context, keep Keep) (map[string]bool, error) {
+func (s *stager) keptImages(ctx context.Context, keep Keep) (map[string]bool, error) {
 	kept := make(map[string]bool)
 	for _, pins := range keep.Images {
 		for ref, pin := range pins {
@@ -197,7 +206,7 @@ func (e *Engine) keptImages(ctx context.Context, keep Keep) (map[string]bool, er
 			kept[name] = true
 		}
 	}
-	all, err := e.containers.Recorded(ctx)
+	all, err := s.containers.Recorded(ctx)
 	if err != nil {
 		return nil, fail(Internal, "images", err)
 	}

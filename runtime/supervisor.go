@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/margolite/margolite/runtime/contain"
@@ -46,13 +47,13 @@ func (e *Engine) Run(ctx context.Context) error {
 	s.missed = true
 	defer s.tending.Wait()
 	beside.Go(func() {
-		e.keep(ctx, "watch the network", func() error { return e.networks.Run(ctx, w.addAll) })
+		s.keep(ctx, "watch the network", func() error { return e.networks.Run(ctx, w.addAll) })
 	})
-	beside.Go(func() { e.keep(ctx, "answer DNS queries", func() error { return e.networks.Serve(ctx) }) })
+	beside.Go(func() { s.keep(ctx, "answer DNS queries", func() error { return e.networks.Serve(ctx) }) })
 	beside.Go(func() {
-		e.keep(ctx, "watch shims", func() error { return e.containers.WatchShims(ctx, e.news.tellContainer) })
+		s.keep(ctx, "watch shims", func() error { return e.containers.WatchShims(ctx, e.news.tellContainer) })
 	})
-	beside.Go(func() { e.removeLeftovers(ctx) })
+	beside.Go(func() { s.removeLeftovers(ctx) })
 	defer cancel()
 
 	due := time.NewTimer(0)
@@ -61,12 +62,12 @@ func (e *Engine) Run(ctx context.Context) error {
 	defer files.Stop()
 	ticking := true
 	for {
-		e.looking.Store(0)
+		e.busy.ends()
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-files.C:
-			e.looks()
+			e.busy.begins()
 			e.networks.RefreshFiles()
 			if ticking = len(s.projects) > 0; ticking {
 				files.Reset(refreshEvery)
@@ -80,7 +81,7 @@ func (e *Engine) Run(ctx context.Context) error {
 		case <-due.C:
 		case <-w.poked:
 		}
-		e.looks()
+		e.busy.begins()
 		s.look(ctx)
 		s.noteBack() // there may be nothing to tend
 		s.alarm(due)
@@ -92,50 +93,60 @@ func (e *Engine) Run(ctx context.Context) error {
 }
 
 // keep does again, after a while, what ended before ctx did.
-func (e *Engine) keep(ctx context.Context, what string, do func() error) {
+func (s *supervisor) keep(ctx context.Context, what string, do func() error) {
 	for failures := 1; ctx.Err() == nil; failures++ {
 		if err := contain.Call(do); err != nil && ctx.Err() == nil {
-			e.complain("cannot "+what, err)
+			s.complain("cannot "+what, err)
 		}
 		pause(ctx, delay(failures, rand.Float64()))
 	}
 }
 
 // removeLeftovers removes what a former process left and takes long to remove.
-func (e *Engine) removeLeftovers(ctx context.Context) {
+func (s *supervisor) removeLeftovers(ctx context.Context) {
 	said := ""
 	for failures := 1; ctx.Err() == nil; failures++ {
-		err := contain.Call(func() error { return e.containers.RemoveLeftovers(ctx) })
+		err := contain.Call(func() error { return s.e.containers.RemoveLeftovers(ctx) })
 		if err == nil {
 			return
 		}
 		if ctx.Err() == nil && err.Error() != said {
 			said = err.Error()
-			e.complain("cannot remove leftovers", err)
+			s.complain("cannot remove leftovers", err)
 		}
 		pause(ctx, delay(failures, rand.Float64()))
 	}
 }
 
 // complain logs an error of Run, and tells of it if it is a panic: nobody else does.
-func (e *Engine) complain(text string, err error, attrs ...any) {
-	e.o.Logger.Warn(text, append(attrs, "error", err)...)
+func (s *supervisor) complain(text string, err error, attrs ...any) {
+	s.e.o.Logger.Warn(text, append(attrs, "error", err)...)
 	var p *contain.Panic
 	if errors.As(err, &p) {
-		e.o.Contained(text, p)
+		s.e.o.Contained(text, p)
 	}
 }
 
-func (e *Engine) looks() { e.looking.Store(max(int64(time.Since(e.begun)), 1)) }
-
 // Busy is for how long Run has been doing what it does now; 0 while it waits for
 // news. What takes long, it leaves to others.
-func (e *Engine) Busy() time.Duration {
-	since := e.looking.Load()
+func (e *Engine) Busy() time.Duration { return e.busy.lasts() }
+
+// spell measures how long one piece of work has been going on.
+type spell struct {
+	epoch time.Time    // before the first one
+	since atomic.Int64 // when it began, since epoch; 0: nothing is done
+}
+
+func (s *spell) begins() { s.since.Store(max(int64(time.Since(s.epoch)), 1)) }
+
+func (s *spell) ends() { s.since.Store(0) }
+
+func (s *spell) lasts() time.Duration {
+	since := s.since.Load()
 	if since == 0 {
 		return 0
 	}
-	return time.Since(e.begun) - time.Duration(since)
+	return time.Since(s.epoch) - time.Duration(since)
 }
 
 // Back is closed once Run has tried to bring everything back that it found when
@@ -184,7 +195,7 @@ type tended struct {
 func (s *supervisor) look(ctx context.Context) {
 	if err := contain.Call(func() error { return s.tendConcerned(ctx) }); err != nil {
 		if ctx.Err() == nil {
-			s.e.complain("cannot supervise containers", err)
+			s.complain("cannot supervise containers", err)
 		}
 		s.failures++
 		s.missed, s.retry = true, time.Now().Add(delay(s.failures, rand.Float64()))
@@ -406,7 +417,7 @@ func (s *supervisor) tend(ctx context.Context, project string, t *tended) time.T
 	case ctx.Err() != nil:
 		return time.Time{}
 	}
-	s.e.complain("cannot restore project", err, "project", project)
+	s.complain("cannot restore project", err, "project", project)
 	t.failures++
 	t.rest = time.Now().Add(delay(t.failures, rand.Float64()))
 	return t.rest

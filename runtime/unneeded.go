@@ -65,8 +65,8 @@ func (e *Engine) RemoveVolume(ctx context.Context, project, name string) error {
 	return nil
 }
 
-func (e *Engine) removeVolumes(ctx context.Context, project string) error {
-	list, err := e.containers.Volumes(ctx)
+func removeVolumes(ctx context.Context, containers *container.Containers, project string) error {
+	list, err := containers.Volumes(ctx)
 	if err != nil {
 		return fail(Internal, project, err)
 	}
@@ -75,7 +75,7 @@ func (e *Engine) removeVolumes(ctx context.Context, project string) error {
 		if v.Project != project {
 			continue
 		}
-		if err := e.containers.RemoveVolume(ctx, project, v.Name); err != nil && !errors.Is(err, container.ErrInUse) {
+		if err := containers.RemoveVolume(ctx, project, v.Name); err != nil && !errors.Is(err, container.ErrInUse) {
 			failed = errors.Join(failed, fail(Internal, v.Name, err)) // the others go
 		}
 	}
@@ -89,13 +89,13 @@ type UnusedImage struct {
 }
 
 // UnusedImages are the images that Prune would remove.
-func (e *Engine) UnusedImages(ctx context.Context, keep Keep) ([]UnusedImage, error) {
-	ctx = e.within(ctx)
-	kept, err := e.keptImages(ctx, keep)
+func (s *stager) UnusedImages(ctx context.Context, keep Keep) ([]UnusedImage, error) {
+	ctx = s.within(ctx)
+	kept, err := s.keptImages(ctx, keep)
 	if err != nil {
 		return nil, err
 	}
-	names, err := e.images.List(ctx)
+	names, err := s.images.List(ctx)
 	if err != nil {
 		return nil, failImage("images", err)
 	}
@@ -105,7 +105,7 @@ func (e *Engine) UnusedImages(ctx context.Context, keep Keep) ([]UnusedImage, er
 			continue
 		}
 		u := UnusedImage{Name: name}
-		u.Bytes, _ = e.images.Size(ctx, name)
+		u.Bytes, _ = s.images.Size(ctx, name)
 		unused = append(unused, u)
 	}
 	return unused, nil
@@ -114,16 +114,16 @@ func (e *Engine) UnusedImages(ctx context.Context, keep Keep) ([]UnusedImage, er
 // Spare fails with NoSpace while so little is left of the device, of what images
 // leave free and of its memory for what runs, that no container is to be made or
 // replaced.
-func (e *Engine) Spare(ctx context.Context) error {
-	if err := e.images.Spare(e.within(ctx)); err != nil {
+func (s *stager) Spare(ctx context.Context) error {
+	if err := s.images.Spare(s.within(ctx)); err != nil {
 		return failImage("containers", err)
 	}
 	var fs unix.Statfs_t
-	if err := unix.Statfs(e.o.RunDir, &fs); err != nil {
-		return fail(Internal, e.o.RunDir, fmt.Errorf("cannot determine the free space: %w", err))
+	if err := unix.Statfs(s.o.RunDir, &fs); err != nil {
+		return fail(Internal, s.o.RunDir, fmt.Errorf("cannot determine the free space: %w", err))
 	}
 	if int64(fs.Bfree)*int64(fs.Bsize) < spareRun || fs.Files > 0 && fs.Ffree < spareRunFiles {
-		return &Error{Code: NoSpace, Object: "containers", Err: fmt.Errorf("no space: %d bytes and %d files are left in %s", int64(fs.Bfree)*int64(fs.Bsize), fs.Ffree, e.o.RunDir)}
+		return &Error{Code: NoSpace, Object: "containers", Err: fmt.Errorf("no space: %d bytes and %d files are left in %s", int64(fs.Bfree)*int64(fs.Bsize), fs.Ffree, s.o.RunDir)}
 	}
 	return nil
 }
@@ -137,12 +137,12 @@ const (
 
 // ImageSize is how many bytes an image has that was staged, compressed, as it
 // was pulled; what it shares with others is counted as well.
-func (e *Engine) ImageSize(ctx context.Context, ref string, d digest.Digest) (int64, error) {
+func (s *stager) ImageSize(ctx context.Context, ref string, d digest.Digest) (int64, error) {
 	name, err := image.Name(ref, d)
 	if err != nil {
 		return 0, fail(InvalidPackage, ref, err)
 	}
-	bytes, err := e.images.Size(e.within(ctx), name)
+	bytes, err := s.images.Size(s.within(ctx), name)
 	if err != nil {
 		return 0, fail(NotFound, name, err)
 	}

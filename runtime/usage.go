@@ -8,15 +8,15 @@ import (
 
 // Usage is what the containers that run have used of the machine, by id. It reads
 // a few files for each.
-func (e *Engine) Usage(ctx context.Context) (map[string]container.Usage, error) {
-	all, err := e.containers.List(e.within(ctx))
+func (o *observer) Usage(ctx context.Context) (map[string]container.Usage, error) {
+	all, err := o.containers.List(o.within(ctx))
 	if err != nil {
 		return nil, err
 	}
 	usage := make(map[string]container.Usage, len(all))
 	for _, c := range all {
 		if c.Pid != 0 {
-			usage[c.ID] = e.containers.UsageOf(c)
+			usage[c.ID] = o.containers.UsageOf(c)
 		}
 	}
 	return usage, nil
@@ -24,4 +24,4 @@ func (e *Engine) Usage(ctx context.Context) (map[string]container.Usage, error) 
 
 // Downloaded is how many bytes of images and packages have come over the network
 // since this process started.
-func (e *Engine) Downloaded() int64 { return e.images.Downloaded() }
+func (s *stager) Downloaded() int64 { return s.images.Downloaded() }
