@@ -60,12 +60,12 @@ const Settling = "settle"
 // a former one beside them: apply the former project to go back.
 func (e *Engine) Apply(ctx context.Context, p *Project, o ApplyOptions) error {
 	ctx = e.within(ctx)
-	unlock, err := e.take(ctx, p.Name)
+	letGo, err := e.projects.take(ctx, p.Name)
 	if err != nil {
 		return fail(Internal, p.Name, err)
 	}
 	done := &change{}
-	defer func() { unlock(done) }()
+	defer func() { letGo(done) }()
 
 	defer e.places.unclaim(p.Name)
 	r, all, err := runOf(ctx, e, p)
@@ -94,7 +94,7 @@ func (e *Engine) Apply(ctx context.Context, p *Project, o ApplyOptions) error {
 // changes nothing, and is cheap.
 func (e *Engine) Matches(ctx context.Context, p *Project) (bool, error) {
 	ctx = e.within(ctx)
-	unlock, err := e.turns.changing.lock(ctx, p.Name)
+	unlock, err := e.projects.changing.lock(ctx, p.Name)
 	if err != nil {
 		return false, fail(Internal, p.Name, err)
 	}
@@ -110,9 +110,7 @@ func (e *Engine) Matches(ctx context.Context, p *Project) (bool, error) {
 	if !o.isOf(recorded) {
 		return false, nil
 	}
-	if e.turns.decided(p.Name) {
-		e.news.tell(p.Name)
-	}
+	e.projects.decided(p.Name)
 	return true, nil
 }
 
@@ -156,7 +154,7 @@ func (o Outline) isOf(found []container.Container) bool {
 // others there are, and finds none that somebody else has added.
 func (e *Engine) Intact(ctx context.Context, o Outline) (bool, error) {
 	ctx = e.within(ctx)
-	unlock, err := e.turns.changing.lock(ctx, o.Project)
+	unlock, err := e.projects.changing.lock(ctx, o.Project)
 	if err != nil {
 		return false, fail(Internal, o.Project, err)
 	}
@@ -168,36 +166,10 @@ func (e *Engine) Intact(ctx context.Context, o Outline) (bool, error) {
 	return o.isOf(recorded), nil
 }
 
-// take locks a project for a change. unlock takes what was changed, nil for nothing
-// at all. The supervisor looks at the project then if anything was changed, or if it
-// wanted to look meanwhile.
-func (e *Engine) take(ctx context.Context, project string) (unlock func(*change), err error) {
-	letGo, err := e.turns.take(ctx, project)
-	if letGo == nil {
-		return nil, err
-	}
-	if err != nil {
-		letGo()
-		e.news.tell(project) // the supervisor may have been ended half way
-		return nil, err
-	}
-	return func(c *change) {
-		if c != nil {
-			e.changed.note(project, *c)
-		}
-		if refused := letGo(); refused || c != nil {
-			e.news.tell(project)
-		}
-		if c != nil {
-			e.news.tellWaiting(project)
-		}
-	}, nil
-}
-
 // LeaveAlone keeps Run from starting anything of projects until they are applied,
 // found to match, or removed: whoever calls it, before Run, has still to decide
 // what is to run.
-func (e *Engine) LeaveAlone(projects ...string) { e.turns.leave(projects) }
+func (e *Engine) LeaveAlone(projects ...string) { e.projects.leave(projects) }
 
 func codeOfNetwork(err error) Code {
 	if errors.Is(err, network.ErrPortInUse) || errors.Is(err, network.ErrAddressMissing) {
@@ -271,7 +243,7 @@ func madeAt(e *Engine, project string, place placement) made {
 	for _, s := range boxes {
 		set(&m.boxes, replicaOf(s))
 	}
-	former := e.changed.of(project)
+	former := e.projects.lastChange(project)
 	m.ports = former.made.ports && len(former.seats) > 0 && reflect.DeepEqual(former.seats, place.seats)
 	return m
 }
@@ -280,7 +252,7 @@ func madeAt(e *Engine, project string, place placement) made {
 // on, and becomes healthy.
 func (r *run) untilSettled(ctx context.Context, settle time.Duration) error {
 	ctx, cancel := context.WithCancel(ctx)
-	w := r.e.news.watch(ctx, applyTopics)
+	w := r.e.projects.watch(ctx, r.project, applyTopics)
 	defer w.join()
 	defer cancel()
 
@@ -288,7 +260,7 @@ func (r *run) untilSettled(ctx context.Context, settle time.Duration) error {
 	settling := false
 	var missing []string // at the last look
 	for range maxLooks {
-		mark := r.e.news.waitMark()
+		mark := r.e.projects.waitMark()
 		observed, err := r.look(ctx)
 		if err != nil && ctx.Err() != nil && len(missing) > 0 { // its time ended within this look
 			return r.unsettled(ctx, missing)
@@ -301,7 +273,7 @@ func (r *run) untilSettled(ctx context.Context, settle time.Duration) error {
 			return err
 		}
 		plan := PlanFor(observed, r.wanted)
-		stale := r.e.news.noteWaits(r.project, plan.Waits, mark)
+		stale := r.e.projects.noteWaits(r.project, plan.Waits, mark)
 		missing = nil
 		for _, waits := range plan.Waits {
 			missing = append(missing, waits.String())

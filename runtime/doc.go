@@ -21,44 +21,48 @@
 //
 // # Who owns which state
 //
-//	containers       records with labels and details, snapshots, tasks; volumes and files of containers (room container)
-//	images           content, snapshots of layers, downloads (room image)
-//	networks         sandboxes, links, rules, hosts files, DNS (room network)
-//	Engine.turns     who works on a project now: Apply, Remove or the supervisor
-//	Engine.places    claims: addresses, names and ports of projects that are being changed and have no containers yet
-//	Engine.packages  StateDir/projects: extracted packages, and which were loaded last
-//	observer.hooked  RunDir/started: which process of a container had its commands of post_start
-//	Engine.changed   what Apply brought up to date in a project, so that nobody looks at it again
-//	Engine.histories how often and when containers ended, for the delay of the next restart
-//	Engine.news      who listens, and which projects wait for what
-//	observer.health  the probes, and what they found
-//	supervisor       which containers there are, what they did when they were seen last, and what is due
+//	containers        records with labels and details, snapshots, tasks; volumes and files of containers (room container)
+//	images            content, snapshots of layers, downloads (room image)
+//	networks          sandboxes, links, rules, hosts files, DNS (room network)
+//	Engine.places     claims: addresses, names and ports of projects that are being changed and have no containers yet
+//	Engine.projects   all else that is known of projects, under one lock: who works on one, what has happened to it, when
+//	                  it is due, what it waits for, what was changed last, how often its containers ended
+//	project.tended    what the worker of a project saw and did last; no other goroutine has it
+//	run               one way of one project to what is wanted; whoever has a run has the project
+//	packages          StateDir/projects: extracted packages
+//	observer.hooked   RunDir/started: which process of a container had its commands of post_start
+//	observer.health   the probes, and what they found
+//
+// A project is changed by one goroutine at a time: a caller of Apply or Remove, or its
+// worker, which lives while there is something to see to and leaves the project to
+// changes. Run owns the workers: it waits for them before it returns.
 //
 // # The way of one apply
 //
 //	Load    -> packages (Extract), compose.Load
 //	Stage   -> images
-//	Apply   -> turns.take       the supervisor leaves the project, or is ended
+//	Apply   -> projects.take    the worker leaves the project, or is ended
 //	        -> places.claim     locate finds the place; checkOthersLocked and checkPorts refuse what others have
 //	        -> run: look        records, states, sandboxes, networks, volumes, ports   <----------+
 //	           PlanFor          pure: what can be done now, and what has to wait                  |
 //	           carryOut         steps: containers, networks, places.syncPorts                     |
 //	           nothing to do:   wait for news (an exit, health, another project) -----------------+
-//	        -> settled: turns are given back, the supervisor looks; packages.forget
+//	        -> settled: the project is let go, a worker looks at it; packages.forget
 //
 // # The way of one exit
 //
-//	process ends -> shim -> containerd's event -> news.subscribe -> agenda of the supervisor
-//	supervisor.look -> concerned: project of the container -> attend, in a goroutine of the project
-//	turns.tend, or not: whoever changes the project sees the exit by news of its own
-//	restore: find, histories.note (when it is due by its restart policy), PlanFor, carryOut
+//	process ends -> shim -> containerd's event -> watch -> agenda of Run
+//	supervisor.look -> project of the container -> projects.tellFound: news of it, and a worker if it has none
+//	worker: next -> tend, unless a change has the project: that sees the exit by a watch of its own,
+//	        and the worker looks when it is let go
+//	restore: find, noteState (when it is due by its restart policy), PlanFor, carryOut
 //	compare -> Changes -> the agent's report
 //
 // # The way of one published port
 //
 //	Compose ports -> compose.Port -> locate: addresses of the sandbox, a free port of the device where none is given
 //	-> claim -> details of the container, which is the record of it
-//	-> step "sync ports", of Apply or the supervisor: places.syncPorts -> network.SyncPorts, for all projects at once
+//	-> step "sync ports", of Apply or a worker: places.syncPorts -> network.SyncPorts, for all projects at once
 //	-> nftables tables of the owner; network.Run makes them again when somebody else changes them
 //
 // The image, the addresses and the configuration of a container never change:

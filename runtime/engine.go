@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/containerd/containerd/v2/pkg/namespaces"
@@ -71,18 +70,11 @@ type Engine struct {
 	containers *container.Containers
 	networks   *network.Networks
 
-	// What is known of projects, each with its own lock.
-	turns     *turns
-	places    *places
-	packages  *packages
-	changed   *changes
-	histories *histories
-	news      *news
-	changes   *agenda // of whoever listens to Changes
-
-	back chan struct{} // closed once everything that was found first was tended
-	once sync.Once     // closes it
-	busy spell         // what Run does now
+	projects *projects
+	places   *places
+	packages *packages
+	changes  *agenda // of whoever listens to Changes
+	busy     spell   // what Run does now
 }
 
 // New checks the options and prepares the directories. It starts nothing. Close
@@ -137,13 +129,12 @@ func New(o Options) (*Engine, error) {
 		return nil, fmt.Errorf("cannot create runtime: %w", err)
 	}
 	in := namespace(o.Namespace)
-	known := &histories{of: make(map[string]map[string]*history)}
-	told := &news{client: o.Client, namespace: o.Namespace, logger: o.Logger, watches: make(map[*watch]bool), waits: make(map[string][]Wait)}
+	known := newProjects(events{client: o.Client, namespace: o.Namespace, logger: o.Logger})
 	sees := &observer{
 		namespace: in, logger: o.Logger, containers: containers, networks: networks,
-		histories: known, hooked: hookRecords(filepath.Join(o.RunDir, "started")), news: told,
+		projects: known, hooked: hookRecords(filepath.Join(o.RunDir, "started")),
 	}
-	sees.health = health.New(health.Options{Exec: sees.probe, Changed: told.tell})
+	sees.health = health.New(health.Options{Exec: sees.probe, Changed: known.tell})
 	return &Engine{
 		namespace:  in,
 		stager:     &stager{namespace: in, o: o, images: images, containers: containers},
@@ -151,14 +142,10 @@ func New(o Options) (*Engine, error) {
 		o:          o,
 		containers: containers,
 		networks:   networks,
-		turns:      &turns{changing: newLocks(), held: make(map[string]holding), left: make(map[string]bool), tended: make(map[string]*tending)},
+		projects:   known,
 		places:     &places{containers: containers, networks: networks, claims: make(map[string]placement)},
-		packages:   &packages{dir: filepath.Join(o.StateDir, "projects"), locks: newLocks(), last: make(map[string]map[string]int)},
-		changed:    &changes{last: make(map[string]change)},
-		histories:  known,
-		news:       told,
+		packages:   &packages{dir: filepath.Join(o.StateDir, "projects"), locks: newLocks(), projects: known},
 		changes:    newAgenda(),
-		back:       make(chan struct{}),
 		busy:       spell{epoch: time.Now()},
 	}, nil
 }

@@ -108,7 +108,7 @@ func (s *logSources) add(ctx context.Context) (any bool, err error) {
 // follow adds containers as they come, until there are none any more.
 func (s *logSources) follow(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(s.e.within(ctx))
-	w := s.e.news.watch(ctx, logTopics)
+	w := s.e.projects.watch(ctx, s.r.Project, logTopics)
 	defer w.join()
 	defer cancel()
 	for {

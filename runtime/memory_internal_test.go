@@ -27,12 +27,9 @@ func TestAnAgendaIsBounded(t *testing.T) {
 
 // Remembered is how many entries about projects an engine holds in memory.
 func (e *Engine) Remembered() map[string]int {
-	for _, mu := range []*sync.Mutex{&e.places.mu, &e.histories.mu, &e.turns.mu, &e.changed.mu, &e.news.mu, &e.packages.mu} {
+	for _, mu := range []*sync.Mutex{&e.places.mu, &e.projects.mu} {
 		mu.Lock()
 		defer mu.Unlock()
 	}
-	return map[string]int{
-		"claims": len(e.places.claims), "histories": len(e.histories.of), "held": len(e.turns.held), "left": len(e.turns.left),
-		"tended": len(e.turns.tended), "changed": len(e.changed.last), "waits": len(e.news.waits), "loads": len(e.packages.last),
-	}
+	return map[string]int{"claims": len(e.places.claims), "projects": len(e.projects.of), "containers": len(e.projects.owners)}
 }

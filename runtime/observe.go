@@ -94,9 +94,8 @@ type observer struct {
 	logger     *slog.Logger
 	containers *container.Containers
 	networks   *network.Networks
-	histories  *histories
+	projects   *projects
 	hooked     hookRecords
-	news       *news
 	health     *health.Monitor
 }
 
@@ -133,7 +132,7 @@ func (o *observer) observeProject(name string, list []container.Container) Obser
 	for _, c := range inOrder(list) {
 		found := o.observe(c)
 		if !found.active() {
-			wait := o.news.waitOf(name, found.Replica())
+			wait := o.projects.waitOf(name, found.Replica())
 			found.Waiting, found.Undecided = wait.For, wait.Undecided
 		}
 		if len(p.Containers) == 0 {
@@ -161,7 +160,7 @@ func (o *observer) observe(c container.Container) ObservedContainer {
 		Name:      c.Labels.Name,
 		Recorded:  c.Labels.Exited,
 	}
-	found.Restarts, found.Restarted = o.histories.restarts(c.Labels.Project, c.ID)
+	found.Restarts, found.Restarted = o.projects.restarts(c.Labels.Project, c.ID)
 	found.Restarting = found.State == Stopped && c.Labels.Restart.After(c.ExitCode, found.Restarts)
 	for _, a := range c.Labels.Sandbox.Attached {
 		at := ObservedAddress{Network: a.Network.Name, Address: addressText(a.Address), Address6: addressText(a.Address6)}

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"sync"
 
 	"github.com/opencontainers/go-digest"
 
@@ -112,7 +111,7 @@ func (e *Engine) Load(ctx context.Context, s Source) (*Project, error) {
 		p.Digest = digest.FromBytes(s.Package)
 		dir := e.packages.at(s.Project, p.Digest)
 		p.Directory = dir
-		p.loaded = e.packages.noteLoad(s.Project, dir)
+		p.loaded = e.projects.noteLoad(s.Project, dir)
 		if extracted, err = compose.Extract(s.Package, dir, s.Strict, compose.Limits{}); err != nil {
 			return nil, fail(codeOfCompose(err), s.Project, err)
 		}
@@ -233,10 +232,7 @@ func ownVolumes(p *compose.Project) map[string]container.Volume {
 type packages struct {
 	dir string
 	locks
-
-	mu    sync.Mutex
-	loads int
-	last  map[string]map[string]int // project, directory of an extracted package -> when it was last loaded
+	projects *projects
 }
 
 func (p *packages) of(project string) string { return filepath.Join(p.dir, project) }
@@ -245,25 +241,11 @@ func (p *packages) at(project string, d digest.Digest) string {
 	return filepath.Join(p.of(project), d.Encoded())
 }
 
-// noteLoad remembers the order in which packages were loaded.
-func (p *packages) noteLoad(project, dir string) int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.loads++
-	if p.last[project] == nil {
-		p.last[project] = make(map[string]int)
-	}
-	p.last[project][dir] = p.loads
-	return p.loads
-}
-
 // forget removes the extracted packages that a project replaced. One that was
 // loaded after it is about to be applied, and stays.
 func (p *packages) forget(ctx context.Context, by *Project) error {
 	return p.sweep(ctx, by.Name, func(dir string) bool {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		return by.Digest != "" && dir == p.at(by.Name, by.Digest) || p.last[by.Name][dir] > by.loaded
+		return by.Digest != "" && dir == p.at(by.Name, by.Digest) || p.projects.loadedAfter(by.Name, dir, by.loaded)
 	})
 }
 
@@ -274,9 +256,7 @@ func (p *packages) remove(ctx context.Context, project string) error {
 	if err := p.sweep(ctx, project, func(string) bool { return false }); err != nil {
 		return err
 	}
-	p.mu.Lock()
-	delete(p.last, project)
-	p.mu.Unlock()
+	p.projects.forgetLoads(project, func(string) bool { return true })
 	if err := os.Remove(p.of(project)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
@@ -295,9 +275,7 @@ func (p *packages) sweep(ctx context.Context, project string, keep func(dir stri
 	for _, entry := range entries {
 		if dir := filepath.Join(p.of(project), entry.Name()); !keep(dir) {
 			err = errors.Join(err, tree.Remove(ctx, dir)) // workloads that mount it may have filled it
-			p.mu.Lock()
-			delete(p.last[project], dir)
-			p.mu.Unlock()
+			p.projects.forgetLoads(project, func(loaded string) bool { return loaded == dir })
 		}
 	}
 	if err != nil {

@@ -29,16 +29,16 @@ func (e *Engine) RemoveWith(ctx context.Context, project string, o RemoveOptions
 		return &Error{Code: Unsupported, Object: project, Err: errors.New("not a valid project name")}
 	}
 	ctx = e.within(ctx)
-	unlock, err := e.take(ctx, project)
+	letGo, err := e.projects.take(ctx, project)
 	if err != nil {
 		return fail(Internal, project, err)
 	}
-	defer unlock(&change{})
+	defer letGo(&change{})
 	e.places.claimNothing(project)
 	defer e.places.unclaim(project)
 
 	r := &run{e: e, project: project, notify: o.Notify, grace: o.StopTimeout}
-	defer e.news.noteWaits(project, nil, 0)
+	defer e.projects.noteWaits(project, nil, 0)
 	if err := r.find(ctx); err != nil {
 		return err
 	}

@@ -393,7 +393,7 @@ func (r *run) start(ctx context.Context, id string) error {
 		}
 		r.starts[id]++
 	})
-	r.e.histories.starts(r.project, id)
+	r.e.projects.noteStart(r.project, id)
 	r.first.Lock()
 	if r.shim {
 		r.first.Unlock()

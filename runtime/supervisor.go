@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -39,25 +38,26 @@ const (
 // when nothing happens, save every few seconds at what the device resolves names with.
 func (e *Engine) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(e.within(ctx))
-	w := e.news.watch(ctx, supervisorTopics)
+	w := e.projects.watch(ctx, "", supervisorTopics)
 	defer w.join()
 	var beside sync.WaitGroup
 	defer beside.Wait()
-	s := &supervisor{e: e, news: w.agenda, projects: make(map[string]*tended), containers: make(map[string]string), turns: make(chan struct{}, abreast), done: make(chan struct{}, 1)}
-	s.missed = true
-	defer s.tending.Wait()
+	s := &supervisor{e: e, news: w.agenda, missed: true, turns: make(chan struct{}, abreast)}
+	defer s.working.Wait()
+	e.projects.supervise(func(p *project) { s.working.Go(func() { s.work(ctx, p) }) })
+	defer e.projects.supervise(nil)
 	beside.Go(func() {
 		s.keep(ctx, "watch the network", func() error { return e.networks.Run(ctx, w.addAll) })
 	})
 	beside.Go(func() { s.keep(ctx, "answer DNS queries", func() error { return e.networks.Serve(ctx) }) })
 	beside.Go(func() {
-		s.keep(ctx, "watch shims", func() error { return e.containers.WatchShims(ctx, e.news.tellContainer) })
+		s.keep(ctx, "watch shims", func() error { return e.containers.WatchShims(ctx, e.projects.tellContainer) })
 	})
 	beside.Go(func() { s.removeLeftovers(ctx) })
 	defer cancel()
 
-	due := time.NewTimer(0)
-	defer due.Stop()
+	again := time.NewTimer(0)
+	defer again.Stop()
 	files := time.NewTimer(refreshEvery)
 	defer files.Stop()
 	ticking := true
@@ -69,23 +69,18 @@ func (e *Engine) Run(ctx context.Context) error {
 		case <-files.C:
 			e.busy.begins()
 			e.networks.RefreshFiles()
-			if ticking = len(s.projects) > 0; ticking {
+			if ticking = e.projects.hasWork(); ticking {
 				files.Reset(refreshEvery)
 			}
 			continue
-		case <-s.done:
-			s.forgetGone()
-			s.noteBack()
-			s.alarm(due)
-			continue
-		case <-due.C:
+		case <-again.C:
 		case <-w.poked:
 		}
 		e.busy.begins()
-		s.look(ctx)
-		s.noteBack() // there may be nothing to tend
-		s.alarm(due)
-		if !ticking && len(s.projects) > 0 {
+		if wait := s.look(ctx); wait > 0 {
+			again.Reset(wait)
+		}
+		if !ticking && e.projects.hasWork() {
 			ticking = true
 			files.Reset(refreshEvery)
 		}
@@ -152,166 +147,56 @@ func (s *spell) lasts() time.Duration {
 // Back is closed once Run has tried to bring everything back that it found when
 // it began. Containers that wait for others, and those that cannot be started,
 // may come later.
-func (e *Engine) Back() <-chan struct{} { return e.back }
+func (e *Engine) Back() <-chan struct{} { return e.projects.back }
 
-// supervisor is what Run remembers between two looks.
+// supervisor finds out to which projects something has happened, and has workers
+// bring them back.
 type supervisor struct {
 	e        *Engine
 	news     *agenda
-	projects map[string]*tended
-	swept    bool      // leftovers of former processes were looked for
-	missed   bool      // the next look has to be at everything
-	looked   bool      // everything was found once
-	failures int       // looks in a row that failed
-	retry    time.Time // when to look again after a failure; zero: the last look succeeded
+	swept    bool // leftovers of former processes were looked for
+	missed   bool // the next look has to be at everything
+	failures int  // looks in a row that failed
 
-	tending sync.WaitGroup
+	working sync.WaitGroup
 	turns   chan struct{} // bounds how many projects are brought back at the same time
-	done    chan struct{} // poked when one was
-	mu      sync.Mutex    // guards what its projects say of it
-
-	containers map[string]string // projects by the ids of their containers, as the last looks found them; guarded by mu
 }
 
-// tended is what the supervisor knows of one project. While it is busy, all of it
-// is its goroutine's, save what the mutex guards.
+// tended is what the worker of a project remembers between two looks.
 type tended struct {
-	made     made                         // brought up to date since this process started
-	seen     map[string]ObservedContainer // by id, the last time
-	known    []string                     // ids of all its containers; nil: not known
-	changes  int                          // the count of its last change when seen was
-	failures int                          // in a row, other than of one container
-	rest     time.Time                    // not to be tended before, after failures
-	gone     bool                         // it has no containers any more
-
-	busy  bool      // it is being tended; guarded by supervisor.mu
-	again bool      // there is news since; guarded by supervisor.mu
-	more  bool      // it may have more containers than known; guarded by supervisor.mu
-	due   time.Time // when it is to be tended again, zero when nothing is waiting; guarded by supervisor.mu
+	made       made                         // brought up to date since this process started
+	seen       map[string]ObservedContainer // by id, the last time
+	seenChange int                          // the count of its last change when seen was
+	failures   int                          // in a row, other than of one container
+	rest       time.Time                    // not to be tended before, after failures
 }
 
 // look has those projects tended that something has happened to. Where that fails,
-// the next look is at everything.
-func (s *supervisor) look(ctx context.Context) {
-	if err := contain.Call(func() error { return s.tendConcerned(ctx) }); err != nil {
+// the next look is at everything, after a wait.
+func (s *supervisor) look(ctx context.Context) (wait time.Duration) {
+	if err := contain.Call(func() error { return s.tellConcerned(ctx) }); err != nil {
 		if ctx.Err() == nil {
 			s.complain("cannot supervise containers", err)
 		}
 		s.failures++
-		s.missed, s.retry = true, time.Now().Add(delay(s.failures, rand.Float64()))
-		return
+		s.missed = true
+		return delay(s.failures, rand.Float64())
 	}
-	s.failures, s.retry = 0, time.Time{}
+	s.failures, s.missed = 0, false
+	return 0
 }
 
-// alarm sets a timer to the next look: that of the first project that is due and not
-// being tended, or a repetition if the last look failed.
-func (s *supervisor) alarm(timer *time.Timer) {
-	next := s.next()
-	if next.IsZero() {
-		timer.Stop()
-		return
-	}
-	timer.Reset(max(0, time.Until(next)))
-}
-
-// next is when the next look is due without any news; zero: at no time.
-func (s *supervisor) next() (next time.Time) {
-	if !s.retry.IsZero() { // whatever is due would fail as well
-		return s.retry
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, t := range s.projects {
-		if !t.busy {
-			next = sooner(next, t.due)
-		}
-	}
-	return next
-}
-
-// noteBack tells, once, that everything was tended that was found first.
-func (s *supervisor) noteBack() {
-	if !s.looked {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, t := range s.projects {
-		if t.busy {
-			return
-		}
-	}
-	s.e.once.Do(func() { close(s.e.back) })
-}
-
-// sooner is the earlier one of two times, of which zero is none.
-func sooner(a, b time.Time) time.Time {
-	if a.IsZero() || !b.IsZero() && b.Before(a) {
-		return b
-	}
-	return a
-}
-
-func (s *supervisor) forgetGone() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	maps.DeleteFunc(s.projects, func(_ string, t *tended) bool { return !t.busy && t.gone })
-}
-
-// tendConcerned has the projects tended that something has happened to, and does
-// not wait for it: one that waits for something keeps no other from being brought
+// tellConcerned tells the workers of those projects that something has happened to, and
+// does not wait for them: one that waits for something keeps no other from being brought
 // back.
-func (s *supervisor) tendConcerned(ctx context.Context) error {
+func (s *supervisor) tellConcerned(ctx context.Context) error {
 	news := s.news.take()
-	var names concerned
-	var err error
-	if s.missed || news.all {
-		names, err = s.everything(ctx)
-	} else {
-		names, err = s.concerned(ctx, news)
+	if !s.missed && !news.all {
+		return s.tellOwners(ctx, news.containers)
 	}
-	if err != nil {
-		return err
-	}
-	s.missed = false
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now := time.Now()
-	for name, t := range s.projects {
-		if !t.busy && !t.due.IsZero() && !now.Before(t.due) {
-			names.add(name, false)
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(names)) {
-		t := s.projects[name]
-		if t == nil {
-			t = &tended{}
-			s.projects[name] = t
-		}
-		t.more = t.more || names[name]
-		if t.busy {
-			t.again = true
-			continue
-		}
-		t.busy = true
-		s.tending.Go(func() { s.attend(ctx, name, t) })
-	}
-	return nil
-}
-
-// concerned are projects to be looked at, by name. True says that one may have
-// containers that are not known.
-type concerned map[string]bool
-
-func (c concerned) add(project string, more bool) { c[project] = c[project] || more }
-
-// everything names all projects: those that have containers, and those that had
-// some.
-func (s *supervisor) everything(ctx context.Context) (concerned, error) {
 	found, err := s.e.containers.Projects(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if !s.swept {
 		// Leftovers harm nobody: containers come first, whatever happens here.
@@ -320,130 +205,94 @@ func (s *supervisor) everything(ctx context.Context) (concerned, error) {
 		}
 		s.swept = true
 	}
-	names := concerned(found)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for name := range s.projects {
-		names.add(name, true)
-	}
-	s.looked = true
-	return names, nil
+	s.e.projects.tellFound(found, true)
+	return nil
 }
 
-// concerned names the projects that items are about.
-func (s *supervisor) concerned(ctx context.Context, i items) (concerned, error) {
-	names := make(concerned)
-	for name := range i.projects {
-		names.add(name, false)
-	}
-	for id := range i.containers {
-		s.mu.Lock()
-		found, known := s.containers[id]
-		s.mu.Unlock()
-		if known {
-			names.add(found, false)
-			continue
+// tellOwners tells the workers of the projects of containers.
+func (s *supervisor) tellOwners(ctx context.Context, containers map[string]bool) error {
+	found := make(map[string]bool)
+	for id := range containers {
+		owner := s.e.projects.ownerOf(id)
+		unknown := owner == ""
+		if unknown {
+			var err error
+			if owner, err = s.e.containers.ProjectOf(ctx, id); err != nil {
+				return err
+			}
 		}
-		project, err := s.e.containers.ProjectOf(ctx, id)
-		if err != nil {
-			return nil, err
-		}
-		if project != "" { // else it is not ours, or whoever deleted it tells of its project
-			names.add(project, true)
+		if owner != "" { // else it is not ours, or whoever deleted it tells of its project
+			found[owner] = found[owner] || unknown
 		}
 	}
-	return names, nil
+	s.e.projects.tellFound(found, false)
+	return nil
 }
 
-func (s *supervisor) noteFound(project string, found []container.Container) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	maps.DeleteFunc(s.containers, func(_, of string) bool { return of == project })
-	for _, c := range found {
-		s.containers[c.ID] = project
-	}
-}
-
-// attend tends a project as often as there is news of it.
-func (s *supervisor) attend(ctx context.Context, name string, t *tended) {
-	defer poke(s.done)
-	for {
-		due := s.takeTurn(ctx, name, t)
-		s.mu.Lock()
-		if t.again && ctx.Err() == nil {
-			t.again = false
-			s.mu.Unlock()
-			continue
-		}
-		t.busy, t.again, t.due = false, false, due
-		s.mu.Unlock()
-		return
+// work tends a project as often as there is news of it.
+func (s *supervisor) work(ctx context.Context, p *project) {
+	for s.e.projects.next(ctx, p) {
+		s.takeTurn(ctx, p)
 	}
 }
 
 // takeTurn tends a project when it is its turn.
-func (s *supervisor) takeTurn(ctx context.Context, name string, t *tended) (due time.Time) {
+func (s *supervisor) takeTurn(ctx context.Context, p *project) {
 	select {
 	case s.turns <- struct{}{}:
 	case <-ctx.Done():
-		return time.Time{}
+		return
 	}
 	release := sync.OnceFunc(func() { <-s.turns })
 	defer release()
 	defer time.AfterFunc(slowAfter, release).Stop()
-	ctx, unlock, ok := s.e.turns.tend(ctx, name)
+	ctx, done, ok := s.e.projects.tend(ctx, p)
 	if !ok {
-		return time.Time{} // whoever has it pokes at the end
+		return // whoever has it lets it go
 	}
-	defer unlock()
-	return s.tend(ctx, name, t)
+	done(s.tend(ctx, p))
 }
 
 // tend brings one project back to what its labels say, and returns when it has
 // to be tended again; zero when nothing is waiting.
-func (s *supervisor) tend(ctx context.Context, project string, t *tended) time.Time {
-	if time.Now().Before(t.rest) {
-		return t.rest
+func (s *supervisor) tend(ctx context.Context, p *project) time.Time {
+	if time.Now().Before(p.rest) {
+		return p.rest
 	}
 	var due time.Time
 	err := contain.Call(func() (err error) {
-		due, err = s.restore(ctx, project, t)
+		due, err = s.restore(ctx, p)
 		return err
 	})
 	switch {
 	case err == nil:
-		t.failures, t.rest = 0, time.Time{}
+		p.failures, p.rest = 0, time.Time{}
 		return due
 	case ctx.Err() != nil:
 		return time.Time{}
 	}
-	s.complain("cannot restore project", err, "project", project)
-	t.failures++
-	t.rest = time.Now().Add(delay(t.failures, rand.Float64()))
-	return t.rest
+	s.complain("cannot restore project", err, "project", p.name)
+	p.failures++
+	p.rest = time.Now().Add(delay(p.failures, rand.Float64()))
+	return p.rest
 }
 
 // restore executes the plans that lead to what the labels say.
-func (s *supervisor) restore(ctx context.Context, project string, t *tended) (due time.Time, err error) {
-	r := &run{e: s.e, project: project, made: t.made}
+func (s *supervisor) restore(ctx context.Context, p *project) (due time.Time, err error) {
+	r := &run{e: s.e, project: p.name, made: p.made}
 	unpublished := false
 	defer func() {
-		t.made = r.made
-		t.made.ports = r.made.ports && !unpublished
+		p.made = r.made
+		p.made.ports = r.made.ports && !unpublished
 	}()
-	if change := s.e.changed.of(project); t.changes != change.count {
+	last, known := s.e.projects.recall(p)
+	if p.seenChange != last.count {
 		// Apply or Remove was here. One that failed half way made nothing.
-		t.changes, t.seen, t.known, r.made = change.count, nil, nil, change.made.clone()
+		p.seenChange, p.seen, r.made = last.count, nil, last.made.clone()
 	}
-	s.mu.Lock()
-	if t.more {
-		t.known, t.more = nil, false
-	}
-	s.mu.Unlock()
-	r.known = t.known
-	t.gone = false
+	r.known = known
 	for range maxLooks {
-		mark := s.e.news.waitMark()
+		mark := s.e.projects.waitMark()
 		if err := r.find(ctx); err != nil {
 			return time.Time{}, err
 		}
@@ -451,28 +300,24 @@ func (s *supervisor) restore(ctx context.Context, project string, t *tended) (du
 		for _, c := range r.found {
 			r.known = append(r.known, c.ID)
 		}
-		t.known = r.known
-		s.noteFound(project, r.found)
-		s.e.histories.forget(project, r.found)
+		s.e.projects.noteFound(p, r.found)
 		if len(r.found) == 0 {
-			s.compare(project, t, nil)
-			s.e.tendHealth(project, nil)
-			s.e.news.noteWaits(project, nil, mark)
-			s.e.changed.forget(project, t.changes)
-			t.gone = true
+			s.compare(p, nil)
+			s.e.tendHealth(p.name, nil)
+			s.e.projects.noteWaits(p.name, nil, mark)
 			return time.Time{}, nil
 		}
 		chosen := current(r.found)
 		r.place = recorded(chosen)
 		r.volumes = recordedVolumes(chosen)
-		r.wanted, due = s.wanted(project, chosen)
+		r.wanted, due = s.wanted(p.name, chosen)
 		observed, err := r.observed(ctx)
 		if err != nil {
 			return time.Time{}, err
 		}
-		s.compare(project, t, observed.Containers)
+		s.compare(p, observed.Containers)
 		plan := PlanFor(observed, r.wanted)
-		stale := s.e.news.noteWaits(project, plan.Waits, mark)
+		stale := s.e.projects.noteWaits(p.name, plan.Waits, mark)
 		if len(plan.Groups) == 0 && stale {
 			continue
 		}
@@ -483,11 +328,11 @@ func (s *supervisor) restore(ctx context.Context, project string, t *tended) (du
 			return due, nil
 		}
 		if slices.ContainsFunc(plan.Steps(), Step.changesNetwork) {
-			s.e.changed.forgetSeats(project)
+			s.e.projects.forgetSeats(p)
 		}
 		failures := r.carryOut(ctx, plan)
 		if slices.ContainsFunc(plan.Steps(), func(s Step) bool { return s.Kind == StartContainer }) {
-			s.e.news.tellWaiting(project)
+			s.e.projects.tellWaiting(p.name)
 		}
 		for _, f := range failures {
 			switch {
@@ -495,14 +340,14 @@ func (s *supervisor) restore(ctx context.Context, project string, t *tended) (du
 				return time.Time{}, f.err
 			case f.step.Kind == StartContainer:
 				// Its history makes the next attempt wait.
-				s.e.o.Logger.Warn("cannot start service", "project", project, "service", f.step.Replica.Service, "error", f.err)
+				s.e.o.Logger.Warn("cannot start service", "project", p.name, "service", f.step.Replica.Service, "error", f.err)
 			case f.step.Kind == EnsureVolume:
 				// Only those who mount it cannot start, and say so.
-				s.e.o.Logger.Warn("cannot create volume", "project", project, "volume", f.step.Volume, "error", f.err)
+				s.e.o.Logger.Warn("cannot create volume", "project", p.name, "volume", f.step.Volume, "error", f.err)
 				set(&r.passed, f.step.Volume)
 			case f.step.Kind == SyncPorts:
 				// Services that cannot be reached from outside are better than none.
-				s.e.o.Logger.Warn("cannot publish ports", "project", project, "error", f.err)
+				s.e.o.Logger.Warn("cannot publish ports", "project", p.name, "error", f.err)
 				unpublished, r.made.ports = true, true
 			default:
 				return time.Time{}, f.err
@@ -510,6 +355,14 @@ func (s *supervisor) restore(ctx context.Context, project string, t *tended) (du
 		}
 	}
 	return time.Time{}, fmt.Errorf("not done after %d attempts", maxLooks)
+}
+
+// sooner is the earlier one of two times, of which zero is none.
+func sooner(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
 }
 
 // wanted is what the labels of the containers say, and when the first of those
@@ -522,7 +375,7 @@ func (s *supervisor) wanted(project string, chosen []container.Container) (w Wan
 	}
 	for _, c := range chosen {
 		o := s.e.observe(c)
-		failures, again := s.e.histories.note(project, o, c.Labels.Restart)
+		failures, again := s.e.projects.noteState(project, o, c.Labels.Restart)
 		service := WantedService{
 			Replica: o.Replica(), Container: c.ID,
 			DependsOn: c.Labels.DependsOn,
@@ -568,9 +421,9 @@ func recordedVolumes(chosen []container.Container) map[string]container.Volume {
 // again, died, vanished, became healthy or unhealthy, or its shim stopped or started
 // responding.
 // What Apply and Remove do is not told.
-func (s *supervisor) compare(project string, t *tended, now []ObservedContainer) {
+func (s *supervisor) compare(p *project, now []ObservedContainer) {
 	changed := false
-	for id, before := range t.seen {
+	for id, before := range p.seen {
 		i := slices.IndexFunc(now, func(c ObservedContainer) bool { return c.ID == id })
 		if i < 0 || before.active() != now[i].active() || before.active() && now[i].Pid != before.Pid ||
 			(now[i].State == Unresponsive) != (before.State == Unresponsive) || now[i].Health.State != before.Health.State {
@@ -578,24 +431,24 @@ func (s *supervisor) compare(project string, t *tended, now []ObservedContainer)
 		}
 	}
 	for _, c := range now {
-		before, known := t.seen[c.ID]
+		before, known := p.seen[c.ID]
 		if known && !before.active() {
 			continue
 		}
 		switch c.State {
 		case Stopped:
 			changed = true
-			s.e.o.Logger.Warn("service ended", "project", project, "service", c.Service, "code", c.ExitCode)
+			s.e.o.Logger.Warn("service ended", "project", p.name, "service", c.Service, "code", c.ExitCode)
 		case Created:
 			changed = true
-			s.e.o.Logger.Info("service disappeared", "project", project, "service", c.Service)
+			s.e.o.Logger.Info("service disappeared", "project", p.name, "service", c.Service)
 		}
 	}
 	if changed {
-		s.e.changes.addProject(project)
+		s.e.changes.addProject(p.name)
 	}
-	t.seen = make(map[string]ObservedContainer, len(now))
+	p.seen = make(map[string]ObservedContainer, len(now))
 	for _, c := range now {
-		t.seen[c.ID] = c
+		p.seen[c.ID] = c
 	}
 }

@@ -5,11 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 	"time"
 
 	eventsapi "github.com/containerd/containerd/api/events"
-	"github.com/containerd/containerd/v2/core/events"
+	containerdevents "github.com/containerd/containerd/v2/core/events"
 	"github.com/containerd/typeurl/v2"
 	"google.golang.org/protobuf/types/known/emptypb"
 
@@ -31,68 +30,42 @@ const (
 )
 
 // watch puts on its agenda the containers of which an event of its topics came,
-// the projects that something else has happened to, such as a change of health,
+// its project when something else has happened to that, such as a change of health,
 // and everything whenever an event may have been missed.
 type watch struct {
 	*agenda
-	done chan struct{}
+	project string // "": all of them, which have workers to be told
+	done    chan struct{}
 }
 
-// news go to all that watch.
-type news struct {
+// events are those of containerd.
+type events struct {
 	client    containerd.Client
 	namespace string
 	logger    *slog.Logger
-
-	mu      sync.Mutex
-	watches map[*watch]bool
-	waits   map[string][]Wait // by project, by the last plan
-	starts  int               // counts the calls of tellWaiting
 }
 
 // watch starts to watch; it ends with ctx. Then join has to be called.
-func (n *news) watch(ctx context.Context, topics string) *watch {
-	w := &watch{agenda: newAgenda(), done: make(chan struct{})}
-	n.mu.Lock()
-	n.watches[w] = true
-	n.mu.Unlock()
+func (ps *projects) watch(ctx context.Context, project, topics string) *watch {
+	w := &watch{agenda: newAgenda(), project: project, done: make(chan struct{})}
+	ps.mu.Lock()
+	ps.watches[w] = true
+	ps.mu.Unlock()
 	go func() {
 		defer close(w.done)
 		defer func() {
-			n.mu.Lock()
-			defer n.mu.Unlock()
-			delete(n.watches, w)
+			ps.mu.Lock()
+			defer ps.mu.Unlock()
+			delete(ps.watches, w)
 		}()
 		for ctx.Err() == nil {
-			if err := n.subscribe(ctx, topics, w.agenda); err != nil && ctx.Err() == nil {
-				n.logger.Debug("subscribing to events again", "error", err)
+			if err := ps.events.subscribe(ctx, topics, w.agenda); err != nil && ctx.Err() == nil {
+				ps.events.logger.Debug("subscribing to events again", "error", err)
 			}
 			pause(ctx, subscribeAgain)
 		}
 	}()
 	return w
-}
-
-// tell puts a project on the agendas of all that watch.
-func (n *news) tell(project string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.tellLocked(project)
-}
-
-func (n *news) tellLocked(project string) {
-	for w := range n.watches {
-		w.addProject(project)
-	}
-}
-
-// tellContainer puts a container on the agendas of all that watch.
-func (n *news) tellContainer(id string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for w := range n.watches {
-		w.addContainer(id)
-	}
 }
 
 func (w *watch) join() { <-w.done }
@@ -119,11 +92,11 @@ func (w *watch) wait(ctx context.Context, d time.Duration, concerns func(items) 
 // subscribe puts the container of each event on an agenda until the stream breaks.
 // The stream says nothing when it begins to listen, so an event of our own is sent
 // until it arrives; anything may have happened before that.
-func (n *news) subscribe(ctx context.Context, topics string, agenda *agenda) error {
+func (e events) subscribe(ctx context.Context, topics string, agenda *agenda) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	service := n.client.EventService()
-	envelopes, errs := service.Subscribe(ctx, fmt.Sprintf("namespace==%q,topic~=%q", n.namespace, "^("+topics+"|"+probeTopic+")$"))
+	service := e.client.EventService()
+	envelopes, errs := service.Subscribe(ctx, fmt.Sprintf("namespace==%q,topic~=%q", e.namespace, "^("+topics+"|"+probeTopic+")$"))
 
 	probe := time.NewTicker(probeEvery)
 	defer probe.Stop()
@@ -163,7 +136,7 @@ func (n *news) subscribe(ctx context.Context, topics string, agenda *agenda) err
 
 // subject is the container that an event is about, and the ID of the command in it, of
 // which a container's own process has none. container is "" where it is not known.
-func subject(e *events.Envelope) (container, exec string) {
+func subject(e *containerdevents.Envelope) (container, exec string) {
 	if e.Event == nil {
 		return "", ""
 	}
@@ -189,48 +162,4 @@ func subject(e *events.Envelope) (container, exec string) {
 		exec = ""
 	}
 	return container, exec
-}
-
-// noteWaits notes what the replicas of a project wait for. stale says that
-// tellWaiting was called after the mark was taken, which has to be before the look
-// that led to waits: what they wait for may have come meanwhile.
-func (n *news) noteWaits(project string, waits []Wait, mark int) (stale bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if len(waits) == 0 {
-		delete(n.waits, project)
-		return false
-	}
-	n.waits[project] = waits
-	return n.starts != mark
-}
-
-func (n *news) waitMark() int {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.starts
-}
-
-// tellWaiting has the projects looked at that wait for something, after a project
-// got what they may wait for: they may join its namespaces.
-func (n *news) tellWaiting(project string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.starts++
-	for other := range n.waits {
-		if other != project {
-			n.tellLocked(other)
-		}
-	}
-}
-
-func (n *news) waitOf(project string, r Replica) Wait {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for _, w := range n.waits[project] {
-		if w.Replica == r {
-			return w
-		}
-	}
-	return Wait{}
 }

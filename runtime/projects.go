@@ -1,0 +1,533 @@
+package runtime
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/margolite/margolite/runtime/compose"
+	"github.com/margolite/margolite/runtime/container"
+	"github.com/margolite/margolite/runtime/limit"
+)
+
+// endSoon is for how long a change waits for what the worker of the project has begun.
+const endSoon = 5 * time.Second
+
+// projects is what this process knows of projects, in memory only, and who works on
+// them: changes, which are calls of Apply and Remove, and while Run runs one worker for
+// each project that needs one.
+//
+// One lock guards all of it. Whether a worker begins, rests or ends is decided under
+// the lock, by settle and next, from what is noted under the same lock: whatever
+// happens to a project is seen by its worker before that ends, or starts another one.
+// Who waits does so for a channel that settle closes, which it read under the lock
+// together with what it waits for.
+type projects struct {
+	events   events
+	changing locks // changes of one project come one after another
+
+	mu      sync.Mutex
+	of      map[string]*project
+	owners  map[string]string // projects by the ids of their containers, as workers found them
+	watches map[*watch]bool
+	begin   func(*project) // starts the worker of a project; nil: Run does not run
+	looked  bool           // workers began for all that was there when Run began
+	back    chan struct{}  // closed once all of those have come to rest
+	isBack  bool           // it is closed
+	starts  int            // counts calls of tellWaiting
+	count   int            // of changes and of loads, so that no two are the same
+}
+
+// project is what is known of one project. All of it is guarded by projects.mu, save
+// tended, which is the worker's.
+type project struct {
+	name string
+
+	changes int                // that work on it, or wait for that
+	left    bool               // LeaveAlone names it
+	news    bool               // something happened to it that no worker has seen yet
+	due     time.Time          // when a worker has to look without news; zero: at no time
+	worker  bool               // there is one
+	resting bool               // which only waits until something is due, or for news
+	end     context.CancelFunc // ends what the worker does; nil: it does nothing
+	settled chan struct{}      // closed when any of these changes
+
+	known     []string // ids of all its containers; nil: not known
+	more      bool     // it may have more containers than known
+	waits     []Wait   // by the last plan
+	last      change
+	histories map[string]*history // by container
+	loads     map[string]int      // by directory of an extracted package, when it was last loaded
+
+	tended
+}
+
+// change is what Apply or Remove did to a project.
+type change struct {
+	count int    // no two have the same; 0: there was none
+	made  made   // what it brought up to date, if it came to its end
+	seats []seat // that the ports and hosts files are for since then; nil: not known
+}
+
+func newProjects(e events) *projects {
+	return &projects{
+		events: e, changing: newLocks(), back: make(chan struct{}),
+		of: make(map[string]*project), owners: make(map[string]string), watches: make(map[*watch]bool),
+	}
+}
+
+// get needs mu, as all that follows. Whoever gets a project that was not known before,
+// and does not note anything of it, calls settle.
+func (ps *projects) get(name string) *project {
+	p := ps.of[name]
+	if p == nil {
+		p = &project{name: name, settled: make(chan struct{})}
+		ps.of[name] = p
+	}
+	return p
+}
+
+// isFree tells whether a worker may have the project: nobody wants to change it, or has
+// still to decide about it.
+func (p *project) isFree() bool { return p.changes == 0 && !p.left }
+
+func (p *project) isForgotten() bool {
+	return p.changes == 0 && !p.left && !p.worker && p.last.count == 0 &&
+		len(p.known) == 0 && len(p.waits) == 0 && len(p.histories) == 0 && len(p.loads) == 0
+}
+
+// settle starts a worker if there is something for it to do, or forgets a project of
+// which nothing is known. Whoever changes what that depends on calls it before it lets
+// mu go.
+func (ps *projects) settle(p *project) {
+	close(p.settled)
+	p.settled = make(chan struct{})
+	switch {
+	case !p.worker && p.isFree() && (p.news || !p.due.IsZero()) && ps.begin != nil:
+		p.worker = true
+		ps.begin(p)
+	case p.isForgotten():
+		delete(ps.of, p.name)
+	}
+	ps.noteBack()
+}
+
+func (ps *projects) noteBack() {
+	if !ps.looked || ps.isBack {
+		return
+	}
+	for _, p := range ps.of {
+		if p.worker && !p.resting {
+			return
+		}
+	}
+	ps.isBack = true
+	close(ps.back)
+}
+
+// await waits, without mu, until something about a project was settled that makes ready
+// true, or ctx ends.
+func (ps *projects) await(ctx context.Context, p *project, ready func() bool) error {
+	for !ready() {
+		settled := p.settled
+		ps.mu.Unlock()
+		select {
+		case <-settled:
+		case <-ctx.Done():
+		}
+		ps.mu.Lock()
+		if ctx.Err() != nil && !ready() {
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// supervise has begin start workers from now on; nil: none.
+func (ps *projects) supervise(begin func(*project)) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	ps.begin = begin
+	if begin == nil {
+		return
+	}
+	clear(ps.owners) // a former Run has missed what happened since
+	for _, p := range ps.of {
+		p.news, p.due, p.known, p.tended = false, time.Time{}, nil, tended{}
+		ps.settle(p)
+	}
+}
+
+// next returns when there is something to do for the worker of a project. False: there
+// is nothing, or it is not for the worker to do, and the worker has ended.
+func (ps *projects) next(ctx context.Context, p *project) bool {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	for {
+		switch {
+		case ctx.Err() != nil:
+			ps.begin = nil // Run ends, and it would end at once
+			fallthrough
+		case !p.isFree(), !p.news && p.due.IsZero():
+			p.worker = false
+			ps.settle(p)
+			return false
+		case p.news, !time.Now().Before(p.due):
+			return true
+		}
+		p.resting = true
+		ps.settle(p)
+		resting, wake := context.WithDeadline(ctx, p.due)
+		_ = ps.await(resting, p, func() bool { return p.news || !p.isFree() }) // when it is due, that is as good
+		wake()
+		p.resting = false
+	}
+}
+
+// tend gives a project to its worker; not ok while it is not free. The context that it
+// returns ends when a change cannot wait any longer. done takes when the worker has to
+// look again.
+func (ps *projects) tend(ctx context.Context, p *project) (_ context.Context, done func(due time.Time), ok bool) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	if !p.isFree() {
+		return ctx, nil, false
+	}
+	ctx, end := context.WithCancel(ctx)
+	p.end, p.news, p.due = end, false, time.Time{}
+	return ctx, func(due time.Time) {
+		ps.mu.Lock()
+		defer ps.mu.Unlock()
+		p.end, p.due = nil, due
+		p.news = p.news || ctx.Err() != nil // it may have been ended half way
+		end()
+		ps.settle(p)
+	}, true
+}
+
+// take gives a project to a change, once former changes and its worker are done with it.
+// What the worker does is ended soon: it could wait for something that never comes.
+// letGo takes what was changed, nil for nothing at all. A worker looks at the project
+// then if anything was changed, or if there was news meanwhile.
+func (ps *projects) take(ctx context.Context, name string) (letGo func(*change), err error) {
+	ps.mu.Lock()
+	p := ps.get(name)
+	p.changes++
+	ps.settle(p)
+	ps.mu.Unlock()
+	unlock := func() {}
+	letGo = func(c *change) {
+		ps.mu.Lock()
+		p.changes--
+		if c != nil {
+			ps.count++
+			p.last, p.news = *c, true
+			p.last.count = ps.count
+			ps.tellWaitingLocked(name)
+		}
+		ps.settle(p)
+		ps.mu.Unlock()
+		unlock()
+	}
+	if unlock, err = ps.changing.lock(ctx, name); err != nil {
+		unlock = func() {}
+		letGo(nil)
+		return nil, err
+	}
+	ps.mu.Lock()
+	p.news = p.news || p.left
+	p.left = false
+	if p.end != nil {
+		soon := time.AfterFunc(endSoon, p.end)
+		err = ps.await(ctx, p, func() bool { return p.end == nil })
+		soon.Stop()
+	}
+	ps.mu.Unlock()
+	if err != nil {
+		letGo(nil)
+		return nil, fmt.Errorf("cannot wait for the supervisor of project %s: %w", name, err)
+	}
+	return letGo, nil
+}
+
+// leave keeps workers from projects until a change takes them, or decided.
+func (ps *projects) leave(names []string) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	for _, name := range names {
+		p := ps.get(name)
+		p.left = true
+		ps.settle(p)
+	}
+}
+
+// decided ends what leave began.
+func (ps *projects) decided(name string) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	if p := ps.of[name]; p != nil && p.left {
+		p.left, p.news = false, true
+		ps.settle(p)
+	}
+}
+
+// tell says that something has happened to a project, such as a change of health.
+func (ps *projects) tell(name string) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	ps.tellLocked(name, false)
+}
+
+func (ps *projects) tellLocked(name string, more bool) {
+	p := ps.get(name)
+	p.news, p.more = true, p.more || more
+	ps.settle(p)
+	for w := range ps.watches {
+		if w.project == name {
+			w.addProject(name)
+		}
+	}
+}
+
+// tellFound says that something has happened to projects, by name; true says that one
+// may have containers that are not known. all adds all that are known already.
+func (ps *projects) tellFound(names map[string]bool, all bool) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	concerned := maps.Collect(maps.All(names))
+	if all {
+		for name := range ps.of {
+			concerned[name] = true
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(concerned)) {
+		ps.tellLocked(name, concerned[name])
+	}
+	if all {
+		ps.looked = true
+		ps.noteBack() // there may be no project
+	}
+}
+
+// tellContainer puts a container on the agendas of all that watch.
+func (ps *projects) tellContainer(id string) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	for w := range ps.watches {
+		w.addContainer(id)
+	}
+}
+
+// tellWaiting has the projects looked at that wait for something, after a project
+// got what they may wait for: they may join its namespaces.
+func (ps *projects) tellWaiting(name string) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	ps.tellWaitingLocked(name)
+}
+
+func (ps *projects) tellWaitingLocked(name string) {
+	ps.starts++
+	for other, p := range ps.of {
+		if other != name && len(p.waits) > 0 {
+			ps.tellLocked(other, false)
+		}
+	}
+}
+
+// noteWaits notes what the replicas of a project wait for. stale says that
+// tellWaiting was called after the mark was taken, which has to be before the look
+// that led to waits: what they wait for may have come meanwhile.
+func (ps *projects) noteWaits(name string, waits []Wait, mark int) (stale bool) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	p := ps.get(name)
+	p.waits = waits
+	ps.settle(p)
+	return len(waits) > 0 && ps.starts != mark
+}
+
+func (ps *projects) waitMark() int {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	return ps.starts
+}
+
+func (ps *projects) waitOf(name string, r Replica) Wait {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	if p := ps.of[name]; p != nil {
+		for _, w := range p.waits {
+			if w.Replica == r {
+				return w
+			}
+		}
+	}
+	return Wait{}
+}
+
+// hasWork tells whether there are containers to supervise, or may be.
+func (ps *projects) hasWork() bool {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	for _, p := range ps.of {
+		if p.news || p.worker || len(p.known) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// ownerOf is the project of a container; "" where no worker has found it.
+func (ps *projects) ownerOf(id string) string {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	return ps.owners[id]
+}
+
+// recall is what was done last to the project of a worker, and the ids of all of its
+// containers; nil: they are not known.
+func (ps *projects) recall(p *project) (last change, known []string) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	if p.more || p.last.count != p.seenChange {
+		p.known, p.more = nil, false
+	}
+	return p.last, p.known
+}
+
+// noteFound notes the containers that a worker found, and forgets others.
+func (ps *projects) noteFound(p *project, found []container.Container) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	maps.DeleteFunc(ps.owners, func(_, of string) bool { return of == p.name })
+	p.known = make([]string, 0, len(found))
+	for _, c := range found {
+		p.known = append(p.known, c.ID)
+		ps.owners[c.ID] = p.name
+	}
+	maps.DeleteFunc(p.histories, func(id string, _ *history) bool { return !slices.Contains(p.known, id) })
+	if len(found) == 0 && p.last.count == p.seenChange {
+		p.last = change{} // it has gone, and no change has worked on it since
+	}
+}
+
+// lastChange is what was done last to a project.
+func (ps *projects) lastChange(name string) change {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	if p := ps.of[name]; p != nil {
+		return p.last
+	}
+	return change{}
+}
+
+// forgetSeats notes that a worker changes the network of a project.
+func (ps *projects) forgetSeats(p *project) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	p.last.seats = nil
+}
+
+func (ps *projects) noteStart(name, id string) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	ps.get(name).history(id).starts(time.Now())
+}
+
+// noteState notes what a container does, and returns when it may be started again by its
+// restart policy.
+func (ps *projects) noteState(name string, c ObservedContainer, r compose.Restart) (failures int, due time.Time) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	own := ps.get(name).history(c.ID)
+	if c.active() {
+		own.runs(c.Pid, c.Started)
+	} else {
+		own.ends(time.Now(), r, rand.Float64())
+	}
+	return own.failures, own.due
+}
+
+func (p *project) history(id string) *history {
+	own := p.histories[id]
+	if own == nil {
+		own = &history{}
+		if p.histories == nil {
+			p.histories = make(map[string]*history)
+		}
+		p.histories[id] = own
+	}
+	return own
+}
+
+// restarts is how often a container was started again: since it last ran well, and by
+// this process. The end of one that stays so was followed by no start.
+func (ps *projects) restarts(name, id string) (lately, all int) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	p := ps.of[name]
+	if p == nil {
+		return 0, 0
+	}
+	switch own := p.histories[id]; {
+	case own == nil:
+		return 0, 0
+	case own.over:
+		return max(own.failures-1, 0), own.again
+	default:
+		return own.failures, own.again
+	}
+}
+
+// noteLoad remembers the order in which packages were loaded.
+func (ps *projects) noteLoad(name, dir string) int {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	ps.count++
+	p := ps.get(name)
+	if p.loads == nil {
+		p.loads = make(map[string]int)
+	}
+	p.loads[dir] = ps.count
+	return ps.count
+}
+
+// loadedAfter tells whether a package was loaded after another one.
+func (ps *projects) loadedAfter(name, dir string, loaded int) bool {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	p := ps.of[name]
+	return p != nil && p.loads[dir] > loaded
+}
+
+// forgetLoads forgets packages that are gone.
+func (ps *projects) forgetLoads(name string, gone func(dir string) bool) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	if p := ps.of[name]; p != nil {
+		maps.DeleteFunc(p.loads, func(dir string, _ int) bool { return gone(dir) })
+		ps.settle(p)
+	}
+}
+
+func newLocks() locks {
+	same := func(held, wanted limit.Key) bool { return held.Kind == wanted.Kind }
+	return locks{limit.New(0, limit.Bound{Most: 1, Counts: same})}
+}
+
+type locks struct{ *limit.Limiter }
+
+// lock waits for the project, or for the end of ctx. After that it takes it only if it
+// is free at once.
+func (l locks) lock(ctx context.Context, project string) (unlock func(), err error) {
+	slot, err := l.Acquire(ctx, limit.Key{Kind: project}, nil, nil)
+	if err != nil {
+		return nil, fmt.Errorf("cannot wait for another change of project %s: %w", project, ctx.Err())
+	}
+	return slot.Release, nil
+}
