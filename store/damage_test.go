@@ -519,15 +519,56 @@ func TestADatabaseOfANewerVersionIsRefused(t *testing.T) {
 	f.commit(step(1))
 	f.forge(func(tx *bolt.Tx) error {
 		meta := tx.Bucket([]byte("meta"))
-		seal := binary.BigEndian.AppendUint32(nil, 3)
-		return errors.Join(meta.Put([]byte("schema"), []byte("3")), meta.Put([]byte("seal"), append(seal, "of another form"...)))
+		seal := binary.BigEndian.AppendUint32(nil, 4)
+		return errors.Join(meta.Put([]byte("schema"), []byte("4")), meta.Put([]byte("seal"), append(seal, "of another form"...)))
 	})
 	before := snapshot(t, filepath.Dir(f.path))
 	_, err := store.Open(f.path, store.Options{Apart: apart})
-	if !errors.Is(err, store.ErrNewerSchema) || errors.Is(err, store.ErrCorrupt) || !strings.Contains(err.Error(), "schema 3, this version reads up to 2; install the newer version") {
+	if !errors.Is(err, store.ErrNewerSchema) || errors.Is(err, store.ErrCorrupt) || !strings.Contains(err.Error(), "schema 4, this version reads up to 3; install the newer version") {
 		t.Errorf("got %v", err)
 	}
 	same(t, "files", snapshot(t, filepath.Dir(f.path)), before)
+}
+
+// A database of the schema before is read as it is. The first transaction gives it
+// this one, which the version before refuses.
+func TestADatabaseOfTheSchemaBeforeIsRaised(t *testing.T) {
+	f := newFixture(t)
+	f.commit(step(1))
+	f.forge(store.Lower)
+	before := must[[]byte](t)(os.ReadFile(f.path))
+	f.open()
+	f.isAtStep(1)
+	if !bytes.Equal(must[[]byte](t)(os.ReadFile(f.path)), before) {
+		t.Error("opening it changes it")
+	}
+	f.commit(step(2))
+	f.reopen()
+	f.isAtStep(2)
+	if d, damaged := f.Damage(); damaged {
+		t.Errorf("it says %+v", d)
+	}
+	f.forge(func(tx *bolt.Tx) error {
+		if found := string(tx.Bucket([]byte("meta")).Get([]byte("schema"))); found != "3" {
+			t.Errorf("it has schema %s, want 3", found)
+		}
+		return nil
+	})
+	f.open()
+}
+
+// One that is damaged loses no more than one of this schema.
+func TestADamagedDatabaseOfTheSchemaBeforeIsRebuilt(t *testing.T) {
+	f := newFixture(t)
+	f.commit(step(1))
+	f.forge(func(tx *bolt.Tx) error {
+		return errors.Join(store.Lower(tx), tx.Bucket([]byte("settings")).Put([]byte("n"), []byte("altered")))
+	})
+	f.open()
+	if _, damaged := f.Damage(); !damaged {
+		t.Error("the damage is not noticed")
+	}
+	same(t, "deployments", must[[]store.Deployment](t)(f.Deployments()), []store.Deployment{{ID: "a", Adopted: 1}})
 }
 
 func TestADatabaseWithoutItsLayoutIsDamaged(t *testing.T) {
@@ -536,8 +577,8 @@ func TestADatabaseWithoutItsLayoutIsDamaged(t *testing.T) {
 	}
 	for name, change := range map[string]func(tx *bolt.Tx) error{
 		// A flip in the number makes it no database of a newer version, nor of an older one.
-		"a newer schema than in the seal":  schema("3"),
-		"an older schema than in the seal": schema("1"),
+		"a newer schema than in the seal":  schema("4"),
+		"an older schema than in the seal": schema("2"),
 		"a schema of two digits":           schema("22"),
 		"a schema of none":                 schema("0"),
 		"a schema that is a word":          schema("two"),

@@ -9,7 +9,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"strconv"
 	"syscall"
 	"time"
 
@@ -137,9 +136,8 @@ func initialise(path string) (*bolt.DB, error) {
 				return err
 			}
 		}
-		meta := tx.Bucket([]byte(bucketMeta))
 		w := &writing{Tx: tx}
-		return errors.Join(meta.Put([]byte(keySchema), []byte(strconv.Itoa(schema))), w.finish(meta))
+		return w.finish(tx.Bucket([]byte(bucketMeta)))
 	})
 	if err != nil {
 		return nil, errors.Join(err, db.Close())

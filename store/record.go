@@ -71,6 +71,30 @@ type Revision struct {
 	Version uint64 `json:"version,omitempty"`
 	// Staged is empty until every byte of the revision is on the device.
 	Staged []Staged `json:"staged,omitempty"`
+	// Summary is what was found out about it when it was staged; nil: an earlier
+	// version of this program staged it, or it is not staged.
+	Summary *Summary `json:"summary,omitempty"`
+}
+
+// Summary is what is asked about a staged revision time and again, so that its
+// packages need not be loaded for that.
+type Summary struct {
+	// Reserved is what it reserves of the device.
+	Reserved Resources `json:"reserved,omitzero"`
+	// Unread names parameters that no service reads.
+	Unread []string `json:"unread,omitempty"`
+	// Before is the document of the revision that it is compared with; empty: none.
+	Before digest.Digest `json:"before,omitempty"`
+	// Effects is an artifact in this store, opaque here: what becomes of the deployment
+	// when the revision takes the place of Before, and when it goes.
+	Effects digest.Digest `json:"effects,omitempty"`
+}
+
+// Resources are shares of the device.
+type Resources struct {
+	CPUs    float64 `json:"cpus,omitempty"`    // cores
+	Memory  int64   `json:"memory,omitempty"`  // bytes
+	Storage int64   `json:"storage,omitempty"` // bytes
 }
 
 // Deployment is what the agent knows about one deployment.
@@ -252,7 +276,10 @@ func (r Revision) check() error {
 			}
 		}
 	}
-	return nil
+	if r.Summary == nil {
+		return nil
+	}
+	return errors.Join(checkDigest("revision compared with", r.Summary.Before), checkDigest("effects", r.Summary.Effects))
 }
 
 func (r Report) check() error {

@@ -56,7 +56,7 @@ func FuzzManifestRecord(f *testing.F) {
 func FuzzDeploymentRecord(f *testing.F) {
 	fuzzRecord(f, Deployment{}, Deployment{
 		Phase:      "p",
-		Desired:    Revision{Digest: digest.FromString("x"), Version: 1, Staged: []Staged{{Images: map[string]digest.Digest{"i": digest.FromString("i")}}}},
+		Desired:    Revision{Digest: digest.FromString("x"), Version: 1, Staged: []Staged{{Images: map[string]digest.Digest{"i": digest.FromString("i")}}}, Summary: &Summary{Unread: []string{"p"}}},
 		Active:     &Revision{},
 		Components: []Component{{Name: "c", Fault: &Fault{Code: "1"}}},
 		Since:      time.Unix(1, 2).UTC(),

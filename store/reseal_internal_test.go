@@ -2,6 +2,7 @@ package store
 
 import (
 	"bytes"
+	"errors"
 
 	bolt "go.etcd.io/bbolt"
 )
@@ -37,4 +38,13 @@ func Reseal(tx *bolt.Tx) error {
 		return err
 	}
 	return w.finish(tx.Bucket([]byte(bucketMeta)))
+}
+
+// Lower makes of a database one that the version before schema 3 wrote: its records
+// are the same but for what this version alone adds.
+func Lower(tx *bolt.Tx) error {
+	meta := tx.Bucket([]byte(bucketMeta))
+	s, err := parseSeal(meta.Get([]byte(keySeal)))
+	s.schema = sumSchema
+	return errors.Join(err, meta.Put([]byte(keySchema), []byte("2")), meta.Put([]byte(keySeal), s.encode()))
 }

@@ -5,8 +5,13 @@ import (
 	"strconv"
 )
 
-// schema is the version of the layout drawn in store.go.
-const schema = 2
+const (
+	// schema is the version of the layout drawn in store.go. A database of schema 2
+	// has records without a Summary, and gets this schema with the next transaction.
+	schema = 3
+	// sumSchema is the schema that brought the sums as they are.
+	sumSchema = 2
+)
 
 // keySchema is where every version of the program finds the schema.
 const keySchema = "schema"

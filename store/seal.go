@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"slices"
+	"strconv"
 
 	bolt "go.etcd.io/bbolt"
 )
@@ -25,12 +26,11 @@ func sealedBuckets() []string {
 
 func isSealed(bucket string) bool { return slices.Contains(sealedBuckets(), bucket) }
 
-// sumOf is the sum of a record at its place: one that is moved, or is of another
-// schema, does not pass either. FNV notices each flip of neighbouring bits, and
+// sumOf is the sum of a record at its place: one that is moved does not pass either. FNV notices each flip of neighbouring bits, and
 // is fast on small processors; nobody is to be kept from forging it.
 func sumOf(bucket string, key, value []byte) uint64 {
 	sum := fnv.New64a()
-	for _, part := range [][]byte{{schema}, []byte(bucket), key, value} {
+	for _, part := range [][]byte{{sumSchema}, []byte(bucket), key, value} {
 		_, _ = sum.Write(binary.BigEndian.AppendUint32(nil, uint32(len(part))))
 		_, _ = sum.Write(part)
 	}
@@ -108,8 +108,12 @@ func inTransaction(tx *bolt.Tx, change func(w *writing) error) error {
 	return w.finish(meta)
 }
 
+// finish writes the seal, and the schema: the records are of this one from now on.
 func (w *writing) finish(meta *bolt.Bucket) error {
-	return meta.Put([]byte(keySeal), seal{schema, w.sum, w.Bucket([]byte(bucketOutbox)).Sequence()}.encode())
+	return errors.Join(
+		meta.Put([]byte(keySchema), []byte(strconv.Itoa(schema))),
+		meta.Put([]byte(keySeal), seal{schema, w.sum, w.Bucket([]byte(bucketOutbox)).Sequence()}.encode()),
+	)
 }
 
 func (w *writing) put(bucket string, key, value []byte) error {

@@ -178,6 +178,10 @@ func fullDeployment(id string) store.Deployment {
 				Component: "web", Project: id + "-web", Package: digest.FromString("package"),
 				Images: map[string]digest.Digest{"nginx:1": digest.FromString("image"), "redis": digest.FromString("other image")},
 			}},
+			Summary: &store.Summary{
+				Reserved: store.Resources{CPUs: 0.5, Memory: 1 << 20, Storage: 1}, Unread: []string{"p"},
+				Before: digest.FromString("active"), Effects: digest.FromString("effects"),
+			},
 		},
 		Active:     &store.Revision{Digest: digest.FromString("active"), Version: 7},
 		Adopted:    7,
@@ -394,6 +398,7 @@ func TestAnImpossibleChangeChangesNothing(t *testing.T) {
 		"a broken digest of an image": {Deployments: []store.Deployment{{ID: "a", Active: &store.Revision{
 			Staged: []store.Staged{{Images: map[string]digest.Digest{"a": "sha256:"}}},
 		}}}},
+		"a broken digest of effects":      {Deployments: []store.Deployment{{ID: "a", Desired: store.Revision{Summary: &store.Summary{Effects: "x"}}}}},
 		"a manifest with a broken digest": {Manifest: &store.Manifest{Digest: "x"}},
 		"a report that is too large":      {Reports: []store.Report{{Body: []byte(long)}}},
 		"a report about a long id":        {Reports: []store.Report{{Deployment: long[:513]}}},
