@@ -7,7 +7,9 @@ import (
 
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/policy"
+	"github.com/margolite/margolite/runtime"
 	"github.com/margolite/margolite/runtime/compose"
+	"github.com/margolite/margolite/store"
 )
 
 // What a device does not allow fails by its name, before anything of it is
@@ -106,6 +108,64 @@ func TestWhatOthersReserveIsHeld(t *testing.T) {
 	s.publish(4, map[string]string{first: document(first, "1.0.0"), second: document(second, "3.0.0")})
 	s.heard(second, "pending@2", "installing@2", "installed@2", "pending@2", "installing@3", "installed@3", "pending@3", "installing@4", "installed@4")
 	expect(0, 0) // who reserves nothing need not know of the others
+}
+
+// unsummarized makes of the records those of a version before summaries.
+func unsummarized(st *store.Store) {
+	deployments, _ := st.Deployments()
+	for i := range deployments {
+		d := &deployments[i]
+		for _, rev := range []*store.Revision{&d.Desired, d.Active, d.Former} {
+			if rev != nil {
+				rev.Summary = nil
+			}
+		}
+	}
+	if err := st.Commit("an earlier version", store.Change{Deployments: deployments}); err != nil {
+		panic(err)
+	}
+}
+
+// What an earlier version of this program staged is summarized when it is needed. While
+// nobody can tell what it reserves, its share is given to nobody else.
+func TestWhatAnEarlierVersionStagedHoldsItsShare(t *testing.T) {
+	s := newSite(t)
+	half := map[string]*compose.Service{"web": {Name: "web", Replicas: 1, Resources: compose.Resources{MemoryReservation: 40 << 20}}}
+	s.runtime.services = map[string]map[string]*compose.Service{"1.0.0": half, "2.0.0": half}
+	s.gate.admit(func(_ string, ask policy.Ask) (refused []policy.Refusal) {
+		wanted := ask.Held
+		for _, a := range ask.Services {
+			wanted = wanted.Plus(a.Reserved)
+		}
+		if wanted.Memory > 64<<20 {
+			refused = []policy.Refusal{{Rule: "policy.allow.reserve", Text: "more than there is"}}
+		}
+		return refused
+	})
+	s.gate.close(true)
+	one := document(first, "1.0.0")
+	s.publish(1, map[string]string{first: one})
+	s.eventually("it is staged", func() bool { return s.record().Phase == "staged" })
+	s.runtime.fail("load 1.0.0", runtime.InvalidPackage)
+	s.change(unsummarized)
+	s.publish(2, map[string]string{first: one, second: document(second, "2.0.0")})
+	s.reason(second, "cannot tell what deployment "+first+" reserves")
+	s.heard(second, "pending@2")
+
+	s.runtime.fail("", "")
+	s.agent.Configure(s.settings())
+	s.heard(second, "pending@2", "failed@2")
+	s.heardError(second, "NOT_ALLOWED", "more than there is")
+	s.made("stage 2.0.0", 0)
+	s.eventually("its change is told of", func() bool {
+		st := s.fullStatus()
+		i := slices.IndexFunc(st.Deployments, func(d control.Deployment) bool { return d.ID == first })
+		c := st.Deployments[i].Change
+		return c != nil && !c.Cut && len(c.Services) == 1
+	})
+	if reserved := s.record().Desired.Summary.Reserved; reserved.Memory != 40<<20 {
+		t.Errorf("the record says that it reserves %+v", reserved)
+	}
 }
 
 // A change that waits is told of as a difference, which is looked up once: a request

@@ -1,9 +1,6 @@
 package agent
 
-import (
-	"maps"
-	"sync"
-)
+import "sync"
 
 // maxKnown bounds for how many revisions something is cached.
 const maxKnown = 4096
@@ -31,18 +28,4 @@ func (c *cache[K, V]) put(key K, value V) {
 		c.held = map[K]V{}
 	}
 	c.held[key] = value
-}
-
-// hasRoom says that put would drop nothing.
-func (c *cache[K, V]) hasRoom(key K) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	_, known := c.held[key]
-	return known || len(c.held) < c.most
-}
-
-func (c *cache[K, V]) forget(which func(K) bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	maps.DeleteFunc(c.held, func(key K, _ V) bool { return which(key) })
 }

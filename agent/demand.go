@@ -353,10 +353,11 @@ func (r *reconciler) admit(ctx context.Context, id string, doc *margo.Deployment
 	return notAllowed(r.settings.Load().Gate.Admit(id, doc.Labels, ask))
 }
 
-// admitRevision asks once more whether a staged revision may ask for what it does:
-// the rules may have changed since it was staged. The error is a *fault, ctx's, or
+// admitRevision asks once more whether the desired revision, which is staged, may ask
+// for what it does: the rules may have changed since. The error is a *fault, ctx's, or
 // one of the device.
-func (r *reconciler) admitRevision(ctx context.Context, d *store.Deployment, rev *store.Revision) error {
+func (r *reconciler) admitRevision(ctx context.Context, d *store.Deployment) error {
+	rev := &d.Desired
 	var asks []policy.ServiceAsk
 	var newcomers []newcomer
 	doc, err := r.loadStaged(ctx, d.ID, rev, true, func(c margo.Component, s *store.Staged, p *runtime.Project) {
@@ -366,7 +367,13 @@ func (r *reconciler) admitRevision(ctx context.Context, d *store.Deployment, rev
 	if err != nil {
 		return err
 	}
-	r.reservations.put(rev.Digest, sum(asks))
+	if now := store.Resources(sum(asks)); rev.Summary != nil && rev.Summary.Reserved != now { // files beside its packages have changed
+		summary := *rev.Summary
+		summary.Reserved = now
+		if err := r.ledger.progress("reserved", d, func(d *store.Deployment) { d.Desired.Summary = &summary }); err != nil {
+			return err
+		}
+	}
 	return r.judge(ctx, d.ID, doc, asks, newcomers...)
 }
 

@@ -31,6 +31,7 @@ type stagedRevision struct {
 	components []stagedComponent // in the order of the document
 	parameters map[string]string
 	secrets    []string // values that are not to be shown, wherever they turn up
+	unread     []string // parameters that no service reads
 }
 
 type stagedComponent struct {
@@ -42,18 +43,19 @@ type stagedComponent struct {
 
 // differ is what becomes of a deployment, as far as there is room to tell.
 type differ struct {
-	services   []control.ServiceChange
-	parameters []control.ValueChange
-	cut        bool // there was more
-	left       int  // lines
-	secrets    []string
+	Services   []control.ServiceChange `json:"services,omitempty"`
+	Parameters []control.ValueChange   `json:"parameters,omitempty"`
+	Cut        bool                    `json:"cut,omitempty"` // there was more
+
+	left    int // lines
+	secrets []string
 }
 
 // difference tells what changes in a deployment when one revision replaces
 // another, for the person who approves it. size gives the bytes of an image.
 func difference(from, to stagedRevision, size func(ref string, d digest.Digest) int64) differ {
 	d := differ{left: maxDifferences, secrets: slices.Concat(from.secrets, to.secrets)}
-	d.parameters = d.values(from.parameters, to.parameters)
+	d.Parameters = d.values(from.parameters, to.parameters)
 	for _, name := range componentNames(from, to) {
 		a, b := from.component(name).views(), to.component(name).views()
 		for _, service := range slices.Compact(slices.Sorted(slices.Values(slices.AppendSeq(slices.Collect(maps.Keys(a)), maps.Keys(b))))) {
@@ -62,14 +64,14 @@ func difference(from, to stagedRevision, size func(ref string, d digest.Digest) 
 				continue
 			}
 			if d.left < 0 {
-				d.cut = true
+				d.Cut = true
 				return d
 			}
 			c.Component, c.Service = name, service
 			if i := c.Image; i != nil && i.ToDigest != "" {
 				i.Bytes = size(b[service].service.Image, digest.Digest(i.ToDigest))
 			}
-			d.services = append(d.services, *c)
+			d.Services = append(d.Services, *c)
 		}
 	}
 	return d
@@ -180,7 +182,7 @@ func (d *differ) values(from, to map[string]string) []control.ValueChange {
 			continue
 		}
 		if d.left--; d.left < 0 {
-			d.cut = true
+			d.Cut = true
 			break
 		}
 		c := control.ValueChange{Name: shortened(name, maxShown)}
@@ -213,7 +215,7 @@ func (d *differ) list(from, to []string) *control.ListChange {
 				continue
 			}
 			if d.left--; d.left < 0 {
-				d.cut = true
+				d.Cut = true
 				break
 			}
 			missing = append(missing, shortened(entry, maxShown))

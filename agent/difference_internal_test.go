@@ -88,8 +88,8 @@ func TestWhatChangesBetweenComposeFiles(t *testing.T) {
 				want = []change{c.want}
 			}
 			got := difference(from, to, noSize)
-			if diff := cmp.Diff(want, got.services, cmpopts.EquateEmpty()); diff != "" || got.cut || len(got.parameters) != 0 {
-				t.Errorf("%+v, %v (-want +got):\n%s", got.parameters, got.cut, diff)
+			if diff := cmp.Diff(want, got.Services, cmpopts.EquateEmpty()); diff != "" || got.Cut || len(got.Parameters) != 0 {
+				t.Errorf("%+v, %v (-want +got):\n%s", got.Parameters, got.Cut, diff)
 			}
 		})
 	}
@@ -109,7 +109,7 @@ func TestServicesThatComeAndGo(t *testing.T) {
 	size := func(ref string, d digest.Digest) int64 { return int64(len(ref)) }
 	said := func(s string) *string { return &s }
 	want := differ{
-		services: []control.ServiceChange{
+		Services: []control.ServiceChange{
 			{Component: "main", Service: "old", Change: "removed", Image: &control.ImageChange{From: "x.example/old:1", FromDigest: one.String()}},
 			{Component: "main", Service: "same", Change: "changed", Image: &control.ImageChange{From: "x.example/same:1", To: "x.example/same:1", FromDigest: one.String(), ToDigest: two.String(), Bytes: 16}},
 			{Component: "main", Service: "web", Change: "changed", Image: &control.ImageChange{From: "nginx:1.26", To: "nginx:1.27", FromDigest: one.String(), ToDigest: two.String(), Bytes: 28}},
@@ -118,21 +118,21 @@ func TestServicesThatComeAndGo(t *testing.T) {
 				Ports: &control.ListChange{Added: []string{"0.0.0.0:1->1/tcp"}}, Volumes: &control.ListChange{Added: []string{"/srv/a:/a"}}, Privileges: &control.ListChange{Added: []string{"privileged"}},
 			},
 		},
-		parameters: []control.ValueChange{{Name: "b", From: said("1"), To: said("2")}, {Name: "c", To: said("3")}, {Name: "d", From: said("(changed)"), To: said("(changed)")}},
+		Parameters: []control.ValueChange{{Name: "b", From: said("1"), To: said("2")}, {Name: "c", To: said("3")}, {Name: "d", From: said("(changed)"), To: said("(changed)")}},
 	}
 	for range 3 { // in the same order each time
 		got := difference(from, to, size)
-		if diff := cmp.Diff(want.services, got.services); diff != "" || got.cut {
-			t.Errorf("cut %v (-want +got):\n%s", got.cut, diff)
+		if diff := cmp.Diff(want.Services, got.Services); diff != "" || got.Cut {
+			t.Errorf("cut %v (-want +got):\n%s", got.Cut, diff)
 		}
-		if diff := cmp.Diff(want.parameters, got.parameters); diff != "" {
+		if diff := cmp.Diff(want.Parameters, got.Parameters); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
 	}
-	if got := difference(to, stagedRevision{}, size); len(got.services) != 3 || got.services[0].Change != "removed" || got.services[2].Change != "removed" {
-		t.Errorf("a removal does %+v", got.services)
+	if got := difference(to, stagedRevision{}, size); len(got.Services) != 3 || got.Services[0].Change != "removed" || got.Services[2].Change != "removed" {
+		t.Errorf("a removal does %+v", got.Services)
 	}
-	if got := difference(stagedRevision{}, stagedRevision{}, size); len(got.services)+len(got.parameters) != 0 || got.cut {
+	if got := difference(stagedRevision{}, stagedRevision{}, size); len(got.Services)+len(got.Parameters) != 0 || got.Cut {
 		t.Errorf("nothing does %+v", got)
 	}
 }
@@ -149,18 +149,18 @@ func TestDifferencesAreBounded(t *testing.T) {
 	to := revisionWith(t, map[string]string{"main": many.String()}, nil)
 	got := difference(stagedRevision{}, to, noSize)
 	lines := 0
-	for _, s := range got.services {
+	for _, s := range got.Services {
 		lines += 1 + len(s.Ports.Added)
 	}
-	if !got.cut || lines > maxDifferences || len(got.services) != 1 {
-		t.Errorf("%d lines of %d services, cut %v", lines, len(got.services), got.cut)
+	if !got.Cut || lines > maxDifferences || len(got.Services) != 1 {
+		t.Errorf("%d lines of %d services, cut %v", lines, len(got.Services), got.Cut)
 	}
 	to.parameters = map[string]string{}
 	for n := range 2 * maxDifferences {
 		to.parameters[fmt.Sprint(n)] = "x"
 	}
-	if got := difference(stagedRevision{}, to, noSize); !got.cut || len(got.parameters) > maxDifferences || len(got.services) != 0 {
-		t.Errorf("%d parameters, %d services, cut %v", len(got.parameters), len(got.services), got.cut)
+	if got := difference(stagedRevision{}, to, noSize); !got.Cut || len(got.Parameters) > maxDifferences || len(got.Services) != 0 {
+		t.Errorf("%d parameters, %d services, cut %v", len(got.Parameters), len(got.Services), got.Cut)
 	}
 }
 

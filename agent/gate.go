@@ -213,9 +213,6 @@ func (r *reconciler) pass(ctx context.Context, w *worker, d *store.Deployment) (
 		return nil, err
 	}
 	w.waitsNot()
-	if len(r.hooks(d)) > 0 || len(r.applying[l].Ahead(limit.Key{})) > 0 {
-		r.describe(ctx, d) // for those who ask while it waits for a hook or its turn
-	}
 	for {
 		asked, err := r.ask(ctx, w, d)
 		if err != nil {
@@ -234,7 +231,7 @@ func (r *reconciler) pass(ctx context.Context, w *worker, d *store.Deployment) (
 			continue
 		}
 		if !leaves(d) {
-			if err := r.admitRevision(ctx, d, &d.Desired); err != nil {
+			if err := r.admitRevision(ctx, d); err != nil {
 				done()
 				return nil, err
 			}
@@ -357,7 +354,6 @@ func (r *reconciler) stays(ctx context.Context, w *worker, d *store.Deployment, 
 	default:
 		return r.fail(ctx, w, d, why)
 	}
-	r.describe(ctx, d) // before it is announced
 	w.waits(r, d, gate)
 	if w.kept {
 		return gate

@@ -368,7 +368,7 @@ func (l *ledger) desire(
 	d.Desired = store.Revision{Digest: ref.Digest, Version: version}
 	for _, kept := range []*store.Revision{d.Active, d.Former} {
 		if kept != nil && kept.Digest == ref.Digest {
-			d.Desired.Staged = kept.Staged // a way back to what is on the device
+			d.Desired.Staged, d.Desired.Summary = kept.Staged, kept.Summary // a way back to what is on the device
 			break
 		}
 	}
@@ -655,6 +655,9 @@ func (l *ledger) needed() (n needs, err error) {
 		n.projects = append(n.projects, ownProjects(d)...)
 		for _, r := range revisions(d) {
 			n.artifacts[r.Digest] = true
+			if r.Summary != nil {
+				n.artifacts[r.Summary.Effects] = true
+			}
 			for _, s := range r.Staged {
 				n.artifacts[s.Package] = true
 				n.images = append(n.images, s.Images)

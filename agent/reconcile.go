@@ -44,16 +44,7 @@ type reconciler struct {
 	locks    *locks
 	loop     *loop
 
-	// reservations are what revisions reserve of the device, by the digest of a document:
-	// a revision never changes, and to load the packages of all of them for each that
-	// comes would take longer than everything else.
-	reservations cache[digest.Digest, policy.Resources]
-	// pending are the differences of changes that wait or were rejected, by deployment,
-	// for those who ask for the status: a panel asks every second. The worker of a
-	// deployment finds it out, once for each change; whoever asks loads nothing.
-	pending cache[string, knownChange]
-	finding sync.Mutex // one difference is found out at a time: both revisions are in memory
-
+	summarizing *limit.Limiter        // for loading what was staged without a summary
 	looking     *limit.Limiter        // for staging what is on the device, see round
 	downloading *limit.Limiter        // for staging what is not
 	applying    [lanes]*limit.Limiter // for changing containers
@@ -100,14 +91,6 @@ type worker struct {
 	verdict   policy.Verdict          // why its change may not begin; zero: it does not wait for the gate
 	ruled     bool                    // the rules may be others than those that refused something
 	progress  map[string]control.Progress
-	unread    unread
-}
-
-// unread are the parameters of a revision that no service reads. It is found out
-// whenever the revision is loaded.
-type unread struct {
-	revision   digest.Digest
-	parameters []string
 }
 
 func newWorker(id string) *worker {
@@ -120,7 +103,7 @@ func newWorker(id string) *worker {
 func newReconciler(b *base, o Options, l *ledger, unused *sync.RWMutex, watched *loop) *reconciler {
 	return &reconciler{
 		base: b, ledger: l, program: o.Program.Version + " " + o.Program.Commit, stateDir: o.StateDir, runDir: o.RunDir, loop: watched,
-		reservations: cache[digest.Digest, policy.Resources]{most: maxKnown}, pending: cache[string, knownChange]{most: maxPending},
+		summarizing: newSlots(1, unbounded),
 		looking:     newSlots(lookingAtOnce, lookingBegun),
 		downloading: newDownloads(),
 		applying:    newLanes(slotsOfLane, changesBegun, unbounded),
@@ -177,7 +160,6 @@ func (r *reconciler) run(ctx context.Context) error {
 			r.workers[d.ID] = w
 			wg.Go(func() {
 				r.work(ctx, w)
-				r.pending.forget(func(id string) bool { return id == w.id })
 				r.mu.Lock()
 				delete(r.workers, w.id)
 				r.mu.Unlock()
@@ -316,10 +298,8 @@ func (r *reconciler) drive(ctx context.Context, w *worker) error {
 		if err := r.unkeep(ctx, &d); err != nil {
 			return err
 		}
-		if _, pending := pendingKind(&d); !pending {
-			r.pending.forget(func(id string) bool { return id == d.ID })
-		} else if declined(&d) {
-			r.describe(ctx, &d)
+		if err := r.resummarize(ctx, &d, false); err != nil && ctx.Err() == nil {
+			r.logger.Debug("cannot summarize a staged revision", "deployment", d.ID, "error", err)
 		}
 		phase := Phase(d.Phase)
 		if phase != Active {
@@ -585,7 +565,6 @@ func (r *reconciler) applyRevision(
 		return err
 	}
 	var outlines []runtime.Outline
-	unused := map[string]map[string]bool{}
 	for i, c := range doc.Components {
 		j := slices.IndexFunc(rev.Staged, func(s store.Staged) bool { return s.Component == c.Name })
 		if j < 0 {
@@ -600,7 +579,6 @@ func (r *reconciler) applyRevision(
 		if err != nil {
 			return err
 		}
-		unused[c.Name] = project.Compose.Unused
 		if len(project.Compose.Outside) > 0 {
 			continue // files beside the package decide what is to run
 		}
@@ -610,7 +588,6 @@ func (r *reconciler) applyRevision(
 		}
 		outlines = append(outlines, outline)
 	}
-	w.found(rev.Digest, doc, unused)
 	if len(outlines) == len(doc.Components) {
 		w.intact = &intact{keyOf(rev), outlines}
 	}
@@ -736,9 +713,6 @@ func (r *reconciler) fail(ctx context.Context, w *worker, d *store.Deployment, e
 		if undo {
 			r.aftermath(d)
 		}
-	}
-	if f.code == codeRejected || f.code == codeVetoed {
-		r.describe(ctx, d) // the site may want to think again
 	}
 	var failed error
 	switch {
@@ -890,31 +864,18 @@ func (w *worker) takeRules() bool {
 	return ruled
 }
 
-// found notes which parameters of a revision no service reads, and returns them.
-func (w *worker) found(revision digest.Digest, doc *margo.Deployment, unused map[string]map[string]bool) []string {
-	found := unread{revision, doc.Unread(unused)}
+// seen is what a worker does, for status.
+func (w *worker) seen() (reason string, progress map[string]control.Progress) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.unread = found
-	return found.parameters
-}
-
-// seen is what a worker does, and which parameters of the desired revision no service
-// reads, for status.
-func (w *worker) seen(desired digest.Digest) (reason string, progress map[string]control.Progress, parameters []string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.unread.revision == desired {
-		parameters = w.unread.parameters
-	}
 	progress = maps.Clone(w.progress)
 	switch {
 	case w.line != nil:
-		return w.line(), progress, parameters
+		return w.line(), progress
 	case w.slow != "":
-		return w.slow, progress, parameters
+		return w.slow, progress
 	}
-	return w.reason, progress, parameters
+	return w.reason, progress
 }
 
 func (r *reconciler) worker(id string) *worker {

@@ -68,7 +68,9 @@ func (r *reconciler) stage(ctx context.Context, w *worker, d *store.Deployment) 
 	return r.fail(ctx, w, d, f)
 }
 
-func (r *reconciler) stageComponents(ctx context.Context, w *worker, d *store.Deployment, t *round) ([]store.Staged, map[digest.Digest][]byte, error) {
+// stageComponents brings the components of the desired revision onto the device. It
+// returns what the record is to say of them, and the artifacts to keep with it.
+func (r *reconciler) stageComponents(ctx context.Context, w *worker, d *store.Deployment, t *round) (*store.Revision, map[digest.Digest][]byte, error) {
 	doc, err := r.document(d.Desired.Digest)
 	if err != nil {
 		return nil, nil, err
@@ -83,11 +85,11 @@ func (r *reconciler) stageComponents(ctx context.Context, w *worker, d *store.De
 		return nil, nil, err
 	}
 	former := r.formerOf(d)
-	var staged []store.Staged
+	staged := &store.Revision{}
+	var components []stagedComponent
 	var newcomers []newcomer
 	var asks []policy.ServiceAsk
-	packages := map[digest.Digest][]byte{}
-	unused := map[string]map[string]bool{}
+	artifacts := map[digest.Digest][]byte{}
 	for _, c := range doc.Components {
 		if _, warnings, err := doc.Settings(c.Name); err == nil {
 			for _, w := range warnings {
@@ -104,7 +106,7 @@ func (r *reconciler) stageComponents(ctx context.Context, w *worker, d *store.De
 			return nil, nil, runtimeFault(c.Name, err)
 		}
 		s := store.Staged{Component: c.Name, Project: projectName(d.ID, c.Name), Package: digest.FromBytes(data), Signed: signed}
-		packages[s.Package] = data
+		artifacts[s.Package] = data
 		r.hub.send(control.Event{
 			Kind: control.PackageVerified, Deployment: d.ID, Component: c.Name, Digest: s.Package.String(),
 			Progress: &control.Progress{Object: c.Name, Done: int64(len(data)), Total: int64(len(data))},
@@ -116,7 +118,6 @@ func (r *reconciler) stageComponents(ctx context.Context, w *worker, d *store.De
 		for _, w := range project.Warnings() {
 			r.logger.Warn("questionable Compose file", "deployment", d.ID, "component", c.Name, "reason", w)
 		}
-		unused[c.Name] = project.Compose.Unused
 		s.Sources = project.Sources()
 		asks = append(append(asks, packageAsk(c)), asksOf(c.Name, isSigned(c, &s), project)...)
 		pins := former.pins(&s, d)
@@ -124,12 +125,13 @@ func (r *reconciler) stageComponents(ctx context.Context, w *worker, d *store.De
 			pins = r.foundImages(ctx, s.Project)
 		}
 		newcomers = append(newcomers, newcomer{component: c.Name, project: project, pins: pins})
-		staged = append(staged, s)
+		components = append(components, stagedComponent{name: c.Name, signed: isSigned(c, &s), project: project})
+		staged.Staged = append(staged.Staged, s)
 	}
-	if unread := w.found(d.Desired.Digest, doc, unused); len(unread) > 0 {
-		r.logger.Warn("parameters that no service reads", "deployment", d.ID, "parameters", unread)
+	loaded := revisionOf(doc, components)
+	if len(loaded.unread) > 0 {
+		r.logger.Warn("parameters that no service reads", "deployment", d.ID, "parameters", loaded.unread)
 	}
-	r.reservations.put(d.Desired.Digest, sum(asks))
 	judged := t.fetches() // it may ask registries for signatures
 	err = r.judge(ctx, d.ID, doc, asks, newcomers...)
 	judged()
@@ -145,13 +147,16 @@ func (r *reconciler) stageComponents(ctx context.Context, w *worker, d *store.De
 		}
 	}
 	for i, c := range newcomers {
-		s := &staged[i]
+		s := &staged.Staged[i]
 		s.Images, err = r.runtime.Stage(ctx, c.project, c.pins, r.stagingOf(d, s.Component, t))
 		if err != nil {
 			return nil, nil, runtimeFault(s.Component, err)
 		}
+		components[i].images = s.Images
 	}
-	return staged, packages, nil
+	summary, effects := r.summarize(ctx, d.ID, d.Active, loaded)
+	staged.Summary, artifacts[summary.Effects] = summary, effects
+	return staged, artifacts, nil
 }
 
 // eligible refuses what this device cannot run, before anything is fetched.

@@ -242,14 +242,14 @@ func (r *reconciler) download(ctx context.Context, w *worker, d *store.Deploymen
 // stageAndRecord brings everything of the desired revision onto the device and records
 // it.
 func (r *reconciler) stageAndRecord(ctx context.Context, w *worker, d *store.Deployment, t *round) error {
-	staged, packages, err := r.stageComponents(ctx, w, d, t)
+	staged, artifacts, err := r.stageComponents(ctx, w, d, t)
 	if err != nil {
 		return err
 	}
 	err = r.ledger.transition(d, eventStaged, func(d *store.Deployment) {
-		d.Desired.Staged = staged
+		d.Desired.Staged, d.Desired.Summary = staged.Staged, staged.Summary
 		d.Fault = nil
-	}, packages)
+	}, artifacts)
 	if errors.Is(err, store.ErrFull) {
 		return &fault{code: codeStorageFull, err: err}
 	}

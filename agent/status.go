@@ -77,9 +77,12 @@ func (a *Agent) describe(d *store.Deployment, running map[string]runtime.Observe
 	} else if d.Former != nil {
 		c.Former = d.Former.Digest.String()
 	}
+	if d.Desired.Summary != nil {
+		c.Unread = d.Desired.Summary.Unread
+	}
 	var progress map[string]control.Progress
 	if w := a.reconciler.worker(d.ID); w != nil {
-		c.Reason, progress, c.Unread = w.seen(d.Desired.Digest)
+		c.Reason, progress = w.seen()
 	}
 	for _, held := range d.Components {
 		cc := control.Component{Name: held.Name, State: held.State, Error: (*control.Error)(held.Fault)}
