@@ -186,6 +186,7 @@ func large(n int) map[string]string {
 func TestAD01DocumentsAheadOfTheirManifestStay(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
+	s.tidied()
 	begun, release := s.runtime.hold("apply 9.0.0")
 	s.publish(1, map[string]string{first: document(first, "9.0.0")})
 	<-begun

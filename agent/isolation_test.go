@@ -177,6 +177,7 @@ func TestWhatIsOnTheDeviceWaitsForNoDownload(t *testing.T) {
 // A prune, and room for what does not fit, does not wait for a slow registry.
 func TestASlowRegistryDoesNotKeepWhatNobodyNeeds(t *testing.T) {
 	s := newSite(t)
+	s.tidied()
 	s.installed()
 	s.runtime.set(func() { s.runtime.slow = map[string]string{"9.0.0": "registry slow.example gives 41 bytes a minute"} })
 	s.publish(2, map[string]string{first: document(first, "1.0.0"), second: document(second, "9.0.0")})

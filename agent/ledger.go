@@ -627,20 +627,6 @@ func (l *ledger) prune() error {
 	return err
 }
 
-// unpruned says that the agent ended before it had dropped what no revision
-// needs: artifacts go last. While a deployment is being fetched, what has come
-// of it looks the same.
-func (l *ledger) unpruned() (bool, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	n, err := l.needed()
-	if err != nil || len(n.fetching) > 0 {
-		return false, err
-	}
-	unused, err := l.store.CountUnused(n.artifacts)
-	return unused > 0, err
-}
-
 // needed is what the revisions of all deployments need, and the manifest that is
 // being taken. The caller holds mu.
 func (l *ledger) needed() (n needs, err error) {

@@ -19,6 +19,7 @@ var unusedImage = runtime.UnusedImage{Name: "registry.example/old:1", Bytes: 409
 func TestTwoPrunesAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t)
+		s.tidied()
 		begun, release := s.runtime.hold("fetch 1.0.0")
 		begunToo, releaseToo := s.runtime.hold("fetch 2.0.0")
 		s.publish(1, map[string]string{first: document(first, "1.0.0"), second: document(second, "2.0.0")})
@@ -53,6 +54,7 @@ func TestTwoPrunesAtOnce(t *testing.T) {
 func TestPruneBesideADownload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t)
+		s.tidied()
 		s.sync()
 		s.runtime.mu.Lock()
 		s.runtime.images = append(s.runtime.images, unusedImage)
@@ -87,6 +89,7 @@ func TestPruneBesideADownload(t *testing.T) {
 func TestPruneBesideAProject(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t)
+		s.tidied()
 		s.sync()
 		s.runtime.set(func() { s.runtime.images = append(s.runtime.images, unusedImage) })
 		begun, release := s.runtime.hold("stage ")
@@ -123,8 +126,9 @@ func TestAVolumeThatCannotBeMeasuredSaysSo(t *testing.T) {
 // done, not after the next change.
 func TestWhatAPruneFindsBusyIsNotLost(t *testing.T) {
 	s := newSite(t)
+	s.tidied()
 	s.installed()
-	s.eventually("what the installation left was looked for", func() bool { return s.runtime.count("prune") > 0 })
+	s.eventually("what the installation left was looked for", func() bool { return s.runtime.count("prune") > 1 })
 	s.runtime.set(func() { s.runtime.images = append(s.runtime.images, unusedImage) })
 	before := s.runtime.count("prune")
 	begun, release := s.runtime.hold("prune")

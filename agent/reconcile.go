@@ -143,7 +143,9 @@ func (r *reconciler) run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	r.loop.works()
-	r.mistakes.note("pruning", contain.Call(func() error { r.pruneAgain(ctx); return nil }))
+	wg.Go(func() { // what an agent that was killed had no time for
+		r.mistakes.note("pruning", contain.Call(func() error { r.prune(ctx); return nil }))
+	})
 	for {
 		r.loop.works()
 		deployments, err := r.store.Deployments()
@@ -765,7 +767,7 @@ func (r *reconciler) refusal(d *store.Deployment, f *fault) store.Entry {
 
 // prune drops images and artifacts that no revision needs. Where somebody else is
 // at that, or at something that it must not disturb, it is done when that is done
-// (see whileAlone), after the next change, or when the agent starts.
+// (see whileAlone), or after the next change.
 func (r *reconciler) prune(ctx context.Context) {
 	r.unpruned.Store(true)
 	r.pruneWanted(ctx)
@@ -802,14 +804,6 @@ func (r *reconciler) pruneAfter(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pruneMost)
 		defer cancel()
 		r.pruneWanted(ctx)
-	}
-}
-
-// pruneAgain does what an agent that was killed had no time for.
-func (r *reconciler) pruneAgain(ctx context.Context) {
-	// What is wrong with records is told when they are worked on.
-	if unpruned, err := r.ledger.unpruned(); err == nil && unpruned {
-		r.prune(ctx)
 	}
 }
 

@@ -82,24 +82,31 @@ func (s *site) bothInstalled() {
 	s.heard(second, installed...)
 }
 
-// What a killed agent had no time to drop is dropped when it starts; nothing is
-// looked for where it had.
+// What a killed agent had no time to drop is dropped when it starts: artifacts, and
+// images also where the store has nothing left that tells of them.
 func TestPruningThatWasKilledGoesOn(t *testing.T) {
 	s := newSite(t)
+	s.tidied()
 	s.installed()
-	s.quiet()
-	s.eventually("what nothing needs was looked for", func() bool { return s.runtime.count("prune") > 0 }) // after the last report
-	dropped := s.runtime.count("prune")
-	s.change(func(*store.Store) {}) // a start with nothing to drop
+	s.eventually("what nothing needs was looked for", func() bool { return s.runtime.count("prune") > 1 }) // after the last report
 	s.quiet()
 	left := digest.FromString("left")
-	s.change(func(records *store.Store) {
-		if err := records.Commit("test", store.Change{Artifacts: map[digest.Digest][]byte{left: []byte("left")}}); err != nil {
-			t.Fatal(err)
-		}
-	})
+	for _, artifacts := range []map[digest.Digest][]byte{nil, {left: []byte("left")}} {
+		pruned := s.runtime.count("prune")
+		s.change(func(records *store.Store) {
+			if err := records.Commit("test", store.Change{Artifacts: artifacts}); err != nil {
+				t.Fatal(err)
+			}
+		})
+		s.eventually("images that nothing needs were looked for", func() bool { return s.runtime.count("prune") > pruned })
+	}
 	s.eventually("what nothing needs is gone", func() bool { return !s.store.HasArtifact(left) })
-	s.made("prune", dropped+1)
+}
+
+// tidied waits until the agent has looked for what one before has left.
+func (s *site) tidied() {
+	s.t.Helper()
+	s.eventually("what was left was looked for", func() bool { return s.runtime.count("prune") > 0 })
 }
 
 // A package that the store lost is fetched again.

@@ -205,5 +205,5 @@ func (r *reconciler) dropUnneeded(ctx context.Context) (int, error) {
 	if err != nil {
 		return len(removed), err
 	}
-	return len(removed), r.ledger.prune() // last: it tells that all has gone
+	return len(removed), r.ledger.prune()
 }

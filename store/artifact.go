@@ -75,15 +75,6 @@ func (s *Store) PruneArtifacts(keep map[digest.Digest]bool) (int, error) {
 	return len(unused), nil
 }
 
-// CountUnused says how many artifacts PruneArtifacts would delete. It writes nothing.
-func (s *Store) CountUnused(keep map[digest.Digest]bool) (int, error) {
-	unused, err := s.unusedArtifacts(keep)
-	if err != nil {
-		return 0, fmt.Errorf("cannot list artifacts: %w", err)
-	}
-	return len(unused), nil
-}
-
 func (s *Store) unusedArtifacts(keep map[digest.Digest]bool) (keys [][]byte, err error) {
 	err = s.view(func(tx *bolt.Tx) error {
 		return tx.Bucket([]byte(bucketArtifacts)).ForEachBucket(func(key []byte) error {
