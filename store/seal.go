@@ -26,8 +26,9 @@ func sealedBuckets() []string {
 
 func isSealed(bucket string) bool { return slices.Contains(sealedBuckets(), bucket) }
 
-// sumOf is the sum of a record at its place: one that is moved does not pass either. FNV notices each flip of neighbouring bits, and
-// is fast on small processors; nobody is to be kept from forging it.
+// sumOf is the sum of a record at its place: one that is moved does not pass either.
+// FNV notices each flip of neighbouring bits, and is fast on small processors; nobody
+// is to be kept from forging it.
 func sumOf(bucket string, key, value []byte) uint64 {
 	sum := fnv.New64a()
 	for _, part := range [][]byte{{sumSchema}, []byte(bucket), key, value} {
