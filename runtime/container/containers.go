@@ -164,7 +164,9 @@ func (c *Containers) ListIDs(ctx context.Context, ids []string) ([]Container, er
 
 // listed says what the containers do that were read.
 func (c *Containers) listed(ctx context.Context, read func() ([]Container, error)) ([]Container, error) {
-	c.sweepOnce(ctx)
+	if err := c.sweepOnce(ctx); err != nil {
+		return nil, err
+	}
 	recorded, err := read()
 	if err != nil {
 		return nil, err

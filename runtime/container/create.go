@@ -31,8 +31,11 @@ const leaseLabel = "margolite/creating"
 // A container that exists is left as it is.
 func (c *Containers) Create(ctx context.Context, config Config) error {
 	id := config.Labels.ID()
-	c.sweepOnce(ctx)
-	if err := c.create(ctx, id, config); err != nil {
+	err := c.sweepOnce(ctx)
+	if err == nil {
+		err = c.create(ctx, id, config)
+	}
+	if err != nil {
 		return fmt.Errorf("cannot create container %s: %w", id, err)
 	}
 	return nil

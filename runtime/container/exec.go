@@ -94,7 +94,9 @@ func HookExec(h compose.Hook) Exec {
 // A command that could not be run has an error and the code 126 or 127; one
 // that was not even tried has -1. The error wraps ErrNotRunning where nothing runs.
 func (c *Containers) Exec(ctx context.Context, id string, e Exec) (int, error) {
-	c.sweepOnce(ctx)
+	if err := c.sweepOnce(ctx); err != nil {
+		return -1, fmt.Errorf("cannot run a command in container %s: %w", id, err)
+	}
 	code, err := c.execs.run(ctx, id, e)
 	if err != nil {
 		return code, fmt.Errorf("cannot run a command in container %s: %w", id, err)

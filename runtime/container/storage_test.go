@@ -2,6 +2,7 @@ package container_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -13,11 +14,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/containerd/containerd/v2/core/containers"
 	"github.com/containerd/containerd/v2/core/leases"
+	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/margolite/margolite/runtime/compose"
 	"github.com/margolite/margolite/runtime/container"
+	"github.com/margolite/margolite/runtime/containerd"
 	"github.com/margolite/margolite/runtime/log"
 )
 
@@ -455,6 +459,42 @@ func TestLeftoversOfAKilledAgentGo(t *testing.T) {
 	if err := os.Remove(others); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// listless is a containerd that does not list containers while it has an error.
+type listless struct {
+	containerd.Client
+	err error
+}
+
+func (l *listless) ContainerService() containers.Store {
+	return listlessStore{l.Client.ContainerService(), l}
+}
+
+type listlessStore struct {
+	containers.Store
+	of *listless
+}
+
+func (s listlessStore) List(ctx context.Context, filters ...string) ([]containers.Container, error) {
+	if s.of.err != nil {
+		return nil, s.of.err
+	}
+	return s.Store.List(ctx, filters...)
+}
+
+// What was made before would be taken for what a killed agent left.
+func TestNothingIsMadeBeforeLeftoversAreRemoved(t *testing.T) {
+	d := onOne(t)
+	asked := &listless{Client: d.client, err: errdefs.ErrUnavailable}
+	d.client = asked
+	d.restart()
+	c := d.config("web", "")
+	if id, err := d.tryCreate(c); !errors.Is(err, errdefs.ErrUnavailable) {
+		t.Errorf("creating container %s: %v", id, err)
+	}
+	asked.err = nil
+	d.up(c)
 }
 
 func TestBindMounts(t *testing.T) {

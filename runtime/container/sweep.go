@@ -52,20 +52,21 @@ func (c *Containers) findLeftovers() (leftovers, error) {
 
 // sweepOnce removes what a killed agent left and no record tells of, and ends its
 // commands: a shim may wait for them. Containers whose records a medium has damaged go
-// as well, to be made anew. It is called before anything of the kind is made.
+// as well, to be made anew. It is called before anything of the kind is made, and an
+// error means that nothing may be made: a later sweep would take that for left.
 // What takes long is left to RemoveLeftovers.
-func (c *Containers) sweepOnce(ctx context.Context) {
+func (c *Containers) sweepOnce(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.swept {
-		return
+		return nil
 	}
 	if err := c.endLeases(ctx); err != nil {
-		return // the caller gets the same error and retries
+		return fmt.Errorf("cannot end leases of an earlier agent: %w", err)
 	}
 	records, err := c.o.Client.ContainerService().List(ctx)
 	if err != nil {
-		return // the caller gets the same error and retries
+		return fmt.Errorf("cannot look for leftovers of an earlier agent: %w", err)
 	}
 	for _, r := range records {
 		delete(c.left.ids, r.ID)
@@ -80,19 +81,22 @@ func (c *Containers) sweepOnce(ctx context.Context) {
 		err = errors.Join(err, c.forget(id))
 	}
 	if ctx.Err() != nil {
-		return
+		return fmt.Errorf("cannot remove leftovers of an earlier agent: %w", ctx.Err())
 	}
 	if err != nil {
 		c.o.Logger.Warn("cannot remove leftovers of an earlier agent", "error", err)
 	}
 	c.swept, c.left.ids = true, nil
+	return nil
 }
 
 // RemoveLeftovers removes the volumes that a former agent was filling or removing
 // when it was killed, and ends those of its commands that could not be ended before.
 // It may take long, and is to be called again after an error.
 func (c *Containers) RemoveLeftovers(ctx context.Context) error {
-	c.sweepOnce(ctx)
+	if err := c.sweepOnce(ctx); err != nil {
+		return err
+	}
 	c.mu.Lock()
 	left := c.left
 	c.left.execs, c.left.volumes = nil, nil

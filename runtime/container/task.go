@@ -56,8 +56,11 @@ func isUp(t *task.Process) bool {
 func (c *Containers) Start(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	c.sweepOnce(ctx)
-	if err := c.shims.with(ctx, id, func() error { return c.start(ctx, id) }); err != nil {
+	err := c.sweepOnce(ctx)
+	if err == nil {
+		err = c.shims.with(ctx, id, func() error { return c.start(ctx, id) })
+	}
+	if err != nil {
 		return fmt.Errorf("cannot start container %s: %w", id, err)
 	}
 	return nil
