@@ -18,10 +18,9 @@ const (
 	subnetBits6   = 64
 	minSubnetBits = 8 // /30 and /126 are the smallest
 
-	defaultMTU = 1500
-	minMTU     = 68
-	minMTU6    = 1280
-	maxMTU     = 65535
+	minMTU  = 68
+	minMTU6 = 1280
+	maxMTU  = 65535
 )
 
 // privatePools are ranges of private IPv4 addresses in corners that few sites use.
@@ -228,7 +227,7 @@ func (f *family) hostPrefixes(except string, near []netip.Prefix) (used []netip.
 }
 
 // uplinkMTU is the MTU of the link that leads out, for a packet from a
-// container should never be too large for the way that it takes.
+// container should never be too large for the way that it takes; 0 where none does.
 func uplinkMTU(links map[string]netlink.Link, routes []netlink.Route) int {
 	for _, f := range families() {
 		best, mtu := int64(-1), 0
@@ -246,7 +245,7 @@ func uplinkMTU(links map[string]netlink.Link, routes []netlink.Route) int {
 			return mtu
 		}
 	}
-	return defaultMTU
+	return 0
 }
 
 // metric is that of the route, the least of which wins. The library keeps the

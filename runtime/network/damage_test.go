@@ -92,6 +92,25 @@ func TestDamageIsNoticed(t *testing.T) {
 	}
 }
 
+// Packets of containers that run are never too large for the way out.
+func TestMTUFollowsTheWayOut(t *testing.T) {
+	w := newTown(t)
+	w.converge()
+	w.repairing(func() { t.Error("a namespace was said to be lost") })
+	fits := func() bool {
+		return strings.Contains(ip(t, "link show %s", w.shop.Bridge), "mtu 1300 ") &&
+			strings.Contains(ipInside(t, w.webNS, "link show eth0"), "mtu 1300 ")
+	}
+	ip(t, "link set %s mtu 1300", uplink)
+	eventually(t, "containers have the MTU of the way out", fits)
+	ip(t, "route del default")
+	ip(t, "link set %s down", w.shop.Bridge)
+	eventually(t, "the bridge is up again", func() bool { return strings.Contains(ip(t, "link show %s", w.shop.Bridge), ",UP") })
+	if !fits() {
+		t.Error("the MTU is another one while there is no way out")
+	}
+}
+
 // The files are removed, and nothing else: no mount comes or goes.
 func TestRemovedFilesAreNoticed(t *testing.T) {
 	w := newTown(t)

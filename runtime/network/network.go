@@ -204,7 +204,7 @@ func (o owner) ensureBridge(at *survey, w Network) error {
 	if err := at.ensureHardwareAddr(bridge, w.hardwareAddr()); err != nil {
 		return err
 	}
-	if err := at.ensureMTU(bridge, w.mtu(at.uplink)); err != nil {
+	if err := at.ensureMTU(bridge, w.mtu(cmp.Or(at.uplink, bridge.Attrs().MTU))); err != nil {
 		return err
 	}
 	if err := at.switchIPv6(w.Bridge, w.Subnet6.IsValid()); err != nil {

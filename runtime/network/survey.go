@@ -19,11 +19,10 @@ import (
 type survey struct {
 	c         *netlink.Handle
 	links     map[string]netlink.Link
-	ours      []int // the links that some margolite made, by index
-	listed    bool  // the following are known
+	listed    bool // the following are known
 	addresses []netlink.Addr
 	routes    []netlink.Route // of bridges of ours and to everything, in the main table
-	uplink    int             // the MTU of the way out
+	uplink    int             // the MTU of the way out; 0: there is none
 	looking   bool            // a change is not made, but named
 }
 
@@ -35,24 +34,16 @@ func (d damage) Error() string { return string(d) }
 // surveyed calls f with a survey of the namespace that this thread is in.
 func surveyed(f func(at *survey) error) error {
 	return withLinks(func(c *netlink.Handle) error {
-		at, err := newSurvey(c)
+		links, err := allLinks(nil)
 		if err != nil {
 			return err
 		}
+		at := &survey{c: c, links: make(map[string]netlink.Link, len(links))}
+		for _, link := range links {
+			at.links[link.Attrs().Name] = link
+		}
 		return f(at)
 	})
-}
-
-func newSurvey(c *netlink.Handle) (*survey, error) {
-	links, err := allLinks(nil)
-	at := &survey{c: c, links: make(map[string]netlink.Link, len(links))}
-	for _, link := range links {
-		at.links[link.Attrs().Name] = link
-		if _, by := readMark(link); by.known() || isOurs(link.Attrs().Name) {
-			at.ours = append(at.ours, link.Attrs().Index)
-		}
-	}
-	return at, err
 }
 
 // list adds addresses and routes, which only networks need.
@@ -63,9 +54,14 @@ func (at *survey) list() (err error) {
 	if at.addresses, err = addresses(at.c, netlink.FAMILY_ALL); err != nil {
 		return err
 	}
+	ours := make(map[int]bool)
+	for name, link := range at.links {
+		_, by := readMark(link)
+		ours[link.Attrs().Index] = by.known() || isOurs(name)
+	}
 	for _, f := range families() {
 		routes, err := allRoutes(at.c, f, func(r netlink.Route) bool {
-			return isDefault(r) || r.Table == unix.RT_TABLE_MAIN && slices.Contains(at.ours, r.LinkIndex)
+			return isDefault(r) || r.Table == unix.RT_TABLE_MAIN && ours[r.LinkIndex]
 		})
 		if err != nil {
 			return err
