@@ -137,11 +137,11 @@
 //	   in order, if nothing more was heard <---------------- nothing differs <----------------+
 //	   set up again, less often each time  <---------------- something does  <----------------+
 //
-// No message of the kernel is read: whatever changed, a look tells more, and it is for
-// at most a twentieth of the time that Run looks. What is heard during a look leads to
-// another one, and so does what Run changes itself. What is broken again and again is
-// repaired at intervals that grow to a minute; only rules come back each time, for they
-// keep closed what is closed.
+// No message of the kernel is read: whatever changed, a look tells more. Where there is
+// always news, Run looks less often, so that it takes a twentieth of the time. What is
+// heard during a look leads to another one, and so does what Run changes itself. What is
+// broken again and again is repaired at intervals that grow to a minute; only rules come
+// back each time, for they keep closed what is closed.
 //
 // What a container does within its namespace is its own affair, save that a pair
 // of links without its other end is made anew. A namespace that is no longer

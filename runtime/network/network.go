@@ -71,7 +71,7 @@ type Networks struct {
 
 	mu       sync.RWMutex
 	made     map[string]Network               // since the start, by bridge
-	synced   map[nftables.TableFamily]ruleset // as SyncPorts left the tables since the start
+	synced   map[nftables.TableFamily]ruleset // as SyncPorts left the tables since the start; nil: it did not run
 	ports    []Port                           // that SyncPorts got last, less those that contradict others
 	networks []Network                        // that it got last
 	advice   string                           // that was logged last
@@ -88,7 +88,6 @@ func New(o Options) (*Networks, error) {
 		pools:      append(privatePools(), machinePool()),
 		publish:    cmp.Or(o.Publish, PublishFirewall),
 		logger:     cmp.Or(o.Logger, slog.Default()),
-		synced:     make(map[nftables.TableFamily]ruleset),
 		files:      make(map[string]*sandboxFiles),
 		made:       make(map[string]Network),
 		news:       make(chan struct{}, 1),

@@ -28,6 +28,7 @@ type repairs struct {
 	watch    func(dir string) error // the files in a directory
 	attempts map[string]attempt     // by what is repaired
 	pending  bool                   // something is left to be repaired
+	took     time.Duration          // by the last look, without waiting for others
 }
 
 // attempt is the last one at a repair.
@@ -69,8 +70,10 @@ func (r *repairs) ensureAll() (lost bool, err error) {
 	n := r.n
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	begun := time.Now()
+	defer func() { r.took = time.Since(begun) }()
 	err = surveyed(func(at *survey) (err error) {
-		if len(n.synced) > 0 {
+		if n.synced != nil {
 			err = n.syncRules(at, func(f *family) bool { return r.due(f.forwarding) })
 		}
 		if failed := at.list(); failed != nil {

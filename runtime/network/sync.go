@@ -34,6 +34,9 @@ func (n *Networks) SyncPorts(ctx context.Context, ports []Port, networks []Netwo
 	}
 	good, rejected := consistent(ports)
 	n.ports, n.networks = good, sorted(networks)
+	if n.synced == nil {
+		n.synced = make(map[nftables.TableFamily]ruleset)
+	}
 	always := func(*family) bool { return true }
 	if err := surveyed(func(at *survey) error { return n.syncRules(at, always) }); err != nil {
 		n.tell(n.news)

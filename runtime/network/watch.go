@@ -16,9 +16,10 @@ const (
 	// makes it, is many changes. Rules wait for nothing, unless it looked just before:
 	// without them is open what they keep closed.
 	lookDelay = 300 * time.Millisecond
-	// lookShare bounds what looking costs on a host where there is always news: at most
-	// this part of the time.
-	lookShare = 20
+	// Where there is always news, a look takes at most this part of the time, as long
+	// as Run need not wait too long for that.
+	lookShare    = 20
+	lookDelayMax = 5 * time.Second
 	// legacyInterval is how often the older iptables is looked for, which
 	// tells nobody of its changes.
 	legacyInterval = time.Minute
@@ -93,15 +94,14 @@ func (n *Networks) Run(ctx context.Context, lost func()) (err error) {
 			}
 			waiting = true
 		case <-rules:
-			due.Reset(max(0, time.Until(looked.Add(pause))))
+			due.Reset(max(0, time.Until(looked.Add(lookDelay))))
 			waiting = true
 		case <-due.C:
-			begun := time.Now()
 			again := r.look()
 			looked, waiting = time.Now(), false
-			pause = max(lookDelay, lookShare*looked.Sub(begun))
+			pause = min(max(lookDelay, lookShare*r.took), lookDelayMax)
 			if again > 0 {
-				due.Reset(max(pause, again))
+				due.Reset(max(lookDelay, again))
 			}
 		}
 	}
