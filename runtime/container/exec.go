@@ -15,7 +15,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	tasksapi "github.com/containerd/containerd/api/services/tasks/v1"
@@ -237,13 +236,10 @@ type execution struct {
 	execID  string
 	e       Exec
 	dir     string
-	out     *outlet // nil: no output is wanted
-	err     *outlet // nil: none, or the same as out
+	outlets []*outlet
 	request *tasksapi.ExecProcessRequest
 	first   int    // the first process of the container
 	started func() // called once the command runs
-
-	abandoned atomic.Bool // the command left somebody behind who holds its output
 }
 
 // open makes the FIFOs of a command, those alone that it needs.
@@ -270,15 +266,17 @@ func (es *execs) open(id string, e Exec) (x *execution, err error) {
 	}
 	if e.Stdout != nil || e.TTY { // a terminal is always read
 		x.request.Stdout = filepath.Join(x.dir, "stdout")
-		if x.out, err = openOutlet(x.request.Stdout); err != nil {
+		if err := x.listen(x.request.Stdout, e.Stdout); err != nil {
 			return x, err
 		}
 	}
-	if e.Stderr != nil && !e.TTY {
+	switch {
+	case e.Stderr == nil || e.TTY:
+	case x.request.Stdout != "" && sameWriter(e.Stdout, e.Stderr):
+		x.request.Stderr = x.request.Stdout
+	default:
 		x.request.Stderr = filepath.Join(x.dir, "stderr")
-		if x.out != nil && sameWriter(e.Stdout, e.Stderr) {
-			x.request.Stderr = x.request.Stdout
-		} else if x.err, err = openOutlet(x.request.Stderr); err != nil {
+		if err := x.listen(x.request.Stderr, e.Stderr); err != nil {
 			return x, err
 		}
 	}
@@ -303,10 +301,8 @@ func sameWriter(a, b io.Writer) (same bool) {
 }
 
 func (x *execution) close() {
-	for _, o := range []*outlet{x.out, x.err} {
-		if o != nil {
-			_ = o.f.Close() // it was read to its end, or nobody cares
-		}
+	for _, o := range x.outlets {
+		_ = o.f.Close() // it was read to its end, or its output is not wanted any more
 	}
 	if err := os.RemoveAll(x.dir); err != nil {
 		x.o.Logger.Warn("cannot remove the streams of a command", "container", x.id, "error", err)
@@ -324,7 +320,7 @@ func (x *execution) do(ctx context.Context, process *anypb.Any) (code int, err e
 	}
 	defer func() {
 		// Also ends what still runs, and waits until the shim has passed on all output.
-		if x.abandoned.Load() {
+		if slices.ContainsFunc(x.outlets, func(o *outlet) bool { return o.held.Load() }) {
 			// The shim would wait for the pipes that somebody still holds.
 			limited, cancel := context.WithTimeout(calls, drainIdle)
 			_ = x.shims.deleteProcess(limited, x.id, x.execID) // again below
@@ -342,7 +338,10 @@ func (x *execution) do(ctx context.Context, process *anypb.Any) (code int, err e
 	}
 	x.started()
 
-	copied := x.copyOutput()
+	copied := make(chan error, len(x.outlets))
+	for _, o := range x.outlets {
+		go func() { copied <- o.copy() }() // ends when the outlet does
+	}
 	if x.e.Stdin != nil {
 		go x.copyInput(calls) // ends when calls do, or with the Read that is under way
 	}
@@ -363,13 +362,15 @@ func (x *execution) do(ctx context.Context, process *anypb.Any) (code int, err e
 		}
 		ended.err = ctx.Err()
 	}
-	for _, o := range []*outlet{x.out, x.err} {
-		if o != nil {
-			o.end()
-		}
+	for _, o := range x.outlets {
+		o.end()
 	}
-	if err := errors.Join(<-copied, <-copied); err != nil && ended.err == nil {
-		return ended.value, fmt.Errorf("cannot forward its output: %w", err)
+	var failed error
+	for range x.outlets {
+		failed = errors.Join(failed, <-copied)
+	}
+	if failed != nil && ended.err == nil {
+		return ended.value, fmt.Errorf("cannot forward its output: %w", failed)
 	}
 	return ended.value, ended.err
 }
@@ -388,40 +389,6 @@ func (x *execution) start(ctx context.Context) (pid int, err error) {
 		return 0, err
 	}
 	return int(<-started), nil
-}
-
-// copyOutput passes on what the command writes; the channel gets two errors.
-// Output that is not wanted any more is still read, so that the command goes on.
-func (x *execution) copyOutput() <-chan error {
-	copied := make(chan error, 2)
-	for _, stream := range []struct {
-		from *outlet
-		to   io.Writer
-	}{{x.out, x.e.Stdout}, {x.err, x.e.Stderr}} {
-		if stream.from == nil {
-			copied <- nil
-			continue
-		}
-		if stream.to == nil {
-			stream.to = io.Discard
-		}
-		go func() { // ends when the outlet does
-			block := make([]byte, copyBlock)
-			_, err := io.CopyBuffer(struct{ io.Writer }{stream.to}, stream.from, block)
-			late := err
-			if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
-				_, late = io.CopyBuffer(struct{ io.Writer }{io.Discard}, stream.from, block)
-			}
-			if errors.Is(late, os.ErrDeadlineExceeded) {
-				x.abandoned.Store(true)
-			}
-			if errors.Is(err, os.ErrDeadlineExceeded) {
-				err = nil
-			}
-			copied <- err
-		}()
-	}
-	return copied
 }
 
 // copyInput passes on what the command is to read, and closes its input at the end.

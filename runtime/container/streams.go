@@ -3,6 +3,7 @@ package container
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -64,21 +65,38 @@ func makeFIFO(path string) error {
 // outlet is the end of a FIFO that a command writes into through its shim.
 type outlet struct {
 	f     *os.File
+	to    io.Writer
 	ended atomic.Bool // the command has ended
 	late  int         // bytes read since
+	held  atomic.Bool // the command left somebody behind who has the other end
 }
 
-// openOutlet makes a FIFO and opens it. Until the shim has, reading it is the
-// same as reading its end.
-func openOutlet(path string) (*outlet, error) {
+// listen makes a FIFO for what the command writes, and opens it. Until the shim has,
+// reading it is the same as reading its end. Nothing is wanted of it where to is nil.
+func (x *execution) listen(path string, to io.Writer) error {
 	if err := makeFIFO(path); err != nil {
-		return nil, err
+		return err
 	}
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return &outlet{f: f}, nil
+	if to == nil {
+		to = io.Discard
+	}
+	x.outlets = append(x.outlets, &outlet{f: f, to: to})
+	return nil
+}
+
+// copy passes on what the command writes. What cannot be passed on any more is still
+// read, so that the command goes on.
+func (o *outlet) copy() error {
+	block := make([]byte, copyBlock)
+	_, err := io.CopyBuffer(struct{ io.Writer }{o.to}, o, block)
+	if err != nil {
+		_, _ = io.CopyBuffer(struct{ io.Writer }{io.Discard}, o, block) // the first error tells why
+	}
+	return err
 }
 
 // end says that the command has ended: what it wrote is still read, but nobody
@@ -88,19 +106,20 @@ func (o *outlet) end() {
 	_ = o.f.SetReadDeadline(time.Now().Add(drainIdle)) // every FIFO takes deadlines
 }
 
-// Read makes an outlet an io.Reader. It is the end of it that hides the type of
-// the file from io.Copy, which would splice, and could not be told to stop.
+// Read makes an outlet an io.Reader. Its own type hides that of the file from io.Copy,
+// which would splice, and could not be told to stop.
 func (o *outlet) Read(p []byte) (int, error) {
 	ended := o.ended.Load()
 	if ended {
-		if o.late > drainMax {
-			return 0, os.ErrDeadlineExceeded
-		}
 		_ = o.f.SetReadDeadline(time.Now().Add(drainIdle))
 	}
 	n, err := o.f.Read(p)
 	if ended {
 		o.late += n
+	}
+	if o.late > drainMax || errors.Is(err, os.ErrDeadlineExceeded) {
+		o.held.Store(true)
+		err = io.EOF
 	}
 	return n, err
 }
