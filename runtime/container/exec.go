@@ -152,20 +152,13 @@ func (es *execs) run(ctx context.Context, id string, e Exec) (int, error) {
 	defer run.close()
 	run.first = pid
 
-	// A start that blocks gives up its place among all, but not those of its
-	// container and its project.
-	own, err := es.places.start.Acquire(waiting, place, nil, nil)
-	if err != nil {
-		return -1, fmt.Errorf("%w: too many commands of its project are starting: %w", ErrNotTried, waiting.Err())
-	}
-	defer own.Release()
-	all, err := es.places.startAny.Acquire(waiting, place, nil, nil)
+	starting, err := es.places.start.Acquire(waiting, place, nil, nil)
 	if err != nil {
 		return -1, fmt.Errorf("%w: too many commands are starting: %w", ErrNotTried, waiting.Err())
 	}
-	defer all.Release()
-	defer time.AfterFunc(blockedStart, all.Release).Stop()
-	run.started = func() { own.Release(); all.Release() }
+	defer starting.Release()
+	defer time.AfterFunc(blockedStart, func() { starting.Become(blocked + place.Kind) }).Stop()
+	run.started = starting.Release
 
 	if e.Timeout > 0 {
 		var cancel context.CancelFunc

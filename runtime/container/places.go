@@ -15,16 +15,19 @@ const (
 	// How many of them may be starting: runc takes much of a small processor.
 	maxContainerStarts, maxProjectStarts, maxCallerStarts, maxStarts = 2, 3, 3, 4
 
-	// blockedStart is how long a command may take to start before others may start,
-	// too: it waits for something in its container, and does not use the processor.
+	// blockedStart is how long a command may take to start before it gives up its
+	// place among all, but not those of its container and its project: it waits for
+	// something in its container, and does not use the processor.
 	blockedStart = 2 * time.Second
 
-	callers = "callers/" // no project or container has such a name
+	// No project or container has such a name.
+	callers = "callers/"
+	blocked = "blocked/"
 )
 
 // places bound how many commands run and start at the same time. Those of callers and
 // those that belong to containers do not count against each other.
-type places struct{ run, start, startAny *limit.Limiter } // the keys are of placeOf
+type places struct{ run, start *limit.Limiter } // the keys are of placeOf
 
 // placeOf is what a command in a container of a project takes a place for. own says that
 // it belongs to the container.
@@ -36,16 +39,17 @@ func placeOf(id, project string, own bool) limit.Key {
 }
 
 func newPlaces() places {
-	inContainer := func(held, wanted limit.Key) bool { return held.Kind == wanted.Kind }
+	inContainer := func(held, wanted limit.Key) bool { return strings.TrimPrefix(held.Kind, blocked) == wanted.Kind }
 	inProject := func(held, wanted limit.Key) bool { return held.Party == wanted.Party }
-	all := func(_, _ limit.Key) bool { return true }
 	ofCallers := func(held, wanted limit.Key) bool {
 		return strings.HasPrefix(held.Party, callers) && strings.HasPrefix(wanted.Party, callers)
 	}
+	busy := func(held limit.Key) bool { return !strings.HasPrefix(held.Kind, blocked) }
 	return places{
 		run: limit.New(0, limit.Bound{Most: maxContainerExecs, Counts: inContainer},
 			limit.Bound{Most: maxProjectExecs, Counts: inProject}, limit.Bound{Most: maxCallerExecs, Counts: ofCallers}),
-		start:    limit.New(0, limit.Bound{Most: maxContainerStarts, Counts: inContainer}, limit.Bound{Most: maxProjectStarts, Counts: inProject}),
-		startAny: limit.New(0, limit.Bound{Most: maxCallerStarts, Counts: ofCallers}, limit.Bound{Most: maxStarts, Counts: all}),
+		start: limit.New(0, limit.Bound{Most: maxContainerStarts, Counts: inContainer}, limit.Bound{Most: maxProjectStarts, Counts: inProject},
+			limit.Bound{Most: maxCallerStarts, Counts: func(held, wanted limit.Key) bool { return busy(held) && ofCallers(held, wanted) }},
+			limit.Bound{Most: maxStarts, Counts: func(held, _ limit.Key) bool { return busy(held) }}),
 	}
 }
