@@ -2,18 +2,21 @@ package container
 
 import (
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/containerd/containerd/v2/core/mount"
 	"golang.org/x/sys/unix"
 )
 
-// mountFlags are the options of mount(8) that are flags of mount(2). Others are
-// for the file system.
-var mountFlags = []struct {
+type mountFlag struct {
 	option     string
 	set, clear uintptr
-}{
+}
+
+// mountFlags are the options of mount(8) that are flags of mount(2), which takes those
+// of propagation in a call of their own. Others are for the file system.
+var mountFlags = []mountFlag{
 	{"async", 0, unix.MS_SYNCHRONOUS},
 	{"atime", 0, unix.MS_NOATIME},
 	{"bind", unix.MS_BIND, 0},
@@ -37,22 +40,18 @@ var mountFlags = []struct {
 	{"strictatime", unix.MS_STRICTATIME, 0},
 	{"suid", 0, unix.MS_NOSUID},
 	{"sync", unix.MS_SYNCHRONOUS, 0},
+
+	{"private", unix.MS_PRIVATE, 0},
+	{"rprivate", unix.MS_PRIVATE | unix.MS_REC, 0},
+	{"shared", unix.MS_SHARED, 0},
+	{"rshared", unix.MS_SHARED | unix.MS_REC, 0},
+	{"slave", unix.MS_SLAVE, 0},
+	{"rslave", unix.MS_SLAVE | unix.MS_REC, 0},
+	{"unbindable", unix.MS_UNBINDABLE, 0},
+	{"runbindable", unix.MS_UNBINDABLE | unix.MS_REC, 0},
 }
 
-// propagations are the options that the kernel takes in a call of their own.
-var propagations = []struct {
-	option string
-	flags  uintptr
-}{
-	{"private", unix.MS_PRIVATE},
-	{"rprivate", unix.MS_PRIVATE | unix.MS_REC},
-	{"shared", unix.MS_SHARED},
-	{"rshared", unix.MS_SHARED | unix.MS_REC},
-	{"slave", unix.MS_SLAVE},
-	{"rslave", unix.MS_SLAVE | unix.MS_REC},
-	{"unbindable", unix.MS_UNBINDABLE},
-	{"runbindable", unix.MS_UNBINDABLE | unix.MS_REC},
-}
+const propagations = unix.MS_PRIVATE | unix.MS_SHARED | unix.MS_SLAVE | unix.MS_UNBINDABLE
 
 // restrictions are what one bind mount may have and another of the same not.
 const restrictions = unix.MS_RDONLY | unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
@@ -68,21 +67,16 @@ type mountCall struct {
 func parseMountOptions(options []string) mountCall {
 	var call mountCall
 	var data []string
-next:
 	for _, o := range options {
-		for _, f := range mountFlags {
-			if f.option == o {
-				call.flags = call.flags&^f.clear | f.set
-				continue next
-			}
+		at := slices.IndexFunc(mountFlags, func(f mountFlag) bool { return f.option == o })
+		switch {
+		case at < 0:
+			data = append(data, o)
+		case mountFlags[at].set&propagations != 0:
+			call.propagation = mountFlags[at].set
+		default:
+			call.flags = call.flags&^mountFlags[at].clear | mountFlags[at].set
 		}
-		for _, p := range propagations {
-			if p.option == o {
-				call.propagation = p.flags
-				continue next
-			}
-		}
-		data = append(data, o)
 	}
 	call.data = strings.Join(data, ",")
 	return call
