@@ -163,10 +163,8 @@ func (c *Containers) inspect(ctx context.Context, id string, config Config, volu
 	project := config.Labels.Project
 	var user specs.User
 	err := c.withRootfs(id, mounts, func(root string) (err error) {
-		if user, err = LookupUser(root, cmp.Or(config.Service.User, config.Image.User)); err != nil {
-			return err
-		}
-		if user, err = AddGroups(user, root, config.Service.Groups); err != nil {
+		user, err = LookupUser(root, cmp.Or(config.Service.User, config.Image.User), config.Service.Groups...)
+		if err != nil {
 			return err
 		}
 		for _, m := range config.Service.Mounts {

@@ -5,10 +5,8 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"slices"
-	"sort"
 	"strconv"
 	"strings"
 
@@ -23,9 +21,10 @@ const (
 )
 
 // LookupUser resolves the user of a container, in the form that Compose and
-// images use: user[:group], each a name or a number, "" for root. Names and
-// groups are those of the image whose root file system is at root.
-func LookupUser(root, spec string) (specs.User, error) {
+// images use: user[:group], each a name or a number, "" for root; and further groups
+// of it, names or numbers. Names and groups are those of the image whose root file
+// system is at root.
+func LookupUser(root, spec string, groups ...string) (specs.User, error) {
 	passwd, err := readAccounts(root, "/etc/passwd", 2)
 	if err != nil {
 		return specs.User{}, err
@@ -37,37 +36,20 @@ func LookupUser(root, spec string) (specs.User, error) {
 	if strings.HasSuffix(spec, ":") {
 		return specs.User{}, fmt.Errorf("cannot resolve user %.80q: the group after the colon is missing", spec)
 	}
-	found, err := user.GetExecUser(spec, nil, passwd, group)
+	found, err := user.GetExecUser(spec, nil, bytes.NewReader(passwd), bytes.NewReader(group))
 	if err != nil {
 		return specs.User{}, fmt.Errorf("cannot resolve user %.80q in the image: %w", spec, err)
 	}
-	return join(specs.User{UID: uint32(found.Uid), GID: uint32(found.Gid)}, found.Sgids)
-}
-
-// AddGroups adds further groups to a user, names of the image or numbers.
-func AddGroups(u specs.User, root string, groups []string) (specs.User, error) {
-	if len(groups) == 0 {
-		return u, nil
-	}
-	group, err := readAccounts(root, "/etc/group", 1)
-	if err != nil {
-		return specs.User{}, err
-	}
-	found, err := user.GetAdditionalGroups(groups, group)
+	further, err := user.GetAdditionalGroups(groups, bytes.NewReader(group))
 	if err != nil {
 		return specs.User{}, fmt.Errorf("cannot resolve group_add in the image: %w", err)
 	}
-	return join(u, found)
-}
-
-// join adds groups to those of a user, each once and in order.
-func join(u specs.User, groups []int) (specs.User, error) {
-	all := slices.Clone(u.AdditionalGids)
-	for _, gid := range groups {
-		all = append(all, uint32(gid))
+	u := specs.User{UID: uint32(found.Uid), GID: uint32(found.Gid)}
+	for _, gid := range append(found.Sgids, further...) {
+		u.AdditionalGids = append(u.AdditionalGids, uint32(gid))
 	}
-	sort.Slice(all, func(i, j int) bool { return all[i] < all[j] })
-	if u.AdditionalGids = slices.Compact(all); len(u.AdditionalGids) > maxGroups {
+	slices.Sort(u.AdditionalGids)
+	if u.AdditionalGids = slices.Compact(u.AdditionalGids); len(u.AdditionalGids) > maxGroups {
 		return specs.User{}, fmt.Errorf("cannot resolve groups: there are more than %d", maxGroups)
 	}
 	return u, nil
@@ -76,7 +58,7 @@ func join(u specs.User, groups []int) (specs.User, error) {
 // wellFormed keeps the lines of accounts: those with as many numbers behind name
 // and password as they have to have. The library takes a number that it cannot
 // read for 0, which is root, and reads comments in /etc/passwd as accounts.
-func wellFormed(text []byte, numbers int) io.Reader {
+func wellFormed(text []byte, numbers int) []byte {
 	var kept bytes.Buffer
 	for line := range bytes.Lines(text) {
 		fields := bytes.SplitN(bytes.TrimSpace(line), []byte(":"), 3+numbers)
@@ -90,16 +72,16 @@ func wellFormed(text []byte, numbers int) io.Reader {
 		}
 		kept.Write(line)
 	}
-	return &kept
+	return kept.Bytes()
 }
 
 // readAccounts reads the accounts in a file of an image, which have this many
 // numbers; a file that is not there is empty.
-func readAccounts(root, path string, numbers int) (io.Reader, error) {
+func readAccounts(root, path string, numbers int) ([]byte, error) {
 	// root may be that of a container that runs, and changes links meanwhile.
 	place, err := openInRoot(root, path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return strings.NewReader(""), nil
+		return nil, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("cannot find %s in image: %w", path, err)
