@@ -30,9 +30,8 @@ func allMounts(c Config, h Host, at placing) ([]specs.Mount, error) {
 	for _, m := range own { // each at another place, as Load has seen to
 		targets[m.Destination] = true
 	}
-	mounts := slices.DeleteFunc(append(kernelMounts(c.Service, h), sandboxMounts(c)...), func(m specs.Mount) bool {
-		return targets[m.Destination]
-	})
+	given := slices.Concat(kernelMounts(c.Service, h), sharedMemory(c.Service, at), sandboxMounts(c))
+	mounts := slices.DeleteFunc(given, func(m specs.Mount) bool { return targets[m.Destination] })
 	mounts = append(mounts, own...)
 	sortMounts(mounts)
 	return mounts, nil
@@ -45,18 +44,16 @@ func sortMounts(mounts []specs.Mount) {
 	sort.SliceStable(mounts, func(i, j int) bool { return depth(i) < depth(j) })
 }
 
-// kernelMounts are the file systems of the kernel and of memory.
+// kernelMounts are the file systems of the kernel.
 func kernelMounts(s *compose.Service, h Host) []specs.Mount {
 	access := "ro"
 	if s.Privileged {
 		access = "rw"
 	}
-	shm := strconv.FormatInt(cmp.Or(s.ShmSize, defaultShm), 10)
 	mounts := []specs.Mount{
 		{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "noexec", "nodev"}},
 		{Destination: "/dev", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "strictatime", "mode=755", "size=65536k"}},
 		{Destination: "/dev/pts", Type: "devpts", Source: "devpts", Options: []string{"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"}},
-		{Destination: "/dev/shm", Type: "tmpfs", Source: "shm", Options: []string{"nosuid", "noexec", "nodev", "mode=1777", "size=" + shm}},
 		{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: []string{"nosuid", "noexec", "nodev", access}},
 	}
 	if h.MessageQueues {
@@ -66,6 +63,24 @@ func kernelMounts(s *compose.Service, h Host) []specs.Mount {
 		mounts = append(mounts, specs.Mount{Destination: "/sys/fs/cgroup", Type: "cgroup", Source: "cgroup", Options: []string{access, "nosuid", "noexec", "nodev"}})
 	}
 	return mounts
+}
+
+// sharedMemory is /dev/shm, which is a file system and no part of the namespace of ipc:
+// a container that shares one shares the other. Whose it is, Start knows.
+func sharedMemory(s *compose.Service, at placing) []specs.Mount {
+	options := []string{"nosuid", "noexec", "nodev"}
+	shared := specs.Mount{Destination: "/dev/shm", Type: "bind", Source: at.sharedMemory, Options: append([]string{"rbind", "rprivate"}, options...)}
+	switch s.IPC.Mode {
+	case compose.ModeNone:
+		return nil
+	case compose.ModeShareable, compose.ModeService, compose.ModeContainer:
+	case compose.ModeHost:
+		shared.Source = "/dev/shm"
+	default:
+		size := strconv.FormatInt(cmp.Or(s.ShmSize, defaultShm), 10)
+		shared = specs.Mount{Destination: "/dev/shm", Type: "tmpfs", Source: "shm", Options: append(options, "mode=1777", "size="+size)}
+	}
+	return []specs.Mount{shared}
 }
 
 // sandboxMounts are the files of the sandbox; writable, as with Docker, unless

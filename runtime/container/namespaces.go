@@ -1,8 +1,6 @@
 package container
 
 import (
-	"slices"
-
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/margolite/margolite/runtime/compose"
@@ -34,27 +32,4 @@ func namespaces(c Config, h Host) []specs.LinuxNamespace {
 		list = append(list, specs.LinuxNamespace{Type: specs.CgroupNamespace})
 	}
 	return list
-}
-
-// sharedMounts changes the mounts that follow from whose namespaces a container
-// lives in.
-func sharedMounts(mounts []specs.Mount, s *compose.Service, at placing) []specs.Mount {
-	own := slices.IndexFunc(mounts, func(m specs.Mount) bool { return m.Destination == "/dev/shm" && m.Source == "shm" })
-	if own < 0 {
-		return mounts // the service has something else there
-	}
-	shared := specs.Mount{Destination: "/dev/shm", Type: "bind", Options: []string{"rbind", "rprivate", "nosuid", "noexec", "nodev"}}
-	switch s.IPC.Mode {
-	case compose.ModeHost:
-		shared.Source = "/dev/shm"
-		mounts[own] = shared
-	case compose.ModeShareable, compose.ModeService, compose.ModeContainer:
-		// Shared memory is a file system, not a part of the namespace: who
-		// shares one shares the other. Whose it is, Start knows.
-		shared.Source = at.sharedMemory
-		mounts[own] = shared
-	case compose.ModeNone:
-		mounts = append(mounts[:own], mounts[own+1:]...)
-	}
-	return mounts
 }

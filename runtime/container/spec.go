@@ -100,7 +100,7 @@ func newSpec(c Config, h Host, at placing) (*specs.Spec, error) {
 			OOMScoreAdj: &oom,
 		},
 		Root:        &specs.Root{Path: "rootfs", Readonly: c.Service.ReadOnly},
-		Mounts:      sharedMounts(mounts, c.Service, at),
+		Mounts:      mounts,
 		Annotations: annotations(c, at),
 		Linux: &specs.Linux{
 			CgroupsPath:       at.cgroup,
