@@ -6,8 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"path/filepath"
 	"time"
 )
@@ -113,17 +111,12 @@ func (r *runc) is(line []byte, verb, name string) bool {
 // recordedPid is the first process of a container by runc's own record; 0 if there
 // is none. It needs no shim.
 func (r *runc) recordedPid(id string) int {
-	f, err := os.Open(filepath.Join(r.dir, id, "state.json"))
-	if err != nil {
-		return 0
-	}
-	defer f.Close()
 	var record struct {
 		Pid     int    `json:"init_process_pid"`
 		Started uint64 `json:"init_process_start"` // in ticks since boot
 	}
-	err = json.NewDecoder(io.LimitReader(f, maxRuncRecord)).Decode(&record)
-	if err != nil || record.Pid <= 0 || startTicks(record.Pid) != record.Started {
+	text, err := readFile(filepath.Join(r.dir, id, "state.json"), maxRuncRecord)
+	if err != nil || json.Unmarshal(text, &record) != nil || record.Pid <= 0 || startTicks(record.Pid) != record.Started {
 		return 0
 	}
 	return record.Pid
