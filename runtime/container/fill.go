@@ -60,7 +60,7 @@ func fillVolume(dir, root, target string, mounted bool) (err error) {
 	if err := confs.CopyDir(into, source); err != nil {
 		return fmt.Errorf("cannot fill volume: %w", err)
 	}
-	if err := syncFileSystem(into); err != nil || mounted {
+	if err := tree.SyncAll(into); err != nil || mounted {
 		return err
 	}
 	// The kernel lets a directory replace an empty one, which os.Rename does
@@ -89,16 +89,4 @@ func isEmpty(dir string) (bool, error) {
 		return true, nil
 	}
 	return false, err
-}
-
-func syncFileSystem(dir string) error {
-	f, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	if err := unix.Syncfs(int(f.Fd())); err != nil {
-		return fmt.Errorf("cannot sync %s: %w", dir, err)
-	}
-	return nil
 }

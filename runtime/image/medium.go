@@ -2,7 +2,6 @@ package image
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -10,20 +9,9 @@ import (
 
 	"github.com/containerd/containerd/v2/plugins"
 	"golang.org/x/sys/unix"
-)
 
-// syncAt puts everything that was written to the file system of dir on its medium. containerd syncs what it knows about
-// layers, but not their files.
-func syncAt(dir string) error {
-	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return fmt.Errorf("cannot sync file system of %s: %w", dir, err)
-	}
-	if err := errors.Join(unix.Syncfs(fd), unix.Close(fd)); err != nil {
-		return fmt.Errorf("cannot sync file system of %s: %w", dir, err)
-	}
-	return nil
-}
+	"github.com/margolite/margolite/runtime/tree"
+)
 
 // amounts are bytes and files: what a file system has of them, or what images need.
 type amounts [2]int64
@@ -120,7 +108,8 @@ func (i *Images) media(ctx context.Context) ([]medium, error) {
 	return media, nil
 }
 
-// sync puts what was downloaded and unpacked on the medium.
+// sync puts what was downloaded and unpacked on the medium. containerd syncs what it knows
+// about layers, but not their files.
 func (i *Images) sync(ctx context.Context) error {
 	media, err := i.media(ctx)
 	if err != nil {
@@ -128,7 +117,7 @@ func (i *Images) sync(ctx context.Context) error {
 	}
 	for _, m := range media {
 		if m.blobs || m.snapshots {
-			if err := syncAt(m.dir); err != nil {
+			if err := tree.SyncAll(m.dir); err != nil {
 				return err
 			}
 		}

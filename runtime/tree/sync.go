@@ -2,7 +2,10 @@ package tree
 
 import (
 	"errors"
+	"fmt"
 	"os"
+
+	"golang.org/x/sys/unix"
 )
 
 // Sync brings the names in a directory to the medium.
@@ -12,4 +15,16 @@ func Sync(dir string) error {
 		return err
 	}
 	return errors.Join(f.Sync(), f.Close())
+}
+
+// SyncAll brings everything that was written to the file system of a directory to the medium.
+func SyncAll(dir string) error {
+	f, err := os.Open(dir)
+	if err == nil {
+		err = errors.Join(unix.Syncfs(int(f.Fd())), f.Close())
+	}
+	if err != nil {
+		return fmt.Errorf("cannot sync file system of %s: %w", dir, err)
+	}
+	return nil
 }
