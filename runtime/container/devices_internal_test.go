@@ -55,6 +55,9 @@ func TestDevices(t *testing.T) {
 	if !slices.Equal(rules, want) {
 		t.Errorf("rules are %q, want %q", rules, want)
 	}
+	if first := spec.Linux.Resources.Devices[0]; first.Allow || first.Access != "rwm" || first.Major != nil {
+		t.Errorf("devices are not denied first: %+v", first)
+	}
 	if len(deviceRules()) != 10 || describeRules(deviceRules())[9] != "c 136:* rwm" {
 		t.Errorf("the rules of everybody changed: %q", describeRules(deviceRules()))
 	}

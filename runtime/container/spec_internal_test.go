@@ -178,6 +178,9 @@ func TestHostDecidesWhatTheKernelGives(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if *small.Process.OOMScoreAdj != 0 {
+		t.Errorf("it has an OOM score of %d", *small.Process.OOMScoreAdj)
+	}
 	if mounted(small, "/dev/mqueue") || mounted(small, "/sys/fs/cgroup") || has(small, specs.CgroupNamespace) || small.Linux.Seccomp != nil || len(small.Linux.Sysctl) > 0 {
 		t.Error("a small kernel is asked for what it does not have")
 	}
@@ -201,28 +204,5 @@ func TestHostDecidesWhatTheKernelGives(t *testing.T) {
 	}
 	if full.Annotations[groupAnnotation] != "shop" {
 		t.Errorf("shim is grouped by %q", full.Annotations[groupAnnotation])
-	}
-}
-
-func TestPrivileges(t *testing.T) {
-	root, err := build(t, compose.Service{}, shell, Host{}, specs.User{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	somebody, err := build(t, compose.Service{}, shell, Host{}, specs.User{UID: 1000, GID: 1000, AdditionalGids: []uint32{29}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(root.Process.Capabilities.Effective) != 14 || slices.Contains(root.Process.Capabilities.Bounding, "CAP_SYS_ADMIN") {
-		t.Errorf("root has %+v", root.Process.Capabilities)
-	}
-	if c := somebody.Process.Capabilities; c.Effective != nil || c.Permitted != nil || c.Inheritable != nil || c.Ambient != nil {
-		t.Errorf("somebody has %+v", c)
-	}
-	if root.Process.Terminal || root.Process.NoNewPrivileges || *root.Process.OOMScoreAdj != 0 {
-		t.Error("no_new_privs or the OOM score differ from Docker's")
-	}
-	if first := root.Linux.Resources.Devices[0]; first.Allow || first.Access != "rwm" {
-		t.Errorf("devices are not denied first: %+v", first)
 	}
 }
