@@ -120,7 +120,7 @@ func (c *Containers) start(ctx context.Context, id string) error {
 		return err
 	}
 	c.cgroups.creating.RLock()
-	err = c.tasks.create(ctx, id, labels.CgroupParent, func(ctx context.Context) error {
+	err = c.tasks.create(ctx, id, func(ctx context.Context) error {
 		_, err := call(ctx, c.shims, createTimeout, c.shims.api().Create, request)
 		return err
 	})
@@ -137,9 +137,8 @@ func (c *Containers) start(ctx context.Context, id string) error {
 	return nil
 }
 
-// create makes a task, with its control group below parent, and waits for a shim to
-// be gone that is in its way.
-func (t *tasks) create(ctx context.Context, id, parent string, create func(context.Context) error) error {
+// create makes a task, and waits for a shim to be gone that is in its way.
+func (t *tasks) create(ctx context.Context, id string, create func(context.Context) error) error {
 	for lost, wait := 0, burialPoll; ; {
 		killed, err := t.runc.unblocked(ctx, "create", id, cancelledIdle, create)
 		if killed {
@@ -148,7 +147,7 @@ func (t *tasks) create(ctx context.Context, id, parent string, create func(conte
 		}
 		switch {
 		case killed && err != nil:
-			return errors.Join(err, t.clear(id, parent))
+			return errors.Join(err, t.clear(ctx, id))
 		case errdefs.IsAlreadyExists(err):
 			// Its shim died, and containerd has not yet cleared away what it left.
 		case isLostShim(err, id) && lost < maxLostShims:
@@ -159,7 +158,7 @@ func (t *tasks) create(ctx context.Context, id, parent string, create func(conte
 		case isLeftByRunc(err) && lost < maxLostShims:
 			lost++
 			t.runc.kill("create", id)
-			if clearErr := t.clear(id, parent); clearErr != nil {
+			if clearErr := t.clear(ctx, id); clearErr != nil {
 				return errors.Join(err, clearErr)
 			}
 		default:
@@ -171,16 +170,16 @@ func (t *tasks) create(ctx context.Context, id, parent string, create func(conte
 	}
 }
 
-// clear removes what a killed runc leaves of a container that never ran. With it runc would refuse to create the
-// container again. parent is where its control group is, if that is not below its project's.
-func (t *tasks) clear(id, parent string) error {
-	for _, dir := range cgroupDirs(t.cgroups.path("*", id, escapePattern(parent))) {
-		for _, pid := range processesIn(dir) {
-			_ = unix.Kill(pid, unix.SIGKILL) // it is a child of that runc, and has ended otherwise
-		}
+// clear removes what a killed runc leaves of a container that never ran: with it runc
+// would refuse to create the container again. Its children are in the control group.
+func (t *tasks) clear(ctx context.Context, id string) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), killTimeout)
+	defer cancel()
+	err := t.cgroups.endStrays(ctx, id)
+	for _, dir := range t.cgroups.of(ctx, id) {
 		_ = os.Remove(dir) // below a parent of ours; or it goes with the container
 	}
-	return os.RemoveAll(filepath.Join(t.runc.dir, id))
+	return errors.Join(err, os.RemoveAll(filepath.Join(t.runc.dir, id)))
 }
 
 // unbroken is ctx, with some time more when it ends: a creation or a deletion that is broken off between the parts of

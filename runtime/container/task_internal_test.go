@@ -55,7 +55,7 @@ func TestAShimThatEndsIsReplaced(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				a := &answering{errs: c.errs}
-				if err := idle().create(t.Context(), "web", "", a.create); !errors.Is(err, c.err) || (err == nil) != (c.err == nil) {
+				if err := idle().create(t.Context(), "web", a.create); !errors.Is(err, c.err) || (err == nil) != (c.err == nil) {
 					t.Errorf("the error is %v, want %v", err, c.err)
 				}
 				if a.asked != c.asked {
@@ -80,7 +80,7 @@ func TestACreationIsFinished(t *testing.T) {
 					}
 					return nil
 				}
-				if err := idle().create(ctx, "web", "", slow); !errors.Is(err, want) {
+				if err := idle().create(ctx, "web", slow); !errors.Is(err, want) {
 					t.Errorf("it ends with %v, want %v", err, want)
 				}
 				if took := time.Since(begun); took > finishTimeout+time.Second {
