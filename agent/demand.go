@@ -36,13 +36,14 @@ const (
 // what the model of the runtime holds, so that no key of a Compose file gets
 // around it; what belongs to the component itself is not: the files of its
 // package, its volumes that are directories of ours, and networks of the runtime.
-func asksOf(component string, signed bool, p *runtime.Project) []policy.ServiceAsk {
+func asksOf(c stagedComponent) []policy.ServiceAsk {
+	p := c.project
 	read := newReading(p)
 	asks := make([]policy.ServiceAsk, 0, len(p.Compose.Services))
 	for _, name := range slices.Sorted(maps.Keys(p.Compose.Services)) {
 		s := p.Compose.Services[name]
 		a := policy.ServiceAsk{
-			Component: component, Service: name, Signed: signed,
+			Component: c.name, Service: name, Signed: c.signed,
 			Privileged:   s.Privileged || slices.ContainsFunc(slices.Concat(s.PostStart, s.PreStop), func(h compose.Hook) bool { return h.Privileged }),
 			Namespaces:   namespacesAsked(p, s),
 			Devices:      devicesAsked(s),
@@ -357,24 +358,19 @@ func (r *reconciler) admit(ctx context.Context, id string, doc *margo.Deployment
 // for what it does: the rules may have changed since. The error is a *fault, ctx's, or
 // one of the device.
 func (r *reconciler) admitRevision(ctx context.Context, d *store.Deployment) error {
-	rev := &d.Desired
-	var asks []policy.ServiceAsk
-	var newcomers []newcomer
-	doc, err := r.loadStaged(ctx, d.ID, rev, true, func(c margo.Component, s *store.Staged, p *runtime.Project) {
-		asks = append(append(asks, packageAsk(c)), asksOf(c.Name, isSigned(c, s), p)...)
-		newcomers = append(newcomers, newcomer{component: c.Name, project: p, pins: s.Images})
-	})
+	rev, err := r.loadRevision(ctx, d.ID, &d.Desired, true)
 	if err != nil {
 		return err
 	}
-	if now := store.Resources(sum(asks)); rev.Summary != nil && rev.Summary.Reserved != now { // files beside its packages have changed
-		summary := *rev.Summary
+	asks, held := rev.asks(), d.Desired.Summary
+	if now := store.Resources(sum(asks)); held != nil && held.Reserved != now { // files beside its packages have changed
+		summary := *held
 		summary.Reserved = now
 		if err := r.ledger.progress("reserved", d, func(d *store.Deployment) { d.Desired.Summary = &summary }); err != nil {
 			return err
 		}
 	}
-	return r.judge(ctx, d.ID, doc, asks, newcomers...)
+	return r.judge(ctx, d.ID, rev.doc, asks, rev.components, nil)
 }
 
 // loadStaged loads the components of a staged revision in their order, from the

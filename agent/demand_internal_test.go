@@ -65,7 +65,7 @@ func projectOf(t *testing.T, yaml string) *runtime.Project {
 // asked is what the service web of a Compose file asks for, beside its image.
 func asked(t *testing.T, p *runtime.Project) policy.ServiceAsk {
 	t.Helper()
-	asks := asksOf("main", true, p)
+	asks := asksOf(stagedComponent{name: "main", signed: true, project: p})
 	i := slices.IndexFunc(asks, func(a policy.ServiceAsk) bool { return a.Service == "web" })
 	if i < 0 {
 		t.Fatalf("nothing is known of web: %+v", asks)
@@ -228,7 +228,7 @@ func TestWhereImagesAreFrom(t *testing.T) {
 		"docker.io/library/nginx:3a": {Image: "docker.io/library/nginx:3a", Registry: "docker.io"},
 	} {
 		want.Component, want.Service = "main", "web"
-		got := asksOf("main", false, projectOf(t, "services: {web: {image: '"+image+"'}}"))
+		got := asksOf(stagedComponent{name: "main", project: projectOf(t, "services: {web: {image: '"+image+"'}}")})
 		if diff := cmp.Diff([]policy.ServiceAsk{want}, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", image, diff)
 		}
@@ -280,7 +280,7 @@ configs: {c: {file: ` + config + `}, own: {file: own}}
 secrets: {s: {file: ` + secret + `}}
 `})
 	got := map[string][]policy.MountAsk{}
-	for _, a := range asksOf("main", false, p) {
+	for _, a := range asksOf(stagedComponent{name: "main", project: p}) {
 		got[a.Service] = a.Mounts
 	}
 	read := func(paths ...string) (mounts []policy.MountAsk) {

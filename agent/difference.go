@@ -15,6 +15,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/policy"
 	"github.com/margolite/margolite/runtime"
 	"github.com/margolite/margolite/runtime/compose"
@@ -28,6 +29,7 @@ const (
 
 // stagedRevision is a revision as it would run; the zero value: nothing.
 type stagedRevision struct {
+	doc        *margo.Deployment
 	components []stagedComponent // in the order of the document
 	parameters map[string]string
 	secrets    []string // values that are not to be shown, wherever they turn up
@@ -38,7 +40,7 @@ type stagedComponent struct {
 	name    string
 	signed  bool
 	project *runtime.Project
-	images  map[string]digest.Digest // by reference
+	images  map[string]digest.Digest // by reference; while it is staged, what they are known to stand for
 }
 
 // differ is what becomes of a deployment, as far as there is room to tell.
@@ -111,7 +113,7 @@ func (c stagedComponent) views() map[string]*view {
 		return nil
 	}
 	read, views := newReading(c.project), map[string]*view{}
-	for _, a := range asksOf(c.name, c.signed, c.project) {
+	for _, a := range asksOf(c) {
 		s := c.project.Compose.Services[a.Service]
 		v := &view{service: s, image: familiar(s.Image), digest: c.images[s.Image], keys: otherKeys(c.project, s)}
 		for _, p := range s.Ports {

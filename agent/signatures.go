@@ -11,18 +11,12 @@ import (
 	"github.com/margolite/margolite/store"
 )
 
-// newcomer is a component whose images are to be judged.
-type newcomer struct {
-	component string
-	project   *runtime.Project
-	pins      map[string]digest.Digest // what its images are known to stand for
-	judged    map[string]digest.Digest // those of them that were judged before
-}
-
 // judge is admit, and refuses images that are not signed by a key of this device
-// if they have to be. Signatures are looked up last, and not for what the rules
-// refuse anyway.
-func (r *reconciler) judge(ctx context.Context, id string, doc *margo.Deployment, asks []policy.ServiceAsk, newcomers ...newcomer) error {
+// if they have to be, but for those that were judged before. Signatures are looked up
+// last, and not for what the rules refuse anyway.
+func (r *reconciler) judge(
+	ctx context.Context, id string, doc *margo.Deployment, asks []policy.ServiceAsk, components []stagedComponent, judged map[string]digest.Digest,
+) error {
 	if err := r.admit(ctx, id, doc, asks); err != nil {
 		return err
 	}
@@ -31,17 +25,17 @@ func (r *reconciler) judge(ctx context.Context, id string, doc *margo.Deployment
 		return nil
 	}
 	found := false
-	for _, c := range newcomers {
-		if len(c.judged) > 0 && judgedAll(c) {
+	for _, c := range components {
+		if len(judged) > 0 && hasOnly(c.project, judged) {
 			continue
 		}
-		unsigned, err := r.runtime.Unsigned(ctx, c.project, c.pins, keys)
+		unsigned, err := r.runtime.Unsigned(ctx, c.project, c.images, keys)
 		if err != nil {
-			return runtimeFault(c.component, err)
+			return runtimeFault(c.name, err)
 		}
 		for i := range asks {
 			a := &asks[i]
-			if _, judged := c.judged[a.Image]; !judged && a.Component == c.component && a.Service != "" {
+			if _, known := judged[a.Image]; !known && a.Component == c.name && a.Service != "" {
 				a.Unsigned = unsigned[a.Image]
 				found = found || a.Unsigned != ""
 			}
@@ -53,9 +47,10 @@ func (r *reconciler) judge(ctx context.Context, id string, doc *margo.Deployment
 	return r.admit(ctx, id, doc, asks)
 }
 
-func judgedAll(c newcomer) bool {
-	for _, s := range c.project.Compose.Services {
-		if _, judged := c.judged[s.Image]; !judged {
+// hasOnly says that a project has no other images than these.
+func hasOnly(p *runtime.Project, images map[string]digest.Digest) bool {
+	for _, s := range p.Compose.Services {
+		if _, known := images[s.Image]; !known {
 			return false
 		}
 	}

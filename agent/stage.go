@@ -87,8 +87,6 @@ func (r *reconciler) stageComponents(ctx context.Context, w *worker, d *store.De
 	former := r.formerOf(d)
 	staged := &store.Revision{}
 	var components []stagedComponent
-	var newcomers []newcomer
-	var asks []policy.ServiceAsk
 	artifacts := map[digest.Digest][]byte{}
 	for _, c := range doc.Components {
 		if _, warnings, err := doc.Settings(c.Name); err == nil {
@@ -119,13 +117,11 @@ func (r *reconciler) stageComponents(ctx context.Context, w *worker, d *store.De
 			r.logger.Warn("questionable Compose file", "deployment", d.ID, "component", c.Name, "reason", w)
 		}
 		s.Sources = project.Sources()
-		asks = append(append(asks, packageAsk(c)), asksOf(c.Name, isSigned(c, &s), project)...)
 		pins := former.pins(&s, d)
 		if d.Found && pins == nil {
 			pins = r.foundImages(ctx, s.Project)
 		}
-		newcomers = append(newcomers, newcomer{component: c.Name, project: project, pins: pins})
-		components = append(components, stagedComponent{name: c.Name, signed: isSigned(c, &s), project: project})
+		components = append(components, stagedComponent{name: c.Name, signed: isSigned(c, &s), project: project, images: pins})
 		staged.Staged = append(staged.Staged, s)
 	}
 	loaded := revisionOf(doc, components)
@@ -133,22 +129,22 @@ func (r *reconciler) stageComponents(ctx context.Context, w *worker, d *store.De
 		r.logger.Warn("parameters that no service reads", "deployment", d.ID, "parameters", loaded.unread)
 	}
 	judged := t.fetches() // it may ask registries for signatures
-	err = r.judge(ctx, d.ID, doc, asks, newcomers...)
+	err = r.judge(ctx, d.ID, doc, loaded.asks(), components, nil)
 	judged()
 	if err != nil {
 		return nil, nil, err
 	}
-	for _, c := range newcomers {
-		switch complete, err := r.runtime.Complete(ctx, c.project, c.pins); {
+	for _, c := range components {
+		switch complete, err := r.runtime.Complete(ctx, c.project, c.images); {
 		case err != nil:
-			return nil, nil, runtimeFault(c.component, err)
+			return nil, nil, runtimeFault(c.name, err)
 		case !complete && !t.startDownloading():
 			return nil, nil, errMustDownload
 		}
 	}
-	for i, c := range newcomers {
+	for i, c := range components {
 		s := &staged.Staged[i]
-		s.Images, err = r.runtime.Stage(ctx, c.project, c.pins, r.stagingOf(d, s.Component, t))
+		s.Images, err = r.runtime.Stage(ctx, c.project, c.images, r.stagingOf(d, s.Component, t))
 		if err != nil {
 			return nil, nil, runtimeFault(s.Component, err)
 		}
@@ -286,8 +282,8 @@ func (r *reconciler) runComponent(
 	}
 	if len(project.Compose.Outside) > 0 {
 		// Who may write there has made of the project what nobody has judged yet.
-		asks := asksOf(c.Name, isSigned(c, s), project)
-		if err := r.judge(ctx, id, doc, asks, newcomer{component: c.Name, project: project, pins: s.Images, judged: s.Images}); err != nil {
+		changed := stagedComponent{name: c.Name, signed: isSigned(c, s), project: project, images: s.Images}
+		if err := r.judge(ctx, id, doc, asksOf(changed), []stagedComponent{changed}, s.Images); err != nil {
 			return nil, err
 		}
 	}

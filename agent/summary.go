@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 
 	"github.com/opencontainers/go-digest"
 
@@ -32,7 +30,7 @@ func revisionOf(doc *margo.Deployment, components []stagedComponent) stagedRevis
 	for _, c := range components {
 		unused[c.name] = c.project.Compose.Unused
 	}
-	r := stagedRevision{components: components, unread: doc.Unread(unused)}
+	r := stagedRevision{doc: doc, components: components, unread: doc.Unread(unused)}
 	r.parameters, r.secrets = parametersOf(doc)
 	return r
 }
@@ -49,12 +47,11 @@ func (r *reconciler) loadRevision(ctx context.Context, id string, rev *store.Rev
 	return revisionOf(doc, components), nil
 }
 
-// reserved is what all components of a revision reserve.
-func (r stagedRevision) reserved() (all policy.Resources) {
-	for _, c := range r.components {
-		for _, name := range slices.Sorted(maps.Keys(c.project.Compose.Services)) {
-			all = all.Plus(reserved(c.project.Compose.Services[name]))
-		}
+// asks is what a revision asks of the device: where its packages come from, and what
+// their services want.
+func (r stagedRevision) asks() (all []policy.ServiceAsk) {
+	for i, c := range r.components {
+		all = append(append(all, packageAsk(r.doc.Components[i])), asksOf(c)...)
 	}
 	return all
 }
@@ -62,7 +59,7 @@ func (r stagedRevision) reserved() (all policy.Resources) {
 // summarize gives the summary of a revision and its effects, for the store. former is
 // what it is to take the place of; nil: nothing.
 func (r *reconciler) summarize(ctx context.Context, id string, former *store.Revision, rev stagedRevision) (s *store.Summary, artifact []byte) {
-	s = &store.Summary{Reserved: store.Resources(rev.reserved()), Unread: rev.unread}
+	s = &store.Summary{Reserved: store.Resources(sum(rev.asks())), Unread: rev.unread}
 	size := func(ref string, image digest.Digest) int64 {
 		bytes, _ := r.runtime.ImageSize(ctx, ref, image) // 0: not known
 		return bytes
