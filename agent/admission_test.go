@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -219,4 +220,7 @@ func TestStatusTellsWhatAChangeDoes(t *testing.T) {
 	if n, wrote := s.runtime.sum("load", "fetch")-before, s.store.Writes()-writes; n != 0 || wrote != 0 {
 		t.Errorf("the status led to %d packages being loaded or fetched and %d writes, want none", n, wrote)
 	}
+
+	s.change(s.lose(s.record().Desired.Summary.Effects))
+	s.eventually("it is told again when the store has lost it", func() bool { return reflect.DeepEqual(change(), c) })
 }

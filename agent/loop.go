@@ -20,7 +20,7 @@ type loop struct {
 // Loops are bounded generously: they may sync to a medium that takes seconds, and
 // what a server makes them wait for has a limit of its own.
 const (
-	reconcilerMost = 10 * time.Minute // to read all records and to prune
+	reconcilerMost = 10 * time.Minute // to read all records
 	pollerMost     = time.Hour        // between two documents
 	reporterMost   = 30 * time.Minute // between two reports
 	watcherMost    = 10 * time.Minute // to look at the machine
