@@ -126,21 +126,21 @@ func Tag(image digest.Digest) string {
 // Simple is what belongs under Tag: a signature by each of the keys.
 func Simple(repository string, image digest.Digest, keys ...*Key) (*ociimage.Artifact, error) {
 	payload := Payload(repository, image)
-	a := &ociimage.Artifact{Blobs: map[digest.Digest][]byte{}}
+	a := &ociimage.Artifact{}
 	manifest := ocispec.Manifest{
 		Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageManifest,
-		Config: add(a, ocispec.MediaTypeImageConfig, []byte(`{"architecture":"","created":"0001-01-01T00:00:00Z","os":"","rootfs":{"type":"layers","diff_ids":[]},"config":{}}`)),
+		Config: a.Add(ocispec.MediaTypeImageConfig, []byte(`{"architecture":"","created":"0001-01-01T00:00:00Z","os":"","rootfs":{"type":"layers","diff_ids":[]},"config":{}}`)),
 	}
 	for _, k := range keys {
 		signature, err := k.SignPayload(payload)
 		if err != nil {
 			return nil, fmt.Errorf("cannot sign: %w", err)
 		}
-		layer := add(a, simpleType, payload)
+		layer := a.Add(simpleType, payload)
 		layer.Annotations = map[string]string{"dev.cosignproject.cosign/signature": signature}
 		manifest.Layers = append(manifest.Layers, layer)
 	}
-	return a, seal(a, manifest)
+	return a, a.Seal(manifest.MediaType, manifest)
 }
 
 // Statement is what cosign 3 signs of an image.
@@ -170,11 +170,11 @@ func Referrer(image *ociimage.Artifact, bundle []byte) (*ociimage.Artifact, erro
 
 // Refer is an artifact of one layer, which refers to an image.
 func Refer(image *ociimage.Artifact, artifactType, mediaType string, layer []byte, annotations map[string]string) (*ociimage.Artifact, error) {
-	a := &ociimage.Artifact{Blobs: map[digest.Digest][]byte{}}
-	return a, seal(a, ocispec.Manifest{
+	a := &ociimage.Artifact{}
+	return a, a.Seal(ocispec.MediaTypeImageManifest, ocispec.Manifest{
 		Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageManifest, ArtifactType: artifactType,
-		Config:      add(a, ocispec.MediaTypeEmptyJSON, []byte(`{}`)),
-		Layers:      []ocispec.Descriptor{add(a, mediaType, layer)},
+		Config:      a.Add(ocispec.MediaTypeEmptyJSON, []byte(`{}`)),
+		Layers:      []ocispec.Descriptor{a.Add(mediaType, layer)},
 		Subject:     &ocispec.Descriptor{MediaType: image.MediaType, Digest: image.Digest, Size: int64(len(image.Manifest))},
 		Annotations: annotations,
 	})
@@ -194,24 +194,5 @@ func Referrers(referrers ...*ociimage.Artifact) (*ociimage.Artifact, error) {
 		})
 	}
 	a := &ociimage.Artifact{Parts: referrers}
-	if err := seal(a, index); err != nil {
-		return nil, err
-	}
-	a.MediaType = ocispec.MediaTypeImageIndex
-	return a, nil
-}
-
-func add(a *ociimage.Artifact, mediaType string, blob []byte) ocispec.Descriptor {
-	d := digest.FromBytes(blob)
-	a.Blobs[d] = blob
-	return ocispec.Descriptor{MediaType: mediaType, Digest: d, Size: int64(len(blob))}
-}
-
-func seal(a *ociimage.Artifact, manifest any) error {
-	raw, err := json.Marshal(manifest)
-	if err != nil {
-		return fmt.Errorf("cannot write manifest: %w", err)
-	}
-	a.MediaType, a.Manifest, a.Digest = ocispec.MediaTypeImageManifest, raw, digest.FromBytes(raw)
-	return nil
+	return a, a.Seal(index.MediaType, index)
 }

@@ -1,7 +1,6 @@
 package ociimage
 
 import (
-	"github.com/opencontainers/go-digest"
 	"github.com/opencontainers/image-spec/specs-go"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
@@ -25,14 +24,14 @@ func (c Component) Build() (*Artifact, error) {
 	if err != nil {
 		return nil, err
 	}
-	artifact := &Artifact{Blobs: map[digest.Digest][]byte{}}
-	layer := artifact.add(componentLayerType, archive)
+	artifact := &Artifact{}
+	layer := artifact.Add(componentLayerType, archive)
 	layer.Annotations = c.annotations()
-	return artifact, artifact.seal(ocispec.MediaTypeImageManifest, ocispec.Manifest{
+	return artifact, artifact.Seal(ocispec.MediaTypeImageManifest, ocispec.Manifest{
 		Versioned:    specs.Versioned{SchemaVersion: 2},
 		MediaType:    ocispec.MediaTypeImageManifest,
 		ArtifactType: componentArtifactType,
-		Config:       artifact.add(ocispec.MediaTypeEmptyJSON, []byte("{}")),
+		Config:       artifact.Add(ocispec.MediaTypeEmptyJSON, []byte("{}")),
 		Layers:       []ocispec.Descriptor{layer},
 		Annotations:  c.annotations(),
 	})

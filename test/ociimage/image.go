@@ -63,7 +63,7 @@ func Build(image Image) (*Artifact, error) {
 		Config:   image.Config,
 		RootFS:   ocispec.RootFS{Type: "layers", DiffIDs: []digest.Digest{}},
 	}
-	artifact := &Artifact{Blobs: map[digest.Digest][]byte{}}
+	artifact := &Artifact{}
 	manifest := ocispec.Manifest{
 		Versioned: specs.Versioned{SchemaVersion: 2},
 		MediaType: ocispec.MediaTypeImageManifest,
@@ -86,14 +86,14 @@ func Build(image Image) (*Artifact, error) {
 			}
 			mediaType = ocispec.MediaTypeImageLayerGzip
 		}
-		manifest.Layers = append(manifest.Layers, artifact.add(mediaType, blob))
+		manifest.Layers = append(manifest.Layers, artifact.Add(mediaType, blob))
 	}
 	raw, err := json.Marshal(config)
 	if err != nil {
 		return nil, fmt.Errorf("cannot write image configuration: %w", err)
 	}
-	manifest.Config = artifact.add(ocispec.MediaTypeImageConfig, raw)
-	return artifact, artifact.seal(manifest.MediaType, manifest)
+	manifest.Config = artifact.Add(ocispec.MediaTypeImageConfig, raw)
+	return artifact, artifact.Seal(manifest.MediaType, manifest)
 }
 
 // Index joins images of several platforms under one name. The platforms are
@@ -120,19 +120,22 @@ func Index(images ...*Artifact) (*Artifact, error) {
 			Platform:  &config.Platform,
 		})
 	}
-	artifact := &Artifact{Blobs: map[digest.Digest][]byte{}, Parts: images}
-	return artifact, artifact.seal(index.MediaType, index)
+	artifact := &Artifact{Parts: images}
+	return artifact, artifact.Seal(index.MediaType, index)
 }
 
-// add keeps a blob and gives its descriptor.
-func (a *Artifact) add(mediaType string, blob []byte) ocispec.Descriptor {
+// Add keeps a blob and gives its descriptor.
+func (a *Artifact) Add(mediaType string, blob []byte) ocispec.Descriptor {
 	d := digest.FromBytes(blob)
+	if a.Blobs == nil {
+		a.Blobs = map[digest.Digest][]byte{}
+	}
 	a.Blobs[d] = blob
 	return ocispec.Descriptor{MediaType: mediaType, Digest: d, Size: int64(len(blob))}
 }
 
-// seal writes the manifest, after which the artifact has a digest.
-func (a *Artifact) seal(mediaType string, manifest any) error {
+// Seal writes the manifest, after which the artifact has a digest.
+func (a *Artifact) Seal(mediaType string, manifest any) error {
 	raw, err := json.Marshal(manifest)
 	if err != nil {
 		return fmt.Errorf("cannot write manifest: %w", err)
