@@ -25,9 +25,7 @@ func (s *server) reports(t *testing.T, change ...func(*git.Options)) *git.Report
 		c(&o)
 	}
 	r, err := git.NewReports(o, "gw-07")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	return r
 }
 
@@ -38,9 +36,7 @@ func statusOf(t *testing.T, id string, state margo.State, version uint64) []byte
 		s.Error = &margo.Fault{Code: "SERVICE_EXITED", Source: "app", Message: "it ended"}
 	}
 	body, err := s.Marshal()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	return body
 }
 
@@ -79,9 +75,7 @@ func TestST19TheBranchTellsWhatHappened(t *testing.T) {
 		}
 		want = append(want, subject)
 	}
-	if err := r.PutCapabilities(t.Context(), "gw-07", []byte(`{"properties":{"id":"gw-07"}}`)); err != nil {
-		t.Fatal(err)
-	}
+	check(t, r.PutCapabilities(t.Context(), "gw-07", []byte(`{"properties":{"id":"gw-07"}}`)))
 	want = append(want, "Capabilities of device gw-07")
 	for n := range 8 {
 		switch n % 4 {
@@ -133,9 +127,7 @@ func TestST19TheSameReportIsOneCommit(t *testing.T) {
 	for range 2 {
 		r := s.reports(t, func(o *git.Options) { o.Dir = dir })
 		for range 2 {
-			if err := r.PostStatus(t.Context(), one, statusOf(t, one, margo.Installed, 1)); err != nil {
-				t.Fatal(err)
-			}
+			check(t, r.PostStatus(t.Context(), one, statusOf(t, one, margo.Installed, 1)))
 		}
 	}
 	if got := s.history(); len(got) != 1 {
@@ -152,9 +144,7 @@ func TestST19ABranchThatIsRewritten(t *testing.T) {
 	r := s.reports(t, func(o *git.Options) { o.Dir = dir })
 	post := func(id string, state margo.State) {
 		t.Helper()
-		if err := r.PostStatus(t.Context(), id, statusOf(t, id, state, 1)); err != nil {
-			t.Fatal(err)
-		}
+		check(t, r.PostStatus(t.Context(), id, statusOf(t, id, state, 1)))
 	}
 	post(one, margo.Installed)
 	s.repository.commit(change{Branch: "state", Orphan: true, Files: map[string]string{"README.md": "anew"}, At: time.Now()})
@@ -186,9 +176,7 @@ func TestST19PushesThatAreRejected(t *testing.T) {
 	s := newServer(t)
 	dir := filepath.Join(t.TempDir(), "reports")
 	start := func() *git.Reports { return s.reports(t, func(o *git.Options) { o.Dir = dir }) }
-	if err := start().PostStatus(t.Context(), two, statusOf(t, two, margo.Installed, 1)); err != nil {
-		t.Fatal(err)
-	}
+	check(t, start().PostStatus(t.Context(), two, statusOf(t, two, margo.Installed, 1)))
 	s.hook("pre-receive", "#!/bin/sh\necho no >&2\nexit 1\n")
 	const loose = 480 // files of objects, left by some 120 commits: just below the limit
 	var names strings.Builder
@@ -212,9 +200,7 @@ func TestST19PushesThatAreRejected(t *testing.T) {
 		t.Errorf("the work folder has %d files", files)
 	}
 	s.hook("pre-receive", "#!/bin/sh\nexit 0\n")
-	if err := r.PostStatus(t.Context(), one, statusOf(t, one, margo.Failed, 300)); err != nil {
-		t.Fatal(err)
-	}
+	check(t, r.PostStatus(t.Context(), one, statusOf(t, one, margo.Failed, 300)))
 	if got := strings.Join(s.history(), "; "); got != fmt.Sprintf("Deployment %s: installed; Deployment %s: failed, SERVICE_EXITED", two, one) {
 		t.Errorf("the branch tells %q", got)
 	}

@@ -101,9 +101,7 @@ func newServer(t *testing.T, init ...string) *server {
 	}
 	root := t.TempDir()
 	r, err := gitserver.NewRepository(filepath.Join(root, "gw.git"), init...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	s := &server{repository: &repository{r, t}}
 	if s.backend, err = gitserver.Backend(root); err != nil {
 		t.Fatal(err)
@@ -219,9 +217,7 @@ func (s *server) ca(t *testing.T) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "ca.pem")
 	block := &pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}
-	if err := os.WriteFile(file, pem.EncodeToMemory(block), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.WriteFile(file, pem.EncodeToMemory(block), 0o600))
 	return file
 }
 
@@ -238,9 +234,7 @@ func (s *server) options(t *testing.T) git.Options {
 func newSource(t *testing.T, o git.Options) *git.Source {
 	t.Helper()
 	source, err := git.New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	return source
 }
 
@@ -322,9 +316,7 @@ func walk(t *testing.T, dir string, visit func(path string, info os.FileInfo)) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 }
 
 // tree lists every file below a folder with its size and time, to tell whether
@@ -375,9 +367,7 @@ func contents(t *testing.T, dir string) string {
 func commandLines(t *testing.T) string {
 	t.Helper()
 	all, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	var b strings.Builder
 	for _, file := range all {
 		line, _ := os.ReadFile(file) // it may have ended
@@ -389,9 +379,7 @@ func commandLines(t *testing.T) string {
 
 func remove(t *testing.T, path string) {
 	t.Helper()
-	if err := os.RemoveAll(path); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.RemoveAll(path))
 }
 
 // write writes a file where there may be none to be written.
@@ -402,9 +390,7 @@ func write(t *testing.T, path, content string) {
 		_ = os.Remove(path)
 		err = os.WriteFile(path, []byte(content), 0o600)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 }
 
 func each(t *testing.T, pattern string, f func(file string) error) {
@@ -413,6 +399,11 @@ func each(t *testing.T, pattern string, f func(file string) error) {
 	for _, file := range all {
 		err = errors.Join(err, os.Chmod(file, 0o600), f(file))
 	}
+	check(t, err)
+}
+
+func check(t testing.TB, err error) {
+	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}

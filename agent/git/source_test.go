@@ -899,17 +899,11 @@ func TestAUTH12AServerThatWantsACertificate(t *testing.T) {
 	front.StartTLS()
 	t.Cleanup(front.Close)
 	authority, err := pki.NewServerAuthority("Plant", time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	device, err := authority.IssueSigner("gw-07")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	key, err := device.KeyPEM()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	o := s.options(t)
 	o.URL = "git+" + front.URL + "/gw.git"
 	o.Dir = filepath.Join(t.TempDir(), "shows-none")
@@ -918,9 +912,7 @@ func TestAUTH12AServerThatWantsACertificate(t *testing.T) {
 	}
 	dir := t.TempDir()
 	o.Certificate, o.Key, o.Dir = filepath.Join(dir, "device.pem"), filepath.Join(dir, "device.key"), filepath.Join(dir, "git")
-	if err := errors.Join(os.WriteFile(o.Certificate, device.CertificatePEM(), 0o644), os.WriteFile(o.Key, key, 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	check(t, errors.Join(os.WriteFile(o.Certificate, device.CertificatePEM(), 0o644), os.WriteFile(o.Key, key, 0o600)))
 	if m := poll(t, newSource(t, o), ""); len(m.Deployments) != 1 {
 		t.Errorf("manifest is %s", m.Raw)
 	}

@@ -63,9 +63,7 @@ func TestID19TrustBundleIsReadAsJWKSetAndAsPEM(t *testing.T) {
 				}
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			check(t, err)
 			if len(bundle.Anchors) != test.anchors || !bundle.Anchors[0].Equal(a.Root) {
 				t.Errorf("%d anchors, want %d", len(bundle.Anchors), test.anchors)
 			}

@@ -45,9 +45,7 @@ func TestAUTH10DeviceCertificateIsX509(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o, leaf := deviceFiles(t, t.TempDir(), key)
 			d, err := identity.LoadDevice(o)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check(t, err)
 			if !bytes.Equal(d.CertificatePEM(), encode("CERTIFICATE", leaf.Raw)) || !d.Expiry(noon).NotAfter.Equal(leaf.NotAfter) {
 				t.Error("the certificate is another one")
 			}
@@ -55,9 +53,7 @@ func TestAUTH10DeviceCertificateIsX509(t *testing.T) {
 				t.Errorf("warnings %v", w)
 			}
 			r := request(t, http.MethodGet, "https://wfm.example/", "")
-			if err := d.Sign(r, nil); err != nil {
-				t.Fatal(err)
-			}
+			check(t, d.Sign(r, nil))
 		})
 	}
 }
@@ -96,9 +92,7 @@ func TestDeviceOutsideItsValidityIsOfflineOnly(t *testing.T) {
 		o, _ := deviceFiles(t, t.TempDir(), p256())
 		o.Now = clock(at)
 		d, err := identity.LoadDevice(o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		var got []identity.Reason
 		for _, w := range d.Warnings() {
 			got = append(got, w.Reason)
@@ -116,9 +110,7 @@ func TestADeviceIsWhatItsFilesHeldWhenTheyWereRead(t *testing.T) {
 	former := must(identity.LoadDevice(o))
 	verifies := func(d *identity.Device, key *ecdsa.PrivateKey) bool {
 		r := request(t, http.MethodGet, "https://wfm.example/", "")
-		if err := d.Sign(r, nil); err != nil {
-			t.Fatal(err)
-		}
+		check(t, d.Sign(r, nil))
 		v := must(httpsign.NewP256Verifier(key.PublicKey, httpsign.NewVerifyConfig().SetVerifyCreated(false), httpsign.Headers("@method")))
 		return httpsign.VerifyRequest("sig1", *v, overWire(t, r)) == nil
 	}

@@ -187,9 +187,7 @@ func TestID05OnlyTheOwnWFMIsSpokenTo(t *testing.T) {
 func TestID04KeysAndSignatures(t *testing.T) {
 	p384 := must(ecdsa.GenerateKey(elliptic.P384(), rand.Reader))
 	_, ed, err := ed25519.GenerateKey(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	tests := map[string]struct {
 		issuer []pki.AuthorityOption
 		leaf   []pki.Option
@@ -351,9 +349,7 @@ func TestID21RotationOfAnchors(t *testing.T) {
 		{old.Bundle(), true, false}, // a rotation that is taken back
 	}
 	for n, step := range steps {
-		if err := i.SetBundle(domain, step.bundle); err != nil {
-			t.Fatal(err)
-		}
+		check(t, i.SetBundle(domain, step.bundle))
 		for a, want := range map[*pki.Authority]bool{old: step.old, next: step.next} {
 			result := call(t, i, &tls.Config{Certificates: []tls.Certificate{must(a.IssueWFM("one")).TLS()}})
 			if got := result.err == nil; got != want {
@@ -396,9 +392,7 @@ func TestID28WithoutABundleNobodyIsAccepted(t *testing.T) {
 	server := &tls.Config{Certificates: []tls.Certificate{must(a.IssueWFM("one")).TLS()}}
 	call(t, i, server).refuse(t, identity.NoBundle)
 
-	if err := i.SetBundle(domain, a.Bundle()); err != nil {
-		t.Fatal(err)
-	}
+	check(t, i.SetBundle(domain, a.Bundle()))
 	if result := call(t, i, server); result.err != nil || i.Generation() != 1 || !i.HasBundle() {
 		t.Errorf("with a bundle: %v, generation %d", result.err, i.Generation())
 	}

@@ -63,9 +63,7 @@ func reasonOf(t *testing.T, err error) identity.Reason {
 func TestID01LoadKnowsWhoTheDeviceAndItsWFMAre(t *testing.T) {
 	a := authority(t)
 	i, err := identity.Load(options(device(t, a)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	if got, want := i.ClientID(), "spiffe://factory.example/margo/wfm/one/client/gw-07"; got != want {
 		t.Errorf("ClientID = %s, want %s", got, want)
 	}
@@ -157,9 +155,7 @@ func TestKeysAreReadInEveryCommonForm(t *testing.T) {
 			files := must(pki.WriteFiles(t.TempDir(), test.svid, a.Bundle()))
 			write(t, files.Key, test.key)
 			i, err := identity.Load(options(files))
-			if err != nil {
-				t.Fatal(err)
-			}
+			check(t, err)
 			if warnings := i.Warnings(); len(warnings) != 0 {
 				t.Errorf("warnings: %v", warnings)
 			}
@@ -208,31 +204,23 @@ func TestWarningsTellWhatWillKeepTheDeviceOffline(t *testing.T) {
 
 func remove(t *testing.T, path string) {
 	t.Helper()
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.Remove(path))
 }
 
 // folder puts a folder in the place of a file.
 func folder(t *testing.T, path string) {
 	t.Helper()
-	if err := errors.Join(os.Remove(path), os.Mkdir(path, 0o700)); err != nil {
-		t.Fatal(err)
-	}
+	check(t, errors.Join(os.Remove(path), os.Mkdir(path, 0o700)))
 }
 
 func write(t *testing.T, path string, data []byte) {
 	t.Helper()
-	if err := os.WriteFile(path, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.WriteFile(path, data, 0o600))
 }
 
 func chmod(t *testing.T, path string, mode fs.FileMode) {
 	t.Helper()
-	if err := os.Chmod(path, mode); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.Chmod(path, mode))
 }
 
 func TestID06WFMIDsMayBeConfigured(t *testing.T) {
@@ -264,9 +252,7 @@ func TestID06WFMIDsMayBeConfigured(t *testing.T) {
 				}
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			check(t, err)
 			if i.WFMID() != test.want || i.ClientID() != test.device {
 				t.Errorf("WFMID = %s, ClientID = %s, want %s, %s", i.WFMID(), i.ClientID(), test.want, test.device)
 			}
@@ -379,5 +365,12 @@ func TestExpiryIsNoticedEarly(t *testing.T) {
 				t.Errorf("Expiry = %+v, want %s left, soon %t", got, test.left, test.soon)
 			}
 		})
+	}
+}
+
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -29,9 +29,7 @@ func parseRequest(t *testing.T, csr []byte) *x509.CertificateRequest {
 	if err == nil {
 		err = request.CheckSignature()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	return request
 }
 
@@ -118,15 +116,11 @@ func TestID25KeysThatAreNotUsed(t *testing.T) {
 	weakPEM := encode("RSA PRIVATE KEY", x509.MarshalPKCS1PrivateKey(rsa2048().(*rsa.PrivateKey)))
 	file := func(name string, content []byte, mode os.FileMode) string {
 		path := filepath.Join(dir, name)
-		if err := errors.Join(os.WriteFile(path, content, 0o600), os.Chmod(path, mode)); err != nil {
-			t.Fatal(err)
-		}
+		check(t, errors.Join(os.WriteFile(path, content, 0o600), os.Chmod(path, mode)))
 		return path
 	}
 	loop := filepath.Join(dir, "loop")
-	if err := os.Symlink("nowhere", loop); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.Symlink("nowhere", loop))
 	svid := identity.Subject{ID: must(identity.ParseSPIFFEID(clientID))}
 	for name, tt := range map[string]struct {
 		file    string

@@ -138,9 +138,7 @@ func service(t *testing.T, o identity.ServiceOptions) *identity.Service {
 	}
 	o.Timeout = 20 * time.Second
 	s, err := identity.NewService(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	return s
 }
 
@@ -215,9 +213,7 @@ func checkService(t *testing.T, mis *misServer, got identity.Fetched, err error,
 		}
 		return
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	if _, err := identity.ParseTrustBundle(got.Data); err != nil {
 		t.Error(err)
 	}

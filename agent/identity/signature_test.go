@@ -46,13 +46,9 @@ func verifier(t testing.TB, public crypto.PublicKey, components ...string) *http
 func overWire(t testing.TB, r *http.Request) *http.Request {
 	t.Helper()
 	var b bytes.Buffer
-	if err := r.Write(&b); err != nil {
-		t.Fatal(err)
-	}
+	check(t, r.Write(&b))
 	received, err := http.ReadRequest(bufio.NewReader(&b))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	received.URL.Scheme = "https"
 	return received
 }
@@ -60,9 +56,7 @@ func overWire(t testing.TB, r *http.Request) *http.Request {
 func request(t testing.TB, method, url string, body string) *http.Request {
 	t.Helper()
 	r, err := http.NewRequest(method, url, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	return r
 }
 
@@ -80,28 +74,20 @@ func TestAUTH09SignaturesOfEachAlgorithmVerifyElsewhere(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			s, err := identity.NewSigner(test.key, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check(t, err)
 			for range 20 { // numbers that are shorter than usual
 				const body = `{"hello": "world"}`
 				r := request(t, http.MethodPost, "https://wfm.example:8443/margo/api/v1/clients/1/capabilities/a~b?x=%20y", body)
-				if err := s.Sign(r, []byte(body)); err != nil {
-					t.Fatal(err)
-				}
+				check(t, s.Sign(r, []byte(body)))
 				// "sig1=:" + base64 + ":"
 				if got := len(r.Header.Get("Signature")) - len("sig1=::"); got != (test.length+2)/3*4 {
 					t.Fatalf("the signature has %d characters, want those of %d bytes", got, test.length)
 				}
 				received := overWire(t, r)
 				digest := received.Header.Values("Content-Digest")
-				if err := httpsign.ValidateContentDigestHeader(digest, &received.Body, []string{"sha-256"}); err != nil {
-					t.Fatal(err)
-				}
+				check(t, httpsign.ValidateContentDigestHeader(digest, &received.Body, []string{"sha-256"}))
 				v := verifier(t, test.key.Public(), "@method", "@target-uri", "content-digest")
-				if err := httpsign.VerifyRequest("sig1", *v, received); err != nil {
-					t.Fatal(err)
-				}
+				check(t, httpsign.VerifyRequest("sig1", *v, received))
 				received.Method = http.MethodPut
 				if err := httpsign.VerifyRequest("sig1", *v, received); err == nil {
 					t.Fatal("the verifier accepts another method")
@@ -115,16 +101,12 @@ func TestAUTH06ContentDigestIsThatOfTheRawBody(t *testing.T) {
 	s := must(identity.NewSigner(p256(), nil))
 	r := request(t, http.MethodPost, "https://wfm.example/", "")
 	r.Header.Set("Content-Digest", "sha-256=:b2xk:")
-	if err := s.Sign(r, []byte(`{"hello": "world"}`)); err != nil {
-		t.Fatal(err)
-	}
+	check(t, s.Sign(r, []byte(`{"hello": "world"}`)))
 	// The value that RFC 9530 and the standard give for these 18 bytes.
 	if got, want := r.Header.Get("Content-Digest"), "sha-256=:X48E9qOokqqrvdts8nOJRJN3OWDUoyWxBf7kbu9DBPE=:"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
-	if err := s.Sign(r, nil); err != nil {
-		t.Fatal(err)
-	}
+	check(t, s.Sign(r, nil))
 	if got := r.Header.Values("Content-Digest"); len(got) != 0 {
 		t.Errorf("a request without a body has Content-Digest %q", got)
 	}
@@ -138,9 +120,7 @@ func TestAUTH07AUTH08WhatIsCoveredByWhichKeyAndWhen(t *testing.T) {
 	sum := sha256.Sum256(must(x509.MarshalPKIXPublicKey(key.Public())))
 	s := must(identity.NewSigner(key, clock(time.Unix(1777777777, 999))))
 	r := request(t, http.MethodPost, "https://wfm.example/", "body")
-	if err := s.Sign(r, []byte("body")); err != nil {
-		t.Fatal(err)
-	}
+	check(t, s.Sign(r, []byte("body")))
 	want := `sig1=("@method" "@target-uri" "content-digest");created=1777777777;keyid="` + hex.EncodeToString(sum[:]) + `"`
 	if got := r.Header.Get("Signature-Input"); got != want {
 		t.Errorf("got %s, want %s", got, want)
@@ -152,9 +132,7 @@ func TestAUTH11EachSignatureHasTheTimeOfItsMaking(t *testing.T) {
 	s := must(identity.NewSigner(p256(), func() time.Time { now = now.Add(time.Second); return now }))
 	r := request(t, http.MethodGet, "https://wfm.example/", "")
 	for _, want := range []string{";created=1700000001;", ";created=1700000002;"} {
-		if err := s.Sign(r, nil); err != nil {
-			t.Fatal(err)
-		}
+		check(t, s.Sign(r, nil))
 		if got := r.Header.Values("Signature-Input"); len(got) != 1 || !strings.Contains(got[0], want) {
 			t.Errorf("got %q, want one with %s", got, want)
 		}

@@ -14,9 +14,7 @@ import (
 func label(t *testing.T, value any) margo.Label {
 	t.Helper()
 	l, err := margo.NewLabel(value)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	return l
 }
 
@@ -63,18 +61,12 @@ func TestCAP13CapabilitiesAreWrittenAsRC3WantsThem(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			body, err := c.Marshal()
-			if err != nil {
-				t.Fatal(err)
-			}
+			check(t, err)
 			golden(t, name, body)
 			back, err := margo.ParseCapabilities(body)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check(t, err)
 			again, err := back.Marshal()
-			if err != nil {
-				t.Fatal(err)
-			}
+			check(t, err)
 			if string(again) != string(body) {
 				t.Errorf("read back and written again:\n%s\n%s", again, body)
 			}
@@ -84,15 +76,11 @@ func TestCAP13CapabilitiesAreWrittenAsRC3WantsThem(t *testing.T) {
 
 func TestCAP10CustomExampleIsValidWithoutTheMembersOfEarlierRevisions(t *testing.T) {
 	var body map[string]json.RawMessage
-	if err := json.Unmarshal(document(t, "valid/from-text/DeviceCapabilitiesManifest-custom.json"), &body); err != nil {
-		t.Fatal(err)
-	}
+	check(t, json.Unmarshal(document(t, "valid/from-text/DeviceCapabilitiesManifest-custom.json"), &body))
 	delete(body, "apiVersion")
 	delete(body, "kind")
 	data, err := json.Marshal(body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	if _, err := margo.ParseCapabilities(data); err != nil {
 		t.Error(err)
 	}
@@ -140,9 +128,7 @@ func TestCapabilitiesThatAStrictWFMWouldRefuseAreNotWritten(t *testing.T) {
 
 func TestCapabilitiesAreReadStrictly(t *testing.T) {
 	valid, err := hosting().Marshal()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	for name, row := range map[string]struct{ from, to, requirement string }{
 		"CAP-13 another root member":          {`{"properties"`, `{"status":{},"properties"`, "CAP-13"},
 		"CAP-13 another member of properties": {`"vendor"`, `"roles":[],"vendor"`, "CAP-13"},
@@ -220,9 +206,7 @@ func FuzzParseCapabilities(f *testing.F) {
 			t.Fatal(err)
 		}
 		back, err := margo.ParseCapabilities(again)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		third, err := back.Marshal()
 		if err != nil || string(third) != string(again) {
 			t.Fatalf("%v\n%s\n%s", err, again, third)

@@ -52,9 +52,7 @@ var ignoreValues = cmpopts.IgnoreUnexported(margo.Value{})
 
 func TestAD04AD06DeploymentOfRC3IsReadAsWritten(t *testing.T) {
 	got, err := margo.ParseDeployment(deploymentWith(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	want := &margo.Deployment{
 		ID:            idB,
 		Name:          "digitron",
@@ -112,9 +110,7 @@ func TestDeploymentOfEarlierRevisionsMeansTheSame(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := margo.ParseDeployment(document(t, name))
-			if err != nil {
-				t.Fatal(err)
-			}
+			check(t, err)
 			if diff := cmp.Diff(&want, got, cmpopts.IgnoreFields(margo.Deployment{}, "Parameters", "Tolerated")); diff != "" {
 				t.Error(diff)
 			}
@@ -147,9 +143,7 @@ spec:
       value: servus
 `
 	got, err := margo.ParseDeployment([]byte(document))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	want := &margo.Deployment{
 		ID: "4c383af1-4125-49f8-8c60-467996bb9c2f", Name: "hello-env", Type: margo.Compose, Sandbox: true,
 		Components: []margo.Component{{Name: "hello-stack", PackageLocation: "http://registry.example/compose.yaml", Wait: true}},
@@ -254,9 +248,7 @@ func TestDeparturesFromRC3AreToleratedAndNoted(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			d, err := margo.ParseDeployment(deploymentWith(t, row.change...))
-			if err != nil {
-				t.Fatal(err)
-			}
+			check(t, err)
 			if !row.check(d) {
 				t.Errorf("read as %+v", d)
 			}
@@ -436,9 +428,7 @@ func TestConstraintsAreReadTolerantly(t *testing.T) {
               - {key: a, operator: ContainersAny, itemSelector: {matchExpressions: [{key: /b, operator: Like}]}}
 `)
 	d, err := margo.ParseDeployment(body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	if d.Constraints.Memory != 3*margo.TiB/2 {
 		t.Errorf("memory is %d", d.Constraints.Memory)
 	}

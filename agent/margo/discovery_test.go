@@ -36,9 +36,7 @@ func TestID18DiscoveryDocumentIsCheckedAndUnknownMembersIgnored(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d, err := margo.ParseDiscoveryDocument([]byte(test.body))
 			if test.want == "" {
-				if err != nil {
-					t.Fatal(err)
-				}
+				check(t, err)
 				if d.TrustDomain == "" || !strings.HasPrefix(d.TrustBundleURI, "https://") {
 					t.Errorf("read %+v", d)
 				}

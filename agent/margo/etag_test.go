@@ -26,18 +26,12 @@ func FuzzETag(f *testing.F) {
 			t.Fatalf("%q cannot be sent", etag)
 		}
 		r, err := http.NewRequest(http.MethodGet, "https://wfm.example/", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		r.Header.Set("If-None-Match", etag)
 		var b bytes.Buffer
-		if err := r.Write(&b); err != nil {
-			t.Fatal(err)
-		}
+		check(t, r.Write(&b))
 		received, err := http.ReadRequest(bufio.NewReader(&b))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		if got := received.Header.Values("If-None-Match"); len(got) != 1 || got[0] != strings.Trim(etag, " \t") {
 			t.Fatalf("%q arrives as %q", etag, got)
 		}

@@ -51,9 +51,7 @@ func TestManifestVersionIsReadFromItsLiteralWithoutAFloat(t *testing.T) {
 	} {
 		t.Run(literal, func(t *testing.T) {
 			m, err := margo.ParseStateManifest([]byte(manifestWith(literal)))
-			if err != nil {
-				t.Fatal(err)
-			}
+			check(t, err)
 			if m.Version != want {
 				t.Errorf("version is %d, want %d", m.Version, want)
 			}
@@ -77,9 +75,7 @@ func TestManifestVersionThatIsNoPositive64BitIntegerIsRefused(t *testing.T) {
 
 func TestManifestKeepsWhatTheDocumentSays(t *testing.T) {
 	got, err := margo.ParseStateManifest(document(t, "valid/constructed/DesiredStateManifest-rc3-two-deployments.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	const bundle = "sha256:2431fc77ba371a21e1798ef7c1e4679ce4409d4c640e890e2ed49442c8f91923"
 	a := digest.FromBytes(document(t, "valid/DesiredState-001.yaml"))
 	b := digest.FromBytes(document(t, "valid/DesiredState-002.yaml"))
@@ -121,9 +117,7 @@ func TestManifestIsAcceptedWithAWarningWhereNothingIsInDoubt(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			m, err := margo.ParseStateManifest([]byte(row.body))
-			if err != nil {
-				t.Fatal(err)
-			}
+			check(t, err)
 			if len(m.Deployments) != 1 || !slices.Contains(requirements(m.Warnings), row.requirement) {
 				t.Errorf("%d deployments with warnings %v, want one and %s", len(m.Deployments), m.Warnings, row.requirement)
 			}
@@ -174,9 +168,7 @@ func TestAnIDThatIsNoUUIDConcernsItsDeploymentAlone(t *testing.T) {
 	m, err := margo.ParseStateManifest([]byte(manifestOf(
 		entry(idA, digestA, ""), entry("self-test-app", digestB, ""), entry("../mi008", digestB, ""), entry("-x", digestB, ""),
 	)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	ids := func(m *margo.StateManifest) (run, refused []string) {
 		for _, d := range m.Deployments {
 			run = append(run, d.ID)
@@ -250,13 +242,9 @@ func FuzzParseStateManifest(f *testing.F) {
 			return
 		}
 		again, err := m.Marshal()
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		back, err := margo.ParseStateManifest(again)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		if diff := cmp.Diff(m, back); diff != "" {
 			t.Fatal(diff)
 		}

@@ -20,9 +20,7 @@ func parametersOf(t *testing.T, parameters ...string) *margo.Deployment {
 	d, err := margo.ParseDeployment(deploymentWith(t,
 		"parameters:\n    user:\n      value: Some One\n      targets:\n        - {pointer: USER_NAME, components: [database, web]}",
 		"parameters: {"+strings.Join(parameters, ", ")+"}"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	return d
 }
 
@@ -57,9 +55,7 @@ func TestParameterValuesBecomeTextOfVariables(t *testing.T) {
 		t.Run(value, func(t *testing.T) {
 			d := parametersOf(t, "a: {value: "+value+", targets: [{pointer: A, components: [web]}]}")
 			got, _, err := d.Settings("web")
-			if err != nil {
-				t.Fatal(err)
-			}
+			check(t, err)
 			if diff := cmp.Diff(map[string]string{"A": want}, got.Environment); diff != "" {
 				t.Error(diff)
 			}
@@ -108,9 +104,7 @@ func TestAD09TargetThatIsNotKnownIsAWarning(t *testing.T) {
 	d := parametersOf(t, "a: {value: 1, targets: [{pointer: A, components: [web, cache]}]}",
 		"b: {value: 1, targets: [{pointer: settings.limits.cpu, components: [web]}, {pointer: B, components: [web]}]}")
 	got, warnings, err := d.Settings("web")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	if diff := cmp.Diff(map[string]string{"A": "1", "B": "1"}, got.Environment); diff != "" {
 		t.Error(diff)
 	}

@@ -34,18 +34,14 @@ func TestST18StatusBeforeRC3SaysWhatItIs(t *testing.T) {
 	for name, s := range map[string]margo.Status{"status-installed": installed(), "status-failed": failed()} {
 		for _, revision := range []margo.Revision{margo.RC3, margo.RC2} {
 			body, err := s.MarshalFor(revision, false)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check(t, err)
 			openapi.Read(t, revision.String(), "DeploymentStatusManifest").Expect(t, body)
 			if revision == margo.RC2 {
 				golden(t, name+"-rc2.json", body)
 			}
 		}
 		body, err := s.MarshalFor(margo.RC1, false)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		golden(t, name+"-rc1.json", body)
 		// The interface of rc.1 was not kept; its status is that of rc.2 without
 		// the members that came with it.
@@ -83,9 +79,7 @@ func TestCAP13CapabilitiesBeforeRC3SayWhatTheyAre(t *testing.T) {
 	for name, c := range devices(t) {
 		for _, revision := range []margo.Revision{margo.RC3, margo.RC2} {
 			body, err := c.MarshalFor(revision)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check(t, err)
 			openapi.Read(t, revision.String(), "DeviceCapabilitiesManifest").Expect(t, body)
 			if revision == margo.RC2 {
 				golden(t, "capabilities-"+name+"-rc2.json", body)
@@ -112,9 +106,7 @@ func TestCAP13CapabilitiesBeforeRC3SayWhatTheyAre(t *testing.T) {
 func TestCAP15CapabilitiesOfRC1HaveTheOlderForm(t *testing.T) {
 	for name, c := range devices(t) {
 		body, err := c.MarshalFor(margo.RC1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		golden(t, "capabilities-"+name+"-rc1.json", body)
 		if name != "hosting" {
 			continue
@@ -131,9 +123,7 @@ func TestCAP15CapabilitiesOfRC1HaveTheOlderForm(t *testing.T) {
 func paths(t *testing.T, body []byte) map[string]bool {
 	t.Helper()
 	var root any
-	if err := json.Unmarshal(body, &root); err != nil {
-		t.Fatal(err)
-	}
+	check(t, json.Unmarshal(body, &root))
 	found := make(map[string]bool)
 	var walk func(path string, value any)
 	walk = func(path string, value any) {
@@ -155,9 +145,7 @@ func paths(t *testing.T, body []byte) map[string]bool {
 
 func TestOnboardingRequestHasThePublishedMembers(t *testing.T) {
 	body, err := margo.OnboardingRequest([]byte("certificate"), false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	if diff := cmp.Diff(paths(t, document(t, "valid/from-text/OnboardingRequest.json")), paths(t, body)); diff != "" {
 		t.Error(diff)
 	}

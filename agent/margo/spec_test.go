@@ -177,10 +177,15 @@ func TestEveryDocumentOfTheSpecificationIsAcceptedOrRefusedAsItsIndexSays(t *tes
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	for name := range table {
 		t.Errorf("row %s has no document", name)
+	}
+}
+
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

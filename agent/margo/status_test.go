@@ -24,14 +24,10 @@ func golden(t *testing.T, name string, got []byte) {
 	t.Helper()
 	path := filepath.Join("testdata", name)
 	if *update {
-		if err := os.WriteFile(path, append(got, '\n'), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		check(t, os.WriteFile(path, append(got, '\n'), 0o644))
 	}
 	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	if diff := cmp.Diff(string(bytes.TrimSpace(want)), string(got)); diff != "" {
 		t.Errorf("differs from %s (-update writes it anew):\n%s", path, diff)
 	}
@@ -73,14 +69,10 @@ func TestStatusIsWrittenAsRC3WantsIt(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			body, err := s.Marshal()
-			if err != nil {
-				t.Fatal(err)
-			}
+			check(t, err)
 			golden(t, name, body)
 			back, err := margo.ParseStatus(body)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check(t, err)
 			if diff := cmp.Diff(s, *back); diff != "" {
 				t.Error(diff)
 			}
@@ -134,13 +126,9 @@ func TestMessagesOfFaultsLeaveTheDeviceAsOneShortLine(t *testing.T) {
 			s := failed()
 			s.Error.Message = row.message
 			body, err := s.Marshal()
-			if err != nil {
-				t.Fatal(err)
-			}
+			check(t, err)
 			back, err := margo.ParseStatus(body)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check(t, err)
 			if got := back.Error.Message; got != row.want || len(got) > margo.MaxFaultMessage || !utf8.ValidString(got) {
 				t.Errorf("message is %q, want %q", got, row.want)
 			}
@@ -164,9 +152,7 @@ func TestTheLargestReportIsWithinItsBounds(t *testing.T) {
 		})
 	}
 	body, err := s.Marshal()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	if len(body) > margo.MaxStatusBytes {
 		t.Errorf("it has %d bytes", len(body))
 	}

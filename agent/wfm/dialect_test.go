@@ -54,9 +54,7 @@ func p256(t *testing.T) signedDevice {
 
 func write(t *testing.T, path string, data []byte) {
 	t.Helper()
-	if err := os.WriteFile(path, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.WriteFile(path, data, 0o600))
 }
 
 // signedServer is a WFM of the revisions before rc.3: TLS with an ordinary
@@ -113,9 +111,7 @@ func (s *signedServer) client(dialect margo.Revision, change ...func(*wfm.Option
 		c(&o)
 	}
 	c, err := wfm.New(o)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	check(s.t, err)
 	s.t.Cleanup(c.CloseIdle)
 	return c
 }
@@ -155,9 +151,7 @@ func TestAUTH02AUTH08RootCertificateComesUnsignedOverATrustedConnection(t *testi
 		t.Run(name, func(t *testing.T) {
 			s.handle("GET /api/v1/onboarding/certificate", plain(200, body))
 			got, err := s.client(margo.RC2).RootCertificate(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			check(t, err)
 			anchors, err := identity.ParseAnchors(got)
 			if err != nil || len(anchors) != 1 || !anchors[0].Equal(s.Certificate()) {
 				t.Errorf("got %d anchors, %v", len(anchors), err)
@@ -225,9 +219,7 @@ func TestAUTH05ClientIDIsInAllPaths(t *testing.T) {
 	}
 	for _, c := range map[string]*wfm.Client{"onboarded": c, "made with the id kept": s.client(margo.RC2)} {
 		m, err := c.Manifest(t.Context(), "")
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		if _, err := c.Manifest(t.Context(), m.ETag); !errors.Is(err, wfm.ErrNotModified) {
 			t.Error(err)
 		}
@@ -409,9 +401,7 @@ func TestTheHabitsOfAWFMAreLearned(t *testing.T) {
 	s.handle("GET "+below+"deployments/"+deployment+"/"+digest.FromBytes(sandbox).String(), serveBytes(sandbox))
 	ref := margo.DeploymentRef{ID: deployment, Digest: digest.FromBytes(sandbox)}
 	m := &wfm.Manifest{StateManifest: &margo.StateManifest{Deployments: []margo.DeploymentRef{ref}}}
-	if err := c.Documents(t.Context(), m, m.Deployments, func(digest.Digest, []byte) error { return nil }); err != nil {
-		t.Fatal(err)
-	}
+	check(t, c.Documents(t.Context(), m, m.Deployments, func(digest.Digest, []byte) error { return nil }))
 	report(c)
 	report(s.client(margo.RC1, func(o *wfm.Options) { o.Habits = c.Habits() })) // after a restart
 	if want := []string{"edge-01", clientID, clientID, clientID}; !slices.Equal(puts, want) {
@@ -657,9 +647,7 @@ func TestAuthorizationIsForTheGatewayOnly(t *testing.T) {
 		OtherOrigins:  &tls.Config{RootCAs: other.anchors},
 		Authorization: identity.BasicFile(secret), Timeout: 10 * time.Second,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	defer c.CloseIdle()
 	if _, err := c.Manifest(t.Context(), ""); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("without the file: %v", err)
@@ -670,9 +658,7 @@ func TestAuthorizationIsForTheGatewayOnly(t *testing.T) {
 	}
 	write(t, secret, []byte("edge:pass:word\n"))
 	m, err := c.Manifest(t.Context(), "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	if err := c.Documents(t.Context(), m, m.Deployments, ignored); err == nil || len(other.requests) != 1 {
 		t.Errorf("%d requests to another origin, error %v", len(other.requests), err)
 	}

@@ -31,9 +31,7 @@ func TestManifestComesAsItWasSent(t *testing.T) {
 	}
 
 	m, err := c.Manifest(t.Context(), "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	if !bytes.Equal(m.Raw, f.raw()) || m.Digest != digest.FromBytes(f.raw()) || m.ETag != `"`+m.Digest.String()+`"` {
 		t.Errorf("raw bytes, digest %s or ETag %s are not those of the manifest", m.Digest, m.ETag)
 	}
@@ -174,9 +172,7 @@ func TestManifestAnswers(t *testing.T) {
 			s.handle(manifestRoute, test.handler)
 			m, err := s.client(t).Manifest(t.Context(), "")
 			if test.ok {
-				if err != nil {
-					t.Fatal(err)
-				}
+				check(t, err)
 				if !bytes.Equal(m.Raw, raw) {
 					t.Error("raw bytes are not those of the manifest")
 				}

@@ -151,9 +151,7 @@ func client(t *testing.T, i *identity.Identity, url string, change ...func(*wfm.
 		c(&o)
 	}
 	c, err := wfm.New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	t.Cleanup(c.CloseIdle)
 	return c
 }
@@ -336,4 +334,11 @@ func zip(content []byte) []byte {
 		panic(err)
 	}
 	return b.Bytes()
+}
+
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

@@ -28,9 +28,7 @@ import (
 func incoming(t testing.TB, o store.Options) *store.Incoming {
 	t.Helper()
 	s, err := store.Open(filepath.Join(t.TempDir(), "margolite.db"), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	t.Cleanup(func() { _ = s.Close() })
 	return s.Incoming()
 }

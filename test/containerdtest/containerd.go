@@ -62,18 +62,14 @@ func Embedded(t testing.TB) containerd.Client {
 		Shim:   Shim(t),
 		Logger: Logger(t),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	t.Cleanup(func() {
 		if err := server.Close(); err != nil {
 			t.Error(err)
 		}
 	})
 	client, err := server.Client(t.Context(), Namespace)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	cleanup(t, client)
 	return client
 }
@@ -83,9 +79,7 @@ func External(t testing.TB) containerd.Client {
 	needRoot(t)
 	dir := Dir(t)
 	config := filepath.Join(dir, "config.toml")
-	if err := os.WriteFile(config, []byte("version = 2\ndisabled_plugins = [\"io.containerd.grpc.v1.cri\"]\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.WriteFile(config, []byte("version = 2\ndisabled_plugins = [\"io.containerd.grpc.v1.cri\"]\n"), 0o600))
 	program, err := exec.LookPath("containerd")
 	if err != nil {
 		t.Skip("containerd is not installed")
@@ -94,9 +88,7 @@ func External(t testing.TB) containerd.Client {
 	cmd := exec.Command(program, "--config", config, "--address", socket,
 		"--root", filepath.Join(dir, "root"), "--state", filepath.Join(dir, "state"))
 	cmd.Stderr = logWriter{t}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	check(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		_ = cmd.Wait()
@@ -104,9 +96,7 @@ func External(t testing.TB) containerd.Client {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	client, err := containerd.Connect(ctx, socket, Namespace)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	cleanup(t, client)
 	return client
 }
@@ -115,9 +105,7 @@ func External(t testing.TB) containerd.Client {
 func Official(t testing.TB, of containerd.Client) *official.Client {
 	t.Helper()
 	client, err := official.New(containerd.Address(of), official.WithDefaultNamespace(Namespace))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	t.Cleanup(func() { client.Close() })
 	return client
 }
@@ -125,9 +113,7 @@ func Official(t testing.TB, of containerd.Client) *official.Client {
 // Dir is a directory with a path so short that sockets fit into it.
 func Dir(t testing.TB) string {
 	dir, err := os.MkdirTemp("/run", "mt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	t.Cleanup(func() {
 		if err := os.RemoveAll(dir); err != nil {
 			t.Error(err)
@@ -166,9 +152,7 @@ func Init(t testing.TB) string { return built(t, initProgram) }
 
 func built(t testing.TB, build func() (string, error)) string {
 	path, err := build()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	return path
 }
 
@@ -200,4 +184,11 @@ func cleanup(t testing.TB, of containerd.Client) {
 			}
 		}
 	})
+}
+
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

@@ -18,8 +18,6 @@ func Deepen(t testing.TB, dir string, levels int) {
 		_ = unix.Close(fd)
 		fd = below
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	_ = unix.Close(fd)
 }

@@ -55,9 +55,7 @@ func Blob(t testing.TB, path string, size int) []byte {
 
 func archive(t testing.TB, entries ...ociimage.Entry) []byte {
 	data, err := ociimage.Tar(entries)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	return data
 }
 
@@ -68,17 +66,13 @@ func Image(t testing.TB, change func(*v1.Config), layers ...[]byte) v1.Image {
 		layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) {
 			return io.NopCloser(bytes.NewReader(data)), nil
 		}, tarball.WithMediaType(types.OCILayer))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		if image, err = mutate.AppendLayers(image, layer); err != nil {
 			t.Fatal(err)
 		}
 	}
 	config, err := image.ConfigFile()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	config = config.DeepCopy()
 	config.OS, config.Architecture = "linux", runtime.GOARCH
 	config.Config.Env = []string{"PATH=/bin"}
@@ -96,47 +90,33 @@ func Image(t testing.TB, change func(*v1.Config), layers ...[]byte) v1.Image {
 // manifest.
 func Push(t testing.TB, image v1.Image, reference string) digest.Digest {
 	layers, err := image.Layers()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	for _, layer := range layers {
 		compressed, err := layer.Compressed()
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		data, err := io.ReadAll(compressed)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		PushBlob(t, reference, data)
 	}
 	config, err := image.RawConfigFile()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	PushBlob(t, reference, config)
 	manifest, err := image.RawManifest()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	return PushManifest(t, reference, string(types.OCIManifestSchema1), manifest)
 }
 
 // PushBlob puts a blob into the repository of a reference, whose tag does not matter.
 func PushBlob(t testing.TB, reference string, data []byte) digest.Digest {
 	to, repository, _ := split(t, reference)
-	if err := to.PushBlob(t.Context(), repository, data); err != nil {
-		t.Fatal(err)
-	}
+	check(t, to.PushBlob(t.Context(), repository, data))
 	return digest.FromBytes(data)
 }
 
 // PushManifest puts a manifest or index, as it is, under host/repository:tag.
 func PushManifest(t testing.TB, reference, mediaType string, data []byte) digest.Digest {
 	to, repository, tag := split(t, reference)
-	if err := to.Push(t.Context(), repository, tag, &ociimage.Artifact{MediaType: mediaType, Manifest: data}); err != nil {
-		t.Fatal(err)
-	}
+	check(t, to.Push(t.Context(), repository, tag, &ociimage.Artifact{MediaType: mediaType, Manifest: data}))
 	return digest.FromBytes(data)
 }
 
