@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"time"
 
 	"github.com/margolite/margolite/agent/identity"
 	"github.com/margolite/margolite/test/wfmsim/signature"
@@ -16,10 +17,10 @@ import (
 
 func (s *Server) tlsConfig() *tls.Config {
 	config := &tls.Config{
-		MinVersion:             tls.VersionTLS13,     // ID-10, AUTH-03
-		NextProtos:             []string{"http/1.1"}, // ID-11
-		Time:                   s.now,
-		SessionTicketsDisabled: true, // each connection is a full handshake (ID-13)
+		MinVersion: tls.VersionTLS13,     // ID-10, AUTH-03
+		NextProtos: []string{"http/1.1"}, // ID-11
+		// Each connection is a full handshake (ID-13).
+		SessionTicketsDisabled: true,
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
@@ -37,10 +38,7 @@ func (s *Server) tlsConfig() *tls.Config {
 }
 
 func (s *Server) verifyClient(connection tls.ConnectionState) error {
-	s.mu.Lock()
-	bundle := s.bundle
-	s.mu.Unlock()
-	_, err := identity.VerifyClient(connection.PeerCertificates, bundle, s.options.ID.TrustDomain, s.now())
+	_, err := identity.VerifyClient(connection.PeerCertificates, s.options.Bundle, s.options.ID.TrustDomain, time.Now())
 	return err
 }
 
@@ -159,7 +157,7 @@ func readBody(r *http.Request) ([]byte, *problem) {
 // verify checks the signature of a request, and counts it where it was seen
 // before: the standard forbids old ones, not the same one twice.
 func (s *Server) verify(r *http.Request, body []byte, certificate *x509.Certificate) *problem {
-	err := signature.Verify(r, body, certificate.PublicKey, s.now())
+	err := signature.Verify(r, body, certificate.PublicKey, time.Now())
 	switch {
 	case errors.Is(err, signature.ErrDigest):
 		return &problem{status: http.StatusBadRequest, title: "Invalid content-digest", detail: err.Error()}

@@ -138,7 +138,7 @@ func rejected(detail string) *problem {
 
 // trusted says whether a certificate is one to sign with (AUTH-10).
 func (s *Server) trusted(certificate *x509.Certificate) *problem {
-	now := s.now()
+	now := time.Now()
 	switch {
 	case now.Before(certificate.NotBefore) || now.After(certificate.NotAfter):
 		return rejected("The client's certificate is not valid at this time.")
@@ -225,13 +225,13 @@ func (s *Server) admit(certificate *x509.Certificate) (client string, refusal *p
 	}
 	client = ClientID(certificate)
 	if s.options.Quirks.NumberedClients {
-		client = fmt.Sprintf("client-%s-%d", fingerprint(certificate)[:16], s.now().Unix())
+		client = fmt.Sprintf("client-%s-%d", fingerprint(certificate)[:16], time.Now().Unix())
 	}
 	if s.options.Approval {
 		name := fingerprint(certificate)
 		if _, waits := s.pending[name]; !waits && len(s.pending) < maxPending {
 			s.pending[name] = Pending{
-				Fingerprint: name, Subject: certificate.Subject.String(), Since: s.now(), Client: client, certificate: certificate,
+				Fingerprint: name, Subject: certificate.Subject.String(), Since: time.Now(), Client: client, certificate: certificate,
 			}
 			s.tell()
 		}

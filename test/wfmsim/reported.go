@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/opencontainers/go-digest"
 
@@ -168,7 +169,7 @@ func (s *Server) report(client, id string, status *margo.Status, body []byte) (c
 	if refusal := s.state.client(client).contradicts(status, s.options.Revision); refusal != nil {
 		return false, refusal
 	}
-	number, now := 1, s.now()
+	number, now := 1, time.Now()
 	if n := len(s.state.Reports); n > 0 {
 		number = s.state.Reports[n-1].Number + 1
 	}

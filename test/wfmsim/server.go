@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/margolite/margolite/agent/identity"
 	"github.com/margolite/margolite/test/wfmsim/fault"
@@ -68,9 +67,8 @@ type Options struct {
 
 	Quirks Quirks // see Likes
 
-	File   string           // where the state is kept; empty: in memory
-	Now    func() time.Time // decides on the validity of certificates and signatures; nil: time.Now
-	Logger *slog.Logger     // nil: silent
+	File   string       // where the state is kept; empty: in memory
+	Logger *slog.Logger // nil: silent
 }
 
 // svids says whether clients prove who they are by X.509-SVIDs.
@@ -81,13 +79,11 @@ type Server struct {
 	*serving.Server // Close leaves the state for Start
 
 	options Options
-	now     func() time.Time
 	logger  *slog.Logger
 	schemas schemas
 
 	mu            sync.Mutex
 	svid          tls.Certificate
-	bundle        *identity.TrustBundle
 	authorization map[string]string // by value of the header
 	state         state
 	bound         map[string]string  // what the device of a client is called, see Quirks.BindsFirst
@@ -116,18 +112,13 @@ func New(o Options) (*Server, error) {
 	}
 	s := &Server{
 		options:       o,
-		now:           o.Now,
 		logger:        o.Logger,
 		svid:          o.SVID,
-		bundle:        o.Bundle,
 		authorization: maps.Clone(o.Authorization),
 		bound:         map[string]string{},
 		pending:       map[string]Pending{},
 		seen:          map[string]int{},
 		changed:       make(chan struct{}),
-	}
-	if s.now == nil {
-		s.now = time.Now
 	}
 	if s.logger == nil {
 		s.logger = slog.New(slog.DiscardHandler)
@@ -142,7 +133,7 @@ func New(o Options) (*Server, error) {
 	s.Server = serving.New(serving.Options{
 		Handler: s.route,
 		TLS:     s.tlsConfig(),
-		Faults:  fault.Options{Answer: s.answerFault, Client: s.who, Now: s.now},
+		Faults:  fault.Options{Answer: s.answerFault, Client: s.who},
 		Record: record.Options{
 			Header: []string{
 				"Accept", "Accept-Encoding", "Content-Type", "If-None-Match", "User-Agent", "Range", "If-Range",
@@ -165,13 +156,6 @@ func (s *Server) SetSVID(svid tls.Certificate) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.svid = svid
-}
-
-// SetBundle changes the anchors that clients are checked against.
-func (s *Server) SetBundle(bundle *identity.TrustBundle) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.bundle = bundle
 }
 
 // SetAuthorization changes what the gateway accepts, as a rotation of

@@ -96,7 +96,6 @@ type AnswerFunc func(w http.ResponseWriter, r *http.Request, f Fault)
 type Options struct {
 	Answer AnswerFunc
 	Client func(*http.Request) string // who asks; nil: nobody in particular
-	Now    func() time.Time           // nil: time.Now
 }
 
 // Switches hold the faults of one server. Its methods may be called at any time
@@ -111,9 +110,6 @@ type Switches struct {
 
 // New makes switches with nothing injected.
 func New(o Options) *Switches {
-	if o.Now == nil {
-		o.Now = time.Now
-	}
 	return &Switches{options: o}
 }
 
@@ -187,7 +183,7 @@ func (s *Switches) Wrap(endpoint string, next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		bent := &writer{to: w, request: r, faults: faults, now: s.options.Now}
+		bent := &writer{to: w, request: r, faults: faults}
 		if !bent.begin() {
 			panic(http.ErrAbortHandler)
 		}

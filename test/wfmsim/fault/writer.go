@@ -13,7 +13,6 @@ type writer struct {
 	to      http.ResponseWriter
 	request *http.Request
 	faults  []Fault
-	now     func() time.Time
 	started bool
 	sent    int64 // bytes of the body that the handler has written
 }
@@ -56,7 +55,7 @@ func (w *writer) WriteHeader(status int) {
 	w.started = true
 	for _, f := range w.faults {
 		if f.Kind == Clock {
-			w.to.Header().Set("Date", w.now().Add(f.Wait).UTC().Format(http.TimeFormat))
+			w.to.Header().Set("Date", time.Now().Add(f.Wait).UTC().Format(http.TimeFormat))
 		}
 	}
 	w.to.WriteHeader(status)

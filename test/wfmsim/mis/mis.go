@@ -45,8 +45,7 @@ const (
 type Options struct {
 	TrustDomain string
 	Bundle      *identity.TrustBundle
-	Certificate tls.Certificate  // an ordinary one (pki.ServerAuthority)
-	Now         func() time.Time // nil: time.Now
+	Certificate tls.Certificate // an ordinary one (pki.ServerAuthority)
 }
 
 // Server is one service. Its methods may be called at any time from any goroutine.
@@ -67,9 +66,6 @@ func New(o Options) (*Server, error) {
 	case len(o.Certificate.Certificate) == 0:
 		return nil, errors.New("cannot create MIS: it has no certificate")
 	}
-	if o.Now == nil {
-		o.Now = time.Now
-	}
 	s := &Server{options: o, bundle: o.Bundle}
 	s.Server = serving.New(serving.Options{
 		Handler: s.route,
@@ -77,10 +73,9 @@ func New(o Options) (*Server, error) {
 			MinVersion:             tls.VersionTLS13,
 			NextProtos:             []string{"http/1.1"},
 			Certificates:           []tls.Certificate{o.Certificate},
-			Time:                   o.Now,
 			SessionTicketsDisabled: true,
 		},
-		Faults: fault.Options{Answer: s.answerFault, Now: o.Now},
+		Faults: fault.Options{Answer: s.answerFault},
 		Record: record.Options{Header: []string{"Accept", "If-None-Match", "User-Agent"}},
 	})
 	return s, nil
