@@ -36,9 +36,9 @@ func ways() map[string]func(s *site) (*wfmsim.Server, func(document []byte)) {
 		}
 	}
 	fixed := func() string { return clientID }
-	old := func(revision wfmsim.Revision, change func(*wfmsim.Options)) func(*site) (*wfmsim.Server, func([]byte)) {
+	old := func(revision wfmsim.Revision) func(*site) (*wfmsim.Server, func([]byte)) {
 		return func(s *site) (*wfmsim.Server, func([]byte)) {
-			w, _ := s.signed(revision, change)
+			w, _ := s.signed(revision, nil)
 			return w, published(s, w, func() string {
 				id, err := w.WaitClient(s.t.Context())
 				check(s.t, err)
@@ -76,21 +76,11 @@ func ways() map[string]func(s *site) (*wfmsim.Server, func(document []byte)) {
 	}
 	return map[string]func(s *site) (*wfmsim.Server, func([]byte)){
 		"mutual TLS": mutual,
-		"rc.2":       old(wfmsim.RC2, nil),
-		"rc.1":       old(wfmsim.RC1, nil),
-		"rc.1 in its earliest form": old(wfmsim.RC1, func(o *wfmsim.Options) {
-			o.Quirks = wfmsim.Quirks{SingularStatus: true, PublicCertificate: true, PutFirst: true}
-		}),
-		"rc.2 as the WFM with tenants speaks it": old(wfmsim.RC2, func(o *wfmsim.Options) {
-			like, err := wfmsim.FindLike("tenants")
-			if err != nil {
-				panic(err) // of a constant
-			}
-			like.Apply(o)
-		}),
-		"Basic":  behind("Basic", "gw:secret"),
-		"Bearer": behind("Bearer", "token"),
-		"Git":    fromGit(nil),
+		"rc.2":       old(wfmsim.RC2),
+		"rc.1":       old(wfmsim.RC1),
+		"Basic":      behind("Basic", "gw:secret"),
+		"Bearer":     behind("Bearer", "token"),
+		"Git":        fromGit(nil),
 		"Git, reports on a branch": func(s *site) (*wfmsim.Server, func([]byte)) {
 			w, publish := fromGit(nil)(s)
 			_, err := s.git.Repository.Git("", "config", "http.receivepack", "true")
@@ -99,7 +89,7 @@ func ways() map[string]func(s *site) (*wfmsim.Server, func(document []byte)) {
 			return w, publish
 		},
 		"Git, reports by mutual TLS": fromGit(mutual),
-		"Git, reports by rc.2":       fromGit(old(wfmsim.RC2, nil)),
+		"Git, reports by rc.2":       fromGit(old(wfmsim.RC2)),
 		"Git, reports by Bearer":     fromGit(behind("Bearer", "token")),
 	}
 }
@@ -159,7 +149,7 @@ func TestID01AUTH08TheConversationGoesEachWay(t *testing.T) {
 			if _, err := again.Manifest(t.Context(), m.ETag); !errors.Is(err, wfm.ErrNotModified) {
 				t.Errorf("after a restart: %v", err)
 			}
-			if w != nil && w.Revision() != wfmsim.RC3 && asked(w, wfmsim.EndpointOnboarding) > 2 { // the earliest rc.1 is tried twice
+			if w != nil && w.Revision() != wfmsim.RC3 && asked(w, wfmsim.EndpointOnboarding) > 1 {
 				t.Errorf("onboarded %d times", asked(w, wfmsim.EndpointOnboarding))
 			}
 			for _, secret := range []string{"gw:secret", "Bearer token"} {

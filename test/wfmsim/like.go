@@ -83,7 +83,6 @@ func (l Like) Apply(o *Options) {
 // Quirks are departures from the standard that were met in the field.
 type Quirks struct {
 	PublicCertificate bool // onboarding has the form of the earliest rc.1: public_certificate is sent and client_id answered
-	SingularStatus    bool // the path of a status is /deployment/{deploymentId}/status, as in the earliest rc.1
 	PutFirst          bool // capabilities may begin with PUT; else, before rc.3, a PUT of what was never posted is 404
 	NumberedClients   bool // client ids are client-<hex>-<number>, and a certificate that is known is refused
 	ClientIDAsDevice  bool // capabilities have to name the client id as the device's

@@ -73,16 +73,13 @@ func (s *Server) find(path string) place {
 // resource is what there is for one client.
 func (s *Server) resource(parts []string, nowhere place) place {
 	read := []string{http.MethodGet, http.MethodHead}
-	plural, status := "deployments", "status"
-	if s.options.Quirks.SingularStatus {
-		plural = "deployment"
-	}
+	status := "status"
 	if s.options.Quirks.Statuses {
 		status = "statuses"
 	}
 	first, count := parts[0], len(parts)
 	switch {
-	case count == 3 && first == plural && parts[2] == status:
+	case count == 3 && first == "deployments" && parts[2] == status:
 		return place{endpoint{EndpointStatus, []string{http.MethodPost}, (*Server).postStatus}, "", parts[1:2]}
 	case count == 1 && first == "deployments":
 		return place{endpoint{EndpointManifest, read, (*Server).getManifest}, "", nil}
