@@ -248,90 +248,102 @@ func madeAt(e *Engine, project string, place placement) made {
 	return m
 }
 
+// applying is the goal of Apply: everything runs as the project says, is healthy, and
+// goes on for the settling time.
+type applying struct {
+	*run
+	settle   time.Duration
+	news     *watch
+	begun    time.Time
+	last     Observed // by the last look
+	settling bool
+	waits    bool     // it waits for something to happen
+	missing  []string // what for, by the last plan
+}
+
 // untilSettled executes the plan and then watches that what was started goes
 // on, and becomes healthy.
 func (r *run) untilSettled(ctx context.Context, settle time.Duration) error {
-	ctx, cancel := context.WithCancel(ctx)
-	w := r.e.projects.watch(ctx, r.project, applyTopics)
+	watching, cancel := context.WithCancel(ctx)
+	w := r.e.projects.watch(watching, r.project, applyTopics)
 	defer w.join()
 	defer cancel()
 
-	begun := time.Now()
-	settling := false
-	var missing []string // at the last look
-	for range maxLooks {
-		mark := r.e.projects.waitMark()
-		observed, err := r.look(ctx)
-		if err != nil && ctx.Err() != nil && len(missing) > 0 { // its time ended within this look
-			return r.unsettled(ctx, missing)
-		}
-		if err != nil {
-			return err
-		}
-		r.last = observed
-		if err := r.ended(ctx, observed); err != nil {
-			return err
-		}
-		plan := PlanFor(observed, r.wanted)
-		stale := r.e.projects.noteWaits(r.project, plan.Waits, mark)
-		missing = nil
-		for _, waits := range plan.Waits {
-			missing = append(missing, waits.String())
-		}
-		if len(plan.Groups) > 0 {
-			if err := r.passOver(r.carryOut(ctx, plan)); err != nil {
-				return err
-			}
-			continue
-		}
-
-		if err := r.hopeless(ctx, observed, plan, begun); err != nil {
-			return err
-		}
-		wait, what := remaining(observed, r.wanted, settle)
-		missing = append(what, missing...)
-		if len(plan.Waits) > 0 {
-			wait = longPause
-		}
-		if wait <= 0 {
-			return nil
-		}
-		if !settling && len(plan.Waits) == 0 {
-			settling = true
-			r.tell(Event{Step: Settling})
-		}
-		if stale {
-			continue
-		}
-		if err := w.wait(ctx, wait, r.concerns); err != nil {
-			return r.unsettled(ctx, missing)
-		}
+	a := &applying{run: r, settle: settle, news: w, begun: time.Now()}
+	err := r.converge(ctx, a)
+	if err != nil && ctx.Err() != nil && a.waits {
+		return a.unsettled(ctx)
 	}
-	return &Error{Code: Internal, Object: r.project, Err: fmt.Errorf("cannot apply: not settled after %d attempts", maxLooks)}
+	return err
+}
+
+func (a *applying) want(context.Context) (done bool, err error) { return false, nil }
+
+func (a *applying) judge(ctx context.Context, o Observed) error {
+	a.last, a.waits = o, false
+	return a.ended(ctx, o)
+}
+
+func (a *applying) carriedOut(_ context.Context, p Plan, failed []failure) error {
+	if err := a.passOver(failed); err != nil {
+		return err
+	}
+	a.expect(p)
+	a.waits = len(p.Waits) > 0
+	return nil
+}
+
+// idle waits for news of what is missing, or until everything has settled.
+func (a *applying) idle(ctx context.Context, o Observed, p Plan) (done bool, err error) {
+	if err := a.hopeless(ctx, o, p, a.begun); err != nil {
+		return false, err
+	}
+	wait, what := remaining(o, a.wanted, a.settle)
+	a.expect(p)
+	a.missing = append(what, a.missing...)
+	if len(p.Waits) > 0 {
+		wait = longPause
+	}
+	if wait <= 0 {
+		return true, nil
+	}
+	if !a.settling && len(p.Waits) == 0 {
+		a.settling = true
+		a.tell(Event{Step: Settling})
+	}
+	a.waits = true
+	return false, a.news.wait(ctx, wait, a.concerns)
+}
+
+func (a *applying) expect(p Plan) {
+	a.missing = nil
+	for _, w := range p.Waits {
+		a.missing = append(a.missing, w.String())
+	}
 }
 
 // concerns tells whether something may have happened to the project. All of its
 // containers were found by the last look.
-func (r *run) concerns(i items) bool {
-	return i.all || i.projects[r.project] || slices.ContainsFunc(r.found, func(c container.Container) bool { return i.containers[c.ID] })
+func (a *applying) concerns(i items) bool {
+	return i.all || i.projects[a.project] || slices.ContainsFunc(a.found, func(c container.Container) bool { return i.containers[c.ID] })
 }
 
 // unsettled is the error of a project of which something is missing when ctx has
 // ended. Where its time was up, it quotes who was not done: whoever goes back, or
 // removes it, leaves nothing else of that.
-func (r *run) unsettled(ctx context.Context, missing []string) error {
+func (a *applying) unsettled(ctx context.Context) error {
 	said := ""
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		reading, cancel := context.WithTimeout(context.WithoutCancel(ctx), quoteTimeout)
 		defer cancel()
-		for _, s := range r.wanted.Services {
-			c := r.last.container(s.Container)
+		for _, s := range a.wanted.Services {
+			c := a.last.container(s.Container)
 			if c.active() && c.Health.State != "" && c.Health.State != health.Healthy {
-				said += fmt.Sprintf("; %s%s", s.Replica, r.lastOutput(reading, c.ID))
+				said += fmt.Sprintf("; %s%s", s.Replica, a.lastOutput(reading, c.ID))
 			}
 		}
 	}
-	return fail(Timeout, r.project, fmt.Errorf("cannot wait until it settles: %w (%s)%s", ctx.Err(), strings.Join(missing, "; "), said))
+	return fail(Timeout, a.project, fmt.Errorf("cannot wait until it settles: %w (%s)%s", ctx.Err(), strings.Join(a.missing, "; "), said))
 }
 
 // passOver makes one error of the failures of steps, except those of services

@@ -400,8 +400,8 @@ func (ps *projects) recall(p *project) (last change, known []string) {
 	return p.last, p.known
 }
 
-// noteFound notes the containers that a worker found, and forgets others.
-func (ps *projects) noteFound(p *project, found []container.Container) {
+// noteFound notes the containers that a worker found, forgets others, and returns their ids.
+func (ps *projects) noteFound(p *project, found []container.Container) (known []string) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	maps.DeleteFunc(ps.owners, func(_, of string) bool { return of == p.name })
@@ -414,6 +414,7 @@ func (ps *projects) noteFound(p *project, found []container.Container) {
 	if len(found) == 0 && p.last.count == p.seenChange {
 		p.last = change{} // it has gone, and no change has worked on it since
 	}
+	return p.known
 }
 
 // lastChange is what was done last to a project.
@@ -426,11 +427,13 @@ func (ps *projects) lastChange(name string) change {
 	return change{}
 }
 
-// forgetSeats notes that a worker changes the network of a project.
-func (ps *projects) forgetSeats(p *project) {
+// forgetSeats notes that the network of a project is about to be changed.
+func (ps *projects) forgetSeats(name string) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	p.last.seats = nil
+	if p := ps.of[name]; p != nil {
+		p.last.seats = nil
+	}
 }
 
 func (ps *projects) noteStart(name, id string) {

@@ -3,7 +3,6 @@ package runtime
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/margolite/margolite/runtime/compose"
@@ -38,29 +37,36 @@ func (e *Engine) RemoveWith(ctx context.Context, project string, o RemoveOptions
 	defer e.places.unclaim(project)
 
 	r := &run{e: e, project: project, notify: o.Notify, grace: o.StopTimeout}
-	defer e.projects.noteWaits(project, nil, 0)
-	if err := r.find(ctx); err != nil {
+	if err := r.converge(ctx, &removing{run: r}); err != nil {
 		return err
 	}
-	r.made.ports = len(r.found) == 0
-	for range maxLooks {
-		observed, err := r.observed(ctx)
-		if err != nil {
-			return err
-		}
-		plan := PlanFor(observed, r.wanted)
-		if len(plan.Groups) == 0 {
-			return r.removeRest(ctx, o)
-		}
-		if failed := r.carryOut(ctx, plan); len(failed) > 0 {
-			return failed[0].err
-		}
-		if err := r.find(ctx); err != nil {
-			return err
-		}
-	}
-	return &Error{Code: Internal, Object: project, Err: fmt.Errorf("cannot remove: not done after %d attempts", maxLooks)}
+	return r.removeRest(ctx, o)
 }
+
+// removing is the goal of Remove: nothing is left.
+type removing struct {
+	*run
+	begun bool
+}
+
+func (g *removing) want(context.Context) (done bool, err error) {
+	if !g.begun {
+		g.begun = true
+		g.made.ports = len(g.found) == 0
+	}
+	return false, nil
+}
+
+func (g *removing) judge(context.Context, Observed) error { return nil }
+
+func (g *removing) carriedOut(_ context.Context, _ Plan, failed []failure) error {
+	if len(failed) > 0 {
+		return failed[0].err
+	}
+	return nil
+}
+
+func (g *removing) idle(context.Context, Observed, Plan) (done bool, err error) { return true, nil }
 
 // removeRest removes what no container's labels tell of.
 func (r *run) removeRest(ctx context.Context, o RemoveOptions) error {

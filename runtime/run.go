@@ -20,9 +20,6 @@ import (
 )
 
 const (
-	// maxLooks bounds one run: a project that needs more does not converge.
-	maxLooks = 2000
-
 	// abreast is how many sequences of a plan are executed at the same time.
 	abreast = 4
 
@@ -43,7 +40,6 @@ type run struct {
 	known []string              // ids of all its containers, where these are known to be all; nil: they are not
 	read  bool                  // found is what was just read, without states; the next look only asks for these
 	found []container.Container // by the last look, in order
-	last  Observed              // by the last look of who waits until it settles
 
 	filling sync.Mutex // one container at a time fills volumes, of which two may mount the same
 	first   sync.Mutex // held by a start that may bring up the project's shim
@@ -70,13 +66,6 @@ type made struct {
 
 func (m made) clone() made {
 	return made{networks: maps.Clone(m.networks), boxes: maps.Clone(m.boxes), ports: m.ports}
-}
-
-func (r *run) look(ctx context.Context) (Observed, error) {
-	if err := r.find(ctx); err != nil {
-		return Observed{}, err
-	}
-	return r.observed(ctx)
 }
 
 func (r *run) find(ctx context.Context) error {

@@ -3,7 +3,6 @@ package runtime
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -279,82 +278,83 @@ func (s *supervisor) tend(ctx context.Context, p *project) time.Time {
 
 // restore executes the plans that lead to what the labels say.
 func (s *supervisor) restore(ctx context.Context, p *project) (due time.Time, err error) {
-	r := &run{e: s.e, project: p.name, made: p.made}
-	unpublished := false
-	defer func() {
-		p.made = r.made
-		p.made.ports = r.made.ports && !unpublished
-	}()
 	last, known := s.e.projects.recall(p)
 	if p.seenChange != last.count {
 		// Apply or Remove was here. One that failed half way made nothing.
-		p.seenChange, p.seen, r.made = last.count, nil, last.made.clone()
+		p.seenChange, p.seen, p.made = last.count, nil, last.made.clone()
 	}
-	r.known = known
-	for range maxLooks {
-		mark := s.e.projects.waitMark()
-		if err := r.find(ctx); err != nil {
-			return time.Time{}, err
-		}
-		r.known = make([]string, 0, len(r.found))
-		for _, c := range r.found {
-			r.known = append(r.known, c.ID)
-		}
-		s.e.projects.noteFound(p, r.found)
-		if len(r.found) == 0 {
-			s.compare(p, nil)
-			s.e.tendHealth(p.name, nil)
-			s.e.projects.noteWaits(p.name, nil, mark)
-			return time.Time{}, nil
-		}
-		chosen := current(r.found)
-		r.place = recorded(chosen)
-		r.volumes = recordedVolumes(chosen)
-		r.wanted, due = s.wanted(p.name, chosen)
-		observed, err := r.observed(ctx)
-		if err != nil {
-			return time.Time{}, err
-		}
-		s.compare(p, observed.Containers)
-		plan := PlanFor(observed, r.wanted)
-		stale := s.e.projects.noteWaits(p.name, plan.Waits, mark)
-		if len(plan.Groups) == 0 && stale {
-			continue
-		}
-		if len(plan.Groups) == 0 {
-			if unpublished {
-				due = sooner(due, time.Now().Add(maxDelay))
-			}
-			return due, nil
-		}
-		if slices.ContainsFunc(plan.Steps(), Step.changesNetwork) {
-			s.e.projects.forgetSeats(p)
-		}
-		failures := r.carryOut(ctx, plan)
-		if slices.ContainsFunc(plan.Steps(), func(s Step) bool { return s.Kind == StartContainer }) {
-			s.e.projects.tellWaiting(p.name)
-		}
-		for _, f := range failures {
-			switch {
-			case ctx.Err() != nil:
-				return time.Time{}, f.err
-			case f.step.Kind == StartContainer:
-				// Its history makes the next attempt wait.
-				s.e.o.Logger.Warn("cannot start service", "project", p.name, "service", f.step.Replica.Service, "error", f.err)
-			case f.step.Kind == EnsureVolume:
-				// Only those who mount it cannot start, and say so.
-				s.e.o.Logger.Warn("cannot create volume", "project", p.name, "volume", f.step.Volume, "error", f.err)
-				set(&r.passed, f.step.Volume)
-			case f.step.Kind == SyncPorts:
-				// Services that cannot be reached from outside are better than none.
-				s.e.o.Logger.Warn("cannot publish ports", "project", p.name, "error", f.err)
-				unpublished, r.made.ports = true, true
-			default:
-				return time.Time{}, f.err
-			}
+	g := &restoring{run: &run{e: s.e, project: p.name, made: p.made, known: known}, s: s, p: p}
+	defer func() {
+		p.made = g.made
+		p.made.ports = g.made.ports && !g.unpublished
+	}()
+	err = g.converge(ctx, g)
+	return g.due, err
+}
+
+// restoring is the goal of a worker: what the labels of the containers say.
+type restoring struct {
+	*run
+	s           *supervisor
+	p           *project
+	due         time.Time // when the worker has to look again
+	unpublished bool      // ports could not be published
+}
+
+func (g *restoring) want(context.Context) (done bool, err error) {
+	g.known = g.e.projects.noteFound(g.p, g.found)
+	if len(g.found) == 0 {
+		g.due = time.Time{}
+		g.s.compare(g.p, nil)
+		g.e.tendHealth(g.project, nil)
+		g.e.projects.noteWaits(g.project, nil, 0)
+		return true, nil
+	}
+	chosen := current(g.found)
+	g.place = recorded(chosen)
+	g.volumes = recordedVolumes(chosen)
+	g.wanted, g.due = g.s.wanted(g.project, chosen)
+	return false, nil
+}
+
+func (g *restoring) judge(_ context.Context, o Observed) error {
+	g.s.compare(g.p, o.Containers)
+	return nil
+}
+
+func (g *restoring) idle(context.Context, Observed, Plan) (done bool, err error) {
+	if g.unpublished {
+		g.due = sooner(g.due, time.Now().Add(maxDelay))
+	}
+	return true, nil
+}
+
+// carriedOut passes over what only some services cannot do without.
+func (g *restoring) carriedOut(ctx context.Context, p Plan, failed []failure) error {
+	if slices.ContainsFunc(p.Steps(), func(s Step) bool { return s.Kind == StartContainer }) {
+		g.e.projects.tellWaiting(g.project)
+	}
+	logger := g.e.o.Logger.With("project", g.project)
+	for _, f := range failed {
+		switch {
+		case ctx.Err() != nil:
+			return f.err
+		case f.step.Kind == StartContainer:
+			// Its history makes the next attempt wait.
+			logger.Warn("cannot start service", "service", f.step.Replica.Service, "error", f.err)
+		case f.step.Kind == EnsureVolume:
+			// Only those who mount it cannot start, and say so.
+			logger.Warn("cannot create volume", "volume", f.step.Volume, "error", f.err)
+			set(&g.passed, f.step.Volume)
+		case f.step.Kind == SyncPorts:
+			// Services that cannot be reached from outside are better than none.
+			logger.Warn("cannot publish ports", "error", f.err)
+			g.unpublished, g.made.ports = true, true
+		default:
+			return f.err
 		}
 	}
-	return time.Time{}, fmt.Errorf("not done after %d attempts", maxLooks)
+	return nil
 }
 
 // sooner is the earlier one of two times, of which zero is none.

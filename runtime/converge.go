@@ -1,0 +1,62 @@
+package runtime
+
+import (
+	"context"
+	"fmt"
+	"slices"
+)
+
+// maxLooks bounds one run: a project that needs more does not converge.
+const maxLooks = 2000
+
+// goal is what a run leads to, and what is to be done about what it finds on the way.
+type goal interface {
+	// want sets what is wanted, given the containers of the project as they were found.
+	// done: nothing is, and nothing is left to be done.
+	want(ctx context.Context) (done bool, err error)
+	// judge looks at what there is, before anything is done about it.
+	judge(ctx context.Context, o Observed) error
+	// carriedOut looks at what became of a plan. An error ends the run.
+	carriedOut(ctx context.Context, p Plan, failed []failure) error
+	// idle is called when there is nothing to do now. done: that is the end; else it has
+	// waited for something to happen.
+	idle(ctx context.Context, o Observed, p Plan) (done bool, err error)
+}
+
+// converge brings the project to a goal: it looks at what there is, plans, does what can
+// be done now, and looks again. Each step is safe to repeat, so it does not matter where
+// a former run ended.
+func (r *run) converge(ctx context.Context, g goal) error {
+	for range maxLooks {
+		mark := r.e.projects.waitMark()
+		if err := r.find(ctx); err != nil {
+			return err
+		}
+		if done, err := g.want(ctx); err != nil || done {
+			return err
+		}
+		observed, err := r.observed(ctx)
+		if err != nil {
+			return err
+		}
+		if err := g.judge(ctx, observed); err != nil {
+			return err
+		}
+		plan := PlanFor(observed, r.wanted)
+		stale := r.e.projects.noteWaits(r.project, plan.Waits, mark)
+		switch {
+		case len(plan.Groups) > 0:
+			if slices.ContainsFunc(plan.Steps(), Step.changesNetwork) {
+				r.e.projects.forgetSeats(r.project)
+			}
+			if err := g.carriedOut(ctx, plan, r.carryOut(ctx, plan)); err != nil {
+				return err
+			}
+		case !stale:
+			if done, err := g.idle(ctx, observed, plan); err != nil || done {
+				return err
+			}
+		}
+	}
+	return &Error{Code: Internal, Object: r.project, Err: fmt.Errorf("not done after %d attempts", maxLooks)}
+}
