@@ -68,12 +68,9 @@ func (e *Engine) Apply(ctx context.Context, p *Project, o ApplyOptions) error {
 	defer func() { letGo(done) }()
 
 	defer e.places.unclaim(p.Name)
-	r, all, err := runOf(ctx, e, p)
+	r, err := runOf(ctx, e, p)
 	if err != nil {
 		return err
-	}
-	if err := e.places.checkPorts(ctx, all, p.Name, r.place); err != nil {
-		return fail(codeOfNetwork(err), p.Name, err)
 	}
 	r.notify = o.Notify
 	if err := r.untilSettled(ctx, o.Settle); err != nil {
@@ -179,21 +176,21 @@ func codeOfNetwork(err error) Code {
 }
 
 // runOf prepares a run that leads to p: who is to run, where, and how. The place
-// of p is claimed. It returns the containers of all projects, too.
-func runOf(ctx context.Context, e *Engine, p *Project) (*run, []container.Container, error) {
+// of p is claimed.
+func runOf(ctx context.Context, e *Engine, p *Project) (*run, error) {
 	blueprints := make(map[string]*blueprint)
 	for _, name := range p.Compose.Order() {
 		var err error
 		if blueprints[name], err = p.blueprint(name); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 	}
-	all, place, err := e.places.claim(ctx, p)
+	own, place, err := e.places.claim(ctx, p)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	r := &run{e: e, project: p.Name, place: place, configs: make(map[string]container.Config), volumes: ownVolumes(p.Compose)}
-	r.take(slices.DeleteFunc(slices.Clone(all), func(c container.Container) bool { return c.Labels.Project != p.Name }))
+	r.take(own)
 	r.read = true
 	r.made = madeAt(e, p.Name, place)
 	for _, w := range place.networks() {
@@ -204,10 +201,10 @@ func runOf(ctx context.Context, e *Engine, p *Project) (*run, []container.Contai
 		id := b.id(seat.Replica)
 		if !slices.ContainsFunc(r.found, func(c container.Container) bool { return c.ID == id }) {
 			if r.configs[id], err = b.config(ctx, e, seat); err != nil {
-				return nil, nil, err
+				return nil, err
 			}
 			if err := e.containers.Check(ctx, r.configs[id]); err != nil {
-				return nil, nil, fail(StartFailed, p.Name, err)
+				return nil, fail(StartFailed, p.Name, err)
 			}
 		}
 		r.wanted.Services = append(r.wanted.Services, WantedService{
@@ -219,7 +216,7 @@ func runOf(ctx context.Context, e *Engine, p *Project) (*run, []container.Contai
 			Hooks:     len(b.service.PostStart) > 0,
 		})
 	}
-	return r, all, nil
+	return r, nil
 }
 
 // madeAt is what is up to date already where a project has this place: what was made

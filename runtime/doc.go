@@ -15,7 +15,8 @@
 // those of one group side by side, as far as they can be done now. Apply and
 // Remove execute it, look again and plan again until nothing is to be done, and
 // wait where a condition of depends_on is not met: until a container ends or its
-// health changes, both of which tell.
+// health changes, both of which tell. Workers do the same: there is one loop, converge,
+// with three goals.
 //
 // What is in memory only is learned again by whoever starts anew.
 //
@@ -43,10 +44,10 @@
 //	Stage   -> images
 //	Apply   -> projects.take    the worker leaves the project, or is ended
 //	        -> places.claim     locate finds the place; checkOthersLocked and checkPorts refuse what others have
-//	        -> run: look        records, states, sandboxes, networks, volumes, ports   <----------+
+//	        -> converge: find   records, states, sandboxes, networks, volumes, ports   <----------+
 //	           PlanFor          pure: what can be done now, and what has to wait                  |
 //	           carryOut         steps: containers, networks, places.syncPorts                     |
-//	           nothing to do:   wait for news (an exit, health, another project) -----------------+
+//	           applying.idle:   wait for news (an exit, health, another project) -----------------+
 //	        -> settled: the project is let go, a worker looks at it; packages.forget
 //
 // # The way of one exit
@@ -55,8 +56,9 @@
 //	supervisor.look -> project of the container -> projects.tellFound: news of it, and a worker if it has none
 //	worker: next -> tend, unless a change has the project: that sees the exit by a watch of its own,
 //	        and the worker looks when it is let go
-//	restore: find, noteState (when it is due by its restart policy), PlanFor, carryOut
-//	compare -> Changes -> the agent's report
+//	restore: converge to what the labels say: find, noteState (when it is due by its restart policy),
+//	         compare -> Changes -> the agent's report; PlanFor, carryOut
+//	the worker rests until something is due, or ends
 //
 // # The way of one published port
 //

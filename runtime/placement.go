@@ -179,14 +179,15 @@ func (pl *places) allRecorded(ctx context.Context) ([]container.Container, error
 }
 
 // claim finds the place of a project that is about to be applied, and keeps it from
-// other projects until unclaim. It returns all containers that there are, too. The
-// error is a Conflict where another project has a port or a name of it, or has
-// claimed it before: of two that want the same, the first one gets it.
+// other projects until unclaim, also after an error. It returns the containers of the
+// project, too. The error is a Conflict where another project has a port or a name of
+// it, or has claimed it before (of two that want the same, the first one gets it), and
+// where a process of this device or another owner has a port.
 //
 // A claim that ends has become containers. What was listed before that knows neither,
 // so it is listed again: the project would be given a place that somebody has.
-func (pl *places) claim(ctx context.Context, p *Project) ([]container.Container, placement, error) {
-	for {
+func (pl *places) claim(ctx context.Context, p *Project) (own []container.Container, place placement, err error) {
+	for current := false; !current; {
 		pl.mu.Lock()
 		ended := pl.ended
 		pl.mu.Unlock()
@@ -194,14 +195,15 @@ func (pl *places) claim(ctx context.Context, p *Project) ([]container.Container,
 		if err != nil {
 			return nil, placement{}, &Error{Code: Internal, Object: p.Name, Err: err}
 		}
-		place, current, err := pl.claimAmong(ctx, all, ended, p)
-		if err != nil {
+		if place, current, err = pl.claimAmong(ctx, all, ended, p); err != nil {
 			return nil, placement{}, fail(codeOfNetwork(err), p.Name, err)
 		}
-		if current {
-			return all, place, nil
-		}
+		own = slices.DeleteFunc(all, func(c container.Container) bool { return c.Labels.Project != p.Name })
 	}
+	if err := pl.checkPorts(ctx, own, place); err != nil {
+		return nil, placement{}, fail(codeOfNetwork(err), p.Name, err)
+	}
+	return own, place, nil
 }
 
 // claimAmong is claim, given all containers, as long as no other claim has ended since.
@@ -446,18 +448,13 @@ func (pl *places) checkOthersLocked(all []container.Container, name string, plac
 }
 
 // checkPorts refuses ports that a process of this device or another owner has. Ports that the
-// project has already are its own.
-func (pl *places) checkPorts(ctx context.Context, all []container.Container, name string, place placement) error {
-	var own []network.Port
-	for _, c := range all {
-		if c.Labels.Project == name {
-			own = append(own, c.Labels.Ports...)
-		}
-	}
+// project's containers have already are its own.
+func (pl *places) checkPorts(ctx context.Context, own []container.Container, place placement) error {
+	had := recorded(own).ports()
 	var added []network.Port
 	for _, s := range place.seats {
 		for _, p := range s.Ports {
-			if !slices.ContainsFunc(own, func(o network.Port) bool {
+			if !slices.ContainsFunc(had, func(o network.Port) bool {
 				return o.HostPort == p.HostPort && o.Protocol == p.Protocol && sameHostIP(o.HostIP, p.HostIP)
 			}) {
 				added = append(added, p)
