@@ -28,6 +28,19 @@ var errNoDevice = errors.New("it is not a device node")
 // of their own, which a container has as well.
 var elsewhere = []string{"/dev/pts", "/dev/shm", "/dev/fd", "/dev/mqueue", "/dev/console", "/dev/.lxc", "/dev/.lxd-mounts", "/dev/.udev"}
 
+// deviceNumbers are those of the devices that every container has, as with Docker.
+var deviceNumbers = []struct{ major, minor int64 }{
+	{1, 3},    // null
+	{1, 5},    // zero
+	{1, 7},    // full
+	{1, 8},    // random
+	{1, 9},    // urandom
+	{5, 0},    // tty
+	{5, 1},    // console
+	{5, 2},    // ptmx
+	{136, -1}, // pts/*
+}
+
 // Devices are the devices of the machine that a container has. They are looked
 // for at each start: numbers and links change while the device is off, and what
 // is plugged in later counts then.
@@ -190,4 +203,22 @@ func nodesBelow(dir, target string, skipped []string) ([]specs.LinuxDevice, erro
 func putNode(spec *specs.Spec, node specs.LinuxDevice) {
 	spec.Linux.Devices = slices.DeleteFunc(spec.Linux.Devices, func(d specs.LinuxDevice) bool { return d.Path == node.Path })
 	spec.Linux.Devices = append(spec.Linux.Devices, node)
+}
+
+// deviceRules let every container have these devices and no others.
+func deviceRules() []specs.LinuxDeviceCgroup {
+	rules := []specs.LinuxDeviceCgroup{{Allow: false, Access: "rwm"}}
+	for _, n := range deviceNumbers {
+		rules = append(rules, device("c", n.major, n.minor, "rwm"))
+	}
+	return rules
+}
+
+// device is a rule that allows a device; a negative minor stands for all of them.
+func device(kind string, major, minor int64, access string) specs.LinuxDeviceCgroup {
+	rule := specs.LinuxDeviceCgroup{Allow: true, Type: kind, Major: &major, Access: access}
+	if minor >= 0 {
+		rule.Minor = &minor
+	}
+	return rule
 }

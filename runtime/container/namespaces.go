@@ -1,7 +1,17 @@
 package container
 
 import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 
 	"github.com/margolite/margolite/runtime/compose"
 )
@@ -32,4 +42,101 @@ func namespaces(c Config, h Host) []specs.LinuxNamespace {
 		list = append(list, specs.LinuxNamespace{Type: specs.CgroupNamespace})
 	}
 	return list
+}
+
+// sysctls are the kernel's settings in the namespaces of a container: those that
+// Docker makes, and those of the service, which are of its own namespaces.
+func sysctls(s *compose.Service, h Host) map[string]string {
+	set := make(map[string]string)
+	if s.Network.Mode != compose.ModeHost {
+		// The namespace is the container's own: whoever it runs as may listen
+		// on port 80 and ping, as with Docker since 20.10.
+		if h.UnprivilegedPorts {
+			set["net.ipv4.ip_unprivileged_port_start"] = "0"
+		}
+		if h.PingGroups {
+			set["net.ipv4.ping_group_range"] = "0 2147483647"
+		}
+	}
+	if s.Domainname != "" {
+		set["kernel.domainname"] = s.Domainname // runc before 1.2 knows no other way
+	}
+	maps.Copy(set, s.Sysctls)
+	return set
+}
+
+// Join names the replica whose namespace of one kind a container joins. Which
+// process has it is found at each start.
+type Join struct {
+	Kind    specs.LinuxNamespaceType `json:"kind"`              // pid or ipc
+	Project string                   `json:"project,omitempty"` // empty: the container's own
+	Service string                   `json:"service"`
+	Number  int                      `json:"number"` // of the replica, from 1
+}
+
+// findJoined finds where the namespaces are that a container joins which is about to
+// start: those of other replicas, whose processes run now. Of the one whose ipc
+// namespace it joins it returns the id.
+func (c *Containers) findJoined(ctx context.Context, l Labels) (paths map[specs.LinuxNamespaceType]string, ipc string, err error) {
+	if len(l.Joins) == 0 {
+		return nil, "", nil
+	}
+	all, err := c.List(ctx)
+	if err != nil {
+		return nil, "", err
+	}
+	paths = make(map[specs.LinuxNamespaceType]string)
+	for _, j := range l.Joins {
+		project := cmp.Or(j.Project, l.Project)
+		i := slices.IndexFunc(all, func(o Container) bool {
+			return o.Labels.Project == project && o.Labels.Service == j.Service && o.Labels.Number == j.Number && o.State == Running && o.Pid > 0
+		})
+		if i < 0 {
+			return nil, "", fmt.Errorf("cannot join the %s namespace of %s-%s-%d: %w", j.Kind, project, j.Service, j.Number, ErrNotRunning)
+		}
+		paths[j.Kind] = fmt.Sprintf("/proc/%d/ns/%s", all[i].Pid, j.Kind)
+		if j.Kind == specs.IPCNamespace {
+			ipc = all[i].ID
+		}
+	}
+	return paths, ipc, nil
+}
+
+// joinNamespaces lets the specification join the namespaces at paths, as
+// /proc/PID/ns/pid.
+func joinNamespaces(spec *specs.Spec, paths map[specs.LinuxNamespaceType]string) {
+	for i := range spec.Linux.Namespaces {
+		if path := paths[spec.Linux.Namespaces[i].Type]; path != "" {
+			spec.Linux.Namespaces[i].Path = path
+		}
+	}
+}
+
+// shareMemory makes the shared memory of a container that is about to start: its
+// own that others may join, or that of the container joined.
+func (p *paths) shareMemory(id string, l Labels, joined string) error {
+	if l.SharedMemory == 0 && joined == "" {
+		return nil
+	}
+	dir := p.sharedMemory(id)
+	if err := errors.Join(detach(dir), os.MkdirAll(dir, 0o700)); err != nil { // there may be that of its former process
+		return fmt.Errorf("cannot create shared memory: %w", err)
+	}
+	if joined == "" {
+		flags := uintptr(unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC)
+		if err := unix.Mount("shm", dir, "tmpfs", flags, "mode=1777,size="+strconv.FormatInt(l.SharedMemory, 10)); err != nil {
+			return fmt.Errorf("cannot create shared memory: %w", err)
+		}
+		return nil
+	}
+	switch mounted, err := isMounted(p.sharedMemory(joined)); {
+	case err != nil:
+		return fmt.Errorf("cannot join shared memory: %w", err)
+	case !mounted:
+		return errors.New("cannot join shared memory: the service whose ipc namespace is joined needs ipc: shareable")
+	}
+	if err := unix.Mount(p.sharedMemory(joined), dir, "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("cannot join shared memory: %w", err)
+	}
+	return nil
 }

@@ -1,7 +1,11 @@
 package container
 
 import (
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
+	"syscall"
 	"testing"
 )
 
@@ -25,4 +29,32 @@ func FuzzFieldsOfAProcess(f *testing.F) {
 	f.Add([]byte("1 (sh) S 0 1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4711 12 13"))
 	f.Add([]byte(")"))
 	f.Fuzz(func(_ *testing.T, stat []byte) { fieldsOf(stat, 3, 22) })
+}
+
+// A process in a container may call itself a shim, but is not taken for one.
+func TestAProcessOfAContainerIsNoShim(t *testing.T) {
+	sleep, err := exec.LookPath("sleep")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(sleep)
+	if err != nil {
+		t.Fatal(err)
+	}
+	program := filepath.Join(t.TempDir(), shimProcess) // which is what the kernel calls it
+	if err := os.WriteFile(program, text, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, flags := range map[string]uintptr{"a shim": 0, "a process of a container": syscall.CLONE_NEWPID} {
+		process := exec.Command(program, "1000")
+		process.SysProcAttr = &syscall.SysProcAttr{Cloneflags: flags}
+		if err := process.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if got, want := isShim(process.Process.Pid), flags == 0; got != want {
+			t.Errorf("%s: %v, want %v", name, got, want)
+		}
+		_ = process.Process.Kill()
+		_ = process.Wait()
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -16,7 +17,9 @@ import (
 	"strings"
 	"sync"
 
+	confs "github.com/containerd/continuity/fs"
 	"golang.org/x/sync/singleflight"
+	"golang.org/x/sys/unix"
 
 	"github.com/margolite/margolite/runtime/compose"
 	"github.com/margolite/margolite/runtime/tree"
@@ -177,4 +180,122 @@ func (c Config) volumeName(m compose.Mount) string {
 		return service + "-" + strconv.Itoa(number) + anonymousMark + hex.EncodeToString(sum[:4])
 	}
 	return m.Volume
+}
+
+// find looks for an external volume: PROJECT_VOLUME of another project, else
+// the directory of that name that somebody made by hand for all projects.
+func (vs *volumes) find(ctx context.Context, name string) (Volume, error) {
+	if !compose.ValidName(name) {
+		return Volume{}, fmt.Errorf("%.80q is not a volume name", name)
+	}
+	found := make(map[string]Volume) // by project
+	for i := range len(name) {
+		if name[i] != '_' {
+			continue
+		}
+		project, volume := name[:i], name[i+1:]
+		if compose.ValidName(project) && compose.ValidName(volume) && exists(vs.VolumeDir(project, volume)) {
+			found[project] = Volume{Project: project, Name: volume}
+		}
+	}
+	// What is mounted lies in no directory: containers tell of it.
+	all, err := vs.Recorded(ctx)
+	if err != nil {
+		return Volume{}, err
+	}
+	for _, container := range all {
+		project := container.Labels.Project
+		for _, v := range container.Labels.Volumes {
+			if v.Type != "" && v.Project == "" && project+"_"+v.Name == name {
+				v.Project = project
+				found[project] = v
+			}
+		}
+	}
+	byHandDir := vs.VolumeDir(byHand, name)
+	if len(found) == 0 && exists(byHandDir) {
+		found[byHand] = Volume{Project: byHand, Name: name}
+	}
+	for _, v := range found {
+		if len(found) == 1 {
+			return v, nil
+		}
+		return Volume{}, fmt.Errorf("external volume %s: %w under this name alone: %d projects have such a volume", name, ErrNotFound, len(found))
+	}
+	return Volume{}, fmt.Errorf("external volume %s: %w: use PROJECT_VOLUME of another project, or create the directory %s", name, ErrNotFound, byHandDir)
+}
+
+// fillVolume gives an empty volume that no running container mounts what the
+// image has at target.
+func (c *Containers) fillVolume(ctx context.Context, project string, v Volume, root, target string) error {
+	dir := c.volumeDir(project, v)
+	if empty, err := isEmpty(dir); err != nil || !empty {
+		return err
+	}
+	all, err := c.List(ctx)
+	if err != nil {
+		return err
+	}
+	running := slices.DeleteFunc(all, func(c Container) bool { return c.State == Created })
+	if len(c.volumes.users(running)[dir]) > 0 {
+		return nil
+	}
+	return fillVolume(dir, root, target, v.Type != "")
+}
+
+// fillVolume gives an empty volume what the image has at target: content,
+// owner and mode, as Docker does. The volume is replaced as a whole, on the
+// medium, or stays empty; one that is mounted cannot be replaced, and is written
+// into. No container may have it mounted.
+func fillVolume(dir, root, target string, mounted bool) (err error) {
+	if empty, err := isEmpty(dir); err != nil || !empty {
+		return err
+	}
+	source, err := confs.RootPath(root, target)
+	if err != nil {
+		return fmt.Errorf("cannot find %s in image: %w", target, err)
+	}
+	if info, err := os.Lstat(source); err != nil || !info.IsDir() {
+		return nil // nothing to copy; the mount covers what is there
+	}
+	into := dir
+	if !mounted {
+		into = fillingPath(dir)
+		if err := os.RemoveAll(into); err != nil {
+			return fmt.Errorf("cannot fill volume: %w", err)
+		}
+		defer func() { err = errors.Join(err, os.RemoveAll(into)) }() // which was renamed, or is in vain
+	}
+	if err := confs.CopyDir(into, source); err != nil {
+		return fmt.Errorf("cannot fill volume: %w", err)
+	}
+	if err := tree.SyncAll(into); err != nil || mounted {
+		return err
+	}
+	// The kernel lets a directory replace an empty one, which os.Rename does
+	// not ask of it; a volume with content wins.
+	err = unix.Rename(into, dir)
+	if err != nil && !errors.Is(err, fs.ErrExist) && !errors.Is(err, unix.ENOTEMPTY) {
+		return fmt.Errorf("cannot fill volume: %w", err)
+	}
+	return tree.Sync(filepath.Dir(dir))
+}
+
+// fillingPath is where a volume is filled. No volume's name starts with a dot.
+func fillingPath(dir string) string {
+	return filepath.Join(filepath.Dir(dir), "."+filepath.Base(dir)+".filling")
+}
+
+// isEmpty tells whether there is nothing in a directory. It reads one name, however many a container has put there.
+func isEmpty(dir string) (bool, error) {
+	f, err := os.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	_, err = f.Readdirnames(1)
+	if errors.Is(err, io.EOF) {
+		return true, nil
+	}
+	return false, err
 }
