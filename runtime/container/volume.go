@@ -248,9 +248,6 @@ func (c *Containers) fillVolume(ctx context.Context, project string, v Volume, r
 // medium, or stays empty; one that is mounted cannot be replaced, and is written
 // into. No container may have it mounted.
 func fillVolume(dir, root, target string, mounted bool) (err error) {
-	if empty, err := isEmpty(dir); err != nil || !empty {
-		return err
-	}
 	source, err := confs.RootPath(root, target)
 	if err != nil {
 		return fmt.Errorf("cannot find %s in image: %w", target, err)
