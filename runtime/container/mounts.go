@@ -26,12 +26,10 @@ func allMounts(c Config, h Host, at placing) ([]specs.Mount, error) {
 	if err != nil {
 		return nil, err
 	}
-	targets := make(map[string]bool, len(own))
-	for _, m := range own { // each at another place, as Load has seen to
-		targets[m.Destination] = true
-	}
 	given := slices.Concat(kernelMounts(c.Service, h), sharedMemory(c.Service, at), sandboxMounts(c))
-	mounts := slices.DeleteFunc(given, func(m specs.Mount) bool { return targets[m.Destination] })
+	mounts := slices.DeleteFunc(given, func(m specs.Mount) bool {
+		return slices.ContainsFunc(own, func(o specs.Mount) bool { return o.Destination == m.Destination })
+	})
 	mounts = append(mounts, own...)
 	sortMounts(mounts)
 	return mounts, nil

@@ -45,13 +45,8 @@ func checkPlatform(name string, host v1.Platform, handlers string) error {
 	case !same, n < 0:
 		return fmt.Errorf("platform %s: %w: this is %s", name, ErrPlatform, is)
 	}
-	emulator, err := findHandler(handlers, elfHeaders[n].bytes())
-	if err != nil {
+	if err := findHandler(handlers, elfHeaders[n]); err != nil {
 		return fmt.Errorf("platform %s: %w: this is %s, and %w", name, ErrPlatform, is, err)
-	}
-	if emulator == "" {
-		return fmt.Errorf("platform %s: %w: this is %s, and the kernel has no emulator for %s (binfmt_misc)",
-			name, ErrPlatform, is, wanted.Architecture)
 	}
 	return nil
 }
@@ -94,17 +89,16 @@ func (h elfHeader) bytes() []byte {
 	return append(append(header, kind...), machine...)
 }
 
-// findHandler is the name of an emulator that the kernel starts for a program,
-// "" when there is none.
-func findHandler(dir string, program []byte) (string, error) {
+// findHandler looks for an emulator that the kernel starts for programs; nil: there is one.
+func findHandler(dir string, programs elfHeader) error {
 	if firstWord(filepath.Join(dir, "status")) == "disabled" {
-		return "", errors.New("its emulators are disabled (binfmt_misc/status)")
+		return errors.New("its emulators are disabled (binfmt_misc/status)")
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return "", err
+		return err
 	}
-	unreachable := ""
+	unreachable, header := "", programs.bytes()
 	for _, entry := range entries {
 		if entry.Name() == "status" || entry.Name() == "register" {
 			continue
@@ -115,17 +109,17 @@ func findHandler(dir string, program []byte) (string, error) {
 		}
 		h := parseHandler(string(text))
 		switch {
-		case !h.enabled || !h.matches(program):
+		case !h.enabled || !h.matches(header):
 		case h.fixed:
-			return entry.Name(), nil
+			return nil
 		default:
 			unreachable = entry.Name()
 		}
 	}
 	if unreachable != "" {
-		return "", fmt.Errorf("its emulator %s is not registered for use in containers (flag F, fix-binary)", unreachable)
+		return fmt.Errorf("its emulator %s is not registered for use in containers (flag F, fix-binary)", unreachable)
 	}
-	return "", nil
+	return fmt.Errorf("the kernel has no emulator for %s (binfmt_misc)", programs.architecture)
 }
 
 // handler is an entry of binfmt_misc:

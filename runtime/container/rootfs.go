@@ -63,22 +63,16 @@ const deepRootfs = 256
 
 func removeSnapshot(ctx context.Context, s snapshots.Snapshotter, id string) error {
 	if mounts, err := s.Mounts(ctx, id); err == nil {
-		emptyDeep(ctx, mounts)
+		for _, dir := range containerd.WrittenDirs(mounts) {
+			if deep, err := tree.IsDeeper(ctx, dir, deepRootfs); err == nil && deep {
+				_ = tree.Empty(ctx, dir) // what it leaves is left to containerd
+			}
+		}
 	}
 	if err := s.Remove(ctx, id); err != nil && !errdefs.IsNotFound(err) {
 		return fmt.Errorf("cannot remove snapshot %s: %w", id, err)
 	}
 	return nil
-}
-
-// emptyDeep empties the directories of a snapshot that are so deep that containerd could not remove them. What it cannot
-// empty is left to containerd.
-func emptyDeep(ctx context.Context, mounts []mount.Mount) {
-	for _, dir := range containerd.WrittenDirs(mounts) {
-		if deep, err := tree.IsDeeper(ctx, dir, deepRootfs); err == nil && deep {
-			_ = tree.Empty(ctx, dir)
-		}
-	}
 }
 
 // withRootfs mounts the root file system of a container that does not run,

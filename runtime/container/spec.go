@@ -148,12 +148,9 @@ func addInit(spec *specs.Spec, program string, holdsInput bool) error {
 
 // annotations are those of the service, save what the shim and nerdctl are told.
 func annotations(c Config, at placing) map[string]string {
-	all := maps.Clone(c.Service.Annotations)
-	if all == nil {
-		all = make(map[string]string, 2)
-	}
-	all[groupAnnotation] = c.Labels.Project
-	all[nerdctlStateDir] = at.nerdctl
+	all := make(map[string]string)
+	maps.Copy(all, c.Service.Annotations)
+	all[groupAnnotation], all[nerdctlStateDir] = c.Labels.Project, at.nerdctl
 	return all
 }
 
