@@ -13,6 +13,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -266,7 +267,7 @@ func (es *execs) open(id string, e Exec) (x *execution, err error) {
 	}
 	switch {
 	case e.Stderr == nil || e.TTY:
-	case x.request.Stdout != "" && sameWriter(e.Stdout, e.Stderr):
+	case x.request.Stdout != "" && reflect.ValueOf(e.Stdout).Comparable() && e.Stdout == e.Stderr:
 		x.request.Stderr = x.request.Stdout
 	default:
 		x.request.Stderr = filepath.Join(x.dir, "stderr")
@@ -282,16 +283,6 @@ func (es *execs) open(id string, e Exec) (x *execution, err error) {
 		}
 	}
 	return x, nil
-}
-
-// sameWriter tells whether a and b are one; those that cannot be compared are not.
-func sameWriter(a, b io.Writer) (same bool) {
-	defer func() {
-		if recover() != nil {
-			same = false
-		}
-	}()
-	return a == b
 }
 
 func (x *execution) close() {
