@@ -88,8 +88,7 @@ func New(o Options) (*Containers, error) {
 	c.volumes.paths, c.volumes.records = &c.paths, &c.records
 	c.runc.dir, c.cgroups.records = filepath.Join(c.runcRoot(), o.Namespace), &c.records
 	c.shims = newShims(&c.records, &c.runc, &c.cgroups, o.ShimGrace)
-	c.tasks.shims = c.shims
-	c.execs = execs{paths: &c.paths, shims: c.shims, host: &c.host, places: newPlaces()}
+	c.tasks, c.execs = tasks{c.shims}, execs{paths: &c.paths, shims: c.shims, host: &c.host, places: newPlaces()}
 	// What containers write may be programs that make whoever starts them root:
 	// nobody else on the device gets there.
 	err := errors.Join(makePrivate(c.volumesDir()), makePrivate(filepath.Join(o.RunDir, "mounts")), os.MkdirAll(c.logDir(), 0o711), c.sweepMounts())

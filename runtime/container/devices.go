@@ -22,8 +22,6 @@ const (
 	maxDeviceDepth = 8    // of directories of device nodes
 )
 
-var errNoDevice = errors.New("it is not a device node")
-
 // elsewhere are what /dev has beside device nodes of the machine: file systems
 // of their own, which a container has as well.
 var elsewhere = []string{"/dev/pts", "/dev/shm", "/dev/fd", "/dev/mqueue", "/dev/console", "/dev/.lxc", "/dev/.lxd-mounts", "/dev/.udev"}
@@ -155,7 +153,7 @@ func nodeAt(path string) (specs.LinuxDevice, error) {
 	case unix.S_IFCHR:
 		node.Type = "c"
 	default:
-		return specs.LinuxDevice{}, fmt.Errorf("cannot use %s: %w", path, errNoDevice)
+		return specs.LinuxDevice{}, fmt.Errorf("cannot use %s: it is not a device node", path)
 	}
 	number := uint64(at.Rdev) // not 64 bits wide everywhere
 	node.Major, node.Minor = int64(unix.Major(number)), int64(unix.Minor(number))

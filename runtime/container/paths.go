@@ -88,15 +88,11 @@ func (p *paths) mountDir(id string) string { return filepath.Join(p.o.RunDir, "m
 
 // subpathDir is where the n-th part of a volume is bound for the start of a
 // container. It lies among what New sweeps.
-func (p *paths) subpathDir(id string, n int) string {
-	return p.mountDir(id + "." + strconv.Itoa(n))
-}
+func (p *paths) subpathDir(id string, n int) string { return p.mountDir(id + "." + strconv.Itoa(n)) }
 
 // sourceDir is where the n-th path that a container mounts is bound for its start.
 // It lies among what New sweeps.
-func (p *paths) sourceDir(id string, n int) string {
-	return p.mountDir(id + ".s" + strconv.Itoa(n))
-}
+func (p *paths) sourceDir(id string, n int) string { return p.mountDir(id + ".s" + strconv.Itoa(n)) }
 
 // nerdctlDir is where nerdctl looks for the files of a container.
 func (p *paths) nerdctlDir(id string) string {

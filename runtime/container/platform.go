@@ -1,6 +1,7 @@
 package container
 
 import (
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -76,17 +77,16 @@ var elfHeaders = []elfHeader{
 
 // bytes are the first of an executable, as far as handlers look.
 func (h elfHeader) bytes() []byte {
-	class, order := byte(1), byte(1)
+	class, data := byte(1), byte(1)
+	var order binary.AppendByteOrder = binary.LittleEndian
 	if h.wide {
 		class = 2
 	}
-	kind, machine := []byte{2, 0}, []byte{byte(h.machine), byte(h.machine >> 8)}
 	if h.big {
-		order = 2
-		kind, machine = []byte{0, 2}, []byte{machine[1], machine[0]}
+		data, order = 2, binary.BigEndian
 	}
-	header := append([]byte{0x7f, 'E', 'L', 'F', class, order, 1}, make([]byte, 9)...)
-	return append(append(header, kind...), machine...)
+	header := append([]byte{0x7f, 'E', 'L', 'F', class, data, 1}, make([]byte, 9)...)
+	return order.AppendUint16(order.AppendUint16(header, 2), h.machine) // 2: an executable
 }
 
 // findHandler looks for an emulator that the kernel starts for programs; nil: there is one.

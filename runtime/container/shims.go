@@ -52,7 +52,6 @@ type shims struct {
 	runc    *runc
 	cgroups *cgroups
 	grace   time.Duration
-	timeout time.Duration // of a question
 	changed chan struct{} // poked when a shim becomes silent, or is so no more
 	ending  chan struct{} // holds one while a shim is killed: those that share it find out at the same time
 
@@ -83,7 +82,7 @@ type taskState = outcome[*task.Process]
 func newShims(r *records, runtime *runc, groups *cgroups, grace time.Duration) *shims {
 	grace = cmp.Or(grace, shimGrace)
 	return &shims{
-		records: r, runc: runtime, cgroups: groups, grace: grace, timeout: min(stateTimeout, grace),
+		records: r, runc: runtime, cgroups: groups, grace: grace,
 		changed: make(chan struct{}, 1), ending: make(chan struct{}, 1),
 		calls: make(map[string]int), asked: make(map[string]*question), silent: make(map[string]silence),
 	}
@@ -224,10 +223,10 @@ func (s *shims) ask(ctx context.Context, id string) *question {
 	return q
 }
 
-// query is the answer of a shim within s.timeout. While this process works on the task
+// query is the answer of a shim within stateTimeout. While this process works on the task
 // it is enough that the shim answers at all: it may be unable to tell the state.
 func (s *shims) query(ctx context.Context, id string) taskState {
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	ctx, cancel := context.WithTimeout(ctx, min(stateTimeout, s.grace))
 	defer cancel()
 	state := begin(func() (*task.Process, error) { return s.poll(ctx, id) })
 	var ping <-chan outcome[*task.Process]
