@@ -90,6 +90,12 @@ func TestComposeLikeDocker(t *testing.T) {
 			if n := names(); fmt.Sprint(n) != "map[counter:1 debug:1 web:1 worker:1]" {
 				t.Errorf("%s: services with the profile are %v", mode, n)
 			}
+			if mode == "agent" { // which answers those who ask a nameserver and no file
+				r.eventually("nslookup web", func() error {
+					_, err := r.margolite("compose", "-p", "office", "exec", "-T", "debug", "busybox", "nslookup", "-type=a", "web")
+					return err
+				})
+			}
 			if out := project("exec", "-T", "debug", "wget", "-qO-", "http://web:8080/"); !strings.Contains(out, "over from plant A, visit 2") {
 				t.Errorf("%s: wget says %q", mode, out)
 			}

@@ -13,36 +13,12 @@ import (
 	"github.com/margolite/margolite/test/wfmsim"
 )
 
-// The lab is an application that tells what others do not: besides the demo's
-// two services it has one with tools.
-const (
-	labID   = "1ab01ab0-8912-45f4-a523-372358765def"
-	labFile = `
-services:
-  web:
-    image: ${REGISTRY}/margolite/demoapp:1.0.0
-    command: [web]
-    environment: {GREETING: "${GREETING:-Hello}"}
-    ports: ["8090:8080"]
-    restart: unless-stopped
-  counter:
-    image: ${REGISTRY}/margolite/demoapp:1.0.0
-    command: [counter]
-    volumes: ["data:/data"]
-    restart: unless-stopped
-  tools:
-    image: ${REGISTRY}/margolite/tools:1.0.0
-    command: [sleep, "100000"]
-    stop_signal: SIGKILL
-    restart: unless-stopped
-volumes:
-  data: {}
-`
-)
+// labID is the deployment of an application that a test writes itself.
+const labID = "1ab01ab0-8912-45f4-a523-372358765def"
 
 // toolsImage is an image of busybox.
 func toolsImage() (*ociimage.Artifact, error) {
-	entries, err := ociimage.Busybox("cat", "env", "false", "grep", "nc", "nslookup", "sh", "sleep", "stat", "test", "touch", "wget")
+	entries, err := ociimage.Busybox("cat", "nc", "sh", "sleep", "stat", "test", "touch", "wget")
 	if err != nil {
 		return nil, err
 	}

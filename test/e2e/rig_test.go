@@ -19,9 +19,6 @@ import (
 	"github.com/margolite/margolite/test/wfmsim"
 )
 
-// nextMargolite is the next release of the agent: the same, with another version.
-const nextMargolite = "margolite-next"
-
 // programs are built once for all tests.
 var programs struct {
 	dir         string
@@ -34,7 +31,6 @@ func TestMain(m *testing.M) { os.Exit(plant.RunTests(m, buildPrograms, loadProgr
 func buildPrograms(ctx context.Context, dir string) error {
 	err := plant.BuildPrograms(ctx, dir,
 		plant.Program{File: "margolite", Name: "margolite", Version: "one", Tags: plant.AgentTags},
-		plant.Program{File: nextMargolite, Name: "margolite", Version: "two", Tags: plant.AgentTags},
 		plant.Program{File: plant.Shim, Name: plant.Shim, Tags: plant.ShimTags},
 	)
 	if err != nil {
