@@ -77,9 +77,15 @@ func (n *Networks) Run(ctx context.Context, lost func()) (err error) {
 	defer legacy.Stop()
 
 	r := repairs{n: n, lost: lost, watch: watchFiles, attempts: make(map[string]attempt)}
-	due := time.NewTimer(0) // what happened before is not told
+	due, end := time.NewTimer(0), time.Now() // what happened before is not told
 	defer due.Stop()
-	waiting, pause, looked := true, lookDelay, time.Time{}
+	lookBy := func(t time.Time) {
+		if end.IsZero() || t.Before(end) {
+			end = t
+			due.Reset(time.Until(t))
+		}
+	}
+	pause, looked := lookDelay, time.Time{}
 	for {
 		select {
 		case <-ctx.Done():
@@ -89,19 +95,15 @@ func (n *Networks) Run(ctx context.Context, lost func()) (err error) {
 		case <-legacy.C:
 			n.tell(n.news)
 		case <-n.news:
-			if !waiting {
-				due.Reset(pause)
-			}
-			waiting = true
+			lookBy(time.Now().Add(pause))
 		case <-rules:
-			due.Reset(max(0, time.Until(looked.Add(lookDelay))))
-			waiting = true
+			lookBy(looked.Add(lookDelay))
 		case <-due.C:
 			again := r.look()
-			looked, waiting = time.Now(), false
+			looked, end = time.Now(), time.Time{}
 			pause = min(max(lookDelay, lookShare*r.took), lookDelayMax)
 			if again > 0 {
-				due.Reset(max(lookDelay, again))
+				lookBy(looked.Add(max(lookDelay, again)))
 			}
 		}
 	}
