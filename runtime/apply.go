@@ -107,7 +107,7 @@ func (e *Engine) Matches(ctx context.Context, p *Project) (bool, error) {
 	if !o.isOf(recorded) {
 		return false, nil
 	}
-	e.projects.decided(p.Name)
+	e.projects.with(p.Name, (*project).decide)
 	return true, nil
 }
 
@@ -166,7 +166,11 @@ func (e *Engine) Intact(ctx context.Context, o Outline) (bool, error) {
 // LeaveAlone keeps Run from starting anything of projects until they are applied,
 // found to match, or removed: whoever calls it, before Run, has still to decide
 // what is to run.
-func (e *Engine) LeaveAlone(projects ...string) { e.projects.leave(projects) }
+func (e *Engine) LeaveAlone(projects ...string) {
+	for _, name := range projects {
+		e.projects.with(name, func(p *project) { p.left = true })
+	}
+}
 
 func codeOfNetwork(err error) Code {
 	if errors.Is(err, network.ErrPortInUse) || errors.Is(err, network.ErrAddressMissing) {
@@ -221,7 +225,7 @@ func runOf(ctx context.Context, e *Engine, p *Project) (*run, error) {
 
 // madeAt is what is up to date already where a project has this place: what was made
 // for it before, as long as the supervisor watches over that.
-func madeAt(e *Engine, project string, place placement) made {
+func madeAt(e *Engine, name string, place placement) made {
 	var boxes []network.Sandbox
 	for _, s := range place.seats {
 		if s.own() {
@@ -240,7 +244,8 @@ func madeAt(e *Engine, project string, place placement) made {
 	for _, s := range boxes {
 		set(&m.boxes, replicaOf(s))
 	}
-	former := e.projects.lastChange(project)
+	var former change
+	e.projects.with(name, func(p *project) { former = p.last })
 	m.ports = former.made.ports && len(former.seats) > 0 && reflect.DeepEqual(former.seats, place.seats)
 	return m
 }
@@ -274,7 +279,7 @@ func (r *run) untilSettled(ctx context.Context, settle time.Duration) error {
 	return err
 }
 
-func (a *applying) want(context.Context) (done bool, err error) { return false, nil }
+func (a *applying) want() (done bool) { return false }
 
 func (a *applying) judge(ctx context.Context, o Observed) error {
 	a.last, a.waits = o, false

@@ -13,7 +13,7 @@ const maxLooks = 2000
 type goal interface {
 	// want sets what is wanted, given the containers of the project as they were found.
 	// done: nothing is, and nothing is left to be done.
-	want(ctx context.Context) (done bool, err error)
+	want() (done bool)
 	// judge looks at what there is, before anything is done about it.
 	judge(ctx context.Context, o Observed) error
 	// carriedOut looks at what became of a plan. An error ends the run.
@@ -32,8 +32,8 @@ func (r *run) converge(ctx context.Context, g goal) error {
 		if err := r.find(ctx); err != nil {
 			return err
 		}
-		if done, err := g.want(ctx); err != nil || done {
-			return err
+		if g.want() {
+			return nil
 		}
 		observed, err := r.observed(ctx)
 		if err != nil {
@@ -47,7 +47,7 @@ func (r *run) converge(ctx context.Context, g goal) error {
 		switch {
 		case len(plan.Groups) > 0:
 			if slices.ContainsFunc(plan.Steps(), Step.changesNetwork) {
-				r.e.projects.forgetSeats(r.project)
+				r.e.projects.with(r.project, func(p *project) { p.last.seats = nil })
 			}
 			if err := g.carriedOut(ctx, plan, r.carryOut(ctx, plan)); err != nil {
 				return err

@@ -160,7 +160,7 @@ func (o *observer) observe(c container.Container) ObservedContainer {
 		Name:      c.Labels.Name,
 		Recorded:  c.Labels.Exited,
 	}
-	found.Restarts, found.Restarted = o.projects.restarts(c.Labels.Project, c.ID)
+	o.projects.with(c.Labels.Project, func(p *project) { found.Restarts, found.Restarted = p.histories[c.ID].restarts() })
 	found.Restarting = found.State == Stopped && c.Labels.Restart.After(c.ExitCode, found.Restarts)
 	for _, a := range c.Labels.Sandbox.Attached {
 		at := ObservedAddress{Network: a.Network.Name, Address: addressText(a.Address), Address6: addressText(a.Address6)}

@@ -245,41 +245,43 @@ func (p *packages) at(project string, d digest.Digest) string {
 // loaded after it is about to be applied, and stays.
 func (p *packages) forget(ctx context.Context, by *Project) error {
 	return p.sweep(ctx, by.Name, func(dir string) bool {
-		return by.Digest != "" && dir == p.at(by.Name, by.Digest) || p.projects.loadedAfter(by.Name, dir, by.loaded)
+		var loaded int
+		p.projects.with(by.Name, func(known *project) { loaded = known.loads[dir] })
+		return by.Digest != "" && dir == p.at(by.Name, by.Digest) || loaded > by.loaded
 	})
 }
 
 // remove removes all extracted packages of a project, on the medium as well:
 // the project may be forgotten next, and nobody would look for what came back with the
 // power.
-func (p *packages) remove(ctx context.Context, project string) error {
-	if err := p.sweep(ctx, project, func(string) bool { return false }); err != nil {
+func (p *packages) remove(ctx context.Context, name string) error {
+	if err := p.sweep(ctx, name, func(string) bool { return false }); err != nil {
 		return err
 	}
-	p.projects.forgetLoads(project, func(string) bool { return true })
-	if err := os.Remove(p.of(project)); err != nil && !errors.Is(err, os.ErrNotExist) {
+	p.projects.with(name, func(known *project) { known.loads = nil })
+	if err := os.Remove(p.of(name)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
 	err := tree.Sync(p.dir) // also where a killed agent had no time for it
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fail(Internal, project, fmt.Errorf("cannot sync directory of packages: %w", err))
+		return fail(Internal, name, fmt.Errorf("cannot sync directory of packages: %w", err))
 	}
 	return nil
 }
 
-func (p *packages) sweep(ctx context.Context, project string, keep func(dir string) bool) error {
-	entries, err := os.ReadDir(p.of(project))
+func (p *packages) sweep(ctx context.Context, name string, keep func(dir string) bool) error {
+	entries, err := os.ReadDir(p.of(name))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
 	for _, entry := range entries {
-		if dir := filepath.Join(p.of(project), entry.Name()); !keep(dir) {
+		if dir := filepath.Join(p.of(name), entry.Name()); !keep(dir) {
 			err = errors.Join(err, tree.Remove(ctx, dir)) // workloads that mount it may have filled it
-			p.projects.forgetLoads(project, func(loaded string) bool { return loaded == dir })
+			p.projects.with(name, func(known *project) { delete(known.loads, dir) })
 		}
 	}
 	if err != nil {
-		return fail(Internal, project, err)
+		return fail(Internal, name, err)
 	}
 	return nil
 }

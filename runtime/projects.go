@@ -4,12 +4,10 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
 
-	"github.com/margolite/margolite/runtime/compose"
 	"github.com/margolite/margolite/runtime/container"
 	"github.com/margolite/margolite/runtime/limit"
 )
@@ -54,7 +52,7 @@ type project struct {
 	worker  bool               // there is one
 	resting bool               // which only waits until something is due, or for news
 	end     context.CancelFunc // ends what the worker does; nil: it does nothing
-	settled chan struct{}      // closed when any of these changes
+	settled chan struct{}      // closed when any of these changes; nil: nobody waits for that
 
 	known     []string // ids of all its containers; nil: not known
 	more      bool     // it may have more containers than known
@@ -80,12 +78,20 @@ func newProjects(e events) *projects {
 	}
 }
 
-// get needs mu, as all that follows. Whoever gets a project that was not known before,
-// and does not note anything of it, calls settle.
+// with lets do look at a project, or change what is known of it. do must not ask for mu.
+func (ps *projects) with(name string, do func(*project)) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	p := ps.get(name)
+	do(p)
+	ps.settle(p)
+}
+
+// get needs mu. Whoever calls it calls settle before it lets mu go.
 func (ps *projects) get(name string) *project {
 	p := ps.of[name]
 	if p == nil {
-		p = &project{name: name, settled: make(chan struct{})}
+		p = &project{name: name}
 		ps.of[name] = p
 	}
 	return p
@@ -104,8 +110,10 @@ func (p *project) isForgotten() bool {
 // which nothing is known. Whoever changes what that depends on calls it before it lets
 // mu go.
 func (ps *projects) settle(p *project) {
-	close(p.settled)
-	p.settled = make(chan struct{})
+	if p.settled != nil {
+		close(p.settled)
+		p.settled = nil
+	}
 	switch {
 	case !p.worker && p.isFree() && (p.news || !p.due.IsZero()) && ps.begin != nil:
 		p.worker = true
@@ -133,6 +141,9 @@ func (ps *projects) noteBack() {
 // true, or ctx ends.
 func (ps *projects) await(ctx context.Context, p *project, ready func() bool) error {
 	for !ready() {
+		if p.settled == nil {
+			p.settled = make(chan struct{})
+		}
 		settled := p.settled
 		ps.mu.Unlock()
 		select {
@@ -200,12 +211,11 @@ func (ps *projects) tend(ctx context.Context, p *project) (_ context.Context, do
 	ctx, end := context.WithCancel(ctx)
 	p.end, p.news, p.due = end, false, time.Time{}
 	return ctx, func(due time.Time) {
-		ps.mu.Lock()
-		defer ps.mu.Unlock()
-		p.end, p.due = nil, due
-		p.news = p.news || ctx.Err() != nil // it may have been ended half way
+		ps.with(p.name, func(p *project) {
+			p.end, p.due = nil, due
+			p.news = p.news || ctx.Err() != nil // it may have been ended half way
+		})
 		end()
-		ps.settle(p)
 	}, true
 }
 
@@ -214,23 +224,18 @@ func (ps *projects) tend(ctx context.Context, p *project) (_ context.Context, do
 // letGo takes what was changed, nil for nothing at all. A worker looks at the project
 // then if anything was changed, or if there was news meanwhile.
 func (ps *projects) take(ctx context.Context, name string) (letGo func(*change), err error) {
-	ps.mu.Lock()
-	p := ps.get(name)
-	p.changes++
-	ps.settle(p)
-	ps.mu.Unlock()
+	ps.with(name, func(p *project) { p.changes++ })
 	unlock := func() {}
 	letGo = func(c *change) {
-		ps.mu.Lock()
-		p.changes--
-		if c != nil {
-			ps.count++
-			p.last, p.news = *c, true
-			p.last.count = ps.count
-			ps.tellWaitingLocked(name)
-		}
-		ps.settle(p)
-		ps.mu.Unlock()
+		ps.with(name, func(p *project) {
+			p.changes--
+			if c != nil {
+				ps.count++
+				p.last, p.news = *c, true
+				p.last.count = ps.count
+				ps.tellWaitingLocked(name)
+			}
+		})
 		unlock()
 	}
 	if unlock, err = ps.changing.lock(ctx, name); err != nil {
@@ -239,8 +244,8 @@ func (ps *projects) take(ctx context.Context, name string) (letGo func(*change),
 		return nil, err
 	}
 	ps.mu.Lock()
-	p.news = p.news || p.left
-	p.left = false
+	p := ps.get(name)
+	p.decide()
 	if p.end != nil {
 		soon := time.AfterFunc(endSoon, p.end)
 		err = ps.await(ctx, p, func() bool { return p.end == nil })
@@ -254,26 +259,8 @@ func (ps *projects) take(ctx context.Context, name string) (letGo func(*change),
 	return letGo, nil
 }
 
-// leave keeps workers from projects until a change takes them, or decided.
-func (ps *projects) leave(names []string) {
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	for _, name := range names {
-		p := ps.get(name)
-		p.left = true
-		ps.settle(p)
-	}
-}
-
-// decided ends what leave began.
-func (ps *projects) decided(name string) {
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	if p := ps.of[name]; p != nil && p.left {
-		p.left, p.news = false, true
-		ps.settle(p)
-	}
-}
+// decide ends what LeaveAlone began.
+func (p *project) decide() { p.news, p.left = p.news || p.left, false }
 
 // tell says that something has happened to a project, such as a change of health.
 func (ps *projects) tell(name string) {
@@ -343,12 +330,11 @@ func (ps *projects) tellWaitingLocked(name string) {
 // tellWaiting was called after the mark was taken, which has to be before the look
 // that led to waits: what they wait for may have come meanwhile.
 func (ps *projects) noteWaits(name string, waits []Wait, mark int) (stale bool) {
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	p := ps.get(name)
-	p.waits = waits
-	ps.settle(p)
-	return len(waits) > 0 && ps.starts != mark
+	ps.with(name, func(p *project) {
+		p.waits = waits
+		stale = len(waits) > 0 && ps.starts != mark
+	})
+	return stale
 }
 
 func (ps *projects) waitMark() int {
@@ -357,17 +343,13 @@ func (ps *projects) waitMark() int {
 	return ps.starts
 }
 
-func (ps *projects) waitOf(name string, r Replica) Wait {
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	if p := ps.of[name]; p != nil {
-		for _, w := range p.waits {
-			if w.Replica == r {
-				return w
-			}
+func (ps *projects) waitOf(name string, r Replica) (wait Wait) {
+	ps.with(name, func(p *project) {
+		if i := slices.IndexFunc(p.waits, func(w Wait) bool { return w.Replica == r }); i >= 0 {
+			wait = p.waits[i]
 		}
-	}
-	return Wait{}
+	})
+	return wait
 }
 
 // hasWork tells whether there are containers to supervise, or may be.
@@ -392,12 +374,13 @@ func (ps *projects) ownerOf(id string) string {
 // recall is what was done last to the project of a worker, and the ids of all of its
 // containers; nil: they are not known.
 func (ps *projects) recall(p *project) (last change, known []string) {
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	if p.more || p.last.count != p.seenChange {
-		p.known, p.more = nil, false
-	}
-	return p.last, p.known
+	ps.with(p.name, func(p *project) {
+		if p.more || p.last.count != p.seenChange {
+			p.known, p.more = nil, false
+		}
+		last, known = p.last, p.known
+	})
+	return last, known
 }
 
 // noteFound notes the containers that a worker found, forgets others, and returns their ids.
@@ -417,45 +400,6 @@ func (ps *projects) noteFound(p *project, found []container.Container) (known []
 	return p.known
 }
 
-// lastChange is what was done last to a project.
-func (ps *projects) lastChange(name string) change {
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	if p := ps.of[name]; p != nil {
-		return p.last
-	}
-	return change{}
-}
-
-// forgetSeats notes that the network of a project is about to be changed.
-func (ps *projects) forgetSeats(name string) {
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	if p := ps.of[name]; p != nil {
-		p.last.seats = nil
-	}
-}
-
-func (ps *projects) noteStart(name, id string) {
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	ps.get(name).history(id).starts(time.Now())
-}
-
-// noteState notes what a container does, and returns when it may be started again by its
-// restart policy.
-func (ps *projects) noteState(name string, c ObservedContainer, r compose.Restart) (failures int, due time.Time) {
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	own := ps.get(name).history(c.ID)
-	if c.active() {
-		own.runs(c.Pid, c.Started)
-	} else {
-		own.ends(time.Now(), r, rand.Float64())
-	}
-	return own.failures, own.due
-}
-
 func (p *project) history(id string) *history {
 	own := p.histories[id]
 	if own == nil {
@@ -468,54 +412,17 @@ func (p *project) history(id string) *history {
 	return own
 }
 
-// restarts is how often a container was started again: since it last ran well, and by
-// this process. The end of one that stays so was followed by no start.
-func (ps *projects) restarts(name, id string) (lately, all int) {
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	p := ps.of[name]
-	if p == nil {
-		return 0, 0
-	}
-	switch own := p.histories[id]; {
-	case own == nil:
-		return 0, 0
-	case own.over:
-		return max(own.failures-1, 0), own.again
-	default:
-		return own.failures, own.again
-	}
-}
-
 // noteLoad remembers the order in which packages were loaded.
-func (ps *projects) noteLoad(name, dir string) int {
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	ps.count++
-	p := ps.get(name)
-	if p.loads == nil {
-		p.loads = make(map[string]int)
-	}
-	p.loads[dir] = ps.count
-	return ps.count
-}
-
-// loadedAfter tells whether a package was loaded after another one.
-func (ps *projects) loadedAfter(name, dir string, loaded int) bool {
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	p := ps.of[name]
-	return p != nil && p.loads[dir] > loaded
-}
-
-// forgetLoads forgets packages that are gone.
-func (ps *projects) forgetLoads(name string, gone func(dir string) bool) {
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	if p := ps.of[name]; p != nil {
-		maps.DeleteFunc(p.loads, func(dir string, _ int) bool { return gone(dir) })
-		ps.settle(p)
-	}
+func (ps *projects) noteLoad(name, dir string) (loaded int) {
+	ps.with(name, func(p *project) {
+		ps.count++
+		loaded = ps.count
+		if p.loads == nil {
+			p.loads = make(map[string]int)
+		}
+		p.loads[dir] = loaded
+	})
+	return loaded
 }
 
 func newLocks() locks {

@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"cmp"
+	"math/rand/v2"
 	"time"
 
 	"github.com/margolite/margolite/runtime/compose"
@@ -55,6 +56,30 @@ func (h *history) ends(now time.Time, p compose.Restart, chance float64) {
 	}
 	h.due = now.Add(max(delay(h.failures, chance), p.Delay))
 	h.failures++
+}
+
+// note notes what the container does, and returns when it may be started again by its
+// restart policy.
+func (h *history) note(c ObservedContainer, p compose.Restart) (failures int, due time.Time) {
+	if c.active() {
+		h.runs(c.Pid, c.Started)
+	} else {
+		h.ends(time.Now(), p, rand.Float64())
+	}
+	return h.failures, h.due
+}
+
+// restarts is how often a container was started again: since it last ran well, and by
+// this process. The end of one that stays so was followed by no start.
+func (h *history) restarts() (lately, all int) {
+	switch {
+	case h == nil:
+		return 0, 0
+	case h.over:
+		return max(h.failures-1, 0), h.again
+	default:
+		return h.failures, h.again
+	}
 }
 
 // delay is none at first, and then doubles with each failure; chance, from 0 to

@@ -382,7 +382,7 @@ func (r *run) start(ctx context.Context, id string) error {
 		}
 		r.starts[id]++
 	})
-	r.e.projects.noteStart(r.project, id)
+	r.e.projects.with(r.project, func(p *project) { p.history(id).starts(time.Now()) })
 	r.first.Lock()
 	if r.shim {
 		r.first.Unlock()

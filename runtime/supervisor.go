@@ -301,20 +301,20 @@ type restoring struct {
 	unpublished bool      // ports could not be published
 }
 
-func (g *restoring) want(context.Context) (done bool, err error) {
+func (g *restoring) want() (done bool) {
 	g.known = g.e.projects.noteFound(g.p, g.found)
 	if len(g.found) == 0 {
 		g.due = time.Time{}
 		g.s.compare(g.p, nil)
 		g.e.tendHealth(g.project, nil)
 		g.e.projects.noteWaits(g.project, nil, 0)
-		return true, nil
+		return true
 	}
 	chosen := current(g.found)
 	g.place = recorded(chosen)
 	g.volumes = recordedVolumes(chosen)
 	g.wanted, g.due = g.s.wanted(g.project, chosen)
-	return false, nil
+	return false
 }
 
 func (g *restoring) judge(_ context.Context, o Observed) error {
@@ -367,7 +367,7 @@ func sooner(a, b time.Time) time.Time {
 
 // wanted is what the labels of the containers say, and when the first of those
 // that rest now is due.
-func (s *supervisor) wanted(project string, chosen []container.Container) (w Wanted, due time.Time) {
+func (s *supervisor) wanted(name string, chosen []container.Container) (w Wanted, due time.Time) {
 	w.AsRecorded = true
 	now := time.Now()
 	for _, n := range recorded(chosen).networks() {
@@ -375,7 +375,9 @@ func (s *supervisor) wanted(project string, chosen []container.Container) (w Wan
 	}
 	for _, c := range chosen {
 		o := s.e.observe(c)
-		failures, again := s.e.projects.noteState(project, o, c.Labels.Restart)
+		var failures int
+		var again time.Time
+		s.e.projects.with(name, func(p *project) { failures, again = p.history(c.ID).note(o, c.Labels.Restart) })
 		service := WantedService{
 			Replica: o.Replica(), Container: c.ID,
 			DependsOn: c.Labels.DependsOn,
