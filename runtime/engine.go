@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/containerd/containerd/v2/pkg/namespaces"
@@ -73,8 +74,8 @@ type Engine struct {
 	projects *projects
 	places   *places
 	packages *packages
-	changes  *agenda // of whoever listens to Changes
-	busy     spell   // what Run does now
+	changes  *agenda                   // of whoever listens to Changes
+	busy     atomic.Pointer[time.Time] // since when Run does what it does now; nil: it waits for news
 }
 
 // New checks the options and prepares the directories. It starts nothing. Close
@@ -146,7 +147,6 @@ func New(o Options) (*Engine, error) {
 		places:     &places{containers: containers, networks: networks, claims: make(map[string]placement)},
 		packages:   &packages{dir: filepath.Join(o.StateDir, "projects"), locks: newLocks(), projects: known},
 		changes:    newAgenda(),
-		busy:       spell{epoch: time.Now()},
 	}, nil
 }
 

@@ -266,12 +266,12 @@ func (p *project) decide() { p.news, p.left = p.news || p.left, false }
 func (ps *projects) tell(name string) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	ps.tellLocked(name, false)
+	ps.tellLocked(name)
 }
 
-func (ps *projects) tellLocked(name string, more bool) {
+func (ps *projects) tellLocked(name string) {
 	p := ps.get(name)
-	p.news, p.more = true, p.more || more
+	p.news = true
 	ps.settle(p)
 	for w := range ps.watches {
 		if w.project == name {
@@ -280,8 +280,9 @@ func (ps *projects) tellLocked(name string, more bool) {
 	}
 }
 
-// tellFound says that something has happened to projects, by name; true says that one
-// may have containers that are not known. all adds all that are known already.
+// tellFound says that something has happened to containers of projects, by name; true
+// says that one may have containers that are not known. all adds all that are known
+// already. Those that watch have the same events.
 func (ps *projects) tellFound(names map[string]bool, all bool) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -292,7 +293,9 @@ func (ps *projects) tellFound(names map[string]bool, all bool) {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(concerned)) {
-		ps.tellLocked(name, concerned[name])
+		p := ps.get(name)
+		p.news, p.more = true, p.more || concerned[name]
+		ps.settle(p)
 	}
 	if all {
 		ps.looked = true
@@ -321,7 +324,7 @@ func (ps *projects) tellWaitingLocked(name string) {
 	ps.starts++
 	for other, p := range ps.of {
 		if other != name && len(p.waits) > 0 {
-			ps.tellLocked(other, false)
+			ps.tellLocked(other)
 		}
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/margolite/margolite/runtime/contain"
@@ -60,13 +59,17 @@ func (e *Engine) Run(ctx context.Context) error {
 	files := time.NewTimer(refreshEvery)
 	defer files.Stop()
 	ticking := true
+	begins := func() {
+		now := time.Now()
+		e.busy.Store(&now)
+	}
 	for {
-		e.busy.ends()
+		e.busy.Store(nil)
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-files.C:
-			e.busy.begins()
+			begins()
 			e.networks.RefreshFiles()
 			if ticking = e.projects.hasWork(); ticking {
 				files.Reset(refreshEvery)
@@ -75,7 +78,7 @@ func (e *Engine) Run(ctx context.Context) error {
 		case <-again.C:
 		case <-w.poked:
 		}
-		e.busy.begins()
+		begins()
 		if wait := s.look(ctx); wait > 0 {
 			again.Reset(wait)
 		}
@@ -123,24 +126,11 @@ func (s *supervisor) complain(text string, err error, attrs ...any) {
 
 // Busy is for how long Run has been doing what it does now; 0 while it waits for
 // news. What takes long, it leaves to others.
-func (e *Engine) Busy() time.Duration { return e.busy.lasts() }
-
-// spell measures how long one piece of work has been going on.
-type spell struct {
-	epoch time.Time    // before the first one
-	since atomic.Int64 // when it began, since epoch; 0: nothing is done
-}
-
-func (s *spell) begins() { s.since.Store(max(int64(time.Since(s.epoch)), 1)) }
-
-func (s *spell) ends() { s.since.Store(0) }
-
-func (s *spell) lasts() time.Duration {
-	since := s.since.Load()
-	if since == 0 {
-		return 0
+func (e *Engine) Busy() time.Duration {
+	if since := e.busy.Load(); since != nil {
+		return time.Since(*since)
 	}
-	return time.Since(s.epoch) - time.Duration(since)
+	return 0
 }
 
 // Back is closed once Run has tried to bring everything back that it found when
