@@ -60,8 +60,8 @@ type Options struct {
 	Logger    *slog.Logger
 }
 
-// Containers makes and removes containers. Its methods may be called from
-// several goroutines, for one container from one at a time.
+// Containers makes and removes containers, by parts that have a state of their own. Its
+// methods may be called from several goroutines, for one container from one at a time.
 type Containers struct {
 	paths
 	records

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/margolite/margolite/runtime/limit"
 )
 
 // However many sessions callers have, and however many health checks hang in two projects, those of others find places.
@@ -58,5 +60,29 @@ func TestCommandsLeaveRoomForThoseOfOthers(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// A start that blocks leaves room for those of others, and none for more of its own container.
+func TestAStartThatBlocksLeavesRoomForOthers(t *testing.T) {
+	start := newPlaces().start
+	try := func(id, project string) *limit.Slot { return start.Try(placeOf(id, project, true), nil) }
+	blocking := []*limit.Slot{try("hangs", "shop"), try("hangs", "shop")}
+	for range maxStarts - len(blocking) {
+		if try("well", "other") == nil {
+			t.Error("fewer commands start than may")
+		}
+	}
+	if try("late", "third") != nil {
+		t.Error("more commands start than may")
+	}
+	for _, s := range blocking {
+		s.Become(blocked + s.Kind)
+		if try("late", "third") == nil {
+			t.Error("one that blocks keeps another one waiting")
+		}
+	}
+	if try("hangs", "shop") != nil {
+		t.Error("a third one starts in a container in which two block")
 	}
 }
