@@ -3,7 +3,6 @@ package agent
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -371,40 +370,6 @@ func (r *reconciler) admitRevision(ctx context.Context, d *store.Deployment) err
 		}
 	}
 	return r.judge(ctx, d.ID, rev.doc, asks, rev.components, nil)
-}
-
-// loadStaged loads the components of a staged revision in their order, from the
-// packages in the store, and returns its document. With fetch, a package that is missing
-// there is downloaded.
-func (r *reconciler) loadStaged(
-	ctx context.Context, id string, rev *store.Revision, fetch bool, each func(margo.Component, *store.Staged, *runtime.Project),
-) (*margo.Deployment, error) {
-	doc, err := r.document(rev.Digest)
-	if err != nil {
-		return nil, err
-	}
-	for _, c := range doc.Components {
-		i := slices.IndexFunc(rev.Staged, func(s store.Staged) bool { return s.Component == c.Name })
-		if i < 0 {
-			return nil, &fault{code: codeInternal, component: c.Name, err: errors.New("it was not staged")}
-		}
-		s := &rev.Staged[i]
-		var data []byte
-		if fetch {
-			data, err = r.stagedPackage(ctx, c, s, nil)
-		} else {
-			data, err = r.store.Artifact(s.Package)
-		}
-		if err != nil {
-			return nil, runtimeFault(c.Name, err)
-		}
-		p, err := r.load(ctx, id, doc, c, s, data)
-		if err != nil {
-			return nil, err
-		}
-		each(c, s, p)
-	}
-	return doc, nil
 }
 
 // notAllowed makes a fault of refusals, nil of none.

@@ -12,7 +12,6 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/margolite/margolite/agent/control"
-	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/runtime"
 	"github.com/margolite/margolite/store"
 )
@@ -63,13 +62,17 @@ func (r *reconciler) isThere(ctx context.Context, d *store.Deployment) (bool, er
 	if slices.ContainsFunc(projects, func(p runtime.ObservedProject) bool { return !slices.Contains(wanted, p.Name) }) {
 		return false, nil
 	}
-	same := true
-	_, err = r.loadStaged(ctx, d.ID, &d.Desired, true, func(_ margo.Component, s *store.Staged, p *runtime.Project) {
-		p.Pin(s.Images)
-		matches, err := r.runtime.Matches(ctx, p)
-		same = same && matches && err == nil // else it is applied, which tells what is wrong
-	})
-	return same, err
+	rev, err := r.loadRevision(ctx, d.ID, &d.Desired, true)
+	if err != nil {
+		return false, err
+	}
+	for _, c := range rev.components {
+		c.project.Pin(c.images)
+		if same, err := r.runtime.Matches(ctx, c.project); err != nil || !same {
+			return false, nil // it is applied, which tells what is wrong
+		}
+	}
+	return true, nil
 }
 
 // foundImages are the images that run as a project, by their references: to stay

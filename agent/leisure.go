@@ -8,8 +8,6 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
-	"github.com/margolite/margolite/agent/margo"
-	"github.com/margolite/margolite/runtime"
 	"github.com/margolite/margolite/store"
 )
 
@@ -81,8 +79,8 @@ func (r *reconciler) ripe(ctx context.Context, w *worker, d *store.Deployment) e
 // and brings what was lost.
 func (r *reconciler) stagedStill(ctx context.Context, w *worker, d *store.Deployment) error {
 	complete := true
-	err := r.eachStaged(ctx, d, func(s *store.Staged, p *runtime.Project) error {
-		here, err := r.runtime.Complete(ctx, p, s.Images)
+	err := r.eachStaged(ctx, d, func(c stagedComponent) error {
+		here, err := r.runtime.Complete(ctx, c.project, c.images)
 		complete = complete && here
 		return err
 	})
@@ -94,8 +92,8 @@ func (r *reconciler) stagedStill(ctx context.Context, w *worker, d *store.Deploy
 	}
 	defer r.pruneWanted(ctx)
 	return r.download(ctx, w, d, func(ctx context.Context, t *round) error {
-		return r.eachStaged(ctx, d, func(s *store.Staged, p *runtime.Project) error {
-			_, err := r.runtime.Stage(ctx, p, s.Images, r.stagingOf(d, s.Component, t))
+		return r.eachStaged(ctx, d, func(c stagedComponent) error {
+			_, err := r.runtime.Stage(ctx, c.project, c.images, r.stagingOf(d, c.name, t))
 			return err
 		})
 	})
@@ -103,12 +101,12 @@ func (r *reconciler) stagedStill(ctx context.Context, w *worker, d *store.Deploy
 
 // eachStaged does something with each component of the desired revision as it was
 // staged, also with those after one of which that failed.
-func (r *reconciler) eachStaged(ctx context.Context, d *store.Deployment, do func(*store.Staged, *runtime.Project) error) error {
-	var failed error
-	_, err := r.loadStaged(ctx, d.ID, &d.Desired, true, func(_ margo.Component, s *store.Staged, p *runtime.Project) {
-		failed = errors.Join(failed, do(s, p))
-	})
-	return errors.Join(err, failed)
+func (r *reconciler) eachStaged(ctx context.Context, d *store.Deployment, do func(stagedComponent) error) error {
+	rev, err := r.loadRevision(ctx, d.ID, &d.Desired, true)
+	for _, c := range rev.components {
+		err = errors.Join(err, do(c))
+	}
+	return err
 }
 
 // awaitCure waits until a failed update is worth another try, or something

@@ -1,16 +1,17 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/opencontainers/go-digest"
 
 	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/policy"
-	"github.com/margolite/margolite/runtime"
 	"github.com/margolite/margolite/runtime/limit"
 	"github.com/margolite/margolite/store"
 )
@@ -35,14 +36,34 @@ func revisionOf(doc *margo.Deployment, components []stagedComponent) stagedRevis
 	return r
 }
 
-// loadRevision is loadStaged for all components at once.
+// loadRevision loads a staged revision from its packages in the store. With fetch, a
+// package that is missing there is downloaded.
 func (r *reconciler) loadRevision(ctx context.Context, id string, rev *store.Revision, fetch bool) (stagedRevision, error) {
-	var components []stagedComponent
-	doc, err := r.loadStaged(ctx, id, rev, fetch, func(c margo.Component, s *store.Staged, p *runtime.Project) {
-		components = append(components, stagedComponent{name: c.Name, signed: isSigned(c, s), project: p, images: s.Images})
-	})
+	doc, err := r.document(rev.Digest)
 	if err != nil {
 		return stagedRevision{}, err
+	}
+	var components []stagedComponent
+	for _, c := range doc.Components {
+		i := slices.IndexFunc(rev.Staged, func(s store.Staged) bool { return s.Component == c.Name })
+		if i < 0 {
+			return stagedRevision{}, &fault{code: codeInternal, component: c.Name, err: errors.New("it was not staged")}
+		}
+		s := &rev.Staged[i]
+		var data []byte
+		if fetch {
+			data, err = r.stagedPackage(ctx, c, s, nil)
+		} else {
+			data, err = r.store.Artifact(s.Package)
+		}
+		if err != nil {
+			return stagedRevision{}, runtimeFault(c.Name, err)
+		}
+		p, err := r.load(ctx, id, doc, c, s, data)
+		if err != nil {
+			return stagedRevision{}, err
+		}
+		components = append(components, stagedComponent{name: c.Name, signed: isSigned(c, s), project: p, images: s.Images})
 	}
 	return revisionOf(doc, components), nil
 }
@@ -94,32 +115,46 @@ func digestOf(rev *store.Revision) digest.Digest {
 func (r *reconciler) resummarize(ctx context.Context, d *store.Deployment, fetch bool) error {
 	kind, pending := pendingKind(d)
 	removed := pending && kind == policy.Remove
-	var err error
+	var desired, active *store.Summary
+	var err, desiredErr error
 	if d.Active != nil && (d.Active.Summary == nil || removed && !r.store.HasArtifact(d.Active.Summary.Effects)) {
-		err = r.summarizeStaged(ctx, d, d.Active, d.Former, fetch)
+		active, err = r.summarizeStaged(ctx, d.ID, nil, d.Active, fetch) // it takes the place of nothing any more
 	}
 	if len(d.Desired.Staged) > 0 && (d.Desired.Summary == nil || pending && !removed && !r.tellsChange(d)) {
-		err = errors.Join(err, r.summarizeStaged(ctx, d, &d.Desired, d.Active, fetch))
+		desired, desiredErr = r.summarizeStaged(ctx, d.ID, d.Active, &d.Desired, fetch)
 	}
-	return err
+	err = errors.Join(err, desiredErr)
+	if desired == nil && active == nil {
+		return err
+	}
+	was := digestOf(d.Active)
+	return errors.Join(err, r.ledger.progress("summary", d, func(d *store.Deployment) {
+		d.Desired.Summary = cmp.Or(desired, d.Desired.Summary)
+		if active != nil && digestOf(d.Active) == was { // nobody has gone back further meanwhile
+			summarized := *d.Active
+			summarized.Summary = active
+			d.Active = &summarized
+		}
+	}))
 }
 
-func (r *reconciler) summarizeStaged(ctx context.Context, d *store.Deployment, rev, former *store.Revision, fetch bool) error {
-	slot, err := r.summarizing.Acquire(ctx, limit.Key{Party: d.ID}, nil, nil)
+// summarizeStaged summarizes a revision that was staged before, and keeps its effects.
+func (r *reconciler) summarizeStaged(ctx context.Context, id string, former, rev *store.Revision, fetch bool) (*store.Summary, error) {
+	slot, err := r.summarizing.Acquire(ctx, limit.Key{Party: id}, nil, nil)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer slot.Release()
 	defer yieldLater(slot)()
-	loaded, err := r.loadRevision(ctx, d.ID, rev, fetch)
+	loaded, err := r.loadRevision(ctx, id, rev, fetch)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	s, artifact := r.summarize(ctx, d.ID, former, loaded)
-	if ctx.Err() != nil {
-		return ctx.Err()
+	s, artifact := r.summarize(ctx, id, former, loaded)
+	if err := ctx.Err(); err != nil {
+		return nil, err
 	}
-	return r.ledger.summarized(d, rev, s, artifact)
+	return s, r.ledger.restore(artifact) // a prune may drop it before the record names it: then it is made again
 }
 
 // tellsChange says that the summary of the desired revision tells what becomes of what
@@ -139,35 +174,6 @@ func (r *reconciler) effectsOf(rev *store.Revision) (e effects, known bool) {
 		err = json.Unmarshal(body, &e)
 	}
 	return e, err == nil
-}
-
-// summarized records the summary of a revision, in d as well, wherever that is.
-func (l *ledger) summarized(d *store.Deployment, rev *store.Revision, s *store.Summary, artifact []byte) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	key := keyOf(rev)
-	with := func(held *store.Revision) *store.Revision {
-		if held == nil || keyOf(held) != key {
-			return held
-		}
-		filled := *held
-		filled.Summary = s
-		return &filled
-	}
-	fill := func(d *store.Deployment) {
-		d.Desired, d.Active, d.Former = *with(&d.Desired), with(d.Active), with(d.Former)
-	}
-	before, err := l.store.Deployment(d.ID)
-	if err != nil {
-		return fmt.Errorf("cannot read deployment %s: %w", d.ID, err)
-	}
-	after := before
-	fill(&after)
-	if err := l.commit("summary", &before, &after, map[digest.Digest][]byte{s.Effects: artifact}); err != nil {
-		return err
-	}
-	fill(d)
-	return nil
 }
 
 func sum(asks []policy.ServiceAsk) policy.Resources {
