@@ -111,6 +111,26 @@ func TestWhatOthersReserveIsHeld(t *testing.T) {
 	expect(0, 0) // who reserves nothing need not know of the others
 }
 
+// What a deployment reserves is what it reserved when it was let in: files beside its
+// packages may have changed since it was staged.
+func TestWhatAChangeReservesWhenItBeginsIsHeld(t *testing.T) {
+	s := newSite(t)
+	reserves := func(bytes int64) map[string]*compose.Service {
+		return map[string]*compose.Service{"web": {Name: "web", Replicas: 1, Resources: compose.Resources{MemoryReservation: bytes}}}
+	}
+	s.runtime.services = map[string]map[string]*compose.Service{"1.0.0": reserves(10)}
+	s.gate.close(true)
+	s.publish(1, map[string]string{first: document(first, "1.0.0")})
+	s.reason(first, "the gate is closed")
+	s.runtime.set(func() { s.runtime.services["1.0.0"] = reserves(30) })
+	s.gate.close(false)
+	s.runtime.poke()
+	s.heard(first, installed...)
+	if d := s.record(); d.Desired.Summary.Reserved.Memory != 30 || d.Active.Summary.Reserved.Memory != 30 {
+		t.Errorf("the record says that it reserves %+v, and what runs %+v", d.Desired.Summary.Reserved, d.Active.Summary.Reserved)
+	}
+}
+
 // unsummarized makes of the records those of a version before summaries.
 func unsummarized(st *store.Store) {
 	deployments, _ := st.Deployments()
