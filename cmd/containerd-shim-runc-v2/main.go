@@ -41,15 +41,13 @@ func main() {
 		},
 	})
 	version.Revision = "margolite" // what it prints with -v tells it from containerd's
-	shim.RunShim(context.Background(), manager.NewShimManager("io.containerd.runc.v2"))
+	shim.RunShim(context.Background(), starter{manager.NewShimManager("io.containerd.runc.v2")})
 }
 
 // leave ends a shim that has not come as far as to serve: before that it opens its log, which nobody else opens again
 // when containerd has given up the shim meanwhile.
 func leave() {
-	for _, s := range ownSockets() {
-		_ = s.remove()
-	}
+	_ = remove(ownSockets())
 	os.Exit(1)
 }
 
@@ -62,9 +60,8 @@ func newService(ic *plugin.InitContext) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, s := range ownSockets() {
-		ending.(shutdown.Service).RegisterCallback(func(context.Context) error { return s.remove() })
-	}
+	sockets := ownSockets()
+	ending.(shutdown.Service).RegisterCallback(func(context.Context) error { return remove(sockets) })
 	s := newTasks(nil, ending.(shutdown.Service).Shutdown)
 	s.TTRPCTaskService, err = task.NewTaskService(ic.Context, publisher{events.(shim.Publisher), s}, ending.(shutdown.Service))
 	return s, err

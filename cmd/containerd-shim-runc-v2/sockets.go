@@ -14,45 +14,30 @@ const (
 	lastSocket  = 4
 )
 
-// socket is one that this process listens on, in the file system.
-type socket struct {
-	path string
-	file os.FileInfo
-}
-
-// ownSockets finds the sockets of this process. containerd looks for them, once
-// the shim ends, by a name that it makes of the id of one container: it does not
-// find those of a shim that serves a group.
-func ownSockets() []socket {
-	var own []socket
-	for fd := firstSocket; fd <= lastSocket; fd++ {
+// ownSockets finds the paths of the sockets that this process listens on. containerd
+// looks for them, once the shim ends, by a name that it makes of the id of one
+// container: it does not find those of a shim that serves a group. The first comes
+// last: without it another shim may start, and replace the one for debugging.
+func ownSockets() []string {
+	var own []string
+	for fd := lastSocket; fd >= firstSocket; fd-- {
 		address, err := unix.Getsockname(fd)
 		if err != nil {
 			continue // none
 		}
-		named, ok := address.(*unix.SockaddrUnix)
-		if !ok || !filepath.IsAbs(named.Name) {
-			continue
-		}
-		if file, err := os.Stat(named.Name); err == nil {
-			own = append(own, socket{named.Name, file})
+		if named, ok := address.(*unix.SockaddrUnix); ok && filepath.IsAbs(named.Name) {
+			own = append(own, named.Name)
 		}
 	}
 	return own
 }
 
-// remove removes the socket, unless the next shim of the group has taken over
-// its name.
-func (s socket) remove() error {
-	now, err := os.Stat(s.path)
-	if err == nil && !os.SameFile(now, s.file) {
-		return nil
-	}
-	if err == nil {
-		err = os.Remove(s.path)
-	}
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
+// remove removes the names of sockets on which this process still listens: no other shim has taken them over.
+func remove(sockets []string) (err error) {
+	for _, path := range sockets {
+		if failed := os.Remove(path); !errors.Is(failed, os.ErrNotExist) {
+			err = errors.Join(err, failed)
+		}
 	}
 	return err
 }
