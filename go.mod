@@ -10,6 +10,7 @@ require (
 	github.com/containerd/continuity v0.5.0 // resolves paths inside a root file system without leaving it
 	github.com/containerd/errdefs v1.0.0 // containerd's error kinds
 	github.com/containerd/errdefs/pkg v0.3.0 // the same, as they come over gRPC
+	github.com/containerd/go-runc v1.2.1 // how the shim runs runc
 	github.com/containerd/log v0.2.0 // containerd's logger, to pass it on to slog
 	github.com/containerd/platforms v1.0.0-rc.5 // what runs on a machine, and which image of several is best for it
 	github.com/containerd/plugin v1.1.0 // the graph of containerd's parts
@@ -68,7 +69,6 @@ require (
 	github.com/containerd/cgroups/v3 v3.1.3 // indirect
 	github.com/containerd/console v1.0.5 // indirect
 	github.com/containerd/fifo v1.1.0 // indirect
-	github.com/containerd/go-runc v1.2.1 // indirect
 	github.com/containerd/log/otel v0.1.0 // indirect
 	github.com/containerd/otelttrpc v0.1.0 // indirect
 	github.com/coreos/go-systemd/v22 v22.7.0 // indirect

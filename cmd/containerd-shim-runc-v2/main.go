@@ -63,6 +63,7 @@ func newService(ic *plugin.InitContext) (any, error) {
 	sockets := ownSockets()
 	ending.(shutdown.Service).RegisterCallback(func(context.Context) error { return remove(sockets) })
 	s := newTasks(nil, ending.(shutdown.Service).Shutdown)
-	s.TTRPCTaskService, err = task.NewTaskService(ic.Context, publisher{events.(shim.Publisher), s}, ending.(shutdown.Service))
+	direct, err := task.NewTaskService(ic.Context, publisher{events.(shim.Publisher), s}, ending.(shutdown.Service))
+	s.TTRPCTaskService = undoing{direct}
 	return s, err
 }

@@ -15,13 +15,16 @@ import (
 	"testing"
 	"time"
 
+	tasks "github.com/containerd/containerd/api/runtime/task/v3"
 	containerd "github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/core/mount"
 	"github.com/containerd/containerd/v2/pkg/cio"
 	"github.com/containerd/errdefs"
+	"github.com/containerd/ttrpc"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	backend "github.com/margolite/margolite/runtime/containerd"
 	"github.com/margolite/margolite/runtime/log"
 	"github.com/margolite/margolite/test/containerdtest"
 	"github.com/margolite/margolite/test/isolated"
@@ -224,16 +227,57 @@ func TestACreationThatIsBrokenOffLeavesNothing(t *testing.T) {
 				t.Errorf("after %d ms (%v): %v", n*step, broken, err)
 			}
 		}
-		for end := time.Now().Add(idleTimeout + 15*time.Second); ; time.Sleep(20 * time.Millisecond) {
-			left := processesWith(t, id)
-			if len(left) == 0 {
-				break
-			}
-			if time.Now().After(end) {
-				t.Fatalf("after %d ms there is left: %q", n*step, left)
-			}
-		}
+		awaitNone(t, id)
 	}
+}
+
+// Where a containerd was killed, nothing but the shim clears away what it began; it goes on for other containers.
+func TestACreationThatFailsLeavesNothing(t *testing.T) {
+	embedded := containerdtest.Embedded(t)
+	client := containerdtest.Official(t, embedded)
+	ctx := lease(t, client)
+	other, err := create(ctx, t, client, "other", false, "sleep 1000").NewTask(ctx, cio.NullIO)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if _, err := other.Delete(ctx, containerd.WithProcessKill); err != nil {
+			t.Error(err)
+		}
+	}()
+	sockets, err := filepath.Glob(filepath.Join(filepath.Dir(backend.Address(embedded)), "s", "*"))
+	if err != nil || len(sockets) != 1 {
+		t.Fatalf("sockets of shims: %v, %v", sockets, err)
+	}
+	conn, err := net.Dial("unix", sockets[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	spec, err := create(ctx, t, client, "failing", false, "sleep 1000").Spec(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := json.Marshal(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bundle := t.TempDir()
+	if err := os.WriteFile(filepath.Join(bundle, "config.json"), config, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	mounts, err := client.SnapshotService("overlayfs").Mounts(ctx, "failing")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = tasks.NewTTRPCTaskClient(ttrpc.NewClient(conn)).Create(ctx, &tasks.CreateTaskRequest{
+		ID: "failing", Bundle: bundle, Rootfs: mount.ToProto(mounts), Stdout: log.URI(log.Path(bundle, "failing"), log.Keep{}),
+		Stdin: filepath.Join(bundle, "missing"), // is opened when runc is done
+	})
+	if err == nil {
+		t.Error("it is created without its standard input")
+	}
+	awaitNone(t, "failing")
 }
 
 // A containerd that gives up a shim before that has opened its log never reads the log again.
@@ -271,8 +315,22 @@ func TestAShimWhoseLogNobodyReadsEnds(t *testing.T) {
 	}
 }
 
-// processesWith are the command lines of those in which there is a word.
-func processesWith(t *testing.T, word string) []string {
+// awaitNone waits until neither a shim nor runc nor a process of a container is left.
+func awaitNone(t *testing.T, id string) {
+	t.Helper()
+	for end := time.Now().Add(idleTimeout + 15*time.Second); ; time.Sleep(20 * time.Millisecond) {
+		left := processesOf(t, id)
+		if len(left) == 0 {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("of %s there is left: %q", id, left)
+		}
+	}
+}
+
+// processesOf are the command lines of those that name a container, or are in its control group.
+func processesOf(t *testing.T, id string) []string {
 	t.Helper()
 	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
@@ -281,7 +339,8 @@ func processesWith(t *testing.T, word string) []string {
 	var all []string
 	for _, file := range files {
 		line, _ := os.ReadFile(file) // it may have ended
-		if words := strings.Split(string(line), "\x00"); slices.Contains(words, word) {
+		group, _ := os.ReadFile(filepath.Join(filepath.Dir(file), "cgroup"))
+		if words := strings.Split(string(line), "\x00"); slices.Contains(words, id) || strings.Contains(string(group), "/"+id+"\n") {
 			all = append(all, strings.Join(words, " "))
 		}
 	}
