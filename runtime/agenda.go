@@ -5,9 +5,8 @@ import "sync"
 // maxAgenda is how many objects an agenda names before it says "everything".
 const maxAgenda = 1024
 
-// agenda collects what has changed until somebody looks: projects, containers
-// whose project is still to be found out, or everything, where events may have
-// been missed.
+// agenda collects what has changed until somebody looks: projects by name, or
+// containers by id, or everything, where events may have been missed.
 type agenda struct {
 	poked chan struct{} // holds a token while something is on the agenda
 
@@ -16,9 +15,8 @@ type agenda struct {
 }
 
 type items struct {
-	all        bool
-	projects   map[string]bool
-	containers map[string]bool // by id
+	all   bool
+	names map[string]bool
 }
 
 func newAgenda() *agenda { return &agenda{poked: make(chan struct{}, 1)} }
@@ -30,21 +28,13 @@ func (a *agenda) addAll() {
 	poke(a.poked)
 }
 
-func (a *agenda) addProject(name string) {
-	a.add(func(i *items) { set(&i.projects, name) })
-}
-
-func (a *agenda) addContainer(id string) {
-	a.add(func(i *items) { set(&i.containers, id) })
-}
-
-func (a *agenda) add(note func(*items)) {
+func (a *agenda) add(name string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if !a.items.all {
-		note(&a.items)
+		set(&a.items.names, name)
 	}
-	if len(a.items.projects)+len(a.items.containers) > maxAgenda {
+	if len(a.items.names) > maxAgenda {
 		a.items = items{all: true}
 	}
 	poke(a.poked)

@@ -327,7 +327,7 @@ func (a *applying) expect(p Plan) {
 // concerns tells whether something may have happened to the project. All of its
 // containers were found by the last look.
 func (a *applying) concerns(i items) bool {
-	return i.all || i.projects[a.project] || slices.ContainsFunc(a.found, func(c container.Container) bool { return i.containers[c.ID] })
+	return i.all || slices.ContainsFunc(a.found, func(c container.Container) bool { return i.names[c.ID] })
 }
 
 // unsettled is the error of a project of which something is missing when ctx has

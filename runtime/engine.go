@@ -161,7 +161,7 @@ func (e *Engine) Changes() <-chan struct{} { return e.changes.poked }
 // that there were too many to name: each may have.
 func (e *Engine) Changed() (projects []string, all bool) {
 	taken := e.changes.take()
-	return slices.Sorted(maps.Keys(taken.projects)), taken.all
+	return slices.Sorted(maps.Keys(taken.names)), taken.all
 }
 
 // namespace is that of our containers in containerd.

@@ -9,16 +9,16 @@ import (
 // An agenda that would name too much says that anything may have changed.
 func TestAnAgendaIsBounded(t *testing.T) {
 	a := newAgenda()
-	a.addProject("p")
-	a.addContainer("c")
-	if i := a.take(); i.all || !i.projects["p"] || !i.containers["c"] || len(i.projects)+len(i.containers) != 2 {
+	a.add("p")
+	a.add("c")
+	if i := a.take(); i.all || !i.names["p"] || !i.names["c"] || len(i.names) != 2 {
 		t.Errorf("it says %+v", i)
 	}
 	for n := range 2 * maxAgenda {
-		a.addContainer(fmt.Sprint(n))
+		a.add(fmt.Sprint(n))
 	}
-	if i := a.take(); !i.all || len(i.containers) > 0 {
-		t.Errorf("it names %d containers, all: %v", len(i.containers), i.all)
+	if i := a.take(); !i.all || len(i.names) > 0 {
+		t.Errorf("it names %d objects, all: %v", len(i.names), i.all)
 	}
 	if i := a.take(); i.all {
 		t.Error("it says the same twice")

@@ -233,7 +233,7 @@ func (ps *projects) take(ctx context.Context, name string) (letGo func(*change),
 				ps.count++
 				p.last, p.news = *c, true
 				p.last.count = ps.count
-				ps.tellWaitingLocked(name)
+				ps.tellWaiting(p)
 			}
 		})
 		unlock()
@@ -263,19 +263,13 @@ func (ps *projects) take(ctx context.Context, name string) (letGo func(*change),
 func (p *project) decide() { p.news, p.left = p.news || p.left, false }
 
 // tell says that something has happened to a project, such as a change of health.
-func (ps *projects) tell(name string) {
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	ps.tellLocked(name)
-}
+func (ps *projects) tell(name string) { ps.with(name, ps.tellLocked) }
 
-func (ps *projects) tellLocked(name string) {
-	p := ps.get(name)
+func (ps *projects) tellLocked(p *project) {
 	p.news = true
-	ps.settle(p)
 	for w := range ps.watches {
-		if w.project == name {
-			w.addProject(name)
+		if w.project == p.name {
+			w.addAll()
 		}
 	}
 }
@@ -308,23 +302,18 @@ func (ps *projects) tellContainer(id string) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	for w := range ps.watches {
-		w.addContainer(id)
+		w.add(id)
 	}
 }
 
-// tellWaiting has the projects looked at that wait for something, after a project
-// got what they may wait for: they may join its namespaces.
-func (ps *projects) tellWaiting(name string) {
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	ps.tellWaitingLocked(name)
-}
-
-func (ps *projects) tellWaitingLocked(name string) {
+// tellWaiting has the other projects looked at that wait for something, after p got
+// what they may wait for: they may join its namespaces. It needs mu.
+func (ps *projects) tellWaiting(p *project) {
 	ps.starts++
-	for other, p := range ps.of {
-		if other != name && len(p.waits) > 0 {
+	for _, other := range ps.of {
+		if other != p && len(other.waits) > 0 {
 			ps.tellLocked(other)
+			ps.settle(other)
 		}
 	}
 }

@@ -181,7 +181,7 @@ func (s *supervisor) look(ctx context.Context) (wait time.Duration) {
 func (s *supervisor) tellConcerned(ctx context.Context) error {
 	news := s.news.take()
 	if !s.missed && !news.all {
-		return s.tellOwners(ctx, news.containers)
+		return s.tellOwners(ctx, news.names)
 	}
 	found, err := s.e.containers.Projects(ctx)
 	if err != nil {
@@ -322,7 +322,7 @@ func (g *restoring) idle(context.Context, Observed, Plan) (done bool, err error)
 // carriedOut passes over what only some services cannot do without.
 func (g *restoring) carriedOut(ctx context.Context, p Plan, failed []failure) error {
 	if slices.ContainsFunc(p.Steps(), func(s Step) bool { return s.Kind == StartContainer }) {
-		g.e.projects.tellWaiting(g.project)
+		g.e.projects.with(g.project, g.e.projects.tellWaiting)
 	}
 	logger := g.e.o.Logger.With("project", g.project)
 	for _, f := range failed {
@@ -437,7 +437,7 @@ func (s *supervisor) compare(p *project, now []ObservedContainer) {
 		}
 	}
 	if changed {
-		s.e.changes.addProject(p.name)
+		s.e.changes.add(p.name)
 	}
 	p.seen = make(map[string]ObservedContainer, len(now))
 	for _, c := range now {

@@ -30,8 +30,8 @@ const (
 )
 
 // watch puts on its agenda the containers of which an event of its topics came,
-// its project when something else has happened to that, such as a change of health,
-// and everything whenever an event may have been missed.
+// and everything when something else has happened to its project, such as a change of
+// health, and whenever an event may have been missed.
 type watch struct {
 	*agenda
 	project string // "": all of them, which have workers to be told
@@ -114,7 +114,7 @@ func (e events) subscribe(ctx context.Context, topics string, agenda *agenda) er
 			case container == "":
 				agenda.addAll()
 			case exec == "": // the end of a probe or a hook is known to who started it
-				agenda.addContainer(container)
+				agenda.add(container)
 			}
 		case <-probe.C:
 			if live {
