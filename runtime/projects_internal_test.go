@@ -3,6 +3,7 @@ package runtime
 import (
 	"context"
 	"math/rand/v2"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -12,13 +13,14 @@ import (
 // Whatever happens to a project while changes and workers take turns is seen by a worker
 // afterwards, and no two of them have the project at the same time.
 func TestNoNewsOfAProjectIsLost(t *testing.T) {
-	const name, tellers, changers, times = "shop", 4, 3, 300
+	const name, rounds, tellers, changers = "shop", 500, 2, 2
 	ps := newProjects(events{})
 	var inside, told, seen atomic.Int64
 	alone := func() {
 		if inside.Add(1) > 1 {
 			t.Error("two have the project at the same time")
 		}
+		runtime.Gosched()
 		inside.Add(-1)
 	}
 
@@ -41,30 +43,28 @@ func TestNoNewsOfAProjectIsLost(t *testing.T) {
 	}
 	ps.supervise(func(p *project) { workers.Go(func() { work(p) }) })
 
-	var others sync.WaitGroup
-	for range tellers {
-		others.Go(func() {
-			for range times {
+	for range rounds {
+		var others sync.WaitGroup
+		for range tellers {
+			others.Go(func() {
 				told.Add(1)
 				ps.tell(name)
-			}
-		})
-	}
-	for range changers {
-		others.Go(func() {
-			for n := range times {
+			})
+		}
+		for range changers {
+			others.Go(func() {
 				ctx, cancel := context.WithTimeout(t.Context(), rand.N(time.Millisecond))
+				defer cancel()
 				if letGo, err := ps.take(ctx, name); err == nil {
 					alone()
-					letGo([]*change{nil, {}}[n%2])
+					letGo(nil)
 				}
-				cancel()
-			}
-		})
-	}
-	others.Wait()
-	workers.Wait() // each ends when there is nothing to see to
-	if seen.Load() != told.Load() {
-		t.Errorf("the last look was after %d of %d events", seen.Load(), told.Load())
+			})
+		}
+		others.Wait()
+		workers.Wait() // each ends when there is nothing to see to
+		if seen.Load() != told.Load() {
+			t.Fatalf("the last look was after %d of %d events", seen.Load(), told.Load())
+		}
 	}
 }
