@@ -28,7 +28,7 @@ type goal interface {
 // a former run ended.
 func (r *run) converge(ctx context.Context, g goal) error {
 	for range maxLooks {
-		mark := r.e.projects.waitMark()
+		r.e.projects.with(r.project, func(p *project) { p.stale = false })
 		if err := r.find(ctx); err != nil {
 			return err
 		}
@@ -43,7 +43,7 @@ func (r *run) converge(ctx context.Context, g goal) error {
 			return err
 		}
 		plan := PlanFor(observed, r.wanted)
-		stale := r.e.projects.noteWaits(r.project, plan.Waits, mark)
+		stale := r.e.projects.noteWaits(r.project, plan.Waits)
 		switch {
 		case len(plan.Groups) > 0:
 			if slices.ContainsFunc(plan.Steps(), Step.changesNetwork) {

@@ -151,19 +151,16 @@ func (pl *places) allRecorded(ctx context.Context) ([]container.Container, error
 		project string
 		Replica
 	}
-	indexes := make(map[replica][]int, len(all))
-	for i, c := range all {
-		r := replica{c.Labels.Project, Replica{c.Labels.Service, c.Labels.Number}}
-		indexes[r] = append(indexes[r], i)
+	of := func(c container.Container) replica { return replica{c.Labels.Project, seatOf(c).Replica} }
+	count := make(map[replica]int, len(all))
+	for _, c := range all {
+		count[of(c)]++
 	}
 	var rivals []container.Container
 	var at []int
-	for _, list := range indexes {
-		if len(list) < 2 {
-			continue
-		}
-		for _, i := range list {
-			rivals, at = append(rivals, all[i]), append(at, i)
+	for i, c := range all {
+		if count[of(c)] > 1 {
+			rivals, at = append(rivals, c), append(at, i)
 		}
 	}
 	if len(rivals) == 0 {

@@ -258,7 +258,7 @@ func (p *packages) remove(ctx context.Context, name string) error {
 	if err := p.sweep(ctx, name, func(string) bool { return false }); err != nil {
 		return err
 	}
-	p.projects.with(name, func(known *project) { known.loads = nil })
+	p.projects.with(name, func(known *project) { clear(known.loads) })
 	if err := os.Remove(p.of(name)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}

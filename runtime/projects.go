@@ -36,7 +36,6 @@ type projects struct {
 	looked  bool           // workers began for all that was there when Run began
 	back    chan struct{}  // closed once all of those have come to rest
 	isBack  bool           // it is closed
-	starts  int            // counts calls of tellWaiting
 	count   int            // of changes and of loads, so that no two are the same
 }
 
@@ -57,6 +56,7 @@ type project struct {
 	known     []string // ids of all its containers; nil: not known
 	more      bool     // it may have more containers than known
 	waits     []Wait   // by the last plan
+	stale     bool     // they may have come since the last look began
 	last      change
 	histories map[string]*history // by container
 	loads     map[string]int      // by directory of an extracted package, when it was last loaded
@@ -91,14 +91,13 @@ func (ps *projects) with(name string, do func(*project)) {
 func (ps *projects) get(name string) *project {
 	p := ps.of[name]
 	if p == nil {
-		p = &project{name: name}
+		p = &project{name: name, histories: make(map[string]*history), loads: make(map[string]int)}
 		ps.of[name] = p
 	}
 	return p
 }
 
-// isFree tells whether a worker may have the project: nobody wants to change it, or has
-// still to decide about it.
+// isFree: nobody wants to change the project, or has still to decide about it.
 func (p *project) isFree() bool { return p.changes == 0 && !p.left }
 
 func (p *project) isForgotten() bool {
@@ -225,7 +224,11 @@ func (ps *projects) tend(ctx context.Context, p *project) (_ context.Context, do
 // then if anything was changed, or if there was news meanwhile.
 func (ps *projects) take(ctx context.Context, name string) (letGo func(*change), err error) {
 	ps.with(name, func(p *project) { p.changes++ })
-	unlock := func() {}
+	unlock, err := ps.changing.lock(ctx, name)
+	if err != nil {
+		ps.with(name, func(p *project) { p.changes-- })
+		return nil, err
+	}
 	letGo = func(c *change) {
 		ps.with(name, func(p *project) {
 			p.changes--
@@ -237,11 +240,6 @@ func (ps *projects) take(ctx context.Context, name string) (letGo func(*change),
 			}
 		})
 		unlock()
-	}
-	if unlock, err = ps.changing.lock(ctx, name); err != nil {
-		unlock = func() {}
-		letGo(nil)
-		return nil, err
 	}
 	ps.mu.Lock()
 	p := ps.get(name)
@@ -309,8 +307,8 @@ func (ps *projects) tellContainer(id string) {
 // tellWaiting has the other projects looked at that wait for something, after p got
 // what they may wait for: they may join its namespaces. It needs mu.
 func (ps *projects) tellWaiting(p *project) {
-	ps.starts++
 	for _, other := range ps.of {
+		other.stale = other.stale || other != p
 		if other != p && len(other.waits) > 0 {
 			ps.tellLocked(other)
 			ps.settle(other)
@@ -318,21 +316,14 @@ func (ps *projects) tellWaiting(p *project) {
 	}
 }
 
-// noteWaits notes what the replicas of a project wait for. stale says that
-// tellWaiting was called after the mark was taken, which has to be before the look
-// that led to waits: what they wait for may have come meanwhile.
-func (ps *projects) noteWaits(name string, waits []Wait, mark int) (stale bool) {
+// noteWaits notes what the replicas of a project wait for. stale says that it may have
+// come since the look began that led to waits.
+func (ps *projects) noteWaits(name string, waits []Wait) (stale bool) {
 	ps.with(name, func(p *project) {
 		p.waits = waits
-		stale = len(waits) > 0 && ps.starts != mark
+		stale = len(waits) > 0 && p.stale
 	})
 	return stale
-}
-
-func (ps *projects) waitMark() int {
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	return ps.starts
 }
 
 func (ps *projects) waitOf(name string, r Replica) (wait Wait) {
@@ -363,18 +354,6 @@ func (ps *projects) ownerOf(id string) string {
 	return ps.owners[id]
 }
 
-// recall is what was done last to the project of a worker, and the ids of all of its
-// containers; nil: they are not known.
-func (ps *projects) recall(p *project) (last change, known []string) {
-	ps.with(p.name, func(p *project) {
-		if p.more || p.last.count != p.seenChange {
-			p.known, p.more = nil, false
-		}
-		last, known = p.last, p.known
-	})
-	return last, known
-}
-
 // noteFound notes the containers that a worker found, forgets others, and returns their ids.
 func (ps *projects) noteFound(p *project, found []container.Container) (known []string) {
 	ps.mu.Lock()
@@ -393,15 +372,10 @@ func (ps *projects) noteFound(p *project, found []container.Container) (known []
 }
 
 func (p *project) history(id string) *history {
-	own := p.histories[id]
-	if own == nil {
-		own = &history{}
-		if p.histories == nil {
-			p.histories = make(map[string]*history)
-		}
-		p.histories[id] = own
+	if p.histories[id] == nil {
+		p.histories[id] = &history{}
 	}
-	return own
+	return p.histories[id]
 }
 
 // noteLoad remembers the order in which packages were loaded.
@@ -409,9 +383,6 @@ func (ps *projects) noteLoad(name, dir string) (loaded int) {
 	ps.with(name, func(p *project) {
 		ps.count++
 		loaded = ps.count
-		if p.loads == nil {
-			p.loads = make(map[string]int)
-		}
 		p.loads[dir] = loaded
 	})
 	return loaded

@@ -59,27 +59,22 @@ func (e *Engine) Run(ctx context.Context) error {
 	files := time.NewTimer(refreshEvery)
 	defer files.Stop()
 	ticking := true
-	begins := func() {
-		now := time.Now()
-		e.busy.Store(&now)
-	}
 	for {
 		e.busy.Store(nil)
+		refresh := false
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-files.C:
-			begins()
-			e.networks.RefreshFiles()
-			if ticking = e.projects.hasWork(); ticking {
-				files.Reset(refreshEvery)
-			}
-			continue
+			refresh, ticking = true, false
 		case <-again.C:
 		case <-w.poked:
 		}
-		begins()
-		if wait := s.look(ctx); wait > 0 {
+		now := time.Now()
+		e.busy.Store(&now)
+		if refresh {
+			e.networks.RefreshFiles()
+		} else if wait := s.look(ctx); wait > 0 {
 			again.Reset(wait)
 		}
 		if !ticking && e.projects.hasWork() {
@@ -268,7 +263,14 @@ func (s *supervisor) tend(ctx context.Context, p *project) time.Time {
 
 // restore executes the plans that lead to what the labels say.
 func (s *supervisor) restore(ctx context.Context, p *project) (due time.Time, err error) {
-	last, known := s.e.projects.recall(p)
+	var last change
+	var known []string
+	s.e.projects.with(p.name, func(p *project) {
+		if p.more || p.last.count != p.seenChange {
+			p.known, p.more = nil, false
+		}
+		last, known = p.last, p.known
+	})
 	if p.seenChange != last.count {
 		// Apply or Remove was here. One that failed half way made nothing.
 		p.seenChange, p.seen, p.made = last.count, nil, last.made.clone()
@@ -297,7 +299,7 @@ func (g *restoring) want() (done bool) {
 		g.due = time.Time{}
 		g.s.compare(g.p, nil)
 		g.e.tendHealth(g.project, nil)
-		g.e.projects.noteWaits(g.project, nil, 0)
+		g.e.projects.noteWaits(g.project, nil)
 		return true
 	}
 	chosen := current(g.found)
