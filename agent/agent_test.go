@@ -975,7 +975,7 @@ func (f *fakeRuntime) Complete(_ context.Context, p *runtime.Project, _ map[stri
 
 func (f *fakeRuntime) Stage(ctx context.Context, p *runtime.Project, pins map[string]digest.Digest, progress func(runtime.Progress)) (map[string]digest.Digest, error) {
 	f.mu.Lock()
-	slow, unpacks := f.slow[p.Labels["revision"]], f.unpacks
+	slow, unpacks, staging := f.slow[p.Labels["revision"]], f.unpacks, f.staging
 	f.mu.Unlock()
 	if unpacks != nil {
 		unpacks(func(layers int) { progress(runtime.Progress{Object: "image", Done: 1, Total: 1, Unpacks: layers}) })
@@ -988,8 +988,8 @@ func (f *fakeRuntime) Stage(ctx context.Context, p *runtime.Project, pins map[st
 	if err := f.step(ctx, "stage "+p.Labels["revision"]); err != nil {
 		return nil, err
 	}
-	if f.staging != nil {
-		if err := f.staging(p.Labels["revision"]); err != nil {
+	if staging != nil {
+		if err := staging(p.Labels["revision"]); err != nil {
 			return nil, err
 		}
 	}
@@ -1096,8 +1096,11 @@ func (f *fakeRuntime) ObserveProject(ctx context.Context, name string) (runtime.
 }
 
 func (f *fakeRuntime) Prune(ctx context.Context, keep runtime.Keep) ([]string, error) {
-	if f.pruned != nil {
-		return f.pruned(keep), f.step(ctx, "prune")
+	f.mu.Lock()
+	pruned := f.pruned
+	f.mu.Unlock()
+	if pruned != nil {
+		return pruned(keep), f.step(ctx, "prune")
 	}
 	return nil, f.step(ctx, "prune")
 }

@@ -519,7 +519,7 @@ func TestNoImageStaysOfDeploymentsThatGoAtOnce(t *testing.T) {
 	s.bothInstalled()
 	s.quiet()
 	kept := make(chan runtime.Keep, 1000)
-	s.runtime.pruned = func(keep runtime.Keep) []string { kept <- keep; return nil }
+	s.runtime.set(func() { s.runtime.pruned = func(keep runtime.Keep) []string { kept <- keep; return nil } })
 	_, release := s.runtime.hold("prune")
 	s.publish(2, nil)
 	s.heard(first, "pending@1", "installing@1", "installed@1", "removing@2", "removed@2")

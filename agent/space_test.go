@@ -59,7 +59,7 @@ func newNarrow(t *testing.T) (*site, *narrow) {
 	pruned := s.runtime.count("prune")
 	s.start()
 	s.eventually("what the former agent left was looked for", func() bool { return s.runtime.count("prune") > pruned })
-	s.runtime.staging, s.runtime.pruned = n.stage, n.prune
+	s.runtime.set(func() { s.runtime.staging, s.runtime.pruned = n.stage, n.prune })
 	return s, n
 }
 
