@@ -73,6 +73,7 @@ func TestTheJournalTellsOfManifests(t *testing.T) {
 			t.Errorf("entry %d is %+v, want %+v", i, got, want)
 		}
 	}
+	s.eventually("what is not listed any more is removed", func() bool { return len(s.history("change.removed")) == 1 })
 	last := s.history()
 	for name, r := range map[string]control.HistoryRequest{"the newest": {Last: 1}, "those since": {Since: last[len(last)-1].Sequence}} {
 		if got, err := s.agent.History(t.Context(), r); err != nil || !slices.Equal(got, last[len(last)-1:]) {

@@ -326,12 +326,14 @@ func TestDS17ST01ADeploymentIsKnownByItsID(t *testing.T) {
 	t.Run("DS-19 new ones are installed", func(t *testing.T) {
 		s.publish(1, map[string]string{first: document(first, "1.0.0")})
 		s.runtime.await(t, first+"-main 1.0.0")
+		s.heard(first, installed...)
 		both(2, "1.0.0", "1.0.0")
 		s.runtime.await(t, first+"-main 1.0.0", second+"-main 1.0.0")
 	})
 	t.Run("DS-20 changed ones are applied", func(t *testing.T) {
 		both(3, "2.0.0", "1.0.0")
 		s.runtime.await(t, first+"-main 2.0.0", second+"-main 1.0.0")
+		s.heard(first, append(installed, "pending@2", "installing@3", "installed@3")...)
 	})
 	t.Run("DS-21 unchanged ones are kept", func(t *testing.T) {
 		s.made("apply 1.0.0", 2)
