@@ -108,7 +108,9 @@ func (r *records) owned(found []containers.Container) ([]Container, error) {
 			return nil, fmt.Errorf("cannot list containers: %w: containerd namespace %q belongs to the margolite with the state directory %s",
 				ErrOtherOwner, r.namespace, owner)
 		}
-		labels, err := labelsOf(f)
+		// Its specification is not looked at: this is called at each look, and [Containers.sweepOnce]
+		// has removed what a medium damaged.
+		labels, err := Decode(f.Labels, contentOf(f.Extensions[detailsKey]))
 		if err != nil {
 			r.logger.Warn("ignoring a container", "container", f.ID, "error", err)
 			continue

@@ -132,7 +132,7 @@
 //
 //	rules ------------------------------ at once --+
 //	links, addresses, routes, forwarding --+       |
-//	mounts, removed files -----------------+-0.3s--+--> note what was heard --> survey --> compare
+//	removed files, unpinned namespaces ----+-0.3s--+--> note what was heard --> survey --> compare
 //	                                                                                          |
 //	   in order, if nothing more was heard <---------------- nothing differs <----------------+
 //	   set up again, less often each time  <---------------- something does  <----------------+
@@ -141,7 +141,8 @@
 // always news, Run looks less often, so that it takes a twentieth of the time. What is
 // heard during a look leads to another one, and so does what Run changes itself. What is
 // broken again and again is repaired at intervals that grow to a minute; only rules come
-// back each time, for they keep closed what is closed.
+// back each time, for they keep closed what is closed. [Networks.InOrder] looks itself
+// where Run has not looked yet, so that what is in order is not set up again.
 //
 // What a container does within its namespace is its own affair, save that a pair
 // of links without its other end is made anew. A namespace that is no longer

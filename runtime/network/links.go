@@ -230,7 +230,8 @@ func arePeers(outer, inner netlink.Link) bool {
 
 // ensure makes the wire where it is not there, and connects its outer end.
 func (w *wire) ensure(at *survey, netns string) error {
-	if !w.whole {
+	isNew := !w.whole
+	if isNew {
 		if err := at.change("link "+w.name+" is gone", "connect "+w.inner, func() error { return w.make(at.c, netns) }); err != nil {
 			return err
 		}
@@ -258,15 +259,19 @@ func (w *wire) ensure(at *survey, netns string) error {
 	if at.looking { // older kernels do not keep all of the rest
 		return nil
 	}
-	if err := w.ensurePort(at.c); err != nil {
+	if err := w.ensurePort(at.c, isNew); err != nil {
 		return fmt.Errorf("cannot set up %s as a port of bridge %s: %w", w.name, w.Network.Bridge, err)
 	}
 	return nil
 }
 
-// ensurePort writes only what differs: each write is told to all who watch links.
-func (w *wire) ensurePort(c *netlink.Handle) error {
-	port, err := steady("ports", func() (netlink.Protinfo, error) { return c.LinkGetProtinfo(w.outer) })
+// ensurePort writes only what differs: each write is told to all who watch links. What a
+// new port has is known: the kernel would list all ports for it.
+func (w *wire) ensurePort(c *netlink.Handle, isNew bool) (err error) {
+	var port netlink.Protinfo
+	if !isNew {
+		port, err = steady("ports", func() (netlink.Protinfo, error) { return c.LinkGetProtinfo(w.outer) })
+	}
 	// A container that calls its own published port gets the frame back
 	// through the port it came from.
 	if err == nil && !port.Hairpin {

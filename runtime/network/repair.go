@@ -143,16 +143,13 @@ func (n *Networks) sandboxes() map[string]Sandbox {
 	return all
 }
 
-// InOrder reports whether EnsureNetwork, EnsureSandbox and SyncPorts have already
-// made all of this, and Run has heard of nothing since it last found everything in
-// order. Where the host has no end of a sandbox's link, as with macvlan, no damage is
-// seen: such a sandbox is never in order.
+// InOrder reports whether EnsureNetwork, EnsureSandbox and SyncPorts have already made all
+// of this, and nothing is wrong with it. It looks where Run has heard of something since
+// it last found everything in order. Where the host has no end of a sandbox's link, as
+// with macvlan, no damage is seen: such a sandbox is never in order.
 func (n *Networks) InOrder(networks []Network, sandboxes []Sandbox, ports []Port) bool {
-	n.mu.RLock()
-	defer n.mu.RUnlock()
-	if n.good.Load() != n.heard.Load() {
-		return false
-	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	for _, w := range networks {
 		if n.made[w.Bridge] != w || !w.isBridge() || !slices.Contains(n.networks, w) {
 			return false
@@ -160,11 +157,45 @@ func (n *Networks) InOrder(networks []Network, sandboxes []Sandbox, ports []Port
 	}
 	made := n.sandboxes()
 	for _, s := range sandboxes {
-		if !reflect.DeepEqual(made[s.file()], s) || slices.ContainsFunc(s.Attached, func(a Attachment) bool { return !a.Network.isBridge() }) {
+		pinned, err := isPin(n.pin(s))
+		if err != nil || !s.Host && !pinned || !reflect.DeepEqual(made[s.file()], s) || slices.ContainsFunc(s.Attached, func(a Attachment) bool { return !a.Network.isBridge() }) {
 			return false
 		}
 	}
-	return !slices.ContainsFunc(ports, func(p Port) bool { return !slices.Contains(n.ports, p) })
+	if slices.ContainsFunc(ports, func(p Port) bool { return !slices.Contains(n.ports, p) }) {
+		return false
+	}
+	return n.good.Load() == n.heard.Load() || n.undamaged(networks, sandboxes)
+}
+
+// undamaged looks at what InOrder was asked about: once, where making it again would look
+// once for each sandbox. Rules that differ are replaced.
+func (n *Networks) undamaged(networks []Network, sandboxes []Sandbox) bool {
+	return surveyed(func(at *survey) error {
+		if n.synced != nil {
+			if err := n.syncRules(at, everyFamily); err != nil {
+				return err
+			}
+		}
+		if err := at.list(); err != nil {
+			return err
+		}
+		at.looking = true
+		for _, w := range networks {
+			if err := n.owner.ensureNetwork(at, w); err != nil {
+				return err
+			}
+		}
+		for _, s := range sandboxes {
+			if !n.Has(s) {
+				return damage("a part of the sandbox is missing")
+			}
+			if err := n.owner.ensureLinks(at, s, n.pin(s)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}) == nil
 }
 
 // Has reports whether the files of a sandbox are there, and its namespace is pinned where

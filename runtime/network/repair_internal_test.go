@@ -30,7 +30,7 @@ func TestWhatIsHeardDuringALookAsksForAnother(t *testing.T) {
 		if again := r.look(); again != 0 {
 			t.Errorf("there is something to do in %v", again)
 		}
-		return n.InOrder(nil, []Sandbox{s}, nil)
+		return n.good.Load() == n.heard.Load()
 	}
 	if !inOrder(func() {}) {
 		t.Error("everything is in order, and it is not said")

@@ -33,17 +33,23 @@ func (n *Networks) SyncPorts(ctx context.Context, ports []Port, networks []Netwo
 		return fmt.Errorf("cannot publish ports: %w", err)
 	}
 	good, rejected := consistent(ports)
-	n.ports, n.networks = good, sorted(networks)
+	networks = sorted(networks)
+	if n.synced != nil && n.good.Load() == n.heard.Load() && slices.Equal(n.ports, good) && slices.Equal(n.networks, networks) {
+		return rejected // as Run has seen
+	}
+	n.ports, n.networks = good, networks
 	if n.synced == nil {
 		n.synced = make(map[nftables.TableFamily]ruleset)
 	}
-	always := func(*family) bool { return true }
-	if err := surveyed(func(at *survey) error { return n.syncRules(at, always) }); err != nil {
+	if err := surveyed(func(at *survey) error { return n.syncRules(at, everyFamily) }); err != nil {
 		n.tell(n.news)
 		return errors.Join(fmt.Errorf("cannot publish ports: %w", err), rejected)
 	}
 	return rejected
 }
+
+// everyFamily has forwarding switched on wherever it is needed and off.
+func everyFamily(*family) bool { return true }
 
 // sorted orders the networks by their bridge, each once.
 func sorted(networks []Network) []Network {

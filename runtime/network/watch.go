@@ -41,7 +41,7 @@ func (n *Networks) Run(ctx context.Context, lost func()) (err error) {
 	defer readers.Wait()
 	defer n.heard.Add(1)          // of what happens from now on nobody hears
 	failed := make(chan error, 4) // one of each source
-	rules := make(chan struct{}, 1)
+	rules, mounts := make(chan struct{}, 1), make(chan struct{}, 1)
 	var inotify int
 	for _, source := range []struct {
 		what string
@@ -52,7 +52,7 @@ func (n *Networks) Run(ctx context.Context, lost func()) (err error) {
 			inotify, err = unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 			return inotify, err
 		}},
-		{"mounts", n.news, func() (int, error) {
+		{"mounts", mounts, func() (int, error) {
 			return unix.Open("/proc/self/mountinfo", unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 		}},
 		{"links and routes", n.news, func() (int, error) {
@@ -67,7 +67,13 @@ func (n *Networks) Run(ctx context.Context, lost func()) (err error) {
 		}
 		file := os.NewFile(uintptr(fd), source.what)
 		defer file.Close() // ends the reader
-		readers.Go(func() { failed <- fmt.Errorf("cannot watch %s: %w", source.what, n.hear(file, source.news)) })
+		tell := n.tell
+		if source.news == mounts { // of which [Networks.InOrder] sees for itself what matters
+			tell = wake
+		}
+		readers.Go(func() {
+			failed <- fmt.Errorf("cannot watch %s: %w", source.what, hear(file, func() { tell(source.news) }))
+		})
 	}
 	watchFiles := func(dir string) error {
 		_, err := unix.InotifyAddWatch(inotify, dir, unix.IN_DELETE|unix.IN_MOVED_FROM|unix.IN_ONLYDIR|unix.IN_DONT_FOLLOW)
@@ -86,6 +92,7 @@ func (n *Networks) Run(ctx context.Context, lost func()) (err error) {
 		}
 	}
 	pause, looked := lookDelay, time.Time{}
+	onlyMounts := false // were heard of
 	for {
 		select {
 		case <-ctx.Done():
@@ -94,13 +101,21 @@ func (n *Networks) Run(ctx context.Context, lost func()) (err error) {
 			return err
 		case <-legacy.C:
 			n.tell(n.news)
+		case <-mounts: // each start of a container is many
+			lookBy(time.Now().Add(pause))
 		case <-n.news:
+			onlyMounts = false
 			lookBy(time.Now().Add(pause))
 		case <-rules:
+			onlyMounts = false
 			lookBy(looked.Add(lookDelay))
 		case <-due.C:
+			end = time.Time{}
+			if onlyMounts && n.pinned() {
+				continue
+			}
 			again := r.look()
-			looked, end = time.Now(), time.Time{}
+			looked, onlyMounts = time.Now(), again == 0
 			pause = min(max(lookDelay, lookShare*r.took), lookDelayMax)
 			if again > 0 {
 				lookBy(looked.Add(max(lookDelay, again)))
@@ -112,15 +127,29 @@ func (n *Networks) Run(ctx context.Context, lost func()) (err error) {
 // tell has Run look, whether or not it is looking now.
 func (n *Networks) tell(news chan struct{}) {
 	n.heard.Add(1)
+	wake(news)
+}
+
+func wake(news chan struct{}) {
 	select {
 	case news <- struct{}{}:
 	default:
 	}
 }
 
+// pinned says whether the namespace of each sandbox is.
+func (n *Networks) pinned() bool {
+	for _, s := range n.sandboxes() {
+		if pinned, err := isPin(n.pin(s)); !s.Host && (err != nil || !pinned) {
+			return false
+		}
+	}
+	return true
+}
+
 // hear tells of changes until the file is closed: it can be read after each. What it
 // says does not matter.
-func (n *Networks) hear(file *os.File, news chan struct{}) error {
+func hear(file *os.File, tell func()) error {
 	raw, err := file.SyscallConn()
 	if err != nil {
 		return err
@@ -133,7 +162,7 @@ func (n *Networks) hear(file *os.File, news chan struct{}) error {
 				break
 			}
 		}
-		n.tell(news)
+		tell()
 		return false
 	})
 }
