@@ -64,7 +64,7 @@ func (e *Engine) Apply(ctx context.Context, p *Project, o ApplyOptions) error {
 	if err != nil {
 		return fail(Internal, p.Name, err)
 	}
-	done := &change{}
+	done := &made{}
 	defer func() { letGo(done) }()
 
 	defer e.places.unclaim(p.Name)
@@ -80,7 +80,8 @@ func (e *Engine) Apply(ctx context.Context, p *Project, o ApplyOptions) error {
 	if r.steps == 0 {
 		done = nil
 	} else {
-		done = &change{made: r.made, seats: r.place.seats}
+		r.made.seats = r.place.seats
+		done = &r.made
 	}
 	return e.packages.forget(ctx, p)
 }
@@ -244,9 +245,9 @@ func madeAt(e *Engine, name string, place placement) made {
 	for _, s := range boxes {
 		set(&m.boxes, replicaOf(s))
 	}
-	var former change
-	e.projects.with(name, func(p *project) { former = p.last })
-	m.ports = former.made.ports && len(former.seats) > 0 && reflect.DeepEqual(former.seats, place.seats)
+	var former made
+	e.projects.with(name, func(p *project) { former = p.made })
+	m.ports = former.ports && len(former.seats) > 0 && reflect.DeepEqual(former.seats, place.seats)
 	return m
 }
 

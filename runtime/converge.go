@@ -47,7 +47,7 @@ func (r *run) converge(ctx context.Context, g goal) error {
 		switch {
 		case len(plan.Groups) > 0:
 			if slices.ContainsFunc(plan.Steps(), Step.changesNetwork) {
-				r.e.projects.with(r.project, func(p *project) { p.last.seats = nil })
+				r.made.seats = nil
 			}
 			if err := g.carriedOut(ctx, plan, r.carryOut(ctx, plan)); err != nil {
 				return err

@@ -36,11 +36,11 @@ type projects struct {
 	looked  bool           // workers began for all that was there when Run began
 	back    chan struct{}  // closed once all of those have come to rest
 	isBack  bool           // it is closed
-	count   int            // of changes and of loads, so that no two are the same
+	count   int            // of loads, so that no two are the same
 }
 
 // project is what is known of one project. All of it is guarded by projects.mu, save
-// tended, which is the worker's.
+// tended, which belongs to whoever has the project: the worker, or a change.
 type project struct {
 	name string
 
@@ -53,22 +53,15 @@ type project struct {
 	end     context.CancelFunc // ends what the worker does; nil: it does nothing
 	settled chan struct{}      // closed when any of these changes; nil: nobody waits for that
 
-	known     []string // ids of all its containers; nil: not known
-	more      bool     // it may have more containers than known
-	waits     []Wait   // by the last plan
-	stale     bool     // they may have come since the last look began
-	last      change
+	known     []string            // ids of all its containers; nil: not known
+	more      bool                // it may have more containers than known
+	waits     []Wait              // by the last plan
+	stale     bool                // they may have come since the last look began
+	made      made                // by whoever had it last; what a change left half done is not
 	histories map[string]*history // by container
 	loads     map[string]int      // by directory of an extracted package, when it was last loaded
 
 	tended
-}
-
-// change is what Apply or Remove did to a project.
-type change struct {
-	count int    // no two have the same; 0: there was none
-	made  made   // what it brought up to date, if it came to its end
-	seats []seat // that the ports and hosts files are for since then; nil: not known
 }
 
 func newProjects(e events) *projects {
@@ -101,8 +94,8 @@ func (ps *projects) get(name string) *project {
 func (p *project) isFree() bool { return p.changes == 0 && !p.left }
 
 func (p *project) isForgotten() bool {
-	return p.changes == 0 && !p.left && !p.worker && p.last.count == 0 &&
-		len(p.known) == 0 && len(p.waits) == 0 && len(p.histories) == 0 && len(p.loads) == 0
+	return p.changes == 0 && !p.left && !p.worker && len(p.known) == 0 &&
+		len(p.waits) == 0 && len(p.histories) == 0 && len(p.loads) == 0
 }
 
 // settle starts a worker if there is something for it to do, or forgets a project of
@@ -167,7 +160,7 @@ func (ps *projects) supervise(begin func(*project)) {
 	}
 	clear(ps.owners) // a former Run has missed what happened since
 	for _, p := range ps.of {
-		p.news, p.due, p.known, p.tended = false, time.Time{}, nil, tended{}
+		p.news, p.due, p.known, p.made, p.tended = false, time.Time{}, nil, made{}, tended{}
 		ps.settle(p)
 	}
 }
@@ -220,22 +213,21 @@ func (ps *projects) tend(ctx context.Context, p *project) (_ context.Context, do
 
 // take gives a project to a change, once former changes and its worker are done with it.
 // What the worker does is ended soon: it could wait for something that never comes.
-// letGo takes what was changed, nil for nothing at all. A worker looks at the project
-// then if anything was changed, or if there was news meanwhile.
-func (ps *projects) take(ctx context.Context, name string) (letGo func(*change), err error) {
+// letGo takes what the change brought up to date, nil if it changed nothing. A worker
+// looks at the project then if anything was changed, or if there was news meanwhile.
+func (ps *projects) take(ctx context.Context, name string) (letGo func(*made), err error) {
 	ps.with(name, func(p *project) { p.changes++ })
 	unlock, err := ps.changing.lock(ctx, name)
 	if err != nil {
 		ps.with(name, func(p *project) { p.changes-- })
 		return nil, err
 	}
-	letGo = func(c *change) {
+	letGo = func(m *made) {
 		ps.with(name, func(p *project) {
 			p.changes--
-			if c != nil {
-				ps.count++
-				p.last, p.news = *c, true
-				p.last.count = ps.count
+			if m != nil {
+				p.made, p.news, p.more = *m, true, true
+				p.seen = nil // what a change does is not told
 				ps.tellWaiting(p)
 			}
 		})
@@ -365,9 +357,6 @@ func (ps *projects) noteFound(p *project, found []container.Container) (known []
 		ps.owners[c.ID] = p.name
 	}
 	maps.DeleteFunc(p.histories, func(id string, _ *history) bool { return !slices.Contains(p.known, id) })
-	if len(found) == 0 && p.last.count == p.seenChange {
-		p.last = change{} // it has gone, and no change has worked on it since
-	}
 	return p.known
 }
 

@@ -32,7 +32,7 @@ func (e *Engine) RemoveWith(ctx context.Context, project string, o RemoveOptions
 	if err != nil {
 		return fail(Internal, project, err)
 	}
-	defer letGo(&change{})
+	defer letGo(&made{})
 	e.places.claimNothing(project)
 	defer e.places.unclaim(project)
 

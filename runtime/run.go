@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -62,10 +61,7 @@ type made struct {
 	networks map[string]bool
 	boxes    map[Replica]bool
 	ports    bool
-}
-
-func (m made) clone() made {
-	return made{networks: maps.Clone(m.networks), boxes: maps.Clone(m.boxes), ports: m.ports}
+	seats    []seat // that the ports and hosts files are for since a change; nil: not known
 }
 
 func (r *run) find(ctx context.Context) error {

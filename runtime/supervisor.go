@@ -146,13 +146,11 @@ type supervisor struct {
 	turns   chan struct{} // bounds how many projects are brought back at the same time
 }
 
-// tended is what the worker of a project remembers between two looks.
+// tended is what is remembered of a project between two looks of its worker.
 type tended struct {
-	made       made                         // brought up to date since this process started
-	seen       map[string]ObservedContainer // by id, the last time
-	seenChange int                          // the count of its last change when seen was
-	failures   int                          // in a row, other than of one container
-	rest       time.Time                    // not to be tended before, after failures
+	seen     map[string]ObservedContainer // by id, the last time; nil: not since a change
+	failures int                          // in a row, other than of one container
+	rest     time.Time                    // not to be tended before, after failures
 }
 
 // look has those projects tended that something has happened to. Where that fails,
@@ -263,23 +261,17 @@ func (s *supervisor) tend(ctx context.Context, p *project) time.Time {
 
 // restore executes the plans that lead to what the labels say.
 func (s *supervisor) restore(ctx context.Context, p *project) (due time.Time, err error) {
-	var last change
-	var known []string
+	g := &restoring{run: &run{e: s.e, project: p.name}, s: s, p: p}
 	s.e.projects.with(p.name, func(p *project) {
-		if p.more || p.last.count != p.seenChange {
+		if p.more {
 			p.known, p.more = nil, false
 		}
-		last, known = p.last, p.known
+		g.known, g.made = p.known, p.made
 	})
-	if p.seenChange != last.count {
-		// Apply or Remove was here. One that failed half way made nothing.
-		p.seenChange, p.seen, p.made = last.count, nil, last.made.clone()
-	}
-	g := &restoring{run: &run{e: s.e, project: p.name, made: p.made, known: known}, s: s, p: p}
-	defer func() {
+	defer s.e.projects.with(p.name, func(p *project) {
 		p.made = g.made
 		p.made.ports = g.made.ports && !g.unpublished
-	}()
+	})
 	err = g.converge(ctx, g)
 	return g.due, err
 }
