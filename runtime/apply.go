@@ -252,7 +252,8 @@ func madeAt(e *Engine, name string, place placement) made {
 }
 
 // applying is the goal of Apply: everything runs as the project says, is healthy, and
-// goes on for the settling time.
+// goes on for the settling time. Of a project without services, as for Remove, nothing
+// is left.
 type applying struct {
 	*run
 	settle   time.Duration
@@ -280,7 +281,7 @@ func (r *run) untilSettled(ctx context.Context, settle time.Duration) error {
 	return err
 }
 
-func (a *applying) want() (done bool) { return false }
+func (a *applying) want() (done bool) { return len(a.wanted.Services) == 0 && len(a.found) == 0 }
 
 func (a *applying) judge(ctx context.Context, o Observed) error {
 	a.last, a.waits = o, false

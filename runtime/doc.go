@@ -16,7 +16,7 @@
 // Remove execute it, look again and plan again until nothing is to be done, and
 // wait where a condition of depends_on is not met: until a container ends or its
 // health changes, both of which tell. Workers do the same: there is one loop, converge,
-// with three goals.
+// with two goals.
 //
 // What is in memory only is learned again by whoever starts anew.
 //

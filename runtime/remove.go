@@ -37,30 +37,11 @@ func (e *Engine) RemoveWith(ctx context.Context, project string, o RemoveOptions
 	defer e.places.unclaim(project)
 
 	r := &run{e: e, project: project, notify: o.Notify, grace: o.StopTimeout}
-	if err := r.converge(ctx, removing{r}); err != nil {
+	if err := r.converge(ctx, &applying{run: r}); err != nil { // of nothing
 		return err
 	}
 	return r.removeRest(ctx, o)
 }
-
-// removing is the goal of Remove: nothing is left.
-type removing struct{ *run }
-
-func (g removing) want() (done bool) {
-	g.made.ports = g.made.ports || g.steps == 0 && len(g.found) == 0 // there are none
-	return false
-}
-
-func (g removing) judge(context.Context, Observed) error { return nil }
-
-func (g removing) carriedOut(_ context.Context, _ Plan, failed []failure) error {
-	if len(failed) > 0 {
-		return failed[0].err
-	}
-	return nil
-}
-
-func (g removing) idle(context.Context, Observed, Plan) (done bool, err error) { return true, nil }
 
 // removeRest removes what no container's labels tell of.
 func (r *run) removeRest(ctx context.Context, o RemoveOptions) error {
