@@ -80,7 +80,7 @@ func (e *Engine) Apply(ctx context.Context, p *Project, o ApplyOptions) error {
 	if r.steps == 0 {
 		done = nil
 	} else {
-		r.made.seats = r.place.seats
+		r.made.seats = r.place
 		done = &r.made
 	}
 	return e.packages.forget(ctx, p)
@@ -201,7 +201,7 @@ func runOf(ctx context.Context, e *Engine, p *Project) (*run, error) {
 	for _, w := range place.networks() {
 		r.wanted.Networks = append(r.wanted.Networks, w.Name)
 	}
-	for _, seat := range place.seats {
+	for _, seat := range place {
 		b := blueprints[seat.Service]
 		id := b.id(seat.Replica)
 		if !slices.ContainsFunc(r.found, func(c container.Container) bool { return c.ID == id }) {
@@ -227,13 +227,7 @@ func runOf(ctx context.Context, e *Engine, p *Project) (*run, error) {
 // madeAt is what is up to date already where a project has this place: what was made
 // for it before, as long as the supervisor watches over that.
 func madeAt(e *Engine, name string, place placement) made {
-	var boxes []network.Sandbox
-	for _, s := range place.seats {
-		if s.own() {
-			boxes = append(boxes, s.Sandbox)
-		}
-	}
-	networks := place.networks()
+	networks, boxes := place.networks(), place.sandboxes()
 	var m made
 	e.networks.RefreshFiles()
 	if !e.networks.InOrder(networks, boxes, place.ports()) {
@@ -247,7 +241,7 @@ func madeAt(e *Engine, name string, place placement) made {
 	}
 	var former made
 	e.projects.with(name, func(p *project) { former = p.made })
-	m.ports = former.ports && len(former.seats) > 0 && reflect.DeepEqual(former.seats, place.seats)
+	m.ports = former.ports && len(former.seats) > 0 && reflect.DeepEqual(former.seats, place)
 	return m
 }
 

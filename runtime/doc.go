@@ -43,7 +43,7 @@
 //	Load    -> packages (Extract), compose.Load
 //	Stage   -> images
 //	Apply   -> projects.take    the worker leaves the project, or is ended
-//	        -> places.claim     locate finds the place; checkOthersLocked and checkPorts refuse what others have
+//	        -> places.claim     locate finds the place, and refuses what others have
 //	        -> converge: find   records, states, sandboxes, networks, volumes, ports   <----------+
 //	           PlanFor          pure: what can be done now, and what has to wait                  |
 //	           carryOut         steps: containers, networks, places.syncPorts                     |
@@ -62,7 +62,8 @@
 //
 // # The way of one published port
 //
-//	Compose ports -> compose.Port -> locate: addresses of the sandbox, a free port of the device where none is given
+//	Compose ports -> compose.Port -> locate: addresses of the sandbox, a free port of the device where none is given,
+//	which network.CheckPorts lets pass
 //	-> claim -> details of the container, which is the record of it
 //	-> step "sync ports", of Apply or a worker: places.syncPorts -> network.SyncPorts, for all projects at once
 //	-> nftables tables of the owner; network.Run makes them again when somebody else changes them

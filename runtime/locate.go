@@ -27,42 +27,36 @@ const shortID = 12
 // locating is the search for the place of one project. What its containers have
 // already stays as it is, where the project allows it.
 type locating struct {
-	pl      *places
-	p       *compose.Project
-	name    string
-	joins   func(network, of string) error // may be nil
-	all     []container.Container
-	others  map[string]placement // by project
-	former  map[Replica]seat
-	place   placement
-	known   map[string]network.Network       // by key
-	taken   map[string]map[netip.Addr]string // by name of the network; by whom
-	reserve []network.Port                   // that former containers of the project have
+	pl     *places
+	p      *compose.Project
+	name   string
+	joins  func(network, of string) error // may be nil
+	all    []container.Container
+	others placement // of the other projects
+	own    placement // of all containers that the project has
+	former placement // of those among them that stand for their replicas
+	place  placement
+	known  map[string]network.Network       // by key
+	taken  map[string]map[netip.Addr]string // by name of the network; by whom
 }
 
 // locateLocked finds the place of a project; it needs mu.
 func (pl *places) locateLocked(ctx context.Context, all []container.Container, p *Project) (placement, error) {
 	l := &locating{
 		pl: pl, p: p.Compose, name: p.Name, joins: p.Joins, all: all,
-		others: pl.placementsLocked(all),
-		former: make(map[Replica]seat),
-		known:  make(map[string]network.Network),
-		taken:  make(map[string]map[netip.Addr]string),
+		known: make(map[string]network.Network),
+		taken: make(map[string]map[netip.Addr]string),
 	}
-	delete(l.others, p.Name)
-	var own []container.Container
-	for _, c := range all {
-		if c.Labels.Project == p.Name {
-			own = append(own, c)
-			l.reserve = append(l.reserve, c.Labels.Ports...)
+	for _, s := range pl.everybodyLocked(all) {
+		if s.project != p.Name {
+			l.others = append(l.others, s)
 		}
 	}
-	for _, s := range recorded(current(own)).seats {
-		l.former[s.Replica] = s
-	}
-	for _, step := range []func(context.Context) error{l.networks, l.reserveAddresses, l.seats, l.joined, l.shared, l.publish} {
+	own := slices.DeleteFunc(slices.Clone(all), func(c container.Container) bool { return c.Labels.Project != p.Name })
+	l.own, l.former = recorded(own), recorded(current(own))
+	for _, step := range []func(context.Context) error{l.networks, l.reserveAddresses, l.seats, l.named, l.joined, l.shared, l.publish} {
 		if err := step(ctx); err != nil {
-			return placement{}, err
+			return nil, err
 		}
 	}
 	return l.place, nil
@@ -117,37 +111,27 @@ func (l *locating) networks(context.Context) error {
 func (l *locating) network(n *compose.Network) (network.Network, error) {
 	w := wantedNetwork(n)
 	var used []netip.Prefix
-	for _, project := range slices.Sorted(maps.Keys(l.others)) {
-		for _, other := range l.others[project].networks() {
+	for _, box := range slices.Concat(l.others, l.own).sandboxes() {
+		for _, a := range box.Attached {
+			own := box.Project == l.name
 			switch {
-			case other.Name != n.Name:
-				used = append(used, other.Subnet, other.Subnet6)
+			case a.Network.Name != n.Name:
+				used = append(used, a.Network.Subnet, a.Network.Subnet6)
 				continue
-			case !n.External && !matches(other, w, n):
-				return w, conflict(l.name, "network %s belongs to project %s, which defines it differently", n.Name, project)
-			case !n.External && l.joins != nil:
-				if err := l.joins(n.Name, project); err != nil {
+			case own && (n.External || !matches(a.Network, w, n)):
+				continue
+			case !n.External && !matches(a.Network, w, n):
+				return w, conflict(l.name, "network %s belongs to project %s, which defines it differently", n.Name, box.Project)
+			case !n.External && !own && l.joins != nil:
+				if err := l.joins(n.Name, box.Project); err != nil {
 					return w, fail(Conflict, l.name, err)
 				}
 			}
-			return other, nil
+			return a.Network, nil
 		}
 	}
 	if n.External {
 		return w, &Error{Code: NotFound, Object: l.name, Err: fmt.Errorf("network %s is external, but no running project has it", n.Name)}
-	}
-	for _, c := range l.all {
-		if c.Labels.Project != l.name {
-			continue
-		}
-		for _, a := range c.Labels.Sandbox.Attached {
-			switch {
-			case a.Network.Name != n.Name:
-				used = append(used, a.Network.Subnet, a.Network.Subnet6)
-			case matches(a.Network, w, n):
-				return a.Network, nil
-			}
-		}
 	}
 	for _, own := range l.known {
 		used = append(used, own.Subnet, own.Subnet6)
@@ -199,11 +183,9 @@ func matches(is, want network.Network, n *compose.Network) bool {
 // reserveAddresses notes who has which address: other projects, those that the
 // project fixes, and what its replicas have already.
 func (l *locating) reserveAddresses(context.Context) error {
-	for project, place := range l.others {
-		for _, s := range place.seats {
-			for _, a := range s.Sandbox.Attached {
-				l.take(a.Network.Name, fmt.Sprintf("%s of project %s", s.Replica, project), a.Address, a.Address6)
-			}
+	for _, s := range l.others {
+		for _, a := range s.Sandbox.Attached {
+			l.take(a.Network.Name, fmt.Sprintf("%s of project %s", s.Replica, s.project), a.Address, a.Address6)
 		}
 	}
 	for key, w := range l.known {
@@ -229,11 +211,11 @@ func (l *locating) reserveAddresses(context.Context) error {
 		}
 		return nil
 	})
-	for r, s := range l.former {
+	for _, s := range l.former {
 		for _, a := range s.Sandbox.Attached {
 			for _, address := range []netip.Addr{a.Address, a.Address6} {
 				if _, ok := l.taken[a.Network.Name][address]; !ok {
-					l.take(a.Network.Name, r.String(), address)
+					l.take(a.Network.Name, s.Replica.String(), address)
 				}
 			}
 		}
@@ -255,7 +237,7 @@ func (l *locating) take(name, by string, addresses ...netip.Addr) {
 // seats places the replicas that have a sandbox of their own.
 func (l *locating) seats(context.Context) error {
 	return l.each(func(s *compose.Service, r Replica) error {
-		seat := seat{Replica: r, project: l.name, Seat: container.Seat{Name: s.ContainerName}}
+		seat := seat{member{l.name, r}, container.Seat{Name: s.ContainerName}}
 		switch s.Network.Mode {
 		case compose.ModeService, compose.ModeContainer:
 		default:
@@ -264,9 +246,23 @@ func (l *locating) seats(context.Context) error {
 				return err
 			}
 		}
-		l.place.seats = append(l.place.seats, seat)
+		l.place = append(l.place, seat)
 		return nil
 	})
+}
+
+// named refuses names that containers of other projects have.
+func (l *locating) named(context.Context) error {
+	for _, other := range l.others {
+		for _, s := range l.place {
+			for _, chosen := range []string{s.Name, other.Name} {
+				if s.isCalled(chosen) && other.isCalled(chosen) {
+					return conflict(s.Service, "cannot be named %s: service %s of project %s has that name", chosen, other.Service, other.project)
+				}
+			}
+		}
+	}
+	return nil
 }
 
 func (l *locating) box(s *compose.Service, r Replica) (network.Sandbox, error) {
@@ -325,7 +321,8 @@ func (l *locating) attach(a compose.Attachment, r Replica) (network.Attachment, 
 		Network: w, Address: a.IPv4, Address6: a.IPv6, Further: a.LinkLocal, MAC: a.MAC,
 		Interface: a.Interface, Aliases: a.Aliases, Sysctls: a.Sysctls,
 	}
-	former, _ := attachment(l.former[r].Sandbox, w.Name)
+	seat, _ := l.former.seat(r)
+	former, _ := attachment(seat.Sandbox, w.Name)
 	for _, family := range []struct {
 		subnet  netip.Prefix
 		former  netip.Addr
@@ -374,10 +371,10 @@ func extraHosts(extra []compose.ExtraHost, box network.Sandbox) []network.Host {
 
 // joined places the replicas that live in the sandbox of another.
 func (l *locating) joined(context.Context) error {
-	for range l.place.seats { // one may join one that joins one
+	for range l.place { // one may join one that joins one
 		waiting := ""
-		for i := range l.place.seats {
-			s := &l.place.seats[i]
+		for i := range l.place {
+			s := &l.place[i]
 			if s.Sandbox.Project != "" {
 				continue
 			}
@@ -393,7 +390,7 @@ func (l *locating) joined(context.Context) error {
 			return nil
 		}
 	}
-	if len(l.place.seats) == 0 {
+	if len(l.place) == 0 {
 		return nil
 	}
 	return &Error{Code: Unsupported, Object: l.name, Err: errors.New("services share their networks in a circle")}
@@ -401,8 +398,8 @@ func (l *locating) joined(context.Context) error {
 
 // shared finds whose process identifiers and shared memory each replica shares.
 func (l *locating) shared(context.Context) error {
-	for i := range l.place.seats {
-		s := &l.place.seats[i]
+	for i := range l.place {
+		s := &l.place[i]
 		service := l.p.Services[s.Service]
 		for _, n := range []struct {
 			kind specs.LinuxNamespaceType
@@ -432,13 +429,9 @@ func (l *locating) other(what string, n compose.Namespace, r Replica) (seat, err
 		}
 		return seat{}, missing(r, what, "service "+n.Of)
 	}
-	places := map[string]placement{l.name: l.place}
-	maps.Copy(places, l.others)
-	for _, place := range places {
-		for _, s := range place.seats {
-			if s.isCalled(n.Of) {
-				return s, nil
-			}
+	for _, s := range slices.Concat(l.place, l.others) {
+		if s.isCalled(n.Of) {
+			return s, nil
 		}
 	}
 	for _, c := range l.all {
@@ -453,34 +446,46 @@ func missing(r Replica, what, of string) error {
 	return &Error{Code: NotFound, Object: r.Service, Err: fmt.Errorf("cannot share the %s of %s: it is not running", what, of)}
 }
 
+// publish gives the replicas their ports. It refuses those that another project, a process
+// of this device or another owner has, save what the project's containers have already.
 func (l *locating) publish(ctx context.Context) error {
-	taken := l.reserve
-	for _, place := range l.others {
-		taken = append(taken, place.ports()...)
+	taken, err := l.pl.networks.ForeignPorts(ctx)
+	if err != nil {
+		return err
 	}
-	for _, s := range l.place.seats {
+	take := func(s seat, ports []network.Port) {
+		for _, p := range ports {
+			p.Owner = fmt.Sprintf("service %s of project %s", s.Service, s.project)
+			taken = append(taken, p)
+		}
+	}
+	for _, s := range l.others {
+		take(s, s.Ports)
+	}
+	kept := l.own.ports()
+	for _, s := range l.place {
 		for _, p := range l.p.Services[s.Service].Ports {
 			if s.own() && p.HostPort != 0 && p.LastPort <= p.HostPort {
-				taken = append(taken, network.Port{Protocol: p.Protocol, HostIP: p.HostIP, HostPort: p.HostPort, Address: netip.IPv4Unspecified()})
+				kept = append(kept, network.Port{Protocol: p.Protocol, HostIP: p.HostIP, HostPort: p.HostPort, Address: netip.IPv4Unspecified()})
 			}
 		}
 	}
-	for i := range l.place.seats {
-		s := &l.place.seats[i]
-		if !s.own() {
-			continue
-		}
+	for i := range l.place {
+		s := &l.place[i]
 		via, ok := published(s.Sandbox)
-		if !ok {
+		if !ok || !s.own() {
 			continue
 		}
 		for _, port := range l.p.Services[s.Service].Ports {
-			ports, err := l.port(ctx, port, *s, via, taken)
+			ports, err := l.port(port, *s, via, slices.Concat(kept, taken))
+			if err == nil {
+				err = l.pl.networks.CheckPorts(ports, taken, l.own.ports()...)
+			}
 			if err != nil {
-				return err
+				return fail(codeOfNetwork(err), s.Service, err)
 			}
 			s.Ports = append(s.Ports, ports...)
-			taken = append(taken, ports...)
+			take(*s, ports)
 		}
 	}
 	return nil
@@ -497,7 +502,7 @@ func published(box network.Sandbox) (network.Attachment, bool) {
 }
 
 // port is one published port, for each family that the link has.
-func (l *locating) port(ctx context.Context, p compose.Port, s seat, via network.Attachment, taken []network.Port) ([]network.Port, error) {
+func (l *locating) port(p compose.Port, s seat, via network.Attachment, taken []network.Port) ([]network.Port, error) {
 	var ports []network.Port
 	for _, address := range []netip.Addr{via.Address, via.Address6} {
 		if address.IsValid() && (!p.HostIP.IsValid() || p.HostIP.Is4() == address.Is4()) {
@@ -512,8 +517,8 @@ func (l *locating) port(ctx context.Context, p compose.Port, s seat, via network
 	if p.HostPort == 0 || last > p.HostPort {
 		if number = l.formerPort(p, s, last); number == 0 {
 			var err error
-			if number, err = l.pl.networks.FreePort(ctx, p.Protocol, p.HostIP, p.HostPort, last, taken); err != nil {
-				return nil, fail(codeOfNetwork(err), s.Service, err)
+			if number, err = l.pl.networks.FreePort(p.Protocol, p.HostIP, p.HostPort, last, taken); err != nil {
+				return nil, err
 			}
 		}
 	}
@@ -526,7 +531,8 @@ func (l *locating) port(ctx context.Context, p compose.Port, s seat, via network
 // formerPort is the port of the device that the replica has already for this
 // one; 0 where it has none.
 func (l *locating) formerPort(p compose.Port, s seat, last uint16) uint16 {
-	for _, f := range l.former[s.Replica].Ports {
+	former, _ := l.former.seat(s.Replica)
+	for _, f := range former.Ports {
 		inRange := p.HostPort == 0 || p.HostPort <= f.HostPort && f.HostPort <= last
 		again := slices.ContainsFunc(s.Ports, func(q network.Port) bool { return f.Overlaps(q) })
 		if f.Protocol == p.Protocol && f.ContainerPort == p.ContainerPort && f.HostIP == p.HostIP && inRange && !again {

@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,20 +16,28 @@ import (
 	"github.com/margolite/margolite/runtime/network"
 )
 
-// placement is the place of a project on the device's networks: where its
-// replicas are, and what they publish. It is kept in the details of containers.
-type placement struct {
-	seats []seat // of the wanted replicas, each after those it depends on
+// placement is where replicas are on the device's networks, and what they publish:
+// those of one project, each after those it depends on, or of several. It is kept in the
+// details of containers.
+type placement []seat
+
+// member is a replica among those of all projects.
+type member struct {
+	project string
+	Replica
+}
+
+func memberOf(c container.Container) member {
+	return member{c.Labels.Project, Replica{c.Labels.Service, c.Labels.Number}}
 }
 
 type seat struct {
-	Replica
-	project string
+	member
 	container.Seat
 }
 
 // own tells whether the replica has a sandbox of its own.
-func (s seat) own() bool { return s.Sandbox.Project == s.project && replicaOf(s.Sandbox) == s.Replica }
+func (s seat) own() bool { return s.member == member{s.Sandbox.Project, replicaOf(s.Sandbox)} }
 
 // isCalled tells whether the container goes by that name; none goes by an empty one.
 func (s seat) isCalled(name string) bool {
@@ -47,35 +56,47 @@ func (s seat) joins() string {
 }
 
 func (p placement) seat(r Replica) (seat, bool) {
-	i := slices.IndexFunc(p.seats, func(s seat) bool { return s.Replica == r })
+	i := slices.IndexFunc(p, func(s seat) bool { return s.Replica == r })
 	if i < 0 {
 		return seat{}, false
 	}
-	return p.seats[i], true
+	return p[i], true
 }
 
 // networks are those that the replicas are on, each once, sorted by name. Who
 // joins another one's sandbox knows only where that was when it joined.
 func (p placement) networks() []network.Network {
 	byName := make(map[string]network.Network)
-	for _, s := range p.seats {
-		if !s.own() {
-			continue
-		}
-		for _, a := range s.Sandbox.Attached {
+	for _, box := range p.sandboxes() {
+		for _, a := range box.Attached {
 			byName[a.Network.Name] = a.Network
 		}
 	}
-	list := make([]network.Network, 0, len(byName))
-	for _, name := range slices.Sorted(maps.Keys(byName)) {
-		list = append(list, byName[name])
+	return slices.SortedFunc(maps.Values(byName), func(a, b network.Network) int { return cmp.Compare(a.Name, b.Name) })
+}
+
+func (p placement) network(name string) (w network.Network, is bool) {
+	all := p.networks()
+	if i := slices.IndexFunc(all, func(w network.Network) bool { return w.Name == name }); i >= 0 {
+		return all[i], true
 	}
-	return list
+	return w, false
+}
+
+// sandboxes are those that are the replicas' own.
+func (p placement) sandboxes() []network.Sandbox {
+	var boxes []network.Sandbox
+	for _, s := range p {
+		if s.own() {
+			boxes = append(boxes, s.Sandbox)
+		}
+	}
+	return boxes
 }
 
 func (p placement) ports() []network.Port {
 	var all []network.Port
-	for _, s := range p.seats {
+	for _, s := range p {
 		all = append(all, s.Ports...)
 	}
 	return all
@@ -91,14 +112,12 @@ func attachment(s network.Sandbox, name string) (network.Attachment, bool) {
 	return s.Attached[i], true
 }
 
-func seatOf(c container.Container) seat {
-	return seat{Replica{c.Labels.Service, c.Labels.Number}, c.Labels.Project, c.Labels.Seat}
-}
+func seatOf(c container.Container) seat { return seat{memberOf(c), c.Labels.Seat} }
 
 func recorded(containers []container.Container) placement {
-	p := placement{seats: make([]seat, len(containers))}
+	p := make(placement, len(containers))
 	for i, c := range containers {
-		p.seats[i] = seatOf(c)
+		p[i] = seatOf(c)
 	}
 	return p
 }
@@ -107,13 +126,12 @@ func recorded(containers []container.Container) placement {
 // runs, else the oldest, which has proven itself.
 func current(all []container.Container) []container.Container {
 	var chosen []container.Container
-	index := make(map[Replica]int)
+	index := make(map[member]int)
 	for _, c := range all {
-		r := Replica{c.Labels.Service, c.Labels.Number}
-		i, ok := index[r]
+		i, ok := index[memberOf(c)]
 		switch {
 		case !ok:
-			index[r] = len(chosen)
+			index[memberOf(c)] = len(chosen)
 			chosen = append(chosen, c)
 		case better(c, chosen[i]):
 			chosen[i] = c
@@ -147,19 +165,14 @@ func (pl *places) allRecorded(ctx context.Context) ([]container.Container, error
 	if err != nil {
 		return nil, err
 	}
-	type replica struct {
-		project string
-		Replica
-	}
-	of := func(c container.Container) replica { return replica{c.Labels.Project, seatOf(c).Replica} }
-	count := make(map[replica]int, len(all))
+	count := make(map[member]int, len(all))
 	for _, c := range all {
-		count[of(c)]++
+		count[memberOf(c)]++
 	}
 	var rivals []container.Container
 	var at []int
 	for i, c := range all {
-		if count[of(c)] > 1 {
+		if count[memberOf(c)] > 1 {
 			rivals, at = append(rivals, c), append(at, i)
 		}
 	}
@@ -190,15 +203,12 @@ func (pl *places) claim(ctx context.Context, p *Project) (own []container.Contai
 		pl.mu.Unlock()
 		all, err := pl.allRecorded(ctx)
 		if err != nil {
-			return nil, placement{}, &Error{Code: Internal, Object: p.Name, Err: err}
+			return nil, nil, &Error{Code: Internal, Object: p.Name, Err: err}
 		}
 		if place, current, err = pl.claimAmong(ctx, all, ended, p); err != nil {
-			return nil, placement{}, fail(codeOfNetwork(err), p.Name, err)
+			return nil, nil, fail(codeOfNetwork(err), p.Name, err)
 		}
 		own = slices.DeleteFunc(all, func(c container.Container) bool { return c.Labels.Project != p.Name })
-	}
-	if err := pl.checkPorts(ctx, own, place); err != nil {
-		return nil, placement{}, fail(codeOfNetwork(err), p.Name, err)
 	}
 	return own, place, nil
 }
@@ -208,13 +218,10 @@ func (pl *places) claimAmong(ctx context.Context, all []container.Container, end
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
 	if pl.ended != ended {
-		return placement{}, false, nil
+		return nil, false, nil
 	}
 	if place, err = pl.locateLocked(ctx, all, p); err != nil {
-		return placement{}, false, err
-	}
-	if err := pl.checkOthersLocked(all, p.Name, place); err != nil {
-		return placement{}, false, err
+		return nil, false, err
 	}
 	pl.claims[p.Name] = place
 	return place, true, nil
@@ -239,49 +246,45 @@ func (pl *places) unclaim(project string) {
 func (pl *places) isClaimed(project string) bool {
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
-	return len(pl.claims[project].seats) > 0
+	return len(pl.claims[project]) > 0
 }
 
-// placements are those of all projects: what is claimed, else what the labels say.
-func (pl *places) placements(all []container.Container) map[string]placement {
+// everybody is the place of all projects, sorted by name: what is claimed, else what
+// the labels say.
+func (pl *places) everybody(all []container.Container) placement {
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
-	return pl.placementsLocked(all)
+	return pl.everybodyLocked(all)
 }
 
-func (pl *places) placementsLocked(all []container.Container) map[string]placement {
-	byProject := make(map[string][]container.Container)
-	for _, c := range all {
-		byProject[c.Labels.Project] = append(byProject[c.Labels.Project], c)
+func (pl *places) everybodyLocked(all []container.Container) placement {
+	byProject := maps.Clone(pl.claims)
+	for _, s := range recorded(current(all)) {
+		if _, claimed := pl.claims[s.project]; !claimed {
+			byProject[s.project] = append(byProject[s.project], s)
+		}
 	}
-	places := make(map[string]placement, len(byProject))
-	for project, containers := range byProject {
-		places[project] = recorded(current(containers))
+	var everybody placement
+	for _, project := range slices.Sorted(maps.Keys(byProject)) {
+		everybody = append(everybody, byProject[project]...)
 	}
-	for project, claimed := range pl.claims {
-		places[project] = claimed
-	}
-	return places
+	return everybody
 }
 
 // hostsFor are the lines in the hosts file of a replica: all that it shares a
 // network with, those of its own project first.
-func hostsFor(places map[string]placement, of seat) []network.Host {
-	projects := []string{of.project}
-	for _, name := range slices.Sorted(maps.Keys(places)) {
-		if name != of.project {
-			projects = append(projects, name)
+func hostsFor(everybody placement, of seat) []network.Host {
+	var own, others []network.Host
+	for _, s := range everybody {
+		switch {
+		case !s.own():
+		case s.project != of.project:
+			others = append(others, linesFor(s, of)...)
+		case s.member != of.member:
+			own = append(own, linesFor(s, of)...)
 		}
 	}
-	var hosts []network.Host
-	for _, project := range projects {
-		for _, s := range places[project].seats {
-			if s.own() && (project != of.project || s.Replica != of.Replica) {
-				hosts = append(hosts, linesFor(s, of)...)
-			}
-		}
-	}
-	return hosts
+	return append(own, others...)
 }
 
 // linesFor are the lines for one replica in the hosts file of another: its
@@ -345,28 +348,20 @@ func (pl *places) syncLocked(ctx context.Context) (waits []func() error, err err
 	if err != nil {
 		return nil, err
 	}
-	places := pl.placements(all)
-	var ports []network.Port
-	var networks []network.Network
-	for _, place := range places {
-		ports = append(ports, place.ports()...)
-		networks = append(networks, place.networks()...)
-	}
-	if err := pl.networks.SyncPorts(ctx, ports, networks); err != nil {
+	everybody := pl.everybody(all)
+	if err := pl.networks.SyncPorts(ctx, everybody.ports(), everybody.networks()); err != nil {
 		return nil, err
 	}
-	for _, place := range places {
-		for _, s := range place.seats {
-			if !s.own() || len(s.Sandbox.Attached) == 0 || !pl.networks.Has(s.Sandbox) {
-				continue
-			}
-			wait, err := pl.networks.BeginHosts(s.Sandbox, hostsFor(places, s))
-			switch {
-			case err == nil:
-				waits = append(waits, wait)
-			case !errors.Is(err, fs.ErrNotExist):
-				return waits, err
-			}
+	for _, s := range everybody {
+		if !s.own() || len(s.Sandbox.Attached) == 0 || !pl.networks.Has(s.Sandbox) {
+			continue
+		}
+		wait, err := pl.networks.BeginHosts(s.Sandbox, hostsFor(everybody, s))
+		switch {
+		case err == nil:
+			waits = append(waits, wait)
+		case !errors.Is(err, fs.ErrNotExist):
+			return waits, err
 		}
 	}
 	return waits, nil
@@ -387,10 +382,8 @@ func (pl *places) removeNetwork(ctx context.Context, w network.Network) error {
 	if err != nil {
 		return err
 	}
-	for _, place := range pl.placements(all) {
-		if slices.ContainsFunc(place.networks(), func(o network.Network) bool { return o.Name == w.Name }) {
-			return nil
-		}
+	if _, needed := pl.everybody(all).network(w.Name); needed {
+		return nil
 	}
 	return pl.networks.RemoveNetwork(ctx, w)
 }
@@ -404,82 +397,12 @@ func (pl *places) sweepNetworks(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var boxes []network.Sandbox
-	var networks []network.Network
-	places := slices.Collect(maps.Values(pl.placements(all)))
-	places = append(places, recorded(all)) // also those that current did not choose
-	for _, place := range places {
-		networks = append(networks, place.networks()...)
-		for _, s := range place.seats {
-			if s.own() {
-				boxes = append(boxes, s.Sandbox)
-			}
-		}
-	}
-	return pl.networks.Leftovers(ctx, boxes, networks)
-}
-
-// checkOthersLocked refuses ports and names that another project has or has
-// claimed. The caller holds mu; if it claims the place, it does so before it lets mu
-// go.
-func (pl *places) checkOthersLocked(all []container.Container, name string, place placement) error {
-	places := pl.placementsLocked(all)
-	delete(places, name)
-	for _, project := range slices.Sorted(maps.Keys(places)) {
-		for _, other := range places[project].seats {
-			for _, s := range place.seats {
-				for _, chosen := range []string{s.Name, other.Name} {
-					if s.isCalled(chosen) && other.isCalled(chosen) {
-						return conflict(s.Service, "cannot be named %s: service %s of project %s has that name", chosen, other.Service, project)
-					}
-				}
-				for _, p := range s.Ports {
-					if i := slices.IndexFunc(other.Ports, func(q network.Port) bool { return p.Overlaps(q) }); i >= 0 {
-						return conflict(s.Service, "cannot publish port %s: service %s of project %s has it", p, other.Service, project)
-					}
-				}
-			}
-		}
-	}
-	return nil
-}
-
-// checkPorts refuses ports that a process of this device or another owner has. Ports that the
-// project's containers have already are its own.
-func (pl *places) checkPorts(ctx context.Context, own []container.Container, place placement) error {
-	had := recorded(own).ports()
-	var added []network.Port
-	for _, s := range place.seats {
-		for _, p := range s.Ports {
-			if !slices.ContainsFunc(had, func(o network.Port) bool {
-				return o.HostPort == p.HostPort && o.Protocol == p.Protocol && sameHostIP(o.HostIP, p.HostIP)
-			}) {
-				added = append(added, p)
-			}
-		}
-	}
-	foreign, err := pl.networks.ForeignPorts(ctx)
-	if err != nil {
-		return err
-	}
-	err = pl.networks.CheckPorts(added, foreign)
-	if refused := new(network.PortError); errors.As(err, &refused) {
-		for _, s := range place.seats {
-			if slices.ContainsFunc(s.Ports, func(p network.Port) bool { return p.Overlaps(refused.Port) }) {
-				return fail(codeOfNetwork(err), s.Service, err)
-			}
-		}
-	}
-	return err
+	chosen, each := pl.everybody(all), recorded(all) // also those that current did not choose
+	return pl.networks.Leftovers(ctx, append(chosen.sandboxes(), each.sandboxes()...), append(chosen.networks(), each.networks()...))
 }
 
 func conflict(object, format string, args ...any) error {
 	return &Error{Code: Conflict, Object: object, Err: fmt.Errorf(format, args...)}
-}
-
-func sameHostIP(a, b netip.Addr) bool {
-	every := func(a netip.Addr) bool { return !a.IsValid() || a.IsUnspecified() }
-	return a == b || every(a) && every(b)
 }
 
 // hasNetwork tells whether the bridge is there. A network without one has

@@ -46,13 +46,13 @@ type run struct {
 
 	mu     sync.Mutex // guards what follows, while sequences are executed side by side
 	made   made
-	places map[string]placement // of all projects, by the last look
-	steps  int                  // that it began
-	starts map[string]int       // by container, of this run
-	stops  int                  // containers that it stopped
-	fresh  map[string]bool      // containers that this run created
-	gone   map[string]bool      // networks that it removed
-	passed map[string]bool      // volumes that it could not make, and does not try again
+	all    placement       // of all projects, by the last look; nil: not needed so far
+	steps  int             // that it began
+	starts map[string]int  // by container, of this run
+	stops  int             // containers that it stopped
+	fresh  map[string]bool // containers that this run created
+	gone   map[string]bool // networks that it removed
+	passed map[string]bool // volumes that it could not make, and does not try again
 }
 
 // made is what a run brought up to date itself. What merely is there may be
@@ -61,7 +61,7 @@ type made struct {
 	networks map[string]bool
 	boxes    map[Replica]bool
 	ports    bool
-	seats    []seat // that the ports and hosts files are for since a change; nil: not known
+	seats    placement // that the ports and hosts files are for since a change; nil: not known
 }
 
 func (r *run) find(ctx context.Context) error {
@@ -84,7 +84,7 @@ func (r *run) find(ctx context.Context) error {
 	return nil
 }
 
-func (r *run) take(own []container.Container) { r.found, r.places = inOrder(own), nil }
+func (r *run) take(own []container.Container) { r.found, r.all = inOrder(own), nil }
 
 // observed adds to the containers that were found what else there is.
 func (r *run) observed(ctx context.Context) (Observed, error) {
@@ -125,7 +125,7 @@ func (r *run) observed(ctx context.Context) (Observed, error) {
 	for _, w := range r.place.networks() {
 		o.Networks[w.Name] = r.made.networks[w.Name] && hasNetwork(w)
 	}
-	for _, w := range r.former() {
+	for _, w := range recorded(r.found).networks() { // that its containers were made for
 		if _, wanted := o.Networks[w.Name]; wanted || r.gone[w.Name] || !hasNetwork(w) {
 			continue
 		}
@@ -141,38 +141,26 @@ func (r *run) observed(ctx context.Context) (Observed, error) {
 	return o, nil
 }
 
-// former are the networks that containers of the project were made for, by name.
-func (r *run) former() []network.Network {
-	return recorded(r.found).networks()
-}
-
 func (r *run) usedElsewhere(ctx context.Context, name string) (bool, error) {
-	places, err := r.everybody(ctx)
-	if err != nil {
-		return false, err
-	}
-	for project, place := range places {
-		if project != r.project && slices.ContainsFunc(place.networks(), func(w network.Network) bool { return w.Name == name }) {
-			return true, nil
-		}
-	}
-	return false, nil
+	all, err := r.everybody(ctx)
+	others := slices.DeleteFunc(slices.Clone(all), func(s seat) bool { return s.project == r.project })
+	_, used := others.network(name)
+	return used, err
 }
 
-// everybody are the places of all projects, read at most once after each look:
-// few looks need those of other projects.
-func (r *run) everybody(ctx context.Context) (map[string]placement, error) {
+// everybody is the place of all projects, read at most once after each look: few looks
+// need those of other projects.
+func (r *run) everybody(ctx context.Context) (placement, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.places == nil {
+	if r.all == nil {
 		all, err := r.e.places.allRecorded(ctx)
 		if err != nil {
 			return nil, &Error{Code: Internal, Object: r.project, Err: err}
 		}
-		r.places = r.e.places.placements(all)
-		r.places[r.project] = r.place
+		r.all = r.e.places.everybody(all)
 	}
-	return r.places, nil
+	return r.all, nil
 }
 
 type failure struct {
@@ -276,7 +264,7 @@ func (r *run) execute(ctx context.Context, s Step) error {
 	}
 	switch s.Kind {
 	case EnsureNetwork:
-		w, ok := r.network(s.Network)
+		w, ok := r.place.network(s.Network)
 		if !ok {
 			return internal(errors.New("it is unknown"))
 		}
@@ -293,11 +281,11 @@ func (r *run) execute(ctx context.Context, s Step) error {
 		if !ok {
 			return internal(errors.New("it has no place on the network"))
 		}
-		places, err := r.everybody(ctx)
+		all, err := r.everybody(ctx)
 		if err != nil {
 			return internal(err)
 		}
-		if err := r.e.networks.EnsureSandbox(ctx, seat.Sandbox, hostsFor(places, seat)); err != nil {
+		if err := r.e.networks.EnsureSandbox(ctx, seat.Sandbox, hostsFor(all, seat)); err != nil {
 			return internal(err)
 		}
 		r.note(func() { set(&r.made.boxes, s.Replica) })
@@ -339,11 +327,9 @@ func (r *run) execute(ctx context.Context, s Step) error {
 		}
 		return nil
 	case RemoveNetwork:
-		for _, w := range r.former() {
-			if w.Name == s.Network {
-				if err := r.e.places.removeNetwork(ctx, w); err != nil {
-					return internal(err)
-				}
+		if w, ok := recorded(r.found).network(s.Network); ok {
+			if err := r.e.places.removeNetwork(ctx, w); err != nil {
+				return internal(err)
 			}
 		}
 		r.note(func() { set(&r.gone, s.Network) })
@@ -414,15 +400,6 @@ func (r *run) stopped() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.stops > 0
-}
-
-func (r *run) network(name string) (network.Network, bool) {
-	list := r.place.networks()
-	i := slices.IndexFunc(list, func(w network.Network) bool { return w.Name == name })
-	if i < 0 {
-		return network.Network{}, false
-	}
-	return list[i], true
 }
 
 func (r *run) dependencies(id string) []compose.Dependency {

@@ -640,7 +640,7 @@ func TestFreePortIsOneThatCanBePublished(t *testing.T) {
 		if ip != "" {
 			hostIP = netip.MustParseAddr(ip)
 		}
-		return l.FreePort(t.Context(), protocol, hostIP, from, to, taken)
+		return l.FreePort(protocol, hostIP, from, to, taken)
 	}
 	for _, c := range []struct {
 		name, protocol, ip string

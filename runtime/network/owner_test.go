@@ -74,7 +74,7 @@ func TestOwnersLiveSideBySide(t *testing.T) {
 	if err := l.CheckPorts([]network.Port{taken}, foreign); !errors.As(err, &refused) || !strings.Contains(refused.Holder, w.runDir) {
 		t.Errorf("port of the first: %v", err)
 	}
-	number, err := l.FreePort(t.Context(), "tcp", netip.Addr{}, 8080, 8090, nil)
+	number, err := l.FreePort("tcp", netip.Addr{}, 8080, 8090, foreign)
 	if must(t, err); number == 8080 {
 		t.Error("a port of the first is given away")
 	}

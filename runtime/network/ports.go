@@ -26,7 +26,7 @@ type Port struct {
 	HostPort      uint16     `json:"hostPort"`
 	ContainerPort uint16     `json:"containerPort"`
 	Address       netip.Addr `json:"address"` // of the sandbox
-	// Owner says whose it is, for messages: service "web" of project "shop".
+	// Owner says whose it is, for messages: service web of project shop.
 	Owner string `json:"-"`
 }
 
@@ -143,6 +143,11 @@ func consistent(ports []Port) (good []Port, err error) {
 	return good, err
 }
 
+// listensLike says that both listen at the same address and port of the host.
+func (p Port) listensLike(q Port) bool {
+	return p.Protocol == q.Protocol && p.HostPort == q.HostPort && (p.HostIP == q.HostIP || p.anywhere() && q.anywhere())
+}
+
 // sameAs says that both are one port, whoever owns it.
 func (p Port) sameAs(q Port) bool {
 	q.Owner = p.Owner
@@ -150,15 +155,16 @@ func (p Port) sameAs(q Port) bool {
 }
 
 // CheckPorts says whether the wanted ports can be published beside those of
-// other sandboxes and beside the processes of the host. The error joins a
-// *PortError for each that cannot, with the name of who has it. A process that
-// starts to listen later is not heard: published ports come first.
-func (n *Networks) CheckPorts(wanted, published []Port) error {
+// other sandboxes and beside the processes of the host, which do not count for what
+// is published already for the same sandboxes. The error joins a *PortError for each
+// that cannot, with the name of who has it. A process that starts to listen later is
+// not heard: published ports come first.
+func (n *Networks) CheckPorts(wanted, others []Port, already ...Port) error {
 	var all error
 	for i, p := range wanted {
 		refused := &PortError{Port: p, Err: p.check()}
 		if refused.Err == nil {
-			refused.Holder, refused.Err = n.obstacle(p, published, wanted[:i])
+			refused.Holder, refused.Err = n.obstacle(p, slices.Concat(others, wanted[:i]), already...)
 		}
 		if refused.Err != nil {
 			all = errors.Join(all, refused)
@@ -168,11 +174,12 @@ func (n *Networks) CheckPorts(wanted, published []Port) error {
 }
 
 // obstacle is what keeps the port from being published.
-func (n *Networks) obstacle(p Port, published ...[]Port) (holder string, err error) {
-	for _, others := range published {
-		if i := slices.IndexFunc(others, p.collides); i >= 0 {
-			return others[i].Owner, ErrPortInUse
-		}
+func (n *Networks) obstacle(p Port, others []Port, already ...Port) (holder string, err error) {
+	if i := slices.IndexFunc(others, p.collides); i >= 0 {
+		return others[i].Owner, ErrPortInUse
+	}
+	if slices.ContainsFunc(already, p.listensLike) {
+		return "", nil
 	}
 	n.probing.Lock()
 	err = tryToListen(p)
@@ -186,15 +193,11 @@ func (n *Networks) obstacle(p Port, published ...[]Port) (holder string, err err
 // FreePort is the first port from..to that can be published beside those that
 // are taken and beside the processes of the host; with 0 for both, any.
 // Without hostIP it is free for IPv4 and IPv6.
-func (n *Networks) FreePort(ctx context.Context, protocol string, hostIP netip.Addr, from, to uint16, taken []Port) (uint16, error) {
+func (n *Networks) FreePort(protocol string, hostIP netip.Addr, from, to uint16, taken []Port) (uint16, error) {
 	if from == 0 && to == 0 {
 		from, to = port.FirstFree, port.LastFree
 	}
 	to = max(to, from)
-	foreign, err := n.ForeignPorts(ctx)
-	if err != nil {
-		return 0, err
-	}
 	for number := int(from); number <= int(to); number++ {
 		free := true
 		for _, f := range families() {
@@ -205,7 +208,7 @@ func (n *Networks) FreePort(ctx context.Context, protocol string, hostIP netip.A
 			if err := p.check(); err != nil {
 				return 0, &PortError{Port: p, Err: err}
 			}
-			_, err := n.obstacle(p, taken, foreign)
+			_, err := n.obstacle(p, taken)
 			switch {
 			case errors.Is(err, ErrPortInUse):
 				free = false
