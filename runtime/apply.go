@@ -91,25 +91,13 @@ func (e *Engine) Apply(ctx context.Context, p *Project, o ApplyOptions) error {
 // policy and in its own time, and brings all of them back after a reboot. It
 // changes nothing, and is cheap.
 func (e *Engine) Matches(ctx context.Context, p *Project) (bool, error) {
-	ctx = e.within(ctx)
-	unlock, err := e.projects.changing.lock(ctx, p.Name)
-	if err != nil {
-		return false, fail(Internal, p.Name, err)
-	}
-	defer unlock()
 	o, err := e.Outline(p)
 	if err != nil {
 		return false, err
 	}
-	recorded, err := e.containers.RecordedOf(ctx, p.Name)
-	if err != nil {
-		return false, &Error{Code: Internal, Object: p.Name, Err: err}
-	}
-	if !o.isOf(recorded) {
-		return false, nil
-	}
-	e.projects.with(p.Name, (*project).decide)
-	return true, nil
+	return e.finds(ctx, o, func(ctx context.Context) ([]container.Container, error) {
+		return e.containers.RecordedOf(ctx, p.Name)
+	})
 }
 
 // Outline is what Matches compares of a project: small enough to be kept where
@@ -136,32 +124,38 @@ func (e *Engine) Outline(p *Project) (Outline, error) {
 	return o, nil
 }
 
-// isOf tells whether these are the containers of the project, and no others.
-func (o Outline) isOf(found []container.Container) bool {
-	for _, c := range found {
-		dependsOn, ok := o.containers[c.ID]
-		if !ok || !slices.Equal(c.Labels.DependsOn, dependsOn) {
-			return false
-		}
-	}
-	return len(found) == len(o.containers)
-}
-
-// Intact tells whether a project that matched, or was applied, still has all of its
-// containers. Unlike Matches it reads nothing but their records, however many
-// others there are, and finds none that somebody else has added.
-func (e *Engine) Intact(ctx context.Context, o Outline) (bool, error) {
+// finds tells whether what is read are the containers of the project, and no others.
+func (e *Engine) finds(ctx context.Context, o Outline, read func(context.Context) ([]container.Container, error)) (bool, error) {
 	ctx = e.within(ctx)
 	unlock, err := e.projects.changing.lock(ctx, o.Project)
 	if err != nil {
 		return false, fail(Internal, o.Project, err)
 	}
 	defer unlock()
-	recorded, err := e.containers.RecordedIDs(ctx, slices.Collect(maps.Keys(o.containers)))
+	found, err := read(ctx)
 	if err != nil {
 		return false, &Error{Code: Internal, Object: o.Project, Err: err}
 	}
-	return o.isOf(recorded), nil
+	for _, c := range found {
+		dependsOn, ok := o.containers[c.ID]
+		if !ok || !slices.Equal(c.Labels.DependsOn, dependsOn) {
+			return false, nil
+		}
+	}
+	if len(found) != len(o.containers) {
+		return false, nil
+	}
+	e.projects.with(o.Project, (*project).decide)
+	return true, nil
+}
+
+// Intact tells whether a project that matched, or was applied, still has all of its
+// containers. Unlike Matches it reads nothing but their records, however many
+// others there are, and finds none that somebody else has added.
+func (e *Engine) Intact(ctx context.Context, o Outline) (bool, error) {
+	return e.finds(ctx, o, func(ctx context.Context) ([]container.Container, error) {
+		return e.containers.RecordedIDs(ctx, slices.Collect(maps.Keys(o.containers)))
+	})
 }
 
 // LeaveAlone keeps Run from starting anything of projects until they are applied,
@@ -366,14 +360,9 @@ func (r *run) passOver(failed []failure) error {
 // rest leaves a service as it is from now on, if those who depend on it do
 // without it; otherwise it returns false.
 func (r *run) rest(id string) bool {
-	for i := range r.wanted.Services {
-		s := &r.wanted.Services[i]
-		if s.Container == id && r.optional(s.Service) {
-			s.Resting = true
-			return true
-		}
-	}
-	return false
+	s := r.wanted.service(id)
+	s.Resting = s.Resting || r.optional(s.Service)
+	return s.Resting
 }
 
 // optional tells whether others depend on a service, and all of them do without

@@ -31,5 +31,5 @@ func (e *Engine) Remembered() map[string]int {
 		mu.Lock()
 		defer mu.Unlock()
 	}
-	return map[string]int{"claims": len(e.places.claims), "projects": len(e.projects.of), "containers": len(e.projects.owners)}
+	return map[string]int{"claims": len(e.places.claims), "projects": len(e.projects.of)}
 }

@@ -122,6 +122,11 @@ type WantedService struct {
 	Resting   bool   // it ended, or could not be started, and is left so for now
 }
 
+// service is the one that a container is for, which has to be wanted.
+func (w *Wanted) service(container string) *WantedService {
+	return &w.Services[slices.IndexFunc(w.Services, func(s WantedService) bool { return s.Container == container })]
+}
+
 // Observed is what there is of a project.
 type Observed struct {
 	Containers []ObservedContainer // each after those it depends on

@@ -30,7 +30,6 @@ type projects struct {
 
 	mu      sync.Mutex
 	of      map[string]*project
-	owners  map[string]string // projects by the ids of their containers, as workers found them
 	watches map[*watch]bool
 	begin   func(*project) // starts the worker of a project; nil: Run does not run
 	looked  bool           // workers began for all that was there when Run began
@@ -67,7 +66,7 @@ type project struct {
 func newProjects(e events) *projects {
 	return &projects{
 		events: e, changing: newLocks(), back: make(chan struct{}),
-		of: make(map[string]*project), owners: make(map[string]string), watches: make(map[*watch]bool),
+		of: make(map[string]*project), watches: make(map[*watch]bool),
 	}
 }
 
@@ -158,8 +157,7 @@ func (ps *projects) supervise(begin func(*project)) {
 	if begin == nil {
 		return
 	}
-	clear(ps.owners) // a former Run has missed what happened since
-	for _, p := range ps.of {
+	for _, p := range ps.of { // a former Run has missed what happened since
 		p.news, p.due, p.known, p.made, p.tended = false, time.Time{}, nil, made{}, tended{}
 		ps.settle(p)
 	}
@@ -327,34 +325,25 @@ func (ps *projects) waitOf(name string, r Replica) (wait Wait) {
 	return wait
 }
 
-// hasWork tells whether there are containers to supervise, or may be.
-func (ps *projects) hasWork() bool {
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	for _, p := range ps.of {
-		if p.news || p.worker || len(p.known) > 0 {
-			return true
-		}
-	}
-	return false
-}
-
 // ownerOf is the project of a container; "" where no worker has found it.
 func (ps *projects) ownerOf(id string) string {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	return ps.owners[id]
+	for name, p := range ps.of {
+		if slices.Contains(p.known, id) {
+			return name
+		}
+	}
+	return ""
 }
 
 // noteFound notes the containers that a worker found, forgets others, and returns their ids.
 func (ps *projects) noteFound(p *project, found []container.Container) (known []string) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	maps.DeleteFunc(ps.owners, func(_, of string) bool { return of == p.name })
 	p.known = make([]string, 0, len(found))
 	for _, c := range found {
 		p.known = append(p.known, c.ID)
-		ps.owners[c.ID] = p.name
 	}
 	maps.DeleteFunc(p.histories, func(id string, _ *history) bool { return !slices.Contains(p.known, id) })
 	return p.known

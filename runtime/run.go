@@ -12,7 +12,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/margolite/margolite/runtime/compose"
 	"github.com/margolite/margolite/runtime/contain"
 	"github.com/margolite/margolite/runtime/container"
 	"github.com/margolite/margolite/runtime/network"
@@ -233,7 +232,11 @@ func (r *run) do(ctx context.Context, s Step) error {
 	r.e.o.OnStep("before " + s.String())
 	r.tell(Event{Step: s.String(), Service: s.Replica.Service})
 	if err := r.execute(ctx, s); err != nil {
-		return err
+		code := codeOfNetwork(err)
+		if s.Kind == CreateContainer || s.Kind == StartContainer {
+			code = StartFailed
+		}
+		return fail(code, r.object(s), err)
 	}
 	r.tell(Event{Step: s.String(), Service: s.Replica.Service, Done: true})
 	r.e.o.OnStep("after " + s.String())
@@ -256,20 +259,14 @@ func (r *run) note(change func()) {
 }
 
 func (r *run) execute(ctx context.Context, s Step) error {
-	internal := func(err error) error {
-		if err == nil {
-			return nil
-		}
-		return fail(Internal, r.object(s), err)
-	}
 	switch s.Kind {
 	case EnsureNetwork:
 		w, ok := r.place.network(s.Network)
 		if !ok {
-			return internal(errors.New("it is unknown"))
+			return errors.New("it is unknown")
 		}
 		if err := r.e.places.ensureNetwork(ctx, w); err != nil {
-			return internal(err)
+			return err
 		}
 		r.note(func() {
 			set(&r.made.networks, s.Network)
@@ -279,32 +276,29 @@ func (r *run) execute(ctx context.Context, s Step) error {
 	case EnsureSandbox:
 		seat, ok := r.place.seat(s.Replica)
 		if !ok {
-			return internal(errors.New("it has no place on the network"))
+			return errors.New("it has no place on the network")
 		}
 		all, err := r.everybody(ctx)
 		if err != nil {
-			return internal(err)
+			return err
 		}
 		if err := r.e.networks.EnsureSandbox(ctx, seat.Sandbox, hostsFor(all, seat)); err != nil {
-			return internal(err)
+			return err
 		}
 		r.note(func() { set(&r.made.boxes, s.Replica) })
 		return nil
 	case SyncPorts:
 		if err := r.e.places.syncPorts(ctx); err != nil {
-			return fail(codeOfNetwork(err), r.project, err)
+			return err
 		}
 		r.note(func() { r.made.ports = true })
 		return nil
 	case EnsureVolume:
-		return internal(r.e.containers.EnsureVolume(ctx, r.project, r.volumes[s.Volume]))
+		return r.e.containers.EnsureVolume(ctx, r.project, r.volumes[s.Volume])
 	case CreateContainer:
 		return r.create(ctx, s)
 	case StartContainer:
-		if err := r.start(ctx, s.Container); err != nil {
-			return fail(StartFailed, r.object(s), err)
-		}
-		return nil
+		return r.start(ctx, s.Container)
 	case RunHooks:
 		return r.runHooks(ctx, s)
 	case StopContainer:
@@ -312,30 +306,30 @@ func (r *run) execute(ctx context.Context, s Step) error {
 		r.first.Lock()
 		r.shim = false
 		r.first.Unlock()
-		return internal(r.e.containers.Stop(ctx, s.Container, r.grace))
+		return r.e.containers.Stop(ctx, s.Container, r.grace)
 	case RecordDone:
-		return internal(r.e.containers.MarkDone(ctx, s.Container))
+		return r.e.containers.MarkDone(ctx, s.Container)
 	case RecordOrder:
-		return internal(r.e.containers.SetDependsOn(ctx, s.Container, r.dependencies(s.Container)))
+		return r.e.containers.SetDependsOn(ctx, s.Container, r.wanted.service(s.Container).DependsOn)
 	case DeleteContainer:
-		return internal(r.deleteContainer(ctx, s.Container))
+		return r.deleteContainer(ctx, s.Container)
 	case RemoveSandbox:
-		for _, c := range r.found {
-			if seat := seatOf(c); seat.own() && seat.Replica == s.Replica {
-				return internal(r.e.networks.RemoveSandbox(ctx, seat.Sandbox))
+		for _, box := range recorded(r.found).sandboxes() {
+			if replicaOf(box) == s.Replica {
+				return r.e.networks.RemoveSandbox(ctx, box)
 			}
 		}
 		return nil
 	case RemoveNetwork:
 		if w, ok := recorded(r.found).network(s.Network); ok {
 			if err := r.e.places.removeNetwork(ctx, w); err != nil {
-				return internal(err)
+				return err
 			}
 		}
 		r.note(func() { set(&r.gone, s.Network) })
 		return nil
 	default:
-		return internal(fmt.Errorf("unknown step %q", s.Kind))
+		return fmt.Errorf("unknown step %q", s.Kind)
 	}
 }
 
@@ -349,10 +343,7 @@ func (r *run) create(ctx context.Context, s Step) error {
 		r.filling.Lock()
 		defer r.filling.Unlock()
 	}
-	if err := r.e.containers.Create(ctx, config); err != nil {
-		return fail(StartFailed, r.object(s), err)
-	}
-	return nil
+	return r.e.containers.Create(ctx, config)
 }
 
 // start starts a container. All of a project share one shim: two that brought
@@ -400,15 +391,6 @@ func (r *run) stopped() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.stops > 0
-}
-
-func (r *run) dependencies(id string) []compose.Dependency {
-	for _, s := range r.wanted.Services {
-		if s.Container == id {
-			return s.DependsOn
-		}
-	}
-	return nil
 }
 
 // object is what an error of the step is about: a service where there is one.

@@ -56,31 +56,26 @@ func (e *Engine) Run(ctx context.Context) error {
 
 	again := time.NewTimer(0)
 	defer again.Stop()
-	files := time.NewTimer(refreshEvery)
+	files := time.NewTicker(refreshEvery)
 	defer files.Stop()
-	ticking := true
 	for {
 		e.busy.Store(nil)
-		refresh := false
+		work := func() {
+			if wait := s.look(ctx); wait > 0 {
+				again.Reset(wait)
+			}
+		}
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-files.C:
-			refresh, ticking = true, false
+			work = e.networks.RefreshFiles
 		case <-again.C:
 		case <-w.poked:
 		}
 		now := time.Now()
 		e.busy.Store(&now)
-		if refresh {
-			e.networks.RefreshFiles()
-		} else if wait := s.look(ctx); wait > 0 {
-			again.Reset(wait)
-		}
-		if !ticking && e.projects.hasWork() {
-			ticking = true
-			files.Reset(refreshEvery)
-		}
+		work()
 	}
 }
 
