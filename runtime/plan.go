@@ -194,10 +194,14 @@ func (p *planner) need() {
 			first.add(Step{Kind: EnsureNetwork, Network: name})
 		}
 	}
-	for _, volume := range missingVolumes(p.o, p.w) {
-		first.add(Step{Kind: EnsureVolume, Volume: volume})
-	}
+	missing := make(map[string]bool)
 	for _, s := range p.w.Services {
+		for _, volume := range s.Volumes {
+			if !p.o.Volumes[volume] && !missing[volume] {
+				missing[volume] = true
+				first.add(Step{Kind: EnsureVolume, Volume: volume})
+			}
+		}
 		if s.Joins == "" && !p.o.Sandboxes[s.Replica] {
 			boxes.add(Step{Kind: EnsureSandbox, Replica: s.Replica})
 		}
@@ -213,38 +217,33 @@ func (p *planner) need() {
 // dismiss stops what is not wanted, and removes where it was on the network.
 func (p *planner) dismiss(unwanted []ObservedContainer) {
 	var running []ObservedContainer
+	var boxes Group
+	removed := make(map[Replica]bool)
 	for _, c := range slices.Backward(unwanted) {
 		if c.active() {
 			running = append(running, c)
 		}
+		if r := c.Replica(); p.o.Sandboxes[r] && !removed[r] {
+			removed[r] = true
+			boxes.add(Step{Kind: RemoveSandbox, Replica: r})
+		}
 	}
 	for len(running) > 0 {
 		var level Group
-		var rest []ObservedContainer
+		var needed []ObservedContainer
 		for _, c := range running {
-			needed := slices.ContainsFunc(running, func(other ObservedContainer) bool {
-				return slices.ContainsFunc(other.DependsOn, func(d compose.Dependency) bool { return d.Service == c.Service && other.Service != c.Service })
-			})
-			if needed {
-				rest = append(rest, c)
+			if slices.ContainsFunc(running, func(other ObservedContainer) bool { return other.needs(c) }) {
+				needed = append(needed, c)
 			} else {
 				level.add(c.step(StopContainer))
 			}
 		}
 		if len(level) == 0 { // a cycle, which only foreign labels could have
-			for _, c := range rest {
-				level.add(c.step(StopContainer))
-			}
-			rest = nil
+			level.add(running[0].step(StopContainer))
+			needed = running[1:]
 		}
 		p.add(level)
-		running = rest
-	}
-	var boxes Group
-	for _, r := range slices.Backward(replicas(unwanted)) {
-		if p.o.Sandboxes[r] {
-			boxes.add(Step{Kind: RemoveSandbox, Replica: r})
-		}
+		running = needed
 	}
 	p.add(boxes)
 }
@@ -403,18 +402,6 @@ func (s WantedService) ended(c *ObservedContainer) bool {
 	return c != nil && c.State == Stopped && c.ExitCode != 0 && s.Resting
 }
 
-func missingVolumes(o Observed, w Wanted) []string {
-	var missing []string
-	for _, s := range w.Services {
-		for _, volume := range s.Volumes {
-			if !o.Volumes[volume] && !slices.Contains(missing, volume) {
-				missing = append(missing, volume)
-			}
-		}
-	}
-	return missing
-}
-
 func (o Observed) unwanted(w Wanted) []ObservedContainer {
 	var unwanted []ObservedContainer
 	for _, c := range o.Containers {
@@ -433,14 +420,9 @@ func (o Observed) container(id string) *ObservedContainer {
 	return &o.Containers[i]
 }
 
-func replicas(containers []ObservedContainer) []Replica {
-	var list []Replica
-	for _, c := range containers {
-		if !slices.Contains(list, c.Replica()) {
-			list = append(list, c.Replica())
-		}
-	}
-	return list
+// needs tells whether its service depends on that of other.
+func (c *ObservedContainer) needs(other ObservedContainer) bool {
+	return c.Service != other.Service && slices.ContainsFunc(c.DependsOn, func(d compose.Dependency) bool { return d.Service == other.Service })
 }
 
 func (c *ObservedContainer) step(k Kind) Step {
