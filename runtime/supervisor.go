@@ -89,11 +89,14 @@ func (s *supervisor) keep(ctx context.Context, what string, do func() error) {
 	}
 }
 
-// removeLeftovers removes what a former process left and takes long to remove.
+// removeLeftovers removes what a former process left. It harms nobody: containers come
+// first, whatever happens here.
 func (s *supervisor) removeLeftovers(ctx context.Context) {
 	said := ""
 	for failures := 1; ctx.Err() == nil; failures++ {
-		err := contain.Call(func() error { return s.e.containers.RemoveLeftovers(ctx) })
+		err := contain.Call(func() error {
+			return errors.Join(s.e.places.sweepNetworks(ctx), s.e.containers.RemoveLeftovers(ctx))
+		})
 		if err == nil {
 			return
 		}
@@ -133,7 +136,6 @@ func (e *Engine) Back() <-chan struct{} { return e.projects.back }
 type supervisor struct {
 	e        *Engine
 	news     *agenda
-	swept    bool // leftovers of former processes were looked for
 	missed   bool // the next look has to be at everything
 	failures int  // looks in a row that failed
 
@@ -148,46 +150,37 @@ type tended struct {
 	rest     time.Time                    // not to be tended before, after failures
 }
 
-// look has those projects tended that something has happened to. Where that fails,
-// the next look is at everything, after a wait.
+// look has those projects tended that something has happened to, and does not wait for
+// them: one that waits for something keeps no other from being brought back. Where that
+// fails, the next look is at everything, after a wait.
 func (s *supervisor) look(ctx context.Context) (wait time.Duration) {
-	if err := contain.Call(func() error { return s.tellConcerned(ctx) }); err != nil {
-		if ctx.Err() == nil {
-			s.complain("cannot supervise containers", err)
+	err := contain.Call(func() error {
+		news := s.news.take()
+		s.missed = s.missed || news.all
+		concerned, err := s.concerned(ctx, news.names)
+		if err == nil {
+			s.e.projects.tellFound(concerned, s.missed)
 		}
-		s.failures++
-		s.missed = true
-		return delay(s.failures, rand.Float64())
-	}
-	s.failures, s.missed = 0, false
-	return 0
-}
-
-// tellConcerned tells the workers of those projects that something has happened to, and
-// does not wait for them: one that waits for something keeps no other from being brought
-// back.
-func (s *supervisor) tellConcerned(ctx context.Context) error {
-	news := s.news.take()
-	if !s.missed && !news.all {
-		return s.tellOwners(ctx, news.names)
-	}
-	found, err := s.e.containers.Projects(ctx)
-	if err != nil {
 		return err
+	})
+	if err == nil {
+		s.failures, s.missed = 0, false
+		return 0
 	}
-	if !s.swept {
-		// Leftovers harm nobody: containers come first, whatever happens here.
-		if err := s.e.places.sweepNetworks(ctx); err != nil && ctx.Err() == nil {
-			s.e.o.Logger.Warn("cannot remove leftovers", "error", err)
-		}
-		s.swept = true
+	if ctx.Err() == nil {
+		s.complain("cannot supervise containers", err)
 	}
-	s.e.projects.tellFound(found, true)
-	return nil
+	s.failures++
+	s.missed = true
+	return delay(s.failures, rand.Float64())
 }
 
-// tellOwners tells the workers of the projects of containers.
-func (s *supervisor) tellOwners(ctx context.Context, containers map[string]bool) error {
+// concerned are the projects of containers; of all containers where events were missed.
+// True says of one that it may have containers that are not known.
+func (s *supervisor) concerned(ctx context.Context, containers map[string]bool) (map[string]bool, error) {
+	if s.missed {
+		return s.e.containers.Projects(ctx)
+	}
 	found := make(map[string]bool)
 	for id := range containers {
 		owner := s.e.projects.ownerOf(id)
@@ -195,15 +188,14 @@ func (s *supervisor) tellOwners(ctx context.Context, containers map[string]bool)
 		if unknown {
 			var err error
 			if owner, err = s.e.containers.ProjectOf(ctx, id); err != nil {
-				return err
+				return nil, err
 			}
 		}
 		if owner != "" { // else it is not ours, or whoever deleted it tells of its project
 			found[owner] = found[owner] || unknown
 		}
 	}
-	s.e.projects.tellFound(found, false)
-	return nil
+	return found, nil
 }
 
 // work tends a project as often as there is news of it.
