@@ -3,7 +3,6 @@ package runtime
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -54,7 +53,7 @@ func (pl *places) locateLocked(ctx context.Context, all []container.Container, p
 	}
 	own := slices.DeleteFunc(slices.Clone(all), func(c container.Container) bool { return c.Labels.Project != p.Name })
 	l.own, l.former = recorded(own), recorded(current(own))
-	for _, step := range []func(context.Context) error{l.networks, l.reserveAddresses, l.seats, l.named, l.joined, l.shared, l.publish} {
+	for _, step := range []func(context.Context) error{l.networks, l.reserveAddresses, l.seats, l.named, l.joined, l.publish} {
 		if err := step(ctx); err != nil {
 			return nil, err
 		}
@@ -369,81 +368,53 @@ func extraHosts(extra []compose.ExtraHost, box network.Sandbox) []network.Host {
 	return hosts
 }
 
-// joined places the replicas that live in the sandbox of another.
+// joined finds whose sandbox, process identifiers and shared memory each replica shares.
+// Services come after those that they join, as after all that they depend on.
 func (l *locating) joined(context.Context) error {
-	for range l.place { // one may join one that joins one
-		waiting := ""
-		for i := range l.place {
-			s := &l.place[i]
-			if s.Sandbox.Project != "" {
-				continue
-			}
-			other, err := l.other("network", l.p.Services[s.Service].Network, s.Replica)
-			if err != nil {
-				return err
-			}
-			if s.Sandbox = other.Sandbox; s.Sandbox.Project == "" {
-				waiting = s.Service
-			}
-		}
-		if waiting == "" {
-			return nil
-		}
-	}
-	if len(l.place) == 0 {
-		return nil
-	}
-	return &Error{Code: Unsupported, Object: l.name, Err: errors.New("services share their networks in a circle")}
-}
-
-// shared finds whose process identifiers and shared memory each replica shares.
-func (l *locating) shared(context.Context) error {
 	for i := range l.place {
 		s := &l.place[i]
 		service := l.p.Services[s.Service]
 		for _, n := range []struct {
 			kind specs.LinuxNamespaceType
 			compose.Namespace
-		}{{specs.PIDNamespace, service.PID}, {specs.IPCNamespace, service.IPC}} {
+		}{{specs.NetworkNamespace, service.Network}, {specs.PIDNamespace, service.PID}, {specs.IPCNamespace, service.IPC}} {
 			if n.Mode != compose.ModeService && n.Mode != compose.ModeContainer {
 				continue
 			}
-			other, err := l.other(string(n.kind)+" namespace", n.Namespace, s.Replica)
-			if err != nil {
-				return err
+			other, ok := l.other(n.Namespace, s.Number)
+			switch lives := n.kind == specs.NetworkNamespace; {
+			case !ok, lives && other.Sandbox.Project == "":
+				return &Error{Code: NotFound, Object: s.Service, Err: fmt.Errorf("cannot share the %s namespace of %s %s: it is not running", n.kind, n.Mode, n.Of)}
+			case lives:
+				s.Sandbox = other.Sandbox
+			default:
+				s.Joins = append(s.Joins, container.Join{Kind: n.kind, Project: other.project, Service: other.Service, Number: other.Number})
 			}
-			s.Joins = append(s.Joins, container.Join{Kind: n.kind, Project: other.project, Service: other.Service, Number: other.Number})
 		}
 	}
 	return nil
 }
 
-// other is the replica whose namespace r shares: the one of the same number
-// where a service has several.
-func (l *locating) other(what string, n compose.Namespace, r Replica) (seat, error) {
+// other is the replica whose namespace is shared: the one of the same number where a
+// service has several.
+func (l *locating) other(n compose.Namespace, number int) (s seat, ok bool) {
 	if n.Mode == compose.ModeService {
-		for _, number := range []int{r.Number, 1} {
-			if s, ok := l.place.seat(Replica{n.Of, number}); ok {
-				return s, nil
-			}
+		if s, ok = l.place.seat(Replica{n.Of, number}); !ok {
+			s, ok = l.place.seat(Replica{n.Of, 1})
 		}
-		return seat{}, missing(r, what, "service "+n.Of)
+		return s, ok
 	}
 	for _, s := range slices.Concat(l.place, l.others) {
 		if s.isCalled(n.Of) {
-			return s, nil
+			return s, true
 		}
 	}
 	for _, c := range l.all {
 		if c.Labels.Project != l.name && (c.ID == n.Of || len(n.Of) >= shortID && strings.HasPrefix(c.ID, n.Of)) {
-			return seatOf(c), nil
+			return seatOf(c), true
 		}
 	}
-	return seat{}, missing(r, what, "container "+n.Of)
-}
-
-func missing(r Replica, what, of string) error {
-	return &Error{Code: NotFound, Object: r.Service, Err: fmt.Errorf("cannot share the %s of %s: it is not running", what, of)}
+	return seat{}, false
 }
 
 // publish gives the replicas their ports. It refuses those that another project, a process
