@@ -3,7 +3,6 @@ package runtime
 import (
 	"context"
 	"fmt"
-	"slices"
 )
 
 // maxLooks bounds one run: a project that needs more does not converge.
@@ -46,9 +45,6 @@ func (r *run) converge(ctx context.Context, g goal) error {
 		stale := r.e.projects.noteWaits(r.project, plan.Waits)
 		switch {
 		case len(plan.Groups) > 0:
-			if slices.ContainsFunc(plan.Steps(), Step.changesNetwork) {
-				r.made.seats = nil
-			}
 			if err := g.carriedOut(ctx, plan, r.carryOut(ctx, plan)); err != nil {
 				return err
 			}

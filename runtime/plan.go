@@ -58,14 +58,6 @@ func (s Step) String() string {
 	}
 }
 
-func (s Step) changesNetwork() bool {
-	switch s.Kind {
-	case EnsureNetwork, EnsureSandbox, RemoveSandbox, SyncPorts, RemoveNetwork:
-		return true
-	}
-	return false
-}
-
 // Sequence is steps in order.
 type Sequence []Step
 

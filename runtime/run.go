@@ -60,7 +60,7 @@ type made struct {
 	networks map[string]bool
 	boxes    map[Replica]bool
 	ports    bool
-	seats    placement // that the ports and hosts files are for since a change; nil: not known
+	seats    placement // that the ports and hosts files are for since the last change; nil: not known
 }
 
 func (r *run) find(ctx context.Context) error {

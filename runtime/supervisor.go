@@ -358,19 +358,13 @@ func (s *supervisor) wanted(name string, chosen []container.Container) (w Wanted
 		for _, v := range c.Labels.Volumes {
 			service.Volumes = append(service.Volumes, v.Name)
 		}
-		switch o.State {
-		case Stopped:
-			waits := c.Labels.Restart.After(c.ExitCode, failures-1)
-			service.Resting = !waits || now.Before(again)
-			if waits && service.Resting {
-				due = sooner(due, again)
-			}
-		case Created: // the task has gone, with its shim or in a reboot
-			service.Resting = now.Before(again)
-			if service.Resting {
-				due = sooner(due, again)
-			}
-		case Unresponsive: // no event says that a shim which was only late has answered
+		ended := o.State == Stopped || o.State == Created // the task of that has gone, with its shim or in a reboot
+		switch {
+		case o.State == Stopped && !c.Labels.Restart.After(c.ExitCode, failures-1):
+			service.Resting = true
+		case ended && now.Before(again):
+			service.Resting, due = true, sooner(due, again)
+		case o.State == Unresponsive: // no event says that a shim which was only late has answered
 			due = sooner(due, now.Add(unresponsiveLook))
 		}
 		w.Services = append(w.Services, service)
