@@ -14,7 +14,6 @@ import (
 
 	"github.com/margolite/margolite/runtime/contain"
 	"github.com/margolite/margolite/runtime/container"
-	"github.com/margolite/margolite/runtime/network"
 )
 
 const (
@@ -93,26 +92,16 @@ func (r *run) observed(ctx context.Context) (Observed, error) {
 		Volumes:   make(map[string]bool),
 		Ports:     r.made.ports,
 	}
-	there := make(map[string]bool) // sandboxes, by the directory of their files
-	has := func(s network.Sandbox) bool {
-		dir := r.e.networks.Paths(s).Hosts
-		is, known := there[dir]
-		if !known {
-			is = r.e.networks.Has(s)
-			there[dir] = is
-		}
-		return is
-	}
 	for _, c := range r.found {
-		observed := r.e.observe(c)
-		o.Containers = append(o.Containers, observed)
-		if s := seatOf(c); s.own() {
-			o.Sandboxes[observed.Replica()] = has(s.Sandbox)
+		o.Containers = append(o.Containers, r.e.observe(c))
+		s := seatOf(c)
+		if _, wanted := r.place.seat(s.Replica); !wanted && s.own() && r.e.networks.Has(s.Sandbox) {
+			o.Sandboxes[s.Replica] = true
 		}
 	}
 	for _, s := range r.wanted.Services {
 		seat, _ := r.place.seat(s.Replica)
-		o.Sandboxes[s.Replica] = (!seat.own() || r.made.boxes[s.Replica]) && has(seat.Sandbox)
+		o.Sandboxes[s.Replica] = (!seat.own() || r.made.boxes[s.Replica]) && r.e.networks.Has(seat.Sandbox)
 		for _, name := range s.Volumes {
 			if v, ok := r.volumes[name]; ok && !r.passed[name] {
 				o.Volumes[name] = r.e.containers.HasVolume(r.project, v)
