@@ -14,17 +14,13 @@ import (
 // replicas are the containers of a project by replica.
 func (r *rig) replicas(e *runtime.Engine, project string) map[string]runtime.ObservedContainer {
 	r.Helper()
-	projects, err := e.Observe(r.Context())
+	p, err := e.ObserveProject(r.Context(), project)
 	if err != nil {
 		r.Fatal(err)
 	}
 	all := make(map[string]runtime.ObservedContainer)
-	for _, p := range projects {
-		for _, c := range p.Containers {
-			if p.Name == project {
-				all[fmt.Sprintf("%s-%d", c.Service, c.Number)] = c
-			}
-		}
+	for _, c := range p.Containers {
+		all[c.Replica().String()] = c
 	}
 	return all
 }

@@ -177,21 +177,16 @@ func (r *rig) apply(e *runtime.Engine, p *runtime.Project) {
 // containers are those of a project, by service.
 func (r *rig) containers(e *runtime.Engine, project string) map[string]runtime.ObservedContainer {
 	r.Helper()
-	projects, err := e.Observe(r.Context())
+	p, err := e.ObserveProject(r.Context(), project)
 	if err != nil {
 		r.Fatal(err)
 	}
 	byService := make(map[string]runtime.ObservedContainer)
-	for _, p := range projects {
-		if p.Name != project {
-			continue
+	for _, c := range p.Containers {
+		if other, ok := byService[c.Service]; ok {
+			r.Fatalf("service %s has two containers, %s and %s", c.Service, other.ID, c.ID)
 		}
-		for _, c := range p.Containers {
-			if other, ok := byService[c.Service]; ok {
-				r.Fatalf("service %s has two containers, %s and %s", c.Service, other.ID, c.ID)
-			}
-			byService[c.Service] = c
-		}
+		byService[c.Service] = c
 	}
 	return byService
 }
