@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"os"
 	"slices"
-	"sort"
 	"strconv"
 	"time"
 
@@ -232,37 +231,18 @@ func stateOf(c container.Container) State {
 // inOrder sorts the containers of one project: each after those of the services
 // it depends on, else by name, number and age.
 func inOrder(list []container.Container) []container.Container {
-	list = slices.Clone(list)
-	sort.SliceStable(list, func(i, j int) bool {
-		a, b := &list[i], &list[j]
-		return cmp.Or(
-			cmp.Compare(a.Labels.Service, b.Labels.Service),
-			cmp.Compare(a.Labels.Number, b.Labels.Number),
-			a.Created.Compare(b.Created),
-			cmp.Compare(a.ID, b.ID)) < 0
-	})
 	byService := make(map[string][]container.Container)
+	dependsOn := make(map[string][]compose.Dependency)
 	for _, c := range list {
 		byService[c.Labels.Service] = append(byService[c.Labels.Service], c)
+		dependsOn[c.Labels.Service] = append(dependsOn[c.Labels.Service], c.Labels.DependsOn...)
 	}
-
+	order, _ := compose.InOrder(slices.Sorted(maps.Keys(byService)), dependsOn) // only foreign labels could have circles
 	ordered := make([]container.Container, 0, len(list))
-	visited := make(map[string]bool)
-	var visit func(service string)
-	visit = func(service string) {
-		if visited[service] { // also ends a cycle, which only foreign labels could have
-			return
-		}
-		visited[service] = true
-		for _, c := range byService[service] {
-			for _, dependency := range c.Labels.DependsOn {
-				visit(dependency.Service)
-			}
-		}
-		ordered = append(ordered, byService[service]...)
-	}
-	for _, service := range slices.Sorted(maps.Keys(byService)) {
-		visit(service)
+	for _, service := range order {
+		ordered = append(ordered, slices.SortedFunc(slices.Values(byService[service]), func(a, b container.Container) int {
+			return cmp.Or(cmp.Compare(a.Labels.Number, b.Labels.Number), a.Created.Compare(b.Created), cmp.Compare(a.ID, b.ID))
+		})...)
 	}
 	return ordered
 }

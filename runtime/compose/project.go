@@ -389,6 +389,15 @@ func (p *Project) Order() []string {
 }
 
 func (p *Project) order() (order []string, circles [][]string) {
+	dependsOn := make(map[string][]Dependency)
+	for name, s := range p.Services {
+		dependsOn[name] = s.DependsOn
+	}
+	return InOrder(p.names(), dependsOn)
+}
+
+// InOrder puts services after those that they depend on, and finds the circles among them.
+func InOrder(services []string, dependsOn map[string][]Dependency) (order []string, circles [][]string) {
 	done := map[string]bool{} // false: being visited
 	var visit func(name string, way []string)
 	visit = func(name string, way []string) {
@@ -401,13 +410,13 @@ func (p *Project) order() (order []string, circles [][]string) {
 			return
 		}
 		done[name] = false
-		for _, dependency := range p.Services[name].DependsOn {
+		for _, dependency := range dependsOn[name] {
 			visit(dependency.Service, way)
 		}
 		done[name] = true
 		order = append(order, name)
 	}
-	for _, name := range p.names() {
+	for _, name := range services {
 		visit(name, nil)
 	}
 	return order, circles
