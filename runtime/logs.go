@@ -33,13 +33,14 @@ type LogLine struct {
 // LogLines calls each for every line in the order of their times, from one
 // goroutine.
 func (e *Engine) LogLines(ctx context.Context, r LogsRequest, each func(LogLine) error) error {
-	s := &logSources{e: e, r: r, replicas: make(map[string]Replica)}
+	s := &logSources{e: e, r: r}
 	s.merge = log.NewMerge(log.Options{Tail: r.Tail, Since: r.Since, Until: r.Until, Follow: r.Follow})
 	if _, err := s.add(ctx); err != nil {
 		return err
 	}
 	line := func(entry log.Entry) error {
-		return each(LogLine{Replica: s.replica(entry.Source), Time: entry.Time, Text: entry.Text})
+		of, _ := s.replicas.Load(entry.Source)
+		return each(LogLine{Replica: of.(Replica), Time: entry.Time, Text: entry.Text})
 	}
 	if !r.Follow {
 		s.merge.Seal()
@@ -62,9 +63,7 @@ type logSources struct {
 	r     LogsRequest
 	merge *log.Merge
 
-	known    []string // ids, in the order in which they came
-	mu       sync.Mutex
-	replicas map[string]Replica // by the name of the source
+	replicas sync.Map // Replica of each that was added, by the name of the source
 }
 
 func (s *logSources) run(ctx context.Context, each func(log.Entry) error) error {
@@ -72,12 +71,6 @@ func (s *logSources) run(ctx context.Context, each func(log.Entry) error) error 
 		return fail(Internal, s.r.Project, err)
 	}
 	return nil
-}
-
-func (s *logSources) replica(source string) Replica {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.replicas[source]
 }
 
 // add adds the containers that came since the last time, and tells whether
@@ -92,15 +85,9 @@ func (s *logSources) add(ctx context.Context) (any bool, err error) {
 		return len(s.r.Services) > 0 && !slices.Contains(s.r.Services, c.Labels.Service)
 	})
 	for _, c := range inOrder(all) {
-		if slices.Contains(s.known, c.ID) {
-			continue
+		if _, known := s.replicas.LoadOrStore(c.ID, memberOf(c).Replica); !known {
+			s.merge.Add(log.Source{Name: c.ID, Path: s.e.containers.LogPath(c.ID)})
 		}
-		s.known = append(s.known, c.ID)
-		r := Replica{c.Labels.Service, c.Labels.Number}
-		s.mu.Lock()
-		s.replicas[c.ID] = r
-		s.mu.Unlock()
-		s.merge.Add(log.Source{Name: c.ID, Path: s.e.containers.LogPath(c.ID)})
 	}
 	return len(all) > 0, nil
 }

@@ -129,22 +129,17 @@ func current(all []container.Container) []container.Container {
 	index := make(map[member]int)
 	for _, c := range all {
 		i, ok := index[memberOf(c)]
-		switch {
-		case !ok:
+		if !ok {
 			index[memberOf(c)] = len(chosen)
 			chosen = append(chosen, c)
-		case better(c, chosen[i]):
+			continue
+		}
+		runs := c.State == container.Running
+		if other := chosen[i].State == container.Running; runs && !other || runs == other && c.Created.Before(chosen[i].Created) {
 			chosen[i] = c
 		}
 	}
 	return chosen
-}
-
-func better(c, than container.Container) bool {
-	if runs := c.State == container.Running; runs != (than.State == container.Running) {
-		return runs
-	}
-	return c.Created.Before(than.Created)
 }
 
 // places are where projects are on the device's networks, and what they publish.

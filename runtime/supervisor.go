@@ -272,20 +272,58 @@ type restoring struct {
 	unpublished bool      // ports could not be published
 }
 
+// want wants what the labels of the containers say. Some rest until they are due by their
+// restart policy.
 func (g *restoring) want() (done bool) {
 	g.known = g.e.projects.noteFound(g.p, g.found)
+	g.due = time.Time{}
 	if len(g.found) == 0 {
-		g.due = time.Time{}
 		g.s.compare(g.p, nil)
 		g.e.tendHealth(g.project, nil)
 		g.e.projects.noteWaits(g.project, nil)
 		return true
 	}
 	chosen := current(g.found)
-	g.place = recorded(chosen)
-	g.volumes = recordedVolumes(chosen)
-	g.wanted, g.due = g.s.wanted(g.project, chosen)
+	g.place, g.volumes = recorded(chosen), make(map[string]container.Volume)
+	g.wanted = Wanted{AsRecorded: true}
+	for _, n := range g.place.networks() {
+		g.wanted.Networks = append(g.wanted.Networks, n.Name)
+	}
+	for _, c := range chosen {
+		service := WantedService{
+			Replica: seatOf(c).Replica, Container: c.ID,
+			DependsOn: c.Labels.DependsOn,
+			Joins:     seatOf(c).joins(),
+			Hooks:     len(c.Labels.PostStart) > 0,
+		}
+		for _, v := range c.Labels.Volumes {
+			service.Volumes = append(service.Volumes, v.Name)
+			if v.Project == "" { // else it is that of another project
+				g.volumes[v.Name] = v
+			}
+		}
+		var due time.Time
+		service.Resting, due = g.rests(c)
+		g.due = sooner(g.due, due)
+		g.wanted.Services = append(g.wanted.Services, service)
+	}
 	return false
+}
+
+// rests tells whether a container is left as it is for now, and when to look at it again.
+func (g *restoring) rests(c container.Container) (rests bool, due time.Time) {
+	o := g.e.observe(c)
+	var failures int
+	g.e.projects.with(g.project, func(p *project) { failures, due = p.history(c.ID).note(o, c.Labels.Restart) })
+	switch {
+	case o.State == Unresponsive: // no event says that a shim which was only late has answered
+		return false, time.Now().Add(unresponsiveLook)
+	case o.State == Stopped && !c.Labels.Restart.After(c.ExitCode, failures-1):
+		return true, time.Time{}
+	case (o.State == Stopped || o.State == Created) && time.Now().Before(due): // a task goes with its shim, or in a reboot
+		return true, due
+	}
+	return false, time.Time{}
 }
 
 func (g *restoring) judge(_ context.Context, o Observed) error {
@@ -334,54 +372,6 @@ func sooner(a, b time.Time) time.Time {
 		return b
 	}
 	return a
-}
-
-// wanted is what the labels of the containers say, and when the first of those
-// that rest now is due.
-func (s *supervisor) wanted(name string, chosen []container.Container) (w Wanted, due time.Time) {
-	w.AsRecorded = true
-	now := time.Now()
-	for _, n := range recorded(chosen).networks() {
-		w.Networks = append(w.Networks, n.Name)
-	}
-	for _, c := range chosen {
-		o := s.e.observe(c)
-		var failures int
-		var again time.Time
-		s.e.projects.with(name, func(p *project) { failures, again = p.history(c.ID).note(o, c.Labels.Restart) })
-		service := WantedService{
-			Replica: o.Replica(), Container: c.ID,
-			DependsOn: c.Labels.DependsOn,
-			Joins:     seatOf(c).joins(),
-			Hooks:     len(c.Labels.PostStart) > 0,
-		}
-		for _, v := range c.Labels.Volumes {
-			service.Volumes = append(service.Volumes, v.Name)
-		}
-		ended := o.State == Stopped || o.State == Created // the task of that has gone, with its shim or in a reboot
-		switch {
-		case o.State == Stopped && !c.Labels.Restart.After(c.ExitCode, failures-1):
-			service.Resting = true
-		case ended && now.Before(again):
-			service.Resting, due = true, sooner(due, again)
-		case o.State == Unresponsive: // no event says that a shim which was only late has answered
-			due = sooner(due, now.Add(unresponsiveLook))
-		}
-		w.Services = append(w.Services, service)
-	}
-	return w, due
-}
-
-func recordedVolumes(chosen []container.Container) map[string]container.Volume {
-	own := make(map[string]container.Volume)
-	for _, c := range chosen {
-		for _, v := range c.Labels.Volumes {
-			if v.Project == "" {
-				own[v.Name] = v
-			}
-		}
-	}
-	return own
 }
 
 // compare tells listeners when, since the last look, a container stopped, was started
