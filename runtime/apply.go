@@ -248,9 +248,9 @@ type applying struct {
 	news     *watch
 	begun    time.Time
 	last     Observed // by the last look
+	plan     Plan     // the last one
 	settling bool
-	waits    bool     // it waits for something to happen
-	missing  []string // what for, by the last plan
+	waits    bool // it waits for something to happen
 }
 
 // untilSettled executes the plan and then watches that what was started goes
@@ -280,8 +280,7 @@ func (a *applying) carriedOut(_ context.Context, p Plan, failed []failure) error
 	if err := a.passOver(failed); err != nil {
 		return err
 	}
-	a.expect(p)
-	a.waits = len(p.Waits) > 0
+	a.plan, a.waits = p, len(p.Waits) > 0
 	return nil
 }
 
@@ -290,9 +289,8 @@ func (a *applying) idle(ctx context.Context, o Observed, p Plan) (done bool, err
 	if err := a.hopeless(ctx, o, p, a.begun); err != nil {
 		return false, err
 	}
-	wait, what := remaining(o, a.wanted, a.settle)
-	a.expect(p)
-	a.missing = append(what, a.missing...)
+	a.plan = p
+	wait, _ := remaining(o, a.wanted, a.settle)
 	if len(p.Waits) > 0 {
 		wait = longPause
 	}
@@ -307,13 +305,6 @@ func (a *applying) idle(ctx context.Context, o Observed, p Plan) (done bool, err
 	return false, a.news.wait(ctx, wait, a.concerns)
 }
 
-func (a *applying) expect(p Plan) {
-	a.missing = nil
-	for _, w := range p.Waits {
-		a.missing = append(a.missing, w.String())
-	}
-}
-
 // concerns tells whether something may have happened to the project. All of its
 // containers were found by the last look.
 func (a *applying) concerns(i items) bool {
@@ -324,6 +315,10 @@ func (a *applying) concerns(i items) bool {
 // ended. Where its time was up, it quotes who was not done: whoever goes back, or
 // removes it, leaves nothing else of that.
 func (a *applying) unsettled(ctx context.Context) error {
+	_, missing := remaining(a.last, a.wanted, a.settle)
+	for _, w := range a.plan.Waits {
+		missing = append(missing, w.String())
+	}
 	said := ""
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		reading, cancel := context.WithTimeout(context.WithoutCancel(ctx), quoteTimeout)
@@ -335,7 +330,7 @@ func (a *applying) unsettled(ctx context.Context) error {
 			}
 		}
 	}
-	return fail(Timeout, a.project, fmt.Errorf("cannot wait until it settles: %w (%s)%s", ctx.Err(), strings.Join(a.missing, "; "), said))
+	return fail(Timeout, a.project, fmt.Errorf("cannot wait until it settles: %w (%s)%s", ctx.Err(), strings.Join(missing, "; "), said))
 }
 
 // passOver makes one error of the failures of steps, except those of services
