@@ -40,9 +40,7 @@ func TestProjectFromInstallationToRemoval(t *testing.T) {
 		host := r.hostAddress()
 
 		p := r.load(e, "shop", shop)
-		if err := e.Apply(t.Context(), p, runtime.ApplyOptions{Settle: time.Second}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, e.Apply(t.Context(), p, runtime.ApplyOptions{Settle: time.Second}))
 
 		t.Log("the front end reaches the back end by name, the host reaches the published port")
 		for _, address := range []string{host, "127.0.0.1"} {
@@ -71,9 +69,7 @@ func TestProjectFromInstallationToRemoval(t *testing.T) {
 		}
 
 		t.Log("an update recreates only what changed, and keeps the volume")
-		if err := os.WriteFile(filepath.Join(r.state, "volumes/shop/data/answer"), []byte("KEPT\n"), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(r.state, "volumes/shop/data/answer"), []byte("KEPT\n"), 0o644))
 		p = r.load(e, "shop", strings.ReplaceAll(shop, "COLOUR-OF-WEB", "blue"))
 		if matches, err := e.Matches(t.Context(), p); err != nil || matches {
 			t.Errorf("the update matches what runs, or %v", err)
@@ -116,9 +112,7 @@ func TestProjectFromInstallationToRemoval(t *testing.T) {
 		}
 
 		t.Log("a removal leaves the volume and nothing else")
-		if err := e.Remove(t.Context(), "shop"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, e.Remove(t.Context(), "shop"))
 		r.expectNothingLeft()
 		if get(net.JoinHostPort(host, "18080")) != "" {
 			t.Error("the port still answers")
@@ -177,9 +171,7 @@ func TestFailuresSayWhatFailed(t *testing.T) {
 				if typed.Code != test.code || typed.Object != test.object || !strings.Contains(err.Error(), test.text) {
 					t.Errorf("got code %q, object %q, %v", typed.Code, typed.Object, err)
 				}
-				if err := e.Remove(t.Context(), "fails"); err != nil {
-					t.Fatal(err)
-				}
+				must(t, e.Remove(t.Context(), "fails"))
 				r.expectNothingLeft()
 			})
 		}
@@ -203,9 +195,7 @@ volumes: {data: {}}
 			return strings.Count(string(text), "ran")
 		}
 		p := r.load(e, "once", file)
-		if err := e.Apply(t.Context(), p, runtime.ApplyOptions{Settle: 500 * time.Millisecond}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, e.Apply(t.Context(), p, runtime.ApplyOptions{Settle: 500 * time.Millisecond}))
 		if job := r.containers(e, "once")["setup"]; job.State != runtime.Done || job.Restarts != 0 {
 			t.Errorf("the job is %q after %d restarts", job.State, job.Restarts)
 		}
@@ -232,9 +222,7 @@ func TestContainersOfOthersAreLeftAlone(t *testing.T) {
 	e := r.engine()
 	r.apply(e, r.load(e, "ours", `services: {web: {image: BUSYBOX}}`))
 	r.foreign("foreign", map[string]string{"com.docker.compose.project": "ours", "com.docker.compose.service": "web"})
-	if err := e.Remove(t.Context(), "ours"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, e.Remove(t.Context(), "ours"))
 	if !r.hasContainer("foreign") {
 		t.Error("a container without our labels was deleted")
 	}

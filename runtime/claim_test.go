@@ -61,9 +61,7 @@ func TestProjectsAtOnceHavePlacesOfTheirOwn(t *testing.T) {
 	<-l.asked
 	r.apply(e, fast)
 	close(l.release)
-	if err := <-applied; err != nil {
-		t.Fatal(err)
-	}
+	must(t, <-applied)
 	for _, port := range r.containers(e, "slow")["web"].Ports {
 		if slices.Contains(r.containers(e, "fast")["web"].Ports, port) {
 			t.Errorf("both have port %s", port)

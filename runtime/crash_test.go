@@ -46,9 +46,7 @@ func (r *rig) killedAt(n int, change func(*runtime.Engine) error) (at string) {
 			panic(p)
 		}
 	}()
-	if err := change(e); err != nil {
-		r.Fatal(err)
-	}
+	must(r, change(e))
 	return at
 }
 
@@ -78,9 +76,7 @@ func TestKilledBetweenAnyTwoSteps(t *testing.T) {
 		update := apply(strings.Replace(crashing, `N: "1"`, `N: "2"`, 1))
 		remove := func(e *runtime.Engine) error { return e.Remove(t.Context(), "crash") }
 		do := func(change func(*runtime.Engine) error) {
-			if err := change(r.engine()); err != nil {
-				t.Fatal(err)
-			}
+			must(t, change(r.engine()))
 		}
 		running := func(after string) map[string]runtime.ObservedContainer {
 			c := r.containers(r.engine(), "crash") // fails when a service has two
@@ -198,9 +194,7 @@ volumes: {data: {}}`
 				p := r.load(r.engine(), name, file)
 				r.apply(r.engine(), p)
 				before := r.containers(r.engine(), name)["app"]
-				if err := test.harm(r, ctx, before); err != nil {
-					t.Fatal(err)
-				}
+				must(t, test.harm(r, ctx, before))
 				r.eventually("the harm shows", func() bool { return r.containers(r.engine(), name)["app"].State != runtime.Running })
 				e := r.engine()
 				r.apply(e, p)
@@ -210,9 +204,7 @@ volumes: {data: {}}`
 				if after := r.containers(e, name)["app"]; after.State != runtime.Running || after.ID != before.ID || after.Pid == before.Pid {
 					t.Errorf("before %+v, after %+v", before, after)
 				}
-				if err := e.Remove(t.Context(), name); err != nil {
-					t.Fatal(err)
-				}
+				must(t, e.Remove(t.Context(), name))
 				r.expectNothingLeft()
 			})
 		}

@@ -80,9 +80,7 @@ services:
 			{"the bridge is deleted", func() { remove(bridge()) }},
 			{"all links are deleted", func() {
 				links, err := net.Interfaces()
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				for _, link := range links {
 					if strings.HasPrefix(link.Name, "mgl-") || strings.HasPrefix(link.Name, "mgv-") {
 						remove(link.Name)
@@ -108,9 +106,7 @@ services:
 			}
 		}
 		stop()
-		if err := e.Remove(t.Context(), "shop"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, e.Remove(t.Context(), "shop"))
 		r.expectNothingLeft()
 	})
 }

@@ -29,9 +29,7 @@ func (r *rig) foreign(id string, labels map[string]string) {
 	_, err := r.client.ContainerService().Create(containerdtest.Context(r), containers.Container{
 		ID: id, Labels: labels, Spec: spec, Runtime: containers.RuntimeInfo{Name: "io.containerd.runc.v2"},
 	})
-	if err != nil {
-		r.Fatal(err)
-	}
+	must(r, err)
 }
 
 func (r *rig) hasContainer(id string) bool {
@@ -40,7 +38,5 @@ func (r *rig) hasContainer(id string) bool {
 }
 
 func (r *rig) deleteContainer(id string) {
-	if err := r.client.ContainerService().Delete(containerdtest.Context(r), id); err != nil {
-		r.Fatal(err)
-	}
+	must(r, r.client.ContainerService().Delete(containerdtest.Context(r), id))
 }

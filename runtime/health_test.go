@@ -33,9 +33,7 @@ func exists(path string) *compose.Healthcheck {
 
 func kill(t *testing.T, pid int) {
 	t.Helper()
-	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	must(t, syscall.Kill(pid, syscall.SIGKILL))
 }
 
 const gated = `
@@ -60,9 +58,7 @@ func TestDependentsWaitForHealth(t *testing.T) {
 
 		t.Log("after a reboot, too")
 		r.reboot(e)
-		if err := os.Remove(filepath.Join(r.state, "volumes/gated/data/ready")); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Remove(filepath.Join(r.state, "volumes/gated/data/ready")))
 		e = r.engine()
 		r.supervise(e)
 		r.eventually("web waits and says so", func() bool {
@@ -85,9 +81,7 @@ func TestPKG14ApplyWaitsForHealth(t *testing.T) {
 		s["db"].Healthcheck.Retries = 30
 		s["web"].DependsOn = nil
 	})
-	if err := e.Apply(t.Context(), p, runtime.ApplyOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, e.Apply(t.Context(), p, runtime.ApplyOptions{}))
 	if c := r.containers(e, "slow")["db"]; c.Health.State != health.Healthy {
 		t.Errorf("db is %+v", c)
 	}
@@ -107,9 +101,7 @@ func TestPKG14UnhealthyServicesFailTheApply(t *testing.T) {
 		if c := r.containers(e, "ill")["web"]; c.State != runtime.Created {
 			t.Errorf("web is %+v", c)
 		}
-		if err := e.Remove(t.Context(), "ill"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, e.Remove(t.Context(), "ill"))
 		r.expectNothingLeft()
 	})
 }
@@ -193,9 +185,7 @@ volumes: {data: {}}
 		if err := e.Apply(t.Context(), bad, runtime.ApplyOptions{}); runtime.CodeOf(err) != runtime.StartFailed || !strings.Contains(err.Error(), "sorry") || !strings.Contains(err.Error(), "code 9") {
 			t.Errorf("got %v", err)
 		}
-		if err := e.Remove(t.Context(), "hooks"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, e.Remove(t.Context(), "hooks"))
 		r.expectNothingLeft()
 		if left, _ := filepath.Glob(filepath.Join(r.run, "started/*")); len(left) > 0 {
 			t.Errorf("left: %q", left)

@@ -22,9 +22,7 @@ func TestAWorkloadDoesNotRewriteItsPackage(t *testing.T) {
 	load := func(e *runtime.Engine) *runtime.Project {
 		t.Helper()
 		p, err := e.Load(t.Context(), runtime.Source{Project: "hostile", Strict: true, Package: pkg})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if _, err := e.Stage(t.Context(), p, nil, nil); err != nil {
 			t.Fatal(err)
 		}
@@ -62,17 +60,11 @@ func TestAWorkloadDoesNotRedirectMounts(t *testing.T) {
 	onEach(t, func(t *testing.T, r *rig) {
 		shared := filepath.Join(t.TempDir(), "shared")
 		for _, dir := range []string{"part", "releases/1", "releases/2"} {
-			if err := os.MkdirAll(filepath.Join(shared, dir), 0o755); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(filepath.Join(shared, dir, "name"), []byte(dir), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.MkdirAll(filepath.Join(shared, dir), 0o755))
+			must(t, os.WriteFile(filepath.Join(shared, dir, "name"), []byte(dir), 0o600))
 		}
 		site := filepath.Join(t.TempDir(), "site") // a link of the administrator's own
-		if err := os.Symlink(shared, site); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Symlink(shared, site))
 		e := r.engine()
 		stop := r.supervise(e)
 		file := `
@@ -89,9 +81,7 @@ services:
 		kill := func() {
 			t.Helper()
 			former := state("victim").Pid
-			if err := syscall.Kill(former, syscall.SIGKILL); err != nil {
-				t.Fatal(err)
-			}
+			must(t, syscall.Kill(former, syscall.SIGKILL))
 			r.eventually("it ended", func() bool { return state("victim").Pid != former })
 		}
 		kill()
@@ -129,15 +119,9 @@ services:
 		}
 
 		t.Log("a container made anew goes by what was judged")
-		if err := e.Remove(t.Context(), "redirect"); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Rename(shared+"/part", shared+"/aside"); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Symlink("/", shared+"/part"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, e.Remove(t.Context(), "redirect"))
+		must(t, os.Rename(shared+"/part", shared+"/aside"))
+		must(t, os.Symlink("/", shared+"/part"))
 		p = r.load(e, "redirect", file)
 		p.PinSources(map[string]string{site + "/part": shared + "/part", site + "/made/for/it": shared + "/made/for/it"})
 		if err := e.Apply(t.Context(), p, runtime.ApplyOptions{}); runtime.CodeOf(err) != runtime.StartFailed {

@@ -22,9 +22,7 @@ func TestASecondOwnerLeavesTheFirstAlone(t *testing.T) {
 	state := func() string {
 		t.Helper()
 		links, err := net.Interfaces()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		var text strings.Builder
 		for _, link := range links {
 			text.WriteString(link.Name + " ")
@@ -83,12 +81,8 @@ func TestASharedNamespaceHasOneOwner(t *testing.T) {
 		if after := r.containers(e, "shop"); after["web"].Pid != before["web"].Pid || after["web"].State != runtime.Running {
 			t.Errorf("containers are %+v, were %+v", after, before)
 		}
-		if err := e.Remove(t.Context(), "shop"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, e.Remove(t.Context(), "shop"))
 		second.apply(other, p) // now that nobody else has anything
-		if err := other.Remove(t.Context(), "other"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, other.Remove(t.Context(), "other"))
 	})
 }

@@ -15,9 +15,7 @@ import (
 func (r *rig) replicas(e *runtime.Engine, project string) map[string]runtime.ObservedContainer {
 	r.Helper()
 	p, err := e.ObserveProject(r.Context(), project)
-	if err != nil {
-		r.Fatal(err)
-	}
+	must(r, err)
 	all := make(map[string]runtime.ObservedContainer)
 	for _, c := range p.Containers {
 		all[c.Replica().String()] = c
@@ -77,9 +75,7 @@ services:
 		if none := r.replicas(e, "scaled"); len(none) != 1 {
 			t.Errorf("no replica: %v", none)
 		}
-		if err := e.Remove(t.Context(), "scaled"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, e.Remove(t.Context(), "scaled"))
 		r.expectNothingLeft()
 	})
 }
@@ -168,9 +164,7 @@ func TestNetworksSharedByProjects(t *testing.T) {
 		reach(server, "client")
 
 		t.Log("it stays until its last user goes")
-		if err := e.Remove(t.Context(), "owner"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, e.Remove(t.Context(), "owner"))
 		if links := bridges(t); len(links) != 1 {
 			t.Errorf("bridges %q", links)
 		}
@@ -178,9 +172,7 @@ func TestNetworksSharedByProjects(t *testing.T) {
 		r.apply(e, load("owner", "server", true))
 		reach(client, "server")
 		for _, project := range []string{"user", "owner", "third"} {
-			if err := e.Remove(t.Context(), project); err != nil {
-				t.Fatal(err)
-			}
+			must(t, e.Remove(t.Context(), project))
 		}
 		stop()
 		r.expectNothingLeft()
@@ -190,9 +182,7 @@ func TestNetworksSharedByProjects(t *testing.T) {
 func bridges(t *testing.T) []string {
 	t.Helper()
 	links, err := net.Interfaces()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var names []string
 	for _, link := range links {
 		if strings.HasPrefix(link.Name, "mgl-") {
@@ -235,16 +225,12 @@ services:
 		r.eventually("they share their network", same)
 
 		t.Log("one whose host goes waits, and goes on when it comes back")
-		if err := e.Remove(t.Context(), "share"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, e.Remove(t.Context(), "share"))
 		if err := e.Apply(t.Context(), r.load(e, "late", guest), runtime.ApplyOptions{}); runtime.CodeOf(err) != runtime.NotFound {
 			t.Errorf("who joins nobody: %v", err)
 		}
 		for _, project := range []string{"guest", "late"} {
-			if err := e.Remove(t.Context(), project); err != nil {
-				t.Fatal(err)
-			}
+			must(t, e.Remove(t.Context(), project))
 		}
 		stop()
 		r.expectNothingLeft()

@@ -24,16 +24,12 @@ func archive(t *testing.T, files map[string]string) []byte {
 	zip := gzip.NewWriter(&buf)
 	w := tar.NewWriter(zip)
 	for name, text := range files {
-		if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644, Size: int64(len(text))}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644, Size: int64(len(text))}))
 		if _, err := w.Write([]byte(text)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := errors.Join(w.Close(), zip.Close()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(w.Close(), zip.Close()))
 	return buf.Bytes()
 }
 
@@ -74,9 +70,7 @@ func TestVolumesOfTheSameNameAreToldOf(t *testing.T) {
 		t.Errorf("nobody else has it, and told is %q", got)
 	}
 	for _, project := range []string{"first", "second"} {
-		if err := os.MkdirAll(filepath.Join(r.state, "volumes", project, "recipes"), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(filepath.Join(r.state, "volumes", project, "recipes"), 0o755))
 	}
 	if got := told("first", "{name: recipes}"); len(got) != 1 || !strings.HasPrefix(got[0], "volumes.data.name: "+filepath.Join(r.state, "volumes/second/recipes")+" is another volume") {
 		t.Errorf("told is %q", got)
@@ -100,9 +94,7 @@ func TestPKG10FilesOfThePackageReachTheContainer(t *testing.T) {
 				"app/conf/settings": text,
 			}),
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if _, err := e.Stage(t.Context(), p, nil, nil); err != nil {
 			t.Fatal(err)
 		}
@@ -166,9 +158,7 @@ func TestPruneKeepsWhatIsUsedAndWhatIsAskedFor(t *testing.T) {
 		}
 	}
 	removed, err := e.Prune(t.Context(), runtime.Keep{Images: []map[string]digest.Digest{keep}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if len(removed) != 1 || !strings.Contains(removed[0], "/loose@sha256:") {
 		t.Errorf("removed %q", removed)
 	}

@@ -46,6 +46,14 @@ type rig struct {
 	projects  map[string]bool // that were ever loaded
 }
 
+// must ends a test that cannot go on.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // onEach runs a test on each kind of containerd.
 func onEach(t *testing.T, test func(t *testing.T, r *rig)) {
 	for _, backend := range containerdtest.Backends() {
@@ -120,9 +128,7 @@ func (r *rig) engine() *runtime.Engine {
 		Contained:  r.contained,
 		ShimGrace:  r.shimGrace,
 	})
-	if err != nil {
-		r.Fatal(err)
-	}
+	must(r, err)
 	r.Cleanup(engine.Close)
 	return engine
 }
@@ -153,14 +159,10 @@ func (r *rig) load(e *runtime.Engine, name, file string) *runtime.Project {
 	file = strings.ReplaceAll(file, "BUSYBOX", r.registry+"/busybox:latest")
 	file = strings.ReplaceAll(file, "REGISTRY", r.registry)
 	p, err := e.Load(r.Context(), runtime.Source{Project: name, Package: []byte(file), Labels: map[string]string{"org.example/test": r.Name()}})
-	if err != nil {
-		r.Fatal(err)
-	}
+	must(r, err)
 	r.projects[name] = true
 	pins, err := e.Stage(r.Context(), p, r.pins, nil)
-	if err != nil {
-		r.Fatal(err)
-	}
+	must(r, err)
 	for ref, pin := range pins {
 		r.pins[ref] = pin
 	}
@@ -169,18 +171,14 @@ func (r *rig) load(e *runtime.Engine, name, file string) *runtime.Project {
 
 func (r *rig) apply(e *runtime.Engine, p *runtime.Project) {
 	r.Helper()
-	if err := e.Apply(r.Context(), p, runtime.ApplyOptions{}); err != nil {
-		r.Fatal(err)
-	}
+	must(r, e.Apply(r.Context(), p, runtime.ApplyOptions{}))
 }
 
 // containers are those of a project, by service.
 func (r *rig) containers(e *runtime.Engine, project string) map[string]runtime.ObservedContainer {
 	r.Helper()
 	p, err := e.ObserveProject(r.Context(), project)
-	if err != nil {
-		r.Fatal(err)
-	}
+	must(r, err)
 	byService := make(map[string]runtime.ObservedContainer)
 	for _, c := range p.Containers {
 		if other, ok := byService[c.Service]; ok {
@@ -239,9 +237,7 @@ func (r *rig) logs(e *runtime.Engine, project, service string) string {
 		out.Write(l.Text)
 		return nil
 	})
-	if err != nil {
-		r.Fatal(err)
-	}
+	must(r, err)
 	return out.String()
 }
 
@@ -278,9 +274,7 @@ func (r *rig) reboot(e *runtime.Engine) {
 	r.killShims()
 	r.eventually("no process is left", func() bool {
 		projects, err := e.Observe(r.Context())
-		if err != nil {
-			r.Fatal(err)
-		}
+		must(r, err)
 		return !slices.ContainsFunc(projects, func(p runtime.ObservedProject) bool {
 			return slices.ContainsFunc(p.Containers, func(c runtime.ObservedContainer) bool { return c.State != runtime.Created && c.State != runtime.Done })
 		})
@@ -292,9 +286,7 @@ func (r *rig) reboot(e *runtime.Engine) {
 func (r *rig) wipeNetwork() {
 	r.Helper()
 	links, err := net.Interfaces()
-	if err != nil {
-		r.Fatal(err)
-	}
+	must(r, err)
 	for _, link := range links {
 		if strings.HasPrefix(link.Name, "mgl-") || strings.HasPrefix(link.Name, "mgv-") {
 			_ = exec.Command("ip", "link", "delete", link.Name).Run() // may have gone with its other end
@@ -303,18 +295,14 @@ func (r *rig) wipeNetwork() {
 	_ = exec.Command("nft", "delete", "table", "ip", "margolite").Run() // where nft is installed
 	for _, dir := range []string{"netns", "hosts"} {
 		mounts, err := filepath.Glob(filepath.Join(r.run, dir, "*"))
-		if err != nil {
-			r.Fatal(err)
-		}
+		must(r, err)
 		for _, mount := range mounts {
 			if err := syscall.Unmount(mount, syscall.MNT_DETACH); err != nil && !errors.Is(err, syscall.EINVAL) {
 				r.Fatal(err)
 			}
 		}
 	}
-	if err := os.RemoveAll(r.run); err != nil {
-		r.Fatal(err)
-	}
+	must(r, os.RemoveAll(r.run))
 }
 
 // killShims kills the shims of this rig's containerd, and what they run.
@@ -339,9 +327,7 @@ func (r *rig) killShims() {
 func (r *rig) shims() []int {
 	r.Helper()
 	entries, err := os.ReadDir("/proc")
-	if err != nil {
-		r.Fatal(err)
-	}
+	must(r, err)
 	var pids []int
 	for _, entry := range entries {
 		var pid int
@@ -361,9 +347,7 @@ func (r *rig) expectNothingLeft() {
 	r.Helper()
 	ctx := containerdtest.Context(r)
 	containers, err := r.client.ContainerService().List(ctx)
-	if err != nil {
-		r.Fatal(err)
-	}
+	must(r, err)
 	if len(containers) > 0 {
 		r.Errorf("%d containers are left", len(containers))
 	}
@@ -371,13 +355,9 @@ func (r *rig) expectNothingLeft() {
 		r.Errorf("snapshot %s is left", s.Name)
 		return nil
 	}, `labels."margolite/project"`)
-	if err != nil {
-		r.Fatal(err)
-	}
+	must(r, err)
 	links, err := net.Interfaces()
-	if err != nil {
-		r.Fatal(err)
-	}
+	must(r, err)
 	for _, link := range links {
 		if strings.HasPrefix(link.Name, "mgl-") || strings.HasPrefix(link.Name, "mgv-") {
 			r.Errorf("link %s is left", link.Name)
@@ -385,9 +365,7 @@ func (r *rig) expectNothingLeft() {
 	}
 	for _, pattern := range []string{"netns/*", "hosts/*", "logs/*", "mounts/*"} {
 		left, err := filepath.Glob(filepath.Join(r.run, pattern))
-		if err != nil {
-			r.Fatal(err)
-		}
+		must(r, err)
 		if len(left) > 0 {
 			r.Errorf("left in the run directory: %q", left)
 		}

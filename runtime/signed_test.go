@@ -84,27 +84,21 @@ func (s *packages) engine(t *testing.T, keys ...string) *runtime.Engine {
 	credentials := filepath.Join(t.TempDir(), "config.json")
 	writeFile(t, credentials, []byte(`{"auths":{"`+s.host+`":{"auth":"`+packagesPassword+`"}}}`))
 	client, err := containerd.Open("/nowhere", "margo.test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { client.Close() })
 	e, err := runtime.New(runtime.Options{
 		Client: client, Namespace: "margo.test", StateDir: t.TempDir(), RunDir: t.TempDir(),
 		Registries: map[string]image.Registry{s.host: {CA: s.ca, Credentials: credentials}},
 		Keys:       keys, Logger: containerdtest.Logger(t),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(e.Close)
 	return e
 }
 
 func writeFile(t *testing.T, path string, data []byte) {
 	t.Helper()
-	if err := os.WriteFile(path, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, data, 0o600))
 }
 
 func TestPKG15SignedPackages(t *testing.T) {

@@ -147,9 +147,7 @@ volumes: {data: {}}
 `, func(services map[string]*compose.Service) { services["idle"].Replicas = idle }))
 		probes := func() int {
 			text, err := os.ReadFile(filepath.Join(r.state, "volumes/probed/data/probes"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			return bytes.Count(text, []byte("\n"))
 		}
 		var cost counts
@@ -172,13 +170,9 @@ func TestNothingIsRememberedOfProjectsThatAreGone(t *testing.T) {
 		name := fmt.Sprint("gone", n)
 		r.apply(e, r.load(e, name, "services: {a: {image: BUSYBOX, restart: always}}"))
 		kill(t, r.containers(e, name)["a"].Pid)
-		if err := e.Remove(t.Context(), name); err != nil {
-			t.Fatal(err)
-		}
+		must(t, e.Remove(t.Context(), name))
 		r.load(e, fmt.Sprint("loaded", n), "services: {a: {image: BUSYBOX}}")
-		if err := e.Remove(t.Context(), fmt.Sprint("loaded", n)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, e.Remove(t.Context(), fmt.Sprint("loaded", n)))
 	}
 	r.eventually("nothing is remembered", func() bool {
 		for what, n := range e.Remembered() {

@@ -17,9 +17,7 @@ import (
 func (r *rig) touch(parts ...string) {
 	r.Helper()
 	path := filepath.Join(append([]string{r.state, "volumes"}, parts...)...)
-	if err := os.WriteFile(path, nil, 0o644); err != nil {
-		r.Fatal(err)
-	}
+	must(r, os.WriteFile(path, nil, 0o644))
 }
 
 func (r *rig) poked(e *runtime.Engine) {
@@ -78,14 +76,10 @@ func TestRunningContainersFollowTheDevicesResolver(t *testing.T) {
 	r := newRig(t, embeddedBackend())
 	device := filepath.Join(t.TempDir(), "resolv.conf")
 	write := func(content string) {
-		if err := os.WriteFile(device, []byte(content), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(device, []byte(content), 0o644))
 	}
 	write("")
-	if err := syscall.Mount(device, "/etc/resolv.conf", "", syscall.MS_BIND, ""); err != nil {
-		t.Fatal(err)
-	}
+	must(t, syscall.Mount(device, "/etc/resolv.conf", "", syscall.MS_BIND, ""))
 	defer func() { _ = syscall.Unmount("/etc/resolv.conf", 0) }()
 	e := r.engine()
 	r.supervise(e)
@@ -275,17 +269,13 @@ services:
 			}
 		}
 		c := r.containers(e, "fight")["a"]
-		if err := syscall.Kill(c.Pid, syscall.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
+		must(t, syscall.Kill(c.Pid, syscall.SIGKILL))
 		r.poked(e)
 		r.eventually("it runs again", func() bool {
 			now := r.containers(e, "fight")["a"]
 			return now.State == runtime.Running && now.Pid != c.Pid
 		})
-		if err := e.Remove(t.Context(), "fight"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, e.Remove(t.Context(), "fight"))
 		r.expectNothingLeft()
 	})
 }
@@ -305,9 +295,7 @@ services:
 		r.eventually("all output is there", said)
 		r.eventually("one or two files of at most one MiB hold it", func() bool {
 			files, err := filepath.Glob(filepath.Join(r.run, "logs", r.containers(e, "chatty")["app"].ID+"*"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			var size, biggest int64
 			for _, file := range files {
 				info, err := os.Stat(file)
@@ -380,9 +368,7 @@ func TestSupervisorReplacesAShimThatHangs(t *testing.T) {
 		r.supervise(e)
 		hung, well := r.containers(e, "hung")["a"], r.containers(e, "well")["a"]
 		for _, shim := range mine {
-			if err := syscall.Kill(shim, syscall.SIGSTOP); err != nil {
-				t.Fatal(err)
-			}
+			must(t, syscall.Kill(shim, syscall.SIGSTOP))
 		}
 		r.eventually("its shim is known not to respond", func() bool { return r.containers(e, "hung")["a"].State == runtime.Unresponsive })
 		r.poked(e)
