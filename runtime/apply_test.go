@@ -117,8 +117,8 @@ func TestProjectFromInstallationToRemoval(t *testing.T) {
 		if get(net.JoinHostPort(host, "18080")) != "" {
 			t.Error("the port still answers")
 		}
-		if text, err := os.ReadFile(filepath.Join(r.state, "volumes/shop/data/answer")); err != nil || string(text) != "KEPT\n" {
-			t.Errorf("volume has %q, %v", text, err)
+		if text := r.volume("shop/data/answer"); text != "KEPT\n" {
+			t.Errorf("volume has %q", text)
 		}
 		if err := e.Remove(t.Context(), "shop"); err != nil {
 			t.Errorf("removing it again: %v", err)
@@ -187,13 +187,7 @@ services:
   app: {image: BUSYBOX, environment: {N: "0"}, depends_on: [setup]}
 volumes: {data: {}}
 `
-		ran := func() int {
-			text, err := os.ReadFile(filepath.Join(r.state, "volumes/once/data/log"))
-			if err != nil {
-				return 0
-			}
-			return strings.Count(string(text), "ran")
-		}
+		ran := func() int { return strings.Count(r.volume("once/data/log"), "ran") }
 		p := r.load(e, "once", file)
 		must(t, e.Apply(t.Context(), p, runtime.ApplyOptions{Settle: 500 * time.Millisecond}))
 		if job := r.containers(e, "once")["setup"]; job.State != runtime.Done || job.Restarts != 0 {

@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -29,11 +28,6 @@ func on(service string, condition compose.Condition) []compose.Dependency {
 // exists is a check that a file is there.
 func exists(path string) *compose.Healthcheck {
 	return &compose.Healthcheck{Test: []string{"CMD-SHELL", "echo looked; test -e " + path}, Interval: time.Second, Retries: 1}
-}
-
-func kill(t *testing.T, pid int) {
-	t.Helper()
-	must(t, syscall.Kill(pid, syscall.SIGKILL))
 }
 
 const gated = `
@@ -163,10 +157,7 @@ volumes: {data: {}}
 `, func(s map[string]*compose.Service) {
 			s["app"].PostStart = []compose.Hook{{Command: []string{"sh", "-c", `echo "$WHO" >> /data/log`}, Environment: map[string]string{"WHO": "hook"}}}
 		})
-		ran := func() int {
-			text, _ := os.ReadFile(filepath.Join(r.state, "volumes/hooks/data/log"))
-			return strings.Count(string(text), "hook\n")
-		}
+		ran := func() int { return strings.Count(r.volume("hooks/data/log"), "hook\n") }
 		r.apply(e, p)
 		if n := ran(); n != 1 {
 			t.Errorf("the hook ran %d times", n)
@@ -176,7 +167,7 @@ volumes: {data: {}}
 		if n := ran(); n != 1 {
 			t.Errorf("the hook ran %d times for one process", n)
 		}
-		kill(t, r.containers(e, "hooks")["app"].Pid)
+		r.kill(e, "hooks", "app")
 		r.eventually("the hook ran for the next process", func() bool { return ran() == 2 })
 
 		bad := r.change(e, "hooks", `services: {app: {image: BUSYBOX}}`, func(s map[string]*compose.Service) {

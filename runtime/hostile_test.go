@@ -4,7 +4,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/margolite/margolite/runtime"
@@ -78,17 +77,11 @@ services:
 		if got := r.inside(state("victim"), "cat /part/name; touch /made/here"); got != "part" {
 			t.Fatalf("the part is %q", got)
 		}
-		kill := func() {
-			t.Helper()
-			former := state("victim").Pid
-			must(t, syscall.Kill(former, syscall.SIGKILL))
-			r.eventually("it ended", func() bool { return state("victim").Pid != former })
-		}
-		kill()
-		r.eventually("it is restarted", func() bool { return state("victim").State == runtime.Running })
+		r.runsAgain(e, "redirect", "victim", r.kill(e, "redirect", "victim"))
 
 		r.inside(state("attacker"), "mv /shared/part /shared/aside && ln -s / /shared/part && ls -d /shared/made/for/it")
-		kill()
+		killed := r.kill(e, "redirect", "victim")
+		r.eventually("it ended", func() bool { return state("victim").Pid != killed })
 		stop()
 		if c := state("victim"); c.State == runtime.Running {
 			t.Fatalf("it has %q", r.inside(c, "ls /part"))

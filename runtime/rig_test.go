@@ -200,6 +200,29 @@ func (r *rig) eventually(what string, condition func() bool) {
 	}
 }
 
+// kill kills the process of a service, and returns which it was.
+func (r *rig) kill(e *runtime.Engine, project, service string) (pid int) {
+	r.Helper()
+	pid = r.containers(e, project)[service].Pid
+	must(r, syscall.Kill(pid, syscall.SIGKILL))
+	return pid
+}
+
+// runsAgain waits until a service has another process than it had.
+func (r *rig) runsAgain(e *runtime.Engine, project, service string, had int) {
+	r.Helper()
+	r.eventually(service+" of "+project+" runs again", func() bool {
+		c := r.containers(e, project)[service]
+		return c.State == runtime.Running && c.Pid != had
+	})
+}
+
+// volume is the content of a file in a volume; "" while there is none.
+func (r *rig) volume(path string) string {
+	text, _ := os.ReadFile(filepath.Join(r.state, "volumes", path))
+	return string(text)
+}
+
 // inside runs a shell command in the namespaces of a container.
 func (r *rig) inside(c runtime.ObservedContainer, command string) string {
 	r.Helper()

@@ -1,16 +1,13 @@
 package runtime_test
 
 import (
-	"bytes"
 	"fmt"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 
-	"github.com/margolite/margolite/runtime"
 	"github.com/margolite/margolite/runtime/compose"
 )
 
@@ -29,13 +26,8 @@ func TestAnEventCostsWhatConcernsIt(t *testing.T) {
 		for n := range projects {
 			r.apply(e, r.load(e, fmt.Sprintf("p%d", n), "services: {a: {image: BUSYBOX, restart: always}, b: {image: BUSYBOX}}"))
 		}
-		before := r.containers(observer, "p7")["a"].Pid
 		begun := r.settled(c)
-		kill(t, before)
-		r.eventually("it is brought back", func() bool {
-			c := r.containers(observer, "p7")["a"]
-			return c.State == runtime.Running && c.Pid != before
-		})
+		r.runsAgain(observer, "p7", "a", r.kill(observer, "p7", "a"))
 		did := r.settled(c).since(begun)
 		t.Logf("the event cost %s", did)
 		if did.lists > 0 {
@@ -145,11 +137,7 @@ services:
   idle: {image: BUSYBOX}
 volumes: {data: {}}
 `, func(services map[string]*compose.Service) { services["idle"].Replicas = idle }))
-		probes := func() int {
-			text, err := os.ReadFile(filepath.Join(r.state, "volumes/probed/data/probes"))
-			must(t, err)
-			return bytes.Count(text, []byte("\n"))
-		}
+		probes := func() int { return strings.Count(r.volume("probed/data/probes"), "\n") }
 		var cost counts
 		r.eventually("probes cost no look at the project", func() bool {
 			before, seen := c.count(), probes()
@@ -169,7 +157,7 @@ func TestNothingIsRememberedOfProjectsThatAreGone(t *testing.T) {
 	for n := range 3 {
 		name := fmt.Sprint("gone", n)
 		r.apply(e, r.load(e, name, "services: {a: {image: BUSYBOX, restart: always}}"))
-		kill(t, r.containers(e, name)["a"].Pid)
+		r.kill(e, name, "a")
 		must(t, e.Remove(t.Context(), name))
 		r.load(e, fmt.Sprint("loaded", n), "services: {a: {image: BUSYBOX}}")
 		must(t, e.Remove(t.Context(), fmt.Sprint("loaded", n)))

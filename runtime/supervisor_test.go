@@ -120,11 +120,8 @@ services:
 		before := r.containers(e, "shim")
 		r.killShims()
 		r.poked(e)
-		r.eventually("both run again", func() bool {
-			after := r.containers(e, "shim")
-			return after["a"].State == runtime.Running && after["b"].State == runtime.Running &&
-				after["a"].Pid != before["a"].Pid && after["b"].Pid != before["b"].Pid
-		})
+		r.runsAgain(e, "shim", "a", before["a"].Pid)
+		r.runsAgain(e, "shim", "b", before["b"].Pid)
 	})
 }
 
@@ -268,13 +265,9 @@ services:
 				t.Errorf("after update %s: %+v", n, c)
 			}
 		}
-		c := r.containers(e, "fight")["a"]
-		must(t, syscall.Kill(c.Pid, syscall.SIGKILL))
+		killed := r.kill(e, "fight", "a")
 		r.poked(e)
-		r.eventually("it runs again", func() bool {
-			now := r.containers(e, "fight")["a"]
-			return now.State == runtime.Running && now.Pid != c.Pid
-		})
+		r.runsAgain(e, "fight", "a", killed)
 		must(t, e.Remove(t.Context(), "fight"))
 		r.expectNothingLeft()
 	})
@@ -330,18 +323,13 @@ volumes: {data: {}}
 		r.apply(e, r.load(e, "quick", `services: {app: {image: BUSYBOX, restart: always}}`))
 		r.supervise(e)
 		r.touch("slow", "data", "hang")
-		kill(t, r.containers(e, "slow")["app"].Pid)
+		r.kill(e, "slow", "app")
 		r.eventually("the hook of one project hangs", func() bool {
 			_, err := os.Stat(filepath.Join(r.state, "volumes/slow/data/hangs"))
 			return err == nil
 		})
 
-		before := r.containers(e, "quick")["app"].Pid
-		kill(t, before)
-		r.eventually("the other project is brought back", func() bool {
-			c := r.containers(e, "quick")["app"]
-			return c.State == runtime.Running && c.Pid != before
-		})
+		r.runsAgain(e, "quick", "app", r.kill(e, "quick", "app"))
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
 		if same, err := e.Matches(ctx, slow); err != nil || !same {
@@ -375,10 +363,7 @@ func TestSupervisorReplacesAShimThatHangs(t *testing.T) {
 		if now := r.containers(e, "well")["a"]; now.State != runtime.Running || now.Pid != well.Pid {
 			t.Errorf("its neighbour was %s with process %d, and is %s with %d", well.State, well.Pid, now.State, now.Pid)
 		}
-		r.eventually("the service is brought back", func() bool {
-			now := r.containers(e, "hung")["a"]
-			return now.State == runtime.Running && now.Pid != hung.Pid
-		})
+		r.runsAgain(e, "hung", "a", hung.Pid)
 		if now := r.containers(e, "well")["a"]; now.State != runtime.Running || now.Pid != well.Pid {
 			t.Errorf("its neighbour was %s with process %d, and is %s with %d", well.State, well.Pid, now.State, now.Pid)
 		}
