@@ -10,7 +10,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/containerd/containerd/v2/core/containers"
+	"google.golang.org/protobuf/types/known/anypb"
+
 	"github.com/margolite/margolite/runtime"
+	"github.com/margolite/margolite/test/containerdtest"
 )
 
 // shop is a front end that asks a back end by its name, and a back end that
@@ -215,12 +219,18 @@ func TestContainersOfOthersAreLeftAlone(t *testing.T) {
 	r := newRig(t, embeddedBackend())
 	e := r.engine()
 	r.apply(e, r.load(e, "ours", `services: {web: {image: BUSYBOX}}`))
-	r.foreign("foreign", map[string]string{"com.docker.compose.project": "ours", "com.docker.compose.service": "web"})
-	must(t, e.Remove(t.Context(), "ours"))
-	if !r.hasContainer("foreign") {
-		t.Error("a container without our labels was deleted")
+	foreign := containers.Container{
+		ID: "foreign", Labels: map[string]string{"com.docker.compose.project": "ours", "com.docker.compose.service": "web"},
+		Spec:    &anypb.Any{TypeUrl: "types.containerd.io/opencontainers/runtime-spec/1/Spec", Value: []byte(`{"ociVersion":"1.2.0"}`)},
+		Runtime: containers.RuntimeInfo{Name: "io.containerd.runc.v2"},
 	}
-	r.deleteContainer("foreign")
+	ctx, service := containerdtest.Context(t), r.client.ContainerService()
+	_, err := service.Create(ctx, foreign)
+	must(t, err)
+	must(t, e.Remove(t.Context(), "ours"))
+	if err := service.Delete(ctx, foreign.ID); err != nil {
+		t.Errorf("a container without our labels was deleted: %v", err)
+	}
 }
 
 func TestApplyEndsWithItsContext(t *testing.T) {

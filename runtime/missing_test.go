@@ -1,7 +1,6 @@
 package runtime_test
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/margolite/margolite/runtime"
@@ -24,13 +23,8 @@ func TestAMissingRuncIsTheFaultOfTheDevice(t *testing.T) {
 				t.Setenv("PATH", c.path)
 			}
 			p := r.load(e, "missing", "services: {a: {image: BUSYBOX, command: ["+c.command+", '1000']}}")
-			err := e.Apply(t.Context(), p, runtime.ApplyOptions{})
-			if code := runtime.CodeOf(err); err == nil || code != c.code || !strings.Contains(err.Error(), "executable file not found") {
-				t.Errorf("the code is %s, want %s: %v", code, c.code, err)
-			}
-			if err := e.Remove(containerdtest.Context(t), "missing"); err != nil {
-				t.Error(err)
-			}
+			r.refused(e, p, c.code, "executable file not found")
+			must(t, e.Remove(containerdtest.Context(t), "missing"))
 		})
 	}
 }

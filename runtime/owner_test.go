@@ -35,10 +35,7 @@ func TestASecondOwnerLeavesTheFirstAlone(t *testing.T) {
 	second := newRig(t, embeddedBackend())
 	other := second.engine()
 	stop := second.supervise(other)
-	err := other.Apply(t.Context(), second.load(other, "shop", strings.ReplaceAll(file, "PORT", "18130")), runtime.ApplyOptions{})
-	if runtime.CodeOf(err) != runtime.Conflict || !strings.Contains(err.Error(), r.state) {
-		t.Errorf("the port of the first: %v", err)
-	}
+	r.refused(other, second.load(other, "shop", strings.ReplaceAll(file, "PORT", "18130")), runtime.Conflict, r.state)
 	second.apply(other, second.load(other, "shop", strings.ReplaceAll(file, "PORT", "18131")))
 	second.eventually("the second answers", func() bool {
 		got, err := second.tryInside(second.containers(other, "shop")["web"], "wget -q -O - 127.0.0.1/x")

@@ -110,10 +110,7 @@ networks:
 		{"other", `services: {web: {image: BUSYBOX, container_name: the-db}}`, "service db of project fixed"},
 		{"other", `services: {web: {image: BUSYBOX, container_name: fixed-db-1}}`, "service db of project fixed"},
 	} {
-		err := e.Apply(t.Context(), r.load(e, test.project, test.file), runtime.ApplyOptions{})
-		if runtime.CodeOf(err) != runtime.Conflict || !strings.Contains(err.Error(), test.says) {
-			t.Errorf("%s: %v", test.file, err)
-		}
+		r.refused(e, r.load(e, test.project, test.file), runtime.Conflict, test.says)
 	}
 }
 
@@ -127,9 +124,7 @@ func TestNetworksSharedByProjects(t *testing.T) {
 			p.Compose.Services[service].Attached = []compose.Attachment{{Network: "shared"}}
 			return p
 		}
-		if err := e.Apply(t.Context(), load("user", "client", true), runtime.ApplyOptions{}); runtime.CodeOf(err) != runtime.NotFound {
-			t.Errorf("an external network that nobody has: %v", err)
-		}
+		r.refused(e, load("user", "client", true), runtime.NotFound)
 		r.apply(e, load("owner", "server", false))
 		r.apply(e, load("user", "client", true))
 		server, client := r.containers(e, "owner")["server"], r.containers(e, "user")["client"]
@@ -147,9 +142,7 @@ func TestNetworksSharedByProjects(t *testing.T) {
 		reach(server, "client")
 		third := load("third", "web", false)
 		third.Joins = func(network, of string) error { return fmt.Errorf("%s is that of %s", network, of) }
-		if err := e.Apply(t.Context(), third, runtime.ApplyOptions{}); runtime.CodeOf(err) != runtime.Conflict || !strings.Contains(err.Error(), "plant is that of owner") {
-			t.Errorf("who defines it as well and may not join: %v", err)
-		}
+		r.refused(e, third, runtime.Conflict, "plant is that of owner")
 
 		t.Log("after a reboot")
 		stop()
@@ -226,9 +219,7 @@ services:
 
 		t.Log("one whose host goes waits, and goes on when it comes back")
 		must(t, e.Remove(t.Context(), "share"))
-		if err := e.Apply(t.Context(), r.load(e, "late", guest), runtime.ApplyOptions{}); runtime.CodeOf(err) != runtime.NotFound {
-			t.Errorf("who joins nobody: %v", err)
-		}
+		r.refused(e, r.load(e, "late", guest), runtime.NotFound)
 		for _, project := range []string{"guest", "late"} {
 			must(t, e.Remove(t.Context(), project))
 		}
@@ -248,9 +239,7 @@ services:
 	r.apply(e, r.load(e, "tidy", file))
 	before := r.replicas(e, "tidy")
 	bad := strings.Replace(strings.ReplaceAll(file, `"1"`, `"2"`), "db: {image: BUSYBOX", "db: {image: BUSYBOX, command: [/nope]", 1)
-	if err := e.Apply(t.Context(), r.load(e, "tidy", bad), runtime.ApplyOptions{}); runtime.CodeOf(err) != runtime.StartFailed {
-		t.Fatalf("got %v", err)
-	}
+	r.refused(e, r.load(e, "tidy", bad), runtime.StartFailed)
 	after := r.containers(e, "tidy") // fails when a service has two
 	if after["web"].Pid != before["web-1"].Pid || after["db"].ID != before["db-1"].ID {
 		t.Errorf("before %+v, after %+v", before, after)

@@ -128,9 +128,7 @@ func TestWhatCannotBeFetchedHasACode(t *testing.T) {
 	if _, err := e.Stage(t.Context(), missing, nil, nil); runtime.CodeOf(err) != runtime.NotFound {
 		t.Errorf("an image that is not there: %v", err)
 	}
-	if err := e.Apply(t.Context(), missing, runtime.ApplyOptions{}); runtime.CodeOf(err) != runtime.NotFound {
-		t.Errorf("a project that is not staged: %v", err)
-	}
+	r.refused(e, missing, runtime.NotFound)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	if _, err := e.FetchPackage(ctx, runtime.PackageRef{Repository: r.registry + "/nothing", Revision: "1"}, nil); runtime.CodeOf(err) != runtime.NotFound {

@@ -54,6 +54,8 @@ func must(t testing.TB, err error) {
 	}
 }
 
+func embeddedBackend() containerdtest.Backend { return containerdtest.Backends()[0] }
+
 // onEach runs a test on each kind of containerd.
 func onEach(t *testing.T, test func(t *testing.T, r *rig)) {
 	for _, backend := range containerdtest.Backends() {
@@ -174,6 +176,20 @@ func (r *rig) apply(e *runtime.Engine, p *runtime.Project) {
 	must(r, e.Apply(r.Context(), p, runtime.ApplyOptions{}))
 }
 
+// refused expects that a project is not applied, and why.
+func (r *rig) refused(e *runtime.Engine, p *runtime.Project, code runtime.Code, says ...string) {
+	r.Helper()
+	err := e.Apply(r.Context(), p, runtime.ApplyOptions{})
+	if err == nil || runtime.CodeOf(err) != code {
+		r.Fatalf("%s is applied with %v, want code %s", p.Name, err, code)
+	}
+	for _, text := range says {
+		if !strings.Contains(err.Error(), text) {
+			r.Errorf("%s is applied with %v, want %q", p.Name, err, text)
+		}
+	}
+}
+
 // containers are those of a project, by service.
 func (r *rig) containers(e *runtime.Engine, project string) map[string]runtime.ObservedContainer {
 	r.Helper()
@@ -277,6 +293,16 @@ func get(address string) string {
 		return ""
 	}
 	return strings.TrimSpace(string(body))
+}
+
+// answers tells whether something accepts connections at address.
+func answers(address string) bool {
+	conn, err := net.DialTimeout("tcp", address, time.Second)
+	if err != nil {
+		return false
+	}
+	_ = conn.Close()
+	return true
 }
 
 // hostAddress is an address of this machine other than loopback. The tests have

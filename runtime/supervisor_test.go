@@ -97,9 +97,7 @@ func TestSupervisorBacksOffFromWhatCannotStart(t *testing.T) {
 	onEach(t, func(t *testing.T, r *rig) {
 		e := r.engine()
 		p := r.load(e, "broken", `services: {broken: {image: BUSYBOX, restart: always, entrypoint: ["/nope"]}}`)
-		if err := e.Apply(t.Context(), p, runtime.ApplyOptions{}); runtime.CodeOf(err) != runtime.StartFailed {
-			t.Fatalf("apply: %v", err)
-		}
+		r.refused(e, p, runtime.StartFailed)
 		r.supervise(e)
 		r.eventually("it is tried again and again", func() bool { return r.containers(e, "broken")["broken"].Restarts >= 3 })
 		if err := e.Remove(t.Context(), "broken"); err != nil {
