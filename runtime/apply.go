@@ -221,21 +221,11 @@ func runOf(ctx context.Context, e *Engine, p *Project) (*run, error) {
 // madeAt is what is up to date already where a project has this place: what was made
 // for it before, as long as the supervisor watches over that.
 func madeAt(e *Engine, name string, place placement) made {
-	networks, boxes := place.networks(), place.sandboxes()
-	var m made
 	e.networks.RefreshFiles()
-	if !e.networks.InOrder(networks, boxes, place.ports()) {
-		return m
-	}
-	for _, w := range networks {
-		set(&m.networks, w.Name)
-	}
-	for _, s := range boxes {
-		set(&m.boxes, replicaOf(s))
-	}
-	var former made
-	e.projects.with(name, func(p *project) { former = p.made })
-	m.ports = former.ports && len(former.seats) > 0 && reflect.DeepEqual(former.seats, place)
+	m := made{whole: e.networks.InOrder(place.networks(), place.sandboxes(), place.ports())}
+	e.projects.with(name, func(p *project) {
+		m.ports = m.whole && p.made.ports && len(p.made.seats) > 0 && reflect.DeepEqual(p.made.seats, place)
+	})
 	return m
 }
 

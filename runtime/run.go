@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -56,6 +55,7 @@ type run struct {
 // made is what a run brought up to date itself. What merely is there may be
 // half there.
 type made struct {
+	whole    bool // all that was wanted was in order when the run began
 	networks map[string]bool
 	boxes    map[Replica]bool
 	ports    bool
@@ -101,7 +101,7 @@ func (r *run) observed(ctx context.Context) (Observed, error) {
 	}
 	for _, s := range r.wanted.Services {
 		seat, _ := r.place.seat(s.Replica)
-		o.Sandboxes[s.Replica] = (!seat.own() || r.made.boxes[s.Replica]) && r.e.networks.Has(seat.Sandbox)
+		o.Sandboxes[s.Replica] = (!seat.own() || r.made.whole || r.made.boxes[s.Replica]) && r.e.networks.Has(seat.Sandbox)
 		for _, name := range s.Volumes {
 			if v, ok := r.volumes[name]; ok && !r.passed[name] {
 				o.Volumes[name] = r.e.containers.HasVolume(r.project, v)
@@ -111,29 +111,22 @@ func (r *run) observed(ctx context.Context) (Observed, error) {
 		}
 	}
 	for _, w := range r.place.networks() {
-		o.Networks[w.Name] = r.made.networks[w.Name] && hasNetwork(w)
+		o.Networks[w.Name] = (r.made.whole || r.made.networks[w.Name]) && hasNetwork(w)
 	}
 	for _, w := range recorded(r.found).networks() { // that its containers were made for
 		if _, wanted := o.Networks[w.Name]; wanted || r.gone[w.Name] || !hasNetwork(w) {
 			continue
 		}
-		used, err := r.usedElsewhere(ctx, w.Name)
+		all, err := r.everybody(ctx)
 		if err != nil {
 			return Observed{}, err
 		}
-		if !used {
+		if _, needed := all.network(w.Name); !needed {
 			o.Stale = append(o.Stale, w.Name)
 		}
 	}
 	r.e.tendHealth(r.project, r.found)
 	return o, nil
-}
-
-func (r *run) usedElsewhere(ctx context.Context, name string) (bool, error) {
-	all, err := r.everybody(ctx)
-	others := slices.DeleteFunc(slices.Clone(all), func(s seat) bool { return s.project == r.project })
-	_, used := others.network(name)
-	return used, err
 }
 
 // everybody is the place of all projects, read at most once after each look: few looks
