@@ -90,33 +90,33 @@ func TestKilledBetweenAnyTwoSteps(t *testing.T) {
 			return c
 		}
 
-		for n := 1; ; n += stride {
-			at := r.killedAt(n, install)
-			if at == "" {
-				if n < 24 {
-					t.Errorf("the installation has %d opportunities only", n)
-				}
-				break
+		// killed kills a change at one opportunity after the other, of which there are some at least.
+		killed := func(what string, some int, change func() func(*runtime.Engine) error, then func(at string)) {
+			n := 1
+			for at := r.killedAt(n, change()); at != ""; at = r.killedAt(n, change()) {
+				then(at)
+				n += stride
 			}
+			if n < some {
+				t.Errorf("the %s has %d opportunities only", what, n)
+			}
+		}
+
+		killed("installation", 24, func() func(*runtime.Engine) error { return install }, func(at string) {
 			do(install)
 			running(at)
 			do(remove)
 			r.expectNothingLeft()
-		}
+		})
 		before := running("")
 		installed := before["web"].ID
-		for n := 1; ; n += stride {
-			to := install
-			if before["web"].ID == installed {
+		to := install
+		killed("update", 14, func() func(*runtime.Engine) error {
+			if to = install; before["web"].ID == installed {
 				to = update
 			}
-			at := r.killedAt(n, to)
-			if at == "" {
-				if n < 14 {
-					t.Errorf("the update has %d opportunities only", n)
-				}
-				break
-			}
+			return to
+		}, func(at string) {
 			do(to)
 			after := running(at)
 			if after["db"].Pid != before["db"].Pid {
@@ -126,19 +126,12 @@ func TestKilledBetweenAnyTwoSteps(t *testing.T) {
 				t.Errorf("killed %s: the update is not there", at)
 			}
 			before = after
-		}
-		for n := 1; ; n += stride {
-			at := r.killedAt(n, remove)
-			if at == "" {
-				if n < 20 {
-					t.Errorf("the removal has %d opportunities only", n)
-				}
-				break
-			}
+		})
+		killed("removal", 20, func() func(*runtime.Engine) error { return remove }, func(at string) {
 			do(remove)
 			r.expectNothingLeft()
 			do(install)
-		}
+		})
 		r.expectNothingLeft()
 	})
 }
