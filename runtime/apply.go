@@ -237,8 +237,6 @@ type applying struct {
 	settle   time.Duration
 	news     *watch
 	begun    time.Time
-	last     Observed // by the last look
-	plan     Plan     // the last one
 	settling bool
 	waits    bool // it waits for something to happen
 }
@@ -259,35 +257,30 @@ func (r *run) untilSettled(ctx context.Context, settle time.Duration) error {
 	return err
 }
 
-func (a *applying) want() (done bool) { return len(a.wanted.Services) == 0 && len(a.found) == 0 }
-
-func (a *applying) judge(ctx context.Context, o Observed) error {
-	a.last, a.waits = o, false
-	return a.ended(ctx, o)
+func (a *applying) want(ctx context.Context) (done bool, err error) {
+	a.waits = false
+	return len(a.wanted.Services) == 0 && len(a.found) == 0, a.ended(ctx)
 }
 
-func (a *applying) carriedOut(_ context.Context, p Plan, failed []failure) error {
-	if err := a.passOver(failed); err != nil {
-		return err
-	}
-	a.plan, a.waits = p, len(p.Waits) > 0
-	return nil
+func (a *applying) carriedOut(_ context.Context, failed []failure) error {
+	err := a.passOver(failed)
+	a.waits = err == nil && len(a.plan.Waits) > 0
+	return err
 }
 
 // idle waits for news of what is missing, or until everything has settled.
-func (a *applying) idle(ctx context.Context, o Observed, p Plan) (done bool, err error) {
-	if err := a.hopeless(ctx, o, p, a.begun); err != nil {
+func (a *applying) idle(ctx context.Context) (done bool, err error) {
+	if err := a.hopeless(ctx); err != nil {
 		return false, err
 	}
-	a.plan = p
-	wait, _ := remaining(o, a.wanted, a.settle)
-	if len(p.Waits) > 0 {
+	wait, _ := a.remaining()
+	if len(a.plan.Waits) > 0 {
 		wait = longPause
 	}
 	if wait <= 0 {
 		return true, nil
 	}
-	if !a.settling && len(p.Waits) == 0 {
+	if !a.settling && len(a.plan.Waits) == 0 {
 		a.settling = true
 		a.tell(Event{Step: Settling})
 	}
@@ -305,7 +298,7 @@ func (a *applying) concerns(i items) bool {
 // ended. Where its time was up, it quotes who was not done: whoever goes back, or
 // removes it, leaves nothing else of that.
 func (a *applying) unsettled(ctx context.Context) error {
-	_, missing := remaining(a.last, a.wanted, a.settle)
+	_, missing := a.remaining()
 	for _, w := range a.plan.Waits {
 		missing = append(missing, w.String())
 	}
@@ -367,9 +360,9 @@ func (r *run) optional(service string) bool {
 
 // ended tells that a service ended during start-up. With a code other than 0
 // that fails the whole at once (PKG-13).
-func (r *run) ended(ctx context.Context, o Observed) error {
+func (r *run) ended(ctx context.Context) error {
 	for _, s := range r.wanted.Services {
-		c := o.container(s.Container)
+		c := r.last.container(s.Container)
 		if c == nil || r.starts[c.ID] == 0 || s.Resting {
 			continue
 		}
@@ -401,16 +394,16 @@ func (r *run) unhealthy(ctx context.Context, c *ObservedContainer) *Error {
 
 // hopeless tells that there is no use in waiting: something can never come to
 // what is asked of it, or what was not touched is still not healthy.
-func (r *run) hopeless(ctx context.Context, o Observed, p Plan, begun time.Time) error {
-	for _, w := range p.Waits {
+func (a *applying) hopeless(ctx context.Context) error {
+	for _, w := range a.plan.Waits {
 		if w.Never {
 			return &Error{Code: StartFailed, Object: w.Service, Err: fmt.Errorf("cannot start: it waits for %s", w.For)}
 		}
 	}
-	for _, s := range r.wanted.Services {
-		c := o.container(s.Container)
-		if c.active() && c.Health.State == health.Unhealthy && c.Health.Probed.After(begun) && !s.Resting && !r.rest(c.ID) {
-			return r.unhealthy(ctx, c)
+	for _, s := range a.wanted.Services {
+		c := a.last.container(s.Container)
+		if c.active() && c.Health.State == health.Unhealthy && c.Health.Probed.After(a.begun) && !s.Resting && !a.rest(c.ID) {
+			return a.unhealthy(ctx, c)
 		}
 	}
 	return nil
@@ -418,9 +411,9 @@ func (r *run) hopeless(ctx context.Context, o Observed, p Plan, begun time.Time)
 
 // remaining is how long the youngest service has to go on running, and what is
 // waited for; 0 when all have settled and are healthy.
-func remaining(o Observed, w Wanted, settle time.Duration) (longest time.Duration, what []string) {
-	for _, s := range w.Services {
-		c := o.container(s.Container)
+func (a *applying) remaining() (longest time.Duration, what []string) {
+	for _, s := range a.wanted.Services {
+		c := a.last.container(s.Container)
 		var wait time.Duration
 		switch {
 		case !c.active() || s.Resting:
@@ -434,7 +427,7 @@ func remaining(o Observed, w Wanted, settle time.Duration) (longest time.Duratio
 			wait = longPause
 			what = append(what, fmt.Sprintf("%s is %s", s.Replica, c.Health.State))
 		default:
-			wait = settle - time.Since(c.Started)
+			wait = a.settle - time.Since(c.Started)
 		}
 		longest = max(longest, wait)
 	}

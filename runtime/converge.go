@@ -11,15 +11,13 @@ const maxLooks = 2000
 // goal is what a run leads to, and what is to be done about what it finds on the way.
 type goal interface {
 	// want sets what is wanted, given the containers of the project as they were found.
-	// done: nothing is, and nothing is left to be done.
-	want() (done bool)
-	// judge looks at what there is, before anything is done about it.
-	judge(ctx context.Context, o Observed) error
-	// carriedOut looks at what became of a plan. An error ends the run.
-	carriedOut(ctx context.Context, p Plan, failed []failure) error
+	// done: nothing is, and nothing is left to be done. An error ends the run.
+	want(ctx context.Context) (done bool, err error)
+	// carriedOut looks at what became of the plan. An error ends the run.
+	carriedOut(ctx context.Context, failed []failure) error
 	// idle is called when there is nothing to do now. done: that is the end; else it has
 	// waited for something to happen.
-	idle(ctx context.Context, o Observed, p Plan) (done bool, err error)
+	idle(ctx context.Context) (done bool, err error)
 }
 
 // converge brings the project to a goal: it looks at what there is, plans, does what can
@@ -31,25 +29,21 @@ func (r *run) converge(ctx context.Context, g goal) error {
 		if err := r.find(ctx); err != nil {
 			return err
 		}
-		if g.want() {
-			return nil
-		}
-		observed, err := r.observed(ctx)
-		if err != nil {
+		if done, err := g.want(ctx); err != nil || done {
 			return err
 		}
-		if err := g.judge(ctx, observed); err != nil {
+		if err := r.observe(ctx); err != nil {
 			return err
 		}
-		plan := PlanFor(observed, r.wanted)
-		stale := r.e.projects.noteWaits(r.project, plan.Waits)
+		r.plan = PlanFor(r.last, r.wanted)
+		stale := r.e.projects.noteWaits(r.project, r.plan.Waits)
 		switch {
-		case len(plan.Groups) > 0:
-			if err := g.carriedOut(ctx, plan, r.carryOut(ctx, plan)); err != nil {
+		case len(r.plan.Groups) > 0:
+			if err := g.carriedOut(ctx, r.carryOut(ctx)); err != nil {
 				return err
 			}
 		case !stale:
-			if done, err := g.idle(ctx, observed, plan); err != nil || done {
+			if done, err := g.idle(ctx); err != nil || done {
 				return err
 			}
 		}

@@ -36,6 +36,8 @@ type run struct {
 	known []string              // ids of all its containers, where these are known to be all; nil: they are not
 	read  bool                  // found is what was just read, without states; the next look only asks for these
 	found []container.Container // by the last look, in order
+	last  Observed              // by it
+	plan  Plan                  // that followed
 
 	filling sync.Mutex // one container at a time fills volumes, of which two may mount the same
 	first   sync.Mutex // held by a start that may bring up the project's shim
@@ -79,22 +81,21 @@ func (r *run) find(ctx context.Context) error {
 	r.read = false
 	r.take(own)
 	r.e.adoptNamespaces(ctx, r.found)
+	r.last = Observed{}
+	for _, c := range r.found {
+		r.last.Containers = append(r.last.Containers, r.e.observe(c))
+	}
 	return nil
 }
 
 func (r *run) take(own []container.Container) { r.found, r.all = inOrder(own), nil }
 
-// observed adds to the containers that were found what else there is.
-func (r *run) observed(ctx context.Context) (Observed, error) {
-	o := Observed{
-		Networks:  make(map[string]bool),
-		Sandboxes: make(map[Replica]bool),
-		Volumes:   make(map[string]bool),
-		Ports:     r.made.ports,
-	}
-	for _, c := range r.found {
-		o.Containers = append(o.Containers, r.e.observe(c))
-		s := seatOf(c)
+// observe adds to the containers that were found what else there is.
+func (r *run) observe(ctx context.Context) error {
+	o := &r.last
+	o.Networks, o.Sandboxes, o.Volumes = make(map[string]bool), make(map[Replica]bool), make(map[string]bool)
+	o.Ports = r.made.ports
+	for _, s := range recorded(r.found) {
 		if _, wanted := r.place.seat(s.Replica); !wanted && s.own() && r.e.networks.Has(s.Sandbox) {
 			o.Sandboxes[s.Replica] = true
 		}
@@ -119,14 +120,14 @@ func (r *run) observed(ctx context.Context) (Observed, error) {
 		}
 		all, err := r.everybody(ctx)
 		if err != nil {
-			return Observed{}, err
+			return err
 		}
 		if _, needed := all.network(w.Name); !needed {
 			o.Stale = append(o.Stale, w.Name)
 		}
 	}
 	r.e.tendHealth(r.project, r.found)
-	return o, nil
+	return nil
 }
 
 // everybody is the place of all projects, read at most once after each look: few looks
@@ -149,11 +150,11 @@ type failure struct {
 	err  error
 }
 
-// carryOut executes a plan: group after group, the sequences of each side by
+// carryOut executes the plan: group after group, the sequences of each side by
 // side. What has begun when something fails goes on to the end of its sequence;
 // nothing else begins.
-func (r *run) carryOut(ctx context.Context, p Plan) []failure {
-	for _, g := range p.Groups {
+func (r *run) carryOut(ctx context.Context) []failure {
+	for _, g := range r.plan.Groups {
 		if failed := r.sideBySide(ctx, g); len(failed) > 0 {
 			return failed
 		}

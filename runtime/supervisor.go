@@ -274,14 +274,14 @@ type restoring struct {
 
 // want wants what the labels of the containers say. Some rest until they are due by their
 // restart policy.
-func (g *restoring) want() (done bool) {
+func (g *restoring) want(context.Context) (done bool, err error) {
 	g.known = g.e.projects.noteFound(g.p, g.found)
+	g.s.compare(g.p, g.last.Containers)
 	g.due = time.Time{}
 	if len(g.found) == 0 {
-		g.s.compare(g.p, nil)
 		g.e.tendHealth(g.project, nil)
 		g.e.projects.noteWaits(g.project, nil)
-		return true
+		return true, nil
 	}
 	chosen := current(g.found)
 	g.place, g.volumes = recorded(chosen), make(map[string]container.Volume)
@@ -307,14 +307,14 @@ func (g *restoring) want() (done bool) {
 		g.due = sooner(g.due, due)
 		g.wanted.Services = append(g.wanted.Services, service)
 	}
-	return false
+	return false, nil
 }
 
 // rests tells whether a container is left as it is for now, and when to look at it again.
 func (g *restoring) rests(c container.Container) (rests bool, due time.Time) {
-	o := g.e.observe(c)
+	o := g.last.container(c.ID)
 	var failures int
-	g.e.projects.with(g.project, func(p *project) { failures, due = p.history(c.ID).note(o, c.Labels.Restart) })
+	g.e.projects.with(g.project, func(p *project) { failures, due = p.history(c.ID).note(*o, c.Labels.Restart) })
 	switch {
 	case o.State == Unresponsive: // no event says that a shim which was only late has answered
 		return false, time.Now().Add(unresponsiveLook)
@@ -326,12 +326,7 @@ func (g *restoring) rests(c container.Container) (rests bool, due time.Time) {
 	return false, time.Time{}
 }
 
-func (g *restoring) judge(_ context.Context, o Observed) error {
-	g.s.compare(g.p, o.Containers)
-	return nil
-}
-
-func (g *restoring) idle(context.Context, Observed, Plan) (done bool, err error) {
+func (g *restoring) idle(context.Context) (done bool, err error) {
 	if g.unpublished {
 		g.due = sooner(g.due, time.Now().Add(maxDelay))
 	}
@@ -339,8 +334,8 @@ func (g *restoring) idle(context.Context, Observed, Plan) (done bool, err error)
 }
 
 // carriedOut passes over what only some services cannot do without.
-func (g *restoring) carriedOut(ctx context.Context, p Plan, failed []failure) error {
-	if slices.ContainsFunc(p.Steps(), func(s Step) bool { return s.Kind == StartContainer }) {
+func (g *restoring) carriedOut(ctx context.Context, failed []failure) error {
+	if slices.ContainsFunc(g.plan.Steps(), func(s Step) bool { return s.Kind == StartContainer }) {
 		g.e.projects.with(g.project, g.e.projects.tellWaiting)
 	}
 	logger := g.e.o.Logger.With("project", g.project)
