@@ -321,11 +321,8 @@ func (a *applying) unsettled(ctx context.Context) error {
 func (r *run) passOver(failed []failure) error {
 	var errs []error
 	for _, f := range failed {
-		passed := false
-		if f.step.Kind == StartContainer || f.step.Kind == RunHooks {
-			passed = r.rest(f.step.Container)
-		}
-		if !passed {
+		starting := f.step.Kind == StartContainer || f.step.Kind == RunHooks
+		if !starting || !r.rest(f.step.Container) {
 			errs = append(errs, f.err)
 		}
 	}

@@ -56,8 +56,8 @@
 //	supervisor.look -> project of the container -> projects.tellFound: news of it, and a worker if it has none
 //	worker: next -> tend, unless a change has the project: that sees the exit by a watch of its own,
 //	        and the worker looks when it is let go
-//	restore: converge to what the labels say: find, history.note (when it is due by its restart policy),
-//	         compare -> Changes -> the agent's report; PlanFor, carryOut
+//	restore: converge to what the labels say: find, compare -> Changes -> the agent's report,
+//	         history.note (when it is due by its restart policy), PlanFor, carryOut
 //	the worker rests until something is due, or ends
 //
 // # The way of one published port

@@ -116,16 +116,11 @@ func (ps *projects) settle(p *project) {
 }
 
 func (ps *projects) noteBack() {
-	if !ps.looked || ps.isBack {
-		return
+	busy := func(p *project) bool { return p.worker && !p.resting }
+	if ps.looked && !ps.isBack && !slices.ContainsFunc(slices.Collect(maps.Values(ps.of)), busy) {
+		ps.isBack = true
+		close(ps.back)
 	}
-	for _, p := range ps.of {
-		if p.worker && !p.resting {
-			return
-		}
-	}
-	ps.isBack = true
-	close(ps.back)
 }
 
 // await waits, without mu, until something about a project was settled that makes ready

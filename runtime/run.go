@@ -346,7 +346,7 @@ func (r *run) start(ctx context.Context, id string) error {
 	}
 	defer r.first.Unlock()
 	err := r.startIn(ctx, id)
-	r.shim = err == nil && !r.stopped()
+	r.note(func() { r.shim = err == nil && r.stops == 0 }) // it ends with the last container that is stopped
 	return err
 }
 
@@ -366,14 +366,6 @@ func (r *run) startIn(ctx context.Context, id string) error {
 func shimGone(err error) bool {
 	text := err.Error()
 	return strings.Contains(text, "ttrpc: closed") || strings.Contains(text, "dial unix")
-}
-
-// stopped tells whether the run has stopped a container: the project's shim ends
-// with the last one.
-func (r *run) stopped() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.stops > 0
 }
 
 // object is what an error of the step is about: a service where there is one.

@@ -248,7 +248,7 @@ func (s *supervisor) tend(ctx context.Context, p *project) time.Time {
 
 // restore executes the plans that lead to what the labels say.
 func (s *supervisor) restore(ctx context.Context, p *project) (due time.Time, err error) {
-	g := &restoring{run: &run{e: s.e, project: p.name}, s: s, p: p}
+	g := &restoring{run: &run{e: s.e, project: p.name}, p: p}
 	s.e.projects.with(p.name, func(p *project) {
 		if p.more {
 			p.known, p.more = nil, false
@@ -266,7 +266,6 @@ func (s *supervisor) restore(ctx context.Context, p *project) (due time.Time, er
 // restoring is the goal of a worker: what the labels of the containers say.
 type restoring struct {
 	*run
-	s           *supervisor
 	p           *project
 	due         time.Time // when the worker has to look again
 	unpublished bool      // ports could not be published
@@ -276,7 +275,7 @@ type restoring struct {
 // restart policy.
 func (g *restoring) want(context.Context) (done bool, err error) {
 	g.known = g.e.projects.noteFound(g.p, g.found)
-	g.s.compare(g.p, g.last.Containers)
+	g.compare()
 	g.due = time.Time{}
 	if len(g.found) == 0 {
 		g.e.tendHealth(g.project, nil)
@@ -373,14 +372,13 @@ func sooner(a, b time.Time) time.Time {
 // again, died, vanished, became healthy or unhealthy, or its shim stopped or started
 // responding.
 // What Apply and Remove do is not told.
-func (s *supervisor) compare(p *project, now []ObservedContainer) {
+func (g *restoring) compare() {
+	p, now := g.p, g.last.Containers
 	changed := false
 	for id, before := range p.seen {
-		i := slices.IndexFunc(now, func(c ObservedContainer) bool { return c.ID == id })
-		if i < 0 || before.active() != now[i].active() || before.active() && now[i].Pid != before.Pid ||
-			(now[i].State == Unresponsive) != (before.State == Unresponsive) || now[i].Health.State != before.Health.State {
-			changed = true
-		}
+		c := g.last.container(id)
+		changed = changed || c == nil || before.active() != c.active() || before.active() && c.Pid != before.Pid ||
+			(c.State == Unresponsive) != (before.State == Unresponsive) || c.Health.State != before.Health.State
 	}
 	for _, c := range now {
 		before, known := p.seen[c.ID]
@@ -390,14 +388,14 @@ func (s *supervisor) compare(p *project, now []ObservedContainer) {
 		switch c.State {
 		case Stopped:
 			changed = true
-			s.e.o.Logger.Warn("service ended", "project", p.name, "service", c.Service, "code", c.ExitCode)
+			g.e.o.Logger.Warn("service ended", "project", p.name, "service", c.Service, "code", c.ExitCode)
 		case Created:
 			changed = true
-			s.e.o.Logger.Info("service disappeared", "project", p.name, "service", c.Service)
+			g.e.o.Logger.Info("service disappeared", "project", p.name, "service", c.Service)
 		}
 	}
 	if changed {
-		s.e.changes.add(p.name)
+		g.e.changes.add(p.name)
 	}
 	p.seen = make(map[string]ObservedContainer, len(now))
 	for _, c := range now {
