@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"sync"
+	"sync/atomic"
 )
 
 // Exec runs a command in a container of a deployment and returns its exit code.
@@ -55,12 +56,11 @@ func (c *Client) upgrade(ctx context.Context, path string, r ExecRequest) (io.Re
 func attach(conn io.ReadWriter, s ExecStreams) (int, error) {
 	out := &frameWriter{w: conn}
 	done := make(chan struct{})
-	room := &window{room: inputWindow}
-	room.more.L = &room.mu
+	room, more := new(atomic.Int64), make(chan struct{}, 1) // for input; poked when there is more
+	room.Store(inputWindow)
 	var resizing sync.WaitGroup
 	defer resizing.Wait()
 	defer close(done)
-	defer room.close()
 	resizing.Go(func() { // a nil channel only waits
 		for {
 			select {
@@ -73,7 +73,7 @@ func attach(conn io.ReadWriter, s ExecStreams) (int, error) {
 			}
 		}
 	})
-	go send(s.Stdin, out, room) // ends with its reader, which nobody can interrupt
+	go send(s.Stdin, out, room, more, done) // ends with its reader, which nobody can interrupt
 
 	buf := make([]byte, maxFrame)
 	for {
@@ -87,7 +87,11 @@ func attach(conn io.ReadWriter, s ExecStreams) (int, error) {
 		case frameStderr:
 			err = writeTo(s.Stderr, payload)
 		case frameCredit:
-			room.add(int(binary.BigEndian.Uint32(payload)))
+			room.Add(int64(binary.BigEndian.Uint32(payload)))
+			select {
+			case more <- struct{}{}:
+			default: // the sender looks anyway
+			}
 		case frameExit:
 			return int(int32(binary.BigEndian.Uint32(payload))), nil
 		case frameError:
@@ -108,16 +112,21 @@ func writeTo(w io.Writer, p []byte) error {
 }
 
 // send makes frames of the input, no more than the other side has room for.
-func send(in io.Reader, out *frameWriter, room *window) {
+func send(in io.Reader, out *frameWriter, room *atomic.Int64, more, done <-chan struct{}) {
 	buf := make([]byte, maxFrame)
 	for in != nil {
-		n := room.wait(len(buf))
-		if n == 0 {
-			return
+		most := min(room.Load(), maxFrame)
+		if most == 0 {
+			select {
+			case <-more:
+				continue
+			case <-done:
+				return
+			}
 		}
-		n, err := in.Read(buf[:n])
+		n, err := in.Read(buf[:most])
 		if n > 0 {
-			room.add(-n)
+			room.Add(-int64(n))
 			if out.write(frameStdin, buf[:n]) != nil {
 				return
 			}
@@ -127,39 +136,4 @@ func send(in io.Reader, out *frameWriter, room *window) {
 		}
 	}
 	_ = out.write(frameStdin, nil)
-}
-
-// window is how many bytes of input may be sent.
-type window struct {
-	mu     sync.Mutex
-	more   sync.Cond
-	room   int
-	closed bool
-}
-
-// wait returns how many bytes may be sent now, at most limit; 0: none ever again.
-func (w *window) wait(limit int) int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for w.room == 0 && !w.closed {
-		w.more.Wait()
-	}
-	if w.closed {
-		return 0
-	}
-	return min(w.room, limit)
-}
-
-func (w *window) add(n int) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.room = min(w.room+n, inputWindow)
-	w.more.Broadcast()
-}
-
-func (w *window) close() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.closed = true
-	w.more.Broadcast()
 }
