@@ -2,13 +2,9 @@ package control
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
 	"net"
-	"net/http"
 	"sync"
-	"time"
 )
 
 // A panel or a script needs one connection at a time, or two. Many more of them
@@ -35,7 +31,6 @@ const (
 	maxLasting       = 64
 
 	maxRefusing = 16 // connections that are being refused with an answer
-	refusalTime = time.Second
 )
 
 // quota bounds what callers hold at the same time: unprivileged users leave room for the
@@ -121,38 +116,10 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 		}
 		select {
 		case l.server.refusing <- struct{}{}:
-			l.server.refusals.Go(func() {
-				defer func() { <-l.server.refusing }()
-				refuseConn(conn, err)
-			})
+			return &limitedConn{Conn: conn, refused: err, leave: sync.OnceFunc(func() { <-l.server.refusing })}, nil
 		default:
 			conn.Close()
 		}
-	}
-}
-
-// refuseConn answers with the reason and closes conn. It waits until the request was
-// sent, so that the caller reads the answer before it sees a closed connection.
-func refuseConn(conn net.Conn, reason error) {
-	defer conn.Close()
-	if conn.SetDeadline(time.Now().Add(refusalTime)) != nil {
-		return
-	}
-	buf := make([]byte, 512)
-	if _, err := conn.Read(buf); err != nil {
-		return
-	}
-	body, err := json.Marshal(failure{reason.Error()})
-	if err != nil {
-		return
-	}
-	code := http.StatusServiceUnavailable
-	if _, err := fmt.Fprintf(conn, "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s",
-		code, http.StatusText(code), len(body), body); err != nil {
-		return
-	}
-	if half, ok := conn.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
-		_, _ = io.CopyBuffer(io.Discard, io.LimitReader(conn, maxRequestBytes), buf) // until the caller has left
 	}
 }
 
@@ -162,6 +129,8 @@ type limitedConn struct {
 	peer  Caller
 	known bool
 	leave func()
+
+	refused error // why its request is; nil: it is not
 }
 
 // Close implements net.Conn.
@@ -170,9 +139,13 @@ func (c *limitedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// withPeer keeps who is at the other end of a connection in its context.
+// withPeer keeps who is at the other end of a connection in its context, or why that
+// is refused.
 func withPeer(ctx context.Context, c net.Conn) context.Context {
-	if v, ok := c.(*limitedConn); ok && v.known {
+	switch v, ok := c.(*limitedConn); {
+	case ok && v.refused != nil:
+		return context.WithValue(ctx, refusedKey{}, v.refused)
+	case ok && v.known:
 		return context.WithValue(ctx, peerKey{}, v.peer)
 	}
 	return ctx

@@ -10,7 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-type peerKey struct{}
+type (
+	peerKey    struct{}
+	refusedKey struct{}
+)
 
 // Peer is the process at the other end of a connection, without the name of its user.
 // known is false where the kernel cannot say; who that is has no privileges.

@@ -54,7 +54,6 @@ type Server struct {
 	lasting     *quota // long-running requests, streams among them
 	connections *quota
 	refusing    chan struct{}  // a slot for each connection that is being refused
-	refusals    sync.WaitGroup // the same
 	commands    sync.WaitGroup // those that run on connections of their own
 }
 
@@ -147,7 +146,6 @@ func listen(path string, former os.FileInfo) (net.Listener, error) {
 func (s *Server) Run(ctx context.Context, l net.Listener, ticks <-chan time.Time) error {
 	s.http.BaseContext = func(net.Listener) context.Context { return ctx }
 	defer s.commands.Wait()
-	defer s.refusals.Wait()
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	failed := make(chan error, 1)
@@ -214,6 +212,11 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		_ = c.SetReadDeadline(time.Now().Add(maxTransfer))
 	}
 	limitWrite(c, maxTransfer)
+	if why, refused := r.Context().Value(refusedKey{}).(error); refused {
+		w.Header().Set("Connection", "close")
+		writeJSON(w, codeOf(why), failure{why.Error()})
+		return
+	}
 	if h, pattern := s.routes.Handler(r); pattern == "" {
 		if readBody(w, r, maxAnyonesBytes) {
 			noRoute(w, r, h)
