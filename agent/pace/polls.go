@@ -141,28 +141,23 @@ func (p *Polls) soon() time.Duration { return min(p.rules.Interval, soon) }
 // Done says how a poll ended; nil also where the WFM did its part and only what
 // it serves is not acceptable.
 func (p *Polls) Done(m Moment, err error) {
-	interval := p.rules.Interval
-	delay := p.interval()
+	interval, delay := p.rules.Interval, p.interval()
 	reason, after, fixed := judge(err)
-	p.reason = reason
-	switch {
-	case reason == Interval:
-		p.failures = 0
-		p.fresh = false
-	case reason == Retired:
+	if p.reason = reason; reason == Interval {
+		p.failures, p.fresh = 0, false
+	} else {
 		p.failures++
+	}
+	switch {
+	case reason == Interval, fixed: // at the interval, or what the WFM named if that is longer
+	case reason == Retired:
 		delay = max(interval, rarely) + p.random.upTo(rarely)
 	case reason == Refused:
-		p.failures++
 		most := p.bound(interval)
 		delay = max(delay, most/2+p.random.upTo(most/2))
-	case fixed:
-		p.failures++ // at the interval, or what the WFM named if that is longer
 	case after > 0:
-		p.failures++
 		after += p.random.upTo(p.bound(max(after, p.first())))
 	default:
-		p.failures++
 		delay = max(p.random.upTo(p.bound(p.first())), shortest)
 	}
 	if after > 0 {
