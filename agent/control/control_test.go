@@ -127,15 +127,9 @@ func serve(t *testing.T, b control.Backend) (*control.Client, string) {
 // serveWith is serve with a server that looks after its socket at each of ticks.
 func serveWith(t *testing.T, b control.Backend, ticks <-chan time.Time) (*control.Client, string) {
 	t.Helper()
-	dir, err := os.MkdirTemp("/tmp", "control-") // paths of sockets are short
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := must(os.MkdirTemp("/tmp", "control-")) // paths of sockets are short
 	path := filepath.Join(dir, "run", "control.sock")
-	l, err := control.Listen(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must(control.Listen(path))
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
 	go func() { done <- control.NewServer(b, slog.New(slog.DiscardHandler)).Run(ctx, l, ticks) }()
@@ -175,9 +169,7 @@ func TestLogsCarryTheRequest(t *testing.T) {
 		{Deployment: "d", Tail: &none, Since: time.Unix(100, 5).UTC(), Until: time.Unix(200, 0).UTC(), Prefix: control.PrefixAlways},
 	} {
 		var out bytes.Buffer
-		if err := client.Logs(t.Context(), want, &out); err != nil {
-			t.Fatal(err)
-		}
+		check(t, client.Logs(t.Context(), want, &out))
 		if !reflect.DeepEqual(b.logs, want) || out.String() != fmt.Sprint(want.Services) {
 			t.Errorf("the agent was asked %+v and answered %q, want %+v", b.logs, out.String(), want)
 		}
@@ -196,19 +188,10 @@ func curl(t *testing.T, path, method, url, body string) (int, string) {
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(context.Context, string, string) (net.Conn, error) {
 		return net.Dial("unix", path)
 	}}}
-	req, err := http.NewRequestWithContext(t.Context(), method, "http://margolite"+url, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
-	res, err := client.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := must(http.NewRequestWithContext(t.Context(), method, "http://margolite"+url, strings.NewReader(body)))
+	res := must(client.Do(req))
 	defer res.Body.Close()
-	answer, err := io.ReadAll(res.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	answer := must(io.ReadAll(res.Body))
 	return res.StatusCode, string(answer)
 }
 
@@ -237,9 +220,7 @@ func TestPruneAndDownCarryTheirRequests(t *testing.T) {
 func TestARollbackCarriesTheUserOfTheSocket(t *testing.T) {
 	b := &backend{}
 	client, _ := serve(t, b)
-	if err := client.AcceptRollback(t.Context(), control.RollbackRequest{Version: 3, Digest: "sha256:1", UID: 4711}); err != nil {
-		t.Fatal(err)
-	}
+	check(t, client.AcceptRollback(t.Context(), control.RollbackRequest{Version: 3, Digest: "sha256:1", UID: 4711}))
 	if want := []string{fmt.Sprintf("rollback 3 sha256:1 by %d", os.Getuid())}; !slices.Equal(b.asked, want) {
 		t.Errorf("the agent was asked %q, want %q", b.asked, want)
 	}
@@ -265,10 +246,7 @@ func TestEventsStreamUntilTheHandlerHasEnough(t *testing.T) {
 // A stop does not wait for those who listen.
 func TestServerStopsWhileStreamsAreOpen(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "control.sock")
-	l, err := control.Listen(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must(control.Listen(path))
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
 	server := control.NewServer(&backend{events: make(chan control.Event)}, slog.New(slog.DiscardHandler))
@@ -299,10 +277,7 @@ func TestNobodyListensIsToldApart(t *testing.T) {
 
 func TestPOL12SocketIsForOwnerAndGroup(t *testing.T) {
 	_, path := serve(t, &backend{})
-	info, err := os.Stat(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	info := must(os.Stat(path))
 	if mode := info.Mode().Perm(); mode != 0o660 {
 		t.Errorf("mode is %o, want 660", mode)
 	}
@@ -349,10 +324,7 @@ func TestADeletedSocketIsOpenedAgain(t *testing.T) {
 	t.Run("unless another agent listens there", func(t *testing.T) {
 		ticks := make(chan time.Time)
 		_, path := serveWith(t, &backend{}, ticks)
-		other, err := control.Listen(path) // replaces it
-		if err != nil {
-			t.Fatal(err)
-		}
+		other := must(control.Listen(path)) // replaces it
 		defer other.Close()
 		before, err := os.Lstat(path)
 		ticks <- time.Time{}
@@ -365,12 +337,21 @@ func TestADeletedSocketIsOpenedAgain(t *testing.T) {
 
 func TestASocketLeftBehindIsReplaced(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "control.sock")
-	if err := syscall.Mknod(path, syscall.S_IFSOCK|0o600, 0); err != nil {
-		t.Fatal(err)
+	check(t, syscall.Mknod(path, syscall.S_IFSOCK|0o600, 0))
+	l := must(control.Listen(path))
+	l.Close()
+}
+
+func must[T any](value T, err error) T {
+	if err != nil {
+		panic(err)
 	}
-	l, err := control.Listen(path)
+	return value
+}
+
+func check(t testing.TB, err error) {
+	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.Close()
 }

@@ -238,9 +238,7 @@ func TestDetachedCommandsEndWithTheServer(t *testing.T) {
 		client, _ := serve(t, b)
 		r := shell("sleep 1000")
 		r.Detach = true
-		if _, err := client.ComposeExec(t.Context(), r, control.ExecStreams{}); err != nil {
-			t.Fatal(err)
-		}
+		must(client.ComposeExec(t.Context(), r, control.ExecStreams{}))
 		<-began
 		select {
 		case <-ended:
@@ -265,16 +263,11 @@ func TestExecSpeaksItsProtocolOnly(t *testing.T) {
 	}})
 	const body = `{"project":"p","service":"web","args":["true"]}`
 	ask := func(header string) (net.Conn, string) {
-		conn, err := net.Dial("unix", path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		conn := must(net.Dial("unix", path))
 		t.Cleanup(func() { conn.Close() })
 		fmt.Fprintf(conn, "POST /v1/compose/exec HTTP/1.1\r\nHost: margolite\r\n%sContent-Length: %d\r\n\r\n%s", header, len(body), body)
 		answer := make([]byte, 12)
-		if _, err := io.ReadFull(conn, answer); err != nil {
-			t.Fatal(err)
-		}
+		must(io.ReadFull(conn, answer))
 		return conn, string(answer)
 	}
 	if _, answer := ask(""); answer != "HTTP/1.1 400" {

@@ -90,17 +90,9 @@ func crowd(t *testing.T, socket string, uid, count int, request string) (answers
 	if uid != os.Getuid() {
 		program.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}}
 	}
-	in, err := program.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := program.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := program.Start(); err != nil {
-		t.Fatal(err)
-	}
+	in := must(program.StdinPipe())
+	out := must(program.StdoutPipe())
+	check(t, program.Start())
 	end = func() {
 		in.Close()
 		_ = program.Wait()
@@ -120,9 +112,7 @@ func crowd(t *testing.T, socket string, uid, count int, request string) (answers
 func openTo(t *testing.T, path string) {
 	t.Helper()
 	for _, p := range []string{filepath.Dir(filepath.Dir(path)), filepath.Dir(path), path} {
-		if err := os.Chmod(p, 0o777); err != nil {
-			t.Fatal(err)
-		}
+		check(t, os.Chmod(p, 0o777))
 	}
 }
 
@@ -203,14 +193,9 @@ func TestRequestsThatLastLeaveRoomForShortOnes(t *testing.T) {
 			begun := make(chan struct{}, 64)
 			client, path := serve(t, &backend{lasting: begun})
 			ask := func() net.Conn {
-				conn, err := net.Dial("unix", path)
-				if err != nil {
-					t.Fatal(err)
-				}
+				conn := must(net.Dial("unix", path))
 				t.Cleanup(func() { conn.Close() })
-				if _, err := io.WriteString(conn, request); err != nil {
-					t.Fatal(err)
-				}
+				must(io.WriteString(conn, request))
 				return conn
 			}
 			for range 16 {
@@ -223,9 +208,7 @@ func TestRequestsThatLastLeaveRoomForShortOnes(t *testing.T) {
 				conns[i] = ask()
 			}
 			for _, conn := range conns {
-				if err := conn.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
-					t.Fatal(err)
-				}
+				check(t, conn.SetReadDeadline(time.Now().Add(20*time.Second)))
 				if line, err := bufio.NewReader(conn).ReadString('\n'); !strings.Contains(line, busy) {
 					t.Fatalf("one too many was answered %q (%v)", line, err)
 				}
@@ -282,9 +265,7 @@ func TestSlowCallersAreLeftAlone(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				conn := dialPipe(t, &backend{})
 				began := time.Now()
-				if _, err := io.WriteString(conn, c.sends); err != nil {
-					t.Fatal(err)
-				}
+				must(io.WriteString(conn, c.sends))
 				answer, err := io.ReadAll(conn)
 				if took := time.Since(began); err != nil || took != c.after {
 					t.Errorf("ended after %v with %v, want after %v", took, err, c.after)
@@ -310,9 +291,7 @@ func TestAnswersThatNobodyTakesAreDropped(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				conn := dialPipe(t, &backend{events: make(chan control.Event)})
-				if _, err := io.WriteString(conn, c.request); err != nil {
-					t.Fatal(err)
-				}
+				must(io.WriteString(conn, c.request))
 				time.Sleep(c.after - time.Second)
 				synctest.Wait()
 				if n, err := conn.Read(make([]byte, 1)); n != 1 || err != nil {

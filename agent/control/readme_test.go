@@ -104,10 +104,7 @@ func TestExamplesOfTheDocumentationWork(t *testing.T) {
 	if _, err := exec.LookPath("curl"); err != nil {
 		t.Fatal("curl is needed, see build/need: ", err)
 	}
-	text, err := os.ReadFile("README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must(os.ReadFile("README.md"))
 	_, path := serve(t, documented{&backend{status: control.Status{Device: "edge-01", Deployments: []control.Deployment{}}}})
 	shown := map[string]bool{}
 	for _, e := range examples(string(text)) {
@@ -142,10 +139,7 @@ func TestExamplesOfTheDocumentationWork(t *testing.T) {
 // The example of a change has the members that there are, and all of the names
 // that the tables give are names of members.
 func TestTheDocumentedChangeIsOne(t *testing.T) {
-	text, err := os.ReadFile("README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must(os.ReadFile("README.md"))
 	_, rest, _ := strings.Cut(string(text), "```json\n")
 	block, _, ok := strings.Cut(rest, "```")
 	if !ok {
@@ -154,9 +148,7 @@ func TestTheDocumentedChangeIsOne(t *testing.T) {
 	dec := json.NewDecoder(strings.NewReader(block))
 	dec.DisallowUnknownFields()
 	var change control.Pending
-	if err := dec.Decode(&change); err != nil {
-		t.Fatal(err)
-	}
+	check(t, dec.Decode(&change))
 	if change.Revision != documentedRevision || len(change.Reasons) != 2 || len(change.Services) != 1 || change.Services[0].Image == nil || len(change.Parameters) != 1 {
 		t.Errorf("the example is %+v", change)
 	}

@@ -262,14 +262,9 @@ func FuzzServer(f *testing.F) {
 		b := &backend{exec: exec, events: make(chan control.Event)}
 		close(b.events)
 		_, path := serve(t, b)
-		conn, err := net.Dial("unix", path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		conn := must(net.Dial("unix", path))
 		defer conn.Close()
-		if err := conn.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
-			t.Fatal(err)
-		}
+		check(t, conn.SetDeadline(time.Now().Add(10*time.Second)))
 		_, _ = conn.Write(request) // which the server may refuse to read to its end
 		_ = conn.(*net.UnixConn).CloseWrite()
 		answers := bufio.NewReader(conn)

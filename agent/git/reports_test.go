@@ -24,8 +24,7 @@ func (s *server) reports(t *testing.T, change ...func(*git.Options)) *git.Report
 	for _, c := range change {
 		c(&o)
 	}
-	r, err := git.NewReports(o, "gw-07")
-	check(t, err)
+	r := must(git.NewReports(o, "gw-07"))
 	return r
 }
 
@@ -35,8 +34,7 @@ func statusOf(t *testing.T, id string, state margo.State, version uint64) []byte
 	if state == margo.Failed {
 		s.Error = &margo.Fault{Code: "SERVICE_EXITED", Source: "app", Message: "it ended"}
 	}
-	body, err := s.Marshal()
-	check(t, err)
+	body := must(s.Marshal())
 	return body
 }
 

@@ -100,12 +100,9 @@ func newServer(t *testing.T, init ...string) *server {
 		t.Skip("needs git")
 	}
 	root := t.TempDir()
-	r, err := gitserver.NewRepository(filepath.Join(root, "gw.git"), init...)
-	check(t, err)
+	r := must(gitserver.NewRepository(filepath.Join(root, "gw.git"), init...))
 	s := &server{repository: &repository{r, t}}
-	if s.backend, err = gitserver.Backend(root); err != nil {
-		t.Fatal(err)
-	}
+	s.backend = must(gitserver.Backend(root))
 	s.Server = httptest.NewUnstartedServer(s)
 	s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
 	s.StartTLS()
@@ -233,8 +230,7 @@ func (s *server) options(t *testing.T) git.Options {
 
 func newSource(t *testing.T, o git.Options) *git.Source {
 	t.Helper()
-	source, err := git.New(o)
-	check(t, err)
+	source := must(git.New(o))
 	return source
 }
 
@@ -366,8 +362,7 @@ func contents(t *testing.T, dir string) string {
 // commandLines are those of everything that runs on this machine.
 func commandLines(t *testing.T) string {
 	t.Helper()
-	all, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	check(t, err)
+	all := must(filepath.Glob("/proc/[0-9]*/cmdline"))
 	var b strings.Builder
 	for _, file := range all {
 		line, _ := os.ReadFile(file) // it may have ended
@@ -407,4 +402,11 @@ func check(t testing.TB, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+func must[T any](value T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return value
 }

@@ -849,9 +849,7 @@ func TestOptions(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := git.Options{URL: "git+https://git.example/gw.git", Dir: t.TempDir()}
-			if _, err := git.New(o); err != nil {
-				t.Fatal(err)
-			}
+			must(git.New(o))
 			change(&o)
 			if _, err := git.New(o); err == nil || strings.Contains(err.Error(), "secret") {
 				t.Errorf("error is %v", err)
@@ -898,12 +896,9 @@ func TestAUTH12AServerThatWantsACertificate(t *testing.T) {
 	front.TLS = &tls.Config{ClientAuth: tls.RequireAnyClientCert}
 	front.StartTLS()
 	t.Cleanup(front.Close)
-	authority, err := pki.NewServerAuthority("Plant", time.Now())
-	check(t, err)
-	device, err := authority.IssueSigner("gw-07")
-	check(t, err)
-	key, err := device.KeyPEM()
-	check(t, err)
+	authority := must(pki.NewServerAuthority("Plant", time.Now()))
+	device := must(authority.IssueSigner("gw-07"))
+	key := must(device.KeyPEM())
 	o := s.options(t)
 	o.URL = "git+" + front.URL + "/gw.git"
 	o.Dir = filepath.Join(t.TempDir(), "shows-none")
