@@ -217,7 +217,7 @@ func (r *reader) capabilities(n node) *Capabilities {
 			if c.Extensions == nil {
 				c.Extensions = map[string]json.RawMessage{}
 			}
-			c.Extensions[name] = appendJSON(nil, value.tree)
+			c.Extensions[name] = value.json()
 		}
 	})
 	properties, labels := n.member("properties"), n.member("labels")
@@ -384,5 +384,5 @@ func (r *reader) label(n node) Label {
 	default:
 		r.refuse("CAP-09", n, "must be a string, a number, a boolean or an array of strings or numbers, is %s", n.kind)
 	}
-	return Label{string(appendJSON(nil, n.tree))}
+	return Label{string(n.json())}
 }

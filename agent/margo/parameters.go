@@ -42,7 +42,7 @@ func (v Value) Text() string {
 	case v.IsNull():
 		return ""
 	case v.tree.kind == list:
-		return string(appendJSON(nil, v.tree))
+		return string(v.tree.json())
 	default:
 		return v.tree.literal
 	}

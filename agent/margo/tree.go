@@ -8,6 +8,7 @@ import (
 	"io"
 	"math"
 	"math/big"
+	"slices"
 	"strconv"
 	"unicode/utf8"
 
@@ -265,42 +266,29 @@ func readScalar(n *yaml.Node) tree {
 	return t
 }
 
-// appendJSON writes a tree as compact JSON, with its members in their order.
-func appendJSON(b []byte, t tree) []byte {
+// json is a tree as compact JSON, with its members in their order.
+func (t tree) json() []byte {
+	b := []byte("null")
 	switch t.kind {
 	case boolean, number:
-		return append(b, t.literal...)
+		b = []byte(t.literal)
 	case text:
-		return appendQuoted(b, t.literal)
+		b, _ = marshalJSON(t.literal) // a string always has a JSON form
 	case list:
-		b = append(b, '[')
-		for i, item := range t.items {
-			if i > 0 {
-				b = append(b, ',')
-			}
-			b = appendJSON(b, item)
+		var items [][]byte
+		for _, item := range t.items {
+			items = append(items, item.json())
 		}
-		return append(b, ']')
+		b = slices.Concat([]byte("["), bytes.Join(items, []byte(",")), []byte("]"))
 	case object:
-		b = append(b, '{')
-		for i, m := range t.members {
-			if i > 0 {
-				b = append(b, ',')
-			}
-			b = append(appendQuoted(b, m.name), ':')
-			b = appendJSON(b, m.value)
+		var members [][]byte
+		for _, m := range t.members {
+			name := tree{kind: text, literal: m.name}
+			members = append(members, slices.Concat(name.json(), []byte(":"), m.value.json()))
 		}
-		return append(b, '}')
+		b = slices.Concat([]byte("{"), bytes.Join(members, []byte(",")), []byte("}"))
 	}
-	return append(b, "null"...)
-}
-
-func appendQuoted(b []byte, s string) []byte {
-	quoted, err := marshalJSON(s)
-	if err != nil { // not reachable: every string has a JSON form
-		return append(b, `""`...)
-	}
-	return append(b, quoted...)
+	return b
 }
 
 // marshalJSON is json.Marshal without the escapes that only HTML needs.
