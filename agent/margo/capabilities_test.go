@@ -13,8 +13,7 @@ import (
 // label makes a label of a value that is known to be one.
 func label(t *testing.T, value any) margo.Label {
 	t.Helper()
-	l, err := margo.NewLabel(value)
-	check(t, err)
+	l := must(margo.NewLabel(value))
 	return l
 }
 
@@ -60,13 +59,10 @@ func TestCAP13CapabilitiesAreWrittenAsRC3WantsThem(t *testing.T) {
 		"capabilities-relay.json":    relay,
 	} {
 		t.Run(name, func(t *testing.T) {
-			body, err := c.Marshal()
-			check(t, err)
+			body := must(c.Marshal())
 			golden(t, name, body)
-			back, err := margo.ParseCapabilities(body)
-			check(t, err)
-			again, err := back.Marshal()
-			check(t, err)
+			back := must(margo.ParseCapabilities(body))
+			again := must(back.Marshal())
 			if string(again) != string(body) {
 				t.Errorf("read back and written again:\n%s\n%s", again, body)
 			}
@@ -79,8 +75,7 @@ func TestCAP10CustomExampleIsValidWithoutTheMembersOfEarlierRevisions(t *testing
 	check(t, json.Unmarshal(document(t, "valid/from-text/DeviceCapabilitiesManifest-custom.json"), &body))
 	delete(body, "apiVersion")
 	delete(body, "kind")
-	data, err := json.Marshal(body)
-	check(t, err)
+	data := must(json.Marshal(body))
 	if _, err := margo.ParseCapabilities(data); err != nil {
 		t.Error(err)
 	}
@@ -127,8 +122,7 @@ func TestCapabilitiesThatAStrictWFMWouldRefuseAreNotWritten(t *testing.T) {
 }
 
 func TestCapabilitiesAreReadStrictly(t *testing.T) {
-	valid, err := hosting().Marshal()
-	check(t, err)
+	valid := must(hosting().Marshal())
 	for name, row := range map[string]struct{ from, to, requirement string }{
 		"CAP-13 another root member":          {`{"properties"`, `{"status":{},"properties"`, "CAP-13"},
 		"CAP-13 another member of properties": {`"vendor"`, `"roles":[],"vendor"`, "CAP-13"},
@@ -205,8 +199,7 @@ func FuzzParseCapabilities(f *testing.F) {
 			}
 			t.Fatal(err)
 		}
-		back, err := margo.ParseCapabilities(again)
-		check(t, err)
+		back := must(margo.ParseCapabilities(again))
 		third, err := back.Marshal()
 		if err != nil || string(third) != string(again) {
 			t.Fatalf("%v\n%s\n%s", err, again, third)

@@ -51,8 +51,7 @@ spec:
 var ignoreValues = cmpopts.IgnoreUnexported(margo.Value{})
 
 func TestAD04AD06DeploymentOfRC3IsReadAsWritten(t *testing.T) {
-	got, err := margo.ParseDeployment(deploymentWith(t))
-	check(t, err)
+	got := must(margo.ParseDeployment(deploymentWith(t)))
 	want := &margo.Deployment{
 		ID:            idB,
 		Name:          "digitron",
@@ -109,8 +108,7 @@ func TestDeploymentOfEarlierRevisionsMeansTheSame(t *testing.T) {
 		"valid/older/DesiredState-002.yaml":        compose,
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := margo.ParseDeployment(document(t, name))
-			check(t, err)
+			got := must(margo.ParseDeployment(document(t, name)))
 			if diff := cmp.Diff(&want, got, cmpopts.IgnoreFields(margo.Deployment{}, "Parameters", "Tolerated")); diff != "" {
 				t.Error(diff)
 			}
@@ -142,8 +140,7 @@ spec:
         pointer: ENV.GREETING
       value: servus
 `
-	got, err := margo.ParseDeployment([]byte(document))
-	check(t, err)
+	got := must(margo.ParseDeployment([]byte(document)))
 	want := &margo.Deployment{
 		ID: "4c383af1-4125-49f8-8c60-467996bb9c2f", Name: "hello-env", Type: margo.Compose, Sandbox: true,
 		Components: []margo.Component{{Name: "hello-stack", PackageLocation: "http://registry.example/compose.yaml", Wait: true}},
@@ -247,8 +244,7 @@ func TestDeparturesFromRC3AreToleratedAndNoted(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d, err := margo.ParseDeployment(deploymentWith(t, row.change...))
-			check(t, err)
+			d := must(margo.ParseDeployment(deploymentWith(t, row.change...)))
 			if !row.check(d) {
 				t.Errorf("read as %+v", d)
 			}
@@ -427,8 +423,7 @@ func TestConstraintsAreReadTolerantly(t *testing.T) {
             matchExpressions:
               - {key: a, operator: ContainersAny, itemSelector: {matchExpressions: [{key: /b, operator: Like}]}}
 `)
-	d, err := margo.ParseDeployment(body)
-	check(t, err)
+	d := must(margo.ParseDeployment(body))
 	if d.Constraints.Memory != 3*margo.TiB/2 {
 		t.Errorf("memory is %d", d.Constraints.Memory)
 	}

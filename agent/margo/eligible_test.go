@@ -22,8 +22,7 @@ const gateway = `{"properties": {"id": "edge-01", "vendor": "Northstar", "modelN
 // meets reads constraints as a document has them, and evaluates them.
 func meets(t *testing.T, constraints string) error {
 	t.Helper()
-	d, err := margo.ParseDeployment(deploymentWith(t, "type: compose\n", "type: compose\n    deviceConstraints: "+constraints+"\n"))
-	check(t, err)
+	d := must(margo.ParseDeployment(deploymentWith(t, "type: compose\n", "type: compose\n    deviceConstraints: "+constraints+"\n")))
 	return d.Constraints.Check([]byte(gateway))
 }
 

@@ -25,13 +25,11 @@ func FuzzETag(f *testing.F) {
 		if !httpguts.ValidHeaderFieldValue(etag) || strings.TrimSpace(etag) == "*" || len(etag) > margo.MaxETag {
 			t.Fatalf("%q cannot be sent", etag)
 		}
-		r, err := http.NewRequest(http.MethodGet, "https://wfm.example/", nil)
-		check(t, err)
+		r := must(http.NewRequest(http.MethodGet, "https://wfm.example/", nil))
 		r.Header.Set("If-None-Match", etag)
 		var b bytes.Buffer
 		check(t, r.Write(&b))
-		received, err := http.ReadRequest(bufio.NewReader(&b))
-		check(t, err)
+		received := must(http.ReadRequest(bufio.NewReader(&b)))
 		if got := received.Header.Values("If-None-Match"); len(got) != 1 || got[0] != strings.Trim(etag, " \t") {
 			t.Fatalf("%q arrives as %q", etag, got)
 		}

@@ -50,8 +50,7 @@ func TestManifestVersionIsReadFromItsLiteralWithoutAFloat(t *testing.T) {
 		"0.00012e5":                12,
 	} {
 		t.Run(literal, func(t *testing.T) {
-			m, err := margo.ParseStateManifest([]byte(manifestWith(literal)))
-			check(t, err)
+			m := must(margo.ParseStateManifest([]byte(manifestWith(literal))))
 			if m.Version != want {
 				t.Errorf("version is %d, want %d", m.Version, want)
 			}
@@ -74,8 +73,7 @@ func TestManifestVersionThatIsNoPositive64BitIntegerIsRefused(t *testing.T) {
 }
 
 func TestManifestKeepsWhatTheDocumentSays(t *testing.T) {
-	got, err := margo.ParseStateManifest(document(t, "valid/constructed/DesiredStateManifest-rc3-two-deployments.json"))
-	check(t, err)
+	got := must(margo.ParseStateManifest(document(t, "valid/constructed/DesiredStateManifest-rc3-two-deployments.json")))
 	const bundle = "sha256:2431fc77ba371a21e1798ef7c1e4679ce4409d4c640e890e2ed49442c8f91923"
 	a := digest.FromBytes(document(t, "valid/DesiredState-001.yaml"))
 	b := digest.FromBytes(document(t, "valid/DesiredState-002.yaml"))
@@ -116,8 +114,7 @@ func TestManifestIsAcceptedWithAWarningWhereNothingIsInDoubt(t *testing.T) {
 		"a URL that is empty":              {manifestOf(strings.Replace(entry(idA, digestA, ""), `"/d"`, `""`, 1)), "A-60"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m, err := margo.ParseStateManifest([]byte(row.body))
-			check(t, err)
+			m := must(margo.ParseStateManifest([]byte(row.body)))
 			if len(m.Deployments) != 1 || !slices.Contains(requirements(m.Warnings), row.requirement) {
 				t.Errorf("%d deployments with warnings %v, want one and %s", len(m.Deployments), m.Warnings, row.requirement)
 			}
@@ -241,10 +238,8 @@ func FuzzParseStateManifest(f *testing.F) {
 		if len(m.Refused) > 0 { // what is refused is not written again
 			return
 		}
-		again, err := m.Marshal()
-		check(t, err)
-		back, err := margo.ParseStateManifest(again)
-		check(t, err)
+		again := must(m.Marshal())
+		back := must(margo.ParseStateManifest(again))
 		if diff := cmp.Diff(m, back); diff != "" {
 			t.Fatal(diff)
 		}

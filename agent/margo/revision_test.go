@@ -33,15 +33,13 @@ func TestRevisionsGoByTheirNames(t *testing.T) {
 func TestST18StatusBeforeRC3SaysWhatItIs(t *testing.T) {
 	for name, s := range map[string]margo.Status{"status-installed": installed(), "status-failed": failed()} {
 		for _, revision := range []margo.Revision{margo.RC3, margo.RC2} {
-			body, err := s.MarshalFor(revision, false)
-			check(t, err)
+			body := must(s.MarshalFor(revision, false))
 			openapi.Read(t, revision.String(), "DeploymentStatusManifest").Expect(t, body)
 			if revision == margo.RC2 {
 				golden(t, name+"-rc2.json", body)
 			}
 		}
-		body, err := s.MarshalFor(margo.RC1, false)
-		check(t, err)
+		body := must(s.MarshalFor(margo.RC1, false))
 		golden(t, name+"-rc1.json", body)
 		// The interface of rc.1 was not kept; its status is that of rc.2 without
 		// the members that came with it.
@@ -78,8 +76,7 @@ func devices(t *testing.T) map[string]margo.Capabilities {
 func TestCAP13CapabilitiesBeforeRC3SayWhatTheyAre(t *testing.T) {
 	for name, c := range devices(t) {
 		for _, revision := range []margo.Revision{margo.RC3, margo.RC2} {
-			body, err := c.MarshalFor(revision)
-			check(t, err)
+			body := must(c.MarshalFor(revision))
 			openapi.Read(t, revision.String(), "DeviceCapabilitiesManifest").Expect(t, body)
 			if revision == margo.RC2 {
 				golden(t, "capabilities-"+name+"-rc2.json", body)
@@ -105,8 +102,7 @@ func TestCAP13CapabilitiesBeforeRC3SayWhatTheyAre(t *testing.T) {
 // The published example of rc.1 tells the form.
 func TestCAP15CapabilitiesOfRC1HaveTheOlderForm(t *testing.T) {
 	for name, c := range devices(t) {
-		body, err := c.MarshalFor(margo.RC1)
-		check(t, err)
+		body := must(c.MarshalFor(margo.RC1))
 		golden(t, "capabilities-"+name+"-rc1.json", body)
 		if name != "hosting" {
 			continue
@@ -144,8 +140,7 @@ func paths(t *testing.T, body []byte) map[string]bool {
 }
 
 func TestOnboardingRequestHasThePublishedMembers(t *testing.T) {
-	body, err := margo.OnboardingRequest([]byte("certificate"), false)
-	check(t, err)
+	body := must(margo.OnboardingRequest([]byte("certificate"), false))
 	if diff := cmp.Diff(paths(t, document(t, "valid/from-text/OnboardingRequest.json")), paths(t, body)); diff != "" {
 		t.Error(diff)
 	}

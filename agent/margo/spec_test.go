@@ -189,3 +189,10 @@ func check(t testing.TB, err error) {
 		t.Fatal(err)
 	}
 }
+
+func must[T any](value T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return value
+}

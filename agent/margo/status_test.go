@@ -26,8 +26,7 @@ func golden(t *testing.T, name string, got []byte) {
 	if *update {
 		check(t, os.WriteFile(path, append(got, '\n'), 0o644))
 	}
-	want, err := os.ReadFile(path)
-	check(t, err)
+	want := must(os.ReadFile(path))
 	if diff := cmp.Diff(string(bytes.TrimSpace(want)), string(got)); diff != "" {
 		t.Errorf("differs from %s (-update writes it anew):\n%s", path, diff)
 	}
@@ -68,11 +67,9 @@ func TestStatusIsWrittenAsRC3WantsIt(t *testing.T) {
 		"status-unread.json":    unread,
 	} {
 		t.Run(name, func(t *testing.T) {
-			body, err := s.Marshal()
-			check(t, err)
+			body := must(s.Marshal())
 			golden(t, name, body)
-			back, err := margo.ParseStatus(body)
-			check(t, err)
+			back := must(margo.ParseStatus(body))
 			if diff := cmp.Diff(s, *back); diff != "" {
 				t.Error(diff)
 			}
@@ -125,10 +122,8 @@ func TestMessagesOfFaultsLeaveTheDeviceAsOneShortLine(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := failed()
 			s.Error.Message = row.message
-			body, err := s.Marshal()
-			check(t, err)
-			back, err := margo.ParseStatus(body)
-			check(t, err)
+			body := must(s.Marshal())
+			back := must(margo.ParseStatus(body))
 			if got := back.Error.Message; got != row.want || len(got) > margo.MaxFaultMessage || !utf8.ValidString(got) {
 				t.Errorf("message is %q, want %q", got, row.want)
 			}
@@ -151,8 +146,7 @@ func TestTheLargestReportIsWithinItsBounds(t *testing.T) {
 			Name: name, State: margo.Failed, Error: &margo.Fault{Code: "CONTAINER_EXITED", Source: name, Message: quoted},
 		})
 	}
-	body, err := s.Marshal()
-	check(t, err)
+	body := must(s.Marshal())
 	if len(body) > margo.MaxStatusBytes {
 		t.Errorf("it has %d bytes", len(body))
 	}
@@ -225,8 +219,6 @@ func FuzzParseStatus(f *testing.F) {
 			}
 			t.Fatal(err)
 		}
-		if _, err := margo.ParseStatus(again); err != nil {
-			t.Fatal(err)
-		}
+		must(margo.ParseStatus(again))
 	})
 }
