@@ -44,8 +44,7 @@ func TestAUTH10DeviceCertificateIsX509(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			o, leaf := deviceFiles(t, t.TempDir(), key)
-			d, err := identity.LoadDevice(o)
-			check(t, err)
+			d := must(identity.LoadDevice(o))
 			if !bytes.Equal(d.CertificatePEM(), encode("CERTIFICATE", leaf.Raw)) || !d.Expiry(noon).NotAfter.Equal(leaf.NotAfter) {
 				t.Error("the certificate is another one")
 			}
@@ -91,8 +90,7 @@ func TestDeviceOutsideItsValidityIsOfflineOnly(t *testing.T) {
 	} {
 		o, _ := deviceFiles(t, t.TempDir(), p256())
 		o.Now = clock(at)
-		d, err := identity.LoadDevice(o)
-		check(t, err)
+		d := must(identity.LoadDevice(o))
 		var got []identity.Reason
 		for _, w := range d.Warnings() {
 			got = append(got, w.Reason)

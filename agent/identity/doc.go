@@ -38,7 +38,7 @@
 // than offline; Expiry tells when it happens. A bundle that cannot be fetched
 // anew stays in force for however long, also across restarts: BundleSource
 // keeps its exact bytes (ID-24). Every error is an *Error whose Reason says what
-// to mend, an answer of the identity service a *ServiceError; where the device's
+// to mend, unless the identity service answered or cannot be reached; where the device's
 // clock is known to be wrong, errors about validity say so, and a WFM whose
 // certificate begins to be valid later than the time that is known is let in: it
 // tells the time.
@@ -49,6 +49,5 @@
 // that has net/http and crypto/tls. The rest of go-spiffe stays out: x509svid
 // (27 KB more) tells its refusals apart only by their text, where each needs a
 // mend of its own, and spiffebundle brings go-jose along (another 200 KB) to
-// read one member of a JWK Set. The client of the identity service and the
-// schedule of refreshes add 54 KB.
+// read one member of a JWK Set.
 package identity

@@ -186,24 +186,17 @@ func newTLS(tls12 bool, now func() time.Time) *tls.Config {
 	return config
 }
 
-// authenticate checks a chain at the present. Where the clock is known to be
-// wrong that is any time from the lower bound on: a certificate that begins to be
-// valid after it was issued since, as one is every few days, and a device that
-// lost its clock while it was offline would otherwise never learn the time from
-// its WFM. What ended before is expired by any clock.
-func (i *Identity) authenticate(chain []*x509.Certificate) (spiffeid.ID, *Error) {
-	at := i.now()
-	for {
-		id, err := authenticate(chain, i.bundle.Load(), i.TrustDomain(), at)
-		if err == nil || err.Reason != NotYetValid || i.options.WrongClock == nil {
-			return id, err
+// authenticate checks a chain at the present, or where the clock is known to be wrong at
+// a later time: a WFM's certificate is renewed every few days, and a device that lost its
+// clock while it was offline would otherwise never learn the time from its WFM.
+func (i *Identity) authenticate(chain []*x509.Certificate) (id spiffeid.ID, fail *Error) {
+	_, _ = soonest(i.now(), i.options.WrongClock, func(at time.Time) error { // what it returns is fail
+		if id, fail = authenticate(chain, i.bundle.Load(), i.TrustDomain(), at); fail != nil {
+			return fail
 		}
-		var early x509.CertificateInvalidError
-		if _, wrong := i.options.WrongClock(); !wrong || !errors.As(err, &early) || !early.Cert.NotBefore.After(at) {
-			return id, err
-		}
-		at = early.Cert.NotBefore // later each time
-	}
+		return nil
+	})
+	return id, fail
 }
 
 func (i *Identity) verifyWFM(state tls.ConnectionState) error {

@@ -62,8 +62,7 @@ func reasonOf(t *testing.T, err error) identity.Reason {
 
 func TestID01LoadKnowsWhoTheDeviceAndItsWFMAre(t *testing.T) {
 	a := authority(t)
-	i, err := identity.Load(options(device(t, a)))
-	check(t, err)
+	i := must(identity.Load(options(device(t, a))))
 	if got, want := i.ClientID(), "spiffe://factory.example/margo/wfm/one/client/gw-07"; got != want {
 		t.Errorf("ClientID = %s, want %s", got, want)
 	}
@@ -154,8 +153,7 @@ func TestKeysAreReadInEveryCommonForm(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			files := must(pki.WriteFiles(t.TempDir(), test.svid, a.Bundle()))
 			write(t, files.Key, test.key)
-			i, err := identity.Load(options(files))
-			check(t, err)
+			i := must(identity.Load(options(files)))
 			if warnings := i.Warnings(); len(warnings) != 0 {
 				t.Errorf("warnings: %v", warnings)
 			}

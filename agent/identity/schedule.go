@@ -40,13 +40,14 @@ func NextRefresh(hint, configured time.Duration) time.Duration {
 // have mended it.
 func NextRetry(failures int, err error) (wait, atLeast time.Duration) {
 	first := firstRetry
-	var answer *ServiceError
-	if errors.As(err, &answer) {
-		atLeast = answer.RetryAfter
+	var refused answered
+	if errors.As(err, &refused) {
+		var problem margo.ProblemDetail
+		problem, atLeast = refused.Answer()
 		switch {
-		case !answer.Problem.Retryable || answer.Problem.Backoff == margo.BackoffNone:
+		case !problem.Retryable || problem.Backoff == margo.BackoffNone:
 			return max(mostRetry, atLeast), atLeast
-		case answer.Problem.Backoff == margo.BackoffFixed && atLeast > 0:
+		case problem.Backoff == margo.BackoffFixed && atLeast > 0:
 			return atLeast, atLeast
 		}
 		first = max(atLeast, firstRetry)

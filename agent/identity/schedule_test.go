@@ -8,6 +8,7 @@ import (
 
 	"github.com/margolite/margolite/agent/identity"
 	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/agent/wfm"
 )
 
 func TestID23NextRefreshFollowsTheHint(t *testing.T) {
@@ -32,7 +33,7 @@ func TestID23NextRefreshFollowsTheHint(t *testing.T) {
 
 func TestID28NextRetryFollowsTheProblem(t *testing.T) {
 	answer := func(status int, after time.Duration, body string) error {
-		return &identity.ServiceError{Status: status, RetryAfter: after, Problem: margo.ParseProblem(margo.ProblemMediaType, status, []byte(body))}
+		return &wfm.Error{Status: status, RetryAfter: after, Problem: margo.ParseProblem(margo.ProblemMediaType, status, []byte(body))}
 	}
 	unreachable := errors.New("connection refused")
 	const missing = `{"type":"https://docs.margo.org/specification/problem-types#spiffe-bundle-not-found","retryable":true,"backoffStrategy":"exponential"}`

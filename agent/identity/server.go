@@ -2,10 +2,13 @@ package identity
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
 	"errors"
+	"net"
+	"slices"
 	"time"
 
 	"github.com/margolite/margolite/runtime/pemfile"
@@ -18,8 +21,8 @@ const maxServerAnchors = 512
 // maxAnchorsSize bounds that file; a system's own has about 220 KB.
 const maxAnchorsSize = 1 << 20
 
-// ServerOptions say which servers with an ordinary certificate are believed:
-// a WFM before rc.3, and gateways that terminate TLS in front of any WFM.
+// ServerOptions say which servers with an ordinary certificate are believed: a WFM
+// before rc.3, gateways that terminate TLS in front of any WFM, the identity service.
 type ServerOptions struct {
 	// CA is a file of anchors, provisioned out of band (AUTH-02). It wins.
 	CA string
@@ -31,34 +34,94 @@ type ServerOptions struct {
 	TLS12 bool
 	// Now is the clock that decides on validity; nil: the system's.
 	Now func() time.Time
+
+	// Name is the host of the one server that the configuration is for. Empty: it is
+	// for any, and the rest does not apply.
+	Name string
+	// WrongClock is that of Options. While the clock is wrong, a certificate that is
+	// valid from a later time on is believed: it was issued since. Early, where it is
+	// not nil, hears of that time.
+	WrongClock func() (floor time.Time, wrong bool)
+	Early      func(time.Time)
+
+	pins map[[sha256.Size]byte]bool // see ServiceOptions.Pins
 }
 
 // ServerTLS is the configuration for connections to such servers: the host's
-// name and an anchor are checked the usual way, and nothing is shown of the
-// device (AUTH-02, AUTH-03). It does not follow its file; a replaced one needs
-// a new configuration. The error is an *Error.
+// name and an anchor are checked, and nothing is shown of the device (AUTH-02,
+// AUTH-03). It does not follow its file; a replaced one needs a new configuration.
+// The error is an *Error, one of a handshake with another server a
+// *tls.CertificateVerificationError.
 func ServerTLS(o ServerOptions) (*tls.Config, error) {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
 	config := newTLS(o.TLS12, o.Now)
-	var anchors []*x509.Certificate
-	switch {
-	case o.CA != "":
-		data, _, err := readFile(o.CA, maxAnchorsSize)
-		if err != nil {
+	data, from := o.Root, "root certificate of the WFM"
+	if o.CA != "" {
+		var err error
+		if data, _, err = readFile(o.CA, maxAnchorsSize); err != nil {
 			return nil, err
 		}
-		if anchors, err = ParseAnchors(data); err != nil {
-			return nil, fault(Malformed, o.CA, "%w", err)
-		}
-	case len(o.Root) > 0:
-		var err error
-		if anchors, err = ParseAnchors(o.Root); err != nil {
-			return nil, fault(Malformed, "root certificate of the WFM", "%w", err)
-		}
-	default:
-		return config, nil // RootCAs nil: the system's
+		from = o.CA
 	}
-	config.RootCAs = pool(anchors)
+	if o.CA != "" || len(data) > 0 { // else RootCAs stays nil: the system's
+		anchors, err := ParseAnchors(data)
+		if err != nil {
+			return nil, fault(Malformed, from, "%w", err)
+		}
+		config.RootCAs = pool(anchors)
+	}
+	if o.Name != "" {
+		// The standard verification knows neither pins nor wrong clocks.
+		// VerifyConnection takes its place in full.
+		config.InsecureSkipVerify = true
+		config.VerifyConnection = func(state tls.ConnectionState) error {
+			return o.verify(state.PeerCertificates, config.RootCAs)
+		}
+	}
 	return config, nil
+}
+
+// errUnpinned is the refusal of a chain that no pin fits.
+var errUnpinned = errors.New("no key in its certificate chain is pinned")
+
+// verify checks that the presented leaf is that of the server of this name, and leads to
+// an anchor or, with pins, to a certificate whose key is pinned (ID-14). With pins a name
+// is checked only where one was connected to (RFC 9525).
+func (o ServerOptions) verify(presented []*x509.Certificate, anchors *x509.CertPool) error {
+	options := x509.VerifyOptions{Roots: anchors, Intermediates: pool(presented[1:]), DNSName: o.Name}
+	if len(o.pins) > 0 && net.ParseIP(o.Name) != nil {
+		options.DNSName = ""
+	}
+	// Whoever signed a pinned certificate does not matter: it is an anchor.
+	pinned := slices.DeleteFunc(slices.Clone(presented), func(c *x509.Certificate) bool { return !o.pinned(c) })
+	if len(pinned) > 0 {
+		options.Roots = pool(pinned)
+	}
+	now := o.Now()
+	at, err := soonest(now, o.WrongClock, func(at time.Time) error {
+		options.CurrentTime = at
+		chains, err := presented[0].Verify(options)
+		// A root that is pinned need not be presented.
+		if len(o.pins) > 0 && len(pinned) == 0 && !slices.ContainsFunc(chains, func(chain []*x509.Certificate) bool {
+			return slices.ContainsFunc(chain, o.pinned)
+		}) {
+			err = errors.Join(errUnpinned, err)
+		}
+		return err
+	})
+	if err != nil {
+		return &tls.CertificateVerificationError{UnverifiedCertificates: presented, Err: err}
+	}
+	if at.After(now) && o.Early != nil {
+		o.Early(at)
+	}
+	return nil
+}
+
+func (o ServerOptions) pinned(c *x509.Certificate) bool {
+	return o.pins[sha256.Sum256(c.RawSubjectPublicKeyInfo)]
 }
 
 // ParseAnchors reads certificates to be trusted in each form that WFMs are
@@ -93,26 +156,4 @@ func anchorsOf(data []byte) ([]*x509.Certificate, error) {
 		}
 	}
 	return pemfile.Certificates(data, maxServerAnchors)
-}
-
-// ValidFrom is the first time from at on at which a chain proves a server to be the
-// one of that name, by the anchors of a configuration of [ServerTLS]; false: it never
-// does. Nothing says that the server has the key.
-func ValidFrom(config *tls.Config, host string, chain []*x509.Certificate, at time.Time) (time.Time, bool) {
-	if len(chain) == 0 {
-		return time.Time{}, false
-	}
-	options := x509.VerifyOptions{Roots: config.RootCAs, DNSName: host, Intermediates: pool(chain[1:])}
-	for {
-		options.CurrentTime = at
-		_, err := chain[0].Verify(options)
-		if err == nil {
-			return at, true
-		}
-		var early x509.CertificateInvalidError
-		if !errors.As(err, &early) || early.Reason != x509.Expired || !early.Cert.NotBefore.After(at) {
-			return time.Time{}, false
-		}
-		at = early.Cert.NotBefore // later each time
-	}
 }

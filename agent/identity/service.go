@@ -3,23 +3,16 @@ package identity
 import (
 	"context"
 	"crypto/sha256"
+	"crypto/tls"
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
 	"net/url"
-	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/margolite/margolite/agent/margo"
-)
-
-const (
-	defaultServiceTimeout = time.Minute
-	maxServiceHeader      = 64 << 10
 )
 
 // ServiceOptions say where the Margo Identity Service is and how it proves
@@ -42,7 +35,9 @@ type ServiceOptions struct {
 	// TLS12 allows TLS 1.2 beside 1.3 (ID-10).
 	TLS12 bool
 
-	Timeout time.Duration // of one request as a whole; 0: a minute
+	// Get gets the document at the URL of what is known of it, over a connection of its
+	// own, and gives that back where it has not changed: wfm.Get.
+	Get func(ctx context.Context, config *tls.Config, op string, known Fetched, limit int64) (Fetched, error)
 	// Now and WrongClock are those of Options.
 	Now        func() time.Time
 	WrongClock func() (floor time.Time, wrong bool)
@@ -56,7 +51,6 @@ type ServiceOptions struct {
 type Service struct {
 	options ServiceOptions
 	pins    map[[sha256.Size]byte]bool
-	now     func() time.Time
 
 	discovery atomic.Pointer[Fetched] // the last good document; nil: none yet
 }
@@ -74,7 +68,7 @@ func NewService(o ServiceOptions) (*Service, error) {
 			return nil, fmt.Errorf("cannot use URL of %s: %w", location.of, err)
 		}
 	}
-	s := &Service{options: o, pins: make(map[[sha256.Size]byte]bool, len(o.Pins)), now: o.Now}
+	s := &Service{options: o, pins: make(map[[sha256.Size]byte]bool, len(o.Pins))}
 	for _, pin := range o.Pins {
 		sum, err := base64.StdEncoding.DecodeString(pin)
 		if err != nil || len(sum) != sha256.Size {
@@ -82,11 +76,8 @@ func NewService(o ServiceOptions) (*Service, error) {
 		}
 		s.pins[[sha256.Size]byte(sum)] = true
 	}
-	if s.now == nil {
-		s.now = time.Now
-	}
-	if s.options.Timeout <= 0 {
-		s.options.Timeout = defaultServiceTimeout
+	if s.options.Now == nil {
+		s.options.Now = time.Now
 	}
 	return s, nil
 }
@@ -105,6 +96,13 @@ func httpsURL(s string) (*url.URL, error) {
 	return u, nil
 }
 
+// answered is the error of Get for an answer that is no success, as *wfm.Error is: what
+// it says, and before which time not to ask again; 0: nothing is said.
+type answered interface {
+	error
+	Answer() (problem margo.ProblemDetail, after time.Duration)
+}
+
 // Fetched is a trust bundle, or the discovery document, as the service sent it.
 type Fetched struct {
 	Data []byte `json:"bundle"`         // its exact bytes
@@ -114,8 +112,7 @@ type Fetched struct {
 
 // Bundle fetches the trust bundle of a trust domain. Where the service says
 // that the known one is still the present one, that is returned. Errors are
-// *ServiceError for an answer that is no success, *Error for what somebody can
-// mend, and those of the connection.
+// *Error for what somebody can mend, and those of Get.
 func (s *Service) Bundle(ctx context.Context, trustDomain string, known Fetched) (Fetched, error) {
 	location, err := s.locate(ctx, trustDomain)
 	if err != nil {
@@ -137,11 +134,13 @@ func (s *Service) locate(ctx context.Context, trustDomain string) (string, error
 		known = *last
 	}
 	answer, err := s.get(ctx, "get discovery document", known, margo.MaxDiscoveryBytes)
-	var refused *ServiceError
-	switch {
-	case errors.As(err, &refused) && refused.Status == http.StatusNotFound && s.options.Bundle != "":
-		return s.options.Bundle, nil
-	case err != nil:
+	if err != nil {
+		var refused answered
+		if errors.As(err, &refused) && s.options.Bundle != "" {
+			if problem, _ := refused.Answer(); problem.Status == http.StatusNotFound {
+				return s.options.Bundle, nil
+			}
+		}
 		return "", err
 	}
 	document, err := margo.ParseDiscoveryDocument(answer.Data)
@@ -156,109 +155,25 @@ func (s *Service) locate(ctx context.Context, trustDomain string) (string, error
 	return document.TrustBundleURI, nil
 }
 
-// ServiceError is an answer of the identity service that is no success.
-type ServiceError struct {
-	Op         string // what was tried, e.g. "get trust bundle"
-	Status     int    // of the HTTP answer
-	Problem    margo.ProblemDetail
-	RetryAfter time.Duration // not to be tried again before; 0: nothing said
-	Location   string        // where a redirect leads, which is not followed
-}
-
-func (e *ServiceError) Error() string {
-	return e.Problem.Describe(e.Op, "the identity service", e.Status, e.Location)
-}
-
-// get makes one request over a connection of its own: requests are
-// days apart, and one must not rely on the other's connection. What is known comes
-// from the URL; it is returned where the service says that it has not changed.
+// get makes one request. What is known comes from the URL; it is returned where the
+// service says that it has not changed.
 func (s *Service) get(ctx context.Context, op string, known Fetched, limit int64) (Fetched, error) {
-	u, err := httpsURL(known.URL)
+	u, err := url.Parse(known.URL)
 	if err != nil {
 		return Fetched{}, fmt.Errorf("cannot %s: %w", op, err)
 	}
-	config, err := s.tls(u.Hostname())
+	config, err := ServerTLS(ServerOptions{CA: s.options.CA, TLS12: s.options.TLS12, Now: s.options.Now, Name: u.Hostname(), pins: s.pins})
 	if err != nil {
 		return Fetched{}, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.options.Timeout)
-	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, known.URL, nil)
-	if err != nil {
-		return Fetched{}, fmt.Errorf("cannot %s: %w", op, err)
+	answer, err := s.options.Get(ctx, config, op, known, limit)
+	var refused *tls.CertificateVerificationError
+	if !errors.As(err, &refused) {
+		return answer, err
 	}
-	request.Header.Set("Accept", "application/json")
-	request.Header.Set("User-Agent", "margolite")
-	conditional := margo.UsableETag(known.ETag) // a kept one may be damaged
-	if conditional {
-		request.Header.Set("If-None-Match", known.ETag)
+	if reason := reasonOf(err, s.options.Now()); reason != Untrusted {
+		known := fault(reason, u.Hostname(), "the certificate of the identity service is not valid now: %w", err)
+		return Fetched{}, blameClock(known, s.options.WrongClock)
 	}
-	protocols := new(http.Protocols)
-	protocols.SetHTTP1(true) // ID-11, A-44
-	transport := &http.Transport{
-		DialContext:            (&net.Dialer{}).DialContext,
-		TLSClientConfig:        config,
-		Protocols:              protocols,
-		DisableKeepAlives:      true,
-		DisableCompression:     true, // it would have no bounds
-		MaxResponseHeaderBytes: maxServiceHeader,
-	}
-	defer transport.CloseIdleConnections()
-	// Not an http.Client: there are no cookies here, and a redirect is an answer
-	// like any other that is no success.
-	response, err := transport.RoundTrip(request)
-	if err != nil {
-		return Fetched{}, fmt.Errorf("cannot %s: %w", op, s.explain(&peerError{err}, u.Hostname()))
-	}
-	defer response.Body.Close()
-
-	switch {
-	case response.StatusCode == http.StatusNotModified && conditional:
-		return known, nil
-	case response.StatusCode != http.StatusOK:
-		return Fetched{}, s.refusal(op, response)
-	}
-	if encoding := response.Header.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
-		return Fetched{}, fmt.Errorf("cannot %s: the answer has Content-Encoding %.40q, which was not requested", op, encoding)
-	}
-	body, err := io.ReadAll(io.LimitReader(response.Body, limit+1))
-	if err == nil {
-		// A server that notices that the client is leaving may end the body in
-		// good order while the connection is being closed.
-		err = ctx.Err()
-	}
-	switch {
-	case err != nil:
-		return Fetched{}, fmt.Errorf("cannot %s: %w", op, &peerError{err})
-	case int64(len(body)) > limit:
-		return Fetched{}, fault(TooLarge, op, "the answer is larger than %d bytes", limit)
-	}
-	answer := Fetched{Data: body, URL: known.URL}
-	if etag := response.Header.Get("ETag"); margo.UsableETag(etag) {
-		answer.ETag = etag
-	}
-	return answer, nil
-}
-
-const maxCause = 512
-
-// peerError is an error whose text may repeat what a server sent, or has in its
-// certificate before anybody believes it.
-type peerError struct{ err error }
-
-func (e *peerError) Error() string { return margo.Shown(e.err.Error(), maxCause) }
-
-func (e *peerError) Unwrap() error { return e.err }
-
-// refusal makes the most of an answer that is no success (A-40).
-func (s *Service) refusal(op string, response *http.Response) *ServiceError {
-	e := &ServiceError{Op: op, Status: response.StatusCode}
-	if e.Status >= 300 && e.Status <= 399 {
-		e.Location = response.Header.Get("Location")
-	}
-	// What cannot be read is not needed: the status decides.
-	body, _ := io.ReadAll(io.LimitReader(response.Body, margo.MaxProblemBytes))
-	e.Problem = margo.ParseProblem(response.Header.Get("Content-Type"), e.Status, body)
-	e.RetryAfter = margo.RetryAfter(response.Header, e.Problem, s.now())
-	return e
+	return Fetched{}, fault(Unauthenticated, u.Hostname(), "the identity service is not the configured one: %w", err)
 }

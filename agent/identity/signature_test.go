@@ -47,16 +47,14 @@ func overWire(t testing.TB, r *http.Request) *http.Request {
 	t.Helper()
 	var b bytes.Buffer
 	check(t, r.Write(&b))
-	received, err := http.ReadRequest(bufio.NewReader(&b))
-	check(t, err)
+	received := must(http.ReadRequest(bufio.NewReader(&b)))
 	received.URL.Scheme = "https"
 	return received
 }
 
 func request(t testing.TB, method, url string, body string) *http.Request {
 	t.Helper()
-	r, err := http.NewRequest(method, url, strings.NewReader(body))
-	check(t, err)
+	r := must(http.NewRequest(method, url, strings.NewReader(body)))
 	return r
 }
 
@@ -73,8 +71,7 @@ func TestAUTH09SignaturesOfEachAlgorithmVerifyElsewhere(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			s, err := identity.NewSigner(test.key, nil)
-			check(t, err)
+			s := must(identity.NewSigner(test.key, nil))
 			for range 20 { // numbers that are shorter than usual
 				const body = `{"hello": "world"}`
 				r := request(t, http.MethodPost, "https://wfm.example:8443/margo/api/v1/clients/1/capabilities/a~b?x=%20y", body)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/margolite/margolite/agent/identity"
 	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/agent/wfm"
 	"github.com/margolite/margolite/test/pki"
 )
 
@@ -188,7 +189,7 @@ var errUnreachable = errors.New("connection refused")
 
 // refusal is an answer of the service with a Problem.
 func refusal(status int, after time.Duration, problem string) error {
-	return &identity.ServiceError{
+	return &wfm.Error{
 		Status: status, RetryAfter: after, Problem: margo.ParseProblem(margo.ProblemMediaType, status, []byte(problem)),
 	}
 }

@@ -107,6 +107,23 @@ func verifyChain(chain []*x509.Certificate, bundle *TrustBundle, at time.Time) *
 	return nil
 }
 
+// soonest verifies a chain at the present or, where that is refused since the chain is not
+// valid yet and the clock is known to be wrong, at the first later time at which it is:
+// the chain was issued since. What ended before is expired by any clock.
+func soonest(now time.Time, wrongClock func() (time.Time, bool), verify func(at time.Time) error) (at time.Time, err error) {
+	for at = now; ; {
+		err = verify(at)
+		var early x509.CertificateInvalidError
+		if wrongClock == nil || !errors.As(err, &early) || early.Reason != x509.Expired || !early.Cert.NotBefore.After(at) {
+			return at, err
+		}
+		if _, wrong := wrongClock(); !wrong {
+			return at, err
+		}
+		at = early.Cert.NotBefore // later each time
+	}
+}
+
 func reasonOf(err error, at time.Time) Reason {
 	var invalid x509.CertificateInvalidError
 	if errors.As(err, &invalid) && invalid.Reason == x509.Expired {

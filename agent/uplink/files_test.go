@@ -12,9 +12,7 @@ import (
 
 func copyFile(t *testing.T, from, to string) {
 	t.Helper()
-	content, err := os.ReadFile(from)
-	check(t, err)
-	check(t, os.WriteFile(to, content, 0o600))
+	check(t, os.WriteFile(to, must(os.ReadFile(from)), 0o600))
 }
 
 func readBundle(file string) (*identity.TrustBundle, error) {
@@ -37,8 +35,7 @@ func remove(t *testing.T, file string) {
 
 func inject(t *testing.T, w *wfmsim.Server, f fault.Fault) {
 	t.Helper()
-	_, err := w.Faults().Inject(f)
-	check(t, err)
+	must(w.Faults().Inject(f))
 }
 
 // clockFault lets the WFM tell another time.

@@ -19,17 +19,14 @@ func newGateway(o Options, url string, d Device) *gateway {
 
 func (w *gateway) connect() (*link, error) {
 	o, err := w.device.client(w.options, w.url)
+	if err == nil {
+		o.TLS, err = w.device.serverTLS(w.options, nil, w.url)
+	}
 	if err != nil {
 		return nil, err
 	}
-	o.TLS = o.OtherOrigins
 	client, err := wfm.New(o)
 	return &link{client: client, scope: w.url}, err
-}
-
-func (w *gateway) ended(err error) error {
-	w.device.learnEarly(err, w.options, nil, w.url)
-	return err
 }
 
 func (w *gateway) probe(ctx context.Context) (string, error) {

@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"io/fs"
+	neturl "net/url"
 	"os"
 	"strings"
 	"time"
@@ -34,7 +35,7 @@ func newMutual(o Options, url string, d Device) (*mutual, error) {
 	if fetched := strings.HasPrefix(o.TrustBundle, "https://"); fetched || o.Service.Discovery != "" {
 		service := identity.ServiceOptions{
 			Discovery: o.Service.Discovery, CA: cmp.Or(o.Service.CA, o.CA), Pins: o.Service.Pins,
-			TLS12: o.TLS12, Now: d.Clock.Now, WrongClock: d.Clock.Wrong,
+			TLS12: o.TLS12, Get: wfm.Get, Now: d.Clock.Now, WrongClock: d.Clock.Wrong,
 		}
 		if fetched {
 			service.Bundle, w.identity.TrustBundle = o.TrustBundle, ""
@@ -139,14 +140,21 @@ func (w *mutual) run(ctx context.Context) error {
 // client gives the options that the clients of every way share: all but how the WFM proves
 // who it is.
 func (d Device) client(o Options, url string) (wfm.Options, error) {
-	others, err := d.serverTLS(o, nil)
+	others, err := d.serverTLS(o, nil, "")
 	return wfm.Options{
 		URL: url, OtherOrigins: others, Authorization: o.Authorization.header(),
 		Limits: o.Limits, Strict: o.Strict, Spool: d.Spool, Dial: d.Dial, Logger: d.Logger,
 	}, err
 }
 
-// serverTLS authenticates servers that show an ordinary certificate.
-func (d Device) serverTLS(o Options, root []byte) (*tls.Config, error) {
-	return identity.ServerTLS(identity.ServerOptions{CA: o.CA, Root: root, TLS12: o.TLS12, Now: d.Clock.Now})
+// serverTLS authenticates servers that show an ordinary certificate: the one at url, or
+// any where that is empty. One that is refused only because this device's clock, known to
+// be wrong, is before its certificate raises the lower bound of the present; without, a
+// device that lost its clock would never reach its WFM again.
+func (d Device) serverTLS(o Options, root []byte, url string) (*tls.Config, error) {
+	s := identity.ServerOptions{CA: o.CA, Root: root, TLS12: o.TLS12, Now: d.Clock.Now, WrongClock: d.Clock.Wrong, Early: d.Clock.Learn}
+	if at, err := neturl.Parse(url); err == nil { // else wfm.New says what is wrong with it
+		s.Name = at.Hostname()
+	}
+	return identity.ServerTLS(s)
 }

@@ -17,14 +17,10 @@ import (
 // identityService publishes the bundle that the site has as a file.
 func (s *site) identityService(t *testing.T) *mis.Server {
 	t.Helper()
-	bundle, err := readBundle(s.options.TrustBundle)
-	check(t, err)
-	authority, err := pki.NewServerAuthority("MIS", time.Now())
-	check(t, err)
-	certificate, err := authority.IssueServer([]string{host})
-	check(t, err)
-	service, err := mis.New(mis.Options{TrustDomain: trustDomain, Bundle: bundle, Certificate: certificate.TLS()})
-	check(t, err)
+	authority := must(pki.NewServerAuthority("MIS", time.Now()))
+	service := must(mis.New(mis.Options{
+		TrustDomain: trustDomain, Bundle: must(readBundle(s.options.TrustBundle)), Certificate: must(authority.IssueServer([]string{host})).TLS(),
+	}))
 	check(t, service.Start(""))
 	t.Cleanup(func() { _ = service.Close() })
 	s.options.Service.CA = s.write("mis.pem", authority.RootPEM())
@@ -98,20 +94,16 @@ func TestID13ID21AWFMTakenOffTheBundleIsRefusedAtTheNextRequest(t *testing.T) {
 				dials++
 				return (&net.Dialer{}).DialContext(ctx, network, address)
 			}
-			u, err := uplink.New(s.options, device)
-			check(t, err)
+			u := must(uplink.New(s.options, device))
 			publish := func(bundle *identity.TrustBundle) {
 				t.Helper()
-				text, err := pki.MarshalBundle(bundle)
-				check(t, err)
-				s.write("bundle.json", text)
+				s.write("bundle.json", must(pki.MarshalBundle(bundle)))
 				service.SetBundle(bundle)
 				if how == "fetched" {
 					_, _ = u.Probe(t.Context()) // fetches it now
 				}
 			}
-			other, err := pki.NewAuthority(trustDomain, time.Now())
-			check(t, err)
+			other := must(pki.NewAuthority(trustDomain, time.Now()))
 			both := &identity.TrustBundle{Anchors: []*x509.Certificate{authority.Root, other.Root}}
 
 			publish(both)
@@ -141,16 +133,11 @@ func TestID23OutdatedBundleIsAskedForEarly(t *testing.T) {
 	service := s.identityService(t)
 	s.options.TrustBundle = service.BundleURL()
 	// The bundle of before the rotation was kept by the former start.
-	_, err := s.start().Probe(t.Context())
-	check(t, err)
-	other, err := pki.NewAuthority(trustDomain, time.Now())
-	check(t, err)
-	svid, err := other.IssueWFM(wfmID)
-	check(t, err)
-	w.SetSVID(svid.TLS())
+	must(s.start().Probe(t.Context()))
+	other := must(pki.NewAuthority(trustDomain, time.Now()))
+	w.SetSVID(must(other.IssueWFM(wfmID)).TLS())
 	both := other.Bundle()
-	former, err := readBundle(s.file("bundle.json"))
-	check(t, err)
+	former := must(readBundle(s.file("bundle.json")))
 	both.Anchors = append(both.Anchors, former.Anchors...)
 	service.SetBundle(both)
 

@@ -57,8 +57,6 @@ func newReported(o Options, d Device) (reported, error) {
 
 func (w reported) open(context.Context) (api, error) { return w, nil }
 
-func (w reported) ended(err error) error { return err }
-
 func (w reported) scope() string { return w.Scope() }
 
 func (w reported) audience() string { return w.Scope() }
@@ -66,8 +64,6 @@ func (w reported) audience() string { return w.Scope() }
 func (w reported) probe(ctx context.Context) (string, error) {
 	return w.Scope() + " is reachable", w.Reach(ctx)
 }
-
-func (w reported) close() {}
 
 // Manifest is nobody's question: the desired state is on another branch.
 func (w reported) Manifest(context.Context, string) (*wfm.Manifest, error) {
@@ -80,8 +76,6 @@ func (w reported) Documents(context.Context, *wfm.Manifest, []margo.DeploymentRe
 }
 
 func (w *repository) open(context.Context) (api, error) { return sources{w.source, w.reports}, nil }
-
-func (w *repository) ended(err error) error { return err }
 
 func (w *repository) scope() string { return w.source.Scope() }
 

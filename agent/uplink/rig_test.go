@@ -44,20 +44,15 @@ func TestMain(m *testing.M) { os.Exit(runTests(m)) }
 
 // runTests makes a system with anchors of its own, before anybody looks at them.
 func runTests(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "uplink-")
-	if err != nil {
-		panic(err)
-	}
+	dir := must(os.MkdirTemp("", "uplink-"))
 	defer os.RemoveAll(dir)
 	var anchors []byte
 	for i := range public {
-		if public[i], err = pki.NewServerAuthority(fmt.Sprint("Public ", i), time.Now()); err != nil {
-			panic(err)
-		}
+		public[i] = must(pki.NewServerAuthority(fmt.Sprint("Public ", i), time.Now()))
 		anchors = append(anchors, public[i].RootPEM()...)
 	}
 	file := filepath.Join(dir, "anchors.pem")
-	err = errors.Join(os.WriteFile(file, anchors, 0o600), os.Setenv("SSL_CERT_FILE", file), os.Setenv("SSL_CERT_DIR", dir))
+	err := errors.Join(os.WriteFile(file, anchors, 0o600), os.Setenv("SSL_CERT_FILE", file), os.Setenv("SSL_CERT_DIR", dir))
 	if err != nil {
 		panic(err)
 	}
@@ -95,9 +90,7 @@ func (s *site) device() uplink.Device {
 // start makes an uplink as a start of the agent does.
 func (s *site) start() *uplink.Uplink {
 	s.t.Helper()
-	u, err := uplink.New(s.options, s.device())
-	check(s.t, err)
-	return u
+	return must(uplink.New(s.options, s.device()))
 }
 
 // file is a path on the device.
@@ -113,17 +106,14 @@ func (s *site) write(name string, content []byte) string {
 // writePair writes what the device shows, or signs with.
 func (s *site) writePair(svid *pki.SVID) {
 	s.t.Helper()
-	key, err := svid.KeyPEM()
-	check(s.t, err)
 	s.options.Certificate = s.write("device.pem", svid.CertificatePEM())
-	s.options.Key = s.write("device.key", key)
+	s.options.Key = s.write("device.key", must(svid.KeyPEM()))
 }
 
 // open starts a WFM that ends with the test.
 func open(t *testing.T, o wfmsim.Options) *wfmsim.Server {
 	t.Helper()
-	server, err := wfmsim.New(o)
-	check(t, err)
+	server := must(wfmsim.New(o))
 	check(t, server.Start(""))
 	t.Cleanup(func() { _ = server.Close() })
 	return server
@@ -132,24 +122,17 @@ func open(t *testing.T, o wfmsim.Options) *wfmsim.Server {
 // mutual is a WFM of rc.3 whose client the site is.
 func (s *site) mutual(change func(*wfmsim.Options)) (*wfmsim.Server, *pki.Authority) {
 	s.t.Helper()
-	authority, err := pki.NewAuthority(trustDomain, time.Now())
-	check(s.t, err)
-	svid, err := authority.IssueWFM(wfmID)
-	check(s.t, err)
+	authority := must(pki.NewAuthority(trustDomain, time.Now()))
 	o := wfmsim.Options{
-		ID: identity.ID{TrustDomain: trustDomain, WFM: wfmID}, SVID: svid.TLS(), Bundle: authority.Bundle(),
+		ID: identity.ID{TrustDomain: trustDomain, WFM: wfmID}, SVID: must(authority.IssueWFM(wfmID)).TLS(), Bundle: authority.Bundle(),
 		Clients: []string{clientID},
 	}
 	if change != nil {
 		change(&o)
 	}
 	server := open(s.t, o)
-	own, err := authority.IssueClient(wfmID, clientID)
-	check(s.t, err)
-	s.writePair(own)
-	bundle, err := authority.BundleJSON()
-	check(s.t, err)
-	s.options.TrustBundle = s.write("bundle.json", bundle)
+	s.writePair(must(authority.IssueClient(wfmID, clientID)))
+	s.options.TrustBundle = s.write("bundle.json", must(authority.BundleJSON()))
 	s.options.URL = server.URL()
 	return server, authority
 }
@@ -157,11 +140,8 @@ func (s *site) mutual(change func(*wfmsim.Options)) (*wfmsim.Server, *pki.Author
 // signed is a WFM before rc.3, which nobody introduced the device to.
 func (s *site) signed(revision wfmsim.Revision, change func(*wfmsim.Options)) (*wfmsim.Server, *pki.ServerAuthority) {
 	s.t.Helper()
-	authority, err := pki.NewServerAuthority("Plant", time.Now())
-	check(s.t, err)
-	server, err := authority.IssueServer([]string{host})
-	check(s.t, err)
-	o := wfmsim.Options{Revision: revision, SVID: server.TLS(), Root: authority.RootPEM()}
+	authority := must(pki.NewServerAuthority("Plant", time.Now()))
+	o := wfmsim.Options{Revision: revision, SVID: must(authority.IssueServer([]string{host})).TLS(), Root: authority.RootPEM()}
 	if change != nil {
 		change(&o)
 	}
@@ -169,16 +149,14 @@ func (s *site) signed(revision wfmsim.Revision, change func(*wfmsim.Options)) (*
 	s.introduce(authority)
 	s.options.CA = s.write("ca.pem", authority.RootPEM())
 	s.options.URL = w.URL()
-	s.options.Revision, err = margo.ParseRevision(string(revision))
-	check(s.t, err)
+	s.options.Revision = must(margo.ParseRevision(string(revision)))
 	return w, authority
 }
 
 // introduce gives the site a new certificate to sign with.
 func (s *site) introduce(authority *pki.ServerAuthority) *pki.SVID {
 	s.t.Helper()
-	signer, err := authority.IssueSigner(deviceID)
-	check(s.t, err)
+	signer := must(authority.IssueSigner(deviceID))
 	s.writePair(signer)
 	return signer
 }
@@ -186,11 +164,8 @@ func (s *site) introduce(authority *pki.ServerAuthority) *pki.SVID {
 // gateway is a WFM of rc.3 behind a gateway that wants these credentials.
 func (s *site) gateway(scheme, secret string) (*wfmsim.Server, *pki.ServerAuthority) {
 	s.t.Helper()
-	authority, err := pki.NewServerAuthority("Gateway", time.Now())
-	check(s.t, err)
-	server, err := authority.IssueServer([]string{host})
-	check(s.t, err)
-	w := open(s.t, wfmsim.Options{SVID: server.TLS(), Authorization: credentials(scheme, secret), Clients: []string{clientID}})
+	authority := must(pki.NewServerAuthority("Gateway", time.Now()))
+	w := open(s.t, wfmsim.Options{SVID: must(authority.IssueServer([]string{host})).TLS(), Authorization: credentials(scheme, secret), Clients: []string{clientID}})
 	file := s.write("secret", []byte(secret+"\n"))
 	if s.options.Authorization.Bearer = file; scheme == "Basic" {
 		s.options.Authorization = uplink.Authorization{Basic: file}
@@ -214,17 +189,13 @@ func (s *site) repository() *gitserver.Server {
 	if _, err := gitserver.Program(); err != nil {
 		s.t.Skip("needs git")
 	}
-	certificate, err := public[0].IssueServer([]string{host})
-	check(s.t, err)
-	server, err := gitserver.New(s.t.TempDir(), certificate.TLS())
-	check(s.t, err)
+	server := must(gitserver.New(s.t.TempDir(), must(public[0].IssueServer([]string{host})).TLS()))
 	check(s.t, server.Start())
 	s.t.Cleanup(func() { _ = server.Close() })
 	s.git = server
 	var known []byte
 	if s.options.CA != "" {
-		known, err = os.ReadFile(s.options.CA)
-		check(s.t, err)
+		known = must(os.ReadFile(s.options.CA))
 	}
 	s.options.CA = s.write("ca.pem", append(known, public[0].RootPEM()...))
 	s.options.Reports, s.options.URL = s.options.URL, "git+"+server.URL()
@@ -235,33 +206,27 @@ func (s *site) repository() *gitserver.Server {
 // document is a deployment, in one of its revisions.
 func document(t *testing.T, revision string) []byte {
 	t.Helper()
-	body, err := wfmsim.Deployment{
+	return must(wfmsim.Deployment{
 		ID: deploymentID, Name: "app", DeviceID: deviceID,
 		Components: []wfmsim.Component{{Name: "main", Repository: "registry.example/app", Revision: revision}},
-	}.Document()
-	check(t, err)
-	return body
+	}.Document())
 }
 
 // status is a report about it.
 func status(t *testing.T, state margo.State, version uint64) []byte {
 	t.Helper()
-	body, err := margo.Status{
+	return must(margo.Status{
 		DeploymentID: deploymentID, DeviceID: deviceID, AdoptedVersion: version, State: state,
 		Components: []margo.ComponentStatus{{Name: "main", State: state}},
-	}.Marshal()
-	check(t, err)
-	return body
+	}.Marshal())
 }
 
 // capabilities is what the device reports of itself.
 func capabilities(t *testing.T) []byte {
 	t.Helper()
-	doc, err := agent.Describe(agent.Device{ID: deviceID, Vendor: "v", ModelNumber: "m", SerialNumber: "s"}, func() (capability.Facts, error) {
+	return must(agent.Describe(agent.Device{ID: deviceID, Vendor: "v", ModelNumber: "m", SerialNumber: "s"}, func() (capability.Facts, error) {
 		return capability.Facts{CPU: capability.CPU{Cores: 1, Architecture: "arm"}, Memory: 64 << 20, Storage: 1 << 30}, nil
-	}, slog.New(slog.DiscardHandler))
-	check(t, err)
-	return doc
+	}, slog.New(slog.DiscardHandler)))
 }
 
 // asked is how often an endpoint was called.
@@ -270,8 +235,7 @@ func asked(w *wfmsim.Server, endpoint string) int { return w.Requests().Count(en
 // poll asks for the manifest and its documents, which must succeed.
 func poll(t *testing.T, u *uplink.Uplink) *wfm.Manifest {
 	t.Helper()
-	m, err := u.Manifest(t.Context(), "")
-	check(t, err)
+	m := must(u.Manifest(t.Context(), ""))
 	got := 0
 	check(t, u.Documents(t.Context(), m, m.Deployments, func(d digest.Digest, body []byte) error {
 		if digest.FromBytes(body) != d {
@@ -292,9 +256,7 @@ func poll(t *testing.T, u *uplink.Uplink) *wfm.Manifest {
 // scope is whose manifests are obeyed.
 func scope(t *testing.T, u *uplink.Uplink) string {
 	t.Helper()
-	s, err := u.Identity(t.Context())
-	check(t, err)
-	return s
+	return must(u.Identity(t.Context()))
 }
 
 // fails checks why an identity cannot be used.
@@ -383,4 +345,11 @@ func check(t testing.TB, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+func must[T any](value T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return value
 }

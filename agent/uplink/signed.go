@@ -71,7 +71,7 @@ func (w *signed) meet(id *identity.Device, record client) (*link, error) {
 	if err != nil {
 		return nil, err
 	}
-	if o.TLS, err = w.device.serverTLS(w.options, record.Root); err != nil {
+	if o.TLS, err = w.device.serverTLS(w.options, record.Root, w.url); err != nil {
 		return nil, err
 	}
 	o.Dialect, o.ClientID, o.Habits, o.Sign = w.options.Revision, record.ID, record.Habits, id.Sign
@@ -156,7 +156,6 @@ func (w *signed) keepHabits() {
 // blame names the device's clock where it is probably what the WFM minds: each
 // signature has a time.
 func (w *signed) blame(a *link, err error) error {
-	w.device.learnEarly(err, w.options, a.record.Root, w.url)
 	if !errors.Is(err, wfm.ErrUnauthenticated) {
 		return err
 	}

@@ -52,8 +52,7 @@ func TestAUTH05ClientIDIsKeptBeforeItIsUsed(t *testing.T) {
 		})
 		u := s.start()
 		check(t, ask(t.Context(), u))
-		id, err := w.WaitClient(t.Context())
-		check(t, err)
+		id := must(w.WaitClient(t.Context()))
 		if known := u.Describe(); known.Client != id || scope(t, u) != w.URL()+"#"+id {
 			t.Errorf("client is %s with scope %s, want %s", known.Client, scope(t, u), id)
 		}
@@ -93,8 +92,7 @@ func TestAUTH14EnrolmentIsAMatterOfTrust(t *testing.T) {
 	s := newSite(t)
 	w, authority := s.signed(wfmsim.RC2, nil)
 	trusted := s.options.CA
-	stranger, err := pki.NewServerAuthority("Stranger", time.Now())
-	check(t, err)
+	stranger := must(pki.NewServerAuthority("Stranger", time.Now()))
 	s.options.CA = s.write("stranger.pem", stranger.RootPEM())
 	if _, err := s.start().Identity(t.Context()); err == nil {
 		t.Error("the device believes a server of another authority")
@@ -104,15 +102,12 @@ func TestAUTH14EnrolmentIsAMatterOfTrust(t *testing.T) {
 	}
 
 	s.options.CA = trusted
-	first, err := s.start().Identity(t.Context())
-	check(t, err)
-	again, err := s.start().Identity(t.Context())
-	check(t, err)
+	first := must(s.start().Identity(t.Context()))
+	again := must(s.start().Identity(t.Context()))
 	other := newSite(t)
 	other.options = s.options
 	other.introduce(authority)
-	second, err := other.start().Identity(t.Context())
-	check(t, err)
+	second := must(other.start().Identity(t.Context()))
 	if first != again || first == second || !strings.HasPrefix(first, w.URL()+"#") {
 		t.Errorf("the device is %q and %q, another one %q", first, again, second)
 	}
@@ -250,17 +245,11 @@ func TestRenewedCertificateIsIntroduced(t *testing.T) {
 func TestAUTH02RootCertificateIsAdopted(t *testing.T) {
 	published := func(root []byte) func(*wfmsim.Options) {
 		return func(o *wfmsim.Options) {
-			certificate, err := public[0].IssueServer([]string{host})
-			if err != nil {
-				panic(err)
-			}
-			o.SVID, o.Root = certificate.TLS(), root
+			o.SVID, o.Root = must(public[0].IssueServer([]string{host})).TLS(), root
 		}
 	}
-	stranger, err := pki.NewServerAuthority("Stranger", time.Now())
-	check(t, err)
-	other, err := public[1].IssueServer([]string{host})
-	check(t, err)
+	stranger := must(pki.NewServerAuthority("Stranger", time.Now()))
+	other := must(public[1].IssueServer([]string{host}))
 	for name, c := range map[string]struct {
 		root    []byte
 		adopted bool
@@ -320,10 +309,7 @@ func TestA61PendingApproval(t *testing.T) {
 			t.Errorf("nothing may be sent for %s", silence.Hold().Left())
 		}
 	}
-	waiting, err := w.WaitPending(t.Context())
-	check(t, err)
-	id, err := w.Approve(waiting.Fingerprint)
-	check(t, err)
+	id := must(w.Approve(must(w.WaitPending(t.Context())).Fingerprint))
 	check(t, ask(t.Context(), u))
 	if u.Describe().Client != id {
 		t.Errorf("client is %s, want %s", u.Describe().Client, id)
@@ -391,9 +377,7 @@ func TestRefusedSignaturesAreNotAlwaysTheClocks(t *testing.T) {
 	w, authority := s.signed(wfmsim.RC2, nil)
 	u := s.start()
 	check(t, ask(t.Context(), u))
-	stranger, err := authority.IssueSigner("stranger")
-	check(t, err)
-	check(t, w.Enroll(u.Describe().Client, stranger.Chain[0]))
+	check(t, w.Enroll(u.Describe().Client, must(authority.IssueSigner("stranger")).Chain[0]))
 	if err := ask(t.Context(), u); !errors.Is(err, wfm.ErrUnauthenticated) || strings.Contains(err.Error(), "the WFM's") {
 		t.Errorf("got %v", err)
 	}

@@ -147,8 +147,13 @@ type way interface {
 	close()
 }
 
-// still is a way with nothing to do between requests, and no identity to tell of.
+// still is a way with nothing to do between and after requests, and no identity to
+// tell of.
 type still struct{}
+
+func (still) ended(err error) error { return err }
+
+func (still) close() {}
 
 func (still) run(ctx context.Context) error {
 	<-ctx.Done()

@@ -15,8 +15,8 @@ import (
 
 // Why a request was given up.
 var (
-	errStalled = errors.New("the WFM has been silent for too long")
-	errSlow    = errors.New("the WFM's answer takes too long")
+	errStalled = errors.New("the server has been silent for too long")
+	errSlow    = errors.New("the answer takes too long")
 )
 
 // watch derives a context that ends with errStalled when poke has not been called

@@ -175,6 +175,7 @@ func (c *Client) endpoint(path string) *url.URL { return c.base.JoinPath(path) }
 
 type request struct {
 	op       string // for errors: "cannot <op>"
+	who      string // is asked; empty: the WFM
 	method   string
 	url      *url.URL
 	header   http.Header
@@ -303,7 +304,7 @@ func (c *Client) authenticate(httpRequest *http.Request, r request) error {
 
 // refusal makes the most of an answer that is no success.
 func (c *Client) refusal(r request, response *http.Response, body io.Reader) *Error {
-	e := &Error{Op: r.op, Status: response.StatusCode}
+	e := &Error{Op: r.op, Who: r.who, Status: response.StatusCode}
 	if e.Status >= 300 && e.Status <= 399 {
 		e.Location = response.Header.Get("Location")
 	}

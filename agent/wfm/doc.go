@@ -3,7 +3,8 @@
 // before it.
 //
 // It owns the requests, the connections that they travel on, the differences
-// between the dialects, and the bounds of what comes back. Its callers speak
+// between the dialects, and the bounds of what comes back, also of what the identity
+// service answers ([Get]). Its callers speak
 // rc.3: reports come in that form and leave in the WFM's. What the documents
 // mean is agent/margo's, who the peer is agent/identity's, when to ask and what
 // to do with the answer the caller's.

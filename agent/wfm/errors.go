@@ -1,6 +1,7 @@
 package wfm
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -39,9 +40,10 @@ var (
 	errEncoding = errors.New("cannot decode the content encoding")
 )
 
-// Error is an answer of the WFM that is no success.
+// Error is an answer of the WFM, or of the identity service, that is no success.
 type Error struct {
 	Op         string // what was tried, e.g. "get state manifest"
+	Who        string // answered; empty: the WFM
 	Status     int    // of the HTTP answer
 	Problem    margo.ProblemDetail
 	RetryAfter time.Duration // not to be tried again before; 0: nothing said
@@ -64,8 +66,11 @@ func statusOf(err error) int {
 // Unwrap gives the sentinel error that an answer amounts to, if any.
 func (e *Error) Unwrap() error { return e.meaning }
 
+// Answer is what the answer says, and before which time not to ask again; 0: nothing is said.
+func (e *Error) Answer() (margo.ProblemDetail, time.Duration) { return e.Problem, e.RetryAfter }
+
 func (e *Error) Error() string {
-	text := e.Problem.Describe(e.Op, "the WFM", e.Status, e.Location)
+	text := e.Problem.Describe(e.Op, cmp.Or(e.Who, "the WFM"), e.Status, e.Location)
 	if e.meaning != nil {
 		text += "; " + e.meaning.Error()
 	}

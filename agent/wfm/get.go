@@ -1,0 +1,43 @@
+package wfm
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net/http"
+	"net/url"
+
+	"github.com/margolite/margolite/agent/identity"
+	"github.com/margolite/margolite/agent/margo"
+)
+
+// Get asks the identity service for a document of at most limit bytes, over a connection
+// of its own: requests are days apart, and one must not rely on the other's connection.
+// Where the service says that what is known has not changed, that is returned.
+func Get(ctx context.Context, config *tls.Config, op string, known identity.Fetched, limit int64) (identity.Fetched, error) {
+	at, err := url.Parse(known.URL)
+	if err != nil {
+		return identity.Fetched{}, fmt.Errorf("cannot %s: %w", op, err)
+	}
+	c := &Client{
+		options: Options{Timeout: defaultTimeout, Limits: Limits{}.withDefaults()}, base: at,
+		wire: &connections{tls: config, timeout: defaultTimeout, age: maxConnectionAge},
+	}
+	defer c.wire.retire()
+	header := http.Header{"Accept": {"application/json"}, "Accept-Encoding": {"gzip"}}
+	if margo.UsableETag(known.ETag) { // a kept one may be damaged
+		header.Set("If-None-Match", known.ETag)
+	}
+	a, err := c.do(ctx, request{op: op, who: "the identity service", method: http.MethodGet, url: at, header: header, limit: limit})
+	switch {
+	case err != nil:
+		return identity.Fetched{}, err
+	case a.status == http.StatusNotModified:
+		return known, nil
+	}
+	answer := identity.Fetched{Data: a.body, URL: known.URL}
+	if etag := a.header.Get("ETag"); margo.UsableETag(etag) {
+		answer.ETag = etag
+	}
+	return answer, nil
+}
