@@ -110,8 +110,7 @@ func (s *signedServer) client(dialect margo.Revision, change ...func(*wfm.Option
 	for _, c := range change {
 		c(&o)
 	}
-	c, err := wfm.New(o)
-	check(s.t, err)
+	c := must(wfm.New(o))
 	s.t.Cleanup(c.CloseIdle)
 	return c
 }
@@ -150,8 +149,7 @@ func TestAUTH02AUTH08RootCertificateComesUnsignedOverATrustedConnection(t *testi
 	} {
 		t.Run(name, func(t *testing.T) {
 			s.handle("GET /api/v1/onboarding/certificate", plain(200, body))
-			got, err := s.client(margo.RC2).RootCertificate(t.Context())
-			check(t, err)
+			got := must(s.client(margo.RC2).RootCertificate(t.Context()))
 			anchors, err := identity.ParseAnchors(got)
 			if err != nil || len(anchors) != 1 || !anchors[0].Equal(s.Certificate()) {
 				t.Errorf("got %d anchors, %v", len(anchors), err)
@@ -214,12 +212,9 @@ func TestAUTH05ClientIDIsInAllPaths(t *testing.T) {
 	if err := c.PostStatus(t.Context(), deployment, statusReport()); !errors.Is(err, wfm.ErrNotOnboarded) {
 		t.Errorf("before onboarding: %v", err)
 	}
-	if _, err := c.Onboard(t.Context(), s.device.CertificatePEM()); err != nil {
-		t.Fatal(err)
-	}
+	must(c.Onboard(t.Context(), s.device.CertificatePEM()))
 	for _, c := range map[string]*wfm.Client{"onboarded": c, "made with the id kept": s.client(margo.RC2)} {
-		m, err := c.Manifest(t.Context(), "")
-		check(t, err)
+		m := must(c.Manifest(t.Context(), ""))
 		if _, err := c.Manifest(t.Context(), m.ETag); !errors.Is(err, wfm.ErrNotModified) {
 			t.Error(err)
 		}
@@ -506,9 +501,7 @@ func TestCAP06MethodsOfTheRevision(t *testing.T) {
 				}
 				c := s.client(dialect)
 				if test.onboarded {
-					if _, err := c.Onboard(t.Context(), s.device.CertificatePEM()); err != nil {
-						t.Fatal(err)
-					}
+					must(c.Onboard(t.Context(), s.device.CertificatePEM()))
 				}
 				s.took()
 				for _, want := range test.want {
@@ -657,8 +650,7 @@ func TestAuthorizationIsForTheGatewayOnly(t *testing.T) {
 		t.Errorf("with a wrong password: %v", err)
 	}
 	write(t, secret, []byte("edge:pass:word\n"))
-	m, err := c.Manifest(t.Context(), "")
-	check(t, err)
+	m := must(c.Manifest(t.Context(), ""))
 	if err := c.Documents(t.Context(), m, m.Deployments, ignored); err == nil || len(other.requests) != 1 {
 		t.Errorf("%d requests to another origin, error %v", len(other.requests), err)
 	}

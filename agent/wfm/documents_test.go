@@ -73,9 +73,7 @@ func TestDS12BundleOrSingleDocuments(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			test.fleet.publish(s, "")
 			s.took()
-			if _, err := get(t, c, test.fleet, test.need...); err != nil {
-				t.Fatal(err)
-			}
+			must(get(t, c, test.fleet, test.need...))
 			took := s.took()
 			if got := slices.Equal(took, []string{test.fleet.bundleRoute()}); got != test.bundle {
 				t.Errorf("requests %q, want the bundle: %t", took, test.bundle)
@@ -467,9 +465,7 @@ func TestAMountPointIsFoundOutOnce(t *testing.T) {
 	f := newFleet(4, 100)
 	f.publish(s, "/v1")
 	f.manifest.Bundle = nil
-	if _, err := get(t, client(t, s.trust.device(t), s.URL+"/v1"), f); err != nil {
-		t.Fatal(err)
-	}
+	must(get(t, client(t, s.trust.device(t), s.URL+"/v1"), f))
 	if took := s.took(); len(took) != 5 {
 		t.Errorf("%d requests for 4 documents, want 5: %q", len(took), took)
 	}

@@ -15,7 +15,6 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
-	"github.com/margolite/margolite/agent/identity"
 	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/agent/wfm"
 )
@@ -30,8 +29,7 @@ func TestManifestComesAsItWasSent(t *testing.T) {
 		t.Errorf("before the first answer a lag of %s is known", lag)
 	}
 
-	m, err := c.Manifest(t.Context(), "")
-	check(t, err)
+	m := must(c.Manifest(t.Context(), ""))
 	if !bytes.Equal(m.Raw, f.raw()) || m.Digest != digest.FromBytes(f.raw()) || m.ETag != `"`+m.Digest.String()+`"` {
 		t.Errorf("raw bytes, digest %s or ETag %s are not those of the manifest", m.Digest, m.ETag)
 	}
@@ -332,23 +330,10 @@ func TestASlowAnswerThatKeepsComingIsWaitedFor(t *testing.T) {
 	}
 }
 
-func TestOnlyTheOwnWFMIsSpokenTo(t *testing.T) {
+// That no other WFM is spoken to is shown by identity.TestID05OnlyTheOwnWFMIsSpokenTo.
+func TestTheWFMIsFoundByAnyName(t *testing.T) {
 	d := newTrust(t)
 	i := d.device(t)
-	t.Run("another WFM gets no request", func(t *testing.T) {
-		s := d.serve(t, "two")
-		_, err := client(t, i, s.URL).Manifest(t.Context(), "")
-		var refused *identity.Error
-		if !errors.As(err, &refused) || refused.Reason != identity.OtherIdentity {
-			t.Errorf("error %v, want reason %q", err, identity.OtherIdentity)
-		}
-		if retry, _ := wfm.Retry(err); !retry {
-			t.Error("an identity problem is being offline, and worth a retry")
-		}
-		if took := s.took(); len(took) != 0 {
-			t.Errorf("requests: %q", took)
-		}
-	})
 	t.Run("ID-27 by whatever name it is reached", func(t *testing.T) {
 		s := d.serve(t, "one")
 		s.handle(manifestRoute, serveManifest(newFleet(1, 1).raw()))
@@ -388,9 +373,7 @@ func TestID12ID13ConnectionsAreKeptButNotForever(t *testing.T) {
 			var trust atomic.Uint64
 			c := client(t, d.device(t), s.URL, func(o *wfm.Options) { o.Limits.ConnectionAge, o.Trust = test.age, trust.Load })
 			for range 3 {
-				if _, err := c.Manifest(t.Context(), ""); err != nil {
-					t.Fatal(err)
-				}
+				must(c.Manifest(t.Context(), ""))
 				test.between(c, &trust)
 			}
 			if got := s.accepted.Load(); got != test.want {

@@ -150,8 +150,7 @@ func client(t *testing.T, i *identity.Identity, url string, change ...func(*wfm.
 	for _, c := range change {
 		c(&o)
 	}
-	c, err := wfm.New(o)
-	check(t, err)
+	c := must(wfm.New(o))
 	t.Cleanup(c.CloseIdle)
 	return c
 }

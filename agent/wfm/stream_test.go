@@ -27,8 +27,7 @@ import (
 // incoming is a spool on disk.
 func incoming(t testing.TB, o store.Options) *store.Incoming {
 	t.Helper()
-	s, err := store.Open(filepath.Join(t.TempDir(), "margolite.db"), o)
-	check(t, err)
+	s := must(store.Open(filepath.Join(t.TempDir(), "margolite.db"), o))
 	t.Cleanup(func() { _ = s.Close() })
 	return s.Incoming()
 }
@@ -143,9 +142,7 @@ func TestDS25ABundleGoesOnWhereItBrokeOff(t *testing.T) {
 				must(w.Write(test.before))
 				must(0, w.Close())
 			}
-			if _, err := get(t, s.client(t, withSpool(spool)), f); err != nil {
-				t.Fatal(err)
-			}
+			must(get(t, s.client(t, withSpool(spool)), f))
 			if !slices.Equal(server.asked, test.asked) {
 				t.Errorf("asked %q, want %q", server.asked, test.asked)
 			}
@@ -221,9 +218,7 @@ func TestAFullSpoolIsNoEnd(t *testing.T) {
 	f := largeFleet()
 	f.publish(s, "")
 	spool := incoming(t, store.Options{IncomingBytes: 100000})
-	if _, err := get(t, s.client(t, withSpool(spool)), f); err != nil {
-		t.Fatal(err)
-	}
+	must(get(t, s.client(t, withSpool(spool)), f))
 	if n := must(spool.Size(f.manifest.Bundle.Digest)); n != 0 {
 		t.Errorf("%d bytes stay in the spool", n)
 	}
@@ -327,9 +322,7 @@ func TestDS09OtherOriginsAreAskedWithoutCredentials(t *testing.T) {
 					}
 					o.Limits.Bundle = 1 << 20
 				})
-				if _, err := get(t, c, f, need...); err != nil {
-					t.Fatal(err)
-				}
+				must(get(t, c, f, need...))
 				if got := len(other.requests); got != test.elsewhere && test.elsewhere >= 0 {
 					t.Errorf("%d requests elsewhere, want %d", got, test.elsewhere)
 				}
@@ -355,9 +348,7 @@ func TestOtherOriginsAreBounded(t *testing.T) {
 		f.manifest.Deployments[j].URL = other.URL + "/x"
 	}
 	trusting := func(o *wfm.Options) { o.OtherOrigins = &tls.Config{RootCAs: other.anchors} }
-	if _, err := get(t, s.client(t, trusting), f); err != nil {
-		t.Fatal(err)
-	}
+	must(get(t, s.client(t, trusting), f))
 	if len(other.requests) != 3 {
 		t.Errorf("%d requests elsewhere, want 3", len(other.requests))
 	}
