@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"net/url"
 	"path/filepath"
 	"sort"
 	"strings"
@@ -112,15 +111,12 @@ type found struct {
 // New makes a source; nothing is asked or written yet. That git is missing
 // shows with the first use, and with Check.
 func New(o Options) (*Source, error) {
-	text := strings.TrimPrefix(o.URL, "git+")
-	u, err := url.Parse(text)
+	u, err := margo.HTTPS(strings.TrimPrefix(o.URL, "git+"))
 	switch {
 	case err != nil:
-		return nil, errors.New("cannot use the repository's URL: it is malformed") // what is wrong may be a password
-	case u.Scheme != "https" || u.Hostname() == "":
-		return nil, fmt.Errorf("cannot use repository URL %q: want https://<host>/<path>", u.Redacted())
-	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
-		return nil, fmt.Errorf("cannot use repository URL %q: want no user, query or fragment", u.Redacted())
+		return nil, fmt.Errorf("cannot use the repository's URL: %w", err)
+	case u.RawQuery != "":
+		return nil, fmt.Errorf("cannot use repository URL %q: want no query", u.Redacted())
 	case o.Dir == "":
 		return nil, errors.New("cannot use a repository without a work folder")
 	}

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"sync/atomic"
 	"time"
 
@@ -64,7 +63,7 @@ func NewService(o ServiceOptions) (*Service, error) {
 		if location.url == "" {
 			continue
 		}
-		if _, err := httpsURL(location.url); err != nil {
+		if _, err := margo.HTTPS(location.url); err != nil {
 			return nil, fmt.Errorf("cannot use URL of %s: %w", location.of, err)
 		}
 	}
@@ -80,20 +79,6 @@ func NewService(o ServiceOptions) (*Service, error) {
 		s.options.Now = time.Now
 	}
 	return s, nil
-}
-
-// httpsURL reads an absolute https URL that names no secret.
-func httpsURL(s string) (*url.URL, error) {
-	u, err := url.Parse(s)
-	switch {
-	case err != nil:
-		return nil, errors.Unwrap(err) // the rest repeats the URL, with any password
-	case u.Scheme != "https" || u.Opaque != "" || u.Hostname() == "":
-		return nil, fmt.Errorf("%q is not https://<host>", u.Redacted())
-	case u.User != nil || u.Fragment != "":
-		return nil, fmt.Errorf("%q has a user or a fragment", u.Redacted())
-	}
-	return u, nil
 }
 
 // answered is the error of Get for an answer that is no success, as *wfm.Error is: what
@@ -158,7 +143,7 @@ func (s *Service) locate(ctx context.Context, trustDomain string) (string, error
 // get makes one request. What is known comes from the URL; it is returned where the
 // service says that it has not changed.
 func (s *Service) get(ctx context.Context, op string, known Fetched, limit int64) (Fetched, error) {
-	u, err := url.Parse(known.URL)
+	u, err := margo.HTTPS(known.URL)
 	if err != nil {
 		return Fetched{}, fmt.Errorf("cannot %s: %w", op, err)
 	}

@@ -1,6 +1,11 @@
 package margo
 
-import "net/url"
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+)
 
 // MaxDiscoveryBytes bounds a discovery document.
 const MaxDiscoveryBytes = 64 << 10
@@ -27,14 +32,24 @@ func (r *reader) discovery(n node) *DiscoveryDocument {
 	if r.text("A-60", uri) != "" {
 		d.TrustBundleURI = r.url(uri)
 	}
-	if d.TrustBundleURI != "" && !isHTTPS(d.TrustBundleURI) {
+	if _, err := HTTPS(d.TrustBundleURI); d.TrustBundleURI != "" && err != nil {
 		r.refuse("ID-18", uri, "must be an absolute https URL without a user or fragment")
 	}
 	return d
 }
 
-// isHTTPS reports whether s is an absolute https URL that names no secret.
-func isHTTPS(s string) bool {
+// HTTPS reads an absolute https URL that names no secret. Nor does the error.
+func HTTPS(s string) (*url.URL, error) {
 	u, err := url.Parse(s)
-	return err == nil && u.Scheme == "https" && u.Opaque == "" && u.Hostname() != "" && u.User == nil && u.Fragment == ""
+	switch {
+	case err != nil && strings.Contains(s, "@"):
+		return nil, errors.New("it is malformed") // what is wrong may be a password
+	case err != nil:
+		return nil, errors.Unwrap(err) // the rest repeats the URL
+	case u.Scheme != "https" || u.Opaque != "" || u.Hostname() == "":
+		return nil, fmt.Errorf("%q is not https://<host>", u.Redacted())
+	case u.User != nil || u.Fragment != "":
+		return nil, fmt.Errorf("%q has a user or a fragment", u.Redacted())
+	}
+	return u, nil
 }

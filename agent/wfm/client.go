@@ -91,14 +91,12 @@ type Client struct {
 
 // New makes a client; nothing is sent yet.
 func New(o Options) (*Client, error) {
-	base, err := url.Parse(o.URL)
+	base, err := margo.HTTPS(o.URL)
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("cannot use WFM URL: %w", errors.Unwrap(err)) // the rest repeats the URL, with any password
-	case base.Scheme != "https" || base.Hostname() == "":
-		return nil, fmt.Errorf("cannot use WFM URL %q: expected https://<host>", base.Redacted())
-	case base.User != nil || base.RawQuery != "" || base.Fragment != "":
-		return nil, fmt.Errorf("cannot use WFM URL %q: expected no user, query or fragment", base.Redacted())
+		return nil, fmt.Errorf("cannot use WFM URL: %w", err)
+	case base.RawQuery != "":
+		return nil, fmt.Errorf("cannot use WFM URL %q: expected no query", base.Redacted())
 	case o.TLS == nil:
 		return nil, errors.New("cannot connect to a WFM without a TLS configuration")
 	case o.Dialect.Signed() && o.Sign == nil:

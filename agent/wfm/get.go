@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net/http"
-	"net/url"
 
 	"github.com/margolite/margolite/agent/identity"
 	"github.com/margolite/margolite/agent/margo"
@@ -15,7 +14,7 @@ import (
 // of its own: requests are days apart, and one must not rely on the other's connection.
 // Where the service says that what is known has not changed, that is returned.
 func Get(ctx context.Context, config *tls.Config, op string, known identity.Fetched, limit int64) (identity.Fetched, error) {
-	at, err := url.Parse(known.URL)
+	at, err := margo.HTTPS(known.URL)
 	if err != nil {
 		return identity.Fetched{}, fmt.Errorf("cannot %s: %w", op, err)
 	}
