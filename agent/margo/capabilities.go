@@ -352,16 +352,7 @@ func NewLabel(value any) (Label, error) {
 	if err != nil {
 		return Label{}, fmt.Errorf("cannot make label: %w", err)
 	}
-	root, err := parseJSON(data, limits{bytes: MaxCapabilitiesBytes, depth: 1, nodes: 1024})
-	if err != nil {
-		return Label{}, fmt.Errorf("cannot make label: %w", err)
-	}
-	var r reader
-	label := r.label(node{tree: root})
-	if err := r.refused.err(); err != nil {
-		return Label{}, fmt.Errorf("cannot make label: %w", err)
-	}
-	return label, nil
+	return accept("label", data, limits{bytes: MaxCapabilitiesBytes, depth: 1, nodes: 1024}, (*reader).label)
 }
 
 // MarshalJSON writes the label's value.

@@ -65,17 +65,14 @@ func ParseRootCertificate(body []byte) ([]byte, error) {
 	if len(body) > MaxOnboardingBytes {
 		return nil, fmt.Errorf("cannot accept root certificate: more than %d bytes", MaxOnboardingBytes)
 	}
-	root, err := parseJSON(body, limits{bytes: MaxOnboardingBytes, depth: 8, nodes: 256})
-	if err != nil {
+	l := limits{bytes: MaxOnboardingBytes, depth: 8, nodes: 256}
+	if _, err := parseJSON(body, l); err != nil {
 		return body, nil
 	}
-	n := node{tree: root}
-	var r reader
-	if r.is(object, "AUTH-02", n) {
-		body = []byte(r.text("AUTH-02", n.member("certificate")))
-	}
-	if err := r.refused.err(); err != nil {
-		return nil, fmt.Errorf("cannot accept root certificate: %w", err)
-	}
-	return body, nil
+	return accept("root certificate", body, l, func(r *reader, n node) (certificate []byte) {
+		if r.is(object, "AUTH-02", n) {
+			certificate = []byte(r.text("AUTH-02", n.member("certificate")))
+		}
+		return certificate
+	})
 }
