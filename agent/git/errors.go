@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/agent/wfm"
@@ -218,9 +217,7 @@ func explain(op string, err error, other Reason) error {
 // clean makes a text from outside fit to be shown: one line, at most most bytes,
 // the end being what git says last.
 func clean(s string, most int) string {
-	s = strings.Join(strings.FieldsFunc(strings.ToValidUTF8(s, "\uFFFD"), func(c rune) bool {
-		return unicode.IsSpace(c) || !unicode.IsGraphic(c)
-	}), " ")
+	s = margo.Line(s)
 	if len(s) <= most {
 		return s
 	}

@@ -90,10 +90,14 @@ func Shown(s string, max int) string {
 	if len(s) > 4*max { // enough for what may be left out
 		s = s[:4*max]
 	}
-	s = strings.Join(strings.FieldsFunc(strings.ToValidUTF8(s, "\uFFFD"), func(c rune) bool {
+	return cut(Line(s), max)
+}
+
+// Line makes one line of a text, without what a terminal would obey.
+func Line(s string) string {
+	return strings.Join(strings.FieldsFunc(strings.ToValidUTF8(s, "\uFFFD"), func(c rune) bool {
 		return unicode.IsSpace(c) || !unicode.IsGraphic(c)
 	}), " ")
-	return cut(s, max)
 }
 
 // ShownURL is Shown for where a redirect leads: without password, query and
