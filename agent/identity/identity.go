@@ -321,14 +321,21 @@ func parseKey(data []byte) (crypto.Signer, error) {
 }
 
 // readFile reads a file of at most limit bytes; the mode is that of what was read.
-func readFile(path string, limit int) ([]byte, fs.FileMode, error) {
+func readFile(path string, limit int) (data []byte, mode fs.FileMode, err error) {
 	info, err := os.Stat(path) // before opening, which would hang on a pipe
 	if err == nil && !info.Mode().IsRegular() {
 		return nil, 0, fault(Unreadable, path, "is not a regular file")
 	}
-	var data []byte
+	var file *os.File
 	if err == nil {
-		data, info, err = readLimited(path, limit)
+		file, err = os.Open(path)
+	}
+	if err == nil {
+		defer file.Close()
+		info, err = file.Stat()
+	}
+	if err == nil {
+		data, err = io.ReadAll(io.LimitReader(file, int64(limit)+1))
 	}
 	var pathError *fs.PathError
 	if errors.As(err, &pathError) {
@@ -352,19 +359,4 @@ func readPrivate(path string, limit int) ([]byte, error) {
 		return nil, fault(KeyExposed, path, "users other than its owner can access it (mode %04o)", mode.Perm())
 	}
 	return data, err
-}
-
-// readLimited returns at most one byte more than the limit.
-func readLimited(path string, limit int) ([]byte, fs.FileInfo, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer file.Close()
-	info, err := file.Stat()
-	if err != nil {
-		return nil, nil, err
-	}
-	data, err := io.ReadAll(io.LimitReader(file, int64(limit)+1))
-	return data, info, err
 }

@@ -55,12 +55,12 @@ type BundleSource struct {
 	identity *Identity
 	loaded   bool // whether the Keeper was asked
 	kept     keptRecord
-	bundle   *TrustBundle // of kept; nil: none
-	unkept   bool         // the Keeper has an older one
-	urgent   bool         // there is a reason not to wait for the schedule
-	failures int          // in a row
-	logged   string       // the last problem that was logged, to log it once
-	status   BundleStatus
+	bundle   *TrustBundle  // of kept; nil: none
+	unkept   bool          // the Keeper has an older one
+	urgent   bool          // there is a reason not to wait for the schedule
+	failures int           // in a row
+	logged   string        // the last problem that was logged, to log it once
+	status   BundleStatus  // what is not of kept and bundle
 	since    time.Time     // the last attempt, or the start, by a clock that cannot be set
 	wait     time.Duration // from then on to the next attempt
 	atLeast  time.Duration // of it, as the service asked for
@@ -124,7 +124,12 @@ func (s *BundleSource) Refresh() {
 func (s *BundleSource) Status() BundleStatus {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.status
+	status := s.status
+	if s.bundle != nil {
+		status.TrustDomain, status.Accepted = s.kept.TrustDomain, s.kept.Accepted
+		status.Anchors, status.Sequence = len(s.bundle.Anchors), s.bundle.Sequence
+	}
+	return status
 }
 
 // Run fetches the bundle whenever it is due, until ctx is done. It waits for
@@ -241,14 +246,8 @@ func (s *BundleSource) accept(domain string, fetched Fetched) error {
 	}
 	s.kept = keptRecord{domain, s.options.Now().UTC().Truncate(time.Second), fetched}
 	s.bundle, s.unkept = bundle, true
-	s.describe()
 	s.logger.Info("trust bundle accepted", "trustDomain", domain, "anchors", len(bundle.Anchors), "sequence", bundle.Sequence)
 	return nil
-}
-
-func (s *BundleSource) describe() {
-	s.status.TrustDomain, s.status.Accepted = s.kept.TrustDomain, s.kept.Accepted
-	s.status.Anchors, s.status.Sequence = len(s.bundle.Anchors), s.bundle.Sequence
 }
 
 // keep writes the record. Where that fails, the bundle is in use all the same
@@ -280,17 +279,15 @@ func (s *BundleSource) load() {
 		return
 	}
 	var kept keptRecord
-	if err := json.Unmarshal(record, &kept); err != nil {
-		s.logger.Warn("cannot use the saved trust bundle", "error", err)
-		return
+	var bundle *TrustBundle
+	if err = json.Unmarshal(record, &kept); err == nil {
+		bundle, err = ParseTrustBundle(kept.Data)
 	}
-	bundle, err := ParseTrustBundle(kept.Data)
 	if err != nil {
 		s.logger.Warn("cannot use the saved trust bundle", "error", err)
 		return
 	}
 	s.kept, s.bundle = kept, bundle
-	s.describe()
 }
 
 // logFailure logs a problem once, until another one or success.
@@ -299,12 +296,12 @@ func (s *BundleSource) logFailure(err error) {
 		return
 	}
 	s.logged = err.Error()
+	about := []any{"error", err}
 	var known *Error
 	if errors.As(err, &known) {
-		s.logger.Warn("cannot refresh trust bundle", "error", err, "mend", known.Mend())
-		return
+		about = append(about, "mend", known.Mend())
 	}
-	s.logger.Warn("cannot refresh trust bundle", "error", err)
+	s.logger.Warn("cannot refresh trust bundle", about...)
 }
 
 func (s *BundleSource) poke() {
