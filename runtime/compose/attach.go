@@ -15,7 +15,7 @@ import (
 // attach resolves the networks that a service is on: those named, else the
 // default one, unless it has no network of its own.
 func (r *resolver) attach(s *Service, c types.ServiceConfig) {
-	if s.Network.Mode != ModePrivate || !r.few("networks", len(c.Networks)) {
+	if s.Network.Mode != ModePrivate {
 		return
 	}
 	configs := map[string]*types.ServiceNetworkConfig{}
@@ -69,30 +69,26 @@ func (r *resolver) attach(s *Service, c types.ServiceConfig) {
 func (r *resolver) attachment(s *Service, key string, network *Network, c *types.ServiceNetworkConfig) Attachment {
 	below := "networks." + key
 	a := Attachment{Network: key, Priority: c.Priority, Gateway: c.GatewayPriority, Interface: c.InterfaceName}
-	if r.few(below+".aliases", len(c.Aliases)) {
-		for _, alias := range c.Aliases {
-			a.Aliases = append(a.Aliases, r.hostName(below+".aliases", alias))
-		}
-		slices.Sort(a.Aliases)
-		a.Aliases = slices.Compact(a.Aliases)
+	for _, alias := range c.Aliases {
+		a.Aliases = append(a.Aliases, r.hostName(below+".aliases", alias))
 	}
+	slices.Sort(a.Aliases)
+	a.Aliases = slices.Compact(a.Aliases)
 	if c.UseServiceNameAlias != nil && !*c.UseServiceNameAlias {
 		r.refuse(below+".use_service_name_alias", "false is not supported: a service is always known by its name")
 	}
 	a.IPv4 = r.static(s, below+".ipv4_address", c.Ipv4Address, network, true)
 	a.IPv6 = r.static(s, below+".ipv6_address", c.Ipv6Address, network, false)
-	if r.few(below+".link_local_ips", len(c.LinkLocalIPs)) {
-		for _, written := range c.LinkLocalIPs {
-			address, err := netip.ParseAddr(written)
-			if err != nil || address.Zone() != "" || !address.IsLinkLocalUnicast() {
-				r.refuse(below+".link_local_ips", "has %.80q, which is not a link-local address", written)
-				continue
-			}
-			a.LinkLocal = append(a.LinkLocal, address)
+	for _, written := range c.LinkLocalIPs {
+		address, err := netip.ParseAddr(written)
+		if err != nil || address.Zone() != "" || !address.IsLinkLocalUnicast() {
+			r.refuse(below+".link_local_ips", "has %.80q, which is not a link-local address", written)
+			continue
 		}
-		if len(a.LinkLocal) > 0 && s.Replicas > 1 {
-			r.refuse(below+".link_local_ips", "are addresses of one container, and the service has %d replicas", s.Replicas)
-		}
+		a.LinkLocal = append(a.LinkLocal, address)
+	}
+	if len(a.LinkLocal) > 0 && s.Replicas > 1 {
+		r.refuse(below+".link_local_ips", "are addresses of one container, and the service has %d replicas", s.Replicas)
 	}
 	if c.MacAddress != "" {
 		a.MAC = r.mac(s, below+".mac_address", c.MacAddress)

@@ -20,9 +20,6 @@ const allGPUs = "nvidia.com/gpu=all"
 // devices resolves device nodes, and devices that a CDI file of the device
 // describes.
 func (r *resolver) devices(s *Service, c types.ServiceConfig) {
-	if !r.few("devices", len(c.Devices)) || !r.few("device_cgroup_rules", len(c.DeviceCgroupRules)) || !r.few("gpus", len(c.Gpus)) {
-		return
-	}
 	for _, d := range c.Devices {
 		if len(d.Source) <= 256 && parser.IsQualifiedName(d.Source) {
 			s.CDI = append(s.CDI, d.Source)
@@ -77,9 +74,6 @@ func (r *resolver) deviceRequest(key string, request types.DeviceRequest, gpu bo
 			r.refuse(key, "names no device_ids for driver cdi")
 		}
 		return request.IDs
-	case request.Driver != "" && request.Driver != "nvidia":
-		r.refuse(key+".driver", "%.80q is not supported, only nvidia and cdi", request.Driver)
-		return nil
 	case request.Driver == "" && !gpu:
 		r.refuse(key+".capabilities", "%q are not supported, only gpu; for other devices use driver cdi", request.Capabilities)
 		return nil

@@ -2,7 +2,10 @@ package compose
 
 import (
 	"fmt"
+	"slices"
 	"strings"
+
+	"github.com/compose-spec/compose-go/v2/types"
 )
 
 // ruleText has the attributes that are not simply honoured, as runtime/README.md
@@ -12,7 +15,10 @@ import (
 //
 //	attribute - why    changes nothing on a device and is ignored
 //	attribute ! why    is refused; false asks for nothing
-//	attribute = what   has to be a whole number, or a string with a unit
+//	attribute = least  has to be a whole number of bytes, or one with a unit
+//	attribute @ a b    is a number from a to b; 0 is as good as none
+//	attribute | words  is one of the words; what follows a colon explains that
+//	attribute < n      has at most n entries
 //
 // It is text because code that makes the same of literals is 30 KB.
 const ruleText = `
@@ -43,10 +49,42 @@ services.deploy.resources.reservations.generic_resources - it is for clusters; a
 services.deploy.rollback_config - rolling back is up to the deployer
 services.deploy.update_config - services are always replaced in the same way
 
-services.mem_limit services.mem_reservation services.memswap_limit services.mem_swappiness services.shm_size = bytes
-services.deploy.resources.limits.memory services.deploy.resources.reservations.memory services.volumes.tmpfs.size = bytes
-services.blkio_config.device_read_bps.rate services.blkio_config.device_write_bps.rate = bytes
-services.blkio_config.device_read_iops.rate services.blkio_config.device_write_iops.rate = bytes
+services.mem_limit services.mem_reservation = 6m
+services.deploy.resources.limits.memory services.deploy.resources.reservations.memory = 6m
+services.memswap_limit = -1
+services.shm_size services.volumes.tmpfs.size = 0
+services.blkio_config.device_read_bps.rate services.blkio_config.device_write_bps.rate = 0
+services.blkio_config.device_read_iops.rate services.blkio_config.device_write_iops.rate = 0
+
+services.blkio_config.weight services.blkio_config.weight_device.weight @ 10 1000
+services.cpu_period @ 1000 1000000
+services.cpu_shares @ 2 262144
+services.mem_swappiness @ 0 100
+services.oom_score_adj @ -1000 1000
+
+services.deploy.mode | replicated global
+services.deploy.resources.reservations.devices.driver services.gpus.driver | nvidia cdi
+services.deploy.restart_policy.condition | none no on-failure unless-stopped any always
+services.env_file.format | raw
+services.isolation | default: others are for Windows
+services.logging.driver | json-file local none
+services.ports.mode | host ingress
+services.runtime | runc io.containerd.runc.v2
+services.userns_mode | host: containers use the users of the device
+services.volumes.bind.propagation | private rprivate shared rshared slave rslave
+services.volumes.type | volume bind tmpfs
+networks.driver | bridge macvlan ipvlan: for host and none, set network_mode in the service
+networks.ipam.driver | default: this runtime assigns the addresses itself
+volumes.driver | local
+
+services.cap_add services.cap_drop services.device_cgroup_rules services.devices services.gpus < 256
+services.dns services.dns_opt services.dns_search services.group_add services.links < 256
+services.networks services.networks.aliases services.networks.link_local_ips < 256
+services.security_opt services.sysctls networks.ipam.config.aux_addresses < 256
+services.blkio_config.device_read_bps services.blkio_config.device_write_bps < 256
+services.blkio_config.device_read_iops services.blkio_config.device_write_iops services.blkio_config.weight_device < 256
+services.post_start services.pre_stop < 32
+services.tmpfs services.volumes < 128
 
 networks.ipam.options ! this runtime assigns the addresses itself
 configs.external ! a device has no store of configs; use file, environment or content
@@ -64,16 +102,19 @@ type rule struct {
 }
 
 const (
-	ignored = '-'
-	refused = '!'
-	inBytes = '='
+	ignored  = '-'
+	refused  = '!'
+	inBytes  = '='
+	between  = '@'
+	wordOf   = '|'
+	entryMax = '<'
 )
 
 // rulesByAttribute is ruleText, to look things up in.
 func rulesByAttribute() map[string]rule {
 	rules := map[string]rule{}
 	for line := range strings.Lines(ruleText) {
-		if at := strings.IndexAny(line, string([]byte{ignored, refused, inBytes})); at > 0 {
+		if at := strings.IndexAny(line, "-!=@|<"); at > 0 {
 			for attribute := range strings.FieldsSeq(line[:at]) {
 				rules[attribute] = rule{line[at], strings.TrimSpace(line[at+1:])}
 			}
@@ -107,6 +148,10 @@ func (l *loading) checkBelow(value any, attribute, service, key string) {
 		}
 	case map[string]any:
 		for name, value := range v {
+			if key == "networks" { // of a service, by their names
+				l.checkBelow(value, attribute, service, key+"."+name)
+				continue
+			}
 			attribute, key := attribute+"."+name, strings.TrimPrefix(key+"."+name, ".")
 			if !l.checkKey(value, attribute, service, key) {
 				l.checkBelow(value, attribute, service, key)
@@ -115,53 +160,64 @@ func (l *loading) checkBelow(value any, attribute, service, key string) {
 	}
 }
 
-// checkKey tells whether there is a rule for an attribute, and applies it.
+// checkKey applies the rule for an attribute, and tells whether it is about all that is in its value.
 func (l *loading) checkKey(value any, attribute, service, key string) bool {
-	r, is := l.rules[attribute]
+	r := l.rules[attribute]
+	refuse := func(format string, args ...any) { l.findings.add(service, key, format, args...) }
 	switch {
-	case asksForNothing(value):
+	case entries(value) == 0:
 	case r.kind == ignored:
-		l.warnOf(service, "%s is ignored: %s", key, r.why)
+		l.warnings.add(service, key, "is ignored: %s", r.why)
 	case r.kind == refused && value != false:
-		l.findings.add(service, key, "is not supported: %s", r.why)
+		refuse("is not supported: %s", r.why)
 	case r.kind == inBytes:
-		switch value.(type) {
-		case int, string:
-		default:
-			// compose-go would take a fraction, or what needs more than an int of
-			// the device, as 0 and say nothing.
-			l.findings.add(service, key, "is %v, which is not a whole number of bytes; add a unit, such as 64m", value)
+		n, whole := number(value)
+		if least, _ := number(r.why); !whole {
+			refuse("is %v, which is not a whole number of bytes; add a unit, such as 64m", value)
+		} else if n != 0 && n < least {
+			refuse("is %d bytes; the minimum is %s", n, r.why)
+		}
+	case r.kind == between:
+		var least, most int64
+		_, _ = fmt.Sscan(r.why, &least, &most) // of our own text
+		if n, whole := number(value); !whole || n != 0 && (n < least || n > most) {
+			refuse("is %v, which is not between %d and %d", value, least, most)
+		}
+	case r.kind == wordOf:
+		words, why, _ := strings.Cut(r.why, ":")
+		known := strings.Fields(words)
+		if word, _ := value.(string); word != "" && !slices.Contains(known, word) {
+			refuse("%.80q is not supported, only %s", word, strings.TrimSuffix(strings.Join(known, ", ")+":"+why, ":"))
+		}
+	case r.kind == entryMax:
+		if most, _ := number(r.why); entries(value) > int(most) {
+			refuse("has %d entries; the limit is %d", entries(value), most)
 		}
 	}
-	return is
+	return r.kind == ignored || r.kind == refused
 }
 
-// asksForNothing is true for empty values, which change nothing wherever they stand.
-func asksForNothing(value any) bool {
+// number is what a whole number or a size says. compose-go takes others, a fraction or
+// what needs more than an int of the device, as 0 and says nothing.
+func number(value any) (n int64, whole bool) {
+	switch value.(type) {
+	case int, string:
+		var size types.UnitBytes
+		err := size.DecodeMapstructure(value)
+		return int64(size), err == nil
+	}
+	return 0, false
+}
+
+// entries is how many a list or a mapping has. What has none changes nothing, wherever it stands.
+func entries(value any) int {
 	switch v := value.(type) {
 	case nil:
-		return true
+		return 0
 	case []any:
-		return len(v) == 0
+		return len(v)
 	case map[string]any:
-		return len(v) == 0
+		return len(v)
 	}
-	return false
-}
-
-// warning is something that people should know. What is wrong with a service of
-// a profile that is not active is not among it.
-type warning struct{ service, text string }
-
-func (l *loading) warn(format string, args ...any) { l.warnOf("", format, args...) }
-
-func (l *loading) warnOf(service, format string, args ...any) {
-	l.warnings = append(l.warnings, warning{service, fmt.Sprintf(format, args...)})
-}
-
-func (w warning) String() string {
-	if w.service == "" {
-		return w.text
-	}
-	return fmt.Sprintf("service %q: %s", w.service, w.text)
+	return 1
 }

@@ -17,7 +17,6 @@ import (
 
 const (
 	maxReplicas = 64
-	maxHooks    = 32
 	maxRetries  = 1 << 20
 	maxDuration = 366 * 24 * time.Hour
 )
@@ -40,14 +39,8 @@ func (r *resolver) lifecycle(s *Service, c types.ServiceConfig) {
 func (r *resolver) replicas(c types.ServiceConfig) int {
 	replicas, key := 1, "scale"
 	if c.Deploy != nil {
-		switch c.Deploy.Mode {
-		case "", "replicated":
-		case "global":
-			if c.Deploy.Replicas != nil {
-				r.refuse("deploy.replicas", "cannot be combined with deploy.mode: global")
-			}
-		default:
-			r.refuse("deploy.mode", "%.80q is not supported, only replicated and global", c.Deploy.Mode)
+		if c.Deploy.Mode == "global" && c.Deploy.Replicas != nil {
+			r.refuse("deploy.replicas", "cannot be combined with deploy.mode: global")
 		}
 		if c.Deploy.Replicas != nil {
 			replicas, key = *c.Deploy.Replicas, "deploy.replicas"
@@ -99,15 +92,10 @@ func (r *resolver) restartPolicy(c types.RestartPolicy) Restart {
 	const key = "deploy.restart_policy"
 	restart := Restart{Mode: RestartAlways}
 	switch c.Condition {
-	case "", "any", "always":
-	case "none", "no":
+	case "none":
 		restart.Mode = RestartNo
-	case "on-failure":
-		restart.Mode = RestartOnFailure
-	case "unless-stopped":
-		restart.Mode = RestartUnlessStopped
-	default:
-		r.refuse(key+".condition", "%.80q is not one of none, on-failure or any", c.Condition)
+	case "no", "on-failure", "unless-stopped":
+		restart.Mode = RestartMode(c.Condition)
 	}
 	if c.MaxAttempts != nil && *c.MaxAttempts > 0 {
 		switch {
@@ -188,10 +176,6 @@ func (r *resolver) healthcheck(c *types.HealthCheckConfig) *Healthcheck {
 }
 
 func (r *resolver) hooks(key string, written []types.ServiceHook) []Hook {
-	if len(written) > maxHooks {
-		r.refuse(key, "are %d; the limit is %d", len(written), maxHooks)
-		return nil
-	}
 	var hooks []Hook
 	for _, w := range written {
 		if len(w.Command) == 0 {
@@ -200,7 +184,7 @@ func (r *resolver) hooks(key string, written []types.ServiceHook) []Hook {
 		h := Hook{Command: w.Command, User: w.User, Privileged: w.Privileged, WorkingDir: w.WorkingDir}
 		for name, value := range w.Environment.Resolve(r.variable) {
 			if value == nil {
-				r.note("%s names %q without a value and nothing sets it; leaving it out", key, name)
+				r.note(key, "names %q without a value and nothing sets it; leaving it out", name)
 				continue
 			}
 			if h.Environment == nil {
@@ -221,19 +205,12 @@ func (r *resolver) logging(s *Service, c *types.LoggingConfig) {
 	if c == nil {
 		return
 	}
-	switch c.Driver {
-	case "", "json-file", "local":
-	case "none":
-		s.Logging.None = true
-	default:
-		r.refuse("logging.driver", "%.80q is not supported, only json-file, local and none", c.Driver)
-		return
-	}
+	s.Logging.None = c.Driver == "none"
 	for _, name := range slices.Sorted(maps.Keys(c.Options)) {
 		value, key := c.Options[name], "logging.options."+name
 		switch {
 		case name == "max-size" && value == "-1":
-			r.note("%s -1 is ignored: a device limits the size of logs", key)
+			r.note(key, "-1 is ignored: a device limits the size of logs")
 		case name == "max-size":
 			var size types.UnitBytes
 			if err := size.DecodeMapstructure(value); err != nil || size < 1024 {
@@ -241,7 +218,7 @@ func (r *resolver) logging(s *Service, c *types.LoggingConfig) {
 			}
 			s.Logging.MaxSize = int64(size)
 			if most := r.logs.MaxSize; most > 0 && s.Logging.MaxSize > most {
-				r.note("%s %s is reduced to the %d bytes of runtime.logs.maxSize in the device's configuration", key, value, most)
+				r.note(key, "%s is reduced to the %d bytes of runtime.logs.maxSize in the device's configuration", value, most)
 			}
 		case name == "max-file":
 			n, err := strconv.ParseUint(value, 10, 31)
@@ -250,10 +227,10 @@ func (r *resolver) logging(s *Service, c *types.LoggingConfig) {
 			}
 			s.Logging.MaxFile = int(min(n, math.MaxInt16))
 			if most := r.logs.MaxFile; most > 0 && s.Logging.MaxFile > most {
-				r.note("%s %s is reduced to the %d of runtime.logs.maxFile in the device's configuration", key, value, most)
+				r.note(key, "%s is reduced to the %d of runtime.logs.maxFile in the device's configuration", value, most)
 			}
 		case slices.Contains(ignoredLogOptions, name):
-			r.note("%s is ignored: logs contain only the output of a service", key)
+			r.note(key, "is ignored: logs contain only the output of a service")
 		default:
 			r.refuse(key, "is not supported")
 		}

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/compose-spec/compose-go/v2/interpolation"
@@ -140,7 +141,7 @@ func load(ctx context.Context, o Options) (_ *Project, err error) {
 	}
 	warnings := l.in.warnings()
 	for _, w := range l.warnings {
-		warnings = append(warnings, w.String())
+		warnings = append(warnings, w.Error())
 	}
 	slices.Sort(warnings)
 	p.Warnings = slices.Compact(warnings)
@@ -175,14 +176,12 @@ func activeProfiles(asked []string, env types.Mapping) []string {
 
 // passOver forgets what is wrong with services that are not run.
 func (l *loading) passOver(disabled types.Services) {
-	l.findings = slices.DeleteFunc(l.findings, func(e *Error) bool {
-		_, is := disabled[e.Service]
-		return is
-	})
-	l.warnings = slices.DeleteFunc(l.warnings, func(w warning) bool {
-		_, is := disabled[w.service]
-		return is
-	})
+	for _, said := range []*findings{&l.findings, &l.warnings} {
+		*said = slices.DeleteFunc(*said, func(e *Error) bool {
+			_, is := disabled[e.Service]
+			return is
+		})
+	}
 }
 
 type loading struct {
@@ -193,8 +192,8 @@ type loading struct {
 	read     size // of all files, aliases resolved
 	extends  int  // services that extend another
 	findings findings
-	failures []error // other than findings
-	warnings []warning
+	failures []error         // other than findings
+	warnings findings        // what people should know
 	rules    map[string]rule // by attribute
 	logs     Logging         // what the device keeps at most
 }
@@ -304,7 +303,7 @@ func (l *loading) document(d document, path, dir string, env types.Mapping, guar
 		return config, nil, err
 	}
 	if d.tree["version"] != nil {
-		l.warn("%s: version is obsolete and ignored", filepath.Base(path))
+		l.warnings.add("", filepath.Base(path)+": version", "is obsolete and ignored")
 	}
 	for _, key := range ownKeys {
 		delete(d.tree, key)
@@ -415,7 +414,7 @@ func (l *loading) booleans(casts map[tree.Path]interpolation.Cast) map[tree.Path
 		ours[path] = func(value string) (any, error) {
 			switch strings.ToLower(value) {
 			case "y", "yes", "on", "n", "no", "off":
-				l.warn("%q is an obsolete spelling of a boolean; write true or false", value)
+				l.warnings.add("", strconv.Quote(value), "is an obsolete spelling of a boolean; write true or false")
 				return strings.ContainsAny(value[:1], "yY") || strings.EqualFold(value, "on"), nil
 			}
 			return cast(value)

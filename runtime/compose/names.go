@@ -16,7 +16,8 @@ const hostGateway = "host-gateway"
 const (
 	// MaxHostname is how many bytes the kernel holds of a host name, and of a domain name.
 	MaxHostname = 64
-	maxServers  = 3 // that anybody asks: libc's, and so the network's
+	maxHosts    = 256 // lines of extra_hosts
+	maxServers  = 3   // that anybody asks: libc's, and so the network's
 )
 
 // hostName is a name as hosts files and resolv.conf hold it: any word, but without the
@@ -41,10 +42,7 @@ func (r *resolver) names(s *Service, c types.ServiceConfig) {
 		s.DNS = append(s.DNS, server)
 	}
 	if len(s.DNS) > maxServers {
-		r.note("dns has %d servers: only the first %d are asked", len(s.DNS), maxServers)
-	}
-	if !r.few("dns", len(c.DNS)) || !r.few("dns_search", len(c.DNSSearch)) || !r.few("dns_opt", len(c.DNSOpts)) {
-		return
+		r.note("dns", "has %d servers: only the first %d are asked", len(s.DNS), maxServers)
 	}
 	for _, domain := range c.DNSSearch {
 		if domain != "." { // which says that there are none
@@ -75,8 +73,8 @@ func (r *resolver) extraHosts(written types.HostsList) []ExtraHost {
 			hosts = append(hosts, host)
 		}
 	}
-	if !r.few("extra_hosts", len(hosts)) {
-		return nil
+	if len(hosts) > maxHosts {
+		r.refuse("extra_hosts", "has %d entries; the limit is %d", len(hosts), maxHosts)
 	}
 	sort.Slice(hosts, func(i, j int) bool {
 		a, b := hosts[i], hosts[j]
@@ -87,9 +85,6 @@ func (r *resolver) extraHosts(written types.HostsList) []ExtraHost {
 
 // links are further names of services; a link without one is a dependency alone.
 func (r *resolver) links(written []string) []ServiceName {
-	if !r.few("links", len(written)) {
-		return nil
-	}
 	var links []ServiceName
 	for _, link := range written {
 		service, name, named := strings.Cut(link, ":")

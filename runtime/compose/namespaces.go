@@ -17,9 +17,6 @@ func (r *resolver) namespaces(s *Service, c types.ServiceConfig) {
 		s.Cgroup.Mode = ModeOwn
 	}
 	s.Network = r.networkMode(s, c)
-	if c.UserNSMode != "" && c.UserNSMode != string(ModeHost) {
-		r.refuse("userns_mode", "%q is not supported: containers use the users of the device (host)", c.UserNSMode)
-	}
 	if s.UTS.Mode == ModeHost && (s.Hostname != "" || s.Domainname != "") {
 		r.refuse("hostname", "cannot be combined with uts: host")
 	}
@@ -75,7 +72,7 @@ func (r *resolver) networkMode(s *Service, c types.ServiceConfig) Namespace {
 	switch mode {
 	case "", "default":
 	case "bridge":
-		r.note("network_mode bridge uses the default network of the project, which other projects do not share")
+		r.note("network_mode", "bridge uses the default network of the project, which other projects do not share")
 	default:
 		n = r.namespace("network_mode", mode, ModeHost, ModeNone, ModeService, ModeContainer)
 	}
@@ -85,7 +82,7 @@ func (r *resolver) networkMode(s *Service, c types.ServiceConfig) Namespace {
 	if len(c.Ports) > 0 {
 		switch n.Mode {
 		case ModeHost, ModeNone:
-			r.note("ports have no effect with network_mode %s", n.Mode)
+			r.note("ports", "have no effect with network_mode %s", n.Mode)
 		default:
 			r.refuse("ports", "must be published by the service whose network this one shares (network_mode %s)", mode)
 		}
@@ -129,9 +126,6 @@ var ipcSysctls = []string{
 // sysctls accepts what a container has of its own, and nothing that would change
 // the device.
 func (r *resolver) sysctls(s *Service, written map[string]string) map[string]string {
-	if !r.few("sysctls", len(written)) {
-		return nil
-	}
 	for name, value := range written {
 		key := "sysctls." + name
 		ipc := slices.Contains(ipcSysctls, name) || strings.HasPrefix(name, "fs.mqueue.")

@@ -110,36 +110,26 @@ func (r *resolver) network(key string, c types.NetworkConfig) *Network {
 	n.Internal, n.Attachable = c.Internal, c.Attachable
 	n.IPv6 = c.EnableIPv6 != nil && *c.EnableIPv6
 	n.NoIPv4 = c.EnableIPv4 != nil && !*c.EnableIPv4
-	switch n.Driver {
-	case "bridge", "macvlan", "ipvlan":
-		options := networkOptions(n.Driver)
-		for option, value := range c.DriverOpts {
-			switch valid, known := options[option]; {
-			case !known:
-				refuse(".driver_opts."+option, "is not supported by driver %s", n.Driver)
-				continue
-			case !valid(value):
-				refuse(".driver_opts."+option, "cannot be %.80q", value)
-			}
-			if option == OptionICC || option == OptionMasquerade {
-				yes, _ := strconv.ParseBool(value) // valid has looked at it
-				value = strconv.FormatBool(yes)
-			}
-			if n.Options == nil {
-				n.Options = map[string]string{}
-			}
-			n.Options[option] = value
+	options := networkOptions(n.Driver)
+	for option, value := range c.DriverOpts {
+		switch valid, known := options[option]; {
+		case !known:
+			refuse(".driver_opts."+option, "is not supported by driver %s", n.Driver)
+			continue
+		case !valid(value):
+			refuse(".driver_opts."+option, "cannot be %.80q", value)
 		}
-	case "host", "none":
-		refuse(".driver", "%q is not supported; write network_mode: %s in the service", n.Driver, n.Driver)
-	default:
-		refuse(".driver", "%q is not supported, only bridge, macvlan and ipvlan", n.Driver)
+		if option == OptionICC || option == OptionMasquerade {
+			yes, _ := strconv.ParseBool(value) // valid has looked at it
+			value = strconv.FormatBool(yes)
+		}
+		if n.Options == nil {
+			n.Options = map[string]string{}
+		}
+		n.Options[option] = value
 	}
 	if n.NoIPv4 && !n.IPv6 {
 		refuse(".enable_ipv4", "is false without enable_ipv6: the network would have no addresses")
-	}
-	if c.Ipam.Driver != "" && c.Ipam.Driver != "default" {
-		refuse(".ipam.driver", "%q is not supported: this runtime assigns the addresses itself", c.Ipam.Driver)
 	}
 	r.pools(n, key, c.Ipam.Config)
 	return n
@@ -162,10 +152,10 @@ func (r *resolver) pools(n *Network, key string, configs []*types.IPAMPool) {
 		v4 := pool.is4()
 		switch {
 		case !v4 && !n.IPv6:
-			r.warnOf("", "%s is ignored: pool %s is IPv6, and enable_ipv6 is not true", key, pool.Subnet)
+			r.warnings.add("", key, "is ignored: pool %s is IPv6, and enable_ipv6 is not true", pool.Subnet)
 			continue
 		case v4 && n.NoIPv4:
-			r.warnOf("", "%s is ignored: pool %s is IPv4, and enable_ipv4 is false", key, pool.Subnet)
+			r.warnings.add("", key, "is ignored: pool %s is IPv4, and enable_ipv4 is false", pool.Subnet)
 			continue
 		case families[v4]:
 			r.findings.add("", key, "has several pools of one family; use one for IPv4 and one for IPv6")
@@ -212,9 +202,6 @@ func poolOf(c *types.IPAMPool) (Pool, error) {
 		if p.Gateway, err = p.address("gateway", c.Gateway); err != nil {
 			return p, err
 		}
-	}
-	if len(c.AuxiliaryAddresses) > maxEntries {
-		return p, fmt.Errorf("has %d aux_addresses; the limit is %d", len(c.AuxiliaryAddresses), maxEntries)
 	}
 	for name, written := range c.AuxiliaryAddresses {
 		address, err := p.address("aux_addresses."+name, written)

@@ -59,7 +59,7 @@ func (l *loading) checkVolume(service string, value any, base string) {
 			switch {
 			case slices.Contains([]string{"ro", "rw", "nocopy", "z", "Z"}, option), isPropagation(option):
 			case slices.Contains([]string{"cached", "delegated", "consistent"}, option):
-				l.warnOf(service, "volume option %q has no effect on Linux", option)
+				l.warnings.add(service, "volume", "option %q has no effect on Linux", option)
 			default:
 				l.findings.add(service, "volumes", "has option %q, which is not supported", option)
 			}

@@ -28,9 +28,6 @@ func (r *resolver) ports(s *Service, c types.ServiceConfig) {
 		if !slices.Contains([]string{"tcp", "udp", "sctp"}, p.Protocol) {
 			r.refuse("ports", "has protocol %q, only tcp, udp and sctp are supported", c.Protocol)
 		}
-		if c.Mode != "" && c.Mode != "host" && c.Mode != "ingress" {
-			r.refuse("ports.mode", "%.80q is not one of host and ingress", c.Mode)
-		}
 		if c.Target < 1 || c.Target > math.MaxUint16 {
 			r.refuse("ports", "has target %d, which is not a port", c.Target)
 			continue
@@ -85,7 +82,7 @@ func (l *loading) movable(p *types.Project, wanted map[string]string) map[string
 			movable[key] = on
 			continue
 		}
-		l.warn("container port %s is published %d times, not once: it is not put on port %s of the device", key, published[key], on)
+		l.warnings.add("", "container port "+key, "is published %d times, not once: it is not put on port %s of the device", published[key], on)
 	}
 	return movable
 }
@@ -100,7 +97,7 @@ func (r *resolver) checkFamily(s *Service, p Port) {
 	case p.HostIP.Is4() && !v4:
 		r.refuse("ports", "publishes %d on %s, but network %q has no IPv4: remove its enable_ipv4: false", p.ContainerPort, p.HostIP, network)
 	case p.HostIP == netip.IPv6Loopback():
-		r.note("publishes %d on ::1, where nothing reaches it: use 127.0.0.1", p.ContainerPort)
+		r.note("ports", "publishes %d on ::1, where nothing reaches it: use 127.0.0.1", p.ContainerPort)
 	}
 }
 

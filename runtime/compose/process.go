@@ -17,21 +17,16 @@ var ulimitNames = []string{
 func (r *resolver) process(s *Service, c types.ServiceConfig) {
 	s.TTY, s.StdinOpen = c.Tty, c.StdinOpen
 	s.Init = c.Init != nil && *c.Init
-	if r.few("group_add", len(c.GroupAdd)) {
-		for _, group := range c.GroupAdd {
-			if !isWord(group) || strings.Contains(group, ":") {
-				r.refuse("group_add", "has %q, which is not the name or number of a group", group)
-			}
-			s.Groups = append(s.Groups, group)
+	for _, group := range c.GroupAdd {
+		if !isWord(group) || strings.Contains(group, ":") {
+			r.refuse("group_add", "has %q, which is not the name or number of a group", group)
 		}
+		s.Groups = append(s.Groups, group)
 	}
 	s.Hostname = r.hostname("hostname", c.Hostname)
 	s.Domainname = r.hostname("domainname", c.DomainName)
 	s.Ulimits = r.ulimits(c.Ulimits)
 	if c.OomScoreAdj != 0 {
-		if c.OomScoreAdj < -1000 || c.OomScoreAdj > 1000 {
-			r.refuse("oom_score_adj", "is %d, which is not between -1000 and 1000", c.OomScoreAdj)
-		}
 		adjust := int(c.OomScoreAdj)
 		s.OOMScoreAdj = &adjust
 	}

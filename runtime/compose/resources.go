@@ -30,9 +30,7 @@ func (r *resolver) resources(s *Service, c types.ServiceConfig) {
 	res.OOMKillDisable = c.OomKillDisable
 	r.blkio(res, c.BlkioConfig)
 	res.CgroupParent = r.cgroupParent(c.CgroupParent)
-	if s.ShmSize = int64(c.ShmSize); s.ShmSize < 0 {
-		r.refuse("shm_size", "is negative")
-	}
+	s.ShmSize = int64(c.ShmSize)
 }
 
 // oneOf is the value of two keys that mean the same.
@@ -44,22 +42,10 @@ func oneOf(r *resolver, key string, value int64, other string, otherValue int64)
 }
 
 func (r *resolver) memory(res *Resources, c types.ServiceConfig, limits, reserved *types.Resource) {
-	const least = 6 << 20 // less does not start a container
-	enough := func(key string, bytes int64) {
-		if bytes != 0 && bytes < least {
-			r.refuse(key, "is %d bytes; the minimum is 6m", bytes)
-		}
-	}
-	enough("mem_limit", int64(c.MemLimit))
-	enough("deploy.resources.limits.memory", int64(limits.MemoryBytes))
-	enough("mem_reservation", int64(c.MemReservation))
-	enough("deploy.resources.reservations.memory", int64(reserved.MemoryBytes))
 	res.Memory = oneOf(r, "mem_limit", int64(c.MemLimit), "deploy.resources.limits.memory", int64(limits.MemoryBytes))
 	res.MemoryReservation = oneOf(r, "mem_reservation", int64(c.MemReservation), "deploy.resources.reservations.memory", int64(reserved.MemoryBytes))
 	res.MemorySwap = int64(c.MemSwapLimit)
 	switch {
-	case res.MemorySwap < -1:
-		r.refuse("memswap_limit", "is negative; only -1, no limit, may be")
 	case res.MemorySwap > 0 && res.Memory == 0:
 		r.refuse("memswap_limit", "needs mem_limit: it is the limit of memory and swap together")
 	case res.MemorySwap > 0 && res.MemorySwap < res.Memory:
@@ -69,9 +55,6 @@ func (r *resolver) memory(res *Resources, c types.ServiceConfig, limits, reserve
 		r.refuse("mem_reservation", "is more than mem_limit")
 	}
 	if _, set := r.written["mem_swappiness"]; set { // 0 is a value of its own
-		if c.MemSwappiness < 0 || c.MemSwappiness > 100 {
-			r.refuse("mem_swappiness", "is %d, which is not between 0 and 100", int64(c.MemSwappiness))
-		}
 		swappiness := uint64(c.MemSwappiness)
 		res.Swappiness = &swappiness
 	}
@@ -83,18 +66,10 @@ func (r *resolver) cpus(res *Resources, c types.ServiceConfig, limits, reserved 
 	res.NanoCPUs = oneOf(r, "cpus", r.nanoCPUs("cpus", c.CPUS),
 		"deploy.resources.limits.cpus", r.nanoCPUs("deploy.resources.limits.cpus", float32(limits.NanoCPUs)))
 	res.CPUReservation = r.nanoCPUs("deploy.resources.reservations.cpus", float32(reserved.NanoCPUs))
-	within := func(key string, value, least, most int64) int64 {
-		if value != 0 && (value < least || value > most) {
-			r.refuse(key, "is %d, which is not between %d and %d", value, least, most)
-			return 0
-		}
-		return value
-	}
-	const second = 1_000_000 // in microseconds
-	res.CPUShares = uint64(within("cpu_shares", c.CPUShares, 2, 262144))
-	res.CPUPeriod = uint64(within("cpu_period", c.CPUPeriod, 1000, second))
-	if res.CPUQuota = c.CPUQuota; c.CPUQuota != -1 { // no limit
-		res.CPUQuota = within("cpu_quota", c.CPUQuota, 1000, 4096*second)
+	res.CPUShares, res.CPUPeriod, res.CPUQuota = uint64(c.CPUShares), uint64(c.CPUPeriod), c.CPUQuota
+	const most = 4096 * 1_000_000 // microseconds, of as many CPUs
+	if res.CPUQuota != 0 && res.CPUQuota != -1 && (res.CPUQuota < 1000 || res.CPUQuota > most) {
+		r.refuse("cpu_quota", "is %d, which is not between 1000 and %d", res.CPUQuota, int64(most))
 	}
 	if res.NanoCPUs != 0 && c.CPUPeriod != 0 {
 		r.refuse("cpu_period", "cannot be combined with cpus")
@@ -121,16 +96,7 @@ func (r *resolver) blkio(res *Resources, c *types.BlkioConfig) {
 	if c == nil {
 		return
 	}
-	weight := func(key string, w uint16) uint16 {
-		if w != 0 && (w < 10 || w > 1000) {
-			r.refuse(key, "is %d, which is not between 10 and 1000", w)
-		}
-		return w
-	}
-	res.BlkioWeight = weight("blkio_config.weight", c.Weight)
-	if !r.few("blkio_config", len(c.WeightDevice)+len(c.DeviceReadBps)+len(c.DeviceWriteBps)+len(c.DeviceReadIOps)+len(c.DeviceWriteIOps)) {
-		return
-	}
+	res.BlkioWeight = c.Weight
 	devices := map[string]*BlkioDevice{}
 	device := func(key, written string) *BlkioDevice {
 		if !path.IsAbs(written) || strings.ContainsRune(written, 0) {
@@ -143,7 +109,7 @@ func (r *resolver) blkio(res *Resources, c *types.BlkioConfig) {
 		return devices[written]
 	}
 	for _, w := range c.WeightDevice {
-		device("blkio_config.weight_device", w.Path).Weight = weight("blkio_config.weight_device.weight", w.Weight)
+		device("blkio_config.weight_device", w.Path).Weight = w.Weight
 	}
 	for _, l := range []struct {
 		key    string

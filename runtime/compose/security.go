@@ -16,23 +16,12 @@ func (r *resolver) security(s *Service, c types.ServiceConfig) {
 	s.Privileged = c.Privileged
 	s.CapAdd = r.capabilities("cap_add", c.CapAdd)
 	s.CapDrop = r.capabilities("cap_drop", c.CapDrop)
-	if r.few("security_opt", len(c.SecurityOpt)) {
-		for _, option := range c.SecurityOpt {
-			r.securityOption(s, option)
-		}
-	}
-	if c.Runtime != "" && !slices.Contains([]string{"runc", "io.containerd.runc.v2"}, c.Runtime) {
-		r.refuse("runtime", "%.80q is not supported, only runc", c.Runtime)
-	}
-	if c.Isolation != "" && c.Isolation != "default" {
-		r.refuse("isolation", "%.80q is not supported: it applies to Windows", c.Isolation)
+	for _, option := range c.SecurityOpt {
+		r.securityOption(s, option)
 	}
 }
 
 func (r *resolver) capabilities(key string, written []string) []string {
-	if !r.few(key, len(written)) {
-		return nil
-	}
 	var all []string
 	for _, w := range written {
 		name := strings.TrimPrefix(strings.ToUpper(w), "CAP_")
@@ -71,7 +60,7 @@ func (r *resolver) securityOption(s *Service, option string) {
 	case name == "systempaths" && value == "unconfined":
 		s.UnmaskedPaths = true
 	case name == "label" && assigned:
-		r.note("security_opt %q is ignored: processes have no SELinux labels", option)
+		r.note("security_opt", "%q is ignored: processes have no SELinux labels", option)
 	default:
 		r.refuse("security_opt", "%.80q is not supported", option)
 	}

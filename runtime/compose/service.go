@@ -17,7 +17,6 @@ import (
 const (
 	maxServices = 64
 	maxMounts   = 128  // of one service
-	maxEntries  = 256  // of every other list of one service
 	maxName     = 128  // bytes of the name of a project, service, container or volume
 	maxLabel    = 4096 // bytes of key and value; what containerd accepts
 )
@@ -102,14 +101,8 @@ func (r *resolver) variable(name string) (string, bool) {
 	return r.env.Resolve(name)
 }
 
-func (r *resolver) note(format string, args ...any) { r.warnOf(r.service, format, args...) }
-
-// few refuses lists that are longer than anybody writes them.
-func (r *resolver) few(key string, n int) bool {
-	if n > maxEntries {
-		r.refuse(key, "has %d entries; the limit is %d", n, maxEntries)
-	}
-	return n <= maxEntries
+func (r *resolver) note(key, format string, args ...any) {
+	r.warnings.add(r.service, key, format, args...)
 }
 
 func (r *resolver) resolve(c types.ServiceConfig) *Service {
@@ -196,10 +189,8 @@ func (r *resolver) pullPolicy(c types.ServiceConfig) PullPolicy {
 	case written == types.PullPolicyBuild:
 		r.refuse("pull_policy", "%q is not supported: a device does not build images", written)
 	case written == "daily", written == "weekly", written == types.PullPolicyRefresh, strings.HasPrefix(written, "every_"):
-		r.note("pull_policy %q is treated as missing: images are pulled only once", written)
+		r.note("pull_policy", "%q is treated as missing: images are pulled only once", written)
 		return PullMissing
-	default:
-		r.refuse("pull_policy", "%q is not one of always, never, missing or if_not_present", written)
 	}
 	return PullMissing
 }
@@ -234,7 +225,7 @@ func (r *resolver) environment(c types.ServiceConfig) map[string]string {
 			continue
 		}
 		delete(resolved, name)
-		r.note("environment names %q without a value and nothing sets it; leaving it out", name)
+		r.note("environment", "names %q without a value and nothing sets it; leaving it out", name)
 	}
 	r.checkEnvironment("environment", resolved)
 	return resolved
@@ -257,14 +248,10 @@ func (r *resolver) envFile(file types.EnvFile, lookup func(string) (string, bool
 	if _, err := r.files.isDir(abs); err != nil && !bool(file.Required) {
 		return nil, nil
 	}
-	switch file.Format {
-	case "":
-		return r.files.readEnv(abs, r.in, lookup)
-	case "raw":
+	if file.Format == "raw" {
 		return r.files.readRawEnv(abs, lookup)
 	}
-	r.refuse("env_file.format", "%q is not supported, only raw", file.Format)
-	return nil, nil
+	return r.files.readEnv(abs, r.in, lookup)
 }
 
 // labelsOf takes the files of label_file in order, and over them labels.

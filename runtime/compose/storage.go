@@ -40,10 +40,6 @@ func (r *resolver) checkTargets(s *Service) {
 }
 
 func (r *resolver) mounts(s *Service, configs []types.ServiceVolumeConfig) {
-	if len(configs) > maxMounts {
-		r.refuse("volumes", "are %d; a container can have at most %d", len(configs), maxMounts)
-		return
-	}
 	for _, c := range configs {
 		switch c.Type {
 		case types.VolumeTypeBind:
@@ -52,8 +48,6 @@ func (r *resolver) mounts(s *Service, configs []types.ServiceVolumeConfig) {
 			s.Mounts = append(s.Mounts, r.volumeMount(c))
 		case types.VolumeTypeTmpfs:
 			s.Tmpfs = append(s.Tmpfs, r.tmpfsMount(c))
-		default:
-			r.refuse("volumes.type", "%q is not supported, only volume, bind and tmpfs", c.Type)
 		}
 	}
 	sortMounts(s.Mounts)
@@ -79,11 +73,8 @@ func (r *resolver) bind(c types.ServiceVolumeConfig) Mount {
 	if c.Bind == nil {
 		return m
 	}
-	if m.Propagation = c.Bind.Propagation; m.Propagation != "" && !isPropagation(m.Propagation) {
-		r.refuse("volumes.bind.propagation", "%q is not supported", m.Propagation)
-	}
-	switch c.Bind.Recursive {
-	case "", "enabled":
+	m.Propagation = c.Bind.Propagation
+	switch c.Bind.Recursive { // a word of the schema
 	case "disabled":
 		m.NotBelow = true
 	case BelowWritable, BelowReadOnly:
@@ -92,8 +83,6 @@ func (r *resolver) bind(c types.ServiceVolumeConfig) Mount {
 		} else if c.Bind.Recursive == BelowReadOnly {
 			r.refuse("volumes.bind.recursive", "readonly needs read_only: true")
 		}
-	default:
-		r.refuse("volumes.bind.recursive", "%q is not one of enabled, disabled, writable and readonly", c.Bind.Recursive)
 	}
 	return m
 }
@@ -147,9 +136,7 @@ func (r *resolver) tmpfsMount(c types.ServiceVolumeConfig) Tmpfs {
 	} else if c.Tmpfs.Mode != 0 {
 		t.Options = append(t.Options, fmt.Sprintf("mode=%o", c.Tmpfs.Mode))
 	}
-	if c.Tmpfs.Size < 0 {
-		r.refuse("volumes.tmpfs.size", "is negative")
-	} else if c.Tmpfs.Size != 0 {
+	if c.Tmpfs.Size != 0 {
 		t.Options = append(t.Options, fmt.Sprintf("size=%d", c.Tmpfs.Size))
 	}
 	slices.Sort(t.Options)
@@ -157,10 +144,6 @@ func (r *resolver) tmpfsMount(c types.ServiceVolumeConfig) Tmpfs {
 }
 
 func (r *resolver) tmpfs(s *Service, written []string) {
-	if len(written) > maxMounts {
-		r.refuse("tmpfs", "are %d; a container can have at most %d", len(written), maxMounts)
-		return
-	}
 	for _, w := range written {
 		target, options, _ := strings.Cut(w, ":")
 		t := Tmpfs{Target: r.target("tmpfs", target)}

@@ -26,8 +26,6 @@ func (r *resolver) volumesByKey() map[string]*Volume {
 			refuse("", "has an invalid name: use letters, digits, _, . and -")
 		case conflict:
 			refuse("", "has the same name as volume %q", other)
-		case c.Driver != "" && c.Driver != "local":
-			refuse(".driver", "%q is not supported, only local", c.Driver)
 		default:
 			driverOptions(v, c, refuse)
 		}
