@@ -1,72 +1,111 @@
 package compose
 
 import (
-	"bytes"
+	"context"
 	"errors"
-	"io"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
 
+	"github.com/compose-spec/compose-go/v2/types"
 	"go.yaml.in/yaml/v4"
+	"golang.org/x/sys/unix"
 )
 
-// refer makes services extend files by other names: those that paths has for what
-// is written.
-func (d *document) refer(paths map[string]string) (err error) {
-	if len(paths) == 0 {
-		return nil
+// vetted lets compose-go open copies of the files that were read and checked before, as a workload may change
+// these in between, and no others. In the words of compose-go it loads remote resources: it claims every file,
+// and refuses to load one that was not checked. Files go by their absolute paths.
+type vetted map[string]*os.File
+
+func (v vetted) Accept(string) bool { return true }
+
+func (v vetted) Load(_ context.Context, path string) (string, error) {
+	if f := v[path]; f != nil {
+		return "/proc/self/fd/" + strconv.Itoa(int(f.Fd())), nil
 	}
-	for _, service := range mappings(d.tree["services"]) {
+	return "", &fs.PathError{Op: "load", Path: path, Err: errors.New("file was not checked")}
+}
+
+// Dir is where the relative paths in a file start.
+func (v vetted) Dir(path string) string { return filepath.Dir(path) }
+
+// capture keeps a copy of a file, in memory.
+func (v vetted) capture(abs string, content []byte) error {
+	fd, err := unix.MemfdCreate("extended", unix.MFD_CLOEXEC)
+	if err != nil {
+		return fmt.Errorf("cannot copy %s: %w", abs, err)
+	}
+	f := os.NewFile(uintptr(fd), abs)
+	v[abs] = f
+	if _, err := f.Write(content); err != nil {
+		return fmt.Errorf("cannot copy %s: %w", abs, err)
+	}
+	return nil
+}
+
+func (v vetted) close() {
+	for _, f := range v {
+		_ = f.Close() // it was memory
+	}
+}
+
+// vet checks the paths in a document of a file in base, and reads, ahead of compose-go, every file that its services
+// extend. What compose-go may open then is in guard.
+func (l *loading) vet(document map[string]any, base string, env types.Mapping, guard vetted) error {
+	if err := l.checkPaths(document, base); err != nil {
+		return err
+	}
+	for name, service := range mappings(document["services"]) {
+		if service["extends"] == nil {
+			continue
+		}
+		l.extends++
 		extends, _ := service["extends"].(map[string]any)
-		if written, ok := extends["file"].(string); ok && paths[written] != "" {
-			// Aliases may share it with others: these name the same file.
-			extends["file"] = paths[written]
+		for _, abs := range l.allowed(extends["file"], base, name, "extends.file") {
+			if _, read := guard[abs]; read {
+				continue
+			}
+			guard[abs] = nil // being read
+			documents, err := l.file(abs, filepath.Dir(abs), env, true)
+			if err != nil {
+				return err
+			}
+			var content []byte
+			for _, d := range documents {
+				if err := l.vet(d.substituted, filepath.Dir(abs), env, guard); err != nil {
+					return err
+				}
+				content = append(append(content, "---\n"...), d.text...)
+			}
+			if err := guard.capture(abs, content); err != nil {
+				return err
+			}
 		}
 	}
-	if d.tagged != nil {
-		d.tagged, err = referring(d.tagged, paths)
-	}
-	return err
+	return nil
 }
 
-// referring is refer for the text of a file, without documents that are empty: compose-go refuses them.
-func referring(content []byte, paths map[string]string) ([]byte, error) {
-	var text []byte
-	decoder := yaml.NewDecoder(bytes.NewReader(content))
-	for {
-		node, err := nextDocument(decoder)
-		if errors.Is(err, io.EOF) {
-			return text, nil
-		}
-		if err != nil {
-			return nil, invalid("%w", err)
-		}
-		referTo(node, paths)
-		one, err := marshal(node.Content[0])
-		if err != nil {
-			return nil, err
-		}
-		text = append(append(text, "---\n"...), one...)
-	}
-}
-
-// referTo changes every extends.file below n, also of what only aliases bring
-// into services: an anchor stands before them in the same file.
-func referTo(n *yaml.Node, paths map[string]string) {
+// referTo gives every extends.file below n the name that refer has for it, also where only aliases bring it into
+// services: an anchor stands before them in the same file.
+func referTo(n *yaml.Node, refer func(string) string) {
 	for i, child := range n.Content {
-		referTo(child, paths)
+		referTo(child, refer)
 		if n.Kind != yaml.MappingNode || i%2 == 0 || n.Content[i-1].Value != "extends" {
 			continue
 		}
 		if child.Kind == yaml.AliasNode {
 			child = child.Alias
 		}
-		for k := 0; k+1 < len(child.Content) && child.Kind == yaml.MappingNode; k += 2 {
-			file := child.Content[k+1]
+		for k := 1; k < len(child.Content) && child.Kind == yaml.MappingNode; k += 2 {
+			file := child.Content[k]
 			if file.Kind == yaml.AliasNode {
-				file = &yaml.Node{Kind: yaml.ScalarNode, Value: file.Alias.Value}
+				file = &yaml.Node{Kind: yaml.ScalarNode, Tag: file.Alias.Tag, Value: file.Alias.Value}
 			}
-			if abs := paths[file.Value]; child.Content[k].Value == "file" && file.Kind == yaml.ScalarNode && abs != "" {
-				file.SetString(abs)
-				child.Content[k+1] = file
+			if child.Content[k-1].Value == "file" && file.ShortTag() == "!!str" {
+				file.SetString(refer(file.Value))
+				child.Content[k] = file
 			}
 		}
 	}

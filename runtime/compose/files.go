@@ -1,18 +1,13 @@
 package compose
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
-
-	"golang.org/x/sys/unix"
 )
 
 const maxFiles = 256 // files of every sort in one project
@@ -173,50 +168,4 @@ func blame(err error) error {
 		}
 	}
 	return invalid("%w", err)
-}
-
-// vetted lets compose-go open copies of the files that were read and checked before, as a workload may change
-// these in between, and no others. In the words of compose-go it loads remote resources: it claims every file,
-// and refuses to load one that was not checked.
-type vetted struct {
-	dir    string
-	copies map[string]*os.File // by absolute path, which is how they are referred to
-}
-
-func (v *vetted) Accept(string) bool { return true }
-
-func (v *vetted) Load(_ context.Context, path string) (string, error) {
-	if f := v.copies[path]; f != nil {
-		return "/proc/self/fd/" + strconv.Itoa(int(f.Fd())), nil
-	}
-	return "", &fs.PathError{Op: "load", Path: path, Err: errors.New("file was not checked")}
-}
-
-// Dir is where the relative paths in a file start, as compose-go wants it.
-func (v *vetted) Dir(path string) string {
-	dir := filepath.Dir(path)
-	if rel, err := filepath.Rel(v.dir, dir); err == nil {
-		return rel
-	}
-	return dir
-}
-
-// capture keeps a copy of a file, in memory, under its absolute path.
-func (v *vetted) capture(abs string, content []byte) error {
-	fd, err := unix.MemfdCreate("extended", unix.MFD_CLOEXEC)
-	if err != nil {
-		return fmt.Errorf("cannot copy %s: %w", abs, err)
-	}
-	f := os.NewFile(uintptr(fd), abs)
-	v.copies[abs] = f
-	if _, err := f.Write(content); err != nil {
-		return fmt.Errorf("cannot copy %s: %w", abs, err)
-	}
-	return nil
-}
-
-func (v *vetted) close() {
-	for _, f := range v.copies {
-		_ = f.Close() // it was memory
-	}
 }

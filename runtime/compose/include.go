@@ -2,7 +2,6 @@ package compose
 
 import (
 	"path/filepath"
-	"strings"
 
 	"github.com/compose-spec/compose-go/v2/types"
 )
@@ -71,57 +70,6 @@ func (l *loading) includedEnvironment(i include, env types.Mapping) (types.Mappi
 		env.Merge(vars)
 	}
 	return env, nil
-}
-
-// vetExtended reads, ahead of compose-go, every file that services of a document in
-// base extend, and lets compose-go open copies of what was read. These go by their
-// absolute paths: captured gets which stand for what is written in the document.
-func (l *loading) vetExtended(d document, base string, env types.Mapping, guard *vetted, captured map[string]string) error {
-	services := mappings(d.tree["services"])
-	for name, service := range mappings(d.substituted["services"]) {
-		if service["extends"] == nil {
-			continue
-		}
-		l.extends++
-		extends, _ := service["extends"].(map[string]any)
-		if extends == nil || extends["file"] == nil {
-			continue
-		}
-		written, _ := extends["file"].(string)
-		abs, err := l.files.allowed(base, written)
-		if err != nil {
-			l.findings.add(name, "extends.file", "%q %s", written, err)
-			continue
-		}
-		extends, _ = services[name]["extends"].(map[string]any)
-		if text, ok := extends["file"].(string); ok {
-			captured[text] = strings.ReplaceAll(abs, "$", "$$")
-		}
-		if _, read := guard.copies[abs]; read {
-			continue
-		}
-		guard.copies[abs] = nil // being read
-		content, documents, err := l.file(abs, env)
-		if err != nil {
-			return err
-		}
-		further := map[string]string{}
-		for _, d := range documents {
-			if err := l.checkPaths(d.substituted, filepath.Dir(abs)); err != nil {
-				return err
-			}
-			if err := l.vetExtended(d, filepath.Dir(abs), env, guard, further); err != nil {
-				return err
-			}
-		}
-		if content, err = referring(content, further); err != nil {
-			return err
-		}
-		if err := guard.capture(abs, content); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // stringsOf is a key that holds a path or a list of them, each also as a mapping

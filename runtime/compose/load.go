@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -239,14 +238,14 @@ func (l *loading) model(paths []string, dir string, env types.Mapping, including
 		return nil, err
 	}
 	details := types.ConfigDetails{WorkingDir: dir, Environment: env}
-	guard := &vetted{dir: dir, copies: map[string]*os.File{}}
+	guard := vetted{}
 	defer guard.close()
 	var includes []include
 	for _, path := range paths {
 		if slices.Contains(including, path) || len(including) > maxIncludes {
 			return nil, invalid("%s includes itself, or files are included more than %d levels deep", path, maxIncludes)
 		}
-		_, documents, err := l.file(path, env)
+		documents, err := l.file(path, dir, env, false)
 		if err != nil {
 			return nil, err
 		}
@@ -290,16 +289,9 @@ func (l *loading) model(paths []string, dir string, env types.Mapping, including
 }
 
 // document checks a document of the file path, and returns what compose-go is to merge and what it includes.
-func (l *loading) document(d document, path, dir string, env types.Mapping, guard *vetted) (types.ConfigFile, []include, error) {
+func (l *loading) document(d document, path, dir string, env types.Mapping, guard vetted) (types.ConfigFile, []include, error) {
 	config := types.ConfigFile{Filename: path}
-	if err := l.checkPaths(d.substituted, dir); err != nil {
-		return config, nil, err
-	}
-	extended := map[string]string{}
-	if err := l.vetExtended(d, dir, env, guard, extended); err != nil {
-		return config, nil, err
-	}
-	if err := d.refer(extended); err != nil {
+	if err := l.vet(d.substituted, dir, env, guard); err != nil {
 		return config, nil, err
 	}
 	if d.tree["version"] != nil {
@@ -308,34 +300,48 @@ func (l *loading) document(d document, path, dir string, env types.Mapping, guar
 	for _, key := range ownKeys {
 		delete(d.tree, key)
 	}
-	if config.Content = d.tagged; d.tagged == nil {
+	if config.Content = d.text; d.text == nil {
 		config.Config = d.tree
 	}
 	includes, err := l.includes(d.substituted, dir)
 	return config, includes, err
 }
 
-// file reads one Compose file. Each of its documents counts as one against the bound of files.
-func (l *loading) file(path string, env types.Mapping) (content []byte, documents []document, err error) {
-	if content, err = l.files.read(path, MaxFile); err != nil {
-		return nil, nil, err
+// file reads one Compose file, in which relative paths start at dir. Each of its documents counts as one against the
+// bound of files. What it extends goes by absolute paths then.
+func (l *loading) file(path, dir string, env types.Mapping, asText bool) ([]document, error) {
+	content, err := l.files.read(path, MaxFile)
+	if err != nil {
+		return nil, err
 	}
-	if documents, err = parse(content, &l.read); err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", path, err)
+	env = l.withProjectName(env)
+	refer := func(written string) string {
+		file, err := l.in.substitute(written, env.Resolve)
+		if err == nil {
+			file, err = l.files.allowed(dir, file)
+		}
+		if err != nil {
+			return written // why it cannot be read is said with its service
+		}
+		return strings.ReplaceAll(file, "$", "$$")
+	}
+	documents, err := parse(content, &l.read, asText, refer)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	if l.files.count += len(documents) - 1; l.files.count > maxFiles {
-		return nil, nil, invalid("%s: project has more than %d files and YAML documents", path, maxFiles)
+		return nil, invalid("%s: project has more than %d files and YAML documents", path, maxFiles)
 	}
 	for i, d := range documents {
 		documents[i].substituted, err = interpolation.Interpolate(d.tree, interpolation.Options{
-			LookupValue: l.withProjectName(env).Resolve,
+			LookupValue: env.Resolve,
 			Substitute:  l.in.substitute,
 		})
 		if err != nil {
-			return nil, nil, invalid("%s: %w", path, err)
+			return nil, invalid("%s: %w", path, err)
 		}
 	}
-	return content, documents, nil
+	return documents, nil
 }
 
 func (l *loading) withProjectName(env types.Mapping) types.Mapping {
@@ -345,7 +351,7 @@ func (l *loading) withProjectName(env types.Mapping) types.Mapping {
 }
 
 // composeGo merges files and brings them into the long form.
-func (l *loading) composeGo(details types.ConfigDetails, guard *vetted) (model map[string]any, err error) {
+func (l *loading) composeGo(details types.ConfigDetails, guard vetted) (model map[string]any, err error) {
 	defer recovered(&err)
 	details.Environment = details.Environment.Clone() // it adds the project name
 	model, err = loader.LoadModelWithContext(l.ctx, details, l.loaderOptions, func(o *loader.Options) {

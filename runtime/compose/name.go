@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/compose-spec/compose-go/v2/loader"
 )
@@ -34,7 +35,7 @@ func nameIn(file string, given map[string][]byte) string {
 	if err != nil {
 		return ""
 	}
-	documents, err := parse(content, &size{})
+	documents, err := parse(content, &size{}, false, strings.Clone)
 	if err != nil {
 		return ""
 	}

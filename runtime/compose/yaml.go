@@ -26,16 +26,17 @@ type document struct {
 	tree map[string]any
 	// substituted is tree with variables replaced.
 	substituted map[string]any
-	// tagged is the document as text where it says with !reset and !override
-	// how it is merged over others; nil where it does not.
-	tagged []byte
+	// text is the document itself, where compose-go is given that: it was asked for, or says
+	// with !reset and !override how it is merged over others.
+	text []byte
 }
 
 // ownKeys of the top level are not for compose-go.
 var ownKeys = []string{"version", "name"}
 
 // parse reads the documents of a file, each of which is merged over those before it. read grows by what they take.
-func parse(content []byte, read *size) ([]document, error) {
+// refer has the name by which compose-go is to know a file that is extended.
+func parse(content []byte, read *size, asText bool, refer func(file string) string) ([]document, error) {
 	var documents []document
 	decoder := yaml.NewDecoder(bytes.NewReader(content))
 	for {
@@ -53,9 +54,10 @@ func parse(content []byte, read *size) ([]document, error) {
 			return nil, err
 		}
 		*read = m.size
+		referTo(node, refer)
 		var d document
-		if m.tagged {
-			if d.tagged, err = textOf(node); err != nil {
+		if m.tagged || asText {
+			if d.text, err = textOf(node); err != nil {
 				return nil, err
 			}
 			withoutTags(node)

@@ -2,6 +2,7 @@ package compose
 
 import (
 	"reflect"
+	"strings"
 	"testing"
 
 	"go.yaml.in/yaml/v4"
@@ -23,7 +24,7 @@ func FuzzTextOf(f *testing.F) {
 		if yaml.Unmarshal([]byte(text), &node) != nil || len(node.Content) != 1 || node.Content[0].Kind != yaml.MappingNode {
 			return // no document of ours
 		}
-		documents, err := parse([]byte(text), &size{})
+		documents, err := parse([]byte(text), &size{}, false, strings.Clone)
 		if err != nil {
 			return // nothing of it is written
 		}
@@ -40,7 +41,7 @@ func FuzzTextOf(f *testing.F) {
 		if !reflect.DeepEqual(got, want) {
 			t.Errorf("%s is %v, not %v, for %q", written, got, want, text)
 		}
-		if again, err := parse(written, &size{}); err != nil || !reflect.DeepEqual(again[0].tree, documents[0].tree) {
+		if again, err := parse(written, &size{}, false, strings.Clone); err != nil || !reflect.DeepEqual(again[0].tree, documents[0].tree) {
 			t.Errorf("%s has the trees %v (%v), not %v", written, again, err, documents)
 		}
 	})
