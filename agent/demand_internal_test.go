@@ -46,7 +46,7 @@ func loadedProject(t *testing.T, strict bool, files map[string]string) *runtime.
 		t.Fatal(err)
 	}
 	dir := filepath.Join(t.TempDir(), "projects", "main", "digest")
-	extracted, err := compose.Extract(archive.Bytes(), dir, strict, compose.Limits{})
+	extracted, err := compose.Extract(archive.Bytes(), dir, strict)
 	if err != nil {
 		t.Fatal(err)
 	}

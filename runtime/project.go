@@ -112,7 +112,7 @@ func (e *Engine) Load(ctx context.Context, s Source) (*Project, error) {
 		dir := e.packages.at(s.Project, p.Digest)
 		p.Directory = dir
 		p.loaded = e.projects.noteLoad(s.Project, dir)
-		if extracted, err = compose.Extract(s.Package, dir, s.Strict, compose.Limits{}); err != nil {
+		if extracted, err = compose.Extract(s.Package, dir, s.Strict); err != nil {
 			return nil, fail(codeOfCompose(err), s.Project, err)
 		}
 		file = extracted.File

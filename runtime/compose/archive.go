@@ -12,8 +12,14 @@ import (
 	"unicode/utf8"
 )
 
-// maxHops bounds how many links one path may lead through, as the kernel does.
-const maxHops = 40
+const (
+	maxEntries     = 4096      // files, directories and links of a package
+	maxEntryName   = 1024      // bytes of a name with its directories, or of a link target
+	maxDirectories = 32        // above an entry
+	maxEntrySize   = 64 << 20  // bytes of one file
+	maxExpanded    = 128 << 20 // bytes of the expanded archive
+	maxHops        = 40        // links that one path may lead through, as the kernel has it
+)
 
 type kind int
 
@@ -33,9 +39,8 @@ type entry struct {
 
 // pkg is a package that was read to its end and found harmless.
 type pkg struct {
-	archive     []byte // compressed
-	plain       []byte // instead of archive: a Compose file itself
-	limits      Limits
+	archive     []byte            // compressed
+	plain       []byte            // instead of archive: a Compose file itself
 	entries     map[string]*entry // by clean name
 	composeFile string            // clean name
 
@@ -45,14 +50,14 @@ type pkg struct {
 
 // inspect reads a whole package and refuses everything that could do harm when
 // written (PKG-07 to PKG-10). It writes nothing.
-func inspect(archive []byte, strict bool, l Limits) (*pkg, error) {
-	p := &pkg{archive: archive, limits: l, entries: map[string]*entry{}, kept: map[string][]byte{}}
+func inspect(archive []byte, strict bool) (*pkg, error) {
+	p := &pkg{archive: archive, entries: map[string]*entry{}, kept: map[string][]byte{}}
 	if !IsArchive(archive) {
 		if strict {
 			return nil, invalid("not a gzip-compressed archive")
 		}
-		if len(archive) == 0 || int64(len(archive)) > l.File {
-			return nil, invalid("Compose file has %d bytes; 1 to %d are accepted", len(archive), l.File)
+		if len(archive) == 0 || len(archive) > maxEntrySize {
+			return nil, invalid("Compose file has %d bytes; 1 to %d are accepted", len(archive), maxEntrySize)
 		}
 		p.plain, p.composeFile = archive, legacyNames[0]
 		p.entries[p.composeFile], p.kept[p.composeFile] = &entry{kind: file}, archive
@@ -82,7 +87,7 @@ func (p *pkg) walk(each func(name string, h *tar.Header, content io.Reader) erro
 	if err != nil {
 		return invalid("cannot read archive: %w", err)
 	}
-	expanded := &boundedReader{r: z, left: p.limits.Expanded}
+	expanded := &boundedReader{r: z, left: maxExpanded}
 	archive := tar.NewReader(expanded)
 	for n := 0; ; n++ {
 		h, err := archive.Next()
@@ -92,8 +97,8 @@ func (p *pkg) walk(each func(name string, h *tar.Header, content io.Reader) erro
 		if err != nil {
 			return invalid("cannot read archive: %w", err)
 		}
-		if n >= p.limits.Entries {
-			return invalid("archive has more than %d entries", p.limits.Entries)
+		if n >= maxEntries {
+			return invalid("archive has more than %d entries", maxEntries)
 		}
 		if h.Typeflag == tar.TypeXGlobalHeader {
 			continue
@@ -126,8 +131,8 @@ func (p *pkg) cleanName(name string) (string, error) {
 		return "", invalid("entry name %q is empty or has unprintable characters", name)
 	case path.IsAbs(name):
 		return "", invalid("entry name %q is absolute", name)
-	case len(name) > p.limits.Name:
-		return "", invalid("an entry name has %d bytes; the limit is %d", len(name), p.limits.Name)
+	case len(name) > maxEntryName:
+		return "", invalid("an entry name has %d bytes; the limit is %d", len(name), maxEntryName)
 	}
 	for component := range strings.SplitSeq(name, "/") {
 		if component == ".." {
@@ -138,8 +143,8 @@ func (p *pkg) cleanName(name string) (string, error) {
 		}
 	}
 	name = path.Clean(name)
-	if strings.Count(name, "/") > p.limits.Depth {
-		return "", invalid("entry %q is nested more than %d directories deep", name, p.limits.Depth)
+	if strings.Count(name, "/") > maxDirectories {
+		return "", invalid("entry %q is nested more than %d directories deep", name, maxDirectories)
 	}
 	return name, nil
 }
@@ -155,15 +160,15 @@ func (p *pkg) add(name string, h *tar.Header, content io.Reader) error {
 		e.kind = directory
 	case tar.TypeReg:
 		e.kind = file
-		if h.Size > p.limits.File {
-			return invalid("file %q has %d bytes; the limit is %d", name, h.Size, p.limits.File)
+		if h.Size > maxEntrySize {
+			return invalid("file %q has %d bytes; the limit is %d", name, h.Size, maxEntrySize)
 		}
 		if err := p.pass(name, h.Size, content); err != nil {
 			return invalid("cannot read file %q: %w", name, err)
 		}
 	case tar.TypeSymlink:
 		e.kind, e.target = symlink, h.Linkname
-		if h.Linkname == "" || len(h.Linkname) > p.limits.Name || strings.ContainsRune(h.Linkname, 0) {
+		if h.Linkname == "" || len(h.Linkname) > maxEntryName || strings.ContainsRune(h.Linkname, 0) {
 			return invalid("link %q has a target that is empty, too long or malformed", name)
 		}
 	case tar.TypeLink:
@@ -195,8 +200,8 @@ func (p *pkg) addParents(name string) error {
 	for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
 		parent := p.entries[dir]
 		if parent == nil {
-			if len(p.entries) >= p.limits.Entries {
-				return invalid("archive has more than %d entries", p.limits.Entries)
+			if len(p.entries) >= maxEntries {
+				return invalid("archive has more than %d entries", maxEntries)
 			}
 			p.entries[dir] = &entry{kind: directory, implied: true}
 			continue

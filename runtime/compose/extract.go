@@ -2,7 +2,6 @@ package compose
 
 import (
 	"archive/tar"
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -13,26 +12,6 @@ import (
 
 	"github.com/margolite/margolite/runtime/tree"
 )
-
-// Limits bound what a package may hold; the zero value of each stands for its
-// default.
-type Limits struct {
-	Entries  int   // files, directories and links: 4096
-	Name     int   // bytes of a name with its directories, or of a link target: 1024
-	Depth    int   // directories above an entry: 32
-	File     int64 // bytes of one file: 64 MiB
-	Expanded int64 // bytes of the expanded archive: 128 MiB
-}
-
-func (l Limits) withDefaults() Limits {
-	return Limits{
-		Entries:  cmp.Or(l.Entries, 4096),
-		Name:     cmp.Or(l.Name, 1024),
-		Depth:    cmp.Or(l.Depth, 32),
-		File:     cmp.Or(l.File, 64<<20),
-		Expanded: cmp.Or(l.Expanded, 128<<20),
-	}
-}
 
 // legacyNames is where the Compose file of a legacy package is looked for, in
 // this order.
@@ -53,9 +32,8 @@ func IsArchive(b []byte) bool { return len(b) >= 2 && b[0] == 0x1f && b[1] == 0x
 // Containers that mount directories of a package change what is in them, and find
 // it again: Load, given the package, takes nothing from there.
 // One caller at a time may extract into the same dir.
-func Extract(archive []byte, dir string, strict bool, l Limits) (*Package, error) {
-	l = l.withDefaults()
-	p, err := inspect(archive, strict, l)
+func Extract(archive []byte, dir string, strict bool) (*Package, error) {
+	p, err := inspect(archive, strict)
 	if err != nil {
 		return nil, fmt.Errorf("cannot extract Compose package: %w", err)
 	}

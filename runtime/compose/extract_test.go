@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -154,7 +155,7 @@ func TestExtract(t *testing.T) {
 			base := t.TempDir()
 			dir := filepath.Join(base, "projects", "p1")
 			for range 2 { // the second time it is there already
-				got, err := compose.Extract(c.archive, dir, !c.legacy, compose.Limits{})
+				got, err := compose.Extract(c.archive, dir, !c.legacy)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -178,7 +179,12 @@ func TestExtract(t *testing.T) {
 func TestPKG05ExtractRefuses(t *testing.T) {
 	good := archive(t, file("app/compose.yaml"))
 	ok := file("app/compose.yaml")
-	small := compose.Limits{Entries: 5, Name: 40, Depth: 3, File: 1000, Expanded: 20_000}
+	many := func(count int, name string) (entries []tar.Header) {
+		for n := range count {
+			entries = append(entries, file(fmt.Sprintf(name, n)))
+		}
+		return entries
+	}
 	for name, c := range map[string]struct {
 		archive []byte
 		legacy  bool
@@ -201,12 +207,12 @@ func TestPKG05ExtractRefuses(t *testing.T) {
 		"PKG-08 a name that climbs":               {archive(t, ok, file("app/../../x")), false, "contains .."},
 		"a name that climbs and returns":          {archive(t, ok, file("app/a/../x")), false, "contains .."},
 		"a name with control characters":          {archive(t, ok, file("app/\x1b[2J")), false, "unprintable"},
-		"a long name":                             {archive(t, ok, file("app/"+strings.Repeat("x", 60))), false, "the limit is 40"},
-		"a deep name":                             {archive(t, ok, file("app/a/b/c/d")), false, "more than 3 directories deep"},
-		"a large file":                            {archive(t, ok, tar.Header{Name: "app/x", Size: 1001}), false, "the limit is 1000"},
-		"many entries":                            {archive(t, ok, dir("app/1"), dir("app/2"), dir("app/3"), dir("app/4"), dir("app/5")), false, "more than 5 entries"},
-		"many directories in between":             {archive(t, ok, file("app/1/1/x"), file("app/2/2/x")), false, "more than 5 entries"},
-		"a lot when expanded":                     {gzipped(t, bytes.Repeat([]byte{0}, 1<<20)), false, "expands to more than the limit"},
+		"a long name":                             {archive(t, ok, file("app/"+strings.Repeat("xxxxxxx/", 130)+"x")), false, "the limit is 1024"},
+		"a deep name":                             {archive(t, ok, file("app/"+strings.Repeat("a/", 32)+"x")), false, "more than 32 directories deep"},
+		"a large file":                            {archive(t, ok, tar.Header{Name: "app/x", Size: 64<<20 + 1}), false, "the limit is 67108864"},
+		"many entries":                            {archive(t, many(4097, "app/%d")...), false, "more than 4096 entries"},
+		"many directories in between":             {archive(t, many(2000, "app/%d/1/x")...), false, "more than 4096 entries"},
+		"a lot when expanded":                     {bytes.Repeat(gzipped(t, make([]byte, 1<<20)), 129), false, "expands to more than the limit"},
 		"a device":                                {archive(t, ok, tar.Header{Name: "app/x", Typeflag: tar.TypeBlock, Devmajor: 8}), false, "is not a file"},
 		"a character device":                      {archive(t, ok, tar.Header{Name: "app/x", Typeflag: tar.TypeChar, Devmajor: 1}), false, "is not a file"},
 		"a FIFO":                                  {archive(t, ok, tar.Header{Name: "app/x", Typeflag: tar.TypeFifo}), false, "is not a file"},
@@ -234,7 +240,7 @@ func TestPKG05ExtractRefuses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			base := t.TempDir()
-			_, err := compose.Extract(c.archive, filepath.Join(base, "p1"), !c.legacy, small)
+			_, err := compose.Extract(c.archive, filepath.Join(base, "p1"), !c.legacy)
 			if err == nil || !strings.Contains(err.Error(), c.want) || !errors.Is(err, compose.ErrInvalid) {
 				t.Errorf("error %v, want an invalid package with %q", err, c.want)
 			}
@@ -264,7 +270,7 @@ func TestExtractClearsAwayWhatAPowerCutLeft(t *testing.T) {
 	if err := os.MkdirAll(target+".partial/app/half", 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := compose.Extract(archive(t, file("app/compose.yaml")), target, true, compose.Limits{}); err != nil {
+	if _, err := compose.Extract(archive(t, file("app/compose.yaml")), target, true); err != nil {
 		t.Fatal(err)
 	}
 	want := []string{"drwxr-xr-x p1", "drwxr-xr-x p1/app", "-rw-r--r-- p1/app/compose.yaml"}
@@ -278,7 +284,7 @@ func TestExtractBlamesTheDeviceForItsTroubles(t *testing.T) {
 	if err := os.WriteFile(occupied, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_, err := compose.Extract(archive(t, file("app/compose.yaml")), filepath.Join(occupied, "p1"), true, compose.Limits{})
+	_, err := compose.Extract(archive(t, file("app/compose.yaml")), filepath.Join(occupied, "p1"), true)
 	if err == nil || errors.Is(err, compose.ErrInvalid) {
 		t.Errorf("error %v, want one that is not ErrInvalid", err)
 	}
@@ -307,11 +313,10 @@ func FuzzExtract(f *testing.F) {
 		f.Add(unpacked, true)
 		f.Add(unpacked, false)
 	}
-	limits := compose.Limits{Entries: 50, File: 1 << 16, Expanded: 1 << 18}
 	f.Fuzz(func(t *testing.T, unpacked []byte, strict bool) {
 		base := t.TempDir()
 		target := filepath.Join(base, "p1")
-		extracted, err := compose.Extract(gzipped(t, unpacked), target, strict, limits)
+		extracted, err := compose.Extract(gzipped(t, unpacked), target, strict)
 		left := listing(t, base)
 		if err != nil {
 			if len(left) != 0 {

@@ -77,7 +77,7 @@ func TestLoadTakesThePackageForWhatItIs(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "d")
 	load := func() (*compose.Project, []string) {
 		t.Helper()
-		extracted, err := compose.Extract(archive, dir, true, compose.Limits{})
+		extracted, err := compose.Extract(archive, dir, true)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -162,7 +162,7 @@ func TestExtractLeavesWhatWorkloadsMade(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "d")
 	data := filepath.Join(dir, "app/data/x")
 	for n := range 2 {
-		if _, err := compose.Extract(archive, dir, true, compose.Limits{}); err != nil {
+		if _, err := compose.Extract(archive, dir, true); err != nil {
 			t.Fatal(err)
 		}
 		content, err := os.ReadFile(data)
@@ -181,7 +181,7 @@ func TestLoadReadsLargePackages(t *testing.T) {
 	for _, n := range "0123456789" {
 		files["app/a/"+string(n)] = strings.Repeat(string(n), 1<<20)
 	}
-	extracted, err := compose.Extract(packed(t, files), filepath.Join(t.TempDir(), "d"), true, compose.Limits{})
+	extracted, err := compose.Extract(packed(t, files), filepath.Join(t.TempDir(), "d"), true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -201,7 +201,7 @@ func TestLoadOfLegacyPackageByAnotherName(t *testing.T) {
 	if err := os.Symlink(dir, link); err != nil {
 		t.Fatal(err)
 	}
-	extracted, err := compose.Extract(packed(t, map[string]string{"compose.yaml": "services: {web: {image: nginx, env_file: [" + link + "/vars]}}", "vars": "A=1"}), dir, false, compose.Limits{})
+	extracted, err := compose.Extract(packed(t, map[string]string{"compose.yaml": "services: {web: {image: nginx, env_file: [" + link + "/vars]}}", "vars": "A=1"}), dir, false)
 	if err != nil {
 		t.Fatal(err)
 	}
