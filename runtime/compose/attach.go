@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"regexp"
 	"slices"
-	"sort"
 	"strings"
 
 	"github.com/compose-spec/compose-go/v2/types"
@@ -41,12 +40,8 @@ func (r *resolver) attach(s *Service, c types.ServiceConfig) {
 		s.Attached = append(s.Attached, r.attachment(s, key, network, config))
 	}
 	// Docker takes the default route from a network that has a way out.
-	sort.Slice(s.Attached, func(i, j int) bool {
-		a, b := s.Attached[i], s.Attached[j]
-		if inside := r.networks[a.Network].Internal; inside != r.networks[b.Network].Internal {
-			return !inside
-		}
-		return cmp.Or(cmp.Compare(b.Gateway, a.Gateway), cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.Network, b.Network)) < 0
+	slices.SortFunc(s.Attached, func(a, b Attachment) int {
+		return cmp.Or(r.inside(a)-r.inside(b), cmp.Compare(b.Gateway, a.Gateway), cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.Network, b.Network))
 	})
 	links := map[string]string{}
 	for _, a := range s.Attached {
@@ -64,6 +59,14 @@ func (r *resolver) attach(s *Service, c types.ServiceConfig) {
 	} else {
 		first.MAC = mac
 	}
+}
+
+// inside is 1 where a network has no way out.
+func (r *resolver) inside(a Attachment) int {
+	if r.networks[a.Network].Internal {
+		return 1
+	}
+	return 0
 }
 
 func (r *resolver) attachment(s *Service, key string, network *Network, c *types.ServiceNetworkConfig) Attachment {

@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"path"
-	"sort"
+	"slices"
 	"strconv"
 
 	"github.com/compose-spec/compose-go/v2/types"
@@ -44,7 +44,7 @@ func (r *resolver) fileObjects(s *Service, c types.ServiceConfig) {
 	if size > maxContents {
 		r.refuse("configs", "and secrets have %d bytes; a container can have at most %d", size, maxContents)
 	}
-	sort.SliceStable(s.Files, func(i, j int) bool { return s.Files[i].Target < s.Files[j].Target })
+	slices.SortStableFunc(s.Files, func(a, b File) int { return cmp.Compare(a.Target, b.Target) })
 }
 
 func (r *resolver) fileObject(s *Service, f File, w types.FileReferenceConfig, object types.FileObjectConfig, defined bool) {
@@ -101,11 +101,7 @@ func (r *resolver) content(key string, object types.FileObjectConfig) []byte {
 
 func (r *resolver) readContent(key string, object types.FileObjectConfig) []byte {
 	if object.File != "" {
-		abs, err := r.files.allowed(r.files.dir, object.File)
-		var content []byte
-		if err == nil {
-			content, err = r.hold(abs, maxContent)
-		}
+		content, err := r.hold(object.File, maxContent)
 		if err != nil {
 			r.failures = append(r.failures, fmt.Errorf("%s: %w", key, err))
 			return nil

@@ -2,8 +2,8 @@ package compose
 
 import (
 	"cmp"
+	"maps"
 	"slices"
-	"sort"
 	"strings"
 
 	"github.com/compose-spec/compose-go/v2/types"
@@ -41,28 +41,17 @@ func mentions(c types.ServiceConfig) []mention {
 func (r *resolver) dependsOn(c types.ServiceConfig) []Dependency {
 	dependencies := map[string]Dependency{}
 	for name, d := range c.DependsOn {
-		condition := Condition(cmp.Or(d.Condition, string(ConditionStarted)))
-		switch condition {
-		case ConditionStarted, ConditionHealthy, ConditionCompleted:
-		default:
-			r.refuse("depends_on."+name+".condition", "%.80q is not service_started, service_healthy or service_completed_successfully", d.Condition)
-		}
 		if _, active := r.project.Compose.Services[name]; !active && !d.Required {
 			continue // of a profile that is not active, or nowhere at all
 		}
-		dependencies[name] = Dependency{Service: name, Condition: condition, Required: d.Required, Restart: d.Restart}
+		dependencies[name] = Dependency{Service: name, Condition: Condition(d.Condition), Required: d.Required, Restart: d.Restart}
 	}
 	for _, ref := range mentions(c) {
 		if _, written := dependencies[ref.service]; !written {
 			dependencies[ref.service] = Dependency{Service: ref.service, Condition: ConditionStarted, Required: true, Restart: ref.restart}
 		}
 	}
-	var sorted []Dependency
-	for _, d := range dependencies {
-		sorted = append(sorted, d)
-	}
-	sort.Slice(sorted, func(i, j int) bool { return sorted[i].Service < sorted[j].Service })
-	return sorted
+	return slices.SortedFunc(maps.Values(dependencies), func(a, b Dependency) int { return cmp.Compare(a.Service, b.Service) })
 }
 
 func (l *loading) checkMentions(p *Project) {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"path"
 	"slices"
-	"sort"
 	"strconv"
 	"strings"
 
@@ -38,9 +37,8 @@ func (r *resolver) devices(s *Service, c types.ServiceConfig) {
 		}
 		s.Devices = append(s.Devices, device)
 	}
-	sort.SliceStable(s.Devices, func(i, j int) bool {
-		a, b := s.Devices[i], s.Devices[j]
-		return cmp.Or(cmp.Compare(a.Target, b.Target), cmp.Compare(a.Path, b.Path)) < 0
+	slices.SortStableFunc(s.Devices, func(a, b Device) int {
+		return cmp.Or(cmp.Compare(a.Target, b.Target), cmp.Compare(a.Path, b.Path))
 	})
 	for _, rule := range c.DeviceCgroupRules {
 		if _, ok := ParseDeviceRule(rule); !ok {

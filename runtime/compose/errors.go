@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sort"
 )
 
 // ErrInvalid is in the chain of every error that the bytes of a package are to
@@ -46,9 +45,8 @@ func (f *findings) add(service, key, format string, args ...any) {
 
 // err joins the findings in a stable order, each once; nil if there are none.
 func (f findings) err() error {
-	sort.Slice(f, func(i, j int) bool {
-		a, b := f[i], f[j]
-		return cmp.Or(cmp.Compare(a.Service, b.Service), cmp.Compare(a.Key, b.Key), cmp.Compare(a.Reason, b.Reason)) < 0
+	slices.SortFunc(f, func(a, b *Error) int {
+		return cmp.Or(cmp.Compare(a.Service, b.Service), cmp.Compare(a.Key, b.Key), cmp.Compare(a.Reason, b.Reason))
 	})
 	f = slices.CompactFunc(f, func(a, b *Error) bool { return *a == *b })
 	errs := make([]error, len(f))

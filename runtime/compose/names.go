@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"net/netip"
 	"slices"
-	"sort"
 	"strings"
 
 	"github.com/compose-spec/compose-go/v2/types"
@@ -76,9 +75,8 @@ func (r *resolver) extraHosts(written types.HostsList) []ExtraHost {
 	if len(hosts) > maxHosts {
 		r.refuse("extra_hosts", "has %d entries; the limit is %d", len(hosts), maxHosts)
 	}
-	sort.Slice(hosts, func(i, j int) bool {
-		a, b := hosts[i], hosts[j]
-		return cmp.Or(cmp.Compare(a.Name, b.Name), a.Address.Compare(b.Address)) < 0
+	slices.SortFunc(hosts, func(a, b ExtraHost) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), a.Address.Compare(b.Address))
 	})
 	return slices.Compact(hosts)
 }
@@ -93,9 +91,8 @@ func (r *resolver) links(written []string) []ServiceName {
 		}
 		links = append(links, ServiceName{Service: service, Name: r.hostName("links", name)})
 	}
-	sort.Slice(links, func(i, j int) bool {
-		a, b := links[i], links[j]
-		return cmp.Or(cmp.Compare(a.Service, b.Service), cmp.Compare(a.Name, b.Name)) < 0
+	slices.SortFunc(links, func(a, b ServiceName) int {
+		return cmp.Or(cmp.Compare(a.Service, b.Service), cmp.Compare(a.Name, b.Name))
 	})
 	return slices.Compact(links)
 }

@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"regexp"
 	"slices"
-	"sort"
 	"strconv"
 
 	"github.com/compose-spec/compose-go/v2/types"
@@ -164,7 +163,7 @@ func (r *resolver) pools(n *Network, key string, configs []*types.IPAMPool) {
 		families[v4] = true
 		n.Pools = append(n.Pools, pool)
 	}
-	sort.Slice(n.Pools, func(i, j int) bool { return n.Pools[i].Subnet.Addr().Less(n.Pools[j].Subnet.Addr()) })
+	slices.SortFunc(n.Pools, func(a, b Pool) int { return a.Subnet.Addr().Compare(b.Subnet.Addr()) })
 }
 
 // is4 tells the family of a pool; one that says nothing at all is of IPv4.

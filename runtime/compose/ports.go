@@ -6,7 +6,6 @@ import (
 	"math"
 	"net/netip"
 	"slices"
-	"sort"
 	"strconv"
 	"strings"
 
@@ -54,10 +53,9 @@ func (r *resolver) ports(s *Service, c types.ServiceConfig) {
 		}
 		ports = append(ports, p)
 	}
-	sort.Slice(ports, func(i, j int) bool {
-		a, b := ports[i], ports[j]
+	slices.SortFunc(ports, func(a, b Port) int {
 		return cmp.Or(cmp.Compare(a.HostPort, b.HostPort), cmp.Compare(a.LastPort, b.LastPort), cmp.Compare(a.Protocol, b.Protocol),
-			a.HostIP.Compare(b.HostIP), cmp.Compare(a.ContainerPort, b.ContainerPort)) < 0
+			a.HostIP.Compare(b.HostIP), cmp.Compare(a.ContainerPort, b.ContainerPort))
 	})
 	s.Ports = slices.Compact(ports)
 }

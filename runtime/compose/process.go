@@ -1,8 +1,8 @@
 package compose
 
 import (
+	"maps"
 	"slices"
-	"sort"
 	"strings"
 
 	"github.com/compose-spec/compose-go/v2/types"
@@ -45,7 +45,8 @@ func (r *resolver) hostname(key, written string) string {
 
 func (r *resolver) ulimits(written map[string]*types.UlimitsConfig) []Ulimit {
 	var limits []Ulimit
-	for name, w := range written {
+	for _, name := range slices.Sorted(maps.Keys(written)) {
+		w := written[name]
 		limit := Ulimit{Name: name, Soft: int64(w.Soft), Hard: int64(w.Hard)}
 		if w.Single != 0 {
 			limit.Soft, limit.Hard = int64(w.Single), int64(w.Single)
@@ -61,6 +62,5 @@ func (r *resolver) ulimits(written map[string]*types.UlimitsConfig) []Ulimit {
 		}
 		limits = append(limits, limit)
 	}
-	sort.Slice(limits, func(i, j int) bool { return limits[i].Name < limits[j].Name })
 	return limits
 }

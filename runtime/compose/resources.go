@@ -2,10 +2,11 @@ package compose
 
 import (
 	"cmp"
+	"maps"
 	"math"
 	"path"
 	"regexp"
-	"sort"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -129,10 +130,9 @@ func (r *resolver) blkio(res *Resources, c *types.BlkioConfig) {
 			*l.field(device(l.key, limit.Path)) = uint64(limit.Rate)
 		}
 	}
-	for _, d := range devices {
-		res.BlkioDevices = append(res.BlkioDevices, *d)
+	for _, path := range slices.Sorted(maps.Keys(devices)) {
+		res.BlkioDevices = append(res.BlkioDevices, *devices[path])
 	}
-	sort.Slice(res.BlkioDevices, func(i, j int) bool { return res.BlkioDevices[i].Path < res.BlkioDevices[j].Path })
 }
 
 func (r *resolver) cgroupParent(written string) string {

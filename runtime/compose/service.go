@@ -241,17 +241,13 @@ func (r *resolver) checkEnvironment(key string, environment map[string]string) {
 
 // envFile reads a file of env_file; one that is not required may be missing.
 func (r *resolver) envFile(file types.EnvFile, lookup func(string) (string, bool)) (map[string]string, error) {
-	abs, err := r.files.allowed(r.files.dir, file.Path)
-	if err != nil { // which was said in the words of the file before
-		return nil, err
-	}
-	if _, err := r.files.isDir(abs); err != nil && !bool(file.Required) {
+	if _, err := r.files.isDir(file.Path); err != nil && !bool(file.Required) {
 		return nil, nil
 	}
 	if file.Format == "raw" {
-		return r.files.readRawEnv(abs, lookup)
+		return r.files.readRawEnv(file.Path, lookup)
 	}
-	return r.files.readEnv(abs, r.in, lookup)
+	return r.files.readEnv(file.Path, r.in, lookup)
 }
 
 // labelsOf takes the files of label_file in order, and over them labels.
@@ -261,11 +257,7 @@ func (r *resolver) labelsOf(c types.ServiceConfig) map[string]string {
 	}
 	labels := map[string]string{}
 	for _, file := range c.LabelFiles {
-		abs, err := r.files.allowed(r.files.dir, file)
-		var vars map[string]string
-		if err == nil {
-			vars, err = r.files.readEnv(abs, r.in, func(string) (string, bool) { return "", false })
-		}
+		vars, err := r.files.readEnv(file, r.in, func(string) (string, bool) { return "", false })
 		if err != nil {
 			r.failures = append(r.failures, fmt.Errorf("service %q: label_file: %w", r.service, err))
 			continue

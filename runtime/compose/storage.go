@@ -6,7 +6,6 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
-	"sort"
 	"strconv"
 	"strings"
 
@@ -54,7 +53,7 @@ func (r *resolver) mounts(s *Service, configs []types.ServiceVolumeConfig) {
 }
 
 func sortMounts(mounts []Mount) {
-	sort.SliceStable(mounts, func(i, j int) bool { return mounts[i].Target < mounts[j].Target })
+	slices.SortStableFunc(mounts, func(a, b Mount) int { return cmp.Compare(a.Target, b.Target) })
 }
 
 func (r *resolver) bind(c types.ServiceVolumeConfig) Mount {
@@ -159,7 +158,7 @@ func (r *resolver) tmpfs(s *Service, written []string) {
 		slices.Sort(t.Options)
 		s.Tmpfs = append(s.Tmpfs, t)
 	}
-	sort.SliceStable(s.Tmpfs, func(i, j int) bool { return s.Tmpfs[i].Target < s.Tmpfs[j].Target })
+	slices.SortStableFunc(s.Tmpfs, func(a, b Tmpfs) int { return cmp.Compare(a.Target, b.Target) })
 }
 
 func isTmpfsOption(option string) bool {
