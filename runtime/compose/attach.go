@@ -37,7 +37,7 @@ func (r *resolver) attach(s *Service, c types.ServiceConfig) {
 		if config == nil {
 			config = &types.ServiceNetworkConfig{}
 		}
-		s.Attached = append(s.Attached, r.attachment(s, key, network, config))
+		s.Attached = append(s.Attached, r.attachment(key, network, config))
 	}
 	// Docker takes the default route from a network that has a way out.
 	slices.SortFunc(s.Attached, func(a, b Attachment) int {
@@ -50,14 +50,18 @@ func (r *resolver) attach(s *Service, c types.ServiceConfig) {
 		}
 		links[a.Interface] = a.Network
 	}
-	if c.MacAddress == "" || len(s.Attached) == 0 {
-		return
-	}
-	first := &s.Attached[0]
-	if mac := r.mac(s, "mac_address", c.MacAddress); first.MAC != "" && first.MAC != mac {
-		r.refuse("mac_address", "differs from that of network %q", first.Network)
-	} else {
+	if c.MacAddress != "" && len(s.Attached) > 0 {
+		first := &s.Attached[0]
+		mac := r.mac("mac_address", c.MacAddress)
+		if first.MAC != "" && first.MAC != mac {
+			r.refuse("mac_address", "differs from that of network %q", first.Network)
+		}
 		first.MAC = mac
+	}
+	for _, a := range s.Attached {
+		if s.Replicas > 1 && (a.MAC != "" || a.IPv4.IsValid() || a.IPv6.IsValid() || len(a.LinkLocal) > 0) {
+			r.refuse("networks."+a.Network, "has an address of one container, and the service has %d replicas", s.Replicas)
+		}
 	}
 }
 
@@ -69,7 +73,7 @@ func (r *resolver) inside(a Attachment) int {
 	return 0
 }
 
-func (r *resolver) attachment(s *Service, key string, network *Network, c *types.ServiceNetworkConfig) Attachment {
+func (r *resolver) attachment(key string, network *Network, c *types.ServiceNetworkConfig) Attachment {
 	below := "networks." + key
 	a := Attachment{Network: key, Priority: c.Priority, Gateway: c.GatewayPriority, Interface: c.InterfaceName}
 	for _, alias := range c.Aliases {
@@ -80,8 +84,8 @@ func (r *resolver) attachment(s *Service, key string, network *Network, c *types
 	if c.UseServiceNameAlias != nil && !*c.UseServiceNameAlias {
 		r.refuse(below+".use_service_name_alias", "false is not supported: a service is always known by its name")
 	}
-	a.IPv4 = r.static(s, below+".ipv4_address", c.Ipv4Address, network, true)
-	a.IPv6 = r.static(s, below+".ipv6_address", c.Ipv6Address, network, false)
+	a.IPv4 = r.static(below+".ipv4_address", c.Ipv4Address, network, true)
+	a.IPv6 = r.static(below+".ipv6_address", c.Ipv6Address, network, false)
 	for _, written := range c.LinkLocalIPs {
 		address, err := netip.ParseAddr(written)
 		if err != nil || address.Zone() != "" || !address.IsLinkLocalUnicast() {
@@ -90,11 +94,8 @@ func (r *resolver) attachment(s *Service, key string, network *Network, c *types
 		}
 		a.LinkLocal = append(a.LinkLocal, address)
 	}
-	if len(a.LinkLocal) > 0 && s.Replicas > 1 {
-		r.refuse(below+".link_local_ips", "are addresses of one container, and the service has %d replicas", s.Replicas)
-	}
 	if c.MacAddress != "" {
-		a.MAC = r.mac(s, below+".mac_address", c.MacAddress)
+		a.MAC = r.mac(below+".mac_address", c.MacAddress)
 	}
 	for option, value := range c.DriverOpts {
 		switch option {
@@ -115,7 +116,7 @@ func (r *resolver) attachment(s *Service, key string, network *Network, c *types
 	return a
 }
 
-func (r *resolver) static(s *Service, key, written string, network *Network, v4 bool) netip.Addr {
+func (r *resolver) static(key, written string, network *Network, v4 bool) netip.Addr {
 	if written == "" {
 		return netip.Addr{}
 	}
@@ -123,9 +124,6 @@ func (r *resolver) static(s *Service, key, written string, network *Network, v4 
 	if err != nil || address.Zone() != "" || address.Is4() != v4 || address.Is4In6() {
 		r.refuse(key, "%.80q is not an address of its family", written)
 		return netip.Addr{}
-	}
-	if s.Replicas > 1 {
-		r.refuse(key, "is the address of one container, and the service has %d replicas", s.Replicas)
 	}
 	if network.External {
 		return address // whoever defines the network knows its pools
@@ -145,14 +143,11 @@ func (r *resolver) static(s *Service, key, written string, network *Network, v4 
 	return address
 }
 
-func (r *resolver) mac(s *Service, key, written string) string {
+func (r *resolver) mac(key, written string) string {
 	mac, err := net.ParseMAC(written)
 	if err != nil || len(mac) != 6 || mac[0]&1 != 0 || mac.String() == "00:00:00:00:00:00" {
 		r.refuse(key, "%.80q is not a MAC address", written)
 		return ""
-	}
-	if s.Replicas > 1 {
-		r.refuse(key, "is the address of one container, and the service has %d replicas", s.Replicas)
 	}
 	return mac.String()
 }

@@ -25,16 +25,6 @@ type files struct {
 	outside []string // files read that dir does not hold, links resolved
 }
 
-func openFiles(dir string, strict bool) (*files, error) {
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return nil, err
-	}
-	return &files{dir: dir, root: root, strict: strict}, nil
-}
-
-func (f *files) close() error { return f.root.Close() }
-
 // allowed refuses names that mean something else on every device, and with strict
 // those that lead out of the directory of the project (PKG-07).
 func (f *files) allowed(base, name string) (abs string, err error) {
@@ -62,23 +52,26 @@ func within(dir, abs string) bool {
 }
 
 // read reads a file that was allowed.
-func (f *files) read(abs string, limit int64) ([]byte, error) {
+func (f *files) read(abs string, limit int64) (_ []byte, err error) {
 	if f.count++; f.count > maxFiles {
 		return nil, invalid("project refers to more than %d files", maxFiles)
 	}
-	if content, ok := f.given[abs]; ok {
-		if int64(len(content)) > limit {
-			return nil, invalid("%s has more than %d bytes", abs, limit)
-		}
-		return content, nil
+	content, given := f.given[abs]
+	switch {
+	case given:
+	case f.pkg.holds(abs):
+		content, err = f.pkg.read(abs, limit)
+	default:
+		content, err = f.readFile(abs, limit)
 	}
-	if f.pkg.holds(abs) {
-		content, err := f.pkg.read(abs, limit)
-		if err != nil {
-			return nil, blame(err)
-		}
-		return content, nil
+	if err == nil && int64(len(content)) > limit {
+		return nil, invalid("%s has more than %d bytes", abs, limit)
 	}
+	return content, err
+}
+
+// readFile reads one byte more than limit at most.
+func (f *files) readFile(abs string, limit int64) ([]byte, error) {
 	file, err := f.open(abs)
 	if err != nil {
 		return nil, blame(err)
@@ -94,9 +87,6 @@ func (f *files) read(abs string, limit int64) ([]byte, error) {
 	content, err := io.ReadAll(io.LimitReader(file, limit+1))
 	if err != nil {
 		return nil, err
-	}
-	if int64(len(content)) > limit {
-		return nil, invalid("%s has more than %d bytes", abs, limit)
 	}
 	return content, f.note(abs)
 }

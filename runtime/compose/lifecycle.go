@@ -181,17 +181,7 @@ func (r *resolver) hooks(key string, written []types.ServiceHook) []Hook {
 		if len(w.Command) == 0 {
 			r.refuse(key, "has no command")
 		}
-		h := Hook{Command: w.Command, User: w.User, Privileged: w.Privileged, WorkingDir: w.WorkingDir}
-		for name, value := range w.Environment.Resolve(r.variable) {
-			if value == nil {
-				r.note(key, "names %q without a value and nothing sets it; leaving it out", name)
-				continue
-			}
-			if h.Environment == nil {
-				h.Environment = map[string]string{}
-			}
-			h.Environment[name] = *value
-		}
+		h := Hook{Command: w.Command, User: w.User, Privileged: w.Privileged, WorkingDir: w.WorkingDir, Environment: r.given(key, w.Environment)}
 		r.checkEnvironment(key+".environment", h.Environment)
 		hooks = append(hooks, h)
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -86,7 +87,7 @@ func (o Options) named() string {
 	return "s " + strings.Join(names, ", ")
 }
 
-func load(ctx context.Context, o Options) (_ *Project, err error) {
+func load(ctx context.Context, o Options) (*Project, error) {
 	if !isProjectName(o.ProjectName) {
 		return nil, invalid("invalid project name %q: use lower-case letters, digits, - and _", o.ProjectName)
 	}
@@ -105,17 +106,15 @@ func load(ctx context.Context, o Options) (_ *Project, err error) {
 	if err != nil {
 		return nil, err
 	}
-	files, err := openFiles(dir, o.Strict)
+	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, files.close()) }()
-	files.pkg, files.given = o.Package, o.Contents
-
+	defer root.Close()
 	l := &loading{
 		ctx:     ctx,
 		project: o.ProjectName,
-		files:   files,
+		files:   &files{dir: dir, root: root, strict: o.Strict, pkg: o.Package, given: o.Contents},
 		in:      newInterpolator(ctx),
 		logs:    o.Logs,
 	}
@@ -145,8 +144,8 @@ func load(ctx context.Context, o Options) (_ *Project, err error) {
 	slices.Sort(warnings)
 	p.Warnings = slices.Compact(warnings)
 	p.Unused = l.unused(o)
-	slices.Sort(files.outside)
-	p.Outside = slices.Compact(files.outside)
+	slices.Sort(l.files.outside)
+	p.Outside = slices.Compact(l.files.outside)
 	return p, nil
 }
 

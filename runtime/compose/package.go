@@ -51,11 +51,12 @@ func (p *Package) find(abs string) (name string, e *entry, err error) {
 	return name, e, nil
 }
 
-// read is what a file of the package holds, whatever lies in its place now.
+// read is what a file of the package holds, whatever lies in its place now; of a large one
+// one byte more than limit at most.
 func (p *Package) read(abs string, limit int64) ([]byte, error) {
 	name, e, err := p.find(abs)
 	if err != nil {
-		return nil, err
+		return nil, blame(err)
 	}
 	switch e.kind {
 	case hardLink:
@@ -66,11 +67,8 @@ func (p *Package) read(abs string, limit int64) ([]byte, error) {
 	content, ok := p.pkg.kept[name]
 	if !ok {
 		if content, err = p.pkg.content(name, limit); err != nil {
-			return nil, err
+			return nil, blame(err)
 		}
-	}
-	if int64(len(content)) > limit {
-		return nil, invalid("%s has more than %d bytes", abs, limit)
 	}
 	return content, nil
 }

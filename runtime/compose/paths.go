@@ -3,7 +3,6 @@ package compose
 import (
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -91,19 +90,8 @@ func isPropagation(s string) bool {
 // lengthOfRange is how many ports the short form of an element of `ports` stands
 // for, 1 where it is not understood: compose-go will say so.
 func lengthOfRange(value any) int {
-	port, ok := value.(string)
-	if !ok {
-		return 1
-	}
+	port, _ := value.(string)
 	port, _, _ = strings.Cut(port, "/")
-	from, to, ok := strings.Cut(port[strings.LastIndex(port, ":")+1:], "-")
-	if !ok {
-		return 1
-	}
-	first, err1 := strconv.ParseUint(from, 10, 16)
-	last, err2 := strconv.ParseUint(to, 10, 16)
-	if err1 != nil || err2 != nil || last < first {
-		return 1
-	}
-	return int(last-first) + 1
+	first, last, _ := portRange(port[strings.LastIndex(port, ":")+1:])
+	return Port{HostPort: first, LastPort: last}.size()
 }

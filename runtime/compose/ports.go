@@ -37,7 +37,7 @@ func (r *resolver) ports(s *Service, c types.ServiceConfig) {
 			r.in.read[portKey(c)] = true
 		}
 		var ok bool
-		if p.HostPort, p.LastPort, ok = publishedRange(c.Published); !ok {
+		if p.HostPort, p.LastPort, ok = portRange(c.Published); !ok || p.HostPort == 0 && p.LastPort != 0 {
 			r.refuse("ports", "publishes %d as %.80q, which is not a port or a range of ports", c.Target, c.Published)
 			continue
 		}
@@ -149,27 +149,23 @@ func (r *resolver) hostBinding(s *Service) netip.Addr {
 	return netip.Addr{}
 }
 
-// publishedRange reads 8080, 8080-8090, and nothing: any port of the device.
-func publishedRange(written string) (first, last uint16, ok bool) {
+// portRange reads 8080, which has no last, 8080-8090, and nothing: any port of the device.
+func portRange(written string) (first, last uint16, ok bool) {
 	if written == "" {
 		return 0, 0, true
 	}
 	from, to, isRange := strings.Cut(written, "-")
 	a, err := strconv.ParseUint(from, 10, 16)
-	if err != nil {
+	if err != nil || !isRange {
+		return uint16(a), 0, err == nil
+	}
+	switch b, err := strconv.ParseUint(to, 10, 16); {
+	case err != nil || b < a:
 		return 0, 0, false
+	case b > a:
+		return uint16(a), uint16(b), true
 	}
-	if !isRange {
-		return uint16(a), 0, true
-	}
-	b, err := strconv.ParseUint(to, 10, 16)
-	if err != nil || a == 0 || b < a {
-		return 0, 0, false
-	}
-	if a == b {
-		return uint16(a), 0, true
-	}
-	return uint16(a), uint16(b), true
+	return uint16(a), 0, true
 }
 
 func (p Port) size() int {

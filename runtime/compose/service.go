@@ -200,13 +200,13 @@ func (r *resolver) pullPolicy(c types.ServiceConfig) PullPolicy {
 // variables of the project.
 func (r *resolver) environment(c types.ServiceConfig) map[string]string {
 	resolved := map[string]string{}
-	written := c.Environment.Resolve(r.variable)
+	given := r.given("environment", c.Environment)
 	lookup := func(name string) (string, bool) {
 		if value, ok := r.variable(name); ok {
 			return value, true
 		}
-		if value := written[name]; value != nil {
-			return *value, true
+		if value, ok := given[name]; ok {
+			return value, true
 		}
 		value, ok := resolved[name]
 		return value, ok
@@ -219,16 +219,25 @@ func (r *resolver) environment(c types.ServiceConfig) map[string]string {
 		}
 		maps.Copy(resolved, vars)
 	}
-	for name, value := range written {
-		if value != nil {
-			resolved[name] = *value
-			continue
-		}
+	for name := range c.Environment {
 		delete(resolved, name)
-		r.note("environment", "names %q without a value and nothing sets it; leaving it out", name)
 	}
+	maps.Copy(resolved, given)
 	r.checkEnvironment("environment", resolved)
 	return resolved
+}
+
+// given are the entries of an environment that have a value, or take one from the variables of the project.
+func (r *resolver) given(key string, written types.MappingWithEquals) map[string]string {
+	given := map[string]string{}
+	for name, value := range written.Resolve(r.variable) {
+		if value == nil {
+			r.note(key, "names %q without a value and nothing sets it; leaving it out", name)
+			continue
+		}
+		given[name] = *value
+	}
+	return given
 }
 
 func (r *resolver) checkEnvironment(key string, environment map[string]string) {
