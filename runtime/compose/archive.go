@@ -37,10 +37,12 @@ type entry struct {
 	implied bool   // a directory that is only there because something is in it
 }
 
-// pkg is a package that was read to its end and found harmless.
-type pkg struct {
-	archive     []byte            // compressed
-	plain       []byte            // instead of archive: a Compose file itself
+// Package is a package that was read to its end and found harmless, and extracted.
+type Package struct {
+	File string // path of its Compose file
+
+	archive     []byte            // compressed, or a Compose file itself
+	dir         string            // absolute, where it was extracted to
 	entries     map[string]*entry // by clean name
 	composeFile string            // clean name
 
@@ -50,18 +52,13 @@ type pkg struct {
 
 // inspect reads a whole package and refuses everything that could do harm when
 // written (PKG-07 to PKG-10). It writes nothing.
-func inspect(archive []byte, strict bool) (*pkg, error) {
-	p := &pkg{archive: archive, entries: map[string]*entry{}, kept: map[string][]byte{}}
-	if !IsArchive(archive) {
-		if strict {
-			return nil, invalid("not a gzip-compressed archive")
-		}
-		if len(archive) == 0 || len(archive) > maxEntrySize {
-			return nil, invalid("Compose file has %d bytes; 1 to %d are accepted", len(archive), maxEntrySize)
-		}
-		p.plain, p.composeFile = archive, legacyNames[0]
-		p.entries[p.composeFile], p.kept[p.composeFile] = &entry{kind: file}, archive
-		return p, nil
+func inspect(archive []byte, strict bool) (*Package, error) {
+	p := &Package{archive: archive, entries: map[string]*entry{}, kept: map[string][]byte{}}
+	switch {
+	case strict && !IsArchive(archive):
+		return nil, invalid("not a gzip-compressed archive")
+	case len(archive) == 0:
+		return nil, invalid("Compose file has 0 bytes")
 	}
 	if err := p.walk(p.add); err != nil {
 		return nil, err
@@ -82,7 +79,11 @@ func inspect(archive []byte, strict bool) (*pkg, error) {
 
 // walk calls each for the entries of the archive. Every error of the archive
 // itself is an invalid one; those of each are passed on as they are.
-func (p *pkg) walk(each func(name string, h *tar.Header, content io.Reader) error) error {
+func (p *Package) walk(each func(name string, h *tar.Header, content io.Reader) error) error {
+	if !IsArchive(p.archive) {
+		h := &tar.Header{Typeflag: tar.TypeReg, Size: int64(len(p.archive))}
+		return each(legacyNames[0], h, bytes.NewReader(p.archive))
+	}
 	z, err := gzip.NewReader(bytes.NewReader(p.archive))
 	if err != nil {
 		return invalid("cannot read archive: %w", err)
@@ -125,7 +126,7 @@ func (p *pkg) walk(each func(name string, h *tar.Header, content io.Reader) erro
 }
 
 // cleanName is the name of an entry without "./" and trailing slash.
-func (p *pkg) cleanName(name string) (string, error) {
+func (p *Package) cleanName(name string) (string, error) {
 	switch {
 	case name == "", strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == 0x7f || r == utf8.RuneError }):
 		return "", invalid("entry name %q is empty or has unprintable characters", name)
@@ -150,7 +151,7 @@ func (p *pkg) cleanName(name string) (string, error) {
 }
 
 // add approves of one entry as far as that can be told without those after it.
-func (p *pkg) add(name string, h *tar.Header, content io.Reader) error {
+func (p *Package) add(name string, h *tar.Header, content io.Reader) error {
 	if err := p.addParents(name); err != nil {
 		return err
 	}
@@ -196,7 +197,7 @@ func (p *pkg) add(name string, h *tar.Header, content io.Reader) error {
 	return nil
 }
 
-func (p *pkg) addParents(name string) error {
+func (p *Package) addParents(name string) error {
 	for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
 		parent := p.entries[dir]
 		if parent == nil {
@@ -216,7 +217,7 @@ func (p *pkg) addParents(name string) error {
 
 // findComposeFile applies the rules of layout and returns the directory that no
 // link may leave.
-func (p *pkg) findComposeFile(strict bool) (top string, err error) {
+func (p *Package) findComposeFile(strict bool) (top string, err error) {
 	var inRoot []string
 	for name := range p.entries {
 		if !strings.Contains(name, "/") {
@@ -255,7 +256,7 @@ func (p *pkg) findComposeFile(strict bool) (top string, err error) {
 // resolve follows the link at name, also through other links, and refuses it when
 // that ever leads out of top (PKG-08). A link to nothing is accepted: it cannot
 // lead out later, since nothing else is ever written here.
-func (p *pkg) resolve(name, top string) error {
+func (p *Package) resolve(name, top string) error {
 	at := path.Dir(name)
 	rest := []string{path.Base(name)}
 	for hops := 0; len(rest) > 0; {

@@ -40,19 +40,19 @@ func Extract(archive []byte, dir string, strict bool) (*Package, error) {
 	if dir, err = filepath.Abs(dir); err != nil {
 		return nil, fmt.Errorf("cannot extract Compose package: %w", err)
 	}
-	extracted := &Package{File: filepath.Join(dir, filepath.FromSlash(p.composeFile)), dir: dir, pkg: p}
+	p.File, p.dir = filepath.Join(dir, filepath.FromSlash(p.composeFile)), dir
 	if info, err := os.Lstat(dir); err == nil && info.IsDir() {
-		return extracted, nil // it got its name when all of it was there
+		return p, nil // it got its name when all of it was there
 	}
 	if err := p.writeTo(dir); err != nil {
 		return nil, fmt.Errorf("cannot extract Compose package: %w", err)
 	}
-	return extracted, nil
+	return p, nil
 }
 
 // writeTo extracts into a fresh directory beside dir and renames it, so that no
 // power cut leaves half of a package where a whole one is expected.
-func (p *pkg) writeTo(dir string) (err error) {
+func (p *Package) writeTo(dir string) (err error) {
 	partial := dir + ".partial"
 	if err := errors.Join(os.RemoveAll(partial), os.RemoveAll(dir)); err != nil {
 		return err
@@ -87,7 +87,7 @@ func (p *pkg) writeTo(dir string) (err error) {
 
 // write creates what inspect has approved of. The links come last, so that
 // nothing is ever written through one.
-func (p *pkg) write(root *os.Root) error {
+func (p *Package) write(root *os.Root) error {
 	for _, dir := range p.names(directory) {
 		if err := root.Mkdir(dir, 0o755); err != nil {
 			return err
@@ -120,13 +120,7 @@ func (p *pkg) write(root *os.Root) error {
 	return nil
 }
 
-func (p *pkg) writeFiles(root *os.Root) error {
-	if p.plain != nil {
-		return writeFile(root, p.composeFile, false, func(w io.Writer) error {
-			_, err := w.Write(p.plain)
-			return err
-		})
-	}
+func (p *Package) writeFiles(root *os.Root) error {
 	return p.walk(func(name string, h *tar.Header, content io.Reader) error {
 		if h.Typeflag != tar.TypeReg {
 			return nil
@@ -154,7 +148,7 @@ func writeFile(root *os.Root, name string, program bool, content func(io.Writer)
 }
 
 // names are the entries of one kind, parents before their children.
-func (p *pkg) names(k kind) []string {
+func (p *Package) names(k kind) []string {
 	var names []string
 	for name, e := range p.entries {
 		if e.kind == k {

@@ -69,22 +69,14 @@ func (r *resolver) restart(c types.ServiceConfig) Restart {
 	}
 	mode, retries, bounded := strings.Cut(cmp.Or(c.Restart, string(RestartNo)), ":")
 	restart := Restart{Mode: RestartMode(mode)}
-	switch restart.Mode {
-	case RestartNo, RestartAlways, RestartUnlessStopped:
-		if !bounded {
-			return restart
-		}
-	case RestartOnFailure:
-		if !bounded {
-			return restart
-		}
-		n, err := strconv.ParseInt(retries, 10, 32)
-		if err == nil && n >= 0 {
-			restart.MaxRetries = int(n)
-			return restart
-		}
+	n, err := strconv.ParseUint(retries, 10, 31)
+	switch {
+	case !bounded && slices.Contains([]RestartMode{RestartNo, RestartAlways, RestartUnlessStopped, RestartOnFailure}, restart.Mode):
+	case restart.Mode == RestartOnFailure && err == nil:
+		restart.MaxRetries = int(n)
+	default:
+		r.refuse("restart", "%q is not one of no, always, unless-stopped, on-failure or on-failure:<number>", c.Restart)
 	}
-	r.refuse("restart", "%q is not one of no, always, unless-stopped, on-failure or on-failure:<number>", c.Restart)
 	return restart
 }
 

@@ -80,7 +80,7 @@ func (r *resolver) networksByKey() map[string]*Network {
 		}
 		n := r.network(key, project.Networks[key])
 		if other, conflict := names[n.Name]; conflict {
-			r.findings.add("", "networks."+key, "has the same name as network %q", other)
+			r.refuse("networks."+key, "has the same name as network %q", other)
 		}
 		names[n.Name] = key
 		networks[key] = n
@@ -89,9 +89,7 @@ func (r *resolver) networksByKey() map[string]*Network {
 }
 
 func (r *resolver) network(key string, c types.NetworkConfig) *Network {
-	refuse := func(below, format string, args ...any) {
-		r.findings.add("", "networks."+key+below, format, args...)
-	}
+	at := "networks." + key
 	name := c.Name
 	if name == "" {
 		if name = key; !bool(c.External) {
@@ -99,7 +97,7 @@ func (r *resolver) network(key string, c types.NetworkConfig) *Network {
 		}
 	}
 	if !ValidName(key) || len(name) > 2*maxName || !ValidName(name[:min(len(name), maxName)]) {
-		refuse("", "has an invalid name: use letters, digits, _, . and -")
+		r.refuse(at, "has an invalid name: use letters, digits, _, . and -")
 	}
 	n := &Network{Name: name, External: bool(c.External), Labels: c.Labels}
 	if n.External {
@@ -113,10 +111,10 @@ func (r *resolver) network(key string, c types.NetworkConfig) *Network {
 	for option, value := range c.DriverOpts {
 		switch valid, known := options[option]; {
 		case !known:
-			refuse(".driver_opts."+option, "is not supported by driver %s", n.Driver)
+			r.refuse(at+".driver_opts."+option, "is not supported by driver %s", n.Driver)
 			continue
 		case !valid(value):
-			refuse(".driver_opts."+option, "cannot be %.80q", value)
+			r.refuse(at+".driver_opts."+option, "cannot be %.80q", value)
 		}
 		if option == OptionICC || option == OptionMasquerade {
 			yes, _ := strconv.ParseBool(value) // valid has looked at it
@@ -128,16 +126,15 @@ func (r *resolver) network(key string, c types.NetworkConfig) *Network {
 		n.Options[option] = value
 	}
 	if n.NoIPv4 && !n.IPv6 {
-		refuse(".enable_ipv4", "is false without enable_ipv6: the network would have no addresses")
+		r.refuse(at+".enable_ipv4", "is false without enable_ipv6: the network would have no addresses")
 	}
-	r.pools(n, key, c.Ipam.Config)
+	r.pools(n, at+".ipam.config", c.Ipam.Config)
 	return n
 }
 
 // pools resolves ipam: as with Docker's drivers, a network has one pool of each
 // family.
 func (r *resolver) pools(n *Network, key string, configs []*types.IPAMPool) {
-	key = "networks." + key + ".ipam.config"
 	families := map[bool]bool{}
 	for _, c := range configs {
 		if c == nil {
@@ -145,19 +142,19 @@ func (r *resolver) pools(n *Network, key string, configs []*types.IPAMPool) {
 		}
 		pool, err := poolOf(c)
 		if err != nil {
-			r.findings.add("", key, "%s", err)
+			r.refuse(key, "%s", err)
 			continue
 		}
 		v4 := pool.is4()
 		switch {
 		case !v4 && !n.IPv6:
-			r.warnings.add("", key, "is ignored: pool %s is IPv6, and enable_ipv6 is not true", pool.Subnet)
+			r.note(key, "is ignored: pool %s is IPv6, and enable_ipv6 is not true", pool.Subnet)
 			continue
 		case v4 && n.NoIPv4:
-			r.warnings.add("", key, "is ignored: pool %s is IPv4, and enable_ipv4 is false", pool.Subnet)
+			r.note(key, "is ignored: pool %s is IPv4, and enable_ipv4 is false", pool.Subnet)
 			continue
 		case families[v4]:
-			r.findings.add("", key, "has several pools of one family; use one for IPv4 and one for IPv6")
+			r.refuse(key, "has several pools of one family; use one for IPv4 and one for IPv6")
 			continue
 		}
 		families[v4] = true

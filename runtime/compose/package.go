@@ -19,14 +19,6 @@ const (
 // errFound ends a walk.
 var errFound = errors.New("found")
 
-// Package is a package that was extracted.
-type Package struct {
-	File string // path of its Compose file
-
-	dir string // absolute, where it was extracted to
-	pkg *pkg
-}
-
 // holds says whether a path is one within the package, if there is one.
 func (p *Package) holds(abs string) bool {
 	return p != nil && within(p.dir, abs)
@@ -38,14 +30,14 @@ func (p *Package) find(abs string) (name string, e *entry, err error) {
 	name = "."
 	for component := range strings.SplitSeq(filepath.ToSlash(rel), "/") {
 		name = path.Join(name, component)
-		if e := p.pkg.entries[name]; e != nil && e.kind == symlink {
+		if e := p.entries[name]; e != nil && e.kind == symlink {
 			name = e.leads
 		}
 	}
 	if name == "." {
 		return name, &entry{kind: directory}, nil
 	}
-	if e = p.pkg.entries[name]; e == nil {
+	if e = p.entries[name]; e == nil {
 		return "", nil, &fs.PathError{Op: "open", Path: abs, Err: syscall.ENOENT}
 	}
 	return name, e, nil
@@ -64,9 +56,9 @@ func (p *Package) read(abs string, limit int64) ([]byte, error) {
 	case directory:
 		return nil, invalid("%s is not a regular file", abs)
 	}
-	content, ok := p.pkg.kept[name]
+	content, ok := p.kept[name]
 	if !ok {
-		if content, err = p.pkg.content(name, limit); err != nil {
+		if content, err = p.content(name, limit); err != nil {
 			return nil, blame(err)
 		}
 	}
@@ -75,7 +67,7 @@ func (p *Package) read(abs string, limit int64) ([]byte, error) {
 
 // pass reads over a file, and keeps what it holds where that is little: what a
 // project refers to is, and the archive is not read again for each.
-func (p *pkg) pass(name string, size int64, content io.Reader) error {
+func (p *Package) pass(name string, size int64, content io.Reader) error {
 	if size > maxKeptFile || size > int64(maxKept-p.size) {
 		_, err := io.Copy(io.Discard, content)
 		return err
@@ -87,7 +79,7 @@ func (p *pkg) pass(name string, size int64, content io.Reader) error {
 }
 
 // content reads one file from the archive, one byte more than limit at most.
-func (p *pkg) content(wanted string, limit int64) (content []byte, err error) {
+func (p *Package) content(wanted string, limit int64) (content []byte, err error) {
 	err = p.walk(func(name string, h *tar.Header, r io.Reader) error {
 		if name != wanted || h.Typeflag != tar.TypeReg {
 			return nil

@@ -179,18 +179,16 @@ func (r *resolver) platform(written string) string {
 }
 
 func (r *resolver) pullPolicy(c types.ServiceConfig) PullPolicy {
-	switch written := c.PullPolicy; {
-	case written == "", written == types.PullPolicyMissing, written == types.PullPolicyIfNotPresent:
-		return PullMissing
-	case written == types.PullPolicyAlways:
+	switch c.PullPolicy { // the schema has no others
+	case "", types.PullPolicyMissing, types.PullPolicyIfNotPresent:
+	case types.PullPolicyAlways:
 		return PullAlways
-	case written == types.PullPolicyNever:
+	case types.PullPolicyNever:
 		return PullNever
-	case written == types.PullPolicyBuild:
-		r.refuse("pull_policy", "%q is not supported: a device does not build images", written)
-	case written == "daily", written == "weekly", written == types.PullPolicyRefresh, strings.HasPrefix(written, "every_"):
-		r.note("pull_policy", "%q is treated as missing: images are pulled only once", written)
-		return PullMissing
+	case types.PullPolicyBuild:
+		r.refuse("pull_policy", "%q is not supported: a device does not build images", c.PullPolicy)
+	default:
+		r.note("pull_policy", "%q is treated as missing: images are pulled only once", c.PullPolicy)
 	}
 	return PullMissing
 }

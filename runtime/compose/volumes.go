@@ -18,16 +18,13 @@ func (r *resolver) volumesByKey() map[string]*Volume {
 	for _, key := range project.VolumeNames() {
 		c := project.Volumes[key]
 		v := &Volume{Name: cmp.Or(c.Name, key), External: bool(c.External), Labels: c.Labels}
-		refuse := func(below, format string, args ...any) {
-			r.findings.add("", "volumes."+key+below, format, args...)
-		}
 		switch other, conflict := taken[v.Name]; {
 		case !ValidName(key), !ValidName(v.Name):
-			refuse("", "has an invalid name: use letters, digits, _, . and -")
+			r.refuse("volumes."+key, "has an invalid name: use letters, digits, _, . and -")
 		case conflict:
-			refuse("", "has the same name as volume %q", other)
+			r.refuse("volumes."+key, "has the same name as volume %q", other)
 		default:
-			driverOptions(v, c, refuse)
+			r.driverOptions("volumes."+key+".driver_opts", v, c)
 		}
 		taken[v.Name] = key
 		volumes[key] = v
@@ -36,16 +33,16 @@ func (r *resolver) volumesByKey() map[string]*Volume {
 }
 
 // driverOptions reads what Docker's local driver takes: what mount is told.
-func driverOptions(v *Volume, c types.VolumeConfig, refuse func(below, format string, args ...any)) {
+func (r *resolver) driverOptions(key string, v *Volume, c types.VolumeConfig) {
 	if len(c.DriverOpts) == 0 {
 		return
 	}
 	for name, value := range c.DriverOpts {
 		if !slices.Contains([]string{"type", "o", "device"}, name) {
-			refuse(".driver_opts."+name, "is not supported, only type, o and device")
+			r.refuse(key+"."+name, "is not supported, only type, o and device")
 		}
 		if len(value) > 4096 || strings.ContainsFunc(value, func(c rune) bool { return c < ' ' || c == 0x7f }) {
-			refuse(".driver_opts."+name, "is malformed")
+			r.refuse(key+"."+name, "is malformed")
 		}
 	}
 	v.Type, v.Device = c.DriverOpts["type"], c.DriverOpts["device"]
@@ -60,19 +57,19 @@ func driverOptions(v *Volume, c types.VolumeConfig, refuse func(below, format st
 	}
 	switch {
 	case v.Type == "":
-		refuse(".driver_opts", "have no type")
+		r.refuse(key, "have no type")
 	case strings.ContainsFunc(v.Type, func(c rune) bool {
 		return (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '.' && c != '_' && c != '-'
 	}):
-		refuse(".driver_opts.type", "%.80q is not a file system type", v.Type)
+		r.refuse(key+".type", "%.80q is not a file system type", v.Type)
 	case v.Type == "none" && !bind:
-		refuse(".driver_opts.type", "\"none\" requires o: bind")
+		r.refuse(key+".type", "\"none\" requires o: bind")
 	case bind && v.Type != "none":
-		refuse(".driver_opts.o", "has bind, which requires type: none")
+		r.refuse(key+".o", "has bind, which requires type: none")
 	case v.Device == "":
-		refuse(".driver_opts", "have no device")
+		r.refuse(key, "have no device")
 	case bind && !filepath.IsAbs(v.Device):
-		refuse(".driver_opts.device", "%.80q is not an absolute path", v.Device)
+		r.refuse(key+".device", "%.80q is not an absolute path", v.Device)
 	}
 	if bind {
 		v.Device = filepath.Clean(v.Device)
@@ -80,7 +77,7 @@ func driverOptions(v *Volume, c types.VolumeConfig, refuse func(below, format st
 	if v.Type == "tmpfs" {
 		for _, option := range v.Options {
 			if !isTmpfsOption(option) {
-				refuse(".driver_opts.o", "has option %q, which is not supported", option)
+				r.refuse(key+".o", "has option %q, which is not supported", option)
 			}
 		}
 	}
