@@ -1,10 +1,6 @@
 package compose
 
-import (
-	"path/filepath"
-
-	"github.com/compose-spec/compose-go/v2/types"
-)
+import "path/filepath"
 
 // include is one entry of `include`: a file, and files that are merged over it.
 type include struct {
@@ -53,23 +49,6 @@ func (l *loading) allowed(value any, base, service, key string) (paths []string)
 		}
 	}
 	return paths
-}
-
-// includedEnvironment is what an included file is interpolated from: what the
-// including one has, and under it the variables beside the included one.
-func (l *loading) includedEnvironment(i include, env types.Mapping) (types.Mapping, error) {
-	if len(i.envFiles) == 0 {
-		return l.environment(i.dir, env)
-	}
-	env = env.Clone()
-	for _, path := range i.envFiles {
-		vars, err := l.files.readEnv(path, l.in, env.Resolve)
-		if err != nil {
-			return nil, err
-		}
-		env.Merge(vars)
-	}
-	return env, nil
 }
 
 // stringsOf is a key that holds a path or a list of them, each also as a mapping

@@ -130,11 +130,11 @@ func (l *loading) checkKeys(model map[string]any) {
 			continue
 		}
 		for name, definition := range mappings(definitions) { // a name is not part of attributes
+			service, key := "", section+"."+name
 			if section == "services" {
-				l.checkBelow(definition, section, name, "")
-			} else {
-				l.checkBelow(definition, section, "", section+"."+name)
+				service, key = name, ""
 			}
+			l.checkBelow(definition, section, service, key)
 		}
 	}
 }

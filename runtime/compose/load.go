@@ -118,7 +118,7 @@ func load(ctx context.Context, o Options) (*Project, error) {
 		in:      newInterpolator(ctx),
 		logs:    o.Logs,
 	}
-	env, err := l.environment(dir, o.Environment)
+	env, err := l.environment(dir, nil, o.Environment)
 	if err != nil {
 		return nil, err
 	}
@@ -213,21 +213,25 @@ func (l *loading) verdict(err error) error {
 	return err
 }
 
-// environment is what files in dir are interpolated from.
-func (l *loading) environment(dir string, over map[string]string) (types.Mapping, error) {
-	env := types.Mapping(maps.Clone(over))
-	if env == nil {
-		env = types.Mapping{}
+// environment is what files in dir are interpolated from: over, and under it the variables in files, or
+// else in .env.
+func (l *loading) environment(dir string, files []string, over types.Mapping) (types.Mapping, error) {
+	env := over.Clone()
+	if len(files) == 0 {
+		dotenv := filepath.Join(dir, ".env")
+		if isDir, err := l.files.isDir(dotenv); err != nil || isDir {
+			return env, nil
+		}
+		files = []string{dotenv}
 	}
-	dotenv := filepath.Join(dir, ".env")
-	if isDir, err := l.files.isDir(dotenv); err != nil || isDir {
-		return env, nil
+	for _, file := range files {
+		vars, err := l.files.readEnv(file, l.in, env.Resolve)
+		if err != nil {
+			return nil, err
+		}
+		env.Merge(vars)
 	}
-	vars, err := l.files.readEnv(dotenv, l.in, env.Resolve)
-	if err != nil {
-		return nil, err
-	}
-	return env.Merge(vars), nil
+	return env, nil
 }
 
 // model is the merged content of files and of everything they include, in the
@@ -272,7 +276,7 @@ func (l *loading) model(paths []string, dir string, env types.Mapping, including
 	}
 	delete(model, "include") // compose-go has looked at its form
 	for _, i := range includes {
-		childEnv, err := l.includedEnvironment(i, env)
+		childEnv, err := l.environment(i.dir, i.envFiles, env)
 		if err != nil {
 			return nil, err
 		}

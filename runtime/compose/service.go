@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -28,15 +29,10 @@ func isProjectName(s string) bool {
 	return ValidName(s) && strings.ToLower(s) == s && !strings.Contains(s, ".")
 }
 
+var validName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]*$`)
+
 // ValidName tells names that may become names of files on the device.
-func ValidName(s string) bool {
-	if s == "" || len(s) > maxName || strings.ContainsRune("_.-", rune(s[0])) {
-		return false
-	}
-	return !strings.ContainsFunc(s, func(r rune) bool {
-		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("_.-", r)
-	})
-}
+func ValidName(s string) bool { return len(s) <= maxName && validName.MatchString(s) }
 
 // isWord tells what may stand in the files that a container resolves names with,
 // or in the line of a rule: nothing there is quoted.
