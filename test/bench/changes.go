@@ -42,48 +42,53 @@ func (s *subject) greets(ctx context.Context, greeting string) error {
 	})
 }
 
-// install installs the application for the first time.
-func (s *subject) install(ctx context.Context) (install, error) {
+// writes is what is written while something is done, and until the device is at rest again.
+func (s *subject) writes(ctx context.Context, do func() error) (written, error) {
 	before, err := s.flushed()
 	if err != nil {
-		return install{}, err
+		return written{}, err
 	}
-	var i install
-	if i.Took, err = s.publish(ctx, "Hello"); err != nil {
-		return i, err
+	if err := do(); err != nil {
+		return written{}, err
 	}
 	after, err := s.rest(ctx)
+	return after.since(before), err
+}
+
+// install installs the application for the first time.
+func (s *subject) install(ctx context.Context) (i install, err error) {
+	i.Written, err = s.writes(ctx, func() (err error) {
+		i.Took, err = s.publish(ctx, "Hello")
+		return err
+	})
 	if err != nil {
 		return i, err
 	}
-	i.Written = after.since(before)
 	return i, s.greets(ctx, "Hello") // which the application writes down
 }
 
 // updates changes a parameter again and again, with the images in place.
 func (s *subject) updates(ctx context.Context) (updates, error) {
-	before, err := s.flushed()
-	if err != nil {
-		return updates{}, err
-	}
 	var times []time.Duration
 	var greeting string
-	for i := range s.Rounds {
-		greeting = fmt.Sprintf("Hello %d", i)
-		took, err := s.publish(ctx, greeting)
-		if err != nil {
-			return updates{}, err
+	written, err := s.writes(ctx, func() error {
+		for i := range s.Rounds {
+			greeting = fmt.Sprintf("Hello %d", i)
+			took, err := s.publish(ctx, greeting)
+			if err != nil {
+				return err
+			}
+			if err := s.Quiet(ctx); err != nil {
+				return err
+			}
+			times = append(times, took)
 		}
-		if err := s.Quiet(ctx); err != nil {
-			return updates{}, err
-		}
-		times = append(times, took)
-	}
-	after, err := s.rest(ctx)
+		return nil
+	})
 	if err != nil {
 		return updates{}, err
 	}
-	u := updates{Median: median(times), Max: slices.Max(times), Written: after.since(before).each(s.Rounds)}
+	u := updates{Median: median(times), Max: slices.Max(times), Written: written.each(s.Rounds)}
 	if u.Written.Agent == 0 {
 		return u, errors.New("updates write nothing: the kernel does not count what is written there; choose another medium with --dir")
 	}
@@ -91,35 +96,32 @@ func (s *subject) updates(ctx context.Context) (updates, error) {
 }
 
 // polls polls while nothing changes.
-func (s *subject) polls(ctx context.Context) (polls, error) {
-	before, err := s.flushed()
-	if err != nil {
-		return polls{}, err
-	}
+func (s *subject) polls(ctx context.Context) (p polls, err error) {
 	logged, err := os.Stat(s.LogFile())
 	if err != nil {
-		return polls{}, err
+		return p, err
 	}
-	cpu, err := plant.ProcessorTime(s.Agent())
-	if err != nil {
-		return polls{}, err
-	}
-	for range s.Polls {
-		if err := s.Control().Sync(ctx); err != nil {
-			return polls{}, err
+	p.Written, err = s.writes(ctx, func() error {
+		before, err := plant.ProcessorTime(s.Agent())
+		if err != nil {
+			return err
 		}
-	}
-	spent, err := plant.ProcessorTime(s.Agent())
+		for range s.Polls {
+			if err := s.Control().Sync(ctx); err != nil {
+				return err
+			}
+		}
+		spent, err := plant.ProcessorTime(s.Agent())
+		p.CPU = spent - before
+		return err
+	})
 	if err != nil {
-		return polls{}, err
+		return p, err
 	}
-	after, err := s.rest(ctx) // what they may have put off
+	now, err := os.Stat(s.LogFile())
 	if err != nil {
-		return polls{}, err
+		return p, err
 	}
-	loggedThen, err := os.Stat(s.LogFile())
-	if err != nil {
-		return polls{}, err
-	}
-	return polls{CPU: spent - cpu, Written: after.since(before), Logged: loggedThen.Size() - logged.Size()}, nil
+	p.Logged = now.Size() - logged.Size()
+	return p, nil
 }

@@ -18,11 +18,3 @@ func memoryOf(pid int) (memory, error) {
 	f, err := plant.Counts(pid, "smaps_rollup")
 	return memory{RSS: f["Rss"], PSS: f["Pss"], Anonymous: f["Anonymous"]}, err
 }
-
-// writtenBy is how many bytes a process has handed to media: the pages it made
-// dirty, with what containers' file systems and databases mapped, but without
-// the file system's own journal.
-func writtenBy(pid int) (int64, error) {
-	f, err := plant.Counts(pid, "io")
-	return f["write_bytes"], err
-}
