@@ -15,7 +15,7 @@ func TestProjectIsWrittenToBeLoadedAgain(t *testing.T) {
 	for name := range realProjects {
 		projects[name], _ = loadReal(t, name)
 	}
-	p, err := loadFiles(t, map[string]string{".env": "V='a$b'\nG='$g'\n", "compose.yaml": `
+	p := loaded(t, map[string]string{".env": "V='a$b'\nG='$g'\n", "compose.yaml": `
 x-$a: {$b: [$$c, "$${d}"]}
 services:
   web:
@@ -32,14 +32,9 @@ services:
 configs: {one: {content: "$$x ${V}"}}
 secrets: {two: {environment: V}}
 `}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
 	projects["dollars"] = p
 	files, err := filepath.Glob("../../test/compose/testdata/attributes/*.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	image := filepath.Join(write(t, map[string]string{"image.yaml": "services: {app: {image: a}}"}), "image.yaml")
 	for _, file := range files {
 		p, err := compose.Load(t.Context(), compose.Options{ProjectName: "p", Files: []string{file, image}})
@@ -61,9 +56,7 @@ secrets: {two: {environment: V}}
 
 func expectLoadedAgain(t *testing.T, p *compose.Project, env map[string]string, marshal func(*compose.Project) ([]byte, error)) {
 	text, err := marshal(p)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	file := filepath.Join(write(t, map[string]string{"compose.yaml": string(text)}), "compose.yaml")
 	again, err := compose.Load(t.Context(), compose.Options{
 		ProjectName: p.Name, Files: []string{file}, WorkingDir: p.WorkingDir, Environment: env,
@@ -74,9 +67,7 @@ func expectLoadedAgain(t *testing.T, p *compose.Project, env map[string]string, 
 	}
 	for service := range p.Services {
 		want, err := p.ConfigHash(service, imageDigest)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		if got, err := again.ConfigHash(service, imageDigest); got != want {
 			t.Errorf("service %s is another one, %v (-want +got):\n%s", service, err, cmp.Diff(string(readable(t, p)), string(readable(t, again))))
 		}

@@ -38,16 +38,12 @@ func archive(t testing.TB, entries ...tar.Header) []byte {
 		if h.Mode == 0 && h.Typeflag != tar.TypeXGlobalHeader {
 			h.Mode = 0o644
 		}
-		if err := a.WriteHeader(&h); err != nil {
-			t.Fatal(err)
-		}
+		check(t, a.WriteHeader(&h))
 		if _, err := a.Write([]byte(content)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := a.Close(); err != nil {
-		t.Fatal(err)
-	}
+	check(t, a.Close())
 	return gzipped(t, packed.Bytes())
 }
 
@@ -156,9 +152,7 @@ func TestExtract(t *testing.T) {
 			dir := filepath.Join(base, "projects", "p1")
 			for range 2 { // the second time it is there already
 				got, err := compose.Extract(c.archive, dir, !c.legacy)
-				if err != nil {
-					t.Fatal(err)
-				}
+				check(t, err)
 				if want := filepath.Join(dir, c.composeFile); got.File != want {
 					t.Errorf("Compose file %q, want %q", got.File, want)
 				}
@@ -258,18 +252,14 @@ func gzipped(t testing.TB, content []byte) []byte {
 	if _, err := z.Write(content); err != nil {
 		t.Fatal(err)
 	}
-	if err := z.Close(); err != nil {
-		t.Fatal(err)
-	}
+	check(t, z.Close())
 	return packed.Bytes()
 }
 
 func TestExtractClearsAwayWhatAPowerCutLeft(t *testing.T) {
 	base := t.TempDir()
 	target := filepath.Join(base, "p1")
-	if err := os.MkdirAll(target+".partial/app/half", 0o755); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.MkdirAll(target+".partial/app/half", 0o755))
 	if _, err := compose.Extract(archive(t, file("app/compose.yaml")), target, true); err != nil {
 		t.Fatal(err)
 	}
@@ -281,9 +271,7 @@ func TestExtractClearsAwayWhatAPowerCutLeft(t *testing.T) {
 
 func TestExtractBlamesTheDeviceForItsTroubles(t *testing.T) {
 	occupied := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(occupied, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.WriteFile(occupied, nil, 0o600))
 	_, err := compose.Extract(archive(t, file("app/compose.yaml")), filepath.Join(occupied, "p1"), true)
 	if err == nil || errors.Is(err, compose.ErrInvalid) {
 		t.Errorf("error %v, want one that is not ErrInvalid", err)

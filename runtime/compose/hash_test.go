@@ -17,14 +17,9 @@ const imageDigest = digest.Digest("sha256:0123456789abcdef0123456789abcdef012345
 
 func hash(t testing.TB, file string) string {
 	t.Helper()
-	p, err := loadFiles(t, map[string]string{"compose.yaml": file}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := loaded(t, map[string]string{"compose.yaml": file}, nil)
 	h, err := p.ConfigHash("web", imageDigest)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	return h
 }
 
@@ -85,13 +80,9 @@ func TestConfigHashStaysTheSame(t *testing.T) {
 // recorded when devices already ran such containers and is not to be updated, either.
 func TestConfigHashOfProjectsStaysTheSame(t *testing.T) {
 	text, err := os.ReadFile("testdata/hashes.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	var want map[string]string
-	if err := json.Unmarshal(text, &want); err != nil {
-		t.Fatal(err)
-	}
+	check(t, json.Unmarshal(text, &want))
 	got := map[string]string{}
 	note := func(name string, p *compose.Project, dir string) {
 		for service, s := range p.Services {
@@ -99,9 +90,7 @@ func TestConfigHashOfProjectsStaysTheSame(t *testing.T) {
 				s.Mounts[i].Path = strings.Replace(s.Mounts[i].Path, dir, "/package", 1)
 			}
 			h, err := p.ConfigHash(service, imageDigest)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check(t, err)
 			got[name+" "+service] = h
 		}
 	}
@@ -109,19 +98,12 @@ func TestConfigHashOfProjectsStaysTheSame(t *testing.T) {
 		p, dir := loadReal(t, project)
 		note(project, p, dir)
 	}
-	p, err := loadFiles(t, map[string]string{"compose.yaml": taggedProject, "base.yaml": taggedBase}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := loaded(t, map[string]string{"compose.yaml": taggedProject, "base.yaml": taggedBase}, nil)
 	note("tags", p, p.WorkingDir)
 	attributes, err := filepath.Abs("../../test/compose/testdata/attributes")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	files, err := filepath.Glob(filepath.Join(attributes, "*.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	image := filepath.Join(write(t, map[string]string{"image.yaml": "services: {app: {image: a}}"}), "image.yaml")
 	for _, file := range files {
 		name := strings.TrimSuffix(filepath.Base(file), ".yaml")
@@ -229,10 +211,7 @@ func TestConfigHashChangesWithEverythingThatMakesAContainer(t *testing.T) {
 		}
 		seen[h] = keys
 	}
-	p, err := loadFiles(t, map[string]string{"compose.yaml": service("")}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := loaded(t, map[string]string{"compose.yaml": service("")}, nil)
 	h, err := p.ConfigHash("web", digest.FromString("another image"))
 	if other, same := seen[h]; same || err != nil {
 		t.Errorf("another image has the hash of %q; %v", other, err)

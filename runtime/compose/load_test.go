@@ -18,18 +18,21 @@ import (
 
 var update = flag.Bool("update", false, "write what the tests get into their golden files")
 
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // write makes a directory of the files given by their names.
 func write(t testing.TB, files map[string]string) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
 	for name, content := range files {
 		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		check(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		check(t, os.WriteFile(path, []byte(content), 0o644))
 	}
 	return dir
 }
@@ -44,6 +47,14 @@ func loadFiles(t testing.TB, files map[string]string, env map[string]string) (*c
 		Strict:      true,
 		Logs:        compose.Logging{MaxSize: 10 << 20, MaxFile: 5},
 	})
+}
+
+// loaded is a project of the files given by their names.
+func loaded(t testing.TB, files map[string]string, env map[string]string) *compose.Project {
+	t.Helper()
+	p, err := loadFiles(t, files, env)
+	check(t, err)
+	return p
 }
 
 // bind is a bind mount of a path at the same place, with more keys.
@@ -80,18 +91,14 @@ var realProjects = map[string]map[string]string{
 func loadReal(t *testing.T, project string) (p *compose.Project, dir string) {
 	t.Helper()
 	dir, err := filepath.Abs(filepath.Join("testdata", project))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	p, err = compose.Load(t.Context(), compose.Options{
 		ProjectName: project,
 		Files:       []string{filepath.Join(dir, "compose.yaml")},
 		Environment: realProjects[project],
 		Strict:      true,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	return p, dir
 }
 
@@ -103,14 +110,10 @@ func TestLoadRealProjects(t *testing.T) {
 			got = append([]byte(strings.ReplaceAll(string(got), dir, "/package")), '\n')
 			golden := filepath.Join("testdata", project+".golden.json")
 			if *update {
-				if err := os.WriteFile(golden, got, 0o644); err != nil {
-					t.Fatal(err)
-				}
+				check(t, os.WriteFile(golden, got, 0o644))
 			}
 			want, err := os.ReadFile(golden)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check(t, err)
 			if diff := cmp.Diff(string(want), string(got)); diff != "" {
 				t.Errorf("services (-want +got):\n%s", diff)
 			}
@@ -131,17 +134,11 @@ func readable(t testing.TB, p *compose.Project) []byte {
 		"order": p.Order(), "images": p.Images(), "networks": p.Networks, "volumes": p.Volumes,
 		"warnings": p.Warnings, "services": p.Services, "contents": contents,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	var tree any
-	if err := json.Unmarshal(encoded, &tree); err != nil {
-		t.Fatal(err)
-	}
+	check(t, json.Unmarshal(encoded, &tree))
 	text, err := json.MarshalIndent(withoutDefaults(tree), "", "  ")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	return text
 }
 
@@ -360,10 +357,7 @@ func TestLoadIgnoresWithAWarning(t *testing.T) {
 		"logging: {options: {max-file: 100}}": "logging.options.max-file 100 is reduced to the 5 of runtime.logs.maxFile in the device's configuration",
 	} {
 		t.Run(keys, func(t *testing.T) {
-			p, err := loadFiles(t, map[string]string{"compose.yaml": service(keys)}, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			p := loaded(t, map[string]string{"compose.yaml": service(keys)}, nil)
 			if diff := cmp.Diff([]string{`service "web": ` + want}, p.Warnings); diff != "" {
 				t.Errorf("warnings (-want +got):\n%s", diff)
 			}
@@ -372,14 +366,11 @@ func TestLoadIgnoresWithAWarning(t *testing.T) {
 }
 
 func TestLoadWarnsOfWhatHasNoMeaningOutsideOfServices(t *testing.T) {
-	p, err := loadFiles(t, map[string]string{"compose.yaml": service("networks: [a]") + `
+	p := loaded(t, map[string]string{"compose.yaml": service("networks: [a]") + `
 networks: {a: {ipam: {config: [{subnet: "fd00::/64"}]}}}
 configs: {a: {content: x, labels: {a: b}}}
 secrets: {a: {file: compose.yaml, labels: {a: b}}}
 `}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
 	want := []string{
 		"configs.a.labels is ignored: a config is a file, and files have no labels",
 		"networks.a.ipam.config is ignored: pool fd00::/64 is IPv6, and enable_ipv6 is not true",
@@ -466,16 +457,13 @@ func TestLoadRefusesMalformedFiles(t *testing.T) {
 // Each document is merged over those before it, as a file of its own would be; empty ones, as a comment or a
 // separator at the beginning or the end makes them, say nothing.
 func TestDocumentsOfOneFileAreMerged(t *testing.T) {
-	p, err := loadFiles(t, map[string]string{
+	p := loaded(t, map[string]string{
 		"compose.yaml": "# of a tool\n---\n" + service("user: '1'\nlabels: {a: b}\ntty: true") +
 			"---\nservices: {web: {image: busybox, tty: !reset null, extends: {file: '$$x/base.yaml', service: base}}}\n---\n---\n",
 		"$x/base.yaml": "---\n# of a tool\n---\nservices: {base: {hostname: one, working_dir: /x}}\n---\n" +
 			"services: {base: {hostname: two, extends: {file: last.yaml, service: last}}}\n---\n",
 		"$x/last.yaml": "services: {last: {labels: {c: d}}}\n---\n",
 	}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
 	web := p.Services["web"]
 	got := []string{web.Image, web.User, web.Hostname, web.WorkingDir, web.Labels["a"], web.Labels["c"]}
 	if want := []string{"docker.io/library/busybox:latest", "1", "two", "/x", "b", "d"}; !slices.Equal(got, want) || web.TTY {

@@ -26,16 +26,12 @@ func packed(t testing.TB, files map[string]string) []byte {
 		if to, is := strings.CutPrefix(content, "->"); is {
 			h.Typeflag, h.Linkname, h.Size, content = tar.TypeSymlink, to, 0, ""
 		}
-		if err := w.WriteHeader(&h); err != nil {
-			t.Fatal(err)
-		}
+		check(t, w.WriteHeader(&h))
 		if _, err := w.Write([]byte(content)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	check(t, w.Close())
 	return gzipped(t, archive.Bytes())
 }
 
@@ -78,19 +74,13 @@ func TestLoadTakesThePackageForWhatItIs(t *testing.T) {
 	load := func() (*compose.Project, []string) {
 		t.Helper()
 		extracted, err := compose.Extract(archive, dir, true)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		p, err := compose.Load(context.Background(), compose.Options{ProjectName: "p", Files: []string{extracted.File}, Package: extracted, Strict: true})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		var hashes []string
 		for _, name := range p.Order() {
 			hash, err := p.ConfigHash(name, "sha256:0")
-			if err != nil {
-				t.Fatal(err)
-			}
+			check(t, err)
 			hashes = append(hashes, hash)
 		}
 		return p, hashes
@@ -109,9 +99,7 @@ func TestLoadTakesThePackageForWhatItIs(t *testing.T) {
 
 	bad := t.TempDir()
 	evil := "services: {web: {image: evil, privileged: true}, base: {image: evil}, deep: {image: evil}, deeper: {image: evil}, more: {image: evil}}"
-	if err := os.WriteFile(filepath.Join(bad, "compose.yaml"), []byte(evil), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.WriteFile(filepath.Join(bad, "compose.yaml"), []byte(evil), 0o600))
 	for name, tamper := range map[string]func(path string) error{
 		"rewritten": func(path string) error { return os.WriteFile(path, []byte(evil), 0o600) },
 		"gone":      os.RemoveAll,
@@ -121,34 +109,26 @@ func TestLoadTakesThePackageForWhatItIs(t *testing.T) {
 		"a directory": func(path string) error { return errors.Join(os.RemoveAll(path), os.MkdirAll(path, 0o755)) },
 	} {
 		for file := range whole {
-			if err := tamper(filepath.Join(dir, file)); err != nil {
-				t.Fatal(err)
-			}
+			check(t, tamper(filepath.Join(dir, file)))
 		}
 		if _, got := load(); !slices.Equal(got, want) {
 			t.Errorf("%s: loaded something else", name)
 		}
 		for file := range whole {
-			if err := os.RemoveAll(filepath.Join(dir, file)); err != nil {
-				t.Fatal(err)
-			}
+			check(t, os.RemoveAll(filepath.Join(dir, file)))
 		}
 	}
 
 	t.Log("nor does what was not in the package")
 	for file, content := range map[string]string{"optional.env": "EVIL=1\n", "more/.env": "TAG=evil\n", "data/y": "new"} {
-		if err := os.WriteFile(filepath.Join(dir, "app", file), []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		check(t, os.WriteFile(filepath.Join(dir, "app", file), []byte(content), 0o600))
 	}
 	if _, got := load(); !slices.Equal(got, want) {
 		t.Error("new files were loaded")
 	}
 
 	t.Log("whose place it is to be a directory may be a link as well")
-	if err := errors.Join(os.RemoveAll(filepath.Join(dir, "app")), os.Symlink(bad, filepath.Join(dir, "app"))); err != nil {
-		t.Fatal(err)
-	}
+	check(t, errors.Join(os.RemoveAll(filepath.Join(dir, "app")), os.Symlink(bad, filepath.Join(dir, "app"))))
 	if _, got := load(); !slices.Equal(got, want) {
 		t.Error("a link was followed")
 	}
@@ -182,13 +162,9 @@ func TestLoadReadsLargePackages(t *testing.T) {
 		files["app/a/"+string(n)] = strings.Repeat(string(n), 1<<20)
 	}
 	extracted, err := compose.Extract(packed(t, files), filepath.Join(t.TempDir(), "d"), true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	p, err := compose.Load(context.Background(), compose.Options{ProjectName: "p", Files: []string{extracted.File}, Package: extracted, Strict: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	if web := p.Services["web"]; web.Environment["Z"] != "1" || string(web.Files[0].Content) != files["app/a/9"] {
 		t.Error("files are not what the package has")
 	}
@@ -198,13 +174,9 @@ func TestLoadReadsLargePackages(t *testing.T) {
 func TestLoadOfLegacyPackageByAnotherName(t *testing.T) {
 	base := t.TempDir()
 	dir, link := filepath.Join(base, "d"), filepath.Join(base, "link")
-	if err := os.Symlink(dir, link); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.Symlink(dir, link))
 	extracted, err := compose.Extract(packed(t, map[string]string{"compose.yaml": "services: {web: {image: nginx, env_file: [" + link + "/vars]}}", "vars": "A=1"}), dir, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	_, err = compose.Load(context.Background(), compose.Options{ProjectName: "p", Files: []string{extracted.File}, Package: extracted})
 	if !errors.Is(err, compose.ErrInvalid) || !strings.Contains(err.Error(), "named as if it did not") {
 		t.Errorf("error %v", err)

@@ -184,7 +184,7 @@ func TestLoadResolvesAttributes(t *testing.T) {
 		"what is for clusters":         {"deploy: {placement: {constraints: [a==b]}, update_config: {order: start-first}, endpoint_mode: vip, labels: {a: b}, resources: {reservations: {cpus: '1'}}}\nattach: false", func(s *svc) any { return s.Replicas }, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p, err := loadFiles(t, map[string]string{
+			p := loaded(t, map[string]string{
 				"compose.yaml": service(c.keys) + `
 networks:
   front: {enable_ipv6: true, ipam: {config: [{subnet: 10.9.0.0/24, gateway: 10.9.0.1}, {subnet: 'fd00::/64'}]}}
@@ -199,9 +199,6 @@ configs: {plain: {content: "with $TOKEN\n"}}
 				"labels":       "a=file\nb=file\n",
 				"raw.env":      "# comment\nA='$TOKEN' # x\nTOKEN\nNOBODY\n",
 			}, env)
-			if err != nil {
-				t.Fatal(err)
-			}
 			if diff := cmp.Diff(c.want, c.got(p.Services["web"]), comparable); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
 			}
@@ -210,7 +207,7 @@ configs: {plain: {content: "with $TOKEN\n"}}
 }
 
 func TestLoadResolvesNetworksAndVolumes(t *testing.T) {
-	p, err := loadFiles(t, map[string]string{"compose.yaml": `
+	p := loaded(t, map[string]string{"compose.yaml": `
 services:
   web: {image: x, networks: [front, lan, shared, default], volumes: ['nfs:/a', 'ram:/b', 'here:/c', 'theirs:/d', 'plain:/e']}
 networks:
@@ -236,9 +233,6 @@ volumes:
   plain: {name: named, labels: {a: b}}
   unused:
 `}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
 	prefix := netip.MustParsePrefix
 	networks := map[string]*compose.Network{
 		"default": {Name: "plant_default", Driver: "bridge"},
@@ -270,16 +264,13 @@ volumes:
 }
 
 func TestLoadTakesVolumesFromOtherServices(t *testing.T) {
-	p, err := loadFiles(t, map[string]string{"compose.yaml": `
+	p := loaded(t, map[string]string{"compose.yaml": `
 services:
   app: {image: x, volumes: ['data:/data', /cache, '/own:/own']}
   side: {image: x, volumes_from: ['app:ro'], volumes: ['/mine:/own']}
   last: {image: x, volumes_from: [side]}
 volumes: {data: }
 `}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
 	want := []compose.Mount{
 		{Anonymous: true, Of: "app", Target: "/cache", ReadOnly: true},
 		{Volume: "data", Target: "/data", ReadOnly: true},
@@ -296,7 +287,7 @@ volumes: {data: }
 }
 
 func TestLoadFindsDependenciesInEveryKey(t *testing.T) {
-	p, err := loadFiles(t, map[string]string{"compose.yaml": `
+	p := loaded(t, map[string]string{"compose.yaml": `
 services:
   web:
     image: x
@@ -311,9 +302,6 @@ services:
   setup: {image: x}
   debug: {image: x, profiles: [debug], umask: 0o27}
 `}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
 	started, yes := compose.ConditionStarted, true
 	for service, want := range map[string][]compose.Dependency{
 		"web": {
@@ -358,9 +346,7 @@ services:
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, err := compose.Load(t.Context(), compose.Options{ProjectName: "p", Files: []string{path}, Environment: c.env, Profiles: c.asked})
-			if err != nil {
-				t.Fatal(err)
-			}
+			check(t, err)
 			if diff := cmp.Diff(c.want, p.Order()); diff != "" {
 				t.Errorf("services (-want +got):\n%s", diff)
 			}
@@ -379,9 +365,7 @@ func TestLoadMergesFilesInTheirOrder(t *testing.T) {
 		return compose.Load(t.Context(), compose.Options{ProjectName: "p", Files: files, Scale: scale, Strict: true})
 	}
 	two, err := load(nil, paths[:2]...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	web := two.Services["web"]
 	if diff := cmp.Diff([]compose.Port{{HostPort: 81, ContainerPort: 81, Protocol: "tcp"}}, web.Ports, comparable); diff != "" {
 		t.Errorf("ports (-want +got):\n%s", diff)
@@ -390,9 +374,7 @@ func TestLoadMergesFilesInTheirOrder(t *testing.T) {
 		t.Errorf("environment (-want +got):\n%s; user %q, image %q", diff, web.User, web.Image)
 	}
 	three, err := load(map[string]int{"other": 5}, paths...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	web = three.Services["web"]
 	if web.Labels["a"] != "last" || web.Replicas != 2 || len(web.Ports) != 0 || three.Services["other"].Replicas != 5 {
 		t.Errorf("web is %+v, other has %d replicas", web, three.Services["other"].Replicas)
@@ -406,15 +388,12 @@ func TestLoadMergesFilesInTheirOrder(t *testing.T) {
 }
 
 func TestImagesAreNamedByPlatformAndTakeTheMostEagerPolicy(t *testing.T) {
-	p, err := loadFiles(t, map[string]string{"compose.yaml": `
+	p := loaded(t, map[string]string{"compose.yaml": `
 services:
   a: {image: x, pull_policy: never}
   b: {image: x, pull_policy: always}
   c: {image: x, platform: linux/arm/v7}
 `}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
 	want := []compose.Image{
 		{Ref: "docker.io/library/x:latest", Policy: compose.PullAlways},
 		{Ref: "docker.io/library/x:latest", Platform: "linux/arm/v7", Policy: compose.PullMissing},

@@ -11,17 +11,13 @@ import (
 
 func TestSelectKeepsWhatTheServicesNeed(t *testing.T) {
 	load := func() *compose.Project {
-		p, err := loadFiles(t, map[string]string{"compose.yaml": `services:
+		return loaded(t, map[string]string{"compose.yaml": `services:
   web: {image: web, depends_on: [app], volumes: ["pages:/pages"]}
   app: {image: app, depends_on: [db]}
   db: {image: db, volumes: ["data:/data"]}
   other: {image: other, volumes: ["else:/else"]}
 volumes: {pages: {}, data: {}, else: {}}
 `}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return p
 	}
 	for _, c := range []struct {
 		names             []string
@@ -32,9 +28,7 @@ volumes: {pages: {}, data: {}, else: {}}
 		{[]string{"app", "app"}, []string{"app", "db"}, []string{"data"}},
 	} {
 		p := load()
-		if err := p.Select(c.names...); err != nil {
-			t.Fatal(err)
-		}
+		check(t, p.Select(c.names...))
 		if got := slices.Sorted(maps.Keys(p.Services)); !slices.Equal(got, c.services) {
 			t.Errorf("Select(%q) keeps services %q, want %q", c.names, got, c.services)
 		}

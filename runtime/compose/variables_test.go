@@ -99,7 +99,7 @@ func TestLoadReadsFilesOfVariablesAsComposeDoes(t *testing.T) {
 func TestLoadPrefersVariablesByWhereTheyComeFrom(t *testing.T) {
 	t.Setenv("FROM_PROCESS", "must not be seen")
 	t.Setenv("HOME", "/must/not/be/seen")
-	p, err := loadFiles(t, map[string]string{
+	p := loaded(t, map[string]string{
 		".env":   "PARAMETER=dotenv\nDOTENV=dotenv\nREFERS=${PARAMETER}\n",
 		"a.env":  "FROM_A=a\nBOTH=a\nALL=a\n",
 		"b.env":  "BOTH=b\nALL=b\nREFERS_B=${PARAMETER} ${ALL}\n",
@@ -126,9 +126,6 @@ services:
 		"sub/.env":         "INNER=not used\n",
 		"sub/compose.yaml": "services: {inner: {image: x, environment: ['I=${INNER} ${PARAMETER}', DOTENV]}}\n",
 	}, map[string]string{"PARAMETER": "given"})
-	if err != nil {
-		t.Fatal(err)
-	}
 	wantLabels := map[string]string{
 		"parameter": "given", "dotenv": "dotenv", "refers": "given", "process": "none none", "project": "plant",
 	}
@@ -152,14 +149,11 @@ services:
 
 func TestLoadWarnsByReturnValueOnly(t *testing.T) {
 	logged := silence(t)
-	p, err := loadFiles(t, map[string]string{
+	p := loaded(t, map[string]string{
 		"compose.yaml": "version: '3'\ninclude: [a.yaml]\n" + service("read_only: yes\nuser: \"${NOBODY}\"\nlabels: {a: \"${X:-$Y}${Z}\"}\nvolumes: ['data:/d:cached']\nenv_file: [a.env]"),
 		"a.yaml":       "version: '2'\nservices: {a: {image: x}}\n",
 		"a.env":        "A=$IN_FILE\n",
 	}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
 	want := []string{
 		`"yes" is an obsolete spelling of a boolean; write true or false`,
 		"a.yaml: version is obsolete and ignored",
@@ -204,10 +198,7 @@ services:
 		t.Fatalf("error %v, want one about volumes", err)
 	}
 	files["two/base.yaml"] = strings.Replace(files["two/base.yaml"], ", 'data:/data'", "", 1)
-	p, err := loadFiles(t, files, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := loaded(t, files, nil)
 	worker, inner := p.Services["worker"], p.Services["inner"]
 	if want := map[string]string{"own": "1", "one": "1", "two": "1"}; !cmp.Equal(worker.Labels, want) {
 		t.Errorf("labels %v, want %v", worker.Labels, want)
@@ -233,9 +224,7 @@ func TestLoadReadsFilesAroundAProjectOfTheUsersOwn(t *testing.T) {
 		"shared/vars":         "A=1\n",
 	})
 	p, err := compose.Load(t.Context(), compose.Options{ProjectName: "p", Files: []string{filepath.Join(base, "app/compose.yaml")}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	if got := p.Services["web"].Environment["A"]; got != "1" {
 		t.Errorf("A is %q", got)
 	}
@@ -247,9 +236,7 @@ func TestLoadReadsFilesAroundAProjectOfTheUsersOwn(t *testing.T) {
 func TestLoadFollowsNoLinkOutOfThePackage(t *testing.T) {
 	base := write(t, map[string]string{"secret": "SECRET=x\n", "app/compose.yaml": service("env_file: vars")})
 	app := filepath.Join(base, "app")
-	if err := os.Symlink(filepath.Join(base, "secret"), filepath.Join(app, "vars")); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.Symlink(filepath.Join(base, "secret"), filepath.Join(app, "vars")))
 	_, err := compose.Load(t.Context(), compose.Options{ProjectName: "p", Files: []string{filepath.Join(app, "compose.yaml")}, Strict: true})
 	if !errors.Is(err, compose.ErrInvalid) {
 		t.Errorf("error %v, want an invalid package", err)
@@ -293,9 +280,7 @@ secrets: {key: {environment: KEY}}
 `
 	dir := t.TempDir()
 	for name, content := range map[string]string{"compose.yaml": file, ".env": "FROM=${DOTENV}\nSET=1\n", "app.env": "USER_NAME\nSET=2\n"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		check(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644))
 	}
 	p, err := compose.Load(t.Context(), compose.Options{
 		ProjectName: "plant", Files: []string{filepath.Join(dir, "compose.yaml")},
@@ -304,9 +289,7 @@ secrets: {key: {environment: KEY}}
 		},
 		Ports: map[string]string{"80/tcp": "9080", "53/udp": "9053", "7000/tcp": "9000", "9100/tcp": "9101", "443/tcp": "9443"},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	var published []string
 	for _, port := range p.Services["app"].Ports {
 		published = append(published, fmt.Sprintf("%v:%d:%d/%s", port.HostIP, port.HostPort, port.ContainerPort, port.Protocol))
@@ -333,9 +316,7 @@ func FuzzLoad(f *testing.F) {
 		"cloud/compose.yaml", "zigbee/compose.yaml", "monitoring/compose.yaml", "edge/compose.yaml",
 	} {
 		content, err := os.ReadFile(filepath.Join("testdata", path))
-		if err != nil {
-			f.Fatal(err)
-		}
+		check(f, err)
 		f.Add(string(content), "A=1\nB=\"$A\"\n")
 	}
 	f.Add(service("extends: {file: base.yaml, service: base}"), "")

@@ -55,9 +55,7 @@ func TestNerdctlConfig(t *testing.T) {
 		Driver string
 		Opts   map[string]string
 	}
-	if err := json.Unmarshal([]byte(log.NerdctlConfig("/run/logs/abc-json.log", log.Keep{MaxSize: 5000, MaxFile: 3})), &got); err != nil {
-		t.Fatal(err)
-	}
+	check(t, json.Unmarshal([]byte(log.NerdctlConfig("/run/logs/abc-json.log", log.Keep{MaxSize: 5000, MaxFile: 3})), &got))
 	if got.Driver != "json-file" || got.Opts["log-path"] != "/run/logs/abc-json.log" || got.Opts["max-size"] != "5000" || got.Opts["max-file"] != "3" {
 		t.Errorf("got %+v", got)
 	}

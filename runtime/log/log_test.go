@@ -20,23 +20,24 @@ func write(t *testing.T, before, current string) string {
 	for file, text := range map[string]string{path + ".1": before, path: current} {
 		written := log.Path(t.TempDir(), "w")
 		w := log.NewWriter(written, log.Keep{})
-		if err := w.Open(); err != nil {
-			t.Fatal(err)
-		}
+		check(t, w.Open())
 		w.Copy(log.Stdout, strings.NewReader(text))
-		if err := errors.Join(w.Close(), os.Rename(written, file)); err != nil {
-			t.Fatal(err)
-		}
+		check(t, errors.Join(w.Close(), os.Rename(written, file)))
 	}
 	return path
+}
+
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 func content(t *testing.T, path string) string {
 	t.Helper()
 	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	return string(b)
 }
 
@@ -68,9 +69,7 @@ func TestRead(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			path := write(t, c.before, c.current)
 			var got bytes.Buffer
-			if err := log.Read(t.Context(), path, log.Options{Tail: c.tail}, &got); err != nil {
-				t.Fatal(err)
-			}
+			check(t, log.Read(t.Context(), path, log.Options{Tail: c.tail}, &got))
 			if got.String() != c.want {
 				t.Errorf("got %.80q (%d bytes), want %.80q (%d bytes)", got.String(), got.Len(), c.want, len(c.want))
 			}

@@ -27,9 +27,7 @@ func writeJSON(t *testing.T, path string, lines ...string) {
 		}
 		fmt.Fprintf(&b, `{"log":"%s\n","stream":"%s","time":"%s"}`+"\n", text, stream, stamp(second).Format(time.RFC3339Nano))
 	}
-	if err := os.WriteFile(path, []byte(b.String()), 0o640); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.WriteFile(path, []byte(b.String()), 0o640))
 }
 
 func TestMerge(t *testing.T) {
@@ -108,9 +106,7 @@ func TestALongLineIsReadAsOne(t *testing.T) {
 			m.Add(log.Source{Name: "c", Path: path})
 			m.Seal()
 			var got []string
-			if err := m.Run(t.Context(), func(e log.Entry) error { got = append(got, string(e.Text)); return nil }); err != nil {
-				t.Fatal(err)
-			}
+			check(t, m.Run(t.Context(), func(e log.Entry) error { got = append(got, string(e.Text)); return nil }))
 			if !slices.Equal(got, c.want) {
 				for _, text := range got {
 					t.Logf("%d bytes: %.40q", len(text), text)
@@ -188,9 +184,7 @@ func TestMergeTakesFurtherLogs(t *testing.T) {
 			break
 		}
 	}
-	if err := log.Remove(paths[0]); err != nil {
-		t.Fatal(err)
-	}
+	check(t, log.Remove(paths[0]))
 	say(paths[1], "further\n")
 	expectEntries(t, entries, "web-1 further")
 	// The one that was removed starts again.
@@ -199,9 +193,7 @@ func TestMergeTakesFurtherLogs(t *testing.T) {
 	expectEntries(t, entries, "web-1 again")
 	m.Seal()
 	for _, path := range paths {
-		if err := log.Remove(path); err != nil {
-			t.Fatal(err)
-		}
+		check(t, log.Remove(path))
 	}
 	if err := end(); err != nil {
 		t.Error(err)
@@ -225,9 +217,7 @@ func TestMergeFollowsRotations(t *testing.T) {
 				}
 			}
 			m.Seal()
-			if err := log.Remove(path); err != nil {
-				t.Fatal(err)
-			}
+			check(t, log.Remove(path))
 			if err := end(); err != nil {
 				t.Error(err)
 			}
@@ -270,13 +260,9 @@ func TestMergePassesOverWhatIsNoEntry(t *testing.T) {
 	text := `{"log":"a\n","stream":"stdout","time":"2026-01-01T00:00:00Z"}` + "\n" +
 		"garbage\n" + `{"log":"half` + "\n" + strings.Repeat("x", 300_000) + "\n" +
 		`{"log":"b\n","stream":"stderr","time":"2026-01-01T00:00:01Z"}` + "\n" + `{"log":"under way`
-	if err := os.WriteFile(path, []byte(text), 0o640); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.WriteFile(path, []byte(text), 0o640))
 	var got bytes.Buffer
-	if err := log.Read(t.Context(), path, log.Options{}, &got); err != nil {
-		t.Fatal(err)
-	}
+	check(t, log.Read(t.Context(), path, log.Options{}, &got))
 	if want := "a\ngarbage\n{\"log\":\"half\n" + strings.Repeat("x", 300_000) + "\nb\n"; got.String() != want {
 		t.Errorf("got %d bytes: %.60q", got.Len(), got.String())
 	}
@@ -289,13 +275,9 @@ func FuzzRead(f *testing.F) {
 	f.Add([]byte("\n\n{\"log\":\"x\",\"time\":\"9999\"}\n"), 2)
 	f.Fuzz(func(t *testing.T, text []byte, tail int) {
 		path := log.Path(t.TempDir(), "c")
-		if err := os.WriteFile(path, text, 0o640); err != nil {
-			t.Fatal(err)
-		}
+		check(t, os.WriteFile(path, text, 0o640))
 		var got, plain bytes.Buffer
-		if err := log.Read(t.Context(), path, log.Options{Tail: tail}, &got); err != nil {
-			t.Fatal(err)
-		}
+		check(t, log.Read(t.Context(), path, log.Options{Tail: tail}, &got))
 		if got.Len() > 3*len(text) { // U+FFFD has three bytes
 			t.Errorf("%d bytes of %d", got.Len(), len(text))
 		}

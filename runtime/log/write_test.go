@@ -125,9 +125,7 @@ func TestWriterRotates(t *testing.T) {
 				t.Errorf("files %v", files)
 			}
 			for range 2 { // the second time there is nothing
-				if err := log.Remove(path); err != nil {
-					t.Fatal(err)
-				}
+				check(t, log.Remove(path))
 			}
 			if files, _ := filepath.Glob(dir + "/*"); len(files) != 0 {
 				t.Errorf("left behind: %v", files)
@@ -138,9 +136,7 @@ func TestWriterRotates(t *testing.T) {
 
 func TestWriterGoesOnWhereAKilledOneStopped(t *testing.T) {
 	path := log.Path(t.TempDir(), "c")
-	if err := os.WriteFile(path, []byte(`{"log":"half a li`), 0o640); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.WriteFile(path, []byte(`{"log":"half a li`), 0o640))
 	log.NewWriter(path, log.Keep{}).Copy(log.Stdout, strings.NewReader("next\n"))
 	first, rest, _ := strings.Cut(content(t, path), "\n")
 	if first != `{"log":"half a li` || !strings.HasPrefix(rest, `{"log":"next\n"`) {
@@ -198,9 +194,7 @@ func TestWriterOnAFullFileSystem(t *testing.T) {
 	_ = os.WriteFile(ballast, make([]byte, 1<<20), 0o600) // as much as fits
 	printed := bytes.Repeat([]byte(strings.Repeat("x", 99)+"\n"), 1000)
 	w.Copy(log.Stdout, bytes.NewReader(printed))
-	if err := os.Remove(ballast); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.Remove(ballast))
 	w.Copy(log.Stdout, strings.NewReader("last\n"))
 
 	lines := linesOf(t, path) // none is torn
@@ -218,9 +212,7 @@ func TestWriterWithoutADirectoryDropsOutput(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "later")
 	w := log.NewWriter(log.Path(dir, "c"), log.Keep{})
 	w.Copy(log.Stdout, strings.NewReader("a\nb\n"))
-	if err := os.Mkdir(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.Mkdir(dir, 0o755))
 	w.Copy(log.Stdout, strings.NewReader("c\n"))
 	lines := linesOf(t, log.Path(dir, "c"))
 	if len(lines) != 2 || !strings.Contains(lines[0].Log, " 2 lines ") || lines[1].Log != "c\n" {
@@ -251,9 +243,7 @@ func TestWriterThrottlesAFlood(t *testing.T) {
 				}
 			})
 			info, err := os.Stat(path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check(t, err)
 			if allowed := int64(took.Seconds()*rate) + burst + slack; info.Size() > allowed {
 				t.Errorf("%d bytes in %s, more than %d", info.Size(), took, allowed)
 			}
