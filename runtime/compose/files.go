@@ -3,7 +3,6 @@ package compose
 import (
 	"errors"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -123,15 +122,12 @@ func (f *files) isDir(abs string) (bool, error) {
 		_, e, err := f.pkg.find(abs)
 		return err == nil && e.kind == directory, err
 	}
-	info, err := f.stat(abs)
-	return err == nil && info.IsDir(), err
-}
-
-func (f *files) stat(abs string) (fs.FileInfo, error) {
-	if !f.strict {
-		return os.Stat(abs)
+	stat, name := os.Stat, abs
+	if f.strict {
+		stat, name = f.root.Stat, f.rel(abs)
 	}
-	return f.root.Stat(f.rel(abs))
+	info, err := stat(name)
+	return err == nil && info.IsDir(), err
 }
 
 // open does not wait for the other end of a pipe. Within the directory of the

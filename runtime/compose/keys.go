@@ -71,7 +71,6 @@ services.logging.driver | json-file local none
 services.ports.mode | host ingress
 services.runtime | runc io.containerd.runc.v2
 services.userns_mode | host: containers use the users of the device
-services.volumes.bind.propagation | private rprivate shared rshared slave rslave
 services.volumes.type | volume bind tmpfs
 networks.driver | bridge macvlan ipvlan: for host and none, set network_mode in the service
 networks.ipam.driver | default: this runtime assigns the addresses itself

@@ -10,12 +10,10 @@ import (
 // namespaces resolves whose namespaces the containers of a service live in, and
 // the sysctls that each kind of namespace has of its own.
 func (r *resolver) namespaces(s *Service, c types.ServiceConfig) {
-	s.PID = r.namespace("pid", c.Pid, ModeHost, ModeService, ModeContainer)
-	s.IPC = r.namespace("ipc", c.Ipc, ModeHost, ModeShareable, ModeService, ModeContainer)
-	s.UTS = r.namespace("uts", c.Uts, ModeHost)
-	if s.Cgroup = r.namespace("cgroup", c.Cgroup, ModeHost); c.Cgroup == string(ModeOwn) {
-		s.Cgroup.Mode = ModeOwn
-	}
+	s.PID = r.namespace("pid", c.Pid, "host", ofService, ofContainer)
+	s.IPC = r.namespace("ipc", c.Ipc, "host", "shareable", ofService, ofContainer)
+	s.UTS = r.namespace("uts", c.Uts, "host")
+	s.Cgroup.Mode = NamespaceMode(c.Cgroup) // host or private, by the schema
 	s.Network = r.networkMode(s, c)
 	if s.UTS.Mode == ModeHost && (s.Hostname != "" || s.Domainname != "") {
 		r.refuse("hostname", "cannot be combined with uts: host")
@@ -23,33 +21,28 @@ func (r *resolver) namespaces(s *Service, c types.ServiceConfig) {
 	s.Sysctls = r.sysctls(s, c.Sysctls)
 }
 
-// namespace reads one of the modes given; "private" is a mode of every kind.
-func (r *resolver) namespace(key, written string, modes ...NamespaceMode) Namespace {
-	if written == "" || written == "private" {
-		return Namespace{}
-	}
-	mode, of, refers := strings.Cut(written, ":")
-	n := Namespace{Mode: NamespaceMode(mode), Of: of}
-	if slices.Contains(modes, n.Mode) && refers == (n.Mode == ModeService || n.Mode == ModeContainer) {
-		if refers && !ValidName(of) {
-			r.refuse(key, "%.80q does not name a %s", written, mode)
-		}
-		return n
-	}
-	r.refuse(key, "%.80q is not supported, only %s", written, wordsOf(modes))
-	return Namespace{}
-}
+const (
+	ofService   = string(ModeService) + ":<name>"
+	ofContainer = string(ModeContainer) + ":<name>"
+)
 
-func wordsOf(modes []NamespaceMode) string {
-	words := []string{"private"}
-	for _, mode := range modes {
-		word := string(mode)
-		if mode == ModeService || mode == ModeContainer {
-			word += ":<name>"
-		}
-		words = append(words, word)
+// namespace reads one of the modes given; "private" is a mode of every kind.
+func (r *resolver) namespace(key, written string, modes ...string) Namespace {
+	mode, of, refers := strings.Cut(written, ":")
+	form := mode
+	if refers {
+		form += ":<name>"
 	}
-	return strings.Join(words, ", ")
+	switch {
+	case written == "" || written == "private":
+		return Namespace{}
+	case !slices.Contains(modes, form):
+		r.refuse(key, "%.80q is not supported, only private, %s", written, strings.Join(modes, ", "))
+		return Namespace{}
+	case refers && !ValidName(of):
+		r.refuse(key, "%.80q does not name a %s", written, mode)
+	}
+	return Namespace{Mode: NamespaceMode(mode), Of: of}
 }
 
 // networkMode reads network_mode, which may also be said by one of the networks
@@ -74,7 +67,7 @@ func (r *resolver) networkMode(s *Service, c types.ServiceConfig) Namespace {
 	case "bridge":
 		r.note("network_mode", "bridge uses the default network of the project, which other projects do not share")
 	default:
-		n = r.namespace("network_mode", mode, ModeHost, ModeNone, ModeService, ModeContainer)
+		n = r.namespace("network_mode", mode, "host", "none", ofService, ofContainer)
 	}
 	if n.Mode == ModePrivate {
 		return n

@@ -72,7 +72,9 @@ func (r *resolver) bind(c types.ServiceVolumeConfig) Mount {
 	if c.Bind == nil {
 		return m
 	}
-	m.Propagation = c.Bind.Propagation
+	if m.Propagation = c.Bind.Propagation; m.Propagation != "" && !isPropagation(m.Propagation) {
+		r.refuse("volumes.bind.propagation", "%q is not supported", m.Propagation)
+	}
 	switch c.Bind.Recursive { // a word of the schema
 	case "disabled":
 		m.NotBelow = true

@@ -101,7 +101,10 @@ func (m *Monitor) Tend(group string, targets []Target) {
 			continue
 		}
 		m.dropLocked(t.Container)
-		m.takeLocked(group, t)
+		ctx, stop := context.WithCancel(context.Background()) // ends with Close
+		p := &patient{Target: t, group: group, stop: stop, status: Status{State: Starting}}
+		m.patients[t.Container] = p
+		m.running.Go(func() { m.attend(ctx, p, filled(t.Check)) })
 	}
 	for id, p := range m.patients {
 		if p.group == group && !wanted[id] {
@@ -126,13 +129,6 @@ func (m *Monitor) dropLocked(container string) {
 		p.stop()
 		delete(m.patients, container)
 	}
-}
-
-func (m *Monitor) takeLocked(group string, t Target) {
-	ctx, stop := context.WithCancel(context.Background()) // ends with Close
-	p := &patient{Target: t, group: group, stop: stop, status: Status{State: Starting}}
-	m.patients[t.Container] = p
-	m.running.Go(func() { m.attend(ctx, p, filled(t.Check)) })
 }
 
 // attend probes one container. Docker waits before it probes for the first

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"io/fs"
-	"time"
 )
 
 // Source is one log to be read.
@@ -28,16 +27,11 @@ type source struct {
 	held map[string]Entry // parts of lines under way, by stream
 }
 
-func (s *source) open(tail int) error {
-	f, err := openChain(s.Path, tail)
-	if errors.Is(err, fs.ErrNotExist) {
+func (s *source) open(tail int) (err error) {
+	if s.file, err = openChain(s.Path, tail); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	if err != nil {
-		return err
-	}
-	s.file = f
-	return nil
+	return err
 }
 
 func (s *source) close() {
@@ -135,8 +129,5 @@ func (s *source) line() ([]byte, error) {
 
 // wants tells whether an entry is asked for. Where its time is not known, it is.
 func (o Options) wants(e Entry) bool {
-	outside := func(at time.Time) bool {
-		return !o.Since.IsZero() && at.Before(o.Since) || !o.Until.IsZero() && at.After(o.Until)
-	}
-	return e.Time.IsZero() || !outside(e.Time)
+	return e.Time.IsZero() || !e.Time.Before(o.Since) && (o.Until.IsZero() || !e.Time.After(o.Until))
 }
