@@ -103,7 +103,7 @@ func (c *contest) embedded(ctx context.Context) error {
 // margolite is one of ours, in a network namespace of its own, for one margolite
 // looks after the containers of a machine. From there its agent reaches no WFM.
 func (c *contest) margolite(ctx context.Context, name, id, containerd string) (*plant.Plant, error) {
-	at, err := c.place()
+	at, err := c.place(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -46,7 +46,7 @@ func (s *site) docker(ctx context.Context) (_ *docker, missing string, err error
 	if programs, err = copyTo(bin, programs[:5]); err != nil {
 		return nil, "", err
 	}
-	if d.place, err = s.place(); err != nil {
+	if d.place, err = s.place(ctx); err != nil {
 		return nil, "", err
 	}
 	state := filepath.Join(s.volatile, "docker")

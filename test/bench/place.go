@@ -4,66 +4,33 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
-
-	"golang.org/x/sys/unix"
-
-	"github.com/vishvananda/netlink"
 )
 
-// place is a network namespace that programs are started in. Its thread stays
-// for as long as the place is open: programs that die with their parent die with
-// the thread that started them.
-type place struct {
-	calls chan func()
-	done  chan struct{}
-}
+// place is a network namespace that programs are started in, mounted at a file.
+type place struct{ file string }
 
 // newPlace makes a network namespace with a loopback interface of its own.
-func newPlace() (*place, error) {
-	p := &place{calls: make(chan func()), done: make(chan struct{})}
-	ready := make(chan error)
-	go p.serve(ready)
-	if err := <-ready; err != nil {
-		return nil, fmt.Errorf("cannot make a network namespace: %w", err)
+func newPlace(ctx context.Context, file string) (*place, error) {
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		return nil, err
 	}
-	return p, nil
-}
-
-func (p *place) serve(ready chan<- error) {
-	defer close(p.done)
-	runtime.LockOSThread() // and never unlocked: the thread ends with this goroutine
-	err := unix.Unshare(unix.CLONE_NEWNET)
-	if err == nil {
-		err = loopbackUp()
-	}
-	ready <- err
+	out, err := exec.CommandContext(ctx, "unshare", "--net="+file, "busybox", "ip", "link", "set", "lo", "up").CombinedOutput()
 	if err != nil {
-		return
+		return nil, fmt.Errorf("cannot make a network namespace: %w: %s", err, out)
 	}
-	for call := range p.calls {
-		call()
-	}
-}
-
-func loopbackUp() error {
-	lo, err := netlink.LinkByName("lo")
-	if err != nil {
-		return err
-	}
-	return netlink.LinkSetUp(lo)
+	return &place{file}, nil
 }
 
 // start starts a program there; without a place, here.
 func (p *place) start(cmd *exec.Cmd) error {
-	if p == nil {
-		return cmd.Start()
+	if p != nil {
+		enter := exec.Command("nsenter", "--net="+p.file, "--", cmd.Path)
+		cmd.Path, cmd.Args, cmd.Err = enter.Path, append(enter.Args, cmd.Args[1:]...), errors.Join(cmd.Err, enter.Err)
 	}
-	result := make(chan error)
-	p.calls <- func() { result <- cmd.Start() }
-	return <-result
+	return cmd.Start()
 }
 
 // run runs a program there, and gives what it wrote when it fails.
@@ -78,14 +45,6 @@ func (p *place) run(ctx context.Context, cmd *exec.Cmd) error {
 		return errors.Join(ctx.Err(), fmt.Errorf("%s: %w\n%s\n%s", filepath.Base(cmd.Path), err, out.text, cmd))
 	}
 	return nil
-}
-
-func (p *place) close() {
-	if p == nil {
-		return
-	}
-	close(p.calls)
-	<-p.done
 }
 
 // tail keeps the last of what is written to it.

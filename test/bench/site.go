@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -16,7 +17,7 @@ import (
 // one in memory for what a device would have in memory.
 type site struct {
 	dir, volatile string
-	places        []*place
+	places        int
 	daemons       []*exec.Cmd
 }
 
@@ -31,13 +32,10 @@ func newSite(dir string) (*site, error) {
 	return s, nil
 }
 
-// place makes a network namespace that is closed with the site.
-func (s *site) place() (*place, error) {
-	p, err := newPlace()
-	if err == nil {
-		s.places = append(s.places, p)
-	}
-	return p, err
+// place makes a network namespace that goes with the site.
+func (s *site) place(ctx context.Context) (*place, error) {
+	s.places++
+	return newPlace(ctx, filepath.Join(s.volatile, fmt.Sprintf("net%d", s.places)))
 }
 
 // daemon starts a program that goes on until the end.
@@ -66,9 +64,6 @@ func (s *site) close() error {
 		ended := time.AfterFunc(10*time.Second, func() { _ = syscall.Kill(-d.Process.Pid, syscall.SIGKILL) })
 		_ = d.Wait()
 		ended.Stop()
-	}
-	for _, p := range s.places {
-		p.close()
 	}
 	for range 3 { // who is killed may just have forked
 		for _, pid := range plant.Processes("containerd-shim") {
