@@ -79,7 +79,7 @@ func inspect(archive []byte, strict bool) (*Package, error) {
 
 // walk calls each for the entries of the archive. Every error of the archive
 // itself is an invalid one; those of each are passed on as they are.
-func (p *Package) walk(each func(name string, h *tar.Header, content io.Reader) error) error {
+func (p *Package) walk(each func(name string, h *tar.Header, content io.Reader) error) (err error) {
 	if !IsArchive(p.archive) {
 		h := &tar.Header{Typeflag: tar.TypeReg, Size: int64(len(p.archive))}
 		return each(legacyNames[0], h, bytes.NewReader(p.archive))
@@ -88,7 +88,12 @@ func (p *Package) walk(each func(name string, h *tar.Header, content io.Reader) 
 	if err != nil {
 		return invalid("cannot read archive: %w", err)
 	}
-	expanded := &boundedReader{r: z, left: maxExpanded}
+	expanded := &io.LimitedReader{R: z, N: maxExpanded + 1}
+	defer func() {
+		if expanded.N == 0 {
+			err = invalid("cannot read archive: it expands to more than %d bytes", maxExpanded)
+		}
+	}()
 	archive := tar.NewReader(expanded)
 	for n := 0; ; n++ {
 		h, err := archive.Next()
@@ -288,21 +293,4 @@ func (p *Package) resolve(name, top string) error {
 	}
 	p.entries[name].leads = at
 	return nil
-}
-
-// boundedReader fails, rather than ends, where there is more than allowed.
-type boundedReader struct {
-	r    io.Reader
-	left int64
-}
-
-func (b *boundedReader) Read(buf []byte) (int, error) {
-	if int64(len(buf))-1 > b.left {
-		buf = buf[:b.left+1]
-	}
-	n, err := b.r.Read(buf)
-	if b.left -= int64(n); b.left < 0 {
-		return 0, errors.New("expands to more than the limit")
-	}
-	return n, err
 }

@@ -231,19 +231,10 @@ func (p Pool) address(key, written string) (netip.Addr, error) {
 		return netip.Addr{}, fmt.Errorf("has %s %.80q, which is not an address", key, written)
 	case !p.Subnet.Contains(a):
 		return netip.Addr{}, fmt.Errorf("has %s %s, which is not within %s", key, a, p.Subnet)
-	case a == p.Subnet.Addr(), a.Is4() && a == lastOf(p.Subnet):
+	case a == p.Subnet.Addr(), a.Is4() && !p.Subnet.Contains(a.Next()): // the network, and its broadcast address
 		return netip.Addr{}, fmt.Errorf("has %s %s, which is not a host address in %s", key, a, p.Subnet)
 	}
 	return a, nil
-}
-
-// lastOf is the broadcast address of an IPv4 network.
-func lastOf(p netip.Prefix) netip.Addr {
-	bytes := p.Addr().As4()
-	for bit := p.Bits(); bit < 32; bit++ {
-		bytes[bit/8] |= 0x80 >> (bit % 8)
-	}
-	return netip.AddrFrom4(bytes)
 }
 
 // checkAddresses finds pools that overlap and static addresses that two services
