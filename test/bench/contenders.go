@@ -133,7 +133,8 @@ func (c *contest) close() error {
 	for _, p := range c.plants {
 		errs = append(errs, p.Close())
 	}
-	return errors.Join(append(errs, c.site.close())...)
+	c.site.close()
+	return errors.Join(errs...)
 }
 
 // nerdctl is the one on PATH, with the CNI plugins of the distribution.

@@ -55,7 +55,7 @@ func (b *bench) with(ctx context.Context, home string, o plant.Options, do func(
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, at.close()) }()
+	defer at.close()
 	m, err := newMedium(ctx, home)
 	if err != nil {
 		return err

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -89,7 +88,7 @@ func withDocker(ctx context.Context, dir, agent string, do func(stack) error) (m
 	if err != nil {
 		return "", err
 	}
-	defer func() { err = errors.Join(err, at.close()) }()
+	defer at.close()
 	s := &dockerStack{dir: dir}
 	if s.docker, missing, err = at.docker(ctx); err != nil || missing != "" {
 		return missing, err

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -35,23 +36,14 @@ func (p *place) start(cmd *exec.Cmd) error {
 
 // run runs a program there, and gives what it wrote when it fails.
 func (p *place) run(ctx context.Context, cmd *exec.Cmd) error {
-	var out tail
+	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	err := p.start(cmd)
 	if err == nil {
 		err = cmd.Wait()
 	}
 	if err != nil {
-		return errors.Join(ctx.Err(), fmt.Errorf("%s: %w\n%s\n%s", filepath.Base(cmd.Path), err, out.text, cmd))
+		return errors.Join(ctx.Err(), fmt.Errorf("%s: %w\n%s\n%s", filepath.Base(cmd.Path), err, &out, cmd))
 	}
 	return nil
-}
-
-// tail keeps the last of what is written to it.
-type tail struct{ text []byte }
-
-func (t *tail) Write(b []byte) (int, error) {
-	t.text = append(t.text, b...)
-	t.text = t.text[max(0, len(t.text)-4<<10):]
-	return len(b), nil
 }

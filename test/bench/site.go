@@ -58,7 +58,7 @@ func (s *site) daemon(p *place, log string, environment []string, program string
 // close ends everything, the first daemon last. What still runs in containers goes on in
 // its shim until it is killed. The processes that can be seen here are those of this
 // program's namespace.
-func (s *site) close() error {
+func (s *site) close() {
 	for _, d := range slices.Backward(s.daemons) {
 		_ = d.Process.Signal(syscall.SIGTERM) // it may have ended by itself
 		ended := time.AfterFunc(10*time.Second, func() { _ = syscall.Kill(-d.Process.Pid, syscall.SIGKILL) })
@@ -71,5 +71,4 @@ func (s *site) close() error {
 		}
 	}
 	plant.UnmountBelow(s.dir)
-	return nil
 }
