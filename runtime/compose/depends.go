@@ -23,11 +23,9 @@ func mentions(c types.ServiceConfig) []mention {
 		service, _, _ := strings.Cut(link, ":")
 		all = append(all, mention{"links", service, true})
 	}
-	for _, mode := range []struct{ key, value string }{
-		{"network_mode", c.NetworkMode}, {"pid", c.Pid}, {"ipc", c.Ipc},
-	} {
-		if service, ok := strings.CutPrefix(mode.value, types.ServicePrefix); ok {
-			all = append(all, mention{mode.key, service, true})
+	for key, mode := range map[string]string{"network_mode": c.NetworkMode, "pid": c.Pid, "ipc": c.Ipc} {
+		if service, ok := strings.CutPrefix(mode, types.ServicePrefix); ok {
+			all = append(all, mention{key, service, true})
 		}
 	}
 	for _, from := range c.VolumesFrom {

@@ -34,12 +34,11 @@ func (v vetted) Dir(path string) string { return filepath.Dir(path) }
 // capture keeps a copy of a file, in memory.
 func (v vetted) capture(abs string, content []byte) error {
 	fd, err := unix.MemfdCreate("extended", unix.MFD_CLOEXEC)
-	if err != nil {
-		return fmt.Errorf("cannot copy %s: %w", abs, err)
+	if err == nil {
+		v[abs] = os.NewFile(uintptr(fd), abs)
+		_, err = v[abs].Write(content)
 	}
-	f := os.NewFile(uintptr(fd), abs)
-	v[abs] = f
-	if _, err := f.Write(content); err != nil {
+	if err != nil {
 		return fmt.Errorf("cannot copy %s: %w", abs, err)
 	}
 	return nil

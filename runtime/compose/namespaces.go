@@ -80,34 +80,22 @@ func (r *resolver) networkMode(s *Service, c types.ServiceConfig) Namespace {
 			r.refuse("ports", "must be published by the service whose network this one shares (network_mode %s)", mode)
 		}
 	}
-	for _, key := range r.conflicts(n.Mode, c) {
-		r.refuse(key, "cannot be combined with network_mode %s", mode)
-	}
-	return n
-}
-
-// conflicts are the keys set that a network mode leaves no room for.
-func (r *resolver) conflicts(mode NamespaceMode, c types.ServiceConfig) []string {
-	joins := mode == ModeService || mode == ModeContainer
-	var keys []string
-	for _, k := range []struct {
-		key      string
-		conflict bool
-	}{
-		{"hostname", joins && c.Hostname != ""},
-		{"domainname", joins && c.DomainName != ""},
-		{"extra_hosts", joins && len(c.ExtraHosts) > 0},
-		{"dns", joins && len(c.DNS) > 0},
-		{"dns_search", joins && len(c.DNSSearch) > 0},
-		{"dns_opt", joins && len(c.DNSOpts) > 0},
-		{"links", len(c.Links) > 0},
-		{"mac_address", c.MacAddress != ""},
+	joins := n.Mode == ModeService || n.Mode == ModeContainer
+	for key, conflicts := range map[string]bool{
+		"hostname":    joins && c.Hostname != "",
+		"domainname":  joins && c.DomainName != "",
+		"extra_hosts": joins && len(c.ExtraHosts) > 0,
+		"dns":         joins && len(c.DNS) > 0,
+		"dns_search":  joins && len(c.DNSSearch) > 0,
+		"dns_opt":     joins && len(c.DNSOpts) > 0,
+		"links":       len(c.Links) > 0,
+		"mac_address": c.MacAddress != "",
 	} {
-		if k.conflict {
-			keys = append(keys, k.key)
+		if conflicts {
+			r.refuse(key, "cannot be combined with network_mode %s", mode)
 		}
 	}
-	return keys
+	return n
 }
 
 // ipcSysctls are those of an ipc namespace, beside fs.mqueue.*.

@@ -112,26 +112,21 @@ func (r *resolver) blkio(res *Resources, c *types.BlkioConfig) {
 	for _, w := range c.WeightDevice {
 		device("blkio_config.weight_device", w.Path).Weight = w.Weight
 	}
-	for _, l := range []struct {
-		key    string
-		limits []types.ThrottleDevice
-		field  func(*BlkioDevice) *uint64
-	}{
-		{"blkio_config.device_read_bps", c.DeviceReadBps, func(d *BlkioDevice) *uint64 { return &d.ReadBPS }},
-		{"blkio_config.device_write_bps", c.DeviceWriteBps, func(d *BlkioDevice) *uint64 { return &d.WriteBPS }},
-		{"blkio_config.device_read_iops", c.DeviceReadIOps, func(d *BlkioDevice) *uint64 { return &d.ReadIOPS }},
-		{"blkio_config.device_write_iops", c.DeviceWriteIOps, func(d *BlkioDevice) *uint64 { return &d.WriteIOPS }},
-	} {
-		for _, limit := range l.limits {
+	throttle := func(key string, limits []types.ThrottleDevice, set func(d *BlkioDevice, rate uint64)) {
+		for _, limit := range limits {
 			if limit.Rate <= 0 {
-				r.refuse(l.key, "has no rate for %s", limit.Path)
+				r.refuse(key, "has no rate for %s", limit.Path)
 				continue
 			}
-			*l.field(device(l.key, limit.Path)) = uint64(limit.Rate)
+			set(device(key, limit.Path), uint64(limit.Rate))
 		}
 	}
-	for _, path := range slices.Sorted(maps.Keys(devices)) {
-		res.BlkioDevices = append(res.BlkioDevices, *devices[path])
+	throttle("blkio_config.device_read_bps", c.DeviceReadBps, func(d *BlkioDevice, rate uint64) { d.ReadBPS = rate })
+	throttle("blkio_config.device_write_bps", c.DeviceWriteBps, func(d *BlkioDevice, rate uint64) { d.WriteBPS = rate })
+	throttle("blkio_config.device_read_iops", c.DeviceReadIOps, func(d *BlkioDevice, rate uint64) { d.ReadIOPS = rate })
+	throttle("blkio_config.device_write_iops", c.DeviceWriteIOps, func(d *BlkioDevice, rate uint64) { d.WriteIOPS = rate })
+	for _, at := range slices.Sorted(maps.Keys(devices)) {
+		res.BlkioDevices = append(res.BlkioDevices, *devices[at])
 	}
 }
 
