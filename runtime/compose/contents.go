@@ -79,10 +79,7 @@ func (r *resolver) fileObject(s *Service, f File, w types.FileReferenceConfig, o
 }
 
 func (r *resolver) id(key, written string) uint32 {
-	if written == "" {
-		return 0
-	}
-	id, err := strconv.ParseUint(written, 10, 31)
+	id, err := strconv.ParseUint(cmp.Or(written, "0"), 10, 31)
 	if err != nil {
 		r.refuse(key, "%.80q is not a number", written)
 	}

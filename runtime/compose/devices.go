@@ -2,7 +2,6 @@ package compose
 
 import (
 	"cmp"
-	"fmt"
 	"path"
 	"slices"
 	"strconv"
@@ -12,9 +11,6 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"tags.cncf.io/container-device-interface/pkg/parser"
 )
-
-// allGPUs is what NVIDIA's generator of CDI files calls all of them.
-const allGPUs = "nvidia.com/gpu=all"
 
 // devices resolves device nodes, and devices that a CDI file of the device
 // describes.
@@ -61,6 +57,7 @@ func (r *resolver) devices(s *Service, c types.ServiceConfig) {
 // deviceRequest turns a request for devices into names of CDI devices.
 func (r *resolver) deviceRequest(key string, request types.DeviceRequest, gpu bool) []string {
 	gpu = gpu || slices.Contains(request.Capabilities, "gpu") || slices.Contains(request.Capabilities, "nvidia")
+	ids := request.IDs
 	switch {
 	case request.Driver == "cdi":
 		for _, id := range request.IDs {
@@ -75,25 +72,23 @@ func (r *resolver) deviceRequest(key string, request types.DeviceRequest, gpu bo
 	case request.Driver == "" && !gpu:
 		r.refuse(key+".capabilities", "%q are not supported, only gpu; for other devices use driver cdi", request.Capabilities)
 		return nil
-	case len(request.IDs) > 0:
-		var devices []string
-		for _, id := range request.IDs {
-			name := "nvidia.com/gpu=" + id
-			if len(id) > 128 || !parser.IsQualifiedName(name) {
-				r.refuse(key+".device_ids", "has %.80q, which is not a device", id)
-			}
-			devices = append(devices, name)
-		}
-		return devices
+	case len(ids) > 0:
 	case request.Count <= 0:
-		return []string{allGPUs}
+		ids = []string{"all"} // as NVIDIA's generator of CDI files calls all of them
 	case request.Count > 64:
 		r.refuse(key+".count", "is %d, which is more than any device has", request.Count)
-		return nil
+	default:
+		for n := range int(request.Count) {
+			ids = append(ids, strconv.Itoa(n))
+		}
 	}
 	var devices []string
-	for n := range int(request.Count) {
-		devices = append(devices, fmt.Sprintf("nvidia.com/gpu=%d", n))
+	for _, id := range ids {
+		name := "nvidia.com/gpu=" + id
+		if len(id) > 128 || !parser.IsQualifiedName(name) {
+			r.refuse(key+".device_ids", "has %.80q, which is not a device", id)
+		}
+		devices = append(devices, name)
 	}
 	return devices
 }

@@ -24,15 +24,13 @@ func (r *resolver) security(s *Service, c types.ServiceConfig) {
 func (r *resolver) capabilities(key string, written []string) []string {
 	var all []string
 	for _, w := range written {
-		name := strings.TrimPrefix(strings.ToUpper(w), "CAP_")
-		switch {
-		case name == "ALL":
-			all = append(all, name)
-		case slices.Contains(cap.Known(), "CAP_"+name):
-			all = append(all, "CAP_"+name)
-		default:
+		name := "CAP_" + strings.TrimPrefix(strings.ToUpper(w), "CAP_")
+		if name == "CAP_ALL" {
+			name = "ALL"
+		} else if !slices.Contains(cap.Known(), name) {
 			r.refuse(key, "has %.80q, which is not a capability", w)
 		}
+		all = append(all, name)
 	}
 	slices.Sort(all)
 	return slices.Compact(all)
