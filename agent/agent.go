@@ -187,7 +187,7 @@ func New(o Options) *Agent {
 		WFM: o.Settings.URL, Downtime: o.Settings.Poll.Downtime, Now: b.moment, Random: o.Random,
 		Record: silenceRecord{o.Store, filepath.Join(o.RunDir, "silence")}, Logger: o.Logger,
 	})
-	o.Store.OnAppend(anchor(o.Logger))
+	o.Store.OnAppend(b.tell)
 	a.reporter = newReporter(b, a.silence, &a.loops.reporter)
 	a.ledger = &ledger{base: b, reported: a.reporter.poke, deaf: a.reporter.deaf}
 	a.reporter.status = a.ledger.status

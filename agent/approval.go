@@ -68,7 +68,7 @@ func (l *ledger) answer(id string, a store.Answer) (*store.Deployment, error) {
 	after.Components = slices.Clone(before.Components)
 	after.Answers = withAnswer(before.Answers, a)
 	told := func(d *store.Deployment) { rejection(&a).record(d, l.nameOf(d)) }
-	verb, kind, note := "approve", control.ChangeApproved, noteApproved
+	verb, note := "approve", noteApproved
 	switch {
 	case verdict == policy.Rejected && Phase(before.Phase) == Leaving:
 		told(&after)
@@ -85,7 +85,7 @@ func (l *ledger) answer(id string, a store.Answer) (*store.Deployment, error) {
 		}
 	}
 	if verdict == policy.Rejected {
-		verb, kind, note = "reject", control.ChangeRejected, noteRejected
+		verb, note = "reject", noteRejected
 	}
 	err = l.commit(verb, &before, &after, nil, l.note(note, store.Entry{
 		Deployment: after.ID, Revision: a.Revision, By: a.By, Text: withReason(a.Change, a.Reason),
@@ -96,8 +96,6 @@ func (l *ledger) answer(id string, a store.Answer) (*store.Deployment, error) {
 	if verdict == policy.Rejected {
 		l.changed([]string{after.ID})
 	}
-	l.logger.Info("change answered", "deployment", after.ID, "change", a.Change, "revision", a.Revision.String(), "answer", a.Verdict, "by", a.By, "reason", a.Reason)
-	l.hub.send(control.Event{Kind: kind, Deployment: after.ID, Digest: a.Revision.String(), Text: withReason("by "+a.By, a.Reason)})
 	return &after, nil
 }
 

@@ -40,7 +40,6 @@ func (r *reconciler) adopt(ctx context.Context, w *worker, d *store.Deployment) 
 	if err := r.applyRevision(ctx, w, d, &d.Desired, false, nil); err != nil { // waits until it has settled
 		return true, r.fail(ctx, w, d, err)
 	}
-	r.logger.Info("adopted a running deployment", "deployment", d.ID, "revision", d.Desired.Digest.String())
 	if err := r.ledger.transition(d, eventFound, nil, nil); err != nil {
 		return true, err
 	}

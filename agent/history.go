@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"slices"
 	"strings"
@@ -75,16 +74,39 @@ func told(entries []store.Entry, e store.Entry) bool {
 	return slices.ContainsFunc(entries, func(other store.Entry) bool { return other.Kind == e.Kind && other.Text == e.Text })
 }
 
-// anchor logs the chain of each entry: who collects the log elsewhere can tell
-// what the journal was, whatever becomes of this device.
-func anchor(logger *slog.Logger) func(store.Entry) {
-	return func(e store.Entry) {
-		attrs := []any{"kind", e.Kind, "sequence", e.Sequence, "chain", e.Chain.String()}
-		if e.Deployment != "" {
-			attrs = append(attrs, "deployment", e.Deployment)
+// tell tells of an entry that the journal has now. The log has each with its chain: who
+// collects the log elsewhere can tell what the journal was, whatever becomes of this
+// device. Who follows the events hears what was accepted, and what people decided.
+func (b *base) tell(e store.Entry) {
+	log := b.logger.Info
+	attrs := []any{"kind", e.Kind, "sequence", e.Sequence, "chain", e.Chain.String()}
+	for _, a := range [][2]string{{"deployment", e.Deployment}, {"revision", e.Revision.String()}, {"by", e.By}, {"text", e.Text}} {
+		if a[1] != "" {
+			attrs = append(attrs, a[0], a[1])
 		}
-		logger.Info("journal entry written", attrs...)
 	}
+	if e.Version > 0 {
+		attrs = append(attrs, "version", e.Version)
+	}
+	if e.Kind == noteSecurity || e.Kind == noteManifestRollback {
+		log, attrs = b.logger.Warn, append(attrs, "security", true)
+	}
+	log("journal entry written", attrs...)
+	event := control.Event{Kind: control.EventKind(e.Kind), Deployment: e.Deployment, Version: e.Version, Digest: e.Revision.String(), Text: e.Text}
+	if e.By != "" {
+		event.Text = withReason("by "+e.By, e.Text)
+	}
+	switch e.Kind {
+	case noteManifestRollback:
+		b.hub.send(event)
+		event.Kind = control.ManifestAccepted
+	case noteExpired:
+		event.Kind, event.Text = control.LockReleased, "ended: "+e.Text
+	case noteManifestAccepted, noteApproved, noteRejected, noteReturn, noteHeld, noteReleased:
+	default:
+		return
+	}
+	b.hub.send(event)
 }
 
 // noteStart tells that the agent starts; not again where nothing happened since
@@ -93,7 +115,6 @@ func anchor(logger *slog.Logger) func(store.Entry) {
 func (a *Agent) noteStart() {
 	var entries []store.Entry
 	if err := a.o.Store.CheckJournal(); err != nil {
-		a.o.Logger.Error("the journal was altered or damaged", "security", true, "error", err)
 		if e := a.ledger.note(noteSecurity, store.Entry{Text: err.Error()}); !told(a.ledger.recent(), e) {
 			entries = append(entries, e)
 		}

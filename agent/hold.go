@@ -2,7 +2,6 @@ package agent
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -252,8 +251,7 @@ func (l *locks) expire(m pace.Moment) {
 	l.unsaid = false
 }
 
-// commit makes these the locks that are held, and tells what the journal does. The
-// caller holds mu.
+// commit makes these the locks that are held. The caller holds mu.
 func (l *locks) commit(now []hold, journal []store.Entry) error {
 	record, err := lockRecord{now}.encode()
 	if err == nil {
@@ -263,19 +261,11 @@ func (l *locks) commit(now []hold, journal []store.Entry) error {
 		return fmt.Errorf("cannot save the update locks: %w", err)
 	}
 	l.holds = now
-	for _, e := range journal {
-		kind := control.LockReleased
-		if e.Kind == noteHeld {
-			kind = control.LockTaken
-		}
-		l.logger.Info("update locks changed", "kind", e.Kind, "lock", e.Text, "deployment", e.Deployment, "by", e.By)
-		l.hub.send(control.Event{Kind: kind, Deployment: e.Deployment, Text: cmp.Or(e.By, "ended") + ": " + e.Text})
-	}
 	return nil
 }
 
 func (l *locks) note(m pace.Moment, kind string, h *hold, by string) store.Entry {
-	return store.Entry{Time: m.Wall, Kind: kind, Deployment: h.Deployment, By: by, Text: h.text(m)}.Tidy()
+	return store.Entry{Time: m.Wall, Kind: kind, Deployment: h.Deployment, By: by, Text: h.text(m)}
 }
 
 // hold takes a lock, in place of one of the same holder about the same. Package control

@@ -49,6 +49,7 @@ func (p *plant) start() {
 		store: p.store, hub: h, logger: slog.New(slog.NewTextHandler(&p.log, nil)),
 		moment: func() pace.Moment { return pace.Moment{Wall: p.wall, Up: p.up} },
 	}
+	p.store.OnAppend(b.tell)
 	p.locks = newLocks(b, Options{RunDir: filepath.Dir(p.path), ClockWrong: func() bool { return p.wrong }}, func() { p.looks++ })
 }
 
@@ -304,10 +305,10 @@ func TestLocksAreToldWithWhoDidIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	told := strings.Join(p.told(), "\n")
-	want := `lock.taken user operator (1000): operator, until 2026-06-01T12:01:00Z: bearings
-lock.taken user fitter (1001): fitter, until 2026-06-01T12:02:31Z
+	want := `lock.taken by user operator (1000): operator, until 2026-06-01T12:01:00Z: bearings
+lock.taken by user fitter (1001): fitter, until 2026-06-01T12:02:31Z
 lock.released ended: fitter, until 2026-06-01T12:02:31Z
-lock.released user root (0): operator, until 2026-06-01T12:03:30Z: bearings`
+lock.released by user root (0): operator, until 2026-06-01T12:03:30Z: bearings`
 	if told != want {
 		t.Errorf("told was\n%s, want\n%s", told, want)
 	}

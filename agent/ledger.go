@@ -260,8 +260,6 @@ func (l *ledger) accept(ctx context.Context, m *wfm.Manifest, by adoption, in *i
 	l.ahead = false // the records need them now
 	l.drop(nil)
 	l.taking, l.pinned = "", nil
-	l.logger.Info("manifest accepted", "version", m.Version, "digest", m.Digest.String(), "deployments", len(m.Deployments), "changed", len(touched))
-	l.hub.send(control.Event{Kind: control.ManifestAccepted, Version: m.Version, Digest: m.Digest.String()})
 	if len(change.Reports) > 0 {
 		l.reported()
 	}

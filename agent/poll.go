@@ -524,7 +524,9 @@ func (p *poller) take(ctx context.Context, scope string, held store.Manifest, m 
 		}
 	}
 	if permit != nil {
-		p.accepting(permit, held)
+		p.mu.Lock()
+		permit.used = true
+		p.mu.Unlock()
 	}
 	return p.ledger.accept(ctx, m, adopted, in)
 }

@@ -65,10 +65,9 @@ func (l *ledger) goBack(id string, wanted digest.Digest, by, reason string) erro
 	if err := l.kept(target); err != nil {
 		return fmt.Errorf("%w: deployment %s: %w", control.ErrConflict, id, err)
 	}
-	left, after := before.Desired.Digest, before
+	after := before
 	if Phase(before.Phase) == Fetched || Phase(before.Phase) == Staged {
 		after.Return = returnDue // what comes next goes on
-		left = ""                // no record tells any more
 	} else {
 		f := &fault{code: codeReturned, err: fmt.Errorf("%s: %s", backTo(target), withReason("requested by "+by, reason))}
 		after, err = l.moved(&before, eventReturned, func(d *store.Deployment) {
@@ -91,8 +90,6 @@ func (l *ledger) goBack(id string, wanted digest.Digest, by, reason string) erro
 		return err
 	}
 	l.changed([]string{id})
-	l.logger.Warn("rollback requested", "deployment", id, "revision", target.Digest.String(), "left", left.String(), "by", by, "reason", reason)
-	l.hub.send(control.Event{Kind: control.RollbackAsked, Deployment: id, Digest: target.Digest.String(), Text: withReason("by "+by, reason)})
 	return nil
 }
 

@@ -84,19 +84,6 @@ func (p *poller) permitted(m *wfm.Manifest) *permission {
 	return nil
 }
 
-// accepting tells who has a manifest accepted in place of a newer one (DS-07).
-func (p *poller) accepting(permit *permission, held store.Manifest) {
-	p.mu.Lock()
-	permit.used = true
-	p.mu.Unlock()
-	p.logger.Warn("manifest accepted at an operator's request although its version is not greater", "security", true,
-		"uid", permit.uid, "version", permit.version, "digest", permit.digest.String(), "before", held.Version, "digestBefore", held.Digest.String())
-	p.hub.send(control.Event{
-		Kind: control.RollbackAccepted, Version: permit.version, Digest: permit.digest.String(),
-		Text: fmt.Sprintf("user %d accepted version %d in place of %d", permit.uid, permit.version, held.Version),
-	})
-}
-
 // refuse is the error about a manifest whose version is not greater.
 func (p *poller) refuse(held store.Manifest, m *wfm.Manifest) error {
 	what := fmt.Sprintf("version %d is lower than the accepted %d", m.Version, held.Version)

@@ -69,7 +69,7 @@ func TestAnOperatorHasARollbackAccepted(t *testing.T) {
 	s.heard(first, "pending@10", "installing@10", "installed@10", "installed@3")
 	s.runtime.await(t, first+"-main 1.0.0")
 	s.made("apply 1.0.0", applied)
-	if lines := l.with("security=true", "uid=4711", "version=3", "before=10", refused.Digest); len(lines) != 1 {
+	if lines := l.with("security=true", "kind=manifest.rollback", "user 4711", "version=3", "in place of version 10", refused.Digest); len(lines) != 1 {
 		t.Errorf("%d lines tell of it", len(lines))
 	}
 	for e := range events {

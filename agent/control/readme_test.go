@@ -70,7 +70,7 @@ func (d documented) Subscribe() (<-chan control.Event, func()) {
 	events := make(chan control.Event, 2)
 	at := time.Date(2026, 5, 4, 6, 0, 30, 0, time.UTC)
 	events <- control.Event{Time: at, Kind: control.ChangeWaits, Deployment: documentedDeployment, Digest: documentedRevision, Text: "an update needs the approval of the site"}
-	events <- control.Event{Time: at.Add(42 * time.Second), Kind: control.ChangeApproved, Deployment: documentedDeployment, Digest: documentedRevision, Text: "by " + control.Caller{UID: 1000, User: "operator"}.String()}
+	events <- control.Event{Time: at.Add(42 * time.Second), Kind: control.ChangeApproved, Deployment: documentedDeployment, Digest: documentedRevision, Text: "by " + control.Caller{UID: 1000, User: "operator"}.String() + ": update"}
 	close(events)
 	return events, func() {}
 }
