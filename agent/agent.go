@@ -174,7 +174,7 @@ func New(o Options) *Agent {
 	b := &base{
 		wfm: o.WFM, store: o.Store, runtime: o.Runtime, facts: o.Facts, settings: &settings{}, hub: newHub(o.Now), logger: o.Logger,
 		now: o.Now, moment: func() pace.Moment { return pace.Moment{Wall: o.Now(), Up: time.Since(start)} },
-		mistakes: &mistakes{logger: o.Logger, now: o.Now}, heads: cache[digest.Digest, head]{most: maxKnown},
+		mistakes: &mistakes{logger: o.Logger, now: o.Now, known: cache[string, bool]{most: maxMistakes}}, heads: cache[digest.Digest, head]{most: maxKnown},
 	}
 	b.settings.Store(&o.Settings)
 	a := &Agent{base: b, o: o, Projects: NewProjects(o.Runtime, o.Settings.Settle)}

@@ -21,11 +21,14 @@ func (c *cache[K, V]) get(key K) (V, bool) {
 	return value, ok
 }
 
-func (c *cache[K, V]) put(key K, value V) {
+// put returns whether the key is a new one.
+func (c *cache[K, V]) put(key K, value V) (news bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if _, known := c.held[key]; c.held == nil || !known && len(c.held) >= c.most {
+	_, known := c.held[key]
+	if c.held == nil || !known && len(c.held) >= c.most {
 		c.held = map[K]V{}
 	}
 	c.held[key] = value
+	return !known
 }

@@ -25,11 +25,11 @@ const (
 type mistakes struct {
 	logger *slog.Logger
 	now    func() time.Time
+	known  cache[string, bool]
 
 	mu    sync.Mutex
 	count int64
 	last  *control.Mistake
-	known map[string]bool
 }
 
 // note counts and logs err if it is a panic, with its stack when it is the first
@@ -43,15 +43,8 @@ func (m *mistakes) note(what string, err error) bool {
 	m.mu.Lock()
 	m.count++
 	m.last = &control.Mistake{Time: m.now().UTC(), Object: what, Text: text}
-	news := !m.known[what+text]
-	if news {
-		if m.known == nil || len(m.known) >= maxMistakes {
-			m.known = map[string]bool{}
-		}
-		m.known[what+text] = true
-	}
 	m.mu.Unlock()
-	if news {
+	if m.known.put(what+text, true) {
 		m.logger.Error("internal error: this operation failed, everything else goes on", "object", what, "error", text, "stack", p.Stack)
 	} else {
 		m.logger.Warn("internal error: the same one again", "object", what, "error", text)

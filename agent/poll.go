@@ -31,6 +31,9 @@ var errRefused = errors.New("manifest refused")
 // errHeld says that a request was not sent: nothing may be now (ERR-04, POL-01).
 var errHeld = errors.New("polling is paused")
 
+// maxTold bounds how many refusals are kept in mind, to log each of them once.
+const maxTold = 16
+
 // poller asks the WFM for the desired state (DS-01).
 type poller struct {
 	*base
@@ -46,10 +49,11 @@ type poller struct {
 	woken      chan struct{}   // the WFM may be in reach again
 	changed    chan struct{}   // the machine is another one
 
-	polls   *pace.Polls   // of run
-	vain    vain          // fetches of what is not acceptable; of run as well
-	wholeAt int64         // one more than the writes of the store when it was whole; of run as well
-	retell  time.Duration // when to report the current state again, by uptime; 0: not decided yet; of run as well
+	polls   *pace.Polls         // of run
+	told    cache[string, bool] // refusals that were logged, each once (DS-07)
+	vain    vain                // fetches of what is not acceptable; of run as well
+	wholeAt int64               // one more than the writes of the store when it was whole; of run as well
+	retell  time.Duration       // when to report the current state again, by uptime; 0: not decided yet; of run as well
 
 	mu    sync.Mutex
 	state pollState
@@ -74,13 +78,12 @@ type pollState struct {
 
 	refusedManifest *control.RefusedManifest // the one that is refused for its version alone
 	permit          *permission              // to accept it nevertheless
-	told            []string                 // refusals that were logged
 }
 
 func newPoller(b *base, random pace.Random, quiet *pace.Silence, l *ledger, watched *loop) *poller {
 	return &poller{
 		base: b, random: random, silence: quiet, ledger: l, loop: watched,
-		requests: make(chan chan error), configured: make(chan struct{}, 1), woken: make(chan struct{}, 1), changed: make(chan struct{}, 1),
+		told: cache[string, bool]{most: maxTold}, requests: make(chan chan error), configured: make(chan struct{}, 1), woken: make(chan struct{}, 1), changed: make(chan struct{}, 1),
 	}
 }
 
@@ -248,7 +251,7 @@ func (p *poller) poll(ctx context.Context, closed bool) (asked bool, err error) 
 		}
 	case errors.Is(err, errRefused): // told for itself
 		p.state.refusals++
-		outage, fresh = "", p.untold(problem)
+		outage, fresh = "", p.told.put(problem, true)
 		p.state.refused, p.state.refusedManifest = problem, nil
 		if errors.As(err, &version) {
 			p.state.refusedManifest = version.manifest

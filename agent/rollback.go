@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/opencontainers/go-digest"
@@ -13,9 +12,6 @@ import (
 	"github.com/margolite/margolite/agent/wfm"
 	"github.com/margolite/margolite/store"
 )
-
-// maxTold bounds how many refusals are kept in mind, to log each of them once.
-const maxTold = 16
 
 // versionRefusal is a manifest that is refused for its version alone (DS-06,
 // an operator may have it accepted nevertheless.
@@ -123,17 +119,4 @@ func (p *poller) refuse(held store.Manifest, m *wfm.Manifest) error {
 		}
 	}
 	return r
-}
-
-// untold says, once for each, that a refusal was not logged yet: a WFM that
-// serves now this and now that is no reason to fill the log (DS-07). The caller holds mu.
-func (p *poller) untold(refusal string) bool {
-	if slices.Contains(p.state.told, refusal) {
-		return false
-	}
-	if len(p.state.told) == maxTold {
-		p.state.told = slices.Delete(p.state.told, 0, 1)
-	}
-	p.state.told = append(p.state.told, refusal)
-	return true
 }
