@@ -398,13 +398,8 @@ func (p *poller) leave(ctx context.Context, before, now acknowledged) []store.En
 	if before.device == "" || before.device == now.device && before.audience == now.audience {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, withdrawTimeout)
-	defer cancel()
-	e, err := withdraw(ctx, p.wfm, before)
-	if err != nil {
-		p.logger.Warn("cannot withdraw the capabilities of this device", "error", err)
-	}
-	return []store.Entry{p.ledger.note(e.Kind, e)}
+	e, _ := withdraw(ctx, p.wfm, before, p.now()) // which says why the WFM was not told
+	return []store.Entry{e}
 }
 
 func (p *poller) acknowledge(mark acknowledged, journal ...store.Entry) error {

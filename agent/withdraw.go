@@ -53,25 +53,24 @@ func Withdraw(ctx context.Context, s *store.Store, w Withdrawer, now time.Time) 
 	if known.device == "" {
 		return false, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, withdrawTimeout)
-	defer cancel()
-	entry, err := withdraw(ctx, w, known)
-	entry.Time = now
+	entry, err := withdraw(ctx, w, known, now)
 	commitErr := s.Commit("capabilities", store.Change{
-		Settings: map[string][]byte{capabilitiesSetting: nil}, Journal: []store.Entry{entry.Tidy()},
+		Settings: map[string][]byte{capabilitiesSetting: nil}, Journal: []store.Entry{entry},
 	})
 	return err == nil, errors.Join(err, commitErr)
 }
 
 // withdraw takes capabilities back and gives the entry of the journal about it.
-func withdraw(ctx context.Context, w Withdrawer, known acknowledged) (store.Entry, error) {
+func withdraw(ctx context.Context, w Withdrawer, known acknowledged, now time.Time) (store.Entry, error) {
+	ctx, cancel := context.WithTimeout(ctx, withdrawTimeout)
+	defer cancel()
 	var err error
 	if w.Audience() != known.audience {
 		err = errors.New("it is no longer the configured WFM")
 	} else {
 		err = w.DeleteCapabilities(ctx, known.device)
 	}
-	e := store.Entry{Kind: noteWithdrawn, Text: fmt.Sprintf("%s was told that device %s is decommissioned", known.audience, known.device)}
+	e := store.Entry{Time: now, Kind: noteWithdrawn, Text: fmt.Sprintf("%s was told that device %s is decommissioned", known.audience, known.device)}
 	if err != nil {
 		err = fmt.Errorf("%s was not told that device %s is decommissioned: %w", known.audience, known.device, err)
 		e.Kind, e.Text = noteNotWithdrawn, err.Error()

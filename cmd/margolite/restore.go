@@ -239,7 +239,7 @@ func (r *restoration) merge(restored *store.Store, stranger bool) error {
 		}
 	}
 	note := store.Entry{Kind: "device.restored", Time: time.Now(), Text: fmt.Sprintf("this is the backup of device %s of %s", r.about.Device, r.about.Made.Format(time.RFC3339))}
-	change := store.Change{Settings: settings, Journal: []store.Entry{note.Tidy()}}
+	change := store.Change{Settings: settings, Journal: []store.Entry{note}}
 	if known || has {
 		change.Manifest = &m
 	}
