@@ -11,27 +11,35 @@ import (
 	"github.com/margolite/margolite/agent/wfm"
 )
 
-// Reason is why the desired state cannot be had from a repository.
+// Reason is why the desired state cannot be had from a repository. It is what to do
+// about that, for people.
 type Reason string
 
 // Reasons that lie on the device.
 const (
-	NoProgram Reason = "no git"      // there is no git program, or it cannot speak https
-	TooOld    Reason = "old git"     // the git program is too old
-	NoToken   Reason = "no token"    // the token cannot be read
-	Local     Reason = "work folder" // the work folder cannot be used
+	// NoProgram: there is no git program, or it cannot speak https.
+	NoProgram Reason = "install git with HTTPS support (on OpenWrt the packages git and git-http)"
+	TooOld    Reason = "install git 2.31 or newer" // see minMajor
+	NoToken   Reason = "put the access token into the file named by wfm.git.token, readable by margolite's user"
+	// Local: the work folder cannot be used.
+	Local Reason = "make the state directory writable, and free some space"
 )
 
 // Reasons that lie with the server, or on the way there.
 const (
-	Unreachable  Reason = "unreachable"   // no answer, or one that broke off
-	Untrusted    Reason = "untrusted"     // no TLS connection to the right server
-	Unauthorized Reason = "unauthorized"  // the token is not accepted, or not for this repository
-	NoRepository Reason = "no repository" // there is none at this URL, as far as this token shows
-	Redirected   Reason = "redirected"    // the server says that it is elsewhere
-	NoBranch     Reason = "no branch"
-	NoFolder     Reason = "no folder"
-	Rejected     Reason = "rejected" // the server does not take what is pushed
+	// Unreachable: no answer, or one that broke off.
+	Unreachable Reason = "check the network and wfm.url"
+	// Untrusted: no TLS connection to the right server.
+	Untrusted Reason = "check this device's clock, and that wfm.ca holds the CA of the server's certificate"
+	// Unauthorized: the token is not accepted, or not for this repository.
+	Unauthorized Reason = "use an access token that can read the repository"
+	// NoRepository: there is none at this URL, as far as this token shows.
+	NoRepository Reason = "correct wfm.url, or let the access token read the repository"
+	Redirected   Reason = "correct wfm.url: redirects are not followed"
+	NoBranch     Reason = "correct wfm.git.branch, or create the branch"
+	NoFolder     Reason = "correct wfm.git.path; to have no deployments, delete the last document and keep some other file in the repository"
+	// Rejected: the server does not take what is pushed.
+	Rejected Reason = "let the access token push to the branch named by wfm.git.report"
 )
 
 // Error is a failure to get the desired state.
@@ -46,35 +54,7 @@ func (e *Error) Error() string { return "cannot " + e.Op + ": " + e.Err.Error() 
 func (e *Error) Unwrap() error { return e.Err }
 
 // Mend says what to do about it, for people.
-func (e *Error) Mend() string {
-	switch e.Reason {
-	case NoProgram:
-		return "install git with HTTPS support (on OpenWrt the packages git and git-http)"
-	case TooOld:
-		return fmt.Sprintf("install git %d.%d or newer", minMajor, minMinor)
-	case NoToken:
-		return "put the access token into the file named by wfm.git.token, readable by margolite's user"
-	case Local:
-		return "make the state directory writable, and free some space"
-	case Unreachable:
-		return "check the network and wfm.url"
-	case Untrusted:
-		return "check this device's clock, and that wfm.ca holds the CA of the server's certificate"
-	case Unauthorized:
-		return "use an access token that can read the repository"
-	case NoRepository:
-		return "correct wfm.url, or let the access token read the repository"
-	case Redirected:
-		return "correct wfm.url: redirects are not followed"
-	case NoBranch:
-		return "correct wfm.git.branch, or create the branch"
-	case Rejected:
-		return "let the access token push to the branch named by wfm.git.report"
-	case NoFolder:
-		return "correct wfm.git.path; to have no deployments, delete the last document and keep some other file in the repository"
-	}
-	return ""
-}
+func (e *Error) Mend() string { return string(e.Reason) }
 
 // Answered says that the right server was reached, and it is its answer that is
 // of no use.
