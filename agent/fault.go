@@ -103,11 +103,8 @@ func causeOf(code string) cause {
 // permanent says whether trying the same revision again cannot help, or is not
 // to be.
 func permanent(code string) bool {
-	switch causeOf(code) {
-	case ofDocument, ofSite, ofAttempt:
-		return true
-	}
-	return false
+	by := causeOf(code)
+	return by == ofDocument || by == ofSite || by == ofAttempt
 }
 
 // passing says whether a revision that was begun and failed is worth another try
@@ -138,6 +135,7 @@ var codesOfRuntime = map[runtime.Code]string{
 	runtime.NotFound:       codeNotFound,
 	runtime.Unreachable:    codeUnreachable,
 	runtime.Denied:         codeDenied,
+	runtime.Refused:        codeDenied,
 	runtime.Unsigned:       codeNotAllowed,
 	runtime.NoSpace:        codeStorageFull,
 	runtime.Conflict:       codeConflict,

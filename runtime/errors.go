@@ -8,40 +8,34 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/margolite/margolite/runtime/fault"
 	"github.com/margolite/margolite/runtime/image"
 )
 
-// Code says what kind of failure an Error is, for callers that branch.
-type Code string
-
-// The codes of Error.
-const (
-	Unsupported    Code = "unsupported"     // the project asks for what this runtime does not do
-	InvalidPackage Code = "invalid-package" // the package or the Compose file in it is wrong
-	Garbled        Code = "garbled"         // what came is not what was to come: later may work
-	NotFound       Code = "not-found"       // the registry does not have the package or image
-	Unreachable    Code = "unreachable"     // temporary: try again later
-	Denied         Code = "denied"          // the registry or the local configuration refuses
-	Unsigned       Code = "unsigned"        // the package has to be signed, and has no signature that counts
-	NoSpace        Code = "no-space"        // the images do not fit on this device
-	Conflict       Code = "conflict"        // another project has the port, the name or the address
-	StartFailed    Code = "start-failed"    // a container could not be created or started
-	Exited         Code = "exited"          // a container ended during start-up
-	Unhealthy      Code = "unhealthy"       // a container runs, and its health check fails
-	Timeout        Code = "timeout"         // the caller's deadline passed
-	Internal       Code = "internal"        // this device: disk, kernel, containerd
+// Every error of the runtime that callers branch on is of this form.
+type (
+	Error = fault.Error
+	Code  = fault.Code
 )
 
-// Error is a failure that concerns one object: a service, an image, a package, a project.
-type Error struct {
-	Code   Code
-	Object string
-	Err    error
-}
-
-func (e *Error) Error() string { return e.Object + ": " + e.Err.Error() }
-
-func (e *Error) Unwrap() error { return e.Err }
+// The codes of Error, see package fault.
+const (
+	Unsupported    = fault.Unsupported
+	InvalidPackage = fault.InvalidPackage
+	Garbled        = fault.Garbled
+	NotFound       = fault.NotFound
+	Unreachable    = fault.Unreachable
+	Denied         = fault.Denied
+	Refused        = fault.Refused
+	Unsigned       = fault.Unsigned
+	NoSpace        = fault.NoSpace
+	Conflict       = fault.Conflict
+	StartFailed    = fault.StartFailed
+	Exited         = fault.Exited
+	Unhealthy      = fault.Unhealthy
+	Timeout        = fault.Timeout
+	Internal       = fault.Internal
+)
 
 // Persists says that an error of NoSpace would come again: there still is not
 // what the images need. It looks at the file system and nothing else. Where an
@@ -76,26 +70,25 @@ func lacksRuntime(text string) bool {
 		strings.Contains(text, "binary not installed") || strings.Contains(text, "containerd-shim-runc-v2 not found")
 }
 
-// CodeOf is the code of the first *Error in err's chain; Timeout for a deadline, else Internal.
-func CodeOf(err error) Code {
-	var typed *Error
-	switch {
-	case errors.As(err, &typed):
-		return typed.Code
-	case errors.Is(err, context.DeadlineExceeded):
-		return Timeout
-	default:
-		return Internal
+// CodeOf is the code of an error of the runtime.
+func CodeOf(err error) Code { return fault.CodeOf(err) }
+
+// fail makes err, which says what could not be done, an Error about object, unless it is
+// about one already or the caller gave up. code is that of what has none.
+func fail(code Code, object string, err error) error {
+	var known *Error
+	if errors.As(err, &known) {
+		if known.Object != "" {
+			return err
+		}
+		code = known.Code
 	}
+	return failAs(code, object, err)
 }
 
-// fail makes err, which says what could not be done, an Error of code, unless it
-// is one already or the caller gave up.
-func fail(code Code, object string, err error) error {
-	var typed *Error
+// failAs is fail for an error whose code and object are known, whatever it wraps.
+func failAs(code Code, object string, err error) error {
 	switch {
-	case errors.As(err, &typed):
-		return err
 	case errors.Is(err, context.Canceled):
 		return fmt.Errorf("%s: %w", object, err)
 	case errors.Is(err, context.DeadlineExceeded):

@@ -1,7 +1,6 @@
 package runtime
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -298,22 +297,11 @@ func codeOfCompose(err error) Code {
 	}
 }
 
+// failImage makes an error of package image one of the runtime.
 func failImage(object string, err error) error {
-	var failed *image.Error
-	if !errors.As(err, &failed) {
-		return fail(Internal, object, err)
+	var known *Error
+	if errors.As(err, &known) && known.Object != "" {
+		return failAs(known.Code, known.Object, known.Err)
 	}
-	code := map[image.Kind]Code{
-		image.NotFound:    NotFound,
-		image.Unreachable: Unreachable,
-		image.Denied:      Denied,
-		image.Refused:     Denied,
-		image.Garbled:     Garbled,
-		image.BadContent:  InvalidPackage,
-		image.NoPlatform:  Unsupported,
-		image.Unsupported: Unsupported,
-		image.Unsigned:    Unsigned,
-		image.NoSpace:     NoSpace,
-	}[failed.Kind]
-	return fail(cmp.Or(code, Internal), cmp.Or(failed.Object, object), failed.Err) // which it would name once more
+	return fail(Internal, object, err)
 }

@@ -176,7 +176,7 @@ func TestPKG15SignedPackages(t *testing.T) {
 		},
 		"the key has moved to plain HTTP": {
 			files: map[string][]byte{"/key.asc": []byte("see http://elsewhere.invalid/key?token=secret"), "/p.tgz": data, "/p.tgz.asc": signature},
-			want:  runtime.Denied, says: "plain HTTP",
+			want:  runtime.Refused, says: "plain HTTP",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"github.com/opencontainers/go-digest"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/margolite/margolite/runtime/fault"
 	"github.com/margolite/margolite/runtime/registry"
 )
 
@@ -77,8 +78,8 @@ func (p *pull) dropLost(ctx context.Context, desc v1.Descriptor) (here bool, err
 
 // isGone says that a part is not here, or is of no use as it is.
 func isGone(err error) bool {
-	kind := kindOf(err)
-	return errdefs.IsNotFound(err) || kind == Garbled || kind == BadContent
+	code := codeOf(err)
+	return errdefs.IsNotFound(err) || code == fault.Garbled || code == fault.InvalidPackage
 }
 
 // isDamaged reads a part to its end and says whether it still is what its digest says.

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/margolite/margolite/runtime/fault"
 	"github.com/margolite/margolite/runtime/registry"
 )
 
@@ -17,8 +18,8 @@ const maxCredentials = 1 << 20 // bytes of a credentials file
 var errNotConfig = errors.New("not a Docker config.json")
 
 // errHelper says that the secrets are somewhere else.
-var errHelper = &Error{
-	Kind: Refused,
+var errHelper = &fault.Error{
+	Code: fault.Refused,
 	Err:  errors.New("a credential helper has them (credsStore or credHelpers), which is not supported: put them into auths"),
 }
 

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"syscall"
 
+	"github.com/margolite/margolite/runtime/fault"
 	"github.com/margolite/margolite/runtime/registry"
 )
 
@@ -90,7 +91,10 @@ func (d *dialer) dial(ctx context.Context, network, address string) (net.Conn, e
 }
 
 // errOwnAddress says that a registry sent us to this device.
-var errOwnAddress = errors.New("an address of this device; registries must not redirect there; add the host to registries to allow it")
+var errOwnAddress = &fault.Error{
+	Code: fault.Refused,
+	Err:  errors.New("an address of this device; registries must not redirect there; add the host to registries to allow it"),
+}
 
 // isOwn says whether an address leads to this device, or to what no registry can mean.
 func isOwn(a netip.Addr) bool {

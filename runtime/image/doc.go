@@ -38,7 +38,7 @@
 //
 // # Errors
 //
-// Every error about an image or a package is a *Error whose Kind tells what may be done about it.
+// Every error about an image or a package is a *fault.Error whose Code tells what may be done about it.
 //
 // The context of each call carries containerd's namespace.
 package image

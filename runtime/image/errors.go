@@ -17,52 +17,20 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/margolite/margolite/runtime/containerd"
-	"github.com/margolite/margolite/runtime/registry"
+	"github.com/margolite/margolite/runtime/fault"
 )
 
-// Kind says why an image or a package could not be had.
-type Kind string
-
-// The kinds of Error.
-const (
-	NotFound    Kind = "not found"   // the registry answered that it does not have it
-	Unreachable Kind = "unreachable" // no answer, or the registry is in trouble: later may work
-	Denied      Kind = "denied"      // credentials are missing or were not accepted
-	Garbled     Kind = "garbled"     // what came has not the digest or the size it should have: later may work
-	BadContent  Kind = "bad content" // wrong media type or form, as it was published
-	NoPlatform  Kind = "no platform" // nothing in it for the wanted platform
-	Unsupported Kind = "unsupported" // this device cannot unpack it
-	NoSpace     Kind = "no space"    // it does not fit: a *NoSpaceError, or the disk was full
-	Refused     Kind = "refused"     // the configuration of this device forbids it, such as plain HTTP
-	Unsigned    Kind = "unsigned"    // it has to be signed, and has no signature that counts
-	Local       Kind = "local"       // this device: its disk, its containerd, its files
-)
-
-// Error is the reason why one image or package could not be had.
-type Error struct {
-	Kind   Kind
-	Object string // as it was asked for
-	Err    error
-}
-
-func (e *Error) Error() string { return "cannot get " + e.Object + ": " + e.Err.Error() }
-
-func (e *Error) Unwrap() error { return e.Err }
-
-// fail makes a *Error of any error on the way to object.
+// fail makes a *fault.Error of any error on the way to object, unless it names one of several images already.
 func fail(object string, err error) error {
 	if err == nil {
 		return nil
 	}
-	var e *Error
-	if errors.As(err, &e) {
-		if e.Object != "" {
-			return err // of one of several images, which it names
-		}
-		return &Error{Kind: e.Kind, Object: object, Err: told{e.Err, withoutQueries(e.Err.Error())}}
+	var known *fault.Error
+	if errors.As(err, &known) && known.Object != "" {
+		return err
 	}
-	text := strings.TrimPrefix(err.Error(), object+": ") // *Error says it
-	return &Error{Kind: kindOf(err), Object: object, Err: told{err, withoutQueries(hinted(text, err))}}
+	text := strings.TrimPrefix(err.Error(), object+": ") // *fault.Error says it
+	return &fault.Error{Code: codeOf(err), Object: object, Err: told{err, withoutQueries(hinted(text, err))}}
 }
 
 // told is an error with another text.
@@ -95,9 +63,9 @@ func withoutQueries(text string) string {
 	return regexp.MustCompile(`(://[^?\s"]*)\?[^\s"]*`).ReplaceAllString(text, "$1")
 }
 
-func bad(err error) error { return &Error{Kind: BadContent, Err: err} }
+func bad(err error) error { return &fault.Error{Code: fault.InvalidPackage, Err: err} }
 
-func garbled(err error) error { return &Error{Kind: Garbled, Err: err} }
+func garbled(err error) error { return &fault.Error{Code: fault.Garbled, Err: err} }
 
 // remote marks what came from a registry or from the way there, and not from this device. Its text may quote what the
 // registry says, and thus is on one line and bounded.
@@ -115,35 +83,31 @@ func (r remote) Error() string {
 
 func (r remote) Unwrap() error { return r.error }
 
-var errPlainHTTP = errors.New("plain HTTP is not configured for it")
+var errPlainHTTP = &fault.Error{Code: fault.Refused, Err: errors.New("plain HTTP is not configured for it")}
 
-func kindOf(err error) Kind {
-	var known *Error
+func codeOf(err error) fault.Code {
+	var known *fault.Error
 	switch {
 	case errors.As(err, &known):
-		return known.Kind
+		return known.Code
 	case IsFull(err):
-		return NoSpace
+		return fault.NoSpace
 	case errors.Is(err, containerd.ErrMemory):
-		return Unsupported
+		return fault.Unsupported
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		return Unreachable
-	case errors.Is(err, errPlainHTTP), errors.Is(err, errOwnAddress), errors.Is(err, http.ErrSchemeMismatch):
-		return Refused
+		return fault.Unreachable
+	case errors.Is(err, http.ErrSchemeMismatch):
+		return fault.Refused
 	case errdefs.IsFailedPrecondition(err): // containerd: the content differs from its descriptor
-		return Garbled
-	case errors.Is(err, registry.ErrContent):
-		return Garbled
-	case errors.Is(err, registry.ErrOld):
-		return BadContent
+		return fault.Garbled
 	case !errors.As(err, new(remote)) && !errors.Is(err, io.ErrUnexpectedEOF):
-		return Local
+		return fault.Internal
 	case errdefs.IsNotFound(err):
-		return NotFound
+		return fault.NotFound
 	case errors.Is(err, docker.ErrInvalidAuthorization), wantsCertificate(err):
-		return Denied
+		return fault.Denied
 	default:
-		return kindOfStatus(statusOf(err))
+		return codeOfStatus(statusOf(err))
 	}
 }
 
@@ -166,24 +130,24 @@ func wantsCertificate(err error) bool {
 
 // IsFull says that an error is one of a device without space.
 func IsFull(err error) bool {
-	var known *Error
+	var known *fault.Error
 	switch {
 	case err == nil:
 		return false
-	case errors.As(err, &known) && known.Kind == NoSpace, errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
+	case errors.As(err, &known) && known.Code == fault.NoSpace, errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
 		return true
 	}
 	// From another containerd there come words only.
 	return strings.Contains(err.Error(), unix.ENOSPC.Error()) || strings.Contains(err.Error(), unix.EDQUOT.Error())
 }
 
-func kindOfStatus(code int) Kind {
-	switch code {
+func codeOfStatus(status int) fault.Code {
+	switch status {
 	case http.StatusUnauthorized, http.StatusForbidden:
-		return Denied
+		return fault.Denied
 	case http.StatusNotFound, http.StatusGone:
-		return NotFound
+		return fault.NotFound
 	default:
-		return Unreachable
+		return fault.Unreachable
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/containerd/errdefs"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/margolite/margolite/runtime/fault"
 	"github.com/margolite/margolite/runtime/limit"
 )
 
@@ -49,7 +50,7 @@ func (p *pull) part(ctx context.Context, desc v1.Descriptor) error {
 			err := h.transfer(ctx, "content "+desc.Digest.String(), p.meter, func(ctx context.Context, flow *limit.Flow) error {
 				return p.fetch(ctx, h, desc, &has, flow, &stale)
 			})
-			if err == nil || kindOf(err) != Garbled {
+			if err == nil || codeOf(err) != fault.Garbled {
 				return err
 			}
 			if stale = true; !resumed {

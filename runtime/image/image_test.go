@@ -143,7 +143,7 @@ func openWith(t testing.TB, o image.Options) *image.Images {
 func kind(err error) image.Kind {
 	var e *image.Error
 	if errors.As(err, &e) {
-		return e.Kind
+		return e.Code
 	}
 	return ""
 }

@@ -21,6 +21,7 @@ import (
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/margolite/margolite/runtime/containerd"
+	"github.com/margolite/margolite/runtime/fault"
 	"github.com/margolite/margolite/runtime/limit"
 	"github.com/margolite/margolite/runtime/registry"
 )
@@ -154,7 +155,7 @@ func parse(ref string) (reference.Named, error) {
 }
 
 // Get returns an image that is on the device for a platform (see Want), without asking anybody. The error is of kind
-// NotFound when it is not.
+// fault.NotFound when it is not.
 func (i *Images) Get(ctx context.Context, ref string, d digest.Digest, platform string) (*Image, error) {
 	name, err := Name(ref, d)
 	if err != nil {
@@ -171,7 +172,7 @@ func (i *Images) Get(ctx context.Context, ref string, d digest.Digest, platform 
 func (i *Images) get(ctx context.Context, name string, platform target) (*Image, error) {
 	record, err := i.client.ImageService().Get(ctx, name)
 	if errdefs.IsNotFound(err) {
-		return nil, &Error{Kind: NotFound, Err: errors.New("not on this device")}
+		return nil, &fault.Error{Code: fault.NotFound, Err: errors.New("not on this device")}
 	}
 	if err != nil {
 		return nil, err
@@ -189,7 +190,7 @@ func (i *Images) get(ctx context.Context, name string, platform target) (*Image,
 	}
 	if _, err := i.client.SnapshotService(snapshotter).Stat(ctx, image.ChainID.String()); err != nil {
 		if errdefs.IsNotFound(err) {
-			return nil, &Error{Kind: NotFound, Err: errors.New("not unpacked on this device")}
+			return nil, &fault.Error{Code: fault.NotFound, Err: errors.New("not unpacked on this device")}
 		}
 		return nil, err
 	}
@@ -203,7 +204,7 @@ func (i *Images) describe(ctx context.Context, record images.Image, platform tar
 	})
 	switch {
 	case isGone(err):
-		return nil, &Error{Kind: NotFound, Err: fmt.Errorf("incomplete on this device: %w", err)}
+		return nil, &fault.Error{Code: fault.NotFound, Err: fmt.Errorf("incomplete on this device: %w", err)}
 	case err != nil:
 		return nil, fmt.Errorf("cannot read image configuration: %w", err)
 	}

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/margolite/margolite/runtime/fault"
 	"github.com/margolite/margolite/runtime/limit"
 	"github.com/margolite/margolite/runtime/pgp"
 	"github.com/margolite/margolite/runtime/registry"
@@ -58,7 +59,7 @@ func (i *Images) location(ctx context.Context, from Source, l ArtifactLimits, m 
 	}
 	signer, err := keys.Verify(ctx, signature, data)
 	if err != nil {
-		return nil, unverified(err)
+		return nil, err
 	}
 	i.log.Info("signature of package verified", "package", withoutQuery(from.Package), "key", signer)
 	return data, nil
@@ -75,7 +76,7 @@ func (i *Images) keysOf(ctx context.Context, from Source) (pgp.Keys, error) {
 	}
 	keys, err := pgp.ParseKeys(data)
 	if err != nil {
-		return pgp.Keys{}, partly(from.Keys, unverified(err))
+		return pgp.Keys{}, partly(from.Keys, err)
 	}
 	return keys, nil
 }
@@ -93,7 +94,7 @@ func readKeys[K interface{ With(K) K }](files []string, most int64, parse func([
 		}
 		keys, err := parse(data)
 		if err != nil {
-			return *new(K), fmt.Errorf("cannot read keys: %s: %w", file, err)
+			return *new(K), &fault.Error{Code: fault.Internal, Err: fmt.Errorf("cannot read keys: %s: %w", file, err)}
 		}
 		all = all.With(keys)
 	}
@@ -102,41 +103,32 @@ func readKeys[K interface{ With(K) K }](files []string, most int64, parse func([
 
 // signatureOf downloads the signature of a package from beside it.
 func (i *Images) signatureOf(ctx context.Context, location string) (pgp.Signature, error) {
-	kind := NotFound
+	code := fault.NotFound
 	for _, suffix := range []string{".asc", ".sig"} {
 		beside, err := withSuffix(location, suffix)
 		if err != nil {
 			return pgp.Signature{}, bad(err)
 		}
 		data, err := i.download(ctx, beside, pgp.MaxSignature, silent())
-		switch k := kindOf(err); {
+		switch got := codeOf(err); {
 		case err == nil:
 			signature, err := pgp.ParseSignature(data)
 			if err != nil {
-				return pgp.Signature{}, partly(beside, unverified(err))
+				return pgp.Signature{}, partly(beside, err)
 			}
 			return signature, nil
-		case k == Denied: // which is how some answer for what they do not have
-			kind = Denied
-		case k != NotFound:
+		case got == fault.Denied: // which is how some answer for what they do not have
+			code = fault.Denied
+		case got != fault.NotFound:
 			return pgp.Signature{}, partly(beside, err)
 		}
 	}
-	return pgp.Signature{}, &Error{Kind: kind, Err: errors.New("it must be signed, but there is no signature beside it, with .asc or .sig after its name")}
-}
-
-// unverified sorts the errors of package pgp.
-func unverified(err error) error {
-	if errors.As(err, new(*pgp.Error)) {
-		return bad(err)
-	}
-	return err
+	return pgp.Signature{}, &fault.Error{Code: code, Err: errors.New("it must be signed, but there is no signature beside it, with .asc or .sig after its name")}
 }
 
 // partly says which other file it was that a package could not be had without.
 func partly(part string, err error) error {
-	err = fail(withoutQuery(part), err)
-	return &Error{Kind: kindOf(err), Err: err}
+	return fmt.Errorf("%s: %w", withoutQuery(part), err)
 }
 
 // withSuffix puts a suffix after the path of a URL.
@@ -208,7 +200,7 @@ func (i *Images) downloadOnce(ctx context.Context, u *url.URL, most int64, has *
 	}
 	defer answer.Body.Close()
 	if answer.StatusCode != http.StatusOK {
-		return nil, &Error{Kind: kindOfStatus(answer.StatusCode), Err: fmt.Errorf("server answered %s", answer.Status)}
+		return nil, &fault.Error{Code: codeOfStatus(answer.StatusCode), Err: fmt.Errorf("server answered %s", answer.Status)}
 	}
 	if strings.HasPrefix(strings.ToLower(answer.Header.Get("Content-Type")), "text/html") { // of a captive portal, or a proxy
 		return nil, remote{registry.ErrPage}

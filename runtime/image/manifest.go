@@ -10,6 +10,8 @@ import (
 	"github.com/containerd/platforms"
 	"github.com/opencontainers/go-digest"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/margolite/margolite/runtime/fault"
 )
 
 const (
@@ -85,8 +87,8 @@ func choose(data []byte, wanted target) (v1.Descriptor, error) {
 		}
 	}
 	if best == nil {
-		return v1.Descriptor{}, &Error{
-			Kind: NoPlatform,
+		return v1.Descriptor{}, &fault.Error{
+			Code: fault.Unsupported,
 			Err:  fmt.Errorf("no platform for %s, only for %s", wanted.name, offers(offered)),
 		}
 	}
@@ -142,8 +144,8 @@ func configOf(data []byte, wanted target) (v1.Image, *Health, error) {
 		return v1.Image{}, nil, bad(fmt.Errorf("cannot read image configuration: %w", err))
 	}
 	if !wanted.Match(config.Platform) {
-		return v1.Image{}, nil, &Error{
-			Kind: NoPlatform,
+		return v1.Image{}, nil, &fault.Error{
+			Code: fault.Unsupported,
 			Err:  fmt.Errorf("no platform for %s, only for %s", wanted.name, platforms.Format(config.Platform)),
 		}
 	}

@@ -38,7 +38,7 @@ func TestNameIsTheRepositoryAndTheDigest(t *testing.T) {
 
 func TestWhatARegistrySaysIsOnOneBoundedLine(t *testing.T) {
 	err := fail("x", remote{errors.New("403\nDENIED: \x1b[31mno\r\n" + strings.Repeat("\u00e9", maxRemoteText))})
-	text := strings.TrimPrefix(err.Error(), "cannot get x: ")
+	text := strings.TrimPrefix(err.Error(), "x: ")
 	if !strings.HasPrefix(text, "403 DENIED:  [31mno \u00e9") || !strings.HasSuffix(text, "\u00e9...") || len(text) > maxRemoteText+len("...") {
 		t.Errorf("%q", text)
 	}
@@ -46,7 +46,7 @@ func TestWhatARegistrySaysIsOnOneBoundedLine(t *testing.T) {
 
 func TestErrorsDoNotShowQueries(t *testing.T) {
 	err := fail("x", errors.New(`Get "https://a/b?c=secret": dial; https://d?secret https://e`))
-	if got, want := err.Error(), `cannot get x: Get "https://a/b": dial; https://d https://e`; got != want {
+	if got, want := err.Error(), `x: Get "https://a/b": dial; https://d https://e`; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/margolite/margolite/runtime/contain"
+	"github.com/margolite/margolite/runtime/fault"
 	"github.com/margolite/margolite/runtime/limit"
 )
 
@@ -140,7 +141,7 @@ func (i *Images) look(ctx context.Context, w Want, ask asker) (*pull, error) {
 		return nil, err
 	}
 	p.image, err = i.get(ctx, p.name, platform)
-	if kindOf(err) == NotFound {
+	if codeOf(err) == fault.NotFound {
 		err = nil
 	}
 	return p, err
@@ -256,7 +257,7 @@ func (i *Images) lookAgain(ctx context.Context, pulls []*pull) ([]*pull, error) 
 		var err error
 		p.image, err = i.get(ctx, p.name, p.platform)
 		switch {
-		case kindOf(err) == NotFound:
+		case codeOf(err) == fault.NotFound:
 			missing = append(missing, p)
 		case err != nil:
 			return nil, fail(p.want.Ref, err)
@@ -318,7 +319,7 @@ func (p *pull) document(ctx context.Context, desc v1.Descriptor, limit int64) ([
 		return nil, err
 	}
 	data, err := p.read(ctx, desc, limit)
-	if kindOf(err) != Garbled {
+	if codeOf(err) != fault.Garbled {
 		return data, err
 	}
 	if err := p.renew(ctx, desc); err != nil {

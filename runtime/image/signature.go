@@ -17,6 +17,7 @@ import (
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/margolite/margolite/runtime/cosign"
+	"github.com/margolite/margolite/runtime/fault"
 	"github.com/margolite/margolite/runtime/notation"
 	"github.com/margolite/margolite/runtime/registry"
 )
@@ -79,14 +80,14 @@ func (t *Trust) inquest(ref reference.Named, log *slog.Logger) (*inquest, error)
 }
 
 // unsigned says why what has to be signed is not.
-func unsigned(why string) error { return &Error{Kind: Unsigned, Err: errors.New(why)} }
+func unsigned(why string) error { return &fault.Error{Code: fault.Unsigned, Err: errors.New(why)} }
 
 // undetermined keeps trouble on the way to signatures apart from having none.
 func undetermined(err error) error {
 	if errors.Is(err, errUnsigned) {
 		return err
 	}
-	return &Error{Kind: kindOf(err), Err: fmt.Errorf("cannot determine whether it is signed: %w", err)}
+	return &fault.Error{Code: codeOf(err), Err: fmt.Errorf("cannot determine whether it is signed: %w", err)}
 }
 
 // ReadImageKeys reads files of PEM public keys.
@@ -240,7 +241,7 @@ func (h host) inquire(ctx context.Context, q *inquest) error {
 	}
 	// What nobody can read is no signature.
 	dismissed := func(err error) bool {
-		if kindOf(err) != BadContent {
+		if codeOf(err) != fault.InvalidPackage {
 			return false
 		}
 		q.dismiss(err)

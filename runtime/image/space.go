@@ -14,6 +14,8 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/go-digest"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/margolite/margolite/runtime/fault"
 )
 
 const (
@@ -44,7 +46,7 @@ const (
 )
 
 // NoSpaceError says that images do not fit. The error of a disk that was full before anybody knew is another one of
-// kind NoSpace.
+// code NoSpace.
 type NoSpaceError struct {
 	Dir      string // on the file system that is too small
 	Files    bool   // it is files that it has too few of, and not bytes
@@ -113,7 +115,7 @@ func (m *medium) outgrew(now *medium, kind int) *NoSpaceError {
 }
 
 // of completes an error of images.
-func (e *NoSpaceError) of(pulls []*pull) *Error {
+func (e *NoSpaceError) of(pulls []*pull) *fault.Error {
 	for _, p := range pulls {
 		if !slices.Contains(e.Images, p.want.Ref) {
 			e.Images = append(e.Images, p.want.Ref)
@@ -123,7 +125,7 @@ func (e *NoSpaceError) of(pulls []*pull) *Error {
 	if len(pulls) > 0 {
 		object = pulls[0].want.Ref
 	}
-	return &Error{Kind: NoSpace, Object: object, Err: e}
+	return &fault.Error{Code: fault.NoSpace, Object: object, Err: e}
 }
 
 // room is what images come to.
@@ -340,7 +342,7 @@ func check(before, now []medium, pulls []*pull) error {
 
 // outgrown turns the error of a full disk, if it is one, into one that says so.
 func (i *Images) outgrown(err error, media []medium, pulls []*pull) error {
-	var known *Error
+	var known *fault.Error
 	if !IsFull(err) || errors.As(err, new(*NoSpaceError)) || !errors.As(err, &known) {
 		return err
 	}
@@ -351,7 +353,7 @@ func (i *Images) outgrown(err error, media []medium, pulls []*pull) error {
 		}
 	}
 	if full := check(media, now, pulls); full != nil {
-		return &Error{Kind: NoSpace, Object: known.Object, Err: fmt.Errorf("%w: %w", errors.Unwrap(full), known.Err)}
+		return &fault.Error{Code: fault.NoSpace, Object: known.Object, Err: fmt.Errorf("%w: %w", errors.Unwrap(full), known.Err)}
 	}
 	return err
 }
@@ -434,7 +436,7 @@ func (l *allowance) Wrote(bytes int64) {
 
 // refusals are what did not fit, by what it was, until something else came: to look again costs a look at the file
 // system then, and neither a request nor a write.
-type refusals map[string]*Error
+type refusals map[string]*fault.Error
 
 func refusalKey(pulls []*pull) string {
 	var names []string
@@ -458,7 +460,7 @@ func (i *Images) refused(pulls []*pull) error {
 
 // remember keeps what came of bringing images.
 func (i *Images) remember(pulls []*pull, err error) {
-	var known *Error
+	var known *fault.Error
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	switch {

@@ -14,6 +14,7 @@ import (
 	"github.com/opencontainers/go-digest"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/margolite/margolite/runtime/fault"
 	"github.com/margolite/margolite/runtime/platform"
 )
 
@@ -67,7 +68,7 @@ func (i *Images) targetOf(name string) (target, error) {
 	}
 	p, err := platform.Parse(name)
 	if err != nil {
-		return target{}, &Error{Kind: NoPlatform, Err: fmt.Errorf("cannot read platform %q: %w", name, err)}
+		return target{}, &fault.Error{Code: fault.Unsupported, Err: fmt.Errorf("cannot read platform %q: %w", name, err)}
 	}
 	return target{platforms.Only(p), platforms.Format(p), p.Architecture}, nil
 }
@@ -141,8 +142,8 @@ func (i *Images) find(ctx context.Context, w Want, ask asker) (found, error) {
 	return asked(d, err)
 }
 
-var errNever = &Error{
-	Kind: NotFound,
+var errNever = &fault.Error{
+	Code: fault.NotFound,
 	Err:  errors.New("not on this device, and its pull policy is never"),
 }
 

@@ -22,12 +22,12 @@ const (
 // zero value holds none.
 type Keys struct{ packets []byte }
 
-// ParseKeys reads public keys, armored or not. A *Error says what they are
+// ParseKeys reads public keys, armored or not. The error says what they are
 // instead.
 func ParseKeys(data []byte) (Keys, error) {
 	packets, err := parse(data, "PUBLIC KEY BLOCK", MaxKeys, keyRules)
 	if err != nil {
-		return Keys{}, &Error{fmt.Errorf("not OpenPGP public keys: %w", err)}
+		return Keys{}, invalid(fmt.Errorf("not OpenPGP public keys: %w", err))
 	}
 	return Keys{packets}, nil
 }
@@ -40,12 +40,12 @@ func (k Keys) With(more Keys) Keys {
 // Signature is what one file of detached OpenPGP signatures holds: at least one.
 type Signature struct{ packets []byte }
 
-// ParseSignature reads detached signatures, armored or not. A *Error says what
+// ParseSignature reads detached signatures, armored or not. The error says what
 // they are instead.
 func ParseSignature(data []byte) (Signature, error) {
 	packets, err := parse(data, "SIGNATURE", MaxSignature, signatureRules)
 	if err != nil {
-		return Signature{}, &Error{fmt.Errorf("not a detached OpenPGP signature: %w", err)}
+		return Signature{}, invalid(fmt.Errorf("not a detached OpenPGP signature: %w", err))
 	}
 	return Signature{packets}, nil
 }

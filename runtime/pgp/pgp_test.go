@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/margolite/margolite/runtime/fault"
 	"github.com/margolite/margolite/runtime/pgp"
 	"github.com/margolite/margolite/test/openpgp"
 )
@@ -85,7 +86,7 @@ func TestPKG15GoodSignatures(t *testing.T) {
 				t.Errorf("by %q, %v; want %s", signer, err, c.signer)
 			}
 			signer, err := verify(t.Context(), c.keys, c.signature, append(bytes.Clone(content), '\n'))
-			if !errors.As(err, new(*pgp.Error)) || signer != "" {
+			if fault.CodeOf(err) != fault.InvalidPackage || signer != "" {
 				t.Errorf("other data: by %q, %v", signer, err)
 			}
 		})
@@ -150,7 +151,7 @@ func TestPKG15SignaturesThatDoNotCount(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			signer, err := verify(t.Context(), c.keys, c.signature, content)
-			if !errors.As(err, new(*pgp.Error)) || signer != "" || !strings.Contains(err.Error(), c.says) {
+			if fault.CodeOf(err) != fault.InvalidPackage || signer != "" || !strings.Contains(err.Error(), c.says) {
 				t.Errorf("by %q, %v; want %q", signer, err, c.says)
 			}
 		})
@@ -197,7 +198,7 @@ func TestPKG15TroubleWithGPGV(t *testing.T) {
 				defer stop.Stop()
 			}
 			_, err := verify(ctx, keys, signature, content)
-			if err == nil || errors.As(err, new(*pgp.Error)) || !strings.Contains(err.Error(), c.says) {
+			if err == nil || fault.CodeOf(err) == fault.InvalidPackage || !strings.Contains(err.Error(), c.says) {
 				t.Errorf("%v, want %q", err, c.says)
 			}
 			if missing := errors.Is(err, pgp.ErrNoProgram); missing != (c.script == "") || missing != (pgp.Find() != nil) {
@@ -259,8 +260,8 @@ func FuzzParse(f *testing.F) {
 		_, notKeys := pgp.ParseKeys(data)
 		_, notSignature := pgp.ParseSignature(data)
 		for _, err := range []error{notKeys, notSignature} {
-			if err != nil && !errors.As(err, new(*pgp.Error)) {
-				t.Errorf("%v is not a *pgp.Error", err)
+			if err != nil && fault.CodeOf(err) != fault.InvalidPackage {
+				t.Errorf("%v does not say that it is invalid", err)
 			}
 		}
 		// Text may hold blocks of both kinds.

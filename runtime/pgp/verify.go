@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/margolite/margolite/runtime/fault"
 )
 
 // program is the verifier: that of GnuPG, or one that can stand in for it.
@@ -28,13 +30,9 @@ const (
 	nobody   = 65534           // the user that owns nothing
 )
 
-// Error says why keys, a signature or what it signs do not count. Any other
-// error is one of this device, and says nothing about them.
-type Error struct{ Err error }
-
-func (e *Error) Error() string { return e.Err.Error() }
-
-func (e *Error) Unwrap() error { return e.Err }
+// invalid says why keys, a signature or what it signs do not count. Any other error is
+// one of this device, and says nothing about them.
+func invalid(err error) error { return &fault.Error{Code: fault.InvalidPackage, Err: err} }
 
 // Find looks whether there is a verifier. The error wraps ErrNoProgram.
 func Find() error {
@@ -52,8 +50,8 @@ func find() (string, error) {
 
 // Verify returns the fingerprint of the key that signed exactly data: of the
 // primary key, where one of its subkeys did. One good signature by one of the
-// keys is enough; it has to be valid today, as has the key. A *Error says that
-// there is none.
+// keys is enough; it has to be valid today, as has the key. The error has the
+// code fault.InvalidPackage where there is none.
 func (k Keys) Verify(ctx context.Context, s Signature, data []byte) (signer string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -173,7 +171,7 @@ func judge(said []byte) (signer string, err error) {
 			return fields[fieldKey], nil
 		}
 	}
-	return "", &Error{errors.New(reason)}
+	return "", invalid(errors.New(reason))
 }
 
 func reasonOf(word string, fields []string) string {

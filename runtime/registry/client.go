@@ -19,6 +19,8 @@ import (
 	"github.com/opencontainers/go-digest"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/sirupsen/logrus"
+
+	"github.com/margolite/margolite/runtime/fault"
 )
 
 const (
@@ -30,9 +32,9 @@ const (
 
 var (
 	// ErrContent says that something else came than was asked for, because of the registry or the way to it.
-	ErrContent = errors.New("the registry sent different content")
+	ErrContent = &fault.Error{Code: fault.Garbled, Err: errors.New("the registry sent different content")}
 	// ErrOld says that a registry only has a manifest in Docker's first format, which cannot be verified.
-	ErrOld = errors.New("its manifest format is too old to be verified; push it again")
+	ErrOld = &fault.Error{Code: fault.InvalidPackage, Err: errors.New("its manifest format is too old to be verified; push it again")}
 	// ErrPage says that something else answered in place of a registry, as captive portals and proxies do.
 	ErrPage = errors.New("a captive portal answered instead")
 	// errRange says that a registry doesn't send the rest of a part.
