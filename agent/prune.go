@@ -154,11 +154,10 @@ func (p *Projects) pruneVolumes(ctx context.Context, volumes []control.Unneeded)
 			continue
 		}
 		failed = p.runtime.RemoveVolume(ctx, item.Project, item.Name)
-		var refused *runtime.Error
 		switch {
 		case failed == nil:
 			removed = append(removed, item)
-		case errors.As(failed, &refused) && refused.Code == runtime.Conflict: // it is needed now
+		case runtime.CodeOf(failed) == runtime.Conflict: // it is needed now
 		default:
 			err = errors.Join(err, failed)
 		}

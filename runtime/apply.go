@@ -16,7 +16,6 @@ import (
 	"github.com/margolite/margolite/runtime/container"
 	"github.com/margolite/margolite/runtime/health"
 	"github.com/margolite/margolite/runtime/log"
-	"github.com/margolite/margolite/runtime/network"
 )
 
 const (
@@ -165,13 +164,6 @@ func (e *Engine) LeaveAlone(projects ...string) {
 	for _, name := range projects {
 		e.projects.with(name, func(p *project) { p.left = true })
 	}
-}
-
-func codeOfNetwork(err error) Code {
-	if errors.Is(err, network.ErrPortInUse) || errors.Is(err, network.ErrAddressMissing) {
-		return Conflict
-	}
-	return Internal
 }
 
 // runOf prepares a run that leads to p: who is to run, where, and how. The place

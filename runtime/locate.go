@@ -138,7 +138,7 @@ func (l *locating) network(n *compose.Network) (network.Network, error) {
 	used = slices.DeleteFunc(used, func(p netip.Prefix) bool { return !p.IsValid() })
 	chosen, err := l.pl.networks.Choose(w, n.IPv6, used)
 	if err != nil {
-		return w, fail(codeOfNetwork(err), l.name, err)
+		return w, fail(Internal, l.name, err)
 	}
 	return chosen, nil
 }
@@ -453,7 +453,7 @@ func (l *locating) publish(ctx context.Context) error {
 				err = l.pl.networks.CheckPorts(ports, taken, l.own.ports()...)
 			}
 			if err != nil {
-				return fail(codeOfNetwork(err), s.Service, err)
+				return fail(Internal, s.Service, err)
 			}
 			s.Ports = append(s.Ports, ports...)
 			take(*s, ports)

@@ -201,7 +201,7 @@ func (pl *places) claim(ctx context.Context, p *Project) (own []container.Contai
 			return nil, nil, &Error{Code: Internal, Object: p.Name, Err: err}
 		}
 		if place, current, err = pl.claimAmong(ctx, all, ended, p); err != nil {
-			return nil, nil, fail(codeOfNetwork(err), p.Name, err)
+			return nil, nil, fail(Internal, p.Name, err)
 		}
 		own = slices.DeleteFunc(all, func(c container.Container) bool { return c.Labels.Project != p.Name })
 	}

@@ -215,7 +215,7 @@ func (r *run) do(ctx context.Context, s Step) error {
 	r.e.o.OnStep("before " + s.String())
 	r.tell(Event{Step: s.String(), Service: s.Replica.Service})
 	if err := r.execute(ctx, s); err != nil {
-		code := codeOfNetwork(err)
+		code := Internal
 		if s.Kind == CreateContainer || s.Kind == StartContainer {
 			code = StartFailed
 		}

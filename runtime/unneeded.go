@@ -55,11 +55,7 @@ func (e *Engine) RemoveVolume(ctx context.Context, project, name string) error {
 	if e.places.isClaimed(project) {
 		return &Error{Code: Conflict, Object: name, Err: fmt.Errorf("project %s is being applied", project)}
 	}
-	err := e.containers.RemoveVolume(ctx, project, name)
-	if errors.Is(err, container.ErrInUse) {
-		return fail(Conflict, name, err)
-	}
-	if err != nil {
+	if err := e.containers.RemoveVolume(ctx, project, name); err != nil {
 		return fail(Internal, name, err)
 	}
 	return nil

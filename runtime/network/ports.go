@@ -14,6 +14,7 @@ import (
 	"github.com/google/nftables"
 	"golang.org/x/sys/unix"
 
+	"github.com/margolite/margolite/runtime/fault"
 	"github.com/margolite/margolite/runtime/port"
 )
 
@@ -32,8 +33,8 @@ type Port struct {
 
 // What a PortError may wrap, besides what the kernel says.
 var (
-	ErrPortInUse      = errors.New("port is in use")
-	ErrAddressMissing = errors.New("the host has no such address")
+	ErrPortInUse      = &fault.Error{Code: fault.Conflict, Err: errors.New("port is in use")}
+	ErrAddressMissing = &fault.Error{Code: fault.Conflict, Err: errors.New("the host has no such address")}
 )
 
 // PortError says which port cannot be published.
