@@ -112,7 +112,7 @@ func (e *Engine) Load(ctx context.Context, s Source) (*Project, error) {
 		p.Directory = dir
 		p.loaded = e.projects.noteLoad(s.Project, dir)
 		if extracted, err = compose.Extract(s.Package, dir, s.Strict); err != nil {
-			return nil, fail(codeOfCompose(err), s.Project, err)
+			return nil, fail(Internal, s.Project, err)
 		}
 		file = extracted.File
 	}
@@ -130,7 +130,7 @@ func (e *Engine) Load(ctx context.Context, s Source) (*Project, error) {
 		Logs:        compose.Logging{MaxSize: e.o.LogKeep.MaxSize, MaxFile: e.o.LogKeep.MaxFile},
 	})
 	if err != nil {
-		return nil, fail(codeOfCompose(err), s.Project, err)
+		return nil, fail(Internal, s.Project, err)
 	}
 	container.FindSources(loaded, nil)
 	p.Compose = loaded
@@ -283,18 +283,6 @@ func (p *packages) sweep(ctx context.Context, name string, keep func(dir string)
 		return fail(Internal, name, err)
 	}
 	return nil
-}
-
-func codeOfCompose(err error) Code {
-	var unsupported *compose.Error
-	switch {
-	case errors.As(err, &unsupported):
-		return Unsupported
-	case errors.Is(err, compose.ErrInvalid):
-		return InvalidPackage
-	default:
-		return Internal
-	}
 }
 
 // failImage makes an error of package image one of the runtime.

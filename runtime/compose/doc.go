@@ -20,8 +20,8 @@
 // variables, profiles, dependencies that other keys imply, the order of networks.
 // Whoever runs a [Project] looks at nothing else.
 //
-// Failure model: an error that is (errors.Is) [ErrInvalid] or holds an [Error] is
-// the fault of the bytes and comes back with the same bytes. Every other error is
+// Failure model: an error with fault.InvalidPackage, or with fault.Unsupported and an
+// [Error] for each key, is that of the bytes and comes back with them. Every other one is
 // the device's (no space, input/output, the context) and may pass. An extracted
 // package survives a power cut as a whole or not at all.
 package compose

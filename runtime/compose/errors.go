@@ -5,11 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-)
 
-// ErrInvalid is in the chain of every error that the bytes of a package are to
-// blame for, other than keys this runtime does not support.
-var ErrInvalid = errors.New("invalid Compose package")
+	"github.com/margolite/margolite/runtime/fault"
+)
 
 // Error is a key of a Compose file that this runtime does not honour.
 type Error struct {
@@ -25,15 +23,11 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("service %q: %s %s", e.Service, e.Key, e.Reason)
 }
 
+// invalid is an error that the bytes of a package are to blame for, other than keys that
+// this runtime does not support.
 func invalid(format string, args ...any) error {
-	return &invalidError{fmt.Errorf(format, args...)}
+	return &fault.Error{Code: fault.InvalidPackage, Err: fmt.Errorf(format, args...)}
 }
-
-type invalidError struct{ err error }
-
-func (e *invalidError) Error() string        { return e.err.Error() }
-func (e *invalidError) Unwrap() error        { return e.err }
-func (e *invalidError) Is(target error) bool { return target == ErrInvalid }
 
 // findings collects every unsupported key of a project, so that whoever wrote
 // the file sees all of them at once.
@@ -49,9 +43,12 @@ func (f findings) err() error {
 		return cmp.Or(cmp.Compare(a.Service, b.Service), cmp.Compare(a.Key, b.Key), cmp.Compare(a.Reason, b.Reason))
 	})
 	f = slices.CompactFunc(f, func(a, b *Error) bool { return *a == *b })
+	if len(f) == 0 {
+		return nil
+	}
 	errs := make([]error, len(f))
 	for i, e := range f {
 		errs[i] = e
 	}
-	return errors.Join(errs...)
+	return &fault.Error{Code: fault.Unsupported, Err: errors.Join(errs...)}
 }

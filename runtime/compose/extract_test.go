@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/margolite/margolite/runtime/compose"
+	"github.com/margolite/margolite/runtime/fault"
 )
 
 const yaml = "services: {web: {image: nginx}}\n"
@@ -235,7 +236,7 @@ func TestPKG05ExtractRefuses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			base := t.TempDir()
 			_, err := compose.Extract(c.archive, filepath.Join(base, "p1"), !c.legacy)
-			if err == nil || !strings.Contains(err.Error(), c.want) || !errors.Is(err, compose.ErrInvalid) {
+			if err == nil || !strings.Contains(err.Error(), c.want) || fault.CodeOf(err) != fault.InvalidPackage {
 				t.Errorf("error %v, want an invalid package with %q", err, c.want)
 			}
 			if left := listing(t, base); len(left) != 0 {
@@ -273,8 +274,8 @@ func TestExtractBlamesTheDeviceForItsTroubles(t *testing.T) {
 	occupied := filepath.Join(t.TempDir(), "file")
 	check(t, os.WriteFile(occupied, nil, 0o600))
 	_, err := compose.Extract(archive(t, file("app/compose.yaml")), filepath.Join(occupied, "p1"), true)
-	if err == nil || errors.Is(err, compose.ErrInvalid) {
-		t.Errorf("error %v, want one that is not ErrInvalid", err)
+	if err == nil || fault.CodeOf(err) == fault.InvalidPackage {
+		t.Errorf("error %v, want one that is not invalid", err)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/margolite/margolite/runtime/compose"
+	"github.com/margolite/margolite/runtime/fault"
 )
 
 var update = flag.Bool("update", false, "write what the tests get into their golden files")
@@ -447,7 +448,7 @@ func TestLoadRefusesMalformedFiles(t *testing.T) {
 				t.Fatalf("error %v, want %q in it", err, c.want)
 			}
 			var unsupported *compose.Error
-			if !errors.Is(err, compose.ErrInvalid) && !errors.As(err, &unsupported) {
+			if fault.CodeOf(err) != fault.InvalidPackage && !errors.As(err, &unsupported) {
 				t.Errorf("the package is not blamed: %v", err)
 			}
 		})

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/margolite/margolite/runtime/compose"
+	"github.com/margolite/margolite/runtime/fault"
 )
 
 // packed is an archive of files, and of links where the content starts with ->.
@@ -178,7 +179,7 @@ func TestLoadOfLegacyPackageByAnotherName(t *testing.T) {
 	extracted, err := compose.Extract(packed(t, map[string]string{"compose.yaml": "services: {web: {image: nginx, env_file: [" + link + "/vars]}}", "vars": "A=1"}), dir, false)
 	check(t, err)
 	_, err = compose.Load(context.Background(), compose.Options{ProjectName: "p", Files: []string{extracted.File}, Package: extracted})
-	if !errors.Is(err, compose.ErrInvalid) || !strings.Contains(err.Error(), "named as if it did not") {
+	if fault.CodeOf(err) != fault.InvalidPackage || !strings.Contains(err.Error(), "named as if it did not") {
 		t.Errorf("error %v", err)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/margolite/margolite/runtime/compose"
+	"github.com/margolite/margolite/runtime/fault"
 )
 
 // silence keeps compose-go, where tests call it to compare, from writing to the
@@ -238,7 +239,7 @@ func TestLoadFollowsNoLinkOutOfThePackage(t *testing.T) {
 	app := filepath.Join(base, "app")
 	check(t, os.Symlink(filepath.Join(base, "secret"), filepath.Join(app, "vars")))
 	_, err := compose.Load(t.Context(), compose.Options{ProjectName: "p", Files: []string{filepath.Join(app, "compose.yaml")}, Strict: true})
-	if !errors.Is(err, compose.ErrInvalid) {
+	if fault.CodeOf(err) != fault.InvalidPackage {
 		t.Errorf("error %v, want an invalid package", err)
 	}
 }
@@ -248,7 +249,7 @@ func TestLoadEndsWithItsContext(t *testing.T) {
 	cancel()
 	path := filepath.Join(write(t, map[string]string{"compose.yaml": service("")}), "compose.yaml")
 	_, err := compose.Load(ctx, compose.Options{ProjectName: "p", Files: []string{path}, Strict: true})
-	if !errors.Is(err, context.Canceled) || errors.Is(err, compose.ErrInvalid) {
+	if !errors.Is(err, context.Canceled) || fault.CodeOf(err) == fault.InvalidPackage {
 		t.Errorf("error %v, want context.Canceled", err)
 	}
 }
@@ -333,7 +334,7 @@ func FuzzLoad(f *testing.F) {
 		}, map[string]string{"A": "given"})
 		if err != nil {
 			var unsupported *compose.Error
-			if !errors.Is(err, compose.ErrInvalid) && !errors.As(err, &unsupported) {
+			if fault.CodeOf(err) != fault.InvalidPackage && !errors.As(err, &unsupported) {
 				t.Errorf("the package is not blamed: %v", err)
 			}
 			return
