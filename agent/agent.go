@@ -83,12 +83,14 @@ type Gate interface {
 // Device is what the configuration says about this device; what it leaves
 // empty is taken from the machine.
 type Device struct {
-	ID           string
-	Vendor       string
-	ModelNumber  string
-	SerialNumber string
-	Labels       map[string]any
-	Offer        capability.Offer // of what the machine has
+	ID           string `yaml:"id" is:"deviceID?"`
+	Vendor       string `yaml:"vendor" is:"line"`
+	ModelNumber  string `yaml:"modelNumber" is:"line"`
+	SerialNumber string `yaml:"serialNumber" is:"line"`
+	// Labels have values as YAML delivers them: a string, a number, a boolean,
+	// or a list of strings or of numbers.
+	Labels map[string]any   `yaml:"labels" names:"line"`
+	Offer  capability.Offer `yaml:",inline"` // of what the machine has
 }
 
 // Options is what an Agent needs. All fields are required unless they say

@@ -37,14 +37,14 @@ type Settings struct {
 
 // Reports says what the WFM is told besides what becomes of a change.
 type Reports struct {
-	Running bool          // that a service which was installed is in trouble, and that it is well again
-	Grace   time.Duration // for how long it has to be in trouble
+	Running bool          `yaml:"running"`                     // that a service which was installed is in trouble, and that it is well again
+	Grace   time.Duration `yaml:"grace" least:"1s" most:"24h"` // for how long it has to be in trouble
 	// Interval is how often the state of every deployment is told again although
 	// nothing has changed, with a poll (ST-10); 0: never.
-	Interval time.Duration
+	Interval time.Duration `yaml:"interval" least:"0s" most:"744h"`
 	// Reasons says why a deployment is pending (ST-11) as an error, whose code tells
 	// that it is none.
-	Reasons bool
+	Reasons bool `yaml:"reasons"`
 }
 
 // settings are the present Settings. They are replaced as a whole: who reads

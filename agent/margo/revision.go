@@ -14,14 +14,18 @@ const (
 	RC1                 // the same, with the older form of capabilities
 )
 
-// ParseRevision reads a revision as it is configured: "1.0.0-rc.3".
-func ParseRevision(s string) (Revision, error) {
-	for _, r := range []Revision{RC3, RC2, RC1} {
-		if s == r.String() {
-			return r, nil
+// Revisions are all there are, newest first.
+func Revisions() []Revision { return []Revision{RC3, RC2, RC1} }
+
+// UnmarshalText reads a revision as it is configured: "1.0.0-rc.3".
+func (r *Revision) UnmarshalText(text []byte) error {
+	for _, known := range Revisions() {
+		if string(text) == known.String() {
+			*r = known
+			return nil
 		}
 	}
-	return 0, fmt.Errorf("cannot use revision %.40q: expected %s, %s or %s", s, RC3, RC2, RC1)
+	return fmt.Errorf("cannot use revision %.40q: expected %s, %s or %s", text, RC3, RC2, RC1)
 }
 
 func (r Revision) String() string {

@@ -15,13 +15,14 @@ import (
 )
 
 func TestRevisionsGoByTheirNames(t *testing.T) {
-	for _, r := range []margo.Revision{margo.RC3, margo.RC2, margo.RC1} {
-		if got, err := margo.ParseRevision(r.String()); got != r || err != nil {
+	var got margo.Revision
+	for _, r := range margo.Revisions() {
+		if err := got.UnmarshalText([]byte(r.String())); got != r || err != nil {
 			t.Errorf("%s is read as %s, %v", r, got, err)
 		}
 	}
 	for _, s := range []string{"", "1.0.0", "rc.3", "1.0.0-rc.4"} {
-		if _, err := margo.ParseRevision(s); err == nil {
+		if got.UnmarshalText([]byte(s)) == nil {
 			t.Errorf("%q is read", s)
 		}
 	}

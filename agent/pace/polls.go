@@ -47,9 +47,9 @@ func (r Random) upTo(n time.Duration) time.Duration {
 
 // Rules are what the operator decides about calling the WFM.
 type Rules struct {
-	Interval time.Duration  // between two polls; at least a second (POL-04)
-	Windows  policy.Windows // when the desired state is asked for; none: at any time (POL-03)
-	Downtime policy.Windows // when nothing is sent at all; none: never (POL-01)
+	Interval time.Duration  `yaml:"interval" least:"1s" most:"744h"` // between two polls; at least a second (POL-04)
+	Windows  policy.Windows `yaml:"windows" most:"64"`               // when the desired state is asked for; none: at any time (POL-03)
+	Downtime policy.Windows `yaml:"downtime" most:"64"`              // when nothing is sent at all; none: never (POL-01)
 }
 
 // Reason is what the next poll waits for.

@@ -29,13 +29,13 @@ func newMutual(o Options, url string, d Device) (*mutual, error) {
 		connection: connection{device: d, url: url, options: o}, times: chronicle{records: d.Records},
 		identity: identity.Options{
 			Certificate: o.Certificate, Key: o.Key, TrustBundle: o.TrustBundle,
-			WFMIDs: o.IDs, TLS12: o.TLS12, Now: d.Clock.Now, WrongClock: d.Clock.Wrong,
+			WFMIDs: o.IDs, TLS12: o.TLS == "1.2", Now: d.Clock.Now, WrongClock: d.Clock.Wrong,
 		},
 	}
 	if fetched := strings.HasPrefix(o.TrustBundle, "https://"); fetched || o.Service.Discovery != "" {
 		service := identity.ServiceOptions{
 			Discovery: o.Service.Discovery, CA: cmp.Or(o.Service.CA, o.CA), Pins: o.Service.Pins,
-			TLS12: o.TLS12, Get: wfm.Get, Now: d.Clock.Now, WrongClock: d.Clock.Wrong,
+			TLS12: o.TLS == "1.2", Get: wfm.Get, Now: d.Clock.Now, WrongClock: d.Clock.Wrong,
 		}
 		if fetched {
 			service.Bundle, w.identity.TrustBundle = o.TrustBundle, ""
@@ -152,7 +152,7 @@ func (d Device) client(o Options, url string) (wfm.Options, error) {
 // be wrong, is before its certificate raises the lower bound of the present; without, a
 // device that lost its clock would never reach its WFM again.
 func (d Device) serverTLS(o Options, root []byte, url string) (*tls.Config, error) {
-	s := identity.ServerOptions{CA: o.CA, Root: root, TLS12: o.TLS12, Now: d.Clock.Now, WrongClock: d.Clock.Wrong, Early: d.Clock.Learn}
+	s := identity.ServerOptions{CA: o.CA, Root: root, TLS12: o.TLS == "1.2", Now: d.Clock.Now, WrongClock: d.Clock.Wrong, Early: d.Clock.Learn}
 	if at, err := neturl.Parse(url); err == nil { // else wfm.New says what is wrong with it
 		s.Name = at.Hostname()
 	}

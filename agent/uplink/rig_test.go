@@ -149,7 +149,7 @@ func (s *site) signed(revision wfmsim.Revision, change func(*wfmsim.Options)) (*
 	s.introduce(authority)
 	s.options.CA = s.write("ca.pem", authority.RootPEM())
 	s.options.URL = w.URL()
-	s.options.Revision = must(margo.ParseRevision(string(revision)))
+	check(s.t, s.options.Revision.UnmarshalText([]byte(revision)))
 	return w, authority
 }
 

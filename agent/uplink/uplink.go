@@ -20,61 +20,67 @@ import (
 	"github.com/margolite/margolite/store"
 )
 
-// Options say where the WFM is, and how it and the device know each other.
+// Options say where the WFM is, and how it and the device know each other. What the
+// other values have no use for is empty.
 type Options struct {
 	// URL is where the WFM's interface begins, or, with git+ in front, the
 	// repository that holds the desired state.
-	URL      string
-	Revision margo.Revision
+	URL      string         `yaml:"url" is:"source?"`
+	Revision margo.Revision `yaml:"revision" one:"1.0.0-rc.3 1.0.0-rc.2 1.0.0-rc.1"`
 
-	Certificate, Key string   // of the device: X.509-SVID, or what signs its requests
-	TrustBundle      string   // a file, or the https URL of the trust bundle
-	IDs              []string // SPIFFE IDs of the WFM that do not follow from the device's own
-	TLS12            bool     // the fallback that is not on by default (ID-10)
-	Service          Service  // where the trust bundle is a URL, or found by discovery
+	Certificate string   `yaml:"certificate" is:"path" with:"files"`        // file of the device: X.509-SVID, or what signs its requests; empty: none
+	Key         string   `yaml:"key" is:"path" with:"files"`                // file
+	TrustBundle string   `yaml:"trustBundle" is:"trustBundle?" with:"svid"` // a file, or the https URL of the trust bundle; empty: by discovery
+	IDs         []string `yaml:"ids" is:"spiffeID" most:"16" with:"svid"`   // SPIFFE IDs of the WFM that do not follow from the device's own
 
-	CA            string        // file of anchors for servers with an ordinary certificate; empty: the system's
-	Authorization Authorization // of a gateway in front of the WFM
+	CA            string        `yaml:"ca" is:"path?"` // file of anchors for servers with an ordinary certificate; empty: the system's
+	Authorization Authorization `yaml:"authorization"` // of a gateway in front of the WFM
 
-	ClientID string // known already; empty: the WFM gives one (AUTH-04)
+	ClientID string `yaml:"clientId" is:"clientID?" with:"signed"` // known already; empty: the WFM gives one (AUTH-04)
+	// TLS is the oldest version that is spoken: 1.2 is a fallback that is not on by
+	// default (ID-10).
+	TLS     string  `yaml:"tls" one:"1.3 1.2"`
+	Service Service `yaml:"identityService"` // where the trust bundle is a URL, or found by discovery
 
 	Limits wfm.Limits
-	Strict bool // see wfm.Options
+	Strict bool `yaml:"strict"` // see wfm.Options
 
-	Git     Git
-	Reports string // with a repository: where a WFM's interface for reports begins; empty: nobody wants them
+	Git     Git    `yaml:"git"`
+	Reports string `yaml:"reports" is:"baseURL?" with:"git"` // with a repository: where a WFM's interface for reports begins; empty: nobody wants them
 }
 
-// Service says how the server of the trust bundle is found and proves itself.
+// Service says how the server of the trust bundle is found and proves itself: by
+// anchors and its name, or by pins.
 type Service struct {
-	Discovery string   // https URL of the discovery document; empty: there is none
-	Pins      []string // base64 SHA-256 of a SubjectPublicKeyInfo
-	CA        string   // file of anchors; empty: Options.CA
-	Refresh   time.Duration
+	Discovery string        `yaml:"discovery" is:"documentURL?" with:"svid"`       // https URL of the discovery document; empty: there is none
+	Pins      []string      `yaml:"pins" is:"pin" most:"16" with:"service"`        // base64 SHA-256 of a SubjectPublicKeyInfo
+	CA        string        `yaml:"ca" is:"path?" with:"service"`                  // file of anchors; empty: Options.CA
+	Refresh   time.Duration `yaml:"refresh" least:"5m" most:"168h" with:"service"` // where the bundle does not say
 }
 
 // Authorization names the file with what a gateway wants to see; at most one is set.
 type Authorization struct {
-	Basic  string // holds user:password
-	Bearer string // holds a token
+	Basic  string `yaml:"basic" is:"secret?" with:"gateway"`  // holds user:password
+	Bearer string `yaml:"bearer" is:"secret?" with:"gateway"` // holds a token
 }
 
 // Git says where in a repository the desired state is.
 type Git struct {
-	Branch string
-	Path   string   // folder; empty: all of it
-	Groups []string // more folders
-	Token  string   // file; empty: none is needed
+	Branch string   `yaml:"branch" is:"branch" with:"git"`
+	Path   string   `yaml:"path" is:"treePath?" with:"git"`            // folder; empty: all of it
+	Groups []string `yaml:"groups" is:"treePath" most:"16" with:"git"` // more folders, of the groups that the device is a member of
+	Token  string   `yaml:"token" is:"secret?" with:"git"`             // file; empty: none is needed
 	// Certificate and Key are files that the device shows to the server; empty: none.
-	Certificate, Key string
-	Report           GitReport
-	Device           string // id of this device, the author of reports
+	Certificate string    `yaml:"certificate" is:"path?" with:"git"`
+	Key         string    `yaml:"key" is:"secret?" with:"git"`
+	Report      GitReport `yaml:"report"`
+	Device      string    // id of this device, the author of reports
 }
 
 // GitReport says where in the repository the current state is reported (ST-19).
 type GitReport struct {
-	Branch string // empty: nowhere
-	Path   string // folder of this device; empty: the branch is its own
+	Branch string `yaml:"branch" is:"branch?" with:"git"` // empty: nowhere
+	Path   string `yaml:"path" is:"treePath?" with:"git"` // folder of this device; empty: the branch is its own
 }
 
 // Records keeps small records across restarts; *store.Store is one.

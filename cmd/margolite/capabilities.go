@@ -14,6 +14,7 @@ import (
 
 	"github.com/margolite/margolite/agent"
 	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/build"
 	"github.com/margolite/margolite/capability"
 	"github.com/margolite/margolite/cmd/margolite/config"
@@ -87,7 +88,10 @@ func (c *cli) version(_ context.Context, args []string) error {
 		Version   string   `json:"version"`
 		Commit    string   `json:"commit"`
 		Revisions []string `json:"revisions"`
-	}{build.Version(), build.Commit(), []string{config.RC3, config.RC2, config.RC1}}
+	}{Version: build.Version(), Commit: build.Commit()}
+	for _, r := range margo.Revisions() {
+		v.Revisions = append(v.Revisions, r.String())
+	}
 	if c.json {
 		return c.printJSON(v)
 	}

@@ -185,9 +185,8 @@ func firewallFindings(ctx context.Context) []finding {
 // archives that the device came with.
 func imageFindings(cfg *config.Config) []finding {
 	var findings []finding
-	registries := registriesOf(cfg)
-	for _, host := range slices.Sorted(maps.Keys(registries)) {
-		r := registries[host]
+	for _, host := range slices.Sorted(maps.Keys(cfg.Registries)) {
+		r := cfg.Registries[host]
 		object := "registry " + host
 		switch err := r.Check(host); {
 		case err != nil:

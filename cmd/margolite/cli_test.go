@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"github.com/margolite/margolite/agent/control"
-	"github.com/margolite/margolite/cmd/margolite/config"
+	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/test/cosigned"
 	"github.com/margolite/margolite/test/openpgp"
 )
@@ -531,7 +531,8 @@ func TestVersionDocument(t *testing.T) {
 	if !strings.HasPrefix(people, "margolite ") || strings.Count(people, "\n") != 1 {
 		t.Errorf("for people: %q", people)
 	}
-	for _, revision := range []string{config.RC3, config.RC2, config.RC1} { // whichever can be configured
+	for _, r := range margo.Revisions() {
+		revision := r.String()
 		if !strings.Contains(people, revision) || !strings.Contains(got.out, `"`+revision+`"`) {
 			t.Errorf("revision %s is not named: %q, %s", revision, people, got.out)
 		}

@@ -24,7 +24,7 @@ func deviceOf(ctx context.Context, cfg *config.Config) (agent.Device, error) {
 
 // deviceAs is deviceOf for a device whose root is elsewhere.
 func deviceAs(cfg *config.Config, root string, discover func() (capability.Facts, error)) (agent.Device, error) {
-	d := agent.Device(cfg.Device)
+	d := cfg.Device
 	if d.ID != "" {
 		return d, nil
 	}

@@ -20,7 +20,6 @@ import (
 
 	"github.com/margolite/margolite/agent"
 	"github.com/margolite/margolite/agent/control"
-	"github.com/margolite/margolite/agent/pace"
 	"github.com/margolite/margolite/agent/uplink"
 	"github.com/margolite/margolite/build"
 	"github.com/margolite/margolite/capability"
@@ -162,12 +161,12 @@ func (c *cli) run(ctx context.Context, args []string) (err error) {
 
 // settingsOf are what an agent can take over while it runs.
 func settingsOf(cfg *config.Config, device agent.Device, gate agent.Gate) agent.Settings {
-	reports := agent.Reports(cfg.Reports)
+	reports := cfg.Reports
 	reports.Reasons = reports.Reasons || cfg.WFM.Git.Report.Branch != "" // the texts of that time want it (ST-11)
 	settings := agent.Settings{
 		Device: device,
 		URL:    cfg.WFM.URL,
-		Poll:   pace.Rules(cfg.Poll),
+		Poll:   cfg.Poll,
 		Settle: cfg.Runtime.Settle,
 		Gate:   gate,
 

@@ -2,11 +2,9 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 
 	"github.com/margolite/margolite/agent/clock"
-	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/agent/uplink"
 	"github.com/margolite/margolite/agent/wfm"
 	"github.com/margolite/margolite/build"
@@ -19,39 +17,14 @@ var limits = wfm.Limits{Document: 256 << 10, Bundle: 64 << 20, Expanded: 256 << 
 
 // uplinkOptions are what the configuration says about the way to the WFM.
 func uplinkOptions(ctx context.Context, cfg *config.Config) (uplink.Options, error) {
-	w := cfg.WFM
-	o := uplink.Options{
-		URL:         w.URL,
-		Certificate: w.Certificate,
-		Key:         w.Key,
-		TrustBundle: w.TrustBundle,
-		IDs:         w.IDs,
-		TLS12:       w.TLS == "1.2",
-
-		Service:       uplink.Service(w.IdentityService),
-		CA:            w.CA,
-		Authorization: uplink.Authorization(w.Authorization),
-		ClientID:      w.ClientID,
-		Limits:        limits,
-		Git: uplink.Git{
-			Branch: w.Git.Branch, Path: w.Git.Path, Groups: w.Git.Groups, Token: w.Git.Token, Certificate: w.Git.Certificate, Key: w.Git.Key,
-			Report: uplink.GitReport(w.Git.Report),
-		},
-		Reports: w.Reports,
-		Strict:  w.Strict,
+	o := cfg.WFM.Options
+	o.Limits = limits
+	if o.Git.Report.Branch == "" {
+		return o, nil
 	}
-	if w.Git.Report.Branch != "" {
-		device, err := deviceOf(ctx, cfg)
-		if err != nil {
-			return o, err
-		}
-		o.Git.Device = device.ID
-	}
-	var err error
-	if o.Revision, err = margo.ParseRevision(w.Revision); err != nil {
-		return o, fmt.Errorf("cannot use wfm.revision: %w", err)
-	}
-	return o, nil
+	device, err := deviceOf(ctx, cfg)
+	o.Git.Device = device.ID
+	return o, err
 }
 
 // openUplink makes the way to the WFM for a device with these records; its clock,

@@ -20,7 +20,6 @@ import (
 	"github.com/margolite/margolite/runtime"
 	"github.com/margolite/margolite/runtime/containerd"
 	"github.com/margolite/margolite/runtime/embedded"
-	"github.com/margolite/margolite/runtime/image"
 	"github.com/margolite/margolite/runtime/log"
 	"github.com/margolite/margolite/runtime/network"
 )
@@ -65,7 +64,7 @@ func openWorkloads(ctx context.Context, cfg *config.Config, logger *slog.Logger,
 		Pulls:       cfg.Runtime.Pulls,
 		MinPullRate: orNone(cfg.Runtime.MinPullRate),
 		Reserve:     max(cfg.State.Reserve, 1), // 0 would be the usual one
-		Registries:  registriesOf(cfg),
+		Registries:  cfg.Registries,
 		Keys:        cfg.Policy.Keys,
 		LogDir:      cfg.Runtime.Logs.Dir,
 		LogKeep:     log.Keep{MaxSize: cfg.Runtime.Logs.MaxSize, MaxFile: cfg.Runtime.Logs.MaxFile},
@@ -109,14 +108,6 @@ func orNone(rate int64) int64 {
 		return -1
 	}
 	return rate
-}
-
-func registriesOf(cfg *config.Config) map[string]image.Registry {
-	registries := make(map[string]image.Registry, len(cfg.Registries))
-	for host, r := range cfg.Registries {
-		registries[host] = image.Registry(r)
-	}
-	return registries
 }
 
 func (w *workloads) connect(ctx context.Context, cfg *config.Config, logger *slog.Logger) (err error) {

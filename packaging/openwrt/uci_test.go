@@ -17,8 +17,10 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
+	"github.com/margolite/margolite/agent"
 	"github.com/margolite/margolite/capability"
 	"github.com/margolite/margolite/cmd/margolite/config"
+	"github.com/margolite/margolite/runtime/image"
 )
 
 // translate gives the file that uci2yaml makes of a file in UCI's form: with the
@@ -171,7 +173,7 @@ func TestUCIArrivesAsConfiguration(t *testing.T) {
 			t.Fatalf("%v: %v\n%s", shell, err, text)
 		}
 		for name, pair := range map[string][2]any{
-			"device": {c.Device, config.Device{
+			"device": {c.Device, agent.Device{
 				ID: "plant-a/gw-07", SerialNumber: "0012", Vendor: `It's: "ours" # really`, Labels: map[string]any{"example.com/line": "7", "note": "a = b"},
 				Offer: capability.Offer{Cores: 1.5, Reserved: capability.Reserved{Cores: 0.5, Memory: 64 << 20, Storage: 1 << 30}, HiddenInterfaces: []string{"usb"}},
 			}},
@@ -195,7 +197,7 @@ func TestUCIArrivesAsConfiguration(t *testing.T) {
 			"image keys": {c.Policy.ImageKeys, map[string][]string{
 				"*": {"/etc/margolite/cosign.pub"}, "registry.example.com/vendor": {"/etc/margolite/one.pub", "/etc/margolite/two.pub"},
 			}},
-			"registries": {c.Registries, map[string]config.Registry{
+			"registries": {c.Registries, map[string]image.Registry{
 				"registry.example.com:5000": {PlainHTTP: true, Mirrors: []string{"a.example", "b.example"}}, "other.example": {},
 			}},
 			"log": {c.Log.Level.String(), "DEBUG"},

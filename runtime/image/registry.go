@@ -22,13 +22,13 @@ import (
 
 // Registry is how one registry is reached.
 type Registry struct {
-	PlainHTTP   bool     `yaml:"plainHTTP"`   // the host itself speaks HTTP without TLS
-	CA          string   `yaml:"ca"`          // file of PEM certificates, trusted beside those of the system
-	Credentials string   `yaml:"credentials"` // file in the form of Docker's config.json, without helpers
-	Mirrors     []string `yaml:"mirrors"`     // hosts that are asked before this one, in this order
-	Insecure    bool     `yaml:"insecure"`    // anybody is believed to be the host: its certificate is not verified
-	Certificate string   `yaml:"certificate"` // file of this device's certificate (PEM), shown to who wants one
-	Key         string   `yaml:"key"`         // file of its private key (PEM)
+	PlainHTTP   bool     `yaml:"plainHTTP"`                   // the host itself speaks HTTP without TLS
+	CA          string   `yaml:"ca" is:"path?"`               // file of PEM certificates, trusted beside those of the system
+	Credentials string   `yaml:"credentials" is:"path?"`      // file in the form of Docker's config.json, without helpers
+	Mirrors     []string `yaml:"mirrors" is:"host" most:"64"` // hosts that are asked before this one, in this order
+	Insecure    bool     `yaml:"insecure"`                    // anybody is believed to be the host: its certificate is not verified
+	Certificate string   `yaml:"certificate" is:"path?"`      // file of this device's certificate (PEM), shown to who wants one
+	Key         string   `yaml:"key" is:"secret?"`            // file of its private key (PEM)
 }
 
 const (

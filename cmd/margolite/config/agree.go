@@ -1,10 +1,14 @@
 package config
 
 import (
+	"fmt"
 	"reflect"
 	"slices"
 	"sort"
 	"strings"
+
+	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/agent/uplink"
 )
 
 // said are the keys of groups in which the file says something: the default is no
@@ -32,12 +36,12 @@ func (w *WFM) speaks() bool { return !w.FromGit() || w.Reports != "" }
 
 // svid says whether the device shows an SVID, and expects one.
 func (w *WFM) svid() bool {
-	return w.speaks() && w.Revision == RC3 && w.Authorization == Authorization{}
+	return w.speaks() && w.Revision == margo.RC3 && w.Authorization == uplink.Authorization{}
 }
 
 // fetched says whether the trust bundle comes from an identity service.
 func (w *WFM) fetched() bool {
-	return w.IdentityService.Discovery != "" || strings.HasPrefix(w.TrustBundle, "https://")
+	return w.Service.Discovery != "" || strings.HasPrefix(w.TrustBundle, "https://")
 }
 
 // agree looks whether the values that are sound each for itself go together.
@@ -66,18 +70,18 @@ func (c *Config) agree(r *reader) {
 	case !w.speaks():
 		refuse("does not apply to a Git repository; wfm.reports names an API for reports",
 			"files", "svid", "service", "signed", "gateway")
-	case w.Revision != RC3:
-		refuse("applies only to revision "+RC3+", not to "+w.Revision, "svid", "service")
+	case w.Revision != margo.RC3:
+		refuse(fmt.Sprintf("applies only to revision %s, not to %s", margo.RC3, w.Revision), "svid", "service")
 		if w.TLS != "1.3" {
 			r.disagree("wfm.tls", "must be 1.3 for revision %s", w.Revision)
 		}
-	case !w.svid():
-		refuse("applies only to revisions "+RC2+" and "+RC1+", not to "+w.Revision, "signed")
-		refuse("conflicts with wfm.authorization: the gateway terminates TLS, so the WFM never sees a certificate of the device",
-			"files", "svid", "service")
 	default:
-		refuse("applies only to revisions "+RC2+" and "+RC1+", not to "+w.Revision, "signed")
-		if !w.fetched() {
+		refuse(fmt.Sprintf("applies only to revisions %s and %s, not to %s", margo.RC2, margo.RC1, w.Revision), "signed")
+		switch {
+		case !w.svid():
+			refuse("conflicts with wfm.authorization: the gateway terminates TLS, so the WFM never sees a certificate of the device",
+				"files", "svid", "service")
+		case !w.fetched():
 			refuse("applies only if the trust bundle is fetched: set wfm.identityService.discovery, or a URL in wfm.trustBundle", "service")
 			if w.TrustBundle == "" {
 				r.disagree("wfm.trustBundle", "required: a file, or the https URL where an identity service publishes it")
@@ -108,10 +112,10 @@ func (p *Policy) agree(r *reader) {
 // dropUnused empties the names of files that are not used with the other values,
 // so that nobody reads them: defaults, as everything else was refused.
 func (w *WFM) dropUnused() {
-	if !w.svid() || w.IdentityService.Discovery != "" && w.TrustBundle == Default().WFM.TrustBundle {
+	if !w.svid() || w.Service.Discovery != "" && w.TrustBundle == Default().WFM.TrustBundle {
 		w.TrustBundle = ""
 	}
-	if !w.svid() && (!w.speaks() || w.Revision == RC3) {
+	if !w.svid() && (!w.speaks() || w.Revision == margo.RC3) {
 		w.Certificate, w.Key = "", ""
 	}
 }

@@ -31,6 +31,8 @@ func differing(now, then reflect.Value, section string, such func(reflect.Struct
 		key := join(section, tag.Get("yaml"))
 		switch {
 		case tag.Get("yaml") == "" || reflect.DeepEqual(now.Field(i).Interface(), then.Field(i).Interface()):
+		case tag.Get("yaml") == ",inline":
+			keys = append(keys, differing(now.Field(i), then.Field(i), section, such)...)
 		case such(tag):
 			keys = append(keys, key)
 		case now.Field(i).Kind() == reflect.Struct:

@@ -26,8 +26,11 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
-	"github.com/margolite/margolite/capability"
+	"github.com/margolite/margolite/agent"
+	"github.com/margolite/margolite/agent/pace"
+	"github.com/margolite/margolite/agent/uplink"
 	"github.com/margolite/margolite/policy"
+	"github.com/margolite/margolite/runtime/image"
 )
 
 // maxSize bounds a configuration file.
@@ -35,114 +38,33 @@ const maxSize = 256 << 10
 
 // Config is a valid configuration.
 type Config struct {
-	Device     Device              `yaml:"device"`
-	WFM        WFM                 `yaml:"wfm"`
-	Poll       Poll                `yaml:"poll"`
-	Provision  Provision           `yaml:"provision"`
-	State      State               `yaml:"state"`
-	Control    Control             `yaml:"control"`
-	Runtime    Runtime             `yaml:"runtime"`
-	Policy     Policy              `yaml:"policy"`
-	Reports    Reports             `yaml:"reports"`
-	Registries map[string]Registry `yaml:"registries" names:"host" restart:"true"` // by host[:port]
-	Metrics    Metrics             `yaml:"metrics" restart:"true"`
-	Collector  Collector           `yaml:"collector" restart:"true"`
-	Log        Log                 `yaml:"log"`
+	Device     agent.Device              `yaml:"device"`
+	WFM        WFM                       `yaml:"wfm"`
+	Poll       pace.Rules                `yaml:"poll"`
+	Provision  Provision                 `yaml:"provision"`
+	State      State                     `yaml:"state"`
+	Control    Control                   `yaml:"control"`
+	Runtime    Runtime                   `yaml:"runtime"`
+	Policy     Policy                    `yaml:"policy"`
+	Reports    agent.Reports             `yaml:"reports"`
+	Registries map[string]image.Registry `yaml:"registries" names:"host" restart:"true"` // by host[:port]
+	Metrics    Metrics                   `yaml:"metrics" restart:"true"`
+	Collector  Collector                 `yaml:"collector" restart:"true"`
+	Log        Log                       `yaml:"log"`
 
 	file     string
 	sum      [sha256.Size]byte // of that file
 	warnings []error
 }
 
-// Device is what the operator says about this device. What is empty is found
-// out from the machine.
-type Device struct {
-	ID           string `yaml:"id" is:"deviceID?"`
-	Vendor       string `yaml:"vendor" is:"line"`
-	ModelNumber  string `yaml:"modelNumber" is:"line"`
-	SerialNumber string `yaml:"serialNumber" is:"line"`
-	// Labels have values as YAML delivers them: a string, a number, a boolean,
-	// or a list of strings or of numbers.
-	Labels map[string]any   `yaml:"labels" names:"line"`
-	Offer  capability.Offer `yaml:",inline"` // of what the machine has
-}
-
-// The revisions of the standard that can be spoken.
-const (
-	RC3 = "1.0.0-rc.3"
-	RC2 = "1.0.0-rc.2"
-	RC1 = "1.0.0-rc.1"
-)
-
 // WFM is how to reach the Workload Fleet Manager, and who this device is there.
 // Files that are not used with the other values are empty.
 type WFM struct {
-	// URL is the base of the WFM's API, or git+https://... of a repository that
-	// holds the desired state. Empty: none, see RequireWFM.
-	URL         string `yaml:"url" is:"source?"`
-	Revision    string `yaml:"revision" one:"1.0.0-rc.3 1.0.0-rc.2 1.0.0-rc.1"` // RC3, RC2 or RC1
-	Certificate string `yaml:"certificate" is:"path" with:"files"`              // file; empty: the device shows and signs with none
-	Key         string `yaml:"key" is:"path" with:"files"`                      // file
-	TrustBundle string `yaml:"trustBundle" is:"trustBundle?" with:"svid"`       // file, or https URL; empty: not used, or by discovery
-	// IDs are the SPIFFE IDs of the WFM; empty: the one that follows from the
-	// device's own.
-	IDs           []string      `yaml:"ids" is:"spiffeID" most:"16" with:"svid"`
-	CA            string        `yaml:"ca" is:"path?"` // file of PEM anchors for ordinary certificates; empty: the system's
-	Authorization Authorization `yaml:"authorization"`
-	ClientID      string        `yaml:"clientId" is:"clientID?" with:"signed"` // RC2, RC1: known without onboarding; empty: by onboarding
-	// TLS is the oldest version that is spoken, "1.3" or "1.2".
-	TLS             string          `yaml:"tls" one:"1.3 1.2"`
-	IdentityService IdentityService `yaml:"identityService"`
-	// Strict refuses what the standard forbids and this device could live with.
-	Strict  bool   `yaml:"strict"`
-	Git     Git    `yaml:"git"`
-	Reports string `yaml:"reports" is:"baseURL?" with:"git"` // base URL of the API for reports, where URL is a repository; empty: none
+	uplink.Options `yaml:",inline"`
 }
 
 // FromGit says whether the desired state is in a repository.
 func (w *WFM) FromGit() bool { return strings.HasPrefix(w.URL, gitScheme) }
-
-// Authorization is what a gateway in front of the WFM wants to see: at most one
-// of the two.
-type Authorization struct {
-	Basic  string `yaml:"basic" is:"secret?" with:"gateway"`  // file that holds user:password
-	Bearer string `yaml:"bearer" is:"secret?" with:"gateway"` // file that holds a token
-}
-
-// IdentityService is where the trust bundle comes from, and how that server is
-// authenticated: by anchors and its name, or by pins.
-type IdentityService struct {
-	Discovery string        `yaml:"discovery" is:"documentURL?" with:"svid"`       // https URL of the discovery document; empty: none
-	Pins      []string      `yaml:"pins" is:"pin" most:"16" with:"service"`        // base64 of the SHA-256 of a public key (SubjectPublicKeyInfo, DER)
-	CA        string        `yaml:"ca" is:"path?" with:"service"`                  // file of PEM anchors; empty: those of WFM.CA
-	Refresh   time.Duration `yaml:"refresh" least:"5m" most:"168h" with:"service"` // where the bundle does not say
-}
-
-// Git is where in a repository the desired state is.
-type Git struct {
-	Branch string `yaml:"branch" is:"branch" with:"git"`
-	Path   string `yaml:"path" is:"treePath?" with:"git"` // directory, relative to the root of the repository; empty: the root
-	// Groups are directories of the groups that the device is a member of.
-	Groups []string `yaml:"groups" is:"treePath" most:"16" with:"git"`
-	Token  string   `yaml:"token" is:"secret?" with:"git"` // file; empty: none
-	// Certificate and Key are files that the device shows to the server; empty: none.
-	Certificate string    `yaml:"certificate" is:"path?" with:"git"`
-	Key         string    `yaml:"key" is:"secret?" with:"git"`
-	Report      GitReport `yaml:"report"`
-}
-
-// GitReport is where in the repository the current state is reported.
-type GitReport struct {
-	Branch string `yaml:"branch" is:"branch?" with:"git"` // empty: nowhere
-	Path   string `yaml:"path" is:"treePath?" with:"git"` // directory of this device; empty: the branch is its own
-}
-
-// Poll is when to ask for the desired state.
-type Poll struct {
-	Interval time.Duration  `yaml:"interval" least:"1s" most:"744h"`
-	Windows  policy.Windows `yaml:"windows" most:"64"`  // when it is asked for; empty: at any time
-	Downtime policy.Windows `yaml:"downtime" most:"64"` // when nothing is sent at all
-}
 
 // Provision is where a device without a WFM looks for provisioning files.
 type Provision struct {
@@ -208,25 +130,6 @@ type Policy struct {
 	Notation string `yaml:"notation" is:"path?"`
 }
 
-// Reports is what the WFM is told besides changes of the desired state.
-type Reports struct {
-	Running  bool          `yaml:"running"`                         // that something which was installed does not work, and works again
-	Grace    time.Duration `yaml:"grace" least:"1s" most:"24h"`     // for how long it has to be so
-	Interval time.Duration `yaml:"interval" least:"0s" most:"744h"` // of telling the current state again; 0: never
-	Reasons  bool          `yaml:"reasons"`                         // why a deployment is pending, in the error field
-}
-
-// Registry is how one registry is reached.
-type Registry struct {
-	PlainHTTP   bool     `yaml:"plainHTTP"`
-	CA          string   `yaml:"ca" is:"path?"`               // file
-	Credentials string   `yaml:"credentials" is:"path?"`      // file
-	Mirrors     []string `yaml:"mirrors" is:"host" most:"64"` // hosts
-	Insecure    bool     `yaml:"insecure"`                    // certificates are not verified
-	Certificate string   `yaml:"certificate" is:"path?"`      // file; of this device
-	Key         string   `yaml:"key" is:"secret?"`            // file
-}
-
 // Metrics is who else than the control socket hears what can be counted.
 type Metrics struct {
 	Listen   string        `yaml:"listen" is:"listenAddress?"`      // address to be asked at; empty: none
@@ -251,16 +154,15 @@ type Log struct {
 // Default returns the configuration of an empty file.
 func Default() *Config {
 	return &Config{
-		WFM: WFM{
-			Revision:        RC3,
-			Certificate:     "/etc/margolite/device.pem",
-			Key:             "/etc/margolite/device.key",
-			TrustBundle:     "/etc/margolite/trust-bundle.json",
-			TLS:             "1.3",
-			IdentityService: IdentityService{Refresh: 24 * time.Hour},
-			Git:             Git{Branch: "main"},
-		},
-		Poll:      Poll{Interval: time.Minute},
+		WFM: WFM{uplink.Options{
+			Certificate: "/etc/margolite/device.pem",
+			Key:         "/etc/margolite/device.key",
+			TrustBundle: "/etc/margolite/trust-bundle.json",
+			TLS:         "1.3",
+			Service:     uplink.Service{Refresh: 24 * time.Hour},
+			Git:         uplink.Git{Branch: "main"},
+		}},
+		Poll:      pace.Rules{Interval: time.Minute},
 		Provision: Provision{From: []string{"/etc/margolite/provision.d"}},
 		State:     State{Dir: "/var/lib/margolite", Run: "/run/margolite", Reserve: 32 << 20},
 		Runtime: Runtime{
@@ -276,7 +178,7 @@ func Default() *Config {
 			},
 			Allow: policy.DefaultAllow(),
 		}},
-		Reports: Reports{Running: true, Grace: time.Minute, Interval: 24 * time.Hour},
+		Reports: agent.Reports{Running: true, Grace: time.Minute, Interval: 24 * time.Hour},
 		Metrics: Metrics{Interval: time.Minute},
 		Log:     Log{Level: slog.LevelInfo, Format: "text"},
 	}

@@ -16,9 +16,14 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"go.yaml.in/yaml/v4"
 
+	"github.com/margolite/margolite/agent"
+	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/agent/pace"
+	"github.com/margolite/margolite/agent/uplink"
 	"github.com/margolite/margolite/capability"
 	"github.com/margolite/margolite/cmd/margolite/config"
 	"github.com/margolite/margolite/policy"
+	"github.com/margolite/margolite/runtime/image"
 )
 
 const packaged = "../../../packaging/config.yaml"
@@ -183,7 +188,7 @@ log:
 	allow.Registries = []string{"registry.example.com:5000"}
 	allow.CPUs, allow.Memory, allow.Storage = 1.5, 512<<20, 2<<40
 	sameConfig(t, c, &config.Config{
-		Device: config.Device{
+		Device: agent.Device{
 			ID: "plant-a/gw-07", Vendor: "Northstar", ModelNumber: "332", SerialNumber: "PF45343-AA",
 			Labels: map[string]any{
 				"example.com/line":  "7",
@@ -202,19 +207,19 @@ log:
 				HiddenPeripherals: []string{"microphone"},
 			},
 		},
-		WFM: config.WFM{
-			URL: "https://wfm.example.com:8443/margo/v1/", Revision: "1.0.0-rc.3",
+		WFM: config.WFM{Options: uplink.Options{
+			URL:         "https://wfm.example.com:8443/margo/v1/",
 			Certificate: "/tmp/device.pem", Key: "/tmp/device.key", TrustBundle: "https://mis.example.com/bundle.json?for=edge",
 			IDs: []string{"spiffe://factory.example/margo/wfm/one", "spiffe://factory.example/elsewhere"},
 			CA:  "/tmp/anchors.pem", TLS: "1.2",
-			IdentityService: config.IdentityService{
+			Service: uplink.Service{
 				Discovery: "https://mis.example.com/.well-known/margo",
 				Pins:      []string{"47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU="},
 				CA:        "/tmp/mis.pem", Refresh: 10 * time.Minute,
 			},
-			Git: config.Git{Branch: "main"},
-		},
-		Poll: config.Poll{
+			Git: uplink.Git{Branch: "main"},
+		}},
+		Poll: pace.Rules{
 			Interval: time.Second,
 			Windows:  windows(t, "Mon-Fri 22:00-04:00", "Sat 00:00-24:00"), Downtime: windows(t, "Sun 02:00-03:00 UTC"),
 		},
@@ -243,8 +248,8 @@ log:
 			ImageKeys: map[string][]string{"*": {"/tmp/cosign.pub"}, "registry.example.com:5000/vendor/a_b": {"/tmp/a.pub", "/tmp/b.pub"}},
 			Notation:  "/tmp/notation",
 		},
-		Reports: config.Reports{Grace: 5 * time.Minute, Interval: time.Hour, Reasons: true},
-		Registries: map[string]config.Registry{
+		Reports: agent.Reports{Grace: 5 * time.Minute, Interval: time.Hour, Reasons: true},
+		Registries: map[string]image.Registry{
 			"127.0.0.1:5000":       {PlainHTTP: true, Insecure: true},
 			"registry.example.com": {CA: "/tmp/ca.pem", Credentials: "/tmp/auth.json", Mirrors: []string{"mirror.example.com", "[::1]:5000"}, Certificate: "/tmp/device.pem", Key: "/tmp/device.key"},
 		},
@@ -267,34 +272,34 @@ func TestPOL09EachWayToTheWFMHasItsKeys(t *testing.T) {
 	}{
 		{"an SVID", "url: https://a.example", func(w *config.WFM) { w.URL = "https://a.example" }},
 		{"a trust bundle that is found out", "trustBundle: ''\nidentityService: {discovery: 'https://mis.example/.well-known/margo'}", func(w *config.WFM) {
-			w.TrustBundle, w.IdentityService.Discovery = "", "https://mis.example/.well-known/margo"
+			w.TrustBundle, w.Service.Discovery = "", "https://mis.example/.well-known/margo"
 		}},
 		{"a trust bundle that is found out, and nothing said of a file", "identityService: {discovery: 'https://mis.example/.well-known/margo'}", func(w *config.WFM) {
-			w.TrustBundle, w.IdentityService.Discovery = "", "https://mis.example/.well-known/margo"
+			w.TrustBundle, w.Service.Discovery = "", "https://mis.example/.well-known/margo"
 		}},
 		{"a trust bundle to begin with", "trustBundle: /first.pem\nidentityService: {discovery: 'https://mis.example/.well-known/margo'}", func(w *config.WFM) {
-			w.TrustBundle, w.IdentityService.Discovery = "/first.pem", "https://mis.example/.well-known/margo"
+			w.TrustBundle, w.Service.Discovery = "/first.pem", "https://mis.example/.well-known/margo"
 		}},
 		{"a signature of rc.2", "revision: 1.0.0-rc.2\nca: /ca.pem\nclientId: edge~01", func(w *config.WFM) {
-			w.Revision, w.TrustBundle, w.CA, w.ClientID = config.RC2, "", "/ca.pem", "edge~01"
+			w.Revision, w.TrustBundle, w.CA, w.ClientID = margo.RC2, "", "/ca.pem", "edge~01"
 		}},
-		{"a signature of rc.1", "revision: 1.0.0-rc.1", func(w *config.WFM) { w.Revision, w.TrustBundle = config.RC1, "" }},
+		{"a signature of rc.1", "revision: 1.0.0-rc.1", func(w *config.WFM) { w.Revision, w.TrustBundle = margo.RC1, "" }},
 		{"a signature behind a gateway", "revision: 1.0.0-rc.2\nauthorization: {bearer: /token}", func(w *config.WFM) {
-			w.Revision, w.TrustBundle, w.Authorization.Bearer = config.RC2, "", "/token"
+			w.Revision, w.TrustBundle, w.Authorization.Bearer = margo.RC2, "", "/token"
 		}},
 		{"a gateway that terminates TLS", "authorization: {basic: /password}\nca: /ca.pem\ntls: '1.2'", func(w *config.WFM) {
 			w.Certificate, w.Key, w.TrustBundle = "", "", ""
 			w.Authorization.Basic, w.CA, w.TLS = "/password", "/ca.pem", "1.2"
 		}},
 		{"a repository alone", "url: git+https://git.example/plants/a.git\ngit: {branch: release/1.x, path: sites/a, token: /token}", func(w *config.WFM) {
-			w.URL, w.Git = "git+https://git.example/plants/a.git", config.Git{Branch: "release/1.x", Path: "sites/a", Token: "/token"}
+			w.URL, w.Git = "git+https://git.example/plants/a.git", uplink.Git{Branch: "release/1.x", Path: "sites/a", Token: "/token"}
 			w.Certificate, w.Key, w.TrustBundle = "", "", ""
 		}},
 		{"a repository and reports", "url: git+https://git.example:8443/a\nreports: https://wfm.example/margo", func(w *config.WFM) {
 			w.URL, w.Reports = "git+https://git.example:8443/a", "https://wfm.example/margo"
 		}},
 		{"a repository and reports that are signed", "url: git+https://git.example/a\nreports: https://wfm.example\nrevision: 1.0.0-rc.2\nclientId: edge-01", func(w *config.WFM) {
-			w.URL, w.Reports, w.Revision, w.ClientID, w.TrustBundle = "git+https://git.example/a", "https://wfm.example", config.RC2, "edge-01", ""
+			w.URL, w.Reports, w.Revision, w.ClientID, w.TrustBundle = "git+https://git.example/a", "https://wfm.example", margo.RC2, "edge-01", ""
 		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -588,7 +593,7 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if c.Poll.Interval < time.Second || c.Runtime.Settle < 0 || !filepath.IsAbs(c.State.Dir) || c.WFM.Revision == "" {
+		if c.Poll.Interval < time.Second || c.Runtime.Settle < 0 || !filepath.IsAbs(c.State.Dir) {
 			t.Errorf("accepted %+v", c)
 		}
 		w := c.WFM
@@ -599,7 +604,7 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 		if used > 1 || w.TLS != "1.3" && w.TLS != "1.2" || (w.Certificate == "") != (w.Key == "") ||
-			w.Revision != config.RC3 && (w.TrustBundle != "" || len(w.IDs) > 0) {
+			w.Revision != margo.RC3 && (w.TrustBundle != "" || len(w.IDs) > 0) {
 			t.Errorf("accepted %+v", w)
 		}
 		policy.New(c.Policy.Options) // does not panic

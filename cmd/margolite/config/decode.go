@@ -1,9 +1,9 @@
 package config
 
 import (
+	"encoding"
 	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"math"
 	"path/filepath"
@@ -17,6 +17,7 @@ import (
 
 	"github.com/margolite/margolite/capability"
 	"github.com/margolite/margolite/policy"
+	"github.com/margolite/margolite/runtime/image"
 )
 
 // The format of the file is in the tags of the structs that it fills:
@@ -121,7 +122,7 @@ func (r *reader) decode(n *yaml.Node, v reflect.Value, key string, tag reflect.S
 		}
 	case *any:
 		*into, err = label(n)
-	case *slog.Level:
+	case encoding.TextUnmarshaler:
 		if s, ok := r.text(n, key, tag); ok {
 			err = into.UnmarshalText([]byte(s))
 		}
@@ -280,7 +281,7 @@ func complete(v any) error {
 		if v.Kind == "" {
 			return errors.New("set the type of the peripheral")
 		}
-	case *Registry:
+	case *image.Registry:
 		if (v.Certificate == "") != (v.Key == "") {
 			return errors.New("set certificate and key together")
 		}
