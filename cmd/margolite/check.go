@@ -42,17 +42,34 @@ type finding struct {
 
 const failed = "failed"
 
-func fine(object, text string) finding { return finding{object, "ok", text, ""} }
+// findings are what check has found so far.
+type findings []finding
 
-func failure(object, text, mend string) finding { return finding{object, failed, text, mend} }
+func (f *findings) add(object, result, text, mend string) {
+	*f = append(*f, finding{object, result, text, mend})
+}
+
+func (f *findings) fine(object, text string) { f.add(object, "ok", text, "") }
+
+func (f *findings) failure(object, text, mend string) { f.add(object, failed, text, mend) }
 
 // warning is about something that the device can do without; ok where there is nothing
 // to mend.
-func warning(object, text, mend string) finding {
+func (f *findings) warning(object, text, mend string) {
 	if mend == "" {
-		return fine(object, text)
+		f.fine(object, text)
+		return
 	}
-	return finding{object, "warning", text, mend}
+	f.add(object, "warning", text, mend)
+}
+
+// judge warns of an error, and says text where there is none.
+func (f *findings) judge(object string, err error, mend, text string) {
+	if err != nil {
+		f.warning(object, err.Error(), mend)
+		return
+	}
+	f.fine(object, text)
 }
 
 // check says whether this device can do the job: one line for each thing, and
@@ -67,16 +84,16 @@ func (c *cli) check(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	var findings []finding
+	var all findings
 	for _, w := range cfg.Warnings() {
-		findings = append(findings, warning("configuration", w.Error(), "remove the key"))
+		all.warning("configuration", w.Error(), "remove the key")
 	}
-	findings = append(findings, deviceFindings(ctx, cfg)...)
-	findings = append(findings, collectorFindings(ctx, cfg, standardCollectors())...)
-	findings = append(findings, wfmFindings(ctx, cfg)...)
+	all.device(ctx, cfg)
+	all.collector(ctx, cfg, standardCollectors())
+	all.wfm(ctx, cfg)
 
 	failures := 0
-	for _, f := range findings {
+	for _, f := range all {
 		if f.Result == failed {
 			failures++
 		}
@@ -85,293 +102,286 @@ func (c *cli) check(ctx context.Context, args []string) error {
 		}
 	}
 	if c.json {
-		if err := c.printJSON(findings); err != nil {
+		if err := c.printJSON(all); err != nil {
 			return err
 		}
 	}
 	if failures > 0 {
-		return fmt.Errorf("%d of %d checks failed", failures, len(findings))
+		return fmt.Errorf("%d of %d checks failed", failures, len(all))
 	}
 	return nil
 }
 
 // deviceProblems are the findings of this device that keep workloads from running.
-func deviceProblems(ctx context.Context, cfg *config.Config) []finding {
-	return slices.DeleteFunc(deviceFindings(ctx, cfg), func(f finding) bool { return f.Result != failed })
+func deviceProblems(ctx context.Context, cfg *config.Config) (all findings) {
+	all.device(ctx, cfg)
+	return slices.DeleteFunc(all, func(f finding) bool { return f.Result != failed })
 }
 
-func deviceFindings(ctx context.Context, cfg *config.Config) []finding {
-	findings := []finding{directory("state.dir", cfg.State.Dir), directory("state.run", cfg.State.Run)}
-	findings = append(findings, socketPaths(cfg)...)
-	findings = append(findings, groupFindings(cfg)...)
-	findings = append(findings, clockFinding(time.Now()))
+func (f *findings) device(ctx context.Context, cfg *config.Config) {
+	f.directory("state.dir", cfg.State.Dir)
+	f.directory("state.run", cfg.State.Run)
+	f.socketPath(cfg)
+	f.group(cfg)
+	f.clock(time.Now())
 	switch {
 	case cfg.Runtime.Containerd != config.Embedded:
-		findings = append(findings, containerdFinding(ctx, cfg))
+		f.containerd(ctx, cfg)
 	case os.Geteuid() != 0: // nothing else that could be found would be right
-		findings = append(findings, failure("containers", "cannot check what containers need: only root can", asRoot))
+		f.failure("containers", "cannot check what containers need: only root can", asRoot)
 	default:
-		problems := embedded.Check(ctx, filepath.Join(cfg.State.Dir, "containerd"))
-		for _, p := range problems {
-			if v := build.Module(); p.Object == "shim" && v != "" {
-				p.Mend = "go install github.com/margolite/margolite/cmd/containerd-shim-runc-v2@" + v
-			}
-			f := warning(p.Object, p.Text, p.Mend)
-			if p.Fatal {
-				f.Result = failed
-			}
-			findings = append(findings, f)
-		}
-		findings = append(findings, kernelFindings()...)
-		if len(problems) == 0 {
-			findings = append(findings, fine("containers", "runc, shim, control groups and overlayfs are usable"))
-		}
+		f.embedded(ctx, cfg)
 	}
 	if os.Geteuid() == 0 { // only root sees the profiles
 		text, mend := container.Confinement(container.DetectHost(ctx, "runc"), "/")
-		findings = append(findings, warning("confinement", text, mend))
+		f.warning("confinement", text, mend)
 	}
-	findings = append(findings, imageFindings(cfg)...)
-	findings = append(findings, keyFindings(cfg)...)
-	findings = append(findings, imageKeyFindings(cfg)...)
-	findings = append(findings, notationFindings(cfg)...)
+	f.registries(cfg)
+	f.preload(cfg)
+	f.keys(cfg)
+	f.imageKeys(cfg)
+	if dir := cfg.Policy.Notation; dir != "" {
+		policies, err := notation.Check(dir)
+		f.judge("policy.notation", err, "write what notation verify reads to it; until then no package counts as signed",
+			fmt.Sprintf("%d trust policies are valid", policies))
+	}
 	problems := network.Check(ctx)
 	for _, p := range problems {
-		findings = append(findings, failure("network", p.What, p.Mend))
+		f.failure("network", p.What, p.Mend)
 	}
 	if len(problems) == 0 {
-		findings = append(findings, fine("network", "bridges, network namespaces and nftables are usable"))
-		findings = append(findings, firewallFindings(ctx)...)
+		f.fine("network", "bridges, network namespaces and nftables are usable")
+		f.firewall(ctx)
 	}
-	return findings
 }
 
-// kernelFindings compares the configuration of the kernel with what workloads may
-// need. What was tried out counts more: here an option may be missing that this
-// version of the kernel does without.
-func kernelFindings() []finding {
+// embedded looks for what the containerd of this program needs.
+func (f *findings) embedded(ctx context.Context, cfg *config.Config) {
+	problems := embedded.Check(ctx, filepath.Join(cfg.State.Dir, "containerd"))
+	for _, p := range problems {
+		if v := build.Module(); p.Object == "shim" && v != "" {
+			p.Mend = "go install github.com/margolite/margolite/cmd/containerd-shim-runc-v2@" + v
+		}
+		if p.Fatal {
+			f.failure(p.Object, p.Text, p.Mend)
+		} else {
+			f.warning(p.Object, p.Text, p.Mend)
+		}
+	}
+	f.kernel()
+	if len(problems) == 0 {
+		f.fine("containers", "runc, shim, control groups and overlayfs are usable")
+	}
+}
+
+// kernel compares the configuration of the kernel with what workloads may need. What
+// was tried out counts more: here an option may be missing that this version of the
+// kernel does without.
+func (f *findings) kernel() {
 	const object = "kernel"
 	file, missing, err := kernel.Missing("/")
 	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil // it does not tell, and few do
+	case errors.Is(err, fs.ErrNotExist): // it does not tell, and few do
 	case err != nil:
-		return []finding{fine(object, err.Error())}
+		f.fine(object, err.Error())
 	case len(missing) == 0:
-		return []finding{fine(object, file+" has every option that workloads may need")}
+		f.fine(object, file+" has every option that workloads may need")
 	}
-	var findings []finding
 	for _, o := range missing {
-		findings = append(findings, warning(object, fmt.Sprintf("%s is not set in %s; it is needed for: %s", o.Name, file, o.For), "add runtime/kernel/margolite.cfg to the configuration of the kernel"))
+		f.warning(object, fmt.Sprintf("%s is not set in %s; it is needed for: %s", o.Name, file, o.For), "add runtime/kernel/margolite.cfg to the configuration of the kernel")
 	}
-	return findings
 }
 
-// firewallFindings looks at what the device's own firewall does to workloads,
-// which can do their job without what it drops.
-func firewallFindings(ctx context.Context) []finding {
+// firewall looks at what the device's own firewall does to workloads, which can do
+// their job without what it drops.
+func (f *findings) firewall(ctx context.Context) {
 	advice, err := network.Advice(ctx)
 	if err != nil {
-		return []finding{fine("firewall", err.Error())}
+		f.fine("firewall", err.Error())
 	}
-	var findings []finding
 	for _, p := range advice {
-		findings = append(findings, warning("firewall", p.What, p.Mend))
+		f.warning("firewall", p.What, p.Mend)
 	}
-	return findings
 }
 
-// imageFindings looks at the files that images need: those of registries, and the
-// archives that the device came with.
-func imageFindings(cfg *config.Config) []finding {
-	var findings []finding
+// registries looks at the files that registries need. Only what comes from there is out
+// of reach without them.
+func (f *findings) registries(cfg *config.Config) {
 	for _, host := range slices.Sorted(maps.Keys(cfg.Registries)) {
 		r := cfg.Registries[host]
 		object := "registry " + host
-		switch err := r.Check(host); {
-		case err != nil:
-			// Only what comes from there is out of reach.
-			findings = append(findings, warning(object, err.Error(), "correct the files that registries names for it"))
-		case r.Insecure:
-			findings = append(findings, warning(object, "certificates are not verified", "replace insecure: true by ca, with the file of its authority"))
-		default:
-			findings = append(findings, fine(object, "its configuration is valid"))
+		err := r.Check(host)
+		if err == nil && r.Insecure {
+			f.warning(object, "certificates are not verified", "replace insecure: true by ca, with the file of its authority")
+			continue
 		}
+		f.judge(object, err, "correct the files that registries names for it", "its configuration is valid")
 	}
+}
+
+// preload looks at the archives of images that the device came with.
+func (f *findings) preload(cfg *config.Config) {
+	const object = "preload"
 	if cfg.Runtime.Preload == "" {
-		return findings
+		return
 	}
 	archives, problems := image.CheckPreload(cfg.Runtime.Preload)
 	for _, err := range problems {
-		findings = append(findings, warning("preload", err.Error(), "create the archive again with docker save, or as an OCI layout"))
+		f.warning(object, err.Error(), "create the archive again with docker save, or as an OCI layout")
 	}
 	if archives > 0 && len(problems) == 0 {
-		findings = append(findings, fine("preload", fmt.Sprintf("%d image archives in %s", archives, cfg.Runtime.Preload)))
+		f.fine(object, fmt.Sprintf("%d image archives in %s", archives, cfg.Runtime.Preload))
 	}
-	return findings
 }
 
-// keyFindings looks whether packages can be verified, where the configuration says
-// by which keys.
-func keyFindings(cfg *config.Config) []finding {
+// keys looks whether packages can be verified, where the configuration says by which
+// keys: a document may name one, and few do.
+func (f *findings) keys(cfg *config.Config) {
 	const object = "policy.keys"
 	if len(cfg.Policy.Keys) == 0 {
-		return nil // a document may name a key, and few do
+		return
 	}
 	if err := pgp.Find(); err != nil {
-		return []finding{warning(object, err.Error(), "install gpgv; until then packages from URLs are refused")}
+		f.warning(object, err.Error(), "install gpgv; until then packages from URLs are refused")
+		return
 	}
-	if _, err := image.ReadKeys(cfg.Policy.Keys...); err != nil {
-		return []finding{warning(object, err.Error(), "write public keys to it with gpg --export")}
-	}
-	return []finding{fine(object, fmt.Sprintf("the keys in %s are valid", strings.Join(cfg.Policy.Keys, ", ")))}
+	_, err := image.ReadKeys(cfg.Policy.Keys...)
+	f.judge(object, err, "write public keys to it with gpg --export", fmt.Sprintf("the keys in %s are valid", strings.Join(cfg.Policy.Keys, ", ")))
 }
 
-// imageKeyFindings looks whether images can be verified, where they have to be
-// signed.
-func imageKeyFindings(cfg *config.Config) []finding {
-	var findings []finding
+// imageKeys looks whether images can be verified, where they have to be signed.
+func (f *findings) imageKeys(cfg *config.Config) {
 	for _, images := range slices.Sorted(maps.Keys(cfg.Policy.ImageKeys)) {
 		object := fmt.Sprintf("policy.imageKeys %q", images)
 		keys, err := image.ReadImageKeys(cfg.Policy.ImageKeys[images]...)
-		if err != nil {
-			findings = append(findings, warning(object, err.Error(), "write PEM public keys to it, as cosign generate-key-pair does; until then these images are refused"))
-			continue
-		}
-		findings = append(findings, fine(object, fmt.Sprintf("%d keys are valid", keys.Len())))
+		f.judge(object, err, "write PEM public keys to it, as cosign generate-key-pair does; until then these images are refused",
+			fmt.Sprintf("%d keys are valid", keys.Len()))
 	}
-	return findings
 }
 
-// notationFindings looks whether packages can be verified as a trust policy wants it,
-// where one is configured.
-func notationFindings(cfg *config.Config) []finding {
-	const object = "policy.notation"
-	if cfg.Policy.Notation == "" {
-		return nil
-	}
-	policies, err := notation.Check(cfg.Policy.Notation)
-	if err != nil {
-		return []finding{warning(object, err.Error(), "write what notation verify reads to it; until then no package counts as signed")}
-	}
-	return []finding{fine(object, fmt.Sprintf("%d trust policies are valid", policies))}
-}
-
-// wfmFindings looks at who the device is and whether the WFM is within reach.
-func wfmFindings(ctx context.Context, cfg *config.Config) []finding {
+// wfm looks at who the device is and whether the WFM is within reach.
+func (f *findings) wfm(ctx context.Context, cfg *config.Config) {
 	if cfg.WFM.URL == "" {
 		mend := "set wfm.url in the configuration"
 		if len(cfg.Provision.From) > 0 {
 			mend += ", or put a provisioning file into " + strings.Join(cfg.Provision.From, " or ")
 		}
-		return []finding{failure("wfm", "no WFM is configured", mend)}
+		f.failure("wfm", "no WFM is configured", mend)
+		return
 	}
 	way, _, err := openUplink(ctx, cfg, slog.New(slog.DiscardHandler), uplink.Device{Records: noRecords{}})
 	if err != nil {
-		return []finding{broken("wfm", err)}
+		f.broken("wfm", err)
+		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	text, err := way.Probe(ctx)
 	known := way.Describe()
-	var findings []finding
 	if known.Expires != nil {
-		findings = append(findings, fine("identity", strings.TrimPrefix(known.Client+", valid until "+known.Expires.Format(time.RFC3339), ", ")))
+		f.fine("identity", strings.TrimPrefix(known.Client+", valid until "+known.Expires.Format(time.RFC3339), ", "))
 	}
 	for _, w := range known.Warnings {
-		findings = append(findings, warning("identity", w.Text, w.Mend))
+		f.warning("identity", w.Text, w.Mend)
 	}
 	var own *identity.Error
 	switch {
 	case err == nil:
-		return append(findings, fine("wfm", text))
+		f.fine("wfm", text)
 	case known.Expires == nil && errors.As(err, &own):
-		return append(findings, broken("identity", err))
+		f.broken("identity", err)
 	default:
-		return append(findings, broken("wfm", err))
+		f.broken("wfm", err)
 	}
 }
 
 // broken makes a finding of an error, with the mend if it knows one.
-func broken(object string, err error) finding {
-	f := failure(object, err.Error(), "check wfm in the configuration, and the network")
+func (f *findings) broken(object string, err error) {
+	mend := "check wfm in the configuration, and the network"
 	var known interface{ Mend() string }
 	if errors.As(err, &known) {
-		f.Mend = known.Mend()
+		mend = known.Mend()
 	}
-	return f
+	f.failure(object, err.Error(), mend)
 }
 
 // asRoot is the mend where nothing but the rights of root is missing.
 const asRoot = "run this command as root"
 
-// directory looks whether a directory can be written and has space.
-func directory(object, dir string) finding {
-	if err := os.MkdirAll(dir, 0o711); err != nil {
-		return denied(failure(object, err.Error(), "make it a directory that root can write, or set "+object+" to another one"), err)
+// unlessDenied is the mend for an error, unless the rights of root would do.
+func unlessDenied(err error, mend string) string {
+	if os.Geteuid() != 0 && errors.Is(err, os.ErrPermission) {
+		return asRoot
 	}
-	if err := unix.Access(dir, unix.W_OK); err != nil {
-		return denied(failure(object, fmt.Sprintf("cannot write %s: %v", dir, err), "mount it writable"), err)
-	}
-	var fs unix.Statfs_t
-	if err := unix.Statfs(dir, &fs); err != nil {
-		return failure(object, fmt.Sprintf("cannot read the free space of %s: %v", dir, err), "repair the file system")
-	}
-	free := int64(fs.Bavail) * int64(fs.Bsize)
-	text := fmt.Sprintf("%s, %d MiB free", dir, free>>20)
-	if free < leastFree {
-		return warning(object, text, "free some space for the images of updates")
-	}
-	return fine(object, text)
+	return mend
 }
 
-// denied corrects the mend of a finding where the rights of root would do.
-func denied(f finding, err error) finding {
-	if os.Geteuid() != 0 && errors.Is(err, os.ErrPermission) {
-		f.Mend = asRoot
+// directory looks whether a directory can be written and has space.
+func (f *findings) directory(object, dir string) {
+	var fs unix.Statfs_t
+	if err := os.MkdirAll(dir, 0o711); err != nil {
+		f.failure(object, err.Error(), unlessDenied(err, "make it a directory that root can write, or set "+object+" to another one"))
+		return
 	}
-	return f
+	if err := unix.Access(dir, unix.W_OK); err != nil {
+		f.failure(object, fmt.Sprintf("cannot write %s: %v", dir, err), unlessDenied(err, "mount it writable"))
+		return
+	}
+	if err := unix.Statfs(dir, &fs); err != nil {
+		f.failure(object, fmt.Sprintf("cannot read the free space of %s: %v", dir, err), "repair the file system")
+		return
+	}
+	free := int64(fs.Bavail) * int64(fs.Bsize)
+	mend := ""
+	if free < leastFree {
+		mend = "free some space for the images of updates"
+	}
+	f.warning(object, fmt.Sprintf("%s, %d MiB free", dir, free>>20), mend)
 }
 
 // maxSocketPath is how long the path of a socket may be: the kernel has 108
 // bytes for it, the last of which is zero.
 const maxSocketPath = 107
 
-// socketPaths looks whether the paths of the sockets in state.run are short enough.
-func socketPaths(cfg *config.Config) []finding {
+// socketPath looks whether the paths of the sockets in state.run are short enough.
+func (f *findings) socketPath(cfg *config.Config) {
 	longest := socketPath(cfg)
 	if cfg.Runtime.Containerd == config.Embedded {
 		longest = filepath.Join(cfg.State.Run, "containerd", "containerd.sock.ttrpc")
 	}
-	if len(longest) <= maxSocketPath {
-		return nil
+	if len(longest) > maxSocketPath {
+		f.failure(
+			"state.run", fmt.Sprintf("the path of socket %s has %d bytes; the kernel allows %d", longest, len(longest), maxSocketPath),
+			fmt.Sprintf("set state.run to a path of at most %d bytes", maxSocketPath-len(longest)+len(filepath.Clean(cfg.State.Run))),
+		)
 	}
-	return []finding{failure(
-		"state.run", fmt.Sprintf("the path of socket %s has %d bytes; the kernel allows %d", longest, len(longest), maxSocketPath),
-		fmt.Sprintf("set state.run to a path of at most %d bytes", maxSocketPath-len(longest)+len(filepath.Clean(cfg.State.Run))),
-	)}
 }
 
-func clockFinding(now time.Time) finding {
-	text := now.UTC().Format(time.RFC3339)
+func (f *findings) clock(now time.Time) {
+	mend := ""
 	if now.Before(build.Time()) {
-		return warning("clock", text, "set the clock; until then the WFM's certificate counts as not yet valid")
+		mend = "set the clock; until then the WFM's certificate counts as not yet valid"
 	}
-	return fine("clock", text)
+	f.warning("clock", now.UTC().Format(time.RFC3339), mend)
 }
 
-func containerdFinding(ctx context.Context, cfg *config.Config) finding {
-	const mend = "start containerd 1.6 or newer, or correct runtime.containerd"
+func (f *findings) containerd(ctx context.Context, cfg *config.Config) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
+	version, err := containerdVersion(ctx, cfg)
+	if err != nil {
+		f.failure("containerd", err.Error(), "start containerd 1.6 or newer, or correct runtime.containerd")
+		return
+	}
+	f.fine("containerd", version+" at "+cfg.Runtime.Containerd)
+}
+
+func containerdVersion(ctx context.Context, cfg *config.Config) (string, error) {
 	client, err := containerd.Connect(ctx, cfg.Runtime.Containerd, cfg.Runtime.Namespace)
 	if err != nil {
-		return failure("containerd", err.Error(), mend)
+		return "", err
 	}
 	defer client.Close()
 	v, err := client.Version(ctx)
-	if err != nil {
-		return failure("containerd", err.Error(), mend)
-	}
-	return fine("containerd", v.Version+" at "+cfg.Runtime.Containerd)
+	return v.Version, err
 }

@@ -17,7 +17,7 @@ func TestEveryFindingIsExplained(t *testing.T) {
 		names []string // how the code names what it looked at
 	}{
 		".": {18, []string{
-			`(?:fine|warning|failure|directory|broken)\(\s*"([^"]+)"`,
+			`(?:fine|warning|failure|judge|directory|broken)\(\s*"([^"]+)"`,
 			`object (?::?=) "([^"]+?) ?"`, `object := fmt\.Sprintf\("([^" %]+)`,
 		}},
 		"../../runtime/embedded": {7, []string{`Object: "([^"]+)"`}},

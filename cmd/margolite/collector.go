@@ -18,12 +18,12 @@ const collectorWait = 2 * time.Second
 // over HTTP and gRPC.
 func standardCollectors() []string { return []string{"127.0.0.1:4318", "127.0.0.1:4317"} }
 
-// collectorFindings look for the collector that a device has to have that runs
-// workloads (OBS-01), also at the standard addresses. Its capabilities say that there
-// is one in any case (CAP-04).
-func collectorFindings(ctx context.Context, cfg *config.Config, standard []string) []finding {
+// collector looks for the collector that a device has to have that runs workloads
+// (OBS-01), also at the standard addresses. Its capabilities say that there is one in
+// any case (CAP-04).
+func (f *findings) collector(ctx context.Context, cfg *config.Config, standard []string) {
 	const object = "collector"
-	var findings []finding
+	before := len(*f)
 	for _, at := range []struct{ key, url string }{
 		{"metrics.otlp", cfg.Metrics.OTLP}, {"collector.http", cfg.Collector.HTTP}, {"collector.grpc", cfg.Collector.GRPC},
 	} {
@@ -33,23 +33,24 @@ func collectorFindings(ctx context.Context, cfg *config.Config, standard []strin
 		var unknown *net.DNSError
 		switch err := answers(ctx, addressOf(at.url)); {
 		case err == nil:
-			findings = append(findings, fine(object, fmt.Sprintf("%s answers, as %s says", at.url, at.key)))
+			f.fine(object, fmt.Sprintf("%s answers, as %s says", at.url, at.key))
 		case errors.As(err, &unknown) && at.key != "metrics.otlp":
 			// It may be a service, by its name in the network of a project.
-			findings = append(findings, fine(object, fmt.Sprintf("%s is not checked: its name may be known inside containers only", at.url)))
+			f.fine(object, fmt.Sprintf("%s is not checked: its name may be known inside containers only", at.url))
 		default:
-			findings = append(findings, warning(object, fmt.Sprintf("%s does not answer: %v", at.url, err), "start a collector there, or correct "+at.key))
+			f.warning(object, fmt.Sprintf("%s does not answer: %v", at.url, err), "start a collector there, or correct "+at.key)
 		}
 	}
-	if len(findings) > 0 {
-		return findings
+	if len(*f) > before {
+		return
 	}
 	for _, address := range standard {
 		if answers(ctx, address) == nil {
-			return []finding{warning(object, "a collector listens on "+address+", but the configuration does not name it", "set metrics.otlp to it, and collector to its address as seen from containers")}
+			f.warning(object, "a collector listens on "+address+", but the configuration does not name it", "set metrics.otlp to it, and collector to its address as seen from containers")
+			return
 		}
 	}
-	return []finding{fine(object, "none found; the standard requires an OpenTelemetry collector on each device that runs workloads")}
+	f.fine(object, "none found; the standard requires an OpenTelemetry collector on each device that runs workloads")
 }
 
 func answers(ctx context.Context, address string) error {

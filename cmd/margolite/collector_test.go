@@ -33,7 +33,8 @@ func TestCheckLooksForACollector(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			cfg := config.Default()
 			cfg.Metrics.OTLP, cfg.Collector.HTTP = test.metrics, test.workloads
-			found := collectorFindings(t.Context(), cfg, []string{test.standard})
+			var found findings
+			found.collector(t.Context(), cfg, []string{test.standard})
 			if len(found) != 1 || !strings.Contains(found[0].Text, test.want) || found[0].Result != test.result {
 				t.Errorf("got %+v, want %q, %s", found, test.want, test.result)
 			}

@@ -56,17 +56,19 @@ func noGroup(group string) string {
 	return "create it with `groupadd --system " + group + "`, or set control.group to an existing one"
 }
 
-// groupFindings looks at who may use the control socket, where it matters.
-func groupFindings(cfg *config.Config) []finding {
+// group looks at who may use the control socket, where it matters.
+func (f *findings) group(cfg *config.Config) {
 	const object = "control.group"
-	if group := cfg.Control.Group; group != "" {
-		if _, err := user.LookupGroup(group); err != nil {
-			return []finding{failure(object, err.Error(), noGroup(group))}
+	group := cfg.Control.Group
+	if group == "" {
+		if cfg.Policy.AsksForApproval() {
+			f.warning(object, "changes wait for approval, and only root can approve them", "set control.group to the group of those who approve")
 		}
-		return []finding{fine(object, "root and members of group "+group+" may use the control socket")}
+		return
 	}
-	if cfg.Policy.AsksForApproval() {
-		return []finding{warning(object, "changes wait for approval, and only root can approve them", "set control.group to the group of those who approve")}
+	if _, err := user.LookupGroup(group); err != nil {
+		f.failure(object, err.Error(), noGroup(group))
+		return
 	}
-	return nil
+	f.fine(object, "root and members of group "+group+" may use the control socket")
 }

@@ -92,7 +92,9 @@ func TestCheckSaysWhenNobodyCouldApprove(t *testing.T) {
 			cfg, err := config.Load(file)
 			check(t, err)
 			got := ""
-			for _, f := range groupFindings(cfg) {
+			var all findings
+			all.group(cfg)
+			for _, f := range all {
 				got = f.Result
 			}
 			if got != c.result {
