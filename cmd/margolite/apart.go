@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/margolite/margolite/cmd/command"
 	"github.com/margolite/margolite/runtime/embedded"
 	"github.com/margolite/margolite/store"
 )
@@ -34,7 +35,13 @@ const (
 const apartName = "apart"
 
 // workApart is that process.
-func (c *cli) workApart(job []string) error {
+func (c *cli) workApart(f *command.Flags) command.Action {
+	f.Takes(0, command.Many, "a job")
+	f.Own = 0
+	return c.doJob
+}
+
+func (c *cli) doJob(_ context.Context, job []string) error {
 	debug.SetMaxStack(apartStack)
 	// If memory runs out, this process should be killed rather than the agent or a
 	// workload. Where that cannot be set, it runs all the same.

@@ -3,13 +3,13 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
 
 	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/cmd/command"
 )
 
 type decision struct {
@@ -18,6 +18,7 @@ type decision struct {
 	given    string // as Pending.Answer has it: approved or rejected
 	question string
 	reason   string
+	all      bool // each change that waits
 	yes      bool // do not ask
 	give     func(*control.Client, context.Context, control.AnswerRequest) error
 }
@@ -25,40 +26,33 @@ type decision struct {
 // approve lets a change happen that waits for it. It shows the change; whoever has
 // no terminal to be asked on approves what is shown, and nothing that is published
 // in between.
-func (c *cli) approve(ctx context.Context, args []string) error {
-	f := c.flags("approve")
-	all := f.Bool("all", false, "approve every pending change")
+func (c *cli) approve(f *command.Flags) command.Action {
 	d := &decision{verb: "approve", takes: "a deployment and optionally its revision, or --all", given: "approved", question: "Approve this?", give: (*control.Client).Approve}
-	return c.answer(ctx, f, args, all, d)
+	f.BoolVar(&d.all, "all", false, "approve every pending change")
+	return c.answer(f, d)
 }
 
-func (c *cli) reject(ctx context.Context, args []string) error {
-	f := c.flags("reject")
+func (c *cli) reject(f *command.Flags) command.Action {
 	d := &decision{verb: "reject", takes: "a deployment and optionally its revision", given: "rejected", question: "Reject this for good?", give: (*control.Client).Reject}
 	f.StringVar(&d.reason, "reason", "", "explain the decision with `TEXT`")
-	return c.answer(ctx, f, args, new(bool), d)
+	return c.answer(f, d)
 }
 
 // answer answers the change that the arguments name or, with all, each.
-func (c *cli) answer(ctx context.Context, f *flag.FlagSet, args []string, all *bool, d *decision) error {
+func (c *cli) answer(f *command.Flags, d *decision) command.Action {
 	yesFlag(f, &d.yes)
-	rest, err := c.parse(f, args)
-	switch {
-	case err != nil:
-		return err
-	case *all && len(rest) > 0:
-		return usagef("give %s a deployment or --all, not both", d.verb)
-	case !*all && (len(rest) < 1 || len(rest) > 2):
-		return usagef("give %s %s", d.verb, d.takes)
-	}
-	client, _, err := c.client()
-	if err != nil {
-		return err
-	}
-	if *all {
-		return c.decideAll(ctx, client, *d)
-	}
-	return c.decideOne(ctx, client, *d, rest)
+	f.Takes(0, 2, d.takes)
+	return c.asks(func(ctx context.Context, client *control.Client, names []string) error {
+		switch {
+		case d.all && len(names) > 0:
+			return command.Usagef("give %s a deployment or --all, not both", d.verb)
+		case d.all:
+			return c.decideAll(ctx, client, *d)
+		case len(names) == 0:
+			return command.Usagef("give %s %s", d.verb, d.takes)
+		}
+		return c.decideOne(ctx, client, *d, names)
+	})
 }
 
 // decideOne answers the change of one deployment: that to the revision which is
@@ -68,7 +62,7 @@ func (c *cli) decideOne(ctx context.Context, client *control.Client, d decision,
 	if len(names) > 1 {
 		revision = names[1]
 		if !isRevision(revision) {
-			return usagef("invalid revision %q: use sha256: and at least the first %d digits", revision, minRevision)
+			return command.Usagef("invalid revision %q: use sha256: and at least the first %d digits", revision, minRevision)
 		}
 		d.yes = true // who names it knows what it is
 	}
@@ -77,7 +71,7 @@ func (c *cli) decideOne(ctx context.Context, client *control.Client, d decision,
 		return err
 	}
 	if deployment.Change == nil {
-		return &hintError{fmt.Errorf("no change of deployment %s is pending", titled(deployment)), "run `margolite status` to see pending changes"}
+		return command.Hint(fmt.Errorf("no change of deployment %s is pending", titled(deployment)), "run `margolite status` to see pending changes")
 	}
 	if now := deployment.Change.Revision; !strings.HasPrefix(digits(now), digits(revision)) {
 		return superseded(d, deployment)
@@ -148,10 +142,10 @@ func (c *cli) decide(ctx context.Context, client *control.Client, d decision, de
 
 // superseded is the error about an answer to something else than what waits.
 func superseded(d decision, now *control.Deployment) error {
-	return &hintError{
+	return command.Hint(
 		fmt.Errorf("nothing was %s: another revision is pending now: %s", d.given, now.Change.Revision),
 		"look at the new revision with `margolite status`, then answer again",
-	}
+	)
 }
 
 func waitsForApproval(change *control.Pending) bool {

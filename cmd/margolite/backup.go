@@ -7,7 +7,6 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"io/fs"
@@ -24,6 +23,7 @@ import (
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/agent/identity"
 	"github.com/margolite/margolite/build"
+	"github.com/margolite/margolite/cmd/command"
 	"github.com/margolite/margolite/cmd/margolite/config"
 	"github.com/margolite/margolite/store"
 )
@@ -78,32 +78,32 @@ func identityFiles(cfg *config.Config) map[string]string {
 // deviceIDKey is the key of the device's id in a backup of its identity.
 const deviceIDKey = "device.id"
 
-// backupArguments are what the commands of backups take: the file of one, and the
-// configuration, with what a backup of this device says about it.
-func (c *cli) backupArguments(ctx context.Context, f *flag.FlagSet, args []string) (file string, cfg *config.Config, about aboutBackup, err error) {
-	rest, err := c.parse(f, args)
-	if err == nil && len(rest) != 1 {
-		err = usagef("name the file of one backup")
+// onBackup is a command about the file of one backup; do gets that, the configuration,
+// and what a backup of this device says about it.
+func (c *cli) onBackup(f *command.Flags, do func(ctx context.Context, file string, cfg *config.Config, about aboutBackup) error) command.Action {
+	f.Takes(1, 1, "the file of one backup")
+	return func(ctx context.Context, args []string) error {
+		cfg, err := c.load(false)
+		if err != nil {
+			return err
+		}
+		about, err := aboutDevice(ctx, cfg)
+		if err != nil {
+			return err
+		}
+		return do(ctx, args[0], cfg, about)
 	}
-	if err == nil {
-		cfg, err = c.load(false)
-	}
-	if err != nil {
-		return "", nil, aboutBackup{}, err
-	}
-	about, err = aboutDevice(ctx, cfg)
-	return rest[0], cfg, about, err
 }
 
-// backup writes what this device knows to a file, for the device that replaces it.
-func (c *cli) backup(ctx context.Context, args []string) error {
-	f := c.flags("backup")
-	var passphrase string
-	f.StringVar(&passphrase, "identity", "", "include certificates, private keys and the device id, encrypted with the passphrase in `FILE`")
-	file, cfg, about, err := c.backupArguments(ctx, f, args)
-	if err != nil {
-		return err
-	}
+func (c *cli) backup(f *command.Flags) command.Action {
+	passphrase := f.String("identity", "", "include certificates, private keys and the device id, encrypted with the passphrase in `FILE`")
+	return c.onBackup(f, func(ctx context.Context, file string, cfg *config.Config, about aboutBackup) error {
+		return c.writeBackup(ctx, file, cfg, about, *passphrase)
+	})
+}
+
+// writeBackup writes what this device knows to a file, for the device that replaces it.
+func (c *cli) writeBackup(ctx context.Context, file string, cfg *config.Config, about aboutBackup, passphrase string) (err error) {
 	var secret []byte
 	if passphrase != "" {
 		if secret, err = sealIdentity(cfg, about.Device, passphrase); err != nil {
@@ -133,7 +133,7 @@ func (c *cli) copyDatabase(ctx context.Context, cfg *config.Config) (io.ReadClos
 		return database, size, err
 	}
 	if _, err := os.Stat(databaseFile(cfg)); err != nil {
-		return nil, 0, &hintError{fmt.Errorf("there is nothing to back up: %w", err), "name the device's configuration with --config FILE"}
+		return nil, 0, command.Hint(fmt.Errorf("there is nothing to back up: %w", err), "name the device's configuration with --config FILE")
 	}
 	records, err := openStore(ctx, cfg, limits.Bundle)
 	if err != nil {

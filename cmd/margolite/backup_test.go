@@ -14,6 +14,7 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
+	"github.com/margolite/margolite/cmd/command"
 	"github.com/margolite/margolite/store"
 )
 
@@ -100,7 +101,7 @@ func (d backedDevice) call(args ...string) answer {
 
 func (d backedDevice) done(args ...string) {
 	d.t.Helper()
-	if got := d.call(args...); got.code != exitDone {
+	if got := d.call(args...); got.code != command.Done {
 		d.t.Fatalf("%v: %s", args, got.err)
 	}
 }
@@ -124,7 +125,7 @@ func TestABackupIsRestoredOnAnotherDevice(t *testing.T) {
 	old.accept(7)
 	file := filepath.Join(old.dir, "b.tar")
 	got := old.call("backup", file, "--identity", old.secret)
-	if got.code != exitDone || !strings.Contains(got.out, "gw-1") {
+	if got.code != command.Done || !strings.Contains(got.out, "gw-1") {
 		t.Fatalf("backup: %+v", got)
 	}
 	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 || strings.Contains(old.file("b.tar"), "key of") {
@@ -132,7 +133,7 @@ func TestABackupIsRestoredOnAnotherDevice(t *testing.T) {
 	}
 
 	plain := newBackedDevice(t, "device: {id: gw-2}\n")
-	if got := plain.call("restore", file); got.code != exitFailed || !strings.Contains(got.err, "is of device gw-1") || !strings.Contains(got.err, "--another-device") {
+	if got := plain.call("restore", file); got.code != command.Failed || !strings.Contains(got.err, "is of device gw-1") || !strings.Contains(got.err, "--another-device") {
 		t.Errorf("of another device: %+v", got)
 	}
 	plain.leavesNothing()
@@ -149,10 +150,10 @@ func TestABackupIsRestoredOnAnotherDevice(t *testing.T) {
 	for wrong, args := range map[string][]string{
 		"cannot decrypt":    {"--identity", write(t, filepath.Join(same.dir, "wrong"), "some other passphrase")},
 		"no such file":      {"--identity", "/nonexistent"},
-		"name the file":     {"another.tar"},
+		"the file of one":   {"another.tar"},
 		"is of device gw-1": {"--another-device=false"},
 	} {
-		if got := same.call(append([]string{"restore", file, "--another-device"}, args...)...); got.code == exitDone || !strings.Contains(got.err, wrong) {
+		if got := same.call(append([]string{"restore", file, "--another-device"}, args...)...); got.code == command.Done || !strings.Contains(got.err, wrong) {
 			t.Errorf("want %q, got %+v", wrong, got)
 		}
 		same.leavesNothing()
@@ -178,16 +179,16 @@ func TestABackupIsMadeWhileTheAgentRuns(t *testing.T) {
 		a.records = s
 		running := fmt.Sprintf("device: {id: gw-1}\nstate: {dir: %s/state, run: %s}\n", d.dir, filepath.Dir(served))
 		write(t, served, running)
-		if got := call(t, "backup", filepath.Join(d.dir, "b.tar"), "--config", served); got.code != exitDone || !strings.Contains(got.err, "device.key") {
+		if got := call(t, "backup", filepath.Join(d.dir, "b.tar"), "--config", served); got.code != command.Done || !strings.Contains(got.err, "device.key") {
 			t.Errorf("backup: %+v", got)
 		}
-		if got := call(t, "restore", filepath.Join(d.dir, "b.tar"), "--config", served); got.code != exitFailed || !strings.Contains(got.err, "while the agent runs") {
+		if got := call(t, "restore", filepath.Join(d.dir, "b.tar"), "--config", served); got.code != command.Failed || !strings.Contains(got.err, "while the agent runs") {
 			t.Errorf("restore while the agent runs: %+v", got)
 		}
-		if got := d.call("restore", filepath.Join(d.dir, "b.tar")); got.code != exitFailed || !strings.Contains(got.err, "in use by another process") {
+		if got := d.call("restore", filepath.Join(d.dir, "b.tar")); got.code != command.Failed || !strings.Contains(got.err, "in use by another process") {
 			t.Errorf("restore while another process has the database: %+v", got)
 		}
-		if got := call(t, "backup", "/dev/full", "--config", served); got.code != exitFailed || !strings.Contains(got.err, "not a regular file") {
+		if got := call(t, "backup", "/dev/full", "--config", served); got.code != command.Failed || !strings.Contains(got.err, "not a regular file") {
 			t.Errorf("backup to a device: %+v", got)
 		}
 	})
@@ -205,14 +206,14 @@ func TestAStaleBackupBringsNoOlderManifestBack(t *testing.T) {
 	d.done("backup", file)
 	d.accept(9)
 	want := d.holds()
-	if got := d.call("restore", file); got.code != exitFailed || !strings.Contains(got.err, "version 7 of the manifest, and this device has accepted version 9") {
+	if got := d.call("restore", file); got.code != command.Failed || !strings.Contains(got.err, "version 7 of the manifest, and this device has accepted version 9") {
 		t.Errorf("a stale backup: %+v", got)
 	}
 	if got := d.holds(); got != want {
 		t.Errorf("there is %s, want %s", got, want)
 	}
 	check(t, os.Remove(filepath.Join(d.dir, "state", "margolite.db"))) // accepted.json still knows
-	if got := d.call("restore", file); got.code != exitFailed {
+	if got := d.call("restore", file); got.code != command.Failed {
 		t.Errorf("a stale backup on a device without a database: %+v", got)
 	}
 	d.leavesNothing()
@@ -307,7 +308,7 @@ func TestNoOtherFileIsRestored(t *testing.T) {
 	want := d.holds()
 	for name, content := range bad {
 		check(t, os.WriteFile(file, content, 0o600))
-		if got := d.call("restore", file); got.code != exitFailed || !strings.Contains(got.err, errBackup.Error()) {
+		if got := d.call("restore", file); got.code != command.Failed || !strings.Contains(got.err, errBackup.Error()) {
 			t.Errorf("%s: %+v", name, got)
 		}
 		d.leavesNothing()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/margolite/margolite/cmd/command"
 	"github.com/margolite/margolite/test/boards"
 	"github.com/margolite/margolite/test/openapi"
 )
@@ -33,7 +34,7 @@ func TestCAP04CAP14RecordedMachinesAreReported(t *testing.T) {
 		expected := strings.TrimSuffix(recording, ".board") + ".json"
 		t.Run(strings.TrimSuffix(filepath.Base(recording), ".board"), func(t *testing.T) {
 			got := call(t, "capabilities", "--json", "--root", boards.Unpack(t, recording), "--config", config)
-			if got.code != exitDone || got.err != "" {
+			if got.code != command.Done || got.err != "" {
 				t.Fatalf("%+v", got)
 			}
 			schema.Expect(t, []byte(got.out))

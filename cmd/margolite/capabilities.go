@@ -17,27 +17,28 @@ import (
 	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/build"
 	"github.com/margolite/margolite/capability"
+	"github.com/margolite/margolite/cmd/command"
 	"github.com/margolite/margolite/cmd/margolite/config"
 )
 
 // capabilities shows the document that is reported, or would be.
-func (c *cli) capabilities(ctx context.Context, args []string) error {
-	f := c.flags("capabilities")
+func (c *cli) capabilities(f *command.Flags) command.Action {
 	c.jsonFlag(f)
 	root := f.String("root", "/", "describe the machine whose root file system is at `DIR`")
-	if err := c.parseNone(f, args); err != nil {
-		return err
-	}
+	return func(ctx context.Context, _ []string) error { return c.showCapabilities(ctx, *root) }
+}
+
+func (c *cli) showCapabilities(ctx context.Context, root string) error {
 	client, cfg, err := c.client()
 	if err != nil {
 		return err
 	}
 	var doc json.RawMessage
-	if *root == "/" {
+	if root == "/" {
 		doc, err = client.Capabilities(ctx)
 	}
-	if *root != "/" || errors.Is(err, control.ErrNotRunning) {
-		doc, err = describe(ctx, cfg, *root)
+	if root != "/" || errors.Is(err, control.ErrNotRunning) {
+		doc, err = describe(ctx, cfg, root)
 	}
 	if err != nil {
 		return err
@@ -78,12 +79,12 @@ func discover(ctx context.Context, cfg *config.Config, root string) func() (capa
 	return func() (capability.Facts, error) { return capability.Discover(ctx, root, o) }
 }
 
-func (c *cli) version(_ context.Context, args []string) error {
-	f := c.flags("version")
+func (c *cli) version(f *command.Flags) command.Action {
 	c.jsonFlag(f)
-	if err := c.parseNone(f, args); err != nil {
-		return err
-	}
+	return c.printVersion
+}
+
+func (c *cli) printVersion(context.Context, []string) error {
 	v := struct {
 		Version   string   `json:"version"`
 		Commit    string   `json:"commit"`

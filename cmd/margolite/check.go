@@ -18,6 +18,7 @@ import (
 	"github.com/margolite/margolite/agent/identity"
 	"github.com/margolite/margolite/agent/uplink"
 	"github.com/margolite/margolite/build"
+	"github.com/margolite/margolite/cmd/command"
 	"github.com/margolite/margolite/cmd/margolite/config"
 	"github.com/margolite/margolite/runtime/container"
 	"github.com/margolite/margolite/runtime/containerd"
@@ -74,12 +75,12 @@ func (f *findings) judge(object string, err error, mend, text string) {
 
 // check says whether this device can do the job: one line for each thing, and
 // the mend for what is missing.
-func (c *cli) check(ctx context.Context, args []string) error {
-	f := c.flags("check")
+func (c *cli) check(f *command.Flags) command.Action {
 	c.jsonFlag(f)
-	if err := c.parseNone(f, args); err != nil {
-		return err
-	}
+	return c.checkDevice
+}
+
+func (c *cli) checkDevice(ctx context.Context, _ []string) error {
 	cfg, err := c.load(true)
 	if err != nil {
 		return err

@@ -11,19 +11,20 @@ import (
 
 	"github.com/margolite/margolite/agent"
 	"github.com/margolite/margolite/agent/uplink"
+	"github.com/margolite/margolite/cmd/command"
 	"github.com/margolite/margolite/cmd/margolite/config"
 )
 
 // clear takes everything down that runs on this device, after it has asked, and
 // with it what only the kernel remembers: links, rules, control groups. Volumes,
 // images and records stay: an agent that is started again brings all of it back.
-func (c *cli) clear(ctx context.Context, args []string) error {
-	f := c.flags("clear")
+func (c *cli) clear(f *command.Flags) command.Action {
 	var yes bool
 	yesFlag(f, &yes)
-	if err := c.parseNone(f, args); err != nil {
-		return err
-	}
+	return func(ctx context.Context, _ []string) error { return c.clearDevice(ctx, yes) }
+}
+
+func (c *cli) clearDevice(ctx context.Context, yes bool) error {
 	cfg, err := c.load(false)
 	if err != nil {
 		return err
@@ -33,7 +34,7 @@ func (c *cli) clear(ctx context.Context, args []string) error {
 		return nil
 	}
 	if os.Geteuid() != 0 {
-		return &hintError{errors.New("cannot remove workloads: only root can"), asRoot}
+		return command.Hint(errors.New("cannot remove workloads: only root can"), asRoot)
 	}
 	if err := c.confirm(ctx, yes, "Stop and remove all workloads of this device?", "nothing was removed", "repeat this with --yes"); err != nil {
 		return err

@@ -5,20 +5,22 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/margolite/margolite/cmd/command"
 )
 
 func TestNothingIsClearedWithoutAYes(t *testing.T) {
 	c, _, _ := awaiting(t)
 	got := call(t, "clear", "--config", c.configFile)
-	if got.code != exitDone || !strings.Contains(got.err, "There is nothing to remove") {
+	if got.code != command.Done || !strings.Contains(got.err, "There is nothing to remove") {
 		t.Errorf("on a new device: %+v", got)
 	}
 	check(t, os.Mkdir(filepath.Join(filepath.Dir(c.configFile), "state"), 0o755))
 	got = call(t, "clear", "--config", c.configFile)
-	if got.code != exitFailed || !strings.Contains(got.err, "repeat this ") {
+	if got.code != command.Failed || !strings.Contains(got.err, "repeat this ") {
 		t.Errorf("without a terminal: %+v", got)
 	}
-	if got := call(t, "clear", "now"); got.code != exitUsage {
+	if got := call(t, "clear", "now"); got.code != command.Usage {
 		t.Errorf("clear now: %+v", got)
 	}
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/cmd/command"
 	"github.com/margolite/margolite/test/cosigned"
 	"github.com/margolite/margolite/test/openpgp"
 )
@@ -260,7 +261,7 @@ func TestWrongUsageIsTwo(t *testing.T) {
 		"--verify checks the whole journal":              {"history", "--verify", "--deployment", "d"},
 	} {
 		got := call(t, args...)
-		if got.code != exitUsage || !strings.Contains(got.err, text) || !strings.HasSuffix(got.err, " --help`\n") || got.out != "" {
+		if got.code != command.Usage || !strings.Contains(got.err, text) || !strings.HasSuffix(got.err, " --help`\n") || got.out != "" {
 			t.Errorf("margolite %q: code %d, stdout %q, stderr %q, want 2 and %q", args, got.code, got.out, got.err, text)
 		}
 	}
@@ -285,7 +286,7 @@ func TestHelpGoesToStandardOutput(t *testing.T) {
 		"  pull     pull the images":                                   {"compose", "-h"},
 		"--config FILE             read the configuration from FILE\n": {"status", "--help"},
 	} {
-		if got := call(t, args...); got.code != exitDone || !strings.Contains(got.out, want) || got.err != "" {
+		if got := call(t, args...); got.code != command.Done || !strings.Contains(got.out, want) || got.err != "" {
 			t.Errorf("margolite %q: code %d, stdout %q, stderr %q, want 0 and %q", args, got.code, got.out, got.err, want)
 		}
 	}
@@ -302,7 +303,7 @@ func TestConfigurationIsNamedInAnyPlace(t *testing.T) {
 		{"--config", "/nonexistent", "logs", "--tail", "3", "--config", file, "--", "d", "web"},
 	} {
 		got := call(t, args...)
-		if want := "d [web] follow false tail 3\n"; got.code != exitDone || got.out != want || got.err != "" {
+		if want := "d [web] follow false tail 3\n"; got.code != command.Done || got.out != want || got.err != "" {
 			t.Errorf("margolite %q: code %d, stdout %q, stderr %q, want %q", args, got.code, got.out, got.err, want)
 		}
 	}
@@ -317,10 +318,10 @@ func TestBrokenConfigurationIsNamedWithAHint(t *testing.T) {
 		filepath.Join(dir, "missing.yaml"):                                      "name the configuration with --config FILE",
 		write(t, filepath.Join(dir, "wrong.yaml"), "poll:\n  intervall: 60s\n"): "correct the configuration",
 	} {
-		for _, command := range []string{"status", "run", "check", "capabilities"} {
-			got := call(t, command, "--config", file)
-			if got.code != exitFailed || got.out != "" || !strings.Contains(got.err, filepath.Base(file)) || !strings.Contains(got.err, "fix: "+want) {
-				t.Errorf("%s with %s: code %d, stdout %q, stderr %q", command, file, got.code, got.out, got.err)
+		for _, verb := range []string{"status", "run", "check", "capabilities"} {
+			got := call(t, verb, "--config", file)
+			if got.code != command.Failed || got.out != "" || !strings.Contains(got.err, filepath.Base(file)) || !strings.Contains(got.err, "fix: "+want) {
+				t.Errorf("%s with %s: code %d, stdout %q, stderr %q", verb, file, got.code, got.out, got.err)
 			}
 		}
 	}
@@ -348,23 +349,23 @@ func TestMissingAgentIsNamedWithAHint(t *testing.T) {
 		{"history", "--verify"},
 	} {
 		got := call(t, append(args, "--config", file)...)
-		if got.code != exitFailed || got.out != "" || !strings.Contains(got.err, "the agent is not running") || !strings.Contains(got.err, "fix: start it with `margolite run`") {
+		if got.code != command.Failed || got.out != "" || !strings.Contains(got.err, "the agent is not running") || !strings.Contains(got.err, "fix: start it with `margolite run`") {
 			t.Errorf("margolite %q: code %d, stdout %q, stderr %q", args, got.code, got.out, got.err)
 		}
 	}
 }
 
 func TestCapabilitiesAreToldWithAndWithoutAnAgent(t *testing.T) {
-	if got := call(t, "capabilities", "--json", "--config", serve(t, &fakeAgent{})); got.code != exitDone || got.out != `{"properties":{"id":"edge-01"}}`+"\n" {
+	if got := call(t, "capabilities", "--json", "--config", serve(t, &fakeAgent{})); got.code != command.Done || got.out != `{"properties":{"id":"edge-01"}}`+"\n" {
 		t.Errorf("with an agent: %+v", got)
 	}
 	file := configuration(t)
 	got := call(t, "capabilities", "--json", "--config", file)
 	var doc struct{ Properties struct{ ID string } }
-	if err := json.Unmarshal([]byte(got.out), &doc); err != nil || got.code != exitDone || doc.Properties.ID != "edge-01" {
+	if err := json.Unmarshal([]byte(got.out), &doc); err != nil || got.code != command.Done || doc.Properties.ID != "edge-01" {
 		t.Errorf("without an agent: %+v, %v", got, err)
 	}
-	if got := call(t, "capabilities", "--config", file); got.code != exitDone || !strings.Contains(got.out, "properties:\n") || !strings.Contains(got.out, "  id: edge-01\n") {
+	if got := call(t, "capabilities", "--config", file); got.code != command.Done || !strings.Contains(got.out, "properties:\n") || !strings.Contains(got.out, "  id: edge-01\n") {
 		t.Errorf("for people: %+v", got)
 	}
 }
@@ -376,7 +377,7 @@ func TestErrorsOfTheAgentAreFailures(t *testing.T) {
 		t.Errorf("a good sync: %+v, want silence", got)
 	}
 	a.syncErr = errors.New("manifest refused: version 4 is lower than the accepted 5")
-	if got := call(t, "sync", "--config", file); got.code != exitFailed || got.err != "margolite: "+a.syncErr.Error()+"\n" {
+	if got := call(t, "sync", "--config", file); got.code != command.Failed || got.err != "margolite: "+a.syncErr.Error()+"\n" {
 		t.Errorf("a refused manifest: %+v", got)
 	}
 }
@@ -454,7 +455,7 @@ func TestStatusDocumentIsStable(t *testing.T) {
 	file := serve(t, a)
 	got := call(t, "status", "--json", "--config", file)
 	var compact bytes.Buffer
-	if err := json.Compact(&compact, []byte(got.out)); err != nil || got.code != exitDone {
+	if err := json.Compact(&compact, []byte(got.out)); err != nil || got.code != command.Done {
 		t.Fatalf("%+v, %v", got, err)
 	}
 	if compact.String() != want {
@@ -519,7 +520,7 @@ func TestStatusForPeople(t *testing.T) {
 func TestVersionDocument(t *testing.T) {
 	got := call(t, "version", "--json")
 	var doc map[string]any
-	if err := json.Unmarshal([]byte(got.out), &doc); err != nil || got.code != exitDone {
+	if err := json.Unmarshal([]byte(got.out), &doc); err != nil || got.code != command.Done {
 		t.Fatalf("%+v, %v", got, err)
 	}
 	for _, key := range []string{"version", "commit", "revisions"} {
@@ -547,12 +548,12 @@ func TestCheckNamesWhatIsMissing(t *testing.T) {
 		t.Fatalf("%+v, %v", got, err)
 	}
 	last := lines[len(lines)-1]
-	if got.code != exitFailed || last.Object != "wfm" || last.Result != "failed" || last.Mend == "" || !strings.Contains(got.err, "checks failed") {
+	if got.code != command.Failed || last.Object != "wfm" || last.Result != "failed" || last.Mend == "" || !strings.Contains(got.err, "checks failed") {
 		t.Errorf("code %d, stderr %q, last line %+v", got.code, got.err, last)
 	}
 	write(t, file, fmt.Sprintf("wfm: {url: https://127.0.0.1:1, certificate: /nonexistent.pem, limits: {names: 64}}\nstate: {dir: %[1]s/state, run: %[1]s}\n", filepath.Dir(file)))
 	got = call(t, "check", "--config", file)
-	if got.code != exitFailed || !strings.Contains(got.out, "failed   identity: /nonexistent.pem") || !strings.Contains(got.out, "fix: put the file in place") {
+	if got.code != command.Failed || !strings.Contains(got.out, "failed   identity: /nonexistent.pem") || !strings.Contains(got.out, "fix: put the file in place") {
 		t.Errorf("%+v", got)
 	}
 	if !strings.Contains(got.out, "warning  configuration: "+file+":1: wfm.limits: has no effect") {
@@ -651,7 +652,7 @@ func TestCheckWithoutRoot(t *testing.T) {
 	program.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 	out, err := program.Output()
 	var exit *exec.ExitError
-	if !errors.As(err, &exit) || exit.ExitCode() != exitFailed {
+	if !errors.As(err, &exit) || exit.ExitCode() != command.Failed {
 		t.Errorf("it ended with %v", err)
 	}
 	for line := range strings.Lines(string(out)) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"slices"
@@ -12,40 +11,27 @@ import (
 
 	"github.com/margolite/margolite/agent"
 	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/cmd/command"
 )
-
-func composeVerbs() []command {
-	return []command{
-		{"compose up", "[SERVICE...]", "start a project and wait until it runs", (*cli).composeUp},
-		{"compose down", "", "remove a project; named volumes stay", (*cli).composeDown},
-		{"compose ps", "[SERVICE...]", "list the containers of a project", (*cli).composePs},
-		{"compose logs", "[SERVICE...]", "show the output of services", (*cli).composeLogs},
-		{"compose exec", "SERVICE COMMAND...", "run a command in a running container", (*cli).composeExec},
-		{"compose config", "", "check the Compose file and print the resulting project", (*cli).composeConfig},
-		{"compose pull", "[SERVICE...]", "pull the images of a project", (*cli).composePull},
-	}
-}
 
 // compose runs a Compose file without a WFM: through the agent where one runs,
 // else with the same runtime in this process.
-func (c *cli) compose(ctx context.Context, args []string) error {
-	before := c.composeFlags("compose") // as in compose -f FILE up
-	if err := before.Parse(args); err != nil {
-		return c.flagError(err, func(w io.Writer) { c.usage(w, before) })
+func (c *cli) compose(f *command.Flags) command.Action {
+	c.composeFlags(f) // as in compose -f FILE up
+	var names []string
+	for _, verb := range c.commands() {
+		if name, is := strings.CutPrefix(verb.Name, "compose "); is {
+			names = append(names, name)
+		}
 	}
-	verbs := composeVerbs()
-	names := make([]string, len(verbs))
-	for i, v := range verbs {
-		names[i] = strings.TrimPrefix(v.name, "compose ")
+	f.Takes(1, command.Many, "one of "+strings.Join(names, ", "))
+	f.Own = 0
+	return func(ctx context.Context, args []string) error {
+		if !slices.Contains(names, args[0]) {
+			return command.Usagef("unknown compose command %[2]q: use one of %[1]s", strings.Join(names, ", "), args[0])
+		}
+		return c.program().Run(ctx, "compose "+args[0], args[1:])
 	}
-	if before.NArg() == 0 {
-		return usagef("give compose one of %s", strings.Join(names, ", "))
-	}
-	i := slices.Index(names, before.Arg(0))
-	if i < 0 {
-		return usagef("unknown compose command %[2]q: use one of %[1]s", strings.Join(names, ", "), before.Arg(0))
-	}
-	return verbs[i].run(c, ctx, before.Args()[1:])
 }
 
 // reached is the way to the containers of this machine.
@@ -71,7 +57,7 @@ func (c *cli) withProjects(ctx context.Context, do func(*reached) error) error {
 		return err
 	}
 	if os.Geteuid() != 0 {
-		return &hintError{errors.New("cannot run containers: the agent is not running, and only root can run them without it"), "start the agent, or run this command as root"}
+		return command.Hint(errors.New("cannot run containers: the agent is not running, and only root can run them without it"), "start the agent, or run this command as root")
 	}
 	c.boundMemory(ctx)
 	w, err := openWorkloads(ctx, cfg, slog.New(slog.DiscardHandler), nil)
@@ -90,24 +76,27 @@ func (p *composeProject) request(services []string) control.ComposeRequest {
 	}
 }
 
-func (c *cli) composePull(ctx context.Context, args []string) error {
-	p, f := &c.project, c.composeFlags("compose pull")
+func (c *cli) composePull(f *command.Flags) command.Action {
+	c.composeFlags(f)
 	quiet := false
 	f.BoolVar(&quiet, "quiet", false, "hide progress")
-	short(f, "q", "quiet")
+	f.Short("q", "quiet")
 	policy := f.String("policy", "always", "pull `POLICY`: always, or missing for missing images only")
-	services, err := c.parse(f, args)
-	if err != nil {
-		return err
+	f.Takes(0, command.Many, "services")
+	return func(ctx context.Context, services []string) error {
+		if *policy != "always" && *policy != "missing" {
+			return command.Usagef("invalid policy %q: use always or missing", *policy)
+		}
+		return c.pull(ctx, services, *policy, quiet)
 	}
-	if *policy != "always" && *policy != "missing" {
-		return usagef("invalid policy %q: use always or missing", *policy)
-	}
+}
+
+func (c *cli) pull(ctx context.Context, services []string, policy string, quiet bool) error {
 	if err := c.findProject(ctx); err != nil {
 		return err
 	}
-	r := p.request(services)
-	r.Pull = *policy
+	r := c.project.request(services)
+	r.Pull = policy
 	return c.withProjects(ctx, func(w *reached) error {
 		shown, moved := c.newProgress(quiet), false
 		err := w.ComposePull(ctx, r, func(e control.Event) {
@@ -122,22 +111,21 @@ func (c *cli) composePull(ctx context.Context, args []string) error {
 	})
 }
 
-func (c *cli) composeDown(ctx context.Context, args []string) error {
-	p, f := &c.project, c.composeFlags("compose down")
+func (c *cli) composeDown(f *command.Flags) command.Action {
+	c.composeFlags(f)
 	r := control.DownRequest{}
 	f.BoolVar(&r.Volumes, "volumes", false, "also remove its named volumes and their content")
-	short(f, "v", "volumes")
+	f.Short("v", "volumes")
 	timeoutFlag(f, &r.Timeout)
 	var habit bool
 	f.BoolVar(&habit, "remove-orphans", true, "accepted for compatibility: down always removes the whole project")
-	if err := c.parseNone(f, args); err != nil {
-		return err
+	return func(ctx context.Context, _ []string) error {
+		if err := c.findName(ctx); err != nil {
+			return err
+		}
+		r.Project = c.project.ProjectName
+		return c.withProjects(ctx, func(w *reached) error { return c.takeDown(ctx, w, r) })
 	}
-	if err := c.findName(ctx); err != nil {
-		return err
-	}
-	r.Project = p.ProjectName
-	return c.withProjects(ctx, func(w *reached) error { return c.takeDown(ctx, w, r) })
 }
 
 func (c *cli) takeDown(ctx context.Context, w *reached, r control.DownRequest) error {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/cmd/command"
 )
 
 const shop = "name: shop\nservices: {web: {image: app}}\n"
@@ -43,7 +44,7 @@ func TestComposeSpeaksToTheAgent(t *testing.T) {
 	} {
 		a.asked = nil
 		got := call(t, append([]string{"--config", file}, c.args...)...)
-		if got.code != exitDone || !strings.Contains(got.out, c.out) || strings.Join(a.asked, "; ") != c.asked {
+		if got.code != command.Done || !strings.Contains(got.out, c.out) || strings.Join(a.asked, "; ") != c.asked {
 			t.Errorf("margolite %q: %+v, the agent was asked %q, want %q and %q", c.args, got, a.asked, c.asked, c.out)
 		}
 	}
@@ -52,13 +53,13 @@ func TestComposeSpeaksToTheAgent(t *testing.T) {
 	if err := json.Unmarshal([]byte(got.out), &services); err != nil || len(services) != 2 || services[0].Health.Status != "healthy" {
 		t.Errorf("ps --json: %+v, %v", got, err)
 	}
-	if got := call(t, "compose", "up", "-f", "/nonexistent.yaml", "--config", file); got.code != exitFailed || !strings.Contains(got.err, "nonexistent.yaml") {
+	if got := call(t, "compose", "up", "-f", "/nonexistent.yaml", "--config", file); got.code != command.Failed || !strings.Contains(got.err, "nonexistent.yaml") {
 		t.Errorf("a missing file: %+v", got)
 	}
-	if got := call(t, "compose", "ps", "-p", "shop", "wbe", "--config", file); got.code != exitFailed || !strings.Contains(got.err, `"wbe"`) || !strings.Contains(got.err, "job, web") {
+	if got := call(t, "compose", "ps", "-p", "shop", "wbe", "--config", file); got.code != command.Failed || !strings.Contains(got.err, `"wbe"`) || !strings.Contains(got.err, "job, web") {
 		t.Errorf("a service that is not there: %+v", got)
 	}
-	if got := call(t, "compose", "down", "-p", "empty", "--config", file); got != (answer{exitDone, "", "Project empty has no containers.\n"}) {
+	if got := call(t, "compose", "down", "-p", "empty", "--config", file); got != (answer{command.Done, "", "Project empty has no containers.\n"}) {
 		t.Errorf("a project that is not there: %+v", got)
 	}
 }
@@ -128,7 +129,7 @@ func TestComposeReadsStandardInputAndPipes(t *testing.T) {
 	pipe := fmt.Sprintf("/dev/fd/%d", r.Fd())
 	text := "name: typed\n"
 	for _, files := range [][]string{{pipe, "-"}, {"-", write(t, filepath.Join(dir, "x", "b.yaml"), shop)}} {
-		if got := callWith(t, text, "compose", "--config", config, "-f", files[0], "-f", files[1], "up"); got.code != exitDone {
+		if got := callWith(t, text, "compose", "--config", config, "-f", files[0], "-f", files[1], "up"); got.code != command.Done {
 			t.Fatalf("%q: %+v", files, got)
 		}
 		in := filepath.Join(dir, "-")
@@ -185,21 +186,21 @@ volumes: {data: {}}
 		{[]string{"--images"}, "docker.io/library/app:1.0\n"},
 		{[]string{"-q"}, ""},
 	} {
-		if got := call(t, append([]string{"compose", "-f", good, "config"}, c.args...)...); got.code != exitDone || !strings.Contains(got.out, c.want) || got.err != "" {
+		if got := call(t, append([]string{"compose", "-f", good, "config"}, c.args...)...); got.code != command.Done || !strings.Contains(got.out, c.want) || got.err != "" {
 			t.Errorf("config %q: %+v, want %q", c.args, got, c.want)
 		}
 	}
 	// Docker would serve [::1]:8080 as well.
 	ports := write(t, filepath.Join(dir, "ports.yaml"), "services: {web: {image: app, ports: ['8080:80']}, db: {image: db, ports: ['8081:80']}}\n")
-	if got := call(t, "compose", "-f", ports, "config", "-q"); got.code != exitDone || got.err != "note: network \"default\" has no enable_ipv6: true: its ports are published on IPv4 addresses only\n" {
+	if got := call(t, "compose", "-f", ports, "config", "-q"); got.code != command.Done || got.err != "note: network \"default\" has no enable_ipv6: true: its ports are published on IPv4 addresses only\n" {
 		t.Errorf("%+v", got)
 	}
 	bad := write(t, filepath.Join(dir, "bad.yaml"), "services: {web: {image: app, colour: red}}\n")
-	if got := call(t, "compose", "config", "-f", bad); got.code != exitFailed || !strings.Contains(got.err, "colour") || !strings.Contains(got.err, "web") {
+	if got := call(t, "compose", "config", "-f", bad); got.code != command.Failed || !strings.Contains(got.err, "colour") || !strings.Contains(got.err, "web") {
 		t.Errorf("%+v", got)
 	}
 	t.Chdir(t.TempDir())
-	if got := call(t, "compose", "config"); got.code != exitFailed || !strings.Contains(got.err, "fix: name one with -f FILE") {
+	if got := call(t, "compose", "config"); got.code != command.Failed || !strings.Contains(got.err, "fix: name one with -f FILE") {
 		t.Errorf("%+v", got)
 	}
 }
@@ -236,13 +237,13 @@ func TestPruneAsksFirst(t *testing.T) {
 		asked       string
 		out         []string
 	}{
-		{"--dry-run", "", exitDone, "", []string{"image  app@sha256:aaaaaaaaaaaa  29.4 MB", "1 volume that nothing needs"}},
-		{"", "n\n", exitFailed, "", []string{"Remove them?", "nothing was removed"}},
-		{"", "", exitFailed, "", []string{"nothing was removed"}},
-		{"", "y\n", exitDone, "prune app", []string{"removed 1 of 1"}},
-		{"--yes --volumes", "", exitDone, "prune data", []string{"volume  old/data  1.5 kB"}},
-		{"-y --volumes --images", "", exitDone, "prune data; prune app", []string{"2 objects, 29.4 MB at most"}},
-		{"--dry-run --json --volumes", "", exitDone, "", []string{`"project": "old"`}},
+		{"--dry-run", "", command.Done, "", []string{"image  app@sha256:aaaaaaaaaaaa  29.4 MB", "1 volume that nothing needs"}},
+		{"", "n\n", command.Failed, "", []string{"Remove them?", "nothing was removed"}},
+		{"", "", command.Failed, "", []string{"nothing was removed"}},
+		{"", "y\n", command.Done, "prune app", []string{"removed 1 of 1"}},
+		{"--yes --volumes", "", command.Done, "prune data", []string{"volume  old/data  1.5 kB"}},
+		{"-y --volumes --images", "", command.Done, "prune data; prune app", []string{"2 objects, 29.4 MB at most"}},
+		{"--dry-run --json --volumes", "", command.Done, "", []string{`"project": "old"`}},
 	} {
 		a.asked = nil
 		got := callWith(t, c.typed, append([]string{"prune", "--config", file}, strings.Fields(c.args)...)...)
@@ -257,7 +258,7 @@ func TestPruneAsksFirst(t *testing.T) {
 		}
 	}
 	a.items = nil
-	if got := call(t, "prune", "--config", file); got != (answer{exitDone, "There is nothing to remove.\n", ""}) {
+	if got := call(t, "prune", "--config", file); got != (answer{command.Done, "There is nothing to remove.\n", ""}) {
 		t.Errorf("where there is nothing: %+v", got)
 	}
 }
@@ -270,7 +271,7 @@ func TestPruneSaysWhatItCouldNotDo(t *testing.T) {
 	got := call(t, "prune", "--config", serve(t, a), "--yes", "--volumes", "--images")
 	want := "volume  old/data  at least 1.5 kB: cannot measure volume: context deadline exceeded\n" +
 		"image   app       9 B\n2 objects, 1.5 kB or more\nremoved 1 of 2\n1 image will be removed once the current downloads have ended\n"
-	if got != (answer{exitDone, want, ""}) {
+	if got != (answer{command.Done, want, ""}) {
 		t.Errorf("%+v", got)
 	}
 }
@@ -282,7 +283,7 @@ func TestPruneNeedsTheAgentThatHasDeployments(t *testing.T) {
 	check(t, os.MkdirAll(state, 0o700))
 	write(t, filepath.Join(state, "margolite.db"), "")
 	got := call(t, "prune", "--yes", "--config", file)
-	if got.code != exitFailed || !strings.Contains(got.err, "cannot find out what deployments need") || !strings.Contains(got.err, "fix: start it") {
+	if got.code != command.Failed || !strings.Contains(got.err, "cannot find out what deployments need") || !strings.Contains(got.err, "fix: start it") {
 		t.Errorf("%+v", got)
 	}
 }

@@ -7,35 +7,60 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/margolite/margolite/cmd/command"
 	"github.com/margolite/margolite/runtime/compose"
 )
 
 // composeConfig prints the project as it was understood, or says what is not
 // supported. It touches nothing.
-func (c *cli) composeConfig(ctx context.Context, args []string) error {
-	p, f := &c.project, c.composeFlags("compose config")
+func (c *cli) composeConfig(f *command.Flags) command.Action {
+	c.composeFlags(f)
 	c.jsonFlag(f)
 	var quiet, services, images, volumes, networks bool
 	f.BoolVar(&quiet, "quiet", false, "print errors only")
-	short(f, "q", "quiet")
+	f.Short("q", "quiet")
 	f.BoolVar(&services, "services", false, "print the names of services only, in their order of start")
 	f.BoolVar(&images, "images", false, "print the names of images only")
 	f.BoolVar(&volumes, "volumes", false, "print the names of volumes only")
 	f.BoolVar(&networks, "networks", false, "print the names of networks only")
-	if err := c.parseNone(f, args); err != nil {
-		return err
+	return func(ctx context.Context, _ []string) error {
+		project, err := c.loadProject(ctx)
+		if err != nil {
+			return err
+		}
+		switch {
+		case quiet:
+			return nil
+		case services:
+			return c.list(project.Order())
+		case images:
+			var refs []string
+			for _, i := range project.Images() {
+				refs = append(refs, i.Ref)
+			}
+			return c.list(slices.Compact(refs))
+		case volumes:
+			return c.list(slices.Sorted(maps.Keys(project.Volumes)))
+		case networks:
+			return c.list(slices.Sorted(maps.Keys(project.Networks)))
+		}
+		return c.printProject(project)
 	}
+}
+
+// loadProject loads the project, and says what is to be noted about it.
+func (c *cli) loadProject(ctx context.Context) (*compose.Project, error) {
 	if err := c.findProject(ctx); err != nil {
-		return err
+		return nil, err
 	}
 	cfg, err := c.load(false)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	p.Logs = compose.Logging{MaxSize: cfg.Runtime.Logs.MaxSize, MaxFile: cfg.Runtime.Logs.MaxFile}
-	project, err := compose.Load(ctx, p.Options)
+	c.project.Logs = compose.Logging{MaxSize: cfg.Runtime.Logs.MaxSize, MaxFile: cfg.Runtime.Logs.MaxFile}
+	project, err := compose.Load(ctx, c.project.Options)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for _, w := range project.Warnings {
 		fmt.Fprintf(c.err, "warning: %s\n", w)
@@ -43,28 +68,18 @@ func (c *cli) composeConfig(ctx context.Context, args []string) error {
 	for _, note := range project.Notes() {
 		fmt.Fprintf(c.err, "note: %s\n", note)
 	}
-	list := func(names []string) error {
-		for _, name := range names {
-			fmt.Fprintln(c.out, name)
-		}
-		return nil
+	return project, nil
+}
+
+// list prints names, one a line.
+func (c *cli) list(names []string) error {
+	for _, name := range names {
+		fmt.Fprintln(c.out, name)
 	}
-	switch {
-	case quiet:
-		return nil
-	case services:
-		return list(project.Order())
-	case images:
-		var refs []string
-		for _, i := range project.Images() {
-			refs = append(refs, i.Ref)
-		}
-		return list(slices.Compact(refs))
-	case volumes:
-		return list(slices.Sorted(maps.Keys(project.Volumes)))
-	case networks:
-		return list(slices.Sorted(maps.Keys(project.Networks)))
-	}
+	return nil
+}
+
+func (c *cli) printProject(project *compose.Project) error {
 	form := project.YAML
 	if c.json {
 		form = project.JSON

@@ -4,14 +4,15 @@ import (
 	"bufio"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"strings"
+
+	"github.com/margolite/margolite/cmd/command"
 )
 
-func yesFlag(f *flag.FlagSet, yes *bool) {
+func yesFlag(f *command.Flags, yes *bool) {
 	f.BoolVar(yes, "yes", false, "do not ask for confirmation")
-	short(f, "y", "yes")
+	f.Short("y", "yes")
 }
 
 // confirm asks before something is done that was shown, unless --yes was given. The
@@ -21,7 +22,7 @@ func (c *cli) confirm(ctx context.Context, yes bool, question, nothing, instead 
 	case yes:
 		return nil
 	case !isTerminal(c.in):
-		return &hintError{errors.New(nothing + ": there is no terminal to ask for confirmation"), instead}
+		return command.Hint(errors.New(nothing+": there is no terminal to ask for confirmation"), instead)
 	case !c.agreed(ctx, question):
 		return errors.New(nothing)
 	}

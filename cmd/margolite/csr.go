@@ -8,33 +8,34 @@ import (
 	"os"
 
 	"github.com/margolite/margolite/agent/identity"
+	"github.com/margolite/margolite/cmd/command"
 )
 
 // csr asks for a certificate with a key that is made here and stays here.
-func (c *cli) csr(_ context.Context, args []string) error {
-	f := c.flags("csr")
+func (c *cli) csr(f *command.Flags) command.Action {
 	var id, name, key, out string
 	f.StringVar(&id, "id", "", "request an X.509-SVID for `SPIFFE-ID`: spiffe://DOMAIN/margo/wfm/WFM/client/CLIENT")
 	f.StringVar(&name, "name", "", "request a certificate with this common `NAME` instead, for 1.0.0-rc.2 and older")
 	f.StringVar(&key, "key", "", "private key `FILE`, created if missing; default: wfm.key of the configuration")
 	f.StringVar(&out, "out", "", "write the request to `FILE` instead of standard output")
-	short(f, "o", "out")
-	if err := c.parseNone(f, args); err != nil {
-		return err
-	}
+	f.Short("o", "out")
+	return func(context.Context, []string) error { return c.makeRequest(id, name, key, out) }
+}
+
+func (c *cli) makeRequest(id, name, key, out string) error {
 	subject := identity.Subject{Name: name}
 	switch {
 	case id == "" && name == "":
-		return usagef("give csr --id or --name")
+		return command.Usagef("give csr --id or --name")
 	case id != "" && name != "":
-		return usagef("give csr --id or --name, not both")
+		return command.Usagef("give csr --id or --name, not both")
 	case id != "":
 		parsed, err := identity.ParseSPIFFEID(id)
 		if err == nil && parsed.Client == "" {
 			err = fmt.Errorf("%q is the ID of a WFM, not of a device", id)
 		}
 		if err != nil {
-			return usagef("%v", err)
+			return command.Usagef("%v", err)
 		}
 		subject.ID = parsed
 	}
@@ -50,13 +51,13 @@ func (c *cli) csr(_ context.Context, args []string) error {
 	var fault *identity.Error
 	switch {
 	case errors.As(err, &fault) && (fault.Reason == identity.WeakKey || fault.Reason == identity.Malformed):
-		return &hintError{err, "name a new file with --key; the existing one is not touched"}
+		return command.Hint(err, "name a new file with --key; the existing one is not touched")
 	case errors.As(err, &fault):
-		return &hintError{err, fault.Mend()}
+		return command.Hint(err, fault.Mend())
 	case errors.Is(err, fs.ErrNotExist):
-		return &hintError{err, "create the directory of the key"}
+		return command.Hint(err, "create the directory of the key")
 	case errors.Is(err, fs.ErrPermission):
-		return &hintError{err, "run this command as root, or name another file with --key"}
+		return command.Hint(err, "run this command as root, or name another file with --key")
 	case err != nil:
 		return err
 	}
@@ -79,7 +80,7 @@ func (c *cli) writeRequest(file, key string, request []byte) error {
 	target, err := os.Stat(file)
 	if err == nil {
 		if secret, err := os.Stat(key); err == nil && os.SameFile(target, secret) {
-			return usagef("--out names the file of the private key")
+			return command.Usagef("--out names the file of the private key")
 		}
 	}
 	if err := os.WriteFile(file, request, 0o644); err != nil {

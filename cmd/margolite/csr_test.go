@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/margolite/margolite/cmd/command"
 )
 
 func TestID02CSRKeepsTheKeyOnTheDevice(t *testing.T) {
@@ -28,7 +30,7 @@ func TestID02CSRKeepsTheKeyOnTheDevice(t *testing.T) {
 
 	t.Run("ID-02 the key is made where the configuration says", func(t *testing.T) {
 		got := call(t, "csr", "--config", configuration, "--id", id)
-		if got.code != exitDone || !strings.Contains(got.err, "new private key in "+key) {
+		if got.code != command.Done || !strings.Contains(got.err, "new private key in "+key) {
 			t.Fatalf("code %d, stderr %q", got.code, got.err)
 		}
 		if request := parse(t, got.out); len(request.URIs) != 1 || request.URIs[0].String() != id {
@@ -44,7 +46,7 @@ func TestID02CSRKeepsTheKeyOnTheDevice(t *testing.T) {
 		file := filepath.Join(dir, "request.pem")
 		for range 2 {
 			got := call(t, "csr", "--name", "gw-07", "--key", key, "-o", file)
-			if got.code != exitDone || got.out != "" || !strings.Contains(got.err, "the private key in "+key) {
+			if got.code != command.Done || got.out != "" || !strings.Contains(got.err, "the private key in "+key) {
 				t.Fatalf("code %d, stdout %q, stderr %q", got.code, got.out, got.err)
 			}
 		}
@@ -59,7 +61,7 @@ func TestID02CSRKeepsTheKeyOnTheDevice(t *testing.T) {
 	})
 	t.Run("ID-25 the key is not overwritten", func(t *testing.T) {
 		before, _ := os.ReadFile(key)
-		if got := call(t, "csr", "--name", "gw-07", "--key", key, "--out", key); got.code != exitUsage {
+		if got := call(t, "csr", "--name", "gw-07", "--key", key, "--out", key); got.code != command.Usage {
 			t.Errorf("code %d, stderr %q", got.code, got.err)
 		}
 		if after, _ := os.ReadFile(key); string(after) != string(before) {
@@ -68,7 +70,7 @@ func TestID02CSRKeepsTheKeyOnTheDevice(t *testing.T) {
 		other := filepath.Join(dir, "other")
 		check(t, os.WriteFile(other, []byte("something else\n"), 0o600))
 		got := call(t, "csr", "--name", "gw-07", "--key", other)
-		if got.code != exitFailed || got.out != "" || !strings.Contains(got.err, "fix: name a new file with --key") {
+		if got.code != command.Failed || got.out != "" || !strings.Contains(got.err, "fix: name a new file with --key") {
 			t.Errorf("code %d, stdout %q, stderr %q", got.code, got.out, got.err)
 		}
 		if text, _ := os.ReadFile(other); string(text) != "something else\n" {
@@ -77,13 +79,13 @@ func TestID02CSRKeepsTheKeyOnTheDevice(t *testing.T) {
 	})
 	t.Run("ID-25 a key that others can read is not used", func(t *testing.T) {
 		check(t, os.Chmod(key, 0o644))
-		if got := call(t, "csr", "--id", id, "--key", key); got.code != exitFailed || !strings.Contains(got.err, "chmod 600") {
+		if got := call(t, "csr", "--id", id, "--key", key); got.code != command.Failed || !strings.Contains(got.err, "chmod 600") {
 			t.Errorf("code %d, stderr %q", got.code, got.err)
 		}
 	})
 	t.Run("a folder that is missing", func(t *testing.T) {
 		got := call(t, "csr", "--id", id, "--key", filepath.Join(dir, "no", "device.key"))
-		if got.code != exitFailed || !strings.Contains(got.err, "fix: create the directory") {
+		if got.code != command.Failed || !strings.Contains(got.err, "fix: create the directory") {
 			t.Errorf("code %d, stderr %q", got.code, got.err)
 		}
 	})

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/cmd/command"
 )
 
 // deploymentOf finds the deployment that is named by its id, a unique beginning
@@ -31,7 +32,7 @@ func deploymentOf(s *control.Status, name string) (*control.Deployment, error) {
 		for _, d := range found {
 			all = append(all, titled(d))
 		}
-		return nil, &hintError{fmt.Errorf("deployment %q is ambiguous: %s", name, strings.Join(all, ", ")), "use more of its id"}
+		return nil, command.Hint(fmt.Errorf("deployment %q is ambiguous: %s", name, strings.Join(all, ", ")), "use more of its id")
 	case len(all) == 0:
 		return nil, fmt.Errorf("unknown deployment %q: there are none", name)
 	}

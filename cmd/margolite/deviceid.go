@@ -12,6 +12,7 @@ import (
 
 	"github.com/margolite/margolite/agent"
 	"github.com/margolite/margolite/capability"
+	"github.com/margolite/margolite/cmd/command"
 	"github.com/margolite/margolite/cmd/margolite/config"
 	"github.com/margolite/margolite/store"
 )
@@ -32,7 +33,7 @@ func deviceAs(cfg *config.Config, root string, discover func() (capability.Facts
 	switch {
 	case err == nil:
 		if d.ID = strings.TrimSpace(string(made)); d.ID == "" || d.ID != agent.DeviceID(capability.Identity{SerialNumber: d.ID}) {
-			err = &hintError{fmt.Errorf("cannot use %s: it holds no device id", madeDeviceID(root, cfg)), "write the id there by which the WFM knows this device"}
+			err = command.Hint(fmt.Errorf("cannot use %s: it holds no device id", madeDeviceID(root, cfg)), "write the id there by which the WFM knows this device")
 		}
 		return d, err
 	case !errors.Is(err, fs.ErrNotExist):
@@ -40,7 +41,7 @@ func deviceAs(cfg *config.Config, root string, discover func() (capability.Facts
 	}
 	facts, _ := discover() // what is missing shows below
 	if d.ID = agent.DeviceID(facts.Identity); d.ID == "" {
-		return d, &hintError{errNoIdentity, "set device.id in the configuration, or start the agent, which makes one"}
+		return d, command.Hint(errNoIdentity, "set device.id in the configuration, or start the agent, which makes one")
 	}
 	return d, nil
 }

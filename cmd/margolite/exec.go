@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"os"
 	"strings"
@@ -11,75 +10,65 @@ import (
 	"golang.org/x/term"
 
 	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/cmd/command"
 )
 
 // execFlags are those of both commands that run a command in a container.
 type execFlags struct {
 	control.ExecRequest
-	env   texts
+	env   command.Texts
 	noTTY bool
 }
 
-func (e *execFlags) add(f *flag.FlagSet) {
+func (e *execFlags) add(f *command.Flags) {
 	f.BoolVar(&e.noTTY, "no-TTY", false, "do not allocate a terminal")
-	short(f, "T", "no-TTY")
+	f.Short("T", "no-TTY")
 	var habit bool
 	f.BoolVar(&habit, "interactive", true, "accepted for compatibility: input is always passed on")
-	short(f, "i", "interactive")
+	f.Short("i", "interactive")
 	f.BoolVar(&habit, "tty", true, "accepted for compatibility: a terminal is used where there is one")
-	short(f, "t", "tty")
+	f.Short("t", "tty")
 	f.BoolVar(&e.Detach, "detach", false, "do not wait for the command")
-	short(f, "d", "detach")
+	f.Short("d", "detach")
 	f.StringVar(&e.User, "user", "", "run as `USER[:GROUP]`")
-	short(f, "u", "user")
+	f.Short("u", "user")
 	f.StringVar(&e.WorkingDir, "workdir", "", "run in `DIR`")
-	short(f, "w", "workdir")
+	f.Short("w", "workdir")
 	f.Var(&e.env, "env", "set a variable: `NAME=VALUE`, or NAME to pass its value on; may be repeated")
-	short(f, "e", "env")
+	f.Short("e", "env")
 	f.BoolVar(&e.Privileged, "privileged", false, "run with all capabilities")
 	f.IntVar(&e.Number, "index", 0, "use replica `N`; default: the first that runs")
 }
 
-func (c *cli) exec(ctx context.Context, args []string) error {
-	f := c.flags("exec")
+func (c *cli) exec(f *command.Flags) command.Action {
 	e := &execFlags{}
 	e.add(f)
-	names, command, err := c.parseCommand(f, args, 2)
-	if err != nil {
-		return err
-	}
-	if len(names) < 2 || len(command) == 0 {
-		return usagef("give exec a deployment, a service and a command")
-	}
-	e.Deployment, e.Service, e.Args = names[0], names[1], command
-	client, _, err := c.client()
-	if err != nil {
-		return err
-	}
-	return c.execute(ctx, e, client.Exec)
+	f.Takes(3, command.Many, "a deployment, a service and a command")
+	f.Own = 2
+	return c.asks(func(ctx context.Context, client *control.Client, args []string) error {
+		e.Deployment, e.Service, e.Args = args[0], args[1], args[2:]
+		return c.execute(ctx, e, client.Exec)
+	})
 }
 
-func (c *cli) composeExec(ctx context.Context, args []string) error {
-	p, f := &c.project, c.composeFlags("compose exec")
+func (c *cli) composeExec(f *command.Flags) command.Action {
+	c.composeFlags(f)
 	e := &execFlags{}
 	e.add(f)
-	names, command, err := c.parseCommand(f, args, 1)
-	if err != nil {
-		return err
-	}
-	if len(names) < 1 || len(command) == 0 {
-		return usagef("give compose exec a service and a command")
-	}
-	if err := c.findName(ctx); err != nil {
-		return err
-	}
-	e.Project, e.Service, e.Args = p.ProjectName, names[0], command
-	return c.withProjects(ctx, func(w *reached) error {
-		if e.Detach && w.supervise != nil {
-			return usagef("--detach needs a running agent")
+	f.Takes(2, command.Many, "a service and a command")
+	f.Own = 1
+	return func(ctx context.Context, args []string) error {
+		if err := c.findName(ctx); err != nil {
+			return err
 		}
-		return c.execute(ctx, e, w.ComposeExec)
-	})
+		e.Project, e.Service, e.Args = c.project.ProjectName, args[0], args[1:]
+		return c.withProjects(ctx, func(w *reached) error {
+			if e.Detach && w.supervise != nil {
+				return command.Usagef("--detach needs a running agent")
+			}
+			return c.execute(ctx, e, w.ComposeExec)
+		})
+	}
 }
 
 // execute runs a command with the streams of this process. The error has its
@@ -121,8 +110,8 @@ func (c *cli) execute(ctx context.Context, e *execFlags, run func(context.Contex
 	if err != nil {
 		return err
 	}
-	if code != exitDone {
-		return &exitError{code}
+	if code != command.Done {
+		return command.Exit(code)
 	}
 	return nil
 }

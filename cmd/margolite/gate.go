@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/cmd/command"
 	"github.com/margolite/margolite/cmd/margolite/config"
 	"github.com/margolite/margolite/policy"
 	"github.com/margolite/margolite/runtime/container"
@@ -46,7 +47,7 @@ func whereLinksLead(mounts map[string]policy.MountAccess) map[string]policy.Moun
 func share(socket, group string) error {
 	err := control.Share(socket, group)
 	if unknown := user.UnknownGroupError(""); errors.As(err, &unknown) {
-		return &hintError{err, noGroup(group)}
+		return command.Hint(err, noGroup(group))
 	}
 	return err
 }

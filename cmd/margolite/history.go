@@ -10,10 +10,10 @@ import (
 	"time"
 
 	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/cmd/command"
 )
 
-func (c *cli) history(ctx context.Context, args []string) error {
-	f := c.flags("history")
+func (c *cli) history(f *command.Flags) command.Action {
 	f.BoolVar(&c.json, "json", false, "print one JSON object per line")
 	var r control.HistoryRequest
 	var verify bool
@@ -27,20 +27,19 @@ func (c *cli) history(ctx context.Context, args []string) error {
 		r.Last = int(n)
 		return nil
 	})
-	short(f, "n", "last")
-	if err := c.parseNone(f, args); err != nil {
-		return err
-	}
-	if verify && r != (control.HistoryRequest{}) {
-		return usagef("--verify checks the whole journal: drop --deployment and --last")
-	}
-	client, _, err := c.client()
-	if err != nil {
-		return err
-	}
-	if verify {
+	f.Short("n", "last")
+	return c.asks(func(ctx context.Context, client *control.Client, _ []string) error {
+		switch {
+		case !verify:
+			return c.showHistory(ctx, client, r)
+		case r != control.HistoryRequest{}:
+			return command.Usagef("--verify checks the whole journal: drop --deployment and --last")
+		}
 		return c.verifyHistory(ctx, client)
-	}
+	})
+}
+
+func (c *cli) showHistory(ctx context.Context, client *control.Client, r control.HistoryRequest) error {
 	if r.Deployment != "" {
 		s, err := client.Status(ctx)
 		if err != nil {
@@ -109,10 +108,10 @@ func (c *cli) verifyHistory(ctx context.Context, client *control.Client) error {
 		}
 	}
 	if v.Problem != "" {
-		return &hintError{
-			errors.New("the journal was altered: " + v.Problem),
+		return command.Hint(
+			errors.New("the journal was altered: "+v.Problem),
 			"copy state.dir/margolite.db for an investigation: a person or a failing disk has changed it",
-		}
+		)
 	}
 	switch {
 	case c.json:

@@ -6,10 +6,10 @@ import (
 	"time"
 
 	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/cmd/command"
 )
 
-func (c *cli) hold(ctx context.Context, args []string) error {
-	f := c.flags("hold")
+func (c *cli) hold(f *command.Flags) command.Action {
 	var r control.HoldRequest
 	f.Func("for", "release the lock after `DURATION`, such as 90m or 8h; default: never", func(s string) error {
 		d, err := time.ParseDuration(s)
@@ -22,33 +22,28 @@ func (c *cli) hold(ctx context.Context, args []string) error {
 	f.StringVar(&r.Reason, "reason", "", "explain the decision with `TEXT`")
 	f.StringVar(&r.Holder, "as", "", "hold it in the name of `NAME`; default: the user")
 	f.StringVar(&r.Deployment, "deployment", "", "hold `DEPLOYMENT` only")
-	client, err := c.onlyClient(f, args)
-	if err != nil {
+	return c.asks(func(ctx context.Context, client *control.Client, _ []string) error {
+		lock, err := client.Hold(ctx, r)
+		if err == nil {
+			fmt.Fprintf(plainWriter{c.out}, "held %s\n", lockText(lock, time.Now()))
+		}
 		return err
-	}
-	lock, err := client.Hold(ctx, r)
-	if err != nil {
-		return err
-	}
-	fmt.Fprintf(plainWriter{c.out}, "held %s\n", lockText(lock, time.Now()))
-	return nil
+	})
 }
 
-func (c *cli) release(ctx context.Context, args []string) error {
-	f := c.flags("release")
+func (c *cli) release(f *command.Flags) command.Action {
 	var r control.ReleaseRequest
 	f.StringVar(&r.Holder, "as", "", "release the locks in the name of `NAME`; default: the user's")
 	f.BoolVar(&r.All, "all", false, "release the locks of all holders")
-	if err := c.parseNone(f, args); err != nil {
-		return err
-	}
-	if r.All && r.Holder != "" {
-		return usagef("give release --as or --all, not both")
-	}
-	client, _, err := c.client()
-	if err != nil {
-		return err
-	}
+	return c.asks(func(ctx context.Context, client *control.Client, _ []string) error {
+		if r.All && r.Holder != "" {
+			return command.Usagef("give release --as or --all, not both")
+		}
+		return c.releaseLocks(ctx, client, r)
+	})
+}
+
+func (c *cli) releaseLocks(ctx context.Context, client *control.Client, r control.ReleaseRequest) error {
 	released, err := client.Release(ctx, r)
 	if err != nil {
 		return err

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/margolite/margolite/cmd/command"
 	"github.com/margolite/margolite/store"
 )
 
@@ -62,7 +63,7 @@ func enterHost(dir string, args, env []string) error {
 	// Never unlocked: this thread gets other namespaces than the rest of the process, and the next program begins with it.
 	runtime.LockOSThread()
 	if err := joinHost(); err != nil {
-		return &hintError{err, "start the container with --privileged and --pid=host, as root and without user namespaces"}
+		return command.Hint(err, "start the container with --privileged and --pid=host, as root and without user namespaces")
 	}
 	if err := installPrograms(programs, dir); err != nil {
 		return fmt.Errorf("cannot copy the programs of the image to the host: %w", err)
@@ -70,7 +71,7 @@ func enterHost(dir string, args, env []string) error {
 	program := filepath.Join(dir, "margolite")
 	err = fmt.Errorf("cannot run %s on the host: %w", program, unix.Exec(program, append([]string{program}, args...), env))
 	if errors.Is(err, unix.EACCES) {
-		return &hintError{err, "set " + hostDirEnv + " to a directory on a file system that is not mounted noexec"}
+		return command.Hint(err, "set "+hostDirEnv+" to a directory on a file system that is not mounted noexec")
 	}
 	return err
 }

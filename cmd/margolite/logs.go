@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -10,6 +9,7 @@ import (
 	"time"
 
 	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/cmd/command"
 )
 
 // logsFlags are those of both commands that show what services print.
@@ -18,10 +18,10 @@ type logsFlags struct {
 	noPrefix, noColor bool
 }
 
-func (l *logsFlags) add(f *flag.FlagSet, now time.Time) {
+func (l *logsFlags) add(f *command.Flags, now time.Time) {
 	f.BoolVar(&l.Follow, "follow", false, "follow the output")
 	f.BoolVar(&l.Timestamps, "timestamps", false, "show the time of each line")
-	short(f, "t", "timestamps")
+	f.Short("t", "timestamps")
 	f.Func("tail", "show the last `N` lines of each container only, or all", func(s string) error {
 		if s == "all" {
 			l.Tail = nil
@@ -34,7 +34,7 @@ func (l *logsFlags) add(f *flag.FlagSet, now time.Time) {
 		l.Tail = &n
 		return nil
 	})
-	short(f, "n", "tail")
+	f.Short("n", "tail")
 	f.Func("since", "show lines since `TIME` only, such as 10m or 2026-01-31T12:00:00Z", moment(&l.Since, now))
 	f.Func("until", "show lines until `TIME` only", moment(&l.Until, now))
 	f.BoolVar(&l.noPrefix, "no-log-prefix", false, "omit the names of containers")
@@ -78,43 +78,34 @@ func moment(to *time.Time, now time.Time) func(string) error {
 	}
 }
 
-func (c *cli) logs(ctx context.Context, args []string) error {
-	f := c.flags("logs")
+func (c *cli) logs(f *command.Flags) command.Action {
 	l := &logsFlags{}
 	l.add(f, time.Now())
-	short(f, "f", "follow")
-	rest, err := c.parse(f, args)
-	if err != nil {
-		return err
-	}
-	if len(rest) == 0 {
-		return usagef("give logs a deployment and optionally some of its services")
-	}
-	l.Deployment = rest[0]
-	client, _, err := c.client()
-	if err != nil {
-		return err
-	}
-	return client.Logs(ctx, l.request(c, rest[1:]), c.out)
+	f.Short("f", "follow")
+	f.Takes(1, command.Many, "a deployment and optionally some of its services")
+	return c.asks(func(ctx context.Context, client *control.Client, names []string) error {
+		l.Deployment = names[0]
+		return client.Logs(ctx, l.request(c, names[1:]), c.out)
+	})
 }
 
 // composeLogs shows what the services of a Compose project print. -f is the
 // Compose file before the verb, and follows behind it, as with Docker.
-func (c *cli) composeLogs(ctx context.Context, args []string) error {
-	p, f := &c.project, c.composeFlags("compose logs")
+func (c *cli) composeLogs(f *command.Flags) command.Action {
+	c.composeFlags(f)
 	l := &logsFlags{}
 	l.add(f, time.Now())
 	f.Lookup("follow").Usage += "; -f does the same where no file follows it"
 	l.Prefix = control.PrefixAlways
-	rest, err := c.parse(f, followed(args))
-	if err != nil {
-		return err
+	f.Rewrite = followed
+	f.Takes(0, command.Many, "services")
+	return func(ctx context.Context, services []string) error {
+		if err := c.findName(ctx); err != nil {
+			return err
+		}
+		l.Project = c.project.ProjectName
+		return c.withProjects(ctx, func(w *reached) error { return w.ComposeLogs(ctx, l.request(c, services), c.out) })
 	}
-	if err := c.findName(ctx); err != nil {
-		return err
-	}
-	l.Project = p.ProjectName
-	return c.withProjects(ctx, func(w *reached) error { return w.ComposeLogs(ctx, l.request(c, rest), c.out) })
 }
 
 // followed reads -f as Docker does, unless a Compose file follows it.

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/margolite/margolite/cmd/command"
 	"github.com/margolite/margolite/store"
 )
 
@@ -21,7 +22,7 @@ func TestMain(m *testing.M) {
 	if raceDetected() && len(os.Args) > 1 && os.Args[1] == apartName {
 		if err := store.Work(os.Stdout, os.Args[2:]...); err != nil { // the race detector takes more memory than there may be
 			fmt.Fprintln(os.Stderr, err)
-			os.Exit(exitFailed)
+			os.Exit(command.Failed)
 		}
 		return
 	}

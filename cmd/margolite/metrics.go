@@ -3,15 +3,15 @@ package main
 import (
 	"context"
 
+	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/cmd/command"
 	"github.com/margolite/margolite/cmd/margolite/config"
 )
 
-func (c *cli) metrics(ctx context.Context, args []string) error {
-	client, err := c.onlyClient(c.flags("metrics"), args)
-	if err != nil {
-		return err
-	}
-	return client.Metrics(ctx, plainWriter{c.out}) // labels hold names of others
+func (c *cli) metrics(*command.Flags) command.Action {
+	return c.asks(func(ctx context.Context, client *control.Client, _ []string) error {
+		return client.Metrics(ctx, plainWriter{c.out}) // labels hold names of others
+	})
 }
 
 // collectorEnvironment is how workloads find the collector of this device

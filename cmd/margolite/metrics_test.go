@@ -4,13 +4,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/margolite/margolite/cmd/command"
 	"github.com/margolite/margolite/cmd/margolite/config"
 )
 
 // What a document has put into a label does nothing to a terminal.
 func TestMetricsArePrinted(t *testing.T) {
 	got := call(t, "metrics", "--config", serve(t, &fakeAgent{}))
-	if got.code != exitDone || got.err != "" || !strings.Contains(got.out, "margolite_container_running{") || strings.Contains(got.out, "\x1b") {
+	if got.code != command.Done || got.err != "" || !strings.Contains(got.out, "margolite_container_running{") || strings.Contains(got.out, "\x1b") {
 		t.Errorf("it printed %+v", got)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"maps"
@@ -12,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/margolite/margolite/cmd/command"
 	"github.com/margolite/margolite/runtime/compose"
 )
 
@@ -29,20 +29,19 @@ const maxFiles = 16
 // files that the agent cannot read.
 type composeProject struct {
 	compose.Options
-	envFiles texts
+	envFiles command.Texts
 }
 
-// composeFlags makes a flag set with what every verb of compose takes.
-func (c *cli) composeFlags(name string) *flag.FlagSet {
-	p, f := &c.project, c.flags(name)
-	f.Var((*texts)(&p.Files), "file", "read Compose `FILE`, - for standard input; may be repeated to merge several; default: compose.yaml and the like, here or above")
-	short(f, "f", "file")
+// composeFlags defines the flags that every verb of compose takes.
+func (c *cli) composeFlags(f *command.Flags) {
+	p := &c.project
+	f.Var((*command.Texts)(&p.Files), "file", "read Compose `FILE`, - for standard input; may be repeated to merge several; default: compose.yaml and the like, here or above")
+	f.Short("f", "file")
 	f.StringVar(&p.ProjectName, "project-name", p.ProjectName, "use this `PROJECT` name; default: the one in the file, else its directory")
-	short(f, "p", "project-name")
-	f.Var((*texts)(&p.Profiles), "profile", "enable the services of `PROFILE`; may be repeated; * enables all")
+	f.Short("p", "project-name")
+	f.Var((*command.Texts)(&p.Profiles), "profile", "enable the services of `PROFILE`; may be repeated; * enables all")
 	f.Var(&p.envFiles, "env-file", "read variables from `FILE`, which take precedence over .env; may be repeated")
 	f.StringVar(&p.WorkingDir, "project-directory", p.WorkingDir, "resolve relative paths in `DIR`; default: the directory of the first Compose file")
-	return f
 }
 
 // findProject completes files, name and environment. Variables of the environment of
@@ -155,7 +154,7 @@ func (p *composeProject) findFiles(ctx context.Context, dir string) error {
 		}
 		above := filepath.Dir(dir)
 		if above == dir {
-			return &hintError{errors.New("cannot find a Compose file in this directory or above"), "name one with -f FILE"}
+			return command.Hint(errors.New("cannot find a Compose file in this directory or above"), "name one with -f FILE")
 		}
 		dir = above
 	}

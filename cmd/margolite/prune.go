@@ -10,20 +10,22 @@ import (
 	"strings"
 
 	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/cmd/command"
 )
 
-func (c *cli) prune(ctx context.Context, args []string) error {
-	f := c.flags("prune")
+func (c *cli) prune(f *command.Flags) command.Action {
 	c.jsonFlag(f)
 	var images, volumes, dry, yes bool
 	f.BoolVar(&images, "images", false, "remove images that no container and no deployment needs; the default")
 	f.BoolVar(&volumes, "volumes", false, "remove named volumes that no container and no deployment needs, with their content")
 	f.BoolVar(&dry, "dry-run", false, "show what would be removed, remove nothing")
 	yesFlag(f, &yes)
-	if err := c.parseNone(f, args); err != nil {
-		return err
+	return func(ctx context.Context, _ []string) error {
+		return c.removeUnneeded(ctx, images || !volumes, volumes, dry, yes)
 	}
-	images = images || !volumes
+}
+
+func (c *cli) removeUnneeded(ctx context.Context, images, volumes, dry, yes bool) error {
 	client, cfg, err := c.client()
 	if err != nil {
 		return err
@@ -59,7 +61,7 @@ func (c *cli) prune(ctx context.Context, args []string) error {
 		if !yes && !c.agreed(ctx, "Remove them?") {
 			err := errors.New("nothing was removed")
 			if !isTerminal(c.in) {
-				return &hintError{err, "repeat this with --yes"}
+				return command.Hint(err, "repeat this with --yes")
 			}
 			return err
 		}

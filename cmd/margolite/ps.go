@@ -10,21 +10,26 @@ import (
 	"github.com/docker/go-units"
 
 	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/cmd/command"
 )
 
-func (c *cli) composePs(ctx context.Context, args []string) error {
-	p, f := &c.project, c.composeFlags("compose ps")
+func (c *cli) composePs(f *command.Flags) command.Action {
+	c.composeFlags(f)
 	c.jsonFlag(f)
 	var all, quiet, names bool
 	f.BoolVar(&all, "all", false, "list the containers of all projects, including deployments")
-	short(f, "a", "all")
+	f.Short("a", "all")
 	f.BoolVar(&quiet, "quiet", false, "print ids only")
-	short(f, "q", "quiet")
+	f.Short("q", "quiet")
 	f.BoolVar(&names, "services", false, "print the names of services only")
-	wanted, err := c.parse(f, args)
-	if err != nil {
-		return err
+	f.Takes(0, command.Many, "services")
+	return func(ctx context.Context, wanted []string) error {
+		return c.listContainers(ctx, wanted, all, quiet, names)
 	}
+}
+
+func (c *cli) listContainers(ctx context.Context, wanted []string, all, quiet, names bool) error {
+	p := &c.project
 	if all {
 		p.ProjectName = ""
 	} else if err := c.findName(ctx); err != nil {
@@ -55,10 +60,7 @@ func (c *cli) composePs(ctx context.Context, args []string) error {
 			}
 			return nil
 		case names:
-			for _, name := range serviceNames(services) {
-				fmt.Fprintln(c.out, name)
-			}
-			return nil
+			return c.list(serviceNames(services))
 		case c.json:
 			return c.printJSON(append([]control.Service{}, services...))
 		}

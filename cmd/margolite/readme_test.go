@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/margolite/margolite/cmd/command"
 )
 
 const root = "../.."
@@ -103,7 +105,7 @@ func TestCommandsOfTheREADMEAreKnown(t *testing.T) {
 				seen++
 				var stderr bytes.Buffer
 				c := &cli{in: strings.NewReader(""), out: &bytes.Buffer{}, err: &stderr}
-				if code := c.main(t.Context(), append(words[1:], "--help")); code != exitDone {
+				if code := c.main(t.Context(), append(words[1:], "--help")); code != command.Done {
 					t.Errorf("%q: exit code %d, %s", line, code, &stderr)
 				}
 			}

@@ -22,6 +22,7 @@ import (
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/agent/identity"
 	"github.com/margolite/margolite/agent/uplink"
+	"github.com/margolite/margolite/cmd/command"
 	"github.com/margolite/margolite/cmd/margolite/config"
 	"github.com/margolite/margolite/store"
 )
@@ -41,18 +42,20 @@ const (
 // start goes on.
 func stagedDir(state string) string { return filepath.Join(state, "restore") }
 
-func (c *cli) restore(ctx context.Context, args []string) error {
-	f := c.flags("restore")
-	var another bool
-	var passphrase string
-	f.BoolVar(&another, "another-device", false, "restore the backup of another device here, which is not used any more")
-	f.StringVar(&passphrase, "identity", "", "also restore certificates, private keys and the device id, decrypted with the passphrase in `FILE`")
-	path, cfg, here, err := c.backupArguments(ctx, f, args)
-	if err != nil {
-		return err
-	}
+func (c *cli) restore(f *command.Flags) command.Action {
+	b := &restoration{}
+	f.BoolVar(&b.another, "another-device", false, "restore the backup of another device here, which is not used any more")
+	f.StringVar(&b.passphrase, "identity", "", "also restore certificates, private keys and the device id, decrypted with the passphrase in `FILE`")
+	return c.onBackup(f, func(ctx context.Context, path string, cfg *config.Config, here aboutBackup) error {
+		b.config, b.here = cfg, here
+		return c.restoreBackup(ctx, path, b)
+	})
+}
+
+func (c *cli) restoreBackup(ctx context.Context, path string, b *restoration) error {
+	cfg := b.config
 	if err := control.Dial(socketPath(cfg)).Ping(ctx); !errors.Is(err, control.ErrNotRunning) {
-		return &hintError{errors.Join(errors.New("cannot restore while the agent runs"), err), "stop it with `systemctl stop margolite`; workloads keep running"}
+		return command.Hint(errors.Join(errors.New("cannot restore while the agent runs"), err), "stop it with `systemctl stop margolite`; workloads keep running")
 	}
 	file, err := os.Open(path)
 	if err != nil {
@@ -63,7 +66,7 @@ func (c *cli) restore(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	b := &restoration{config: cfg, here: here, another: another, passphrase: passphrase, own: own, apart: doApart(ctx)}
+	b.own, b.apart = own, doApart(ctx)
 	if err := b.stage(file); err != nil {
 		b.drop()
 		return errors.Join(fmt.Errorf("cannot restore %s: %w", path, err), own.Close())
@@ -109,10 +112,10 @@ func (r *restoration) stage(from io.Reader) error {
 	}
 	foreign := r.about.Device != r.here.Device || r.about.Machine != r.here.Machine
 	if foreign && !r.another {
-		return &hintError{
+		return command.Hint(
 			fmt.Errorf("it is of device %s, and this is %s", r.about.Device, r.here.Device),
 			"repeat this with --another-device, if that device is not used any more",
-		}
+		)
 	}
 	if err := r.stageDatabase(foreign && r.passphrase == ""); err != nil {
 		return err
@@ -211,10 +214,10 @@ func (r *restoration) merge(restored *store.Store, stranger bool) error {
 	case has && m.Scope != held.Scope:
 		m = held
 	case m.Epoch < held.Epoch || m.Epoch == held.Epoch && m.Version < held.Version:
-		return &hintError{
+		return command.Hint(
 			fmt.Errorf("it has version %d of the manifest, and this device has accepted version %d", m.Version, held.Version),
 			"use a newer backup; a backup cannot bring an older manifest back",
-		}
+		)
 	}
 	m.ETag = "" // the WFM is asked for all of it
 	settings := map[string][]byte{}

@@ -6,34 +6,30 @@ import (
 	"fmt"
 
 	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/cmd/command"
 )
 
-func (c *cli) rollback(ctx context.Context, args []string) error {
-	f := c.flags("rollback")
+func (c *cli) rollback(f *command.Flags) command.Action {
 	var r control.ReturnRequest
 	var yes bool
 	f.StringVar(&r.Reason, "reason", "", "explain the decision with `TEXT`")
 	yesFlag(f, &yes)
-	rest, err := c.parse(f, args)
-	if err != nil {
-		return err
-	}
-	if len(rest) != 1 {
-		return usagef("give rollback a deployment")
-	}
-	client, _, err := c.client()
-	if err != nil {
-		return err
-	}
-	d, err := findDeployment(ctx, client, rest[0])
+	f.Takes(1, 1, "a deployment")
+	return c.asks(func(ctx context.Context, client *control.Client, names []string) error {
+		return c.rollBack(ctx, client, names[0], r, yes)
+	})
+}
+
+func (c *cli) rollBack(ctx context.Context, client *control.Client, name string, r control.ReturnRequest, yes bool) error {
+	d, err := findDeployment(ctx, client, name)
 	if err != nil {
 		return err
 	}
 	if d.Former == "" {
-		return &hintError{
+		return command.Hint(
 			fmt.Errorf("cannot roll back deployment %s: no previous revision is kept", titled(d)),
 			"publish the previous revision in the WFM; a device keeps one from the first update on, unless policy.rollback is off or space is short",
-		}
+		)
 	}
 	r.Deployment, r.Revision = d.ID, d.Former
 	now := d.Active
@@ -53,14 +49,15 @@ func (c *cli) rollback(ctx context.Context, args []string) error {
 
 // acceptRollback has the WFM's present manifest accepted although its version is
 // not greater, after it has shown what that means and has asked.
-func (c *cli) acceptRollback(ctx context.Context, args []string) error {
-	f := c.flags("accept-rollback")
+func (c *cli) acceptRollback(f *command.Flags) command.Action {
 	var yes bool
 	yesFlag(f, &yes)
-	client, err := c.onlyClient(f, args)
-	if err != nil {
-		return err
-	}
+	return c.asks(func(ctx context.Context, client *control.Client, _ []string) error {
+		return c.acceptServed(ctx, client, yes)
+	})
+}
+
+func (c *cli) acceptServed(ctx context.Context, client *control.Client, yes bool) error {
 	s, err := client.Status(ctx)
 	if err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/cmd/command"
 )
 
 // served is an agent that refuses version 3 of its WFM.
@@ -35,7 +36,7 @@ removed  id-3  gone
 func TestARollbackIsShownAndAccepted(t *testing.T) {
 	a := served()
 	got := call(t, "accept-rollback", "--yes", "--config", serve(t, a))
-	if want := shownRollback + "Version 3 is accepted.\n"; got.code != exitDone || got.out != want || got.err != "" {
+	if want := shownRollback + "Version 3 is accepted.\n"; got.code != command.Done || got.out != want || got.err != "" {
 		t.Errorf("code %d, stderr %q, stdout\n%swant\n%s", got.code, got.err, got.out, want)
 	}
 	if a.rollback.Version != 3 || a.rollback.Digest != "sha256:served" {
@@ -46,7 +47,7 @@ func TestARollbackIsShownAndAccepted(t *testing.T) {
 func TestARollbackIsNotAcceptedWithoutATerminalOrYes(t *testing.T) {
 	a := served()
 	got := callWith(t, "yes\n", "accept-rollback", "--config", serve(t, a))
-	if got.code != exitFailed || got.out != shownRollback || !strings.Contains(got.err, "fix: look at the change") {
+	if got.code != command.Failed || got.out != shownRollback || !strings.Contains(got.err, "fix: look at the change") {
 		t.Errorf("%+v", got)
 	}
 	if a.rollback.Version != 0 {
@@ -77,17 +78,17 @@ func TestARollbackIsAskedForOnATerminal(t *testing.T) {
 func TestARollbackNeedsARefusedManifest(t *testing.T) {
 	a := &fakeAgent{}
 	file := serve(t, a)
-	if got := call(t, "accept-rollback", "--yes", "--config", file); got.code != exitFailed || !strings.Contains(got.err, "manifest was not refused") {
+	if got := call(t, "accept-rollback", "--yes", "--config", file); got.code != command.Failed || !strings.Contains(got.err, "manifest was not refused") {
 		t.Errorf("%+v", got)
 	}
 	a.syncErr = errors.New("cannot reach the WFM")
-	if got := call(t, "accept-rollback", "--yes", "--config", file); got.code != exitFailed || !strings.Contains(got.err, "cannot reach the WFM") {
+	if got := call(t, "accept-rollback", "--yes", "--config", file); got.code != command.Failed || !strings.Contains(got.err, "cannot reach the WFM") {
 		t.Errorf("%+v", got)
 	}
 	// The poll finds out that the WFM was restored.
 	a.syncErr = errors.New("manifest refused")
 	a.onSync = func() { a.status = served().status }
-	if got := call(t, "accept-rollback", "--yes", "--config", file); got.code != exitDone || !strings.HasSuffix(got.out, "Version 3 is accepted.\n") {
+	if got := call(t, "accept-rollback", "--yes", "--config", file); got.code != command.Done || !strings.HasSuffix(got.out, "Version 3 is accepted.\n") {
 		t.Errorf("%+v", got)
 	}
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/margolite/margolite/agent/uplink"
 	"github.com/margolite/margolite/build"
 	"github.com/margolite/margolite/capability"
+	"github.com/margolite/margolite/cmd/command"
 	"github.com/margolite/margolite/cmd/margolite/config"
 	"github.com/margolite/margolite/runtime/image"
 	"github.com/margolite/margolite/store"
@@ -34,11 +35,7 @@ const socketLook = 5 * time.Second
 // run is the daemon: it opens what the agent needs, in the order in which one
 // thing rests on the other, and closes it in the opposite order. The store
 // comes first: its lock keeps a second agent away from everything else.
-func (c *cli) run(ctx context.Context, args []string) (err error) {
-	f := c.flags("run")
-	if err := c.parseNone(f, args); err != nil {
-		return err
-	}
+func (c *cli) run(ctx context.Context, _ []string) (err error) {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGHUP) // first of all: it ends who does not wait for it
 	defer signal.Stop(signals)
@@ -223,7 +220,7 @@ func openStore(ctx context.Context, cfg *config.Config, bundle int64) (*store.St
 		Apart:         doApart(ctx),
 	})
 	if errors.Is(err, store.ErrLocked) {
-		return nil, &hintError{err, "stop the other margolite that uses " + cfg.State.Dir}
+		return nil, command.Hint(err, "stop the other margolite that uses "+cfg.State.Dir)
 	}
 	if err == nil {
 		_ = os.RemoveAll(stagedDir(cfg.State.Dir) + ".new") // of a restore that power has cut before it was decided

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/cmd/command"
 	"github.com/margolite/margolite/store"
 )
 
@@ -122,7 +123,7 @@ func TestAnApprovalNamesTheRevisionThatWaits(t *testing.T) {
 	} {
 		a := waiting()
 		got := call(t, append(c.args, "--config", serve(t, a))...)
-		if got != (answer{exitDone, c.out, ""}) || strings.Join(a.told, ";") != c.told {
+		if got != (answer{command.Done, c.out, ""}) || strings.Join(a.told, ";") != c.told {
 			t.Errorf("margolite %q: %+v, the agent was asked %q", c.args, got, a.told)
 		}
 	}
@@ -142,7 +143,7 @@ func TestWhatCannotBeAnsweredIsTold(t *testing.T) {
 	} {
 		a := waiting()
 		got := call(t, append(c.args, "--config", serve(t, a))...)
-		if got.code != exitFailed || got.out != "" || !strings.Contains(got.err, c.want) || len(a.told) != 0 {
+		if got.code != command.Failed || got.out != "" || !strings.Contains(got.err, c.want) || len(a.told) != 0 {
 			t.Errorf("margolite %q: %+v, the agent was asked %q", c.args, got, a.told)
 		}
 	}
@@ -157,7 +158,7 @@ func TestANewerRevisionNeedsAnAnswerOfItsOwn(t *testing.T) {
 	a.siteErr = fmt.Errorf("%w: revision %s is superseded", control.ErrConflict, revisionB)
 	a.onAnswer = func() { a.status.Deployments[0].Change.Revision = revisionC }
 	got := call(t, "approve", "mixer", "--config", serve(t, a))
-	if got.code != exitFailed || got.out != shownB || !strings.Contains(got.err, "nothing was approved: another revision is pending now: "+revisionC+"\nfix: look at the new revision") {
+	if got.code != command.Failed || got.out != shownB || !strings.Contains(got.err, "nothing was approved: another revision is pending now: "+revisionC+"\nfix: look at the new revision") {
 		t.Errorf("%+v", got)
 	}
 	if want := []string{"approve aa-11 " + revisionB}; !slices.Equal(a.told, want) {
@@ -165,7 +166,7 @@ func TestANewerRevisionNeedsAnAnswerOfItsOwn(t *testing.T) {
 	}
 	a = waiting()
 	a.siteErr = errors.New("the disk is full")
-	if got := call(t, "approve", "mixer", "--config", serve(t, a)); got.code != exitFailed || !strings.Contains(got.err, "cannot approve the update of aa-11 (mixer) to revision "+revisionB+": the disk is full\n") {
+	if got := call(t, "approve", "mixer", "--config", serve(t, a)); got.code != command.Failed || !strings.Contains(got.err, "cannot approve the update of aa-11 (mixer) to revision "+revisionB+": the disk is full\n") {
 		t.Errorf("%+v", got)
 	}
 }
@@ -174,7 +175,7 @@ func TestAllThatWaitIsApproved(t *testing.T) {
 	a := waiting()
 	got := call(t, "approve", "--all", "--config", serve(t, a))
 	want := shownB + "approved: " + shownLine(shownB) + shownC + "approved: " + shownLine(shownC)
-	if got != (answer{exitDone, want, ""}) {
+	if got != (answer{command.Done, want, ""}) {
 		t.Errorf("%+v, want %q", got, want)
 	}
 	if want := []string{"approve aa-11 " + revisionB, "approve ab-22 " + revisionC}; !slices.Equal(a.told, want) {
@@ -182,10 +183,10 @@ func TestAllThatWaitIsApproved(t *testing.T) {
 	}
 	a = waiting()
 	a.siteErr = errors.New("the disk is full")
-	if got := call(t, "approve", "--all", "--config", serve(t, a)); got.code != exitFailed || strings.Count(got.err, "the disk is full") != 2 {
+	if got := call(t, "approve", "--all", "--config", serve(t, a)); got.code != command.Failed || strings.Count(got.err, "the disk is full") != 2 {
 		t.Errorf("a failure: %+v", got)
 	}
-	if got := call(t, "approve", "--all", "--config", serve(t, &fakeAgent{})); got != (answer{exitDone, "No change is waiting for approval.\n", ""}) {
+	if got := call(t, "approve", "--all", "--config", serve(t, &fakeAgent{})); got != (answer{command.Done, "No change is waiting for approval.\n", ""}) {
 		t.Errorf("nothing: %+v", got)
 	}
 }
@@ -199,13 +200,13 @@ func TestWhatIsApprovedWithoutATerminalIsShown(t *testing.T) {
 		file := serve(t, a)
 		got := call(t, slices.Concat([]string{"approve"}, args, []string{"--config", file})...)
 		shown, _, _ := strings.Cut(got.out, "approved: ")
-		if got.code != exitDone || !strings.HasPrefix(shown, shownB) || !strings.Contains(shown, "web  + port 8090:80") {
+		if got.code != command.Done || !strings.HasPrefix(shown, shownB) || !strings.Contains(shown, "web  + port 8090:80") {
 			t.Errorf("margolite approve %q: %+v", args, got)
 		}
 		told := len(a.told)
 		var err bytes.Buffer
 		c := &cli{in: strings.NewReader(""), out: fullDevice{}, err: &err}
-		if code := c.main(t.Context(), slices.Concat([]string{"approve"}, args, []string{"--config", file})); code != exitFailed || len(a.told) != told {
+		if code := c.main(t.Context(), slices.Concat([]string{"approve"}, args, []string{"--config", file})); code != command.Failed || len(a.told) != told {
 			t.Errorf("margolite approve %q without a place to show it: %d, the agent was asked %q", args, code, a.told[told:])
 		}
 	}
@@ -262,20 +263,20 @@ func TestLocksAreHeldAndReleased(t *testing.T) {
 	} {
 		a.told = nil
 		got := call(t, append(c.args, "--config", file)...)
-		if got.code != exitDone || got.err != "" || !strings.Contains(got.out, c.out) || !slices.Equal(a.told, []string{c.told}) {
+		if got.code != command.Done || got.err != "" || !strings.Contains(got.out, c.out) || !slices.Equal(a.told, []string{c.told}) {
 			t.Errorf("margolite %q: %+v, the agent was asked %q", c.args, got, a.told)
 		}
 	}
 	a.released, a.status.Locks = nil, nil
-	if got := call(t, "release", "--config", file); got != (answer{exitDone, "There is no lock to release.\n", ""}) {
+	if got := call(t, "release", "--config", file); got != (answer{command.Done, "There is no lock to release.\n", ""}) {
 		t.Errorf("nothing: %+v", got)
 	}
 	a.lock = control.Lock{Holder: "shift"}
-	if got := call(t, "hold", "--config", file); got != (answer{exitDone, "held by shift for all deployments until it is released\n", ""}) {
+	if got := call(t, "hold", "--config", file); got != (answer{command.Done, "held by shift for all deployments until it is released\n", ""}) {
 		t.Errorf("without an end: %+v", got)
 	}
 	a.siteErr = errors.New("the disk is full")
-	if got := call(t, "hold", "--config", file); got != (answer{exitFailed, "", "margolite: the disk is full\n"}) {
+	if got := call(t, "hold", "--config", file); got != (answer{command.Failed, "", "margolite: the disk is full\n"}) {
 		t.Errorf("a failure: %+v", got)
 	}
 }
@@ -285,11 +286,11 @@ func TestARollbackGoesBackToWhatWasShown(t *testing.T) {
 	a := waiting()
 	file := serve(t, a)
 	got := call(t, "rollback", "mixer", "--config", file)
-	if got.code != exitFailed || got.out != shown || !strings.Contains(got.err, "fix: repeat this with --yes") || len(a.told) != 0 {
+	if got.code != command.Failed || got.out != shown || !strings.Contains(got.err, "fix: repeat this with --yes") || len(a.told) != 0 {
 		t.Errorf("without a terminal: %+v, the agent was asked %q", got, a.told)
 	}
 	got = call(t, "rollback", "mixer", "-y", "--reason", "too noisy", "--config", file)
-	if want := shown + "The rollback has started; `margolite status` shows its progress.\n"; got != (answer{exitDone, want, ""}) {
+	if want := shown + "The rollback has started; `margolite status` shows its progress.\n"; got != (answer{command.Done, want, ""}) {
 		t.Errorf("%+v, want %q", got, want)
 	}
 	if want := []string{"rollback aa-11 " + revisionC + " too noisy"}; !slices.Equal(a.told, want) {
@@ -301,7 +302,7 @@ func TestARollbackGoesBackToWhatWasShown(t *testing.T) {
 		t.Errorf("after a failed update: %+v", got)
 	}
 	a.siteErr = fmt.Errorf("%w: its image is gone", control.ErrConflict)
-	if got := call(t, "rollback", "mixer", "-y", "--config", file); got.code != exitFailed || !strings.Contains(got.err, "cannot roll back deployment aa-11 (mixer): not possible now: its image is gone\n") {
+	if got := call(t, "rollback", "mixer", "-y", "--config", file); got.code != command.Failed || !strings.Contains(got.err, "cannot roll back deployment aa-11 (mixer): not possible now: its image is gone\n") {
 		t.Errorf("a target that is gone: %+v", got)
 	}
 }
@@ -318,14 +319,14 @@ func TestTheJournalIsShown(t *testing.T) {
 	got := call(t, "history", "--config", file, "--last", "20", "--deployment", "mixer")
 	want := local + "  manifest.accepted  -      -                     version 7\n" +
 		local + "  change.rejected    aa-11  user operator (1000)  sha256:bbbbbbbbbbbb: line 2 runs[2J\n"
-	if got != (answer{exitDone, want, ""}) {
+	if got != (answer{command.Done, want, ""}) {
 		t.Errorf("%+v, want %q", got, want)
 	}
 	got = call(t, "history", "--config", file, "--deployment", "one-that-is-gone", "--json")
 	want = `{"sequence":1,"time":"2026-03-01T12:00:00Z","kind":"manifest.accepted","version":7,"chain":"sha256:1"}` + "\n" +
 		`{"sequence":2,"time":"2026-03-01T12:00:00Z","kind":"change.rejected","deployment":"aa-11","revision":"` + revisionB +
 		`","by":"user operator (1000)","text":"line\n2\truns\u001b[2J","chain":"sha256:2"}` + "\n"
-	if got != (answer{exitDone, want, ""}) {
+	if got != (answer{command.Done, want, ""}) {
 		t.Errorf("%+v, want %q", got, want)
 	}
 	if want := []string{`history last 20 of "aa-11"`, `history last 0 of "one-that-is-gone"`}; !slices.Equal(a.told, want) {
@@ -336,19 +337,19 @@ func TestTheJournalIsShown(t *testing.T) {
 func TestTheJournalIsVerified(t *testing.T) {
 	a := &fakeAgent{}
 	file := serve(t, a)
-	if got := call(t, "history", "--verify", "--config", file); got != (answer{exitDone, "The journal is empty.\n", ""}) {
+	if got := call(t, "history", "--verify", "--config", file); got != (answer{command.Done, "The journal is empty.\n", ""}) {
 		t.Errorf("empty: %+v", got)
 	}
 	a.verified = control.Verification{Entries: 40, First: 3, Head: "sha256:1"}
-	if got := call(t, "history", "--verify", "--config", file); got != (answer{exitDone, "40 entries from number 3 on, none changed, removed or moved\nhead sha256:1\n", ""}) {
+	if got := call(t, "history", "--verify", "--config", file); got != (answer{command.Done, "40 entries from number 3 on, none changed, removed or moved\nhead sha256:1\n", ""}) {
 		t.Errorf("whole: %+v", got)
 	}
 	a.verified.Problem = "entry 7 does not follow entry 6"
 	got := call(t, "history", "--verify", "--config", file)
-	if got.code != exitFailed || got.out != "" || !strings.HasPrefix(got.err, "margolite: the journal was altered: entry 7 does not follow entry 6\nfix: ") {
+	if got.code != command.Failed || got.out != "" || !strings.HasPrefix(got.err, "margolite: the journal was altered: entry 7 does not follow entry 6\nfix: ") {
 		t.Errorf("broken: %+v", got)
 	}
-	if got := call(t, "history", "--verify", "--json", "--config", file); got.code != exitFailed || !strings.Contains(got.out, `"problem": "entry 7`) {
+	if got := call(t, "history", "--verify", "--json", "--config", file); got.code != command.Failed || !strings.Contains(got.out, `"problem": "entry 7`) {
 		t.Errorf("broken, for programs: %+v", got)
 	}
 }

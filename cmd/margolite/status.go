@@ -8,24 +8,22 @@ import (
 	"time"
 
 	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/cmd/command"
 )
 
-func (c *cli) status(ctx context.Context, args []string) error {
-	f := c.flags("status")
+func (c *cli) status(f *command.Flags) command.Action {
 	c.jsonFlag(f)
-	client, err := c.onlyClient(f, args)
-	if err != nil {
-		return err
-	}
-	s, err := client.Status(ctx)
-	if err != nil {
-		return err
-	}
-	if c.json {
-		return c.printJSON(s)
-	}
-	c.printStatus(s, time.Now())
-	return nil
+	return c.asks(func(ctx context.Context, client *control.Client, _ []string) error {
+		s, err := client.Status(ctx)
+		if err != nil {
+			return err
+		}
+		if c.json {
+			return c.printJSON(s)
+		}
+		c.printStatus(s, time.Now())
+		return nil
+	})
 }
 
 func (c *cli) printStatus(s *control.Status, now time.Time) {
@@ -187,12 +185,8 @@ func (c *cli) printServices(indent string, services []control.Service, now time.
 	}
 }
 
-func (c *cli) sync(ctx context.Context, args []string) error {
-	client, err := c.onlyClient(c.flags("sync"), args)
-	if err != nil {
-		return err
-	}
-	return client.Sync(ctx)
+func (c *cli) sync(*command.Flags) command.Action {
+	return c.asks(func(ctx context.Context, client *control.Client, _ []string) error { return client.Sync(ctx) })
 }
 
 // ago writes the time between two moments as a person would.

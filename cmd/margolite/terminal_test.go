@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/cmd/command"
 )
 
 // pty is a terminal, and a margolite that runs on it.
@@ -204,7 +205,7 @@ func TestInterruptRemovesWhatIsAttached(t *testing.T) {
 	code := p.ended()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if code != exitDone || len(a.asked) != 2 || a.down.Project != "shop" || a.down.Volumes || *a.down.Timeout != 3 {
+	if code != command.Done || len(a.asked) != 2 || a.down.Project != "shop" || a.down.Volumes || *a.down.Timeout != 3 {
 		t.Errorf("it ended with %d, the agent was asked %q, %+v", code, a.asked, a.down)
 	}
 }
@@ -214,7 +215,7 @@ func TestProgressOnATerminal(t *testing.T) {
 	compose := write(t, filepath.Join(t.TempDir(), "app.yaml"), shop)
 	p := onTerminal(t, control.Size{Columns: 60, Rows: 20}, "compose", "--config", serve(t, &fakeAgent{}), "-f", compose, "up")
 	p.await("shop-web-1")
-	if code := p.ended(); code != exitDone {
+	if code := p.ended(); code != command.Done {
 		t.Errorf("exit code %d", code)
 	}
 	p.mu.Lock()

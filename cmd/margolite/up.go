@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"strconv"
 	"strings"
@@ -12,9 +11,10 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/cmd/command"
 )
 
-func timeoutFlag(f *flag.FlagSet, to **int) {
+func timeoutFlag(f *command.Flags, to **int) {
 	f.Func("timeout", "give a container `SECONDS` to stop; default: from the file", func(s string) error {
 		n, err := strconv.Atoi(s)
 		if err != nil || n < 0 || n > 3600 {
@@ -23,15 +23,15 @@ func timeoutFlag(f *flag.FlagSet, to **int) {
 		*to = &n
 		return nil
 	})
-	short(f, "t", "timeout")
+	f.Short("t", "timeout")
 }
 
-func (c *cli) composeUp(ctx context.Context, args []string) error {
-	p, f := &c.project, c.composeFlags("compose up")
+func (c *cli) composeUp(f *command.Flags) command.Action {
+	c.composeFlags(f)
 	var detach, attach, quiet, habit bool
 	var options control.ComposeRequest
 	f.BoolVar(&detach, "detach", false, "accepted for compatibility: up always returns once the services run and are healthy")
-	short(f, "d", "detach")
+	f.Short("d", "detach")
 	f.BoolVar(&attach, "attach", false, "show the output until interrupted, then remove the project")
 	f.Func("scale", "run N replicas of a service: `SERVICE=N`; may be repeated", func(s string) error {
 		service, text, ok := strings.Cut(s, "=")
@@ -56,22 +56,28 @@ func (c *cli) composeUp(ctx context.Context, args []string) error {
 	f.BoolVar(&options.Recreate, "force-recreate", false, "recreate unchanged containers as well")
 	timeoutFlag(f, &options.Timeout)
 	f.BoolVar(&quiet, "quiet", false, "hide progress and the list of containers")
-	short(f, "q", "quiet")
+	f.Short("q", "quiet")
 	f.BoolVar(&habit, "remove-orphans", true, "accepted for compatibility: containers of removed services are always removed")
 	f.BoolVar(&habit, "wait", true, "accepted for compatibility: up always waits")
-	services, err := c.parse(f, args)
-	switch {
-	case err != nil:
-		return err
-	case attach && detach:
-		return usagef("give compose up --attach or --detach, not both")
-	case options.Recreate && len(services) > 0:
-		return usagef("--force-recreate cannot be limited to some services")
+	f.Takes(0, command.Many, "services")
+	return func(ctx context.Context, services []string) error {
+		switch {
+		case attach && detach:
+			return command.Usagef("give compose up --attach or --detach, not both")
+		case options.Recreate && len(services) > 0:
+			return command.Usagef("--force-recreate cannot be limited to some services")
+		}
+		options.Services = services
+		return c.bringUp(ctx, options, attach, quiet)
 	}
+}
+
+func (c *cli) bringUp(ctx context.Context, options control.ComposeRequest, attach, quiet bool) error {
+	p := &c.project
 	if err := c.findProject(ctx); err != nil {
 		return err
 	}
-	r := p.request(services)
+	r := p.request(options.Services)
 	r.Scale, r.Pull, r.Recreate, r.Timeout = options.Scale, options.Pull, options.Recreate, options.Timeout
 	return c.withProjects(ctx, func(w *reached) error {
 		begun := time.Now()

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/cmd/command"
 )
 
 const (
@@ -110,7 +111,7 @@ func (c *cli) endWith(ctx context.Context) (stopped func()) {
 		case <-done:
 		case <-time.After(stopGrace):
 			if !c.lasting.Load() {
-				os.Exit(exitFailed)
+				os.Exit(command.Failed)
 			}
 		}
 	})

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/cmd/command"
 	"github.com/margolite/margolite/cmd/margolite/config"
 	"github.com/margolite/margolite/runtime"
 	"github.com/margolite/margolite/runtime/containerd"
@@ -170,10 +171,10 @@ func claim() (io.Closer, error) {
 	if known {
 		process = fmt.Sprintf(" (process %d)", holder.PID)
 	}
-	return nil, &hintError{
+	return nil, command.Hint(
 		fmt.Errorf("cannot manage the containers of this machine: another margolite%s does", process),
 		"stop it, or use it: name its configuration with --config FILE",
-	}
+	)
 }
 
 // claimant is the process that has the claim, as the kernel knows it.

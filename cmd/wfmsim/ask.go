@@ -3,14 +3,15 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"flag"
 	"fmt"
 	"io"
 	"os"
 	"strconv"
+	"strings"
 	"text/tabwriter"
 	"time"
 
+	"github.com/margolite/margolite/cmd/command"
 	"github.com/margolite/margolite/test/wfmsim"
 	"github.com/margolite/margolite/test/wfmsim/admin"
 	"github.com/margolite/margolite/test/wfmsim/fault"
@@ -18,7 +19,7 @@ import (
 )
 
 // askFlags are those of every command that asks a running wfmsim.
-func askFlags(flags *flag.FlagSet) *admin.Client {
+func askFlags(flags *command.Flags) *admin.Client {
 	c := &admin.Client{}
 	flags.StringVar(&c.URL, "admin", "http://127.0.0.1:8480", "`URL` of the running wfmsim")
 	flags.StringVar(&c.For, "client", "", "`ID` of the client meant, where there are several")
@@ -26,21 +27,21 @@ func askFlags(flags *flag.FlagSet) *admin.Client {
 }
 
 // serverFlag chooses which of the servers is meant.
-func serverFlag(flags *flag.FlagSet, r *admin.Request) {
+func serverFlag(flags *command.Flags, r *admin.Request) {
 	flags.StringVar(&r.Server, "server", "wfm", "`NAME` of the server: wfm, registry or mis")
 }
 
 // question is a command that shows the answer to a request, which define has flags
 // for: show prints it for people, and --json for programs. Without show there is only
 // JSON.
-func question[T any](name, summary string, define func(*flag.FlagSet, *admin.Request), show func(io.Writer, T)) command {
-	return command{
-		name: name, summary: summary,
-		prepare: func(flags *flag.FlagSet) action {
+func question[T any](out io.Writer, name, text string, define func(*command.Flags, *admin.Request), show func(io.Writer, T)) command.Command {
+	return command.Command{
+		Name: name, Text: text,
+		Prepare: func(flags *command.Flags) command.Action {
 			client, request := askFlags(flags), admin.Request{}
 			define(flags, &request)
 			asJSON := flags.Bool("json", false, "print JSON")
-			return func(ctx context.Context, _ []string, out io.Writer) error {
+			return func(ctx context.Context, _ []string) error {
 				answer, err := admin.Ask[T](ctx, *client, name, request)
 				if err != nil {
 					return err
@@ -62,10 +63,10 @@ func printJSON(out io.Writer, answer any) error {
 	return encoder.Encode(answer)
 }
 
-func noFlags(*flag.FlagSet, *admin.Request) {}
+func noFlags(*command.Flags, *admin.Request) {}
 
-func listCommand() command {
-	return question("list", "show the desired state of the client", noFlags, func(out io.Writer, list []wfmsim.Deployed) {
+func listCommand(out io.Writer) command.Command {
+	return question(out, "list", "show the desired state of the client", noFlags, func(out io.Writer, list []wfmsim.Deployed) {
 		fmt.Fprintln(out, "DEPLOYMENT\tNAME\tSINCE\tDIGEST")
 		for _, d := range list {
 			fmt.Fprintf(out, "%s\t%s\t%d\t%s\n", d.DeploymentID, d.Name, d.Since, d.Digest)
@@ -73,16 +74,16 @@ func listCommand() command {
 	})
 }
 
-func capabilitiesCommand() command {
-	return question[[]wfmsim.Device]("capabilities", "show the capabilities that devices have reported", noFlags, nil)
+func capabilitiesCommand(out io.Writer) command.Command {
+	return question[[]wfmsim.Device](out, "capabilities", "show the capabilities that devices have reported", noFlags, nil)
 }
 
-func requestsCommand() command {
-	define := func(flags *flag.FlagSet, r *admin.Request) {
+func requestsCommand(out io.Writer) command.Command {
+	define := func(flags *command.Flags, r *admin.Request) {
 		serverFlag(flags, r)
 		flags.IntVar(&r.Last, "last", 20, "`N` newest requests; 0: all that are remembered")
 	}
-	return question("requests", "show the requests of devices", define, func(out io.Writer, list []record.Request) {
+	return question(out, "requests", "show the requests of devices", define, func(out io.Writer, list []record.Request) {
 		fmt.Fprintln(out, "TIME\tCLIENT\tREQUEST\tSTATUS\tBYTES")
 		for _, r := range list {
 			fmt.Fprintf(out, "%s\t%s\t%s %s\t%d\t%d\n", r.Time.Local().Format(time.TimeOnly), r.Client, r.Method, r.Path, r.Status, r.Sent)
@@ -90,8 +91,8 @@ func requestsCommand() command {
 	})
 }
 
-func pendingCommand() command {
-	return question("pending", "show the clients that wait for approval", noFlags, func(out io.Writer, list []wfmsim.Pending) {
+func pendingCommand(out io.Writer) command.Command {
+	return question(out, "pending", "show the clients that wait for approval", noFlags, func(out io.Writer, list []wfmsim.Pending) {
 		fmt.Fprintln(out, "SINCE\tCLIENT\tSUBJECT\tFINGERPRINT")
 		for _, p := range list {
 			fmt.Fprintf(out, "%s\t%s\t%s\t%s\n", p.Since.Local().Format(time.TimeOnly), p.Client, p.Subject, p.Fingerprint)
@@ -99,8 +100,8 @@ func pendingCommand() command {
 	})
 }
 
-func clearCommand() command {
-	return question[[]fault.Fault]("clear", "clear faults", func(flags *flag.FlagSet, r *admin.Request) {
+func clearCommand(out io.Writer) command.Command {
+	return question[[]fault.Fault](out, "clear", "clear faults", func(flags *command.Flags, r *admin.Request) {
 		serverFlag(flags, r)
 		flags.StringVar(&r.Endpoint, "endpoint", "", "`NAME` of the endpoint (default: all)")
 	}, nil)
@@ -108,12 +109,14 @@ func clearCommand() command {
 
 // order is a command that changes something: fill puts its arguments into the request,
 // and done tells what came of it.
-func order[T any](name, args, summary string, fill func(*admin.Request, []string) error, done func(io.Writer, T)) command {
-	return command{
-		name: name, args: args, summary: summary,
-		prepare: func(flags *flag.FlagSet) action {
+func order[T any](out io.Writer, name, args, text string, fill func(*admin.Request, []string) error, done func(io.Writer, T)) command.Command {
+	return command.Command{
+		Name: name, Args: args, Text: text,
+		Prepare: func(flags *command.Flags) command.Action {
+			most := len(strings.Fields(args)) // those in brackets may be missing
+			flags.Takes(most-strings.Count(args, "["), most, args)
 			client := askFlags(flags)
-			return func(ctx context.Context, args []string, out io.Writer) error {
+			return func(ctx context.Context, args []string) error {
 				request := admin.Request{}
 				if err := fill(&request, args); err != nil {
 					return err
@@ -131,25 +134,25 @@ func order[T any](name, args, summary string, fill func(*admin.Request, []string
 func silent(io.Writer, any) {}
 
 // clientCommand changes the relationship with one client, in the way of its name.
-func clientCommand(name, summary string) command {
-	return order(name, "CLIENT", summary, func(r *admin.Request, args []string) error {
+func clientCommand(out io.Writer, name, text string) command.Command {
+	return order(out, name, "CLIENT", text, func(r *admin.Request, args []string) error {
 		r.Client = args[0]
 		return nil
 	}, silent)
 }
 
-func versionCommand() command {
-	return order("version", "CLIENT VERSION", "set the version of the client's manifest", func(r *admin.Request, args []string) (err error) {
+func versionCommand(out io.Writer) command.Command {
+	return order(out, "version", "CLIENT VERSION", "set the version of the client's manifest", func(r *admin.Request, args []string) (err error) {
 		r.Client = args[0]
 		if r.Version, err = strconv.ParseUint(args[1], 10, 64); err != nil {
-			err = usageError{fmt.Sprintf("invalid version %q", args[1])}
+			err = command.Usagef("invalid version %q", args[1])
 		}
 		return err
 	}, silent)
 }
 
-func approveCommand() command {
-	return order("approve", "[FINGERPRINT]", "approve a waiting client; without FINGERPRINT, all of them", func(r *admin.Request, args []string) error {
+func approveCommand(out io.Writer) command.Command {
+	return order(out, "approve", "[FINGERPRINT]", "approve a waiting client; without FINGERPRINT, all of them", func(r *admin.Request, args []string) error {
 		if len(args) > 0 {
 			r.Fingerprint = args[0]
 		}
@@ -161,8 +164,8 @@ func approveCommand() command {
 	})
 }
 
-func removeCommand() command {
-	return order("remove", "DEPLOYMENT", "remove a deployment from the desired state", func(r *admin.Request, args []string) error {
+func removeCommand(out io.Writer) command.Command {
+	return order(out, "remove", "DEPLOYMENT", "remove a deployment from the desired state", func(r *admin.Request, args []string) error {
 		r.Deployment = args[0]
 		return nil
 	}, func(out io.Writer, removed admin.Removed) {
@@ -170,8 +173,8 @@ func removeCommand() command {
 	})
 }
 
-func publishCommand() command {
-	c := order("publish", "FILE", "add an ApplicationDeployment to the desired state", func(r *admin.Request, args []string) (err error) {
+func publishCommand(out io.Writer) command.Command {
+	c := order(out, "publish", "FILE", "add an ApplicationDeployment to the desired state", func(r *admin.Request, args []string) (err error) {
 		if args[0] == "-" {
 			r.Document, err = io.ReadAll(os.Stdin)
 		} else {
@@ -182,11 +185,15 @@ func publishCommand() command {
 		}
 		return err
 	}, tellPublished)
-	c.help = `
+	prepare := c.Prepare
+	c.Prepare = func(flags *command.Flags) command.Action {
+		flags.More = `
 FILE is an ApplicationDeployment in YAML, - for standard input. A deployment with
 the same id is replaced. Deviations from 1.0.0-rc.3 that devices may tolerate are
 listed and tolerated.
 `
+		return prepare(flags)
+	}
 	return c
 }
 

@@ -3,17 +3,18 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"flag"
 	"io"
 
+	"github.com/margolite/margolite/cmd/command"
 	"github.com/margolite/margolite/test/wfmsim/admin"
 	"github.com/margolite/margolite/test/wfmsim/fault"
 )
 
-func faultCommand() command {
-	return command{
-		name: "fault", args: "[KIND]", summary: "inject a fault; without KIND, list the faults",
-		help: `
+func faultCommand(out io.Writer) command.Command {
+	return command.Command{
+		Name: "fault", Args: "[KIND]", Text: "inject a fault; without KIND, list the faults",
+		Prepare: func(flags *command.Flags) command.Action {
+			flags.More = `
 Kinds:
   answer        another answer: --status, --retry-after (none: leave it out),
                 --what TYPE of the problem, --value its title
@@ -33,8 +34,8 @@ Endpoints of the WFM: manifest, document, bundle, status, capabilities, before
 rc.3 also root and onboarding.
 Endpoints of the registry: ping, manifest, blob, upload.
 Endpoints of the MIS: discovery, bundle.
-`,
-		prepare: func(flags *flag.FlagSet) action {
+`
+			flags.Takes(0, 1, "KIND")
 			client, r := askFlags(flags), admin.Request{}
 			serverFlag(flags, &r)
 			f := &r.Fault
@@ -49,7 +50,7 @@ Endpoints of the MIS: discovery, bundle.
 			flags.StringVar(&f.Value, "value", "", "`TEXT` of the title of a problem")
 			flags.StringVar(&f.What, "what", "", "`TYPE` of a problem")
 			flags.Bool("json", true, "print JSON, which is all there is")
-			return func(ctx context.Context, args []string, out io.Writer) error {
+			return func(ctx context.Context, args []string) error {
 				if len(args) == 0 {
 					active, err := admin.Ask[[]fault.Fault](ctx, *client, "faults", r)
 					if err != nil {

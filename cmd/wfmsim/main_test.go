@@ -19,6 +19,7 @@ import (
 
 	"github.com/margolite/margolite/agent/identity"
 	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/cmd/command"
 )
 
 const deploymentID = "a3e2f5dc-912e-494f-8395-52cf3769bc06"
@@ -68,7 +69,7 @@ func serve(t *testing.T, dir string, more ...string) server {
 		"--admin", "127.0.0.1:0", "--registry", "127.0.0.1:0", "--prefix", "/margo",
 	}, more...)...)
 	s := server{stop: sync.OnceFunc(func() {
-		if code := stop(); code != exitDone {
+		if code := stop(); code != command.Done {
 			t.Errorf("serve ended with %d", code)
 		}
 	})}
@@ -90,7 +91,7 @@ func serve(t *testing.T, dir string, more ...string) server {
 func (s server) do(t *testing.T, args ...string) string {
 	t.Helper()
 	var out, talk bytes.Buffer
-	if code := run(context.Background(), append(args, "--admin", s.admin), &out, &talk); code != exitDone {
+	if code := run(context.Background(), append(args, "--admin", s.admin), &out, &talk); code != command.Done {
 		t.Fatalf("wfmsim %q: %d\n%s", args, code, talk.String())
 	}
 	return out.String()
@@ -330,7 +331,7 @@ func TestStatusesAreFollowed(t *testing.T) {
 		out.await(t, "manifest 2  "+state)
 		out.await(t, "app "+state)
 	}
-	if code := stop(); code != exitDone {
+	if code := stop(); code != command.Done {
 		t.Errorf("ended with %d", code)
 	}
 }
@@ -341,22 +342,22 @@ func TestWrongUseIsExplained(t *testing.T) {
 		code int
 		says string
 	}{
-		{nil, exitDone, "Commands:"},
-		{[]string{"help"}, exitDone, "publish-compose"},
-		{[]string{"help", "serve"}, exitDone, "--dir DIR"},
-		{[]string{"serve", "--help"}, exitDone, "--dir DIR"},
-		{[]string{"help", "sing"}, exitUsage, `unknown command "sing"`},
-		{[]string{"sing"}, exitUsage, `unknown command "sing"`},
-		{[]string{"serve"}, exitUsage, "give --dir"},
-		{[]string{"serve", "--loud"}, exitUsage, "fix:"},
-		{[]string{"publish"}, exitUsage, "give FILE"},
-		{[]string{"serve", "--dir", t.TempDir(), "--revision", "9"}, exitUsage, "is not one of"},
-		{[]string{"version", "x", "y"}, exitUsage, "invalid version"},
-		{[]string{"list", "extra"}, exitUsage, `unexpected argument "extra"`},
-		{[]string{"publish-compose"}, exitUsage, "give --package"},
-		{[]string{"list", "--admin", "http://127.0.0.1:1"}, exitFailed, `fix: start one with "wfmsim serve`},
-		{[]string{"publish", "/nonexistent.yaml"}, exitFailed, "cannot read document"},
-		{[]string{"serve", "--dir", t.TempDir(), "--admin", "0.0.0.0:0"}, exitFailed, "loopback"},
+		{nil, command.Usage, "Commands:"},
+		{[]string{"help"}, command.Done, "publish-compose"},
+		{[]string{"help", "serve"}, command.Done, "--dir DIR"},
+		{[]string{"serve", "--help"}, command.Done, "--dir DIR"},
+		{[]string{"help", "sing"}, command.Usage, `unknown command "sing"`},
+		{[]string{"sing"}, command.Usage, `unknown command "sing"`},
+		{[]string{"serve"}, command.Usage, "give --dir"},
+		{[]string{"serve", "--loud"}, command.Usage, "fix:"},
+		{[]string{"publish"}, command.Usage, "give publish FILE"},
+		{[]string{"serve", "--dir", t.TempDir(), "--revision", "9"}, command.Usage, "is not one of"},
+		{[]string{"version", "x", "y"}, command.Usage, "invalid version"},
+		{[]string{"list", "extra"}, command.Usage, `list does not take the argument "extra"`},
+		{[]string{"publish-compose"}, command.Usage, "give --package"},
+		{[]string{"list", "--admin", "http://127.0.0.1:1"}, command.Failed, `fix: start one with "wfmsim serve`},
+		{[]string{"publish", "/nonexistent.yaml"}, command.Failed, "cannot read document"},
+		{[]string{"serve", "--dir", t.TempDir(), "--admin", "0.0.0.0:0"}, command.Failed, "loopback"},
 	} {
 		var both bytes.Buffer
 		if code := run(context.Background(), c.args, &both, &both); code != c.code || !strings.Contains(both.String(), c.says) {

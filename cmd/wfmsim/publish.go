@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -14,6 +13,7 @@ import (
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/margolite/margolite/cmd/command"
 	"github.com/margolite/margolite/test/ociimage"
 	"github.com/margolite/margolite/test/wfmsim"
 	"github.com/margolite/margolite/test/wfmsim/admin"
@@ -33,17 +33,17 @@ func (p parameters) Set(text string) error {
 	return nil
 }
 
-func publishComposeCommand() command {
-	return command{
-		name: "publish-compose", summary: "pack a directory with a compose.yaml, push it, and publish a deployment of it",
-		help: `
+func publishComposeCommand(out io.Writer) command.Command {
+	return command.Command{
+		Name: "publish-compose", Text: "pack a directory with a compose.yaml, push it, and publish a deployment of it",
+		Prepare: func(flags *command.Flags) command.Action {
+			flags.More = `
 The directory becomes a Compose component in wfmsim's registry, the deployment
 has this one component. Every --param is a parameter of the deployment and an
 environment variable for its compose.yaml. REGISTRY is always among them: it is the
 registry's host and port as devices name it, so that the file can say
 image: ${REGISTRY}/name:tag.
-`,
-		prepare: func(flags *flag.FlagSet) action {
+`
 			client := askFlags(flags)
 			values := parameters{}
 			id := flags.String("id", "", "`UUID` of the deployment (default: a new one)")
@@ -54,9 +54,9 @@ image: ${REGISTRY}/name:tag.
 			registry := flags.String("registry", "", "`HOST:PORT` of the registry as the device names it, where it differs")
 			timeout := flags.String("timeout", "", "`LIMIT` of the installation, such as 5m0s")
 			flags.Var(values, "param", "`NAME=VALUE`, may be repeated")
-			return func(ctx context.Context, _ []string, out io.Writer) error {
+			return func(ctx context.Context, _ []string) error {
 				if *dir == "" {
-					return usageError{"give --package"}
+					return command.Usagef("give --package")
 				}
 				if *name == "" {
 					abs, err := filepath.Abs(*dir)
@@ -121,24 +121,24 @@ func pushComponent(ctx context.Context, info admin.Info, repository, name, versi
 	return ociimage.Registry{URL: info.Registry}.Push(ctx, repository, version, component)
 }
 
-func pushImageCommand() command {
-	return command{
-		name: "push-image", summary: "create an image of one static program and push it to the registry",
-		help: `
+func pushImageCommand(out io.Writer) command.Command {
+	return command.Command{
+		Name: "push-image", Text: "create an image of one static program and push it to the registry",
+		Prepare: func(flags *command.Flags) command.Action {
+			flags.More = `
 The image holds the program at /NAME-OF-THE-FILE, which is its entry point, and
 nothing else. For programs that need more, push images to the registry by other
 tools, such as "docker push" or "skopeo copy --dest-tls-verify=false".
-`,
-		prepare: func(flags *flag.FlagSet) action {
+`
 			client := askFlags(flags)
 			name := flags.String("name", "", "`REPOSITORY` in the registry, such as margolite/demoapp (required)")
 			tag := flags.String("tag", "1.0.0", "`TAG` of the image")
 			binary := flags.String("binary", "", "`FILE` of a static Linux program (required)")
 			arch := flags.String("arch", runtime.GOARCH, "`ARCH` the program is for, such as arm64")
 			padding := flags.Int("padding", 0, "add a layer of `MIB`, to make the download visible")
-			return func(ctx context.Context, _ []string, out io.Writer) error {
+			return func(ctx context.Context, _ []string) error {
 				if *name == "" || *binary == "" {
-					return usageError{"give --name and --binary"}
+					return command.Usagef("give --name and --binary")
 				}
 				info, err := client.Info(ctx)
 				if err != nil {

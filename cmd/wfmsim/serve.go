@@ -5,7 +5,6 @@ import (
 	"crypto/x509"
 	"encoding/base64"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"io/fs"
@@ -21,6 +20,7 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/margolite/margolite/agent/identity"
+	"github.com/margolite/margolite/cmd/command"
 	"github.com/margolite/margolite/runtime/pemfile"
 	"github.com/margolite/margolite/test/pki"
 	"github.com/margolite/margolite/test/wfmsim"
@@ -39,10 +39,11 @@ type settings struct {
 	approval                           bool
 }
 
-func serveCommand() command {
-	return command{
-		name: "serve", summary: "run the WFM and its registry",
-		help: `
+func serveCommand(out io.Writer) command.Command {
+	return command.Command{
+		Name: "serve", Text: "run the WFM and its registry",
+		Prepare: func(flags *command.Flags) command.Action {
+			flags.More = `
 The directory holds everything: the certificates of the trust domain, the
 identity of one device (device.pem, device.key, trust-bundle.json), a
 configuration for margolite that uses them (margolite.yaml), what was published
@@ -63,8 +64,7 @@ standard; test/wfmsim/like.go has the table. It determines the revision.
 --basic or --bearer put a gateway in front of the WFM: it shows an ordinary
 certificate as well and requires these credentials on every request. --mis runs a
 Margo Identity Service, with an ordinary certificate too.
-`,
-		prepare: func(flags *flag.FlagSet) action {
+`
 			var s settings
 			flags.StringVar(&s.dir, "dir", "", "`DIR` for all files (required)")
 			flags.StringVar(&s.listen, "listen", "127.0.0.1:8443", "`ADDRESS` of the WFM")
@@ -82,9 +82,9 @@ Margo Identity Service, with an ordinary certificate too.
 			flags.StringVar(&s.basic, "basic", "", "`USER:PASSWORD` that a gateway in front of the WFM requires")
 			flags.StringVar(&s.bearer, "bearer", "", "`TOKEN` that a gateway in front of the WFM requires")
 			flags.BoolVar(&s.approval, "approval", false, "onboard clients only after approval")
-			return func(ctx context.Context, _ []string, out io.Writer) error {
+			return func(ctx context.Context, _ []string) error {
 				if s.dir == "" {
-					return usageError{"give --dir"}
+					return command.Usagef("give --dir")
 				}
 				return s.serve(ctx, out)
 			}
@@ -102,7 +102,7 @@ func (s settings) serve(ctx context.Context, out io.Writer) (err error) {
 	var like wfmsim.Like
 	if s.like != "" {
 		if like, err = wfmsim.FindLike(s.like); err != nil {
-			return usageError{err.Error()}
+			return command.Usagef("%v", err)
 		}
 		s.revision, s.prefix = string(like.Revision), like.Prefix
 	}
@@ -233,7 +233,7 @@ func (s settings) options(authority *pki.Authority, ordinary *pki.ServerAuthorit
 		Logger:   slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	}
 	if !slices.Contains(wfmsim.Revisions(), o.Revision) {
-		return o, usageError{fmt.Sprintf("--revision %q is not one of %q", s.revision, wfmsim.Revisions())}
+		return o, command.Usagef("--revision %q is not one of %q", s.revision, wfmsim.Revisions())
 	}
 	if header := s.gateway(); header != "" {
 		o.Authorization = map[string]string{header: s.device}

@@ -3,12 +3,12 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"flag"
 	"fmt"
 	"io"
 	"time"
 
 	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/cmd/command"
 	"github.com/margolite/margolite/test/wfmsim"
 	"github.com/margolite/margolite/test/wfmsim/admin"
 )
@@ -16,15 +16,15 @@ import (
 // followWait is how long one question for new reports stays open.
 const followWait = 30 * time.Second
 
-func statusesCommand() command {
-	return command{
-		name: "statuses", summary: "show the statuses that devices have reported",
-		prepare: func(flags *flag.FlagSet) action {
+func statusesCommand(out io.Writer) command.Command {
+	return command.Command{
+		Name: "statuses", Text: "show the statuses that devices have reported",
+		Prepare: func(flags *command.Flags) command.Action {
 			client, request := askFlags(flags), admin.Request{}
 			flags.StringVar(&request.Deployment, "deployment", "", "`ID` of one deployment (default: all)")
 			follow := flags.Bool("follow", false, "follow new reports")
 			asJSON := flags.Bool("json", false, "print one JSON object per report")
-			return func(ctx context.Context, _ []string, out io.Writer) error {
+			return func(ctx context.Context, _ []string) error {
 				for {
 					reports, err := admin.Ask[[]wfmsim.Report](ctx, *client, "statuses", request)
 					if err != nil {

@@ -5,16 +5,18 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/margolite/margolite/cmd/command"
 )
 
 // Completions are written out: to ask the program at each key would take a small
 // device longer than to type the word.
 
 // verbs are the second words of a command that has some.
-func verbs(commands []command, first string) []command {
-	var all []command
+func verbs(commands []command.Description, first string) []command.Description {
+	var all []command.Description
 	for _, c := range commands {
-		if len(c.words) == 2 && c.words[0] == first {
+		if strings.HasPrefix(c.Name, first+" ") {
 			all = append(all, c)
 		}
 	}
@@ -22,35 +24,37 @@ func verbs(commands []command, first string) []command {
 }
 
 // top are the commands of one word.
-func top(commands []command) []command {
-	var all []command
+func top(commands []command.Description) []command.Description {
+	var all []command.Description
 	for _, c := range commands {
-		if len(c.words) == 1 {
+		if !strings.Contains(c.Name, " ") {
 			all = append(all, c)
 		}
 	}
 	return all
 }
 
-func lastWords(commands []command) string {
+func lastWords(commands []command.Description) string {
 	var words []string
 	for _, c := range commands {
-		words = append(words, c.words[len(c.words)-1])
+		words = append(words, lastWord(c))
 	}
 	return strings.Join(words, " ")
 }
 
+func lastWord(c command.Description) string { return c.Name[strings.LastIndex(c.Name, " ")+1:] }
+
 // valued are the flags that take the next word.
-func valued(commands []command) []string {
+func valued(commands []command.Description) []string {
 	takes := map[string]bool{}
 	for _, c := range commands {
-		for _, f := range c.flags {
-			if f.value == "" {
+		for _, f := range c.Flags {
+			if f.Value == "" {
 				continue
 			}
-			takes["--"+f.long] = true
-			if f.letter != "" {
-				takes["-"+f.letter] = true
+			takes["--"+f.Name] = true
+			if f.Letter != "" {
+				takes["-"+f.Letter] = true
 			}
 		}
 	}
@@ -58,7 +62,7 @@ func valued(commands []command) []string {
 }
 
 // bash completes words and flags, and files where it knows nothing else.
-func bash(commands []command) string {
+func bash(commands []command.Description) string {
 	var b strings.Builder
 	b.WriteString(`# bash completion of margolite
 _margolite() {
@@ -82,13 +86,13 @@ _margolite() {
 	fmt.Fprintf(&b, "\t\"\") words=\"%s --config --help\" ;;\n", lastWords(top(commands)))
 	for _, c := range commands {
 		words := []string{}
-		if own := lastWords(verbs(commands, c.name())); own != "" {
+		if own := lastWords(verbs(commands, c.Name)); own != "" {
 			words = append(words, own)
 		}
-		for _, f := range c.flags {
-			words = append(words, "--"+f.long)
+		for _, f := range c.Flags {
+			words = append(words, "--"+f.Name)
 		}
-		fmt.Fprintf(&b, "\t%q) words=\"%s --help\" ;;\n", c.name(), strings.Join(words, " "))
+		fmt.Fprintf(&b, "\t%q) words=\"%s --help\" ;;\n", c.Name, strings.Join(words, " "))
 	}
 	b.WriteString(`	esac
 	mapfile -t COMPREPLY < <(compgen -W "$words" -- "$cur")
@@ -99,31 +103,31 @@ complete -o default -F _margolite margolite
 }
 
 // zsh has what flags mean beside them.
-func zsh(commands []command) string {
+func zsh(commands []command.Description) string {
 	var b strings.Builder
 	b.WriteString("#compdef margolite\n# zsh completion of margolite\n\nlocal -a known\nlocal said=$words[2]\n[[ $said == compose ]] && (( CURRENT > 3 )) && said=\"compose $words[3]\"\n")
 	b.WriteString("if (( CURRENT == 2 )); then\n\tknown=(\n")
-	describe := func(indent string, list []command) {
+	describe := func(indent string, list []command.Description) {
 		for _, c := range list {
-			fmt.Fprintf(&b, "%s%s\n", indent, apostrophes(c.words[len(c.words)-1]+":"+lower(c.text)))
+			fmt.Fprintf(&b, "%s%s\n", indent, apostrophes(lastWord(c)+":"+c.Text))
 		}
 	}
 	describe("\t\t", top(commands))
 	b.WriteString("\t)\n\t_describe command known\n\treturn\nfi\ncase $said in\n")
 	for _, c := range commands {
-		own := verbs(commands, c.name())
+		own := verbs(commands, c.Name)
 		if own != nil {
-			fmt.Fprintf(&b, "%q)\n\tknown=(\n", c.name())
+			fmt.Fprintf(&b, "%q)\n\tknown=(\n", c.Name)
 			describe("\t\t", own)
 			b.WriteString("\t)\n\t_describe verb known\n\t;;\n")
 			continue
 		}
-		fmt.Fprintf(&b, "%q)\n\t_arguments", c.name())
-		for _, f := range c.flags {
-			text := strings.NewReplacer("[", "(", "]", ")", ":", ",").Replace(f.text)
-			spec := "--" + f.long + "[" + text + "]"
-			if f.value != "" {
-				spec += ":" + f.value + ":_files"
+		fmt.Fprintf(&b, "%q)\n\t_arguments", c.Name)
+		for _, f := range c.Flags {
+			text := strings.NewReplacer("[", "(", "]", ")", ":", ",").Replace(f.Text)
+			spec := "--" + f.Name + "[" + text + "]"
+			if f.Value != "" {
+				spec += ":" + f.Value + ":_files"
 			}
 			b.WriteString(" \\\n\t\t" + apostrophes(spec))
 		}
@@ -134,31 +138,31 @@ func zsh(commands []command) string {
 }
 
 // fish knows words, flags and what they mean.
-func fish(commands []command) string {
+func fish(commands []command.Description) string {
 	var b strings.Builder
 	b.WriteString("# fish completion of margolite\n")
 	for _, c := range top(commands) {
-		fmt.Fprintf(&b, "complete -c margolite -n __fish_use_subcommand -f -a %s -d %s\n", c.name(), apostrophes(lower(c.text)))
+		fmt.Fprintf(&b, "complete -c margolite -n __fish_use_subcommand -f -a %s -d %s\n", c.Name, apostrophes(c.Text))
 	}
 	for _, c := range commands {
-		seen := "__fish_seen_subcommand_from " + strings.Join(c.words, "; and __fish_seen_subcommand_from ")
-		own := verbs(commands, c.name())
+		seen := "__fish_seen_subcommand_from " + strings.ReplaceAll(c.Name, " ", "; and __fish_seen_subcommand_from ")
+		own := verbs(commands, c.Name)
 		for _, verb := range own {
 			fmt.Fprintf(&b, "complete -c margolite -n '%s; and not __fish_seen_subcommand_from %s' -f -a %s -d %s\n",
-				seen, lastWords(own), verb.words[1], apostrophes(lower(verb.text)))
+				seen, lastWords(own), lastWord(verb), apostrophes(verb.Text))
 		}
-		if len(c.words) == 1 && c.name() != "compose" { // logs and exec are verbs of it, too
+		if !strings.Contains(c.Name, " ") && c.Name != "compose" { // logs and exec are verbs of it, too
 			seen += "; and not __fish_seen_subcommand_from compose"
 		}
-		for _, f := range c.flags {
-			line := fmt.Sprintf("complete -c margolite -n '%s' -l %s", seen, f.long)
-			if f.letter != "" {
-				line += " -s " + f.letter
+		for _, f := range c.Flags {
+			line := fmt.Sprintf("complete -c margolite -n '%s' -l %s", seen, f.Name)
+			if f.Letter != "" {
+				line += " -s " + f.Letter
 			}
-			if f.value != "" {
+			if f.Value != "" {
 				line += " -r"
 			}
-			fmt.Fprintf(&b, "%s -d %s\n", line, apostrophes(f.text))
+			fmt.Fprintf(&b, "%s -d %s\n", line, apostrophes(f.Text))
 		}
 	}
 	return b.String()
@@ -166,5 +170,3 @@ func fish(commands []command) string {
 
 // apostrophes quotes a text for any of the shells.
 func apostrophes(text string) string { return "'" + strings.ReplaceAll(text, "'", "’") + "'" }
-
-func lower(text string) string { return strings.ToLower(text[:1]) + text[1:] }

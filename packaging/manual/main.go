@@ -8,10 +8,13 @@ package main
 
 import (
 	_ "embed"
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+
+	"github.com/margolite/margolite/cmd/command"
 )
 
 //go:embed margolite.8
@@ -29,15 +32,13 @@ func main() {
 }
 
 func run(program, dir string) error {
-	commands, err := read(func(args ...string) (string, error) {
-		out, err := exec.Command(program, append(args, "--help")...).Output()
-		if err != nil {
-			return "", fmt.Errorf("cannot ask %s for its help: %w", program, err)
-		}
-		return string(out), nil
-	})
+	described, err := exec.Command(program, "describe-commands").Output()
+	var commands []command.Description
+	if err == nil {
+		err = json.Unmarshal(described, &commands)
+	}
 	if err != nil {
-		return err
+		return fmt.Errorf("cannot ask %s for its commands: %w", program, err)
 	}
 	for name, text := range map[string]string{
 		"margolite.8":    manual(page, commands),

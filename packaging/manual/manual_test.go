@@ -1,55 +1,29 @@
 package main
 
 import (
-	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/margolite/margolite/cmd/command"
 )
 
-// said is the help of a program that has a bit of everything.
-func said(args ...string) (string, error) {
-	text, known := map[string]string{
-		"":           "x is a program.\n\nUsage: margolite COMMAND\n\nCommands:\n  run          run it\n  logs         show what it's printing\n  compose      do more\n\nMore text.\n",
-		"run":        "Usage: margolite run\n\nRun it.\n\nFlags:\n  --config FILE             read the configuration from FILE\n",
-		"logs":       "Usage: margolite logs NAME [SERVICE...]\n\nShow what it's printing.\n\nFlags:\n  -n, --tail N              only the last N lines: all [of them]\n  --long-flag-name VALUE VALUE of it\n  --since TIME              since TIME\n  -f, --follow              go on\n",
-		"compose":    "Usage: margolite compose up|down\n\nDo more.\n\nVerbs:\n  up       go up\n\nFlags:\n  -f, --file FILE           the FILE\n",
-		"compose up": "Usage: margolite compose up [SERVICE...]\n\nGo up.\n\nFlags:\n  --wait                    wait\n",
-	}[strings.Join(args, " ")]
-	if !known {
-		return "", errors.New("no such command")
-	}
-	return text, nil
-}
-
-func TestHelpIsUnderstood(t *testing.T) {
-	commands, err := read(said)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var names []string
-	for _, c := range commands {
-		names = append(names, c.name())
-	}
-	if got := strings.Join(names, ", "); got != "run, logs, compose, compose up" {
-		t.Errorf("commands are %s", got)
-	}
-	logs := commands[1]
-	if logs.usage != "NAME [SERVICE...]" || logs.text != "Show what it's printing" || len(logs.flags) != 4 {
-		t.Errorf("logs is %+v", logs)
-	}
-	if got := (option{"long-flag-name", "", "VALUE", "VALUE of it"}); logs.flags[1] != got {
-		t.Errorf("the flag is %+v", logs.flags[1])
-	}
-	if _, err := read(func(...string) (string, error) { return "Usage: something else\n", nil }); err == nil {
-		t.Error("help without commands is understood")
-	}
+// commands are those of a program that has a bit of everything.
+var commands = []command.Description{
+	{Name: "run", Text: "run it", Flags: []command.Flag{{Name: "config", Value: "FILE", Text: "read the configuration from FILE"}}},
+	{Name: "logs", Args: "NAME [SERVICE...]", Text: "show what it's printing", Flags: []command.Flag{
+		{Name: "tail", Letter: "n", Value: "N", Text: "only the last N lines: all [of them]"},
+		{Name: "long-flag-name", Value: "VALUE", Text: "VALUE of it"},
+		{Name: "since", Value: "TIME", Text: "since TIME"},
+		{Name: "follow", Letter: "f", Text: "go on"},
+	}},
+	{Name: "compose", Args: "up|down", Text: "do more", Flags: []command.Flag{{Name: "file", Letter: "f", Value: "FILE", Text: "the FILE"}}},
+	{Name: "compose up", Args: "[SERVICE...]", Text: "go up", Flags: []command.Flag{{Name: "wait", Text: "wait"}}},
 }
 
 func TestThePageHasEveryCommandAndFlag(t *testing.T) {
-	commands, _ := read(said)
 	got := manual(page, commands)
 	for _, want := range []string{
 		".B margolite logs NAME [SERVICE...]\n", `\fB\-n, \-\-tail N\fR: only the last N lines`, ".B margolite compose up [SERVICE...]\n", ".SH FILES\n",
@@ -62,7 +36,6 @@ func TestThePageHasEveryCommandAndFlag(t *testing.T) {
 
 // The shells themselves say whether they can read it, and bash what it completes.
 func TestCompletionsWorkInTheirShells(t *testing.T) {
-	commands, _ := read(said)
 	dir := t.TempDir()
 	for shell, text := range map[string]string{"bash": bash(commands), "zsh": zsh(commands), "fish": fish(commands)} {
 		file := filepath.Join(dir, shell)

@@ -1,0 +1,376 @@
+// Package command is the command line of a program that has verbs. Flags may stand
+// anywhere among the arguments, short ones together (-it); help goes to standard
+// output, and each error is followed by what to do about it.
+package command
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+)
+
+// Exit codes, part of the contract.
+const (
+	Done   = 0
+	Failed = 1
+	Usage  = 2
+)
+
+// Program is a program with its commands.
+type Program struct {
+	Name     string
+	About    string // begins the overview
+	Notes    string // ends it; may be empty
+	Out, Err io.Writer
+	Commands []Command
+	Common   func(f *Flags) // defines the flags of all commands; nil: there are none
+	// Enter is called with all arguments before a command begins; nil: nothing is.
+	Enter    func(args []string) error
+	Defaults bool // help says those of the flags
+	// Hint says what to do about an error that does not say it; "": nothing.
+	Hint func(error) string
+}
+
+// Command is one verb.
+type Command struct {
+	Name    string // of two words where it is a verb of another command, behind which it is listed
+	Args    string // for the usage line
+	Text    string // one line for the overview; empty: no help mentions it
+	Prepare func(f *Flags) Action
+}
+
+// Action is what a command does with its arguments.
+type Action func(ctx context.Context, args []string) error
+
+// Flags are those of one command, and what arguments it takes: none, unless it says so.
+type Flags struct {
+	*flag.FlagSet
+	// Own is how many arguments come before a command line of somebody else, in which
+	// nothing is a flag of ours. Default: all arguments are ours.
+	Own int
+	// Rewrite changes the arguments before they are read; nil: it does not.
+	Rewrite func(args []string) []string
+	// More is the rest of what help has to say; may be empty.
+	More string
+
+	least, most int
+	what        string
+}
+
+// Takes says how many arguments there may be; what names them for people.
+func (f *Flags) Takes(least, most int, what string) { f.least, f.most, f.what = least, most, what }
+
+// Many is the greatest number of arguments where there is no bound.
+const Many = math.MaxInt
+
+// sameAs begins the usage of a short name for a flag.
+const sameAs = "the same as --"
+
+// Short gives a flag a second name.
+func (f *Flags) Short(name, of string) { f.Var(f.Lookup(of).Value, name, sameAs+of) }
+
+// Texts is the value of a flag that may be repeated.
+type Texts []string
+
+func (t *Texts) String() string { return strings.Join(*t, ",") }
+
+// Set implements flag.Value.
+func (t *Texts) Set(s string) error {
+	*t = append(*t, s)
+	return nil
+}
+
+type usageError struct{ text, command string }
+
+func (e *usageError) Error() string { return e.text }
+
+// Usagef is an error about the command line itself.
+func Usagef(format string, args ...any) error { return &usageError{text: fmt.Sprintf(format, args...)} }
+
+type hintError struct {
+	error
+	hint string
+}
+
+func (e *hintError) Unwrap() error { return e.error }
+
+// Hint is err with what to do about it.
+func Hint(err error, hint string) error { return &hintError{err, hint} }
+
+// HintOf is what to do about an error; "": it does not say.
+func HintOf(err error) string {
+	var hint *hintError
+	if errors.As(err, &hint) {
+		return hint.hint
+	}
+	return ""
+}
+
+// Exit is the error of a command that ran somewhere else, and has said for itself what
+// there is to say: its exit code.
+type Exit int
+
+func (e Exit) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
+
+// Main runs the command that args name, and returns the exit code.
+func (p *Program) Main(ctx context.Context, args []string) int {
+	err := p.dispatch(ctx, args)
+	var usage *usageError
+	var exit Exit
+	switch {
+	case err == nil, errors.Is(err, flag.ErrHelp):
+		return Done
+	case errors.As(err, &exit):
+		return int(exit)
+	case errors.As(err, &usage):
+		fmt.Fprintf(p.Err, "%s: %v\nfix: see `%s --help`\n", p.Name, err, strings.TrimSpace(p.Name+" "+usage.command))
+		return Usage
+	case ctx.Err() != nil && errors.Is(err, context.Canceled):
+		return Failed // interrupted; nobody needs to be told
+	}
+	fmt.Fprintf(p.Err, "%s: %v\n", p.Name, err)
+	hint := HintOf(err)
+	if hint == "" && p.Hint != nil {
+		hint = p.Hint(err)
+	}
+	if hint != "" {
+		fmt.Fprintf(p.Err, "fix: %s\n", hint)
+	}
+	return Failed
+}
+
+// dispatch reads the flags that may come before a command, and runs it.
+func (p *Program) dispatch(ctx context.Context, args []string) error {
+	f := p.flags("")
+	f.Usage = func() {}
+	if err := f.Parse(args); err != nil {
+		return p.flagError(err, "", p.overview)
+	}
+	switch {
+	case f.NArg() == 0:
+		p.overview(p.Err)
+		return Usagef("no command given")
+	case f.Arg(0) == "help" && f.NArg() > 1:
+		return p.Run(ctx, strings.Join(f.Args()[1:], " "), []string{"--help"})
+	case f.Arg(0) == "help":
+		p.overview(p.Out)
+		return nil
+	case f.Arg(0) == describeVerb:
+		return json.NewEncoder(p.Out).Encode(p.describe())
+	case strings.Contains(f.Arg(0), " "):
+		return Usagef("unknown command %q", f.Arg(0))
+	}
+	if p.Enter != nil {
+		if err := p.Enter(args); err != nil {
+			return err
+		}
+	}
+	return p.Run(ctx, f.Arg(0), f.Args()[1:])
+}
+
+// Run runs one command.
+func (p *Program) Run(ctx context.Context, name string, args []string) error {
+	i := slices.IndexFunc(p.Commands, func(c Command) bool { return c.Name == name })
+	if i < 0 {
+		return Usagef("unknown command %q", name)
+	}
+	f := p.flags(name)
+	do := p.Commands[i].Prepare(f)
+	if f.Rewrite != nil {
+		args = f.Rewrite(args)
+	}
+	args, err := f.parse(args)
+	if err != nil {
+		return p.flagError(err, name, func(w io.Writer) { p.usage(w, p.Commands[i], f) })
+	}
+	switch {
+	case f.most == 0 && len(args) > 0:
+		err = Usagef("%s does not take the argument %q", name, args[0])
+	case len(args) < f.least || len(args) > f.most:
+		err = Usagef("give %s %s", name, f.what)
+	default:
+		err = do(ctx, args)
+	}
+	var usage *usageError
+	if errors.As(err, &usage) && usage.command == "" {
+		usage.command = name
+	}
+	return err
+}
+
+func (p *Program) flags(name string) *Flags {
+	f := &Flags{FlagSet: flag.NewFlagSet(name, flag.ContinueOnError), Own: Many}
+	f.SetOutput(io.Discard)
+	if p.Common != nil {
+		p.Common(f)
+	}
+	return f
+}
+
+// flagError shows help when it was asked for, and makes a usage error of the rest.
+func (p *Program) flagError(err error, name string, help func(io.Writer)) error {
+	if errors.Is(err, flag.ErrHelp) {
+		help(p.Out)
+		return err
+	}
+	return &usageError{err.Error(), name}
+}
+
+// parse parses flags in any place among args and returns the others.
+func (f *Flags) parse(args []string) (others []string, err error) {
+	for {
+		args = f.apart(args)
+		if err := f.Parse(args); err != nil {
+			return nil, err
+		}
+		rest := f.Args()
+		begun := len(args) - len(rest)
+		ended := begun > 0 && args[begun-1] == "--"
+		if ended || len(rest) == 0 || len(others) >= f.Own {
+			return append(others, rest...), nil
+		}
+		others, args = append(others, rest[0]), rest[1:]
+	}
+}
+
+// apart takes short flags that were given together, such as -it, apart, as far
+// as args begin with flags.
+func (f *Flags) apart(args []string) []string {
+	var result []string
+	for len(args) > 0 {
+		arg := args[0]
+		if len(arg) < 2 || arg[0] != '-' || arg == "--" {
+			break
+		}
+		name, _, assigned := strings.Cut(strings.TrimLeft(arg, "-"), "=")
+		known := f.Lookup(name)
+		switch {
+		case known != nil:
+			result, args = append(result, arg), args[1:]
+			if !assigned && !isSwitch(known) && len(args) > 0 {
+				result, args = append(result, args[0]), args[1:]
+			}
+		case arg[1] != '-' && !assigned && f.areSwitches(name):
+			for _, letter := range name {
+				result = append(result, "-"+string(letter))
+			}
+			args = args[1:]
+		default:
+			return append(result, args...) // f.Parse says what is wrong with it
+		}
+	}
+	return append(result, args...)
+}
+
+func (f *Flags) areSwitches(letters string) bool {
+	for _, letter := range letters {
+		if known := f.Lookup(string(letter)); known == nil || !isSwitch(known) {
+			return false
+		}
+	}
+	return true
+}
+
+// isSwitch says whether a flag stands for itself, without a value.
+func isSwitch(f *flag.Flag) bool {
+	b, ok := f.Value.(interface{ IsBoolFlag() bool })
+	return ok && b.IsBoolFlag()
+}
+
+func (p *Program) overview(w io.Writer) {
+	fmt.Fprintf(w, "%s\n\nCommands:\n", p.About)
+	for _, c := range p.Commands {
+		if c.Text != "" && !strings.Contains(c.Name, " ") {
+			fmt.Fprintf(w, "  %-16s %s\n", c.Name, c.Text)
+		}
+	}
+	fmt.Fprintf(w, "\n%s", p.Notes)
+}
+
+// Description is a command as help has it.
+type Description struct {
+	Name, Args, Text string
+	Flags            []Flag
+}
+
+// Flag is a flag of a command.
+type Flag struct {
+	Name   string
+	Letter string // its short name; may be empty
+	Value  string // what stands for its value; empty: it takes none
+	Text   string
+}
+
+// String is the flag as it is typed: -n, --tail N.
+func (f Flag) String() string {
+	name := "--" + f.Name
+	if f.Letter != "" {
+		name = "-" + f.Letter + ", " + name
+	}
+	return strings.TrimSpace(name + " " + f.Value)
+}
+
+// describeVerb prints what is described, as JSON: for those who write manuals.
+const describeVerb = "describe-commands"
+
+func (p *Program) describe() (all []Description) {
+	for _, c := range p.Commands {
+		if c.Text != "" {
+			f := p.flags(c.Name)
+			c.Prepare(f)
+			all = append(all, p.description(c, f))
+		}
+	}
+	return all
+}
+
+func (p *Program) description(c Command, f *Flags) Description {
+	d := Description{Name: c.Name, Args: c.Args, Text: c.Text}
+	letters := map[string]string{} // by the long name that means the same
+	f.VisitAll(func(fl *flag.Flag) {
+		if of, alias := strings.CutPrefix(fl.Usage, sameAs); alias {
+			letters[of] = fl.Name
+		}
+	})
+	f.VisitAll(func(fl *flag.Flag) {
+		if strings.HasPrefix(fl.Usage, sameAs) {
+			return
+		}
+		value, text := flag.UnquoteUsage(fl)
+		if p.Defaults && !slices.Contains([]string{"", "0", "0s", "false"}, fl.DefValue) {
+			text += " (default " + fl.DefValue + ")"
+		}
+		d.Flags = append(d.Flags, Flag{fl.Name, letters[fl.Name], value, text})
+	})
+	return d
+}
+
+func (p *Program) usage(w io.Writer, c Command, f *Flags) {
+	fmt.Fprintf(w, "Usage: %s %s\n\n", p.Name, strings.TrimSpace(c.Name+" "+c.Args))
+	if c.Text != "" {
+		fmt.Fprintf(w, "%s.\n\n", strings.ToUpper(c.Text[:1])+c.Text[1:])
+	}
+	if f.More != "" {
+		fmt.Fprintf(w, "%s\n\n", strings.TrimSpace(f.More))
+	}
+	title := "Verbs:\n"
+	for _, verb := range p.Commands {
+		if name, isVerb := strings.CutPrefix(verb.Name, c.Name+" "); isVerb {
+			fmt.Fprintf(w, "%s  %-8s %s\n", title, name, verb.Text)
+			title = ""
+		}
+	}
+	if title == "" {
+		fmt.Fprintln(w)
+	}
+	fmt.Fprintln(w, "Flags:")
+	for _, fl := range p.description(c, f).Flags {
+		fmt.Fprintf(w, "  %-25s %s\n", fl, fl.Text)
+	}
+}
