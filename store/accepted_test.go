@@ -15,17 +15,13 @@ import (
 func (f *fixture) loseDatabase() {
 	f.t.Helper()
 	f.close()
-	if err := os.Remove(f.path); err != nil {
-		f.t.Fatal(err)
-	}
+	check(f.t, os.Remove(f.path))
 	f.open()
 }
 
 func (f *fixture) writeAccepted(content string) {
 	f.t.Helper()
-	if err := os.WriteFile(f.acceptedFile(), []byte(content), 0o600); err != nil {
-		f.t.Fatal(err)
-	}
+	check(f.t, os.WriteFile(f.acceptedFile(), []byte(content), 0o600))
 }
 
 func (f *fixture) manifest() store.Manifest {
@@ -120,17 +116,13 @@ func TestARottenFileIsReportedAndMended(t *testing.T) {
 func TestAFileThatCannotBeWrittenDoesNotUndoTheCommit(t *testing.T) {
 	f := newFixture(t)
 	inTheWay := f.acceptedFile() + ".new"
-	if err := os.Mkdir(inTheWay, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.Mkdir(inTheWay, 0o700))
 	change := store.Change{Manifest: &store.Manifest{Version: 1}, Deployments: []store.Deployment{{ID: "a"}}}
 	if err := f.Commit("accept", change); err == nil {
 		t.Error("nothing was reported")
 	}
 	same(t, "version", f.manifest().Version, uint64(1))
-	if err := os.RemoveAll(inTheWay); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.RemoveAll(inTheWay))
 	f.commit(change)
 	same(t, "transactions", f.Writes(), int64(1))
 	f.loseDatabase()

@@ -41,18 +41,14 @@ func outgrown(t *testing.T, keep int) (f *fixture, kept map[digest.Digest][]byte
 		Reports:  []store.Report{{Deployment: "a", Body: []byte("one")}, {Deployment: "b", Body: []byte("two")}},
 		Journal:  []store.Entry{{Kind: "k"}, {Kind: "l"}},
 	})
-	if err := f.AckReports(1); err != nil {
-		t.Fatal(err)
-	}
+	check(t, f.AckReports(1))
 	return f, kept
 }
 
 func (f *fixture) size() int64 {
 	f.t.Helper()
 	info, err := os.Stat(f.path)
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	check(f.t, err)
 	return info.Size()
 }
 
@@ -64,9 +60,7 @@ func TestADatabaseThatIsMostlyEmptyGetsSmallerWithTheNextStart(t *testing.T) {
 	deployments := must[[]store.Deployment](t)(f.Deployments())
 	f.close()
 	// A power cut while it was made smaller.
-	if err := os.WriteFile(f.path+".compact", bytes.Repeat([]byte("x"), 100_000), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.WriteFile(f.path+".compact", bytes.Repeat([]byte("x"), 100_000), 0o600))
 	f.open()
 	if after := f.size(); before < 16<<20 || after > 3<<20 {
 		t.Errorf("it had %d bytes, and has %d", before, after)
@@ -115,20 +109,12 @@ func TestADatabaseStaysAsLargeAsItIs(t *testing.T) {
 		f, _ := outgrown(t, 3)
 		f.close()
 		dir := isolated.Disk(t, "tmpfs", 24<<20)
-		if err := os.CopyFS(dir, os.DirFS(filepath.Dir(f.path))); err != nil {
-			t.Fatal(err)
-		}
+		check(t, os.CopyFS(dir, os.DirFS(filepath.Dir(f.path))))
 		var stat unix.Statfs_t
-		if err := unix.Statfs(dir, &stat); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, "ballast"), make([]byte, int64(stat.Bavail)*stat.Bsize-1<<20), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		check(t, unix.Statfs(dir, &stat))
+		check(t, os.WriteFile(filepath.Join(dir, "ballast"), make([]byte, int64(stat.Bavail)*stat.Bsize-1<<20), 0o600))
 		s, err := store.Open(filepath.Join(dir, "margolite.db"), store.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		defer s.Close()
 		entries, err := os.ReadDir(dir)
 		if err != nil || slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return filepath.Ext(e.Name()) == ".compact" }) {

@@ -15,19 +15,13 @@ import (
 func TestACopyIsTheStoreOfOneMoment(t *testing.T) {
 	f := newFixture(t)
 	for n := range uint64(3) {
-		if err := f.Commit("test", step(n+1)); err != nil {
-			t.Fatal(err)
-		}
+		check(t, f.Commit("test", step(n+1)))
 	}
 	copied := must[*os.File](t)(f.Copy(0))
 	defer copied.Close()
-	if err := f.Commit("test", step(4)); err != nil {
-		t.Fatal(err)
-	}
+	check(t, f.Commit("test", step(4)))
 	path := filepath.Join(t.TempDir(), "margolite.db")
-	if err := os.WriteFile(path, must[[]byte](t)(io.ReadAll(copied)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.WriteFile(path, must[[]byte](t)(io.ReadAll(copied)), 0o600))
 	c := &fixture{t: t, path: path}
 	c.open()
 	defer c.close()

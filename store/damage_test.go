@@ -118,9 +118,7 @@ func sample(t testing.TB) *remains {
 		f.commit(c)
 		note()
 	}
-	if err := f.AckReports(2, 3); err != nil {
-		t.Fatal(err)
-	}
+	check(t, f.AckReports(2, 3))
 	note()
 	f.close()
 	for _, name := range []string{"margolite.db", "accepted.json", "settings.json", "journal.json"} {
@@ -145,9 +143,7 @@ func (w *remains) lay(t testing.TB, database []byte) string {
 		if data == nil {
 			continue
 		}
-		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		check(t, os.WriteFile(filepath.Join(dir, name), data, 0o600))
 	}
 	return filepath.Join(dir, "margolite.db")
 }
@@ -216,9 +212,7 @@ func (w *remains) survives(t testing.TB, path string) (damaged bool) {
 	t.Helper()
 	for i := range 2 {
 		s, err := store.Open(path, store.Options{Apart: apart})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		again := w.holds(t, s)
 		if i == 1 && again != damaged {
 			t.Errorf("damaged is %v, and %v with the next start", damaged, again)
@@ -233,9 +227,7 @@ func (w *remains) survives(t testing.TB, path string) (damaged bool) {
 				t.Errorf("the new report is not the last: %v", after)
 			}
 		}
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
+		check(t, s.Close())
 	}
 	checkConsistency(t, path)
 	return damaged
@@ -342,9 +334,7 @@ func TestWhatIsSoundIsTakenOver(t *testing.T) {
 		t.Errorf("it says %+v", d)
 	}
 	same(t, "what is kept", must[[]byte](t)(os.ReadFile(path+".bad")), data)
-	if err := os.Remove(path + ".bad"); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.Remove(path+".bad"))
 	if d, still := s.Damage(); still {
 		t.Errorf("it still says %+v", d)
 	}
@@ -355,17 +345,13 @@ func TestOnlyTheLastDamagedDatabaseIsKept(t *testing.T) {
 	path := w.lay(t, []byte("first"))
 	for _, damage := range []string{"", "second", "third"} {
 		if damage != "" {
-			if err := os.WriteFile(path, []byte(damage), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			check(t, os.WriteFile(path, []byte(damage), 0o600))
 		}
 		if !w.survives(t, path) {
 			t.Error("nobody knows")
 		}
 		for _, name := range []string{"accepted.json", "settings.json"} { // what survives has gone on
-			if err := os.WriteFile(filepath.Join(filepath.Dir(path), name), w.files[name], 0o600); err != nil {
-				t.Fatal(err)
-			}
+			check(t, os.WriteFile(filepath.Join(filepath.Dir(path), name), w.files[name], 0o600))
 		}
 	}
 	same(t, "what is kept", string(must[[]byte](t)(os.ReadFile(path+".bad"))), "third")
@@ -390,9 +376,7 @@ func TestAPowerCutWhileADatabaseIsMadeAnew(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			path := w.lay(t, damaged)
 			for suffix, data := range left {
-				if err := os.WriteFile(path+suffix, data, 0o600); err != nil {
-					t.Fatal(err)
-				}
+				check(t, os.WriteFile(path+suffix, data, 0o600))
 			}
 			if !w.survives(t, path) {
 				t.Error("nobody knows")
@@ -416,9 +400,7 @@ func TestADamagedDatabaseOnAFullDisk(t *testing.T) {
 		data := must[[]byte](t)(os.ReadFile(f.path))
 		file := must[*os.File](t)(os.OpenFile(f.path, os.O_WRONLY, 0))
 		_, err := file.WriteAt([]byte{^data[30]}, 30) // in place: it takes no block
-		if err := errors.Join(err, file.Close()); err != nil {
-			t.Fatal(err)
-		}
+		check(t, errors.Join(err, file.Close()))
 		fill()
 		f.open()
 		if d, damaged := f.Damage(); !damaged || d.Kept != "" {
@@ -449,9 +431,7 @@ func TestDamageWhileTheStoreIsOpen(t *testing.T) {
 			w := sample(t)
 			path := w.lay(t, w.files["margolite.db"])
 			s := must[*store.Store](t)(store.Open(path, store.Options{Apart: apart}))
-			if err := os.Truncate(path, 2*pageSize); err != nil {
-				t.Fatal(err)
-			}
+			check(t, os.Truncate(path, 2*pageSize))
 			if err := call(s, w); !errors.Is(err, store.ErrCorrupt) {
 				t.Errorf("got %v", err)
 			}
@@ -497,9 +477,7 @@ func TestARecordThatRotsWhileTheStoreIsOpen(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}
-	if err := os.WriteFile(path, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.WriteFile(path, data, 0o600))
 	if !w.survives(t, path) {
 		t.Error("nobody knows")
 	}
@@ -653,9 +631,7 @@ func TestAFlipBesideTheDatabase(t *testing.T) {
 				f.close()
 				flipped := bytes.Clone(whole)
 				flipped[at] ^= 4
-				if err := os.WriteFile(path, flipped, 0o600); err != nil {
-					t.Fatal(err)
-				}
+				check(t, os.WriteFile(path, flipped, 0o600))
 				f.open()
 				same(t, "manifest", f.manifest(), *c.Manifest)
 				same(t, "the file", string(must[[]byte](t)(os.ReadFile(path))), string(whole))

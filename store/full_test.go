@@ -52,9 +52,7 @@ func TestRecordsAreWrittenOnAFullDisk(t *testing.T) {
 			}
 			if n%10 == 9 {
 				for _, r := range f.reports(100) {
-					if err := f.AckReports(r.Sequence); err != nil {
-						t.Fatal(err)
-					}
+					check(t, f.AckReports(r.Sequence))
 				}
 			}
 		}
@@ -120,9 +118,7 @@ func TestDocumentsLeaveRoomForRecords(t *testing.T) {
 			if errors.Is(err, store.ErrFull) {
 				break
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			check(t, err)
 		}
 		if taken == 0 || taken == 1000 {
 			t.Errorf("%d documents were taken", taken)
@@ -161,9 +157,7 @@ func TestTheRoomIsTakenOnce(t *testing.T) {
 	onSmallDisks(t, func(t *testing.T, f *fixture, _ func() func()) {
 		blocks := func() int64 {
 			var stat unix.Stat_t
-			if err := unix.Stat(f.path, &stat); err != nil {
-				t.Fatal(err)
-			}
+			check(t, unix.Stat(f.path, &stat))
 			return stat.Blocks * 512
 		}
 		before := blocks()
@@ -182,14 +176,10 @@ func TestTheRoomIsTakenOnce(t *testing.T) {
 
 func TestIncomingArtifactsLeaveTheReserve(t *testing.T) {
 	s, err := store.Open(filepath.Join(isolated.Disk(t, "tmpfs", 16<<20), "margolite.db"), store.Options{Reserve: 8 << 20})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	defer s.Close()
 	w, err := s.Incoming().Append(digest.FromString("bundle"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	n, err := io.CopyBuffer(struct{ io.Writer }{w}, io.LimitReader(zeros{}, 12<<20), make([]byte, 64<<10))
 	if !errors.Is(err, store.ErrNoRoom) || n < 5<<20 || n > 8<<20 {
 		t.Errorf("%d bytes came in, %v", n, err)

@@ -18,9 +18,7 @@ import (
 func (f *fixture) receive(d digest.Digest, data string) error {
 	f.t.Helper()
 	w, err := f.Incoming().Append(d)
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	check(f.t, err)
 	_, err = io.WriteString(w, data)
 	return errors.Join(err, w.Close())
 }
@@ -32,14 +30,10 @@ func (f *fixture) received(d digest.Digest) string {
 	if errors.Is(err, store.ErrNotFound) {
 		return ""
 	}
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	check(f.t, err)
 	defer r.Close()
 	data, err := io.ReadAll(r)
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	check(f.t, err)
 	if n, err := f.Incoming().Size(d); err != nil || n != int64(len(data)) {
 		f.t.Errorf("Size = %d, %v, want %d", n, err, len(data))
 	}
@@ -53,9 +47,7 @@ func TestIncomingSurvivesARestart(t *testing.T) {
 		t.Errorf("there is %q of what never came", got)
 	}
 	for i, more := range []string{"ab", "cd", ""} {
-		if err := f.receive(d, more); err != nil {
-			t.Fatal(err)
-		}
+		check(t, f.receive(d, more))
 		if want := "abcd"[:min(2*i+2, 4)]; f.received(d) != want {
 			t.Errorf("there is %q, want %q", f.received(d), want)
 		}
@@ -76,9 +68,7 @@ func TestIncomingSurvivesARestart(t *testing.T) {
 func TestIncomingIsForTheOwnerAlone(t *testing.T) {
 	f := newFixture(t)
 	d := digest.FromString("one")
-	if err := f.receive(d, "x"); err != nil {
-		t.Fatal(err)
-	}
+	check(t, f.receive(d, "x"))
 	dir := filepath.Join(filepath.Dir(f.path), "incoming")
 	for path, want := range map[string]os.FileMode{dir: 0o700, filepath.Join(dir, "sha256-"+d.Encoded()): 0o600} {
 		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != want {
@@ -113,20 +103,14 @@ func TestIncomingIsNothingButItsOwnFiles(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t)
-			if err := f.receive(d, "x"); err != nil {
-				t.Fatal(err)
-			}
+			check(t, f.receive(d, "x"))
 			dir := filepath.Join(filepath.Dir(f.path), "incoming")
 			path, other := filepath.Join(dir, "sha256-"+d.Encoded()), filepath.Join(filepath.Dir(f.path), "other")
-			if err := errors.Join(os.WriteFile(other, []byte("y"), 0o600), os.Remove(path), put(path, other)); err != nil {
-				t.Fatal(err)
-			}
+			check(t, errors.Join(os.WriteFile(other, []byte("y"), 0o600), os.Remove(path), put(path, other)))
 			if got := f.received(d); got != "" {
 				t.Errorf("%q was read", got)
 			}
-			if err := errors.Join(os.RemoveAll(path), put(path, other)); err != nil {
-				t.Fatal(err)
-			}
+			check(t, errors.Join(os.RemoveAll(path), put(path, other)))
 			if err := f.receive(d, "x"); err != nil {
 				t.Error(err)
 			}
@@ -146,15 +130,11 @@ func TestIncomingIsNothingButItsOwnFiles(t *testing.T) {
 func TestIncomingIsBounded(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "margolite.db")
 	s, err := store.Open(path, store.Options{IncomingBytes: 100})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	f := &fixture{t: t, Store: s, path: path}
 	defer f.close()
 	one, other := digest.FromString("one"), digest.FromString("other")
-	if err := errors.Join(f.receive(one, "0123456789"), f.receive(other, strings.Repeat("x", 40))); err != nil {
-		t.Fatal(err)
-	}
+	check(t, errors.Join(f.receive(one, "0123456789"), f.receive(other, strings.Repeat("x", 40))))
 	if f.received(one) != "" || len(f.received(other)) != 40 {
 		t.Errorf("there is %q beside another one", f.received(one))
 	}
@@ -172,16 +152,10 @@ func TestIncomingKeepsWhatIsWanted(t *testing.T) {
 		t.Errorf("before there is a folder: %v", err)
 	}
 	d := digest.FromString("d")
-	if err := f.receive(d, "d"); err != nil {
-		t.Fatal(err)
-	}
+	check(t, f.receive(d, "d"))
 	stray := filepath.Join(filepath.Dir(f.path), "incoming", "stray")
-	if err := os.MkdirAll(filepath.Join(stray, "x"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.Incoming().Keep(d); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.MkdirAll(filepath.Join(stray, "x"), 0o700))
+	check(t, f.Incoming().Keep(d))
 	if _, err := os.Stat(stray); err == nil || f.received(d) != "d" {
 		t.Errorf("there is %q, and the stray folder: %v", f.received(d), err)
 	}

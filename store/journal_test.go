@@ -93,9 +93,7 @@ type ends struct {
 func forge(t testing.TB, tx *bolt.Tx, e store.Entry, before digest.Digest) store.Mark {
 	t.Helper()
 	e.Chain = e.Link(before)
-	if err := entries(tx).Put(key(e.Sequence), must[[]byte](t)(json.Marshal(e))); err != nil {
-		t.Fatal(err)
-	}
+	check(t, entries(tx).Put(key(e.Sequence), must[[]byte](t)(json.Marshal(e))))
 	return store.Mark{Sequence: e.Sequence, Chain: e.Chain}
 }
 
@@ -106,9 +104,7 @@ func setHead(t testing.TB, tx *bolt.Tx, head store.Mark) error {
 
 func stored(t testing.TB, tx *bolt.Tx, n uint64) (e store.Entry) {
 	t.Helper()
-	if err := json.Unmarshal(entries(tx).Get(key(n)), &e); err != nil {
-		t.Fatal(err)
-	}
+	check(t, json.Unmarshal(entries(tx).Get(key(n)), &e))
 	return e
 }
 
@@ -240,9 +236,7 @@ func TestTheOldestEntriesGo(t *testing.T) {
 		many(8, 2000)
 	}
 	sum, err := f.VerifyJournal()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	if sum.Entries < 440 || sum.Entries > 500 || sum.Head.Sequence != 4396+800 {
 		t.Errorf("of 2 KiB each there are %+v", sum)
 	}
@@ -400,9 +394,7 @@ func TestWhateverIsDoneToTheJournalIsFound(t *testing.T) {
 		}), 1, unbroken},
 		"the head and the file are deleted": {func(f *fixture) {
 			edit(func(_ *testing.T, tx *bolt.Tx) error { return tx.Bucket([]byte("meta")).Delete([]byte("journal")) })(f)
-			if err := os.Remove(f.journalFile()); err != nil {
-				f.t.Fatal(err)
-			}
+			check(f.t, os.Remove(f.journalFile()))
 		}, 1, 11},
 		"the head is another one": {edit(func(t *testing.T, tx *bolt.Tx) error {
 			return setHead(t, tx, store.Mark{Sequence: 10, Chain: digest.FromString("")})
@@ -482,16 +474,12 @@ func (f *fixture) lastOf() store.Entry {
 func (f *fixture) loseDatabaseClosed() {
 	f.t.Helper()
 	f.close()
-	if err := os.Remove(f.path); err != nil {
-		f.t.Fatal(err)
-	}
+	check(f.t, os.Remove(f.path))
 }
 
 func (f *fixture) writeJournalFile(content string) {
 	f.t.Helper()
-	if err := os.WriteFile(f.journalFile(), []byte(content), 0o600); err != nil {
-		f.t.Fatal(err)
-	}
+	check(f.t, os.WriteFile(f.journalFile(), []byte(content), 0o600))
 }
 
 // Whichever byte of whichever entry is another one, it is found.
@@ -503,9 +491,7 @@ func TestEveryChangedByteIsFound(t *testing.T) {
 	var value []byte
 	_ = db.View(func(tx *bolt.Tx) error { value = bytes.Clone(entries(tx).Get(key(2))); return nil })
 	whole := bytes.Clone(value)
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
+	check(t, db.Close())
 	data := must[[]byte](t)(os.ReadFile(f.path))
 	at := bytes.LastIndex(data, whole) // of some page; changed in all of them
 	if at < 0 {
@@ -514,16 +500,12 @@ func TestEveryChangedByteIsFound(t *testing.T) {
 	for i := range whole {
 		changed := bytes.Clone(whole)
 		changed[i] ^= 1 << (i % 8)
-		if err := os.WriteFile(f.path, bytes.ReplaceAll(data, whole, changed), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		check(t, os.WriteFile(f.path, bytes.ReplaceAll(data, whole, changed), 0o600))
 		f.open()
 		f.broken(2)
 		f.close()
 	}
-	if err := os.WriteFile(f.path, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.WriteFile(f.path, data, 0o600))
 	f.open()
 	f.sound(3, 1, 3)
 }
@@ -568,9 +550,7 @@ func TestTheFileMayBeBehindAndNeverAhead(t *testing.T) {
 	f.close()
 	for d := range databases {
 		for j := range files {
-			if err := errors.Join(os.WriteFile(f.path, databases[d], 0o600), os.WriteFile(f.journalFile(), files[j], 0o600)); err != nil {
-				t.Fatal(err)
-			}
+			check(t, errors.Join(os.WriteFile(f.path, databases[d], 0o600), os.WriteFile(f.journalFile(), files[j], 0o600)))
 			f.open()
 			if j <= d {
 				f.sound(uint64(d+1), 1, uint64(d+1))
@@ -586,19 +566,13 @@ func TestTheFileMayBeBehindAndNeverAhead(t *testing.T) {
 func TestAJournalFileThatCannotBeWrittenDoesNotUndoTheCommit(t *testing.T) {
 	f := newFixture(t)
 	inTheWay := f.journalFile() + ".new"
-	if err := os.Mkdir(inTheWay, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(inTheWay, "file"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.Mkdir(inTheWay, 0o700))
+	check(t, os.WriteFile(filepath.Join(inTheWay, "file"), nil, 0o600))
 	f.noted(1, 3)
 	f.sound(3, 1, 3)
 	f.reopen()
 	f.sound(3, 1, 3)
-	if err := os.RemoveAll(inTheWay); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.RemoveAll(inTheWay))
 	f.noted(4, 4)
 	f.sound(4, 1, 4)
 	if file := string(must[[]byte](t)(os.ReadFile(f.journalFile()))); !strings.Contains(file, `"sequence":4`) {

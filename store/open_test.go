@@ -73,34 +73,24 @@ func TestAPowerCutAfterAnyCommitLosesNothing(t *testing.T) {
 		same(t, "version", m.Version, uint64(len(cuts)/2+1))
 		cut() // the database is written, the files beside it are not yet
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	s.OnAppend(func(store.Entry) { cut() }) // so is the one of the journal
 	const steps = 5
 	for n := range uint64(steps) {
-		if err := s.Commit("step", noted(n+1)); err != nil {
-			t.Fatal(err)
-		}
+		check(t, s.Commit("step", noted(n+1)))
 	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	check(t, s.Close())
 	same(t, "cuts", len(cuts), 2*steps)
 	for i, dir := range cuts {
 		f := &fixture{t: t, path: filepath.Join(dir, "margolite.db")}
 		n := uint64(i/2 + 1)
 		switch i {
 		case 3: // it went while the file of the journal was made
-			if err := os.WriteFile(f.journalFile()+".new", []byte(`{"anch`), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			check(t, os.WriteFile(f.journalFile()+".new", []byte(`{"anch`), 0o600))
 		case 5: // or overwritten, on a medium that tears a sector
 			torn := must[[]byte](t)(os.ReadFile(f.journalFile()))
 			copy(torn[100:], make([]byte, 200))
-			if err := os.WriteFile(f.journalFile(), torn, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			check(t, os.WriteFile(f.journalFile(), torn, 0o600))
 		}
 		f.open()
 		f.isAtStep(n)
@@ -147,12 +137,8 @@ func TestAPowerCutWithinACommitLosesOnlyThatCommit(t *testing.T) {
 			copy(cut[page:page+40], after[page:])
 			copy(cut[2*page:], after[2*page:])
 		}
-		if err := os.WriteFile(f.path, cut, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Remove(f.acceptedFile()); err != nil {
-			t.Fatal(err)
-		}
+		check(t, os.WriteFile(f.path, cut, 0o600))
+		check(t, os.Remove(f.acceptedFile()))
 		f.open()
 		f.isAtStep(2)
 		f.close()
@@ -164,9 +150,7 @@ func TestAPowerCutDuringCreationIsForgotten(t *testing.T) {
 	for name, rest := range map[string][]byte{"an empty file": nil, "a part": make([]byte, 5000)} {
 		t.Run(name, func(t *testing.T) {
 			f := &fixture{t: t, path: filepath.Join(t.TempDir(), "margolite.db")}
-			if err := os.WriteFile(f.path+".new", rest, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			check(t, os.WriteFile(f.path+".new", rest, 0o600))
 			f.open()
 			f.commit(step(1))
 			f.isAtStep(1)
@@ -182,9 +166,7 @@ func TestAPowerCutDuringCreationIsForgotten(t *testing.T) {
 func TestWhatIsNoFileIsAnError(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.WriteFile(file, nil, 0o600))
 	for name, path := range map[string]string{"a directory": dir, "a file on the way": filepath.Join(file, "margolite.db")} {
 		if _, err := store.Open(path, store.Options{}); err == nil || errors.Is(err, store.ErrCorrupt) || !strings.Contains(err.Error(), path) {
 			t.Errorf("%s: got %v", name, err)
@@ -207,9 +189,7 @@ func FuzzOpen(f *testing.F) {
 	f.Add([]byte(nil))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		path := filepath.Join(t.TempDir(), "margolite.db")
-		if err := os.WriteFile(path, data, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		check(t, os.WriteFile(path, data, 0o600))
 		s, err := store.Open(path, store.Options{Apart: apart})
 		if err != nil {
 			return

@@ -154,9 +154,7 @@ func TestWhatNobodyHearsIsCoalesced(t *testing.T) {
 
 			same(t, "waiting while they were heard", len(later.reports(100)), len(test.reports))
 			needless := must[[]uint64](t)(later.Superseded())
-			if err := later.AckReports(needless...); err != nil {
-				t.Fatal(err)
-			}
+			check(t, later.AckReports(needless...))
 			same(t, "waiting afterwards", later.waiting(), test.want)
 			same(t, "dropped for want of room", once.DroppedReports()+later.DroppedReports(), int64(0))
 		})

@@ -45,16 +45,12 @@ func (f *fixture) open() {
 	f.t.Helper()
 	var err error
 	f.Store, err = store.Open(f.path, store.Options{Apart: apart, Passing: f.passing, OnCommit: func(verb string) { f.commits = append(f.commits, verb) }})
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	check(f.t, err)
 }
 
 func (f *fixture) close() {
 	f.t.Helper()
-	if err := f.Close(); err != nil {
-		f.t.Fatal(err)
-	}
+	check(f.t, f.Close())
 }
 
 func (f *fixture) reopen() {
@@ -65,18 +61,14 @@ func (f *fixture) reopen() {
 
 func (f *fixture) commit(c store.Change) {
 	f.t.Helper()
-	if err := f.Commit("test", c); err != nil {
-		f.t.Fatal(err)
-	}
+	check(f.t, f.Commit("test", c))
 }
 
 // reports are up to limit that wait, with their bodies.
 func (f *fixture) reports(limit int) []store.Report {
 	f.t.Helper()
 	reports, err := f.Reports(0, limit)
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	check(f.t, err)
 	for i := range reports {
 		if reports[i].Body, err = f.ReportBody(reports[i].Sequence); err != nil {
 			f.t.Fatal(err)
@@ -97,12 +89,8 @@ func (f *fixture) forge(change func(tx *bolt.Tx) error) {
 	f.t.Helper()
 	f.close()
 	db, err := bolt.Open(f.path, 0o600, &bolt.Options{NoFreelistSync: true})
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	if err := errors.Join(db.Update(change), db.Close()); err != nil {
-		f.t.Fatal(err)
-	}
+	check(f.t, err)
+	check(f.t, errors.Join(db.Update(change), db.Close()))
 }
 
 // unsealed takes the sums off all records.
@@ -145,6 +133,13 @@ func checkConsistency(t testing.TB, path string) {
 	}
 }
 
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 func same(t testing.TB, what string, got, want any) {
 	t.Helper()
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -156,9 +151,7 @@ func same(t testing.TB, what string, got, want any) {
 func must[T any](t testing.TB) func(v T, err error) T {
 	return func(v T, err error) T {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		return v
 	}
 }
@@ -263,9 +256,7 @@ func TestFilesAreForTheirOwnerOnly(t *testing.T) {
 	f.commit(store.Change{Manifest: &store.Manifest{Version: 1}})
 	for path, want := range map[string]os.FileMode{filepath.Dir(f.path): 0o700, f.path: 0o600, f.acceptedFile(): 0o600} {
 		info, err := os.Stat(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		if got := info.Mode().Perm(); got != want {
 			t.Errorf("%s has mode %v, not %v", path, got, want)
 		}
@@ -317,12 +308,8 @@ func TestWhatDoesNotDifferIsNotWritten(t *testing.T) {
 		f.commit(change)
 	}
 	f.commit(store.Change{})
-	if err := f.AckReports(); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.AckReports(1, 2, 3); err != nil {
-		t.Fatal(err)
-	}
+	check(t, f.AckReports())
+	check(t, f.AckReports(1, 2, 3))
 	if n, err := f.PruneArtifacts(map[digest.Digest]bool{d: true}); n != 0 || err != nil {
 		t.Fatal(n, err)
 	}
@@ -370,9 +357,7 @@ func TestEachDifferenceIsOneTransaction(t *testing.T) {
 			f.commit(full())
 			change := full()
 			differ(&change)
-			if err := f.Commit("differ", change); err != nil {
-				t.Fatal(err)
-			}
+			check(t, f.Commit("differ", change))
 			same(t, "transactions", f.Writes(), int64(2))
 			same(t, "commits", f.commits, []string{"test", "differ"})
 			change.Reports = nil
@@ -520,13 +505,9 @@ func TestReportsKeepTheirOrder(t *testing.T) {
 	}
 	same(t, "none", bodies(0), "")
 	same(t, "the first", bodies(3), "1 2 3 ")
-	if err := f.AckReports(1, 3, 3, 77); err != nil {
-		t.Fatal(err)
-	}
+	check(t, f.AckReports(1, 3, 3, 77))
 	same(t, "the next", bodies(3), "2 4 5 ")
-	if err := f.AckReports(10, 9, 8, 7, 6, 5, 4, 2); err != nil {
-		t.Fatal(err)
-	}
+	check(t, f.AckReports(10, 9, 8, 7, 6, 5, 4, 2))
 	same(t, "commits", f.commits[5:], []string{"acknowledge reports", "acknowledge reports"})
 	f.reopen()
 	same(t, "nothing is left", bodies(3), "")

@@ -46,9 +46,7 @@ func newMeter(t testing.TB) *meter {
 func (m *meter) now() (w wear) {
 	m.t.Helper()
 	counts, err := m.c.Count()
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	check(m.t, err)
 	syncs := len(syscalls.Syncs())
 	for i, n := range counts {
 		if i < syncs {
