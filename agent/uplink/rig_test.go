@@ -138,7 +138,7 @@ func (s *site) mutual(change func(*wfmsim.Options)) (*wfmsim.Server, *pki.Author
 }
 
 // signed is a WFM before rc.3, which nobody introduced the device to.
-func (s *site) signed(revision wfmsim.Revision, change func(*wfmsim.Options)) (*wfmsim.Server, *pki.ServerAuthority) {
+func (s *site) signed(revision margo.Revision, change func(*wfmsim.Options)) (*wfmsim.Server, *pki.ServerAuthority) {
 	s.t.Helper()
 	authority := must(pki.NewServerAuthority("Plant", time.Now()))
 	o := wfmsim.Options{Revision: revision, SVID: must(authority.IssueServer([]string{host})).TLS(), Root: authority.RootPEM()}
@@ -149,7 +149,7 @@ func (s *site) signed(revision wfmsim.Revision, change func(*wfmsim.Options)) (*
 	s.introduce(authority)
 	s.options.CA = s.write("ca.pem", authority.RootPEM())
 	s.options.URL = w.URL()
-	check(s.t, s.options.Revision.UnmarshalText([]byte(revision)))
+	s.options.Revision = revision
 	return w, authority
 }
 

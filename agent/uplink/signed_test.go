@@ -20,7 +20,7 @@ import (
 // AUTH-05: the id is on the medium before it is used, and survives a restart.
 func TestAUTH05ClientIDIsKeptBeforeItIsUsed(t *testing.T) {
 	s := newSite(t)
-	w, _ := s.signed(wfmsim.RC2, nil)
+	w, _ := s.signed(margo.RC2, nil)
 
 	t.Run("AUTH-05 an id that cannot be kept is not used", func(t *testing.T) {
 		s.records.fail(func(verb string) error {
@@ -75,7 +75,7 @@ func TestAUTH05ClientIDIsKeptBeforeItIsUsed(t *testing.T) {
 	})
 	t.Run("the id that one WFM gave means nothing to another", func(t *testing.T) {
 		other := newSite(t)
-		elsewhere, _ := other.signed(wfmsim.RC2, nil)
+		elsewhere, _ := other.signed(margo.RC2, nil)
 		other.records = s.records
 		u := other.start()
 		check(t, ask(t.Context(), u))
@@ -90,7 +90,7 @@ func TestAUTH05ClientIDIsKeptBeforeItIsUsed(t *testing.T) {
 // an id of its own, which is that of its certificate from then on.
 func TestAUTH14EnrolmentIsAMatterOfTrust(t *testing.T) {
 	s := newSite(t)
-	w, authority := s.signed(wfmsim.RC2, nil)
+	w, authority := s.signed(margo.RC2, nil)
 	trusted := s.options.CA
 	stranger := must(pki.NewServerAuthority("Stranger", time.Now()))
 	s.options.CA = s.write("stranger.pem", stranger.RootPEM())
@@ -115,7 +115,7 @@ func TestAUTH14EnrolmentIsAMatterOfTrust(t *testing.T) {
 
 func TestAUTH04OnboardedOnceForEverybody(t *testing.T) {
 	s := newSite(t)
-	w, _ := s.signed(wfmsim.RC2, nil)
+	w, _ := s.signed(margo.RC2, nil)
 	u := s.start()
 	var group sync.WaitGroup
 	for range 8 {
@@ -134,7 +134,7 @@ func TestAUTH04OnboardedOnceForEverybody(t *testing.T) {
 // An id that is configured is used as it is.
 func TestConfiguredClientIDNeedsNoOnboarding(t *testing.T) {
 	s := newSite(t)
-	w, authority := s.signed(wfmsim.RC2, nil)
+	w, authority := s.signed(margo.RC2, nil)
 	signer := s.introduce(authority)
 	check(t, w.Enroll("from-the-portal", signer.Chain[0]))
 	s.options.ClientID = "from-the-portal"
@@ -160,7 +160,7 @@ func TestConfiguredClientIDNeedsNoOnboarding(t *testing.T) {
 // with another id begins another count of versions.
 func TestUnknownClientIsOnboardedAgain(t *testing.T) {
 	s := newSite(t)
-	w, authority := s.signed(wfmsim.RC2, nil)
+	w, authority := s.signed(margo.RC2, nil)
 	signer := s.introduce(authority)
 	u := s.start()
 	check(t, ask(t.Context(), u))
@@ -217,7 +217,7 @@ func TestUnknownClientOfReportsIsOnboardedAgain(t *testing.T) {
 func TestRenewedCertificateIsIntroduced(t *testing.T) {
 	for _, restart := range []bool{false, true} {
 		s := newSite(t)
-		w, authority := s.signed(wfmsim.RC2, nil)
+		w, authority := s.signed(margo.RC2, nil)
 		u := s.start()
 		check(t, ask(t.Context(), u))
 		before := scope(t, u)
@@ -262,7 +262,7 @@ func TestAUTH02RootCertificateIsAdopted(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t)
-			w, _ := s.signed(wfmsim.RC2, published(c.root))
+			w, _ := s.signed(margo.RC2, published(c.root))
 			s.options.CA = ""
 			u := s.start()
 			check(t, ask(t.Context(), u))
@@ -290,7 +290,7 @@ func TestAUTH02RootCertificateIsAdopted(t *testing.T) {
 // when somebody asks it to: that it waits is not the WFM's wish.
 func TestA61PendingApproval(t *testing.T) {
 	s := newSite(t)
-	w, _ := s.signed(wfmsim.RC2, func(o *wfmsim.Options) { o.Approval = true })
+	w, _ := s.signed(margo.RC2, func(o *wfmsim.Options) { o.Approval = true })
 	u := s.start()
 	silence := pace.NewSilence(pace.SilenceOptions{
 		WFM: w.URL(), Now: func() pace.Moment { return pace.Moment{Wall: time.Now()} },
@@ -331,7 +331,7 @@ func TestAUTH11WrongClockIsNamed(t *testing.T) {
 	for name, by := range map[string]time.Duration{"behind": -20 * time.Minute, "ahead of": 20 * time.Minute} {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t)
-			w, _ := s.signed(wfmsim.RC2, nil)
+			w, _ := s.signed(margo.RC2, nil)
 			var mu sync.Mutex
 			s.now = func() time.Time {
 				mu.Lock()
@@ -374,7 +374,7 @@ func TestAUTH11WrongClockIsNamed(t *testing.T) {
 // A refusal that has nothing to do with the clock does not blame it.
 func TestRefusedSignaturesAreNotAlwaysTheClocks(t *testing.T) {
 	s := newSite(t)
-	w, authority := s.signed(wfmsim.RC2, nil)
+	w, authority := s.signed(margo.RC2, nil)
 	u := s.start()
 	check(t, ask(t.Context(), u))
 	check(t, w.Enroll(u.Describe().Client, must(authority.IssueSigner("stranger")).Chain[0]))

@@ -35,7 +35,7 @@ func ways() map[string]func(s *site) (*wfmsim.Server, func(document []byte)) {
 		}
 	}
 	fixed := func() string { return clientID }
-	old := func(revision wfmsim.Revision) func(*site) (*wfmsim.Server, func([]byte)) {
+	old := func(revision margo.Revision) func(*site) (*wfmsim.Server, func([]byte)) {
 		return func(s *site) (*wfmsim.Server, func([]byte)) {
 			w, _ := s.signed(revision, nil)
 			return w, published(s, w, func() string {
@@ -72,8 +72,8 @@ func ways() map[string]func(s *site) (*wfmsim.Server, func(document []byte)) {
 	}
 	return map[string]func(s *site) (*wfmsim.Server, func([]byte)){
 		"mutual TLS": mutual,
-		"rc.2":       old(wfmsim.RC2),
-		"rc.1":       old(wfmsim.RC1),
+		"rc.2":       old(margo.RC2),
+		"rc.1":       old(margo.RC1),
 		"Basic":      behind("Basic", "gw:secret"),
 		"Bearer":     behind("Bearer", "token"),
 		"Git":        fromGit(nil),
@@ -84,7 +84,7 @@ func ways() map[string]func(s *site) (*wfmsim.Server, func(document []byte)) {
 			return w, publish
 		},
 		"Git, reports by mutual TLS": fromGit(mutual),
-		"Git, reports by rc.2":       fromGit(old(wfmsim.RC2)),
+		"Git, reports by rc.2":       fromGit(old(margo.RC2)),
 		"Git, reports by Bearer":     fromGit(behind("Bearer", "token")),
 	}
 }
@@ -144,7 +144,7 @@ func TestID01AUTH08TheConversationGoesEachWay(t *testing.T) {
 			if _, err := again.Manifest(t.Context(), m.ETag); !errors.Is(err, wfm.ErrNotModified) {
 				t.Errorf("after a restart: %v", err)
 			}
-			if w != nil && w.Revision() != wfmsim.RC3 && asked(w, wfmsim.EndpointOnboarding) > 1 {
+			if w != nil && w.Revision() != margo.RC3 && asked(w, wfmsim.EndpointOnboarding) > 1 {
 				t.Errorf("onboarded %d times", asked(w, wfmsim.EndpointOnboarding))
 			}
 			for _, secret := range []string{"gw:secret", "Bearer token"} {
@@ -168,13 +168,13 @@ func TestProbeAndDescribe(t *testing.T) {
 				if _, err := s.start().Probe(t.Context()); err == nil || !strings.Contains(err.Error(), server) {
 					t.Errorf("without a branch: %v", err)
 				}
-				if w == nil || w.Revision() == wfmsim.RC3 {
+				if w == nil || w.Revision() == margo.RC3 {
 					publish(document(t, "1.0.0"))
 				}
 			}
 			u := s.start()
 			text, err := u.Probe(t.Context())
-			if strings.HasPrefix(name, "Git") && w != nil && w.Revision() != wfmsim.RC3 {
+			if strings.HasPrefix(name, "Git") && w != nil && w.Revision() != margo.RC3 {
 				if err == nil {
 					t.Errorf("without a commit: %s", text)
 				}
@@ -492,7 +492,7 @@ func TestACertificateOfTheFutureMendsALostClock(t *testing.T) {
 	} {
 		for kind, connect := range map[string]func(*site){
 			"gateway": func(s *site) { s.gateway("Bearer", "token") },
-			"signed":  func(s *site) { s.signed(wfmsim.RC2, nil) },
+			"signed":  func(s *site) { s.signed(margo.RC2, nil) },
 		} {
 			t.Run(kind+" "+name, func(t *testing.T) {
 				s := newSite(t)

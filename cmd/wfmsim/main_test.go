@@ -351,7 +351,7 @@ func TestWrongUseIsExplained(t *testing.T) {
 		{[]string{"serve"}, command.Usage, "give --dir"},
 		{[]string{"serve", "--loud"}, command.Usage, "fix:"},
 		{[]string{"publish"}, command.Usage, "give publish FILE"},
-		{[]string{"serve", "--dir", t.TempDir(), "--revision", "9"}, command.Usage, "is not one of"},
+		{[]string{"serve", "--dir", t.TempDir(), "--revision", "9"}, command.Usage, "cannot use revision"},
 		{[]string{"version", "x", "y"}, command.Usage, "invalid version"},
 		{[]string{"list", "extra"}, command.Usage, `list does not take the argument "extra"`},
 		{[]string{"publish-compose"}, command.Usage, "give --package"},

@@ -13,13 +13,13 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v4"
 
 	"github.com/margolite/margolite/agent/identity"
+	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/cmd/command"
 	"github.com/margolite/margolite/runtime/pemfile"
 	"github.com/margolite/margolite/test/pki"
@@ -35,8 +35,10 @@ const renewBefore = 30 * 24 * time.Hour
 type settings struct {
 	dir, listen, admin, registry, host, prefix, device, trustDomain, wfm string
 
-	revision, mis, basic, bearer, like string
-	approval                           bool
+	revision margo.Revision
+
+	mis, basic, bearer, like string
+	approval                 bool
 }
 
 func serveCommand(out io.Writer) command.Command {
@@ -75,7 +77,9 @@ Margo Identity Service, with an ordinary certificate too.
 			flags.StringVar(&s.device, "device", "device-01", "`ID` of the device, and of its client")
 			flags.StringVar(&s.trustDomain, "trust-domain", "wfmsim.example", "`NAME` of the trust domain")
 			flags.StringVar(&s.wfm, "wfm", "wfmsim", "`ID` of the WFM")
-			flags.StringVar(&s.revision, "revision", string(wfmsim.RC3), "`REVISION` of the standard; also 1.0.0-rc.2, 1.0.0-rc.1")
+			flags.Func("revision", "`REVISION` of the standard: 1.0.0-rc.3, which is the default, 1.0.0-rc.2 or 1.0.0-rc.1", func(text string) error {
+				return s.revision.UnmarshalText([]byte(text))
+			})
 			flags.StringVar(&s.mis, "mis", "", "`ADDRESS` of a Margo Identity Service (default: none)")
 			flags.StringVar(&s.like, "like", "",
 				"`NAME` of a WFM in the field to imitate: "+strings.Join(wfmsim.LikeNames(), ", ")+"; it determines revision, prefix and URLs")
@@ -104,7 +108,7 @@ func (s settings) serve(ctx context.Context, out io.Writer) (err error) {
 		if like, err = wfmsim.FindLike(s.like); err != nil {
 			return command.Usagef("%v", err)
 		}
-		s.revision, s.prefix = string(like.Revision), like.Prefix
+		s.revision, s.prefix = like.Revision, like.Prefix
 	}
 	authority, files, err := s.identities()
 	if err != nil {
@@ -158,7 +162,7 @@ func (s settings) serve(ctx context.Context, out io.Writer) (err error) {
 	}
 
 	info := admin.Info{
-		Revision:      string(wfm.Revision()),
+		Revision:      wfm.Revision().String(),
 		WFM:           "https://" + s.reachable(wfm.Address()) + s.prefix,
 		Registry:      "http://" + loopback(images.Address()),
 		RegistryHost:  s.reachable(images.Address()),
@@ -223,7 +227,7 @@ func (s settings) hosts() []string {
 
 func (s settings) options(authority *pki.Authority, ordinary *pki.ServerAuthority) (wfmsim.Options, error) {
 	o := wfmsim.Options{
-		Revision: wfmsim.Revision(s.revision),
+		Revision: s.revision,
 		ID:       identity.ID{TrustDomain: s.trustDomain, WFM: s.wfm},
 		Bundle:   authority.Bundle(),
 		Root:     ordinary.RootPEM(),
@@ -232,9 +236,6 @@ func (s settings) options(authority *pki.Authority, ordinary *pki.ServerAuthorit
 		File:     filepath.Join(s.dir, "state.json"),
 		Logger:   slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	}
-	if !slices.Contains(wfmsim.Revisions(), o.Revision) {
-		return o, command.Usagef("--revision %q is not one of %q", s.revision, wfmsim.Revisions())
-	}
 	if header := s.gateway(); header != "" {
 		o.Authorization = map[string]string{header: s.device}
 	}
@@ -242,7 +243,7 @@ func (s settings) options(authority *pki.Authority, ordinary *pki.ServerAuthorit
 	if err != nil {
 		return o, err
 	}
-	if o.Revision != wfmsim.RC3 || o.Authorization != nil {
+	if o.Revision != margo.RC3 || o.Authorization != nil {
 		o.SVID = certificate.TLS()
 		return o, nil
 	}
@@ -257,7 +258,7 @@ func (s settings) options(authority *pki.Authority, ordinary *pki.ServerAuthorit
 // client makes the device known where nobody has to approve it, and tells the
 // client id that it has or will have.
 func (s settings) client(wfm *wfmsim.Server, files pki.Files) (string, error) {
-	if wfm.Revision() == wfmsim.RC3 {
+	if wfm.Revision() == margo.RC3 {
 		return s.device, nil
 	}
 	chain, err := readChain(files.Certificate)
@@ -370,7 +371,7 @@ func readChain(file string) ([]*x509.Certificate, error) {
 func (s settings) configuration(info admin.Info, files pki.Files) ([]byte, error) {
 	type section map[string]any
 	wfm := section{"url": info.WFM}
-	older, gateway := info.Revision != string(wfmsim.RC3), s.gateway() != ""
+	older, gateway := s.revision != margo.RC3, s.gateway() != ""
 	if older {
 		wfm["revision"] = info.Revision
 	}

@@ -21,11 +21,7 @@ func TestTheMainJobWithEachWFMInTheField(t *testing.T) {
 	long(t, "every WFM in the field")
 	for _, like := range wfmsim.Likes() {
 		t.Run(like.Name, func(t *testing.T) {
-			way := plant.Way{Change: like.Apply}
-			if like.Revision != wfmsim.RC3 {
-				way.Revision = like.Revision
-			}
-			r := newRigBy(t, way)
+			r := newRigBy(t, plant.Way{Revision: like.Revision, Change: like.Apply})
 			files := r.serve(usual)
 			if out, err := r.margolite("check"); err != nil && !strings.Contains(out, "is reachable") {
 				t.Errorf("check says %s, %v", out, err)

@@ -45,12 +45,12 @@ func TestTheLifeOfADeploymentEachWay(t *testing.T) {
 		status []string // what margolite status says
 	}{
 		"AUTH-04 AUTH-08 CAP-06 ST-18 rc.2": {
-			plant.Way{Revision: wfmsim.RC2},
+			plant.Way{Revision: margo.RC2},
 			[]string{"identity: valid until", "is reachable; whether it knows this device was not checked"},
 			[]string{"CLIENT, certificate valid for"},
 		},
 		"AUTH-04 AUTH-08 CAP-06 ST-18 rc.1": {
-			plant.Way{Revision: wfmsim.RC1},
+			plant.Way{Revision: margo.RC1},
 			[]string{"identity: valid until", "is reachable; whether it knows this device was not checked"},
 			[]string{"CLIENT, certificate valid for"},
 		},
@@ -66,7 +66,7 @@ func TestTheLifeOfADeploymentEachWay(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if c.way.Revision == wfmsim.RC1 || c.way.Gateway == "Basic" {
+			if c.way.Revision == margo.RC1 || c.way.Gateway == "Basic" {
 				long(t, "much as rc.2 and a token")
 			}
 			r := newRigBy(t, c.way)
@@ -107,7 +107,7 @@ func TestTheLifeOfADeploymentEachWay(t *testing.T) {
 			if n := r.WFM.Requests().Count(wfmsim.EndpointCapabilities) - before; n != 0 {
 				t.Errorf("capabilities were reported %d times after a restart", n)
 			}
-			if n := r.WFM.Requests().Count(wfmsim.EndpointOnboarding); r.WFM.Revision() != wfmsim.RC3 && n != 1 {
+			if n := r.WFM.Requests().Count(wfmsim.EndpointOnboarding); r.WFM.Revision() != margo.RC3 && n != 1 {
 				t.Errorf("onboarded %d times", n)
 			}
 
@@ -119,7 +119,7 @@ func TestTheLifeOfADeploymentEachWay(t *testing.T) {
 				if request.Status >= 400 {
 					t.Errorf("%s %s was answered %d", request.Method, request.Path, request.Status)
 				}
-				has := r.WFM.Revision() != wfmsim.RC3 && request.Endpoint != wfmsim.EndpointRoot
+				has := r.WFM.Revision() != margo.RC3 && request.Endpoint != wfmsim.EndpointRoot
 				if signs := request.Header["Signature-Input"] != ""; signs != has {
 					t.Errorf("%s %s: signed %t", request.Method, request.Path, signs)
 				}

@@ -19,9 +19,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/test/demoapp/demoimage"
 	"github.com/margolite/margolite/test/plant"
-	"github.com/margolite/margolite/test/wfmsim"
 )
 
 const (
@@ -49,7 +49,7 @@ func newSandbox(t *testing.T) *sandbox {
 	if from == "" {
 		t.Skip("no WFM is named: make test-field SANDBOX=DIR")
 	}
-	s := &sandbox{lab: newLab(t, plant.Way{Revision: wfmsim.RC1})}
+	s := &sandbox{lab: newLab(t, plant.Way{Revision: margo.RC1})}
 	t.Cleanup(func() {
 		if t.Failed() {
 			log, _ := os.ReadFile(filepath.Join(s.dir, "wfm.log"))

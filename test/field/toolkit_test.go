@@ -19,9 +19,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/test/pki"
 	"github.com/margolite/margolite/test/plant"
-	"github.com/margolite/margolite/test/wfmsim"
 )
 
 const (
@@ -41,24 +41,20 @@ const (
 // toolkit is the mock WFM of the conformance toolkit, with a device.
 type toolkit struct {
 	*lab
-	revision wfmsim.Revision
+	revision margo.Revision
 	client   *http.Client // that tells the mock what to deploy
 	env      []string
 	process  *exec.Cmd
 	settings plant.Settings
 }
 
-func newToolkit(t *testing.T, revision wfmsim.Revision) *toolkit {
+func newToolkit(t *testing.T, revision margo.Revision) *toolkit {
 	t.Helper()
 	from := os.Getenv(toolkitDir)
 	if from == "" {
 		t.Skip("no mock is named: make test-field TOOLKIT=DIR")
 	}
-	way := plant.Way{}
-	if revision != wfmsim.RC3 {
-		way.Revision = revision
-	}
-	k := &toolkit{lab: newLab(t, way), revision: revision}
+	k := &toolkit{lab: newLab(t, plant.Way{Revision: revision}), revision: revision}
 	check(t, os.CopyFS(filepath.Join(k.dir, "manifests"), os.DirFS(filepath.Join(from, "manifests"))))
 	k.greeting("Hello")
 	const another = "manifests/deployment-template-app-a.yaml"
@@ -80,7 +76,7 @@ func newToolkit(t *testing.T, revision wfmsim.Revision) *toolkit {
 		More: "metrics: {otlp: \"http://127.0.0.1:4318\", interval: 10s}\n",
 	}
 	tlsConfig := &tls.Config{RootCAs: roots}
-	if revision == wfmsim.RC3 {
+	if revision == margo.RC3 {
 		svid, err := k.Authority.IssueWFM(plant.WFM, pki.Hosts("127.0.0.1"))
 		check(t, err)
 		key, err := svid.KeyPEM()
@@ -125,7 +121,7 @@ func (k *toolkit) mock() {
 	k.t.Helper()
 	k.process = start(k.t, k.dir, k.mockLog(), k.env, filepath.Join(os.Getenv(toolkitDir), "device-supplier"))
 	listens(k.t, "127.0.0.1:3001")
-	if k.revision == wfmsim.RC3 {
+	if k.revision == margo.RC3 {
 		listens(k.t, "127.0.0.1:3003")
 	}
 	listens(k.t, "127.0.0.1:4318")
@@ -137,7 +133,7 @@ func (k *toolkit) mockLog() string { return filepath.Join(k.dir, "mock.log") }
 func (k *toolkit) deploy(fixture string, ids ...string) error {
 	k.t.Helper()
 	path := "https://127.0.0.1:3003/v1alpha2/margo/api/v1/test/deployments"
-	if k.revision != wfmsim.RC3 {
+	if k.revision != margo.RC3 {
 		path = "https://127.0.0.1:3001/v1alpha2/margo/api/v1/test/clients/" + k.known() + "/deployments"
 	}
 	text, err := json.Marshal(map[string]any{"deploymentIds": append([]string{}, ids...), "negativeFixture": fixture})
@@ -197,7 +193,7 @@ func (k *toolkit) heard(want map[string][]string) {
 			k.t.Errorf("of %s the mock heard %d times, want %v", id, n, states)
 		}
 	}
-	if k.revision == wfmsim.RC3 {
+	if k.revision == margo.RC3 {
 		return
 	}
 	check(k.t, k.deploy("", odd)) // that is when it writes
@@ -258,8 +254,8 @@ func (k *toolkit) restart(change func()) {
 // The main job with the toolkit's mock as it is, and its fixtures of what has to be
 // refused.
 func TestTheMockOfTheToolkit(t *testing.T) {
-	for _, revision := range []wfmsim.Revision{wfmsim.RC3, wfmsim.RC2} {
-		t.Run(string(revision), func(t *testing.T) {
+	for _, revision := range []margo.Revision{margo.RC3, margo.RC2} {
+		t.Run(revision.String(), func(t *testing.T) {
 			k := newToolkit(t, revision)
 			k.began = time.Now()
 			if out, err := k.margolite("check"); err != nil && !strings.Contains(out, "is reachable") {
@@ -309,7 +305,7 @@ func TestTheMockOfTheToolkit(t *testing.T) {
 			check(t, k.Run(t.Context()))
 			k.greets("servus")
 			k.mock()
-			if revision == wfmsim.RC3 { // it has forgotten everything, and begins at version 1
+			if revision == margo.RC3 { // it has forgotten everything, and begins at version 1
 				if err := k.Control().Sync(t.Context()); err == nil {
 					t.Error("the manifest of version 1 was accepted")
 				}

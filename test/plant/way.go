@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/margolite/margolite/agent/identity"
+	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/test/gitserver"
 	"github.com/margolite/margolite/test/pki"
 	"github.com/margolite/margolite/test/wfmsim"
@@ -18,7 +19,7 @@ import (
 type Way struct {
 	// Revision of the standard that the WFM speaks; empty: rc.3. Before rc.3 the
 	// device signs its requests and has to be onboarded.
-	Revision wfmsim.Revision
+	Revision margo.Revision
 	// Gateway terminates TLS in front of a WFM of rc.3 and wants a password, "Basic",
 	// or a token, "Bearer"; empty: there is none.
 	Gateway string
@@ -49,7 +50,7 @@ func (p *Plant) openWay() error {
 	var o wfmsim.Options
 	var own map[string]string // settings of the device's own identity
 	switch {
-	case way.Revision != "" && way.Revision != wfmsim.RC3:
+	case way.Revision != margo.RC3:
 		o, own, err = p.signed(public)
 	case way.Gateway != "":
 		o, own, err = p.gateway(public)
@@ -77,7 +78,7 @@ func (p *Plant) openWay() error {
 		p.settings["git"] = fmt.Sprintf("{branch: main, path: devices, token: %s}", p.secret("token"))
 		p.settings["reports"] = p.WFM.URL()
 	}
-	if way.Gateway == "" && way.Revision == "" && !way.Repository {
+	if way.Gateway == "" && way.Revision == margo.RC3 && !way.Repository {
 		return nil
 	}
 	ca := p.secret("ca.pem")
@@ -130,7 +131,7 @@ func (p *Plant) signed(public *pki.ServerAuthority) (o wfmsim.Options, settings 
 	}
 	p.client = wfmsim.ClientID(signer.Chain[0])
 	return wfmsim.Options{Revision: p.options.Way.Revision, SVID: server.TLS(), Root: public.RootPEM(), ClientCAs: public.Pool()},
-		map[string]string{"revision": string(p.options.Way.Revision), "certificate": files.Certificate, "key": files.Key},
+		map[string]string{"revision": p.options.Way.Revision.String(), "certificate": files.Certificate, "key": files.Key},
 		os.Remove(files.TrustBundle)
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/margolite/margolite/agent/identity"
+	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/test/wfmsim/signature"
 )
 
@@ -48,7 +49,7 @@ func (s *Server) who(r *http.Request) string {
 	switch {
 	case s.options.svids():
 		return claimed(r).Client
-	case s.options.Revision == RC3:
+	case s.options.Revision == margo.RC3:
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return s.authorization[r.Header.Get("Authorization")]
@@ -76,7 +77,7 @@ func (s *Server) authorize(r *http.Request, at place) (client string, refusal *p
 	switch {
 	case refusal != nil:
 		return "", refusal
-	case s.options.Revision != RC3:
+	case s.options.Revision != margo.RC3:
 		return s.authenticate(r, at)
 	case s.options.svids():
 		if client, refusal = s.recognise(r); refusal != nil {

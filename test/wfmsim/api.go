@@ -70,7 +70,7 @@ func (s *Server) bind(client string, at place, r *http.Request) {
 	}
 	s.bound[client] = client
 	if at.name == EndpointCapabilities && r.Method == http.MethodPut {
-		s.bound[client] = at.args[0]
+		s.bound[client] = strings.Join(at.args, "")
 	}
 }
 
@@ -97,7 +97,7 @@ func (s *Server) getManifest(c call) *problem {
 
 // immutable is the Cache-Control of what never changes.
 func (s *Server) immutable() string {
-	if s.options.Revision == RC3 {
+	if s.options.Revision == margo.RC3 {
 		return "private" + immutable
 	}
 	return "public" + immutable
@@ -146,12 +146,12 @@ func (s *Server) postStatus(c call) *problem {
 	if refusal != nil {
 		return refusal
 	}
-	s.stored(c, created && s.options.Revision == RC3)
+	s.stored(c, created && s.options.Revision == margo.RC3)
 	return nil
 }
 
 func (s *Server) capabilities(c call) *problem {
-	device := c.args[0]
+	device := strings.Join(c.args, "") // the path of rc.1 has none
 	if c.r.Method == http.MethodDelete && s.options.Quirks.KeepsDevices {
 		return blank(http.StatusMethodNotAllowed, "There is no handler for it.")
 	}
@@ -170,18 +170,18 @@ func (s *Server) capabilities(c call) *problem {
 	if refusal != nil {
 		return refusal
 	}
-	if s.options.Revision == RC1 {
-		device = id // the path has none
+	if s.options.Revision == margo.RC1 {
+		device = id
 	}
 	if s.options.Quirks.ClientIDAsDevice && device != c.client {
 		return &problem{status: http.StatusBadRequest, title: "Bad Request", detail: "device ID mismatch"}
 	}
-	known := c.r.Method != http.MethodPut || s.options.Revision == RC3 || s.options.Quirks.PutFirst
+	known := c.r.Method != http.MethodPut || s.options.Revision == margo.RC3 || s.options.Quirks.PutFirst
 	created, refusal := s.describe(c.client, device, id, body, known)
 	if refusal != nil {
 		return refusal
 	}
-	s.stored(c, created || s.options.Revision != RC3 || s.options.Quirks.CreatesAlways)
+	s.stored(c, created || s.options.Revision != margo.RC3 || s.options.Quirks.CreatesAlways)
 	return nil
 }
 

@@ -134,36 +134,14 @@ func (s *Server) Deployments(client string) []Deployed {
 	return list
 }
 
-// The manifest as it is written: margo's own type writes no version but that of the
-// standard.
-type (
-	manifestBody struct {
-		Version     json.RawMessage `json:"manifestVersion"`
-		Bundle      *bundleBody     `json:"bundle"`
-		Deployments []refBody       `json:"deployments"`
-	}
-	bundleBody struct {
-		MediaType string        `json:"mediaType"`
-		Digest    digest.Digest `json:"digest"`
-		SizeBytes uint64        `json:"sizeBytes,omitempty"`
-		URL       string        `json:"url,omitempty"`
-	}
-	refBody struct {
-		ID        string        `json:"deploymentId"`
-		Digest    digest.Digest `json:"digest"`
-		SizeBytes uint64        `json:"sizeBytes,omitempty"`
-		URL       string        `json:"url,omitempty"`
-	}
-)
-
 // manifest gives the present manifest of a client and its ETag.
 func (s *Server) manifest(client string) (body []byte, etag string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := s.state.client(client)
-	m := manifestBody{Version: json.RawMessage(s.options.Quirks.number(c.Version)), Deployments: []refBody{}}
+	m := margo.StateManifest{Version: c.Version, Deployments: []margo.DeploymentRef{}}
 	for _, d := range c.listed() {
-		m.Deployments = append(m.Deployments, refBody{
+		m.Deployments = append(m.Deployments, margo.DeploymentRef{
 			ID: d.ID, Digest: d.wanted(), SizeBytes: uint64(len(c.Documents[d.wanted()].Body)),
 			URL: s.link(client, "deployments/"+d.ID+"/"+d.wanted().String()),
 		})
@@ -175,7 +153,7 @@ func (s *Server) manifest(client string) (body []byte, etag string, err error) {
 			return nil, "", err
 		}
 		name = digest.FromBytes(archive)
-		m.Bundle = &bundleBody{
+		m.Bundle = &margo.Bundle{
 			MediaType: margo.BundleMediaType, Digest: name, SizeBytes: uint64(len(archive)),
 			URL: s.link(client, "bundles/"+name.String()),
 		}
@@ -183,6 +161,7 @@ func (s *Server) manifest(client string) (body []byte, etag string, err error) {
 	if body, err = json.Marshal(m); err != nil {
 		return nil, "", fmt.Errorf("cannot write manifest of client %s: %w", client, err)
 	}
+	body = s.options.Quirks.manifest(body, c.Version)
 	if s.options.Quirks.BundleETag && name != "" {
 		return body, quoted(name), nil
 	}
@@ -194,7 +173,7 @@ func (s *Server) manifest(client string) (body []byte, etag string, err error) {
 func (s *Server) link(client, path string) string {
 	of := func(client string) string { return "/api/v1/clients/" + client + "/" + path }
 	usual := "/api/v1/" + path
-	if s.options.Revision != RC3 {
+	if s.options.Revision != margo.RC3 {
 		usual = of(client)
 	}
 	switch s.options.URLs {

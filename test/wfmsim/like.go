@@ -17,7 +17,7 @@ import (
 // standard says.
 type Like struct {
 	Name, About string
-	Revision    Revision
+	Revision    margo.Revision
 	Prefix      string  // under which its interface is mounted
 	URLs        URLForm // in its manifests
 	Quirks      Quirks
@@ -28,7 +28,7 @@ func Likes() []Like {
 	return []Like{
 		{
 			Name: "sandbox", About: "the Symphony-based WFM of the Margo sandbox, December 2025",
-			Revision: RC1, Prefix: "/v1alpha2/margo",
+			Revision: margo.RC1, Prefix: "/v1alpha2/margo",
 			Quirks: Quirks{
 				PublicCertificate: true, NumberedClients: true, ClientIDAsDevice: true, CapitalisedStates: true,
 				SandboxDocuments: true, ErrorMember: true, BundleETag: true,
@@ -36,20 +36,20 @@ func Likes() []Like {
 		},
 		{
 			Name: "sandbox-2026", About: "its newer builds, over mutual TLS",
-			Revision: RC3, Prefix: "/v1alpha2/margo", URLs: Legacy,
+			Revision: margo.RC3, Prefix: "/v1alpha2/margo", URLs: Legacy,
 			Quirks: Quirks{LiteralAccept: true, CreatesAlways: true, KeepsDevices: true, OtherBytes: true, FloatVersions: true, BareArtifacts: true},
 		},
 		{
 			Name: "toolkit", About: "the device supplier's mock of the conformance toolkit, over mutual TLS",
-			Revision: RC3, Quirks: Quirks{BindsFirst: true, OddIDs: true},
+			Revision: margo.RC3, Quirks: Quirks{BindsFirst: true, OddIDs: true},
 		},
 		{
 			Name: "toolkit-rc2", About: "the same with signed requests",
-			Revision: RC2, Quirks: Quirks{TargetsClient: true, OddIDs: true},
+			Revision: margo.RC2, Quirks: Quirks{TargetsClient: true, OddIDs: true},
 		},
 		{
 			Name: "tenants", About: "a commercial WFM with its tenants in the path",
-			Revision: RC2, Prefix: "/tenant-7", URLs: Absolute,
+			Revision: margo.RC2, Prefix: "/tenant-7", URLs: Absolute,
 			Quirks: Quirks{FlatCPU: true, AnnotatedDocuments: true, Statuses: true},
 		},
 	}
@@ -172,12 +172,13 @@ func (q Quirks) status(body []byte) []byte {
 	return text
 }
 
-// number writes the version of a manifest.
-func (q Quirks) number(version uint64) string {
-	if q.FloatVersions {
-		return strconv.FormatFloat(float64(float32(version)), 'f', -1, 64)
+// manifest writes the version of a manifest, which comes first in it.
+func (q Quirks) manifest(body []byte, version uint64) []byte {
+	if !q.FloatVersions {
+		return body
 	}
-	return strconv.FormatUint(version, 10)
+	written := strconv.FormatFloat(float64(float32(version)), 'f', -1, 64)
+	return bytes.Replace(body, []byte(strconv.FormatUint(version, 10)), []byte(written), 1)
 }
 
 // single gives the bytes of a document that is asked for by itself.

@@ -90,7 +90,7 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, p *problem, retr
 		http.Error(w, p.detail, p.status)
 	case s.options.Quirks.ErrorMember:
 		p.answerAsError(w)
-	case s.options.Revision == RC3:
+	case s.options.Revision == margo.RC3:
 		p.answer(w, r, retryAfter)
 	default:
 		p.answerPlainly(w)

@@ -63,7 +63,7 @@ func (s *Server) WaitState(ctx context.Context, id string, state margo.State, ve
 			return false
 		}
 		newest := reports[len(reports)-1].Status
-		return newest.State == state && (newest.AdoptedVersion >= version || s.options.Revision != RC3)
+		return newest.State == state && (newest.AdoptedVersion >= version || s.options.Revision != margo.RC3)
 	})
 }
 
@@ -185,12 +185,12 @@ func (s *Server) report(client, id string, status *margo.Status, body []byte) (c
 }
 
 // contradicts checks a report against what this client was given.
-func (c *clientState) contradicts(status *margo.Status, revision Revision) *problem {
+func (c *clientState) contradicts(status *margo.Status, revision margo.Revision) *problem {
 	d := c.Deployments[key(status.DeploymentID)]
 	if d == nil {
 		return blank(http.StatusNotFound, "Deployment "+status.DeploymentID+" was never given to this client.")
 	}
-	if revision != RC3 {
+	if revision != margo.RC3 {
 		return c.contradictsAll(d, status, revision)
 	}
 	asked, held, known := d.at(status.AdoptedVersion)
@@ -208,7 +208,7 @@ func (c *clientState) contradicts(status *margo.Status, revision Revision) *prob
 
 // contradictsAll checks a report that does not say which revision it is about:
 // it has to fit one of them.
-func (c *clientState) contradictsAll(d *deployment, status *margo.Status, revision Revision) (refusal *problem) {
+func (c *clientState) contradictsAll(d *deployment, status *margo.Status, revision margo.Revision) (refusal *problem) {
 	for _, r := range slices.Backward(d.Revisions) {
 		if r.Digest == "" {
 			continue
@@ -220,7 +220,7 @@ func (c *clientState) contradictsAll(d *deployment, status *margo.Status, revisi
 	return refusal
 }
 
-func (c *clientState) contradictsDocument(held digest.Digest, status *margo.Status, revision Revision) *problem {
+func (c *clientState) contradictsDocument(held digest.Digest, status *margo.Status, revision margo.Revision) *problem {
 	document, err := margo.ParseDeployment(c.Documents[held].Body)
 	if err != nil {
 		return nil // a document that cannot be read has no components to name
@@ -237,7 +237,7 @@ func (c *clientState) contradictsDocument(held digest.Digest, status *margo.Stat
 	if !slices.Equal(want, got) {
 		return semantic("components", fmt.Sprintf("name %q, the revision adopted with manifest %d has %q (ST-05)", got, status.AdoptedVersion, want))
 	}
-	if revision == RC1 {
+	if revision == margo.RC1 {
 		return nil // errors have no source there
 	}
 	return c.misattributed(document, status)

@@ -4,21 +4,9 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+
+	"github.com/margolite/margolite/agent/margo"
 )
-
-// Revision of the standard that a WFM speaks.
-type Revision string
-
-// The revisions. RC2 has client ids and signed requests; a document with the same
-// label describes the interface of RC3 (A-02).
-const (
-	RC3 Revision = "1.0.0-rc.3"
-	RC2 Revision = "1.0.0-rc.2"
-	RC1 Revision = "1.0.0-rc.1"
-)
-
-// Revisions are all there are, newest first.
-func Revisions() []Revision { return []Revision{RC3, RC2, RC1} }
 
 // Names of the endpoints, for faults and for the record. Paths of rc.1 and rc.2
 // have /clients/{clientId} before deployments, bundles and capabilities.
@@ -36,8 +24,41 @@ const (
 // endpoint is one row of the interface.
 type endpoint struct {
 	name    string
+	path    string // below /api/v1/; * stands for one segment, ** at the end for all that are left
 	methods []string
 	handle  func(*Server, call) *problem
+}
+
+// endpoints is the interface of the revision. The first row that fits a path counts.
+func (s *Server) endpoints() []endpoint {
+	get, read, post := []string{http.MethodGet}, []string{http.MethodGet, http.MethodHead}, []string{http.MethodPost}
+	device, status := "capabilities/**", "status"
+	describe := []string{http.MethodPut, http.MethodDelete}
+	switch s.options.Revision {
+	case margo.RC2:
+		describe = []string{http.MethodPost, http.MethodPut, http.MethodDelete}
+	case margo.RC1:
+		device, describe = "capabilities", []string{http.MethodPost, http.MethodPut}
+	}
+	if s.options.Quirks.Statuses {
+		status = "statuses"
+	}
+	all := []endpoint{
+		{EndpointManifest, "deployments", read, (*Server).getManifest},
+		{EndpointStatus, "deployments/*/" + status, post, (*Server).postStatus},
+		{EndpointDocument, "deployments/*/*", read, (*Server).getDocument},
+		{EndpointBundle, "bundles/*", read, (*Server).getBundle},
+		{EndpointCapabilities, device, describe, (*Server).capabilities},
+	}
+	if s.options.Revision == margo.RC3 {
+		return all
+	}
+	for i := range all {
+		all[i].path = "clients/*/" + all[i].path
+	}
+	return append(all,
+		endpoint{EndpointRoot, "onboarding/certificate", get, (*Server).getRoot},
+		endpoint{EndpointOnboarding, "onboarding", post, (*Server).postOnboarding})
 }
 
 // place is what a path means.
@@ -50,51 +71,35 @@ type place struct {
 // find gives the row for a path without its prefix, and the variable segments.
 // Segments are literal: the standard's names need no escaping and get none (A-62).
 func (s *Server) find(path string) place {
-	nowhere := place{endpoint: endpoint{EndpointOther, nil, (*Server).nothing}}
 	rest, ok := strings.CutPrefix(path, "/api/v1/")
 	parts := strings.Split(rest, "/")
-	switch {
-	case !ok || slices.Contains(parts, ""):
-		return nowhere
-	case s.options.Revision == RC3:
-		return s.resource(parts, nowhere)
-	case rest == "onboarding/certificate":
-		return place{endpoint: endpoint{EndpointRoot, []string{http.MethodGet}, (*Server).getRoot}}
-	case rest == "onboarding":
-		return place{endpoint: endpoint{EndpointOnboarding, []string{http.MethodPost}, (*Server).postOnboarding}}
-	case parts[0] != "clients" || len(parts) < 3:
-		return nowhere
+	for _, e := range s.endpoints() {
+		args, fits := match(strings.Split(e.path, "/"), parts)
+		if !ok || !fits || slices.Contains(parts, "") {
+			continue
+		}
+		at := place{e, "", args}
+		if strings.HasPrefix(e.path, "clients/") {
+			at.client, at.args = args[0], args[1:]
+		}
+		return at
 	}
-	found := s.resource(parts[2:], nowhere)
-	found.client = parts[1]
-	return found
+	return place{endpoint: endpoint{name: EndpointOther, handle: (*Server).nothing}}
 }
 
-// resource is what there is for one client.
-func (s *Server) resource(parts []string, nowhere place) place {
-	read := []string{http.MethodGet, http.MethodHead}
-	status := "status"
-	if s.options.Quirks.Statuses {
-		status = "statuses"
-	}
-	first, count := parts[0], len(parts)
-	switch {
-	case count == 3 && first == "deployments" && parts[2] == status:
-		return place{endpoint{EndpointStatus, []string{http.MethodPost}, (*Server).postStatus}, "", parts[1:2]}
-	case count == 1 && first == "deployments":
-		return place{endpoint{EndpointManifest, read, (*Server).getManifest}, "", nil}
-	case count == 3 && first == "deployments" && parts[2] != "status":
-		return place{endpoint{EndpointDocument, read, (*Server).getDocument}, "", parts[1:]}
-	case count == 2 && first == "bundles":
-		return place{endpoint{EndpointBundle, read, (*Server).getBundle}, "", parts[1:]}
-	case first == "capabilities" && s.options.Revision == RC1 && count == 1:
-		return place{endpoint{EndpointCapabilities, []string{http.MethodPost, http.MethodPut}, (*Server).capabilities}, "", []string{""}}
-	case first == "capabilities" && s.options.Revision != RC1 && count >= 2:
-		methods := []string{http.MethodPut, http.MethodDelete}
-		if s.options.Revision == RC2 {
-			methods = []string{http.MethodPost, http.MethodPut, http.MethodDelete}
+// match gives the segments that the stars of a pattern stand for.
+func match(pattern, parts []string) (args []string, fits bool) {
+	for i, p := range pattern {
+		switch {
+		case i == len(parts):
+			return nil, false
+		case p == "**":
+			return append(args, strings.Join(parts[i:], "/")), true
+		case p == "*":
+			args = append(args, parts[i])
+		case p != parts[i]:
+			return nil, false
 		}
-		return place{endpoint{EndpointCapabilities, methods, (*Server).capabilities}, "", []string{strings.Join(parts[1:], "/")}}
 	}
-	return nowhere
+	return args, len(pattern) == len(parts)
 }

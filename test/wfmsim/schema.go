@@ -26,8 +26,8 @@ type schemas struct {
 	status, capabilities, onboarding *jsonschema.Schema
 }
 
-func loadSchemas(revision Revision) (schemas, error) {
-	file := map[Revision]string{RC1: "rc.1.json", RC2: "rc.2.json", RC3: "rc.3.json"}[revision]
+func loadSchemas(revision margo.Revision) (schemas, error) {
+	file := strings.TrimPrefix(revision.String(), "1.0.0-") + ".json"
 	text, err := schemaFiles.ReadFile("schema/" + file)
 	if err != nil {
 		return schemas{}, fmt.Errorf("cannot read schemas: %w", err)
@@ -44,7 +44,7 @@ func loadSchemas(revision Revision) (schemas, error) {
 	for name, to := range map[string]**jsonschema.Schema{
 		"DeploymentStatusManifest": &s.status, "DeviceCapabilitiesManifest": &s.capabilities, "OnboardingRequest": &s.onboarding,
 	} {
-		if revision == RC3 && to == &s.onboarding {
+		if revision == margo.RC3 && to == &s.onboarding {
 			continue // there is none
 		}
 		if *to, err = compiler.Compile(file + "#/$defs/" + name); err != nil {
@@ -94,7 +94,7 @@ func members(body []byte) (map[string]json.RawMessage, error) {
 // parseStatus reads a report of the revision, as rc.3 would have it. A report
 // of the earlier ones names no manifest version: there it is 0.
 func (s *Server) parseStatus(body []byte) (*margo.Status, *problem) {
-	if s.options.Revision == RC3 {
+	if s.options.Revision == margo.RC3 {
 		status, err := margo.ParseStatus(body)
 		if err != nil {
 			return nil, unacceptable(err)
@@ -109,7 +109,7 @@ func (s *Server) parseStatus(body []byte) (*margo.Status, *problem) {
 		return nil, invalid(err.Error())
 	}
 	m["adoptedManifestVersion"] = json.RawMessage("1") // to have the rest checked
-	if s.options.Revision == RC1 {
+	if s.options.Revision == margo.RC1 {
 		if m, err = withSources(m); err != nil {
 			return nil, invalid(err.Error())
 		}
@@ -148,7 +148,7 @@ func withSources(m map[string]json.RawMessage) (map[string]json.RawMessage, erro
 // parseCapabilities reads a capabilities document of the revision, and gives the id of the
 // device. Of the forms in which rc.2 devices tell their processors the WFM reads one.
 func (s *Server) parseCapabilities(body []byte) (device string, refusal *problem) {
-	if s.options.Revision == RC3 {
+	if s.options.Revision == margo.RC3 {
 		parsed, err := margo.ParseCapabilities(body)
 		if err != nil {
 			return "", unacceptable(err)
@@ -171,7 +171,7 @@ func (s *Server) parseCapabilities(body []byte) (device string, refusal *problem
 	if s.options.Quirks.FlatCPU {
 		read = document.Properties.CPU
 	}
-	if s.options.Revision == RC2 && read == nil {
+	if s.options.Revision == margo.RC2 && read == nil {
 		return "", semantic("properties", "tells of no processors that this WFM can read")
 	}
 	return document.Properties.ID, nil

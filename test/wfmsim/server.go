@@ -7,11 +7,11 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"slices"
 	"strings"
 	"sync"
 
 	"github.com/margolite/margolite/agent/identity"
+	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/test/wfmsim/fault"
 	"github.com/margolite/margolite/test/wfmsim/record"
 	"github.com/margolite/margolite/test/wfmsim/serving"
@@ -29,7 +29,7 @@ const (
 
 // Options of a WFM.
 type Options struct {
-	Revision Revision // empty: RC3
+	Revision margo.Revision
 
 	// ID is who the WFM is, and Bundle holds the anchors of its trust domain.
 	// They are for clients that present SVIDs: needed with RC3, unless a gateway
@@ -72,7 +72,7 @@ type Options struct {
 }
 
 // svids says whether clients prove who they are by X.509-SVIDs.
-func (o Options) svids() bool { return o.Revision == RC3 && o.Authorization == nil }
+func (o Options) svids() bool { return o.Revision == margo.RC3 && o.Authorization == nil }
 
 // Server is one WFM. Its methods may be called at any time from any goroutine.
 type Server struct {
@@ -95,12 +95,7 @@ type Server struct {
 
 // New makes a WFM with the state kept in Options.File, or with none.
 func New(o Options) (*Server, error) {
-	if o.Revision == "" {
-		o.Revision = RC3
-	}
 	switch {
-	case !slices.Contains(Revisions(), o.Revision):
-		return nil, fmt.Errorf("cannot create WFM: revision %q is none of %q", o.Revision, Revisions())
 	case o.svids() && (o.ID.Client != "" || o.ID.WFM == "" || o.ID.TrustDomain == ""):
 		return nil, fmt.Errorf("cannot create WFM: %q is not the identity of a WFM", o.ID)
 	case len(o.SVID.Certificate) == 0:
@@ -149,7 +144,7 @@ func New(o Options) (*Server, error) {
 func (s *Server) URL() string { return "https://" + s.Address() + s.options.Prefix }
 
 // Revision is what the WFM speaks.
-func (s *Server) Revision() Revision { return s.options.Revision }
+func (s *Server) Revision() margo.Revision { return s.options.Revision }
 
 // SetSVID changes the certificate that is presented from the next connection on.
 func (s *Server) SetSVID(svid tls.Certificate) {

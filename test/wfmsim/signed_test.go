@@ -34,7 +34,7 @@ func newSignedRig(t *testing.T) *signedRig {
 	server, err := ordinary.IssueServer([]string{"127.0.0.1"})
 	check(t, err)
 	r.rig = newRig(t, func(o *wfmsim.Options) {
-		*o = wfmsim.Options{Revision: wfmsim.RC2, SVID: server.TLS(), ClientCAs: ordinary.Pool()}
+		*o = wfmsim.Options{Revision: margo.RC2, SVID: server.TLS(), ClientCAs: ordinary.Pool()}
 	})
 	r.sign = r.signedBy(r.signer.Key)
 	return r

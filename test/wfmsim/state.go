@@ -1,6 +1,7 @@
 package wfmsim
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/store"
 )
 
 // state is everything that outlives the process; the file holds it as JSON.
@@ -120,10 +122,7 @@ func (s *state) save() error {
 	if err != nil {
 		return fmt.Errorf("cannot save state: %w", err)
 	}
-	if err := os.WriteFile(s.file+".new", text, 0o600); err != nil {
-		return fmt.Errorf("cannot save state: %w", err)
-	}
-	if err := os.Rename(s.file+".new", s.file); err != nil {
+	if err := store.ReplaceFile(s.file, 0o600, bytes.NewReader(text)); err != nil {
 		return fmt.Errorf("cannot save state: %w", err)
 	}
 	return nil

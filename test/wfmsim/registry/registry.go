@@ -31,6 +31,7 @@ import (
 	ggcr "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/opencontainers/go-digest"
 
+	"github.com/margolite/margolite/store"
 	"github.com/margolite/margolite/test/wfmsim/fault"
 	"github.com/margolite/margolite/test/wfmsim/record"
 	"github.com/margolite/margolite/test/wfmsim/serving"
@@ -195,10 +196,7 @@ func (r *Registry) keep(m manifest) error {
 			return fmt.Errorf("cannot keep manifest: %w", err)
 		}
 		name := filepath.Join(r.manifestDir(), digest.FromString(m.Path).Encoded()+".json")
-		if err := os.WriteFile(name+".new", text, 0o644); err != nil {
-			return fmt.Errorf("cannot keep manifest: %w", err)
-		}
-		if err := os.Rename(name+".new", name); err != nil {
+		if err := store.ReplaceFile(name, 0o644, bytes.NewReader(text)); err != nil {
 			return fmt.Errorf("cannot keep manifest: %w", err)
 		}
 	}
