@@ -1,7 +1,6 @@
 package store
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 )
@@ -18,7 +17,7 @@ const keyAccepted = "accepted"
 // other one.
 func (s *Store) Manifest() (Manifest, bool, error) {
 	stored, known, storedErr := s.storedManifest()
-	aside, asideErr := s.accepted.read()
+	aside, asideErr := readBeside[Manifest](s.files.accepted(), "accepted manifest")
 	err := errors.Join(storedErr, asideErr)
 	if aside == nil {
 		return stored, known, err
@@ -41,36 +40,21 @@ func (s *Store) storedManifest() (m Manifest, known bool, err error) {
 	return m, data != nil, nil
 }
 
-// keepAccepted has the file beside the database catch up with it.
+// keepAccepted has the file beside the database catch up with it: the file keeps the
+// version when the database is lost. It leaves the ETag out: with it, an agent without
+// a database would ask the WFM whether anything changed, and be told that nothing did.
 func (s *Store) keepAccepted() error {
-	if m, known, _ := s.Manifest(); known {
-		return full(s.accepted.keep(m))
-	}
-	return nil
-}
-
-// acceptedFile is the path of the file that keeps the version of the accepted
-// manifest when the database is lost. It leaves the ETag out: with it, an agent
-// without a database would ask the WFM whether anything changed, and be told
-// that nothing did.
-type acceptedFile string
-
-func (f acceptedFile) read() (*Manifest, error) {
-	return readBeside[Manifest](string(f), "accepted manifest")
-}
-
-// keep writes m, unless the file says the same already.
-func (f acceptedFile) keep(m Manifest) error {
-	m.ETag = ""
-	if now, err := f.read(); err == nil && now != nil && *now == m {
+	m, known, _ := s.Manifest()
+	if !known {
 		return nil
 	}
+	m.ETag = ""
 	data, err := encode(m)
 	if err == nil {
-		err = ReplaceFile(string(f), 0o600, bytes.NewReader(append(data, '\n')))
+		err = keepBeside(s.files.accepted(), append(data, '\n'))
 	}
 	if err != nil {
-		return fmt.Errorf("cannot keep accepted manifest in %q: %w", string(f), err)
+		return full(fmt.Errorf("cannot keep accepted manifest: %w", err))
 	}
 	return nil
 }

@@ -173,7 +173,7 @@ func (s *Store) Journal(f JournalFilter) ([]Entry, error) {
 // here: only who has kept an earlier Head elsewhere can tell then.
 func (s *Store) VerifyJournal() (sum JournalSummary, err error) {
 	// The file first: it is behind the database then, never ahead.
-	kept, fileErr := s.journal.file.read()
+	kept, fileErr := readEndsBeside(s.journal.file)
 	err = s.view(func(tx *bolt.Tx) error {
 		ends, known := readEnds(tx)
 		if known {
@@ -255,7 +255,7 @@ func verifyEnds(last Mark, ends journalEnds, kept *journalEnds) error {
 // finds what was taken away, or comes from another database, until more is
 // appended; VerifyJournal finds it later as well.
 func (s *Store) CheckJournal() error {
-	kept, err := s.journal.file.read()
+	kept, err := readEndsBeside(s.journal.file)
 	if err != nil {
 		return err
 	}
@@ -309,38 +309,35 @@ func readEnds(tx *bolt.Tx) (ends journalEnds, known bool) {
 	return ends, err == nil
 }
 
-// journalFile is the path of the file with the ends.
-type journalFile string
-
-// read returns nil where there is no file.
-func (f journalFile) read() (*journalEnds, error) {
-	return readBeside[journalEnds](string(f), "the ends of the journal")
+// readEndsBeside reads the file with the ends; nil where there is none.
+func readEndsBeside(path string) (*journalEnds, error) {
+	return readBeside[journalEnds](path, "the ends of the journal")
 }
 
 // endsSize is how large the file is, with blanks behind the record: a sector.
 const endsSize = 512
 
-// write overwrites the file where it has its size already. To replace it would
+// writeEndsBeside overwrites the file where it has its size already. To replace it would
 // be two transactions of the file system, which write more than the entry that it
 // is about. What a power cut might leave of a sector that it tore is no worse
 // than no file, and mended by the next start.
-func (f journalFile) write(ends journalEnds) error {
+func writeEndsBeside(path string, ends journalEnds) error {
 	data, err := encode(ends)
 	if err != nil {
 		return err
 	}
 	blanks := bytes.Repeat([]byte(" "), max(endsSize-1-len(data), 0))
 	data = append(append(data, blanks...), '\n')
-	if overwriteFile(string(f), data) == nil {
+	if overwriteFile(path, data) == nil {
 		return nil
 	}
-	return ReplaceFile(string(f), 0o600, bytes.NewReader(data))
+	return ReplaceFile(path, 0o600, bytes.NewReader(data))
 }
 
 // journal is what is known of the journal beside the database. The holder of
 // Store.writing owns it.
 type journal struct {
-	file journalFile
+	file string       // path
 	kept *journalEnds // what the file says; nil: nothing
 	told func(Entry)  // or nil
 
@@ -350,7 +347,7 @@ type journal struct {
 // open measures the journal, reads the file and has it catch up, unless it contradicts
 // the database: then it stays as it is, and the next entry leaves a break in the chain.
 func (j *journal) open(tx *bolt.Tx) error {
-	j.kept, _ = j.file.read() // what is rotten is told by VerifyJournal, and written again
+	j.kept, _ = readEndsBeside(j.file) // what is rotten is told by VerifyJournal, and written again
 	b := tx.Bucket([]byte(bucketJournal))
 	if b != nil {
 		c := b.Cursor()
@@ -373,7 +370,7 @@ func (j *journal) keep(ends journalEnds) {
 	if j.kept != nil && *j.kept == ends {
 		return
 	}
-	if j.file.write(ends) == nil {
+	if writeEndsBeside(j.file, ends) == nil {
 		j.kept = &ends
 	}
 }

@@ -101,7 +101,6 @@ func open(path string, o Options) (*Store, error) {
 	}
 	s := &Store{
 		files:    f,
-		accepted: f.accepted(),
 		journal:  journal{file: f.journal()},
 		incoming: &Incoming{f.beside("incoming"), cmp.Or(o.IncomingBytes, defaultIncomingBytes), o.Reserve},
 		room:     &room{path: path},

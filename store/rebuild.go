@@ -25,9 +25,9 @@ func (f files) smaller() string           { return string(f) + ".compact" } // w
 func (f files) dir() string               { return filepath.Dir(string(f)) }
 func (f files) beside(name string) string { return filepath.Join(f.dir(), name) }
 
-func (f files) accepted() acceptedFile { return acceptedFile(f.beside("accepted.json")) }
-func (f files) journal() journalFile   { return journalFile(f.beside("journal.json")) }
-func (f files) settings() settingsFile { return settingsFile(f.beside("settings.json")) }
+func (f files) accepted() string { return f.beside("accepted.json") }
+func (f files) journal() string  { return f.beside("journal.json") }
+func (f files) settings() string { return f.beside("settings.json") }
 
 // rebuild puts a new database in the place of the one that is damaged, or gone: why.
 // It has what can be told to be as it was written, and the settings that are kept
@@ -49,7 +49,7 @@ func (f files) rebuild(o Options, why error) error {
 
 // existed says that there was a database here: it has left something beside.
 func (f files) existed() bool {
-	for _, path := range []string{string(f.accepted()), string(f.journal()), string(f.settings())} {
+	for _, path := range []string{f.accepted(), f.journal(), f.settings()} {
 		if _, err := os.Lstat(path); err == nil {
 			return true
 		}
@@ -130,7 +130,7 @@ func (f files) fill(path string, apart Apart, read, keep bool, damage *Damage) e
 
 // finish adds what is kept beside the database, and what happened to it.
 func (f files) finish(s *salvage, damage Damage, read bool) error {
-	kept, _ := f.settings().read() // what cannot be read is lost, too
+	kept, _ := readSettings(f.settings()) // what cannot be read is lost, too
 	for name, value := range kept {
 		if !s.settings[name] && name != settingDamage {
 			if err := s.put(bucketSettings, []byte(name), sealed(bucketSettings, []byte(name), value)); err != nil {

@@ -238,6 +238,14 @@ func readBeside[R record](path, what string) (*R, error) {
 	return &r, nil
 }
 
+// keepBeside writes a file beside the database, unless it has this content already.
+func keepBeside(path string, data []byte) error {
+	if now, err := readFile(path, int64(len(data))+1); err == nil && bytes.Equal(now, data) {
+		return nil
+	}
+	return ReplaceFile(path, 0o600, bytes.NewReader(data))
+}
+
 func (m Manifest) check() error {
 	return checkDigest("manifest", m.Digest)
 }

@@ -144,11 +144,11 @@ func FuzzEntryDecode(f *testing.F) {
 
 // Whatever lies beside the database is read as it was written, or not at all.
 func FuzzSettingsFile(f *testing.F) {
-	path := settingsFile(f.TempDir() + "/settings.json")
-	if err := path.keep(map[string][]byte{"locks": []byte("held\xff"), "": nil}); err != nil {
+	path := f.TempDir() + "/settings.json"
+	if err := writeSettings(path, map[string][]byte{"locks": []byte("held\xff"), "": nil}); err != nil {
 		f.Fatal(err)
 	}
-	data, err := os.ReadFile(string(path))
+	data, err := os.ReadFile(path)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -156,18 +156,18 @@ func FuzzSettingsFile(f *testing.F) {
 	f.Add(data[:len(data)-1])
 	f.Add(sealed(bucketSettings, nil, []byte(`{"a":"AA=="} {}`)))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		path := settingsFile(t.TempDir() + "/settings.json")
-		if err := os.WriteFile(string(path), data, 0o600); err != nil {
+		path := t.TempDir() + "/settings.json"
+		if err := os.WriteFile(path, data, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		first, err := path.read()
+		first, err := readSettings(path)
 		if err != nil {
 			return
 		}
-		if err := path.keep(first); err != nil {
+		if err := writeSettings(path, first); err != nil {
 			t.Fatal(err)
 		}
-		if second, err := path.read(); err != nil || !maps.EqualFunc(first, second, bytes.Equal) {
+		if second, err := readSettings(path); err != nil || !maps.EqualFunc(first, second, bytes.Equal) {
 			t.Fatalf("%q became %q, %v", first, second, err)
 		}
 	})

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
+	"os"
 	"slices"
 
 	bolt "go.etcd.io/bbolt"
@@ -19,14 +19,11 @@ const (
 	maxSettings = 16 << 20
 )
 
-// settingsFile is the path of the file with the settings, as JSON with a sum, for when
-// the database is lost: they are what people said and who the device is, which nobody
-// else knows.
-type settingsFile string
-
-// read returns nil where there is no file.
-func (f settingsFile) read() (map[string][]byte, error) {
-	data, err := readFile(string(f), maxSettings)
+// readSettings reads the file with the settings, JSON with a sum, for when the database
+// is lost: they are what people said and who the device is, which nobody else knows. It
+// returns nil where there is no file.
+func readSettings(path string) (map[string][]byte, error) {
+	data, err := readFile(path, maxSettings)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -38,23 +35,22 @@ func (f settingsFile) read() (map[string][]byte, error) {
 		err = json.Unmarshal(data, &settings)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("cannot read settings from %q: %w", string(f), err)
+		return nil, fmt.Errorf("cannot read settings from %q: %w", path, err)
 	}
 	return settings, nil
 }
 
-// keep writes the settings, unless the file says the same already.
-func (f settingsFile) keep(settings map[string][]byte) error {
-	now, err := f.read()
-	if err == nil && maps.EqualFunc(now, settings, bytes.Equal) {
+// writeSettings writes the file, which begins with the first setting.
+func writeSettings(path string, settings map[string][]byte) error {
+	if _, err := os.Lstat(path); len(settings) == 0 && errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	data, err := json.Marshal(settings)
 	if err == nil {
-		err = ReplaceFile(string(f), 0o600, bytes.NewReader(sealed(bucketSettings, nil, data)))
+		err = keepBeside(path, sealed(bucketSettings, nil, data))
 	}
 	if err != nil {
-		return fmt.Errorf("cannot keep settings in %q: %w", string(f), err)
+		return fmt.Errorf("cannot keep settings: %w", err)
 	}
 	return nil
 }
@@ -73,7 +69,7 @@ func (s *Store) keepSettings() error {
 	if err != nil {
 		return err
 	}
-	return s.files.settings().keep(settings)
+	return writeSettings(s.files.settings(), settings)
 }
 
 // Setting returns a setting, and false when it is not set.

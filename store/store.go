@@ -141,7 +141,6 @@ type Store struct {
 	db       *bolt.DB
 	file     *os.File // of db
 	files    files
-	accepted acceptedFile
 	journal  journal
 	incoming *Incoming
 	room     *room
