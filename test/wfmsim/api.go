@@ -211,14 +211,6 @@ func (s *Server) stored(c call, created bool) {
 	c.w.WriteHeader(status)
 }
 
-// json answers with a document.
-func (c call) json(status int, body []byte) {
-	c.w.Header().Set("Content-Type", jsonMediaType)
-	c.w.Header().Set("Cache-Control", "no-store")
-	c.w.WriteHeader(status)
-	_, _ = c.w.Write(body)
-}
-
 // serve writes a representation, parts of it where they are asked for, or 304
 // where the client has it already (RFC 9110, 13 and 14).
 func (c call) serve(mediaType, etag string, body []byte) {

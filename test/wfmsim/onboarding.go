@@ -14,6 +14,8 @@ import (
 	"net/http"
 	"slices"
 	"time"
+
+	"github.com/margolite/margolite/test/wfmsim/serving"
 )
 
 // Pending is a client that asked to be onboarded and waits to be approved.
@@ -159,11 +161,7 @@ func (s *Server) getRoot(c call) *problem {
 	if len(s.options.Root) == 0 {
 		return blank(http.StatusNotFound, "The root certificate is provided by other means.")
 	}
-	text, err := json.Marshal(map[string]string{"certificate": base64.StdEncoding.EncodeToString(s.options.Root)})
-	if err != nil {
-		return blank(http.StatusInternalServerError, err.Error())
-	}
-	c.json(http.StatusOK, text)
+	serving.Answer(c.w, http.StatusOK, jsonMediaType, map[string]string{"certificate": base64.StdEncoding.EncodeToString(s.options.Root)})
 	return nil
 }
 
@@ -203,11 +201,7 @@ func (s *Server) postOnboarding(c call) *problem {
 	if refusal != nil {
 		return refusal
 	}
-	text, err := json.Marshal(map[string]string{answered: client})
-	if err != nil {
-		return blank(http.StatusInternalServerError, err.Error())
-	}
-	c.json(http.StatusCreated, text)
+	serving.Answer(c.w, http.StatusCreated, jsonMediaType, map[string]string{answered: client})
 	return nil
 }
 

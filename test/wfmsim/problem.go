@@ -2,7 +2,6 @@ package wfmsim
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"net/http"
 	"strconv"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/test/wfmsim/fault"
+	"github.com/margolite/margolite/test/wfmsim/serving"
 )
 
 // problem is an answer that is no success. Its zero type is about:blank.
@@ -89,44 +89,20 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, p *problem, retr
 		w.Header().Add("WWW-Authenticate", `Bearer realm="gateway"`)
 		http.Error(w, p.detail, p.status)
 	case s.options.Quirks.ErrorMember:
-		p.answerAsError(w)
+		serving.Answer(w, p.status, jsonMediaType, map[string]string{"Error": strings.TrimSuffix(p.title+": "+p.detail, ": ")})
 	case s.options.Revision == margo.RC3:
-		p.answer(w, r, retryAfter)
+		serving.Answer(w, p.status, margo.ProblemMediaType, p.document(r, retryAfter))
 	default:
-		p.answerPlainly(w)
+		serving.Answer(w, p.status, jsonMediaType, struct {
+			Error   string             `json:"error"`
+			Message string             `json:"message,omitempty"`
+			Errors  []margo.FieldError `json:"errors,omitempty"`
+		}{p.title, p.detail, p.errors})
 	}
 }
 
-// answerPlainly writes the problem as the revisions before RC3 have it.
-func (p *problem) answerPlainly(w http.ResponseWriter) {
-	body, err := json.Marshal(struct {
-		Error   string             `json:"error"`
-		Message string             `json:"message,omitempty"`
-		Errors  []margo.FieldError `json:"errors,omitempty"`
-	}{p.title, p.detail, p.errors})
-	p.write(w, jsonMediaType, body, err)
-}
-
-// answerAsError writes the problem as a member of another name.
-func (p *problem) answerAsError(w http.ResponseWriter) {
-	body, err := json.Marshal(map[string]string{"Error": strings.TrimSuffix(p.title+": "+p.detail, ": ")})
-	p.write(w, jsonMediaType, body, err)
-}
-
-// write sends the problem as it was written.
-func (p *problem) write(w http.ResponseWriter, mediaType string, body []byte, err error) {
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
-	}
-	w.Header().Set("Content-Type", mediaType)
-	w.Header().Set("Cache-Control", "no-store")
-	w.WriteHeader(p.status)
-	_, _ = w.Write(body)
-}
-
-// answer writes the problem (RFC 9457).
-func (p *problem) answer(w http.ResponseWriter, r *http.Request, retryAfter int) {
+// document is the problem as RFC 9457 has it.
+func (p *problem) document(r *http.Request, retryAfter int) margo.ProblemDetail {
 	detail := margo.ProblemDetail{
 		Type: "about:blank", Title: p.title, Status: p.status, Detail: p.detail,
 		Instance: r.URL.EscapedPath(), Backoff: margo.BackoffNone, Errors: p.errors,
@@ -138,8 +114,7 @@ func (p *problem) answer(w http.ResponseWriter, r *http.Request, retryAfter int)
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusInternalServerError:
 		detail.Retryable, detail.Backoff, detail.RetryAfterSeconds = true, margo.BackoffExponential, retryAfter
 	}
-	body, err := json.Marshal(detail)
-	p.write(w, margo.ProblemMediaType, body, err)
+	return detail
 }
 
 // problemOf describes a status that is answered on demand by the type that the

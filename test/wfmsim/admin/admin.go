@@ -95,10 +95,10 @@ func Handler(servers Servers, info func() Info) http.Handler {
 		verb, known := strings.CutPrefix(r.URL.Path, "/v1/")
 		switch {
 		case !isLocal(r):
-			write(w, http.StatusForbidden, Failure{"only programs on this machine are served"})
+			serving.Answer(w, http.StatusForbidden, "application/json", Failure{"only programs on this machine are served"})
 			return
 		case !known || r.Method != http.MethodPost:
-			write(w, http.StatusNotFound, Failure{"the only requests are POST /v1/VERB"})
+			serving.Answer(w, http.StatusNotFound, "application/json", Failure{"the only requests are POST /v1/VERB"})
 			return
 		}
 		var request Request
@@ -110,10 +110,10 @@ func Handler(servers Servers, info func() Info) http.Handler {
 			answer, err = servers.do(r.Context(), verb, request, info())
 		}
 		if err != nil {
-			write(w, http.StatusBadRequest, Failure{err.Error()})
+			serving.Answer(w, http.StatusBadRequest, "application/json", Failure{err.Error()})
 			return
 		}
-		write(w, http.StatusOK, answer)
+		serving.Answer(w, http.StatusOK, "application/json", answer)
 	})
 }
 
@@ -125,12 +125,6 @@ func isLocal(r *http.Request) bool {
 	}
 	ip := net.ParseIP(host)
 	return (host == "localhost" || ip != nil && ip.IsLoopback()) && r.Header.Get("Origin") == ""
-}
-
-func write(w http.ResponseWriter, status int, answer any) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(answer) // nobody is left to be told of an error
 }
 
 func (s Servers) do(ctx context.Context, verb string, r Request, info Info) (any, error) {

@@ -175,12 +175,5 @@ func problem(w http.ResponseWriter, r *http.Request, status int, kind margo.Prob
 	if kind == margo.ProblemSPIFFEBundleNotFound || slices.Contains([]int{429, 500, 503}, status) {
 		p.Retryable, p.Backoff, p.RetryAfterSeconds = true, margo.BackoffExponential, retryAfter
 	}
-	body, err := json.Marshal(p)
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
-	}
-	w.Header().Set("Content-Type", margo.ProblemMediaType)
-	w.WriteHeader(status)
-	_, _ = w.Write(body)
+	serving.Answer(w, status, margo.ProblemMediaType, p)
 }

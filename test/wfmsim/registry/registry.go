@@ -269,11 +269,5 @@ func refuse(w http.ResponseWriter, status int, code, message string) {
 		Code    string `json:"code"`
 		Message string `json:"message"`
 	}
-	text, err := json.Marshal(map[string][]entry{"errors": {{code, message}}})
-	if err != nil {
-		text = nil // the status alone has to do
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	_, _ = w.Write(text)
+	serving.Answer(w, status, "application/json", map[string][]entry{"errors": {{code, message}}})
 }

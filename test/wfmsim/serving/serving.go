@@ -5,6 +5,7 @@ package serving
 
 import (
 	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -54,6 +55,19 @@ func (s *Server) Requests() *record.Log { return s.requests }
 // Wrap puts memory and faults before the handler of an endpoint.
 func (s *Server) Wrap(endpoint string, handler http.Handler) http.Handler {
 	return s.requests.Wrap(endpoint, s.faults.Wrap(endpoint, handler))
+}
+
+// Answer answers with a document, as JSON that nobody may keep.
+func Answer(w http.ResponseWriter, status int, mediaType string, document any) {
+	body, err := json.Marshal(document)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", mediaType)
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	_, _ = w.Write(body) // nobody is left to be told of an error
 }
 
 // Start listens on address, or where address is empty on the one it had before
