@@ -222,27 +222,6 @@ func TestWhatIsNotThereIsAProblem(t *testing.T) {
 	}
 }
 
-func TestMethodsAreThoseOfTheStandard(t *testing.T) {
-	r := newRig(t, nil)
-	for path, allowed := range map[string][]string{
-		"/api/v1/deployments":                         {"GET", "HEAD"},
-		"/api/v1/bundles/sha256:0":                    {"GET", "HEAD"},
-		"/api/v1/deployments/" + one + "/sha256:0":    {"GET", "HEAD"},
-		"/api/v1/deployments/" + one + "/status":      {"POST"},
-		"/api/v1/capabilities/" + deviceID:            {"PUT", "DELETE"},
-		"/api/v1/capabilities/" + deviceID + "/child": {"PUT", "DELETE"},
-	} {
-		for _, method := range []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"} {
-			a := r.call(method, path, nil)
-			if refused := a.status == http.StatusMethodNotAllowed; refused == slices.Contains(allowed, method) {
-				t.Errorf("%s %s: got %d", method, path, a.status)
-			} else if refused && a.header.Get("Allow") != strings.Join(allowed, ", ") {
-				t.Errorf("%s %s: Allow %q", method, path, a.header.Get("Allow"))
-			}
-		}
-	}
-}
-
 func TestOnlyClientsOfThisWFMAreServed(t *testing.T) {
 	r := newRig(t, func(o *wfmsim.Options) { o.Clients = []string{deviceID, "second"} })
 	elsewhere, err := pki.NewAuthority("plant.example", time.Now())
