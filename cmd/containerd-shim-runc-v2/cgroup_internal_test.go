@@ -13,12 +13,8 @@ func tree(t *testing.T, files map[string]string) string {
 	root := t.TempDir()
 	for name, content := range files {
 		path := filepath.Join(root, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		check(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		check(t, os.WriteFile(path, []byte(content), 0o600))
 	}
 	return root
 }
@@ -47,18 +43,14 @@ func TestTheShimEntersItsGroupInEveryHierarchy(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := tree(t, c.files)
-			if err := enterGroup(root, "/shims"); err != nil {
-				t.Fatal(err)
-			}
+			check(t, enterGroup(root, "/shims"))
 			for file, want := range c.want {
 				if got, err := os.ReadFile(filepath.Join(root, file)); err != nil || string(got) != want {
 					t.Errorf("%s: %q, %v, want %q", file, got, err, want)
 				}
 			}
 			made, err := fs.Glob(os.DirFS(root), "*/shims")
-			if err != nil {
-				t.Fatal(err)
-			}
+			check(t, err)
 			if _, err := os.Stat(filepath.Join(root, "shims")); err == nil {
 				made = append(made, "shims")
 			}
@@ -68,5 +60,12 @@ func TestTheShimEntersItsGroupInEveryHierarchy(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -44,9 +44,7 @@ func (l logged) Close() error       { return nil }
 func lease(t *testing.T, client *containerd.Client) context.Context {
 	t.Helper()
 	ctx, release, err := client.WithLease(containerdtest.Context(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	t.Cleanup(func() {
 		if err := release(context.WithoutCancel(ctx)); err != nil {
 			t.Error(err)
@@ -59,9 +57,7 @@ func lease(t *testing.T, client *containerd.Client) context.Context {
 func create(ctx context.Context, t *testing.T, client *containerd.Client, id string, terminal bool, script string) containerd.Container {
 	t.Helper()
 	mounts, err := client.SnapshotService("overlayfs").Prepare(ctx, id, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	err = mount.WithTempMount(ctx, mounts, func(root string) error {
 		busybox, err := os.ReadFile("/bin/busybox")
 		if err != nil {
@@ -74,9 +70,7 @@ func create(ctx context.Context, t *testing.T, client *containerd.Client, id str
 		}
 		return os.WriteFile(filepath.Join(root, "bin", "busybox"), busybox, 0o755)
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	spec := &specs.Spec{
 		Version: specs.Version,
 		Root:    &specs.Root{Path: "rootfs"},
@@ -93,9 +87,7 @@ func create(ctx context.Context, t *testing.T, client *containerd.Client, id str
 	}
 	container, err := client.NewContainer(ctx, id,
 		containerd.WithSnapshotter("overlayfs"), containerd.WithSnapshot(id), containerd.WithSpec(spec))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	return container
 }
 
@@ -106,16 +98,10 @@ func run(t *testing.T, client *containerd.Client, id, uri string, terminal bool,
 	container := create(ctx, t, client, id, terminal, script)
 	io := logged{Terminal: terminal, Stdout: uri, Stderr: uri}
 	task, err := container.NewTask(ctx, func(string) (cio.IO, error) { return io, nil })
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	ended, err := task.Wait(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := task.Start(ctx); err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
+	check(t, task.Start(ctx))
 	select {
 	case status := <-ended:
 		if status.ExitCode() != 0 {
@@ -138,15 +124,11 @@ type line struct {
 func kept(t *testing.T, path string) []line {
 	t.Helper()
 	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	var lines []line
 	for decoder := json.NewDecoder(bytes.NewReader(text)); decoder.More(); {
 		var l line
-		if err := decoder.Decode(&l); err != nil {
-			t.Fatal(err)
-		}
+		check(t, decoder.Decode(&l))
 		lines = append(lines, l)
 	}
 	return lines
@@ -237,9 +219,7 @@ func TestACreationThatFailsLeavesNothing(t *testing.T) {
 	client := containerdtest.Official(t, embedded)
 	ctx := lease(t, client)
 	other, err := create(ctx, t, client, "other", false, "sleep 1000").NewTask(ctx, cio.NullIO)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	defer func() {
 		if _, err := other.Delete(ctx, containerd.WithProcessKill); err != nil {
 			t.Error(err)
@@ -250,26 +230,16 @@ func TestACreationThatFailsLeavesNothing(t *testing.T) {
 		t.Fatalf("sockets of shims: %v, %v", sockets, err)
 	}
 	conn, err := net.Dial("unix", sockets[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	defer conn.Close()
 	spec, err := create(ctx, t, client, "failing", false, "sleep 1000").Spec(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	config, err := json.Marshal(spec)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	bundle := t.TempDir()
-	if err := os.WriteFile(filepath.Join(bundle, "config.json"), config, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.WriteFile(filepath.Join(bundle, "config.json"), config, 0o600))
 	mounts, err := client.SnapshotService("overlayfs").Mounts(ctx, "failing")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	_, err = tasks.NewTTRPCTaskClient(ttrpc.NewClient(conn)).Create(ctx, &tasks.CreateTaskRequest{
 		ID: "failing", Bundle: bundle, Rootfs: mount.ToProto(mounts), Stdout: log.URI(log.Path(bundle, "failing"), log.Keep{}),
 		Stdin: filepath.Join(bundle, "missing"), // is opened when runc is done
@@ -286,19 +256,13 @@ func TestAShimWhoseLogNobodyReadsEnds(t *testing.T) {
 		t.Skip("in make test-all: long waits")
 	}
 	dir := containerdtest.Dir(t)
-	if err := unix.Mkfifo(filepath.Join(dir, "log"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check(t, unix.Mkfifo(filepath.Join(dir, "log"), 0o600))
 	socket := filepath.Join(dir, "s")
 	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	listener.SetUnlinkOnClose(false)
 	file, err := listener.File()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), idleTimeout+15*time.Second)
 	defer cancel()
 	shim := exec.CommandContext(ctx, containerdtest.Shim(t), "-namespace", "nobody", "-id", "waits", "-address", socket)
@@ -333,9 +297,7 @@ func awaitNone(t *testing.T, id string) {
 func processesOf(t *testing.T, id string) []string {
 	t.Helper()
 	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	var all []string
 	for _, file := range files {
 		line, _ := os.ReadFile(file) // it may have ended

@@ -43,30 +43,20 @@ func TestAContainerJoinsTheShimThatListens(t *testing.T) {
 			bundle := filepath.Join(dir, "bundle")
 			err := errors.Join(os.Mkdir(bundle, 0o700),
 				os.WriteFile(filepath.Join(bundle, "config.json"), []byte(`{"annotations": {"io.containerd.runc.v2.group": "shop"}}`), 0o600))
-			if err != nil {
-				t.Fatal(err)
-			}
+			check(t, err)
 			t.Chdir(bundle)
 			ctx := namespaces.WithNamespace(t.Context(), "test")
 			address, err := shim.CreateSocketAddress(ctx, dir, "containerd.sock", "shop", false)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check(t, err)
 			path := strings.TrimPrefix(address, "unix://")
 			socket, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check(t, err)
 			listener := os.NewFile(uintptr(socket), path)
 			defer listener.Close()
-			if err := errors.Join(unix.Bind(socket, &unix.SockaddrUnix{Name: path}), unix.Listen(socket, 0)); err != nil {
-				t.Fatal(err)
-			}
+			check(t, errors.Join(unix.Bind(socket, &unix.SockaddrUnix{Name: path}), unix.Listen(socket, 0)))
 			for range c.waiting {
 				conn, err := net.Dial("unix", path)
-				if err != nil {
-					t.Fatal(err)
-				}
+				check(t, err)
 				defer conn.Close()
 			}
 			if c.killed {
@@ -74,9 +64,7 @@ func TestAContainerJoinsTheShimThatListens(t *testing.T) {
 			}
 			var others newShims
 			got, err := starter{&others}.Start(ctx, &bootstrap.BootstrapParams{InstanceID: "web", SocketDir: &dir, ContainerdGrpcAddress: "containerd.sock"})
-			if err != nil {
-				t.Fatal(err)
-			}
+			check(t, err)
 			if others.started != c.started || c.started == 0 && got.GetAddress() != address {
 				t.Errorf("%d shims are started, and the address is %q, want %d and %q", others.started, got.GetAddress(), c.started, address)
 			}
