@@ -255,6 +255,11 @@ func (i *Images) Prune(ctx context.Context, keep, fetching map[string]bool) (rem
 		name, project := lease.Labels[ownLabel], lease.Labels[projectLabel]
 		return keep[name] || project != "" && fetching[project] || i.isPulling(name)
 	})
+	return i.remove(ctx, names, begun)
+}
+
+// remove removes images and downloads, and collects what nothing else needs. After a kill the next call collects it.
+func (i *Images) remove(ctx context.Context, names []string, begun []leases.Lease) (removed []string, err error) {
 	if len(names)+len(begun) == 0 {
 		_, err := i.collectAnnounced(ctx)
 		return nil, err
@@ -269,11 +274,12 @@ func (i *Images) Prune(ctx context.Context, keep, fetching map[string]bool) (rem
 		removed = append(removed, name)
 	}
 	for _, lease := range begun {
-		name := lease.Labels[ownLabel]
-		if err := i.client.LeasesService().Delete(ctx, lease); err != nil && !errdefs.IsNotFound(err) {
-			return removed, fmt.Errorf("cannot remove download of %s: %w", name, err)
+		if err := i.release(ctx, lease); err != nil {
+			return removed, err
 		}
-		removed = append(removed, name)
+		if name := lease.Labels[ownLabel]; !slices.Contains(removed, name) {
+			removed = append(removed, name)
+		}
 	}
 	return removed, i.collect(ctx)
 }

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/containerd/containerd/v2/core/images"
+	"github.com/containerd/containerd/v2/core/leases"
 	"github.com/containerd/errdefs"
 	"github.com/distribution/reference"
 	"github.com/opencontainers/go-digest"
@@ -118,7 +119,7 @@ type pull struct {
 
 	session session
 	meter   *meter
-	lease   string
+	held    held
 	media   []medium // that it comes to, as they were before
 	parts
 	chains  []digest.Digest // of the snapshots, by layer
@@ -173,7 +174,7 @@ func (i *Images) bring(ctx context.Context, pulls []*pull, progress func(Progres
 		}
 		i.remember(pulls, err)
 		if IsFull(err) {
-			err = errors.Join(err, i.forgetDownloads(ctx, pulls))
+			err = errors.Join(err, i.forget(context.WithoutCancel(ctx), pulls))
 		}
 	}()
 
@@ -214,11 +215,21 @@ func (i *Images) bring(ctx context.Context, pulls []*pull, progress func(Progres
 	return nil
 }
 
+// forget throws away what has come of images that do not fit, and waits until the space is free.
+func (i *Images) forget(ctx context.Context, pulls []*pull) error {
+	var begun []leases.Lease
+	for _, p := range pulls {
+		begun = append(begun, p.held.all()...)
+	}
+	_, err := i.remove(ctx, nil, begun)
+	return err
+}
+
 // begin waits until nobody else pulls one of the images for the same project: they would share a lease.
 func (i *Images) begin(ctx context.Context, pulls []*pull) (end func(), err error) {
 	byLease := make(map[string]*pull)
 	for _, p := range pulls {
-		byLease[p.leaseID()] = p
+		byLease[p.lease("").ID] = p
 	}
 	var held []*limit.Slot
 	end = func() {
@@ -279,10 +290,10 @@ func (i *Images) isPulling(name string) bool {
 
 // prepare downloads what tells the parts of an image.
 func (p *pull) prepare(ctx context.Context) (err error) {
-	ctx, err = p.hold(ctx)
-	if err != nil {
+	if err := p.hold(ctx); err != nil {
 		return err
 	}
+	ctx = p.leased(ctx)
 	if p.session, err = p.openFor(p.want); err != nil {
 		return err
 	}
@@ -434,7 +445,7 @@ func (p *pull) record(ctx context.Context) error {
 	if err != nil && !errdefs.IsAlreadyExists(err) {
 		return fmt.Errorf("cannot record image: %w", err)
 	}
-	if err := p.letGo(ctx); err != nil {
+	if err := p.release(ctx, p.held.all()...); err != nil {
 		return err
 	}
 	p.image, err = p.get(ctx, p.name, p.platform)

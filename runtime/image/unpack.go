@@ -57,7 +57,7 @@ func (p *pull) apply(ctx context.Context, n int) error {
 		return p.keep(ctx, leases.Resource{ID: p.chains[n].String(), Type: "snapshots/" + p.snapshotter})
 	}
 	if errdefs.IsNotFound(err) {
-		err = p.extract(ctx, snapshotter, n)
+		err = p.extract(leases.WithLease(ctx, p.held.snapshots.ID), snapshotter, n)
 	}
 	switch {
 	case errdefs.IsAlreadyExists(err): // somebody else was faster
