@@ -106,7 +106,7 @@ func (s *stager) Unsigned(ctx context.Context, p *Project, pins map[string]diges
 func (s *stager) Stage(ctx context.Context, p *Project, pins map[string]digest.Digest, progress func(Progress)) (map[string]digest.Digest, error) {
 	ctx = s.within(ctx)
 	wants := wantsOf(p, pins)
-	pulled, err := s.images.PullAll(ctx, wants, progress)
+	pulled, err := s.images.Pull(ctx, wants, progress)
 	if err != nil {
 		return nil, p.failImages(err)
 	}

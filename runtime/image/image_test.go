@@ -117,10 +117,18 @@ func must[T any](v T, err error) func(testing.TB) T {
 	}
 }
 
+func pullOne(ctx context.Context, images *image.Images, want image.Want, progress func(image.Progress)) (*image.Image, error) {
+	pulled, err := images.Pull(ctx, []image.Want{want}, progress)
+	if err != nil {
+		return nil, err
+	}
+	return pulled[0], nil
+}
+
 // pull pulls an image that has to come.
 func pull(t testing.TB, images *image.Images, want image.Want) *image.Image {
 	t.Helper()
-	return must(images.Pull(containerdtest.Context(t), want, nil))(t)
+	return must(pullOne(containerdtest.Context(t), images, want, nil))(t)
 }
 
 // snapshotsOf are those that images are unpacked to.
@@ -159,7 +167,7 @@ func TestPullBringsAnImageOnce(t *testing.T) {
 		var last image.Progress
 		reports := 0
 		var unpacks []int
-		got, err := images.Pull(ctx, image.Want{Ref: w.host + "/app:1"}, func(p image.Progress) {
+		got, err := pullOne(ctx, images, image.Want{Ref: w.host + "/app:1"}, func(p image.Progress) {
 			if p.Unpacks != 0 {
 				unpacks = append(unpacks, p.Unpacks)
 			}
@@ -189,7 +197,7 @@ func TestPullBringsAnImageOnce(t *testing.T) {
 		}
 
 		w.asked("")
-		again, err := images.Pull(ctx, image.Want{Ref: w.host + "/app:1", Pin: want}, nil)
+		again, err := pullOne(ctx, images, image.Want{Ref: w.host + "/app:1", Pin: want}, nil)
 		if err != nil || again.ChainID != got.ChainID {
 			t.Errorf("second pull: %v, %v", again, err)
 		}
@@ -216,7 +224,7 @@ func TestPullGoesOnWhereItWasCut(t *testing.T) {
 	each(t, func(t *testing.T, ctx context.Context, client containerd.Client, w *watched) {
 		want := pushBig(t, w)
 		w.set(w.cut)
-		_, err := open(t, client, w.plain()).Pull(ctx, image.Want{Ref: w.host + "/big:1", Pin: want}, nil)
+		_, err := pullOne(ctx, open(t, client, w.plain()), image.Want{Ref: w.host + "/big:1", Pin: want}, nil)
 		if kind(err) != image.Unreachable {
 			t.Fatalf("cut pull: %v (%s)", err, kind(err))
 		}
@@ -224,7 +232,7 @@ func TestPullGoesOnWhereItWasCut(t *testing.T) {
 		w.asked("")
 		w.set(w.ranges)
 		first := int64(-1)
-		_, err = open(t, client, w.plain()).Pull(ctx, image.Want{Ref: w.host + "/big:1", Pin: want}, func(p image.Progress) {
+		_, err = pullOne(ctx, open(t, client, w.plain()), image.Want{Ref: w.host + "/big:1", Pin: want}, func(p image.Progress) {
 			if first < 0 && p.Total > bigSize && p.Done > bigSize/2 {
 				first = p.Done
 			}
@@ -253,11 +261,11 @@ func TestPullStartsAgainWhereARegistryCannotGoOn(t *testing.T) {
 	ctx, client, w := fresh(t) // which refuses open ranges
 	want := pushBig(t, w)
 	w.set(w.cut)
-	if _, err := open(t, client, w.plain()).Pull(ctx, image.Want{Ref: w.host + "/big:1", Pin: want}, nil); kind(err) != image.Unreachable {
+	if _, err := pullOne(ctx, open(t, client, w.plain()), image.Want{Ref: w.host + "/big:1", Pin: want}, nil); kind(err) != image.Unreachable {
 		t.Fatalf("cut pull: %v (%s)", err, kind(err))
 	}
 	w.set(nil)
-	_, err := open(t, client, w.plain()).Pull(ctx, image.Want{Ref: w.host + "/big:1", Pin: want}, func(p image.Progress) {
+	_, err := pullOne(ctx, open(t, client, w.plain()), image.Want{Ref: w.host + "/big:1", Pin: want}, func(p image.Progress) {
 		if p.Done > p.Total || p.Done < 0 {
 			t.Errorf("progress %v", p)
 		}
@@ -279,9 +287,10 @@ func TestPullGoesOnWhereAMirrorBrokeOff(t *testing.T) {
 	origin.set(origin.ranges)
 	origin.asked("")
 	var last image.Progress
-	_, err := open(t, client, map[string]image.Registry{
+	images := open(t, client, map[string]image.Registry{
 		origin.host: {PlainHTTP: true, Mirrors: []string{mirror.host}}, mirror.host: {PlainHTTP: true},
-	}).Pull(ctx, image.Want{Ref: origin.host + "/big:1", Pin: want}, func(p image.Progress) {
+	})
+	_, err := pullOne(ctx, images, image.Want{Ref: origin.host + "/big:1", Pin: want}, func(p image.Progress) {
 		if last = p; p.Done > p.Total {
 			t.Errorf("progress %v", p)
 		}
@@ -326,7 +335,7 @@ func TestLayersThatAreNotWhatTheImageSaysAreRefused(t *testing.T) {
 		layer := rawLayer{containerdtest.Blob(t, "file", 100), []byte("another"), v1.MediaTypeImageLayer}
 		img := must(mutate.AppendLayers(containerdtest.Busybox(t, nil), layer))(t)
 		containerdtest.Push(t, img, w.host+"/app:1")
-		if _, err := open(t, client, w.plain()).Pull(ctx, image.Want{Ref: w.host + "/app:1"}, nil); kind(err) != image.BadContent {
+		if _, err := pullOne(ctx, open(t, client, w.plain()), image.Want{Ref: w.host + "/app:1"}, nil); kind(err) != image.BadContent {
 			t.Errorf("%v of kind %q", err, kind(err))
 		}
 	})
@@ -460,7 +469,7 @@ func TestPullSaysWhyItFails(t *testing.T) {
 			w.set(test.interfere)
 			defer w.set(nil)
 			images := open(t, client, w.plain())
-			_, err := images.Pull(ctx, image.Want{Ref: test.ref, Pin: test.pin}, nil)
+			_, err := pullOne(ctx, images, image.Want{Ref: test.ref, Pin: test.pin}, nil)
 			if kind(err) != test.want {
 				t.Errorf("%v is of kind %q, want %q", err, kind(err), test.want)
 			}
@@ -479,7 +488,7 @@ func TestPlainHTTPIsSpokenOnlyWhereItIsConfigured(t *testing.T) {
 	ctx, client, w := fresh(t)
 	containerdtest.Push(t, containerdtest.Busybox(t, nil), w.host+"/app:1")
 	w.asked("")
-	_, err := open(t, client, nil).Pull(ctx, image.Want{Ref: w.host + "/app:1"}, nil)
+	_, err := pullOne(ctx, open(t, client, nil), image.Want{Ref: w.host + "/app:1"}, nil)
 	if kind(err) != image.Refused || !strings.Contains(err.Error(), "plainHTTP: true") {
 		t.Errorf("%v is of kind %q", err, kind(err))
 	}
@@ -534,7 +543,7 @@ func TestPKG12MirrorsAreAskedFirst(t *testing.T) {
 	}
 	origin.asked("")
 	images := open(t, client, both)
-	got, err := images.Pull(ctx, image.Want{Ref: origin.host + "/app:1"}, nil)
+	got, err := pullOne(ctx, images, image.Want{Ref: origin.host + "/app:1"}, nil)
 	if err != nil || got.Digest != want || !strings.HasPrefix(got.Name, origin.host) {
 		t.Fatalf("%v, %v", got, err)
 	}
@@ -545,14 +554,14 @@ func TestPKG12MirrorsAreAskedFirst(t *testing.T) {
 	// What the mirror does not have or damages comes from the registry itself.
 	second := containerdtest.Busybox(t, nil)
 	containerdtest.Push(t, second, origin.host+"/second:1")
-	if _, err := images.Pull(ctx, image.Want{Ref: origin.host + "/second:1"}, nil); err != nil {
+	if _, err := pullOne(ctx, images, image.Want{Ref: origin.host + "/second:1"}, nil); err != nil {
 		t.Errorf("mirror without the image: %v", err)
 	}
 	third := containerdtest.Busybox(t, nil)
 	containerdtest.Push(t, third, origin.host+"/third:1")
 	containerdtest.Push(t, third, mirror.host+"/third:1")
 	mirror.set(mirror.damage("/blobs/"))
-	if _, err := images.Pull(ctx, image.Want{Ref: origin.host + "/third:1"}, nil); err != nil {
+	if _, err := pullOne(ctx, images, image.Want{Ref: origin.host + "/third:1"}, nil); err != nil {
 		t.Errorf("mirror with damaged blobs: %v", err)
 	}
 	// That a mirror does not have it is not the last word when the registry itself is silent.

@@ -90,7 +90,7 @@ func TestPreloadedImagesNeedNoRegistry(t *testing.T) {
 			{Ref: "registry.invalid/twin:2"},
 		} {
 			var last image.Progress
-			got, err := images.Pull(ctx, want, func(p image.Progress) { last = p })
+			got, err := pullOne(ctx, images, want, func(p image.Progress) { last = p })
 			if err != nil {
 				t.Errorf("%+v: %v", want, err)
 				continue
@@ -106,10 +106,10 @@ func TestPreloadedImagesNeedNoRegistry(t *testing.T) {
 		if size, err := images.Size(ctx, name); err != nil || size != sizeOf(many) {
 			t.Errorf("for two platforms it has %d bytes, %v, want %d", size, err, sizeOf(many))
 		}
-		if _, err := images.Pull(ctx, image.Want{Ref: "registry.invalid/absent:1"}, nil); kind(err) != image.Unreachable {
+		if _, err := pullOne(ctx, images, image.Want{Ref: "registry.invalid/absent:1"}, nil); kind(err) != image.Unreachable {
 			t.Errorf("what is not preloaded: %v", err)
 		}
-		if _, err := images.Pull(ctx, image.Want{Ref: "registry.invalid/absent:1", Pin: digest.FromString("absent"), Policy: image.Never}, nil); kind(err) != image.NotFound {
+		if _, err := pullOne(ctx, images, image.Want{Ref: "registry.invalid/absent:1", Pin: digest.FromString("absent"), Policy: image.Never}, nil); kind(err) != image.NotFound {
 			t.Errorf("what is not preloaded, and not to be pulled: %v", err)
 		}
 

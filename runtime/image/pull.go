@@ -47,20 +47,11 @@ func (i *Images) ask(ctx context.Context, s session, ref reference.Named) (root 
 	return root, err
 }
 
-// Pull is PullAll for one image.
-func (i *Images) Pull(ctx context.Context, w Want, progress func(Progress)) (*Image, error) {
-	pulled, err := i.PullAll(ctx, []Want{w}, progress)
-	if err != nil {
-		return nil, err
-	}
-	return pulled[0], nil
-}
-
-// PullAll makes images complete and unpacked on the device and on its medium, and returns them in the order of wants.
+// Pull makes images complete and unpacked on the device and on its medium, and returns them in the order of wants.
 // With a pin nobody is asked what a tag stands for; an image that is there already needs no network. Nothing is
 // downloaded unless all of them fit. progress is called by one goroutine at a time, with each image as an object of its
 // own; it may be nil. Any number of calls may be under way; those for the same image and project wait for each other.
-func (i *Images) PullAll(ctx context.Context, wants []Want, progress func(Progress)) ([]*Image, error) {
+func (i *Images) Pull(ctx context.Context, wants []Want, progress func(Progress)) ([]*Image, error) {
 	pulls := make([]*pull, len(wants))
 	group, within := errgroup.WithContext(ctx)
 	group.SetLimit(i.atOnce)

@@ -94,7 +94,7 @@ func TestPullFromDockersRegistryWithPasswords(t *testing.T) {
 		} {
 			t.Run(name, func(t *testing.T) {
 				images := open(t, client, map[string]image.Registry{host: test.registry})
-				_, err := images.Pull(ctx, image.Want{Ref: host + "/app:1", Policy: image.Always}, nil)
+				_, err := pullOne(ctx, images, image.Want{Ref: host + "/app:1", Policy: image.Always}, nil)
 				if kind(err) != test.want || err != nil && (!strings.Contains(err.Error(), test.says) || strings.Contains(err.Error(), "hunter2")) {
 					t.Errorf("%v of kind %q, want %q", err, kind(err), test.want)
 				}
@@ -136,7 +136,7 @@ func TestPKG12PullShowsACertificate(t *testing.T) {
 	}
 	get := func(r image.Registry) (pull, fetch error) {
 		images := open(t, client, map[string]image.Registry{host: r})
-		_, pull = images.Pull(ctx, image.Want{Ref: host + "/app:1"}, nil)
+		_, pull = pullOne(ctx, images, image.Want{Ref: host + "/app:1"}, nil)
 		_, fetch = images.Location(ctx, image.Source{Package: secure.URL + "/v2/"}, image.ArtifactLimits{Size: 1 << 20}, nil)
 		return pull, fetch
 	}

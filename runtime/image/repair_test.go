@@ -113,7 +113,7 @@ func TestWhatAFormerBootUnpackedWithoutARecordIsUnpackedAgain(t *testing.T) {
 	each(t, func(t *testing.T, ctx context.Context, client containerd.Client, w *watched) {
 		app := build(t, "", "app")
 		want := image.Want{Ref: w.push(t, "app:1", app), Pin: app.Digest}
-		if _, err := open(t, dyingAtRecord{client}, w.plain()).Pull(ctx, want, nil); err == nil {
+		if _, err := pullOne(ctx, open(t, dyingAtRecord{client}, w.plain()), want, nil); err == nil {
 			t.Fatal("it has a record")
 		}
 		// The power was cut then, and another image begun in that boot had the same layer.
@@ -174,7 +174,7 @@ func TestPruneLeavesDownloadsThatSomebodyWaitsFor(t *testing.T) {
 		w.set(w.cut)
 		images := open(t, client, w.plain())
 		pull := func(project string) error {
-			_, err := images.Pull(ctx, image.Want{Ref: w.host + "/big:1", Pin: want, For: project}, nil)
+			_, err := pullOne(ctx, images, image.Want{Ref: w.host + "/big:1", Pin: want, For: project}, nil)
 			return err
 		}
 		if err := pull("waiting"); kind(err) != image.Unreachable {
@@ -227,7 +227,7 @@ func TestALayerWhoseCommitWasNotHeardOfIsWhole(t *testing.T) {
 	plain := must(ociimage.Tar([]ociimage.Entry{{Name: "valve", Data: []byte("open")}}))(t)
 	want := image.Want{Ref: w.host + "/app:1"}
 	containerdtest.Push(t, containerdtest.Image(t, nil, plain), want.Ref)
-	if _, err := open(t, forgetful{client}, w.plain()).Pull(ctx, want, nil); err == nil {
+	if _, err := pullOne(ctx, open(t, forgetful{client}, w.plain()), want, nil); err == nil {
 		t.Fatal("nobody noticed")
 	}
 	images := open(t, client, w.plain())

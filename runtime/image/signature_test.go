@@ -167,7 +167,7 @@ func TestASignatureIsRememberedWithItsImage(t *testing.T) {
 		}
 		w.push(t, "app:1", build(t, "", "moved"))
 		want.Looked = l
-		got, err := images.Pull(ctx, want, nil)
+		got, err := pullOne(ctx, images, want, nil)
 		if err != nil || got.Digest != app.Digest {
 			t.Fatalf("pulled %v, %v", got, err)
 		}
@@ -305,7 +305,7 @@ func TestPreloadedImagesBringTheirSignatures(t *testing.T) {
 			t.Errorf("%s: %+v, %v", name, want.Looked, err)
 		}
 		if why == "" {
-			if _, err := images.Pull(ctx, want, nil); err != nil {
+			if _, err := pullOne(ctx, images, want, nil); err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
 		}

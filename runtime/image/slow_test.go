@@ -98,7 +98,7 @@ func startPulls(ctx context.Context, t *testing.T, images *image.Images, wants .
 	var group sync.WaitGroup
 	for _, want := range wants {
 		group.Go(func() {
-			_, err := images.Pull(ctx, want, func(p image.Progress) {
+			_, err := pullOne(ctx, images, want, func(p image.Progress) {
 				s.mu.Lock()
 				s.last[p.Object] = p
 				s.mu.Unlock()
@@ -180,13 +180,13 @@ func TestRegistriesThatDripHoldUpNobodyElse(t *testing.T) {
 		bounded, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()
 		present.Pin = got.Digest
-		if _, err := images.Pull(bounded, present, nil); err != nil {
+		if _, err := pullOne(bounded, images, present, nil); err != nil {
 			t.Errorf("an image that is present: %v", err)
 		}
 		if asked := good.asked(""); len(asked) > 0 {
 			t.Errorf("an image that is present took %v", asked)
 		}
-		if _, err := images.Pull(bounded, missing, nil); err != nil {
+		if _, err := pullOne(bounded, images, missing, nil); err != nil {
 			t.Errorf("an image of another registry: %v", err)
 		}
 		close(first.enough)
@@ -250,7 +250,7 @@ func TestARegistryThatCutsIsAskedRarely(t *testing.T) {
 	ctx, cancel := context.WithTimeout(containerdtest.Context(t), span)
 	defer cancel()
 	for ctx.Err() == nil {
-		if _, err := images.Pull(ctx, want, nil); err == nil {
+		if _, err := pullOne(ctx, images, want, nil); err == nil {
 			t.Fatal("it came")
 		}
 	}
@@ -360,7 +360,7 @@ func TestASlowDiskIsNotASilentRegistry(t *testing.T) {
 	want := image.Want{Ref: w.host + "/app:1"}
 	containerdtest.Push(t, containerdtest.Busybox(t, nil), want.Ref)
 	images := openMeasured(t, slowDisk{client}, w.plain())
-	_, err := images.Pull(containerdtest.Context(t), want, func(p image.Progress) {
+	_, err := pullOne(containerdtest.Context(t), images, want, func(p image.Progress) {
 		if strings.Contains(p.Slow, "less than the minimum") {
 			t.Error(p.Slow)
 		}

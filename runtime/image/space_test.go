@@ -123,7 +123,7 @@ func TestTheReserveStaysFree(t *testing.T) {
 			want := d.push("app", layer)
 			empty := d.leave(c.free)
 			d.w.asked("")
-			_, err := images.Pull(ctx, want, nil)
+			_, err := pullOne(ctx, images, want, nil)
 			if c.says == "" {
 				if err != nil {
 					t.Fatal(err)
@@ -147,7 +147,7 @@ func TestTheReserveStaysFree(t *testing.T) {
 			if space.Persists() {
 				t.Error("it persists although there is space")
 			}
-			if _, err := images.Pull(ctx, want, nil); err != nil {
+			if _, err := pullOne(ctx, images, want, nil); err != nil {
 				t.Errorf("with space: %v", err)
 			}
 		})
@@ -161,7 +161,7 @@ func TestImagesThatDoNotFitTogetherAreRefused(t *testing.T) {
 	images := d.images(image.Options{})
 	wants := []image.Want{d.push("a", 9<<20), d.push("b", 9<<20)}
 	d.w.asked("")
-	_, err := images.PullAll(ctx, wants, nil)
+	_, err := images.Pull(ctx, wants, nil)
 	var space *image.NoSpaceError
 	if kind(err) != image.NoSpace || !errors.As(err, &space) || space.Needed < 50<<20 || space.Free > 48<<20 || !strings.Contains(err.Error(), wants[1].Ref) {
 		t.Errorf("%v of kind %q, %+v", err, kind(err), space)
@@ -169,7 +169,7 @@ func TestImagesThatDoNotFitTogetherAreRefused(t *testing.T) {
 	if asked := d.w.asked("/blobs/"); len(asked) > 2 { // the configurations
 		t.Errorf("fetched %v", asked)
 	}
-	if _, err := images.PullAll(ctx, wants[:1], nil); err != nil {
+	if _, err := images.Pull(ctx, wants[:1], nil); err != nil {
 		t.Errorf("one of them: %v", err)
 	}
 }
@@ -180,7 +180,7 @@ func TestTryingAgainWhatDoesNotFitCostsNothing(t *testing.T) {
 	ctx := containerdtest.Context(t)
 	images := d.images(image.Options{})
 	want := d.push("big", 30<<20)
-	first, err := images.Pull(ctx, want, nil)
+	first, err := pullOne(ctx, images, want, nil)
 	if kind(err) != image.NoSpace {
 		t.Fatalf("%+v, %v", first, err)
 	}
@@ -190,7 +190,7 @@ func TestTryingAgainWhatDoesNotFitCostsNothing(t *testing.T) {
 	for n := range collections {
 		before := files(t, d.dir)
 		for range 3 {
-			if _, err := images.Pull(ctx, want, nil); kind(err) != image.NoSpace || !strings.Contains(err.Error(), want.Ref) {
+			if _, err := pullOne(ctx, images, want, nil); kind(err) != image.NoSpace || !strings.Contains(err.Error(), want.Ref) {
 				t.Error(err)
 			}
 		}
@@ -276,7 +276,7 @@ func TestABombLeavesTheReserve(t *testing.T) {
 					}
 				}
 			}()
-			_, err := images.PullAll(ctx, wants, nil)
+			_, err := images.Pull(ctx, wants, nil)
 			close(over)
 			<-looked
 			if kind(err) != image.NoSpace || !strings.Contains(err.Error(), d.w.host+"/bomb") || !errors.As(err, new(*image.NoSpaceError)) {
@@ -292,7 +292,7 @@ func TestABombLeavesTheReserve(t *testing.T) {
 				t.Errorf("leases are left: %v, %v", left, err)
 			}
 			small := d.push("small", 1000)
-			if _, err := images.Pull(ctx, small, nil); err != nil {
+			if _, err := pullOne(ctx, images, small, nil); err != nil {
 				t.Errorf("another image: %v", err)
 			}
 		})
@@ -339,7 +339,7 @@ func TestFilesCountToo(t *testing.T) {
 			}
 			containerdtest.Push(t, containerdtest.Image(t, nil, layers...), want.Ref)
 			before := d.statfs()
-			_, err = images.Pull(ctx, want, nil)
+			_, err = pullOne(ctx, images, want, nil)
 			var space *image.NoSpaceError
 			if kind(err) != image.NoSpace || !errors.As(err, &space) || !space.Files || !strings.Contains(err.Error(), "files") {
 				t.Fatalf("%v of kind %q: %+v", err, kind(err), space)
@@ -348,7 +348,7 @@ func TestFilesCountToo(t *testing.T) {
 				t.Errorf("%d files were free, now %d are", before.Ffree, after.Ffree)
 			}
 			small := d.push("small", 1000)
-			if _, err := images.Pull(ctx, small, nil); err != nil {
+			if _, err := pullOne(ctx, images, small, nil); err != nil {
 				t.Errorf("another image: %v", err)
 			}
 		})
@@ -363,7 +363,7 @@ func TestTheFileSystemOfRecordsCountsToo(t *testing.T) {
 	images := d.images(image.Options{State: records, Reserve: 4 << 20})
 	want := d.push("app", 1000)
 	want.Beside = 5 << 20
-	_, err := images.Pull(containerdtest.Context(t), want, nil)
+	_, err := pullOne(containerdtest.Context(t), images, want, nil)
 	var space *image.NoSpaceError
 	if !errors.As(err, &space) || space.Dir != records || space.Needed != want.Beside {
 		t.Errorf("%v: %+v", err, space)
@@ -379,7 +379,7 @@ func TestImagesGoFromAFullDisk(t *testing.T) {
 	ctx := containerdtest.Context(t)
 	images := d.images(image.Options{})
 	first, second := d.push("first", 4<<20), d.push("second", 4<<20)
-	pulled := must(images.PullAll(ctx, []image.Want{first, second}, nil))(t)
+	pulled := must(images.Pull(ctx, []image.Want{first, second}, nil))(t)
 	d.leave(0)
 	kept := pulled[1]
 	removed, err := images.Prune(ctx, map[string]bool{kept.Name: true}, nil)

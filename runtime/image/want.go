@@ -226,7 +226,7 @@ func (i *Images) setLabel(ctx context.Context, record images.Image, label string
 	return nil
 }
 
-// Complete says whether all wanted images are on the device, or come from where no registry is asked: PullAll would need
+// Complete says whether all wanted images are on the device, or come from where no registry is asked: Pull would need
 // none then. It asks nobody.
 func (i *Images) Complete(ctx context.Context, wants []Want) (bool, error) {
 	for _, w := range wants {

@@ -76,7 +76,7 @@ func TestTheBestPlatformOfAnImageIsTaken(t *testing.T) {
 		{ref: many, platform: "a/b/c/d", refused: "cannot read platform"},
 	} {
 		t.Run(strings.TrimPrefix(test.ref, w.host+"/")+" for "+test.platform, func(t *testing.T) {
-			got, err := images.Pull(ctx, image.Want{Ref: test.ref, Platform: test.platform}, nil)
+			got, err := pullOne(ctx, images, image.Want{Ref: test.ref, Platform: test.platform}, nil)
 			if test.refused != "" {
 				if kind(err) != image.NoPlatform || !strings.Contains(err.Error(), test.refused) {
 					t.Errorf("%v of kind %q, want %q", err, kind(err), test.refused)
@@ -107,7 +107,7 @@ func TestTheBestPlatformOfAnImageIsTaken(t *testing.T) {
 		}
 	}
 	w.asked("")
-	if _, err := images.Pull(ctx, image.Want{Ref: many, Platform: "linux/riscv64"}, nil); err != nil || w.asked("") != nil {
+	if _, err := pullOne(ctx, images, image.Want{Ref: many, Platform: "linux/riscv64"}, nil); err != nil || w.asked("") != nil {
 		t.Errorf("fetched again: %v", err)
 	}
 }
@@ -121,7 +121,7 @@ func TestPullPoliciesSayWhenARegistryIsAsked(t *testing.T) {
 			if pin != nil {
 				want.Pin = pin.Digest
 			}
-			got, err := images.Pull(ctx, want, nil)
+			got, err := pullOne(ctx, images, want, nil)
 			if err != nil {
 				return "", err
 			}
@@ -179,7 +179,7 @@ func TestLayersThatImagesShareComeOnce(t *testing.T) {
 	wants = append(wants, wants[0]) // by two services
 	last := make(map[string]image.Progress)
 	w.asked("")
-	got := must(open(t, client, w.plain()).PullAll(ctx, wants, func(p image.Progress) { last[p.Object] = p }))(t)
+	got := must(open(t, client, w.plain()).Pull(ctx, wants, func(p image.Progress) { last[p.Object] = p }))(t)
 	if len(got) != 4 || got[3].Name != got[0].Name || !strings.HasPrefix(got[1].Name, w.host+"/b@") {
 		t.Errorf("got %v", got)
 	}
@@ -224,7 +224,7 @@ func TestLayersCannotWriteOutsideOfTheirImage(t *testing.T) {
 					t.Fatal(err)
 				}
 				ref := w.push(t, strings.NewReplacer(" ", "-", ",", "").Replace(name)+":1", a)
-				_, err = open(t, client, w.plain()).Pull(ctx, image.Want{Ref: ref}, nil) // some are refused, some stay inside
+				_, err = pullOne(ctx, open(t, client, w.plain()), image.Want{Ref: ref}, nil) // some are refused, some stay inside
 				t.Log(err)
 				if data, err := os.ReadFile(victim); err != nil || string(data) != "unharmed" {
 					t.Errorf("outside is %q now, %v", data, err)
