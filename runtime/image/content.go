@@ -56,22 +56,24 @@ func (i *Images) rootHere(ctx context.Context, d digest.Digest) (v1.Descriptor, 
 	return root, data, nil
 }
 
-// dropLost forgets a part that the content store knows and has not: its file did not survive a power cut. It says
-// whether the part is there.
-func (p *pull) dropLost(ctx context.Context, desc v1.Descriptor) (here bool, err error) {
-	r, err := p.client.ContentStore().ReaderAt(ctx, desc)
-	switch {
-	case errdefs.IsNotFound(err):
-	case err != nil:
-		return false, err
-	default:
+// isHere says whether a part is in the content store, and has the lease hold it. One that the store knows and has not, as
+// its file did not survive a power cut, is forgotten.
+func (p *pull) isHere(ctx context.Context, desc v1.Descriptor) (bool, error) {
+	store := p.client.ContentStore()
+	r, err := store.ReaderAt(ctx, desc)
+	if err == nil {
 		size := r.Size()
-		if err := r.Close(); err != nil {
-			return false, err
+		if err = r.Close(); err == nil && (size == desc.Size || desc.Size == 0) {
+			if err := p.keep(ctx, leases.Resource{ID: desc.Digest.String(), Type: "content"}); err != nil {
+				return false, err
+			}
+			if _, err = store.Info(ctx, desc.Digest); err == nil { // else it went before it was held
+				return true, nil
+			}
 		}
-		if size == desc.Size || desc.Size == 0 {
-			return true, nil
-		}
+	}
+	if err != nil && !errdefs.IsNotFound(err) {
+		return false, err
 	}
 	return false, p.drop(ctx, desc.Digest)
 }
@@ -147,27 +149,18 @@ func (i *Images) label(ctx context.Context, d digest.Digest, labels map[string]s
 	return nil
 }
 
-// link labels each part with those it refers to: what the garbage collector goes by.
-func (p *pull) link(ctx context.Context) error {
-	if p.manifest.Digest != p.parts.root.Digest {
-		if err := p.linkManifest(ctx, p.parts.root.Digest, p.manifest.Digest); err != nil {
-			return err
-		}
-	}
-	return p.linkParts(ctx, p.manifest.Digest, p.config, p.layers)
-}
-
-// linkManifest is link for an index. One label for each platform: there may be images of several.
-func (i *Images) linkManifest(ctx context.Context, index, manifest digest.Digest) error {
-	return i.label(ctx, index, map[string]string{contentRef + "m." + manifest.Encoded()[:12]: manifest.String()})
-}
-
-func (i *Images) linkParts(ctx context.Context, manifest digest.Digest, config v1.Descriptor, layers []v1.Descriptor) error {
-	held := map[string]string{contentRef + "config": config.Digest.String()}
-	for n, layer := range layers {
+// link labels the manifest of an image with what it refers to, and the index with the manifest: what the garbage collector
+// goes by. An index has a label for each platform: there may be images of several.
+func (i *Images) link(ctx context.Context, p parts) error {
+	held := map[string]string{contentRef + "config": p.config.Digest.String()}
+	for n, layer := range p.layers {
 		held[fmt.Sprintf("%sl.%d", contentRef, n)] = layer.Digest.String()
 	}
-	return i.label(ctx, manifest, held)
+	manifest := p.manifest.Digest
+	if err := i.label(ctx, manifest, held); err != nil || manifest == p.root.Digest {
+		return err
+	}
+	return i.label(ctx, p.root.Digest, map[string]string{contentRef + "m." + manifest.Encoded()[:12]: manifest.String()})
 }
 
 // Size is how many bytes an image has that Pull has brought, compressed, of each platform that it was brought for. What it

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/containerd/containerd/v2/core/content"
-	"github.com/containerd/containerd/v2/core/leases"
 	"github.com/containerd/containerd/v2/core/remotes"
 	"github.com/containerd/errdefs"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
@@ -32,16 +31,14 @@ func (p *pull) part(ctx context.Context, desc v1.Descriptor) error {
 	if err := desc.Digest.Validate(); err != nil {
 		return bad(err)
 	}
-	here, err := p.dropLost(ctx, desc)
+	has := tally{meter: p.meter}
+	here, err := p.isHere(ctx, desc)
 	if err != nil {
 		return err
 	}
-	has := tally{meter: p.meter}
 	if here {
-		err := p.hasAlready(ctx, desc, &has)
-		if !errdefs.IsNotFound(err) {
-			return err
-		}
+		has.reached(desc.Size)
+		return nil
 	}
 	stale := false // what has come is of no use
 	return p.session.try(ctx, p.log, func(h host) error {
@@ -58,18 +55,6 @@ func (p *pull) part(ctx context.Context, desc v1.Descriptor) error {
 			}
 		}
 	})
-}
-
-// hasAlready has the lease hold a part that is in the content store.
-func (p *pull) hasAlready(ctx context.Context, desc v1.Descriptor, has *tally) error {
-	if err := p.keep(ctx, leases.Resource{ID: desc.Digest.String(), Type: "content"}); err != nil {
-		return err
-	}
-	if _, err := p.client.ContentStore().Info(ctx, desc.Digest); err != nil {
-		return err // it went before it was held
-	}
-	has.reached(desc.Size)
-	return nil
 }
 
 // fetch downloads what is missing of a part from one host, all of it where that is stale, and counts what comes.

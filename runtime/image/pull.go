@@ -192,7 +192,7 @@ func (i *Images) bring(ctx context.Context, pulls []*pull, progress func(Progres
 		p.before = sync.OnceFunc(func() { p.meter.unpacks(found.layers) })
 	}
 	if err := i.transfer(ctx, pulls, found.media); err != nil {
-		return i.outgrown(err, found.media, pulls)
+		return outgrown(err, found.media, pulls)
 	}
 	// Before the records: an image that has one is complete also after a power cut.
 	if err := i.sync(ctx); err != nil {
@@ -299,7 +299,7 @@ func (p *pull) prepare(ctx context.Context) (err error) {
 		return err
 	}
 	p.chains = identity.ChainIDs(slices.Clone(p.diffs))
-	return p.link(ctx)
+	return p.link(ctx, p.parts)
 }
 
 // root describes the manifest or index with the digest. What is in the content store already needs no registry.
@@ -371,7 +371,7 @@ func (i *Images) transfer(ctx context.Context, pulls []*pull, media []medium) er
 	guarded, done := context.WithCancel(ctx)
 	defer done()
 	all, within := errgroup.WithContext(guarded)
-	contained(all, func() error { return i.guard(within, media, pulls) })
+	contained(all, func() error { return guardReserve(within, media, pulls) })
 	group, ctx := errgroup.WithContext(within)
 	group.Go(func() error {
 		downloads, ctx := errgroup.WithContext(ctx)

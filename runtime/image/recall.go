@@ -64,18 +64,15 @@ func (i *Images) recallOne(ctx context.Context, name string) error {
 
 // linkAll links what is here of an image, for all platforms.
 func (i *Images) linkAll(ctx context.Context, root v1.Descriptor, data []byte) error {
-	if !images.IsIndexType(root.MediaType) {
-		config, layers, err := partsOf(data)
-		if err != nil {
-			return nil // it is no image
+	manifests := []v1.Descriptor{root}
+	if images.IsIndexType(root.MediaType) {
+		var index v1.Index
+		if err := json.Unmarshal(data, &index); err != nil {
+			return nil // no platform is here
 		}
-		return i.linkParts(ctx, root.Digest, config, layers)
+		manifests = index.Manifests
 	}
-	var index v1.Index
-	if err := json.Unmarshal(data, &index); err != nil {
-		return nil // no platform is here
-	}
-	for _, m := range index.Manifests {
+	for _, m := range manifests {
 		if m.Digest.Validate() != nil {
 			continue
 		}
@@ -83,13 +80,14 @@ func (i *Images) linkAll(ctx context.Context, root v1.Descriptor, data []byte) e
 		if isGone(err) {
 			continue
 		}
-		if err == nil {
-			err = i.linkManifest(ctx, root.Digest, m.Digest)
-		}
-		if err == nil {
-			err = i.linkAll(ctx, v1.Descriptor{Digest: m.Digest}, data)
-		}
 		if err != nil {
+			return err
+		}
+		p := parts{root: root, manifest: m}
+		if p.config, p.layers, err = partsOf(data); err != nil {
+			continue // it is no image
+		}
+		if err := i.link(ctx, p); err != nil {
 			return err
 		}
 	}

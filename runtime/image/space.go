@@ -232,7 +232,8 @@ func (i *Images) checkReserve(ctx context.Context, pulls []*pull) error {
 	if err != nil {
 		return err
 	}
-	return check(media, media, pulls)
+	_, err = check(media, pulls)
+	return err
 }
 
 // need is what images lack.
@@ -302,57 +303,51 @@ func unpackedSize(ctx context.Context, layer v1.Descriptor) int64 {
 	return layer.Size * expansion
 }
 
-// guard gives up what comes once half of the reserve is used: the reserve is for others, but nothing fits to the byte. It
+// guardReserve gives up what comes once half of the reserve is used: the reserve is for others, but nothing fits to the byte. It
 // ends with ctx.
-func (i *Images) guard(ctx context.Context, media []medium, pulls []*pull) error {
+func guardReserve(ctx context.Context, media []medium, pulls []*pull) error {
 	wait := time.NewTimer(0)
 	defer wait.Stop()
-	now := slices.Clone(media)
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-wait.C:
 		}
-		next := spaceLook
-		for n := range now {
-			if now[n].look() == nil { // else writing tells
-				// What the fastest medium needs to use up what is free.
-				next = min(next, time.Duration(float64(now[n].spare(inBytes))/fastestMedium*float64(time.Second)))
-			}
-		}
-		if err := check(media, now, pulls); err != nil {
+		next, err := check(media, pulls)
+		if err != nil {
 			return err
 		}
-		wait.Reset(max(next, shortestLook))
+		wait.Reset(next)
 	}
 }
 
-// check fails where less than half of the reserve is left. before is what there was before the images.
-func check(before, now []medium, pulls []*pull) error {
-	for n := range now {
-		for kind := range now[n].free {
-			if now[n].free[kind] < now[n].reserved[kind]/halfReserve {
-				return before[n].outgrew(&now[n], kind).of(pulls)
+// check fails where less than half of the reserve is left, and says when to look again. media are as before the images.
+func check(media []medium, pulls []*pull) (next time.Duration, err error) {
+	next = spaceLook
+	for _, before := range media {
+		now := before
+		if now.look() != nil { // writing tells
+			continue
+		}
+		for kind := range now.free {
+			if now.free[kind] < now.reserved[kind]/halfReserve {
+				return 0, before.outgrew(&now, kind).of(pulls)
 			}
 		}
+		// What the fastest medium needs to use up what is free.
+		next = min(next, time.Duration(float64(now.spare(inBytes))/fastestMedium*float64(time.Second)))
 	}
-	return nil
+	return max(next, shortestLook), nil
 }
 
 // outgrown turns the error of a full disk, if it is one, into one that says so.
-func (i *Images) outgrown(err error, media []medium, pulls []*pull) error {
+func outgrown(err error, media []medium, pulls []*pull) error {
 	var known *fault.Error
 	if !IsFull(err) || errors.As(err, new(*NoSpaceError)) || !errors.As(err, &known) {
 		return err
 	}
-	now := slices.Clone(media)
-	for n := range now {
-		if lookErr := now[n].look(); lookErr != nil {
-			return err
-		}
-	}
-	if full := check(media, now, pulls); full != nil {
+	if _, full := check(media, pulls); full != nil {
 		return &fault.Error{Code: fault.NoSpace, Object: known.Object, Err: fmt.Errorf("%w: %w", errors.Unwrap(full), known.Err)}
 	}
 	return err
