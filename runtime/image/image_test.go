@@ -11,8 +11,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -495,39 +493,6 @@ func TestPlainHTTPIsSpokenOnlyWhereItIsConfigured(t *testing.T) {
 	if asked := w.asked(""); asked != nil {
 		t.Errorf("asked for %v", asked)
 	}
-}
-
-func TestPullShowsItsCredentials(t *testing.T) {
-	ctx, client, w := fresh(t)
-	containerdtest.Push(t, containerdtest.Busybox(t, nil), w.host+"/app:1")
-	w.set(func(rw http.ResponseWriter, r *http.Request) bool {
-		if user, password, _ := r.BasicAuth(); user == "device" && password == "hunter2" {
-			return false
-		}
-		rw.Header().Set("WWW-Authenticate", `Basic realm="registry"`)
-		rw.WriteHeader(http.StatusUnauthorized)
-		return true
-	})
-	file := filepath.Join(t.TempDir(), "config.json")
-	images := open(t, client, map[string]image.Registry{w.host: {PlainHTTP: true, Credentials: file}})
-	for _, step := range []struct {
-		config string
-		want   image.Kind
-	}{
-		{`{"auths":{"other":{"auth":"ZGV2aWNlOmh1bnRlcjI="}}}`, image.Denied},
-		{`{"auths":{"` + w.host + `":{"auth":"ZGV2aWNlOndyb25n"}}}`, image.Denied},
-		{`{"credHelpers":{"` + w.host + `":"ecr-login"}}`, image.Refused},
-		{`{"auths":{"` + w.host + `":{"auth":"ZGV2aWNlOmh1bnRlcjI="}}}`, ""},
-		{`{"auths":{"http://` + w.host + `/v1/":{"username":"device","password":"hunter2"}}}`, ""},
-	} {
-		if err := os.WriteFile(file, []byte(step.config), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := images.Look(ctx, image.Want{Ref: w.host + "/app:1", Policy: image.Always}, nil); kind(err) != step.want || (err != nil && strings.Contains(err.Error(), "hunter2")) {
-			t.Errorf("with %s: %v", step.config, err)
-		}
-	}
-	pull(t, images, image.Want{Ref: w.host + "/app:1"})
 }
 
 func TestPKG12MirrorsAreAskedFirst(t *testing.T) {

@@ -52,15 +52,6 @@ func before(host string) *httputil.ReverseProxy {
 	}
 }
 
-func credentialsFile(t testing.TB, host, entry string) string {
-	t.Helper()
-	file := filepath.Join(t.TempDir(), "config.json")
-	if err := os.WriteFile(file, fmt.Appendf(nil, `{"auths":{%q:%s}}`, host, entry), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return file
-}
-
 func basic(user, password string) string {
 	return `{"auth":"` + base64.StdEncoding.EncodeToString([]byte(user+":"+password)) + `"}`
 }
@@ -79,21 +70,28 @@ func TestPullFromDockersRegistryWithPasswords(t *testing.T) {
 		t.Fatal(err)
 	}
 	host, ca := secured(t, before(plain))
+	file := filepath.Join(t.TempDir(), "config.json")
 	each(t, func(t *testing.T, ctx context.Context, client containerd.Client, _ *watched) {
 		for name, test := range map[string]struct {
-			registry image.Registry
-			want     image.Kind
-			says     string
+			registry    image.Registry
+			host, entry string // of its credentials
+			want        image.Kind
+			says        string
 		}{
-			"nobody":          {image.Registry{CA: ca}, image.Denied, "other credentials"},
-			"a wrong one":     {image.Registry{CA: ca, Credentials: credentialsFile(t, host, basic("device", "wrong"))}, image.Denied, "other credentials"},
-			"another host's":  {image.Registry{CA: ca, Credentials: credentialsFile(t, "another", basic("device", "hunter2"))}, image.Denied, ""},
-			"no authority":    {image.Registry{Credentials: credentialsFile(t, host, basic("device", "hunter2"))}, image.Unreachable, "set ca in its entry"},
-			"none, it's said": {image.Registry{Insecure: true, Credentials: credentialsFile(t, host, basic("device", "hunter2"))}, "", ""},
-			"the right one":   {image.Registry{CA: ca, Credentials: credentialsFile(t, host, basic("device", "hunter2"))}, "", ""},
+			"nobody":          {image.Registry{CA: ca}, host, "{}", image.Denied, "other credentials"},
+			"a wrong one":     {image.Registry{CA: ca}, host, basic("device", "wrong"), image.Denied, "other credentials"},
+			"another host's":  {image.Registry{CA: ca}, "another", basic("device", "hunter2"), image.Denied, ""},
+			"no authority":    {image.Registry{}, host, basic("device", "hunter2"), image.Unreachable, "set ca in its entry"},
+			"none, it's said": {image.Registry{Insecure: true}, host, basic("device", "hunter2"), "", ""},
+			"the right one":   {image.Registry{CA: ca}, host, basic("device", "hunter2"), "", ""},
 		} {
 			t.Run(name, func(t *testing.T) {
+				test.registry.Credentials = file
 				images := open(t, client, map[string]image.Registry{host: test.registry})
+				// The file is read for each pull, and may be replaced before one.
+				if err := os.WriteFile(file, fmt.Appendf(nil, `{"auths":{%q:%s}}`, test.host, test.entry), 0o600); err != nil {
+					t.Fatal(err)
+				}
 				_, err := pullOne(ctx, images, image.Want{Ref: host + "/app:1", Policy: image.Always}, nil)
 				if kind(err) != test.want || err != nil && (!strings.Contains(err.Error(), test.says) || strings.Contains(err.Error(), "hunter2")) {
 					t.Errorf("%v of kind %q, want %q", err, kind(err), test.want)

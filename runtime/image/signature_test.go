@@ -1,6 +1,7 @@
 package image_test
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"log"
@@ -8,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -85,56 +87,39 @@ func TestImagesAreSignedByAKeyOfTheDevice(t *testing.T) {
 		w := start(t)
 		images := open(t, client, w.plain())
 		for name, c := range map[string]struct {
-			sign func(push func(tag string, a *ociimage.Artifact), app *ociimage.Artifact)
-			why  string // empty: it is signed
+			simple  []signer      // who signed under the tag of the signature
+			of      digest.Digest // what they signed; empty: the image
+			bundles func(app *ociimage.Artifact) []*ociimage.Artifact
+			why     string // empty: it is signed
 		}{
-			"simple signing": {func(push func(string, *ociimage.Artifact), app *ociimage.Artifact) {
-				push(cosigned.Tag(app.Digest), simple(t, app.Digest, own))
-			}, ""},
-			"the second of two": {func(push func(string, *ociimage.Artifact), app *ociimage.Artifact) {
-				push(cosigned.Tag(app.Digest), simple(t, app.Digest, stranger, own))
-			}, ""},
-			"a bundle": {func(push func(string, *ociimage.Artifact), app *ociimage.Artifact) {
-				bundle := referrer(t, app, cosigned.Statement(app.Digest), own)
-				push(bundle.Digest.String(), bundle)
-				push(strings.TrimSuffix(cosigned.Tag(app.Digest), ".sig"), referrers(t, bundle))
-			}, ""},
-			"a bundle beside others": {func(push func(string, *ociimage.Artifact), app *ociimage.Artifact) {
-				push(cosigned.Tag(app.Digest), simple(t, app.Digest, stranger))
-				bundles := []*ociimage.Artifact{
+			"simple signing":    {simple: []signer{own}},
+			"the second of two": {simple: []signer{stranger, own}},
+			"a bundle": {bundles: func(app *ociimage.Artifact) []*ociimage.Artifact {
+				return []*ociimage.Artifact{referrer(t, app, cosigned.Statement(app.Digest), own)}
+			}},
+			"a bundle beside others": {simple: []signer{stranger}, bundles: func(app *ociimage.Artifact) []*ociimage.Artifact {
+				return []*ociimage.Artifact{
 					referrer(t, app, []byte("garbage"), own),
 					referrer(t, app, cosigned.Statement(app.Digest), stranger),
 					referrer(t, app, cosigned.Statement(app.Digest), own),
 				}
-				for _, b := range bundles {
-					push(b.Digest.String(), b)
-				}
-				push(strings.TrimSuffix(cosigned.Tag(app.Digest), ".sig"), referrers(t, bundles...))
-			}, ""},
-			"nothing": {func(func(string, *ociimage.Artifact), *ociimage.Artifact) {}, "there is no signature of sha256:"},
-			"another key": {func(push func(string, *ociimage.Artifact), app *ociimage.Artifact) {
-				push(cosigned.Tag(app.Digest), simple(t, app.Digest, stranger))
-			}, "no trusted key made it"},
-			"a signature of another image": {func(push func(string, *ociimage.Artifact), app *ociimage.Artifact) {
-				push(cosigned.Tag(app.Digest), simple(t, digest.FromString("another"), own))
-			}, "for another image"},
-			"an image where its signature was to be": {func(push func(string, *ociimage.Artifact), app *ociimage.Artifact) {
-				push(cosigned.Tag(app.Digest), app)
-			}, "there is no signature of"},
-			"more than anybody needs": {func(push func(string, *ociimage.Artifact), app *ociimage.Artifact) {
-				all := make([]signer, 65)
-				for n := range all {
-					all[n] = own
-				}
-				push(cosigned.Tag(app.Digest), simple(t, app.Digest, all...))
-			}, "more than 64 signatures"},
+			}},
+			"nothing":                      {why: "there is no signature of sha256:"},
+			"another key":                  {simple: []signer{stranger}, why: "no trusted key made it"},
+			"a signature of another image": {simple: []signer{own}, of: digest.FromString("another"), why: "for another image"},
+			"a manifest of no signatures":  {simple: []signer{}, why: "there is no signature of"},
+			"more than anybody needs":      {simple: slices.Repeat([]signer{own}, 65), why: "more than 64 signatures"},
 		} {
 			t.Run(kind+"/"+name, func(t *testing.T) {
 				app := build(t, "", name+w.host)
 				repository := strings.ReplaceAll(name, " ", "-")
-				push := func(tag string, a *ociimage.Artifact) { w.push(t, repository+":"+tag, a) }
-				push("1", app)
-				c.sign(push, app)
+				w.push(t, repository+":1", app)
+				if c.simple != nil {
+					w.push(t, repository+":"+cosigned.Tag(app.Digest), simple(t, cmp.Or(c.of, app.Digest), c.simple...))
+				}
+				if c.bundles != nil {
+					w.refer(t, repository, app, c.bundles(app)...)
+				}
 				w.asked("")
 				l, err := images.Look(ctx, image.Want{Ref: w.host + "/" + repository + ":1"}, everywhere(own))
 				if err != nil || l.Digest != app.Digest || (l.Signer == "") != (c.why != "") || !strings.Contains(l.Why, c.why) {

@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/containerd/containerd/v2/core/remotes/docker/auth"
-	"github.com/containerd/errdefs"
 	"github.com/distribution/reference"
 	"github.com/opencontainers/go-digest"
 )
@@ -171,23 +170,6 @@ func FuzzReferrers(f *testing.F) {
 			if m.Digest.Validate() != nil || m.URLs != nil || m.Data != nil {
 				t.Errorf("took %+v", m)
 			}
-		}
-	})
-}
-
-// A refusal says something of its own in JSON.
-func FuzzRefusal(f *testing.F) {
-	f.Add(403, `{"errors":[{"code":"DENIED","message":"denied","detail":{"Tag":"1"}}]}`)
-	f.Add(500, `{"errors":[{"code":"a\nb","message":"\u001b[31m"},{},{},{},{},{}]}`)
-	f.Add(404, `{"errors":{}}`)
-	f.Fuzz(func(t *testing.T, code int, body string) {
-		if code < 400 || code > 599 {
-			return
-		}
-		c := clientOf(func(*http.Request) *http.Response { return answerOf(code, http.Header{}, body) })
-		_, err := c.Resolve(t.Context(), app(t))
-		if err == nil || (code == http.StatusNotFound) != errdefs.IsNotFound(err) {
-			t.Errorf("status %d: %v", code, err)
 		}
 	})
 }
