@@ -134,6 +134,14 @@ func TestWhatCannotBeFetchedHasACode(t *testing.T) {
 	if _, err := e.FetchPackage(ctx, runtime.PackageRef{Repository: r.registry + "/nothing", Revision: "1"}, nil); runtime.CodeOf(err) != runtime.NotFound {
 		t.Errorf("a package that is not there: %v", err)
 	}
+	behind := runtime.PackageRef{Location: "http://" + r.registry + "/v2/"}
+	if p, err := e.FetchPackage(ctx, behind, nil); err != nil || p.Digest != digest.FromBytes(p.Data) || p.Signed {
+		t.Errorf("a package behind a URL: %+v, %v", p, err)
+	}
+	behind.Key = "http://" + r.registry + "/nothing"
+	if p, err := e.FetchPackage(ctx, behind, nil); err == nil {
+		t.Errorf("a package without the key that it is signed by: %+v", p)
+	}
 	if _, err := e.FetchPackage(ctx, runtime.PackageRef{}, nil); runtime.CodeOf(err) != runtime.InvalidPackage {
 		t.Errorf("no package at all: %v", err)
 	}

@@ -3,7 +3,6 @@ package image_test
 import (
 	"encoding/json"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -115,66 +114,6 @@ func TestArtifactRefusesEverythingElse(t *testing.T) {
 			}
 			data, _, err := images.Artifact(t.Context(), w.host+"/c", tag, image.ArtifactLimits{Size: limit}, nil)
 			if kind(err) != test.want || (err != nil && data != nil) {
-				t.Errorf("%d bytes, %v of kind %q, want %q", len(data), err, kind(err), test.want)
-			}
-		})
-	}
-}
-
-func TestPKG15LocationDownloadsAPackage(t *testing.T) {
-	handler := http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		switch r.URL.Path {
-		case "/package.tgz":
-			_, _ = rw.Write([]byte(packageBytes))
-		case "/endless":
-			rw.(http.Flusher).Flush()
-			for r.Context().Err() == nil {
-				if _, err := rw.Write(make([]byte, 4096)); err != nil {
-					return
-				}
-			}
-		case "/moved":
-			http.Redirect(rw, r, "/package.tgz", http.StatusFound)
-		case "/circle":
-			http.Redirect(rw, r, "/circle", http.StatusFound)
-		case "/away":
-			http.Redirect(rw, r, "http://registry.invalid/package.tgz", http.StatusFound)
-		case "/portal":
-			portal(rw, r)
-		case "/denied":
-			rw.WriteHeader(http.StatusForbidden)
-		case "/broken":
-			rw.WriteHeader(http.StatusBadGateway)
-		default:
-			http.NotFound(rw, r)
-		}
-	})
-	server := httptest.NewServer(handler)
-	defer server.Close()
-	host := strings.TrimPrefix(server.URL, "http://")
-	images := open(t, nil, map[string]image.Registry{host: {PlainHTTP: true}})
-	for name, test := range map[string]struct {
-		location string
-		want     image.Kind
-	}{
-		"it is there":                {server.URL + "/package.tgz", ""},
-		"it has moved":               {server.URL + "/moved", ""},
-		"it is not there":            {server.URL + "/nothing", image.NotFound},
-		"it does not end":            {server.URL + "/endless", image.BadContent},
-		"a portal answers":           {server.URL + "/portal", image.Unreachable},
-		"it moves in a circle":       {server.URL + "/circle", image.Unreachable},
-		"it has moved to plain HTTP": {server.URL + "/away?token=secret", image.Refused},
-		"nobody may have it":         {server.URL + "/denied", image.Denied},
-		"the server is broken":       {server.URL + "/broken", image.Unreachable},
-		"the server is silent":       {"https://" + unusedAddress(t) + "/package.tgz", image.Unreachable},
-		"plain HTTP elsewhere":       {"http://registry.invalid/package.tgz", image.Refused},
-		"a file":                     {"file:///etc/passwd", image.BadContent},
-		"no URL":                     {"::", image.BadContent},
-		"a password in the URL":      {"https://user:secret@registry.invalid/", image.BadContent},
-	} {
-		t.Run(name, func(t *testing.T) {
-			data, err := images.Location(t.Context(), image.Source{Package: test.location}, image.ArtifactLimits{Size: 1 << 20}, nil)
-			if kind(err) != test.want || (err == nil && string(data) != packageBytes) {
 				t.Errorf("%d bytes, %v of kind %q, want %q", len(data), err, kind(err), test.want)
 			}
 		})
