@@ -578,7 +578,7 @@ func TestPruneGoesOnAfterAKill(t *testing.T) {
 		if _, err := open(t, dyingAtCollection{client}, w.plain()).Prune(ctx, nil, nil); err == nil {
 			t.Fatal("it collected")
 		}
-		if removed, err := images.Prune(ctx, nil, nil); err != nil || len(removed) != 0 {
+		if removed, err := open(t, client, w.plain()).Prune(ctx, nil, nil); err != nil || len(removed) != 0 {
 			t.Errorf("removed %v, %v", removed, err)
 		}
 		if _, err := client.ContentStore().Info(ctx, got.Digest); !errdefs.IsNotFound(err) {

@@ -72,7 +72,9 @@ type Images struct {
 	unpacking  allowances
 
 	came      atomic.Int64 // bytes, from registries
-	trusting  sync.Mutex   // held while what a former boot has left is looked at
+	collected atomic.Bool  // all that was removed
+	trusting  sync.Mutex   // held while what a former boot has left is removed
+	trusted   bool         // nothing is left of a former boot; guarded by trusting
 	reserving sync.Mutex   // held while space is found for what comes
 	mu        sync.Mutex
 	pulls     map[*pull]bool // that are under way -> space was found for it
@@ -258,14 +260,11 @@ func (i *Images) Prune(ctx context.Context, keep, fetching map[string]bool) (rem
 	return i.remove(ctx, names, begun)
 }
 
-// remove removes images and downloads, and collects what nothing else needs. After a kill the next call collects it.
+// remove removes images and downloads, and collects what nothing else needs. The first call also collects what a process
+// that was killed has left.
 func (i *Images) remove(ctx context.Context, names []string, begun []leases.Lease) (removed []string, err error) {
-	if len(names)+len(begun) == 0 {
-		_, err := i.collectAnnounced(ctx)
-		return nil, err
-	}
-	if err := i.announceCollection(ctx); err != nil {
-		return nil, err
+	if len(names)+len(begun) == 0 && i.collected.Load() {
+		return nil, nil
 	}
 	for _, name := range names {
 		if err := i.client.ImageService().Delete(ctx, name); err != nil && !errdefs.IsNotFound(err) {
@@ -284,39 +283,24 @@ func (i *Images) remove(ctx context.Context, names []string, begun []leases.Leas
 	return removed, i.collect(ctx)
 }
 
-// collection is the lease whose deletion is a garbage collection: containerd
-// offers one only so, and may wait for long before it collects by itself. It is
-// there before anything is deleted and tells, after a kill, that there is still
-// something to collect.
+// collection is the lease whose deletion is a garbage collection: containerd offers one only so, and may wait for long
+// before it collects by itself.
 const collection = "margolite-collection"
 
-func (i *Images) announceCollection(ctx context.Context) error {
-	_, err := i.client.LeasesService().Create(ctx, leases.WithID(collection))
-	if err != nil && !errdefs.IsAlreadyExists(err) {
-		return fmt.Errorf("cannot free the space of removed images: %w", err)
-	}
-	return nil
-}
-
-// collectAnnounced collects what was announced, unless somebody else has.
-func (i *Images) collectAnnounced(ctx context.Context) (announced bool, err error) {
-	err = i.client.LeasesService().Delete(ctx, leases.Lease{ID: collection}, leases.SynchronousDelete)
-	if errdefs.IsNotFound(err) {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("cannot free the space of removed images: %w", err)
-	}
-	return true, nil
-}
-
-func (i *Images) collect(ctx context.Context) error {
+func (i *Images) collect(ctx context.Context) (err error) {
+	defer func() {
+		i.collected.Store(err == nil)
+		if err != nil {
+			err = fmt.Errorf("cannot free the space of removed images: %w", err)
+		}
+	}()
+	service := i.client.LeasesService()
 	for {
-		if err := i.announceCollection(ctx); err != nil {
+		if _, err := service.Create(ctx, leases.WithID(collection)); err != nil && !errdefs.IsAlreadyExists(err) {
 			return err
 		}
 		// Where another collected meanwhile, that was maybe too soon for us.
-		if collected, err := i.collectAnnounced(ctx); collected || err != nil {
+		if err := service.Delete(ctx, leases.Lease{ID: collection}, leases.SynchronousDelete); !errdefs.IsNotFound(err) {
 			return err
 		}
 	}

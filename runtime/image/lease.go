@@ -2,6 +2,7 @@ package image
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -86,13 +87,20 @@ func (i *Images) downloads(ctx context.Context) ([]leases.Lease, error) {
 func (i *Images) distrust(ctx context.Context) error {
 	i.trusting.Lock()
 	defer i.trusting.Unlock()
+	if i.trusted {
+		return nil
+	}
 	begun, err := i.downloads(ctx)
 	if err != nil {
 		return err
 	}
-	_, err = i.remove(ctx, nil, slices.DeleteFunc(begun, func(l leases.Lease) bool {
+	former := slices.DeleteFunc(begun, func(l leases.Lease) bool {
 		boot := l.Labels[bootLabel]
 		return boot == "" || boot == i.boot
-	}))
-	return err
+	})
+	if err := errors.Join(i.release(ctx, former...), i.collect(ctx)); err != nil {
+		return err
+	}
+	i.trusted = true
+	return nil
 }
