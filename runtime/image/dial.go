@@ -9,7 +9,6 @@ import (
 	"net/netip"
 	"net/url"
 	"strings"
-	"sync"
 	"syscall"
 
 	"github.com/margolite/margolite/runtime/fault"
@@ -22,19 +21,27 @@ import (
 type dialer struct {
 	allowed map[string]bool // host:port that may be on this device
 	local   bool            // the host itself is, by its name: it may name others here
-
-	mu      sync.Mutex
-	proxies map[string]bool // host:port
 }
 
-// newDialer is for a host[:port] on the wire. The hosts that the configuration names may be anywhere.
+// newDialer is for a host[:port] on the wire. The hosts that the configuration names, and proxies, may be anywhere.
 func newDialer(host string, registries map[string]Registry) *dialer {
-	d := &dialer{allowed: make(map[string]bool), proxies: make(map[string]bool)}
+	d := &dialer{allowed: make(map[string]bool)}
 	d.allow(host)
 	for name, r := range registries {
 		d.allow(registry.HostOf(name))
 		for _, mirror := range r.Mirrors {
 			d.allow(registry.HostOf(mirror))
+		}
+	}
+	for _, scheme := range []string{"http", "https"} {
+		anywhere := http.Request{URL: &url.URL{Scheme: scheme, Host: "registry.invalid"}}
+		proxy, err := http.ProxyFromEnvironment(&anywhere)
+		switch {
+		case err != nil || proxy == nil: // which requests are told
+		case proxy.Port() == "" && strings.HasPrefix(proxy.Scheme, "socks5"):
+			d.allow(net.JoinHostPort(proxy.Hostname(), "1080"))
+		default:
+			d.allow(proxy.Host)
 		}
 	}
 	name := (&url.URL{Host: host}).Hostname()
@@ -54,31 +61,9 @@ func (d *dialer) allow(host string) {
 	}
 }
 
-// proxy is the proxy for a request. It may be on this device.
-func (d *dialer) proxy(r *http.Request) (*url.URL, error) {
-	u, err := http.ProxyFromEnvironment(r)
-	if u != nil {
-		port := u.Port()
-		if port == "" {
-			port = map[string]string{"http": "80", "https": "443", "socks5": "1080", "socks5h": "1080"}[u.Scheme]
-		}
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		d.proxies[strings.ToLower(net.JoinHostPort(u.Hostname(), port))] = true
-	}
-	return u, err
-}
-
-func (d *dialer) mayBeLocal(address string) bool {
-	address = strings.ToLower(address)
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.local || d.allowed[address] || d.proxies[address]
-}
-
 func (d *dialer) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	dialer := net.Dialer{Timeout: connectTimeout}
-	if !d.mayBeLocal(address) {
+	if !d.local && !d.allowed[strings.ToLower(address)] {
 		dialer.Control = func(_, to string, _ syscall.RawConn) error {
 			at, err := netip.ParseAddrPort(to)
 			if err == nil && isOwn(at.Addr()) {

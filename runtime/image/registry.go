@@ -203,10 +203,9 @@ func (i *Images) httpClient(name string) (*http.Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot use the client certificate for registry %s: %w", name, err)
 	}
-	dialer := newDialer(registry.HostOf(name), i.registries)
 	return &http.Client{Transport: guard{i.plain, &http.Transport{
-		Proxy:       dialer.proxy,
-		DialContext: dialer.dial,
+		Proxy:       http.ProxyFromEnvironment,
+		DialContext: newDialer(registry.HostOf(name), i.registries).dial,
 		TLSClientConfig: &tls.Config{
 			RootCAs:            trust,
 			Certificates:       own,
