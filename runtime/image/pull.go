@@ -113,6 +113,7 @@ type pull struct {
 	held    held
 	media   []medium // that it comes to, as they were before
 	parts
+	here    []chan struct{} // closed when the layer is
 	chains  []digest.Digest // of the snapshots, by layer
 	before  func()          // is called before a layer is unpacked
 	partial []func()        // remove what was unpacked and is not complete; last, so that one can tell whether it has filled the device
@@ -339,63 +340,40 @@ func (p *pull) renew(ctx context.Context, desc v1.Descriptor) error {
 	return p.part(ctx, desc)
 }
 
-// download is one layer, of one image or of several.
-type download struct {
-	first *pull // that it is fetched for
-	desc  v1.Descriptor
-	users []*pull
-	done  chan struct{} // closed when the layer is there
-}
-
-// transfer downloads the layers of all images, as many at a time as intended and each once, and unpacks each as soon as
-// it and those below it are there.
+// transfer downloads the layers of all images, as many at a time as intended, and unpacks each as soon as it and those
+// below it are there. One that several have comes once: see newSlots.
 //
 // Whatever the size of an image, a part of it is never in memory as a whole: containerd copies downloads in pieces, and
 // unpacks from the file.
 func (i *Images) transfer(ctx context.Context, pulls []*pull, media []medium) error {
-	var queue []*download
-	layers := make(map[digest.Digest]*download)
-	for _, p := range pulls {
-		for _, desc := range p.layers {
-			p.meter.expect(desc.Size)
-			d := layers[desc.Digest]
-			if d == nil {
-				d = &download{first: p, desc: desc, done: make(chan struct{})}
-				layers[desc.Digest] = d
-				queue = append(queue, d)
-			}
-			d.users = append(d.users, p)
-		}
-	}
-
 	guarded, done := context.WithCancel(ctx)
 	defer done()
 	all, within := errgroup.WithContext(guarded)
 	contained(all, func() error { return guardReserve(within, media, pulls) })
 	group, ctx := errgroup.WithContext(within)
-	group.Go(func() error {
+	for _, p := range pulls {
+		for _, desc := range p.layers {
+			p.meter.expect(desc.Size)
+			p.here = append(p.here, make(chan struct{}))
+		}
+		contained(group, func() error { return p.unpackAll(ctx) })
+	}
+	contained(group, func() error {
 		downloads, ctx := errgroup.WithContext(ctx)
 		downloads.SetLimit(i.atOnce) // of which those run that have a slot
-		for _, d := range queue {
-			contained(downloads, func() error { return fail(d.first.want.Ref, d.run(ctx)) })
+		for _, p := range pulls {
+			for n, desc := range p.layers {
+				contained(downloads, func() error {
+					err := p.part(p.leased(ctx), desc)
+					if err == nil {
+						close(p.here[n])
+					}
+					return fail(p.want.Ref, err)
+				})
+			}
 		}
 		return downloads.Wait()
 	})
-	for _, p := range pulls {
-		contained(group, func() error {
-			for n, desc := range p.layers {
-				select {
-				case <-layers[desc.Digest].done:
-				case <-ctx.Done():
-					return ctx.Err()
-				}
-				if err := p.unpack(ctx, n); err != nil {
-					return fail(p.want.Ref, err)
-				}
-			}
-			return nil
-		})
-	}
 	all.Go(func() error {
 		defer done() // of the guard, too
 		return group.Wait()
@@ -403,23 +381,24 @@ func (i *Images) transfer(ctx context.Context, pulls []*pull, media []medium) er
 	return all.Wait()
 }
 
+// unpackAll unpacks the layers as they come.
+func (p *pull) unpackAll(ctx context.Context) error {
+	for n := range p.layers {
+		select {
+		case <-p.here[n]:
+			if err := p.unpack(ctx, n); err != nil {
+				return fail(p.want.Ref, err)
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
 // contained lets a group do something whose panic is the error of all.
 func contained(g *errgroup.Group, do func() error) {
 	g.Go(func() error { return contain.Call(do) })
-}
-
-func (d *download) run(ctx context.Context) error {
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	if err := d.first.part(d.first.leased(ctx), d.desc); err != nil {
-		return err
-	}
-	for _, p := range d.users[1:] {
-		p.meter.done(d.desc.Size)
-	}
-	close(d.done)
-	return nil
 }
 
 // record makes the image known, and lets go of the download.
