@@ -79,7 +79,9 @@ type Images struct {
 	mu        sync.Mutex
 	pulls     map[*pull]bool // that are under way -> space was found for it
 	changed   chan struct{}  // closed when some of those have ended, or become slow
-	refusals  refusals
+	// What did not fit, by what it was, until something else came: to look again costs a look at the file system then, and
+	// neither a request nor a write.
+	refusals map[string]*fault.Error
 }
 
 // Downloaded is how many bytes of images and packages have come from registries.

@@ -55,8 +55,7 @@ type NoSpaceError struct {
 	Reserved int64    // of those that are free, for others
 	Images   []string // as they were asked for
 
-	reserve int64 // as it was configured
-	grown   bool  // how much they need is not known: more than there was for them
+	grown bool // how much they need is not known: more than there was for them
 }
 
 func (e *NoSpaceError) Error() string {
@@ -86,24 +85,18 @@ func (e *NoSpaceError) amount(n int64) string {
 	return strconv.FormatInt(n>>20, 10) + " MiB"
 }
 
-func (e *NoSpaceError) kind() int {
-	if e.Files {
-		return inFiles
-	}
-	return inBytes
-}
-
 // Persists says that there still is no space. It looks at the file system and nothing else.
 func (e *NoSpaceError) Persists() bool {
-	m := medium{dir: e.Dir, reserve: e.reserve}
-	return m.look() == nil && e.Needed > m.spare(e.kind())
+	now, kind := medium{dir: e.Dir}, inBytes
+	if e.Files {
+		kind = inFiles
+	}
+	return now.look() == nil && e.Needed > now.free[kind]-e.Reserved
 }
 
 // lacks is the error of a medium that has too little of a kind.
 func (m *medium) lacks(kind int, needed int64) *NoSpaceError {
-	return &NoSpaceError{
-		Dir: m.dir, Files: kind == inFiles, Needed: needed, Free: m.free[kind], Reserved: m.reserved[kind], reserve: m.reserve,
-	}
+	return &NoSpaceError{Dir: m.dir, Files: kind == inFiles, Needed: needed, Free: m.free[kind], Reserved: m.reserved[kind]}
 }
 
 // outgrew is the error where what has come since a look took too much. It is worth another attempt when there is more than
@@ -429,10 +422,6 @@ func (l *allowance) Wrote(bytes int64) {
 	l.pending = max(l.pending-bytes, 0)
 }
 
-// refusals are what did not fit, by what it was, until something else came: to look again costs a look at the file
-// system then, and neither a request nor a write.
-type refusals map[string]*fault.Error
-
 func refusalKey(pulls []*pull) string {
 	var names []string
 	for _, p := range pulls {
@@ -463,7 +452,7 @@ func (i *Images) remember(pulls []*pull, err error) {
 		i.refusals = nil // they may share layers with others
 	case errors.As(err, &known) && errors.As(err, new(*NoSpaceError)):
 		if i.refusals == nil || len(i.refusals) >= maxRefusals {
-			i.refusals = make(refusals)
+			i.refusals = make(map[string]*fault.Error)
 		}
 		i.refusals[refusalKey(pulls)] = known
 	}
