@@ -26,8 +26,6 @@ import (
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/margolite/margolite/runtime/registry"
-	"github.com/margolite/margolite/test/dockerregistry"
-	"github.com/margolite/margolite/test/ociimage"
 )
 
 func client(t testing.TB, host string, credentials func(string) (string, string, error)) *registry.Client {
@@ -113,18 +111,9 @@ func comes(t testing.TB, c *registry.Client, from *faked, data []byte, desc v1.D
 	}
 }
 
-// Who may is told by a service that the registry trusts; a token is asked for once.
-func TestTokensForDockersRegistry(t *testing.T) {
-	tokens := dockerregistry.StartTokens(t)
-	host := dockerregistry.Start(t, tokens.Config())
-	app, err := ociimage.Build(ociimage.Image{Layers: []ociimage.Layer{ociimage.Padding(1000)}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	pusher := &http.Client{Transport: bearer(tokens.Token("repository:group/app:pull,push"))}
-	if err := (ociimage.Registry{URL: "http://" + host, Client: pusher}).Push(t.Context(), "group/app", "1", app); err != nil {
-		t.Fatal(err)
-	}
+// Who may is told by a service that the registry trusts, which is asked in the form that it knows, and once.
+func TestTokensComeFromAService(t *testing.T) {
+	data, desc := content(100)
 	anybody := func(*http.Request) bool { return true }
 	byPassword := func(r *http.Request) bool {
 		user, password, _ := r.BasicAuth()
@@ -138,6 +127,7 @@ func TestTokensForDockersRegistry(t *testing.T) {
 	for name, test := range map[string]struct {
 		knows       func(*http.Request) bool
 		noPost      bool
+		token       string // that it gives; empty: the right one
 		credentials func(string) (string, string, error)
 		asked       []string
 		want        int
@@ -148,48 +138,40 @@ func TestTokensForDockersRegistry(t *testing.T) {
 		"an identity token":                 {knows: byIdentity, credentials: password("", "identity"), asked: []string{"POST " + scope}},
 		"a wrong password":                  {knows: byPassword, credentials: password("device", "wrong"), asked: []string{"POST " + scope, "GET " + scope}, want: 401},
 		"no password":                       {knows: byPassword, asked: []string{"GET " + scope}, want: 401},
+		"a token of no use":                 {knows: anybody, token: "another", asked: []string{"GET " + scope}, want: 401},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tokens.Knows, tokens.NoPost = test.knows, test.noPost
-			tokens.Asked()
-			c := client(t, host, test.credentials)
-			desc, err := c.Resolve(t.Context(), named(t, host+"/group/app:1"))
+			var asked []string
+			service := fake(t, func(w http.ResponseWriter, r *http.Request) {
+				asked = append(asked, r.Method+" "+r.FormValue("scope"))
+				token := cmp.Or(test.token, "one")
+				switch {
+				case r.Method == http.MethodPost && test.noPost:
+					http.NotFound(w, r)
+				case !test.knows(r):
+					w.WriteHeader(http.StatusUnauthorized)
+				case r.Method == http.MethodPost:
+					_ = json.NewEncoder(w).Encode(map[string]any{"access_token": token, "expires_in": 300})
+				default:
+					_ = json.NewEncoder(w).Encode(map[string]any{"token": token, "expires_in": 300})
+				}
+			})
+			w := fake(t, withToken(service, data))
+			c := client(t, w.host, test.credentials)
+			_, err := read(t, c, named(t, w.host+"/group/app"), desc, 0)
 			if code(err) != test.want || (err != nil) != (test.want != 0) || err != nil && strings.Contains(err.Error(), "wrong") {
 				t.Fatal(err)
 			}
 			if err == nil {
-				if _, err := read(t, c, named(t, host+"/group/app:1"), desc, 0); err != nil {
+				if _, err := read(t, c, named(t, w.host+"/group/app"), desc, 0); err != nil {
 					t.Error(err)
 				}
 			}
-			if asked := tokens.Asked(); !slices.Equal(asked, test.asked) {
+			if !slices.Equal(asked, test.asked) {
 				t.Errorf("asked for tokens %v, want %v", asked, test.asked)
 			}
 		})
 	}
-	t.Run("of another repository", func(t *testing.T) {
-		tokens.Knows = anybody
-		other := tokens.Token("repository:group/other:pull")
-		w := fake(t, func(w http.ResponseWriter, _ *http.Request) {
-			_ = json.NewEncoder(w).Encode(map[string]string{"token": other})
-		})
-		lied := dockerregistry.Start(t, strings.Replace(tokens.Config(), tokens.URL, "http://"+w.host, 1))
-		if _, err := client(t, lied, nil).Resolve(t.Context(), named(t, lied+"/group/app:1")); code(err) != 401 {
-			t.Error(err)
-		}
-		if asked := w.requests(); len(asked) != 1 {
-			t.Errorf("asked %d times for a token that is of no use", len(asked))
-		}
-	})
-}
-
-// bearer shows a token with each request.
-type bearer string
-
-func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
-	r = r.Clone(r.Context())
-	r.Header.Set("Authorization", "Bearer "+string(b))
-	return http.DefaultTransport.RoundTrip(r)
 }
 
 func TestATokenIsRenewedWhenItIsRefused(t *testing.T) {
