@@ -19,8 +19,8 @@ import (
 	"time"
 
 	"github.com/containerd/containerd/v2/core/snapshots"
-	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/opencontainers/go-digest"
+	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/margolite/margolite/runtime"
 	"github.com/margolite/margolite/runtime/containerd"
@@ -101,8 +101,8 @@ func newRig(t testing.TB, backend containerdtest.Backend) *rig {
 
 // push puts a busybox with another digest into the registry. It stops at once:
 // process 1 takes no notice of SIGTERM unless it is made to.
-func (r *rig) push(name string, change func(*v1.Config)) {
-	image := containerdtest.Busybox(r, func(c *v1.Config) {
+func (r *rig) push(name string, change func(*v1.ImageConfig)) {
+	image := containerdtest.Busybox(r, func(c *v1.ImageConfig) {
 		c.StopSignal = "SIGKILL"
 		if change != nil {
 			change(c)

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,10 +12,6 @@ import (
 
 	official "github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/defaults"
-	"github.com/google/go-containerregistry/pkg/name"
-	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/mutate"
-	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/opencontainers/image-spec/identity"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
@@ -24,6 +19,7 @@ import (
 	"github.com/margolite/margolite/runtime/container"
 	"github.com/margolite/margolite/runtime/containerd"
 	"github.com/margolite/margolite/test/containerdtest"
+	"github.com/margolite/margolite/test/ociimage"
 )
 
 const patience = 30 * time.Second
@@ -76,15 +72,7 @@ func newDevice(t testing.TB, backend containerdtest.Backend) *device {
 		d.expectNothingLeft()
 	})
 	content := containerdtest.Blob(t, "srv/data/inside", 16)
-	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(content)), nil })
-	if err != nil {
-		t.Fatal(err)
-	}
-	image, err := mutate.AppendLayers(containerdtest.Busybox(t, nil), layer)
-	if err != nil {
-		t.Fatal(err)
-	}
-	d.root = d.load(image)
+	d.root = d.load(containerdtest.Busybox(t, nil, content))
 	return d
 }
 
@@ -94,19 +82,15 @@ func (d *device) ctx() context.Context {
 }
 
 // load brings an image to the device, and returns its chain id.
-func (d *device) load(image v1.Image) string {
+func (d *device) load(image *ociimage.Artifact) string {
 	d.Helper()
-	var archive bytes.Buffer
-	tag, err := name.NewTag("example.org/busybox:latest")
+	archive, err := ociimage.Layout(map[string]*ociimage.Artifact{"example.org/busybox:latest": image})
 	if err != nil {
-		d.Fatal(err)
-	}
-	if err := tarball.Write(tag, image, &archive); err != nil {
 		d.Fatal(err)
 	}
 	ctx := d.ctx()
 	client := containerdtest.Official(d, d.client)
-	found, err := client.Import(ctx, &archive)
+	found, err := client.Import(ctx, bytes.NewReader(archive))
 	if err != nil {
 		d.Fatal(err)
 	}

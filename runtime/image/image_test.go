@@ -21,9 +21,6 @@ import (
 	"github.com/containerd/containerd/v2/core/snapshots"
 	"github.com/containerd/errdefs"
 	"github.com/google/go-containerregistry/pkg/registry"
-	ggcr "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/mutate"
-	"github.com/google/go-containerregistry/pkg/v1/types"
 	"github.com/klauspost/compress/zstd"
 	"github.com/opencontainers/go-digest"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
@@ -32,6 +29,7 @@ import (
 	"github.com/margolite/margolite/runtime/image"
 	"github.com/margolite/margolite/test/containerdtest"
 	"github.com/margolite/margolite/test/dockerregistry"
+	"github.com/margolite/margolite/test/ociimage"
 )
 
 // watched is a registry that remembers what it was asked for, and may be told to misbehave.
@@ -156,7 +154,7 @@ func kind(err error) image.Kind {
 
 func TestPullBringsAnImageOnce(t *testing.T) {
 	each(t, func(t *testing.T, ctx context.Context, client containerd.Client, w *watched) {
-		want := containerdtest.Push(t, containerdtest.Busybox(t, func(c *ggcr.Config) {
+		want := containerdtest.Push(t, containerdtest.Busybox(t, func(c *v1.ImageConfig) {
 			c.Entrypoint, c.Cmd, c.User, c.WorkingDir = []string{"/bin/sh"}, []string{"-c", "true"}, "nobody", "/tmp"
 			c.StopSignal, c.Volumes = "SIGINT", map[string]struct{}{"/data": {}}
 		}), w.host+"/app:1")
@@ -313,16 +311,14 @@ func TestLayersAreUnpackedWhateverTheirCompression(t *testing.T) {
 	if err := errors.Join(err, z.Close()); err != nil {
 		t.Fatal(err)
 	}
-	for name, layer := range map[string]rawLayer{
-		"zstd":                  {packed.Bytes(), plain, v1.MediaTypeImageLayerZstd},
-		"zstd that claims gzip": {packed.Bytes(), plain, v1.MediaTypeImageLayerGzip},
-		"none":                  {plain, plain, v1.MediaTypeImageLayer},
-		"none that claims gzip": {plain, plain, v1.MediaTypeImageLayerGzip},
+	for name, layer := range map[string]ociimage.Layer{
+		"zstd":                  {Archive: plain, Packed: packed.Bytes(), MediaType: v1.MediaTypeImageLayerZstd},
+		"zstd that claims gzip": {Archive: plain, Packed: packed.Bytes(), MediaType: v1.MediaTypeImageLayerGzip},
+		"none":                  {Archive: plain, Packed: plain, MediaType: v1.MediaTypeImageLayer},
+		"none that claims gzip": {Archive: plain, Packed: plain, MediaType: v1.MediaTypeImageLayerGzip},
 	} {
 		t.Run(name, func(t *testing.T) {
-			ref := w.host + "/" + strings.ReplaceAll(name, " ", "-") + ":1"
-			img := must(mutate.AppendLayers(containerdtest.Busybox(t, nil), layer))(t)
-			containerdtest.Push(t, img, ref)
+			ref := w.push(t, strings.ReplaceAll(name, " ", "-")+":1", must(ociimage.Build(ociimage.Image{Layers: []ociimage.Layer{layer}}))(t))
 			pull(t, open(t, client, w.plain()), image.Want{Ref: ref})
 		})
 	}
@@ -330,36 +326,12 @@ func TestLayersAreUnpackedWhateverTheirCompression(t *testing.T) {
 
 func TestLayersThatAreNotWhatTheImageSaysAreRefused(t *testing.T) {
 	each(t, func(t *testing.T, ctx context.Context, client containerd.Client, w *watched) {
-		layer := rawLayer{containerdtest.Blob(t, "file", 100), []byte("another"), v1.MediaTypeImageLayer}
-		img := must(mutate.AppendLayers(containerdtest.Busybox(t, nil), layer))(t)
-		containerdtest.Push(t, img, w.host+"/app:1")
-		if _, err := pullOne(ctx, open(t, client, w.plain()), image.Want{Ref: w.host + "/app:1"}, nil); kind(err) != image.BadContent {
+		layer := ociimage.Layer{Archive: []byte("another"), Packed: containerdtest.Blob(t, "file", 100), MediaType: v1.MediaTypeImageLayer}
+		ref := w.push(t, "app:1", must(ociimage.Build(ociimage.Image{Layers: []ociimage.Layer{layer}}))(t))
+		if _, err := pullOne(ctx, open(t, client, w.plain()), image.Want{Ref: ref}, nil); kind(err) != image.BadContent {
 			t.Errorf("%v of kind %q", err, kind(err))
 		}
 	})
-}
-
-// rawLayer is a layer of which the test says everything.
-type rawLayer struct {
-	packed, plain []byte
-	mediaType     string
-}
-
-func (l rawLayer) Digest() (ggcr.Hash, error) {
-	return ggcr.NewHash(digest.FromBytes(l.packed).String())
-}
-
-func (l rawLayer) DiffID() (ggcr.Hash, error) {
-	return ggcr.NewHash(digest.FromBytes(l.plain).String())
-}
-func (l rawLayer) Size() (int64, error)                { return int64(len(l.packed)), nil }
-func (l rawLayer) MediaType() (types.MediaType, error) { return types.MediaType(l.mediaType), nil }
-func (l rawLayer) Compressed() (io.ReadCloser, error) {
-	return io.NopCloser(bytes.NewReader(l.packed)), nil
-}
-
-func (l rawLayer) Uncompressed() (io.ReadCloser, error) {
-	return io.NopCloser(bytes.NewReader(l.plain)), nil
 }
 
 const (
@@ -665,13 +637,12 @@ func unusedAddress(t *testing.T) string {
 }
 
 // indexOf is an index that names one image as that of several architectures.
-func indexOf(t *testing.T, img ggcr.Image, architectures ...string) []byte {
-	raw := must(img.RawManifest())(t)
+func indexOf(t *testing.T, img *ociimage.Artifact, architectures ...string) []byte {
 	index := v1.Index{MediaType: v1.MediaTypeImageIndex}
 	index.SchemaVersion = 2
 	for _, arch := range architectures {
 		index.Manifests = append(index.Manifests, v1.Descriptor{
-			MediaType: v1.MediaTypeImageManifest, Digest: digest.FromBytes(raw), Size: int64(len(raw)),
+			MediaType: v1.MediaTypeImageManifest, Digest: img.Digest, Size: int64(len(img.Manifest)),
 			Platform: &v1.Platform{OS: "linux", Architecture: arch},
 		})
 	}

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	v1 "github.com/google/go-containerregistry/pkg/v1"
+	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/margolite/margolite/runtime"
 	"github.com/margolite/margolite/runtime/containerd"
@@ -51,7 +51,7 @@ func newDevice(of *testing.T, backend containerdtest.Backend) *device {
 	client := backend.Start(t)
 	dir := containerdtest.Dir(t)
 	d := &device{series: t, client: client, state: filepath.Join(dir, "state"), run: filepath.Join(dir, "run"), registry: containerdtest.Registry(t)}
-	tools := containerdtest.Busybox(t, func(c *v1.Config) { c.StopSignal = "SIGKILL" })
+	tools := containerdtest.Busybox(t, func(c *v1.ImageConfig) { c.StopSignal = "SIGKILL" })
 	containerdtest.Push(t, tools, d.registry+"/tools:latest")
 	d.environment = map[string]string{"TOOLS": d.registry + "/tools:latest", "REGISTRY": d.registry}
 	d.socket = containerd.Address(client)

@@ -33,6 +33,9 @@ type Layer struct {
 	Entries      []Entry
 	Archive      []byte // a tar archive that somebody else made, in place of Entries
 	Uncompressed bool
+	// Packed is what is downloaded of an Archive, of a media type, whatever that says; nil: the archive, compressed by gzip.
+	Packed    []byte
+	MediaType string
 }
 
 // Executable is the entry of a program at an absolute path of the image.
@@ -79,7 +82,10 @@ func Build(image Image) (*Artifact, error) {
 		}
 		config.RootFS.DiffIDs = append(config.RootFS.DiffIDs, digest.FromBytes(plain))
 		blob, mediaType := plain, ocispec.MediaTypeImageLayer
-		if !layer.Uncompressed {
+		switch {
+		case layer.Packed != nil:
+			blob, mediaType = layer.Packed, layer.MediaType
+		case !layer.Uncompressed:
 			var err error
 			if blob, err = compress(plain); err != nil {
 				return nil, fmt.Errorf("cannot build layer %d: %w", i, err)
