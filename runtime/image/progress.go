@@ -25,7 +25,6 @@ type meter struct {
 	mu   *sync.Mutex // also held while reporting, so reports come in order; of all objects of a call
 	sum  Progress
 	runs map[*run]bool // the downloads that are under way, or wait
-	wait string        // what the object as a whole waits for; empty: nothing
 
 	changed func() // see onChange; nil: nobody waits for that
 }
@@ -69,7 +68,7 @@ func (m *meter) add(done, total int64) {
 	}
 }
 
-// run is one download of an object, or the wait for it. It counts from its first note on.
+// run is one download of an object, or a wait. It counts from its first note to its end.
 type run struct {
 	of    *meter
 	slow  string // empty: it makes progress
@@ -92,17 +91,9 @@ func (r *run) end() {
 	r.of.tell()
 }
 
-// waits says what the object as a whole waits for, empty if for nothing.
-func (m *meter) waits(why string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.wait = why
-	m.tell()
-}
-
 // tell reports a change of Slow or Waits. An object is slow when all of its downloads are.
 func (m *meter) tell() {
-	slow, waits := m.wait, m.wait != ""
+	slow, waits := "", false
 	for r := range m.runs {
 		if r.slow == "" {
 			slow, waits = "", false

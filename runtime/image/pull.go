@@ -110,6 +110,7 @@ type pull struct {
 
 	session session
 	meter   *meter
+	waiting run // of the image as a whole
 	held    held
 	media   []medium // that it comes to, as they were before
 	parts
@@ -145,6 +146,7 @@ func (i *Images) bring(ctx context.Context, pulls []*pull, progress func(Progres
 	var reporting sync.Mutex
 	for _, p := range pulls {
 		p.meter = newMeter(p.want.Ref, progress, &reporting)
+		p.waiting.of = p.meter
 	}
 	end, err := i.begin(ctx, pulls)
 	if err != nil {
@@ -241,9 +243,9 @@ func (i *Images) begin(ctx context.Context, pulls []*pull) (end func(), err erro
 	}
 	i.mu.Unlock()
 	for _, id := range slices.Sorted(maps.Keys(byLease)) { // in an order, or two could wait for each other
-		m := byLease[id].meter
-		h, err := i.slots.Acquire(ctx, limit.Key{Kind: "lease " + id}, nil, func(bool) { m.waits(sameContent) })
-		m.waits("")
+		waiting := &byLease[id].waiting
+		h, err := i.slots.Acquire(ctx, limit.Key{Kind: "lease " + id}, nil, func(bool) { waiting.note(sameContent, true) })
+		waiting.end()
 		if err != nil {
 			end()
 			return nil, err

@@ -135,7 +135,7 @@ func (i *Images) makeRoom(ctx context.Context, pulls []*pull) (room, error) {
 			return found, err
 		}
 		for _, p := range pulls {
-			p.meter.waits("waiting for other images: there is no space for all at once")
+			p.waiting.note("waiting for other images: there is no space for all at once", true)
 		}
 		select {
 		case <-changed:
@@ -172,7 +172,7 @@ func (i *Images) tryRoom(ctx context.Context, pulls []*pull) (found room, change
 		}
 	}
 	for _, p := range pulls {
-		p.meter.waits("") // before others see it, who do not wait for what is slow
+		p.waiting.end() // before others see it, who do not wait for what is slow
 		p.meter.onChange(i.spaceChanged)
 	}
 	i.mu.Lock()
