@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/containerd/containerd/v2/core/remotes/docker"
@@ -25,65 +24,53 @@ const (
 )
 
 // authorizer is containerd's, which remembers a failed request for a token as if it were one, and shows a refused
-// password or token again. It is asked by one request at a time: while it fetches a token it reads, for others, what
+// password or token again. It is used by one request at a time: while it fetches a token it reads, for others, what
 // it is about to write.
 type authorizer struct {
-	create func() docker.Authorizer
-	asking chan struct{} // holds the request that asks
-
-	mu      sync.Mutex
+	create  func() docker.Authorizer
+	turn    chan struct{} // holds the request whose turn it is, which alone may use the next
 	current docker.Authorizer
 }
 
 func newAuthorizer(of func() docker.Authorizer) *authorizer {
-	return &authorizer{create: of, asking: make(chan struct{}, 1), current: of()}
+	return &authorizer{create: of, turn: make(chan struct{}, 1), current: of()}
 }
 
 // Authorize gives a request what its host has asked for.
 func (a *authorizer) Authorize(ctx context.Context, r *http.Request) error {
-	select {
-	case a.asking <- struct{}{}:
-		defer func() { <-a.asking }()
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-	current := a.get()
-	err := current.Authorize(ctx, r)
-	if err != nil {
-		a.forget(current)
-	}
-	return err
+	return a.inTurn(ctx, func() error {
+		err := a.current.Authorize(ctx, r)
+		if err != nil {
+			a.current = a.create()
+		}
+		return err
+	})
 }
 
 // AddResponses learns from a 401 what its host wants.
 func (a *authorizer) AddResponses(ctx context.Context, answers []*http.Response) error {
-	current := a.get()
-	switch sent, _, _ := strings.Cut(answers[len(answers)-1].Request.Header.Get("Authorization"), " "); {
-	case sent == "Bearer" && !slices.ContainsFunc(answers[:len(answers)-1], isUnauthorized): // the token may be an old one
-		a.forget(current)
-		current = a.get()
-	case sent != "":
-		return fmt.Errorf("it was refused: %w", errdefs.ErrNotImplemented) // the 401 is the answer
+	return a.inTurn(ctx, func() error {
+		switch sent, _, _ := strings.Cut(answers[len(answers)-1].Request.Header.Get("Authorization"), " "); {
+		case sent == "Bearer" && !slices.ContainsFunc(answers[:len(answers)-1], isUnauthorized): // the token may be an old one
+			a.current = a.create()
+		case sent != "":
+			return fmt.Errorf("it was refused: %w", errdefs.ErrNotImplemented) // the 401 is the answer
+		}
+		return a.current.AddResponses(ctx, answers)
+	})
+}
+
+func (a *authorizer) inTurn(ctx context.Context, do func() error) error {
+	select {
+	case a.turn <- struct{}{}:
+		defer func() { <-a.turn }()
+		return do()
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
-	return current.AddResponses(ctx, answers)
 }
 
 func isUnauthorized(answer *http.Response) bool { return answer.StatusCode == http.StatusUnauthorized }
-
-func (a *authorizer) get() docker.Authorizer {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.current
-}
-
-// forget starts anew, unless somebody already has.
-func (a *authorizer) forget(old docker.Authorizer) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.current == old {
-		a.current = a.create()
-	}
-}
 
 // redirectToken keeps what is secret with the token service that a registry named.
 func redirectToken(next *http.Request, via []*http.Request) error {
