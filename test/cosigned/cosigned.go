@@ -17,6 +17,7 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/opencontainers/go-digest"
@@ -38,33 +39,33 @@ type Key struct {
 	own     crypto.Hash // that bundles are signed over
 }
 
-// NewKey makes a key of a kind: p256, p384, p521, ed25519, ed25519ph, rsa2048.
+// NewKey makes a key of a kind: see NewSigner.
 func NewKey(kind string) (*Key, error) {
-	k := &Key{own: crypto.SHA256}
-	var err error
+	private, err := NewSigner(kind)
+	own, known := map[string]crypto.Hash{"p384": crypto.SHA384, "ed25519": 0, "ed25519ph": crypto.SHA512}[kind]
+	if !known {
+		own = crypto.SHA256
+	}
+	return &Key{private, own}, err
+}
+
+// NewSigner makes the private half: p256, p384, p521, ed25519, ed25519ph, rsa2048, rsa3072, rsa4096.
+func NewSigner(kind string) (key crypto.Signer, err error) {
 	switch kind {
 	case "p256":
-		k.private, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		return ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	case "p384":
-		k.own = crypto.SHA384
-		k.private, err = ecdsa.GenerateKey(elliptic.P384(), rand.Reader)
+		return ecdsa.GenerateKey(elliptic.P384(), rand.Reader)
 	case "p521":
-		k.private, err = ecdsa.GenerateKey(elliptic.P521(), rand.Reader)
+		return ecdsa.GenerateKey(elliptic.P521(), rand.Reader)
 	case "ed25519", "ed25519ph":
-		k.own = 0
-		if kind == "ed25519ph" {
-			k.own = crypto.SHA512
-		}
-		_, k.private, err = ed25519.GenerateKey(rand.Reader)
-	case "rsa2048":
-		k.private, err = rsa.GenerateKey(rand.Reader, 2048)
-	default:
-		err = fmt.Errorf("no kind of key is %q", kind)
+		_, key, err = ed25519.GenerateKey(rand.Reader)
+		return key, err
+	case "rsa2048", "rsa3072", "rsa4096":
+		bits, _ := strconv.Atoi(kind[len("rsa"):])
+		return rsa.GenerateKey(rand.Reader, bits)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("cannot make key: %w", err)
-	}
-	return k, nil
+	return nil, fmt.Errorf("cannot make key: no kind of key is %q", kind)
 }
 
 // Public is the public key in PEM, as in cosign.pub.

@@ -3,10 +3,7 @@ package notarized
 
 import (
 	"crypto"
-	"crypto/ecdsa"
-	"crypto/elliptic"
 	"crypto/rand"
-	"crypto/rsa"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/json"
@@ -31,24 +28,8 @@ type Identity struct {
 	Key   crypto.Signer
 }
 
-// NewKey makes a key of a kind: p256, p384, p521, rsa2048, rsa3072, rsa4096.
-func NewKey(kind string) (crypto.Signer, error) {
-	switch kind {
-	case "p256":
-		return ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	case "p384":
-		return ecdsa.GenerateKey(elliptic.P384(), rand.Reader)
-	case "p521":
-		return ecdsa.GenerateKey(elliptic.P521(), rand.Reader)
-	case "rsa2048":
-		return rsa.GenerateKey(rand.Reader, 2048)
-	case "rsa3072":
-		return rsa.GenerateKey(rand.Reader, 3072)
-	case "rsa4096":
-		return rsa.GenerateKey(rand.Reader, 4096)
-	}
-	return nil, fmt.Errorf("no kind of key is %q", kind)
-}
+// NewKey makes a key of a kind that Notation knows: p256, p384, p521, rsa2048, rsa3072, rsa4096.
+func NewKey(kind string) (crypto.Signer, error) { return cosigned.NewSigner(kind) }
 
 // Issue makes a certificate of a key; by nil: a root. change may change what it is to be, which is one for
 // signing code unless it is a root, from yesterday until in a year.
