@@ -134,11 +134,16 @@ func (i *Images) look(ctx context.Context, w Want, ask asker) (*pull, error) {
 	if p.snapshotter, err = i.Snapshotter(ctx); err != nil {
 		return nil, err
 	}
-	p.image, err = i.get(ctx, p.name, platform)
+	return p, p.lookHere(ctx)
+}
+
+// lookHere finds the image if it is there.
+func (p *pull) lookHere(ctx context.Context) (err error) {
+	p.image, err = p.get(ctx, p.name, p.platform)
 	if codeOf(err) == fault.NotFound {
-		err = nil
+		return nil
 	}
-	return p, err
+	return err
 }
 
 // bring downloads and unpacks images and records them.
@@ -153,8 +158,14 @@ func (i *Images) bring(ctx context.Context, pulls []*pull, progress func(Progres
 		return fail(pulls[0].want.Ref, err)
 	}
 	defer end()
-	if pulls, err = i.lookAgain(ctx, pulls); err != nil || len(pulls) == 0 {
-		return err
+	for _, p := range pulls {
+		if err := p.lookHere(ctx); err != nil {
+			return fail(p.want.Ref, err)
+		}
+	}
+	// Another pull may have brought some meanwhile.
+	if pulls = slices.DeleteFunc(slices.Clone(pulls), func(p *pull) bool { return p.image != nil }); len(pulls) == 0 {
+		return nil
 	}
 	if err := i.refused(pulls); err != nil {
 		return err
@@ -253,22 +264,6 @@ func (i *Images) begin(ctx context.Context, pulls []*pull) (end func(), err erro
 		held = append(held, h)
 	}
 	return end, nil
-}
-
-// lookAgain leaves out what somebody else has brought meanwhile.
-func (i *Images) lookAgain(ctx context.Context, pulls []*pull) ([]*pull, error) {
-	var missing []*pull
-	for _, p := range pulls {
-		var err error
-		p.image, err = i.get(ctx, p.name, p.platform)
-		switch {
-		case codeOf(err) == fault.NotFound:
-			missing = append(missing, p)
-		case err != nil:
-			return nil, fail(p.want.Ref, err)
-		}
-	}
-	return missing, nil
 }
 
 func (i *Images) isPulling(name string) bool {
