@@ -15,8 +15,7 @@ import (
 
 // Registry is where artifacts are pushed to.
 type Registry struct {
-	URL    string       // http://127.0.0.1:5000
-	Client *http.Client // nil: http.DefaultClient
+	URL string // http://127.0.0.1:5000
 	// User and Password are sent with every request where User is set.
 	User, Password string
 }
@@ -86,11 +85,7 @@ func (r Registry) call(ctx context.Context, method, target, contentType string, 
 	if r.User != "" {
 		request.SetBasicAuth(r.User, r.Password)
 	}
-	client := r.Client
-	if client == nil {
-		client = http.DefaultClient
-	}
-	answer, err := client.Do(request)
+	answer, err := http.DefaultClient.Do(request)
 	if err != nil {
 		return nil, err
 	}
