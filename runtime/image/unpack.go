@@ -116,28 +116,19 @@ func (p *pull) extract(ctx context.Context, snapshotter snapshots.Snapshotter, n
 	return snapshotter.Commit(ctx, p.chains[n].String(), key)
 }
 
-// discard removes a snapshot that is not complete.
+// discard removes a snapshot that is not complete, and what was written to it.
 func discard(ctx context.Context, snapshotter snapshots.Snapshotter, key string, mounts []mount.Mount) error {
-	within := func(do func(context.Context) error) error {
-		ctx, done := context.WithTimeout(ctx, cleanTimeout)
-		defer done()
-		return do(ctx)
-	}
-	// The files first: where they have filled the device, containerd cannot even write down that they are to go.
-	return errors.Join(
-		within(func(ctx context.Context) error { return empty(ctx, mounts) }),
-		within(func(ctx context.Context) error { return snapshotter.Remove(ctx, key) }),
-	)
-}
-
-// empty removes what was written to the mounts of a snapshot that is not complete. What is on a file system of its own
-// takes no space of others.
-func empty(ctx context.Context, mounts []mount.Mount) error {
+	// The files first: where they have filled the device, containerd cannot even write down that they are to go. What is on
+	// a file system of its own takes no space of others.
+	emptying, done := context.WithTimeout(ctx, cleanTimeout)
+	defer done()
 	var errs []error
 	for _, dir := range containerd.WrittenDirs(mounts) {
-		errs = append(errs, tree.Empty(ctx, dir))
+		errs = append(errs, tree.Empty(emptying, dir))
 	}
-	return errors.Join(errs...)
+	removing, done := context.WithTimeout(ctx, cleanTimeout)
+	defer done()
+	return errors.Join(append(errs, snapshotter.Remove(removing, key))...)
 }
 
 // linkSnapshot labels the configuration with the snapshot of the root file system, which holds those below it.
