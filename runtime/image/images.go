@@ -69,7 +69,6 @@ type Images struct {
 	rate       limit.Rate
 	pace       registry.Pace
 	processors *limit.Limiter // of layers that are unpacked
-	unpacking  allowances
 
 	came      atomic.Int64 // bytes, from registries
 	collected atomic.Bool  // all that was removed
@@ -77,8 +76,9 @@ type Images struct {
 	trusted   bool         // nothing is left of a former boot; guarded by trusting
 	reserving sync.Mutex   // held while space is found for what comes
 	mu        sync.Mutex
-	pulls     map[*pull]bool // that are under way -> space was found for it
-	changed   chan struct{}  // closed when some of those have ended, or become slow
+	pulls     map[*pull]bool      // that are under way -> space was found for it
+	changed   chan struct{}       // closed when some of those have ended, or become slow
+	unpacking map[*allowance]bool // layers
 	// What did not fit, by what it was, until something else came: to look again costs a look at the file system then, and
 	// neither a request nor a write.
 	refusals map[string]*fault.Error
@@ -116,8 +116,9 @@ func New(o Options) (*Images, error) {
 		processors: limit.New(0, once(), limit.Bound{
 			Most: min(o.AtOnce, goruntime.GOMAXPROCS(0)), Counts: func(_, _ limit.Key) bool { return true },
 		}),
-		pulls:   make(map[*pull]bool),
-		changed: make(chan struct{}),
+		pulls:     make(map[*pull]bool),
+		changed:   make(chan struct{}),
+		unpacking: make(map[*allowance]bool),
 	}, nil
 }
 

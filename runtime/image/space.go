@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/containerd/containerd/v2/core/images"
@@ -346,39 +345,30 @@ func outgrown(err error, media []medium, pulls []*pull) error {
 	return err
 }
 
-// allowances are the layers that are being unpacked. They leave the reserve alone, and what others of them are estimated to
-// become: one that grows beyond its own estimate fails, and not those beside it.
-type allowances struct {
-	mu  sync.Mutex
-	all map[*allowance]bool
-}
-
-// allowance is what one layer may write. It is a containerd.Space.
+// allowance is what one layer may write while it is unpacked. It is a containerd.Space. All leave the reserve alone, and
+// what others of them are estimated to become: one that grows beyond its own estimate fails, and not those beside it.
 type allowance struct {
-	of       *allowances
-	medium   medium // as it was before
+	of       *Images // whose lock guards it
+	medium   medium  // as it was before
 	pulls    []*pull
 	most     int64 // bytes that it may still write in all, also over what it wrote before
 	estimate int64 // bytes, of what it has not written yet
 	pending  int64 // bytes that it was given, and may not have written yet
 }
 
-// begin makes the allowance of a layer that is estimated to write so many bytes to a medium.
-func (a *allowances) begin(m medium, estimate int64, pulls ...*pull) *allowance {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.all == nil {
-		a.all = make(map[*allowance]bool)
-	}
-	l := &allowance{of: a, medium: m, pulls: pulls, estimate: estimate, most: rewrites * m.spare(inBytes)}
-	a.all[l] = true
+// allow makes the allowance of a layer that is estimated to write so many bytes to a medium.
+func (i *Images) allow(m medium, estimate int64, pulls ...*pull) *allowance {
+	l := &allowance{of: i, medium: m, pulls: pulls, estimate: estimate, most: rewrites * m.spare(inBytes)}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.unpacking[l] = true
 	return l
 }
 
 func (l *allowance) end() {
 	l.of.mu.Lock()
 	defer l.of.mu.Unlock()
-	delete(l.of.all, l)
+	delete(l.of.unpacking, l)
 }
 
 // Take fails where so much would use the reserve, or what others need.
@@ -396,7 +386,7 @@ func (l *allowance) Take(bytes, files int64) error {
 		return err
 	}
 	spare := amounts{now.spare(inBytes), now.spare(inFiles)}
-	for other := range l.of.all {
+	for other := range l.of.unpacking {
 		if other != l && other.medium.device == now.device {
 			spare[inBytes] -= other.pending + other.estimate
 		}

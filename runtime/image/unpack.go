@@ -101,7 +101,7 @@ func (p *pull) extract(ctx context.Context, snapshotter snapshots.Snapshotter, n
 		})
 	}()
 	if at := slices.IndexFunc(p.media, func(m medium) bool { return m.snapshots }); at >= 0 {
-		allowed := p.unpacking.begin(p.media[at], unpackedSize(ctx, p.layers[n]), p)
+		allowed := p.allow(p.media[at], unpackedSize(ctx, p.layers[n]), p)
 		defer allowed.end()
 		ctx = containerd.WithSpace(ctx, allowed)
 	}
