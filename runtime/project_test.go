@@ -1,11 +1,7 @@
 package runtime_test
 
 import (
-	"archive/tar"
-	"bytes"
-	"compress/gzip"
 	"context"
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,22 +11,21 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/margolite/margolite/runtime"
+	"github.com/margolite/margolite/test/ociimage"
 )
 
 // archive is a component package with the given files in its one directory.
 func archive(t *testing.T, files map[string]string) []byte {
 	t.Helper()
-	var buf bytes.Buffer
-	zip := gzip.NewWriter(&buf)
-	w := tar.NewWriter(zip)
+	var entries []ociimage.Entry
 	for name, text := range files {
-		must(t, w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644, Size: int64(len(text))}))
-		if _, err := w.Write([]byte(text)); err != nil {
-			t.Fatal(err)
-		}
+		entries = append(entries, ociimage.Entry{Name: name, Data: []byte(text)})
 	}
-	must(t, errors.Join(w.Close(), zip.Close()))
-	return buf.Bytes()
+	data, err := ociimage.TarGzip(entries)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
 }
 
 func TestLoadSaysWhatIsWrong(t *testing.T) {

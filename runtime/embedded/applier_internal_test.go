@@ -3,7 +3,6 @@ package embedded
 import (
 	"archive/tar"
 	"bytes"
-	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
@@ -21,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/margolite/margolite/runtime/containerd"
+	"github.com/margolite/margolite/test/ociimage"
 )
 
 // layer is one that is in the content store, as it is packed.
@@ -167,13 +167,11 @@ func zeros(t *testing.T, size int) []byte {
 
 func zipped(t *testing.T, plain []byte) []byte {
 	t.Helper()
-	var b bytes.Buffer
-	w := gzip.NewWriter(&b)
-	_, err := w.Write(plain)
-	if err := errors.Join(err, w.Close()); err != nil {
+	packed, err := ociimage.Gzip(plain)
+	if err != nil {
 		t.Fatal(err)
 	}
-	return b.Bytes()
+	return packed
 }
 
 // An archive may be padded, and not for hours.

@@ -2,9 +2,7 @@ package image_test
 
 import (
 	"bytes"
-	"compress/gzip"
 	"context"
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -34,17 +32,6 @@ func archiveOf(t testing.TB, write func(map[string]*ociimage.Artifact) ([]byte, 
 	return must(write(images))(t)
 }
 
-func zipped(t testing.TB, data []byte) []byte {
-	t.Helper()
-	var b bytes.Buffer
-	w := gzip.NewWriter(&b)
-	_, err := w.Write(data)
-	if err := errors.Join(err, w.Close()); err != nil {
-		t.Fatal(err)
-	}
-	return b.Bytes()
-}
-
 // sizeOf is how many bytes an image has, of all platforms.
 func sizeOf(a *ociimage.Artifact) int64 {
 	bytes := len(a.Manifest)
@@ -72,9 +59,9 @@ func TestPreloadedImagesNeedNoRegistry(t *testing.T) {
 			"LAYOUT.TAR": archiveOf(t, ociimage.Layout, map[string]*ociimage.Artifact{
 				"docker.io/library/one:1": one, "registry.invalid/many:latest": many,
 			}),
-			"saved.tar.gz": zipped(t, archiveOf(t, ociimage.Saved, map[string]*ociimage.Artifact{"saved:2": saved, "registry.invalid/twin:2": twin})),
+			"saved.tar.gz": must(ociimage.Gzip(archiveOf(t, ociimage.Saved, map[string]*ociimage.Artifact{"saved:2": saved, "registry.invalid/twin:2": twin})))(t),
 			"broken.tar":   []byte("not an archive"),
-			"cut.tgz":      zipped(t, archiveOf(t, ociimage.Layout, map[string]*ociimage.Artifact{"registry.invalid/absent:1": one}))[:500],
+			"cut.tgz":      must(ociimage.Gzip(archiveOf(t, ociimage.Layout, map[string]*ociimage.Artifact{"registry.invalid/absent:1": one})))(t)[:500],
 			"ignored":      []byte("no archive by its name"),
 		}, nil)
 		for _, want := range []image.Want{
@@ -115,7 +102,7 @@ func TestPreloadedImagesNeedNoRegistry(t *testing.T) {
 
 		// An archive that came later is seen.
 		late := archiveOf(t, ociimage.Layout, map[string]*ociimage.Artifact{"registry.invalid/absent:1": build(t, "", "late")})
-		if err := os.WriteFile(filepath.Join(dir, "late.tar"), zipped(t, late), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, "late.tar"), must(ociimage.Gzip(late))(t), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		pull(t, images, image.Want{Ref: "registry.invalid/absent:1"})

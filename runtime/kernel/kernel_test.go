@@ -2,7 +2,6 @@ package kernel_test
 
 import (
 	"bytes"
-	"compress/gzip"
 	"errors"
 	"io/fs"
 	"os"
@@ -13,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/margolite/margolite/runtime/kernel"
+	"github.com/margolite/margolite/test/ociimage"
 )
 
 func TestEveryOptionSaysWhatItIsFor(t *testing.T) {
@@ -114,15 +114,11 @@ func release(t *testing.T) string {
 
 func compressed(t *testing.T, data []byte) []byte {
 	t.Helper()
-	var b bytes.Buffer
-	w := gzip.NewWriter(&b)
-	if _, err := w.Write(data); err != nil {
+	packed, err := ociimage.Gzip(data)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return b.Bytes()
+	return packed
 }
 
 func write(t *testing.T, path string, data []byte) {

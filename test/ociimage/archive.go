@@ -94,7 +94,7 @@ func TarGzip(entries []Entry) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return compress(plain)
+	return Gzip(plain)
 }
 
 func writeTar(w io.Writer, entries []Entry) error {
@@ -128,7 +128,8 @@ func writeTar(w io.Writer, entries []Entry) error {
 	return nil
 }
 
-func compress(plain []byte) ([]byte, error) {
+// Gzip compresses data.
+func Gzip(plain []byte) ([]byte, error) {
 	var out bytes.Buffer
 	zw := gzip.NewWriter(&out) // its header carries no name and no time unless told to
 	if _, err := zw.Write(plain); err != nil {

@@ -87,7 +87,7 @@ func Build(image Image) (*Artifact, error) {
 			blob, mediaType = layer.Packed, layer.MediaType
 		case !layer.Uncompressed:
 			var err error
-			if blob, err = compress(plain); err != nil {
+			if blob, err = Gzip(plain); err != nil {
 				return nil, fmt.Errorf("cannot build layer %d: %w", i, err)
 			}
 			mediaType = ocispec.MediaTypeImageLayerGzip
