@@ -126,7 +126,8 @@ type room struct {
 	layers int // that are still to be unpacked
 }
 
-// makeRoom fails when what is missing of the images does not fit. Images that would fit alone, and not beside others that are coming, wait for those; not for what comes too slowly.
+// makeRoom fails when what is missing of the images does not fit. Images that would fit alone, and not beside others that
+// are coming, wait for those; not for what comes too slowly.
 func (i *Images) makeRoom(ctx context.Context, pulls []*pull) (room, error) {
 	for {
 		found, changed, err := i.tryRoom(ctx, pulls)
@@ -295,8 +296,8 @@ func unpackedSize(ctx context.Context, layer v1.Descriptor) int64 {
 	return layer.Size * expansion
 }
 
-// guardReserve gives up what comes once half of the reserve is used: the reserve is for others, but nothing fits to the byte. It
-// ends with ctx.
+// guardReserve gives up what comes once half of the reserve is used: the reserve is for others, but nothing fits to the
+// byte. It ends with ctx.
 func guardReserve(ctx context.Context, media []medium, pulls []*pull) error {
 	wait := time.NewTimer(0)
 	defer wait.Stop()
