@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"slices"
 	"strings"
 	"sync"
 
@@ -12,7 +13,7 @@ import (
 // that waits asks for it.
 type turns struct {
 	store *store.Store
-	came  func(id string) // what comes before a deployment is another one now, or nothing
+	came  func(id string) // nothing comes before a deployment any more
 
 	mu     sync.Mutex
 	places map[string]place // by id in lower case; nil: to be read
@@ -36,43 +37,33 @@ func (t *turns) before(id string) string {
 		}
 	}
 	var nearest place
-	if own, waits := t.places[strings.ToLower(id)]; waits {
-		for _, p := range t.places {
-			if p.number < own.number && p.number > nearest.number {
-				nearest = p
-			}
+	for _, p := range t.places {
+		if p.number < t.places[strings.ToLower(id)].number && p.number > nearest.number {
+			nearest = p
 		}
 	}
 	return nearest.id
 }
 
+// note takes new records into account. Where another deployment is the first one now, it
+// has its turn; the others hear when they look again.
 func (t *turns) note(deployments ...store.Deployment) {
 	t.mu.Lock()
+	defer t.mu.Unlock()
 	if t.places == nil {
-		t.mu.Unlock()
 		return
 	}
-	var next []string
-	var left []int
+	before := t.first()
+	var fresh []string // their workers begin anyway
 	for i := range deployments {
 		d := &deployments[i]
-		former := t.places[strings.ToLower(d.ID)].number
-		switch t.put(d); {
-		case former == 0:
-		case t.places[strings.ToLower(d.ID)].number == 0:
-			left = append(left, former)
-		case d.Place != former:
-			next = append(next, d.ID)
+		if _, waited := t.places[strings.ToLower(d.ID)]; !waited {
+			fresh = append(fresh, d.ID)
 		}
+		t.put(d)
 	}
-	for _, number := range left {
-		if id := t.after(number); id != "" {
-			next = append(next, id)
-		}
-	}
-	t.mu.Unlock()
-	for _, id := range next {
-		t.came(id)
+	if now := t.first(); now != "" && now != before && !slices.Contains(fresh, now) {
+		t.came(now)
 	}
 }
 
@@ -86,15 +77,15 @@ func (t *turns) put(d *store.Deployment) {
 	delete(t.places, id)
 }
 
-// after is the deployment that comes behind a place. The caller holds mu.
-func (t *turns) after(number int) string {
-	var nearest place
+// first is the deployment that waits for no other one. The caller holds mu.
+func (t *turns) first() string {
+	var first place
 	for _, p := range t.places {
-		if p.number > number && (nearest.number == 0 || p.number < nearest.number) {
-			nearest = p
+		if first.number == 0 || p.number < first.number {
+			first = p
 		}
 	}
-	return nearest.id
+	return first.id
 }
 
 // waitsForTurn says that the change of d is neither made nor has failed.
