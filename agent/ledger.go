@@ -47,7 +47,7 @@ type ledger struct {
 	taking  digest.Digest          // the manifest whose documents are being fetched
 	pinned  map[digest.Digest]bool // its documents; no record needs them yet
 	ahead   bool                   // some of them are in the store
-	cleared bool                   // nothing is left of what came before this process
+	cleared bool                   // what came before this process was dropped
 }
 
 // see reads a deployment for its worker: after each change that was made by somebody
@@ -65,12 +65,8 @@ func (l *ledger) see(id string) (store.Deployment, error) {
 func (l *ledger) begin(m *wfm.Manifest) *intake {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if m.Digest != l.taking || l.pinned == nil {
-		l.drop(m)
-		l.taking, l.pinned = m.Digest, make(map[digest.Digest]bool, len(m.Deployments))
-		for _, ref := range m.Deployments {
-			l.pinned[ref.Digest] = true
-		}
+	if m.Digest != l.taking {
+		l.pin(m)
 	}
 	return &intake{ledger: l, documents: map[digest.Digest][]byte{}, came: map[digest.Digest][]store.Component{}}
 }
@@ -92,32 +88,28 @@ func (l *ledger) settle() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.taking != "" || !l.cleared {
-		l.drop(nil)
-		l.taking, l.pinned = "", nil
+		l.pin(nil)
 	}
 }
 
-// drop drops what came of a manifest that was not accepted, but for the bundle
-// of next, if not nil. The caller holds mu.
-func (l *ledger) drop(next *wfm.Manifest) {
-	var err error
-	if l.ahead {
-		l.pinned = nil
-		if n, neededErr := l.needed(); neededErr == nil { // else the next change prunes
-			if next != nil {
-				for _, ref := range next.Deployments {
-					n.artifacts[ref.Digest] = true
-				}
-			}
-			_, err = l.store.PruneArtifacts(n.artifacts)
+// pin makes m the manifest that is being taken, nil: none, and drops what came of
+// another one that was not accepted. The caller holds mu.
+func (l *ledger) pin(m *wfm.Manifest) {
+	l.taking, l.pinned, l.cleared = "", map[digest.Digest]bool{}, true
+	var bundles []digest.Digest
+	if m != nil {
+		l.taking = m.Digest
+		for _, ref := range m.Deployments {
+			l.pinned[ref.Digest] = true
 		}
-		l.ahead = false
+		if m.Bundle != nil {
+			bundles = append(bundles, m.Bundle.Digest)
+		}
 	}
-	if next != nil && next.Bundle != nil {
-		err = errors.Join(err, l.store.Incoming().Keep(next.Bundle.Digest))
-	} else {
-		err = errors.Join(err, l.store.Incoming().Keep())
-		l.cleared = true // at least tried
+	err := l.store.Incoming().Keep(bundles...)
+	if l.ahead {
+		l.ahead = false
+		err = errors.Join(err, l.pruneLocked())
 	}
 	if err != nil {
 		l.logger.Warn("cannot drop the downloads of an earlier manifest", "error", err)
@@ -258,8 +250,7 @@ func (l *ledger) accept(ctx context.Context, m *wfm.Manifest, by adoption, in *i
 	l.accepted.Store(m.Version)
 	l.lacks.Store(false)
 	l.ahead = false // the records need them now
-	l.drop(nil)
-	l.taking, l.pinned = "", nil
+	l.pin(nil)
 	if len(change.Reports) > 0 {
 		l.reported()
 	}
@@ -617,6 +608,10 @@ func (l *ledger) needs() (needs, error) {
 func (l *ledger) prune() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	return l.pruneLocked()
+}
+
+func (l *ledger) pruneLocked() error {
 	n, err := l.needed()
 	if err != nil {
 		return err
