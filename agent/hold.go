@@ -126,7 +126,7 @@ type locks struct {
 	*base
 	files *lockFiles
 	wrong func() bool // the present is not to be trusted
-	look  func()      // what waits looks again
+	look  func()      // what waits looks again; called with mu held
 
 	mu     sync.Mutex
 	holds  []hold
@@ -271,24 +271,17 @@ func (l *locks) note(m pace.Moment, kind string, h *hold, by string) store.Entry
 // hold takes a lock, in place of one of the same holder about the same. Package control
 // has checked the request.
 func (l *locks) hold(r control.HoldRequest) (control.Lock, error) {
+	by := r.Caller
 	h := hold{
-		Holder: holderOf(r.Holder, r.Caller), Reason: r.Reason, Deployment: r.Deployment,
-		For: r.Seconds, UID: r.Caller.UID, By: margo.Shown(r.Caller.String(), control.MaxReason),
+		Holder: holderOf(r.Holder, by), Reason: r.Reason, Deployment: r.Deployment,
+		For: r.Seconds, UID: by.UID, By: margo.Shown(by.String(), control.MaxReason),
 	}
-	lock, changed, err := l.take(h, r.Caller)
-	if changed {
-		l.look()
-	}
-	return lock, err
-}
-
-func (l *locks) take(h hold, by control.Caller) (lock control.Lock, changed bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	m := l.moment()
 	l.expire(m)
 	if l.broken != nil {
-		return control.Lock{}, false, fmt.Errorf("%w: %v; margolite release --all drops them", control.ErrConflict, l.broken)
+		return control.Lock{}, fmt.Errorf("%w: %v; margolite release --all drops them", control.ErrConflict, l.broken)
 	}
 	h.Since, h.Unsure = m.Wall.Round(0).UTC(), l.wrong()
 	h.end = m.Up + h.length()
@@ -297,15 +290,15 @@ func (l *locks) take(h hold, by control.Caller) (lock control.Lock, changed bool
 	switch i := slices.IndexFunc(now, h.same); {
 	case i < 0:
 		if err := roomFor(now, by); err != nil {
-			return control.Lock{}, false, err
+			return control.Lock{}, err
 		}
 		now = append(now, h)
 	case !now[i].yields(by):
-		return control.Lock{}, false, foreign(&now[i])
+		return control.Lock{}, foreign(&now[i])
 	default:
 		same := now[i].Reason == h.Reason && now[i].UID == h.UID
 		if same && now[i].For == 0 && h.For == 0 {
-			return now[i].lock(m), false, nil
+			return now[i].lock(m), nil
 		}
 		if same && h.For > 0 && h.For <= now[i].For { // merely renewed: not worth an entry
 			journal = nil
@@ -313,9 +306,10 @@ func (l *locks) take(h hold, by control.Caller) (lock control.Lock, changed bool
 		now[i] = h
 	}
 	if err := l.commit(now, journal); err != nil {
-		return control.Lock{}, false, err
+		return control.Lock{}, err
 	}
-	return h.lock(m), true, nil
+	l.look()
+	return h.lock(m), nil
 }
 
 // roomFor says why a caller may take no other lock beside those that are held.
@@ -344,14 +338,6 @@ func roomFor(held []hold, by control.Caller) error {
 
 // release gives back what the request names: all of it, or with an error none.
 func (l *locks) release(r control.ReleaseRequest) ([]control.Lock, error) {
-	released, err := l.drop(r)
-	if len(released) > 0 {
-		l.look()
-	}
-	return released, err
-}
-
-func (l *locks) drop(r control.ReleaseRequest) ([]control.Lock, error) {
 	holder := holderOf(r.Holder, r.Caller)
 	fits := func(h *hold) bool { return r.All || h.Holder == holder }
 	l.mu.Lock()
@@ -384,6 +370,7 @@ func (l *locks) drop(r control.ReleaseRequest) ([]control.Lock, error) {
 		return nil, err
 	}
 	l.broken = nil
+	l.look()
 	return released, nil
 }
 
