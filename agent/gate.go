@@ -77,14 +77,11 @@ func asks(d *store.Deployment) bool {
 }
 
 // waiting says that a change may not be applied yet.
-type waiting struct {
-	reasons []policy.Reason
-	until   time.Time // zero: until something changes
-}
+type waiting struct{ policy.Verdict }
 
 func (w *waiting) Error() string {
-	texts := make([]string, len(w.reasons))
-	for i, r := range w.reasons {
+	texts := make([]string, len(w.Reasons))
+	for i, r := range w.Reasons {
 		texts[i] = r.String()
 	}
 	return strings.Join(texts, "; ")
@@ -93,7 +90,7 @@ func (w *waiting) Error() string {
 // rest is for how long not to ask again, unless something changes.
 func (w *waiting) rest(now time.Time) time.Duration {
 	rest := retryMost
-	for _, r := range w.reasons {
+	for _, r := range w.Reasons {
 		switch r.Code {
 		case policy.WaitsForApproval:
 		case policy.WaitsForLock:
@@ -102,8 +99,8 @@ func (w *waiting) rest(now time.Time) time.Duration {
 			rest = min(rest, gateLook)
 		}
 	}
-	if !w.until.IsZero() {
-		rest = min(rest, w.until.Sub(now))
+	if !w.Until.IsZero() {
+		rest = min(rest, w.Until.Sub(now))
 	}
 	return max(rest, gateLeast)
 }
@@ -193,7 +190,7 @@ func (r *reconciler) decide(d *store.Deployment) error {
 	case v.Rejected:
 		return rejection(answerTo(d, changeOf(d)))
 	case !v.Go:
-		return &waiting{reasons: v.Reasons, until: v.Until}
+		return &waiting{v}
 	}
 	return nil
 }
@@ -331,8 +328,8 @@ func (w *worker) take(ctx context.Context, from *limit.Limiter, kind string, pre
 // waits keeps why a change waits, and tells of it when that is news.
 func (w *worker) waits(r *reconciler, d *store.Deployment, gate *waiting) {
 	w.mu.Lock()
-	news := !slices.Equal(w.verdict.Reasons, gate.reasons)
-	w.verdict = policy.Verdict{Reasons: gate.reasons, Until: gate.until}
+	news := !slices.Equal(w.verdict.Reasons, gate.Reasons)
+	w.verdict = gate.Verdict
 	w.mu.Unlock()
 	if !news {
 		return

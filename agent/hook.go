@@ -76,10 +76,10 @@ func (r *reconciler) consult(ctx context.Context, w *worker, h policy.Hook, c po
 	default:
 		return &fault{code: codeVetoed, err: errors.New(withReason(fmt.Sprintf("hook %s refused the change with exit code %d", h.Command[0], exit.ExitCode()), said))}
 	}
-	return &waiting{
-		reasons: []policy.Reason{{Code: policy.WaitsForHook, Text: withReason(text, said)}},
-		until:   r.now().Add(hookAgain),
-	}
+	return &waiting{policy.Verdict{
+		Reasons: []policy.Reason{{Code: policy.WaitsForHook, Text: withReason(text, said)}},
+		Until:   r.now().Add(hookAgain),
+	}}
 }
 
 // runHook runs a program until it ends, its time is over, or ctx is done, and

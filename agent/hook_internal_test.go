@@ -57,7 +57,7 @@ func answer(t *testing.T, r *reconciler, h policy.Hook) (verdict, text string) {
 	case err == nil:
 		return "go", ""
 	case errors.As(err, &later):
-		if len(later.reasons) != 1 || later.reasons[0].Code != policy.WaitsForHook || !later.until.Equal(r.now().Add(time.Minute)) {
+		if len(later.Reasons) != 1 || later.Reasons[0].Code != policy.WaitsForHook || !later.Until.Equal(r.now().Add(time.Minute)) {
 			t.Errorf("it waits as %+v", later)
 		}
 		return "wait", err.Error()

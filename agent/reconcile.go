@@ -235,7 +235,7 @@ func (r *reconciler) work(ctx context.Context, w *worker) {
 		case !superseded && errors.As(err, &gate):
 			retry.reset()
 			w.waitFor(gate.Error())
-			r.tellReason(w, waitingCode(gate.reasons[0].Code), gate)
+			r.tellReason(w, waitingCode(gate.Reasons[0].Code), gate)
 			desired, runs := w.idle(ctx, gate.rest(r.now()), w.runs, nil)
 			w.kept = w.kept && !desired && !runs
 			if desired { // somebody wants it to be looked at
@@ -568,16 +568,12 @@ func (r *reconciler) applyRevision(
 	}
 	var outlines []runtime.Outline
 	for i, c := range doc.Components {
-		j := slices.IndexFunc(rev.Staged, func(s store.Staged) bool { return s.Component == c.Name })
-		if j < 0 {
-			return &fault{code: codeInternal, component: c.Name, err: errors.New("it was not staged")}
-		}
 		if before != nil && i > 0 {
 			if err := before(i); err != nil {
 				return err
 			}
 		}
-		project, err := r.applyComponent(ctx, d.ID, doc, c, &rev.Staged[j], supervised)
+		project, err := r.applyComponent(ctx, d.ID, doc, c, rev, supervised)
 		if err != nil {
 			return err
 		}

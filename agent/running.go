@@ -284,11 +284,11 @@ func (r *reconciler) tellRunning(ctx context.Context, w *worker, d *store.Deploy
 }
 
 func (r *reconciler) troubleIn(ctx context.Context, d *store.Deployment, component string, now time.Time, rules runningRules) (*trouble, time.Time, error) {
-	i := slices.IndexFunc(d.Desired.Staged, func(s store.Staged) bool { return s.Component == component })
-	if !rules.tell || i < 0 {
+	staged := stagedOf(d.Desired.Staged, component)
+	if !rules.tell || staged == nil {
 		return nil, time.Time{}, nil
 	}
-	project, err := r.runtime.ObserveProject(ctx, d.Desired.Staged[i].Project)
+	project, err := r.runtime.ObserveProject(ctx, staged.Project)
 	if err != nil {
 		return nil, time.Time{}, fmt.Errorf("cannot observe component %s: %w", component, err)
 	}

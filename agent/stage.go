@@ -109,19 +109,18 @@ func (r *reconciler) stageComponents(ctx context.Context, w *worker, d *store.De
 			Kind: control.PackageVerified, Deployment: d.ID, Component: c.Name, Digest: s.Package.String(),
 			Progress: &control.Progress{Object: c.Name, Done: int64(len(data)), Total: int64(len(data))},
 		})
-		project, err := r.load(ctx, d.ID, doc, c, &s, data)
+		one, err := r.load(ctx, d.ID, doc, c, &s, data)
 		if err != nil {
 			return nil, nil, err
 		}
-		for _, w := range project.Warnings() {
+		for _, w := range one.project.Warnings() {
 			r.logger.Warn("questionable Compose file", "deployment", d.ID, "component", c.Name, "reason", w)
 		}
-		s.Sources = project.Sources()
-		pins := former.pins(&s, d)
-		if d.Found && pins == nil {
-			pins = r.foundImages(ctx, s.Project)
+		s.Sources = one.project.Sources()
+		if one.images = former.pins(&s, d); d.Found && one.images == nil {
+			one.images = r.foundImages(ctx, s.Project)
 		}
-		components = append(components, stagedComponent{name: c.Name, signed: isSigned(c, &s), project: project, images: pins})
+		components = append(components, one)
 		staged.Staged = append(staged.Staged, s)
 	}
 	loaded := revisionOf(doc, components)
@@ -208,11 +207,11 @@ func (r *reconciler) document(revision digest.Digest) (*margo.Deployment, error)
 	return doc, nil
 }
 
-// load makes the Compose project of a component from its package.
-func (r *reconciler) load(ctx context.Context, id string, doc *margo.Deployment, c margo.Component, s *store.Staged, data []byte) (*runtime.Project, error) {
+// load makes a component from its package.
+func (r *reconciler) load(ctx context.Context, id string, doc *margo.Deployment, c margo.Component, s *store.Staged, data []byte) (stagedComponent, error) {
 	settings, _, err := doc.Settings(c.Name) // the warnings were told when it was staged
 	if err != nil {
-		return nil, &fault{code: codeInvalidParameters, component: c.Name, err: err}
+		return stagedComponent{}, &fault{code: codeInvalidParameters, component: c.Name, err: err}
 	}
 	project, err := r.runtime.Load(ctx, runtime.Source{
 		Project:     s.Project,
@@ -223,7 +222,7 @@ func (r *reconciler) load(ctx context.Context, id string, doc *margo.Deployment,
 		Labels:      map[string]string{labelDeployment: id, labelComponent: c.Name},
 	})
 	if err != nil {
-		return nil, runtimeFault(c.Name, err)
+		return stagedComponent{}, runtimeFault(c.Name, err)
 	}
 	project.PinSources(s.Sources)
 	project.Joins = func(network, of string) error {
@@ -233,19 +232,19 @@ func (r *reconciler) load(ctx context.Context, id string, doc *margo.Deployment,
 		ask := policy.ServiceAsk{Component: c.Name, Signed: true, Shared: []string{network}}
 		return notAllowed(r.settings.Load().Gate.Admit(id, doc.Labels, policy.Ask{Services: []policy.ServiceAsk{ask}}))
 	}
-	return project, nil
+	return stagedComponent{name: c.Name, signed: isSigned(c, s), project: project, images: s.Images}, nil
 }
 
 // applyComponent makes one staged component run within its time (AD-08). Where
 // it is supervised already, what has its containers is left to the runtime, which
 // starts what stopped by its restart policy. The error is a *fault, or ctx's.
 func (r *reconciler) applyComponent(
-	ctx context.Context, id string, doc *margo.Deployment, c margo.Component, s *store.Staged, supervised bool,
+	ctx context.Context, id string, doc *margo.Deployment, c margo.Component, rev *store.Revision, supervised bool,
 ) (*runtime.Project, error) {
 	timeout, _ := r.timeout(c)
 	bounded, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	project, err := r.runComponent(bounded, id, doc, c, s, supervised)
+	project, err := r.runComponent(bounded, id, doc, c, rev, supervised)
 	switch {
 	case err == nil:
 		return project, nil
@@ -265,25 +264,21 @@ func (r *reconciler) timeout(c margo.Component) (timeout time.Duration, shortene
 }
 
 func (r *reconciler) runComponent(
-	ctx context.Context, id string, doc *margo.Deployment, c margo.Component, s *store.Staged, supervised bool,
+	ctx context.Context, id string, doc *margo.Deployment, c margo.Component, rev *store.Revision, supervised bool,
 ) (*runtime.Project, error) {
-	data, err := r.stagedPackage(ctx, c, s, nil)
+	one, err := r.loadStaged(ctx, id, doc, c, rev, true)
 	if err != nil {
 		return nil, err
 	}
-	project, err := r.load(ctx, id, doc, c, s, data)
-	if err != nil {
-		return nil, err
-	}
-	project.Pin(s.Images)
+	project := one.project
+	project.Pin(one.images)
 	same, err := r.runtime.Matches(ctx, project)
 	if err != nil || same && supervised {
 		return project, err
 	}
 	if len(project.Compose.Outside) > 0 {
 		// Who may write there has made of the project what nobody has judged yet.
-		changed := stagedComponent{name: c.Name, signed: isSigned(c, s), project: project, images: s.Images}
-		if err := r.judge(ctx, id, doc, asksOf(changed), []stagedComponent{changed}, s.Images); err != nil {
+		if err := r.judge(ctx, id, doc, asksOf(one), []stagedComponent{one}, one.images); err != nil {
 			return nil, err
 		}
 	}
@@ -293,7 +288,7 @@ func (r *reconciler) runComponent(
 		return project, err
 	}
 	// An image that was staged is gone, by somebody's hand or with a part of the medium; it may still be had.
-	if _, err := r.runtime.Stage(ctx, project, s.Images, nil); err != nil {
+	if _, err := r.runtime.Stage(ctx, project, one.images, nil); err != nil {
 		return nil, err
 	}
 	return project, r.runtime.Apply(ctx, project, options)
@@ -329,10 +324,16 @@ func (f former) component(c margo.Component) *store.Staged {
 	if !slices.ContainsFunc(f.doc.Components, same) {
 		return nil
 	}
-	if i := slices.IndexFunc(f.staged, func(s store.Staged) bool { return s.Component == c.Name }); i >= 0 {
-		return &f.staged[i]
+	return stagedOf(f.staged, c.Name)
+}
+
+// stagedOf is what was staged of a component; nil: nothing.
+func stagedOf(staged []store.Staged, component string) *store.Staged {
+	i := slices.IndexFunc(staged, func(s store.Staged) bool { return s.Component == component })
+	if i < 0 {
+		return nil
 	}
-	return nil
+	return &staged[i]
 }
 
 // pins gives the images to stay with: those that staging this very revision
@@ -360,11 +361,9 @@ func (r *reconciler) fetchPackage(ctx context.Context, d *store.Deployment, c ma
 		origin.Trust = &image.Trust{Keys: trust.Keys, Notation: trust.Notation, Now: r.now}
 	}
 	suffices := func(s *store.Staged) bool { return s.Signed || origin.Trust == nil }
-	for i := range d.Desired.Staged {
-		if s := &d.Desired.Staged[i]; s.Component == c.Name && suffices(s) {
-			data, err = r.stagedPackage(ctx, c, s, progress)
-			return data, s.Signed, err
-		}
+	if s := stagedOf(d.Desired.Staged, c.Name); s != nil && suffices(s) {
+		data, err = r.stagedPackage(ctx, c, s, progress)
+		return data, s.Signed, err
 	}
 	p, err := r.runtime.FetchPackage(ctx, origin, progress)
 	if err == nil {

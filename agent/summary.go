@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/opencontainers/go-digest"
 
@@ -45,27 +44,34 @@ func (r *reconciler) loadRevision(ctx context.Context, id string, rev *store.Rev
 	}
 	var components []stagedComponent
 	for _, c := range doc.Components {
-		i := slices.IndexFunc(rev.Staged, func(s store.Staged) bool { return s.Component == c.Name })
-		if i < 0 {
-			return stagedRevision{}, &fault{code: codeInternal, component: c.Name, err: errors.New("it was not staged")}
-		}
-		s := &rev.Staged[i]
-		var data []byte
-		if fetch {
-			data, err = r.stagedPackage(ctx, c, s, nil)
-		} else {
-			data, err = r.store.Artifact(s.Package)
-		}
-		if err != nil {
-			return stagedRevision{}, runtimeFault(c.Name, err)
-		}
-		p, err := r.load(ctx, id, doc, c, s, data)
+		one, err := r.loadStaged(ctx, id, doc, c, rev, fetch)
 		if err != nil {
 			return stagedRevision{}, err
 		}
-		components = append(components, stagedComponent{name: c.Name, signed: isSigned(c, s), project: p, images: s.Images})
+		components = append(components, one)
 	}
 	return revisionOf(doc, components), nil
+}
+
+// loadStaged is loadRevision for one component.
+func (r *reconciler) loadStaged(
+	ctx context.Context, id string, doc *margo.Deployment, c margo.Component, rev *store.Revision, fetch bool,
+) (stagedComponent, error) {
+	s := stagedOf(rev.Staged, c.Name)
+	if s == nil {
+		return stagedComponent{}, &fault{code: codeInternal, component: c.Name, err: errors.New("it was not staged")}
+	}
+	var data []byte
+	var err error
+	if fetch {
+		data, err = r.stagedPackage(ctx, c, s, nil)
+	} else {
+		data, err = r.store.Artifact(s.Package)
+	}
+	if err != nil {
+		return stagedComponent{}, runtimeFault(c.Name, err)
+	}
+	return r.load(ctx, id, doc, c, s, data)
 }
 
 // asks is what a revision asks of the device: where its packages come from, and what
