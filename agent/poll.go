@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -498,7 +497,8 @@ func (p *poller) take(ctx context.Context, scope string, held store.Manifest, m 
 	// Without its ETag the manifest was lost from the database, unless the WFM gives none.
 	if same && len(need) == 0 && len(recorded) == len(m.Deployments) && (held.ETag != "" || m.ETag == "") {
 		p.ledger.settle()
-		return nil // DS-05; otherwise something was lost, and is filled in again
+		p.ledger.lacks.Store(false) // what is lost is not the WFM's
+		return nil                  // DS-05; otherwise something was lost, and is filled in again
 	}
 	if len(m.Warnings) > 0 {
 		p.logger.Warn("manifest accepted although it has faults", "version", m.Version, "reason", m.Warnings.Error())
@@ -539,32 +539,20 @@ func (p *poller) stored(ref margo.DeploymentRef, unchanged bool) bool {
 	return err == nil
 }
 
-// whole says that nothing which came with the accepted manifest is known to be
-// lost: every record can be read, and the document of every deployment that
-// failed for a reason of this device.
+// whole says that nothing which came with the accepted manifest is known to be lost, and
+// that every record can be read.
 func (p *poller) whole() bool {
-	writes := p.store.Writes()
 	if p.ledger.lacks.Load() {
 		return false
 	}
-	if p.wholeAt == writes+1 {
-		return true // nothing was written since it was looked at
-	}
-	deployments, err := p.store.Deployments()
-	if err != nil {
-		return false
-	}
-	whole := !slices.ContainsFunc(deployments, func(d store.Deployment) bool {
-		if Phase(d.Phase) != Failed || d.Fault == nil || d.Fault.Code != codeInternal {
+	writes := p.store.Writes()
+	if p.wholeAt != writes+1 { // else nothing was written since it was looked at
+		if _, err := p.store.Deployments(); err != nil {
 			return false
 		}
-		_, err := p.store.Artifact(d.Desired.Digest)
-		return err != nil
-	})
-	if whole {
 		p.wholeAt = writes + 1
 	}
-	return whole
+	return true
 }
 
 // recorded gives the deployments of a manifest that the database holds as they

@@ -699,6 +699,9 @@ func (r *reconciler) fail(ctx context.Context, w *worker, d *store.Deployment, e
 	if ctx.Err() != nil || !errors.As(err, &f) {
 		return err
 	}
+	if isLost(f) {
+		r.ledger.lacks.Store(true) // the WFM may have it
+	}
 	w.counted = ""
 	w.leisure.ails = w.leisure.ails || isFull(f) && r.spare(ctx) != nil // now: the way back may be what makes space
 	undo := Phase(d.Phase) == Applying || Phase(d.Phase) == Failed && d.Return == returnDue
