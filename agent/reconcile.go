@@ -587,7 +587,7 @@ func (r *reconciler) applyRevision(
 		outlines = append(outlines, outline)
 	}
 	if len(outlines) == len(doc.Components) {
-		w.intact = &intact{keyOf(rev), outlines}
+		w.intact = &intact{*rev, outlines}
 	}
 	return nil
 }
