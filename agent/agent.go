@@ -194,8 +194,8 @@ func New(o Options) *Agent {
 	a.ledger = &ledger{base: b, reported: a.reporter.poke, deaf: a.reporter.deaf}
 	a.reporter.status = a.ledger.status
 	a.ledger.turns = &turns{store: o.Store, came: func(id string) { a.reconciler.nudge(id) }}
-	a.reconciler = newReconciler(b, o, a.ledger, &a.Projects.staging, &a.loops.reconciler)
-	a.Projects.brought, a.Projects.later = a.reconciler.pruneAfter, a.reconciler.prune
+	a.reconciler = newReconciler(b, o, a.ledger, a.Projects.staging, &a.loops.reconciler)
+	a.Projects.brought, a.Projects.later = a.reconciler.tidied, a.reconciler.prune
 	a.Projects.alone, a.Projects.remembered = a.reconciler.whileAlone, a.ledger.needs
 	a.ledger.passes, a.ledger.changed = a.reconciler.passes, a.reconciler.changed
 	a.locks = newLocks(b, o, a.reconciler.lookAll)

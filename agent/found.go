@@ -43,7 +43,7 @@ func (r *reconciler) adopt(ctx context.Context, w *worker, d *store.Deployment) 
 	if err := r.ledger.transition(d, eventFound, nil, nil); err != nil {
 		return true, err
 	}
-	r.prune(ctx)
+	r.prune()
 	return true, nil
 }
 

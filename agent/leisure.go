@@ -90,7 +90,7 @@ func (r *reconciler) stagedStill(ctx context.Context, w *worker, d *store.Deploy
 	if err := unpackable(d); err != nil {
 		return err
 	}
-	defer r.pruneWanted(ctx)
+	defer r.tidied()
 	return r.download(ctx, w, d, func(ctx context.Context, t *round) error {
 		return r.eachStaged(ctx, d, func(c stagedComponent) error {
 			_, err := r.runtime.Stage(ctx, c.project, c.images, r.stagingOf(d, c.name, t))

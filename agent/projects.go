@@ -12,20 +12,21 @@ import (
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/runtime"
 	"github.com/margolite/margolite/runtime/compose"
+	"github.com/margolite/margolite/runtime/limit"
 )
 
 // Projects runs Compose files without a WFM, beside the deployments and never
 // touching them.
 type Projects struct {
 	runtime Runtime
-	settle  atomic.Int64 // a time.Duration
-	staging sync.RWMutex // shared by who brings images that nothing uses yet; held alone to drop such
+	settle  atomic.Int64   // a time.Duration
+	staging *limit.Limiter // for bringing images that nothing uses yet; shut to drop such
 	// alone calls do while nobody brings images or drops some; false: others are at it.
 	alone func(ctx context.Context, do func() error) (bool, error)
 
 	// Of an agent; else nil:
-	brought    func(context.Context) // called when somebody has brought images
-	later      func(context.Context) // drops images when others are done
+	brought    func()                // called when somebody has brought images
+	later      func()                // drops images when others are done
 	remembered func() (needs, error) // what its records need
 
 	mu       sync.Mutex
@@ -34,16 +35,19 @@ type Projects struct {
 
 // brings keeps the images that come from now on, and the volumes of the project,
 // from being dropped until done is called.
-func (p *Projects) brings(ctx context.Context, project string) (done func()) {
-	p.staging.RLock()
+func (p *Projects) brings(ctx context.Context, project string) (done func(), err error) {
+	slot, err := p.staging.Acquire(ctx, limit.Key{Party: project, Kind: others}, nil, nil)
+	if err != nil {
+		return nil, err
+	}
 	p.count(project, 1)
 	return func() {
 		p.count(project, -1)
-		p.staging.RUnlock()
+		slot.Release()
 		if p.brought != nil {
-			p.brought(ctx)
+			p.brought()
 		}
-	}
+	}, nil
 }
 
 func (p *Projects) count(project string, n int) {
@@ -61,12 +65,13 @@ const longestSettle = 300 * time.Millisecond
 // NewProjects makes Projects of a runtime. settle is for how long the services of
 // a deployment must run; those of a Compose file do with less.
 func NewProjects(r Runtime, settle time.Duration) *Projects {
-	p := &Projects{runtime: r, bringing: map[string]int{}}
-	p.alone = func(_ context.Context, do func() error) (bool, error) {
-		if !p.staging.TryLock() {
+	p := &Projects{runtime: r, staging: newStaging(), bringing: map[string]int{}}
+	p.alone = func(ctx context.Context, do func() error) (bool, error) {
+		open, ok := p.staging.Shut(ctx)
+		if !ok {
 			return false, nil
 		}
-		defer p.staging.Unlock()
+		defer open()
 		return true, do()
 	}
 	p.settle.Store(int64(shortSettle(settle)))
@@ -85,7 +90,11 @@ func (p *Projects) ComposeUp(ctx context.Context, r control.ComposeRequest, noti
 	if r.Recreate && len(r.Services) > 0 {
 		return fmt.Errorf("%w: give all services of a project to recreate, or none", control.ErrInvalid)
 	}
-	defer p.brings(ctx, r.Project)()
+	done, err := p.brings(ctx, r.Project)
+	if err != nil {
+		return err
+	}
+	defer done()
 	s := sender{project: r.Project, notify: notify}
 	project, err := p.load(ctx, r, before, s.send)
 	if err != nil {
@@ -110,7 +119,11 @@ func (p *Projects) ComposeUp(ctx context.Context, r control.ComposeRequest, noti
 
 // ComposePull brings the images of Compose files up to date.
 func (p *Projects) ComposePull(ctx context.Context, r control.ComposeRequest, notify func(control.Event)) error {
-	defer p.brings(ctx, r.Project)()
+	done, err := p.brings(ctx, r.Project)
+	if err != nil {
+		return err
+	}
+	defer done()
 	if r.Pull == "" {
 		r.Pull = string(compose.PullAlways)
 	}

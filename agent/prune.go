@@ -18,7 +18,6 @@ import (
 const (
 	pruneWait = 5 * time.Second
 	pruneLook = 50 * time.Millisecond
-	pruneMost = time.Minute // for a prune that nobody waits for
 )
 
 // needs is what records ask for beyond what the containers use.
@@ -117,7 +116,7 @@ func (p *Projects) Prune(ctx context.Context, items []control.Unneeded) ([]contr
 	case p.later == nil:
 		failed = errBusy
 	default:
-		p.later(ctx)
+		p.later()
 		for _, item := range images {
 			item.Later = true
 			removed = append(removed, item)

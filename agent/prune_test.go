@@ -107,6 +107,7 @@ func TestPruneBesideAProject(t *testing.T) {
 		leave()
 		release()
 		<-pulled
+		synctest.Wait() // for whoever prunes
 		s.made("prune", before+1)
 	})
 }

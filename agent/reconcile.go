@@ -45,13 +45,12 @@ type reconciler struct {
 	loop     *loop
 
 	summarizing *limit.Limiter        // for loading what was staged without a summary
-	looking     *limit.Limiter        // for staging what is on the device, see round
-	downloading *limit.Limiter        // for staging what is not
+	staging     *limit.Limiter        // for bringing images, see round; shut to drop those that nothing uses
 	applying    [lanes]*limit.Limiter // for changing containers
 	asking      [lanes]*limit.Limiter // for running a hook
 	wake        chan struct{}         // the set of deployments changed
-	unused      *sync.RWMutex         // held alone to drop images that nothing uses; shared by who brings some beside deployments
-	unpruned    atomic.Bool           // somebody wanted to drop some, and maybe could not
+	unpruned    atomic.Bool           // some are to be dropped
+	tidy        chan struct{}         // that may be possible now
 
 	mu      sync.Mutex
 	workers map[string]*worker
@@ -100,16 +99,15 @@ func newWorker(id string) *worker {
 	}
 }
 
-func newReconciler(b *base, o Options, l *ledger, unused *sync.RWMutex, watched *loop) *reconciler {
+func newReconciler(b *base, o Options, l *ledger, staging *limit.Limiter, watched *loop) *reconciler {
 	return &reconciler{
 		base: b, ledger: l, program: o.Program.Version + " " + o.Program.Commit, stateDir: o.StateDir, runDir: o.RunDir, loop: watched,
 		summarizing: newSlots(1, unbounded),
-		looking:     newSlots(lookingAtOnce, lookingBegun),
-		downloading: newDownloads(),
+		staging:     staging,
 		applying:    newLanes(slotsOfLane, changesBegun, unbounded),
 		asking:      newLanes(hooksAtOnce, hooksBegun, hooksBegun),
 		wake:        make(chan struct{}, 1),
-		unused:      unused,
+		tidy:        make(chan struct{}, 1),
 		workers:     map[string]*worker{},
 	}
 }
@@ -143,9 +141,8 @@ func (r *reconciler) run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	r.loop.works()
-	wg.Go(func() { // what an agent that was killed had no time for
-		r.mistakes.note("pruning", contain.Call(func() error { r.prune(ctx); return nil }))
-	})
+	r.prune() // what an agent that was killed had no time for
+	wg.Go(func() { r.tidies(ctx) })
 	for {
 		r.loop.works()
 		deployments, err := r.store.Deployments()
@@ -297,7 +294,7 @@ func (r *reconciler) drive(ctx context.Context, w *worker) error {
 		if err != nil {
 			return err
 		}
-		if err := r.unkeep(ctx, &d); err != nil {
+		if err := r.unkeep(&d); err != nil {
 			return err
 		}
 		if err := r.resummarize(ctx, &d, false); err != nil && ctx.Err() == nil {
@@ -403,12 +400,12 @@ func (r *reconciler) apply(ctx context.Context, w *worker, d *store.Deployment) 
 	if err != nil {
 		return r.fail(ctx, w, d, err)
 	}
-	return r.works(ctx, w, d)
+	return r.works(w, d)
 }
 
 // works records that the desired revision runs. The one before is kept for a way
 // back, unless the rules want none.
-func (r *reconciler) works(ctx context.Context, w *worker, d *store.Deployment) error {
+func (r *reconciler) works(w *worker, d *store.Deployment) error {
 	off := r.rules(d).Rollback == policy.RollbackOff
 	err := r.ledger.transition(d, eventWorks, func(d *store.Deployment) {
 		if off {
@@ -419,7 +416,7 @@ func (r *reconciler) works(ctx context.Context, w *worker, d *store.Deployment) 
 		return err
 	}
 	w.counted = ""
-	r.prune(ctx)
+	r.prune()
 	return nil
 }
 
@@ -493,7 +490,7 @@ func (r *reconciler) mend(ctx context.Context, w *worker, d *store.Deployment) (
 			return false, err
 		}
 	}
-	return true, r.works(ctx, w, d)
+	return true, r.works(w, d)
 }
 
 // ensureFormer makes sure that the revision that worked last runs, unless it is
@@ -644,7 +641,7 @@ func (r *reconciler) remove(ctx context.Context, w *worker, d *store.Deployment)
 	if err := r.ledger.transition(d, eventGone, nil, nil); err != nil {
 		return err
 	}
-	r.prune(ctx)
+	r.prune()
 	return errForgotten
 }
 
@@ -764,45 +761,44 @@ func (r *reconciler) refusal(d *store.Deployment, f *fault) store.Entry {
 	return r.ledger.note(kind, store.Entry{Deployment: d.ID, Revision: changeOf(d).revision, Text: margo.Shown(f.Error(), control.MaxReason)})
 }
 
-// prune drops images and artifacts that no revision needs. Where somebody else is
-// at that, or at something that it must not disturb, it is done when that is done
-// (see whileAlone), or after the next change.
-func (r *reconciler) prune(ctx context.Context) {
+// prune has images and artifacts dropped that no revision needs, soon.
+func (r *reconciler) prune() {
 	r.unpruned.Store(true)
-	r.pruneWanted(ctx)
+	poke(r.tidy)
 }
 
-// pruneWanted is prune where somebody wanted it and it was not done since.
-func (r *reconciler) pruneWanted(ctx context.Context) {
-	for r.unpruned.Load() && ctx.Err() == nil {
-		done, ok := r.alone(ctx)
-		if !ok {
-			return // what is being staged is in no record yet: wait for another occasion
+// tidied has that tried again where somebody has wanted it in vain: whoever has kept
+// others from it calls this when done.
+func (r *reconciler) tidied() { poke(r.tidy) }
+
+// tidies does what prune asks for until ctx is done. What is being staged is in no record
+// yet: while some is, it waits.
+func (r *reconciler) tidies(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-r.tidy:
 		}
-		err := func() error {
+		if !r.unpruned.Load() {
+			continue
+		}
+		err := contain.Call(func() error {
+			done, ok := r.alone(ctx)
+			if !ok {
+				return nil
+			}
 			defer done()
 			r.unpruned.Store(false)
 			_, err := r.dropUnneeded(ctx)
-			if err != nil {
-				r.unpruned.Store(true)
-			}
 			return err
-		}()
+		})
 		if err != nil {
-			if ctx.Err() == nil {
-				r.logger.Warn("cannot remove unneeded data", "error", err)
-			}
-			return
+			r.unpruned.Store(true)
 		}
-	}
-}
-
-// pruneAfter is pruneWanted for somebody who is done, and may have left meanwhile.
-func (r *reconciler) pruneAfter(ctx context.Context) {
-	if r.unpruned.Load() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pruneMost)
-		defer cancel()
-		r.pruneWanted(ctx)
+		if !r.mistakes.note("pruning", err) && err != nil && ctx.Err() == nil {
+			r.logger.Warn("cannot remove unneeded data", "error", err)
+		}
 	}
 }
 

@@ -268,14 +268,14 @@ func (r *reconciler) notUndone(d *store.Deployment, why error) error {
 }
 
 // unkeep drops the way back where the rules want none.
-func (r *reconciler) unkeep(ctx context.Context, d *store.Deployment) error {
+func (r *reconciler) unkeep(d *store.Deployment) error {
 	if d.Former == nil || r.rules(d).Rollback != policy.RollbackOff {
 		return nil
 	}
 	if err := r.ledger.progress("unkeep", d, func(d *store.Deployment) { d.Former = nil }); err != nil {
 		return err
 	}
-	r.prune(ctx)
+	r.prune()
 	return nil
 }
 

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/margolite/margolite/runtime"
-	"github.com/margolite/margolite/runtime/limit"
 	"github.com/margolite/margolite/store"
 )
 
@@ -165,7 +164,7 @@ func (r *reconciler) whileAlone(ctx context.Context, do func() error) (bool, err
 		defer done()
 		return do()
 	}()
-	r.pruneWanted(ctx)
+	r.tidied()
 	return true, err
 }
 
@@ -173,25 +172,9 @@ func (r *reconciler) whileAlone(ctx context.Context, do func() error) (bool, err
 // until done is called; false: some are at it. Those that wait for a slow registry
 // are interrupted, and go on afterwards.
 func (r *reconciler) alone(ctx context.Context) (done func(), ok bool) {
-	if !r.unused.TryLock() { // first: of two that want to be, one is
-		return nil, false
-	}
 	ctx, cancel := context.WithTimeout(ctx, aloneWait)
 	defer cancel()
-	done = r.unused.Unlock
-	for _, s := range []*limit.Limiter{r.looking, r.downloading} { // the first one ends nothing
-		open, ok := s.Shut(ctx)
-		if !ok {
-			done()
-			return nil, false
-		}
-		before := done
-		done = func() {
-			open()
-			before()
-		}
-	}
-	return done, true
+	return r.staging.Shut(ctx)
 }
 
 // dropUnneeded drops images and artifacts that no revision needs, and returns

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -34,8 +35,12 @@ const (
 	// slowTurn is how long a slow deployment keeps its slot while others wait that are
 	// known to be slow as well.
 	slowTurn = 10 * time.Minute
-	// slow is the kind of the work of those that are slow.
-	slow = "slow"
+	// The kinds of work that have slots for staging, beside yielded: of a deployment in
+	// one of the rounds, of one that is slow, and of others who bring images.
+	looking     = "looking"
+	downloading = "downloading"
+	slow        = "slow"
+	others      = "others"
 )
 
 var (
@@ -45,11 +50,17 @@ var (
 	errPreempted = errors.New("the download slot was given to another deployment")
 )
 
-// newDownloads makes the slots for downloading.
-func newDownloads() *limit.Limiter {
+// newStaging makes the slots of all who bring images.
+func newStaging() *limit.Limiter {
+	among := func(most int, kinds ...string) limit.Bound {
+		is := func(k limit.Key) bool { return slices.Contains(kinds, k.Kind) }
+		return limit.Bound{Most: most, Counts: func(held, wanted limit.Key) bool { return is(held) && is(wanted) }}
+	}
 	return limit.New(0,
-		limit.Bound{Most: slowAtOnce, Counts: func(held, wanted limit.Key) bool { return held.Kind == slow && wanted.Kind == slow }},
-		limit.Bound{Most: downloadingAtOnce, Counts: every},
+		among(lookingBegun, looking, yielded),
+		among(lookingAtOnce, looking),
+		among(slowAtOnce, slow),
+		among(downloadingAtOnce, downloading, slow),
 	)
 }
 
@@ -61,7 +72,7 @@ type round struct {
 
 	mu       sync.Mutex
 	slot     *limit.Slot
-	next     *limit.Limiter   // where the looking round goes on; nil: it is the downloading one, or has ended
+	next     *limit.Limiter   // of the slot with which the looking round goes on; nil: it is the downloading one, or has ended
 	marked   bool             // that images are unpacked
 	stalls   map[string]stall // of the objects that are being downloaded
 	progress stall            // of all of them
@@ -100,7 +111,7 @@ func (t *round) startDownloadingLocked() bool {
 	if t.next == nil {
 		return true
 	}
-	slot := t.next.Try(limit.Key{Party: t.w.id}, t.preempted)
+	slot := t.next.Try(limit.Key{Party: t.w.id, Kind: downloading}, t.preempted)
 	if slot == nil {
 		t.cancel(errMustDownload)
 		return false
@@ -152,7 +163,7 @@ func (t *round) note(p runtime.Progress) {
 		t.stopTurns()
 		t.slot.Spare(false)
 	case t.startDownloadingLocked() && before.why == "":
-		t.slot.Spare(true, "", slow) // for nobody in line, but for who shuts them
+		t.slot.Spare(true, downloading, slow) // for nobody in line, but for who shuts them
 		t.turns = []*time.Timer{t.spareAfter(yieldAfter, slow), t.spareAfter(slowTurn)}
 	}
 }
@@ -197,19 +208,13 @@ func (t *round) stalled() (sum stall) {
 
 // bring is stage without a second attempt; its error is not recorded.
 func (r *reconciler) bring(ctx context.Context, w *worker, d *store.Deployment) error {
-	defer r.pruneWanted(ctx) // nobody could meanwhile
+	defer r.tidied() // nobody could meanwhile
 	stage := func(ctx context.Context, t *round) error { return r.stageAndRecord(ctx, w, d, t) }
 	if w.slowRevision != d.Desired.Digest {
 		w.lastSlow = ""
 	}
 	if w.downloads != d.Desired.Digest {
-		slot, err := w.take(ctx, r.looking, "", nil, func(owners []string) string {
-			return fmt.Sprintf("waits to be staged, behind %s", named(owners))
-		})
-		if err != nil {
-			return err
-		}
-		if err := r.bringWith(ctx, newRound(ctx, w, r.downloading), d, slot, stage); !errors.Is(err, errMustDownload) && !errors.Is(err, errPreempted) {
+		if err := r.inRound(ctx, w, d, looking, stage); !errors.Is(err, errMustDownload) && !errors.Is(err, errPreempted) {
 			return err
 		}
 		w.downloads = d.Desired.Digest
@@ -221,19 +226,11 @@ func (r *reconciler) bring(ctx context.Context, w *worker, d *store.Deployment) 
 // whenever its slot was taken away.
 func (r *reconciler) download(ctx context.Context, w *worker, d *store.Deployment, stage func(context.Context, *round) error) error {
 	for {
-		kind, why := "", ""
+		kind := downloading
 		if w.lastSlow != "" {
-			kind, why = slow, "; "+w.lastSlow
+			kind = slow
 		}
-		t := newRound(ctx, w, nil)
-		slot, err := w.take(ctx, r.downloading, kind, t.preempted, func(owners []string) string {
-			return "waits to download, behind " + named(owners) + why
-		})
-		if err != nil {
-			t.cancel(err)
-			return err
-		}
-		if err := r.bringWith(ctx, t, d, slot, stage); !errors.Is(err, errPreempted) {
+		if err := r.inRound(ctx, w, d, kind, stage); !errors.Is(err, errPreempted) {
 			return err
 		}
 	}
@@ -256,18 +253,32 @@ func (r *reconciler) stageAndRecord(ctx context.Context, w *worker, d *store.Dep
 	return err
 }
 
-// bringWith has stage bring what the deployment needs in one round, which begins with
-// slot and may go on with another one.
-func (r *reconciler) bringWith(ctx context.Context, t *round, d *store.Deployment, slot *limit.Slot, stage func(context.Context, *round) error) error {
-	w := t.w
+// inRound has stage bring what the deployment needs in one round, which begins with a
+// slot of a kind and may go on with another one.
+func (r *reconciler) inRound(ctx context.Context, w *worker, d *store.Deployment, kind string, stage func(context.Context, *round) error) error {
+	var next *limit.Limiter
+	waits, why := "waits to download", ""
+	switch kind {
+	case looking:
+		next, waits = r.staging, "waits to be staged"
+	case slow:
+		why = "; " + w.lastSlow
+	}
+	t := newRound(ctx, w, next)
 	defer t.cancel(nil)
+	slot, err := w.take(ctx, r.staging, kind, t.preempted, func(owners []string) string {
+		return waits + ", behind " + named(owners) + why
+	})
+	if err != nil {
+		return err
+	}
 	t.slot = slot
 	defer t.release()
-	if t.next != nil {
+	if next != nil {
 		defer yieldLater(slot)()
 	}
 	defer w.slows("")
-	err := stage(t.ctx, t)
+	err = stage(t.ctx, t)
 	if err != nil && t.marked && d.Unpacking != nil { // it was survived
 		if err := r.ledger.progress("unpacked", d, func(d *store.Deployment) { d.Unpacking = nil }); err != nil && !errors.Is(err, errSuperseded) {
 			r.logger.Warn("cannot record that images are no longer being unpacked", "deployment", d.ID, "error", err)

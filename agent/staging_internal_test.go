@@ -13,7 +13,7 @@ import (
 // one, and such downloads altogether take a part of the slots only.
 func TestSlowDownloadsGiveTheirSlotsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newDownloads()
+		l := newStaging()
 		reports := func(r *round, why string, waits bool) {
 			r.note(runtime.Progress{Object: "image", Done: 1, Total: 2, Slow: why, Waits: waits})
 		}
@@ -37,8 +37,8 @@ func TestSlowDownloadsGiveTheirSlotsAway(t *testing.T) {
 			time.Sleep(d)
 			synctest.Wait()
 		}
-		a, b, c, d := begin("a", ""), begin("b", ""), begin("c", ""), begin("d", "")
-		next := wait("")
+		a, b, c, d := begin("a", downloading), begin("b", downloading), begin("c", downloading), begin("d", downloading)
+		next := wait(downloading)
 		reports(b, "41 bytes a minute", false)
 		passes(yieldAfter - time.Second)
 		if b.ctx.Err() != nil {
@@ -76,9 +76,9 @@ func TestSlowDownloadsGiveTheirSlotsAway(t *testing.T) {
 		(<-next).Release()
 
 		// What waits for others is not slow itself.
-		begin("d", "")
-		begin("a", "")
-		next = wait("")
+		begin("d", downloading)
+		begin("a", downloading)
+		next = wait(downloading)
 		reports(c, "waiting for a download slot", true)
 		passes(yieldAfter)
 		if why := c.wasSlow(); c.ctx.Err() == nil || why != "" {
