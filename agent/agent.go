@@ -136,7 +136,6 @@ type Meter interface {
 	Downloaded() int64                                             // bytes
 }
 
-// base is what the parts of an agent have in common.
 type base struct {
 	wfm      WFM
 	store    *store.Store

@@ -184,12 +184,10 @@ func remembered(answers []store.Answer) []store.Answer {
 	return kept
 }
 
-// rejection is the fault of a change that the site has said no to.
 func rejection(a *store.Answer) *fault {
 	return &fault{code: codeRejected, err: errors.New(withReason("rejected by "+a.By, a.Reason))}
 }
 
-// withReason adds the reason, if one was given, to a text.
 func withReason(text, reason string) string {
 	if reason == "" {
 		return text

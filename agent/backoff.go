@@ -13,7 +13,6 @@ type backoff struct {
 	failures    int
 }
 
-// fail counts one more failure and returns how long to wait.
 func (b *backoff) fail() time.Duration {
 	d := b.first
 	for i := 0; i < b.failures && d < b.most; i++ { // ends long before an overflow

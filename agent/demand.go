@@ -107,7 +107,6 @@ func namespacesAsked(p *runtime.Project, s *compose.Service) []string {
 	return slices.Compact(joined)
 }
 
-// namespacesOf are the namespaces of a service, by their kinds.
 func namespacesOf(s *compose.Service) map[string]compose.Namespace {
 	return map[string]compose.Namespace{"network": s.Network, "pid": s.PID, "ipc": s.IPC, "uts": s.UTS, "cgroup": s.Cgroup}
 }
@@ -372,7 +371,6 @@ func (r *reconciler) admitRevision(ctx context.Context, d *store.Deployment) err
 	return r.judge(ctx, d.ID, rev.doc, asks, rev.components, nil)
 }
 
-// notAllowed makes a fault of refusals, nil of none.
 func notAllowed(refusals []policy.Refusal) error {
 	if len(refusals) == 0 {
 		return nil

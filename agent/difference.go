@@ -234,8 +234,7 @@ func (d *differ) list(from, to []string) *control.ListChange {
 var (
 	// secretWords are parts of the names of values that nobody but their user
 	// is to see.
-	secretWords = []string{"pass", "pwd", "token", "key", "secret", "credential", "auth", "cookie", "private", "signature", "salt", "pin", "dsn"}
-	// passwordInURL is a user with a password in a URL.
+	secretWords   = []string{"pass", "pwd", "token", "key", "secret", "credential", "auth", "cookie", "private", "signature", "salt", "pin", "dsn"}
 	passwordInURL = regexp.MustCompile(`://[^/@\s]*:[^/@\s]*@`)
 )
 
@@ -250,7 +249,6 @@ func (d *differ) isSecret(name, value string) bool {
 	return isSecret(name, value) || slices.ContainsFunc(d.secrets, func(secret string) bool { return strings.Contains(value, secret) })
 }
 
-// familiar is an image reference as people write it.
 func familiar(ref string) string {
 	named, err := reference.ParseNormalizedNamed(ref)
 	if err != nil {
@@ -314,7 +312,6 @@ func sourceShown(p *runtime.Project, m compose.Mount) string {
 	return m.Path
 }
 
-// privilegeKeys are the keys that privileges are told of.
 var privilegeKeys = []string{
 	"privileged", "network_mode", "pid", "ipc", "uts", "cgroup", "devices", "device_cgroup_rules", "gpus",
 	"cap_add", "security_opt", "post_start", "pre_stop",
@@ -402,7 +399,6 @@ func otherKeys(p *runtime.Project, s *compose.Service) map[string]any {
 	return keys
 }
 
-// mountsCompared are the mounts with everything there is to say of them.
 func mountsCompared(p *runtime.Project, s *compose.Service) []any {
 	var all []any
 	for _, m := range s.Mounts {
@@ -416,7 +412,6 @@ func mountsCompared(p *runtime.Project, s *compose.Service) []any {
 	return all
 }
 
-// networksCompared are the networks of a service with how they are made.
 func networksCompared(p *runtime.Project, s *compose.Service) []any {
 	var all []any
 	attached := slices.Clone(s.Attached)

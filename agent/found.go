@@ -148,7 +148,6 @@ func (l *ledger) keepRejections(change *store.Change, before, after *store.Deplo
 	return nil
 }
 
-// noteDamage tells, once, that the store was damaged.
 func (a *Agent) noteDamage() {
 	d, damaged := a.o.Store.Damage()
 	if !damaged {

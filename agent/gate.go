@@ -291,10 +291,8 @@ func (r *reconciler) turn(ctx context.Context, w *worker, l lane) (done func(), 
 	}, nil
 }
 
-// workOf says what the deployments do that are in front of another one.
 var workOf = [lanes]string{changing: "being installed or updated", returning: "being rolled back or removed", keeping: "being checked"}
 
-// endTurn gives back the slot that the worker holds, if any.
 func (w *worker) endTurn() {
 	if w.turn != nil {
 		w.turn.Release()
@@ -362,7 +360,6 @@ func (r *reconciler) stays(ctx context.Context, w *worker, d *store.Deployment, 
 	return gate
 }
 
-// leave lets a deployment go that the WFM no longer lists, once the gate does.
 func (r *reconciler) leave(ctx context.Context, w *worker, d *store.Deployment) error {
 	if declined(d) {
 		return r.ensureActive(ctx, w, d) // until the site changes its mind, or the WFM

@@ -17,7 +17,6 @@ import (
 	"github.com/margolite/margolite/store"
 )
 
-// locksSetting names the record of the locks that people hold.
 const locksSetting = "locks"
 
 // How many locks people hold at once. No user takes those of the others: one who
@@ -49,7 +48,6 @@ type hold struct {
 	end time.Duration // by pace.Moment.Up; means nothing where For is 0
 }
 
-// lockRecord is what the store keeps of the locks that people hold.
 type lockRecord struct {
 	Holds []hold `json:"holds"`
 }
@@ -70,7 +68,6 @@ func parseHolds(record []byte) ([]hold, error) {
 	return h.Holds, err
 }
 
-// same says whether one of the two locks replaces the other.
 func (h *hold) same(other hold) bool {
 	return h.Holder == other.Holder && margo.SameID(h.Deployment, other.Deployment)
 }
@@ -134,7 +131,6 @@ type locks struct {
 	unsaid bool  // what ended could not be written down, which was logged
 }
 
-// newLocks takes over the locks that were held before the restart.
 func newLocks(b *base, o Options, look func()) *locks {
 	l := &locks{base: b, files: newLockFiles(filepath.Join(o.RunDir, "locks"), b.logger), wrong: o.ClockWrong, look: look}
 	record, set, err := b.store.Setting(locksSetting)
@@ -382,7 +378,6 @@ func foreign(h *hold) error {
 	return fmt.Errorf("%w: %q is a lock of %s; only that user and root can change it", control.ErrConflict, h.Holder, h.By)
 }
 
-// holderOf is the name that a request gives, or else that of the user.
 func holderOf(name string, c control.Caller) string {
 	switch {
 	case name != "":

@@ -204,7 +204,6 @@ func (e *excerpt) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// String is the excerpt as one line for people.
 func (e *excerpt) String() string {
 	head, tail := string(e.head), string(e.tail)
 	if e.cut {

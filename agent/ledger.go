@@ -287,7 +287,6 @@ func holds(d *store.Deployment, ref margo.DeploymentRef) bool {
 	return d.Desired.Digest == ref.Digest && !leaves(d)
 }
 
-// leaves says that the WFM no longer lists d.
 func leaves(d *store.Deployment) bool {
 	return Phase(d.Phase) == Leaving || Phase(d.Phase) == Removing
 }
@@ -527,7 +526,6 @@ func (l *ledger) progress(verb string, d *store.Deployment, change func(*store.D
 	return nil
 }
 
-// restore keeps an artifact that a revision needs and the store had lost.
 func (l *ledger) restore(data []byte) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -656,7 +654,6 @@ func revisions(d *store.Deployment) []*store.Revision {
 	return slices.DeleteFunc([]*store.Revision{&d.Desired, d.Active, d.Former}, func(r *store.Revision) bool { return r == nil })
 }
 
-// isFetching says that the desired revision of d is still to be staged.
 func isFetching(d *store.Deployment) bool {
 	switch Phase(d.Phase) {
 	case Fetched:
@@ -709,7 +706,6 @@ func (l *ledger) report(before, after *store.Deployment, version uint64) ([]stor
 	return []store.Report{{Deployment: after.ID, Version: status.AdoptedVersion, Weight: weight, Body: body}}, nil
 }
 
-// status is what the WFM is told about d.
 func (l *ledger) status(d *store.Deployment) margo.Status { return l.statusAt(d, l.version()) }
 
 // statusAt is status while the manifest of version is the accepted one.
@@ -738,7 +734,6 @@ func (l *ledger) statusAt(d *store.Deployment, version uint64) margo.Status {
 	return s
 }
 
-// announce tells people and listeners what became of a deployment.
 func (l *ledger) announce(d *store.Deployment) {
 	status := l.status(d)
 	state := string(status.State)

@@ -29,7 +29,6 @@ type leisure struct {
 	ails     bool // something was wrong with the device since the last try
 }
 
-// resting says that an update waits for another try.
 type resting struct{ code string }
 
 func (r *resting) Error() string {

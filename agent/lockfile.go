@@ -63,7 +63,6 @@ type lockFiles struct {
 	device uint64 // the file system whose locks the kernel lists to us in full; 0: none
 }
 
-// lockFile is one that is held.
 type lockFile struct {
 	path, name string
 	deployment string // empty: it is about all
@@ -72,14 +71,12 @@ type lockFile struct {
 	program    string // its name; empty: not known
 }
 
-// fileID tells files apart, as the kernel's list of locks does.
 type fileID struct{ device, inode uint64 }
 
 func newLockFiles(dir string, logger *slog.Logger) *lockFiles {
 	return &lockFiles{dir: dir, logger: logger, told: map[string]bool{}}
 }
 
-// holder names who holds the file, as far as that is known.
 func (f *lockFile) holder() string {
 	switch {
 	case f.pid == 0:
@@ -291,7 +288,6 @@ func (l *lockFiles) problem(dir string, f lockFile, err error) lockFile {
 	return f
 }
 
-// candidate is a regular file that may be held.
 type candidate struct {
 	name string
 	id   fileID
@@ -405,7 +401,6 @@ func readLocks(wanted map[fileID]bool) (takers map[fileID]int, complete bool) {
 	return parseLocks(f, wanted)
 }
 
-// parseLocks reads a list of locks as /proc/locks has them.
 func parseLocks(table io.Reader, wanted map[fileID]bool) (takers map[fileID]int, complete bool) {
 	takers = map[fileID]int{}
 	limited := &io.LimitedReader{R: table, N: maxLockTable}

@@ -77,7 +77,6 @@ func hasService(o runtime.ObservedProject, name string) bool {
 	return slices.ContainsFunc(o.Containers, func(c runtime.ObservedContainer) bool { return c.Service == name })
 }
 
-// colors are those of prefixes on a terminal, in turn.
 var colors = [...]string{"36", "33", "32", "35", "34", "96", "93", "92", "95", "94"}
 
 // logPrinter writes lines as people read them: the name of the container, the

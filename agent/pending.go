@@ -38,7 +38,6 @@ func pendingKind(d *store.Deployment) (policy.ChangeKind, bool) {
 	return "", false
 }
 
-// pendingChange is what the change of a deployment waits for.
 func (r *reconciler) pendingChange(d *store.Deployment, kind policy.ChangeKind) *control.Pending {
 	next := changeOf(d)
 	p := &control.Pending{Kind: string(kind), Revision: next.revision.String()}

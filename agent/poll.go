@@ -186,7 +186,6 @@ func (p *poller) held() error {
 	}
 }
 
-// sync polls now, unless nothing may be sent.
 func (p *poller) sync(ctx context.Context) error {
 	answer := make(chan error, 1)
 	select {
@@ -379,7 +378,6 @@ func beside(err error) bool {
 	return errors.As(err, &other) && other.Beside()
 }
 
-// complain logs a problem with the capabilities once.
 func (p *poller) complain(text string, err error) {
 	p.mu.Lock()
 	fresh := p.state.unreported != err.Error()

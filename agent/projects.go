@@ -190,7 +190,6 @@ func (p *Projects) stage(ctx context.Context, project *runtime.Project, send fun
 	return err
 }
 
-// sender passes on the events of a project, one at a time.
 type sender struct {
 	project string
 	notify  func(control.Event)
@@ -301,7 +300,6 @@ func services(o runtime.ObservedProject) []control.Service {
 	return all
 }
 
-// moment is t in UTC, or nil where there is none.
 func moment(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil

@@ -125,7 +125,6 @@ func (p *Projects) Prune(ctx context.Context, items []control.Unneeded) ([]contr
 	return removed, errors.Join(err, failed)
 }
 
-// chosen are those of known that are among items.
 func chosen(known, items []control.Unneeded) (volumes, images []control.Unneeded) {
 	for _, item := range known {
 		switch {

@@ -372,7 +372,6 @@ func (r *reconciler) begin(ctx context.Context, w *worker, d *store.Deployment) 
 	return r.apply(ctx, w, d)
 }
 
-// firstInstalling marks the first component as being installed.
 func firstInstalling(d *store.Deployment) {
 	if len(d.Components) > 0 {
 		d.Components[0].State = string(Applying.State())
@@ -614,7 +613,6 @@ func (r *reconciler) projectsOf(ctx context.Context, id string) ([]runtime.Obser
 	return slices.DeleteFunc(projects, func(p runtime.ObservedProject) bool { return !margo.SameID(p.Labels[labelDeployment], id) }), nil
 }
 
-// removeProjects removes what runs for a deployment and is not to be kept.
 func (r *reconciler) removeProjects(ctx context.Context, id string, keep map[string]bool) error {
 	projects, err := r.projectsOf(ctx, id)
 	if err != nil {
@@ -675,7 +673,6 @@ func ownProjects(d *store.Deployment) []string {
 	return names
 }
 
-// stagedProjects are the projects that the revisions of a deployment run as.
 func stagedProjects(d *store.Deployment) []string {
 	var names []string
 	for _, rev := range revisions(d) {
@@ -752,7 +749,6 @@ func (r *reconciler) judgedBy() string {
 	return digest.FromString(strings.Join([]string{r.program, set.Device.ID, r.wfm.ClientID(), set.Basis}, "\n")).Encoded()[:16]
 }
 
-// refusal is the entry of the journal about a removal that may not be made.
 func (r *reconciler) refusal(d *store.Deployment, f *fault) store.Entry {
 	kind := noteFailed
 	if f.code == codeVetoed {
@@ -830,14 +826,12 @@ func (w *worker) advance(component string, p control.Progress) {
 	w.progress[component] = p
 }
 
-// slows notes why the downloads of the deployment do not get on; empty: they do.
 func (w *worker) slows(why string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.slow = why
 }
 
-// waitsNot says that no change of the deployment waits for the gate.
 func (w *worker) waitsNot() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -853,7 +847,6 @@ func (w *worker) takeRules() bool {
 	return ruled
 }
 
-// seen is what a worker does, for status.
 func (w *worker) seen() (reason string, progress map[string]control.Progress) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

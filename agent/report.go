@@ -76,7 +76,6 @@ func (r *reporter) poke() {
 	poke(r.pending)
 }
 
-// tellAgain has the current state of every deployment reported again (ST-10).
 func (r *reporter) tellAgain() {
 	r.again.Store(true)
 	poke(r.pending)
@@ -284,7 +283,6 @@ func (r *reporter) acknowledge() error {
 	return nil
 }
 
-// post sends one report and says what becomes of it.
 func (r *reporter) post(ctx context.Context, report store.Report) (fate, error) {
 	body, err := r.store.ReportBody(report.Sequence)
 	switch {
@@ -296,7 +294,6 @@ func (r *reporter) post(ctx context.Context, report store.Report) (fate, error) 
 	return r.send(ctx, report.Deployment, body)
 }
 
-// send posts the status of a deployment and says what becomes of it.
 func (r *reporter) send(ctx context.Context, deployment string, body []byte) (fate, error) {
 	err := r.wfm.PostStatus(ctx, deployment, body)
 	r.silence.Note(err)
@@ -406,7 +403,6 @@ func fateOf(err error, gone bool) fate {
 	return unknown
 }
 
-// delivered tells listeners of a report that reached the WFM.
 func (r *reporter) delivered(deployment string, body []byte) {
 	e := control.Event{Kind: control.ReportDelivered, Deployment: deployment}
 	if s, err := margo.ParseStatus(body); err == nil {
@@ -438,7 +434,6 @@ func (r *reporter) reported(deployment string, waiting int) *control.Reported {
 	return &told
 }
 
-// note logs a problem once, not with each attempt.
 func (r *reporter) note(err error) {
 	problem := ""
 	if err != nil {

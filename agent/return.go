@@ -97,7 +97,6 @@ func backTo(target *store.Revision) string {
 	return fmt.Sprintf("back to revision %s, which worked before", target.Digest)
 }
 
-// wayBack is the revision that d can go back to now.
 func wayBack(d *store.Deployment, wanted digest.Digest) (*store.Revision, error) {
 	refuse := func(format string, args ...any) (*store.Revision, error) {
 		return nil, fmt.Errorf("%w: deployment %s: %s", control.ErrConflict, d.ID, fmt.Sprintf(format, args...))
@@ -238,7 +237,6 @@ func (r *reconciler) leftToPeople(d *store.Deployment) bool {
 	return rule == policy.RollbackManual || rule == policy.RollbackOff
 }
 
-// undone records that the revision which worked last runs again.
 func (r *reconciler) undone(d *store.Deployment) error {
 	if d.Return == "" {
 		return nil
@@ -279,7 +277,6 @@ func (r *reconciler) unkeep(d *store.Deployment) error {
 	return nil
 }
 
-// notes are the entries of the journal for a transition.
 func (l *ledger) notes(before, after *store.Deployment) []store.Entry {
 	e := store.Entry{Deployment: after.ID, Revision: after.Desired.Digest}
 	var kind string
@@ -312,7 +309,6 @@ func (l *ledger) notes(before, after *store.Deployment) []store.Entry {
 	return []store.Entry{l.note(kind, e)}
 }
 
-// hasFormer says that there is another revision to go back to.
 func hasFormer(d *store.Deployment) bool {
 	return d.Active != nil && d.Active.Digest != d.Desired.Digest
 }

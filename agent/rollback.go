@@ -54,7 +54,6 @@ func (a *Agent) AcceptRollback(ctx context.Context, r control.RollbackRequest) e
 	return err
 }
 
-// permit makes a permission count, unless it is not about what is refused now.
 func (p *poller) permit(permit *permission) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -80,7 +79,6 @@ func (p *poller) permitted(m *wfm.Manifest) *permission {
 	return nil
 }
 
-// refuse is the error about a manifest whose version is not greater.
 func (p *poller) refuse(held store.Manifest, m *wfm.Manifest) error {
 	what := fmt.Sprintf("version %d is lower than the accepted %d", m.Version, held.Version)
 	if m.Version == held.Version {

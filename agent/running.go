@@ -88,7 +88,6 @@ func (t *trouble) rank() int {
 	}, t.code)
 }
 
-// worst is the trouble that says most; nil: there is none.
 func worst(all []*trouble) *trouble {
 	if len(all) == 0 {
 		return nil
@@ -181,7 +180,6 @@ func (t *trouble) tellsAsMuchAs(told *trouble) bool {
 	return t.code == told.code && (told.service == "" || t.service == told.service)
 }
 
-// runningRules are the rules of what is told of services.
 type runningRules struct {
 	tell   bool          // anything
 	grace  time.Duration // for how long one has to be in trouble

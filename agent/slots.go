@@ -92,10 +92,8 @@ func yieldLater(s *limit.Slot) (stop func() bool) {
 	return time.AfterFunc(yieldAfter, func() { s.Become(yielded) }).Stop
 }
 
-// maxOwners is how many deployments are named in one reason.
 const maxOwners = 3
 
-// named lists deployments for people.
 func named(owners []string) string {
 	if len(owners) > maxOwners {
 		return fmt.Sprintf("%s and %d more", strings.Join(owners[:maxOwners], ", "), len(owners)-maxOwners)

@@ -207,7 +207,6 @@ func (r *reconciler) document(revision digest.Digest) (*margo.Deployment, error)
 	return doc, nil
 }
 
-// load makes a component from its package.
 func (r *reconciler) load(ctx context.Context, id string, doc *margo.Deployment, c margo.Component, s *store.Staged, data []byte) (stagedComponent, error) {
 	settings, _, err := doc.Settings(c.Name) // the warnings were told when it was staged
 	if err != nil {
