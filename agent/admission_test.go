@@ -32,8 +32,7 @@ func TestWhatIsNotAllowedIsNotFetched(t *testing.T) {
 		return refused
 	})
 	s.installed()
-	s.publish(2, map[string]string{first: document(first, "2.0.0")})
-	s.heard(first, "pending@1", "installing@1", "installed@1", "pending@1", "failed@2")
+	s.updates(2, "2.0.0", "pending@1", "installing@1", "installed@1", "pending@1", "failed@2")
 	s.heardError(first, "NOT_ALLOWED", "policy.allow.privileged: main/web: privileged")
 	s.made("stage 2.0.0", 0)
 	s.runtime.await(t, first+"-main 1.0.0")
@@ -55,12 +54,10 @@ func TestANetworkOfAnotherDeploymentNeedsARule(t *testing.T) {
 		return refused
 	})
 	s.runtime.rival = second + "-main"
-	s.publish(1, map[string]string{first: document(first, "1.0.0")})
-	s.heard(first, "pending@1", "installing@1", "failed@1")
+	s.updates(1, "1.0.0", "pending@1", "installing@1", "failed@1")
 	s.heardError(first, "NOT_ALLOWED", "policy.allow.shared: main: shares plant")
 	s.runtime.set(func() { s.runtime.rival = first + "-more" })
-	s.publish(2, map[string]string{first: document(first, "2.0.0")})
-	s.heard(first, "pending@1", "installing@1", "failed@1", "pending@1", "installing@2", "installed@2")
+	s.updates(2, "2.0.0", "pending@1", "installing@1", "failed@1", "pending@1", "installing@2", "installed@2")
 }
 
 // What deployments reserve counts for those that come later, also after a restart.

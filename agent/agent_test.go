@@ -240,8 +240,7 @@ spec:
 // DS-06, DS-11, DS-18: what the WFM serves wrongly changes nothing.
 func TestDS06ManifestsAreRefused(t *testing.T) {
 	s := newSite(t)
-	s.publish(5, map[string]string{first: document(first, "1.0.0")})
-	s.heard(first, "pending@5", "installing@5", "installed@5")
+	s.updates(5, "1.0.0", "pending@5", "installing@5", "installed@5")
 	s.quiet()
 	for name, wrong := range map[string]func(){
 		"DS-06 lower version":                        func() { s.wfm.publish(4, nil) },
@@ -270,15 +269,13 @@ func TestDS06ManifestsAreRefused(t *testing.T) {
 			}
 		})
 	}
-	s.publish(7, map[string]string{first: document(first, "3.0.0")})
-	s.heard(first, "pending@5", "installing@5", "installed@5", "pending@5", "installing@7", "installed@7")
+	s.updates(7, "3.0.0", "pending@5", "installing@5", "installed@5", "pending@5", "installing@7", "installed@7")
 }
 
 // DS-05: nothing is written for a manifest that did not change, whether the
 // WFM says so or serves it again.
 func TestDS05UnchangedManifestWritesNothing(t *testing.T) {
-	s := newSite(t)
-	s.installed()
+	s := installedSite(t)
 	s.quiet()
 	writes := s.store.Writes()
 	for _, always200 := range []bool{false, true} {
@@ -340,9 +337,7 @@ func TestPOL08FailedUpdateGoesBack(t *testing.T) {
 			s.runtime.await(t, first+"-main 1.0.0", second+"-main 1.0.0")
 
 			// The same after a restart, which reports nothing new.
-			s.stop()
-			s.runtime.reset()
-			s.start()
+			s.reboot()
 			s.runtime.await(t, first+"-main 1.0.0", second+"-main 1.0.0")
 			s.publish(3, map[string]string{first: document(first, "3.0.0"), second: document(second, "1.0.0")})
 			s.heard(first, append(want, "failed@2", "pending@2", "installing@3", "installed@3")...)

@@ -69,8 +69,7 @@ var installed = []string{"pending@1", "installing@1", "installed@1"}
 // An update that nobody approved touches nothing: not over restarts, not with
 // newer manifests, not while other containers come and go.
 func TestPOL06POL07AnUpdateWaitsForItsApproval(t *testing.T) {
-	s := newSite(t, ruled(policy.Rules{Approval: policy.ApproveUpdates}))
-	s.installed()
+	s := installedSite(t, ruled(policy.Rules{Approval: policy.ApproveUpdates}))
 	a, b := document(first, "2.0.0"), document(first, "3.0.0")
 	s.publish(2, map[string]string{first: a})
 	s.reason(first, "waits for approval")
@@ -132,8 +131,7 @@ func TestAnApprovalInAdvance(t *testing.T) {
 // What was rejected is reported, is not even fetched when it comes back, and
 // stays so until somebody approves it.
 func TestARejectionIsRemembered(t *testing.T) {
-	s := newSite(t, ruled(policy.Rules{Approval: policy.ApproveUpdates}))
-	s.installed()
+	s := installedSite(t, ruled(policy.Rules{Approval: policy.ApproveUpdates}))
 	a, b := document(first, "2.0.0"), document(first, "3.0.0")
 	s.publish(2, map[string]string{first: a})
 	s.reason(first, "waits for approval")
@@ -156,8 +154,7 @@ func TestARejectionIsRemembered(t *testing.T) {
 
 // Who rejects what is being fetched ends that.
 func TestARejectionEndsTheDownload(t *testing.T) {
-	s := newSite(t)
-	s.installed()
+	s := installedSite(t)
 	begun := s.runtime.block("fetch 2.0.0")
 	s.publish(2, map[string]string{first: document(first, "2.0.0")})
 	<-begun
@@ -169,8 +166,7 @@ func TestARejectionEndsTheDownload(t *testing.T) {
 // What is being applied cannot be rejected any more, and an approval that is late
 // is no error.
 func TestAnswersThatComeLate(t *testing.T) {
-	s := newSite(t)
-	s.installed()
+	s := installedSite(t)
 	begun, release := s.runtime.hold("apply 2.0.0")
 	s.publish(2, map[string]string{first: document(first, "2.0.0")})
 	<-begun
@@ -203,9 +199,7 @@ func TestARemovalWaitsForItsApproval(t *testing.T) {
 	s.publish(2, nil)
 	s.reason(first, "waits for approval")
 	s.heard(first, append(installed, "pending@1")...)
-	s.stop()
-	s.runtime.reset() // a reboot: what waits to go is started like the others
-	s.start()
+	s.reboot()
 	s.runtime.await(t, first+"-main 1.0.0")
 	s.publish(3, map[string]string{second: document(second, "1.0.0")})
 	s.heard(second, "pending@3", "installing@3", "installed@3")
@@ -250,8 +244,7 @@ func TestAnApprovedRemovalThatIsListedAgain(t *testing.T) {
 // While a removal waits, another revision may be published; the answer to the
 // removal is none to that.
 func TestAnotherRevisionInsteadOfARemoval(t *testing.T) {
-	s := newSite(t, ruled(policy.Rules{Approval: policy.ApproveUpdates}))
-	s.installed()
+	s := installedSite(t, ruled(policy.Rules{Approval: policy.ApproveUpdates}))
 	s.publish(2, nil)
 	s.reason(first, "waits for approval")
 	s.publish(3, map[string]string{first: document(first, "2.0.0")})
@@ -275,8 +268,7 @@ func TestWhatNeverRanGoesWithoutApproval(t *testing.T) {
 
 // What runs without a record is not removed without approval either.
 func TestWhatRunsWithoutARecordWaitsToo(t *testing.T) {
-	s := newSite(t)
-	s.installed()
+	s := installedSite(t)
 	s.quiet()
 	s.runtime.mu.Lock()
 	stray := *s.runtime.projects[first+"-main"]
@@ -297,8 +289,7 @@ func TestWhatRunsWithoutARecordWaitsToo(t *testing.T) {
 
 // What waits tells so once, and writes nothing, however often it is woken.
 func TestWaitingIsQuiet(t *testing.T) {
-	s := newSite(t, ruled(policy.Rules{Approval: policy.ApproveUpdates}))
-	s.installed()
+	s := installedSite(t, ruled(policy.Rules{Approval: policy.ApproveUpdates}))
 	events, cancel := s.agent.Subscribe()
 	defer cancel()
 	s.publish(2, map[string]string{first: document(first, "2.0.0")})
@@ -410,8 +401,7 @@ func TestARetryAsksTheGate(t *testing.T) {
 // What the rules refused is looked at again when the agent starts or the rules
 // change, and not otherwise.
 func TestWhatIsNotAllowedIsTriedWhenTheRulesChange(t *testing.T) {
-	s := newSite(t)
-	s.installed()
+	s := installedSite(t)
 	s.quiet()
 	s.change(func(records *store.Store) {
 		d, err := records.Deployment(first)
@@ -432,8 +422,7 @@ func TestWhatIsNotAllowedIsTriedWhenTheRulesChange(t *testing.T) {
 // A lock keeps changes away, removals as well, until it is released; what runs is
 // kept, and what is fetched is fetched.
 func TestChangesWaitForLocks(t *testing.T) {
-	s := newSite(t)
-	s.installed()
+	s := installedSite(t)
 	hold := control.HoldRequest{Holder: "press 7", Reason: "a batch runs", Caller: byHand}
 	release := control.ReleaseRequest{Holder: "press 7", Caller: byHand}
 	if _, err := s.agent.Hold(t.Context(), hold); err != nil {
@@ -442,9 +431,7 @@ func TestChangesWaitForLocks(t *testing.T) {
 	s.publish(2, map[string]string{first: document(first, "2.0.0")})
 	s.reason(first, "press 7")
 	s.untouched("1.0.0", "apply 2.0.0")
-	s.stop()
-	s.runtime.reset()
-	s.start()
+	s.reboot()
 	s.runtime.await(t, first+"-main 1.0.0")
 	s.reason(first, "press 7")
 	if _, err := s.agent.Release(t.Context(), release); err != nil {
@@ -482,8 +469,7 @@ func (s *site) script(code string) (policy.Hook, func() int) {
 // What the site's hook says no to is refused for good, until somebody approves
 // it; then the hook is asked again.
 func TestAVetoIsForGood(t *testing.T) {
-	s := newSite(t)
-	s.installed()
+	s := installedSite(t)
 	hook, asked := s.script("echo the line is full; exit 3")
 	s.gate.rule(policy.Rules{Hook: hook})
 	s.publish(2, map[string]string{first: document(first, "2.0.0")})
@@ -519,8 +505,7 @@ func TestAVetoIsForGood(t *testing.T) {
 // A hook that wants to be asked again is not asked by everything that happens, but
 // when somebody approves, or the rules change.
 func TestAHookIsAskedAgain(t *testing.T) {
-	s := newSite(t)
-	s.installed()
+	s := installedSite(t)
 	hook, asked := s.script("exit 75")
 	s.gate.rule(policy.Rules{Hook: hook})
 	s.publish(2, map[string]string{first: document(first, "2.0.0")})
@@ -542,8 +527,7 @@ func TestAHookIsAskedAgain(t *testing.T) {
 // A manifest is accepted while the runtime takes long to say what runs: an
 // approval does not wait for that.
 func TestAnApprovalDoesNotWaitForTheRuntime(t *testing.T) {
-	s := newSite(t, ruled(policy.Rules{Approval: policy.ApproveUpdates}))
-	s.installed()
+	s := installedSite(t, ruled(policy.Rules{Approval: policy.ApproveUpdates}))
 	update := document(first, "2.0.0")
 	s.publish(2, map[string]string{first: update})
 	s.reason(first, "waits for approval")

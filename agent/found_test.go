@@ -112,8 +112,7 @@ func TestDS08WhatRunsIsTakenOverAfterDamage(t *testing.T) {
 // What was found running is not the desired revision: that is an update, and it
 // waits as one.
 func TestAnUpdateOfWhatWasFoundWaitsForItsApproval(t *testing.T) {
-	s := newSite(t, ruled(policy.Rules{Approval: policy.ApproveUpdates}))
-	s.installed()
+	s := installedSite(t, ruled(policy.Rules{Approval: policy.ApproveUpdates}))
 	s.quiet()
 	s.stop()
 	s.damage(nil)
@@ -130,8 +129,7 @@ func TestAnUpdateOfWhatWasFoundWaitsForItsApproval(t *testing.T) {
 // What the site has said is not forgotten with the store: locks hold, and what was
 // rejected stays so.
 func TestWhatTheSiteSaidOutlivesTheStore(t *testing.T) {
-	s := newSite(t)
-	s.installed()
+	s := installedSite(t)
 	s.gate.close(true)
 	s.publish(2, map[string]string{first: document(first, "2.0.0")})
 	s.reason(first, "the gate is closed")
@@ -183,8 +181,7 @@ func TestALostDocumentOfWhatRunsIsNoFailure(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newSite(t)
-			s.installed()
+			s := installedSite(t)
 			s.quiet()
 			s.runtime.fail("fetch 1.0.0", runtime.Unreachable)
 			spoil(s)
@@ -205,8 +202,7 @@ func TestALostDocumentOfWhatRunsIsNoFailure(t *testing.T) {
 // Damage is told once, and until somebody has looked at it.
 func TestDamageIsToldOnce(t *testing.T) {
 	var l log
-	s := newSite(t, logged(&l))
-	s.installed()
+	s := installedSite(t, logged(&l))
 	s.quiet()
 	s.stop()
 	s.damage(damages["a meta page rots"])

@@ -11,8 +11,7 @@ import (
 // A lock of a deployment names it as everything else on the command line does,
 // and is part of the status until it is released.
 func TestADeploymentIsHeldByItsName(t *testing.T) {
-	s := newSite(t)
-	s.installed()
+	s := installedSite(t)
 	who := control.Caller{UID: 1000, User: "operator"}
 	if _, err := s.agent.Hold(t.Context(), control.HoldRequest{Deployment: "nobody's", Caller: who}); !errors.Is(err, control.ErrNotFound) {
 		t.Errorf("the error is %v", err)

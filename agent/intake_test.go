@@ -158,8 +158,7 @@ func TestST13TheVersionAdoptedIsThatOfTheRevisionHeld(t *testing.T) {
 // The WFM is told the version that a lost database was filled from again.
 func TestST15AfterALossTheVersionIsThatOfTheManifestRead(t *testing.T) {
 	s := newSite(t)
-	s.publish(3, map[string]string{first: document(first, "1.0.0")})
-	s.heard(first, "pending@3", "installing@3", "installed@3")
+	s.updates(3, "1.0.0", "pending@3", "installing@3", "installed@3")
 	s.publish(5, map[string]string{first: document(first, "1.0.0")})
 	s.change(func(records *store.Store) {
 		if err := records.Commit("lose", store.Change{Forget: []string{first}}); err != nil {
@@ -233,8 +232,7 @@ func TestDocumentsOfAManifestThatIsGivenUpAreDropped(t *testing.T) {
 		"for the former one": func(s *site) { s.publish(1, map[string]string{first: document(first, "1.0.0")}) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newSite(t)
-			s.installed()
+			s := installedSite(t)
 			documents := large(4)
 			s.wfm.publish(2, documents)
 			s.wfm.fail("after documents", errors.New("the line is cut"))
@@ -272,8 +270,7 @@ func receive(t *testing.T, records *store.Store, content string) digest.Digest {
 // What an agent that was killed had no time to drop is dropped with the next
 // answer that nothing changed.
 func TestABundleOfAnAcceptedManifestIsDroppedAfterARestart(t *testing.T) {
-	s := newSite(t)
-	s.installed()
+	s := installedSite(t)
 	var bundle digest.Digest
 	s.change(func(records *store.Store) { bundle = receive(t, records, "bundle") })
 	s.sync()
@@ -285,8 +282,7 @@ func TestABundleOfAnAcceptedManifestIsDroppedAfterARestart(t *testing.T) {
 // A stored document that rotted while nothing needed it is fetched again when
 // the WFM goes back to it.
 func TestDS09ARottenDocumentIsFetchedAgain(t *testing.T) {
-	s := newSite(t)
-	s.installed()
+	s := installedSite(t)
 	s.publish(2, map[string]string{first: document(first, "2.0.0")})
 	s.runtime.await(t, first+"-main 2.0.0")
 	s.quiet()

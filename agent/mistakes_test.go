@@ -24,8 +24,7 @@ func TestAPanicIsOneFailedDeployment(t *testing.T) {
 			var l log
 			s := newSite(t, logged(&l))
 			s.runtime.fail(c.at, panics)
-			s.publish(1, map[string]string{first: document(first, "6.6.6")})
-			s.heard(first, c.heard...)
+			s.updates(1, "6.6.6", c.heard...)
 			s.heardError(first, "DEVICE_ERROR", c.at+" panics")
 
 			// The others are installed, as many as there are turns and more.
@@ -98,8 +97,7 @@ func TestAPanicInAPollIsAFailedPoll(t *testing.T) {
 
 // The agent is alive as long as its loops get on, however long they wait.
 func TestAliveUnlessALoopIsStuck(t *testing.T) {
-	s := newSite(t)
-	s.installed()
+	s := installedSite(t)
 	if err := s.agent.Alive(); err != nil {
 		t.Error(err)
 	}

@@ -273,8 +273,7 @@ func TestSettingsChangeWhileTheAgentRuns(t *testing.T) {
 		s.installed()
 		s.quiet()
 		s.gate.close(true)
-		s.publish(2, map[string]string{first: document(first, "2.0.0")})
-		s.heard(first, "pending@1", "installing@1", "installed@1", "pending@1")
+		s.updates(2, "2.0.0", "pending@1", "installing@1", "installed@1", "pending@1")
 		applied := s.runtime.count("apply 1.0.0")
 
 		s.gate, s.poll.Interval = &fakeGate{}, time.Minute // an open one

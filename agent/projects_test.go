@@ -318,8 +318,7 @@ func TestPruneRemovesWhatWasShownAndIsStillUnneeded(t *testing.T) {
 // What a deployment may need stays, whether it runs or not, and so does what a
 // project needs whose images are brought.
 func TestPruneLeavesWhatDeploymentsNeed(t *testing.T) {
-	s := newSite(t)
-	s.installed()
+	s := installedSite(t)
 	s.quiet()
 	s.runtime.volumes = []runtime.StoredVolume{{Project: first + "-main", Name: "data"}, {Project: "old", Name: "data"}}
 	items, err := s.agent.Unneeded(t.Context())

@@ -70,8 +70,31 @@ func (s *site) lose(lost digest.Digest) func(*store.Store) {
 // installed publishes the first deployment and waits until it runs.
 func (s *site) installed() {
 	s.t.Helper()
-	s.publish(1, map[string]string{first: document(first, "1.0.0")})
-	s.heard(first, "pending@1", "installing@1", "installed@1")
+	s.updates(1, "1.0.0", installed...)
+}
+
+// installedSite is newSite with the first deployment installed.
+func installedSite(t *testing.T, prepare ...func(*site)) *site {
+	t.Helper()
+	s := newSite(t, prepare...)
+	s.installed()
+	return s
+}
+
+// updates publishes a revision of the first deployment alone, and waits until the WFM
+// heard exactly these states of it.
+func (s *site) updates(version uint64, revision string, states ...string) {
+	s.t.Helper()
+	s.publish(version, map[string]string{first: document(first, revision)})
+	s.heard(first, states...)
+}
+
+// reboot restarts the agent on a device where nothing runs.
+func (s *site) reboot() {
+	s.t.Helper()
+	s.stop()
+	s.runtime.reset()
+	s.start()
 }
 
 // bothInstalled is installed for two deployments.
@@ -111,8 +134,7 @@ func (s *site) tidied() {
 
 // A package that the store lost is fetched again.
 func TestALostPackageIsFetchedAgain(t *testing.T) {
-	s := newSite(t)
-	s.installed()
+	s := installedSite(t)
 	s.quiet()
 	s.runtime.reset()
 	s.change(s.lose(digest.FromString("1.0.0")))
@@ -123,8 +145,7 @@ func TestALostPackageIsFetchedAgain(t *testing.T) {
 // An image that the device lost is fetched again, when its containers have to be
 // made.
 func TestALostImageIsFetchedAgain(t *testing.T) {
-	s := newSite(t)
-	s.installed()
+	s := installedSite(t)
 	s.quiet()
 	s.stop()
 	s.runtime.reset()
@@ -159,8 +180,7 @@ func TestALostPackageOutOfReachIsNoLoop(t *testing.T) {
 // A document that the store lost is fetched again with the next poll, although
 // the manifest did not change.
 func TestALostDocumentIsFetchedAgain(t *testing.T) {
-	s := newSite(t)
-	s.installed()
+	s := installedSite(t)
 	s.change(func(records *store.Store) {
 		s.runtime.reset()
 		s.lose(digest.FromString(document(first, "1.0.0")))(records)
@@ -173,11 +193,9 @@ func TestALostDocumentIsFetchedAgain(t *testing.T) {
 
 // The desired revision is tried again even if the former one cannot be had back.
 func TestALostFormerRevisionDoesNotHoldUpTheDesiredOne(t *testing.T) {
-	s := newSite(t)
-	s.installed()
+	s := installedSite(t)
 	s.runtime.fail("stage 2.0.0", runtime.NotFound)
-	s.publish(2, map[string]string{first: document(first, "2.0.0")})
-	s.heard(first, "pending@1", "installing@1", "installed@1", "pending@1", "failed@2")
+	s.updates(2, "2.0.0", "pending@1", "installing@1", "installed@1", "pending@1", "failed@2")
 	s.runtime.fail("", "")
 	s.runtime.reset()
 	s.change(s.lose(digest.FromString(document(first, "1.0.0"))))
@@ -218,8 +236,7 @@ func TestWhatRunsWithoutARecordIsRemoved(t *testing.T) {
 func TestFailuresAreTriedAgainWithBackoff(t *testing.T) {
 	simulated(t, func(s *site) { s.runtime.noisy = true }, func(t *testing.T, s *site) {
 		s.runtime.fail("apply 1.0.0", runtime.Exited)
-		s.publish(1, map[string]string{first: document(first, "1.0.0")})
-		s.heard(first, "pending@1", "installing@1", "failed@1")
+		s.updates(1, "1.0.0", "pending@1", "installing@1", "failed@1")
 		s.during(300 * time.Millisecond)
 		if n := s.runtime.count("apply 1.0.0"); n > 2 {
 			t.Errorf("it was started %d times within 300 ms", n)
@@ -227,31 +244,9 @@ func TestFailuresAreTriedAgainWithBackoff(t *testing.T) {
 	})
 }
 
-// What was never seen to run is not installed because its containers are there.
-func TestContainersThatOnlyExistAreNotInstalled(t *testing.T) {
-	s := newSite(t)
-	s.runtime.fail("apply 1.0.0", runtime.Exited)
-	s.publish(1, map[string]string{first: document(first, "1.0.0")})
-	s.heard(first, "pending@1", "installing@1", "failed@1")
-	s.restart() // tries it again
-	s.eventually("it was tried again", func() bool { return s.runtime.count("apply 1.0.0") > 1 })
-	s.heard(first, "pending@1", "installing@1", "failed@1")
-
-	s.publish(2, map[string]string{first: document(first, "2.0.0")})
-	s.heard(first, "pending@1", "installing@1", "failed@1", "pending@1", "installing@2", "installed@2")
-	blocked := s.runtime.block("apply 3.0.0")
-	s.publish(3, map[string]string{first: document(first, "3.0.0")})
-	<-blocked // its container is there
-	s.stop()
-	s.runtime.fail("apply 3.0.0", runtime.Exited)
-	s.start()
-	s.heard(first, "pending@1", "installing@1", "failed@1", "pending@1", "installing@2", "installed@2", "pending@2", "installing@3", "failed@3")
-}
-
 // A removal that fails is reported (ST-09), and goes on until it is done.
 func TestST01FailedRemovalIsReportedAndTriedAgain(t *testing.T) {
-	s := newSite(t)
-	s.installed()
+	s := installedSite(t)
 	s.runtime.fail("remove "+first+"-main", runtime.Internal)
 	s.publish(2, nil)
 	s.heard(first, "pending@1", "installing@1", "installed@1", "removing@2", "failed@2")
@@ -270,8 +265,7 @@ func TestST01FailedRemovalIsReportedAndTriedAgain(t *testing.T) {
 func TestWhatWasNeverStagedIsRemoved(t *testing.T) {
 	s := newSite(t)
 	s.runtime.fail("stage 1.0.0", runtime.NotFound)
-	s.publish(1, map[string]string{first: document(first, "1.0.0")})
-	s.heard(first, "pending@1", "failed@1")
+	s.updates(1, "1.0.0", "pending@1", "failed@1")
 	s.publish(2, nil)
 	s.heard(first, "pending@1", "failed@1", "removing@2", "removed@2")
 	s.made("remove "+first+"-main", 1)
@@ -284,15 +278,13 @@ func TestST04FailureOfAComponentThatIsGoneFailsTheDeployment(t *testing.T) {
 	s.publish(1, map[string]string{first: documentOf(first, map[string]string{"main": "1.0.0", "old": "1.0.0"})})
 	s.heard(first, "pending@1", "installing@1", "installing@1", "installed@1")
 	s.runtime.fail("remove "+first+"-old", runtime.Internal)
-	s.publish(2, map[string]string{first: document(first, "2.0.0")})
-	s.heard(first, "pending@1", "installing@1", "installing@1", "installed@1", "pending@1", "installing@2", "failed@2")
+	s.updates(2, "2.0.0", "pending@1", "installing@1", "installing@1", "installed@1", "pending@1", "installing@2", "failed@2")
 }
 
 // The spelling of an id is the manifest's, and the deployment stays the same.
 func TestAnIDInOtherLettersIsTheSameDeployment(t *testing.T) {
 	upper := strings.ToUpper(first)
-	s := newSite(t)
-	s.installed()
+	s := installedSite(t)
 	s.publish(2, map[string]string{upper: document(first, "1.0.0")})
 	s.heard(upper, "installed@2")
 	s.publish(3, map[string]string{upper: document(first, "2.0.0")})
@@ -310,8 +302,7 @@ func TestAnIDInOtherLettersIsTheSameDeployment(t *testing.T) {
 // What is durable is told and worked on, even if the file beside the database could
 // not be written.
 func TestAcceptedManifestIsWorkedOnWithoutItsSmallFile(t *testing.T) {
-	s := newSite(t)
-	s.installed()
+	s := installedSite(t)
 	file := filepath.Join(s.dir, "accepted.json")
 	if err := errors.Join(os.Remove(file), os.MkdirAll(filepath.Join(file, "in the way"), 0o700)); err != nil {
 		t.Fatal(err)
@@ -345,17 +336,14 @@ func TestNewerRevisionSupersedesInEachPhase(t *testing.T) {
 		s.publish(1, map[string]string{first: document(first, "1.0.0")})
 		s.reason(first, "the gate is closed")
 		s.gate.close(false)
-		s.publish(2, map[string]string{first: document(first, "2.0.0")})
-		s.heard(first, "pending@1", "installing@2", "installed@2")
+		s.updates(2, "2.0.0", "pending@1", "installing@2", "installed@2")
 	})
 	t.Run("removing", func(t *testing.T) {
-		s := newSite(t)
-		s.installed()
+		s := installedSite(t)
 		blocked := s.runtime.block("remove " + first + "-main")
 		s.publish(2, nil)
 		<-blocked
-		s.publish(3, map[string]string{first: document(first, "1.0.0")})
-		s.heard(first, "pending@1", "installing@1", "installed@1", "removing@2", "pending@2", "installing@3", "installed@3")
+		s.updates(3, "1.0.0", "pending@1", "installing@1", "installed@1", "removing@2", "pending@2", "installing@3", "installed@3")
 		s.runtime.await(t, first+"-main 1.0.0")
 	})
 	t.Run("removed by a newer manifest while applying", func(t *testing.T) {
@@ -401,8 +389,7 @@ func (s *site) eventually(what string, is func() bool) {
 // Back to the revision that worked last: it runs also while the gate is closed,
 // in place of what the update left half done, and nobody is asked.
 func TestRevertRunsWhileTheGateIsClosed(t *testing.T) {
-	s := newSite(t)
-	s.installed()
+	s := installedSite(t)
 	blocked := s.runtime.block("apply 2.0.0")
 	s.publish(2, map[string]string{first: document(first, "2.0.0")})
 	<-blocked
@@ -422,13 +409,11 @@ func TestGoodDocumentAfterABadOne(t *testing.T) {
 	if last := s.wfm.last(first); last.Error == nil || last.Error.Source != "app" || len(last.Components) != 1 {
 		t.Errorf("report is %+v, want the error of app and its component", last)
 	}
-	s.publish(2, map[string]string{first: document(first, "1.0.0")})
-	s.heard(first, "pending@1", "failed@1", "pending@1", "installing@2", "installed@2")
+	s.updates(2, "1.0.0", "pending@1", "failed@1", "pending@1", "installing@2", "installed@2")
 	s.publish(3, map[string]string{first: "spec: ["})
 	s.heard(first, "pending@1", "failed@1", "pending@1", "installing@2", "installed@2", "pending@2", "failed@3")
 	s.runtime.await(t, first+"-main 1.0.0")
-	s.publish(4, map[string]string{first: document(first, "1.0.0")})
-	s.heard(first, "pending@1", "failed@1", "pending@1", "installing@2", "installed@2", "pending@2", "failed@3", "pending@3", "installing@4", "installed@4")
+	s.updates(4, "1.0.0", "pending@1", "failed@1", "pending@1", "installing@2", "installed@2", "pending@2", "failed@3", "pending@3", "installing@4", "installed@4")
 }
 
 // A restart in the middle of several components goes on; it does not report
@@ -489,8 +474,7 @@ func TestRefusedCapabilitiesDoNotKeepTheManifestAway(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			refusal.Op = "put capabilities"
-			s := newSite(t, func(s *site) { s.wfm.fail("capabilities", &refusal) })
-			s.installed()
+			s := installedSite(t, func(s *site) { s.wfm.fail("capabilities", &refusal) })
 			s.wfm.fail("", nil)
 			asked := len(s.wfm.calls())
 			s.sync()
@@ -503,8 +487,7 @@ func TestRefusedCapabilitiesDoNotKeepTheManifestAway(t *testing.T) {
 
 // The status tells what it can when containerd cannot be asked.
 func TestStatusWithoutARuntime(t *testing.T) {
-	s := newSite(t)
-	s.installed()
+	s := installedSite(t)
 	s.runtime.fail("observe", runtime.Internal)
 	st := s.fullStatus()
 	if len(st.Deployments) != 1 || !strings.Contains(st.RuntimeError, "observe fails") {

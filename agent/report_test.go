@@ -178,8 +178,7 @@ func TestPOL05ReportsOutliveWeeksOffline(t *testing.T) {
 // While the WFM hears the device every transition goes out; of what piled up
 // while it did not, the newest does, and the failure before it.
 func TestWhatPiledUpIsCoalesced(t *testing.T) {
-	s := newSite(t)
-	s.installed()
+	s := installedSite(t)
 	s.quiet()
 	s.wfm.fail("status", errUnreachable)
 	s.runtime.fail("apply 2.0.0", runtime.Exited)
@@ -196,8 +195,7 @@ func TestWhatPiledUpIsCoalesced(t *testing.T) {
 	told := append(installed, "failed@2", "installed@3")
 	s.heard(first, told...)
 	s.heard(second, "removed@3")
-	s.publish(4, map[string]string{first: document(first, "4.0.0")})
-	s.heard(first, append(told, "pending@3", "installing@4", "installed@4")...)
+	s.updates(4, "4.0.0", append(told, "pending@3", "installing@4", "installed@4")...)
 }
 
 // gone waits until there is no record of the first deployment any more.
@@ -222,8 +220,7 @@ func (s *site) settled(ids ...string) {
 
 // What piled up of a deployment that was removed and published again says both.
 func TestRemovedAndPublishedAgainIsToldInOrder(t *testing.T) {
-	s := newSite(t)
-	s.installed()
+	s := installedSite(t)
 	s.quiet()
 	s.wfm.fail("status", errUnreachable)
 	s.publish(2, nil)

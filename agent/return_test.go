@@ -39,8 +39,7 @@ func (s *site) refusedToGoBack(to, why string) {
 // restarts and newer manifests until they list another revision.
 func TestRollbackByHandHolds(t *testing.T) {
 	one, two, three := document(first, "1.0.0"), document(first, "2.0.0"), document(first, "3.0.0")
-	s := newSite(t)
-	s.installed()
+	s := installedSite(t)
 	s.refusedToGoBack("", "no longer kept")
 	s.publish(2, map[string]string{first: two})
 	told := append(installed, "pending@1", "installing@2", "installed@2")
@@ -60,9 +59,7 @@ func TestRollbackByHandHolds(t *testing.T) {
 	s.gate.close(false)
 	s.refusedToGoBack("", "already")
 	s.refusedToGoBack(two, "no longer kept")
-	s.stop()
-	s.runtime.reset()
-	s.start()
+	s.reboot()
 	s.runtime.await(t, first+"-main 1.0.0")
 	s.publish(3, map[string]string{first: two, second: document(second, "1.0.0")})
 	s.heard(second, "pending@3", "installing@3", "installed@3")
@@ -79,8 +76,7 @@ func TestRollbackByHandHolds(t *testing.T) {
 
 // What is being applied gives way at once.
 func TestRollbackInTheMiddleOfAnUpdate(t *testing.T) {
-	s := newSite(t)
-	s.installed()
+	s := installedSite(t)
 	begun := s.runtime.block("apply 2.0.0")
 	s.publish(2, map[string]string{first: document(first, "2.0.0")})
 	<-begun
@@ -94,8 +90,7 @@ func TestRollbackInTheMiddleOfAnUpdate(t *testing.T) {
 
 // A rollback that meets the end of the update is not lost.
 func TestRollbackWhenTheUpdateHasJustWorked(t *testing.T) {
-	s := newSite(t)
-	s.installed()
+	s := installedSite(t)
 	s.quiet()
 	s.runtime.mu.Lock()
 	s.runtime.camera = func(what string) {
@@ -106,8 +101,7 @@ func TestRollbackWhenTheUpdateHasJustWorked(t *testing.T) {
 		}
 	}
 	s.runtime.mu.Unlock()
-	s.publish(2, map[string]string{first: document(first, "2.0.0")})
-	s.heard(first, append(installed, "pending@1", "installing@2", "failed@2")...)
+	s.updates(2, "2.0.0", append(installed, "pending@1", "installing@2", "failed@2")...)
 	if !s.endsAs(ending{"failed", "ROLLED_BACK", []string{first + "-main 1.0.0"}}) {
 		t.Errorf("it ended with %+v, running %v", s.record(), s.runtime.running())
 	}
@@ -137,10 +131,8 @@ func TestRollbacksThatCannotBe(t *testing.T) {
 
 // The revision before is gone from the store.
 func TestRollbackToWhatIsGone(t *testing.T) {
-	s := newSite(t)
-	s.installed()
-	s.publish(2, map[string]string{first: document(first, "2.0.0")})
-	s.heard(first, append(installed, "pending@1", "installing@2", "installed@2")...)
+	s := installedSite(t)
+	s.updates(2, "2.0.0", append(installed, "pending@1", "installing@2", "installed@2")...)
 	s.change(s.lose(revisionOf(document(first, "1.0.0"))))
 	s.refusedToGoBack("", "no longer kept on this device")
 	s.untouched("2.0.0")
@@ -149,8 +141,7 @@ func TestRollbackToWhatIsGone(t *testing.T) {
 // The revision before is kept, whole; the one before that is not. With the way
 // back switched off none is, also where it was switched off later.
 func TestOneStepIsKept(t *testing.T) {
-	s := newSite(t)
-	s.installed()
+	s := installedSite(t)
 	told := slices.Clone(installed)
 	for i, revision := range []string{"2.0.0", "3.0.0"} {
 		s.publish(uint64(i+2), map[string]string{first: document(first, revision)})
@@ -166,8 +157,7 @@ func TestOneStepIsKept(t *testing.T) {
 	s.agent.Configure(s.settings())
 	s.eventually("the one before is gone", func() bool { return !s.store.HasArtifact(digest.FromString("2.0.0")) })
 	s.refusedToGoBack("", "no longer kept")
-	s.publish(4, map[string]string{first: document(first, "4.0.0")})
-	s.heard(first, append(told, "pending@3", "installing@4", "installed@4")...)
+	s.updates(4, "4.0.0", append(told, "pending@3", "installing@4", "installed@4")...)
 	if d := s.record(); d.Former != nil {
 		t.Errorf("revision %s is kept", d.Former.Digest)
 	}
@@ -178,8 +168,7 @@ func TestOneStepIsKept(t *testing.T) {
 func TestAFailedUpdateIsLeftToPeople(t *testing.T) {
 	for _, rule := range []policy.Rollback{policy.RollbackManual, policy.RollbackOff} {
 		t.Run(string(rule), func(t *testing.T) {
-			s := newSite(t, ruled(policy.Rules{Rollback: rule}))
-			s.installed()
+			s := installedSite(t, ruled(policy.Rules{Rollback: rule}))
 			s.runtime.fail("apply 2.0.0", runtime.Unhealthy)
 			s.publish(2, map[string]string{first: document(first, "2.0.0")})
 			told := append(installed, "pending@1", "installing@2", "failed@2")
@@ -206,11 +195,9 @@ func TestAFailedUpdateIsLeftToPeople(t *testing.T) {
 		})
 	}
 	t.Run("until somebody asks", func(t *testing.T) {
-		s := newSite(t, ruled(policy.Rules{Rollback: policy.RollbackManual}))
-		s.installed()
+		s := installedSite(t, ruled(policy.Rules{Rollback: policy.RollbackManual}))
 		s.runtime.fail("apply 2.0.0", runtime.Unhealthy)
-		s.publish(2, map[string]string{first: document(first, "2.0.0")})
-		s.heard(first, append(installed, "pending@1", "installing@2", "failed@2")...)
+		s.updates(2, "2.0.0", append(installed, "pending@1", "installing@2", "failed@2")...)
 		if err := s.goBack(""); err != nil {
 			t.Fatal(err)
 		}
@@ -218,11 +205,9 @@ func TestAFailedUpdateIsLeftToPeople(t *testing.T) {
 		s.heard(first, append(installed, "pending@1", "installing@2", "failed@2", "failed@2")...)
 	})
 	t.Run("or the rules change", func(t *testing.T) {
-		s := newSite(t, ruled(policy.Rules{Rollback: policy.RollbackManual}))
-		s.installed()
+		s := installedSite(t, ruled(policy.Rules{Rollback: policy.RollbackManual}))
 		s.runtime.fail("apply 2.0.0", runtime.Unhealthy)
-		s.publish(2, map[string]string{first: document(first, "2.0.0")})
-		s.heard(first, append(installed, "pending@1", "installing@2", "failed@2")...)
+		s.updates(2, "2.0.0", append(installed, "pending@1", "installing@2", "failed@2")...)
 		s.gate.rule(policy.Rules{})
 		s.agent.Configure(s.settings())
 		s.runtime.await(t, first+"-main 1.0.0")
@@ -233,8 +218,7 @@ func TestAFailedUpdateIsLeftToPeople(t *testing.T) {
 		s.runtime.await(t, first+"-main 1.0.0")
 	})
 	t.Run("the revision before published again is an update", func(t *testing.T) {
-		s := newSite(t, ruled(policy.Rules{Rollback: policy.RollbackManual, Approval: policy.ApproveUpdates}))
-		s.installed()
+		s := installedSite(t, ruled(policy.Rules{Rollback: policy.RollbackManual, Approval: policy.ApproveUpdates}))
 		s.runtime.fail("apply 2.0.0", runtime.Unhealthy)
 		s.publish(2, map[string]string{first: document(first, "2.0.0")})
 		s.reason(first, "approval")
@@ -252,13 +236,11 @@ func TestAFailedUpdateIsLeftToPeople(t *testing.T) {
 // A failed update is told with what becomes of it, and once more when the
 // revision before cannot be had back.
 func TestAFailedUpdateWhoseFormerRevisionFails(t *testing.T) {
-	s := newSite(t)
-	s.installed()
+	s := installedSite(t)
 	s.runtime.set(func() {
 		s.runtime.failures["apply 2.0.0"], s.runtime.failures["apply 1.0.0"] = runtime.Exited, runtime.Exited
 	})
-	s.publish(2, map[string]string{first: document(first, "2.0.0")})
-	s.heard(first, append(installed, "pending@1", "installing@2", "failed@2", "failed@2")...)
+	s.updates(2, "2.0.0", append(installed, "pending@1", "installing@2", "failed@2", "failed@2")...)
 	told := s.wfm.told(first)
 	one := revisionOf(document(first, "1.0.0")).String()
 	if m := told[5].Error.Message; !strings.HasPrefix(m, "back to revision "+one) || !strings.Contains(m, "apply 2.0.0 fails") {
@@ -319,8 +301,7 @@ func TestARevisionThatIsInterruptedTimeAndAgain(t *testing.T) {
 func TestAFailureIsNoInterruption(t *testing.T) {
 	s := newSite(t)
 	s.runtime.fail("apply 1.0.0", runtime.Exited)
-	s.publish(1, map[string]string{first: document(first, "1.0.0")})
-	s.heard(first, "pending@1", "installing@1", "failed@1")
+	s.updates(1, "1.0.0", "pending@1", "installing@1", "failed@1")
 	for i := range 6 {
 		s.restart()
 		s.eventually("it was tried again", func() bool { return s.runtime.count("apply 1.0.0") > i+1 })

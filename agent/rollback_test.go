@@ -183,8 +183,7 @@ func TestAPermissionDoesNotOutliveItsRequest(t *testing.T) {
 
 // the same version with other content.
 func TestDS06TheSameVersionWithOtherContentIsRefusedUntilAnOperatorAccepts(t *testing.T) {
-	s := newSite(t)
-	s.installed()
+	s := installedSite(t)
 	s.wfm.publish(1, map[string]string{first: document(first, "2.0.0")})
 	s.refuses()
 	refused := s.refused()
@@ -201,12 +200,10 @@ func TestDS06TheSameVersionWithOtherContentIsRefusedUntilAnOperatorAccepts(t *te
 // another WFM begins another scope of versions, and is told of what runs.
 func TestDS06AnotherWFMStartsItsOwnVersions(t *testing.T) {
 	s := newSite(t)
-	s.publish(10, map[string]string{first: document(first, "1.0.0")})
-	s.heard(first, "pending@10", "installing@10", "installed@10")
+	s.updates(10, "1.0.0", "pending@10", "installing@10", "installed@10")
 	s.quiet()
 	s.wfm.set(func() { s.wfm.identity = "spiffe://other.example/margo/wfm/plant" })
-	s.publish(1, map[string]string{first: document(first, "1.0.0")})
-	s.heard(first, "pending@10", "installing@10", "installed@10", "installed@1")
+	s.updates(1, "1.0.0", "pending@10", "installing@10", "installed@10", "installed@1")
 	if epoch, version := s.version(); epoch != 0 || version != 1 {
 		t.Errorf("epoch %d, version %d is accepted", epoch, version)
 	}
@@ -241,8 +238,7 @@ func (f *fakeWFM) askedWith() []string {
 
 func TestDS08VersionAndETagSurviveARestart(t *testing.T) {
 	s := newSite(t)
-	s.publish(10, map[string]string{first: document(first, "1.0.0")})
-	s.heard(first, "pending@10", "installing@10", "installed@10")
+	s.updates(10, "1.0.0", "pending@10", "installing@10", "installed@10")
 	s.quiet()
 	for _, without := range []string{"nothing", "the file beside the database", "the database"} {
 		s.stop()

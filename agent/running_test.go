@@ -98,8 +98,7 @@ func TestWhatIsWellIsNotReported(t *testing.T) {
 		"switched off": {false, func(c *runtime.ObservedContainer) { c.State, c.ExitCode = runtime.Stopped, 3 }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newSite(t, func(s *site) { s.reports = agent.Reports{Running: test.tell} })
-			s.installed()
+			s := installedSite(t, func(s *site) { s.reports = agent.Reports{Running: test.tell} })
 			s.quiet()
 			writes, looked := s.store.Writes(), s.runtime.looks()
 			s.runtime.becomes(first+"-main", test.change)
@@ -175,8 +174,7 @@ func TestST11PendingSaysWhatTheDeviceLacks(t *testing.T) {
 		t.Run(code, func(t *testing.T) {
 			simulated(t, func(s *site) { s.reports = agent.Reports{Reasons: true} }, func(t *testing.T, s *site) {
 				s.runtime.fail(lacks.step, lacks.why)
-				s.publish(1, map[string]string{first: document(first, "1.0.0")})
-				s.heard(first, "pending@1", "pending@1")
+				s.updates(1, "1.0.0", "pending@1", "pending@1")
 				s.heardError(first, code)
 				s.runtime.fail(lacks.step, "")
 				want := []string{"pending@1", "pending@1", "installing@1", "installed@1"}

@@ -32,13 +32,11 @@ func (s *site) allows(change func(*policy.Allow)) {
 // An image that nobody signed is not fetched, and what runs goes on, until its key
 // is one of the device's.
 func TestUnsignedImagesAreNotFetched(t *testing.T) {
-	s := newSite(t, demandsSignatures)
-	s.installed()
+	s := installedSite(t, demandsSignatures)
 	s.runtime.set(func() {
 		s.runtime.unsigned = map[string]string{"plant.example/web:2": "there is no signature of sha256:0"}
 	})
-	s.publish(2, map[string]string{first: document(first, "2.0.0")})
-	s.heard(first, "pending@1", "installing@1", "installed@1", "pending@1", "failed@2")
+	s.updates(2, "2.0.0", "pending@1", "installing@1", "installed@1", "pending@1", "failed@2")
 	s.heardError(first, "NOT_ALLOWED", "policy.allow.unsignedImages: main/web: runs image plant.example/web:2: there is no signature of sha256:0")
 	s.made("stage 2.0.0", 0)
 	s.runtime.await(t, first+"-main 1.0.0")
@@ -53,8 +51,7 @@ func TestUnsignedImagesAreNotFetched(t *testing.T) {
 // Nobody is asked about the images of what may not come in anyway.
 func TestNobodyIsAskedAboutWhatIsRefusedAnyway(t *testing.T) {
 	s := newSite(t, demandsSignatures)
-	s.publish(1, map[string]string{first: document(first, "3.0.0")})
-	s.heard(first, "pending@1", "failed@1")
+	s.updates(1, "3.0.0", "pending@1", "failed@1")
 	s.heardError(first, "NOT_ALLOWED", "policy.allow.privileged")
 	s.made("look 3.0.0", 0)
 }
@@ -74,11 +71,9 @@ func TestSignaturesThatAreOutOfReachAreAwaited(t *testing.T) {
 // What was staged and waits is judged once more before it is applied, by the keys
 // of then; where nobody can tell, it waits on, and what runs is left alone.
 func TestStagedImagesAreJudgedByTheKeysOfThatTime(t *testing.T) {
-	s := newSite(t, demandsSignatures)
-	s.installed()
+	s := installedSite(t, demandsSignatures)
 	s.gate.close(true)
-	s.publish(2, map[string]string{first: document(first, "2.0.0")})
-	s.heard(first, "pending@1", "installing@1", "installed@1", "pending@1")
+	s.updates(2, "2.0.0", "pending@1", "installing@1", "installed@1", "pending@1")
 	s.eventually("staged", func() bool { return string(s.deployment(first).Phase) == "staged" })
 
 	s.runtime.fail("look 2.0.0", runtime.Unreachable)
@@ -126,8 +121,7 @@ func TestPackagesFromRegistriesHaveToBeSigned(t *testing.T) {
 	s.packages = &image.Trust{}
 	s.agent.Configure(s.settings())
 	s.runtime.fail("fetch 2.0.0", runtime.Unsigned)
-	s.publish(2, map[string]string{first: document(first, "2.0.0")})
-	s.heard(first, "pending@1", "installing@1", "installed@1", "pending@1", "failed@2")
+	s.updates(2, "2.0.0", "pending@1", "installing@1", "installed@1", "pending@1", "failed@2")
 	s.heardError(first, "NOT_ALLOWED", "policy.allow.unsigned: web: fetch 2.0.0 fails")
 	s.runtime.await(t, first+"-main 1.0.0")
 

@@ -43,9 +43,7 @@ func TestPKG15VerifiedPackageNeedsNoOrigin(t *testing.T) {
 	s.publish(1, map[string]string{first: behindURL(keyURL)})
 	s.heard(first, "pending@1", "installing@1", "installed@1")
 	s.runtime.fail(signed, runtime.Unreachable)
-	s.stop()
-	s.runtime.reset()
-	s.start()
+	s.reboot()
 	s.runtime.await(t, first+"-main "+packageURL+" "+keyURL)
 	s.made(signed, 1)
 }

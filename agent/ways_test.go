@@ -14,8 +14,7 @@ import (
 // or taken for an attack.
 func TestWFMThatChangesDuringAPoll(t *testing.T) {
 	s := newSite(t)
-	s.publish(10, map[string]string{first: document(first, "1.0.0")})
-	s.heard(first, "pending@10", "installing@10", "installed@10")
+	s.updates(10, "1.0.0", "pending@10", "installing@10", "installed@10")
 	for _, version := range []uint64{3, 20} {
 		s.wfm.publish(version, map[string]string{first: document(first, "2.0.0")})
 		reached, release := s.wfm.hold("manifest")

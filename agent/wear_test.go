@@ -36,8 +36,7 @@ func TestAnUpdateWritesAsOftenAsItHasTo(t *testing.T) {
 	if err == nil {
 		defer syncs.Close()
 	}
-	s.publish(3, map[string]string{first: document(first, "3.0.0")})
-	s.heard(first, "pending@1", "installing@1", "installed@1", "pending@1", "installing@2", "installed@2", "pending@2", "installing@3", "installed@3")
+	s.updates(3, "3.0.0", "pending@1", "installing@1", "installed@1", "pending@1", "installing@2", "installed@2", "pending@2", "installing@3", "installed@3")
 	s.quiet()
 	s.eventually("what nobody needs is gone", func() bool {
 		mu.Lock()
@@ -74,8 +73,7 @@ func TestAnUpdateWritesAsOftenAsItHasTo(t *testing.T) {
 // A service that ends and is brought back, however often, is no news for the WFM
 // and no wear.
 func TestAServiceThatComesBackWritesNothing(t *testing.T) {
-	s := newSite(t)
-	s.installed()
+	s := installedSite(t)
 	s.quiet()
 	writes := s.store.Writes()
 	for range 20 {
