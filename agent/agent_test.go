@@ -451,8 +451,55 @@ func TestCAP01CapabilitiesComeFirst(t *testing.T) {
 	}
 }
 
+// holds are the steps of a fake that wait, each of them once.
+type holds struct {
+	mu   sync.Mutex
+	held map[string]held
+}
+
+type held struct{ begun, goes chan struct{} }
+
+// block lets the next step of a kind wait until it is cancelled; the channel is closed
+// when it does.
+func (h *holds) block(step string) <-chan struct{} {
+	begun, _ := h.hold(step)
+	return begun
+}
+
+// hold is block for a step that goes on when release is called.
+func (h *holds) hold(step string) (begun <-chan struct{}, release func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	one := held{make(chan struct{}), make(chan struct{})}
+	if h.held == nil {
+		h.held = map[string]held{}
+	}
+	h.held[step] = one
+	return one.begun, func() { close(one.goes) }
+}
+
+// reach waits where a step is held.
+func (h *holds) reach(ctx context.Context, step string) error {
+	h.mu.Lock()
+	one, is := h.held[step]
+	delete(h.held, step)
+	h.mu.Unlock()
+	if !is {
+		return nil
+	}
+	close(one.begun)
+	select {
+	case <-one.goes:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
 // fakeWFM is a WFM in memory.
 type fakeWFM struct {
+	holds
+
 	mu        sync.Mutex
 	version   uint64
 	documents map[string]string
@@ -471,7 +518,6 @@ type fakeWFM struct {
 	fetched   []digest.Digest // documents, in order
 	full      bool
 	pause     time.Duration // before each status is taken
-	held      map[string]chan struct{}
 	more      chan struct{}
 }
 
@@ -479,34 +525,7 @@ func newFakeWFM() *fakeWFM {
 	return &fakeWFM{
 		version: 0, states: map[string][]string{}, reports: map[string]margo.Status{}, history: map[string][]margo.Status{},
 		answers: map[string]error{}, identity: "spiffe://factory.example/margo/wfm/plant",
-		failures: map[string]error{}, held: map[string]chan struct{}{}, more: make(chan struct{}),
-	}
-}
-
-// hold lets the next call of one kind wait until release is called; begun is
-// closed when it does.
-func (f *fakeWFM) hold(call string) (begun <-chan struct{}, release func()) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	waits, goes := make(chan struct{}), make(chan struct{})
-	f.held[call] = waits
-	f.held["release "+call] = goes
-	return waits, func() { close(goes) }
-}
-
-// await waits where a call is held.
-func (f *fakeWFM) await(ctx context.Context, call string) {
-	f.mu.Lock()
-	waits, goes := f.held[call], f.held["release "+call]
-	delete(f.held, call)
-	f.mu.Unlock()
-	if waits == nil {
-		return
-	}
-	close(waits)
-	select {
-	case <-goes:
-	case <-ctx.Done():
+		failures: map[string]error{}, more: make(chan struct{}),
 	}
 }
 
@@ -605,7 +624,7 @@ func (f *fakeWFM) Audience() string {
 }
 
 func (f *fakeWFM) Manifest(ctx context.Context, etag string) (*wfm.Manifest, error) {
-	f.await(ctx, "manifest")
+	_ = f.reach(ctx, "manifest")
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.etags = append(f.etags, etag)
@@ -633,7 +652,7 @@ func (f *fakeWFM) Manifest(ctx context.Context, etag string) (*wfm.Manifest, err
 }
 
 func (f *fakeWFM) Documents(ctx context.Context, _ *wfm.Manifest, need []margo.DeploymentRef, keep func(digest.Digest, []byte) error) error {
-	f.await(ctx, "documents")
+	_ = f.reach(ctx, "documents")
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.call("documents"); err != nil {
@@ -759,15 +778,14 @@ func (g *fakeGate) Decide(c policy.Change, s policy.Situation) policy.Verdict {
 // fakeRuntime runs projects in memory. Its packages are their own revision.
 type fakeRuntime struct {
 	agent.Runtime // what the reconciler has no use for
+	holds
 
 	mu       sync.Mutex
 	projects map[string]*runtime.ObservedProject // Containers[0].Image holds the revision
 	failures map[string]runtime.Code
-	rival    string                   // the project that has the network of what is applied
-	blocks   map[string]chan struct{} // closed when the step is reached
-	releases map[string]chan struct{} // for the blocked steps that may go on
-	counts   map[string]int           // how often a step was made
-	noisy    bool                     // pokes when a project failed to start, as the engine does
+	rival    string         // the project that has the network of what is applied
+	counts   map[string]int // how often a step was made
+	noisy    bool           // pokes when a project failed to start, as the engine does
 	volumes  []runtime.StoredVolume
 	images   []runtime.UnusedImage
 	camera   func(what string)                      // sees each step that changes containers, before and after it
@@ -789,8 +807,7 @@ type fakeRuntime struct {
 func newFakeRuntime() *fakeRuntime {
 	return &fakeRuntime{
 		projects: map[string]*runtime.ObservedProject{}, failures: map[string]runtime.Code{},
-		blocks: map[string]chan struct{}{}, releases: map[string]chan struct{}{}, counts: map[string]int{},
-		changes: make(chan struct{}, 1), more: make(chan struct{}),
+		counts: map[string]int{}, changes: make(chan struct{}, 1), more: make(chan struct{}),
 	}
 }
 
@@ -813,24 +830,6 @@ func (f *fakeRuntime) fail(what string, code runtime.Code) {
 	defer f.mu.Unlock()
 	clear(f.failures)
 	f.failures[what] = code
-}
-
-// block lets what wait until it is cancelled; the channel is closed when it does.
-func (f *fakeRuntime) block(what string) <-chan struct{} {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.blocks[what] = make(chan struct{})
-	return f.blocks[what]
-}
-
-// hold is block for a step that goes on when release is called.
-func (f *fakeRuntime) hold(what string) (begun <-chan struct{}, release func()) {
-	begun = f.block(what)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	goes := make(chan struct{})
-	f.releases[what] = goes
-	return begun, func() { close(goes) }
 }
 
 // count is how often a step was made.
@@ -910,18 +909,11 @@ func (f *fakeRuntime) await(t *testing.T, want ...string) {
 
 func (f *fakeRuntime) step(ctx context.Context, what string) error {
 	f.mu.Lock()
-	code, block, release := f.failures[what], f.blocks[what], f.releases[what]
-	delete(f.blocks, what)
-	delete(f.releases, what)
+	code := f.failures[what]
 	f.counts[what]++
 	f.mu.Unlock()
-	if block != nil {
-		close(block)
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-release: // nil: never
-		}
+	if err := f.reach(ctx, what); err != nil {
+		return err
 	}
 	switch code {
 	case "":
