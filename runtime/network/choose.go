@@ -14,11 +14,9 @@ import (
 )
 
 const (
-	subnetBits    = 24 // of the subnets that Choose gives away
-	subnetBits6   = 64
-	minSubnetBits = 8 // /30 and /126 are the smallest
+	subnetBits  = 24 // of the subnets that Choose gives away
+	subnetBits6 = 64
 
-	minMTU  = 68
 	minMTU6 = 1280
 	maxMTU  = 65535
 )
@@ -58,8 +56,8 @@ func (n *Networks) Choose(w Network, ipv6 bool, taken []netip.Prefix) (Network, 
 		w.Driver, w.Mode, w.Internal = "", "", true
 	}
 	err := n.choose(&w, ipv6, taken)
-	if err == nil {
-		err = w.check()
+	if err == nil && w.Subnet6.IsValid() && w.MTU != 0 && w.MTU < minMTU6 {
+		err = fmt.Errorf("IPv6 needs an MTU of at least %d, not %d", minMTU6, w.MTU)
 	}
 	if err != nil {
 		return Network{}, fmt.Errorf("cannot choose a subnet for network %s: %w", w.Name, err)
@@ -93,9 +91,6 @@ func firstAddr(p netip.Prefix) netip.Addr { return p.Masked().Addr().Next() }
 func (n *Networks) chooseSubnet(f *family, w Network, taken []netip.Prefix) (netip.Prefix, error) {
 	used := slices.DeleteFunc(slices.Clone(taken), func(p netip.Prefix) bool { return !p.IsValid() })
 	if set := f.subnet(w); set.IsValid() {
-		if err := f.checkSubnet(set); err != nil {
-			return netip.Prefix{}, err
-		}
 		if other, ok := overlapping(set, used); ok {
 			return netip.Prefix{}, fmt.Errorf("subnet %s overlaps with %s of another network", set, other)
 		}
@@ -168,9 +163,6 @@ func lastAddr(p netip.Prefix) netip.Addr {
 // the zero value is the whole IPv4 subnet, or the IPv6 one where there is no
 // other.
 func NextAddress(w Network, within netip.Prefix, taken []netip.Addr) (netip.Addr, error) {
-	if err := w.check(); err != nil {
-		return netip.Addr{}, fmt.Errorf("cannot choose an address: %w", err)
-	}
 	subnet, gateway := w.Subnet, w.Gateway
 	if !subnet.IsValid() || within.Addr().Is6() {
 		subnet, gateway = w.Subnet6, w.Gateway6

@@ -27,11 +27,7 @@ type Host struct {
 // changes. The function that it returns waits until it is written; where a container
 // blocks that, it is written later.
 func (n *Networks) BeginHosts(s Sandbox, hosts []Host) (wait func() error, err error) {
-	err = s.check()
-	if err == nil {
-		_, err = os.Lstat(n.Paths(s).Hosts)
-	}
-	if err == nil {
+	if _, err = os.Lstat(n.Paths(s).Hosts); err == nil {
 		err = n.setHosts(s, hosts)
 	}
 	if err != nil {

@@ -391,11 +391,7 @@ func (w wire) ensureInner(at *survey) (int, error) {
 		return 0, err
 	}
 	for _, setting := range w.Sysctls {
-		key, value, err := linkSysctl(setting, w.inner)
-		if err != nil {
-			return 0, err
-		}
-		if err := at.ensureSysctl(key, value); err != nil {
+		if err := at.ensureSysctl(linkSysctl(setting, w.inner)); err != nil {
 			return 0, err
 		}
 	}

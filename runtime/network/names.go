@@ -1,19 +1,14 @@
 package network
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/base32"
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 )
 
 const (
@@ -29,7 +24,6 @@ const (
 	aliasPrefix = "margolite " // of the aliases of our links
 
 	maxFileName = 200 // bytes, of the 255 that a file system takes
-	maxLinks    = 64  // of one sandbox
 )
 
 // isLinkName says whether a link of this name was made for a network, or for a
@@ -111,11 +105,7 @@ func (w Network) hardwareAddr() net.HardwareAddr {
 func (a Attachment) hardwareAddr() (net.HardwareAddr, error) {
 	switch {
 	case a.MAC != "":
-		mac, err := net.ParseMAC(a.MAC)
-		if err != nil || len(mac) != 6 || mac[0]&1 != 0 || bytes.Equal(mac, make([]byte, 6)) {
-			return nil, fmt.Errorf("%.40q is not a unicast MAC address", a.MAC)
-		}
-		return mac, nil
+		return net.ParseMAC(a.MAC)
 	case a.Network.Driver == driverIPvlan:
 		return nil, nil // it has that of its parent
 	case a.Address.IsValid():
@@ -124,143 +114,25 @@ func (a Attachment) hardwareAddr() (net.HardwareAddr, error) {
 	return hardwareAddr(a.Address6), nil
 }
 
+// check keeps this package from links of others: the name of the bridge is one of its own making.
 func (w Network) check() error {
 	if !isLinkName(bridgePrefix, w.Bridge) {
 		return fmt.Errorf("%q is not a margolite bridge name", w.Bridge)
 	}
-	if !w.Subnet.IsValid() && !w.Subnet6.IsValid() {
-		return errors.New("it has no subnet")
-	}
-	for _, f := range families() {
-		subnet, gateway := f.subnet(w), f.gateway(w)
-		if !subnet.IsValid() {
-			if gateway.IsValid() {
-				return fmt.Errorf("gateway %s has no subnet", gateway)
-			}
-			continue
-		}
-		if err := f.checkSubnet(subnet); err != nil {
-			return err
-		}
-		if !gateway.IsValid() && !w.isBridge() {
-			continue
-		}
-		if !subnet.Contains(gateway) {
-			return fmt.Errorf("gateway %s is outside of subnet %s", gateway, subnet)
-		}
-	}
-	if w.MTU != 0 && (w.MTU < minMTU || w.MTU > maxMTU || w.Subnet6.IsValid() && w.MTU < minMTU6) {
-		return fmt.Errorf("an MTU of %d is not possible", w.MTU)
-	}
-	switch w.Driver {
-	case "", driverBridge:
-		return nil
-	case driverMacvlan, driverIPvlan:
-		if err := checkInterface(w.Parent); err != nil {
-			return err
-		}
-		_, err := newLink(w, netlink.LinkAttrs{})
-		return err
-	}
-	return fmt.Errorf("unknown driver %.40q", w.Driver)
-}
-
-// checkSubnet keeps out what is no subnet or leaves no room for a replica.
-func (f *family) checkSubnet(p netip.Prefix) error {
-	kind := "an IPv4"
-	if f.size == net.IPv6len {
-		kind = "an IPv6"
-	}
-	if !p.IsValid() || !f.has(p.Addr()) || p.Addr().Is4In6() || p != p.Masked() || p.Addr().IsMulticast() || p.Addr().IsLoopback() {
-		return fmt.Errorf("%s is not %s subnet", p, kind)
-	}
-	if p.Bits() < minSubnetBits || p.Bits() > p.Addr().BitLen()-2 {
-		return fmt.Errorf("subnet %s is too large or too small", p)
-	}
 	return nil
 }
 
-// checkInterface keeps names of links from being read as something else.
-func checkInterface(name string) error {
-	if len(name) >= unix.IFNAMSIZ || checkPathName(name) != nil || name == "lo" || name == "all" || name == "default" {
-		return fmt.Errorf("%.40q is not an interface name", name)
-	}
-	return nil
-}
-
-func (s Sandbox) check() error {
-	if err := s.checkIdentity(); err != nil {
-		return err
-	}
-	if s.Host && len(s.Attached) > 0 {
-		return errors.New("it is on the network of the host and on others")
-	}
-	if len(s.Attached) > maxLinks {
-		return fmt.Errorf("%d networks are too many", len(s.Attached))
-	}
-	for i, a := range s.Attached {
-		err := a.check()
-		for _, b := range s.Attached[:i] {
-			if b.Network.Name == a.Network.Name || b.Network.Bridge == a.Network.Bridge {
-				err = errors.Join(err, errors.New("it is attached to it twice"))
-			}
-			if a.Interface != "" && b.Interface == a.Interface {
-				err = errors.Join(err, fmt.Errorf("two links are named %s", a.Interface))
-			}
-		}
-		if err != nil {
-			return fmt.Errorf("network %s: %w", a.Network.Name, err)
-		}
-	}
-	return nil
-}
-
+// check looks at the addresses: a Compose file may give one on a network of another
+// project, whose subnets it does not know.
 func (a Attachment) check() error {
-	if err := a.Network.check(); err != nil {
-		return err
-	}
-	if !a.Address.IsValid() && !a.Address6.IsValid() {
-		return errors.New("it has no address")
-	}
 	for _, f := range families() {
-		addr, subnet, gateway := a.Address, f.subnet(a.Network), f.gateway(a.Network)
+		addr := a.Address
 		if f.size == net.IPv6len {
 			addr = a.Address6
 		}
-		if addr.IsValid() && (!subnet.IsValid() || !subnet.Contains(addr) || addr == gateway) {
-			return fmt.Errorf("address %s is not in subnet %s", addr, subnet)
+		if subnet := f.subnet(a.Network); addr.IsValid() && (!subnet.Contains(addr) || addr == f.gateway(a.Network)) {
+			return fmt.Errorf("network %s: address %s is not in subnet %s", a.Network.Name, addr, subnet)
 		}
-	}
-	for _, addr := range a.Further {
-		if !addr.IsLinkLocalUnicast() || addr.Zone() != "" || addr.Is4In6() {
-			return fmt.Errorf("%s is not a link-local address", addr)
-		}
-	}
-	if a.Interface != "" {
-		if err := checkInterface(a.Interface); err != nil {
-			return err
-		}
-	}
-	for _, setting := range a.Sysctls {
-		if _, _, err := linkSysctl(setting, "eth0"); err != nil {
-			return err
-		}
-	}
-	_, err := a.hardwareAddr()
-	return err
-}
-
-// checkIdentity looks at what names the sandbox, which is all that removing it
-// takes.
-func (s Sandbox) checkIdentity() error {
-	if err := checkPathName(s.Project); err != nil {
-		return fmt.Errorf("project: %w", err)
-	}
-	if err := checkPathName(s.Service); err != nil {
-		return fmt.Errorf("service: %w", err)
-	}
-	if s.Number < 0 {
-		return fmt.Errorf("%d is not the number of a replica", s.Number)
 	}
 	return nil
 }

@@ -254,10 +254,7 @@ func (w Network) prefixes(addrs ...netip.Addr) []netip.Prefix {
 func (n *Networks) RemoveNetwork(ctx context.Context, w Network) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	err := ctx.Err()
-	if err == nil && !isLinkName(bridgePrefix, w.Bridge) {
-		err = fmt.Errorf("%q is not a margolite interface name", w.Bridge)
-	}
+	err := errors.Join(ctx.Err(), w.check())
 	delete(n.made, w.Bridge)
 	if err == nil {
 		err = surveyed(func(at *survey) (err error) {

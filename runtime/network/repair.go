@@ -209,7 +209,7 @@ func (n *Networks) Has(s Sandbox) bool {
 // says whether the sandbox is pinned: a process that is somewhere else, or in a
 // namespace that is not provably the sandbox's, does not help.
 func (n *Networks) Adopt(ctx context.Context, s Sandbox, pid int) (bool, error) {
-	if s.Host || pid <= 0 {
+	if s.Host || pid <= 0 || ctx.Err() != nil {
 		return s.Host, ctx.Err()
 	}
 	path := n.pin(s)
@@ -218,11 +218,7 @@ func (n *Networks) Adopt(ctx context.Context, s Sandbox, pid int) (bool, error) 
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	err := errors.Join(ctx.Err(), s.check())
-	adopted := false
-	if err == nil {
-		adopted, err = n.adopt(s, path, pid)
-	}
+	adopted, err := n.adopt(s, path, pid)
 	if err != nil {
 		return false, fmt.Errorf("cannot pin the namespace of %s again: %w", s, err)
 	}

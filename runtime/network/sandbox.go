@@ -90,7 +90,11 @@ func (n *Networks) EnsureSandbox(ctx context.Context, s Sandbox, hosts []Host) e
 func (n *Networks) ensureSandbox(ctx context.Context, s Sandbox, hosts []Host) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if err := errors.Join(ctx.Err(), s.check()); err != nil {
+	err := ctx.Err()
+	for _, a := range s.Attached {
+		err = errors.Join(err, a.check())
+	}
+	if err != nil {
 		return err
 	}
 	netns, files := n.pin(s), n.filesOf(s.file())
@@ -124,7 +128,7 @@ func (s Sandbox) String() string {
 func (n *Networks) RemoveSandbox(ctx context.Context, s Sandbox) error {
 	n.mu.RLock()
 	defer n.mu.RUnlock()
-	err := errors.Join(ctx.Err(), s.checkIdentity())
+	err := ctx.Err()
 	if err == nil {
 		// All of them are tried, whatever becomes of the others.
 		outer := surveyed(func(at *survey) error { return n.owner.removeOuter(at, s, nil) })
