@@ -664,15 +664,22 @@ func TestFreePortIsOneThatCanBePublished(t *testing.T) {
 
 func TestConflictNamesWhoHasThePort(t *testing.T) {
 	l := newLab(t)
+	conflict := func(protocol string, address net.Addr) {
+		t.Helper()
+		wanted := published(protocol, "", netip.MustParseAddrPort(address.String()).Port(), "172.29.0.2")
+		if err := l.CheckPorts([]network.Port{wanted}, nil); err == nil || !strings.Contains(err.Error(), "(process ") {
+			t.Errorf("%s: got %v", address, err)
+		}
+	}
 	for _, address := range []string{"127.0.0.1:0", "[::]:0"} {
 		listener, err := net.Listen("tcp", address)
 		must(t, err)
 		defer listener.Close()
-		wanted := published("tcp", "", uint16(listener.Addr().(*net.TCPAddr).Port), "172.29.0.2")
-		err = l.CheckPorts([]network.Port{wanted}, nil)
-		if err == nil || !strings.Contains(err.Error(), "(process ") {
-			t.Errorf("%s: got %v", address, err)
-		}
+		conflict("tcp", listener.Addr())
+		conn, err := net.ListenPacket("udp", address)
+		must(t, err)
+		defer conn.Close()
+		conflict("udp", conn.LocalAddr())
 	}
 }
 
