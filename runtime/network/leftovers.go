@@ -42,18 +42,11 @@ func (n *Networks) Leftovers(ctx context.Context, keep []Sandbox, nets []Network
 
 func (n *Networks) leftoverLinks(at *survey, kept map[string]bool) (err error) {
 	for name, link := range at.links {
-		kind := link.Type()
 		network, by := readMark(link)
-		named := isLinkName(bridgePrefix, name) && (kind == kindBridge || kind == kindVLAN) ||
-			isLinkName(vethPrefix, name) && kind == kindVeth
-		switch {
-		case !named && !(by.known() && kind == kindVLAN):
-		case named && kept[name] || !named && kept[aliasPrefix+network]:
-		case by.is(n.owner), link.Attrs().Alias == "" && n.owner.hasTag(name):
+		unmarked := link.Attrs().Alias == "" && n.owner.hasTag(name)
+		if (by.is(n.owner) || unmarked) && !kept[name] && (isOurs(name) || !kept[aliasPrefix+network]) {
 			n.logger.Info("removing orphaned network link", "link", name)
 			err = errors.Join(err, removeLink(at.c, link))
-		default: // its owner may be one that does not run now
-			n.logger.Debug("keeping network link of another owner", "link", name, "owner", by.String())
 		}
 	}
 	return err

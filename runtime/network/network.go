@@ -312,7 +312,6 @@ func ipNet(p netip.Prefix) *net.IPNet {
 const (
 	kindBridge = "bridge"
 	kindVeth   = "veth"
-	kindVLAN   = "vlan"
 )
 
 // linkAttrs are those of a link to be made; what is not set is left to the kernel.

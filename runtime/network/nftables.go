@@ -87,38 +87,28 @@ func generation() (id uint32, err error) {
 		return 0, err
 	}
 	answer, err := c.Execute(nftMessage(unix.NFT_MSG_GETGEN, nftables.TableFamilyUnspecified, 0, nil))
-	if err != nil || len(answer) == 0 {
+	const header = 4 // struct nfgenmsg
+	if err != nil || len(answer) == 0 || len(answer[0].Data) < header {
 		return 0, err
 	}
-	return id, eachAttribute(answer[0].Data, nftHeader, func(kind uint16, value []byte) {
-		if kind == unix.NFTA_GEN_ID && len(value) == 4 {
-			id = binary.BigEndian.Uint32(value)
+	attributes, err := nl.NewAttributeDecoder(answer[0].Data[header:])
+	if err != nil {
+		return 0, err
+	}
+	attributes.ByteOrder = binary.BigEndian
+	for attributes.Next() {
+		if attributes.Type() == unix.NFTA_GEN_ID {
+			id = attributes.Uint32()
 		}
-	})
+	}
+	return id, attributes.Err()
 }
-
-const nftHeader = 4 // struct nfgenmsg
 
 func nftMessage(kind uint16, f nftables.TableFamily, flags nl.HeaderFlags, attributes []byte) nl.Message {
 	return nl.Message{
 		Header: nl.Header{Type: nl.HeaderType(unix.NFNL_SUBSYS_NFTABLES<<8 | kind), Flags: nl.Request | flags},
 		Data:   append([]byte{byte(f), unix.NFNETLINK_V0, 0, 0}, attributes...),
 	}
-}
-
-// eachAttribute calls f for each attribute behind the header of a message.
-func eachAttribute(data []byte, header int, f func(kind uint16, value []byte)) error {
-	if len(data) < header {
-		return fmt.Errorf("cannot read message of %d bytes", len(data))
-	}
-	attributes, err := nl.NewAttributeDecoder(data[header:])
-	if err != nil {
-		return err
-	}
-	for attributes.Next() {
-		f(attributes.Type(), attributes.Bytes())
-	}
-	return attributes.Err()
 }
 
 type tableKey struct {

@@ -7,7 +7,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
@@ -84,38 +83,6 @@ func TestTransactionIsAllOrNothing(t *testing.T) {
 		}
 		conn.AddTable(there) // the connection is as good as new
 		return commit(conn)
-	})
-}
-
-func TestOwnedTableEndsWithItsHolder(t *testing.T) {
-	inNamespace(t, func() error {
-		h, err := newHolder()
-		if err != nil {
-			return err
-		}
-		table := tableKey{nftables.TableFamilyIPv4, "t"}
-		if err := h.own(table); errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EINVAL) {
-			t.Skip("the kernel has no owners")
-		} else if err != nil {
-			return err
-		}
-		conn := newRules()
-		conn.DelTable(table.table())
-		if err := commit(conn); !errors.Is(err, unix.EPERM) {
-			t.Errorf("somebody else removes it: %v", err)
-		}
-		if err := h.CloseLasting(); err != nil {
-			return err
-		}
-		for deadline := time.Now().Add(10 * time.Second); ; { // the kernel takes its time
-			tables, err := listTables(conn)
-			if err != nil || len(tables) == 0 {
-				return err
-			}
-			if time.Now().After(deadline) {
-				t.Fatalf("it is still there: %v", tables)
-			}
-		}
 	})
 }
 
