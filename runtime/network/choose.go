@@ -10,7 +10,6 @@ import (
 	"slices"
 
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 )
 
 const (
@@ -18,7 +17,6 @@ const (
 	subnetBits6 = 64
 
 	minMTU6 = 1280
-	maxMTU  = 65535
 )
 
 // privatePools are ranges of private IPv4 addresses in corners that few sites use.
@@ -216,36 +214,4 @@ func (f *family) hostPrefixes(except string, near []netip.Prefix) (used []netip.
 		return err
 	})
 	return used, err
-}
-
-// uplinkMTU is the MTU of the link that leads out, for a packet from a
-// container should never be too large for the way that it takes; 0 where none does.
-func uplinkMTU(links map[string]netlink.Link, routes []netlink.Route) int {
-	for _, f := range families() {
-		best, mtu := int64(-1), 0
-		for _, r := range routes {
-			if !isDefault(r) || !f.has(prefixOf(r.Dst).Addr()) || best >= 0 && metric(r) >= best {
-				continue
-			}
-			for _, link := range links { // none for a route of several
-				if m := link.Attrs().MTU; link.Attrs().Index == r.LinkIndex && m >= 576 && m <= maxMTU {
-					best, mtu = metric(r), m
-				}
-			}
-		}
-		if best >= 0 {
-			return mtu
-		}
-	}
-	return 0
-}
-
-// metric is that of the route, the least of which wins. The library keeps the
-// kernel's number of 32 bits in an int, where a large one is negative on 32-bit
-// machines.
-func metric(r netlink.Route) int64 { return int64(uint32(r.Priority)) }
-
-// isDefault says whether the route is one to everything, in the main table.
-func isDefault(r netlink.Route) bool {
-	return prefixOf(r.Dst).Bits() == 0 && r.Table == unix.RT_TABLE_MAIN
 }

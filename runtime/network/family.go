@@ -18,6 +18,7 @@ type family struct {
 	source, destination uint32               // where in the header
 	loopback            netip.Prefix         // what never leaves the host
 	unspecified         netip.Addr           // every address, for those who listen
+	faraway             netip.Addr           // one that no site has, of the range for benchmarks
 	subnet              func(Network) netip.Prefix
 	gateway             func(Network) netip.Addr
 	sysctl              string // below /proc/sys
@@ -32,6 +33,7 @@ func ipv4() *family {
 		address: nftables.TypeIPAddr, size: net.IPv4len, source: 12, destination: 16,
 		loopback:    netip.PrefixFrom(netip.AddrFrom4([4]byte{127}), 8),
 		unspecified: netip.IPv4Unspecified(),
+		faraway:     netip.AddrFrom4([4]byte{198, 18, 0, 1}),
 		subnet:      func(w Network) netip.Prefix { return w.Subnet },
 		gateway:     func(w Network) netip.Addr { return w.Gateway },
 		sysctl:      "net/ipv4",
@@ -47,6 +49,7 @@ func ipv6() *family {
 		address: nftables.TypeIP6Addr, size: net.IPv6len, source: 8, destination: 24,
 		loopback:    netip.PrefixFrom(netip.IPv6Loopback(), 128),
 		unspecified: netip.IPv6Unspecified(),
+		faraway:     netip.AddrFrom16([16]byte{0x20, 0x01, 0, 2, 15: 1}),
 		subnet:      func(w Network) netip.Prefix { return w.Subnet6 },
 		gateway:     func(w Network) netip.Addr { return w.Gateway6 },
 		sysctl:      "net/ipv6",

@@ -416,7 +416,7 @@ func (f *family) ensureDefaultRoute(c *netlink.Handle, wires []wire, own []int) 
 	}
 	there := false
 	wrong, err := allRoutes(c, f, func(r netlink.Route) bool {
-		if !isDefault(r) || r.Type != unix.RTN_UNICAST {
+		if prefixOf(r.Dst).Bits() != 0 || r.Table != unix.RT_TABLE_MAIN || r.Type != unix.RTN_UNICAST {
 			return false
 		}
 		wanted := want != nil && r.LinkIndex == want.LinkIndex && r.Gw.Equal(want.Gw)

@@ -34,15 +34,6 @@ func TestOnlySoMuchOfAListIsKept(t *testing.T) {
 	}
 }
 
-// As a 32-bit machine has it, the metric is a negative number.
-func TestMetric(t *testing.T) {
-	for priority, want := range map[int]int64{0: 0, 100: 100, -1: 1<<32 - 1, -1 << 31: 1 << 31} {
-		if got := metric(netlink.Route{Priority: priority}); got != want {
-			t.Errorf("%d is read as %d", priority, got)
-		}
-	}
-}
-
 // forge sends this to all netlink sockets of the thread's namespace in the
 // kernel's place, and returns how many took it and how many did not.
 func forge(message []byte) (took, refused int, err error) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"net/netip"
 	"os"
@@ -21,7 +22,7 @@ type survey struct {
 	links     map[string]netlink.Link
 	listed    bool // the following are known
 	addresses []netlink.Addr
-	routes    []netlink.Route // of bridges of ours and to everything, in the main table
+	routes    []netlink.Route // of bridges of ours, in the main table
 	uplink    int             // the MTU of the way out; 0: there is none
 	looking   bool            // a change is not made, but named
 }
@@ -61,15 +62,30 @@ func (at *survey) list() (err error) {
 	}
 	for _, f := range families() {
 		routes, err := allRoutes(at.c, f, func(r netlink.Route) bool {
-			return isDefault(r) || r.Table == unix.RT_TABLE_MAIN && ours[r.LinkIndex]
+			return r.Table == unix.RT_TABLE_MAIN && ours[r.LinkIndex]
 		})
 		if err != nil {
 			return err
 		}
 		at.routes = append(at.routes, routes...)
 	}
-	at.uplink, at.listed = uplinkMTU(at.links, at.routes), true
+	at.uplink, at.listed = at.uplinkMTU(), true
 	return nil
+}
+
+// uplinkMTU is the MTU of the link that leads out, for a packet from a
+// container should never be too large for the way that it takes; 0 where none does.
+func (at *survey) uplinkMTU() int {
+	for _, f := range families() {
+		ways, _ := at.c.RouteGet(f.faraway.AsSlice()) // none where it fails
+		for _, link := range at.links {
+			now := link.Attrs()
+			if len(ways) > 0 && ways[0].LinkIndex == now.Index && now.MTU >= 576 && now.MTU <= math.MaxUint16 {
+				return now.MTU
+			}
+		}
+	}
+	return 0
 }
 
 // change makes a change, because of what is wrong.
