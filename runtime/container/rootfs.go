@@ -12,7 +12,6 @@ import (
 	"github.com/containerd/containerd/v2/core/mount"
 	"github.com/containerd/containerd/v2/core/snapshots"
 	"github.com/containerd/errdefs"
-	"golang.org/x/sys/unix"
 
 	"github.com/margolite/margolite/runtime/containerd"
 	"github.com/margolite/margolite/runtime/tree"
@@ -113,18 +112,14 @@ func (p *paths) sweepMounts() error {
 }
 
 // detach unmounts whatever is mounted at root, and removes the directory. It
-// never removes anything below. It asks nobody what is mounted there: a file
-// server that is gone would not answer.
+// never removes anything below.
 func detach(root string) error {
-	var err error
-	for err == nil {
-		err = unix.Unmount(root, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
-	}
-	if errors.Is(err, unix.EINVAL) { // nothing is mounted any more
+	err := tree.Detach(root)
+	if err == nil {
 		err = os.Remove(root)
 	}
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("cannot unmount %s: %w", root, err)
+		return err
 	}
 	return nil
 }

@@ -1,12 +1,10 @@
 package container
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/url"
 	"os"
@@ -17,6 +15,7 @@ import (
 	"github.com/containerd/containerd/v2/core/mount"
 
 	"github.com/margolite/margolite/runtime/contain"
+	"github.com/margolite/margolite/runtime/tree"
 )
 
 const maxVolumeOptions = 4096 // bytes of all options together; the kernel takes a page
@@ -164,48 +163,18 @@ func setAddress(ctx context.Context, m *mount.Mount, key, host string) error {
 
 // isMounted tells whether something is mounted at dir. It does not look at what
 // is: a file server that is gone would not answer.
-func isMounted(dir string) (bool, error) {
+func isMounted(dir string) (mounted bool, err error) {
 	parent, err := filepath.EvalSymlinks(filepath.Dir(dir))
 	if errors.Is(err, os.ErrNotExist) {
 		return false, nil
 	}
-	if err != nil {
-		return false, err
+	if err == nil {
+		err = tree.EachMount(func(at, _ string) (more bool) {
+			mounted = at == filepath.Join(parent, filepath.Base(dir))
+			return !mounted
+		})
 	}
-	table, err := os.Open("/proc/thread-self/mountinfo")
-	if err != nil {
-		return false, err
-	}
-	defer table.Close()
-	return hasMount(table, filepath.Join(parent, filepath.Base(dir)))
-}
-
-// maxMountHead is, in bytes, more than a line of mountinfo has up to its mount point: two paths, escaped.
-const maxMountHead = 64 << 10
-
-// mountEscapes writes a path as mountinfo does, see proc(5).
-var mountEscapes = strings.NewReplacer(" ", `\040`, "\t", `\011`, "\n", `\012`, `\`, `\134`)
-
-// hasMount tells whether a table in the form of mountinfo has a mount point. moby/sys/mountinfo reads none of it
-// where a line has more than 64 KiB, as that of an overlay of many layers may.
-func hasMount(table io.Reader, at string) (bool, error) {
-	at = mountEscapes.Replace(at)
-	lines := bufio.NewReaderSize(table, maxMountHead)
-	for goesOn := false; ; {
-		line, more, err := lines.ReadLine()
-		switch {
-		case errors.Is(err, io.EOF):
-			return false, nil
-		case err != nil:
-			return false, err
-		case !goesOn:
-			// 36 35 98:0 / /run/margolite/volumes/shop/data rw,noatime - ext4 /dev/sda1 rw
-			if fields := strings.SplitN(string(line), " ", 6); len(fields) == 6 && fields[4] == at {
-				return true, nil
-			}
-		}
-		goesOn = more
-	}
+	return mounted, err
 }
 
 func (vs *volumes) release(ctx context.Context) error {

@@ -2,25 +2,8 @@ package container
 
 import (
 	"slices"
-	"strings"
 	"testing"
-	"testing/iotest"
 )
-
-// A workload may have mounts that the device sees: no line of theirs hides another.
-func TestMountPointsAreFoundBehindLongLines(t *testing.T) {
-	const before, behind = "36 35 0:41 / ", " rw,relatime shared:7 - ext4 /dev/sda1 rw\n"
-	long := before + "/long rw - overlay overlay rw,lowerdir=" + strings.Repeat("36 35 0:41 / /inside ", 1<<17) + "\n"
-	table := long + before + `/with\040space\134` + behind + long + before + "/last" + behind
-	for at, want := range map[string]bool{"/long": true, `/with space\`: true, "/last": true, "/inside": false, "/": false} {
-		if is, err := hasMount(strings.NewReader(table), at); is != want || err != nil {
-			t.Errorf("%s: got %t, %v", at, is, err)
-		}
-	}
-	if _, err := hasMount(iotest.ErrReader(iotest.ErrTimeout), "/x"); err == nil {
-		t.Error("a table that cannot be read has no mounts")
-	}
-}
 
 func TestMountOfAVolume(t *testing.T) {
 	tests := map[string]struct {

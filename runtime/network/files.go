@@ -15,6 +15,8 @@ import (
 
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
+
+	"github.com/margolite/margolite/runtime/tree"
 )
 
 // The files of a sandbox are writable for its containers, and so hostile input:
@@ -330,25 +332,12 @@ func (n *Networks) removeHosts(name string) error {
 	delete(n.files, name)
 	n.filesMu.Unlock()
 	dir := filepath.Join(n.hostsDir(), name)
-	if err := detach(dir); err != nil {
-		return fmt.Errorf("cannot unmount files of sandbox %s: %w", name, err)
+	err := tree.Detach(dir)
+	if err == nil {
+		err = os.RemoveAll(dir)
 	}
-	if err := os.RemoveAll(dir); err != nil {
+	if err != nil {
 		return fmt.Errorf("cannot remove files of sandbox %s: %w", name, err)
 	}
 	return nil
-}
-
-// detach unmounts whatever is mounted at the path, without waiting for those who
-// use it.
-func detach(path string) error {
-	for {
-		err := unix.Unmount(path, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
-		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {
-			return nil // no longer a mount
-		}
-		if err != nil {
-			return err
-		}
-	}
 }

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/margolite/margolite/runtime/contain"
+	"github.com/margolite/margolite/runtime/tree"
 )
 
 // onOwnThread runs f on a thread that ends with it, so that f may leave the
@@ -90,11 +91,12 @@ func isPin(path string) (bool, error) {
 
 // removePin lets go of the namespace, which ends with the last process in it.
 func removePin(path string) error {
-	if err := detach(path); err != nil {
-		return fmt.Errorf("cannot unmount namespace %s: %w", path, err)
+	err := tree.Detach(path)
+	if err == nil {
+		err = os.Remove(path)
 	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("cannot remove namespace file: %w", err)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("cannot remove namespace: %w", err)
 	}
 	return nil
 }

@@ -1,18 +1,18 @@
 package network
 
 import (
-	"bufio"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/google/nftables"
 	"github.com/vishvananda/netlink"
+
+	"github.com/margolite/margolite/runtime/tree"
 )
 
 // owner identifies the margolite that a link, table or mount belongs to. The zero
@@ -131,40 +131,24 @@ func (o owner) hasTag(name string) bool {
 // source is what the kernel shows as the device of the owner's mounts.
 func (o owner) source() string { return mountSource + o.id + ":" + o.dir }
 
-// maxMountLine bounds, in bytes, a line of mountinfo.
-const maxMountLine = 1 << 20
-
-// mountEscapes writes a path as mountinfo does, see proc(5).
-var mountEscapes = strings.NewReplacer(" ", `\040`, "\t", `\011`, "\n", `\012`, `\`, `\134`)
-
 // checkRunDir refuses a run directory in which another owner has sandboxes.
-func (o owner) checkRunDir(dir string) error {
+func (o owner) checkRunDir(dir string) (err error) {
 	if resolved, err := filepath.EvalSymlinks(dir); err == nil {
 		dir = resolved
 	}
-	hosts := mountEscapes.Replace(filepath.Join(dir, "hosts")) + "/"
-	f, err := os.Open("/proc/thread-self/mountinfo")
-	if err != nil {
-		return fmt.Errorf("cannot determine who owns the run directory: %w", err)
-	}
-	defer f.Close()
-	lines := bufio.NewScanner(f)
-	lines.Buffer(nil, maxMountLine)
-	for lines.Scan() {
-		// 36 35 0:41 / /run/margolite/hosts/x rw,nosuid shared:7 - tmpfs margolite:1a2b3c4d:/var/lib/margolite rw
-		before, after, _ := strings.Cut(lines.Text(), " - ")
-		fields, kind := strings.Fields(before), strings.Fields(after)
-		if len(fields) < 5 || len(kind) < 2 || !strings.HasPrefix(fields[4], hosts) {
-			continue
-		}
-		if mark, ok := strings.CutPrefix(kind[1], mountSource); ok {
+	failed := tree.EachMount(func(at, device string) (more bool) {
+		if mark, ok := strings.CutPrefix(device, mountSource); ok && strings.HasPrefix(at, filepath.Join(dir, "hosts")+"/") {
 			id, of, _ := strings.Cut(mark, ":")
 			if other := (owner{id, of}); !other.is(o) {
-				return fmt.Errorf("cannot use run directory %s: %w", dir, otherOwner(other))
+				err = fmt.Errorf("cannot use run directory %s: %w", dir, otherOwner(other))
 			}
 		}
+		return err == nil
+	})
+	if failed != nil {
+		return fmt.Errorf("cannot determine who owns the run directory: %w", failed)
 	}
-	return lines.Err()
+	return err
 }
 
 // isRulesTable says so of those that have the rules of some margolite.

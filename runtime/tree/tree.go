@@ -1,5 +1,5 @@
-// Package tree removes and measures directories that a workload has filled, and brings the names in a directory to the
-// medium.
+// Package tree removes and measures directories that a workload has filled, unmounts what is in the way, and brings the
+// names in a directory to the medium.
 //
 // What a workload has filled is hostile: deeper than a path may be long or than there are descriptors, with any number of files in one
 // directory, with symlinks to anywhere, changed while they are looked at. Whatever they are, a call takes a few

@@ -1,0 +1,63 @@
+package tree
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Detach unmounts whatever is mounted at path, however often, without waiting for those who use it. It does not ask what
+// is mounted there: a file server that is gone would not answer. Nothing is no error.
+func Detach(path string) error {
+	for {
+		switch err := unix.Unmount(path, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); {
+		case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOENT):
+			return nil
+		case err != nil:
+			return fmt.Errorf("cannot unmount %s: %w", path, err)
+		}
+	}
+}
+
+// EachMount calls visit with each mount point of this process, and what the kernel shows as the device that is mounted
+// there, until it wants no more.
+func EachMount(visit func(at, device string) (more bool)) error {
+	table, err := os.Open("/proc/thread-self/mountinfo")
+	if err != nil {
+		return err
+	}
+	defer table.Close()
+	return eachMount(table, visit)
+}
+
+// maxLine is how many bytes of a line are looked at. One of an overlay of many layers may be much longer, and moby/sys/mountinfo
+// then reads nothing at all: a workload may have such.
+const maxLine = 64 << 10
+
+// mountEscapes reads a path as mountinfo has it, see proc(5).
+var mountEscapes = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
+
+func eachMount(table io.Reader, visit func(at, device string) (more bool)) error {
+	lines := bufio.NewReaderSize(table, maxLine)
+	for goesOn := false; ; {
+		line, more, err := lines.ReadLine()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		// 36 35 0:41 / /run/margolite/hosts/x rw,nosuid shared:7 - tmpfs margolite:1a2b3c4d:/var/lib/margolite rw
+		before, after, _ := strings.Cut(string(line), " - ")
+		fields, device := strings.SplitN(before, " ", 6), append(strings.SplitN(after, " ", 3), "")[1]
+		if !goesOn && len(fields) == 6 && !visit(mountEscapes.Replace(fields[4]), device) {
+			return nil
+		}
+		goesOn = more
+	}
+}
