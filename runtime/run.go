@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
@@ -15,12 +14,8 @@ import (
 	"github.com/margolite/margolite/runtime/container"
 )
 
-const (
-	// abreast is how many sequences of a plan are executed at the same time.
-	abreast = 4
-
-	shimPause = 50 * time.Millisecond // for which a shim gets time to end
-)
+// abreast is how many sequences of a plan are executed at the same time.
+const abreast = 4
 
 // run brings one project to what is wanted. Whoever has one holds the project's lock.
 type run struct {
@@ -342,30 +337,12 @@ func (r *run) start(ctx context.Context, id string) error {
 	r.first.Lock()
 	if r.shim {
 		r.first.Unlock()
-		return r.startIn(ctx, id)
+		return r.e.containers.Start(ctx, id)
 	}
 	defer r.first.Unlock()
-	err := r.startIn(ctx, id)
+	err := r.e.containers.Start(ctx, id)
 	r.note(func() { r.shim = err == nil && r.stops == 0 }) // it ends with the last container that is stopped
 	return err
-}
-
-// startIn starts a container, again when the shim was just about to end, since
-// it had been left by the last one.
-func (r *run) startIn(ctx context.Context, id string) error {
-	err := r.e.containers.Start(ctx, id)
-	for n := 1; n < maxStarts && err != nil && ctx.Err() == nil && shimGone(err); n++ {
-		pause(ctx, shimPause)
-		err = r.e.containers.Start(ctx, id)
-	}
-	return err
-}
-
-// shimGone tells by its words, all that is left of it on the way from the shim,
-// whether an error is one of a shim that has ended.
-func shimGone(err error) bool {
-	text := err.Error()
-	return strings.Contains(text, "ttrpc: closed") || strings.Contains(text, "dial unix")
 }
 
 // object is what an error of the step is about: a service where there is one.

@@ -62,8 +62,8 @@ func cgroupDirs(group string) []string {
 }
 
 // endStrays kills what still runs in the control group of a container that has
-// no task: its shim died, or the directory of shims was wiped, so that nobody
-// else knows of these processes. Without this they would run beside new ones.
+// no task, and removes the group: its shim died, or the directory of shims was wiped, so
+// that nobody else knows of these processes. Without this they would run beside new ones.
 func (g *cgroups) endStrays(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeout(ctx, killTimeout)
 	defer cancel()
@@ -77,6 +77,9 @@ func (g *cgroups) endStrays(ctx context.Context, id string) error {
 			}
 		}
 		if !left {
+			for _, dir := range dirs {
+				_ = os.Remove(dir) // one that is not empty goes with the container
+			}
 			return nil
 		}
 		if !pause(ctx, strayPoll) {

@@ -58,7 +58,9 @@ func (c *Containers) Start(ctx context.Context, id string) error {
 	defer cancel()
 	err := c.sweepOnce(ctx)
 	if err == nil {
-		err = c.shims.with(ctx, id, func() error { return c.start(ctx, id) })
+		err = c.tasks.untilClear(ctx, id, func() error {
+			return c.shims.with(ctx, id, func() error { return c.start(ctx, id) })
+		})
 	}
 	if err != nil {
 		return fmt.Errorf("cannot start container %s: %w", id, err)
@@ -120,11 +122,15 @@ func (c *Containers) start(ctx context.Context, id string) error {
 		return err
 	}
 	c.cgroups.creating.RLock()
-	err = c.tasks.create(ctx, id, func(ctx context.Context) error {
+	killed, err := c.tasks.runc.unblocked(ctx, "create", id, cancelledIdle, func(ctx context.Context) error {
 		_, err := call(ctx, c.shims, createTimeout, c.shims.api().Create, request)
 		return err
 	})
 	c.cgroups.creating.RUnlock()
+	if killed {
+		// A shim of containerd 1.6 tells nothing while runc creates a task: it responds again.
+		c.shims.check(context.WithoutCancel(ctx), id)
+	}
 	if err != nil {
 		return c.tasks.undo(ctx, id, err)
 	}
@@ -137,30 +143,23 @@ func (c *Containers) start(ctx context.Context, id string) error {
 	return nil
 }
 
-// create makes a task, and waits for a shim to be gone that is in its way.
-func (t *tasks) create(ctx context.Context, id string, create func(context.Context) error) error {
+// untilClear starts a container again where what is in its way is about to go.
+func (t *tasks) untilClear(ctx context.Context, id string, start func() error) error {
 	for lost, wait := 0, burialPoll; ; {
-		killed, err := t.runc.unblocked(ctx, "create", id, cancelledIdle, create)
-		if killed {
-			// A shim of containerd 1.6 tells nothing while runc creates a task: it responds again.
-			t.check(context.WithoutCancel(ctx), id)
-		}
+		err := start()
 		switch {
-		case killed && err != nil:
-			return errors.Join(err, t.clear(ctx, id))
 		case errdefs.IsAlreadyExists(err):
 			// Its shim died, and containerd has not yet cleared away what it left.
-		case isLostShim(err, id) && lost < maxLostShims:
+		case lost == maxLostShims, errors.Is(err, ErrBlocked):
+			return err
+		case isLostShim(err, id):
 			// It was to share the shim of its group, which ended with the last container
 			// there was. The next attempt finds none and makes one.
 			lost++
 			wait *= 2
-		case isLeftByRunc(err) && lost < maxLostShims:
+		case isLeftByRunc(err):
 			lost++
 			t.runc.kill("create", id)
-			if clearErr := t.clear(ctx, id); clearErr != nil {
-				return errors.Join(err, clearErr)
-			}
 		default:
 			return err
 		}
@@ -170,16 +169,10 @@ func (t *tasks) create(ctx context.Context, id string, create func(context.Conte
 	}
 }
 
-// clear removes what a killed runc leaves of a container that never ran: with it runc
-// would refuse to create the container again. Its children are in the control group.
+// clear removes what is left of a container without a task: processes that nobody else
+// knows of, and what runc knows, with which it would refuse to create the container.
 func (t *tasks) clear(ctx context.Context, id string) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), killTimeout)
-	defer cancel()
-	err := t.cgroups.endStrays(ctx, id)
-	for _, dir := range t.cgroups.of(ctx, id) {
-		_ = os.Remove(dir) // below a parent of ours; or it goes with the container
-	}
-	return errors.Join(err, os.RemoveAll(filepath.Join(t.runc.dir, id)))
+	return errors.Join(t.cgroups.endStrays(ctx, id), os.RemoveAll(filepath.Join(t.runc.dir, id)))
 }
 
 // unbroken is ctx, with some time more when it ends: a creation or a deletion that is broken off between the parts of
@@ -197,9 +190,12 @@ func unbroken(ctx context.Context) (context.Context, context.CancelFunc) {
 // or the directory of one that was killed is still being removed. Containerd has no
 // better word for it than its text.
 func isLostShim(err error, id string) bool {
-	return err != nil && slices.ContainsFunc([]string{"failed to start shim", "ttrpc: closed", "shim task: shutdown", "/" + id + ": file exists"}, func(text string) bool {
-		return strings.Contains(err.Error(), text)
-	})
+	if err == nil {
+		return false
+	}
+	is := func(text string) bool { return strings.Contains(err.Error(), text) }
+	return slices.ContainsFunc([]string{"failed to start shim", "ttrpc: closed", "shim task: shutdown", "/" + id + ": file exists"}, is) ||
+		is("shim") && is("dial unix")
 }
 
 // isLeftByRunc tells whether runc knows a container of whose task containerd knows
@@ -354,7 +350,7 @@ func (t *tasks) delete(ctx context.Context, id string) error {
 	}
 	switch err := t.remove(ctx, id); {
 	case err == nil:
-		return t.cgroups.endStrays(ctx, id)
+		return t.clear(ctx, id)
 	case errors.Is(err, ErrUnresponsive):
 		return err
 	}

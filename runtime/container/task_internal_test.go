@@ -11,23 +11,6 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// answering answers with one error after the other, and then with success.
-type answering struct {
-	errs  []error
-	asked int
-}
-
-func (a *answering) create(context.Context) error {
-	a.asked++
-	if a.asked > len(a.errs) {
-		return nil
-	}
-	return a.errs[a.asked-1]
-}
-
-// idle are tasks that no runc works for.
-func idle() *tasks { return &tasks{&shims{runc: &runc{dir: "none"}}} }
-
 // A container that meets the shim of its group while that one ends gets another.
 func TestAShimThatEndsIsReplaced(t *testing.T) {
 	var (
@@ -54,12 +37,18 @@ func TestAShimThatEndsIsReplaced(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				a := &answering{errs: c.errs}
-				if err := idle().create(t.Context(), "web", a.create); !errors.Is(err, c.err) || (err == nil) != (c.err == nil) {
+				asked := 0
+				err := (&tasks{}).untilClear(t.Context(), "web", func() error {
+					if asked++; asked > len(c.errs) {
+						return nil
+					}
+					return c.errs[asked-1]
+				})
+				if !errors.Is(err, c.err) || (err == nil) != (c.err == nil) {
 					t.Errorf("the error is %v, want %v", err, c.err)
 				}
-				if a.asked != c.asked {
-					t.Errorf("it was asked for %d times, want %d", a.asked, c.asked)
+				if asked != c.asked {
+					t.Errorf("it was started %d times, want %d", asked, c.asked)
 				}
 			})
 		})
@@ -80,7 +69,8 @@ func TestACreationIsFinished(t *testing.T) {
 					}
 					return nil
 				}
-				if err := idle().create(ctx, "web", slow); !errors.Is(err, want) {
+				r := &runc{dir: "none"}
+				if _, err := r.unblocked(ctx, "create", "web", cancelledIdle, slow); !errors.Is(err, want) {
 					t.Errorf("it ends with %v, want %v", err, want)
 				}
 				if took := time.Since(begun); took > finishTimeout+time.Second {
