@@ -245,31 +245,8 @@ func (c *Containers) delete(ctx context.Context, id string) error {
 }
 
 // RemoveProject removes what is left of a project once its last container is
-// deleted: snapshots without a record, and the control group.
+// deleted: mounts of its volumes, and the control group.
 func (c *Containers) RemoveProject(ctx context.Context, project string) error {
-	snapshotter, _, err := c.o.snapshotter(ctx)
-	if err != nil {
-		return fmt.Errorf("cannot list snapshots of project %s: %w", project, err)
-	}
-	var left []snapshots.Info
-	err = snapshotter.Walk(ctx, func(_ context.Context, s snapshots.Info) error {
-		left = append(left, s)
-		return nil
-	}, fmt.Sprintf("labels.%q==%s", OwnerKey, project))
-	if err != nil {
-		return fmt.Errorf("cannot list snapshots of project %s: %w", project, err)
-	}
-	for _, s := range left {
-		if _, err := c.o.Client.ContainerService().Get(ctx, s.Name); !errdefs.IsNotFound(err) {
-			continue
-		}
-		if err := removeSnapshot(ctx, snapshotter, s.Name); err != nil {
-			return err
-		}
-	}
-	if err := os.RemoveAll(filepath.Dir(c.keptFiles(project, "x"))); err != nil { // of a Create that was killed
-		return fmt.Errorf("cannot remove configs and secrets of project %s: %w", project, err)
-	}
 	if err := c.volumes.release(ctx); err != nil {
 		return fmt.Errorf("cannot unmount volumes of project %s: %w", project, err)
 	}

@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	tasksapi "github.com/containerd/containerd/api/services/tasks/v1"
+	"github.com/containerd/containerd/v2/core/leases"
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 
@@ -32,10 +33,7 @@ func (c *Containers) findLeftovers() (leftovers, error) {
 		err = errors.Join(err, failed)
 		return found
 	}
-	for _, dir := range find(fillingPath(c.VolumeDir("*", "*"))) {
-		_ = os.Rename(dir, removingPath(dir)) // whoever fills the volume from now on removes it else
-	}
-	l.execs, l.volumes = find(c.execDir("*", "*")), find(removingPath(c.VolumeDir("*", "*")))
+	l.execs, l.volumes = find(c.execDir("*", "*")), find(c.VolumeDir("*", ".*"))
 	for _, pattern := range []string{c.keptFiles("*", "*"), c.placedFiles("*"), c.stdin("*"), c.sharedMemory("*"), c.nerdctlDir("*")} {
 		for _, path := range find(pattern) {
 			l.ids[filepath.Base(path)] = struct{}{}
@@ -92,32 +90,24 @@ func (c *Containers) sweepOnce(ctx context.Context) error {
 
 // RemoveLeftovers removes the volumes that a former agent was filling or removing
 // when it was killed, and ends those of its commands that could not be ended before.
-// It may take long, and is to be called again after an error.
-func (c *Containers) RemoveLeftovers(ctx context.Context) error {
+// It may take long, and is to be called again after an error, by one at a time.
+func (c *Containers) RemoveLeftovers(ctx context.Context) (err error) {
 	if err := c.sweepOnce(ctx); err != nil {
 		return err
 	}
-	c.mu.Lock()
-	left := c.left
-	c.left.execs, c.left.volumes = nil, nil
-	c.mu.Unlock()
-	execs, err := c.execs.end(ctx, left.execs)
-	errs := []error{err}
-	var volumes []string
-	for _, dir := range left.volumes {
-		if err := tree.Remove(ctx, dir); err != nil {
-			errs, volumes = append(errs, err), append(volumes, dir)
+	c.left.execs, err = c.execs.end(ctx, c.left.execs)
+	for _, dir := range c.left.volumes {
+		if failed := tree.Remove(ctx, dir); failed != nil {
+			err = errors.Join(err, failed)
 			continue
 		}
 		_ = os.Remove(filepath.Dir(dir)) // of the project, where it was the last
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.left.execs, c.left.volumes = append(c.left.execs, execs...), append(c.left.volumes, volumes...)
-	return errors.Join(errs...)
+	return err
 }
 
-// endLeases ends the leases of containers that a killed agent was creating: nobody goes on with them.
+// endLeases ends the leases of containers that a killed agent was creating: nobody goes on with them, and containerd collects
+// their snapshots.
 func (c *Containers) endLeases(ctx context.Context) error {
 	service := c.o.Client.LeasesService()
 	left, err := service.List(ctx, fmt.Sprintf("labels.%q==%q", leaseLabel, c.o.StateDir))
@@ -125,7 +115,7 @@ func (c *Containers) endLeases(ctx context.Context) error {
 		return err
 	}
 	for _, lease := range left {
-		if err := service.Delete(ctx, lease); err != nil && !errdefs.IsNotFound(err) {
+		if err := service.Delete(ctx, lease, leases.SynchronousDelete); err != nil && !errdefs.IsNotFound(err) {
 			return err
 		}
 	}

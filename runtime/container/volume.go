@@ -257,8 +257,7 @@ func fillVolume(dir, root, target string, mounted bool) (err error) {
 	}
 	into := dir
 	if !mounted {
-		into = fillingPath(dir)
-		if err := os.RemoveAll(into); err != nil {
+		if into, err = os.MkdirTemp(filepath.Dir(dir), "."+filepath.Base(dir)+".filling-"); err != nil {
 			return fmt.Errorf("cannot fill volume: %w", err)
 		}
 		defer func() { err = errors.Join(err, os.RemoveAll(into)) }() // which was renamed, or is in vain
@@ -276,11 +275,6 @@ func fillVolume(dir, root, target string, mounted bool) (err error) {
 		return fmt.Errorf("cannot fill volume: %w", err)
 	}
 	return tree.Sync(filepath.Dir(dir))
-}
-
-// fillingPath is where a volume is filled. No volume's name starts with a dot.
-func fillingPath(dir string) string {
-	return filepath.Join(filepath.Dir(dir), "."+filepath.Base(dir)+".filling")
 }
 
 // isEmpty tells whether there is nothing in a directory. It reads one name, however many a container has put there.
