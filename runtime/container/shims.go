@@ -55,8 +55,9 @@ type shims struct {
 	changed chan struct{} // poked when a shim becomes silent, or is so no more
 	ending  chan struct{} // holds one while a shim is killed: those that share it find out at the same time
 
+	mu   sync.Mutex
+	tell func(id string) // that a shim has become silent, or is so no more; nil: nobody watches
 	// By container.
-	mu     sync.Mutex
 	calls  map[string]int       // in progress
 	asked  map[string]*question // the first that has no answer yet
 	silent map[string]silence
@@ -276,7 +277,6 @@ func (s *shims) get(ctx context.Context, id, exec string) (*task.Process, error)
 
 func (s *shims) note(id string, q *question) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	close(q.done)
 	if s.asked[id] == q {
 		delete(s.asked, id)
@@ -293,17 +293,28 @@ func (s *shims) note(id string, q *question) {
 	} else {
 		delete(s.silent, id)
 	}
-	if is != was {
-		select {
-		case s.changed <- struct{}{}:
-		default:
-		}
+	tell := s.tell
+	s.mu.Unlock()
+	switch {
+	case is && quiet.failures == 2: // one that was busy for once is not worth a word
+		s.logger.Warn("shim does not respond", "container", id, "kill_after", s.grace)
+	case !is && quiet.failures > 1:
+		s.logger.Info("shim responds again, or is gone", "container", id)
+	}
+	if is == was {
+		return
+	}
+	if tell != nil {
+		tell(id)
+	}
+	select {
+	case s.changed <- struct{}{}:
+	default:
 	}
 }
 
 type standing struct {
 	silent  bool
-	again   bool // it was asked more than once since
 	late    bool // it was asked a while ago, and has not answered yet
 	due     bool // it is silent, and to be asked again
 	expired bool // it is silent, and its grace time is over
@@ -317,7 +328,6 @@ func (s *shims) standing(id string) standing {
 	q := s.asked[id]
 	return standing{
 		silent:  silent,
-		again:   quiet.failures > 1,
 		late:    q != nil && time.Since(q.begun) >= lateAnswer,
 		due:     silent && q == nil && time.Since(quiet.last) >= s.recheck(),
 		expired: silent && quiet.failures >= minFailures && time.Since(quiet.since) >= s.grace,
@@ -363,10 +373,20 @@ const shimProcess = "containerd-shim"
 // ended. changed is called with the container of a shim that becomes silent or is so no
 // more; it must not block.
 func (s *shims) WatchShims(ctx context.Context, changed func(id string)) error {
-	told := make(map[string]bool) // containers of silent shims, and whether that was logged
+	s.mu.Lock()
+	s.tell = changed
+	s.mu.Unlock()
 	for {
+		silent := s.listSilent()
+		for _, id := range silent {
+			if !s.standing(id).expired {
+				s.isSilent(ctx, id) // asks it when it is time
+			} else if err := s.end(ctx, id); err != nil && ctx.Err() == nil {
+				s.logger.Warn("cannot kill shim that does not respond", "container", id, "error", err)
+			}
+		}
 		var again <-chan time.Time // nil: all shims respond
-		if len(told) > 0 {
+		if len(silent) > 0 {
 			again = time.After(s.recheck())
 		}
 		select {
@@ -374,34 +394,6 @@ func (s *shims) WatchShims(ctx context.Context, changed func(id string)) error {
 			return nil
 		case <-s.changed:
 		case <-again:
-		}
-		silent := s.listSilent()
-		for id, logged := range told {
-			if slices.Contains(silent, id) {
-				continue
-			}
-			if logged {
-				s.logger.Info("shim responds again, or is gone", "container", id)
-			}
-			delete(told, id)
-			changed(id)
-		}
-		for _, id := range silent {
-			now := s.standing(id)
-			logged, known := told[id]
-			if !known {
-				changed(id)
-			}
-			if told[id] = now.again; now.again && !logged {
-				s.logger.Warn("shim does not respond", "container", id, "kill_after", s.grace)
-			}
-			if !now.expired {
-				s.isSilent(ctx, id) // asks it when it is time
-				continue
-			}
-			if err := s.end(ctx, id); err != nil && ctx.Err() == nil {
-				s.logger.Warn("cannot kill shim that does not respond", "container", id, "error", err)
-			}
 		}
 	}
 }

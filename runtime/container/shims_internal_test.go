@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"testing"
@@ -63,7 +64,7 @@ func newQuestioned(hung ...string) *questioned {
 }
 
 func (q *questioned) shims() *shims {
-	return newShims(&records{client: client{tasks: q}}, nil, nil, 0)
+	return newShims(&records{client: client{tasks: q}, logger: slog.New(slog.DiscardHandler)}, nil, nil, 0)
 }
 
 // However many shims do not respond, and in whichever way, whoever looks at all waits
