@@ -19,16 +19,20 @@ import (
 	"github.com/containerd/containerd/v2/defaults"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/containerd/containerd/v2/plugins"
-	"github.com/containerd/containerd/v2/plugins/content/local"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 	bolt "go.etcd.io/bbolt"
+	"golang.org/x/sys/unix"
 
 	"github.com/margolite/margolite/runtime/containerd"
 	"github.com/margolite/margolite/runtime/tree"
 )
 
-// bad is what is added to the name of a database of containerd that is set aside.
-const bad = ".bad"
+const (
+	// bad is what is added to the name of a database of containerd that is set aside.
+	bad = ".bad"
+	// leastFree is how many bytes new databases need.
+	leastFree = 4 << 20
+)
 
 // lostPrefix begins the names of directories with snapshots that no database knows any more. Containers may run on them
 // still.
@@ -68,9 +72,9 @@ func snapshotters() []string { return []string{defaults.DefaultSnapshotter, nati
 // closed is there after an end in order.
 func (d databases) closed() string { return filepath.Join(d.Root, "closed") }
 
-// repair replaces all databases if one of them is lost, or lost what another one relies on. Those that were closed in order
+// repair sets all databases aside if one of them is lost, or lost what another one relies on. Those that were closed in order
 // only have to be there. It says whether they were; from here on a power cut is no end in order.
-func (d databases) repair(ctx context.Context) (closed bool, err error) {
+func (d databases) repair() (closed bool, err error) {
 	if closed = exists(d.closed()); closed {
 		if err := errors.Join(remove(d.closed()), tree.Sync(d.Root)); err != nil {
 			return false, err
@@ -90,7 +94,7 @@ func (d databases) repair(ctx context.Context) (closed bool, err error) {
 		}
 		if damage != "" {
 			d.logLoss(db.path, damage)
-			return false, d.replace(ctx, db.path)
+			return false, d.setAside(db.path)
 		}
 	}
 	if closed {
@@ -103,7 +107,7 @@ func (d databases) repair(ctx context.Context) (closed bool, err error) {
 		}
 		if lost != "" {
 			d.logLoss(d.snapshots(name).path, "snapshot "+lost+" is gone")
-			return false, d.replace(ctx, "")
+			return false, d.setAside("")
 		}
 	}
 	return false, nil
@@ -195,14 +199,18 @@ func eachBucket(in *bolt.Bucket, do func(key []byte, b *bolt.Bucket) error) erro
 	return in.ForEachBucket(func(key []byte) error { return do(key, in.Bucket(key)) })
 }
 
-// replace replaces all databases. The new metadata knows the content that is on the device; whoever wants it unpacks
-// images and creates containers again. A damaged file is kept beside its place. While the metadata is missing, a start
-// after a power cut comes here again.
-func (d databases) replace(ctx context.Context, damaged string) error {
-	kept := ""
+// setAside removes all databases, so that containerd makes new ones, as on a new device; see recoverContent. Whoever wants
+// images unpacks them again, and creates containers again. A damaged file is kept beside its place, unless new ones would
+// have no room then. While there is no metadata, a start after a power cut comes here again.
+func (d databases) setAside(damaged string) error {
 	if info, err := os.Stat(damaged); err == nil && info.Size() > 0 {
-		kept = damaged + bad
-		if err := os.Rename(damaged, kept); err != nil {
+		var medium unix.Statfs_t
+		if err := unix.Statfs(damaged, &medium); err == nil && int64(medium.Bfree)*int64(medium.Bsize) < leastFree {
+			err = remove(damaged)
+		} else {
+			err = os.Rename(damaged, damaged+bad)
+		}
+		if err != nil {
 			return fmt.Errorf("cannot set database of containerd aside: %w", err)
 		}
 	}
@@ -218,68 +226,53 @@ func (d databases) replace(ctx context.Context, damaged string) error {
 			return err
 		}
 	}
-	fresh := metadata + ".new"
-	err := d.fill(ctx, fresh)
-	if err != nil && isFull(err) && kept != "" { // to keep what is damaged is not worth a failed start
-		if err = remove(kept); err == nil {
-			err = d.fill(ctx, fresh)
-		}
-	}
-	if err == nil {
-		err = os.Rename(fresh, metadata)
-	}
-	if err != nil {
-		return errors.Join(fmt.Errorf("cannot create database of containerd: %w", err), remove(fresh))
-	}
-	return tree.Sync(filepath.Dir(metadata))
+	return nil
 }
 
-// fill makes a database at path that knows the content of the device, which a lease holds until somebody has said what is
-// still wanted.
-func (d databases) fill(ctx context.Context, path string) error {
-	if err := remove(path); err != nil {
+// recoverContent has a new database know the content that is on the device since a former one was lost. A lease holds it
+// until somebody has said what is still wanted.
+func recoverContent(ctx context.Context, db *metadata.DB, blobs content.Store, namespace string) error {
+	var known []string
+	err := db.View(func(tx *bolt.Tx) (err error) {
+		known, err = metadata.NewNamespaceStore(tx).List(ctx)
+		return err
+	})
+	if err != nil || len(known) > 0 || namespace == "" {
 		return err
 	}
-	file, err := openBolt(path)
-	if err != nil {
+	ctx = namespaces.WithNamespace(ctx, namespace)
+	var found []content.Info
+	err = blobs.Walk(ctx, func(blob content.Info) error {
+		found = append(found, blob)
+		return nil
+	})
+	if len(found) == 0 && errors.Is(err, fs.ErrNotExist) {
+		return nil // there has been none yet
+	}
+	if err != nil || len(found) == 0 {
 		return err
 	}
-	file.NoSync = true // it gets its name when it is on the medium
-	err = d.register(ctx, file)
-	if err == nil {
-		err = file.Sync()
-	}
-	return errors.Join(err, file.Close())
-}
-
-func (d databases) register(ctx context.Context, file *bolt.DB) error {
-	blobs, err := local.NewStore(d.content())
-	if err != nil {
-		return err
-	}
-	db := metadata.NewDB(file, blobs, nil)
-	if err := db.Init(ctx); err != nil || d.Namespace == "" {
-		return err
-	}
-	ctx = namespaces.WithNamespace(ctx, d.Namespace)
 	return db.Update(func(tx *bolt.Tx) error {
 		ctx := boltutil.WithTransaction(ctx, tx)
-		if err := metadata.NewNamespaceStore(tx).Create(ctx, d.Namespace, nil); err != nil {
+		if err := metadata.NewNamespaceStore(tx).Create(ctx, namespace, nil); err != nil {
 			return err
 		}
 		if _, err := metadata.NewLeaseManager(db).Create(ctx, leases.WithID(containerd.RecoveredLease)); err != nil {
 			return err
 		}
 		ctx = leases.WithLease(ctx, containerd.RecoveredLease)
-		return blobs.Walk(ctx, func(blob content.Info) error {
+		for _, blob := range found {
 			// What the store has already, it takes as it is: by its digest and its size.
 			w, err := db.ContentStore().Writer(ctx, content.WithRef("recover "+blob.Digest.String()),
 				content.WithDescriptor(v1.Descriptor{Digest: blob.Digest, Size: blob.Size}))
+			if err == nil {
+				err = errors.Join(w.Commit(ctx, blob.Size, blob.Digest), w.Close())
+			}
 			if err != nil {
 				return err
 			}
-			return errors.Join(w.Commit(ctx, blob.Size, blob.Digest), w.Close())
-		})
+		}
+		return nil
 	})
 }
 

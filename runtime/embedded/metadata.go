@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"time"
@@ -28,7 +27,7 @@ import (
 const lockPatience = time.Second
 
 // openMetadata is containerd's metadata plugin, which would wait for the lock of the database for ever.
-func openMetadata(ic *plugin.InitContext, log *slog.Logger) (any, error) {
+func openMetadata(ic *plugin.InitContext, o Options) (any, error) {
 	root := ic.Properties[plugins.PropertyRootDir]
 	if err := os.MkdirAll(root, 0o700); err != nil {
 		return nil, err
@@ -54,13 +53,16 @@ func openMetadata(ic *plugin.InitContext, log *slog.Logger) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	downloads := databases{Options{Root: filepath.Dir(root)}}.content()
+	downloads := databases{o}.content()
 	if err := errors.Join(dropChecks(downloads), dropTorn(ic.Context, blobs.(content.Store), downloads)); err != nil {
-		log.Warn("leftovers still take space", "error", err)
+		o.Logger.Warn("leftovers still take space", "error", err)
 	}
 	db := metadata.NewDB(file, blobs.(content.Store), snapshotters,
 		metadata.WithEventsPublisher(exchange.(events.Publisher)))
-	if err := db.Init(ic.Context); err != nil {
+	if err = db.Init(ic.Context); err == nil {
+		err = recoverContent(ic.Context, db, blobs.(content.Store), o.Namespace)
+	}
+	if err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
 	return db, nil

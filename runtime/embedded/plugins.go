@@ -62,7 +62,7 @@ func (s *Server) registrations(o Options) plugin.Registry {
 			Type:     plugins.MetadataPlugin,
 			ID:       "bolt",
 			Requires: []plugin.Type{plugins.ContentPlugin, plugins.EventPlugin, plugins.SnapshotPlugin},
-			InitFn:   func(ic *plugin.InitContext) (any, error) { return openMetadata(ic, o.Logger) },
+			InitFn:   func(ic *plugin.InitContext) (any, error) { return openMetadata(ic, o) },
 		}).
 		Register(&plugin.Registration{
 			Type:     plugins.GCPlugin,

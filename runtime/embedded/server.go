@@ -76,7 +76,7 @@ func (s *Server) start(ctx context.Context, o Options) error {
 		o.Logger.Warn("cannot clean up after a killed containerd", "error", err)
 	}
 	files := databases{o}
-	closed, err := files.repair(ctx)
+	closed, err := files.repair()
 	if err != nil {
 		return err
 	}
