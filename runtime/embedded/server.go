@@ -14,18 +14,11 @@ import (
 	"sync"
 	"sync/atomic"
 
-	containersapi "github.com/containerd/containerd/api/services/containers/v1"
-	imagesapi "github.com/containerd/containerd/api/services/images/v1"
-	namespacesapi "github.com/containerd/containerd/api/services/namespaces/v1"
-	tasksapi "github.com/containerd/containerd/api/services/tasks/v1"
 	"github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/core/content"
 	"github.com/containerd/containerd/v2/core/diff"
-	"github.com/containerd/containerd/v2/core/introspection"
-	"github.com/containerd/containerd/v2/core/leases"
 	"github.com/containerd/containerd/v2/core/metadata"
 	"github.com/containerd/containerd/v2/core/mount"
-	"github.com/containerd/containerd/v2/core/snapshots"
 	"github.com/containerd/containerd/v2/defaults"
 	"github.com/containerd/containerd/v2/plugins"
 	"github.com/containerd/containerd/v2/plugins/services"
@@ -72,7 +65,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 }
 
 func (s *Server) start(ctx context.Context, o Options) error {
-	if err := clearBundles(o); err != nil {
+	if err := clearBundles(ctx, o); err != nil {
 		o.Logger.Warn("cannot clean up after a killed containerd", "error", err)
 	}
 	files := databases{o}
@@ -188,37 +181,21 @@ func (s *Server) services() ([]client.ServicesOpt, error) {
 		id   string
 		with func(any) client.ServicesOpt
 	}{
-		{plugins.EventPlugin, "exchange", func(i any) client.ServicesOpt {
-			return client.WithEventService(i.(client.EventService))
-		}},
-		{plugins.LeasePlugin, "manager", func(i any) client.ServicesOpt {
-			return client.WithLeasesService(i.(leases.Manager))
-		}},
-		{plugins.ServicePlugin, services.ContentService, func(i any) client.ServicesOpt {
-			blobs = i.(content.Store)
-			return client.WithContentStore(blobs)
-		}},
-		{plugins.ServicePlugin, services.ImagesService, func(i any) client.ServicesOpt {
-			return client.WithImageClient(i.(imagesapi.ImagesClient))
-		}},
-		{plugins.ServicePlugin, services.SnapshotsService, func(i any) client.ServicesOpt {
-			return client.WithSnapshotters(i.(map[string]snapshots.Snapshotter))
-		}},
-		{plugins.ServicePlugin, services.ContainersService, func(i any) client.ServicesOpt {
-			return client.WithContainerClient(i.(containersapi.ContainersClient))
-		}},
-		{plugins.ServicePlugin, services.TasksService, func(i any) client.ServicesOpt {
-			return client.WithTaskClient(i.(tasksapi.TasksClient))
-		}},
-		{plugins.DiffPlugin, "walking", func(i any) client.ServicesOpt {
-			return client.WithDiffService(applier{i.(diff.Comparer), blobs})
-		}},
-		{plugins.ServicePlugin, services.NamespacesService, func(i any) client.ServicesOpt {
-			return client.WithNamespaceClient(i.(namespacesapi.NamespacesClient))
-		}},
-		{plugins.ServicePlugin, services.IntrospectionService, func(i any) client.ServicesOpt {
-			return client.WithIntrospectionService(i.(introspection.Service))
-		}},
+		{plugins.EventPlugin, "exchange", as(client.WithEventService)},
+		{plugins.LeasePlugin, "manager", as(client.WithLeasesService)},
+		{plugins.ServicePlugin, services.ContentService, as(func(store content.Store) client.ServicesOpt {
+			blobs = store
+			return client.WithContentStore(store)
+		})},
+		{plugins.ServicePlugin, services.ImagesService, as(client.WithImageClient)},
+		{plugins.ServicePlugin, services.SnapshotsService, as(client.WithSnapshotters)},
+		{plugins.ServicePlugin, services.ContainersService, as(client.WithContainerClient)},
+		{plugins.ServicePlugin, services.TasksService, as(client.WithTaskClient)},
+		{plugins.DiffPlugin, "walking", as(func(d diff.Comparer) client.ServicesOpt {
+			return client.WithDiffService(applier{d, blobs})
+		})},
+		{plugins.ServicePlugin, services.NamespacesService, as(client.WithNamespaceClient)},
+		{plugins.ServicePlugin, services.IntrospectionService, as(client.WithIntrospectionService)},
 	} {
 		p := s.plugins.Get(direct.kind, direct.id)
 		if p == nil {
@@ -231,6 +208,11 @@ func (s *Server) services() ([]client.ServicesOpt, error) {
 		opts = append(opts, direct.with(instance))
 	}
 	return opts, nil
+}
+
+// as takes what a plugin is for what an option of the client wants.
+func as[T any](with func(T) client.ServicesOpt) func(any) client.ServicesOpt {
+	return func(instance any) client.ServicesOpt { return with(instance.(T)) }
 }
 
 // Close stops serving and closes the metadata. Shims and workloads keep running; a later Start finds them.
