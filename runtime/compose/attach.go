@@ -40,7 +40,7 @@ func (r *resolver) attach(s *Service, c types.ServiceConfig) {
 		s.Attached = append(s.Attached, r.attachment(key, network, config))
 	}
 	// Docker takes the default route from a network that has a way out.
-	slices.SortFunc(s.Attached, func(a, b Attachment) int {
+	sortBy(s.Attached, func(a, b Attachment) int {
 		return cmp.Or(r.inside(a)-r.inside(b), cmp.Compare(b.Gateway, a.Gateway), cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.Network, b.Network))
 	})
 	links := map[string]string{}

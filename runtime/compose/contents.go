@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"path"
-	"slices"
 	"strconv"
 
 	"github.com/compose-spec/compose-go/v2/types"
@@ -44,7 +43,7 @@ func (r *resolver) fileObjects(s *Service, c types.ServiceConfig) {
 	if size > maxContents {
 		r.refuse("configs", "and secrets have %d bytes; a container can have at most %d", size, maxContents)
 	}
-	slices.SortStableFunc(s.Files, func(a, b File) int { return cmp.Compare(a.Target, b.Target) })
+	sortBy(s.Files, func(a, b File) int { return cmp.Compare(a.Target, b.Target) })
 }
 
 func (r *resolver) fileObject(s *Service, f File, w types.FileReferenceConfig, object types.FileObjectConfig, defined bool) {

@@ -49,7 +49,9 @@ func (r *resolver) dependsOn(c types.ServiceConfig) []Dependency {
 			dependencies[ref.service] = Dependency{Service: ref.service, Condition: ConditionStarted, Required: true, Restart: ref.restart}
 		}
 	}
-	return slices.SortedFunc(maps.Values(dependencies), func(a, b Dependency) int { return cmp.Compare(a.Service, b.Service) })
+	sorted := slices.Collect(maps.Values(dependencies))
+	sortBy(sorted, func(a, b Dependency) int { return cmp.Compare(a.Service, b.Service) })
+	return sorted
 }
 
 func (l *loading) checkMentions(p *Project) {

@@ -33,7 +33,7 @@ func (r *resolver) devices(s *Service, c types.ServiceConfig) {
 		}
 		s.Devices = append(s.Devices, device)
 	}
-	slices.SortStableFunc(s.Devices, func(a, b Device) int {
+	sortBy(s.Devices, func(a, b Device) int {
 		return cmp.Or(cmp.Compare(a.Target, b.Target), cmp.Compare(a.Path, b.Path))
 	})
 	for _, rule := range c.DeviceCgroupRules {

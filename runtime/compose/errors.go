@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sort"
 
 	"github.com/margolite/margolite/runtime/fault"
 )
@@ -37,9 +38,15 @@ func (f *findings) add(service, key, format string, args ...any) {
 	*f = append(*f, &Error{Service: service, Key: key, Reason: fmt.Sprintf(format, args...)})
 }
 
+// sortBy sorts with one implementation for all types: that of package slices is one of ten
+// kilobytes for each.
+func sortBy[T any](list []T, compare func(a, b T) int) {
+	sort.SliceStable(list, func(i, j int) bool { return compare(list[i], list[j]) < 0 })
+}
+
 // err joins the findings in a stable order, each once; nil if there are none.
 func (f findings) err() error {
-	slices.SortFunc(f, func(a, b *Error) int {
+	sortBy(f, func(a, b *Error) int {
 		return cmp.Or(cmp.Compare(a.Service, b.Service), cmp.Compare(a.Key, b.Key), cmp.Compare(a.Reason, b.Reason))
 	})
 	f = slices.CompactFunc(f, func(a, b *Error) bool { return *a == *b })

@@ -75,7 +75,7 @@ func (r *resolver) extraHosts(written types.HostsList) []ExtraHost {
 	if len(hosts) > maxHosts {
 		r.refuse("extra_hosts", "has %d entries; the limit is %d", len(hosts), maxHosts)
 	}
-	slices.SortFunc(hosts, func(a, b ExtraHost) int {
+	sortBy(hosts, func(a, b ExtraHost) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), a.Address.Compare(b.Address))
 	})
 	return slices.Compact(hosts)
@@ -91,7 +91,7 @@ func (r *resolver) links(written []string) []ServiceName {
 		}
 		links = append(links, ServiceName{Service: service, Name: r.hostName("links", name)})
 	}
-	slices.SortFunc(links, func(a, b ServiceName) int {
+	sortBy(links, func(a, b ServiceName) int {
 		return cmp.Or(cmp.Compare(a.Service, b.Service), cmp.Compare(a.Name, b.Name))
 	})
 	return slices.Compact(links)

@@ -160,7 +160,7 @@ func (r *resolver) pools(n *Network, key string, configs []*types.IPAMPool) {
 		families[v4] = true
 		n.Pools = append(n.Pools, pool)
 	}
-	slices.SortFunc(n.Pools, func(a, b Pool) int { return a.Subnet.Addr().Compare(b.Subnet.Addr()) })
+	sortBy(n.Pools, func(a, b Pool) int { return a.Subnet.Addr().Compare(b.Subnet.Addr()) })
 }
 
 // is4 tells the family of a pool; one that says nothing at all is of IPv4.

@@ -53,7 +53,7 @@ func (r *resolver) ports(s *Service, c types.ServiceConfig) {
 		}
 		ports = append(ports, p)
 	}
-	slices.SortFunc(ports, func(a, b Port) int {
+	sortBy(ports, func(a, b Port) int {
 		return cmp.Or(cmp.Compare(a.HostPort, b.HostPort), cmp.Compare(a.LastPort, b.LastPort), cmp.Compare(a.Protocol, b.Protocol),
 			a.HostIP.Compare(b.HostIP), cmp.Compare(a.ContainerPort, b.ContainerPort))
 	})

@@ -53,7 +53,7 @@ func (r *resolver) mounts(s *Service, configs []types.ServiceVolumeConfig) {
 }
 
 func sortMounts(mounts []Mount) {
-	slices.SortStableFunc(mounts, func(a, b Mount) int { return cmp.Compare(a.Target, b.Target) })
+	sortBy(mounts, func(a, b Mount) int { return cmp.Compare(a.Target, b.Target) })
 }
 
 func (r *resolver) bind(c types.ServiceVolumeConfig) Mount {
@@ -160,7 +160,7 @@ func (r *resolver) tmpfs(s *Service, written []string) {
 		slices.Sort(t.Options)
 		s.Tmpfs = append(s.Tmpfs, t)
 	}
-	slices.SortStableFunc(s.Tmpfs, func(a, b Tmpfs) int { return cmp.Compare(a.Target, b.Target) })
+	sortBy(s.Tmpfs, func(a, b Tmpfs) int { return cmp.Compare(a.Target, b.Target) })
 }
 
 func isTmpfsOption(option string) bool {
