@@ -199,18 +199,20 @@ func eachBucket(in *bolt.Bucket, do func(key []byte, b *bolt.Bucket) error) erro
 	return in.ForEachBucket(func(key []byte) error { return do(key, in.Bucket(key)) })
 }
 
-// setAside removes all databases, so that containerd makes new ones, as on a new device; see recoverContent. Whoever wants
-// images unpacks them again, and creates containers again. A damaged file is kept beside its place, unless new ones would
-// have no room then. While there is no metadata, a start after a power cut comes here again.
+// setAsideOrRemove keeps a damaged file beside its place, unless a new one would have no room then.
+func setAsideOrRemove(damaged string) error {
+	var medium unix.Statfs_t
+	if err := unix.Statfs(damaged, &medium); err == nil && int64(medium.Bfree)*int64(medium.Bsize) < leastFree {
+		return remove(damaged)
+	}
+	return os.Rename(damaged, damaged+bad)
+}
+
+// setAside removes all databases, so that containerd makes new ones, as on a new device; see recoverContent. Images are
+// unpacked and containers created again. While there is no metadata, a start after a power cut comes here again.
 func (d databases) setAside(damaged string) error {
 	if info, err := os.Stat(damaged); err == nil && info.Size() > 0 {
-		var medium unix.Statfs_t
-		if err := unix.Statfs(damaged, &medium); err == nil && int64(medium.Bfree)*int64(medium.Bsize) < leastFree {
-			err = remove(damaged)
-		} else {
-			err = os.Rename(damaged, damaged+bad)
-		}
-		if err != nil {
+		if err := setAsideOrRemove(damaged); err != nil {
 			return fmt.Errorf("cannot set database of containerd aside: %w", err)
 		}
 	}
