@@ -148,9 +148,7 @@ func (s *site) refuses() {
 func (s *site) fullStatus() *control.Status {
 	s.t.Helper()
 	status, err := s.agent.Status(s.t.Context())
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	check(s.t, err)
 	return status
 }
 
@@ -294,9 +292,7 @@ func (s *site) quiet() {
 	defer cancel()
 	for {
 		// A commit of nothing waits for the one that is being made.
-		if err := s.store.Commit("nothing", store.Change{}); err != nil {
-			s.t.Fatal(err)
-		}
+		check(s.t, s.store.Commit("nothing", store.Change{}))
 		if left, err := s.store.CountReports(); err != nil || left == 0 {
 			return
 		}
@@ -1117,4 +1113,11 @@ func (f *fakeRuntime) Changed() (projects []string, all bool) {
 	defer f.mu.Unlock()
 	projects, f.ended = f.ended, nil
 	return projects, len(projects) == 0
+}
+
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

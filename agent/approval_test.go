@@ -35,16 +35,12 @@ func (s *site) answer(say func(context.Context, control.AnswerRequest) error, do
 
 func (s *site) approve(doc string) {
 	s.t.Helper()
-	if err := s.answer(s.agent.Approve, doc, ""); err != nil {
-		s.t.Fatal(err)
-	}
+	check(s.t, s.answer(s.agent.Approve, doc, ""))
 }
 
 func (s *site) reject(doc string) {
 	s.t.Helper()
-	if err := s.answer(s.agent.Reject, doc, "not today"); err != nil {
-		s.t.Fatal(err)
-	}
+	check(s.t, s.answer(s.agent.Reject, doc, "not today"))
 }
 
 // record is what is known about the first deployment.
@@ -280,9 +276,7 @@ func TestWhatRunsWithoutARecordWaitsToo(t *testing.T) {
 	s.reason(second, "waits for approval")
 	s.heard(second, "pending@2")
 	revision := digest.FromString(second).String()
-	if err := s.agent.Approve(t.Context(), control.AnswerRequest{Deployment: second, Revision: revision, Caller: byHand}); err != nil {
-		t.Fatal(err)
-	}
+	check(t, s.agent.Approve(t.Context(), control.AnswerRequest{Deployment: second, Revision: revision, Caller: byHand}))
 	s.heard(second, "pending@2", "removing@2", "removed@2")
 	s.runtime.await(t, first+"-main 1.0.0")
 }
@@ -405,15 +399,11 @@ func TestWhatIsNotAllowedIsTriedWhenTheRulesChange(t *testing.T) {
 	s.quiet()
 	s.change(func(records *store.Store) {
 		d, err := records.Deployment(first)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		d.Phase, d.Desired.Staged = "failed", nil
 		d.Fault = &store.Fault{Code: "NOT_ALLOWED", Source: "app", Message: "privileged"}
 		d.Components[0].State, d.Components[0].Fault = "failed", d.Fault
-		if err := records.Commit("test", store.Change{Deployments: []store.Deployment{d}}); err != nil {
-			t.Fatal(err)
-		}
+		check(t, records.Commit("test", store.Change{Deployments: []store.Deployment{d}}))
 	})
 	s.eventually("it runs again", func() bool { return s.record().Phase == "active" })
 	s.untouched("1.0.0")
@@ -457,9 +447,7 @@ func (s *site) script(code string) (policy.Hook, func() int) {
 	dir := s.t.TempDir()
 	path, asked := filepath.Join(dir, "hook"), filepath.Join(dir, "asked")
 	text := "#!/bin/sh\necho \"$MARGOLITE_CHANGE\" >>" + asked + "\n" + code + "\n"
-	if err := os.WriteFile(path, []byte(text), 0o700); err != nil {
-		s.t.Fatal(err)
-	}
+	check(s.t, os.WriteFile(path, []byte(text), 0o700))
 	return policy.Hook{Command: []string{path}, Timeout: time.Minute}, func() int {
 		said, _ := os.ReadFile(asked)
 		return strings.Count(string(said), "\n")

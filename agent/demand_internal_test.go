@@ -35,25 +35,17 @@ func loadedProject(t *testing.T, strict bool, files map[string]string) *runtime.
 	z := gzip.NewWriter(&archive)
 	w := tar.NewWriter(z)
 	for _, name := range slices.Sorted(maps.Keys(files)) {
-		if err := w.WriteHeader(&tar.Header{Name: "app/" + name, Mode: 0o644, Size: int64(len(files[name])), Typeflag: tar.TypeReg}); err != nil {
-			t.Fatal(err)
-		}
+		check(t, w.WriteHeader(&tar.Header{Name: "app/" + name, Mode: 0o644, Size: int64(len(files[name])), Typeflag: tar.TypeReg}))
 		if _, err := w.Write([]byte(files[name])); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := errors.Join(w.Close(), z.Close()); err != nil {
-		t.Fatal(err)
-	}
+	check(t, errors.Join(w.Close(), z.Close()))
 	dir := filepath.Join(t.TempDir(), "projects", "main", "digest")
 	extracted, err := compose.Extract(archive.Bytes(), dir, strict)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	loaded, err := compose.Load(context.Background(), compose.Options{ProjectName: projectName(deploymentOfTests, "main"), Files: []string{extracted.File}, Package: extracted, Strict: strict})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	return &runtime.Project{Name: projectName(deploymentOfTests, "main"), Compose: loaded, Directory: dir, Labels: map[string]string{labelDeployment: deploymentOfTests}}
 }
 
@@ -82,16 +74,12 @@ func TestWhatServicesAskFor(t *testing.T) {
 	dir := t.TempDir()
 	link := func(name, to string) string {
 		path := filepath.Join(dir, name)
-		if err := os.Symlink(to, path); err != nil {
-			t.Fatal(err)
-		}
+		check(t, os.Symlink(to, path))
 		return path
 	}
 	state, run := filepath.Join(dir, "state"), filepath.Join(dir, "run")
 	for _, d := range []string{state, filepath.Join(run, "locks"), filepath.Join(dir, "data")} {
-		if err := os.MkdirAll(d, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		check(t, os.MkdirAll(d, 0o755))
 	}
 	out, away, round := link("out", "/etc"), link("away", filepath.Join(dir, "nothing/../later")), link("round", filepath.Join(dir, "round"))
 	link("locks", filepath.Join(run, "locks"))
@@ -258,9 +246,7 @@ func TestFilesOfTheDeviceThatProjectsRead(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, content string) string {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		check(t, os.WriteFile(path, []byte(content), 0o644))
 		return path
 	}
 	config, secret, env, labels := file("config", "c"), file("secret", "s"), file("env", "A=b"), file("labels", "a=b")
@@ -410,9 +396,7 @@ func TestRefusalsAreNamedAndBounded(t *testing.T) {
 func TestPathsAreJudgedByWhereTheyLedAtFirst(t *testing.T) {
 	dir := t.TempDir()
 	data, link := filepath.Join(dir, "data"), filepath.Join(dir, "link")
-	if err := os.Symlink(data, link); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.Symlink(data, link))
 	load := func() *runtime.Project {
 		p := projectOf(t, "services: {web: {image: a, volumes: ['"+link+"/x:/x', 'vol:/v'], devices: ['"+link+"/tty']}}\n"+
 			"volumes: {vol: {driver_opts: {type: none, o: bind, device: "+link+"/v}}}")
@@ -420,9 +404,7 @@ func TestPathsAreJudgedByWhereTheyLedAtFirst(t *testing.T) {
 		return p
 	}
 	staged := load().Sources()
-	if err := errors.Join(os.Remove(link), os.Symlink("/etc", link)); err != nil {
-		t.Fatal(err)
-	}
+	check(t, errors.Join(os.Remove(link), os.Symlink("/etc", link)))
 	for led, sources := range map[string]map[string]string{container.Real(data): staged, "/etc": nil} {
 		p := load()
 		p.PinSources(sources)
@@ -431,5 +413,12 @@ func TestPathsAreJudgedByWhereTheyLedAtFirst(t *testing.T) {
 		if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
 			t.Errorf("it asks otherwise (-want +got):\n%s", diff)
 		}
+	}
+}
+
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -31,18 +31,14 @@ var damages = map[string]func(data []byte) []byte{
 func (s *site) damage(how func([]byte) []byte) {
 	s.t.Helper()
 	if how == nil {
-		if err := os.Remove(s.database()); err != nil {
-			s.t.Fatal(err)
-		}
+		check(s.t, os.Remove(s.database()))
 		return
 	}
 	data, err := os.ReadFile(s.database())
 	if err == nil {
 		err = os.WriteFile(s.database(), how(data), 0o600)
 	}
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	check(s.t, err)
 }
 
 // Whatever becomes of the store, what runs is taken over as it is, with nobody
@@ -133,9 +129,7 @@ func TestWhatTheSiteSaidOutlivesTheStore(t *testing.T) {
 	s.gate.close(true)
 	s.publish(2, map[string]string{first: document(first, "2.0.0")})
 	s.reason(first, "the gate is closed")
-	if err := s.answer(s.agent.Reject, document(first, "2.0.0"), "not on a Friday"); err != nil {
-		t.Fatal(err)
-	}
+	check(t, s.answer(s.agent.Reject, document(first, "2.0.0"), "not on a Friday"))
 	if _, err := s.agent.Hold(t.Context(), control.HoldRequest{Holder: "press 7", Caller: byHand}); err != nil {
 		t.Fatal(err)
 	}
@@ -221,9 +215,7 @@ func TestDamageIsToldOnce(t *testing.T) {
 	if lines := l.with("security=true", "the store was damaged"); len(lines) != 1 {
 		t.Errorf("%d lines tell of it", len(lines))
 	}
-	if err := errors.Join(os.Remove(filepath.Join(s.dir, "margolite.db.bad"))); err != nil {
-		t.Fatal(err)
-	}
+	check(t, errors.Join(os.Remove(filepath.Join(s.dir, "margolite.db.bad"))))
 	s.start()
 	if st, err := s.agent.Status(t.Context()); err != nil || st.Damage != nil {
 		t.Errorf("status is %+v", st.Damage)

@@ -19,9 +19,7 @@ import (
 func (s *site) history(kinds ...string) (entries []control.Entry) {
 	s.t.Helper()
 	all, err := s.agent.History(s.t.Context(), control.HistoryRequest{})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	check(s.t, err)
 	for _, e := range all {
 		for _, kind := range kinds {
 			if e.Kind == kind {
@@ -52,9 +50,7 @@ func (s *site) verified() {
 func TestTheJournalTellsOfManifests(t *testing.T) {
 	s := rolledBack(t)
 	refused := s.refused()
-	if err := s.agent.AcceptRollback(t.Context(), control.RollbackRequest{Version: 3, Digest: refused.Digest, UID: 4711}); err != nil {
-		t.Fatal(err)
-	}
+	check(t, s.agent.AcceptRollback(t.Context(), control.RollbackRequest{Version: 3, Digest: refused.Digest, UID: 4711}))
 	accepted := s.history("manifest.accepted", "manifest.refused", "manifest.rollback")
 	if len(accepted) != 3 {
 		t.Fatalf("the journal has %+v", accepted)
@@ -128,17 +124,13 @@ func TestAJournalThatWasCutIsASecurityEvent(t *testing.T) {
 	s.stop()
 	path := filepath.Join(s.dir, "margolite.db")
 	db, err := bolt.Open(path, 0o600, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	err = db.Update(func(tx *bolt.Tx) error {
 		c := tx.Bucket([]byte("journal")).Cursor()
 		c.Last()
 		return c.Delete()
 	})
-	if err := errors.Join(err, db.Close()); err != nil {
-		t.Fatal(err)
-	}
+	check(t, errors.Join(err, db.Close()))
 	for range 3 {
 		s.start()
 		s.sync() // it has started
@@ -157,9 +149,7 @@ func TestAJournalThatWasCutIsASecurityEvent(t *testing.T) {
 	}
 
 	// The database is lost as a whole.
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.Remove(path))
 	s.start()
 	s.publish(3, nil)
 	if events := s.history("security"); len(events) != 1 {

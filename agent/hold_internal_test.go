@@ -372,9 +372,7 @@ func TestACallerWithoutANameHoldsByNumber(t *testing.T) {
 func TestARecordThatCannotBeReadHoldsEverything(t *testing.T) {
 	p := newPlant(t)
 	p.hold(control.HoldRequest{Caller: operator})
-	if err := p.store.Commit("test", store.Change{Settings: map[string][]byte{locksSetting: []byte(`{"holds":[{`)}}); err != nil {
-		t.Fatal(err)
-	}
+	check(t, p.store.Commit("test", store.Change{Settings: map[string][]byte{locksSetting: []byte(`{"holds":[{`)}}))
 	p.restart()
 	p.want(unreadable)
 	if !strings.Contains(p.log.String(), "release --all") {

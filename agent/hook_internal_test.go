@@ -24,9 +24,7 @@ import (
 func script(t *testing.T, body string) policy.Hook {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "hook")
-	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+body+"\n"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.WriteFile(path, []byte("#!/bin/sh\n"+body+"\n"), 0o700))
 	return policy.Hook{Command: []string{path, "two words", "$PATH"}, Timeout: patienceWithHooks}
 }
 
@@ -37,9 +35,7 @@ const patienceWithHooks = 20 * time.Second
 func asker(t *testing.T) *reconciler {
 	t.Helper()
 	s, err := store.Open(filepath.Join(t.TempDir(), "margolite.db"), store.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	t.Cleanup(func() { s.Close() })
 	now := time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC)
 	return &reconciler{base: &base{store: s, now: func() time.Time { return now }}, asking: newLanes(hooksAtOnce, hooksBegun, hooksBegun)}
@@ -102,9 +98,7 @@ func TestAHookKnowsTheChangeAndNothingElse(t *testing.T) {
 	r := asker(t)
 	body := []byte("id: " + lockedID + "\nmetadata: {name: \"press\\nline\", namespace: n, deviceId: d}\n")
 	revision := digest.FromBytes(body)
-	if err := r.store.Commit("test", store.Change{Artifacts: map[digest.Digest][]byte{revision: body}}); err != nil {
-		t.Fatal(err)
-	}
+	check(t, r.store.Commit("test", store.Change{Artifacts: map[digest.Digest][]byte{revision: body}}))
 	err := r.consult(t.Context(), newWorker(lockedID), script(t, "/usr/bin/env | sort; exit 1"), change, revision)
 	if err == nil {
 		t.Fatal("it said yes")
@@ -132,9 +126,7 @@ func TestAHookThatTakesTooLongIsAskedAgain(t *testing.T) {
 func TestAHookEndsWithWhoAsked(t *testing.T) {
 	pids := filepath.Join(t.TempDir(), "pids")
 	ready := filepath.Join(t.TempDir(), "ready")
-	if err := unix.Mkfifo(ready, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check(t, unix.Mkfifo(ready, 0o600))
 	ctx, cancel := context.WithCancelCause(t.Context())
 	go func() {
 		f, err := os.Open(ready) // once the hook opens it
@@ -166,9 +158,7 @@ func allGone(t *testing.T, pids string) {
 	}
 	for _, field := range strings.Fields(string(text)) {
 		pid, err := strconv.Atoi(field)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		fd, err := unix.PidfdOpen(pid, 0)
 		if err != nil {
 			continue // it is gone
@@ -219,9 +209,7 @@ func TestAHookThatOthersCouldReplaceIsNotStarted(t *testing.T) {
 				t.Skip("needs root")
 			}
 			h := script(t, "exit 0")
-			if err := c.spoil(h.Command[0]); err != nil {
-				t.Fatal(err)
-			}
+			check(t, c.spoil(h.Command[0]))
 			verdict, text := answer(t, asker(t), h)
 			if verdict != "wait" || !strings.Contains(text, c.text) {
 				t.Errorf("it is %q, for %q", verdict, text)
@@ -230,9 +218,7 @@ func TestAHookThatOthersCouldReplaceIsNotStarted(t *testing.T) {
 	}
 	h := script(t, "exit 0")
 	link := h.Command[0] + ".link"
-	if err := os.Symlink(h.Command[0], link); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.Symlink(h.Command[0], link))
 	h.Command[0] = link
 	if verdict, text := answer(t, asker(t), h); verdict != "go" {
 		t.Errorf("of a link it is %q, for %q", verdict, text)

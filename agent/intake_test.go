@@ -35,9 +35,7 @@ func (f *fakeWFM) took() []digest.Digest {
 func (s *site) deployment(id string) store.Deployment {
 	s.t.Helper()
 	d, err := s.store.Deployment(id)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	check(s.t, err)
 	return d
 }
 
@@ -63,9 +61,7 @@ func TestDS21OneOfManyChanges(t *testing.T) {
 		break
 	}
 	before, err := s.store.Deployments()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	blocked := s.runtime.block("fetch 2.0.0") // nothing but the poll writes
 	documents[changed] = document(changed, "2.0.0")
 	s.publish(2, documents)
@@ -161,9 +157,7 @@ func TestST15AfterALossTheVersionIsThatOfTheManifestRead(t *testing.T) {
 	s.updates(3, "1.0.0", "pending@3", "installing@3", "installed@3")
 	s.publish(5, map[string]string{first: document(first, "1.0.0")})
 	s.change(func(records *store.Store) {
-		if err := records.Commit("lose", store.Change{Forget: []string{first}}); err != nil {
-			t.Fatal(err)
-		}
+		check(t, records.Commit("lose", store.Change{Forget: []string{first}}))
 	})
 	s.wfm.set(func() { s.wfm.full = true })
 	s.sync()
@@ -261,9 +255,7 @@ func receive(t *testing.T, records *store.Store, content string) digest.Digest {
 		_, err = io.WriteString(w, content)
 		err = errors.Join(err, w.Close())
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	return d
 }
 
@@ -290,9 +282,7 @@ func TestDS09ARottenDocumentIsFetchedAgain(t *testing.T) {
 	gone := digest.FromString(document(first, "1.0.0"))
 	s.stop()
 	db, err := bolt.Open(s.database(), 0o600, &bolt.Options{NoFreelistSync: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	err = db.Update(func(tx *bolt.Tx) error {
 		b, err := tx.Bucket([]byte("artifacts")).CreateBucketIfNotExists([]byte(gone))
 		if err != nil {
@@ -300,9 +290,7 @@ func TestDS09ARottenDocumentIsFetchedAgain(t *testing.T) {
 		}
 		return b.Put([]byte{0, 0, 0, 0}, []byte("rot"))
 	})
-	if err := errors.Join(err, db.Close()); err != nil {
-		t.Fatal(err)
-	}
+	check(t, errors.Join(err, db.Close()))
 	s.start()
 	s.publish(3, map[string]string{first: document(first, "1.0.0")})
 	s.runtime.await(t, first+"-main 1.0.0")

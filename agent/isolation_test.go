@@ -52,9 +52,7 @@ func TestInstallationsThatHangHoldUpNobody(t *testing.T) {
 			s.runtime.await(t, append(more, hanging(0)+"-main 9.0.0", hanging(1)+"-main 9.0.1")...)
 		}
 
-		if err := s.agent.Rollback(t.Context(), control.ReturnRequest{Deployment: numbered(0)}); err != nil {
-			t.Fatal(err)
-		}
+		check(t, s.agent.Rollback(t.Context(), control.ReturnRequest{Deployment: numbered(0)}))
 		runs(numbered(0)+"-main 1.0.0", numbered(1)+"-main 1.0.0", numbered(2)+"-main 1.0.0", numbered(3)+"-main 1.0.0")
 
 		delete(documents, numbered(1)) // a removal

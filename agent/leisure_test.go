@@ -226,9 +226,7 @@ func (m moment) after(t *testing.T, version uint64, listed map[string]string, pr
 	t.Helper()
 	s := newSite(t, func(s *site) {
 		s.poll.Interval = time.Minute
-		if err := os.WriteFile(s.database(), m.store, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		check(t, os.WriteFile(s.database(), m.store, 0o600))
 		s.runtime.projects = m.projects
 		s.wfm.publish(version, listed)
 		prepare(s)

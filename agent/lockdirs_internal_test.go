@@ -40,9 +40,7 @@ func TestADirectoryOfLockFilesIsRemoved(t *testing.T) {
 	}
 	l := newLockFiles(dir, slog.New(slog.NewTextHandler(t.Output(), nil)))
 	l.prepare([]string{goneID, keptID})
-	if err := os.WriteFile(filepath.Join(l.dir, goneID, "mixer"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.WriteFile(filepath.Join(l.dir, goneID, "mixer"), nil, 0o600))
 	l.remove(t.Context(), goneID)
 	l.remove(t.Context(), goneID) // there is nothing
 	if got := entries(t, l.dir); !slices.Equal(got, []string{keptID}) {
@@ -65,9 +63,7 @@ func TestOrphanedDirectoriesOfLockFilesAreRemoved(t *testing.T) {
 	if got := entries(t, l.dir); len(got) != 5 {
 		t.Errorf("the directories are %v although it is not known who is gone", got)
 	}
-	if err := l.removeOrphans(t.Context(), []string{"", aliveID}, func() ([]string, error) { return []string{keptID}, nil }); err != nil {
-		t.Fatal(err)
-	}
+	check(t, l.removeOrphans(t.Context(), []string{"", aliveID}, func() ([]string, error) { return []string{keptID}, nil }))
 	if got, want := entries(t, l.dir), []string{keptID, aliveID, "mixers"}; !slices.Equal(got, want) {
 		t.Errorf("the directories are %v, want %v", got, want)
 	}

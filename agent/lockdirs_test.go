@@ -13,9 +13,7 @@ func TestTheDirectoryOfLockFilesGoesWithItsDeployment(t *testing.T) {
 	locks := filepath.Join(s.runDir, "locks")
 	dirs := func() int {
 		all, err := os.ReadDir(locks)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		return len(all)
 	}
 	s.installed()

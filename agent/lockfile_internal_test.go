@@ -91,9 +91,7 @@ func lookAtFiles(dir string) int {
 func self(t *testing.T, environment string) *exec.Cmd {
 	t.Helper()
 	program, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	cmd := exec.CommandContext(t.Context(), program)
 	cmd.Env = append(os.Environ(), environment)
 	cmd.Stderr = os.Stderr
@@ -110,16 +108,10 @@ func holdBy(t *testing.T, kind, path string) (kill func()) {
 func awaitHeld(t *testing.T, cmd *exec.Cmd) (kill func()) {
 	t.Helper()
 	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
+	check(t, cmd.Start())
 	kill = func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
@@ -149,9 +141,7 @@ func (l *lockFiles) namesOf(t *testing.T, ids ...string) string {
 	var names []string
 	for _, f := range l.held(ids) {
 		name, err := filepath.Rel(l.dir, f.path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		names = append(names, name)
 	}
 	return strings.Join(names, " ")
@@ -179,9 +169,7 @@ func TestAFileIsALockWhileAProcessHoldsIt(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			inBothWays(t, func(t *testing.T, l *lockFiles, _ *bytes.Buffer) {
 				path := filepath.Join(l.dir, "mixer")
-				if err := os.WriteFile(path, []byte("mixing \x1b[31ma batch\nof 40 t\n"), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				check(t, os.WriteFile(path, []byte("mixing \x1b[31ma batch\nof 40 t\n"), 0o600))
 				if got := l.namesOf(t); got != "" {
 					t.Fatalf("%q is held by nobody", got)
 				}
@@ -229,9 +217,7 @@ func TestALockIsSeenFromAnotherPIDNamespace(t *testing.T) {
 	for _, kind := range []string{"flock", "shared", "posix", "ofd"} {
 		holdBy(t, kind, filepath.Join(l.dir, kind))
 	}
-	if err := os.WriteFile(filepath.Join(l.dir, "nobody's"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.WriteFile(filepath.Join(l.dir, "nobody's"), nil, 0o600))
 	cmd := self(t, playLooker+"="+l.dir)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS, Unshareflags: syscall.CLONE_NEWNS}
 	out, err := cmd.Output()
@@ -258,9 +244,7 @@ func TestWhatWorkloadsPutIntoTheDirectoryHarmsNobody(t *testing.T) {
 			os.Truncate(huge, 1<<40),
 			os.WriteFile(filepath.Join(l.dir, strings.Repeat("\x1b", 255)), nil, 0),
 		)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		holdBy(t, "flock", outside)
 		holdBy(t, "flock", filepath.Join(deep, "file"))
 		if got := l.namesOf(t, lockedID); got != "" {
@@ -290,9 +274,7 @@ func TestADirectoryThatIsFullCountsAsHeldAndIsToldOnce(t *testing.T) {
 			l, log := newLockDir(t)
 			dir := filepath.Join(l.dir, lockedID)
 			for i := range fill.n {
-				if err := fill.make(filepath.Join(dir, fmt.Sprint(i))); err != nil {
-					t.Fatal(err)
-				}
+				check(t, fill.make(filepath.Join(dir, fmt.Sprint(i))))
 			}
 			for range 3 {
 				if held := l.held([]string{lockedID}); len(held) != 1 || held[0].deployment != lockedID || !strings.Contains(held[0].reason, "more than") {
@@ -302,9 +284,7 @@ func TestADirectoryThatIsFullCountsAsHeldAndIsToldOnce(t *testing.T) {
 			if got := strings.Count(log.String(), "\n"); got != 1 {
 				t.Errorf("%d lines of log:\n%s", got, log)
 			}
-			if err := errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o700)); err != nil {
-				t.Fatal(err)
-			}
+			check(t, errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o700)))
 			if got := l.namesOf(t, lockedID); got != "" {
 				t.Errorf("%q is held", got)
 			}
@@ -315,9 +295,7 @@ func TestADirectoryThatIsFullCountsAsHeldAndIsToldOnce(t *testing.T) {
 func TestADirectoryThatIsSomethingElseCountsAsHeld(t *testing.T) {
 	l, log := newLockDir(t)
 	dir, elsewhere := filepath.Join(l.dir, lockedID), t.TempDir()
-	if err := errors.Join(os.Remove(dir), os.Symlink(elsewhere, dir)); err != nil {
-		t.Fatal(err)
-	}
+	check(t, errors.Join(os.Remove(dir), os.Symlink(elsewhere, dir)))
 	l.prepare([]string{lockedID})
 	if held := l.held([]string{lockedID}); len(held) != 1 || held[0].deployment != lockedID || held[0].reason == "" {
 		t.Errorf("held are %+v", held)
@@ -336,9 +314,7 @@ func TestLockDirectoriesAreForEverybody(t *testing.T) {
 	dir := filepath.Join(l.dir, lockedID)
 	// An agent that was killed before it had set the mode, and an operator who set another.
 	other := filepath.Join(l.dir, "other")
-	if err := errors.Join(os.Chmod(dir, 0o700|fs.ModeSticky), os.Mkdir(other, 0o750)); err != nil {
-		t.Fatal(err)
-	}
+	check(t, errors.Join(os.Chmod(dir, 0o700|fs.ModeSticky), os.Mkdir(other, 0o750)))
 	l.prepare([]string{lockedID, "other"})
 	for path, want := range map[string]fs.FileMode{
 		l.dir: 0o777 | fs.ModeSticky, dir: 0o777 | fs.ModeSticky, other: 0o700,

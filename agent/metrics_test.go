@@ -28,9 +28,7 @@ func TestOBS09OBS11Metrics(t *testing.T) {
 	}
 	writes := s.store.Writes()
 	text, err := s.agent.Metrics(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	parser := expfmt.NewTextParser(model.LegacyValidation)
 	families, err := parser.TextToMetricFamilies(strings.NewReader(string(text)))
 	if err != nil {

@@ -121,9 +121,7 @@ func TestAliveUnlessALoopIsStuck(t *testing.T) {
 		t.Errorf("a poll that takes a moment is no reason to restart: %v", err)
 	}
 	release()
-	if err := <-asked; err != nil {
-		t.Fatal(err)
-	}
+	check(t, <-asked)
 	s.eventually("the poller is said to wait after its poll", func() bool { return busy() == 0 })
 }
 

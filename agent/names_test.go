@@ -48,9 +48,7 @@ func TestStatusNamesDeploymentsAsTheirDocumentsDo(t *testing.T) {
 		t.Errorf("the names are %q", got)
 	}
 	body := []byte(named(first, "1.0.0", "valves"))
-	if err := s.store.Commit("test", store.Change{Artifacts: map[digest.Digest][]byte{digest.FromBytes(body): body}}); err != nil {
-		t.Fatal(err)
-	}
+	check(t, s.store.Commit("test", store.Change{Artifacts: map[digest.Digest][]byte{digest.FromBytes(body): body}}))
 	if got := names(); !slices.Equal(got, []string{"valves"}) {
 		t.Errorf("the names are %q", got)
 	}

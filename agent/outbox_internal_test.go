@@ -67,9 +67,7 @@ func (refusing) PostStatus(context.Context, string, []byte) error {
 func TestACorruptReportIsAnErrorBesideARefusedOne(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "margolite.db")
 	s, err := store.Open(path, store.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	defer s.Close()
 	const spoiled, fine = "ad9b614e-8912-45f4-a523-000000000001", "ad9b614e-8912-45f4-a523-000000000002"
 	if err := s.Commit("test", store.Change{Deployments: []store.Deployment{{ID: fine}}, Reports: []store.Report{
@@ -80,14 +78,10 @@ func TestACorruptReportIsAnErrorBesideARefusedOne(t *testing.T) {
 	}
 
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	defer f.Close()
 	pages, err := io.ReadAll(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	// The key of a report ends with its weight, the version and the deployment.
 	at := bytes.Index(pages, append([]byte{0, 0, 0, 0, 0, 0, 0, 1}, spoiled...))
 	if at < 0 {
@@ -107,18 +101,14 @@ func TestACorruptReportIsAnErrorBesideARefusedOne(t *testing.T) {
 // A full outbox is delivered in few transactions, and without being held in memory.
 func TestAFullOutboxIsNotHeldInMemory(t *testing.T) {
 	s, err := store.Open(filepath.Join(t.TempDir(), "margolite.db"), store.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	defer s.Close()
 	const reports = 2048
 	var c store.Change
 	for i := range reports {
 		c.Reports = append(c.Reports, store.Report{Deployment: fmt.Sprintf("ad9b614e-8912-45f4-a523-%012d", i), Body: make([]byte, 1000)})
 	}
-	if err := s.Commit("test", c); err != nil {
-		t.Fatal(err)
-	}
+	check(t, s.Commit("test", c))
 	c = store.Change{}
 	w := &measuring{}
 	r := reporterOf(w, s)
@@ -141,9 +131,7 @@ func TestAFullOutboxIsNotHeldInMemory(t *testing.T) {
 		for i := range reports {
 			c.Reports = append(c.Reports, store.Report{Deployment: fmt.Sprintf("ad9b614e-8912-45f4-a523-%012d", i), Body: make([]byte, 1000)})
 		}
-		if err := s.Commit("test", c); err != nil {
-			t.Fatal(err)
-		}
+		check(t, s.Commit("test", c))
 		c = store.Change{}
 	}
 }

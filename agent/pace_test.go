@@ -37,9 +37,7 @@ func windows(t *testing.T, texts ...string) policy.Windows {
 	var all policy.Windows
 	for _, text := range texts {
 		w, err := policy.ParseWindow(text, time.UTC)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		all = append(all, w)
 	}
 	return all

@@ -145,9 +145,7 @@ func TestComposeUpTakesOnlyTheServicesNamed(t *testing.T) {
 	}
 	m.warnings = []string{"doubtful"}
 	r := control.ComposeRequest{Project: "new", File: "/a.yaml", Files: []string{"/b.yaml"}, Profiles: []string{"debug"}, Scale: map[string]int{"web": 2}, Contents: map[string][]byte{"/a.yaml": {}}}
-	if err := p.ComposeUp(t.Context(), r, notify); err != nil {
-		t.Fatal(err)
-	}
+	check(t, p.ComposeUp(t.Context(), r, notify))
 	want := []string{"warning warning: doubtful", `warning note: network "lan" has no enable_ipv6: true: its ports are published on IPv4 addresses only`, "transfer", "service.changed start container web-1 begun", "service.changed start container web-1"}
 	if !reflect.DeepEqual(events, want) {
 		t.Errorf("the caller heard %q, want %q", events, want)
@@ -161,22 +159,16 @@ func TestComposeUpTakesOnlyTheServicesNamed(t *testing.T) {
 
 	// What runs already stays, and what is named comes with what it needs.
 	r.Project, r.Services, r.Pull = "trial", []string{"db"}, "always"
-	if err := p.ComposeUp(t.Context(), r, notify); err != nil {
-		t.Fatal(err)
-	}
+	check(t, p.ComposeUp(t.Context(), r, notify))
 	if !reflect.DeepEqual(m.services, []string{"db", "job", "web"}) || m.policies["db"] != compose.PullAlways || !reflect.DeepEqual(m.source.Profiles, []string{"*"}) {
 		t.Errorf("services %q with policies %v of profiles %q", m.services, m.policies, m.source.Profiles)
 	}
-	if err := p.ComposePull(t.Context(), control.ComposeRequest{Project: "trial", File: "/a.yaml", Services: []string{"web"}}, notify); err != nil {
-		t.Fatal(err)
-	}
+	check(t, p.ComposePull(t.Context(), control.ComposeRequest{Project: "trial", File: "/a.yaml", Services: []string{"web"}}, notify))
 	if !reflect.DeepEqual(m.services, []string{"db", "web"}) || m.policies["web"] != compose.PullAlways {
 		t.Errorf("pulled for services %q with policies %v", m.services, m.policies)
 	}
 	m.asked = nil
-	if err := p.ComposeUp(t.Context(), control.ComposeRequest{Project: "trial", File: "/a.yaml", Recreate: true}, notify); err != nil {
-		t.Fatal(err)
-	}
+	check(t, p.ComposeUp(t.Context(), control.ComposeRequest{Project: "trial", File: "/a.yaml", Recreate: true}, notify))
 	if got := strings.Join(m.asked, "; "); got != "stage trial; remove trial volumes false; apply trial" {
 		t.Errorf("recreating is %q", got)
 	}
@@ -340,9 +332,7 @@ func TestPruneLeavesWhatDeploymentsNeed(t *testing.T) {
 		t.Errorf("while images are brought: %+v, %v", removed, err)
 	}
 	release()
-	if err := <-up; err != nil {
-		t.Fatal(err)
-	}
+	check(t, <-up)
 	if removed, err := s.agent.Prune(t.Context(), both); err != nil || !reflect.DeepEqual(removed, both) {
 		t.Errorf("afterwards: %+v, %v", removed, err)
 	}

@@ -143,9 +143,7 @@ func TestWhatAPruneFindsBusyIsNotLost(t *testing.T) {
 	s.heard(first, append(installed, "removing@2", "removed@2")...)
 	s.quiet()
 	release()
-	if err := <-pruned; err != nil {
-		t.Fatal(err)
-	}
+	check(t, <-pruned)
 	s.eventually("what the removal left was looked for", func() bool { return s.runtime.count("prune") >= before+2 })
 }
 

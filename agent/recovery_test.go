@@ -24,13 +24,9 @@ func (s *site) change(edit func(*store.Store)) {
 	s.t.Helper()
 	s.stop()
 	records, err := store.Open(s.database(), store.Options{})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	check(s.t, err)
 	edit(records)
-	if err := records.Close(); err != nil {
-		s.t.Fatal(err)
-	}
+	check(s.t, records.Close())
 	s.start()
 }
 
@@ -44,9 +40,7 @@ func (s *site) lose(lost digest.Digest) func(*store.Store) {
 			s.t.Fatalf("there is no artifact %s to lose", lost)
 		}
 		deployments, err := records.Deployments()
-		if err != nil {
-			s.t.Fatal(err)
-		}
+		check(s.t, err)
 		keep := map[digest.Digest]bool{}
 		for _, d := range deployments {
 			revisions := []store.Revision{d.Desired}
@@ -117,9 +111,7 @@ func TestPruningThatWasKilledGoesOn(t *testing.T) {
 	for _, artifacts := range []map[digest.Digest][]byte{nil, {left: []byte("left")}} {
 		pruned := s.runtime.count("prune")
 		s.change(func(records *store.Store) {
-			if err := records.Commit("test", store.Change{Artifacts: artifacts}); err != nil {
-				t.Fatal(err)
-			}
+			check(t, records.Commit("test", store.Change{Artifacts: artifacts}))
 		})
 		s.eventually("images that nothing needs were looked for", func() bool { return s.runtime.count("prune") > pruned })
 	}
@@ -213,9 +205,7 @@ func TestWhatRunsWithoutARecordIsRemoved(t *testing.T) {
 			s := newSite(t)
 			s.bothInstalled()
 			s.stop()
-			if err := os.Remove(s.database()); err != nil {
-				t.Fatal(err)
-			}
+			check(t, os.Remove(s.database()))
 			s.start()
 			if got := s.runtime.running(); len(got) != 2 {
 				t.Fatalf("without a manifest %v runs, want everything", got)
@@ -304,9 +294,7 @@ func TestAnIDInOtherLettersIsTheSameDeployment(t *testing.T) {
 func TestAcceptedManifestIsWorkedOnWithoutItsSmallFile(t *testing.T) {
 	s := installedSite(t)
 	file := filepath.Join(s.dir, "accepted.json")
-	if err := errors.Join(os.Remove(file), os.MkdirAll(filepath.Join(file, "in the way"), 0o700)); err != nil {
-		t.Fatal(err)
-	}
+	check(t, errors.Join(os.Remove(file), os.MkdirAll(filepath.Join(file, "in the way"), 0o700)))
 	begun, release := s.runtime.hold("fetch 2.0.0")
 	s.wfm.publish(2, map[string]string{first: document(first, "2.0.0")})
 	s.refuses()

@@ -46,9 +46,7 @@ func TestRollbackByHandHolds(t *testing.T) {
 	s.heard(first, told...)
 	s.gate.close(true) // it waits for nobody
 	s.refusedToGoBack(three, "it can go back to "+revisionOf(one).String())
-	if err := s.goBack(""); err != nil {
-		t.Fatal(err)
-	}
+	check(t, s.goBack(""))
 	s.runtime.await(t, first+"-main 1.0.0")
 	told = append(told, "failed@2")
 	s.heard(first, told...)
@@ -80,9 +78,7 @@ func TestRollbackInTheMiddleOfAnUpdate(t *testing.T) {
 	begun := s.runtime.block("apply 2.0.0")
 	s.publish(2, map[string]string{first: document(first, "2.0.0")})
 	<-begun
-	if err := s.goBack(document(first, "1.0.0")); err != nil {
-		t.Fatal(err)
-	}
+	check(t, s.goBack(document(first, "1.0.0")))
 	s.runtime.await(t, first+"-main 1.0.0")
 	s.heard(first, append(installed, "pending@1", "installing@2", "failed@2")...)
 	s.eventually("it is done with", func() bool { return s.record().Return == "" })
@@ -185,9 +181,7 @@ func TestAFailedUpdateIsLeftToPeople(t *testing.T) {
 			s.runtime.poke()
 			s.untouched("2.0.0", "apply 3.0.0")
 			s.made("apply 2.0.0", tried)
-			if err := s.goBack(""); err != nil {
-				t.Fatal(err)
-			}
+			check(t, s.goBack(""))
 			s.runtime.await(t, first+"-main 1.0.0")
 			s.gate.close(false)
 			s.runtime.poke()
@@ -198,9 +192,7 @@ func TestAFailedUpdateIsLeftToPeople(t *testing.T) {
 		s := installedSite(t, ruled(policy.Rules{Rollback: policy.RollbackManual}))
 		s.runtime.fail("apply 2.0.0", runtime.Unhealthy)
 		s.updates(2, "2.0.0", append(installed, "pending@1", "installing@2", "failed@2")...)
-		if err := s.goBack(""); err != nil {
-			t.Fatal(err)
-		}
+		check(t, s.goBack(""))
 		s.runtime.await(t, first+"-main 1.0.0")
 		s.heard(first, append(installed, "pending@1", "installing@2", "failed@2", "failed@2")...)
 	})
@@ -416,9 +408,7 @@ func TestAKillAtAnyPointEndsInOneRevision(t *testing.T) {
 		"a rollback by hand": {
 			does: func(s *site) {
 				s.eventually("it works", func() bool { return s.record().Phase == "active" })
-				if err := s.goBack(""); err != nil {
-					s.t.Fatal(err)
-				}
+				check(s.t, s.goBack(""))
 			},
 			end: ending{"failed", "ROLLED_BACK", runs("1.0.0")}, another: []ending{works}, lists: true,
 		},
@@ -426,9 +416,7 @@ func TestAKillAtAnyPointEndsInOneRevision(t *testing.T) {
 			rules: policy.Rules{Approval: policy.ApproveUpdates},
 			does: func(s *site) {
 				s.eventually("it waits", func() bool { return s.record().Phase == "staged" })
-				if err := s.answer(s.agent.Reject, of("2.0.0"), ""); err != nil {
-					s.t.Fatal(err)
-				}
+				check(s.t, s.answer(s.agent.Reject, of("2.0.0"), ""))
 			},
 			end: ending{"failed", "REJECTED", runs("1.0.0")}, another: []ending{{"staged", "", runs("1.0.0")}}, lists: true,
 		},
@@ -436,9 +424,7 @@ func TestAKillAtAnyPointEndsInOneRevision(t *testing.T) {
 			rules: policy.Rules{Approval: policy.ApproveUpdates},
 			does: func(s *site) {
 				s.eventually("it waits", func() bool { return s.record().Phase == "staged" })
-				if err := s.answer(s.agent.Approve, of("2.0.0"), ""); err != nil {
-					s.t.Fatal(err)
-				}
+				check(s.t, s.answer(s.agent.Approve, of("2.0.0"), ""))
 			},
 			end: works, another: []ending{{"staged", "", runs("1.0.0")}}, lists: true,
 		},
@@ -446,9 +432,7 @@ func TestAKillAtAnyPointEndsInOneRevision(t *testing.T) {
 			rules: policy.Rules{Approval: policy.ApproveUpdates},
 			does: func(s *site) {
 				s.eventually("it waits", func() bool { return s.record().Phase == "leaving" })
-				if err := s.answer(s.agent.Approve, of("1.0.0"), ""); err != nil {
-					s.t.Fatal(err)
-				}
+				check(s.t, s.answer(s.agent.Approve, of("1.0.0"), ""))
 			},
 			end: ending{}, another: []ending{{"leaving", "", runs("1.0.0")}},
 		},

@@ -39,9 +39,7 @@ func (s *site) refused() *control.RefusedManifest {
 func (s *site) version() (epoch, version uint64) {
 	s.t.Helper()
 	m, _, err := s.store.Manifest()
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	check(s.t, err)
 	return m.Epoch, m.Version
 }
 
@@ -59,9 +57,7 @@ func TestAnOperatorHasARollbackAccepted(t *testing.T) {
 	events, cancel := s.agent.Subscribe()
 	defer cancel()
 	applied := s.runtime.count("apply 1.0.0")
-	if err := s.agent.AcceptRollback(t.Context(), control.RollbackRequest{Version: 3, Digest: refused.Digest, UID: 4711}); err != nil {
-		t.Fatal(err)
-	}
+	check(t, s.agent.AcceptRollback(t.Context(), control.RollbackRequest{Version: 3, Digest: refused.Digest, UID: 4711}))
 	if epoch, version := s.version(); epoch != 1 || version != 3 {
 		t.Errorf("epoch %d, version %d is accepted", epoch, version)
 	}
@@ -187,9 +183,7 @@ func TestDS06TheSameVersionWithOtherContentIsRefusedUntilAnOperatorAccepts(t *te
 	s.wfm.publish(1, map[string]string{first: document(first, "2.0.0")})
 	s.refuses()
 	refused := s.refused()
-	if err := s.agent.AcceptRollback(t.Context(), control.RollbackRequest{Version: 1, Digest: refused.Digest}); err != nil {
-		t.Fatal(err)
-	}
+	check(t, s.agent.AcceptRollback(t.Context(), control.RollbackRequest{Version: 1, Digest: refused.Digest}))
 	s.runtime.await(t, first+"-main 2.0.0")
 	s.sync() // it is the accepted one now
 	if epoch, version := s.version(); epoch != 1 || version != 1 {
@@ -269,17 +263,11 @@ func TestDS08VersionAndETagSurviveARestart(t *testing.T) {
 func TestAKillWhileARollbackIsAccepted(t *testing.T) {
 	s := rolledBack(t)
 	before, err := os.ReadFile(filepath.Join(s.dir, "accepted.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.agent.AcceptRollback(t.Context(), control.RollbackRequest{Version: 3, Digest: s.refused().Digest}); err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
+	check(t, s.agent.AcceptRollback(t.Context(), control.RollbackRequest{Version: 3, Digest: s.refused().Digest}))
 	s.change(func(*store.Store) {})
 	s.stop()
-	if err := os.WriteFile(filepath.Join(s.dir, "accepted.json"), before, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.WriteFile(filepath.Join(s.dir, "accepted.json"), before, 0o600))
 	s.start()
 	if epoch, version := s.version(); epoch != 1 || version != 3 {
 		t.Errorf("epoch %d, version %d is accepted", epoch, version)

@@ -31,13 +31,9 @@ func newNarrow(t *testing.T) (*site, *narrow) {
 	s.quiet()
 	s.stop()
 	db, err := store.Open(s.dir+"/margolite.db", store.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	all, err := db.Deployments()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	change := store.Change{Artifacts: map[digest.Digest][]byte{}, Deployments: all}
 	for i := range all {
 		body := []byte(document(all[i].ID, "0.9.0"))
@@ -49,12 +45,8 @@ func newNarrow(t *testing.T) (*site, *narrow) {
 		all[i].Desired = *all[i].Active
 		change.Artifacts[digest.FromBytes(body)] = body
 	}
-	if err := db.Commit("seed", change); err != nil {
-		t.Fatal(err)
-	}
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
+	check(t, db.Commit("seed", change))
+	check(t, db.Close())
 	n := &narrow{lack: &image.NoSpaceError{Dir: t.TempDir(), Needed: 1 << 60, Images: []string{"app:2"}}, enough: func([]string) bool { return false }}
 	pruned := s.runtime.count("prune")
 	s.start()
@@ -134,9 +126,7 @@ func TestFormerRevisionsMakeRoom(t *testing.T) {
 				t.Errorf("it did %q, want %q", got, want)
 			}
 			deployments, err := s.store.Deployments()
-			if err != nil {
-				t.Fatal(err)
-			}
+			check(t, err)
 			for _, d := range deployments {
 				if d.ID == second && (d.Former != nil) != c.stays {
 					t.Errorf("%s has former revision %v", d.ID, d.Former)

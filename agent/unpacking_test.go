@@ -46,13 +46,9 @@ func killedWhileUnpacking(t *testing.T, layers ...int) *site {
 		s.stop()
 		killed := t.TempDir()
 		mu.Lock()
-		if err := os.CopyFS(killed, os.DirFS(s.dir)); err != nil {
-			t.Fatal(err)
-		}
+		check(t, os.CopyFS(killed, os.DirFS(s.dir)))
 		s.dir = killed
-		if err := os.WriteFile(s.database(), medium, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		check(t, os.WriteFile(s.database(), medium, 0o600))
 		if n+1 < len(layers) {
 			left = layers[n+1]
 			s.runtime.block("stage 1.0.0")

@@ -57,9 +57,7 @@ func TestAnUpdateWritesAsOftenAsItHasTo(t *testing.T) {
 		return
 	}
 	counts, err := syncs.Count()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	sum := int64(0)
 	for _, n := range counts {
 		sum += n

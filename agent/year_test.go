@@ -471,9 +471,7 @@ func (y *year) measure() {
 // descriptors is how many this process has open.
 func descriptors(t *testing.T) int {
 	entries, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	return len(entries)
 }
 

@@ -148,8 +148,6 @@ func countLines(t *testing.T) map[string]lines {
 		count[folder] = sum
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	return count
 }

@@ -22,9 +22,7 @@ func archive(t *testing.T, files map[string]string) []byte {
 		entries = append(entries, ociimage.Entry{Name: name, Data: []byte(text)})
 	}
 	data, err := ociimage.TarGzip(entries)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return data
 }
 

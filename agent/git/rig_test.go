@@ -48,9 +48,7 @@ type repository struct {
 func (r *repository) run(input string, args ...string) string {
 	r.t.Helper()
 	out, err := r.Git(input, args...)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	check(r.t, err)
 	return out
 }
 
@@ -60,9 +58,7 @@ type change = gitserver.Change
 func (r *repository) commit(c change) string {
 	r.t.Helper()
 	id, err := r.Commit(c)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	check(r.t, err)
 	return id
 }
 

@@ -65,9 +65,7 @@ func bare(u specs.User) *specs.Spec {
 func TestCDIEdits(t *testing.T) {
 	dirs := cdiRig(t, map[string]string{"camera.yaml": cdiYAML, "gpu.json": cdiJSON, "README": "no file of ours"})
 	spec := bare(specs.User{UID: 1000, GID: 1001, AdditionalGids: []uint32{44, 5}})
-	if err := addCDI(spec, []string{"vendor.example/camera=0", "vendor.example/gpu=all", "vendor.example/camera=all"}, dirs); err != nil {
-		t.Fatal(err)
-	}
+	check(t, addCDI(spec, []string{"vendor.example/camera=0", "vendor.example/gpu=all", "vendor.example/camera=all"}, dirs))
 	if want := []string{"PATH=/cameras", "CAMERA=all", "CAMERAS=yes"}; !slices.Equal(spec.Process.Env, want) {
 		t.Errorf("environment is %q, want %q", spec.Process.Env, want)
 	}
@@ -101,9 +99,7 @@ func TestCDIDevicesAreFound(t *testing.T) {
 		map[string]string{"gpu.json": cdiJSON, "bad.json": "{", "alien.yaml": "cdiVersion: 0.6.0\nkind: vendor.example/alien\nunknown: 1\n"},
 		map[string]string{"gpu.json": other})
 	spec := bare(specs.User{})
-	if err := addCDI(spec, []string{"vendor.example/gpu=all"}, append(dirs, "/nowhere")); err != nil {
-		t.Fatal(err)
-	}
+	check(t, addCDI(spec, []string{"vendor.example/gpu=all"}, append(dirs, "/nowhere")))
 	if got := spec.Linux.Devices[0]; got.Minor != 5 {
 		t.Errorf("got %+v, want that of the later directory", got)
 	}
@@ -151,9 +147,7 @@ func TestCDIFilesThatMakeNoSense(t *testing.T) {
 // What cannot be read among the files must not keep the others from being read.
 func TestCDIFilesThatCannotBeRead(t *testing.T) {
 	dirs := cdiRig(t, map[string]string{"gpu.json": cdiJSON, "long.yaml": strings.Repeat(" ", maxCDIFile+1)})
-	if err := unix.Mkfifo(filepath.Join(dirs[0], "a.json"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check(t, unix.Mkfifo(filepath.Join(dirs[0], "a.json"), 0o600))
 	if err := addCDI(bare(specs.User{}), []string{"vendor.example/gpu=all"}, dirs); err != nil {
 		t.Error(err)
 	}
@@ -168,14 +162,10 @@ func TestCDIFilesThatCannotBeRead(t *testing.T) {
 // What udev names is a link to the device.
 func TestCDIDeviceBehindALink(t *testing.T) {
 	link := filepath.Join(t.TempDir(), "camera")
-	if err := os.Symlink("/dev/null", link); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.Symlink("/dev/null", link))
 	dirs := cdiRig(t, map[string]string{"a.json": strings.ReplaceAll(cdiJSON, "/dev/null", link)})
 	spec := bare(specs.User{})
-	if err := addCDI(spec, []string{"vendor.example/gpu=all"}, dirs); err != nil {
-		t.Fatal(err)
-	}
+	check(t, addCDI(spec, []string{"vendor.example/gpu=all"}, dirs))
 	if got := spec.Linux.Devices[0]; got.Path != link || got.Major != 1 || got.Minor != 3 {
 		t.Errorf("got %+v", got)
 	}
@@ -224,15 +214,11 @@ func TestCDIDeviceInAContainer(t *testing.T) {
 		t.Skip("needs runc and busybox:", err)
 	}
 	program, err := os.ReadFile(busybox)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	dir := t.TempDir()
 	root, mark, library := filepath.Join(dir, "rootfs"), filepath.Join(dir, "hook-ran"), filepath.Join(dir, "library")
 	for _, below := range []string{"bin", "dev", "etc", "proc", "sys", "tmp"} {
-		if err := os.MkdirAll(filepath.Join(root, below), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		check(t, os.MkdirAll(filepath.Join(root, below), 0o755))
 	}
 	dirs := cdiRig(t, map[string]string{"v.yaml": `cdiVersion: "0.6.0"
 kind: vendor.example/sensor
@@ -250,19 +236,13 @@ devices:
 	config := Config{Service: &compose.Service{Command: []string{"/bin/busybox", "sh", "-c", command}}}
 	config.Labels.Sandbox.Hostname = "web"
 	spec, err := newSpec(config, DetectHost(t.Context(), "runc"), placing{user: specs.User{UID: 1000, GID: 1000}, cgroup: path.Join(group, "cdi")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := addCDI(spec, []string{"vendor.example/sensor=zero"}, dirs); err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
+	check(t, addCDI(spec, []string{"vendor.example/sensor=zero"}, dirs))
 	spec.Root.Path = root
 	text, err := json.Marshal(spec)
 	err = errors.Join(err, os.WriteFile(filepath.Join(root, "bin/busybox"), program, 0o755), os.WriteFile(library, []byte("content\n"), 0o644),
 		os.WriteFile(filepath.Join(dir, "config.json"), text, 0o600))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	t.Cleanup(func() {
 		_ = exec.Command("runc", "--root", filepath.Join(dir, "runc"), "delete", "--force", "cdi").Run() // it may never have been
 		for _, dir := range cgroupDirs(group) {
@@ -279,5 +259,12 @@ devices:
 	}
 	if _, err := os.Stat(mark); err != nil {
 		t.Errorf("hook: %v", err)
+	}
+}
+
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

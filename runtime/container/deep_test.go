@@ -20,14 +20,10 @@ const deep = 3000
 func limitDescriptors(t *testing.T) {
 	t.Helper()
 	var was unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
-		t.Fatal(err)
-	}
+	check(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &was))
 	few := was
 	few.Cur = 1024
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &few); err != nil {
-		t.Fatal(err)
-	}
+	check(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &few))
 	t.Cleanup(func() {
 		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
 			t.Error(err)
@@ -59,12 +55,17 @@ func TestADeepRootFileSystemGoes(t *testing.T) {
 		if err == nil {
 			err = d.client.LeasesService().Delete(d.ctx(), lease, leases.SynchronousDelete) // collects
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		d.eventually("its files go", func() bool {
 			_, err := os.Lstat(dirs[0])
 			return errors.Is(err, os.ErrNotExist)
 		})
 	})
+}
+
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

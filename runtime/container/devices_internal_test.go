@@ -26,9 +26,7 @@ func completed(t *testing.T, s compose.Service, u specs.User) (*specs.Spec, erro
 
 func TestDevices(t *testing.T) {
 	link := filepath.Join(t.TempDir(), "by-id")
-	if err := os.Symlink("/dev/zero", link); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.Symlink("/dev/zero", link))
 	spec, err := completed(t, compose.Service{
 		Devices: []compose.Device{
 			{Path: "/dev/null", Target: "/dev/nothing", Permissions: "r"},
@@ -37,9 +35,7 @@ func TestDevices(t *testing.T) {
 		},
 		DeviceRules: []string{"c 188:* rwm", "b *:* r", "a 7:7 m"},
 	}, specs.User{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	if len(spec.Linux.Devices) != 2 {
 		t.Fatalf("devices are %+v", spec.Linux.Devices)
 	}
@@ -82,21 +78,15 @@ func TestDeviceDirectories(t *testing.T) {
 		t.Skip("needs root")
 	}
 	dir := t.TempDir()
-	if err := os.Mkdir(filepath.Join(dir, "sub"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.Mkdir(filepath.Join(dir, "sub"), 0o755))
 	for n, name := range []string{"a", "sub/b"} {
 		if err := unix.Mknod(filepath.Join(dir, name), unix.S_IFCHR|0o600, int(unix.Mkdev(240, uint32(n)))); err != nil {
 			t.Skip("needs mknod:", err)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.WriteFile(filepath.Join(dir, "file"), nil, 0o600))
 	spec, err := completed(t, compose.Service{Devices: []compose.Device{{Path: dir, Target: "/dev/all", Permissions: "rw"}}}, specs.User{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	var got []string
 	for _, d := range spec.Linux.Devices {
 		got = append(got, d.Path)
@@ -131,9 +121,7 @@ func TestDevicesThatMakeNoSense(t *testing.T) {
 
 func TestPrivilegedHaveAllDevices(t *testing.T) {
 	spec, err := completed(t, compose.Service{Privileged: true, Devices: []compose.Device{{Path: "/dev/null", Target: "/dev/extra"}}}, specs.User{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	var paths []string
 	for _, d := range spec.Linux.Devices {
 		paths = append(paths, d.Path)

@@ -57,9 +57,7 @@ func TestExec(t *testing.T) {
 				var out, errOut bytes.Buffer
 				test.exec.Stdout, test.exec.Stderr = &out, &errOut
 				code, err := d.Exec(d.ctx(), id, test.exec)
-				if err != nil {
-					t.Fatal(err)
-				}
+				check(t, err)
 				if code != test.code || out.String() != test.out || errOut.String() != test.errOut {
 					t.Errorf("code %d, output %.80q (%d), errors %.80q (%d)", code, out.String(), out.Len(), errOut.String(), errOut.Len())
 				}
@@ -72,9 +70,7 @@ func TestExec(t *testing.T) {
 				t.Fatal(err)
 			}
 			host, err := os.ReadFile("/proc/self/status")
-			if err != nil {
-				t.Fatal(err)
-			}
+			check(t, err)
 			if !strings.Contains(string(host), strings.TrimSpace(out.String())+"\n") {
 				t.Errorf("got %q, want what the device has", out.String())
 			}
@@ -161,9 +157,7 @@ func TestExecOnTerminal(t *testing.T) {
 		if _, err := io.Copy(io.Discard, screen); err != nil {
 			t.Fatal(err)
 		}
-		if err := <-ended; err != nil {
-			t.Fatal(err)
-		}
+		check(t, <-ended)
 	})
 }
 
@@ -228,12 +222,8 @@ func TestACommandWhoseAgentWasKilledWhenItStarted(t *testing.T) {
 		e.Spec = &anypb.Any{TypeUrl: "types.containerd.io/opencontainers/runtime-spec/1/Process", Value: []byte(`{"args": ["sleep", "97"], "cwd": "/", "env": ["PATH=/bin"]}`)}
 		dir := filepath.Join(d.run, "exec", id+"."+e.ExecID)
 		e.Stdout, e.Stderr = filepath.Join(dir, "stdout"), os.DevNull
-		if err := os.MkdirAll(dir, 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := syscall.Mkfifo(e.Stdout, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		check(t, os.MkdirAll(dir, 0o700))
+		check(t, syscall.Mkfifo(e.Stdout, 0o600))
 		tasks := d.client.TaskService()
 		if _, err := tasks.Exec(d.ctx(), e); err != nil {
 			t.Fatal(err)
@@ -287,9 +277,7 @@ func TestPreStopHooks(t *testing.T) {
 	id := d.up(c)
 	order := filepath.Join(d.VolumeDir("shop", "data"), "order")
 	d.eventually("it runs", func() bool { text, _ := os.ReadFile(order); return string(text) == "ready\n" })
-	if err := os.Chmod(order, 0o666); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.Chmod(order, 0o666))
 	d.stop(id)
 	if text, err := os.ReadFile(order); err != nil || string(text) != "ready\nhook\n12\nsignal\n" {
 		t.Errorf("got %q, %v", text, err)

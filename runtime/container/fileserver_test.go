@@ -53,9 +53,7 @@ func TestNobodyElseOnTheDeviceReachesVolumes(t *testing.T) {
 	d := onOne(t)
 	dirs := []string{filepath.Join(d.state, "volumes"), filepath.Join(d.run, "mounts")}
 	for _, dir := range dirs { // as an older agent made them
-		if err := os.Chmod(dir, 0o711); err != nil {
-			t.Fatal(err)
-		}
+		check(t, os.Chmod(dir, 0o711))
 	}
 	d.restart()
 	for _, dir := range dirs {

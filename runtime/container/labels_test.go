@@ -71,9 +71,7 @@ func fullLabels() container.Labels {
 func record(t testing.TB, l container.Labels) []byte {
 	t.Helper()
 	text, err := json.Marshal(l.Details)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	return text
 }
 
@@ -91,9 +89,7 @@ func TestLabelsSurviveContainerd(t *testing.T) {
 			want := fullLabels()
 			change(&want)
 			encoded, err := want.Encode(map[string]string{"traefik.enable": "true"}, map[string]string{"nerdctl/namespace": "margo"})
-			if err != nil {
-				t.Fatal(err)
-			}
+			check(t, err)
 			details := record(t, want)
 			newer := append([]byte(`{"invented":{"later":[1]},`), details[1:]...)
 			for version, details := range map[string][]byte{"ours": details, "a newer one": newer} {
@@ -111,9 +107,7 @@ func TestLabelsSurviveContainerd(t *testing.T) {
 func TestLabelsAreReadByKnownTools(t *testing.T) {
 	l := fullLabels()
 	encoded, err := l.Encode(nil, map[string]string{"nerdctl/namespace": "margo"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	for key, want := range map[string]string{
 		"com.docker.compose.project":          "shop",
 		"com.docker.compose.service":          "web",
@@ -152,9 +146,7 @@ func TestALabelBeyondTheLimitIsRefused(t *testing.T) {
 
 func TestDecodeRefusesWhatItCannotTrust(t *testing.T) {
 	good, err := fullLabels().Encode(nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	tests := map[string]struct {
 		label, value string
 		details      string // instead of the good ones

@@ -43,25 +43,19 @@ func TestMountsOfTheKernel(t *testing.T) {
 		t.Skip("needs root")
 	}
 	dir := filepath.Join(t.TempDir(), strings.Repeat("long", 30)) // 120 of which are more than a page
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.MkdirAll(dir, 0o700))
 	if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID, ""); err != nil { // overlays do not go on each other
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
 	mkdir := func(name string) string {
 		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(path, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		check(t, os.MkdirAll(path, 0o755))
 		return path
 	}
 	mounted := func(t *testing.T, at string, m mount.Mount) {
 		t.Helper()
-		if err := mountAt(at, m); err != nil {
-			t.Fatal(err)
-		}
+		check(t, mountAt(at, m))
 		t.Cleanup(func() { _ = unix.Unmount(at, unix.MNT_DETACH) })
 	}
 
@@ -71,9 +65,7 @@ func TestMountsOfTheKernel(t *testing.T) {
 		for n := range layers {
 			layer := mkdir("snapshots/" + strconv.Itoa(n) + "/fs")
 			for _, name := range []string{"all", strconv.Itoa(n)} {
-				if err := os.WriteFile(filepath.Join(layer, name), []byte(strconv.Itoa(n)), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				check(t, os.WriteFile(filepath.Join(layer, name), []byte(strconv.Itoa(n)), 0o600))
 			}
 			lower = append(lower, layer)
 		}

@@ -16,9 +16,7 @@ func TestNerdctlFindsItsFiles(t *testing.T) {
 	c.Labels.Ports = []network.Port{{Protocol: "tcp", HostPort: 8080, ContainerPort: 80}}
 	id := d.up(c)
 	record, err := d.client.ContainerService().Get(d.ctx(), id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	dir := record.Labels["nerdctl/state-dir"]
 	if matched, err := filepath.Match(filepath.Join(d.run, "nerdctl/????????/containers", record.Labels["nerdctl/namespace"], id), dir); !matched || err != nil {
 		t.Fatalf("state directory %s, %v", dir, err)
@@ -33,12 +31,8 @@ func TestNerdctlFindsItsFiles(t *testing.T) {
 	}
 	for name, into := range map[string]any{"log-config.json": &log, "network-config.json": &ports} {
 		text, err := os.ReadFile(filepath.Join(dir, name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := json.Unmarshal(text, into); err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
+		check(t, json.Unmarshal(text, into))
 	}
 	if log.Driver != "json-file" || len(ports.PortMappings) != 1 || ports.PortMappings[0].HostPort != 8080 {
 		t.Errorf("got %+v, %+v", log, ports)

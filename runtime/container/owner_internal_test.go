@@ -10,9 +10,7 @@ import (
 func TestAnOwnerIsKnownWhereItsStateIsMountedElsewhere(t *testing.T) {
 	own, other := t.TempDir(), t.TempDir()
 	elsewhere := filepath.Join(other, "elsewhere")
-	if err := os.Symlink(own, elsewhere); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.Symlink(own, elsewhere))
 	r := &records{owner: own}
 	for dir, want := range map[string]bool{own: true, elsewhere: true, other: false, filepath.Join(other, "none"): false, "": false} {
 		if got := r.isOwner(dir); got != want {

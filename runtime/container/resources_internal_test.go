@@ -50,13 +50,9 @@ func TestLimits(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			warned := ""
 			r, err := resources(&compose.Service{Resources: test.ask}, able, func(w string) { warned += w })
-			if err != nil {
-				t.Fatal(err)
-			}
+			check(t, err)
 			text, err := json.Marshal(r)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check(t, err)
 			if string(text) != test.want || warned != "" {
 				t.Errorf("got %s, warning %q, want %s", text, warned, test.want)
 			}
@@ -107,9 +103,7 @@ func TestLimitsThatTheKernelLacks(t *testing.T) {
 	}
 	var warned []string
 	r, err := resources(&compose.Service{Resources: ask}, Host{}, func(w string) { warned = append(warned, w) })
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	if text, _ := json.Marshal(r); string(text) != `{}` {
 		t.Errorf("got %s, want nothing", text)
 	}
@@ -131,9 +125,7 @@ func TestUlimits(t *testing.T) {
 		return rlimits(&compose.Service{Ulimits: u}, able)
 	}
 	got, err := ask(compose.Ulimit{Name: "core", Soft: 0, Hard: -1}, compose.Ulimit{Name: "nofile", Soft: 10, Hard: 20})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	want := []specs.POSIXRlimit{{Type: "RLIMIT_CORE", Soft: 0, Hard: 1<<64 - 1}, {Type: "RLIMIT_NOFILE", Soft: 10, Hard: 20}}
 	if len(got) != 2 || got[0] != want[0] || got[1] != want[1] {
 		t.Errorf("got %+v, want %+v", got, want)
@@ -169,9 +161,7 @@ func TestServiceShapesTheProcess(t *testing.T) {
 	spec, err := build(t, compose.Service{
 		TTY: true, Init: true, OOMScoreAdj: &adjust, Annotations: map[string]string{"a": "b", groupAnnotation: "other"},
 	}, v1.ImageConfig{Entrypoint: []string{"/entry"}, Cmd: []string{"serve"}, Env: []string{"TERM=image"}}, able, specs.User{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	if !spec.Process.Terminal || spec.Process.ConsoleSize == nil || strings.Join(spec.Process.Env, " ") != "PATH="+defaultPath+" HOSTNAME=web TERM=image" {
 		t.Errorf("terminal: %+v", spec.Process)
 	}
@@ -214,9 +204,7 @@ func TestNamespaces(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			spec, err := build(t, test.service, shell, host, specs.User{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			check(t, err)
 			var kinds []string
 			for _, n := range spec.Linux.Namespaces {
 				kinds = append(kinds, string(n.Type))

@@ -51,9 +51,7 @@ func TestCapabilities(t *testing.T) {
 func TestPrivileged(t *testing.T) {
 	host := Host{Cgroups: CgroupsV2, Seccomp: true, AppArmor: true, Profile: DefaultProfile}
 	spec, err := build(t, compose.Service{Privileged: true}, shell, host, specs.User{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	if spec.Linux.Seccomp != nil || spec.Process.ApparmorProfile != "unconfined" || spec.Linux.MaskedPaths != nil || spec.Linux.ReadonlyPaths != nil {
 		t.Error("the privileged are confined")
 	}
@@ -70,16 +68,12 @@ func TestPrivileged(t *testing.T) {
 		t.Errorf("a profile that was asked for: %v", err)
 	}
 	usual, err := build(t, compose.Service{NoNewPrivileges: true}, shell, host, specs.User{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	if usual.Linux.Seccomp == nil || usual.Process.ApparmorProfile != DefaultProfile || usual.Linux.MaskedPaths == nil || !usual.Process.NoNewPrivileges {
 		t.Errorf("others are not confined: %+v", usual.Process)
 	}
 	open, err := build(t, compose.Service{UnmaskedPaths: true, AppArmor: "unconfined", Seccomp: compose.Seccomp{Unconfined: true}}, shell, host, specs.User{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	if open.Linux.Seccomp != nil || open.Process.ApparmorProfile != "unconfined" || open.Linux.MaskedPaths != nil || open.Linux.ReadonlyPaths != nil {
 		t.Error("what was to be open is confined")
 	}
@@ -102,9 +96,7 @@ func TestSecurityThatTheKernelLacks(t *testing.T) {
 
 func TestAppArmorProfileIsLoaded(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "profiles")
-	if err := os.WriteFile(file, []byte("docker-default (enforce)\nmy app (complain)\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.WriteFile(file, []byte("docker-default (enforce)\nmy app (complain)\n"), 0o600))
 	for name, want := range map[string]bool{"docker-default": true, "my app": true, "docker": false, "my": false} {
 		if got, err := hasProfile(file, name); err != nil || got != want {
 			t.Errorf("%s: got %v, %v", name, got, err)
@@ -121,9 +113,7 @@ func appArmorDevice(t *testing.T, loaded string) (root string) {
 	parser := fmt.Sprintf("#!/bin/sh\necho \"$*\" >>%[1]s/calls\ncat >%[1]s/profile\necho '%[2]s (enforce)' >>%[3]s\n", root, DefaultProfile, profiles)
 	err := errors.Join(os.MkdirAll(filepath.Dir(profiles), 0o755), os.WriteFile(profiles, []byte(loaded), 0o644),
 		os.WriteFile(filepath.Join(root, profileParser), []byte(parser), 0o755))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	t.Setenv("PATH", root+":"+os.Getenv("PATH"))
 	return root
 }
@@ -131,9 +121,7 @@ func appArmorDevice(t *testing.T, loaded string) (root string) {
 func TestDefaultProfileIsLoadedOnce(t *testing.T) {
 	root := appArmorDevice(t, "docker-default (enforce)\n")
 	for range 2 {
-		if err := loadProfile(t.Context(), root); err != nil {
-			t.Fatal(err)
-		}
+		check(t, loadProfile(t.Context(), root))
 	}
 	calls, err := os.ReadFile(filepath.Join(root, "calls"))
 	if err != nil || strings.Count(string(calls), "\n") != 1 {
@@ -210,9 +198,7 @@ func TestSeccompProfile(t *testing.T) {
 		{[]string{"CAP_SYS_ADMIN"}, []string{"read", "write", "old", "mount"}},
 	} {
 		got, err := seccompProfile([]byte(dockerProfile), process(test.capabilities...))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		var names []string
 		for _, s := range got.Syscalls {
 			names = append(names, s.Names...)
@@ -280,9 +266,7 @@ func TestDefaultSeccompProfile(t *testing.T) {
 	allows := func(s compose.Service, call string) bool {
 		t.Helper()
 		spec, err := build(t, s, shell, host, specs.User{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		f := spec.Linux.Seccomp
 		if f == nil || f.DefaultAction != specs.ActErrno {
 			t.Fatalf("the filter is %+v", f)

@@ -16,9 +16,7 @@ func TestOpenWithoutLinksOnAnyKernel(t *testing.T) {
 		os.MkdirAll(filepath.Join(dir, "a/b"), 0o755), os.WriteFile(filepath.Join(dir, "a/file"), nil, 0o600),
 		os.Symlink("a", filepath.Join(dir, "link")), os.Symlink("/etc/passwd", filepath.Join(dir, "a/last")),
 	} {
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 	}
 	for name, open := range map[string]func(string) (*os.File, error){"openat2": openWithoutLinks, "slowly": openWithoutLinksSlowly} {
 		for path, want := range map[string]error{

@@ -20,9 +20,7 @@ func TestSourcesLeadWhereTheyLed(t *testing.T) {
 	link := filepath.Join(dir, "current")
 	lead := func(link, to string) {
 		t.Helper()
-		if err := errors.Join(os.RemoveAll(link), os.Symlink(to, link)); err != nil {
-			t.Fatal(err)
-		}
+		check(t, errors.Join(os.RemoveAll(link), os.Symlink(to, link)))
 	}
 	lead(link, "one")
 
@@ -48,24 +46,18 @@ func TestSourcesLeadWhereTheyLed(t *testing.T) {
 
 	t.Log("nor is one in the place of what was mounted")
 	d.stop(id)
-	if err := os.Rename(filepath.Join(dir, "one"), filepath.Join(dir, "aside")); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.Rename(filepath.Join(dir, "one"), filepath.Join(dir, "aside")))
 	lead(filepath.Join(dir, "one"), "/etc")
 	if err := d.Start(d.ctx(), id); !errors.Is(err, container.ErrMoved) || !strings.Contains(err.Error(), "it leads to /etc now") {
 		t.Errorf("started with %v", err)
 	}
 
 	t.Log("what is gone is not made where its path does not lead any more")
-	if err := os.Remove(filepath.Join(dir, "one")); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.Remove(filepath.Join(dir, "one")))
 	if err := d.Start(d.ctx(), id); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("started with %v", err)
 	}
-	if err := os.Rename(filepath.Join(dir, "aside"), filepath.Join(dir, "one")); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.Rename(filepath.Join(dir, "aside"), filepath.Join(dir, "one")))
 	d.start(id)
 	if left, _ := filepath.Glob(filepath.Join(d.run, "mounts/*")); len(left) != 0 {
 		t.Errorf("left mounted: %q", left)
@@ -77,9 +69,7 @@ func TestSourcesOfAKilledStart(t *testing.T) {
 	d := onOne(t)
 	dir := t.TempDir()
 	below := filepath.Join(dir, "below")
-	if err := os.Mkdir(below, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.Mkdir(below, 0o755))
 	run(t, "mount", "--bind", dir, dir)
 	run(t, "mount", "--make-shared", dir)
 	run(t, "mount", "-t", "tmpfs", "tmpfs", below)
@@ -88,9 +78,7 @@ func TestSourcesOfAKilledStart(t *testing.T) {
 	d.write(filepath.Join(below, "file"), "below")
 
 	left := filepath.Join(d.run, "mounts", strings.Repeat("0", 32)+".s0")
-	if err := os.MkdirAll(left, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.MkdirAll(left, 0o700))
 	run(t, "mount", "--rbind", dir, left)
 	d.restart()
 	if _, err := os.Lstat(left); !errors.Is(err, os.ErrNotExist) {
@@ -110,17 +98,13 @@ func TestDevicesLeadWhereTheyLed(t *testing.T) {
 	d := onOne(t)
 	dir := t.TempDir()
 	link := filepath.Join(dir, "device")
-	if err := os.Symlink("/dev/null", link); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.Symlink("/dev/null", link))
 	c := d.config("web", "")
 	c.Service.Devices = []compose.Device{{Path: link, Real: "/dev/null", Target: "/dev/mine", Permissions: "rw"}}
 	id := d.up(c)
 	d.sh(id, "echo > /dev/mine")
 	d.stop(id)
-	if err := errors.Join(os.Remove(link), os.Symlink("/dev/kmsg", link)); err != nil {
-		t.Fatal(err)
-	}
+	check(t, errors.Join(os.Remove(link), os.Symlink("/dev/kmsg", link)))
 	if err := d.Start(d.ctx(), id); !errors.Is(err, container.ErrMoved) {
 		t.Errorf("started with %v", err)
 	}
@@ -142,9 +126,7 @@ func TestVolumesLeadWhereTheyLed(t *testing.T) {
 		t.Errorf("got %q", out)
 	}
 	d.delete(id)
-	if err := errors.Join(os.Rename(real, real+"-aside"), os.Symlink("/etc", real)); err != nil {
-		t.Fatal(err)
-	}
+	check(t, errors.Join(os.Rename(real, real+"-aside"), os.Symlink("/etc", real)))
 	if err := d.Create(d.ctx(), c); !errors.Is(err, container.ErrMoved) {
 		t.Errorf("created with %v", err)
 	}

@@ -54,9 +54,7 @@ func TestProcessArguments(t *testing.T) {
 				}
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			check(t, err)
 			if !slices.Equal(spec.Process.Args, test.want) {
 				t.Errorf("got %q, want %q", spec.Process.Args, test.want)
 			}
@@ -68,9 +66,7 @@ func TestOBS06ProcessEnvironment(t *testing.T) {
 	image := shell
 	image.Env = []string{"PATH=/img", "A=image", "B=image", "=broken", "novalue"}
 	spec, err := build(t, compose.Service{Environment: map[string]string{"B": "service", "Z": "1", "C": ""}}, image, Host{}, specs.User{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	want := []string{"PATH=/img", "HOSTNAME=web", "A=image", "B=service", "C=", "Z=1"}
 	if !slices.Equal(spec.Process.Env, want) {
 		t.Errorf("got %q, want %q", spec.Process.Env, want)
@@ -101,9 +97,7 @@ func TestWorkingDirectory(t *testing.T) {
 		image := shell
 		image.WorkingDir = test.image
 		spec, err := build(t, compose.Service{WorkingDir: test.service}, image, Host{}, specs.User{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		if spec.Process.Cwd != test.want {
 			t.Errorf("service %q in image %q: got %q, want %q", test.service, test.image, spec.Process.Cwd, test.want)
 		}
@@ -120,9 +114,7 @@ func TestMounts(t *testing.T) {
 		Tmpfs: []compose.Tmpfs{{Target: "/dev/shm", Options: []string{"size=1m"}}, {Target: "/var", Options: []string{"exec"}}},
 	}
 	spec, err := build(t, service, shell, Host{Cgroups: CgroupsV1}, specs.User{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	at := func(target string) (int, specs.Mount) {
 		var found []int
 		for i, m := range spec.Mounts {
@@ -175,9 +167,7 @@ func TestHostDecidesWhatTheKernelGives(t *testing.T) {
 		return slices.ContainsFunc(s.Mounts, func(m specs.Mount) bool { return m.Destination == target })
 	}
 	small, err := build(t, compose.Service{}, shell, Host{}, specs.User{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	if *small.Process.OOMScoreAdj != 0 {
 		t.Errorf("it has an OOM score of %d", *small.Process.OOMScoreAdj)
 	}
@@ -187,9 +177,7 @@ func TestHostDecidesWhatTheKernelGives(t *testing.T) {
 	full, err := build(t, compose.Service{}, shell, Host{
 		Cgroups: CgroupsV2, CgroupNamespace: true, MessageQueues: true, UnprivilegedPorts: true, Seccomp: true, OpenFiles: 1 << 20,
 	}, specs.User{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	if !mounted(full, "/dev/mqueue") || !mounted(full, "/sys/fs/cgroup") || !has(full, specs.CgroupNamespace) || full.Linux.Seccomp == nil || len(full.Linux.Sysctl) == 0 {
 		t.Error("a full kernel is not used")
 	}

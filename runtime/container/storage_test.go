@@ -113,9 +113,7 @@ func TestVolumesWithAType(t *testing.T) {
 			if err != nil || len(found) != 1 {
 				t.Fatal(found, err)
 			}
-			if err := syscall.Unmount(found[0], 0); err != nil {
-				t.Fatal(err)
-			}
+			check(t, syscall.Unmount(found[0], 0))
 		}
 		d.restart()
 		d.start(second)
@@ -169,9 +167,7 @@ func TestExternalVolumes(t *testing.T) {
 		c.Volumes[name] = &compose.Volume{Name: name, External: true}
 		c.Service.Mounts = append(c.Service.Mounts, compose.Mount{Volume: name, Target: fmt.Sprintf("/%d", n)})
 	}
-	if err := d.Check(d.ctx(), c); err != nil {
-		t.Fatal(err)
-	}
+	check(t, d.Check(d.ctx(), c))
 	id := d.up(c)
 	if out := d.sh(id, "cat /0/file /1/file /2/file"); out != "data\nmadememory" {
 		t.Errorf("got %q", out)
@@ -243,9 +239,7 @@ func TestSubpaths(t *testing.T) {
 		upwards := strings.Repeat("../", strings.Count(volume, "/")) + strings.TrimPrefix(secret, "/")
 		d.write(filepath.Join(secret, "file"), "of the device")
 		for _, link := range [][2]string{{secret, "absolute"}, {upwards, "relative"}, {"/a/b", "within"}} {
-			if err := os.Symlink(link[0], filepath.Join(volume, link[1])); err != nil {
-				t.Fatal(err)
-			}
+			check(t, os.Symlink(link[0], filepath.Join(volume, link[1])))
 		}
 		part := func(subpath string) container.Config {
 			c := d.config("web", "")
@@ -342,13 +336,9 @@ func TestConfigsAndSecrets(t *testing.T) {
 			}
 			return err
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		record, err := d.client.ContainerService().Get(d.ctx(), id)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		if text := fmt.Sprintf("%v %s", record.Labels, record.Spec.GetValue()); strings.Contains(text, "tellnobody") {
 			t.Error("the record has the secret")
 		}
@@ -360,9 +350,7 @@ func TestConfigsAndSecrets(t *testing.T) {
 
 		// A reboot clears the run directory.
 		d.stop(id)
-		if err := os.RemoveAll(filepath.Join(d.run, "files")); err != nil {
-			t.Fatal(err)
-		}
+		check(t, os.RemoveAll(filepath.Join(d.run, "files")))
 		d.start(id)
 		if out := d.sh(id, look); out != want {
 			t.Errorf("after a reboot: %q", out)
@@ -381,16 +369,12 @@ func TestRootfsOfAPowerCut(t *testing.T) {
 	onEach(t, func(t *testing.T, d *device) {
 		id := d.create(d.config("web", ""))
 		mounts, err := d.client.SnapshotService("overlayfs").Mounts(d.ctx(), id)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		lost := 0
 		for _, option := range mounts[0].Options {
 			if dir, ok := strings.CutPrefix(option, "upperdir="); ok {
 				lost++
-				if err := os.RemoveAll(filepath.Dir(dir)); err != nil {
-					t.Fatal(err)
-				}
+				check(t, os.RemoveAll(filepath.Dir(dir)))
 			}
 		}
 		if lost != 1 {
@@ -428,14 +412,10 @@ func TestLeftoversOfAKilledAgentGo(t *testing.T) {
 	service := d.client.LeasesService()
 	for id, owner := range map[string]string{"own": d.state, "other": "/var/lib/other"} {
 		_, err := service.Create(d.ctx(), leases.WithID(id), leases.WithExpiration(time.Hour), leases.WithLabel("margolite/creating", owner))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 	}
 	d.restart()
-	if err := d.RemoveLeftovers(d.ctx()); err != nil {
-		t.Fatal(err)
-	}
+	check(t, d.RemoveLeftovers(d.ctx()))
 	for path, want := range stays {
 		if _, err := os.Stat(path); (err == nil) != want {
 			t.Errorf("%s: %v", path, err)
@@ -454,9 +434,7 @@ func TestLeftoversOfAKilledAgentGo(t *testing.T) {
 	if out := d.sh(kept, "cat /s"); out != "kept" {
 		t.Errorf("got %q", out)
 	}
-	if err := os.Remove(others); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.Remove(others))
 }
 
 // listless is a containerd that does not list containers while it has an error.
@@ -499,9 +477,7 @@ func TestBindMounts(t *testing.T) {
 	d := onOne(t)
 	dir := t.TempDir()
 	d.write(filepath.Join(dir, "file"), "file")
-	if err := os.Mkdir(filepath.Join(dir, "below"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.Mkdir(filepath.Join(dir, "below"), 0o755))
 	run(t, "mount", "-t", "tmpfs", "tmpfs", filepath.Join(dir, "below"))
 	t.Cleanup(func() { run(t, "umount", filepath.Join(dir, "below")) })
 	d.write(filepath.Join(dir, "below/deep"), "deep")
@@ -513,9 +489,7 @@ func TestBindMounts(t *testing.T) {
 		{Path: dir, Target: "/fixed", ReadOnly: true, Below: compose.BelowReadOnly},
 		{Path: dir, Target: "/above", ReadOnly: true, Below: compose.BelowWritable},
 	}
-	if err := d.Check(d.ctx(), c); err != nil {
-		t.Fatal(err)
-	}
+	check(t, d.Check(d.ctx(), c))
 	id := d.up(c)
 	if out := d.sh(id, "cat /all/file; cat /all/below/deep; ls /top/below; touch /above/below/made"); out != "filedeep" {
 		t.Errorf("got %q", out)

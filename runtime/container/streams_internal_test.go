@@ -16,9 +16,7 @@ func TestServiceGetsNoMoreLogThanTheSiteGives(t *testing.T) {
 	site := log.Keep{MaxSize: 2 << 20, MaxFile: 3}
 	p := &paths{Options{RunDir: t.TempDir(), LogKeep: site}}
 	request := &tasksapi.CreateTaskRequest{ContainerID: "web"}
-	if err := p.connect(request, Details{Logging: compose.Logging{MaxSize: 10 << 30, MaxFile: 100}}); err != nil {
-		t.Fatal(err)
-	}
+	check(t, p.connect(request, Details{Logging: compose.Logging{MaxSize: 10 << 30, MaxFile: 100}}))
 	if _, keep, ok := log.ParseURI(request.Stdout); !ok || keep != site || request.Stderr != request.Stdout {
 		t.Errorf("output goes to %s and %s", request.Stdout, request.Stderr)
 	}

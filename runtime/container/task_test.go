@@ -75,31 +75,23 @@ func endpoint(t testing.TB, shim int) (version int, address string) {
 		text, err = os.ReadFile(filepath.Join(bundle, "address"))
 		text = []byte(fmt.Sprintf(`{"version":2,"address":%q}`, text))
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	var found struct {
 		Version int
 		Address string
 	}
-	if err := json.Unmarshal(text, &found); err != nil {
-		t.Fatal(err)
-	}
+	check(t, json.Unmarshal(text, &found))
 	return found.Version, strings.TrimPrefix(found.Address, "unix://")
 }
 
 func parent(t testing.TB, pid int) int {
 	t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	_, rest, _ := strings.Cut(string(status), "PPid:")
 	line, _, _ := strings.Cut(rest, "\n")
 	number, err := strconv.Atoi(strings.TrimSpace(line))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	return number
 }
 
@@ -107,9 +99,7 @@ func parent(t testing.TB, pid int) int {
 func TestAContainerThatRuncKnowsAlreadyStarts(t *testing.T) {
 	onEach(t, func(t *testing.T, d *device) {
 		id := d.create(d.config("left", ""))
-		if err := os.MkdirAll(filepath.Join(d.run, "runc", containerdtest.Namespace, id), 0o711); err != nil {
-			t.Fatal(err)
-		}
+		check(t, os.MkdirAll(filepath.Join(d.run, "runc", containerdtest.Namespace, id), 0o711))
 		d.start(id)
 		d.stop(id)
 	})
@@ -121,9 +111,7 @@ func TestContainerOfADeviceThatHadAppArmor(t *testing.T) {
 	d := onOne(t)
 	id := d.create(d.config("web", ""))
 	record, err := d.client.ContainerService().Get(d.ctx(), id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	spec := bytes.Replace(record.Spec.GetValue(), []byte(`"process":{`), []byte(`"process":{"apparmorProfile":"`+container.DefaultProfile+`",`), 1)
 	record.Spec = &anypb.Any{TypeUrl: record.Spec.GetTypeUrl(), Value: spec}
 	if _, err := d.client.ContainerService().Update(d.ctx(), record, "spec"); err != nil {

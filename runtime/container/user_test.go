@@ -24,16 +24,12 @@ const (
 // image is a directory with the two files; "" leaves one out.
 func image(t testing.TB, passwd, group string) string {
 	root := t.TempDir()
-	if err := os.Mkdir(filepath.Join(root, "etc"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.Mkdir(filepath.Join(root, "etc"), 0o755))
 	for name, text := range map[string]string{"passwd": passwd, "group": group} {
 		if text == "" {
 			continue
 		}
-		if err := os.WriteFile(filepath.Join(root, "etc", name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		check(t, os.WriteFile(filepath.Join(root, "etc", name), []byte(text), 0o644))
 	}
 	return root
 }
@@ -72,9 +68,7 @@ func TestLookupUser(t *testing.T) {
 				}
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			check(t, err)
 			if !reflect.DeepEqual(got, test.want) {
 				t.Errorf("got %+v, want %+v", got, test.want)
 			}
@@ -95,9 +89,7 @@ func TestLookupUserInAnImageWithoutAccounts(t *testing.T) {
 func TestLookupUserInHostileImages(t *testing.T) {
 	etc := func(prepare func(dir string) error) string {
 		root := image(t, "", "")
-		if err := prepare(filepath.Join(root, "etc")); err != nil {
-			t.Fatal(err)
-		}
+		check(t, prepare(filepath.Join(root, "etc")))
 		return root
 	}
 	tests := map[string]struct {
@@ -166,9 +158,7 @@ func FuzzLookupUser(f *testing.F) {
 func TestLookupUserOfALeasedFile(t *testing.T) {
 	root := image(t, passwd, group)
 	held, err := os.OpenFile(filepath.Join(root, "etc", "passwd"), os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	defer held.Close()
 	if _, err := unix.FcntlInt(held.Fd(), unix.F_SETLEASE, unix.F_WRLCK); err != nil {
 		t.Skip("needs leases on files:", err)

@@ -14,22 +14,14 @@ func volumeRig(t *testing.T) (root, dir string) {
 	t.Helper()
 	root = makeTree(t, map[string]string{"srv/content/a": "A", "srv/content/sub/b": "B", "file": "F", "elsewhere/c": "C"})
 	dir = filepath.Join(t.TempDir(), "data")
-	if err := os.Mkdir(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.Mkdir(dir, 0o755))
 	for _, link := range [][2]string{{"/elsewhere", "absolute"}, {"../../../../elsewhere", "srv/up"}, {"/etc", "out"}} {
-		if err := os.Symlink(link[0], filepath.Join(root, link[1])); err != nil {
-			t.Fatal(err)
-		}
+		check(t, os.Symlink(link[0], filepath.Join(root, link[1])))
 	}
 	if os.Geteuid() == 0 {
-		if err := os.Chown(filepath.Join(root, "srv/content"), 1000, 1001); err != nil {
-			t.Fatal(err)
-		}
+		check(t, os.Chown(filepath.Join(root, "srv/content"), 1000, 1001))
 	}
-	if err := os.Chmod(filepath.Join(root, "srv/content"), 0o770); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.Chmod(filepath.Join(root, "srv/content"), 0o770))
 	return root, dir
 }
 
@@ -50,17 +42,11 @@ func TestFillVolume(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			root, dir := volumeRig(t)
 			if test.mine != "" {
-				if err := os.WriteFile(filepath.Join(dir, test.mine), nil, 0o600); err != nil {
-					t.Fatal(err)
-				}
+				check(t, os.WriteFile(filepath.Join(dir, test.mine), nil, 0o600))
 			}
-			if err := fillVolume(dir, root, test.target, false); err != nil {
-				t.Fatal(err)
-			}
+			check(t, fillVolume(dir, root, test.target, false))
 			entries, err := os.ReadDir(dir)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check(t, err)
 			var got []string
 			for _, e := range entries {
 				got = append(got, e.Name())
@@ -74,9 +60,7 @@ func TestFillVolume(t *testing.T) {
 
 func TestAFilledVolumeIsAsInTheImage(t *testing.T) {
 	root, dir := volumeRig(t)
-	if err := fillVolume(dir, root, "/srv/content", false); err != nil {
-		t.Fatal(err)
-	}
+	check(t, fillVolume(dir, root, "/srv/content", false))
 	if beside, err := os.ReadDir(filepath.Dir(dir)); err != nil || len(beside) != 1 {
 		t.Errorf("beside the volume is %v, %v", beside, err)
 	}
@@ -96,9 +80,7 @@ func TestAFilledVolumeIsAsInTheImage(t *testing.T) {
 func TestAVolumeWithManyFilesIsNotRead(t *testing.T) {
 	dir := t.TempDir()
 	for n := range 5000 {
-		if err := os.WriteFile(filepath.Join(dir, strconv.Itoa(n)), nil, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		check(t, os.WriteFile(filepath.Join(dir, strconv.Itoa(n)), nil, 0o644))
 	}
 	if n := testing.AllocsPerRun(3, func() {
 		if empty, err := isEmpty(dir); empty || err != nil {

@@ -25,9 +25,7 @@ func TestMountOfAVolume(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			m, err := test.volume.mount(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			check(t, err)
 			if !slices.Equal(m.Options, test.options) {
 				t.Errorf("got %q, want %q", m.Options, test.options)
 			}

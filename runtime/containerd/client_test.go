@@ -28,9 +28,7 @@ func TestConnectWaitsNoLongerThanItsContext(t *testing.T) {
 	for name, listen := range map[string]bool{"without a containerd": false, "with one that says nothing": true} {
 		if listen {
 			l, err := net.Listen("unix", socket)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check(t, err)
 			defer l.Close()
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
@@ -60,9 +58,7 @@ func (p *peer) Get(ctx context.Context, _ *imagesapi.GetImageRequest) (*imagesap
 func (p *peer) serve(t *testing.T, socket string) (stop func()) {
 	t.Helper()
 	l, err := net.Listen("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	server := grpc.NewServer()
 	imagesapi.RegisterImagesServer(server, p)
 	var running sync.WaitGroup
@@ -78,9 +74,7 @@ func (p *peer) serve(t *testing.T, socket string) (stop func()) {
 func openAt(t *testing.T, socket string) *client.Client {
 	t.Helper()
 	client, err := containerd.Open(socket, "usual")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	t.Cleanup(func() { client.Close() })
 	return client
 }
@@ -159,9 +153,7 @@ func TestSomebodyElseAtTheSocket(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			socket := filepath.Join(t.TempDir(), "s")
 			l, err := net.Listen("unix", socket)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check(t, err)
 			var running sync.WaitGroup
 			running.Go(func() { serve(l) })
 			defer running.Wait()
@@ -172,5 +164,12 @@ func TestSomebodyElseAtTheSocket(t *testing.T) {
 				t.Error("it is taken for containerd")
 			}
 		})
+	}
+}
+
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -51,9 +51,7 @@ func TestContract(t *testing.T) {
 
 func overSocket(t testing.TB) containerd.Client {
 	client, err := containerd.Connect(t.Context(), containerd.Address(containerdtest.Embedded(t)), containerdtest.Namespace)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	t.Cleanup(func() { client.Close() })
 	return client
 }
@@ -63,15 +61,11 @@ func leaseResources(t *testing.T, ctx context.Context, client containerd.Client)
 	desc := put(t, ctx, client.ContentStore(), []byte("resource"))
 	lease := try(service.Create(ctx, leases.WithID("holds")))(t)
 	held := leases.Resource{Type: "content", ID: desc.Digest.String()}
-	if err := service.AddResource(ctx, lease, held); err != nil {
-		t.Fatal(err)
-	}
+	check(t, service.AddResource(ctx, lease, held))
 	if diff := cmp.Diff([]leases.Resource{held}, try(service.ListResources(ctx, lease))(t)); diff != "" {
 		t.Errorf("held: %s", diff)
 	}
-	if err := service.DeleteResource(ctx, lease, held); err != nil {
-		t.Fatal(err)
-	}
+	check(t, service.DeleteResource(ctx, lease, held))
 	if all := try(service.ListResources(ctx, lease))(t); len(all) != 0 {
 		t.Errorf("still held: %v", all)
 	}
@@ -85,9 +79,7 @@ func leaseResources(t *testing.T, ctx context.Context, client containerd.Client)
 
 func namespaceLabels(t *testing.T, ctx context.Context, client containerd.Client) {
 	official := containerdtest.Official(t, client)
-	if err := official.NamespaceService().SetLabel(ctx, containerdtest.Namespace, "a", "b"); err != nil {
-		t.Fatal(err)
-	}
+	check(t, official.NamespaceService().SetLabel(ctx, containerdtest.Namespace, "a", "b"))
 	for label, want := range map[string]string{"a": "b", "none": ""} {
 		if got, err := client.GetLabel(ctx, label); err != nil || got != want {
 			t.Errorf("label %s is %q, %v", label, got, err)
@@ -120,9 +112,7 @@ func address(t *testing.T, _ context.Context, client containerd.Client) {
 func try[T any](got T, err error) func(*testing.T) T {
 	return func(t *testing.T) T {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		return got
 	}
 }
@@ -130,8 +120,6 @@ func try[T any](got T, err error) func(*testing.T) T {
 func put(t *testing.T, ctx context.Context, store content.Store, blob []byte) v1.Descriptor {
 	t.Helper()
 	desc := v1.Descriptor{Digest: digest.FromBytes(blob), Size: int64(len(blob))}
-	if err := content.WriteBlob(ctx, store, desc.Digest.String(), bytes.NewReader(blob), desc); err != nil {
-		t.Fatal(err)
-	}
+	check(t, content.WriteBlob(ctx, store, desc.Digest.String(), bytes.NewReader(blob), desc))
 	return desc
 }

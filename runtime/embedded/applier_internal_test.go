@@ -61,9 +61,7 @@ func (plenty) Wrote(int64) {}
 func header(t *testing.T, h *tar.Header) []byte {
 	t.Helper()
 	var b bytes.Buffer
-	if err := tar.NewWriter(&b).WriteHeader(h); err != nil {
-		t.Fatal(err)
-	}
+	check(t, tar.NewWriter(&b).WriteHeader(h))
 	return b.Bytes()
 }
 
@@ -88,9 +86,7 @@ func TestHeadersTakeLittleMemory(t *testing.T) {
 			Name: fmt.Sprintf("dir%d/", n), Typeflag: tar.TypeDir, Mode: 0o755, Format: tar.FormatPAX,
 			PAXRecords: map[string]string{"comment": strings.Repeat("x", each-100), "SCHILY.xattr.user.name": "value", "GNU.other": "x"},
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 	}
 	s := &spaced{space: plenty{t}, keep: leastKept}
 	r := tar.NewReader(&packed)
@@ -103,9 +99,7 @@ func TestHeadersTakeLittleMemory(t *testing.T) {
 		if err == nil {
 			_, err = s.take(h)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		if len(h.PAXRecords) != 1 || h.PAXRecords["SCHILY.xattr.user.name"] != "value" {
 			t.Fatalf("%d records are kept of %s", len(h.PAXRecords), h.Name)
 		}
@@ -148,9 +142,7 @@ func TestExtendedAttributesAreKept(t *testing.T) {
 		Name: "file", Typeflag: tar.TypeReg, Mode: 0o600, Format: tar.FormatPAX,
 		PAXRecords: map[string]string{"comment": "x", "SCHILY.xattr.user.name": "value"},
 	})
-	if err := applyTo(t.Context(), t, dir, packed); err != nil {
-		t.Fatal(err)
-	}
+	check(t, applyTo(t.Context(), t, dir, packed))
 	value := make([]byte, 10)
 	n, err := unix.Getxattr(filepath.Join(dir, "file"), "user.name", value)
 	if err != nil || string(value[:n]) != "value" {
@@ -168,9 +160,7 @@ func zeros(t *testing.T, size int) []byte {
 func zipped(t *testing.T, plain []byte) []byte {
 	t.Helper()
 	packed, err := ociimage.Gzip(plain)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	return packed
 }
 
@@ -242,4 +232,11 @@ func (b watchedBlob) ReadAt(p []byte, offset int64) (int, error) {
 	n, err := b.blob.ReadAt(p, offset)
 	b.read(n)
 	return n, err
+}
+
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

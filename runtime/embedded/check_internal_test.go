@@ -32,12 +32,8 @@ func TestCheckReadsTheCgroupsOfTheKernel(t *testing.T) {
 			for _, file := range test.files {
 				path, content, _ := strings.Cut(file, "=")
 				path = filepath.Join(root, path)
-				if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-					t.Fatal(err)
-				}
-				if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				check(t, os.MkdirAll(filepath.Dir(path), 0o755))
+				check(t, os.WriteFile(path, []byte(content), 0o600))
 			}
 			got := checkCgroups(root)
 			switch {
@@ -80,9 +76,7 @@ func TestCheckTellsAnOldRuncFromANewOne(t *testing.T) {
 	for version, bad := range map[string]bool{"1.1.5+ds1": false, "1.4.0": false, "1.0.0-rc93": true, "0.1.1": true} {
 		dir := t.TempDir()
 		script := "#!/bin/sh\necho 'runc version " + version + "'\necho 'spec: 1.0.2'\n"
-		if err := os.WriteFile(filepath.Join(dir, "runc"), []byte(script), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		check(t, os.WriteFile(filepath.Join(dir, "runc"), []byte(script), 0o755))
 		t.Setenv("PATH", dir+":/bin")
 		if p := checkRunc(t.Context()); (p != nil) != bad {
 			t.Errorf("runc %s: %+v", version, p)
@@ -97,12 +91,8 @@ func TestOverlayIsTriedAndLeavesNothing(t *testing.T) {
 	root := filepath.Join("/dev/shm", "margolite-overlay-"+rand.Text()) // overlays do not go on each other
 	t.Cleanup(func() { _ = os.RemoveAll(root) })
 	killed := filepath.Join(root, trial+"1", "merged") // is what a trial leaves that was killed
-	if err := os.MkdirAll(killed, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Mount("tmpfs", killed, "tmpfs", 0, ""); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.MkdirAll(killed, 0o755))
+	check(t, unix.Mount("tmpfs", killed, "tmpfs", 0, ""))
 	if err := canOverlay(root); err != nil {
 		t.Errorf("not in %s: %v", root, err)
 	}

@@ -73,37 +73,27 @@ func TestAPowerCutWhileADatabaseIsMadeAnew(t *testing.T) {
 					Root: root, State: filepath.Join(dir, "state"), Logger: containerdtest.Logger(t),
 					Check: checked, Namespace: containerdtest.Namespace,
 				})
-				if err != nil {
-					t.Fatal(err)
-				}
+				check(t, err)
 				client, err := server.Client(t.Context(), containerdtest.Namespace)
 				if err == nil {
 					do(client)
 					err = client.Close()
 				}
-				if err := errors.Join(err, server.Close()); err != nil {
-					t.Fatal(err)
-				}
+				check(t, errors.Join(err, server.Close()))
 			}
 			run(func(client *client.Client) {
 				if _, err := client.LeasesService().Create(ctx, leases.WithID("test")); err != nil {
 					t.Fatal(err)
 				}
 				held := leases.WithLease(ctx, "test")
-				if err := content.WriteBlob(held, client.ContentStore(), "test", bytes.NewReader(text), blob); err != nil {
-					t.Fatal(err)
-				}
+				check(t, content.WriteBlob(held, client.ContentStore(), "test", bytes.NewReader(text), blob))
 				if _, err := client.SnapshotService("overlayfs").Prepare(held, "test", ""); err != nil {
 					t.Fatal(err)
 				}
 			})
 			_ = os.Remove(filepath.Join(root, "closed")) // it was killed
-			if err := os.WriteFile(filepath.Join(root, metadata), rot, 0o600); err != nil {
-				t.Fatal(err)
-			}
-			if err := cut(root); err != nil {
-				t.Fatal(err)
-			}
+			check(t, os.WriteFile(filepath.Join(root, metadata), rot, 0o600))
+			check(t, cut(root))
 			for range 2 {
 				run(func(client *client.Client) {
 					if info, err := client.ContentStore().Info(ctx, blob.Digest); err != nil || info.Size != blob.Size {
@@ -132,5 +122,12 @@ func TestAPowerCutWhileADatabaseIsMadeAnew(t *testing.T) {
 				t.Errorf("left are %v", left)
 			}
 		})
+	}
+}
+
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -19,13 +19,9 @@ func TestZstdWindowsStayWithinTheMemory(t *testing.T) {
 	packed := func(window int) []byte {
 		var b bytes.Buffer
 		z, err := zstd.NewWriter(&b, zstd.WithWindowSize(window))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		_, err = z.Write(plain)
-		if err := errors.Join(err, z.Close()); err != nil {
-			t.Fatal(err)
-		}
+		check(t, errors.Join(err, z.Close()))
 		return b.Bytes()
 	}
 	usual, big := packed(usualWindow), packed(64<<20)
@@ -37,9 +33,7 @@ func TestZstdWindowsStayWithinTheMemory(t *testing.T) {
 		t.Errorf("a big window: %v", err)
 	}
 	first, err := open(slices.Concat(usual, big))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	if budget.held.TryAcquire(1) {
 		t.Error("there is memory left")
 	}
@@ -52,9 +46,7 @@ func TestZstdWindowsStayWithinTheMemory(t *testing.T) {
 		}
 	}
 	second, err := open(usual)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	defer second.Close()
 	if got, err := io.ReadAll(second); err != nil || !bytes.Equal(got, plain) {
 		t.Errorf("a usual window: %d bytes, %v", len(got), err)

@@ -15,18 +15,14 @@ import (
 // Only a shim that can be started is found: beside the program first, then anywhere on PATH.
 func TestFindShimPassesOverThoseThatAreTooOld(t *testing.T) {
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	ours := "#!/bin/sh\nexec " + containerdtest.Shim(t) + " $*\n"
 	beside, first, second := filepath.Dir(self), t.TempDir(), t.TempDir()
 	t.Setenv("PATH", strings.Join([]string{"relative", first, first, second}, ":"))
 	put := func(dir, script string) string {
 		t.Helper()
 		path := filepath.Join(dir, "containerd-shim-runc-v2")
-		if err := os.WriteFile(path, []byte(script), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		check(t, os.WriteFile(path, []byte(script), 0o755))
 		t.Cleanup(func() { os.Remove(path) })
 		return path
 	}
@@ -77,9 +73,7 @@ func TestFindShimPassesOverThoseThatAreTooOld(t *testing.T) {
 func TestFindShimWaitsForNoAnswerForever(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("PATH", dir)
-	if err := os.WriteFile(filepath.Join(dir, "containerd-shim-runc-v2"), []byte("#!/bin/sh\nexec /bin/sleep 1000"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.WriteFile(filepath.Join(dir, "containerd-shim-runc-v2"), []byte("#!/bin/sh\nexec /bin/sleep 1000"), 0o755))
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	if _, err := embedded.FindShim(ctx); err == nil || !strings.Contains(err.Error(), context.DeadlineExceeded.Error()) {
@@ -92,20 +86,14 @@ func TestFindInitIsBesideTheProgram(t *testing.T) {
 		t.Skipf("needs a machine without %s", got)
 	}
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	beside := filepath.Join(filepath.Dir(self), "margolite-init")
-	if err := os.WriteFile(beside, nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.WriteFile(beside, nil, 0o644))
 	defer os.Remove(beside)
 	if got := embedded.FindInit(); got != "" {
 		t.Errorf("a file that is no program: %q", got)
 	}
-	if err := os.Chmod(beside, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.Chmod(beside, 0o755))
 	if got := embedded.FindInit(); got != beside {
 		t.Errorf("beside the program: %q", got)
 	}

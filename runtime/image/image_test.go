@@ -106,9 +106,7 @@ func fresh(t *testing.T) (context.Context, containerd.Client, *watched) {
 func must[T any](v T, err error) func(testing.TB) T {
 	return func(t testing.TB) T {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		return v
 	}
 }
@@ -173,9 +171,7 @@ func TestPullBringsAnImageOnce(t *testing.T) {
 			last = p
 			reports++
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		if got.Digest != want || got.Name != w.host+"/app@"+want.String() {
 			t.Errorf("got %s as %s, want %s", got.Digest, got.Name, want)
 		}
@@ -236,9 +232,7 @@ func TestPullGoesOnWhereItWasCut(t *testing.T) {
 				t.Errorf("progress %v", p)
 			}
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		asked := w.asked("GET")
 		var offset int64
 		if len(asked) != 1 {
@@ -304,13 +298,9 @@ func TestLayersAreUnpackedWhateverTheirCompression(t *testing.T) {
 	plain := containerdtest.Blob(t, "file", 1<<20)
 	var packed bytes.Buffer
 	z, err := zstd.NewWriter(&packed)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	_, err = z.Write(plain)
-	if err := errors.Join(err, z.Close()); err != nil {
-		t.Fatal(err)
-	}
+	check(t, errors.Join(err, z.Close()))
 	for name, layer := range map[string]ociimage.Layer{
 		"zstd":                  {Archive: plain, Packed: packed.Bytes(), MediaType: v1.MediaTypeImageLayerZstd},
 		"zstd that claims gzip": {Archive: plain, Packed: packed.Bytes(), MediaType: v1.MediaTypeImageLayerGzip},
@@ -604,9 +594,7 @@ func collect(t *testing.T, client containerd.Client) {
 	t.Helper()
 	ctx := containerdtest.Context(t)
 	lease := must(client.LeasesService().Create(ctx, leases.WithRandomID()))(t)
-	if err := client.LeasesService().Delete(ctx, lease, leases.SynchronousDelete); err != nil {
-		t.Fatal(err)
-	}
+	check(t, client.LeasesService().Delete(ctx, lease, leases.SynchronousDelete))
 }
 
 func answer(code int) func(http.ResponseWriter, *http.Request) bool { return answerAt("", code) }
@@ -658,4 +646,11 @@ func foreignRecord(t *testing.T, client containerd.Client, like *image.Image) st
 		t.Fatal(err)
 	}
 	return record.Name
+}
+
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

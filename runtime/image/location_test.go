@@ -88,9 +88,7 @@ func locate(t *testing.T, images *image.Images, from image.Source) ([]byte, erro
 func writeFile(t *testing.T, name string, data []byte) (path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(path, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.WriteFile(path, data, 0o600))
 	return path
 }
 
@@ -263,9 +261,7 @@ func TestPKG15TrustedKeys(t *testing.T) {
 	}
 
 	s.serve(map[string][]byte{"/p.tgz": data, "/p.tgz.asc": g.Sign(trusted, data)})
-	if err := os.WriteFile(files[1], []byte("no key"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.WriteFile(files[1], []byte("no key"), 0o600))
 	_, err := locate(t, images, image.Source{Package: s.url + "/p.tgz"})
 	if kind(err) != image.Local || !strings.Contains(err.Error(), "two.pgp") {
 		t.Errorf("a file that holds no keys: %v of kind %q", err, kind(err))

@@ -20,9 +20,7 @@ func preloading(t testing.TB, client containerd.Client, archives map[string][]by
 	t.Helper()
 	dir := t.TempDir()
 	for name, data := range archives {
-		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		check(t, os.WriteFile(filepath.Join(dir, name), data, 0o600))
 	}
 	return openWith(t, image.Options{Client: client, Preload: dir, Registries: registries}), dir
 }
@@ -52,9 +50,7 @@ func TestPreloadedImagesNeedNoRegistry(t *testing.T) {
 		twin, err := ociimage.Build(ociimage.Image{
 			Layers: []ociimage.Layer{{Entries: []ociimage.Entry{{Name: "is", Data: []byte("saved")}}}, ociimage.Padding(1000)},
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		images, dir := preloading(t, client, map[string][]byte{
 			"LAYOUT.TAR": archiveOf(t, ociimage.Layout, map[string]*ociimage.Artifact{
 				"docker.io/library/one:1": one, "registry.invalid/many:latest": many,
@@ -102,9 +98,7 @@ func TestPreloadedImagesNeedNoRegistry(t *testing.T) {
 
 		// An archive that came later is seen.
 		late := archiveOf(t, ociimage.Layout, map[string]*ociimage.Artifact{"registry.invalid/absent:1": build(t, "", "late")})
-		if err := os.WriteFile(filepath.Join(dir, "late.tar"), must(ociimage.Gzip(late))(t), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		check(t, os.WriteFile(filepath.Join(dir, "late.tar"), must(ociimage.Gzip(late))(t), 0o600))
 		pull(t, images, image.Want{Ref: "registry.invalid/absent:1"})
 		archives, problems := image.CheckPreload(dir)
 		if archives != 5 || len(problems) != 2 || !strings.Contains(problems[0].Error(), "broken.tar") || !strings.Contains(problems[1].Error(), "cut.tgz") {
@@ -179,9 +173,7 @@ func TestHostileArchivesAreRefused(t *testing.T) {
 				data = archiveOf(t, func(map[string]*ociimage.Artifact) ([]byte, error) { return ociimage.Tar(test.entries) }, nil)
 			}
 			dir := t.TempDir()
-			if err := os.WriteFile(filepath.Join(dir, "a.tar"), data, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			check(t, os.WriteFile(filepath.Join(dir, "a.tar"), data, 0o600))
 			_, problems := image.CheckPreload(dir)
 			if len(problems) != 1 || !strings.Contains(problems[0].Error(), test.want) || !strings.Contains(problems[0].Error(), "a.tar") {
 				t.Errorf("problems are %v, want %q", problems, test.want)

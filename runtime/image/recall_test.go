@@ -38,9 +38,7 @@ func TestImagesOfALostDatabase(t *testing.T) {
 			pull(t, images, image.Want{Ref: ref, Pin: pin})
 		}
 	})
-	if err := os.Remove(filepath.Join(dir, "root/io.containerd.metadata.v1.bolt/meta.db")); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.Remove(filepath.Join(dir, "root/io.containerd.metadata.v1.bolt/meta.db")))
 	w.asked("")
 	run(func(images *image.Images) {
 		for ref, policy := range map[string]image.Policy{refs[0]: image.Missing, refs[1]: image.Never} {

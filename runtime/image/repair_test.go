@@ -32,13 +32,9 @@ func startAt(t *testing.T, dir string) (client containerd.Client, stop func()) {
 		Root: filepath.Join(dir, "root"), State: filepath.Join(dir, "state"), Logger: containerdtest.Logger(t),
 		Check: func(string) error { return nil }, Namespace: containerdtest.Namespace,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	client, err = server.Client(t.Context(), containerdtest.Namespace)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	stop = sync.OnceFunc(func() {
 		if err := errors.Join(client.Close(), server.Close()); err != nil {
 			t.Error(err)
@@ -85,13 +81,9 @@ func TestWhatIsLostOrDamagedIsFetchedAgain(t *testing.T) {
 		for part, d := range map[string]digest.Digest{"manifest": app.Digest, "configuration": config, "layer": layer} {
 			t.Run(part+" "+name, func(t *testing.T) {
 				got := pull(t, images, image.Want{Ref: ref, Pin: app.Digest})
-				if err := harm(d); err != nil {
-					t.Fatal(err)
-				}
+				check(t, harm(d))
 				if d == layer { // it is needed only when what was unpacked is gone as well
-					if err := snapshotsOf(t, client, images).Remove(ctx, got.ChainID.String()); err != nil {
-						t.Fatal(err)
-					}
+					check(t, snapshotsOf(t, client, images).Remove(ctx, got.ChainID.String()))
 				}
 				if _, err := images.Get(ctx, ref, app.Digest, ""); kind(err) != image.NotFound {
 					t.Errorf("is said to be there: %v", err)
@@ -127,14 +119,10 @@ func TestWhatAFormerBootUnpackedWithoutARecordIsUnpackedAgain(t *testing.T) {
 				former := must(service.Create(ctx, leases.WithID(id), leases.WithLabels(lease.Labels)))(t)
 				for _, r := range held {
 					chain = r.ID
-					if err := service.AddResource(ctx, former, r); err != nil {
-						t.Fatal(err)
-					}
+					check(t, service.AddResource(ctx, former, r))
 				}
 			}
-			if err := service.Delete(ctx, lease); err != nil {
-				t.Fatal(err)
-			}
+			check(t, service.Delete(ctx, lease))
 		}
 		images := open(t, client, w.plain())
 		snapshots := snapshotsOf(t, client, images)

@@ -35,9 +35,7 @@ func newSigner(t testing.TB, kind string) signer {
 	k := must(cosigned.NewKey(kind))(t)
 	public := must(k.Public())(t)
 	file := filepath.Join(t.TempDir(), "cosign.pub")
-	if err := os.WriteFile(file, public, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.WriteFile(file, public, 0o600))
 	return signer{k, file}
 }
 
@@ -325,9 +323,7 @@ func TestSignaturesOfCosignItself(t *testing.T) {
 	for _, kind := range []string{"p256", "p384", "ed25519", "rsa2048"} {
 		key := newSigner(t, kind)
 		private := must(key.Private())(t)
-		if err := os.WriteFile(filepath.Join(dir, kind+".pem"), private, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		check(t, os.WriteFile(filepath.Join(dir, kind+".pem"), private, 0o600))
 		run("import-key-pair", "--key", kind+".pem", "--output-key-prefix", kind)
 		for _, form := range []string{"--new-bundle-format=true", "--new-bundle-format=false"} {
 			registries := map[string]*watched{"docker's": {host: plain}}

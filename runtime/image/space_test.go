@@ -43,9 +43,7 @@ func newDisk(t *testing.T, options string) *disk {
 
 func mountSmall(t *testing.T, dir, options string) {
 	t.Helper()
-	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, options); err != nil {
-		t.Fatal(err)
-	}
+	check(t, unix.Mount("tmpfs", dir, "tmpfs", 0, options))
 	t.Cleanup(func() {
 		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
 			t.Error(err)
@@ -69,9 +67,7 @@ func (d *disk) push(name string, bytes int) image.Want {
 
 func (d *disk) statfs() (fs unix.Statfs_t) {
 	d.t.Helper()
-	if err := unix.Statfs(d.dir, &fs); err != nil {
-		d.t.Fatal(err)
-	}
+	check(d.t, unix.Statfs(d.dir, &fs))
 	return fs
 }
 
@@ -85,22 +81,16 @@ func (d *disk) leave(bytes int64) (empty func()) {
 	d.t.Helper()
 	ballast := filepath.Join(d.dir, "ballast")
 	f, err := os.Create(ballast)
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	check(d.t, err)
 	defer f.Close()
 	err = unix.ENOSPC
 	for errors.Is(err, unix.ENOSPC) { // containerd writes meanwhile
 		err = unix.Fallocate(int(f.Fd()), 0, 0, d.free()-bytes)
 	}
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	check(d.t, err)
 	return func() {
 		d.t.Helper()
-		if err := os.Remove(ballast); err != nil {
-			d.t.Fatal(err)
-		}
+		check(d.t, os.Remove(ballast))
 	}
 }
 
@@ -125,9 +115,7 @@ func TestTheReserveStaysFree(t *testing.T) {
 			d.w.asked("")
 			_, err := pullOne(ctx, images, want, nil)
 			if c.says == "" {
-				if err != nil {
-					t.Fatal(err)
-				}
+				check(t, err)
 				if d.free() < reserve {
 					t.Errorf("%d bytes are free, %d are reserved", d.free(), reserve)
 				}
@@ -219,9 +207,7 @@ func files(t *testing.T, dir string) string {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	return all.String()
 }
 
@@ -304,9 +290,7 @@ func sparse(t *testing.T, size int64) []byte {
 	t.Helper()
 	dir := t.TempDir()
 	f := must(os.Create(filepath.Join(dir, "hole")))(t)
-	if err := errors.Join(f.Truncate(size), f.Close()); err != nil {
-		t.Fatal(err)
-	}
+	check(t, errors.Join(f.Truncate(size), f.Close()))
 	packed, err := exec.Command("tar", "-C", dir, "--sparse", "--format=pax", "-c", "hole").Output()
 	if err != nil {
 		t.Skip("needs a tar that keeps holes:", err)
@@ -329,9 +313,7 @@ func TestFilesCountToo(t *testing.T) {
 				entries[n] = ociimage.Entry{Name: fmt.Sprint("file", n), Data: make([]byte, 10)}
 			}
 			plain, err := ociimage.Tar(entries)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check(t, err)
 			want := image.Want{Ref: d.w.host + "/files:1"}
 			layers := [][]byte{plain}
 			for n := range 20 {

@@ -37,9 +37,7 @@ func index(t testing.TB, images ...*ociimage.Artifact) *ociimage.Artifact {
 func (w *watched) push(t testing.TB, name string, a *ociimage.Artifact) string {
 	t.Helper()
 	repository, tag, _ := strings.Cut(name, ":")
-	if err := (ociimage.Registry{URL: "http://" + w.host}).Push(t.Context(), repository, tag, a); err != nil {
-		t.Fatal(err)
-	}
+	check(t, (ociimage.Registry{URL: "http://" + w.host}).Push(t.Context(), repository, tag, a))
 	return w.host + "/" + name
 }
 
@@ -83,9 +81,7 @@ func TestTheBestPlatformOfAnImageIsTaken(t *testing.T) {
 				}
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			check(t, err)
 			arch := got.Config.Architecture
 			if got.Config.Variant != "" && arch == "arm" {
 				arch += "/" + got.Config.Variant
@@ -203,9 +199,7 @@ func TestLayersCannotWriteOutsideOfTheirImage(t *testing.T) {
 	each(t, func(t *testing.T, ctx context.Context, client containerd.Client, w *watched) {
 		outside := t.TempDir()
 		victim := outside + "/victim"
-		if err := os.WriteFile(victim, []byte("unharmed"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		check(t, os.WriteFile(victim, []byte("unharmed"), 0o600))
 		up := strings.Repeat("../", 20)
 		for name, entries := range map[string][]ociimage.Entry{
 			"dots":            {{Name: up + victim[1:], Data: []byte("x")}},
@@ -220,9 +214,7 @@ func TestLayersCannotWriteOutsideOfTheirImage(t *testing.T) {
 		} {
 			t.Run(name, func(t *testing.T) {
 				a, err := ociimage.Build(ociimage.Image{Layers: []ociimage.Layer{{Entries: entries}}})
-				if err != nil {
-					t.Fatal(err)
-				}
+				check(t, err)
 				ref := w.push(t, strings.NewReplacer(" ", "-", ",", "").Replace(name)+":1", a)
 				_, err = pullOne(ctx, open(t, client, w.plain()), image.Want{Ref: ref}, nil) // some are refused, some stay inside
 				t.Log(err)

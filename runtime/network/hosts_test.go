@@ -57,19 +57,20 @@ func TestHostsFileIsMendedAfterATornWrite(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "hosts")
 	content := []byte("127.0.0.1\tlocalhost\n172.29.0.2\tweb\n")
 	for _, torn := range [][]byte{nil, content[:10], append(bytes.Clone(content), "\n\n\n"...), bytes.Repeat([]byte("x"), 5000)} {
-		if err := os.WriteFile(path, torn, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		check(t, os.WriteFile(path, torn, 0o600))
 		mounted, err := os.Open(path) // into containers that run: another inode would be another file
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		defer mounted.Close()
-		if err := replaceContent(path, content); err != nil {
-			t.Fatal(err)
-		}
+		check(t, replaceContent(path, content))
 		if got, _ := io.ReadAll(mounted); !bytes.Equal(got, content) {
 			t.Errorf("after %q: got %q", torn, got)
 		}
+	}
+}
+
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -68,9 +68,7 @@ func forge(message []byte) (took, refused int, err error) {
 // again. Lists do not notice.
 func TestDisturbanceIsOvercome(t *testing.T) {
 	whole, err := nl.Message{Header: nl.Header{Length: 20, Type: nl.Error}, Data: make([]byte, 4)}.MarshalBinary()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	for name, message := range map[string][]byte{"a message": whole, "a byte": {1}, "zeros": make([]byte, 20)} {
 		t.Run(name, func(t *testing.T) {
 			inNamespace(t, func() error {

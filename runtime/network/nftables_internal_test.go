@@ -20,9 +20,7 @@ func inNamespace(t *testing.T, f func() error) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root")
 	}
-	if err := onOwnThread(func() error { return errors.Join(unix.Unshare(unix.CLONE_NEWNET), f()) }); err != nil {
-		t.Fatal(err)
-	}
+	check(t, onOwnThread(func() error { return errors.Join(unix.Unshare(unix.CLONE_NEWNET), f()) }))
 }
 
 // Far more than a socket takes by default, and many answers, but not any number.

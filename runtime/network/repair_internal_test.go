@@ -12,13 +12,9 @@ func TestWhatIsHeardDuringALookAsksForAnother(t *testing.T) {
 		t.Skip("needs root")
 	}
 	n, err := New(Options{RunDir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	s := Sandbox{Project: "shop", Service: "web", Number: 1, Host: true}
-	if err := n.EnsureSandbox(t.Context(), s, nil); err != nil {
-		t.Fatal(err)
-	}
+	check(t, n.EnsureSandbox(t.Context(), s, nil))
 	defer func() {
 		if err := n.RemoveSandbox(t.Context(), s); err != nil {
 			t.Error(err)

@@ -38,9 +38,7 @@ func TestResolvConf(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "resolv.conf")
-			if err := os.WriteFile(path, []byte(c.host), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			check(t, os.WriteFile(path, []byte(c.host), 0o600))
 			n := &Networks{resolvConf: path}
 			if got := string(n.sandboxResolver(c.sandbox, n.resolver()).render()); got != c.want {
 				t.Errorf("got %q, want %q", got, c.want)
@@ -52,9 +50,7 @@ func TestResolvConf(t *testing.T) {
 func TestResolvConfIsReadUpToALimit(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "resolv.conf")
 	content := "nameserver 192.0.2.53\n" + strings.Repeat("# padding\n", maxResolvConf/10) + "nameserver 192.0.2.54\n"
-	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.WriteFile(path, []byte(content), 0o600))
 	if got := len(readResolvConf(path).nameservers); got != 1 {
 		t.Errorf("got %d nameservers, want 1", got)
 	}

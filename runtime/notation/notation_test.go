@@ -39,22 +39,16 @@ func policyOf(scopes, verification, identities string) string {
 func issue(t testing.TB, by *notarized.Identity, kind, name string, change func(*x509.Certificate)) *notarized.Identity {
 	t.Helper()
 	key, err := notarized.NewKey(kind)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	i, err := notarized.Issue(by, key, name, change)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	return i
 }
 
 func sign(t testing.TB, by *notarized.Identity, mediaType string, of *ociimage.Artifact, change func(*signature.SignRequest)) []byte {
 	t.Helper()
 	envelope, err := by.Sign(mediaType, of, change)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	return envelope
 }
 
@@ -62,18 +56,14 @@ func sign(t testing.TB, by *notarized.Identity, mediaType string, of *ociimage.A
 func configure(t testing.TB, root *notarized.Identity, policy string) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
-	if err := root.Trust(dir, policy); err != nil {
-		t.Fatal(err)
-	}
+	check(t, root.Trust(dir, policy))
 	return dir
 }
 
 func write(t testing.TB, data []byte, path ...string) {
 	t.Helper()
 	file := filepath.Join(path...)
-	if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, data, 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	check(t, errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, data, 0o600)))
 }
 
 func artifact(name string) *ociimage.Artifact {
@@ -183,9 +173,7 @@ func TestSignaturesThatDoNotCount(t *testing.T) {
 func recertified(t *testing.T, envelope []byte, signer, by *notarized.Identity, change func(*x509.Certificate)) []byte {
 	t.Helper()
 	i, err := notarized.Issue(by, signer.Key, "again", change)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	var chain []string
 	for _, c := range i.Chain {
 		chain = append(chain, base64.StdEncoding.EncodeToString(c.Raw))
@@ -197,14 +185,10 @@ func recertified(t *testing.T, envelope []byte, signer, by *notarized.Identity, 
 func edited(t *testing.T, envelope []byte, change func(map[string]any)) []byte {
 	t.Helper()
 	var j map[string]any
-	if err := json.Unmarshal(envelope, &j); err != nil {
-		t.Fatal(err)
-	}
+	check(t, json.Unmarshal(envelope, &j))
 	change(j)
 	data, err := json.Marshal(j)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	return data
 }
 
@@ -297,9 +281,7 @@ func TestRevokedCertificatesDoNotCount(t *testing.T) {
 						revoked = append(revoked, c.revoked)
 					}
 					list, err := c.list.Revoke(c.change, revoked...)
-					if err != nil {
-						t.Fatal(err)
-					}
+					check(t, err)
 					write(t, list, dir, "crl", "list.crl")
 				}
 				_, logged, err := verify(t, dir, notation.JWSType, sign(t, c.by, notation.JWSType, app, nil), app, 0)
@@ -340,4 +322,11 @@ func FuzzVerify(f *testing.F) {
 			t.Errorf("signed by %q, %v", signer, err)
 		}
 	})
+}
+
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

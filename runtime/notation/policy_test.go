@@ -128,8 +128,6 @@ func TestConfigurationsThatAreRefused(t *testing.T) {
 // link makes a link, both paths below the configuration.
 func link(to, at string) func(*testing.T, string) {
 	return func(t *testing.T, dir string) {
-		if err := os.Symlink(filepath.Join(dir, to), filepath.Join(dir, at)); err != nil {
-			t.Fatal(err)
-		}
+		check(t, os.Symlink(filepath.Join(dir, to), filepath.Join(dir, at)))
 	}
 }

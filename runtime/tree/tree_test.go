@@ -45,9 +45,7 @@ func deepen(t *testing.T, dir string, levels int) (bytes int64) {
 			_ = unix.Close(file)
 		}
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	_ = unix.Close(fd)
 	return bytes
 }
@@ -56,18 +54,12 @@ func deepen(t *testing.T, dir string, levels int) (bytes int64) {
 func fewDescriptors(t *testing.T) {
 	t.Helper()
 	open, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	var was unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
-		t.Fatal(err)
-	}
+	check(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &was))
 	few := was
 	few.Cur = uint64(len(open) + 8)
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &few); err != nil {
-		t.Fatal(err)
-	}
+	check(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &few))
 	t.Cleanup(func() {
 		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
 			t.Error(err)
@@ -78,9 +70,7 @@ func fewDescriptors(t *testing.T) {
 func blocks(t *testing.T, path string) int64 {
 	t.Helper()
 	var stat unix.Stat_t
-	if err := unix.Lstat(path, &stat); err != nil {
-		t.Fatal(err)
-	}
+	check(t, unix.Lstat(path, &stat))
 	return stat.Blocks * 512
 }
 
@@ -89,9 +79,7 @@ func TestDirectoriesDeeperThanAPath(t *testing.T) {
 	for _, levels := range []int{1, 6000} {
 		t.Run(fmt.Sprint(levels), func(t *testing.T) {
 			root := filepath.Join(t.TempDir(), "root")
-			if err := os.Mkdir(root, 0o755); err != nil {
-				t.Fatal(err)
-			}
+			check(t, os.Mkdir(root, 0o755))
 			want := deepen(t, root, levels) + blocks(t, root)
 			if got, err := tree.Size(t.Context(), root); err != nil || got != want {
 				t.Errorf("size %d, %v, want %d", got, err, want)
@@ -117,13 +105,9 @@ func TestATree(t *testing.T) {
 	var want int64
 	var fill func(dir string, levels int)
 	fill = func(dir string, levels int) {
-		if err := os.Mkdir(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		check(t, os.Mkdir(dir, 0o755))
 		for n := range 5 {
-			if err := os.WriteFile(filepath.Join(dir, fmt.Sprint(".lifted-", n)), make([]byte, n*1000), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			check(t, os.WriteFile(filepath.Join(dir, fmt.Sprint(".lifted-", n)), make([]byte, n*1000), 0o600))
 		}
 		for n := range 4 {
 			if levels > 0 {
@@ -137,9 +121,7 @@ func TestATree(t *testing.T) {
 		want += blocks(t, path)
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	if got, err := tree.Size(t.Context(), root); err != nil || got != want {
 		t.Errorf("size %d, %v, want %d", got, err, want)
 	}
@@ -165,14 +147,10 @@ func TestATree(t *testing.T) {
 func TestManyFilesTakeLittleMemory(t *testing.T) {
 	const files, most = 30_000, 4 << 20
 	root := filepath.Join(t.TempDir(), "root")
-	if err := os.Mkdir(root, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.Mkdir(root, 0o755))
 	for n := range files {
 		f, err := os.Create(filepath.Join(root, fmt.Sprint("a file with a name that is rather long, so that it takes memory ", n)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		f.Close()
 	}
 	var before, after runtime.MemStats
@@ -201,23 +179,15 @@ func TestNothingElsewhereIsTouched(t *testing.T) {
 	dir := t.TempDir()
 	root, other := filepath.Join(dir, "root"), filepath.Join(dir, "other")
 	for _, d := range []string{root, other, filepath.Join(root, "a"), filepath.Join(root, "a", "mounted"), filepath.Join(root, "b")} {
-		if err := os.Mkdir(d, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		check(t, os.Mkdir(d, 0o755))
 	}
 	kept := filepath.Join(other, "kept")
-	if err := os.WriteFile(kept, make([]byte, 1<<20), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.WriteFile(kept, make([]byte, 1<<20), 0o600))
 	for _, link := range []string{"link", "a/link", "b/link"} {
-		if err := os.Symlink(other, filepath.Join(root, link)); err != nil {
-			t.Fatal(err)
-		}
+		check(t, os.Symlink(other, filepath.Join(root, link)))
 	}
 	mounted := filepath.Join(root, "a", "mounted")
-	if err := unix.Mount(other, mounted, "", unix.MS_BIND, ""); err != nil {
-		t.Fatal(err)
-	}
+	check(t, unix.Mount(other, mounted, "", unix.MS_BIND, ""))
 	t.Cleanup(func() { _ = unix.Unmount(mounted, unix.MNT_DETACH) })
 	if size, err := tree.Size(t.Context(), root); err != nil || size >= 1<<20 {
 		t.Errorf("size %d, %v", size, err)
@@ -243,13 +213,18 @@ func TestNothingElsewhereIsTouched(t *testing.T) {
 		t.Error(err)
 	}
 	link := filepath.Join(dir, "to-other")
-	if err := os.Symlink(other, link); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.Symlink(other, link))
 	if err := errors.Join(tree.Remove(t.Context(), link)); err != nil {
 		t.Error(err)
 	}
 	if _, err := os.Stat(kept); err != nil {
 		t.Error(err)
+	}
+}
+
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

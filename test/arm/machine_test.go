@@ -49,9 +49,7 @@ func newMachine(t *testing.T, b board, from base, logs string, with map[string]s
 	t.Helper()
 	m := &machine{t: t, board: b, base: from, dir: t.TempDir(), console: filepath.Join(logs, b.arch+"-console.log")}
 	files := filepath.Join(m.dir, "files")
-	if err := os.Mkdir(files, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Mkdir(files, 0o755))
 	for name, file := range with {
 		must(t, do(t.Context(), "cp", file, filepath.Join(files, name)))
 	}
@@ -227,9 +225,7 @@ func (m *machine) tail() string {
 func freePort(t *testing.T) int {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer l.Close()
 	return l.Addr().(*net.TCPAddr).Port
 }
