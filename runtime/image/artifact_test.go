@@ -9,6 +9,7 @@ import (
 	"github.com/opencontainers/go-digest"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/margolite/margolite/runtime/fault"
 	"github.com/margolite/margolite/runtime/image"
 	"github.com/margolite/margolite/test/containerdtest"
 )
@@ -65,41 +66,41 @@ func TestArtifactRefusesEverythingElse(t *testing.T) {
 		interfere func(http.ResponseWriter, *http.Request) bool
 		limit     int64
 		tag       string
-		want      image.Kind
+		want      fault.Code
 	}{
-		"PKG-03 an artifact of Docker": {want: image.BadContent, change: func(m *v1.Manifest) {
+		"PKG-03 an artifact of Docker": {want: fault.InvalidPackage, change: func(m *v1.Manifest) {
 			m.ArtifactType = "application/vnd.docker.compose.project"
 		}},
-		"PKG-02 an artifact type in the configuration alone": {want: image.BadContent, change: func(m *v1.Manifest) {
+		"PKG-02 an artifact type in the configuration alone": {want: fault.InvalidPackage, change: func(m *v1.Manifest) {
 			m.Config.MediaType, m.ArtifactType = m.ArtifactType, ""
 		}},
-		"PKG-02 an artifact type with a suffix": {want: image.BadContent, change: func(m *v1.Manifest) { m.ArtifactType += ";v=1" }},
-		"PKG-02 no layer":                       {want: image.BadContent, change: func(m *v1.Manifest) { m.Layers = nil }},
-		"PKG-02 two layers": {want: image.BadContent, change: func(m *v1.Manifest) {
+		"PKG-02 an artifact type with a suffix": {want: fault.InvalidPackage, change: func(m *v1.Manifest) { m.ArtifactType += ";v=1" }},
+		"PKG-02 no layer":                       {want: fault.InvalidPackage, change: func(m *v1.Manifest) { m.Layers = nil }},
+		"PKG-02 two layers": {want: fault.InvalidPackage, change: func(m *v1.Manifest) {
 			m.Layers = append(m.Layers, m.Layers[0])
 		}},
-		"PKG-02 a layer of another type": {want: image.BadContent, change: func(m *v1.Manifest) {
+		"PKG-02 a layer of another type": {want: fault.InvalidPackage, change: func(m *v1.Manifest) {
 			m.Layers[0].MediaType = "application/vnd.oci.image.layer.v1.tar+gzip"
 		}},
-		"a layer without a digest":    {want: image.BadContent, change: func(m *v1.Manifest) { m.Layers[0].Digest = "sha256:1" }},
-		"a layer of negative size":    {want: image.BadContent, change: func(m *v1.Manifest) { m.Layers[0].Size = -1 }},
-		"a layer smaller than it is":  {want: image.Garbled, change: func(m *v1.Manifest) { m.Layers[0].Size-- }},
-		"a layer bigger than it is":   {want: image.Garbled, change: func(m *v1.Manifest) { m.Layers[0].Size++ }},
-		"a layer bigger than allowed": {want: image.BadContent, limit: 10},
-		"a layer that is elsewhere": {want: image.NotFound, change: func(m *v1.Manifest) {
+		"a layer without a digest":    {want: fault.InvalidPackage, change: func(m *v1.Manifest) { m.Layers[0].Digest = "sha256:1" }},
+		"a layer of negative size":    {want: fault.InvalidPackage, change: func(m *v1.Manifest) { m.Layers[0].Size = -1 }},
+		"a layer smaller than it is":  {want: fault.Garbled, change: func(m *v1.Manifest) { m.Layers[0].Size-- }},
+		"a layer bigger than it is":   {want: fault.Garbled, change: func(m *v1.Manifest) { m.Layers[0].Size++ }},
+		"a layer bigger than allowed": {want: fault.InvalidPackage, limit: 10},
+		"a layer that is elsewhere": {want: fault.NotFound, change: func(m *v1.Manifest) {
 			m.Layers[0].Digest = digest.FromString("elsewhere")
 			m.Layers[0].URLs = []string{"http://" + w.host + "/v2/c/blobs/" + otherBytes.String()}
 		}},
 		"PKG-04 a layer inside the manifest that is another": {change: func(m *v1.Manifest) {
 			m.Layers[0].Data = []byte(strings.Repeat("x", len(packageBytes)))
 		}},
-		"PKG-04 damaged bytes": {want: image.Garbled, interfere: w.damage("/blobs/")},
-		"a missing tag":        {want: image.NotFound, tag: "9.9.9"},
-		"an impossible tag":    {want: image.BadContent, tag: "not a tag"},
-		"a broken registry":    {want: image.Unreachable, interfere: answer(502)},
-		"a captive portal":     {want: image.Unreachable, interfere: portal},
-		"a closed registry":    {want: image.Denied, interfere: answer(401)},
-		"another media type":   {want: image.BadContent, change: func(m *v1.Manifest) { m.MediaType = v1.MediaTypeImageIndex }},
+		"PKG-04 damaged bytes": {want: fault.Garbled, interfere: w.damage("/blobs/")},
+		"a missing tag":        {want: fault.NotFound, tag: "9.9.9"},
+		"an impossible tag":    {want: fault.InvalidPackage, tag: "not a tag"},
+		"a broken registry":    {want: fault.Unreachable, interfere: answer(502)},
+		"a captive portal":     {want: fault.Unreachable, interfere: portal},
+		"a closed registry":    {want: fault.Denied, interfere: answer(401)},
+		"another media type":   {want: fault.InvalidPackage, change: func(m *v1.Manifest) { m.MediaType = v1.MediaTypeImageIndex }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			pushComponent(t, w.host+"/c:1.0.0", test.change)

@@ -8,6 +8,8 @@ import (
 	"net/netip"
 	"sync/atomic"
 	"testing"
+
+	"github.com/margolite/margolite/runtime/fault"
 )
 
 // A registry elsewhere leads us neither to what listens on this device for local programs, nor to its own addresses. A
@@ -57,7 +59,7 @@ func TestARegistryElsewhereDoesNotLeadHere(t *testing.T) {
 		}
 	}
 	for _, host := range hosts {
-		if err := connects("registry.example", "https://"+host+":"+port+"/blob", nil); kindOf(err) != Refused || !errors.Is(err, errOwnAddress) {
+		if err := connects("registry.example", "https://"+host+":"+port+"/blob", nil); codeOf(err) != fault.Refused || !errors.Is(err, errOwnAddress) {
 			t.Errorf("%s: %v", host, err)
 		}
 	}

@@ -26,6 +26,7 @@ import (
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/margolite/margolite/runtime/containerd"
+	"github.com/margolite/margolite/runtime/fault"
 	"github.com/margolite/margolite/runtime/image"
 	"github.com/margolite/margolite/test/containerdtest"
 	"github.com/margolite/margolite/test/dockerregistry"
@@ -142,8 +143,8 @@ func openWith(t testing.TB, o image.Options) *image.Images {
 	return must(image.New(o))(t)
 }
 
-func kind(err error) image.Kind {
-	var e *image.Error
+func kind(err error) fault.Code {
+	var e *fault.Error
 	if errors.As(err, &e) {
 		return e.Code
 	}
@@ -199,7 +200,7 @@ func TestPullBringsAnImageOnce(t *testing.T) {
 		if got, err := images.Get(ctx, w.host+"/app:1", want, ""); err != nil || got.Digest != want {
 			t.Errorf("get: %v, %v", got, err)
 		}
-		if _, err := images.Get(ctx, w.host+"/app:1", digest.FromString(""), ""); kind(err) != image.NotFound {
+		if _, err := images.Get(ctx, w.host+"/app:1", digest.FromString(""), ""); kind(err) != fault.NotFound {
 			t.Errorf("get of what is not there: %v", err)
 		}
 		collect(t, client)
@@ -217,7 +218,7 @@ func TestPullGoesOnWhereItWasCut(t *testing.T) {
 		want := pushBig(t, w)
 		w.set(w.cut)
 		_, err := pullOne(ctx, open(t, client, w.plain()), image.Want{Ref: w.host + "/big:1", Pin: want}, nil)
-		if kind(err) != image.Unreachable {
+		if kind(err) != fault.Unreachable {
 			t.Fatalf("cut pull: %v (%s)", err, kind(err))
 		}
 		collect(t, client) // leaves what has come
@@ -251,7 +252,7 @@ func TestPullStartsAgainWhereARegistryCannotGoOn(t *testing.T) {
 	ctx, client, w := fresh(t) // which refuses open ranges
 	want := pushBig(t, w)
 	w.set(w.cut)
-	if _, err := pullOne(ctx, open(t, client, w.plain()), image.Want{Ref: w.host + "/big:1", Pin: want}, nil); kind(err) != image.Unreachable {
+	if _, err := pullOne(ctx, open(t, client, w.plain()), image.Want{Ref: w.host + "/big:1", Pin: want}, nil); kind(err) != fault.Unreachable {
 		t.Fatalf("cut pull: %v (%s)", err, kind(err))
 	}
 	w.set(nil)
@@ -318,7 +319,7 @@ func TestLayersThatAreNotWhatTheImageSaysAreRefused(t *testing.T) {
 	each(t, func(t *testing.T, ctx context.Context, client containerd.Client, w *watched) {
 		layer := ociimage.Layer{Archive: []byte("another"), Packed: containerdtest.Blob(t, "file", 100), MediaType: v1.MediaTypeImageLayer}
 		ref := w.push(t, "app:1", must(ociimage.Build(ociimage.Image{Layers: []ociimage.Layer{layer}}))(t))
-		if _, err := pullOne(ctx, open(t, client, w.plain()), image.Want{Ref: ref}, nil); kind(err) != image.BadContent {
+		if _, err := pullOne(ctx, open(t, client, w.plain()), image.Want{Ref: ref}, nil); kind(err) != fault.InvalidPackage {
 			t.Errorf("%v of kind %q", err, kind(err))
 		}
 	})
@@ -395,30 +396,30 @@ func TestPullSaysWhyItFails(t *testing.T) {
 		ref       string
 		pin       digest.Digest
 		interfere func(http.ResponseWriter, *http.Request) bool
-		want      image.Kind
+		want      fault.Code
 	}{
-		"no such tag":                              {ref: w.host + "/app:2", want: image.NotFound},
-		"no such repository":                       {ref: w.host + "/nothing:1", want: image.NotFound},
-		"no such digest":                           {ref: w.host + "/app:1", pin: other, want: image.NotFound},
-		"nobody listens":                           {ref: closed + "/app:1", want: image.Unreachable},
-		"no such host":                             {ref: "registry.invalid/app:1", want: image.Unreachable},
-		"the reference makes no sense":             {ref: "NOT A REFERENCE", want: image.BadContent},
-		"only for another machine":                 {ref: w.host + "/foreign:1", want: image.NoPlatform},
-		"not an image":                             {ref: w.host + "/component:1.0.0", want: image.BadContent},
-		"the registry is broken":                   {ref: w.host + "/app:1", want: image.Unreachable, interfere: answer(500)},
-		"a captive portal":                         {ref: w.host + "/app:1", want: image.Unreachable, interfere: portal},
-		"nobody may":                               {ref: w.host + "/app:1", want: image.Denied, interfere: answer(403)},
-		"somebody may":                             {ref: w.host + "/app:1", want: image.Denied, interfere: answer(401)},
-		"blobs hold something else":                {ref: w.host + "/app:1", want: image.Garbled, interfere: w.damage("/blobs/")},
-		"the manifest is not what the digest says": {ref: w.host + "/app:1", want: image.Garbled, interfere: w.damage("/manifests/")},
-		"a redirect leads to plain HTTP elsewhere": {ref: w.host + "/app:1", want: image.Refused, interfere: func(rw http.ResponseWriter, r *http.Request) bool {
+		"no such tag":                              {ref: w.host + "/app:2", want: fault.NotFound},
+		"no such repository":                       {ref: w.host + "/nothing:1", want: fault.NotFound},
+		"no such digest":                           {ref: w.host + "/app:1", pin: other, want: fault.NotFound},
+		"nobody listens":                           {ref: closed + "/app:1", want: fault.Unreachable},
+		"no such host":                             {ref: "registry.invalid/app:1", want: fault.Unreachable},
+		"the reference makes no sense":             {ref: "NOT A REFERENCE", want: fault.InvalidPackage},
+		"only for another machine":                 {ref: w.host + "/foreign:1", want: fault.Unsupported},
+		"not an image":                             {ref: w.host + "/component:1.0.0", want: fault.InvalidPackage},
+		"the registry is broken":                   {ref: w.host + "/app:1", want: fault.Unreachable, interfere: answer(500)},
+		"a captive portal":                         {ref: w.host + "/app:1", want: fault.Unreachable, interfere: portal},
+		"nobody may":                               {ref: w.host + "/app:1", want: fault.Denied, interfere: answer(403)},
+		"somebody may":                             {ref: w.host + "/app:1", want: fault.Denied, interfere: answer(401)},
+		"blobs hold something else":                {ref: w.host + "/app:1", want: fault.Garbled, interfere: w.damage("/blobs/")},
+		"the manifest is not what the digest says": {ref: w.host + "/app:1", want: fault.Garbled, interfere: w.damage("/manifests/")},
+		"a redirect leads to plain HTTP elsewhere": {ref: w.host + "/app:1", want: fault.Refused, interfere: func(rw http.ResponseWriter, r *http.Request) bool {
 			if !strings.Contains(r.URL.Path, "/blobs/") {
 				return false
 			}
 			http.Redirect(rw, r, "http://"+closed+r.URL.Path+"?secret=1", http.StatusTemporaryRedirect)
 			return true
 		}},
-		"a token service is reached by plain HTTP": {ref: w.host + "/app:1", want: image.Refused, interfere: func(rw http.ResponseWriter, r *http.Request) bool {
+		"a token service is reached by plain HTTP": {ref: w.host + "/app:1", want: fault.Refused, interfere: func(rw http.ResponseWriter, r *http.Request) bool {
 			rw.Header().Set("WWW-Authenticate", `Bearer realm="http://`+closed+`/token",service="x"`)
 			rw.WriteHeader(http.StatusUnauthorized)
 			return true
@@ -449,7 +450,7 @@ func TestPlainHTTPIsSpokenOnlyWhereItIsConfigured(t *testing.T) {
 	containerdtest.Push(t, containerdtest.Busybox(t, nil), w.host+"/app:1")
 	w.asked("")
 	_, err := pullOne(ctx, open(t, client, nil), image.Want{Ref: w.host + "/app:1"}, nil)
-	if kind(err) != image.Refused || !strings.Contains(err.Error(), "plainHTTP: true") {
+	if kind(err) != fault.Refused || !strings.Contains(err.Error(), "plainHTTP: true") {
 		t.Errorf("%v is of kind %q", err, kind(err))
 	}
 	if asked := w.asked(""); asked != nil {
@@ -495,7 +496,7 @@ func TestPKG12MirrorsAreAskedFirst(t *testing.T) {
 	gone := open(t, client, map[string]image.Registry{
 		"gone.invalid": {PlainHTTP: true, Mirrors: []string{mirror.host}}, mirror.host: {PlainHTTP: true},
 	})
-	if _, err := gone.Look(ctx, image.Want{Ref: "gone.invalid/fourth:1"}, nil); kind(err) != image.Unreachable {
+	if _, err := gone.Look(ctx, image.Want{Ref: "gone.invalid/fourth:1"}, nil); kind(err) != fault.Unreachable {
 		t.Errorf("silent registry: %v", err)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/margolite/margolite/runtime/fault"
 	"github.com/margolite/margolite/runtime/image"
 	"github.com/margolite/margolite/test/openpgp"
 )
@@ -102,22 +103,22 @@ func TestPKG15LocationDownloadsAPackage(t *testing.T) {
 	images := s.images(t)
 	for name, test := range map[string]struct {
 		location string
-		want     image.Kind
+		want     fault.Code
 	}{
 		"it is there":                {s.url + "/package.tgz", ""},
 		"it has moved":               {s.url + "/moved", ""},
-		"it is not there":            {s.url + "/nothing", image.NotFound},
-		"it does not end":            {s.url + "/endless", image.BadContent},
-		"a portal answers":           {s.url + "/portal", image.Unreachable},
-		"it moves in a circle":       {s.url + "/circle", image.Unreachable},
-		"it has moved to plain HTTP": {s.url + "/away?token=secret", image.Refused},
-		"nobody may have it":         {s.url + "/denied", image.Denied},
-		"the server is broken":       {s.url + "/broken", image.Unreachable},
-		"the server is silent":       {"https://" + unusedAddress(t) + "/package.tgz", image.Unreachable},
-		"plain HTTP elsewhere":       {"http://registry.invalid/package.tgz", image.Refused},
-		"a file":                     {"file:///etc/passwd", image.BadContent},
-		"no URL":                     {"::", image.BadContent},
-		"a password in the URL":      {"https://user:secret@registry.invalid/", image.BadContent},
+		"it is not there":            {s.url + "/nothing", fault.NotFound},
+		"it does not end":            {s.url + "/endless", fault.InvalidPackage},
+		"a portal answers":           {s.url + "/portal", fault.Unreachable},
+		"it moves in a circle":       {s.url + "/circle", fault.Unreachable},
+		"it has moved to plain HTTP": {s.url + "/away?token=secret", fault.Refused},
+		"nobody may have it":         {s.url + "/denied", fault.Denied},
+		"the server is broken":       {s.url + "/broken", fault.Unreachable},
+		"the server is silent":       {"https://" + unusedAddress(t) + "/package.tgz", fault.Unreachable},
+		"plain HTTP elsewhere":       {"http://registry.invalid/package.tgz", fault.Refused},
+		"a file":                     {"file:///etc/passwd", fault.InvalidPackage},
+		"no URL":                     {"::", fault.InvalidPackage},
+		"a password in the URL":      {"https://user:secret@registry.invalid/", fault.InvalidPackage},
 	} {
 		t.Run(name, func(t *testing.T) {
 			data, err := locate(t, images, image.Source{Package: test.location})
@@ -138,7 +139,7 @@ func TestPKG15SignedPackages(t *testing.T) {
 	for name, c := range map[string]struct {
 		files map[string][]byte
 		path  string // of the package; "": /p.tgz
-		want  image.Kind
+		want  fault.Code
 		says  string
 		asked string
 	}{
@@ -163,47 +164,47 @@ func TestPKG15SignedPackages(t *testing.T) {
 		}},
 		"the package is another": {
 			files: map[string][]byte{"/key.asc": key, "/p.tgz": append([]byte("#\n"), data...), "/p.tgz.asc": signature},
-			want:  image.BadContent, says: "for other data",
+			want:  fault.InvalidPackage, says: "for other data",
 		},
 		"a bad .asc hides a good .sig": {
 			files: map[string][]byte{"/key.asc": key, "/p.tgz": data, "/p.tgz.asc": []byte("none"), "/p.tgz.sig": signature},
-			want:  image.BadContent, says: "p.tgz.asc: not a detached OpenPGP signature", asked: "key.asc p.tgz.asc",
+			want:  fault.InvalidPackage, says: "p.tgz.asc: not a detached OpenPGP signature", asked: "key.asc p.tgz.asc",
 		},
 		"the key is none": {
 			files: map[string][]byte{"/key.asc": []byte("none"), "/p.tgz": data, "/p.tgz.asc": signature},
-			want:  image.BadContent, says: "key.asc: not OpenPGP public keys", asked: "key.asc",
+			want:  fault.InvalidPackage, says: "key.asc: not OpenPGP public keys", asked: "key.asc",
 		},
 		"the signature is huge": {
 			files: map[string][]byte{"/key.asc": key, "/p.tgz": data, "/p.tgz.asc": make([]byte, 64<<10+1)},
-			want:  image.BadContent, says: "p.tgz.asc: it has more than 65536 bytes",
+			want:  fault.InvalidPackage, says: "p.tgz.asc: it has more than 65536 bytes",
 		},
 		"the key is huge": {
 			files: map[string][]byte{"/key.asc": make([]byte, 256<<10+1), "/p.tgz": data, "/p.tgz.asc": signature},
-			want:  image.BadContent, says: "key.asc: it has more than 262144 bytes",
+			want:  fault.InvalidPackage, says: "key.asc: it has more than 262144 bytes",
 		},
 		"there is no signature": {
 			files: map[string][]byte{"/key.asc": key, "/p.tgz": data},
-			want:  image.NotFound, says: "must be signed", asked: "key.asc p.tgz.asc p.tgz.sig",
+			want:  fault.NotFound, says: "must be signed", asked: "key.asc p.tgz.asc p.tgz.sig",
 		},
 		"there is no key": {
 			files: map[string][]byte{"/p.tgz": data, "/p.tgz.asc": signature},
-			want:  image.NotFound, says: "key.asc: server answered 404",
+			want:  fault.NotFound, says: "key.asc: server answered 404",
 		},
 		"the signature is not to be had now": {
 			files: map[string][]byte{"/key.asc": key, "/p.tgz": data, "/p.tgz.asc": []byte("status 503"), "/p.tgz.sig": signature},
-			want:  image.Unreachable, says: "p.tgz.asc: server answered 503",
+			want:  fault.Unreachable, says: "p.tgz.asc: server answered 503",
 		},
 		"the key is not to be had now": {
 			files: map[string][]byte{"/key.asc": []byte("status 503"), "/p.tgz": data, "/p.tgz.asc": signature},
-			want:  image.Unreachable, says: "key.asc: server answered 503",
+			want:  fault.Unreachable, says: "key.asc: server answered 503",
 		},
 		"nobody may have the signature": {
 			files: map[string][]byte{"/key.asc": key, "/p.tgz": data, "/p.tgz.asc": []byte("status 403")},
-			want:  image.Denied, says: "must be signed",
+			want:  fault.Denied, says: "must be signed",
 		},
 		"the key has moved to plain HTTP": {
 			files: map[string][]byte{"/key.asc": []byte("see http://elsewhere.invalid/key?token=secret"), "/p.tgz": data, "/p.tgz.asc": signature},
-			want:  image.Refused, says: "plain HTTP",
+			want:  fault.Refused, says: "plain HTTP",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -236,13 +237,13 @@ func TestPKG15TrustedKeys(t *testing.T) {
 	for name, c := range map[string]struct {
 		signature []byte
 		key       string
-		want      image.Kind
+		want      fault.Code
 	}{
 		"a document without a key":           {signature: g.Sign(trusted, data)},
 		"a document with a key of its own":   {signature: g.Sign(second, data), key: s.url + "/key.asc"},
-		"the key of the document alone":      {signature: g.Sign(other, data), key: s.url + "/key.asc", want: image.BadContent},
-		"a package without any signature":    {want: image.NotFound},
-		"another key, and none is mentioned": {signature: g.Sign(other, data), want: image.BadContent},
+		"the key of the document alone":      {signature: g.Sign(other, data), key: s.url + "/key.asc", want: fault.InvalidPackage},
+		"a package without any signature":    {want: fault.NotFound},
+		"another key, and none is mentioned": {signature: g.Sign(other, data), want: fault.InvalidPackage},
 	} {
 		t.Run(name, func(t *testing.T) {
 			served := map[string][]byte{"/p.tgz": data, "/key.asc": g.Public([]string{other})}
@@ -263,7 +264,7 @@ func TestPKG15TrustedKeys(t *testing.T) {
 	s.serve(map[string][]byte{"/p.tgz": data, "/p.tgz.asc": g.Sign(trusted, data)})
 	check(t, os.WriteFile(files[1], []byte("no key"), 0o600))
 	_, err := locate(t, images, image.Source{Package: s.url + "/p.tgz"})
-	if kind(err) != image.Local || !strings.Contains(err.Error(), "two.pgp") {
+	if kind(err) != fault.Internal || !strings.Contains(err.Error(), "two.pgp") {
 		t.Errorf("a file that holds no keys: %v of kind %q", err, kind(err))
 	}
 }
@@ -272,7 +273,7 @@ func TestPKG15PackagesAreNotBelievedWithoutGPGV(t *testing.T) {
 	s := newPackages(t)
 	s.serve(map[string][]byte{"/p.tgz": []byte("services: {}")})
 	t.Setenv("PATH", t.TempDir())
-	for key, want := range map[string]image.Kind{"": "", s.url + "/key.asc": image.Local} {
+	for key, want := range map[string]fault.Code{"": "", s.url + "/key.asc": fault.Internal} {
 		got, err := locate(t, s.images(t), image.Source{Package: s.url + "/p.tgz", Keys: key})
 		if kind(err) != want || (got != nil) != (want == "") || err != nil && (!strings.Contains(err.Error(), "gpgv is not in PATH")) {
 			t.Errorf("with the key %q: %q, %v", key, got, err)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/margolite/margolite/runtime/containerd"
 	"github.com/margolite/margolite/runtime/cosign"
+	"github.com/margolite/margolite/runtime/fault"
 	"github.com/margolite/margolite/runtime/registry"
 	"github.com/margolite/margolite/test/ociimage"
 )
@@ -87,7 +88,7 @@ func TestCredentialsOfTheLongestPrefix(t *testing.T) {
 
 func TestCredentialsOfHelpersAreRefused(t *testing.T) {
 	for _, file := range []string{`{"credHelpers":{"host":"ecr-login"}}`, `{"auths":{"host":{}},"credsStore":"desktop"}`} {
-		if _, _, err := parseCredentials([]byte(file), "host", "app"); kindOf(err) != Refused || !strings.Contains(err.Error(), "put them into auths") {
+		if _, _, err := parseCredentials([]byte(file), "host", "app"); codeOf(err) != fault.Refused || !strings.Contains(err.Error(), "put them into auths") {
 			t.Errorf("%s: %v", file, err)
 		}
 	}
@@ -220,13 +221,13 @@ type tarFile struct{ *bytes.Reader }
 func (tarFile) Close() error { return nil }
 
 func TestWhatTheDeviceLacksIsRecognised(t *testing.T) {
-	for err, want := range map[error]Kind{
-		errors.New("rpc error: code = Unknown desc = failed to copy: write /var/lib/x: no space left on device"): NoSpace,
-		errors.New("write /var/lib/x: disk quota exceeded"):                                                      NoSpace,
-		errors.New("write /var/lib/x: input/output error"):                                                       Local,
-		fmt.Errorf("cannot unpack: %w", containerd.ErrMemory):                                                    Unsupported,
+	for err, want := range map[error]fault.Code{
+		errors.New("rpc error: code = Unknown desc = failed to copy: write /var/lib/x: no space left on device"): fault.NoSpace,
+		errors.New("write /var/lib/x: disk quota exceeded"):                                                      fault.NoSpace,
+		errors.New("write /var/lib/x: input/output error"):                                                       fault.Internal,
+		fmt.Errorf("cannot unpack: %w", containerd.ErrMemory):                                                    fault.Unsupported,
 	} {
-		if got := kindOf(err); got != want {
+		if got := codeOf(err); got != want {
 			t.Errorf("%q is of kind %q", err, got)
 		}
 	}

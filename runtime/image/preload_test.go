@@ -11,6 +11,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/margolite/margolite/runtime/containerd"
+	"github.com/margolite/margolite/runtime/fault"
 	"github.com/margolite/margolite/runtime/image"
 	"github.com/margolite/margolite/test/ociimage"
 )
@@ -89,10 +90,10 @@ func TestPreloadedImagesNeedNoRegistry(t *testing.T) {
 		if size, err := images.Size(ctx, name); err != nil || size != sizeOf(many) {
 			t.Errorf("for two platforms it has %d bytes, %v, want %d", size, err, sizeOf(many))
 		}
-		if _, err := pullOne(ctx, images, image.Want{Ref: "registry.invalid/absent:1"}, nil); kind(err) != image.Unreachable {
+		if _, err := pullOne(ctx, images, image.Want{Ref: "registry.invalid/absent:1"}, nil); kind(err) != fault.Unreachable {
 			t.Errorf("what is not preloaded: %v", err)
 		}
-		if _, err := pullOne(ctx, images, image.Want{Ref: "registry.invalid/absent:1", Pin: digest.FromString("absent"), Policy: image.Never}, nil); kind(err) != image.NotFound {
+		if _, err := pullOne(ctx, images, image.Want{Ref: "registry.invalid/absent:1", Pin: digest.FromString("absent"), Policy: image.Never}, nil); kind(err) != fault.NotFound {
 			t.Errorf("what is not preloaded, and not to be pulled: %v", err)
 		}
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
+	"github.com/margolite/margolite/runtime/fault"
 	"github.com/margolite/margolite/runtime/image"
 	"github.com/margolite/margolite/test/containerdtest"
 )
@@ -42,7 +43,7 @@ func TestImagesOfALostDatabase(t *testing.T) {
 	w.asked("")
 	run(func(images *image.Images) {
 		for ref, policy := range map[string]image.Policy{refs[0]: image.Missing, refs[1]: image.Never} {
-			if _, err := images.Get(ctx, ref, pins[ref], ""); kind(err) != image.NotFound {
+			if _, err := images.Get(ctx, ref, pins[ref], ""); kind(err) != fault.NotFound {
 				t.Errorf("%s is said to be there: %v", ref, err)
 			}
 			pull(t, images, image.Want{Ref: ref, Pin: pins[ref], Policy: policy})

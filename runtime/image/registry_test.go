@@ -19,6 +19,7 @@ import (
 	"testing"
 
 	"github.com/margolite/margolite/runtime/containerd"
+	"github.com/margolite/margolite/runtime/fault"
 	"github.com/margolite/margolite/runtime/image"
 	"github.com/margolite/margolite/test/containerdtest"
 	"github.com/margolite/margolite/test/dockerregistry"
@@ -69,13 +70,13 @@ func TestPullFromDockersRegistryWithPasswords(t *testing.T) {
 		for name, test := range map[string]struct {
 			registry    image.Registry
 			host, entry string // of its credentials
-			want        image.Kind
+			want        fault.Code
 			says        string
 		}{
-			"nobody":          {image.Registry{CA: ca}, host, "{}", image.Denied, "other credentials"},
-			"a wrong one":     {image.Registry{CA: ca}, host, basic("device", "wrong"), image.Denied, "other credentials"},
-			"another host's":  {image.Registry{CA: ca}, "another", basic("device", "hunter2"), image.Denied, ""},
-			"no authority":    {image.Registry{}, host, basic("device", "hunter2"), image.Unreachable, "set ca in its entry"},
+			"nobody":          {image.Registry{CA: ca}, host, "{}", fault.Denied, "other credentials"},
+			"a wrong one":     {image.Registry{CA: ca}, host, basic("device", "wrong"), fault.Denied, "other credentials"},
+			"another host's":  {image.Registry{CA: ca}, "another", basic("device", "hunter2"), fault.Denied, ""},
+			"no authority":    {image.Registry{}, host, basic("device", "hunter2"), fault.Unreachable, "set ca in its entry"},
 			"none, it's said": {image.Registry{Insecure: true}, host, basic("device", "hunter2"), "", ""},
 			"the right one":   {image.Registry{CA: ca}, host, basic("device", "hunter2"), "", ""},
 		} {
@@ -133,7 +134,7 @@ func TestPKG12PullShowsACertificate(t *testing.T) {
 	for _, r := range []image.Registry{{CA: ca}, {CA: ca, Certificate: ca, Key: ca}} {
 		pull, fetch := get(r)
 		for _, err := range []error{pull, fetch} {
-			if want := map[bool]image.Kind{true: image.Denied, false: image.Local}[r.Key == ""]; kind(err) != want || !strings.Contains(err.Error(), "certificate") {
+			if want := map[bool]fault.Code{true: fault.Denied, false: fault.Internal}[r.Key == ""]; kind(err) != want || !strings.Contains(err.Error(), "certificate") {
 				t.Errorf("with key %q: %v is of kind %q", r.Key, err, kind(err))
 			}
 		}

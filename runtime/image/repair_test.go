@@ -17,6 +17,7 @@ import (
 
 	"github.com/margolite/margolite/runtime/containerd"
 	"github.com/margolite/margolite/runtime/embedded"
+	"github.com/margolite/margolite/runtime/fault"
 	"github.com/margolite/margolite/runtime/image"
 	"github.com/margolite/margolite/test/containerdtest"
 	"github.com/margolite/margolite/test/ociimage"
@@ -85,7 +86,7 @@ func TestWhatIsLostOrDamagedIsFetchedAgain(t *testing.T) {
 				if d == layer { // it is needed only when what was unpacked is gone as well
 					check(t, snapshotsOf(t, client, images).Remove(ctx, got.ChainID.String()))
 				}
-				if _, err := images.Get(ctx, ref, app.Digest, ""); kind(err) != image.NotFound {
+				if _, err := images.Get(ctx, ref, app.Digest, ""); kind(err) != fault.NotFound {
 					t.Errorf("is said to be there: %v", err)
 				}
 				w.asked("")
@@ -165,7 +166,7 @@ func TestPruneLeavesDownloadsThatSomebodyWaitsFor(t *testing.T) {
 			_, err := pullOne(ctx, images, image.Want{Ref: w.host + "/big:1", Pin: want, For: project}, nil)
 			return err
 		}
-		if err := pull("waiting"); kind(err) != image.Unreachable {
+		if err := pull("waiting"); kind(err) != fault.Unreachable {
 			t.Fatal(err)
 		}
 		begun := func() (bytes int64) {

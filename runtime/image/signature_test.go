@@ -17,6 +17,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/margolite/margolite/runtime/containerd"
+	"github.com/margolite/margolite/runtime/fault"
 	"github.com/margolite/margolite/runtime/image"
 	"github.com/margolite/margolite/test/containerdtest"
 	"github.com/margolite/margolite/test/cosigned"
@@ -166,15 +167,15 @@ func TestASignatureIsRememberedWithItsImage(t *testing.T) {
 		for name, c := range map[string]struct {
 			want image.Want
 			keys image.Keyring
-			kind image.Kind
+			kind fault.Code
 		}{
 			"its key":                       {image.Want{Ref: ref, Pin: app.Digest}, everywhere(own), ""},
 			"its other key":                 {image.Want{Ref: ref, Pin: app.Digest}, everywhere(second), ""},
 			"its key among others":          {image.Want{Ref: ref, Pin: app.Digest}, everywhere(newSigner(t, "p256"), own), ""},
 			"by its tag":                    {image.Want{Ref: ref}, everywhere(own), ""},
-			"a new key":                     {image.Want{Ref: ref, Pin: app.Digest}, everywhere(newSigner(t, "p256")), image.Unreachable},
-			"the same in another registry":  {image.Want{Ref: "nowhere.invalid/app", Pin: app.Digest}, everywhere(own), image.Unreachable},
-			"an image that is not here yet": {image.Want{Ref: ref, Pin: digest.FromString("new")}, everywhere(own), image.Unreachable},
+			"a new key":                     {image.Want{Ref: ref, Pin: app.Digest}, everywhere(newSigner(t, "p256")), fault.Unreachable},
+			"the same in another registry":  {image.Want{Ref: "nowhere.invalid/app", Pin: app.Digest}, everywhere(own), fault.Unreachable},
+			"an image that is not here yet": {image.Want{Ref: ref, Pin: digest.FromString("new")}, everywhere(own), fault.Unreachable},
 		} {
 			l, err := images.Look(ctx, c.want, c.keys)
 			if kind(err) != c.kind || (l.Signer == "") != (c.kind != "") {
@@ -194,7 +195,7 @@ func TestImagesWithoutAKeyAreUnsigned(t *testing.T) {
 		t.Errorf("without a key: %+v, %v, asked for %v", l, err, asked)
 	}
 	for name, file := range map[string]string{"no such file": filepath.Join(t.TempDir(), "none.pub"), "no key": os.DevNull} {
-		if l, err := images.Look(ctx, image.Want{Ref: ref}, image.Keyring{"*": {file}}); kind(err) != image.Local {
+		if l, err := images.Look(ctx, image.Want{Ref: ref}, image.Keyring{"*": {file}}); kind(err) != fault.Internal {
 			t.Errorf("%s: %+v, %v", name, l, err)
 		}
 	}
@@ -208,15 +209,15 @@ func TestTroubleIsNotTakenForAMissingSignature(t *testing.T) {
 	for name, c := range map[string]struct {
 		at     string // part of the path that is in trouble
 		status int
-		want   image.Kind
+		want   fault.Code
 	}{
-		"the tag of signatures":     {".sig", 503, image.Unreachable},
-		"too many requests":         {".sig", 429, image.Unreachable},
-		"what refers to it":         {"/referrers/", 502, image.Unreachable},
-		"the tag of what refers":    {"/manifests/sha256-", 500, image.Unreachable},
-		"a signature itself":        {"/blobs/", 503, image.Unreachable},
-		"what is not to be known":   {"/referrers/", 403, image.Denied},
-		"who is not to know at all": {"/v2/", 401, image.Denied},
+		"the tag of signatures":     {".sig", 503, fault.Unreachable},
+		"too many requests":         {".sig", 429, fault.Unreachable},
+		"what refers to it":         {"/referrers/", 502, fault.Unreachable},
+		"the tag of what refers":    {"/manifests/sha256-", 500, fault.Unreachable},
+		"a signature itself":        {"/blobs/", 503, fault.Unreachable},
+		"what is not to be known":   {"/referrers/", 403, fault.Denied},
+		"who is not to know at all": {"/v2/", 401, fault.Denied},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := watch(t)
@@ -294,7 +295,7 @@ func TestPreloadedImagesBringTheirSignatures(t *testing.T) {
 		}
 	}
 	// The registry may have what the archives have not; nobody knows as long as it is out of reach.
-	if l, err := images.Look(ctx, image.Want{Ref: "registry.invalid/unsigned:1"}, everywhere(own)); kind(err) != image.Unreachable {
+	if l, err := images.Look(ctx, image.Want{Ref: "registry.invalid/unsigned:1"}, everywhere(own)); kind(err) != fault.Unreachable {
 		t.Errorf("out of reach: %+v, %v", l, err)
 	}
 }

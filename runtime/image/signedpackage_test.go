@@ -9,6 +9,7 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
+	"github.com/margolite/margolite/runtime/fault"
 	"github.com/margolite/margolite/runtime/image"
 	"github.com/margolite/margolite/runtime/notation"
 	"github.com/margolite/margolite/test/cosigned"
@@ -43,15 +44,15 @@ func TestPackagesAreSignedByAKeyOfTheDevice(t *testing.T) {
 	bundle := referrer(t, p, cosigned.Statement(p.Digest), own)
 	w.push(t, "app:"+bundle.Digest.String(), bundle)
 	w.fetches(t, images, "app", p, &image.Trust{Keys: everywhere(own)}, "", "")
-	w.fetches(t, images, "app", p, &image.Trust{Keys: everywhere(stranger)}, "no trusted key made it", image.Unsigned)
+	w.fetches(t, images, "app", p, &image.Trust{Keys: everywhere(stranger)}, "no trusted key made it", fault.Unsigned)
 	w.set(answerAt(".sig", http.StatusServiceUnavailable))
-	w.fetches(t, images, "app", p, &image.Trust{Keys: image.Keyring{"elsewhere.example": {own.file}}}, "no key is configured for it", image.Unsigned)
-	w.fetches(t, images, "app", p, &image.Trust{Keys: everywhere(own)}, "whether it is signed", image.Unreachable)
+	w.fetches(t, images, "app", p, &image.Trust{Keys: image.Keyring{"elsewhere.example": {own.file}}}, "no key is configured for it", fault.Unsigned)
+	w.fetches(t, images, "app", p, &image.Trust{Keys: everywhere(own)}, "whether it is signed", fault.Unreachable)
 }
 
 // fetches fetches a package that has to be signed, and fails the test unless it comes if why is empty, and else is refused
 // as that kind of error and nothing of it comes.
-func (w *watched) fetches(t *testing.T, images *image.Images, repository string, p *ociimage.Artifact, trust *image.Trust, why string, as image.Kind) {
+func (w *watched) fetches(t *testing.T, images *image.Images, repository string, p *ociimage.Artifact, trust *image.Trust, why string, as fault.Code) {
 	t.Helper()
 	w.asked("")
 	data, origin, err := images.Artifact(t.Context(), w.host+"/"+repository, "1.0.0", image.ArtifactLimits{Size: 1 << 20, Trust: trust}, nil)
@@ -115,14 +116,14 @@ func TestPackagesAreSignedAsTheTrustPolicyWantsIt(t *testing.T) {
 				key  bool          // it has a signature by the key, too
 				now  time.Duration // from now
 				why  string        // empty: it is signed
-				kind image.Kind    // empty: unsigned
+				kind fault.Code    // empty: unsigned
 			}{
 				"right":                   {by: []notary{own}},
 				"right beside wrong":      {by: []notary{stranger, own}},
 				"by the key instead":      {by: []notary{stranger}, key: true},
 				"missing":                 {why: "there is no signature of sha256:"},
 				"by somebody else":        {by: []notary{stranger}, why: "does not lead to ca:site"},
-				"before the clock is set": {by: []notary{own}, now: -400 * 24 * time.Hour, why: "not valid yet", kind: image.Local},
+				"before the clock is set": {by: []notary{own}, now: -400 * 24 * time.Hour, why: "not valid yet", kind: fault.Internal},
 			} {
 				t.Run(kindOfRegistry+"/"+form+"/"+name, func(t *testing.T) {
 					repository := strings.ReplaceAll(name, " ", "-") + "/" + strings.TrimPrefix(form, "application/")[:4]
@@ -137,7 +138,7 @@ func TestPackagesAreSignedAsTheTrustPolicyWantsIt(t *testing.T) {
 					}
 					w.refer(t, repository, p, signatures...)
 					trust := &image.Trust{Keys: everywhere(key), Notation: dir, Now: func() time.Time { return time.Now().Add(c.now) }}
-					w.fetches(t, images, repository, p, trust, c.why, cmp.Or(c.kind, image.Unsigned))
+					w.fetches(t, images, repository, p, trust, c.why, cmp.Or(c.kind, fault.Unsigned))
 				})
 			}
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/margolite/margolite/runtime/containerd"
+	"github.com/margolite/margolite/runtime/fault"
 	"github.com/margolite/margolite/runtime/image"
 	"github.com/margolite/margolite/test/containerdtest"
 )
@@ -301,7 +302,7 @@ func TestARegistryThatNeverAnswersIsLeft(t *testing.T) {
 			pull := startPulls(containerdtest.Context(t), t, images, want)
 			select {
 			case err := <-pull.ended:
-				if kind(err) != image.Unreachable {
+				if kind(err) != fault.Unreachable {
 					t.Errorf("%v of kind %q", err, kind(err))
 				}
 			case <-time.After(20 * time.Second): // less than the transport's own time

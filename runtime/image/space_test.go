@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/margolite/margolite/runtime/containerd"
+	"github.com/margolite/margolite/runtime/fault"
 	"github.com/margolite/margolite/runtime/image"
 	"github.com/margolite/margolite/test/containerdtest"
 	"github.com/margolite/margolite/test/ociimage"
@@ -122,7 +123,7 @@ func TestTheReserveStaysFree(t *testing.T) {
 				return
 			}
 			var space *image.NoSpaceError
-			if !errors.As(err, &space) || kind(err) != image.NoSpace {
+			if !errors.As(err, &space) || kind(err) != fault.NoSpace {
 				t.Fatal(err)
 			}
 			if !strings.Contains(err.Error(), want.Ref) || !strings.Contains(err.Error(), c.says) || space.Free > c.free {
@@ -151,7 +152,7 @@ func TestImagesThatDoNotFitTogetherAreRefused(t *testing.T) {
 	d.w.asked("")
 	_, err := images.Pull(ctx, wants, nil)
 	var space *image.NoSpaceError
-	if kind(err) != image.NoSpace || !errors.As(err, &space) || space.Needed < 50<<20 || space.Free > 48<<20 || !strings.Contains(err.Error(), wants[1].Ref) {
+	if kind(err) != fault.NoSpace || !errors.As(err, &space) || space.Needed < 50<<20 || space.Free > 48<<20 || !strings.Contains(err.Error(), wants[1].Ref) {
 		t.Errorf("%v of kind %q, %+v", err, kind(err), space)
 	}
 	if asked := d.w.asked("/blobs/"); len(asked) > 2 { // the configurations
@@ -169,7 +170,7 @@ func TestTryingAgainWhatDoesNotFitCostsNothing(t *testing.T) {
 	images := d.images(image.Options{})
 	want := d.push("big", 30<<20)
 	first, err := pullOne(ctx, images, want, nil)
-	if kind(err) != image.NoSpace {
+	if kind(err) != fault.NoSpace {
 		t.Fatalf("%+v, %v", first, err)
 	}
 	d.w.asked("")
@@ -178,7 +179,7 @@ func TestTryingAgainWhatDoesNotFitCostsNothing(t *testing.T) {
 	for n := range collections {
 		before := files(t, d.dir)
 		for range 3 {
-			if _, err := pullOne(ctx, images, want, nil); kind(err) != image.NoSpace || !strings.Contains(err.Error(), want.Ref) {
+			if _, err := pullOne(ctx, images, want, nil); kind(err) != fault.NoSpace || !strings.Contains(err.Error(), want.Ref) {
 				t.Error(err)
 			}
 		}
@@ -265,7 +266,7 @@ func TestABombLeavesTheReserve(t *testing.T) {
 			_, err := images.Pull(ctx, wants, nil)
 			close(over)
 			<-looked
-			if kind(err) != image.NoSpace || !strings.Contains(err.Error(), d.w.host+"/bomb") || !errors.As(err, new(*image.NoSpaceError)) {
+			if kind(err) != fault.NoSpace || !strings.Contains(err.Error(), d.w.host+"/bomb") || !errors.As(err, new(*image.NoSpaceError)) {
 				t.Errorf("%v of kind %q", err, kind(err))
 			}
 			if least < c.reserve-1<<20 {
@@ -323,7 +324,7 @@ func TestFilesCountToo(t *testing.T) {
 			before := d.statfs()
 			_, err = pullOne(ctx, images, want, nil)
 			var space *image.NoSpaceError
-			if kind(err) != image.NoSpace || !errors.As(err, &space) || !space.Files || !strings.Contains(err.Error(), "files") {
+			if kind(err) != fault.NoSpace || !errors.As(err, &space) || !space.Files || !strings.Contains(err.Error(), "files") {
 				t.Fatalf("%v of kind %q: %+v", err, kind(err), space)
 			}
 			if after := d.statfs(); after.Ffree+20 < before.Ffree {

@@ -11,6 +11,7 @@ import (
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/margolite/margolite/runtime/containerd"
+	"github.com/margolite/margolite/runtime/fault"
 	"github.com/margolite/margolite/runtime/image"
 	"github.com/margolite/margolite/test/containerdtest"
 	"github.com/margolite/margolite/test/ociimage"
@@ -76,7 +77,7 @@ func TestTheBestPlatformOfAnImageIsTaken(t *testing.T) {
 		t.Run(strings.TrimPrefix(test.ref, w.host+"/")+" for "+test.platform, func(t *testing.T) {
 			got, err := pullOne(ctx, images, image.Want{Ref: test.ref, Platform: test.platform}, nil)
 			if test.refused != "" {
-				if kind(err) != image.NoPlatform || !strings.Contains(err.Error(), test.refused) {
+				if kind(err) != fault.Unsupported || !strings.Contains(err.Error(), test.refused) {
 					t.Errorf("%v of kind %q, want %q", err, kind(err), test.refused)
 				}
 				return
@@ -132,7 +133,7 @@ func TestPullPoliciesSayWhenARegistryIsAsked(t *testing.T) {
 		}
 		for _, name := range []string{"app:1", "app:latest"} {
 			w.push(t, name, one)
-			if _, err := pull(name, image.Never, nil); kind(err) != image.NotFound || !strings.Contains(err.Error(), "pull policy is never") {
+			if _, err := pull(name, image.Never, nil); kind(err) != fault.NotFound || !strings.Contains(err.Error(), "pull policy is never") {
 				t.Errorf("never, and not here: %v", err)
 			}
 			expect("missing", name, image.Missing, nil, one)
@@ -149,12 +150,12 @@ func TestPullPoliciesSayWhenARegistryIsAsked(t *testing.T) {
 		w.set(answer(500))
 		expect("missing without a registry", "app:1", image.Missing, nil, two)
 		expect("the latest without a registry", "app:latest", image.Missing, nil, two)
-		if _, err := pull("app:1", image.Always, nil); kind(err) != image.Unreachable {
+		if _, err := pull("app:1", image.Always, nil); kind(err) != fault.Unreachable {
 			t.Errorf("always without a registry: %v", err)
 		}
 		w.set(nil)
 		w.asked("")
-		if _, err := pull("app:1", image.Never, build(t, "", "three")); kind(err) != image.NotFound {
+		if _, err := pull("app:1", image.Never, build(t, "", "three")); kind(err) != fault.NotFound {
 			t.Errorf("never, and another pin: %v", err)
 		}
 		if asked := w.asked(""); asked != nil {
