@@ -779,7 +779,7 @@ type fakeRuntime struct {
 	mu       sync.Mutex
 	projects map[string]*runtime.ObservedProject // Containers[0].Image holds the revision
 	failures map[string]runtime.Code
-	rival    string         // the project that has the network of what is applied
+	rival    string         // the project that holds the network of the one being applied
 	counts   map[string]int // how often a step was made
 	noisy    bool           // pokes when a project failed to start, as the engine does
 	volumes  []runtime.StoredVolume

@@ -40,7 +40,7 @@ type stagedComponent struct {
 	name    string
 	signed  bool
 	project *runtime.Project
-	images  map[string]digest.Digest // by reference; while it is staged, what they are known to stand for
+	images  map[string]digest.Digest // by reference; of a staged revision, the digests known so far
 }
 
 // differ is what becomes of a deployment, as far as there is room to tell.

@@ -68,7 +68,7 @@ func (r *reconciler) isThere(ctx context.Context, d *store.Deployment) (bool, er
 	for _, c := range rev.components {
 		c.project.Pin(c.images)
 		if same, err := r.runtime.Matches(ctx, c.project); err != nil || !same {
-			return false, nil // it is applied, which tells what is wrong
+			return false, nil // applying it tells what is wrong
 		}
 	}
 	return true, nil

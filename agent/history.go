@@ -74,9 +74,9 @@ func told(entries []store.Entry, e store.Entry) bool {
 	return slices.ContainsFunc(entries, func(other store.Entry) bool { return other.Kind == e.Kind && other.Text == e.Text })
 }
 
-// tell tells of an entry that the journal has now. The log has each with its chain: who
-// collects the log elsewhere can tell what the journal was, whatever becomes of this
-// device. Who follows the events hears what was accepted, and what people decided.
+// tell reports an entry that was written to the journal. The log has each entry with its
+// chain, so that a copy of the log elsewhere can prove what the journal said, whatever
+// happens to this device. Events tell of what was accepted and what people decided.
 func (b *base) tell(e store.Entry) {
 	log := b.logger.Info
 	attrs := []any{"kind", e.Kind, "sequence", e.Sequence, "chain", e.Chain.String()}

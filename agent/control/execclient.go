@@ -73,7 +73,7 @@ func attach(conn io.ReadWriter, s ExecStreams) (int, error) {
 			}
 		}
 	})
-	go send(s.Stdin, out, room, more, done) // ends with its reader, which nobody can interrupt
+	go send(s.Stdin, out, room, more, done) // goes on until the next read of standard input ends
 
 	buf := make([]byte, maxFrame)
 	for {

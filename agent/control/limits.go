@@ -139,8 +139,8 @@ func (c *limitedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// withPeer keeps who is at the other end of a connection in its context, or why that
-// is refused.
+// withPeer adds the caller of a connection to its context, or the reason why the caller is
+// refused.
 func withPeer(ctx context.Context, c net.Conn) context.Context {
 	switch v, ok := c.(*limitedConn); {
 	case ok && v.refused != nil:

@@ -33,12 +33,12 @@ const (
 	Untrusted Reason = "check this device's clock, and that wfm.ca holds the CA of the server's certificate"
 	// Unauthorized: the token is not accepted, or not for this repository.
 	Unauthorized Reason = "use an access token that can read the repository"
-	// NoRepository: there is none at this URL, as far as this token shows.
+	// NoRepository: the URL leads to no repository that this token may see.
 	NoRepository Reason = "correct wfm.url, or let the access token read the repository"
 	Redirected   Reason = "correct wfm.url: redirects are not followed"
 	NoBranch     Reason = "correct wfm.git.branch, or create the branch"
 	NoFolder     Reason = "correct wfm.git.path; to have no deployments, delete the last document and keep some other file in the repository"
-	// Rejected: the server does not take what is pushed.
+	// Rejected: the server refuses the push.
 	Rejected Reason = "let the access token push to the branch named by wfm.git.report"
 )
 

@@ -38,9 +38,9 @@
 // than offline; Expiry tells when it happens. A bundle that cannot be fetched
 // anew stays in force for however long, also across restarts: BundleSource
 // keeps its exact bytes (ID-24). Every error is an *Error whose Reason says what
-// to mend, unless the identity service answered or cannot be reached; where the device's
-// clock is known to be wrong, errors about validity say so, and a WFM whose
-// certificate begins to be valid later than the time that is known is let in: it
+// to do about it, except for answers of the identity service and failures to reach it.
+// While the device's clock is known to be wrong, errors about validity say so, and a WFM
+// whose certificate becomes valid later than the time that is known is accepted: it
 // tells the time.
 //
 // # Dependencies
