@@ -82,7 +82,7 @@ func parseResolvConf(content []byte) resolver {
 		case "search", "domain": // the last one counts
 			r.search = nil
 			for _, domain := range values {
-				name := strings.TrimSuffix(domain, ".")
+				name := strings.TrimRight(domain, ".")
 				if len(r.search) < maxSearch && len(name) <= maxDomain && checkPathName(name) == nil {
 					r.search = append(r.search, name)
 				}

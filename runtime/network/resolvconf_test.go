@@ -58,7 +58,7 @@ func TestResolvConfIsReadUpToALimit(t *testing.T) {
 
 func FuzzParseResolvConf(f *testing.F) {
 	f.Add([]byte("nameserver 192.0.2.53\nsearch example.com\noptions ndots:2\n"))
-	f.Add([]byte("domain a.\nsearch\tb  c\r\nnameserver ::1%lo\n"))
+	f.Add([]byte("domain a.\nsearch\tb..  c\r\nnameserver ::1%lo\n"))
 	f.Add([]byte("options timeout:1 \x00 attempts:\n\nnameserver 127.0.0.1"))
 	f.Fuzz(func(t *testing.T, content []byte) {
 		first := parseResolvConf(content).render()
