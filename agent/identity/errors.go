@@ -26,7 +26,7 @@ const (
 	NoSecret Reason = "put one line into the file: user:password, or a token"
 	// NoBundle: there is no trust bundle yet (ID-28).
 	NoBundle Reason = "wait until the trust bundle has been fetched from the identity service, or install it as a file"
-	// Misconfigured: what is configured beside the files cannot be.
+	// Misconfigured: the configuration contradicts the files.
 	Misconfigured Reason = "correct wfm.ids: SPIFFE IDs of the device's own trust domain, as in the WFM's certificate"
 )
 
@@ -72,8 +72,8 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// Mend says what to do about it, for people. Where the clock is wrong, its lower bound is
-// past the end of an expired certificate, and the truth all the more.
+// Mend tells people what to do about it. A wrong clock is no excuse for an expired
+// certificate: the true time is later still than the clock's lower bound.
 func (e *Error) Mend() string {
 	switch {
 	case e.Floor.IsZero():

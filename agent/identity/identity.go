@@ -190,7 +190,7 @@ func newTLS(tls12 bool, now func() time.Time) *tls.Config {
 // a later time: a WFM's certificate is renewed every few days, and a device that lost its
 // clock while it was offline would otherwise never learn the time from its WFM.
 func (i *Identity) authenticate(chain []*x509.Certificate) (id spiffeid.ID, fail *Error) {
-	_, _ = soonest(i.now(), i.options.WrongClock, func(at time.Time) error { // what it returns is fail
+	_, _ = soonest(i.now(), i.options.WrongClock, func(at time.Time) error { // its error is fail
 		if id, fail = authenticate(chain, i.bundle.Load(), i.TrustDomain(), at); fail != nil {
 			return fail
 		}

@@ -94,7 +94,7 @@ func (o ServerOptions) verify(presented []*x509.Certificate, anchors *x509.CertP
 	if len(o.pins) > 0 && net.ParseIP(o.Name) != nil {
 		options.DNSName = ""
 	}
-	// Whoever signed a pinned certificate does not matter: it is an anchor.
+	// A pinned certificate is an anchor itself; its issuer does not matter.
 	pinned := slices.DeleteFunc(slices.Clone(presented), func(c *x509.Certificate) bool { return !o.pinned(c) })
 	if len(pinned) > 0 {
 		options.Roots = pool(pinned)

@@ -34,8 +34,8 @@ type ServiceOptions struct {
 	// TLS12 allows TLS 1.2 beside 1.3 (ID-10).
 	TLS12 bool
 
-	// Get gets the document at the URL of what is known of it, over a connection of its
-	// own, and gives that back where it has not changed: wfm.Get.
+	// Get fetches the document at the URL of the known one, over a connection of its own;
+	// it returns the known one if that has not changed. See wfm.Get.
 	Get func(ctx context.Context, config *tls.Config, op string, known Fetched, limit int64) (Fetched, error)
 	// Now and WrongClock are those of Options.
 	Now        func() time.Time
@@ -97,7 +97,7 @@ type Fetched struct {
 
 // Bundle fetches the trust bundle of a trust domain. Where the service says
 // that the known one is still the present one, that is returned. Errors are
-// *Error for what somebody can mend, and those of Get.
+// *Error where something can be done about them, else those of Get.
 func (s *Service) Bundle(ctx context.Context, trustDomain string, known Fetched) (Fetched, error) {
 	location, err := s.locate(ctx, trustDomain)
 	if err != nil {
@@ -140,7 +140,7 @@ func (s *Service) locate(ctx context.Context, trustDomain string) (string, error
 	return document.TrustBundleURI, nil
 }
 
-// get makes one request. What is known comes from the URL; it is returned where the
+// get makes one request to the URL of the known document, which it returns if the
 // service says that it has not changed.
 func (s *Service) get(ctx context.Context, op string, known Fetched, limit int64) (Fetched, error) {
 	u, err := margo.HTTPS(known.URL)

@@ -60,7 +60,7 @@ type BundleSource struct {
 	urgent   bool          // there is a reason not to wait for the schedule
 	failures int           // in a row
 	logged   string        // the last problem that was logged, to log it once
-	status   BundleStatus  // what is not of kept and bundle
+	status   BundleStatus  // except for what follows from kept and bundle
 	since    time.Time     // the last attempt, or the start, by a clock that cannot be set
 	wait     time.Duration // from then on to the next attempt
 	atLeast  time.Duration // of it, as the service asked for
