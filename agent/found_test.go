@@ -193,6 +193,22 @@ func TestALostDocumentOfWhatRunsIsNoFailure(t *testing.T) {
 	}
 }
 
+// A revision fails whose document the store has lost while the WFM does not give it
+// again: the fault still has the name of the deployment as its source (ST-08).
+func TestST08TheNameOutlivesTheDocument(t *testing.T) {
+	s := installedSite(t)
+	s.runtime.fail("fetch 2.0.0", runtime.Unreachable)
+	s.publish(2, map[string]string{first: document(first, "2.0.0")})
+	s.heard(first, append(slices.Clone(installed), "pending@1")...)
+	s.wfm.fail("documents", errUnreachable)
+	s.change(s.lose(digest.FromString(document(first, "2.0.0"))))
+	s.eventually("the WFM hears that it failed", func() bool { return s.wfm.last(first).Error != nil })
+	s.heardError(first, "DEVICE_ERROR")
+	if source := s.wfm.last(first).Error.Source; source != "app" {
+		t.Errorf("the source is %q, want app", source)
+	}
+}
+
 // Damage is told once, and until somebody has looked at it.
 func TestDamageIsToldOnce(t *testing.T) {
 	var l log

@@ -7,6 +7,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/store"
 )
 
@@ -20,9 +21,9 @@ const gathered = 256 << 10
 // put into the store is kept from being pruned by the ledger, which begins it.
 type intake struct {
 	ledger    *ledger
-	documents map[digest.Digest][]byte            // not in the store yet
-	size      int                                 // of them
-	came      map[digest.Digest][]store.Component // of every document that came
+	documents map[digest.Digest][]byte   // not in the store yet
+	size      int                        // of them
+	came      map[digest.Digest]contents // of every document that came
 }
 
 // keep takes a verified document, whose bytes are the caller's.
@@ -34,7 +35,7 @@ func (in *intake) keep(d digest.Digest, document []byte) error {
 	}
 	in.documents[d] = bytes.Clone(document)
 	in.size += len(document)
-	in.came[d] = componentsOf(document)
+	in.came[d] = contentsOf(document)
 	size := int64(len(document))
 	in.ledger.hub.send(control.Event{Kind: control.DocumentVerified, Digest: d.String(), Progress: &control.Progress{Done: size, Total: size}})
 	return nil
@@ -52,14 +53,33 @@ func (in *intake) save() error {
 	return nil
 }
 
-// components lists those of a document that came, or that the store has.
-func (in *intake) components(d digest.Digest) ([]store.Component, error) {
-	if components, ok := in.came[d]; ok {
-		return components, nil
+// contents are those of a document that came, or that the store has.
+func (in *intake) contents(d digest.Digest) (contents, error) {
+	if came, ok := in.came[d]; ok {
+		return came, nil
 	}
 	document, err := in.ledger.store.Artifact(d)
 	if err != nil {
-		return nil, fmt.Errorf("cannot read document: %w", err)
+		return contents{}, fmt.Errorf("cannot read document: %w", err)
 	}
-	return componentsOf(document), nil
+	return contentsOf(document), nil
+}
+
+// contents is what the record of a deployment holds of its document, as far as that
+// can be read: reports need it even after the document is lost.
+type contents struct {
+	name       string
+	components []store.Component
+}
+
+func contentsOf(document []byte) contents {
+	d, _ := margo.ParseDeployment(document) // what is wrong with it is found out when it is staged
+	if d == nil {
+		return contents{}
+	}
+	c := contents{name: d.Name, components: make([]store.Component, len(d.Components))}
+	for i, component := range d.Components {
+		c.components[i] = store.Component{Name: component.Name}
+	}
+	return c
 }

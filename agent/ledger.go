@@ -68,7 +68,7 @@ func (l *ledger) begin(m *wfm.Manifest) *intake {
 	if m.Digest != l.taking {
 		l.pin(m)
 	}
-	return &intake{ledger: l, documents: map[digest.Digest][]byte{}, came: map[digest.Digest][]store.Component{}}
+	return &intake{ledger: l, documents: map[digest.Digest][]byte{}, came: map[digest.Digest]contents{}}
 }
 
 // hold puts documents into the store ahead of their manifest.
@@ -173,7 +173,7 @@ func (l *ledger) accept(ctx context.Context, m *wfm.Manifest, by adoption, in *i
 	}
 	known := byID(held)
 	listed := make(map[string]bool, len(m.Deployments))
-	unrecorded = slices.DeleteFunc(unrecorded, func(id string) bool { return known[strings.ToLower(id)] != nil })
+	unrecorded = slices.DeleteFunc(unrecorded, func(d store.Deployment) bool { return known[strings.ToLower(d.ID)] != nil })
 	rejections := l.rejections()
 	for i, ref := range m.Deployments {
 		id := strings.ToLower(ref.ID)
@@ -197,26 +197,24 @@ func (l *ledger) accept(ctx context.Context, m *wfm.Manifest, by adoption, in *i
 			}
 			continue
 		}
-		components, err := in.components(ref.Digest)
+		document, err := in.contents(ref.Digest)
 		if err != nil {
 			return fmt.Errorf("deployment %s: %w", ref.ID, err)
 		}
-		after, err := l.desire(before, ref, former, m.Version, components)
+		after, err := l.desire(before, ref, former, m.Version, document)
 		if err != nil {
 			return err
 		}
 		after.Place = i + 1
 		if before == nil {
-			after.Found = slices.ContainsFunc(unrecorded, func(other string) bool { return margo.SameID(other, ref.ID) })
+			after.Found = slices.ContainsFunc(unrecorded, func(found store.Deployment) bool { return margo.SameID(found.ID, ref.ID) })
 			after.Answers = rejections[id]
 		}
 		if err := put(before, after); err != nil {
 			return err
 		}
 	}
-	for _, id := range unrecorded {
-		held = append(held, store.Deployment{ID: id}) // in phase Forgotten
-	}
+	held = append(held, unrecorded...)
 	for i := range held {
 		before := &held[i]
 		if listed[strings.ToLower(before.ID)] || leaves(before) {
@@ -316,11 +314,11 @@ func idsOf(deployments []store.Deployment) []string {
 	return ids
 }
 
-// unrecorded lists the ids of the deployments that have containers but no record:
-// the store that knew them was lost. The records are read before the runtime is
-// observed, so that a deployment which is forgotten meanwhile is not listed. The
-// caller does not hold mu.
-func (l *ledger) unrecorded(ctx context.Context) []string {
+// unrecorded lists the deployments that have containers but no record, since the store
+// that knew them was lost, with the components that run. They are in phase Forgotten.
+// The records are read before the runtime is observed, so that a deployment which is
+// forgotten meanwhile is not listed. The caller does not hold mu.
+func (l *ledger) unrecorded(ctx context.Context) []store.Deployment {
 	records, _ := l.store.Deployments() // accept logs what cannot be read
 	recorded := byID(records)
 	ctx, cancel := context.WithTimeout(ctx, observeTimeout)
@@ -330,22 +328,27 @@ func (l *ledger) unrecorded(ctx context.Context) []string {
 		l.logger.Warn("cannot find containers without a record", "error", err)
 		return nil
 	}
-	var ids []string
+	var found []store.Deployment
 	for _, p := range projects {
 		id := p.Labels[labelDeployment]
-		same := func(other string) bool { return margo.SameID(other, id) }
-		if id != "" && recorded[strings.ToLower(id)] == nil && !slices.ContainsFunc(ids, same) {
-			ids = append(ids, id)
+		if id == "" || recorded[strings.ToLower(id)] != nil {
+			continue
 		}
+		at := slices.IndexFunc(found, func(d store.Deployment) bool { return margo.SameID(d.ID, id) })
+		if at < 0 {
+			at = len(found)
+			found = append(found, store.Deployment{ID: id})
+		}
+		found[at].Components = append(found[at].Components, store.Component{Name: p.Labels[labelComponent]})
 	}
-	return ids
+	return found
 }
 
 // desire gives the record of a deployment that the manifest of version lists
 // with another revision (DS-19, DS-20), after that of version former. before is
 // nil for a new one. The id is spelled as the manifest does.
 func (l *ledger) desire(
-	before *store.Deployment, ref margo.DeploymentRef, former, version uint64, components []store.Component,
+	before *store.Deployment, ref margo.DeploymentRef, former, version uint64, document contents,
 ) (store.Deployment, error) {
 	if before == nil {
 		before = &store.Deployment{ID: ref.ID, Adopted: version}
@@ -360,7 +363,7 @@ func (l *ledger) desire(
 			break
 		}
 	}
-	d.Components = components
+	d.Name, d.Components = document.name, document.components
 	d.Fault = nil
 	d.Attempts, d.Unpacking = 0, nil
 	unbegin(&d)
@@ -755,17 +758,4 @@ func (l *ledger) announce(d *store.Deployment) {
 			State: c.State, Error: (*control.Error)(c.Fault),
 		})
 	}
-}
-
-// componentsOf lists the components of a document, as far as it can be read.
-func componentsOf(document []byte) []store.Component {
-	d, _ := margo.ParseDeployment(document) // what is wrong with it is found out when it is staged
-	if d == nil {
-		return nil
-	}
-	components := make([]store.Component, len(d.Components))
-	for i, c := range d.Components {
-		components[i] = store.Component{Name: c.Name}
-	}
-	return components
 }

@@ -11,8 +11,7 @@ import (
 
 // head is what is asked for again and again of a document, as far as it can be read: by
 // the status, and by each change that waits. To parse a thousand of them takes longer
-// than everything else that a status needs. The name is for people alone, and in no
-// record.
+// than everything else that a status needs.
 type head struct {
 	name   string
 	labels map[string]string // not to be changed
@@ -34,7 +33,8 @@ func (b *base) headOf(document digest.Digest) head {
 	return h
 }
 
-// nameOf is what people know a deployment by: the name in its document, else its id.
+// nameOf is what people and faults call a deployment: the name in its document, else
+// its id. Records of earlier versions of this program do not hold the name.
 func (b *base) nameOf(d *store.Deployment) string {
-	return cmp.Or(b.headOf(d.Desired.Digest).name, d.ID)
+	return cmp.Or(d.Name, b.headOf(d.Desired.Digest).name, d.ID)
 }

@@ -106,6 +106,9 @@ type Deployment struct {
 	// Place is where the manifest lists it, from 1; 0: nowhere, or an earlier version
 	// of this program made the record.
 	Place int `json:"place,omitempty"`
+	// Name is that in the document of Desired; empty: it has none that can be read, or
+	// an earlier version of this program made the record.
+	Name string `json:"name,omitempty"`
 	// Desired is what shall run.
 	Desired Revision `json:"desired"`
 	// Active is the last revision that worked, and runs or ran.

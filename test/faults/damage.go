@@ -34,7 +34,14 @@ func (r *Rig) Damage(name string, n int) {
 			r.Change()
 		}
 		if name == "store-damaged" {
-			r.Converge() // a page takes with it the reports that it holds, if they are not delivered
+			// A page takes with it the reports that it holds, if they are not delivered, and
+			// the revision to go back to: what is desired has to be one that can run.
+			for _, d := range r.deployments {
+				if k := d.now().kind; k == stuck || k == absent {
+					r.change(d, good)
+				}
+			}
+			r.Converge()
 		} else {
 			r.pause(2 * longest)
 		}
