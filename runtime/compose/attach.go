@@ -43,12 +43,15 @@ func (r *resolver) attach(s *Service, c types.ServiceConfig) {
 	sortBy(s.Attached, func(a, b Attachment) int {
 		return cmp.Or(r.inside(a)-r.inside(b), cmp.Compare(b.Gateway, a.Gateway), cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.Network, b.Network))
 	})
-	links := map[string]string{}
 	for _, a := range s.Attached {
-		if other, conflict := links[a.Interface]; conflict && a.Interface != "" {
+		if other, taken := r.claim(a.Network, "interface %s of %s", a.Interface, r.service); taken && a.Interface != "" {
 			r.refuse("networks."+a.Network+".interface_name", "%q is also used on network %q", a.Interface, other)
 		}
-		links[a.Interface] = a.Network
+		for _, address := range []netip.Addr{a.IPv4, a.IPv6} {
+			if other, taken := r.claim(r.service, "%s on %s", address, r.networks[a.Network].Name); taken && address.IsValid() {
+				r.refuse("networks."+a.Network, "has address %s, like service %q", address, other)
+			}
+		}
 	}
 	if c.MacAddress != "" && len(s.Attached) > 0 {
 		first := &s.Attached[0]

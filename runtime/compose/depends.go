@@ -83,17 +83,3 @@ func (l *loading) checkCircles(p *Project) {
 		l.findings.add(circle[0], "depends_on", "is circular: %s", strings.Join(circle, " -> "))
 	}
 }
-
-func (l *loading) checkContainerNames(p *Project) {
-	taken := map[string]string{}
-	for _, name := range p.names() {
-		container := p.Services[name].ContainerName
-		if container == "" {
-			continue
-		}
-		if other, conflict := taken[container]; conflict {
-			l.findings.add(name, "container_name", "%q is already that of service %q", container, other)
-		}
-		taken[container] = name
-	}
-}

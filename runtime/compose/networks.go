@@ -73,16 +73,14 @@ func (r *resolver) networksByKey() map[string]*Network {
 	networks := map[string]*Network{
 		defaultNetwork: {Name: r.project.Name + "_" + defaultNetwork, Driver: "bridge"},
 	}
-	names := map[string]string{}
 	for _, key := range project.NetworkNames() {
 		if _, predefined := r.predefined(key); predefined {
 			continue
 		}
 		n := r.network(key, project.Networks[key])
-		if other, conflict := names[n.Name]; conflict {
+		if other, taken := r.claim(key, "network %s", n.Name); taken {
 			r.refuse("networks."+key, "has the same name as network %q", other)
 		}
-		names[n.Name] = key
 		networks[key] = n
 	}
 	return networks
@@ -237,9 +235,8 @@ func (p Pool) address(key, written string) (netip.Addr, error) {
 	return a, nil
 }
 
-// checkAddresses finds pools that overlap and static addresses that two services
-// or a gateway have as well.
-func (l *loading) checkAddresses(p *Project) {
+// checkPools finds pools that overlap.
+func (l *loading) checkPools(p *Project) {
 	keys := slices.Sorted(maps.Keys(p.Networks))
 	for n, key := range keys {
 		for _, other := range keys[:n] {
@@ -249,25 +246,6 @@ func (l *loading) checkAddresses(p *Project) {
 						l.findings.add("", "networks."+key+".ipam.config", "has subnet %s, which overlaps %s of network %q", a.Subnet, b.Subnet, other)
 					}
 				}
-			}
-		}
-	}
-	type place struct {
-		network string
-		address netip.Addr
-	}
-	taken := map[place]string{}
-	for _, name := range p.names() {
-		for _, a := range p.Services[name].Attached {
-			for _, address := range []netip.Addr{a.IPv4, a.IPv6} {
-				if !address.IsValid() {
-					continue
-				}
-				at := place{p.Networks[a.Network].Name, address}
-				if other, conflict := taken[at]; conflict {
-					l.findings.add(name, "networks."+a.Network, "has address %s, like service %q", address, other)
-				}
-				taken[at] = name
 			}
 		}
 	}

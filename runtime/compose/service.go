@@ -56,7 +56,7 @@ func (l *loading) resolve(p *Project, written map[string]any, env types.Mapping,
 			l.findings.add(name, "scale", "is selected, but there is no such service")
 		}
 	}
-	r := &resolver{loading: l, project: p, env: env, scale: o.Scale, moved: l.movable(p.Compose, o.Ports), contents: map[string][]byte{}}
+	r := &resolver{loading: l, project: p, env: env, scale: o.Scale, moved: l.movable(p.Compose, o.Ports), contents: map[string][]byte{}, claimed: map[string]string{}}
 	r.volumes = r.volumesByKey()
 	r.networks = r.networksByKey()
 	services := mappings(written["services"])
@@ -68,8 +68,7 @@ func (l *loading) resolve(p *Project, written map[string]any, env types.Mapping,
 	l.checkMentions(p)
 	l.checkCircles(p)
 	l.checkPorts(p)
-	l.checkContainerNames(p)
-	l.checkAddresses(p)
+	l.checkPools(p)
 }
 
 type resolver struct {
@@ -82,6 +81,7 @@ type resolver struct {
 	networks map[string]*Network // by key
 	contents map[string][]byte   // of configs and secrets, by section and name
 	held     int                 // bytes of files that stay in memory
+	claimed  map[string]string   // see claim
 
 	service string
 	written map[string]any // the service before it got Go types
@@ -89,6 +89,14 @@ type resolver struct {
 
 func (r *resolver) refuse(key, format string, args ...any) {
 	r.findings.add(r.service, key, format, args...)
+}
+
+// claim notes by whom something is used that one alone may have. taken tells that it was used before, and by whom.
+func (r *resolver) claim(by, format string, args ...any) (former string, taken bool) {
+	what := fmt.Sprintf(format, args...)
+	former, taken = r.claimed[what]
+	r.claimed[what] = by
+	return former, taken
 }
 
 // variable is the value of a variable of the project, which is read with that.
@@ -122,11 +130,8 @@ func (r *resolver) resolve(c types.ServiceConfig) *Service {
 		ReadOnly:      c.ReadOnly,
 		DependsOn:     r.dependsOn(c),
 	}
-	if c.ContainerName != "" && !ValidName(c.ContainerName) {
-		r.refuse("container_name", "must consist of letters, digits, _, . and -")
-	}
-	if c.ContainerName != "" && s.Replicas > 1 {
-		r.refuse("container_name", "is one name for %d replicas", s.Replicas)
+	if c.ContainerName != "" {
+		r.containerName(c.ContainerName, s.Replicas)
 	}
 	if c.WorkingDir != "" && !path.IsAbs(c.WorkingDir) {
 		r.refuse("working_dir", "%q is not an absolute path", c.WorkingDir)
@@ -143,6 +148,18 @@ func (r *resolver) resolve(c types.ServiceConfig) *Service {
 	r.lifecycle(s, c)
 	r.logging(s, c.Logging)
 	return s
+}
+
+func (r *resolver) containerName(name string, replicas int) {
+	if !ValidName(name) {
+		r.refuse("container_name", "must consist of letters, digits, _, . and -")
+	}
+	if replicas > 1 {
+		r.refuse("container_name", "is one name for %d replicas", replicas)
+	}
+	if other, taken := r.claim(r.service, "container %s", name); taken {
+		r.refuse("container_name", "%q is already that of service %q", name, other)
+	}
 }
 
 func (r *resolver) image(c types.ServiceConfig) string {

@@ -20,21 +20,19 @@ func (r *resolver) storage(s *Service, c types.ServiceConfig) {
 }
 
 func (r *resolver) checkTargets(s *Service) {
-	targets := map[string]bool{}
-	mount := func(target string, refuse func()) {
-		if targets[target] {
-			refuse()
+	mount := func(target, key, format string, args ...any) {
+		if _, taken := r.claim(r.service, "mount at %s of %s", target, r.service); taken {
+			r.refuse(key, format, args...)
 		}
-		targets[target] = true
 	}
 	for _, m := range s.Mounts {
-		mount(m.Target, func() { r.refuse("volumes", "mount %s twice", m.Target) })
+		mount(m.Target, "volumes", "mount %s twice", m.Target)
 	}
 	for _, t := range s.Tmpfs {
-		mount(t.Target, func() { r.refuse("tmpfs", "mounts %s, which is already a mount point", t.Target) })
+		mount(t.Target, "tmpfs", "mounts %s, which is already a mount point", t.Target)
 	}
 	for _, f := range s.Files {
-		mount(f.Target, func() { r.refuse(f.section(), "put %q at %s, which is already a mount point", f.Name, f.Target) })
+		mount(f.Target, f.section(), "put %q at %s, which is already a mount point", f.Name, f.Target)
 	}
 }
 

@@ -14,19 +14,17 @@ import (
 func (r *resolver) volumesByKey() map[string]*Volume {
 	project := r.project.Compose
 	volumes := map[string]*Volume{}
-	taken := map[string]string{}
 	for _, key := range project.VolumeNames() {
 		c := project.Volumes[key]
 		v := &Volume{Name: cmp.Or(c.Name, key), External: bool(c.External), Labels: c.Labels}
-		switch other, conflict := taken[v.Name]; {
+		switch other, taken := r.claim(key, "volume %s", v.Name); {
 		case !ValidName(key), !ValidName(v.Name):
 			r.refuse("volumes."+key, "has an invalid name: use letters, digits, _, . and -")
-		case conflict:
+		case taken:
 			r.refuse("volumes."+key, "has the same name as volume %q", other)
 		default:
 			r.driverOptions("volumes."+key+".driver_opts", v, c)
 		}
-		taken[v.Name] = key
 		volumes[key] = v
 	}
 	return volumes
