@@ -384,16 +384,17 @@ type Logging struct {
 // Order is the names of the services, each after those it depends on; services
 // that do not depend on each other are in order of their names.
 func (p *Project) Order() []string {
-	order, _ := p.order() // Load has refused circles
+	order, _ := p.order(p.names()) // Load has refused circles
 	return order
 }
 
-func (p *Project) order() (order []string, circles [][]string) {
+// order is that of the named services and all that they depend on.
+func (p *Project) order(names []string) (order []string, circles [][]string) {
 	dependsOn := make(map[string][]Dependency)
 	for name, s := range p.Services {
 		dependsOn[name] = s.DependsOn
 	}
-	return InOrder(p.names(), dependsOn)
+	return InOrder(names, dependsOn)
 }
 
 // InOrder puts services after those that they depend on, and finds the circles among them.

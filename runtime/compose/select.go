@@ -2,34 +2,24 @@ package compose
 
 import (
 	"maps"
+	"slices"
 	"strings"
 )
 
 // Select leaves the named services and those that they depend on, with the
 // networks and volumes that these use.
 func (p *Project) Select(names ...string) error {
-	selected := make(map[string]*Service, len(names))
-	var visit func(name string)
-	visit = func(name string) {
-		s := p.Services[name]
-		if s == nil || selected[name] != nil { // nil: a dependency that is not required
-			return
-		}
-		selected[name] = s
-		for _, d := range s.DependsOn {
-			visit(d.Service)
-		}
-	}
 	for _, name := range names {
 		if p.Services[name] == nil {
 			return invalid("unknown service %.80q; known: %s", name, strings.Join(p.names(), ", "))
 		}
-		visit(name)
 	}
-	p.Services = selected
+	selected, _ := p.order(names)
+	p.Services = maps.Clone(p.Services)
+	maps.DeleteFunc(p.Services, func(name string, _ *Service) bool { return !slices.Contains(selected, name) })
 
 	networks, volumes := map[string]bool{}, map[string]bool{}
-	for _, s := range selected {
+	for _, s := range p.Services {
 		for _, a := range s.Attached {
 			networks[a.Network] = true
 		}

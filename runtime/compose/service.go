@@ -65,7 +65,6 @@ func (l *loading) resolve(p *Project, written map[string]any, env types.Mapping,
 		p.Services[name] = r.resolve(p.Compose.Services[name])
 	}
 	l.mountsFrom(p)
-	l.checkMentions(p)
 	l.checkCircles(p)
 	l.checkPorts(p)
 	l.checkPools(p)

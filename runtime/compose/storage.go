@@ -208,7 +208,7 @@ func (l *loading) mountsFrom(p *Project) {
 				l.findings.add(name, "volumes_from", "%q has a mode other than ro or rw", from)
 				continue
 			case p.Services[of] == nil:
-				continue // said by checkMentions
+				continue // said by dependsOn
 			}
 			take(of)
 			for _, m := range p.Services[of].Mounts {
