@@ -296,7 +296,7 @@ func TestEveryFieldOfAServiceIsAskedForOrHarmless(t *testing.T) {
 	harmless := map[string]string{
 		"Service.Name": name, "Service.ContainerName": name, "Service.Labels": name, "Service.Links": name, "Service.Hostname": name,
 		"Service.Annotations": "runc reads those of systemd alone, and its cgroups are not made by systemd",
-		"Service.Domainname":  name, "ServiceName.Service": name, "ServiceName.Name": name, "File.Name": name, "Volume.Labels": name,
+		"Service.Domainname":  name, "ServiceName.Service": name, "ServiceName.Name": name, "File.Name": name,
 		"Service.Platform": process, "Service.Entrypoint": process, "Service.Command": process, "Service.Environment": process, "Service.WorkingDir": process,
 		"Service.User": "root of a container is confined by what is asked for here", "Service.Groups": "a group opens what is mounted, which is asked for",
 		"Service.TTY": process, "Service.StdinOpen": process, "Service.Init": process, "Service.Sysctls": "those of namespaces of its own; compose refuses the others",
@@ -316,7 +316,7 @@ func TestEveryFieldOfAServiceIsAskedForOrHarmless(t *testing.T) {
 		"Attachment.Aliases": name, "Attachment.IPv4": internal, "Attachment.IPv6": internal, "Attachment.LinkLocal": internal, "Attachment.MAC": internal,
 		"Attachment.Interface": internal, "Attachment.Priority": internal, "Attachment.Gateway": internal, "Attachment.Sysctls": internal,
 		"Network.Name": "see Project.Joins; of an external one it is asked for", "Network.Options": internal, "Network.Internal": less,
-		"Network.Attachable": internal, "Network.IPv6": internal, "Network.NoIPv4": less, "Network.Pools": internal, "Network.Labels": name,
+		"Network.IPv6": internal, "Network.NoIPv4": less, "Network.Pools": internal,
 		"Pool.Subnet": internal, "Pool.Gateway": internal, "Pool.Range": internal, "Pool.Taken": internal,
 		"Port.HostIP": "the port is asked for on all addresses", "Port.ContainerPort": internal, "Port.Protocol": "the port is asked for with all protocols",
 		"Service.CapDrop": less, "Service.NoNewPrivileges": less, "Service.DependsOn": lifecycle, "Dependency.Service": lifecycle, "Dependency.Condition": lifecycle,

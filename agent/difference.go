@@ -420,7 +420,6 @@ func networksCompared(p *runtime.Project, s *compose.Service) []any {
 		var network compose.Network
 		if n := p.Compose.Networks[a.Network]; n != nil {
 			network = *n
-			network.Labels = nil
 		}
 		all = append(all, a, network)
 	}

@@ -76,6 +76,10 @@ func (p *Project) encode(s Service, image digest.Digest) ([]byte, error) {
 		Volumes: map[string]*Volume{}, Networks: map[string]*Network{},
 	}
 	s.Resources.Memory, s.Resources.NanoCPUs = 0, 0
+	s.Devices = slices.Clone(s.Devices)
+	for i := range s.Devices {
+		s.Devices[i].Real = ""
+	}
 	for _, m := range s.Mounts {
 		if v := p.Volumes[m.Volume]; v != nil && (v.External || v.Type != "") {
 			h.Volumes[m.Volume] = v
@@ -126,6 +130,6 @@ func (p *Project) onlyDefault(s *Service) bool {
 	a.Network, a.Priority, a.Gateway = "", 0, 0
 	n := *p.Networks[defaultNetwork]
 	ours := n.Name == p.Name+"_"+defaultNetwork && n.Driver == "bridge"
-	n.Name, n.Driver, n.Labels, n.Attachable = "", "", nil, false
+	n.Name, n.Driver = "", ""
 	return ours && reflect.ValueOf(a).IsZero() && reflect.ValueOf(n).IsZero()
 }

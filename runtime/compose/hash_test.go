@@ -232,6 +232,13 @@ func TestConfigHashDoesNotDependOnWhatConcernsNoContainer(t *testing.T) {
 			t.Errorf("%q changes the hash", keys)
 		}
 	}
+	p := loaded(t, map[string]string{"compose.yaml": service("devices: [/dev/a]")}, nil)
+	want, err := p.ConfigHash("web", imageDigest)
+	check(t, err)
+	p.Services["web"].Devices[0].Real = "/dev/b"
+	if got, err := p.ConfigHash("web", imageDigest); err != nil || got != want {
+		t.Errorf("where the path of a device leads changes the hash; %v", err)
+	}
 }
 
 func TestConfigHashChangesWithWhatAServiceUses(t *testing.T) {

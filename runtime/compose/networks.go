@@ -97,12 +97,12 @@ func (r *resolver) network(key string, c types.NetworkConfig) *Network {
 	if !ValidName(key) || len(name) > 2*maxName || !ValidName(name[:min(len(name), maxName)]) {
 		r.refuse(at, "has an invalid name: use letters, digits, _, . and -")
 	}
-	n := &Network{Name: name, External: bool(c.External), Labels: c.Labels}
+	n := &Network{Name: name, External: bool(c.External)}
 	if n.External {
 		return n
 	}
 	n.Driver = cmp.Or(c.Driver, "bridge")
-	n.Internal, n.Attachable = c.Internal, c.Attachable
+	n.Internal = c.Internal
 	n.IPv6 = c.EnableIPv6 != nil && *c.EnableIPv6
 	n.NoIPv4 = c.EnableIPv4 != nil && !*c.EnableIPv4
 	options := networkOptions(n.Driver)

@@ -172,12 +172,12 @@ type BlkioDevice struct {
 	WriteIOPS uint64 `json:"writeIOPS,omitempty"`
 }
 
-// Device is a device node of the device in the container.
+// Device is a device node of the device in the container, or a directory of them.
 type Device struct {
-	Path        string `json:"path"`        // on the device
-	Real        string `json:"-"`           // where it led when the project was loaded; for those who open it
-	Target      string `json:"target"`      // in the container
-	Permissions string `json:"permissions"` // of r, w, m
+	Path        string `json:"path"`           // on the device
+	Real        string `json:"real,omitempty"` // where it led when the project was loaded, which is not hashed; for those who open it
+	Target      string `json:"target"`         // in the container
+	Permissions string `json:"permissions"`    // of r, w, m
 }
 
 // Mount is a named volume, an anonymous one, a path of the device or a part of
@@ -214,13 +214,12 @@ type Tmpfs struct {
 
 // Volume is a named volume.
 type Volume struct {
-	Name     string            `json:"name"`               // within the project; of an external one: its whole name
-	External bool              `json:"external,omitempty"` // made by another project
-	Type     string            `json:"type,omitempty"`     // of a file system to be mounted: nfs, cifs, tmpfs, none (a bind); empty: a directory of ours
-	Device   string            `json:"device,omitempty"`   // of Type
-	Real     string            `json:"-"`                  // where Device led when the project was loaded; for those who mount it
-	Options  []string          `json:"options,omitempty"`  // of Type, as mount -o takes them
-	Labels   map[string]string `json:"-"`                  // for people
+	Name     string   `json:"name"`               // within the project; of an external one: its whole name
+	External bool     `json:"external,omitempty"` // made by another project
+	Type     string   `json:"type,omitempty"`     // of a file system to be mounted: nfs, cifs, tmpfs, none (a bind); empty: a directory of ours
+	Device   string   `json:"device,omitempty"`   // of Type
+	Real     string   `json:"-"`                  // where Device led when the project was loaded; for those who mount it
+	Options  []string `json:"options,omitempty"`  // of Type, as mount -o takes them
 }
 
 // File is a config or a secret as a file in a container.
@@ -238,16 +237,14 @@ type File struct {
 type Network struct {
 	// Name is the network's name on the device, by which projects share one:
 	// <project>_<key>, unless the file gives another.
-	Name       string            `json:"name"`
-	External   bool              `json:"external,omitempty"` // another project defines it
-	Driver     string            `json:"driver"`             // bridge, macvlan or ipvlan; empty: External
-	Options    map[string]string `json:"options,omitempty"`  // as Docker names them, checked: see networkOptions
-	Internal   bool              `json:"internal,omitempty"` // without a way out
-	Attachable bool              `json:"-"`                  // asks for nothing here
-	IPv6       bool              `json:"ipv6,omitempty"`
-	NoIPv4     bool              `json:"noIPv4,omitempty"`
-	Pools      []Pool            `json:"pools,omitempty"` // at most one of each family
-	Labels     map[string]string `json:"-"`               // for people
+	Name     string            `json:"name"`
+	External bool              `json:"external,omitempty"` // another project defines it
+	Driver   string            `json:"driver"`             // bridge, macvlan or ipvlan; empty: External
+	Options  map[string]string `json:"options,omitempty"`  // as Docker names them, checked: see networkOptions
+	Internal bool              `json:"internal,omitempty"` // without a way out
+	IPv6     bool              `json:"ipv6,omitempty"`
+	NoIPv4   bool              `json:"noIPv4,omitempty"`
+	Pools    []Pool            `json:"pools,omitempty"` // at most one of each family
 }
 
 // Pool is where addresses of a network come from; zero values are chosen.

@@ -243,7 +243,6 @@ volumes:
 				{Subnet: prefix("10.9.0.0/16"), Gateway: addr("10.9.0.1"), Range: prefix("10.9.5.0/24"), Taken: map[string]netip.Addr{"printer": addr("10.9.0.7")}},
 				{Subnet: prefix("fd00:9::/64")},
 			},
-			Labels: map[string]string{"owner": "plant"},
 		},
 		"lan":    {Name: "plant_lan", Driver: "macvlan", Options: map[string]string{compose.OptionParent: "eth0.100", compose.OptionMacvlanMode: "bridge"}},
 		"shared": {Name: "other_default", External: true},
@@ -256,7 +255,7 @@ volumes:
 		"ram":        {Name: "ram", Type: "tmpfs", Device: "tmpfs", Options: []string{"size=10m", "uid=5"}},
 		"here":       {Name: "here", Type: "none", Device: filepath.Join(p.WorkingDir, "data"), Options: []string{"bind"}},
 		"other_data": {Name: "other_data", External: true},
-		"named":      {Name: "named", Labels: map[string]string{"a": "b"}},
+		"named":      {Name: "named"},
 	}
 	if diff := cmp.Diff(volumes, p.Volumes, comparable); diff != "" {
 		t.Errorf("volumes (-want +got):\n%s", diff)

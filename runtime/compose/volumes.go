@@ -16,7 +16,7 @@ func (r *resolver) volumesByKey() map[string]*Volume {
 	volumes := map[string]*Volume{}
 	for _, key := range project.VolumeNames() {
 		c := project.Volumes[key]
-		v := &Volume{Name: cmp.Or(c.Name, key), External: bool(c.External), Labels: c.Labels}
+		v := &Volume{Name: cmp.Or(c.Name, key), External: bool(c.External)}
 		switch other, taken := r.claim(key, "volume %s", v.Name); {
 		case !ValidName(key), !ValidName(v.Name):
 			r.refuse("volumes."+key, "has an invalid name: use letters, digits, _, . and -")

@@ -26,34 +26,26 @@ const (
 // of their own, which a container has as well.
 var elsewhere = []string{"/dev/pts", "/dev/shm", "/dev/fd", "/dev/mqueue", "/dev/console", "/dev/.lxc", "/dev/.lxd-mounts", "/dev/.udev"}
 
-// deviceNumbers are those of the devices that every container has, as with Docker.
-var deviceNumbers = []struct{ major, minor int64 }{
-	{1, 3},    // null
-	{1, 5},    // zero
-	{1, 7},    // full
-	{1, 8},    // random
-	{1, 9},    // urandom
-	{5, 0},    // tty
-	{5, 1},    // console
-	{5, 2},    // ptmx
-	{136, -1}, // pts/*
+// deviceRules are for the devices that every container has, as with Docker.
+var deviceRules = []string{
+	"c 1:3 rwm",   // null
+	"c 1:5 rwm",   // zero
+	"c 1:7 rwm",   // full
+	"c 1:8 rwm",   // random
+	"c 1:9 rwm",   // urandom
+	"c 5:0 rwm",   // tty
+	"c 5:1 rwm",   // console
+	"c 5:2 rwm",   // ptmx
+	"c 136:* rwm", // pts/*
 }
 
 // Devices are the devices of the machine that a container has. They are looked
 // for at each start: numbers and links change while the device is off, and what
 // is plugged in later counts then.
 type Devices struct {
-	All   bool     `json:"all,omitempty"` // privileged
-	Nodes []Device `json:"nodes,omitempty"`
-	CDI   []string `json:"cdi,omitempty"` // vendor.com/class=name
-}
-
-// Device is a device node, or a directory of them.
-type Device struct {
-	Path        string `json:"path"`           // on the device
-	Real        string `json:"real,omitempty"` // where that led when it was judged
-	Target      string `json:"target"`
-	Permissions string `json:"permissions,omitempty"` // of r, w, m; empty: all
+	All   bool             `json:"all,omitempty"` // privileged
+	Nodes []compose.Device `json:"nodes,omitempty"`
+	CDI   []string         `json:"cdi,omitempty"` // vendor.com/class=name
 }
 
 // devicesOf are those that a service asks for; nil is none.
@@ -61,11 +53,7 @@ func devicesOf(s *compose.Service) *Devices {
 	if !s.Privileged && len(s.Devices) == 0 && len(s.CDI) == 0 {
 		return nil
 	}
-	d := &Devices{All: s.Privileged, CDI: s.CDI}
-	for _, node := range s.Devices {
-		d.Nodes = append(d.Nodes, Device(node))
-	}
-	return d
+	return &Devices{All: s.Privileged, Nodes: s.Devices, CDI: s.CDI}
 }
 
 // rules says which devices a container may open or make, beside its nodes.
@@ -73,8 +61,8 @@ func rules(s *compose.Service) []specs.LinuxDeviceCgroup {
 	if s.Privileged {
 		return []specs.LinuxDeviceCgroup{{Allow: true, Access: "rwm"}}
 	}
-	list := deviceRules()
-	for _, text := range s.DeviceRules {
+	list := []specs.LinuxDeviceCgroup{{Allow: false, Access: "rwm"}}
+	for _, text := range slices.Concat(deviceRules, s.DeviceRules) {
 		if rule, ok := compose.ParseDeviceRule(text); ok { // as Load has seen to
 			list = append(list, rule)
 		}
@@ -97,15 +85,16 @@ func (d *Devices) addTo(spec *specs.Spec) error {
 		if !path.IsAbs(wanted.Target) || target == "/" {
 			return fmt.Errorf("devices: %.80q is not a path for a device", wanted.Target)
 		}
-		nodes, err := wanted.nodes(target)
+		nodes, err := nodesOf(wanted, target)
 		if err != nil {
 			return fmt.Errorf("devices: %w", err)
 		}
 		for _, node := range nodes {
 			putNode(spec, node)
 			if !d.All {
-				rule := device(node.Type, node.Major, node.Minor, cmp.Or(wanted.Permissions, "rwm"))
-				spec.Linux.Resources.Devices = append(spec.Linux.Resources.Devices, rule)
+				spec.Linux.Resources.Devices = append(spec.Linux.Resources.Devices, specs.LinuxDeviceCgroup{
+					Allow: true, Type: node.Type, Major: &node.Major, Minor: &node.Minor, Access: cmp.Or(wanted.Permissions, "rwm"),
+				})
 			}
 		}
 	}
@@ -115,8 +104,8 @@ func (d *Devices) addTo(spec *specs.Spec) error {
 	return nil
 }
 
-// nodes is the device node, or all those of the directory.
-func (d Device) nodes(target string) ([]specs.LinuxDevice, error) {
+// nodesOf is the device node, or all those of the directory.
+func nodesOf(d compose.Device, target string) ([]specs.LinuxDevice, error) {
 	if err := checkLink(d.Path, d.Real); err != nil {
 		return nil, err
 	}
@@ -201,22 +190,4 @@ func nodesBelow(dir, target string, skipped []string) ([]specs.LinuxDevice, erro
 func putNode(spec *specs.Spec, node specs.LinuxDevice) {
 	spec.Linux.Devices = slices.DeleteFunc(spec.Linux.Devices, func(d specs.LinuxDevice) bool { return d.Path == node.Path })
 	spec.Linux.Devices = append(spec.Linux.Devices, node)
-}
-
-// deviceRules let every container have these devices and no others.
-func deviceRules() []specs.LinuxDeviceCgroup {
-	rules := []specs.LinuxDeviceCgroup{{Allow: false, Access: "rwm"}}
-	for _, n := range deviceNumbers {
-		rules = append(rules, device("c", n.major, n.minor, "rwm"))
-	}
-	return rules
-}
-
-// device is a rule that allows a device; a negative minor stands for all of them.
-func device(kind string, major, minor int64, access string) specs.LinuxDeviceCgroup {
-	rule := specs.LinuxDeviceCgroup{Allow: true, Type: kind, Major: &major, Access: access}
-	if minor >= 0 {
-		rule.Minor = &minor
-	}
-	return rule
 }
