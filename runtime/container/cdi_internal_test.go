@@ -235,7 +235,7 @@ devices:
 	const command = "b=/bin/busybox; echo $SENSOR; $b head -c 2 /dev/sensor | $b wc -c; $b cat /lib/sensor.so; $b id -G; $b stat -c %u:%g /dev/sensor"
 	config := Config{Service: &compose.Service{Command: []string{"/bin/busybox", "sh", "-c", command}}}
 	config.Labels.Sandbox.Hostname = "web"
-	spec, err := newSpec(config, DetectHost(t.Context(), "runc"), placing{user: specs.User{UID: 1000, GID: 1000}, cgroup: path.Join(group, "cdi")})
+	spec, err := newSpec(config, DetectHost(t.Context(), "runc"), placing{paths: &paths{}, user: specs.User{UID: 1000, GID: 1000}, cgroup: path.Join(group, "cdi")})
 	check(t, err)
 	check(t, addCDI(spec, []string{"vendor.example/sensor=zero"}, dirs))
 	spec.Root.Path = root

@@ -185,24 +185,12 @@ func (c *Containers) inspect(ctx context.Context, id string, config Config, volu
 	}
 	host := c.host.get(ctx)
 	host.Profile = c.host.profile(ctx)
-	spec, err := newSpec(config, host, placing{
-		user:          user,
-		cgroup:        c.cgroups.path(project, id, config.Service.Resources.CgroupParent),
-		volume:        func(name string) string { return c.volumeDir(project, volumes.get(name)) },
-		subpath:       func(n int) string { return c.subpathDir(id, n) },
-		source:        func(n int) string { return c.sourceDir(id, n) },
-		files:         c.placedFiles(id),
-		sharedMemory:  c.sharedMemory(id),
-		init:          c.o.Init,
-		otherShim:     c.o.LogKeeper != "",
-		warn:          func(text string) { c.o.Logger.Warn(text, "container", id, "service", config.Service.Name) },
-		nerdctl:       c.nerdctlDir(id),
-		environment:   c.o.environment(config.Service),
-		readOnlyBelow: canReadOnlyBelow(),
-	})
+	cgroup := c.cgroups.path(project, id, config.Service.Resources.CgroupParent)
+	spec, err := newSpec(config, host, placing{&c.paths, id, user, cgroup, volumes})
 	if err != nil {
 		return nil, err
 	}
+	spec.Annotations[nerdctlStateDir] = c.nerdctlDir(id)
 	return recordSpec(spec, config.Labels.Devices, extensions)
 }
 

@@ -33,6 +33,7 @@ type Host struct {
 	Cgroups           Cgroups
 	CgroupNamespace   bool     // the kernel has cgroup namespaces
 	MessageQueues     bool     // the kernel has POSIX message queues
+	ReadOnlyBelow     bool     // the kernel makes a mount read-only with all below it
 	UnprivilegedPorts bool     // the kernel can let everybody bind low ports
 	PingGroups        bool     // the kernel can let everybody ping
 	Seccomp           bool     // kernel and runtime can filter system calls
@@ -82,6 +83,7 @@ func DetectHost(ctx context.Context, runc string) Host {
 	h := Host{
 		Cgroups:           detectCgroups(),
 		CgroupNamespace:   exists("/proc/self/ns/cgroup"),
+		ReadOnlyBelow:     canReadOnlyBelow(),
 		UnprivilegedPorts: exists("/proc/sys/net/ipv4/ip_unprivileged_port_start"),
 		PingGroups:        exists("/proc/sys/net/ipv4/ping_group_range"),
 		Seccomp:           exists("/proc/sys/kernel/seccomp/actions_avail") && runtimeHasSeccomp(ctx, runc),

@@ -22,7 +22,7 @@ const defaultShm = 64 << 20
 // allMounts are those that every container has and those of the service, parents
 // before children. A mount of the service replaces one of ours at the same place.
 func allMounts(c Config, h Host, at placing) ([]specs.Mount, error) {
-	own, err := serviceMounts(c, at)
+	own, err := serviceMounts(c, h, at)
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +67,7 @@ func kernelMounts(s *compose.Service, h Host) []specs.Mount {
 // a container that shares one shares the other. Whose it is, Start knows.
 func sharedMemory(s *compose.Service, at placing) []specs.Mount {
 	options := []string{"nosuid", "noexec", "nodev"}
-	shared := specs.Mount{Destination: "/dev/shm", Type: "bind", Source: at.sharedMemory, Options: append([]string{"rbind", "rprivate"}, options...)}
+	shared := specs.Mount{Destination: "/dev/shm", Type: "bind", Source: at.sharedMemory(at.id), Options: append([]string{"rbind", "rprivate"}, options...)}
 	switch s.IPC.Mode {
 	case compose.ModeNone:
 		return nil
@@ -103,22 +103,22 @@ func sandboxMounts(c Config) []specs.Mount {
 
 // serviceMounts are the volumes, directories, file systems in memory, configs
 // and secrets that the Compose file asks for.
-func serviceMounts(c Config, at placing) ([]specs.Mount, error) {
+func serviceMounts(c Config, h Host, at placing) ([]specs.Mount, error) {
 	s := c.Service
 	mounts := make([]specs.Mount, 0, len(s.Mounts)+len(s.Tmpfs)+len(s.Files))
 	subpaths, sources := 0, 0
 	for _, m := range s.Mounts {
 		source, kind, propagation := "", "rbind", cmp.Or(m.Propagation, "rprivate")
 		if m.Path != "" {
-			if source = realOf(m); at.source != nil && isBound(m) {
-				source = at.source(sources)
+			if source = realOf(m); isBound(m) {
+				source = at.sourceDir(at.id, sources)
 			}
 			sources++
 		}
 		if name := c.volumeName(m); name != "" {
-			source, propagation = at.volume(name), "rprivate"
+			source, propagation = at.volumeDir(c.Labels.Project, at.volumes.get(name)), "rprivate"
 			if m.Subpath != "" {
-				source = at.subpath(subpaths)
+				source = at.subpathDir(at.id, subpaths)
 				subpaths++
 			}
 		}
@@ -127,9 +127,9 @@ func serviceMounts(c Config, at placing) ([]specs.Mount, error) {
 		}
 		options := []string{kind, propagation}
 		switch {
-		case m.Below == compose.BelowReadOnly && !at.readOnlyBelow:
+		case m.Below == compose.BelowReadOnly && !h.ReadOnlyBelow:
 			return nil, fmt.Errorf("mount at %s: bind.recursive: readonly takes Linux 5.12 or newer", m.Target)
-		case m.ReadOnly && !m.NotBelow && m.Below != compose.BelowWritable && at.readOnlyBelow:
+		case m.ReadOnly && !m.NotBelow && m.Below != compose.BelowWritable && h.ReadOnlyBelow:
 			options = append(options, "rro")
 		case m.ReadOnly:
 			options = append(options, "ro")
@@ -144,7 +144,7 @@ func serviceMounts(c Config, at placing) ([]specs.Mount, error) {
 	}
 	for n, f := range s.Files {
 		mounts = append(mounts, specs.Mount{
-			Destination: f.Target, Type: "bind", Source: filepath.Join(at.files, fileName(n, f)), Options: []string{"bind", "rprivate", "ro"},
+			Destination: f.Target, Type: "bind", Source: filepath.Join(at.placedFiles(at.id), fileName(n, f)), Options: []string{"bind", "rprivate", "ro"},
 		})
 	}
 	return mounts, nil

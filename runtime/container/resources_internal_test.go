@@ -176,7 +176,7 @@ func TestServiceShapesTheProcess(t *testing.T) {
 		t.Errorf("init is mounted as %+v", mounted)
 	}
 
-	_, err = newSpec(Config{Service: &compose.Service{Init: true}, Image: shell}, able, placing{})
+	_, err = newSpec(Config{Service: &compose.Service{Init: true}, Image: shell}, able, placing{paths: &paths{}})
 	if err == nil || !strings.Contains(err.Error(), "margolite-init is missing") {
 		t.Errorf("without the program: %v", err)
 	}

@@ -43,29 +43,17 @@ type Config struct {
 
 // placing is what a specification needs to know beside configuration and host.
 type placing struct {
-	user         specs.User
-	cgroup       string                   // path of the control group
-	volume       func(name string) string // where a volume is
-	subpath      func(n int) string       // where the n-th part of a volume is
-	source       func(n int) string       // where the n-th path of the device is bound for the start; nil: none is
-	files        string                   // directory of configs and secrets
-	sharedMemory string                   // directory of the device for a /dev/shm that is not the container's alone
-	init         string                   // program of the device for services with init; empty: there is none
-	otherShim    bool                     // the shim is not ours
-	warn         func(string)             // is told what has no effect on this device; nil: nobody
-	nerdctl      string                   // directory of what nerdctl is shown
-	environment  []string                 // of all containers of the device
-	// readOnlyBelow says that a read-only mount may be so with all below it.
-	readOnlyBelow bool
+	*paths
+	id      string
+	user    specs.User
+	cgroup  string // path of the control group
+	volumes mountedVolumes
 }
 
 // newSpec builds the OCI specification of a container: what Docker gives a
 // container by default, with what the service asks for on top. What depends on
 // the devices that are there is left to complete.
 func newSpec(c Config, h Host, at placing) (*specs.Spec, error) {
-	if at.warn == nil {
-		at.warn = func(string) {}
-	}
 	args, err := processArgs(c.Service, c.Image)
 	if err != nil {
 		return nil, err
@@ -78,7 +66,9 @@ func newSpec(c Config, h Host, at placing) (*specs.Spec, error) {
 	if err != nil {
 		return nil, err
 	}
-	resources, err := resources(c.Service, h, at.warn)
+	resources, err := resources(c.Service, h, func(text string) {
+		at.o.Logger.Warn(text, "container", at.id, "service", c.Service.Name)
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -94,14 +84,14 @@ func newSpec(c Config, h Host, at placing) (*specs.Spec, error) {
 			Terminal:    c.Service.TTY,
 			User:        at.user,
 			Args:        args,
-			Env:         processEnv(c, at.environment),
+			Env:         processEnv(c, at.o.environment(c.Service)),
 			Cwd:         path.Join("/", cmp.Or(c.Service.WorkingDir, c.Image.WorkingDir)),
 			Rlimits:     limits,
 			OOMScoreAdj: &oom,
 		},
 		Root:        &specs.Root{Path: "rootfs", Readonly: c.Service.ReadOnly},
 		Mounts:      mounts,
-		Annotations: annotations(c, at),
+		Annotations: annotations(c),
 		Linux: &specs.Linux{
 			CgroupsPath:       at.cgroup,
 			Namespaces:        namespaces(c, h),
@@ -117,9 +107,9 @@ func newSpec(c Config, h Host, at placing) (*specs.Spec, error) {
 		spec.Hostname = c.Labels.Sandbox.Hostname
 	}
 	// A shim that is not ours, and has the output kept, gives no input but that of a terminal.
-	holdsInput := at.otherShim && c.Service.StdinOpen && !c.Service.TTY
+	holdsInput := at.o.LogKeeper != "" && c.Service.StdinOpen && !c.Service.TTY
 	if c.Service.Init || holdsInput {
-		if err := addInit(spec, at.init, holdsInput); err != nil {
+		if err := addInit(spec, at.o.Init, holdsInput); err != nil {
 			return nil, err
 		}
 	}
@@ -146,11 +136,11 @@ func addInit(spec *specs.Spec, program string, holdsInput bool) error {
 	return nil
 }
 
-// annotations are those of the service, save what the shim and nerdctl are told.
-func annotations(c Config, at placing) map[string]string {
+// annotations are those of the service, save what the shim is told.
+func annotations(c Config) map[string]string {
 	all := make(map[string]string)
 	maps.Copy(all, c.Service.Annotations)
-	all[groupAnnotation], all[nerdctlStateDir] = c.Labels.Project, at.nerdctl
+	all[groupAnnotation] = c.Labels.Project
 	return all
 }
 

@@ -1,6 +1,7 @@
 package container
 
 import (
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -20,10 +21,9 @@ func build(t *testing.T, s compose.Service, image v1.ImageConfig, h Host, u spec
 		Image:   image,
 		Sandbox: network.Paths{NetNS: "/run/netns/x", Hosts: "/run/h", ResolvConf: "/run/r", Hostname: "/run/n"},
 	}, h, placing{
-		user: u, cgroup: "/margo/shop/id",
-		volume:       func(name string) string { return "/vol/" + name },
-		sharedMemory: "/run/shm/id",
-		init:         "/libexec/margolite-init",
+		paths: &paths{Options{RunDir: "/run", StateDir: "/lib", Init: "/libexec/margolite-init", Logger: slog.New(slog.DiscardHandler)}},
+		id:    "id", user: u, cgroup: "/margo/shop/id",
+		volumes: mountedVolumes{list: []Volume{{Name: "data"}}, byName: map[string]int{"data": 0}},
 	})
 }
 
@@ -127,7 +127,7 @@ func TestMounts(t *testing.T) {
 		}
 		return found[0], spec.Mounts[found[0]]
 	}
-	if _, m := at("/var/lib/data/deep"); m.Source != "/vol/data" || !slices.Equal(m.Options, []string{"rbind", "rprivate"}) {
+	if _, m := at("/var/lib/data/deep"); m.Source != "/lib/volumes/shop/data" || !slices.Equal(m.Options, []string{"rbind", "rprivate"}) {
 		t.Errorf("volume is mounted as %+v", m)
 	}
 	if _, m := at("/etc"); !slices.Equal(m.Options, []string{"rbind", "rslave", "ro"}) {
