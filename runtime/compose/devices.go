@@ -45,7 +45,7 @@ func (r *resolver) devices(s *Service, c types.ServiceConfig) {
 	for _, request := range c.Gpus {
 		s.CDI = append(s.CDI, r.deviceRequest("gpus", request, true)...)
 	}
-	if c.Deploy != nil && c.Deploy.Resources.Reservations != nil {
+	if c.Deploy.Resources.Reservations != nil {
 		for _, request := range c.Deploy.Resources.Reservations.Devices {
 			s.CDI = append(s.CDI, r.deviceRequest("deploy.resources.reservations.devices", request, false)...)
 		}

@@ -38,12 +38,10 @@ func (r *resolver) lifecycle(s *Service, c types.ServiceConfig) {
 
 func (r *resolver) replicas(c types.ServiceConfig) int {
 	replicas, key := 1, "scale"
-	if c.Deploy != nil {
-		if c.Deploy.Mode == "global" && c.Deploy.Replicas != nil {
-			r.refuse("deploy.replicas", "cannot be combined with deploy.mode: global")
-		}
-		if c.Deploy.Replicas != nil {
-			replicas, key = *c.Deploy.Replicas, "deploy.replicas"
+	if c.Deploy.Replicas != nil {
+		replicas, key = *c.Deploy.Replicas, "deploy.replicas"
+		if c.Deploy.Mode == "global" {
+			r.refuse(key, "cannot be combined with deploy.mode: global")
 		}
 	}
 	if c.Scale != nil {
@@ -64,7 +62,7 @@ func (r *resolver) replicas(c types.ServiceConfig) int {
 
 // restart takes deploy.restart_policy, and where that is not set restart.
 func (r *resolver) restart(c types.ServiceConfig) Restart {
-	if c.Deploy != nil && c.Deploy.RestartPolicy != nil {
+	if c.Deploy.RestartPolicy != nil {
 		return r.restartPolicy(*c.Deploy.RestartPolicy)
 	}
 	mode, retries, bounded := strings.Cut(cmp.Or(c.Restart, string(RestartNo)), ":")

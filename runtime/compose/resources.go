@@ -16,11 +16,8 @@ import (
 // resources takes limits from the keys of a service and of its deploy section,
 // which may not contradict each other.
 func (r *resolver) resources(s *Service, c types.ServiceConfig) {
-	limits, reserved := &types.Resource{}, &types.Resource{}
-	if c.Deploy != nil {
-		limits = cmp.Or(c.Deploy.Resources.Limits, limits)
-		reserved = cmp.Or(c.Deploy.Resources.Reservations, reserved)
-	}
+	limits := cmp.Or(c.Deploy.Resources.Limits, &types.Resource{})
+	reserved := cmp.Or(c.Deploy.Resources.Reservations, &types.Resource{})
 	res := &s.Resources
 	r.memory(res, c, limits, reserved)
 	r.cpus(res, c, limits, reserved)

@@ -1,6 +1,7 @@
 package compose
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"path"
@@ -112,6 +113,7 @@ func (r *resolver) resolve(c types.ServiceConfig) *Service {
 	if !ValidName(r.service) {
 		r.refuse("services", "has an invalid name: use letters, digits, _, . and -")
 	}
+	c.Deploy = cmp.Or(c.Deploy, &types.DeployConfig{})
 	s := &Service{
 		Name:          r.service,
 		ContainerName: c.ContainerName,

@@ -55,11 +55,12 @@ func sortMounts(mounts []Mount) {
 }
 
 func (r *resolver) bind(c types.ServiceVolumeConfig) Mount {
+	bind := cmp.Or(c.Bind, &types.ServiceVolumeBind{CreateHostPath: true})
 	m := Mount{
 		Path:     filepath.Clean(c.Source),
 		Target:   r.target("volumes", c.Target),
 		ReadOnly: c.ReadOnly,
-		Create:   c.Bind == nil || bool(c.Bind.CreateHostPath),
+		Create:   bool(bind.CreateHostPath),
 	}
 	if !filepath.IsAbs(c.Source) || strings.ContainsRune(c.Source, 0) {
 		r.refuse("volumes", "has source %q, which is not a path", c.Source)
@@ -67,19 +68,16 @@ func (r *resolver) bind(c types.ServiceVolumeConfig) Mount {
 	if c.Volume != nil && c.Volume.Subpath != "" {
 		r.refuse("volumes.volume.subpath", "applies to volumes; %s is a path of the device", c.Source)
 	}
-	if c.Bind == nil {
-		return m
-	}
-	if m.Propagation = c.Bind.Propagation; m.Propagation != "" && !isPropagation(m.Propagation) {
+	if m.Propagation = bind.Propagation; m.Propagation != "" && !isPropagation(m.Propagation) {
 		r.refuse("volumes.bind.propagation", "%q is not supported", m.Propagation)
 	}
-	switch c.Bind.Recursive { // a word of the schema
+	switch bind.Recursive { // a word of the schema
 	case "disabled":
 		m.NotBelow = true
 	case BelowWritable, BelowReadOnly:
 		if m.ReadOnly {
-			m.Below = c.Bind.Recursive
-		} else if c.Bind.Recursive == BelowReadOnly {
+			m.Below = bind.Recursive
+		} else if bind.Recursive == BelowReadOnly {
 			r.refuse("volumes.bind.recursive", "readonly needs read_only: true")
 		}
 	}
@@ -97,11 +95,9 @@ func (r *resolver) volumeMount(c types.ServiceVolumeConfig) Mount {
 			r.project.Volumes[volume.Name] = volume
 		}
 	}
-	if c.Volume == nil {
-		return m
-	}
-	m.NoCopy = c.Volume.NoCopy
-	if sub := c.Volume.Subpath; sub != "" {
+	volume := cmp.Or(c.Volume, &types.ServiceVolumeVolume{})
+	m.NoCopy = volume.NoCopy
+	if sub := volume.Subpath; sub != "" {
 		if m.Subpath = path.Clean(sub); !filepath.IsLocal(sub) || strings.ContainsRune(sub, 0) {
 			r.refuse("volumes.volume.subpath", "%q leads out of the volume", sub)
 		}
@@ -127,16 +123,14 @@ func (r *resolver) tmpfsMount(c types.ServiceVolumeConfig) Tmpfs {
 	if c.ReadOnly {
 		t.Options = append(t.Options, "ro")
 	}
-	if c.Tmpfs == nil {
-		return t
+	tmpfs := cmp.Or(c.Tmpfs, &types.ServiceVolumeTmpfs{})
+	if tmpfs.Mode > 0o7777 {
+		r.refuse("volumes.tmpfs.mode", "is 0%o, which is not a file mode", tmpfs.Mode)
+	} else if tmpfs.Mode != 0 {
+		t.Options = append(t.Options, fmt.Sprintf("mode=%o", tmpfs.Mode))
 	}
-	if c.Tmpfs.Mode > 0o7777 {
-		r.refuse("volumes.tmpfs.mode", "is 0%o, which is not a file mode", c.Tmpfs.Mode)
-	} else if c.Tmpfs.Mode != 0 {
-		t.Options = append(t.Options, fmt.Sprintf("mode=%o", c.Tmpfs.Mode))
-	}
-	if c.Tmpfs.Size != 0 {
-		t.Options = append(t.Options, fmt.Sprintf("size=%d", c.Tmpfs.Size))
+	if tmpfs.Size != 0 {
+		t.Options = append(t.Options, fmt.Sprintf("size=%d", tmpfs.Size))
 	}
 	slices.Sort(t.Options)
 	return t

@@ -34,7 +34,6 @@ const (
 type cdiDevice struct {
 	file  *cdispecs.Spec
 	edits *cdispecs.ContainerEdits
-	dir   int    // place of its directory
 	path  string // of the file
 	twice string // another file of the same directory that has the device too
 }
@@ -50,7 +49,7 @@ type cdiRegistry struct {
 func readCDI(dirs []string) cdiRegistry {
 	r := cdiRegistry{devices: make(map[string]*cdiDevice)}
 	files := 0
-	for n, dir := range dirs {
+	for _, dir := range dirs {
 		entries, err := os.ReadDir(dir)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
@@ -77,17 +76,17 @@ func readCDI(dirs []string) cdiRegistry {
 				r.broken = append(r.broken, fmt.Errorf("%s: %w", path, err))
 				continue
 			}
-			r.add(spec, n, path)
+			r.add(spec, path)
 		}
 	}
 	return r
 }
 
-func (r *cdiRegistry) add(spec *cdispecs.Spec, dir int, path string) {
+func (r *cdiRegistry) add(spec *cdispecs.Spec, path string) {
 	for i := range spec.Devices {
-		device := &cdiDevice{file: spec, edits: &spec.Devices[i].ContainerEdits, dir: dir, path: path}
+		device := &cdiDevice{file: spec, edits: &spec.Devices[i].ContainerEdits, path: path}
 		name := spec.Kind + "=" + spec.Devices[i].Name
-		if other := r.devices[name]; other != nil && other.dir == dir {
+		if other := r.devices[name]; other != nil && filepath.Dir(other.path) == filepath.Dir(path) {
 			device.twice = other.path
 		}
 		r.devices[name] = device

@@ -182,7 +182,7 @@ func FuzzParseCDI(f *testing.F) {
 			return
 		}
 		registry := cdiRegistry{devices: make(map[string]*cdiDevice)}
-		registry.add(parsed, 0, "file")
+		registry.add(parsed, "file")
 		for name, device := range registry.devices {
 			if device.twice != "" {
 				t.Errorf("%s is there twice", name)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -66,10 +67,20 @@ func (l *limiting) can(able bool, keys string) bool {
 	return able
 }
 
+// asked is a value that is asked for, which 0 is not, where the kernel does that.
+func asked[T comparable](l *limiting, value T, able bool, key string) *T {
+	var none T
+	if value == none || !l.can(able, key) {
+		return nil
+	}
+	return &value
+}
+
 func (l *limiting) memory() *specs.LinuxMemory {
-	m := &specs.LinuxMemory{}
-	if l.Memory > 0 && l.can(l.host.Memory, "mem_limit") {
-		m.Limit = &l.Memory
+	m := &specs.LinuxMemory{
+		Limit:            asked(l, l.Memory, l.host.Memory, "mem_limit"),
+		Reservation:      asked(l, l.MemoryReservation, l.host.Memory, "mem_reservation"),
+		DisableOOMKiller: asked(l, l.OOMKillDisable, l.host.OOMKillDisable, "oom_kill_disable"),
 	}
 	switch {
 	case m.Limit == nil && l.MemorySwap >= 0:
@@ -79,14 +90,8 @@ func (l *limiting) memory() *specs.LinuxMemory {
 	case l.MemorySwap != 0 && l.can(l.host.Swap, "memswap_limit"):
 		m.Swap = &l.MemorySwap
 	}
-	if l.MemoryReservation > 0 && l.can(l.host.Memory, "mem_reservation") {
-		m.Reservation = &l.MemoryReservation
-	}
 	if l.Swappiness != nil && l.can(l.host.Swappiness, "mem_swappiness") {
 		m.Swappiness = l.Swappiness
-	}
-	if l.OOMKillDisable && l.can(l.host.OOMKillDisable, "oom_kill_disable") {
-		m.DisableOOMKiller = &l.OOMKillDisable
 	}
 	if *m == (specs.LinuxMemory{}) {
 		return nil
@@ -95,7 +100,7 @@ func (l *limiting) memory() *specs.LinuxMemory {
 }
 
 func (l *limiting) cpu() (*specs.LinuxCPU, error) {
-	c := &specs.LinuxCPU{}
+	c := &specs.LinuxCPU{Shares: asked(l, l.CPUShares, l.host.CPUShares, "cpu_shares")}
 	if err := l.checkCPUSet(); err != nil {
 		return nil, err
 	}
@@ -111,9 +116,6 @@ func (l *limiting) cpu() (*specs.LinuxCPU, error) {
 		if quota > 0 {
 			c.Quota = &quota
 		}
-	}
-	if l.CPUShares > 0 && l.can(l.host.CPUShares, "cpu_shares") {
-		c.Shares = &l.CPUShares
 	}
 	if l.CPUSet != "" && l.can(l.host.CPUSet, "cpuset") {
 		c.Cpus = l.CPUSet
@@ -168,16 +170,9 @@ func parseCPUs(list string) ([]int, error) {
 }
 
 func (l *limiting) blockIO() (*specs.LinuxBlockIO, error) {
-	b := &specs.LinuxBlockIO{}
-	weight := func(key string, w uint16, able bool) *uint16 {
-		if w == 0 || !l.can(able, key) {
-			return nil
-		}
-		return &w
-	}
-	b.Weight = weight("blkio_config.weight", l.BlkioWeight, l.host.BlockWeight)
+	b := &specs.LinuxBlockIO{Weight: asked(l, l.BlkioWeight, l.host.BlockWeight, "blkio_config.weight")}
 	for _, d := range l.BlkioDevices {
-		w := weight("blkio_config.weight_device", d.Weight, l.host.BlockWeightDevice)
+		w := asked(l, d.Weight, l.host.BlockWeightDevice, "blkio_config.weight_device")
 		throttled := d.ReadBPS|d.WriteBPS|d.ReadIOPS|d.WriteIOPS != 0
 		throttled = throttled && l.can(l.host.BlockThrottle, "blkio_config.device_...")
 		if w == nil && !throttled {
@@ -207,8 +202,7 @@ func (l *limiting) blockIO() (*specs.LinuxBlockIO, error) {
 		throttle(&b.ThrottleReadIOPSDevice, d.ReadIOPS)
 		throttle(&b.ThrottleWriteIOPSDevice, d.WriteIOPS)
 	}
-	if b.Weight == nil && b.WeightDevice == nil && b.ThrottleReadBpsDevice == nil && b.ThrottleWriteBpsDevice == nil &&
-		b.ThrottleReadIOPSDevice == nil && b.ThrottleWriteIOPSDevice == nil {
+	if reflect.ValueOf(*b).IsZero() {
 		return nil, nil
 	}
 	return b, nil
