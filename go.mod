@@ -17,6 +17,7 @@ require (
 	github.com/containerd/ttrpc v1.2.10 // how shims publish their events
 	github.com/containerd/typeurl/v2 v2.3.0 // the envelope of specs and events
 	github.com/distribution/reference v0.6.0 // the normal form of image names
+	github.com/docker/go-connections v0.7.0 // ranges of ports; compose-go has it linked anyway
 	github.com/docker/go-units v0.5.0 // times and sizes, in the words of docker ps
 	github.com/dunglas/httpsfv v1.1.2 // wfmsim: structured fields, to verify signatures independently
 	github.com/fxamacker/cbor/v2 v2.9.4 // signatures of Notation in COSE
@@ -74,7 +75,6 @@ require (
 	github.com/coreos/go-systemd/v22 v22.7.0 // indirect
 	github.com/decred/dcrd/dcrec/secp256k1/v4 v4.4.1 // indirect
 	github.com/dnephin/pflag v1.0.7 // indirect
-	github.com/docker/go-connections v0.7.0 // indirect
 	github.com/docker/go-events v0.1.0 // indirect
 	github.com/ebitengine/purego v0.11.2 // indirect
 	github.com/fatih/color v1.18.0 // indirect

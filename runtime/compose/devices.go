@@ -16,7 +16,7 @@ import (
 // describes.
 func (r *resolver) devices(s *Service, c types.ServiceConfig) {
 	for _, d := range c.Devices {
-		if len(d.Source) <= 256 && parser.IsQualifiedName(d.Source) {
+		if isCDI(d.Source) {
 			s.CDI = append(s.CDI, d.Source)
 			continue
 		}
@@ -57,18 +57,12 @@ func (r *resolver) devices(s *Service, c types.ServiceConfig) {
 // deviceRequest turns a request for devices into names of CDI devices.
 func (r *resolver) deviceRequest(key string, request types.DeviceRequest, gpu bool) []string {
 	gpu = gpu || slices.Contains(request.Capabilities, "gpu") || slices.Contains(request.Capabilities, "nvidia")
-	ids := request.IDs
+	ids, kind := request.IDs, "nvidia.com/gpu="
 	switch {
 	case request.Driver == "cdi":
-		for _, id := range request.IDs {
-			if len(id) > 256 || !parser.IsQualifiedName(id) {
-				r.refuse(key+".device_ids", "has %.80q; use the name of a CDI device such as vendor.com/class=name", id)
-			}
-		}
-		if len(request.IDs) == 0 {
+		if kind = ""; len(ids) == 0 {
 			r.refuse(key, "names no device_ids for driver cdi")
 		}
-		return request.IDs
 	case request.Driver == "" && !gpu:
 		r.refuse(key+".capabilities", "%q are not supported, only gpu; for other devices use driver cdi", request.Capabilities)
 		return nil
@@ -84,14 +78,15 @@ func (r *resolver) deviceRequest(key string, request types.DeviceRequest, gpu bo
 	}
 	var devices []string
 	for _, id := range ids {
-		name := "nvidia.com/gpu=" + id
-		if len(id) > 128 || !parser.IsQualifiedName(name) {
-			r.refuse(key+".device_ids", "has %.80q, which is not a device", id)
+		if !isCDI(kind + id) {
+			r.refuse(key+".device_ids", "has %.80q; use the name of a CDI device such as vendor.com/class=name, or the number of a GPU", id)
 		}
-		devices = append(devices, name)
+		devices = append(devices, kind+id)
 	}
 	return devices
 }
+
+func isCDI(name string) bool { return len(name) <= 256 && parser.IsQualifiedName(name) }
 
 // ParseDeviceRule reads a rule of device_cgroup_rules, as c 188:* rwm: a kind of device, its
 // numbers, and what is allowed.

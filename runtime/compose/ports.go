@@ -6,10 +6,10 @@ import (
 	"math"
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/compose-spec/compose-go/v2/types"
+	"github.com/docker/go-connections/nat"
 
 	"github.com/margolite/margolite/runtime/port"
 )
@@ -151,21 +151,11 @@ func (r *resolver) hostBinding(s *Service) netip.Addr {
 
 // portRange reads 8080, which has no last, 8080-8090, and nothing: any port of the device.
 func portRange(written string) (first, last uint16, ok bool) {
-	if written == "" {
-		return 0, 0, true
+	from, to, err := nat.ParsePortRangeToInt(written)
+	if to == from {
+		to = 0
 	}
-	from, to, isRange := strings.Cut(written, "-")
-	a, err := strconv.ParseUint(from, 10, 16)
-	if err != nil || !isRange {
-		return uint16(a), 0, err == nil
-	}
-	switch b, err := strconv.ParseUint(to, 10, 16); {
-	case err != nil || b < a:
-		return 0, 0, false
-	case b > a:
-		return uint16(a), uint16(b), true
-	}
-	return uint16(a), 0, true
+	return uint16(from), uint16(to), err == nil
 }
 
 func (p Port) size() int {
