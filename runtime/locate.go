@@ -17,9 +17,6 @@ import (
 	"github.com/margolite/margolite/runtime/network"
 )
 
-// defaultNetwork is the network of a service that names none.
-const defaultNetwork = "default"
-
 // shortID is how much of a container's id names it.
 const shortID = 12
 
@@ -74,30 +71,13 @@ func (l *locating) each(do func(s *compose.Service, r Replica) error) error {
 	return nil
 }
 
-func attachments(s *compose.Service) []compose.Attachment {
-	if s.Network.Mode != compose.ModePrivate {
-		return nil
-	}
-	if len(s.Attached) == 0 {
-		return []compose.Attachment{{Network: defaultNetwork}}
-	}
-	return s.Attached
-}
-
-func (l *locating) definition(key string) *compose.Network {
-	if n := l.p.Networks[key]; n != nil {
-		return n
-	}
-	return &compose.Network{Name: l.name + "_" + key}
-}
-
 func (l *locating) networks(context.Context) error {
 	return l.each(func(s *compose.Service, _ Replica) error {
-		for _, a := range attachments(s) {
+		for _, a := range s.Attached {
 			if _, ok := l.known[a.Network]; ok {
 				continue
 			}
-			w, err := l.network(l.definition(a.Network))
+			w, err := l.network(l.p.Networks[a.Network])
 			if err != nil {
 				return err
 			}
@@ -189,14 +169,14 @@ func (l *locating) reserveAddresses(context.Context) error {
 	}
 	for key, w := range l.known {
 		l.take(w.Name, "the gateway", w.Gateway, w.Gateway6)
-		for _, pool := range l.definition(key).Pools {
+		for _, pool := range l.p.Networks[key].Pools {
 			for name, address := range pool.Taken {
 				l.take(w.Name, "kept for "+name, address)
 			}
 		}
 	}
 	err := l.each(func(s *compose.Service, r Replica) error {
-		for _, a := range attachments(s) {
+		for _, a := range s.Attached {
 			for _, address := range []netip.Addr{a.IPv4, a.IPv6} {
 				if !address.IsValid() {
 					continue
@@ -280,7 +260,7 @@ func (l *locating) box(s *compose.Service, r Replica) (network.Sandbox, error) {
 	if box.Hostname != r.Service && !box.Host {
 		box.Names = append(box.Names, r.Service)
 	}
-	for _, a := range attachments(s) {
+	for _, a := range s.Attached {
 		box.Names = append(box.Names, a.Aliases...)
 	}
 	if s.ContainerName != "" {
@@ -289,7 +269,7 @@ func (l *locating) box(s *compose.Service, r Replica) (network.Sandbox, error) {
 	for _, link := range s.Links {
 		box.Links = append(box.Links, network.Link{Service: link.Service, Name: link.Name})
 	}
-	for _, a := range attachments(s) {
+	for _, a := range s.Attached {
 		link, err := l.attach(a, r)
 		if err != nil {
 			return box, err
@@ -345,7 +325,7 @@ func (l *locating) attach(a compose.Attachment, r Replica) (network.Attachment, 
 
 // within is the part of a subnet that addresses are given from.
 func (l *locating) within(key string, subnet netip.Prefix) netip.Prefix {
-	for _, pool := range l.definition(key).Pools {
+	for _, pool := range l.p.Networks[key].Pools {
 		if pool.Subnet.Masked() == subnet && pool.Range.IsValid() {
 			return pool.Range.Masked()
 		}
