@@ -163,10 +163,7 @@ func (r *resolver) pools(n *Network, key string, configs []*types.IPAMPool) {
 
 // is4 tells the family of a pool; one that says nothing at all is of IPv4.
 func (p Pool) is4() bool {
-	if p.Subnet.IsValid() {
-		return p.Subnet.Addr().Is4()
-	}
-	return true
+	return !p.Subnet.IsValid() || p.Subnet.Addr().Is4()
 }
 
 func poolOf(c *types.IPAMPool) (Pool, error) {

@@ -109,23 +109,15 @@ func nodesOf(d compose.Device, target string) ([]specs.LinuxDevice, error) {
 	if err := checkLink(d.Path, d.Real); err != nil {
 		return nil, err
 	}
-	if info, err := os.Stat(d.Path); err == nil && info.IsDir() {
-		found, err := filepath.EvalSymlinks(d.Path)
-		if err != nil {
-			return nil, fmt.Errorf("cannot find device %s: %w", d.Path, err)
-		}
-		nodes, err := nodesBelow(found, target, nil)
-		if err == nil && len(nodes) == 0 {
-			err = fmt.Errorf("cannot use %s: it contains no device", d.Path)
-		}
-		return nodes, err
-	}
-	node, err := nodeAt(d.Path)
+	found, err := filepath.EvalSymlinks(d.Path)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("cannot find device %s: %w", d.Path, err)
 	}
-	node.Path = target
-	return []specs.LinuxDevice{node}, nil
+	nodes, err := nodesBelow(found, target, nil)
+	if err == nil && len(nodes) == 0 {
+		err = fmt.Errorf("cannot use %s: it is not a device node, nor a directory that contains devices", d.Path)
+	}
+	return nodes, err
 }
 
 // nodeAt is the device node of the machine at path, or that a link there leads to.
@@ -149,8 +141,8 @@ func nodeAt(path string) (specs.LinuxDevice, error) {
 	return node, nil
 }
 
-// nodesBelow are the device nodes in a directory, with target in its place,
-// save those in skipped.
+// nodesBelow are the device nodes in a directory, or the one that dir itself is, with
+// target in its place, save those in skipped.
 func nodesBelow(dir, target string, skipped []string) ([]specs.LinuxDevice, error) {
 	var nodes []specs.LinuxDevice
 	err := filepath.WalkDir(dir, func(at string, entry fs.DirEntry, err error) error {

@@ -107,7 +107,7 @@ func TestDevicesThatMakeNoSense(t *testing.T) {
 	}{
 		"one that is not there":    {compose.Service{Devices: []compose.Device{{Path: "/dev/nowhere", Target: "/dev/x"}}}, "/dev/nowhere"},
 		"a file":                   {compose.Service{Devices: []compose.Device{{Path: "/etc/passwd", Target: "/dev/x"}}}, "not a device node"},
-		"a directory without any":  {compose.Service{Devices: []compose.Device{{Path: empty, Target: "/dev/x"}}}, "contains no device"},
+		"a directory without any":  {compose.Service{Devices: []compose.Device{{Path: empty, Target: "/dev/x"}}}, "not a device node"},
 		"a target that is no path": {compose.Service{Devices: []compose.Device{{Path: "/dev/null", Target: "x"}}}, "not a path"},
 		"a CDI device":             {compose.Service{CDI: []string{"vendor.example/none=0"}}, "vendor.example/none=0 is not defined"},
 	} {
