@@ -10,9 +10,9 @@
 //
 // A download that breaks off, by an error or a power cut, stays where it is: its parts are held by a lease that is
 // named after the image and the project that wants it, the bytes of an unfinished part are continued with a range
-// request, and only success, a full disk or Prune ends the lease. Calling Pull again is all there is to do. What was
-// unpacked before a reboot for an image without a record is not trusted and unpacked again; a part that is lost or
-// damaged is dropped and fetched again.
+// request, and only success, a full disk or Prune ends the lease. Calling Pull again is all there is to do. A
+// layer is on the medium before containerd knows it as unpacked; a part that is lost or damaged is dropped and fetched
+// again.
 //
 // # Speed
 //

@@ -60,7 +60,6 @@ type Images struct {
 	preload    *preload
 	keys       []string
 	atOnce     int
-	boot       string // see readBoot
 	state      string
 	reserve    int64
 	log        *slog.Logger
@@ -72,8 +71,6 @@ type Images struct {
 
 	came      atomic.Int64 // bytes, from registries
 	collected atomic.Bool  // all that was removed
-	trusting  sync.Mutex   // held while what a former boot has left is removed
-	trusted   bool         // nothing is left of a former boot; guarded by trusting
 	reserving sync.Mutex   // held while space is found for what comes
 	mu        sync.Mutex
 	pulls     map[*pull]bool      // that are under way -> space was found for it
@@ -107,7 +104,6 @@ func New(o Options) (*Images, error) {
 		preload:    &preload{dir: o.Preload, log: o.Logger},
 		keys:       o.Keys,
 		atOnce:     o.AtOnce,
-		boot:       readBoot(),
 		state:      o.State,
 		reserve:    o.Reserve,
 		log:        o.Logger,

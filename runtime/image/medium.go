@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"os"
 	"slices"
 
 	"github.com/containerd/containerd/v2/plugins"
@@ -108,13 +107,9 @@ func (i *Images) media(ctx context.Context) ([]medium, error) {
 	return media, nil
 }
 
-// sync puts what was downloaded and unpacked on the medium. containerd syncs what it knows
+// syncAll puts what was downloaded and unpacked on the medium. containerd syncs what it knows
 // about layers, but not their files.
-func (i *Images) sync(ctx context.Context) error {
-	media, err := i.media(ctx)
-	if err != nil {
-		return err
-	}
+func syncAll(media []medium) error {
 	for _, m := range media {
 		if m.blobs || m.snapshots {
 			if err := tree.SyncAll(m.dir); err != nil {
@@ -123,13 +118,4 @@ func (i *Images) sync(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// readBoot returns the identity of this run of the kernel.
-func readBoot() string {
-	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil || len(id) < 8 {
-		return "unknown" // as each time: nothing is thought to be of a former boot
-	}
-	return string(id[:8])
 }

@@ -111,7 +111,6 @@ type pull struct {
 	session session
 	meter   *meter
 	waiting run // of the image as a whole
-	held    held
 	media   []medium // that it comes to, as they were before
 	parts
 	here    []chan struct{} // closed when the layer is
@@ -186,9 +185,6 @@ func (i *Images) bring(ctx context.Context, pulls []*pull, progress func(Progres
 	if err := i.checkReserve(ctx, pulls); err != nil {
 		return err
 	}
-	if err := i.distrust(ctx); err != nil {
-		return fail("images", err)
-	}
 	group, within := errgroup.WithContext(ctx)
 	group.SetLimit(i.atOnce)
 	for _, p := range pulls {
@@ -209,7 +205,7 @@ func (i *Images) bring(ctx context.Context, pulls []*pull, progress func(Progres
 		return outgrown(err, found.media, pulls)
 	}
 	// Before the records: an image that has one is complete also after a power cut.
-	if err := i.sync(ctx); err != nil {
+	if err := syncAll(found.media); err != nil {
 		return fail("images", err)
 	}
 	for _, p := range pulls {
@@ -224,7 +220,7 @@ func (i *Images) bring(ctx context.Context, pulls []*pull, progress func(Progres
 func (i *Images) forget(ctx context.Context, pulls []*pull) error {
 	var begun []leases.Lease
 	for _, p := range pulls {
-		begun = append(begun, p.held.all()...)
+		begun = append(begun, p.lease())
 	}
 	_, err := i.remove(ctx, nil, begun)
 	return err
@@ -234,7 +230,7 @@ func (i *Images) forget(ctx context.Context, pulls []*pull) error {
 func (i *Images) begin(ctx context.Context, pulls []*pull) (end func(), err error) {
 	byLease := make(map[string]*pull)
 	for _, p := range pulls {
-		byLease[p.lease("").ID] = p
+		byLease[p.lease().ID] = p
 	}
 	var held []*limit.Slot
 	end = func() {
@@ -412,7 +408,7 @@ func (p *pull) record(ctx context.Context) error {
 	if err != nil && !errdefs.IsAlreadyExists(err) {
 		return fmt.Errorf("cannot record image: %w", err)
 	}
-	if err := p.release(ctx, p.held.all()...); err != nil {
+	if err := p.release(ctx, p.lease()); err != nil {
 		return err
 	}
 	p.image, err = p.get(ctx, p.name, p.platform)

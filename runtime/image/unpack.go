@@ -57,7 +57,7 @@ func (p *pull) apply(ctx context.Context, n int) error {
 		return p.keep(ctx, leases.Resource{ID: p.chains[n].String(), Type: "snapshots/" + p.snapshotter})
 	}
 	if errdefs.IsNotFound(err) {
-		err = p.extract(leases.WithLease(ctx, p.held.snapshots.ID), snapshotter, n)
+		err = p.extract(ctx, snapshotter, n)
 	}
 	switch {
 	case errdefs.IsAlreadyExists(err): // somebody else was faster
@@ -74,8 +74,9 @@ func (p *pull) apply(ctx context.Context, n int) error {
 	return err
 }
 
-// extract unpacks layer n on the snapshot of those below it. It is one of its own until it is complete; what is left of
-// it by a power cut goes with the lease. Its name is as containerd gives them.
+// extract unpacks layer n on the snapshot of those below it. It is one of its own until it is complete and on the medium:
+// so a snapshot of a layer can be trusted after a power cut, and what is left of another one goes with the lease. Its name
+// is as containerd gives them.
 func (p *pull) extract(ctx context.Context, snapshotter snapshots.Snapshotter, n int) (err error) {
 	p.before()
 	if err := ctx.Err(); err != nil { // who was told may not want it
@@ -111,6 +112,9 @@ func (p *pull) extract(ctx context.Context, snapshotter snapshots.Snapshotter, n
 	}
 	if unpacked.Digest != p.diffs[n] {
 		return bad(fmt.Errorf("layer %s unpacks to %s, but the image says %s", p.layers[n].Digest, unpacked.Digest, p.diffs[n]))
+	}
+	if err := syncAll(p.media); err != nil {
+		return err
 	}
 	mounts = nil // they may be those of the layer from now on, also where containerd's answer is lost
 	return snapshotter.Commit(ctx, p.chains[n].String(), key)
