@@ -142,10 +142,10 @@ func (h host) bytes(ctx context.Context, in reference.Named, desc v1.Descriptor,
 	if desc.Size < 0 || desc.Size > most {
 		return nil, bad(fmt.Errorf("%s has %d bytes; the limit is %d", desc.MediaType, desc.Size, most))
 	}
-	has := tally{meter: m}
+	has := run{of: m}
 	has.set(0, desc.Size)
 	var data []byte
-	err := h.transfer(ctx, "", m, func(ctx context.Context, _ *limit.Flow) error {
+	err := h.transfer(ctx, "", &has, func(ctx context.Context, _ *limit.Flow) error {
 		body, err := h.Open(ctx, in, desc, int64(len(data)))
 		if err != nil {
 			return remote{err}
@@ -166,7 +166,7 @@ func (h host) bytes(ctx context.Context, in reference.Named, desc v1.Descriptor,
 
 // readCounted adds what comes to data, to the end, but no more than a byte over the limit of both. Memory grows with what
 // comes, not with what was announced.
-func readCounted(data []byte, r io.Reader, limit int64, has *tally) ([]byte, error) {
+func readCounted(data []byte, r io.Reader, limit int64, has *run) ([]byte, error) {
 	r = io.LimitReader(r, limit+1-int64(len(data)))
 	for {
 		data = slices.Grow(data, 32<<10)

@@ -31,7 +31,7 @@ func (p *pull) part(ctx context.Context, desc v1.Descriptor) error {
 	if err := desc.Digest.Validate(); err != nil {
 		return bad(err)
 	}
-	has := tally{meter: p.meter}
+	has := run{of: p.meter}
 	here, err := p.isHere(ctx, desc)
 	if err != nil {
 		return err
@@ -44,7 +44,7 @@ func (p *pull) part(ctx context.Context, desc v1.Descriptor) error {
 	return p.session.try(ctx, p.log, func(h host) error {
 		for {
 			resumed := !stale && p.begun(ctx, desc) > 0
-			err := h.transfer(ctx, "content "+desc.Digest.String(), p.meter, func(ctx context.Context, flow *limit.Flow) error {
+			err := h.transfer(ctx, "content "+desc.Digest.String(), &has, func(ctx context.Context, flow *limit.Flow) error {
 				return p.fetch(ctx, h, desc, &has, flow, &stale)
 			})
 			if err == nil || codeOf(err) != fault.Garbled {
@@ -58,7 +58,7 @@ func (p *pull) part(ctx context.Context, desc v1.Descriptor) error {
 }
 
 // fetch downloads what is missing of a part from one host, all of it where that is stale, and counts what comes.
-func (p *pull) fetch(ctx context.Context, h host, desc v1.Descriptor, has *tally, flow *limit.Flow, stale *bool) error {
+func (p *pull) fetch(ctx context.Context, h host, desc v1.Descriptor, has *run, flow *limit.Flow, stale *bool) error {
 	// A writer of containerd's client ends with its context alone, even when it is closed.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -129,7 +129,7 @@ func (c counted) Read(p []byte) (int, error) {
 // stored is where it goes.
 type stored struct {
 	io.Writer
-	has *tally
+	has *run
 }
 
 func (s stored) Write(p []byte) (int, error) {

@@ -158,8 +158,8 @@ func (i *Images) download(ctx context.Context, location string, most int64, m *m
 	if err != nil || u.Host == "" || (u.Scheme != "https" && u.Scheme != "http") || u.User != nil {
 		return nil, bad(errNotURL)
 	}
-	has := tally{meter: m}
-	err = host{name: u.Host, network: true, images: i}.transfer(ctx, "", m, func(ctx context.Context, flow *limit.Flow) error {
+	has := run{of: m}
+	err = host{name: u.Host, network: true, images: i}.transfer(ctx, "", &has, func(ctx context.Context, flow *limit.Flow) error {
 		data, err = i.downloadOnce(ctx, u, most, &has, &flow.Came)
 		return err
 	})
@@ -169,7 +169,7 @@ func (i *Images) download(ctx context.Context, location string, most int64, m *m
 	return data, nil
 }
 
-func (i *Images) downloadOnce(ctx context.Context, u *url.URL, most int64, has *tally, came *atomic.Int64) ([]byte, error) {
+func (i *Images) downloadOnce(ctx context.Context, u *url.URL, most int64, has *run, came *atomic.Int64) ([]byte, error) {
 	client, err := i.httpClient(u.Host)
 	if err != nil {
 		return nil, err

@@ -52,12 +52,7 @@ func (m *meter) unpacks(layers int) {
 	}
 }
 
-// expect adds to what there is to do.
-func (m *meter) expect(bytes int64) { m.add(0, bytes) }
-
-// done adds to what is done; it is negative when a part starts again.
-func (m *meter) done(bytes int64) { m.add(bytes, 0) }
-
+// add adds to what is done, less than 0 when a part starts again, and to what there is to do.
 func (m *meter) add(done, total int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -68,11 +63,21 @@ func (m *meter) add(done, total int64) {
 	}
 }
 
-// run is one download of an object, or a wait. It counts from its first note to its end.
+// run is one download of an object, whichever host it comes from, or a wait. Whether it is slow counts from its first note
+// to its end.
 type run struct {
-	of    *meter
-	slow  string // empty: it makes progress
-	waits bool   // for others alone
+	of          *meter
+	done, total int64  // bytes that count
+	slow        string // empty: it makes progress
+	waits       bool   // for others alone
+}
+
+// reached says that so many bytes are there.
+func (r *run) reached(bytes int64) { r.set(bytes, r.total) }
+
+func (r *run) set(done, total int64) {
+	r.of.add(done-r.done, total-r.total)
+	r.done, r.total = done, total
 }
 
 // note says why the download is slow, empty if it is not, and whether it only waits for others.
@@ -120,18 +125,4 @@ func (m *meter) isSlow() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.sum.Slow != ""
-}
-
-// tally is what of one part counts, whichever host it came from.
-type tally struct {
-	meter       *meter
-	done, total int64
-}
-
-// reached says that so many bytes are there.
-func (t *tally) reached(bytes int64) { t.set(bytes, t.total) }
-
-func (t *tally) set(done, total int64) {
-	t.meter.add(done-t.done, total-t.total)
-	t.done, t.total = done, total
 }

@@ -310,7 +310,7 @@ func (p *pull) document(ctx context.Context, desc v1.Descriptor, limit int64) ([
 	if desc.Size > limit {
 		return nil, bad(fmt.Errorf("%s has more than %d bytes", desc.MediaType, limit))
 	}
-	p.meter.expect(desc.Size)
+	p.meter.add(0, desc.Size)
 	if err := p.part(ctx, desc); err != nil {
 		return nil, err
 	}
@@ -329,7 +329,7 @@ func (p *pull) renew(ctx context.Context, desc v1.Descriptor) error {
 	if err := p.drop(ctx, desc.Digest); err != nil {
 		return err
 	}
-	p.meter.done(-desc.Size)
+	p.meter.add(-desc.Size, 0)
 	return p.part(ctx, desc)
 }
 
@@ -346,7 +346,7 @@ func (i *Images) transfer(ctx context.Context, pulls []*pull, media []medium) er
 	group, ctx := errgroup.WithContext(within)
 	for _, p := range pulls {
 		for _, desc := range p.layers {
-			p.meter.expect(desc.Size)
+			p.meter.add(0, desc.Size)
 			p.here = append(p.here, make(chan struct{}))
 		}
 		contained(group, func() error { return p.unpackAll(ctx) })

@@ -39,9 +39,8 @@ const sameContent = "waiting for another download of the same content"
 var errSlotGiven = errors.New("its download slot was given to another download")
 
 // transfer downloads something that has a key; "": nobody else downloads it. Each time the slot is given to others, do is
-// called again later: it goes on where it was. It counts what comes.
-func (h host) transfer(ctx context.Context, key string, m *meter, do func(context.Context, *limit.Flow) error) error {
-	run := &run{of: m}
+// called again later: it goes on where it was.
+func (h host) transfer(ctx context.Context, key string, run *run, do func(context.Context, *limit.Flow) error) error {
 	defer run.end()
 	for {
 		if err := h.attempt(ctx, key, run, do); !errors.Is(err, errSlotGiven) {
