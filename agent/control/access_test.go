@@ -9,6 +9,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/margolite/margolite/test/expect"
 )
 
 // What is written down with a name needs one: who may open the socket, and is
@@ -23,9 +25,7 @@ func TestAnswersAreOfSomebody(t *testing.T) {
 			w := httptest.NewRecorder()
 			r := httptest.NewRequest(http.MethodPost, path, strings.NewReader(`{"colour":"red"}`)).WithContext(ctx)
 			s.http.Handler.ServeHTTP(w, r)
-			if w.Code != want {
-				t.Errorf("%s was answered %d, want %d", path, w.Code, want)
-			}
+			expect.Equal(t, w.Code, want, "%s was answered", path)
 		}
 	}
 }
@@ -48,9 +48,7 @@ func TestOnlyRootChangesWorkloads(t *testing.T) {
 			w := httptest.NewRecorder()
 			r := httptest.NewRequest(method, path, strings.NewReader(`{"project":"p"}`)).WithContext(ctx)
 			s.http.Handler.ServeHTTP(w, r)
-			if w.Code != http.StatusForbidden {
-				t.Errorf("%s: %s was answered %d, want 403", path, name, w.Code)
-			}
+			expect.Equal(t, w.Code, http.StatusForbidden, "%s: %s was answered", path, name)
 		}
 	}
 }

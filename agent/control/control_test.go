@@ -13,7 +13,6 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -21,6 +20,7 @@ import (
 	"time"
 
 	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // backend answers with what a test put into it.
@@ -202,18 +202,14 @@ func TestPruneAndDownCarryTheirRequests(t *testing.T) {
 	if err != nil || len(items) != 1 {
 		t.Fatalf("%+v, %v", items, err)
 	}
-	if removed, err := client.Prune(t.Context(), items); err != nil || !reflect.DeepEqual(removed, items) {
-		t.Errorf("prune: %+v, %v", removed, err)
-	}
+	expect.Equal(t, must(client.Prune(t.Context(), items)), items, "prune")
 	if err := client.ComposeDown(t.Context(), control.DownRequest{Project: "p", Volumes: true}); err != nil {
 		t.Error(err)
 	}
 	if err := client.ComposePull(t.Context(), control.ComposeRequest{Project: "p"}, func(control.Event) {}); err != nil {
 		t.Error(err)
 	}
-	if got := strings.Join(b.asked, "; "); got != "down p volumes true; pull p" {
-		t.Errorf("the agent was asked %q", got)
-	}
+	expect.Equal(t, strings.Join(b.asked, "; "), "down p volumes true; pull p", "the agent was asked")
 }
 
 // The user id comes from the socket, never from the request.
@@ -221,9 +217,7 @@ func TestARollbackCarriesTheUserOfTheSocket(t *testing.T) {
 	b := &backend{}
 	client, _ := serve(t, b)
 	check(t, client.AcceptRollback(t.Context(), control.RollbackRequest{Version: 3, Digest: "sha256:1", UID: 4711}))
-	if want := []string{fmt.Sprintf("rollback 3 sha256:1 by %d", os.Getuid())}; !slices.Equal(b.asked, want) {
-		t.Errorf("the agent was asked %q, want %q", b.asked, want)
-	}
+	expect.Equal(t, b.asked, []string{fmt.Sprintf("rollback 3 sha256:1 by %d", os.Getuid())}, "the agent was asked")
 }
 
 func TestEventsStreamUntilTheHandlerHasEnough(t *testing.T) {
@@ -238,9 +232,7 @@ func TestEventsStreamUntilTheHandlerHasEnough(t *testing.T) {
 		}
 		return enough
 	})
-	if !errors.Is(err, enough) {
-		t.Errorf("events ended with %v", err)
-	}
+	expect.Error(t, err, enough, "events ended with")
 }
 
 // A stop does not wait for those who listen.
@@ -267,20 +259,14 @@ func TestServerStopsWhileStreamsAreOpen(t *testing.T) {
 
 func TestNobodyListensIsToldApart(t *testing.T) {
 	client := control.Dial(filepath.Join(t.TempDir(), "control.sock"))
-	if _, err := client.Status(t.Context()); !errors.Is(err, control.ErrNotRunning) {
-		t.Errorf("status: %v, want ErrNotRunning", err)
-	}
-	if err := client.Ping(t.Context()); !errors.Is(err, control.ErrNotRunning) {
-		t.Errorf("ping: %v, want ErrNotRunning", err)
-	}
+	expect.Error(t, expect.ErrorOf(client.Status(t.Context())), control.ErrNotRunning, "status")
+	expect.Error(t, client.Ping(t.Context()), control.ErrNotRunning, "ping")
 }
 
 func TestPOL12SocketIsForOwnerAndGroup(t *testing.T) {
 	_, path := serve(t, &backend{})
 	info := must(os.Stat(path))
-	if mode := info.Mode().Perm(); mode != 0o660 {
-		t.Errorf("mode is %o, want 660", mode)
-	}
+	expect.Equal(t, info.Mode().Perm(), 0o660, "mode")
 }
 
 // Somebody cleans up the directory: callers find the socket again, those of its group
@@ -316,9 +302,7 @@ func TestADeletedSocketIsOpenedAgain(t *testing.T) {
 				}
 				go func() { b.events <- control.Event{} }()
 			}, func(control.Event) error { return io.EOF })
-			if !errors.Is(err, io.EOF) {
-				t.Errorf("the stream that was open ended with %v", err)
-			}
+			expect.Error(t, err, io.EOF, "the stream that was open ended with")
 		})
 	}
 	t.Run("unless another agent listens there", func(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // execute runs commands as processes of the machine, as a backend would in a
@@ -170,14 +171,10 @@ func TestExecEndsWithItsCaller(t *testing.T) {
 		return len(p), nil
 	})
 	_, err := client.ComposeExec(ctx, shell("true"), control.ExecStreams{Stdin: endless{}, Stdout: ready})
-	if !errors.Is(err, context.Canceled) {
-		t.Errorf("exec ended with %v", err)
-	}
+	expect.Error(t, err, context.Canceled, "exec ended with")
 	select {
 	case err := <-ended:
-		if !errors.Is(err, context.Canceled) {
-			t.Errorf("the command ended with %v", err)
-		}
+		expect.Error(t, err, context.Canceled, "the command ended with")
 	case <-time.After(10 * time.Second):
 		t.Fatal("the command still runs")
 	}
@@ -217,9 +214,7 @@ func TestExecTellsTheSizeOfTheTerminal(t *testing.T) {
 	}()
 	for _, want := range []control.Size{{Columns: 80, Rows: 24}, {Columns: 300, Rows: 1}} {
 		resize <- want
-		if got := <-sizes; got != want {
-			t.Errorf("the size is %v, want %v", got, want)
-		}
+		expect.Equal(t, <-sizes, want, "the size")
 	}
 	if err := <-done; err != nil {
 		t.Error(err)

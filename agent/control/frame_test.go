@@ -6,6 +6,8 @@ import (
 	"io"
 	"strings"
 	"testing"
+
+	"github.com/margolite/margolite/test/expect"
 )
 
 func TestFramesArriveAsTheyWereSent(t *testing.T) {
@@ -18,9 +20,7 @@ func TestFramesArriveAsTheyWereSent(t *testing.T) {
 	if err := errors.Join(w.write(frameStdin, nil), w.number(frameExit, 7), w.write(frameResize, encodeSize(Size{80, 24}))); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.write(frameStdout, make([]byte, maxFrame+1)); !errors.Is(err, errFrame) {
-		t.Errorf("a frame that is too long: %v", err)
-	}
+	expect.Error(t, w.write(frameStdout, make([]byte, maxFrame+1)), errFrame, "a frame that is too long")
 
 	buf := make([]byte, maxFrame)
 	var text string
@@ -31,9 +31,7 @@ func TestFramesArriveAsTheyWereSent(t *testing.T) {
 		}
 		text += string(payload)
 	}
-	if text != long {
-		t.Error("what was written in several frames is not what arrived")
-	}
+	expect.Equal(t, text, long, "what was written in several frames is not what arrived")
 	if kind, payload, err := readFrame(&wire, buf); kind != frameStdin || len(payload) != 0 || err != nil {
 		t.Errorf("end of input: kind %d, %q, %v", kind, payload, err)
 	}
@@ -110,9 +108,7 @@ func TestInputIsBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := in.feed([]byte("x")); !errors.Is(err, errFrame) {
-		t.Errorf("more than the window: %v", err)
-	}
+	expect.Error(t, in.feed([]byte("x")), errFrame, "more than the window")
 	if _, err := io.ReadFull(in, make([]byte, 100)); err != nil || credited != 100 {
 		t.Errorf("%d bytes were credited, %v", credited, err)
 	}

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // site is the part of a backend that answers for the site.
@@ -101,9 +102,7 @@ func TestRequestsAboutChangesCarryWhoAsks(t *testing.T) {
 	if entries, err := client.History(ctx, history); err != nil || !reflect.DeepEqual(entries, b.entries) {
 		t.Errorf("history: %+v, %v", entries, err)
 	}
-	if v, err := client.VerifyHistory(ctx); err != nil || v != b.verified {
-		t.Errorf("verify: %+v, %v", v, err)
-	}
+	expect.Equal(t, must(client.VerifyHistory(ctx)), b.verified, "verify")
 	answer.Caller, hold.Caller, release.Caller, back.Caller = self(), self(), self(), self()
 	if want := []any{answer, answer, back, hold, release, history}; !reflect.DeepEqual(b.told, want) {
 		t.Errorf("the agent was asked\n%+v, want\n%+v", b.told, want)
@@ -180,9 +179,7 @@ func TestRequestsThatCannotSucceedAreTold(t *testing.T) {
 	if code, answer := curl(t, path, http.MethodPost, "/v1/approve", `{"reason":"`+strings.Repeat("r", 1<<20)+`"}`); code != http.StatusRequestEntityTooLarge || !strings.Contains(answer, "longer than 16384 bytes") {
 		t.Errorf("a megabyte was answered %d, %.200q", code, answer)
 	}
-	if len(b.told)+len(b.asked) != 0 {
-		t.Errorf("the agent was asked %+v, %q", b.told, b.asked)
-	}
+	expect.Equal(t, len(b.told)+len(b.asked), 0, "the agent was asked %+v, %q", b.told, b.asked)
 }
 
 // What a Backend means by an error is told apart by who asked.

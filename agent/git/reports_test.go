@@ -12,6 +12,7 @@ import (
 
 	"github.com/margolite/margolite/agent/git"
 	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/gitserver"
 )
 
@@ -103,18 +104,14 @@ func TestST19TheBranchTellsWhatHappened(t *testing.T) {
 	if got := s.documents(); !strings.Contains(got, "gw-07/deployments/"+two+".json") || strings.Contains(got, one) || !strings.Contains(got, "gw-08/x") {
 		t.Errorf("the branch has %s", got)
 	}
-	if text := s.repository.run("", "show", "state:gw-07/deployments/"+two+".json"); !strings.Contains(text, "\n  \"deploymentId\": \""+two) {
-		t.Errorf("a status reads %s", text)
-	}
+	expect.Contains(t, s.repository.run("", "show", "state:gw-07/deployments/"+two+".json"), "\n  \"deploymentId\": \""+two, "a status")
 }
 
 // hook makes a program a hook of the repository.
 func (s *server) hook(name, program string) {
 	s.repository.t.Helper()
 	dir := strings.TrimSpace(s.repository.run("", "rev-parse", "--absolute-git-dir"))
-	if err := errors.Join(os.MkdirAll(filepath.Join(dir, "hooks"), 0o755), os.WriteFile(filepath.Join(dir, "hooks", name), []byte(program), 0o755)); err != nil {
-		s.repository.t.Fatal(err)
-	}
+	check(s.repository.t, errors.Join(os.MkdirAll(filepath.Join(dir, "hooks"), 0o755), os.WriteFile(filepath.Join(dir, "hooks", name), []byte(program), 0o755)))
 }
 
 // What is told twice is one commit, and a restart tells nothing anew.
@@ -157,9 +154,7 @@ func TestST19ABranchThatIsRewritten(t *testing.T) {
 	}
 	folders := s.repository.run("", "rev-parse", "state^{tree}")
 	remove(t, filepath.Join(dir, "repository/objects", folders[:2], folders[2:]))
-	if err := r.PostStatus(t.Context(), one, statusOf(t, one, margo.Failed, 2)); reason(err) != git.Local {
-		t.Errorf("with a damaged copy: %v", err)
-	}
+	expect.Equal(t, reason(r.PostStatus(t.Context(), one, statusOf(t, one, margo.Failed, 2))), git.Local, "with a damaged copy")
 	post(one, margo.Failed)
 	if got := s.history(); len(got) != 4 {
 		t.Errorf("the branch tells %q", got)
@@ -202,7 +197,5 @@ func TestST19PushesThatAreRejected(t *testing.T) {
 	if got := strings.Join(s.history(), "; "); got != fmt.Sprintf("Deployment %s: installed; Deployment %s: failed, SERVICE_EXITED", two, one) {
 		t.Errorf("the branch tells %q", got)
 	}
-	if got := s.documents(); got != "gw-07/deployments/"+one+".json gw-07/deployments/"+two+".json" {
-		t.Errorf("the branch has %s", got)
-	}
+	expect.Equal(t, s.documents(), "gw-07/deployments/"+one+".json gw-07/deployments/"+two+".json", "the branch")
 }

@@ -47,8 +47,7 @@ type repository struct {
 // run runs git in the repository, with nothing of the machine's configuration.
 func (r *repository) run(input string, args ...string) string {
 	r.t.Helper()
-	out, err := r.Git(input, args...)
-	check(r.t, err)
+	out := must(r.Git(input, args...))
 	return out
 }
 
@@ -57,8 +56,7 @@ type change = gitserver.Change
 // commit makes a commit and sets the branch to it.
 func (r *repository) commit(c change) string {
 	r.t.Helper()
-	id, err := r.Commit(c)
-	check(r.t, err)
+	id := must(r.Commit(c))
 	return id
 }
 

@@ -22,6 +22,7 @@ import (
 	"github.com/margolite/margolite/agent/git"
 	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/agent/wfm"
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/pki"
 )
 
@@ -49,9 +50,7 @@ func TestDS27WatchesTheBranch(t *testing.T) {
 	t.Run("DS-05 the same commit is no news, and nothing is fetched or written", func(t *testing.T) {
 		before := tree(t, o.Dir)
 		s.requests()
-		if _, err := source.Manifest(t.Context(), m.ETag); !errors.Is(err, wfm.ErrNotModified) {
-			t.Errorf("second poll: %v", err)
-		}
+		expect.Error(t, expect.ErrorOf(source.Manifest(t.Context(), m.ETag)), wfm.ErrNotModified, "second poll")
 		if asked := s.requests(); len(asked) > 2 || slices.Contains(asked, "fetch") {
 			t.Errorf("the server was asked for %s", asked)
 		}
@@ -79,14 +78,10 @@ func TestDS27WatchesTheBranch(t *testing.T) {
 		s.requests()
 		again := newSource(t, o)
 		get(t, again, poll(t, again, ""))
-		if n := s.fetches(); n != 0 {
-			t.Errorf("%d fetches", n)
-		}
+		expect.Equal(t, s.fetches(), 0, "fetches")
 	})
 	t.Run("the work folder is nobody else's", func(t *testing.T) {
-		if info, err := os.Stat(o.Dir); err != nil || info.Mode().Perm() != 0o700 {
-			t.Errorf("work folder is %v, %v", info, err)
-		}
+		expect.Equal(t, must(os.Stat(o.Dir)).Mode().Perm(), 0o700, "work folder")
 	})
 }
 
@@ -102,9 +97,7 @@ func TestTipFetchesNothing(t *testing.T) {
 	if tip, err := source.Tip(t.Context()); err != nil || tip != commit {
 		t.Errorf("tip is %s, %v, want %s", tip, err, commit)
 	}
-	if n := s.fetches(); n != 0 {
-		t.Errorf("%d fetches", n)
-	}
+	expect.Equal(t, s.fetches(), 0, "fetches")
 }
 
 func TestDS28TakesUpWhatChanges(t *testing.T) {
@@ -120,9 +113,7 @@ func TestDS28TakesUpWhatChanges(t *testing.T) {
 		if m2.Version <= m1.Version || m2.Deployments[0].Digest == m1.Deployments[0].Digest || m2.Deployments[1] != m1.Deployments[1] {
 			t.Errorf("manifest was %s, is %s", m1.Raw, m2.Raw)
 		}
-		if got := get(t, source, m2); got[one] != document(one, "2") {
-			t.Errorf("documents are %q", got)
-		}
+		expect.Equal(t, get(t, source, m2)[one], document(one, "2"), "documents")
 	})
 	t.Run("DS-28 a revert is newer", func(t *testing.T) {
 		s.repository.commit(change{Files: files(document(one, "1"), document(two, "1"))})
@@ -281,9 +272,7 @@ func TestAUTH12GitToken(t *testing.T) {
 		close(hold)
 		err := <-ended
 		s.set(func(s *server) { s.hold = nil })
-		if !strings.Contains(commands, s.URL) {
-			t.Errorf("no git is running: %s", commands)
-		}
+		expect.Contains(t, commands, s.URL, "no git is running")
 		encoded := strings.TrimPrefix(basic("x-access-token:"+secret), "Basic ")
 		for what, text := range map[string]string{"arguments": commands, "error": fmt.Sprint(err), "log": log.String(), "work folder": contents(t, o.Dir)} {
 			if strings.Contains(text, secret) || strings.Contains(text, encoded) {
@@ -473,9 +462,7 @@ func TestDS27FolderOfTheDevice(t *testing.T) {
 	if got := get(t, source, m); len(got) != 2 || got[two] != document(two, "1") {
 		t.Errorf("documents are %q", got)
 	}
-	if want := "git+" + s.URL + "/gw.git#site/north:devices/gw 07[*]"; source.Scope() != want {
-		t.Errorf("scope is %q, want %q", source.Scope(), want)
-	}
+	expect.Equal(t, source.Scope(), "git+"+s.URL+"/gw.git#site/north:devices/gw 07[*]", "scope")
 
 	s.repository.commit(change{Branch: "site/north", Files: map[string]string{"devices/gw 07[*]/.gitkeep": ""}})
 	if m := poll(t, source, m.ETag); len(m.Deployments) != 0 {
@@ -498,9 +485,7 @@ func TestFoldersOfGroups(t *testing.T) {
 	if got := get(t, source, m); len(got) != 2 || got[one] != document(one, "1") || got[two] != document(two, "1") {
 		t.Errorf("documents are %q", got)
 	}
-	if want := "git+" + s.URL + "/gw.git#main:devices/gw-07,groups/all,groups/line-2"; source.Scope() != want {
-		t.Errorf("scope is %q, want %q", source.Scope(), want)
-	}
+	expect.Equal(t, source.Scope(), "git+"+s.URL+"/gw.git#main:devices/gw-07,groups/all,groups/line-2", "scope")
 	s.repository.commit(change{Files: map[string]string{
 		"devices/gw-07/app.yaml": document(one, "1"), "groups/all/app.yaml": document(one, "2"),
 	}})
@@ -563,9 +548,7 @@ func TestDS27LargeRepositories(t *testing.T) {
 	all["a.yaml"], all["b.yaml"] = document(one, "1"), document(two, "1")
 	s.repository.commit(change{Files: all})
 	m := poll(t, source, "")
-	if len(m.Deployments) != 2 {
-		t.Errorf("manifest is %s", m.Raw)
-	}
+	expect.Equal(t, len(m.Deployments), 2, "manifest is %s", m.Raw)
 	get(t, source, m)
 
 	// Only what is new comes over the line.
@@ -654,9 +637,7 @@ func TestDS27DamagedCopyIsMadeAnew(t *testing.T) {
 			copied := filepath.Join(o.Dir, "repository")
 
 			damage(t, copied)
-			if got := get(t, source, m); got[two] != document(two, name) {
-				t.Errorf("documents are %q", got)
-			}
+			expect.Equal(t, get(t, source, m)[two], document(two, name), "documents")
 			damage(t, copied)
 			again := newSource(t, o) // which knows nothing
 			get(t, again, poll(t, again, ""))
@@ -679,9 +660,7 @@ func TestDS27DamagedCopyIsMadeAnew(t *testing.T) {
 		remove(t, filepath.Join(o.Dir, "repository"))
 		s.repository.commit(change{Files: files(document(one, "on"))})
 		err := source.Documents(t.Context(), m, m.Deployments, func(digest.Digest, []byte) error { return nil })
-		if !errors.Is(err, wfm.ErrSuperseded) {
-			t.Errorf("documents: %v", err)
-		}
+		expect.Error(t, err, wfm.ErrSuperseded, "documents")
 		get(t, source, poll(t, source, ""))
 	})
 }
@@ -762,9 +741,7 @@ func TestInterruptedFetch(t *testing.T) {
 			}
 			s.set(func(s *server) { s.hold = nil })
 			s.repository.commit(change{Files: files(document(one, "3"))})
-			if got := get(t, source, poll(t, source, m.ETag)); got[one] != document(one, "3") {
-				t.Errorf("documents are %q", got)
-			}
+			expect.Equal(t, get(t, source, poll(t, source, m.ETag))[one], document(one, "3"), "documents")
 		})
 	}
 }
@@ -820,9 +797,7 @@ func TestDS27ManyDeployments(t *testing.T) {
 	delete(all, "0000.yaml")
 	s.repository.commit(change{Files: all})
 	m := poll(t, source, "")
-	if got := get(t, source, m); len(got) != margo.MaxDeployments {
-		t.Errorf("%d documents", len(got))
-	}
+	expect.Equal(t, len(get(t, source, m)), margo.MaxDeployments, "documents")
 }
 
 func TestOptions(t *testing.T) {

@@ -20,6 +20,7 @@ import (
 	"github.com/yaronf/httpsign"
 
 	"github.com/margolite/margolite/agent/identity"
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/pki"
 )
 
@@ -95,9 +96,7 @@ func TestDeviceOutsideItsValidityIsOfflineOnly(t *testing.T) {
 		for _, w := range d.Warnings() {
 			got = append(got, w.Reason)
 		}
-		if !slices.Equal(got, want) {
-			t.Errorf("at %s: %v, want %v", at, got, want)
-		}
+		expect.Equal(t, got, want, "at %s", at)
 	}
 }
 
@@ -113,9 +112,7 @@ func TestADeviceIsWhatItsFilesHeldWhenTheyWereRead(t *testing.T) {
 		return httpsign.VerifyRequest("sig1", *v, overWire(t, r)) == nil
 	}
 	same := must(identity.LoadDevice(o))
-	if same.Fingerprint() != former.Fingerprint() {
-		t.Error("the same files are another device")
-	}
+	expect.Equal(t, same.Fingerprint(), former.Fingerprint(), "the same files are another device")
 	second := p256()
 	write(t, o.Key, encode("PRIVATE KEY", must(x509.MarshalPKCS8PrivateKey(second))))
 	if _, err := identity.LoadDevice(o); err == nil {

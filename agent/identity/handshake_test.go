@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/margolite/margolite/agent/identity"
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/pki"
 )
 
@@ -105,12 +106,8 @@ func (e exchange) refuse(t *testing.T, want identity.Reason) {
 
 func (e exchange) keptQuiet(t *testing.T) {
 	t.Helper()
-	if len(e.seen) != 0 {
-		t.Error("the device showed its certificate to a server that it refused")
-	}
-	if e.read != 0 {
-		t.Errorf("%d bytes of the request reached a server that was refused", e.read)
-	}
+	expect.Equal(t, len(e.seen), 0, "the device showed its certificate to a server that it refused")
+	expect.Equal(t, e.read, 0, "bytes of the request reached a server that was refused")
 }
 
 // A server that is not the own WFM gets neither the device's certificate nor a
@@ -309,9 +306,7 @@ func TestID10TLS12IsAFallbackThatHasToBeAllowed(t *testing.T) {
 			if result.err != nil {
 				t.Fatal(result.err)
 			}
-			if result.state.Version != test.version {
-				t.Errorf("version %x, want %x", result.state.Version, test.version)
-			}
+			expect.Equal(t, result.state.Version, test.version, "version")
 		})
 	}
 }
@@ -417,9 +412,7 @@ func TestPlausibleTimeFitsTheCertificates(t *testing.T) {
 		noon.Add(2 * day):  false, // its certificate has expired then
 		noon.Add(99 * day): false,
 	} {
-		if got := i.Plausible(at); got != want {
-			t.Errorf("Plausible(%s) = %t, want %t", at, got, want)
-		}
+		expect.Equal(t, i.Plausible(at), want, "Plausible(%s)", at)
 	}
 }
 

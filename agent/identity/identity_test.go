@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/margolite/margolite/agent/identity"
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/pki"
 )
 
@@ -63,12 +64,8 @@ func reasonOf(t *testing.T, err error) identity.Reason {
 func TestID01LoadKnowsWhoTheDeviceAndItsWFMAre(t *testing.T) {
 	a := authority(t)
 	i := must(identity.Load(options(device(t, a))))
-	if got, want := i.ClientID(), "spiffe://factory.example/margo/wfm/one/client/gw-07"; got != want {
-		t.Errorf("ClientID = %s, want %s", got, want)
-	}
-	if got, want := i.WFMID(), "spiffe://factory.example/margo/wfm/one"; got != want {
-		t.Errorf("WFMID = %s, want %s", got, want)
-	}
+	expect.Equal(t, i.ClientID(), "spiffe://factory.example/margo/wfm/one/client/gw-07", "ClientID")
+	expect.Equal(t, i.WFMID(), "spiffe://factory.example/margo/wfm/one", "WFMID")
 	if warnings := i.Warnings(); len(warnings) != 0 {
 		t.Errorf("warnings about a sound identity: %v", warnings)
 	}
@@ -290,9 +287,7 @@ func TestID09ErrorsNameAWrongClock(t *testing.T) {
 				if !strings.Contains(known.Mend(), test.mend) {
 					t.Errorf("mend = %q, want %q in it", known.Mend(), test.mend)
 				}
-				if named := strings.Contains(err.Error(), "clock is wrong"); named != test.wrong {
-					t.Errorf("error %q", err)
-				}
+				expect.Equal(t, strings.Contains(err.Error(), "clock is wrong"), test.wrong, "error %q", err)
 			}
 		})
 	}

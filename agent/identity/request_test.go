@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/margolite/margolite/agent/identity"
+	"github.com/margolite/margolite/test/expect"
 )
 
 const clientID = "spiffe://factory.example/margo/wfm/one/client/gw-07"
@@ -73,9 +74,7 @@ func TestID02KeyIsMadeOnTheDevice(t *testing.T) {
 		if !next.PublicKey.(*ecdsa.PublicKey).Equal(request.PublicKey) || next.Subject.CommonName != "gw-07" || len(next.URIs) != 0 {
 			t.Errorf("the request is for %q, %v", next.Subject, next.URIs)
 		}
-		if !bytes.Equal(before, must(os.ReadFile(file))) {
-			t.Error("the key was written again")
-		}
+		expect.Equal(t, before, must(os.ReadFile(file)), "the key was written again")
 	})
 	t.Run("ID-25 two keys are never the same", func(t *testing.T) {
 		other, _, err := identity.Request(filepath.Join(t.TempDir(), "k"), identity.Subject{ID: id})
@@ -106,9 +105,7 @@ func TestID02KeyIsMadeOnce(t *testing.T) {
 			makers++
 		}
 	}
-	if makers != 1 {
-		t.Errorf("%d made the key", makers)
-	}
+	expect.Equal(t, makers, 1, "makers of the key")
 }
 
 func TestID25KeysThatAreNotUsed(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"github.com/margolite/margolite/agent/identity"
 	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/agent/wfm"
+	"github.com/margolite/margolite/test/expect"
 )
 
 func TestID23NextRefreshFollowsTheHint(t *testing.T) {
@@ -24,9 +25,7 @@ func TestID23NextRefreshFollowsTheHint(t *testing.T) {
 		"a configured interval below zero":       {0, -time.Hour, day},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := identity.NextRefresh(test.hint, test.configured); got != test.want {
-				t.Errorf("NextRefresh(%s, %s) = %s, want %s", test.hint, test.configured, got, test.want)
-			}
+			expect.Equal(t, identity.NextRefresh(test.hint, test.configured), test.want, "NextRefresh(%s, %s)", test.hint, test.configured)
 		})
 	}
 }

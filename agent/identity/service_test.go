@@ -22,6 +22,7 @@ import (
 	"github.com/margolite/margolite/agent/identity"
 	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/agent/wfm"
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/pki"
 )
 
@@ -220,9 +221,7 @@ func checkService(t *testing.T, mis *misServer, got identity.Fetched, err error,
 	}
 	mis.mu.Lock()
 	defer mis.mu.Unlock()
-	if mis.shown != 0 {
-		t.Error("the device showed a certificate to the identity service")
-	}
+	expect.Equal(t, mis.shown, 0, "the device showed a certificate to the identity service")
 }
 
 func TestID14TheServiceProvesItselfByPins(t *testing.T) {

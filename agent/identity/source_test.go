@@ -17,6 +17,7 @@ import (
 	"github.com/margolite/margolite/agent/identity"
 	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/agent/wfm"
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/pki"
 )
 
@@ -167,9 +168,7 @@ func (w *world) idle() {
 	synctest.Wait()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(w.asked) != w.seen {
-		w.t.Errorf("%d requests, want %d", len(w.asked), w.seen)
-	}
+	expect.Equal(w.t, len(w.asked), w.seen, "requests")
 	w.seen = len(w.asked)
 }
 
@@ -261,9 +260,7 @@ func TestID24TheETagOutlivesARestart(t *testing.T) {
 		w.fetched()
 		w.stop()
 		w.fetched()
-		if w.asked[1].ETag != `"1"` {
-			t.Errorf("known was %+v", w.asked[1])
-		}
+		expect.Equal(t, w.asked[1].ETag, `"1"`, "known was %+v", w.asked[1])
 	})
 }
 
@@ -294,9 +291,7 @@ func TestID21ABundleIsReplacedAndConnectionsRenewed(t *testing.T) {
 		w.options.Accepted = func() { accepted++ }
 		w.fetched()
 		w.due(day) // the same again
-		if accepted != 1 {
-			t.Errorf("%d bundles came into force, want 1", accepted)
-		}
+		expect.Equal(t, accepted, 1, "bundles came into force")
 		generation := w.device.Generation()
 		w.publish(next.Bundle(), `"2"`)
 		w.due(day)
@@ -421,9 +416,7 @@ func TestABundleThatCannotBeKeptIsInUseAndKeptLater(t *testing.T) {
 		}
 		w.keeper.set(nil)
 		w.due(day) // unchanged
-		if w.keeper.writes != 1 {
-			t.Errorf("%d writes", w.keeper.writes)
-		}
+		expect.Equal(t, w.keeper.writes, 1, "writes")
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // label makes a label of a value that is known to be one.
@@ -170,9 +171,7 @@ func TestCAP14ArchitecturesGoByTheNamesOfTheWire(t *testing.T) {
 		"amd64": "amd64", "x86_64": "amd64", "arm64": "arm64", "aarch64": "arm64", "arm": "arm", "armv7l": "arm", "armv6l": "arm",
 		"riscv64": "", "386": "", "": "",
 	} {
-		if got := margo.Architecture(name); got != want {
-			t.Errorf("%q is %q, want %q", name, got, want)
-		}
+		expect.Equal(t, margo.Architecture(name), want, "%q", name)
 	}
 }
 

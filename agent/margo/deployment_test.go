@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // deploymentWith is a deployment document of rc.3 with two components, changed
@@ -424,9 +425,7 @@ func TestConstraintsAreReadTolerantly(t *testing.T) {
               - {key: a, operator: ContainersAny, itemSelector: {matchExpressions: [{key: /b, operator: Like}]}}
 `)
 	d := must(margo.ParseDeployment(body))
-	if d.Constraints.Memory != 3*margo.TiB/2 {
-		t.Errorf("memory is %d", d.Constraints.Memory)
-	}
+	expect.Equal(t, d.Constraints.Memory, 3*margo.TiB/2, "memory")
 	e := d.Constraints.Rules[0].Label[0]
 	if e.Operator != "ContainsAny" || e.Items[0].Operator != "Like" {
 		t.Errorf("read as %+v", e)

@@ -11,6 +11,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/test/expect"
 )
 
 const (
@@ -51,9 +52,7 @@ func TestManifestVersionIsReadFromItsLiteralWithoutAFloat(t *testing.T) {
 	} {
 		t.Run(literal, func(t *testing.T) {
 			m := must(margo.ParseStateManifest([]byte(manifestWith(literal))))
-			if m.Version != want {
-				t.Errorf("version is %d, want %d", m.Version, want)
-			}
+			expect.Equal(t, m.Version, want, "version")
 		})
 	}
 }
@@ -162,10 +161,9 @@ func TestManifestOutOfOrderIsRefusedAsAWhole(t *testing.T) {
 }
 
 func TestAnIDThatIsNoUUIDConcernsItsDeploymentAlone(t *testing.T) {
-	m, err := margo.ParseStateManifest([]byte(manifestOf(
+	m := must(margo.ParseStateManifest([]byte(manifestOf(
 		entry(idA, digestA, ""), entry("self-test-app", digestB, ""), entry("../mi008", digestB, ""), entry("-x", digestB, ""),
-	)))
-	check(t, err)
+	))))
 	ids := func(m *margo.StateManifest) (run, refused []string) {
 		for _, d := range m.Deployments {
 			run = append(run, d.ID)
@@ -179,9 +177,7 @@ func TestAnIDThatIsNoUUIDConcernsItsDeploymentAlone(t *testing.T) {
 	if !slices.Equal(run, []string{idA, "self-test-app"}) || !slices.Equal(refused, []string{"../mi008", "-x"}) {
 		t.Errorf("runs %q and refuses %q", run, refused)
 	}
-	if !strings.Contains(m.Warnings.Error(), `"self-test-app"`) {
-		t.Errorf("warns of %v", m.Warnings)
-	}
+	expect.Contains(t, m.Warnings.Error(), `"self-test-app"`, "warns of %v", m.Warnings)
 	m.RefuseOddIDs()
 	if run, refused = ids(m); !slices.Equal(run, []string{idA}) || len(refused) != 3 || len(m.All()) != 4 {
 		t.Errorf("a strict device runs %q and refuses %q of %d", run, refused, len(m.All()))

@@ -17,10 +17,9 @@ import (
 // parameters, written in YAML's flow style.
 func parametersOf(t *testing.T, parameters ...string) *margo.Deployment {
 	t.Helper()
-	d, err := margo.ParseDeployment(deploymentWith(t,
+	d := must(margo.ParseDeployment(deploymentWith(t,
 		"parameters:\n    user:\n      value: Some One\n      targets:\n        - {pointer: USER_NAME, components: [database, web]}",
-		"parameters: {"+strings.Join(parameters, ", ")+"}"))
-	check(t, err)
+		"parameters: {"+strings.Join(parameters, ", ")+"}")))
 	return d
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/test/expect"
 )
 
 func TestProblemIsMadeOfWhateverAnAnswerHolds(t *testing.T) {
@@ -139,9 +140,7 @@ func TestERR01ProblemKindIsFoundInEveryRegistryOfTheSpecification(t *testing.T) 
 		"about:blank":     margo.ProblemOther,
 		"":                margo.ProblemOther,
 	} {
-		if got := (margo.ProblemDetail{Type: uri}).Kind(); got != want {
-			t.Errorf("%s is %q, want %q", uri, got, want)
-		}
+		expect.Equal(t, (margo.ProblemDetail{Type: uri}).Kind(), want, "%s", uri)
 	}
 }
 
@@ -155,9 +154,7 @@ func TestRetiredRelationshipIsRecognisedInBothItsForms(t *testing.T) {
 		"not authorized":        {margo.ProblemDetail{Type: margo.ProblemBase + "not-authorized", Title: "Not Authorized"}, false},
 		"only a title":          {margo.ProblemDetail{Type: "about:blank", Title: "Client Relationship Retired"}, false},
 	} {
-		if got := row.problem.Retired(); got != row.want {
-			t.Errorf("%s: %t, want %t", name, got, row.want)
-		}
+		expect.Equal(t, row.problem.Retired(), row.want, "%s", name)
 	}
 }
 
@@ -181,9 +178,7 @@ func TestERR04AnAnswerSaysWhenToComeAgain(t *testing.T) {
 		"nonsense":                      {header: "soon", seconds: 5},
 	} {
 		header := http.Header{"Retry-After": {row.header}, "Date": {row.date}}
-		if got := margo.RetryAfter(header, margo.ProblemDetail{RetryAfterSeconds: row.seconds}, now); got != row.want {
-			t.Errorf("%s: %s, want %s", name, got, row.want)
-		}
+		expect.Equal(t, margo.RetryAfter(header, margo.ProblemDetail{RetryAfterSeconds: row.seconds}, now), row.want, "%s", name)
 	}
 }
 

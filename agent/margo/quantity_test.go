@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/test/expect"
 )
 
 func TestQuantitiesAreReadInAllTheirForms(t *testing.T) {
@@ -48,9 +49,7 @@ func TestCAP11QuantitiesAreWrittenRoundedDown(t *testing.T) {
 		"59604Mi":          62500000000,
 		"17592186044415Mi": math.MaxUint64,
 	} {
-		if got := q.String(); got != want {
-			t.Errorf("%d is %s, want %s", q, got, want)
-		}
+		expect.Equal(t, q.String(), want, "%d", q)
 	}
 }
 

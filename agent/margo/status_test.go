@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/test/expect"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -127,9 +128,7 @@ func TestMessagesOfFaultsLeaveTheDeviceAsOneShortLine(t *testing.T) {
 			if got := back.Error.Message; got != row.want || len(got) > margo.MaxFaultMessage || !utf8.ValidString(got) {
 				t.Errorf("message is %q, want %q", got, row.want)
 			}
-			if s.Error.Message != row.message {
-				t.Error("the caller's fault was changed")
-			}
+			expect.Equal(t, s.Error.Message, row.message, "the caller's fault was changed")
 		})
 	}
 }
@@ -183,14 +182,10 @@ func TestST04ST16OverallStateIsTheMostSevereOfTheComponents(t *testing.T) {
 	for i, a := range order {
 		for j, b := range order {
 			got := margo.OverallState([]margo.ComponentStatus{{State: a}, {State: b}})
-			if want := order[min(i, j)]; got != want {
-				t.Errorf("%s and %s give %s, want %s", a, b, got, want)
-			}
+			expect.Equal(t, got, order[min(i, j)], "%s and %s give", a, b)
 		}
 	}
-	if got := margo.OverallState(nil); got != margo.Installed {
-		t.Errorf("no components give %s", got)
-	}
+	expect.Equal(t, margo.OverallState(nil), margo.Installed, "no components give")
 }
 
 func FuzzParseStatus(f *testing.F) {

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"go.yaml.in/yaml/v4"
+
+	"github.com/margolite/margolite/test/expect"
 )
 
 // What weighs little takes little: the texts below take up to 180 MiB to be
@@ -65,9 +67,7 @@ func TestEmbeddedTextsWeighNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := d.Parameters[0].Value.Text(); got != strings.ReplaceAll(embedded, "        {", "{") {
-		t.Errorf("the text is another: %.200s", got)
-	}
+	expect.Equal(t, d.Parameters[0].Value.Text(), strings.ReplaceAll(embedded, "        {", "{"), "the text is another")
 }
 
 // sample is a deployment with parameters.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/margolite/margolite/agent/identity"
 	"github.com/margolite/margolite/agent/uplink"
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/pki"
 	"github.com/margolite/margolite/test/wfmsim/mis"
 )
@@ -44,9 +45,7 @@ func TestID24ID28TrustBundleIsFetchedAndKept(t *testing.T) {
 			if known := u.Describe(); known.TrustBundle == nil || known.TrustBundle.Accepted != nil || len(known.Warnings) != 1 {
 				t.Errorf("described as %+v", known)
 			}
-			if n := w.Requests().Count(""); n != 0 {
-				t.Errorf("%d requests", n)
-			}
+			expect.Equal(t, w.Requests().Count(""), 0, "requests")
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan error)
 			go func() { done <- u.Run(ctx) }()
@@ -58,9 +57,7 @@ func TestID24ID28TrustBundleIsFetchedAndKept(t *testing.T) {
 			if b := known.TrustBundle; b.TrustDomain != trustDomain || b.Anchors != 1 || b.Accepted == nil || b.LastError != "" {
 				t.Errorf("bundle is described as %+v", b)
 			}
-			if n := s.records.count("trust bundle"); n != 1 {
-				t.Errorf("%d writes", n)
-			}
+			expect.Equal(t, s.records.count("trust bundle"), 1, "writes")
 
 			check(t, service.Close())
 			again := s.start()

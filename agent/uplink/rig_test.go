@@ -22,6 +22,7 @@ import (
 	"github.com/margolite/margolite/agent/wfm"
 	"github.com/margolite/margolite/capability"
 	"github.com/margolite/margolite/store"
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/gitserver"
 	"github.com/margolite/margolite/test/pki"
 	"github.com/margolite/margolite/test/wfmsim"
@@ -241,9 +242,7 @@ func poll(t *testing.T, u *uplink.Uplink) *wfm.Manifest {
 		if digest.FromBytes(body) != d {
 			t.Errorf("document %s has digest %s", d, digest.FromBytes(body))
 		}
-		if read, err := margo.ParseDeployment(body); err != nil || read.ID != deploymentID {
-			t.Errorf("document %s is not read: %v", body, err)
-		}
+		expect.Equal(t, must(margo.ParseDeployment(body)).ID, deploymentID, "document %s is not read", body)
 		got++
 		return nil
 	}))

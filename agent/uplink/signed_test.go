@@ -12,6 +12,7 @@ import (
 	"github.com/margolite/margolite/agent/pace"
 	"github.com/margolite/margolite/agent/uplink"
 	"github.com/margolite/margolite/agent/wfm"
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/pki"
 	"github.com/margolite/margolite/test/wfmsim"
 	"github.com/margolite/margolite/test/wfmsim/fault"
@@ -38,16 +39,12 @@ func TestAUTH05ClientIDIsKeptBeforeItIsUsed(t *testing.T) {
 				t.Errorf("got %v", err)
 			}
 		}
-		if n := w.Requests().Count("") - asked(w, wfmsim.EndpointOnboarding); n != 0 {
-			t.Errorf("%d requests besides onboarding", n)
-		}
+		expect.Equal(t, w.Requests().Count("")-asked(w, wfmsim.EndpointOnboarding), 0, "requests besides onboarding")
 	})
 	t.Run("AUTH-05 the power goes between the answer and the record", func(t *testing.T) {
 		// What was answered before is lost; the WFM knows the certificate.
 		s.records.fail(func(string) error {
-			if n := asked(w, wfmsim.EndpointManifest); n != 0 {
-				t.Errorf("%d polls before the id is kept", n)
-			}
+			expect.Equal(t, asked(w, wfmsim.EndpointManifest), 0, "polls before the id is kept")
 			return nil
 		})
 		u := s.start()
@@ -142,9 +139,7 @@ func TestConfiguredClientIDNeedsNoOnboarding(t *testing.T) {
 	check(t, ask(t.Context(), u))
 	check(t, w.Forget("from-the-portal"))
 	for range 2 {
-		if err := ask(t.Context(), u); !errors.Is(err, wfm.ErrClientUnknown) {
-			t.Errorf("unknown client: %v", err)
-		}
+		expect.Error(t, ask(t.Context(), u), wfm.ErrClientUnknown, "unknown client")
 	}
 	if n := asked(w, wfmsim.EndpointOnboarding); n != 0 || s.records.count("client id") != 0 {
 		t.Errorf("onboarded %d times", n)
@@ -266,9 +261,7 @@ func TestAUTH02RootCertificateIsAdopted(t *testing.T) {
 			s.options.CA = ""
 			u := s.start()
 			check(t, ask(t.Context(), u))
-			if !strings.Contains(s.log.String(), c.log) {
-				t.Errorf("logged %s", s.log)
-			}
+			expect.Contains(t, s.log.String(), c.log, "logged %s", s.log)
 			w.SetSVID(other.TLS()) // which the system believes
 			for what, u := range map[string]*uplink.Uplink{"a new connection": u, "a restart": s.start()} {
 				inject(t, w, fault.Fault{Kind: fault.Reset, Times: 1})
@@ -311,18 +304,14 @@ func TestA61PendingApproval(t *testing.T) {
 	}
 	id := must(w.Approve(must(w.WaitPending(t.Context())).Fingerprint))
 	check(t, ask(t.Context(), u))
-	if u.Describe().Client != id {
-		t.Errorf("client is %s, want %s", u.Describe().Client, id)
-	}
+	expect.Equal(t, u.Describe().Client, id, "client")
 
 	// What the WFM itself asks for is another matter (ERR-04).
 	inject(t, w, fault.Fault{Endpoint: wfmsim.EndpointOnboarding, Kind: fault.Answer, Status: 503, RetryAfter: "120", Times: 1})
 	check(t, w.Forget(id))
 	_ = ask(t.Context(), u)
 	silence.Note(ask(t.Context(), u))
-	if left := silence.Hold().Left(); left != 2*time.Minute {
-		t.Errorf("silence of %s, want what was asked for", left)
-	}
+	expect.Equal(t, silence.Hold().Left(), 2*time.Minute, "silence")
 }
 
 // A device whose clock is wrong is told so, where its signatures are refused for
@@ -364,9 +353,7 @@ func TestAUTH11WrongClockIsNamed(t *testing.T) {
 			}
 			set(was)
 			named(ask(t.Context(), u))
-			if n := w.Replayed(); n != 0 {
-				t.Errorf("%d signatures came twice", n)
-			}
+			expect.Equal(t, w.Replayed(), 0, "signatures came twice")
 		})
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/margolite/margolite/agent/uplink"
 	"github.com/margolite/margolite/agent/wfm"
 	"github.com/margolite/margolite/store"
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/gitserver"
 	"github.com/margolite/margolite/test/pki"
 	"github.com/margolite/margolite/test/wfmsim"
@@ -111,9 +112,7 @@ func TestID01AUTH08TheConversationGoesEachWay(t *testing.T) {
 			if len(m.Deployments) != 1 {
 				t.Fatalf("manifest is %s", m.Raw)
 			}
-			if _, err := u.Manifest(t.Context(), m.ETag); !errors.Is(err, wfm.ErrNotModified) {
-				t.Errorf("second poll: %v", err)
-			}
+			expect.Error(t, expect.ErrorOf(u.Manifest(t.Context(), m.ETag)), wfm.ErrNotModified, "second poll")
 			version := m.Version
 			if s.options.Git.Branch != "" && w != nil {
 				version = max(w.Version(clientID), 1) // what who only hears reports knows
@@ -125,9 +124,7 @@ func TestID01AUTH08TheConversationGoesEachWay(t *testing.T) {
 				if heard := w.Statuses(deploymentID); len(heard) != 3 || len(w.Devices("")) != 1 {
 					t.Errorf("the WFM heard %d reports and knows %d devices", len(heard), len(w.Devices("")))
 				}
-				if n := w.Replayed(); n != 0 {
-					t.Errorf("%d signatures came twice", n)
-				}
+				expect.Equal(t, w.Replayed(), 0, "signatures came twice")
 			}
 			if branch := s.options.Git.Report.Branch; branch != "" {
 				told, err := s.git.Repository.Git("", "log", "--format=%s", branch)
@@ -141,9 +138,7 @@ func TestID01AUTH08TheConversationGoesEachWay(t *testing.T) {
 			if other := scope(t, again); other != first {
 				t.Errorf("scope was %s, is %s", first, other)
 			}
-			if _, err := again.Manifest(t.Context(), m.ETag); !errors.Is(err, wfm.ErrNotModified) {
-				t.Errorf("after a restart: %v", err)
-			}
+			expect.Error(t, expect.ErrorOf(again.Manifest(t.Context(), m.ETag)), wfm.ErrNotModified, "after a restart")
 			if w != nil && w.Revision() != margo.RC3 && asked(w, wfmsim.EndpointOnboarding) > 1 {
 				t.Errorf("onboarded %d times", asked(w, wfmsim.EndpointOnboarding))
 			}
@@ -307,9 +302,7 @@ func TestFilesThatAreMissingOrWrong(t *testing.T) {
 	copyFile(t, options.Key, s.file("later.key"))
 	chmod(t, s.file("later.key"), 0o644)
 	fail("a key for everybody", identity.KeyExposed)
-	if n := w.Requests().Count(""); n != 0 {
-		t.Errorf("%d requests", n)
-	}
+	expect.Equal(t, w.Requests().Count(""), 0, "requests")
 	chmod(t, s.file("later.key"), 0o600)
 	check(t, ask(t.Context(), u))
 	if known := u.Describe(); !strings.HasSuffix(known.Client, "/client/"+clientID) || known.Expires == nil {
@@ -349,9 +342,7 @@ func TestID02ReplacedFilesAreFollowed(t *testing.T) {
 		clients = append(clients, r.Client)
 	}
 	want := append(slices.Repeat([]string{clientID}, 6), "renamed")
-	if !slices.Equal(clients, want) {
-		t.Errorf("the WFM was asked by %v, want %v", clients, want)
-	}
+	expect.Equal(t, clients, want, "the WFM was asked by")
 }
 
 // Anchors of gateways, and of servers of rc.2, are replaced with the next
@@ -415,12 +406,8 @@ func TestRepositoryAndReportsGoTheirOwnWays(t *testing.T) {
 	must(w.Publish(clientID, document(t, "1.0.0")))
 	check(t, w.Close())
 	u := s.start()
-	if got := scope(t, u); got != s.options.URL+"#main" {
-		t.Errorf("scope is %s", got)
-	}
-	if m := poll(t, u); m.ETag != `"`+first+`"` {
-		t.Errorf("manifest is %s", m.ETag)
-	}
+	expect.Equal(t, scope(t, u), s.options.URL+"#main", "scope")
+	expect.Equal(t, poll(t, u).ETag, `"`+first+`"`, "manifest")
 	var beside interface{ Beside() bool }
 	err := u.PutCapabilities(t.Context(), deviceID, capabilities(t))
 	if !errors.As(err, &beside) || !beside.Beside() {
@@ -446,9 +433,7 @@ func TestRepositoryAndReportsGoTheirOwnWays(t *testing.T) {
 	check(t, server.Start())
 	s.options.Reports = ""
 	check(t, u.Configure(s.options))
-	if was := u.Audience(); was != "nobody" {
-		t.Errorf("reports go to %s", was)
-	}
+	expect.Equal(t, u.Audience(), "nobody", "reports go to")
 	heard := w.Requests().Count("")
 	check(t, u.PostStatus(t.Context(), deploymentID, status(t, margo.Installed, 1)))
 	check(t, u.PutCapabilities(t.Context(), deviceID, capabilities(t)))
@@ -506,9 +491,7 @@ func TestACertificateOfTheFutureMendsALostClock(t *testing.T) {
 				}
 				u := s.start()
 				var refused *tls.CertificateVerificationError
-				if got := !errors.As(ask(t.Context(), u), &refused); got != c.want {
-					t.Errorf("accepted: %v, want %v", got, c.want)
-				}
+				expect.Equal(t, !errors.As(ask(t.Context(), u), &refused), c.want, "accepted")
 			})
 		}
 	}

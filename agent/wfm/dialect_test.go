@@ -14,7 +14,6 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -26,6 +25,7 @@ import (
 	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/agent/wfm"
 	"github.com/margolite/margolite/store"
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/pki"
 	"github.com/margolite/margolite/test/wfmsim/signature"
 )
@@ -85,9 +85,7 @@ func (s *signedServer) check(w http.ResponseWriter, r *http.Request) {
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	if r.URL.Path == "/api/v1/onboarding/certificate" {
-		if r.Header.Get("Signature") != "" {
-			s.t.Error("the request for the root certificate is signed")
-		}
+		expect.Equal(s.t, r.Header.Get("Signature"), "", "the request for the root certificate is signed")
 		s.ServeHTTP(w, r)
 		return
 	}
@@ -167,18 +165,14 @@ func TestAUTH02AUTH08RootCertificateComesUnsignedOverATrustedConnection(t *testi
 		t.Error("an answer without a certificate is accepted")
 	}
 	_, rc3 := pair(t)
-	if _, err := rc3.RootCertificate(t.Context()); !errors.Is(err, errors.ErrUnsupported) {
-		t.Errorf("rc.3: %v", err)
-	}
+	expect.Error(t, expect.ErrorOf(rc3.RootCertificate(t.Context())), errors.ErrUnsupported, "rc.3")
 }
 
 // That each kind of key signs is shown by identity.TestAUTH09SignaturesOfEachAlgorithmVerifyElsewhere.
 func TestAUTH04OnboardingIsASignedRequestWithTheCertificate(t *testing.T) {
 	s := serveSigned(t)
 	s.handle("POST /api/v1/onboarding", func(w http.ResponseWriter, r *http.Request) {
-		if body := must(io.ReadAll(r.Body)); !bytes.Equal(body, must(margo.OnboardingRequest(s.device.CertificatePEM(), false))) {
-			t.Errorf("the request is %s", body)
-		}
+		expect.Equal(t, must(io.ReadAll(r.Body)), must(margo.OnboardingRequest(s.device.CertificatePEM(), false)), "the request")
 		plain(201, `{"clientId":"`+clientID+`"}`)(w, r)
 	})
 	c := s.client(margo.RC2, func(o *wfm.Options) { o.ClientID = "" })
@@ -206,12 +200,8 @@ func TestAUTH05ClientIDIsInAllPaths(t *testing.T) {
 	s.handle("DELETE "+below+"capabilities/edge-01", plain(204, ""))
 
 	c := s.client(margo.RC2, func(o *wfm.Options) { o.ClientID = "" })
-	if _, err := c.Manifest(t.Context(), ""); !errors.Is(err, wfm.ErrNotOnboarded) {
-		t.Errorf("before onboarding: %v", err)
-	}
-	if err := c.PostStatus(t.Context(), deployment, statusReport()); !errors.Is(err, wfm.ErrNotOnboarded) {
-		t.Errorf("before onboarding: %v", err)
-	}
+	expect.Error(t, expect.ErrorOf(c.Manifest(t.Context(), "")), wfm.ErrNotOnboarded, "before onboarding")
+	expect.Error(t, c.PostStatus(t.Context(), deployment, statusReport()), wfm.ErrNotOnboarded, "before onboarding")
 	must(c.Onboard(t.Context(), s.device.CertificatePEM()))
 	for _, c := range map[string]*wfm.Client{"onboarded": c, "made with the id kept": s.client(margo.RC2)} {
 		m := must(c.Manifest(t.Context(), ""))
@@ -318,15 +308,11 @@ func TestOnboardingThatIsRefused(t *testing.T) {
 			if got := s.took(); len(got) != requests {
 				t.Errorf("requests %q", got)
 			}
-			if c.ClientID() != "" {
-				t.Error("there is a client id")
-			}
+			expect.Equal(t, c.ClientID(), "", "there is a client id")
 		})
 	}
 	_, rc3 := pair(t)
-	if _, err := rc3.Onboard(t.Context(), nil); !errors.Is(err, errors.ErrUnsupported) {
-		t.Errorf("rc.3: %v", err)
-	}
+	expect.Error(t, expect.ErrorOf(rc3.Onboard(t.Context(), nil)), errors.ErrUnsupported, "rc.3")
 }
 
 func TestEarlyOnboardingOfRC1(t *testing.T) {
@@ -399,9 +385,7 @@ func TestTheHabitsOfAWFMAreLearned(t *testing.T) {
 	check(t, c.Documents(t.Context(), m, m.Deployments, func(digest.Digest, []byte) error { return nil }))
 	report(c)
 	report(s.client(margo.RC1, func(o *wfm.Options) { o.Habits = c.Habits() })) // after a restart
-	if want := []string{"edge-01", clientID, clientID, clientID}; !slices.Equal(puts, want) {
-		t.Errorf("capabilities are those of %q, want %q", puts, want)
-	}
+	expect.Equal(t, puts, []string{"edge-01", clientID, clientID, clientID}, "capabilities")
 	for i, capitalised := range []bool{false, true, true} {
 		if strings.Contains(states[i], "state:Failed") != capitalised || strings.Contains(states[i], "state:failed") == capitalised {
 			t.Errorf("report %d has %s", i, states[i])
@@ -509,9 +493,7 @@ func TestCAP06MethodsOfTheRevision(t *testing.T) {
 					if (err != nil) != test.fails {
 						t.Error(err)
 					}
-					if got := s.took(); !slices.Equal(got, want) {
-						t.Errorf("requests %q, want %q", got, want)
-					}
+					expect.Equal(t, s.took(), want, "requests")
 				}
 			})
 		}
@@ -544,9 +526,7 @@ func TestCAP06DeleteUnregisters(t *testing.T) {
 			}
 		})
 	}
-	if err := rc2.client(margo.RC1).DeleteCapabilities(t.Context(), "gw/one"); !errors.Is(err, errors.ErrUnsupported) {
-		t.Errorf("rc.1: %v", err)
-	}
+	expect.Error(t, rc2.client(margo.RC1).DeleteCapabilities(t.Context(), "gw/one"), errors.ErrUnsupported, "rc.1")
 }
 
 func TestBodiesAreThoseOfTheDialect(t *testing.T) {
@@ -610,9 +590,7 @@ func TestStatusPathBeforeRC3IsFoundOutOnce(t *testing.T) {
 			c := s.client(test.dialect)
 			for _, want := range test.want {
 				_ = c.PostStatus(t.Context(), deployment, statusReport())
-				if got := s.took(); !slices.Equal(got, want) {
-					t.Errorf("requests %q, want %q", got, want)
-				}
+				expect.Equal(t, s.took(), want, "requests")
 			}
 		})
 	}
@@ -635,16 +613,13 @@ func TestAuthorizationIsForTheGatewayOnly(t *testing.T) {
 	}))
 	defer gateway.Close()
 	root := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: gateway.Certificate().Raw})
-	c, err := wfm.New(wfm.Options{
+	c := must(wfm.New(wfm.Options{
 		URL: gateway.URL, TLS: must(identity.ServerTLS(identity.ServerOptions{Root: root})),
 		OtherOrigins:  &tls.Config{RootCAs: other.anchors},
 		Authorization: identity.BasicFile(secret), Timeout: 10 * time.Second,
-	})
-	check(t, err)
+	}))
 	defer c.CloseIdle()
-	if _, err := c.Manifest(t.Context(), ""); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("without the file: %v", err)
-	}
+	expect.Error(t, expect.ErrorOf(c.Manifest(t.Context(), "")), os.ErrNotExist, "without the file")
 	write(t, secret, []byte("edge:another\n"))
 	if _, err := c.Manifest(t.Context(), ""); !errors.Is(err, wfm.ErrUnauthenticated) || strings.Contains(err.Error(), "another") {
 		t.Errorf("with a wrong password: %v", err)

@@ -17,6 +17,7 @@ import (
 	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/agent/wfm"
 	"github.com/margolite/margolite/store"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // get asks for those of a fleet's documents that need names by index; all of
@@ -42,13 +43,9 @@ func get(t *testing.T, c *wfm.Client, f *fleet, need ...int) (map[digest.Digest]
 		return documents, err
 	}
 	for _, ref := range refs {
-		if !bytes.Equal(documents[ref.Digest], f.documents[ref.ID]) {
-			t.Errorf("document of %s is not the one published", ref.ID)
-		}
+		expect.Equal(t, documents[ref.Digest], f.documents[ref.ID], "document of %s is not the one published", ref.ID)
 	}
-	if len(documents) != len(refs) {
-		t.Errorf("%d documents, want %d", len(documents), len(refs))
-	}
+	expect.Equal(t, len(documents), len(refs), "documents")
 	return documents, nil
 }
 
@@ -212,9 +209,7 @@ func TestDS16OnlyABundleOfExactlyTheDocumentsIsUsed(t *testing.T) {
 			if test.again {
 				want = append(want[:1:1], want...)
 			}
-			if !slices.Equal(took, want) {
-				t.Errorf("requests %q, want %q", took, want)
-			}
+			expect.Equal(t, took, want, "requests")
 
 			spool := incoming(t, store.Options{})
 			strict := s.client(t, bounded, withSpool(spool), func(o *wfm.Options) { o.Strict = true })
@@ -279,9 +274,7 @@ func TestDS18ADocumentThatDoesNotMatchRefusesTheChange(t *testing.T) {
 			if test.good || test.fatal || test.garbled {
 				want = want[:1]
 			}
-			if took := s.took(); !slices.Equal(took, want) {
-				t.Errorf("requests %q, want %q", took, want)
-			}
+			expect.Equal(t, s.took(), want, "requests")
 			if !test.garbled {
 				return
 			}
@@ -331,9 +324,7 @@ func TestDS14DocumentsThatAreGoneAreSuperseded(t *testing.T) {
 	for name, need := range map[string][]int{"by bundle first": nil, "one by one first": {0}} {
 		f := newFleet(10, 100) // published nowhere
 		_, err := get(t, c, f, need...)
-		if !errors.Is(err, wfm.ErrSuperseded) {
-			t.Errorf("%s: error %v, want ErrSuperseded", name, err)
-		}
+		expect.Error(t, err, wfm.ErrSuperseded, "%s: error", name)
 		if retry, _ := wfm.Retry(err); retry {
 			t.Errorf("%s: the same request is not worth a retry", name)
 		}
@@ -353,9 +344,7 @@ func TestDocumentsAreBoundedEitherWay(t *testing.T) {
 		"bundle and single": {Bundle: 10, Document: 10},
 	} {
 		c := s.client(t, func(o *wfm.Options) { o.Limits = limits })
-		if _, err := get(t, c, f); !errors.Is(err, wfm.ErrTooLarge) {
-			t.Errorf("%s: error %v, want ErrTooLarge", name, err)
-		}
+		expect.Error(t, expect.ErrorOf(get(t, c, f)), wfm.ErrTooLarge, "%s: error", name)
 	}
 }
 
@@ -368,9 +357,7 @@ func TestGivingUpIsNotRetryable(t *testing.T) {
 		<-r.Context().Done()
 	})
 	err := s.client(t).Documents(ctx, &wfm.Manifest{StateManifest: &f.manifest}, f.manifest.Deployments, nil)
-	if !errors.Is(err, context.Canceled) {
-		t.Errorf("error %v, want context.Canceled", err)
-	}
+	expect.Error(t, err, context.Canceled, "error")
 	if retry, _ := wfm.Retry(err); retry {
 		t.Error("what the caller gave up is not to be repeated")
 	}
@@ -453,9 +440,7 @@ func TestURLsOfTheManifest(t *testing.T) {
 					want = append(want, "GET "+prefix+path(f))
 				}
 			}
-			if took := s.took(); !slices.Equal(took, want) {
-				t.Errorf("requests %q, want %q", took, want)
-			}
+			expect.Equal(t, s.took(), want, "requests")
 		})
 	}
 }

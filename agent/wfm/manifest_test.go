@@ -17,6 +17,7 @@ import (
 
 	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/agent/wfm"
+	"github.com/margolite/margolite/test/expect"
 )
 
 const manifestRoute = "GET /api/v1/deployments"
@@ -43,9 +44,7 @@ func TestManifestComesAsItWasSent(t *testing.T) {
 		t.Errorf("a clock that is an hour late lags by %s", lag)
 	}
 
-	if _, err := c.Manifest(t.Context(), m.ETag); !errors.Is(err, wfm.ErrNotModified) {
-		t.Errorf("second poll: %v, want ErrNotModified", err)
-	}
+	expect.Error(t, expect.ErrorOf(c.Manifest(t.Context(), m.ETag)), wfm.ErrNotModified, "second poll")
 }
 
 func TestDS03DS04PollAsksForExactlyWhatItCanRead(t *testing.T) {
@@ -64,15 +63,9 @@ func TestDS03DS04PollAsksForExactlyWhatItCanRead(t *testing.T) {
 		if etag == "" && (err == nil || errors.Is(err, wfm.ErrNotModified)) {
 			t.Errorf("304 to an unconditional request: %v, want an error", err)
 		}
-		if want := []string{margo.ManifestMediaType}; !slices.Equal(got.Values("Accept"), want) {
-			t.Errorf("Accept = %q, want %q", got.Values("Accept"), want)
-		}
-		if want := []string{"gzip"}; !slices.Equal(got.Values("Accept-Encoding"), want) {
-			t.Errorf("Accept-Encoding = %q, want %q", got.Values("Accept-Encoding"), want)
-		}
-		if got.Get("If-None-Match") != etag {
-			t.Errorf("If-None-Match = %s, want %s", got.Get("If-None-Match"), etag)
-		}
+		expect.Equal(t, got.Values("Accept"), []string{margo.ManifestMediaType}, "Accept")
+		expect.Equal(t, got.Values("Accept-Encoding"), []string{"gzip"}, "Accept-Encoding")
+		expect.Equal(t, got.Get("If-None-Match"), etag, "If-None-Match")
 	}
 }
 
@@ -82,9 +75,7 @@ func TestETagThatIsOfNoUseIsForgotten(t *testing.T) {
 	s, c := pair(t)
 	for _, etag := range []string{"*", "\"\x01\"", "\"" + strings.Repeat("x", 1<<10) + "\""} {
 		s.handle(manifestRoute, func(w http.ResponseWriter, r *http.Request) {
-			if r.Header.Get("If-None-Match") != "" {
-				t.Errorf("If-None-Match = %.20q", r.Header.Get("If-None-Match"))
-			}
+			expect.Equal(t, r.Header.Get("If-None-Match"), "", "If-None-Match")
 			w.Header().Set("Content-Type", margo.ManifestMediaType)
 			if !strings.Contains(etag, "\x01") { // with which an answer is not even received
 				w.Header()["ETag"] = []string{etag}
@@ -171,9 +162,7 @@ func TestManifestAnswers(t *testing.T) {
 			m, err := s.client(t).Manifest(t.Context(), "")
 			if test.ok {
 				check(t, err)
-				if !bytes.Equal(m.Raw, raw) {
-					t.Error("raw bytes are not those of the manifest")
-				}
+				expect.Equal(t, m.Raw, raw, "raw bytes are not those of the manifest")
 				return
 			}
 			if err == nil {
@@ -376,9 +365,7 @@ func TestID12ID13ConnectionsAreKeptButNotForever(t *testing.T) {
 				must(c.Manifest(t.Context(), ""))
 				test.between(c, &trust)
 			}
-			if got := s.accepted.Load(); got != test.want {
-				t.Errorf("%d connections, want %d", got, test.want)
-			}
+			expect.Equal(t, s.accepted.Load(), test.want, "connections")
 		})
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/margolite/margolite/agent/wfm"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // A look at the WFM is no request, and yet shows whether it accepts the certificate of
@@ -42,9 +43,7 @@ func TestID11HTTP11IsSpoken(t *testing.T) {
 	if _, err := s.client(t).Manifest(t.Context(), ""); !errors.Is(err, wfm.ErrContentType) {
 		t.Fatal(err)
 	}
-	if proto := <-spoken; proto != "HTTP/1.1" {
-		t.Errorf("the request was of %s, want HTTP/1.1", proto)
-	}
+	expect.Equal(t, <-spoken, "HTTP/1.1", "the request was")
 }
 
 // ID-11: port 443, unless the URL says otherwise.

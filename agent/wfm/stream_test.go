@@ -21,6 +21,7 @@ import (
 	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/agent/wfm"
 	"github.com/margolite/margolite/store"
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/pki"
 )
 
@@ -143,9 +144,7 @@ func TestDS25ABundleGoesOnWhereItBrokeOff(t *testing.T) {
 				must(0, w.Close())
 			}
 			must(get(t, s.client(t, withSpool(spool)), f))
-			if !slices.Equal(server.asked, test.asked) {
-				t.Errorf("asked %q, want %q", server.asked, test.asked)
-			}
+			expect.Equal(t, server.asked, test.asked, "asked")
 			if n := must(spool.Size(f.manifest.Bundle.Digest)); n != int64(len(f.bundle)) {
 				t.Errorf("the spool holds %d bytes, want all %d for a second start", n, len(f.bundle))
 			}
@@ -165,9 +164,7 @@ func TestDS10DigestsAreOverTheDecodedBytes(t *testing.T) {
 		ref.Digest = digest.FromBytes(of(document))
 		ref.URL = ""
 		s.handle(f.documentRoute(0), serveEncoded("gzip", zip(document)))
-		if _, err := get(t, c, f); !errors.Is(err, wfm.ErrDigestMismatch) {
-			t.Errorf("%s: %v", name, err)
-		}
+		expect.Error(t, expect.ErrorOf(get(t, c, f)), wfm.ErrDigestMismatch, "%s", name)
 	}
 }
 
@@ -219,9 +216,7 @@ func TestAFullSpoolIsNoEnd(t *testing.T) {
 	f.publish(s, "")
 	spool := incoming(t, store.Options{IncomingBytes: 100000})
 	must(get(t, s.client(t, withSpool(spool)), f))
-	if n := must(spool.Size(f.manifest.Bundle.Digest)); n != 0 {
-		t.Errorf("%d bytes stay in the spool", n)
-	}
+	expect.Equal(t, must(spool.Size(f.manifest.Bundle.Digest)), 0, "bytes stay in the spool")
 }
 
 func TestAnErrorOfTheCallerEndsTheFetch(t *testing.T) {
@@ -349,7 +344,5 @@ func TestOtherOriginsAreBounded(t *testing.T) {
 	}
 	trusting := func(o *wfm.Options) { o.OtherOrigins = &tls.Config{RootCAs: other.anchors} }
 	must(get(t, s.client(t, trusting), f))
-	if len(other.requests) != 3 {
-		t.Errorf("%d requests elsewhere, want 3", len(other.requests))
-	}
+	expect.Equal(t, len(other.requests), 3, "requests elsewhere")
 }

@@ -1,0 +1,44 @@
+// Package expect states in one line what a test expects; a test that gets something
+// else fails with both, and goes on. What is compared is said as for fmt.Sprintf.
+package expect
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+// Equal expects a value, compared as reflect.DeepEqual does it.
+func Equal[T any](t testing.TB, got, want T, what string, args ...any) {
+	t.Helper()
+	if reflect.DeepEqual(got, want) {
+		return
+	}
+	verb := "%+v"
+	switch any(got).(type) {
+	case string, []string, []byte:
+		verb = "%q"
+	}
+	t.Errorf("%s: got "+verb+", want "+verb, fmt.Sprintf(what, args...), got, want)
+}
+
+// Contains expects text with a part in it.
+func Contains(t testing.TB, text, part, what string, args ...any) {
+	t.Helper()
+	if !strings.Contains(text, part) {
+		t.Errorf("%s: %q is not in:\n%s", fmt.Sprintf(what, args...), part, text)
+	}
+}
+
+// Error expects an error that is, or wraps, another one.
+func Error(t testing.TB, err, want error, what string, args ...any) {
+	t.Helper()
+	if !errors.Is(err, want) {
+		t.Errorf("%s: got error %v, want %v", fmt.Sprintf(what, args...), err, want)
+	}
+}
+
+// ErrorOf is the error of a call whose value does not matter.
+func ErrorOf[T any](_ T, err error) error { return err }
