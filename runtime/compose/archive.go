@@ -21,39 +21,27 @@ const (
 	maxHops        = 40        // links that one path may lead through, as the kernel has it
 )
 
-type kind int
-
-const (
-	directory kind = iota
-	file
-	symlink
-	hardLink
-)
-
 type entry struct {
-	kind    kind
+	kind    byte   // tar.TypeDir, TypeReg, TypeSymlink or TypeLink
 	target  string // of links; of a hard link, the name of its file
-	leads   string // of a symlink: the clean name that it leads to in the end
 	implied bool   // a directory that is only there because something is in it
+	content []byte // of a file that is kept in memory; nil: it is read from the archive again
 }
 
 // Package is a package that was read to its end and found harmless, and extracted.
 type Package struct {
 	File string // path of its Compose file
 
-	archive     []byte            // compressed, or a Compose file itself
-	dir         string            // absolute, where it was extracted to
-	entries     map[string]*entry // by clean name
-	composeFile string            // clean name
-
-	kept map[string][]byte // content of files that are small, as far as maxKept goes
-	size int               // bytes in kept
+	archive []byte            // compressed, or a Compose file itself
+	dir     string            // absolute, where it was extracted to
+	entries map[string]*entry // by clean name
+	spare   int64             // bytes of content that may still be kept
 }
 
 // inspect reads a whole package and refuses everything that could do harm when
 // written (PKG-07 to PKG-10). It writes nothing.
 func inspect(archive []byte, strict bool) (*Package, error) {
-	p := &Package{archive: archive, entries: map[string]*entry{}, kept: map[string][]byte{}}
+	p := &Package{archive: archive, entries: map[string]*entry{}, spare: maxKept}
 	switch {
 	case strict && !IsArchive(archive):
 		return nil, invalid("not a gzip-compressed archive")
@@ -68,12 +56,13 @@ func inspect(archive []byte, strict bool) (*Package, error) {
 		return nil, err
 	}
 	for name, e := range p.entries {
-		if e.kind == symlink {
-			if err := p.resolve(name, top); err != nil {
+		if e.kind == tar.TypeSymlink {
+			if _, err := p.follow(name, top); err != nil {
 				return nil, err
 			}
 		}
 	}
+	p.entries["."] = &entry{kind: tar.TypeDir}
 	return p, nil
 }
 
@@ -160,20 +149,21 @@ func (p *Package) add(name string, h *tar.Header, content io.Reader) error {
 	if err := p.addParents(name); err != nil {
 		return err
 	}
-	e := &entry{}
+	e := &entry{kind: h.Typeflag, target: h.Linkname}
 	switch h.Typeflag {
 	case tar.TypeDir:
-		e.kind = directory
 	case tar.TypeReg:
-		e.kind = file
 		if h.Size > maxEntrySize {
 			return invalid("file %q has %d bytes; the limit is %d", name, h.Size, maxEntrySize)
 		}
-		if err := p.pass(name, h.Size, content); err != nil {
-			return invalid("cannot read file %q: %w", name, err)
+		if h.Size <= min(maxKeptFile, p.spare) {
+			p.spare -= h.Size
+			var err error
+			if e.content, err = io.ReadAll(content); err != nil {
+				return invalid("cannot read file %q: %w", name, err)
+			}
 		}
 	case tar.TypeSymlink:
-		e.kind, e.target = symlink, h.Linkname
 		if h.Linkname == "" || len(h.Linkname) > maxEntryName || strings.ContainsRune(h.Linkname, 0) {
 			return invalid("link %q has a target that is empty, too long or malformed", name)
 		}
@@ -185,17 +175,16 @@ func (p *Package) add(name string, h *tar.Header, content io.Reader) error {
 		// Files come before their links in every tar. That also keeps
 		// links to links of the other sort and to directories out.
 		to := p.entries[target]
-		if to == nil || to.kind != file && to.kind != hardLink {
+		if to == nil || to.kind != tar.TypeReg && to.kind != tar.TypeLink {
 			return invalid("link %q leads to %q, which is not an earlier file of the archive", name, target)
 		}
-		if to.kind == hardLink {
-			target = to.target
+		if e.target = target; to.kind == tar.TypeLink {
+			e.target = to.target
 		}
-		e.kind, e.target = hardLink, target
 	default:
 		return invalid("entry %q is not a file, a directory or a link (type %q)", name, h.Typeflag)
 	}
-	if before := p.entries[name]; before != nil && !(before.implied && e.kind == directory) {
+	if before := p.entries[name]; before != nil && !(before.implied && e.kind == tar.TypeDir) {
 		return invalid("duplicate entry %q", name)
 	}
 	p.entries[name] = e
@@ -209,10 +198,10 @@ func (p *Package) addParents(name string) error {
 			if len(p.entries) >= maxEntries {
 				return invalid("archive has more than %d entries", maxEntries)
 			}
-			p.entries[dir] = &entry{kind: directory, implied: true}
+			p.entries[dir] = &entry{kind: tar.TypeDir, implied: true}
 			continue
 		}
-		if parent.kind != directory {
+		if parent.kind != tar.TypeDir {
 			return invalid("entry %q lies under %q, which is not a directory", name, dir)
 		}
 		return nil // its parents were seen to before
@@ -229,41 +218,35 @@ func (p *Package) findComposeFile(strict bool) (top string, err error) {
 			inRoot = append(inRoot, name)
 		}
 	}
-	single := len(inRoot) == 1 && p.entries[inRoot[0]].kind == directory
-
-	if strict {
-		if !single {
-			return "", invalid("archive must have exactly one top-level directory and nothing beside it, but has %d entries there", len(inRoot))
-		}
-		p.composeFile = path.Join(inRoot[0], "compose.yaml")
-		if e := p.entries[p.composeFile]; e == nil || e.kind != file {
-			return "", invalid("archive has no file %q", p.composeFile)
-		}
-		return inRoot[0], nil
-	}
-
-	places := []string{"."}
-	if single {
+	places, names, top := []string{"."}, legacyNames, "."
+	switch single := len(inRoot) == 1 && p.entries[inRoot[0]].kind == tar.TypeDir; {
+	case strict && !single:
+		return "", invalid("archive must have exactly one top-level directory and nothing beside it, but has %d entries there", len(inRoot))
+	case strict:
+		places, names, top = inRoot, legacyNames[:1], inRoot[0]
+	case single:
 		places = append(places, inRoot[0])
 	}
 	for _, place := range places {
-		for _, name := range legacyNames {
-			name = path.Join(place, name)
-			if e := p.entries[name]; e != nil && e.kind == file {
-				p.composeFile = name
-				return ".", nil
+		for _, name := range names {
+			p.File = path.Join(place, name)
+			if e := p.entries[p.File]; e != nil && e.kind == tar.TypeReg {
+				return top, nil
 			}
 		}
+	}
+	if strict {
+		return "", invalid("archive has no file %q", p.File)
 	}
 	return "", invalid("archive has no Compose file (%s) in its root or its only directory", strings.Join(legacyNames, ", "))
 }
 
-// resolve follows the link at name, also through other links, and refuses it when
-// that ever leads out of top (PKG-08). A link to nothing is accepted: it cannot
+// follow is the name that a name leads to, through the links in it. It refuses one that
+// ever leads out of top (PKG-08). A link to nothing is accepted: it cannot
 // lead out later, since nothing else is ever written here.
-func (p *Package) resolve(name, top string) error {
-	at := path.Dir(name)
-	rest := []string{path.Base(name)}
+func (p *Package) follow(name, top string) (at string, err error) {
+	at = "."
+	rest := strings.Split(name, "/")
 	for hops := 0; len(rest) > 0; {
 		component := rest[0]
 		rest = rest[1:]
@@ -272,25 +255,24 @@ func (p *Package) resolve(name, top string) error {
 			continue
 		case "..":
 			if at == top || at == "." {
-				return invalid("link %q leads out of the archive", name)
+				return "", invalid("link %q leads out of the archive", name)
 			}
 			at = path.Dir(at)
 			continue
 		}
 		next := path.Join(at, component)
 		e := p.entries[next]
-		if e == nil || e.kind != symlink {
+		if e == nil || e.kind != tar.TypeSymlink {
 			at = next
 			continue
 		}
 		if hops++; hops > maxHops {
-			return invalid("link %q leads through more than %d links", name, maxHops)
+			return "", invalid("link %q leads through more than %d links", name, maxHops)
 		}
 		if path.IsAbs(e.target) {
-			return invalid("link %q leads to the absolute path %q", name, e.target)
+			return "", invalid("link %q leads to the absolute path %q", name, e.target)
 		}
 		rest = append(strings.Split(e.target, "/"), rest...)
 	}
-	p.entries[name].leads = at
-	return nil
+	return at, nil
 }

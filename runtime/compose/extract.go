@@ -7,8 +7,8 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
-	"slices"
 
 	"github.com/margolite/margolite/runtime/tree"
 )
@@ -34,30 +34,30 @@ func IsArchive(b []byte) bool { return len(b) >= 2 && b[0] == 0x1f && b[1] == 0x
 // One caller at a time may extract into the same dir.
 func Extract(archive []byte, dir string, strict bool) (*Package, error) {
 	p, err := inspect(archive, strict)
+	if err == nil {
+		p.dir, err = filepath.Abs(dir)
+	}
+	if err == nil {
+		err = p.extract()
+	}
 	if err != nil {
 		return nil, fmt.Errorf("cannot extract Compose package: %w", err)
 	}
-	if dir, err = filepath.Abs(dir); err != nil {
-		return nil, fmt.Errorf("cannot extract Compose package: %w", err)
-	}
-	p.File, p.dir = filepath.Join(dir, filepath.FromSlash(p.composeFile)), dir
-	if info, err := os.Lstat(dir); err == nil && info.IsDir() {
-		return p, nil // it got its name when all of it was there
-	}
-	if err := p.writeTo(dir); err != nil {
-		return nil, fmt.Errorf("cannot extract Compose package: %w", err)
-	}
+	p.File = filepath.Join(p.dir, filepath.FromSlash(p.File))
 	return p, nil
 }
 
-// writeTo extracts into a fresh directory beside dir and renames it, so that no
+// extract writes into a fresh directory beside dir and renames it, so that no
 // power cut leaves half of a package where a whole one is expected.
-func (p *Package) writeTo(dir string) (err error) {
-	partial := dir + ".partial"
-	if err := errors.Join(os.RemoveAll(partial), os.RemoveAll(dir)); err != nil {
+func (p *Package) extract() (err error) {
+	if info, err := os.Lstat(p.dir); err == nil && info.IsDir() {
+		return nil // it got its name when all of it was there
+	}
+	partial := p.dir + ".partial"
+	if err := errors.Join(os.RemoveAll(partial), os.RemoveAll(p.dir)); err != nil {
 		return err
 	}
-	parent := filepath.Dir(dir)
+	parent := filepath.Dir(p.dir)
 	// A package may have secrets. Containers get what they mount of it, whoever they are.
 	if err := os.MkdirAll(parent, 0o700); err != nil {
 		return err
@@ -79,62 +79,52 @@ func (p *Package) writeTo(dir string) (err error) {
 	if err := p.write(root); err != nil {
 		return err
 	}
-	if err := os.Rename(partial, dir); err != nil {
+	if err := os.Rename(partial, p.dir); err != nil {
 		return err
 	}
 	return tree.Sync(parent)
 }
 
-// write creates what inspect has approved of. The links come last, so that
-// nothing is ever written through one.
+// write creates what inspect has approved of. Nothing is ever written through a link,
+// as nothing lies below one.
 func (p *Package) write(root *os.Root) error {
-	for _, dir := range p.names(directory) {
-		if err := root.Mkdir(dir, 0o755); err != nil {
+	err := p.walk(func(name string, h *tar.Header, content io.Reader) error {
+		if err := root.MkdirAll(path.Dir(name), 0o755); err != nil {
 			return err
+		}
+		switch e := p.entries[name]; e.kind {
+		case tar.TypeDir:
+			return root.MkdirAll(name, 0o755)
+		case tar.TypeLink:
+			return root.Link(e.target, name)
+		case tar.TypeSymlink:
+			return root.Symlink(e.target, name)
+		}
+		return writeFile(root, name, h.Mode&0o111 != 0, content)
+	})
+	if err != nil {
+		return err
+	}
+	for name, e := range p.entries {
+		if e.kind != tar.TypeDir {
+			continue
 		}
 		// Whatever the umask of the agent: containers with a user of their
 		// own read these directories through bind mounts.
-		if err := root.Chmod(dir, 0o755); err != nil {
+		if err := root.Chmod(name, 0o755); err != nil {
 			return err
 		}
-	}
-	if err := p.writeFiles(root); err != nil {
-		return err
-	}
-	for _, name := range p.names(hardLink) {
-		if err := root.Link(p.entries[name].target, name); err != nil {
-			return err
-		}
-	}
-	for _, name := range p.names(symlink) {
-		if err := root.Symlink(p.entries[name].target, name); err != nil {
-			return err
-		}
-	}
-	for _, dir := range append(p.names(directory), ".") {
 		// No link is followed: these directories were made here.
-		if err := tree.Sync(filepath.Join(root.Name(), dir)); err != nil {
+		if err := tree.Sync(filepath.Join(root.Name(), name)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (p *Package) writeFiles(root *os.Root) error {
-	return p.walk(func(name string, h *tar.Header, content io.Reader) error {
-		if h.Typeflag != tar.TypeReg {
-			return nil
-		}
-		return writeFile(root, name, h.Mode&0o111 != 0, func(w io.Writer) error {
-			_, err := io.Copy(w, content)
-			return err
-		})
-	})
-}
-
 // writeFile creates a file with one of two modes: of what an archive says, only
 // whether a file is a program is kept (PKG-09).
-func writeFile(root *os.Root, name string, program bool, content func(io.Writer) error) error {
+func writeFile(root *os.Root, name string, program bool, content io.Reader) error {
 	mode := fs.FileMode(0o644)
 	if program {
 		mode = 0o755
@@ -143,18 +133,6 @@ func writeFile(root *os.Root, name string, program bool, content func(io.Writer)
 	if err != nil {
 		return err
 	}
-	err = errors.Join(content(f), f.Chmod(mode), f.Sync())
-	return errors.Join(err, f.Close())
-}
-
-// names are the entries of one kind, parents before their children.
-func (p *Package) names(k kind) []string {
-	var names []string
-	for name, e := range p.entries {
-		if e.kind == k {
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
-	return names
+	_, err = io.Copy(f, content)
+	return errors.Join(err, f.Chmod(mode), f.Sync(), f.Close())
 }

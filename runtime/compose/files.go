@@ -1,6 +1,7 @@
 package compose
 
 import (
+	"archive/tar"
 	"errors"
 	"io"
 	"os"
@@ -120,7 +121,7 @@ func (f *files) note(abs string) error {
 func (f *files) isDir(abs string) (bool, error) {
 	if f.pkg.holds(abs) {
 		_, e, err := f.pkg.find(abs)
-		return err == nil && e.kind == directory, err
+		return err == nil && e.kind == tar.TypeDir, err
 	}
 	stat, name := os.Stat, abs
 	if f.strict {
