@@ -150,8 +150,11 @@ func (c *Config) describe(volumes mountedVolumes) error {
 		l.SharedMemory = cmp.Or(s.ShmSize, defaultShm)
 	}
 	l.Volumes, l.Files = volumes.list, filesOf(s)
-	l.Subpaths, l.Sources = nil, sourcesOf(s)
+	l.Subpaths, l.Sources = nil, nil
 	for _, m := range s.Mounts {
+		if m.Path != "" {
+			l.Sources = append(l.Sources, Source{Path: m.Path, Real: realOf(m), Create: m.Create})
+		}
 		if m.Subpath != "" {
 			l.Subpaths = append(l.Subpaths, Subpath{Volume: volumes.byName[c.volumeName(m)], Path: m.Subpath})
 		}

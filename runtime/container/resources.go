@@ -43,20 +43,14 @@ func resources(s *compose.Service, h Host, warn func(string)) (*specs.LinuxResou
 // processes bounds those of a container by half of what the device can have: with
 // none left, nobody could end the container that has them.
 func (l *limiting) processes() *specs.LinuxPids {
-	if !l.host.Pids {
-		if l.Pids != 0 {
-			l.can(false, "pids_limit") // says so
-		}
+	limit, most := asked(l, l.Pids, l.host.Pids, "pids_limit"), l.host.Processes/2 // 0: not known
+	if l.host.Pids && most > 0 && (limit == nil || *limit < 0 || *limit > most) {
+		limit = &most
+	}
+	if limit == nil || *limit < 0 {
 		return nil
 	}
-	limit := l.host.Processes / 2 // 0: not known
-	if l.Pids > 0 && (limit == 0 || l.Pids < limit) {
-		limit = l.Pids
-	}
-	if limit == 0 {
-		return nil
-	}
-	return &specs.LinuxPids{Limit: &limit}
+	return &specs.LinuxPids{Limit: limit}
 }
 
 // can tells whether the kernel does what is asked for, and says so where not.

@@ -109,16 +109,6 @@ func eachSource(p *compose.Project, do func(path string, real *string)) {
 	}
 }
 
-func sourcesOf(s *compose.Service) []Source {
-	var sources []Source
-	for _, m := range s.Mounts {
-		if m.Path != "" {
-			sources = append(sources, Source{Path: m.Path, Real: realOf(m), Create: m.Create})
-		}
-	}
-	return sources
-}
-
 func realOf(m compose.Mount) string {
 	if m.Real != "" {
 		return m.Real
