@@ -29,15 +29,12 @@ func (r *resolver) attach(s *Service, c types.ServiceConfig) {
 	}
 	for key, config := range configs {
 		network := r.networks[key]
-		if _, defined := r.project.Compose.Networks[key]; network == nil || !defined && key != defaultNetwork {
+		if network == nil {
 			r.refuse("networks", "names %q, which is not defined under the top-level networks", key)
 			continue
 		}
 		r.project.Networks[key] = network
-		if config == nil {
-			config = &types.ServiceNetworkConfig{}
-		}
-		s.Attached = append(s.Attached, r.attachment(key, network, config))
+		s.Attached = append(s.Attached, r.attachment(key, network, cmp.Or(config, &types.ServiceNetworkConfig{})))
 	}
 	// Docker takes the default route from a network that has a way out.
 	sortBy(s.Attached, func(a, b Attachment) int {
