@@ -173,7 +173,9 @@ func (o *observer) observe(c container.Container) ObservedContainer {
 		found.Started = startOf(c.Pid)
 		found.Astray = o.astray(c.Pid, c.Labels.Sandbox)
 		found.Hooked = len(c.Labels.PostStart) == 0 || o.hooked.has(c.ID, c.Pid)
-		found.Health = o.healthOf(c)
+		if c.Labels.Healthcheck != nil {
+			found.Health = o.health.Status(c.ID)
+		}
 	}
 	return found
 }

@@ -7,13 +7,20 @@ import (
 	"github.com/margolite/margolite/runtime/compose"
 )
 
-// The values of Docker.
-const (
-	defaultInterval      = 30 * time.Second
-	defaultTimeout       = 30 * time.Second
-	defaultStartInterval = 5 * time.Second
-	defaultRetries       = 3
-)
+// CheckOf is the health check of a service: its own, with what that leaves open
+// from the image; nil where there is none. Either may be nil.
+func CheckOf(service, image *compose.Healthcheck) *compose.Healthcheck {
+	var check compose.Healthcheck
+	for _, given := range []*compose.Healthcheck{service, image} {
+		if given != nil {
+			check = filled(check, *given)
+		}
+	}
+	if isOff(check) {
+		return nil
+	}
+	return &check
+}
 
 // isOff says that a check is switched off.
 func isOff(c compose.Healthcheck) bool { return len(c.Test) == 0 || c.Test[0] == "NONE" }
@@ -29,13 +36,22 @@ func commandOf(c compose.Healthcheck) []string {
 	return nil
 }
 
-// filled has the values of Docker for what a check does not say.
-func filled(c compose.Healthcheck) compose.Healthcheck {
-	c.Interval = cmp.Or(c.Interval, defaultInterval)
-	c.Timeout = cmp.Or(c.Timeout, defaultTimeout)
-	c.StartInterval = cmp.Or(c.StartInterval, defaultStartInterval)
-	c.Retries = cmp.Or(c.Retries, defaultRetries)
+// filled is a check that takes what it does not say from another one.
+func filled(c, other compose.Healthcheck) compose.Healthcheck {
+	if len(c.Test) == 0 {
+		c.Test = other.Test
+	}
+	c.Interval = cmp.Or(c.Interval, other.Interval)
+	c.Timeout = cmp.Or(c.Timeout, other.Timeout)
+	c.StartPeriod = cmp.Or(c.StartPeriod, other.StartPeriod)
+	c.StartInterval = cmp.Or(c.StartInterval, other.StartInterval)
+	c.Retries = cmp.Or(c.Retries, other.Retries)
 	return c
+}
+
+// docker has the values that Docker takes where a check does not say them.
+func docker() compose.Healthcheck {
+	return compose.Healthcheck{Interval: 30 * time.Second, Timeout: 30 * time.Second, StartInterval: 5 * time.Second, Retries: 3}
 }
 
 // State is how a container fares.
@@ -63,13 +79,13 @@ type Status struct {
 
 // after is the status after one more probe. A failure counts, unless it may be
 // that the container has not come that far. One that was not tried changes nothing.
-func (s Status) after(c compose.Healthcheck, counts bool, p probe) Status {
-	if s.Skipped = p.skipped; p.skipped != "" {
+func (s Status) after(c compose.Healthcheck, counts bool, probe Status) Status {
+	if s.Skipped = probe.Skipped; s.Skipped != "" {
 		return s
 	}
-	s.Probed, s.Code, s.Output = p.ended, p.code, p.output
+	s.Probed, s.Code, s.Output = probe.Probed, probe.Code, probe.Output
 	switch {
-	case p.code == 0:
+	case probe.Code == 0:
 		s.State, s.Failures = Healthy, 0
 	case s.State == Starting && !counts:
 	default:

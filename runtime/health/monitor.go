@@ -104,7 +104,7 @@ func (m *Monitor) Tend(group string, targets []Target) {
 		ctx, stop := context.WithCancel(context.Background()) // ends with Close
 		p := &patient{Target: t, group: group, stop: stop, status: Status{State: Starting}}
 		m.patients[t.Container] = p
-		m.running.Go(func() { m.attend(ctx, p, filled(t.Check)) })
+		m.running.Go(func() { m.attend(ctx, p, filled(t.Check, docker())) })
 	}
 	for id, p := range m.patients {
 		if p.group == group && !wanted[id] {
@@ -113,15 +113,14 @@ func (m *Monitor) Tend(group string, targets []Target) {
 	}
 }
 
-// Status is what is known of a container; not ok when it is not probed.
-func (m *Monitor) Status(container string) (Status, bool) {
+// Status is what is known of a container; one that is not probed is starting.
+func (m *Monitor) Status(container string) Status {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	p := m.patients[container]
-	if p == nil {
-		return Status{}, false
+	if p := m.patients[container]; p != nil {
+		return p.status
 	}
-	return p.status, true
+	return Status{State: Starting}
 }
 
 func (m *Monitor) dropLocked(container string) {
@@ -164,7 +163,7 @@ func (m *Monitor) attend(ctx context.Context, p *patient, c compose.Healthcheck)
 
 // note takes a result over and returns what the container is now, and when to
 // probe again.
-func (m *Monitor) note(p *patient, c compose.Healthcheck, counts bool, result probe) (State, time.Duration) {
+func (m *Monitor) note(p *patient, c compose.Healthcheck, counts bool, result Status) (State, time.Duration) {
 	m.mu.Lock()
 	before := p.status.State
 	p.status = p.status.after(c, counts, result)
@@ -173,40 +172,34 @@ func (m *Monitor) note(p *patient, c compose.Healthcheck, counts bool, result pr
 	if status.State != before {
 		m.o.Changed(p.group)
 	}
-	return status.State, status.pause(c, p.Started, result.ended)
+	return status.State, status.pause(c, p.Started, result.Probed)
 }
 
-type probe struct {
-	ended   time.Time
-	code    int
-	output  string
-	skipped string // why it was not tried
-}
-
-func (m *Monitor) probe(ctx context.Context, container string, c compose.Healthcheck) probe {
+// probe probes a container once: the status has only what that found.
+func (m *Monitor) probe(ctx context.Context, container string, c compose.Healthcheck) Status {
 	var out output
 	command := commandOf(c)
 	if len(command) == 0 {
-		return probe{ended: time.Now(), code: -1, output: "the test of a health check must be CMD or CMD-SHELL followed by a command"}
+		return Status{Probed: time.Now(), Code: -1, Output: "the test of a health check must be CMD or CMD-SHELL followed by a command"}
 	}
 	var code int
 	err := contain.Call(func() (err error) {
 		code, err = m.o.Exec(ctx, container, c.Timeout, command, &out)
 		return err
 	})
-	p := probe{ended: time.Now(), code: code}
+	s := Status{Probed: time.Now(), Code: code}
 	switch {
 	case errors.Is(err, ErrNotTried):
-		p.skipped = err.Error()
+		s.Skipped = err.Error()
 	case errors.Is(err, context.DeadlineExceeded):
-		p.code = -1
+		s.Code = -1
 		out.end("the health check did not end within " + c.Timeout.String())
 	case err != nil:
-		p.code = -1
+		s.Code = -1
 		out.end(err.Error())
 	}
-	p.output = out.text()
-	return p
+	s.Output = out.text()
+	return s
 }
 
 // output keeps the beginning of what is written to it.

@@ -42,13 +42,13 @@ func watched(t *testing.T, c compose.Healthcheck, age, length time.Duration, ans
 				return code, nil
 			},
 			Changed: func(string) {
-				s, _ := m.Status("app")
+				s := m.Status("app")
 				states = append(states, fmt.Sprintf("%s %s", time.Since(begin), s.State))
 			},
 		})
 		m.Tend("p", []health.Target{{Container: "app", Process: 1, Started: started, Check: c}})
 		time.Sleep(length)
-		last, _ = m.Status("app")
+		last = m.Status("app")
 		m.Close()
 	})
 	return states, probes, last
@@ -145,15 +145,15 @@ func TestWhatIsNotToBeProbedIsNot(t *testing.T) {
 		if got := probed(); got["a"] != 11 || got["b"] != 1 || got["c"] != 11 || got["off"] != 0 {
 			t.Errorf("probed %v", got)
 		}
-		if _, ok := m.Status("b"); ok {
-			t.Error("what is not probed has a status")
+		if s := m.Status("b"); s.State != health.Starting {
+			t.Errorf("what is not probed any more is %q", s.State)
 		}
 		m.Tend("p", []health.Target{target("a", 2)})
-		if s, _ := m.Status("a"); s.State != health.Starting {
+		if s := m.Status("a"); s.State != health.Starting {
 			t.Errorf("another process begins as %q", s.State)
 		}
 		synctest.Wait()
-		if s, _ := m.Status("a"); s.State != health.Healthy {
+		if s := m.Status("a"); s.State != health.Healthy {
 			t.Errorf("another process is %q", s.State)
 		}
 		m.Close()
@@ -176,7 +176,7 @@ func TestOutputIsBounded(t *testing.T) {
 		defer m.Close()
 		m.Tend("p", []health.Target{{Container: "a", Process: 1, Check: compose.Healthcheck{Test: []string{"CMD", "x"}}}})
 		synctest.Wait()
-		s, _ := m.Status("a")
+		s := m.Status("a")
 		if len(s.Output) > 4<<10 || !strings.HasPrefix(s.Output, "xxx") || strings.Contains(s.Output, "\xff") || s.Code != -1 {
 			t.Errorf("%d bytes, code %d", len(s.Output), s.Code)
 		}
@@ -200,7 +200,7 @@ func TestProbesThatHangHoldUpNoOthers(t *testing.T) {
 		}
 		m.Tend("p", []health.Target{{Container: "well", Process: 1, Started: time.Now(), Check: check}})
 		time.Sleep(time.Minute)
-		if s, _ := m.Status("well"); s.State != health.Healthy {
+		if s := m.Status("well"); s.State != health.Healthy {
 			t.Errorf("after a minute it is %s", s.State)
 		}
 	})
@@ -219,7 +219,7 @@ func TestAProbeThatPrintedALotAndHungIsTold(t *testing.T) {
 		defer m.Close()
 		m.Tend("p", []health.Target{{Container: "a", Process: 1, Check: compose.Healthcheck{Test: []string{"CMD", "x"}, Timeout: 3 * time.Second}}})
 		time.Sleep(5 * time.Second)
-		s, _ := m.Status("a")
+		s := m.Status("a")
 		if len(s.Output) > 4<<10 || !strings.HasPrefix(s.Output, "xxx") || !strings.HasSuffix(s.Output, "did not end within 3s") {
 			t.Errorf("%d bytes: ...%s", len(s.Output), s.Output[max(0, len(s.Output)-100):])
 		}
@@ -240,7 +240,7 @@ func TestAProbeThatWasNotTriedIsNoFailure(t *testing.T) {
 		check := compose.Healthcheck{Test: []string{"CMD", "x"}, Interval: time.Second, Retries: 1}
 		m.Tend("p", []health.Target{{Container: "a", Process: 1, Started: time.Now(), Check: check}})
 		time.Sleep(time.Minute)
-		s, _ := m.Status("a")
+		s := m.Status("a")
 		if s.State != health.Healthy || s.Failures != 0 || s.Code != 0 || !strings.Contains(s.Skipped, "too many run") {
 			t.Errorf("after %d tries it is %+v", tries, s)
 		}
