@@ -130,10 +130,6 @@ func (o *observer) observeProject(name string, list []container.Container) Obser
 	p := ObservedProject{Name: name}
 	for _, c := range inOrder(list) {
 		found := o.observe(c)
-		if !found.active() {
-			wait := o.projects.waitOf(name, found.Replica())
-			found.Waiting, found.Undecided = wait.For, wait.Undecided
-		}
 		if len(p.Containers) == 0 {
 			p.Labels = c.Labels.Caller
 		}
@@ -159,7 +155,12 @@ func (o *observer) observe(c container.Container) ObservedContainer {
 		Name:      c.Labels.Name,
 		Recorded:  c.Labels.Exited,
 	}
-	o.projects.with(c.Labels.Project, func(p *project) { found.Restarts, found.Restarted = p.histories[c.ID].restarts() })
+	o.projects.with(c.Labels.Project, func(p *project) {
+		found.Restarts, found.Restarted = p.histories[c.ID].restarts()
+		if i := slices.IndexFunc(p.waits, func(w Wait) bool { return w.Replica == found.Replica() }); i >= 0 && !found.active() {
+			found.Waiting, found.Undecided = p.waits[i].For, p.waits[i].Undecided
+		}
+	})
 	found.Restarting = found.State == Stopped && c.Labels.Restart.After(c.ExitCode, found.Restarts)
 	for _, a := range c.Labels.Sandbox.Attached {
 		at := ObservedAddress{Network: a.Network.Name, Address: addressText(a.Address), Address6: addressText(a.Address6)}

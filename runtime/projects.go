@@ -311,15 +311,6 @@ func (ps *projects) noteWaits(name string, waits []Wait) (stale bool) {
 	return stale
 }
 
-func (ps *projects) waitOf(name string, r Replica) (wait Wait) {
-	ps.with(name, func(p *project) {
-		if i := slices.IndexFunc(p.waits, func(w Wait) bool { return w.Replica == r }); i >= 0 {
-			wait = p.waits[i]
-		}
-	})
-	return wait
-}
-
 // ownerOf is the project of a container; "" where no worker has found it.
 func (ps *projects) ownerOf(id string) string {
 	ps.mu.Lock()

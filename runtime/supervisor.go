@@ -81,12 +81,25 @@ func (e *Engine) Run(ctx context.Context) error {
 
 // keep does again, after a while, what ended before ctx did.
 func (s *supervisor) keep(ctx context.Context, what string, do func() error) {
-	for failures := 1; ctx.Err() == nil; failures++ {
-		if err := contain.Call(do); err != nil && ctx.Err() == nil {
-			s.complain("cannot "+what, err)
-		}
-		pause(ctx, delay(failures, rand.Float64()))
+	for failures := 0; ctx.Err() == nil; {
+		pause(ctx, s.try(ctx, &failures, do, "cannot "+what))
 	}
+}
+
+// try does something, and counts and logs its failures. Where it failed, it is to be
+// done again after the wait; else wait is 0. What fails because ctx ended has not failed.
+func (s *supervisor) try(ctx context.Context, failures *int, do func() error, text string, attrs ...any) (wait time.Duration) {
+	err := contain.Call(do)
+	switch {
+	case err == nil:
+		*failures = 0
+		return 0
+	case ctx.Err() != nil:
+		return 0
+	}
+	s.complain(text, err, attrs...)
+	*failures++
+	return delay(*failures, rand.Float64())
 }
 
 // removeLeftovers removes what a former process left. It harms nobody: containers come
@@ -154,7 +167,7 @@ type tended struct {
 // them: one that waits for something keeps no other from being brought back. Where that
 // fails, the next look is at everything, after a wait.
 func (s *supervisor) look(ctx context.Context) (wait time.Duration) {
-	err := contain.Call(func() error {
+	wait = s.try(ctx, &s.failures, func() error {
 		news := s.news.take()
 		s.missed = s.missed || news.all
 		concerned, err := s.concerned(ctx, news.names)
@@ -162,17 +175,9 @@ func (s *supervisor) look(ctx context.Context) (wait time.Duration) {
 			s.e.projects.tellFound(concerned, s.missed)
 		}
 		return err
-	})
-	if err == nil {
-		s.failures, s.missed = 0, false
-		return 0
-	}
-	if ctx.Err() == nil {
-		s.complain("cannot supervise containers", err)
-	}
-	s.failures++
-	s.missed = true
-	return delay(s.failures, rand.Float64())
+	}, "cannot supervise containers")
+	s.missed = wait > 0
+	return wait
 }
 
 // concerned are the projects of containers; of all containers where events were missed.
@@ -229,21 +234,15 @@ func (s *supervisor) tend(ctx context.Context, p *project) time.Time {
 		return p.rest
 	}
 	var due time.Time
-	err := contain.Call(func() (err error) {
+	wait := s.try(ctx, &p.failures, func() (err error) {
 		due, err = s.restore(ctx, p)
 		return err
-	})
-	switch {
-	case err == nil:
-		p.failures, p.rest = 0, time.Time{}
-		return due
-	case ctx.Err() != nil:
-		return time.Time{}
+	}, "cannot restore project", "project", p.name)
+	if wait > 0 {
+		p.rest = time.Now().Add(wait)
+		return p.rest
 	}
-	s.complain("cannot restore project", err, "project", p.name)
-	p.failures++
-	p.rest = time.Now().Add(delay(p.failures, rand.Float64()))
-	return p.rest
+	return due
 }
 
 // restore executes the plans that lead to what the labels say.
