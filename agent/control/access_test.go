@@ -73,9 +73,7 @@ func TestSeveralCrowdsKeepNobodyOut(t *testing.T) {
 				}
 			}
 			for _, next := range []Caller{crowd(100), crowd(100), {UID: own, PID: 100}} {
-				if _, err := q.enter(next, true); err != nil {
-					t.Errorf("%v: %v", next, err)
-				}
+				expect.Error(t, expect.ErrorOf(q.enter(next, true)), nil, "%v", next)
 			}
 		})
 	}

@@ -135,9 +135,7 @@ func serveWith(t *testing.T, b control.Backend, ticks <-chan time.Time) (*contro
 	go func() { done <- control.NewServer(b, slog.New(slog.DiscardHandler)).Run(ctx, l, ticks) }()
 	t.Cleanup(func() {
 		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("the server ended with %v", err)
-		}
+		expect.Error(t, <-done, nil, "the server")
 		os.RemoveAll(dir)
 	})
 	return control.Dial(path), path
@@ -149,9 +147,7 @@ func TestErrorsKeepTheAgentsWords(t *testing.T) {
 	if err := client.Sync(t.Context()); err == nil || err.Error() != "cannot reach the WFM" {
 		t.Errorf("sync: %v", err)
 	}
-	if err := client.Logs(t.Context(), control.LogsRequest{Deployment: "nonesuch"}, io.Discard); err == nil || !strings.Contains(err.Error(), "nonesuch") {
-		t.Errorf("logs: %v", err)
-	}
+	expect.ErrorWith(t, client.Logs(t.Context(), control.LogsRequest{Deployment: "nonesuch"}, io.Discard), "nonesuch", "logs")
 	seen := 0
 	err := client.ComposeUp(t.Context(), control.ComposeRequest{Project: "p"}, func(control.Event) { seen++ })
 	if err == nil || !strings.Contains(err.Error(), "privileged") || seen != 1 {
@@ -203,12 +199,8 @@ func TestPruneAndDownCarryTheirRequests(t *testing.T) {
 		t.Fatalf("%+v, %v", items, err)
 	}
 	expect.Equal(t, must(client.Prune(t.Context(), items)), items, "prune")
-	if err := client.ComposeDown(t.Context(), control.DownRequest{Project: "p", Volumes: true}); err != nil {
-		t.Error(err)
-	}
-	if err := client.ComposePull(t.Context(), control.ComposeRequest{Project: "p"}, func(control.Event) {}); err != nil {
-		t.Error(err)
-	}
+	expect.OK(t, client.ComposeDown(t.Context(), control.DownRequest{Project: "p", Volumes: true}))
+	expect.OK(t, client.ComposePull(t.Context(), control.ComposeRequest{Project: "p"}, func(control.Event) {}))
 	expect.Equal(t, strings.Join(b.asked, "; "), "down p volumes true; pull p", "the agent was asked")
 }
 
@@ -249,12 +241,8 @@ func TestServerStopsWhileStreamsAreOpen(t *testing.T) {
 	}()
 	<-opened
 	cancel()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
-	if err := <-ended; err != nil {
-		t.Errorf("the listener ended with %v", err)
-	}
+	expect.OK(t, <-done)
+	expect.Error(t, <-ended, nil, "the listener")
 }
 
 func TestNobodyListensIsToldApart(t *testing.T) {

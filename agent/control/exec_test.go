@@ -114,9 +114,7 @@ func TestExecTellsWhyItCannot(t *testing.T) {
 	client, _ := serve(t, &backend{exec: execute})
 	r := shell("true")
 	r.Service = "nonesuch"
-	if _, err := client.ComposeExec(t.Context(), r, control.ExecStreams{}); err == nil || !strings.Contains(err.Error(), `service "nonesuch": not found`) {
-		t.Errorf("an unknown service: %v", err)
-	}
+	expect.ErrorWith(t, expect.ErrorOf(client.ComposeExec(t.Context(), r, control.ExecStreams{})), `service "nonesuch": not found`, "an unknown service")
 	r.Detach = true
 	if _, err := client.ComposeExec(t.Context(), r, control.ExecStreams{}); err == nil || !strings.Contains(err.Error(), `service "nonesuch": not found`) {
 		t.Errorf("an unknown service, detached: %v", err)
@@ -131,9 +129,7 @@ func TestExecTellsWhyItCannot(t *testing.T) {
 	} {
 		r := shell("true")
 		change(&r)
-		if _, err := client.ComposeExec(t.Context(), r, control.ExecStreams{}); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%v, want %q", err, want)
-		}
+		expect.ErrorWith(t, expect.ErrorOf(client.ComposeExec(t.Context(), r, control.ExecStreams{})), want, "error")
 	}
 }
 
@@ -216,9 +212,7 @@ func TestExecTellsTheSizeOfTheTerminal(t *testing.T) {
 		resize <- want
 		expect.Equal(t, <-sizes, want, "the size")
 	}
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
+	expect.OK(t, <-done)
 }
 
 func TestDetachedCommandsEndWithTheServer(t *testing.T) {

@@ -112,9 +112,7 @@ func TestInputIsBounded(t *testing.T) {
 	if _, err := io.ReadFull(in, make([]byte, 100)); err != nil || credited != 100 {
 		t.Errorf("%d bytes were credited, %v", credited, err)
 	}
-	if err := in.feed(make([]byte, 100)); err != nil {
-		t.Errorf("input for which there is room again: %v", err)
-	}
+	expect.Error(t, in.feed(make([]byte, 100)), nil, "input for which there is room again")
 	in.end(io.EOF)
 	if rest, err := io.ReadAll(in); len(rest) != inputWindow || err != nil {
 		t.Errorf("the rest is %d bytes, %v", len(rest), err)

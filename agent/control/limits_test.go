@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // The test program is a crowd where these are set: so many connections to the
@@ -214,9 +215,7 @@ func TestRequestsThatLastLeaveRoomForShortOnes(t *testing.T) {
 				}
 			}
 			for range 3 {
-				if _, err := client.Status(t.Context()); err != nil {
-					t.Errorf("status: %v", err)
-				}
+				expect.Error(t, expect.ErrorOf(client.Status(t.Context())), nil, "status")
 				if err := client.Approve(t.Context(), control.AnswerRequest{Deployment: "d", Revision: "sha256:" + strings.Repeat("0", 64)}); err != nil {
 					t.Errorf("approve: %v", err)
 				}
@@ -319,9 +318,7 @@ func dialPipe(t *testing.T, b control.Backend) net.Conn {
 	t.Cleanup(func() {
 		here.Close()
 		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+		expect.OK(t, <-done)
 	})
 	return here
 }

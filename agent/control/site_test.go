@@ -88,9 +88,7 @@ func TestRequestsAboutChangesCarryWhoAsks(t *testing.T) {
 	asked := answer
 	asked.Caller = forged
 	for _, err := range []error{client.Approve(ctx, asked), client.Reject(ctx, asked), client.Rollback(ctx, back)} {
-		if err != nil {
-			t.Error(err)
-		}
+		expect.OK(t, err)
 	}
 	if lock, err := client.Hold(ctx, hold); err != nil || !reflect.DeepEqual(lock, b.lock) {
 		t.Errorf("hold: %+v, %v", lock, err)

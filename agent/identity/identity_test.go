@@ -284,9 +284,7 @@ func TestID09ErrorsNameAWrongClock(t *testing.T) {
 				}
 				var known *identity.Error
 				errors.As(err, &known)
-				if !strings.Contains(known.Mend(), test.mend) {
-					t.Errorf("mend = %q, want %q in it", known.Mend(), test.mend)
-				}
+				expect.Contains(t, known.Mend(), test.mend, "mend")
 				expect.Equal(t, strings.Contains(err.Error(), "clock is wrong"), test.wrong, "error %q", err)
 			}
 		})

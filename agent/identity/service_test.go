@@ -213,9 +213,7 @@ func checkService(t *testing.T, mis *misServer, got identity.Fetched, err error,
 		return
 	}
 	check(t, err)
-	if _, err := identity.ParseTrustBundle(got.Data); err != nil {
-		t.Error(err)
-	}
+	expect.OK(t, expect.ErrorOf(identity.ParseTrustBundle(got.Data)))
 	if len(requests) != 1 || requests[0].ProtoMajor != 1 || requests[0].Header.Get("Accept") != "application/json" {
 		t.Errorf("requests: %+v", requests)
 	}
@@ -269,9 +267,7 @@ func TestID10TheServiceIsSpokenToWithTLS13(t *testing.T) {
 		t.Errorf("TLS 1.2 was accepted: %v", err)
 	}
 	o.TLS12 = true
-	if _, err := service(t, o).Bundle(t.Context(), domain, identity.Fetched{}); err != nil {
-		t.Errorf("where it is allowed: %v", err)
-	}
+	expect.Error(t, expect.ErrorOf(service(t, o).Bundle(t.Context(), domain, identity.Fetched{})), nil, "where it is allowed")
 }
 
 func TestID18Discovery(t *testing.T) {

@@ -135,9 +135,7 @@ func (w *world) start() {
 	go func() { done <- w.source.Run(ctx) }()
 	w.stop = sync.OnceFunc(func() {
 		cancel()
-		if err := <-done; err != nil {
-			w.t.Errorf("Run: %v", err)
-		}
+		expect.Error(w.t, <-done, nil, "Run")
 	})
 	w.t.Cleanup(w.stop)
 }
@@ -389,9 +387,7 @@ func TestPOL01NoRequestIsMadeInDowntime(t *testing.T) {
 		time.Sleep(time.Hour)
 		w.source.Refresh()
 		w.idle()
-		if err := w.source.Status().Err; err != nil {
-			t.Errorf("in the downtime: %v", err)
-		}
+		expect.Error(t, w.source.Status().Err, nil, "in the downtime")
 		w.silent(0)
 		w.due(2 * time.Hour)
 	})

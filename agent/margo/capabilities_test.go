@@ -77,9 +77,7 @@ func TestCAP10CustomExampleIsValidWithoutTheMembersOfEarlierRevisions(t *testing
 	delete(body, "apiVersion")
 	delete(body, "kind")
 	data := must(json.Marshal(body))
-	if _, err := margo.ParseCapabilities(data); err != nil {
-		t.Error(err)
-	}
+	expect.OK(t, expect.ErrorOf(margo.ParseCapabilities(data)))
 }
 
 func TestCapabilitiesThatAStrictWFMWouldRefuseAreNotWritten(t *testing.T) {

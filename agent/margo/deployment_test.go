@@ -311,9 +311,7 @@ func TestWhatRC3AllowsIsNotNoted(t *testing.T) {
 		"a value of an unusual kind": {"value: Some One", "value: [1, 2.5, true, x]"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if err := validateDeployment(deploymentWith(t, change...)); err != nil {
-				t.Error(err)
-			}
+			expect.OK(t, validateDeployment(deploymentWith(t, change...)))
 		})
 	}
 }

@@ -196,10 +196,7 @@ func FuzzParseStatus(f *testing.F) {
 	} {
 		f.Add(document(f, name))
 	}
-	body, err := failed().Marshal()
-	if err != nil {
-		f.Fatal(err)
-	}
+	body := must(failed().Marshal())
 	f.Add(body)
 	f.Fuzz(func(t *testing.T, body []byte) {
 		s, err := margo.ParseStatus(body)

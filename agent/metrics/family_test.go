@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/common/model"
 
 	"github.com/margolite/margolite/agent/metrics"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // parsed reads text as Prometheus does.
@@ -41,9 +42,7 @@ unknown NaN
 	if got != want {
 		t.Errorf("text is\n%s\nwant\n%s", got, want)
 	}
-	if _, err := parsed(got); err != nil {
-		t.Errorf("the text is refused: %v", err)
-	}
+	expect.Error(t, expect.ErrorOf(parsed(got)), nil, "the text is refused")
 }
 
 // Whatever a label holds, the text stays one that is taken.

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/margolite/margolite/agent/metrics"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // received is what a collector makes of a request: the JSON form is that of the
@@ -90,9 +91,7 @@ func TestOBS10OBS13Export(t *testing.T) {
 			return
 		}
 		body, err := io.ReadAll(packed)
-		if err != nil {
-			t.Error(err)
-		}
+		expect.OK(t, err)
 		select {
 		case heard <- received(t, body):
 		default:
@@ -106,13 +105,9 @@ func TestOBS10OBS13Export(t *testing.T) {
 	}
 	ended := make(chan error)
 	go func() { ended <- e.Run(ctx) }()
-	if got := <-heard; got.ScopeMetrics[0].Metrics[0].Name != "up" {
-		t.Errorf("the collector heard %v", got)
-	}
+	expect.Equal(t, (<-heard).ScopeMetrics[0].Metrics[0].Name, "up", "the collector heard")
 	cancel()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
+	expect.OK(t, <-ended)
 	if _, failures, _ := e.Done(); failures != 1 {
 		t.Errorf("%d exports failed, want the one that was sent elsewhere", failures)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/margolite/margolite/agent/pace"
 	"github.com/margolite/margolite/agent/wfm"
 	"github.com/margolite/margolite/policy"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // monday is a Monday at noon.
@@ -99,9 +100,7 @@ func TestPOL04PollsKeepTheirRate(t *testing.T) {
 		}
 	}
 	p := pace.NewPolls(at(0), pace.Rules{Interval: time.Hour}, most, false)
-	if plan := p.Plan(at(0), pace.Hold{}); plan.Wait != 0 {
-		t.Errorf("without a manifest the first poll comes after %v", plan.Wait)
-	}
+	expect.Equal(t, p.Plan(at(0), pace.Hold{}).Wait, 0, "without a manifest the first poll comes after")
 	p = pace.NewPolls(at(0), pace.Rules{}, most, false)
 	p.Done(at(0), nil)
 	if plan := p.Plan(at(0), pace.Hold{}); plan.Wait <= 0 {
@@ -162,9 +161,7 @@ func TestERR05AnswersDecideWhenToPollAgain(t *testing.T) {
 				}
 				plan := p.Plan(m, pace.Hold{})
 				between(t, "with "+luck+" luck the next poll comes", plan.Wait, c.least, c.most)
-				if plan.Reason != c.reason {
-					t.Errorf("it waits for %s, want %s", plan.Reason, c.reason)
-				}
+				expect.Equal(t, plan.Reason, c.reason, "it waits for")
 				longest = max(longest, plan.Wait)
 			}
 			if longest < c.most-time.Second {

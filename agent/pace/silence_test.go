@@ -15,6 +15,7 @@ import (
 
 	"github.com/margolite/margolite/agent/pace"
 	"github.com/margolite/margolite/policy"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // memory is a record in memory.
@@ -85,9 +86,7 @@ func TestERR04AnswersSilenceEveryRequest(t *testing.T) {
 			}
 			p.Note(answer(429, time.Second, "")) // less does not shorten it
 			p.Note(nil)                          // nor does what was under way
-			if got := p.Hold().Left(); got != max(c.want, time.Second) {
-				t.Errorf("silent for %v, want %v", got, max(c.want, time.Second))
-			}
+			expect.Equal(t, p.Hold().Left(), max(c.want, time.Second), "silent for")
 			p.now.Wall = p.now.Wall.Add(-1000 * time.Hour) // nor a clock that is corrected
 			p.now.Up += c.want - 1
 			if got := p.Hold().Left(); c.want > time.Second && got != 1 {
@@ -128,9 +127,7 @@ func TestERR04SilenceSurvivesARestart(t *testing.T) {
 				t.Errorf("%d writes", record.writes)
 			}
 			p = start(monday.Add(c.wall), c.wfm, record, nil)
-			if got := p.Hold().Left(); got != c.want {
-				t.Errorf("silent for %v, want %v", got, c.want)
-			}
+			expect.Equal(t, p.Hold().Left(), c.want, "silent for")
 			if p.log.Len() > 0 {
 				t.Errorf("the log says %s", &p.log)
 			}
@@ -171,19 +168,13 @@ func TestERR04SilenceSurvivesARestart(t *testing.T) {
 func TestSilenceWithoutARecord(t *testing.T) {
 	p := start(monday, plant, &memory{err: errors.New("disk on fire")}, nil)
 	p.Note(answer(503, time.Hour, ""))
-	if got := p.Hold().Left(); got != time.Hour {
-		t.Errorf("silent for %v", got)
-	}
-	if n := strings.Count(p.log.String(), "disk on fire"); n != 2 {
-		t.Errorf("the log says %s", &p.log)
-	}
+	expect.Equal(t, p.Hold().Left(), time.Hour, "silent for")
+	expect.Equal(t, strings.Count(p.log.String(), "disk on fire"), 2, "the log says %s", &p.log)
 }
 
 func TestPOL01DowntimeHoldsEveryRequestBack(t *testing.T) {
 	p := start(monday, plant, nil, windows(t, "Mon 13:00-14:00", "Mon 14:00-15:00"))
-	if got := p.Hold(); got.Left() != 0 {
-		t.Errorf("before it begins: %+v", got)
-	}
+	expect.Equal(t, p.Hold().Left(), 0, "before it begins")
 	p.pass(time.Hour)
 	if got := p.Hold(); got.Downtime != 2*time.Hour || got.Reason() != pace.Downtime {
 		t.Errorf("when it begins: %+v", got)
@@ -193,9 +184,7 @@ func TestPOL01DowntimeHoldsEveryRequestBack(t *testing.T) {
 		t.Errorf("with a silence that is longer: %+v", got)
 	}
 	p.Configure("https://other.example", nil)
-	if got := p.Hold(); got.Left() != 0 {
-		t.Errorf("without it, with another WFM: %+v", got)
-	}
+	expect.Equal(t, p.Hold().Left(), 0, "without it, with another WFM")
 	p.Configure(plant, windows(t, "00:00-24:00"))
 	if got := p.Hold(); got.Left() <= 0 {
 		t.Errorf("with downtime that never ends: %+v", got)
@@ -274,9 +263,7 @@ func TestERR04WhoeverCallsTheWFMWaits(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			w := begin(ctx, func(w *waiter) { w.Note(answer(503, time.Hour, "")) }, nil)
 			cancel()
-			if w.took() != -1 {
-				t.Error("it ended without an error")
-			}
+			expect.Equal(t, w.took(), -1, "it ended without an error")
 		})
 	})
 }

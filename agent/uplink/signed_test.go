@@ -35,9 +35,7 @@ func TestAUTH05ClientIDIsKeptBeforeItIsUsed(t *testing.T) {
 			func() error { return ask(t.Context(), u) },
 			func() error { return u.PutCapabilities(t.Context(), deviceID, capabilities(t)) },
 		} {
-			if err := request(); err == nil || !strings.Contains(err.Error(), "no space left") {
-				t.Errorf("got %v", err)
-			}
+			expect.ErrorWith(t, request(), "no space left", "error")
 		}
 		expect.Equal(t, w.Requests().Count("")-asked(w, wfmsim.EndpointOnboarding), 0, "requests besides onboarding")
 	})
@@ -117,9 +115,7 @@ func TestAUTH04OnboardedOnceForEverybody(t *testing.T) {
 	var group sync.WaitGroup
 	for range 8 {
 		group.Go(func() {
-			if err := ask(t.Context(), u); err != nil {
-				t.Error(err)
-			}
+			expect.OK(t, ask(t.Context(), u))
 		})
 	}
 	group.Wait()

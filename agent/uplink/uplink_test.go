@@ -160,9 +160,7 @@ func TestProbeAndDescribe(t *testing.T) {
 			w, publish := begin(s)
 			if strings.HasPrefix(name, "Git") {
 				server := strings.TrimPrefix(s.options.URL, "git+")
-				if _, err := s.start().Probe(t.Context()); err == nil || !strings.Contains(err.Error(), server) {
-					t.Errorf("without a branch: %v", err)
-				}
+				expect.ErrorWith(t, expect.ErrorOf(s.start().Probe(t.Context())), server, "without a branch")
 				if w == nil || w.Revision() == margo.RC3 {
 					publish(document(t, "1.0.0"))
 				}
@@ -266,9 +264,7 @@ func TestConfigureWhileRequestsRun(t *testing.T) {
 	}
 	cancel()
 	group.Wait()
-	if err := <-running; err != nil {
-		t.Error(err)
-	}
+	expect.OK(t, <-running)
 }
 
 func ask(ctx context.Context, u *uplink.Uplink) error {
@@ -573,10 +569,6 @@ func TestRunEnds(t *testing.T) {
 	scope(t, u)
 	check(t, service.Requests().WaitCount(t.Context(), "", 1)) // the last way is looked after
 	cancel()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
-	if err := u.Run(ctx); err != nil {
-		t.Error(err)
-	}
+	expect.OK(t, <-done)
+	expect.OK(t, u.Run(ctx))
 }

@@ -80,9 +80,7 @@ func serveSigned(t *testing.T) *signedServer {
 // check fails the test for a request that a strict WFM would not accept.
 func (s *signedServer) check(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
-	if err != nil {
-		s.t.Error(err)
-	}
+	expect.OK(s.t, err)
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	if r.URL.Path == "/api/v1/onboarding/certificate" {
 		expect.Equal(s.t, r.Header.Get("Signature"), "", "the request for the root certificate is signed")
@@ -209,19 +207,11 @@ func TestAUTH05ClientIDIsInAllPaths(t *testing.T) {
 			t.Error(err)
 		}
 		for _, need := range [][]margo.DeploymentRef{m.Deployments, m.Deployments[:1]} {
-			if err := c.Documents(t.Context(), m, need, ignored); err != nil {
-				t.Error(err)
-			}
+			expect.OK(t, c.Documents(t.Context(), m, need, ignored))
 		}
-		if err := c.PostStatus(t.Context(), deployment, statusReport()); err != nil {
-			t.Error(err)
-		}
-		if err := c.PutCapabilities(t.Context(), "edge-01", capabilities("edge-01")); err != nil {
-			t.Error(err)
-		}
-		if err := c.DeleteCapabilities(t.Context(), "edge-01"); err != nil {
-			t.Error(err)
-		}
+		expect.OK(t, c.PostStatus(t.Context(), deployment, statusReport()))
+		expect.OK(t, c.PutCapabilities(t.Context(), "edge-01", capabilities("edge-01")))
+		expect.OK(t, c.DeleteCapabilities(t.Context(), "edge-01"))
 	}
 	if _, err := wfm.New(wfm.Options{URL: s.URL, TLS: &tls.Config{}, Dialect: margo.RC2, Sign: s.device.Sign, ClientID: ".."}); err == nil {
 		t.Error("a client id that leads elsewhere is accepted")
@@ -668,9 +658,7 @@ func TestManifestThatIsNotAcceptableIsAskedForWithoutAType(t *testing.T) {
 		serveManifest(newFleet(1, 1).raw())(w, r)
 	})
 	for _, requests := range []int{2, 1} { // remembered
-		if _, err := c.Manifest(t.Context(), ""); err != nil {
-			t.Error(err)
-		}
+		expect.OK(t, expect.ErrorOf(c.Manifest(t.Context(), "")))
 		if got := s.took(); len(got) != requests {
 			t.Errorf("requests %q, want %d", got, requests)
 		}

@@ -284,9 +284,7 @@ func TestDripsHoldUpNobodyElse(t *testing.T) {
 			<-begun
 			for range 3 {
 				for _, request := range test.goes {
-					if err := request(t.Context()); err != nil {
-						t.Error(err)
-					}
+					expect.OK(t, request(t.Context()))
 				}
 			}
 			select {
@@ -314,9 +312,7 @@ func TestASlowAnswerThatKeepsComingIsWaitedFor(t *testing.T) {
 			<-tick.C
 		}
 	})
-	if _, err := c.Manifest(t.Context(), ""); err != nil {
-		t.Error(err)
-	}
+	expect.OK(t, expect.ErrorOf(c.Manifest(t.Context(), "")))
 }
 
 // That no other WFM is spoken to is shown by identity.TestID05OnlyTheOwnWFMIsSpokenTo.
@@ -328,9 +324,7 @@ func TestTheWFMIsFoundByAnyName(t *testing.T) {
 		s.handle(manifestRoute, serveManifest(newFleet(1, 1).raw()))
 		for _, host := range []string{"127.0.0.1", "localhost"} { // neither is in its certificate
 			at := strings.Replace(s.URL, "127.0.0.1", host, 1)
-			if _, err := client(t, i, at).Manifest(t.Context(), ""); err != nil {
-				t.Errorf("%s: %v", at, err)
-			}
+			expect.Error(t, expect.ErrorOf(client(t, i, at).Manifest(t.Context(), "")), nil, "%s", at)
 		}
 	})
 	t.Run("nobody there", func(t *testing.T) {

@@ -17,9 +17,7 @@ import (
 // the device.
 func TestReachSendsNoRequest(t *testing.T) {
 	s, c := pair(t)
-	if err := c.Reach(t.Context()); err != nil {
-		t.Error(err)
-	}
+	expect.OK(t, c.Reach(t.Context()))
 	unknown := s.client(t, func(o *wfm.Options) {
 		o.TLS = &tls.Config{InsecureSkipVerify: true} // shows no certificate
 	})

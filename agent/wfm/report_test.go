@@ -10,6 +10,7 @@ import (
 
 	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/agent/wfm"
+	"github.com/margolite/margolite/test/expect"
 )
 
 func TestReportsArriveAsTheyAre(t *testing.T) {
@@ -79,9 +80,7 @@ func TestReportAnswers(t *testing.T) {
 			s.handle("POST /api/v1/deployments/x/status", test.handler)
 			err := c.PostStatus(t.Context(), "x", []byte("{}"))
 			if test.status == 0 {
-				if err != nil {
-					t.Error(err)
-				}
+				expect.OK(t, err)
 				return
 			}
 			var answer *wfm.Error

@@ -176,9 +176,7 @@ func TestDS13SizesDecideNothing(t *testing.T) {
 		f.publish(s, "")
 		single := []string{f.documentRoute(0), f.documentRoute(1), f.documentRoute(2)}
 		for _, need := range [][]int{nil, {1}} {
-			if _, err := get(t, c, f, need...); err != nil {
-				t.Errorf("size %d: %v", size, err)
-			}
+			expect.Error(t, expect.ErrorOf(get(t, c, f, need...)), nil, "size %d", size)
 			// Whichever way a size makes the client choose, it takes what comes.
 			wanted := single
 			if need != nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/margolite/margolite/runtime/container"
 	"github.com/margolite/margolite/test/containerdtest"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // runc init reads /etc/passwd and /etc/group of the root file system before it starts the process, and waits forever for
@@ -30,9 +31,7 @@ func TestAStartThatBlocksCanBeCancelled(t *testing.T) {
 			other := d.up(neighbour) // nobody waits for it
 			d.sh(other, "true")
 			d.delete(other)
-			if err := d.RemoveProject(d.ctx(), "other"); err != nil {
-				t.Error(err)
-			}
+			expect.OK(t, d.RemoveProject(d.ctx(), "other"))
 
 			cancel()
 			select {
@@ -48,9 +47,7 @@ func TestAStartThatBlocksCanBeCancelled(t *testing.T) {
 			go func() { removed <- d.Delete(d.ctx(), id) }()
 			select {
 			case err := <-removed:
-				if err != nil {
-					t.Error(err)
-				}
+				expect.OK(t, err)
 			case <-time.After(4 * patience):
 				t.Fatal("its removal hangs")
 			}

@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -17,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/margolite/margolite/runtime/compose"
+	"github.com/margolite/margolite/test/expect"
 )
 
 const cdiYAML = `cdiVersion: "0.6.0"
@@ -66,12 +66,8 @@ func TestCDIEdits(t *testing.T) {
 	dirs := cdiRig(t, map[string]string{"camera.yaml": cdiYAML, "gpu.json": cdiJSON, "README": "no file of ours"})
 	spec := bare(specs.User{UID: 1000, GID: 1001, AdditionalGids: []uint32{44, 5}})
 	check(t, addCDI(spec, []string{"vendor.example/camera=0", "vendor.example/gpu=all", "vendor.example/camera=all"}, dirs))
-	if want := []string{"PATH=/cameras", "CAMERA=all", "CAMERAS=yes"}; !slices.Equal(spec.Process.Env, want) {
-		t.Errorf("environment is %q, want %q", spec.Process.Env, want)
-	}
-	if got := spec.Process.User.AdditionalGids; !slices.Equal(got, []uint32{44, 5}) {
-		t.Errorf("groups are %v", got)
-	}
+	expect.Equal(t, spec.Process.Env, []string{"PATH=/cameras", "CAMERA=all", "CAMERAS=yes"}, "environment")
+	expect.Equal(t, spec.Process.User.AdditionalGids, []uint32{44, 5}, "groups")
 	if h := spec.Hooks; h == nil || len(h.CreateContainer) != 1 || h.CreateContainer[0].Path != "/bin/hook" || *h.CreateContainer[0].Timeout != 5 {
 		t.Errorf("hooks are %+v", h)
 	}
@@ -88,9 +84,7 @@ func TestCDIEdits(t *testing.T) {
 	if second.Major != 81 || second.Minor != 9 || *second.UID != 1000 || gpu.Path != "/dev/null" || gpu.Minor != 3 {
 		t.Errorf("camera 9 is %+v, GPU is %+v", second, gpu)
 	}
-	if rules := describeRules(spec.Linux.Resources.Devices); !slices.Equal(rules, []string{"c 1:3 rw", "c 81:9 rwm", "c 1:3 rwm"}) {
-		t.Errorf("rules are %q", rules)
-	}
+	expect.Equal(t, describeRules(spec.Linux.Resources.Devices), []string{"c 1:3 rw", "c 81:9 rwm", "c 1:3 rwm"}, "rules")
 }
 
 func TestCDIDevicesAreFound(t *testing.T) {
@@ -105,14 +99,10 @@ func TestCDIDevicesAreFound(t *testing.T) {
 	}
 	err := addCDI(bare(specs.User{}), []string{"vendor.example/gpu=7"}, dirs)
 	for _, part := range []string{"vendor.example/gpu=7", "there are 1: vendor.example/gpu=all", "bad.json", "alien.yaml"} {
-		if err == nil || !strings.Contains(err.Error(), part) {
-			t.Errorf("got %v, want an error with %q", err, part)
-		}
+		expect.ErrorWith(t, err, part, "error")
 	}
 	twice := cdiRig(t, map[string]string{"a.json": cdiJSON, "b.json": other})
-	if err := addCDI(bare(specs.User{}), []string{"vendor.example/gpu=all"}, twice); err == nil || !strings.Contains(err.Error(), "in both") {
-		t.Errorf("a device of two files: %v", err)
-	}
+	expect.ErrorWith(t, addCDI(bare(specs.User{}), []string{"vendor.example/gpu=all"}, twice), "in both", "a device of two files")
 }
 
 func TestCDIFilesThatMakeNoSense(t *testing.T) {
@@ -138,9 +128,7 @@ func TestCDIFilesThatMakeNoSense(t *testing.T) {
 		head + "{netDevices: [null]}\n":                                     "not supported",
 		head + "{future: 1}\n":                                              "future",
 	} {
-		if _, err := parseCDI([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%.120q: got %v, want an error with %q", text, err, want)
-		}
+		expect.ErrorWith(t, expect.ErrorOf(parseCDI([]byte(text))), want, "%.120q", text)
 	}
 }
 
@@ -148,14 +136,10 @@ func TestCDIFilesThatMakeNoSense(t *testing.T) {
 func TestCDIFilesThatCannotBeRead(t *testing.T) {
 	dirs := cdiRig(t, map[string]string{"gpu.json": cdiJSON, "long.yaml": strings.Repeat(" ", maxCDIFile+1)})
 	check(t, unix.Mkfifo(filepath.Join(dirs[0], "a.json"), 0o600))
-	if err := addCDI(bare(specs.User{}), []string{"vendor.example/gpu=all"}, dirs); err != nil {
-		t.Error(err)
-	}
+	expect.OK(t, addCDI(bare(specs.User{}), []string{"vendor.example/gpu=all"}, dirs))
 	err := addCDI(bare(specs.User{}), []string{"vendor.example/gpu=7"}, dirs)
 	for _, part := range []string{"a.json: is not a regular file", "long.yaml: has more than"} {
-		if err == nil || !strings.Contains(err.Error(), part) {
-			t.Errorf("got %v, want an error with %q", err, part)
-		}
+		expect.ErrorWith(t, err, part, "error")
 	}
 }
 
@@ -184,9 +168,7 @@ func FuzzParseCDI(f *testing.F) {
 		registry := cdiRegistry{devices: make(map[string]*cdiDevice)}
 		registry.add(parsed, "file")
 		for name, device := range registry.devices {
-			if device.twice != "" {
-				t.Errorf("%s is there twice", name)
-			}
+			expect.Equal(t, device.twice, "", "%s is there twice", name)
 			spec := bare(specs.User{})
 			if err := applyCDI(device.edits, spec); err != nil {
 				continue // a device that this machine lacks
@@ -213,8 +195,7 @@ func TestCDIDeviceInAContainer(t *testing.T) {
 	if err != nil {
 		t.Skip("needs runc and busybox:", err)
 	}
-	program, err := os.ReadFile(busybox)
-	check(t, err)
+	program := must(os.ReadFile(busybox))(t)
 	dir := t.TempDir()
 	root, mark, library := filepath.Join(dir, "rootfs"), filepath.Join(dir, "hook-ran"), filepath.Join(dir, "library")
 	for _, below := range []string{"bin", "dev", "etc", "proc", "sys", "tmp"} {
@@ -235,8 +216,7 @@ devices:
 	const command = "b=/bin/busybox; echo $SENSOR; $b head -c 2 /dev/sensor | $b wc -c; $b cat /lib/sensor.so; $b id -G; $b stat -c %u:%g /dev/sensor"
 	config := Config{Service: &compose.Service{Command: []string{"/bin/busybox", "sh", "-c", command}}}
 	config.Labels.Sandbox.Hostname = "web"
-	spec, err := newSpec(config, DetectHost(t.Context(), "runc"), placing{paths: &paths{}, user: specs.User{UID: 1000, GID: 1000}, cgroup: path.Join(group, "cdi")})
-	check(t, err)
+	spec := must(newSpec(config, DetectHost(t.Context(), "runc"), placing{paths: &paths{}, user: specs.User{UID: 1000, GID: 1000}, cgroup: path.Join(group, "cdi")}))(t)
 	check(t, addCDI(spec, []string{"vendor.example/sensor=zero"}, dirs))
 	spec.Root.Path = root
 	text, err := json.Marshal(spec)
@@ -257,14 +237,21 @@ devices:
 	if want := "zero\n2\ncontent\n1000 77\n1000:1000\n"; err != nil || out.String() != want || said.Len() > 0 {
 		t.Errorf("got %q, %v, want %q; said is %q", &out, err, want, &said)
 	}
-	if _, err := os.Stat(mark); err != nil {
-		t.Errorf("hook: %v", err)
-	}
+	expect.Error(t, expect.ErrorOf(os.Stat(mark)), nil, "hook")
 }
 
 func check(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// must is a value of a call that does not fail.
+func must[T any](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		check(t, err)
+		return v
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/margolite/margolite/test/expect"
 )
 
 func TestProcessesInGroupsThatAContainerMade(t *testing.T) {
@@ -46,9 +48,7 @@ func TestUsageIsReadFromEitherVersionOfControlGroups(t *testing.T) {
 		"what is not as it should be": {map[string]string{"margo/app/one/cpu.stat": "usage_usec\nusage_usec max\n\n"}, Usage{}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := usageOf(makeTree(t, c.files), "/margo/app/one"); got != c.want {
-				t.Errorf("usage is %+v, want %+v", got, c.want)
-			}
+			expect.Equal(t, usageOf(makeTree(t, c.files), "/margo/app/one"), c.want, "usage")
 		})
 	}
 }

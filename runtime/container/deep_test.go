@@ -11,6 +11,7 @@ import (
 
 	"github.com/margolite/margolite/runtime/containerd"
 	"github.com/margolite/margolite/test/containerdtest"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // deep is more than a path can hold, and than there are descriptors.
@@ -25,9 +26,7 @@ func limitDescriptors(t *testing.T) {
 	few.Cur = 1024
 	check(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &few))
 	t.Cleanup(func() {
-		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
-			t.Error(err)
-		}
+		expect.OK(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &was))
 	})
 }
 
@@ -67,5 +66,14 @@ func check(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// must is a value of a call that does not fail.
+func must[T any](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		check(t, err)
+		return v
 	}
 }

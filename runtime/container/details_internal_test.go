@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/margolite/margolite/runtime/compose"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // What the image says of a health check was put together with what the service says.
@@ -21,15 +22,11 @@ func TestTheHealthCheckStaysAsItWasPutTogether(t *testing.T) {
 // A record that could not be read again would be left alone for good.
 func TestDetailsThatNobodyCouldReadAreNotWritten(t *testing.T) {
 	good := Details{Restart: compose.Restart{Mode: compose.RestartNo}, StopSignal: "SIGTERM", StopGrace: time.Second}
-	if _, err := good.encode(); err != nil {
-		t.Error(err)
-	}
+	expect.OK(t, expect.ErrorOf(good.encode()))
 	huge, odd := good, good
 	huge.PreStop = []compose.Hook{{Command: []string{strings.Repeat("x", maxDetails)}}}
 	odd.Sources = []Source{{Path: "not/absolute", Real: "/"}}
 	for name, d := range map[string]Details{"huge": huge, "odd": odd} {
-		if _, err := d.encode(); err == nil || !strings.Contains(err.Error(), "cannot encode details") {
-			t.Errorf("%s: %v", name, err)
-		}
+		expect.ErrorWith(t, expect.ErrorOf(d.encode()), "cannot encode details", "%s", name)
 	}
 }

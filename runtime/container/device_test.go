@@ -19,6 +19,7 @@ import (
 	"github.com/margolite/margolite/runtime/container"
 	"github.com/margolite/margolite/runtime/containerd"
 	"github.com/margolite/margolite/test/containerdtest"
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/ociimage"
 )
 
@@ -62,13 +63,9 @@ func newDevice(t testing.TB, backend containerdtest.Backend) *device {
 	t.Cleanup(func() {
 		d.restart()
 		for id := range d.made {
-			if err := d.Delete(d.ctx(), id); err != nil {
-				t.Error(err)
-			}
+			expect.OK(t, d.Delete(d.ctx(), id))
 		}
-		if err := d.RemoveProject(d.ctx(), "shop"); err != nil {
-			t.Error(err)
-		}
+		expect.OK(t, d.RemoveProject(d.ctx(), "shop"))
 		d.expectNothingLeft()
 	})
 	content := containerdtest.Blob(t, "srv/data/inside", 16)
@@ -84,32 +81,20 @@ func (d *device) ctx() context.Context {
 // load brings an image to the device, and returns its chain id.
 func (d *device) load(image *ociimage.Artifact) string {
 	d.Helper()
-	archive, err := ociimage.Layout(map[string]*ociimage.Artifact{"example.org/busybox:latest": image})
-	if err != nil {
-		d.Fatal(err)
-	}
+	archive := must(ociimage.Layout(map[string]*ociimage.Artifact{"example.org/busybox:latest": image}))(d)
 	ctx := d.ctx()
 	client := containerdtest.Official(d, d.client)
-	found, err := client.Import(ctx, bytes.NewReader(archive))
-	if err != nil {
-		d.Fatal(err)
-	}
+	found := must(client.Import(ctx, bytes.NewReader(archive)))(d)
 	loaded := official.NewImage(client, found[0])
-	if err := loaded.Unpack(ctx, defaults.DefaultSnapshotter); err != nil {
-		d.Fatal(err)
-	}
-	layers, err := loaded.RootFS(ctx)
-	if err != nil {
-		d.Fatal(err)
-	}
+	check(d, loaded.Unpack(ctx, defaults.DefaultSnapshotter))
+	layers := must(loaded.RootFS(ctx))(d)
 	return identity.ChainID(layers).String()
 }
 
 // restart is what a restart of the agent is for this room.
 func (d *device) restart() {
 	d.Helper()
-	var err error
-	d.Containers, err = container.New(container.Options{
+	d.Containers = must(container.New(container.Options{
 		Client:      d.client,
 		Namespace:   containerdtest.Namespace,
 		Snapshotter: func(context.Context) (string, error) { return defaults.DefaultSnapshotter, nil },
@@ -120,10 +105,7 @@ func (d *device) restart() {
 		Init:        d.logKeeper,
 		ShimGrace:   d.shimGrace,
 		Logger:      containerdtest.Logger(d),
-	})
-	if err != nil {
-		d.Fatal(err)
-	}
+	}))(d)
 }
 
 // config is a service that runs a shell command, or sleeps.
@@ -147,10 +129,7 @@ func (d *device) config(service, command string) container.Config {
 
 func (d *device) create(c container.Config) string {
 	d.Helper()
-	id, err := d.tryCreate(c)
-	if err != nil {
-		d.Fatal(err)
-	}
+	id := must(d.tryCreate(c))(d)
 	return id
 }
 
@@ -162,9 +141,7 @@ func (d *device) tryCreate(c container.Config) (string, error) {
 
 func (d *device) start(id string) {
 	d.Helper()
-	if err := d.Start(d.ctx(), id); err != nil {
-		d.Fatal(err)
-	}
+	check(d, d.Start(d.ctx(), id))
 }
 
 // up creates and starts a container.
@@ -177,16 +154,12 @@ func (d *device) up(c container.Config) string {
 
 func (d *device) stop(id string) {
 	d.Helper()
-	if err := d.Stop(d.ctx(), id, nil); err != nil {
-		d.Fatal(err)
-	}
+	check(d, d.Stop(d.ctx(), id, nil))
 }
 
 func (d *device) delete(id string) {
 	d.Helper()
-	if err := d.Delete(d.ctx(), id); err != nil {
-		d.Fatal(err)
-	}
+	check(d, d.Delete(d.ctx(), id))
 }
 
 // sh runs a shell command in a container, and returns what it printed.
@@ -207,10 +180,7 @@ func (d *device) trySh(id, command string) (string, int, error) {
 
 func (d *device) find(id string) container.Container {
 	d.Helper()
-	all, err := d.List(d.ctx())
-	if err != nil {
-		d.Fatal(err)
-	}
+	all := must(d.List(d.ctx()))(d)
 	for _, c := range all {
 		if c.ID == id {
 			return c
@@ -239,10 +209,7 @@ func (d *device) expectNothingLeft() {
 			if dir == d.state && strings.HasPrefix(pattern, "volumes") {
 				continue
 			}
-			left, err := filepath.Glob(filepath.Join(dir, pattern))
-			if err != nil {
-				d.Fatal(err)
-			}
+			left := must(filepath.Glob(filepath.Join(dir, pattern)))(d)
 			if len(left) > 0 {
 				d.Errorf("left: %q", left)
 			}
@@ -256,7 +223,5 @@ func (d *device) expectNothingLeft() {
 // write makes a file on the device.
 func (d *device) write(path, text string) {
 	d.Helper()
-	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
-		d.Fatal(err)
-	}
+	check(d, errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)))
 }

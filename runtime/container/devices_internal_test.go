@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/margolite/margolite/runtime/compose"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // completed is the specification of a service with the devices of this machine.
@@ -27,15 +28,14 @@ func completed(t *testing.T, s compose.Service, u specs.User) (*specs.Spec, erro
 func TestDevices(t *testing.T) {
 	link := filepath.Join(t.TempDir(), "by-id")
 	check(t, os.Symlink("/dev/zero", link))
-	spec, err := completed(t, compose.Service{
+	spec := must(completed(t, compose.Service{
 		Devices: []compose.Device{
 			{Path: "/dev/null", Target: "/dev/nothing", Permissions: "r"},
 			{Path: link, Target: "/dev/sensor", Permissions: "rw"},
 			{Path: "/dev/full", Target: "/dev/nothing"}, // the last one wins
 		},
 		DeviceRules: []string{"c 188:* rwm", "b *:* r", "a 7:7 m"},
-	}, specs.User{})
-	check(t, err)
+	}, specs.User{}))(t)
 	if len(spec.Linux.Devices) != 2 {
 		t.Fatalf("devices are %+v", spec.Linux.Devices)
 	}
@@ -48,9 +48,7 @@ func TestDevices(t *testing.T) {
 	}
 	got := describeRules(spec.Linux.Resources.Devices[1+len(deviceRules):])
 	want := []string{"c 188:* rwm", "b *:* r", "a 7:7 m", "c 1:3 r", "c 1:5 rw", "c 1:7 rwm"}
-	if !slices.Equal(got, want) {
-		t.Errorf("rules are %q, want %q", got, want)
-	}
+	expect.Equal(t, got, want, "rules")
 	if first := spec.Linux.Resources.Devices[0]; first.Allow || first.Access != "rwm" || first.Major != nil {
 		t.Errorf("devices are not denied first: %+v", first)
 	}
@@ -85,18 +83,13 @@ func TestDeviceDirectories(t *testing.T) {
 		}
 	}
 	check(t, os.WriteFile(filepath.Join(dir, "file"), nil, 0o600))
-	spec, err := completed(t, compose.Service{Devices: []compose.Device{{Path: dir, Target: "/dev/all", Permissions: "rw"}}}, specs.User{})
-	check(t, err)
+	spec := must(completed(t, compose.Service{Devices: []compose.Device{{Path: dir, Target: "/dev/all", Permissions: "rw"}}}, specs.User{}))(t)
 	var got []string
 	for _, d := range spec.Linux.Devices {
 		got = append(got, d.Path)
 	}
-	if !slices.Equal(got, []string{"/dev/all/a", "/dev/all/sub/b"}) {
-		t.Errorf("devices are %q", got)
-	}
-	if rules := describeRules(spec.Linux.Resources.Devices[1+len(deviceRules):]); !slices.Equal(rules, []string{"c 240:0 rw", "c 240:1 rw"}) {
-		t.Errorf("rules are %q", rules)
-	}
+	expect.Equal(t, got, []string{"/dev/all/a", "/dev/all/sub/b"}, "devices")
+	expect.Equal(t, describeRules(spec.Linux.Resources.Devices[1+len(deviceRules):]), []string{"c 240:0 rw", "c 240:1 rw"}, "rules")
 }
 
 func TestDevicesThatMakeNoSense(t *testing.T) {
@@ -112,16 +105,13 @@ func TestDevicesThatMakeNoSense(t *testing.T) {
 		"a CDI device":             {compose.Service{CDI: []string{"vendor.example/none=0"}}, "vendor.example/none=0 is not defined"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, err := completed(t, test.service, specs.User{}); err == nil || !strings.Contains(err.Error(), test.err) {
-				t.Errorf("got %v, want an error with %q", err, test.err)
-			}
+			expect.ErrorWith(t, expect.ErrorOf(completed(t, test.service, specs.User{})), test.err, "error")
 		})
 	}
 }
 
 func TestPrivilegedHaveAllDevices(t *testing.T) {
-	spec, err := completed(t, compose.Service{Privileged: true, Devices: []compose.Device{{Path: "/dev/null", Target: "/dev/extra"}}}, specs.User{})
-	check(t, err)
+	spec := must(completed(t, compose.Service{Privileged: true, Devices: []compose.Device{{Path: "/dev/null", Target: "/dev/extra"}}}, specs.User{}))(t)
 	var paths []string
 	for _, d := range spec.Linux.Devices {
 		paths = append(paths, d.Path)
@@ -132,7 +122,5 @@ func TestPrivilegedHaveAllDevices(t *testing.T) {
 	if !slices.Contains(paths, "/dev/kmsg") && !slices.Contains(paths, "/dev/null") || !slices.Contains(paths, "/dev/extra") {
 		t.Errorf("devices are %q", paths)
 	}
-	if len(spec.Linux.Resources.Devices) != 1 {
-		t.Errorf("rules are %+v", spec.Linux.Resources.Devices)
-	}
+	expect.Equal(t, len(spec.Linux.Resources.Devices), 1, "rules are %+v", spec.Linux.Resources.Devices)
 }

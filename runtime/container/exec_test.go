@@ -19,6 +19,7 @@ import (
 
 	"github.com/margolite/margolite/runtime/compose"
 	"github.com/margolite/margolite/runtime/container"
+	"github.com/margolite/margolite/test/expect"
 )
 
 func TestExec(t *testing.T) {
@@ -56,8 +57,7 @@ func TestExec(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				var out, errOut bytes.Buffer
 				test.exec.Stdout, test.exec.Stderr = &out, &errOut
-				code, err := d.Exec(d.ctx(), id, test.exec)
-				check(t, err)
+				code := must(d.Exec(d.ctx(), id, test.exec))(t)
 				if code != test.code || out.String() != test.out || errOut.String() != test.errOut {
 					t.Errorf("code %d, output %.80q (%d), errors %.80q (%d)", code, out.String(), out.Len(), errOut.String(), errOut.Len())
 				}
@@ -66,11 +66,8 @@ func TestExec(t *testing.T) {
 		t.Run("every capability", func(t *testing.T) {
 			var out bytes.Buffer
 			e := container.Exec{Args: []string{"sh", "-c", "grep CapEff /proc/self/status"}, User: "root", Privileged: true, Stdout: &out}
-			if _, err := d.Exec(d.ctx(), id, e); err != nil {
-				t.Fatal(err)
-			}
-			host, err := os.ReadFile("/proc/self/status")
-			check(t, err)
+			must(d.Exec(d.ctx(), id, e))(t)
+			host := must(os.ReadFile("/proc/self/status"))(t)
 			if !strings.Contains(string(host), strings.TrimSpace(out.String())+"\n") {
 				t.Errorf("got %q, want what the device has", out.String())
 			}
@@ -89,9 +86,7 @@ func TestExec(t *testing.T) {
 		})
 		t.Run("a writer that fails", func(t *testing.T) {
 			_, err := d.Exec(d.ctx(), id, container.Exec{Args: []string{"seq", "1", "100000"}, Stdout: broken{}})
-			if !errors.Is(err, io.ErrShortWrite) {
-				t.Errorf("got %v", err)
-			}
+			expect.Error(t, err, io.ErrShortWrite, "error")
 		})
 		d.stop(id)
 		if _, err := d.Exec(d.ctx(), id, container.Exec{Args: []string{"true"}}); !errors.Is(err, container.ErrNotRunning) {
@@ -144,9 +139,7 @@ func TestExecOnTerminal(t *testing.T) {
 		}
 		press := func(s string) {
 			t.Helper()
-			if _, err := io.WriteString(keys, s); err != nil {
-				t.Fatal(err)
-			}
+			must(io.WriteString(keys, s))(t)
 		}
 		press("test -t 0 && echo on a $TERM\n")
 		expect("on a xterm\r\n")
@@ -154,9 +147,7 @@ func TestExecOnTerminal(t *testing.T) {
 		press("while :; do set -- $(stty size 2>/dev/null || busybox stty size); test \"$1\" = 45 && break; done; echo $1 by $2\n")
 		expect("45 by 123\r\n")
 		press("exit 3\n")
-		if _, err := io.Copy(io.Discard, screen); err != nil {
-			t.Fatal(err)
-		}
+		must(io.Copy(io.Discard, screen))(t)
 		check(t, <-ended)
 	})
 }
@@ -178,9 +169,7 @@ func TestExecEndsWithItsContext(t *testing.T) {
 		cancel()
 		select {
 		case err := <-ended: // long before the commands end by themselves
-			if !errors.Is(err, context.Canceled) {
-				t.Errorf("got %v", err)
-			}
+			expect.Error(t, err, context.Canceled, "error")
 		case <-time.After(4 * patience):
 			t.Fatal("it goes on")
 		}
@@ -225,9 +214,7 @@ func TestACommandWhoseAgentWasKilledWhenItStarted(t *testing.T) {
 		check(t, os.MkdirAll(dir, 0o700))
 		check(t, syscall.Mkfifo(e.Stdout, 0o600))
 		tasks := d.client.TaskService()
-		if _, err := tasks.Exec(d.ctx(), e); err != nil {
-			t.Fatal(err)
-		}
+		must(tasks.Exec(d.ctx(), e))(t)
 		var starting sync.WaitGroup
 		defer starting.Wait()
 		starting.Go(func() { _, _ = tasks.Start(d.ctx(), &tasksapi.StartRequest{ContainerID: id, ExecID: e.ExecID}) })
@@ -279,9 +266,7 @@ func TestPreStopHooks(t *testing.T) {
 	d.eventually("it runs", func() bool { text, _ := os.ReadFile(order); return string(text) == "ready\n" })
 	check(t, os.Chmod(order, 0o666))
 	d.stop(id)
-	if text, err := os.ReadFile(order); err != nil || string(text) != "ready\nhook\n12\nsignal\n" {
-		t.Errorf("got %q, %v", text, err)
-	}
+	expect.Equal(t, string(must(os.ReadFile(order))(t)), "ready\nhook\n12\nsignal\n", "order")
 }
 
 // A container that does not obey the signal to stop is killed after its grace time: ten seconds, unless it says another.
@@ -299,9 +284,7 @@ func TestContainersThatDoNotObeyAreKilled(t *testing.T) {
 	order := filepath.Join(d.VolumeDir("shop", "data"), "order")
 	d.eventually("it runs", func() bool { text, _ := os.ReadFile(order); return string(text) == "ready\n" })
 	d.stop(id)
-	if text, err := os.ReadFile(order); err != nil || string(text) != "ready\nasked\n" {
-		t.Errorf("got %q, %v", text, err)
-	}
+	expect.Equal(t, string(must(os.ReadFile(order))(t)), "ready\nasked\n", "order")
 	if state := d.find(id).State; state == container.Running {
 		t.Errorf("it is %s", state)
 	}

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/margolite/margolite/runtime/container"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // A file server that is gone keeps everybody waiting who looks at what it serves.
@@ -39,9 +40,7 @@ func TestNobodyWaitsForAFileServerThatIsGone(t *testing.T) {
 	}()
 	select {
 	case err := <-done:
-		if err != nil {
-			t.Error(err)
-		}
+		expect.OK(t, err)
 	case <-time.After(20 * time.Second):
 		t.Error("somebody waits for the file server")
 		_ = unix.Close(server)

@@ -4,6 +4,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/margolite/margolite/test/expect"
 )
 
 // tree is a directory with files.
@@ -24,9 +26,7 @@ func TestLimitsOfCgroupV1(t *testing.T) {
 		"cpu/cpu.shares": "", "cpu/cpu.cfs_quota_us": "", "cpuset/cpuset.cpus": "", "pids/cgroup.procs": "",
 		"blkio/blkio.bfq.io_serviced": "", "blkio/blkio.throttle.read_bps_device": "",
 	}), true)
-	if full != able.Limits {
-		t.Errorf("got %+v, want all", full)
-	}
+	expect.Equal(t, full, able.Limits, "all limits")
 	if none := limitsV1(t.TempDir(), true); none != (Limits{}) {
 		t.Errorf("got %+v, want none", none)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/margolite/margolite/runtime/compose"
 	"github.com/margolite/margolite/runtime/container"
 	"github.com/margolite/margolite/runtime/network"
+	"github.com/margolite/margolite/test/expect"
 )
 
 func fullLabels() container.Labels {
@@ -70,8 +71,7 @@ func fullLabels() container.Labels {
 // record is what containerd keeps of the details, as bytes.
 func record(t testing.TB, l container.Labels) []byte {
 	t.Helper()
-	text, err := json.Marshal(l.Details)
-	check(t, err)
+	text := must(json.Marshal(l.Details))(t)
 	return text
 }
 
@@ -88,8 +88,7 @@ func TestLabelsSurviveContainerd(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			want := fullLabels()
 			change(&want)
-			encoded, err := want.Encode(map[string]string{"traefik.enable": "true"}, map[string]string{"nerdctl/namespace": "margo"})
-			check(t, err)
+			encoded := must(want.Encode(map[string]string{"traefik.enable": "true"}, map[string]string{"nerdctl/namespace": "margo"}))(t)
 			details := record(t, want)
 			newer := append([]byte(`{"invented":{"later":[1]},`), details[1:]...)
 			for version, details := range map[string][]byte{"ours": details, "a newer one": newer} {
@@ -97,17 +96,14 @@ func TestLabelsSurviveContainerd(t *testing.T) {
 					t.Errorf("%s: got\n%+v, %v\nwant\n%+v", version, got, err, want)
 				}
 			}
-			if encoded["traefik.enable"] != "true" {
-				t.Error("the label of the Compose file is missing")
-			}
+			expect.Equal(t, encoded["traefik.enable"], "true", "the label of the Compose file is missing")
 		})
 	}
 }
 
 func TestLabelsAreReadByKnownTools(t *testing.T) {
 	l := fullLabels()
-	encoded, err := l.Encode(nil, map[string]string{"nerdctl/namespace": "margo"})
-	check(t, err)
+	encoded := must(l.Encode(nil, map[string]string{"nerdctl/namespace": "margo"}))(t)
 	for key, want := range map[string]string{
 		"com.docker.compose.project":          "shop",
 		"com.docker.compose.service":          "web",
@@ -123,15 +119,11 @@ func TestLabelsAreReadByKnownTools(t *testing.T) {
 		"io.containerd.image.config.stop-signal": "SIGQUIT",
 		"nerdctl/healthcheck":                    `{"test":["CMD","true"],"interval":1000000000,"retries":2}`,
 	} {
-		if encoded[key] != want {
-			t.Errorf("label %s is %q, want %q", key, encoded[key], want)
-		}
+		expect.Equal(t, encoded[key], want, "label %s", key)
 	}
 
 	l.Name, l.Sandbox.Attached = "shop", nil
-	if encoded, err = l.Encode(nil, nil); err != nil {
-		t.Fatal(err)
-	}
+	encoded = must(l.Encode(nil, nil))(t)
 	if encoded["nerdctl/name"] != "shop" || encoded["nerdctl/networks"] != `["none"]` {
 		t.Errorf("name %q, networks %s", encoded["nerdctl/name"], encoded["nerdctl/networks"])
 	}
@@ -139,14 +131,11 @@ func TestLabelsAreReadByKnownTools(t *testing.T) {
 
 func TestALabelBeyondTheLimitIsRefused(t *testing.T) {
 	_, err := fullLabels().Encode(map[string]string{"long": strings.Repeat("x", 5000)}, nil)
-	if err == nil || !strings.Contains(err.Error(), "containerd allows") {
-		t.Errorf("the error is %v", err)
-	}
+	expect.ErrorWith(t, err, "containerd allows", "encoding")
 }
 
 func TestDecodeRefusesWhatItCannotTrust(t *testing.T) {
-	good, err := fullLabels().Encode(nil, nil)
-	check(t, err)
+	good := must(fullLabels().Encode(nil, nil))(t)
 	tests := map[string]struct {
 		label, value string
 		details      string // instead of the good ones
@@ -199,10 +188,7 @@ func TestDecodeRefusesWhatItCannotTrust(t *testing.T) {
 }
 
 func FuzzDecode(f *testing.F) {
-	good, err := fullLabels().Encode(nil, nil)
-	if err != nil {
-		f.Fatal(err)
-	}
+	good := must(fullLabels().Encode(nil, nil))(f)
 	f.Add("web", good["margolite/depends-on"], record(f, fullLabels()))
 	f.Add("../web", `[{"service":"a"}]`, []byte(`{"restart":{"policy":"no"}}`))
 	f.Add("web", "", []byte(`{"restart":{"policy":"no"},"volumes":[{"name":"a~b"}],"subpaths":[{"volume":7,"path":"/"}]}`))

@@ -11,6 +11,8 @@ import (
 
 	"github.com/containerd/containerd/v2/core/mount"
 	"golang.org/x/sys/unix"
+
+	"github.com/margolite/margolite/test/expect"
 )
 
 func TestMountOptionsInTheWordsOfTheKernel(t *testing.T) {
@@ -80,24 +82,16 @@ func TestMountsOfTheKernel(t *testing.T) {
 					t.Errorf("%s has %q, want %q (%v)", name, text, want, err)
 				}
 			}
-			if err := os.WriteFile(filepath.Join(root, "new"), nil, 0o600); !errors.Is(err, unix.EROFS) {
-				t.Errorf("writing into it: %v", err)
-			}
+			expect.Error(t, os.WriteFile(filepath.Join(root, "new"), nil, 0o600), unix.EROFS, "writing into it")
 			return nil
 		})
-		if err != nil {
-			t.Error(err)
-		}
+		expect.OK(t, err)
 	})
 	t.Run("a read-only bind mount", func(t *testing.T) {
 		from, at := mkdir("from"), mkdir("at")
 		mounted(t, at, mount.Mount{Type: "bind", Source: from, Options: []string{"rbind", "rw", "ro"}})
-		if err := os.WriteFile(filepath.Join(at, "x"), nil, 0o600); !errors.Is(err, unix.EROFS) {
-			t.Errorf("writing into it: %v", err)
-		}
-		if err := os.WriteFile(filepath.Join(from, "x"), nil, 0o600); err != nil {
-			t.Errorf("writing where it is from: %v", err)
-		}
+		expect.Error(t, os.WriteFile(filepath.Join(at, "x"), nil, 0o600), unix.EROFS, "writing into it")
+		expect.Error(t, os.WriteFile(filepath.Join(from, "x"), nil, 0o600), nil, "writing where it is from")
 		var fs unix.Statfs_t
 		if err := unix.Statfs(at, &fs); err != nil || fs.Flags&unix.MS_NOSUID == 0 {
 			t.Errorf("what it is of is nosuid, it is not: flags %x, %v", fs.Flags, err)

@@ -4,6 +4,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/margolite/margolite/test/expect"
 )
 
 // An update of the device's software may mount the state directory elsewhere.
@@ -13,8 +15,6 @@ func TestAnOwnerIsKnownWhereItsStateIsMountedElsewhere(t *testing.T) {
 	check(t, os.Symlink(own, elsewhere))
 	r := &records{owner: own}
 	for dir, want := range map[string]bool{own: true, elsewhere: true, other: false, filepath.Join(other, "none"): false, "": false} {
-		if got := r.isOwner(dir); got != want {
-			t.Errorf("%s: %v", dir, got)
-		}
+		expect.Equal(t, r.isOwner(dir), want, "%s", dir)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/margolite/margolite/runtime/limit"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // However many sessions callers have, and however many health checks hang in two projects, those of others find places.
@@ -50,9 +51,7 @@ func TestCommandsLeaveRoomForThoseOfOthers(t *testing.T) {
 						admitted++
 					}
 				}
-				if admitted != test.admitted {
-					t.Errorf("%d commands run, want %d", admitted, test.admitted)
-				}
+				expect.Equal(t, admitted, test.admitted, "commands run")
 				for _, c := range test.well {
 					if !take(c) {
 						t.Errorf("no place for %+v", c)

@@ -4,9 +4,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"syscall"
 	"testing"
+
+	"github.com/margolite/margolite/test/expect"
 )
 
 func TestFieldsOfAProcess(t *testing.T) {
@@ -19,9 +20,7 @@ func TestFieldsOfAProcess(t *testing.T) {
 		"a line that is cut off":        {"1 (sh) S 0 1 1", []string{"S", ""}},
 		"nothing":                       {"", []string{"", ""}},
 	} {
-		if got := fieldsOf([]byte(test.stat), 3, 22); !slices.Equal(got, test.want) {
-			t.Errorf("%s: got %q", name, got)
-		}
+		expect.Equal(t, fieldsOf([]byte(test.stat), 3, 22), test.want, "%s", name)
 	}
 }
 
@@ -33,19 +32,15 @@ func FuzzFieldsOfAProcess(f *testing.F) {
 
 // A process in a container may call itself a shim, but is not taken for one.
 func TestAProcessOfAContainerIsNoShim(t *testing.T) {
-	sleep, err := exec.LookPath("sleep")
-	check(t, err)
-	text, err := os.ReadFile(sleep)
-	check(t, err)
+	sleep := must(exec.LookPath("sleep"))(t)
+	text := must(os.ReadFile(sleep))(t)
 	program := filepath.Join(t.TempDir(), shimProcess) // which is what the kernel calls it
 	check(t, os.WriteFile(program, text, 0o755))
 	for name, flags := range map[string]uintptr{"a shim": 0, "a process of a container": syscall.CLONE_NEWPID} {
 		process := exec.Command(program, "1000")
 		process.SysProcAttr = &syscall.SysProcAttr{Cloneflags: flags}
 		check(t, process.Start())
-		if got, want := isShim(process.Process.Pid), flags == 0; got != want {
-			t.Errorf("%s: %v, want %v", name, got, want)
-		}
+		expect.Equal(t, isShim(process.Process.Pid), flags == 0, "%s", name)
 		_ = process.Process.Kill()
 		_ = process.Wait()
 	}

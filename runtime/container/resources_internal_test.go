@@ -2,7 +2,6 @@ package container
 
 import (
 	"encoding/json"
-	"maps"
 	"math"
 	"strings"
 	"testing"
@@ -11,6 +10,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/margolite/margolite/runtime/compose"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // able is a device whose kernel does everything.
@@ -49,10 +49,8 @@ func TestLimits(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			warned := ""
-			r, err := resources(&compose.Service{Resources: test.ask}, able, func(w string) { warned += w })
-			check(t, err)
-			text, err := json.Marshal(r)
-			check(t, err)
+			r := must(resources(&compose.Service{Resources: test.ask}, able, func(w string) { warned += w }))(t)
+			text := must(json.Marshal(r))(t)
 			if string(text) != test.want || warned != "" {
 				t.Errorf("got %s, warning %q, want %s", text, warned, test.want)
 			}
@@ -86,9 +84,7 @@ func TestLimitsThatMakeNoSense(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			_, err := resources(&compose.Service{Resources: test.ask}, able, func(string) {})
-			if err == nil || !strings.Contains(err.Error(), test.err) {
-				t.Errorf("got %v, want an error with %q", err, test.err)
-			}
+			expect.ErrorWith(t, err, test.err, "error")
 		})
 	}
 }
@@ -124,8 +120,7 @@ func TestUlimits(t *testing.T) {
 	ask := func(u ...compose.Ulimit) ([]specs.POSIXRlimit, error) {
 		return rlimits(&compose.Service{Ulimits: u}, able)
 	}
-	got, err := ask(compose.Ulimit{Name: "core", Soft: 0, Hard: -1}, compose.Ulimit{Name: "nofile", Soft: 10, Hard: 20})
-	check(t, err)
+	got := must(ask(compose.Ulimit{Name: "core", Soft: 0, Hard: -1}, compose.Ulimit{Name: "nofile", Soft: 10, Hard: 20}))(t)
 	want := []specs.POSIXRlimit{{Type: "RLIMIT_CORE", Soft: 0, Hard: 1<<64 - 1}, {Type: "RLIMIT_NOFILE", Soft: 10, Hard: 20}}
 	if len(got) != 2 || got[0] != want[0] || got[1] != want[1] {
 		t.Errorf("got %+v, want %+v", got, want)
@@ -148,11 +143,9 @@ func TestSysctls(t *testing.T) {
 			map[string]string{"net.ipv4.ip_unprivileged_port_start": "1024", "net.ipv4.ping_group_range": "0 2147483647", "kernel.msgmax": "1"},
 		},
 		"a domain name":                 {compose.Service{Domainname: "plant.example", Network: hosts}, map[string]string{"kernel.domainname": "plant.example"}},
-		"nothing in the host's network": {compose.Service{Network: hosts}, nil},
+		"nothing in the host's network": {compose.Service{Network: hosts}, map[string]string{}},
 	} {
-		if got := sysctls(&test.service, host); !maps.Equal(got, test.want) {
-			t.Errorf("%s: got %v, want %v", name, got, test.want)
-		}
+		expect.Equal(t, sysctls(&test.service, host), test.want, "%s", name)
 	}
 }
 
@@ -165,9 +158,7 @@ func TestServiceShapesTheProcess(t *testing.T) {
 	if !spec.Process.Terminal || spec.Process.ConsoleSize == nil || strings.Join(spec.Process.Env, " ") != "PATH="+defaultPath+" HOSTNAME=web TERM=image" {
 		t.Errorf("terminal: %+v", spec.Process)
 	}
-	if got := strings.Join(spec.Process.Args, " "); got != "/sbin/docker-init -- /entry serve" {
-		t.Errorf("runs %q", got)
-	}
+	expect.Equal(t, strings.Join(spec.Process.Args, " "), "/sbin/docker-init -- /entry serve", "runs")
 	if *spec.Process.OOMScoreAdj != 500 || spec.Annotations["a"] != "b" || spec.Annotations[groupAnnotation] != "shop" {
 		t.Errorf("OOM score %d, annotations %v", *spec.Process.OOMScoreAdj, spec.Annotations)
 	}
@@ -177,9 +168,7 @@ func TestServiceShapesTheProcess(t *testing.T) {
 	}
 
 	_, err = newSpec(Config{Service: &compose.Service{Init: true}, Image: shell}, able, placing{paths: &paths{}})
-	if err == nil || !strings.Contains(err.Error(), "margolite-init is missing") {
-		t.Errorf("without the program: %v", err)
-	}
+	expect.ErrorWith(t, err, "margolite-init is missing", "without the program")
 }
 
 func TestNamespaces(t *testing.T) {
@@ -203,8 +192,7 @@ func TestNamespaces(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			spec, err := build(t, test.service, shell, host, specs.User{})
-			check(t, err)
+			spec := must(build(t, test.service, shell, host, specs.User{}))(t)
 			var kinds []string
 			for _, n := range spec.Linux.Namespaces {
 				kinds = append(kinds, string(n.Type))
@@ -218,9 +206,7 @@ func TestNamespaces(t *testing.T) {
 					shm = m.Source
 				}
 			}
-			if shm != test.shm {
-				t.Errorf("/dev/shm is %q, want %q", shm, test.shm)
-			}
+			expect.Equal(t, shm, test.shm, "/dev/shm")
 			if hostname := spec.Hostname; (hostname == "") != (test.service.UTS.Mode == compose.ModeHost) {
 				t.Errorf("host name %q", hostname)
 			}

@@ -15,6 +15,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/margolite/margolite/runtime/compose"
+	"github.com/margolite/margolite/test/expect"
 )
 
 func TestCapabilities(t *testing.T) {
@@ -50,8 +51,7 @@ func TestCapabilities(t *testing.T) {
 
 func TestPrivileged(t *testing.T) {
 	host := Host{Cgroups: CgroupsV2, Seccomp: true, AppArmor: true, Profile: DefaultProfile}
-	spec, err := build(t, compose.Service{Privileged: true}, shell, host, specs.User{})
-	check(t, err)
+	spec := must(build(t, compose.Service{Privileged: true}, shell, host, specs.User{}))(t)
 	if spec.Linux.Seccomp != nil || spec.Process.ApparmorProfile != "unconfined" || spec.Linux.MaskedPaths != nil || spec.Linux.ReadonlyPaths != nil {
 		t.Error("the privileged are confined")
 	}
@@ -67,13 +67,11 @@ func TestPrivileged(t *testing.T) {
 	if err != nil || withProfile.Linux.Seccomp == nil {
 		t.Errorf("a profile that was asked for: %v", err)
 	}
-	usual, err := build(t, compose.Service{NoNewPrivileges: true}, shell, host, specs.User{})
-	check(t, err)
+	usual := must(build(t, compose.Service{NoNewPrivileges: true}, shell, host, specs.User{}))(t)
 	if usual.Linux.Seccomp == nil || usual.Process.ApparmorProfile != DefaultProfile || usual.Linux.MaskedPaths == nil || !usual.Process.NoNewPrivileges {
 		t.Errorf("others are not confined: %+v", usual.Process)
 	}
-	open, err := build(t, compose.Service{UnmaskedPaths: true, AppArmor: "unconfined", Seccomp: compose.Seccomp{Unconfined: true}}, shell, host, specs.User{})
-	check(t, err)
+	open := must(build(t, compose.Service{UnmaskedPaths: true, AppArmor: "unconfined", Seccomp: compose.Seccomp{Unconfined: true}}, shell, host, specs.User{}))(t)
 	if open.Linux.Seccomp != nil || open.Process.ApparmorProfile != "unconfined" || open.Linux.MaskedPaths != nil || open.Linux.ReadonlyPaths != nil {
 		t.Error("what was to be open is confined")
 	}
@@ -98,9 +96,7 @@ func TestAppArmorProfileIsLoaded(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "profiles")
 	check(t, os.WriteFile(file, []byte("docker-default (enforce)\nmy app (complain)\n"), 0o600))
 	for name, want := range map[string]bool{"docker-default": true, "my app": true, "docker": false, "my": false} {
-		if got, err := hasProfile(file, name); err != nil || got != want {
-			t.Errorf("%s: got %v, %v", name, got, err)
-		}
+		expect.Equal(t, must(hasProfile(file, name))(t), want, "%s: got", name)
 	}
 }
 
@@ -144,9 +140,7 @@ func TestDefaultProfileFitsTheDevice(t *testing.T) {
 		}
 	}
 	for _, agent := range []string{"", "unconfined\n", "x\" rule"} {
-		if text := profileOf(root, agent); !strings.Contains(text, `peer="unconfined",`) {
-			t.Errorf("for agent %q: %s", agent, text)
-		}
+		expect.Contains(t, profileOf(root, agent), `peer="unconfined",`, "for agent %q", agent)
 	}
 }
 
@@ -197,15 +191,12 @@ func TestSeccompProfile(t *testing.T) {
 		{nil, []string{"read", "write", "old", "clone"}},
 		{[]string{"CAP_SYS_ADMIN"}, []string{"read", "write", "old", "mount"}},
 	} {
-		got, err := seccompProfile([]byte(dockerProfile), process(test.capabilities...))
-		check(t, err)
+		got := must(seccompProfile([]byte(dockerProfile), process(test.capabilities...)))(t)
 		var names []string
 		for _, s := range got.Syscalls {
 			names = append(names, s.Names...)
 		}
-		if !slices.Equal(names, test.want) {
-			t.Errorf("with %q: allows %q, want %q", test.capabilities, names, test.want)
-		}
+		expect.Equal(t, names, test.want, "with %q: allows", test.capabilities)
 		if has := slices.Contains(got.Architectures, specs.ArchX86); has != (runtime.GOARCH == "amd64") {
 			t.Errorf("filters on %q", got.Architectures)
 		}
@@ -232,9 +223,7 @@ func TestSeccompProfilesThatMakeNoSense(t *testing.T) {
 		`{"defaultAction":"SCMP_ACT_ALLOW","syscalls":[` + strings.Repeat(`{"names":["a"],"action":"SCMP_ACT_LOG"},`, maxRules) + `{"names":["a"],"action":"SCMP_ACT_LOG"}]}`: "more than",
 		strings.Repeat(" ", maxProfile+1): "more than",
 	} {
-		if _, err := seccompProfile([]byte(text), process()); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%.80s: got %v, want an error with %q", text, err, want)
-		}
+		expect.ErrorWith(t, expect.ErrorOf(seccompProfile([]byte(text), process())), want, "%.80s", text)
 	}
 }
 
@@ -254,9 +243,7 @@ func FuzzSeccompProfile(f *testing.F) {
 				t.Errorf("let through %+v", s)
 			}
 		}
-		if _, err := json.Marshal(got); err != nil {
-			t.Error(err)
-		}
+		expect.OK(t, expect.ErrorOf(json.Marshal(got)))
 	})
 }
 
@@ -265,8 +252,7 @@ func TestDefaultSeccompProfile(t *testing.T) {
 	host := Host{Seccomp: true, Capabilities: cap.Known()}
 	allows := func(s compose.Service, call string) bool {
 		t.Helper()
-		spec, err := build(t, s, shell, host, specs.User{})
-		check(t, err)
+		spec := must(build(t, s, shell, host, specs.User{}))(t)
 		f := spec.Linux.Seccomp
 		if f == nil || f.DefaultAction != specs.ActErrno {
 			t.Fatalf("the filter is %+v", f)
@@ -287,8 +273,6 @@ func TestDefaultSeccompProfile(t *testing.T) {
 		{"to mount, as an administrator", admin, "mount", true},
 		{"to load a module, as an administrator", admin, "init_module", false},
 	} {
-		if got := allows(c.service, c.call); got != c.want {
-			t.Errorf("%s: allowed: %t", c.name, got)
-		}
+		expect.Equal(t, allows(c.service, c.call), c.want, "%s: allowed", c.name)
 	}
 }

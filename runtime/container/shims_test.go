@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/margolite/margolite/runtime/container"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // A stopped shim must not hide the containers of others, and its own are known not to respond until it goes on.
@@ -26,9 +27,7 @@ func TestAStoppedShimFailsNoList(t *testing.T) {
 		other := d.up(neighbour)
 		defer func() {
 			d.delete(other)
-			if err := d.RemoveProject(d.ctx(), "other"); err != nil {
-				t.Error(err)
-			}
+			expect.OK(t, d.RemoveProject(d.ctx(), "other"))
 		}()
 		pid := d.find(stopped).Pid
 		resume := d.stopShim(pid)
@@ -39,9 +38,7 @@ func TestAStoppedShimFailsNoList(t *testing.T) {
 			if found := d.find(stopped); found.State != container.Unresponsive || found.Pid != pid {
 				t.Errorf("the container of the stopped shim is %s with process %d, want %s with %d", found.State, found.Pid, container.Unresponsive, pid)
 			}
-			if found := d.find(other); found.State != container.Running {
-				t.Errorf("its neighbour is %s", found.State)
-			}
+			expect.Equal(t, d.find(other).State, container.Running, "its neighbour")
 		}
 		list, err := d.ListProject(d.ctx(), "other")
 		if err != nil || len(list) != 1 || list[0].ID != other || list[0].State != container.Running {
@@ -68,9 +65,7 @@ func TestAStoppedShimIsKilled(t *testing.T) {
 		defer watching.Wait()
 		defer cancel()
 		watching.Go(func() {
-			if err := d.WatchShims(ctx, func(string) {}); err != nil {
-				t.Error(err)
-			}
+			expect.OK(t, d.WatchShims(ctx, func(string) {}))
 		})
 		d.eventually("both containers have ended", func() bool {
 			return d.find(ids[0]).State == container.Created && d.find(ids[1]).State == container.Created
@@ -79,9 +74,7 @@ func TestAStoppedShimIsKilled(t *testing.T) {
 		d.eventually("their processes are gone", func() bool { return errors.Is(unix.Kill(pid, 0), unix.ESRCH) })
 		for _, id := range ids {
 			d.start(id)
-			if found := d.find(id); found.State != container.Running {
-				t.Errorf("after its start a container is %s", found.State)
-			}
+			expect.Equal(t, d.find(id).State, container.Running, "after its start a container")
 		}
 	})
 }
@@ -116,9 +109,7 @@ func TestAContainerWithAStoppedShimCanBeChanged(t *testing.T) {
 func (d *device) stopShim(pid int) (resume func()) {
 	d.Helper()
 	shim := parent(d, pid)
-	if err := unix.Kill(shim, unix.SIGSTOP); err != nil {
-		d.Fatal(err)
-	}
+	check(d, unix.Kill(shim, unix.SIGSTOP))
 	d.eventually("the shim has stopped", func() bool {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", shim))
 		return err == nil && bytes.HasPrefix(stat[bytes.LastIndexByte(stat, ')')+1:], []byte(" T"))

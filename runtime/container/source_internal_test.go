@@ -1,12 +1,13 @@
 package container
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/margolite/margolite/test/expect"
 )
 
 // Kernels before 5.6 are told apart by nothing but what they say.
@@ -24,9 +25,7 @@ func TestOpenWithoutLinksOnAnyKernel(t *testing.T) {
 			"link/b": unix.ELOOP, "link/.": unix.ELOOP, "a/last": unix.ELOOP,
 		} {
 			f, err := open(dir + "/" + path)
-			if !errors.Is(err, want) {
-				t.Errorf("%s: %s: %v, want %v", name, path, err, want)
-			}
+			expect.Error(t, err, want, "%s: %s", name, path)
 			if err == nil {
 				f.Close()
 			}

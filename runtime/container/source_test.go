@@ -9,6 +9,7 @@ import (
 
 	"github.com/margolite/margolite/runtime/compose"
 	"github.com/margolite/margolite/runtime/container"
+	"github.com/margolite/margolite/test/expect"
 )
 
 func TestSourcesLeadWhereTheyLed(t *testing.T) {
@@ -54,9 +55,7 @@ func TestSourcesLeadWhereTheyLed(t *testing.T) {
 
 	t.Log("what is gone is not made where its path does not lead any more")
 	check(t, os.Remove(filepath.Join(dir, "one")))
-	if err := d.Start(d.ctx(), id); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("started with %v", err)
-	}
+	expect.Error(t, d.Start(d.ctx(), id), os.ErrNotExist, "start")
 	check(t, os.Rename(filepath.Join(dir, "aside"), filepath.Join(dir, "one")))
 	d.start(id)
 	if left, _ := filepath.Glob(filepath.Join(d.run, "mounts/*")); len(left) != 0 {
@@ -81,17 +80,13 @@ func TestSourcesOfAKilledStart(t *testing.T) {
 	check(t, os.MkdirAll(left, 0o700))
 	run(t, "mount", "--rbind", dir, left)
 	d.restart()
-	if _, err := os.Lstat(left); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("it is left: %v", err)
-	}
+	expect.Error(t, expect.ErrorOf(os.Lstat(left)), os.ErrNotExist, "it is left")
 	c := d.config("web", "")
 	c.Service.Mounts = []compose.Mount{{Path: dir, Target: "/dir"}}
 	if out := d.sh(d.up(c), "cat /dir/below/file"); out != "below" {
 		t.Errorf("got %q", out)
 	}
-	if content, err := os.ReadFile(filepath.Join(below, "file")); err != nil || string(content) != "below" {
-		t.Errorf("below is %q, %v", content, err)
-	}
+	expect.Equal(t, string(must(os.ReadFile(filepath.Join(below, "file")))(t)), "below", "the file below")
 }
 
 func TestDevicesLeadWhereTheyLed(t *testing.T) {
@@ -105,12 +100,8 @@ func TestDevicesLeadWhereTheyLed(t *testing.T) {
 	d.sh(id, "echo > /dev/mine")
 	d.stop(id)
 	check(t, errors.Join(os.Remove(link), os.Symlink("/dev/kmsg", link)))
-	if err := d.Start(d.ctx(), id); !errors.Is(err, container.ErrMoved) {
-		t.Errorf("started with %v", err)
-	}
-	if err := d.Check(d.ctx(), c); !errors.Is(err, container.ErrMoved) {
-		t.Errorf("checked with %v", err)
-	}
+	expect.Error(t, d.Start(d.ctx(), id), container.ErrMoved, "start")
+	expect.Error(t, d.Check(d.ctx(), c), container.ErrMoved, "check")
 }
 
 func TestVolumesLeadWhereTheyLed(t *testing.T) {
@@ -127,7 +118,5 @@ func TestVolumesLeadWhereTheyLed(t *testing.T) {
 	}
 	d.delete(id)
 	check(t, errors.Join(os.Rename(real, real+"-aside"), os.Symlink("/etc", real)))
-	if err := d.Create(d.ctx(), c); !errors.Is(err, container.ErrMoved) {
-		t.Errorf("created with %v", err)
-	}
+	expect.Error(t, d.Create(d.ctx(), c), container.ErrMoved, "create")
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/margolite/margolite/runtime/compose"
 	"github.com/margolite/margolite/runtime/network"
+	"github.com/margolite/margolite/test/expect"
 )
 
 func build(t *testing.T, s compose.Service, image v1.ImageConfig, h Host, u specs.User) (*specs.Spec, error) {
@@ -55,9 +56,7 @@ func TestProcessArguments(t *testing.T) {
 				return
 			}
 			check(t, err)
-			if !slices.Equal(spec.Process.Args, test.want) {
-				t.Errorf("got %q, want %q", spec.Process.Args, test.want)
-			}
+			expect.Equal(t, spec.Process.Args, test.want, "arguments")
 		})
 	}
 }
@@ -65,12 +64,9 @@ func TestProcessArguments(t *testing.T) {
 func TestOBS06ProcessEnvironment(t *testing.T) {
 	image := shell
 	image.Env = []string{"PATH=/img", "A=image", "B=image", "=broken", "novalue"}
-	spec, err := build(t, compose.Service{Environment: map[string]string{"B": "service", "Z": "1", "C": ""}}, image, Host{}, specs.User{})
-	check(t, err)
+	spec := must(build(t, compose.Service{Environment: map[string]string{"B": "service", "Z": "1", "C": ""}}, image, Host{}, specs.User{}))(t)
 	want := []string{"PATH=/img", "HOSTNAME=web", "A=image", "B=service", "C=", "Z=1"}
-	if !slices.Equal(spec.Process.Env, want) {
-		t.Errorf("got %q, want %q", spec.Process.Env, want)
-	}
+	expect.Equal(t, spec.Process.Env, want, "environment")
 }
 
 // What the device gives to all containers gives way to what an image or a service
@@ -96,11 +92,8 @@ func TestWorkingDirectory(t *testing.T) {
 	} {
 		image := shell
 		image.WorkingDir = test.image
-		spec, err := build(t, compose.Service{WorkingDir: test.service}, image, Host{}, specs.User{})
-		check(t, err)
-		if spec.Process.Cwd != test.want {
-			t.Errorf("service %q in image %q: got %q, want %q", test.service, test.image, spec.Process.Cwd, test.want)
-		}
+		spec := must(build(t, compose.Service{WorkingDir: test.service}, image, Host{}, specs.User{}))(t)
+		expect.Equal(t, spec.Process.Cwd, test.want, "service %q in image %q", test.service, test.image)
 	}
 }
 
@@ -113,8 +106,7 @@ func TestMounts(t *testing.T) {
 		},
 		Tmpfs: []compose.Tmpfs{{Target: "/dev/shm", Options: []string{"size=1m"}}, {Target: "/var", Options: []string{"exec"}}},
 	}
-	spec, err := build(t, service, shell, Host{Cgroups: CgroupsV1}, specs.User{})
-	check(t, err)
+	spec := must(build(t, service, shell, Host{Cgroups: CgroupsV1}, specs.User{}))(t)
 	at := func(target string) (int, specs.Mount) {
 		var found []int
 		for i, m := range spec.Mounts {
@@ -166,18 +158,14 @@ func TestHostDecidesWhatTheKernelGives(t *testing.T) {
 	mounted := func(s *specs.Spec, target string) bool {
 		return slices.ContainsFunc(s.Mounts, func(m specs.Mount) bool { return m.Destination == target })
 	}
-	small, err := build(t, compose.Service{}, shell, Host{}, specs.User{})
-	check(t, err)
-	if *small.Process.OOMScoreAdj != 0 {
-		t.Errorf("it has an OOM score of %d", *small.Process.OOMScoreAdj)
-	}
+	small := must(build(t, compose.Service{}, shell, Host{}, specs.User{}))(t)
+	expect.Equal(t, *small.Process.OOMScoreAdj, 0, "it has an OOM score")
 	if mounted(small, "/dev/mqueue") || mounted(small, "/sys/fs/cgroup") || has(small, specs.CgroupNamespace) || small.Linux.Seccomp != nil || len(small.Linux.Sysctl) > 0 {
 		t.Error("a small kernel is asked for what it does not have")
 	}
-	full, err := build(t, compose.Service{}, shell, Host{
+	full := must(build(t, compose.Service{}, shell, Host{
 		Cgroups: CgroupsV2, CgroupNamespace: true, MessageQueues: true, UnprivilegedPorts: true, Seccomp: true, OpenFiles: 1 << 20,
-	}, specs.User{})
-	check(t, err)
+	}, specs.User{}))(t)
 	if !mounted(full, "/dev/mqueue") || !mounted(full, "/sys/fs/cgroup") || !has(full, specs.CgroupNamespace) || full.Linux.Seccomp == nil || len(full.Linux.Sysctl) == 0 {
 		t.Error("a full kernel is not used")
 	}
@@ -190,7 +178,5 @@ func TestHostDecidesWhatTheKernelGives(t *testing.T) {
 	if got := full.Linux.Namespaces[slices.IndexFunc(full.Linux.Namespaces, func(n specs.LinuxNamespace) bool { return n.Type == specs.NetworkNamespace })].Path; got != "/run/netns/x" {
 		t.Errorf("joins network namespace %q", got)
 	}
-	if full.Annotations[groupAnnotation] != "shop" {
-		t.Errorf("shim is grouped by %q", full.Annotations[groupAnnotation])
-	}
+	expect.Equal(t, full.Annotations[groupAnnotation], "shop", "shim is grouped by")
 }

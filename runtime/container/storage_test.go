@@ -23,6 +23,7 @@ import (
 	"github.com/margolite/margolite/runtime/container"
 	"github.com/margolite/margolite/runtime/containerd"
 	"github.com/margolite/margolite/runtime/log"
+	"github.com/margolite/margolite/test/expect"
 )
 
 func TestAnonymousVolumes(t *testing.T) {
@@ -47,9 +48,7 @@ func TestAnonymousVolumes(t *testing.T) {
 
 		c.Labels.Number = 2
 		other := d.up(c)
-		if out := d.sh(other, "ls /mine"); out != "" {
-			t.Errorf("another replica has %q", out)
-		}
+		expect.Equal(t, d.sh(other, "ls /mine"), "", "another replica")
 		d.delete(second)
 		d.delete(other)
 		volumes, err := d.Volumes(d.ctx())
@@ -117,9 +116,7 @@ func TestVolumesWithAType(t *testing.T) {
 		}
 		d.restart()
 		d.start(second)
-		if out := d.sh(second, "cat /disk/file; ls /memory"); out != "on disk" {
-			t.Errorf("after a reboot: %q", out)
-		}
+		expect.Equal(t, d.sh(second, "cat /disk/file; ls /memory"), "on disk", "after a reboot")
 		d.delete(second)
 		d.expectNothingLeft()
 	})
@@ -172,9 +169,7 @@ func TestExternalVolumes(t *testing.T) {
 	if out := d.sh(id, "cat /0/file /1/file /2/file"); out != "data\nmadememory" {
 		t.Errorf("got %q", out)
 	}
-	if err := d.RemoveVolume(d.ctx(), "shop", "data"); !errors.Is(err, container.ErrInUse) {
-		t.Errorf("a volume that another project mounts: %v", err)
-	}
+	expect.Error(t, d.RemoveVolume(d.ctx(), "shop", "data"), container.ErrInUse, "a volume that another project mounts")
 
 	// Nobody finds the volume of another project by its bare name.
 	c.Volumes["only_here"] = &compose.Volume{Name: "only_here", External: true}
@@ -184,9 +179,7 @@ func TestExternalVolumes(t *testing.T) {
 	if !errors.Is(err, container.ErrNotFound) || !strings.Contains(err.Error(), "service reader: mount at /x: external volume only_here") {
 		t.Errorf("got %v", err)
 	}
-	if _, err := d.tryCreate(c); !errors.Is(err, container.ErrNotFound) {
-		t.Errorf("got %v", err)
-	}
+	expect.Error(t, expect.ErrorOf(d.tryCreate(c)), container.ErrNotFound, "error")
 	d.delete(id)
 	d.delete(owned)
 }
@@ -214,17 +207,11 @@ func TestPrunedVolumes(t *testing.T) {
 		}
 	}
 	for range 2 {
-		if err := d.RemoveVolume(d.ctx(), "old", "logs"); err != nil {
-			t.Error(err)
-		}
+		expect.OK(t, d.RemoveVolume(d.ctx(), "old", "logs"))
 	}
-	if err := d.RemoveVolume(d.ctx(), "shop", "data"); !errors.Is(err, container.ErrInUse) {
-		t.Errorf("a volume in use: %v", err)
-	}
+	expect.Error(t, d.RemoveVolume(d.ctx(), "shop", "data"), container.ErrInUse, "a volume in use")
 	d.delete(id)
-	if err := d.RemoveVolume(d.ctx(), "shop", "data"); err != nil {
-		t.Error(err)
-	}
+	expect.OK(t, d.RemoveVolume(d.ctx(), "shop", "data"))
 	if d.HasVolume("shop", container.Volume{Name: "data"}) {
 		t.Error("it is still there")
 	}
@@ -249,22 +236,16 @@ func TestSubpaths(t *testing.T) {
 		}
 		for subpath, command := range map[string]string{"a/b": "cat /part/file", "within": "cat /part/file", "a/b/../b": "cat /part/file"} {
 			id := d.up(part(subpath))
-			if out := d.sh(id, command+"; echo more > /part/new"); out != "inside" {
-				t.Errorf("%s: %q", subpath, out)
-			}
+			expect.Equal(t, d.sh(id, command+"; echo more > /part/new"), "inside", "%s", subpath)
 			d.stop(id)
 			d.start(id) // again, as after a crash
 			d.delete(id)
 		}
 		id := d.up(part("single"))
-		if out := d.sh(id, "cat /part"); out != "single" {
-			t.Errorf("a file: %q", out)
-		}
+		expect.Equal(t, d.sh(id, "cat /part"), "single", "a file")
 		for _, subpath := range []string{"absolute", "relative", upwards, "nonesuch"} {
 			id := d.create(part(subpath))
-			if err := d.Start(d.ctx(), id); !errors.Is(err, container.ErrNotFound) {
-				t.Errorf("%s: %v", subpath, err)
-			}
+			expect.Error(t, d.Start(d.ctx(), id), container.ErrNotFound, "%s", subpath)
 			d.delete(id)
 		}
 	})
@@ -337,8 +318,7 @@ func TestConfigsAndSecrets(t *testing.T) {
 			return err
 		})
 		check(t, err)
-		record, err := d.client.ContainerService().Get(d.ctx(), id)
-		check(t, err)
+		record := must(d.client.ContainerService().Get(d.ctx(), id))(t)
 		if text := fmt.Sprintf("%v %s", record.Labels, record.Spec.GetValue()); strings.Contains(text, "tellnobody") {
 			t.Error("the record has the secret")
 		}
@@ -352,9 +332,7 @@ func TestConfigsAndSecrets(t *testing.T) {
 		d.stop(id)
 		check(t, os.RemoveAll(filepath.Join(d.run, "files")))
 		d.start(id)
-		if out := d.sh(id, look); out != want {
-			t.Errorf("after a reboot: %q", out)
-		}
+		expect.Equal(t, d.sh(id, look), want, "after a reboot")
 		d.delete(id)
 		if left, _ := filepath.Glob(filepath.Join(d.state, "files/*/*")); len(left) > 0 {
 			t.Errorf("left: %q", left)
@@ -368,8 +346,7 @@ func TestConfigsAndSecrets(t *testing.T) {
 func TestRootfsOfAPowerCut(t *testing.T) {
 	onEach(t, func(t *testing.T, d *device) {
 		id := d.create(d.config("web", ""))
-		mounts, err := d.client.SnapshotService("overlayfs").Mounts(d.ctx(), id)
-		check(t, err)
+		mounts := must(d.client.SnapshotService("overlayfs").Mounts(d.ctx(), id))(t)
 		lost := 0
 		for _, option := range mounts[0].Options {
 			if dir, ok := strings.CutPrefix(option, "upperdir="); ok {
@@ -411,8 +388,7 @@ func TestLeftoversOfAKilledAgentGo(t *testing.T) {
 	}
 	service := d.client.LeasesService()
 	for id, owner := range map[string]string{"own": d.state, "other": "/var/lib/other"} {
-		_, err := service.Create(d.ctx(), leases.WithID(id), leases.WithExpiration(time.Hour), leases.WithLabel("margolite/creating", owner))
-		check(t, err)
+		must(service.Create(d.ctx(), leases.WithID(id), leases.WithExpiration(time.Hour), leases.WithLabel("margolite/creating", owner)))(t)
 	}
 	d.restart()
 	check(t, d.RemoveLeftovers(d.ctx()))
@@ -427,9 +403,7 @@ func TestLeftoversOfAKilledAgentGo(t *testing.T) {
 	if left, err := service.List(d.ctx()); err != nil || len(left) != 1 || left[0].ID != "other" {
 		t.Errorf("leases left: %v, %v", left, err)
 	}
-	if err := service.Delete(d.ctx(), leases.Lease{ID: "other"}); err != nil {
-		t.Error(err)
-	}
+	expect.OK(t, service.Delete(d.ctx(), leases.Lease{ID: "other"}))
 	d.start(kept)
 	if out := d.sh(kept, "cat /s"); out != "kept" {
 		t.Errorf("got %q", out)
@@ -508,9 +482,7 @@ func TestBindMounts(t *testing.T) {
 	}
 	missing.Service.Mounts = nil
 	missing.Service.Devices = []compose.Device{{Path: "/dev/nonesuch", Target: "/dev/x", Permissions: "rw"}}
-	if err := d.Check(d.ctx(), missing); err == nil || !strings.Contains(err.Error(), "/dev/nonesuch") {
-		t.Errorf("got %v", err)
-	}
+	expect.ErrorWith(t, d.Check(d.ctx(), missing), "/dev/nonesuch", "error")
 }
 
 func TestJoinedNamespaces(t *testing.T) {
@@ -523,9 +495,7 @@ func TestJoinedNamespaces(t *testing.T) {
 		joiner.Labels.Joins = []container.Join{{Kind: specs.IPCNamespace, Service: "db", Number: 1}, {Kind: specs.PIDNamespace, Service: "db", Number: 1}}
 
 		first, second := d.create(owner), d.create(joiner)
-		if err := d.Start(d.ctx(), second); !errors.Is(err, container.ErrNotRunning) {
-			t.Errorf("before the other one runs: %v", err)
-		}
+		expect.Error(t, d.Start(d.ctx(), second), container.ErrNotRunning, "before the other one runs")
 		for range 2 { // the second time the other process has another number
 			d.start(first)
 			d.start(second)
@@ -562,9 +532,7 @@ func TestOpenInputAndTerminal(t *testing.T) {
 		d.eventually("the others have started", func() bool { return said("waits") == "start\n" && said("terminal") == "yes\n" })
 		d.restart() // the agent's end takes no input away
 		for _, name := range []string{"waits", "terminal"} {
-			if state := d.find(ids[name]).State; state != container.Running {
-				t.Errorf("%s is %s", name, state)
-			}
+			expect.Equal(t, d.find(ids[name]).State, container.Running, "%s", name)
 		}
 		d.eventually("the terminal's output is in its log", func() bool {
 			var text strings.Builder

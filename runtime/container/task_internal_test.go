@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
+
+	"github.com/margolite/margolite/test/expect"
 )
 
 // A container that meets the shim of its group while that one ends gets another.
@@ -70,9 +72,7 @@ func TestACreationIsFinished(t *testing.T) {
 					return nil
 				}
 				r := &runc{dir: "none"}
-				if _, err := r.unblocked(ctx, "create", "web", cancelledIdle, slow); !errors.Is(err, want) {
-					t.Errorf("it ends with %v, want %v", err, want)
-				}
+				expect.Error(t, expect.ErrorOf(r.unblocked(ctx, "create", "web", cancelledIdle, slow)), want, "it ends with")
 				if took := time.Since(begun); took > finishTimeout+time.Second {
 					t.Errorf("it ends after %s", took)
 				}

@@ -45,10 +45,7 @@ func TestADeletionThatWasBrokenOffLeavesNoShim(t *testing.T) {
 func (d *device) deleteInShim(id string, shim int) {
 	d.Helper()
 	version, address := endpoint(d, shim)
-	conn, err := net.Dial("unix", address)
-	if err != nil {
-		d.Fatal(err)
-	}
+	conn := must(net.Dial("unix", address))(d)
 	client := ttrpc.NewClient(conn)
 	defer client.Close()
 	service := fmt.Sprintf("containerd.task.v%d.Task", version) // both have the same messages
@@ -86,12 +83,10 @@ func endpoint(t testing.TB, shim int) (version int, address string) {
 
 func parent(t testing.TB, pid int) int {
 	t.Helper()
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	check(t, err)
+	status := must(os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)))(t)
 	_, rest, _ := strings.Cut(string(status), "PPid:")
 	line, _, _ := strings.Cut(rest, "\n")
-	number, err := strconv.Atoi(strings.TrimSpace(line))
-	check(t, err)
+	number := must(strconv.Atoi(strings.TrimSpace(line)))(t)
 	return number
 }
 
@@ -110,13 +105,10 @@ func TestAContainerThatRuncKnowsAlreadyStarts(t *testing.T) {
 func TestContainerOfADeviceThatHadAppArmor(t *testing.T) {
 	d := onOne(t)
 	id := d.create(d.config("web", ""))
-	record, err := d.client.ContainerService().Get(d.ctx(), id)
-	check(t, err)
+	record := must(d.client.ContainerService().Get(d.ctx(), id))(t)
 	spec := bytes.Replace(record.Spec.GetValue(), []byte(`"process":{`), []byte(`"process":{"apparmorProfile":"`+container.DefaultProfile+`",`), 1)
 	record.Spec = &anypb.Any{TypeUrl: record.Spec.GetTypeUrl(), Value: spec}
-	if _, err := d.client.ContainerService().Update(d.ctx(), record, "spec"); err != nil {
-		t.Fatal(err)
-	}
+	must(d.client.ContainerService().Update(d.ctx(), record, "spec"))(t)
 	d.start(id)
 	d.delete(id)
 }
@@ -131,9 +123,7 @@ func TestAContainerWithADamagedRecordIsMadeAnew(t *testing.T) {
 	} {
 		config := d.config("damaged", "")
 		r.ID = d.up(config)
-		if _, err := d.client.ContainerService().Update(d.ctx(), r, field); err != nil {
-			t.Fatal(err)
-		}
+		must(d.client.ContainerService().Update(d.ctx(), r, field))(t)
 		d.restart()
 		if all, err := d.List(d.ctx()); err != nil || len(all) > 0 {
 			t.Errorf("without its %s it counts: %v, %v", field, all, err)

@@ -1,7 +1,6 @@
 package container_test
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -14,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/margolite/margolite/runtime/container"
+	"github.com/margolite/margolite/test/expect"
 )
 
 const (
@@ -116,9 +116,7 @@ func TestLookupUserInHostileImages(t *testing.T) {
 			}()
 			select {
 			case err := <-answered:
-				if err == nil || !strings.Contains(err.Error(), test.err) {
-					t.Errorf("got error %v, want one with %q", err, test.err)
-				}
+				expect.ErrorWith(t, err, test.err, "error")
 			case <-time.After(10 * time.Second):
 				t.Fatal("no answer")
 			}
@@ -157,8 +155,7 @@ func FuzzLookupUser(f *testing.F) {
 // A container may hold a lease on its files, for which the kernel delays whoever opens them by 45 s.
 func TestLookupUserOfALeasedFile(t *testing.T) {
 	root := image(t, passwd, group)
-	held, err := os.OpenFile(filepath.Join(root, "etc", "passwd"), os.O_RDWR, 0)
-	check(t, err)
+	held := must(os.OpenFile(filepath.Join(root, "etc", "passwd"), os.O_RDWR, 0))(t)
 	defer held.Close()
 	if _, err := unix.FcntlInt(held.Fd(), unix.F_SETLEASE, unix.F_WRLCK); err != nil {
 		t.Skip("needs leases on files:", err)
@@ -170,9 +167,7 @@ func TestLookupUserOfALeasedFile(t *testing.T) {
 	}()
 	select {
 	case err := <-answered:
-		if !errors.Is(err, unix.EAGAIN) {
-			t.Errorf("the error is %v", err)
-		}
+		expect.Error(t, err, unix.EAGAIN, "the error")
 	case <-time.After(20 * time.Second):
 		t.Error("no answer")
 	}

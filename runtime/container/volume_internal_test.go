@@ -3,10 +3,11 @@ package container
 import (
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"syscall"
 	"testing"
+
+	"github.com/margolite/margolite/test/expect"
 )
 
 // volumeRig is an image with a directory, and an empty volume.
@@ -45,15 +46,12 @@ func TestFillVolume(t *testing.T) {
 				check(t, os.WriteFile(filepath.Join(dir, test.mine), nil, 0o600))
 			}
 			check(t, fillVolume(dir, root, test.target, false))
-			entries, err := os.ReadDir(dir)
-			check(t, err)
+			entries := must(os.ReadDir(dir))(t)
 			var got []string
 			for _, e := range entries {
 				got = append(got, e.Name())
 			}
-			if !slices.Equal(got, test.want) {
-				t.Errorf("volume has %q, want %q", got, test.want)
-			}
+			expect.Equal(t, got, test.want, "volume")
 		})
 	}
 }

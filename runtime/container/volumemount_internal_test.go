@@ -1,8 +1,9 @@
 package container
 
 import (
-	"slices"
 	"testing"
+
+	"github.com/margolite/margolite/test/expect"
 )
 
 func TestMountOfAVolume(t *testing.T) {
@@ -24,11 +25,8 @@ func TestMountOfAVolume(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			m, err := test.volume.mount(t.Context())
-			check(t, err)
-			if !slices.Equal(m.Options, test.options) {
-				t.Errorf("got %q, want %q", m.Options, test.options)
-			}
+			m := must(test.volume.mount(t.Context()))(t)
+			expect.Equal(t, m.Options, test.options, "options")
 		})
 	}
 }

@@ -32,7 +32,7 @@ func Contains(t testing.TB, text, part, what string, args ...any) {
 	}
 }
 
-// Error expects an error that is, or wraps, another one.
+// Error expects an error that is, or wraps, another one; nil: none.
 func Error(t testing.TB, err, want error, what string, args ...any) {
 	t.Helper()
 	if !errors.Is(err, want) {
@@ -42,3 +42,19 @@ func Error(t testing.TB, err, want error, what string, args ...any) {
 
 // ErrorOf is the error of a call whose value does not matter.
 func ErrorOf[T any](_ T, err error) error { return err }
+
+// OK expects no error.
+func OK(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// ErrorWith expects an error whose text has a part in it.
+func ErrorWith(t testing.TB, err error, part, what string, args ...any) {
+	t.Helper()
+	if err == nil || !strings.Contains(err.Error(), part) {
+		t.Errorf("%s: got error %v, want one with %q", fmt.Sprintf(what, args...), err, part)
+	}
+}
