@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/margolite/margolite/capability"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // files are the files of a machine below its root: their content, or behind
@@ -207,9 +208,7 @@ func TestMachinesAreDiscovered(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := capability.Discover(t.Context(), row.machine.write(t), capability.Options{Architecture: row.architecture})
-			if err != nil {
-				t.Error(err)
-			}
+			expect.OK(t, err)
 			if got.Storage == 0 {
 				t.Error("no storage found")
 			}
@@ -242,9 +241,7 @@ func TestCAP05LimitsOfAContainerCount(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := capability.Discover(t.Context(), all(computer(), row.limits).write(t), capability.Options{Workloads: "margo"})
-			if err != nil {
-				t.Error(err)
-			}
+			expect.OK(t, err)
 			if got.CPU.Cores != row.cores || got.Memory != row.memory {
 				t.Errorf("%v cores and %d bytes, want %v and %d", got.CPU.Cores, got.Memory, row.cores, row.memory)
 			}
@@ -258,9 +255,8 @@ func TestWhatCannotBeReadLeavesTheOtherFactsAlone(t *testing.T) {
 		"etc/board.json": "{",
 	})
 	got, err := capability.Discover(t.Context(), broken.write(t), capability.Options{StateDir: "relative/and/missing"})
-	if err == nil || !strings.Contains(err.Error(), "memory") || !strings.Contains(err.Error(), "board.json") {
-		t.Errorf("error is %v, want memory and board.json in it", err)
-	}
+	expect.ErrorWith(t, err, "memory", "error")
+	expect.ErrorWith(t, err, "board.json", "error")
 	if got.Memory != 0 || got.CPU.Cores != 4 || got.Identity.SerialNumber != "PF45343-AA" || got.Storage == 0 {
 		t.Errorf("got %+v", got)
 	}

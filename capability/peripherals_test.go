@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/margolite/margolite/capability"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // part is a device of a platform with its driver, and what the device tree says
@@ -124,9 +125,7 @@ func TestPeripheralsOfMakersDriversAreFound(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := capability.Discover(t.Context(), all(row.machine, files{"proc/meminfo": "MemTotal: 1 kB\n", "sys/devices/system/cpu/online": "0\n"}).write(t), capability.Options{})
-			if err != nil {
-				t.Error(err)
-			}
+			expect.OK(t, err)
 			if diff := cmp.Diff(row.want, got.Peripherals); diff != "" {
 				t.Error(diff)
 			}
@@ -158,9 +157,7 @@ func TestVariantsOf32BitARM(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			root := files{"proc/cpuinfo": row.cpuinfo}.write(t)
 			got, _ := capability.Discover(t.Context(), root, capability.Options{Architecture: "arm"})
-			if got.CPU.Variant != row.variant {
-				t.Errorf("variant %q, want %q", got.CPU.Variant, row.variant)
-			}
+			expect.Equal(t, got.CPU.Variant, row.variant, "variant")
 			if got, _ := capability.Discover(t.Context(), root, capability.Options{Architecture: "arm64"}); got.CPU.Variant != "" {
 				t.Errorf("variant %q of 64 bit", got.CPU.Variant)
 			}
@@ -199,12 +196,8 @@ func TestCAP05WhatTheOperatorOffersCounts(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			before := names(found)
 			got := row.offer.Of(found)
-			if offered := (numbers{got.CPU.Cores, got.Memory, got.Storage}); offered != row.want {
-				t.Errorf("offered is %+v, want %+v", offered, row.want)
-			}
-			if all := names(got); all != row.interfaces+"; "+row.peripherals {
-				t.Errorf("offered is %s", all)
-			}
+			expect.Equal(t, numbers{got.CPU.Cores, got.Memory, got.Storage}, row.want, "offered")
+			expect.Equal(t, names(got), row.interfaces+"; "+row.peripherals, "offered")
 			if after := names(found); after != before || found.CPU.Cores != 4 {
 				t.Errorf("what was found is %s now", after)
 			}

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/margolite/margolite/test/expect"
 )
 
 func TestEventsOfDevicesThatMatter(t *testing.T) {
@@ -30,9 +32,7 @@ func TestEventsOfDevicesThatMatter(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			e, ok := parseUevent(row.message)
-			if got := ok && e.matters(); got != row.matters {
-				t.Errorf("%+v matters: %v, want %v", e, got, row.matters)
-			}
+			expect.Equal(t, ok && e.matters(), row.matters, "%+v matters", e)
 		})
 	}
 }
@@ -62,9 +62,7 @@ func TestEventsAreFollowedUntilTheEnd(t *testing.T) {
 	}
 	<-told
 	cancel()
-	if err := <-ended; err != nil {
-		t.Errorf("it ended with %v", err)
-	}
+	expect.Error(t, <-ended, nil, "error")
 	if len(told) > 0 {
 		t.Errorf("it told %d times more", len(told))
 	}
@@ -91,9 +89,7 @@ func TestTheKernelTellsOfDevices(t *testing.T) {
 		t.Error("the event did not come")
 	}
 	cancel()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
+	expect.OK(t, <-ended)
 }
 
 func FuzzUevent(f *testing.F) {

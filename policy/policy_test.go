@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/margolite/margolite/policy"
+	"github.com/margolite/margolite/test/expect"
 )
 
 const (
@@ -61,9 +62,7 @@ func TestApproval(t *testing.T) {
 			case len(v.Reasons) != 1 || v.Reasons[0].Code != policy.WaitsForApproval || v.Go || v.Rejected || !v.Until.IsZero():
 				got = fmt.Sprintf("%+v", v)
 			}
-			if got != want {
-				t.Errorf("rule %q, %s, answer %q: %s, want %s", c.rule, c.kind, answer, got, want)
-			}
+			expect.Equal(t, got, want, "rule %q, %s, answer %q", c.rule, c.kind, answer)
 		}
 	}
 }

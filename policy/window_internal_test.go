@@ -2,9 +2,10 @@ package policy
 
 import (
 	"errors"
-	"strings"
 	"testing"
 	"time"
+
+	"github.com/margolite/margolite/test/expect"
 )
 
 // A device without a time zone database is told so, and can use UTC.
@@ -15,12 +16,8 @@ func TestMissingZoneDatabaseIsNamed(t *testing.T) {
 		}
 		return nil, errors.New("unknown time zone " + name)
 	}
-	if _, err := parseWindow("01:00-02:00 Europe/Berlin", nil, without); err == nil || !strings.Contains(err.Error(), "no time zone database") {
-		t.Errorf("error is %v", err)
-	}
+	expect.ErrorWith(t, expect.ErrorOf(parseWindow("01:00-02:00 Europe/Berlin", nil, without)), "no time zone database", "error")
 	for _, text := range []string{"01:00-02:00", "01:00-02:00 UTC"} {
-		if _, err := parseWindow(text, nil, without); err != nil {
-			t.Errorf("%s: %v", text, err)
-		}
+		expect.Error(t, expect.ErrorOf(parseWindow(text, nil, without)), nil, "%s", text)
 	}
 }

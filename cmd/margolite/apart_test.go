@@ -19,6 +19,7 @@ import (
 
 	"github.com/margolite/margolite/runtime/embedded"
 	"github.com/margolite/margolite/store"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // raceDetected says that this program was built with the race detector.
@@ -45,11 +46,8 @@ func TestADatabaseWithoutEndIsDamaged(t *testing.T) {
 		}), db.Close())
 	}
 	check(t, err)
-	if err := checkDatabase(t.Context())(path); err != nil {
-		t.Errorf("a sound one: %v", err)
-	}
-	data, err := os.ReadFile(path)
-	check(t, err)
+	expect.Error(t, checkDatabase(t.Context())(path), nil, "a sound one")
+	data := must(os.ReadFile(path))(t)
 	for at := 2 * 4096; at < len(data); at += 4096 {
 		if page := data[at:][:4096]; page[8] == 1 { // a branch
 			for i := range int(binary.NativeEndian.Uint16(page[10:])) {
@@ -58,9 +56,7 @@ func TestADatabaseWithoutEndIsDamaged(t *testing.T) {
 		}
 	}
 	check(t, os.WriteFile(path, data, 0o600))
-	if err := checkDatabase(t.Context())(path); !errors.Is(err, embedded.ErrDamaged) {
-		t.Errorf("checking it fails with %v", err)
-	}
+	expect.Error(t, checkDatabase(t.Context())(path), embedded.ErrDamaged, "checking it fails with")
 	read := func(ctx context.Context) error {
 		out, err := doApart(ctx)("read", path, "some")
 		if err != nil {
@@ -74,9 +70,7 @@ func TestADatabaseWithoutEndIsDamaged(t *testing.T) {
 	}
 	stopped, stop := context.WithCancel(t.Context())
 	stop()
-	if err := read(stopped); !errors.Is(err, context.Canceled) {
-		t.Errorf("when the agent stops it fails with %v", err)
-	}
+	expect.Error(t, read(stopped), context.Canceled, "when the agent stops it fails with")
 }
 
 // Whether a process ended at its own bound or was refused memory by the system, Go says
@@ -95,9 +89,7 @@ func TestASystemThatRefusesMemoryIsNoDamage(t *testing.T) {
 		check(t, err)
 		return p.Close()
 	}
-	if err := end(); !errors.Is(err, store.ErrCorrupt) {
-		t.Errorf("where there is memory it fails with %v", err)
-	}
+	expect.Error(t, end(), store.ErrCorrupt, "where there is memory it fails with")
 	status, err := os.ReadFile("/proc/self/status")
 	check(t, err)
 	var kib uint64

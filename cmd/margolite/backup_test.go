@@ -16,6 +16,7 @@ import (
 
 	"github.com/margolite/margolite/cmd/command"
 	"github.com/margolite/margolite/store"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // backedDevice is a device with a configuration, an identity and records.
@@ -57,8 +58,7 @@ func (d backedDevice) accept(version uint64) {
 
 func (d backedDevice) with(do func(s *store.Store)) {
 	d.t.Helper()
-	s, err := store.Open(filepath.Join(d.dir, "state", "margolite.db"), store.Options{Passing: passingSettings()})
-	check(d.t, err)
+	s := must(store.Open(filepath.Join(d.dir, "state", "margolite.db"), store.Options{Passing: passingSettings()}))(d.t)
 	do(s)
 	check(d.t, s.Close())
 }
@@ -75,9 +75,7 @@ func (d backedDevice) holds() (line string) {
 		check(d.t, errors.Join(err, deploymentsErr, clientErr, reportsErr, journalErr))
 		line = fmt.Sprintf("version %d%s", m.Version, m.ETag)
 		for _, a := range deployments {
-			if _, err := s.Artifact(a.Desired.Digest); err != nil {
-				d.t.Error(err)
-			}
+			expect.OK(d.t, expect.ErrorOf(s.Artifact(a.Desired.Digest)))
 			line += fmt.Sprintf(", %s %d, former %d, %s by %s", a.ID, a.Desired.Version, a.Former.Version, a.Answers[0].Verdict, a.Answers[0].By)
 		}
 		line += fmt.Sprintf(", %q, %d reports, %d entries", client, reports, v.Entries)
@@ -115,9 +113,7 @@ func (d backedDevice) leavesNothing() {
 		}
 		return err
 	})
-	if err != nil {
-		d.t.Error(err)
-	}
+	expect.OK(d.t, err)
 }
 
 func TestABackupIsRestoredOnAnotherDevice(t *testing.T) {
@@ -138,9 +134,7 @@ func TestABackupIsRestoredOnAnotherDevice(t *testing.T) {
 	}
 	plain.leavesNothing()
 	plain.done("restore", file, "--another-device")
-	if got, want := plain.holds(), `version 7, app 7, former 6, approved by ada, "", 0 reports, 2 entries`; got != want {
-		t.Errorf("without identity there is %s, want %s", got, want)
-	}
+	expect.Equal(t, plain.holds(), `version 7, app 7, former 6, approved by ada, "", 0 reports, 2 entries`, "without identity the device holds")
 	if plain.file("device.key") != "key of device: {id: gw-2}\n" || plain.file("state/device-id") != "" {
 		t.Error("the identity changed without being asked for")
 	}
@@ -209,13 +203,9 @@ func TestAStaleBackupBringsNoOlderManifestBack(t *testing.T) {
 	if got := d.call("restore", file); got.code != command.Failed || !strings.Contains(got.err, "version 7 of the manifest, and this device has accepted version 9") {
 		t.Errorf("a stale backup: %+v", got)
 	}
-	if got := d.holds(); got != want {
-		t.Errorf("there is %s, want %s", got, want)
-	}
+	expect.Equal(t, d.holds(), want, "the device holds")
 	check(t, os.Remove(filepath.Join(d.dir, "state", "margolite.db"))) // accepted.json still knows
-	if got := d.call("restore", file); got.code != command.Failed {
-		t.Errorf("a stale backup on a device without a database: %+v", got)
-	}
+	expect.Equal(t, d.call("restore", file).code, command.Failed, "a stale backup on a device without a database")
 	d.leavesNothing()
 }
 
@@ -231,12 +221,10 @@ func TestARestoreIsWholeOrNotAtAll(t *testing.T) {
 		d.accept(3)
 		before := d.holds()
 		state := filepath.Join(d.dir, "state")
-		cfg, err := (&cli{configFile: d.config}).load(true)
-		check(t, err)
+		cfg := must((&cli{configFile: d.config}).load(true))(t)
 		d.with(func(own *store.Store) {
 			r := &restoration{config: cfg, another: true, passphrase: old.secret, own: own}
-			f, err := os.Open(file)
-			check(t, err)
+			f := must(os.Open(file))(t)
 			defer f.Close()
 			check(t, r.stage(f))
 		})
@@ -313,7 +301,5 @@ func TestNoOtherFileIsRestored(t *testing.T) {
 		}
 		d.leavesNothing()
 	}
-	if got := d.holds(); got != want {
-		t.Errorf("there is %s, want %s", got, want)
-	}
+	expect.Equal(t, d.holds(), want, "the device holds")
 }

@@ -43,8 +43,7 @@ func TestCAP04CAP14RecordedMachinesAreReported(t *testing.T) {
 			if update {
 				check(t, os.WriteFile(expected, indented.Bytes(), 0o644))
 			}
-			want, err := os.ReadFile(expected)
-			check(t, err)
+			want := must(os.ReadFile(expected))(t)
 			if diff := cmp.Diff(string(want), indented.String()); diff != "" {
 				t.Error(diff)
 			}

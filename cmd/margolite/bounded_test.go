@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/margolite/margolite/cmd/margolite/config"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // What workloads write to state.run is bounded by file systems that outlive the agent,
@@ -38,9 +39,7 @@ func TestBoundedDirectories(t *testing.T) {
 
 	bound()
 	file := filepath.Join(logs, "c-json.log")
-	if err := os.WriteFile(file, make([]byte, 2<<20), 0o600); !errors.Is(err, unix.ENOSPC) {
-		t.Errorf("more than the total is written: %v", err)
-	}
+	expect.Error(t, os.WriteFile(file, make([]byte, 2<<20), 0o600), unix.ENOSPC, "more than the total is written")
 	check(t, os.WriteFile(file, []byte("kept"), 0o600))
 	cfg.Runtime.Logs.Total = 3 << 20
 	bound() // the next start of the agent
@@ -50,22 +49,16 @@ func TestBoundedDirectories(t *testing.T) {
 	if info, err := os.Stat(locks); err != nil || info.Mode() != os.ModeDir|os.ModeSticky|0o777 || size(locks) != 4<<20 {
 		t.Errorf("locks: %v, %v, %d bytes", info, err, size(locks))
 	}
-	if err := errors.Join(unboundDirs(cfg), unboundDirs(cfg), os.Remove(logs), os.Remove(locks)); err != nil {
-		t.Error(err)
-	}
+	expect.OK(t, errors.Join(unboundDirs(cfg), unboundDirs(cfg), os.Remove(logs), os.Remove(locks)))
 
 	// An agent that knew nothing of it has left files.
 	file = filepath.Join(locks, "press")
 	check(t, errors.Join(os.Mkdir(locks, 0o777), os.WriteFile(file, nil, 0o600)))
 	bound()
-	if _, err := os.Stat(file); err != nil {
-		t.Errorf("after an upgrade: %v", err)
-	}
+	expect.Error(t, expect.ErrorOf(os.Stat(file)), nil, "after an upgrade")
 
 	cfg.Runtime.Logs.Dir = t.TempDir()
 	check(t, errors.Join(unboundDirs(cfg), os.Remove(logs)))
 	bound()
-	if _, err := os.Stat(logs); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("with logs elsewhere: %v", err)
-	}
+	expect.Error(t, expect.ErrorOf(os.Stat(logs)), os.ErrNotExist, "with logs elsewhere")
 }

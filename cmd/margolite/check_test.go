@@ -10,8 +10,7 @@ import (
 
 // Whoever reads a line of check finds it explained.
 func TestEveryFindingIsExplained(t *testing.T) {
-	page, err := os.ReadFile("README.md")
-	check(t, err)
+	page := must(os.ReadFile("README.md"))(t)
 	for dir, c := range map[string]struct {
 		least int      // of names that there are
 		names []string // how the code names what it looked at
@@ -23,12 +22,10 @@ func TestEveryFindingIsExplained(t *testing.T) {
 		"../../runtime/embedded": {7, []string{`Object: "([^"]+)"`}},
 		"../../runtime/network":  {13, []string{`lacks\(.*, "([^"]+)", "`, `\{"([^"]+)", "[^"]+", (?:true|false), `, `What: "([^"]+)"`}},
 	} {
-		files, err := filepath.Glob(filepath.Join(dir, "*.go"))
-		check(t, err)
+		files := must(filepath.Glob(filepath.Join(dir, "*.go")))(t)
 		found := map[string]bool{}
 		for _, file := range files {
-			source, err := os.ReadFile(file)
-			check(t, err)
+			source := must(os.ReadFile(file))(t)
 			if strings.HasSuffix(file, "_test.go") {
 				continue
 			}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/margolite/margolite/cmd/command"
+	"github.com/margolite/margolite/test/expect"
 )
 
 func TestNothingIsClearedWithoutAYes(t *testing.T) {
@@ -20,7 +21,5 @@ func TestNothingIsClearedWithoutAYes(t *testing.T) {
 	if got.code != command.Failed || !strings.Contains(got.err, "repeat this ") {
 		t.Errorf("without a terminal: %+v", got)
 	}
-	if got := call(t, "clear", "now"); got.code != command.Usage {
-		t.Errorf("clear now: %+v", got)
-	}
+	expect.Equal(t, call(t, "clear", "now").code, command.Usage, "clear now")
 }

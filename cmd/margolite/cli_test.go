@@ -21,6 +21,7 @@ import (
 	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/cmd/command"
 	"github.com/margolite/margolite/test/cosigned"
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/openpgp"
 )
 
@@ -187,16 +188,13 @@ func (a *fakeAgent) ComposePs(_ context.Context, project string) ([]control.Serv
 func serve(t *testing.T, a *fakeAgent) string {
 	t.Helper()
 	file := configuration(t)
-	l, err := control.Listen(filepath.Join(filepath.Dir(file), "control.sock"))
-	check(t, err)
+	l := must(control.Listen(filepath.Join(filepath.Dir(file), "control.sock")))(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
 	go func() { done <- control.NewServer(a, slog.New(slog.DiscardHandler)).Run(ctx, l, nil) }()
 	t.Cleanup(func() {
 		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+		expect.OK(t, <-done)
 	})
 	return file
 }
@@ -373,9 +371,7 @@ func TestCapabilitiesAreToldWithAndWithoutAnAgent(t *testing.T) {
 func TestErrorsOfTheAgentAreFailures(t *testing.T) {
 	a := &fakeAgent{}
 	file := serve(t, a)
-	if got := call(t, "sync", "--config", file); got != (answer{}) {
-		t.Errorf("a good sync: %+v, want silence", got)
-	}
+	expect.Equal(t, call(t, "sync", "--config", file), answer{}, "a good sync")
 	a.syncErr = errors.New("manifest refused: version 4 is lower than the accepted 5")
 	if got := call(t, "sync", "--config", file); got.code != command.Failed || got.err != "margolite: "+a.syncErr.Error()+"\n" {
 		t.Errorf("a refused manifest: %+v", got)
@@ -594,14 +590,11 @@ func TestCheckLooksAtTheKeysOfImages(t *testing.T) {
 	write(t, file, fmt.Sprintf("state: {dir: %[1]s/state, run: %[1]s}\npolicy: {imageKeys: {registry.example: [%[2]s]}, allow: {unsignedImages: false}}\n", dir, pub))
 	says := checks(t, file)
 	says(`warning  policy.imageKeys "registry.example": cannot read keys: open ` + pub)
-	key, err := cosigned.NewKey("ed25519")
-	check(t, err)
-	private, err := key.Private()
-	check(t, err)
+	key := must(cosigned.NewKey("ed25519"))(t)
+	private := must(key.Private())(t)
 	write(t, pub, string(private))
 	says(`warning  policy.imageKeys "registry.example": cannot read keys: ` + pub + ": it holds a private key")
-	public, err := key.Public()
-	check(t, err)
+	public := must(key.Public())(t)
 	write(t, pub, string(public))
 	says(`ok       policy.imageKeys "registry.example": 1 keys are valid`)
 
@@ -618,9 +611,7 @@ func TestVersionSaysTheCommitOnce(t *testing.T) {
 		"5807181": true, "5807181-dirty": true, "v0.2.0-3-g5807181": true, "v0.2.0-3-g5807181-dirty": true,
 		"v0.2.0": false, "dev": false, "580": false, "1234567": false,
 	} {
-		if got := names(version, commit); got != want {
-			t.Errorf("version %s names commit %s: %v, want %v", version, commit, got, want)
-		}
+		expect.Equal(t, names(version, commit), want, "version %s names commit %s", version, commit)
 	}
 }
 
@@ -642,8 +633,7 @@ func TestCheckWithoutRoot(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, to be another user")
 	}
-	dir, err := os.MkdirTemp("/tmp", "cli-")
-	check(t, err)
+	dir := must(os.MkdirTemp("/tmp", "cli-"))(t)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	file := write(t, filepath.Join(dir, "config.yaml"), fmt.Sprintf("state: {dir: %[1]s/state, run: %[1]s}\n", dir))
 	check(t, errors.Join(os.Chmod(dir, 0o755), os.Chmod(file, 0o644)))
@@ -659,9 +649,7 @@ func TestCheckWithoutRoot(t *testing.T) {
 		object, _, _ := strings.Cut(strings.TrimPrefix(line, "failed   "), ":")
 		switch object {
 		case "state.dir", "state.run", "containers":
-			if !strings.Contains(line, "fix: run this command as root") {
-				t.Errorf("a wrong mend: %s", line)
-			}
+			expect.Contains(t, line, "fix: run this command as root", "a wrong mend")
 		}
 	}
 	if n := strings.Count(string(out), "run this command as root"); n != 3 {

@@ -9,11 +9,9 @@ import (
 )
 
 func TestCheckLooksForACollector(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	check(t, err)
+	l := must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	t.Cleanup(func() { _ = l.Close() })
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	check(t, err)
+	closed := must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	nobody := closed.Addr().String()
 	check(t, closed.Close())
 	there := l.Addr().String()

@@ -13,6 +13,7 @@ import (
 
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/cmd/command"
+	"github.com/margolite/margolite/test/expect"
 )
 
 const shop = "name: shop\nservices: {web: {image: app}}\n"
@@ -83,9 +84,7 @@ func TestComposePassesOptionsOn(t *testing.T) {
 		t.Errorf("%+v, the agent was asked for\n%+v, want\n%+v", got, a.up, want)
 	}
 	call(t, "compose", "--config", file, "-p", "shop", "down", "-v", "-t", "7")
-	if want := (control.DownRequest{Project: "shop", Volumes: true, Timeout: &seven}); !reflect.DeepEqual(a.down, want) {
-		t.Errorf("the agent was asked for %+v, want %+v", a.down, want)
-	}
+	expect.Equal(t, a.down, control.DownRequest{Project: "shop", Volumes: true, Timeout: &seven}, "the agent was asked for")
 	call(t, "compose", "--config", file, "-f", first, "up", "--force-recreate")
 	if !a.up.Recreate {
 		t.Error("nothing is recreated")
@@ -148,21 +147,15 @@ func TestComposeReadsStandardInputAndPipes(t *testing.T) {
 			t.Errorf("%+v, want %s", got, c.says)
 		}
 	}
-	if got := callWith(t, text, "compose", "-f", "-", "-f", "-", "config"); !strings.Contains(got.err, "- can only be read once") {
-		t.Errorf("twice: %+v", got)
-	}
+	expect.Contains(t, callWith(t, text, "compose", "-f", "-", "-f", "-", "config").err, "- can only be read once", "twice")
 }
 
 func TestProgressIsPlainWhereThereIsNoTerminal(t *testing.T) {
 	file := serve(t, &fakeAgent{})
 	compose := write(t, filepath.Join(t.TempDir(), "app.yaml"), shop)
 	const want = "warning: doubtful\npulling registry/app:1.0\npulled registry/app:1.0, 2.0 kB\ncreate container web-1\nstart container web-1\nsettle\n"
-	if got := call(t, "compose", "up", "-f", compose, "--config", file); got.err != want {
-		t.Errorf("progress is %q, want %q", got.err, want)
-	}
-	if got := call(t, "compose", "up", "-q", "-f", compose, "--config", file); got != (answer{}) {
-		t.Errorf("with --quiet: %+v", got)
-	}
+	expect.Equal(t, call(t, "compose", "up", "-f", compose, "--config", file).err, want, "progress")
+	expect.Equal(t, call(t, "compose", "up", "-q", "-f", compose, "--config", file), answer{}, "with --quiet")
 }
 
 func TestComposeConfigTouchesNothing(t *testing.T) {
@@ -213,12 +206,8 @@ func TestLogsCarryTheirFlags(t *testing.T) {
 		Deployment: "d", Services: []string{"a", "b"}, Timestamps: true, Prefix: control.PrefixNever,
 		Since: time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC), Until: time.Unix(1000, 0).UTC(),
 	}
-	if !reflect.DeepEqual(a.logs, want) {
-		t.Errorf("the agent was asked for %+v, want %+v", a.logs, want)
-	}
-	if got.err != "" {
-		t.Errorf("%+v", got)
-	}
+	expect.Equal(t, a.logs, want, "the agent was asked for")
+	expect.Equal(t, got.err, "", "%+v", got)
 	call(t, "compose", "-p", "p", "logs", "--since", "10m", "--config", file)
 	if ago := time.Since(a.logs.Since); ago < 9*time.Minute || ago > 11*time.Minute || a.logs.Prefix != control.PrefixAlways {
 		t.Errorf("the agent was asked for %+v", a.logs)

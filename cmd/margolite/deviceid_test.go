@@ -8,6 +8,7 @@ import (
 	"github.com/margolite/margolite/agent"
 	"github.com/margolite/margolite/capability"
 	"github.com/margolite/margolite/cmd/margolite/config"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // A device that nothing tells from others gets an id once, and stays with it.
@@ -27,12 +28,8 @@ func TestADeviceWithoutAnIdentityKeepsTheIDMadeForIt(t *testing.T) {
 		t.Fatalf("made is %q, %v", device.ID, err)
 	}
 	machine = capability.Identity{SerialNumber: "4711", MachineID: "0123456789abcdef0123456789abcdef"} // after its first start
-	if id, err := is(); err != nil || id != device.ID {
-		t.Errorf("it becomes %q, %v", id, err)
-	}
-	if same, err := identified(cfg, device, nil); err != nil || same.ID != device.ID {
-		t.Errorf("at the next start it becomes %q, %v", same.ID, err)
-	}
+	expect.Equal(t, must(is())(t), device.ID, "it becomes")
+	expect.Equal(t, must(identified(cfg, device, nil))(t).ID, device.ID, "at the next start it becomes")
 	for _, content := range []string{"", "a b", "../x\n\x00"} {
 		check(t, os.WriteFile(madeDeviceID("/", cfg), []byte(content), 0o600))
 		if id, err := is(); err == nil || errors.Is(err, errNoIdentity) {
@@ -40,7 +37,5 @@ func TestADeviceWithoutAnIdentityKeepsTheIDMadeForIt(t *testing.T) {
 		}
 	}
 	cfg.Device.ID = "edge-01"
-	if id, err := is(); err != nil || id != "edge-01" {
-		t.Errorf("with one in the configuration it is %q, %v", id, err)
-	}
+	expect.Equal(t, must(is())(t), "edge-01", "with one in the configuration it")
 }

@@ -15,14 +15,14 @@ import (
 	"github.com/margolite/margolite/cmd/command"
 	"github.com/margolite/margolite/cmd/margolite/config"
 	"github.com/margolite/margolite/policy"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // What a rule closes is closed where its links lead, also where the end of the
 // path does not exist yet. A path that the site has opened is not followed: who
 // may write there could make it lead to anything.
 func TestRulesForMountsFollowLinks(t *testing.T) {
-	root, err := filepath.EvalSymlinks(t.TempDir())
-	check(t, err)
+	root := must(filepath.EvalSymlinks(t.TempDir()))(t)
 	in := func(name string) string { return filepath.Join(root, name) }
 	for _, name := range []string{"usr/bin", "data", "etc"} {
 		check(t, os.MkdirAll(in(name), 0o755))
@@ -53,9 +53,7 @@ func TestTheSocketIsSharedWithAGroup(t *testing.T) {
 	check(t, err)
 	defer l.Close()
 	for _, group := range []string{ownGroup(t), ""} {
-		if err := share(path, group); err != nil {
-			t.Errorf("group %q: %v", group, err)
-		}
+		expect.Error(t, share(path, group), nil, "group %q", group)
 	}
 	err = share(path, "nobody-has-this")
 	if !strings.Contains(command.HintOf(err), "groupadd --system nobody-has-this") || !strings.Contains(err.Error(), path) {
@@ -89,17 +87,14 @@ func TestCheckSaysWhenNobodyCouldApprove(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "config.yaml")
 			write(t, file, c.file)
-			cfg, err := config.Load(file)
-			check(t, err)
+			cfg := must(config.Load(file))(t)
 			got := ""
 			var all findings
 			all.group(cfg)
 			for _, f := range all {
 				got = f.Result
 			}
-			if got != c.result {
-				t.Errorf("the finding is %q, want %q", got, c.result)
-			}
+			expect.Equal(t, got, c.result, "the finding")
 		})
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/margolite/margolite/test/expect"
 )
 
 // imagePrograms are the programs of an image, each with its name and this text.
@@ -14,8 +16,7 @@ func imagePrograms(t *testing.T, text string) map[string]*os.File {
 	for _, name := range hostPrograms {
 		path := filepath.Join(dir, name)
 		check(t, os.WriteFile(path, []byte(name+text), 0o600))
-		file, err := os.Open(path)
-		check(t, err)
+		file := must(os.Open(path))(t)
 		t.Cleanup(func() { _ = file.Close() })
 		programs[name] = file
 	}
@@ -34,20 +35,16 @@ func TestTheHostGetsTheProgramsOfTheImage(t *testing.T) {
 			if err != nil || string(got) != name+text {
 				t.Fatalf("%s is not the image's: %d bytes, %v", name, len(got), err)
 			}
-			if info, err := os.Stat(path); err != nil || info.Mode() != 0o755 {
-				t.Errorf("%s: %v, %v", name, info.Mode(), err)
-			}
+			expect.Equal(t, must(os.Stat(path))(t).Mode(), 0o755, "%s", name)
 		}
 	}
 	// Longer than what is compared at once; the last byte alone tells versions apart.
 	long := strings.Repeat("x", 128<<10)
 	install(long + "1")
 
-	running, err := os.Open(filepath.Join(dir, "margolite"))
-	check(t, err)
+	running := must(os.Open(filepath.Join(dir, "margolite")))(t)
 	defer running.Close()
-	before, err := running.Stat()
-	check(t, err)
+	before := must(running.Stat())(t)
 	install(long + "1")
 	if now, err := os.Stat(running.Name()); err != nil || !os.SameFile(before, now) {
 		t.Errorf("the same program was written again: %v", err)

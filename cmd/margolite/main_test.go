@@ -74,3 +74,12 @@ func check(t testing.TB, err error) {
 		t.Fatal(err)
 	}
 }
+
+// must is a value of a call that does not fail.
+func must[T any](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		check(t, err)
+		return v
+	}
+}

@@ -3,6 +3,8 @@ package main
 import (
 	"slices"
 	"testing"
+
+	"github.com/margolite/margolite/test/expect"
 )
 
 func TestTheProgramIsFoundInMemory(t *testing.T) {
@@ -38,8 +40,6 @@ func TestMemoryLimitFollowsTheMachine(t *testing.T) {
 	for memory, want := range map[uint64]int64{
 		32 << 20: 24 << 20, 64 << 20: 24 << 20, 128 << 20: 32 << 20, 256 << 20: 64 << 20, 1 << 63: 1 << 61,
 	} {
-		if got := memoryLimit(memory); got != want {
-			t.Errorf("of %d bytes it takes %d, want %d", memory, got, want)
-		}
+		expect.Equal(t, memoryLimit(memory), want, "of %d bytes it takes", memory)
 	}
 }

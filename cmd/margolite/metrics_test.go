@@ -6,6 +6,7 @@ import (
 
 	"github.com/margolite/margolite/cmd/command"
 	"github.com/margolite/margolite/cmd/margolite/config"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // What a document has put into a label does nothing to a terminal.
@@ -33,9 +34,7 @@ func TestOBS08WorkloadsHearOfTheCollector(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := strings.Join(collectorEnvironment(c.config), " "); got != c.want {
-				t.Errorf("environment is %q, want %q", got, c.want)
-			}
+			expect.Equal(t, strings.Join(collectorEnvironment(c.config), " "), c.want, "environment")
 		})
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/cmd/command"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // served is an agent that refuses version 3 of its WFM.
@@ -50,9 +51,7 @@ func TestARollbackIsNotAcceptedWithoutATerminalOrYes(t *testing.T) {
 	if got.code != command.Failed || got.out != shownRollback || !strings.Contains(got.err, "fix: look at the change") {
 		t.Errorf("%+v", got)
 	}
-	if a.rollback.Version != 0 {
-		t.Errorf("the agent was asked for %+v", a.rollback)
-	}
+	expect.Equal(t, a.rollback.Version, 0, "the agent was asked for %+v", a.rollback)
 }
 
 func TestARollbackIsAskedForOnATerminal(t *testing.T) {
@@ -68,9 +67,7 @@ func TestARollbackIsAskedForOnATerminal(t *testing.T) {
 			}
 			a.mu.Lock()
 			defer a.mu.Unlock()
-			if a.rollback.Version != want {
-				t.Errorf("the agent was asked for %+v", a.rollback)
-			}
+			expect.Equal(t, a.rollback.Version, want, "the agent was asked for %+v", a.rollback)
 		})
 	}
 }

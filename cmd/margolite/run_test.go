@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"testing"
 	"time"
 
@@ -10,6 +9,7 @@ import (
 	"github.com/margolite/margolite/agent"
 	"github.com/margolite/margolite/cmd/margolite/config"
 	"github.com/margolite/margolite/store"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // Where the revision wants to know what a pending deployment waits for, it is told, and
@@ -31,16 +31,10 @@ func TestST11TheReasonIsToldWhereTheRevisionWantsIt(t *testing.T) {
 func TestTheStoreHasRoomForTheLargestBundle(t *testing.T) {
 	cfg := config.Default()
 	cfg.State.Dir = t.TempDir()
-	s, err := openStore(t.Context(), cfg, 8)
-	check(t, err)
+	s := must(openStore(t.Context(), cfg, 8))(t)
 	defer s.Close()
-	w, err := s.Incoming().Append(digest.FromString("a bundle"))
-	check(t, err)
+	w := must(s.Incoming().Append(digest.FromString("a bundle")))(t)
 	defer w.Close()
-	if _, err := w.Write(make([]byte, 8)); err != nil {
-		t.Error(err)
-	}
-	if _, err := w.Write([]byte{0}); !errors.Is(err, store.ErrNoRoom) {
-		t.Errorf("one byte more: %v", err)
-	}
+	expect.OK(t, expect.ErrorOf(w.Write(make([]byte, 8))))
+	expect.Error(t, expect.ErrorOf(w.Write([]byte{0})), store.ErrNoRoom, "one byte more")
 }

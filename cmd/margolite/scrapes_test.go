@@ -8,22 +8,21 @@ import (
 	"net"
 	"net/http"
 	"testing"
+
+	"github.com/margolite/margolite/test/expect"
 )
 
 // asked serves metrics on a port of the loopback and returns its address.
 func asked(t *testing.T, answer func(context.Context) ([]byte, error)) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	check(t, err)
+	l := must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	s := &scrapes{metrics: answer, logger: slog.New(slog.DiscardHandler)}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() { ended <- s.serve(ctx, l) }()
 	t.Cleanup(func() {
 		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
+		expect.OK(t, <-ended)
 	})
 	return l.Addr().String()
 }
@@ -47,10 +46,8 @@ func TestMetricsAreServedAndNothingElse(t *testing.T) {
 		{"GET", "/v1/status", http.StatusNotFound, ""},
 		{"GET", "/debug/pprof/", http.StatusNotFound, ""},
 	} {
-		req, err := http.NewRequestWithContext(t.Context(), c.method, "http://"+address+c.path, nil)
-		check(t, err)
-		res, err := http.DefaultClient.Do(req)
-		check(t, err)
+		req := must(http.NewRequestWithContext(t.Context(), c.method, "http://"+address+c.path, nil))(t)
+		res := must(http.DefaultClient.Do(req))(t)
 		body, err := io.ReadAll(res.Body)
 		res.Body.Close()
 		if err != nil || res.StatusCode != c.code || c.body != "" && string(body) != c.body {
@@ -66,22 +63,15 @@ func TestSilentCallersOfMetricsAreFew(t *testing.T) {
 	address := asked(t, func(context.Context) ([]byte, error) { return []byte("up 1\n"), nil })
 	var silent []net.Conn
 	for range maxScrapers {
-		conn, err := net.Dial("tcp", address)
-		check(t, err)
+		conn := must(net.Dial("tcp", address))(t)
 		defer conn.Close()
 		silent = append(silent, conn)
 	}
-	conn, err := net.Dial("tcp", address)
-	check(t, err)
+	conn := must(net.Dial("tcp", address))(t)
 	defer conn.Close()
-	if _, err := io.WriteString(conn, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
-		t.Fatal(err)
-	}
+	must(io.WriteString(conn, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"))(t)
 	silent[0].Close()
-	res, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	check(t, err)
+	res := must(http.ReadResponse(bufio.NewReader(conn), nil))(t)
 	defer res.Body.Close()
-	if body, err := io.ReadAll(res.Body); err != nil || string(body) != "up 1\n" {
-		t.Errorf("answer is %q, %v", body, err)
-	}
+	expect.Equal(t, string(must(io.ReadAll(res.Body))(t)), "up 1\n", "answer")
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/servicemanager"
 )
 
@@ -22,9 +23,7 @@ func TestTheServiceManagerHearsOfIt(t *testing.T) {
 	t.Setenv("WATCHDOG_PID", fmt.Sprint(os.Getpid()))
 	s := openService(os.Environ())
 	defer s.close()
-	if s.watchdog != 30*time.Second {
-		t.Errorf("the watchdog waits %v", s.watchdog)
-	}
+	expect.Equal(t, s.watchdog, 30*time.Second, "the watchdog waits")
 	for _, name := range []string{"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"} {
 		if _, there := os.LookupEnv(name); there {
 			t.Errorf("%s is passed on to shims", name)
@@ -59,9 +58,7 @@ func TestWithoutAServiceManagerNothingIsMissing(t *testing.T) {
 			defer s.close()
 			s.ready("runs")
 			s.stopping()
-			if s.watchdog != 0 {
-				t.Errorf("the watchdog waits %v", s.watchdog)
-			}
+			expect.Equal(t, s.watchdog, 0, "the watchdog waits")
 		})
 	}
 }
@@ -78,9 +75,7 @@ func TestTheWatchdogEndsWhatIsStuck(t *testing.T) {
 			log := &strings.Builder{}
 			w := newWatchdog(check, s, slog.New(slog.NewTextHandler(log, nil)))
 			w.every, w.answer = time.Millisecond, 10*time.Millisecond
-			if err := w.run(t.Context()); err == nil || !strings.Contains(err.Error(), "stuck") {
-				t.Errorf("it ended with %v", err)
-			}
+			expect.ErrorWith(t, w.run(t.Context()), "stuck", "error")
 			if !strings.Contains(log.String(), "goroutine ") {
 				t.Errorf("the log does not say where it is stuck:\n%s", log)
 			}
@@ -112,14 +107,10 @@ func TestTheWatchdogIsFedAsLongAsTheAgentGetsOn(t *testing.T) {
 	ended := make(chan error)
 	go func() { ended <- w.run(ctx) }()
 	for range 10 {
-		if said := <-heard; said != "WATCHDOG=1" {
-			t.Errorf("it heard %q", said)
-		}
+		expect.Equal(t, <-heard, "WATCHDOG=1", "it heard")
 	}
 	cancel()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
+	expect.OK(t, <-ended)
 }
 
 // Ready is said when workloads are back and the socket answers, not before.
@@ -140,7 +131,5 @@ func TestReadyOnceWorkloadsAreBackAndTheSocketAnswers(t *testing.T) {
 	if said := <-heard; !strings.HasPrefix(said, "READY=1\n") {
 		t.Errorf("it heard %q", said)
 	}
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
+	expect.OK(t, <-ended)
 }

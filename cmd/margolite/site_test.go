@@ -15,6 +15,7 @@ import (
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/cmd/command"
 	"github.com/margolite/margolite/store"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // site is the part of a fakeAgent that answers for the site.
@@ -147,9 +148,7 @@ func TestWhatCannotBeAnsweredIsTold(t *testing.T) {
 			t.Errorf("margolite %q: %+v, the agent was asked %q", c.args, got, a.told)
 		}
 	}
-	if got := call(t, "approve", "d", "--config", serve(t, &fakeAgent{})); !strings.Contains(got.err, "there are none") {
-		t.Errorf("without deployments: %+v", got)
-	}
+	expect.Contains(t, call(t, "approve", "d", "--config", serve(t, &fakeAgent{})).err, "there are none", "without deployments")
 }
 
 // A revision that comes between the look and the answer is not answered.
@@ -161,9 +160,7 @@ func TestANewerRevisionNeedsAnAnswerOfItsOwn(t *testing.T) {
 	if got.code != command.Failed || got.out != shownB || !strings.Contains(got.err, "nothing was approved: another revision is pending now: "+revisionC+"\nfix: look at the new revision") {
 		t.Errorf("%+v", got)
 	}
-	if want := []string{"approve aa-11 " + revisionB}; !slices.Equal(a.told, want) {
-		t.Errorf("the agent was asked %q, want %q", a.told, want)
-	}
+	expect.Equal(t, a.told, []string{"approve aa-11 " + revisionB}, "the agent was asked")
 	a = waiting()
 	a.siteErr = errors.New("the disk is full")
 	if got := call(t, "approve", "mixer", "--config", serve(t, a)); got.code != command.Failed || !strings.Contains(got.err, "cannot approve the update of aa-11 (mixer) to revision "+revisionB+": the disk is full\n") {
@@ -178,9 +175,7 @@ func TestAllThatWaitIsApproved(t *testing.T) {
 	if got != (answer{command.Done, want, ""}) {
 		t.Errorf("%+v, want %q", got, want)
 	}
-	if want := []string{"approve aa-11 " + revisionB, "approve ab-22 " + revisionC}; !slices.Equal(a.told, want) {
-		t.Errorf("the agent was asked %q, want %q", a.told, want)
-	}
+	expect.Equal(t, a.told, []string{"approve aa-11 " + revisionB, "approve ab-22 " + revisionC}, "the agent was asked")
 	a = waiting()
 	a.siteErr = errors.New("the disk is full")
 	if got := call(t, "approve", "--all", "--config", serve(t, a)); got.code != command.Failed || strings.Count(got.err, "the disk is full") != 2 {
@@ -230,9 +225,7 @@ func TestAnAnswerIsAskedForOnATerminal(t *testing.T) {
 			if err := p.program.Wait(); (err == nil) != (want != nil) {
 				t.Errorf("it ended with %v", err)
 			}
-			if got := a.said(); !slices.Equal(got, want) {
-				t.Errorf("the agent was asked %q, want %q", got, want)
-			}
+			expect.Equal(t, a.said(), want, "the agent was asked")
 		})
 	}
 }
@@ -268,17 +261,13 @@ func TestLocksAreHeldAndReleased(t *testing.T) {
 		}
 	}
 	a.released, a.status.Locks = nil, nil
-	if got := call(t, "release", "--config", file); got != (answer{command.Done, "There is no lock to release.\n", ""}) {
-		t.Errorf("nothing: %+v", got)
-	}
+	expect.Equal(t, call(t, "release", "--config", file), answer{command.Done, "There is no lock to release.\n", ""}, "nothing")
 	a.lock = control.Lock{Holder: "shift"}
 	if got := call(t, "hold", "--config", file); got != (answer{command.Done, "held by shift for all deployments until it is released\n", ""}) {
 		t.Errorf("without an end: %+v", got)
 	}
 	a.siteErr = errors.New("the disk is full")
-	if got := call(t, "hold", "--config", file); got != (answer{command.Failed, "", "margolite: the disk is full\n"}) {
-		t.Errorf("a failure: %+v", got)
-	}
+	expect.Equal(t, call(t, "hold", "--config", file), answer{command.Failed, "", "margolite: the disk is full\n"}, "a failure")
 }
 
 func TestARollbackGoesBackToWhatWasShown(t *testing.T) {
@@ -293,9 +282,7 @@ func TestARollbackGoesBackToWhatWasShown(t *testing.T) {
 	if want := shown + "The rollback has started; `margolite status` shows its progress.\n"; got != (answer{command.Done, want, ""}) {
 		t.Errorf("%+v, want %q", got, want)
 	}
-	if want := []string{"rollback aa-11 " + revisionC + " too noisy"}; !slices.Equal(a.told, want) {
-		t.Errorf("the agent was asked %q, want %q", a.told, want)
-	}
+	expect.Equal(t, a.told, []string{"rollback aa-11 " + revisionC + " too noisy"}, "the agent was asked")
 	// An update that failed was left as it is: what worked last is the way back.
 	a.status.Deployments[0].Former = revisionA
 	if got := call(t, "rollback", "mixer", "-y", "--config", file); !strings.Contains(got.out, "now  "+revisionB+"\n  then "+revisionA) {
@@ -329,17 +316,13 @@ func TestTheJournalIsShown(t *testing.T) {
 	if got != (answer{command.Done, want, ""}) {
 		t.Errorf("%+v, want %q", got, want)
 	}
-	if want := []string{`history last 20 of "aa-11"`, `history last 0 of "one-that-is-gone"`}; !slices.Equal(a.told, want) {
-		t.Errorf("the agent was asked %q, want %q", a.told, want)
-	}
+	expect.Equal(t, a.told, []string{`history last 20 of "aa-11"`, `history last 0 of "one-that-is-gone"`}, "the agent was asked")
 }
 
 func TestTheJournalIsVerified(t *testing.T) {
 	a := &fakeAgent{}
 	file := serve(t, a)
-	if got := call(t, "history", "--verify", "--config", file); got != (answer{command.Done, "The journal is empty.\n", ""}) {
-		t.Errorf("empty: %+v", got)
-	}
+	expect.Equal(t, call(t, "history", "--verify", "--config", file), answer{command.Done, "The journal is empty.\n", ""}, "empty")
 	a.verified = control.Verification{Entries: 40, First: 3, Head: "sha256:1"}
 	if got := call(t, "history", "--verify", "--config", file); got != (answer{command.Done, "40 entries from number 3 on, none changed, removed or moved\nhead sha256:1\n", ""}) {
 		t.Errorf("whole: %+v", got)

@@ -19,6 +19,7 @@ import (
 
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/cmd/command"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // pty is a terminal, and a margolite that runs on it.
@@ -50,9 +51,7 @@ func onTerminal(t *testing.T, size control.Size, args ...string) *pty {
 		}
 		return unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0)
 	})
-	if p.slave, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|syscall.O_NOCTTY, 0); err != nil {
-		t.Fatal(err)
-	}
+	p.slave = must(os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|syscall.O_NOCTTY, 0))(t)
 	t.Cleanup(func() { p.slave.Close() })
 	p.resize(size)
 	p.before = p.mode()
@@ -81,8 +80,7 @@ func onTerminal(t *testing.T, size control.Size, args ...string) *pty {
 
 func (p *pty) control(do func(fd int) error) {
 	p.t.Helper()
-	raw, err := p.master.SyscallConn()
-	check(p.t, err)
+	raw := must(p.master.SyscallConn())(p.t)
 	var doErr error
 	check(p.t, errors.Join(raw.Control(func(fd uintptr) { doErr = do(int(fd)) }), doErr))
 }
@@ -96,16 +94,13 @@ func (p *pty) resize(size control.Size) {
 
 func (p *pty) mode() unix.Termios {
 	p.t.Helper()
-	mode, err := unix.IoctlGetTermios(int(p.slave.Fd()), unix.TCGETS)
-	check(p.t, err)
+	mode := must(unix.IoctlGetTermios(int(p.slave.Fd()), unix.TCGETS))(p.t)
 	return *mode
 }
 
 func (p *pty) typed(keys string) {
 	p.t.Helper()
-	if _, err := io.WriteString(p.master, keys); err != nil {
-		p.t.Fatal(err)
-	}
+	must(io.WriteString(p.master, keys))(p.t)
 }
 
 // await waits until text is on the terminal.
@@ -170,9 +165,7 @@ func TestExecOnATerminal(t *testing.T) {
 	}}
 	p := onTerminal(t, control.Size{Columns: 100, Rows: 40}, "compose", "--config", serve(t, a), "-p", "shop", "exec", "-it", "web", "sh", "-T")
 	p.await(`true ["TERM=test"] ["sh" "-T"] size {100 40}`)
-	if p.mode().Lflag&unix.ECHO != 0 {
-		t.Error("the terminal still echoes")
-	}
+	expect.Equal(t, p.mode().Lflag&unix.ECHO, 0, "the terminal still echoes")
 	p.typed("\x03")
 	p.await("key 3")
 	p.typed("\r")
@@ -181,12 +174,8 @@ func TestExecOnATerminal(t *testing.T) {
 	p.resize(control.Size{Columns: 120, Rows: 30})
 	p.await("size {120 30}")
 	p.typed("q")
-	if code := p.ended(); code != 42 {
-		t.Errorf("exit code %d, want 42", code)
-	}
-	if got := p.mode(); got != p.before {
-		t.Errorf("the terminal is left in mode %+v", got)
-	}
+	expect.Equal(t, p.ended(), 42, "exit code")
+	expect.Equal(t, p.mode(), p.before, "the terminal is left in mode")
 }
 
 // Who interrupts what is attached removes the project, and nothing else.
@@ -196,9 +185,7 @@ func TestInterruptRemovesWhatIsAttached(t *testing.T) {
 	p := onTerminal(t, control.Size{Columns: 80, Rows: 24}, "compose", "--config", serve(t, a), "-f", compose, "up", "--attach", "-t", "3")
 	p.await("shop [] follow true tail all")
 	a.mu.Lock()
-	if strings.Join(a.asked, "; ") != "up shop app.yaml TAG=" {
-		t.Errorf("the agent was asked %q", a.asked)
-	}
+	expect.Equal(t, strings.Join(a.asked, "; "), "up shop app.yaml TAG=", "the agent was asked %q", a.asked)
 	a.mu.Unlock()
 	p.typed("\x03")
 	p.await("removing project shop")
@@ -215,9 +202,7 @@ func TestProgressOnATerminal(t *testing.T) {
 	compose := write(t, filepath.Join(t.TempDir(), "app.yaml"), shop)
 	p := onTerminal(t, control.Size{Columns: 60, Rows: 20}, "compose", "--config", serve(t, &fakeAgent{}), "-f", compose, "up")
 	p.await("shop-web-1")
-	if code := p.ended(); code != command.Done {
-		t.Errorf("exit code %d", code)
-	}
+	expect.Equal(t, p.ended(), command.Done, "exit code")
 	p.mu.Lock()
 	shown := p.shown.String()
 	p.mu.Unlock()

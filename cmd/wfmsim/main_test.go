@@ -20,6 +20,7 @@ import (
 	"github.com/margolite/margolite/agent/identity"
 	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/cmd/command"
+	"github.com/margolite/margolite/test/expect"
 )
 
 const deploymentID = "a3e2f5dc-912e-494f-8395-52cf3769bc06"
@@ -69,9 +70,7 @@ func serve(t *testing.T, dir string, more ...string) server {
 		"--admin", "127.0.0.1:0", "--registry", "127.0.0.1:0", "--prefix", "/margo",
 	}, more...)...)
 	s := server{stop: sync.OnceFunc(func() {
-		if code := stop(); code != command.Done {
-			t.Errorf("serve ended with %d", code)
-		}
+		expect.Equal(t, stop(), command.Done, "serve ended with")
 	})}
 	t.Cleanup(s.stop)
 	for _, line := range out.await(t, "config ") {
@@ -100,28 +99,24 @@ func (s server) do(t *testing.T, args ...string) string {
 // device asks the WFM as the device does whose files serve has written.
 func device(t *testing.T, dir, method, url string, body string) (int, []byte) {
 	t.Helper()
-	id, err := identity.Load(identity.Options{
+	id := must(identity.Load(identity.Options{
 		Certificate: filepath.Join(dir, "device.pem"), Key: filepath.Join(dir, "device.key"),
 		TrustBundle: filepath.Join(dir, "trust-bundle.json"),
-	})
-	check(t, err)
+	}))(t)
 	return ask(t, id.TLS(), method, url, body, func(*http.Request) error { return nil })
 }
 
 // ask sends a request that prepare has completed.
 func ask(t *testing.T, config *tls.Config, method, url, body string, prepare func(*http.Request) error) (int, []byte) {
 	t.Helper()
-	request, err := http.NewRequest(method, url, strings.NewReader(body))
-	check(t, err)
+	request := must(http.NewRequest(method, url, strings.NewReader(body)))(t)
 	request.Header.Set("Content-Type", "application/json")
 	check(t, prepare(request))
 	transport := &http.Transport{TLSClientConfig: config}
 	defer transport.CloseIdleConnections()
-	answer, err := (&http.Client{Transport: transport}).Do(request)
-	check(t, err)
+	answer := must((&http.Client{Transport: transport}).Do(request))(t)
 	defer answer.Body.Close()
-	text, err := io.ReadAll(answer.Body)
-	check(t, err)
+	text := must(io.ReadAll(answer.Body))(t)
 	return answer.StatusCode, text
 }
 
@@ -129,8 +124,7 @@ func TestAFirstTrial(t *testing.T) {
 	dir := t.TempDir()
 	s := serve(t, dir)
 
-	config, err := os.ReadFile(filepath.Join(dir, "margolite.yaml"))
-	check(t, err)
+	config := must(os.ReadFile(filepath.Join(dir, "margolite.yaml")))(t)
 	for _, line := range []string{"url: " + s.wfm, filepath.Join(dir, "device.key"), "plainHTTP: true", "id: device-01"} {
 		if !bytes.Contains(config, []byte(line)) {
 			t.Errorf("no %s in\n%s", line, config)
@@ -139,15 +133,11 @@ func TestAFirstTrial(t *testing.T) {
 
 	program := filepath.Join(t.TempDir(), "app")
 	check(t, os.WriteFile(program, []byte("a program"), 0o755))
-	if said := s.do(t, "push-image", "--name", "demo/app", "--binary", program, "--padding", "1"); !strings.Contains(said, "/demo/app:1.0.0 is sha256:") {
-		t.Errorf("push-image said %q", said)
-	}
+	expect.Contains(t, s.do(t, "push-image", "--name", "demo/app", "--binary", program, "--padding", "1"), "/demo/app:1.0.0 is sha256:", "push-image")
 	pack := t.TempDir()
 	check(t, os.WriteFile(filepath.Join(pack, "compose.yaml"), []byte("services: {app: {image: \"${REGISTRY}/demo/app\"}}"), 0o644))
 	said := s.do(t, "publish-compose", "--id", deploymentID, "--name", "app", "--package", pack, "--param", "GREETING=Hi there")
-	if !strings.Contains(said, deploymentID+" is part of manifest 2") {
-		t.Errorf("publish-compose said %q", said)
-	}
+	expect.Contains(t, said, deploymentID+" is part of manifest 2", "publish-compose")
 
 	// The device finds it, and what it finds is right.
 	status, body := device(t, dir, http.MethodGet, s.wfm+"/api/v1/deployments", "")
@@ -187,17 +177,13 @@ func TestAFirstTrial(t *testing.T) {
 		"capabilities":    "[]",
 		"fault":           "[]",
 	} {
-		if said := s.do(t, strings.Fields(command)...); !strings.Contains(said, want) {
-			t.Errorf("%s said %q, want %q", command, said, want)
-		}
+		expect.Contains(t, s.do(t, strings.Fields(command)...), want, "%s", command)
 	}
 
 	// A restart goes on where it ended.
 	s.stop()
 	s = serve(t, dir)
-	if said := s.do(t, "remove", deploymentID); !strings.Contains(said, "removed from manifest 3 on") {
-		t.Errorf("remove said %q", said)
-	}
+	expect.Contains(t, s.do(t, "remove", deploymentID), "removed from manifest 3 on", "remove")
 	if status, _ := device(t, dir, http.MethodGet, s.wfm+"/api/v1/deployments", ""); status != http.StatusOK {
 		t.Errorf("after a restart: %d", status)
 	}
@@ -226,14 +212,11 @@ func TestFaultsAreInjectedAndCleared(t *testing.T) {
 // it sends with its key.
 func ordinary(t *testing.T, dir, method, url, body, authorization string) (int, []byte) {
 	t.Helper()
-	root, err := os.ReadFile(filepath.Join(dir, "ca.pem"))
-	check(t, err)
+	root := must(os.ReadFile(filepath.Join(dir, "ca.pem")))(t)
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(root)
-	pair, err := tls.LoadX509KeyPair(filepath.Join(dir, "device.pem"), filepath.Join(dir, "device.key"))
-	check(t, err)
-	signer, err := identity.NewSigner(pair.PrivateKey.(crypto.Signer), nil)
-	check(t, err)
+	pair := must(tls.LoadX509KeyPair(filepath.Join(dir, "device.pem"), filepath.Join(dir, "device.key")))(t)
+	signer := must(identity.NewSigner(pair.PrivateKey.(crypto.Signer), nil))(t)
 	return ask(t, &tls.Config{RootCAs: roots}, method, url, body, func(request *http.Request) error {
 		if authorization != "" {
 			request.Header.Set("Authorization", authorization)
@@ -249,8 +232,7 @@ func TestEarlierRevisionsAreServed(t *testing.T) {
 	if status, body := ordinary(t, dir, http.MethodGet, manifest, "", ""); status != http.StatusOK {
 		t.Errorf("got %d %s", status, body)
 	}
-	config, err := os.ReadFile(filepath.Join(dir, "margolite.yaml"))
-	check(t, err)
+	config := must(os.ReadFile(filepath.Join(dir, "margolite.yaml")))(t)
 	for _, line := range []string{"revision: 1.0.0-rc.2", "ca: " + filepath.Join(dir, "ca.pem"), "discovery: " + s.mis} {
 		if !bytes.Contains(config, []byte(line)) {
 			t.Errorf("no %s in\n%s", line, config)
@@ -277,8 +259,7 @@ func TestEarlierRevisionsAreServed(t *testing.T) {
 func TestClientsAreApproved(t *testing.T) {
 	dir := t.TempDir()
 	s := serve(t, dir, "--revision", "1.0.0-rc.1", "--approval")
-	certificate, err := os.ReadFile(filepath.Join(dir, "device.pem"))
-	check(t, err)
+	certificate := must(os.ReadFile(filepath.Join(dir, "device.pem")))(t)
 	body := `{"apiVersion":"a","kind":"OnboardingRequest","certificate":"` + base64.StdEncoding.EncodeToString(certificate) + `"}`
 	if status, said := ordinary(t, dir, http.MethodPost, s.wfm+"/api/v1/onboarding", body, ""); status != http.StatusForbidden {
 		t.Errorf("got %d %s", status, said)
@@ -286,18 +267,14 @@ func TestClientsAreApproved(t *testing.T) {
 	if said := s.do(t, "pending"); !strings.Contains(said, "FINGERPRINT") || len(strings.Split(said, "\n")) != 3 {
 		t.Errorf("pending said %q", said)
 	}
-	if said := s.do(t, "approve"); !strings.Contains(said, "is approved") {
-		t.Errorf("approve said %q", said)
-	}
+	expect.Contains(t, s.do(t, "approve"), "is approved", "approve")
 	status, said := ordinary(t, dir, http.MethodPost, s.wfm+"/api/v1/onboarding", body, "")
 	var client struct{ ClientID string }
 	if err := json.Unmarshal(said, &client); err != nil || status != http.StatusCreated {
 		t.Fatalf("got %d %s", status, said)
 	}
 	// What is published without naming a client is for this one.
-	if said := s.do(t, "list", "--json", "--client", client.ClientID); strings.TrimSpace(said) != "[]" {
-		t.Errorf("list said %q", said)
-	}
+	expect.Equal(t, strings.TrimSpace(s.do(t, "list", "--json", "--client", client.ClientID)), "[]", "list")
 }
 
 func TestAGatewayStandsBefore(t *testing.T) {
@@ -331,9 +308,7 @@ func TestStatusesAreFollowed(t *testing.T) {
 		out.await(t, "manifest 2  "+state)
 		out.await(t, "app "+state)
 	}
-	if code := stop(); code != command.Done {
-		t.Errorf("ended with %d", code)
-	}
+	expect.Equal(t, stop(), command.Done, "ended with")
 }
 
 func TestWrongUseIsExplained(t *testing.T) {
@@ -370,5 +345,14 @@ func check(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// must is a value of a call that does not fail.
+func must[T any](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		check(t, err)
+		return v
 	}
 }

@@ -25,14 +25,10 @@ type signedRig struct {
 
 func newSignedRig(t *testing.T) *signedRig {
 	t.Helper()
-	ordinary, err := pki.NewServerAuthority("Public", time.Now())
-	check(t, err)
+	ordinary := must(pki.NewServerAuthority("Public", time.Now()))(t)
 	r := &signedRig{ordinary: ordinary}
-	if r.signer, err = ordinary.IssueSigner(deviceID); err != nil {
-		t.Fatal(err)
-	}
-	server, err := ordinary.IssueServer([]string{"127.0.0.1"})
-	check(t, err)
+	r.signer = must(ordinary.IssueSigner(deviceID))(t)
+	server := must(ordinary.IssueServer([]string{"127.0.0.1"}))(t)
 	r.rig = newRig(t, func(o *wfmsim.Options) {
 		*o = wfmsim.Options{Revision: margo.RC2, SVID: server.TLS(), ClientCAs: ordinary.Pool()}
 	})
@@ -42,8 +38,7 @@ func newSignedRig(t *testing.T) *signedRig {
 
 func (r *signedRig) signedBy(key crypto.Signer) *identity.Signer {
 	r.t.Helper()
-	signer, err := identity.NewSigner(key, nil)
-	check(r.t, err)
+	signer := must(identity.NewSigner(key, nil))(r.t)
 	return signer
 }
 
@@ -78,12 +73,10 @@ func (r *signedRig) onboard() {
 
 func TestOnboardingIsStrict(t *testing.T) {
 	r := newSignedRig(t)
-	elsewhere, err := pki.NewServerAuthority("Elsewhere", time.Now())
-	check(t, err)
+	elsewhere := must(pki.NewServerAuthority("Elsewhere", time.Now()))(t)
 	issue := func(authority *pki.ServerAuthority, options ...pki.Option) *pki.SVID {
 		t.Helper()
-		svid, err := authority.IssueSigner("x", options...)
-		check(t, err)
+		svid := must(authority.IssueSigner("x", options...))(t)
 		return svid
 	}
 	stranger := issue(elsewhere)
@@ -111,8 +104,7 @@ func TestOnboardingIsStrict(t *testing.T) {
 			if c.key != nil {
 				sign = r.signedBy(c.key)
 			}
-			a, err := r.send(r.client, sign, http.MethodPost, "/api/v1/onboarding", c.body, c.header...)
-			check(t, err)
+			a := must(r.send(r.client, sign, http.MethodPost, "/api/v1/onboarding", c.body, c.header...))(t)
 			var said struct{ Error string }
 			if err := json.Unmarshal(a.body, &said); err != nil || a.status != c.status || said.Error == "" || c.error != "" && said.Error != c.error {
 				t.Errorf("got %d %s, %v", a.status, a.body, err)
@@ -124,23 +116,16 @@ func TestOnboardingIsStrict(t *testing.T) {
 func TestEveryRequestIsSigned(t *testing.T) {
 	r := newSignedRig(t)
 	r.onboard()
-	if _, err := r.wfm.Publish(r.id, deploymentOf(t, one, "1.0.0")); err != nil {
-		t.Fatal(err)
-	}
-	m, err := margo.ParseStateManifest(r.call("GET", r.of("deployments"), nil).body)
-	check(t, err)
-	other, err := r.ordinary.IssueSigner("other")
-	check(t, err)
+	must(r.wfm.Publish(r.id, deploymentOf(t, one, "1.0.0")))(t)
+	m := must(margo.ParseStateManifest(r.call("GET", r.of("deployments"), nil).body))(t)
+	other := must(r.ordinary.IssueSigner("other"))(t)
 	stranger := r.signedBy(other.Key)
-	device, err := margo.ParseCapabilities(capabilitiesOf(deviceID))
-	check(t, err)
-	capabilities, err := device.MarshalFor(margo.RC2)
-	check(t, err)
-	report, err := margo.Status{
+	device := must(margo.ParseCapabilities(capabilitiesOf(deviceID)))(t)
+	capabilities := must(device.MarshalFor(margo.RC2))(t)
+	report := must(margo.Status{
 		DeploymentID: one, DeviceID: deviceID, AdoptedVersion: 1, State: margo.Pending,
 		Components: []margo.ComponentStatus{{Name: "web", State: margo.Pending}, {Name: "db", State: margo.Pending}},
-	}.MarshalFor(margo.RC2, false)
-	check(t, err)
+	}.MarshalFor(margo.RC2, false))(t)
 	for _, c := range []struct {
 		method, path string
 		body         []byte

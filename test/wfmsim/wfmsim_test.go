@@ -15,6 +15,7 @@ import (
 
 	"github.com/margolite/margolite/agent/identity"
 	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/pki"
 	"github.com/margolite/margolite/test/wfmsim"
 )
@@ -36,10 +37,8 @@ type rig struct {
 // newRig starts a WFM; change has the last word on its options.
 func newRig(t *testing.T, change func(*wfmsim.Options)) *rig {
 	t.Helper()
-	authority, err := pki.NewAuthority("plant.example", time.Now())
-	check(t, err)
-	svid, err := authority.IssueWFM("wfm-1")
-	check(t, err)
+	authority := must(pki.NewAuthority("plant.example", time.Now()))(t)
+	svid := must(authority.IssueWFM("wfm-1"))(t)
 	o := wfmsim.Options{
 		ID:     identity.ID{TrustDomain: "plant.example", WFM: "wfm-1"},
 		SVID:   svid.TLS(),
@@ -49,9 +48,7 @@ func newRig(t *testing.T, change func(*wfmsim.Options)) *rig {
 		change(&o)
 	}
 	r := &rig{t: t, authority: authority}
-	if r.wfm, err = wfmsim.New(o); err != nil {
-		t.Fatal(err)
-	}
+	r.wfm = must(wfmsim.New(o))(t)
 	check(t, r.wfm.Start(""))
 	t.Cleanup(func() { _ = r.wfm.Close() })
 	r.client = r.clientOf("wfm-1", deviceID)
@@ -61,8 +58,7 @@ func newRig(t *testing.T, change func(*wfmsim.Options)) *rig {
 // clientOf makes a client that presents an SVID of its own.
 func (r *rig) clientOf(wfm, id string, options ...pki.Option) *http.Client {
 	r.t.Helper()
-	svid, err := r.authority.IssueClient(wfm, id, options...)
-	check(r.t, err)
+	svid := must(r.authority.IssueClient(wfm, id, options...))(r.t)
 	return r.clientWith(svid.TLS())
 }
 
@@ -84,9 +80,7 @@ type answer struct {
 
 func (a answer) problem(t *testing.T) margo.ProblemDetail {
 	t.Helper()
-	if a.header.Get("Content-Type") != margo.ProblemMediaType {
-		t.Errorf("answer %d %s is no problem document", a.status, a.body)
-	}
+	expect.Equal(t, a.header.Get("Content-Type"), margo.ProblemMediaType, "answer %d %s is no problem document", a.status, a.body)
 	return margo.ParseProblem(a.header.Get("Content-Type"), a.status, a.body)
 }
 
@@ -98,8 +92,7 @@ func (r *rig) try(client *http.Client, method, path string, body []byte, header 
 // send signs a request, unless sign is nil.
 func (r *rig) send(client *http.Client, sign *identity.Signer, method, path string, body []byte, header ...string) (answer, error) {
 	r.t.Helper()
-	request, err := http.NewRequest(method, "https://"+r.wfm.Address()+path, bytes.NewReader(body))
-	check(r.t, err)
+	request := must(http.NewRequest(method, "https://"+r.wfm.Address()+path, bytes.NewReader(body)))(r.t)
 	if body != nil {
 		request.Header.Set("Content-Type", "application/json")
 	}
@@ -145,25 +138,21 @@ func (r *rig) manifest() *margo.StateManifest {
 // deploymentOf is a document with the components web and db.
 func deploymentOf(t *testing.T, id, revision string) []byte {
 	t.Helper()
-	text, err := wfmsim.Deployment{
+	text := must(wfmsim.Deployment{
 		ID: id, Name: "app-" + id[:4], DeviceID: deviceID,
 		Components: []wfmsim.Component{
 			{Name: "web", Repository: "oci://registry.example/app/web", Revision: revision},
 			{Name: "db", Repository: "registry.example/app/db", Revision: revision, Timeout: "5m0s"},
 		},
 		Parameters: map[string]any{"GREETING": "Hello", "RETRIES": 3},
-	}.Document()
-	check(t, err)
+	}.Document())(t)
 	return text
 }
 
 func (r *rig) publish(id, revision string) wfmsim.Published {
 	r.t.Helper()
-	p, err := r.wfm.Publish(deviceID, deploymentOf(r.t, id, revision))
-	check(r.t, err)
-	if len(p.Warnings) != 0 {
-		r.t.Errorf("a document of our own departs from the standard: %q", p.Warnings)
-	}
+	p := must(r.wfm.Publish(deviceID, deploymentOf(r.t, id, revision)))(r.t)
+	expect.Equal(r.t, len(p.Warnings), 0, "a document of our own departs from the standard: %q", p.Warnings)
 	return p
 }
 
@@ -180,9 +169,7 @@ func TestTheManifestIsNegotiated(t *testing.T) {
 		"text/html":           406,
 	} {
 		a := r.get("/api/v1/deployments", "Accept", accept)
-		if a.status != want {
-			t.Errorf("%q: got %d, want %d", accept, a.status, want)
-		}
+		expect.Equal(t, a.status, want, "%q", accept)
 		if want == 406 && a.problem(t).Kind() != margo.ProblemCannotGenerateResponse {
 			t.Errorf("%q: problem %s", accept, a.body)
 		}
@@ -211,9 +198,7 @@ func TestWhatIsNotThereIsAProblem(t *testing.T) {
 		"/":                                                    {404, ""},
 	} {
 		a := r.get(path)
-		if a.status != want.status {
-			t.Errorf("%s: got %d, want %d", path, a.status, want.status)
-		}
+		expect.Equal(t, a.status, want.status, "%s", path)
 		if a.status == 404 {
 			if p := a.problem(t); p.Kind() != want.kind || p.Status != 404 || p.Title == "" || p.Retryable {
 				t.Errorf("%s: problem %s", path, a.body)
@@ -224,10 +209,8 @@ func TestWhatIsNotThereIsAProblem(t *testing.T) {
 
 func TestOnlyClientsOfThisWFMAreServed(t *testing.T) {
 	r := newRig(t, func(o *wfmsim.Options) { o.Clients = []string{deviceID, "second"} })
-	elsewhere, err := pki.NewAuthority("plant.example", time.Now())
-	check(t, err)
-	stranger, err := elsewhere.IssueClient("wfm-1", deviceID)
-	check(t, err)
+	elsewhere := must(pki.NewAuthority("plant.example", time.Now()))(t)
+	stranger := must(elsewhere.IssueClient("wfm-1", deviceID))(t)
 	for name, c := range map[string]struct {
 		client *http.Client
 		status int // 0: the handshake fails
@@ -303,8 +286,7 @@ func statusOf(t *testing.T, version uint64, overall margo.State, components ...s
 		state := margo.State(components[i+1])
 		s.Components = append(s.Components, margo.ComponentStatus{Name: components[i], State: state, Error: failure(state, components[i])})
 	}
-	text, err := s.Marshal()
-	check(t, err)
+	text := must(s.Marshal())(t)
 	return text
 }
 
@@ -366,14 +348,11 @@ func TestBadRequestsAreRefused(t *testing.T) {
 			}
 		})
 	}
-	if reports := r.wfm.Statuses(""); len(reports) != 0 {
-		t.Errorf("%d refused reports were kept", len(reports))
-	}
+	expect.Equal(t, len(r.wfm.Statuses("")), 0, "refused reports were kept")
 	if devices := r.wfm.Devices(""); len(devices) != 0 {
 		t.Errorf("refused capabilities were kept: %v", devices)
 	}
-	gone, err := r.wfm.Remove(deviceID, one)
-	check(t, err)
+	gone := must(r.wfm.Remove(deviceID, one))(t)
 	if a := r.call("POST", status, statusOf(t, gone, "installed", "web", "installed", "db", "installed")); a.status != 422 {
 		t.Errorf("installed although removed: got %d", a.status)
 	}
@@ -387,5 +366,14 @@ func check(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// must is a value of a call that does not fail.
+func must[T any](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		check(t, err)
+		return v
 	}
 }

@@ -61,7 +61,6 @@ func TestWhatIsOpenedAtTheStartNeedsARestart(t *testing.T) {
 
 func parse(t *testing.T, file string) *config.Config {
 	t.Helper()
-	c, err := config.Parse("f", []byte(file))
-	check(t, err)
+	c := must(config.Parse("f", []byte(file)))(t)
 	return c
 }

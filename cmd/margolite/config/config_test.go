@@ -24,13 +24,13 @@ import (
 	"github.com/margolite/margolite/cmd/margolite/config"
 	"github.com/margolite/margolite/policy"
 	"github.com/margolite/margolite/runtime/image"
+	"github.com/margolite/margolite/test/expect"
 )
 
 const packaged = "../../../packaging/config.yaml"
 
 func TestPackagedFileSaysTheDefaults(t *testing.T) {
-	c, err := config.Load(packaged)
-	check(t, err)
+	c := must(config.Load(packaged))(t)
 	sameConfig(t, c, config.Default())
 }
 
@@ -49,15 +49,14 @@ func TestFilesThatSetNothingMeanTheDefaults(t *testing.T) {
 		"empty lists and names":    "poll: {windows: [], downtime: []}\nwfm: {ids: [], ca: '', authorization: {}, clientId: '', reports: ''}\n",
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, err := config.Parse("config.yaml", []byte(file))
-			check(t, err)
+			c := must(config.Parse("config.yaml", []byte(file)))(t)
 			sameConfig(t, c, config.Default())
 		})
 	}
 }
 
 func TestAUTH01POL04EveryKeyReachesItsPlace(t *testing.T) {
-	c, err := config.Parse("config.yaml", []byte(`
+	c := must(config.Parse("config.yaml", []byte(`
 device:
   id: plant-a/gw-07
   vendor: Northstar
@@ -171,8 +170,7 @@ collector: {http: "http://172.17.0.1:4318", grpc: "https://otel.example:4317", p
 log:
   level: debug
   format: json
-`))
-	check(t, err)
+`)))(t)
 	allow := policy.DefaultAllow()
 	allow.Privileged, allow.Tags, allow.Unsigned, allow.UnsignedImages = true, false, false, false
 	allow.Namespaces["pid"], allow.Namespaces["network"] = true, false
@@ -262,8 +260,7 @@ log:
 // Each revision and each way to the WFM uses other keys. What is not used is
 // empty, also where the packaged file was taken and a single key changed.
 func TestPOL09EachWayToTheWFMHasItsKeys(t *testing.T) {
-	packaged, err := os.ReadFile(packaged)
-	check(t, err)
+	packaged := must(os.ReadFile(packaged))(t)
 	d := config.Default().WFM
 	for _, test := range []struct {
 		name string
@@ -335,8 +332,7 @@ func withKeys(t *testing.T, file []byte, keys string) []byte {
 			section[name] = v
 		}
 	}
-	out, err := yaml.Marshal(whole)
-	check(t, err)
+	out := must(yaml.Marshal(whole))(t)
 	return out
 }
 
@@ -513,15 +509,12 @@ func TestMistakesNameTheirLineAndKey(t *testing.T) {
 
 // An upgraded agent must still start with a configuration that it accepted before.
 func TestRetiredKeysAreTakenWithAWarning(t *testing.T) {
-	c, err := config.Parse("f", []byte("wfm:\n  limits: {manifest: 2MiB, names: none}\n  signature:\n    keyId: edge-01\n  tls: '1.2'\n"))
-	check(t, err)
+	c := must(config.Parse("f", []byte("wfm:\n  limits: {manifest: 2MiB, names: none}\n  signature:\n    keyId: edge-01\n  tls: '1.2'\n")))(t)
 	const why = "has no effect; the next release will reject it"
 	if got := errors.Join(c.Warnings()...); got == nil || got.Error() != "f:2: wfm.limits: "+why+"\nf:3: wfm.signature: "+why {
 		t.Errorf("warnings are %v", got)
 	}
-	if c.WFM.TLS != "1.2" {
-		t.Errorf("the other keys are lost: %+v", c.WFM)
-	}
+	expect.Equal(t, c.WFM.TLS, "1.2", "the other keys are lost: %+v", c.WFM)
 }
 
 func TestReportsAboutAFileAreBounded(t *testing.T) {
@@ -552,21 +545,18 @@ func TestLoadNamesTheFile(t *testing.T) {
 }
 
 func TestTheDaemonRequiresAWFM(t *testing.T) {
-	without, err := config.Parse("/etc/margolite/config.yaml", nil)
-	check(t, err)
+	without := must(config.Parse("/etc/margolite/config.yaml", nil))(t)
 	if err := without.RequireWFM(); err == nil || !strings.HasPrefix(err.Error(), "/etc/margolite/config.yaml: wfm.url: required") {
 		t.Errorf("got %v without a WFM", err)
 	}
-	with, err := config.Parse("f", []byte("wfm: {url: 'https://wfm.example'}"))
-	check(t, err)
+	with := must(config.Parse("f", []byte("wfm: {url: 'https://wfm.example'}")))(t)
 	if err := with.RequireWFM(); err != nil {
 		t.Errorf("got %v with a WFM", err)
 	}
 }
 
 func FuzzParse(f *testing.F) {
-	seed, err := os.ReadFile(packaged)
-	check(f, err)
+	seed := must(os.ReadFile(packaged))(f)
 	f.Add(seed)
 	for _, s := range []string{
 		"", "---", "# c\n---\n...", "&a [*a]", "{{{{", "a: b: c", "? ", "log: !!binary aGk=", "\xff\xfe", "%YAML 1.1\n---\n",
@@ -621,8 +611,7 @@ func windows(t *testing.T, texts ...string) policy.Windows {
 	t.Helper()
 	var all policy.Windows
 	for _, text := range texts {
-		w, err := policy.ParseWindow(text, time.Local)
-		check(t, err)
+		w := must(policy.ParseWindow(text, time.Local))(t)
 		all = append(all, w)
 	}
 	return all

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/margolite/margolite/cmd/margolite/config"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // unenrolled is a device without a WFM, and a place for provisioning files.
@@ -75,8 +76,7 @@ func TestProvisioningFilesEnrolTheDevice(t *testing.T) {
 		t.Fatalf("enrolled from %q: %v", from, err)
 	}
 	check(t, os.RemoveAll(d.from)) // the stick is pulled out
-	c, err := config.Load(d.config)
-	check(t, err)
+	c := must(config.Load(d.config))(t)
 	if c.Device.ID != "gw-07" || c.Device.Vendor != "Northstar" || len(c.Device.Labels) != 2 || c.WFM.URL != "https://wfm.example.com" ||
 		c.Poll.Interval != 90*time.Second || len(c.Poll.Windows) != 1 ||
 		c.WFM.TrustBundle != "https://mis.example.com/bundle" {
@@ -110,24 +110,18 @@ func TestADeviceIsEnrolledOnce(t *testing.T) {
 	d.give(t, map[string]string{"a.yaml": "wfm: {url: https://second.example}"})
 	before[filepath.Join(d.from, "a.yaml")] = "wfm: {url: https://second.example}"
 	for range 2 {
-		if from, err := config.Enrol(d.config); err != nil || from != "" {
-			t.Errorf("enrolled again from %q: %v", from, err)
-		}
+		expect.Equal(t, must(config.Enrol(d.config))(t), "", "enrolled again from")
 	}
 	if after := d.snapshot(t); fmt.Sprint(after) != fmt.Sprint(before) {
 		t.Errorf("files are %q, were %q", after, before)
 	}
-	if c, err := config.Load(d.config); err != nil || c.WFM.URL != "https://first.example" {
-		t.Errorf("the WFM is %q: %v", c.WFM.URL, err)
-	}
+	expect.Equal(t, must(config.Load(d.config))(t).WFM.URL, "https://first.example", "the WFM")
 }
 
 func TestTheConfigurationCountsMoreThanProvisioning(t *testing.T) {
 	d := newDevice(t, "wfm: {url: https://own.example}\n")
 	d.give(t, map[string]string{"a.yaml": "wfm: {url: https://stick.example}"})
-	if from, err := config.Enrol(d.config); err != nil || from != "" {
-		t.Errorf("enrolled from %q: %v", from, err)
-	}
+	expect.Equal(t, must(config.Enrol(d.config))(t), "", "enrolled from")
 	if _, err := os.Stat(d.state); err == nil {
 		t.Error("something was written")
 	}
@@ -137,9 +131,7 @@ func TestTheConfigurationCountsMoreThanProvisioning(t *testing.T) {
 		t.Fatalf("enrolled from %q: %v", from, err)
 	}
 	put(t, d.config, fmt.Sprintf("state: {dir: %s}\nwfm: {url: https://own.example}\n", d.state))
-	if c, err := config.Load(d.config); err != nil || c.WFM.URL != "https://own.example" {
-		t.Errorf("the WFM is %q: %v", c.WFM.URL, err)
-	}
+	expect.Equal(t, must(config.Load(d.config))(t).WFM.URL, "https://own.example", "the WFM")
 }
 
 func TestWrongProvisioningIsRefusedAsAWhole(t *testing.T) {
@@ -186,9 +178,7 @@ func TestWrongProvisioningIsRefusedAsAWhole(t *testing.T) {
 			if err == nil || from != "" || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("enrolled from %q, error %v, want %s", from, err, c.want)
 			}
-			if after := d.snapshot(t); fmt.Sprint(after) != fmt.Sprint(before) {
-				t.Errorf("something was written: %q", after)
-			}
+			expect.Equal(t, fmt.Sprint(d.snapshot(t)), fmt.Sprint(before), "something was written")
 			// Nothing of it stays in the way of a better one.
 			for name := range c.files {
 				check(t, os.Remove(filepath.Join(d.from, name)))
@@ -275,5 +265,14 @@ func check(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// must is a value of a call that does not fail.
+func must[T any](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		check(t, err)
+		return v
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"net/http/httptest"
 	"testing"
 
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/wfmsim/admin"
 )
 
@@ -25,9 +26,7 @@ func TestOnlyProgramsOfThisMachineAreServed(t *testing.T) {
 			t.Fatal(err)
 		}
 		_ = answer.Body.Close()
-		if answer.StatusCode != http.StatusForbidden {
-			t.Errorf("%s: got %s", name, answer.Status)
-		}
+		expect.Equal(t, answer.StatusCode, http.StatusForbidden, "%s: got %s", name, answer.Status)
 	}
 	if l, err := admin.Listen("0.0.0.0:0"); err == nil {
 		t.Errorf("listens on %s", l.Addr())

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/wfmsim/fault"
 )
 
@@ -100,9 +101,7 @@ func TestAFaultLastsAsLongAsItIsToldTo(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, want := range []int{200, 503, 503, 200} {
-		if got := status(); got != want {
-			t.Errorf("request %d: got %d, want %d", i, got, want)
-		}
+		expect.Equal(t, status(), want, "request %d", i)
 	}
 	if active := switches.Active(); len(active) != 0 {
 		t.Errorf("still active: %v", active)
@@ -111,13 +110,9 @@ func TestAFaultLastsAsLongAsItIsToldTo(t *testing.T) {
 		t.Fatal(err)
 	}
 	switches.Clear("other")
-	if got := status(); got != 500 {
-		t.Errorf("clearing another endpoint: got %d", got)
-	}
+	expect.Equal(t, status(), 500, "clearing another endpoint")
 	switches.Clear("page")
-	if got := status(); got != 200 {
-		t.Errorf("after clearing: got %d", got)
-	}
+	expect.Equal(t, status(), 200, "after clearing")
 }
 
 func TestWhatWouldDoNothingIsRefused(t *testing.T) {
