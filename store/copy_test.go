@@ -1,7 +1,6 @@
 package store_test
 
 import (
-	"errors"
 	"io"
 	"math"
 	"os"
@@ -9,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/margolite/margolite/store"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // A copy is the store as it was at one moment, whatever is written while it is read.
@@ -17,11 +17,11 @@ func TestACopyIsTheStoreOfOneMoment(t *testing.T) {
 	for n := range uint64(3) {
 		check(t, f.Commit("test", step(n+1)))
 	}
-	copied := must[*os.File](t)(f.Copy(0))
+	copied := must(f.Copy(0))(t)
 	defer copied.Close()
 	check(t, f.Commit("test", step(4)))
 	path := filepath.Join(t.TempDir(), "margolite.db")
-	check(t, os.WriteFile(path, must[[]byte](t)(io.ReadAll(copied)), 0o600))
+	check(t, os.WriteFile(path, must(io.ReadAll(copied))(t), 0o600))
 	c := &fixture{t: t, path: path}
 	c.open()
 	defer c.close()
@@ -29,9 +29,7 @@ func TestACopyIsTheStoreOfOneMoment(t *testing.T) {
 	if d, damaged := c.Damage(); damaged {
 		t.Errorf("the copy is damaged: %+v", d)
 	}
-	if _, err := f.Copy(math.MaxInt64 / 2); !errors.Is(err, store.ErrFull) {
-		t.Errorf("on a full disk it ends with %v", err)
-	}
+	expect.Error(t, expect.ErrorOf(f.Copy(math.MaxInt64/2)), store.ErrFull, "on a full disk it ends with")
 	left, err := filepath.Glob(f.path + ".compact*")
 	if err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)

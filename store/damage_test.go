@@ -22,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/margolite/margolite/store"
+	"github.com/margolite/margolite/test/expect"
 )
 
 const pageSize = 4096
@@ -84,7 +85,7 @@ func sample(t testing.TB) *remains {
 	w := &remains{files: map[string][]byte{}, deployments: map[string]map[string]bool{}, reports: map[string]bool{}, entries: map[string]bool{}}
 	f := newFixture(t)
 	note := func() {
-		w.last, w.lastReports = must[[]store.Deployment](t)(f.Deployments()), f.reports(1000)
+		w.last, w.lastReports = must(f.Deployments())(t), f.reports(1000)
 		for _, d := range w.last {
 			if w.deployments[d.ID] == nil {
 				w.deployments[d.ID] = map[string]bool{}
@@ -122,14 +123,14 @@ func sample(t testing.TB) *remains {
 	note()
 	f.close()
 	for _, name := range []string{"margolite.db", "accepted.json", "settings.json", "journal.json"} {
-		w.files[name] = must[[]byte](t)(os.ReadFile(filepath.Join(filepath.Dir(f.path), name)))
+		w.files[name] = must(os.ReadFile(filepath.Join(filepath.Dir(f.path), name)))(t)
 	}
 	// The room behind the last page is the same in all of them, and says nothing.
 	w.files["margolite.db"] = w.files["margolite.db"][:(len(bytes.TrimRight(w.files["margolite.db"], "\x00"))/pageSize+1)*pageSize]
 	return w
 }
 
-func text(t testing.TB, of any) string { return string(must[[]byte](t)(json.Marshal(of))) }
+func text(t testing.TB, of any) string { return string(must(json.Marshal(of))(t)) }
 
 // lay writes the directory of a device, and returns the path of its database; nil:
 // there is none.
@@ -162,18 +163,14 @@ func (w *remains) holds(t testing.TB, s *store.Store) (damaged bool) {
 		}
 	}
 	deployments, err := s.Deployments()
-	if err != nil {
-		t.Errorf("damaged %v: deployments: %v", damaged, err)
-	}
+	expect.Error(t, err, nil, "damaged %v: deployments", damaged)
 	for _, d := range deployments {
 		if !w.deployments[d.ID][text(t, d)] {
 			t.Errorf("damaged %v: deployment %q was never %+v", damaged, d.ID, d)
 		}
 	}
 	reports, err := s.Reports(0, 1000)
-	if err != nil {
-		t.Errorf("damaged %v: reports: %v", damaged, err)
-	}
+	expect.Error(t, err, nil, "damaged %v: reports", damaged)
 	for i := range reports {
 		if reports[i].Body, err = s.ReportBody(reports[i].Sequence); err != nil || !w.reports[text(t, reports[i])] {
 			t.Errorf("damaged %v: there never was a report %+v, %v", damaged, reports[i], err)
@@ -211,18 +208,15 @@ func (w *remains) holds(t testing.TB, s *store.Store) (damaged bool) {
 func (w *remains) survives(t testing.TB, path string) (damaged bool) {
 	t.Helper()
 	for i := range 2 {
-		s, err := store.Open(path, store.Options{Apart: apart})
-		check(t, err)
+		s := must(store.Open(path, store.Options{Apart: apart}))(t)
 		again := w.holds(t, s)
 		if i == 1 && again != damaged {
 			t.Errorf("damaged is %v, and %v with the next start", damaged, again)
 		}
 		if damaged = again; i == 1 {
-			before := must[[]store.Report](t)(s.Reports(0, 1000))
-			if err := s.Commit("test", step(steps+1)); err != nil {
-				t.Error(err)
-			}
-			after := must[[]store.Report](t)(s.Reports(0, 1000))
+			before := must(s.Reports(0, 1000))(t)
+			expect.OK(t, s.Commit("test", step(steps+1)))
+			after := must(s.Reports(0, 1000))(t)
 			if n := len(before); len(after) <= n || n > 0 && after[len(after)-1].Sequence <= before[n-1].Sequence {
 				t.Errorf("the new report is not the last: %v", after)
 			}
@@ -314,14 +308,14 @@ func TestWhatIsSoundIsTakenOver(t *testing.T) {
 	data := bytes.Clone(w.files["margolite.db"])
 	data[bytes.LastIndex(data, []byte(`"adopted":5`))] ^= 1
 	path := w.lay(t, data)
-	s := must[*store.Store](t)(store.Open(path, store.Options{Apart: apart, Now: func() time.Time { return noon }}))
+	s := must(store.Open(path, store.Options{Apart: apart, Now: func() time.Time { return noon }}))(t)
 	defer s.Close()
 	d, damaged := s.Damage()
 	if !damaged {
 		t.Fatal("the flip was in nothing that is read")
 	}
-	deployments := must[[]store.Deployment](t)(s.Deployments())
-	reports := must[[]store.Report](t)(s.Reports(0, 1000))
+	deployments := must(s.Deployments())(t)
+	reports := must(s.Reports(0, 1000))(t)
 	if lost := len(w.last) + len(w.lastReports) - len(deployments) - len(reports); lost != 1 {
 		t.Errorf("%d records are lost for one that was damaged: %v", lost, d)
 	}
@@ -333,7 +327,7 @@ func TestWhatIsSoundIsTakenOver(t *testing.T) {
 	if !d.At.Equal(noon.Truncate(time.Second)) || d.Kept != "margolite.db.bad" || !strings.Contains(d.Text, "was altered") {
 		t.Errorf("it says %+v", d)
 	}
-	same(t, "what is kept", must[[]byte](t)(os.ReadFile(path+".bad")), data)
+	same(t, "what is kept", must(os.ReadFile(path+".bad"))(t), data)
 	check(t, os.Remove(path+".bad"))
 	if d, still := s.Damage(); still {
 		t.Errorf("it still says %+v", d)
@@ -354,9 +348,9 @@ func TestOnlyTheLastDamagedDatabaseIsKept(t *testing.T) {
 			check(t, os.WriteFile(filepath.Join(filepath.Dir(path), name), w.files[name], 0o600))
 		}
 	}
-	same(t, "what is kept", string(must[[]byte](t)(os.ReadFile(path+".bad"))), "third")
+	same(t, "what is kept", string(must(os.ReadFile(path+".bad"))(t)), "third")
 	var names []string
-	for _, e := range must[[]os.DirEntry](t)(os.ReadDir(filepath.Dir(path))) {
+	for _, e := range must(os.ReadDir(filepath.Dir(path)))(t) {
 		names = append(names, e.Name())
 	}
 	same(t, "files", names, []string{"accepted.json", "journal.json", "margolite.db", "margolite.db.bad", "margolite.db.closed", "settings.json"})
@@ -397,8 +391,8 @@ func TestADamagedDatabaseOnAFullDisk(t *testing.T) {
 			Artifacts: map[digest.Digest][]byte{digest.FromBytes(document): document},
 		})
 		f.close()
-		data := must[[]byte](t)(os.ReadFile(f.path))
-		file := must[*os.File](t)(os.OpenFile(f.path, os.O_WRONLY, 0))
+		data := must(os.ReadFile(f.path))(t)
+		file := must(os.OpenFile(f.path, os.O_WRONLY, 0))(t)
 		_, err := file.WriteAt([]byte{^data[30]}, 30) // in place: it takes no block
 		check(t, errors.Join(err, file.Close()))
 		fill()
@@ -430,23 +424,17 @@ func TestDamageWhileTheStoreIsOpen(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := sample(t)
 			path := w.lay(t, w.files["margolite.db"])
-			s := must[*store.Store](t)(store.Open(path, store.Options{Apart: apart}))
+			s := must(store.Open(path, store.Options{Apart: apart}))(t)
 			check(t, os.Truncate(path, 2*pageSize))
-			if err := call(s, w); !errors.Is(err, store.ErrCorrupt) {
-				t.Errorf("got %v", err)
-			}
+			expect.Error(t, call(s, w), store.ErrCorrupt, "error")
 			if err := s.Guard(t.Context()); !errors.Is(err, store.ErrCorrupt) || !strings.Contains(err.Error(), path) {
 				t.Errorf("the guard says %v", err)
 			}
-			if err := s.Commit("test", step(steps+1)); !errors.Is(err, store.ErrCorrupt) {
-				t.Errorf("then got %v", err)
-			}
+			expect.Error(t, s.Commit("test", step(steps+1)), store.ErrCorrupt, "then")
 			if _, _, err := s.Setting("n"); !errors.Is(err, store.ErrCorrupt) {
 				t.Errorf("then got %v", err)
 			}
-			if err := s.Close(); err != nil {
-				t.Error(err)
-			}
+			expect.OK(t, s.Close())
 			if !w.survives(t, path) {
 				t.Error("nobody knows")
 			}
@@ -459,8 +447,8 @@ func TestDamageWhileTheStoreIsOpen(t *testing.T) {
 func TestARecordThatRotsWhileTheStoreIsOpen(t *testing.T) {
 	w := sample(t)
 	path := w.lay(t, w.files["margolite.db"])
-	s := must[*store.Store](t)(store.Open(path, store.Options{Apart: apart}))
-	data := must[[]byte](t)(os.ReadFile(path))
+	s := must(store.Open(path, store.Options{Apart: apart}))(t)
+	data := must(os.ReadFile(path))(t)
 	flipped := bytes.ReplaceAll(data, []byte(`"adopted":5`), []byte(`"adopted":4`))
 	if err := os.WriteFile(path, flipped, 0o600); err != nil { // the same file
 		t.Fatal(err)
@@ -471,12 +459,8 @@ func TestARecordThatRotsWhileTheStoreIsOpen(t *testing.T) {
 	if _, _, err := s.Manifest(); err != nil {
 		t.Errorf("what is sound cannot be read: %v", err)
 	}
-	if err := s.Guard(t.Context()); !errors.Is(err, store.ErrCorrupt) {
-		t.Errorf("the guard says %v", err)
-	}
-	if err := s.Close(); err != nil {
-		t.Error(err)
-	}
+	expect.Error(t, s.Guard(t.Context()), store.ErrCorrupt, "the guard")
+	expect.OK(t, s.Close())
 	check(t, os.WriteFile(path, data, 0o600))
 	if !w.survives(t, path) {
 		t.Error("nobody knows")
@@ -487,9 +471,7 @@ func TestGuardEndsWithItsContext(t *testing.T) {
 	f := newFixture(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := f.Guard(ctx); err != nil {
-		t.Errorf("the guard says %v", err)
-	}
+	expect.Error(t, f.Guard(ctx), nil, "the guard")
 }
 
 func TestADatabaseOfANewerVersionIsRefused(t *testing.T) {
@@ -514,12 +496,10 @@ func TestADatabaseOfTheSchemaBeforeIsRaised(t *testing.T) {
 	f := newFixture(t)
 	f.commit(step(1))
 	f.forge(store.Lower)
-	before := must[[]byte](t)(os.ReadFile(f.path))
+	before := must(os.ReadFile(f.path))(t)
 	f.open()
 	f.isAtStep(1)
-	if !bytes.Equal(must[[]byte](t)(os.ReadFile(f.path)), before) {
-		t.Error("opening it changes it")
-	}
+	same(t, "opening it changes it", must(os.ReadFile(f.path))(t), before)
 	f.commit(step(2))
 	f.reopen()
 	f.isAtStep(2)
@@ -527,9 +507,7 @@ func TestADatabaseOfTheSchemaBeforeIsRaised(t *testing.T) {
 		t.Errorf("it says %+v", d)
 	}
 	f.forge(func(tx *bolt.Tx) error {
-		if found := string(tx.Bucket([]byte("meta")).Get([]byte("schema"))); found != "3" {
-			t.Errorf("it has schema %s, want 3", found)
-		}
+		same(t, "it has schema", string(tx.Bucket([]byte("meta")).Get([]byte("schema"))), "3")
 		return nil
 	})
 	f.open()
@@ -546,7 +524,7 @@ func TestADamagedDatabaseOfTheSchemaBeforeIsRebuilt(t *testing.T) {
 	if _, damaged := f.Damage(); !damaged {
 		t.Error("the damage is not noticed")
 	}
-	same(t, "deployments", must[[]store.Deployment](t)(f.Deployments()), []store.Deployment{{ID: "a", Adopted: 1}})
+	same(t, "deployments", must(f.Deployments())(t), []store.Deployment{{ID: "a", Adopted: 1}})
 }
 
 func TestADatabaseWithoutItsLayoutIsDamaged(t *testing.T) {
@@ -626,7 +604,7 @@ func TestAFlipBesideTheDatabase(t *testing.T) {
 			c.Manifest.Digest = digest.FromString("manifest")
 			f.commit(c)
 			path := filepath.Join(filepath.Dir(f.path), name)
-			whole := must[[]byte](t)(os.ReadFile(path))
+			whole := must(os.ReadFile(path))(t)
 			for at := range whole {
 				f.close()
 				flipped := bytes.Clone(whole)
@@ -634,7 +612,7 @@ func TestAFlipBesideTheDatabase(t *testing.T) {
 				check(t, os.WriteFile(path, flipped, 0o600))
 				f.open()
 				same(t, "manifest", f.manifest(), *c.Manifest)
-				same(t, "the file", string(must[[]byte](t)(os.ReadFile(path))), string(whole))
+				same(t, "the file", string(must(os.ReadFile(path))(t)), string(whole))
 			}
 		})
 	}

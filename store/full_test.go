@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/margolite/margolite/store"
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/isolated"
 )
 
@@ -126,9 +127,7 @@ func TestDocumentsLeaveRoomForRecords(t *testing.T) {
 		for n := range 50 {
 			f.commit(store.Change{Deployments: []store.Deployment{deployment("a", fmt.Sprint(n))}})
 		}
-		if _, err := f.PruneArtifacts(nil); err != nil {
-			t.Error(err)
-		}
+		expect.OK(t, expect.ErrorOf(f.PruneArtifacts(nil)))
 	})
 }
 
@@ -175,18 +174,14 @@ func TestTheRoomIsTakenOnce(t *testing.T) {
 }
 
 func TestIncomingArtifactsLeaveTheReserve(t *testing.T) {
-	s, err := store.Open(filepath.Join(isolated.Disk(t, "tmpfs", 16<<20), "margolite.db"), store.Options{Reserve: 8 << 20})
-	check(t, err)
+	s := must(store.Open(filepath.Join(isolated.Disk(t, "tmpfs", 16<<20), "margolite.db"), store.Options{Reserve: 8 << 20}))(t)
 	defer s.Close()
-	w, err := s.Incoming().Append(digest.FromString("bundle"))
-	check(t, err)
+	w := must(s.Incoming().Append(digest.FromString("bundle")))(t)
 	n, err := io.CopyBuffer(struct{ io.Writer }{w}, io.LimitReader(zeros{}, 12<<20), make([]byte, 64<<10))
 	if !errors.Is(err, store.ErrNoRoom) || n < 5<<20 || n > 8<<20 {
 		t.Errorf("%d bytes came in, %v", n, err)
 	}
-	if err := w.Close(); err != nil {
-		t.Error(err)
-	}
+	expect.OK(t, w.Close())
 }
 
 type zeros struct{}

@@ -12,6 +12,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/margolite/margolite/store"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // receive adds to an incoming artifact.
@@ -32,8 +33,7 @@ func (f *fixture) received(d digest.Digest) string {
 	}
 	check(f.t, err)
 	defer r.Close()
-	data, err := io.ReadAll(r)
-	check(f.t, err)
+	data := must(io.ReadAll(r))(f.t)
 	if n, err := f.Incoming().Size(d); err != nil || n != int64(len(data)) {
 		f.t.Errorf("Size = %d, %v, want %d", n, err, len(data))
 	}
@@ -48,21 +48,15 @@ func TestIncomingSurvivesARestart(t *testing.T) {
 	}
 	for i, more := range []string{"ab", "cd", ""} {
 		check(t, f.receive(d, more))
-		if want := "abcd"[:min(2*i+2, 4)]; f.received(d) != want {
-			t.Errorf("there is %q, want %q", f.received(d), want)
-		}
+		same(t, "what has come", f.received(d), "abcd"[:min(2*i+2, 4)])
 		f.close()
 		f.open()
 	}
-	if f.Writes() != 0 {
-		t.Error("the database was written")
-	}
+	same(t, "the database was written", f.Writes(), int64(0))
 	if err := f.Incoming().Remove(d); err != nil || f.received(d) != "" {
 		t.Errorf("after removal there is %q, %v", f.received(d), err)
 	}
-	if err := f.Incoming().Remove(d); err != nil {
-		t.Errorf("removal of nothing: %v", err)
-	}
+	expect.Error(t, f.Incoming().Remove(d), nil, "removal of nothing")
 }
 
 func TestIncomingIsForTheOwnerAlone(t *testing.T) {
@@ -107,19 +101,11 @@ func TestIncomingIsNothingButItsOwnFiles(t *testing.T) {
 			dir := filepath.Join(filepath.Dir(f.path), "incoming")
 			path, other := filepath.Join(dir, "sha256-"+d.Encoded()), filepath.Join(filepath.Dir(f.path), "other")
 			check(t, errors.Join(os.WriteFile(other, []byte("y"), 0o600), os.Remove(path), put(path, other)))
-			if got := f.received(d); got != "" {
-				t.Errorf("%q was read", got)
-			}
+			same(t, "what was read", f.received(d), "")
 			check(t, errors.Join(os.RemoveAll(path), put(path, other)))
-			if err := f.receive(d, "x"); err != nil {
-				t.Error(err)
-			}
-			if got := f.received(d); got != "x" {
-				t.Errorf("there is %q", got)
-			}
-			if got, err := os.ReadFile(other); err != nil || string(got) != "y" {
-				t.Errorf("the other file has %q, %v", got, err)
-			}
+			expect.OK(t, f.receive(d, "x"))
+			same(t, "what has come", f.received(d), "x")
+			same(t, "the other file", string(must(os.ReadFile(other))(t)), "y")
 			if _, err := os.Lstat(other + "-x"); err == nil {
 				t.Error("a link was followed to make a file")
 			}
@@ -129,8 +115,7 @@ func TestIncomingIsNothingButItsOwnFiles(t *testing.T) {
 
 func TestIncomingIsBounded(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "margolite.db")
-	s, err := store.Open(path, store.Options{IncomingBytes: 100})
-	check(t, err)
+	s := must(store.Open(path, store.Options{IncomingBytes: 100}))(t)
 	f := &fixture{t: t, Store: s, path: path}
 	defer f.close()
 	one, other := digest.FromString("one"), digest.FromString("other")
@@ -138,19 +123,13 @@ func TestIncomingIsBounded(t *testing.T) {
 	if f.received(one) != "" || len(f.received(other)) != 40 {
 		t.Errorf("there is %q beside another one", f.received(one))
 	}
-	if err := f.receive(other, strings.Repeat("x", 61)); !errors.Is(err, store.ErrNoRoom) {
-		t.Errorf("more than it may have: %v, want ErrNoRoom", err)
-	}
-	if err := f.receive(other, strings.Repeat("x", 60)); err != nil {
-		t.Errorf("as much as it may have: %v", err)
-	}
+	expect.Error(t, f.receive(other, strings.Repeat("x", 61)), store.ErrNoRoom, "more than it may have")
+	expect.Error(t, f.receive(other, strings.Repeat("x", 60)), nil, "as much as it may have")
 }
 
 func TestIncomingKeepsWhatIsWanted(t *testing.T) {
 	f := newFixture(t)
-	if err := f.Incoming().Keep(); err != nil {
-		t.Errorf("before there is a folder: %v", err)
-	}
+	expect.Error(t, f.Incoming().Keep(), nil, "before there is a folder")
 	d := digest.FromString("d")
 	check(t, f.receive(d, "d"))
 	stray := filepath.Join(filepath.Dir(f.path), "incoming", "stray")

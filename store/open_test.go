@@ -14,6 +14,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/margolite/margolite/store"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // step is the n-th of a row of changes that touch every bucket.
@@ -32,9 +33,9 @@ func step(n uint64) store.Change {
 func (f *fixture) isAtStep(n uint64) {
 	f.t.Helper()
 	same(f.t, "version", f.manifest().Version, n)
-	same(f.t, "deployments", must[[]store.Deployment](f.t)(f.Deployments()), []store.Deployment{{ID: "a", Adopted: n}})
+	same(f.t, "deployments", must(f.Deployments())(f.t), []store.Deployment{{ID: "a", Adopted: n}})
 	value, _, err := f.Setting("n")
-	same(f.t, "setting", string(must[[]byte](f.t)(value, err)), fmt.Sprint(n))
+	same(f.t, "setting", string(must(value, err)(f.t)), fmt.Sprint(n))
 	reports := f.reports(100)
 	if uint64(len(reports)) != n || reports[n-1].Sequence != n {
 		f.t.Errorf("the reports are not those of step %d: %v", n, reports)
@@ -62,18 +63,15 @@ func TestAPowerCutAfterAnyCommitLosesNothing(t *testing.T) {
 	var cuts []string
 	cut := func() {
 		dir := t.TempDir()
-		if err := os.CopyFS(dir, os.DirFS(source)); err != nil {
-			t.Error(err)
-		}
+		expect.OK(t, os.CopyFS(dir, os.DirFS(source)))
 		cuts = append(cuts, dir)
 	}
 	var s *store.Store
-	s, err := store.Open(path, store.Options{OnCommit: func(string) {
+	s = must(store.Open(path, store.Options{OnCommit: func(string) {
 		m, _, _ := s.Manifest() // it may be read
 		same(t, "version", m.Version, uint64(len(cuts)/2+1))
 		cut() // the database is written, the files beside it are not yet
-	}})
-	check(t, err)
+	}}))(t)
 	s.OnAppend(func(store.Entry) { cut() }) // so is the one of the journal
 	const steps = 5
 	for n := range uint64(steps) {
@@ -88,7 +86,7 @@ func TestAPowerCutAfterAnyCommitLosesNothing(t *testing.T) {
 		case 3: // it went while the file of the journal was made
 			check(t, os.WriteFile(f.journalFile()+".new", []byte(`{"anch`), 0o600))
 		case 5: // or overwritten, on a medium that tears a sector
-			torn := must[[]byte](t)(os.ReadFile(f.journalFile()))
+			torn := must(os.ReadFile(f.journalFile()))(t)
 			copy(torn[100:], make([]byte, 200))
 			check(t, os.WriteFile(f.journalFile(), torn, 0o600))
 		}
@@ -96,7 +94,7 @@ func TestAPowerCutAfterAnyCommitLosesNothing(t *testing.T) {
 		f.isAtStep(n)
 		f.sound(n, 1, n)
 		// The files caught up, and the same change is not written twice.
-		if file := string(must[[]byte](t)(os.ReadFile(f.journalFile()))); !strings.Contains(file, fmt.Sprintf(`"head":{"sequence":%d,`, n)) {
+		if file := string(must(os.ReadFile(f.journalFile()))(t)); !strings.Contains(file, fmt.Sprintf(`"head":{"sequence":%d,`, n)) {
 			t.Errorf("the file of the journal has not caught up: %s", file)
 		}
 		again := step(n)
@@ -115,9 +113,9 @@ func TestAPowerCutWithinACommitLosesOnlyThatCommit(t *testing.T) {
 	f := newFixture(t)
 	f.commit(step(1))
 	f.commit(step(2))
-	before := must[[]byte](t)(os.ReadFile(f.path))
+	before := must(os.ReadFile(f.path))(t)
 	f.commit(step(3))
-	after := must[[]byte](t)(os.ReadFile(f.path))
+	after := must(os.ReadFile(f.path))(t)
 	f.close()
 
 	const page = 4096
@@ -156,9 +154,7 @@ func TestAPowerCutDuringCreationIsForgotten(t *testing.T) {
 			f.isAtStep(1)
 			f.close()
 			checkConsistency(t, f.path)
-			if _, err := os.Stat(f.path + ".new"); !errors.Is(err, fs.ErrNotExist) {
-				t.Errorf("the rest of the creation is still there: %v", err)
-			}
+			expect.Error(t, expect.ErrorOf(os.Stat(f.path+".new")), fs.ErrNotExist, "the rest of the creation is still there")
 		})
 	}
 }
@@ -185,7 +181,7 @@ func FuzzOpen(f *testing.F) {
 	seed.open()
 	seed.commit(store.Change{Deployments: []store.Deployment{{ID: "a"}}, Settings: map[string][]byte{"s": nil}, Reports: []store.Report{{}}})
 	seed.close()
-	f.Add(must[[]byte](f)(os.ReadFile(seed.path)))
+	f.Add(must(os.ReadFile(seed.path))(f))
 	f.Add([]byte(nil))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		path := filepath.Join(t.TempDir(), "margolite.db")
@@ -197,9 +193,7 @@ func FuzzOpen(f *testing.F) {
 		if _, err := s.Deployments(); err == nil {
 			_ = s.Commit("test", step(1))
 		}
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
+		expect.OK(t, s.Close())
 		checkConsistency(t, path)
 	})
 }

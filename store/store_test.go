@@ -18,6 +18,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 
 	"github.com/margolite/margolite/store"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // fixture is a store in a directory of its own. The database is checked for
@@ -43,9 +44,7 @@ func newFixture(t testing.TB, passing ...string) *fixture {
 
 func (f *fixture) open() {
 	f.t.Helper()
-	var err error
-	f.Store, err = store.Open(f.path, store.Options{Apart: apart, Passing: f.passing, OnCommit: func(verb string) { f.commits = append(f.commits, verb) }})
-	check(f.t, err)
+	f.Store = must(store.Open(f.path, store.Options{Apart: apart, Passing: f.passing, OnCommit: func(verb string) { f.commits = append(f.commits, verb) }}))(f.t)
 }
 
 func (f *fixture) close() {
@@ -67,12 +66,9 @@ func (f *fixture) commit(c store.Change) {
 // reports are up to limit that wait, with their bodies.
 func (f *fixture) reports(limit int) []store.Report {
 	f.t.Helper()
-	reports, err := f.Reports(0, limit)
-	check(f.t, err)
+	reports := must(f.Reports(0, limit))(f.t)
 	for i := range reports {
-		if reports[i].Body, err = f.ReportBody(reports[i].Sequence); err != nil {
-			f.t.Fatal(err)
-		}
+		reports[i].Body = must(f.ReportBody(reports[i].Sequence))(f.t)
 	}
 	return reports
 }
@@ -88,8 +84,7 @@ func (f *fixture) edit(change func(tx *bolt.Tx) error) {
 func (f *fixture) forge(change func(tx *bolt.Tx) error) {
 	f.t.Helper()
 	f.close()
-	db, err := bolt.Open(f.path, 0o600, &bolt.Options{NoFreelistSync: true})
-	check(f.t, err)
+	db := must(bolt.Open(f.path, 0o600, &bolt.Options{NoFreelistSync: true}))(f.t)
 	check(f.t, errors.Join(db.Update(change), db.Close()))
 }
 
@@ -128,9 +123,7 @@ func checkConsistency(t testing.TB, path string) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Error(err)
-	}
+	expect.OK(t, err)
 }
 
 func check(t testing.TB, err error) {
@@ -147,9 +140,9 @@ func same(t testing.TB, what string, got, want any) {
 	}
 }
 
-// must drops an error that ends the test, for calls with one result.
-func must[T any](t testing.TB) func(v T, err error) T {
-	return func(v T, err error) T {
+// must is a value of a call that does not fail.
+func must[T any](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
 		t.Helper()
 		check(t, err)
 		return v
@@ -203,9 +196,9 @@ func TestEverythingSurvivesReopening(t *testing.T) {
 		t.Fatalf("got %v, %v", known, err)
 	}
 	same(t, "manifest", got, manifest)
-	same(t, "deployments", must[[]store.Deployment](t)(f.Deployments()), want)
-	same(t, "deployment", must[store.Deployment](t)(f.Deployment("b")), want[1])
-	same(t, "artifact", must[[]byte](t)(f.Artifact(d)), data)
+	same(t, "deployments", must(f.Deployments())(t), want)
+	same(t, "deployment", must(f.Deployment("b"))(t), want[1])
+	same(t, "artifact", must(f.Artifact(d))(t), data)
 	same(t, "reports", f.reports(10), []store.Report{
 		{Sequence: 1, Deployment: "a", Body: []byte("one")},
 		{Sequence: 2, Deployment: "b", Version: 1<<64 - 1, Weight: store.End, Body: []byte("two")},
@@ -225,7 +218,7 @@ func TestANewStoreIsEmpty(t *testing.T) {
 	if m, known, err := f.Manifest(); known || err != nil {
 		t.Errorf("there is a manifest: %v, %v", m, err)
 	}
-	if d := must[[]store.Deployment](t)(f.Deployments()); len(d) > 0 {
+	if d := must(f.Deployments())(t); len(d) > 0 {
 		t.Errorf("there are deployments: %v", d)
 	}
 	if r := f.reports(10); len(r) > 0 {
@@ -255,16 +248,11 @@ func TestFilesAreForTheirOwnerOnly(t *testing.T) {
 	f := newFixture(t)
 	f.commit(store.Change{Manifest: &store.Manifest{Version: 1}})
 	for path, want := range map[string]os.FileMode{filepath.Dir(f.path): 0o700, f.path: 0o600, f.acceptedFile(): 0o600} {
-		info, err := os.Stat(path)
-		check(t, err)
-		if got := info.Mode().Perm(); got != want {
-			t.Errorf("%s has mode %v, not %v", path, got, want)
-		}
+		info := must(os.Stat(path))(t)
+		expect.Equal(t, info.Mode().Perm(), want, "%s has mode", path)
 	}
-	entries := must[[]os.DirEntry](t)(os.ReadDir(filepath.Dir(f.path)))
-	if len(entries) != 2 {
-		t.Errorf("something is left over: %v", entries)
-	}
+	entries := must(os.ReadDir(filepath.Dir(f.path)))(t)
+	expect.Equal(t, len(entries), 2, "something is left over: %v", entries)
 }
 
 func TestForgottenAndDeletedRecordsAreGone(t *testing.T) {
@@ -276,7 +264,7 @@ func TestForgottenAndDeletedRecordsAreGone(t *testing.T) {
 	})
 	f.commit(store.Change{Forget: []string{"a", "never there"}, Settings: map[string][]byte{"s": nil, "t": nil}})
 	f.reopen()
-	same(t, "deployments", must[[]store.Deployment](t)(f.Deployments()), []store.Deployment{{ID: "b"}})
+	same(t, "deployments", must(f.Deployments())(t), []store.Deployment{{ID: "b"}})
 	if _, set, _ := f.Setting("s"); set {
 		t.Error("the setting is still there")
 	}
@@ -475,13 +463,9 @@ func TestARottenArtifactIsNoticedAndMended(t *testing.T) {
 			f.commit(store.Change{Artifacts: map[digest.Digest][]byte{d: data}})
 			f.edit(func(tx *bolt.Tx) error { return damage(tx.Bucket([]byte("artifacts")).Bucket([]byte(d))) })
 			f.open()
-			if _, err := f.Artifact(d); !errors.Is(err, store.ErrCorrupt) {
-				t.Errorf("got %v", err)
-			}
+			expect.Error(t, expect.ErrorOf(f.Artifact(d)), store.ErrCorrupt, "error")
 			f.commit(store.Change{Artifacts: map[digest.Digest][]byte{d: data}})
-			if got, err := f.Artifact(d); err != nil || !bytes.Equal(got, data) {
-				t.Errorf("it is not mended: %v", err)
-			}
+			same(t, "it is not mended", must(f.Artifact(d))(t), data)
 		})
 	}
 }
@@ -496,9 +480,7 @@ func TestReportsKeepTheirOrder(t *testing.T) {
 	}
 	bodies := func(limit int) (s string) {
 		for _, r := range f.reports(limit) {
-			if fmt.Sprint(r.Sequence) != string(r.Body) {
-				t.Errorf("report %s has sequence %d", r.Body, r.Sequence)
-			}
+			expect.Equal(t, fmt.Sprint(r.Sequence), string(r.Body), "report %s has sequence %d", r.Body, r.Sequence)
 			s += string(r.Body) + " "
 		}
 		return s
@@ -547,9 +529,7 @@ func TestARottenRecordComesBesideTheGoodOnes(t *testing.T) {
 	}
 
 	f.commit(store.Change{Deployments: []store.Deployment{{ID: "a"}}, Forget: []string{"c"}, Reports: []store.Report{{}}})
-	if _, err := f.Deployments(); err != nil {
-		t.Errorf("deployments are not mended: %v", err)
-	}
+	expect.Error(t, expect.ErrorOf(f.Deployments()), nil, "deployments are not mended")
 	if got := f.reports(10); len(got) != 4 {
 		t.Errorf("the outbox is not mended: %v", got)
 	}
@@ -557,9 +537,7 @@ func TestARottenRecordComesBesideTheGoodOnes(t *testing.T) {
 
 func TestTheSameDatabaseOpensOnce(t *testing.T) {
 	f := newFixture(t)
-	if _, err := store.Open(f.path, store.Options{}); !errors.Is(err, store.ErrLocked) {
-		t.Errorf("got %v", err)
-	}
+	expect.Error(t, expect.ErrorOf(store.Open(f.path, store.Options{})), store.ErrLocked, "error")
 	f.commit(store.Change{Settings: map[string][]byte{"a": {}}})
 }
 
@@ -589,17 +567,13 @@ func TestReadersAndWritersMayRunTogether(t *testing.T) {
 		})
 		group.Go(func() {
 			for n := range uint64(10) {
-				if err := f.AckReports(n); err != nil {
-					t.Error(err)
-				}
+				expect.OK(t, f.AckReports(n))
 			}
 		})
 	}
 	group.Wait()
-	for _, d := range must[[]store.Deployment](t)(f.Deployments()) {
-		if d.Adopted != 9 {
-			t.Errorf("deployment %s is at %d", d.ID, d.Adopted)
-		}
+	for _, d := range must(f.Deployments())(t) {
+		expect.Equal(t, d.Adopted, 9, "deployment %s is at", d.ID)
 	}
 }
 
@@ -607,9 +581,9 @@ func TestReadersAndWritersMayRunTogether(t *testing.T) {
 func snapshot(t testing.TB, dir string) string {
 	t.Helper()
 	var b strings.Builder
-	for _, entry := range must[[]os.DirEntry](t)(os.ReadDir(dir)) {
-		data := must[[]byte](t)(os.ReadFile(filepath.Join(dir, entry.Name())))
-		info := must[os.FileInfo](t)(entry.Info())
+	for _, entry := range must(os.ReadDir(dir))(t) {
+		data := must(os.ReadFile(filepath.Join(dir, entry.Name())))(t)
+		info := must(entry.Info())(t)
 		fmt.Fprintf(&b, "%s %x %v\n", entry.Name(), sha256.Sum256(data), info.ModTime())
 	}
 	return b.String()

@@ -12,6 +12,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/margolite/margolite/store"
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/syscalls"
 )
 
@@ -45,8 +46,7 @@ func newMeter(t testing.TB) *meter {
 
 func (m *meter) now() (w wear) {
 	m.t.Helper()
-	counts, err := m.c.Count()
-	check(m.t, err)
+	counts := must(m.c.Count())(m.t)
 	syncs := len(syscalls.Syncs())
 	for i, n := range counts {
 		if i < syncs {
@@ -115,23 +115,17 @@ func TestEveryChangeHasItsPrice(t *testing.T) {
 			if err == nil {
 				_, err = f.Reports(0, 10)
 			}
-			if err != nil {
-				t.Error(err)
-			}
+			expect.OK(t, err)
 		}, wear{}},
 		{"a small setting, as the time once a day", func() { f.commit(store.Change{Settings: map[string][]byte{"time": []byte("2")}}) }, wear{2, 2, 8 << 10}},
 		{"what somebody said, as a lock", func() { f.commit(store.Change{Settings: map[string][]byte{"locks": []byte("1")}}) }, wear{2, 4, 9 << 10}},
 		{"a phase of a deployment with its report", func() { f.commit(moved()) }, wear{5, 2, 20 << 10}},
 		{"the same, noted in the journal", func() { f.commit(noted()) }, wear{7, 3, 24<<10 + 512}},
 		{"the acknowledgement of reports", func() {
-			if err := f.AckReports(1, 2); err != nil {
-				t.Error(err)
-			}
+			expect.OK(t, f.AckReports(1, 2))
 		}, wear{2, 2, 8 << 10}},
 		{"acknowledged once more", func() {
-			if err := f.AckReports(1, 2); err != nil {
-				t.Error(err)
-			}
+			expect.OK(t, f.AckReports(1, 2))
 		}, wear{}},
 		{"a manifest", func() { f.commit(store.Change{Manifest: &store.Manifest{Version: 2, ETag: "e"}}) }, wear{3, 4, 8<<10 + 64}},
 		{"a document of 4 KB", func() {
