@@ -10,7 +10,6 @@ import (
 	"strconv"
 
 	"github.com/compose-spec/compose-go/v2/types"
-	"go.yaml.in/yaml/v4"
 	"golang.org/x/sys/unix"
 )
 
@@ -67,45 +66,19 @@ func (l *loading) vet(document map[string]any, base string, env types.Mapping, g
 				continue
 			}
 			guard[abs] = nil // being read
-			documents, err := l.file(abs, filepath.Dir(abs), env, true)
+			documents, text, err := l.file(abs, filepath.Dir(abs), env)
 			if err != nil {
 				return err
 			}
-			var content []byte
 			for _, d := range documents {
-				if err := l.vet(d.substituted, filepath.Dir(abs), env, guard); err != nil {
+				if err := l.vet(d, filepath.Dir(abs), env, guard); err != nil {
 					return err
 				}
-				content = append(append(content, "---\n"...), d.text...)
 			}
-			if err := guard.capture(abs, content); err != nil {
+			if err := guard.capture(abs, text); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
-}
-
-// referTo gives every extends.file below n the name that refer has for it, also where only aliases bring it into
-// services: an anchor stands before them in the same file.
-func referTo(n *yaml.Node, refer func(string) string) {
-	for i, child := range n.Content {
-		referTo(child, refer)
-		if n.Kind != yaml.MappingNode || i%2 == 0 || n.Content[i-1].Value != "extends" {
-			continue
-		}
-		if child.Kind == yaml.AliasNode {
-			child = child.Alias
-		}
-		for k := 1; k < len(child.Content) && child.Kind == yaml.MappingNode; k += 2 {
-			file := child.Content[k]
-			if file.Kind == yaml.AliasNode {
-				file = &yaml.Node{Kind: yaml.ScalarNode, Tag: file.Alias.Tag, Value: file.Alias.Value}
-			}
-			if child.Content[k-1].Value == "file" && file.ShortTag() == "!!str" {
-				file.SetString(refer(file.Value))
-				child.Content[k] = file
-			}
-		}
-	}
 }

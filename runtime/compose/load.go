@@ -15,6 +15,7 @@ import (
 
 	"github.com/compose-spec/compose-go/v2/interpolation"
 	"github.com/compose-spec/compose-go/v2/loader"
+	"github.com/compose-spec/compose-go/v2/template"
 	"github.com/compose-spec/compose-go/v2/tree"
 	"github.com/compose-spec/compose-go/v2/types"
 )
@@ -248,19 +249,25 @@ func (l *loading) model(paths []string, dir string, env types.Mapping, including
 		if slices.Contains(including, path) || len(including) > maxIncludes {
 			return nil, invalid("%s includes itself, or files are included more than %d levels deep", path, maxIncludes)
 		}
-		documents, err := l.file(path, dir, env, false)
+		documents, text, err := l.file(path, dir, env)
 		if err != nil {
 			return nil, err
 		}
 		for _, d := range documents {
-			config, more, err := l.document(d, path, dir, env, guard)
+			if err := l.vet(d, dir, env, guard); err != nil {
+				return nil, err
+			}
+			if d["version"] != nil {
+				l.warnings.add("", filepath.Base(path)+": version", "is obsolete and ignored")
+			}
+			more, err := l.includes(d, dir)
 			if err != nil {
 				return nil, err
 			}
 			includes = append(includes, more...)
-			if config.Content != nil || len(config.Config) > 0 {
-				details.ConfigFiles = append(details.ConfigFiles, config)
-			}
+		}
+		if text != nil {
+			details.ConfigFiles = append(details.ConfigFiles, types.ConfigFile{Filename: path, Content: text})
 		}
 	}
 	if l.extends*l.read.text > maxExtended {
@@ -291,60 +298,35 @@ func (l *loading) model(paths []string, dir string, env types.Mapping, including
 	return model, nil
 }
 
-// document checks a document of the file path, and returns what compose-go is to merge and what it includes.
-func (l *loading) document(d document, path, dir string, env types.Mapping, guard vetted) (types.ConfigFile, []include, error) {
-	config := types.ConfigFile{Filename: path}
-	if err := l.vet(d.substituted, dir, env, guard); err != nil {
-		return config, nil, err
-	}
-	if d.tree["version"] != nil {
-		l.warnings.add("", filepath.Base(path)+": version", "is obsolete and ignored")
-	}
-	for _, key := range ownKeys {
-		delete(d.tree, key)
-	}
-	if config.Content = d.text; d.text == nil {
-		config.Config = d.tree
-	}
-	includes, err := l.includes(d.substituted, dir)
-	return config, includes, err
-}
-
-// file reads one Compose file, in which relative paths start at dir. Each of its documents counts as one against the
-// bound of files. What it extends goes by absolute paths then.
-func (l *loading) file(path, dir string, env types.Mapping, asText bool) ([]document, error) {
+// file reads one Compose file, in which relative paths start at dir, as parse does. Each of its documents counts as
+// one against the bound of files. What it extends goes by absolute paths then.
+func (l *loading) file(path, dir string, env types.Mapping) (documents []map[string]any, text []byte, err error) {
 	content, err := l.files.read(path, MaxFile)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	env = l.withProjectName(env)
-	refer := func(written string) string {
-		file, err := l.in.substitute(written, env.Resolve)
-		if err == nil {
-			file, err = l.files.allowed(dir, file)
-		}
+	options := interpolation.Options{LookupValue: l.withProjectName(env).Resolve, Substitute: l.in.substitute}
+	value := func(at tree.Path, written string) (string, error) {
+		substituted, err := interpolation.Interpolate(map[string]any{string(at): written}, options)
 		if err != nil {
-			return written // why it cannot be read is said with its service
+			return "", err
 		}
-		return strings.ReplaceAll(file, "$", "$$")
+		value, _ := substituted[string(at)].(string)
+		if at.Matches("services.*.extends.file") {
+			if abs, err := l.files.allowed(dir, value); err == nil { // why it cannot be read is said with its service
+				return abs, nil
+			}
+		}
+		return value, nil
 	}
-	documents, err := parse(content, &l.read, asText, refer)
+	documents, text, err = (&reading{size: &l.read, value: value}).parse(content)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, nil, invalid("%s: %w", path, err)
 	}
 	if l.files.count += len(documents) - 1; l.files.count > maxFiles {
-		return nil, invalid("%s: project has more than %d files and YAML documents", path, maxFiles)
+		return nil, nil, invalid("%s: project has more than %d files and YAML documents", path, maxFiles)
 	}
-	for i, d := range documents {
-		documents[i].substituted, err = interpolation.Interpolate(d.tree, interpolation.Options{
-			LookupValue: env.Resolve,
-			Substitute:  l.in.substitute,
-		})
-		if err != nil {
-			return nil, invalid("%s: %w", path, err)
-		}
-	}
-	return documents, nil
+	return documents, text, nil
 }
 
 func (l *loading) withProjectName(env types.Mapping) types.Mapping {
@@ -402,7 +384,7 @@ func (l *loading) bind(model map[string]any, dir string, env types.Mapping, prof
 // and nothing from the environment of this process.
 func (l *loading) loaderOptions(o *loader.Options) {
 	o.SetProjectName(l.project, true)
-	o.Interpolate.Substitute = l.in.substitute
+	o.Interpolate.Substitute = func(s string, _ template.Mapping) (string, error) { return s, nil } // file did that
 	o.Interpolate.TypeCastMapping = l.booleans(o.Interpolate.TypeCastMapping)
 	o.SkipInclude = true
 	o.SkipNormalization = true

@@ -4,9 +4,9 @@ import (
 	"cmp"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/compose-spec/compose-go/v2/loader"
+	"github.com/compose-spec/compose-go/v2/tree"
 )
 
 // ProjectName is the name that a project has when its caller gives none:
@@ -35,13 +35,14 @@ func nameIn(file string, given map[string][]byte) string {
 	if err != nil {
 		return ""
 	}
-	documents, err := parse(content, &size{}, false, strings.Clone)
+	written := func(_ tree.Path, value string) (string, error) { return value, nil }
+	documents, _, err := (&reading{size: &size{}, value: written}).parse(content)
 	if err != nil {
 		return ""
 	}
 	var last string
 	for _, d := range documents {
-		if name, _ := d.tree["name"].(string); name != "" {
+		if name, _ := d["name"].(string); name != "" {
 			last = name
 		}
 	}

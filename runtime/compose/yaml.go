@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/compose-spec/compose-go/v2/tree"
 	"go.yaml.in/yaml/v4"
 )
 
@@ -20,52 +21,54 @@ const (
 	maxDepth = 64
 )
 
-// document is a YAML document that is a mapping.
-type document struct {
-	// tree has aliases and merge keys resolved, and is without what is !reset.
-	tree map[string]any
-	// substituted is tree with variables replaced.
-	substituted map[string]any
-	// text is the document itself, where compose-go is given that: it was asked for, or says
-	// with !reset and !override how it is merged over others.
-	text []byte
-}
-
 // ownKeys of the top level are not for compose-go.
 var ownKeys = []string{"version", "name"}
 
-// parse reads the documents of a file, each of which is merged over those before it. read grows by what they take.
-// refer has the name by which compose-go is to know a file that is extended.
-func parse(content []byte, read *size, asText bool, refer func(file string) string) ([]document, error) {
-	var documents []document
+// size is what documents take once their aliases are resolved.
+type size struct {
+	nodes, text int
+}
+
+// reading resolves the aliases of documents, and replaces the variables in them.
+type reading struct {
+	*size
+	// value is what a text at a place stands for.
+	value    func(at tree.Path, written string) (string, error)
+	within   map[*yaml.Node]bool // being read: an alias to one holds itself
+	failures []error             // of value
+}
+
+// parse reads the documents of a file, each of which is merged over those before it. They come as trees without what
+// is !reset, and all together as the text for compose-go to merge, which needs the tags.
+func (r *reading) parse(content []byte) (documents []map[string]any, text []byte, err error) {
+	r.within = map[*yaml.Node]bool{}
 	decoder := yaml.NewDecoder(bytes.NewReader(content))
 	for {
 		node, err := nextDocument(decoder)
 		switch {
 		case errors.Is(err, io.EOF) && documents == nil:
-			return nil, invalid("file is empty")
+			return nil, nil, invalid("file is empty")
 		case errors.Is(err, io.EOF):
-			return documents, nil
+			return documents, text, errors.Join(r.failures...)
 		case err != nil:
-			return nil, invalid("%w", err)
+			return nil, nil, invalid("%w", err)
 		}
-		m := &measure{size: *read, within: map[*yaml.Node]bool{}}
-		if err := m.add(node, 0); err != nil {
-			return nil, err
+		node, err = r.plain(node.Content[0], "", 0, false)
+		if err != nil {
+			return nil, nil, err
 		}
-		*read = m.size
-		referTo(node, refer)
-		var d document
-		if m.tagged || asText {
-			if d.text, err = textOf(node); err != nil {
-				return nil, err
+		var document map[string]any
+		if err := withoutTags(node).Decode(&document); err != nil {
+			return nil, nil, invalid("%w", err)
+		}
+		documents = append(documents, document)
+		if removeOwnKeys(node); len(node.Content) > 0 {
+			part, err := yaml.Marshal(node)
+			if err != nil {
+				return nil, nil, invalid("%w", err)
 			}
-			withoutTags(node)
+			text = append(append(text, "---\n"...), part...)
 		}
-		if err := node.Decode(&d.tree); err != nil {
-			return nil, invalid("%w", err)
-		}
-		documents = append(documents, d)
 	}
 }
 
@@ -79,59 +82,33 @@ func nextDocument(decoder *yaml.Decoder) (*yaml.Node, error) {
 	}
 }
 
-// textOf is a document without its ownKeys.
-func textOf(node *yaml.Node) ([]byte, error) {
-	if len(node.Content) != 1 || node.Content[0].Kind != yaml.MappingNode {
-		return nil, invalid("file is not a mapping")
-	}
-	root := *node.Content[0]
-	root.Content = nil
-	for n := 0; n+1 < len(node.Content[0].Content); n += 2 {
-		if key := node.Content[0].Content[n]; !slices.Contains(ownKeys, key.Value) {
-			root.Content = append(root.Content, key, node.Content[0].Content[n+1])
+func removeOwnKeys(root *yaml.Node) {
+	for i := len(root.Content) - 2; i >= 0; i -= 2 {
+		if slices.Contains(ownKeys, root.Content[i].Value) {
+			root.Content = slices.Delete(root.Content, i, i+2)
 		}
 	}
-	return marshal(&root)
 }
 
-// marshal is yaml.Marshal, which writes the null of {a: } as an empty text.
-func marshal(n *yaml.Node) ([]byte, error) {
-	spellNull(n)
-	return yaml.Marshal(n)
-}
-
-func spellNull(n *yaml.Node) {
-	if n.Kind == yaml.ScalarNode && n.Value == "" && n.ShortTag() == "!!null" {
-		n.Value = "null"
-	}
-	for _, child := range n.Content {
-		spellNull(child)
-	}
-}
-
-// withoutTags takes out what is !reset. What is !override stays, it differs only
+// withoutTags is n without what is !reset. What is !override stays, it differs only
 // when it is merged.
-func withoutTags(n *yaml.Node) {
-	kept, step := n.Content[:0:0], 1
-	if n.Kind == yaml.MappingNode {
+func withoutTags(n *yaml.Node) *yaml.Node {
+	without, step := *n, 1
+	if without.Content = nil; n.Kind == yaml.MappingNode {
 		step = 2
 	}
+	if n.Tag == overrideTag {
+		without.Tag = ""
+	}
 	for i := 0; i+step <= len(n.Content); i += step {
-		child := n.Content[i+step-1]
-		meant := child
-		if child.Kind == yaml.AliasNode {
-			meant = child.Alias
-		}
-		if meant.Tag == resetTag {
+		if n.Content[i+step-1].Tag == resetTag {
 			continue
 		}
-		if meant.Tag == overrideTag {
-			meant.Tag = ""
+		for _, child := range n.Content[i : i+step] {
+			without.Content = append(without.Content, withoutTags(child))
 		}
-		withoutTags(child)
-		kept = append(kept, n.Content[i:i+step]...)
 	}
-	n.Content = kept
+	return &without
 }
 
 const (
@@ -139,45 +116,63 @@ const (
 	overrideTag = "!override"
 )
 
-// size is what documents take once their aliases are resolved.
-type size struct {
-	nodes, text int
-}
-
-// measure finds out how large a document gets before it is made that large.
-type measure struct {
-	size                       // of what was measured
-	within map[*yaml.Node]bool // being measured: an alias to one holds itself
-	tagged bool                // !reset or !override was seen
-}
-
-func (m *measure) add(n *yaml.Node, depth int) error {
+// plain is a copy of n with all that aliases stand for and with variables replaced, but for those in keys of mappings.
+// How large it gets is found out before it is made that large.
+func (r *reading) plain(n *yaml.Node, at tree.Path, depth int, isKey bool) (*yaml.Node, error) {
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias
 	}
 	if depth > maxDepth {
-		return invalid("line %d: nested more than %d levels deep", n.Line, maxDepth)
+		return nil, invalid("line %d: nested more than %d levels deep", n.Line, maxDepth)
 	}
-	if m.within[n] {
-		return invalid("line %d: alias contains itself", n.Line)
+	if r.within[n] {
+		return nil, invalid("line %d: alias contains itself", n.Line)
 	}
-	switch tag := n.ShortTag(); {
-	case n.Kind == yaml.DocumentNode, tag == "", strings.HasPrefix(tag, "!!"):
-	case tag == resetTag, tag == overrideTag:
-		m.tagged = true
-	default:
-		return invalid("line %d: tag %s is not supported", n.Line, tag)
+	r.within[n] = true
+	defer delete(r.within, n)
+	if r.nodes, r.text = r.nodes+1, r.text+len(n.Value); r.nodes > maxNodes || r.text > maxText {
+		return nil, invalid("project exceeds %d YAML nodes or %d bytes of text", maxNodes, maxText)
 	}
-	m.within[n] = true
-	defer delete(m.within, n)
 
-	if m.nodes, m.text = m.nodes+1, m.text+len(n.Value); m.nodes > maxNodes || m.text > maxText {
-		return invalid("project exceeds %d YAML nodes or %d bytes of text", maxNodes, maxText)
+	plain := *n
+	plain.Anchor, plain.Content = "", nil
+	if n.Tag == overrideTag {
+		plain.Tag = ""
 	}
-	for _, child := range n.Content {
-		if err := m.add(child, depth+1); err != nil {
-			return err
+	switch tag := plain.ShortTag(); {
+	case tag == resetTag: // whatever it holds
+		return &yaml.Node{Kind: yaml.ScalarNode, Tag: resetTag, Value: "null"}, nil
+	case tag != "" && !strings.HasPrefix(tag, "!!"):
+		return nil, invalid("line %d: tag %s is not supported", n.Line, tag)
+	case tag == "!!null":
+		plain.Value = "null" // the library writes that of {a: } as an empty text
+	case tag == "!!str" && !isKey:
+		value, err := r.value(at, n.Value)
+		if err != nil {
+			r.failures = append(r.failures, err)
+		} else if value != n.Value {
+			plain.SetString(value)
+			plain.Style = yaml.DoubleQuotedStyle // in which every text can be written
 		}
 	}
-	return nil
+	for i, child := range n.Content {
+		below, isKey := at, isKey
+		switch {
+		case n.Kind == yaml.SequenceNode:
+			below = at.Next(tree.PathMatchList)
+		case i%2 == 0:
+			isKey = true
+		case plain.Content[i-1].Value != "<<": // what is merged counts as what it is merged into
+			below = at.Next(plain.Content[i-1].Value)
+		}
+		child, err := r.plain(child, below, depth+1, isKey)
+		if err != nil {
+			return nil, err
+		}
+		plain.Content = append(plain.Content, child)
+	}
+	if n.Tag == overrideTag {
+		plain.Tag = overrideTag
+	}
+	return &plain, nil
 }
