@@ -214,9 +214,9 @@ func runOf(ctx context.Context, e *Engine, p *Project) (*run, error) {
 // for it before, as long as the supervisor watches over that.
 func madeAt(e *Engine, name string, place placement) made {
 	e.networks.RefreshFiles()
-	m := made{whole: e.networks.InOrder(place.networks(), place.sandboxes(), place.ports())}
+	m := made{network: e.networks.InOrder(place.networks(), place.sandboxes(), place.ports())}
 	e.projects.with(name, func(p *project) {
-		m.ports = m.whole && p.made.ports && len(p.made.seats) > 0 && reflect.DeepEqual(p.made.seats, place)
+		m.ports = m.network && p.made.ports && len(p.made.seats) > 0 && reflect.DeepEqual(p.made.seats, place)
 	})
 	return m
 }

@@ -252,6 +252,15 @@ func (pl *places) everybody(all []container.Container) placement {
 	return pl.everybodyLocked(all)
 }
 
+// read is everybody as it is recorded now.
+func (pl *places) read(ctx context.Context) (placement, error) {
+	all, err := pl.allRecorded(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return pl.everybody(all), nil
+}
+
 func (pl *places) everybodyLocked(all []container.Container) placement {
 	byProject := maps.Clone(pl.claims)
 	for _, s := range recorded(current(all)) {
@@ -339,45 +348,42 @@ func (pl *places) syncPorts(ctx context.Context) error {
 func (pl *places) syncLocked(ctx context.Context) (waits []func() error, err error) {
 	pl.shared.Lock()
 	defer pl.shared.Unlock()
-	all, err := pl.allRecorded(ctx)
+	everybody, err := pl.read(ctx)
 	if err != nil {
 		return nil, err
 	}
-	everybody := pl.everybody(all)
-	if err := pl.networks.SyncPorts(ctx, everybody.ports(), everybody.networks()); err != nil {
-		return nil, err
-	}
+	err = pl.networks.SyncPorts(ctx, everybody.ports(), everybody.networks())
 	for _, s := range everybody {
-		if !s.own() || len(s.Sandbox.Attached) == 0 || !pl.networks.Has(s.Sandbox) {
+		if !s.own() {
 			continue
 		}
-		wait, err := pl.networks.BeginHosts(s.Sandbox, hostsFor(everybody, s))
+		wait, failed := pl.networks.BeginHosts(s.Sandbox, hostsFor(everybody, s))
 		switch {
-		case err == nil:
+		case failed == nil:
 			waits = append(waits, wait)
-		case !errors.Is(err, fs.ErrNotExist):
-			return waits, err
+		case !errors.Is(failed, fs.ErrNotExist): // it is not made yet
+			err = errors.Join(err, failed)
 		}
 	}
-	return waits, nil
+	return waits, err
 }
 
-// ensureNetwork makes a network; nobody removes it meanwhile.
-func (pl *places) ensureNetwork(ctx context.Context, w network.Network) error {
+// ensure makes the networks and sandboxes of a project; nobody removes them meanwhile.
+func (pl *places) ensure(ctx context.Context, p placement) error {
 	pl.shared.Lock()
 	defer pl.shared.Unlock()
-	return pl.networks.EnsureNetwork(ctx, w)
+	return pl.networks.Ensure(ctx, p.networks(), p.sandboxes())
 }
 
 // removeNetwork removes a network, unless a project has come to need it.
 func (pl *places) removeNetwork(ctx context.Context, w network.Network) error {
 	pl.shared.Lock()
 	defer pl.shared.Unlock()
-	all, err := pl.allRecorded(ctx)
+	everybody, err := pl.read(ctx)
 	if err != nil {
 		return err
 	}
-	if _, needed := pl.everybody(all).network(w.Name); needed {
+	if _, needed := everybody.network(w.Name); needed {
 		return nil
 	}
 	return pl.networks.RemoveNetwork(ctx, w)

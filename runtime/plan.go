@@ -3,6 +3,7 @@ package runtime
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/margolite/margolite/runtime/compose"
 	"github.com/margolite/margolite/runtime/health"
@@ -21,8 +22,7 @@ type Kind string
 
 // The kinds of steps.
 const (
-	EnsureNetwork   Kind = "ensure network"
-	EnsureSandbox   Kind = "ensure sandbox"
+	EnsureNetwork   Kind = "ensure network" // and the sandboxes on it
 	EnsureVolume    Kind = "ensure volume"
 	CreateContainer Kind = "create container"
 	StopContainer   Kind = "stop container"
@@ -42,7 +42,7 @@ type Step struct {
 	Replica   Replica // whose sandbox or container
 	Container string  // id, for the steps that concern one
 	Volume    string  // for EnsureVolume
-	Network   string  // name, for the steps that concern one
+	Network   string  // its name, or all names, for the steps that concern networks
 }
 
 func (s Step) String() string {
@@ -122,9 +122,9 @@ func (w *Wanted) service(container string) *WantedService {
 // Observed is what there is of a project.
 type Observed struct {
 	Containers []ObservedContainer // each after those it depends on
-	Networks   map[string]bool     // by name, those that are there
+	Network    bool                // the networks and sandboxes of the wanted services are there
 	Stale      []string            // networks that containers of the project were made for, and nobody needs any more
-	Sandboxes  map[Replica]bool    // also those that replicas join
+	Sandboxes  map[Replica]bool    // those that are there, also those that replicas join
 	Volumes    map[string]bool
 	Ports      bool // the published ports are those of the wanted services
 }
@@ -180,11 +180,9 @@ func (g *Group) add(steps ...Step) {
 
 // need makes what containers need, and those that are not there.
 func (p *planner) need() {
-	var first, boxes, containers Group
-	for _, name := range p.w.Networks {
-		if !p.o.Networks[name] {
-			first.add(Step{Kind: EnsureNetwork, Network: name})
-		}
+	var first, containers Group
+	if p.lacksNetwork() {
+		first.add(Step{Kind: EnsureNetwork, Network: strings.Join(p.w.Networks, ", ")})
 	}
 	missing := make(map[string]bool)
 	for _, s := range p.w.Services {
@@ -194,17 +192,15 @@ func (p *planner) need() {
 				first.add(Step{Kind: EnsureVolume, Volume: volume})
 			}
 		}
-		if s.Joins == "" && !p.o.Sandboxes[s.Replica] {
-			boxes.add(Step{Kind: EnsureSandbox, Replica: s.Replica})
-		}
 		if p.o.container(s.Container) == nil {
 			containers.add(Step{Kind: CreateContainer, Replica: s.Replica, Container: s.Container})
 		}
 	}
 	p.add(first)
-	p.add(boxes)
 	p.add(containers)
 }
+
+func (p *planner) lacksNetwork() bool { return !p.o.Network && len(p.w.Services) > 0 }
 
 // dismiss stops what is not wanted, and removes where it was on the network.
 func (p *planner) dismiss(unwanted []ObservedContainer) {
@@ -240,12 +236,13 @@ func (p *planner) dismiss(unwanted []ObservedContainer) {
 	p.add(boxes)
 }
 
-// publish brings the rules of the kernel up to date, and removes the networks
+// publish brings the rules of the kernel and the hosts files up to date, also those
+// of sandboxes that are made before, and removes the networks
 // that nobody needs: not before, since rules name them.
 func (p *planner) publish() {
 	var g Group
 	var steps []Step
-	if !p.o.Ports {
+	if !p.o.Ports || p.lacksNetwork() {
 		steps = append(steps, Step{Kind: SyncPorts})
 	}
 	for _, name := range p.o.Stale {

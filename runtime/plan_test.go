@@ -48,7 +48,7 @@ func observed(state runtime.State, ids ...string) []runtime.ObservedContainer {
 func complete(containers ...[]runtime.ObservedContainer) runtime.Observed {
 	return runtime.Observed{
 		Containers: slices.Concat(containers...),
-		Networks:   map[string]bool{"p_default": true},
+		Network:    true,
 		Sandboxes:  map[runtime.Replica]bool{db: true, web: true},
 		Volumes:    map[string]bool{"data": true},
 		Ports:      true,
@@ -93,7 +93,7 @@ func TestPlan(t *testing.T) {
 			name:   "a first installation makes everything a container needs, then the containers, then starts them in order",
 			wanted: wanted("d1", "w1"),
 			plan: []string{
-				"ensure network p_default", "ensure volume data", "|", "ensure sandbox db-1", "ensure sandbox web-1", "|",
+				"ensure network p_default", "ensure volume data", "|",
 				"create container db-1", "create container web-1", "|", "sync ports", "|",
 				"start container db-1", "web-1 waits for db-1 to start",
 			},
@@ -136,11 +136,10 @@ func TestPlan(t *testing.T) {
 		{
 			name: "a new service gets its sandbox and container, the others stay",
 			observed: with(complete(observed(runtime.Running, "d1")), func(o *runtime.Observed) {
-				o.Sandboxes = map[runtime.Replica]bool{db: true}
-				o.Ports = false
+				o.Network, o.Ports = false, false
 			}),
 			wanted: wanted("d1", "w1"),
-			plan:   []string{"ensure sandbox web-1", "|", "create container web-1", "|", "sync ports", "|", "start container web-1"},
+			plan:   []string{"ensure network p_default", "|", "create container web-1", "|", "sync ports", "|", "start container web-1"},
 		},
 		{
 			name:     "a service that is gone from the project stops, and is deleted at the very end",
@@ -195,7 +194,7 @@ func TestPlan(t *testing.T) {
 			},
 			wanted: wanted("d1", "w1"),
 			plan: []string{
-				"ensure network p_default", "|", "ensure sandbox db-1", "ensure sandbox web-1", "|", "sync ports", "|",
+				"ensure network p_default", "|", "sync ports", "|",
 				"start container db-1", "web-1 waits for db-1 to start",
 			},
 		},
@@ -222,14 +221,14 @@ func TestPlan(t *testing.T) {
 		{
 			name: "what is restored from labels alone deletes nothing",
 			observed: with(complete(observed(runtime.Running, "d1", "w1"), observed(runtime.Created, "w2")), func(o *runtime.Observed) {
-				o.Sandboxes = map[runtime.Replica]bool{db: true}
+				o.Network = false
 			}),
 			wanted: func() runtime.Wanted {
 				w := wanted("d1", "w1")
 				w.AsRecorded = true
 				return w
 			}(),
-			plan: []string{"ensure sandbox web-1"},
+			plan: []string{"ensure network p_default", "|", "sync ports"},
 		},
 		{
 			name:     "a removal stops in reverse order, and deletes when nothing else is left",

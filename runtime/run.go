@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 
 	"github.com/margolite/margolite/runtime/contain"
 	"github.com/margolite/margolite/runtime/container"
+	"github.com/margolite/margolite/runtime/network"
 )
 
 // abreast is how many sequences of a plan are executed at the same time.
@@ -40,7 +42,6 @@ type run struct {
 
 	mu     sync.Mutex // guards what follows, while sequences are executed side by side
 	made   made
-	all    placement       // of all projects, by the last look; nil: not needed so far
 	steps  int             // that it began
 	starts map[string]int  // by container, of this run
 	stops  int             // containers that it stopped
@@ -52,11 +53,9 @@ type run struct {
 // made is what a run brought up to date itself. What merely is there may be
 // half there.
 type made struct {
-	whole    bool // all that was wanted was in order when the run began
-	networks map[string]bool
-	boxes    map[Replica]bool
-	ports    bool
-	seats    placement // that the ports and hosts files are for since the last change; nil: not known
+	network bool // networks and sandboxes
+	ports   bool
+	seats   placement // that the ports and hosts files are for since the last change; nil: not known
 }
 
 func (r *run) find(ctx context.Context) error {
@@ -83,12 +82,14 @@ func (r *run) find(ctx context.Context) error {
 	return nil
 }
 
-func (r *run) take(own []container.Container) { r.found, r.all = inOrder(own), nil }
+func (r *run) take(own []container.Container) { r.found = inOrder(own) }
 
 // observe adds to the containers that were found what else there is.
 func (r *run) observe(ctx context.Context) error {
 	o := &r.last
-	o.Networks, o.Sandboxes, o.Volumes = make(map[string]bool), make(map[Replica]bool), make(map[string]bool)
+	o.Sandboxes, o.Volumes = make(map[Replica]bool), make(map[string]bool)
+	networks := r.place.networks()
+	o.Network = r.made.network && !slices.ContainsFunc(networks, func(w network.Network) bool { return !hasNetwork(w) })
 	o.Ports = r.made.ports
 	for _, s := range recorded(r.found) {
 		if _, wanted := r.place.seat(s.Replica); !wanted && s.own() && r.e.networks.Has(s.Sandbox) {
@@ -97,7 +98,8 @@ func (r *run) observe(ctx context.Context) error {
 	}
 	for _, s := range r.wanted.Services {
 		seat, _ := r.place.seat(s.Replica)
-		o.Sandboxes[s.Replica] = (!seat.own() || r.made.whole || r.made.boxes[s.Replica]) && r.e.networks.Has(seat.Sandbox)
+		o.Sandboxes[s.Replica] = r.e.networks.Has(seat.Sandbox)
+		o.Network = o.Network && (o.Sandboxes[s.Replica] || !seat.own())
 		for _, name := range s.Volumes {
 			if v, ok := r.volumes[name]; ok && !r.passed[name] {
 				o.Volumes[name] = r.e.containers.HasVolume(r.project, v)
@@ -106,16 +108,16 @@ func (r *run) observe(ctx context.Context) error {
 			}
 		}
 	}
-	for _, w := range r.place.networks() {
-		o.Networks[w.Name] = (r.made.whole || r.made.networks[w.Name]) && hasNetwork(w)
-	}
+	var all placement
 	for _, w := range recorded(r.found).networks() { // that its containers were made for
-		if _, wanted := o.Networks[w.Name]; wanted || r.gone[w.Name] || !hasNetwork(w) {
+		if slices.ContainsFunc(networks, func(wanted network.Network) bool { return wanted.Name == w.Name }) || r.gone[w.Name] || !hasNetwork(w) {
 			continue
 		}
-		all, err := r.everybody(ctx)
-		if err != nil {
-			return err
+		if all == nil {
+			var err error
+			if all, err = r.e.places.read(ctx); err != nil {
+				return &Error{Code: Internal, Object: r.project, Err: err}
+			}
 		}
 		if _, needed := all.network(w.Name); !needed {
 			o.Stale = append(o.Stale, w.Name)
@@ -123,21 +125,6 @@ func (r *run) observe(ctx context.Context) error {
 	}
 	r.e.tendHealth(r.project, r.found)
 	return nil
-}
-
-// everybody is the place of all projects, read at most once after each look: few looks
-// need those of other projects.
-func (r *run) everybody(ctx context.Context) (placement, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.all == nil {
-		all, err := r.e.places.allRecorded(ctx)
-		if err != nil {
-			return nil, &Error{Code: Internal, Object: r.project, Err: err}
-		}
-		r.all = r.e.places.everybody(all)
-	}
-	return r.all, nil
 }
 
 type failure struct {
@@ -239,31 +226,10 @@ func (r *run) note(change func()) {
 func (r *run) execute(ctx context.Context, s Step) error {
 	switch s.Kind {
 	case EnsureNetwork:
-		w, ok := r.place.network(s.Network)
-		if !ok {
-			return errors.New("it is unknown")
-		}
-		if err := r.e.places.ensureNetwork(ctx, w); err != nil {
+		if err := r.e.places.ensure(ctx, r.place); err != nil {
 			return err
 		}
-		r.note(func() {
-			set(&r.made.networks, s.Network)
-			r.made.ports = false
-		})
-		return nil
-	case EnsureSandbox:
-		seat, ok := r.place.seat(s.Replica)
-		if !ok {
-			return errors.New("it has no place on the network")
-		}
-		all, err := r.everybody(ctx)
-		if err != nil {
-			return err
-		}
-		if err := r.e.networks.EnsureSandbox(ctx, seat.Sandbox, hostsFor(all, seat)); err != nil {
-			return err
-		}
-		r.note(func() { set(&r.made.boxes, s.Replica) })
+		r.note(func() { r.made.network, r.made.ports = true, false })
 		return nil
 	case SyncPorts:
 		if err := r.e.places.syncPorts(ctx); err != nil {

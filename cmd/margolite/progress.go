@@ -110,10 +110,11 @@ func (p *progress) step(text string, begun bool) {
 	}
 	for _, s := range steps {
 		name, found := strings.CutPrefix(text, s.prefix)
-		if !found {
+		name = strings.TrimSpace(name)
+		if !found || name == "" {
 			continue
 		}
-		l := p.line(s.kind, strings.TrimSpace(name))
+		l := p.line(s.kind, name)
 		if l.state = s.done; begun {
 			l.state = s.begun
 		}

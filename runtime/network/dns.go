@@ -70,8 +70,8 @@ type view struct {
 	files *sandboxFiles // with its hosts file
 }
 
-// Serve answers DNS queries in every sandbox that EnsureSandbox has been called
-// for since the start, until ctx ends. While it does not run, a query there is
+// Serve answers DNS queries in every sandbox that Ensure has made
+// since the start, until ctx ends. While it does not run, a query there is
 // refused at once, and the next nameserver of the sandbox's resolv.conf is asked.
 func (n *Networks) Serve(ctx context.Context) error {
 	d := n.dns

@@ -1,6 +1,9 @@
 package network
 
-import "net/netip"
+import (
+	"context"
+	"net/netip"
+)
 
 // MaxListed is how many objects of a list are kept.
 const MaxListed = maxListed
@@ -23,4 +26,18 @@ func (s Sandbox) Address() netip.Addr {
 		return netip.Addr{}
 	}
 	return s.Attached[0].Address
+}
+
+// EnsureNetwork is Ensure for one network.
+func (n *Networks) EnsureNetwork(ctx context.Context, w Network) error {
+	return n.Ensure(ctx, []Network{w}, nil)
+}
+
+// EnsureSandbox is Ensure for one sandbox, with the names of others.
+func (n *Networks) EnsureSandbox(ctx context.Context, s Sandbox, hosts []Host) error {
+	err := n.Ensure(ctx, nil, []Sandbox{s})
+	if err == nil {
+		err = n.WriteHosts(s, hosts)
+	}
+	return err
 }

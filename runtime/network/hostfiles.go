@@ -14,11 +14,7 @@ func (n *Networks) RefreshFiles() {
 	defer n.mu.Unlock()
 	host := n.resolver()
 	for _, s := range n.sandboxes() {
-		n.setResolvConf(s, host)
-		if s.Host {
-			_ = n.setHosts(s, nil) // its own lines were rendered before
-		}
-		n.filesOf(s.file()).begin()
+		_ = n.setFiles(s, host) // what is its own was rendered before
 	}
 }
 

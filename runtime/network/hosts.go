@@ -42,29 +42,24 @@ func (n *Networks) BeginHosts(s Sandbox, hosts []Host) (wait func() error, err e
 	}, nil
 }
 
-// setFiles says what is to be in the three files of the sandbox.
-func (n *Networks) setFiles(s Sandbox, hosts []Host) error {
-	if err := n.setHosts(s, hosts); err != nil {
-		return err
-	}
-	n.setResolvConf(s, n.resolver())
-	hostname := s.Hostname
-	if s.Host && hostname == "" {
-		var err error
-		if hostname, err = os.Hostname(); err != nil {
-			return fmt.Errorf("cannot determine the name of the host: %w", err)
-		}
-	}
-	n.filesOf(s.file()).set(hostnameName, []byte(hostname+"\n"))
-	return nil
-}
-
-func (n *Networks) setResolvConf(s Sandbox, host resolver) {
-	content := n.sandboxResolver(s, host).render()
+// setFiles says what is to be in the files of the sandbox, save the names of others, which
+// come with [Networks.BeginHosts], and begins to write them.
+func (n *Networks) setFiles(s Sandbox, host resolver) (err error) {
+	files, hostname, content := n.filesOf(s.file()), s.Hostname, n.sandboxResolver(s, host).render()
 	if s.Host {
 		content = n.hostResolvConf(s)
+		err = n.setHosts(s, nil)
 	}
-	n.filesOf(s.file()).set(resolvConfName, content)
+	files.set(resolvConfName, content)
+	if s.Host && hostname == "" {
+		var failed error
+		if hostname, failed = os.Hostname(); failed != nil {
+			return fmt.Errorf("cannot determine the name of the host: %w", failed)
+		}
+	}
+	files.set(hostnameName, []byte(hostname+"\n"))
+	files.begin()
+	return err
 }
 
 func (n *Networks) setHosts(s Sandbox, hosts []Host) error {

@@ -49,15 +49,17 @@ func inside(path string, f func() error) error {
 }
 
 // ensurePin makes sure that a network namespace is pinned at this path.
-func ensurePin(path string) error {
+func ensurePin(at *survey, path string) error {
 	if pinned, err := isPin(path); err != nil || pinned {
 		return err
 	}
-	return onOwnThread(func() error {
-		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-			return fmt.Errorf("cannot create network namespace: %w", err)
-		}
-		return pinAt(path, "/proc/thread-self/ns/net")
+	return at.change("no network namespace is pinned at "+path, "create network namespace", func() error {
+		return onOwnThread(func() error {
+			if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+				return err
+			}
+			return pinAt(path, "/proc/thread-self/ns/net")
+		})
 	})
 }
 

@@ -147,27 +147,19 @@ func (w Network) contains(a netip.Addr) bool { return w.Subnet.Contains(a) || w.
 
 func (w Network) isBridge() bool { return w.Driver == "" || w.Driver == driverBridge }
 
-// EnsureNetwork makes the link of the network, or repairs it. Its rules come
-// with [Networks.SyncPorts], which has to run before a container starts.
-func (n *Networks) EnsureNetwork(ctx context.Context, w Network) error {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	err := errors.Join(ctx.Err(), w.check())
-	if err == nil {
-		err = surveyed(func(at *survey) error { return n.owner.ensureNetwork(at, w) })
-	}
-	if err != nil {
-		return fmt.Errorf("cannot set up network %s: %w", w.Name, err)
-	}
-	n.made[w.Bridge] = w
-	return nil
-}
-
-func (o owner) ensureNetwork(at *survey, w Network) error {
+func (n *Networks) ensureNetwork(at *survey, w Network) error {
+	ensure := n.owner.ensureParent
 	if w.isBridge() {
-		return o.ensureBridge(at, w)
+		ensure = n.owner.ensureBridge
 	}
-	return o.ensureParent(at, w)
+	err := w.check()
+	if err == nil {
+		err = ensure(at, w)
+	}
+	if err == nil && !at.looking {
+		n.made[w.Bridge] = w
+	}
+	return err
 }
 
 // alias marks a link of the network inside of a sandbox.

@@ -79,24 +79,23 @@ func (r *repairs) ensureAll() (lost bool, err error) {
 		if failed := at.list(); failed != nil {
 			return errors.Join(err, failed)
 		}
-		for _, w := range n.made {
-			r.ensure(at, "network "+w.Name, func(at *survey) error { return n.owner.ensureNetwork(at, w) })
-		}
+		var sandboxes []Sandbox
 		for name, s := range n.sandboxes() {
-			pin, files := n.pin(s), n.filesOf(name)
-			if pinned, err := isPin(pin); !s.Host && (err != nil || !pinned) {
+			if !n.isPinned(s) {
 				lost = true
 				continue
 			}
+			sandboxes = append(sandboxes, s)
 			// Its files are watched before they are looked at.
-			if failed := r.watch(files.dir); failed != nil && !errors.Is(failed, os.ErrNotExist) {
+			if failed := r.watch(n.filesOf(name).dir); failed != nil && !errors.Is(failed, os.ErrNotExist) {
 				err = errors.Join(err, fmt.Errorf("cannot watch files of sandbox %s: %w", name, failed))
 			}
-			r.ensure(at, "files of sandbox "+name, func(at *survey) error { return files.ensure(at, n.owner) })
-			files.begin()
-			if !s.Host {
-				r.ensure(at, "links of sandbox "+name, func(at *survey) error { return n.owner.ensureLinks(at, s, pin) })
-			}
+		}
+		for _, p := range n.parts(slices.Collect(maps.Values(n.made)), sandboxes) {
+			r.ensure(at, p)
+		}
+		for _, s := range sandboxes {
+			n.filesOf(s.file()).begin()
 		}
 		return err
 	})
@@ -116,18 +115,18 @@ func (r *repairs) due(what string) bool {
 	return true
 }
 
-// ensure repairs one thing, if it is damaged and its time has come.
-func (r *repairs) ensure(at *survey, what string, ensure func(at *survey) error) {
-	damage := at.damage(ensure)
-	if damage == "" || !r.due(what) {
+// ensure repairs one part, if it is damaged and its time has come.
+func (r *repairs) ensure(at *survey, p part) {
+	damage := at.damage(p.ensure)
+	if damage == "" || !r.due(p.what) {
 		return
 	}
-	if err := ensure(at); err != nil {
+	if err := p.ensure(at); err != nil {
 		r.pending = true
-		r.n.logger.Warn("cannot repair "+what, "damage", damage, "error", err)
+		r.n.logger.Warn("cannot repair "+p.what, "damage", damage, "error", err)
 		return
 	}
-	r.n.logger.Warn("repaired "+what, "damage", damage)
+	r.n.logger.Warn("repaired "+p.what, "damage", damage)
 }
 
 // sandboxes are those that were made since the start, by the names of their files.
@@ -143,10 +142,47 @@ func (n *Networks) sandboxes() map[string]Sandbox {
 	return all
 }
 
-// InOrder reports whether EnsureNetwork, EnsureSandbox and SyncPorts have already made all
-// of this, and nothing is wrong with it. It looks where Run has heard of something since
-// it last found everything in order. Where the host has no end of a sandbox's link, as
-// with macvlan, no damage is seen: such a sandbox is never in order.
+// part is one thing that Ensure makes. Where the survey only looks, damage is its error.
+type part struct {
+	what   string
+	ensure func(at *survey) error
+}
+
+// parts are the networks and the sandboxes, which need them.
+func (n *Networks) parts(networks []Network, sandboxes []Sandbox) []part {
+	all := make([]part, 0, len(networks)+len(sandboxes))
+	for _, w := range networks {
+		all = append(all, part{"network " + w.Name, func(at *survey) error { return n.ensureNetwork(at, w) }})
+	}
+	for _, s := range sandboxes {
+		all = append(all, part{"sandbox of " + s.String(), func(at *survey) error { return n.ensureSandbox(at, s) }})
+	}
+	return all
+}
+
+// Ensure makes networks and sandboxes, or repairs them; where one fails, it goes on with
+// the others. Rules, and names of others, come with [Networks.SyncPorts] and
+// [Networks.BeginHosts], which have to run before a container starts.
+func (n *Networks) Ensure(ctx context.Context, networks []Network, sandboxes []Sandbox) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("cannot set up networks: %w", err)
+	}
+	return surveyed(func(at *survey) (all error) {
+		for _, p := range n.parts(networks, sandboxes) {
+			if err := p.ensure(at); err != nil {
+				all = errors.Join(all, fmt.Errorf("cannot set up %s: %w", p.what, err))
+			}
+		}
+		return all
+	})
+}
+
+// InOrder reports whether Ensure and SyncPorts have already made all of this, and nothing
+// is wrong with it. It looks where Run has heard of something since it last found
+// everything in order, and replaces rules that differ. Where the host has no end of a
+// sandbox's link, as with macvlan, no damage is seen: such a sandbox is never in order.
 func (n *Networks) InOrder(networks []Network, sandboxes []Sandbox, ports []Port) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -157,52 +193,37 @@ func (n *Networks) InOrder(networks []Network, sandboxes []Sandbox, ports []Port
 	}
 	made := n.sandboxes()
 	for _, s := range sandboxes {
-		pinned, err := isPin(n.pin(s))
-		if err != nil || !s.Host && !pinned || !reflect.DeepEqual(made[s.file()], s) || slices.ContainsFunc(s.Attached, func(a Attachment) bool { return !a.Network.isBridge() }) {
+		if !n.Has(s) || !reflect.DeepEqual(made[s.file()], s) || slices.ContainsFunc(s.Attached, func(a Attachment) bool { return !a.Network.isBridge() }) {
 			return false
 		}
 	}
 	if slices.ContainsFunc(ports, func(p Port) bool { return !slices.Contains(n.ports, p) }) {
 		return false
 	}
-	return n.good.Load() == n.heard.Load() || n.undamaged(networks, sandboxes)
-}
-
-// undamaged looks at what InOrder was asked about: once, where making it again would look
-// once for each sandbox. Rules that differ are replaced.
-func (n *Networks) undamaged(networks []Network, sandboxes []Sandbox) bool {
-	return surveyed(func(at *survey) error {
+	return n.good.Load() == n.heard.Load() || surveyed(func(at *survey) (err error) {
 		if n.synced != nil {
-			if err := n.syncRules(at, everyFamily); err != nil {
-				return err
-			}
-		}
-		if err := at.list(); err != nil {
-			return err
+			err = n.syncRules(at, everyFamily)
 		}
 		at.looking = true
-		for _, w := range networks {
-			if err := n.owner.ensureNetwork(at, w); err != nil {
-				return err
+		for _, p := range n.parts(networks, sandboxes) {
+			if err == nil {
+				err = p.ensure(at)
 			}
 		}
-		for _, s := range sandboxes {
-			if !n.Has(s) {
-				return damage("a part of the sandbox is missing")
-			}
-			if err := n.owner.ensureLinks(at, s, n.pin(s)); err != nil {
-				return err
-			}
-		}
-		return nil
+		return err
 	}) == nil
 }
 
 // Has reports whether the files of a sandbox are there, and its namespace is pinned where
 // it has one.
 func (n *Networks) Has(s Sandbox) bool {
+	return n.isPinned(s) && n.newFiles(s.file()).ensure(&survey{looking: true}, n.owner) == nil
+}
+
+// isPinned reports whether the namespace of a sandbox is, where it has one.
+func (n *Networks) isPinned(s Sandbox) bool {
 	pinned, err := isPin(n.pin(s))
-	return (s.Host || pinned && err == nil) && n.newFiles(s.file()).ensure(&survey{looking: true}, n.owner) == nil
+	return s.Host || pinned && err == nil
 }
 
 // Adopt pins the namespace of a sandbox again, in which a process still is. It

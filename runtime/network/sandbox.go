@@ -72,25 +72,11 @@ func (n *Networks) Paths(s Sandbox) Paths {
 
 func (n *Networks) pin(s Sandbox) string { return filepath.Join(n.netnsDir(), s.file()) }
 
-// EnsureSandbox makes the sandbox and everything in it, or repairs it. Its
+// ensureSandbox makes the sandbox and everything in it, or repairs it. Its
 // networks have to be there. Links that it has and that are no longer wanted go,
 // new ones come, while its containers run.
-func (n *Networks) EnsureSandbox(ctx context.Context, s Sandbox, hosts []Host) error {
-	err := n.ensureSandbox(ctx, s, hosts)
-	if err == nil {
-		err = n.beginFiles(s)() // not under the lock: a container can hold up the writing
-	}
-	if err != nil {
-		return fmt.Errorf("cannot set up sandbox of %s: %w", s, err)
-	}
-	return nil
-}
-
-// ensureSandbox makes everything but the content of the files.
-func (n *Networks) ensureSandbox(ctx context.Context, s Sandbox, hosts []Host) error {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	err := ctx.Err()
+func (n *Networks) ensureSandbox(at *survey, s Sandbox) error {
+	var err error
 	for _, a := range s.Attached {
 		err = errors.Join(err, a.check())
 	}
@@ -98,19 +84,22 @@ func (n *Networks) ensureSandbox(ctx context.Context, s Sandbox, hosts []Host) e
 		return err
 	}
 	netns, files := n.pin(s), n.filesOf(s.file())
-	if err := files.ensure(&survey{}, n.owner); err != nil {
-		return err
-	}
-	if err := n.setFiles(s, hosts); err != nil {
+	if err := files.ensure(at, n.owner); err != nil {
 		return err
 	}
 	if !s.Host {
-		if err := ensurePin(netns); err != nil {
+		if err := ensurePin(at, netns); err != nil {
 			return err
 		}
-		if err := surveyed(func(at *survey) error { return n.owner.ensureLinks(at, s, netns) }); err != nil {
+		if err := n.owner.ensureLinks(at, s, netns); err != nil {
 			return err
 		}
+	}
+	if at.looking {
+		return nil
+	}
+	if err := n.setFiles(s, n.resolver()); err != nil {
+		return err
 	}
 	n.dns.ensure(s, netns, files)
 	files.sandbox = &s

@@ -18,7 +18,7 @@ import (
 // switched off again if it was switched on here. That is so for IPv4 and for
 // IPv6, each by itself.
 //
-// It has to run after EnsureNetwork and before a container starts: it is what
+// It has to run after Ensure and before a container starts: it is what
 // isolates a network and lets it out. Ports that contradict each other do not
 // keep the others from being published: the first one wins, and the error
 // joins a *PortError for each of the rest.

@@ -140,7 +140,7 @@ func wake(news chan struct{}) {
 // pinned says whether the namespace of each sandbox is.
 func (n *Networks) pinned() bool {
 	for _, s := range n.sandboxes() {
-		if pinned, err := isPin(n.pin(s)); !s.Host && (err != nil || !pinned) {
+		if !n.isPinned(s) {
 			return false
 		}
 	}
