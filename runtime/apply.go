@@ -236,10 +236,8 @@ type applying struct {
 // untilSettled executes the plan and then watches that what was started goes
 // on, and becomes healthy.
 func (r *run) untilSettled(ctx context.Context, settle time.Duration) error {
-	watching, cancel := context.WithCancel(ctx)
-	w := r.e.projects.watch(watching, r.project, applyTopics)
-	defer w.join()
-	defer cancel()
+	w, stop := r.e.projects.watch(ctx, r.project, applyTopics)
+	defer stop()
 
 	a := &applying{run: r, settle: settle, news: w, begun: time.Now()}
 	err := r.converge(ctx, a)

@@ -94,10 +94,8 @@ func (s *logSources) add(ctx context.Context) (any bool, err error) {
 
 // follow adds containers as they come, until there are none any more.
 func (s *logSources) follow(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(s.e.within(ctx))
-	w := s.e.projects.watch(ctx, s.r.Project, logTopics)
-	defer w.join()
-	defer cancel()
+	w, stop := s.e.projects.watch(s.e.within(ctx), s.r.Project, logTopics)
+	defer stop()
 	for {
 		switch any, err := s.add(ctx); {
 		case ctx.Err() != nil:

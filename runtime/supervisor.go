@@ -36,8 +36,8 @@ const (
 // when nothing happens, save every few seconds at what the device resolves names with.
 func (e *Engine) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(e.within(ctx))
-	w := e.projects.watch(ctx, "", supervisorTopics)
-	defer w.join()
+	w, stop := e.projects.watch(ctx, "", supervisorTopics)
+	defer stop()
 	var beside sync.WaitGroup
 	defer beside.Wait()
 	s := &supervisor{e: e, news: w.agenda, missed: true, turns: make(chan struct{}, abreast)}

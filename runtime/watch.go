@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	eventsapi "github.com/containerd/containerd/api/events"
@@ -35,7 +36,6 @@ const (
 type watch struct {
 	*agenda
 	project string // "": all of them, which have workers to be told
-	done    chan struct{}
 }
 
 // events are those of containerd.
@@ -45,30 +45,30 @@ type events struct {
 	logger    *slog.Logger
 }
 
-// watch starts to watch; it ends with ctx. Then join has to be called.
-func (ps *projects) watch(ctx context.Context, project, topics string) *watch {
-	w := &watch{agenda: newAgenda(), project: project, done: make(chan struct{})}
+// watch starts to watch. stop ends that, and has to be called.
+func (ps *projects) watch(ctx context.Context, project, topics string) (w *watch, stop func()) {
+	w = &watch{agenda: newAgenda(), project: project}
 	ps.mu.Lock()
 	ps.watches[w] = true
 	ps.mu.Unlock()
-	go func() {
-		defer close(w.done)
-		defer func() {
-			ps.mu.Lock()
-			defer ps.mu.Unlock()
-			delete(ps.watches, w)
-		}()
+	ctx, cancel := context.WithCancel(ctx)
+	var subscribed sync.WaitGroup
+	subscribed.Go(func() {
 		for ctx.Err() == nil {
 			if err := ps.events.subscribe(ctx, topics, w.agenda); err != nil && ctx.Err() == nil {
 				ps.events.logger.Debug("subscribing to events again", "error", err)
 			}
 			pause(ctx, subscribeAgain)
 		}
-	}()
-	return w
+	})
+	return w, func() {
+		cancel()
+		subscribed.Wait()
+		ps.mu.Lock()
+		defer ps.mu.Unlock()
+		delete(ps.watches, w)
+	}
 }
-
-func (w *watch) join() { <-w.done }
 
 // wait returns when something is on the agenda that concerns the caller, after d,
 // or with an error when ctx is done.
