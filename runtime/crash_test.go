@@ -102,7 +102,7 @@ func TestKilledBetweenAnyTwoSteps(t *testing.T) {
 			}
 		}
 
-		killed("installation", 24, func() func(*runtime.Engine) error { return install }, func(at string) {
+		killed("installation", 18, func() func(*runtime.Engine) error { return install }, func(at string) {
 			do(install)
 			running(at)
 			do(remove)
@@ -111,7 +111,7 @@ func TestKilledBetweenAnyTwoSteps(t *testing.T) {
 		before := running("")
 		installed := before["web"].ID
 		to := install
-		killed("update", 14, func() func(*runtime.Engine) error {
+		killed("update", 12, func() func(*runtime.Engine) error {
 			if to = install; before["web"].ID == installed {
 				to = update
 			}
