@@ -14,7 +14,7 @@ import (
 
 const (
 	// maxSubstituted bounds the bytes that variables add to one project.
-	maxSubstituted = 8 << 20
+	maxSubstituted = 4 << 20
 	// maxNesting bounds defaults within defaults: ${A:-${B:-...}}.
 	maxNesting = 16
 )
