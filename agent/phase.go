@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/margolite/margolite/agent/margo"
@@ -117,73 +118,40 @@ const (
 	eventGone     event = "gone"     // nothing of it is left in the runtime
 )
 
-// next is the whole state machine: every legal transition and no other.
+// transitions is the state machine: where each event leads from which phase. The
+// events that every phase takes are in next.
+var transitions = map[event]map[Phase]Phase{
+	eventStaged:   {Fetched: Staged, Failed: Staged},
+	eventGo:       {Staged: Applying, Failed: Applying, Leaving: Removing},
+	eventWorks:    {Applying: Active, Failed: Active},
+	eventFound:    {Staged: Active},
+	eventFails:    {Fetched: Failed, Staged: Failed, Applying: Failed, Active: Failed, Failed: Failed},
+	eventReturned: {Applying: Failed, Active: Failed, Failed: Failed},
+	eventReopened: {Failed: Fetched},
+	eventListed:   {Leaving: Active},
+	eventGone:     {Removing: Forgotten},
+}
+
+// next gives the phase that an event leads to; it is an error in any other phase than
+// those that take it. What the manifest says counts in every phase, also in one that
+// only a newer version of this program knows.
 func next(p Phase, e event) (Phase, error) {
-	switch e {
-	case eventDesired:
+	to, legal := transitions[e][p]
+	switch {
+	case legal:
+		return to, nil
+	case e == eventDesired:
 		return Fetched, nil
-	case eventStaged:
-		if p == Fetched || p == Failed {
-			return Staged, nil
-		}
-	case eventGo:
-		switch p {
-		case Staged, Failed:
-			return Applying, nil
-		case Leaving:
-			return Removing, nil
-		}
-	case eventWorks:
-		if p == Applying || p == Failed {
-			return Active, nil
-		}
-	case eventFound:
-		if p == Staged {
-			return Active, nil
-		}
-	case eventFails:
-		switch p {
-		case Fetched, Staged, Applying, Active, Failed:
-			return Failed, nil
-		}
-	case eventReturned:
-		switch p {
-		case Applying, Active, Failed:
-			return Failed, nil
-		}
-	case eventReopened:
-		if p == Failed {
-			return Fetched, nil
-		}
-	case eventAbsent:
-		if p != Removing {
-			return Leaving, nil
-		}
-	case eventListed:
-		if p == Leaving {
-			return Active, nil
-		}
-	case eventGone:
-		if p == Removing {
-			return Forgotten, nil
-		}
+	case e == eventAbsent && p != Removing:
+		return Leaving, nil
 	}
 	return p, fmt.Errorf("a deployment in phase %q cannot take event %q", p, e)
 }
 
-// State is the state in which a deployment of this phase is reported (ST-03).
-func (p Phase) State() margo.State {
-	switch p {
-	case Fetched, Staged, Leaving:
-		return margo.Pending
-	case Applying:
-		return margo.Installing
-	case Active:
-		return margo.Installed
-	case Failed:
-		return margo.Failed
-	case Removing:
-		return margo.Removing
-	}
-	return margo.Removed
+var states = map[Phase]margo.State{
+	Fetched: margo.Pending, Staged: margo.Pending, Leaving: margo.Pending,
+	Applying: margo.Installing, Active: margo.Installed, Failed: margo.Failed, Removing: margo.Removing,
 }
+
+// State is the state in which a deployment of this phase is reported (ST-03).
+func (p Phase) State() margo.State { return cmp.Or(states[p], margo.Removed) }
