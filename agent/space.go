@@ -83,49 +83,39 @@ func (r *reconciler) spare(ctx context.Context) error {
 // others, the oldest first. What runs, and what a failed update goes back to, is
 // what worked last, and never dropped. It returns whether anything was; no
 // deployment may be staging meanwhile, also not the caller.
-func (r *reconciler) makeRoom(ctx context.Context, d *store.Deployment, err error) (bool, error) {
-	some := false
+func (r *reconciler) makeRoom(ctx context.Context, d *store.Deployment, err error) (some bool, failed error) {
+	// enough drops what nothing needs, and says whether that may have made room.
+	enough := func() (bool, error) {
+		dropped, failed := r.dropUnneeded(ctx)
+		some = some || dropped > 0
+		return some && !runtime.Persists(err), failed
+	}
 	// Where others keep staging, what they bring may be what takes the space: it is tried again.
-	_, roomErr := r.whileAlone(ctx, func() (failed error) {
-		some, failed = r.dropFor(ctx, d, err)
-		return failed
+	_, failed = r.whileAlone(ctx, func() error {
+		if done, failed := enough(); done || failed != nil {
+			return failed
+		}
+		formers, failed := r.formers(d.ID)
+		if failed != nil {
+			return failed
+		}
+		for _, id := range formers {
+			former, failed := r.ledger.dropFormer(id)
+			if failed != nil {
+				return failed
+			}
+			if former == nil {
+				continue
+			}
+			r.logger.Warn("dropped the previous revision to free space", "deployment", id,
+				"revision", former.Digest.String(), "for", d.ID)
+			if done, failed := enough(); done || failed != nil {
+				return failed
+			}
+		}
+		return nil
 	})
-	return some, roomErr
-}
-
-// dropFor is makeRoom for a caller who is alone.
-func (r *reconciler) dropFor(ctx context.Context, d *store.Deployment, err error) (bool, error) {
-	dropped, pruneErr := r.dropUnneeded(ctx)
-	if pruneErr != nil {
-		return dropped > 0, pruneErr
-	}
-	some := dropped > 0
-	if some && !runtime.Persists(err) {
-		return true, nil
-	}
-	formers, err2 := r.formers(d.ID)
-	if err2 != nil {
-		return some, err2
-	}
-	for _, id := range formers {
-		former, err2 := r.ledger.dropFormer(id)
-		if err2 != nil {
-			return some, err2
-		}
-		if former == nil {
-			continue
-		}
-		r.logger.Warn("dropped the previous revision to free space", "deployment", id,
-			"revision", former.Digest.String(), "for", d.ID)
-		dropped, err2 := r.dropUnneeded(ctx)
-		if err2 != nil {
-			return some, err2
-		}
-		if some = some || dropped > 0; some && !runtime.Persists(err) {
-			break
-		}
-	}
-	return some, nil
+	return some, failed
 }
 
 // formers are the ids of the deployments that have a revision before the one
