@@ -29,31 +29,17 @@ func remove(ctx context.Context, path string) error {
 		return err
 	}
 	defer unix.Close(parent)
-	name := filepath.Base(path)
-	switch err := unix.Unlinkat(parent, name, 0); err {
-	case nil, unix.ENOENT:
-		return nil
-	case unix.EISDIR, unix.EPERM: // what the systems say of a directory
-	default:
-		return err
-	}
-	switch err := unix.Unlinkat(parent, name, unix.AT_REMOVEDIR); err {
-	case nil, unix.ENOENT:
-		return nil
-	case unix.ENOTEMPTY, unix.EEXIST:
-	default:
-		return err
-	}
-	root, err := openChild(parent, name)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(root)
-	f := flattener{root: root}
-	if err := f.empty(ctx); err != nil {
-		return err
-	}
-	return unix.Unlinkat(parent, name, unix.AT_REMOVEDIR)
+	f := flattener{}
+	return f.one(ctx, parent, filepath.Base(path), func(ctx context.Context, name string) error {
+		if f.root, err = openChild(parent, name); err != nil {
+			return err
+		}
+		defer unix.Close(f.root)
+		if err := f.empty(ctx); err != nil {
+			return err
+		}
+		return unix.Unlinkat(parent, name, unix.AT_REMOVEDIR)
+	})
 }
 
 // Empty removes all below the directory at path.
@@ -116,7 +102,7 @@ func (f *flattener) pass(ctx context.Context, fd int, full func(context.Context,
 			return left, err
 		}
 		left = true
-		if oneErr := f.one(ctx, fd, e, full); oneErr != nil {
+		if oneErr := f.one(ctx, fd, e.name, full); oneErr != nil {
 			err = fmt.Errorf("%.80q: %w", e.name, oneErr)
 		}
 	}
@@ -124,25 +110,23 @@ func (f *flattener) pass(ctx context.Context, fd int, full func(context.Context,
 }
 
 // one removes an entry of a directory. For a directory that is not empty it calls full.
-func (f *flattener) one(ctx context.Context, fd int, e entry, full func(context.Context, string) error) error {
-	directory, err := isDir(fd, e)
-	if err == nil {
-		flags := 0
-		if directory {
-			flags = unix.AT_REMOVEDIR
+func (f *flattener) one(ctx context.Context, fd int, name string, full func(context.Context, string) error) error {
+	err := unix.Unlinkat(fd, name, 0)
+	if err == unix.EISDIR || err == unix.EPERM { // what the systems say of a directory
+		if asDir := unix.Unlinkat(fd, name, unix.AT_REMOVEDIR); asDir != unix.ENOTDIR {
+			err = asDir
 		}
-		err = unix.Unlinkat(fd, e.name, flags)
 	}
-	switch {
-	case err == nil:
+	switch err {
+	case nil:
 		f.did = true
-		return nil
-	case err == unix.ENOENT:
-		return nil
-	case directory && (err == unix.ENOTEMPTY || err == unix.EEXIST):
-		return full(ctx, e.name)
+	case unix.ENOENT:
+	case unix.ENOTEMPTY, unix.EEXIST:
+		return full(ctx, name)
+	default:
+		return err
 	}
-	return err
+	return nil
 }
 
 // hoist empties a directory of the root: what is in it goes, and what is below that goes up into the root.
