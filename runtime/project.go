@@ -111,7 +111,10 @@ func (e *Engine) Load(ctx context.Context, s Source) (*Project, error) {
 		p.Digest = digest.FromBytes(s.Package)
 		dir := e.packages.at(s.Project, p.Digest)
 		p.Directory = dir
-		p.loaded = e.projects.noteLoad(s.Project, dir)
+		e.projects.with(s.Project, func(known *project) {
+			e.projects.count++
+			p.loaded, known.loads[dir] = e.projects.count, e.projects.count
+		})
 		if extracted, err = compose.Extract(s.Package, dir, s.Strict); err != nil {
 			return nil, fail(Internal, s.Project, err)
 		}
@@ -290,7 +293,7 @@ func (p *packages) sweep(ctx context.Context, name string, keep func(dir string)
 func failImage(object string, err error) error {
 	var known *Error
 	if errors.As(err, &known) && known.Object != "" {
-		return failAs(known.Code, known.Object, known.Err)
+		return fail(known.Code, known.Object, known.Err)
 	}
 	return fail(Internal, object, err)
 }

@@ -58,7 +58,7 @@ type project struct {
 	stale     bool                // they may have come since the last look began
 	made      made                // by whoever had it last; what a change left half done is not
 	histories map[string]*history // by container
-	loads     map[string]int      // by directory of an extracted package, when it was last loaded
+	loads     map[string]int      // by directory of an extracted package, projects.count when it was last loaded
 
 	tended
 }
@@ -340,16 +340,6 @@ func (p *project) history(id string) *history {
 		p.histories[id] = &history{}
 	}
 	return p.histories[id]
-}
-
-// noteLoad remembers the order in which packages were loaded.
-func (ps *projects) noteLoad(name, dir string) (loaded int) {
-	ps.with(name, func(p *project) {
-		ps.count++
-		loaded = ps.count
-		p.loads[dir] = loaded
-	})
-	return loaded
 }
 
 func newLocks() locks {
