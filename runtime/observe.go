@@ -181,6 +181,22 @@ func (o *observer) observe(c container.Container) ObservedContainer {
 	return found
 }
 
+// Usage is what the containers that run have used of the machine, by id. It reads
+// a few files for each.
+func (o *observer) Usage(ctx context.Context) (map[string]container.Usage, error) {
+	all, err := o.containers.List(o.within(ctx))
+	if err != nil {
+		return nil, err
+	}
+	usage := make(map[string]container.Usage, len(all))
+	for _, c := range all {
+		if c.Pid != 0 {
+			usage[c.ID] = o.containers.UsageOf(c)
+		}
+	}
+	return usage, nil
+}
+
 // adoptNamespaces pins the namespaces again that only the processes of these
 // containers still hold: else these would have to end for a new one.
 func (o *observer) adoptNamespaces(ctx context.Context, containers []container.Container) {

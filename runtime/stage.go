@@ -165,6 +165,10 @@ func (p *Project) failImages(err error) error {
 	return &Error{Code: failed.Code, Object: failed.Object, Err: fmt.Errorf("cannot get the image of %s: %w", strings.Join(services, ", "), failed.Err)}
 }
 
+// Downloaded is how many bytes of images and packages have come over the network
+// since this process started.
+func (s *stager) Downloaded() int64 { return s.images.Downloaded() }
+
 // Keep says what Prune leaves.
 type Keep struct {
 	Images   []map[string]digest.Digest // reference -> digest, as Stage returned them
