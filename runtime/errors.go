@@ -83,6 +83,11 @@ func fail(code Code, object string, err error) error {
 		}
 		code = known.Code
 	}
+	return failAs(code, object, err)
+}
+
+// failAs is fail for an error whose code and object are known, whatever it wraps.
+func failAs(code Code, object string, err error) error {
 	switch {
 	case errors.Is(err, context.Canceled):
 		return fmt.Errorf("%s: %w", object, err)

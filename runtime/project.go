@@ -293,7 +293,7 @@ func (p *packages) sweep(ctx context.Context, name string, keep func(dir string)
 func failImage(object string, err error) error {
 	var known *Error
 	if errors.As(err, &known) && known.Object != "" {
-		return fail(known.Code, known.Object, known.Err)
+		return failAs(known.Code, known.Object, known.Err)
 	}
 	return fail(Internal, object, err)
 }
