@@ -63,7 +63,7 @@
 // # The way of one published port
 //
 //	Compose ports -> compose.Port -> locate: addresses of the sandbox, a free port of the device where none is given,
-//	which network.CheckPorts lets pass
+//	which network.CheckPort lets pass
 //	-> claim -> details of the container, which is the record of it
 //	-> step "sync ports", of Apply or a worker: places.syncPorts -> network.SyncPorts, for all projects at once
 //	-> nftables tables of the owner; network.Run makes them again when somebody else changes them

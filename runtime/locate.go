@@ -3,6 +3,7 @@ package runtime
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -429,8 +430,8 @@ func (l *locating) publish(ctx context.Context) error {
 		}
 		for _, port := range l.p.Services[s.Service].Ports {
 			ports, err := l.port(port, *s, via, slices.Concat(kept, taken))
-			if err == nil {
-				err = l.pl.networks.CheckPorts(ports, taken, l.own.ports()...)
+			for _, p := range ports {
+				err = errors.Join(err, l.pl.networks.CheckPort(p, taken, l.own.ports()...))
 			}
 			if err != nil {
 				return fail(Internal, s.Service, err)

@@ -667,7 +667,7 @@ func TestConflictNamesWhoHasThePort(t *testing.T) {
 	conflict := func(protocol string, address net.Addr) {
 		t.Helper()
 		wanted := published(protocol, "", netip.MustParseAddrPort(address.String()).Port(), "172.29.0.2")
-		if err := l.CheckPorts([]network.Port{wanted}, nil); err == nil || !strings.Contains(err.Error(), "(process ") {
+		if err := l.CheckPort(wanted, nil); err == nil || !strings.Contains(err.Error(), "(process ") {
 			t.Errorf("%s: got %v", address, err)
 		}
 	}

@@ -71,7 +71,7 @@ func TestOwnersLiveSideBySide(t *testing.T) {
 	foreign, err := l.ForeignPorts(t.Context())
 	must(t, err)
 	var refused *network.PortError
-	if err := l.CheckPorts([]network.Port{taken}, foreign); !errors.As(err, &refused) || !strings.Contains(refused.Holder, w.runDir) {
+	if err := l.CheckPort(taken, foreign); !errors.As(err, &refused) || !strings.Contains(refused.Holder, w.runDir) {
 		t.Errorf("port of the first: %v", err)
 	}
 	number, err := l.FreePort("tcp", netip.Addr{}, 8080, 8090, foreign)

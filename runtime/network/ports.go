@@ -155,40 +155,29 @@ func (p Port) sameAs(q Port) bool {
 	return p == q
 }
 
-// CheckPorts says whether the wanted ports can be published beside those of
-// other sandboxes and beside the processes of the host, which do not count for what
-// is published already for the same sandboxes. The error joins a *PortError for each
-// that cannot, with the name of who has it. A process that starts to listen later is
-// not heard: published ports come first.
-func (n *Networks) CheckPorts(wanted, others []Port, already ...Port) error {
-	var all error
-	for i, p := range wanted {
-		refused := &PortError{Port: p, Err: p.check()}
-		if refused.Err == nil {
-			refused.Holder, refused.Err = n.obstacle(p, slices.Concat(others, wanted[:i]), already...)
+// CheckPort says whether a port can be published beside those of other sandboxes and
+// beside the processes of the host, which do not count for what is published already for
+// the same sandboxes. The error is a *PortError, with the name of who has it. A process
+// that starts to listen later is not heard: published ports come first.
+func (n *Networks) CheckPort(p Port, others []Port, already ...Port) error {
+	holder, err := "", p.check()
+	i := slices.IndexFunc(others, p.collides)
+	switch {
+	case err != nil:
+	case i >= 0:
+		holder, err = others[i].Owner, ErrPortInUse
+	case !slices.ContainsFunc(already, p.listensLike):
+		n.probing.Lock()
+		err = tryToListen(p)
+		n.probing.Unlock()
+		if errors.Is(err, ErrPortInUse) {
+			holder = listeningProcess(p)
 		}
-		if refused.Err != nil {
-			all = errors.Join(all, refused)
-		}
 	}
-	return all
-}
-
-// obstacle is what keeps the port from being published.
-func (n *Networks) obstacle(p Port, others []Port, already ...Port) (holder string, err error) {
-	if i := slices.IndexFunc(others, p.collides); i >= 0 {
-		return others[i].Owner, ErrPortInUse
+	if err != nil {
+		return &PortError{Port: p, Holder: holder, Err: err}
 	}
-	if slices.ContainsFunc(already, p.listensLike) {
-		return "", nil
-	}
-	n.probing.Lock()
-	err = tryToListen(p)
-	n.probing.Unlock()
-	if errors.Is(err, ErrPortInUse) {
-		holder = listeningProcess(p)
-	}
-	return holder, err
+	return nil
 }
 
 // FreePort is the first port from..to that can be published beside those that
@@ -206,18 +195,12 @@ func (n *Networks) FreePort(protocol string, hostIP netip.Addr, from, to uint16,
 			if !p.anywhere() && !f.has(hostIP) {
 				continue
 			}
-			if err := p.check(); err != nil {
-				return 0, &PortError{Port: p, Err: err}
-			}
-			_, err := n.obstacle(p, taken)
-			switch {
+			switch err := n.CheckPort(p, taken); {
 			case errors.Is(err, ErrPortInUse):
 				free = false
-			case errors.Is(err, ErrAddressMissing) && !p.anywhere():
-				return 0, &PortError{Port: p, Err: err}
-			case errors.Is(err, ErrAddressMissing): // a host without this family
+			case errors.Is(err, ErrAddressMissing) && p.anywhere(): // a host without this family
 			case err != nil:
-				return 0, &PortError{Port: p, Err: err}
+				return 0, err
 			}
 		}
 		if free {

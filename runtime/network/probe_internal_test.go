@@ -14,7 +14,7 @@ func TestPortsAreCheckedSideBySide(t *testing.T) {
 	for range 8 {
 		checks.Go(func() {
 			for range 100 {
-				if err := n.CheckPorts([]Port{p}, nil); err != nil {
+				if err := n.CheckPort(p, nil); err != nil {
 					t.Error(err)
 					return
 				}
