@@ -24,6 +24,7 @@ import (
 	"github.com/margolite/margolite/agent/git"
 	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/agent/wfm"
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/gitserver"
 )
 
@@ -277,9 +278,7 @@ func refuses(t *testing.T, s *server, source *git.Source, text string) {
 	if !errors.As(err, &violations) && !errors.Is(err, wfm.ErrTooLarge) {
 		t.Fatalf("poll: %v, want the content to be refused", err)
 	}
-	if !strings.Contains(err.Error(), text) {
-		t.Errorf("refused with %q, want it to say %q", err, text)
-	}
+	expect.Contains(t, err.Error(), text, "refused with %q", err)
 	s.requests()
 	if _, again := source.Manifest(t.Context(), ""); again == nil || again.Error() != err.Error() {
 		t.Errorf("refused with %q, the next time with %v", err, again)

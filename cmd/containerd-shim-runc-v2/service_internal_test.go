@@ -12,6 +12,8 @@ import (
 	"github.com/containerd/containerd/v2/pkg/shutdown"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/errdefs/pkg/errgrpc"
+
+	"github.com/margolite/margolite/test/expect"
 )
 
 // direct is a task service that keeps nothing but ids.
@@ -64,14 +66,10 @@ func TestAShimWithNothingToDoEnds(t *testing.T) {
 	}{
 		"nobody asks for a task": {func(use) {}, idleTimeout},
 		"a task runs": {func(u use) {
-			if err := create(u, u.t.Context(), "bundle"); err != nil {
-				u.t.Error(err)
-			}
+			expect.OK(u.t, create(u, u.t.Context(), "bundle"))
 		}, never},
 		"its last task is deleted": {func(u use) {
-			if err := errors.Join(create(u, u.t.Context(), "bundle"), remove(u)); err != nil {
-				u.t.Error(err)
-			}
+			expect.OK(u.t, errors.Join(create(u, u.t.Context(), "bundle"), remove(u)))
 		}, idleTimeout},
 		"a task cannot be created": {func(u use) {
 			if err := create(u, u.t.Context(), ""); err == nil {
@@ -80,16 +78,12 @@ func TestAShimWithNothingToDoEnds(t *testing.T) {
 		}, idleTimeout},
 		"a creation takes long": {func(u use) {
 			u.slow = 3 * idleTimeout
-			if err := create(u, u.t.Context(), "bundle"); err != nil {
-				u.t.Error(err)
-			}
+			expect.OK(u.t, create(u, u.t.Context(), "bundle"))
 		}, never},
 		"it is to end for the last task, and the next one is on its way": {func(u use) {
 			time.AfterFunc(time.Second, func() { _, _ = u.Shutdown(u.t.Context(), nil) })
 			u.slow = 2 * time.Second
-			if err := create(u, u.t.Context(), "bundle"); err != nil {
-				u.t.Error(err)
-			}
+			expect.OK(u.t, create(u, u.t.Context(), "bundle"))
 		}, never},
 		"a task comes while it ends": {func(u use) {
 			_, _ = u.Shutdown(u.t.Context(), nil)

@@ -27,6 +27,7 @@ import (
 	backend "github.com/margolite/margolite/runtime/containerd"
 	"github.com/margolite/margolite/runtime/log"
 	"github.com/margolite/margolite/test/containerdtest"
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/isolated"
 )
 
@@ -46,9 +47,7 @@ func lease(t *testing.T, client *containerd.Client) context.Context {
 	ctx, release, err := client.WithLease(containerdtest.Context(t))
 	check(t, err)
 	t.Cleanup(func() {
-		if err := release(context.WithoutCancel(ctx)); err != nil {
-			t.Error(err)
-		}
+		expect.OK(t, release(context.WithoutCancel(ctx)))
 	})
 	return ctx
 }
@@ -221,9 +220,7 @@ func TestACreationThatFailsLeavesNothing(t *testing.T) {
 	other, err := create(ctx, t, client, "other", false, "sleep 1000").NewTask(ctx, cio.NullIO)
 	check(t, err)
 	defer func() {
-		if _, err := other.Delete(ctx, containerd.WithProcessKill); err != nil {
-			t.Error(err)
-		}
+		expect.OK(t, expect.ErrorOf(other.Delete(ctx, containerd.WithProcessKill)))
 	}()
 	sockets, err := filepath.Glob(filepath.Join(filepath.Dir(backend.Address(embedded)), "s", "*"))
 	if err != nil || len(sockets) != 1 {
@@ -271,12 +268,8 @@ func TestAShimWhoseLogNobodyReadsEnds(t *testing.T) {
 	if ctx.Err() != nil {
 		t.Errorf("it waits for more than %s: %v, %s", idleTimeout, err, out)
 	}
-	if _, err := os.Stat(socket); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("its socket is left: %v", err)
-	}
-	if err := errors.Join(file.Close(), listener.Close()); err != nil {
-		t.Error(err)
-	}
+	expect.Error(t, expect.ErrorOf(os.Stat(socket)), os.ErrNotExist, "its socket is left")
+	expect.OK(t, errors.Join(file.Close(), listener.Close()))
 }
 
 // awaitNone waits until neither a shim nor runc nor a process of a container is left.

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/isolated"
 )
 
@@ -96,9 +97,7 @@ func TestPassesSignalsOn(t *testing.T) {
 				t.Fatal(line, err)
 			}
 			check(t, cmd.Process.Signal(sig))
-			if got := code(cmd.Wait()); got != 9 {
-				t.Errorf("got code %d, want 9", got)
-			}
+			expect.Equal(t, code(cmd.Wait()), 9, "got code")
 		})
 	}
 }
@@ -148,9 +147,7 @@ func TestCommandHasTheTerminal(t *testing.T) {
 	go func() { ended <- cmd.Wait() }()
 	select {
 	case err := <-ended:
-		if code(err) != 130 {
-			t.Errorf("got %v, want code 130", err)
-		}
+		expect.Equal(t, code(err), 130, "got %v", err)
 	case <-time.After(10 * time.Second):
 		_ = cmd.Process.Kill()
 		t.Error("Ctrl-C did not end the command")

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/margolite/margolite/runtime/contain"
+	"github.com/margolite/margolite/test/expect"
 )
 
 func stumble() error { return note(nil, "one") }
@@ -33,9 +34,7 @@ func TestAPanicThatIsPassedOnKeepsItsStack(t *testing.T) {
 	go func() { passed <- contain.Call(stumble) }()
 	inner := <-passed
 	err := contain.Call(func() error { panic(inner) })
-	if !errors.Is(err, inner) {
-		t.Errorf("error is %v, want %v", err, inner)
-	}
+	expect.Error(t, err, inner, "err")
 }
 
 func TestWithoutAPanicTheErrorIsTheCallees(t *testing.T) {
@@ -43,7 +42,5 @@ func TestWithoutAPanicTheErrorIsTheCallees(t *testing.T) {
 	if err := contain.Call(func() error { return want }); err != want {
 		t.Errorf("error is %v", err)
 	}
-	if err := contain.Call(func() error { return nil }); err != nil {
-		t.Errorf("error is %v", err)
-	}
+	expect.Error(t, contain.Call(func() error { return nil }), nil, "error")
 }

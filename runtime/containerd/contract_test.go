@@ -16,6 +16,7 @@ import (
 
 	"github.com/margolite/margolite/runtime/containerd"
 	"github.com/margolite/margolite/test/containerdtest"
+	"github.com/margolite/margolite/test/expect"
 )
 
 const snapshotter = "overlayfs"
@@ -40,9 +41,7 @@ func TestContract(t *testing.T) {
 					ctx := containerdtest.Context(t)
 					lease := try(client.LeasesService().Create(ctx, leases.WithRandomID()))(t)
 					test(t, leases.WithLease(ctx, lease.ID), client)
-					if err := client.LeasesService().Delete(ctx, lease, leases.SynchronousDelete); err != nil {
-						t.Error(err)
-					}
+					expect.OK(t, client.LeasesService().Delete(ctx, lease, leases.SynchronousDelete))
 				})
 			}
 		})
@@ -69,9 +68,7 @@ func leaseResources(t *testing.T, ctx context.Context, client containerd.Client)
 	if all := try(service.ListResources(ctx, lease))(t); len(all) != 0 {
 		t.Errorf("still held: %v", all)
 	}
-	if err := service.Delete(ctx, lease); err != nil {
-		t.Error(err)
-	}
+	expect.OK(t, service.Delete(ctx, lease))
 	if err := service.AddResource(ctx, lease, held); !errdefs.IsNotFound(err) {
 		t.Errorf("of no lease the error is %v", err)
 	}

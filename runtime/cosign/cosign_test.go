@@ -13,6 +13,7 @@ import (
 
 	"github.com/margolite/margolite/runtime/cosign"
 	"github.com/margolite/margolite/test/cosigned"
+	"github.com/margolite/margolite/test/expect"
 )
 
 var (
@@ -99,15 +100,9 @@ func TestSignaturesCountByTheirKeyAndForTheirImage(t *testing.T) {
 				if again, err := s.verify(image, both); err != nil || again != id {
 					t.Errorf("%s: of two keys it is %q, %v", form, again, err)
 				}
-				if _, err := s.verify(image, others); !errors.Is(err, cosign.ErrOtherKey) {
-					t.Errorf("%s: by another key: %v", form, err)
-				}
-				if _, err := s.verify(image, cosign.Keys{}); !errors.Is(err, cosign.ErrOtherKey) {
-					t.Errorf("%s: by no key: %v", form, err)
-				}
-				if _, err := s.verify(other, mine); !errors.Is(err, cosign.ErrOtherImage) {
-					t.Errorf("%s: of another image: %v", form, err)
-				}
+				expect.Error(t, expect.ErrorOf(s.verify(image, others)), cosign.ErrOtherKey, "%s: by another key", form)
+				expect.Error(t, expect.ErrorOf(s.verify(image, cosign.Keys{})), cosign.ErrOtherKey, "%s: by no key", form)
+				expect.Error(t, expect.ErrorOf(s.verify(other, mine)), cosign.ErrOtherImage, "%s: of another image", form)
 			}
 		})
 	}
@@ -119,9 +114,7 @@ func TestWhatWasChangedAfterwardsDoesNotCount(t *testing.T) {
 	keys := parseKeys(t, public)
 	changed := signed(t, k, cosigned.Payload("registry.example/app", other))
 	changed.payload = cosigned.Payload("registry.example/app", image)
-	if _, err := changed.verify(image, keys); !errors.Is(err, cosign.ErrOtherKey) {
-		t.Errorf("simple signing: %v", err)
-	}
+	expect.Error(t, expect.ErrorOf(changed.verify(image, keys)), cosign.ErrOtherKey, "simple signing")
 	mine, theirs := string(bundled(t, k, cosigned.Statement(image))), string(bundled(t, k, cosigned.Statement(other)))
 	cut := func(s string) (before, payload, after string) {
 		before, rest, _ := strings.Cut(s, `"payload":"`)
@@ -168,9 +161,7 @@ func TestWhatIsNoSignatureOfAnImageIsRefused(t *testing.T) {
 		"of too much":       {string(bundled(t, k, []byte(strings.Replace(statement, `"subject":[`, `"subject":[`+many, 1)))), "more than 64"},
 		"of a text":         {string(bundled(t, k, []byte("x"))), "invalid character"},
 	} {
-		if _, err := bundle([]byte(c.bundle)).verify(image, cosign.Keys{}); err == nil || !strings.Contains(err.Error(), c.says) {
-			t.Errorf("bundle, %s: %v", name, err)
-		}
+		expect.ErrorWith(t, expect.ErrorOf(bundle([]byte(c.bundle)).verify(image, cosign.Keys{})), c.says, "bundle, %s", name)
 	}
 }
 
@@ -207,15 +198,11 @@ JBhVsn8Ya4h3+xHzxQIDAQAB
 		"one that is cut": {string(good) + string(good[:len(good)/2]), "line 5: "},
 		"too much":        {string(good) + strings.Repeat(" ", cosign.MaxKeys), "more than"},
 	} {
-		if _, err := cosign.ParseKeys([]byte(c.data)); err == nil || !strings.Contains(err.Error(), c.says) {
-			t.Errorf("%s: %v", name, err)
-		}
+		expect.ErrorWith(t, expect.ErrorOf(cosign.ParseKeys([]byte(c.data))), c.says, "%s", name)
 	}
 	_, other := newKey(t, "p256")
 	joined := slices.Concat([]byte("\ufeff"), bytes.TrimSpace(good), good, bytes.TrimSpace(good), other)
-	if keys := parseKeys(t, joined, good); keys.Len() != 2 {
-		t.Errorf("two keys count as %d", keys.Len())
-	}
+	expect.Equal(t, parseKeys(t, joined, good).Len(), 2, "two keys count as")
 }
 
 func FuzzSimple(f *testing.F) {

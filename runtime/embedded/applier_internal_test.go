@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/margolite/margolite/runtime/containerd"
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/ociimage"
 )
 
@@ -129,9 +130,7 @@ func TestEntriesThatNeedTooMuchMemoryAreRefused(t *testing.T) {
 			entry := h
 			_, err = s.take(&entry)
 		}
-		if !errors.Is(err, containerd.ErrMemory) {
-			t.Errorf("%s: %v", name, err)
-		}
+		expect.Error(t, err, containerd.ErrMemory, "%s", name)
 	}
 }
 
@@ -189,9 +188,7 @@ func TestHeadersAreBounded(t *testing.T) {
 	}
 	file := header(t, &tar.Header{Name: "file", Typeflag: tar.TypeReg})
 	err := applyTo(t.Context(), t, t.TempDir(), slices.Concat(zipped(t, file), packed))
-	if !errors.Is(err, tar.ErrHeader) {
-		t.Errorf("%v", err)
-	}
+	expect.Error(t, err, tar.ErrHeader, "error")
 }
 
 // A layer that is given up is not read to its end.

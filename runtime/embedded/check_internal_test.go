@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/margolite/margolite/test/expect"
 )
 
 func TestCheckReadsTheCgroupsOfTheKernel(t *testing.T) {
@@ -93,9 +95,7 @@ func TestOverlayIsTriedAndLeavesNothing(t *testing.T) {
 	killed := filepath.Join(root, trial+"1", "merged") // is what a trial leaves that was killed
 	check(t, os.MkdirAll(killed, 0o755))
 	check(t, unix.Mount("tmpfs", killed, "tmpfs", 0, ""))
-	if err := canOverlay(root); err != nil {
-		t.Errorf("not in %s: %v", root, err)
-	}
+	expect.Error(t, canOverlay(root), nil, "not in %s", root)
 	if left, err := os.ReadDir(root); err != nil || len(left) > 0 {
 		t.Errorf("it left %v (%v)", left, err)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/margolite/margolite/runtime/containerd"
 	"github.com/margolite/margolite/runtime/embedded"
 	"github.com/margolite/margolite/test/containerdtest"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // rot is what a damaged database begins with here.
@@ -107,12 +108,8 @@ func TestAPowerCutWhileADatabaseIsMadeAnew(t *testing.T) {
 					if info, err := snapshots.Stat(ctx, "test"); !errdefs.IsNotFound(err) {
 						t.Errorf("the snapshot is there: %+v, %v", info, err)
 					}
-					if _, err := snapshots.Prepare(ctx, "new", ""); err != nil {
-						t.Error(err)
-					}
-					if err := snapshots.Remove(ctx, "new"); err != nil {
-						t.Error(err)
-					}
+					expect.OK(t, expect.ErrorOf(snapshots.Prepare(ctx, "new", "")))
+					expect.OK(t, snapshots.Remove(ctx, "new"))
 				})
 			}
 			if kept, err := os.ReadFile(filepath.Join(root, metadata+".bad")); !bytes.Equal(kept, rot) {

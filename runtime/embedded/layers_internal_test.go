@@ -10,6 +10,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/margolite/margolite/runtime/containerd"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // Layers that a few bytes blow up to a big window are refused by a device that has no memory for it, and those of a usual
@@ -29,9 +30,7 @@ func TestZstdWindowsStayWithinTheMemory(t *testing.T) {
 	open := func(layer []byte) (io.ReadCloser, error) {
 		return budget.decompress(t.Context(), bytes.NewReader(layer), layer[:zstd.HeaderMaxSize])
 	}
-	if _, err := open(big); !errors.Is(err, containerd.ErrMemory) {
-		t.Errorf("a big window: %v", err)
-	}
+	expect.Error(t, expect.ErrorOf(open(big)), containerd.ErrMemory, "a big window")
 	first, err := open(slices.Concat(usual, big))
 	check(t, err)
 	if budget.held.TryAcquire(1) {
@@ -41,9 +40,7 @@ func TestZstdWindowsStayWithinTheMemory(t *testing.T) {
 		t.Errorf("a big window behind a usual one: %d bytes, %v", len(got), err)
 	}
 	for range 2 { // who closes twice gives back once
-		if err := first.Close(); err != nil {
-			t.Error(err)
-		}
+		expect.OK(t, first.Close())
 	}
 	second, err := open(usual)
 	check(t, err)

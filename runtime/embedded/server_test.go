@@ -26,6 +26,7 @@ import (
 
 	"github.com/margolite/margolite/runtime/embedded"
 	"github.com/margolite/margolite/test/containerdtest"
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/isolated"
 )
 
@@ -46,13 +47,9 @@ func TestMain(m *testing.M) {
 func TestWorkloadsOutliveAMovedShim(t *testing.T) {
 	dir := containerdtest.Dir(t)
 	old := filepath.Join(dir, "old-shim")
-	if err := copyFile(containerdtest.Shim(t), old); err != nil {
-		t.Fatal(err)
-	}
+	check(t, copyFile(containerdtest.Shim(t), old))
 	startChild(t, dir, old)
-	if err := os.Remove(old); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.Remove(old))
 	server, client := open(t, dir, containerdtest.Shim(t))
 	defer server.Close()
 	expectRunning(t, client, "survivor")
@@ -63,26 +60,18 @@ func TestWorkloadsOutliveAMovedShim(t *testing.T) {
 func TestAShimThatIsGivenUpEnds(t *testing.T) {
 	dir := containerdtest.Dir(t)
 	shim := filepath.Join(dir, "shim") // of this test alone
-	if err := copyFile(containerdtest.Shim(t), shim); err != nil {
-		t.Fatal(err)
-	}
+	check(t, copyFile(containerdtest.Shim(t), shim))
 	startChild(t, dir, shim)
 	pids := shims(t, shim)
 	if len(pids) != 1 {
 		t.Fatalf("%d shims", len(pids))
 	}
 	pid, err := strconv.Atoi(pids[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
+	check(t, syscall.Kill(pid, syscall.SIGSTOP))
 	server, client := open(t, dir, shim)
 	defer server.Close()
-	if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
+	check(t, syscall.Kill(pid, syscall.SIGCONT))
 	await(t, "it ends", func() bool { return len(shims(t, shim)) == 0 })
 	end(t, client, "survivor")
 }
@@ -92,39 +81,25 @@ func TestRootIsLocked(t *testing.T) {
 	server, _ := open(t, dir, containerdtest.Shim(t))
 	options := options(t, dir, containerdtest.Shim(t))
 	options.State += "2"
-	if _, err := embedded.Start(t.Context(), options); !errors.Is(err, embedded.ErrLocked) {
-		t.Errorf("second start: %v, want ErrLocked", err)
-	}
-	if err := server.Close(); err != nil {
-		t.Fatal(err)
-	}
+	expect.Error(t, expect.ErrorOf(embedded.Start(t.Context(), options)), embedded.ErrLocked, "second start")
+	check(t, server.Close())
 	again, err := embedded.Start(t.Context(), options)
 	if err != nil {
 		t.Fatalf("start after close: %v", err)
 	}
-	if err := again.Close(); err != nil {
-		t.Error(err)
-	}
+	expect.OK(t, again.Close())
 }
 
 func TestMountsOfAKilledPredecessorAreCleared(t *testing.T) {
 	dir := containerdtest.Dir(t)
 	server, _ := open(t, dir, "")
-	if err := server.Close(); err != nil {
-		t.Fatal(err)
-	}
+	check(t, server.Close())
 	left := filepath.Join(dir, "state", "mounts", "containerd-mount1")
-	if err := os.MkdirAll(left, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := mount.All([]mount.Mount{{Type: "tmpfs", Source: "tmpfs"}}, left); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.MkdirAll(left, 0o700))
+	check(t, mount.All([]mount.Mount{{Type: "tmpfs", Source: "tmpfs"}}, left))
 	server, _ = open(t, dir, "")
 	defer server.Close()
-	if _, err := os.Stat(left); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("still there: %v", err)
-	}
+	expect.Error(t, expect.ErrorOf(os.Stat(left)), os.ErrNotExist, "still there")
 }
 
 // A containerd that is killed while it deletes a bundle leaves a part of it under
@@ -134,13 +109,9 @@ func TestBundlesOfAKilledPredecessorAreCleared(t *testing.T) {
 	bundle := filepath.Join(dir, "state", "io.containerd.runtime.v2.task", containerdtest.Namespace, "a")
 	hidden := filepath.Join(filepath.Dir(bundle), ".a")
 	for _, path := range []string{bundle, filepath.Join(hidden, "rootfs")} {
-		if err := os.MkdirAll(path, 0o711); err != nil {
-			t.Fatal(err)
-		}
+		check(t, os.MkdirAll(path, 0o711))
 	}
-	if err := os.WriteFile(filepath.Join(hidden, "config.json"), []byte("{}"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.WriteFile(filepath.Join(hidden, "config.json"), []byte("{}"), 0o600))
 	server, client := open(t, dir, containerdtest.Shim(t))
 	defer server.Close()
 	defer client.Close()
@@ -150,13 +121,9 @@ func TestBundlesOfAKilledPredecessorAreCleared(t *testing.T) {
 func TestDamagedMetadataIsAnError(t *testing.T) {
 	dir := containerdtest.Dir(t)
 	server, _ := open(t, dir, containerdtest.Shim(t))
-	if err := server.Close(); err != nil {
-		t.Fatal(err)
-	}
+	check(t, server.Close())
 	meta := filepath.Join(dir, "root", "io.containerd.metadata.v1.bolt", "meta.db")
-	if err := os.WriteFile(meta, []byte(strings.Repeat("not a database ", 5000)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.WriteFile(meta, []byte(strings.Repeat("not a database ", 5000)), 0o600))
 	if s, err := embedded.Start(t.Context(), options(t, dir, "")); err == nil {
 		t.Error("started", s.Close())
 	}
@@ -173,12 +140,8 @@ func TestOnlyTheOwnerReachesContainerd(t *testing.T) {
 		filepath.Join(dir, "state"): 0o711,
 	} {
 		info, err := os.Stat(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := info.Mode().Perm(); got != want {
-			t.Errorf("mode of %s is %o, want %o", path, got, want)
-		}
+		check(t, err)
+		expect.Equal(t, info.Mode().Perm(), want, "mode of %s", path)
 	}
 }
 
@@ -188,25 +151,15 @@ func TestFilesThatNoRecordKnowsAreCollected(t *testing.T) {
 	server, client := open(t, dir, shim)
 	ctx := containerdtest.Context(t)
 	lease, err := client.LeasesService().Create(ctx, leases.WithID("held"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	held := ocispec.Descriptor{Digest: digest.FromString("held"), Size: 4}
-	if err := content.WriteBlob(leases.WithLease(ctx, lease.ID), client.ContentStore(), "held", strings.NewReader("held"), held); err != nil {
-		t.Fatal(err)
-	}
+	check(t, content.WriteBlob(leases.WithLease(ctx, lease.ID), client.ContentStore(), "held", strings.NewReader("held"), held))
 	// The start before this one was killed while it made containerd look.
 	direct, err := server.Client(ctx, containerdtest.Namespace)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	w, err := direct.ContentStore().Writer(ctx, content.WithRef("look at files"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(w.Close(), direct.Close(), client.Close(), server.Close()); err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
+	check(t, errors.Join(w.Close(), direct.Close(), client.Close(), server.Close()))
 	looks, _ := filepath.Glob(filepath.Join(dir, "root/io.containerd.content.v1.content/ingest/*"))
 	if len(looks) != 1 {
 		t.Fatalf("unfinished content: %q, want one", looks)
@@ -214,21 +167,15 @@ func TestFilesThatNoRecordKnowsAreCollected(t *testing.T) {
 	_ = os.Remove(filepath.Join(dir, "root/closed")) // it was killed
 	blob := filepath.Join(dir, "root/io.containerd.content.v1.content/blobs/sha256", digest.FromString("orphan").Encoded())
 	layer := filepath.Join(dir, "root/io.containerd.snapshotter.v1.overlayfs/snapshots/99")
-	if err := errors.Join(os.WriteFile(blob, []byte("orphan"), 0o444), os.MkdirAll(filepath.Join(layer, "fs"), 0o700)); err != nil {
-		t.Fatal(err)
-	}
+	check(t, errors.Join(os.WriteFile(blob, []byte("orphan"), 0o444), os.MkdirAll(filepath.Join(layer, "fs"), 0o700)))
 
 	server, client = open(t, dir, shim)
 	awaitGone(t, blob, layer, looks[0])
-	if err := errors.Join(client.Close(), server.Close()); err != nil {
-		t.Fatal(err)
-	}
+	check(t, errors.Join(client.Close(), server.Close()))
 	server, client = open(t, dir, shim)
 	defer server.Close()
 	defer client.Close()
-	if _, err := client.ContentStore().Info(ctx, held.Digest); err != nil {
-		t.Errorf("what a lease holds is gone: %v", err)
-	}
+	expect.Error(t, expect.ErrorOf(client.ContentStore().Info(ctx, held.Digest)), nil, "what a lease holds is gone")
 }
 
 // What is left of a download by a medium that failed or lost its power hinders nobody.
@@ -237,15 +184,11 @@ func TestTornDownloadsAreDropped(t *testing.T) {
 	server, client := open(t, dir, shim)
 	ctx := containerdtest.Context(t)
 	lease, err := client.LeasesService().Create(ctx, leases.WithID("held"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	ctx = leases.WithLease(ctx, lease.ID)
 	// Over the socket a download is closed some time after its client has closed it.
 	direct, err := server.Client(ctx, containerdtest.Namespace)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	tears := map[string]func(path string) error{
 		"":                      func(string) error { return nil },
 		"no data":               func(path string) error { return os.Remove(filepath.Join(path, "data")) },
@@ -256,17 +199,11 @@ func TestTornDownloadsAreDropped(t *testing.T) {
 	}
 	for name := range tears {
 		w, err := direct.ContentStore().Writer(ctx, content.WithRef("download "+name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		_, err = w.Write([]byte("half"))
-		if err := errors.Join(err, w.Close()); err != nil {
-			t.Fatal(err)
-		}
+		check(t, errors.Join(err, w.Close()))
 	}
-	if err := errors.Join(direct.Close(), client.Close(), server.Close()); err != nil {
-		t.Fatal(err)
-	}
+	check(t, errors.Join(direct.Close(), client.Close(), server.Close()))
 	paths := make(map[string]string)
 	store := filepath.Join(dir, "root/io.containerd.content.v1.content")
 	ingests, _ := filepath.Glob(filepath.Join(store, "ingest/*"))
@@ -276,16 +213,12 @@ func TestTornDownloadsAreDropped(t *testing.T) {
 		paths[name] = path
 	}
 	for name, tear := range tears {
-		if err := tear(paths[name]); err != nil {
-			t.Fatal(err)
-		}
+		check(t, tear(paths[name]))
 	}
 	// A start that was killed while the content store looked at its file system.
-	check := filepath.Join(store, ".fsverity-check-1")
-	if err := errors.Join(os.Mkdir(check, 0o700), os.WriteFile(filepath.Join(check, "supported"), nil, 0o600)); err != nil {
-		t.Fatal(err)
-	}
-	paths["a look at the file system"] = check
+	look := filepath.Join(store, ".fsverity-check-1")
+	check(t, errors.Join(os.Mkdir(look, 0o700), os.WriteFile(filepath.Join(look, "supported"), nil, 0o600)))
+	paths["a look at the file system"] = look
 
 	server, client = open(t, dir, shim)
 	defer server.Close()
@@ -310,9 +243,7 @@ func TestTornDownloadsAreDropped(t *testing.T) {
 	if status, err := w.Status(); err != nil || status.Offset != 0 {
 		t.Errorf("it goes on at byte %d, %v", status.Offset, err)
 	}
-	if err := w.Close(); err != nil {
-		t.Error(err)
-	}
+	expect.OK(t, w.Close())
 }
 
 // options are those of a containerd under dir.
@@ -327,13 +258,9 @@ func open(t *testing.T, dir, shim string) (*embedded.Server, *containerd.Client)
 		t.Skip("needs root")
 	}
 	server, err := embedded.Start(t.Context(), options(t, dir, shim))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	client, err := server.Client(t.Context(), containerdtest.Namespace)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	t.Cleanup(func() { client.Close() })
 	return server, containerdtest.Official(t, client)
 }
@@ -347,22 +274,14 @@ func startChild(t *testing.T, dir, shim string) {
 	child.Env = append(os.Environ(), childRoot+"="+dir, "MARGOLITE_TEST_SHIM="+shim)
 	child.Stderr = os.Stderr
 	out, err := child.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := child.Start(); err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
+	check(t, child.Start())
 	line, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	if line != "started\n" {
 		t.Fatalf("child says %q", line)
 	}
-	if err := child.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	check(t, child.Process.Kill())
 	_ = child.Wait()
 }
 
@@ -436,30 +355,20 @@ func end(t *testing.T, client *containerd.Client, id string) {
 	t.Helper()
 	ctx := containerdtest.Context(t)
 	container, err := client.LoadContainer(ctx, id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	if task, err := container.Task(ctx, nil); err == nil {
-		if _, err := task.Delete(ctx, containerd.WithProcessKill); err != nil {
-			t.Errorf("cannot delete task: %v", err)
-		}
+		expect.Error(t, expect.ErrorOf(task.Delete(ctx, containerd.WithProcessKill)), nil, "cannot delete task")
 	}
-	if err := container.Delete(ctx, containerd.WithSnapshotCleanup); err != nil {
-		t.Errorf("cannot delete container: %v", err)
-	}
+	expect.Error(t, container.Delete(ctx, containerd.WithSnapshotCleanup), nil, "cannot delete container")
 }
 
 func expectRunning(t *testing.T, client *containerd.Client, id string) {
 	t.Helper()
 	ctx := containerdtest.Context(t)
 	container, err := client.LoadContainer(ctx, id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	task, err := container.Task(ctx, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	if status, err := task.Status(ctx); err != nil || status.Status != containerd.Running {
 		t.Errorf("task is %v, %v, want running", status.Status, err)
 	}
@@ -468,9 +377,7 @@ func expectRunning(t *testing.T, client *containerd.Client, id string) {
 // shims are the processes that run the program.
 func shims(t *testing.T, program string) []string {
 	exes, err := filepath.Glob("/proc/[0-9]*/exe")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	var pids []string
 	for _, exe := range exes {
 		if target, err := os.Readlink(exe); err == nil && target == program {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/margolite/margolite/runtime/embedded"
 	"github.com/margolite/margolite/test/containerdtest"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // Only a shim that can be started is found: beside the program first, then anywhere on PATH.
@@ -76,9 +77,7 @@ func TestFindShimWaitsForNoAnswerForever(t *testing.T) {
 	check(t, os.WriteFile(filepath.Join(dir, "containerd-shim-runc-v2"), []byte("#!/bin/sh\nexec /bin/sleep 1000"), 0o755))
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	if _, err := embedded.FindShim(ctx); err == nil || !strings.Contains(err.Error(), context.DeadlineExceeded.Error()) {
-		t.Errorf("a shim that says nothing: %v", err)
-	}
+	expect.ErrorWith(t, expect.ErrorOf(embedded.FindShim(ctx)), context.DeadlineExceeded.Error(), "a shim that says nothing")
 }
 
 func TestFindInitIsBesideTheProgram(t *testing.T) {
@@ -90,11 +89,7 @@ func TestFindInitIsBesideTheProgram(t *testing.T) {
 	beside := filepath.Join(filepath.Dir(self), "margolite-init")
 	check(t, os.WriteFile(beside, nil, 0o644))
 	defer os.Remove(beside)
-	if got := embedded.FindInit(); got != "" {
-		t.Errorf("a file that is no program: %q", got)
-	}
+	expect.Equal(t, embedded.FindInit(), "", "a file that is no program")
 	check(t, os.Chmod(beside, 0o755))
-	if got := embedded.FindInit(); got != beside {
-		t.Errorf("beside the program: %q", got)
-	}
+	expect.Equal(t, embedded.FindInit(), beside, "beside the program")
 }

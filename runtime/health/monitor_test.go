@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/margolite/margolite/runtime/compose"
 	"github.com/margolite/margolite/runtime/health"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // script answers probes: by how long after the start they come.
@@ -98,9 +98,7 @@ func TestStatesFollowTheProbes(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			states, _, _ := watched(t, test.check, test.age, 150*s, test.answer)
-			if !slices.Equal(states, test.states) {
-				t.Errorf("got %q, want %q", states, test.states)
-			}
+			expect.Equal(t, states, test.states, "states")
 		})
 	}
 }
@@ -108,9 +106,7 @@ func TestStatesFollowTheProbes(t *testing.T) {
 func TestProbesComeAtTheirTimes(t *testing.T) {
 	const s = time.Second
 	_, probes, last := watched(t, compose.Healthcheck{Test: []string{"CMD-SHELL", "x"}, Interval: 10 * s}, 0, 31*s, func(time.Duration) int { return 0 })
-	if want := []time.Duration{0, 10 * s, 20 * s, 30 * s}; !slices.Equal(probes, want) {
-		t.Errorf("probes at %v, want %v", probes, want)
-	}
+	expect.Equal(t, probes, []time.Duration{0, 10 * s, 20 * s, 30 * s}, "probes at")
 	if last.Code != 0 || last.Output != "app says 0" || last.Failures != 0 || last.Probed.IsZero() {
 		t.Errorf("last is %+v", last)
 	}

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/margolite/margolite/runtime/kernel"
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/ociimage"
 )
 
@@ -62,9 +63,7 @@ func TestMissingOptionsAreNamed(t *testing.T) {
 				for _, o := range missing {
 					names = append(names, o.Name)
 				}
-				if strings.Join(names, " ") != strings.Join(c.missing, " ") {
-					t.Errorf("%s: missing are %v, want %v", file, names, c.missing)
-				}
+				expect.Equal(t, strings.Join(names, " "), strings.Join(c.missing, " "), "%s: missing", file)
 			}
 		})
 	}

@@ -3,12 +3,12 @@ package limit_test
 import (
 	"context"
 	"errors"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/margolite/margolite/runtime/limit"
+	"github.com/margolite/margolite/test/expect"
 )
 
 const window = time.Minute
@@ -87,13 +87,9 @@ func TestWhoGivesUpWaitingHoldsUpNobody(t *testing.T) {
 		}
 		cancel()
 	})
-	if !errors.Is(err, context.Canceled) {
-		t.Errorf("one of a kind is done twice: %v", err)
-	}
+	expect.Error(t, err, context.Canceled, "one of a kind is done twice")
 	held.Release()
-	if _, err := l.Acquire(ctx, limit.Key{Party: "b", Kind: "blob"}, nil, nil); err != nil {
-		t.Errorf("what is free is refused: %v", err)
-	}
+	expect.Error(t, expect.ErrorOf(l.Acquire(ctx, limit.Key{Party: "b", Kind: "blob"}, nil, nil)), nil, "what is free is refused")
 }
 
 // Slots are shut once all of them are spare, also where that is for nobody in line.
@@ -101,9 +97,7 @@ func TestSlotsAreShutWhenAllAreSpare(t *testing.T) {
 	l := atOnce(2)
 	var s *limit.Slot
 	s = l.Try(limit.Key{Party: "a"}, func() { go s.Release() })
-	if ahead := l.Ahead(limit.Key{Party: "a"}); !slices.Equal(ahead, []string{"a"}) {
-		t.Errorf("ahead of another one of the party are %q", ahead)
-	}
+	expect.Equal(t, l.Ahead(limit.Key{Party: "a"}), []string{"a"}, "ahead of another one of the party")
 	if _, ok := l.Shut(t.Context()); ok {
 		t.Fatal("they are shut though one is not spare")
 	}
@@ -199,8 +193,6 @@ func TestLocalWorkIsNotSilence(t *testing.T) {
 		}()
 		_ = flow.Local(func() error { time.Sleep(5*window + time.Second); return nil })
 		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
+		expect.OK(t, <-ended)
 	})
 }

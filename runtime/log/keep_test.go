@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/margolite/margolite/runtime/log"
+	"github.com/margolite/margolite/test/expect"
 )
 
 func TestURI(t *testing.T) {
@@ -44,9 +45,7 @@ func TestSiteLimitsTheLog(t *testing.T) {
 		"more of one":       {log.Keep{MaxSize: 1 << 20, MaxFile: 4}, site, log.Keep{MaxSize: 1 << 20, MaxFile: 3}},
 		"more than default": {log.Keep{MaxSize: 10 << 30, MaxFile: 100}, log.Keep{}, log.Keep{MaxSize: log.DefaultCap, MaxFile: 2}},
 	} {
-		if got := c.asked.Within(c.site); got != c.want {
-			t.Errorf("%s: got %+v, want %+v", name, got, c.want)
-		}
+		expect.Equal(t, c.asked.Within(c.site), c.want, "%s", name)
 	}
 }
 

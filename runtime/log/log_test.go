@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/margolite/margolite/runtime/log"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // write makes a log of the content of its older and its current file.
@@ -42,9 +43,7 @@ func content(t *testing.T, path string) string {
 }
 
 func TestPathIsNamedAfterTheContainer(t *testing.T) {
-	if got, want := log.Path("/run/logs", "abc"), "/run/logs/abc-json.log"; got != want {
-		t.Errorf("path %q, want %q", got, want)
-	}
+	expect.Equal(t, log.Path("/run/logs", "abc"), "/run/logs/abc-json.log", "path")
 }
 
 func TestRead(t *testing.T) {
@@ -77,16 +76,12 @@ func TestRead(t *testing.T) {
 	}
 	t.Run("tells when there is no log", func(t *testing.T) {
 		err := log.Read(t.Context(), log.Path(t.TempDir(), "none"), log.Options{Follow: true}, io.Discard)
-		if !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("error %v, want fs.ErrNotExist", err)
-		}
+		expect.Error(t, err, fs.ErrNotExist, "error")
 	})
 	t.Run("passes on the error of the writer", func(t *testing.T) {
 		r, w := io.Pipe()
 		r.Close()
-		if err := log.Read(t.Context(), write(t, "", "a\n"), log.Options{}, w); !errors.Is(err, io.ErrClosedPipe) {
-			t.Errorf("error %v, want io.ErrClosedPipe", err)
-		}
+		expect.Error(t, log.Read(t.Context(), write(t, "", "a\n"), log.Options{}, w), io.ErrClosedPipe, "error")
 	})
 }
 
@@ -99,7 +94,5 @@ func TestFollow(t *testing.T) {
 	log.NewWriter(path, log.Keep{}).Copy(log.Stdout, strings.NewReader("c\nd\n"))
 	expectEntries(t, entries, "c c", "c d")
 	stop() // while the log is quiet
-	if err := end(); err != nil {
-		t.Errorf("error %v", err)
-	}
+	expect.Error(t, end(), nil, "error")
 }

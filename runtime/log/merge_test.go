@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/margolite/margolite/runtime/log"
+	"github.com/margolite/margolite/test/expect"
 )
 
 func stamp(seconds int) time.Time { return time.Unix(1_700_000_000+int64(seconds), 0).UTC() }
@@ -195,9 +196,7 @@ func TestMergeTakesFurtherLogs(t *testing.T) {
 	for _, path := range paths {
 		check(t, log.Remove(path))
 	}
-	if err := end(); err != nil {
-		t.Error(err)
-	}
+	expect.OK(t, end())
 }
 
 // Whoever keeps up sees every line, however often the shim rotates.
@@ -218,9 +217,7 @@ func TestMergeFollowsRotations(t *testing.T) {
 			}
 			m.Seal()
 			check(t, log.Remove(path))
-			if err := end(); err != nil {
-				t.Error(err)
-			}
+			expect.OK(t, end())
 		})
 	}
 }

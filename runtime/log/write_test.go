@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/margolite/margolite/runtime/log"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // line is one of a file as other programs read it.
@@ -176,9 +177,7 @@ func TestLargestLogGivesWay(t *testing.T) {
 				t.Errorf("of the quiet one there are %d lines, the last %q", len(lines), lines[len(lines)-1].Log)
 			}
 			lines = linesOf(t, log.Path(dir, "noisy"))
-			if last := lines[len(lines)-1].Log; last != fmt.Sprintf("noisy %d\n", rounds-1) {
-				t.Errorf("the last line of the noisy one is %q", last)
-			}
+			expect.Equal(t, lines[len(lines)-1].Log, fmt.Sprintf("noisy %d\n", rounds-1), "the last line of the noisy one")
 		})
 	}
 }
@@ -238,9 +237,7 @@ func TestWriterThrottlesAFlood(t *testing.T) {
 				}
 				both.Wait()
 				took = time.Since(began)
-				if got, want := strings.Count(content(t, path), "\n"), 2*strings.Count(printed, "\n"); got != want {
-					t.Errorf("%d lines are kept, want %d", got, want)
-				}
+				expect.Equal(t, strings.Count(content(t, path), "\n"), 2*strings.Count(printed, "\n"), "lines kept")
 			})
 			info, err := os.Stat(path)
 			check(t, err)
@@ -269,7 +266,5 @@ func TestWriterTakesTheRestOfAContainerThatEnded(t *testing.T) {
 			t.Errorf("the rest took %s", took)
 		}
 	})
-	if got := strings.Count(content(t, path), "\n"); got != 1<<19 {
-		t.Errorf("%d lines are kept", got)
-	}
+	expect.Equal(t, strings.Count(content(t, path), "\n"), 1<<19, "lines kept")
 }

@@ -310,9 +310,7 @@ func FuzzVerify(f *testing.F) {
 		f.Add(n == 0, sign(f, signer, form, app, func(r *signature.SignRequest) { r.Expiry = r.SigningTime.Add(time.Hour) }))
 	}
 	v, err := notation.Open(configure(f, root, strictly("")), repository, time.Now(), slog.New(slog.DiscardHandler))
-	if err != nil {
-		f.Fatal(err)
-	}
+	check(f, err)
 	f.Fuzz(func(t *testing.T, first bool, data []byte) {
 		form := forms[1]
 		if first {

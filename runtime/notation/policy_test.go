@@ -12,6 +12,7 @@ import (
 	"github.com/notaryproject/notation-core-go/signature"
 
 	"github.com/margolite/margolite/runtime/notation"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // A policy counts for the repositories that it names, or else the one for all others; and says what is enforced, and of
@@ -120,9 +121,7 @@ func TestConfigurationsThatAreRefused(t *testing.T) {
 			}
 		})
 	}
-	if _, err := notation.Check(t.TempDir()); err == nil || !strings.Contains(err.Error(), "trustpolicy.json") {
-		t.Errorf("no trust policy: %v", err)
-	}
+	expect.ErrorWith(t, expect.ErrorOf(notation.Check(t.TempDir())), "trustpolicy.json", "no trust policy")
 }
 
 // link makes a link, both paths below the configuration.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/margolite/margolite/runtime/fault"
 	"github.com/margolite/margolite/runtime/pgp"
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/openpgp"
 )
 
@@ -162,12 +163,8 @@ func TestPKG15SignatureOfMuch(t *testing.T) {
 	g := openpgp.New(t)
 	key := g.Key("key", "ed25519", "never")
 	big := bytes.Repeat([]byte("0123456789abcdef"), 4<<20) // as big as a package may be
-	if _, err := verify(t.Context(), g.Public([]string{key}), g.Sign(key, big), big); err != nil {
-		t.Error(err)
-	}
-	if _, err := verify(t.Context(), g.Public([]string{key}), g.Sign(key, nil), nil); err != nil {
-		t.Errorf("nothing at all: %v", err)
-	}
+	expect.OK(t, expect.ErrorOf(verify(t.Context(), g.Public([]string{key}), g.Sign(key, big), big)))
+	expect.Error(t, expect.ErrorOf(verify(t.Context(), g.Public([]string{key}), g.Sign(key, nil), nil)), nil, "nothing at all")
 }
 
 // What goes wrong with gpgv says nothing about the signature: it is verified

@@ -26,6 +26,7 @@ import (
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/margolite/margolite/runtime/registry"
+	"github.com/margolite/margolite/test/expect"
 )
 
 func client(t testing.TB, host string, credentials func(string) (string, string, error)) *registry.Client {
@@ -172,9 +173,7 @@ func TestTokensComeFromAService(t *testing.T) {
 				})
 			}
 			group.Wait()
-			if !slices.Equal(asked, test.asked) {
-				t.Errorf("asked for tokens %v, want %v", asked, test.asked)
-			}
+			expect.Equal(t, asked, test.asked, "asked for tokens")
 		})
 	}
 }
@@ -213,9 +212,7 @@ func TestATokenIsRenewedWhenItIsRefused(t *testing.T) {
 			for range 3 {
 				comes(t, c, w, data, desc)
 			}
-			if given != test.want {
-				t.Errorf("%d tokens, want %d", given, test.want)
-			}
+			expect.Equal(t, given, test.want, "tokens")
 		})
 	}
 }
@@ -529,9 +526,7 @@ func TestManifestsAreDescribedWhateverARegistrySays(t *testing.T) {
 				method, _, _ := strings.Cut(line, " ")
 				asked = append(asked, method)
 			}
-			if got := strings.Join(asked, " "); got != test.asked {
-				t.Errorf("asked by %s, want %s", got, test.asked)
-			}
+			expect.Equal(t, strings.Join(asked, " "), test.asked, "asked by")
 		})
 	}
 }
@@ -551,9 +546,7 @@ func TestAMirrorIsToldWhoseImageItIs(t *testing.T) {
 		if _, err := client(t, w.host, nil).Resolve(t.Context(), named(t, ref)); !errdefs.IsNotFound(err) {
 			t.Error(err)
 		}
-		if got := <-asked; got != want {
-			t.Errorf("asked for %s, want %s", got, want)
-		}
+		expect.Equal(t, <-asked, want, "asked for")
 	}
 }
 
@@ -624,9 +617,7 @@ func TestARefusedPasswordIsNotShownAgain(t *testing.T) {
 func TestPartsComeAsTheyAre(t *testing.T) {
 	data, desc := content(1 << 20)
 	w := fake(t, func(w http.ResponseWriter, r *http.Request) {
-		if accepted := r.Header.Get("Accept-Encoding"); accepted != "identity" {
-			t.Errorf("accepts %s", accepted)
-		}
+		expect.Equal(t, r.Header.Get("Accept-Encoding"), "identity", "accepts")
 		w.Header().Set("Content-Encoding", "gzip")
 		_, _ = w.Write(data)
 	})

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+
+	"github.com/margolite/margolite/test/expect"
 )
 
 // A workload may have mounts that the device sees: no line of theirs hides another.
@@ -36,8 +38,6 @@ func FuzzEachMount(f *testing.F) {
 			}
 			return true
 		})
-		if err != nil {
-			t.Error(err)
-		}
+		expect.OK(t, err)
 	})
 }

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/margolite/margolite/runtime/tree"
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/isolated"
 )
 
@@ -61,9 +62,7 @@ func fewDescriptors(t *testing.T) {
 	few.Cur = uint64(len(open) + 8)
 	check(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &few))
 	t.Cleanup(func() {
-		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
-			t.Error(err)
-		}
+		expect.OK(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &was))
 	})
 }
 
@@ -89,12 +88,8 @@ func TestDirectoriesDeeperThanAPath(t *testing.T) {
 					t.Errorf("deeper than %d: %v, %v", than, deeper, err)
 				}
 			}
-			if err := tree.Remove(t.Context(), root); err != nil {
-				t.Error(err)
-			}
-			if _, err := os.Lstat(root); !errors.Is(err, os.ErrNotExist) {
-				t.Errorf("it is left: %v", err)
-			}
+			expect.OK(t, tree.Remove(t.Context(), root))
+			expect.Error(t, expect.ErrorOf(os.Lstat(root)), os.ErrNotExist, "it is left")
 		})
 	}
 }
@@ -127,21 +122,13 @@ func TestATree(t *testing.T) {
 	}
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := tree.Remove(over, root); !errors.Is(err, context.Canceled) {
-		t.Errorf("removed after the end: %v", err)
-	}
-	if _, err := tree.Size(over, root); !errors.Is(err, context.Canceled) {
-		t.Errorf("measured after the end: %v", err)
-	}
-	if err := tree.Empty(t.Context(), root); err != nil {
-		t.Error(err)
-	}
+	expect.Error(t, tree.Remove(over, root), context.Canceled, "removed after the end")
+	expect.Error(t, expect.ErrorOf(tree.Size(over, root)), context.Canceled, "measured after the end")
+	expect.OK(t, tree.Empty(t.Context(), root))
 	if left, err := os.ReadDir(root); err != nil || len(left) > 0 {
 		t.Errorf("left: %v, %v", left, err)
 	}
-	if err := errors.Join(tree.Remove(t.Context(), root), tree.Remove(t.Context(), root)); err != nil {
-		t.Error(err)
-	}
+	expect.OK(t, errors.Join(tree.Remove(t.Context(), root), tree.Remove(t.Context(), root)))
 }
 
 func TestManyFilesTakeLittleMemory(t *testing.T) {
@@ -162,9 +149,7 @@ func TestManyFilesTakeLittleMemory(t *testing.T) {
 	if sizeErr != nil || after.HeapSys > before.HeapSys+most {
 		t.Errorf("measuring took %d bytes: %v", after.HeapSys-before.HeapSys, sizeErr)
 	}
-	if err := tree.Remove(t.Context(), root); err != nil {
-		t.Error(err)
-	}
+	expect.OK(t, tree.Remove(t.Context(), root))
 	runtime.ReadMemStats(&after)
 	if after.HeapSys > before.HeapSys+most {
 		t.Errorf("removing took %d bytes", after.HeapSys-before.HeapSys)
@@ -195,31 +180,19 @@ func TestNothingElsewhereIsTouched(t *testing.T) {
 	if err := tree.Remove(t.Context(), root); !errors.Is(err, unix.EXDEV) && !errors.Is(err, unix.EBUSY) {
 		t.Errorf("removed what is mounted: %v", err)
 	}
-	if _, err := os.Stat(kept); err != nil {
-		t.Error(err)
-	}
-	if _, err := os.Lstat(filepath.Join(root, "b")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("b is left: %v", err)
-	}
+	expect.OK(t, expect.ErrorOf(os.Stat(kept)))
+	expect.Error(t, expect.ErrorOf(os.Lstat(filepath.Join(root, "b"))), os.ErrNotExist, "b is left")
 	matches, _ := filepath.Glob(filepath.Join(root, "*", "mounted"))
 	matches2, _ := filepath.Glob(filepath.Join(root, "mounted"))
 	for _, at := range append(matches, matches2...) {
 		_ = unix.Unmount(at, unix.MNT_DETACH)
 	}
-	if err := tree.Remove(t.Context(), root); err != nil {
-		t.Error(err)
-	}
-	if _, err := os.Stat(kept); err != nil {
-		t.Error(err)
-	}
+	expect.OK(t, tree.Remove(t.Context(), root))
+	expect.OK(t, expect.ErrorOf(os.Stat(kept)))
 	link := filepath.Join(dir, "to-other")
 	check(t, os.Symlink(other, link))
-	if err := errors.Join(tree.Remove(t.Context(), link)); err != nil {
-		t.Error(err)
-	}
-	if _, err := os.Stat(kept); err != nil {
-		t.Error(err)
-	}
+	expect.OK(t, errors.Join(tree.Remove(t.Context(), link)))
+	expect.OK(t, expect.ErrorOf(os.Stat(kept)))
 }
 
 func check(t testing.TB, err error) {

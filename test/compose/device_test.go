@@ -16,6 +16,7 @@ import (
 	"github.com/margolite/margolite/runtime/containerd"
 	"github.com/margolite/margolite/runtime/image"
 	"github.com/margolite/margolite/test/containerdtest"
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/isolated"
 	"github.com/margolite/margolite/test/leftovers"
 	"github.com/margolite/margolite/test/plant"
@@ -67,9 +68,7 @@ func newDevice(of *testing.T, backend containerdtest.Backend) *device {
 	}
 	check(t, d.start())
 	t.Cleanup(func() {
-		if err := d.stop(); err != nil {
-			t.Error(err)
-		}
+		expect.OK(t, d.stop())
 	})
 	d.look = leftovers.Where{Client: client, Namespace: containerdtest.Namespace, StateDir: d.state, RunDir: d.run}
 	return d

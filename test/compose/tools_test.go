@@ -15,6 +15,7 @@ import (
 	"github.com/margolite/margolite/runtime"
 	"github.com/margolite/margolite/runtime/health"
 	"github.com/margolite/margolite/test/containerdtest"
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/leftovers"
 	"github.com/margolite/margolite/test/plant"
 )
@@ -130,9 +131,7 @@ func (d *device) ctr(t *testing.T, all map[string]runtime.ObservedContainer) {
 	ctr := tool{program: program, flags: []string{"-a", d.socket, "-n", containerdtest.Namespace}}
 	list, tasks := ctr.run(t, "containers", "ls"), ctr.run(t, "tasks", "ls")
 	for service, c := range all {
-		if !strings.Contains(list, c.ID) {
-			t.Errorf("ctr does not list %s: %s", service, list)
-		}
+		expect.Contains(t, list, c.ID, "ctr does not list %s", service)
 		if running := regexp.MustCompile(c.ID + `\s+\d+\s+RUNNING`).MatchString(tasks); running != (service != "job") {
 			t.Errorf("%s runs: %v: %s", service, running, tasks)
 		}

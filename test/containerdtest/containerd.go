@@ -21,6 +21,7 @@ import (
 
 	"github.com/margolite/margolite/runtime/containerd"
 	"github.com/margolite/margolite/runtime/embedded"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // Namespace is where the tests keep their containers.
@@ -64,9 +65,7 @@ func Embedded(t testing.TB) containerd.Client {
 	})
 	check(t, err)
 	t.Cleanup(func() {
-		if err := server.Close(); err != nil {
-			t.Error(err)
-		}
+		expect.OK(t, server.Close())
 	})
 	client, err := server.Client(t.Context(), Namespace)
 	check(t, err)
@@ -115,9 +114,7 @@ func Dir(t testing.TB) string {
 	dir, err := os.MkdirTemp("/run", "mt")
 	check(t, err)
 	t.Cleanup(func() {
-		if err := os.RemoveAll(dir); err != nil {
-			t.Error(err)
-		}
+		expect.OK(t, os.RemoveAll(dir))
 	})
 	return dir
 }
@@ -170,9 +167,7 @@ func cleanup(t testing.TB, of containerd.Client) {
 		defer cancel()
 		defer of.Close()
 		containers, err := client.Containers(ctx)
-		if err != nil {
-			t.Errorf("cannot list containers left by the test: %v", err)
-		}
+		expect.Error(t, err, nil, "cannot list containers left by the test")
 		for _, c := range containers {
 			if task, err := c.Task(ctx, nil); err == nil {
 				if _, err := task.Delete(ctx, official.WithProcessKill); err != nil && !errdefs.IsNotFound(err) {

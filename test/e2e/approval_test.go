@@ -4,13 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/opencontainers/go-digest"
 
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/plant"
 )
 
@@ -181,16 +181,12 @@ func TestPOL05POL06POL07AnUnapprovedUpdateTouchesNothing(t *testing.T) {
 	r.t = t
 	before = r.services(demoID)
 	r.quiet()
-	if got, want := r.reports(demoID, heard), []string{"pending@2"}; !slices.Equal(got, want) {
-		t.Errorf("while it waited the WFM heard %v, want %v", got, want)
-	}
+	expect.Equal(t, r.reports(demoID, heard), []string{"pending@2"}, "while it waited the WFM heard")
 
 	t.Run("approving one revision does not approve another", func(t *testing.T) {
 		r.t = t
 		err := r.Control().Approve(t.Context(), answer(demoID, first.Digest, "")) // by one who looked at it too early
-		if !errors.Is(err, control.ErrConflict) {
-			t.Errorf("an answer to the former change: %v, want a conflict", err)
-		}
+		expect.Error(t, err, control.ErrConflict, "an answer to the former change")
 		r.waits(demoID, newer.Digest, "approval")
 		r.untouched(demoID, before)
 
@@ -222,9 +218,7 @@ func TestPOL06ARejectionIsRemembered(t *testing.T) {
 	bad := r.publish(r.Deployment(demoID, map[string]any{"GREETING": "Bad"}))
 	r.waits(demoID, bad.Digest, "approval")
 	check(t, r.Control().Reject(t.Context(), answer(demoID, bad.Digest, "the line runs until Friday")))
-	if fault := r.failsWith(demoID, "REJECTED", bad.Version); !strings.Contains(fault.Message, "until Friday") {
-		t.Errorf("the WFM heard %q, want the site's reason", fault.Message)
-	}
+	expect.Contains(t, r.failsWith(demoID, "REJECTED", bad.Version).Message, "until Friday", "the WFM heard")
 	r.Kill()
 	r.running()
 	r.settled(demoID)

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/plant"
 )
 
@@ -49,9 +50,7 @@ func TestABackupIsRestoredOnASecondDevice(t *testing.T) {
 	spare := strings.Replace(string(config), "id: "+plant.Device, "vendor: spare", 1)
 	check(t, os.WriteFile(r.ConfigFile(), []byte(spare), 0o600))
 
-	if _, err := r.margolite("restore", fresh); err == nil || !strings.Contains(err.Error(), "--another-device") {
-		t.Errorf("the backup of another device: %v", err)
-	}
+	expect.ErrorWith(t, expect.ErrorOf(r.margolite("restore", fresh)), "--another-device", "the backup of another device")
 	_, err = r.margolite("restore", fresh, "--another-device", "--identity", passphrase)
 	check(t, err)
 	for file, want := range identity {
@@ -59,9 +58,7 @@ func TestABackupIsRestoredOnASecondDevice(t *testing.T) {
 			t.Errorf("%s is not what it was: %v", file, err)
 		}
 	}
-	if _, err := r.margolite("restore", stale, "--another-device"); err == nil || !strings.Contains(err.Error(), "this device has accepted version") {
-		t.Errorf("a stale backup: %v", err)
-	}
+	expect.ErrorWith(t, expect.ErrorOf(r.margolite("restore", stale, "--another-device")), "this device has accepted version", "a stale backup")
 
 	r.running()
 	r.says(8090, "second")
@@ -78,8 +75,6 @@ func TestABackupIsRestoredOnASecondDevice(t *testing.T) {
 	if err != nil || !containsAll(history, "change.approved", "device.restored") {
 		t.Errorf("the history is %s, %v", history, err)
 	}
-	if _, err := r.margolite("history", "--verify"); err != nil {
-		t.Error(err)
-	}
+	expect.OK(t, expect.ErrorOf(r.margolite("history", "--verify")))
 	check(t, os.Remove(filepath.Join(r.StateDir(), "device-id"))) // of no use with the configuration that follows
 }

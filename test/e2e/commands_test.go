@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // said runs the command line with an input, and gives its exit code and all that
@@ -80,16 +81,12 @@ func TestComposeLikeDocker(t *testing.T) {
 			}
 			project("pull")
 			project("up", "-d", "--scale", "worker=3")
-			if n := names(); fmt.Sprint(n) != "map[counter:1 web:1 worker:3]" {
-				t.Errorf("%s: services are %v", mode, n)
-			}
+			expect.Equal(t, fmt.Sprint(names()), "map[counter:1 web:1 worker:3]", "%s: services", mode)
 			if a := r.answers(8095); a.Greeting != "over" || a.Visit != 1 {
 				t.Errorf("%s: the application says %+v", mode, a)
 			}
 			project("--profile", "debug", "up", "-d", "--scale", "worker=1")
-			if n := names(); fmt.Sprint(n) != "map[counter:1 debug:1 web:1 worker:1]" {
-				t.Errorf("%s: services with the profile are %v", mode, n)
-			}
+			expect.Equal(t, fmt.Sprint(names()), "map[counter:1 debug:1 web:1 worker:1]", "%s: services with the profile", mode)
 			if mode == "agent" { // which answers those who ask a nameserver and no file
 				r.eventually("nslookup web", func() error {
 					_, err := r.margolite("compose", "-p", "office", "exec", "-T", "debug", "busybox", "nslookup", "-type=a", "web")
@@ -102,9 +99,7 @@ func TestComposeLikeDocker(t *testing.T) {
 			if code, out := r.said("x", "compose", "-p", "office", "exec", "-T", "--index", "1", "worker", "sh", "-c", "cat; exit 3"); code != 3 || out != "x" {
 				t.Errorf("%s: exec ended with %d, and said %q", mode, code, out)
 			}
-			if out := project("logs", "web"); !strings.Contains(out, "serving") {
-				t.Errorf("%s: logs say %q", mode, out)
-			}
+			expect.Contains(t, project("logs", "web"), "serving", "%s: logs say", mode)
 			var parsed map[string]any
 			if out := project("config", "--json"); json.Unmarshal([]byte(out), &parsed) != nil {
 				t.Errorf("%s: config is no JSON: %s", mode, out)

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/plant"
 )
 
@@ -55,9 +56,7 @@ func TestDS08ADamagedStoreTouchesNothingThatRuns(t *testing.T) {
 			check(t, r.WFM.Close())
 			log := r.logLength()
 			r.running()
-			if _, err := plant.Ask(t.Context(), 8090); err != nil {
-				t.Errorf("the application does not answer any more: %v", err)
-			}
+			expect.Error(t, expect.ErrorOf(plant.Ask(t.Context(), 8090)), nil, "the application does not answer any more")
 			s := r.status()
 			if s.Damage == nil || s.Manifest == nil || s.Manifest.Version != held.Version || len(s.Locks) != 1 {
 				t.Errorf("status says %+v of version %+v, with locks %+v", s.Damage, s.Manifest, s.Locks)

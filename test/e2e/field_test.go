@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/plant"
 	"github.com/margolite/margolite/test/wfmsim"
 )
@@ -61,33 +62,23 @@ func TestTheMainJobWithEachWFMInTheField(t *testing.T) {
 			}
 			done := publish(nil)
 			r.await(id, margo.Installed, done.Version)
-			if a := r.answers(8090); a.Greeting != "Hello" {
-				t.Errorf("the application says %+v", a)
-			}
+			expect.Equal(t, r.answers(8090).Greeting, "Hello", "the application")
 			done = publish(map[string]any{"GREETING": "Servus"})
 			r.heard(id, 2, margo.Installed)
-			if a := r.answers(8090); a.Greeting != "Servus" {
-				t.Errorf("after the update the application says %+v", a)
-			}
+			expect.Equal(t, r.answers(8090).Greeting, "Servus", "after the update the application")
 			publish(map[string]any{"GREETING": "Servus", "PORT": "no port"})
 			r.heard(id, 1, margo.Failed)
-			if a := r.answers(8090); a.Greeting != "Servus" {
-				t.Errorf("after a failed update the application says %+v", a)
-			}
+			expect.Equal(t, r.answers(8090).Greeting, "Servus", "after a failed update the application")
 
 			r.stop()
 			address := r.WFM.Address()
 			check(t, r.WFM.Close())
 			r.running()
-			if a := r.answers(8090); a.Greeting != "Servus" {
-				t.Errorf("without the WFM the application says %+v", a)
-			}
+			expect.Equal(t, r.answers(8090).Greeting, "Servus", "without the WFM the application")
 			check(t, r.WFM.Start(address))
 			publish(map[string]any{"GREETING": "Moin"})
 			r.heard(id, 3, margo.Installed)
-			if a := r.answers(8090); a.Greeting != "Moin" {
-				t.Errorf("after a restart of both the application says %+v", a)
-			}
+			expect.Equal(t, r.answers(8090).Greeting, "Moin", "after a restart of both the application")
 
 			_, err = r.WFM.Remove(client, id)
 			check(t, err)

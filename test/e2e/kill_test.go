@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/plant"
 )
 
@@ -193,10 +194,6 @@ func (r *rig) clear() {
 func (r *rig) runsOnce(greeting string) {
 	r.t.Helper()
 	r.says(8090, greeting)
-	if n := len(r.services(demoID)); n != 2 {
-		r.t.Errorf("%d services, want 2", n)
-	}
-	if pids := plant.Processes("/demoapp"); len(pids) != 2 {
-		r.t.Errorf("%d processes of the application run, want 2", len(pids))
-	}
+	expect.Equal(r.t, len(r.services(demoID)), 2, "services")
+	expect.Equal(r.t, len(plant.Processes("/demoapp")), 2, "processes of the application run")
 }

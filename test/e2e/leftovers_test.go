@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/plant"
 )
 
@@ -35,9 +36,7 @@ func (r *rig) leavesNothing() {
 // after the call that removed them: containerd collects what nobody refers to.
 func (r *rig) isAsBefore(ctx context.Context) {
 	r.t.Helper()
-	if err := plant.Eventually(ctx, r.nothingLeft); err != nil {
-		r.t.Errorf("not everything is as it was: %v", err)
-	}
+	expect.Error(r.t, plant.Eventually(ctx, r.nothingLeft), nil, "not everything is as it was")
 }
 
 // removeProjects removes what no deployment brought, with its images.

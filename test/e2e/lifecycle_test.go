@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -13,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/plant"
 )
 
@@ -36,9 +36,7 @@ func TestDS29DS30ST01ST17POL14DEV01InstallUpdateRemove(t *testing.T) {
 
 		// Whoever fills the directory of lock files takes nobody's memory.
 		filler := filepath.Join(r.LockDir(), "filler")
-		if err := os.WriteFile(filler, make([]byte, 8<<20), 0o600); !errors.Is(err, unix.ENOSPC) {
-			t.Errorf("8 MiB in a lock file: %v", err)
-		}
+		expect.Error(t, os.WriteFile(filler, make([]byte, 8<<20), 0o600), unix.ENOSPC, "8 MiB in a lock file")
 		check(t, os.Remove(filler))
 
 		// A parameter that only the web service uses.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/test/demoapp/demoimage"
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/plant"
 )
 
@@ -59,9 +60,7 @@ func TestAMachineOf64MBIsEnough(t *testing.T) {
 	})
 
 	r.install(r.Deployment(demoID, map[string]any{"TAG": "3.0.0"}))
-	if a := r.answers(8090); a.Version != "3.0.0" {
-		t.Errorf("the application says %+v", a)
-	}
+	expect.Equal(t, r.answers(8090).Version, "3.0.0", "the application")
 	r.install(r.Deployment(demoID, map[string]any{"TAG": "4.0.0", "GREETING": "Servus"}))
 	if a := r.answers(8090); a.Version != "4.0.0" || a.Greeting != "Servus" {
 		t.Errorf("after the update it says %+v", a)

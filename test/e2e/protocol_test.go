@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // sync polls the WFM now.
@@ -27,9 +28,7 @@ func (r *rig) quiet() {
 func (r *rig) untouched(id string, before map[string]control.Service) {
 	r.t.Helper()
 	after := r.services(id)
-	if len(after) != len(before) {
-		r.t.Errorf("%d services run, want %d", len(after), len(before))
-	}
+	expect.Equal(r.t, len(after), len(before), "services run")
 	for name, was := range before {
 		now := after[name]
 		if !sameTask(was, now) || was.Started == nil || now.Started == nil || was.Started.Sub(*now.Started).Abs() > time.Second {

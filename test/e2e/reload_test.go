@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/plant"
 )
 
@@ -61,9 +62,7 @@ func TestPOL04CAP03ConfigurationIsTakenOver(t *testing.T) {
 	})
 	r.t = t
 	check(t, r.Reconfigure(first)) // so that the agent polls until the rig is taken down
-	if r.Agent() != agent {
-		t.Error("the agent was started again")
-	}
+	expect.Equal(t, r.Agent(), agent, "the agent was started again")
 }
 
 // reportsLabel says whether the WFM knows a label of the device.

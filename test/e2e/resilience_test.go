@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/plant"
 )
 
@@ -47,9 +48,7 @@ func TestPOL05AgentRestartsOffline(t *testing.T) {
 // namesWork says that programs in containers reach each other by name. It asks no agent.
 func (r *rig) namesWork(services map[string]control.Service) {
 	r.t.Helper()
-	if err := r.inside(services["web"].Pid, "HEALTH_URL=http://counter:9090/healthz", "/demoapp", "healthy"); err != nil {
-		r.t.Error(err)
-	}
+	expect.OK(r.t, r.inside(services["web"].Pid, "HEALTH_URL=http://counter:9090/healthz", "/demoapp", "healthy"))
 }
 
 // visit visits the published port again and again, until end is called.
@@ -118,9 +117,7 @@ func TestPKG16RebootWithoutNetwork(t *testing.T) {
 		if a := r.answers(8090); a.Greeting != "Still here" || a.Visit != first.Visit+1 {
 			t.Errorf("after the reboot it says %+v, want visit %d", a, first.Visit+1)
 		}
-		if n := len(r.services(demoID)); n != 2 {
-			t.Errorf("%d services run, want 2", n)
-		}
+		expect.Equal(t, len(r.services(demoID)), 2, "services run")
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // checkedFile is the demonstration's application, with a check of its page.
@@ -89,14 +90,10 @@ func TestPOL08RollbackByHandHolds(t *testing.T) {
 	ask := func(revision string) error {
 		return r.Control().Rollback(t.Context(), control.ReturnRequest{Deployment: demoID, Revision: revision, Reason: "it is slow"})
 	}
-	if err := ask(""); !errors.Is(err, control.ErrConflict) {
-		t.Errorf("a way back from the first revision: %v, want a conflict", err)
-	}
+	expect.Error(t, ask(""), control.ErrConflict, "a way back from the first revision")
 	done := r.install(r.Deployment(demoID, map[string]any{"GREETING": "Servus", "TAG": "2.0.0"}))
 	visits := r.says(8090, "Servus").Visit
-	if d := r.deployment(demoID); d.Former != former {
-		t.Errorf("the way back is %q, want %q", d.Former, former)
-	}
+	expect.Equal(t, r.deployment(demoID).Former, former, "the way back")
 	if err := ask(done.Digest.String()); !errors.Is(err, control.ErrConflict) && !errors.Is(err, control.ErrNotFound) {
 		t.Errorf("a way back to what runs: %v, want a conflict", err)
 	}
@@ -111,9 +108,7 @@ func TestPOL08RollbackByHandHolds(t *testing.T) {
 	r.settled(demoID)
 	r.untouched(demoID, before)
 	check(t, errors.Join(r.WFM.Start(""), r.Registry.Start("")))
-	if fault := r.failsWith(demoID, "ROLLED_BACK", done.Version); !strings.Contains(fault.Message, "it is slow") {
-		t.Errorf("the WFM heard %q, want the reason", fault.Message)
-	}
+	expect.Contains(t, r.failsWith(demoID, "ROLLED_BACK", done.Version).Message, "it is slow", "the WFM heard")
 	r.stop()
 	r.running()
 	r.synced()

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/plant"
 	"github.com/margolite/margolite/test/wfmsim"
 )
@@ -73,14 +74,10 @@ func TestTheLifeOfADeploymentEachWay(t *testing.T) {
 			r.running()
 			r.publish(r.Deployment(demoID, nil))
 			r.hears(demoID, margo.Pending, margo.Installing, margo.Installed)
-			if a := r.answers(8090); a.Greeting != "Hello" {
-				t.Errorf("the application says %+v", a)
-			}
+			expect.Equal(t, r.answers(8090).Greeting, "Hello", "the application")
 			known, err := r.WFM.WaitDevice(t.Context(), r.ClientID(), plant.Device)
 			check(t, err)
-			if known.ID != plant.Device {
-				t.Errorf("the WFM knows %s", known.Body)
-			}
+			expect.Equal(t, known.ID, plant.Device, "the WFM knows %s", known.Body)
 
 			out, err := r.margolite("check")
 			if err != nil || !containsAll(out, c.check...) {
@@ -101,9 +98,7 @@ func TestTheLifeOfADeploymentEachWay(t *testing.T) {
 			r.running()
 			r.publish(r.Deployment(demoID, map[string]any{"GREETING": parameter}))
 			r.hears(demoID, margo.Pending, margo.Installing, margo.Installed, margo.Pending, margo.Installing, margo.Installed)
-			if a := r.answers(8090); a.Greeting != parameter {
-				t.Errorf("the application says %+v", a)
-			}
+			expect.Equal(t, r.answers(8090).Greeting, parameter, "the application")
 			if n := r.WFM.Requests().Count(wfmsim.EndpointCapabilities) - before; n != 0 {
 				t.Errorf("capabilities were reported %d times after a restart", n)
 			}
@@ -120,16 +115,12 @@ func TestTheLifeOfADeploymentEachWay(t *testing.T) {
 					t.Errorf("%s %s was answered %d", request.Method, request.Path, request.Status)
 				}
 				has := r.WFM.Revision() != margo.RC3 && request.Endpoint != wfmsim.EndpointRoot
-				if signs := request.Header["Signature-Input"] != ""; signs != has {
-					t.Errorf("%s %s: signed %t", request.Method, request.Path, signs)
-				}
+				expect.Equal(t, request.Header["Signature-Input"] != "", has, "%s %s: signed", request.Method, request.Path)
 			}
 			if n := r.WFM.Requests().Count(wfmsim.EndpointManifest); c.way.Repository && n != 0 {
 				t.Errorf("the WFM that hears the reports was asked %d times for the desired state", n)
 			}
-			if n := r.WFM.Replayed(); n != 0 {
-				t.Errorf("%d signatures came twice", n)
-			}
+			expect.Equal(t, r.WFM.Replayed(), 0, "signatures came twice")
 			log, err := os.ReadFile(r.LogFile())
 			check(t, err)
 			history, err := r.margolite("history", "--json")

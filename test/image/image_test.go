@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/isolated"
 	"github.com/margolite/margolite/test/leftovers"
 	"github.com/margolite/margolite/test/plant"
@@ -183,9 +184,7 @@ func newHost(t *testing.T, e engine) *host {
 			t.Logf("agent:\n%s\nengine:\n%s", agent, log)
 		}
 		h.powerOff()
-		if err := os.RemoveAll(dir); err != nil {
-			t.Error(err)
-		}
+		expect.OK(t, os.RemoveAll(dir))
 	})
 	return h
 }

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/margolite/margolite/test/expect"
 )
 
 // Disk mounts an empty file system of so many bytes until the test ends: an ext4, where
@@ -34,9 +36,7 @@ func Disk(t testing.TB, kind string, bytes int64) (dir string) {
 		err = unix.Mount("none", dir, "tmpfs", 0, fmt.Sprintf("size=%d", bytes))
 	}
 	t.Cleanup(func() {
-		if err := errors.Join(unix.Unmount(dir, unix.MNT_DETACH), os.RemoveAll(dir), os.RemoveAll(image)); err != nil {
-			t.Error(err)
-		}
+		expect.OK(t, errors.Join(unix.Unmount(dir, unix.MNT_DETACH), os.RemoveAll(dir), os.RemoveAll(image)))
 	})
 	if err != nil {
 		t.Fatal(err)

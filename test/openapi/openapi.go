@@ -12,6 +12,8 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"go.yaml.in/yaml/v4"
+
+	"github.com/margolite/margolite/test/expect"
 )
 
 // Schema is one of those of a revision.
@@ -48,9 +50,7 @@ func Read(t testing.TB, revision, name string) Schema {
 // Expect fails the test where a document is not what the schema says.
 func (s Schema) Expect(t testing.TB, document []byte) {
 	t.Helper()
-	if err := s.compiled.Validate(parse(t, document)); err != nil {
-		t.Errorf("%s\n%#v", document, err)
-	}
+	expect.Error(t, s.compiled.Validate(parse(t, document)), nil, "%s", document)
 }
 
 func parse(t testing.TB, document []byte) any {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/isolated"
 	"github.com/margolite/margolite/test/leftovers"
 	"github.com/margolite/margolite/test/plant"
@@ -89,9 +90,7 @@ func TestTheDebianPackage(t *testing.T) {
 	p, err := plant.New(ctx, plant.Options{Dir: dir, Application: application})
 	check(t, err)
 	t.Cleanup(func() {
-		if err := p.Close(); err != nil {
-			t.Error(err)
-		}
+		expect.OK(t, p.Close())
 	})
 	s := newSystem(t)
 	where := leftovers.Where{Namespace: "margo", StateDir: filepath.Join(s.root, "var/lib/margolite"), RunDir: filepath.Join(s.root, "run/margolite")}
@@ -198,9 +197,7 @@ Description: what the former package had for dpkg
 	s.run("dpkg", "-i", "/tmp/slim.deb")
 
 	s.install(deb)
-	if state := s.run("dpkg-query", "-W", "-f", "${db:Status-Status}", "margolite-slim"); state != "config-files" {
-		t.Errorf("margolite-slim is %q", state)
-	}
+	expect.Equal(t, s.run("dpkg-query", "-W", "-f", "${db:Status-Status}", "margolite-slim"), "config-files", "margolite-slim")
 	s.run("dpkg", "--purge", "margolite-slim")
 	for _, again := range []string{"the upgrade", "another one"} {
 		got := s.run("cat", "/"+config)

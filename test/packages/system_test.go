@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/plant"
 )
 
@@ -72,9 +73,7 @@ func newSystem(t *testing.T) *system {
 	s := &system{t, filepath.Join(dir, "root")}
 	t.Cleanup(func() {
 		plant.UnmountBelow(dir) // what is left makes the removal fail
-		if err := os.RemoveAll(dir); err != nil {
-			t.Error(err)
-		}
+		expect.OK(t, os.RemoveAll(dir))
 	})
 	check(t, os.Mkdir(s.root, 0o755))
 	if out, err := exec.Command("tar", "-C", s.root, "-xpf", file).CombinedOutput(); err != nil {

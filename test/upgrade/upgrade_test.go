@@ -17,6 +17,7 @@ import (
 
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/plant"
 )
 
@@ -168,9 +169,7 @@ func (d *device) publish(greeting string) {
 // runs says that the page does, and what it says.
 func (d *device) runs(greeting string) {
 	d.t.Helper()
-	if a := d.visit(); a.Greeting != greeting {
-		d.t.Errorf("the page says %q, want %q", a.Greeting, greeting)
-	}
+	expect.Equal(d.t, d.visit().Greeting, greeting, "the page")
 }
 
 // visit waits until the page answers.

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/faults/medium"
 	"github.com/margolite/margolite/test/isolated"
 )
@@ -106,9 +107,7 @@ func TestWhatWasNotSyncedIsLost(t *testing.T) {
 	d = d.Cut(medium.All, rand.New(rand.NewPCG(1, 1)))
 	check(t, m.Forget())
 	m, dir = mount(t, d)
-	if _, err := os.Stat(filepath.Join(dir, "file")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("it is there: %v", err)
-	}
+	expect.Error(t, expect.ErrorOf(os.Stat(filepath.Join(dir, "file"))), os.ErrNotExist, "it is there")
 	check(t, m.Unmount())
 }
 
