@@ -126,12 +126,7 @@ func checkConsistency(t testing.TB, path string) {
 	expect.OK(t, err)
 }
 
-func check(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var check = expect.Check
 
 func same(t testing.TB, what string, got, want any) {
 	t.Helper()

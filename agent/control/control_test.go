@@ -321,9 +321,4 @@ func must[T any](value T, err error) T {
 	return value
 }
 
-func check(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var check = expect.Check

@@ -390,12 +390,7 @@ func each(t *testing.T, pattern string, f func(file string) error) {
 	check(t, err)
 }
 
-func check(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var check = expect.Check
 
 func must[T any](value T, err error) T {
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // specDir holds the documents of the specification; its index.md tells what
@@ -183,12 +184,7 @@ func TestEveryDocumentOfTheSpecificationIsAcceptedOrRefusedAsItsIndexSays(t *tes
 	}
 }
 
-func check(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var check = expect.Check
 
 func must[T any](value T, err error) T {
 	if err != nil {

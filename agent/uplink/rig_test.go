@@ -339,12 +339,7 @@ func (b *syncBuffer) String() string {
 	return b.b.String()
 }
 
-func check(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var check = expect.Check
 
 func must[T any](value T, err error) T {
 	if err != nil {

@@ -169,9 +169,4 @@ func pty(t *testing.T) (controller, terminal *os.File) {
 	return controller, terminal
 }
 
-func check(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var check = expect.Check

@@ -15,6 +15,7 @@ import (
 
 	"github.com/margolite/margolite/cmd/command"
 	"github.com/margolite/margolite/store"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // TestMain makes the test binary the program itself, for tests of the process.
@@ -68,12 +69,7 @@ func TestASecondSignalEndsTheProcess(t *testing.T) {
 	}
 }
 
-func check(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var check = expect.Check
 
 // must is a value of a call that does not fail.
 func must[T any](v T, err error) func(testing.TB) T {

@@ -21,6 +21,7 @@ import (
 	"github.com/margolite/margolite/capability"
 	"github.com/margolite/margolite/cmd/margolite/config"
 	"github.com/margolite/margolite/runtime/image"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // translate gives the file that uci2yaml makes of a file in UCI's form: with the
@@ -306,9 +307,4 @@ func TestAConfigurationOfItsOwnIsUsedAsItIs(t *testing.T) {
 	}
 }
 
-func check(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var check = expect.Check

@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/margolite/margolite/runtime/containerd"
+	"github.com/margolite/margolite/test/expect"
 )
 
 func TestConnectWaitsNoLongerThanItsContext(t *testing.T) {
@@ -167,9 +168,4 @@ func TestSomebodyElseAtTheSocket(t *testing.T) {
 	}
 }
 
-func check(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var check = expect.Check

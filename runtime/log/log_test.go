@@ -28,12 +28,7 @@ func write(t *testing.T, before, current string) string {
 	return path
 }
 
-func check(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var check = expect.Check
 
 func content(t *testing.T, path string) string {
 	t.Helper()

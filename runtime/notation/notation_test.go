@@ -21,6 +21,7 @@ import (
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/margolite/margolite/runtime/notation"
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/notarized"
 	"github.com/margolite/margolite/test/ociimage"
 )
@@ -322,9 +323,4 @@ func FuzzVerify(f *testing.F) {
 	})
 }
 
-func check(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var check = expect.Check

@@ -195,9 +195,4 @@ func TestNothingElsewhereIsTouched(t *testing.T) {
 	expect.OK(t, expect.ErrorOf(os.Stat(kept)))
 }
 
-func check(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var check = expect.Check

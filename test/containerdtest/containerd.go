@@ -181,9 +181,4 @@ func cleanup(t testing.TB, of containerd.Client) {
 	})
 }
 
-func check(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var check = expect.Check

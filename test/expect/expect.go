@@ -58,3 +58,11 @@ func ErrorWith(t testing.TB, err error, part, what string, args ...any) {
 		t.Errorf("%s: got error %v, want one with %q", fmt.Sprintf(what, args...), err, part)
 	}
 }
+
+// Check ends the test for an error.
+func Check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

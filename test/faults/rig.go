@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/faults/medium"
 	"github.com/margolite/margolite/test/isolated"
 	"github.com/margolite/margolite/test/leftovers"
@@ -226,9 +227,4 @@ func (r *Rig) free() int64 {
 	return int64(s.Bfree) * s.Bsize
 }
 
-func check(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var check = expect.Check

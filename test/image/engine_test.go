@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/plant"
 )
 
@@ -214,9 +215,4 @@ func (h *host) writeRunc() {
 	check(h, errors.Join(os.Mkdir(dir, 0o755), os.WriteFile(filepath.Join(dir, "runc"), fmt.Appendf(nil, lesserRunc, runc), 0o755)))
 }
 
-func check(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var check = expect.Check

@@ -21,6 +21,7 @@ import (
 
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/isolated"
 	"github.com/margolite/margolite/test/leftovers"
 	"github.com/margolite/margolite/test/ociimage"
@@ -319,12 +320,7 @@ func deployment(status *control.Status, name string) *control.Deployment {
 	return &status.Deployments[i]
 }
 
-func check(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var check = expect.Check
 
 // Names of the programs that Build makes.
 const (

@@ -163,9 +163,4 @@ func (s *system) files() []string {
 	return all
 }
 
-func check(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var check = expect.Check

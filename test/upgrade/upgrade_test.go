@@ -287,9 +287,4 @@ func (d *device) schema() (version int) {
 	return version
 }
 
-func check(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var check = expect.Check

@@ -261,12 +261,7 @@ func FuzzEnrol(f *testing.F) {
 	})
 }
 
-func check(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var check = expect.Check
 
 // must is a value of a call that does not fail.
 func must[T any](v T, err error) func(testing.TB) T {

@@ -42,12 +42,7 @@ func mount(t *testing.T, d *medium.Disk) (*medium.Mounted, string) {
 	return m, dir
 }
 
-func check(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var check = expect.Check
 
 // synced writes a file and has it on the medium.
 func synced(file string, content []byte) error {

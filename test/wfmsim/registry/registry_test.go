@@ -9,6 +9,7 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/ociimage"
 	"github.com/margolite/margolite/test/wfmsim/registry"
 )
@@ -86,9 +87,4 @@ func TestContentSurvivesARestart(t *testing.T) {
 	}
 }
 
-func check(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var check = expect.Check

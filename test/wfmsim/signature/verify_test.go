@@ -14,6 +14,7 @@ import (
 	"github.com/yaronf/httpsign"
 
 	"github.com/margolite/margolite/agent/identity"
+	"github.com/margolite/margolite/test/expect"
 )
 
 const body = `{"hello": "world"}`
@@ -141,9 +142,4 @@ func TestWhatIsNotSignedSoundlyIsRefused(t *testing.T) {
 	}
 }
 
-func check(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var check = expect.Check
