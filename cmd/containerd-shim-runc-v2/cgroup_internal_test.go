@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/margolite/margolite/test/expect"
 )
 
 // tree makes files below a directory that stands in for /sys/fs/cgroup.
@@ -49,8 +51,7 @@ func TestTheShimEntersItsGroupInEveryHierarchy(t *testing.T) {
 					t.Errorf("%s: %q, %v, want %q", file, got, err, want)
 				}
 			}
-			made, err := fs.Glob(os.DirFS(root), "*/shims")
-			check(t, err)
+			made := must(fs.Glob(os.DirFS(root), "*/shims"))(t)
 			if _, err := os.Stat(filepath.Join(root, "shims")); err == nil {
 				made = append(made, "shims")
 			}
@@ -63,9 +64,13 @@ func TestTheShimEntersItsGroupInEveryHierarchy(t *testing.T) {
 	}
 }
 
-func check(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
+var check = expect.Check
+
+// must is a value of a call that does not fail.
+func must[T any](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		check(t, err)
+		return v
 	}
 }

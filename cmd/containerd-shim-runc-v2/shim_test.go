@@ -84,9 +84,8 @@ func create(ctx context.Context, t *testing.T, client *containerd.Client, id str
 		}},
 		Annotations: map[string]string{"io.containerd.runc.v2.group": "test"},
 	}
-	container, err := client.NewContainer(ctx, id,
-		containerd.WithSnapshotter("overlayfs"), containerd.WithSnapshot(id), containerd.WithSpec(spec))
-	check(t, err)
+	container := must(client.NewContainer(ctx, id,
+		containerd.WithSnapshotter("overlayfs"), containerd.WithSnapshot(id), containerd.WithSpec(spec)))(t)
 	return container
 }
 
@@ -96,10 +95,8 @@ func run(t *testing.T, client *containerd.Client, id, uri string, terminal bool,
 	ctx := lease(t, client)
 	container := create(ctx, t, client, id, terminal, script)
 	io := logged{Terminal: terminal, Stdout: uri, Stderr: uri}
-	task, err := container.NewTask(ctx, func(string) (cio.IO, error) { return io, nil })
-	check(t, err)
-	ended, err := task.Wait(ctx)
-	check(t, err)
+	task := must(container.NewTask(ctx, func(string) (cio.IO, error) { return io, nil }))(t)
+	ended := must(task.Wait(ctx))(t)
 	check(t, task.Start(ctx))
 	select {
 	case status := <-ended:
@@ -109,9 +106,7 @@ func run(t *testing.T, client *containerd.Client, id, uri string, terminal bool,
 	case <-time.After(time.Minute):
 		t.Error("it does not end")
 	}
-	if _, err := task.Delete(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must(task.Delete(ctx))(t)
 }
 
 type line struct {
@@ -122,8 +117,7 @@ type line struct {
 // kept reads a file as another program does.
 func kept(t *testing.T, path string) []line {
 	t.Helper()
-	text, err := os.ReadFile(path)
-	check(t, err)
+	text := must(os.ReadFile(path))(t)
 	var lines []line
 	for decoder := json.NewDecoder(bytes.NewReader(text)); decoder.More(); {
 		var l line
@@ -180,9 +174,7 @@ func TestShimKeepsWhatContainersPrint(t *testing.T) {
 	t.Run("and leaves other tasks alone", func(t *testing.T) {
 		path := log.Path(t.TempDir(), "plain")
 		run(t, client, "plain", "file://"+path, false, "echo out")
-		if text, err := os.ReadFile(path); err != nil || string(text) != "out\n" {
-			t.Errorf("got %q, %v", text, err)
-		}
+		expect.Equal(t, string(must(os.ReadFile(path))(t)), "out\n", "got")
 		run(t, client, "none", "", false, "echo out")
 	})
 }
@@ -217,8 +209,7 @@ func TestACreationThatFailsLeavesNothing(t *testing.T) {
 	embedded := containerdtest.Embedded(t)
 	client := containerdtest.Official(t, embedded)
 	ctx := lease(t, client)
-	other, err := create(ctx, t, client, "other", false, "sleep 1000").NewTask(ctx, cio.NullIO)
-	check(t, err)
+	other := must(create(ctx, t, client, "other", false, "sleep 1000").NewTask(ctx, cio.NullIO))(t)
 	defer func() {
 		expect.OK(t, expect.ErrorOf(other.Delete(ctx, containerd.WithProcessKill)))
 	}()
@@ -226,17 +217,13 @@ func TestACreationThatFailsLeavesNothing(t *testing.T) {
 	if err != nil || len(sockets) != 1 {
 		t.Fatalf("sockets of shims: %v, %v", sockets, err)
 	}
-	conn, err := net.Dial("unix", sockets[0])
-	check(t, err)
+	conn := must(net.Dial("unix", sockets[0]))(t)
 	defer conn.Close()
-	spec, err := create(ctx, t, client, "failing", false, "sleep 1000").Spec(ctx)
-	check(t, err)
-	config, err := json.Marshal(spec)
-	check(t, err)
+	spec := must(create(ctx, t, client, "failing", false, "sleep 1000").Spec(ctx))(t)
+	config := must(json.Marshal(spec))(t)
 	bundle := t.TempDir()
 	check(t, os.WriteFile(filepath.Join(bundle, "config.json"), config, 0o600))
-	mounts, err := client.SnapshotService("overlayfs").Mounts(ctx, "failing")
-	check(t, err)
+	mounts := must(client.SnapshotService("overlayfs").Mounts(ctx, "failing"))(t)
 	_, err = tasks.NewTTRPCTaskClient(ttrpc.NewClient(conn)).Create(ctx, &tasks.CreateTaskRequest{
 		ID: "failing", Bundle: bundle, Rootfs: mount.ToProto(mounts), Stdout: log.URI(log.Path(bundle, "failing"), log.Keep{}),
 		Stdin: filepath.Join(bundle, "missing"), // is opened when runc is done
@@ -255,11 +242,9 @@ func TestAShimWhoseLogNobodyReadsEnds(t *testing.T) {
 	dir := containerdtest.Dir(t)
 	check(t, unix.Mkfifo(filepath.Join(dir, "log"), 0o600))
 	socket := filepath.Join(dir, "s")
-	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
-	check(t, err)
+	listener := must(net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"}))(t)
 	listener.SetUnlinkOnClose(false)
-	file, err := listener.File()
-	check(t, err)
+	file := must(listener.File())(t)
 	ctx, cancel := context.WithTimeout(t.Context(), idleTimeout+15*time.Second)
 	defer cancel()
 	shim := exec.CommandContext(ctx, containerdtest.Shim(t), "-namespace", "nobody", "-id", "waits", "-address", socket)
@@ -289,8 +274,7 @@ func awaitNone(t *testing.T, id string) {
 // processesOf are the command lines of those that name a container, or are in its control group.
 func processesOf(t *testing.T, id string) []string {
 	t.Helper()
-	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	check(t, err)
+	files := must(filepath.Glob("/proc/[0-9]*/cmdline"))(t)
 	var all []string
 	for _, file := range files {
 		line, _ := os.ReadFile(file) // it may have ended

@@ -158,8 +158,7 @@ func zeros(t *testing.T, size int) []byte {
 
 func zipped(t *testing.T, plain []byte) []byte {
 	t.Helper()
-	packed, err := ociimage.Gzip(plain)
-	check(t, err)
+	packed := must(ociimage.Gzip(plain))(t)
 	return packed
 }
 
@@ -231,9 +230,13 @@ func (b watchedBlob) ReadAt(p []byte, offset int64) (int, error) {
 	return n, err
 }
 
-func check(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
+var check = expect.Check
+
+// must is a value of a call that does not fail.
+func must[T any](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		check(t, err)
+		return v
 	}
 }

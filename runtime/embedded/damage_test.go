@@ -70,11 +70,10 @@ func TestAPowerCutWhileADatabaseIsMadeAnew(t *testing.T) {
 			root := filepath.Join(dir, "root")
 			run := func(do func(client *client.Client)) {
 				t.Helper()
-				server, err := embedded.Start(t.Context(), embedded.Options{
+				server := must(embedded.Start(t.Context(), embedded.Options{
 					Root: root, State: filepath.Join(dir, "state"), Logger: containerdtest.Logger(t),
 					Check: checked, Namespace: containerdtest.Namespace,
-				})
-				check(t, err)
+				}))(t)
 				client, err := server.Client(t.Context(), containerdtest.Namespace)
 				if err == nil {
 					do(client)
@@ -83,23 +82,17 @@ func TestAPowerCutWhileADatabaseIsMadeAnew(t *testing.T) {
 				check(t, errors.Join(err, server.Close()))
 			}
 			run(func(client *client.Client) {
-				if _, err := client.LeasesService().Create(ctx, leases.WithID("test")); err != nil {
-					t.Fatal(err)
-				}
+				must(client.LeasesService().Create(ctx, leases.WithID("test")))(t)
 				held := leases.WithLease(ctx, "test")
 				check(t, content.WriteBlob(held, client.ContentStore(), "test", bytes.NewReader(text), blob))
-				if _, err := client.SnapshotService("overlayfs").Prepare(held, "test", ""); err != nil {
-					t.Fatal(err)
-				}
+				must(client.SnapshotService("overlayfs").Prepare(held, "test", ""))(t)
 			})
 			_ = os.Remove(filepath.Join(root, "closed")) // it was killed
 			check(t, os.WriteFile(filepath.Join(root, metadata), rot, 0o600))
 			check(t, cut(root))
 			for range 2 {
 				run(func(client *client.Client) {
-					if info, err := client.ContentStore().Info(ctx, blob.Digest); err != nil || info.Size != blob.Size {
-						t.Errorf("the content is %+v, %v", info, err)
-					}
+					expect.Equal(t, must(client.ContentStore().Info(ctx, blob.Digest))(t).Size, blob.Size, "the content")
 					held, err := client.LeasesService().ListResources(ctx, leases.Lease{ID: containerd.RecoveredLease})
 					if err != nil || len(held) != 1 || held[0].ID != blob.Digest.String() {
 						t.Errorf("it is held: %+v, %v", held, err)
@@ -122,9 +115,13 @@ func TestAPowerCutWhileADatabaseIsMadeAnew(t *testing.T) {
 	}
 }
 
-func check(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
+var check = expect.Check
+
+// must is a value of a call that does not fail.
+func must[T any](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		check(t, err)
+		return v
 	}
 }

@@ -31,8 +31,7 @@ func TestZstdWindowsStayWithinTheMemory(t *testing.T) {
 		return budget.decompress(t.Context(), bytes.NewReader(layer), layer[:zstd.HeaderMaxSize])
 	}
 	expect.Error(t, expect.ErrorOf(open(big)), containerd.ErrMemory, "a big window")
-	first, err := open(slices.Concat(usual, big))
-	check(t, err)
+	first := must(open(slices.Concat(usual, big)))(t)
 	if budget.held.TryAcquire(1) {
 		t.Error("there is memory left")
 	}
@@ -42,8 +41,7 @@ func TestZstdWindowsStayWithinTheMemory(t *testing.T) {
 	for range 2 { // who closes twice gives back once
 		expect.OK(t, first.Close())
 	}
-	second, err := open(usual)
-	check(t, err)
+	second := must(open(usual))(t)
 	defer second.Close()
 	if got, err := io.ReadAll(second); err != nil || !bytes.Equal(got, plain) {
 		t.Errorf("a usual window: %d bytes, %v", len(got), err)

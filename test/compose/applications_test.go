@@ -44,10 +44,8 @@ func TestDEV04OBS07Applications(t *testing.T) {
 
 // pushImages pushes the images that a Compose file names, if they were not yet.
 func (d *device) pushImages(t *testing.T, file string, pushed map[string]bool) {
-	text, err := os.ReadFile(file)
-	check(t, err)
-	cache, err := debimage.Open()
-	check(t, err)
+	text := must(os.ReadFile(file))(t)
+	cache := must(debimage.Open())(t)
 	to := ociimage.Registry{URL: "http://" + d.registry}
 	for _, image := range apps.Images() {
 		if pushed[image.Name] || !strings.Contains(string(text), "}/"+image.Name+":") {

@@ -10,6 +10,7 @@ import (
 	"github.com/margolite/margolite/runtime"
 	"github.com/margolite/margolite/runtime/container"
 	"github.com/margolite/margolite/test/containerdtest"
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/leftovers"
 )
 
@@ -52,9 +53,7 @@ volumes: {theirs: {external: true, name: maker_data}}
 				t.Errorf("after its maker has gone, web sees %s", out)
 			}
 			check(t, d.engine.RemoveWith(t.Context(), "user", runtime.RemoveOptions{Volumes: true}))
-			if kept, err := os.ReadFile(filepath.Join(d.state, "volumes/maker/data/f")); err != nil || string(kept) != "shared\n" {
-				t.Errorf("the volume of maker has %q, %v", kept, err)
-			}
+			expect.Equal(t, string(must(os.ReadFile(filepath.Join(d.state, "volumes/maker/data/f")))(t)), "shared\n", "the volume of maker")
 			d.remove(t, "maker", before)
 		})
 	}
@@ -65,8 +64,7 @@ func (d *device) up(t *testing.T, project, text string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "compose.yaml")
 	check(t, os.WriteFile(file, []byte(text), 0o600))
-	p, err := d.load(t.Context(), runtime.Source{Project: project, File: file, Environment: d.environment})
-	check(t, err)
+	p := must(d.load(t.Context(), runtime.Source{Project: project, File: file, Environment: d.environment}))(t)
 	check(t, d.engine.Apply(t.Context(), p, runtime.ApplyOptions{}))
 }
 
@@ -74,8 +72,6 @@ func (d *device) up(t *testing.T, project, text string) {
 func (d *device) sh(t *testing.T, project, service, command string) string {
 	t.Helper()
 	var out bytes.Buffer
-	if _, err := d.engine.Exec(t.Context(), project, service, 1, container.Exec{Args: []string{"/bin/sh", "-c", command}, Stdout: &out, Stderr: &out}); err != nil {
-		t.Fatal(err)
-	}
+	must(d.engine.Exec(t.Context(), project, service, 1, container.Exec{Args: []string{"/bin/sh", "-c", command}, Stdout: &out, Stderr: &out}))(t)
 	return out.String()
 }

@@ -140,8 +140,7 @@ type play struct {
 // device has to be as before.
 func (d *device) playFile(t *testing.T, file, project string, before leftovers.Snapshot) {
 	d.series.Turn(t)
-	s, err := readScenario(file)
-	check(t, err)
+	s := must(readScenario(file))(t)
 	defer d.remove(t, project, before)
 	d.play(t, s, project)
 }
@@ -163,8 +162,7 @@ func (d *device) play(t *testing.T, s *scenario, project string) {
 		}
 		return
 	}
-	warnings, err := p.apply(0)
-	check(t, err)
+	warnings := must(p.apply(0))(t)
 	for i, step := range steps {
 		p.step(i+1, step, warnings)
 		if t.Failed() {
@@ -182,8 +180,7 @@ func textOf(err error) string {
 
 // apply brings the file of now onto the device.
 func (p *play) apply(settle time.Duration) (warnings string, err error) {
-	text, err := yaml.Marshal(p.s.file)
-	check(p, err)
+	text := must(yaml.Marshal(p.s.file))(p)
 	file := filepath.Join(p.dir, "compose.yaml")
 	check(p, os.WriteFile(file, text, 0o600))
 	p.before = p.ids()
@@ -205,8 +202,7 @@ func (p *play) ids() map[string]string {
 }
 
 func (p *play) containers() []runtime.ObservedContainer {
-	projects, err := p.d.engine.Observe(p.Context())
-	check(p, err)
+	projects := must(p.d.engine.Observe(p.Context()))(p)
 	for _, o := range projects {
 		if o.Name == p.project {
 			return o.Containers

@@ -20,8 +20,7 @@ func TestABackupIsRestoredOnASecondDevice(t *testing.T) {
 	check(t, os.WriteFile(passphrase, []byte("correct horse battery staple\n"), 0o600))
 	backup := func(name string) string {
 		file := filepath.Join(r.dir, name)
-		_, err := r.margolite("backup", file, "--identity", passphrase)
-		check(t, err)
+		must(r.margolite("backup", file, "--identity", passphrase))(t)
 		return file
 	}
 	stale := backup("stale.tar")
@@ -40,23 +39,18 @@ func TestABackupIsRestoredOnASecondDevice(t *testing.T) {
 	check(t, os.RemoveAll(r.StateDir()))
 	identity := map[string][]byte{}
 	for _, file := range []string{r.Identity.Certificate, r.Identity.Key} {
-		content, err := os.ReadFile(file)
-		check(t, err)
+		content := must(os.ReadFile(file))(t)
 		identity[file] = content
 		check(t, os.Remove(file))
 	}
-	config, err := os.ReadFile(r.ConfigFile())
-	check(t, err)
+	config := must(os.ReadFile(r.ConfigFile()))(t)
 	spare := strings.Replace(string(config), "id: "+plant.Device, "vendor: spare", 1)
 	check(t, os.WriteFile(r.ConfigFile(), []byte(spare), 0o600))
 
 	expect.ErrorWith(t, expect.ErrorOf(r.margolite("restore", fresh)), "--another-device", "the backup of another device")
-	_, err = r.margolite("restore", fresh, "--another-device", "--identity", passphrase)
-	check(t, err)
+	must(r.margolite("restore", fresh, "--another-device", "--identity", passphrase))(t)
 	for file, want := range identity {
-		if got, err := os.ReadFile(file); err != nil || string(got) != string(want) {
-			t.Errorf("%s is not what it was: %v", file, err)
-		}
+		expect.Equal(t, string(must(os.ReadFile(file))(t)), string(want), "%s is not what it was", file)
 	}
 	expect.ErrorWith(t, expect.ErrorOf(r.margolite("restore", stale, "--another-device")), "this device has accepted version", "a stale backup")
 

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/margolite/margolite/agent/margo"
@@ -49,8 +48,7 @@ func TestDS08ADamagedStoreTouchesNothingThatRuns(t *testing.T) {
 		t.Run(damage.name, func(t *testing.T) {
 			r.t = t
 			before, held := r.services(demoID), r.status().Manifest
-			_, err := r.margolite("hold", "--as", "shift 2")
-			check(t, err)
+			must(r.margolite("hold", "--as", "shift 2"))(t)
 			r.Kill()
 			check(t, damage.do())
 			check(t, r.WFM.Close())
@@ -86,16 +84,13 @@ func TestDS08ADamagedStoreTouchesNothingThatRuns(t *testing.T) {
 			next := r.publish(r.Deployment(demoID, map[string]any{"GREETING": fmt.Sprint("Moin ", n)}))
 			r.waits(demoID, next.Digest, "lock")
 			r.untouched(demoID, before)
-			_, err = r.margolite("release", "--all")
-			check(t, err)
+			must(r.margolite("release", "--all"))(t)
 			r.await(demoID, margo.Installed, next.Version)
 			r.says(8090, fmt.Sprint("Moin ", n))
 			if now := r.services(demoID); !sameTask(before["counter"], now["counter"]) {
 				t.Errorf("the update touched what it does not change: %+v", now)
 			}
-			if out, err := r.margolite("history"); err != nil || !strings.Contains(out, "store.damaged") {
-				t.Errorf("the journal is %q, %v", out, err)
-			}
+			expect.Contains(t, must(r.margolite("history"))(t), "store.damaged", "the journal")
 			r.quiet()
 		})
 	}

@@ -54,8 +54,7 @@ func TestDS18HostileWFMLeavesContainersAlone(t *testing.T) {
 			r.WFM.Faults().Clear("")
 			idle, held := r.memory(true), r.stateSize()
 			for _, f := range faults {
-				_, err := r.WFM.Faults().Inject(f)
-				check(t, err)
+				must(r.WFM.Faults().Inject(f))(t)
 			}
 			if err := r.Control().Sync(t.Context()); err == nil {
 				t.Fatal("sync succeeded")
@@ -90,8 +89,7 @@ func (r *rig) memory(begin bool) int64 {
 	if begin {
 		check(r.t, os.WriteFile(r.procOf("clear_refs"), []byte("5"), 0))
 	}
-	counts, err := plant.Counts(r.Agent(), "status")
-	check(r.t, err)
+	counts := must(plant.Counts(r.Agent(), "status"))(r.t)
 	return counts["VmHWM"] - counts["RssFile"] - counts["RssShmem"]
 }
 

@@ -34,11 +34,9 @@ func TestAMachineOf64MBIsEnough(t *testing.T) {
 	check(t, err)
 	t.Cleanup(func() { check(t, group.Close(context.WithoutCancel(t.Context()))) })
 	r := newRig(t, "embedded")
-	program, err := plant.DemoProgram()
-	check(t, err)
+	program := must(plant.DemoProgram())(t)
 	for i, version := range []string{"3.0.0", "4.0.0"} {
-		image, err := demoimage.FromProgram(program, demoimage.Options{Version: version, Padding: roomyImage + i})
-		check(t, err)
+		image := must(demoimage.FromProgram(program, demoimage.Options{Version: version, Padding: roomyImage + i}))(t)
 		check(t, r.Push(t.Context(), demoimage.Repository, version, image))
 	}
 	wrapper := filepath.Join(t.TempDir(), "entered")
@@ -46,8 +44,7 @@ func TestAMachineOf64MBIsEnough(t *testing.T) {
 	r.Upgrade(wrapper)
 	r.running()
 	agent := r.Agent()
-	in, err := group.Processes()
-	check(t, err)
+	in := must(group.Processes())(t)
 	if !slices.Contains(in, agent) {
 		t.Fatalf("the agent, process %d, is not in the group of %v", agent, in)
 	}

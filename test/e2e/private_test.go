@@ -97,8 +97,7 @@ func (r *rig) opensAsNobody() []string {
 	done`)
 	cmd.Stdin = strings.NewReader(all.String())
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
-	out, err := cmd.Output()
-	check(r.t, err)
+	out := must(cmd.Output())(r.t)
 	return strings.Fields(string(out))
 }
 

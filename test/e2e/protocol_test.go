@@ -42,8 +42,7 @@ func (r *rig) untouched(id string, before map[string]control.Service) {
 // all words.
 func (r *rig) logged(from int, words ...string) []string {
 	r.t.Helper()
-	text, err := os.ReadFile(r.LogFile())
-	check(r.t, err)
+	text := must(os.ReadFile(r.LogFile()))(r.t)
 	var lines []string
 	for line := range strings.Lines(string(text[min(from, len(text)):])) {
 		if containsAll(line, words...) {
@@ -56,7 +55,6 @@ func (r *rig) logged(from int, words ...string) []string {
 // logLength is where the agent's log ends now.
 func (r *rig) logLength() int {
 	r.t.Helper()
-	info, err := os.Stat(r.LogFile())
-	check(r.t, err)
+	info := must(os.Stat(r.LogFile()))(r.t)
 	return int(info.Size())
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/isolated"
 	"github.com/margolite/margolite/test/leftovers"
 	"github.com/margolite/margolite/test/ociimage"
@@ -105,8 +106,7 @@ func newRigOn(t *testing.T, o plant.Options) *rig {
 	check(t, err)
 	r := &rig{t: t, dir: dir}
 	o.Dir, o.Margolite, o.Application = dir, filepath.Join(programs.dir, "margolite"), programs.application
-	r.Plant, err = plant.New(t.Context(), o)
-	check(t, err)
+	r.Plant = must(plant.New(t.Context(), o))(t)
 	check(t, r.Configure(usual))
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -140,32 +140,28 @@ func (r *rig) powerOff() {
 // pushComponent puts a Compose component into the registry.
 func (r *rig) pushComponent(repository string, c ociimage.Component) {
 	r.t.Helper()
-	a, err := c.Build()
-	check(r.t, err)
+	a := must(c.Build())(r.t)
 	check(r.t, r.Push(r.t.Context(), repository, c.Version, a))
 }
 
 // publish makes a deployment part of the desired state.
 func (r *rig) publish(d wfmsim.Deployment) wfmsim.Published {
 	r.t.Helper()
-	done, err := r.Publish(d)
-	check(r.t, err)
+	done := must(r.Publish(d))(r.t)
 	return done
 }
 
 // remove takes a deployment out of the desired state.
 func (r *rig) remove(id string) uint64 {
 	r.t.Helper()
-	version, err := r.Remove(id)
-	check(r.t, err)
+	version := must(r.Remove(id))(r.t)
 	return version
 }
 
 // await waits until the WFM heard that a deployment has a state for a version.
 func (r *rig) await(id string, state margo.State, version uint64) {
 	r.t.Helper()
-	_, err := r.Await(r.t.Context(), id, state, version)
-	check(r.t, err)
+	must(r.Await(r.t.Context(), id, state, version))(r.t)
 }
 
 // install publishes and waits until it runs.
@@ -203,8 +199,7 @@ func (r *rig) margolite(args ...string) (string, error) { return r.Margolite(r.t
 // status asks the agent for its status.
 func (r *rig) status() *control.Status {
 	r.t.Helper()
-	out, err := r.margolite("status", "--json")
-	check(r.t, err)
+	out := must(r.margolite("status", "--json"))(r.t)
 	var s control.Status
 	check(r.t, json.Unmarshal([]byte(out), &s))
 	return &s
@@ -213,8 +208,7 @@ func (r *rig) status() *control.Status {
 // services are what runs for a deployment, by name.
 func (r *rig) services(id string) map[string]control.Service {
 	r.t.Helper()
-	all, err := r.servicesOnce(id)
-	check(r.t, err)
+	all := must(r.servicesOnce(id))(r.t)
 	return all
 }
 
@@ -262,9 +256,13 @@ func (r *rig) eventually(what string, try func() error) {
 	}
 }
 
-func check(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
+var check = expect.Check
+
+// must is a value of a call that does not fail.
+func must[T any](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		check(t, err)
+		return v
 	}
 }

@@ -38,8 +38,7 @@ func TestST10TheWFMHearsWhatReallyRuns(t *testing.T) {
 	watcher := r.services(labID)["watcher"]
 	run := func(command ...string) {
 		t.Helper()
-		_, err := r.margolite(append([]string{"exec", labID, "watcher", "--"}, command...)...)
-		check(t, err)
+		must(r.margolite(append([]string{"exec", labID, "watcher", "--"}, command...)...))(t)
 	}
 	run("touch", "/data/sick")
 	r.heard(labID, 1, margo.Failed)

@@ -16,8 +16,7 @@ func TestPOL12POL13NobodyOnTheNetworkReachesTheAgent(t *testing.T) {
 	r.running()
 	r.install(r.Deployment(demoID, nil))
 	own := make(map[string]bool) // inodes of the agent's sockets
-	descriptors, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", r.Agent()))
-	check(t, err)
+	descriptors := must(filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", r.Agent())))(t)
 	for _, d := range descriptors {
 		target, _ := os.Readlink(d) // what was closed meanwhile is no socket
 		if inode, ok := strings.CutPrefix(target, "socket:["); ok {
@@ -29,8 +28,7 @@ func TestPOL12POL13NobodyOnTheNetworkReachesTheAgent(t *testing.T) {
 	}
 	const listening = "0A"
 	for _, file := range []string{"tcp", "tcp6"} {
-		lines, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/%s", r.Agent(), file))
-		check(t, err)
+		lines := must(os.ReadFile(fmt.Sprintf("/proc/%d/net/%s", r.Agent(), file)))(t)
 		for line := range strings.Lines(string(lines)) {
 			if f := strings.Fields(line); len(f) > 9 && f[3] == listening && own[f[9]] {
 				t.Errorf("the agent listens on %s port %s", file, f[1])

@@ -73,8 +73,7 @@ func TestTheAgentNeedsNoMoreThanItsUnitLeaves(t *testing.T) {
 			if !maps.EqualFunc(before, after, sameTask) {
 				t.Errorf("the update replaced %+v by %+v", before, after)
 			}
-			status, err := os.ReadFile(r.procOf("status"))
-			check(t, err)
+			status := must(os.ReadFile(r.procOf("status")))(t)
 			if strings.Contains(string(status), "CapBnd:\t000001ffffffffff") {
 				t.Errorf("the agent has every capability: %s", status)
 			}
@@ -89,8 +88,7 @@ func TestTheAgentNeedsNoMoreThanItsUnitLeaves(t *testing.T) {
 // unit: without the capabilities that it names.
 func withoutCapabilities(t *testing.T, program string) string {
 	t.Helper()
-	unit, err := os.ReadFile("../../packaging/margolite.service")
-	check(t, err)
+	unit := must(os.ReadFile("../../packaging/margolite.service"))(t)
 	named := regexp.MustCompile(`(?m)^CapabilityBoundingSet=~(.*)$`).FindSubmatch(unit)
 	if named == nil {
 		t.Fatal("the unit takes no capability")

@@ -75,8 +75,7 @@ func TestTheLifeOfADeploymentEachWay(t *testing.T) {
 			r.publish(r.Deployment(demoID, nil))
 			r.hears(demoID, margo.Pending, margo.Installing, margo.Installed)
 			expect.Equal(t, r.answers(8090).Greeting, "Hello", "the application")
-			known, err := r.WFM.WaitDevice(t.Context(), r.ClientID(), plant.Device)
-			check(t, err)
+			known := must(r.WFM.WaitDevice(t.Context(), r.ClientID(), plant.Device))(t)
 			expect.Equal(t, known.ID, plant.Device, "the WFM knows %s", known.Body)
 
 			out, err := r.margolite("check")
@@ -121,16 +120,12 @@ func TestTheLifeOfADeploymentEachWay(t *testing.T) {
 				t.Errorf("the WFM that hears the reports was asked %d times for the desired state", n)
 			}
 			expect.Equal(t, r.WFM.Replayed(), 0, "signatures came twice")
-			log, err := os.ReadFile(r.LogFile())
-			check(t, err)
-			history, err := r.margolite("history", "--json")
-			check(t, err)
-			keys, err := filepath.Glob(filepath.Join(r.dir, "identity", "*.key"))
-			check(t, err)
+			log := must(os.ReadFile(r.LogFile()))(t)
+			history := must(r.margolite("history", "--json"))(t)
+			keys := must(filepath.Glob(filepath.Join(r.dir, "identity", "*.key")))(t)
 			secrets := []string{parameter, plant.GatewaySecret, plant.GatewayToken, plant.RepositoryToken}
 			for _, key := range keys {
-				pem, err := os.ReadFile(key)
-				check(t, err)
+				pem := must(os.ReadFile(key))(t)
 				secrets = append(secrets, strings.Split(string(pem), "\n")[1])
 			}
 			for what, text := range map[string]string{"the log": string(log), "the journal": history, "status": out} {
