@@ -110,7 +110,7 @@ type pull struct {
 
 	session session
 	meter   *meter
-	waiting run // of the image as a whole
+	waiting run      // of the image as a whole
 	media   []medium // that it comes to, as they were before
 	parts
 	here    []chan struct{} // closed when the layer is
