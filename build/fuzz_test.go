@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/margolite/margolite/test/expect"
 )
 
 // Only what Go says by mistake at the end of the time is no finding.
@@ -36,9 +38,7 @@ func TestFuzzingFailsOfEverythingButTheEndOfItsTime(t *testing.T) {
 			dir := t.TempDir()
 			program := filepath.Join(dir, "program")
 			script := fmt.Sprintf("#!/bin/sh\ncat <<'END'\n%sEND\nexit %d\n", c.said, c.status)
-			if err := os.WriteFile(program, []byte(script), 0o755); err != nil {
-				t.Fatal(err)
-			}
+			expect.Check(t, os.WriteFile(program, []byte(script), 0o755))
 			out, err := fuzzTarget(t, dir, program, "FuzzParser")
 			if passes := err == nil; passes != c.passes {
 				t.Errorf("it ended with %v, want success: %v\n%s", err, c.passes, out)
@@ -77,9 +77,7 @@ func FuzzPasses(f *testing.F) {
 }
 `,
 	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		expect.Check(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644))
 	}
 	program := filepath.Join(dir, "parser.test")
 	build := exec.Command("go", "test", "-c", "-fuzz", ".", "-o", program)
@@ -102,9 +100,7 @@ func FuzzPasses(f *testing.F) {
 // fuzzTarget fuzzes a target of a test program as `make fuzz` does.
 func fuzzTarget(t *testing.T, dir, program, target string) (string, error) {
 	script, err := filepath.Abs("fuzztarget")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Check(t, err)
 	out, err := exec.Command(script, dir, program, target, "1000x", t.TempDir()).CombinedOutput()
 	return string(out), err
 }
