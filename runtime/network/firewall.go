@@ -157,6 +157,14 @@ func hasLegacyRules(f *family) bool {
 	})
 }
 
+// legacyRules is what hasLegacyRules says of each family.
+func legacyRules() (has [2]bool) {
+	for i, f := range families() {
+		has[i] = hasLegacyRules(f)
+	}
+	return has
+}
+
 // closes says whether the chain passes on nothing but what it knows.
 func (w firewall) closes(c *nftables.Chain) (bool, error) {
 	if drops(c) {

@@ -20,8 +20,8 @@ const (
 	// as Run need not wait too long for that.
 	lookShare    = 20
 	lookDelayMax = 5 * time.Second
-	// legacyInterval is how often the older iptables is looked for, which
-	// tells nobody of its changes.
+	// legacyInterval is how often it is asked whether the older iptables filters, which
+	// tells nobody.
 	legacyInterval = time.Minute
 )
 
@@ -79,7 +79,7 @@ func (n *Networks) Run(ctx context.Context, lost func()) (err error) {
 		_, err := unix.InotifyAddWatch(inotify, dir, unix.IN_DELETE|unix.IN_MOVED_FROM|unix.IN_ONLYDIR|unix.IN_DONT_FOLLOW)
 		return err
 	}
-	legacy := time.NewTicker(legacyInterval)
+	older, legacy := legacyRules(), time.NewTicker(legacyInterval)
 	defer legacy.Stop()
 
 	r := repairs{n: n, lost: lost, watch: watchFiles, attempts: make(map[string]attempt)}
@@ -100,7 +100,10 @@ func (n *Networks) Run(ctx context.Context, lost func()) (err error) {
 		case err := <-failed:
 			return err
 		case <-legacy.C:
-			n.tell(n.news)
+			if now := legacyRules(); now != older {
+				older = now
+				n.tell(n.news)
+			}
 		case <-mounts: // each start of a container is many
 			lookBy(time.Now().Add(pause))
 		case <-n.news:
