@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/net/netutil"
 	"golang.org/x/sys/unix"
+	"golang.org/x/time/rate"
 
 	"github.com/margolite/margolite/runtime/limit"
 )
@@ -37,6 +38,9 @@ const (
 	maxForwards    = 64 // queries on their way to nameservers, of all sandboxes
 	maxForwardsOne = 16 // of one sandbox
 	maxStreams     = 8  // TCP connections of one sandbox; more wait
+
+	askedPerSecond = 1000 // queries and TCP connections of one sandbox that are served; more wait
+	askedAtOnce    = 1000 // after a second without any
 )
 
 func newDNS(resolvConf string, logger *slog.Logger, contained func(what string, err error)) *dns {
@@ -55,6 +59,7 @@ type zone struct {
 	dns   *dns
 	name  string
 	netns string // path of its namespace
+	asked *rate.Limiter
 
 	view atomic.Pointer[view]
 	turn atomic.Uint32 // which of several addresses comes first
@@ -109,7 +114,7 @@ func (d *dns) ensure(s Sandbox, netns string, files *sandboxFiles) {
 	defer d.mu.Unlock()
 	z := d.zones[s.file()]
 	if z == nil {
-		z = &zone{dns: d, name: s.file(), netns: netns}
+		z = &zone{dns: d, name: s.file(), netns: netns, asked: rate.NewLimiter(askedPerSecond, askedAtOnce)}
 		d.zones[z.name] = z
 	}
 	z.view.Store(&view{s, files})

@@ -436,6 +436,38 @@ func TestServeBoundsWhatOneSandboxAsks(t *testing.T) {
 	}
 }
 
+// A container that asks as fast as it can is answered at a pace that the device can bear.
+func TestServePacesWhatOneSandboxAsks(t *testing.T) {
+	l := names(t, "nameserver %s\n")
+	s := replica(l.network("shop"), "asking", 1)
+	l.serveNames()
+	netns := l.with(s, host("192.0.2.1", "db"))
+	l.answered(netns)
+	ask := dnsmessage.Message{Questions: []dnsmessage.Question{{Name: dnsmessage.MustNewName("db."), Type: dnsmessage.TypeA, Class: dnsmessage.ClassINET}}}
+	message, err := ask.Pack()
+	must(t, err)
+	const burst, perSecond, most = 1000, 1000, 1500
+	begun := time.Now()
+	inside(t, netns, func() {
+		conn, err := net.Dial("udp4", ours+":53")
+		must(t, err)
+		defer conn.Close()
+		for buffer, answers := make([]byte, 512), 0; answers < most; answers++ {
+			must(t, conn.SetDeadline(time.Now().Add(patience)))
+			_, err := conn.Write(message)
+			must(t, err)
+			_, err = conn.Read(buffer)
+			must(t, err)
+		}
+	})
+	if took, least := time.Since(begun), time.Second*(most-burst)/perSecond; took < least*9/10 {
+		t.Errorf("%d questions were answered in %v, faster than in %v", most, took, least)
+	}
+	if got := told(query(t, netns, "tcp", ours, "db", dnsmessage.TypeA, 0)); got != "192.0.2.1" {
+		t.Errorf("after them, over TCP: got %q", got)
+	}
+}
+
 func TestRemovedSandboxIsNotHeldByItsSockets(t *testing.T) {
 	l := names(t, "nameserver %s\n")
 	w := l.network("shop")

@@ -22,9 +22,10 @@ const (
 	streamQueries = 64               // on one
 )
 
-// servePackets answers UDP until the socket is closed.
+// servePackets answers UDP until the socket is closed or ctx ends. What comes faster than it is served waits in the
+// socket, and what has no room there the kernel drops, at a price that the container pays.
 func (z *zone) servePackets(ctx context.Context, conn *net.UDPConn) {
-	for buffer := make([]byte, maxQuery+1); ; {
+	for buffer := make([]byte, maxQuery+1); z.asked.Wait(ctx) == nil; {
 		size, peer, err := conn.ReadFromUDPAddrPort(buffer)
 		if errors.Is(err, net.ErrClosed) {
 			return
@@ -88,19 +89,14 @@ func (z *zone) answer(message []byte, stream bool) (reply []byte, forward *quest
 	return nil, &q
 }
 
-// serveStreams answers TCP until the socket is closed.
+// serveStreams answers TCP until the socket is closed or ctx ends.
 func (z *zone) serveStreams(ctx context.Context, listen net.Listener) {
-	for {
+	for z.asked.Wait(ctx) == nil {
 		conn, err := listen.Accept()
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
 		if err != nil { // too many files: those of others end
-			timer := time.NewTimer(100 * time.Millisecond)
-			select {
-			case <-timer.C:
-			case <-ctx.Done():
-			}
 			continue
 		}
 		z.dns.wait.Go(func() {
@@ -108,7 +104,7 @@ func (z *zone) serveStreams(ctx context.Context, listen net.Listener) {
 			defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
 			z.contained(func() {
 				for range streamQueries {
-					if ctx.Err() != nil || z.stream(ctx, conn) != nil {
+					if z.asked.Wait(ctx) != nil || z.stream(ctx, conn) != nil {
 						return
 					}
 				}
