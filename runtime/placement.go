@@ -7,10 +7,11 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
-	"net"
 	"net/netip"
 	"slices"
 	"sync"
+
+	"github.com/vishvananda/netlink"
 
 	"github.com/margolite/margolite/runtime/container"
 	"github.com/margolite/margolite/runtime/network"
@@ -412,6 +413,6 @@ func hasNetwork(w network.Network) bool {
 	if w.Bridge == "" || w.Driver != "" {
 		return true
 	}
-	_, err := net.InterfaceByName(w.Bridge)
+	_, err := netlink.LinkByName(w.Bridge)
 	return err == nil
 }

@@ -191,16 +191,16 @@ func (n *Networks) InOrder(networks []Network, sandboxes []Sandbox, ports []Port
 			return false
 		}
 	}
-	made := n.sandboxes()
+	made, quiet := n.sandboxes(), n.good.Load() == n.heard.Load()
 	for _, s := range sandboxes {
-		if !n.Has(s) || !reflect.DeepEqual(made[s.file()], s) || slices.ContainsFunc(s.Attached, func(a Attachment) bool { return !a.Network.isBridge() }) {
+		if quiet && !n.Has(s) || !reflect.DeepEqual(made[s.file()], s) || slices.ContainsFunc(s.Attached, func(a Attachment) bool { return !a.Network.isBridge() }) {
 			return false
 		}
 	}
 	if slices.ContainsFunc(ports, func(p Port) bool { return !slices.Contains(n.ports, p) }) {
 		return false
 	}
-	return n.good.Load() == n.heard.Load() || surveyed(func(at *survey) (err error) {
+	return quiet || surveyed(func(at *survey) (err error) {
 		if n.synced != nil {
 			err = n.syncRules(at, everyFamily)
 		}
