@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/containerd/containerd/v2/core/images"
@@ -228,10 +228,6 @@ func (i *Images) forget(ctx context.Context, pulls []*pull) error {
 
 // begin waits until nobody else pulls one of the images for the same project: they would share a lease.
 func (i *Images) begin(ctx context.Context, pulls []*pull) (end func(), err error) {
-	byLease := make(map[string]*pull)
-	for _, p := range pulls {
-		byLease[p.lease().ID] = p
-	}
 	var held []*limit.Slot
 	end = func() {
 		i.mu.Lock()
@@ -249,10 +245,10 @@ func (i *Images) begin(ctx context.Context, pulls []*pull) (end func(), err erro
 		i.pulls[p] = false
 	}
 	i.mu.Unlock()
-	for _, id := range slices.Sorted(maps.Keys(byLease)) { // in an order, or two could wait for each other
-		waiting := &byLease[id].waiting
-		h, err := i.slots.Acquire(ctx, limit.Key{Kind: "lease " + id}, nil, func(bool) { waiting.note(sameContent, true) })
-		waiting.end()
+	byLease := func(a, b *pull) int { return strings.Compare(a.lease().ID, b.lease().ID) }
+	for _, p := range slices.SortedFunc(slices.Values(pulls), byLease) { // in an order, or two could wait for each other
+		h, err := i.slots.Acquire(ctx, limit.Key{Kind: "lease " + p.lease().ID}, nil, func(bool) { p.waiting.note(sameContent, true) })
+		p.waiting.end()
 		if err != nil {
 			end()
 			return nil, err

@@ -93,31 +93,25 @@ func (e *NoSpaceError) Persists() bool {
 	return now.look() == nil && e.Needed > now.free[kind]-e.Reserved
 }
 
-// lacks is the error of a medium that has too little of a kind.
-func (m *medium) lacks(kind int, needed int64) *NoSpaceError {
-	return &NoSpaceError{Dir: m.dir, Files: kind == inFiles, Needed: needed, Free: m.free[kind], Reserved: m.reserved[kind]}
-}
-
-// outgrew is the error where what has come since a look took too much. It is worth another attempt when there is more than
-// there was then.
-func (m *medium) outgrew(now *medium, kind int) *NoSpaceError {
-	e := now.lacks(kind, m.spare(kind)+1)
-	e.grown = true
-	return e
-}
-
-// of completes an error of images.
-func (e *NoSpaceError) of(pulls []*pull) *fault.Error {
+// lacks is the error where images need so much of a kind, or so much and more where they have grown.
+func (m *medium) lacks(kind int, needed int64, grown bool, pulls []*pull) *fault.Error {
+	e := &NoSpaceError{Dir: m.dir, Files: kind == inFiles, Needed: needed, Free: m.free[kind], Reserved: m.reserved[kind], grown: grown}
+	object := "space"
+	if len(pulls) > 0 {
+		object = pulls[0].want.Ref
+	}
 	for _, p := range pulls {
 		if !slices.Contains(e.Images, p.want.Ref) {
 			e.Images = append(e.Images, p.want.Ref)
 		}
 	}
-	object := "space"
-	if len(pulls) > 0 {
-		object = pulls[0].want.Ref
-	}
 	return &fault.Error{Code: fault.NoSpace, Object: object, Err: e}
+}
+
+// outgrew is the error where what has come since a look took too much. It is worth another attempt when there is more than
+// there was then.
+func (m *medium) outgrew(now *medium, kind int, pulls []*pull) *fault.Error {
+	return now.lacks(kind, m.spare(kind)+1, true, pulls)
 }
 
 // room is what images come to.
@@ -160,16 +154,9 @@ func (i *Images) tryRoom(ctx context.Context, pulls []*pull) (found room, change
 	}
 	i.mu.Unlock()
 	others = slices.DeleteFunc(others, func(p *pull) bool { return p.meter.isSlow() })
-	if found, err = i.fit(ctx, pulls); err != nil {
-		return found, nil, err
-	}
-	if len(others) > 0 {
-		switch _, err := i.fit(ctx, slices.Concat(others, pulls)); {
-		case errors.As(err, new(*NoSpaceError)):
-			return found, changed, nil
-		case err != nil:
-			return found, nil, err
-		}
+	found, beside, err := i.fit(ctx, pulls, others)
+	if err != nil || !beside {
+		return found, changed, err
 	}
 	for _, p := range pulls {
 		p.waiting.end() // before others see it, who do not wait for what is slow
@@ -191,27 +178,37 @@ func (i *Images) spaceChanged() {
 	i.changed = make(chan struct{})
 }
 
-// fit fails when what is missing of the images does not fit.
-func (i *Images) fit(ctx context.Context, pulls []*pull) (room, error) {
-	media, err := i.media(ctx)
-	if err != nil {
-		return room{}, err
+// fit fails when what is missing of the images does not fit. beside says whether it does with what others are to bring.
+func (i *Images) fit(ctx context.Context, pulls, others []*pull) (found room, beside bool, err error) {
+	if found.media, err = i.media(ctx); err != nil {
+		return found, false, err
 	}
 	var missing need
 	counted := make(map[digest.Digest]bool)
-	for _, p := range pulls {
-		if err := p.missing(ctx, counted, &missing); err != nil {
-			return room{}, err
-		}
-	}
-	for _, m := range media {
-		for kind, n := range missing.on(m) {
-			if n > 0 && n > m.spare(kind) {
-				return room{}, m.lacks(kind, n).of(pulls)
+	add := func(more []*pull) error {
+		for _, p := range more {
+			if err := p.missing(ctx, counted, &missing); err != nil {
+				return err
 			}
 		}
+		for _, m := range found.media {
+			for kind, n := range missing.on(m) {
+				if n > 0 && n > m.spare(kind) {
+					return m.lacks(kind, n, false, pulls)
+				}
+			}
+		}
+		return nil
 	}
-	return room{media, missing.layers}, nil
+	if err := add(pulls); err != nil {
+		return found, false, err
+	}
+	found.layers = missing.layers
+	err = add(others)
+	if errors.As(err, new(*NoSpaceError)) {
+		return found, false, nil
+	}
+	return found, true, err
 }
 
 // Spare fails where so little of the reserve is left that no container is to be made.
@@ -325,7 +322,7 @@ func check(media []medium, pulls []*pull) (next time.Duration, err error) {
 		}
 		for kind := range now.free {
 			if now.free[kind] < now.reserved[kind]/halfReserve {
-				return 0, before.outgrew(&now, kind).of(pulls)
+				return 0, before.outgrew(&now, kind, pulls)
 			}
 		}
 		// What the fastest medium needs to use up what is free.
@@ -401,7 +398,7 @@ func (l *allowance) Take(bytes, files int64) error {
 }
 
 func (l *allowance) refuse(now *medium, kind int) error {
-	e := l.medium.outgrew(now, kind).of(l.pulls)
+	e := l.medium.outgrew(now, kind, l.pulls)
 	e.Object, e.Err = "", fmt.Errorf("cannot unpack: %w", e.Err)
 	return e
 }
