@@ -26,19 +26,11 @@ type meter struct {
 	sum  Progress
 	runs map[*run]bool // the downloads that are under way, or wait
 
-	changed func() // see onChange; nil: nobody waits for that
+	changed func() // is called when Slow changes; nil: nobody waits for that
 }
 
 func newMeter(object string, report func(Progress), reporting *sync.Mutex) *meter {
 	return &meter{report: report, mu: reporting, sum: Progress{Object: object}, runs: make(map[*run]bool)}
-}
-
-// onChange sets what is called when Slow changes. Only an object with a reservation may have it: one that still waits for
-// space would wake itself.
-func (m *meter) onChange(changed func()) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.changed = changed
 }
 
 // unpacks tells that layers are about to be unpacked.

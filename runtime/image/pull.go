@@ -150,6 +150,7 @@ func (i *Images) bring(ctx context.Context, pulls []*pull, progress func(Progres
 	var reporting sync.Mutex
 	for _, p := range pulls {
 		p.meter = newMeter(p.want.Ref, progress, &reporting)
+		p.meter.changed = i.spaceChanged
 		p.waiting.of = p.meter
 	}
 	end, err := i.begin(ctx, pulls)

@@ -160,7 +160,6 @@ func (i *Images) tryRoom(ctx context.Context, pulls []*pull) (found room, change
 	}
 	for _, p := range pulls {
 		p.waiting.end() // before others see it, who do not wait for what is slow
-		p.meter.onChange(i.spaceChanged)
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
