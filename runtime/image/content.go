@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/containerd/containerd/v2/core/content"
+	"github.com/containerd/containerd/v2/core/images"
 	"github.com/containerd/containerd/v2/core/leases"
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/go-digest"
@@ -59,17 +60,15 @@ func (i *Images) rootHere(ctx context.Context, d digest.Digest) (v1.Descriptor, 
 // isHere says whether a part is in the content store, and has the lease hold it. One that the store knows and has not, as
 // its file did not survive a power cut, is forgotten.
 func (p *pull) isHere(ctx context.Context, desc v1.Descriptor) (bool, error) {
-	store := p.client.ContentStore()
-	r, err := store.ReaderAt(ctx, desc)
+	// Held first, or it could go after the look.
+	if err := p.keep(ctx, leases.Resource{ID: desc.Digest.String(), Type: "content"}); err != nil {
+		return false, err
+	}
+	r, err := p.client.ContentStore().ReaderAt(ctx, desc)
 	if err == nil {
 		size := r.Size()
 		if err = r.Close(); err == nil && (size == desc.Size || desc.Size == 0) {
-			if err := p.keep(ctx, leases.Resource{ID: desc.Digest.String(), Type: "content"}); err != nil {
-				return false, err
-			}
-			if _, err = store.Info(ctx, desc.Digest); err == nil { // else it went before it was held
-				return true, nil
-			}
+			return true, nil
 		}
 	}
 	if err != nil && !errdefs.IsNotFound(err) {
@@ -165,34 +164,27 @@ func (i *Images) link(ctx context.Context, p parts) error {
 
 // Size is how many bytes an image has that Pull has brought, compressed, of each platform that it was brought for. What it
 // shares with others is counted as well.
-func (i *Images) Size(ctx context.Context, name string) (int64, error) {
+func (i *Images) Size(ctx context.Context, name string) (size int64, err error) {
+	// What a part is labelled with (see link) may be of a platform that is not here.
+	measure := func(ctx context.Context, desc v1.Descriptor) (below []v1.Descriptor, err error) {
+		part, err := i.client.ContentStore().Info(ctx, desc.Digest)
+		if err != nil && !errdefs.IsNotFound(err) {
+			return nil, err
+		}
+		size += part.Size
+		for key, d := range part.Labels {
+			if strings.HasPrefix(key, contentRef) {
+				below = append(below, v1.Descriptor{Digest: digest.Digest(d)})
+			}
+		}
+		return below, nil
+	}
 	record, err := i.client.ImageService().Get(ctx, name)
+	if err == nil {
+		err = images.Walk(ctx, images.HandlerFunc(measure), record.Target)
+	}
 	if err != nil {
 		return 0, fmt.Errorf("cannot measure image %s: %w", name, err)
-	}
-	size, err := i.size(ctx, record.Target.Digest)
-	if err != nil {
-		return 0, fmt.Errorf("cannot measure image %s: %w", name, err)
-	}
-	return size, nil
-}
-
-// size is that of a part and of those it is labelled with, see link.
-func (i *Images) size(ctx context.Context, d digest.Digest) (int64, error) {
-	part, err := i.client.ContentStore().Info(ctx, d)
-	if err != nil {
-		return 0, err
-	}
-	size := part.Size
-	for key, below := range part.Labels {
-		if !strings.HasPrefix(key, contentRef) {
-			continue
-		}
-		more, err := i.size(ctx, digest.Digest(below))
-		if err != nil && !errdefs.IsNotFound(err) { // it may be of a platform that is not here
-			return 0, err
-		}
-		size += more
 	}
 	return size, nil
 }
