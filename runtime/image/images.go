@@ -115,6 +115,7 @@ func New(o Options) (*Images, error) {
 		pulls:     make(map[*pull]bool),
 		changed:   make(chan struct{}),
 		unpacking: make(map[*allowance]bool),
+		refusals:  make(map[string]*fault.Error),
 	}, nil
 }
 
@@ -170,17 +171,27 @@ func (i *Images) Get(ctx context.Context, ref string, d digest.Digest, platform 
 	return image, fail(name, err)
 }
 
+// get reads the configuration of an image. What is damaged or lost of it makes the image one that is not here.
 func (i *Images) get(ctx context.Context, name string, platform target) (*Image, error) {
+	absent := func(why error) error { return &fault.Error{Code: fault.NotFound, Err: why} }
 	record, err := i.client.ImageService().Get(ctx, name)
 	if errdefs.IsNotFound(err) {
-		return nil, &fault.Error{Code: fault.NotFound, Err: errors.New("not on this device")}
+		return nil, absent(errors.New("not on this device"))
 	}
 	if err != nil {
 		return nil, err
 	}
-	image, err := i.describe(ctx, record, platform)
-	if err != nil {
-		return nil, err
+	parts, err := walk(record.Target, platform, func(desc v1.Descriptor, limit int64) ([]byte, error) {
+		return i.read(ctx, desc, limit)
+	})
+	switch {
+	case isGone(err):
+		return nil, absent(fmt.Errorf("incomplete on this device: %w", err))
+	case err != nil:
+		return nil, fmt.Errorf("cannot read image configuration: %w", err)
+	}
+	image := &Image{
+		Name: name, Digest: record.Target.Digest, Config: parts.image, ChainID: identity.ChainID(parts.diffs), Health: parts.health,
 	}
 	if image.ChainID == "" { // no layers: containers start from nothing
 		return image, nil
@@ -189,33 +200,11 @@ func (i *Images) get(ctx context.Context, name string, platform target) (*Image,
 	if err != nil {
 		return nil, err
 	}
-	if _, err := i.client.SnapshotService(snapshotter).Stat(ctx, image.ChainID.String()); err != nil {
-		if errdefs.IsNotFound(err) {
-			return nil, &fault.Error{Code: fault.NotFound, Err: errors.New("not unpacked on this device")}
-		}
-		return nil, err
+	_, err = i.client.SnapshotService(snapshotter).Stat(ctx, image.ChainID.String())
+	if errdefs.IsNotFound(err) {
+		return nil, absent(errors.New("not unpacked on this device"))
 	}
-	return image, nil
-}
-
-// describe reads the configuration of an image. What is damaged or lost of it makes the image one that is not here.
-func (i *Images) describe(ctx context.Context, record images.Image, platform target) (*Image, error) {
-	parts, err := walk(record.Target, platform, func(desc v1.Descriptor, limit int64) ([]byte, error) {
-		return i.read(ctx, desc, limit)
-	})
-	switch {
-	case isGone(err):
-		return nil, &fault.Error{Code: fault.NotFound, Err: fmt.Errorf("incomplete on this device: %w", err)}
-	case err != nil:
-		return nil, fmt.Errorf("cannot read image configuration: %w", err)
-	}
-	return &Image{
-		Name:    record.Name,
-		Digest:  record.Target.Digest,
-		Config:  parts.image,
-		ChainID: identity.ChainID(parts.diffs),
-		Health:  parts.health,
-	}, nil
+	return image, err
 }
 
 // List returns the names of the images that Pull has brought.
@@ -286,22 +275,20 @@ func (i *Images) remove(ctx context.Context, names []string, begun []leases.Leas
 // before it collects by itself.
 const collection = "margolite-collection"
 
-func (i *Images) collect(ctx context.Context) (err error) {
-	defer func() {
-		i.collected.Store(err == nil)
-		if err != nil {
-			err = fmt.Errorf("cannot free the space of removed images: %w", err)
-		}
-	}()
+func (i *Images) collect(ctx context.Context) error {
 	service := i.client.LeasesService()
 	for {
-		if _, err := service.Create(ctx, leases.WithID(collection)); err != nil && !errdefs.IsAlreadyExists(err) {
-			return err
+		_, err := service.Create(ctx, leases.WithID(collection))
+		if err == nil || errdefs.IsAlreadyExists(err) {
+			err = service.Delete(ctx, leases.Lease{ID: collection}, leases.SynchronousDelete)
 		}
-		// Where another collected meanwhile, that was maybe too soon for us.
-		if err := service.Delete(ctx, leases.Lease{ID: collection}, leases.SynchronousDelete); !errdefs.IsNotFound(err) {
-			return err
+		if errdefs.IsNotFound(err) { // another collected meanwhile, which was maybe too soon for us
+			continue
 		}
+		if i.collected.Store(err == nil); err != nil {
+			return fmt.Errorf("cannot free the space of removed images: %w", err)
+		}
+		return nil
 	}
 }
 

@@ -409,13 +409,11 @@ func (l *allowance) Wrote(bytes int64) {
 	l.pending = max(l.pending-bytes, 0)
 }
 
-func refusalKey(pulls []*pull) string {
-	var names []string
+func refusalKey(pulls []*pull) (key string) {
 	for _, p := range pulls {
-		names = append(names, fmt.Sprintln(p.name, p.want.Platform, p.want.Beside))
+		key += fmt.Sprintln(p.name, p.want.Platform, p.want.Beside)
 	}
-	slices.Sort(names)
-	return strings.Join(names, "")
+	return key
 }
 
 // refused is the error for images that did not fit before, and do not now.
@@ -434,13 +432,10 @@ func (i *Images) remember(pulls []*pull, err error) {
 	var known *fault.Error
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	switch {
-	case err == nil:
-		i.refusals = nil // they may share layers with others
-	case errors.As(err, &known) && errors.As(err, new(*NoSpaceError)):
-		if i.refusals == nil || len(i.refusals) >= maxRefusals {
-			i.refusals = make(map[string]*fault.Error)
-		}
+	if err == nil || len(i.refusals) >= maxRefusals {
+		clear(i.refusals) // they may share layers with others
+	}
+	if errors.As(err, &known) && errors.As(err, new(*NoSpaceError)) {
 		i.refusals[refusalKey(pulls)] = known
 	}
 }
