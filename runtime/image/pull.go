@@ -90,7 +90,7 @@ func (i *Images) Pull(ctx context.Context, wants []Want, progress func(Progress)
 			}
 		}
 		if p.found.tag != "" {
-			if err := i.tag(ctx, p.want.Ref, p.name); err != nil {
+			if err := i.tag(ctx, p.found); err != nil {
 				return nil, fail(p.want.Ref, err)
 			}
 		}
@@ -303,7 +303,7 @@ func (p *pull) root(ctx context.Context) (v1.Descriptor, error) {
 }
 
 // document downloads a part that is read as a whole, and returns it.
-func (p *pull) document(ctx context.Context, desc v1.Descriptor, limit int64) ([]byte, error) {
+func (p *pull) document(ctx context.Context, desc v1.Descriptor, limit int64) (data []byte, err error) {
 	if desc.Size > limit {
 		return nil, bad(fmt.Errorf("%s has more than %d bytes", desc.MediaType, limit))
 	}
@@ -311,23 +311,30 @@ func (p *pull) document(ctx context.Context, desc v1.Descriptor, limit int64) ([
 	if err := p.part(ctx, desc); err != nil {
 		return nil, err
 	}
-	data, err := p.read(ctx, desc, limit)
-	if codeOf(err) != fault.Garbled {
-		return data, err
-	}
-	if err := p.renew(ctx, desc); err != nil {
-		return nil, err
-	}
-	return p.read(ctx, desc, limit)
+	err = p.with(ctx, desc, func() (err error) {
+		data, err = p.read(ctx, desc, limit)
+		return err
+	})
+	return data, err
 }
 
-// renew downloads a part that was stored, and is not any more what it was.
-func (p *pull) renew(ctx context.Context, desc v1.Descriptor) error {
+// with uses a part that is here. One that came long ago may have been damaged since: it is downloaded and used again.
+func (p *pull) with(ctx context.Context, desc v1.Descriptor, use func() error) error {
+	err := use()
+	if err == nil || ctx.Err() != nil || IsFull(err) {
+		return err
+	}
+	if damaged, lookErr := p.isDamaged(ctx, desc); lookErr != nil || !damaged {
+		return err
+	}
 	if err := p.drop(ctx, desc.Digest); err != nil {
 		return err
 	}
 	p.meter.add(-desc.Size, 0)
-	return p.part(ctx, desc)
+	if err := p.part(ctx, desc); err != nil {
+		return err
+	}
+	return use()
 }
 
 // transfer downloads the layers of all images, as many at a time as intended, and unpacks each as soon as it and those
@@ -376,7 +383,8 @@ func (p *pull) unpackAll(ctx context.Context) error {
 	for n := range p.layers {
 		select {
 		case <-p.here[n]:
-			if err := p.unpack(ctx, n); err != nil {
+			leased := p.leased(ctx)
+			if err := p.with(leased, p.layers[n], func() error { return p.unpack(leased, n) }); err != nil {
 				return fail(p.want.Ref, err)
 			}
 		case <-ctx.Done():

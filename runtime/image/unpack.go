@@ -23,29 +23,12 @@ import (
 // the pull was given up.
 const cleanTimeout = 10 * time.Second
 
-// unpack applies layer n, those below it being there already.
-func (p *pull) unpack(ctx context.Context, n int) error {
-	ctx = p.leased(ctx)
-	err := p.apply(ctx, n)
-	if err == nil || ctx.Err() != nil || IsFull(err) {
-		return err
-	}
-	// A layer that came long ago may have been damaged since.
-	damaged, lookErr := p.isDamaged(ctx, p.layers[n])
-	if lookErr != nil || !damaged {
-		return err
-	}
-	if err := p.renew(ctx, p.layers[n]); err != nil {
-		return err
-	}
-	return p.apply(ctx, n)
-}
-
 // uncompressedLabel is the label of a layer with the digest of what it unpacks to, by which containerd knows that too.
 const uncompressedLabel = "containerd.io/uncompressed"
 
-// apply makes the snapshot of layer n, unless it is there. Images that share it wait for each other.
-func (p *pull) apply(ctx context.Context, n int) error {
+// unpack makes the snapshot of layer n, unless it is there, those below it being there already. Images that share it wait
+// for each other.
+func (p *pull) unpack(ctx context.Context, n int) error {
 	turn, err := p.processors.Acquire(ctx, limit.Key{Kind: p.snapshotter + " " + p.chains[n].String()}, nil, nil)
 	if err != nil {
 		return err

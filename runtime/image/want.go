@@ -88,58 +88,49 @@ var errAsks = errors.New("a registry would have to be asked")
 func nobody(context.Context, reference.Named) (digest.Digest, error) { return "", errAsks }
 
 // find says which digest is wanted.
-func (i *Images) find(ctx context.Context, w Want, ask asker) (found, error) {
+func (i *Images) find(ctx context.Context, w Want, ask asker) (f found, err error) {
 	named, err := parse(w.Ref)
 	if err != nil {
-		return found{}, bad(err)
+		return f, bad(err)
 	}
-	tag := ""
-	asked := func(d digest.Digest, err error) (found, error) {
-		if err != nil {
-			return found{}, err
+	d := w.Pin
+	if canonical, ok := named.(reference.Canonical); ok && d == "" {
+		d = canonical.Digest()
+	}
+	if d == "" {
+		f.tag = named.(reference.Tagged).Tag()
+		if d, err = i.findTag(ctx, w, named, f.tag == "latest", ask); err != nil {
+			return f, err
 		}
-		pinned, err := reference.WithDigest(reference.TrimNamed(named), d)
-		return found{pinned, tag}, err
 	}
-	if w.Pin != "" {
-		if err := w.Pin.Validate(); err != nil {
-			return found{}, bad(err)
-		}
-		return asked(w.Pin, nil)
+	if err := d.Validate(); err != nil {
+		return f, bad(err)
 	}
-	if canonical, ok := named.(reference.Canonical); ok {
-		return asked(canonical.Digest(), nil)
-	}
-	tag = named.(reference.Tagged).Tag()
+	f.Canonical, err = reference.WithDigest(reference.TrimNamed(named), d)
+	return f, err
+}
+
+// findTag says which digest a tag stands for. latest is asked for even if this device has it.
+func (i *Images) findTag(ctx context.Context, w Want, named reference.Named, latest bool, ask asker) (digest.Digest, error) {
 	if w.Looked.Digest != "" {
-		return asked(w.Looked.Digest, nil)
+		return w.Looked.Digest, nil
 	}
+	if w.Policy == Always {
+		return ask(ctx, named)
+	}
+	here, err := i.findHere(ctx, named)
 	switch {
-	case w.Policy == Always:
-		return asked(ask(ctx, named))
-	case w.Policy == Never:
-		d, err := i.findHere(ctx, named)
-		if err == nil && d == "" {
-			err = errNever
-		}
-		return asked(d, err)
-	case tag == "latest":
-		d, err := ask(ctx, named)
-		if err == nil || errors.Is(err, errAsks) || ctx.Err() != nil {
-			return asked(d, err)
-		}
-		// Better the one that is here than none.
-		if here, hereErr := i.findHere(ctx, named); hereErr == nil && here != "" {
-			i.log.Debug("registry failed; using the image on this device", "image", w.Ref, "error", err)
-			return asked(here, nil)
-		}
-		return found{}, err
+	case w.Policy == Never && err == nil && here == "":
+		return "", errNever
+	case w.Policy == Never, !latest && (err != nil || here != ""):
+		return here, err
 	}
-	d, err := i.findHere(ctx, named)
-	if err == nil && d == "" {
-		d, err = ask(ctx, named)
+	d, err := ask(ctx, named)
+	if err == nil || here == "" || errors.Is(err, errAsks) || ctx.Err() != nil {
+		return d, err
 	}
-	return asked(d, err)
+	i.log.Debug("registry failed; using the image on this device", "image", w.Ref, "error", err)
+	return here, nil
 }
 
 var errNever = &fault.Error{
@@ -149,7 +140,7 @@ var errNever = &fault.Error{
 
 // findHere looks for a tag among the images of this device and those that lie in the preload directory; empty: neither.
 func (i *Images) findHere(ctx context.Context, named reference.Named) (digest.Digest, error) {
-	records, err := i.tagged(ctx, named)
+	records, err := i.tagged(ctx, named.Name(), named.(reference.Tagged).Tag())
 	if err != nil {
 		return "", err
 	}
@@ -164,34 +155,28 @@ func (i *Images) findHere(ctx context.Context, named reference.Named) (digest.Di
 	return root.Digest, err
 }
 
-// tagged are the records that hold the tag of a reference.
-func (i *Images) tagged(ctx context.Context, named reference.Named) ([]images.Image, error) {
+// tagged are the records of a repository that hold a tag.
+func (i *Images) tagged(ctx context.Context, repository, tag string) ([]images.Image, error) {
 	records, err := i.records(ctx)
-	tag := named.(reference.Tagged).Tag()
 	return slices.DeleteFunc(records, func(r images.Image) bool {
-		return !strings.HasPrefix(r.Name, named.Name()+"@") || !slices.Contains(strings.Fields(r.Labels[tagsLabel]), tag)
+		return !strings.HasPrefix(r.Name, repository+"@") || !slices.Contains(strings.Fields(r.Labels[tagsLabel]), tag)
 	}), err
 }
 
-// tag remembers that a tag stands for a record, and for no other of the repository.
-func (i *Images) tag(ctx context.Context, ref, name string) error {
-	named, err := parse(ref)
+// tag remembers that a tag stands for what was found, and for no other record of the repository.
+func (i *Images) tag(ctx context.Context, f found) error {
+	held, err := i.tagged(ctx, f.Name(), f.tag)
 	if err != nil {
 		return err
 	}
-	tag := named.(reference.Tagged).Tag()
-	held, err := i.tagged(ctx, named)
-	if err != nil {
-		return err
-	}
-	if err := i.mark(ctx, name, tagsLabel, tag); err != nil {
+	if err := i.mark(ctx, f.String(), tagsLabel, f.tag); err != nil {
 		return err
 	}
 	for _, r := range held {
-		if r.Name == name {
+		if r.Name == f.String() {
 			continue
 		}
-		tags := slices.DeleteFunc(strings.Fields(r.Labels[tagsLabel]), func(t string) bool { return t == tag })
+		tags := slices.DeleteFunc(strings.Fields(r.Labels[tagsLabel]), func(t string) bool { return t == f.tag })
 		if err := i.setLabel(ctx, r, tagsLabel, tags); err != nil {
 			return err
 		}
