@@ -9,12 +9,12 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/distribution/reference"
 	"github.com/opencontainers/go-digest"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 
-	"github.com/margolite/margolite/runtime/limit"
 	"github.com/margolite/margolite/runtime/notation"
 )
 
@@ -145,14 +145,16 @@ func (h host) bytes(ctx context.Context, in reference.Named, desc v1.Descriptor,
 	has := run{of: m}
 	has.set(0, desc.Size)
 	var data []byte
-	err := h.transfer(ctx, "", &has, func(ctx context.Context, _ *limit.Flow) error {
-		body, err := h.Open(ctx, in, desc, int64(len(data)))
-		if err != nil {
-			return remote{err}
-		}
-		defer body.Close()
-		data, err = readCounted(data, body, desc.Size, &has)
-		return err
+	err := h.transfer(ctx, "", &has, func(_ context.Context, receive receiver) error {
+		return receive(func(ctx context.Context, _ *atomic.Int64) error {
+			body, err := h.Open(ctx, in, desc, int64(len(data)))
+			if err != nil {
+				return remote{err}
+			}
+			defer body.Close()
+			data, err = readCounted(data, body, desc.Size, &has)
+			return err
+		})
 	})
 	if err != nil {
 		has.set(0, 0) // another host starts again

@@ -15,7 +15,6 @@ import (
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/margolite/margolite/runtime/fault"
-	"github.com/margolite/margolite/runtime/limit"
 )
 
 const (
@@ -44,8 +43,8 @@ func (p *pull) part(ctx context.Context, desc v1.Descriptor) error {
 	return p.session.try(ctx, p.log, func(h host) error {
 		for {
 			resumed := !stale && p.begun(ctx, desc) > 0
-			err := h.transfer(ctx, "content "+desc.Digest.String(), &has, func(ctx context.Context, flow *limit.Flow) error {
-				return p.fetch(ctx, h, desc, &has, flow, &stale)
+			err := h.transfer(ctx, "content "+desc.Digest.String(), &has, func(ctx context.Context, receive receiver) error {
+				return p.fetch(ctx, h, desc, &has, &stale, receive)
 			})
 			if err == nil || codeOf(err) != fault.Garbled {
 				return err
@@ -58,26 +57,13 @@ func (p *pull) part(ctx context.Context, desc v1.Descriptor) error {
 }
 
 // fetch downloads what is missing of a part from one host, all of it where that is stale, and counts what comes.
-func (p *pull) fetch(ctx context.Context, h host, desc v1.Descriptor, has *run, flow *limit.Flow, stale *bool) error {
+func (p *pull) fetch(ctx context.Context, h host, desc v1.Descriptor, has *run, stale *bool, receive receiver) error {
 	// A writer of containerd's client ends with its context alone, even when it is closed.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	var w content.Writer
-	var status content.Status
-	err := flow.Local(func() (err error) { // containerd reads what has come
-		waited := time.AfterFunc(lockedTime, cancel)
-		defer waited.Stop()
-		w, err = content.OpenWriter(ctx, p.client.ContentStore(), content.WithRef(remotes.MakeRefKey(ctx, desc)), content.WithDescriptor(desc))
-		if err == nil && *stale {
-			err = w.Truncate(0)
-			*stale = err != nil
-			return err
-		}
-		if err == nil {
-			status, err = w.Status()
-		}
-		return err
-	})
+	waited := time.AfterFunc(lockedTime, cancel)
+	w, err := content.OpenWriter(ctx, p.client.ContentStore(), content.WithRef(remotes.MakeRefKey(ctx, desc)), content.WithDescriptor(desc))
+	waited.Stop()
 	if errdefs.IsAlreadyExists(err) {
 		has.reached(desc.Size)
 		return nil
@@ -85,26 +71,39 @@ func (p *pull) fetch(ctx context.Context, h host, desc v1.Descriptor, has *run, 
 	if err != nil {
 		return err
 	}
-	defer w.Close()     // what has come stays
+	defer w.Close() // what has come stays
+	if *stale {
+		if err := w.Truncate(0); err != nil {
+			return err
+		}
+		*stale = false
+	}
+	status, err := w.Status()
+	if err != nil {
+		return err
+	}
 	if desc.Size <= 0 { // containerd cannot keep what is empty
 		return bad(fmt.Errorf("%s has an invalid size of %d bytes", desc.Digest, desc.Size))
 	}
 	has.reached(status.Offset)
 	if status.Offset < desc.Size {
-		body, err := h.Open(ctx, p.found, desc, status.Offset)
+		err := receive(func(ctx context.Context, _ *atomic.Int64) error {
+			body, err := h.Open(ctx, p.found, desc, status.Offset)
+			if err != nil {
+				return remote{err}
+			}
+			to := bufio.NewWriterSize(stored{w, has}, piece)
+			_, err = io.Copy(to, counted{body, &p.came})
+			if flushErr := to.Flush(); err == nil { // also of what breaks off
+				err = flushErr
+			}
+			return errors.Join(err, body.Close())
+		})
 		if err != nil {
-			return remote{err}
-		}
-		to := bufio.NewWriterSize(stored{w, has}, piece)
-		_, err = io.Copy(to, counted{body, &p.came})
-		if flushErr := to.Flush(); err == nil { // also of what breaks off
-			err = flushErr
-		}
-		if err := errors.Join(err, body.Close()); err != nil {
 			return err
 		}
 	}
-	err = flow.Local(func() error { return w.Commit(ctx, desc.Size, desc.Digest) })
+	err = w.Commit(ctx, desc.Size, desc.Digest)
 	if err != nil && !errdefs.IsAlreadyExists(err) {
 		return fmt.Errorf("cannot store %s: %w", desc.Digest, err)
 	}

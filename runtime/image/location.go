@@ -11,7 +11,6 @@ import (
 	"sync/atomic"
 
 	"github.com/margolite/margolite/runtime/fault"
-	"github.com/margolite/margolite/runtime/limit"
 	"github.com/margolite/margolite/runtime/pgp"
 	"github.com/margolite/margolite/runtime/registry"
 )
@@ -159,9 +158,11 @@ func (i *Images) download(ctx context.Context, location string, most int64, m *m
 		return nil, bad(errNotURL)
 	}
 	has := run{of: m}
-	err = host{name: u.Host, network: true, images: i}.transfer(ctx, "", &has, func(ctx context.Context, flow *limit.Flow) error {
-		data, err = i.downloadOnce(ctx, u, most, &has, &flow.Came)
-		return err
+	err = host{name: u.Host, network: true, images: i}.transfer(ctx, "", &has, func(_ context.Context, receive receiver) error {
+		return receive(func(ctx context.Context, came *atomic.Int64) (err error) {
+			data, err = i.downloadOnce(ctx, u, most, &has, came)
+			return err
+		})
 	})
 	if err != nil {
 		return nil, err

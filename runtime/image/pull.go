@@ -22,11 +22,8 @@ import (
 	"github.com/margolite/margolite/runtime/limit"
 )
 
-// resolve asks which digest a reference stands for now. One that holds a digest is answered without asking.
+// resolve asks which digest a tag stands for now.
 func (i *Images) resolve(ctx context.Context, ref reference.Named) (digest.Digest, error) {
-	if canonical, ok := ref.(reference.Canonical); ok {
-		return canonical.Digest(), nil
-	}
 	s, err := i.open(ref)
 	if err != nil {
 		return "", err

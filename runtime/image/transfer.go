@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/margolite/margolite/runtime/limit"
@@ -38,9 +40,13 @@ const sameContent = "waiting for another download of the same content"
 
 var errSlotGiven = errors.New("its download slot was given to another download")
 
-// transfer downloads something that has a key; "": nobody else downloads it. Each time the slot is given to others, do is
-// called again later: it goes on where it was.
-func (h host) transfer(ctx context.Context, key string, run *run, do func(context.Context, *limit.Flow) error) error {
+// receiver does what depends on a host alone, and counts the bytes that come of it.
+type receiver func(receive func(ctx context.Context, came *atomic.Int64) error) error
+
+// transfer downloads something that has a key; "": nobody else downloads it. do has the receiver do its part that depends on
+// the host: the time of what this device does itself does not count. Each time the slot is given to others, do is called
+// again later: it goes on where it was.
+func (h host) transfer(ctx context.Context, key string, run *run, do func(context.Context, receiver) error) error {
 	defer run.end()
 	for {
 		if err := h.attempt(ctx, key, run, do); !errors.Is(err, errSlotGiven) {
@@ -51,7 +57,7 @@ func (h host) transfer(ctx context.Context, key string, run *run, do func(contex
 
 // attempt is transfer for as long as the slot is kept. It is broken off when nothing comes, and with less than the floor
 // when somebody else waits for the slot, or when other hosts may be faster.
-func (h host) attempt(ctx context.Context, key string, run *run, do func(context.Context, *limit.Flow) error) error {
+func (h host) attempt(ctx context.Context, key string, run *run, do func(context.Context, receiver) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	wanted := limit.Key{Kind: key}
@@ -66,33 +72,37 @@ func (h host) attempt(ctx context.Context, key string, run *run, do func(context
 	}
 	defer slot.Release()
 	run.note("", false)
-	var flow limit.Flow
-	if !h.network {
-		return do(ctx, &flow)
+	told := func(perMinute int64, slow bool) {
+		if !slow {
+			run.note("", false)
+			return
+		}
+		why := fmt.Errorf("registry %s sends %d bytes a minute, less than the minimum of %d", h.name, perMinute, h.images.rate.Floor)
+		run.note(why.Error(), false)
+		if h.others {
+			cancel(remote{why})
+		}
 	}
-	watched := make(chan struct{})
-	go func() {
-		defer close(watched)
-		err := h.images.rate.Watch(ctx, slot, &flow, func(perMinute int64, slow bool) {
-			if !slow {
-				run.note("", false)
-				return
-			}
-			why := fmt.Errorf("registry %s sends %d bytes a minute, less than the minimum of %d", h.name, perMinute, h.images.rate.Floor)
-			run.note(why.Error(), false)
-			if h.others {
-				cancel(remote{why})
+	err = do(ctx, func(receive func(context.Context, *atomic.Int64) error) error {
+		var came atomic.Int64
+		if !h.network {
+			return receive(ctx, &came)
+		}
+		watching, done := context.WithCancel(ctx)
+		var watch sync.WaitGroup
+		watch.Go(func() {
+			if err := h.images.rate.Watch(watching, slot, &came, told); err != nil {
+				cancel(remote{fmt.Errorf("registry %s: %w", h.name, err)})
 			}
 		})
-		if err != nil {
-			cancel(remote{fmt.Errorf("registry %s: %w", h.name, err)})
-		}
-	}()
-	err = do(registry.WithCounter(ctx, &flow.Came), &flow)
-	cause := context.Cause(ctx)
-	cancel(nil)
-	<-watched
-	if err != nil && (errors.Is(cause, errSlotGiven) || errors.As(cause, new(remote))) {
+		err := receive(registry.WithCounter(ctx, &came), &came)
+		done()
+		watch.Wait()
+		slot.Spare(false)
+		run.note("", false)
+		return err
+	})
+	if cause := context.Cause(ctx); err != nil && (errors.Is(cause, errSlotGiven) || errors.As(cause, new(remote))) {
 		return cause
 	}
 	return err

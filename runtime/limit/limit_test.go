@@ -3,6 +3,7 @@ package limit_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -116,13 +117,13 @@ func TestSlotsAreShutWhenAllAreSpare(t *testing.T) {
 func watch(t *testing.T, s *limit.Slot, given chan struct{}, windows int, comes func(passed time.Duration) int64) (slow bool, err error) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	var flow limit.Flow
+	var came atomic.Int64
 	ended := make(chan error, 1)
 	go func() {
-		ended <- limit.Rate{Floor: 16 << 10, Window: window}.Watch(ctx, s, &flow, func(_ int64, is bool) { slow = slow || is })
+		ended <- limit.Rate{Floor: 16 << 10, Window: window}.Watch(ctx, s, &came, func(_ int64, is bool) { slow = slow || is })
 	}()
 	for begun := time.Now(); time.Since(begun) < time.Duration(windows)*window; {
-		flow.Came.Store(comes(time.Since(begun)))
+		came.Store(comes(time.Since(begun)))
 		select {
 		case <-time.After(window / 20):
 		case err := <-ended:
@@ -175,24 +176,4 @@ func TestWorkIsWatched(t *testing.T) {
 			})
 		})
 	}
-}
-
-// What this device does itself is not counted, however long it takes.
-func TestLocalWorkIsNotSilence(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := <-request(t, atOnce(1), "party", nil)
-		ctx, cancel := context.WithCancel(t.Context())
-		var flow limit.Flow
-		ended := make(chan error, 1)
-		go func() {
-			ended <- limit.Rate{Floor: 1, Window: window}.Watch(ctx, s, &flow, func(_ int64, slow bool) {
-				if slow {
-					t.Error("it is slow")
-				}
-			})
-		}()
-		_ = flow.Local(func() error { time.Sleep(5*window + time.Second); return nil })
-		cancel()
-		expect.OK(t, <-ended)
-	})
 }

@@ -25,47 +25,28 @@ type Rate struct {
 	Window time.Duration // over which it is measured
 }
 
-// Flow is what comes of work.
-type Flow struct {
-	Came  atomic.Int64 // bytes
-	local atomic.Int64 // beginnings and ends of what this device does itself
-}
-
-// Local does the part of work that depends on this device alone. Its time does not count.
-func (f *Flow) Local(do func() error) error {
-	f.local.Add(1)
-	defer f.local.Add(1)
-	return do()
-}
-
-// Watch measures what comes until ctx ends, or nothing has come for two windows: then it returns ErrSilent. Work that is
+// Watch measures the bytes that have come until ctx ends, or nothing has come for two windows: then it returns ErrSilent. Work that is
 // below the floor is slow, which told is called with after each window, and its slot is spare. So is in the end that of
 // work above it, unless it is fast.
-func (r Rate) Watch(ctx context.Context, s *Slot, f *Flow, told func(perMinute int64, slow bool)) error {
+func (r Rate) Watch(ctx context.Context, s *Slot, came *atomic.Int64, told func(perMinute int64, slow bool)) error {
 	tick := time.NewTicker(r.Window)
 	defer tick.Stop()
-	came, local, quiet := int64(0), int64(0), 0
+	before, quiet := int64(0), 0
 	for held := 1; ; held++ {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
 		}
-		before, worked := came, local
-		came, local = f.Came.Load(), f.local.Load()
-		if local != worked || local%2 == 1 {
-			quiet = 0
-			told(0, false)
-			s.Spare(false)
-			continue
-		}
-		if quiet++; came > before {
+		now := came.Load()
+		if quiet++; now > before {
 			quiet = 0
 		}
 		if quiet >= silent {
 			return fmt.Errorf("%w for %s", ErrSilent, silent*r.Window)
 		}
-		perMinute := int64(float64(came-before) * float64(time.Minute) / float64(r.Window)) // an int64 would overflow
+		perMinute := int64(float64(now-before) * float64(time.Minute) / float64(r.Window)) // an int64 would overflow
+		before = now
 		slow := perMinute < r.Floor
 		told(perMinute, slow)
 		s.Slow(slow)
