@@ -49,35 +49,31 @@ func (v vetted) close() {
 	}
 }
 
-// vet checks the paths in a document of a file in base, and reads, ahead of compose-go, every file that its services
-// extend. What compose-go may open then is in guard.
-func (l *loading) vet(document map[string]any, base string, env types.Mapping, guard vetted) error {
-	if err := l.checkPaths(document, base); err != nil {
-		return err
-	}
-	for name, service := range mappings(document["services"]) {
+// readExtended reads, ahead of compose-go, every file that the services of a document extend. What compose-go may open
+// then is in guard.
+func (l *loading) readExtended(document map[string]any, env types.Mapping, guard vetted) error {
+	for _, service := range mappings(document["services"]) {
 		if service["extends"] == nil {
 			continue
 		}
 		l.extends++
 		extends, _ := service["extends"].(map[string]any)
-		for _, abs := range l.allowed(extends["file"], base, name, "extends.file") {
-			if _, read := guard[abs]; read {
-				continue
-			}
-			guard[abs] = nil // being read
-			documents, text, err := l.file(abs, filepath.Dir(abs), env)
-			if err != nil {
+		abs, _ := extends["file"].(string)
+		if _, read := guard[abs]; read || abs == "" {
+			continue
+		}
+		guard[abs] = nil // being read
+		documents, text, err := l.file(abs, filepath.Dir(abs), env)
+		if err != nil {
+			return err
+		}
+		for _, d := range documents {
+			if err := l.readExtended(d, env, guard); err != nil {
 				return err
 			}
-			for _, d := range documents {
-				if err := l.vet(d, filepath.Dir(abs), env, guard); err != nil {
-					return err
-				}
-			}
-			if err := guard.capture(abs, text); err != nil {
-				return err
-			}
+		}
+		if err := guard.capture(abs, text); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -1,6 +1,9 @@
 package compose
 
-import "path/filepath"
+import (
+	"cmp"
+	"path/filepath"
+)
 
 // include is one entry of `include`: a file, and files that are merged over it.
 type include struct {
@@ -9,59 +12,37 @@ type include struct {
 	dir      string   // where relative paths in the files start
 }
 
-// includes reads `include` of a file in base.
-func (l *loading) includes(tree map[string]any, base string) ([]include, error) {
-	if tree["include"] == nil {
-		return nil, nil
-	}
-	list, ok := tree["include"].([]any)
-	if !ok {
+// includesOf are those of a document, in which paths are absolute and those that are refused are empty.
+func includesOf(document map[string]any) (all []include, err error) {
+	list, ok := document["include"].([]any)
+	if !ok && document["include"] != nil {
 		return nil, invalid("include is not a list")
 	}
-	var all []include
 	for _, element := range list {
 		entry, ok := element.(map[string]any)
 		if !ok {
 			entry = map[string]any{"path": element}
 		}
-		var i include
-		i.paths = l.allowed(entry["path"], base, "", "include")
-		i.envFiles = l.allowed(entry["env_file"], base, "", "include.env_file")
+		i := include{paths: stringsOf(entry["path"]), envFiles: stringsOf(entry["env_file"])}
 		if len(i.paths) == 0 {
-			continue // refused
+			continue
 		}
-		i.dir = filepath.Dir(i.paths[0])
-		if dirs := l.allowed(entry["project_directory"], base, "", "include.project_directory"); len(dirs) > 0 {
-			i.dir = dirs[0]
-		}
+		dir, _ := entry["project_directory"].(string)
+		i.dir = cmp.Or(dir, filepath.Dir(i.paths[0]))
 		all = append(all, i)
 	}
 	return all, nil
 }
 
-// allowed is the absolute form of the paths that key has; it says why others cannot be read.
-func (l *loading) allowed(value any, base, service, key string) (paths []string) {
-	for _, path := range stringsOf(value) {
-		if abs, err := l.files.allowed(base, path); err != nil {
-			l.findings.add(service, key, "%q %s", path, err)
-		} else {
-			paths = append(paths, abs)
-		}
-	}
-	return paths
-}
-
-// stringsOf is a key that holds a path or a list of them, each also as a mapping
-// with a path. What else it holds is left to the schema.
+// stringsOf is a key that holds a path or a list of them. What else it holds is left to the schema.
 func stringsOf(value any) (all []string) {
-	switch v := value.(type) {
-	case string:
-		return []string{v}
-	case map[string]any:
-		return stringsOf(v["path"])
-	case []any:
-		for _, element := range v {
-			all = append(all, stringsOf(element)...)
+	list, ok := value.([]any)
+	if !ok {
+		list = []any{value}
+	}
+	for _, element := range list {
+		if path, _ := element.(string); path != "" {
+			all = append(all, path)
 		}
 	}
 	return all

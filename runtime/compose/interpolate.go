@@ -66,7 +66,7 @@ func (i *interpolator) expand(s string, lookup template.Mapping, nesting int) (s
 		m := variable.FindStringSubmatch(after)
 		switch {
 		case m == nil && strings.HasPrefix(after, "{"):
-			return "", &template.InvalidTemplateError{Template: "$" + after}
+			return "", malformed(after)
 		case m == nil || m[0] == "$": // one alone stands for itself
 			out.WriteByte('$')
 			rest = strings.TrimPrefix(after, "$")
@@ -76,7 +76,7 @@ func (i *interpolator) expand(s string, lookup template.Mapping, nesting int) (s
 		if rest = after[len(m[0]):]; operator != "" {
 			end := closingBrace(rest)
 			if end < 0 {
-				return "", &template.InvalidTemplateError{Template: "$" + after}
+				return "", malformed(after)
 			}
 			operand, rest = rest[:end], rest[end+1:]
 		}
@@ -86,6 +86,10 @@ func (i *interpolator) expand(s string, lookup template.Mapping, nesting int) (s
 		}
 		out.WriteString(value)
 	}
+}
+
+func malformed(after string) error {
+	return fmt.Errorf("malformed variable %.80q; write $$ for a dollar sign", "$"+after)
 }
 
 // value is what a variable is replaced by, with the operator :-, -, :+, +, :?, ? or none.

@@ -190,6 +190,7 @@ type loading struct {
 	in       *interpolator
 	read     size // of all files, aliases resolved
 	extends  int  // services that extend another
+	ports    int  // of the file being read
 	findings findings
 	failures []error         // other than findings
 	warnings findings        // what people should know
@@ -254,13 +255,13 @@ func (l *loading) model(paths []string, dir string, env types.Mapping, including
 			return nil, err
 		}
 		for _, d := range documents {
-			if err := l.vet(d, dir, env, guard); err != nil {
+			if err := l.readExtended(d, env, guard); err != nil {
 				return nil, err
 			}
 			if d["version"] != nil {
 				l.warnings.add("", filepath.Base(path)+": version", "is obsolete and ignored")
 			}
-			more, err := l.includes(d, dir)
+			more, err := includesOf(d)
 			if err != nil {
 				return nil, err
 			}
@@ -298,26 +299,21 @@ func (l *loading) model(paths []string, dir string, env types.Mapping, including
 	return model, nil
 }
 
-// file reads one Compose file, in which relative paths start at dir, as parse does. Each of its documents counts as
-// one against the bound of files. What it extends goes by absolute paths then.
+// file reads one Compose file, in which relative paths start at dir, as parse does, with variables replaced and with
+// the absolute paths of the files that it names. Each of its documents counts as one against the bound of files.
 func (l *loading) file(path, dir string, env types.Mapping) (documents []map[string]any, text []byte, err error) {
 	content, err := l.files.read(path, MaxFile)
 	if err != nil {
 		return nil, nil, err
 	}
-	options := interpolation.Options{LookupValue: l.withProjectName(env).Resolve, Substitute: l.in.substitute}
-	value := func(at tree.Path, written string) (string, error) {
-		substituted, err := interpolation.Interpolate(map[string]any{string(at): written}, options)
+	lookup := l.withProjectName(env).Resolve
+	l.ports = 0
+	value := func(at []string, written string) (string, error) {
+		text, err := l.in.substitute(written, lookup)
 		if err != nil {
-			return "", err
+			return "", fmt.Errorf("%s: %w", strings.Join(at, "."), err)
 		}
-		value, _ := substituted[string(at)].(string)
-		if at.Matches("services.*.extends.file") {
-			if abs, err := l.files.allowed(dir, value); err == nil { // why it cannot be read is said with its service
-				return abs, nil
-			}
-		}
-		return value, nil
+		return l.checkText(at, dir, text)
 	}
 	documents, text, err = (&reading{size: &l.read, value: value}).parse(content)
 	if err != nil {

@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/compose-spec/compose-go/v2/loader"
-	"github.com/compose-spec/compose-go/v2/tree"
 )
 
 // ProjectName is the name that a project has when its caller gives none:
@@ -35,7 +34,7 @@ func nameIn(file string, given map[string][]byte) string {
 	if err != nil {
 		return ""
 	}
-	written := func(_ tree.Path, value string) (string, error) { return value, nil }
+	written := func(_ []string, value string) (string, error) { return value, nil }
 	documents, _, err := (&reading{size: &size{}, value: written}).parse(content)
 	if err != nil {
 		return ""

@@ -9,77 +9,69 @@ import (
 // maxPorts bounds the published ports of one file; ranges are written short.
 const maxPorts = 1024
 
-// checkPaths looks at values of a file in base that compose-go resolves or takes
-// apart before it can be asked about them: paths, and short forms of which it
-// drops what it does not know.
-//
-// It fails where compose-go must not go on at all.
-func (l *loading) checkPaths(file map[string]any, base string) error {
-	for _, section := range []string{"configs", "secrets"} {
-		for name, object := range mappings(file[section]) {
-			l.allowed(object["file"], base, "", section+"."+name+".file")
+// checkText looks at a text of a file in base before compose-go takes it apart, and returns what is to be read there:
+// for the name of a file its absolute path, or nothing where it cannot be read. It fails where compose-go must not go
+// on at all.
+func (l *loading) checkText(at []string, base, text string) (string, error) {
+	service, key := "", strings.Join(at, ".")
+	attribute := key
+	if len(at) > 1 && at[0] != "include" { // a name is not part of attributes
+		below := strings.Join(at[2:], ".")
+		if attribute = at[0] + "." + below; at[0] == "services" {
+			service, key = at[1], below
 		}
 	}
-	for name, volume := range mappings(file["volumes"]) {
-		options, _ := volume["driver_opts"].(map[string]any)
-		if device, ok := options["device"].(string); ok && (strings.HasPrefix(device, ".") || strings.HasPrefix(device, "~")) {
-			l.allowed(device, base, "", "volumes."+name+".driver_opts.device")
+	check := func(path string) string {
+		abs, err := l.files.allowed(base, path)
+		if err != nil {
+			l.findings.add(service, key, "%q %s", path, err)
+		}
+		return abs
+	}
+	switch attribute {
+	case "include", "include.path", "include.env_file", "include.project_directory", "configs.file", "secrets.file",
+		"services.env_file", "services.env_file.path", "services.label_file", "services.extends.file":
+		return check(text), nil
+	case "volumes.driver_opts.device":
+		if isRelative(text) {
+			check(text)
+		}
+	case "services.volumes.source":
+		if !filepath.IsAbs(text) {
+			check(text)
+		}
+	case "services.volumes":
+		source, rest, _ := strings.Cut(text, ":")
+		if isRelative(source) {
+			check(source)
+		}
+		_, options, _ := strings.Cut(rest, ":")
+		l.checkVolumeOptions(service, options)
+	case "services.ports":
+		if l.ports += lengthOfRange(text); l.ports > maxPorts {
+			l.findings.add(service, "ports", "are too many: one file can publish at most %d", maxPorts)
+			return "", invalid("too many ports")
 		}
 	}
-	ports := 0
-	for name, service := range mappings(file["services"]) {
-		l.allowed(service["env_file"], base, name, "env_file")
-		l.allowed(service["label_file"], base, name, "label_file")
-		volumes, _ := service["volumes"].([]any)
-		for _, volume := range volumes {
-			l.checkVolume(name, volume, base)
-		}
-		list, _ := service["ports"].([]any)
-		for _, port := range list {
-			ports += lengthOfRange(port)
-		}
-		if ports > maxPorts {
-			l.findings.add(name, "ports", "are too many: one file can publish at most %d", maxPorts)
-			return l.findings.err()
-		}
-	}
-	return nil
+	return text, nil
 }
 
-func (l *loading) checkVolume(service string, value any, base string) {
-	switch volume := value.(type) {
-	case string:
-		parts := strings.Split(volume, ":")
-		l.checkSource(service, parts[0], base)
-		if len(parts) < 3 {
-			return
-		}
-		for option := range strings.SplitSeq(parts[2], ",") {
-			switch {
-			case slices.Contains([]string{"ro", "rw", "nocopy", "z", "Z"}, option), isPropagation(option):
-			case slices.Contains([]string{"cached", "delegated", "consistent"}, option):
-				l.warnings.add(service, "volume", "option %q has no effect on Linux", option)
-			default:
-				l.findings.add(service, "volumes", "has option %q, which is not supported", option)
-			}
-		}
-	case map[string]any:
-		if source, ok := volume["source"].(string); ok && volume["type"] == "bind" {
-			// The long form needs no ./ in front of a relative path.
-			if !filepath.IsAbs(source) && !strings.HasPrefix(source, "~") {
-				source = "./" + source
-			}
-			l.checkSource(service, source, base)
-		}
-	}
+// isRelative tells paths that lead out of the package if they are not checked: what lies around it on the device is
+// none of its business. Absolute ones are for the policy of the device to judge.
+func isRelative(path string) bool {
+	return strings.HasPrefix(path, ".") || strings.HasPrefix(path, "~")
 }
 
-// checkSource refuses relative paths of bind mounts that lead out of the package:
-// what lies around it on the device is none of its business. Absolute ones are
-// for the policy of the device to judge.
-func (l *loading) checkSource(service, source, base string) {
-	if strings.HasPrefix(source, ".") || strings.HasPrefix(source, "~") {
-		l.allowed(source, base, service, "volumes")
+// checkVolumeOptions refuses those of the short form of which compose-go drops what it does not know.
+func (l *loading) checkVolumeOptions(service, options string) {
+	for option := range strings.SplitSeq(options, ",") {
+		switch {
+		case slices.Contains([]string{"", "ro", "rw", "nocopy", "z", "Z"}, option), isPropagation(option):
+		case slices.Contains([]string{"cached", "delegated", "consistent"}, option):
+			l.warnings.add(service, "volume", "option %q has no effect on Linux", option)
+		default:
+			l.findings.add(service, "volumes", "has option %q, which is not supported", option)
+		}
 	}
 }
 
@@ -89,8 +81,7 @@ func isPropagation(s string) bool {
 
 // lengthOfRange is how many ports the short form of an element of `ports` stands
 // for, 1 where it is not understood: compose-go will say so.
-func lengthOfRange(value any) int {
-	port, _ := value.(string)
+func lengthOfRange(port string) int {
 	port, _, _ = strings.Cut(port, "/")
 	first, last, _ := portRange(port[strings.LastIndex(port, ":")+1:])
 	return Port{HostPort: first, LastPort: last}.size()

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/compose-spec/compose-go/v2/tree"
 	"go.yaml.in/yaml/v4"
 )
 
@@ -32,8 +31,8 @@ type size struct {
 // reading resolves the aliases of documents, and replaces the variables in them.
 type reading struct {
 	*size
-	// value is what a text at a place stands for.
-	value    func(at tree.Path, written string) (string, error)
+	// value is what a text stands for that the keys at lead to.
+	value    func(at []string, written string) (string, error)
 	within   map[*yaml.Node]bool // being read: an alias to one holds itself
 	failures []error             // of value
 }
@@ -53,7 +52,7 @@ func (r *reading) parse(content []byte) (documents []map[string]any, text []byte
 		case err != nil:
 			return nil, nil, invalid("%w", err)
 		}
-		node, err = r.plain(node.Content[0], "", 0, false)
+		node, err = r.plain(node.Content[0], nil, 0, false)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -116,9 +115,12 @@ const (
 	overrideTag = "!override"
 )
 
+// scalarTags are those of values; the library takes what has any other one for a text, which would not be looked at.
+var scalarTags = []string{"!!str", "!!binary", "!!null", "!!bool", "!!int", "!!float", "!!timestamp"}
+
 // plain is a copy of n with all that aliases stand for and with variables replaced, but for those in keys of mappings.
 // How large it gets is found out before it is made that large.
-func (r *reading) plain(n *yaml.Node, at tree.Path, depth int, isKey bool) (*yaml.Node, error) {
+func (r *reading) plain(n *yaml.Node, at []string, depth int, isKey bool) (*yaml.Node, error) {
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias
 	}
@@ -142,15 +144,19 @@ func (r *reading) plain(n *yaml.Node, at tree.Path, depth int, isKey bool) (*yam
 	switch tag := plain.ShortTag(); {
 	case tag == resetTag: // whatever it holds
 		return &yaml.Node{Kind: yaml.ScalarNode, Tag: resetTag, Value: "null"}, nil
-	case tag != "" && !strings.HasPrefix(tag, "!!"):
+	case tag != "" && !strings.HasPrefix(tag, "!!"), n.Kind == yaml.ScalarNode && !isKey && !slices.Contains(scalarTags, tag):
 		return nil, invalid("line %d: tag %s is not supported", n.Line, tag)
 	case tag == "!!null":
 		plain.Value = "null" // the library writes that of {a: } as an empty text
-	case tag == "!!str" && !isKey:
-		value, err := r.value(at, n.Value)
+	case (tag == "!!str" || tag == "!!binary") && !isKey:
+		var written string
+		if err := plain.Decode(&written); err != nil {
+			return nil, invalid("%w", err)
+		}
+		value, err := r.value(at, written)
 		if err != nil {
 			r.failures = append(r.failures, err)
-		} else if value != n.Value {
+		} else if value != written {
 			plain.SetString(value)
 			plain.Style = yaml.DoubleQuotedStyle // in which every text can be written
 		}
@@ -159,11 +165,10 @@ func (r *reading) plain(n *yaml.Node, at tree.Path, depth int, isKey bool) (*yam
 		below, isKey := at, isKey
 		switch {
 		case n.Kind == yaml.SequenceNode:
-			below = at.Next(tree.PathMatchList)
 		case i%2 == 0:
 			isKey = true
-		case plain.Content[i-1].Value != "<<": // what is merged counts as what it is merged into
-			below = at.Next(plain.Content[i-1].Value)
+		case plain.Content[i-1].Value != "<<": // merged keys are keys of the mapping that they are merged into
+			below = append(slices.Clip(at), plain.Content[i-1].Value)
 		}
 		child, err := r.plain(child, below, depth+1, isKey)
 		if err != nil {

@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/compose-spec/compose-go/v2/tree"
 	"go.yaml.in/yaml/v4"
 )
 
@@ -19,7 +18,7 @@ func FuzzTextOf(f *testing.F) {
 	} {
 		f.Add(s)
 	}
-	value := func(_ tree.Path, written string) (string, error) {
+	value := func(_ []string, written string) (string, error) {
 		return strings.ReplaceAll(written, "V", " 1\n\t'\"\xff"), nil
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -42,7 +41,7 @@ func FuzzTextOf(f *testing.F) {
 		if len(documents[0]) == 0 {
 			return
 		}
-		same := func(_ tree.Path, written string) (string, error) { return written, nil }
+		same := func(_ []string, written string) (string, error) { return written, nil }
 		again, _, err := (&reading{size: &size{}, value: same}).parse(written)
 		if err != nil || !reflect.DeepEqual(again, documents) {
 			t.Errorf("%s is %v (%v), not %v, for %q", written, again, err, documents, text)
