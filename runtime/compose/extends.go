@@ -49,30 +49,22 @@ func (v vetted) close() {
 	}
 }
 
-// readExtended reads, ahead of compose-go, every file that the services of a document extend. What compose-go may open
-// then is in guard.
-func (l *loading) readExtended(document map[string]any, env types.Mapping, guard vetted) error {
-	for _, service := range mappings(document["services"]) {
-		if service["extends"] == nil {
-			continue
-		}
-		l.extends++
-		extends, _ := service["extends"].(map[string]any)
-		abs, _ := extends["file"].(string)
-		if _, read := guard[abs]; read || abs == "" {
+// readExtended reads, ahead of compose-go, every file that services of the file just read extend. What compose-go may
+// open then is in guard.
+func (l *loading) readExtended(env types.Mapping, guard vetted) error {
+	for _, abs := range l.extended {
+		if _, read := guard[abs]; read {
 			continue
 		}
 		guard[abs] = nil // being read
-		documents, text, err := l.file(abs, filepath.Dir(abs), env)
+		_, text, err := l.file(abs, filepath.Dir(abs), env)
+		if err == nil {
+			err = l.readExtended(env, guard)
+		}
+		if err == nil {
+			err = guard.capture(abs, text)
+		}
 		if err != nil {
-			return err
-		}
-		for _, d := range documents {
-			if err := l.readExtended(d, env, guard); err != nil {
-				return err
-			}
-		}
-		if err := guard.capture(abs, text); err != nil {
 			return err
 		}
 	}

@@ -13,10 +13,13 @@ type include struct {
 }
 
 // includesOf are those of a document, in which paths are absolute and those that are refused are empty.
-func includesOf(document map[string]any) (all []include, err error) {
-	list, ok := document["include"].([]any)
-	if !ok && document["include"] != nil {
-		return nil, invalid("include is not a list")
+func includesOf(d document) (all []include, err error) {
+	var list []any
+	if tag := d.Include.ShortTag(); tag == resetTag || tag == "!!null" {
+		return nil, nil
+	}
+	if err := d.Include.Decode(&list); err != nil {
+		return nil, invalid("include: %w", err)
 	}
 	for _, element := range list {
 		entry, ok := element.(map[string]any)

@@ -188,9 +188,10 @@ type loading struct {
 	project  string
 	files    *files
 	in       *interpolator
-	read     size // of all files, aliases resolved
-	extends  int  // services that extend another
-	ports    int  // of the file being read
+	read     size     // of all files, aliases resolved
+	extends  int      // services that extend another
+	ports    int      // of the file being read
+	extended []string // files that services of it extend
 	findings findings
 	failures []error         // other than findings
 	warnings findings        // what people should know
@@ -254,11 +255,11 @@ func (l *loading) model(paths []string, dir string, env types.Mapping, including
 		if err != nil {
 			return nil, err
 		}
+		if err := l.readExtended(env, guard); err != nil {
+			return nil, err
+		}
 		for _, d := range documents {
-			if err := l.readExtended(d, env, guard); err != nil {
-				return nil, err
-			}
-			if d["version"] != nil {
+			if d.Version != nil {
 				l.warnings.add("", filepath.Base(path)+": version", "is obsolete and ignored")
 			}
 			more, err := includesOf(d)
@@ -301,13 +302,13 @@ func (l *loading) model(paths []string, dir string, env types.Mapping, including
 
 // file reads one Compose file, in which relative paths start at dir, as parse does, with variables replaced and with
 // the absolute paths of the files that it names. Each of its documents counts as one against the bound of files.
-func (l *loading) file(path, dir string, env types.Mapping) (documents []map[string]any, text []byte, err error) {
+func (l *loading) file(path, dir string, env types.Mapping) (documents []document, text []byte, err error) {
 	content, err := l.files.read(path, MaxFile)
 	if err != nil {
 		return nil, nil, err
 	}
 	lookup := l.withProjectName(env).Resolve
-	l.ports = 0
+	l.ports, l.extended = 0, nil
 	value := func(at []string, written string) (string, error) {
 		text, err := l.in.substitute(written, lookup)
 		if err != nil {

@@ -41,7 +41,7 @@ func nameIn(file string, given map[string][]byte) string {
 	}
 	var last string
 	for _, d := range documents {
-		if name, _ := d["name"].(string); name != "" {
+		if name, _ := d.Name.(string); name != "" {
 			last = name
 		}
 	}

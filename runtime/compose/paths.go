@@ -30,8 +30,14 @@ func (l *loading) checkText(at []string, base, text string) (string, error) {
 	}
 	switch attribute {
 	case "include", "include.path", "include.env_file", "include.project_directory", "configs.file", "secrets.file",
-		"services.env_file", "services.env_file.path", "services.label_file", "services.extends.file":
+		"services.env_file", "services.env_file.path", "services.label_file":
 		return check(text), nil
+	case "services.extends.file":
+		if text = check(text); text != "" {
+			l.extended = append(l.extended, text)
+		}
+	case "services.extends", "services.extends.service":
+		l.extends++
 	case "volumes.driver_opts.device":
 		if isRelative(text) {
 			check(text)

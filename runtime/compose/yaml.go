@@ -37,9 +37,16 @@ type reading struct {
 	failures []error             // of value
 }
 
-// parse reads the documents of a file, each of which is merged over those before it. They come as trees without what
-// is !reset, and all together as the text for compose-go to merge, which needs the tags.
-func (r *reading) parse(content []byte) (documents []map[string]any, text []byte, err error) {
+// document is what a Compose file says that is not left to compose-go.
+type document struct {
+	Version any       `yaml:"version"`
+	Name    any       `yaml:"name"`
+	Include yaml.Node `yaml:"include"`
+}
+
+// parse reads the documents of a file, each of which is merged over those before it. All together they come as the
+// text for compose-go to merge.
+func (r *reading) parse(content []byte) (documents []document, text []byte, err error) {
 	r.within = map[*yaml.Node]bool{}
 	decoder := yaml.NewDecoder(bytes.NewReader(content))
 	for {
@@ -56,11 +63,11 @@ func (r *reading) parse(content []byte) (documents []map[string]any, text []byte
 		if err != nil {
 			return nil, nil, err
 		}
-		var document map[string]any
-		if err := withoutTags(node).Decode(&document); err != nil {
+		var d document
+		if err := node.Decode(&d); err != nil {
 			return nil, nil, invalid("%w", err)
 		}
-		documents = append(documents, document)
+		documents = append(documents, d)
 		if removeOwnKeys(node); len(node.Content) > 0 {
 			part, err := yaml.Marshal(node)
 			if err != nil {
@@ -87,27 +94,6 @@ func removeOwnKeys(root *yaml.Node) {
 			root.Content = slices.Delete(root.Content, i, i+2)
 		}
 	}
-}
-
-// withoutTags is n without what is !reset. What is !override stays, it differs only
-// when it is merged.
-func withoutTags(n *yaml.Node) *yaml.Node {
-	without, step := *n, 1
-	if without.Content = nil; n.Kind == yaml.MappingNode {
-		step = 2
-	}
-	if n.Tag == overrideTag {
-		without.Tag = ""
-	}
-	for i := 0; i+step <= len(n.Content); i += step {
-		if n.Content[i+step-1].Tag == resetTag {
-			continue
-		}
-		for _, child := range n.Content[i : i+step] {
-			without.Content = append(without.Content, withoutTags(child))
-		}
-	}
-	return &without
 }
 
 const (
