@@ -29,8 +29,13 @@ network attached networks extraHosts links dns dnsSearch dnsOptions
 capAdd capDrop privileged noNewPrivileges seccomp appArmor unmaskedPaths
 restartDelay restartWindow stopSignal stopGrace healthcheck postStart preStop logging`
 
-// hashed is what makes a container and is not hashed as Service has it.
+// hashed is a service as it is hashed: its own fields take the place of those of the service with their names.
 type hashed struct {
+	*Service
+	PullPolicy any `json:"pullPolicy,omitempty"` // not hashed, nor are the next two
+	Replicas   any `json:"replicas,omitempty"`
+	DependsOn  any `json:"dependsOn,omitempty"`
+
 	Version       int                 `json:"version"`
 	Image         digest.Digest       `json:"image"`
 	Memory        int64               `json:"memory,omitempty"`
@@ -70,7 +75,7 @@ func (p *Project) ConfigHash(service string, image digest.Digest) (string, error
 // encode is what makes a container, as JSON in the order in which it is hashed.
 func (p *Project) encode(s Service, image digest.Digest) ([]byte, error) {
 	h := hashed{
-		Version: 1, Image: image,
+		Service: &s, Version: 1, Image: image,
 		Memory: s.Resources.Memory, NanoCPUs: s.Resources.NanoCPUs,
 		Restart: s.Restart.Mode, MaxRetries: s.Restart.MaxRetries, RestartDelay: s.Restart.Delay, RestartWindow: s.Restart.Window,
 		Volumes: map[string]*Volume{}, Networks: map[string]*Network{},
@@ -95,18 +100,13 @@ func (p *Project) encode(s Service, image digest.Digest) ([]byte, error) {
 		h.Networks[a.Network] = p.Networks[a.Network]
 	}
 
-	parts := map[string]json.RawMessage{}
-	for _, part := range []any{s, h} { // what h has goes before what s has
-		text, err := json.Marshal(part)
-		if err != nil {
-			return nil, err
-		}
-		if err := json.Unmarshal(text, &parts); err != nil {
-			return nil, err
-		}
+	text, err := json.Marshal(h)
+	if err != nil {
+		return nil, err
 	}
-	for _, unhashed := range []string{"pullPolicy", "replicas", "dependsOn"} {
-		delete(parts, unhashed)
+	parts := map[string]json.RawMessage{}
+	if err := json.Unmarshal(text, &parts); err != nil {
+		return nil, err
 	}
 	var encoded bytes.Buffer
 	for _, name := range append(strings.Fields(hashOrder), slices.Sorted(maps.Keys(parts))...) {

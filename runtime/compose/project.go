@@ -381,7 +381,7 @@ type Logging struct {
 // Order is the names of the services, each after those it depends on; services
 // that do not depend on each other are in order of their names.
 func (p *Project) Order() []string {
-	order, _ := p.order(p.names()) // Load has refused circles
+	order, _ := p.order(p.names()) // Load refuses circles
 	return order
 }
 

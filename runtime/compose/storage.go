@@ -177,13 +177,7 @@ func isTmpfsOption(option string) bool {
 // in volumes_from, where they mount nothing of their own. A service takes what
 // another one has taken itself, as one container after the other starts.
 func (l *loading) mountsFrom(p *Project) {
-	done := map[string]bool{}
-	var take func(name string)
-	take = func(name string) {
-		if done[name] {
-			return
-		}
-		done[name] = true // what goes in a circle is refused later
+	for _, name := range p.Order() {
 		s := p.Services[name]
 		taken := map[string]bool{}
 		for _, m := range s.Mounts {
@@ -204,7 +198,6 @@ func (l *loading) mountsFrom(p *Project) {
 			case p.Services[of] == nil:
 				continue // said by dependsOn
 			}
-			take(of)
 			for _, m := range p.Services[of].Mounts {
 				if taken[m.Target] || len(s.Mounts) > maxMounts {
 					continue
@@ -221,8 +214,5 @@ func (l *loading) mountsFrom(p *Project) {
 			l.findings.add(name, "volumes_from", "results in %d volumes; a container can have at most %d", len(s.Mounts), maxMounts)
 		}
 		sortMounts(s.Mounts)
-	}
-	for _, name := range p.names() {
-		take(name)
 	}
 }
