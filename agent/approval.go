@@ -56,37 +56,27 @@ func (l *ledger) answer(id string, a store.Answer) (*store.Deployment, error) {
 	if err != nil {
 		return nil, err
 	}
-	verdict, next := policy.Answer(a.Verdict), changeOf(&before)
-	a.Change = string(next.kind)
-	if a.Revision != next.revision || !asks(&before) {
+	verdict, change := policy.Answer(a.Verdict), changeOf(&before)
+	a.Change = string(change.kind)
+	if a.Revision != change.revision || !asks(&before) {
 		return nil, unasked(&before, a.Revision, verdict)
 	}
-	if said := answerTo(&before, next); said != nil && said.Verdict == a.Verdict && (verdict == policy.Rejected || !declined(&before)) {
+	if said := answerTo(&before, change); said != nil && said.Verdict == a.Verdict && (verdict == policy.Rejected || !declined(&before)) {
 		return nil, nil
 	}
-	after := before
-	after.Components = slices.Clone(before.Components)
-	after.Answers = withAnswer(before.Answers, a)
-	told := func(d *store.Deployment) { rejection(&a).record(d, l.nameOf(d)) }
-	verb, note := "approve", noteApproved
+	verb, note, after := "approve", noteApproved, before
 	switch {
-	case verdict == policy.Rejected && Phase(before.Phase) == Leaving:
-		told(&after)
 	case verdict == policy.Rejected:
-		if after, err = l.moved(&after, eventFails, told); err != nil {
-			return nil, err
-		}
-	case declined(&before) && Phase(before.Phase) == Leaving:
-		after.Fault = nil
-		l.enter(&after, Leaving, margo.Pending)
-	case declined(&before):
-		if after, err = l.moved(&after, eventReopened, nil); err != nil {
-			return nil, err
-		}
-	}
-	if verdict == policy.Rejected {
 		verb, note = "reject", noteRejected
+		after, err = next(before, eventFails, l.facts())
+		rejection(&a).record(&after, l.nameOf(&after))
+	case declined(&before):
+		after, err = next(before, eventReopened, l.facts())
 	}
+	if err != nil {
+		return nil, err
+	}
+	after.Answers = withAnswer(before.Answers, a)
 	err = l.commit(verb, &before, &after, nil, l.note(note, store.Entry{
 		Deployment: after.ID, Revision: a.Revision, By: a.By, Text: withReason(a.Change, a.Reason),
 	}))

@@ -364,7 +364,7 @@ func (r *reconciler) admitRevision(ctx context.Context, d *store.Deployment) err
 	if now := store.Resources(sum(asks)); held != nil && held.Reserved != now { // files beside its packages have changed
 		summary := *held
 		summary.Reserved = now
-		if err := r.ledger.progress("reserved", d, func(d *store.Deployment) { d.Desired.Summary = &summary }); err != nil {
+		if err := r.ledger.step(d, "reserved", func(d *store.Deployment) { d.Desired.Summary = &summary }); err != nil {
 			return err
 		}
 	}

@@ -40,7 +40,7 @@ func (r *reconciler) adopt(ctx context.Context, w *worker, d *store.Deployment) 
 	if err := r.applyRevision(ctx, w, d, &d.Desired, false, nil); err != nil { // waits until it has settled
 		return true, r.fail(ctx, w, d, err)
 	}
-	if err := r.ledger.transition(d, eventFound, nil, nil); err != nil {
+	if err := r.ledger.step(d, eventFound, nil); err != nil {
 		return true, err
 	}
 	r.prune()

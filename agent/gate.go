@@ -369,7 +369,7 @@ func (r *reconciler) leave(ctx context.Context, w *worker, d *store.Deployment) 
 		return r.stays(ctx, w, d, err)
 	}
 	defer done()
-	if err := r.ledger.transition(d, eventGo, nil, nil); err != nil {
+	if err := r.ledger.step(d, eventGo, nil); err != nil {
 		return err
 	}
 	return r.remove(ctx, w, d)

@@ -140,9 +140,9 @@ func (l *ledger) accept(ctx context.Context, m *wfm.Manifest, by adoption, in *i
 		// A record that cannot be read is replaced if its deployment is listed.
 		l.logger.Error("cannot read all deployments", "error", err)
 	}
-	former := m.Version // what is left behind, if it means anything to this WFM
+	at := facts{now: l.now(), accepted: m.Version, former: m.Version} // what is left behind, if it means anything to this WFM
 	if before, known, _ := l.store.Manifest(); known && !by.afresh {
-		former = before.Version
+		at.former = before.Version
 	}
 	change := store.Change{
 		Manifest:  &store.Manifest{Epoch: by.epoch, Version: m.Version, ETag: m.ETag, Digest: m.Digest, Scope: by.scope},
@@ -201,7 +201,7 @@ func (l *ledger) accept(ctx context.Context, m *wfm.Manifest, by adoption, in *i
 		if err != nil {
 			return fmt.Errorf("deployment %s: %w", ref.ID, err)
 		}
-		after, err := l.desire(before, ref, former, m.Version, document)
+		after, err := next(wanted(before, ref, m.Version, document), eventDesired, at)
 		if err != nil {
 			return err
 		}
@@ -220,10 +220,14 @@ func (l *ledger) accept(ctx context.Context, m *wfm.Manifest, by adoption, in *i
 		if listed[strings.ToLower(before.ID)] || leaves(before) {
 			continue
 		}
-		after, err := l.absent(before, former, m.Version)
+		after, err := next(*before, eventAbsent, at)
+		if err == nil && l.passes(&after) {
+			after, err = next(after, eventGo, at)
+		}
 		if err != nil {
 			return err
 		}
+		after.Place = 0
 		change.Journal = append(change.Journal, l.notes(before, &after)...)
 		if err := put(before, after); err != nil {
 			return err
@@ -344,18 +348,15 @@ func (l *ledger) unrecorded(ctx context.Context) []store.Deployment {
 	return found
 }
 
-// desire gives the record of a deployment that the manifest of version lists
-// with another revision (DS-19, DS-20), after that of version former. before is
-// nil for a new one. The id is spelled as the manifest does.
-func (l *ledger) desire(
-	before *store.Deployment, ref margo.DeploymentRef, former, version uint64, document contents,
-) (store.Deployment, error) {
-	if before == nil {
-		before = &store.Deployment{ID: ref.ID, Adopted: version}
+// wanted is the record of a deployment before the manifest of a version lists it with
+// another revision (DS-19, DS-20), which it has already; before is nil for a new one.
+// The id is spelled as the manifest does.
+func wanted(before *store.Deployment, ref margo.DeploymentRef, version uint64, document contents) store.Deployment {
+	var d store.Deployment
+	if before != nil {
+		d = *before
 	}
-	d := *before
 	d.ID = ref.ID
-	d.Adopted = adopted(&d, former) // what is left is what was adopted, until the new revision is begun (ST-14)
 	d.Desired = store.Revision{Digest: ref.Digest, Version: version}
 	for _, kept := range []*store.Revision{d.Active, d.Former} {
 		if kept != nil && kept.Digest == ref.Digest {
@@ -364,21 +365,7 @@ func (l *ledger) desire(
 		}
 	}
 	d.Name, d.Components = document.name, document.components
-	d.Fault = nil
-	d.Attempts, d.Unpacking = 0, nil
-	unbegin(&d)
-	d.Answers = remembered(d.Answers)
-	e, state := eventDesired, margo.Pending
-	if Phase(d.Phase) == Leaving && runs(&d, ref.Digest) && d.Return == "" {
-		e, state = eventListed, margo.Installed // nothing was done to it
-		d.Adopted = version
-	}
-	phase, err := next(Phase(d.Phase), e)
-	if err != nil {
-		return d, err
-	}
-	l.enter(&d, phase, state)
-	return d, nil
+	return d
 }
 
 // runs says that a revision is the one that worked last, and that nothing was
@@ -400,129 +387,40 @@ func adopted(d *store.Deployment, accepted uint64) uint64 {
 	return d.Adopted
 }
 
-// absent gives the record of a deployment that the manifest of version, which
-// comes after that of version former, no longer lists (DS-22). Where the gate
-// lets it pass at once it is being removed; else what runs stays as it is, and
-// what the WFM hears is that it waits.
-func (l *ledger) absent(before *store.Deployment, former, version uint64) (store.Deployment, error) {
-	d := *before
-	d.Place = 0
-	d.Adopted = cmp.Or(adopted(&d, former), version) // ST-14
-	phase, err := next(Phase(d.Phase), eventAbsent)
-	if err != nil {
-		return d, err
-	}
-	d.Fault = nil
-	d.Attempts = 0
-	unbegin(&d)
-	d.Answers = remembered(d.Answers)
-	l.enter(&d, phase, margo.Pending)
-	if !l.passes(&d) {
-		return d, nil
-	}
-	if phase, err = next(phase, eventGo); err != nil {
-		return d, err
-	}
-	d.Adopted = version
-	l.enter(&d, phase, margo.Removing)
-	return d, nil
+// facts are those of an event that comes with no manifest.
+func (l *ledger) facts() facts {
+	accepted := l.version()
+	return facts{now: l.now(), accepted: accepted, former: accepted}
 }
 
-// transition moves a deployment by one event, together with the report of it.
-// change, if not nil, edits the record beyond its phase. d is the record as the
-// caller knows it, and becomes what was written; errSuperseded if somebody else
-// moved it meanwhile.
-func (l *ledger) transition(d *store.Deployment, e event, change func(*store.Deployment), artifacts map[digest.Digest][]byte) error {
+// step records an event of a deployment, together with the report of it. change, if not
+// nil, edits the record afterwards. d is the record as the caller knows it, and becomes
+// what was written; errSuperseded if somebody else moved it meanwhile.
+func (l *ledger) step(d *store.Deployment, e event, change func(*store.Deployment), notes ...store.Entry) error {
+	return l.stepWith(nil, d, e, change, notes...)
+}
+
+// stepWith is step with artifacts that the record needs from now on.
+func (l *ledger) stepWith(
+	artifacts map[digest.Digest][]byte, d *store.Deployment, e event, change func(*store.Deployment), notes ...store.Entry,
+) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	before, err := l.current(d)
 	if err != nil {
 		return err
 	}
-	after, err := l.moved(&before, e, change)
+	after, err := next(before, e, l.facts())
 	if err != nil {
 		return err
-	}
-	if err := l.commit(string(e), &before, &after, artifacts, l.notes(&before, &after)...); err != nil {
-		return err
-	}
-	*d = after
-	return nil
-}
-
-// moved gives the record after an event. change is that of transition.
-func (l *ledger) moved(before *store.Deployment, e event, change func(*store.Deployment)) (store.Deployment, error) {
-	after := *before
-	phase, err := next(Phase(before.Phase), e)
-	if err != nil {
-		return after, fmt.Errorf("deployment %s: %w", before.ID, err)
-	}
-	after.Components = slices.Clone(before.Components)
-	state := componentState[e]
-	switch e {
-	case eventGo:
-		after.Adopted = cmp.Or(l.version(), after.Desired.Version) // ST-14: applying begins
-		if phase == Removing {
-			state = margo.Removing
-			break
-		}
-		after.Attempts = 1
-		after.Return = ""
-	case eventStaged:
-		after.Unpacking = nil
-	case eventFails, eventReturned:
-		after.Unpacking = nil
-		after.Adopted = cmp.Or(l.version(), after.Desired.Version) // ST-14: it was refused for good
-		after.Attempts = 0
-	case eventWorks, eventFound:
-		works := after.Desired
-		if before.Active != nil && before.Active.Digest != works.Digest {
-			after.Former = before.Active
-		}
-		after.Active = &works
-		after.Found = false
-		after.Fault = nil
-		after.Attempts = 0
-		after.Return = ""
-	case eventReopened:
-		after.Adopted = adopted(before, l.version()) // as it is reported already
-		after.Fault = nil
-	case eventGone:
-		after.Fault = nil
-	}
-	if string(phase) != before.Phase {
-		l.enter(&after, phase, state)
 	}
 	if change != nil {
 		change(&after)
 	}
-	return after, nil
-}
-
-// componentState is the state that all components take with an event; with the
-// others each keeps its own until the caller changes it.
-var componentState = map[event]margo.State{
-	eventStaged:   margo.Pending,
-	eventGo:       margo.Pending, // where it is no removal
-	eventWorks:    margo.Installed,
-	eventFound:    margo.Installed,
-	eventReopened: margo.Pending,
-	eventGone:     margo.Removed,
-}
-
-// progress records what changes within a phase, as the states of components. d
-// is that of transition.
-func (l *ledger) progress(verb string, d *store.Deployment, change func(*store.Deployment), notes ...store.Entry) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	before, err := l.current(d)
-	if err != nil {
-		return err
+	if transitions[e] != nil {
+		notes = append(notes, l.notes(&before, &after)...)
 	}
-	after := before
-	after.Components = slices.Clone(before.Components)
-	change(&after)
-	if err := l.commit(verb, &before, &after, nil, notes...); err != nil {
+	if err := l.commit(string(e), &before, &after, artifacts, notes...); err != nil {
 		return err
 	}
 	*d = after
@@ -665,22 +563,6 @@ func isFetching(d *store.Deployment) bool {
 		return len(d.Desired.Staged) == 0 && d.Fault != nil && !permanent(d.Fault.Code)
 	}
 	return false
-}
-
-// enter puts d into a phase and, if state is not empty, all its components
-// into a state.
-func (l *ledger) enter(d *store.Deployment, p Phase, state margo.State) {
-	d.Phase = string(p)
-	d.Since = l.now().UTC()
-	d.Waits = nil
-	if state == "" {
-		return
-	}
-	components := make([]store.Component, len(d.Components))
-	for i, c := range d.Components {
-		components[i] = store.Component{Name: c.Name, State: string(state)}
-	}
-	d.Components = components
 }
 
 // report builds the status report of a change while the manifest of version is

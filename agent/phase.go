@@ -3,8 +3,11 @@ package agent
 import (
 	"cmp"
 	"fmt"
+	"slices"
+	"time"
 
 	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/store"
 )
 
 // Phase is where a deployment stands between the document that the WFM
@@ -22,7 +25,7 @@ import (
 //	(any) ── desired ──► fetched
 //	staged ── found ──► active
 //	(any) ── absent ──► leaving ── go ──► removing ── gone ──► (forgotten)
-//	                       └── listed ──► active
+//	                       └── desired, and it runs ──► active
 //
 // (unknown) is absent, too, when containers of a deployment are found that no
 // record tells of: the store was lost. Where the WFM lists it, and what is found is
@@ -101,7 +104,7 @@ const (
 	Forgotten Phase = ""
 )
 
-// event is what moves a deployment from one phase to the next.
+// event is what happens to a deployment. The name is also that of the commit.
 type event string
 
 const (
@@ -110,42 +113,109 @@ const (
 	eventGo       event = "go"       // the gate lets it pass; of what failed: and it works now
 	eventWorks    event = "works"    // the desired revision runs and settled
 	eventFound    event = "found"    // it did already, when the store had lost its record
-	eventFails    event = "fails"    // it cannot be staged, applied or kept running, or may not be
+	eventFails    event = "fails"    // it cannot be staged, applied, kept running or removed, or may not be
 	eventReturned event = "returned" // somebody asked for the revision before
 	eventReopened event = "reopened" // the site has changed its mind about it
 	eventAbsent   event = "absent"   // the WFM no longer lists the deployment
-	eventListed   event = "listed"   // it does again, with the revision that runs
 	eventGone     event = "gone"     // nothing of it is left in the runtime
 )
 
-// transitions is the state machine: where each event leads from which phase. The
-// events that every phase takes are in next.
+// transitions is the state machine: where each event leads from which phase. What the
+// manifest says counts in every phase, see next. Any other event is a note within a
+// phase, as of the states of components.
 var transitions = map[event]map[Phase]Phase{
-	eventStaged:   {Fetched: Staged, Failed: Staged},
-	eventGo:       {Staged: Applying, Failed: Applying, Leaving: Removing},
-	eventWorks:    {Applying: Active, Failed: Active},
-	eventFound:    {Staged: Active},
-	eventFails:    {Fetched: Failed, Staged: Failed, Applying: Failed, Active: Failed, Failed: Failed},
-	eventReturned: {Applying: Failed, Active: Failed, Failed: Failed},
-	eventReopened: {Failed: Fetched},
-	eventListed:   {Leaving: Active},
+	eventDesired: {},
+	eventStaged:  {Fetched: Staged, Failed: Staged},
+	eventGo:      {Staged: Applying, Failed: Applying, Leaving: Removing},
+	eventWorks:   {Applying: Active, Failed: Active},
+	eventFound:   {Staged: Active},
+	eventFails: {
+		Fetched: Failed, Staged: Failed, Applying: Failed, Active: Failed, Failed: Failed,
+		Leaving: Leaving, Removing: Removing, // it is refused, or tried again
+	},
+	eventReturned: {Applying: Failed, Active: Failed, Failed: Failed, Fetched: Fetched, Staged: Staged}, // what comes next goes on
+	eventReopened: {Failed: Fetched, Leaving: Leaving},
+	eventAbsent:   {},
 	eventGone:     {Removing: Forgotten},
 }
 
-// next gives the phase that an event leads to; it is an error in any other phase than
-// those that take it. What the manifest says counts in every phase, also in one that
-// only a newer version of this program knows.
-func next(p Phase, e event) (Phase, error) {
-	to, legal := transitions[e][p]
-	switch {
-	case legal:
-		return to, nil
-	case e == eventDesired:
-		return Fetched, nil
-	case e == eventAbsent && p != Removing:
-		return Leaving, nil
+// facts are what an event depends on besides the record.
+type facts struct {
+	now      time.Time
+	accepted uint64 // version of the accepted manifest, also of one that is accepted with the event; 0: it cannot be read
+	former   uint64 // of the one that was accepted before
+}
+
+// next gives the record after an event. It is an error in any phase that does not take
+// the event. What the manifest says counts also in a phase that only a newer version of
+// this program knows. The caller adds what the event tells: before eventDesired what is
+// desired, after eventFails and eventReturned the fault.
+func next(d store.Deployment, e event, f facts) (store.Deployment, error) {
+	d.Components = slices.Clone(d.Components)
+	legal, moves := transitions[e]
+	if !moves {
+		return d, nil
 	}
-	return p, fmt.Errorf("a deployment in phase %q cannot take event %q", p, e)
+	from := Phase(d.Phase)
+	to, ok := legal[from]
+	switch {
+	case ok:
+	case e == eventDesired && from == Leaving && d.Return == "" && runs(&d, d.Desired.Digest):
+		to = Active // nothing was done to it
+	case e == eventDesired:
+		to = Fetched
+	case e == eventAbsent && from != Removing:
+		to = Leaving
+	default:
+		return d, fmt.Errorf("deployment %s: phase %q cannot take event %q", d.ID, from, e)
+	}
+	switch to {
+	case from, Staged, Forgotten:
+	case Fetched, Leaving: // as it is reported already, until the next revision is begun
+		d.Adopted = cmp.Or(adopted(&d, f.former), f.accepted)
+	default: // ST-14: it is begun, or was refused for good
+		d.Adopted = cmp.Or(f.accepted, d.Desired.Version)
+	}
+	d.Fault, d.Unpacking, d.Attempts = nil, nil, 0
+	switch e {
+	case eventDesired, eventAbsent:
+		d.Answers = remembered(d.Answers)
+		if d.Active == nil && (from == Applying || from == Removing) {
+			d.Return = wayBackOf(&d) // what was begun goes
+		}
+	case eventGo:
+		if to == Applying {
+			d.Attempts, d.Return = 1, ""
+		}
+	case eventWorks, eventFound:
+		works := d.Desired
+		if hasFormer(&d) {
+			d.Former = d.Active
+		}
+		d.Active, d.Found, d.Return = &works, false, ""
+	case eventReturned:
+		d.Return = returnDue
+	}
+	if e == eventFails || e == eventReturned { // the fault says how the components are
+		if to == from {
+			return d, nil
+		}
+	} else {
+		for i, c := range d.Components {
+			d.Components[i] = store.Component{Name: c.Name, State: string(to.stateOf(i))}
+		}
+	}
+	d.Phase, d.Since, d.Waits = string(to), f.now.UTC(), nil
+	return d, nil
+}
+
+// stateOf is the state of the component of this index in a deployment that comes into
+// the phase: they are applied one after the other.
+func (p Phase) stateOf(i int) margo.State {
+	if p == Applying && i > 0 {
+		return margo.Pending
+	}
+	return p.State()
 }
 
 var states = map[Phase]margo.State{

@@ -14,7 +14,7 @@ func TestPhaseTakesOnlyLegalEvents(t *testing.T) {
 	phases := []Phase{Forgotten, Fetched, Staged, Applying, Active, Failed, Leaving, Removing}
 	events := []event{
 		eventDesired, eventStaged, eventGo, eventWorks, eventFails, eventReturned, eventReopened,
-		eventAbsent, eventListed, eventGone, eventFound,
+		eventAbsent, eventGone, eventFound,
 	}
 	type pair struct {
 		phase Phase
@@ -43,11 +43,16 @@ func TestPhaseTakesOnlyLegalEvents(t *testing.T) {
 		{Applying, eventFails}: Failed,
 		{Active, eventFails}:   Failed,
 		{Failed, eventFails}:   Failed,
+		{Leaving, eventFails}:  Leaving,
+		{Removing, eventFails}: Removing,
 
+		{Fetched, eventReturned}:  Fetched,
+		{Staged, eventReturned}:   Staged,
 		{Applying, eventReturned}: Failed,
 		{Active, eventReturned}:   Failed,
 		{Failed, eventReturned}:   Failed,
 		{Failed, eventReopened}:   Fetched,
+		{Leaving, eventReopened}:  Leaving,
 
 		{Forgotten, eventAbsent}: Leaving,
 		{Fetched, eventAbsent}:   Leaving,
@@ -56,13 +61,13 @@ func TestPhaseTakesOnlyLegalEvents(t *testing.T) {
 		{Active, eventAbsent}:    Leaving,
 		{Failed, eventAbsent}:    Leaving,
 		{Leaving, eventAbsent}:   Leaving,
-		{Leaving, eventListed}:   Active,
 		{Leaving, eventGo}:       Removing,
 		{Removing, eventGone}:    Forgotten,
 	}
 	for _, p := range phases {
 		for _, e := range events {
-			got, err := next(p, e)
+			d, err := next(store.Deployment{Phase: string(p)}, e, facts{})
+			got := Phase(d.Phase)
 			want, ok := legal[pair{p, e}]
 			switch {
 			case ok && (err != nil || got != want):

@@ -36,7 +36,7 @@ func (r *reconciler) tellReason(w *worker, code string, why error) {
 		return // it is shown on the device
 	}
 	reason := &store.Fault{Code: code, Source: r.nameOf(&d), Message: shortened(why.Error(), maxFaultText)}
-	err = r.ledger.progress("reason", &d, func(d *store.Deployment) { d.Waits = reason })
+	err = r.ledger.step(&d, "reason", func(d *store.Deployment) { d.Waits = reason })
 	switch {
 	case err == nil:
 		w.allowance.spend(now)

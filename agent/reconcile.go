@@ -364,18 +364,12 @@ func (r *reconciler) begin(ctx context.Context, w *worker, d *store.Deployment) 
 	if err := r.spare(ctx); err != nil {
 		return errors.Join(err, r.ensureActive(ctx, w, d))
 	}
-	if err := r.ledger.transition(d, eventGo, firstInstalling, nil); err != nil {
+	if err := r.ledger.step(d, eventGo, nil); err != nil {
 		return err
 	}
 	w.counted = d.Desired.Digest // with the transition
 	w.leisure = leisure{}
 	return r.apply(ctx, w, d)
-}
-
-func firstInstalling(d *store.Deployment) {
-	if len(d.Components) > 0 {
-		d.Components[0].State = string(Applying.State())
-	}
 }
 
 // apply makes the desired revision run, component by component in order
@@ -384,7 +378,7 @@ func (r *reconciler) apply(ctx context.Context, w *worker, d *store.Deployment) 
 	err := r.attempt(w, d)
 	if err == nil {
 		err = r.applyRevision(ctx, w, d, &d.Desired, false, func(i int) error {
-			return r.ledger.progress("component", d, func(d *store.Deployment) {
+			return r.ledger.step(d, "component", func(d *store.Deployment) {
 				for j := range d.Components {
 					switch c := &d.Components[j]; {
 					case j < i:
@@ -406,11 +400,11 @@ func (r *reconciler) apply(ctx context.Context, w *worker, d *store.Deployment) 
 // back, unless the rules want none.
 func (r *reconciler) works(w *worker, d *store.Deployment) error {
 	off := r.rules(d).Rollback == policy.RollbackOff
-	err := r.ledger.transition(d, eventWorks, func(d *store.Deployment) {
+	err := r.ledger.step(d, eventWorks, func(d *store.Deployment) {
 		if off {
 			d.Former = nil
 		}
-	}, nil)
+	})
 	if err != nil {
 		return err
 	}
@@ -481,11 +475,7 @@ func (r *reconciler) mend(ctx context.Context, w *worker, d *store.Deployment) (
 		return false, r.fail(ctx, w, d, err)
 	}
 	if hasFormer(d) { // the WFM hears of a change of what runs in order
-		err = r.ledger.transition(d, eventGo, func(d *store.Deployment) {
-			d.Fault = nil
-			firstInstalling(d)
-		}, nil)
-		if err != nil {
+		if err := r.ledger.step(d, eventGo, nil); err != nil {
 			return false, err
 		}
 	}
@@ -512,7 +502,7 @@ func (r *reconciler) ensureActive(ctx context.Context, w *worker, d *store.Deplo
 		if r.leftToPeople(d) {
 			return nil
 		}
-		if err := r.ledger.progress("return", d, func(d *store.Deployment) { d.Return = returnDue }); err != nil {
+		if err := r.ledger.step(d, "return", func(d *store.Deployment) { d.Return = returnDue }); err != nil {
 			return err // the rules have changed
 		}
 	}
@@ -636,7 +626,7 @@ func (r *reconciler) remove(ctx context.Context, w *worker, d *store.Deployment)
 		return r.fail(ctx, w, d, err)
 	}
 	r.locks.files.remove(ctx, d.ID) // before the record is: one that is listed again has a new directory
-	if err := r.ledger.transition(d, eventGone, nil, nil); err != nil {
+	if err := r.ledger.step(d, eventGone, nil); err != nil {
 		return err
 	}
 	r.prune()
@@ -711,17 +701,13 @@ func (r *reconciler) fail(ctx context.Context, w *worker, d *store.Deployment, e
 	}
 	var failed error
 	switch {
-	case leaves(d) && f.same(d):
-	case Phase(d.Phase) == Removing:
-		failed = r.ledger.progress("component", d, record)
-	case Phase(d.Phase) == Leaving: // it is refused, and stays
-		failed = r.ledger.progress("refused", d, record, r.refusal(d, f))
-	case Phase(d.Phase) != Failed || !f.same(d):
-		failed = r.ledger.transition(d, eventFails, record, nil)
+	case !f.same(d):
+		failed = r.ledger.step(d, eventFails, record)
+	case leaves(d):
 	case causeOf(f.code) == ofDocument && d.Judged != r.judgedBy():
-		failed = r.ledger.progress("judged", d, record)
+		failed = r.ledger.step(d, "judged", record)
 	case d.Attempts > 0: // it ended, and not by a power cut
-		failed = r.ledger.progress("failed", d, func(d *store.Deployment) { d.Attempts = 0 })
+		failed = r.ledger.step(d, "failed", func(d *store.Deployment) { d.Attempts = 0 })
 	}
 	if failed != nil {
 		return failed
@@ -747,14 +733,6 @@ func (r *reconciler) fail(ctx context.Context, w *worker, d *store.Deployment, e
 func (r *reconciler) judgedBy() string {
 	set := r.settings.Load()
 	return digest.FromString(strings.Join([]string{r.program, set.Device.ID, r.wfm.ClientID(), set.Basis}, "\n")).Encoded()[:16]
-}
-
-func (r *reconciler) refusal(d *store.Deployment, f *fault) store.Entry {
-	kind := noteFailed
-	if f.code == codeVetoed {
-		kind = noteVetoed
-	}
-	return r.ledger.note(kind, store.Entry{Deployment: d.ID, Revision: changeOf(d).revision, Text: margo.Shown(f.Error(), control.MaxReason)})
 }
 
 // prune has images and artifacts dropped that no revision needs, soon.

@@ -65,23 +65,17 @@ func (l *ledger) goBack(id string, wanted digest.Digest, by, reason string) erro
 	if err := l.kept(target); err != nil {
 		return fmt.Errorf("%w: deployment %s: %w", control.ErrConflict, id, err)
 	}
-	after := before
-	if Phase(before.Phase) == Fetched || Phase(before.Phase) == Staged {
-		after.Return = returnDue // what comes next goes on
-	} else {
+	after, err := next(before, eventReturned, l.facts())
+	if err != nil {
+		return err
+	}
+	if Phase(after.Phase) == Failed {
 		f := &fault{code: codeReturned, err: fmt.Errorf("%s: %s", backTo(target), withReason("requested by "+by, reason))}
-		after, err = l.moved(&before, eventReturned, func(d *store.Deployment) {
-			f.record(d, l.nameOf(d))
-			back := *target
-			if before.Active == nil || before.Active.Digest != back.Digest {
-				d.Former = nil
-			}
-			d.Active = &back
-			d.Return = returnDue
-		})
-		if err != nil {
-			return err
+		f.record(&after, l.nameOf(&after))
+		if digestOf(before.Active) != target.Digest {
+			after.Former = nil
 		}
+		after.Active = target
 	}
 	err = l.commit("return", &before, &after, nil, l.note(noteReturn, store.Entry{
 		Deployment: id, Revision: target.Digest, By: by, Text: reason,
@@ -156,7 +150,7 @@ func (r *reconciler) attempt(w *worker, d *store.Deployment) error {
 		c := changeOf(d)
 		notes = append(notes, r.ledger.note(noteBegun, store.Entry{Deployment: d.ID, Revision: c.revision, Text: string(c.kind) + ", again"}))
 	}
-	err := r.ledger.progress("attempt", d, func(d *store.Deployment) {
+	err := r.ledger.step(d, "attempt", func(d *store.Deployment) {
 		d.Attempts++
 		if Phase(d.Phase) == Failed {
 			d.Return = wayBackOf(d)
@@ -179,17 +173,6 @@ func wayBackOf(d *store.Deployment) string {
 		return returnNothing
 	}
 	return d.Return
-}
-
-// unbegin says of a deployment that comes to want something else that what was
-// begun of it goes, if nothing has ever worked.
-func unbegin(d *store.Deployment) {
-	switch Phase(d.Phase) {
-	case Applying, Removing:
-		if d.Active == nil {
-			d.Return = wayBackOf(d)
-		}
-	}
 }
 
 // Fragile are the projects of what this device may not have survived: whoever
@@ -241,7 +224,7 @@ func (r *reconciler) undone(d *store.Deployment) error {
 	if d.Return == "" {
 		return nil
 	}
-	return r.ledger.progress("returned", d, func(d *store.Deployment) { d.Return = "" }, r.ledger.note(noteReturned, store.Entry{
+	return r.ledger.step(d, "undone", func(d *store.Deployment) { d.Return = "" }, r.ledger.note(noteReturned, store.Entry{
 		Deployment: d.ID, Revision: d.Active.Digest,
 	}))
 }
@@ -253,7 +236,7 @@ func (r *reconciler) notUndone(d *store.Deployment, why error) error {
 		return nil
 	}
 	note := r.ledger.note(noteNotReturned, store.Entry{Deployment: d.ID, Revision: d.Active.Digest, Text: margo.Shown(why.Error(), control.MaxReason)})
-	return r.ledger.progress("not returned", d, func(d *store.Deployment) {
+	return r.ledger.step(d, "not undone", func(d *store.Deployment) {
 		d.Return = returnFailing
 		neither := fmt.Sprintf("revision %s, which worked before, does not run either ", d.Active.Digest)
 		if Phase(d.Phase) == Failed && d.Fault != nil && !strings.HasPrefix(d.Fault.Message, neither) { // else it was told with a try before
@@ -270,7 +253,7 @@ func (r *reconciler) unkeep(d *store.Deployment) error {
 	if d.Former == nil || r.rules(d).Rollback != policy.RollbackOff {
 		return nil
 	}
-	if err := r.ledger.progress("unkeep", d, func(d *store.Deployment) { d.Former = nil }); err != nil {
+	if err := r.ledger.step(d, "unkeep", func(d *store.Deployment) { d.Former = nil }); err != nil {
 		return err
 	}
 	r.prune()
@@ -281,8 +264,8 @@ func (l *ledger) notes(before, after *store.Deployment) []store.Entry {
 	e := store.Entry{Deployment: after.ID, Revision: after.Desired.Digest}
 	var kind string
 	switch phase := Phase(after.Phase); {
-	case phase == Failed && after.Fault != nil:
-		kind, e.Text = noteFailed, margo.Shown(after.Fault.Code+": "+after.Fault.Message, control.MaxReason)
+	case (phase == Failed || phase == Leaving) && after.Fault != nil:
+		kind, e.Revision, e.Text = noteFailed, changeOf(after).revision, margo.Shown(after.Fault.Code+": "+after.Fault.Message, control.MaxReason)
 		switch after.Fault.Code {
 		case codeNotAllowed:
 			kind = noteRefused

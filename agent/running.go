@@ -253,7 +253,7 @@ func (r *reconciler) tellRunning(ctx context.Context, w *worker, d *store.Deploy
 		again(ready)
 		return nil
 	}
-	err := r.ledger.progress("running", d, func(d *store.Deployment) {
+	err := r.ledger.step(d, "running", func(d *store.Deployment) {
 		d.Fault = nil
 		var first *trouble
 		for i := range d.Components {

@@ -243,10 +243,9 @@ func (r *reconciler) stageAndRecord(ctx context.Context, w *worker, d *store.Dep
 	if err != nil {
 		return err
 	}
-	err = r.ledger.transition(d, eventStaged, func(d *store.Deployment) {
+	err = r.ledger.stepWith(artifacts, d, eventStaged, func(d *store.Deployment) {
 		d.Desired.Staged, d.Desired.Summary = staged.Staged, staged.Summary
-		d.Fault = nil
-	}, artifacts)
+	})
 	if errors.Is(err, store.ErrFull) {
 		return &fault{code: codeStorageFull, err: err}
 	}
@@ -280,7 +279,7 @@ func (r *reconciler) inRound(ctx context.Context, w *worker, d *store.Deployment
 	defer w.slows("")
 	err = stage(t.ctx, t)
 	if err != nil && t.marked && d.Unpacking != nil { // it was survived
-		if err := r.ledger.progress("unpacked", d, func(d *store.Deployment) { d.Unpacking = nil }); err != nil && !errors.Is(err, errSuperseded) {
+		if err := r.ledger.step(d, "unpacked", func(d *store.Deployment) { d.Unpacking = nil }); err != nil && !errors.Is(err, errSuperseded) {
 			r.logger.Warn("cannot record that images are no longer being unpacked", "deployment", d.ID, "error", err)
 		}
 	}
@@ -317,7 +316,7 @@ func (r *reconciler) unpacks(t *round, d *store.Deployment, component string, la
 	if marked {
 		return nil
 	}
-	return r.ledger.progress("unpacking", d, func(d *store.Deployment) {
+	return r.ledger.step(d, "unpacking", func(d *store.Deployment) {
 		next := &store.Unpacking{Component: component, Layers: layers, Times: 1}
 		if u := d.Unpacking; u != nil && u.Component == component && layers >= u.Layers {
 			next.Times = u.Times + 1

@@ -134,7 +134,7 @@ func (r *reconciler) resummarize(ctx context.Context, d *store.Deployment, fetch
 		return err
 	}
 	was := digestOf(d.Active)
-	return errors.Join(err, r.ledger.progress("summary", d, func(d *store.Deployment) {
+	return errors.Join(err, r.ledger.step(d, "summary", func(d *store.Deployment) {
 		d.Desired.Summary = cmp.Or(desired, d.Desired.Summary)
 		if active != nil && digestOf(d.Active) == was { // nobody has gone back further meanwhile
 			summarized := *d.Active
