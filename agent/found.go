@@ -37,7 +37,7 @@ func (r *reconciler) adopt(ctx context.Context, w *worker, d *store.Deployment) 
 	if err != nil || !same {
 		return false, err
 	}
-	if err := r.applyRevision(ctx, w, d, &d.Desired, false, nil); err != nil { // waits until it has settled
+	if err := r.applyRevision(ctx, w, d, &d.Desired); err != nil { // waits until it has settled
 		return true, r.fail(ctx, w, d, err)
 	}
 	if err := r.ledger.step(d, eventFound, nil); err != nil {

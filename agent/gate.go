@@ -359,18 +359,3 @@ func (r *reconciler) stays(ctx context.Context, w *worker, d *store.Deployment, 
 	w.kept = true
 	return gate
 }
-
-func (r *reconciler) leave(ctx context.Context, w *worker, d *store.Deployment) error {
-	if declined(d) {
-		return r.ensureActive(ctx, w, d) // until the site changes its mind, or the WFM
-	}
-	done, err := r.pass(ctx, w, d)
-	if err != nil {
-		return r.stays(ctx, w, d, err)
-	}
-	defer done()
-	if err := r.ledger.step(d, eventGo, nil); err != nil {
-		return err
-	}
-	return r.remove(ctx, w, d)
-}

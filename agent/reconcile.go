@@ -339,7 +339,10 @@ func (r *reconciler) drive(ctx context.Context, w *worker) error {
 				return err
 			}
 		case Leaving:
-			return r.leave(ctx, w, &d)
+			if declined(&d) {
+				return r.ensureActive(ctx, w, &d) // until the site changes its mind, or the WFM
+			}
+			return r.try(ctx, w, &d)
 		case Removing:
 			return r.remove(ctx, w, &d)
 		default:
@@ -356,51 +359,55 @@ func (r *reconciler) begin(ctx context.Context, w *worker, d *store.Deployment) 
 			return err
 		}
 	}
+	return r.try(ctx, w, d)
+}
+
+// try makes the next change of d, once the gate lets it pass.
+func (r *reconciler) try(ctx context.Context, w *worker, d *store.Deployment) error {
 	done, err := r.pass(ctx, w, d)
+	if !errors.As(err, new(*waiting)) { // one that waits is not tried yet
+		w.leisure.due, w.leisure.ails = time.Time{}, false
+	}
 	if err != nil {
 		return r.stays(ctx, w, d, err)
 	}
 	defer done()
-	if err := r.spare(ctx); err != nil {
-		return errors.Join(err, r.ensureActive(ctx, w, d))
+	switch Phase(d.Phase) {
+	case Leaving:
+		if err := r.ledger.step(d, eventGo, nil); err != nil {
+			return err
+		}
+		return r.remove(ctx, w, d)
+	case Staged:
+		if err := r.spare(ctx); err != nil {
+			return errors.Join(err, r.ensureActive(ctx, w, d))
+		}
+		if err := r.ledger.step(d, eventGo, nil); err != nil {
+			return err
+		}
+		w.counted = d.Desired.Digest // with the step
+		w.leisure = leisure{}
 	}
-	if err := r.ledger.step(d, eventGo, nil); err != nil {
-		return err
-	}
-	w.counted = d.Desired.Digest // with the transition
-	w.leisure = leisure{}
 	return r.apply(ctx, w, d)
 }
 
-// apply makes the desired revision run, component by component in order
-// (AD-13), each one settled before the next (AD-06).
+// apply makes the desired revision run, and records that it does. The one before is
+// kept for a way back, unless the rules want none.
 func (r *reconciler) apply(ctx context.Context, w *worker, d *store.Deployment) error {
 	err := r.attempt(w, d)
 	if err == nil {
-		err = r.applyRevision(ctx, w, d, &d.Desired, false, func(i int) error {
-			return r.ledger.step(d, "component", func(d *store.Deployment) {
-				for j := range d.Components {
-					switch c := &d.Components[j]; {
-					case j < i:
-						c.State = string(Active.State())
-					case j == i && c.State == string(margo.Pending): // else it came this far before a restart
-						c.State = string(Applying.State())
-					}
-				}
-			})
-		})
+		err = r.applyRevision(ctx, w, d, &d.Desired)
 	}
 	if err != nil {
 		return r.fail(ctx, w, d, err)
 	}
-	return r.works(w, d)
-}
-
-// works records that the desired revision runs. The one before is kept for a way
-// back, unless the rules want none.
-func (r *reconciler) works(w *worker, d *store.Deployment) error {
+	if Phase(d.Phase) == Failed && hasFormer(d) { // the WFM hears of a change of what runs in order
+		if err := r.ledger.step(d, eventGo, nil); err != nil {
+			return err
+		}
+	}
 	off := r.rules(d).Rollback == policy.RollbackOff
-	err := r.ledger.step(d, eventWorks, func(d *store.Deployment) {
+	err = r.ledger.step(d, eventWorks, func(d *store.Deployment) {
 		if off {
 			d.Former = nil
 		}
@@ -416,11 +423,11 @@ func (r *reconciler) works(w *worker, d *store.Deployment) error {
 // keep makes sure that an active deployment runs as it should: after a
 // restart, a reboot, or a change by somebody else.
 func (r *reconciler) keep(ctx context.Context, w *worker, d *store.Deployment) error {
-	err := r.applyRevision(ctx, w, d, &d.Desired, true, nil)
+	err := r.applyRevision(ctx, w, d, d.Active)
 	switch {
 	case err == nil:
 		return nil
-	case isLost(err) && r.stillThere(ctx, &d.Desired):
+	case isLost(err) && r.stillThere(ctx, d.Active):
 		r.ledger.lacks.Store(true) // the WFM has it
 		return fmt.Errorf("it runs, but cannot be restored until the WFM is reachable: %s", err)
 	}
@@ -443,12 +450,10 @@ func (r *reconciler) mend(ctx context.Context, w *worker, d *store.Deployment) (
 			return false, formerErr
 		}
 		return true, r.stage(ctx, w, d)
-	case causeOf(code) == ofDocument && len(d.Desired.Staged) == 0 && d.Judged != r.judgedBy():
+	case len(d.Desired.Staged) == 0 && (!permanent(code) || causeOf(code) == ofDocument && d.Judged != r.judgedBy()):
 		return true, r.stage(ctx, w, d)
 	case permanent(code):
 		return false, formerErr // until the WFM publishes something else
-	case len(d.Desired.Staged) == 0:
-		return true, r.stage(ctx, w, d)
 	case hasFormer(d) && formerErr == nil:
 		if !r.triedAgain(d) {
 			return false, nil // it was tried, and the former revision is back
@@ -457,35 +462,13 @@ func (r *reconciler) mend(ctx context.Context, w *worker, d *store.Deployment) (
 			return false, err
 		}
 	}
-	done, err := r.pass(ctx, w, d)
-	if !errors.As(err, new(*waiting)) { // one that waits is not tried yet
-		w.leisure.due, w.leisure.ails = time.Time{}, false
-	}
-	switch {
-	case err != nil && formerErr != nil && ctx.Err() == nil:
-		return false, formerErr
-	case err != nil:
-		return false, r.stays(ctx, w, d, err)
-	}
-	defer done()
-	if err = r.attempt(w, d); err == nil {
-		err = r.applyRevision(ctx, w, d, &d.Desired, false, nil)
-	}
-	if err != nil {
-		return false, r.fail(ctx, w, d, err)
-	}
-	if hasFormer(d) { // the WFM hears of a change of what runs in order
-		if err := r.ledger.step(d, eventGo, nil); err != nil {
-			return false, err
-		}
-	}
-	return true, r.works(w, d)
+	return true, r.try(ctx, w, d)
 }
 
 // ensureFormer makes sure that the revision that worked last runs, unless it is
-// the desired one; where none has, that nothing runs.
+// the desired one and about to be tried; where none has, that nothing runs.
 func (r *reconciler) ensureFormer(ctx context.Context, w *worker, d *store.Deployment) error {
-	if d.Active != nil && !hasFormer(d) {
+	if d.Active != nil && !hasFormer(d) && !leaves(d) {
 		return nil
 	}
 	return r.ensureActive(ctx, w, d)
@@ -506,7 +489,7 @@ func (r *reconciler) ensureActive(ctx context.Context, w *worker, d *store.Deplo
 			return err // the rules have changed
 		}
 	}
-	err := r.applyRevision(ctx, w, d, d.Active, true, nil)
+	err := r.applyRevision(ctx, w, d, d.Active)
 	switch {
 	case err == nil:
 		return r.undone(d)
@@ -517,14 +500,12 @@ func (r *reconciler) ensureActive(ctx context.Context, w *worker, d *store.Deplo
 	return errors.Join(err, r.notUndone(d, err))
 }
 
-// applyRevision makes a staged revision run and nothing else of its
-// deployment. before, if not nil, is called before each component but the
-// first. What runs as it should is left alone; where the revision is supervised,
-// having worked before, also what merely stopped. The error is a *fault, ctx's,
-// or one of the device.
-func (r *reconciler) applyRevision(
-	ctx context.Context, w *worker, d *store.Deployment, rev *store.Revision, supervised bool, before func(i int) error,
-) error {
+// applyRevision makes a staged revision of d run, component by component in order
+// (AD-13), each one settled before the next (AD-06), and nothing else of it. What runs
+// as it should is left alone; where the revision is supervised, having worked before,
+// also what merely stopped. The error is a *fault, ctx's, or one of the device.
+func (r *reconciler) applyRevision(ctx context.Context, w *worker, d *store.Deployment, rev *store.Revision) error {
+	supervised := rev == d.Active
 	if supervised && r.isIntact(ctx, w, rev) {
 		return nil
 	}
@@ -554,8 +535,8 @@ func (r *reconciler) applyRevision(
 	}
 	var outlines []runtime.Outline
 	for i, c := range doc.Components {
-		if before != nil && i > 0 {
-			if err := before(i); err != nil {
+		if i > 0 && Phase(d.Phase) == Applying {
+			if err := r.comesTo(d, i); err != nil {
 				return err
 			}
 		}
@@ -576,6 +557,20 @@ func (r *reconciler) applyRevision(
 		w.intact = &intact{*rev, outlines}
 	}
 	return nil
+}
+
+// comesTo records that the components before i work.
+func (r *reconciler) comesTo(d *store.Deployment, i int) error {
+	return r.ledger.step(d, "component", func(d *store.Deployment) {
+		for j := range d.Components {
+			switch c := &d.Components[j]; {
+			case j < i:
+				c.State = string(Active.State())
+			case j == i && c.State == string(margo.Pending): // else it came this far before a restart
+				c.State = string(Applying.State())
+			}
+		}
+	})
 }
 
 // ensureNothing makes sure that nothing is there of a deployment of which something
@@ -712,15 +707,10 @@ func (r *reconciler) fail(ctx context.Context, w *worker, d *store.Deployment, e
 	if failed != nil {
 		return failed
 	}
-	switch Phase(d.Phase) {
-	case Removing:
+	if Phase(d.Phase) == Removing {
 		return f
-	case Leaving:
-		err = r.ensureActive(ctx, w, d)
-	default:
-		err = r.ensureFormer(ctx, w, d)
 	}
-	if err != nil {
+	if err := r.ensureFormer(ctx, w, d); err != nil {
 		w.leisure.ails = true
 		return errors.Join(f, err)
 	}
