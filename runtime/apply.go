@@ -180,7 +180,7 @@ func runOf(ctx context.Context, e *Engine, p *Project) (*run, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &run{e: e, project: p.Name, place: place, configs: make(map[string]container.Config), volumes: ownVolumes(p.Compose)}
+	r := &run{e: e, project: p.Name, place: place, configs: make(map[string]container.Config)}
 	r.take(own)
 	r.read = true
 	r.made = madeAt(e, p.Name, place)
@@ -201,7 +201,6 @@ func runOf(ctx context.Context, e *Engine, p *Project) (*run, error) {
 		r.wanted.Services = append(r.wanted.Services, WantedService{
 			Replica:   seat.Replica,
 			Container: id,
-			Volumes:   volumesOf(b.service),
 			DependsOn: b.service.DependsOn,
 			Joins:     seat.joins(),
 			Hooks:     len(b.service.PostStart) > 0,

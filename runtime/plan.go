@@ -23,7 +23,6 @@ type Kind string
 // The kinds of steps.
 const (
 	EnsureNetwork   Kind = "ensure network" // and the sandboxes on it
-	EnsureVolume    Kind = "ensure volume"
 	CreateContainer Kind = "create container"
 	StopContainer   Kind = "stop container"
 	StartContainer  Kind = "start container"
@@ -41,14 +40,11 @@ type Step struct {
 	Kind      Kind
 	Replica   Replica // whose sandbox or container
 	Container string  // id, for the steps that concern one
-	Volume    string  // for EnsureVolume
 	Network   string  // its name, or all names, for the steps that concern networks
 }
 
 func (s Step) String() string {
 	switch {
-	case s.Volume != "":
-		return string(s.Kind) + " " + s.Volume
 	case s.Network != "":
 		return string(s.Kind) + " " + s.Network
 	case s.Replica != Replica{}:
@@ -106,8 +102,7 @@ type Wanted struct {
 // WantedService is one replica of a service as it is to be.
 type WantedService struct {
 	Replica
-	Container string   // id, which follows from the configuration
-	Volumes   []string // named volumes it mounts
+	Container string // id, which follows from the configuration
 	DependsOn []compose.Dependency
 	Joins     string // whose sandbox it lives in, where it has none of its own
 	Hooks     bool   // commands are to run in it after its start
@@ -125,8 +120,7 @@ type Observed struct {
 	Network    bool                // the networks and sandboxes of the wanted services are there
 	Stale      []string            // networks that containers of the project were made for, and nobody needs any more
 	Sandboxes  map[Replica]bool    // those that are there, also those that replicas join
-	Volumes    map[string]bool
-	Ports      bool // the published ports are those of the wanted services
+	Ports      bool                // the published ports are those of the wanted services
 }
 
 // PlanFor is what leads from observed to wanted, as far as it can be done now.
@@ -180,23 +174,16 @@ func (g *Group) add(steps ...Step) {
 
 // need makes what containers need, and those that are not there.
 func (p *planner) need() {
-	var first, containers Group
+	var network, containers Group
 	if p.lacksNetwork() {
-		first.add(Step{Kind: EnsureNetwork, Network: strings.Join(p.w.Networks, ", ")})
+		network.add(Step{Kind: EnsureNetwork, Network: strings.Join(p.w.Networks, ", ")})
 	}
-	missing := make(map[string]bool)
 	for _, s := range p.w.Services {
-		for _, volume := range s.Volumes {
-			if !p.o.Volumes[volume] && !missing[volume] {
-				missing[volume] = true
-				first.add(Step{Kind: EnsureVolume, Volume: volume})
-			}
-		}
 		if p.o.container(s.Container) == nil {
 			containers.add(Step{Kind: CreateContainer, Replica: s.Replica, Container: s.Container})
 		}
 	}
-	p.add(first)
+	p.add(network)
 	p.add(containers)
 }
 

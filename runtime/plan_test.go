@@ -12,7 +12,7 @@ import (
 	"github.com/margolite/margolite/runtime/health"
 )
 
-// web depends on db; each mounts a volume of its own.
+// web depends on db.
 var (
 	web = runtime.Replica{Service: "web", Number: 1}
 	db  = runtime.Replica{Service: "db", Number: 1}
@@ -23,7 +23,7 @@ var (
 func wanted(containers ...string) runtime.Wanted {
 	w := runtime.Wanted{Networks: []string{"p_default"}}
 	for _, id := range containers {
-		s := runtime.WantedService{Replica: db, Container: id, Volumes: []string{"data"}}
+		s := runtime.WantedService{Replica: db, Container: id}
 		if id[0] == 'w' {
 			s = runtime.WantedService{Replica: web, Container: id, DependsOn: onDB}
 		}
@@ -50,7 +50,6 @@ func complete(containers ...[]runtime.ObservedContainer) runtime.Observed {
 		Containers: slices.Concat(containers...),
 		Network:    true,
 		Sandboxes:  map[runtime.Replica]bool{db: true, web: true},
-		Volumes:    map[string]bool{"data": true},
 		Ports:      true,
 	}
 }
@@ -93,7 +92,7 @@ func TestPlan(t *testing.T) {
 			name:   "a first installation makes everything a container needs, then the containers, then starts them in order",
 			wanted: wanted("d1", "w1"),
 			plan: []string{
-				"ensure network p_default", "ensure volume data", "|",
+				"ensure network p_default", "|",
 				"create container db-1", "create container web-1", "|", "sync ports", "|",
 				"start container db-1", "web-1 waits for db-1 to start",
 			},
@@ -190,7 +189,6 @@ func TestPlan(t *testing.T) {
 			name: "after a reboot the network comes back and everything starts in order, nothing is created",
 			observed: runtime.Observed{
 				Containers: observed(runtime.Created, "d1", "w1"),
-				Volumes:    map[string]bool{"data": true},
 			},
 			wanted: wanted("d1", "w1"),
 			plan: []string{
@@ -205,12 +203,6 @@ func TestPlan(t *testing.T) {
 			}),
 			wanted: wanted("d1", "w1"),
 			plan:   []string{"stop container web-1 > start container web-1"},
-		},
-		{
-			name:     "a volume that somebody deleted is made again",
-			observed: with(complete(observed(runtime.Running, "d1", "w1")), func(o *runtime.Observed) { o.Volumes = nil }),
-			wanted:   wanted("d1", "w1"),
-			plan:     []string{"ensure volume data"},
 		},
 		{
 			name:     "of several old containers none survives",

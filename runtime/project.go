@@ -210,27 +210,6 @@ func (b *blueprint) config(ctx context.Context, e *Engine, s seat) (container.Co
 	}, nil
 }
 
-func volumesOf(s *compose.Service) []string {
-	var volumes []string
-	for _, m := range s.Mounts {
-		if m.Volume != "" && !slices.Contains(volumes, m.Volume) {
-			volumes = append(volumes, m.Volume)
-		}
-	}
-	return volumes
-}
-
-// ownVolumes are the volumes of a project by name, save those of others.
-func ownVolumes(p *compose.Project) map[string]container.Volume {
-	own := make(map[string]container.Volume)
-	for name, v := range p.Volumes {
-		if !v.External {
-			own[name] = container.Volume{Name: name, Type: v.Type, Device: v.Device, Real: v.Real, Options: v.Options}
-		}
-	}
-	return own
-}
-
 // packages are the directories that packages of projects are extracted to.
 type packages struct {
 	dir string

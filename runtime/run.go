@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/margolite/margolite/runtime/compose"
 	"github.com/margolite/margolite/runtime/contain"
 	"github.com/margolite/margolite/runtime/container"
 	"github.com/margolite/margolite/runtime/network"
@@ -26,7 +27,6 @@ type run struct {
 	wanted  Wanted
 	place   placement
 	configs map[string]container.Config // by container id, of those that can be created
-	volumes map[string]container.Volume // by name, of those that can be made
 	notify  func(Event)
 	grace   *time.Duration // for each container to stop; nil: its own
 
@@ -47,7 +47,6 @@ type run struct {
 	stops  int             // containers that it stopped
 	fresh  map[string]bool // containers that this run created
 	gone   map[string]bool // networks that it removed
-	passed map[string]bool // volumes that it could not make, and does not try again
 }
 
 // made is what a run brought up to date itself. What merely is there may be
@@ -87,7 +86,7 @@ func (r *run) take(own []container.Container) { r.found = inOrder(own) }
 // observe adds to the containers that were found what else there is.
 func (r *run) observe(ctx context.Context) error {
 	o := &r.last
-	o.Sandboxes, o.Volumes = make(map[Replica]bool), make(map[string]bool)
+	o.Sandboxes = make(map[Replica]bool)
 	networks := r.place.networks()
 	o.Network = r.made.network && !slices.ContainsFunc(networks, func(w network.Network) bool { return !hasNetwork(w) })
 	o.Ports = r.made.ports
@@ -100,13 +99,6 @@ func (r *run) observe(ctx context.Context) error {
 		seat, _ := r.place.seat(s.Replica)
 		o.Sandboxes[s.Replica] = r.e.networks.Has(seat.Sandbox)
 		o.Network = o.Network && (o.Sandboxes[s.Replica] || !seat.own())
-		for _, name := range s.Volumes {
-			if v, ok := r.volumes[name]; ok && !r.passed[name] {
-				o.Volumes[name] = r.e.containers.HasVolume(r.project, v)
-			} else {
-				o.Volumes[name] = true // that of another project, or beyond us
-			}
-		}
 	}
 	var all placement
 	for _, w := range recorded(r.found).networks() { // that its containers were made for
@@ -237,8 +229,6 @@ func (r *run) execute(ctx context.Context, s Step) error {
 		}
 		r.note(func() { r.made.ports = true })
 		return nil
-	case EnsureVolume:
-		return r.e.containers.EnsureVolume(ctx, r.project, r.volumes[s.Volume])
 	case CreateContainer:
 		return r.create(ctx, s)
 	case StartContainer:
@@ -283,7 +273,7 @@ func (r *run) create(ctx context.Context, s Step) error {
 		return fail(Internal, r.object(s), errors.New("its configuration is unknown"))
 	}
 	r.note(func() { set(&r.fresh, s.Container) })
-	if len(volumesOf(config.Service)) > 0 {
+	if slices.ContainsFunc(config.Service.Mounts, func(m compose.Mount) bool { return m.Volume != "" }) {
 		r.filling.Lock()
 		defer r.filling.Unlock()
 	}

@@ -282,7 +282,7 @@ func (g *restoring) want(context.Context) (done bool, err error) {
 		return true, nil
 	}
 	chosen := current(g.found)
-	g.place, g.volumes = recorded(chosen), make(map[string]container.Volume)
+	g.place = recorded(chosen)
 	g.wanted = Wanted{AsRecorded: true}
 	for _, n := range g.place.networks() {
 		g.wanted.Networks = append(g.wanted.Networks, n.Name)
@@ -293,12 +293,6 @@ func (g *restoring) want(context.Context) (done bool, err error) {
 			DependsOn: c.Labels.DependsOn,
 			Joins:     seatOf(c).joins(),
 			Hooks:     len(c.Labels.PostStart) > 0,
-		}
-		for _, v := range c.Labels.Volumes {
-			service.Volumes = append(service.Volumes, v.Name)
-			if v.Project == "" { // else it is that of another project
-				g.volumes[v.Name] = v
-			}
 		}
 		var due time.Time
 		service.Resting, due = g.rests(c)
@@ -344,10 +338,6 @@ func (g *restoring) carriedOut(ctx context.Context, failed []failure) error {
 		case f.step.Kind == StartContainer:
 			// Its history makes the next attempt wait.
 			logger.Warn("cannot start service", "service", f.step.Replica.Service, "error", f.err)
-		case f.step.Kind == EnsureVolume:
-			// Only those who mount it cannot start, and say so.
-			logger.Warn("cannot create volume", "volume", f.step.Volume, "error", f.err)
-			set(&g.passed, f.step.Volume)
 		case f.step.Kind == SyncPorts:
 			// Services that cannot be reached from outside are better than none.
 			logger.Warn("cannot publish ports", "error", f.err)

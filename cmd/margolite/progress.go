@@ -91,8 +91,6 @@ func (p *progress) pulled() {
 var steps = []struct{ prefix, kind, begun, done string }{
 	{"ensure network", "Network", "Creating", "Created"},
 	{"remove network", "Network", "Removing", "Removed"},
-	{"ensure volume", "Volume", "Creating", "Created"},
-	{"remove volume", "Volume", "Removing", "Removed"},
 	{"create container", "Container", "Creating", "Created"},
 	{"start container", "Container", "Starting", "Started"},
 	{"stop container", "Container", "Stopping", "Stopped"},

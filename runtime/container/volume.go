@@ -22,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/margolite/margolite/runtime/compose"
+	"github.com/margolite/margolite/runtime/fault"
 	"github.com/margolite/margolite/runtime/tree"
 )
 
@@ -61,27 +62,21 @@ func (v Volume) check() error {
 	return v.checkType()
 }
 
-// HasVolume tells whether the volume is there for containers of project: the
-// directory, or the mount.
-func (vs *volumes) HasVolume(project string, v Volume) bool {
-	dir := vs.volumeDir(project, v)
-	if v.Type != "" {
-		mounted, err := isMounted(dir)
-		return err == nil && mounted
-	}
-	return exists(dir)
-}
-
 // EnsureVolume makes the volume when it is not there: an empty directory, or the
 // mount that its type asks for. One of another project is only looked for.
 func (vs *volumes) EnsureVolume(ctx context.Context, project string, v Volume) error {
 	if err := v.check(); err != nil {
 		return err
 	}
-	if err := vs.ensure(ctx, project, v); err != nil {
-		return fmt.Errorf("cannot create volume %s: %w", v.Name, err)
+	err := vs.ensure(ctx, project, v)
+	if err == nil {
+		return nil
 	}
-	return nil
+	err = fmt.Errorf("cannot create volume %s: %w", v.Name, err)
+	if v.Project == "" { // no fault of the service
+		err = &fault.Error{Code: fault.Internal, Err: err}
+	}
+	return err
 }
 
 func (vs *volumes) ensure(ctx context.Context, project string, v Volume) error {
