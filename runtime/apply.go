@@ -444,7 +444,7 @@ func (r *run) tidy(ctx context.Context) {
 		return
 	}
 	r.e.places.unclaim(r.project)
-	if err := r.e.places.sweepNetworks(ctx); err != nil {
+	if err := r.e.places.sweep(ctx, ""); err != nil {
 		r.e.o.Logger.Warn("cannot remove leftovers", "project", r.project, "error", err)
 	}
 }

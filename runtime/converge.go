@@ -32,9 +32,7 @@ func (r *run) converge(ctx context.Context, g goal) error {
 		if done, err := g.want(ctx); err != nil || done {
 			return err
 		}
-		if err := r.observe(ctx); err != nil {
-			return err
-		}
+		r.observe()
 		r.plan = PlanFor(r.last, r.wanted)
 		stale := r.e.projects.noteWaits(r.project, r.plan.Waits)
 		switch {

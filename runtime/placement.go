@@ -76,14 +76,6 @@ func (p placement) networks() []network.Network {
 	return slices.SortedFunc(maps.Values(byName), func(a, b network.Network) int { return cmp.Compare(a.Name, b.Name) })
 }
 
-func (p placement) network(name string) (w network.Network, is bool) {
-	all := p.networks()
-	if i := slices.IndexFunc(all, func(w network.Network) bool { return w.Name == name }); i >= 0 {
-		return all[i], true
-	}
-	return w, false
-}
-
 // sandboxes are those that are the replicas' own.
 func (p placement) sandboxes() []network.Sandbox {
 	var boxes []network.Sandbox
@@ -253,15 +245,6 @@ func (pl *places) everybody(all []container.Container) placement {
 	return pl.everybodyLocked(all)
 }
 
-// read is everybody as it is recorded now.
-func (pl *places) read(ctx context.Context) (placement, error) {
-	all, err := pl.allRecorded(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return pl.everybody(all), nil
-}
-
 func (pl *places) everybodyLocked(all []container.Container) placement {
 	byProject := maps.Clone(pl.claims)
 	for _, s := range recorded(current(all)) {
@@ -349,10 +332,11 @@ func (pl *places) syncPorts(ctx context.Context) error {
 func (pl *places) syncLocked(ctx context.Context) (waits []func() error, err error) {
 	pl.shared.Lock()
 	defer pl.shared.Unlock()
-	everybody, err := pl.read(ctx)
+	all, err := pl.allRecorded(ctx)
 	if err != nil {
 		return nil, err
 	}
+	everybody := pl.everybody(all)
 	err = pl.networks.SyncPorts(ctx, everybody.ports(), everybody.networks())
 	for _, s := range everybody {
 		if !s.own() {
@@ -376,31 +360,23 @@ func (pl *places) ensure(ctx context.Context, p placement) error {
 	return pl.networks.Ensure(ctx, p.networks(), p.sandboxes())
 }
 
-// removeNetwork removes a network, unless a project has come to need it.
-func (pl *places) removeNetwork(ctx context.Context, w network.Network) error {
+// sweep removes the sandboxes and networks that nobody needs: what is left of an Apply
+// that was killed before it created a container, and what only those containers of a
+// project need that are no part of its claim. Its name is empty where no project is changed.
+func (pl *places) sweep(ctx context.Context, project string) error {
 	pl.shared.Lock()
 	defer pl.shared.Unlock()
-	everybody, err := pl.read(ctx)
+	needed := pl.everybody(nil) // before the records are read: a claim that ends has become containers
+	all, err := pl.containers.Recorded(ctx)
 	if err != nil {
 		return err
 	}
-	if _, needed := everybody.network(w.Name); needed {
-		return nil
+	for _, s := range recorded(all) { // also of projects that are being removed
+		if s.project != project {
+			needed = append(needed, s)
+		}
 	}
-	return pl.networks.RemoveNetwork(ctx, w)
-}
-
-// sweepNetworks removes sandboxes and networks of which no container knows:
-// what is left of an Apply that was killed before it created one.
-func (pl *places) sweepNetworks(ctx context.Context) error {
-	pl.shared.Lock()
-	defer pl.shared.Unlock()
-	all, err := pl.allRecorded(ctx)
-	if err != nil {
-		return err
-	}
-	chosen, each := pl.everybody(all), recorded(all) // also those that current did not choose
-	return pl.networks.Leftovers(ctx, append(chosen.sandboxes(), each.sandboxes()...), append(chosen.networks(), each.networks()...))
+	return pl.networks.Leftovers(ctx, needed.sandboxes(), needed.networks())
 }
 
 func conflict(object, format string, args ...any) error {

@@ -30,9 +30,8 @@ const (
 	RecordDone      Kind = "record done"  // a one-shot service ended well
 	RecordOrder     Kind = "record order" // what the service depends on, which does not change its container
 	DeleteContainer Kind = "delete container"
-	RemoveSandbox   Kind = "remove sandbox"
 	SyncPorts       Kind = "sync ports"
-	RemoveNetwork   Kind = "remove network"
+	RemoveNetwork   Kind = "remove network" // and the sandboxes of what is not wanted, unless others need them
 )
 
 // Step is one change on the device. It is safe to repeat.
@@ -118,8 +117,9 @@ func (w *Wanted) service(container string) *WantedService {
 type Observed struct {
 	Containers []ObservedContainer // each after those it depends on
 	Network    bool                // the networks and sandboxes of the wanted services are there
-	Stale      []string            // networks that containers of the project were made for, and nobody needs any more
-	Sandboxes  map[Replica]bool    // those that are there, also those that replicas join
+	Stale      []string            // networks that containers of the project were made for, and that are not wanted
+	Swept      bool                // what is not wanted has nothing left on the network
+	Sandboxes  map[Replica]bool    // of the wanted services: those that are there, also those that they join
 	Ports      bool                // the published ports are those of the wanted services
 }
 
@@ -137,7 +137,7 @@ func PlanFor(o Observed, w Wanted) Plan {
 	p.need()
 	unwanted := o.unwanted(w)
 	p.dismiss(unwanted)
-	p.publish()
+	p.publish(unwanted)
 
 	var swaps Group
 	for _, s := range w.Services {
@@ -189,18 +189,12 @@ func (p *planner) need() {
 
 func (p *planner) lacksNetwork() bool { return !p.o.Network && len(p.w.Services) > 0 }
 
-// dismiss stops what is not wanted, and removes where it was on the network.
+// dismiss stops what is not wanted.
 func (p *planner) dismiss(unwanted []ObservedContainer) {
 	var running []ObservedContainer
-	var boxes Group
-	removed := make(map[Replica]bool)
 	for _, c := range slices.Backward(unwanted) {
 		if c.active() {
 			running = append(running, c)
-		}
-		if r := c.Replica(); p.o.Sandboxes[r] && !removed[r] {
-			removed[r] = true
-			boxes.add(Step{Kind: RemoveSandbox, Replica: r})
 		}
 	}
 	for len(running) > 0 {
@@ -220,22 +214,19 @@ func (p *planner) dismiss(unwanted []ObservedContainer) {
 		p.add(level)
 		running = needed
 	}
-	p.add(boxes)
 }
 
 // publish brings the rules of the kernel and the hosts files up to date, also those
-// of sandboxes that are made before, and removes the networks
-// that nobody needs: not before, since rules name them.
-func (p *planner) publish() {
+// of sandboxes that are made before, and removes what is not needed of the network: not
+// before, since rules name it, and not later, since what starts may have its addresses.
+func (p *planner) publish(unwanted []ObservedContainer) {
 	var g Group
 	var steps []Step
 	if !p.o.Ports || p.lacksNetwork() {
 		steps = append(steps, Step{Kind: SyncPorts})
 	}
-	for _, name := range p.o.Stale {
-		if !slices.Contains(p.w.Networks, name) && !p.w.AsRecorded {
-			steps = append(steps, Step{Kind: RemoveNetwork, Network: name})
-		}
+	if !p.o.Swept && (len(p.o.Stale) > 0 || len(unwanted) > 0) {
+		steps = append(steps, Step{Kind: RemoveNetwork, Network: strings.Join(p.o.Stale, ", ")})
 	}
 	g.add(steps...)
 	p.add(g)

@@ -49,6 +49,7 @@ func complete(containers ...[]runtime.ObservedContainer) runtime.Observed {
 	return runtime.Observed{
 		Containers: slices.Concat(containers...),
 		Network:    true,
+		Swept:      true,
 		Sandboxes:  map[runtime.Replica]bool{db: true, web: true},
 		Ports:      true,
 	}
@@ -142,10 +143,10 @@ func TestPlan(t *testing.T) {
 		},
 		{
 			name:     "a service that is gone from the project stops, and is deleted at the very end",
-			observed: with(complete(observed(runtime.Running, "d1", "w1")), func(o *runtime.Observed) { o.Ports = false }),
+			observed: with(complete(observed(runtime.Running, "d1", "w1")), func(o *runtime.Observed) { o.Ports, o.Swept = false, false }),
 			wanted:   wanted("d2"),
 			plan: []string{
-				"create container db-1", "|", "stop container web-1", "|", "remove sandbox web-1", "|", "sync ports", "|",
+				"create container db-1", "|", "stop container web-1", "|", "sync ports > remove network", "|",
 				"stop container db-1 > start container db-1 > delete container db-1", "|", "delete container web-1",
 			},
 		},
@@ -223,10 +224,12 @@ func TestPlan(t *testing.T) {
 			plan: []string{"ensure network p_default", "|", "sync ports"},
 		},
 		{
-			name:     "a removal stops in reverse order, and deletes when nothing else is left",
-			observed: with(complete(observed(runtime.Running, "d1", "w1")), func(o *runtime.Observed) { o.Ports, o.Stale = false, []string{"p_default"} }),
+			name: "a removal stops in reverse order, and deletes when nothing else is left",
+			observed: with(complete(observed(runtime.Running, "d1", "w1")), func(o *runtime.Observed) {
+				o.Ports, o.Swept, o.Stale = false, false, []string{"p_default"}
+			}),
 			plan: []string{
-				"stop container web-1", "|", "stop container db-1", "|", "remove sandbox web-1", "remove sandbox db-1", "|",
+				"stop container web-1", "|", "stop container db-1", "|",
 				"sync ports > remove network p_default", "|", "delete container web-1", "delete container db-1",
 			},
 		},

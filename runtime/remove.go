@@ -48,7 +48,7 @@ func (r *run) removeRest(ctx context.Context, o RemoveOptions) error {
 	e, project := r.e, r.project
 	err := e.containers.RemoveProject(ctx, project)
 	if err == nil {
-		err = e.places.sweepNetworks(ctx)
+		err = e.places.sweep(ctx, project)
 	}
 	if err != nil {
 		return fail(Internal, project, err)
@@ -75,7 +75,7 @@ func (e *Engine) Clear(ctx context.Context) ([]string, error) {
 		}
 		removed = append(removed, p.Name)
 	}
-	if err := e.places.sweepNetworks(e.within(ctx)); err != nil {
+	if err := e.places.sweep(e.within(ctx), ""); err != nil {
 		return removed, fail(Internal, "networks", err)
 	}
 	return removed, nil

@@ -46,7 +46,7 @@ type run struct {
 	starts map[string]int  // by container, of this run
 	stops  int             // containers that it stopped
 	fresh  map[string]bool // containers that this run created
-	gone   map[string]bool // networks that it removed
+	swept  bool            // it removed what was not needed of the network
 }
 
 // made is what a run brought up to date itself. What merely is there may be
@@ -84,39 +84,24 @@ func (r *run) find(ctx context.Context) error {
 func (r *run) take(own []container.Container) { r.found = inOrder(own) }
 
 // observe adds to the containers that were found what else there is.
-func (r *run) observe(ctx context.Context) error {
+func (r *run) observe() {
 	o := &r.last
 	o.Sandboxes = make(map[Replica]bool)
 	networks := r.place.networks()
 	o.Network = r.made.network && !slices.ContainsFunc(networks, func(w network.Network) bool { return !hasNetwork(w) })
 	o.Ports = r.made.ports
-	for _, s := range recorded(r.found) {
-		if _, wanted := r.place.seat(s.Replica); !wanted && s.own() && r.e.networks.Has(s.Sandbox) {
-			o.Sandboxes[s.Replica] = true
-		}
-	}
 	for _, s := range r.wanted.Services {
 		seat, _ := r.place.seat(s.Replica)
 		o.Sandboxes[s.Replica] = r.e.networks.Has(seat.Sandbox)
 		o.Network = o.Network && (o.Sandboxes[s.Replica] || !seat.own())
 	}
-	var all placement
-	for _, w := range recorded(r.found).networks() { // that its containers were made for
-		if slices.ContainsFunc(networks, func(wanted network.Network) bool { return wanted.Name == w.Name }) || r.gone[w.Name] || !hasNetwork(w) {
-			continue
-		}
-		if all == nil {
-			var err error
-			if all, err = r.e.places.read(ctx); err != nil {
-				return &Error{Code: Internal, Object: r.project, Err: err}
-			}
-		}
-		if _, needed := all.network(w.Name); !needed {
+	o.Swept = r.swept || r.wanted.AsRecorded // others of a replica are none of the supervisor's
+	for _, w := range recorded(r.found).networks() {
+		if !slices.Contains(r.wanted.Networks, w.Name) {
 			o.Stale = append(o.Stale, w.Name)
 		}
 	}
 	r.e.tendHealth(r.project, r.found)
-	return nil
 }
 
 type failure struct {
@@ -247,20 +232,11 @@ func (r *run) execute(ctx context.Context, s Step) error {
 		return r.e.containers.SetDependsOn(ctx, s.Container, r.wanted.service(s.Container).DependsOn)
 	case DeleteContainer:
 		return r.deleteContainer(ctx, s.Container)
-	case RemoveSandbox:
-		for _, box := range recorded(r.found).sandboxes() {
-			if replicaOf(box) == s.Replica {
-				return r.e.networks.RemoveSandbox(ctx, box)
-			}
-		}
-		return nil
 	case RemoveNetwork:
-		if w, ok := recorded(r.found).network(s.Network); ok {
-			if err := r.e.places.removeNetwork(ctx, w); err != nil {
-				return err
-			}
+		if err := r.e.places.sweep(ctx, r.project); err != nil {
+			return err
 		}
-		r.note(func() { set(&r.gone, s.Network) })
+		r.note(func() { r.swept = true })
 		return nil
 	default:
 		return fmt.Errorf("unknown step %q", s.Kind)

@@ -108,7 +108,7 @@ func (s *supervisor) removeLeftovers(ctx context.Context) {
 	said := ""
 	for failures := 1; ctx.Err() == nil; failures++ {
 		err := contain.Call(func() error {
-			return errors.Join(s.e.places.sweepNetworks(ctx), s.e.containers.RemoveLeftovers(ctx))
+			return errors.Join(s.e.places.sweep(ctx, ""), s.e.containers.RemoveLeftovers(ctx))
 		})
 		if err == nil {
 			return

@@ -45,7 +45,7 @@ func (n *Networks) leftoverLinks(at *survey, kept map[string]bool) (err error) {
 		network, by := readMark(link)
 		unmarked := link.Attrs().Alias == "" && n.owner.hasTag(name)
 		if (by.is(n.owner) || unmarked) && !kept[name] && (isOurs(name) || !kept[aliasPrefix+network]) {
-			n.logger.Info("removing orphaned network link", "link", name)
+			n.logger.Debug("removing unneeded network link", "link", name)
 			err = errors.Join(err, removeLink(at.c, link))
 		}
 	}
@@ -63,7 +63,7 @@ func (n *Networks) leftoverFiles(dir string, kept map[string]bool, remove func(n
 	}
 	for _, e := range entries {
 		if !kept[e.Name()] {
-			n.logger.Info("removing orphaned sandbox", "sandbox", e.Name())
+			n.logger.Debug("removing unneeded sandbox", "sandbox", e.Name())
 			err = errors.Join(err, remove(e.Name()))
 		}
 	}
