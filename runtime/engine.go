@@ -16,42 +16,16 @@ import (
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 
 	"github.com/margolite/margolite/runtime/container"
-	"github.com/margolite/margolite/runtime/containerd"
 	"github.com/margolite/margolite/runtime/health"
 	"github.com/margolite/margolite/runtime/image"
-	"github.com/margolite/margolite/runtime/log"
 	"github.com/margolite/margolite/runtime/network"
 )
 
 // Options is what an Engine needs.
 type Options struct {
-	Client     containerd.Client
-	Namespace  string
-	StateDir   string // survives a reboot: volumes/<project>/<volume>, projects/<project>/<digest>
-	RunDir     string // does not: netns/, hosts/, logs/, mounts/
-	LogKeeper  string // program that calls log.Serve, to keep what containers print; "": the shim is ours, and does
-	Init       string // program margolite-init for services with init; "": there is none
-	Registries map[string]image.Registry
-	Publish    network.Publish // who may use published ports; "": whom the host's firewall admits
-	Preload    string          // directory of image archives that need no registry; "": none
-	Keys       []string        // files of OpenPGP keys: a package that a URL names has to be signed by one of them
-	Pulls      int             // downloads at a time from one registry; from all together there is one more; 0: 3
-	// MinPullRate is how many bytes a minute a download has to bring to keep its slot while others wait; 0: 16 KiB,
-	// negative: any.
-	MinPullRate int64
-	Reserve     int64        // bytes that images leave free for others; 0: 32 MiB, less on a small file system
-	LogDir      string       // of what containers print; "" is RunDir/logs
-	LogKeep     log.Keep     // how much of it at most, also where a service asks for more
-	Logger      *slog.Logger // nil: slog.Default
-	// Environment is what all containers get, as NAME=value, unless their image or
-	// service says otherwise. One that is there already keeps what it has.
-	Environment []string
-	// Certificate is a file with the certificate by which containers know the
-	// collector, or it them (OBS-08): they get a copy when they are made. "": none.
-	Certificate string
-	// ShimGrace is for how long a shim need not respond before it is killed, with
-	// the containers that it runs; 0: 30 s.
-	ShimGrace time.Duration
+	container.Options                 // less Snapshotter: that of the images. Logger nil: slog.Default
+	Images            image.Options   // less Client, State and Logger: those of the containers
+	Publish           network.Publish // who may use published ports; "": whom the host's firewall admits
 	// OnStep is called before and after each step that changes something, for
 	// fault injection and tests. nil: nothing.
 	OnStep func(step string)
@@ -100,10 +74,8 @@ func New(o Options) (*Engine, error) {
 		}
 	}
 
-	images, err := image.New(image.Options{
-		Client: o.Client, Registries: o.Registries, Preload: o.Preload, Keys: o.Keys, AtOnce: o.Pulls, MinRate: o.MinPullRate, Logger: o.Logger,
-		State: o.StateDir, Reserve: o.Reserve,
-	})
+	o.Images.Client, o.Images.State, o.Images.Logger = o.Client, o.StateDir, o.Logger
+	images, err := image.New(o.Images)
 	if err != nil {
 		return nil, fmt.Errorf("cannot create runtime: %w", err)
 	}
@@ -111,21 +83,8 @@ func New(o Options) (*Engine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot create runtime: %w", err)
 	}
-	containers, err := container.New(container.Options{
-		Client:      o.Client,
-		Namespace:   o.Namespace,
-		Snapshotter: images.Snapshotter,
-		StateDir:    o.StateDir,
-		RunDir:      o.RunDir,
-		LogKeeper:   o.LogKeeper,
-		Init:        o.Init,
-		LogDir:      o.LogDir,
-		LogKeep:     o.LogKeep,
-		Environment: o.Environment,
-		Certificate: o.Certificate,
-		ShimGrace:   o.ShimGrace,
-		Logger:      o.Logger,
-	})
+	o.Snapshotter = images.Snapshotter
+	containers, err := container.New(o.Options)
 	if err != nil {
 		return nil, fmt.Errorf("cannot create runtime: %w", err)
 	}

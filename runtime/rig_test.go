@@ -23,6 +23,7 @@ import (
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/margolite/margolite/runtime"
+	"github.com/margolite/margolite/runtime/container"
 	"github.com/margolite/margolite/runtime/containerd"
 	"github.com/margolite/margolite/runtime/image"
 	"github.com/margolite/margolite/test/containerdtest"
@@ -119,16 +120,18 @@ func (r *rig) engine() *runtime.Engine {
 		registries = nil
 	}
 	engine, err := runtime.New(runtime.Options{
-		Client:     r.client,
-		Namespace:  containerdtest.Namespace,
-		StateDir:   r.state,
-		RunDir:     r.run,
-		LogKeeper:  r.logKeeper,
-		Registries: registries,
-		Logger:     containerdtest.Logger(r),
-		OnStep:     r.onStep,
-		Contained:  r.contained,
-		ShimGrace:  r.shimGrace,
+		Options: container.Options{
+			Client:    r.client,
+			Namespace: containerdtest.Namespace,
+			StateDir:  r.state,
+			RunDir:    r.run,
+			LogKeeper: r.logKeeper,
+			ShimGrace: r.shimGrace,
+			Logger:    containerdtest.Logger(r),
+		},
+		Images:    image.Options{Registries: registries},
+		OnStep:    r.onStep,
+		Contained: r.contained,
 	})
 	must(r, err)
 	r.Cleanup(engine.Close)

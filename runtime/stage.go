@@ -61,7 +61,7 @@ func (s *stager) FetchPackage(ctx context.Context, ref PackageRef, progress func
 		p.Signed = ref.Trust != nil
 	case ref.Location != "":
 		p.Data, err = s.images.Location(ctx, image.Source{Package: ref.Location, Keys: ref.Key}, limits, progress)
-		p.Signed = ref.Key != "" || len(s.o.Keys) > 0
+		p.Signed = ref.Key != "" || len(s.o.Images.Keys) > 0
 	default:
 		return nil, &Error{Code: InvalidPackage, Object: "package", Err: errors.New("neither repository nor location is set")}
 	}

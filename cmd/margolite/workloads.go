@@ -19,8 +19,10 @@ import (
 	"github.com/margolite/margolite/cmd/command"
 	"github.com/margolite/margolite/cmd/margolite/config"
 	"github.com/margolite/margolite/runtime"
+	"github.com/margolite/margolite/runtime/container"
 	"github.com/margolite/margolite/runtime/containerd"
 	"github.com/margolite/margolite/runtime/embedded"
+	"github.com/margolite/margolite/runtime/image"
 	"github.com/margolite/margolite/runtime/log"
 	"github.com/margolite/margolite/runtime/network"
 )
@@ -54,27 +56,30 @@ func openWorkloads(ctx context.Context, cfg *config.Config, logger *slog.Logger,
 		logger.Warn("logs and lock files of workloads may take all memory", "error", err)
 	}
 	w.Engine, err = runtime.New(runtime.Options{
-		Client:      w.client,
-		Namespace:   cfg.Runtime.Namespace,
-		Publish:     network.Publish(cfg.Runtime.Publish),
-		StateDir:    cfg.State.Dir,
-		RunDir:      cfg.State.Run,
-		LogKeeper:   w.logKeeper(),
-		Init:        embedded.FindInit(),
-		Preload:     cfg.Runtime.Preload,
-		Pulls:       cfg.Runtime.Pulls,
-		MinPullRate: orNone(cfg.Runtime.MinPullRate),
-		Reserve:     max(cfg.State.Reserve, 1), // 0 would be the usual one
-		Registries:  cfg.Registries,
-		Keys:        cfg.Policy.Keys,
-		LogDir:      cfg.Runtime.Logs.Dir,
-		LogKeep:     log.Keep{MaxSize: cfg.Runtime.Logs.MaxSize, MaxFile: cfg.Runtime.Logs.MaxFile},
-		Logger:      logger,
-		OnStep:      killAtStep(),
-		Contained:   contained,
-
-		Environment: collectorEnvironment(cfg.Collector),
-		Certificate: cfg.Collector.Certificate,
+		Options: container.Options{
+			Client:      w.client,
+			Namespace:   cfg.Runtime.Namespace,
+			StateDir:    cfg.State.Dir,
+			RunDir:      cfg.State.Run,
+			LogKeeper:   w.logKeeper(),
+			Init:        embedded.FindInit(),
+			LogDir:      cfg.Runtime.Logs.Dir,
+			LogKeep:     log.Keep{MaxSize: cfg.Runtime.Logs.MaxSize, MaxFile: cfg.Runtime.Logs.MaxFile},
+			Environment: collectorEnvironment(cfg.Collector),
+			Certificate: cfg.Collector.Certificate,
+			Logger:      logger,
+		},
+		Images: image.Options{
+			Registries: cfg.Registries,
+			Preload:    cfg.Runtime.Preload,
+			Keys:       cfg.Policy.Keys,
+			AtOnce:     cfg.Runtime.Pulls,
+			MinRate:    orNone(cfg.Runtime.MinPullRate),
+			Reserve:    max(cfg.State.Reserve, 1), // 0 would be the usual one
+		},
+		Publish:   network.Publish(cfg.Runtime.Publish),
+		OnStep:    killAtStep(),
+		Contained: contained,
 	})
 	if err != nil {
 		return nil, errors.Join(err, w.Close())

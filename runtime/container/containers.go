@@ -44,17 +44,17 @@ type Options struct {
 	Client      containerd.Client
 	Namespace   string
 	Snapshotter func(context.Context) (string, error) // its name; that of the images
-	StateDir    string
-	RunDir      string
-	LogKeeper   string   // program that keeps what containers print; "": the shim is ours, and does
-	Init        string   // program margolite-init, for services with init; "": there is none
-	LogDir      string   // of what containers print; "" is RunDir/logs
-	LogKeep     log.Keep // how much of it at most, also where a service asks for more
-	// Environment is what the device gives to all containers, as NAME=value. What
-	// an image or a service says itself counts.
+	StateDir    string                                // survives a reboot: volumes/<project>/<volume>
+	RunDir      string                                // does not: hosts/, logs/, mounts/
+	LogKeeper   string                                // program that keeps what containers print; "": the shim is ours, and does
+	Init        string                                // program margolite-init, for services with init; "": there is none
+	LogDir      string                                // of what containers print; "" is RunDir/logs
+	LogKeep     log.Keep                              // how much of it at most, also where a service asks for more
+	// Environment is what the device gives to all containers, as NAME=value, unless their image or
+	// service says otherwise.
 	Environment []string
-	// Certificate is the file with the certificate of the collector, read whenever a
-	// container is made; "": none.
+	// Certificate is the file with the certificate by which containers know the collector, or it
+	// them (OBS-08), read whenever a container is made; "": none.
 	Certificate string
 	// ShimGrace is for how long a shim need not respond before it is killed, with
 	// the containers that it runs; 0: 30 s.

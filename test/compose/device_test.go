@@ -13,6 +13,7 @@ import (
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/margolite/margolite/runtime"
+	"github.com/margolite/margolite/runtime/container"
 	"github.com/margolite/margolite/runtime/containerd"
 	"github.com/margolite/margolite/runtime/image"
 	"github.com/margolite/margolite/test/containerdtest"
@@ -57,14 +58,16 @@ func newDevice(of *testing.T, backend containerdtest.Backend) *device {
 	d.environment = map[string]string{"TOOLS": d.registry + "/tools:latest", "REGISTRY": d.registry}
 	d.socket = containerd.Address(client)
 	d.options = runtime.Options{
-		Client:     client,
-		Namespace:  containerdtest.Namespace,
-		StateDir:   d.state,
-		RunDir:     d.run,
-		LogKeeper:  backend.LogKeeper(t),
-		Init:       containerdtest.Init(t),
-		Registries: map[string]image.Registry{d.registry: {PlainHTTP: true}},
-		Logger:     containerdtest.Logger(t),
+		Options: container.Options{
+			Client:    client,
+			Namespace: containerdtest.Namespace,
+			StateDir:  d.state,
+			RunDir:    d.run,
+			LogKeeper: backend.LogKeeper(t),
+			Init:      containerdtest.Init(t),
+			Logger:    containerdtest.Logger(t),
+		},
+		Images: image.Options{Registries: map[string]image.Registry{d.registry: {PlainHTTP: true}}},
 	}
 	check(t, d.start())
 	t.Cleanup(func() {
