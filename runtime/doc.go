@@ -31,8 +31,8 @@
 //	project.tended    what the worker of a project saw last
 //	run               one way of one project to what is wanted; whoever has a run has the project
 //	packages          StateDir/projects: extracted packages
-//	observer.hooked   RunDir/started: which process of a container had its commands of post_start
-//	observer.health   the probes, and what they found
+//	Engine.hooked     RunDir/started: which process of a container had its commands of post_start
+//	Engine.health     the probes, and what they found
 //
 // A project is changed by one goroutine at a time: a caller of Apply or Remove, or its
 // worker, which lives while there is something to see to and leaves the project to

@@ -39,7 +39,6 @@ type Options struct {
 type Engine struct {
 	namespace
 	*stager
-	*observer
 
 	o          Options
 	containers *container.Containers
@@ -48,6 +47,8 @@ type Engine struct {
 	projects *projects
 	places   *places
 	packages *packages
+	hooked   hookRecords
+	health   *health.Monitor
 	changes  *agenda                   // of whoever listens to Changes
 	busy     atomic.Pointer[time.Time] // since when Run does what it does now; nil: it waits for news
 }
@@ -90,23 +91,20 @@ func New(o Options) (*Engine, error) {
 	}
 	in := namespace(o.Namespace)
 	known := newProjects(events{client: o.Client, namespace: o.Namespace, logger: o.Logger})
-	sees := &observer{
-		namespace: in, logger: o.Logger, containers: containers, networks: networks,
-		projects: known, hooked: hookRecords(filepath.Join(o.RunDir, "started")),
-	}
-	sees.health = health.New(health.Options{Exec: sees.probe, Changed: known.tell})
-	return &Engine{
+	e := &Engine{
 		namespace:  in,
 		stager:     &stager{namespace: in, o: o, images: images, containers: containers},
-		observer:   sees,
 		o:          o,
 		containers: containers,
 		networks:   networks,
 		projects:   known,
 		places:     &places{containers: containers, networks: networks, claims: make(map[string]placement)},
 		packages:   &packages{dir: filepath.Join(o.StateDir, "projects"), locks: newLocks(), projects: known},
+		hooked:     hookRecords(filepath.Join(o.RunDir, "started")),
 		changes:    newAgenda(),
-	}, nil
+	}
+	e.health = health.New(health.Options{Exec: e.probe, Changed: known.tell})
+	return e, nil
 }
 
 // Close ends the probes of containers. The containers go on.

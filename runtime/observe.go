@@ -3,7 +3,9 @@ package runtime
 import (
 	"cmp"
 	"context"
-	"log/slog"
+	"errors"
+	"fmt"
+	"io"
 	"maps"
 	"net/netip"
 	"os"
@@ -86,22 +88,10 @@ type ObservedAddress struct {
 // Replica is the instance of a service that the container is for.
 func (c *ObservedContainer) Replica() Replica { return Replica{c.Service, c.Number} }
 
-// observer reads what there is of projects: in containerd, in the kernel, and in what
-// this process knows of them.
-type observer struct {
-	namespace
-	logger     *slog.Logger
-	containers *container.Containers
-	networks   *network.Networks
-	projects   *projects
-	hooked     hookRecords
-	health     *health.Monitor
-}
-
 // Observe reads all projects from containerd, sorted by name; containers in
 // dependency order.
-func (o *observer) Observe(ctx context.Context) ([]ObservedProject, error) {
-	all, err := o.containers.List(o.within(ctx))
+func (e *Engine) Observe(ctx context.Context) ([]ObservedProject, error) {
+	all, err := e.containers.List(e.within(ctx))
 	if err != nil {
 		return nil, err
 	}
@@ -111,25 +101,25 @@ func (o *observer) Observe(ctx context.Context) ([]ObservedProject, error) {
 	}
 	projects := make([]ObservedProject, 0, len(byProject))
 	for _, name := range slices.Sorted(maps.Keys(byProject)) {
-		projects = append(projects, o.observeProject(name, byProject[name]))
+		projects = append(projects, e.observeProject(name, byProject[name]))
 	}
 	return projects, nil
 }
 
 // ObserveProject is Observe for one project, and asks for no other. A project that
 // is not there has no containers.
-func (o *observer) ObserveProject(ctx context.Context, name string) (ObservedProject, error) {
-	list, err := o.containers.ListProject(o.within(ctx), name)
+func (e *Engine) ObserveProject(ctx context.Context, name string) (ObservedProject, error) {
+	list, err := e.containers.ListProject(e.within(ctx), name)
 	if err != nil {
 		return ObservedProject{}, err
 	}
-	return o.observeProject(name, list), nil
+	return e.observeProject(name, list), nil
 }
 
-func (o *observer) observeProject(name string, list []container.Container) ObservedProject {
+func (e *Engine) observeProject(name string, list []container.Container) ObservedProject {
 	p := ObservedProject{Name: name}
 	for _, c := range inOrder(list) {
-		found := o.observe(c)
+		found := e.observe(c)
 		if len(p.Containers) == 0 {
 			p.Labels = c.Labels.Caller
 		}
@@ -138,7 +128,7 @@ func (o *observer) observeProject(name string, list []container.Container) Obser
 	return p
 }
 
-func (o *observer) observe(c container.Container) ObservedContainer {
+func (e *Engine) observe(c container.Container) ObservedContainer {
 	found := ObservedContainer{
 		ID:        c.ID,
 		Service:   c.Labels.Service,
@@ -155,7 +145,7 @@ func (o *observer) observe(c container.Container) ObservedContainer {
 		Name:      c.Labels.Name,
 		Recorded:  c.Labels.Exited,
 	}
-	o.projects.with(c.Labels.Project, func(p *project) {
+	e.projects.with(c.Labels.Project, func(p *project) {
 		found.Restarts, found.Restarted = p.histories[c.ID].restarts()
 		if i := slices.IndexFunc(p.waits, func(w Wait) bool { return w.Replica == found.Replica() }); i >= 0 && !found.active() {
 			found.Waiting, found.Undecided = p.waits[i].For, p.waits[i].Undecided
@@ -172,10 +162,10 @@ func (o *observer) observe(c container.Container) ObservedContainer {
 	}
 	if found.active() {
 		found.Started = startOf(c.Pid)
-		found.Astray = o.astray(c.Pid, c.Labels.Sandbox)
-		found.Hooked = len(c.Labels.PostStart) == 0 || o.hooked.has(c.ID, c.Pid)
+		found.Astray = e.astray(c.Pid, c.Labels.Sandbox)
+		found.Hooked = len(c.Labels.PostStart) == 0 || e.hooked.has(c.ID, c.Pid)
 		if c.Labels.Healthcheck != nil {
-			found.Health = o.health.Status(c.ID)
+			found.Health = e.health.Status(c.ID)
 		}
 	}
 	return found
@@ -183,15 +173,15 @@ func (o *observer) observe(c container.Container) ObservedContainer {
 
 // Usage is what the containers that run have used of the machine, by id. It reads
 // a few files for each.
-func (o *observer) Usage(ctx context.Context) (map[string]container.Usage, error) {
-	all, err := o.containers.List(o.within(ctx))
+func (e *Engine) Usage(ctx context.Context) (map[string]container.Usage, error) {
+	all, err := e.containers.List(e.within(ctx))
 	if err != nil {
 		return nil, err
 	}
 	usage := make(map[string]container.Usage, len(all))
 	for _, c := range all {
 		if c.Pid != 0 {
-			usage[c.ID] = o.containers.UsageOf(c)
+			usage[c.ID] = e.containers.UsageOf(c)
 		}
 	}
 	return usage, nil
@@ -199,20 +189,20 @@ func (o *observer) Usage(ctx context.Context) (map[string]container.Usage, error
 
 // adoptNamespaces pins the namespaces again that only the processes of these
 // containers still hold: else these would have to end for a new one.
-func (o *observer) adoptNamespaces(ctx context.Context, containers []container.Container) {
+func (e *Engine) adoptNamespaces(ctx context.Context, containers []container.Container) {
 	for _, c := range containers {
 		if c.State != container.Running && c.State != container.Paused {
 			continue
 		}
-		if _, err := o.networks.Adopt(ctx, c.Labels.Sandbox, c.Pid); err != nil && ctx.Err() == nil {
-			o.logger.Warn("cannot save the namespace of a container", "container", c.ID, "error", err)
+		if _, err := e.networks.Adopt(ctx, c.Labels.Sandbox, c.Pid); err != nil && ctx.Err() == nil {
+			e.o.Logger.Warn("cannot save the namespace of a container", "container", c.ID, "error", err)
 		}
 	}
 }
 
 // astray tells whether the process pid is in another network namespace than the
 // sandbox's. A process that has just ended is nowhere.
-func (o *observer) astray(pid int, s network.Sandbox) bool {
+func (e *Engine) astray(pid int, s network.Sandbox) bool {
 	if s.Host {
 		return false
 	}
@@ -220,8 +210,33 @@ func (o *observer) astray(pid int, s network.Sandbox) bool {
 	if err != nil {
 		return false
 	}
-	pinned, err := os.Stat(o.networks.Paths(s).NetNS)
+	pinned, err := os.Stat(e.networks.Paths(s).NetNS)
 	return err != nil || !os.SameFile(process, pinned)
+}
+
+// tendHealth makes the running containers of a project those that are probed.
+func (e *Engine) tendHealth(project string, found []container.Container) {
+	var targets []health.Target
+	for _, c := range found {
+		check := c.Labels.Healthcheck
+		if check == nil || c.State != container.Running && c.State != container.Unresponsive {
+			continue
+		}
+		if started := startOf(c.Pid); !started.IsZero() {
+			targets = append(targets, health.Target{Container: c.ID, Process: c.Pid, Started: started, Check: *check})
+		}
+	}
+	e.health.Tend(project, targets)
+}
+
+// probe runs the command of a health check in a container.
+func (e *Engine) probe(ctx context.Context, id string, timeout time.Duration, command []string, output io.Writer) (int, error) {
+	x := container.Exec{Args: command, Own: true, Timeout: timeout, Stdout: output, Stderr: output}
+	code, err := e.containers.Exec(e.within(ctx), id, x)
+	if errors.Is(err, container.ErrNotTried) {
+		err = fmt.Errorf("%w: %w", health.ErrNotTried, err)
+	}
+	return code, err
 }
 
 func addressText(a netip.Addr) string {
