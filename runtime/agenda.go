@@ -6,45 +6,31 @@ import "sync"
 const maxAgenda = 1024
 
 // agenda collects what has changed until somebody looks: projects by name, or
-// containers by id, or everything, where events may have been missed.
+// containers by id; "" is everything, where events may have been missed.
 type agenda struct {
 	poked chan struct{} // holds a token while something is on the agenda
 
 	mu    sync.Mutex
-	items items
-}
-
-type items struct {
-	all   bool
 	names map[string]bool
 }
 
 func newAgenda() *agenda { return &agenda{poked: make(chan struct{}, 1)} }
 
-func (a *agenda) addAll() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.items = items{all: true}
-	poke(a.poked)
-}
-
 func (a *agenda) add(name string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if !a.items.all {
-		set(&a.items.names, name)
-	}
-	if len(a.items.names) > maxAgenda {
-		a.items = items{all: true}
+	set(&a.names, name)
+	if len(a.names) > maxAgenda {
+		a.names = map[string]bool{"": true}
 	}
 	poke(a.poked)
 }
 
 // take returns what is on the agenda, and clears it.
-func (a *agenda) take() items {
+func (a *agenda) take() map[string]bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	taken := a.items
-	a.items = items{}
+	taken := a.names
+	a.names = nil
 	return taken
 }

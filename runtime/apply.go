@@ -226,7 +226,6 @@ func madeAt(e *Engine, name string, place placement) made {
 type applying struct {
 	*run
 	settle   time.Duration
-	news     *watch
 	begun    time.Time
 	settling bool
 	waits    bool // it waits for something to happen
@@ -235,10 +234,8 @@ type applying struct {
 // untilSettled executes the plan and then watches that what was started goes
 // on, and becomes healthy.
 func (r *run) untilSettled(ctx context.Context, settle time.Duration) error {
-	w, stop := r.e.projects.watch(ctx, r.project, applyTopics)
-	defer stop()
-
-	a := &applying{run: r, settle: settle, news: w, begun: time.Now()}
+	r.e.projects.listen()
+	a := &applying{run: r, settle: settle, begun: time.Now()}
 	err := r.converge(ctx, a)
 	if err != nil && ctx.Err() != nil && a.waits {
 		return a.unsettled(ctx)
@@ -274,13 +271,7 @@ func (a *applying) idle(ctx context.Context) (done bool, err error) {
 		a.tell(Event{Step: Settling})
 	}
 	a.waits = true
-	return false, a.news.wait(ctx, wait, a.concerns)
-}
-
-// concerns tells whether something may have happened to the project. All of its
-// containers were found by the last look.
-func (a *applying) concerns(i items) bool {
-	return i.all || slices.ContainsFunc(a.found, func(c container.Container) bool { return i.names[c.ID] })
+	return false, a.e.projects.wait(ctx, a.project, a.told, wait)
 }
 
 // unsettled is the error of a project of which something is missing when ctx has

@@ -25,25 +25,24 @@ type goal interface {
 // a former run ended.
 func (r *run) converge(ctx context.Context, g goal) error {
 	for range maxLooks {
-		r.e.projects.with(r.project, func(p *project) { p.stale = false })
+		r.e.projects.with(r.project, func(p *project) { p.stale, r.told = false, p.told })
 		if err := r.find(ctx); err != nil {
 			return err
 		}
-		if done, err := g.want(ctx); err != nil || done {
+		done, err := g.want(ctx)
+		if err != nil || done {
 			return err
 		}
 		r.observe()
 		r.plan = PlanFor(r.last, r.wanted)
-		stale := r.e.projects.noteWaits(r.project, r.plan.Waits)
-		switch {
-		case len(r.plan.Groups) > 0:
-			if err := g.carriedOut(ctx, r.carryOut(ctx)); err != nil {
-				return err
-			}
-		case !stale:
-			if done, err := g.idle(ctx); err != nil || done {
-				return err
-			}
+		r.e.projects.noteWaits(r.project, r.plan.Waits)
+		if len(r.plan.Groups) > 0 {
+			err = g.carriedOut(ctx, r.carryOut(ctx))
+		} else {
+			done, err = g.idle(ctx)
+		}
+		if err != nil || done {
+			return err
 		}
 	}
 	return &Error{Code: Internal, Object: r.project, Err: fmt.Errorf("not done after %d attempts", maxLooks)}

@@ -52,10 +52,10 @@
 //
 // # The way of one exit
 //
-//	process ends -> shim -> containerd's event -> watch -> agenda of Run
-//	supervisor.look -> project of the container -> projects.tellFound: news of it, and a worker if it has none
-//	worker: next -> tend, unless a change has the project: that sees the exit by a watch of its own,
-//	        and the worker looks when it is let go
+//	process ends -> shim -> containerd's event -> watch -> projects.heard: news of its project, and a worker if it has
+//	none; of a container that is not known, supervisor.look finds out the project first
+//	worker: next -> tend, unless a change has the project: that waits for the same news, and the worker looks when
+//	        it is let go
 //	restore: converge to what the labels say: find, compare -> Changes -> the agent's report,
 //	         history.note (when it is due by its restart policy), PlanFor, carryOut
 //	the worker rests until something is due, or ends

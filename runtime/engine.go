@@ -107,8 +107,11 @@ func New(o Options) (*Engine, error) {
 	return e, nil
 }
 
-// Close ends the probes of containers. The containers go on.
-func (e *Engine) Close() { e.health.Close() }
+// Close ends the probes of containers, and hears no events any more. The containers go on.
+func (e *Engine) Close() {
+	e.health.Close()
+	e.projects.close()
+}
 
 // Changes is poked when something managed stopped, died or vanished outside of
 // Apply and Remove. Changed tells what.
@@ -117,8 +120,8 @@ func (e *Engine) Changes() <-chan struct{} { return e.changes.poked }
 // Changed returns the projects that have changed since the last call. all says
 // that there were too many to name: each may have.
 func (e *Engine) Changed() (projects []string, all bool) {
-	taken := e.changes.take()
-	return slices.Sorted(maps.Keys(taken.names)), taken.all
+	changed := e.changes.take()
+	return slices.Sorted(maps.Keys(changed)), changed[""]
 }
 
 // namespace is that of our containers in containerd.

@@ -94,7 +94,8 @@ func (s *logSources) add(ctx context.Context) (any bool, err error) {
 
 // follow adds containers as they come, until there are none any more.
 func (s *logSources) follow(ctx context.Context) error {
-	w, stop := s.e.projects.watch(s.e.within(ctx), s.r.Project, logTopics)
+	news := make(chan struct{}, 1)
+	stop := s.e.projects.events.watch(ctx, logTopics, func(string) { poke(news) })
 	defer stop()
 	for {
 		switch any, err := s.add(ctx); {
@@ -107,8 +108,7 @@ func (s *logSources) follow(ctx context.Context) error {
 			return nil
 		}
 		select {
-		case <-w.poked:
-			w.take()
+		case <-news:
 		case <-ctx.Done():
 			return nil
 		}

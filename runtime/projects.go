@@ -26,16 +26,17 @@ const endSoon = 5 * time.Second
 // together with what it waits for.
 type projects struct {
 	events   events
-	changing locks // changes of one project come one after another
+	changing locks   // changes of one project come one after another
+	unknown  *agenda // containers of which something was heard, and Run has still to find out their projects
 
-	mu      sync.Mutex
-	of      map[string]*project
-	watches map[*watch]bool
-	begin   func(*project) // starts the worker of a project; nil: Run does not run
-	looked  bool           // workers began for all that was there when Run began
-	back    chan struct{}  // closed once all of those have come to rest
-	isBack  bool           // it is closed
-	count   int            // of loads, so that no two are the same
+	mu     sync.Mutex
+	of     map[string]*project
+	deafen func()         // ends what listen began; nil: it did not
+	begin  func(*project) // starts the worker of a project; nil: Run does not run
+	looked bool           // workers began for all that was there when Run began
+	back   chan struct{}  // closed once all of those have come to rest
+	isBack bool           // it is closed
+	count  int            // of loads, so that no two are the same
 }
 
 // project is what is known of one project. All of it is guarded by projects.mu, save
@@ -46,13 +47,14 @@ type project struct {
 	changes int                // that work on it, or wait for that
 	left    bool               // LeaveAlone names it
 	news    bool               // something happened to it that no worker has seen yet
+	told    int                // how often something happened to it
 	due     time.Time          // when a worker has to look without news; zero: at no time
 	worker  bool               // there is one
 	resting bool               // which only waits until something is due, or for news
 	end     context.CancelFunc // ends what the worker does; nil: it does nothing
 	settled chan struct{}      // closed when any of these changes; nil: nobody waits for that
 
-	known     []string            // ids of all its containers; nil: not known
+	known     []string            // ids of its containers; nil: not known
 	more      bool                // it may have more containers than known
 	waits     []Wait              // by the last plan
 	stale     bool                // they may have come since the last look began
@@ -65,8 +67,7 @@ type project struct {
 
 func newProjects(e events) *projects {
 	return &projects{
-		events: e, changing: newLocks(), back: make(chan struct{}),
-		of: make(map[string]*project), watches: make(map[*watch]bool),
+		events: e, changing: newLocks(), unknown: newAgenda(), back: make(chan struct{}), of: make(map[string]*project),
 	}
 }
 
@@ -144,12 +145,31 @@ func (ps *projects) await(ctx context.Context, p *project, ready func() bool) er
 	return nil
 }
 
+// listen hears what happens to containers, until close.
+func (ps *projects) listen() {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	if ps.deafen == nil {
+		ps.deafen = ps.events.watch(context.Background(), projectTopics, ps.heard) // ends with close
+	}
+}
+
+func (ps *projects) close() {
+	ps.mu.Lock()
+	deafen := ps.deafen
+	ps.mu.Unlock()
+	if deafen != nil {
+		deafen()
+	}
+}
+
 // supervise has begin start workers from now on; nil: none.
 func (ps *projects) supervise(begin func(*project)) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	ps.begin = begin
 	if begin == nil {
+		ps.tellAll() // Run may have been about to
 		return
 	}
 	for _, p := range ps.of { // a former Run has missed what happened since
@@ -245,47 +265,64 @@ func (ps *projects) take(ctx context.Context, name string) (letGo func(*made), e
 // decide ends what LeaveAlone began.
 func (p *project) decide() { p.news, p.left = p.news || p.left, false }
 
+// wait waits until something has happened to a project since it was told that often, but
+// not longer than d. The error is that of ctx.
+func (ps *projects) wait(ctx context.Context, name string, told int, d time.Duration) error {
+	resting, wake := context.WithTimeout(ctx, d)
+	defer wake()
+	ps.with(name, func(p *project) {
+		_ = ps.await(resting, p, func() bool { return p.told != told }) // when the time is up, that is as good
+	})
+	return ctx.Err()
+}
+
 // tell says that something has happened to a project, such as a change of health.
 func (ps *projects) tell(name string) { ps.with(name, ps.tellLocked) }
 
+// tellLocked needs mu.
 func (ps *projects) tellLocked(p *project) {
 	p.news = true
-	for w := range ps.watches {
-		if w.project == p.name {
-			w.addAll()
-		}
+	p.told++
+	ps.settle(p)
+}
+
+// tellAll needs mu.
+func (ps *projects) tellAll() {
+	for _, p := range ps.of {
+		ps.tellLocked(p)
 	}
 }
 
-// tellFound says that something has happened to containers of projects, by name; true
-// says that one may have containers that are not known. all adds all that are known
-// already. Those that watch have the same events.
-func (ps *projects) tellFound(names map[string]bool, all bool) {
+// heard says that something has happened to a container; "": perhaps to any. Where its
+// project is not known, Run finds that out.
+func (ps *projects) heard(id string) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	concerned := maps.Collect(maps.All(names))
-	if all {
-		for name := range ps.of {
-			concerned[name] = true
+	if id == "" && ps.begin == nil {
+		ps.tellAll() // nobody else does
+	}
+	for _, p := range ps.of {
+		if slices.Contains(p.known, id) {
+			ps.tellLocked(p)
+			return
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(concerned)) {
-		p := ps.get(name)
-		p.news, p.more = true, p.more || concerned[name]
-		ps.settle(p)
+	ps.unknown.add(id)
+}
+
+// tellFound says that something has happened to projects, which may have containers that
+// are not known; all: to any other project as well.
+func (ps *projects) tellFound(names []string, all bool) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	for _, name := range names {
+		ps.get(name).more = true
+		ps.tellLocked(ps.of[name])
 	}
 	if all {
+		ps.tellAll()
 		ps.looked = true
 		ps.noteBack() // there may be no project
-	}
-}
-
-// tellContainer puts a container on the agendas of all that watch.
-func (ps *projects) tellContainer(id string) {
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	for w := range ps.watches {
-		w.add(id)
 	}
 }
 
@@ -296,43 +333,30 @@ func (ps *projects) tellWaiting(p *project) {
 		other.stale = other.stale || other != p
 		if other != p && len(other.waits) > 0 {
 			ps.tellLocked(other)
-			ps.settle(other)
 		}
 	}
 }
 
-// noteWaits notes what the replicas of a project wait for. stale says that it may have
-// come since the look began that led to waits.
-func (ps *projects) noteWaits(name string, waits []Wait) (stale bool) {
+// noteWaits notes what the replicas of a project wait for. Where that may have come since
+// the look began that led to waits, another one follows.
+func (ps *projects) noteWaits(name string, waits []Wait) {
 	ps.with(name, func(p *project) {
 		p.waits = waits
-		stale = len(waits) > 0 && p.stale
-	})
-	return stale
-}
-
-// ownerOf is the project of a container; "" where no worker has found it.
-func (ps *projects) ownerOf(id string) string {
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	for name, p := range ps.of {
-		if slices.Contains(p.known, id) {
-			return name
+		if len(waits) > 0 && p.stale {
+			ps.tellLocked(p)
 		}
-	}
-	return ""
+	})
 }
 
-// noteFound notes the containers that a worker found, forgets others, and returns their ids.
-func (ps *projects) noteFound(p *project, found []container.Container) (known []string) {
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	p.known = make([]string, 0, len(found))
-	for _, c := range found {
-		p.known = append(p.known, c.ID)
-	}
-	maps.DeleteFunc(p.histories, func(id string, _ *history) bool { return !slices.Contains(p.known, id) })
-	return p.known
+// noteFound notes the containers of a project that were found, and forgets others.
+func (ps *projects) noteFound(name string, found []container.Container) {
+	ps.with(name, func(p *project) {
+		p.known = make([]string, 0, len(found))
+		for _, c := range found {
+			p.known = append(p.known, c.ID)
+		}
+		maps.DeleteFunc(p.histories, func(id string, _ *history) bool { return !slices.Contains(p.known, id) })
+	})
 }
 
 func (p *project) history(id string) *history {

@@ -34,6 +34,7 @@ type run struct {
 	read  bool                  // found is what was just read, without states; the next look only asks for these
 	found []container.Container // by the last look, in order
 	last  Observed              // by it
+	told  int                   // how often something had happened to the project when it began
 	plan  Plan                  // that followed
 
 	filling sync.Mutex // one container at a time fills volumes, of which two may mount the same
@@ -81,7 +82,12 @@ func (r *run) find(ctx context.Context) error {
 	return nil
 }
 
-func (r *run) take(own []container.Container) { r.found = inOrder(own) }
+// take notes the containers of the project, before anybody asks what they do: of what
+// happens to them from now on, the project is told.
+func (r *run) take(own []container.Container) {
+	r.found = inOrder(own)
+	r.e.projects.noteFound(r.project, own)
+}
 
 // observe adds to the containers that were found what else there is.
 func (r *run) observe() {
@@ -249,6 +255,7 @@ func (r *run) create(ctx context.Context, s Step) error {
 		return fail(Internal, r.object(s), errors.New("its configuration is unknown"))
 	}
 	r.note(func() { set(&r.fresh, s.Container) })
+	r.e.projects.with(r.project, func(p *project) { p.known = append(p.known, s.Container) })
 	if slices.ContainsFunc(config.Service.Mounts, func(m compose.Mount) bool { return m.Volume != "" }) {
 		r.filling.Lock()
 		defer r.filling.Unlock()

@@ -3,6 +3,7 @@ package runtime
 import (
 	"context"
 	"errors"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -36,20 +37,19 @@ const (
 // when nothing happens, save every few seconds at what the device resolves names with.
 func (e *Engine) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(e.within(ctx))
-	w, stop := e.projects.watch(ctx, "", supervisorTopics)
-	defer stop()
 	var beside sync.WaitGroup
 	defer beside.Wait()
-	s := &supervisor{e: e, news: w.agenda, missed: true, turns: make(chan struct{}, abreast)}
+	s := &supervisor{e: e, missed: true, turns: make(chan struct{}, abreast)}
 	defer s.working.Wait()
 	e.projects.supervise(func(p *project) { s.working.Go(func() { s.work(ctx, p) }) })
 	defer e.projects.supervise(nil)
+	e.projects.listen()
 	beside.Go(func() {
-		s.keep(ctx, "watch the network", func() error { return e.networks.Run(ctx, w.addAll) })
+		s.keep(ctx, "watch the network", func() error { return e.networks.Run(ctx, func() { e.projects.heard("") }) })
 	})
 	beside.Go(func() { s.keep(ctx, "answer DNS queries", func() error { return e.networks.Serve(ctx) }) })
 	beside.Go(func() {
-		s.keep(ctx, "watch shims", func() error { return e.containers.WatchShims(ctx, e.projects.tellContainer) })
+		s.keep(ctx, "watch shims", func() error { return e.containers.WatchShims(ctx, e.projects.heard) })
 	})
 	beside.Go(func() { s.removeLeftovers(ctx) })
 	defer cancel()
@@ -71,7 +71,7 @@ func (e *Engine) Run(ctx context.Context) error {
 		case <-files.C:
 			work = e.networks.RefreshFiles
 		case <-again.C:
-		case <-w.poked:
+		case <-e.projects.unknown.poked:
 		}
 		now := time.Now()
 		e.busy.Store(&now)
@@ -148,7 +148,6 @@ func (e *Engine) Back() <-chan struct{} { return e.projects.back }
 // bring them back.
 type supervisor struct {
 	e        *Engine
-	news     *agenda
 	missed   bool // the next look has to be at everything
 	failures int  // looks in a row that failed
 
@@ -163,41 +162,37 @@ type tended struct {
 	rest     time.Time                    // not to be tended before, after failures
 }
 
-// look has those projects tended that something has happened to, and does not wait for
-// them: one that waits for something keeps no other from being brought back. Where that
-// fails, the next look is at everything, after a wait.
+// look has those projects tended whose containers something has happened to, and does
+// not wait for them: one that waits for something keeps no other from being brought back.
+// Where that fails, the next look is at everything, after a wait.
 func (s *supervisor) look(ctx context.Context) (wait time.Duration) {
-	wait = s.try(ctx, &s.failures, func() error {
-		news := s.news.take()
-		s.missed = s.missed || news.all
-		concerned, err := s.concerned(ctx, news.names)
-		if err == nil {
-			s.e.projects.tellFound(concerned, s.missed)
+	return s.try(ctx, &s.failures, func() error {
+		containers := s.e.projects.unknown.take()
+		all := s.missed || containers[""]
+		s.missed = true
+		concerned, err := s.concerned(ctx, containers, all)
+		if err != nil {
+			return err
 		}
-		return err
+		s.e.projects.tellFound(slices.Sorted(maps.Keys(concerned)), all)
+		s.missed = false
+		return nil
 	}, "cannot supervise containers")
-	s.missed = wait > 0
-	return wait
 }
 
-// concerned are the projects of containers; of all containers where events were missed.
-// True says of one that it may have containers that are not known.
-func (s *supervisor) concerned(ctx context.Context, containers map[string]bool) (map[string]bool, error) {
-	if s.missed {
+// concerned are the projects of containers, or of all.
+func (s *supervisor) concerned(ctx context.Context, containers map[string]bool, all bool) (map[string]bool, error) {
+	if all {
 		return s.e.containers.Projects(ctx)
 	}
 	found := make(map[string]bool)
 	for id := range containers {
-		owner := s.e.projects.ownerOf(id)
-		unknown := owner == ""
-		if unknown {
-			var err error
-			if owner, err = s.e.containers.ProjectOf(ctx, id); err != nil {
-				return nil, err
-			}
+		owner, err := s.e.containers.ProjectOf(ctx, id)
+		if err != nil {
+			return nil, err
 		}
 		if owner != "" { // else it is not ours, or whoever deleted it tells of its project
-			found[owner] = found[owner] || unknown
+			found[owner] = true
 		}
 	}
 	return found, nil
@@ -273,7 +268,7 @@ type restoring struct {
 // want wants what the labels of the containers say. Some rest until they are due by their
 // restart policy.
 func (g *restoring) want(context.Context) (done bool, err error) {
-	g.known = g.e.projects.noteFound(g.p, g.found)
+	g.e.projects.with(g.project, func(p *project) { g.known = p.known })
 	g.compare()
 	g.due = time.Time{}
 	if len(g.found) == 0 {

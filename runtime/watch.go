@@ -10,6 +10,7 @@ import (
 
 	eventsapi "github.com/containerd/containerd/api/events"
 	containerdevents "github.com/containerd/containerd/v2/core/events"
+	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/containerd/typeurl/v2"
 	"google.golang.org/protobuf/types/known/emptypb"
 
@@ -20,23 +21,13 @@ const (
 	// probeTopic is an event of our own: once it comes back, the subscription is live.
 	probeTopic = "/margolite/probe"
 
-	// Topics of the events needed to apply a project, to supervise all projects, and to
-	// follow logs.
-	applyTopics      = "/tasks/(exit|oom|delete)"
-	supervisorTopics = applyTopics + "|/containers/create"
-	logTopics        = "/tasks/(start|delete)|/containers/delete"
+	// Topics of the events needed to know when to look at a project, and to follow logs.
+	projectTopics = "/tasks/(exit|oom|delete)|/containers/create"
+	logTopics     = "/tasks/(start|delete)|/containers/delete"
 
 	probeEvery     = 50 * time.Millisecond
 	subscribeAgain = time.Second
 )
-
-// watch puts on its agenda the containers of which an event of its topics came,
-// and everything when something else has happened to its project, such as a change of
-// health, and whenever an event may have been missed.
-type watch struct {
-	*agenda
-	project string // "": all of them, which have workers to be told
-}
 
 // events are those of containerd.
 type events struct {
@@ -45,54 +36,29 @@ type events struct {
 	logger    *slog.Logger
 }
 
-// watch starts to watch. stop ends that, and has to be called.
-func (ps *projects) watch(ctx context.Context, project, topics string) (w *watch, stop func()) {
-	w = &watch{agenda: newAgenda(), project: project}
-	ps.mu.Lock()
-	ps.watches[w] = true
-	ps.mu.Unlock()
-	ctx, cancel := context.WithCancel(ctx)
+// watch calls heard with the container of each event of the topics until stop is called,
+// and with "" where that is not known and where events may have been missed.
+func (e events) watch(ctx context.Context, topics string, heard func(container string)) (stop func()) {
+	ctx, cancel := context.WithCancel(namespaces.WithNamespace(ctx, e.namespace))
 	var subscribed sync.WaitGroup
 	subscribed.Go(func() {
 		for ctx.Err() == nil {
-			if err := ps.events.subscribe(ctx, topics, w.agenda); err != nil && ctx.Err() == nil {
-				ps.events.logger.Debug("subscribing to events again", "error", err)
+			if err := e.subscribe(ctx, topics, heard); err != nil && ctx.Err() == nil {
+				e.logger.Debug("subscribing to events again", "error", err)
 			}
 			pause(ctx, subscribeAgain)
 		}
 	})
-	return w, func() {
+	return func() {
 		cancel()
 		subscribed.Wait()
-		ps.mu.Lock()
-		defer ps.mu.Unlock()
-		delete(ps.watches, w)
 	}
 }
 
-// wait returns when something is on the agenda that concerns the caller, after d,
-// or with an error when ctx is done.
-func (w *watch) wait(ctx context.Context, d time.Duration, concerns func(items) bool) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	for {
-		select {
-		case <-w.poked:
-			if concerns(w.take()) {
-				return nil
-			}
-		case <-timer.C:
-			return nil
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-}
-
-// subscribe puts the container of each event on an agenda until the stream breaks.
-// The stream says nothing when it begins to listen, so an event of our own is sent
-// until it arrives; anything may have happened before that.
-func (e events) subscribe(ctx context.Context, topics string, agenda *agenda) error {
+// subscribe is watch until the stream breaks. The stream says nothing when it begins to
+// listen, so an event of our own is sent until it arrives; anything may have happened
+// before that.
+func (e events) subscribe(ctx context.Context, topics string, heard func(container string)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	service := e.client.EventService()
@@ -106,15 +72,13 @@ func (e events) subscribe(ctx context.Context, topics string, agenda *agenda) er
 		case event := <-envelopes:
 			container, exec := subject(event)
 			switch {
-			case event.Topic == probeTopic && !live:
+			case event.Topic == probeTopic && live:
+			case event.Topic == probeTopic:
 				live = true
 				probe.Stop()
-				agenda.addAll()
-			case event.Topic == probeTopic:
-			case container == "":
-				agenda.addAll()
+				heard("")
 			case exec == "": // the end of a probe or a hook is known to who started it
-				agenda.add(container)
+				heard(container)
 			}
 		case <-probe.C:
 			if live {
