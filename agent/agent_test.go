@@ -25,6 +25,7 @@ import (
 	"github.com/margolite/margolite/policy"
 	"github.com/margolite/margolite/runtime"
 	"github.com/margolite/margolite/runtime/compose"
+	"github.com/margolite/margolite/runtime/container"
 	"github.com/margolite/margolite/runtime/image"
 	"github.com/margolite/margolite/store"
 )
@@ -990,7 +991,9 @@ func (f *fakeRuntime) Apply(ctx context.Context, p *runtime.Project, _ runtime.A
 	f.seen("before apply " + p.Labels["revision"])
 	f.projects[p.Name] = &runtime.ObservedProject{
 		Name: p.Name, Labels: p.Labels,
-		Containers: []runtime.ObservedContainer{{Service: "web", Image: p.Labels["revision"], State: runtime.Running}},
+		Containers: []runtime.ObservedContainer{{
+			Container: container.Container{Image: p.Labels["revision"], State: runtime.Running, Labels: container.Labels{Service: "web"}},
+		}},
 	}
 	f.seen("apply " + p.Labels["revision"])
 	close(f.more)

@@ -84,8 +84,8 @@ func (r *reconciler) foundImages(ctx context.Context, project string) map[string
 	images := map[string]digest.Digest{}
 	for _, c := range p.Containers {
 		_, pin, _ := strings.Cut(c.Image, "@")
-		if d := digest.Digest(pin); c.ImageRef != "" && d.Validate() == nil {
-			images[c.ImageRef] = d
+		if d := digest.Digest(pin); c.Labels.Image != "" && d.Validate() == nil {
+			images[c.Labels.Image] = d
 		}
 	}
 	return images

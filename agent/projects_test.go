@@ -123,14 +123,14 @@ func (m *machine) Prune(context.Context, runtime.Keep) ([]string, error) {
 // trial is a machine with a project of two replicas and a job, and one of a deployment.
 func trial() *machine {
 	web := func(number int, state runtime.State) runtime.ObservedContainer {
-		return runtime.ObservedContainer{ID: "w", Service: "web", Number: number, State: state}
+		return runtime.ObservedContainer{Container: container.Container{ID: "w", State: state, Labels: container.Labels{Service: "web", Number: number}}}
 	}
 	m := &machine{fakeRuntime: newFakeRuntime()}
 	m.projects = map[string]*runtime.ObservedProject{
 		"managed": {Name: "managed", Labels: map[string]string{"io.margo.deployment": first}, Containers: []runtime.ObservedContainer{web(1, runtime.Running)}},
 		"trial": {Name: "trial", Containers: []runtime.ObservedContainer{
 			web(1, runtime.Stopped), web(2, runtime.Running), web(3, runtime.Running),
-			{ID: "j", Service: "job", Number: 1, State: runtime.Done},
+			{Container: container.Container{ID: "j", State: runtime.Done, Labels: container.Labels{Service: "job", Number: 1}}},
 		}},
 	}
 	return m

@@ -9,6 +9,7 @@ import (
 	"github.com/margolite/margolite/agent"
 	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/runtime"
+	"github.com/margolite/margolite/runtime/container"
 	"github.com/margolite/margolite/runtime/health"
 )
 
@@ -17,7 +18,10 @@ func (f *fakeRuntime) becomes(project string, change func(*runtime.ObservedConta
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	c := &f.projects[project].Containers[0]
-	*c = runtime.ObservedContainer{Service: c.Service, Number: 1, Image: c.Image, State: runtime.Running, Started: time.Now()}
+	*c = runtime.ObservedContainer{
+		Container: container.Container{Image: c.Image, State: runtime.Running, Labels: container.Labels{Service: c.Service, Number: 1}},
+		Started:   time.Now(),
+	}
 	change(c)
 	f.ended = append(f.ended, project)
 	f.poke()

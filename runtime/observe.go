@@ -43,46 +43,24 @@ type ObservedProject struct {
 
 // ObservedContainer is one container of a project.
 type ObservedContainer struct {
-	ID        string
-	Service   string
-	Number    int
-	Hash      string // of its configuration
-	Image     string // repository@digest
-	ImageRef  string // as the Compose file spells it
-	Address   string // the first it has
-	Networks  []ObservedAddress
-	Ports     []string             // as 0.0.0.0:8080->80/tcp
-	DependsOn []compose.Dependency // services that have to be there before it starts
-	State     State
-	ExitCode  int // when Stopped
+	container.Container          // with a State that may be Done, as well
+	Address             string   // the first it has
+	Ports               []string // as 0.0.0.0:8080->80/tcp
 	// Restarting says of one that is Stopped that its restart policy brings it back.
 	Restarting bool
-	ExitedAt   time.Time
-	Pid        int // when Running, Paused or Unresponsive
-	Created    time.Time
 	Started    time.Time     // zero unless Running
 	Restarts   int           // by this process, since the container last ran well
 	Restarted  int           // by this process, in all
-	Name       string        // container_name; empty: <project>-<service>-<number>
 	Health     health.Status // without State where nothing checks it
 	Waiting    string        // what it waits for before it is started
 	Undecided  bool          // and that has not failed so far
 
-	// Recorded says that Done is in the container's labels, and survives a reboot.
-	Recorded bool
 	// Astray says that it runs outside its sandbox: the sandbox was made anew
 	// after the container started.
 	Astray bool
 	// Hooked says that the process that runs had the commands that are to run
 	// after its start.
 	Hooked bool
-}
-
-// ObservedAddress is where a container is on one network.
-type ObservedAddress struct {
-	Network  string // its name on the device
-	Address  string // without IPv4: empty
-	Address6 string // without IPv6: empty
 }
 
 // Replica is the instance of a service that the container is for.
@@ -129,22 +107,8 @@ func (e *Engine) observeProject(name string, list []container.Container) Observe
 }
 
 func (e *Engine) observe(c container.Container) ObservedContainer {
-	found := ObservedContainer{
-		ID:        c.ID,
-		Service:   c.Labels.Service,
-		Number:    c.Labels.Number,
-		Hash:      c.Labels.Hash,
-		Image:     c.Image,
-		ImageRef:  c.Labels.Image,
-		DependsOn: c.Labels.DependsOn,
-		State:     stateOf(c),
-		ExitCode:  c.ExitCode,
-		ExitedAt:  c.ExitedAt,
-		Pid:       c.Pid,
-		Created:   c.Created,
-		Name:      c.Labels.Name,
-		Recorded:  c.Labels.Exited,
-	}
+	found := ObservedContainer{Container: c}
+	found.State = stateOf(c)
 	e.projects.with(c.Labels.Project, func(p *project) {
 		found.Restarts, found.Restarted = p.histories[c.ID].restarts()
 		if i := slices.IndexFunc(p.waits, func(w Wait) bool { return w.Replica == found.Replica() }); i >= 0 && !found.active() {
@@ -153,9 +117,7 @@ func (e *Engine) observe(c container.Container) ObservedContainer {
 	})
 	found.Restarting = found.State == Stopped && c.Labels.Restart.After(c.ExitCode, found.Restarts)
 	for _, a := range c.Labels.Sandbox.Attached {
-		at := ObservedAddress{Network: a.Network.Name, Address: addressText(a.Address), Address6: addressText(a.Address6)}
-		found.Networks = append(found.Networks, at)
-		found.Address = cmp.Or(found.Address, at.Address, at.Address6)
+		found.Address = cmp.Or(found.Address, addressText(a.Address), addressText(a.Address6))
 	}
 	for _, p := range c.Labels.Ports {
 		found.Ports = append(found.Ports, p.String())

@@ -95,7 +95,7 @@ networks:
 	if c["web"].Address != "10.99.7.20" || c["db"].Address != "10.99.7.128" {
 		t.Errorf("web is at %s, db at %s", c["web"].Address, c["db"].Address)
 	}
-	if n := c["web"].Networks; len(n) != 1 || n[0].Network != "fixed_lan" || n[0].Address != "10.99.7.20" {
+	if n := c["web"].Sandbox.Attached; len(n) != 1 || n[0].Network.Name != "fixed_lan" || n[0].Address.String() != "10.99.7.20" {
 		t.Errorf("networks %v", n)
 	}
 	if hosts := r.inside(c["web"], "cat /etc/hosts") + "\n"; !strings.Contains(hosts, "10.99.7.128\tdb\tdb.plant\tthe-db\tfixed-db-1\tstore\n") {
@@ -128,8 +128,8 @@ func TestNetworksSharedByProjects(t *testing.T) {
 		r.apply(e, load("owner", "server", false))
 		r.apply(e, load("user", "client", true))
 		server, client := r.containers(e, "owner")["server"], r.containers(e, "user")["client"]
-		if server.Networks[0].Network != "plant" || client.Networks[0].Network != "plant" || server.Address == client.Address {
-			t.Errorf("server at %v, client at %v", server.Networks, client.Networks)
+		if server.Sandbox.Attached[0].Network.Name != "plant" || client.Sandbox.Attached[0].Network.Name != "plant" || server.Address == client.Address {
+			t.Errorf("server at %v, client at %v", server.Sandbox.Attached, client.Sandbox.Attached)
 		}
 		reach := func(from runtime.ObservedContainer, to string) {
 			t.Helper()

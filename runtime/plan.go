@@ -246,7 +246,7 @@ func (p *planner) swap(s WantedService) []Step {
 	c := p.o.container(s.Container)
 	if c != nil {
 		state = c.State
-		if c.State == Done && !c.Recorded {
+		if c.State == Done && !c.Exited {
 			steps = append(steps, c.step(RecordDone))
 		}
 		if !slices.Equal(c.DependsOn, s.DependsOn) {

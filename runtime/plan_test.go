@@ -9,6 +9,7 @@ import (
 
 	"github.com/margolite/margolite/runtime"
 	"github.com/margolite/margolite/runtime/compose"
+	"github.com/margolite/margolite/runtime/container"
 	"github.com/margolite/margolite/runtime/health"
 )
 
@@ -35,7 +36,7 @@ func wanted(containers ...string) runtime.Wanted {
 func observed(state runtime.State, ids ...string) []runtime.ObservedContainer {
 	var list []runtime.ObservedContainer
 	for _, id := range ids {
-		c := runtime.ObservedContainer{ID: id, Service: "db", Number: 1, State: state}
+		c := runtime.ObservedContainer{Container: container.Container{ID: id, State: state, Labels: container.Labels{Service: "db", Number: 1}}}
 		if id[0] == 'w' {
 			c.Service, c.DependsOn = "web", onDB
 		}
@@ -174,7 +175,7 @@ func TestPlan(t *testing.T) {
 		{
 			name: "a one-shot service that is done stays done",
 			observed: with(complete(observed(runtime.Running, "d1"), observed(runtime.Done, "w1")), func(o *runtime.Observed) {
-				o.Containers[1].Recorded = true
+				o.Containers[1].Exited = true
 			}),
 			wanted: wanted("d1", "w1"),
 		},
@@ -276,7 +277,7 @@ func TestPlanHonoursConditions(t *testing.T) {
 	type change = func(db *runtime.ObservedContainer, s *runtime.WantedService)
 	in := func(state runtime.State, code int) change {
 		return func(db *runtime.ObservedContainer, s *runtime.WantedService) {
-			db.State, db.ExitCode, db.Recorded, s.Resting = state, code, true, true
+			db.State, db.ExitCode, db.Exited, s.Resting = state, code, true, true
 		}
 	}
 	fares := func(state health.State) change {

@@ -163,7 +163,7 @@ func (r *rig) verify(e *runtime.Engine, p *runtime.Project, services map[string]
 			case c.Astray:
 				say("%s is outside its sandbox", key)
 			case !slices.Equal(networksOf(c), named(p, s.networks)):
-				say("%s is on %v, want %v", key, c.Networks, s.networks)
+				say("%s is on %v, want %v", key, networksOf(c), s.networks)
 			case (len(c.Ports) > 0) != s.published():
 				say("%s has ports %q", key, c.Ports)
 			}
@@ -181,8 +181,8 @@ func (r *rig) verify(e *runtime.Engine, p *runtime.Project, services map[string]
 // networksOf are the names of the networks that a container is on.
 func networksOf(c runtime.ObservedContainer) []string {
 	var names []string
-	for _, n := range c.Networks {
-		names = append(names, n.Network)
+	for _, n := range c.Sandbox.Attached {
+		names = append(names, n.Network.Name)
 	}
 	return slices.Sorted(slices.Values(names))
 }

@@ -55,7 +55,7 @@ volumes: {data: {}}
 		r.eventually("a service that always runs is restarted again and again", func() bool { return runs("always") >= 4 })
 		r.eventually("a service is restarted after failures, as often as it says", func() bool { return runs("twice") == 3 && state("twice") == runtime.Stopped })
 		r.eventually("a service without policy stays down", func() bool { return state("never") == runtime.Stopped })
-		r.eventually("a job that ended well is recorded", func() bool { return r.containers(e, "policy")["job"].Recorded })
+		r.eventually("a job that ended well is recorded", func() bool { return r.containers(e, "policy")["job"].Exited })
 		if n := runs("never"); n != 1 {
 			t.Errorf("the service without policy ran %d times", n)
 		}

@@ -145,8 +145,8 @@ const (
 
 // Container is one container as found in containerd.
 type Container struct {
-	ID       string
-	Labels   Labels
+	ID string
+	Labels
 	Image    string // record in containerd's image store
 	Created  time.Time
 	State    State

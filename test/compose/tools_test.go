@@ -237,9 +237,9 @@ func (d *device) nerdctlInspect(t *testing.T, nerdctl tool, all map[string]runti
 	for _, n := range got.NetworkSettings.Networks {
 		addresses[n.IPAddress] = true
 	}
-	for _, n := range web.Networks {
-		if !addresses[n.Address] {
-			t.Errorf("address %s on %s is missing: %+v", n.Address, n.Network, got.NetworkSettings.Networks)
+	for _, n := range web.Sandbox.Attached {
+		if !addresses[n.Address.String()] {
+			t.Errorf("address %s on %s is missing: %+v", n.Address, n.Network.Name, got.NetworkSettings.Networks)
 		}
 	}
 }
