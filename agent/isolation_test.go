@@ -7,7 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/margolite/margolite/agent"
 	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/policy"
+	"github.com/margolite/margolite/runtime"
 )
 
 // numbered is the id of the n-th deployment of a test.
@@ -184,4 +187,74 @@ func TestASlowRegistryDoesNotKeepWhatNobodyNeeds(t *testing.T) {
 	s.publish(3, map[string]string{second: document(second, "9.0.0")})
 	s.eventually("what the removed deployment needed is dropped", func() bool { return s.runtime.count("prune") > pruned })
 	s.eventually("the other one goes on", func() bool { return strings.Contains(s.reasonOf(second), "41 bytes a minute") })
+}
+
+// ids in the order in which fakeWFM lists them.
+const (
+	early  = "00000000-0000-4000-8000-000000000001"
+	middle = "00000000-0000-4000-8000-000000000002"
+	late   = "00000000-0000-4000-8000-000000000003"
+)
+
+func byManifest(s *site) { s.gate.order = policy.OrderManifest }
+
+// Deployments are changed in the order of the manifest; one that failed holds nobody
+// up, and one that waits says for whom.
+func TestDeploymentsAreChangedInTheOrderOfTheManifest(t *testing.T) {
+	simulated(t, func(s *site) {
+		rarely(s)
+		byManifest(s)
+		s.reports = agent.Reports{Reasons: true}
+	}, func(t *testing.T, s *site) {
+		s.runtime.fail("fetch 1.0.0", runtime.Unreachable) // that of the first one alone
+		s.publish(1, map[string]string{early: document(early, "1.0.0"), middle: document(middle, "2.0.0"), late: document(late, "3.0.0")})
+		s.reason(middle, "after deployment "+early)
+		s.reason(late, "after deployment "+middle)
+		if running := s.runtime.running(); len(running) > 0 {
+			t.Errorf("running is %q", running)
+		}
+		s.restart() // the order is that of the records
+		s.reason(late, "after deployment "+middle)
+		s.heardError(late, "WAITS_FOR_TURN")
+
+		s.runtime.fail("fetch 1.0.0", runtime.InvalidPackage)
+		s.sync()
+		s.heard(middle, "pending@1", "pending@1", "installing@1", "installed@1")
+		s.heard(late, "pending@1", "pending@1", "installing@1", "installed@1")
+		s.heardError(early, "INVALID_PACKAGE")
+	})
+}
+
+// A new manifest has a new order also for what waits since the one before.
+func TestTheOrderIsThatOfTheNewestManifest(t *testing.T) {
+	s := newSite(t, byManifest)
+	s.runtime.fail("fetch 2.0.0", runtime.Unreachable)
+	s.publish(1, map[string]string{middle: document(middle, "2.0.0")})
+	s.reason(middle, "2.0.0")
+	s.publish(2, map[string]string{early: document(early, "1.0.0"), middle: document(middle, "2.0.0"), late: document(late, "3.0.0")})
+	s.heard(early, "pending@2", "installing@2", "installed@2")
+	s.reason(late, "after deployment "+middle)
+	s.publish(3, map[string]string{late: document(late, "3.0.0")}) // nobody waits for a removal
+	s.heard(late, "pending@2", "installing@3", "installed@3")
+}
+
+// timeout gives a document's only component a timeout.
+func timeout(doc, timeout string) string {
+	return strings.Replace(doc, "revision:", "timeout: "+timeout+", revision:", 1)
+}
+
+// What the WFM gives as timeout is bounded by the device, which says so.
+func TestAD08TheTimeoutIsBoundedByTheDevice(t *testing.T) {
+	var l log
+	s := newSite(t, func(s *site) {
+		s.maxTimeout = 100 * time.Millisecond
+		logged(&l)(s)
+	})
+	s.runtime.block("apply 1.0.0")
+	s.publish(1, map[string]string{first: timeout(document(first, "1.0.0"), "999999m")})
+	s.heard(first, "pending@1", "installing@1", "failed@1")
+	s.heardError(first, "TIMEOUT")
+	if said := l.String(); !strings.Contains(said, "timeout shortened") || !strings.Contains(said, "timeout=16666h39m0s") || !strings.Contains(said, "maxTimeout=100ms") {
+		t.Errorf("the log says %s", said)
+	}
 }
