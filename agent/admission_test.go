@@ -11,6 +11,7 @@ import (
 	"github.com/margolite/margolite/runtime"
 	"github.com/margolite/margolite/runtime/compose"
 	"github.com/margolite/margolite/store"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // What a device does not allow fails by its name, before anything of it is
@@ -37,9 +38,7 @@ func TestWhatIsNotAllowedIsNotFetched(t *testing.T) {
 	s.made("stage 2.0.0", 0)
 	s.runtime.await(t, first+"-main 1.0.0")
 	s.stop() // the gate is asked no more
-	if want := []string{"registry.example", "plant.example"}; !slices.Equal(registries[:2], want) {
-		t.Errorf("asked were %v, want %v first: packages and images", registries, want)
-	}
+	expect.Equal(t, registries[:2], []string{"registry.example", "plant.example"}, "registries of the package and of its image")
 }
 
 // That another deployment has a network of the same name is known when it is made.
@@ -74,16 +73,15 @@ func TestWhatOthersReserveIsHeld(t *testing.T) {
 		}
 		return nil
 	})
-	expect := func(held, wanted int64) {
+	shares := func(held, wanted int64) {
 		t.Helper()
 		ask := <-asked
 		got := policy.Resources{}
 		for _, a := range ask.Services {
 			got.Memory += a.Reserved.Memory
 		}
-		if ask.Held != (policy.Resources{Memory: held}) || got.Memory != wanted {
-			t.Errorf("held is %+v and wanted %+v, want %d and %d bytes", ask.Held, got, held, wanted)
-		}
+		expect.Equal(t, ask.Held, policy.Resources{Memory: held}, "held")
+		expect.Equal(t, got.Memory, wanted, "wanted")
 		if want := (policy.Resources{CPUs: 1, Memory: 64 << 20, Storage: 1 << 30}); wanted > 0 && ask.Device != want {
 			t.Errorf("the device has %+v, want %+v", ask.Device, want)
 		}
@@ -91,7 +89,7 @@ func TestWhatOthersReserveIsHeld(t *testing.T) {
 	s.installed()
 	s.publish(2, map[string]string{first: document(first, "1.0.0"), second: document(second, "2.0.0")})
 	s.heard(second, "pending@2", "installing@2", "installed@2")
-	expect(20, 40) // and nothing of its own
+	shares(20, 40) // and nothing of its own
 	s.stop()
 	for len(asked) > 0 {
 		<-asked
@@ -99,13 +97,13 @@ func TestWhatOthersReserveIsHeld(t *testing.T) {
 	s.start()
 	s.publish(3, map[string]string{first: document(first, "1.0.0"), second: document(second, "4.0.0")})
 	s.heard(second, "pending@2", "installing@2", "installed@2", "pending@2", "installing@3", "installed@3")
-	expect(20, 60)
+	shares(20, 60)
 	for len(asked) > 0 {
 		<-asked
 	}
 	s.publish(4, map[string]string{first: document(first, "1.0.0"), second: document(second, "3.0.0")})
 	s.heard(second, "pending@2", "installing@2", "installed@2", "pending@2", "installing@3", "installed@3", "pending@3", "installing@4", "installed@4")
-	expect(0, 0) // who reserves nothing need not know of the others
+	shares(0, 0) // who reserves nothing need not know of the others
 }
 
 // What a deployment reserves is what it reserved when it was let in: files beside its
@@ -123,9 +121,8 @@ func TestWhatAChangeReservesWhenItBeginsIsHeld(t *testing.T) {
 	s.gate.close(false)
 	s.runtime.poke()
 	s.heard(first, installed...)
-	if d := s.record(); d.Desired.Summary.Reserved.Memory != 30 || d.Active.Summary.Reserved.Memory != 30 {
-		t.Errorf("the record says that it reserves %+v, and what runs %+v", d.Desired.Summary.Reserved, d.Active.Summary.Reserved)
-	}
+	expect.Equal(t, s.record().Desired.Summary.Reserved.Memory, 30, "memory that the record reserves")
+	expect.Equal(t, s.record().Active.Summary.Reserved.Memory, 30, "memory that what runs reserves")
 }
 
 // unsummarized makes of the records those of a version before summaries.
@@ -181,9 +178,7 @@ func TestWhatAnEarlierVersionStagedHoldsItsShare(t *testing.T) {
 		c := st.Deployments[i].Change
 		return c != nil && !c.Cut && len(c.Services) == 1
 	})
-	if reserved := s.record().Desired.Summary.Reserved; reserved.Memory != 40<<20 {
-		t.Errorf("the record says that it reserves %+v", reserved)
-	}
+	expect.Equal(t, s.record().Desired.Summary.Reserved.Memory, 40<<20, "memory that the record reserves")
 }
 
 // A change that waits is told of as a difference, which is looked up once: a request
@@ -207,9 +202,7 @@ func TestStatusTellsWhatAChangeDoes(t *testing.T) {
 		}
 		return st.Deployments[0].Change
 	}
-	if c := change(); c != nil {
-		t.Errorf("nothing waits, and told is of %+v", c)
-	}
+	expect.Equal(t, change(), nil, "change where nothing waits")
 	s.gate.close(true)
 	events, cancel := s.agent.Subscribe()
 	defer cancel()
@@ -234,9 +227,8 @@ func TestStatusTellsWhatAChangeDoes(t *testing.T) {
 		t.Errorf("parameters are %+v", c.Parameters)
 	}
 	change()
-	if n, wrote := s.runtime.sum("load", "fetch")-before, s.store.Writes()-writes; n != 0 || wrote != 0 {
-		t.Errorf("the status led to %d packages being loaded or fetched and %d writes, want none", n, wrote)
-	}
+	expect.Equal(t, s.runtime.sum("load", "fetch"), before, "packages loaded or fetched for the status")
+	s.wroteNothing(writes)
 
 	s.change(s.lose(s.record().Desired.Summary.Effects))
 	s.eventually("it is told again when the store has lost it", func() bool { return reflect.DeepEqual(change(), c) })

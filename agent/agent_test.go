@@ -28,6 +28,7 @@ import (
 	"github.com/margolite/margolite/runtime/container"
 	"github.com/margolite/margolite/runtime/image"
 	"github.com/margolite/margolite/store"
+	"github.com/margolite/margolite/test/expect"
 )
 
 const (
@@ -108,12 +109,8 @@ func (s *site) start() {
 	go func() { done <- s.agent.Run(ctx) }()
 	s.stop = func() {
 		cancel()
-		if err := <-done; err != nil {
-			s.t.Errorf("the agent ended with %v", err)
-		}
-		if err := s.store.Close(); err != nil {
-			s.t.Error(err)
-		}
+		expect.OK(s.t, <-done)
+		expect.OK(s.t, s.store.Close())
 		s.stop = func() {}
 	}
 }
@@ -132,17 +129,13 @@ func (s *site) settings() agent.Settings {
 // sync lets the agent poll and fails the test if that fails.
 func (s *site) sync() {
 	s.t.Helper()
-	if err := s.agent.Sync(s.t.Context()); err != nil {
-		s.t.Fatalf("sync: %v", err)
-	}
+	check(s.t, s.agent.Sync(s.t.Context()))
 }
 
 // refuses lets the agent poll and fails the test if that succeeds.
 func (s *site) refuses() {
 	s.t.Helper()
-	if err := s.agent.Sync(s.t.Context()); err == nil {
-		s.t.Error("the poll succeeded")
-	}
+	expect.ErrorWith(s.t, s.agent.Sync(s.t.Context()), "", "the poll")
 }
 
 // fullStatus is everything that the agent tells.
@@ -198,18 +191,20 @@ func (s *site) heardError(id, code string, texts ...string) {
 // made fails the test unless the runtime made a step so often.
 func (s *site) made(step string, want int) {
 	s.t.Helper()
-	if n := s.runtime.count(step); n != want {
-		s.t.Errorf("%q was done %d times, want %d", step, n, want)
-	}
+	expect.Equal(s.t, s.runtime.count(step), want, "times of %q", step)
+}
+
+// runs fails the test unless exactly these projects run.
+func (s *site) runs(want ...string) {
+	s.t.Helper()
+	expect.Equal(s.t, s.runtime.running(), want, "running")
 }
 
 // wroteNothing fails the test unless the store, which had written so often before, has written
 // no more.
 func (s *site) wroteNothing(before int64) {
 	s.t.Helper()
-	if n := s.store.Writes() - before; n != 0 {
-		s.t.Errorf("%d transactions, want none", n)
-	}
+	expect.Equal(s.t, s.store.Writes()-before, 0, "transactions")
 }
 
 // document is an ApplicationDeployment of one Compose component.
@@ -381,17 +376,13 @@ func TestWhatIsNotUnderstoodIsTold(t *testing.T) {
 	s.heard(second, "pending@1", "failed@1")
 	s.heardError(second, "INVALID_DOCUMENT", "/spec/parameters/a/valueFrom: is not known")
 	for _, want := range [][]string{{"no service reads", `parameters="[b c]"`}, {"not applied", `a.b`}, {"ignored", "/spec/replicas"}} {
-		if lines := l.with(append(want, first)...); len(lines) != 1 {
-			t.Errorf("logged with %q: %q", want, lines)
-		}
+		expect.Equal(t, len(l.with(append(want, first)...)), 1, "lines of log with %q", want)
 	}
 	told := func() bool {
 		st := s.fullStatus()
 		return slices.ContainsFunc(st.Deployments, func(d control.Deployment) bool { return d.ID == first && slices.Equal(d.Unread, []string{"b", "c"}) })
 	}
-	if !told() {
-		t.Errorf("the status is %+v", s.fullStatus())
-	}
+	expect.Equal(t, told(), true, "status tells what is not read")
 	s.restart()
 	s.eventually("the status tells it again", told)
 }
@@ -1122,5 +1113,20 @@ func check(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// conflict expects a refusal for what is so now, with a text.
+func conflict(t testing.TB, err error, text string) {
+	t.Helper()
+	expect.Error(t, err, control.ErrConflict, "refusal")
+	expect.ErrorWith(t, err, text, "refusal")
+}
+
+// within expects a number of at least and at most so many.
+func within(t testing.TB, n, least, most int, what string, args ...any) {
+	t.Helper()
+	if n < least || n > most {
+		t.Errorf("%s: got %d, want %d to %d", fmt.Sprintf(what, args...), n, least, most)
 	}
 }

@@ -2,7 +2,6 @@ package agent_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -19,6 +18,7 @@ import (
 	"github.com/margolite/margolite/policy"
 	"github.com/margolite/margolite/runtime"
 	"github.com/margolite/margolite/store"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // ruled lets a site begin with rules.
@@ -50,13 +50,9 @@ func (s *site) record() store.Deployment { return s.deployment(first) }
 // container was changed.
 func (s *site) untouched(revision string, changes ...string) {
 	s.t.Helper()
-	if got := s.runtime.running(); !slices.Equal(got, []string{first + "-main " + revision}) {
-		s.t.Errorf("running is %v, want %s", got, revision)
-	}
+	s.runs(first + "-main " + revision)
 	for _, c := range changes {
-		if n := s.runtime.count(c); n != 0 {
-			s.t.Errorf("%q was done %d times", c, n)
-		}
+		s.made(c, 0)
 	}
 }
 
@@ -81,9 +77,7 @@ func TestPOL06POL07AnUpdateWaitsForItsApproval(t *testing.T) {
 	s.heard(second, "pending@3", "installing@3", "installed@3", "pending@3") // its removal waits, too
 
 	// The answer to one revision is none to the next, nor to the one before.
-	if err := s.answer(s.agent.Approve, b, ""); !errors.Is(err, control.ErrConflict) {
-		t.Errorf("what is not known was approved: %v", err)
-	}
+	expect.Error(t, s.answer(s.agent.Approve, b, ""), control.ErrConflict, "approval of what is not known")
 	s.gate.close(true)
 	s.approve(a)
 	s.reason(first, "the gate is closed")
@@ -92,9 +86,7 @@ func TestPOL06POL07AnUpdateWaitsForItsApproval(t *testing.T) {
 	s.gate.close(false)
 	s.runtime.poke()
 	s.reason(first, "waits for approval")
-	if err := s.answer(s.agent.Approve, a, ""); !errors.Is(err, control.ErrConflict) || !strings.Contains(err.Error(), digest.FromString(b).String()) {
-		t.Errorf("the former one was approved: %v", err)
-	}
+	conflict(t, s.answer(s.agent.Approve, a, ""), digest.FromString(b).String())
 	s.publish(6, map[string]string{first: a}) // it has to be asked for again
 	s.eventually("the former one is staged", func() bool { return s.record().Phase == "staged" })
 	s.reason(first, "waits for approval")
@@ -167,9 +159,7 @@ func TestAnswersThatComeLate(t *testing.T) {
 	s.publish(2, map[string]string{first: document(first, "2.0.0")})
 	<-begun
 	s.approve(document(first, "2.0.0"))
-	if err := s.answer(s.agent.Reject, document(first, "2.0.0"), ""); !errors.Is(err, control.ErrConflict) || !strings.Contains(err.Error(), "rollback") {
-		t.Errorf("it was rejected: %v", err)
-	}
+	conflict(t, s.answer(s.agent.Reject, document(first, "2.0.0"), ""), "rollback")
 	release()
 	s.heard(first, append(installed, "pending@1", "installing@2", "installed@2")...)
 	for name, test := range map[string]struct {
@@ -181,9 +171,7 @@ func TestAnswersThatComeLate(t *testing.T) {
 		"no deployment at all": {"", "", control.ErrNotFound},
 	} {
 		err := s.agent.Approve(t.Context(), control.AnswerRequest{Deployment: test.deployment, Revision: digest.FromString(test.revision).String(), Caller: byHand})
-		if !errors.Is(err, test.want) {
-			t.Errorf("%s: %v, want %v", name, err, test.want)
-		}
+		expect.Error(t, err, test.want, "%s", name)
 	}
 }
 
@@ -246,9 +234,7 @@ func TestAnotherRevisionInsteadOfARemoval(t *testing.T) {
 	s.publish(3, map[string]string{first: document(first, "2.0.0")})
 	s.eventually("it is staged", func() bool { return s.record().Phase == "staged" })
 	s.untouched("1.0.0", "apply 2.0.0")
-	if err := s.answer(s.agent.Approve, document(first, "1.0.0"), ""); !errors.Is(err, control.ErrConflict) {
-		t.Errorf("the removal was approved: %v", err)
-	}
+	expect.Error(t, s.answer(s.agent.Approve, document(first, "1.0.0"), ""), control.ErrConflict, "approval of the removal")
 	s.approve(document(first, "2.0.0"))
 	s.heard(first, append(installed, "pending@1", "installing@3", "installed@3")...)
 }
@@ -298,14 +284,11 @@ func TestWaitingIsQuiet(t *testing.T) {
 	for len(events) > 0 {
 		if e := <-events; e.Kind == control.ChangeWaits {
 			told++
-			if e.Digest != digest.FromString(document(first, "2.0.0")).String() || !strings.Contains(e.Text, "approval") {
-				t.Errorf("event is %+v", e)
-			}
+			expect.Equal(t, e.Digest, digest.FromString(document(first, "2.0.0")).String(), "revision of the event")
+			expect.Contains(t, e.Text, "approval", "event")
 		}
 	}
-	if told != 1 {
-		t.Errorf("it was told %d times, want once", told)
-	}
+	expect.Equal(t, told, 1, "events")
 }
 
 // A window counts at the moment of acting, by the clock of the moment, and what
@@ -323,9 +306,7 @@ func TestPOL07WindowsCountAtTheMomentOfActing(t *testing.T) {
 		time.Sleep(13 * time.Hour)
 		synctest.Wait()
 		s.untouched("1.0.0", "apply 2.0.0")
-		if n := s.gate.count() - asked; n > 13*60*2+10 {
-			t.Errorf("the gate was asked %d times within 13 hours", n)
-		}
+		within(t, s.gate.count()-asked, 0, 13*60*2+10, "questions to the gate within 13 hours")
 		begun, release := s.runtime.hold("apply 2.0.0")
 		<-begun
 		if now := time.Now(); now.Hour() != 2 || now.Minute() > 1 {
@@ -415,29 +396,21 @@ func TestChangesWaitForLocks(t *testing.T) {
 	s := installedSite(t)
 	hold := control.HoldRequest{Holder: "press 7", Reason: "a batch runs", Caller: byHand}
 	release := control.ReleaseRequest{Holder: "press 7", Caller: byHand}
-	if _, err := s.agent.Hold(t.Context(), hold); err != nil {
-		t.Fatal(err)
-	}
+	check(t, expect.ErrorOf(s.agent.Hold(t.Context(), hold)))
 	s.publish(2, map[string]string{first: document(first, "2.0.0")})
 	s.reason(first, "press 7")
 	s.untouched("1.0.0", "apply 2.0.0")
 	s.reboot()
 	s.runtime.await(t, first+"-main 1.0.0")
 	s.reason(first, "press 7")
-	if _, err := s.agent.Release(t.Context(), release); err != nil {
-		t.Fatal(err)
-	}
+	check(t, expect.ErrorOf(s.agent.Release(t.Context(), release)))
 	told := append(installed, "pending@1", "installing@2", "installed@2")
 	s.heard(first, told...)
-	if _, err := s.agent.Hold(t.Context(), hold); err != nil {
-		t.Fatal(err)
-	}
+	check(t, expect.ErrorOf(s.agent.Hold(t.Context(), hold)))
 	s.publish(3, nil)
 	s.reason(first, "press 7")
 	s.untouched("2.0.0")
-	if _, err := s.agent.Release(t.Context(), release); err != nil {
-		t.Fatal(err)
-	}
+	check(t, expect.ErrorOf(s.agent.Release(t.Context(), release)))
 	s.heard(first, append(told, "pending@2", "removing@3", "removed@3")...)
 }
 
@@ -502,9 +475,7 @@ func TestAHookIsAskedAgain(t *testing.T) {
 		s.looks()
 	}
 	before := asked()
-	if before != 1 {
-		t.Errorf("it was asked %d times", before)
-	}
+	expect.Equal(t, before, 1, "questions to the hook")
 	s.approve(document(first, "2.0.0"))
 	s.eventually("it was asked again", func() bool { return asked() > before })
 	s.gate.rule(policy.Rules{})
@@ -530,8 +501,6 @@ func TestAnApprovalDoesNotWaitForTheRuntime(t *testing.T) {
 		t.Errorf("the approval came after manifest %d was accepted (%v)", m.Version, err)
 	}
 	release()
-	if err := <-synced; err != nil {
-		t.Error(err)
-	}
+	expect.OK(t, <-synced)
 	s.runtime.await(t, first+"-main 2.0.0", second+"-main 1.0.0")
 }

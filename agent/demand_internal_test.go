@@ -24,6 +24,7 @@ import (
 	"github.com/margolite/margolite/runtime/compose"
 	"github.com/margolite/margolite/runtime/container"
 	"github.com/margolite/margolite/store"
+	"github.com/margolite/margolite/test/expect"
 )
 
 const deploymentOfTests = "6f1f9d3e-9f4d-4c1c-b9a0-3c1f9f1d2e10"
@@ -36,9 +37,7 @@ func loadedProject(t *testing.T, strict bool, files map[string]string) *runtime.
 	w := tar.NewWriter(z)
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		check(t, w.WriteHeader(&tar.Header{Name: "app/" + name, Mode: 0o644, Size: int64(len(files[name])), Typeflag: tar.TypeReg}))
-		if _, err := w.Write([]byte(files[name])); err != nil {
-			t.Fatal(err)
-		}
+		check(t, expect.ErrorOf(w.Write([]byte(files[name]))))
 	}
 	check(t, errors.Join(w.Close(), z.Close()))
 	dir := filepath.Join(t.TempDir(), "projects", "main", "digest")
@@ -63,9 +62,8 @@ func asked(t *testing.T, p *runtime.Project) policy.ServiceAsk {
 		t.Fatalf("nothing is known of web: %+v", asks)
 	}
 	a := asks[i]
-	if a.Component != "main" || !a.Signed {
-		t.Errorf("it is of %q, signed %v", a.Component, a.Signed)
-	}
+	expect.Equal(t, a.Component, "main", "component")
+	expect.Equal(t, a.Signed, true, "signed")
 	a.Component, a.Service, a.Signed, a.Image, a.Registry, a.Pinned = "", "", false, "", "", false
 	return a
 }
@@ -217,9 +215,7 @@ func TestWhereImagesAreFrom(t *testing.T) {
 	} {
 		want.Component, want.Service = "main", "web"
 		got := asksOf(stagedComponent{name: "main", project: projectOf(t, "services: {web: {image: '"+image+"'}}")})
-		if diff := cmp.Diff([]policy.ServiceAsk{want}, got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", image, diff)
-		}
+		expect.Equal(t, got, []policy.ServiceAsk{want}, "%s", image)
 	}
 	for name, c := range map[string]struct {
 		component margo.Component
@@ -235,9 +231,7 @@ func TestWhereImagesAreFrom(t *testing.T) {
 		if got := packageAsk(c.component); got.Registry != c.registry || !got.Pinned || !got.Signed {
 			t.Errorf("%s: %+v", name, got)
 		}
-		if isSigned(c.component, &store.Staged{Signed: c.verified}) != c.signed {
-			t.Errorf("%s: signed is %v", name, !c.signed)
-		}
+		expect.Equal(t, isSigned(c.component, &store.Staged{Signed: c.verified}), c.signed, "%s: signed", name)
 	}
 }
 
@@ -369,9 +363,7 @@ func TestEveryFieldOfAServiceIsAskedForOrHarmless(t *testing.T) {
 }
 
 func TestRefusalsAreNamedAndBounded(t *testing.T) {
-	if err := notAllowed(nil); err != nil {
-		t.Errorf("nothing refused is %v", err)
-	}
+	expect.OK(t, notAllowed(nil))
 	var f *fault
 	err := notAllowed([]policy.Refusal{
 		{Rule: "policy.allow.privileged", Component: "main", Service: "web", Text: "privileged"},

@@ -12,6 +12,7 @@ import (
 
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/runtime/compose"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // revisionWith is a revision of components of a Compose file each.
@@ -125,9 +126,7 @@ func TestServicesThatComeAndGo(t *testing.T) {
 		if diff := cmp.Diff(want.Services, got.Services); diff != "" || got.Cut {
 			t.Errorf("cut %v (-want +got):\n%s", got.Cut, diff)
 		}
-		if diff := cmp.Diff(want.Parameters, got.Parameters); diff != "" {
-			t.Errorf("(-want +got):\n%s", diff)
-		}
+		expect.Equal(t, got.Parameters, want.Parameters, "parameters")
 	}
 	if got := difference(to, stagedRevision{}, size); len(got.Services) != 3 || got.Services[0].Change != "removed" || got.Services[2].Change != "removed" {
 		t.Errorf("a removal does %+v", got.Services)

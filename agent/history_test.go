@@ -13,6 +13,7 @@ import (
 
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // history is the journal of a site: its entries of some kinds, all without any.
@@ -37,14 +38,12 @@ func (s *site) history(kinds ...string) (entries []control.Entry) {
 func (s *site) verified() {
 	s.t.Helper()
 	v, err := s.agent.VerifyHistory(s.t.Context())
-	if err != nil || v.Problem != "" {
-		s.t.Errorf("the journal does not verify: %+v, %v", v, err)
-	}
+	expect.OK(s.t, err)
+	expect.Equal(s.t, v.Problem, "", "problem of the journal")
 	all := s.history()
 	head := slices.IndexFunc(all, func(e control.Entry) bool { return e.Chain == v.Head }) // others may have come after it
-	if int(v.Entries) != head+1 || v.First != all[0].Sequence {
-		s.t.Errorf("verified is %+v, there is %+v", v, all)
-	}
+	expect.Equal(s.t, int(v.Entries), head+1, "entries verified")
+	expect.Equal(s.t, v.First, all[0].Sequence, "first entry verified")
 }
 
 func TestTheJournalTellsOfManifests(t *testing.T) {
@@ -72,9 +71,9 @@ func TestTheJournalTellsOfManifests(t *testing.T) {
 	s.eventually("what is not listed any more is removed", func() bool { return len(s.history("change.removed")) == 1 })
 	last := s.history()
 	for name, r := range map[string]control.HistoryRequest{"the newest": {Last: 1}, "those since": {Since: last[len(last)-1].Sequence}} {
-		if got, err := s.agent.History(t.Context(), r); err != nil || !slices.Equal(got, last[len(last)-1:]) {
-			t.Errorf("%s is %+v, %v", name, got, err)
-		}
+		got, err := s.agent.History(t.Context(), r)
+		expect.OK(t, err)
+		expect.Equal(t, got, last[len(last)-1:], "%s", name)
 	}
 	s.verified()
 }
@@ -92,14 +91,11 @@ func TestALoopOfStartsLeavesTheJournalAlone(t *testing.T) {
 		s.restart()
 		s.refuses()
 	}
-	if starts, refusals := s.history("agent.started"), s.history("manifest.refused"); len(starts) > 3 || len(refusals) != 1 {
-		t.Errorf("%d starts and %d refusals are in the journal", len(starts), len(refusals))
-	}
+	within(t, len(s.history("agent.started")), 0, 3, "starts in the journal")
+	expect.Equal(t, len(s.history("manifest.refused")), 1, "refusals in the journal")
 	s.restart()
 	_ = s.agent.Sync(t.Context())
-	if n := s.store.Writes(); n != 0 {
-		t.Errorf("the last start wrote %d times", n)
-	}
+	expect.Equal(t, s.store.Writes(), 0, "transactions of the last start")
 	s.verified()
 }
 
@@ -111,9 +107,7 @@ func TestRefusalsDoNotFillTheJournal(t *testing.T) {
 		s.wfm.publish(v, nil)
 		s.refuses()
 	}
-	if n := len(s.history("manifest.refused")); n != 16 {
-		t.Errorf("%d refusals are in the journal", n)
-	}
+	expect.Equal(t, len(s.history("manifest.refused")), 16, "refusals in the journal")
 }
 
 func TestAJournalThatWasCutIsASecurityEvent(t *testing.T) {
@@ -135,26 +129,20 @@ func TestAJournalThatWasCutIsASecurityEvent(t *testing.T) {
 		s.start()
 		s.sync() // it has started
 		v, err := s.agent.VerifyHistory(t.Context())
-		if err != nil || !strings.Contains(v.Problem, "entry 3 of the journal is missing") {
-			t.Errorf("got %+v, %v", v, err)
-		}
+		expect.OK(t, err)
+		expect.Contains(t, v.Problem, "entry 3 of the journal is missing", "problem")
 		events := s.history("security")
-		if len(events) != 1 || !strings.Contains(events[0].Text, "entry 3 of the journal is missing") {
-			t.Errorf("security events are %+v", events)
-		}
+		expect.Equal(t, len(events), 1, "security events")
+		expect.Contains(t, events[0].Text, "entry 3 of the journal is missing", "security event")
 		s.stop()
 	}
-	if lines := l.with("security=true", "entry 3 of the journal is missing"); len(lines) != 1 {
-		t.Errorf("%d lines tell of it", len(lines))
-	}
+	expect.Equal(t, len(l.with("security=true", "entry 3 of the journal is missing")), 1, "lines of log")
 
 	// The database is lost as a whole.
 	check(t, os.Remove(path))
 	s.start()
 	s.publish(3, nil)
-	if events := s.history("security"); len(events) != 1 {
-		t.Errorf("security events are %+v", events)
-	}
+	expect.Equal(t, len(s.history("security")), 1, "security events")
 }
 
 func TestTheLogHasTheChain(t *testing.T) {
@@ -162,8 +150,6 @@ func TestTheLogHasTheChain(t *testing.T) {
 	s := newSite(t, logged(&l))
 	s.publish(1, nil)
 	for _, e := range s.history() {
-		if lines := l.with("kind="+e.Kind, fmt.Sprintf("sequence=%d ", e.Sequence), "chain="+e.Chain); len(lines) != 1 {
-			t.Errorf("%d lines tell of entry %d", len(lines), e.Sequence)
-		}
+		expect.Equal(t, len(l.with("kind="+e.Kind, fmt.Sprintf("sequence=%d ", e.Sequence), "chain="+e.Chain)), 1, "lines about entry %d", e.Sequence)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/agent/pace"
 	"github.com/margolite/margolite/store"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // plant is a device whose clocks a test sets.
@@ -57,9 +58,7 @@ func (p *plant) start() {
 // and the wall clock goes on.
 func (p *plant) restart() {
 	p.Helper()
-	if err := p.store.Close(); err != nil {
-		p.Fatal(err)
-	}
+	check(p, p.store.Close())
 	p.up = 0
 	p.start()
 }
@@ -76,9 +75,7 @@ var (
 func (p *plant) hold(r control.HoldRequest) control.Lock {
 	p.Helper()
 	lock, err := p.locks.hold(r)
-	if err != nil {
-		p.Fatal(err)
-	}
+	check(p, err)
 	return lock
 }
 
@@ -98,9 +95,7 @@ func (p *plant) held(id string) string {
 // want fails the test unless exactly this is held.
 func (p *plant) want(want string) {
 	p.Helper()
-	if got := p.held(lockedID); got != want {
-		p.Errorf("held is %q, want %q", got, want)
-	}
+	expect.Equal(p.T, p.held(lockedID), want, "held")
 }
 
 // told are the events since it was last asked.
@@ -124,9 +119,7 @@ func TestALockOfAPersonSurvivesARestart(t *testing.T) {
 	p.hold(control.HoldRequest{Holder: "shift", Deployment: strings.ToUpper(lockedID), Seconds: 3600, Caller: control.Caller{UID: 7}})
 	for range 3 {
 		p.want("operator, shift 1h0m0s")
-		if got := p.held("another"); got != "operator" {
-			t.Errorf("another deployment is held by %q", got)
-		}
+		expect.Equal(t, p.held("another"), "operator", "held of another deployment")
 		p.restart()
 	}
 	if list := p.locks.list(nil); len(list) != 2 || list[1].Until == nil || !list[1].Until.Equal(p.wall.Add(time.Hour)) || list[1].File != "" {
@@ -144,15 +137,11 @@ func TestALockEndsWhenItsTimeHasPassed(t *testing.T) {
 	writes := p.store.Writes()
 	p.pass(time.Second)
 	p.want("fitter 1h0m0s")
-	if got := fmt.Sprint(p.told()); got != "[lock.released ended: operator, until 2026-06-01T13:00:00Z]" {
-		t.Errorf("told was %s", got)
-	}
+	expect.Equal(t, p.told(), []string{"lock.released ended: operator, until 2026-06-01T13:00:00Z"}, "events")
 	for range 5 {
 		p.want("fitter 1h0m0s")
 	}
-	if got := p.store.Writes() - writes; got != 1 {
-		t.Errorf("%d writes, want one", got)
-	}
+	expect.Equal(t, p.store.Writes()-writes, 1, "transactions")
 	p.restart()
 	p.want("fitter 1h0m0s")
 	p.pass(time.Hour)
@@ -223,9 +212,8 @@ func TestALockIsReplacedByTheSameHolder(t *testing.T) {
 	for range 3 { // as a script may
 		p.hold(control.HoldRequest{Reason: "c", Caller: operator})
 	}
-	if p.store.Writes() != writes || p.looks != looks || looks != 4 {
-		t.Errorf("%d writes, %d looks", p.store.Writes()-writes, p.looks)
-	}
+	expect.Equal(t, p.store.Writes()-writes, 0, "transactions")
+	expect.Equal(t, []int{looks, p.looks}, []int{4, 4}, "looks before and after")
 }
 
 func TestWhoMayReleaseALock(t *testing.T) {
@@ -269,9 +257,8 @@ func TestWhoMayReleaseALock(t *testing.T) {
 	t.Run("nobody else's is replaced", func(t *testing.T) {
 		p := newPlant(t)
 		p.hold(control.HoldRequest{Caller: operator})
-		if _, err := p.locks.hold(control.HoldRequest{Holder: "operator", Seconds: 1, Caller: fitter}); !errors.Is(err, control.ErrConflict) {
-			t.Errorf("the error is %v", err)
-		}
+		_, err := p.locks.hold(control.HoldRequest{Holder: "operator", Seconds: 1, Caller: fitter})
+		expect.Error(t, err, control.ErrConflict, "another user's lock is replaced")
 		p.want("operator")
 	})
 }
@@ -280,9 +267,7 @@ func TestWhoMayReleaseALock(t *testing.T) {
 func (p *plant) journal() string {
 	p.Helper()
 	entries, err := p.store.Journal(store.JournalFilter{})
-	if err != nil {
-		p.Fatal(err)
-	}
+	check(p, err)
 	var b strings.Builder
 	for _, e := range entries {
 		fmt.Fprintf(&b, "%s %s by %q of %q: %s\n", e.Time.UTC().Format(time.TimeOnly), e.Kind, e.By, e.Deployment, e.Text)
@@ -301,25 +286,19 @@ func TestLocksAreToldWithWhoDidIt(t *testing.T) {
 	p.hold(control.HoldRequest{Deployment: lockedID, Seconds: 1, Caller: fitter})
 	p.pass(time.Second)
 	p.want("operator 59s")
-	if _, err := p.locks.release(control.ReleaseRequest{All: true, Caller: root}); err != nil {
-		t.Fatal(err)
-	}
+	check(t, expect.ErrorOf(p.locks.release(control.ReleaseRequest{All: true, Caller: root})))
 	told := strings.Join(p.told(), "\n")
 	want := `lock.taken by user operator (1000): operator, until 2026-06-01T12:01:00Z: bearings
 lock.taken by user fitter (1001): fitter, until 2026-06-01T12:02:31Z
 lock.released ended: fitter, until 2026-06-01T12:02:31Z
 lock.released by user root (0): operator, until 2026-06-01T12:03:30Z: bearings`
-	if told != want {
-		t.Errorf("told was\n%s, want\n%s", told, want)
-	}
+	expect.Equal(t, told, want, "events")
 	want = `12:00:00 lock.taken by "user operator (1000)" of "": operator, until 2026-06-01T12:01:00Z: bearings
 12:02:30 lock.taken by "user fitter (1001)" of "` + lockedID + `": fitter, until 2026-06-01T12:02:31Z
 12:02:31 lock.expired by "" of "` + lockedID + `": fitter, until 2026-06-01T12:02:31Z
 12:02:31 lock.released by "user root (0)" of "": operator, until 2026-06-01T12:03:30Z: bearings
 `
-	if got := p.journal(); got != want {
-		t.Errorf("the journal has\n%s, want\n%s", got, want)
-	}
+	expect.Equal(t, p.journal(), want, "journal")
 }
 
 // A user who takes every lock that it can get leaves some to others and to root.
@@ -332,9 +311,8 @@ func TestNoUserTakesTheLocksOfOthers(t *testing.T) {
 		return n - 1, err
 	}
 	n, err := takeAll(operator)
-	if n != maxOwnHolds || !errors.Is(err, control.ErrConflict) || !strings.Contains(err.Error(), operator.String()) {
-		t.Errorf("one user got %d locks, then %v", n, err)
-	}
+	expect.Equal(t, n, maxOwnHolds, "locks of one user")
+	conflict(t, err, operator.String())
 	users := 0
 	for uid := uint32(2000); uid < 2100; uid++ { // one who has many names
 		if n, err = takeAll(control.Caller{UID: uid}); n > 0 {
@@ -344,22 +322,16 @@ func TestNoUserTakesTheLocksOfOthers(t *testing.T) {
 	if most := 1 + maxOthersHolds - maxMoreHolds; users != most { // the first one has what its share allows
 		t.Errorf("%d users more got a lock, want %d", users, most)
 	}
-	if !errors.Is(err, control.ErrConflict) || !strings.Contains(err.Error(), "margolite status shows the holders") {
-		t.Errorf("the last user got %v", err)
-	}
-	if n, _ := takeAll(root); n != maxHolds-maxOthersHolds {
-		t.Errorf("root got %d locks", n)
-	}
+	conflict(t, err, "margolite status shows the holders")
+	n, _ = takeAll(root)
+	expect.Equal(t, n, maxHolds-maxOthersHolds, "locks of root")
 	by := map[string]int{}
 	for _, lock := range p.locks.list(nil) {
 		by[lock.By]++
 	}
-	if by[operator.String()] != maxOwnHolds || by[root.String()] != maxHolds-maxOthersHolds {
-		t.Errorf("the status tells of %v", by)
-	}
-	if _, err := p.locks.release(control.ReleaseRequest{All: true, Caller: root}); err != nil {
-		t.Error(err)
-	}
+	expect.Equal(t, by[operator.String()], maxOwnHolds, "locks of one user in the list")
+	expect.Equal(t, by[root.String()], maxHolds-maxOthersHolds, "locks of root in the list")
+	expect.OK(t, expect.ErrorOf(p.locks.release(control.ReleaseRequest{All: true, Caller: root})))
 	p.hold(control.HoldRequest{Holder: "again", Caller: fitter})
 }
 
@@ -375,29 +347,26 @@ func TestARecordThatCannotBeReadHoldsEverything(t *testing.T) {
 	check(t, p.store.Commit("test", store.Change{Settings: map[string][]byte{locksSetting: []byte(`{"holds":[{`)}}))
 	p.restart()
 	p.want(unreadable)
-	if !strings.Contains(p.log.String(), "release --all") {
-		t.Errorf("the log says %s", p.log.String())
-	}
+	expect.Contains(t, p.log.String(), "release --all", "log")
 	if list := p.locks.list(nil); len(list) != 1 || !strings.Contains(list[0].Reason, "cannot read the update locks") {
 		t.Errorf("the list is %+v", list)
 	}
-	for name, err := range map[string]error{
-		"hold":                 second(p.locks.hold(control.HoldRequest{Caller: root})),
-		"release":              second(p.locks.release(control.ReleaseRequest{Caller: root})),
-		"release --all by who": second(p.locks.release(control.ReleaseRequest{All: true, Caller: operator})),
-	} {
-		if !errors.Is(err, control.ErrConflict) || !strings.Contains(err.Error(), "release --all") {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
+	conflict(t, expect.ErrorOf(p.locks.hold(control.HoldRequest{Caller: root})), "release --all")
+	conflict(t, expect.ErrorOf(p.locks.release(control.ReleaseRequest{Caller: root})), "release --all")
+	conflict(t, expect.ErrorOf(p.locks.release(control.ReleaseRequest{All: true, Caller: operator})), "release --all")
 	p.want(unreadable)
-	if released, err := p.locks.release(control.ReleaseRequest{All: true, Caller: root}); err != nil || len(released) != 1 {
-		t.Errorf("released are %v, %v", released, err)
-	}
+	released, err := p.locks.release(control.ReleaseRequest{All: true, Caller: root})
+	expect.OK(t, err)
+	expect.Equal(t, len(released), 1, "released")
 	p.want("")
 	p.hold(control.HoldRequest{Caller: operator})
 	p.restart()
 	p.want("operator")
 }
 
-func second[T any](_ T, err error) error { return err }
+// conflict expects a refusal for what is so now, with a text.
+func conflict(t testing.TB, err error, text string) {
+	t.Helper()
+	expect.Error(t, err, control.ErrConflict, "refusal")
+	expect.ErrorWith(t, err, text, "refusal")
+}

@@ -1,13 +1,13 @@
 package agent_test
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // A lock of a deployment names it as everything else on the command line does,
@@ -15,9 +15,7 @@ import (
 func TestADeploymentIsHeldByItsName(t *testing.T) {
 	s := installedSite(t)
 	who := control.Caller{UID: 1000, User: "operator"}
-	if _, err := s.agent.Hold(t.Context(), control.HoldRequest{Deployment: "nobody's", Caller: who}); !errors.Is(err, control.ErrNotFound) {
-		t.Errorf("the error is %v", err)
-	}
+	expect.Error(t, expect.ErrorOf(s.agent.Hold(t.Context(), control.HoldRequest{Deployment: "nobody's", Caller: who})), control.ErrNotFound, "hold")
 	for _, name := range []string{"app", strings.ToUpper(first[:8]), first} {
 		lock, err := s.agent.Hold(t.Context(), control.HoldRequest{Deployment: name, Reason: "bearings", Caller: who})
 		if err != nil || lock.Deployment != first || lock.Holder != "operator" {
@@ -34,9 +32,7 @@ func TestADeploymentIsHeldByItsName(t *testing.T) {
 	if released, err := s.agent.Release(t.Context(), control.ReleaseRequest{Caller: who}); err != nil || len(released) != 1 {
 		t.Errorf("released are %+v, %v", released, err)
 	}
-	if got := locks(); len(got) != 0 {
-		t.Errorf("the locks are %+v", got)
-	}
+	expect.Equal(t, len(locks()), 0, "locks")
 }
 
 // The directory for the lock files of a deployment comes and goes with it, and is
@@ -50,14 +46,10 @@ func TestTheDirectoryOfLockFilesGoesWithItsDeployment(t *testing.T) {
 		return len(all)
 	}
 	s.installed()
-	if dirs() != 1 {
-		t.Fatal("an installed deployment has no directory for lock files")
-	}
+	expect.Equal(t, dirs(), 1, "directories of an installed deployment")
 	s.publish(2, nil)
 	s.heard(first, append(installed, "removing@2", "removed@2")...)
-	if n := dirs(); n != 0 {
-		t.Errorf("%d directories are left of a removed deployment", n)
-	}
+	expect.Equal(t, dirs(), 0, "directories of a removed deployment")
 	s.stop()
 	if err := os.Mkdir(filepath.Join(locks, second), 0o777); err != nil { // of one that went while the agent was killed
 		t.Fatal(err)

@@ -18,6 +18,7 @@ import (
 	"github.com/margolite/margolite/policy"
 	"github.com/margolite/margolite/runtime/limit"
 	"github.com/margolite/margolite/store"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // script is a hook with this body.
@@ -100,15 +101,11 @@ func TestAHookKnowsTheChangeAndNothingElse(t *testing.T) {
 	revision := digest.FromBytes(body)
 	check(t, r.store.Commit("test", store.Change{Artifacts: map[digest.Digest][]byte{revision: body}}))
 	err := r.consult(t.Context(), newWorker(lockedID), script(t, "/usr/bin/env | sort; exit 1"), change, revision)
-	if err == nil {
-		t.Fatal("it said yes")
-	}
+	expect.ErrorWith(t, err, "exit code 1", "answer")
 	_, said, _ := strings.Cut(err.Error(), "exit code 1: ")
 	want := fmt.Sprintf("LC_ALL=C MARGOLITE_CHANGE=update MARGOLITE_DEPLOYMENT=%s MARGOLITE_NAME=%s MARGOLITE_REVISION=%s PATH=%s PWD=/",
 		lockedID, margo.Shown(r.headOf(revision).name, maxSaid), revision, hookPath)
-	if said = strings.ReplaceAll(said, " _=/usr/bin/env", ""); said != want {
-		t.Errorf("it knows\n%s, want\n%s", said, want)
-	}
+	expect.Equal(t, strings.ReplaceAll(said, " _=/usr/bin/env", ""), want, "environment")
 }
 
 // A hook that takes too long goes with all that it started.
@@ -117,9 +114,8 @@ func TestAHookThatTakesTooLongIsAskedAgain(t *testing.T) {
 	h := script(t, "trap '' TERM INT HUP; sleep 1000 & echo $! >"+pids+"; (trap '' TERM; echo thinking; sleep 1000) & echo $! >>"+pids+"; echo $$ >>"+pids+"; wait")
 	h.Timeout = time.Second
 	verdict, text := answer(t, asker(t), h)
-	if verdict != "wait" || !strings.Contains(text, "longer than 1s: thinking") {
-		t.Errorf("it is %q, for %q", verdict, text)
-	}
+	expect.Equal(t, verdict, "wait", "answer")
+	expect.Contains(t, text, "longer than 1s: thinking", "reason")
 	allGone(t, pids)
 }
 
@@ -137,9 +133,8 @@ func TestAHookEndsWithWhoAsked(t *testing.T) {
 	}()
 	r := asker(t)
 	h := script(t, "sleep 1000 & echo $! >"+pids+"; echo $$ >>"+pids+"; : >"+ready+"; wait")
-	if err := r.consult(ctx, newWorker(lockedID), h, change, digest.FromString("x")); !errors.Is(err, context.Canceled) {
-		t.Errorf("the error is %v", err)
-	}
+	err := r.consult(ctx, newWorker(lockedID), h, change, digest.FromString("x"))
+	expect.Error(t, err, context.Canceled, "consult")
 	allGone(t, pids)
 	for range hooksAtOnce {
 		if r.asking[changing].Try(limit.Key{}, nil) == nil {
@@ -175,9 +170,8 @@ func allGone(t *testing.T, pids string) {
 func TestWhatAHookLeavesBehindIsNotWaitedFor(t *testing.T) {
 	pids := filepath.Join(t.TempDir(), "pids")
 	h := script(t, "setsid sh -c 'echo $$ >"+pids+"; exec sleep 1000' & while ! test -s "+pids+"; do :; done; exit 0")
-	if verdict, text := answer(t, asker(t), h); verdict != "go" {
-		t.Errorf("it is %q, for %q", verdict, text)
-	}
+	verdict, _ := answer(t, asker(t), h)
+	expect.Equal(t, verdict, "go", "answer")
 	text, _ := os.ReadFile(pids)
 	if pid, err := strconv.Atoi(strings.TrimSpace(string(text))); err == nil {
 		_ = unix.Kill(pid, unix.SIGKILL)
@@ -211,18 +205,16 @@ func TestAHookThatOthersCouldReplaceIsNotStarted(t *testing.T) {
 			h := script(t, "exit 0")
 			check(t, c.spoil(h.Command[0]))
 			verdict, text := answer(t, asker(t), h)
-			if verdict != "wait" || !strings.Contains(text, c.text) {
-				t.Errorf("it is %q, for %q", verdict, text)
-			}
+			expect.Equal(t, verdict, "wait", "answer")
+			expect.Contains(t, text, c.text, "reason")
 		})
 	}
 	h := script(t, "exit 0")
 	link := h.Command[0] + ".link"
 	check(t, os.Symlink(h.Command[0], link))
 	h.Command[0] = link
-	if verdict, text := answer(t, asker(t), h); verdict != "go" {
-		t.Errorf("of a link it is %q, for %q", verdict, text)
-	}
+	verdict, _ := answer(t, asker(t), h)
+	expect.Equal(t, verdict, "go", "answer of a link")
 }
 
 func TestOnlySomeHooksRunAtOnce(t *testing.T) {
@@ -234,21 +226,15 @@ func TestOnlySomeHooksRunAtOnce(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	marker := filepath.Join(t.TempDir(), "ran")
-	if err := r.consult(ctx, newWorker(lockedID), script(t, ": >"+marker), change, digest.FromString("x")); !errors.Is(err, context.Canceled) {
-		t.Errorf("the error is %v", err)
-	}
-	if _, err := os.Stat(marker); err == nil {
-		t.Error("one more ran")
-	}
+	err := r.consult(ctx, newWorker(lockedID), script(t, ": >"+marker), change, digest.FromString("x"))
+	expect.Error(t, err, context.Canceled, "consult")
+	expect.Error(t, expect.ErrorOf(os.Stat(marker)), os.ErrNotExist, "one more hook ran")
 	removal := change
 	removal.Kind = policy.Remove
-	if err := r.consult(t.Context(), newWorker(lockedID), script(t, "exit 0"), removal, digest.FromString("x")); err != nil {
-		t.Errorf("a removal waits for the hooks of installations: %v", err)
-	}
+	expect.OK(t, r.consult(t.Context(), newWorker(lockedID), script(t, "exit 0"), removal, digest.FromString("x")))
 	slow[0].Become(yielded)
-	if verdict, _ := answer(t, r, script(t, "exit 0")); verdict != "go" {
-		t.Errorf("it is %q", verdict)
-	}
+	verdict, _ := answer(t, r, script(t, "exit 0"))
+	expect.Equal(t, verdict, "go", "answer")
 }
 
 func TestAnExcerptKeepsBothEnds(t *testing.T) {

@@ -11,8 +11,8 @@ import (
 	bolt "go.etcd.io/bbolt"
 
 	"github.com/margolite/margolite/agent"
-	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/store"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // many makes documents for n deployments.
@@ -53,9 +53,7 @@ func TestDS21OneOfManyChanges(t *testing.T) {
 		return err == nil && !slices.ContainsFunc(deployments, func(d store.Deployment) bool { return d.Phase != string(agent.Staged) })
 	})
 	s.quiet()
-	if n := len(s.wfm.took()); n != len(documents) {
-		t.Errorf("%d documents were fetched for the first manifest, want %d", n, len(documents))
-	}
+	expect.Equal(t, len(s.wfm.took()), len(documents), "documents fetched for the first manifest")
 
 	var changed string
 	for changed = range documents {
@@ -67,15 +65,12 @@ func TestDS21OneOfManyChanges(t *testing.T) {
 	documents[changed] = document(changed, "2.0.0")
 	s.publish(2, documents)
 	<-blocked
-	if got, want := s.wfm.took(), []digest.Digest{digest.FromString(documents[changed])}; !slices.Equal(got, want) {
-		t.Errorf("fetched %v, want %v", got, want)
-	}
+	expect.Equal(t, s.wfm.took(), []digest.Digest{digest.FromString(documents[changed])}, "fetched")
 	for _, was := range before {
 		now := s.deployment(was.ID)
 		if was.ID == changed {
-			if now.Desired.Version != 2 || now.Phase != string(agent.Fetched) {
-				t.Errorf("the changed one is %+v", now)
-			}
+			expect.Equal(t, now.Desired.Version, 2, "version of the changed one")
+			expect.Equal(t, now.Phase, string(agent.Fetched), "phase of the changed one")
 		} else if now.Desired.Version != 1 || now.Phase != was.Phase || !now.Since.Equal(was.Since) {
 			t.Errorf("an unchanged one was written: %+v", now)
 		}
@@ -84,9 +79,8 @@ func TestDS21OneOfManyChanges(t *testing.T) {
 	s.sync()
 	s.wroteNothing(writes)
 	s.publish(3, documents) // another version of the same
-	if n := s.store.Writes() - writes; n != 1 || len(s.wfm.took()) != 0 {
-		t.Errorf("%d writes for another version alone, want one", n)
-	}
+	expect.Equal(t, s.store.Writes()-writes, 1, "transactions for another version alone")
+	expect.Equal(t, len(s.wfm.took()), 0, "documents fetched for another version alone")
 }
 
 // What is reported as adopted is what the device holds, though no record is
@@ -110,13 +104,9 @@ func TestST13TheVersionAdoptedIsThatOfTheRevisionHeld(t *testing.T) {
 	t.Run("ST-13 a newer manifest with the same revision", func(t *testing.T) {
 		s.quiet()
 		s.publish(4, map[string]string{first: one})
-		if v := version(); v != 4 {
-			t.Errorf("version %d is shown, want 4", v)
-		}
+		expect.Equal(t, version(), 4, "version in the status")
 		s.restart()
-		if v := version(); v != 4 {
-			t.Errorf("after a restart version %d is shown, want 4", v)
-		}
+		expect.Equal(t, version(), 4, "version in the status after a restart")
 		s.heard(first, heard...) // not worth a report
 	})
 	t.Run("ST-14 fetching does not advance it", func(t *testing.T) {
@@ -126,9 +116,7 @@ func TestST13TheVersionAdoptedIsThatOfTheRevisionHeld(t *testing.T) {
 		s.publish(6, map[string]string{first: two})
 		s.publish(7, map[string]string{first: three})
 		s.eventually("it is staged", func() bool { return s.deployment(first).Phase == string(agent.Staged) })
-		if v := version(); v != 4 {
-			t.Errorf("version %d is shown, want 4", v)
-		}
+		expect.Equal(t, version(), 4, "version in the status")
 	})
 	t.Run("ST-14 applying does", func(t *testing.T) {
 		s.publish(9, map[string]string{first: three})
@@ -206,14 +194,10 @@ func TestAD01DocumentsAheadOfTheirManifestStay(t *testing.T) {
 	release() // what was applied works now, and what nothing needs is pruned
 	s.eventually("something was pruned", func() bool { return s.runtime.count("prune") > pruned })
 	s.quiet()
-	if n := ahead(); n != came {
-		t.Errorf("%d documents are left of %d", n, came)
-	}
+	expect.Equal(t, ahead(), came, "documents left")
 	s.wfm.fail("", nil)
 	s.sync()
-	if n := len(s.wfm.took()); n != len(documents)-came {
-		t.Errorf("%d documents were fetched, want those that had not come", n)
-	}
+	expect.Equal(t, len(s.wfm.took()), len(documents)-came, "documents fetched")
 	for id := range documents {
 		s.heard(id, "pending@2", "installing@2", "installed@2")
 	}
@@ -236,15 +220,19 @@ func TestDocumentsOfAManifestThatIsGivenUpAreDropped(t *testing.T) {
 			s.wfm.fail("", nil)
 			next(s)
 			for id, d := range documents {
-				if s.store.HasArtifact(digest.FromString(d)) {
-					t.Errorf("the document of %s is still there", id)
-				}
+				expect.Equal(t, s.store.HasArtifact(digest.FromString(d)), false, "the document of %s is stored", id)
 			}
-			if n, err := s.store.Incoming().Size(bundle); err != nil || n != 0 {
-				t.Errorf("%d bytes of the bundle are still there, %v", n, err)
-			}
+			s.noBundle(bundle)
 		})
 	}
+}
+
+// noBundle expects that nothing is left of something incoming.
+func (s *site) noBundle(bundle digest.Digest) {
+	s.t.Helper()
+	n, err := s.store.Incoming().Size(bundle)
+	expect.OK(s.t, err)
+	expect.Equal(s.t, n, 0, "bytes of the bundle")
 }
 
 // receive leaves something incoming.
@@ -267,9 +255,7 @@ func TestABundleOfAnAcceptedManifestIsDroppedAfterARestart(t *testing.T) {
 	var bundle digest.Digest
 	s.change(func(records *store.Store) { bundle = receive(t, records, "bundle") })
 	s.sync()
-	if n, err := s.store.Incoming().Size(bundle); err != nil || n != 0 {
-		t.Errorf("%d bytes of the bundle are still there, %v", n, err)
-	}
+	s.noBundle(bundle)
 }
 
 // A stored document that rotted while nothing needed it is fetched again when
@@ -295,9 +281,7 @@ func TestDS09ARottenDocumentIsFetchedAgain(t *testing.T) {
 	s.start()
 	s.publish(3, map[string]string{first: document(first, "1.0.0")})
 	s.runtime.await(t, first+"-main 1.0.0")
-	if got := s.wfm.took(); !slices.Equal(got, []digest.Digest{gone}) {
-		t.Errorf("fetched %v, want the rotten one", got)
-	}
+	expect.Equal(t, s.wfm.took(), []digest.Digest{gone}, "fetched")
 }
 
 // What a manifest says of deployments, what of that the device does, and what it tells
@@ -376,13 +360,10 @@ func TestDeploymentIDsThatAreNoUUIDs(t *testing.T) {
 	s.heard(first, "pending@1", "installing@1", "installed@1")
 	s.heard(odd, "pending@1", "installing@1", "installed@1")
 	s.heard(unsafe, "failed@1")
-	if last := s.wfm.last(unsafe); last.Error == nil || last.Error.Code != "INVALID_ID" || last.State != margo.Failed {
-		t.Errorf("the WFM heard %+v", last)
-	}
+	s.heardError(unsafe, "INVALID_ID")
 	for _, project := range s.runtime.running() {
-		if name, _, _ := strings.Cut(project, " "); strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789_-") != "" {
-			t.Errorf("a project is called %q", name)
-		}
+		name, _, _ := strings.Cut(project, " ")
+		expect.Equal(t, strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789_-"), "", "odd characters of project %q", name)
 	}
 	s.restart()
 	s.publish(2, map[string]string{first: document(first, "1.0.0")})

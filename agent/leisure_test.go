@@ -3,13 +3,13 @@ package agent_test
 import (
 	"os"
 	"slices"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/margolite/margolite/policy"
 	"github.com/margolite/margolite/runtime"
+	"github.com/margolite/margolite/test/expect"
 )
 
 const update, former = "apply 2.0.0", "1.0.0"
@@ -58,15 +58,11 @@ func TestAnUpdateIsTriedAgainWhereItsFaultMayPass(t *testing.T) {
 				if passes && (begun < 5 || begun > 12) || !passes && begun != 0 {
 					t.Errorf("it was tried %d times within a day", begun)
 				}
-				if most := int64(3 * begun); written > most {
-					t.Errorf("%d tries wrote %d times, want at most %d", begun, written, most)
-				}
+				within(t, int(written), 0, 3*begun, "transactions of %d tries", begun)
 				if later, _ := s.pass(4 * days); passes && (later < 3 || later > 8) || !passes && later != 0 {
 					t.Errorf("it was tried %d times within four days more", later)
 				}
-				if got := s.runtime.running(); !slices.Equal(got, []string{first + "-main " + former}) {
-					t.Errorf("running is %v", got)
-				}
+				s.untouched(former)
 				s.heard(first, told...)
 				s.runtime.fail("", "")
 				s.pass(2 * days)
@@ -97,9 +93,7 @@ func TestAnUpdateIsRetriedWhenRuncIsBack(t *testing.T) {
 
 		s.runtime.fail("", "")
 		s.heardWithin(24*time.Hour, first, append(told, "installing@2", "installed@2")...)
-		if got := s.runtime.running(); !slices.Equal(got, []string{first + "-main 2.0.0"}) {
-			t.Errorf("running is %v", got)
-		}
+		s.untouched("2.0.0")
 	})
 }
 
@@ -108,13 +102,10 @@ func TestATryThatShowsThatAnUpdateDoesNotWork(t *testing.T) {
 	simulated(t, rarely, func(t *testing.T, s *site) {
 		told := s.failedUpdate(runtime.Internal)
 		s.runtime.fail(update, runtime.Exited)
-		if tries, _ := s.pass(12 * time.Hour); tries != 1 {
-			t.Errorf("it was tried %d times", tries)
-		}
+		tries, _ := s.pass(12 * time.Hour)
+		expect.Equal(t, tries, 1, "tries")
 		s.heard(first, append(told, "failed@2")...)
-		if e := s.wfm.last(first).Error; e.Code != "CONTAINER_EXITED" || !strings.HasPrefix(e.Message, "back to revision") {
-			t.Errorf("error is %+v", e)
-		}
+		s.heardError(first, "CONTAINER_EXITED", "back to revision")
 		s.untouched(former)
 	})
 }
@@ -150,9 +141,7 @@ func TestAnUpdateIsTriedAgainOnceThereIsSpace(t *testing.T) {
 				more, _ := s.pass(time.Minute)
 				tries += n + more
 			}
-			if tries < 5 || tries > 25 {
-				t.Errorf("it was tried %d times within eight hours", tries)
-			}
+			within(t, tries, 5, 25, "tries within eight hours")
 		})
 	})
 }
@@ -170,9 +159,8 @@ func TestATryOfAnUpdateAsksTheGate(t *testing.T) {
 		s.gate.close(false)
 		s.runtime.fail("stage 2.0.0", runtime.Unreachable)
 		more, _ := s.pass(2 * time.Hour)
-		if tries+more > 0 {
-			t.Errorf("it was tried %d times while the gate was closed, %d times without its images", tries, more)
-		}
+		expect.Equal(t, tries, 0, "tries while the gate was closed")
+		expect.Equal(t, more, 0, "tries without images")
 		s.untouched(former)
 		s.runtime.fail("", "")
 		s.heardWithin(12*time.Hour, first, append(told, "installing@2", "installed@2")...)
@@ -197,9 +185,8 @@ func TestASiteEndsTheTriesOfAnUpdate(t *testing.T) {
 				if test.says != nil {
 					test.says(s)
 				}
-				if tries, _ := s.pass(48 * time.Hour); tries > 0 {
-					t.Errorf("it was tried %d times", tries)
-				}
+				tries, _ := s.pass(48 * time.Hour)
+				expect.Equal(t, tries, 0, "tries")
 			})
 		})
 	}
@@ -285,20 +272,12 @@ func TestNothingRunsBetweenTheTriesOfAnInstallation(t *testing.T) {
 				s.heardWithin(2*time.Minute, first, "pending@1", "installing@1", "failed@1")
 				for range 20 {
 					synctest.Wait()
-					if got := s.runtime.running(); !slices.Equal(got, running) {
-						t.Errorf("running is %v, want %v", got, running)
-					}
+					s.runs(running...)
 					time.Sleep(7 * time.Second)
 				}
-				if n := s.runtime.count("apply 1.0.0"); n < 3 {
-					t.Errorf("it was tried %d times", n)
-				}
-				if m := s.wfm.last(first).Error.Message; !strings.Contains(m, "apply 1.0.0 fails") {
-					t.Errorf("the WFM heard %q", m)
-				}
-				if fragile := s.agent.Fragile(); slices.Contains(fragile, first+"-main") != (running == nil) {
-					t.Errorf("not to be brought back at a start are %v", fragile)
-				}
+				within(t, s.runtime.count("apply 1.0.0"), 3, 1000, "tries")
+				expect.Contains(t, s.wfm.last(first).Error.Message, "apply 1.0.0 fails", "message")
+				expect.Equal(t, slices.Contains(s.agent.Fragile(), first+"-main"), running == nil, "not to be brought back at a start")
 				s.runtime.fail("", "")
 				s.heardWithin(20*time.Minute, first, "pending@1", "installing@1", "failed@1", "installed@1")
 				s.runtime.await(t, first+"-main 1.0.0")

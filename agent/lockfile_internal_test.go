@@ -12,12 +12,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/margolite/margolite/test/expect"
 )
 
 // playHolder and playLooker make this program another process: one that holds a
@@ -171,9 +172,7 @@ func TestAFileIsALockWhileAProcessHoldsIt(t *testing.T) {
 			inBothWays(t, func(t *testing.T, l *lockFiles, _ *bytes.Buffer) {
 				path := filepath.Join(l.dir, "mixer")
 				check(t, os.WriteFile(path, []byte("mixing \x1b[31ma batch\nof 40 t\n"), 0o600))
-				if got := l.namesOf(t); got != "" {
-					t.Fatalf("%q is held by nobody", got)
-				}
+				expect.Equal(t, l.namesOf(t), "", "held before")
 				kill := holdBy(t, kind, path)
 				held := l.held([]string{lockedID})
 				if len(held) != 1 || held[0].path != path || held[0].name != "mixer" || held[0].deployment != "" || held[0].reason != "mixing [31ma batch" {
@@ -183,9 +182,7 @@ func TestAFileIsALockWhileAProcessHoldsIt(t *testing.T) {
 					t.Errorf("the holder is %q", held[0].holder())
 				}
 				kill() // as kill -9 does
-				if got := l.namesOf(t); got != "" {
-					t.Errorf("%q is held by who is dead", got)
-				}
+				expect.Equal(t, l.namesOf(t), "", "held by a dead process")
 			})
 		})
 	}
@@ -194,16 +191,12 @@ func TestAFileIsALockWhileAProcessHoldsIt(t *testing.T) {
 func TestALockFileOfADeploymentIsAboutThatOne(t *testing.T) {
 	inBothWays(t, func(t *testing.T, l *lockFiles, _ *bytes.Buffer) {
 		holdBy(t, "flock", filepath.Join(l.dir, lockedID, "press"))
-		if got := l.namesOf(t, lockedID); got != lockedID+"/press" {
-			t.Errorf("held are %q", got)
-		}
+		expect.Equal(t, l.namesOf(t, lockedID), lockedID+"/press", "held")
 		if held := l.held([]string{lockedID}); len(held) != 1 || held[0].deployment != lockedID {
 			t.Errorf("held are %+v", held)
 		}
 		for _, other := range []string{"ad9b614e-8912-45f4-a523-372358765dee", "..", ".", "", "../locks", lockedID + "/press"} {
-			if got := l.namesOf(t, other); got != "" {
-				t.Errorf("of %q %q is held", other, got)
-			}
+			expect.Equal(t, l.namesOf(t, other), "", "held of %q", other)
 		}
 	})
 }
@@ -223,12 +216,8 @@ func TestALockIsSeenFromAnotherPIDNamespace(t *testing.T) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS, Unshareflags: syscall.CLONE_NEWNS}
 	out, err := cmd.Output()
 	var names []string
-	if err := errors.Join(err, json.Unmarshal(out, &names)); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	if len(names) != 4 {
-		t.Errorf("held are %q", names)
-	}
+	check(t, errors.Join(err, json.Unmarshal(out, &names)))
+	expect.Equal(t, len(names), 4, "of files held: %q", names)
 }
 
 func TestWhatWorkloadsPutIntoTheDirectoryHarmsNobody(t *testing.T) {
@@ -248,16 +237,12 @@ func TestWhatWorkloadsPutIntoTheDirectoryHarmsNobody(t *testing.T) {
 		check(t, err)
 		holdBy(t, "flock", outside)
 		holdBy(t, "flock", filepath.Join(deep, "file"))
-		if got := l.namesOf(t, lockedID); got != "" {
-			t.Errorf("%q is held", got)
-		}
+		expect.Equal(t, l.namesOf(t, lockedID), "", "held")
 		holdBy(t, "flock", huge)
 		if held := l.held(nil); len(held) != 1 || held[0].name != "huge" || held[0].reason != "" {
 			t.Errorf("held are %+v", held)
 		}
-		if log.Len() > 0 {
-			t.Error(log)
-		}
+		expect.Equal(t, log.String(), "", "log")
 	})
 }
 
@@ -282,13 +267,9 @@ func TestADirectoryThatIsFullCountsAsHeldAndIsToldOnce(t *testing.T) {
 					t.Fatalf("held are %+v", held)
 				}
 			}
-			if got := strings.Count(log.String(), "\n"); got != 1 {
-				t.Errorf("%d lines of log:\n%s", got, log)
-			}
+			expect.Equal(t, strings.Count(log.String(), "\n"), 1, "lines of log")
 			check(t, errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o700)))
-			if got := l.namesOf(t, lockedID); got != "" {
-				t.Errorf("%q is held", got)
-			}
+			expect.Equal(t, l.namesOf(t, lockedID), "", "held")
 		})
 	}
 }
@@ -327,9 +308,7 @@ func TestLockDirectoriesAreForEverybody(t *testing.T) {
 	if err := os.RemoveAll(l.dir); err != nil { // as a reboot does
 		t.Fatal(err)
 	}
-	if got := l.namesOf(t, lockedID); got != "" {
-		t.Errorf("%q is held", got)
-	}
+	expect.Equal(t, l.namesOf(t, lockedID), "", "held")
 }
 
 const lockLines = `1: FLOCK  ADVISORY  WRITE 11654 fe:00:10421562 0 EOF
@@ -358,12 +337,10 @@ func TestTheKernelsListOfLocks(t *testing.T) {
 		{unix.Mkdev(0, 0x1a), 42}:       0,
 		{unix.Mkdev(0x103, 0), 7}:       12,
 	}
-	if fmt.Sprint(got) != fmt.Sprint(want) || !complete {
-		t.Errorf("got %v, %v", got, complete)
-	}
-	if _, complete := parseLocks(strings.NewReader(strings.Repeat(lockLines, maxLockTable/len(lockLines)+1)), wanted); complete {
-		t.Error("an endless list is complete")
-	}
+	expect.Equal(t, got, want, "locks")
+	expect.Equal(t, complete, true, "list is complete")
+	_, complete = parseLocks(strings.NewReader(strings.Repeat(lockLines, maxLockTable/len(lockLines)+1)), wanted)
+	expect.Equal(t, complete, false, "an endless list is complete")
 }
 
 func FuzzLockTable(f *testing.F) {
@@ -412,9 +389,7 @@ func TestADirectoryOfLockFilesIsRemoved(t *testing.T) {
 	check(t, os.WriteFile(filepath.Join(l.dir, goneID, "mixer"), nil, 0o600))
 	l.remove(t.Context(), goneID)
 	l.remove(t.Context(), goneID) // there is nothing
-	if got := entries(t, l.dir); !slices.Equal(got, []string{keptID}) {
-		t.Errorf("the directories are %v", got)
-	}
+	expect.Equal(t, entries(t, l.dir), []string{keptID}, "directories")
 }
 
 // At the start what is left of former deployments goes; what is recorded, runs, or
@@ -426,14 +401,8 @@ func TestOrphanedDirectoriesOfLockFilesAreRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	unreadable := errors.New("a record cannot be read")
-	if err := l.removeOrphans(t.Context(), nil, func() ([]string, error) { return nil, unreadable }); !errors.Is(err, unreadable) {
-		t.Error(err)
-	}
-	if got := entries(t, l.dir); len(got) != 5 {
-		t.Errorf("the directories are %v although it is not known who is gone", got)
-	}
+	expect.Error(t, l.removeOrphans(t.Context(), nil, func() ([]string, error) { return nil, unreadable }), unreadable, "removal of orphans")
+	expect.Equal(t, len(entries(t, l.dir)), 5, "directories while it is not known who is gone")
 	check(t, l.removeOrphans(t.Context(), []string{"", aliveID}, func() ([]string, error) { return []string{keptID}, nil }))
-	if got, want := entries(t, l.dir), []string{keptID, aliveID, "mixers"}; !slices.Equal(got, want) {
-		t.Errorf("the directories are %v, want %v", got, want)
-	}
+	expect.Equal(t, entries(t, l.dir), []string{keptID, aliveID, "mixers"}, "directories")
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/margolite/margolite/runtime"
 	"github.com/margolite/margolite/store"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // What can be counted is text that Prometheus takes, tells what there is, holds
@@ -31,9 +32,7 @@ func TestOBS09OBS11Metrics(t *testing.T) {
 	check(t, err)
 	parser := expfmt.NewTextParser(model.LegacyValidation)
 	families, err := parser.TextToMetricFamilies(strings.NewReader(string(text)))
-	if err != nil {
-		t.Fatalf("%v in\n%s", err, text)
-	}
+	check(t, err)
 	for name, f := range families {
 		if f.GetHelp() == "" || strings.HasSuffix(name, "_total") != (f.GetType().String() == "COUNTER") {
 			t.Errorf("%s is a %v with help %q", name, f.GetType(), f.GetHelp())
@@ -47,16 +46,13 @@ func TestOBS09OBS11Metrics(t *testing.T) {
 		`margolite_container_running{deployment="` + second + `",component="main",project="` + second + `-main",service="web",number="0"} 1`,
 		"margolite_last_successful_poll_timestamp_seconds ", "process_resident_memory_bytes ",
 	} {
-		if !strings.Contains(string(text), want) {
-			t.Errorf("metrics lack %q:\n%s", want, text)
-		}
+		expect.Contains(t, string(text), want, "metrics")
 	}
 	if strings.Contains(string(text), "wfm.example") {
 		t.Errorf("metrics tell where the WFM is:\n%s", text)
 	}
 	s.wroteNothing(writes)
 	again, err := s.agent.Metrics(t.Context())
-	if err != nil || string(again) != string(text) {
-		t.Errorf("who asks at once gets other numbers, %v", err)
-	}
+	expect.OK(t, err)
+	expect.Equal(t, string(again), string(text), "metrics asked for at once")
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // A panic while one deployment is worked on is that deployment's failure, and
@@ -38,9 +39,7 @@ func TestAPanicIsOneFailedDeployment(t *testing.T) {
 					s.heard(id, "pending@2", "installing@2", "installed@2")
 				}
 			}
-			if n := strings.Count(l.String(), "stack="); n != 1 {
-				t.Errorf("the stack was logged %d times, want once:\n%s", n, &l)
-			}
+			expect.Equal(t, strings.Count(l.String(), "stack="), 1, "stacks in the log")
 			st := s.fullStatus()
 			if p := st.SelfCheck.LastPanic; st.SelfCheck.Panics == 0 || p == nil || !strings.Contains(p.Object, first) || !strings.Contains(p.Text, c.at+" panics") {
 				t.Errorf("%d panics, the last one %+v", st.SelfCheck.Panics, p)
@@ -83,9 +82,7 @@ func TestAPanicInAPollIsAFailedPoll(t *testing.T) {
 	s := newSite(t)
 	s.wfm.publish(1, map[string]string{first: document(first, "1.0.0")})
 	s.wfm.fail("manifest", errPanics)
-	if err := s.agent.Sync(t.Context()); err == nil || !strings.Contains(err.Error(), "manifest panics") {
-		t.Errorf("poll ended with %v", err)
-	}
+	expect.ErrorWith(t, s.agent.Sync(t.Context()), "manifest panics", "poll")
 	st := s.fullStatus()
 	if st.WFM.LastError == "" || st.SelfCheck.Panics == 0 {
 		t.Errorf("status has error %q and %d panics", st.WFM.LastError, st.SelfCheck.Panics)
@@ -98,9 +95,7 @@ func TestAPanicInAPollIsAFailedPoll(t *testing.T) {
 // The agent is alive as long as its loops get on, however long they wait.
 func TestAliveUnlessALoopIsStuck(t *testing.T) {
 	s := installedSite(t)
-	if err := s.agent.Alive(); err != nil {
-		t.Error(err)
-	}
+	expect.OK(t, s.agent.Alive())
 	begun, release := s.wfm.hold("manifest")
 	asked := make(chan error, 1)
 	go func() { asked <- s.agent.Sync(t.Context()) }()
@@ -117,9 +112,7 @@ func TestAliveUnlessALoopIsStuck(t *testing.T) {
 	if busy() == 0 {
 		t.Error("the poller is said to wait while it polls")
 	}
-	if err := s.agent.Alive(); err != nil {
-		t.Errorf("a poll that takes a moment is no reason to restart: %v", err)
-	}
+	expect.OK(t, s.agent.Alive()) // a poll that takes a moment is no reason to restart
 	release()
 	check(t, <-asked)
 	s.eventually("the poller is said to wait after its poll", func() bool { return busy() == 0 })

@@ -19,6 +19,7 @@ import (
 	"github.com/margolite/margolite/agent/pace"
 	"github.com/margolite/margolite/agent/wfm"
 	"github.com/margolite/margolite/store"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // measuring is a WFM that looks at the heap while it takes reports.
@@ -87,15 +88,12 @@ func TestACorruptReportIsAnErrorBesideARefusedOne(t *testing.T) {
 	if at < 0 {
 		t.Fatal("the report is not in the file")
 	}
-	if _, err := f.WriteAt([]byte{0xff}, int64(at-1)); err != nil {
-		t.Fatal(err)
-	}
+	check(t, expect.ErrorOf(f.WriteAt([]byte{0xff}, int64(at-1))))
 
 	_, err = reporterOf(refusing{}, s).round(t.Context())
 	var refused *wfm.Error
-	if !errors.Is(err, store.ErrCorrupt) || !errors.As(err, &refused) {
-		t.Errorf("the round ended with %v, want both the corrupt report and the refusal", err)
-	}
+	expect.Error(t, err, store.ErrCorrupt, "corrupt report")
+	expect.Equal(t, errors.As(err, &refused), true, "the refusal is in %v", err)
 }
 
 // A full outbox is delivered in few transactions, and without being held in memory.
@@ -116,9 +114,9 @@ func TestAFullOutboxIsNotHeldInMemory(t *testing.T) {
 		r.isDeaf.Store(deaf)
 		before, writes := heap(), s.Writes()
 		w.taken, w.peak = 0, 0
-		if f, err := r.round(t.Context()); f != taken || err != nil {
-			t.Fatal(f, err)
-		}
+		f, err := r.round(t.Context())
+		expect.OK(t, err)
+		expect.Equal(t, f, taken, "fate of the reports")
 		const most = 256 << 10
 		if held := int64(w.peak) - int64(before); held > most {
 			t.Errorf("%d bytes were held, want at most %d", held, most)
@@ -161,16 +159,12 @@ func TestERR01ERR02TheAnswerDecidesWhatBecomesOfAReport(t *testing.T) {
 		later:  {answer(500, ""), page(400), page(404), page(410), page(422)},
 	} {
 		for _, problem := range problems {
-			if got := fateOf(problem, false); got != want {
-				t.Errorf("%v: fate %d, want %d", problem, got, want)
-			}
+			expect.Equal(t, fateOf(problem, false), want, "fate by %v", problem)
 			gone := want
 			if want == parked { // nothing will change
 				gone = hopeless
 			}
-			if got := fateOf(problem, true); got != gone {
-				t.Errorf("%v of what is gone: fate %d, want %d", problem, got, gone)
-			}
+			expect.Equal(t, fateOf(problem, true), gone, "fate of what is gone by %v", problem)
 		}
 	}
 }

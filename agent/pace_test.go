@@ -1,7 +1,6 @@
 package agent_test
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,6 +12,7 @@ import (
 	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/agent/wfm"
 	"github.com/margolite/margolite/policy"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // In a bubble of synctest every test begins on Saturday, 1 January 2000, at
@@ -95,22 +95,16 @@ func unavailable(after time.Duration) error {
 func TestDS01TheDeviceAsksAtItsRate(t *testing.T) {
 	simulated(t, func(*site) {}, func(t *testing.T, s *site) {
 		synctest.Wait()
-		if calls := s.wfm.calls(); !slices.Contains(calls, "manifest") {
-			t.Errorf("a new device called %v", calls)
-		}
+		expect.Equal(t, s.wfm.count("manifest") > 0, true, "a new device polls")
 		s.installed()
 		s.quiet()
 		s.stop()
 		before := s.wfm.asked()
 		s.start()
 		synctest.Wait()
-		if n := s.wfm.asked() - before; n > 0 {
-			t.Errorf("%d calls at the start", n)
-		}
+		expect.Equal(t, s.wfm.asked()-before, 0, "calls at the start")
 		calls, _ := s.during(time.Hour)
-		if n := count(calls, "manifest"); n < 59 || n > 68 {
-			t.Errorf("%d polls within an hour", n)
-		}
+		within(t, count(calls, "manifest"), 59, 68, "polls within an hour")
 		if st := s.status(); st.Waiting != "interval" || st.NextPoll == nil || time.Until(*st.NextPoll) > time.Minute {
 			t.Errorf("status is %+v", st)
 		}
@@ -133,9 +127,7 @@ func TestERR04SilenceHoldsForEverybody(t *testing.T) {
 				for s.status().SilentUntil == nil {
 					time.Sleep(time.Second)
 				}
-				if s.wfm.calls()[s.wfm.asked()-1] != call {
-					t.Fatalf("calls were %v", s.wfm.calls())
-				}
+				expect.Equal(t, s.wfm.calls()[s.wfm.asked()-1], call, "last call")
 				s.wfm.fail("", nil)
 				silent := *s.status().SilentUntil
 				if st := s.status(); st.Waiting != "silence" || st.NextPoll.Before(silent) {
@@ -143,26 +135,22 @@ func TestERR04SilenceHoldsForEverybody(t *testing.T) {
 				}
 				s.runtime.poke()
 				s.agent.Wake()
-				if err := s.agent.Sync(t.Context()); !errors.Is(err, control.ErrConflict) {
-					t.Errorf("sync: %v", err)
-				}
+				expect.Error(t, s.agent.Sync(t.Context()), control.ErrConflict, "sync")
 				s.stop()
 				time.Sleep(20 * time.Minute)
 				s.start()
 				s.agent.Configure(s.settings())
 				calls, _ := s.during(time.Until(silent) - time.Second)
-				if len(calls) > 0 {
-					t.Errorf("during the silence there were %v", calls)
-				}
+				expect.Equal(t, len(calls), 0, "calls during the silence")
 				s.heardWithin(5*time.Minute, first, heard...)
 				if over := time.Since(silent); over > 3*time.Minute {
 					t.Errorf("it went on %v after the silence", over)
 				}
 				time.Sleep(2 * time.Minute)
 				synctest.Wait()
-				if value, set, err := s.store.Setting("silence"); set || err != nil {
-					t.Errorf("the record is still %q, %v", value, err)
-				}
+				_, set, err := s.store.Setting("silence")
+				expect.OK(t, err)
+				expect.Equal(t, set, false, "silence is still recorded")
 			})
 		})
 	}
@@ -178,13 +166,9 @@ func TestPOL01NothingIsSentInDowntime(t *testing.T) {
 		s.gate.close(false) // there will be something to report
 		s.runtime.poke()
 		calls, _ := s.during(4*time.Hour - time.Second)
-		if len(calls) > 0 {
-			t.Errorf("in downtime there were %v", calls)
-		}
+		expect.Equal(t, len(calls), 0, "calls in downtime")
 		s.runtime.await(t, first+"-main 2.0.0")
-		if err := s.agent.Sync(t.Context()); !errors.Is(err, control.ErrConflict) || !strings.Contains(err.Error(), "downtime") {
-			t.Errorf("sync: %v", err)
-		}
+		conflict(t, s.agent.Sync(t.Context()), "downtime")
 		st := s.status()
 		if st.Waiting != "downtime" || st.DowntimeUntil == nil || st.DowntimeUntil.Hour() != 6 || st.NextPoll.Before(*st.DowntimeUntil) {
 			t.Errorf("status is %+v", st)
@@ -216,14 +200,10 @@ func TestPOL02ErrorsInDowntimeAreIgnored(t *testing.T) {
 		if st := s.status(); !st.Reachable || st.LastError != "" || !st.LastPoll.Equal(*before.LastPoll) {
 			t.Errorf("status is %+v", st)
 		}
-		if strings.Contains(l.String(), errUnreachable.Error()) {
-			t.Errorf("the log says %s", &l)
-		}
+		expect.Equal(t, len(l.with(errUnreachable.Error())), 0, "lines of log in downtime")
 		time.Sleep(6*time.Hour - time.Since(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)))
 		synctest.Wait()
-		if st := s.status(); st.Waiting != "interval" {
-			t.Errorf("the device waits for the %s after downtime", st.Waiting)
-		}
+		expect.Equal(t, s.status().Waiting, "interval", "what is waited for after downtime")
 		time.Sleep(time.Hour) // and after downtime it is a failure
 		synctest.Wait()
 		if st := s.status(); st.Reachable || st.Waiting != "backoff" || strings.Count(l.String(), errUnreachable.Error()) != 1 {
@@ -236,9 +216,7 @@ func TestPOL02ErrorsInDowntimeAreIgnored(t *testing.T) {
 // out at any time, and so does what a person asks for.
 func TestPOL03POL07PollsKeepToTheirWindows(t *testing.T) {
 	simulated(t, func(s *site) { s.poll.Windows = windows(t, "12:00-13:00") }, func(t *testing.T, s *site) {
-		if calls := s.wfm.calls(); count(calls, "manifest") > 0 {
-			t.Fatalf("calls were %v", calls)
-		}
+		expect.Equal(t, s.wfm.count("manifest"), 0, "polls out of the window")
 		s.publish(1, map[string]string{first: document(first, "1.0.0")}) // by hand
 		s.heard(first, "pending@1", "installing@1", "installed@1")
 		s.wfm.publish(2, map[string]string{first: document(first, "2.0.0")})
@@ -248,20 +226,16 @@ func TestPOL03POL07PollsKeepToTheirWindows(t *testing.T) {
 		set.Device.Vendor = "another"
 		s.agent.Configure(set)
 		calls, _ := s.during(12*time.Hour - time.Minute)
-		if count(calls, "manifest") > 0 || count(calls, "capabilities") != 1 {
-			t.Errorf("while no window was open there were %v", calls)
-		}
+		expect.Equal(t, count(calls, "manifest"), 0, "polls before the window")
+		expect.Equal(t, count(calls, "capabilities"), 1, "capabilities before the window")
 		if st := s.status(); st.Waiting != "window" || st.ClosedUntil == nil || st.ClosedUntil.Hour() != 12 || !st.NextPoll.Equal(*st.ClosedUntil) {
 			t.Errorf("status is %+v", st)
 		}
 		calls, _ = s.during(time.Hour)
-		if n := count(calls, "manifest"); n < 27 || n > 36 {
-			t.Errorf("%d polls in a window of an hour", n)
-		}
+		within(t, count(calls, "manifest"), 27, 36, "polls in a window of an hour")
 		s.heard(first, "pending@1", "installing@1", "installed@1", "pending@1", "installing@2", "installed@2")
-		if calls, _ = s.during(20 * time.Hour); count(calls, "manifest") > 2 {
-			t.Errorf("after the window there were %d polls", count(calls, "manifest"))
-		}
+		calls, _ = s.during(20 * time.Hour)
+		within(t, count(calls, "manifest"), 0, 2, "polls after the window")
 	})
 }
 
@@ -280,16 +254,10 @@ func TestSettingsChangeWhileTheAgentRuns(t *testing.T) {
 		s.agent.Configure(set)
 		s.heard(first, "pending@1", "installing@1", "installed@1", "pending@1", "installing@2", "installed@2")
 		calls, _ := s.during(time.Hour)
-		if n := count(calls, "manifest"); n < 55 || n > 70 {
-			t.Errorf("%d polls within an hour", n)
-		}
+		within(t, count(calls, "manifest"), 55, 70, "polls within an hour")
 		all := s.wfm.calls()
-		if n := count(all, "capabilities"); n != 2 {
-			t.Errorf("capabilities were reported %d times, want again after the change", n)
-		}
-		if st := s.status(); st.URL != "https://other.example" {
-			t.Errorf("status is %+v", st)
-		}
+		expect.Equal(t, count(all, "capabilities"), 2, "capabilities told")
+		expect.Equal(t, s.status().URL, "https://other.example", "URL")
 		s.made("apply 1.0.0", applied)
 	})
 }
@@ -304,16 +272,12 @@ func TestWhatIsRefusedIsFetchedEverMoreRarely(t *testing.T) {
 		s.wfm.publish(2, map[string]string{first: document(first, "2.0.0")})
 		calls, _ := s.during(2 * time.Hour)
 		// With the shortest of all random waits, ten fetches fit into two hours.
-		if polls, fetches := count(calls, "manifest"), count(calls, "documents"); polls < 119 || fetches < 5 || fetches > 10 {
-			t.Errorf("within two hours %d polls, %d times documents", polls, fetches)
-		}
-		if st := s.status(); !strings.Contains(st.Refused, "digest") {
-			t.Errorf("status is %+v", st)
-		}
+		within(t, count(calls, "manifest"), 119, 1000, "polls within two hours")
+		within(t, count(calls, "documents"), 5, 10, "times documents within two hours")
+		expect.Contains(t, s.status().Refused, "digest", "refused")
 		before := s.wfm.count("documents")
-		if err := s.agent.Sync(t.Context()); err == nil || s.wfm.count("documents") != before+1 {
-			t.Errorf("sync: %v, and %d times documents", err, s.wfm.count("documents")-before)
-		}
+		s.refuses()
+		expect.Equal(t, s.wfm.count("documents"), before+1, "times documents")
 		time.Sleep(30 * time.Minute)
 		s.wfm.fail("", nil)
 		s.wfm.publish(3, map[string]string{first: document(first, "3.0.0")})
@@ -338,9 +302,7 @@ func TestERR04SilenceOutlivesARestart(t *testing.T) {
 			before := s.store.Writes()
 			s.wfm.fail("manifest", unavailable(test.asked))
 			s.refuses()
-			if wrote := s.store.Writes() != before; wrote != test.writes {
-				t.Errorf("written to the store: %t", wrote)
-			}
+			expect.Equal(t, s.store.Writes() != before, test.writes, "written to the store")
 			s.stop()
 			s.wfm.fail("", nil)
 			asked := s.wfm.asked()
@@ -357,9 +319,7 @@ func TestERR04SilenceOutlivesARestart(t *testing.T) {
 				t.Errorf("after a restart it is silent for %s, and called %d times", left, s.wfm.asked()-asked)
 			}
 			s.runDir = t.TempDir() // memory is lost in a reboot
-			if left := silent(); left > 0 != test.writes {
-				t.Errorf("after a reboot it is silent for %s", left)
-			}
+			expect.Equal(t, silent() > 0, test.writes, "silent after a reboot")
 		})
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/margolite/margolite/runtime/compose"
 	"github.com/margolite/margolite/runtime/container"
 	"github.com/margolite/margolite/runtime/health"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // machine is a runtime in memory on which projects run already, and which notes what
@@ -147,15 +148,11 @@ func TestComposeUpTakesOnlyTheServicesNamed(t *testing.T) {
 	r := control.ComposeRequest{Project: "new", File: "/a.yaml", Files: []string{"/b.yaml"}, Profiles: []string{"debug"}, Scale: map[string]int{"web": 2}, Contents: map[string][]byte{"/a.yaml": {}}}
 	check(t, p.ComposeUp(t.Context(), r, notify))
 	want := []string{"warning warning: doubtful", `warning note: network "lan" has no enable_ipv6: true: its ports are published on IPv4 addresses only`, "transfer", "service.changed start container web-1 begun", "service.changed start container web-1"}
-	if !reflect.DeepEqual(events, want) {
-		t.Errorf("the caller heard %q, want %q", events, want)
-	}
+	expect.Equal(t, events, want, "events")
 	if s := m.source; s.File != "/a.yaml" || !reflect.DeepEqual(s.Files, []string{"/b.yaml"}) || !reflect.DeepEqual(s.Profiles, []string{"debug"}) || s.Scale["web"] != 2 || !reflect.DeepEqual(s.Contents, r.Contents) {
 		t.Errorf("the project is loaded from %+v", s)
 	}
-	if !reflect.DeepEqual(m.services, []string{"db", "job", "other", "web"}) {
-		t.Errorf("all services: %q", m.services)
-	}
+	expect.Equal(t, m.services, []string{"db", "job", "other", "web"}, "all services")
 
 	// What runs already stays, and what is named comes with what it needs.
 	r.Project, r.Services, r.Pull = "trial", []string{"db"}, "always"
@@ -164,14 +161,11 @@ func TestComposeUpTakesOnlyTheServicesNamed(t *testing.T) {
 		t.Errorf("services %q with policies %v of profiles %q", m.services, m.policies, m.source.Profiles)
 	}
 	check(t, p.ComposePull(t.Context(), control.ComposeRequest{Project: "trial", File: "/a.yaml", Services: []string{"web"}}, notify))
-	if !reflect.DeepEqual(m.services, []string{"db", "web"}) || m.policies["web"] != compose.PullAlways {
-		t.Errorf("pulled for services %q with policies %v", m.services, m.policies)
-	}
+	expect.Equal(t, m.services, []string{"db", "web"}, "services pulled for")
+	expect.Equal(t, m.policies["web"], compose.PullAlways, "policy")
 	m.asked = nil
 	check(t, p.ComposeUp(t.Context(), control.ComposeRequest{Project: "trial", File: "/a.yaml", Recreate: true}, notify))
-	if got := strings.Join(m.asked, "; "); got != "stage trial; remove trial volumes false; apply trial" {
-		t.Errorf("recreating is %q", got)
-	}
+	expect.Equal(t, m.asked, []string{"stage trial", "remove trial volumes false", "apply trial"}, "recreating")
 }
 
 func TestComposeRefusesWhatCannotBe(t *testing.T) {
@@ -206,17 +200,12 @@ func TestComposeRefusesWhatCannotBe(t *testing.T) {
 		{exec(control.ExecRequest{Project: "trial", Service: "web", Number: 1}), control.ErrConflict, "web-1 is stopped"},
 		{exec(control.ExecRequest{Project: "trial", Service: "web", Number: 9}), control.ErrNotFound, "no replica 9"},
 	} {
-		if !errors.Is(c.err, c.kind) || !strings.Contains(c.err.Error(), c.text) {
-			t.Errorf("%v, want %v with %q", c.err, c.kind, c.text)
-		}
+		expect.Error(t, c.err, c.kind, "refusal")
+		expect.ErrorWith(t, c.err, c.text, "refusal")
 	}
-	if len(m.asked) > 0 {
-		t.Errorf("something was done: %q", m.asked)
-	}
+	expect.Equal(t, len(m.asked), 0, "of calls: %q", m.asked)
 	clear(m.projects)
-	if err := logs(control.LogsRequest{Project: "nope"}); err == nil || !strings.Contains(err.Error(), "there are none") {
-		t.Errorf("where nothing runs: %v", err)
-	}
+	expect.ErrorWith(t, logs(control.LogsRequest{Project: "nope"}), "there are none", "logs where nothing runs")
 }
 
 func TestExecGoesToAContainerThatRuns(t *testing.T) {
@@ -228,17 +217,14 @@ func TestExecGoesToAContainerThatRuns(t *testing.T) {
 	code, err := p.ComposeExec(t.Context(), control.ExecRequest{
 		Project: "trial", Service: "web", Args: []string{"ls"}, Env: []string{"A=b"}, User: "u", WorkingDir: "/w", Privileged: true, TTY: true,
 	}, control.ExecStreams{Stdin: in, Resize: resize})
-	if code != 7 || err != nil || strings.Join(m.asked, "; ") != "exec trial/web-2; size {80 24}" {
-		t.Errorf("code %d, %v, the runtime was asked %q", code, err, m.asked)
-	}
+	expect.OK(t, err)
+	expect.Equal(t, code, 7, "exit code")
+	expect.Equal(t, m.asked, []string{"exec trial/web-2", "size {80 24}"}, "calls")
 	x := m.command
 	x.Resize = nil
-	if want := (container.Exec{Args: []string{"ls"}, Env: []string{"A=b"}, User: "u", WorkingDir: "/w", Privileged: true, TTY: true, Stdin: in}); !reflect.DeepEqual(x, want) {
-		t.Errorf("the command is %+v, want %+v", x, want)
-	}
-	if _, err := p.ComposeExec(t.Context(), control.ExecRequest{Project: "trial", Service: "web", Number: 3, Args: []string{"ls"}}, control.ExecStreams{}); err != nil || m.asked[2] != "exec trial/web-3" {
-		t.Errorf("%v, %q", err, m.asked)
-	}
+	expect.Equal(t, x, container.Exec{Args: []string{"ls"}, Env: []string{"A=b"}, User: "u", WorkingDir: "/w", Privileged: true, TTY: true, Stdin: in}, "command")
+	expect.OK(t, expect.ErrorOf(p.ComposeExec(t.Context(), control.ExecRequest{Project: "trial", Service: "web", Number: 3, Args: []string{"ls"}}, control.ExecStreams{})))
+	expect.Equal(t, m.asked[2], "exec trial/web-3", "call")
 }
 
 func TestLogsArePrefixedAsWanted(t *testing.T) {

@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
 	"testing"
 	"testing/synctest"
 
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/runtime"
+	"github.com/margolite/margolite/test/expect"
 )
 
 var unusedImage = runtime.UnusedImage{Name: "registry.example/old:1", Bytes: 4096}
@@ -41,9 +41,7 @@ func TestTwoPrunesAtOnce(t *testing.T) {
 		synctest.Wait()
 		releaseToo()
 		for range 2 {
-			if err := <-failures; err != nil {
-				t.Error(err)
-			}
+			expect.OK(t, <-failures)
 		}
 		s.runtime.await(t, first+"-main 1.0.0", second+"-main 2.0.0")
 	})
@@ -73,12 +71,9 @@ func TestPruneBesideADownload(t *testing.T) {
 			{Kind: control.UnneededVolume, Project: "old", Name: "data", Bytes: 7},
 			{Kind: control.UnneededImage, Name: unusedImage.Name, Bytes: unusedImage.Bytes, Later: true},
 		}
-		if err != nil || !reflect.DeepEqual(removed, want) {
-			t.Errorf("removed %+v, %v", removed, err)
-		}
-		if n := s.runtime.count("prune"); n != before {
-			t.Error("images are dropped while some are brought that no record names")
-		}
+		expect.OK(t, err)
+		expect.Equal(t, removed, want, "removed")
+		s.made("prune", before) // some images are brought that no record names
 		release()
 		s.eventually("the images are dropped", func() bool { return s.runtime.count("prune") > before })
 		s.runtime.await(t, first+"-main 1.0.0")
@@ -159,12 +154,8 @@ func TestNothingWaitsForMeasuring(t *testing.T) {
 		pruned <- err
 	}()
 	<-begun
-	if _, err := s.agent.Status(t.Context()); err != nil {
-		t.Error(err)
-	}
+	expect.OK(t, expect.ErrorOf(s.agent.Status(t.Context())))
 	s.installed()
 	release()
-	if err := <-pruned; err != nil {
-		t.Error(err)
-	}
+	expect.OK(t, <-pruned)
 }

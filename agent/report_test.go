@@ -13,12 +13,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/agent/wfm"
 	"github.com/margolite/margolite/runtime"
 	"github.com/margolite/margolite/store"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // log is what an agent logged.
@@ -96,9 +95,7 @@ func TestAD06AD13ST02ST17ComponentsInOrder(t *testing.T) {
 			"installing b=installed a=installing",
 			"installed b=installed a=installed",
 		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Error(diff)
-		}
+		expect.Equal(t, got, want, "reports")
 	})
 }
 
@@ -113,14 +110,10 @@ func TestFailuresAreReportedWhole(t *testing.T) {
 	}
 	a, b := last.Components[0], last.Components[1]
 	t.Run("ST-05 each component has an entry", func(t *testing.T) {
-		if a.Name != "a" || b.Name != "b" {
-			t.Errorf("components are %+v", last.Components)
-		}
+		expect.Equal(t, []string{a.Name, b.Name}, []string{"a", "b"}, "components")
 	})
 	t.Run("ST-04 the overall state is that of the component that failed", func(t *testing.T) {
-		if last.State != margo.Failed || b.State != margo.Failed || a.State != margo.Installed {
-			t.Errorf("states are %s of %s and %s", last.State, a.State, b.State)
-		}
+		expect.Equal(t, []margo.State{last.State, a.State, b.State}, []margo.State{margo.Failed, margo.Installed, margo.Failed}, "states")
 	})
 	t.Run("ST-07 errors have code, source and message", func(t *testing.T) {
 		for _, e := range []*margo.Fault{last.Error, b.Error} {
@@ -135,9 +128,7 @@ func TestFailuresAreReportedWhole(t *testing.T) {
 		}
 	})
 	t.Run("ST-09 they say what failed", func(t *testing.T) {
-		if last.Error.Code != "CONTAINER_EXITED" || !strings.Contains(last.Error.Message, "apply 2.0.0 fails") {
-			t.Errorf("error is %+v", last.Error)
-		}
+		s.heardError(first, "CONTAINER_EXITED", "apply 2.0.0 fails")
 	})
 }
 
@@ -256,17 +247,13 @@ func TestERR01RefusedReportsAreTriedWithoutPolls(t *testing.T) {
 				synctest.Wait()
 				sent := s.wfm.count("status")
 				time.Sleep(5 * time.Hour)
-				if n := s.wfm.count("status") - sent; n < test.least || n > test.most {
-					t.Errorf("%d reports were sent within five hours, want %d to %d", n, test.least, test.most)
-				}
+				within(t, s.wfm.count("status")-sent, test.least, test.most, "reports within five hours")
 				sent = s.wfm.count("status")
 				for range 3 {
 					s.sync()
 					synctest.Wait()
 				}
-				if n := s.wfm.count("status") - sent; n != 3 {
-					t.Errorf("%d reports were sent with three polls, want one with each", n)
-				}
+				expect.Equal(t, s.wfm.count("status")-sent, 3, "reports with three polls")
 				s.wfm.fail("", nil)
 				time.Sleep(2 * time.Hour) // the next poll is days later
 				s.heard(first, "installed@1")
@@ -285,12 +272,8 @@ func TestERR01ReportsThatAreWrongAreNotSentAgain(t *testing.T) {
 	s.heard(second, "pending@1", "installing@1", "installed@1")
 	s.settled(first, second)
 	s.quiet()
-	if n := s.wfm.count("status"); n != 6 {
-		t.Errorf("%d reports were sent, want each once", n)
-	}
-	if lines := l.with("rejected a status report", first); len(lines) != 3 {
-		t.Errorf("%d refusals were logged, want 3", len(lines))
-	}
+	expect.Equal(t, s.wfm.count("status"), 6, "reports")
+	expect.Equal(t, len(l.with("rejected a status report", first)), 3, "refusals in the log")
 }
 
 // A report that is under way when downtime begins, and fails in it, is of no interest
@@ -307,13 +290,9 @@ func TestPOL02ReportsThatFailInDowntimeAreNotTold(t *testing.T) {
 		s.publish(2, map[string]string{first: document(first, "2.0.0")})
 		s.wfm.answer(first, errUnreachable)
 		time.Sleep(3 * time.Hour)
-		if lines := l.with("cannot deliver"); len(lines) > 0 {
-			t.Errorf("the log says %q", lines)
-		}
+		expect.Equal(t, len(l.with("cannot deliver")), 0, "failures in the log")
 		time.Sleep(2 * time.Hour) // and after downtime it is a failure
-		if lines := l.with("cannot deliver"); len(lines) != 1 {
-			t.Errorf("after downtime the log says %q", lines)
-		}
+		expect.Equal(t, len(l.with("cannot deliver")), 1, "failures in the log after downtime")
 	})
 }
 
@@ -332,19 +311,13 @@ func TestReportsAboutUnknownDeployments(t *testing.T) {
 			s.sync()
 		}
 		synctest.Wait()
-		if n := s.wfm.count("status") - sent; n != 0 {
-			t.Errorf("%d reports were sent although nothing changed", n)
-		}
+		expect.Equal(t, s.wfm.count("status")-sent, 0, "reports without a change")
 		time.Sleep(24 * time.Hour)
-		if n := s.wfm.count("status") - sent; n == 0 || n > 12 {
-			t.Errorf("%d reports were sent within a day without a change", n)
-		}
+		within(t, s.wfm.count("status")-sent, 1, 12, "reports within a day without a change")
 
 		s.publish(2, map[string]string{second: document(second, "1.0.0")})
 		s.quiet() // first is gone
-		if got, _ := s.wfm.heard(first); len(got) != 0 {
-			t.Errorf("the WFM took %v", got)
-		}
+		s.heard(first)
 	})
 }
 
@@ -365,9 +338,7 @@ func TestERR05AReportThatFailsIsTriedAgain(t *testing.T) {
 		time.Sleep(24 * time.Hour)
 		sent := s.wfm.count("status")
 		time.Sleep(time.Hour)
-		if n := s.wfm.count("status") - sent; n == 0 || n > 20 {
-			t.Errorf("%d reports were sent within an hour", n)
-		}
+		within(t, s.wfm.count("status")-sent, 1, 20, "reports within an hour")
 		s.wfm.answer(second, nil)
 		time.Sleep(10 * time.Minute)
 		s.heard(second, "pending@1", "installing@1", "installed@1", "removing@2", "removed@2")
@@ -389,9 +360,7 @@ func TestDroppedReportsAreLoggedOnce(t *testing.T) {
 	}
 	s.outbox(16)
 	s.eventually("it was logged", func() bool { return len(l.with("too many pending status reports")) > 0 })
-	if n := len(l.with("too many pending status reports")); n != 1 {
-		t.Errorf("it was logged %d times", n)
-	}
+	expect.Equal(t, len(l.with("too many pending status reports")), 1, "lines of log")
 }
 
 // A document with more components than this device takes, and a failure with
@@ -414,7 +383,5 @@ func TestReportsAreBounded(t *testing.T) {
 	s.heard(first, "pending@1", "failed@1")
 	s.heard(second, "pending@1", "failed@1")
 	s.heardError(first, "INVALID_DOCUMENT")
-	if last := s.wfm.last(second); len(last.Components) != margo.MaxComponents {
-		t.Errorf("the report has %d components", len(last.Components))
-	}
+	expect.Equal(t, len(s.wfm.last(second).Components), margo.MaxComponents, "components in the report")
 }

@@ -1,7 +1,6 @@
 package agent_test
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -9,11 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/agent/wfm"
 	"github.com/margolite/margolite/store"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // rolledBack is a site at version 10 with two deployments, whose WFM was
@@ -35,12 +33,12 @@ func (s *site) refused() *control.RefusedManifest {
 	return s.fullStatus().WFM.RefusedManifest
 }
 
-// version is the accepted one.
-func (s *site) version() (epoch, version uint64) {
+// accepted fails the test unless this version is the accepted one.
+func (s *site) accepted(epoch, version uint64) {
 	s.t.Helper()
 	m, _, err := s.store.Manifest()
 	check(s.t, err)
-	return m.Epoch, m.Version
+	expect.Equal(s.t, []uint64{m.Epoch, m.Version}, []uint64{epoch, version}, "accepted epoch and version")
 }
 
 func TestAnOperatorHasARollbackAccepted(t *testing.T) {
@@ -51,23 +49,17 @@ func TestAnOperatorHasARollbackAccepted(t *testing.T) {
 		t.Errorf("it has been refused since %s", refused.Since)
 	}
 	want := &control.RefusedManifest{Since: refused.Since, Accepted: 10, Version: 3, Digest: refused.Digest, Deployments: []string{first}, Removed: []string{second}}
-	if diff := cmp.Diff(want, refused); diff != "" {
-		t.Errorf("refused is\n%s", diff)
-	}
+	expect.Equal(t, refused, want, "refused")
 	events, cancel := s.agent.Subscribe()
 	defer cancel()
 	applied := s.runtime.count("apply 1.0.0")
 	check(t, s.agent.AcceptRollback(t.Context(), control.RollbackRequest{Version: 3, Digest: refused.Digest, UID: 4711}))
-	if epoch, version := s.version(); epoch != 1 || version != 3 {
-		t.Errorf("epoch %d, version %d is accepted", epoch, version)
-	}
+	s.accepted(1, 3)
 	s.heard(second, "pending@10", "installing@10", "installed@10", "removing@3", "removed@3")
 	s.heard(first, "pending@10", "installing@10", "installed@10", "installed@3")
 	s.runtime.await(t, first+"-main 1.0.0")
 	s.made("apply 1.0.0", applied)
-	if lines := l.with("security=true", "kind=manifest.rollback", "user 4711", "version=3", "in place of version 10", refused.Digest); len(lines) != 1 {
-		t.Errorf("%d lines tell of it", len(lines))
-	}
+	expect.Equal(t, len(l.with("security=true", "kind=manifest.rollback", "user 4711", "version=3", "in place of version 10", refused.Digest)), 1, "lines of log")
 	for e := range events {
 		if e.Kind == control.RollbackAccepted {
 			if e.Version != 3 || e.Digest != refused.Digest || !strings.Contains(e.Text, "4711") {
@@ -76,9 +68,7 @@ func TestAnOperatorHasARollbackAccepted(t *testing.T) {
 			break
 		}
 	}
-	if got := s.refused(); got != nil {
-		t.Errorf("%+v is still refused", got)
-	}
+	expect.Equal(t, s.refused(), nil, "refused")
 
 	// From here on versions grow as before, also after a restart.
 	s.restart()
@@ -86,9 +76,7 @@ func TestAnOperatorHasARollbackAccepted(t *testing.T) {
 	s.refuses()
 	s.publish(4, map[string]string{first: document(first, "2.0.0")})
 	s.runtime.await(t, first+"-main 2.0.0")
-	if epoch, version := s.version(); epoch != 1 || version != 4 {
-		t.Errorf("epoch %d, version %d is accepted", epoch, version)
-	}
+	s.accepted(1, 4)
 }
 
 // A WFM that has lost its state may have lost what it knew of the device: it is told
@@ -101,9 +89,7 @@ func TestCapabilitiesAreToldAgainAfterTheWFMLostItsState(t *testing.T) {
 	for range 3 {
 		s.refuses()
 	}
-	if told := s.wfm.count("capabilities"); told != 2 {
-		t.Errorf("capabilities were told %d times, want at the beginning and once again", told)
-	}
+	expect.Equal(t, s.wfm.count("capabilities"), 2, "times that capabilities were told")
 }
 
 func TestOnlyTheRollbackThatWasShownIsAccepted(t *testing.T) {
@@ -141,12 +127,8 @@ func TestOnlyTheRollbackThatWasShownIsAccepted(t *testing.T) {
 			if test.then != nil {
 				test.then(s)
 			}
-			if err := s.agent.AcceptRollback(t.Context(), request); !errors.Is(err, control.ErrConflict) {
-				t.Errorf("got %v, want a conflict", err)
-			}
-			if epoch, version := s.version(); epoch != 0 || version != 10 {
-				t.Errorf("epoch %d, version %d is accepted", epoch, version)
-			}
+			expect.Error(t, s.agent.AcceptRollback(t.Context(), request), control.ErrConflict, "accept")
+			s.accepted(0, 10)
 			s.runtime.await(t, first+"-main 1.0.0", second+"-main 1.0.0")
 		})
 	}
@@ -159,21 +141,13 @@ func TestAPermissionDoesNotOutliveItsRequest(t *testing.T) {
 	s.wfm.publish(3, map[string]string{first: document(first, "0.9.0")})
 	_ = s.agent.Sync(t.Context())
 	refused := s.refused()
-	if diff := cmp.Diff([]string{first}, refused.Changed); diff != "" {
-		t.Error(diff)
-	}
+	expect.Equal(t, refused.Changed, []string{first}, "changed")
 	s.wfm.fail("documents", errUnreachable)
-	if err := s.agent.AcceptRollback(t.Context(), control.RollbackRequest{Version: 3, Digest: refused.Digest}); !errors.Is(err, errUnreachable) {
-		t.Errorf("got %v", err)
-	}
+	expect.Error(t, s.agent.AcceptRollback(t.Context(), control.RollbackRequest{Version: 3, Digest: refused.Digest}), errUnreachable, "accept")
 	s.wfm.fail("", nil)
 	s.refuses()
-	if epoch, version := s.version(); epoch != 0 || version != 10 {
-		t.Errorf("epoch %d, version %d is accepted", epoch, version)
-	}
-	if err := s.agent.AcceptRollback(t.Context(), control.RollbackRequest{Version: 3, Digest: s.refused().Digest}); err != nil {
-		t.Error(err)
-	}
+	s.accepted(0, 10)
+	expect.OK(t, s.agent.AcceptRollback(t.Context(), control.RollbackRequest{Version: 3, Digest: s.refused().Digest}))
 	s.runtime.await(t, first+"-main 0.9.0")
 }
 
@@ -186,9 +160,7 @@ func TestDS06TheSameVersionWithOtherContentIsRefusedUntilAnOperatorAccepts(t *te
 	check(t, s.agent.AcceptRollback(t.Context(), control.RollbackRequest{Version: 1, Digest: refused.Digest}))
 	s.runtime.await(t, first+"-main 2.0.0")
 	s.sync() // it is the accepted one now
-	if epoch, version := s.version(); epoch != 1 || version != 1 {
-		t.Errorf("epoch %d, version %d is accepted", epoch, version)
-	}
+	s.accepted(1, 1)
 }
 
 // another WFM begins another scope of versions, and is told of what runs.
@@ -198,9 +170,7 @@ func TestDS06AnotherWFMStartsItsOwnVersions(t *testing.T) {
 	s.quiet()
 	s.wfm.set(func() { s.wfm.identity = "spiffe://other.example/margo/wfm/plant" })
 	s.updates(1, "1.0.0", "pending@10", "installing@10", "installed@10", "installed@1")
-	if epoch, version := s.version(); epoch != 0 || version != 1 {
-		t.Errorf("epoch %d, version %d is accepted", epoch, version)
-	}
+	s.accepted(0, 1)
 	s.made("apply 1.0.0", 1)
 }
 
@@ -218,9 +188,7 @@ func TestDS07RefusalsAreLoggedOnceEach(t *testing.T) {
 		s.wfm.publish(10, map[string]string{first: document(first, "1.0.0"), second: document(second, "1.0.0")})
 		s.sync()
 	}
-	if lines := l.with("manifest refused", "security=true"); len(lines) != 3 {
-		t.Errorf("%d security events, want one for each version:\n%s", len(lines), strings.Join(lines, ""))
-	}
+	expect.Equal(t, len(l.with("manifest refused", "security=true")), 3, "security events")
 }
 
 // askedWith are the ETags with which the manifest was asked for.
@@ -245,16 +213,12 @@ func TestDS08VersionAndETagSurviveARestart(t *testing.T) {
 		asked, documents := len(s.wfm.askedWith()), s.wfm.count("documents")
 		s.start()
 		s.sync() // the first poll of this process may be under way
-		if etags := s.wfm.askedWith()[asked:]; (etags[0] != "") != (without != "the database") {
-			t.Errorf("without %s the manifest is asked for with %q", without, etags)
-		}
+		expect.Equal(t, s.wfm.askedWith()[asked] != "", without != "the database", "an ETag is sent without %s", without)
 		s.wfm.publish(9, nil)
 		s.refuses()
 		s.wfm.publish(10, map[string]string{first: document(first, "1.0.0")})
 		s.sync()
-		if fetched := s.wfm.count("documents") > documents; fetched != (without == "the database") {
-			t.Errorf("without %s documents are fetched again: %v", without, fetched)
-		}
+		expect.Equal(t, s.wfm.count("documents") > documents, without == "the database", "documents are fetched again without %s", without)
 	}
 }
 
@@ -269,9 +233,7 @@ func TestAKillWhileARollbackIsAccepted(t *testing.T) {
 	s.stop()
 	check(t, os.WriteFile(filepath.Join(s.dir, "accepted.json"), before, 0o600))
 	s.start()
-	if epoch, version := s.version(); epoch != 1 || version != 3 {
-		t.Errorf("epoch %d, version %d is accepted", epoch, version)
-	}
+	s.accepted(1, 3)
 	s.sync()
 	s.heard(second, "pending@10", "installing@10", "installed@10", "removing@3", "removed@3")
 }

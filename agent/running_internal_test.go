@@ -3,6 +3,8 @@ package agent
 import (
 	"testing"
 	"time"
+
+	"github.com/margolite/margolite/test/expect"
 )
 
 // However a service flaps, the number of reports is bounded, and the last one is true.
@@ -41,9 +43,7 @@ func TestReportsOfAServiceThatFlapsAreBounded(t *testing.T) {
 					a.spend(now)
 				}
 			}
-			if w.told != nil {
-				t.Errorf("it is well, and %v was told last", w.told)
-			}
+			expect.Equal(t, w.told, nil, "told last")
 		})
 	}
 }
@@ -55,20 +55,12 @@ func TestWhatPassesInTimeIsNotTold(t *testing.T) {
 	var w watched
 	bad := &trouble{code: codeServiceUnhealthy, service: "web-1"}
 	due := w.look(now, bad, rules)
-	if want := now.Add(time.Minute); !due.Equal(want) {
-		t.Errorf("it is to be looked at again at %s, want %s", due, want)
-	}
+	expect.Equal(t, due, now.Add(time.Minute), "next look")
 	now = now.Add(59 * time.Second)
 	w.look(now, nil, rules)
-	if v := w.verdict(now, rules); v != nil {
-		t.Errorf("after 59 s: %v", v)
-	}
+	expect.Equal(t, w.verdict(now, rules), nil, "verdict after 59 s")
 	now = now.Add(10 * time.Second)
 	w.look(now, nil, rules)
-	if v := w.verdict(now, rules); v != nil {
-		t.Errorf("once it is well again: %v", v)
-	}
-	if !w.ill.IsZero() {
-		t.Error("it still counts as ill")
-	}
+	expect.Equal(t, w.verdict(now, rules), nil, "verdict once it is well again")
+	expect.Equal(t, w.ill.IsZero(), true, "counts as well")
 }

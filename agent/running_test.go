@@ -11,6 +11,7 @@ import (
 	"github.com/margolite/margolite/runtime"
 	"github.com/margolite/margolite/runtime/container"
 	"github.com/margolite/margolite/runtime/health"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // becomes gives the container of a project another state.
@@ -186,9 +187,7 @@ func TestST11PendingSaysWhatTheDeviceLacks(t *testing.T) {
 					want = append(want[:1:1], want...) // it is staged, and waits for nothing
 				}
 				s.heard(first, want...)
-				if f := s.wfm.last(first).Error; f != nil {
-					t.Errorf("it is installed, and the WFM heard %+v", f)
-				}
+				expect.Equal(t, s.wfm.last(first).Error, nil, "error of what is installed")
 			})
 		})
 	}
@@ -215,9 +214,7 @@ func TestST11PendingSaysWhy(t *testing.T) {
 			}
 			s.agent.Configure(s.settings())
 			s.heard(first, want...)
-			if f := s.wfm.last(first).Error; f != nil {
-				t.Errorf("it is installed, and the WFM heard %+v", f)
-			}
+			expect.Equal(t, s.wfm.last(first).Error, nil, "error of what is installed")
 		})
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/margolite/margolite/runtime"
 	"github.com/margolite/margolite/runtime/limit"
 	"github.com/margolite/margolite/store"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // A download that makes no progress for some seconds gives its slot to who waits for
@@ -50,9 +51,7 @@ func TestSlowDownloadsGiveTheirSlotsAway(t *testing.T) {
 			t.Fatal("not the slow one is ended, and no other")
 		}
 		reports(b, "", false) // its work ends
-		if why := b.wasSlow(); why != "41 bytes a minute" {
-			t.Errorf("it was slow because of %q", why)
-		}
+		expect.Equal(t, b.wasSlow(), "41 bytes a minute", "why it was slow")
 		b.release()
 		passes(0)
 		(<-next).Release()
@@ -82,14 +81,11 @@ func TestSlowDownloadsGiveTheirSlotsAway(t *testing.T) {
 		next = wait(downloading)
 		reports(c, "waiting for a download slot", true)
 		passes(yieldAfter)
-		if why := c.wasSlow(); c.ctx.Err() == nil || why != "" {
-			t.Errorf("it is slow because of %q: %v", why, c.ctx.Err())
-		}
+		expect.Equal(t, c.ctx.Err() != nil, true, "it is ended")
+		expect.Equal(t, c.wasSlow(), "", "why it was slow")
 		c.release()
 		passes(0)
-		if len(next) == 0 {
-			t.Error("the slot did not go to who waits")
-		}
+		expect.Equal(t, len(next), 1, "slots for who waits")
 	})
 }
 
@@ -106,9 +102,7 @@ func TestDownloadsAreKeptForWhatIsStillToBeStaged(t *testing.T) {
 		"it goes":                       {store.Deployment{Phase: string(Removing)}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := isFetching(&test.d); got != test.want {
-				t.Errorf("is %v", got)
-			}
+			expect.Equal(t, isFetching(&test.d), test.want, "fetching")
 		})
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/store"
+	"github.com/margolite/margolite/test/expect"
 )
 
 func TestStatusNamesDeploymentsAsTheirDocumentsDo(t *testing.T) {
@@ -31,9 +32,7 @@ func TestStatusNamesDeploymentsAsTheirDocumentsDo(t *testing.T) {
 		s.publish(uint64(i+1), map[string]string{first: named(first, "1.0.0", want), second: named(second, "1.0.0", "other")})
 		s.heard(second, "pending@1", "installing@1", "installed@1")
 		for range 2 {
-			if got := names(); !slices.Equal(got, []string{"other", want}) {
-				t.Errorf("the names are %q", got)
-			}
+			expect.Equal(t, names(), []string{"other", want}, "names")
 		}
 	}
 	s.publish(3, map[string]string{first: named(first, "1.0.0", "valves")})
@@ -42,18 +41,12 @@ func TestStatusNamesDeploymentsAsTheirDocumentsDo(t *testing.T) {
 	// A document that cannot be read has no name, and has it again when it comes back.
 	s.wfm.fail("manifest", errors.New("out of reach")) // it does not come back by itself
 	s.change(func(records *store.Store) {
-		if _, err := records.PruneArtifacts(nil); err != nil {
-			t.Fatal(err)
-		}
+		check(t, expect.ErrorOf(records.PruneArtifacts(nil)))
 	})
-	if got := names(); !slices.Equal(got, []string{""}) {
-		t.Errorf("the names are %q", got)
-	}
+	expect.Equal(t, names(), []string{""}, "names")
 	body := []byte(named(first, "1.0.0", "valves"))
 	check(t, s.store.Commit("test", store.Change{Artifacts: map[digest.Digest][]byte{digest.FromBytes(body): body}}))
-	if got := names(); !slices.Equal(got, []string{"valves"}) {
-		t.Errorf("the names are %q", got)
-	}
+	expect.Equal(t, names(), []string{"valves"}, "names")
 }
 
 // status says what the WFM was told last, and whether it knows the present state.

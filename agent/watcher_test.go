@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/margolite/margolite/capability"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // hardware is what a site runs on. The zero value has no peripherals, and tells
@@ -76,12 +77,9 @@ func TestCAP03WhatIsPluggedInIsReportedSoon(t *testing.T) {
 		for i, peripherals := range [][]capability.Peripheral{{webcam("video0")}, nil} {
 			s.machine.plug(peripherals...)
 			calls, times := s.during(30 * time.Second)
-			if count(calls, "capabilities") != 1 {
-				t.Errorf("change %d: there were %v at %v", i, calls, times)
-			}
-			if calls, _ := s.during(2 * time.Minute); len(calls) > 0 {
-				t.Errorf("after change %d there were %v", i, calls)
-			}
+			expect.Equal(t, count(calls, "capabilities"), 1, "reports of change %d in %v at %v", i, calls, times)
+			calls, _ = s.during(2 * time.Minute)
+			expect.Equal(t, len(calls), 0, "calls after change %d", i)
 		}
 	})
 }
@@ -97,9 +95,8 @@ func TestCAP03PartsOfADeviceAreOneReport(t *testing.T) {
 			s.machine.plug(all...)
 			time.Sleep(time.Second)
 		}
-		if calls, times := s.during(time.Minute); count(calls, "capabilities") != 1 {
-			t.Errorf("there were %v at %v", calls, times)
-		}
+		calls, times := s.during(time.Minute)
+		expect.Equal(t, count(calls, "capabilities"), 1, "reports in %v at %v", calls, times)
 	})
 }
 
@@ -112,9 +109,9 @@ func TestEventsWithoutAChangeLeadToNothing(t *testing.T) {
 			s.machine.plug()
 			time.Sleep(time.Second)
 		}
-		if calls, _ := s.during(time.Minute); len(calls) > 0 || s.store.Writes() != writes {
-			t.Errorf("there were %v, and %d writes", calls, s.store.Writes()-writes)
-		}
+		calls, _ := s.during(time.Minute)
+		expect.Equal(t, len(calls), 0, "calls")
+		s.wroteNothing(writes)
 	})
 }
 
@@ -134,12 +131,8 @@ func TestALooseContactIsReportedNowAndThen(t *testing.T) {
 		s.machine.mu.Lock()
 		looked = s.machine.looked - looked
 		s.machine.mu.Unlock()
-		if n := s.wfm.asked() - before; n == 0 || n > 2*60 {
-			t.Errorf("%d requests within an hour", n)
-		}
-		if looked > 3*60 {
-			t.Errorf("the machine was looked at %d times within an hour", looked)
-		}
+		within(t, s.wfm.asked()-before, 1, 2*60, "requests within an hour")
+		within(t, looked, 0, 3*60, "looks at the machine within an hour")
 	})
 }
 
@@ -148,9 +141,8 @@ func TestCAP03WithoutEventsChangesAreFoundByPolls(t *testing.T) {
 	simulated(t, func(s *site) { s.machine.mute = true }, func(t *testing.T, s *site) {
 		s.installed()
 		s.machine.plug(webcam("video0"))
-		if calls, _ := s.during(2 * time.Minute); count(calls, "capabilities") != 1 {
-			t.Errorf("there were %v", calls)
-		}
+		calls, _ := s.during(2 * time.Minute)
+		expect.Equal(t, count(calls, "capabilities"), 1, "reports in %v", calls)
 	})
 }
 
@@ -169,9 +161,8 @@ func TestCAP03WhatIsPluggedInWaitsForTheWFM(t *testing.T) {
 		}
 		s.machine.plug(webcam("video1"))
 		s.wfm.failAll(nil)
-		if calls, _ := s.during(7 * time.Hour); count(calls, "capabilities") != 1 {
-			t.Errorf("there were %v, and %v in an hour before", calls, calm)
-		}
+		calls, _ := s.during(7 * time.Hour)
+		expect.Equal(t, count(calls, "capabilities"), 1, "reports in %v, and in %v in an hour before", calls, calm)
 	})
 }
 
@@ -185,8 +176,6 @@ func TestAD11WhatIsPluggedInHelpsADeployment(t *testing.T) {
 		time.Sleep(3 * time.Hour)
 		s.machine.plug(webcam("video0"))
 		s.during(30 * time.Second)
-		if running := s.runtime.running(); !slices.Contains(running, first+"-main 2.0.0") {
-			t.Errorf("running is %v, and the WFM heard %v", running, s.wfm.last(first))
-		}
+		s.untouched("2.0.0")
 	})
 }

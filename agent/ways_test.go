@@ -2,11 +2,11 @@ package agent_test
 
 import (
 	"errors"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/margolite/margolite/agent/wfm"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // A poll does not mix what two WFMs say: when the WFM became another one
@@ -23,19 +23,14 @@ func TestWFMThatChangesDuringAPoll(t *testing.T) {
 		<-reached
 		s.wfm.set(func() { s.wfm.identity = "spiffe://factory.example/margo/wfm/other" })
 		release()
-		if err := <-done; err == nil || !strings.Contains(err.Error(), "requested again") {
-			t.Errorf("version %d: %v", version, err)
-		}
-		if _, accepted := s.version(); s.status().Refused != "" || accepted != 10 {
-			t.Errorf("version %d: refused for %q, version %d is accepted", version, s.status().Refused, accepted)
-		}
+		expect.ErrorWith(t, <-done, "requested again", "poll of version %d", version)
+		expect.Equal(t, s.status().Refused, "", "refusal of version %d", version)
+		s.accepted(0, 10)
 		s.wfm.set(func() { s.wfm.identity = "spiffe://factory.example/margo/wfm/one" })
 	}
 	s.wfm.set(func() { s.wfm.identity = "spiffe://factory.example/margo/wfm/other" })
 	s.publish(3, map[string]string{first: document(first, "2.0.0")})
-	if _, accepted := s.version(); accepted != 3 {
-		t.Errorf("version %d is accepted", accepted)
-	}
+	s.accepted(0, 3)
 }
 
 // besideError is that of a WFM that only hears reports.
@@ -58,9 +53,7 @@ func TestAudienceBesideTheDesiredState(t *testing.T) {
 	s.wfm.set(func() { s.wfm.audience = "https://reports.example" })
 	s.sync()
 	s.sync()
-	if n := s.wfm.count("capabilities") - before; n != 1 {
-		t.Errorf("a new audience was told %d times", n)
-	}
+	expect.Equal(t, s.wfm.count("capabilities")-before, 1, "times that a new audience was told")
 }
 
 // A device that waits to be let in polls as soon as somebody asks it to; the

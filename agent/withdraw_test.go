@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/margolite/margolite/agent"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // withdrawals are the requests that take capabilities back, and what the journal says
@@ -45,13 +46,11 @@ func TestCAP06ARenamedDeviceTakesItsCapabilitiesBack(t *testing.T) {
 			s.sync()
 			s.sync()
 			requests, journal := s.withdrawals()
-			if !slices.Equal(requests, []string{"delete " + deviceID}) || !slices.Equal(journal, []string{c.journal}) {
-				t.Errorf("requests %q, journal %q", requests, journal)
-			}
+			expect.Equal(t, requests, []string{"delete " + deviceID}, "requests")
+			expect.Equal(t, journal, []string{c.journal}, "journal")
 			calls := s.wfm.calls()
-			if last := slices.Index(calls, "delete "+deviceID); !slices.Contains(calls[:last], "capabilities") {
-				t.Errorf("the new id was not known before: %q", calls)
-			}
+			last := slices.Index(calls, "delete "+deviceID)
+			expect.Equal(t, slices.Contains(calls[:last], "capabilities"), true, "the new id was known before: %q", calls)
 		})
 	}
 }
@@ -64,9 +63,8 @@ func TestCAP06ADeviceThatMovesTakesItsCapabilitiesBack(t *testing.T) {
 	s.wfm.set(func() { s.wfm.audience = "another WFM" })
 	s.sync()
 	requests, journal := s.withdrawals()
-	if !slices.Equal(requests, []string{"delete " + deviceID}) || !slices.Equal(journal, []string{"capabilities.withdrawn"}) {
-		t.Errorf("requests %q, journal %q", requests, journal)
-	}
+	expect.Equal(t, requests, []string{"delete " + deviceID}, "requests")
+	expect.Equal(t, journal, []string{"capabilities.withdrawn"}, "journal")
 
 	// While the agent did not run: nobody knows the way any more.
 	s.stop()
@@ -74,9 +72,8 @@ func TestCAP06ADeviceThatMovesTakesItsCapabilitiesBack(t *testing.T) {
 	s.start()
 	s.sync()
 	requests, journal = s.withdrawals()
-	if len(requests) != 1 || !slices.Equal(journal, []string{"capabilities.withdrawn", "capabilities.notwithdrawn"}) {
-		t.Errorf("requests %q, journal %q", requests, journal)
-	}
+	expect.Equal(t, len(requests), 1, "requests")
+	expect.Equal(t, journal, []string{"capabilities.withdrawn", "capabilities.notwithdrawn"}, "journal")
 }
 
 // A device that is given up does so without an agent.

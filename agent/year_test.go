@@ -32,6 +32,7 @@ import (
 	"github.com/margolite/margolite/policy"
 	"github.com/margolite/margolite/runtime"
 	"github.com/margolite/margolite/store"
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/pki"
 	"github.com/margolite/margolite/test/wfmsim"
 )
@@ -65,9 +66,8 @@ func TestAYearWithAnHourOfNetworkAWeek(t *testing.T) {
 	}
 	if text := os.Getenv("MARGOLITE_SEED"); text != "" {
 		var err error
-		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
-			t.Fatal(err)
-		}
+		seed, err = strconv.ParseUint(text, 10, 64)
+		check(t, err)
 	}
 	t.Logf("%d months, seed %d", months, seed)
 	synctest.Test(t, func(t *testing.T) {
@@ -436,9 +436,7 @@ func (y *year) cutPower() {
 	y.runtime.reset()
 	y.start()
 	synctest.Wait()
-	if now := y.runtime.running(); !slices.Equal(now, running) {
-		y.t.Errorf("after a start without a network %v runs, before it %v", now, running)
-	}
+	expect.Equal(y.t, y.runtime.running(), running, "running after a start without a network")
 }
 
 // row is a month.
@@ -493,9 +491,7 @@ func (y *year) end(months int) {
 		}
 	}
 	slices.Sort(want)
-	if got := y.runtime.running(); !slices.Equal(got, want) {
-		y.t.Errorf("at the end %v runs, want %v", got, want)
-	}
+	expect.Equal(y.t, y.runtime.running(), want, "running at the end")
 	if y.complete < months*3 {
 		y.t.Errorf("in %d hours of network everything was told, of %d", y.complete, months*4+1)
 	}
