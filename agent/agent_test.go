@@ -439,10 +439,26 @@ func TestCAP01CapabilitiesComeFirst(t *testing.T) {
 	}
 }
 
+// guarded is what a test and an agent share.
+type guarded struct{ mu sync.Mutex }
+
+// set changes what a fake is like.
+func (g *guarded) set(change func()) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	change()
+}
+
+// read is what a fake knows.
+func read[T any](g *guarded, what func() T) (known T) {
+	g.set(func() { known = what() })
+	return known
+}
+
 // holds are the steps of a fake that wait, each of them once.
 type holds struct {
-	mu   sync.Mutex
-	held map[string]held
+	holding sync.Mutex
+	held    map[string]held
 }
 
 type held struct{ begun, goes chan struct{} }
@@ -456,8 +472,8 @@ func (h *holds) block(step string) <-chan struct{} {
 
 // hold is block for a step that goes on when release is called.
 func (h *holds) hold(step string) (begun <-chan struct{}, release func()) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+	h.holding.Lock()
+	defer h.holding.Unlock()
 	one := held{make(chan struct{}), make(chan struct{})}
 	if h.held == nil {
 		h.held = map[string]held{}
@@ -468,10 +484,10 @@ func (h *holds) hold(step string) (begun <-chan struct{}, release func()) {
 
 // reach waits where a step is held.
 func (h *holds) reach(ctx context.Context, step string) error {
-	h.mu.Lock()
+	h.holding.Lock()
 	one, is := h.held[step]
 	delete(h.held, step)
-	h.mu.Unlock()
+	h.holding.Unlock()
 	if !is {
 		return nil
 	}
@@ -487,13 +503,11 @@ func (h *holds) reach(ctx context.Context, step string) error {
 // fakeWFM is a WFM in memory.
 type fakeWFM struct {
 	holds
+	guarded
 
-	mu        sync.Mutex
 	version   uint64
 	documents map[string]string
-	states    map[string][]string
-	reports   map[string]margo.Status
-	history   map[string][]margo.Status
+	history   map[string][]margo.Status // all reports, by deployment
 	answers   map[string]error
 	identity  string
 	audience  string // empty: identity
@@ -511,66 +525,50 @@ type fakeWFM struct {
 
 func newFakeWFM() *fakeWFM {
 	return &fakeWFM{
-		version: 0, states: map[string][]string{}, reports: map[string]margo.Status{}, history: map[string][]margo.Status{},
-		answers: map[string]error{}, identity: "spiffe://factory.example/margo/wfm/plant",
-		failures: map[string]error{}, more: make(chan struct{}),
+		history: map[string][]margo.Status{}, answers: map[string]error{}, failures: map[string]error{},
+		identity: "spiffe://factory.example/margo/wfm/plant", more: make(chan struct{}),
 	}
 }
 
 func (f *fakeWFM) publish(version uint64, documents map[string]string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.version, f.documents = version, documents
-}
-
-// set changes what the WFM is like.
-func (f *fakeWFM) set(change func()) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	change()
+	f.set(func() { f.version, f.documents = version, documents })
 }
 
 // fail lets calls of one kind fail; with "" all succeed again.
 func (f *fakeWFM) fail(call string, err error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	clear(f.failures)
-	f.failures[call] = err
+	f.set(func() { f.failures = map[string]error{call: err} })
 }
 
 // answer lets reports about a deployment fail; with nil they succeed again.
-func (f *fakeWFM) answer(id string, err error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.answers[id] = err
-}
+func (f *fakeWFM) answer(id string, err error) { f.set(func() { f.answers[id] = err }) }
 
 // told are all reports about a deployment.
 func (f *fakeWFM) told(id string) []margo.Status {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return slices.Clone(f.history[id])
+	return read(&f.guarded, func() []margo.Status { return slices.Clone(f.history[id]) })
 }
 
 // count is how often one kind of call was made.
 func (f *fakeWFM) count(call string) int { return count(f.calls(), call) }
 
-func (f *fakeWFM) heard(id string) ([]string, <-chan struct{}) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return slices.Clone(f.states[id]), f.more
+// heard are the states of a deployment that were reported, and what is closed when there are more.
+func (f *fakeWFM) heard(id string) (states []string, more <-chan struct{}) {
+	more = read(&f.guarded, func() chan struct{} { return f.more })
+	for _, s := range f.told(id) {
+		states = append(states, fmt.Sprintf("%s@%d", s.State, s.AdoptedVersion))
+	}
+	return states, more
 }
 
-func (f *fakeWFM) last(id string) margo.Status {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.reports[id]
+// last is the last report about a deployment.
+func (f *fakeWFM) last(id string) (last margo.Status) {
+	if all := f.told(id); len(all) > 0 {
+		last = all[len(all)-1]
+	}
+	return last
 }
 
 func (f *fakeWFM) calls() []string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return slices.Clone(f.log)
+	return read(&f.guarded, func() []string { return slices.Clone(f.log) })
 }
 
 func (f *fakeWFM) asked() int { return len(f.calls()) }
@@ -587,28 +585,21 @@ func (f *fakeWFM) call(name string) error {
 
 func (f *fakeWFM) Describe() control.IdentityStatus { return control.IdentityStatus{} }
 
-func (f *fakeWFM) Identity(context.Context) (string, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.identity, f.closed
+func (f *fakeWFM) Identity(context.Context) (id string, err error) {
+	f.set(func() { id, err = f.identity, f.closed })
+	return id, err
 }
 
 func (f *fakeWFM) DeleteCapabilities(_ context.Context, deviceID string) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.call("delete " + deviceID)
+	return read(&f.guarded, func() error { return f.call("delete " + deviceID) })
 }
 
 func (f *fakeWFM) ClientID() string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.clientID
+	return read(&f.guarded, func() string { return f.clientID })
 }
 
 func (f *fakeWFM) Audience() string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return cmp.Or(f.audience, f.identity)
+	return read(&f.guarded, func() string { return cmp.Or(f.audience, f.identity) })
 }
 
 func (f *fakeWFM) Manifest(ctx context.Context, etag string) (*wfm.Manifest, error) {
@@ -661,11 +652,8 @@ func (f *fakeWFM) Documents(ctx context.Context, _ *wfm.Manifest, need []margo.D
 }
 
 func (f *fakeWFM) PostStatus(ctx context.Context, id string, body []byte) error {
-	f.mu.Lock()
-	pause := f.pause
-	f.mu.Unlock()
 	select {
-	case <-time.After(pause):
+	case <-time.After(read(&f.guarded, func() time.Duration { return f.pause })):
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -681,8 +669,6 @@ func (f *fakeWFM) PostStatus(ctx context.Context, id string, body []byte) error 
 	if err != nil {
 		return err
 	}
-	f.states[id] = append(f.states[id], fmt.Sprintf("%s@%d", s.State, s.AdoptedVersion))
-	f.reports[id] = *s
 	f.history[id] = append(f.history[id], *s)
 	close(f.more)
 	f.more = make(chan struct{})
@@ -696,14 +682,12 @@ func answered(status int, body string) *wfm.Error {
 }
 
 func (f *fakeWFM) PutCapabilities(context.Context, string, []byte) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.call("capabilities")
+	return read(&f.guarded, func() error { return f.call("capabilities") })
 }
 
 // fakeGate is a gate that a test closes and opens, with rules for all deployments.
 type fakeGate struct {
-	mu     sync.Mutex
+	guarded
 	closed bool
 	order  policy.Order
 	rules  policy.Rules
@@ -713,44 +697,28 @@ type fakeGate struct {
 
 // admit lets the gate look at what deployments ask for.
 func (g *fakeGate) admit(admits func(id string, ask policy.Ask) []policy.Refusal) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.admits = admits
+	g.set(func() { g.admits = admits })
 }
 
-func (g *fakeGate) close(closed bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.closed = closed
-}
+func (g *fakeGate) close(closed bool) { g.set(func() { g.closed = closed }) }
 
 // count is how often it was asked.
-func (g *fakeGate) count() int {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.asked
-}
+func (g *fakeGate) count() int { return read(&g.guarded, func() int { return g.asked }) }
 
 // rule replaces the rules.
-func (g *fakeGate) rule(r policy.Rules) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.rules = r
-}
+func (g *fakeGate) rule(r policy.Rules) { g.set(func() { g.rules = r }) }
 
 func (g *fakeGate) RulesFor(string, map[string]string) policy.Rules {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.rules
+	return read(&g.guarded, func() policy.Rules { return g.rules })
 }
 
-func (g *fakeGate) Admit(id string, _ map[string]string, ask policy.Ask) []policy.Refusal {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.admits == nil {
-		return nil
-	}
-	return g.admits(id, ask)
+func (g *fakeGate) Admit(id string, _ map[string]string, ask policy.Ask) (refused []policy.Refusal) {
+	g.set(func() {
+		if g.admits != nil {
+			refused = g.admits(id, ask)
+		}
+	})
+	return refused
 }
 
 func (g *fakeGate) Decide(c policy.Change, s policy.Situation) policy.Verdict {
@@ -767,8 +735,8 @@ func (g *fakeGate) Decide(c policy.Change, s policy.Situation) policy.Verdict {
 type fakeRuntime struct {
 	agent.Runtime // what the reconciler has no use for
 	holds
+	guarded
 
-	mu       sync.Mutex
 	projects map[string]*runtime.ObservedProject // Containers[0].Image holds the revision
 	failures map[string]runtime.Code
 	rival    string         // the project that holds the network of the one being applied
@@ -783,19 +751,21 @@ type fakeRuntime struct {
 	ended    []string // since the last call of Changed
 	more     chan struct{}
 
-	staging  func(revision string) error      // nil: everything fits
-	unpacks  func(progress func(layers int))  // before images are unpacked; nil: they are there
+	staging  func(revision string) error      // why its images do not fit
+	unpacks  func(progress func(layers int))  // before images are unpacked
 	slow     map[string]string                // why the images of a revision never come
 	complete map[string]bool                  // the revisions whose images are on the device
 	unsigned map[string]string                // why images are unsigned, by their references
 	signed   bool                             // packages are
-	pruned   func(keep runtime.Keep) []string // what goes; nil: nothing
+	pruned   func(keep runtime.Keep) []string // what goes
 }
 
 func newFakeRuntime() *fakeRuntime {
 	return &fakeRuntime{
 		projects: map[string]*runtime.ObservedProject{}, failures: map[string]runtime.Code{},
 		counts: map[string]int{}, changes: make(chan struct{}, 1), more: make(chan struct{}),
+		staging: func(string) error { return nil }, unpacks: func(func(int)) {},
+		pruned: func(runtime.Keep) []string { return nil }, camera: func(string) {},
 	}
 }
 
@@ -805,26 +775,22 @@ const panics runtime.Code = "panics"
 
 var errPanics = errors.New("panics")
 
-// set changes what the runtime is like.
-func (f *fakeRuntime) set(change func()) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	change()
-}
-
 // fail lets what fail; with "" everything succeeds again.
-func (f *fakeRuntime) fail(what string, code runtime.Code) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	clear(f.failures)
-	f.failures[what] = code
+func (f *fakeRuntime) fail(what string, code runtime.Code) { f.fails(code, what) }
+
+// fails lets several steps fail at the same time.
+func (f *fakeRuntime) fails(code runtime.Code, steps ...string) {
+	f.set(func() {
+		clear(f.failures)
+		for _, step := range steps {
+			f.failures[step] = code
+		}
+	})
 }
 
 // count is how often a step was made.
 func (f *fakeRuntime) count(what string) int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.counts[what]
+	return read(&f.guarded, func() int { return f.counts[what] })
 }
 
 // sum is how often steps of some kinds were made.
@@ -843,11 +809,7 @@ func (f *fakeRuntime) sum(kinds ...string) (sum int) {
 func (f *fakeRuntime) looks() int { return f.sum("observe", "intact") }
 
 // reset stops everything, as a reboot does.
-func (f *fakeRuntime) reset() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	clear(f.projects)
-}
+func (f *fakeRuntime) reset() { f.set(func() { clear(f.projects) }) }
 
 // end lets the container of a project end.
 func (f *fakeRuntime) end(project string) {
@@ -881,9 +843,7 @@ func (f *fakeRuntime) await(t *testing.T, want ...string) {
 	slices.Sort(want)
 	timeout := time.After(patience)
 	for {
-		f.mu.Lock()
-		more := f.more
-		f.mu.Unlock()
+		more := read(&f.guarded, func() chan struct{} { return f.more })
 		if slices.Equal(f.running(), want) {
 			return
 		}
@@ -896,10 +856,10 @@ func (f *fakeRuntime) await(t *testing.T, want ...string) {
 }
 
 func (f *fakeRuntime) step(ctx context.Context, what string) error {
-	f.mu.Lock()
-	code := f.failures[what]
-	f.counts[what]++
-	f.mu.Unlock()
+	code := read(&f.guarded, func() runtime.Code {
+		f.counts[what]++
+		return f.failures[what]
+	})
 	if err := f.reach(ctx, what); err != nil {
 		return err
 	}
@@ -937,24 +897,18 @@ func (f *fakeRuntime) Unsigned(ctx context.Context, p *runtime.Project, _ map[st
 	if err := f.step(ctx, "look "+p.Labels["revision"]); err != nil {
 		return nil, err
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return maps.Clone(f.unsigned), nil
+	return read(&f.guarded, func() map[string]string { return maps.Clone(f.unsigned) }), nil
 }
 
 func (f *fakeRuntime) Complete(_ context.Context, p *runtime.Project, _ map[string]digest.Digest) (bool, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.complete[p.Labels["revision"]], nil
+	return read(&f.guarded, func() bool { return f.complete[p.Labels["revision"]] }), nil
 }
 
 func (f *fakeRuntime) Stage(ctx context.Context, p *runtime.Project, pins map[string]digest.Digest, progress func(runtime.Progress)) (map[string]digest.Digest, error) {
 	f.mu.Lock()
 	slow, unpacks, staging := f.slow[p.Labels["revision"]], f.unpacks, f.staging
 	f.mu.Unlock()
-	if unpacks != nil {
-		unpacks(func(layers int) { progress(runtime.Progress{Object: "image", Done: 1, Total: 1, Unpacks: layers}) })
-	}
+	unpacks(func(layers int) { progress(runtime.Progress{Object: "image", Done: 1, Total: 1, Unpacks: layers}) })
 	if slow != "" {
 		progress(runtime.Progress{Object: "image", Done: 1, Total: 2, Slow: slow})
 		<-ctx.Done()
@@ -963,10 +917,8 @@ func (f *fakeRuntime) Stage(ctx context.Context, p *runtime.Project, pins map[st
 	if err := f.step(ctx, "stage "+p.Labels["revision"]); err != nil {
 		return nil, err
 	}
-	if staging != nil {
-		if err := staging(p.Labels["revision"]); err != nil {
-			return nil, err
-		}
+	if err := staging(p.Labels["revision"]); err != nil {
+		return nil, err
 	}
 	return map[string]digest.Digest{"image": digest.FromString("image")}, nil
 }
@@ -979,14 +931,14 @@ func (f *fakeRuntime) Apply(ctx context.Context, p *runtime.Project, _ runtime.A
 			return &runtime.Error{Code: runtime.Conflict, Object: p.Name, Err: err}
 		}
 	}
-	f.seen("before apply " + p.Labels["revision"])
+	f.camera("before apply " + p.Labels["revision"])
 	f.projects[p.Name] = &runtime.ObservedProject{
 		Name: p.Name, Labels: p.Labels,
 		Containers: []runtime.ObservedContainer{{
 			Container: container.Container{Image: p.Labels["revision"], State: runtime.Running, Labels: container.Labels{Service: "web"}},
 		}},
 	}
-	f.seen("apply " + p.Labels["revision"])
+	f.camera("apply " + p.Labels["revision"])
 	close(f.more)
 	f.more = make(chan struct{})
 	noisy := f.noisy
@@ -1003,13 +955,6 @@ func (f *fakeRuntime) Apply(ctx context.Context, p *runtime.Project, _ runtime.A
 		}
 	}
 	return err
-}
-
-// seen lets the camera see a step. The caller holds mu.
-func (f *fakeRuntime) seen(what string) {
-	if f.camera != nil {
-		f.camera(what)
-	}
 }
 
 func (f *fakeRuntime) Matches(_ context.Context, p *runtime.Project) (bool, error) {
@@ -1039,9 +984,9 @@ func (f *fakeRuntime) Remove(ctx context.Context, project string) error {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.seen("before remove " + project)
+	f.camera("before remove " + project)
 	delete(f.projects, project)
-	f.seen("remove " + project)
+	f.camera("remove " + project)
 	close(f.more)
 	f.more = make(chan struct{})
 	return nil
@@ -1073,13 +1018,7 @@ func (f *fakeRuntime) ObserveProject(ctx context.Context, name string) (runtime.
 }
 
 func (f *fakeRuntime) Prune(ctx context.Context, keep runtime.Keep) ([]string, error) {
-	f.mu.Lock()
-	pruned := f.pruned
-	f.mu.Unlock()
-	if pruned != nil {
-		return pruned(keep), f.step(ctx, "prune")
-	}
-	return nil, f.step(ctx, "prune")
+	return read(&f.guarded, func() func(runtime.Keep) []string { return f.pruned })(keep), f.step(ctx, "prune")
 }
 
 func (f *fakeRuntime) Spare(ctx context.Context) error { return f.step(ctx, "spare") }
@@ -1091,9 +1030,7 @@ func (f *fakeRuntime) StoredVolumes(ctx context.Context) ([]runtime.StoredVolume
 func (f *fakeRuntime) RemoveVolume(context.Context, string, string) error { return nil }
 
 func (f *fakeRuntime) UnusedImages(context.Context, runtime.Keep) ([]runtime.UnusedImage, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.images, nil
+	return read(&f.guarded, func() []runtime.UnusedImage { return f.images }), nil
 }
 
 func (f *fakeRuntime) ImageSize(context.Context, string, digest.Digest) (int64, error) {

@@ -14,16 +14,6 @@ import (
 
 const update, former = "apply 2.0.0", "1.0.0"
 
-// fails lets several steps fail at the same time.
-func (f *fakeRuntime) fails(code runtime.Code, steps ...string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	clear(f.failures)
-	for _, step := range steps {
-		f.failures[step] = code
-	}
-}
-
 // failedUpdate has an update that failed with code, and is back.
 func (s *site) failedUpdate(code runtime.Code) (told []string) {
 	s.t.Helper()

@@ -75,14 +75,9 @@ func (s *site) status() control.WFMStatus {
 
 // failAll lets every call fail, or with nil succeed again.
 func (f *fakeWFM) failAll(err error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	clear(f.failures)
-	for _, call := range []string{"capabilities", "manifest", "documents", "status"} {
-		if err != nil {
-			f.failures[call] = err
-		}
-	}
+	f.set(func() {
+		f.failures = map[string]error{"capabilities": err, "manifest": err, "documents": err, "status": err}
+	})
 }
 
 // unavailable is a WFM that asks not to be called for a while.

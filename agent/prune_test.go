@@ -54,10 +54,10 @@ func TestPruneBesideADownload(t *testing.T) {
 		s := newSite(t)
 		s.tidied()
 		s.sync()
-		s.runtime.mu.Lock()
-		s.runtime.images = append(s.runtime.images, unusedImage)
-		s.runtime.volumes = []runtime.StoredVolume{{Project: "old", Name: "data", Bytes: 7}, {Project: first + "-main", Name: "data"}}
-		s.runtime.mu.Unlock()
+		s.runtime.set(func() {
+			s.runtime.images = append(s.runtime.images, unusedImage)
+			s.runtime.volumes = []runtime.StoredVolume{{Project: "old", Name: "data", Bytes: 7}, {Project: first + "-main", Name: "data"}}
+		})
 		begun, release := s.runtime.hold("stage 1.0.0")
 		s.publish(1, map[string]string{first: document(first, "1.0.0")})
 		<-begun

@@ -193,9 +193,7 @@ func TestDS07RefusalsAreLoggedOnceEach(t *testing.T) {
 
 // askedWith are the ETags with which the manifest was asked for.
 func (f *fakeWFM) askedWith() []string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return slices.Clone(f.etags)
+	return read(&f.guarded, func() []string { return slices.Clone(f.etags) })
 }
 
 func TestDS08VersionAndETagSurviveARestart(t *testing.T) {

@@ -30,9 +30,7 @@ func (f *fakeRuntime) becomes(project string, change func(*runtime.ObservedConta
 
 // isQuietly is becomes without a word to anybody.
 func (f *fakeRuntime) isQuietly(project string, state runtime.State) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.projects[project].Containers[0].State = state
+	f.set(func() { f.projects[project].Containers[0].State = state })
 }
 
 // The WFM hears what is wrong with a service that was installed, and when it is well
