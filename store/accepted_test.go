@@ -9,6 +9,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 
 	"github.com/margolite/margolite/store"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // loseDatabase removes the database, as after its corruption.
@@ -78,9 +79,9 @@ func TestManifestsWithoutEpochAreOfEpochZero(t *testing.T) {
 	f.open()
 	same(t, "manifest", f.manifest(), store.Manifest{Version: 10, ETag: "e", Scope: "s"})
 	f.commit(store.Change{Manifest: &store.Manifest{Version: 11, Scope: "s"}})
-	same(t, "file", string(must(os.ReadFile(f.acceptedFile()))(t)), `{"version":11,"scope":"s"}`+"\n")
+	same(t, "file", string(expect.Value(os.ReadFile(f.acceptedFile()))(t)), `{"version":11,"scope":"s"}`+"\n")
 	f.commit(store.Change{Manifest: &store.Manifest{Epoch: 1, Version: 11, Scope: "s"}})
-	same(t, "file after a reset", string(must(os.ReadFile(f.acceptedFile()))(t)), `{"epoch":1,"version":11,"scope":"s"}`+"\n")
+	same(t, "file after a reset", string(expect.Value(os.ReadFile(f.acceptedFile()))(t)), `{"epoch":1,"version":11,"scope":"s"}`+"\n")
 }
 
 func TestADatabaseWhoseManifestIsRottenLeavesTheFile(t *testing.T) {

@@ -33,7 +33,7 @@ func outgrown(t *testing.T, keep int) (f *fixture, kept map[digest.Digest][]byte
 		}
 	}
 	f.commit(store.Change{Artifacts: all})
-	must(f.PruneArtifacts(needed))(t)
+	expect.Value(f.PruneArtifacts(needed))(t)
 	f.commit(store.Change{
 		Manifest: &store.Manifest{Version: 7, ETag: "e"}, Deployments: []store.Deployment{fullDeployment("a"), fullDeployment("b")},
 		Settings: map[string][]byte{"s": []byte("v")},
@@ -46,7 +46,7 @@ func outgrown(t *testing.T, keep int) (f *fixture, kept map[digest.Digest][]byte
 
 func (f *fixture) size() int64 {
 	f.t.Helper()
-	info := must(os.Stat(f.path))(f.t)
+	info := expect.Value(os.Stat(f.path))(f.t)
 	return info.Size()
 }
 
@@ -55,7 +55,7 @@ func (f *fixture) size() int64 {
 func TestADatabaseThatIsMostlyEmptyGetsSmallerWithTheNextStart(t *testing.T) {
 	f, kept := outgrown(t, 3)
 	before := f.size()
-	deployments := must(f.Deployments())(t)
+	deployments := expect.Value(f.Deployments())(t)
 	f.close()
 	// A power cut while it was made smaller.
 	check(t, os.WriteFile(f.path+".compact", bytes.Repeat([]byte("x"), 100_000), 0o600))
@@ -70,9 +70,9 @@ func TestADatabaseThatIsMostlyEmptyGetsSmallerWithTheNextStart(t *testing.T) {
 	if err != nil || !known || m.Version != 7 || m.ETag != "e" {
 		t.Errorf("the manifest is %+v, %v", m, err)
 	}
-	same(t, "deployments", must(f.Deployments())(t), deployments)
+	same(t, "deployments", expect.Value(f.Deployments())(t), deployments)
 	for d, data := range kept {
-		expect.Equal(t, must(f.Artifact(d))(t), data, "artifact %s", d)
+		expect.Equal(t, expect.Value(f.Artifact(d))(t), data, "artifact %s", d)
 	}
 	value, set, err := f.Setting("s")
 	if err != nil || !set || string(value) != "v" {
@@ -109,7 +109,7 @@ func TestADatabaseStaysAsLargeAsItIs(t *testing.T) {
 		var stat unix.Statfs_t
 		check(t, unix.Statfs(dir, &stat))
 		check(t, os.WriteFile(filepath.Join(dir, "ballast"), make([]byte, int64(stat.Bavail)*stat.Bsize-1<<20), 0o600))
-		s := must(store.Open(filepath.Join(dir, "margolite.db"), store.Options{}))(t)
+		s := expect.Value(store.Open(filepath.Join(dir, "margolite.db"), store.Options{}))(t)
 		defer s.Close()
 		entries, err := os.ReadDir(dir)
 		if err != nil || slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return filepath.Ext(e.Name()) == ".compact" }) {

@@ -17,11 +17,11 @@ func TestACopyIsTheStoreOfOneMoment(t *testing.T) {
 	for n := range uint64(3) {
 		check(t, f.Commit("test", step(n+1)))
 	}
-	copied := must(f.Copy(0))(t)
+	copied := expect.Value(f.Copy(0))(t)
 	defer copied.Close()
 	check(t, f.Commit("test", step(4)))
 	path := filepath.Join(t.TempDir(), "margolite.db")
-	check(t, os.WriteFile(path, must(io.ReadAll(copied))(t), 0o600))
+	check(t, os.WriteFile(path, expect.Value(io.ReadAll(copied))(t), 0o600))
 	c := &fixture{t: t, path: path}
 	c.open()
 	defer c.close()

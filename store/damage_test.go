@@ -85,7 +85,7 @@ func sample(t testing.TB) *remains {
 	w := &remains{files: map[string][]byte{}, deployments: map[string]map[string]bool{}, reports: map[string]bool{}, entries: map[string]bool{}}
 	f := newFixture(t)
 	note := func() {
-		w.last, w.lastReports = must(f.Deployments())(t), f.reports(1000)
+		w.last, w.lastReports = expect.Value(f.Deployments())(t), f.reports(1000)
 		for _, d := range w.last {
 			if w.deployments[d.ID] == nil {
 				w.deployments[d.ID] = map[string]bool{}
@@ -123,14 +123,14 @@ func sample(t testing.TB) *remains {
 	note()
 	f.close()
 	for _, name := range []string{"margolite.db", "accepted.json", "settings.json", "journal.json"} {
-		w.files[name] = must(os.ReadFile(filepath.Join(filepath.Dir(f.path), name)))(t)
+		w.files[name] = expect.Value(os.ReadFile(filepath.Join(filepath.Dir(f.path), name)))(t)
 	}
 	// The room behind the last page is the same in all of them, and says nothing.
 	w.files["margolite.db"] = w.files["margolite.db"][:(len(bytes.TrimRight(w.files["margolite.db"], "\x00"))/pageSize+1)*pageSize]
 	return w
 }
 
-func text(t testing.TB, of any) string { return string(must(json.Marshal(of))(t)) }
+func text(t testing.TB, of any) string { return string(expect.Value(json.Marshal(of))(t)) }
 
 // lay writes the directory of a device, and returns the path of its database; nil:
 // there is none.
@@ -208,15 +208,15 @@ func (w *remains) holds(t testing.TB, s *store.Store) (damaged bool) {
 func (w *remains) survives(t testing.TB, path string) (damaged bool) {
 	t.Helper()
 	for i := range 2 {
-		s := must(store.Open(path, store.Options{Apart: apart}))(t)
+		s := expect.Value(store.Open(path, store.Options{Apart: apart}))(t)
 		again := w.holds(t, s)
 		if i == 1 && again != damaged {
 			t.Errorf("damaged is %v, and %v with the next start", damaged, again)
 		}
 		if damaged = again; i == 1 {
-			before := must(s.Reports(0, 1000))(t)
+			before := expect.Value(s.Reports(0, 1000))(t)
 			expect.OK(t, s.Commit("test", step(steps+1)))
-			after := must(s.Reports(0, 1000))(t)
+			after := expect.Value(s.Reports(0, 1000))(t)
 			if n := len(before); len(after) <= n || n > 0 && after[len(after)-1].Sequence <= before[n-1].Sequence {
 				t.Errorf("the new report is not the last: %v", after)
 			}
@@ -308,14 +308,14 @@ func TestWhatIsSoundIsTakenOver(t *testing.T) {
 	data := bytes.Clone(w.files["margolite.db"])
 	data[bytes.LastIndex(data, []byte(`"adopted":5`))] ^= 1
 	path := w.lay(t, data)
-	s := must(store.Open(path, store.Options{Apart: apart, Now: func() time.Time { return noon }}))(t)
+	s := expect.Value(store.Open(path, store.Options{Apart: apart, Now: func() time.Time { return noon }}))(t)
 	defer s.Close()
 	d, damaged := s.Damage()
 	if !damaged {
 		t.Fatal("the flip was in nothing that is read")
 	}
-	deployments := must(s.Deployments())(t)
-	reports := must(s.Reports(0, 1000))(t)
+	deployments := expect.Value(s.Deployments())(t)
+	reports := expect.Value(s.Reports(0, 1000))(t)
 	if lost := len(w.last) + len(w.lastReports) - len(deployments) - len(reports); lost != 1 {
 		t.Errorf("%d records are lost for one that was damaged: %v", lost, d)
 	}
@@ -327,7 +327,7 @@ func TestWhatIsSoundIsTakenOver(t *testing.T) {
 	if !d.At.Equal(noon.Truncate(time.Second)) || d.Kept != "margolite.db.bad" || !strings.Contains(d.Text, "was altered") {
 		t.Errorf("it says %+v", d)
 	}
-	same(t, "what is kept", must(os.ReadFile(path+".bad"))(t), data)
+	same(t, "what is kept", expect.Value(os.ReadFile(path+".bad"))(t), data)
 	check(t, os.Remove(path+".bad"))
 	if d, still := s.Damage(); still {
 		t.Errorf("it still says %+v", d)
@@ -348,9 +348,9 @@ func TestOnlyTheLastDamagedDatabaseIsKept(t *testing.T) {
 			check(t, os.WriteFile(filepath.Join(filepath.Dir(path), name), w.files[name], 0o600))
 		}
 	}
-	same(t, "what is kept", string(must(os.ReadFile(path+".bad"))(t)), "third")
+	same(t, "what is kept", string(expect.Value(os.ReadFile(path+".bad"))(t)), "third")
 	var names []string
-	for _, e := range must(os.ReadDir(filepath.Dir(path)))(t) {
+	for _, e := range expect.Value(os.ReadDir(filepath.Dir(path)))(t) {
 		names = append(names, e.Name())
 	}
 	same(t, "files", names, []string{"accepted.json", "journal.json", "margolite.db", "margolite.db.bad", "margolite.db.closed", "settings.json"})
@@ -391,8 +391,8 @@ func TestADamagedDatabaseOnAFullDisk(t *testing.T) {
 			Artifacts: map[digest.Digest][]byte{digest.FromBytes(document): document},
 		})
 		f.close()
-		data := must(os.ReadFile(f.path))(t)
-		file := must(os.OpenFile(f.path, os.O_WRONLY, 0))(t)
+		data := expect.Value(os.ReadFile(f.path))(t)
+		file := expect.Value(os.OpenFile(f.path, os.O_WRONLY, 0))(t)
 		_, err := file.WriteAt([]byte{^data[30]}, 30) // in place: it takes no block
 		check(t, errors.Join(err, file.Close()))
 		fill()
@@ -424,7 +424,7 @@ func TestDamageWhileTheStoreIsOpen(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := sample(t)
 			path := w.lay(t, w.files["margolite.db"])
-			s := must(store.Open(path, store.Options{Apart: apart}))(t)
+			s := expect.Value(store.Open(path, store.Options{Apart: apart}))(t)
 			check(t, os.Truncate(path, 2*pageSize))
 			expect.Error(t, call(s, w), store.ErrCorrupt, "error")
 			if err := s.Guard(t.Context()); !errors.Is(err, store.ErrCorrupt) || !strings.Contains(err.Error(), path) {
@@ -447,8 +447,8 @@ func TestDamageWhileTheStoreIsOpen(t *testing.T) {
 func TestARecordThatRotsWhileTheStoreIsOpen(t *testing.T) {
 	w := sample(t)
 	path := w.lay(t, w.files["margolite.db"])
-	s := must(store.Open(path, store.Options{Apart: apart}))(t)
-	data := must(os.ReadFile(path))(t)
+	s := expect.Value(store.Open(path, store.Options{Apart: apart}))(t)
+	data := expect.Value(os.ReadFile(path))(t)
 	flipped := bytes.ReplaceAll(data, []byte(`"adopted":5`), []byte(`"adopted":4`))
 	if err := os.WriteFile(path, flipped, 0o600); err != nil { // the same file
 		t.Fatal(err)
@@ -496,10 +496,10 @@ func TestADatabaseOfTheSchemaBeforeIsRaised(t *testing.T) {
 	f := newFixture(t)
 	f.commit(step(1))
 	f.forge(store.Lower)
-	before := must(os.ReadFile(f.path))(t)
+	before := expect.Value(os.ReadFile(f.path))(t)
 	f.open()
 	f.isAtStep(1)
-	same(t, "opening it changes it", must(os.ReadFile(f.path))(t), before)
+	same(t, "opening it changes it", expect.Value(os.ReadFile(f.path))(t), before)
 	f.commit(step(2))
 	f.reopen()
 	f.isAtStep(2)
@@ -524,7 +524,7 @@ func TestADamagedDatabaseOfTheSchemaBeforeIsRebuilt(t *testing.T) {
 	if _, damaged := f.Damage(); !damaged {
 		t.Error("the damage is not noticed")
 	}
-	same(t, "deployments", must(f.Deployments())(t), []store.Deployment{{ID: "a", Adopted: 1}})
+	same(t, "deployments", expect.Value(f.Deployments())(t), []store.Deployment{{ID: "a", Adopted: 1}})
 }
 
 func TestADatabaseWithoutItsLayoutIsDamaged(t *testing.T) {
@@ -604,7 +604,7 @@ func TestAFlipBesideTheDatabase(t *testing.T) {
 			c.Manifest.Digest = digest.FromString("manifest")
 			f.commit(c)
 			path := filepath.Join(filepath.Dir(f.path), name)
-			whole := must(os.ReadFile(path))(t)
+			whole := expect.Value(os.ReadFile(path))(t)
 			for at := range whole {
 				f.close()
 				flipped := bytes.Clone(whole)
@@ -612,7 +612,7 @@ func TestAFlipBesideTheDatabase(t *testing.T) {
 				check(t, os.WriteFile(path, flipped, 0o600))
 				f.open()
 				same(t, "manifest", f.manifest(), *c.Manifest)
-				same(t, "the file", string(must(os.ReadFile(path))(t)), string(whole))
+				same(t, "the file", string(expect.Value(os.ReadFile(path))(t)), string(whole))
 			}
 		})
 	}

@@ -174,9 +174,9 @@ func TestTheRoomIsTakenOnce(t *testing.T) {
 }
 
 func TestIncomingArtifactsLeaveTheReserve(t *testing.T) {
-	s := must(store.Open(filepath.Join(isolated.Disk(t, "tmpfs", 16<<20), "margolite.db"), store.Options{Reserve: 8 << 20}))(t)
+	s := expect.Value(store.Open(filepath.Join(isolated.Disk(t, "tmpfs", 16<<20), "margolite.db"), store.Options{Reserve: 8 << 20}))(t)
 	defer s.Close()
-	w := must(s.Incoming().Append(digest.FromString("bundle")))(t)
+	w := expect.Value(s.Incoming().Append(digest.FromString("bundle")))(t)
 	n, err := io.CopyBuffer(struct{ io.Writer }{w}, io.LimitReader(zeros{}, 12<<20), make([]byte, 64<<10))
 	if !errors.Is(err, store.ErrNoRoom) || n < 5<<20 || n > 8<<20 {
 		t.Errorf("%d bytes came in, %v", n, err)

@@ -33,7 +33,7 @@ func (f *fixture) received(d digest.Digest) string {
 	}
 	check(f.t, err)
 	defer r.Close()
-	data := must(io.ReadAll(r))(f.t)
+	data := expect.Value(io.ReadAll(r))(f.t)
 	if n, err := f.Incoming().Size(d); err != nil || n != int64(len(data)) {
 		f.t.Errorf("Size = %d, %v, want %d", n, err, len(data))
 	}
@@ -105,7 +105,7 @@ func TestIncomingIsNothingButItsOwnFiles(t *testing.T) {
 			check(t, errors.Join(os.RemoveAll(path), put(path, other)))
 			expect.OK(t, f.receive(d, "x"))
 			same(t, "what has come", f.received(d), "x")
-			same(t, "the other file", string(must(os.ReadFile(other))(t)), "y")
+			same(t, "the other file", string(expect.Value(os.ReadFile(other))(t)), "y")
 			if _, err := os.Lstat(other + "-x"); err == nil {
 				t.Error("a link was followed to make a file")
 			}
@@ -115,7 +115,7 @@ func TestIncomingIsNothingButItsOwnFiles(t *testing.T) {
 
 func TestIncomingIsBounded(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "margolite.db")
-	s := must(store.Open(path, store.Options{IncomingBytes: 100}))(t)
+	s := expect.Value(store.Open(path, store.Options{IncomingBytes: 100}))(t)
 	f := &fixture{t: t, Store: s, path: path}
 	defer f.close()
 	one, other := digest.FromString("one"), digest.FromString("other")

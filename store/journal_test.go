@@ -42,7 +42,7 @@ func (f *fixture) noted(from, to int) {
 
 func (f *fixture) journal(filter store.JournalFilter) []store.Entry {
 	f.t.Helper()
-	return must(f.Journal(filter))(f.t)
+	return expect.Value(f.Journal(filter))(f.t)
 }
 
 func (f *fixture) journalFile() string {
@@ -94,13 +94,13 @@ type ends struct {
 func forge(t testing.TB, tx *bolt.Tx, e store.Entry, before digest.Digest) store.Mark {
 	t.Helper()
 	e.Chain = e.Link(before)
-	check(t, entries(tx).Put(key(e.Sequence), must(json.Marshal(e))(t)))
+	check(t, entries(tx).Put(key(e.Sequence), expect.Value(json.Marshal(e))(t)))
 	return store.Mark{Sequence: e.Sequence, Chain: e.Chain}
 }
 
 func setHead(t testing.TB, tx *bolt.Tx, head store.Mark) error {
 	t.Helper()
-	return tx.Bucket([]byte("meta")).Put([]byte("journal"), must(json.Marshal(ends{Head: head}))(t))
+	return tx.Bucket([]byte("meta")).Put([]byte("journal"), expect.Value(json.Marshal(ends{Head: head}))(t))
 }
 
 func stored(t testing.TB, tx *bolt.Tx, n uint64) (e store.Entry) {
@@ -236,7 +236,7 @@ func TestTheOldestEntriesGo(t *testing.T) {
 	for range 100 {
 		many(8, 2000)
 	}
-	sum := must(f.VerifyJournal())(t)
+	sum := expect.Value(f.VerifyJournal())(t)
 	if sum.Entries < 440 || sum.Entries > 500 || sum.Head.Sequence != 4396+800 {
 		t.Errorf("of 2 KiB each there are %+v", sum)
 	}
@@ -263,7 +263,7 @@ func TestWhateverIsDoneToTheJournalIsFound(t *testing.T) {
 		return edit(func(t *testing.T, tx *bolt.Tx) error {
 			e := stored(t, tx, n)
 			change(&e)
-			return entries(tx).Put(key(n), must(json.Marshal(e))(t))
+			return entries(tx).Put(key(n), expect.Value(json.Marshal(e))(t))
 		})
 	}
 	remove := func(sequences ...uint64) func(f *fixture) {
@@ -340,7 +340,7 @@ func TestWhateverIsDoneToTheJournalIsFound(t *testing.T) {
 		"the first are removed, and anchored": {edit(func(t *testing.T, tx *bolt.Tx) error {
 			e, last := stored(t, tx, 2), stored(t, tx, 10)
 			return errors.Join(entries(tx).Delete(key(1)), entries(tx).Delete(key(2)), tx.Bucket([]byte("meta")).Put([]byte("journal"),
-				must(json.Marshal(ends{store.Mark{Sequence: 2, Chain: e.Chain}, store.Mark{Sequence: 10, Chain: last.Chain}}))(t)))
+				expect.Value(json.Marshal(ends{store.Mark{Sequence: 2, Chain: e.Chain}, store.Mark{Sequence: 10, Chain: last.Chain}}))(t)))
 		}), 3, 11},
 		"two change places": {edit(func(_ *testing.T, tx *bolt.Tx) error {
 			a, b := bytes.Clone(entries(tx).Get(key(4))), bytes.Clone(entries(tx).Get(key(6)))
@@ -349,7 +349,7 @@ func TestWhateverIsDoneToTheJournalIsFound(t *testing.T) {
 		"two change places, and sequences": {edit(func(t *testing.T, tx *bolt.Tx) error {
 			a, b := stored(t, tx, 4), stored(t, tx, 5)
 			a.Sequence, b.Sequence = 5, 4
-			return errors.Join(entries(tx).Put(key(4), must(json.Marshal(b))(t)), entries(tx).Put(key(5), must(json.Marshal(a))(t)))
+			return errors.Join(entries(tx).Put(key(4), expect.Value(json.Marshal(b))(t)), entries(tx).Put(key(5), expect.Value(json.Marshal(a))(t)))
 		}), 4, 0},
 		"one is duplicated": {edit(func(_ *testing.T, tx *bolt.Tx) error {
 			return entries(tx).Put(key(5), bytes.Clone(entries(tx).Get(key(4))))
@@ -361,7 +361,7 @@ func TestWhateverIsDoneToTheJournalIsFound(t *testing.T) {
 			for n := uint64(10); n >= 4; n-- {
 				e := stored(t, tx, n)
 				e.Sequence++
-				if err := entries(tx).Put(key(n+1), must(json.Marshal(e))(t)); err != nil {
+				if err := entries(tx).Put(key(n+1), expect.Value(json.Marshal(e))(t)); err != nil {
 					return err
 				}
 			}
@@ -487,12 +487,12 @@ func TestEveryChangedByteIsFound(t *testing.T) {
 	f := newFixture(t)
 	f.noted(1, 3)
 	f.close()
-	db := must(bolt.Open(f.path, 0o600, &bolt.Options{NoFreelistSync: true, NoSync: true}))(t)
+	db := expect.Value(bolt.Open(f.path, 0o600, &bolt.Options{NoFreelistSync: true, NoSync: true}))(t)
 	var value []byte
 	_ = db.View(func(tx *bolt.Tx) error { value = bytes.Clone(entries(tx).Get(key(2))); return nil })
 	whole := bytes.Clone(value)
 	check(t, db.Close())
-	data := must(os.ReadFile(f.path))(t)
+	data := expect.Value(os.ReadFile(f.path))(t)
 	at := bytes.LastIndex(data, whole) // of some page; changed in all of them
 	if at < 0 {
 		t.Fatal("the entry is not in the file")
@@ -544,8 +544,8 @@ func TestTheFileMayBeBehindAndNeverAhead(t *testing.T) {
 	var databases, files [][]byte
 	for n := 1; n <= 4; n++ {
 		f.noted(n, n)
-		databases = append(databases, must(os.ReadFile(f.path))(t))
-		files = append(files, must(os.ReadFile(f.journalFile()))(t))
+		databases = append(databases, expect.Value(os.ReadFile(f.path))(t))
+		files = append(files, expect.Value(os.ReadFile(f.journalFile()))(t))
 	}
 	f.close()
 	for d := range databases {
@@ -575,7 +575,7 @@ func TestAJournalFileThatCannotBeWrittenDoesNotUndoTheCommit(t *testing.T) {
 	check(t, os.RemoveAll(inTheWay))
 	f.noted(4, 4)
 	f.sound(4, 1, 4)
-	expect.Contains(t, string(must(os.ReadFile(f.journalFile()))(t)), `"sequence":4`, "the file")
+	expect.Contains(t, string(expect.Value(os.ReadFile(f.journalFile()))(t)), `"sequence":4`, "the file")
 }
 
 func TestARottenJournalFileIsReportedAndMended(t *testing.T) {

@@ -33,9 +33,9 @@ func step(n uint64) store.Change {
 func (f *fixture) isAtStep(n uint64) {
 	f.t.Helper()
 	same(f.t, "version", f.manifest().Version, n)
-	same(f.t, "deployments", must(f.Deployments())(f.t), []store.Deployment{{ID: "a", Adopted: n}})
+	same(f.t, "deployments", expect.Value(f.Deployments())(f.t), []store.Deployment{{ID: "a", Adopted: n}})
 	value, _, err := f.Setting("n")
-	same(f.t, "setting", string(must(value, err)(f.t)), fmt.Sprint(n))
+	same(f.t, "setting", string(expect.Value(value, err)(f.t)), fmt.Sprint(n))
 	reports := f.reports(100)
 	if uint64(len(reports)) != n || reports[n-1].Sequence != n {
 		f.t.Errorf("the reports are not those of step %d: %v", n, reports)
@@ -67,7 +67,7 @@ func TestAPowerCutAfterAnyCommitLosesNothing(t *testing.T) {
 		cuts = append(cuts, dir)
 	}
 	var s *store.Store
-	s = must(store.Open(path, store.Options{OnCommit: func(string) {
+	s = expect.Value(store.Open(path, store.Options{OnCommit: func(string) {
 		m, _, _ := s.Manifest() // it may be read
 		same(t, "version", m.Version, uint64(len(cuts)/2+1))
 		cut() // the database is written, the files beside it are not yet
@@ -86,7 +86,7 @@ func TestAPowerCutAfterAnyCommitLosesNothing(t *testing.T) {
 		case 3: // it went while the file of the journal was made
 			check(t, os.WriteFile(f.journalFile()+".new", []byte(`{"anch`), 0o600))
 		case 5: // or overwritten, on a medium that tears a sector
-			torn := must(os.ReadFile(f.journalFile()))(t)
+			torn := expect.Value(os.ReadFile(f.journalFile()))(t)
 			copy(torn[100:], make([]byte, 200))
 			check(t, os.WriteFile(f.journalFile(), torn, 0o600))
 		}
@@ -94,7 +94,7 @@ func TestAPowerCutAfterAnyCommitLosesNothing(t *testing.T) {
 		f.isAtStep(n)
 		f.sound(n, 1, n)
 		// The files caught up, and the same change is not written twice.
-		if file := string(must(os.ReadFile(f.journalFile()))(t)); !strings.Contains(file, fmt.Sprintf(`"head":{"sequence":%d,`, n)) {
+		if file := string(expect.Value(os.ReadFile(f.journalFile()))(t)); !strings.Contains(file, fmt.Sprintf(`"head":{"sequence":%d,`, n)) {
 			t.Errorf("the file of the journal has not caught up: %s", file)
 		}
 		again := step(n)
@@ -113,9 +113,9 @@ func TestAPowerCutWithinACommitLosesOnlyThatCommit(t *testing.T) {
 	f := newFixture(t)
 	f.commit(step(1))
 	f.commit(step(2))
-	before := must(os.ReadFile(f.path))(t)
+	before := expect.Value(os.ReadFile(f.path))(t)
 	f.commit(step(3))
-	after := must(os.ReadFile(f.path))(t)
+	after := expect.Value(os.ReadFile(f.path))(t)
 	f.close()
 
 	const page = 4096
@@ -181,7 +181,7 @@ func FuzzOpen(f *testing.F) {
 	seed.open()
 	seed.commit(store.Change{Deployments: []store.Deployment{{ID: "a"}}, Settings: map[string][]byte{"s": nil}, Reports: []store.Report{{}}})
 	seed.close()
-	f.Add(must(os.ReadFile(seed.path))(f))
+	f.Add(expect.Value(os.ReadFile(seed.path))(f))
 	f.Add([]byte(nil))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		path := filepath.Join(t.TempDir(), "margolite.db")

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/margolite/margolite/store"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // report is a report whose body says its own name.
@@ -90,7 +91,7 @@ func TestTheOutboxIsBounded(t *testing.T) {
 				}
 			}
 			count := func(id string) (n int) {
-				for _, r := range must(f.Reports(0, 10_000))(t) {
+				for _, r := range expect.Value(f.Reports(0, 10_000))(t) {
 					if strings.HasPrefix(r.Deployment, id) {
 						n++
 					}
@@ -111,7 +112,7 @@ func TestTheOutboxIsBounded(t *testing.T) {
 			add(most/4, "early-*", store.Step)
 			add(most-half-most/4-16, "late-*", store.Step)
 			commit()
-			same(t, "waiting", must(f.CountReports())(t), most)
+			same(t, "waiting", expect.Value(f.CountReports())(t), most)
 			same(t, "dropped", f.DroppedReports(), before)
 
 			add(15, "new-*", store.Step) // the failures of the one deployment go
@@ -119,12 +120,12 @@ func TestTheOutboxIsBounded(t *testing.T) {
 			same(t, "left of the failing", count("failing"), 1)
 			add(half, "newer-*", store.Step)
 			commit()
-			same(t, "waiting", must(f.CountReports())(t), most)
+			same(t, "waiting", expect.Value(f.CountReports())(t), most)
 			same(t, "dropped", f.DroppedReports(), before+int64(15+half))
 			same(t, "the newest", count("newer"), half) // what is left are the newest of each: the oldest went
 			same(t, "the oldest", count("removed"), 0)
 			f.reopen()
-			same(t, "waiting after reopening", must(f.CountReports())(t), most)
+			same(t, "waiting after reopening", expect.Value(f.CountReports())(t), most)
 		})
 	}
 }
@@ -153,7 +154,7 @@ func TestWhatNobodyHearsIsCoalesced(t *testing.T) {
 			same(t, "transactions", once.Writes(), int64(len(test.reports)))
 
 			same(t, "waiting while they were heard", len(later.reports(100)), len(test.reports))
-			needless := must(later.Superseded())(t)
+			needless := expect.Value(later.Superseded())(t)
 			check(t, later.AckReports(needless...))
 			same(t, "waiting afterwards", later.waiting(), test.want)
 			same(t, "dropped for want of room", once.DroppedReports()+later.DroppedReports(), int64(0))

@@ -44,7 +44,7 @@ func newFixture(t testing.TB, passing ...string) *fixture {
 
 func (f *fixture) open() {
 	f.t.Helper()
-	f.Store = must(store.Open(f.path, store.Options{Apart: apart, Passing: f.passing, OnCommit: func(verb string) { f.commits = append(f.commits, verb) }}))(f.t)
+	f.Store = expect.Value(store.Open(f.path, store.Options{Apart: apart, Passing: f.passing, OnCommit: func(verb string) { f.commits = append(f.commits, verb) }}))(f.t)
 }
 
 func (f *fixture) close() {
@@ -66,9 +66,9 @@ func (f *fixture) commit(c store.Change) {
 // reports are up to limit that wait, with their bodies.
 func (f *fixture) reports(limit int) []store.Report {
 	f.t.Helper()
-	reports := must(f.Reports(0, limit))(f.t)
+	reports := expect.Value(f.Reports(0, limit))(f.t)
 	for i := range reports {
-		reports[i].Body = must(f.ReportBody(reports[i].Sequence))(f.t)
+		reports[i].Body = expect.Value(f.ReportBody(reports[i].Sequence))(f.t)
 	}
 	return reports
 }
@@ -84,7 +84,7 @@ func (f *fixture) edit(change func(tx *bolt.Tx) error) {
 func (f *fixture) forge(change func(tx *bolt.Tx) error) {
 	f.t.Helper()
 	f.close()
-	db := must(bolt.Open(f.path, 0o600, &bolt.Options{NoFreelistSync: true}))(f.t)
+	db := expect.Value(bolt.Open(f.path, 0o600, &bolt.Options{NoFreelistSync: true}))(f.t)
 	check(f.t, errors.Join(db.Update(change), db.Close()))
 }
 
@@ -135,15 +135,6 @@ func same(t testing.TB, what string, got, want any) {
 	}
 }
 
-// must is a value of a call that does not fail.
-func must[T any](v T, err error) func(testing.TB) T {
-	return func(t testing.TB) T {
-		t.Helper()
-		check(t, err)
-		return v
-	}
-}
-
 func artifact(s string) (digest.Digest, []byte) {
 	return digest.FromString(s), []byte(s)
 }
@@ -191,9 +182,9 @@ func TestEverythingSurvivesReopening(t *testing.T) {
 		t.Fatalf("got %v, %v", known, err)
 	}
 	same(t, "manifest", got, manifest)
-	same(t, "deployments", must(f.Deployments())(t), want)
-	same(t, "deployment", must(f.Deployment("b"))(t), want[1])
-	same(t, "artifact", must(f.Artifact(d))(t), data)
+	same(t, "deployments", expect.Value(f.Deployments())(t), want)
+	same(t, "deployment", expect.Value(f.Deployment("b"))(t), want[1])
+	same(t, "artifact", expect.Value(f.Artifact(d))(t), data)
 	same(t, "reports", f.reports(10), []store.Report{
 		{Sequence: 1, Deployment: "a", Body: []byte("one")},
 		{Sequence: 2, Deployment: "b", Version: 1<<64 - 1, Weight: store.End, Body: []byte("two")},
@@ -213,7 +204,7 @@ func TestANewStoreIsEmpty(t *testing.T) {
 	if m, known, err := f.Manifest(); known || err != nil {
 		t.Errorf("there is a manifest: %v, %v", m, err)
 	}
-	if d := must(f.Deployments())(t); len(d) > 0 {
+	if d := expect.Value(f.Deployments())(t); len(d) > 0 {
 		t.Errorf("there are deployments: %v", d)
 	}
 	if r := f.reports(10); len(r) > 0 {
@@ -243,10 +234,10 @@ func TestFilesAreForTheirOwnerOnly(t *testing.T) {
 	f := newFixture(t)
 	f.commit(store.Change{Manifest: &store.Manifest{Version: 1}})
 	for path, want := range map[string]os.FileMode{filepath.Dir(f.path): 0o700, f.path: 0o600, f.acceptedFile(): 0o600} {
-		info := must(os.Stat(path))(t)
+		info := expect.Value(os.Stat(path))(t)
 		expect.Equal(t, info.Mode().Perm(), want, "%s has mode", path)
 	}
-	entries := must(os.ReadDir(filepath.Dir(f.path)))(t)
+	entries := expect.Value(os.ReadDir(filepath.Dir(f.path)))(t)
 	expect.Equal(t, len(entries), 2, "something is left over: %v", entries)
 }
 
@@ -259,7 +250,7 @@ func TestForgottenAndDeletedRecordsAreGone(t *testing.T) {
 	})
 	f.commit(store.Change{Forget: []string{"a", "never there"}, Settings: map[string][]byte{"s": nil, "t": nil}})
 	f.reopen()
-	same(t, "deployments", must(f.Deployments())(t), []store.Deployment{{ID: "b"}})
+	same(t, "deployments", expect.Value(f.Deployments())(t), []store.Deployment{{ID: "b"}})
 	if _, set, _ := f.Setting("s"); set {
 		t.Error("the setting is still there")
 	}
@@ -460,7 +451,7 @@ func TestARottenArtifactIsNoticedAndMended(t *testing.T) {
 			f.open()
 			expect.Error(t, expect.ErrorOf(f.Artifact(d)), store.ErrCorrupt, "error")
 			f.commit(store.Change{Artifacts: map[digest.Digest][]byte{d: data}})
-			same(t, "it is not mended", must(f.Artifact(d))(t), data)
+			same(t, "it is not mended", expect.Value(f.Artifact(d))(t), data)
 		})
 	}
 }
@@ -567,7 +558,7 @@ func TestReadersAndWritersMayRunTogether(t *testing.T) {
 		})
 	}
 	group.Wait()
-	for _, d := range must(f.Deployments())(t) {
+	for _, d := range expect.Value(f.Deployments())(t) {
 		expect.Equal(t, d.Adopted, 9, "deployment %s is at", d.ID)
 	}
 }
@@ -576,9 +567,9 @@ func TestReadersAndWritersMayRunTogether(t *testing.T) {
 func snapshot(t testing.TB, dir string) string {
 	t.Helper()
 	var b strings.Builder
-	for _, entry := range must(os.ReadDir(dir))(t) {
-		data := must(os.ReadFile(filepath.Join(dir, entry.Name())))(t)
-		info := must(entry.Info())(t)
+	for _, entry := range expect.Value(os.ReadDir(dir))(t) {
+		data := expect.Value(os.ReadFile(filepath.Join(dir, entry.Name())))(t)
+		info := expect.Value(entry.Info())(t)
 		fmt.Fprintf(&b, "%s %x %v\n", entry.Name(), sha256.Sum256(data), info.ModTime())
 	}
 	return b.String()

@@ -46,7 +46,7 @@ func newMeter(t testing.TB) *meter {
 
 func (m *meter) now() (w wear) {
 	m.t.Helper()
-	counts := must(m.c.Count())(m.t)
+	counts := expect.Value(m.c.Count())(m.t)
 	syncs := len(syscalls.Syncs())
 	for i, n := range counts {
 		if i < syncs {

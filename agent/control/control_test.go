@@ -127,9 +127,9 @@ func serve(t *testing.T, b control.Backend) (*control.Client, string) {
 // serveWith is serve with a server that looks after its socket at each of ticks.
 func serveWith(t *testing.T, b control.Backend, ticks <-chan time.Time) (*control.Client, string) {
 	t.Helper()
-	dir := must(os.MkdirTemp("/tmp", "control-")) // paths of sockets are short
+	dir := expect.Value(os.MkdirTemp("/tmp", "control-"))(t) // paths of sockets are short
 	path := filepath.Join(dir, "run", "control.sock")
-	l := must(control.Listen(path))
+	l := expect.Value(control.Listen(path))(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
 	go func() { done <- control.NewServer(b, slog.New(slog.DiscardHandler)).Run(ctx, l, ticks) }()
@@ -184,10 +184,10 @@ func curl(t *testing.T, path, method, url, body string) (int, string) {
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(context.Context, string, string) (net.Conn, error) {
 		return net.Dial("unix", path)
 	}}}
-	req := must(http.NewRequestWithContext(t.Context(), method, "http://margolite"+url, strings.NewReader(body)))
-	res := must(client.Do(req))
+	req := expect.Value(http.NewRequestWithContext(t.Context(), method, "http://margolite"+url, strings.NewReader(body)))(t)
+	res := expect.Value(client.Do(req))(t)
 	defer res.Body.Close()
-	answer := must(io.ReadAll(res.Body))
+	answer := expect.Value(io.ReadAll(res.Body))(t)
 	return res.StatusCode, string(answer)
 }
 
@@ -198,7 +198,7 @@ func TestPruneAndDownCarryTheirRequests(t *testing.T) {
 	if err != nil || len(items) != 1 {
 		t.Fatalf("%+v, %v", items, err)
 	}
-	expect.Equal(t, must(client.Prune(t.Context(), items)), items, "prune")
+	expect.Equal(t, expect.Value(client.Prune(t.Context(), items))(t), items, "prune")
 	expect.OK(t, client.ComposeDown(t.Context(), control.DownRequest{Project: "p", Volumes: true}))
 	expect.OK(t, client.ComposePull(t.Context(), control.ComposeRequest{Project: "p"}, func(control.Event) {}))
 	expect.Equal(t, strings.Join(b.asked, "; "), "down p volumes true; pull p", "the agent was asked")
@@ -230,7 +230,7 @@ func TestEventsStreamUntilTheHandlerHasEnough(t *testing.T) {
 // A stop does not wait for those who listen.
 func TestServerStopsWhileStreamsAreOpen(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "control.sock")
-	l := must(control.Listen(path))
+	l := expect.Value(control.Listen(path))(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
 	server := control.NewServer(&backend{events: make(chan control.Event)}, slog.New(slog.DiscardHandler))
@@ -253,7 +253,7 @@ func TestNobodyListensIsToldApart(t *testing.T) {
 
 func TestPOL12SocketIsForOwnerAndGroup(t *testing.T) {
 	_, path := serve(t, &backend{})
-	info := must(os.Stat(path))
+	info := expect.Value(os.Stat(path))(t)
 	expect.Equal(t, info.Mode().Perm(), 0o660, "mode")
 }
 
@@ -296,7 +296,7 @@ func TestADeletedSocketIsOpenedAgain(t *testing.T) {
 	t.Run("unless another agent listens there", func(t *testing.T) {
 		ticks := make(chan time.Time)
 		_, path := serveWith(t, &backend{}, ticks)
-		other := must(control.Listen(path)) // replaces it
+		other := expect.Value(control.Listen(path))(t) // replaces it
 		defer other.Close()
 		before, err := os.Lstat(path)
 		ticks <- time.Time{}
@@ -310,15 +310,8 @@ func TestADeletedSocketIsOpenedAgain(t *testing.T) {
 func TestASocketLeftBehindIsReplaced(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "control.sock")
 	check(t, syscall.Mknod(path, syscall.S_IFSOCK|0o600, 0))
-	l := must(control.Listen(path))
+	l := expect.Value(control.Listen(path))(t)
 	l.Close()
-}
-
-func must[T any](value T, err error) T {
-	if err != nil {
-		panic(err)
-	}
-	return value
 }
 
 var check = expect.Check

@@ -227,7 +227,7 @@ func TestDetachedCommandsEndWithTheServer(t *testing.T) {
 		client, _ := serve(t, b)
 		r := shell("sleep 1000")
 		r.Detach = true
-		must(client.ComposeExec(t.Context(), r, control.ExecStreams{}))
+		expect.Value(client.ComposeExec(t.Context(), r, control.ExecStreams{}))(t)
 		<-began
 		select {
 		case <-ended:
@@ -252,11 +252,11 @@ func TestExecSpeaksItsProtocolOnly(t *testing.T) {
 	}})
 	const body = `{"project":"p","service":"web","args":["true"]}`
 	ask := func(header string) (net.Conn, string) {
-		conn := must(net.Dial("unix", path))
+		conn := expect.Value(net.Dial("unix", path))(t)
 		t.Cleanup(func() { conn.Close() })
 		fmt.Fprintf(conn, "POST /v1/compose/exec HTTP/1.1\r\nHost: margolite\r\n%sContent-Length: %d\r\n\r\n%s", header, len(body), body)
 		answer := make([]byte, 12)
-		must(io.ReadFull(conn, answer))
+		expect.Value(io.ReadFull(conn, answer))(t)
 		return conn, string(answer)
 	}
 	if _, answer := ask(""); answer != "HTTP/1.1 400" {

@@ -91,8 +91,8 @@ func crowd(t *testing.T, socket string, uid, count int, request string) (answers
 	if uid != os.Getuid() {
 		program.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}}
 	}
-	in := must(program.StdinPipe())
-	out := must(program.StdoutPipe())
+	in := expect.Value(program.StdinPipe())(t)
+	out := expect.Value(program.StdoutPipe())(t)
 	check(t, program.Start())
 	end = func() {
 		in.Close()
@@ -194,9 +194,9 @@ func TestRequestsThatLastLeaveRoomForShortOnes(t *testing.T) {
 			begun := make(chan struct{}, 64)
 			client, path := serve(t, &backend{lasting: begun})
 			ask := func() net.Conn {
-				conn := must(net.Dial("unix", path))
+				conn := expect.Value(net.Dial("unix", path))(t)
 				t.Cleanup(func() { conn.Close() })
-				must(io.WriteString(conn, request))
+				expect.Value(io.WriteString(conn, request))(t)
 				return conn
 			}
 			for range 16 {
@@ -264,7 +264,7 @@ func TestSlowCallersAreLeftAlone(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				conn := dialPipe(t, &backend{})
 				began := time.Now()
-				must(io.WriteString(conn, c.sends))
+				expect.Value(io.WriteString(conn, c.sends))(t)
 				answer, err := io.ReadAll(conn)
 				if took := time.Since(began); err != nil || took != c.after {
 					t.Errorf("ended after %v with %v, want after %v", took, err, c.after)
@@ -290,7 +290,7 @@ func TestAnswersThatNobodyTakesAreDropped(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				conn := dialPipe(t, &backend{events: make(chan control.Event)})
-				must(io.WriteString(conn, c.request))
+				expect.Value(io.WriteString(conn, c.request))(t)
 				time.Sleep(c.after - time.Second)
 				synctest.Wait()
 				if n, err := conn.Read(make([]byte, 1)); n != 1 || err != nil {

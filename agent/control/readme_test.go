@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/test/expect"
 )
 
 const (
@@ -104,7 +105,7 @@ func TestExamplesOfTheDocumentationWork(t *testing.T) {
 	if _, err := exec.LookPath("curl"); err != nil {
 		t.Fatal("curl is needed, see build/need: ", err)
 	}
-	text := must(os.ReadFile("README.md"))
+	text := expect.Value(os.ReadFile("README.md"))(t)
 	_, path := serve(t, documented{&backend{status: control.Status{Device: "edge-01", Deployments: []control.Deployment{}}}})
 	shown := map[string]bool{}
 	for _, e := range examples(string(text)) {
@@ -139,7 +140,7 @@ func TestExamplesOfTheDocumentationWork(t *testing.T) {
 // The example of a change has the members that there are, and all of the names
 // that the tables give are names of members.
 func TestTheDocumentedChangeIsOne(t *testing.T) {
-	text := must(os.ReadFile("README.md"))
+	text := expect.Value(os.ReadFile("README.md"))(t)
 	_, rest, _ := strings.Cut(string(text), "```json\n")
 	block, _, ok := strings.Cut(rest, "```")
 	if !ok {

@@ -100,7 +100,7 @@ func TestRequestsAboutChangesCarryWhoAsks(t *testing.T) {
 	if entries, err := client.History(ctx, history); err != nil || !reflect.DeepEqual(entries, b.entries) {
 		t.Errorf("history: %+v, %v", entries, err)
 	}
-	expect.Equal(t, must(client.VerifyHistory(ctx)), b.verified, "verify")
+	expect.Equal(t, expect.Value(client.VerifyHistory(ctx))(t), b.verified, "verify")
 	answer.Caller, hold.Caller, release.Caller, back.Caller = self(), self(), self(), self()
 	if want := []any{answer, answer, back, hold, release, history}; !reflect.DeepEqual(b.told, want) {
 		t.Errorf("the agent was asked\n%+v, want\n%+v", b.told, want)
@@ -257,7 +257,7 @@ func FuzzServer(f *testing.F) {
 		b := &backend{exec: exec, events: make(chan control.Event)}
 		close(b.events)
 		_, path := serve(t, b)
-		conn := must(net.Dial("unix", path))
+		conn := expect.Value(net.Dial("unix", path))(t)
 		defer conn.Close()
 		check(t, conn.SetDeadline(time.Now().Add(10*time.Second)))
 		_, _ = conn.Write(request) // which the server may refuse to read to its end

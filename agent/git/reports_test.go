@@ -25,7 +25,7 @@ func (s *server) reports(t *testing.T, change ...func(*git.Options)) *git.Report
 	for _, c := range change {
 		c(&o)
 	}
-	r := must(git.NewReports(o, "gw-07"))
+	r := expect.Value(git.NewReports(o, "gw-07"))(t)
 	return r
 }
 
@@ -35,7 +35,7 @@ func statusOf(t *testing.T, id string, state margo.State, version uint64) []byte
 	if state == margo.Failed {
 		s.Error = &margo.Fault{Code: "SERVICE_EXITED", Source: "app", Message: "it ended"}
 	}
-	body := must(s.Marshal())
+	body := expect.Value(s.Marshal())(t)
 	return body
 }
 

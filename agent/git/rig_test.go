@@ -48,7 +48,7 @@ type repository struct {
 // run runs git in the repository, with nothing of the machine's configuration.
 func (r *repository) run(input string, args ...string) string {
 	r.t.Helper()
-	out := must(r.Git(input, args...))
+	out := expect.Value(r.Git(input, args...))(r.t)
 	return out
 }
 
@@ -57,7 +57,7 @@ type change = gitserver.Change
 // commit makes a commit and sets the branch to it.
 func (r *repository) commit(c change) string {
 	r.t.Helper()
-	id := must(r.Commit(c))
+	id := expect.Value(r.Commit(c))(r.t)
 	return id
 }
 
@@ -95,9 +95,9 @@ func newServer(t *testing.T, init ...string) *server {
 		t.Skip("needs git")
 	}
 	root := t.TempDir()
-	r := must(gitserver.NewRepository(filepath.Join(root, "gw.git"), init...))
+	r := expect.Value(gitserver.NewRepository(filepath.Join(root, "gw.git"), init...))(t)
 	s := &server{repository: &repository{r, t}}
-	s.backend = must(gitserver.Backend(root))
+	s.backend = expect.Value(gitserver.Backend(root))(t)
 	s.Server = httptest.NewUnstartedServer(s)
 	s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
 	s.StartTLS()
@@ -225,7 +225,7 @@ func (s *server) options(t *testing.T) git.Options {
 
 func newSource(t *testing.T, o git.Options) *git.Source {
 	t.Helper()
-	source := must(git.New(o))
+	source := expect.Value(git.New(o))(t)
 	return source
 }
 
@@ -355,7 +355,7 @@ func contents(t *testing.T, dir string) string {
 // commandLines are those of everything that runs on this machine.
 func commandLines(t *testing.T) string {
 	t.Helper()
-	all := must(filepath.Glob("/proc/[0-9]*/cmdline"))
+	all := expect.Value(filepath.Glob("/proc/[0-9]*/cmdline"))(t)
 	var b strings.Builder
 	for _, file := range all {
 		line, _ := os.ReadFile(file) // it may have ended
@@ -391,10 +391,3 @@ func each(t *testing.T, pattern string, f func(file string) error) {
 }
 
 var check = expect.Check
-
-func must[T any](value T, err error) T {
-	if err != nil {
-		panic(err)
-	}
-	return value
-}

@@ -81,7 +81,7 @@ func TestDS27WatchesTheBranch(t *testing.T) {
 		expect.Equal(t, s.fetches(), 0, "fetches")
 	})
 	t.Run("the work folder is nobody else's", func(t *testing.T) {
-		expect.Equal(t, must(os.Stat(o.Dir)).Mode().Perm(), 0o700, "work folder")
+		expect.Equal(t, expect.Value(os.Stat(o.Dir))(t).Mode().Perm(), 0o700, "work folder")
 	})
 }
 
@@ -824,7 +824,7 @@ func TestOptions(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := git.Options{URL: "git+https://git.example/gw.git", Dir: t.TempDir()}
-			must(git.New(o))
+			expect.Value(git.New(o))(t)
 			change(&o)
 			if _, err := git.New(o); err == nil || strings.Contains(err.Error(), "secret") {
 				t.Errorf("error is %v", err)
@@ -871,9 +871,9 @@ func TestAUTH12AServerThatWantsACertificate(t *testing.T) {
 	front.TLS = &tls.Config{ClientAuth: tls.RequireAnyClientCert}
 	front.StartTLS()
 	t.Cleanup(front.Close)
-	authority := must(pki.NewServerAuthority("Plant", time.Now()))
-	device := must(authority.IssueSigner("gw-07"))
-	key := must(device.KeyPEM())
+	authority := expect.Value(pki.NewServerAuthority("Plant", time.Now()))(t)
+	device := expect.Value(authority.IssueSigner("gw-07"))(t)
+	key := expect.Value(device.KeyPEM())(t)
 	o := s.options(t)
 	o.URL = "git+" + front.URL + "/gw.git"
 	o.Dir = filepath.Join(t.TempDir(), "shows-none")

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/margolite/margolite/agent/identity"
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/pki"
 )
 
@@ -108,8 +109,8 @@ func TestID26SPIFFEIDsOfTheTwoForms(t *testing.T) {
 }
 
 func FuzzParseTrustBundle(f *testing.F) {
-	a := must(pki.NewAuthority(domain, noon))
-	f.Add(must(a.BundleJSON()))
+	a := expect.Value(pki.NewAuthority(domain, noon))(f)
+	f.Add(expect.Value(a.BundleJSON())(f))
 	f.Add(a.BundlePEM())
 	f.Add([]byte(`{"keys":[{"use":"x509-svid","x5c":["AAAA"]}],"spiffe_refresh_hint":18446744073709551615}`))
 	f.Add([]byte(`{"keys":[{"use":"jwt-svid","x5c":1},{"use":null},7],"spiffe_sequence":1.5,"spiffe_refresh_hint":"x"}`))

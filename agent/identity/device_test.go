@@ -28,24 +28,24 @@ import (
 func deviceFiles(t *testing.T, dir string, key crypto.Signer, change ...pki.Option) (identity.Options, *x509.Certificate) {
 	t.Helper()
 	change = append([]pki.Option{pki.Key(key), pki.Valid(noon.Add(-time.Hour), noon.Add(time.Hour))}, change...)
-	svid := must(must(pki.NewServerAuthority("plant", noon)).IssueSigner("edge-01", change...))
+	svid := expect.Value(expect.Value(pki.NewServerAuthority("plant", noon))(t).IssueSigner("edge-01", change...))(t)
 	o := identity.Options{
 		Certificate: filepath.Join(dir, "device.pem"), Key: filepath.Join(dir, "device.key"), Now: clock(noon),
 	}
 	write(t, o.Certificate, svid.CertificatePEM())
-	write(t, o.Key, must(svid.KeyPEM()))
+	write(t, o.Key, expect.Value(svid.KeyPEM())(t))
 	return o, svid.Chain[0]
 }
 
 func TestAUTH10DeviceCertificateIsX509(t *testing.T) {
 	for name, key := range map[string]crypto.Signer{
 		"ECDSA P-256": p256(),
-		"ECDSA P-384": must(ecdsa.GenerateKey(elliptic.P384(), rand.Reader)),
-		"RSA":         must(rsa.GenerateKey(rand.Reader, 2048)),
+		"ECDSA P-384": expect.Value(ecdsa.GenerateKey(elliptic.P384(), rand.Reader))(t),
+		"RSA":         expect.Value(rsa.GenerateKey(rand.Reader, 2048))(t),
 	} {
 		t.Run(name, func(t *testing.T) {
 			o, leaf := deviceFiles(t, t.TempDir(), key)
-			d := must(identity.LoadDevice(o))
+			d := expect.Value(identity.LoadDevice(o))(t)
 			if !bytes.Equal(d.CertificatePEM(), encode("CERTIFICATE", leaf.Raw)) || !d.Expiry(noon).NotAfter.Equal(leaf.NotAfter) {
 				t.Error("the certificate is another one")
 			}
@@ -66,7 +66,7 @@ func TestAUTH10CertificatesThatAreRefused(t *testing.T) {
 		key    crypto.Signer
 		change []pki.Option
 	}{
-		"a key that cannot sign requests":       {must(rsa.GenerateKey(rand.Reader, 1024)), nil},
+		"a key that cannot sign requests":       {expect.Value(rsa.GenerateKey(rand.Reader, 1024))(t), nil},
 		"a certificate that is not for signing": {good, []pki.Option{pki.NoKeyUsage, pki.KeyUsage(x509.KeyUsageKeyAgreement)}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -91,7 +91,7 @@ func TestDeviceOutsideItsValidityIsOfflineOnly(t *testing.T) {
 	} {
 		o, _ := deviceFiles(t, t.TempDir(), p256())
 		o.Now = clock(at)
-		d := must(identity.LoadDevice(o))
+		d := expect.Value(identity.LoadDevice(o))(t)
 		var got []identity.Reason
 		for _, w := range d.Warnings() {
 			got = append(got, w.Reason)
@@ -104,22 +104,22 @@ func TestADeviceIsWhatItsFilesHeldWhenTheyWereRead(t *testing.T) {
 	dir := t.TempDir()
 	first := p256()
 	o, leaf := deviceFiles(t, dir, first)
-	former := must(identity.LoadDevice(o))
+	former := expect.Value(identity.LoadDevice(o))(t)
 	verifies := func(d *identity.Device, key *ecdsa.PrivateKey) bool {
 		r := request(t, http.MethodGet, "https://wfm.example/", "")
 		check(t, d.Sign(r, nil))
-		v := must(httpsign.NewP256Verifier(key.PublicKey, httpsign.NewVerifyConfig().SetVerifyCreated(false), httpsign.Headers("@method")))
+		v := expect.Value(httpsign.NewP256Verifier(key.PublicKey, httpsign.NewVerifyConfig().SetVerifyCreated(false), httpsign.Headers("@method")))(t)
 		return httpsign.VerifyRequest("sig1", *v, overWire(t, r)) == nil
 	}
-	same := must(identity.LoadDevice(o))
+	same := expect.Value(identity.LoadDevice(o))(t)
 	expect.Equal(t, same.Fingerprint(), former.Fingerprint(), "the same files are another device")
 	second := p256()
-	write(t, o.Key, encode("PRIVATE KEY", must(x509.MarshalPKCS8PrivateKey(second))))
+	write(t, o.Key, encode("PRIVATE KEY", expect.Value(x509.MarshalPKCS8PrivateKey(second))(t)))
 	if _, err := identity.LoadDevice(o); err == nil {
 		t.Error("a key that does not belong to the certificate is taken")
 	}
 	_, renewed := deviceFiles(t, dir, second)
-	next := must(identity.LoadDevice(o))
+	next := expect.Value(identity.LoadDevice(o))(t)
 	if next.Fingerprint() == former.Fingerprint() || !verifies(next, second) || !verifies(former, first) {
 		t.Error("the former device and the renewed one are not told apart")
 	}
@@ -169,7 +169,7 @@ func TestAUTH02AnchorsAreReadInEachForm(t *testing.T) {
 
 func TestAUTH03ServerTLSIsOf13UnlessTold(t *testing.T) {
 	for allowed, want := range map[bool]uint16{false: tls.VersionTLS13, true: tls.VersionTLS12} {
-		c := must(identity.ServerTLS(identity.ServerOptions{TLS12: allowed}))
+		c := expect.Value(identity.ServerTLS(identity.ServerOptions{TLS12: allowed}))(t)
 		if c.MinVersion != want || c.InsecureSkipVerify || c.RootCAs != nil || !slices.Equal(c.NextProtos, []string{"http/1.1"}) {
 			t.Errorf("TLS 1.2 allowed: %t: %+v", allowed, c)
 		}
@@ -186,7 +186,7 @@ func TestAUTH03ServerTLSIsOf13UnlessTold(t *testing.T) {
 }
 
 func FuzzParseAnchors(f *testing.F) {
-	der := must(pki.NewServerAuthority("root", noon)).Root.Raw
+	der := expect.Value(pki.NewServerAuthority("root", noon))(f).Root.Raw
 	f.Add(der)
 	f.Add(encode("CERTIFICATE", der))
 	f.Add([]byte(base64.StdEncoding.EncodeToString(der)))

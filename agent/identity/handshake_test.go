@@ -25,8 +25,8 @@ import (
 
 // RSA keys are made once, which takes a while.
 var (
-	rsa2048 = sync.OnceValue(func() crypto.Signer { return must(rsa.GenerateKey(rand.Reader, 2048)) })
-	rsa3072 = sync.OnceValue(func() crypto.Signer { return must(rsa.GenerateKey(rand.Reader, 3072)) })
+	rsa2048 = sync.OnceValue(func() crypto.Signer { return expect.Must(rsa.GenerateKey(rand.Reader, 2048)) })
+	rsa3072 = sync.OnceValue(func() crypto.Signer { return expect.Must(rsa.GenerateKey(rand.Reader, 3072)) })
 )
 
 // exchange is how a request of a device to a server went, from both sides.
@@ -46,7 +46,7 @@ func call(t *testing.T, i *identity.Identity, config *tls.Config) exchange {
 
 func callWith(t *testing.T, device, config *tls.Config) exchange {
 	t.Helper()
-	listener := must(net.Listen("tcp", "127.0.0.1:0"))
+	listener := expect.Value(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer listener.Close()
 
 	var result exchange
@@ -79,7 +79,7 @@ func callWith(t *testing.T, device, config *tls.Config) exchange {
 
 	transport := &http.Transport{TLSClientConfig: device}
 	defer transport.CloseIdleConnections()
-	response, err := transport.RoundTrip(must(http.NewRequest(http.MethodGet, "https://"+listener.Addr().String(), nil)))
+	response, err := transport.RoundTrip(expect.Value(http.NewRequest(http.MethodGet, "https://"+listener.Addr().String(), nil))(t))
 	if err == nil {
 		response.Body.Close()
 		result.state = *response.TLS
@@ -114,56 +114,56 @@ func (e exchange) keptQuiet(t *testing.T) {
 // byte of the request. The own one gets the leaf and its intermediates (ID-01, ID-03).
 func TestID05OnlyTheOwnWFMIsSpokenTo(t *testing.T) {
 	a := authority(t)
-	elsewhere := must(pki.NewAuthority("other.example", noon))
-	stranger := must(pki.NewAuthority(domain, noon))
+	elsewhere := expect.Value(pki.NewAuthority("other.example", noon))(t)
+	stranger := expect.Value(pki.NewAuthority(domain, noon))(t)
 	day := 24 * time.Hour
 
-	bare := must(a.IssueWFM("one"))
+	bare := expect.Value(a.IssueWFM("one"))(t)
 	bare.Chain = bare.Chain[:1]
-	long := must(a.IssueWFM("one"))
+	long := expect.Value(a.IssueWFM("one"))(t)
 	for len(long.Chain) < 11 {
 		long.Chain = append(long.Chain, a.Intermediate)
 	}
-	rooted := must(a.IssueWFM("one"))
+	rooted := expect.Value(a.IssueWFM("one"))(t)
 	rooted.Chain = append(rooted.Chain, a.Root)
 
 	tests := map[string]struct {
 		server *pki.SVID
 		want   identity.Reason // "": accepted
 	}{
-		"ID-01, ID-03, ID-05 the own WFM":                   {must(a.IssueWFM("one")), ""},
-		"ID-07 the own WFM under any DNS name":              {must(a.IssueWFM("one", pki.Hosts("nowhere.invalid"))), ""},
-		"ID-05 the own WFM without any key usage":           {must(a.IssueWFM("one", pki.NoKeyUsage, pki.ExtKeyUsage())), ""},
-		"ID-05 the own WFM without extended key usage":      {must(a.IssueWFM("one", pki.ExtKeyUsage())), ""},
-		"ID-05 the own WFM for client authentication only":  {must(a.IssueWFM("one", pki.ExtKeyUsage(x509.ExtKeyUsageClientAuth))), ""},
+		"ID-01, ID-03, ID-05 the own WFM":                   {expect.Value(a.IssueWFM("one"))(t), ""},
+		"ID-07 the own WFM under any DNS name":              {expect.Value(a.IssueWFM("one", pki.Hosts("nowhere.invalid")))(t), ""},
+		"ID-05 the own WFM without any key usage":           {expect.Value(a.IssueWFM("one", pki.NoKeyUsage, pki.ExtKeyUsage()))(t), ""},
+		"ID-05 the own WFM without extended key usage":      {expect.Value(a.IssueWFM("one", pki.ExtKeyUsage()))(t), ""},
+		"ID-05 the own WFM for client authentication only":  {expect.Value(a.IssueWFM("one", pki.ExtKeyUsage(x509.ExtKeyUsageClientAuth)))(t), ""},
 		"ID-05 the root is presented, too":                  {rooted, ""},
-		"ID-09 valid from in three minutes on":              {must(a.IssueWFM("one", pki.Valid(noon.Add(3*time.Minute), noon.Add(day)))), ""},
-		"ID-09 valid from in an hour on":                    {must(a.IssueWFM("one", pki.Valid(noon.Add(time.Hour), noon.Add(day)))), identity.NotYetValid},
-		"ID-09 expired a minute ago":                        {must(a.IssueWFM("one", pki.Valid(noon.Add(-day), noon.Add(-time.Minute)))), identity.Expired},
-		"ID-06 another WFM of the trust domain":             {must(a.IssueWFM("two")), identity.OtherIdentity},
-		"ID-26 a WFM that differs in case only":             {must(a.IssueWFM("One")), identity.OtherIdentity},
-		"ID-26 a WFM whose name begins alike":               {must(a.IssueWFM("one-more")), identity.OtherIdentity},
-		"ID-06 a client of the own WFM":                     {must(a.IssueClient("one", "gw-08")), identity.OtherIdentity},
-		"ID-06 the device itself":                           {must(a.IssueClient("one", "gw-07")), identity.OtherIdentity},
-		"ID-06 a workload of the trust domain":              {must(a.Issue("spiffe://factory.example/workload")), identity.OtherIdentity},
-		"ID-05 a WFM of another trust domain":               {must(elsewhere.IssueWFM("one")), identity.OtherTrustDomain},
-		"ID-05 another trust domain from the own authority": {must(a.Issue("spiffe://other.example/margo/wfm/one")), identity.OtherTrustDomain},
-		"ID-05 the own name from another authority":         {must(stranger.IssueWFM("one")), identity.Untrusted},
+		"ID-09 valid from in three minutes on":              {expect.Value(a.IssueWFM("one", pki.Valid(noon.Add(3*time.Minute), noon.Add(day))))(t), ""},
+		"ID-09 valid from in an hour on":                    {expect.Value(a.IssueWFM("one", pki.Valid(noon.Add(time.Hour), noon.Add(day))))(t), identity.NotYetValid},
+		"ID-09 expired a minute ago":                        {expect.Value(a.IssueWFM("one", pki.Valid(noon.Add(-day), noon.Add(-time.Minute))))(t), identity.Expired},
+		"ID-06 another WFM of the trust domain":             {expect.Value(a.IssueWFM("two"))(t), identity.OtherIdentity},
+		"ID-26 a WFM that differs in case only":             {expect.Value(a.IssueWFM("One"))(t), identity.OtherIdentity},
+		"ID-26 a WFM whose name begins alike":               {expect.Value(a.IssueWFM("one-more"))(t), identity.OtherIdentity},
+		"ID-06 a client of the own WFM":                     {expect.Value(a.IssueClient("one", "gw-08"))(t), identity.OtherIdentity},
+		"ID-06 the device itself":                           {expect.Value(a.IssueClient("one", "gw-07"))(t), identity.OtherIdentity},
+		"ID-06 a workload of the trust domain":              {expect.Value(a.Issue("spiffe://factory.example/workload"))(t), identity.OtherIdentity},
+		"ID-05 a WFM of another trust domain":               {expect.Value(elsewhere.IssueWFM("one"))(t), identity.OtherTrustDomain},
+		"ID-05 another trust domain from the own authority": {expect.Value(a.Issue("spiffe://other.example/margo/wfm/one"))(t), identity.OtherTrustDomain},
+		"ID-05 the own name from another authority":         {expect.Value(stranger.IssueWFM("one"))(t), identity.Untrusted},
 		"ID-05 no intermediate presented":                   {bare, identity.Untrusted},
 		"ID-05 a chain without end":                         {long, identity.NoSVID},
-		"ID-05 two URI SANs":                                {must(a.IssueWFM("one", pki.URIs("spiffe://factory.example/margo/wfm/one", "spiffe://factory.example/margo/wfm/two"))), identity.NoSVID},
-		"ID-05 the own URI SAN twice":                       {must(a.IssueWFM("one", pki.URIs("spiffe://factory.example/margo/wfm/one", "spiffe://factory.example/margo/wfm/one"))), identity.NoSVID},
-		"ID-07 no URI SAN, but the right DNS name":          {must(a.IssueWFM("one", pki.URIs(), pki.Hosts("localhost"))), identity.NoSVID},
-		"ID-07 no URI SAN, but the right address":           {must(a.IssueServer(pki.Hosts("127.0.0.1"))), identity.NoSVID},
-		"ID-05 an https URI SAN":                            {must(a.IssueWFM("one", pki.URIs("https://factory.example/margo/wfm/one"))), identity.NoSVID},
-		"ID-05 a trust domain alone":                        {must(a.IssueWFM("one", pki.URIs("spiffe://factory.example"))), identity.NoSVID},
-		"ID-05 a leaf that is an authority":                 {must(a.IssueWFM("one", pki.IsCA)), identity.NotALeaf},
-		"ID-05 a leaf that may sign certificates":           {must(a.IssueWFM("one", pki.KeyUsage(x509.KeyUsageCertSign))), identity.NotALeaf},
-		"ID-05 a leaf that may sign revocation lists":       {must(a.IssueWFM("one", pki.KeyUsage(x509.KeyUsageCRLSign))), identity.NotALeaf},
+		"ID-05 two URI SANs":                                {expect.Value(a.IssueWFM("one", pki.URIs("spiffe://factory.example/margo/wfm/one", "spiffe://factory.example/margo/wfm/two")))(t), identity.NoSVID},
+		"ID-05 the own URI SAN twice":                       {expect.Value(a.IssueWFM("one", pki.URIs("spiffe://factory.example/margo/wfm/one", "spiffe://factory.example/margo/wfm/one")))(t), identity.NoSVID},
+		"ID-07 no URI SAN, but the right DNS name":          {expect.Value(a.IssueWFM("one", pki.URIs(), pki.Hosts("localhost")))(t), identity.NoSVID},
+		"ID-07 no URI SAN, but the right address":           {expect.Value(a.IssueServer(pki.Hosts("127.0.0.1")))(t), identity.NoSVID},
+		"ID-05 an https URI SAN":                            {expect.Value(a.IssueWFM("one", pki.URIs("https://factory.example/margo/wfm/one")))(t), identity.NoSVID},
+		"ID-05 a trust domain alone":                        {expect.Value(a.IssueWFM("one", pki.URIs("spiffe://factory.example")))(t), identity.NoSVID},
+		"ID-05 a leaf that is an authority":                 {expect.Value(a.IssueWFM("one", pki.IsCA))(t), identity.NotALeaf},
+		"ID-05 a leaf that may sign certificates":           {expect.Value(a.IssueWFM("one", pki.KeyUsage(x509.KeyUsageCertSign)))(t), identity.NotALeaf},
+		"ID-05 a leaf that may sign revocation lists":       {expect.Value(a.IssueWFM("one", pki.KeyUsage(x509.KeyUsageCRLSign)))(t), identity.NotALeaf},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			i := must(identity.Load(options(device(t, a))))
+			i := expect.Value(identity.Load(options(device(t, a))))(t)
 			result := call(t, i, &tls.Config{Certificates: []tls.Certificate{test.server.TLS()}})
 			if test.want != "" {
 				result.refuse(t, test.want)
@@ -182,7 +182,7 @@ func TestID05OnlyTheOwnWFMIsSpokenTo(t *testing.T) {
 
 // Both sides have certificates of the same kind.
 func TestID04KeysAndSignatures(t *testing.T) {
-	p384 := must(ecdsa.GenerateKey(elliptic.P384(), rand.Reader))
+	p384 := expect.Value(ecdsa.GenerateKey(elliptic.P384(), rand.Reader))(t)
 	_, ed, err := ed25519.GenerateKey(rand.Reader)
 	check(t, err)
 	tests := map[string]struct {
@@ -201,9 +201,9 @@ func TestID04KeysAndSignatures(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			a := must(pki.NewAuthority(domain, noon, test.issuer...))
-			i := must(identity.Load(options(device(t, a, test.leaf...))))
-			result := call(t, i, &tls.Config{Certificates: []tls.Certificate{must(a.IssueWFM("one", test.leaf...)).TLS()}})
+			a := expect.Value(pki.NewAuthority(domain, noon, test.issuer...))(t)
+			i := expect.Value(identity.Load(options(device(t, a, test.leaf...))))(t)
+			result := call(t, i, &tls.Config{Certificates: []tls.Certificate{expect.Value(a.IssueWFM("one", test.leaf...))(t).TLS()}})
 			warnings := i.Warnings()
 			if test.want != "" {
 				result.refuse(t, test.want)
@@ -223,7 +223,7 @@ func TestID06ConfiguredWFMIDsReplaceTheDerivedOne(t *testing.T) {
 	a := authority(t)
 	o := options(device(t, a))
 	o.WFMIDs = []string{"spiffe://factory.example/fleet/a", "spiffe://factory.example/fleet/b"}
-	i := must(identity.Load(o))
+	i := expect.Value(identity.Load(o))(t)
 	for uri, want := range map[string]identity.Reason{
 		"spiffe://factory.example/fleet/a":       "",
 		"spiffe://factory.example/fleet/b":       "",
@@ -234,7 +234,7 @@ func TestID06ConfiguredWFMIDsReplaceTheDerivedOne(t *testing.T) {
 		"spiffe://other.example/fleet/a":         identity.OtherTrustDomain,
 	} {
 		t.Run(uri, func(t *testing.T) {
-			result := call(t, i, &tls.Config{Certificates: []tls.Certificate{must(a.Issue(uri)).TLS()}})
+			result := call(t, i, &tls.Config{Certificates: []tls.Certificate{expect.Value(a.Issue(uri))(t).TLS()}})
 			if want != "" {
 				result.refuse(t, want)
 			} else if result.err != nil {
@@ -252,9 +252,9 @@ func TestID08IntermediatesAreNotFetched(t *testing.T) {
 		w.Write(a.Intermediate.Raw)
 	}))
 	defer issuer.Close()
-	server := must(a.IssueWFM("one", pki.IssuerURL(issuer.URL+"/issuer.der")))
+	server := expect.Value(a.IssueWFM("one", pki.IssuerURL(issuer.URL+"/issuer.der")))(t)
 	server.Chain = server.Chain[:1]
-	i := must(identity.Load(options(device(t, a))))
+	i := expect.Value(identity.Load(options(device(t, a))))(t)
 	call(t, i, &tls.Config{Certificates: []tls.Certificate{server.TLS()}}).refuse(t, identity.Untrusted)
 	if n := asked.Load(); n != 0 {
 		t.Errorf("the issuer's certificate was fetched %d times", n)
@@ -286,16 +286,16 @@ func TestID10TLS12IsAFallbackThatHasToBeAllowed(t *testing.T) {
 		"ID-10 authenticated encryption":      {allowed, only(tls.VersionTLS12, tls.TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256), tls.VersionTLS12},
 		"ID-10 no CBC":                        {allowed, only(tls.VersionTLS12, tls.TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA), 0},
 		"ID-10 no key exchange without forward secrecy": {
-			allowed, showing(must(a.IssueWFM("one", pki.Key(rsa3072()))), only(tls.VersionTLS12, tls.TLS_RSA_WITH_AES_128_GCM_SHA256)), 0,
+			allowed, showing(expect.Value(a.IssueWFM("one", pki.Key(rsa3072())))(t), only(tls.VersionTLS12, tls.TLS_RSA_WITH_AES_128_GCM_SHA256)), 0,
 		},
-		"ID-06 another WFM gets nothing with TLS 1.2 either": {allowed, showing(must(a.IssueWFM("two")), only(tls.VersionTLS12)), 0},
+		"ID-06 another WFM gets nothing with TLS 1.2 either": {allowed, showing(expect.Value(a.IssueWFM("two"))(t), only(tls.VersionTLS12)), 0},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			if test.server.Certificates == nil {
-				showing(must(a.IssueWFM("one")), test.server)
+				showing(expect.Value(a.IssueWFM("one"))(t), test.server)
 			}
-			result := call(t, must(identity.Load(test.options)), test.server)
+			result := call(t, expect.Value(identity.Load(test.options))(t), test.server)
 			if test.version == 0 {
 				if result.err == nil {
 					t.Fatalf("accepted, with version %x", result.state.Version)
@@ -317,9 +317,9 @@ func TestID13NothingIsResumed(t *testing.T) {
 	o.TLS12 = true
 	for name, version := range map[string]uint16{"TLS 1.3": tls.VersionTLS13, "TLS 1.2": tls.VersionTLS12} {
 		t.Run(name, func(t *testing.T) {
-			device := must(identity.Load(o)).TLS()
+			device := expect.Value(identity.Load(o))(t).TLS()
 			// By its own clock the server resumes no session of a certificate that has expired.
-			server := &tls.Config{MaxVersion: version, Certificates: []tls.Certificate{must(a.IssueWFM("one")).TLS()}, Time: clock(noon)}
+			server := &tls.Config{MaxVersion: version, Certificates: []tls.Certificate{expect.Value(a.IssueWFM("one"))(t).TLS()}, Time: clock(noon)}
 			server.SetSessionTicketKeys([][32]byte{{1}})
 			for range 2 {
 				if result := callWith(t, device, server); result.err != nil || result.resumed || result.state.DidResume {
@@ -332,7 +332,7 @@ func TestID13NothingIsResumed(t *testing.T) {
 
 func TestID21RotationOfAnchors(t *testing.T) {
 	old, next := authority(t), authority(t)
-	i := must(identity.Load(options(device(t, old))))
+	i := expect.Value(identity.Load(options(device(t, old))))(t)
 	both := &identity.TrustBundle{Anchors: []*x509.Certificate{old.Root, next.Root}}
 	steps := []struct {
 		bundle    *identity.TrustBundle
@@ -346,7 +346,7 @@ func TestID21RotationOfAnchors(t *testing.T) {
 	for n, step := range steps {
 		check(t, i.SetBundle(domain, step.bundle))
 		for a, want := range map[*pki.Authority]bool{old: step.old, next: step.next} {
-			result := call(t, i, &tls.Config{Certificates: []tls.Certificate{must(a.IssueWFM("one")).TLS()}})
+			result := call(t, i, &tls.Config{Certificates: []tls.Certificate{expect.Value(a.IssueWFM("one"))(t).TLS()}})
 			if got := result.err == nil; got != want {
 				t.Errorf("step %d: accepted = %t (%v), want %t", n, got, result.err, want)
 			}
@@ -359,8 +359,8 @@ func TestID21RotationOfAnchors(t *testing.T) {
 
 func TestID22ABundleThatCannotBeUsedLeavesTheCurrentOne(t *testing.T) {
 	a := authority(t)
-	i := must(identity.Load(options(device(t, a))))
-	other := must(pki.NewAuthority("other.example", noon))
+	i := expect.Value(identity.Load(options(device(t, a))))(t)
+	other := expect.Value(pki.NewAuthority("other.example", noon))(t)
 	for name, attempt := range map[string]func() error{
 		"ID-19 no anchor":         func() error { return i.SetBundle(domain, &identity.TrustBundle{}) },
 		"nothing":                 func() error { return i.SetBundle(domain, nil) },
@@ -368,7 +368,7 @@ func TestID22ABundleThatCannotBeUsedLeavesTheCurrentOne(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			reasonOf(t, attempt())
-			result := call(t, i, &tls.Config{Certificates: []tls.Certificate{must(a.IssueWFM("one")).TLS()}})
+			result := call(t, i, &tls.Config{Certificates: []tls.Certificate{expect.Value(a.IssueWFM("one"))(t).TLS()}})
 			if result.err != nil || i.Generation() != 0 {
 				t.Errorf("the bundle before is not in force: %v, generation %d", result.err, i.Generation())
 			}
@@ -380,11 +380,11 @@ func TestID28WithoutABundleNobodyIsAccepted(t *testing.T) {
 	a := authority(t)
 	o := options(device(t, a))
 	o.TrustBundle = ""
-	i := must(identity.Load(o))
+	i := expect.Value(identity.Load(o))(t)
 	if warnings := i.Warnings(); len(warnings) != 1 || warnings[0].Reason != identity.NoBundle {
 		t.Errorf("warnings = %v, want one: %q", warnings, identity.NoBundle)
 	}
-	server := &tls.Config{Certificates: []tls.Certificate{must(a.IssueWFM("one")).TLS()}}
+	server := &tls.Config{Certificates: []tls.Certificate{expect.Value(a.IssueWFM("one"))(t).TLS()}}
 	call(t, i, server).refuse(t, identity.NoBundle)
 
 	check(t, i.SetBundle(domain, a.Bundle()))
@@ -397,11 +397,11 @@ func TestID28WithoutABundleNobodyIsAccepted(t *testing.T) {
 func TestPlausibleTimeFitsTheCertificates(t *testing.T) {
 	day := 24 * time.Hour
 	a := authority(t)
-	i := must(identity.Load(options(device(t, a))))
+	i := expect.Value(identity.Load(options(device(t, a))))(t)
 	if i.Plausible(noon) {
 		t.Error("a time is plausible before anybody could have told it")
 	}
-	server := must(a.IssueWFM("one", pki.Valid(noon.Add(-day), noon.Add(day))))
+	server := expect.Value(a.IssueWFM("one", pki.Valid(noon.Add(-day), noon.Add(day))))(t)
 	if result := call(t, i, &tls.Config{Certificates: []tls.Certificate{server.TLS()}}); result.err != nil {
 		t.Fatal(result.err)
 	}
@@ -420,7 +420,7 @@ func TestPlausibleTimeFitsTheCertificates(t *testing.T) {
 func TestAWFMIsNoClient(t *testing.T) {
 	a := authority(t)
 	for _, uri := range []string{"spiffe://factory.example/margo/wfm/one", "spiffe://factory.example/workload"} {
-		if _, err := identity.VerifyClient(must(a.Issue(uri)).Chain, a.Bundle(), domain, noon); reasonOf(t, err) != identity.OtherIdentity {
+		if _, err := identity.VerifyClient(expect.Value(a.Issue(uri))(t).Chain, a.Bundle(), domain, noon); reasonOf(t, err) != identity.OtherIdentity {
 			t.Errorf("%s: %v", uri, err)
 		}
 	}

@@ -27,22 +27,15 @@ var noon = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 
 func clock(at time.Time) func() time.Time { return func() time.Time { return at } }
 
-func must[T any](value T, err error) T {
-	if err != nil {
-		panic(err)
-	}
-	return value
-}
-
 func authority(t *testing.T) *pki.Authority {
 	t.Helper()
-	return must(pki.NewAuthority(domain, noon))
+	return expect.Value(pki.NewAuthority(domain, noon))(t)
 }
 
 // device writes the files of a client of WFM "one" and returns them.
 func device(t *testing.T, a *pki.Authority, options ...pki.Option) pki.Files {
 	t.Helper()
-	return must(pki.WriteFiles(t.TempDir(), must(a.IssueClient("one", "gw-07", options...)), a.Bundle()))
+	return expect.Value(pki.WriteFiles(t.TempDir(), expect.Value(a.IssueClient("one", "gw-07", options...))(t), a.Bundle()))(t)
 }
 
 func options(f pki.Files) identity.Options {
@@ -63,7 +56,7 @@ func reasonOf(t *testing.T, err error) identity.Reason {
 
 func TestID01LoadKnowsWhoTheDeviceAndItsWFMAre(t *testing.T) {
 	a := authority(t)
-	i := must(identity.Load(options(device(t, a))))
+	i := expect.Value(identity.Load(options(device(t, a))))(t)
 	expect.Equal(t, i.ClientID(), "spiffe://factory.example/margo/wfm/one/client/gw-07", "ClientID")
 	expect.Equal(t, i.WFMID(), "spiffe://factory.example/margo/wfm/one", "WFMID")
 	if warnings := i.Warnings(); len(warnings) != 0 {
@@ -73,9 +66,9 @@ func TestID01LoadKnowsWhoTheDeviceAndItsWFMAre(t *testing.T) {
 
 func TestLoadNamesWhatIsWrongWithTheFiles(t *testing.T) {
 	a := authority(t)
-	other := must(a.IssueClient("one", "other"))
-	wfm := must(a.IssueWFM("one"))
-	bare := must(a.IssueClient("one", "x", pki.URIs(), pki.Hosts("gw-07.example")))
+	other := expect.Value(a.IssueClient("one", "other"))(t)
+	wfm := expect.Value(a.IssueWFM("one"))(t)
+	bare := expect.Value(a.IssueClient("one", "x", pki.URIs(), pki.Hosts("gw-07.example")))(t)
 	certificate := func(f *pki.Files) *string { return &f.Certificate }
 	key := func(f *pki.Files) *string { return &f.Key }
 	bundle := func(f *pki.Files) *string { return &f.TrustBundle }
@@ -86,7 +79,7 @@ func TestLoadNamesWhatIsWrongWithTheFiles(t *testing.T) {
 		return func(t *testing.T, file string) { chmod(t, file, mode) }
 	}
 	isOf := func(svid *pki.SVID) func(*testing.T, string) {
-		return func(_ *testing.T, file string) { must(pki.WriteFiles(filepath.Dir(file), svid, a.Bundle())) }
+		return func(t *testing.T, file string) { expect.Value(pki.WriteFiles(filepath.Dir(file), svid, a.Bundle()))(t) }
 	}
 	tests := map[string]struct {
 		file   func(f *pki.Files) *string
@@ -102,7 +95,7 @@ func TestLoadNamesWhatIsWrongWithTheFiles(t *testing.T) {
 		"the certificate was cut off":               {certificate, holds(encode("CERTIFICATE", []byte{0x30, 0x82})), identity.Malformed},
 		"the key file holds no key":                 {key, holds([]byte("hello")), identity.Malformed},
 		"the key is encrypted":                      {key, holds(encode("ENCRYPTED PRIVATE KEY", []byte{0x30, 0x82})), identity.Malformed},
-		"the key belongs to another certificate":    {key, holds(must(other.KeyPEM())), identity.KeyMismatch},
+		"the key belongs to another certificate":    {key, holds(expect.Value(other.KeyPEM())(t)), identity.KeyMismatch},
 		"ID-19 the trust bundle holds no anchor":    {bundle, holds([]byte(`{"keys":[]}`)), identity.Malformed},
 		"ID-25 the key can be read by the group":    {key, mode(0o640), identity.KeyExposed},
 		"ID-25 the key can be read by everybody":    {key, mode(0o604), identity.KeyExposed},
@@ -132,25 +125,25 @@ func TestLoadNamesWhatIsWrongWithTheFiles(t *testing.T) {
 func TestKeysAreReadInEveryCommonForm(t *testing.T) {
 	a := authority(t)
 	rsaKey := rsa3072().(*rsa.PrivateKey)
-	ecKey := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
+	ecKey := expect.Value(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
 	tests := map[string]struct {
 		svid *pki.SVID
 		key  []byte
 	}{
 		"SEC 1 behind its parameters": {
-			must(a.IssueClient("one", "ec", pki.Key(ecKey))),
-			append(encode("EC PARAMETERS", []byte{6, 8, 42}), encode("EC PRIVATE KEY", must(x509.MarshalECPrivateKey(ecKey)))...),
+			expect.Value(a.IssueClient("one", "ec", pki.Key(ecKey)))(t),
+			append(encode("EC PARAMETERS", []byte{6, 8, 42}), encode("EC PRIVATE KEY", expect.Value(x509.MarshalECPrivateKey(ecKey))(t))...),
 		},
 		"PKCS 1": {
-			must(a.IssueClient("one", "rsa", pki.Key(rsaKey))),
+			expect.Value(a.IssueClient("one", "rsa", pki.Key(rsaKey)))(t),
 			encode("RSA PRIVATE KEY", x509.MarshalPKCS1PrivateKey(rsaKey)),
 		},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			files := must(pki.WriteFiles(t.TempDir(), test.svid, a.Bundle()))
+			files := expect.Value(pki.WriteFiles(t.TempDir(), test.svid, a.Bundle()))(t)
 			write(t, files.Key, test.key)
-			i := must(identity.Load(options(files)))
+			i := expect.Value(identity.Load(options(files)))(t)
 			if warnings := i.Warnings(); len(warnings) != 0 {
 				t.Errorf("warnings: %v", warnings)
 			}
@@ -160,7 +153,7 @@ func TestKeysAreReadInEveryCommonForm(t *testing.T) {
 
 func TestWarningsTellWhatWillKeepTheDeviceOffline(t *testing.T) {
 	a := authority(t)
-	stranger := must(pki.NewAuthority(domain, noon))
+	stranger := expect.Value(pki.NewAuthority(domain, noon))(t)
 	tests := map[string]struct {
 		files func(t *testing.T) pki.Files
 		at    time.Time
@@ -174,7 +167,7 @@ func TestWarningsTellWhatWillKeepTheDeviceOffline(t *testing.T) {
 		},
 		"the bundle is of another authority": {
 			func(t *testing.T) pki.Files {
-				return must(pki.WriteFiles(t.TempDir(), must(a.IssueClient("one", "gw")), stranger.Bundle()))
+				return expect.Value(pki.WriteFiles(t.TempDir(), expect.Value(a.IssueClient("one", "gw"))(t), stranger.Bundle()))(t)
 			}, noon, identity.Untrusted,
 		},
 		"the certificate may sign": {
@@ -238,7 +231,7 @@ func TestID06WFMIDsMayBeConfigured(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			o := options(must(pki.WriteFiles(t.TempDir(), must(a.Issue(test.device)), a.Bundle())))
+			o := options(expect.Value(pki.WriteFiles(t.TempDir(), expect.Value(a.Issue(test.device))(t), a.Bundle()))(t))
 			o.WFMIDs = test.ids
 			i, err := identity.Load(o)
 			if test.reason != "" {
@@ -276,8 +269,8 @@ func TestID09ErrorsNameAWrongClock(t *testing.T) {
 			o := options(device(t, a))
 			o.Now = clock(test.now)
 			o.WrongClock = func() (time.Time, bool) { return test.now, test.wrong }
-			i := must(identity.Load(o))
-			result := call(t, i, &tls.Config{Certificates: []tls.Certificate{must(a.IssueWFM("one")).TLS()}})
+			i := expect.Value(identity.Load(o))(t)
+			result := call(t, i, &tls.Config{Certificates: []tls.Certificate{expect.Value(a.IssueWFM("one"))(t).TLS()}})
 			for _, err := range []error{i.Warnings()[0], result.err} {
 				if got := reasonOf(t, err); got != test.reason {
 					t.Fatalf("reason = %q (%v), want %q", got, err, test.reason)
@@ -315,8 +308,8 @@ func TestID09AWrongClockKeepsNobodyOut(t *testing.T) {
 			o := options(device(t, a, test.own...))
 			o.Now = clock(noon)
 			o.WrongClock = func() (time.Time, bool) { return noon, test.wrong }
-			i := must(identity.Load(o))
-			result := call(t, i, &tls.Config{Certificates: []tls.Certificate{must(a.IssueWFM("one", test.peer...)).TLS()}})
+			i := expect.Value(identity.Load(o))(t)
+			result := call(t, i, &tls.Config{Certificates: []tls.Certificate{expect.Value(a.IssueWFM("one", test.peer...))(t).TLS()}})
 			if test.reason != "" {
 				if got := reasonOf(t, result.err); got != test.reason {
 					t.Errorf("reason = %q (%v), want %q", got, result.err, test.reason)
@@ -350,7 +343,7 @@ func TestExpiryIsNoticedEarly(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			i := must(identity.Load(options(device(t, a, pki.Valid(noon, noon.Add(test.life))))))
+			i := expect.Value(identity.Load(options(device(t, a, pki.Valid(noon, noon.Add(test.life))))))(t)
 			got := i.Expiry(noon.Add(test.life - test.left))
 			if got.Soon != test.soon || got.Left != test.left || !got.NotAfter.Equal(noon.Add(test.life)) {
 				t.Errorf("Expiry = %+v, want %s left, soon %t", got, test.left, test.soon)

@@ -36,7 +36,7 @@ func parseRequest(t *testing.T, csr []byte) *x509.CertificateRequest {
 
 func TestID02KeyIsMadeOnTheDevice(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "device.key")
-	id := must(identity.ParseSPIFFEID(clientID))
+	id := expect.Value(identity.ParseSPIFFEID(clientID))(t)
 
 	csr, created, err := identity.Request(file, identity.Subject{ID: id})
 	if err != nil || !created {
@@ -54,10 +54,10 @@ func TestID02KeyIsMadeOnTheDevice(t *testing.T) {
 		if !ok || public.Curve != elliptic.P256() {
 			t.Errorf("the key is a %T", request.PublicKey)
 		}
-		if info := must(os.Stat(file)); info.Mode().Perm() != 0o600 {
+		if info := expect.Value(os.Stat(file))(t); info.Mode().Perm() != 0o600 {
 			t.Errorf("the mode is %v", info.Mode())
 		}
-		if left := must(os.ReadDir(filepath.Dir(file))); len(left) != 1 {
+		if left := expect.Value(os.ReadDir(filepath.Dir(file)))(t); len(left) != 1 {
 			t.Errorf("left behind: %v", left)
 		}
 		if bytes.Contains(csr, []byte("PRIVATE")) {
@@ -65,7 +65,7 @@ func TestID02KeyIsMadeOnTheDevice(t *testing.T) {
 		}
 	})
 	t.Run("ID-02 the key stays for the next request", func(t *testing.T) {
-		before := must(os.ReadFile(file))
+		before := expect.Value(os.ReadFile(file))(t)
 		again, created, err := identity.Request(file, identity.Subject{Name: "gw-07"})
 		if err != nil || created {
 			t.Fatalf("created %v, %v", created, err)
@@ -74,7 +74,7 @@ func TestID02KeyIsMadeOnTheDevice(t *testing.T) {
 		if !next.PublicKey.(*ecdsa.PublicKey).Equal(request.PublicKey) || next.Subject.CommonName != "gw-07" || len(next.URIs) != 0 {
 			t.Errorf("the request is for %q, %v", next.Subject, next.URIs)
 		}
-		expect.Equal(t, before, must(os.ReadFile(file)), "the key was written again")
+		expect.Equal(t, before, expect.Value(os.ReadFile(file))(t), "the key was written again")
 	})
 	t.Run("ID-25 two keys are never the same", func(t *testing.T) {
 		other, _, err := identity.Request(filepath.Join(t.TempDir(), "k"), identity.Subject{ID: id})
@@ -118,7 +118,7 @@ func TestID25KeysThatAreNotUsed(t *testing.T) {
 	}
 	loop := filepath.Join(dir, "loop")
 	check(t, os.Symlink("nowhere", loop))
-	svid := identity.Subject{ID: must(identity.ParseSPIFFEID(clientID))}
+	svid := identity.Subject{ID: expect.Value(identity.ParseSPIFFEID(clientID))(t)}
 	for name, tt := range map[string]struct {
 		file    string
 		subject identity.Subject

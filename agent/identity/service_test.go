@@ -115,8 +115,8 @@ func (s *misServer) port() string { return s.URL[strings.LastIndex(s.URL, ":"):]
 // web is the ordinary PKI that the identity service has its certificate from.
 func web(t *testing.T) (*pki.Authority, *pki.SVID, string) {
 	t.Helper()
-	a := must(pki.NewAuthority("web.example", noon))
-	return a, must(a.IssueServer(pki.Hosts("127.0.0.1", "localhost"))), caFile(t, a.BundlePEM())
+	a := expect.Value(pki.NewAuthority("web.example", noon))(t)
+	return a, expect.Value(a.IssueServer(pki.Hosts("127.0.0.1", "localhost")))(t), caFile(t, a.BundlePEM())
 }
 
 func caFile(t *testing.T, content []byte) string {
@@ -137,7 +137,7 @@ func service(t *testing.T, o identity.ServiceOptions) *identity.Service {
 		o.Now = clock(noon)
 	}
 	o.Get = wfm.Get // whose bounds are shown in its own room
-	s := must(identity.NewService(o))
+	s := expect.Value(identity.NewService(o))(t)
 	return s
 }
 
@@ -174,21 +174,21 @@ func (p proof) check(t *testing.T, bundle []byte) {
 func TestID14TheServiceProvesItselfByAnchorsAndName(t *testing.T) {
 	a, certificate, ca := web(t)
 	svids := authority(t) // of the trust domain
-	bundle := must(svids.BundleJSON())
+	bundle := expect.Value(svids.BundleJSON())(t)
 	day := 24 * time.Hour
 
 	tests := map[string]proof{
 		"ID-14 anchors and name":                    {server: certificate, ca: ca, host: byName},
 		"ID-14 anchors and address":                 {server: certificate, ca: ca, host: byAddress},
-		"ID-14 another name":                        {server: must(a.IssueServer(pki.Hosts("mis.example"))), ca: ca, host: byName, want: identity.Unauthenticated},
-		"ID-14 no name for an address":              {server: must(a.IssueServer(pki.Hosts("localhost"))), ca: ca, host: byAddress, want: identity.Unauthenticated},
+		"ID-14 another name":                        {server: expect.Value(a.IssueServer(pki.Hosts("mis.example")))(t), ca: ca, host: byName, want: identity.Unauthenticated},
+		"ID-14 no name for an address":              {server: expect.Value(a.IssueServer(pki.Hosts("localhost")))(t), ca: ca, host: byAddress, want: identity.Unauthenticated},
 		"ID-15 other anchors":                       {server: certificate, ca: caFile(t, svids.BundlePEM()), host: byName, want: identity.Unauthenticated},
 		"ID-15 the system's anchors do not know it": {server: certificate, host: byName, want: identity.Unauthenticated},
-		"ID-17 an SVID, though the bundle knows it": {server: must(svids.IssueWFM("one", pki.Hosts("localhost"))), ca: ca, host: byName, want: identity.Unauthenticated},
+		"ID-17 an SVID, though the bundle knows it": {server: expect.Value(svids.IssueWFM("one", pki.Hosts("localhost")))(t), ca: ca, host: byName, want: identity.Unauthenticated},
 		"ID-16 expired":                             {server: certificate, ca: ca, host: byName, now: noon.Add(91 * day), want: identity.Expired},
 		"ID-16 not valid yet":                       {server: certificate, ca: ca, host: byName, now: time.Unix(0, 0), want: identity.NotYetValid},
 		"ID-16 a file of anchors that is not there": {server: certificate, ca: "/nowhere/ca.pem", host: byName, want: identity.Missing},
-		"ID-16 a certificate for clients only":      {server: must(a.IssueServer(pki.Hosts("localhost"), pki.ExtKeyUsage(x509.ExtKeyUsageClientAuth))), ca: ca, host: byName, want: identity.Unauthenticated},
+		"ID-16 a certificate for clients only":      {server: expect.Value(a.IssueServer(pki.Hosts("localhost"), pki.ExtKeyUsage(x509.ExtKeyUsageClientAuth)))(t), ca: ca, host: byName, want: identity.Unauthenticated},
 		"ID-16 a file of anchors that holds none":   {server: certificate, ca: caFile(t, []byte("no certificate\n")), host: byName, want: identity.Malformed},
 	}
 	for name, test := range tests {
@@ -224,19 +224,19 @@ func checkService(t *testing.T, mis *misServer, got identity.Fetched, err error,
 
 func TestID14TheServiceProvesItselfByPins(t *testing.T) {
 	a, certificate, ca := web(t)
-	stranger := must(pki.NewAuthority("web.example", noon))
-	bundle := must(authority(t).BundleJSON())
+	stranger := expect.Value(pki.NewAuthority("web.example", noon))(t)
+	bundle := expect.Value(authority(t).BundleJSON())(t)
 	leaf := pin(certificate.Chain[0])
 
 	// The pinned issuer's certificate is public: a stranger can present it.
-	forged := must(stranger.IssueServer(pki.Hosts("localhost")))
+	forged := expect.Value(stranger.IssueServer(pki.Hosts("localhost")))(t)
 	forged.Chain = append(forged.Chain, a.Intermediate, certificate.Chain[0])
-	alone := must(a.IssueServer(pki.Hosts("localhost")))
+	alone := expect.Value(a.IssueServer(pki.Hosts("localhost")))(t)
 	alone.Chain = alone.Chain[:1]
 	// The same key in another certificate.
-	key := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
-	former := must(a.IssueServer(pki.Hosts("localhost"), pki.Key(key)))
-	renewed := must(stranger.IssueServer(pki.Hosts("localhost"), pki.Key(key)))
+	key := expect.Value(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
+	former := expect.Value(a.IssueServer(pki.Hosts("localhost"), pki.Key(key)))(t)
+	renewed := expect.Value(stranger.IssueServer(pki.Hosts("localhost"), pki.Key(key)))(t)
 
 	tests := map[string]proof{
 		"ID-14 the leaf":                                {server: certificate, pins: []string{leaf}, host: byName},
@@ -246,8 +246,8 @@ func TestID14TheServiceProvesItselfByPins(t *testing.T) {
 		"ID-14 one of several":                          {server: certificate, pins: []string{pin(stranger.Root), leaf}, host: byName},
 		"ID-14 the key, in a renewed certificate":       {server: renewed, pins: []string{pin(former.Chain[0])}, host: byName},
 		"ID-14 an address instead of a name":            {server: certificate, pins: []string{leaf}, host: byAddress},
-		"ID-14 an address that the certificate lacks":   {server: must(a.IssueServer(pki.Hosts("mis.example"))), pins: []string{pin(a.Intermediate)}, host: byAddress},
-		"ID-14 another name":                            {server: must(a.IssueServer(pki.Hosts("mis.example"))), pins: []string{pin(a.Intermediate)}, host: byName, want: identity.Unauthenticated},
+		"ID-14 an address that the certificate lacks":   {server: expect.Value(a.IssueServer(pki.Hosts("mis.example")))(t), pins: []string{pin(a.Intermediate)}, host: byAddress},
+		"ID-14 another name":                            {server: expect.Value(a.IssueServer(pki.Hosts("mis.example")))(t), pins: []string{pin(a.Intermediate)}, host: byName, want: identity.Unauthenticated},
 		"ID-15 another key":                             {server: certificate, pins: []string{pin(stranger.Root)}, ca: ca, host: byName, want: identity.Unauthenticated},
 		"ID-15 pinned certificates that do not sign it": {server: forged, pins: []string{pin(a.Intermediate), leaf}, host: byName, want: identity.Unauthenticated},
 		"ID-16 no intermediate to the pinned root":      {server: alone, pins: []string{pin(a.Root)}, ca: ca, host: byName, want: identity.Unauthenticated},
@@ -261,7 +261,7 @@ func TestID14TheServiceProvesItselfByPins(t *testing.T) {
 func TestID10TheServiceIsSpokenToWithTLS13(t *testing.T) {
 	_, certificate, ca := web(t)
 	mis := serveMIS(t, certificate, func(c *tls.Config) { c.MinVersion, c.MaxVersion = tls.VersionTLS12, tls.VersionTLS12 })
-	mis.publish(bundlePath, must(authority(t).BundleJSON()), "")
+	mis.publish(bundlePath, expect.Value(authority(t).BundleJSON())(t), "")
 	o := identity.ServiceOptions{Bundle: mis.URL + bundlePath, CA: ca}
 	if _, err := service(t, o).Bundle(t.Context(), domain, identity.Fetched{}); err == nil || len(mis.took()) != 0 {
 		t.Errorf("TLS 1.2 was accepted: %v", err)
@@ -272,7 +272,7 @@ func TestID10TheServiceIsSpokenToWithTLS13(t *testing.T) {
 
 func TestID18Discovery(t *testing.T) {
 	_, certificate, ca := web(t)
-	bundle := must(authority(t).BundleJSON())
+	bundle := expect.Value(authority(t).BundleJSON())(t)
 	const missing = `{"type":"https://docs.margo.org/specification/problem-types#discovery-document-not-found","title":"Not found","status":404}`
 	serve := func(body string) func(*misServer) {
 		return func(s *misServer) { s.publish(wellKnown, []byte(body), "") }
@@ -333,18 +333,18 @@ func TestID18Discovery(t *testing.T) {
 
 func TestID17TheBundleMayBeOnAnotherOriginThatProvesItselfLikewise(t *testing.T) {
 	a, certificate, ca := web(t)
-	bundle := must(authority(t).BundleJSON())
-	elsewhere := must(pki.NewAuthority("elsewhere.example", noon))
+	bundle := expect.Value(authority(t).BundleJSON())(t)
+	elsewhere := expect.Value(pki.NewAuthority("elsewhere.example", noon))(t)
 	localhost := []pki.Option{pki.Hosts("127.0.0.1", "localhost")}
 	tests := map[string]struct {
 		options identity.ServiceOptions
 		server  *pki.SVID // of the bundle
 		want    identity.Reason
 	}{
-		"ID-17 the anchors cover it":        {identity.ServiceOptions{CA: ca}, must(a.IssueServer(localhost...)), ""},
-		"ID-17 the anchors do not cover it": {identity.ServiceOptions{CA: ca}, must(elsewhere.IssueServer(localhost...)), identity.Unauthenticated},
-		"ID-17 a pin covers it":             {identity.ServiceOptions{Pins: []string{pin(a.Intermediate)}}, must(a.IssueServer(localhost...)), ""},
-		"ID-17 no pin covers it":            {identity.ServiceOptions{Pins: []string{pin(certificate.Chain[0])}}, must(a.IssueServer(localhost...)), identity.Unauthenticated},
+		"ID-17 the anchors cover it":        {identity.ServiceOptions{CA: ca}, expect.Value(a.IssueServer(localhost...))(t), ""},
+		"ID-17 the anchors do not cover it": {identity.ServiceOptions{CA: ca}, expect.Value(elsewhere.IssueServer(localhost...))(t), identity.Unauthenticated},
+		"ID-17 a pin covers it":             {identity.ServiceOptions{Pins: []string{pin(a.Intermediate)}}, expect.Value(a.IssueServer(localhost...))(t), ""},
+		"ID-17 no pin covers it":            {identity.ServiceOptions{Pins: []string{pin(certificate.Chain[0])}}, expect.Value(a.IssueServer(localhost...))(t), identity.Unauthenticated},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -365,7 +365,7 @@ func TestID17TheBundleMayBeOnAnotherOriginThatProvesItselfLikewise(t *testing.T)
 func TestID23RequestsAreConditional(t *testing.T) {
 	_, certificate, ca := web(t)
 	mis := serveMIS(t, certificate)
-	first, second := must(authority(t).BundleJSON()), must(authority(t).BundleJSON())
+	first, second := expect.Value(authority(t).BundleJSON())(t), expect.Value(authority(t).BundleJSON())(t)
 	mis.publish(bundlePath, first, `"b1"`)
 	mis.discovery(domain, mis.URL+bundlePath)
 	s := service(t, identity.ServiceOptions{Discovery: mis.URL + wellKnown, CA: ca})

@@ -33,11 +33,11 @@ func verifier(t testing.TB, public crypto.PublicKey, components ...string) *http
 	switch key := public.(type) {
 	case *ecdsa.PublicKey:
 		if key.Curve == elliptic.P384() {
-			return must(httpsign.NewP384Verifier(*key, config, fields))
+			return expect.Value(httpsign.NewP384Verifier(*key, config, fields))(t)
 		}
-		return must(httpsign.NewP256Verifier(*key, config, fields))
+		return expect.Value(httpsign.NewP256Verifier(*key, config, fields))(t)
 	case *rsa.PublicKey:
-		return must(httpsign.NewRSAVerifier(*key, config, fields))
+		return expect.Value(httpsign.NewRSAVerifier(*key, config, fields))(t)
 	}
 	t.Fatalf("no verifier for %T", public)
 	return nil
@@ -48,18 +48,18 @@ func overWire(t testing.TB, r *http.Request) *http.Request {
 	t.Helper()
 	var b bytes.Buffer
 	check(t, r.Write(&b))
-	received := must(http.ReadRequest(bufio.NewReader(&b)))
+	received := expect.Value(http.ReadRequest(bufio.NewReader(&b)))(t)
 	received.URL.Scheme = "https"
 	return received
 }
 
 func request(t testing.TB, method, url string, body string) *http.Request {
 	t.Helper()
-	r := must(http.NewRequest(method, url, strings.NewReader(body)))
+	r := expect.Value(http.NewRequest(method, url, strings.NewReader(body)))(t)
 	return r
 }
 
-func p256() *ecdsa.PrivateKey { return must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader)) }
+func p256() *ecdsa.PrivateKey { return expect.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader)) }
 
 func TestAUTH09SignaturesOfEachAlgorithmVerifyElsewhere(t *testing.T) {
 	tests := map[string]struct {
@@ -67,12 +67,12 @@ func TestAUTH09SignaturesOfEachAlgorithmVerifyElsewhere(t *testing.T) {
 		length int
 	}{
 		"ECDSA P-256":     {p256(), 64},
-		"ECDSA P-384":     {must(ecdsa.GenerateKey(elliptic.P384(), rand.Reader)), 96},
-		"RSA PKCS#1 v1.5": {must(rsa.GenerateKey(rand.Reader, 2048)), 256},
+		"ECDSA P-384":     {expect.Value(ecdsa.GenerateKey(elliptic.P384(), rand.Reader))(t), 96},
+		"RSA PKCS#1 v1.5": {expect.Value(rsa.GenerateKey(rand.Reader, 2048))(t), 256},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			s := must(identity.NewSigner(test.key, nil))
+			s := expect.Value(identity.NewSigner(test.key, nil))(t)
 			for range 20 { // numbers that are shorter than usual
 				const body = `{"hello": "world"}`
 				r := request(t, http.MethodPost, "https://wfm.example:8443/margo/api/v1/clients/1/capabilities/a~b?x=%20y", body)
@@ -96,7 +96,7 @@ func TestAUTH09SignaturesOfEachAlgorithmVerifyElsewhere(t *testing.T) {
 }
 
 func TestAUTH06ContentDigestIsThatOfTheRawBody(t *testing.T) {
-	s := must(identity.NewSigner(p256(), nil))
+	s := expect.Value(identity.NewSigner(p256(), nil))(t)
 	r := request(t, http.MethodPost, "https://wfm.example/", "")
 	r.Header.Set("Content-Digest", "sha-256=:b2xk:")
 	check(t, s.Sign(r, []byte(`{"hello": "world"}`)))
@@ -115,8 +115,8 @@ func TestAUTH06ContentDigestIsThatOfTheRawBody(t *testing.T) {
 
 func TestAUTH07AUTH08WhatIsCoveredByWhichKeyAndWhen(t *testing.T) {
 	key := p256()
-	sum := sha256.Sum256(must(x509.MarshalPKIXPublicKey(key.Public())))
-	s := must(identity.NewSigner(key, clock(time.Unix(1777777777, 999))))
+	sum := sha256.Sum256(expect.Value(x509.MarshalPKIXPublicKey(key.Public()))(t))
+	s := expect.Value(identity.NewSigner(key, clock(time.Unix(1777777777, 999))))(t)
 	r := request(t, http.MethodPost, "https://wfm.example/", "body")
 	check(t, s.Sign(r, []byte("body")))
 	want := `sig1=("@method" "@target-uri" "content-digest");created=1777777777;keyid="` + hex.EncodeToString(sum[:]) + `"`
@@ -127,7 +127,7 @@ func TestAUTH07AUTH08WhatIsCoveredByWhichKeyAndWhen(t *testing.T) {
 
 func TestAUTH11EachSignatureHasTheTimeOfItsMaking(t *testing.T) {
 	now := time.Unix(1700000000, 0)
-	s := must(identity.NewSigner(p256(), func() time.Time { now = now.Add(time.Second); return now }))
+	s := expect.Value(identity.NewSigner(p256(), func() time.Time { now = now.Add(time.Second); return now }))(t)
 	r := request(t, http.MethodGet, "https://wfm.example/", "")
 	for _, want := range []string{";created=1700000001;", ";created=1700000002;"} {
 		check(t, s.Sign(r, nil))
@@ -143,15 +143,15 @@ func TestSignerRefusesWhatCannotBeSigned(t *testing.T) {
 		key  crypto.Signer
 		text string
 	}{
-		"a short RSA key":     {must(rsa.GenerateKey(rand.Reader, 1024)), "at least 2048 bits, it has 1024"},
-		"another curve":       {must(ecdsa.GenerateKey(elliptic.P521(), rand.Reader)), "P-256 or P-384"},
+		"a short RSA key":     {expect.Value(rsa.GenerateKey(rand.Reader, 1024))(t), "at least 2048 bits, it has 1024"},
+		"another curve":       {expect.Value(ecdsa.GenerateKey(elliptic.P521(), rand.Reader))(t), "P-256 or P-384"},
 		"another kind of key": {edKey, "ECDSA or RSA"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			expect.ErrorWith(t, expect.ErrorOf(identity.NewSigner(test.key, nil)), test.text, "error")
 		})
 	}
-	s := must(identity.NewSigner(p256(), nil))
+	s := expect.Value(identity.NewSigner(p256(), nil))(t)
 	for name, change := range map[string]func(r *http.Request){
 		"a host of two lines":        func(r *http.Request) { r.Host = "wfm.example\n\"@method\": GET" },
 		"a host in other signs":      func(r *http.Request) { r.Host = "wfm.exämple" },
@@ -176,7 +176,7 @@ func FuzzSign(f *testing.F) {
 	}
 	f.Add("https://wfm.example/", []byte{})
 	key := p256()
-	s := must(identity.NewSigner(key, nil))
+	s := expect.Value(identity.NewSigner(key, nil))(f)
 	f.Fuzz(func(t *testing.T, target string, body []byte) {
 		r, err := http.NewRequest(http.MethodPost, target, bytes.NewReader(body))
 		if err != nil || r.URL.Scheme != "https" || s.Sign(r, body) != nil {

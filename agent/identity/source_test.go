@@ -78,7 +78,7 @@ func simulate(t *testing.T, test func(w *world)) {
 		w := &world{t: t, wfm: authority(t), keeper: &keeper{}}
 		w.files = options(device(t, w.wfm))
 		w.files.TrustBundle = ""
-		w.device = must(identity.Load(w.files))
+		w.device = expect.Value(identity.Load(w.files))(t)
 		w.options = identity.BundleOptions{
 			Fetch: w.fetch, Keeper: w.keeper, Interval: day, Random: func() float64 { return 0 },
 			Now: time.Now, Logger: slog.New(slog.NewTextHandler(&w.log, nil)),
@@ -108,7 +108,7 @@ func (w *world) answers(answer func(known identity.Fetched) (identity.Fetched, e
 }
 
 func (w *world) publish(b *identity.TrustBundle, etag string) {
-	data := must(pki.MarshalBundle(b))
+	data := expect.Value(pki.MarshalBundle(b))(w.t)
 	w.answers(func(known identity.Fetched) (identity.Fetched, error) {
 		if etag != "" && known.ETag == etag {
 			return known, nil
@@ -173,7 +173,7 @@ func (w *world) idle() {
 // accepts reports whether the device speaks to a WFM of an authority.
 func (w *world) accepts(a *pki.Authority) bool {
 	w.t.Helper()
-	result := call(w.t, w.device, &tls.Config{Certificates: []tls.Certificate{must(a.IssueWFM("one")).TLS()}})
+	result := call(w.t, w.device, &tls.Config{Certificates: []tls.Certificate{expect.Value(a.IssueWFM("one"))(w.t).TLS()}})
 	if result.err != nil {
 		result.keptQuiet(w.t)
 	}
@@ -231,7 +231,7 @@ func TestID24TheLastGoodBundleOutlivesARestart(t *testing.T) {
 		w.fail(errUnreachable)
 		time.Sleep(400 * day) // however old (ID-22)
 
-		w.device = must(identity.Load(w.files))
+		w.device = expect.Value(identity.Load(w.files))(w.t)
 		w.options.Random = func() float64 { return 0.5 }
 		w.start()
 		w.source.Follow(w.device)
@@ -263,7 +263,7 @@ func TestID24TheETagOutlivesARestart(t *testing.T) {
 }
 
 func TestID24ARecordThatIsBrokenIsFetchedAnew(t *testing.T) {
-	other := must(pki.NewAuthority("other.example", noon))
+	other := expect.Value(pki.NewAuthority("other.example", noon))(t)
 	for name, record := range map[string]string{
 		"not a record":                 "\x00",
 		"without a bundle":             `{"trustDomain":"factory.example"}`,
@@ -421,9 +421,9 @@ func TestABundleThatCannotBeKeptIsInUseAndKeptLater(t *testing.T) {
 func TestID21TheBundleFollowsTheTrustDomain(t *testing.T) {
 	simulate(t, func(w *world) {
 		w.fetched()
-		other := must(pki.NewAuthority("other.example", noon))
-		must(pki.WriteFiles(filepath.Dir(w.files.Key), must(other.IssueClient("one", "gw-07")), other.Bundle()))
-		w.device = must(identity.Load(w.files))
+		other := expect.Value(pki.NewAuthority("other.example", noon))(w.t)
+		expect.Value(pki.WriteFiles(filepath.Dir(w.files.Key), expect.Value(other.IssueClient("one", "gw-07"))(w.t), other.Bundle()))(w.t)
+		w.device = expect.Value(identity.Load(w.files))(w.t)
 		w.fail(errUnreachable)
 		w.source.Follow(w.device)
 		w.due(0) // at once, though the last attempt was just now
@@ -447,9 +447,9 @@ func TestID21ABundleThatComesMeanwhileIsUsed(t *testing.T) {
 		w.fetched()
 		next := authority(t)
 		w.answers(func(identity.Fetched) (identity.Fetched, error) {
-			w.device = must(identity.Load(w.files))
+			w.device = expect.Value(identity.Load(w.files))(w.t)
 			w.source.Follow(w.device)
-			return identity.Fetched{Data: must(next.BundleJSON())}, nil
+			return identity.Fetched{Data: expect.Value(next.BundleJSON())(w.t)}, nil
 		})
 		w.due(day)
 		if w.accepts(w.wfm) || !w.accepts(next) {

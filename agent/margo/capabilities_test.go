@@ -14,7 +14,7 @@ import (
 // label makes a label of a value that is known to be one.
 func label(t *testing.T, value any) margo.Label {
 	t.Helper()
-	l := must(margo.NewLabel(value))
+	l := expect.Value(margo.NewLabel(value))(t)
 	return l
 }
 
@@ -60,10 +60,10 @@ func TestCAP13CapabilitiesAreWrittenAsRC3WantsThem(t *testing.T) {
 		"capabilities-relay.json":    relay,
 	} {
 		t.Run(name, func(t *testing.T) {
-			body := must(c.Marshal())
+			body := expect.Value(c.Marshal())(t)
 			golden(t, name, body)
-			back := must(margo.ParseCapabilities(body))
-			again := must(back.Marshal())
+			back := expect.Value(margo.ParseCapabilities(body))(t)
+			again := expect.Value(back.Marshal())(t)
 			if string(again) != string(body) {
 				t.Errorf("read back and written again:\n%s\n%s", again, body)
 			}
@@ -76,7 +76,7 @@ func TestCAP10CustomExampleIsValidWithoutTheMembersOfEarlierRevisions(t *testing
 	check(t, json.Unmarshal(document(t, "valid/from-text/DeviceCapabilitiesManifest-custom.json"), &body))
 	delete(body, "apiVersion")
 	delete(body, "kind")
-	data := must(json.Marshal(body))
+	data := expect.Value(json.Marshal(body))(t)
 	expect.OK(t, expect.ErrorOf(margo.ParseCapabilities(data)))
 }
 
@@ -121,7 +121,7 @@ func TestCapabilitiesThatAStrictWFMWouldRefuseAreNotWritten(t *testing.T) {
 }
 
 func TestCapabilitiesAreReadStrictly(t *testing.T) {
-	valid := must(hosting().Marshal())
+	valid := expect.Value(hosting().Marshal())(t)
 	for name, row := range map[string]struct{ from, to, requirement string }{
 		"CAP-13 another root member":          {`{"properties"`, `{"status":{},"properties"`, "CAP-13"},
 		"CAP-13 another member of properties": {`"vendor"`, `"roles":[],"vendor"`, "CAP-13"},
@@ -196,7 +196,7 @@ func FuzzParseCapabilities(f *testing.F) {
 			}
 			t.Fatal(err)
 		}
-		back := must(margo.ParseCapabilities(again))
+		back := expect.Value(margo.ParseCapabilities(again))(t)
 		third, err := back.Marshal()
 		if err != nil || string(third) != string(again) {
 			t.Fatalf("%v\n%s\n%s", err, again, third)

@@ -52,7 +52,7 @@ spec:
 var ignoreValues = cmpopts.IgnoreUnexported(margo.Value{})
 
 func TestAD04AD06DeploymentOfRC3IsReadAsWritten(t *testing.T) {
-	got := must(margo.ParseDeployment(deploymentWith(t)))
+	got := expect.Value(margo.ParseDeployment(deploymentWith(t)))(t)
 	want := &margo.Deployment{
 		ID:            idB,
 		Name:          "digitron",
@@ -109,7 +109,7 @@ func TestDeploymentOfEarlierRevisionsMeansTheSame(t *testing.T) {
 		"valid/older/DesiredState-002.yaml":        compose,
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := must(margo.ParseDeployment(document(t, name)))
+			got := expect.Value(margo.ParseDeployment(document(t, name)))(t)
 			if diff := cmp.Diff(&want, got, cmpopts.IgnoreFields(margo.Deployment{}, "Parameters", "Tolerated")); diff != "" {
 				t.Error(diff)
 			}
@@ -141,7 +141,7 @@ spec:
         pointer: ENV.GREETING
       value: servus
 `
-	got := must(margo.ParseDeployment([]byte(document)))
+	got := expect.Value(margo.ParseDeployment([]byte(document)))(t)
 	want := &margo.Deployment{
 		ID: "4c383af1-4125-49f8-8c60-467996bb9c2f", Name: "hello-env", Type: margo.Compose, Sandbox: true,
 		Components: []margo.Component{{Name: "hello-stack", PackageLocation: "http://registry.example/compose.yaml", Wait: true}},
@@ -245,7 +245,7 @@ func TestDeparturesFromRC3AreToleratedAndNoted(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := must(margo.ParseDeployment(deploymentWith(t, row.change...)))
+			d := expect.Value(margo.ParseDeployment(deploymentWith(t, row.change...)))(t)
 			if !row.check(d) {
 				t.Errorf("read as %+v", d)
 			}
@@ -422,7 +422,7 @@ func TestConstraintsAreReadTolerantly(t *testing.T) {
             matchExpressions:
               - {key: a, operator: ContainersAny, itemSelector: {matchExpressions: [{key: /b, operator: Like}]}}
 `)
-	d := must(margo.ParseDeployment(body))
+	d := expect.Value(margo.ParseDeployment(body))(t)
 	expect.Equal(t, d.Constraints.Memory, 3*margo.TiB/2, "memory")
 	e := d.Constraints.Rules[0].Label[0]
 	if e.Operator != "ContainsAny" || e.Items[0].Operator != "Like" {

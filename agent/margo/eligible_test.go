@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // gateway is what the device of these tests reports.
@@ -22,7 +23,7 @@ const gateway = `{"properties": {"id": "edge-01", "vendor": "Northstar", "modelN
 // meets reads constraints as a document has them, and evaluates them.
 func meets(t *testing.T, constraints string) error {
 	t.Helper()
-	d := must(margo.ParseDeployment(deploymentWith(t, "type: compose\n", "type: compose\n    deviceConstraints: "+constraints+"\n")))
+	d := expect.Value(margo.ParseDeployment(deploymentWith(t, "type: compose\n", "type: compose\n    deviceConstraints: "+constraints+"\n")))(t)
 	return d.Constraints.Check([]byte(gateway))
 }
 

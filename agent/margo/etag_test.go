@@ -10,6 +10,7 @@ import (
 	"golang.org/x/net/http/httpguts"
 
 	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // FuzzETag sends ETags back as they came: those that are kept arrive as they
@@ -25,11 +26,11 @@ func FuzzETag(f *testing.F) {
 		if !httpguts.ValidHeaderFieldValue(etag) || strings.TrimSpace(etag) == "*" || len(etag) > margo.MaxETag {
 			t.Fatalf("%q cannot be sent", etag)
 		}
-		r := must(http.NewRequest(http.MethodGet, "https://wfm.example/", nil))
+		r := expect.Value(http.NewRequest(http.MethodGet, "https://wfm.example/", nil))(t)
 		r.Header.Set("If-None-Match", etag)
 		var b bytes.Buffer
 		check(t, r.Write(&b))
-		received := must(http.ReadRequest(bufio.NewReader(&b)))
+		received := expect.Value(http.ReadRequest(bufio.NewReader(&b)))(t)
 		if got := received.Header.Values("If-None-Match"); len(got) != 1 || got[0] != strings.Trim(etag, " \t") {
 			t.Fatalf("%q arrives as %q", etag, got)
 		}

@@ -51,7 +51,7 @@ func TestManifestVersionIsReadFromItsLiteralWithoutAFloat(t *testing.T) {
 		"0.00012e5":                12,
 	} {
 		t.Run(literal, func(t *testing.T) {
-			m := must(margo.ParseStateManifest([]byte(manifestWith(literal))))
+			m := expect.Value(margo.ParseStateManifest([]byte(manifestWith(literal))))(t)
 			expect.Equal(t, m.Version, want, "version")
 		})
 	}
@@ -72,7 +72,7 @@ func TestManifestVersionThatIsNoPositive64BitIntegerIsRefused(t *testing.T) {
 }
 
 func TestManifestKeepsWhatTheDocumentSays(t *testing.T) {
-	got := must(margo.ParseStateManifest(document(t, "valid/constructed/DesiredStateManifest-rc3-two-deployments.json")))
+	got := expect.Value(margo.ParseStateManifest(document(t, "valid/constructed/DesiredStateManifest-rc3-two-deployments.json")))(t)
 	const bundle = "sha256:2431fc77ba371a21e1798ef7c1e4679ce4409d4c640e890e2ed49442c8f91923"
 	a := digest.FromBytes(document(t, "valid/DesiredState-001.yaml"))
 	b := digest.FromBytes(document(t, "valid/DesiredState-002.yaml"))
@@ -111,7 +111,7 @@ func TestManifestIsAcceptedWithAWarningWhereNothingIsInDoubt(t *testing.T) {
 		"a URL that is empty":              {manifestOf(strings.Replace(entry(idA, digestA, ""), `"/d"`, `""`, 1)), "A-60"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := must(margo.ParseStateManifest([]byte(row.body)))
+			m := expect.Value(margo.ParseStateManifest([]byte(row.body)))(t)
 			if len(m.Deployments) != 1 || !slices.Contains(requirements(m.Warnings), row.requirement) {
 				t.Errorf("%d deployments with warnings %v, want one and %s", len(m.Deployments), m.Warnings, row.requirement)
 			}
@@ -159,9 +159,9 @@ func TestManifestOutOfOrderIsRefusedAsAWhole(t *testing.T) {
 }
 
 func TestAnIDThatIsNoUUIDConcernsItsDeploymentAlone(t *testing.T) {
-	m := must(margo.ParseStateManifest([]byte(manifestOf(
+	m := expect.Value(margo.ParseStateManifest([]byte(manifestOf(
 		entry(idA, digestA, ""), entry("self-test-app", digestB, ""), entry("../mi008", digestB, ""), entry("-x", digestB, ""),
-	))))
+	))))(t)
 	ids := func(m *margo.StateManifest) (run, refused []string) {
 		for _, d := range m.Deployments {
 			run = append(run, d.ID)
@@ -232,8 +232,8 @@ func FuzzParseStateManifest(f *testing.F) {
 		if len(m.Refused) > 0 { // what is refused is not written again
 			return
 		}
-		again := must(m.Marshal())
-		back := must(margo.ParseStateManifest(again))
+		again := expect.Value(m.Marshal())(t)
+		back := expect.Value(margo.ParseStateManifest(again))(t)
 		if diff := cmp.Diff(m, back); diff != "" {
 			t.Fatal(diff)
 		}

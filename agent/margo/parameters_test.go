@@ -11,15 +11,16 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // parametersOf is a deployment with components database and web and the given
 // parameters, written in YAML's flow style.
 func parametersOf(t *testing.T, parameters ...string) *margo.Deployment {
 	t.Helper()
-	d := must(margo.ParseDeployment(deploymentWith(t,
+	d := expect.Value(margo.ParseDeployment(deploymentWith(t,
 		"parameters:\n    user:\n      value: Some One\n      targets:\n        - {pointer: USER_NAME, components: [database, web]}",
-		"parameters: {"+strings.Join(parameters, ", ")+"}")))
+		"parameters: {"+strings.Join(parameters, ", ")+"}")))(t)
 	return d
 }
 

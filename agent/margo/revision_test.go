@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/openapi"
 )
 
@@ -34,13 +35,13 @@ func TestRevisionsGoByTheirNames(t *testing.T) {
 func TestST18StatusBeforeRC3SaysWhatItIs(t *testing.T) {
 	for name, s := range map[string]margo.Status{"status-installed": installed(), "status-failed": failed()} {
 		for _, revision := range []margo.Revision{margo.RC3, margo.RC2} {
-			body := must(s.MarshalFor(revision, false))
+			body := expect.Value(s.MarshalFor(revision, false))(t)
 			openapi.Read(t, revision.String(), "DeploymentStatusManifest").Expect(t, body)
 			if revision == margo.RC2 {
 				golden(t, name+"-rc2.json", body)
 			}
 		}
-		body := must(s.MarshalFor(margo.RC1, false))
+		body := expect.Value(s.MarshalFor(margo.RC1, false))(t)
 		golden(t, name+"-rc1.json", body)
 		// The interface of rc.1 was not kept; its status is that of rc.2 without
 		// the members that came with it.
@@ -77,7 +78,7 @@ func devices(t *testing.T) map[string]margo.Capabilities {
 func TestCAP13CapabilitiesBeforeRC3SayWhatTheyAre(t *testing.T) {
 	for name, c := range devices(t) {
 		for _, revision := range []margo.Revision{margo.RC3, margo.RC2} {
-			body := must(c.MarshalFor(revision))
+			body := expect.Value(c.MarshalFor(revision))(t)
 			openapi.Read(t, revision.String(), "DeviceCapabilitiesManifest").Expect(t, body)
 			if revision == margo.RC2 {
 				golden(t, "capabilities-"+name+"-rc2.json", body)
@@ -103,7 +104,7 @@ func TestCAP13CapabilitiesBeforeRC3SayWhatTheyAre(t *testing.T) {
 // The published example of rc.1 tells the form.
 func TestCAP15CapabilitiesOfRC1HaveTheOlderForm(t *testing.T) {
 	for name, c := range devices(t) {
-		body := must(c.MarshalFor(margo.RC1))
+		body := expect.Value(c.MarshalFor(margo.RC1))(t)
 		golden(t, "capabilities-"+name+"-rc1.json", body)
 		if name != "hosting" {
 			continue
@@ -141,7 +142,7 @@ func paths(t *testing.T, body []byte) map[string]bool {
 }
 
 func TestOnboardingRequestHasThePublishedMembers(t *testing.T) {
-	body := must(margo.OnboardingRequest([]byte("certificate"), false))
+	body := expect.Value(margo.OnboardingRequest([]byte("certificate"), false))(t)
 	if diff := cmp.Diff(paths(t, document(t, "valid/from-text/OnboardingRequest.json")), paths(t, body)); diff != "" {
 		t.Error(diff)
 	}

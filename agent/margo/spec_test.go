@@ -185,10 +185,3 @@ func TestEveryDocumentOfTheSpecificationIsAcceptedOrRefusedAsItsIndexSays(t *tes
 }
 
 var check = expect.Check
-
-func must[T any](value T, err error) T {
-	if err != nil {
-		panic(err)
-	}
-	return value
-}

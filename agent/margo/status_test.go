@@ -27,7 +27,7 @@ func golden(t *testing.T, name string, got []byte) {
 	if *update {
 		check(t, os.WriteFile(path, append(got, '\n'), 0o644))
 	}
-	want := must(os.ReadFile(path))
+	want := expect.Value(os.ReadFile(path))(t)
 	if diff := cmp.Diff(string(bytes.TrimSpace(want)), string(got)); diff != "" {
 		t.Errorf("differs from %s (-update writes it anew):\n%s", path, diff)
 	}
@@ -68,9 +68,9 @@ func TestStatusIsWrittenAsRC3WantsIt(t *testing.T) {
 		"status-unread.json":    unread,
 	} {
 		t.Run(name, func(t *testing.T) {
-			body := must(s.Marshal())
+			body := expect.Value(s.Marshal())(t)
 			golden(t, name, body)
-			back := must(margo.ParseStatus(body))
+			back := expect.Value(margo.ParseStatus(body))(t)
 			if diff := cmp.Diff(s, *back); diff != "" {
 				t.Error(diff)
 			}
@@ -123,8 +123,8 @@ func TestMessagesOfFaultsLeaveTheDeviceAsOneShortLine(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := failed()
 			s.Error.Message = row.message
-			body := must(s.Marshal())
-			back := must(margo.ParseStatus(body))
+			body := expect.Value(s.Marshal())(t)
+			back := expect.Value(margo.ParseStatus(body))(t)
 			if got := back.Error.Message; got != row.want || len(got) > margo.MaxFaultMessage || !utf8.ValidString(got) {
 				t.Errorf("message is %q, want %q", got, row.want)
 			}
@@ -145,7 +145,7 @@ func TestTheLargestReportIsWithinItsBounds(t *testing.T) {
 			Name: name, State: margo.Failed, Error: &margo.Fault{Code: "CONTAINER_EXITED", Source: name, Message: quoted},
 		})
 	}
-	body := must(s.Marshal())
+	body := expect.Value(s.Marshal())(t)
 	if len(body) > margo.MaxStatusBytes {
 		t.Errorf("it has %d bytes", len(body))
 	}
@@ -196,7 +196,7 @@ func FuzzParseStatus(f *testing.F) {
 	} {
 		f.Add(document(f, name))
 	}
-	body := must(failed().Marshal())
+	body := expect.Value(failed().Marshal())(f)
 	f.Add(body)
 	f.Fuzz(func(t *testing.T, body []byte) {
 		s, err := margo.ParseStatus(body)
@@ -211,6 +211,6 @@ func FuzzParseStatus(f *testing.F) {
 			}
 			t.Fatal(err)
 		}
-		must(margo.ParseStatus(again))
+		expect.Value(margo.ParseStatus(again))(t)
 	})
 }

@@ -6,13 +6,14 @@ import (
 	"time"
 
 	"github.com/margolite/margolite/agent/identity"
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/wfmsim"
 	"github.com/margolite/margolite/test/wfmsim/fault"
 )
 
 func copyFile(t *testing.T, from, to string) {
 	t.Helper()
-	check(t, os.WriteFile(to, must(os.ReadFile(from)), 0o600))
+	check(t, os.WriteFile(to, expect.Value(os.ReadFile(from))(t), 0o600))
 }
 
 func readBundle(file string) (*identity.TrustBundle, error) {
@@ -35,7 +36,7 @@ func remove(t *testing.T, file string) {
 
 func inject(t *testing.T, w *wfmsim.Server, f fault.Fault) {
 	t.Helper()
-	must(w.Faults().Inject(f))
+	expect.Value(w.Faults().Inject(f))(t)
 }
 
 // clockFault lets the WFM tell another time.

@@ -18,10 +18,10 @@ import (
 // identityService publishes the bundle that the site has as a file.
 func (s *site) identityService(t *testing.T) *mis.Server {
 	t.Helper()
-	authority := must(pki.NewServerAuthority("MIS", time.Now()))
-	service := must(mis.New(mis.Options{
-		TrustDomain: trustDomain, Bundle: must(readBundle(s.options.TrustBundle)), Certificate: must(authority.IssueServer([]string{host})).TLS(),
-	}))
+	authority := expect.Value(pki.NewServerAuthority("MIS", time.Now()))(t)
+	service := expect.Value(mis.New(mis.Options{
+		TrustDomain: trustDomain, Bundle: expect.Value(readBundle(s.options.TrustBundle))(t), Certificate: expect.Value(authority.IssueServer([]string{host}))(t).TLS(),
+	}))(t)
 	check(t, service.Start(""))
 	t.Cleanup(func() { _ = service.Close() })
 	s.options.Service.CA = s.write("mis.pem", authority.RootPEM())
@@ -91,16 +91,16 @@ func TestID13ID21AWFMTakenOffTheBundleIsRefusedAtTheNextRequest(t *testing.T) {
 				dials++
 				return (&net.Dialer{}).DialContext(ctx, network, address)
 			}
-			u := must(uplink.New(s.options, device))
+			u := expect.Value(uplink.New(s.options, device))(t)
 			publish := func(bundle *identity.TrustBundle) {
 				t.Helper()
-				s.write("bundle.json", must(pki.MarshalBundle(bundle)))
+				s.write("bundle.json", expect.Value(pki.MarshalBundle(bundle))(t))
 				service.SetBundle(bundle)
 				if how == "fetched" {
 					_, _ = u.Probe(t.Context()) // fetches it now
 				}
 			}
-			other := must(pki.NewAuthority(trustDomain, time.Now()))
+			other := expect.Value(pki.NewAuthority(trustDomain, time.Now()))(t)
 			both := &identity.TrustBundle{Anchors: []*x509.Certificate{authority.Root, other.Root}}
 
 			publish(both)
@@ -130,11 +130,11 @@ func TestID23OutdatedBundleIsAskedForEarly(t *testing.T) {
 	service := s.identityService(t)
 	s.options.TrustBundle = service.BundleURL()
 	// The bundle of before the rotation was kept by the former start.
-	must(s.start().Probe(t.Context()))
-	other := must(pki.NewAuthority(trustDomain, time.Now()))
-	w.SetSVID(must(other.IssueWFM(wfmID)).TLS())
+	expect.Value(s.start().Probe(t.Context()))(t)
+	other := expect.Value(pki.NewAuthority(trustDomain, time.Now()))(t)
+	w.SetSVID(expect.Value(other.IssueWFM(wfmID))(t).TLS())
 	both := other.Bundle()
-	former := must(readBundle(s.file("bundle.json")))
+	former := expect.Value(readBundle(s.file("bundle.json")))(t)
 	both.Anchors = append(both.Anchors, former.Anchors...)
 	service.SetBundle(both)
 

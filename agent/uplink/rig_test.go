@@ -45,11 +45,11 @@ func TestMain(m *testing.M) { os.Exit(runTests(m)) }
 
 // runTests makes a system with anchors of its own, before anybody looks at them.
 func runTests(m *testing.M) int {
-	dir := must(os.MkdirTemp("", "uplink-"))
+	dir := expect.Must(os.MkdirTemp("", "uplink-"))
 	defer os.RemoveAll(dir)
 	var anchors []byte
 	for i := range public {
-		public[i] = must(pki.NewServerAuthority(fmt.Sprint("Public ", i), time.Now()))
+		public[i] = expect.Must(pki.NewServerAuthority(fmt.Sprint("Public ", i), time.Now()))
 		anchors = append(anchors, public[i].RootPEM()...)
 	}
 	file := filepath.Join(dir, "anchors.pem")
@@ -91,7 +91,7 @@ func (s *site) device() uplink.Device {
 // start makes an uplink as a start of the agent does.
 func (s *site) start() *uplink.Uplink {
 	s.t.Helper()
-	return must(uplink.New(s.options, s.device()))
+	return expect.Value(uplink.New(s.options, s.device()))(s.t)
 }
 
 // file is a path on the device.
@@ -108,13 +108,13 @@ func (s *site) write(name string, content []byte) string {
 func (s *site) writePair(svid *pki.SVID) {
 	s.t.Helper()
 	s.options.Certificate = s.write("device.pem", svid.CertificatePEM())
-	s.options.Key = s.write("device.key", must(svid.KeyPEM()))
+	s.options.Key = s.write("device.key", expect.Value(svid.KeyPEM())(s.t))
 }
 
 // open starts a WFM that ends with the test.
 func open(t *testing.T, o wfmsim.Options) *wfmsim.Server {
 	t.Helper()
-	server := must(wfmsim.New(o))
+	server := expect.Value(wfmsim.New(o))(t)
 	check(t, server.Start(""))
 	t.Cleanup(func() { _ = server.Close() })
 	return server
@@ -123,17 +123,17 @@ func open(t *testing.T, o wfmsim.Options) *wfmsim.Server {
 // mutual is a WFM of rc.3 whose client the site is.
 func (s *site) mutual(change func(*wfmsim.Options)) (*wfmsim.Server, *pki.Authority) {
 	s.t.Helper()
-	authority := must(pki.NewAuthority(trustDomain, time.Now()))
+	authority := expect.Value(pki.NewAuthority(trustDomain, time.Now()))(s.t)
 	o := wfmsim.Options{
-		ID: identity.ID{TrustDomain: trustDomain, WFM: wfmID}, SVID: must(authority.IssueWFM(wfmID)).TLS(), Bundle: authority.Bundle(),
+		ID: identity.ID{TrustDomain: trustDomain, WFM: wfmID}, SVID: expect.Value(authority.IssueWFM(wfmID))(s.t).TLS(), Bundle: authority.Bundle(),
 		Clients: []string{clientID},
 	}
 	if change != nil {
 		change(&o)
 	}
 	server := open(s.t, o)
-	s.writePair(must(authority.IssueClient(wfmID, clientID)))
-	s.options.TrustBundle = s.write("bundle.json", must(authority.BundleJSON()))
+	s.writePair(expect.Value(authority.IssueClient(wfmID, clientID))(s.t))
+	s.options.TrustBundle = s.write("bundle.json", expect.Value(authority.BundleJSON())(s.t))
 	s.options.URL = server.URL()
 	return server, authority
 }
@@ -141,8 +141,8 @@ func (s *site) mutual(change func(*wfmsim.Options)) (*wfmsim.Server, *pki.Author
 // signed is a WFM before rc.3, which nobody introduced the device to.
 func (s *site) signed(revision margo.Revision, change func(*wfmsim.Options)) (*wfmsim.Server, *pki.ServerAuthority) {
 	s.t.Helper()
-	authority := must(pki.NewServerAuthority("Plant", time.Now()))
-	o := wfmsim.Options{Revision: revision, SVID: must(authority.IssueServer([]string{host})).TLS(), Root: authority.RootPEM()}
+	authority := expect.Value(pki.NewServerAuthority("Plant", time.Now()))(s.t)
+	o := wfmsim.Options{Revision: revision, SVID: expect.Value(authority.IssueServer([]string{host}))(s.t).TLS(), Root: authority.RootPEM()}
 	if change != nil {
 		change(&o)
 	}
@@ -157,7 +157,7 @@ func (s *site) signed(revision margo.Revision, change func(*wfmsim.Options)) (*w
 // introduce gives the site a new certificate to sign with.
 func (s *site) introduce(authority *pki.ServerAuthority) *pki.SVID {
 	s.t.Helper()
-	signer := must(authority.IssueSigner(deviceID))
+	signer := expect.Value(authority.IssueSigner(deviceID))(s.t)
 	s.writePair(signer)
 	return signer
 }
@@ -165,8 +165,8 @@ func (s *site) introduce(authority *pki.ServerAuthority) *pki.SVID {
 // gateway is a WFM of rc.3 behind a gateway that wants these credentials.
 func (s *site) gateway(scheme, secret string) (*wfmsim.Server, *pki.ServerAuthority) {
 	s.t.Helper()
-	authority := must(pki.NewServerAuthority("Gateway", time.Now()))
-	w := open(s.t, wfmsim.Options{SVID: must(authority.IssueServer([]string{host})).TLS(), Authorization: credentials(scheme, secret), Clients: []string{clientID}})
+	authority := expect.Value(pki.NewServerAuthority("Gateway", time.Now()))(s.t)
+	w := open(s.t, wfmsim.Options{SVID: expect.Value(authority.IssueServer([]string{host}))(s.t).TLS(), Authorization: credentials(scheme, secret), Clients: []string{clientID}})
 	file := s.write("secret", []byte(secret+"\n"))
 	if s.options.Authorization.Bearer = file; scheme == "Basic" {
 		s.options.Authorization = uplink.Authorization{Basic: file}
@@ -190,13 +190,13 @@ func (s *site) repository() *gitserver.Server {
 	if _, err := gitserver.Program(); err != nil {
 		s.t.Skip("needs git")
 	}
-	server := must(gitserver.New(s.t.TempDir(), must(public[0].IssueServer([]string{host})).TLS()))
+	server := expect.Value(gitserver.New(s.t.TempDir(), expect.Value(public[0].IssueServer([]string{host}))(s.t).TLS()))(s.t)
 	check(s.t, server.Start())
 	s.t.Cleanup(func() { _ = server.Close() })
 	s.git = server
 	var known []byte
 	if s.options.CA != "" {
-		known = must(os.ReadFile(s.options.CA))
+		known = expect.Value(os.ReadFile(s.options.CA))(s.t)
 	}
 	s.options.CA = s.write("ca.pem", append(known, public[0].RootPEM()...))
 	s.options.Reports, s.options.URL = s.options.URL, "git+"+server.URL()
@@ -207,27 +207,27 @@ func (s *site) repository() *gitserver.Server {
 // document is a deployment, in one of its revisions.
 func document(t *testing.T, revision string) []byte {
 	t.Helper()
-	return must(wfmsim.Deployment{
+	return expect.Value(wfmsim.Deployment{
 		ID: deploymentID, Name: "app", DeviceID: deviceID,
 		Components: []wfmsim.Component{{Name: "main", Repository: "registry.example/app", Revision: revision}},
-	}.Document())
+	}.Document())(t)
 }
 
 // status is a report about it.
 func status(t *testing.T, state margo.State, version uint64) []byte {
 	t.Helper()
-	return must(margo.Status{
+	return expect.Value(margo.Status{
 		DeploymentID: deploymentID, DeviceID: deviceID, AdoptedVersion: version, State: state,
 		Components: []margo.ComponentStatus{{Name: "main", State: state}},
-	}.Marshal())
+	}.Marshal())(t)
 }
 
 // capabilities is what the device reports of itself.
 func capabilities(t *testing.T) []byte {
 	t.Helper()
-	return must(agent.Describe(agent.Device{ID: deviceID, Vendor: "v", ModelNumber: "m", SerialNumber: "s"}, func() (capability.Facts, error) {
+	return expect.Value(agent.Describe(agent.Device{ID: deviceID, Vendor: "v", ModelNumber: "m", SerialNumber: "s"}, func() (capability.Facts, error) {
 		return capability.Facts{CPU: capability.CPU{Cores: 1, Architecture: "arm"}, Memory: 64 << 20, Storage: 1 << 30}, nil
-	}, slog.New(slog.DiscardHandler)))
+	}, slog.New(slog.DiscardHandler)))(t)
 }
 
 // asked is how often an endpoint was called.
@@ -236,13 +236,13 @@ func asked(w *wfmsim.Server, endpoint string) int { return w.Requests().Count(en
 // poll asks for the manifest and its documents, which must succeed.
 func poll(t *testing.T, u *uplink.Uplink) *wfm.Manifest {
 	t.Helper()
-	m := must(u.Manifest(t.Context(), ""))
+	m := expect.Value(u.Manifest(t.Context(), ""))(t)
 	got := 0
 	check(t, u.Documents(t.Context(), m, m.Deployments, func(d digest.Digest, body []byte) error {
 		if digest.FromBytes(body) != d {
 			t.Errorf("document %s has digest %s", d, digest.FromBytes(body))
 		}
-		expect.Equal(t, must(margo.ParseDeployment(body)).ID, deploymentID, "document %s is not read", body)
+		expect.Equal(t, expect.Value(margo.ParseDeployment(body))(t).ID, deploymentID, "document %s is not read", body)
 		got++
 		return nil
 	}))
@@ -255,7 +255,7 @@ func poll(t *testing.T, u *uplink.Uplink) *wfm.Manifest {
 // scope is whose manifests are obeyed.
 func scope(t *testing.T, u *uplink.Uplink) string {
 	t.Helper()
-	return must(u.Identity(t.Context()))
+	return expect.Value(u.Identity(t.Context()))(t)
 }
 
 // fails checks why an identity cannot be used.
@@ -340,10 +340,3 @@ func (b *syncBuffer) String() string {
 }
 
 var check = expect.Check
-
-func must[T any](value T, err error) T {
-	if err != nil {
-		panic(err)
-	}
-	return value
-}

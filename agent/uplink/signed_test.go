@@ -47,7 +47,7 @@ func TestAUTH05ClientIDIsKeptBeforeItIsUsed(t *testing.T) {
 		})
 		u := s.start()
 		check(t, ask(t.Context(), u))
-		id := must(w.WaitClient(t.Context()))
+		id := expect.Value(w.WaitClient(t.Context()))(t)
 		if known := u.Describe(); known.Client != id || scope(t, u) != w.URL()+"#"+id {
 			t.Errorf("client is %s with scope %s, want %s", known.Client, scope(t, u), id)
 		}
@@ -87,7 +87,7 @@ func TestAUTH14EnrolmentIsAMatterOfTrust(t *testing.T) {
 	s := newSite(t)
 	w, authority := s.signed(margo.RC2, nil)
 	trusted := s.options.CA
-	stranger := must(pki.NewServerAuthority("Stranger", time.Now()))
+	stranger := expect.Value(pki.NewServerAuthority("Stranger", time.Now()))(t)
 	s.options.CA = s.write("stranger.pem", stranger.RootPEM())
 	if _, err := s.start().Identity(t.Context()); err == nil {
 		t.Error("the device believes a server of another authority")
@@ -97,12 +97,12 @@ func TestAUTH14EnrolmentIsAMatterOfTrust(t *testing.T) {
 	}
 
 	s.options.CA = trusted
-	first := must(s.start().Identity(t.Context()))
-	again := must(s.start().Identity(t.Context()))
+	first := expect.Value(s.start().Identity(t.Context()))(t)
+	again := expect.Value(s.start().Identity(t.Context()))(t)
 	other := newSite(t)
 	other.options = s.options
 	other.introduce(authority)
-	second := must(other.start().Identity(t.Context()))
+	second := expect.Value(other.start().Identity(t.Context()))(t)
 	if first != again || first == second || !strings.HasPrefix(first, w.URL()+"#") {
 		t.Errorf("the device is %q and %q, another one %q", first, again, second)
 	}
@@ -236,11 +236,11 @@ func TestRenewedCertificateIsIntroduced(t *testing.T) {
 func TestAUTH02RootCertificateIsAdopted(t *testing.T) {
 	published := func(root []byte) func(*wfmsim.Options) {
 		return func(o *wfmsim.Options) {
-			o.SVID, o.Root = must(public[0].IssueServer([]string{host})).TLS(), root
+			o.SVID, o.Root = expect.Value(public[0].IssueServer([]string{host}))(t).TLS(), root
 		}
 	}
-	stranger := must(pki.NewServerAuthority("Stranger", time.Now()))
-	other := must(public[1].IssueServer([]string{host}))
+	stranger := expect.Value(pki.NewServerAuthority("Stranger", time.Now()))(t)
+	other := expect.Value(public[1].IssueServer([]string{host}))(t)
 	for name, c := range map[string]struct {
 		root    []byte
 		adopted bool
@@ -298,7 +298,7 @@ func TestA61PendingApproval(t *testing.T) {
 			t.Errorf("nothing may be sent for %s", silence.Hold().Left())
 		}
 	}
-	id := must(w.Approve(must(w.WaitPending(t.Context())).Fingerprint))
+	id := expect.Value(w.Approve(expect.Value(w.WaitPending(t.Context()))(t).Fingerprint))(t)
 	check(t, ask(t.Context(), u))
 	expect.Equal(t, u.Describe().Client, id, "client")
 
@@ -360,7 +360,7 @@ func TestRefusedSignaturesAreNotAlwaysTheClocks(t *testing.T) {
 	w, authority := s.signed(margo.RC2, nil)
 	u := s.start()
 	check(t, ask(t.Context(), u))
-	check(t, w.Enroll(u.Describe().Client, must(authority.IssueSigner("stranger")).Chain[0]))
+	check(t, w.Enroll(u.Describe().Client, expect.Value(authority.IssueSigner("stranger"))(t).Chain[0]))
 	if err := ask(t.Context(), u); !errors.Is(err, wfm.ErrUnauthenticated) || strings.Contains(err.Error(), "the WFM's") {
 		t.Errorf("got %v", err)
 	}

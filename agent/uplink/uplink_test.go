@@ -32,7 +32,7 @@ func ways() map[string]func(s *site) (*wfmsim.Server, func(document []byte)) {
 	published := func(s *site, w *wfmsim.Server, client func() string) func([]byte) {
 		return func(document []byte) {
 			s.t.Helper()
-			must(w.Publish(client(), document))
+			expect.Value(w.Publish(client(), document))(s.t)
 		}
 	}
 	fixed := func() string { return clientID }
@@ -40,7 +40,7 @@ func ways() map[string]func(s *site) (*wfmsim.Server, func(document []byte)) {
 		return func(s *site) (*wfmsim.Server, func([]byte)) {
 			w, _ := s.signed(revision, nil)
 			return w, published(s, w, func() string {
-				return must(w.WaitClient(s.t.Context()))
+				return expect.Value(w.WaitClient(s.t.Context()))(s.t)
 			})
 		}
 	}
@@ -60,7 +60,7 @@ func ways() map[string]func(s *site) (*wfmsim.Server, func(document []byte)) {
 			server := s.repository()
 			return w, func(document []byte) {
 				s.t.Helper()
-				must(server.Repository.Commit(gitserver.Change{Files: map[string]string{"app.yaml": string(document)}}))
+				expect.Value(server.Repository.Commit(gitserver.Change{Files: map[string]string{"app.yaml": string(document)}}))(s.t)
 				if too != nil {
 					too(document) // reports are about what the WFM knows
 				}
@@ -80,7 +80,7 @@ func ways() map[string]func(s *site) (*wfmsim.Server, func(document []byte)) {
 		"Git":        fromGit(nil),
 		"Git, reports on a branch": func(s *site) (*wfmsim.Server, func([]byte)) {
 			w, publish := fromGit(nil)(s)
-			must(s.git.Repository.Git("", "config", "http.receivepack", "true"))
+			expect.Value(s.git.Repository.Git("", "config", "http.receivepack", "true"))(s.t)
 			s.options.Git.Report = uplink.GitReport{Branch: "state", Path: deviceID}
 			return w, publish
 		},
@@ -313,8 +313,8 @@ func TestID02ReplacedFilesAreFollowed(t *testing.T) {
 	w, authority := s.mutual(func(o *wfmsim.Options) { o.Clients = nil })
 	u := s.start()
 	check(t, ask(t.Context(), u))
-	next := must(authority.IssueClient(wfmID, "renamed"))
-	key := must(next.KeyPEM())
+	next := expect.Value(authority.IssueClient(wfmID, "renamed"))(t)
+	key := expect.Value(next.KeyPEM())(t)
 	s.write("device.pem", next.CertificatePEM())
 	for range 3 {
 		check(t, ask(t.Context(), u))
@@ -327,7 +327,7 @@ func TestID02ReplacedFilesAreFollowed(t *testing.T) {
 	chmod(t, s.file("device.key"), 0o640)
 	check(t, ask(t.Context(), u))
 	chmod(t, s.file("device.key"), 0o600)
-	good := must(os.ReadFile(s.options.TrustBundle))
+	good := expect.Value(os.ReadFile(s.options.TrustBundle))(t)
 	s.write("bundle.json", []byte(`{"keys":[]}`))
 	check(t, ask(t.Context(), u))
 	s.write("bundle.json", good)
@@ -358,7 +358,7 @@ func TestReplacedAnchorsAreFollowed(t *testing.T) {
 			if n := strings.Count(s.log.String(), "the previous one stays in use"); n != 1 {
 				t.Errorf("logged %d times: %s", n, s.log)
 			}
-			w.SetSVID(must(public[1].IssueServer([]string{host})).TLS())
+			w.SetSVID(expect.Value(public[1].IssueServer([]string{host}))(t).TLS())
 			s.write("ca.pem", public[1].RootPEM())
 			check(t, ask(t.Context(), u))
 		})
@@ -398,8 +398,8 @@ func TestRepositoryAndReportsGoTheirOwnWays(t *testing.T) {
 	s := newSite(t)
 	w, _ := s.mutual(nil)
 	server := s.repository()
-	first := must(server.Repository.Commit(gitserver.Change{Files: map[string]string{"app.yaml": string(document(t, "1.0.0"))}}))
-	must(w.Publish(clientID, document(t, "1.0.0")))
+	first := expect.Value(server.Repository.Commit(gitserver.Change{Files: map[string]string{"app.yaml": string(document(t, "1.0.0"))}}))(t)
+	expect.Value(w.Publish(clientID, document(t, "1.0.0")))(t)
 	check(t, w.Close())
 	u := s.start()
 	expect.Equal(t, scope(t, u), s.options.URL+"#main", "scope")
@@ -442,7 +442,7 @@ func TestRepositoryAndReportsGoTheirOwnWays(t *testing.T) {
 func TestAUTH12RepositoryTokenIsRotated(t *testing.T) {
 	s := newSite(t)
 	server := s.repository()
-	must(server.Repository.Commit(gitserver.Change{Files: map[string]string{"app.yaml": string(document(t, "1.0.0"))}}))
+	expect.Value(server.Repository.Commit(gitserver.Change{Files: map[string]string{"app.yaml": string(document(t, "1.0.0"))}}))(t)
 	server.SetToken("x-access-token:first")
 	s.options.Git.Token = s.write("token", []byte("first\n"))
 	u := s.start()
@@ -483,7 +483,7 @@ func TestACertificateOfTheFutureMendsALostClock(t *testing.T) {
 				}
 				connect(s)
 				if c.stranger {
-					s.write("ca.pem", must(pki.NewServerAuthority("Stranger", time.Now())).RootPEM())
+					s.write("ca.pem", expect.Value(pki.NewServerAuthority("Stranger", time.Now()))(t).RootPEM())
 				}
 				u := s.start()
 				var refused *tls.CertificateVerificationError

@@ -44,12 +44,12 @@ type signedDevice struct {
 
 func p256(t *testing.T) signedDevice {
 	t.Helper()
-	svid := must(must(pki.NewServerAuthority("plant", time.Now())).IssueSigner("edge-01"))
+	svid := expect.Value(expect.Value(pki.NewServerAuthority("plant", time.Now()))(t).IssueSigner("edge-01"))(t)
 	dir := t.TempDir()
 	o := identity.Options{Certificate: filepath.Join(dir, "device.pem"), Key: filepath.Join(dir, "device.key")}
 	write(t, o.Certificate, svid.CertificatePEM())
-	write(t, o.Key, must(svid.KeyPEM()))
-	return signedDevice{must(identity.LoadDevice(o)), svid.Chain[0]}
+	write(t, o.Key, expect.Value(svid.KeyPEM())(t))
+	return signedDevice{expect.Value(identity.LoadDevice(o))(t), svid.Chain[0]}
 }
 
 func write(t *testing.T, path string, data []byte) {
@@ -100,13 +100,13 @@ func (s *signedServer) check(w http.ResponseWriter, r *http.Request) {
 func (s *signedServer) client(dialect margo.Revision, change ...func(*wfm.Options)) *wfm.Client {
 	s.t.Helper()
 	o := wfm.Options{
-		URL: s.URL, TLS: must(identity.ServerTLS(identity.ServerOptions{CA: s.ca})),
+		URL: s.URL, TLS: expect.Value(identity.ServerTLS(identity.ServerOptions{CA: s.ca}))(s.t),
 		Dialect: dialect, ClientID: clientID, Sign: s.device.Sign, Spool: passing{incoming(s.t, store.Options{})}, Timeout: 10 * time.Second,
 	}
 	for _, c := range change {
 		c(&o)
 	}
-	c := must(wfm.New(o))
+	c := expect.Value(wfm.New(o))(s.t)
 	s.t.Cleanup(c.CloseIdle)
 	return c
 }
@@ -116,7 +116,7 @@ func plain(status int, body string) http.HandlerFunc {
 }
 
 func statusReport() []byte {
-	return must(margo.Status{
+	return expect.Must(margo.Status{
 		DeploymentID: deployment, DeviceID: "edge-01", AdoptedVersion: 7, State: margo.Failed,
 		Error:      &margo.Fault{Code: "ERR_IMAGE_PULL", Source: "shop", Message: "no image"},
 		Components: []margo.ComponentStatus{{Name: "web", State: margo.Failed, Error: &margo.Fault{Code: "ERR_IMAGE_PULL", Source: "web", Message: "no image"}}},
@@ -131,13 +131,13 @@ func capabilities(id string) []byte {
 			OTelCollector: true, Runtimes: []string{"oci"}, DeploymentTypes: []margo.DeploymentType{margo.Compose},
 		},
 	}}
-	c.Labels = map[string]margo.Label{"example.com/line": must(margo.NewLabel("7"))}
-	return must(c.Marshal())
+	c.Labels = map[string]margo.Label{"example.com/line": expect.Must(margo.NewLabel("7"))}
+	return expect.Must(c.Marshal())
 }
 
 func TestAUTH02AUTH08RootCertificateComesUnsignedOverATrustedConnection(t *testing.T) {
 	s := serveSigned(t)
-	root := must(os.ReadFile(s.ca))
+	root := expect.Value(os.ReadFile(s.ca))(t)
 	text := base64.StdEncoding.EncodeToString
 	for name, body := range map[string]string{
 		"base64 of DER": `{"certificate":"` + text(s.Certificate().Raw) + `"}`,
@@ -145,14 +145,14 @@ func TestAUTH02AUTH08RootCertificateComesUnsignedOverATrustedConnection(t *testi
 	} {
 		t.Run(name, func(t *testing.T) {
 			s.handle("GET /api/v1/onboarding/certificate", plain(200, body))
-			got := must(s.client(margo.RC2).RootCertificate(t.Context()))
+			got := expect.Value(s.client(margo.RC2).RootCertificate(t.Context()))(t)
 			anchors, err := identity.ParseAnchors(got)
 			if err != nil || len(anchors) != 1 || !anchors[0].Equal(s.Certificate()) {
 				t.Errorf("got %d anchors, %v", len(anchors), err)
 			}
 		})
 	}
-	config := must(identity.ServerTLS(identity.ServerOptions{Root: newTrust(t).authority.BundlePEM()}))
+	config := expect.Value(identity.ServerTLS(identity.ServerOptions{Root: newTrust(t).authority.BundlePEM()}))(t)
 	s.took()
 	_, err := s.client(margo.RC2, func(o *wfm.Options) { o.TLS = config }).RootCertificate(t.Context())
 	if err == nil || len(s.took()) != 0 {
@@ -170,7 +170,7 @@ func TestAUTH02AUTH08RootCertificateComesUnsignedOverATrustedConnection(t *testi
 func TestAUTH04OnboardingIsASignedRequestWithTheCertificate(t *testing.T) {
 	s := serveSigned(t)
 	s.handle("POST /api/v1/onboarding", func(w http.ResponseWriter, r *http.Request) {
-		expect.Equal(t, must(io.ReadAll(r.Body)), must(margo.OnboardingRequest(s.device.CertificatePEM(), false)), "the request")
+		expect.Equal(t, expect.Value(io.ReadAll(r.Body))(t), expect.Value(margo.OnboardingRequest(s.device.CertificatePEM(), false))(t), "the request")
 		plain(201, `{"clientId":"`+clientID+`"}`)(w, r)
 	})
 	c := s.client(margo.RC2, func(o *wfm.Options) { o.ClientID = "" })
@@ -200,9 +200,9 @@ func TestAUTH05ClientIDIsInAllPaths(t *testing.T) {
 	c := s.client(margo.RC2, func(o *wfm.Options) { o.ClientID = "" })
 	expect.Error(t, expect.ErrorOf(c.Manifest(t.Context(), "")), wfm.ErrNotOnboarded, "before onboarding")
 	expect.Error(t, c.PostStatus(t.Context(), deployment, statusReport()), wfm.ErrNotOnboarded, "before onboarding")
-	must(c.Onboard(t.Context(), s.device.CertificatePEM()))
+	expect.Value(c.Onboard(t.Context(), s.device.CertificatePEM()))(t)
 	for _, c := range map[string]*wfm.Client{"onboarded": c, "made with the id kept": s.client(margo.RC2)} {
-		m := must(c.Manifest(t.Context(), ""))
+		m := expect.Value(c.Manifest(t.Context(), ""))(t)
 		if _, err := c.Manifest(t.Context(), m.ETag); !errors.Is(err, wfm.ErrNotModified) {
 			t.Error(err)
 		}
@@ -309,7 +309,7 @@ func TestEarlyOnboardingOfRC1(t *testing.T) {
 	s := serveSigned(t)
 	early := func(answer http.HandlerFunc) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
-			if bytes.Contains(must(io.ReadAll(r.Body)), []byte("public_certificate")) {
+			if bytes.Contains(expect.Value(io.ReadAll(r.Body))(t), []byte("public_certificate")) {
 				answer(w, r)
 				return
 			}
@@ -347,7 +347,7 @@ func TestTheHabitsOfAWFMAreLearned(t *testing.T) {
 	var puts, states []string
 	s.handle(put, func(w http.ResponseWriter, r *http.Request) {
 		var body struct{ Properties struct{ ID string } }
-		must(0, json.NewDecoder(r.Body).Decode(&body))
+		expect.Value(0, json.NewDecoder(r.Body).Decode(&body))(t)
 		puts = append(puts, body.Properties.ID)
 		if body.Properties.ID != clientID {
 			plain(400, `{"Error":"Bad Request: device ID mismatch"}`)(w, r)
@@ -355,7 +355,7 @@ func TestTheHabitsOfAWFMAreLearned(t *testing.T) {
 	})
 	s.handle("POST "+below+"deployments/"+deployment+"/status", func(_ http.ResponseWriter, r *http.Request) {
 		var body struct{ Status, Components any }
-		must(0, json.NewDecoder(r.Body).Decode(&body))
+		expect.Value(0, json.NewDecoder(r.Body).Decode(&body))(t)
 		states = append(states, fmt.Sprint(body.Status, body.Components))
 	})
 	c := s.client(margo.RC1)
@@ -475,7 +475,7 @@ func TestCAP06MethodsOfTheRevision(t *testing.T) {
 				}
 				c := s.client(dialect)
 				if test.onboarded {
-					must(c.Onboard(t.Context(), s.device.CertificatePEM()))
+					expect.Value(c.Onboard(t.Context(), s.device.CertificatePEM()))(t)
 				}
 				s.took()
 				for _, want := range test.want {
@@ -520,12 +520,12 @@ func TestCAP06DeleteUnregisters(t *testing.T) {
 }
 
 func TestBodiesAreThoseOfTheDialect(t *testing.T) {
-	status, device := must(margo.ParseStatus(statusReport())), must(margo.ParseCapabilities(capabilities("edge-01")))
+	status, device := expect.Value(margo.ParseStatus(statusReport()))(t), expect.Value(margo.ParseCapabilities(capabilities("edge-01")))(t)
 	s := serveSigned(t)
 	var sent []string
 	for _, route := range []string{"POST " + below + "deployments/" + deployment + "/status", "PUT " + below + "capabilities/edge-01", "PUT " + below + "capabilities"} {
 		s.handle(route, func(w http.ResponseWriter, r *http.Request) {
-			sent = append(sent, string(must(io.ReadAll(r.Body))))
+			sent = append(sent, string(expect.Value(io.ReadAll(r.Body))(t)))
 			w.WriteHeader(http.StatusCreated)
 		})
 	}
@@ -537,7 +537,7 @@ func TestBodiesAreThoseOfTheDialect(t *testing.T) {
 		); err != nil {
 			t.Error(err)
 		}
-		want := []string{string(must(status.MarshalFor(dialect, false))), string(must(device.MarshalFor(dialect)))}
+		want := []string{string(expect.Value(status.MarshalFor(dialect, false))(t)), string(expect.Value(device.MarshalFor(dialect))(t))}
 		if diff := cmp.Diff(want, sent); diff != "" {
 			t.Errorf("%s: %s", dialect, diff)
 		}
@@ -603,11 +603,11 @@ func TestAuthorizationIsForTheGatewayOnly(t *testing.T) {
 	}))
 	defer gateway.Close()
 	root := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: gateway.Certificate().Raw})
-	c := must(wfm.New(wfm.Options{
-		URL: gateway.URL, TLS: must(identity.ServerTLS(identity.ServerOptions{Root: root})),
+	c := expect.Value(wfm.New(wfm.Options{
+		URL: gateway.URL, TLS: expect.Value(identity.ServerTLS(identity.ServerOptions{Root: root}))(t),
 		OtherOrigins:  &tls.Config{RootCAs: other.anchors},
 		Authorization: identity.BasicFile(secret), Timeout: 10 * time.Second,
-	}))
+	}))(t)
 	defer c.CloseIdle()
 	expect.Error(t, expect.ErrorOf(c.Manifest(t.Context(), "")), os.ErrNotExist, "without the file")
 	write(t, secret, []byte("edge:another\n"))
@@ -615,7 +615,7 @@ func TestAuthorizationIsForTheGatewayOnly(t *testing.T) {
 		t.Errorf("with a wrong password: %v", err)
 	}
 	write(t, secret, []byte("edge:pass:word\n"))
-	m := must(c.Manifest(t.Context(), ""))
+	m := expect.Value(c.Manifest(t.Context(), ""))(t)
 	if err := c.Documents(t.Context(), m, m.Deployments, ignored); err == nil || len(other.requests) != 1 {
 		t.Errorf("%d requests to another origin, error %v", len(other.requests), err)
 	}

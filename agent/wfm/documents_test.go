@@ -70,7 +70,7 @@ func TestDS12BundleOrSingleDocuments(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			test.fleet.publish(s, "")
 			s.took()
-			must(get(t, c, test.fleet, test.need...))
+			expect.Value(get(t, c, test.fleet, test.need...))(t)
 			took := s.took()
 			if got := slices.Equal(took, []string{test.fleet.bundleRoute()}); got != test.bundle {
 				t.Errorf("requests %q, want the bundle: %t", took, test.bundle)
@@ -223,7 +223,7 @@ func TestDS16OnlyABundleOfExactlyTheDocumentsIsUsed(t *testing.T) {
 			if (err == nil) != test.good || test.is != nil && !errors.Is(err, test.is) || err != nil && len(documents) > 0 {
 				t.Errorf("a strict device gets %d documents, error %v, want %v", len(documents), err, test.is)
 			}
-			if n := must(spool.Size(f.manifest.Bundle.Digest)); n > 0 && !test.good && !test.again {
+			if n := expect.Value(spool.Size(f.manifest.Bundle.Digest))(t); n > 0 && !test.good && !test.again {
 				t.Errorf("%d bytes stay in the spool", n)
 			}
 		})
@@ -450,7 +450,7 @@ func TestAMountPointIsFoundOutOnce(t *testing.T) {
 	f := newFleet(4, 100)
 	f.publish(s, "/v1")
 	f.manifest.Bundle = nil
-	must(get(t, client(t, s.trust.device(t), s.URL+"/v1"), f))
+	expect.Value(get(t, client(t, s.trust.device(t), s.URL+"/v1"), f))(t)
 	if took := s.took(); len(took) != 5 {
 		t.Errorf("%d requests for 4 documents, want 5: %q", len(took), took)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/margolite/margolite/agent/identity"
 	"github.com/margolite/margolite/agent/wfm"
 	"github.com/margolite/margolite/store"
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/pki"
 )
 
@@ -164,14 +165,14 @@ func TestDS18BrokenProtocolIsRefused(t *testing.T) {
 // An error can be shown on a terminal and logged, whatever a server has in its certificate
 // before anybody believes it.
 func TestNamesInCertificatesCanBeShown(t *testing.T) {
-	web := must(pki.NewServerAuthority("Web", time.Now()))
+	web := expect.Value(pki.NewServerAuthority("Web", time.Now()))(t)
 	names := []string{"other.example", "\x1b]0;owned\x07\nlevel=ERROR", strings.Repeat("a", 30<<10)}
 	s := unstarted()
-	s.TLS = &tls.Config{Certificates: []tls.Certificate{must(web.IssueServer(names)).TLS()}}
+	s.TLS = &tls.Config{Certificates: []tls.Certificate{expect.Value(web.IssueServer(names))(t).TLS()}}
 	s.StartTLS()
 	defer s.Close()
 	url := strings.Replace(s.URL, "127.0.0.1", "localhost", 1)
-	c := must(wfm.New(wfm.Options{URL: url, TLS: must(identity.ServerTLS(identity.ServerOptions{Root: web.RootPEM()}))}))
+	c := expect.Value(wfm.New(wfm.Options{URL: url, TLS: expect.Value(identity.ServerTLS(identity.ServerOptions{Root: web.RootPEM()}))(t)}))(t)
 	_, err := c.Manifest(t.Context(), "")
 	refusedLie(t, err, "certificate is valid for other.example")
 }
@@ -219,7 +220,7 @@ func TestDS18LyingRangesAreRefused(t *testing.T) {
 			spool := incoming(t, store.Options{})
 			_, err := get(t, s.client(t, withSpool(spool), func(o *wfm.Options) { o.Limits.Bundle = 1 << 20 }), f)
 			refusedLie(t, err, "cannot get bundle")
-			if n := must(spool.Size(f.manifest.Bundle.Digest)); n > 1<<20 {
+			if n := expect.Value(spool.Size(f.manifest.Bundle.Digest))(t); n > 1<<20 {
 				t.Errorf("%d bytes stay in the spool", n)
 			}
 		})

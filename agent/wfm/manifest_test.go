@@ -30,7 +30,7 @@ func TestManifestComesAsItWasSent(t *testing.T) {
 		t.Errorf("before the first answer a lag of %s is known", lag)
 	}
 
-	m := must(c.Manifest(t.Context(), ""))
+	m := expect.Value(c.Manifest(t.Context(), ""))(t)
 	if !bytes.Equal(m.Raw, f.raw()) || m.Digest != digest.FromBytes(f.raw()) || m.ETag != `"`+m.Digest.String()+`"` {
 		t.Errorf("raw bytes, digest %s or ETag %s are not those of the manifest", m.Digest, m.ETag)
 	}
@@ -356,7 +356,7 @@ func TestID12ID13ConnectionsAreKeptButNotForever(t *testing.T) {
 			var trust atomic.Uint64
 			c := client(t, d.device(t), s.URL, func(o *wfm.Options) { o.Limits.ConnectionAge, o.Trust = test.age, trust.Load })
 			for range 3 {
-				must(c.Manifest(t.Context(), ""))
+				expect.Value(c.Manifest(t.Context(), ""))(t)
 				test.between(c, &trust)
 			}
 			expect.Equal(t, s.accepted.Load(), test.want, "connections")

@@ -30,13 +30,6 @@ import (
 
 const domain = "factory.example"
 
-func must[T any](value T, err error) T {
-	if err != nil {
-		panic(err)
-	}
-	return value
-}
-
 // trust is the trust domain of a test.
 type trust struct {
 	authority *pki.Authority
@@ -44,13 +37,13 @@ type trust struct {
 
 func newTrust(t *testing.T) trust {
 	t.Helper()
-	return trust{must(pki.NewAuthority(domain, time.Now()))}
+	return trust{expect.Value(pki.NewAuthority(domain, time.Now()))(t)}
 }
 
 func (d trust) device(t *testing.T) *identity.Identity {
 	t.Helper()
-	files := must(pki.WriteFiles(t.TempDir(), must(d.authority.IssueClient("one", "gw-07")), d.authority.Bundle()))
-	return must(identity.Load(identity.Options{Certificate: files.Certificate, Key: files.Key, TrustBundle: files.TrustBundle}))
+	files := expect.Value(pki.WriteFiles(t.TempDir(), expect.Value(d.authority.IssueClient("one", "gw-07"))(t), d.authority.Bundle()))(t)
+	return expect.Value(identity.Load(identity.Options{Certificate: files.Certificate, Key: files.Key, TrustBundle: files.TrustBundle}))(t)
 }
 
 // server is a WFM that does what a test tells it to: a real TLS 1.3 server that
@@ -84,7 +77,7 @@ func (d trust) serve(t *testing.T, wfmID string) *server {
 	s.trust = d
 	s.TLS = &tls.Config{
 		MinVersion:   tls.VersionTLS13,
-		Certificates: []tls.Certificate{must(d.authority.IssueWFM(wfmID)).TLS()},
+		Certificates: []tls.Certificate{expect.Value(d.authority.IssueWFM(wfmID))(t).TLS()},
 		ClientAuth:   tls.RequireAnyClientCert,
 		VerifyConnection: func(state tls.ConnectionState) error {
 			_, err := identity.VerifyClient(state.PeerCertificates, d.authority.Bundle(), domain, time.Now())
@@ -151,7 +144,7 @@ func client(t *testing.T, i *identity.Identity, url string, change ...func(*wfm.
 	for _, c := range change {
 		c(&o)
 	}
-	c := must(wfm.New(o))
+	c := expect.Value(wfm.New(o))(t)
 	t.Cleanup(c.CloseIdle)
 	return c
 }
@@ -231,7 +224,7 @@ func (f *fleet) sized(bundle, document uint64) *fleet {
 	return f
 }
 
-func (f *fleet) raw() []byte { return must(json.Marshal(f.manifest)) }
+func (f *fleet) raw() []byte { return expect.Must(json.Marshal(f.manifest)) }
 
 func (f *fleet) bundleRoute() string {
 	return "GET /api/v1/bundles/" + f.manifest.Bundle.Digest.String()

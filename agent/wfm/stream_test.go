@@ -28,7 +28,7 @@ import (
 // incoming is a spool on disk.
 func incoming(t testing.TB, o store.Options) *store.Incoming {
 	t.Helper()
-	s := must(store.Open(filepath.Join(t.TempDir(), "margolite.db"), o))
+	s := expect.Value(store.Open(filepath.Join(t.TempDir(), "margolite.db"), o))(t)
 	t.Cleanup(func() { _ = s.Close() })
 	return s.Incoming()
 }
@@ -139,13 +139,13 @@ func TestDS25ABundleGoesOnWhereItBrokeOff(t *testing.T) {
 			s.handle(f.bundleRoute(), server.ServeHTTP)
 			spool := incoming(t, store.Options{})
 			if test.before != nil {
-				w := must(spool.Append(f.manifest.Bundle.Digest))
-				must(w.Write(test.before))
-				must(0, w.Close())
+				w := expect.Value(spool.Append(f.manifest.Bundle.Digest))(t)
+				expect.Value(w.Write(test.before))(t)
+				expect.Value(0, w.Close())(t)
 			}
-			must(get(t, s.client(t, withSpool(spool)), f))
+			expect.Value(get(t, s.client(t, withSpool(spool)), f))(t)
 			expect.Equal(t, server.asked, test.asked, "asked")
-			if n := must(spool.Size(f.manifest.Bundle.Digest)); n != int64(len(f.bundle)) {
+			if n := expect.Value(spool.Size(f.manifest.Bundle.Digest))(t); n != int64(len(f.bundle)) {
 				t.Errorf("the spool holds %d bytes, want all %d for a second start", n, len(f.bundle))
 			}
 		})
@@ -202,7 +202,7 @@ func TestABundleThatDripsIsGivenUp(t *testing.T) {
 	if retry, _ := wfm.Retry(err); !retry || !strings.Contains(err.Error(), "too long") {
 		t.Errorf("error %v, want one that can be tried again", err)
 	}
-	if must(spool.Size(f.manifest.Bundle.Digest)) == 0 {
+	if expect.Value(spool.Size(f.manifest.Bundle.Digest))(t) == 0 {
 		t.Error("nothing of it was kept")
 	}
 }
@@ -213,8 +213,8 @@ func TestAFullSpoolIsNoEnd(t *testing.T) {
 	f := largeFleet()
 	f.publish(s, "")
 	spool := incoming(t, store.Options{IncomingBytes: 100000})
-	must(get(t, s.client(t, withSpool(spool)), f))
-	expect.Equal(t, must(spool.Size(f.manifest.Bundle.Digest)), 0, "bytes stay in the spool")
+	expect.Value(get(t, s.client(t, withSpool(spool)), f))(t)
+	expect.Equal(t, expect.Value(spool.Size(f.manifest.Bundle.Digest))(t), 0, "bytes stay in the spool")
 }
 
 func TestAnErrorOfTheCallerEndsTheFetch(t *testing.T) {
@@ -246,8 +246,8 @@ type stranger struct {
 
 func newStranger(t *testing.T) *stranger {
 	t.Helper()
-	authority := must(pki.NewServerAuthority("elsewhere", time.Now()))
-	certificate := must(authority.IssueServer([]string{"127.0.0.1"})).TLS()
+	authority := expect.Value(pki.NewServerAuthority("elsewhere", time.Now()))(t)
+	certificate := expect.Value(authority.IssueServer([]string{"127.0.0.1"}))(t).TLS()
 	s := &stranger{anchors: authority.Pool(), handler: http.NotFoundHandler()}
 	s.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.requests = append(s.requests, r.URL.Path)
@@ -315,7 +315,7 @@ func TestDS09OtherOriginsAreAskedWithoutCredentials(t *testing.T) {
 					}
 					o.Limits.Bundle = 1 << 20
 				})
-				must(get(t, c, f, need...))
+				expect.Value(get(t, c, f, need...))(t)
 				if got := len(other.requests); got != test.elsewhere && test.elsewhere >= 0 {
 					t.Errorf("%d requests elsewhere, want %d", got, test.elsewhere)
 				}
@@ -341,6 +341,6 @@ func TestOtherOriginsAreBounded(t *testing.T) {
 		f.manifest.Deployments[j].URL = other.URL + "/x"
 	}
 	trusting := func(o *wfm.Options) { o.OtherOrigins = &tls.Config{RootCAs: other.anchors} }
-	must(get(t, s.client(t, trusting), f))
+	expect.Value(get(t, s.client(t, trusting), f))(t)
 	expect.Equal(t, len(other.requests), 3, "requests elsewhere")
 }

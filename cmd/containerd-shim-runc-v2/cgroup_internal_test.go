@@ -51,7 +51,7 @@ func TestTheShimEntersItsGroupInEveryHierarchy(t *testing.T) {
 					t.Errorf("%s: %q, %v, want %q", file, got, err, want)
 				}
 			}
-			made := must(fs.Glob(os.DirFS(root), "*/shims"))(t)
+			made := expect.Value(fs.Glob(os.DirFS(root), "*/shims"))(t)
 			if _, err := os.Stat(filepath.Join(root, "shims")); err == nil {
 				made = append(made, "shims")
 			}
@@ -65,12 +65,3 @@ func TestTheShimEntersItsGroupInEveryHierarchy(t *testing.T) {
 }
 
 var check = expect.Check
-
-// must is a value of a call that does not fail.
-func must[T any](v T, err error) func(testing.TB) T {
-	return func(t testing.TB) T {
-		t.Helper()
-		check(t, err)
-		return v
-	}
-}

@@ -84,7 +84,7 @@ func create(ctx context.Context, t *testing.T, client *containerd.Client, id str
 		}},
 		Annotations: map[string]string{"io.containerd.runc.v2.group": "test"},
 	}
-	container := must(client.NewContainer(ctx, id,
+	container := expect.Value(client.NewContainer(ctx, id,
 		containerd.WithSnapshotter("overlayfs"), containerd.WithSnapshot(id), containerd.WithSpec(spec)))(t)
 	return container
 }
@@ -95,8 +95,8 @@ func run(t *testing.T, client *containerd.Client, id, uri string, terminal bool,
 	ctx := lease(t, client)
 	container := create(ctx, t, client, id, terminal, script)
 	io := logged{Terminal: terminal, Stdout: uri, Stderr: uri}
-	task := must(container.NewTask(ctx, func(string) (cio.IO, error) { return io, nil }))(t)
-	ended := must(task.Wait(ctx))(t)
+	task := expect.Value(container.NewTask(ctx, func(string) (cio.IO, error) { return io, nil }))(t)
+	ended := expect.Value(task.Wait(ctx))(t)
 	check(t, task.Start(ctx))
 	select {
 	case status := <-ended:
@@ -106,7 +106,7 @@ func run(t *testing.T, client *containerd.Client, id, uri string, terminal bool,
 	case <-time.After(time.Minute):
 		t.Error("it does not end")
 	}
-	must(task.Delete(ctx))(t)
+	expect.Value(task.Delete(ctx))(t)
 }
 
 type line struct {
@@ -117,7 +117,7 @@ type line struct {
 // kept reads a file as another program does.
 func kept(t *testing.T, path string) []line {
 	t.Helper()
-	text := must(os.ReadFile(path))(t)
+	text := expect.Value(os.ReadFile(path))(t)
 	var lines []line
 	for decoder := json.NewDecoder(bytes.NewReader(text)); decoder.More(); {
 		var l line
@@ -174,7 +174,7 @@ func TestShimKeepsWhatContainersPrint(t *testing.T) {
 	t.Run("and leaves other tasks alone", func(t *testing.T) {
 		path := log.Path(t.TempDir(), "plain")
 		run(t, client, "plain", "file://"+path, false, "echo out")
-		expect.Equal(t, string(must(os.ReadFile(path))(t)), "out\n", "got")
+		expect.Equal(t, string(expect.Value(os.ReadFile(path))(t)), "out\n", "got")
 		run(t, client, "none", "", false, "echo out")
 	})
 }
@@ -209,7 +209,7 @@ func TestACreationThatFailsLeavesNothing(t *testing.T) {
 	embedded := containerdtest.Embedded(t)
 	client := containerdtest.Official(t, embedded)
 	ctx := lease(t, client)
-	other := must(create(ctx, t, client, "other", false, "sleep 1000").NewTask(ctx, cio.NullIO))(t)
+	other := expect.Value(create(ctx, t, client, "other", false, "sleep 1000").NewTask(ctx, cio.NullIO))(t)
 	defer func() {
 		expect.OK(t, expect.ErrorOf(other.Delete(ctx, containerd.WithProcessKill)))
 	}()
@@ -217,13 +217,13 @@ func TestACreationThatFailsLeavesNothing(t *testing.T) {
 	if err != nil || len(sockets) != 1 {
 		t.Fatalf("sockets of shims: %v, %v", sockets, err)
 	}
-	conn := must(net.Dial("unix", sockets[0]))(t)
+	conn := expect.Value(net.Dial("unix", sockets[0]))(t)
 	defer conn.Close()
-	spec := must(create(ctx, t, client, "failing", false, "sleep 1000").Spec(ctx))(t)
-	config := must(json.Marshal(spec))(t)
+	spec := expect.Value(create(ctx, t, client, "failing", false, "sleep 1000").Spec(ctx))(t)
+	config := expect.Value(json.Marshal(spec))(t)
 	bundle := t.TempDir()
 	check(t, os.WriteFile(filepath.Join(bundle, "config.json"), config, 0o600))
-	mounts := must(client.SnapshotService("overlayfs").Mounts(ctx, "failing"))(t)
+	mounts := expect.Value(client.SnapshotService("overlayfs").Mounts(ctx, "failing"))(t)
 	_, err = tasks.NewTTRPCTaskClient(ttrpc.NewClient(conn)).Create(ctx, &tasks.CreateTaskRequest{
 		ID: "failing", Bundle: bundle, Rootfs: mount.ToProto(mounts), Stdout: log.URI(log.Path(bundle, "failing"), log.Keep{}),
 		Stdin: filepath.Join(bundle, "missing"), // is opened when runc is done
@@ -242,9 +242,9 @@ func TestAShimWhoseLogNobodyReadsEnds(t *testing.T) {
 	dir := containerdtest.Dir(t)
 	check(t, unix.Mkfifo(filepath.Join(dir, "log"), 0o600))
 	socket := filepath.Join(dir, "s")
-	listener := must(net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"}))(t)
+	listener := expect.Value(net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"}))(t)
 	listener.SetUnlinkOnClose(false)
-	file := must(listener.File())(t)
+	file := expect.Value(listener.File())(t)
 	ctx, cancel := context.WithTimeout(t.Context(), idleTimeout+15*time.Second)
 	defer cancel()
 	shim := exec.CommandContext(ctx, containerdtest.Shim(t), "-namespace", "nobody", "-id", "waits", "-address", socket)
@@ -274,7 +274,7 @@ func awaitNone(t *testing.T, id string) {
 // processesOf are the command lines of those that name a container, or are in its control group.
 func processesOf(t *testing.T, id string) []string {
 	t.Helper()
-	files := must(filepath.Glob("/proc/[0-9]*/cmdline"))(t)
+	files := expect.Value(filepath.Glob("/proc/[0-9]*/cmdline"))(t)
 	var all []string
 	for _, file := range files {
 		line, _ := os.ReadFile(file) // it may have ended

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/margolite/margolite/test/containerdtest"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // newShims stands in for containerd's manager of shims.
@@ -46,21 +47,21 @@ func TestAContainerJoinsTheShimThatListens(t *testing.T) {
 			check(t, err)
 			t.Chdir(bundle)
 			ctx := namespaces.WithNamespace(t.Context(), "test")
-			address := must(shim.CreateSocketAddress(ctx, dir, "containerd.sock", "shop", false))(t)
+			address := expect.Value(shim.CreateSocketAddress(ctx, dir, "containerd.sock", "shop", false))(t)
 			path := strings.TrimPrefix(address, "unix://")
-			socket := must(unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0))(t)
+			socket := expect.Value(unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0))(t)
 			listener := os.NewFile(uintptr(socket), path)
 			defer listener.Close()
 			check(t, errors.Join(unix.Bind(socket, &unix.SockaddrUnix{Name: path}), unix.Listen(socket, 0)))
 			for range c.waiting {
-				conn := must(net.Dial("unix", path))(t)
+				conn := expect.Value(net.Dial("unix", path))(t)
 				defer conn.Close()
 			}
 			if c.killed {
 				_ = listener.Close()
 			}
 			var others newShims
-			got := must(starter{&others}.Start(ctx, &bootstrap.BootstrapParams{InstanceID: "web", SocketDir: &dir, ContainerdGrpcAddress: "containerd.sock"}))(t)
+			got := expect.Value(starter{&others}.Start(ctx, &bootstrap.BootstrapParams{InstanceID: "web", SocketDir: &dir, ContainerdGrpcAddress: "containerd.sock"}))(t)
 			if others.started != c.started || c.started == 0 && got.GetAddress() != address {
 				t.Errorf("%d shims are started, and the address is %q, want %d and %q", others.started, got.GetAddress(), c.started, address)
 			}

@@ -47,7 +47,7 @@ func TestADatabaseWithoutEndIsDamaged(t *testing.T) {
 	}
 	check(t, err)
 	expect.Error(t, checkDatabase(t.Context())(path), nil, "a sound one")
-	data := must(os.ReadFile(path))(t)
+	data := expect.Value(os.ReadFile(path))(t)
 	for at := 2 * 4096; at < len(data); at += 4096 {
 		if page := data[at:][:4096]; page[8] == 1 { // a branch
 			for i := range int(binary.NativeEndian.Uint16(page[10:])) {

@@ -58,7 +58,7 @@ func (d backedDevice) accept(version uint64) {
 
 func (d backedDevice) with(do func(s *store.Store)) {
 	d.t.Helper()
-	s := must(store.Open(filepath.Join(d.dir, "state", "margolite.db"), store.Options{Passing: passingSettings()}))(d.t)
+	s := expect.Value(store.Open(filepath.Join(d.dir, "state", "margolite.db"), store.Options{Passing: passingSettings()}))(d.t)
 	do(s)
 	check(d.t, s.Close())
 }
@@ -221,10 +221,10 @@ func TestARestoreIsWholeOrNotAtAll(t *testing.T) {
 		d.accept(3)
 		before := d.holds()
 		state := filepath.Join(d.dir, "state")
-		cfg := must((&cli{configFile: d.config}).load(true))(t)
+		cfg := expect.Value((&cli{configFile: d.config}).load(true))(t)
 		d.with(func(own *store.Store) {
 			r := &restoration{config: cfg, another: true, passphrase: old.secret, own: own}
-			f := must(os.Open(file))(t)
+			f := expect.Value(os.Open(file))(t)
 			defer f.Close()
 			check(t, r.stage(f))
 		})

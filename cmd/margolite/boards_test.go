@@ -12,6 +12,7 @@ import (
 
 	"github.com/margolite/margolite/cmd/command"
 	"github.com/margolite/margolite/test/boards"
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/openapi"
 )
 
@@ -43,7 +44,7 @@ func TestCAP04CAP14RecordedMachinesAreReported(t *testing.T) {
 			if update {
 				check(t, os.WriteFile(expected, indented.Bytes(), 0o644))
 			}
-			want := must(os.ReadFile(expected))(t)
+			want := expect.Value(os.ReadFile(expected))(t)
 			if diff := cmp.Diff(string(want), indented.String()); diff != "" {
 				t.Error(diff)
 			}

@@ -6,11 +6,13 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/margolite/margolite/test/expect"
 )
 
 // Whoever reads a line of check finds it explained.
 func TestEveryFindingIsExplained(t *testing.T) {
-	page := must(os.ReadFile("README.md"))(t)
+	page := expect.Value(os.ReadFile("README.md"))(t)
 	for dir, c := range map[string]struct {
 		least int      // of names that there are
 		names []string // how the code names what it looked at
@@ -22,10 +24,10 @@ func TestEveryFindingIsExplained(t *testing.T) {
 		"../../runtime/embedded": {7, []string{`Object: "([^"]+)"`}},
 		"../../runtime/network":  {13, []string{`lacks\(.*, "([^"]+)", "`, `\{"([^"]+)", "[^"]+", (?:true|false), `, `What: "([^"]+)"`}},
 	} {
-		files := must(filepath.Glob(filepath.Join(dir, "*.go")))(t)
+		files := expect.Value(filepath.Glob(filepath.Join(dir, "*.go")))(t)
 		found := map[string]bool{}
 		for _, file := range files {
-			source := must(os.ReadFile(file))(t)
+			source := expect.Value(os.ReadFile(file))(t)
 			if strings.HasSuffix(file, "_test.go") {
 				continue
 			}

@@ -188,7 +188,7 @@ func (a *fakeAgent) ComposePs(_ context.Context, project string) ([]control.Serv
 func serve(t *testing.T, a *fakeAgent) string {
 	t.Helper()
 	file := configuration(t)
-	l := must(control.Listen(filepath.Join(filepath.Dir(file), "control.sock")))(t)
+	l := expect.Value(control.Listen(filepath.Join(filepath.Dir(file), "control.sock")))(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
 	go func() { done <- control.NewServer(a, slog.New(slog.DiscardHandler)).Run(ctx, l, nil) }()
@@ -590,11 +590,11 @@ func TestCheckLooksAtTheKeysOfImages(t *testing.T) {
 	write(t, file, fmt.Sprintf("state: {dir: %[1]s/state, run: %[1]s}\npolicy: {imageKeys: {registry.example: [%[2]s]}, allow: {unsignedImages: false}}\n", dir, pub))
 	says := checks(t, file)
 	says(`warning  policy.imageKeys "registry.example": cannot read keys: open ` + pub)
-	key := must(cosigned.NewKey("ed25519"))(t)
-	private := must(key.Private())(t)
+	key := expect.Value(cosigned.NewKey("ed25519"))(t)
+	private := expect.Value(key.Private())(t)
 	write(t, pub, string(private))
 	says(`warning  policy.imageKeys "registry.example": cannot read keys: ` + pub + ": it holds a private key")
-	public := must(key.Public())(t)
+	public := expect.Value(key.Public())(t)
 	write(t, pub, string(public))
 	says(`ok       policy.imageKeys "registry.example": 1 keys are valid`)
 
@@ -633,7 +633,7 @@ func TestCheckWithoutRoot(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, to be another user")
 	}
-	dir := must(os.MkdirTemp("/tmp", "cli-"))(t)
+	dir := expect.Value(os.MkdirTemp("/tmp", "cli-"))(t)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	file := write(t, filepath.Join(dir, "config.yaml"), fmt.Sprintf("state: {dir: %[1]s/state, run: %[1]s}\n", dir))
 	check(t, errors.Join(os.Chmod(dir, 0o755), os.Chmod(file, 0o644)))

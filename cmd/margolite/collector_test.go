@@ -6,12 +6,13 @@ import (
 	"testing"
 
 	"github.com/margolite/margolite/cmd/margolite/config"
+	"github.com/margolite/margolite/test/expect"
 )
 
 func TestCheckLooksForACollector(t *testing.T) {
-	l := must(net.Listen("tcp", "127.0.0.1:0"))(t)
+	l := expect.Value(net.Listen("tcp", "127.0.0.1:0"))(t)
 	t.Cleanup(func() { _ = l.Close() })
-	closed := must(net.Listen("tcp", "127.0.0.1:0"))(t)
+	closed := expect.Value(net.Listen("tcp", "127.0.0.1:0"))(t)
 	nobody := closed.Addr().String()
 	check(t, closed.Close())
 	there := l.Addr().String()

@@ -24,7 +24,7 @@ func TestID02CSRKeepsTheKeyOnTheDevice(t *testing.T) {
 		if block == nil {
 			t.Fatalf("no request: %q", text)
 		}
-		request := must(x509.ParseCertificateRequest(block.Bytes))(t)
+		request := expect.Value(x509.ParseCertificateRequest(block.Bytes))(t)
 		return request
 	}
 
@@ -36,10 +36,10 @@ func TestID02CSRKeepsTheKeyOnTheDevice(t *testing.T) {
 		if request := parse(t, got.out); len(request.URIs) != 1 || request.URIs[0].String() != id {
 			t.Errorf("the request is for %v", request.URIs)
 		}
-		expect.Equal(t, must(os.Stat(key))(t).Mode().Perm(), 0o600, "the key")
+		expect.Equal(t, expect.Value(os.Stat(key))(t).Mode().Perm(), 0o600, "the key")
 	})
 	t.Run("a common name for the revisions before", func(t *testing.T) {
-		before := must(os.ReadFile(key))(t)
+		before := expect.Value(os.ReadFile(key))(t)
 		file := filepath.Join(dir, "request.pem")
 		for range 2 {
 			got := call(t, "csr", "--name", "gw-07", "--key", key, "-o", file)
@@ -47,11 +47,11 @@ func TestID02CSRKeepsTheKeyOnTheDevice(t *testing.T) {
 				t.Fatalf("code %d, stdout %q, stderr %q", got.code, got.out, got.err)
 			}
 		}
-		text := must(os.ReadFile(file))(t)
+		text := expect.Value(os.ReadFile(file))(t)
 		if request := parse(t, string(text)); request.Subject.CommonName != "gw-07" || len(request.URIs) != 0 {
 			t.Errorf("the request is for %s, %v", request.Subject, request.URIs)
 		}
-		expect.Equal(t, string(must(os.ReadFile(key))(t)), string(before), "the key is another")
+		expect.Equal(t, string(expect.Value(os.ReadFile(key))(t)), string(before), "the key is another")
 	})
 	t.Run("ID-25 the key is not overwritten", func(t *testing.T) {
 		before, _ := os.ReadFile(key)

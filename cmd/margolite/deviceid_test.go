@@ -28,8 +28,8 @@ func TestADeviceWithoutAnIdentityKeepsTheIDMadeForIt(t *testing.T) {
 		t.Fatalf("made is %q, %v", device.ID, err)
 	}
 	machine = capability.Identity{SerialNumber: "4711", MachineID: "0123456789abcdef0123456789abcdef"} // after its first start
-	expect.Equal(t, must(is())(t), device.ID, "it becomes")
-	expect.Equal(t, must(identified(cfg, device, nil))(t).ID, device.ID, "at the next start it becomes")
+	expect.Equal(t, expect.Value(is())(t), device.ID, "it becomes")
+	expect.Equal(t, expect.Value(identified(cfg, device, nil))(t).ID, device.ID, "at the next start it becomes")
 	for _, content := range []string{"", "a b", "../x\n\x00"} {
 		check(t, os.WriteFile(madeDeviceID("/", cfg), []byte(content), 0o600))
 		if id, err := is(); err == nil || errors.Is(err, errNoIdentity) {
@@ -37,5 +37,5 @@ func TestADeviceWithoutAnIdentityKeepsTheIDMadeForIt(t *testing.T) {
 		}
 	}
 	cfg.Device.ID = "edge-01"
-	expect.Equal(t, must(is())(t), "edge-01", "with one in the configuration it")
+	expect.Equal(t, expect.Value(is())(t), "edge-01", "with one in the configuration it")
 }

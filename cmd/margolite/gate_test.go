@@ -22,7 +22,7 @@ import (
 // path does not exist yet. A path that the site has opened is not followed: who
 // may write there could make it lead to anything.
 func TestRulesForMountsFollowLinks(t *testing.T) {
-	root := must(filepath.EvalSymlinks(t.TempDir()))(t)
+	root := expect.Value(filepath.EvalSymlinks(t.TempDir()))(t)
 	in := func(name string) string { return filepath.Join(root, name) }
 	for _, name := range []string{"usr/bin", "data", "etc"} {
 		check(t, os.MkdirAll(in(name), 0o755))
@@ -87,7 +87,7 @@ func TestCheckSaysWhenNobodyCouldApprove(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "config.yaml")
 			write(t, file, c.file)
-			cfg := must(config.Load(file))(t)
+			cfg := expect.Value(config.Load(file))(t)
 			got := ""
 			var all findings
 			all.group(cfg)

@@ -16,7 +16,7 @@ func imagePrograms(t *testing.T, text string) map[string]*os.File {
 	for _, name := range hostPrograms {
 		path := filepath.Join(dir, name)
 		check(t, os.WriteFile(path, []byte(name+text), 0o600))
-		file := must(os.Open(path))(t)
+		file := expect.Value(os.Open(path))(t)
 		t.Cleanup(func() { _ = file.Close() })
 		programs[name] = file
 	}
@@ -35,16 +35,16 @@ func TestTheHostGetsTheProgramsOfTheImage(t *testing.T) {
 			if err != nil || string(got) != name+text {
 				t.Fatalf("%s is not the image's: %d bytes, %v", name, len(got), err)
 			}
-			expect.Equal(t, must(os.Stat(path))(t).Mode(), 0o755, "%s", name)
+			expect.Equal(t, expect.Value(os.Stat(path))(t).Mode(), 0o755, "%s", name)
 		}
 	}
 	// Longer than what is compared at once; the last byte alone tells versions apart.
 	long := strings.Repeat("x", 128<<10)
 	install(long + "1")
 
-	running := must(os.Open(filepath.Join(dir, "margolite")))(t)
+	running := expect.Value(os.Open(filepath.Join(dir, "margolite")))(t)
 	defer running.Close()
-	before := must(running.Stat())(t)
+	before := expect.Value(running.Stat())(t)
 	install(long + "1")
 	if now, err := os.Stat(running.Name()); err != nil || !os.SameFile(before, now) {
 		t.Errorf("the same program was written again: %v", err)

@@ -31,9 +31,9 @@ func TestST11TheReasonIsToldWhereTheRevisionWantsIt(t *testing.T) {
 func TestTheStoreHasRoomForTheLargestBundle(t *testing.T) {
 	cfg := config.Default()
 	cfg.State.Dir = t.TempDir()
-	s := must(openStore(t.Context(), cfg, 8))(t)
+	s := expect.Value(openStore(t.Context(), cfg, 8))(t)
 	defer s.Close()
-	w := must(s.Incoming().Append(digest.FromString("a bundle")))(t)
+	w := expect.Value(s.Incoming().Append(digest.FromString("a bundle")))(t)
 	defer w.Close()
 	expect.OK(t, expect.ErrorOf(w.Write(make([]byte, 8))))
 	expect.Error(t, expect.ErrorOf(w.Write([]byte{0})), store.ErrNoRoom, "one byte more")

@@ -15,7 +15,7 @@ import (
 // asked serves metrics on a port of the loopback and returns its address.
 func asked(t *testing.T, answer func(context.Context) ([]byte, error)) string {
 	t.Helper()
-	l := must(net.Listen("tcp", "127.0.0.1:0"))(t)
+	l := expect.Value(net.Listen("tcp", "127.0.0.1:0"))(t)
 	s := &scrapes{metrics: answer, logger: slog.New(slog.DiscardHandler)}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
@@ -46,8 +46,8 @@ func TestMetricsAreServedAndNothingElse(t *testing.T) {
 		{"GET", "/v1/status", http.StatusNotFound, ""},
 		{"GET", "/debug/pprof/", http.StatusNotFound, ""},
 	} {
-		req := must(http.NewRequestWithContext(t.Context(), c.method, "http://"+address+c.path, nil))(t)
-		res := must(http.DefaultClient.Do(req))(t)
+		req := expect.Value(http.NewRequestWithContext(t.Context(), c.method, "http://"+address+c.path, nil))(t)
+		res := expect.Value(http.DefaultClient.Do(req))(t)
 		body, err := io.ReadAll(res.Body)
 		res.Body.Close()
 		if err != nil || res.StatusCode != c.code || c.body != "" && string(body) != c.body {
@@ -63,15 +63,15 @@ func TestSilentCallersOfMetricsAreFew(t *testing.T) {
 	address := asked(t, func(context.Context) ([]byte, error) { return []byte("up 1\n"), nil })
 	var silent []net.Conn
 	for range maxScrapers {
-		conn := must(net.Dial("tcp", address))(t)
+		conn := expect.Value(net.Dial("tcp", address))(t)
 		defer conn.Close()
 		silent = append(silent, conn)
 	}
-	conn := must(net.Dial("tcp", address))(t)
+	conn := expect.Value(net.Dial("tcp", address))(t)
 	defer conn.Close()
-	must(io.WriteString(conn, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"))(t)
+	expect.Value(io.WriteString(conn, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"))(t)
 	silent[0].Close()
-	res := must(http.ReadResponse(bufio.NewReader(conn), nil))(t)
+	res := expect.Value(http.ReadResponse(bufio.NewReader(conn), nil))(t)
 	defer res.Body.Close()
-	expect.Equal(t, string(must(io.ReadAll(res.Body))(t)), "up 1\n", "answer")
+	expect.Equal(t, string(expect.Value(io.ReadAll(res.Body))(t)), "up 1\n", "answer")
 }

@@ -8,13 +8,15 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/margolite/margolite/test/expect"
 )
 
 func TestStartsOfADayAreCounted(t *testing.T) {
 	dir := t.TempDir()
 	noted := func() int {
 		t.Helper()
-		n := must(noteStart(dir))(t)
+		n := expect.Value(noteStart(dir))(t)
 		return n
 	}
 	for n := 1; n <= 3; n++ {
@@ -30,7 +32,7 @@ func TestStartsOfADayAreCounted(t *testing.T) {
 		"a time that is still to come": {"2147483647\n", 1},
 		"more than are kept":           {strings.Repeat("PAST\n", 2*maxStarts), maxStarts},
 	} {
-		now := must(os.ReadFile(filepath.Join(dir, "starts")))(t)
+		now := expect.Value(os.ReadFile(filepath.Join(dir, "starts")))(t)
 		past, _, _ := strings.Cut(string(now), "\n")
 		check(t, os.WriteFile(filepath.Join(dir, "starts"), []byte(strings.ReplaceAll(c.lines, "PAST", past)), 0o600))
 		if got := noted(); got != c.want {
@@ -43,7 +45,7 @@ func TestStartsOfADayAreCounted(t *testing.T) {
 func TestACrashIsKnownToTheNextProcess(t *testing.T) {
 	const variable = "MARGOLITE_TEST_CRASH"
 	if dir := os.Getenv(variable); dir != "" {
-		must(keepCrash(dir))(t)
+		expect.Value(keepCrash(dir))(t)
 		go func() { panic(errors.New("no loop is left")) }()
 		select {} // it ends with that
 	}
@@ -54,7 +56,7 @@ func TestACrashIsKnownToTheNextProcess(t *testing.T) {
 	if err == nil || !bytes.Contains(out, []byte("no loop is left")) {
 		t.Fatalf("the process ended with %v and said\n%s", err, out)
 	}
-	former := must(keepCrash(dir))(t)
+	former := expect.Value(keepCrash(dir))(t)
 	if former == nil || !strings.Contains(former.Text, "no loop is left") {
 		t.Errorf("the former process ended with %+v", former)
 	}

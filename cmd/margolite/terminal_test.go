@@ -51,7 +51,7 @@ func onTerminal(t *testing.T, size control.Size, args ...string) *pty {
 		}
 		return unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0)
 	})
-	p.slave = must(os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|syscall.O_NOCTTY, 0))(t)
+	p.slave = expect.Value(os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|syscall.O_NOCTTY, 0))(t)
 	t.Cleanup(func() { p.slave.Close() })
 	p.resize(size)
 	p.before = p.mode()
@@ -80,7 +80,7 @@ func onTerminal(t *testing.T, size control.Size, args ...string) *pty {
 
 func (p *pty) control(do func(fd int) error) {
 	p.t.Helper()
-	raw := must(p.master.SyscallConn())(p.t)
+	raw := expect.Value(p.master.SyscallConn())(p.t)
 	var doErr error
 	check(p.t, errors.Join(raw.Control(func(fd uintptr) { doErr = do(int(fd)) }), doErr))
 }
@@ -94,13 +94,13 @@ func (p *pty) resize(size control.Size) {
 
 func (p *pty) mode() unix.Termios {
 	p.t.Helper()
-	mode := must(unix.IoctlGetTermios(int(p.slave.Fd()), unix.TCGETS))(p.t)
+	mode := expect.Value(unix.IoctlGetTermios(int(p.slave.Fd()), unix.TCGETS))(p.t)
 	return *mode
 }
 
 func (p *pty) typed(keys string) {
 	p.t.Helper()
-	must(io.WriteString(p.master, keys))(p.t)
+	expect.Value(io.WriteString(p.master, keys))(p.t)
 }
 
 // await waits until text is on the terminal.

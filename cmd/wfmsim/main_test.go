@@ -99,7 +99,7 @@ func (s server) do(t *testing.T, args ...string) string {
 // device asks the WFM as the device does whose files serve has written.
 func device(t *testing.T, dir, method, url string, body string) (int, []byte) {
 	t.Helper()
-	id := must(identity.Load(identity.Options{
+	id := expect.Value(identity.Load(identity.Options{
 		Certificate: filepath.Join(dir, "device.pem"), Key: filepath.Join(dir, "device.key"),
 		TrustBundle: filepath.Join(dir, "trust-bundle.json"),
 	}))(t)
@@ -109,14 +109,14 @@ func device(t *testing.T, dir, method, url string, body string) (int, []byte) {
 // ask sends a request that prepare has completed.
 func ask(t *testing.T, config *tls.Config, method, url, body string, prepare func(*http.Request) error) (int, []byte) {
 	t.Helper()
-	request := must(http.NewRequest(method, url, strings.NewReader(body)))(t)
+	request := expect.Value(http.NewRequest(method, url, strings.NewReader(body)))(t)
 	request.Header.Set("Content-Type", "application/json")
 	check(t, prepare(request))
 	transport := &http.Transport{TLSClientConfig: config}
 	defer transport.CloseIdleConnections()
-	answer := must((&http.Client{Transport: transport}).Do(request))(t)
+	answer := expect.Value((&http.Client{Transport: transport}).Do(request))(t)
 	defer answer.Body.Close()
-	text := must(io.ReadAll(answer.Body))(t)
+	text := expect.Value(io.ReadAll(answer.Body))(t)
 	return answer.StatusCode, text
 }
 
@@ -124,7 +124,7 @@ func TestAFirstTrial(t *testing.T) {
 	dir := t.TempDir()
 	s := serve(t, dir)
 
-	config := must(os.ReadFile(filepath.Join(dir, "margolite.yaml")))(t)
+	config := expect.Value(os.ReadFile(filepath.Join(dir, "margolite.yaml")))(t)
 	for _, line := range []string{"url: " + s.wfm, filepath.Join(dir, "device.key"), "plainHTTP: true", "id: device-01"} {
 		if !bytes.Contains(config, []byte(line)) {
 			t.Errorf("no %s in\n%s", line, config)
@@ -212,11 +212,11 @@ func TestFaultsAreInjectedAndCleared(t *testing.T) {
 // it sends with its key.
 func ordinary(t *testing.T, dir, method, url, body, authorization string) (int, []byte) {
 	t.Helper()
-	root := must(os.ReadFile(filepath.Join(dir, "ca.pem")))(t)
+	root := expect.Value(os.ReadFile(filepath.Join(dir, "ca.pem")))(t)
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(root)
-	pair := must(tls.LoadX509KeyPair(filepath.Join(dir, "device.pem"), filepath.Join(dir, "device.key")))(t)
-	signer := must(identity.NewSigner(pair.PrivateKey.(crypto.Signer), nil))(t)
+	pair := expect.Value(tls.LoadX509KeyPair(filepath.Join(dir, "device.pem"), filepath.Join(dir, "device.key")))(t)
+	signer := expect.Value(identity.NewSigner(pair.PrivateKey.(crypto.Signer), nil))(t)
 	return ask(t, &tls.Config{RootCAs: roots}, method, url, body, func(request *http.Request) error {
 		if authorization != "" {
 			request.Header.Set("Authorization", authorization)
@@ -232,7 +232,7 @@ func TestEarlierRevisionsAreServed(t *testing.T) {
 	if status, body := ordinary(t, dir, http.MethodGet, manifest, "", ""); status != http.StatusOK {
 		t.Errorf("got %d %s", status, body)
 	}
-	config := must(os.ReadFile(filepath.Join(dir, "margolite.yaml")))(t)
+	config := expect.Value(os.ReadFile(filepath.Join(dir, "margolite.yaml")))(t)
 	for _, line := range []string{"revision: 1.0.0-rc.2", "ca: " + filepath.Join(dir, "ca.pem"), "discovery: " + s.mis} {
 		if !bytes.Contains(config, []byte(line)) {
 			t.Errorf("no %s in\n%s", line, config)
@@ -259,7 +259,7 @@ func TestEarlierRevisionsAreServed(t *testing.T) {
 func TestClientsAreApproved(t *testing.T) {
 	dir := t.TempDir()
 	s := serve(t, dir, "--revision", "1.0.0-rc.1", "--approval")
-	certificate := must(os.ReadFile(filepath.Join(dir, "device.pem")))(t)
+	certificate := expect.Value(os.ReadFile(filepath.Join(dir, "device.pem")))(t)
 	body := `{"apiVersion":"a","kind":"OnboardingRequest","certificate":"` + base64.StdEncoding.EncodeToString(certificate) + `"}`
 	if status, said := ordinary(t, dir, http.MethodPost, s.wfm+"/api/v1/onboarding", body, ""); status != http.StatusForbidden {
 		t.Errorf("got %d %s", status, said)
@@ -342,12 +342,3 @@ func TestWrongUseIsExplained(t *testing.T) {
 }
 
 var check = expect.Check
-
-// must is a value of a call that does not fail.
-func must[T any](v T, err error) func(testing.TB) T {
-	return func(t testing.TB) T {
-		t.Helper()
-		check(t, err)
-		return v
-	}
-}

@@ -195,7 +195,7 @@ func TestCDIDeviceInAContainer(t *testing.T) {
 	if err != nil {
 		t.Skip("needs runc and busybox:", err)
 	}
-	program := must(os.ReadFile(busybox))(t)
+	program := expect.Value(os.ReadFile(busybox))(t)
 	dir := t.TempDir()
 	root, mark, library := filepath.Join(dir, "rootfs"), filepath.Join(dir, "hook-ran"), filepath.Join(dir, "library")
 	for _, below := range []string{"bin", "dev", "etc", "proc", "sys", "tmp"} {
@@ -216,7 +216,7 @@ devices:
 	const command = "b=/bin/busybox; echo $SENSOR; $b head -c 2 /dev/sensor | $b wc -c; $b cat /lib/sensor.so; $b id -G; $b stat -c %u:%g /dev/sensor"
 	config := Config{Service: &compose.Service{Command: []string{"/bin/busybox", "sh", "-c", command}}}
 	config.Labels.Sandbox.Hostname = "web"
-	spec := must(newSpec(config, DetectHost(t.Context(), "runc"), placing{paths: &paths{}, user: specs.User{UID: 1000, GID: 1000}, cgroup: path.Join(group, "cdi")}))(t)
+	spec := expect.Value(newSpec(config, DetectHost(t.Context(), "runc"), placing{paths: &paths{}, user: specs.User{UID: 1000, GID: 1000}, cgroup: path.Join(group, "cdi")}))(t)
 	check(t, addCDI(spec, []string{"vendor.example/sensor=zero"}, dirs))
 	spec.Root.Path = root
 	text, err := json.Marshal(spec)
@@ -241,12 +241,3 @@ devices:
 }
 
 var check = expect.Check
-
-// must is a value of a call that does not fail.
-func must[T any](v T, err error) func(testing.TB) T {
-	return func(t testing.TB) T {
-		t.Helper()
-		check(t, err)
-		return v
-	}
-}

@@ -81,20 +81,20 @@ func (d *device) ctx() context.Context {
 // load brings an image to the device, and returns its chain id.
 func (d *device) load(image *ociimage.Artifact) string {
 	d.Helper()
-	archive := must(ociimage.Layout(map[string]*ociimage.Artifact{"example.org/busybox:latest": image}))(d)
+	archive := expect.Value(ociimage.Layout(map[string]*ociimage.Artifact{"example.org/busybox:latest": image}))(d)
 	ctx := d.ctx()
 	client := containerdtest.Official(d, d.client)
-	found := must(client.Import(ctx, bytes.NewReader(archive)))(d)
+	found := expect.Value(client.Import(ctx, bytes.NewReader(archive)))(d)
 	loaded := official.NewImage(client, found[0])
 	check(d, loaded.Unpack(ctx, defaults.DefaultSnapshotter))
-	layers := must(loaded.RootFS(ctx))(d)
+	layers := expect.Value(loaded.RootFS(ctx))(d)
 	return identity.ChainID(layers).String()
 }
 
 // restart is what a restart of the agent is for this room.
 func (d *device) restart() {
 	d.Helper()
-	d.Containers = must(container.New(container.Options{
+	d.Containers = expect.Value(container.New(container.Options{
 		Client:      d.client,
 		Namespace:   containerdtest.Namespace,
 		Snapshotter: func(context.Context) (string, error) { return defaults.DefaultSnapshotter, nil },
@@ -129,7 +129,7 @@ func (d *device) config(service, command string) container.Config {
 
 func (d *device) create(c container.Config) string {
 	d.Helper()
-	id := must(d.tryCreate(c))(d)
+	id := expect.Value(d.tryCreate(c))(d)
 	return id
 }
 
@@ -180,7 +180,7 @@ func (d *device) trySh(id, command string) (string, int, error) {
 
 func (d *device) find(id string) container.Container {
 	d.Helper()
-	all := must(d.List(d.ctx()))(d)
+	all := expect.Value(d.List(d.ctx()))(d)
 	for _, c := range all {
 		if c.ID == id {
 			return c
@@ -209,7 +209,7 @@ func (d *device) expectNothingLeft() {
 			if dir == d.state && strings.HasPrefix(pattern, "volumes") {
 				continue
 			}
-			left := must(filepath.Glob(filepath.Join(dir, pattern)))(d)
+			left := expect.Value(filepath.Glob(filepath.Join(dir, pattern)))(d)
 			if len(left) > 0 {
 				d.Errorf("left: %q", left)
 			}

@@ -28,7 +28,7 @@ func completed(t *testing.T, s compose.Service, u specs.User) (*specs.Spec, erro
 func TestDevices(t *testing.T) {
 	link := filepath.Join(t.TempDir(), "by-id")
 	check(t, os.Symlink("/dev/zero", link))
-	spec := must(completed(t, compose.Service{
+	spec := expect.Value(completed(t, compose.Service{
 		Devices: []compose.Device{
 			{Path: "/dev/null", Target: "/dev/nothing", Permissions: "r"},
 			{Path: link, Target: "/dev/sensor", Permissions: "rw"},
@@ -83,7 +83,7 @@ func TestDeviceDirectories(t *testing.T) {
 		}
 	}
 	check(t, os.WriteFile(filepath.Join(dir, "file"), nil, 0o600))
-	spec := must(completed(t, compose.Service{Devices: []compose.Device{{Path: dir, Target: "/dev/all", Permissions: "rw"}}}, specs.User{}))(t)
+	spec := expect.Value(completed(t, compose.Service{Devices: []compose.Device{{Path: dir, Target: "/dev/all", Permissions: "rw"}}}, specs.User{}))(t)
 	var got []string
 	for _, d := range spec.Linux.Devices {
 		got = append(got, d.Path)
@@ -111,7 +111,7 @@ func TestDevicesThatMakeNoSense(t *testing.T) {
 }
 
 func TestPrivilegedHaveAllDevices(t *testing.T) {
-	spec := must(completed(t, compose.Service{Privileged: true, Devices: []compose.Device{{Path: "/dev/null", Target: "/dev/extra"}}}, specs.User{}))(t)
+	spec := expect.Value(completed(t, compose.Service{Privileged: true, Devices: []compose.Device{{Path: "/dev/null", Target: "/dev/extra"}}}, specs.User{}))(t)
 	var paths []string
 	for _, d := range spec.Linux.Devices {
 		paths = append(paths, d.Path)

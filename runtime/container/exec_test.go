@@ -57,7 +57,7 @@ func TestExec(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				var out, errOut bytes.Buffer
 				test.exec.Stdout, test.exec.Stderr = &out, &errOut
-				code := must(d.Exec(d.ctx(), id, test.exec))(t)
+				code := expect.Value(d.Exec(d.ctx(), id, test.exec))(t)
 				if code != test.code || out.String() != test.out || errOut.String() != test.errOut {
 					t.Errorf("code %d, output %.80q (%d), errors %.80q (%d)", code, out.String(), out.Len(), errOut.String(), errOut.Len())
 				}
@@ -66,8 +66,8 @@ func TestExec(t *testing.T) {
 		t.Run("every capability", func(t *testing.T) {
 			var out bytes.Buffer
 			e := container.Exec{Args: []string{"sh", "-c", "grep CapEff /proc/self/status"}, User: "root", Privileged: true, Stdout: &out}
-			must(d.Exec(d.ctx(), id, e))(t)
-			host := must(os.ReadFile("/proc/self/status"))(t)
+			expect.Value(d.Exec(d.ctx(), id, e))(t)
+			host := expect.Value(os.ReadFile("/proc/self/status"))(t)
 			if !strings.Contains(string(host), strings.TrimSpace(out.String())+"\n") {
 				t.Errorf("got %q, want what the device has", out.String())
 			}
@@ -125,7 +125,7 @@ func TestExecOnTerminal(t *testing.T) {
 			_, err := d.Exec(d.ctx(), id, container.Exec{Args: []string{"sh"}, TTY: true, Stdin: in, Stdout: out, Resize: resize})
 			ended <- errors.Join(err, out.Close())
 		}()
-		expect := func(want string) {
+		shows := func(want string) {
 			t.Helper()
 			var seen strings.Builder
 			block := make([]byte, 256)
@@ -139,15 +139,15 @@ func TestExecOnTerminal(t *testing.T) {
 		}
 		press := func(s string) {
 			t.Helper()
-			must(io.WriteString(keys, s))(t)
+			expect.Value(io.WriteString(keys, s))(t)
 		}
 		press("test -t 0 && echo on a $TERM\n")
-		expect("on a xterm\r\n")
+		shows("on a xterm\r\n")
 		resize <- container.Size{Columns: 123, Rows: 45}
 		press("while :; do set -- $(stty size 2>/dev/null || busybox stty size); test \"$1\" = 45 && break; done; echo $1 by $2\n")
-		expect("45 by 123\r\n")
+		shows("45 by 123\r\n")
 		press("exit 3\n")
-		must(io.Copy(io.Discard, screen))(t)
+		expect.Value(io.Copy(io.Discard, screen))(t)
 		check(t, <-ended)
 	})
 }
@@ -214,7 +214,7 @@ func TestACommandWhoseAgentWasKilledWhenItStarted(t *testing.T) {
 		check(t, os.MkdirAll(dir, 0o700))
 		check(t, syscall.Mkfifo(e.Stdout, 0o600))
 		tasks := d.client.TaskService()
-		must(tasks.Exec(d.ctx(), e))(t)
+		expect.Value(tasks.Exec(d.ctx(), e))(t)
 		var starting sync.WaitGroup
 		defer starting.Wait()
 		starting.Go(func() { _, _ = tasks.Start(d.ctx(), &tasksapi.StartRequest{ContainerID: id, ExecID: e.ExecID}) })
@@ -266,7 +266,7 @@ func TestPreStopHooks(t *testing.T) {
 	d.eventually("it runs", func() bool { text, _ := os.ReadFile(order); return string(text) == "ready\n" })
 	check(t, os.Chmod(order, 0o666))
 	d.stop(id)
-	expect.Equal(t, string(must(os.ReadFile(order))(t)), "ready\nhook\n12\nsignal\n", "order")
+	expect.Equal(t, string(expect.Value(os.ReadFile(order))(t)), "ready\nhook\n12\nsignal\n", "order")
 }
 
 // A container that does not obey the signal to stop is killed after its grace time: ten seconds, unless it says another.
@@ -284,7 +284,7 @@ func TestContainersThatDoNotObeyAreKilled(t *testing.T) {
 	order := filepath.Join(d.VolumeDir("shop", "data"), "order")
 	d.eventually("it runs", func() bool { text, _ := os.ReadFile(order); return string(text) == "ready\n" })
 	d.stop(id)
-	expect.Equal(t, string(must(os.ReadFile(order))(t)), "ready\nasked\n", "order")
+	expect.Equal(t, string(expect.Value(os.ReadFile(order))(t)), "ready\nasked\n", "order")
 	if state := d.find(id).State; state == container.Running {
 		t.Errorf("it is %s", state)
 	}

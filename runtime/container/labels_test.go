@@ -71,7 +71,7 @@ func fullLabels() container.Labels {
 // record is what containerd keeps of the details, as bytes.
 func record(t testing.TB, l container.Labels) []byte {
 	t.Helper()
-	text := must(json.Marshal(l.Details))(t)
+	text := expect.Value(json.Marshal(l.Details))(t)
 	return text
 }
 
@@ -88,7 +88,7 @@ func TestLabelsSurviveContainerd(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			want := fullLabels()
 			change(&want)
-			encoded := must(want.Encode(map[string]string{"traefik.enable": "true"}, map[string]string{"nerdctl/namespace": "margo"}))(t)
+			encoded := expect.Value(want.Encode(map[string]string{"traefik.enable": "true"}, map[string]string{"nerdctl/namespace": "margo"}))(t)
 			details := record(t, want)
 			newer := append([]byte(`{"invented":{"later":[1]},`), details[1:]...)
 			for version, details := range map[string][]byte{"ours": details, "a newer one": newer} {
@@ -103,7 +103,7 @@ func TestLabelsSurviveContainerd(t *testing.T) {
 
 func TestLabelsAreReadByKnownTools(t *testing.T) {
 	l := fullLabels()
-	encoded := must(l.Encode(nil, map[string]string{"nerdctl/namespace": "margo"}))(t)
+	encoded := expect.Value(l.Encode(nil, map[string]string{"nerdctl/namespace": "margo"}))(t)
 	for key, want := range map[string]string{
 		"com.docker.compose.project":          "shop",
 		"com.docker.compose.service":          "web",
@@ -123,7 +123,7 @@ func TestLabelsAreReadByKnownTools(t *testing.T) {
 	}
 
 	l.Name, l.Sandbox.Attached = "shop", nil
-	encoded = must(l.Encode(nil, nil))(t)
+	encoded = expect.Value(l.Encode(nil, nil))(t)
 	if encoded["nerdctl/name"] != "shop" || encoded["nerdctl/networks"] != `["none"]` {
 		t.Errorf("name %q, networks %s", encoded["nerdctl/name"], encoded["nerdctl/networks"])
 	}
@@ -135,7 +135,7 @@ func TestALabelBeyondTheLimitIsRefused(t *testing.T) {
 }
 
 func TestDecodeRefusesWhatItCannotTrust(t *testing.T) {
-	good := must(fullLabels().Encode(nil, nil))(t)
+	good := expect.Value(fullLabels().Encode(nil, nil))(t)
 	tests := map[string]struct {
 		label, value string
 		details      string // instead of the good ones
@@ -188,7 +188,7 @@ func TestDecodeRefusesWhatItCannotTrust(t *testing.T) {
 }
 
 func FuzzDecode(f *testing.F) {
-	good := must(fullLabels().Encode(nil, nil))(f)
+	good := expect.Value(fullLabels().Encode(nil, nil))(f)
 	f.Add("web", good["margolite/depends-on"], record(f, fullLabels()))
 	f.Add("../web", `[{"service":"a"}]`, []byte(`{"restart":{"policy":"no"}}`))
 	f.Add("web", "", []byte(`{"restart":{"policy":"no"},"volumes":[{"name":"a~b"}],"subpaths":[{"volume":7,"path":"/"}]}`))

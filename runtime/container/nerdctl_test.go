@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/margolite/margolite/runtime/network"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // TestNerdctlFindsItsFiles looks where nerdctl 2.1 does, below --data-root.
@@ -15,7 +16,7 @@ func TestNerdctlFindsItsFiles(t *testing.T) {
 	c := d.config("web", "echo hello; sleep 1000")
 	c.Labels.Ports = []network.Port{{Protocol: "tcp", HostPort: 8080, ContainerPort: 80}}
 	id := d.up(c)
-	record := must(d.client.ContainerService().Get(d.ctx(), id))(t)
+	record := expect.Value(d.client.ContainerService().Get(d.ctx(), id))(t)
 	dir := record.Labels["nerdctl/state-dir"]
 	if matched, err := filepath.Match(filepath.Join(d.run, "nerdctl/????????/containers", record.Labels["nerdctl/namespace"], id), dir); !matched || err != nil {
 		t.Fatalf("state directory %s, %v", dir, err)
@@ -29,7 +30,7 @@ func TestNerdctlFindsItsFiles(t *testing.T) {
 		PortMappings []struct{ HostPort, ContainerPort int }
 	}
 	for name, into := range map[string]any{"log-config.json": &log, "network-config.json": &ports} {
-		text := must(os.ReadFile(filepath.Join(dir, name)))(t)
+		text := expect.Value(os.ReadFile(filepath.Join(dir, name)))(t)
 		check(t, json.Unmarshal(text, into))
 	}
 	if log.Driver != "json-file" || len(ports.PortMappings) != 1 || ports.PortMappings[0].HostPort != 8080 {

@@ -32,8 +32,8 @@ func FuzzFieldsOfAProcess(f *testing.F) {
 
 // A process in a container may call itself a shim, but is not taken for one.
 func TestAProcessOfAContainerIsNoShim(t *testing.T) {
-	sleep := must(exec.LookPath("sleep"))(t)
-	text := must(os.ReadFile(sleep))(t)
+	sleep := expect.Value(exec.LookPath("sleep"))(t)
+	text := expect.Value(os.ReadFile(sleep))(t)
 	program := filepath.Join(t.TempDir(), shimProcess) // which is what the kernel calls it
 	check(t, os.WriteFile(program, text, 0o755))
 	for name, flags := range map[string]uintptr{"a shim": 0, "a process of a container": syscall.CLONE_NEWPID} {

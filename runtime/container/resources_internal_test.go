@@ -49,8 +49,8 @@ func TestLimits(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			warned := ""
-			r := must(resources(&compose.Service{Resources: test.ask}, able, func(w string) { warned += w }))(t)
-			text := must(json.Marshal(r))(t)
+			r := expect.Value(resources(&compose.Service{Resources: test.ask}, able, func(w string) { warned += w }))(t)
+			text := expect.Value(json.Marshal(r))(t)
 			if string(text) != test.want || warned != "" {
 				t.Errorf("got %s, warning %q, want %s", text, warned, test.want)
 			}
@@ -120,7 +120,7 @@ func TestUlimits(t *testing.T) {
 	ask := func(u ...compose.Ulimit) ([]specs.POSIXRlimit, error) {
 		return rlimits(&compose.Service{Ulimits: u}, able)
 	}
-	got := must(ask(compose.Ulimit{Name: "core", Soft: 0, Hard: -1}, compose.Ulimit{Name: "nofile", Soft: 10, Hard: 20}))(t)
+	got := expect.Value(ask(compose.Ulimit{Name: "core", Soft: 0, Hard: -1}, compose.Ulimit{Name: "nofile", Soft: 10, Hard: 20}))(t)
 	want := []specs.POSIXRlimit{{Type: "RLIMIT_CORE", Soft: 0, Hard: 1<<64 - 1}, {Type: "RLIMIT_NOFILE", Soft: 10, Hard: 20}}
 	if len(got) != 2 || got[0] != want[0] || got[1] != want[1] {
 		t.Errorf("got %+v, want %+v", got, want)
@@ -192,7 +192,7 @@ func TestNamespaces(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			spec := must(build(t, test.service, shell, host, specs.User{}))(t)
+			spec := expect.Value(build(t, test.service, shell, host, specs.User{}))(t)
 			var kinds []string
 			for _, n := range spec.Linux.Namespaces {
 				kinds = append(kinds, string(n.Type))

@@ -51,7 +51,7 @@ func TestCapabilities(t *testing.T) {
 
 func TestPrivileged(t *testing.T) {
 	host := Host{Cgroups: CgroupsV2, Seccomp: true, AppArmor: true, Profile: DefaultProfile}
-	spec := must(build(t, compose.Service{Privileged: true}, shell, host, specs.User{}))(t)
+	spec := expect.Value(build(t, compose.Service{Privileged: true}, shell, host, specs.User{}))(t)
 	if spec.Linux.Seccomp != nil || spec.Process.ApparmorProfile != "unconfined" || spec.Linux.MaskedPaths != nil || spec.Linux.ReadonlyPaths != nil {
 		t.Error("the privileged are confined")
 	}
@@ -67,11 +67,11 @@ func TestPrivileged(t *testing.T) {
 	if err != nil || withProfile.Linux.Seccomp == nil {
 		t.Errorf("a profile that was asked for: %v", err)
 	}
-	usual := must(build(t, compose.Service{NoNewPrivileges: true}, shell, host, specs.User{}))(t)
+	usual := expect.Value(build(t, compose.Service{NoNewPrivileges: true}, shell, host, specs.User{}))(t)
 	if usual.Linux.Seccomp == nil || usual.Process.ApparmorProfile != DefaultProfile || usual.Linux.MaskedPaths == nil || !usual.Process.NoNewPrivileges {
 		t.Errorf("others are not confined: %+v", usual.Process)
 	}
-	open := must(build(t, compose.Service{UnmaskedPaths: true, AppArmor: "unconfined", Seccomp: compose.Seccomp{Unconfined: true}}, shell, host, specs.User{}))(t)
+	open := expect.Value(build(t, compose.Service{UnmaskedPaths: true, AppArmor: "unconfined", Seccomp: compose.Seccomp{Unconfined: true}}, shell, host, specs.User{}))(t)
 	if open.Linux.Seccomp != nil || open.Process.ApparmorProfile != "unconfined" || open.Linux.MaskedPaths != nil || open.Linux.ReadonlyPaths != nil {
 		t.Error("what was to be open is confined")
 	}
@@ -96,7 +96,7 @@ func TestAppArmorProfileIsLoaded(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "profiles")
 	check(t, os.WriteFile(file, []byte("docker-default (enforce)\nmy app (complain)\n"), 0o600))
 	for name, want := range map[string]bool{"docker-default": true, "my app": true, "docker": false, "my": false} {
-		expect.Equal(t, must(hasProfile(file, name))(t), want, "%s: got", name)
+		expect.Equal(t, expect.Value(hasProfile(file, name))(t), want, "%s: got", name)
 	}
 }
 
@@ -191,7 +191,7 @@ func TestSeccompProfile(t *testing.T) {
 		{nil, []string{"read", "write", "old", "clone"}},
 		{[]string{"CAP_SYS_ADMIN"}, []string{"read", "write", "old", "mount"}},
 	} {
-		got := must(seccompProfile([]byte(dockerProfile), process(test.capabilities...)))(t)
+		got := expect.Value(seccompProfile([]byte(dockerProfile), process(test.capabilities...)))(t)
 		var names []string
 		for _, s := range got.Syscalls {
 			names = append(names, s.Names...)
@@ -252,7 +252,7 @@ func TestDefaultSeccompProfile(t *testing.T) {
 	host := Host{Seccomp: true, Capabilities: cap.Known()}
 	allows := func(s compose.Service, call string) bool {
 		t.Helper()
-		spec := must(build(t, s, shell, host, specs.User{}))(t)
+		spec := expect.Value(build(t, s, shell, host, specs.User{}))(t)
 		f := spec.Linux.Seccomp
 		if f == nil || f.DefaultAction != specs.ActErrno {
 			t.Fatalf("the filter is %+v", f)

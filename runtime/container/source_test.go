@@ -86,7 +86,7 @@ func TestSourcesOfAKilledStart(t *testing.T) {
 	if out := d.sh(d.up(c), "cat /dir/below/file"); out != "below" {
 		t.Errorf("got %q", out)
 	}
-	expect.Equal(t, string(must(os.ReadFile(filepath.Join(below, "file")))(t)), "below", "the file below")
+	expect.Equal(t, string(expect.Value(os.ReadFile(filepath.Join(below, "file")))(t)), "below", "the file below")
 }
 
 func TestDevicesLeadWhereTheyLed(t *testing.T) {

@@ -64,7 +64,7 @@ func TestProcessArguments(t *testing.T) {
 func TestOBS06ProcessEnvironment(t *testing.T) {
 	image := shell
 	image.Env = []string{"PATH=/img", "A=image", "B=image", "=broken", "novalue"}
-	spec := must(build(t, compose.Service{Environment: map[string]string{"B": "service", "Z": "1", "C": ""}}, image, Host{}, specs.User{}))(t)
+	spec := expect.Value(build(t, compose.Service{Environment: map[string]string{"B": "service", "Z": "1", "C": ""}}, image, Host{}, specs.User{}))(t)
 	want := []string{"PATH=/img", "HOSTNAME=web", "A=image", "B=service", "C=", "Z=1"}
 	expect.Equal(t, spec.Process.Env, want, "environment")
 }
@@ -92,7 +92,7 @@ func TestWorkingDirectory(t *testing.T) {
 	} {
 		image := shell
 		image.WorkingDir = test.image
-		spec := must(build(t, compose.Service{WorkingDir: test.service}, image, Host{}, specs.User{}))(t)
+		spec := expect.Value(build(t, compose.Service{WorkingDir: test.service}, image, Host{}, specs.User{}))(t)
 		expect.Equal(t, spec.Process.Cwd, test.want, "service %q in image %q", test.service, test.image)
 	}
 }
@@ -106,7 +106,7 @@ func TestMounts(t *testing.T) {
 		},
 		Tmpfs: []compose.Tmpfs{{Target: "/dev/shm", Options: []string{"size=1m"}}, {Target: "/var", Options: []string{"exec"}}},
 	}
-	spec := must(build(t, service, shell, Host{Cgroups: CgroupsV1}, specs.User{}))(t)
+	spec := expect.Value(build(t, service, shell, Host{Cgroups: CgroupsV1}, specs.User{}))(t)
 	at := func(target string) (int, specs.Mount) {
 		var found []int
 		for i, m := range spec.Mounts {
@@ -158,12 +158,12 @@ func TestHostDecidesWhatTheKernelGives(t *testing.T) {
 	mounted := func(s *specs.Spec, target string) bool {
 		return slices.ContainsFunc(s.Mounts, func(m specs.Mount) bool { return m.Destination == target })
 	}
-	small := must(build(t, compose.Service{}, shell, Host{}, specs.User{}))(t)
+	small := expect.Value(build(t, compose.Service{}, shell, Host{}, specs.User{}))(t)
 	expect.Equal(t, *small.Process.OOMScoreAdj, 0, "it has an OOM score")
 	if mounted(small, "/dev/mqueue") || mounted(small, "/sys/fs/cgroup") || has(small, specs.CgroupNamespace) || small.Linux.Seccomp != nil || len(small.Linux.Sysctl) > 0 {
 		t.Error("a small kernel is asked for what it does not have")
 	}
-	full := must(build(t, compose.Service{}, shell, Host{
+	full := expect.Value(build(t, compose.Service{}, shell, Host{
 		Cgroups: CgroupsV2, CgroupNamespace: true, MessageQueues: true, UnprivilegedPorts: true, Seccomp: true, OpenFiles: 1 << 20,
 	}, specs.User{}))(t)
 	if !mounted(full, "/dev/mqueue") || !mounted(full, "/sys/fs/cgroup") || !has(full, specs.CgroupNamespace) || full.Linux.Seccomp == nil || len(full.Linux.Sysctl) == 0 {

@@ -316,7 +316,7 @@ func TestConfigsAndSecrets(t *testing.T) {
 			return err
 		})
 		check(t, err)
-		record := must(d.client.ContainerService().Get(d.ctx(), id))(t)
+		record := expect.Value(d.client.ContainerService().Get(d.ctx(), id))(t)
 		if text := fmt.Sprintf("%v %s", record.Labels, record.Spec.GetValue()); strings.Contains(text, "tellnobody") {
 			t.Error("the record has the secret")
 		}
@@ -344,7 +344,7 @@ func TestConfigsAndSecrets(t *testing.T) {
 func TestRootfsOfAPowerCut(t *testing.T) {
 	onEach(t, func(t *testing.T, d *device) {
 		id := d.create(d.config("web", ""))
-		mounts := must(d.client.SnapshotService("overlayfs").Mounts(d.ctx(), id))(t)
+		mounts := expect.Value(d.client.SnapshotService("overlayfs").Mounts(d.ctx(), id))(t)
 		lost := 0
 		for _, option := range mounts[0].Options {
 			if dir, ok := strings.CutPrefix(option, "upperdir="); ok {
@@ -386,7 +386,7 @@ func TestLeftoversOfAKilledAgentGo(t *testing.T) {
 	}
 	service := d.client.LeasesService()
 	for id, owner := range map[string]string{"own": d.state, "other": "/var/lib/other"} {
-		must(service.Create(d.ctx(), leases.WithID(id), leases.WithExpiration(time.Hour), leases.WithLabel("margolite/creating", owner)))(t)
+		expect.Value(service.Create(d.ctx(), leases.WithID(id), leases.WithExpiration(time.Hour), leases.WithLabel("margolite/creating", owner)))(t)
 	}
 	d.restart()
 	check(t, d.RemoveLeftovers(d.ctx()))

@@ -21,6 +21,7 @@ import (
 
 	"github.com/margolite/margolite/runtime/container"
 	"github.com/margolite/margolite/test/containerdtest"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // The caller of a deletion may give up, or die, when the shim has deleted the task and containerd has not yet ended the
@@ -45,7 +46,7 @@ func TestADeletionThatWasBrokenOffLeavesNoShim(t *testing.T) {
 func (d *device) deleteInShim(id string, shim int) {
 	d.Helper()
 	version, address := endpoint(d, shim)
-	conn := must(net.Dial("unix", address))(d)
+	conn := expect.Value(net.Dial("unix", address))(d)
 	client := ttrpc.NewClient(conn)
 	defer client.Close()
 	service := fmt.Sprintf("containerd.task.v%d.Task", version) // both have the same messages
@@ -83,10 +84,10 @@ func endpoint(t testing.TB, shim int) (version int, address string) {
 
 func parent(t testing.TB, pid int) int {
 	t.Helper()
-	status := must(os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)))(t)
+	status := expect.Value(os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)))(t)
 	_, rest, _ := strings.Cut(string(status), "PPid:")
 	line, _, _ := strings.Cut(rest, "\n")
-	number := must(strconv.Atoi(strings.TrimSpace(line)))(t)
+	number := expect.Value(strconv.Atoi(strings.TrimSpace(line)))(t)
 	return number
 }
 
@@ -105,10 +106,10 @@ func TestAContainerThatRuncKnowsAlreadyStarts(t *testing.T) {
 func TestContainerOfADeviceThatHadAppArmor(t *testing.T) {
 	d := onOne(t)
 	id := d.create(d.config("web", ""))
-	record := must(d.client.ContainerService().Get(d.ctx(), id))(t)
+	record := expect.Value(d.client.ContainerService().Get(d.ctx(), id))(t)
 	spec := bytes.Replace(record.Spec.GetValue(), []byte(`"process":{`), []byte(`"process":{"apparmorProfile":"`+container.DefaultProfile+`",`), 1)
 	record.Spec = &anypb.Any{TypeUrl: record.Spec.GetTypeUrl(), Value: spec}
-	must(d.client.ContainerService().Update(d.ctx(), record, "spec"))(t)
+	expect.Value(d.client.ContainerService().Update(d.ctx(), record, "spec"))(t)
 	d.start(id)
 	d.delete(id)
 }
@@ -123,7 +124,7 @@ func TestAContainerWithADamagedRecordIsMadeAnew(t *testing.T) {
 	} {
 		config := d.config("damaged", "")
 		r.ID = d.up(config)
-		must(d.client.ContainerService().Update(d.ctx(), r, field))(t)
+		expect.Value(d.client.ContainerService().Update(d.ctx(), r, field))(t)
 		d.restart()
 		if all, err := d.List(d.ctx()); err != nil || len(all) > 0 {
 			t.Errorf("without its %s it counts: %v, %v", field, all, err)

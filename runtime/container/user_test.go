@@ -155,7 +155,7 @@ func FuzzLookupUser(f *testing.F) {
 // A container may hold a lease on its files, for which the kernel delays whoever opens them by 45 s.
 func TestLookupUserOfALeasedFile(t *testing.T) {
 	root := image(t, passwd, group)
-	held := must(os.OpenFile(filepath.Join(root, "etc", "passwd"), os.O_RDWR, 0))(t)
+	held := expect.Value(os.OpenFile(filepath.Join(root, "etc", "passwd"), os.O_RDWR, 0))(t)
 	defer held.Close()
 	if _, err := unix.FcntlInt(held.Fd(), unix.F_SETLEASE, unix.F_WRLCK); err != nil {
 		t.Skip("needs leases on files:", err)

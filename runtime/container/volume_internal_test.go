@@ -46,7 +46,7 @@ func TestFillVolume(t *testing.T) {
 				check(t, os.WriteFile(filepath.Join(dir, test.mine), nil, 0o600))
 			}
 			check(t, fillVolume(dir, root, test.target, false))
-			entries := must(os.ReadDir(dir))(t)
+			entries := expect.Value(os.ReadDir(dir))(t)
 			var got []string
 			for _, e := range entries {
 				got = append(got, e.Name())

@@ -25,7 +25,7 @@ func TestMountOfAVolume(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			m := must(test.volume.mount(t.Context()))(t)
+			m := expect.Value(test.volume.mount(t.Context()))(t)
 			expect.Equal(t, m.Options, test.options, "options")
 		})
 	}

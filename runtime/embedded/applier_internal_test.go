@@ -158,7 +158,7 @@ func zeros(t *testing.T, size int) []byte {
 
 func zipped(t *testing.T, plain []byte) []byte {
 	t.Helper()
-	packed := must(ociimage.Gzip(plain))(t)
+	packed := expect.Value(ociimage.Gzip(plain))(t)
 	return packed
 }
 
@@ -231,12 +231,3 @@ func (b watchedBlob) ReadAt(p []byte, offset int64) (int, error) {
 }
 
 var check = expect.Check
-
-// must is a value of a call that does not fail.
-func must[T any](v T, err error) func(testing.TB) T {
-	return func(t testing.TB) T {
-		t.Helper()
-		check(t, err)
-		return v
-	}
-}

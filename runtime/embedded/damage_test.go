@@ -70,7 +70,7 @@ func TestAPowerCutWhileADatabaseIsMadeAnew(t *testing.T) {
 			root := filepath.Join(dir, "root")
 			run := func(do func(client *client.Client)) {
 				t.Helper()
-				server := must(embedded.Start(t.Context(), embedded.Options{
+				server := expect.Value(embedded.Start(t.Context(), embedded.Options{
 					Root: root, State: filepath.Join(dir, "state"), Logger: containerdtest.Logger(t),
 					Check: checked, Namespace: containerdtest.Namespace,
 				}))(t)
@@ -82,17 +82,17 @@ func TestAPowerCutWhileADatabaseIsMadeAnew(t *testing.T) {
 				check(t, errors.Join(err, server.Close()))
 			}
 			run(func(client *client.Client) {
-				must(client.LeasesService().Create(ctx, leases.WithID("test")))(t)
+				expect.Value(client.LeasesService().Create(ctx, leases.WithID("test")))(t)
 				held := leases.WithLease(ctx, "test")
 				check(t, content.WriteBlob(held, client.ContentStore(), "test", bytes.NewReader(text), blob))
-				must(client.SnapshotService("overlayfs").Prepare(held, "test", ""))(t)
+				expect.Value(client.SnapshotService("overlayfs").Prepare(held, "test", ""))(t)
 			})
 			_ = os.Remove(filepath.Join(root, "closed")) // it was killed
 			check(t, os.WriteFile(filepath.Join(root, metadata), rot, 0o600))
 			check(t, cut(root))
 			for range 2 {
 				run(func(client *client.Client) {
-					expect.Equal(t, must(client.ContentStore().Info(ctx, blob.Digest))(t).Size, blob.Size, "the content")
+					expect.Equal(t, expect.Value(client.ContentStore().Info(ctx, blob.Digest))(t).Size, blob.Size, "the content")
 					held, err := client.LeasesService().ListResources(ctx, leases.Lease{ID: containerd.RecoveredLease})
 					if err != nil || len(held) != 1 || held[0].ID != blob.Digest.String() {
 						t.Errorf("it is held: %+v, %v", held, err)
@@ -116,12 +116,3 @@ func TestAPowerCutWhileADatabaseIsMadeAnew(t *testing.T) {
 }
 
 var check = expect.Check
-
-// must is a value of a call that does not fail.
-func must[T any](v T, err error) func(testing.TB) T {
-	return func(t testing.TB) T {
-		t.Helper()
-		check(t, err)
-		return v
-	}
-}

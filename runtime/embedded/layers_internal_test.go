@@ -31,7 +31,7 @@ func TestZstdWindowsStayWithinTheMemory(t *testing.T) {
 		return budget.decompress(t.Context(), bytes.NewReader(layer), layer[:zstd.HeaderMaxSize])
 	}
 	expect.Error(t, expect.ErrorOf(open(big)), containerd.ErrMemory, "a big window")
-	first := must(open(slices.Concat(usual, big)))(t)
+	first := expect.Value(open(slices.Concat(usual, big)))(t)
 	if budget.held.TryAcquire(1) {
 		t.Error("there is memory left")
 	}
@@ -41,7 +41,7 @@ func TestZstdWindowsStayWithinTheMemory(t *testing.T) {
 	for range 2 { // who closes twice gives back once
 		expect.OK(t, first.Close())
 	}
-	second := must(open(usual))(t)
+	second := expect.Value(open(usual))(t)
 	defer second.Close()
 	if got, err := io.ReadAll(second); err != nil || !bytes.Equal(got, plain) {
 		t.Errorf("a usual window: %d bytes, %v", len(got), err)

@@ -66,7 +66,7 @@ func TestAShimThatIsGivenUpEnds(t *testing.T) {
 	if len(pids) != 1 {
 		t.Fatalf("%d shims", len(pids))
 	}
-	pid := must(strconv.Atoi(pids[0]))(t)
+	pid := expect.Value(strconv.Atoi(pids[0]))(t)
 	check(t, syscall.Kill(pid, syscall.SIGSTOP))
 	server, client := open(t, dir, shim)
 	defer server.Close()
@@ -138,7 +138,7 @@ func TestOnlyTheOwnerReachesContainerd(t *testing.T) {
 		filepath.Join(dir, "root"):  0o700,
 		filepath.Join(dir, "state"): 0o711,
 	} {
-		info := must(os.Stat(path))(t)
+		info := expect.Value(os.Stat(path))(t)
 		expect.Equal(t, info.Mode().Perm(), want, "mode of %s", path)
 	}
 }
@@ -148,12 +148,12 @@ func TestFilesThatNoRecordKnowsAreCollected(t *testing.T) {
 	dir, shim := containerdtest.Dir(t), containerdtest.Shim(t)
 	server, client := open(t, dir, shim)
 	ctx := containerdtest.Context(t)
-	lease := must(client.LeasesService().Create(ctx, leases.WithID("held")))(t)
+	lease := expect.Value(client.LeasesService().Create(ctx, leases.WithID("held")))(t)
 	held := ocispec.Descriptor{Digest: digest.FromString("held"), Size: 4}
 	check(t, content.WriteBlob(leases.WithLease(ctx, lease.ID), client.ContentStore(), "held", strings.NewReader("held"), held))
 	// The start before this one was killed while it made containerd look.
-	direct := must(server.Client(ctx, containerdtest.Namespace))(t)
-	w := must(direct.ContentStore().Writer(ctx, content.WithRef("look at files")))(t)
+	direct := expect.Value(server.Client(ctx, containerdtest.Namespace))(t)
+	w := expect.Value(direct.ContentStore().Writer(ctx, content.WithRef("look at files")))(t)
 	check(t, errors.Join(w.Close(), direct.Close(), client.Close(), server.Close()))
 	looks, _ := filepath.Glob(filepath.Join(dir, "root/io.containerd.content.v1.content/ingest/*"))
 	if len(looks) != 1 {
@@ -178,10 +178,10 @@ func TestTornDownloadsAreDropped(t *testing.T) {
 	dir, shim := containerdtest.Dir(t), containerdtest.Shim(t)
 	server, client := open(t, dir, shim)
 	ctx := containerdtest.Context(t)
-	lease := must(client.LeasesService().Create(ctx, leases.WithID("held")))(t)
+	lease := expect.Value(client.LeasesService().Create(ctx, leases.WithID("held")))(t)
 	ctx = leases.WithLease(ctx, lease.ID)
 	// Over the socket a download is closed some time after its client has closed it.
-	direct := must(server.Client(ctx, containerdtest.Namespace))(t)
+	direct := expect.Value(server.Client(ctx, containerdtest.Namespace))(t)
 	tears := map[string]func(path string) error{
 		"":                      func(string) error { return nil },
 		"no data":               func(path string) error { return os.Remove(filepath.Join(path, "data")) },
@@ -225,13 +225,13 @@ func TestTornDownloadsAreDropped(t *testing.T) {
 			t.Errorf("%s: it is still there: %v", name, err)
 		}
 	}
-	direct = must(server.Client(ctx, containerdtest.Namespace))(t)
+	direct = expect.Value(server.Client(ctx, containerdtest.Namespace))(t)
 	defer direct.Close()
 	w, err := direct.ContentStore().Writer(ctx, content.WithRef("download no data"))
 	if err != nil {
 		t.Fatalf("it cannot be downloaded again: %v", err)
 	}
-	expect.Equal(t, must(w.Status())(t).Offset, 0, "it goes on at byte")
+	expect.Equal(t, expect.Value(w.Status())(t).Offset, 0, "it goes on at byte")
 	expect.OK(t, w.Close())
 }
 
@@ -246,8 +246,8 @@ func open(t *testing.T, dir, shim string) (*embedded.Server, *containerd.Client)
 	if os.Geteuid() != 0 {
 		t.Skip("needs root")
 	}
-	server := must(embedded.Start(t.Context(), options(t, dir, shim)))(t)
-	client := must(server.Client(t.Context(), containerdtest.Namespace))(t)
+	server := expect.Value(embedded.Start(t.Context(), options(t, dir, shim)))(t)
+	client := expect.Value(server.Client(t.Context(), containerdtest.Namespace))(t)
 	t.Cleanup(func() { client.Close() })
 	return server, containerdtest.Official(t, client)
 }
@@ -260,9 +260,9 @@ func startChild(t *testing.T, dir, shim string) {
 	child := exec.Command(os.Args[0])
 	child.Env = append(os.Environ(), childRoot+"="+dir, "MARGOLITE_TEST_SHIM="+shim)
 	child.Stderr = os.Stderr
-	out := must(child.StdoutPipe())(t)
+	out := expect.Value(child.StdoutPipe())(t)
 	check(t, child.Start())
-	line := must(bufio.NewReader(out).ReadString('\n'))(t)
+	line := expect.Value(bufio.NewReader(out).ReadString('\n'))(t)
 	if line != "started\n" {
 		t.Fatalf("child says %q", line)
 	}
@@ -339,7 +339,7 @@ func create(ctx context.Context, client *containerd.Client, id string, args ...s
 func end(t *testing.T, client *containerd.Client, id string) {
 	t.Helper()
 	ctx := containerdtest.Context(t)
-	container := must(client.LoadContainer(ctx, id))(t)
+	container := expect.Value(client.LoadContainer(ctx, id))(t)
 	if task, err := container.Task(ctx, nil); err == nil {
 		expect.Error(t, expect.ErrorOf(task.Delete(ctx, containerd.WithProcessKill)), nil, "cannot delete task")
 	}
@@ -349,8 +349,8 @@ func end(t *testing.T, client *containerd.Client, id string) {
 func expectRunning(t *testing.T, client *containerd.Client, id string) {
 	t.Helper()
 	ctx := containerdtest.Context(t)
-	container := must(client.LoadContainer(ctx, id))(t)
-	task := must(container.Task(ctx, nil))(t)
+	container := expect.Value(client.LoadContainer(ctx, id))(t)
+	task := expect.Value(container.Task(ctx, nil))(t)
 	if status, err := task.Status(ctx); err != nil || status.Status != containerd.Running {
 		t.Errorf("task is %v, %v, want running", status.Status, err)
 	}
@@ -358,7 +358,7 @@ func expectRunning(t *testing.T, client *containerd.Client, id string) {
 
 // shims are the processes that run the program.
 func shims(t *testing.T, program string) []string {
-	exes := must(filepath.Glob("/proc/[0-9]*/exe"))(t)
+	exes := expect.Value(filepath.Glob("/proc/[0-9]*/exe"))(t)
 	var pids []string
 	for _, exe := range exes {
 		if target, err := os.Readlink(exe); err == nil && target == program {

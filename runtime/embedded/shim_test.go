@@ -15,7 +15,7 @@ import (
 
 // Only a shim that can be started is found: beside the program first, then anywhere on PATH.
 func TestFindShimPassesOverThoseThatAreTooOld(t *testing.T) {
-	self := must(os.Executable())(t)
+	self := expect.Value(os.Executable())(t)
 	ours := "#!/bin/sh\nexec " + containerdtest.Shim(t) + " $*\n"
 	beside, first, second := filepath.Dir(self), t.TempDir(), t.TempDir()
 	t.Setenv("PATH", strings.Join([]string{"relative", first, first, second}, ":"))
@@ -83,7 +83,7 @@ func TestFindInitIsBesideTheProgram(t *testing.T) {
 	if got := embedded.FindInit(); got != "" {
 		t.Skipf("needs a machine without %s", got)
 	}
-	self := must(os.Executable())(t)
+	self := expect.Value(os.Executable())(t)
 	beside := filepath.Join(filepath.Dir(self), "margolite-init")
 	check(t, os.WriteFile(beside, nil, 0o644))
 	defer os.Remove(beside)

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/margolite/margolite/runtime/network"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // repairing repairs the town until the test ends.
@@ -26,7 +27,7 @@ func (w *town) repairing(lost func()) {
 	go func() { ended <- w.Run(ctx, lost) }()
 	w.t.Cleanup(func() {
 		stop()
-		must(w.t, <-ended)
+		expect.Check(w.t, <-ended)
 		if hasTable(w.t, "margolite_alive") {
 			w.t.Error("the table of the watcher outlives it")
 		}
@@ -41,8 +42,8 @@ func outer(t testing.TB, netns string) string {
 		IfName  string
 		Peer    int `json:"link_index"`
 	}
-	must(t, json.Unmarshal([]byte(ipInside(t, netns, "-json link show eth0")), &inner))
-	must(t, json.Unmarshal([]byte(ip(t, "-json link show")), &all))
+	expect.Check(t, json.Unmarshal([]byte(ipInside(t, netns, "-json link show eth0")), &inner))
+	expect.Check(t, json.Unmarshal([]byte(ip(t, "-json link show")), &all))
 	for _, link := range all {
 		if link.IfIndex == inner[0].Peer {
 			return link.IfName
@@ -119,13 +120,13 @@ func TestRemovedFilesAreNoticed(t *testing.T) {
 	files := map[string]string{paths.Hosts: "", paths.ResolvConf: "", paths.Hostname: ""}
 	for path := range files {
 		content, err := os.ReadFile(path)
-		must(t, err)
+		expect.Check(t, err)
 		files[path] = string(content)
 	}
 	w.repairing(func() { t.Error("a namespace was said to be lost") })
 	for range 2 { // the first time it may have been seen by who has just begun to look
 		for path := range files {
-			must(t, os.Remove(path))
+			expect.Check(t, os.Remove(path))
 		}
 		for path, want := range files {
 			eventually(t, path+" is there again", func() bool {
@@ -143,12 +144,12 @@ func TestNothingRemovedIsRepaired(t *testing.T) {
 	stays := w.network("stays")
 	w.repairing(func() { t.Error("a namespace was said to be lost") })
 	for _, s := range w.sandboxes {
-		must(t, w.RemoveSandbox(t.Context(), s))
+		expect.Check(t, w.RemoveSandbox(t.Context(), s))
 	}
 	for _, n := range w.networks {
-		must(t, w.RemoveNetwork(t.Context(), n))
+		expect.Check(t, w.RemoveNetwork(t.Context(), n))
 	}
-	must(t, w.SyncPorts(t.Context(), nil, nil))
+	expect.Check(t, w.SyncPorts(t.Context(), nil, nil))
 	// Whoever repairs this looks at everything.
 	ip(t, "link del %s", stays.Bridge)
 	eventually(t, "what stays is repaired", func() bool {
@@ -158,7 +159,7 @@ func TestNothingRemovedIsRepaired(t *testing.T) {
 	if found := w.traces(); len(found) != 1 || found[0] != "link "+stays.Bridge {
 		t.Errorf("there are %q, want what stays alone", found)
 	}
-	must(t, w.RemoveNetwork(t.Context(), stays))
+	expect.Check(t, w.RemoveNetwork(t.Context(), stays))
 }
 
 // The mounts of the run directory are gone, with a process left in a namespace.
@@ -167,7 +168,7 @@ func TestLostNamespaceIsPinnedAgain(t *testing.T) {
 	w.converge()
 	serve(t, w.webNS, "tcp", ":80", "web")
 	ns, err := os.Open(w.webNS)
-	must(t, err)
+	expect.Check(t, err)
 	defer ns.Close()
 	held, other := holdNamespace(t, w.webNS), holdNamespace(t, w.dbNS)
 	lost := make(chan struct{}, 1)
@@ -177,10 +178,10 @@ func TestLostNamespaceIsPinnedAgain(t *testing.T) {
 		default:
 		}
 	})
-	must(t, unix.Unmount(w.webNS, unix.MNT_DETACH))
-	must(t, unix.Unmount(filepath.Dir(w.Paths(w.web).Hosts), unix.MNT_DETACH))
+	expect.Check(t, unix.Unmount(w.webNS, unix.MNT_DETACH))
+	expect.Check(t, unix.Unmount(filepath.Dir(w.Paths(w.web).Hosts), unix.MNT_DETACH))
 	for _, dir := range []string{filepath.Dir(w.Paths(w.web).Hosts), w.webNS} {
-		must(t, os.RemoveAll(dir))
+		expect.Check(t, os.RemoveAll(dir))
 	}
 	select {
 	case <-lost:
@@ -193,11 +194,11 @@ func TestLostNamespaceIsPinnedAgain(t *testing.T) {
 		}
 	}
 	adopted, err := w.Adopt(t.Context(), w.web, held)
-	if must(t, err); !adopted {
+	if expect.Check(t, err); !adopted {
 		t.Fatal("its namespace was not pinned")
 	}
 	pinned, err := os.Stat(w.webNS)
-	must(t, err)
+	expect.Check(t, err)
 	if now, err := ns.Stat(); err != nil || !os.SameFile(now, pinned) {
 		t.Error("another namespace is pinned")
 	}
@@ -205,7 +206,7 @@ func TestLostNamespaceIsPinnedAgain(t *testing.T) {
 		content, err := os.ReadFile(w.Paths(w.web).Hosts)
 		return err == nil && strings.Contains(string(content), "web")
 	})
-	expect(t, w.outside, "tcp", at(hostAddr, 8080), "web *")
+	answers(t, w.outside, "tcp", at(hostAddr, 8080), "web *")
 }
 
 // Somebody breaks the same thing again and again.
@@ -214,7 +215,7 @@ func TestNobodyIsFought(t *testing.T) {
 	var repaired atomic.Int32
 	log := slog.New(countingHandler{&repaired})
 	n, err := network.New(network.Options{RunDir: l.runDir, Logger: log})
-	must(t, err)
+	expect.Check(t, err)
 	l.Networks = n
 	w := settle(l)
 	w.repairing(func() {})
@@ -245,7 +246,7 @@ func (h countingHandler) WithGroup(string) slog.Handler      { return h }
 func holdNamespace(t testing.TB, netns string) int {
 	t.Helper()
 	command := exec.Command("sleep", "1000")
-	inside(t, netns, func() { must(t, command.Start()) })
+	inside(t, netns, func() { expect.Check(t, command.Start()) })
 	t.Cleanup(func() {
 		_ = command.Process.Kill()
 		_ = command.Wait()

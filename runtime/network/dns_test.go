@@ -21,6 +21,7 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 
 	"github.com/margolite/margolite/runtime/network"
+	"github.com/margolite/margolite/test/expect"
 )
 
 const ours = "127.0.0.11"
@@ -31,11 +32,11 @@ func names(t *testing.T, resolvConf string) *lab {
 	t.Helper()
 	l := newLab(t)
 	file := filepath.Join(t.TempDir(), "resolv.conf")
-	must(t, os.WriteFile(file, []byte(strings.ReplaceAll(resolvConf, "%s", outsideAddr)), 0o644))
+	expect.Check(t, os.WriteFile(file, []byte(strings.ReplaceAll(resolvConf, "%s", outsideAddr)), 0o644))
 	var err error
 	l.resolvConf = file
 	l.Networks, err = network.New(network.Options{RunDir: l.runDir, ResolvConf: file, Logger: slog.New(slog.DiscardHandler)})
-	must(t, err)
+	expect.Check(t, err)
 	nameserver(t, l.outside, outsideAddr, "198.51.100.7")
 	return l
 }
@@ -51,7 +52,7 @@ func (l *lab) serveNames() (stop func()) {
 		if !stopped {
 			stopped = true
 			cancel()
-			must(l.t, <-ended)
+			expect.Check(l.t, <-ended)
 		}
 	}
 	l.t.Cleanup(stop)
@@ -61,7 +62,7 @@ func (l *lab) serveNames() (stop func()) {
 // with sets up a sandbox that sees these hosts, and waits until it is answered.
 func (l *lab) with(s network.Sandbox, hosts ...network.Host) string {
 	l.t.Helper()
-	must(l.t, l.EnsureSandbox(l.ctx, s, hosts))
+	expect.Check(l.t, l.EnsureSandbox(l.ctx, s, hosts))
 	return l.Paths(s).NetNS
 }
 
@@ -154,18 +155,18 @@ func query(t testing.TB, netns, protocol, server, name string, kind dnsmessage.T
 	}
 	if edns > 0 {
 		var h dnsmessage.ResourceHeader
-		must(t, h.SetEDNS0(edns, 0, false))
+		expect.Check(t, h.SetEDNS0(edns, 0, false))
 		ask.Additionals = []dnsmessage.Resource{{Header: h, Body: &dnsmessage.OPTResource{}}}
 	}
 	message, err := ask.Pack()
-	must(t, err)
+	expect.Check(t, err)
 	inside(t, netns, func() {
 		var conn net.Conn
 		if conn, err = net.DialTimeout(protocol+"4", server+":53", patience); err != nil {
 			return
 		}
 		defer conn.Close()
-		must(t, conn.SetDeadline(time.Now().Add(2*patience)))
+		expect.Check(t, conn.SetDeadline(time.Now().Add(2*patience)))
 		answer := make([]byte, 64<<10)
 		var n int
 		if protocol == "tcp" {
@@ -265,7 +266,7 @@ func TestServeAnswersFromTheHostsFile(t *testing.T) {
 		}
 	}
 	// The file changes with the project.
-	must(t, l.WriteHosts(s, []network.Host{host(own, "later")}))
+	expect.Check(t, l.WriteHosts(s, []network.Host{host(own, "later")}))
 	if got := told(query(t, netns, "udp", ours, "later", dnsmessage.TypeA, 0)); got != own {
 		t.Errorf("got %q, want %q", got, own)
 	}
@@ -273,7 +274,7 @@ func TestServeAnswersFromTheHostsFile(t *testing.T) {
 		t.Errorf("got %q of a name that is gone", got)
 	}
 	// The domain changes with the host's.
-	must(t, os.WriteFile(l.resolvConf, []byte("nameserver "+outsideAddr+"\nsearch line.example\n"), 0o644))
+	expect.Check(t, os.WriteFile(l.resolvConf, []byte("nameserver "+outsideAddr+"\nsearch line.example\n"), 0o644))
 	if got := told(query(t, netns, "udp", ours, "later.line.example", dnsmessage.TypeA, 0)); got != own {
 		t.Errorf("got %q, want %q", got, own)
 	}
@@ -296,7 +297,7 @@ func TestServeManyReplicas(t *testing.T) {
 	firsts := make(map[string]bool)
 	for range 20 {
 		reply, err := query(t, netns, "udp", ours, "worker", dnsmessage.TypeA, 0)
-		must(t, err)
+		expect.Check(t, err)
 		if len(reply.Answers) < 20 || !reply.Truncated {
 			t.Fatalf("%d addresses in a small packet, truncated: %v", len(reply.Answers), reply.Truncated)
 		}
@@ -350,7 +351,7 @@ func TestServeLeavesPort53ToContainers(t *testing.T) {
 	l := names(t, "nameserver %s\n")
 	w := l.network("shop")
 	a, b := replica(w, "a", 1), replica(w, "b", 2)
-	must(t, l.SyncPorts(l.ctx, nil, []network.Network{w}))
+	expect.Check(t, l.SyncPorts(l.ctx, nil, []network.Network{w}))
 	l.serveNames()
 	first := l.with(a)
 	l.answered(first)
@@ -412,18 +413,18 @@ func TestServeBoundsWhatOneSandboxAsks(t *testing.T) {
 	var ask dnsmessage.Message
 	ask.Questions = []dnsmessage.Question{{Name: dnsmessage.MustNewName("mute.example."), Type: dnsmessage.TypeA, Class: dnsmessage.ClassINET}}
 	message, err := ask.Pack()
-	must(t, err)
+	expect.Check(t, err)
 	const most = 100
 	failed := 0
 	inside(t, first, func() {
 		conn, err := net.Dial("udp4", ours+":53")
-		must(t, err)
+		expect.Check(t, err)
 		defer conn.Close()
 		for range 200 {
 			_, err := conn.Write(message)
-			must(t, err)
+			expect.Check(t, err)
 		}
-		must(t, conn.SetReadDeadline(time.Now().Add(patience)))
+		expect.Check(t, conn.SetReadDeadline(time.Now().Add(patience)))
 		for buffer := make([]byte, 512); failed < most; failed++ { // the rest is mute
 			if _, err := conn.Read(buffer); err != nil {
 				t.Errorf("%d queries failed at once, want %d of 200: %v", failed, most, err)
@@ -445,19 +446,19 @@ func TestServePacesWhatOneSandboxAsks(t *testing.T) {
 	l.answered(netns)
 	ask := dnsmessage.Message{Questions: []dnsmessage.Question{{Name: dnsmessage.MustNewName("db."), Type: dnsmessage.TypeA, Class: dnsmessage.ClassINET}}}
 	message, err := ask.Pack()
-	must(t, err)
+	expect.Check(t, err)
 	const burst, perSecond, most = 1000, 1000, 1500
 	begun := time.Now()
 	inside(t, netns, func() {
 		conn, err := net.Dial("udp4", ours+":53")
-		must(t, err)
+		expect.Check(t, err)
 		defer conn.Close()
 		for buffer, answers := make([]byte, 512), 0; answers < most; answers++ {
-			must(t, conn.SetDeadline(time.Now().Add(patience)))
+			expect.Check(t, conn.SetDeadline(time.Now().Add(patience)))
 			_, err := conn.Write(message)
-			must(t, err)
+			expect.Check(t, err)
 			_, err = conn.Read(buffer)
-			must(t, err)
+			expect.Check(t, err)
 		}
 	})
 	if took, least := time.Since(begun), time.Second*(most-burst)/perSecond; took < least*9/10 {
@@ -477,7 +478,7 @@ func TestRemovedSandboxIsNotHeldByItsSockets(t *testing.T) {
 	l.answered(netns)
 	before := runtime.NumGoroutine()
 	for range 3 {
-		must(t, l.RemoveSandbox(l.ctx, s))
+		expect.Check(t, l.RemoveSandbox(l.ctx, s))
 		l.answered(l.with(s)) // made anew, and answered anew
 	}
 	deadline := time.Now().Add(patience)

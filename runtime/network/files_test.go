@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/margolite/margolite/runtime/network"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // generous is for what has to come, on a machine that does other things as well.
@@ -31,7 +32,7 @@ func line(addr, name string) []network.Host { return []network.Host{host(addr, n
 func text(t testing.TB, path string) string {
 	t.Helper()
 	content, err := os.ReadFile(path)
-	must(t, err)
+	expect.Check(t, err)
 	return string(content)
 }
 
@@ -43,13 +44,13 @@ func TestHugeFilesAreNotRead(t *testing.T) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	for _, path := range []string{paths.Hosts, paths.ResolvConf, paths.Hostname} {
-		must(t, os.Truncate(path, 2<<30))
+		expect.Check(t, os.Truncate(path, 2<<30))
 	}
-	must(t, w.WriteHosts(w.web, line("172.29.0.99", "peer")))
+	expect.Check(t, w.WriteHosts(w.web, line("172.29.0.99", "peer")))
 	w.converge()
 	next, err := network.New(network.Options{RunDir: w.runDir}) // an agent that starts knows of nothing
-	must(t, err)
-	must(t, next.EnsureSandbox(t.Context(), w.web, line("172.29.0.99", "peer")))
+	expect.Check(t, err)
+	expect.Check(t, next.EnsureSandbox(t.Context(), w.web, line("172.29.0.99", "peer")))
 	runtime.ReadMemStats(&after)
 	if read := after.TotalAlloc - before.TotalAlloc; read > 64<<20 {
 		t.Errorf("%d MiB were allocated", read>>20)
@@ -66,15 +67,15 @@ func TestHugeFilesAreNotRead(t *testing.T) {
 func TestLeaseHoldsNobodyUp(t *testing.T) {
 	w := newTown(t)
 	file, err := os.OpenFile(w.Paths(w.web).Hosts, os.O_RDWR, 0)
-	must(t, err)
+	expect.Check(t, err)
 	defer file.Close()
 	if _, err := unix.FcntlInt(file.Fd(), unix.F_SETLEASE, unix.F_WRLCK); err != nil {
 		t.Skip("needs leases on files:", err)
 	}
 	begun := time.Now()
-	must(t, w.WriteHosts(w.web, line("172.29.0.99", "peer")))
-	must(t, w.WriteHosts(w.db, line("172.29.0.99", "peer")))
-	must(t, w.EnsureSandbox(t.Context(), w.web, line("172.29.0.99", "peer")))
+	expect.Check(t, w.WriteHosts(w.web, line("172.29.0.99", "peer")))
+	expect.Check(t, w.WriteHosts(w.db, line("172.29.0.99", "peer")))
+	expect.Check(t, w.EnsureSandbox(t.Context(), w.web, line("172.29.0.99", "peer")))
 	if took := time.Since(begun); took > generous {
 		t.Errorf("a lease held up others for %v", took)
 	}
@@ -82,7 +83,7 @@ func TestLeaseHoldsNobodyUp(t *testing.T) {
 		t.Errorf("its neighbour has %q", got)
 	}
 	_, err = unix.FcntlInt(file.Fd(), unix.F_SETLEASE, unix.F_UNLCK)
-	must(t, err)
+	expect.Check(t, err)
 	eventually(t, "the file is written after the lease", func() bool {
 		w.RefreshFiles()
 		return strings.Contains(text(t, w.Paths(w.web).Hosts), "peer")
@@ -94,7 +95,7 @@ func TestLeaseHoldsNobodyUp(t *testing.T) {
 func TestFilledFileHarmsNobodyElse(t *testing.T) {
 	w := newTown(t)
 	file, err := os.OpenFile(w.Paths(w.web).Hostname, os.O_WRONLY, 0)
-	must(t, err)
+	expect.Check(t, err)
 	defer file.Close()
 	written := 0
 	for chunk := make([]byte, 64<<10); err == nil && written < 16<<20; {
@@ -110,7 +111,7 @@ func TestFilledFileHarmsNobodyElse(t *testing.T) {
 		many[i] = network.Host{Address: netip.AddrFrom4([4]byte{172, 29, 9, byte(i)}), Names: []string{strings.Repeat("n", 60), strings.Repeat("m", 60)}}
 	}
 	for _, s := range []network.Sandbox{w.db, w.web} {
-		must(t, w.WriteHosts(s, many))
+		expect.Check(t, w.WriteHosts(s, many))
 		if got := len(text(t, w.Paths(s).Hosts)); got < 100<<10 {
 			t.Errorf("%s has %d bytes of hosts", s, got)
 		}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/margolite/margolite/runtime/network"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // nft changes the rules of the lab's host in the words of their authors.
@@ -146,7 +147,7 @@ func TestPublishedPortsAreForWhomTheFirewallAdmits(t *testing.T) {
 			}
 			inside(t, s.lan, func() { // and one in fragments
 				conn, err := net.Dial("udp4", at(hostAddr, 8080))
-				must(t, err)
+				expect.Check(t, err)
 				defer conn.Close()
 				if got := exchange(conn, string(make([]byte, 5000)), silence); got != "web "+outsideAddr {
 					t.Errorf("a long first datagram is answered with %q", got)
@@ -155,20 +156,20 @@ func TestPublishedPortsAreForWhomTheFirewallAdmits(t *testing.T) {
 			if again := triedAgain(t, s.lan, at(hostAddr, 8080)); again != 0 {
 				t.Errorf("it was tried %d times more", again)
 			}
-			expect(t, s.lan, "tcp", at(hostAddr, 8080), "web "+outsideAddr)
+			answers(t, s.lan, "tcp", at(hostAddr, 8080), "web "+outsideAddr)
 			for _, protocol := range []string{"tcp", "udp"} {
-				expectNothing(t, s.wan, protocol, at(wanHost, 8080))
+				silent(t, s.wan, protocol, at(wanHost, 8080))
 			}
-			expect(t, "", "tcp", "127.0.0.1:8080", "web *")
-			expect(t, "", "tcp", at(hostAddr, 8080), "web *")
-			expect(t, s.webNS, "tcp", at(hostAddr, 8080), "web *")
-			expect(t, s.appNS, "tcp", at(hostAddr, 8080), "web *")
+			answers(t, "", "tcp", "127.0.0.1:8080", "web *")
+			answers(t, "", "tcp", at(hostAddr, 8080), "web *")
+			answers(t, s.webNS, "tcp", at(hostAddr, 8080), "web *")
+			answers(t, s.appNS, "tcp", at(hostAddr, 8080), "web *")
 
 			// What the guard drops is new connections to published ports only.
 			if name == "OpenWrt" {
-				expect(t, s.lan, "tcp", at(hostAddr, 22), "host "+outsideAddr)
+				answers(t, s.lan, "tcp", at(hostAddr, 22), "host "+outsideAddr)
 			} else {
-				expectNothing(t, s.lan, "tcp", at(hostAddr, 22))
+				silent(t, s.lan, "tcp", at(hostAddr, 22))
 			}
 		})
 	}
@@ -185,17 +186,17 @@ func TestNothingIsGuardedWhereEverythingIsAccepted(t *testing.T) {
 	if again := triedAgain(t, s.wan, at(wanHost, 8080)); again != 0 {
 		t.Errorf("it was tried %d times more", again)
 	}
-	expect(t, s.wan, "tcp", at(wanHost, 8080), "web "+wanClient)
-	expect(t, s.wan, "udp", at(wanHost, 8080), "web "+wanClient)
+	answers(t, s.wan, "tcp", at(wanHost, 8080), "web "+wanClient)
+	answers(t, s.wan, "udp", at(wanHost, 8080), "web "+wanClient)
 }
 
 func TestPublishingOpenIgnoresTheFirewall(t *testing.T) {
 	s := newSite(t)
 	nft(t, openwrt())
 	open, err := network.New(network.Options{RunDir: s.runDir, Publish: network.PublishOpen})
-	must(t, err)
-	must(t, open.SyncPorts(t.Context(), []network.Port{port(s.web, "tcp", 8080, 80)}, s.networks))
-	expect(t, s.wan, "tcp", at(wanHost, 8080), "web "+wanClient)
+	expect.Check(t, err)
+	expect.Check(t, open.SyncPorts(t.Context(), []network.Port{port(s.web, "tcp", 8080, 80)}, s.networks))
+	answers(t, s.wan, "tcp", at(wanHost, 8080), "web "+wanClient)
 	if _, err := network.New(network.Options{RunDir: s.runDir, Publish: "wide"}); err == nil {
 		t.Error("a word that means nothing was accepted")
 	}
@@ -207,16 +208,16 @@ func TestFirewallOpensAndClosesPublishedPorts(t *testing.T) {
 	s := newSite(t)
 	nft(t, openwrt())
 	s.publishWeb()
-	expectNothing(t, s.wan, "tcp", at(wanHost, 8080))
+	silent(t, s.wan, "tcp", at(wanHost, 8080))
 	nft(t, openwrt(`ip saddr `+wanClient+` meta l4proto { tcp, udp } th dport 8080 accept`))
 	for _, protocol := range []string{"tcp", "udp"} {
-		expect(t, s.wan, protocol, at(wanHost, 8080), "web "+wanClient)
+		answers(t, s.wan, protocol, at(wanHost, 8080), "web "+wanClient)
 	}
 	nft(t, openwrt())
 	for _, protocol := range []string{"tcp", "udp"} {
-		expectNothing(t, s.wan, protocol, at(wanHost, 8080))
+		silent(t, s.wan, protocol, at(wanHost, 8080))
 	}
-	expect(t, s.lan, "tcp", at(hostAddr, 8080), "web "+outsideAddr)
+	answers(t, s.lan, "tcp", at(hostAddr, 8080), "web "+outsideAddr)
 }
 
 // A firewall that judges by more than the link is obeyed: it admits one client at
@@ -227,9 +228,9 @@ func TestAdmissionIsForOneClient(t *testing.T) {
 	nft(t, openwrt(`ip saddr `+wanClient+` ip daddr `+wanHost+` tcp dport 8080 accept`))
 	address(t, "up1", "198.51.100.3/24")
 	s.publish(port(s.web, "tcp", 8080, 80), port(s.web, "tcp", 8081, 80))
-	expect(t, s.wan, "tcp", at(wanHost, 8080), "web "+wanClient)
+	answers(t, s.wan, "tcp", at(wanHost, 8080), "web "+wanClient)
 	for _, to := range []string{at("198.51.100.3", 8080), at(wanHost, 8081)} {
-		expectNothing(t, s.wan, "tcp", to)
+		silent(t, s.wan, "tcp", to)
 	}
 	inside(t, s.wan, func() {
 		d := net.Dialer{Timeout: silence, LocalAddr: &net.TCPAddr{IP: net.ParseIP("198.51.100.9")}}
@@ -247,7 +248,7 @@ func TestRedirectionOfTheHostAdmitsNobody(t *testing.T) {
 	nft(t, `table ip moved { chain pre { type nat hook prerouting priority dstnat; iifname "up1" tcp dport 80 redirect to :8080; }; }`)
 	s.publishWeb()
 	_ = ask(t, s.wan, "tcp", at(wanHost, 80), silence)
-	expectNothing(t, s.wan, "tcp", at(wanHost, 8080))
+	silent(t, s.wan, "tcp", at(wanHost, 8080))
 }
 
 // What others do to the rules is followed by the kernel's word alone.
@@ -282,7 +283,7 @@ func TestConversationSurvivesReloads(t *testing.T) {
 	inside(t, s.lan, func() {
 		var err error
 		conn, err = net.DialTimeout("tcp4", at(hostAddr, 8080), patience)
-		must(t, err)
+		expect.Check(t, err)
 	})
 	defer conn.Close()
 	answers := make(chan string)
@@ -332,7 +333,7 @@ func TestAdviceIsForFirewallsThatDropWhatIsForwarded(t *testing.T) {
 			t.Cleanup(func() { nft(t, "flush ruleset") })
 			nft(t, c.rules)
 			problems, err := network.Advice(t.Context())
-			must(t, err)
+			expect.Check(t, err)
 			if c.want == "" && len(problems) > 0 || c.want != "" && (len(problems) != 1 || !strings.Contains(problems[0].Mend, c.want)) {
 				t.Errorf("got %q, want %q", problems, c.want)
 			}
@@ -346,8 +347,8 @@ func TestAdviceForOpenWrtSuffices(t *testing.T) {
 	serve(t, s.wan, "tcp", ":80", "wan")
 	nft(t, strings.NewReplacer("CHAIN_PRE_FORWARD", "", "WAN_RULE", "").Replace(fw4))
 	s.publishWeb()
-	expectNothing(t, s.webNS, "tcp", at(wanClient, 80))
+	silent(t, s.webNS, "tcp", at(wanClient, 80))
 	nft(t, openwrt())
-	expect(t, s.webNS, "tcp", at(wanClient, 80), "wan *")
-	expect(t, s.lan, "tcp", at(hostAddr, 8080), "web *")
+	answers(t, s.webNS, "tcp", at(wanClient, 80), "wan *")
+	answers(t, s.lan, "tcp", at(hostAddr, 8080), "web *")
 }

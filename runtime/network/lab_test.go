@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/margolite/margolite/runtime/network"
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/isolated"
 )
 
@@ -93,10 +94,10 @@ func newLabIn(t testing.TB, runDir string) *lab {
 
 	var err error
 	l.Networks, err = network.New(network.Options{RunDir: runDir, Logger: slog.New(slog.DiscardHandler)})
-	must(t, err)
+	expect.Check(t, err)
 	t.Cleanup(func() {
-		must(t, l.Leftovers(context.Background(), nil, nil))
-		must(t, l.SyncPorts(context.Background(), nil, nil))
+		expect.Check(t, l.Leftovers(context.Background(), nil, nil))
+		expect.Check(t, l.SyncPorts(context.Background(), nil, nil))
 	})
 	return l
 }
@@ -123,8 +124,8 @@ func (l *lab) network(project string, taken ...netip.Prefix) network.Network {
 func (l *lab) networkOf(wanted network.Network, ipv6 bool, taken ...netip.Prefix) network.Network {
 	l.t.Helper()
 	w, err := l.Choose(wanted, ipv6, taken)
-	must(l.t, err)
-	must(l.t, l.EnsureNetwork(l.ctx, w))
+	expect.Check(l.t, err)
+	expect.Check(l.t, l.EnsureNetwork(l.ctx, w))
 	return w
 }
 
@@ -147,7 +148,7 @@ func attachment(w network.Network, number int) network.Attachment {
 
 func (l *lab) sandbox(s network.Sandbox) (netns string) {
 	l.t.Helper()
-	must(l.t, l.EnsureSandbox(l.ctx, s, nil))
+	expect.Check(l.t, l.EnsureSandbox(l.ctx, s, nil))
 	return l.Paths(s).NetNS
 }
 
@@ -155,10 +156,10 @@ func newNamespace(t testing.TB) string {
 	t.Helper()
 	var ns *os.File
 	onThread(t, func() {
-		must(t, unix.Unshare(unix.CLONE_NEWNET))
+		expect.Check(t, unix.Unshare(unix.CLONE_NEWNET))
 		var err error
 		ns, err = os.Open("/proc/thread-self/ns/net")
-		must(t, err)
+		expect.Check(t, err)
 	})
 	t.Cleanup(func() { ns.Close() })
 	return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), ns.Fd())
@@ -173,9 +174,9 @@ func inside(t testing.TB, netns string, f func()) {
 	}
 	onThread(t, func() {
 		fd, err := unix.Open(netns, unix.O_RDONLY|unix.O_CLOEXEC, 0)
-		must(t, err)
-		must(t, unix.Setns(fd, unix.CLONE_NEWNET))
-		must(t, unix.Close(fd))
+		expect.Check(t, err)
+		expect.Check(t, unix.Setns(fd, unix.CLONE_NEWNET))
+		expect.Check(t, unix.Close(fd))
 		f()
 	})
 }
@@ -206,13 +207,6 @@ func finishes(f func()) bool {
 	return <-done
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 func address(t testing.TB, link, prefix string) {
 	t.Helper()
 	ip(t, "address replace %s dev %s", prefix, link)
@@ -226,13 +220,13 @@ func linkUp(t testing.TB, name string) {
 
 func setSysctl(t testing.TB, key, value string) {
 	t.Helper()
-	must(t, os.WriteFile("/proc/sys/"+key, []byte(value), 0))
+	expect.Check(t, os.WriteFile("/proc/sys/"+key, []byte(value), 0))
 }
 
 func sysctl(t testing.TB, key string) string {
 	t.Helper()
 	value, err := os.ReadFile("/proc/sys/" + key)
-	must(t, err)
+	expect.Check(t, err)
 	return strings.TrimSpace(string(value))
 }
 
@@ -256,7 +250,7 @@ func serve(t testing.TB, netns, protocol string, at string, name string) {
 func answerPackets(t testing.TB, network, at string, reply func(asked []byte, from net.Addr, answer func([]byte))) {
 	t.Helper()
 	conn, err := net.ListenPacket(network, at)
-	must(t, err)
+	expect.Check(t, err)
 	t.Cleanup(func() { conn.Close() })
 	go func() {
 		for buffer := make([]byte, 4096); ; {
@@ -273,7 +267,7 @@ func answerPackets(t testing.TB, network, at string, reply func(asked []byte, fr
 func accept(t testing.TB, network, at string, talk func(conn net.Conn)) {
 	t.Helper()
 	listener, err := net.Listen(network, at)
-	must(t, err)
+	expect.Check(t, err)
 	t.Cleanup(func() { listener.Close() })
 	go func() {
 		for {
@@ -318,7 +312,7 @@ func ask(t testing.TB, netns, protocol, at string, wait time.Duration) string {
 	return answer
 }
 
-func expect(t testing.TB, netns, protocol, at, want string) {
+func answers(t testing.TB, netns, protocol, at, want string) {
 	t.Helper()
 	got := ask(t, netns, protocol, at, patience)
 	if got != want && !(strings.HasSuffix(want, "*") && strings.HasPrefix(got, strings.TrimSuffix(want, "*"))) {
@@ -326,7 +320,7 @@ func expect(t testing.TB, netns, protocol, at, want string) {
 	}
 }
 
-func expectNothing(t testing.TB, netns, protocol, at string) {
+func silent(t testing.TB, netns, protocol, at string) {
 	t.Helper()
 	if got := ask(t, netns, protocol, at, silence); got != "" {
 		t.Errorf("%s to %s: %q answered, want silence", protocol, at, got)
@@ -338,12 +332,12 @@ func triedAgain(t testing.TB, netns, at string) (times uint32) {
 	t.Helper()
 	inside(t, netns, func() {
 		conn, err := net.DialTimeout("tcp", at, patience)
-		must(t, err)
+		expect.Check(t, err)
 		defer conn.Close()
 		raw, err := conn.(*net.TCPConn).SyscallConn()
-		must(t, err)
+		expect.Check(t, err)
 		var info *unix.TCPInfo
-		must(t, errors.Join(raw.Control(func(fd uintptr) {
+		expect.Check(t, errors.Join(raw.Control(func(fd uintptr) {
 			info, err = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
 		}), err))
 		times = info.Total_retrans
@@ -362,14 +356,14 @@ func (l *lab) traces() []string {
 	l.t.Helper()
 	var found []string
 	links, err := net.Interfaces()
-	must(l.t, err)
+	expect.Check(l.t, err)
 	for _, link := range links {
 		if strings.HasPrefix(link.Name, "mgl-") || strings.HasPrefix(link.Name, "mgv-") {
 			found = append(found, "link "+link.Name)
 		}
 	}
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
-	must(l.t, err)
+	expect.Check(l.t, err)
 	for line := range strings.Lines(string(mounts)) {
 		if strings.Contains(line, l.runDir+"/netns") || strings.Contains(line, l.runDir+"/hosts") {
 			found = append(found, "mount "+line)
@@ -378,7 +372,7 @@ func (l *lab) traces() []string {
 	for _, dir := range []string{"netns", "hosts"} {
 		entries, err := os.ReadDir(filepath.Join(l.runDir, dir))
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
-			must(l.t, err)
+			expect.Check(l.t, err)
 		}
 		for _, e := range entries {
 			found = append(found, "file "+dir+"/"+e.Name())
@@ -399,7 +393,7 @@ func (l *lab) traces() []string {
 func hasTable(t testing.TB, name string) bool {
 	t.Helper()
 	out, err := exec.Command("nft", "list", "tables").Output()
-	must(t, err)
+	expect.Check(t, err)
 	for line := range strings.Lines(string(out)) {
 		if fields := strings.Fields(line); fields[len(fields)-1] == name {
 			return true
@@ -412,7 +406,7 @@ func hasTable(t testing.TB, name string) bool {
 func generation(t testing.TB) (n uint32) {
 	t.Helper()
 	n, err := network.Generation()
-	must(t, err)
+	expect.Check(t, err)
 	if n == 0 {
 		t.Fatal("the kernel tells no generation")
 	}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/margolite/margolite/runtime/network"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // linksOf are the links in a sandbox with their global addresses, as
@@ -25,10 +26,10 @@ func linksOf(t testing.TB, netns string) []string {
 	var found []string
 	inside(t, netns, func() {
 		links, err := net.Interfaces()
-		must(t, err)
+		expect.Check(t, err)
 		for _, link := range links {
 			addrs, err := link.Addrs()
-			must(t, err)
+			expect.Check(t, err)
 			for _, a := range addrs {
 				ip := a.(*net.IPNet).IP
 				if link.Flags&net.FlagLoopback == 0 && !(ip.To4() == nil && ip.IsLinkLocalUnicast()) {
@@ -58,13 +59,13 @@ func TestReplicaOnTwoNetworksReachesBoth(t *testing.T) {
 	ns := w.sandbox(both)
 	serve(t, ns, "tcp", ":80", "both")
 
-	expect(t, ns, "tcp", at(w.db.Address(), 80), "db "+both.Attached[0].Address.String())
-	expect(t, ns, "tcp", at(w.app.Address(), 80), "app "+both.Attached[1].Address.String())
-	expect(t, ns, "tcp", at(outsideAddr, 80), "outside "+hostAddr)
-	expect(t, w.dbNS, "tcp", at(both.Attached[0].Address, 80), "both "+w.db.Address().String())
-	expect(t, w.appNS, "tcp", at(both.Attached[1].Address, 80), "both "+w.app.Address().String())
+	answers(t, ns, "tcp", at(w.db.Address(), 80), "db "+both.Attached[0].Address.String())
+	answers(t, ns, "tcp", at(w.app.Address(), 80), "app "+both.Attached[1].Address.String())
+	answers(t, ns, "tcp", at(outsideAddr, 80), "outside "+hostAddr)
+	answers(t, w.dbNS, "tcp", at(both.Attached[0].Address, 80), "both "+w.db.Address().String())
+	answers(t, w.appNS, "tcp", at(both.Attached[1].Address, 80), "both "+w.app.Address().String())
 	// It is no bridge between the two.
-	expectNothing(t, w.dbNS, "tcp", at(w.app.Address(), 80))
+	silent(t, w.dbNS, "tcp", at(w.app.Address(), 80))
 	hosts := text(t, w.Paths(both).Hosts)
 	for _, a := range both.Attached {
 		if !strings.Contains(hosts, a.Address.String()+"\tboth\n") {
@@ -85,7 +86,7 @@ func TestLinksComeAndGoInPlace(t *testing.T) {
 	inside(t, w.dbNS, func() {
 		var err error
 		conn, err = net.DialTimeout("tcp4", at(s.Address(), 81), patience)
-		must(t, err)
+		expect.Check(t, err)
 	})
 	defer conn.Close()
 	first, second := s.Attached[0], attachment(w.other, 7)
@@ -112,7 +113,7 @@ func TestLinksComeAndGoInPlace(t *testing.T) {
 	s.Attached = nil
 	w.sandbox(s)
 	expectLinks(t, ns)
-	must(t, w.RemoveSandbox(t.Context(), s))
+	expect.Check(t, w.RemoveSandbox(t.Context(), s))
 	for _, trace := range w.traces() {
 		if strings.Contains(trace, "both") {
 			t.Errorf("left behind: %s", trace)
@@ -132,7 +133,7 @@ func TestLinkIsAsItWasAskedFor(t *testing.T) {
 	expectLinks(t, ns, "field0="+s.Address().String()+"/24", "field0=169.254.8.8/16")
 	inside(t, ns, func() {
 		link, err := net.InterfaceByName("field0")
-		must(t, err)
+		expect.Check(t, err)
 		if got := link.HardwareAddr.String(); got != a.MAC {
 			t.Errorf("the MAC address is %s", got)
 		}
@@ -140,7 +141,7 @@ func TestLinkIsAsItWasAskedFor(t *testing.T) {
 			t.Errorf("log_martians is %s", got)
 		}
 		addrs, err := link.Addrs()
-		must(t, err)
+		expect.Check(t, err)
 		if !slices.ContainsFunc(addrs, func(a net.Addr) bool { return a.String() == "fe80::8/64" }) {
 			t.Errorf("fe80::8 is not among %v", addrs)
 		}
@@ -170,7 +171,7 @@ func TestSandboxWithoutNetworksHasTheLoopback(t *testing.T) {
 	s := network.Sandbox{Project: "shop", Service: "alone", Number: 1, Hostname: "alone"}
 	ns := l.sandbox(s)
 	serve(t, ns, "tcp", "127.0.0.1:80", "alone")
-	expect(t, ns, "tcp", "127.0.0.1:80", "alone 127.0.0.1")
+	answers(t, ns, "tcp", "127.0.0.1:80", "alone 127.0.0.1")
 	expectLinks(t, ns)
 	if hosts := text(t, l.Paths(s).Hosts); !strings.Contains(hosts, "127.0.1.1\talone\n") {
 		t.Errorf("the name of the container is not in %q", hosts)
@@ -183,35 +184,37 @@ func TestSandboxOnTheHostsNetworkHasItsFiles(t *testing.T) {
 	l := newLab(t)
 	dir := t.TempDir()
 	hosts, resolvConf := filepath.Join(dir, "hosts"), filepath.Join(dir, "resolv.conf")
-	must(t, os.Symlink("run/resolve/hosts", hosts))
-	must(t, os.Symlink("run/resolve/resolv.conf", resolvConf))
+	expect.Check(t, os.Symlink("run/resolve/hosts", hosts))
+	expect.Check(t, os.Symlink("run/resolve/resolv.conf", resolvConf))
 	n, err := network.New(network.Options{RunDir: l.runDir, Hosts: hosts, ResolvConf: resolvConf})
-	must(t, err)
+	expect.Check(t, err)
 	s := network.Sandbox{
 		Project: "shop", Service: "agent", Number: 1, Host: true, Hostname: "gateway",
 		Extra: []network.Host{{Address: netip.MustParseAddr("192.0.2.7"), Names: []string{"plc"}}},
 	}
-	must(t, n.EnsureSandbox(t.Context(), s, nil))
+	expect.Check(t, n.EnsureSandbox(t.Context(), s, nil))
 	paths := n.Paths(s)
 	if paths.NetNS != "" {
 		t.Errorf("got a namespace: %+v", paths)
 	}
 	for i, replace := range []func(){
 		func() {},
-		func() { must(t, os.Rename(filepath.Join(dir, "run", "resolve"), filepath.Join(dir, "run", "old"))) },
 		func() {
-			must(t, os.Rename(filepath.Join(dir, "run"), filepath.Join(dir, "other")))
-			must(t, os.Symlink("other", filepath.Join(dir, "run")))
-			must(t, os.Remove(resolvConf))
-			must(t, os.Symlink("other/resolve/resolv.conf", resolvConf))
+			expect.Check(t, os.Rename(filepath.Join(dir, "run", "resolve"), filepath.Join(dir, "run", "old")))
+		},
+		func() {
+			expect.Check(t, os.Rename(filepath.Join(dir, "run"), filepath.Join(dir, "other")))
+			expect.Check(t, os.Symlink("other", filepath.Join(dir, "run")))
+			expect.Check(t, os.Remove(resolvConf))
+			expect.Check(t, os.Symlink("other/resolve/resolv.conf", resolvConf))
 		},
 	} {
 		replace()
 		resolver := fmt.Sprintf("nameserver 127.0.0.%d\noptions edns0\n", i+1)
 		names := fmt.Sprintf("127.0.0.1 localhost\n192.0.2.%d historian # of the plant\n", i+1)
-		must(t, os.MkdirAll(filepath.Join(dir, "run", "resolve"), 0o755))
-		must(t, os.WriteFile(filepath.Join(dir, "run", "resolve", "resolv.conf"), []byte(resolver), 0o600))
-		must(t, os.WriteFile(filepath.Join(dir, "run", "resolve", "hosts"), []byte(names), 0o600))
+		expect.Check(t, os.MkdirAll(filepath.Join(dir, "run", "resolve"), 0o755))
+		expect.Check(t, os.WriteFile(filepath.Join(dir, "run", "resolve", "resolv.conf"), []byte(resolver), 0o600))
+		expect.Check(t, os.WriteFile(filepath.Join(dir, "run", "resolve", "hosts"), []byte(names), 0o600))
 		n.RefreshFiles()
 		eventually(t, "the container has the files of the device", func() bool {
 			return text(t, paths.ResolvConf) == resolver && text(t, paths.Hosts) == "192.0.2.7\tplc\n"+names
@@ -221,15 +224,15 @@ func TestSandboxOnTheHostsNetworkHasItsFiles(t *testing.T) {
 		t.Errorf("hostname is %q", got)
 	}
 	s.DNS = []netip.Addr{netip.MustParseAddr("192.0.2.53")}
-	must(t, n.EnsureSandbox(t.Context(), s, nil))
+	expect.Check(t, n.EnsureSandbox(t.Context(), s, nil))
 	if got := text(t, paths.ResolvConf); got != "nameserver 192.0.2.53\noptions edns0\n" {
 		t.Errorf("got %q", got)
 	}
-	must(t, n.Leftovers(t.Context(), []network.Sandbox{s}, nil))
+	expect.Check(t, n.Leftovers(t.Context(), []network.Sandbox{s}, nil))
 	if _, err := os.Stat(paths.Hosts); err != nil {
 		t.Error(err)
 	}
-	must(t, n.RemoveSandbox(t.Context(), s))
+	expect.Check(t, n.RemoveSandbox(t.Context(), s))
 	if found := l.traces(); len(found) > 0 {
 		t.Errorf("left behind: %q", found)
 	}
@@ -247,15 +250,15 @@ func TestInternalNetworkHasNoWayOut(t *testing.T) {
 	serve(t, w.outside, "tcp", ":80", "outside")
 	serve(t, "", "tcp", vault.Gateway.String()+":90", "host")
 
-	expect(t, bNS, "tcp", at(a.Address(), 80), "a "+b.Address().String())
-	expect(t, bNS, "tcp", at(vault.Gateway, 90), "host "+b.Address().String())
+	answers(t, bNS, "tcp", at(a.Address(), 80), "a "+b.Address().String())
+	answers(t, bNS, "tcp", at(vault.Gateway, 90), "host "+b.Address().String())
 	// Also for one that knows the way.
 	inside(t, bNS, func() { ip(t, "route replace default via %s", vault.Gateway) })
-	expectNothing(t, bNS, "tcp", at(outsideAddr, 80))
-	expectNothing(t, bNS, "tcp", at(w.web.Address(), 80))
-	expectNothing(t, bNS, "tcp", at(hostAddr, 8080))
-	expectNothing(t, w.webNS, "tcp", at(a.Address(), 80))
-	expectNothing(t, w.outside, "tcp", at(hostAddr, 8081))
+	silent(t, bNS, "tcp", at(outsideAddr, 80))
+	silent(t, bNS, "tcp", at(w.web.Address(), 80))
+	silent(t, bNS, "tcp", at(hostAddr, 8080))
+	silent(t, w.webNS, "tcp", at(a.Address(), 80))
+	silent(t, w.outside, "tcp", at(hostAddr, 8081))
 
 	inside(t, aNS, func() {
 		if out := ip(t, "route show default"); out != "" {
@@ -265,7 +268,7 @@ func TestInternalNetworkHasNoWayOut(t *testing.T) {
 	// The default route of a replica on both leads by the other one.
 	both := replica(vault, "both", 7)
 	both.Attached = append(both.Attached, attachment(w.shop, 7))
-	expect(t, w.sandbox(both), "tcp", at(outsideAddr, 80), "outside "+hostAddr)
+	answers(t, w.sandbox(both), "tcp", at(outsideAddr, 80), "outside "+hostAddr)
 }
 
 func TestApartNetworkKeepsItsReplicasApart(t *testing.T) {
@@ -280,12 +283,12 @@ func TestApartNetworkKeepsItsReplicasApart(t *testing.T) {
 			w.publish(port(a, "tcp", 8081, 80))
 			serve(t, aNS, "tcp", ":80", "a")
 			serve(t, w.outside, "tcp", ":80", "outside")
-			expectNothing(t, bNS, "tcp", at(a.Address(), 80))
+			silent(t, bNS, "tcp", at(a.Address(), 80))
 			// Also not by the host, for one that takes the neighbour for far away.
 			inside(t, bNS, func() { ip(t, "route replace %s/32 via %s", a.Address(), cells.Gateway) })
-			expectNothing(t, bNS, "tcp", at(a.Address(), 80))
-			expect(t, bNS, "tcp", at(outsideAddr, 80), "outside "+hostAddr)
-			expect(t, w.outside, "tcp", at(hostAddr, 8081), "a "+outsideAddr)
+			silent(t, bNS, "tcp", at(a.Address(), 80))
+			answers(t, bNS, "tcp", at(outsideAddr, 80), "outside "+hostAddr)
+			answers(t, w.outside, "tcp", at(hostAddr, 8081), "a "+outsideAddr)
 		})
 	}
 }
@@ -299,10 +302,10 @@ func TestUnmaskedNetworkShowsItsAddresses(t *testing.T) {
 	ns := w.sandbox(a)
 	inside(t, w.outside, func() { ip(t, "route replace %s via %s", plain.Subnet, hostAddr) })
 	serve(t, w.outside, "tcp", ":80", "outside")
-	expect(t, ns, "tcp", at(outsideAddr, 80), "outside "+a.Address().String())
+	answers(t, ns, "tcp", at(outsideAddr, 80), "outside "+a.Address().String())
 	inside(t, ns, func() {
 		link, err := net.InterfaceByName("eth0")
-		must(t, err)
+		expect.Check(t, err)
 		if link.MTU != 1300 {
 			t.Errorf("the MTU is %d", link.MTU)
 		}
@@ -323,8 +326,8 @@ func TestMacvlanIsOnTheNetworkOfItsParent(t *testing.T) {
 	ns := w.sandbox(a)
 	serve(t, ns, "tcp", ":80", "a")
 	serve(t, w.dbNS, "tcp", ":80", "db")
-	expect(t, w.outside, "tcp", at("203.0.113.77", 80), "a "+outsideAddr)
-	expect(t, ns, "tcp", at(w.db.Address(), 80), "db *")
+	answers(t, w.outside, "tcp", at("203.0.113.77", 80), "a "+outsideAddr)
+	answers(t, ns, "tcp", at(w.db.Address(), 80), "db *")
 	index := func() (index int) {
 		inside(t, ns, func() { index = linkIndex(t, "eth0") })
 		return index
@@ -336,11 +339,11 @@ func TestMacvlanIsOnTheNetworkOfItsParent(t *testing.T) {
 	}
 	// Removed from a namespace in which a process may still be.
 	held, err := os.Open(ns)
-	must(t, err)
+	expect.Check(t, err)
 	defer held.Close()
-	must(t, w.RemoveSandbox(t.Context(), a))
-	expectNothing(t, w.outside, "tcp", at("203.0.113.77", 80))
-	must(t, w.RemoveNetwork(t.Context(), lan))
+	expect.Check(t, w.RemoveSandbox(t.Context(), a))
+	silent(t, w.outside, "tcp", at("203.0.113.77", 80))
+	expect.Check(t, w.RemoveNetwork(t.Context(), lan))
 	linkIndex(t, uplink) // is still there
 
 	for name, bad := range map[string]network.Network{
@@ -406,10 +409,10 @@ func TestDamageToLinksOfAContainerIsRepaired(t *testing.T) {
 			serve(t, w.dbNS, "tcp", "[::]:80", "db")
 			serve(t, w.outside, "tcp", "[::]:80", "outside")
 			serve(t, ns, "tcp", "127.0.0.1:80", "all")
-			expect(t, ns, "tcp", "127.0.0.1:80", "all *")
-			expect(t, ns, "tcp", at(w.db.Address(), 80), "db *")
-			expect(t, ns, "tcp", at(w.db.Attached[0].Address6, 80), "db *")
-			expect(t, ns, "tcp", at(outsideAddr6, 80), "outside *")
+			answers(t, ns, "tcp", "127.0.0.1:80", "all *")
+			answers(t, ns, "tcp", at(w.db.Address(), 80), "db *")
+			answers(t, ns, "tcp", at(w.db.Attached[0].Address6, 80), "db *")
+			answers(t, ns, "tcp", at(outsideAddr6, 80), "outside *")
 		})
 	}
 }
@@ -434,17 +437,17 @@ func TestVLANIsMadeForItsNetwork(t *testing.T) {
 		t.Skip("the kernel has no VLANs")
 	}
 	lan, err := w.Choose(network.Network{Name: "shop_lan", Driver: "macvlan", Parent: uplink + ".100", Subnet: netip.MustParsePrefix("192.0.2.0/24")}, false, nil)
-	must(t, err)
+	expect.Check(t, err)
 	for range 2 {
-		must(t, w.EnsureNetwork(t.Context(), lan))
+		expect.Check(t, w.EnsureNetwork(t.Context(), lan))
 	}
 	other := lan
 	if other.Name = "other_lan"; w.EnsureNetwork(t.Context(), other) == nil {
 		t.Error("two networks have one VLAN")
 	}
-	must(t, w.Leftovers(t.Context(), w.sandboxes, append(w.networks, lan)))
+	expect.Check(t, w.Leftovers(t.Context(), w.sandboxes, append(w.networks, lan)))
 	linkIndex(t, lan.Parent)
-	must(t, w.Leftovers(t.Context(), w.sandboxes, w.networks))
+	expect.Check(t, w.Leftovers(t.Context(), w.sandboxes, w.networks))
 	if _, err := net.InterfaceByName(lan.Parent); err == nil {
 		t.Error("the VLAN was left behind")
 	}
@@ -459,7 +462,7 @@ func TestIPvlanIsOnTheNetworkOfItsParent(t *testing.T) {
 	a := replica(w.shop, "a", 7)
 	a.Attached = []network.Attachment{{Network: lan, Address: netip.MustParseAddr("203.0.113.77")}}
 	serve(t, w.sandbox(a), "tcp", ":80", "a")
-	expect(t, w.outside, "tcp", at("203.0.113.77", 80), "a "+outsideAddr)
+	answers(t, w.outside, "tcp", at("203.0.113.77", 80), "a "+outsideAddr)
 }
 
 // dualStack is a town whose project shop has IPv6, and whose host has it on its
@@ -509,18 +512,18 @@ func TestIPv6ReachesAsIPv4Does(t *testing.T) {
 			serve(t, w.outside, "tcp", "[::]:80", "outside")
 			web, db, app := w.web.Attached[0], w.db.Attached[0], w.app.Attached[0]
 			for _, protocol := range []string{"tcp", "udp"} {
-				expect(t, w.outside, protocol, at(hostAddr6, 8080), "web "+outsideAddr6)
-				expect(t, "", protocol, at(hostAddr6, 8080), "web *")
-				expect(t, w.dbNS, protocol, at(hostAddr6, 8080), "web "+w.shop.Gateway6.String())
-				expect(t, w.webNS, protocol, at(hostAddr6, 8080), "web "+w.shop.Gateway6.String())
-				expect(t, w.appNS, protocol, at(hostAddr6, 8080), "web "+app.Address6.String())
-				expect(t, w.dbNS, protocol, at(web.Address6, 80), "web "+db.Address6.String())
-				expectNothing(t, w.appNS, protocol, at(web.Address6, 80))
+				answers(t, w.outside, protocol, at(hostAddr6, 8080), "web "+outsideAddr6)
+				answers(t, "", protocol, at(hostAddr6, 8080), "web *")
+				answers(t, w.dbNS, protocol, at(hostAddr6, 8080), "web "+w.shop.Gateway6.String())
+				answers(t, w.webNS, protocol, at(hostAddr6, 8080), "web "+w.shop.Gateway6.String())
+				answers(t, w.appNS, protocol, at(hostAddr6, 8080), "web "+app.Address6.String())
+				answers(t, w.dbNS, protocol, at(web.Address6, 80), "web "+db.Address6.String())
+				silent(t, w.appNS, protocol, at(web.Address6, 80))
 			}
-			expect(t, w.webNS, "tcp", at(outsideAddr6, 80), "outside "+hostAddr6)
-			expect(t, w.webNS, "tcp", "[::1]:80", "web ::1")
+			answers(t, w.webNS, "tcp", at(outsideAddr6, 80), "outside "+hostAddr6)
+			answers(t, w.webNS, "tcp", "[::1]:80", "web ::1")
 			inside(t, w.outside, func() { ip(t, "route replace %s via %s", w.shop.Subnet6, hostAddr6) })
-			expectNothing(t, w.outside, "tcp", at(web.Address6, 80))
+			silent(t, w.outside, "tcp", at(web.Address6, 80))
 			if web.Address.IsValid() == shop.NoIPv4 {
 				t.Errorf("the IPv4 address is %s", web.Address)
 			}
@@ -530,8 +533,8 @@ func TestIPv6ReachesAsIPv4Does(t *testing.T) {
 			if after := generation(t); after != before {
 				t.Errorf("%d transactions for nothing", after-before)
 			}
-			must(t, w.Leftovers(t.Context(), nil, nil))
-			must(t, w.SyncPorts(t.Context(), nil, nil))
+			expect.Check(t, w.Leftovers(t.Context(), nil, nil))
+			expect.Check(t, w.SyncPorts(t.Context(), nil, nil))
 			if found := w.traces(); len(found) > 0 {
 				t.Errorf("left behind: %q", found)
 			}
@@ -563,7 +566,7 @@ table inet filter {
 		if got := ask(t, w.outside, protocol, at(hostAddr6, 8080), silence); got != "web "+outsideAddr6 {
 			t.Errorf("%s: got %q", protocol, got)
 		}
-		expectNothing(t, w.outside, protocol, at(hostAddr6, 8081))
+		silent(t, w.outside, protocol, at(hostAddr6, 8081))
 	}
 }
 
@@ -592,7 +595,7 @@ func TestSCTPPortIsPublished(t *testing.T) {
 	arrived := make(chan []byte, 10)
 	inside(t, w.webNS, func() {
 		conn, err := net.ListenIP("ip4:132", nil)
-		must(t, err)
+		expect.Check(t, err)
 		t.Cleanup(func() { conn.Close() })
 		go func() {
 			buf := make([]byte, 1500)
@@ -607,7 +610,7 @@ func TestSCTPPortIsPublished(t *testing.T) {
 	})
 	inside(t, w.outside, func() {
 		conn, err := net.DialIP("ip4:132", nil, &net.IPAddr{IP: net.ParseIP(hostAddr)})
-		must(t, err)
+		expect.Check(t, err)
 		defer conn.Close()
 		packet := []byte{
 			0x90, 0x01, 0x1f, 0x90, 0, 0, 0, 0, 0, 0, 0, 0, // 36865 to 8080
@@ -615,7 +618,7 @@ func TestSCTPPortIsPublished(t *testing.T) {
 		}
 		binary.LittleEndian.PutUint32(packet[8:], crc32.Checksum(packet, crc32.MakeTable(crc32.Castagnoli)))
 		_, err = conn.Write(packet)
-		must(t, err)
+		expect.Check(t, err)
 	})
 	select {
 	case packet := <-arrived:
@@ -630,7 +633,7 @@ func TestSCTPPortIsPublished(t *testing.T) {
 func TestFreePortIsOneThatCanBePublished(t *testing.T) {
 	l := newLab(t)
 	listener, err := net.Listen("tcp4", "127.0.0.1:50001")
-	must(t, err)
+	expect.Check(t, err)
 	defer listener.Close()
 	taken := []network.Port{published("tcp", "", 50000, "172.29.0.2")}
 	free := func(protocol, ip string, from, to uint16) (uint16, error) {
@@ -673,11 +676,11 @@ func TestConflictNamesWhoHasThePort(t *testing.T) {
 	}
 	for _, address := range []string{"127.0.0.1:0", "[::]:0"} {
 		listener, err := net.Listen("tcp", address)
-		must(t, err)
+		expect.Check(t, err)
 		defer listener.Close()
 		conflict("tcp", listener.Addr())
 		conn, err := net.ListenPacket("udp", address)
-		must(t, err)
+		expect.Check(t, err)
 		defer conn.Close()
 		conflict("udp", conn.LocalAddr())
 	}
@@ -712,7 +715,7 @@ func TestChoiceIsKept(t *testing.T) {
 				}
 				return
 			}
-			must(t, err)
+			expect.Check(t, err)
 			if c.wanted.Subnet.IsValid() && got.Subnet != c.wanted.Subnet || c.wanted.Subnet6.IsValid() && got.Subnet6 != c.wanted.Subnet6 ||
 				c.wanted.Gateway.IsValid() && got.Gateway != c.wanted.Gateway || got.Subnet.IsValid() == c.wanted.NoIPv4 {
 				t.Errorf("got %+v", got)
@@ -721,12 +724,12 @@ func TestChoiceIsKept(t *testing.T) {
 	}
 	// Without a parent the replicas have each other and nobody else.
 	alone, err := l.Choose(network.Network{Name: "shop_alone", Driver: "macvlan", Mode: "private"}, false, nil)
-	if must(t, err); alone.Driver != "" || alone.Mode != "" || !alone.Internal {
+	if expect.Check(t, err); alone.Driver != "" || alone.Mode != "" || !alone.Internal {
 		t.Errorf("got %+v", alone)
 	}
 	within := network.Network{Name: "x_y", Subnet: prefix("172.31.0.0/16"), Subnet6: prefix("fd12::/64")}
 	within, err = l.Choose(within, true, nil)
-	must(t, err)
+	expect.Check(t, err)
 	for _, c := range []struct{ within, want string }{
 		{"172.31.5.0/24", "172.31.5.0"}, {"172.31.0.0/24", "172.31.0.2"}, {"fd12::/64", "fd12::2"}, {"fd12::ff00/120", "fd12::ff00"},
 	} {
@@ -761,10 +764,10 @@ func TestCrowdedNamespaceIsAnErrorOfItsOwn(t *testing.T) {
 		})
 		return w.EnsureSandbox(t.Context(), w.web, nil)
 	}
-	must(t, crowd(routes.String()))
+	expect.Check(t, crowd(routes.String()))
 	if err := crowd(addresses.String()); err == nil || !strings.Contains(err.Error(), "more than") {
 		t.Errorf("the sandbox has too many addresses: %v", err)
 	}
 	w.sandbox(w.db)
-	must(t, w.RemoveSandbox(t.Context(), w.web))
+	expect.Check(t, w.RemoveSandbox(t.Context(), w.web))
 }

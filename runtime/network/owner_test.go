@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/margolite/margolite/runtime/network"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // neighbour is a second margolite in the lab, with directories of its own.
@@ -23,8 +24,8 @@ func (l *lab) neighbour() *lab {
 	other.runDir = filepath.Join(l.t.TempDir(), "run")
 	other.Networks = l.networksIn(other.runDir, filepath.Join(l.t.TempDir(), "state"))
 	l.t.Cleanup(func() {
-		must(l.t, other.Leftovers(context.Background(), nil, nil))
-		must(l.t, other.SyncPorts(context.Background(), nil, nil))
+		expect.Check(l.t, other.Leftovers(context.Background(), nil, nil))
+		expect.Check(l.t, other.SyncPorts(context.Background(), nil, nil))
 	})
 	return &other
 }
@@ -32,7 +33,7 @@ func (l *lab) neighbour() *lab {
 func (l *lab) networksIn(run, state string) *network.Networks {
 	l.t.Helper()
 	n, err := network.New(network.Options{RunDir: run, StateDir: state, Logger: slog.New(slog.DiscardHandler)})
-	must(l.t, err)
+	expect.Check(l.t, err)
 	return n
 }
 
@@ -50,39 +51,39 @@ func TestOwnersLiveSideBySide(t *testing.T) {
 	}
 	web := replica(shop, "web", 1)
 	webNS := l.sandbox(web)
-	must(t, l.Leftovers(t.Context(), []network.Sandbox{web}, []network.Network{shop}))
-	must(t, l.SyncPorts(t.Context(), []network.Port{port(web, "tcp", 8081, 80), port6(web, "tcp", 8081, 80)}, []network.Network{shop}))
+	expect.Check(t, l.Leftovers(t.Context(), []network.Sandbox{web}, []network.Network{shop}))
+	expect.Check(t, l.SyncPorts(t.Context(), []network.Port{port(web, "tcp", 8081, 80), port6(web, "tcp", 8081, 80)}, []network.Network{shop}))
 
 	works := func() {
 		t.Helper()
-		expect(t, w.outside, "tcp", at(hostAddr, 8080), "first *")
-		expect(t, w.dbNS, "tcp", at(w.web.Address(), 80), "first *")
-		expect(t, w.dbNS, "tcp", at(w.web.Attached[0].Address6, 80), "first *")
+		answers(t, w.outside, "tcp", at(hostAddr, 8080), "first *")
+		answers(t, w.dbNS, "tcp", at(w.web.Address(), 80), "first *")
+		answers(t, w.dbNS, "tcp", at(w.web.Attached[0].Address6, 80), "first *")
 	}
 	serve(t, w.webNS, "tcp", ":80", "first")
 	works()
 	serve(t, webNS, "tcp", ":80", "second")
-	expect(t, w.outside, "tcp", at(hostAddr, 8081), "second *")
-	expectNothing(t, webNS, "tcp", at(w.web.Address(), 80))
-	expectNothing(t, webNS, "tcp", at(w.web.Attached[0].Address6, 80))
-	expectNothing(t, w.dbNS, "tcp", at(web.Address(), 80))
+	answers(t, w.outside, "tcp", at(hostAddr, 8081), "second *")
+	silent(t, webNS, "tcp", at(w.web.Address(), 80))
+	silent(t, webNS, "tcp", at(w.web.Attached[0].Address6, 80))
+	silent(t, w.dbNS, "tcp", at(web.Address(), 80))
 
 	taken := port(web, "tcp", 8080, 80)
 	foreign, err := l.ForeignPorts(t.Context())
-	must(t, err)
+	expect.Check(t, err)
 	var refused *network.PortError
 	if err := l.CheckPort(taken, foreign); !errors.As(err, &refused) || !strings.Contains(refused.Holder, w.runDir) {
 		t.Errorf("port of the first: %v", err)
 	}
 	number, err := l.FreePort("tcp", netip.Addr{}, 8080, 8090, foreign)
-	if must(t, err); number == 8080 {
+	if expect.Check(t, err); number == 8080 {
 		t.Error("a port of the first is given away")
 	}
 
-	must(t, l.RemoveSandbox(t.Context(), web))
-	must(t, l.RemoveNetwork(t.Context(), shop))
-	must(t, l.Leftovers(t.Context(), nil, nil))
-	must(t, l.SyncPorts(t.Context(), nil, nil))
+	expect.Check(t, l.RemoveSandbox(t.Context(), web))
+	expect.Check(t, l.RemoveNetwork(t.Context(), shop))
+	expect.Check(t, l.Leftovers(t.Context(), nil, nil))
+	expect.Check(t, l.SyncPorts(t.Context(), nil, nil))
 	if now := links(t); now != first {
 		t.Errorf("links are\n%s, were\n%s", now, first)
 	}
@@ -103,11 +104,11 @@ func TestForwardingStaysForOthers(t *testing.T) {
 	shop := l.network("shop")
 	web := replica(shop, "web", 1)
 	ns := l.sandbox(web)
-	must(t, l.SyncPorts(t.Context(), nil, []network.Network{shop}))
-	must(t, w.Leftovers(t.Context(), nil, nil))
-	must(t, w.SyncPorts(t.Context(), nil, nil))
+	expect.Check(t, l.SyncPorts(t.Context(), nil, []network.Network{shop}))
+	expect.Check(t, w.Leftovers(t.Context(), nil, nil))
+	expect.Check(t, w.SyncPorts(t.Context(), nil, nil))
 	serve(t, w.outside, "tcp", at(outsideAddr, 99), "outside")
-	expect(t, ns, "tcp", at(outsideAddr, 99), "outside *")
+	answers(t, ns, "tcp", at(outsideAddr, 99), "outside *")
 }
 
 func TestRunDirectoryHasOneOwner(t *testing.T) {
@@ -115,17 +116,17 @@ func TestRunDirectoryHasOneOwner(t *testing.T) {
 	run, state := filepath.Join(t.TempDir(), "run"), t.TempDir()
 	n := l.networksIn(run, state)
 	w, err := n.Choose(network.Network{Name: "shop_default"}, false, nil)
-	must(t, err)
-	must(t, n.EnsureNetwork(t.Context(), w))
+	expect.Check(t, err)
+	expect.Check(t, n.EnsureNetwork(t.Context(), w))
 	web := replica(w, "web", 1)
-	must(t, n.EnsureSandbox(t.Context(), web, nil))
+	expect.Check(t, n.EnsureSandbox(t.Context(), web, nil))
 	_, err = network.New(network.Options{RunDir: run, StateDir: t.TempDir()})
 	if !errors.Is(err, network.ErrOtherOwner) || !strings.Contains(err.Error(), state) {
 		t.Errorf("another owner: %v", err)
 	}
 	l.networksIn(run, state)
-	must(t, n.RemoveSandbox(t.Context(), web))
-	must(t, n.RemoveNetwork(t.Context(), w))
+	expect.Check(t, n.RemoveSandbox(t.Context(), web))
+	expect.Check(t, n.RemoveNetwork(t.Context(), w))
 	l.networksIn(run, t.TempDir())
 }
 
@@ -157,11 +158,11 @@ func TestUnmarkedThingsAreLeftAlone(t *testing.T) {
 		}
 	}
 	l := w.neighbour()
-	must(t, l.Leftovers(t.Context(), nil, nil))
-	must(t, l.SyncPorts(t.Context(), nil, nil))
+	expect.Check(t, l.Leftovers(t.Context(), nil, nil))
+	expect.Check(t, l.SyncPorts(t.Context(), nil, nil))
 	unchanged()
 	foreign, err := l.ForeignPorts(t.Context())
-	if must(t, err); len(foreign) != 1 || foreign[0].HostPort != 8080 {
+	if expect.Check(t, err); len(foreign) != 1 || foreign[0].HostPort != 8080 {
 		t.Errorf("ports of others are %v", foreign)
 	}
 
@@ -184,7 +185,7 @@ func ipInside(t testing.TB, netns, command string) (out string) {
 func links(t testing.TB) string {
 	t.Helper()
 	all, err := net.Interfaces()
-	must(t, err)
+	expect.Check(t, err)
 	var lines []string
 	for _, link := range all {
 		lines = append(lines, fmt.Sprint(link.Index, " ", link.Name))

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/margolite/margolite/runtime/network"
+	"github.com/margolite/margolite/test/expect"
 )
 
 func published(protocol, hostIP string, host uint16, address string) network.Port {
@@ -23,16 +24,16 @@ func TestPortsOfTheHostAreNotTaken(t *testing.T) {
 	l := newLab(t)
 	setSysctl(t, "net/ipv4/ip_nonlocal_bind", "0")
 	listener, err := net.Listen("tcp4", "127.0.0.1:0")
-	must(t, err)
+	expect.Check(t, err)
 	defer listener.Close()
 	conn, err := net.ListenPacket("udp4", "127.0.0.1:0")
-	must(t, err)
+	expect.Check(t, err)
 	defer conn.Close()
 	tcp := uint16(listener.Addr().(*net.TCPAddr).Port)
 	udp := uint16(conn.LocalAddr().(*net.UDPAddr).Port)
 	free := func() uint16 {
 		l, err := net.Listen("tcp4", "127.0.0.1:0")
-		must(t, err)
+		expect.Check(t, err)
 		defer l.Close()
 		return uint16(l.Addr().(*net.TCPAddr).Port)
 	}()
@@ -79,14 +80,14 @@ func TestOfTwoThatWantOnePortTheFirstGetsIt(t *testing.T) {
 	if refused := new(network.PortError); !errors.As(err, &refused) || refused.Port != second || !errors.Is(err, network.ErrPortInUse) {
 		t.Errorf("got %v", err)
 	}
-	expect(t, w.outside, "tcp", at(hostAddr, 8080), "web *")
-	expect(t, w.outside, "tcp", at(hostAddr, 8081), "db *")
+	answers(t, w.outside, "tcp", at(hostAddr, 8080), "web *")
+	answers(t, w.outside, "tcp", at(hostAddr, 8081), "db *")
 }
 
 func TestEndedContextChangesNothing(t *testing.T) {
 	l := newLab(t)
 	w, err := l.Choose(network.Network{Name: "shop_default"}, false, nil)
-	must(t, err)
+	expect.Check(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	for _, err := range []error{l.EnsureSandbox(ctx, replica(w, "web", 1), nil), l.EnsureNetwork(ctx, w), l.SyncPorts(ctx, nil, []network.Network{w})} {
@@ -107,18 +108,18 @@ func TestSubnetsKeepAwayFromTheHosts(t *testing.T) {
 	ip(t, "route replace 128.0.0.0/1 via %s", outsideAddr)
 	taken := netip.MustParsePrefix("172.29.3.0/24")
 	w, err := l.Choose(network.Network{Name: "shop_default"}, false, []netip.Prefix{taken})
-	must(t, err)
+	expect.Check(t, err)
 	if w.Subnet.String() != "172.29.4.0/24" || w.Gateway.String() != "172.29.4.1" || !strings.HasPrefix(w.Bridge, "mgl-") {
 		t.Errorf("got %+v", w)
 	}
-	must(t, l.EnsureNetwork(t.Context(), w))
+	expect.Check(t, l.EnsureNetwork(t.Context(), w))
 	again, err := l.Choose(network.Network{Name: "shop_default"}, false, []netip.Prefix{taken})
-	must(t, err)
+	expect.Check(t, err)
 	if again != w {
 		t.Errorf("got %+v, want the network that is there", again)
 	}
 	other, err := l.Choose(network.Network{Name: "other_default"}, false, []netip.Prefix{taken})
-	must(t, err)
+	expect.Check(t, err)
 	if other.Subnet.Overlaps(w.Subnet) || other.Bridge == w.Bridge {
 		t.Errorf("got %+v beside %+v", other, w)
 	}
@@ -143,13 +144,13 @@ func BenchmarkSyncPorts(b *testing.B) {
 	}
 	b.Run("100 ports replaced", func(b *testing.B) {
 		for i := 0; b.Loop(); i++ {
-			must(b, w.SyncPorts(w.ctx, lists[i%2], w.networks))
+			expect.Check(b, w.SyncPorts(w.ctx, lists[i%2], w.networks))
 		}
 	})
 	unchanged := func(b *testing.B) {
-		must(b, w.SyncPorts(w.ctx, lists[0], w.networks))
+		expect.Check(b, w.SyncPorts(w.ctx, lists[0], w.networks))
 		for b.Loop() {
-			must(b, w.SyncPorts(w.ctx, lists[0], w.networks))
+			expect.Check(b, w.SyncPorts(w.ctx, lists[0], w.networks))
 		}
 	}
 	b.Run("100 ports unchanged", unchanged)

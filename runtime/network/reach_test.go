@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/margolite/margolite/runtime/network"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // town is a lab with two projects: shop with web and db, and other with app.
@@ -42,7 +43,7 @@ func settleAs(l *lab, shop network.Network, ipv6 bool) *town {
 
 func (w *town) publish(ports ...network.Port) {
 	w.t.Helper()
-	must(w.t, w.SyncPorts(w.ctx, ports, w.networks))
+	expect.Check(w.t, w.SyncPorts(w.ctx, ports, w.networks))
 }
 
 // bridgeNetfilters are the two ways in which the kernel may treat what stays
@@ -89,11 +90,11 @@ func TestPublishedPortIsReachedFromEverywhere(t *testing.T) {
 			} {
 				for _, protocol := range []string{"tcp", "udp"} {
 					t.Run(c.name+" over "+protocol, func(t *testing.T) {
-						expect(t, c.from, protocol, at(c.to, 8080), "web "+c.seenAs)
+						answers(t, c.from, protocol, at(c.to, 8080), "web "+c.seenAs)
 					})
 				}
 			}
-			expectNothing(t, w.outside, "tcp", at(hostAddr, 80))
+			silent(t, w.outside, "tcp", at(hostAddr, 80))
 		})
 	}
 }
@@ -109,10 +110,10 @@ func TestContainersAreIsolated(t *testing.T) {
 			// Somebody on another host who knows the address and the way.
 			inside(t, w.outside, func() { ip(t, "route replace %s via %s", w.shop.Subnet, hostAddr) })
 			for _, protocol := range []string{"tcp", "udp"} {
-				expect(t, w.dbNS, protocol, at(w.web.Address(), 80), "web "+w.db.Address().String())
-				expect(t, "", protocol, at(w.web.Address(), 80), "web *")
-				expectNothing(t, w.appNS, protocol, at(w.web.Address(), 80))
-				expectNothing(t, w.outside, protocol, at(w.web.Address(), 80))
+				answers(t, w.dbNS, protocol, at(w.web.Address(), 80), "web "+w.db.Address().String())
+				answers(t, "", protocol, at(w.web.Address(), 80), "web *")
+				silent(t, w.appNS, protocol, at(w.web.Address(), 80))
+				silent(t, w.outside, protocol, at(w.web.Address(), 80))
 			}
 		})
 	}
@@ -125,10 +126,10 @@ func TestPortPublishedOnOneAddressIsReachedThereOnly(t *testing.T) {
 	p.HostIP = netip.MustParseAddr("203.0.113.3")
 	w.publish(p)
 	serve(t, w.webNS, "tcp", ":80", "web")
-	expect(t, w.outside, "tcp", at(p.HostIP, 8080), "web "+outsideAddr)
-	expect(t, w.appNS, "tcp", at(p.HostIP, 8080), "web *")
-	expectNothing(t, w.outside, "tcp", at(hostAddr, 8080))
-	expectNothing(t, "", "tcp", at("127.0.0.1", 8080))
+	answers(t, w.outside, "tcp", at(p.HostIP, 8080), "web "+outsideAddr)
+	answers(t, w.appNS, "tcp", at(p.HostIP, 8080), "web *")
+	silent(t, w.outside, "tcp", at(hostAddr, 8080))
+	silent(t, "", "tcp", at("127.0.0.1", 8080))
 }
 
 // Packets for 127.0.0.1 do not belong on a wire, but nothing keeps a neighbour
@@ -140,7 +141,7 @@ func TestLoopbackOfTheHostIsOutOfReach(t *testing.T) {
 	w.publish(p)
 	serve(t, w.webNS, "tcp", ":80", "web")
 	serve(t, "", "tcp", "127.0.0.1:9000", "secret")
-	expect(t, "", "tcp", "127.0.0.1:8080", "web *")
+	answers(t, "", "tcp", "127.0.0.1:8080", "web *")
 
 	for name, c := range map[string]struct{ netns, via string }{
 		"for a neighbour":     {w.outside, hostAddr},
@@ -154,8 +155,8 @@ func TestLoopbackOfTheHostIsOutOfReach(t *testing.T) {
 				setSysctl(t, "net/ipv4/conf/eth0/route_localnet", "1")
 				ip(t, "route replace 127.0.0.1/32 via %s", c.via)
 			})
-			expectNothing(t, c.netns, "tcp", "127.0.0.1:9000")
-			expectNothing(t, c.netns, "tcp", "127.0.0.1:8080")
+			silent(t, c.netns, "tcp", "127.0.0.1:9000")
+			silent(t, c.netns, "tcp", "127.0.0.1:8080")
 		})
 	}
 }
@@ -193,17 +194,17 @@ func TestForwardingIsSwitchedOnForContainersOnly(t *testing.T) {
 		for _, from := range []string{w.outside, plant, modem} {
 			for n, netns := range map[int]string{100: plant, 101: modem} {
 				if from != netns {
-					expectNothing(t, from, "tcp", at(fmt.Sprintf("198.51.%d.1", n), 80))
-					expectNothing(t, from, "tcp", at(fmt.Sprintf("2001:db8:%d::1", n), 80))
+					silent(t, from, "tcp", at(fmt.Sprintf("198.51.%d.1", n), 80))
+					silent(t, from, "tcp", at(fmt.Sprintf("2001:db8:%d::1", n), 80))
 				}
 			}
 		}
 	}
 	apart()
 	for n, netns := range map[int]string{100: plant, 101: modem} {
-		expect(t, netns, "tcp", at(fmt.Sprintf("198.51.%d.2", n), 8080), "web *")
-		expect(t, netns, "tcp", at(fmt.Sprintf("2001:db8:%d::2", n), 8080), "web *")
-		expect(t, w.webNS, "tcp", at(fmt.Sprintf("198.51.%d.1", n), 80), "*")
+		answers(t, netns, "tcp", at(fmt.Sprintf("198.51.%d.2", n), 8080), "web *")
+		answers(t, netns, "tcp", at(fmt.Sprintf("2001:db8:%d::2", n), 8080), "web *")
+		answers(t, w.webNS, "tcp", at(fmt.Sprintf("198.51.%d.1", n), 80), "*")
 	}
 
 	nft(t, "flush ruleset")
@@ -212,17 +213,17 @@ func TestForwardingIsSwitchedOnForContainersOnly(t *testing.T) {
 	// The next agent finds forwarding on, and still knows; also where somebody
 	// emptied its directory before.
 	for _, name := range []string{"forwarding", "forwarding6"} {
-		must(t, os.Remove(filepath.Join(w.runDir, name)))
+		expect.Check(t, os.Remove(filepath.Join(w.runDir, name)))
 	}
 	w.publish()
 	var err error
 	w.Networks, err = network.New(network.Options{RunDir: w.runDir})
-	must(t, err)
+	expect.Check(t, err)
 	w.publish()
 	apart()
 	// With the last network everything is as it was.
-	must(t, w.Leftovers(t.Context(), nil, nil))
-	must(t, w.SyncPorts(t.Context(), nil, nil))
+	expect.Check(t, w.Leftovers(t.Context(), nil, nil))
+	expect.Check(t, w.SyncPorts(t.Context(), nil, nil))
 	forwarding("0", "1")
 	if found := w.traces(); len(found) > 0 {
 		t.Errorf("left behind: %q", found)
@@ -264,16 +265,16 @@ func TestLinksThatForwardedBeforeGoOn(t *testing.T) {
 	works := func() {
 		t.Helper()
 		for _, addr := range to {
-			expect(t, plant, "tcp", at(addr, 80), "cell *")
-			expectNothing(t, w.outside, "tcp", at(addr, 80))
+			answers(t, plant, "tcp", at(addr, 80), "cell *")
+			silent(t, w.outside, "tcp", at(addr, 80))
 		}
-		expect(t, machines[0], "tcp", "192.0.2.2:80", "machine *")
+		answers(t, machines[0], "tcp", "192.0.2.2:80", "machine *")
 	}
 	works()
 	w.publish()
 	works()
-	must(t, w.Leftovers(t.Context(), nil, nil))
-	must(t, w.SyncPorts(t.Context(), nil, nil))
+	expect.Check(t, w.Leftovers(t.Context(), nil, nil))
+	expect.Check(t, w.SyncPorts(t.Context(), nil, nil))
 	works()
 }
 
@@ -285,7 +286,7 @@ func TestForwardingThatWasOnStaysOn(t *testing.T) {
 	serve(t, plant, "tcp", ":80", "plant")
 	w := settle(l)
 	w.publish()
-	expect(t, w.outside, "tcp", at("198.51.100.1", 80), "plant "+outsideAddr)
+	answers(t, w.outside, "tcp", at("198.51.100.1", 80), "plant "+outsideAddr)
 }
 
 func TestConversationFollowsThePublishedPort(t *testing.T) {
@@ -301,7 +302,7 @@ func TestConversationFollowsThePublishedPort(t *testing.T) {
 			inside(t, s.lan, func() {
 				var err error
 				sensor, err = net.Dial("udp4", at(hostAddr, 8080))
-				must(t, err)
+				expect.Check(t, err)
 			})
 			defer sensor.Close()
 			say := func(want string) {

@@ -18,6 +18,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/margolite/margolite/test/expect"
 )
 
 // patience is for one thing to happen: an emulated processor is slow, and may
@@ -49,13 +51,13 @@ func newMachine(t *testing.T, b board, from base, logs string, with map[string]s
 	t.Helper()
 	m := &machine{t: t, board: b, base: from, dir: t.TempDir(), console: filepath.Join(logs, b.arch+"-console.log")}
 	files := filepath.Join(m.dir, "files")
-	must(t, os.Mkdir(files, 0o755))
+	expect.Check(t, os.Mkdir(files, 0o755))
 	for name, file := range with {
-		must(t, do(t.Context(), "cp", file, filepath.Join(files, name)))
+		expect.Check(t, do(t.Context(), "cp", file, filepath.Join(files, name)))
 	}
-	must(t, do(t.Context(), "mke2fs", "-q", "-t", "ext4", "-L", toolsLabel, "-d", files, filepath.Join(m.dir, "tools"), "256M"))
-	must(t, do(t.Context(), "cp", "--sparse=always", from.disk(), m.disk()))
-	must(t, os.RemoveAll(m.console)) // it is appended to
+	expect.Check(t, do(t.Context(), "mke2fs", "-q", "-t", "ext4", "-L", toolsLabel, "-d", files, filepath.Join(m.dir, "tools"), "256M"))
+	expect.Check(t, do(t.Context(), "cp", "--sparse=always", from.disk(), m.disk()))
+	expect.Check(t, os.RemoveAll(m.console)) // it is appended to
 	t.Cleanup(m.cutPower)
 	return m
 }
@@ -81,7 +83,7 @@ func (m *machine) powerOn() {
 	var said bytes.Buffer
 	m.cmd.Stdout, m.cmd.Stderr = &said, &said
 	m.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	must(m.t, m.cmd.Start())
+	expect.Check(m.t, m.cmd.Start())
 	m.ended = make(chan struct{})
 	go func() {
 		_ = m.cmd.Wait()
@@ -225,14 +227,7 @@ func (m *machine) tail() string {
 func freePort(t *testing.T) int {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	expect.Check(t, err)
 	defer l.Close()
 	return l.Addr().(*net.TCPAddr).Port
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }

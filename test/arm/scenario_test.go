@@ -17,6 +17,7 @@ import (
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/test/demoapp/demoimage"
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/leftovers"
 	"github.com/margolite/margolite/test/ociimage"
 	"github.com/margolite/margolite/test/plant"
@@ -49,16 +50,16 @@ func TestTheBoards(t *testing.T) {
 
 func testBoard(t *testing.T, b board) {
 	logs := os.Getenv(logsDir)
-	must(t, os.MkdirAll(logs, 0o755))
+	expect.Check(t, os.MkdirAll(logs, 0o755))
 	from, err := baseOf(t.Context(), b)
-	must(t, err)
+	expect.Check(t, err)
 
 	p := newPlant(t)
 	m := newMachine(t, b, from, logs, map[string]string{"guest": guestProgram(t, b), "margolite.deb": packageFor(t, b)})
 	defer func() { // also when the test ends with a failure
 		if m.cmd != nil {
 			if r, err := m.ask([]string{"journalctl", "--no-pager", "-o", "short-monotonic"}, ""); err == nil {
-				must(t, os.WriteFile(filepath.Join(logs, b.arch+"-journal.log"), []byte(r.Output), 0o644))
+				expect.Check(t, os.WriteFile(filepath.Join(logs, b.arch+"-journal.log"), []byte(r.Output), 0o644))
 			}
 		}
 		if t.Failed() {
@@ -87,9 +88,9 @@ func testBoard(t *testing.T, b board) {
 
 	enrol(t, m, p)
 	known, err := p.WFM.WaitDevice(within(t), p.ClientID(), plant.Device)
-	must(t, err)
+	expect.Check(t, err)
 	reported, err := margo.ParseCapabilities(known.Body)
-	must(t, err)
+	expect.Check(t, err)
 	step("enrol, until the WFM knows what the device has")
 	name, _, _ := strings.Cut(b.program, "/")
 	if has := reported.Properties.Hosting; len(has.CPUs) != 1 || has.CPUs[0].Architecture != name || has.Memory <= 0 {
@@ -99,7 +100,7 @@ func testBoard(t *testing.T, b board) {
 	publish := func(version, greeting string) {
 		t.Helper()
 		published, err := p.Publish(p.deployment(version, greeting))
-		must(t, err)
+		expect.Check(t, err)
 		if err := p.WFM.WaitState(within(t), deployment, margo.Installed, published.Version); err != nil {
 			t.Fatalf("%v\n%s", err, m.try("margolite", "status").Output)
 		}
@@ -126,7 +127,7 @@ func testBoard(t *testing.T, b board) {
 	step("the agent is killed, until it is back with the same containers")
 
 	// The power goes, and with it the network to the WFM.
-	must(t, errors.Join(p.WFM.Close(), p.Registry.Close()))
+	expect.Check(t, errors.Join(p.WFM.Close(), p.Registry.Close()))
 	m.cutPower()
 	m.powerOn()
 	third := m.visit("Servus", "1.1.0")
@@ -137,10 +138,10 @@ func testBoard(t *testing.T, b board) {
 	m.active()
 	step("power returns without the WFM, until the application answers and systemd has started everything")
 
-	must(t, errors.Join(p.Registry.Start(""), p.WFM.Start("")))
+	expect.Check(t, errors.Join(p.Registry.Start(""), p.WFM.Start("")))
 	version, err := p.Remove(deployment)
-	must(t, err)
-	must(t, p.WFM.WaitState(within(t), deployment, margo.Removed, version))
+	expect.Check(t, err)
+	expect.Check(t, p.WFM.WaitState(within(t), deployment, margo.Removed, version))
 	step("the WFM is back and removes it, until it heard of removed")
 	if _, err := plant.Ask(t.Context(), m.page); err == nil {
 		t.Error("the application answers although it was removed")
@@ -217,7 +218,7 @@ func enrol(t *testing.T, m *machine, p *wfm) {
 	// The names of what is written last begin to count when all of it is there.
 	for name, file := range map[string]string{"device.pem": p.Identity.Certificate, "device.key": p.Identity.Key, "bundle.json": p.Identity.TrustBundle} {
 		data, err := os.ReadFile(file)
-		must(t, err)
+		expect.Check(t, err)
 		m.write("/etc/margolite/provision.d/"+name, data)
 	}
 	m.write("/etc/margolite/provision.d/plant.yaml", fmt.Appendf(nil, `device: {id: %s}
@@ -233,7 +234,7 @@ type wfm struct{ *plant.Plant }
 func newPlant(t *testing.T) *wfm {
 	t.Helper()
 	p, err := plant.New(t.Context(), plant.Options{Dir: t.TempDir()})
-	must(t, err)
+	expect.Check(t, err)
 	t.Cleanup(func() {
 		if err := p.Close(); err != nil {
 			t.Error(err)
@@ -244,18 +245,18 @@ func newPlant(t *testing.T) *wfm {
 		var images []*ociimage.Artifact
 		for _, b := range boards {
 			image, err := demoimage.Image(t.Context(), demoimage.Options{Arch: b.program, Version: version})
-			must(t, err)
+			expect.Check(t, err)
 			images = append(images, image)
 		}
 		index, err := ociimage.Index(images...)
-		must(t, err)
-		must(t, p.Push(t.Context(), demoimage.Repository, version, index))
+		expect.Check(t, err)
+		expect.Check(t, p.Push(t.Context(), demoimage.Repository, version, index))
 	}
 	c, err := demoimage.Component(t.Context(), "1.0.0")
-	must(t, err)
+	expect.Check(t, err)
 	component, err := c.Build()
-	must(t, err)
-	must(t, p.Push(t.Context(), "apps/demo", "1.0.0", component))
+	expect.Check(t, err)
+	expect.Check(t, p.Push(t.Context(), "apps/demo", "1.0.0", component))
 	return &wfm{p}
 }
 
@@ -283,9 +284,9 @@ func within(t *testing.T) context.Context {
 func guestProgram(t *testing.T, b board) string {
 	t.Helper()
 	program, err := ociimage.BuildProgram(t.Context(), "github.com/margolite/margolite/test/arm/guest", b.program)
-	must(t, err)
+	expect.Check(t, err)
 	file := filepath.Join(t.TempDir(), "guest")
-	must(t, os.WriteFile(file, program, 0o755))
+	expect.Check(t, os.WriteFile(file, program, 0o755))
 	return file
 }
 

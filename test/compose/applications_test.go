@@ -13,6 +13,7 @@ import (
 	"github.com/margolite/margolite/test/apps"
 	"github.com/margolite/margolite/test/containerdtest"
 	"github.com/margolite/margolite/test/debimage"
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/leftovers"
 	"github.com/margolite/margolite/test/ociimage"
 )
@@ -44,8 +45,8 @@ func TestDEV04OBS07Applications(t *testing.T) {
 
 // pushImages pushes the images that a Compose file names, if they were not yet.
 func (d *device) pushImages(t *testing.T, file string, pushed map[string]bool) {
-	text := must(os.ReadFile(file))(t)
-	cache := must(debimage.Open())(t)
+	text := expect.Value(os.ReadFile(file))(t)
+	cache := expect.Value(debimage.Open())(t)
 	to := ociimage.Registry{URL: "http://" + d.registry}
 	for _, image := range apps.Images() {
 		if pushed[image.Name] || !strings.Contains(string(text), "}/"+image.Name+":") {

@@ -151,12 +151,3 @@ func (d *device) reboot(t *testing.T) error {
 }
 
 var check = expect.Check
-
-// must is a value of a call that does not fail.
-func must[T any](v T, err error) func(testing.TB) T {
-	return func(t testing.TB) T {
-		t.Helper()
-		check(t, err)
-		return v
-	}
-}

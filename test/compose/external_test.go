@@ -53,7 +53,7 @@ volumes: {theirs: {external: true, name: maker_data}}
 				t.Errorf("after its maker has gone, web sees %s", out)
 			}
 			check(t, d.engine.RemoveWith(t.Context(), "user", runtime.RemoveOptions{Volumes: true}))
-			expect.Equal(t, string(must(os.ReadFile(filepath.Join(d.state, "volumes/maker/data/f")))(t)), "shared\n", "the volume of maker")
+			expect.Equal(t, string(expect.Value(os.ReadFile(filepath.Join(d.state, "volumes/maker/data/f")))(t)), "shared\n", "the volume of maker")
 			d.remove(t, "maker", before)
 		})
 	}
@@ -64,7 +64,7 @@ func (d *device) up(t *testing.T, project, text string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "compose.yaml")
 	check(t, os.WriteFile(file, []byte(text), 0o600))
-	p := must(d.load(t.Context(), runtime.Source{Project: project, File: file, Environment: d.environment}))(t)
+	p := expect.Value(d.load(t.Context(), runtime.Source{Project: project, File: file, Environment: d.environment}))(t)
 	check(t, d.engine.Apply(t.Context(), p, runtime.ApplyOptions{}))
 }
 
@@ -72,6 +72,6 @@ func (d *device) up(t *testing.T, project, text string) {
 func (d *device) sh(t *testing.T, project, service, command string) string {
 	t.Helper()
 	var out bytes.Buffer
-	must(d.engine.Exec(t.Context(), project, service, 1, container.Exec{Args: []string{"/bin/sh", "-c", command}, Stdout: &out, Stderr: &out}))(t)
+	expect.Value(d.engine.Exec(t.Context(), project, service, 1, container.Exec{Args: []string{"/bin/sh", "-c", command}, Stdout: &out, Stderr: &out}))(t)
 	return out.String()
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/margolite/margolite/runtime"
 	"github.com/margolite/margolite/runtime/container"
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/leftovers"
 )
 
@@ -140,7 +141,7 @@ type play struct {
 // device has to be as before.
 func (d *device) playFile(t *testing.T, file, project string, before leftovers.Snapshot) {
 	d.series.Turn(t)
-	s := must(readScenario(file))(t)
+	s := expect.Value(readScenario(file))(t)
 	defer d.remove(t, project, before)
 	d.play(t, s, project)
 }
@@ -162,7 +163,7 @@ func (d *device) play(t *testing.T, s *scenario, project string) {
 		}
 		return
 	}
-	warnings := must(p.apply(0))(t)
+	warnings := expect.Value(p.apply(0))(t)
 	for i, step := range steps {
 		p.step(i+1, step, warnings)
 		if t.Failed() {
@@ -180,7 +181,7 @@ func textOf(err error) string {
 
 // apply brings the file of now onto the device.
 func (p *play) apply(settle time.Duration) (warnings string, err error) {
-	text := must(yaml.Marshal(p.s.file))(p)
+	text := expect.Value(yaml.Marshal(p.s.file))(p)
 	file := filepath.Join(p.dir, "compose.yaml")
 	check(p, os.WriteFile(file, text, 0o600))
 	p.before = p.ids()
@@ -202,7 +203,7 @@ func (p *play) ids() map[string]string {
 }
 
 func (p *play) containers() []runtime.ObservedContainer {
-	projects := must(p.d.engine.Observe(p.Context()))(p)
+	projects := expect.Value(p.d.engine.Observe(p.Context()))(p)
 	for _, o := range projects {
 		if o.Name == p.project {
 			return o.Containers

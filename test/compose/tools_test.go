@@ -74,7 +74,7 @@ networks: {front: {}, back: {}}
 // observe finds the containers of a project by their services.
 func (d *device) observe(t *testing.T, project string) map[string]runtime.ObservedContainer {
 	t.Helper()
-	projects := must(d.engine.Observe(t.Context()))(t)
+	projects := expect.Value(d.engine.Observe(t.Context()))(t)
 	all := make(map[string]runtime.ObservedContainer)
 	for _, p := range projects {
 		for _, c := range p.Containers {
@@ -154,7 +154,7 @@ func (d *device) nerdctl(t *testing.T, all map[string]runtime.ObservedContainer)
 		t.Log("nerdctl is not tried: there is none in PATH")
 		return
 	}
-	settings := must(os.ReadFile("../../packaging/nerdctl.toml"))(t)
+	settings := expect.Value(os.ReadFile("../../packaging/nerdctl.toml"))(t)
 	for _, place := range [][2]string{
 		{"/run/margolite/containerd/containerd.sock", d.socket},
 		{"/run/margolite/nerdctl", filepath.Join(d.run, "nerdctl")},

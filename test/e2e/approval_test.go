@@ -41,7 +41,7 @@ func newRigRuled(t *testing.T, policy map[string]string) *rig {
 // deployment is what status shows of one, or nil.
 func (r *rig) deployment(id string) *control.Deployment {
 	r.t.Helper()
-	s := must(r.Control().Status(r.t.Context()))(r.t)
+	s := expect.Value(r.Control().Status(r.t.Context()))(r.t)
 	for _, d := range s.Deployments {
 		if d.ID == id {
 			return &d

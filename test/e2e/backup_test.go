@@ -20,7 +20,7 @@ func TestABackupIsRestoredOnASecondDevice(t *testing.T) {
 	check(t, os.WriteFile(passphrase, []byte("correct horse battery staple\n"), 0o600))
 	backup := func(name string) string {
 		file := filepath.Join(r.dir, name)
-		must(r.margolite("backup", file, "--identity", passphrase))(t)
+		expect.Value(r.margolite("backup", file, "--identity", passphrase))(t)
 		return file
 	}
 	stale := backup("stale.tar")
@@ -39,18 +39,18 @@ func TestABackupIsRestoredOnASecondDevice(t *testing.T) {
 	check(t, os.RemoveAll(r.StateDir()))
 	identity := map[string][]byte{}
 	for _, file := range []string{r.Identity.Certificate, r.Identity.Key} {
-		content := must(os.ReadFile(file))(t)
+		content := expect.Value(os.ReadFile(file))(t)
 		identity[file] = content
 		check(t, os.Remove(file))
 	}
-	config := must(os.ReadFile(r.ConfigFile()))(t)
+	config := expect.Value(os.ReadFile(r.ConfigFile()))(t)
 	spare := strings.Replace(string(config), "id: "+plant.Device, "vendor: spare", 1)
 	check(t, os.WriteFile(r.ConfigFile(), []byte(spare), 0o600))
 
 	expect.ErrorWith(t, expect.ErrorOf(r.margolite("restore", fresh)), "--another-device", "the backup of another device")
-	must(r.margolite("restore", fresh, "--another-device", "--identity", passphrase))(t)
+	expect.Value(r.margolite("restore", fresh, "--another-device", "--identity", passphrase))(t)
 	for file, want := range identity {
-		expect.Equal(t, string(must(os.ReadFile(file))(t)), string(want), "%s is not what it was", file)
+		expect.Equal(t, string(expect.Value(os.ReadFile(file))(t)), string(want), "%s is not what it was", file)
 	}
 	expect.ErrorWith(t, expect.ErrorOf(r.margolite("restore", stale, "--another-device")), "this device has accepted version", "a stale backup")
 

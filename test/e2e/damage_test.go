@@ -48,7 +48,7 @@ func TestDS08ADamagedStoreTouchesNothingThatRuns(t *testing.T) {
 		t.Run(damage.name, func(t *testing.T) {
 			r.t = t
 			before, held := r.services(demoID), r.status().Manifest
-			must(r.margolite("hold", "--as", "shift 2"))(t)
+			expect.Value(r.margolite("hold", "--as", "shift 2"))(t)
 			r.Kill()
 			check(t, damage.do())
 			check(t, r.WFM.Close())
@@ -84,13 +84,13 @@ func TestDS08ADamagedStoreTouchesNothingThatRuns(t *testing.T) {
 			next := r.publish(r.Deployment(demoID, map[string]any{"GREETING": fmt.Sprint("Moin ", n)}))
 			r.waits(demoID, next.Digest, "lock")
 			r.untouched(demoID, before)
-			must(r.margolite("release", "--all"))(t)
+			expect.Value(r.margolite("release", "--all"))(t)
 			r.await(demoID, margo.Installed, next.Version)
 			r.says(8090, fmt.Sprint("Moin ", n))
 			if now := r.services(demoID); !sameTask(before["counter"], now["counter"]) {
 				t.Errorf("the update touched what it does not change: %+v", now)
 			}
-			expect.Contains(t, must(r.margolite("history"))(t), "store.damaged", "the journal")
+			expect.Contains(t, expect.Value(r.margolite("history"))(t), "store.damaged", "the journal")
 			r.quiet()
 		})
 	}

@@ -30,13 +30,13 @@ func TestTheMainJobWithEachWFMInTheField(t *testing.T) {
 			r.running()
 			client := r.ClientID()
 			if like.Quirks.NumberedClients {
-				client = must(r.WFM.WaitClient(t.Context()))(t)
+				client = expect.Value(r.WFM.WaitClient(t.Context()))(t)
 			}
 			device := plant.Device
 			if like.Quirks.ClientIDAsDevice {
 				device = client
 			}
-			must(r.WFM.WaitDevice(t.Context(), client, device))(t)
+			expect.Value(r.WFM.WaitDevice(t.Context(), client, device))(t)
 
 			id := demoID
 			if like.Quirks.OddIDs {
@@ -45,14 +45,14 @@ func TestTheMainJobWithEachWFMInTheField(t *testing.T) {
 			publish := func(parameters map[string]any) wfmsim.Published {
 				t.Helper()
 				d := r.Deployment(id, parameters)
-				body := must(d.Document())(t)
+				body := expect.Value(d.Document())(t)
 				if like.Quirks.SandboxDocuments {
 					c := d.Components[0]
 					body = []byte(strings.NewReplacer(
 						"repository: oci://"+c.Repository, "packageLocation: "+files+"/compose.yaml", "revision: "+c.Revision, "", "pointer: ", "pointer: ENV.",
 					).Replace(string(body)))
 				}
-				done := must(r.WFM.Publish(client, body))(t)
+				done := expect.Value(r.WFM.Publish(client, body))(t)
 				return done
 			}
 			done := publish(nil)
@@ -75,7 +75,7 @@ func TestTheMainJobWithEachWFMInTheField(t *testing.T) {
 			r.heard(id, 3, margo.Installed)
 			expect.Equal(t, r.answers(8090).Greeting, "Moin", "after a restart of both the application")
 
-			must(r.WFM.Remove(client, id))(t)
+			expect.Value(r.WFM.Remove(client, id))(t)
 			r.heard(id, 1, margo.Removed)
 			r.isAsBefore(t.Context())
 		})
@@ -134,7 +134,7 @@ spec:
   parameters:
 ` + parameter("registry", r.Registry.Address(), "ENV.REGISTRY") + parameter("mysqlUser", "nextcloud", "ENV.MYSQL_USER") +
 		parameter("nextcloudPort", "8094", "PORTS.80") + parameter("redisHost", "redis", "ENV.REDIS_HOST")
-	done := must(r.WFM.Publish(r.ClientID(), []byte(body)))(t)
+	done := expect.Value(r.WFM.Publish(r.ClientID(), []byte(body)))(t)
 	r.await(id, margo.Installed, done.Version)
 	r.eventually("it answers on the port of the parameter", func() error {
 		conn, err := net.DialTimeout("tcp", "127.0.0.1:8094", time.Second)
@@ -147,7 +147,7 @@ spec:
 		conn.Close()
 		t.Error("it answers on the port of the file")
 	}
-	out := must(r.margolite("status"))(t)
+	out := expect.Value(r.margolite("status"))(t)
 	if !strings.Contains(out, "not read by any service: parameters mysqlUser, redisHost") || !strings.Contains(out, "8094->80/tcp") {
 		t.Errorf("the status is %s", out)
 	}

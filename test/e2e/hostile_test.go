@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/plant"
 	"github.com/margolite/margolite/test/wfmsim"
 	"github.com/margolite/margolite/test/wfmsim/fault"
@@ -54,7 +55,7 @@ func TestDS18HostileWFMLeavesContainersAlone(t *testing.T) {
 			r.WFM.Faults().Clear("")
 			idle, held := r.memory(true), r.stateSize()
 			for _, f := range faults {
-				must(r.WFM.Faults().Inject(f))(t)
+				expect.Value(r.WFM.Faults().Inject(f))(t)
 			}
 			if err := r.Control().Sync(t.Context()); err == nil {
 				t.Fatal("sync succeeded")
@@ -89,7 +90,7 @@ func (r *rig) memory(begin bool) int64 {
 	if begin {
 		check(r.t, os.WriteFile(r.procOf("clear_refs"), []byte("5"), 0))
 	}
-	counts := must(plant.Counts(r.Agent(), "status"))(r.t)
+	counts := expect.Value(plant.Counts(r.Agent(), "status"))(r.t)
 	return counts["VmHWM"] - counts["RssFile"] - counts["RssShmem"]
 }
 

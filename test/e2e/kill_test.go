@@ -116,7 +116,7 @@ type killPoint struct {
 // killPoints are all that an agent came by, as it has traced them.
 func killPoints(t *testing.T, trace string) []killPoint {
 	t.Helper()
-	marks := must(os.ReadFile(trace))(t)
+	marks := expect.Value(os.ReadFile(trace))(t)
 	var points []killPoint
 	for line := range strings.Lines(string(marks)) {
 		var kind, mark string

@@ -103,7 +103,7 @@ func TestDEV02SecondAgentIsRefused(t *testing.T) {
 
 	// Directories of its own are not enough: bridges and rules are shared.
 	r.install(r.Deployment(demoID, nil))
-	config := must(os.ReadFile(r.ConfigFile()))(t)
+	config := expect.Value(os.ReadFile(r.ConfigFile()))(t)
 	other := filepath.Join(r.dir, "other.yaml")
 	check(t, os.WriteFile(other, []byte(strings.ReplaceAll(string(config), r.dir+"/", filepath.Join(r.dir, "other")+"/")), 0o600))
 	cmd := exec.Command(filepath.Join(programs.dir, "margolite"), "run", "--config", other)

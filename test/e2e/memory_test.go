@@ -34,9 +34,9 @@ func TestAMachineOf64MBIsEnough(t *testing.T) {
 	check(t, err)
 	t.Cleanup(func() { check(t, group.Close(context.WithoutCancel(t.Context()))) })
 	r := newRig(t, "embedded")
-	program := must(plant.DemoProgram())(t)
+	program := expect.Value(plant.DemoProgram())(t)
 	for i, version := range []string{"3.0.0", "4.0.0"} {
-		image := must(demoimage.FromProgram(program, demoimage.Options{Version: version, Padding: roomyImage + i}))(t)
+		image := expect.Value(demoimage.FromProgram(program, demoimage.Options{Version: version, Padding: roomyImage + i}))(t)
 		check(t, r.Push(t.Context(), demoimage.Repository, version, image))
 	}
 	wrapper := filepath.Join(t.TempDir(), "entered")
@@ -44,7 +44,7 @@ func TestAMachineOf64MBIsEnough(t *testing.T) {
 	r.Upgrade(wrapper)
 	r.running()
 	agent := r.Agent()
-	in := must(group.Processes())(t)
+	in := expect.Value(group.Processes())(t)
 	if !slices.Contains(in, agent) {
 		t.Fatalf("the agent, process %d, is not in the group of %v", agent, in)
 	}

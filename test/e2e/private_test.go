@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/ociimage"
 )
 
@@ -97,7 +98,7 @@ func (r *rig) opensAsNobody() []string {
 	done`)
 	cmd.Stdin = strings.NewReader(all.String())
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
-	out := must(cmd.Output())(r.t)
+	out := expect.Value(cmd.Output())(r.t)
 	return strings.Fields(string(out))
 }
 

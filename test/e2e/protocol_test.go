@@ -42,7 +42,7 @@ func (r *rig) untouched(id string, before map[string]control.Service) {
 // all words.
 func (r *rig) logged(from int, words ...string) []string {
 	r.t.Helper()
-	text := must(os.ReadFile(r.LogFile()))(r.t)
+	text := expect.Value(os.ReadFile(r.LogFile()))(r.t)
 	var lines []string
 	for line := range strings.Lines(string(text[min(from, len(text)):])) {
 		if containsAll(line, words...) {
@@ -55,6 +55,6 @@ func (r *rig) logged(from int, words ...string) []string {
 // logLength is where the agent's log ends now.
 func (r *rig) logLength() int {
 	r.t.Helper()
-	info := must(os.Stat(r.LogFile()))(r.t)
+	info := expect.Value(os.Stat(r.LogFile()))(r.t)
 	return int(info.Size())
 }

@@ -50,7 +50,7 @@ func TestPOL04CAP03ConfigurationIsTakenOver(t *testing.T) {
 	})
 	t.Run("a configuration that is wrong", func(t *testing.T) {
 		r.t = t
-		text := must(os.ReadFile(r.ConfigFile()))(t)
+		text := expect.Value(os.ReadFile(r.ConfigFile()))(t)
 		log := r.logLength()
 		check(t, os.WriteFile(r.ConfigFile(), append(text, "often: true\n"...), 0o600))
 		check(t, r.Reload())

@@ -130,7 +130,7 @@ func TestDS26DS31KilledWorkloadsComeBack(t *testing.T) {
 		r.install(r.Deployment(demoID, nil))
 		r.answers(8090)
 		before := r.services(demoID)
-		process := must(os.FindProcess(before["web"].Pid))(t)
+		process := expect.Value(os.FindProcess(before["web"].Pid))(t)
 		check(t, process.Kill())
 		r.eventually("service web has a new process", func() error {
 			services, err := r.servicesOnce(demoID)

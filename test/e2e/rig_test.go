@@ -106,7 +106,7 @@ func newRigOn(t *testing.T, o plant.Options) *rig {
 	check(t, err)
 	r := &rig{t: t, dir: dir}
 	o.Dir, o.Margolite, o.Application = dir, filepath.Join(programs.dir, "margolite"), programs.application
-	r.Plant = must(plant.New(t.Context(), o))(t)
+	r.Plant = expect.Value(plant.New(t.Context(), o))(t)
 	check(t, r.Configure(usual))
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -140,28 +140,28 @@ func (r *rig) powerOff() {
 // pushComponent puts a Compose component into the registry.
 func (r *rig) pushComponent(repository string, c ociimage.Component) {
 	r.t.Helper()
-	a := must(c.Build())(r.t)
+	a := expect.Value(c.Build())(r.t)
 	check(r.t, r.Push(r.t.Context(), repository, c.Version, a))
 }
 
 // publish makes a deployment part of the desired state.
 func (r *rig) publish(d wfmsim.Deployment) wfmsim.Published {
 	r.t.Helper()
-	done := must(r.Publish(d))(r.t)
+	done := expect.Value(r.Publish(d))(r.t)
 	return done
 }
 
 // remove takes a deployment out of the desired state.
 func (r *rig) remove(id string) uint64 {
 	r.t.Helper()
-	version := must(r.Remove(id))(r.t)
+	version := expect.Value(r.Remove(id))(r.t)
 	return version
 }
 
 // await waits until the WFM heard that a deployment has a state for a version.
 func (r *rig) await(id string, state margo.State, version uint64) {
 	r.t.Helper()
-	must(r.Await(r.t.Context(), id, state, version))(r.t)
+	expect.Value(r.Await(r.t.Context(), id, state, version))(r.t)
 }
 
 // install publishes and waits until it runs.
@@ -199,7 +199,7 @@ func (r *rig) margolite(args ...string) (string, error) { return r.Margolite(r.t
 // status asks the agent for its status.
 func (r *rig) status() *control.Status {
 	r.t.Helper()
-	out := must(r.margolite("status", "--json"))(r.t)
+	out := expect.Value(r.margolite("status", "--json"))(r.t)
 	var s control.Status
 	check(r.t, json.Unmarshal([]byte(out), &s))
 	return &s
@@ -208,7 +208,7 @@ func (r *rig) status() *control.Status {
 // services are what runs for a deployment, by name.
 func (r *rig) services(id string) map[string]control.Service {
 	r.t.Helper()
-	all := must(r.servicesOnce(id))(r.t)
+	all := expect.Value(r.servicesOnce(id))(r.t)
 	return all
 }
 
@@ -257,12 +257,3 @@ func (r *rig) eventually(what string, try func() error) {
 }
 
 var check = expect.Check
-
-// must is a value of a call that does not fail.
-func must[T any](v T, err error) func(testing.TB) T {
-	return func(t testing.TB) T {
-		t.Helper()
-		check(t, err)
-		return v
-	}
-}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // troubledFile has a service that falls ill when a file appears in its volume, and is
@@ -38,7 +39,7 @@ func TestST10TheWFMHearsWhatReallyRuns(t *testing.T) {
 	watcher := r.services(labID)["watcher"]
 	run := func(command ...string) {
 		t.Helper()
-		must(r.margolite(append([]string{"exec", labID, "watcher", "--"}, command...)...))(t)
+		expect.Value(r.margolite(append([]string{"exec", labID, "watcher", "--"}, command...)...))(t)
 	}
 	run("touch", "/data/sick")
 	r.heard(labID, 1, margo.Failed)

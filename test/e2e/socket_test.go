@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/margolite/margolite/test/expect"
 )
 
 // Every conversation is begun by the device: the agent listens on no port, but
@@ -16,7 +18,7 @@ func TestPOL12POL13NobodyOnTheNetworkReachesTheAgent(t *testing.T) {
 	r.running()
 	r.install(r.Deployment(demoID, nil))
 	own := make(map[string]bool) // inodes of the agent's sockets
-	descriptors := must(filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", r.Agent())))(t)
+	descriptors := expect.Value(filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", r.Agent())))(t)
 	for _, d := range descriptors {
 		target, _ := os.Readlink(d) // what was closed meanwhile is no socket
 		if inode, ok := strings.CutPrefix(target, "socket:["); ok {
@@ -28,7 +30,7 @@ func TestPOL12POL13NobodyOnTheNetworkReachesTheAgent(t *testing.T) {
 	}
 	const listening = "0A"
 	for _, file := range []string{"tcp", "tcp6"} {
-		lines := must(os.ReadFile(fmt.Sprintf("/proc/%d/net/%s", r.Agent(), file)))(t)
+		lines := expect.Value(os.ReadFile(fmt.Sprintf("/proc/%d/net/%s", r.Agent(), file)))(t)
 		for line := range strings.Lines(string(lines)) {
 			if f := strings.Fields(line); len(f) > 9 && f[3] == listening && own[f[9]] {
 				t.Errorf("the agent listens on %s port %s", file, f[1])

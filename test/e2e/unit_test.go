@@ -9,6 +9,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/margolite/margolite/test/expect"
 )
 
 // unitFile has who does what a workload may do that is nobody special, who is
@@ -73,7 +75,7 @@ func TestTheAgentNeedsNoMoreThanItsUnitLeaves(t *testing.T) {
 			if !maps.EqualFunc(before, after, sameTask) {
 				t.Errorf("the update replaced %+v by %+v", before, after)
 			}
-			status := must(os.ReadFile(r.procOf("status")))(t)
+			status := expect.Value(os.ReadFile(r.procOf("status")))(t)
 			if strings.Contains(string(status), "CapBnd:\t000001ffffffffff") {
 				t.Errorf("the agent has every capability: %s", status)
 			}
@@ -88,7 +90,7 @@ func TestTheAgentNeedsNoMoreThanItsUnitLeaves(t *testing.T) {
 // unit: without the capabilities that it names.
 func withoutCapabilities(t *testing.T, program string) string {
 	t.Helper()
-	unit := must(os.ReadFile("../../packaging/margolite.service"))(t)
+	unit := expect.Value(os.ReadFile("../../packaging/margolite.service"))(t)
 	named := regexp.MustCompile(`(?m)^CapabilityBoundingSet=~(.*)$`).FindSubmatch(unit)
 	if named == nil {
 		t.Fatal("the unit takes no capability")

@@ -75,7 +75,7 @@ func TestTheLifeOfADeploymentEachWay(t *testing.T) {
 			r.publish(r.Deployment(demoID, nil))
 			r.hears(demoID, margo.Pending, margo.Installing, margo.Installed)
 			expect.Equal(t, r.answers(8090).Greeting, "Hello", "the application")
-			known := must(r.WFM.WaitDevice(t.Context(), r.ClientID(), plant.Device))(t)
+			known := expect.Value(r.WFM.WaitDevice(t.Context(), r.ClientID(), plant.Device))(t)
 			expect.Equal(t, known.ID, plant.Device, "the WFM knows %s", known.Body)
 
 			out, err := r.margolite("check")
@@ -120,12 +120,12 @@ func TestTheLifeOfADeploymentEachWay(t *testing.T) {
 				t.Errorf("the WFM that hears the reports was asked %d times for the desired state", n)
 			}
 			expect.Equal(t, r.WFM.Replayed(), 0, "signatures came twice")
-			log := must(os.ReadFile(r.LogFile()))(t)
-			history := must(r.margolite("history", "--json"))(t)
-			keys := must(filepath.Glob(filepath.Join(r.dir, "identity", "*.key")))(t)
+			log := expect.Value(os.ReadFile(r.LogFile()))(t)
+			history := expect.Value(r.margolite("history", "--json"))(t)
+			keys := expect.Value(filepath.Glob(filepath.Join(r.dir, "identity", "*.key")))(t)
 			secrets := []string{parameter, plant.GatewaySecret, plant.GatewayToken, plant.RepositoryToken}
 			for _, key := range keys {
-				pem := must(os.ReadFile(key))(t)
+				pem := expect.Value(os.ReadFile(key))(t)
 				secrets = append(secrets, strings.Split(string(pem), "\n")[1])
 			}
 			for what, text := range map[string]string{"the log": string(log), "the journal": history, "status": out} {

@@ -66,3 +66,21 @@ func Check(t testing.TB, err error) {
 		t.Fatal(err)
 	}
 }
+
+// Value is the value of a call that does not fail, as in Value(os.ReadFile(path))(t);
+// an error ends the test.
+func Value[T any](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		Check(t, err)
+		return v
+	}
+}
+
+// Must is Value where no test is at hand; an error panics.
+func Must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}

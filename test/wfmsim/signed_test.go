@@ -10,6 +10,7 @@ import (
 
 	"github.com/margolite/margolite/agent/identity"
 	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/pki"
 	"github.com/margolite/margolite/test/wfmsim"
 )
@@ -25,10 +26,10 @@ type signedRig struct {
 
 func newSignedRig(t *testing.T) *signedRig {
 	t.Helper()
-	ordinary := must(pki.NewServerAuthority("Public", time.Now()))(t)
+	ordinary := expect.Value(pki.NewServerAuthority("Public", time.Now()))(t)
 	r := &signedRig{ordinary: ordinary}
-	r.signer = must(ordinary.IssueSigner(deviceID))(t)
-	server := must(ordinary.IssueServer([]string{"127.0.0.1"}))(t)
+	r.signer = expect.Value(ordinary.IssueSigner(deviceID))(t)
+	server := expect.Value(ordinary.IssueServer([]string{"127.0.0.1"}))(t)
 	r.rig = newRig(t, func(o *wfmsim.Options) {
 		*o = wfmsim.Options{Revision: margo.RC2, SVID: server.TLS(), ClientCAs: ordinary.Pool()}
 	})
@@ -38,7 +39,7 @@ func newSignedRig(t *testing.T) *signedRig {
 
 func (r *signedRig) signedBy(key crypto.Signer) *identity.Signer {
 	r.t.Helper()
-	signer := must(identity.NewSigner(key, nil))(r.t)
+	signer := expect.Value(identity.NewSigner(key, nil))(r.t)
 	return signer
 }
 
@@ -73,10 +74,10 @@ func (r *signedRig) onboard() {
 
 func TestOnboardingIsStrict(t *testing.T) {
 	r := newSignedRig(t)
-	elsewhere := must(pki.NewServerAuthority("Elsewhere", time.Now()))(t)
+	elsewhere := expect.Value(pki.NewServerAuthority("Elsewhere", time.Now()))(t)
 	issue := func(authority *pki.ServerAuthority, options ...pki.Option) *pki.SVID {
 		t.Helper()
-		svid := must(authority.IssueSigner("x", options...))(t)
+		svid := expect.Value(authority.IssueSigner("x", options...))(t)
 		return svid
 	}
 	stranger := issue(elsewhere)
@@ -104,7 +105,7 @@ func TestOnboardingIsStrict(t *testing.T) {
 			if c.key != nil {
 				sign = r.signedBy(c.key)
 			}
-			a := must(r.send(r.client, sign, http.MethodPost, "/api/v1/onboarding", c.body, c.header...))(t)
+			a := expect.Value(r.send(r.client, sign, http.MethodPost, "/api/v1/onboarding", c.body, c.header...))(t)
 			var said struct{ Error string }
 			if err := json.Unmarshal(a.body, &said); err != nil || a.status != c.status || said.Error == "" || c.error != "" && said.Error != c.error {
 				t.Errorf("got %d %s, %v", a.status, a.body, err)
@@ -116,13 +117,13 @@ func TestOnboardingIsStrict(t *testing.T) {
 func TestEveryRequestIsSigned(t *testing.T) {
 	r := newSignedRig(t)
 	r.onboard()
-	must(r.wfm.Publish(r.id, deploymentOf(t, one, "1.0.0")))(t)
-	m := must(margo.ParseStateManifest(r.call("GET", r.of("deployments"), nil).body))(t)
-	other := must(r.ordinary.IssueSigner("other"))(t)
+	expect.Value(r.wfm.Publish(r.id, deploymentOf(t, one, "1.0.0")))(t)
+	m := expect.Value(margo.ParseStateManifest(r.call("GET", r.of("deployments"), nil).body))(t)
+	other := expect.Value(r.ordinary.IssueSigner("other"))(t)
 	stranger := r.signedBy(other.Key)
-	device := must(margo.ParseCapabilities(capabilitiesOf(deviceID)))(t)
-	capabilities := must(device.MarshalFor(margo.RC2))(t)
-	report := must(margo.Status{
+	device := expect.Value(margo.ParseCapabilities(capabilitiesOf(deviceID)))(t)
+	capabilities := expect.Value(device.MarshalFor(margo.RC2))(t)
+	report := expect.Value(margo.Status{
 		DeploymentID: one, DeviceID: deviceID, AdoptedVersion: 1, State: margo.Pending,
 		Components: []margo.ComponentStatus{{Name: "web", State: margo.Pending}, {Name: "db", State: margo.Pending}},
 	}.MarshalFor(margo.RC2, false))(t)

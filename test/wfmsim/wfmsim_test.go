@@ -37,8 +37,8 @@ type rig struct {
 // newRig starts a WFM; change has the last word on its options.
 func newRig(t *testing.T, change func(*wfmsim.Options)) *rig {
 	t.Helper()
-	authority := must(pki.NewAuthority("plant.example", time.Now()))(t)
-	svid := must(authority.IssueWFM("wfm-1"))(t)
+	authority := expect.Value(pki.NewAuthority("plant.example", time.Now()))(t)
+	svid := expect.Value(authority.IssueWFM("wfm-1"))(t)
 	o := wfmsim.Options{
 		ID:     identity.ID{TrustDomain: "plant.example", WFM: "wfm-1"},
 		SVID:   svid.TLS(),
@@ -48,7 +48,7 @@ func newRig(t *testing.T, change func(*wfmsim.Options)) *rig {
 		change(&o)
 	}
 	r := &rig{t: t, authority: authority}
-	r.wfm = must(wfmsim.New(o))(t)
+	r.wfm = expect.Value(wfmsim.New(o))(t)
 	check(t, r.wfm.Start(""))
 	t.Cleanup(func() { _ = r.wfm.Close() })
 	r.client = r.clientOf("wfm-1", deviceID)
@@ -58,7 +58,7 @@ func newRig(t *testing.T, change func(*wfmsim.Options)) *rig {
 // clientOf makes a client that presents an SVID of its own.
 func (r *rig) clientOf(wfm, id string, options ...pki.Option) *http.Client {
 	r.t.Helper()
-	svid := must(r.authority.IssueClient(wfm, id, options...))(r.t)
+	svid := expect.Value(r.authority.IssueClient(wfm, id, options...))(r.t)
 	return r.clientWith(svid.TLS())
 }
 
@@ -92,7 +92,7 @@ func (r *rig) try(client *http.Client, method, path string, body []byte, header 
 // send signs a request, unless sign is nil.
 func (r *rig) send(client *http.Client, sign *identity.Signer, method, path string, body []byte, header ...string) (answer, error) {
 	r.t.Helper()
-	request := must(http.NewRequest(method, "https://"+r.wfm.Address()+path, bytes.NewReader(body)))(r.t)
+	request := expect.Value(http.NewRequest(method, "https://"+r.wfm.Address()+path, bytes.NewReader(body)))(r.t)
 	if body != nil {
 		request.Header.Set("Content-Type", "application/json")
 	}
@@ -138,7 +138,7 @@ func (r *rig) manifest() *margo.StateManifest {
 // deploymentOf is a document with the components web and db.
 func deploymentOf(t *testing.T, id, revision string) []byte {
 	t.Helper()
-	text := must(wfmsim.Deployment{
+	text := expect.Value(wfmsim.Deployment{
 		ID: id, Name: "app-" + id[:4], DeviceID: deviceID,
 		Components: []wfmsim.Component{
 			{Name: "web", Repository: "oci://registry.example/app/web", Revision: revision},
@@ -151,7 +151,7 @@ func deploymentOf(t *testing.T, id, revision string) []byte {
 
 func (r *rig) publish(id, revision string) wfmsim.Published {
 	r.t.Helper()
-	p := must(r.wfm.Publish(deviceID, deploymentOf(r.t, id, revision)))(r.t)
+	p := expect.Value(r.wfm.Publish(deviceID, deploymentOf(r.t, id, revision)))(r.t)
 	expect.Equal(r.t, len(p.Warnings), 0, "a document of our own departs from the standard: %q", p.Warnings)
 	return p
 }
@@ -209,8 +209,8 @@ func TestWhatIsNotThereIsAProblem(t *testing.T) {
 
 func TestOnlyClientsOfThisWFMAreServed(t *testing.T) {
 	r := newRig(t, func(o *wfmsim.Options) { o.Clients = []string{deviceID, "second"} })
-	elsewhere := must(pki.NewAuthority("plant.example", time.Now()))(t)
-	stranger := must(elsewhere.IssueClient("wfm-1", deviceID))(t)
+	elsewhere := expect.Value(pki.NewAuthority("plant.example", time.Now()))(t)
+	stranger := expect.Value(elsewhere.IssueClient("wfm-1", deviceID))(t)
 	for name, c := range map[string]struct {
 		client *http.Client
 		status int // 0: the handshake fails
@@ -286,7 +286,7 @@ func statusOf(t *testing.T, version uint64, overall margo.State, components ...s
 		state := margo.State(components[i+1])
 		s.Components = append(s.Components, margo.ComponentStatus{Name: components[i], State: state, Error: failure(state, components[i])})
 	}
-	text := must(s.Marshal())(t)
+	text := expect.Value(s.Marshal())(t)
 	return text
 }
 
@@ -352,7 +352,7 @@ func TestBadRequestsAreRefused(t *testing.T) {
 	if devices := r.wfm.Devices(""); len(devices) != 0 {
 		t.Errorf("refused capabilities were kept: %v", devices)
 	}
-	gone := must(r.wfm.Remove(deviceID, one))(t)
+	gone := expect.Value(r.wfm.Remove(deviceID, one))(t)
 	if a := r.call("POST", status, statusOf(t, gone, "installed", "web", "installed", "db", "installed")); a.status != 422 {
 		t.Errorf("installed although removed: got %d", a.status)
 	}
@@ -363,12 +363,3 @@ func TestBadRequestsAreRefused(t *testing.T) {
 }
 
 var check = expect.Check
-
-// must is a value of a call that does not fail.
-func must[T any](v T, err error) func(testing.TB) T {
-	return func(t testing.TB) T {
-		t.Helper()
-		check(t, err)
-		return v
-	}
-}

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/margolite/margolite/cmd/margolite/config"
+	"github.com/margolite/margolite/test/expect"
 )
 
 func TestChangesAreNamedWithWhatNeedsARestart(t *testing.T) {
@@ -61,6 +62,6 @@ func TestWhatIsOpenedAtTheStartNeedsARestart(t *testing.T) {
 
 func parse(t *testing.T, file string) *config.Config {
 	t.Helper()
-	c := must(config.Parse("f", []byte(file)))(t)
+	c := expect.Value(config.Parse("f", []byte(file)))(t)
 	return c
 }

@@ -30,7 +30,7 @@ import (
 const packaged = "../../../packaging/config.yaml"
 
 func TestPackagedFileSaysTheDefaults(t *testing.T) {
-	c := must(config.Load(packaged))(t)
+	c := expect.Value(config.Load(packaged))(t)
 	sameConfig(t, c, config.Default())
 }
 
@@ -49,14 +49,14 @@ func TestFilesThatSetNothingMeanTheDefaults(t *testing.T) {
 		"empty lists and names":    "poll: {windows: [], downtime: []}\nwfm: {ids: [], ca: '', authorization: {}, clientId: '', reports: ''}\n",
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := must(config.Parse("config.yaml", []byte(file)))(t)
+			c := expect.Value(config.Parse("config.yaml", []byte(file)))(t)
 			sameConfig(t, c, config.Default())
 		})
 	}
 }
 
 func TestAUTH01POL04EveryKeyReachesItsPlace(t *testing.T) {
-	c := must(config.Parse("config.yaml", []byte(`
+	c := expect.Value(config.Parse("config.yaml", []byte(`
 device:
   id: plant-a/gw-07
   vendor: Northstar
@@ -260,7 +260,7 @@ log:
 // Each revision and each way to the WFM uses other keys. What is not used is
 // empty, also where the packaged file was taken and a single key changed.
 func TestPOL09EachWayToTheWFMHasItsKeys(t *testing.T) {
-	packaged := must(os.ReadFile(packaged))(t)
+	packaged := expect.Value(os.ReadFile(packaged))(t)
 	d := config.Default().WFM
 	for _, test := range []struct {
 		name string
@@ -332,7 +332,7 @@ func withKeys(t *testing.T, file []byte, keys string) []byte {
 			section[name] = v
 		}
 	}
-	out := must(yaml.Marshal(whole))(t)
+	out := expect.Value(yaml.Marshal(whole))(t)
 	return out
 }
 
@@ -509,7 +509,7 @@ func TestMistakesNameTheirLineAndKey(t *testing.T) {
 
 // An upgraded agent must still start with a configuration that it accepted before.
 func TestRetiredKeysAreTakenWithAWarning(t *testing.T) {
-	c := must(config.Parse("f", []byte("wfm:\n  limits: {manifest: 2MiB, names: none}\n  signature:\n    keyId: edge-01\n  tls: '1.2'\n")))(t)
+	c := expect.Value(config.Parse("f", []byte("wfm:\n  limits: {manifest: 2MiB, names: none}\n  signature:\n    keyId: edge-01\n  tls: '1.2'\n")))(t)
 	const why = "has no effect; the next release will reject it"
 	if got := errors.Join(c.Warnings()...); got == nil || got.Error() != "f:2: wfm.limits: "+why+"\nf:3: wfm.signature: "+why {
 		t.Errorf("warnings are %v", got)
@@ -545,18 +545,18 @@ func TestLoadNamesTheFile(t *testing.T) {
 }
 
 func TestTheDaemonRequiresAWFM(t *testing.T) {
-	without := must(config.Parse("/etc/margolite/config.yaml", nil))(t)
+	without := expect.Value(config.Parse("/etc/margolite/config.yaml", nil))(t)
 	if err := without.RequireWFM(); err == nil || !strings.HasPrefix(err.Error(), "/etc/margolite/config.yaml: wfm.url: required") {
 		t.Errorf("got %v without a WFM", err)
 	}
-	with := must(config.Parse("f", []byte("wfm: {url: 'https://wfm.example'}")))(t)
+	with := expect.Value(config.Parse("f", []byte("wfm: {url: 'https://wfm.example'}")))(t)
 	if err := with.RequireWFM(); err != nil {
 		t.Errorf("got %v with a WFM", err)
 	}
 }
 
 func FuzzParse(f *testing.F) {
-	seed := must(os.ReadFile(packaged))(f)
+	seed := expect.Value(os.ReadFile(packaged))(f)
 	f.Add(seed)
 	for _, s := range []string{
 		"", "---", "# c\n---\n...", "&a [*a]", "{{{{", "a: b: c", "? ", "log: !!binary aGk=", "\xff\xfe", "%YAML 1.1\n---\n",
@@ -611,7 +611,7 @@ func windows(t *testing.T, texts ...string) policy.Windows {
 	t.Helper()
 	var all policy.Windows
 	for _, text := range texts {
-		w := must(policy.ParseWindow(text, time.Local))(t)
+		w := expect.Value(policy.ParseWindow(text, time.Local))(t)
 		all = append(all, w)
 	}
 	return all

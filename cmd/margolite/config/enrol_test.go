@@ -76,7 +76,7 @@ func TestProvisioningFilesEnrolTheDevice(t *testing.T) {
 		t.Fatalf("enrolled from %q: %v", from, err)
 	}
 	check(t, os.RemoveAll(d.from)) // the stick is pulled out
-	c := must(config.Load(d.config))(t)
+	c := expect.Value(config.Load(d.config))(t)
 	if c.Device.ID != "gw-07" || c.Device.Vendor != "Northstar" || len(c.Device.Labels) != 2 || c.WFM.URL != "https://wfm.example.com" ||
 		c.Poll.Interval != 90*time.Second || len(c.Poll.Windows) != 1 ||
 		c.WFM.TrustBundle != "https://mis.example.com/bundle" {
@@ -110,18 +110,18 @@ func TestADeviceIsEnrolledOnce(t *testing.T) {
 	d.give(t, map[string]string{"a.yaml": "wfm: {url: https://second.example}"})
 	before[filepath.Join(d.from, "a.yaml")] = "wfm: {url: https://second.example}"
 	for range 2 {
-		expect.Equal(t, must(config.Enrol(d.config))(t), "", "enrolled again from")
+		expect.Equal(t, expect.Value(config.Enrol(d.config))(t), "", "enrolled again from")
 	}
 	if after := d.snapshot(t); fmt.Sprint(after) != fmt.Sprint(before) {
 		t.Errorf("files are %q, were %q", after, before)
 	}
-	expect.Equal(t, must(config.Load(d.config))(t).WFM.URL, "https://first.example", "the WFM")
+	expect.Equal(t, expect.Value(config.Load(d.config))(t).WFM.URL, "https://first.example", "the WFM")
 }
 
 func TestTheConfigurationCountsMoreThanProvisioning(t *testing.T) {
 	d := newDevice(t, "wfm: {url: https://own.example}\n")
 	d.give(t, map[string]string{"a.yaml": "wfm: {url: https://stick.example}"})
-	expect.Equal(t, must(config.Enrol(d.config))(t), "", "enrolled from")
+	expect.Equal(t, expect.Value(config.Enrol(d.config))(t), "", "enrolled from")
 	if _, err := os.Stat(d.state); err == nil {
 		t.Error("something was written")
 	}
@@ -131,7 +131,7 @@ func TestTheConfigurationCountsMoreThanProvisioning(t *testing.T) {
 		t.Fatalf("enrolled from %q: %v", from, err)
 	}
 	put(t, d.config, fmt.Sprintf("state: {dir: %s}\nwfm: {url: https://own.example}\n", d.state))
-	expect.Equal(t, must(config.Load(d.config))(t).WFM.URL, "https://own.example", "the WFM")
+	expect.Equal(t, expect.Value(config.Load(d.config))(t).WFM.URL, "https://own.example", "the WFM")
 }
 
 func TestWrongProvisioningIsRefusedAsAWhole(t *testing.T) {
@@ -262,12 +262,3 @@ func FuzzEnrol(f *testing.F) {
 }
 
 var check = expect.Check
-
-// must is a value of a call that does not fail.
-func must[T any](v T, err error) func(testing.TB) T {
-	return func(t testing.TB) T {
-		t.Helper()
-		check(t, err)
-		return v
-	}
-}
