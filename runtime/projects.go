@@ -93,6 +93,9 @@ func (ps *projects) get(name string) *project {
 // isFree: nobody wants to change the project, or has still to decide about it.
 func (p *project) isFree() bool { return p.changes == 0 && !p.left }
 
+// isPressing: there is news, which does not have to wait.
+func (p *project) isPressing() bool { return p.news && p.failures == 0 }
+
 func (p *project) isForgotten() bool {
 	return p.changes == 0 && !p.left && !p.worker && len(p.known) == 0 &&
 		len(p.waits) == 0 && len(p.histories) == 0 && len(p.loads) == 0
@@ -172,6 +175,7 @@ func (ps *projects) supervise(begin func(*project)) {
 		ps.tellAll() // Run may have been about to
 		return
 	}
+	ps.unknown.add("")        // everything is looked at
 	for _, p := range ps.of { // a former Run has missed what happened since
 		p.news, p.due, p.known, p.made, p.tended = false, time.Time{}, nil, made{}, tended{}
 		ps.settle(p)
@@ -192,13 +196,13 @@ func (ps *projects) next(ctx context.Context, p *project) bool {
 			p.worker = false
 			ps.settle(p)
 			return false
-		case p.news, !time.Now().Before(p.due):
+		case p.isPressing(), !time.Now().Before(p.due):
 			return true
 		}
 		p.resting = true
 		ps.settle(p)
 		resting, wake := context.WithDeadline(ctx, p.due)
-		_ = ps.await(resting, p, func() bool { return p.news || !p.isFree() }) // when it is due, that is as good
+		_ = ps.await(resting, p, func() bool { return p.isPressing() || !p.isFree() }) // when it is due, that is as good
 		wake()
 		p.resting = false
 	}
@@ -240,7 +244,7 @@ func (ps *projects) take(ctx context.Context, name string) (letGo func(*made), e
 			p.changes--
 			if m != nil {
 				p.made, p.news, p.more = *m, true, true
-				p.seen = nil // what a change does is not told
+				p.seen = Observed{} // what a change does is not told
 				ps.tellWaiting(p)
 			}
 		})

@@ -11,6 +11,7 @@ import (
 
 	"github.com/margolite/margolite/runtime/contain"
 	"github.com/margolite/margolite/runtime/container"
+	"github.com/margolite/margolite/runtime/limit"
 )
 
 const (
@@ -39,39 +40,33 @@ func (e *Engine) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(e.within(ctx))
 	var beside sync.WaitGroup
 	defer beside.Wait()
-	s := &supervisor{e: e, missed: true, turns: make(chan struct{}, abreast)}
+	s := &supervisor{e: e, turns: limit.New(0, limit.Bound{Most: abreast, Counts: func(_, _ limit.Key) bool { return true }})}
 	defer s.working.Wait()
 	e.projects.supervise(func(p *project) { s.working.Go(func() { s.work(ctx, p) }) })
 	defer e.projects.supervise(nil)
 	e.projects.listen()
-	beside.Go(func() {
-		s.keep(ctx, "watch the network", func() error { return e.networks.Run(ctx, func() { e.projects.heard("") }) })
-	})
-	beside.Go(func() { s.keep(ctx, "answer DNS queries", func() error { return e.networks.Serve(ctx) }) })
-	beside.Go(func() {
-		s.keep(ctx, "watch shims", func() error { return e.containers.WatchShims(ctx, e.projects.heard) })
-	})
-	beside.Go(func() { s.removeLeftovers(ctx) })
+	for what, do := range map[string]func() error{
+		"watch the network":  func() error { return e.networks.Run(ctx, func() { e.projects.heard("") }) },
+		"answer DNS queries": func() error { return e.networks.Serve(ctx) },
+		"watch shims":        func() error { return e.containers.WatchShims(ctx, e.projects.heard) },
+		// What a former process left harms nobody: containers come first, whatever happens to this.
+		"remove leftovers": func() error { return errors.Join(e.places.sweep(ctx, ""), e.containers.RemoveLeftovers(ctx)) },
+	} {
+		beside.Go(func() { s.keep(ctx, what, do) })
+	}
 	defer cancel()
 
-	again := time.NewTimer(0)
-	defer again.Stop()
 	files := time.NewTicker(refreshEvery)
 	defer files.Stop()
 	for {
 		e.busy.Store(nil)
-		work := func() {
-			if wait := s.look(ctx); wait > 0 {
-				again.Reset(wait)
-			}
-		}
+		work := e.networks.RefreshFiles
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-files.C:
-			work = e.networks.RefreshFiles
-		case <-again.C:
 		case <-e.projects.unknown.poked:
+			work = func() { s.look(ctx) }
 		}
 		now := time.Now()
 		e.busy.Store(&now)
@@ -79,10 +74,20 @@ func (e *Engine) Run(ctx context.Context) error {
 	}
 }
 
-// keep does again, after a while, what ended before ctx did.
+// keep does again what fails before ctx ends, after ever longer waits. It logs the same
+// failure once.
 func (s *supervisor) keep(ctx context.Context, what string, do func() error) {
-	for failures := 0; ctx.Err() == nil; {
-		pause(ctx, s.try(ctx, &failures, do, "cannot "+what))
+	said := ""
+	for failures := 1; ctx.Err() == nil; failures++ {
+		err := contain.Call(do)
+		if err == nil {
+			return
+		}
+		if ctx.Err() == nil && (err.Error() != said || errors.As(err, new(*contain.Panic))) {
+			said = err.Error()
+			s.complain("cannot "+what, err)
+		}
+		pause(ctx, delay(failures, rand.Float64()))
 	}
 }
 
@@ -100,25 +105,6 @@ func (s *supervisor) try(ctx context.Context, failures *int, do func() error, te
 	s.complain(text, err, attrs...)
 	*failures++
 	return delay(*failures, rand.Float64())
-}
-
-// removeLeftovers removes what a former process left. It harms nobody: containers come
-// first, whatever happens here.
-func (s *supervisor) removeLeftovers(ctx context.Context) {
-	said := ""
-	for failures := 1; ctx.Err() == nil; failures++ {
-		err := contain.Call(func() error {
-			return errors.Join(s.e.places.sweep(ctx, ""), s.e.containers.RemoveLeftovers(ctx))
-		})
-		if err == nil {
-			return
-		}
-		if ctx.Err() == nil && err.Error() != said {
-			said = err.Error()
-			s.complain("cannot remove leftovers", err)
-		}
-		pause(ctx, delay(failures, rand.Float64()))
-	}
 }
 
 // complain logs an error of Run, and tells of it if it is a panic: nobody else does.
@@ -148,41 +134,39 @@ func (e *Engine) Back() <-chan struct{} { return e.projects.back }
 // bring them back.
 type supervisor struct {
 	e        *Engine
-	missed   bool // the next look has to be at everything
-	failures int  // looks in a row that failed
+	failures int // looks in a row that failed
 
 	working sync.WaitGroup
-	turns   chan struct{} // bounds how many projects are brought back at the same time
+	turns   *limit.Limiter // bounds how many projects are brought back at the same time
 }
 
 // tended is what is remembered of a project between two looks of its worker.
 type tended struct {
-	seen     map[string]ObservedContainer // by id, the last time; nil: not since a change
-	failures int                          // in a row, other than of one container
-	rest     time.Time                    // not to be tended before, after failures
+	seen     Observed // the last time; without containers: not since a change
+	failures int      // in a row, other than of one container: news has to wait until it is due
 }
 
 // look has those projects tended whose containers something has happened to, and does
 // not wait for them: one that waits for something keeps no other from being brought back.
-// Where that fails, the next look is at everything, after a wait.
-func (s *supervisor) look(ctx context.Context) (wait time.Duration) {
-	return s.try(ctx, &s.failures, func() error {
-		containers := s.e.projects.unknown.take()
-		all := s.missed || containers[""]
-		s.missed = true
-		concerned, err := s.concerned(ctx, containers, all)
-		if err != nil {
-			return err
+// Where that fails, it is everything's turn after a wait.
+func (s *supervisor) look(ctx context.Context) {
+	unknown := s.e.projects.unknown
+	wait := s.try(ctx, &s.failures, func() error {
+		containers := unknown.take()
+		concerned, err := s.concerned(ctx, containers)
+		if err == nil {
+			s.e.projects.tellFound(slices.Sorted(maps.Keys(concerned)), containers[""])
 		}
-		s.e.projects.tellFound(slices.Sorted(maps.Keys(concerned)), all)
-		s.missed = false
-		return nil
+		return err
 	}, "cannot supervise containers")
+	if wait > 0 {
+		time.AfterFunc(wait, func() { unknown.add("") })
+	}
 }
 
-// concerned are the projects of containers, or of all.
-func (s *supervisor) concerned(ctx context.Context, containers map[string]bool, all bool) (map[string]bool, error) {
-	if all {
+// concerned are the projects of containers.
+func (s *supervisor) concerned(ctx context.Context, containers map[string]bool) (map[string]bool, error) {
+	if containers[""] {
 		return s.e.containers.Projects(ctx)
 	}
 	found := make(map[string]bool)
@@ -198,44 +182,31 @@ func (s *supervisor) concerned(ctx context.Context, containers map[string]bool, 
 	return found, nil
 }
 
-// work tends a project as often as there is news of it.
+// work tends a project as often as there is news of it, when it is its turn.
 func (s *supervisor) work(ctx context.Context, p *project) {
 	for s.e.projects.next(ctx, p) {
-		s.takeTurn(ctx, p)
+		turn, err := s.turns.Acquire(ctx, limit.Key{}, nil, nil)
+		if err != nil {
+			continue // ctx has ended
+		}
+		slow := time.AfterFunc(slowAfter, turn.Release)
+		if ctx, done, ok := s.e.projects.tend(ctx, p); ok { // else whoever has it lets it go
+			done(s.tend(ctx, p))
+		}
+		slow.Stop()
+		turn.Release()
 	}
-}
-
-// takeTurn tends a project when it is its turn.
-func (s *supervisor) takeTurn(ctx context.Context, p *project) {
-	select {
-	case s.turns <- struct{}{}:
-	case <-ctx.Done():
-		return
-	}
-	release := sync.OnceFunc(func() { <-s.turns })
-	defer release()
-	defer time.AfterFunc(slowAfter, release).Stop()
-	ctx, done, ok := s.e.projects.tend(ctx, p)
-	if !ok {
-		return // whoever has it lets it go
-	}
-	done(s.tend(ctx, p))
 }
 
 // tend brings one project back to what its labels say, and returns when it has
 // to be tended again; zero when nothing is waiting.
-func (s *supervisor) tend(ctx context.Context, p *project) time.Time {
-	if time.Now().Before(p.rest) {
-		return p.rest
-	}
-	var due time.Time
+func (s *supervisor) tend(ctx context.Context, p *project) (due time.Time) {
 	wait := s.try(ctx, &p.failures, func() (err error) {
 		due, err = s.restore(ctx, p)
 		return err
 	}, "cannot restore project", "project", p.name)
 	if wait > 0 {
-		p.rest = time.Now().Add(wait)
-		return p.rest
+		return time.Now().Add(wait)
 	}
 	return due
 }
@@ -357,16 +328,15 @@ func sooner(a, b time.Time) time.Time {
 // responding.
 // What Apply and Remove do is not told.
 func (g *restoring) compare() {
-	p, now := g.p, g.last.Containers
+	p, now := g.p, g.last
 	changed := false
-	for id, before := range p.seen {
-		c := g.last.container(id)
+	for _, before := range p.seen.Containers {
+		c := now.container(before.ID)
 		changed = changed || c == nil || before.active() != c.active() || before.active() && c.Pid != before.Pid ||
 			(c.State == Unresponsive) != (before.State == Unresponsive) || c.Health.State != before.Health.State
 	}
-	for _, c := range now {
-		before, known := p.seen[c.ID]
-		if known && !before.active() {
+	for _, c := range now.Containers {
+		if before := p.seen.container(c.ID); before != nil && !before.active() {
 			continue
 		}
 		switch c.State {
@@ -381,8 +351,5 @@ func (g *restoring) compare() {
 	if changed {
 		g.e.changes.add(p.name)
 	}
-	p.seen = make(map[string]ObservedContainer, len(now))
-	for _, c := range now {
-		p.seen[c.ID] = c
-	}
+	p.seen = now
 }

@@ -8,10 +8,9 @@ import (
 	"sync"
 	"time"
 
-	eventsapi "github.com/containerd/containerd/api/events"
+	_ "github.com/containerd/containerd/api/events" // to decode events
 	containerdevents "github.com/containerd/containerd/v2/core/events"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
-	"github.com/containerd/typeurl/v2"
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/margolite/margolite/runtime/containerd"
@@ -70,15 +69,12 @@ func (e events) subscribe(ctx context.Context, topics string, heard func(contain
 	for {
 		select {
 		case event := <-envelopes:
-			container, exec := subject(event)
-			switch {
-			case event.Topic == probeTopic && live:
-			case event.Topic == probeTopic:
+			if event.Topic != probeTopic {
+				hear(event, heard)
+			} else if !live {
 				live = true
 				probe.Stop()
 				heard("")
-			case exec == "": // the end of a probe or a hook is known to who started it
-				heard(container)
 			}
 		case <-probe.C:
 			if live {
@@ -98,32 +94,17 @@ func (e events) subscribe(ctx context.Context, topics string, heard func(contain
 	}
 }
 
-// subject is the container that an event is about, and the ID of the command in it, of
-// which a container's own process has none. container is "" where it is not known.
-func subject(e *containerdevents.Envelope) (container, exec string) {
-	if e.Event == nil {
-		return "", ""
+func hear(event *containerdevents.Envelope, heard func(container string)) {
+	if event.Event == nil {
+		heard("")
+		return
 	}
-	about, err := typeurl.UnmarshalAny(e.Event)
-	if err != nil {
-		return "", "" // of a type that is not linked
+	id, _ := event.Field([]string{"event", "id"})
+	container, ofTask := event.Field([]string{"event", "container_id"})
+	switch {
+	case !ofTask:
+		heard(id)
+	case id == "" || id == container: // else a probe or a hook, whose end is known to who started it
+		heard(container)
 	}
-	switch about := about.(type) {
-	case *eventsapi.TaskExit:
-		container, exec = about.ContainerID, about.ID
-	case *eventsapi.TaskDelete:
-		container, exec = about.ContainerID, about.ID
-	case *eventsapi.TaskOOM:
-		container = about.ContainerID
-	case *eventsapi.TaskStart:
-		container = about.ContainerID
-	case *eventsapi.ContainerCreate:
-		container = about.ID
-	case *eventsapi.ContainerDelete:
-		container = about.ID
-	}
-	if exec == container {
-		exec = ""
-	}
-	return container, exec
 }
