@@ -62,7 +62,7 @@ type Runtime interface {
 	Observe(ctx context.Context) ([]runtime.ObservedProject, error)
 	ObserveProject(ctx context.Context, name string) (runtime.ObservedProject, error)
 	LogLines(ctx context.Context, r runtime.LogsRequest, each func(runtime.LogLine) error) error
-	Exec(ctx context.Context, project, service string, number int, x container.Exec) (int, error)
+	Exec(ctx context.Context, in runtime.ObservedContainer, x container.Exec) (int, error)
 	StoredVolumes(ctx context.Context) ([]runtime.StoredVolume, error)
 	RemoveVolume(ctx context.Context, project, name string) error
 	ImageSize(ctx context.Context, ref string, d digest.Digest) (int64, error)

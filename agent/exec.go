@@ -29,11 +29,11 @@ func (p *Projects) ComposeExec(ctx context.Context, r control.ExecRequest, s con
 }
 
 func (p *Projects) exec(ctx context.Context, projects []runtime.ObservedProject, r control.ExecRequest, s control.ExecStreams) (int, error) {
-	project, number, err := replicaFor(projects, r)
+	in, err := replicaFor(projects, r)
 	if err != nil {
 		return 0, err
 	}
-	return p.runtime.Exec(ctx, project, r.Service, number, container.Exec{
+	return p.runtime.Exec(ctx, in, container.Exec{
 		Args: r.Args, Env: r.Env, User: r.User, WorkingDir: r.WorkingDir, Privileged: r.Privileged, TTY: r.TTY,
 		Stdin: s.Stdin, Stdout: s.Stdout, Stderr: s.Stderr, Resize: s.Resize,
 	})
@@ -41,7 +41,7 @@ func (p *Projects) exec(ctx context.Context, projects []runtime.ObservedProject,
 
 // replicaFor finds the container that a command is for: the one with the number
 // asked for, else the first that runs.
-func replicaFor(projects []runtime.ObservedProject, r control.ExecRequest) (project string, number int, err error) {
+func replicaFor(projects []runtime.ObservedProject, r control.ExecRequest) (in runtime.ObservedContainer, err error) {
 	var states []string
 	found := false
 	for _, o := range projects {
@@ -54,16 +54,16 @@ func replicaFor(projects []runtime.ObservedProject, r control.ExecRequest) (proj
 				continue
 			}
 			if c.State == runtime.Running {
-				return o.Name, c.Number, nil
+				return c, nil
 			}
 			states = append(states, fmt.Sprintf("%s is %s", c.Replica(), c.State))
 		}
 	}
 	switch {
 	case !found:
-		return "", 0, noService(r.Service, projects)
+		return in, noService(r.Service, projects)
 	case len(states) == 0:
-		return "", 0, fmt.Errorf("%w: service %s has no replica %d", control.ErrNotFound, r.Service, r.Number)
+		return in, fmt.Errorf("%w: service %s has no replica %d", control.ErrNotFound, r.Service, r.Number)
 	}
-	return "", 0, fmt.Errorf("%w: service %s is not running: %s", control.ErrConflict, r.Service, strings.Join(states, ", "))
+	return in, fmt.Errorf("%w: service %s is not running: %s", control.ErrConflict, r.Service, strings.Join(states, ", "))
 }

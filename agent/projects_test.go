@@ -81,8 +81,8 @@ func (m *machine) RemoveWith(_ context.Context, project string, o runtime.Remove
 	return nil
 }
 
-func (m *machine) Exec(_ context.Context, project, service string, number int, x container.Exec) (int, error) {
-	m.note("exec %s/%s-%d", project, service, number)
+func (m *machine) Exec(_ context.Context, in runtime.ObservedContainer, x container.Exec) (int, error) {
+	m.note("exec %s", in.Replica())
 	m.command = x
 	if x.Resize != nil {
 		m.note("size %v", <-x.Resize)
@@ -219,12 +219,12 @@ func TestExecGoesToAContainerThatRuns(t *testing.T) {
 	}, control.ExecStreams{Stdin: in, Resize: resize})
 	expect.OK(t, err)
 	expect.Equal(t, code, 7, "exit code")
-	expect.Equal(t, m.asked, []string{"exec trial/web-2", "size {80 24}"}, "calls")
+	expect.Equal(t, m.asked, []string{"exec web-2", "size {80 24}"}, "calls")
 	x := m.command
 	x.Resize = nil
 	expect.Equal(t, x, container.Exec{Args: []string{"ls"}, Env: []string{"A=b"}, User: "u", WorkingDir: "/w", Privileged: true, TTY: true, Stdin: in}, "command")
 	expect.OK(t, expect.ErrorOf(p.ComposeExec(t.Context(), control.ExecRequest{Project: "trial", Service: "web", Number: 3, Args: []string{"ls"}}, control.ExecStreams{})))
-	expect.Equal(t, m.asked[2], "exec trial/web-3", "call")
+	expect.Equal(t, m.asked[2], "exec web-3", "call")
 }
 
 func TestLogsArePrefixedAsWanted(t *testing.T) {

@@ -191,6 +191,16 @@ func (e *Engine) tendHealth(project string, found []container.Container) {
 	e.health.Tend(project, targets)
 }
 
+// Exec runs a command in a container and returns its exit code. The command ends with
+// ctx. With an error, a code above 0 is what a shell ends with that cannot run the command.
+func (e *Engine) Exec(ctx context.Context, in ObservedContainer, x container.Exec) (int, error) {
+	code, err := e.containers.Exec(e.within(ctx), in.ID, x)
+	if err != nil {
+		return code, fail(Internal, in.Service, err)
+	}
+	return code, nil
+}
+
 // probe runs the command of a health check in a container.
 func (e *Engine) probe(ctx context.Context, id string, timeout time.Duration, command []string, output io.Writer) (int, error) {
 	x := container.Exec{Args: command, Own: true, Timeout: timeout, Stdout: output, Stderr: output}

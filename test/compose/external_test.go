@@ -72,6 +72,6 @@ func (d *device) up(t *testing.T, project, text string) {
 func (d *device) sh(t *testing.T, project, service, command string) string {
 	t.Helper()
 	var out bytes.Buffer
-	expect.Value(d.engine.Exec(t.Context(), project, service, 1, container.Exec{Args: []string{"/bin/sh", "-c", command}, Stdout: &out, Stderr: &out}))(t)
+	expect.Value(d.engine.Exec(t.Context(), d.observe(t, project)[service], container.Exec{Args: []string{"/bin/sh", "-c", command}, Stdout: &out, Stderr: &out}))(t)
 	return out.String()
 }

@@ -353,9 +353,12 @@ func (p *play) expectText(pattern, text string) {
 }
 
 func (p *play) exec(name, command string) (out string, code int, err error) {
-	service, number := replica(name)
+	c := p.container(name)
+	if c == nil {
+		return "", 0, fmt.Errorf("there is no container %s", name)
+	}
 	var printed bytes.Buffer
-	code, err = p.d.engine.Exec(p.Context(), p.project, service, number, container.Exec{
+	code, err = p.d.engine.Exec(p.Context(), *c, container.Exec{
 		Args: []string{"/bin/sh", "-c", "exec 2>&1\n" + command}, Stdout: &printed, // in the order in which it came
 	})
 	return printed.String(), code, err
