@@ -412,27 +412,23 @@ func (a *applying) remaining() (longest time.Duration, what []string) {
 }
 
 // tidy deletes the containers that this run made for nothing: they never ran,
-// and one that did stands beside them.
+// and one that did stands beside them. What only they needed of the network goes, too.
 func (r *run) tidy(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyTimeout)
 	defer cancel()
 	if err := r.find(ctx); err != nil {
 		return // the next change does it
 	}
-	tidied := false
 	for _, c := range r.found {
-		replica := seatOf(c).Replica
-		former := slices.ContainsFunc(r.found, func(o container.Container) bool { return seatOf(o).Replica == replica && !r.fresh[o.ID] })
-		if !r.fresh[c.ID] || c.State != container.Created || !former {
+		_, fresh := r.configs[c.ID]
+		former := slices.ContainsFunc(r.found, func(o container.Container) bool { return o.ID != c.ID && memberOf(o) == memberOf(c) })
+		if !fresh || !former || c.State != container.Created {
 			continue
 		}
-		tidied = true
+		replica := seatOf(c).Replica
 		if err := r.do(ctx, Step{Kind: DeleteContainer, Replica: replica, Container: c.ID}); err != nil {
 			r.e.o.Logger.Warn("cannot delete a container that never ran", "project", r.project, "service", replica.Service, "error", err)
 		}
-	}
-	if !tidied {
-		return
 	}
 	r.e.places.unclaim(r.project)
 	if err := r.e.places.sweep(ctx, ""); err != nil {

@@ -127,7 +127,7 @@ func TestKilledBetweenAnyTwoSteps(t *testing.T) {
 			}
 			before = after
 		})
-		killed("removal", 16, func() func(*runtime.Engine) error { return remove }, func(at string) {
+		killed("removal", 14, func() func(*runtime.Engine) error { return remove }, func(at string) {
 			do(remove)
 			r.expectNothingLeft()
 			do(install)

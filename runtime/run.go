@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -26,7 +27,7 @@ type run struct {
 	project string
 	wanted  Wanted
 	place   placement
-	configs map[string]container.Config // by container id, of those that can be created
+	configs map[string]container.Config // by container id, of those that this run creates
 	notify  func(Event)
 	grace   *time.Duration // for each container to stop; nil: its own
 
@@ -39,15 +40,15 @@ type run struct {
 
 	filling sync.Mutex // one container at a time fills volumes, of which two may mount the same
 	first   sync.Mutex // held by a start that may bring up the project's shim
-	shim    bool       // it is up, and stays; guarded by first
+	shim    bool       // it is up, and stays unless a container is stopped; guarded by first
 
-	mu     sync.Mutex // guards what follows, while sequences are executed side by side
-	made   made
-	steps  int             // that it began
-	starts map[string]int  // by container, of this run
-	stops  int             // containers that it stopped
-	fresh  map[string]bool // containers that this run created
-	swept  bool            // it removed what was not needed of the network
+	made  made
+	swept bool // it removed what was not needed of the network
+
+	mu      sync.Mutex     // guards what follows, while sequences are executed side by side
+	steps   int            // that it began
+	starts  map[string]int // by container, of this run
+	stopped bool           // it stopped a container
 }
 
 // made is what a run brought up to date itself. What merely is there may be
@@ -128,39 +129,29 @@ func (r *run) carryOut(ctx context.Context) []failure {
 }
 
 func (r *run) sideBySide(ctx context.Context, g Group) []failure {
-	if len(g) == 1 {
-		return r.inOrder(ctx, g[0])
-	}
-	var mu sync.Mutex
-	var failed []failure
-	var panicked error
+	failed := make([][]failure, len(g))
+	var over atomic.Bool
 	var workers errgroup.Group
 	workers.SetLimit(abreast)
-	for _, sequence := range g {
-		workers.Go(func() error {
-			mu.Lock()
-			over := len(failed) > 0 || panicked != nil
-			mu.Unlock()
-			if over {
+	for n, sequence := range g {
+		workers.Go(func() (panicked error) {
+			if over.Load() {
 				return nil
 			}
-			var failures []failure
-			err := contain.Call(func() error {
-				failures = r.inOrder(ctx, sequence)
+			panicked = contain.Call(func() error {
+				failed[n] = r.inOrder(ctx, sequence)
 				return nil
 			})
-			mu.Lock()
-			defer mu.Unlock()
-			failed = append(failed, failures...)
-			panicked = cmp.Or(panicked, err)
-			return nil
+			if panicked != nil || len(failed[n]) > 0 {
+				over.Store(true)
+			}
+			return panicked
 		})
 	}
-	_ = workers.Wait() // none fails
-	if panicked != nil {
+	if panicked := workers.Wait(); panicked != nil {
 		panic(panicked) // it is the caller's
 	}
-	return failed
+	return slices.Concat(failed...)
 }
 
 func (r *run) inOrder(ctx context.Context, s Sequence) []failure {
@@ -209,17 +200,13 @@ func (r *run) note(change func()) {
 func (r *run) execute(ctx context.Context, s Step) error {
 	switch s.Kind {
 	case EnsureNetwork:
-		if err := r.e.places.ensure(ctx, r.place); err != nil {
-			return err
-		}
-		r.note(func() { r.made.network, r.made.ports = true, false })
-		return nil
+		err := r.e.places.ensure(ctx, r.place)
+		r.made.network, r.made.ports = err == nil, false
+		return err
 	case SyncPorts:
-		if err := r.e.places.syncPorts(ctx); err != nil {
-			return err
-		}
-		r.note(func() { r.made.ports = true })
-		return nil
+		err := r.e.places.syncPorts(ctx)
+		r.made.ports = err == nil
+		return err
 	case CreateContainer:
 		return r.create(ctx, s)
 	case StartContainer:
@@ -227,10 +214,7 @@ func (r *run) execute(ctx context.Context, s Step) error {
 	case RunHooks:
 		return r.runHooks(ctx, s)
 	case StopContainer:
-		r.note(func() { r.stops++ })
-		r.first.Lock()
-		r.shim = false
-		r.first.Unlock()
+		r.note(func() { r.stopped = true })
 		return r.e.containers.Stop(ctx, s.Container, r.grace)
 	case RecordDone:
 		return r.e.containers.MarkDone(ctx, s.Container)
@@ -239,11 +223,9 @@ func (r *run) execute(ctx context.Context, s Step) error {
 	case DeleteContainer:
 		return r.deleteContainer(ctx, s.Container)
 	case RemoveNetwork:
-		if err := r.e.places.sweep(ctx, r.project); err != nil {
-			return err
-		}
-		r.note(func() { r.swept = true })
-		return nil
+		err := r.e.places.sweep(ctx, r.project)
+		r.swept = err == nil
+		return err
 	default:
 		return fmt.Errorf("unknown step %q", s.Kind)
 	}
@@ -254,7 +236,6 @@ func (r *run) create(ctx context.Context, s Step) error {
 	if !ok {
 		return fail(Internal, r.object(s), errors.New("its configuration is unknown"))
 	}
-	r.note(func() { set(&r.fresh, s.Container) })
 	r.e.projects.with(r.project, func(p *project) { p.known = append(p.known, s.Container) })
 	if slices.ContainsFunc(config.Service.Mounts, func(m compose.Mount) bool { return m.Volume != "" }) {
 		r.filling.Lock()
@@ -274,13 +255,15 @@ func (r *run) start(ctx context.Context, id string) error {
 	})
 	r.e.projects.with(r.project, func(p *project) { p.history(id).starts(time.Now()) })
 	r.first.Lock()
-	if r.shim {
+	isUp := r.shim
+	r.note(func() { isUp = isUp && !r.stopped }) // it ends with the last container that is stopped
+	if isUp {
 		r.first.Unlock()
 		return r.e.containers.Start(ctx, id)
 	}
 	defer r.first.Unlock()
 	err := r.e.containers.Start(ctx, id)
-	r.note(func() { r.shim = err == nil && r.stops == 0 }) // it ends with the last container that is stopped
+	r.shim = err == nil
 	return err
 }
 
