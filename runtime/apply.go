@@ -79,7 +79,7 @@ func (e *Engine) Apply(ctx context.Context, p *Project, o ApplyOptions) error {
 	if r.steps == 0 {
 		done = nil
 	} else {
-		r.made.seats = r.place
+		r.made.seats = r.wanted.place()
 		done = &r.made
 	}
 	return e.packages.forget(ctx, p)
@@ -111,16 +111,11 @@ type Outline struct {
 // as p is loaded from the same files, with the same environment and images.
 func (e *Engine) Outline(p *Project) (Outline, error) {
 	o := Outline{Project: p.Name, Package: p.Digest, containers: make(map[string][]compose.Dependency)}
-	for _, name := range p.Compose.Order() {
-		b, err := p.blueprint(name)
-		if err != nil {
-			return Outline{}, err
-		}
-		for n := 1; n <= b.service.Replicas; n++ {
-			o.containers[b.id(Replica{name, n})] = b.service.DependsOn
-		}
+	replicas, err := p.replicas()
+	for _, r := range replicas {
+		o.containers[r.id()] = r.service.DependsOn
 	}
-	return o, nil
+	return o, err
 }
 
 // finds tells whether what is read are the containers of the project, and no others.
@@ -169,27 +164,20 @@ func (e *Engine) LeaveAlone(projects ...string) {
 // runOf prepares a run that leads to p: who is to run, where, and how. The place
 // of p is claimed.
 func runOf(ctx context.Context, e *Engine, p *Project) (*run, error) {
-	blueprints := make(map[string]*blueprint)
-	for _, name := range p.Compose.Order() {
-		var err error
-		if blueprints[name], err = p.blueprint(name); err != nil {
-			return nil, err
-		}
-	}
-	own, place, err := e.places.claim(ctx, p)
+	replicas, err := p.replicas()
 	if err != nil {
 		return nil, err
 	}
-	r := &run{e: e, project: p.Name, place: place, configs: make(map[string]container.Config)}
+	own, place, err := e.places.claim(ctx, p, replicas)
+	if err != nil {
+		return nil, err
+	}
+	r := &run{e: e, project: p.Name, configs: make(map[string]container.Config)}
 	r.take(own)
 	r.read = true
 	r.made = madeAt(e, p.Name, place)
-	for _, w := range place.networks() {
-		r.wanted.Networks = append(r.wanted.Networks, w.Name)
-	}
-	for _, seat := range place {
-		b := blueprints[seat.Service]
-		id := b.id(seat.Replica)
+	for n, b := range replicas {
+		seat, id := place[n], b.id()
 		if !slices.ContainsFunc(r.found, func(c container.Container) bool { return c.ID == id }) {
 			if r.configs[id], err = b.config(ctx, e, seat); err != nil {
 				return nil, err
@@ -199,10 +187,9 @@ func runOf(ctx context.Context, e *Engine, p *Project) (*run, error) {
 			}
 		}
 		r.wanted.Services = append(r.wanted.Services, WantedService{
-			Replica:   seat.Replica,
+			seat:      seat,
 			Container: id,
 			DependsOn: b.service.DependsOn,
-			Joins:     seat.joins(),
 			Hooks:     len(b.service.PostStart) > 0,
 		})
 	}

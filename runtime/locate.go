@@ -27,6 +27,7 @@ type locating struct {
 	pl     *places
 	p      *compose.Project
 	name   string
+	wanted []planned
 	joins  func(network, of string) error // may be nil
 	all    []container.Container
 	others placement // of the other projects
@@ -38,9 +39,9 @@ type locating struct {
 }
 
 // locateLocked finds the place of a project; it needs mu.
-func (pl *places) locateLocked(ctx context.Context, all []container.Container, p *Project) (placement, error) {
+func (pl *places) locateLocked(ctx context.Context, all []container.Container, p *Project, replicas []planned) (placement, error) {
 	l := &locating{
-		pl: pl, p: p.Compose, name: p.Name, joins: p.Joins, all: all,
+		pl: pl, p: p.Compose, name: p.Name, wanted: replicas, joins: p.Joins, all: all,
 		known: make(map[string]network.Network),
 		taken: make(map[string]map[netip.Addr]string),
 	}
@@ -59,22 +60,9 @@ func (pl *places) locateLocked(ctx context.Context, all []container.Container, p
 	return l.place, nil
 }
 
-// each goes through the services of the project with their replicas, in order.
-func (l *locating) each(do func(s *compose.Service, r Replica) error) error {
-	for _, name := range l.p.Order() {
-		s := l.p.Services[name]
-		for n := 1; n <= s.Replicas; n++ {
-			if err := do(s, Replica{name, n}); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
 func (l *locating) networks(context.Context) error {
-	return l.each(func(s *compose.Service, _ Replica) error {
-		for _, a := range s.Attached {
+	for _, r := range l.wanted {
+		for _, a := range r.service.Attached {
 			if _, ok := l.known[a.Network]; ok {
 				continue
 			}
@@ -84,8 +72,8 @@ func (l *locating) networks(context.Context) error {
 			}
 			l.known[a.Network] = w
 		}
-		return nil
-	})
+	}
+	return nil
 }
 
 func (l *locating) network(n *compose.Network) (network.Network, error) {
@@ -176,21 +164,20 @@ func (l *locating) reserveAddresses(context.Context) error {
 			}
 		}
 	}
-	err := l.each(func(s *compose.Service, r Replica) error {
-		for _, a := range s.Attached {
+	for _, r := range l.wanted {
+		for _, a := range r.service.Attached {
 			for _, address := range []netip.Addr{a.IPv4, a.IPv6} {
 				if !address.IsValid() {
 					continue
 				}
 				w := l.known[a.Network]
 				if by, ok := l.taken[w.Name][address]; ok {
-					return conflict(r.Service, "cannot give %s address %s on network %s: %s has it", r, address, w.Name, by)
+					return conflict(r.Service, "cannot give %s address %s on network %s: %s has it", r.Replica, address, w.Name, by)
 				}
 				l.take(w.Name, r.String(), address)
 			}
 		}
-		return nil
-	})
+	}
 	for _, s := range l.former {
 		for _, a := range s.Sandbox.Attached {
 			for _, address := range []netip.Addr{a.Address, a.Address6} {
@@ -200,7 +187,7 @@ func (l *locating) reserveAddresses(context.Context) error {
 			}
 		}
 	}
-	return err
+	return nil
 }
 
 func (l *locating) take(name, by string, addresses ...netip.Addr) {
@@ -216,19 +203,19 @@ func (l *locating) take(name, by string, addresses ...netip.Addr) {
 
 // seats places the replicas that have a sandbox of their own.
 func (l *locating) seats(context.Context) error {
-	return l.each(func(s *compose.Service, r Replica) error {
-		seat := seat{member{l.name, r}, container.Seat{Name: s.ContainerName}}
-		switch s.Network.Mode {
+	for _, r := range l.wanted {
+		seat := seat{member{l.name, r.Replica}, container.Seat{Name: r.service.ContainerName}}
+		switch r.service.Network.Mode {
 		case compose.ModeService, compose.ModeContainer:
 		default:
 			var err error
-			if seat.Sandbox, err = l.box(s, r); err != nil {
+			if seat.Sandbox, err = l.box(r.service, r.Replica); err != nil {
 				return err
 			}
 		}
 		l.place = append(l.place, seat)
-		return nil
-	})
+	}
+	return nil
 }
 
 // named refuses names that containers of other projects have.
@@ -354,7 +341,7 @@ func extraHosts(extra []compose.ExtraHost, box network.Sandbox) []network.Host {
 func (l *locating) joined(context.Context) error {
 	for i := range l.place {
 		s := &l.place[i]
-		service := l.p.Services[s.Service]
+		service := l.wanted[i].service
 		for _, n := range []struct {
 			kind specs.LinuxNamespaceType
 			compose.Namespace

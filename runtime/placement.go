@@ -45,12 +45,9 @@ func (s seat) isCalled(name string) bool {
 	return name != "" && (name == s.Name || name == containerName(s.project, s.Replica))
 }
 
-// joins names whose sandbox the replica lives in, where that is not its own.
+// joins names whose sandbox the replica lives in.
 func (s seat) joins() string {
-	switch {
-	case s.own():
-		return ""
-	case s.Sandbox.Project == s.project:
+	if s.Sandbox.Project == s.project {
 		return replicaOf(s.Sandbox).String()
 	}
 	return replicaOf(s.Sandbox).String() + " of project " + s.Sandbox.Project
@@ -74,6 +71,14 @@ func (p placement) networks() []network.Network {
 		}
 	}
 	return slices.SortedFunc(maps.Values(byName), func(a, b network.Network) int { return cmp.Compare(a.Name, b.Name) })
+}
+
+func (p placement) networkNames() []string {
+	var names []string
+	for _, w := range p.networks() {
+		names = append(names, w.Name)
+	}
+	return names
 }
 
 // sandboxes are those that are the replicas' own.
@@ -157,62 +162,48 @@ func (pl *places) allRecorded(ctx context.Context) ([]container.Container, error
 	for _, c := range all {
 		count[memberOf(c)]++
 	}
-	var rivals []container.Container
-	var at []int
-	for i, c := range all {
-		if count[memberOf(c)] > 1 {
-			rivals, at = append(rivals, c), append(at, i)
-		}
-	}
-	if len(rivals) == 0 {
-		return all, nil
-	}
-	if rivals, err = pl.containers.WithStates(ctx, rivals); err != nil {
-		return nil, err
-	}
-	for i, c := range rivals {
-		all[at[i]] = c
-	}
-	return all, nil
+	isRival := func(c container.Container) bool { return count[memberOf(c)] > 1 }
+	isAlone := func(c container.Container) bool { return !isRival(c) }
+	rivals, err := pl.containers.WithStates(ctx, slices.DeleteFunc(slices.Clone(all), isAlone))
+	return append(slices.DeleteFunc(all, isRival), rivals...), err
 }
 
 // claim finds the place of a project that is about to be applied, and keeps it from
-// other projects until unclaim, also after an error. It returns the containers of the
-// project, too. The error is a Conflict where another project has a port or a name of
-// it, or has claimed it before (of two that want the same, the first one gets it), and
-// where a process of this device or another owner has a port.
+// other projects until unclaim. It returns the containers of the project, too. The
+// error is a Conflict where another project has a port or a name of it, or has claimed
+// it before (of two that want the same, the first one gets it), and where a process of
+// this device or another owner has a port.
 //
 // A claim that ends has become containers. What was listed before that knows neither,
 // so it is listed again: the project would be given a place that somebody has.
-func (pl *places) claim(ctx context.Context, p *Project) (own []container.Container, place placement, err error) {
-	for current := false; !current; {
+func (pl *places) claim(ctx context.Context, p *Project, replicas []planned) (own []container.Container, place placement, err error) {
+	for current := false; err == nil && !current; {
 		pl.mu.Lock()
 		ended := pl.ended
 		pl.mu.Unlock()
-		all, err := pl.allRecorded(ctx)
-		if err != nil {
-			return nil, nil, &Error{Code: Internal, Object: p.Name, Err: err}
-		}
-		if place, current, err = pl.claimAmong(ctx, all, ended, p); err != nil {
-			return nil, nil, fail(Internal, p.Name, err)
+		var all []container.Container
+		if all, err = pl.allRecorded(ctx); err == nil {
+			place, current, err = pl.claimAmong(ctx, all, ended, p, replicas)
 		}
 		own = slices.DeleteFunc(all, func(c container.Container) bool { return c.Labels.Project != p.Name })
+	}
+	if err != nil {
+		return nil, nil, fail(Internal, p.Name, err)
 	}
 	return own, place, nil
 }
 
 // claimAmong is claim, given all containers, as long as no other claim has ended since.
-func (pl *places) claimAmong(ctx context.Context, all []container.Container, ended uint64, p *Project) (place placement, current bool, err error) {
+func (pl *places) claimAmong(ctx context.Context, all []container.Container, ended uint64, p *Project, replicas []planned) (place placement, current bool, err error) {
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
 	if pl.ended != ended {
 		return nil, false, nil
 	}
-	if place, err = pl.locateLocked(ctx, all, p); err != nil {
-		return nil, false, err
+	if place, err = pl.locateLocked(ctx, all, p, replicas); err == nil {
+		pl.claims[p.Name] = place
 	}
-	pl.claims[p.Name] = place
-	return place, true, nil
+	return place, true, err
 }
 
 // claimNothing says that the project is being removed.

@@ -92,7 +92,6 @@ func (w Wait) String() string { return w.Replica.String() + " waits for " + w.Fo
 // Wanted is what a project is to be.
 type Wanted struct {
 	Services []WantedService // each after those it depends on; none: nothing is to run
-	Networks []string        // by name
 	// AsRecorded says that the services were read from the containers
 	// themselves, as after a reboot: nothing is deleted then.
 	AsRecorded bool
@@ -100,12 +99,19 @@ type Wanted struct {
 
 // WantedService is one replica of a service as it is to be.
 type WantedService struct {
-	Replica
+	seat
 	Container string // id, which follows from the configuration
 	DependsOn []compose.Dependency
-	Joins     string // whose sandbox it lives in, where it has none of its own
-	Hooks     bool   // commands are to run in it after its start
-	Resting   bool   // it ended, or could not be started, and is left so for now
+	Hooks     bool // commands are to run in it after its start
+	Resting   bool // it ended, or could not be started, and is left so for now
+}
+
+func (w *Wanted) place() placement {
+	var p placement
+	for _, s := range w.Services {
+		p = append(p, s.seat)
+	}
+	return p
 }
 
 // service is the one that a container is for, which has to be wanted.
@@ -176,7 +182,7 @@ func (g *Group) add(steps ...Step) {
 func (p *planner) need() {
 	var network, containers Group
 	if p.lacksNetwork() {
-		network.add(Step{Kind: EnsureNetwork, Network: strings.Join(p.w.Networks, ", ")})
+		network.add(Step{Kind: EnsureNetwork, Network: strings.Join(p.w.place().networkNames(), ", ")})
 	}
 	for _, s := range p.w.Services {
 		if p.o.container(s.Container) == nil {
@@ -305,8 +311,8 @@ func (p *planner) outdated(s WantedService, c *ObservedContainer) bool {
 
 // wait says what s has to wait for before it starts, if anything.
 func (p *planner) wait(s WantedService) (Wait, bool) {
-	if s.Joins != "" && !p.o.Sandboxes[s.Replica] {
-		return Wait{Replica: s.Replica, For: s.Joins + ", whose network it shares"}, true
+	if !s.own() && !p.o.Sandboxes[s.Replica] {
+		return Wait{Replica: s.Replica, For: s.joins() + ", whose network it shares"}, true
 	}
 	for _, d := range s.DependsOn {
 		for _, on := range p.w.Services {

@@ -11,6 +11,7 @@ import (
 	"github.com/margolite/margolite/runtime/compose"
 	"github.com/margolite/margolite/runtime/container"
 	"github.com/margolite/margolite/runtime/health"
+	"github.com/margolite/margolite/runtime/network"
 )
 
 // web depends on db.
@@ -22,12 +23,14 @@ var (
 )
 
 func wanted(containers ...string) runtime.Wanted {
-	w := runtime.Wanted{Networks: []string{"p_default"}}
+	var w runtime.Wanted
 	for _, id := range containers {
-		s := runtime.WantedService{Replica: db, Container: id}
+		var s runtime.WantedService
+		s.Container, s.Replica = id, db
 		if id[0] == 'w' {
-			s = runtime.WantedService{Replica: web, Container: id, DependsOn: onDB}
+			s.Replica, s.DependsOn = web, onDB
 		}
+		s.Sandbox = network.Sandbox{Service: s.Service, Number: 1, Attached: []network.Attachment{{Network: network.Network{Name: "p_default"}}}}
 		w.Services = append(w.Services, s)
 	}
 	return w
@@ -374,7 +377,7 @@ func TestPlanRestartsDependentsOfWhatWasReplaced(t *testing.T) {
 func TestPlanStartsOnlyWhereTheSharedNetworkIs(t *testing.T) {
 	o := complete(observed(runtime.Running, "d1"), observed(runtime.Created, "w1"))
 	w := wanted("d1", "w1")
-	w.Services[1].Joins = "db-1"
+	w.Services[1].Sandbox = w.Services[0].Sandbox
 	if got := flat(runtime.PlanFor(o, w)); !slices.Equal(got, []string{"start container web-1"}) {
 		t.Errorf("got %q", got)
 	}

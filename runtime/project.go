@@ -182,7 +182,28 @@ func (p *Project) blueprint(service string) (*blueprint, error) {
 	return &blueprint{p: p, service: s, pin: pin, hash: hash}, nil
 }
 
-func (b *blueprint) id(r Replica) string { return container.ID(b.p.Name, r.Service, r.Number, b.hash) }
+// planned is a replica of a service, and what its container is made from.
+type planned struct {
+	Replica
+	*blueprint
+}
+
+// replicas are all of p, each after those it depends on.
+func (p *Project) replicas() ([]planned, error) {
+	var all []planned
+	for _, name := range p.Compose.Order() {
+		b, err := p.blueprint(name)
+		if err != nil {
+			return nil, err
+		}
+		for n := 1; n <= b.service.Replicas; n++ {
+			all = append(all, planned{Replica{name, n}, b})
+		}
+	}
+	return all, nil
+}
+
+func (r planned) id() string { return container.ID(r.p.Name, r.Service, r.Number, r.hash) }
 
 func (b *blueprint) config(ctx context.Context, e *Engine, s seat) (container.Config, error) {
 	if b.found == nil {

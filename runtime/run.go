@@ -26,7 +26,6 @@ type run struct {
 	e       *Engine
 	project string
 	wanted  Wanted
-	place   placement
 	configs map[string]container.Config // by container id, of those that this run creates
 	notify  func(Event)
 	grace   *time.Duration // for each container to stop; nil: its own
@@ -94,20 +93,17 @@ func (r *run) take(own []container.Container) {
 func (r *run) observe() {
 	o := &r.last
 	o.Sandboxes = make(map[Replica]bool)
-	networks := r.place.networks()
-	o.Network = r.made.network && !slices.ContainsFunc(networks, func(w network.Network) bool { return !hasNetwork(w) })
+	place := r.wanted.place()
+	o.Network = r.made.network && !slices.ContainsFunc(place.networks(), func(w network.Network) bool { return !hasNetwork(w) })
 	o.Ports = r.made.ports
 	for _, s := range r.wanted.Services {
-		seat, _ := r.place.seat(s.Replica)
-		o.Sandboxes[s.Replica] = r.e.networks.Has(seat.Sandbox)
-		o.Network = o.Network && (o.Sandboxes[s.Replica] || !seat.own())
+		o.Sandboxes[s.Replica] = r.e.networks.Has(s.Sandbox)
+		o.Network = o.Network && (o.Sandboxes[s.Replica] || !s.own())
 	}
 	o.Swept = r.swept || r.wanted.AsRecorded // others of a replica are none of the supervisor's
-	for _, w := range recorded(r.found).networks() {
-		if !slices.Contains(r.wanted.Networks, w.Name) {
-			o.Stale = append(o.Stale, w.Name)
-		}
-	}
+	o.Stale = slices.DeleteFunc(recorded(r.found).networkNames(), func(name string) bool {
+		return slices.Contains(place.networkNames(), name)
+	})
 	r.e.tendHealth(r.project, r.found)
 }
 
@@ -200,7 +196,7 @@ func (r *run) note(change func()) {
 func (r *run) execute(ctx context.Context, s Step) error {
 	switch s.Kind {
 	case EnsureNetwork:
-		err := r.e.places.ensure(ctx, r.place)
+		err := r.e.places.ensure(ctx, r.wanted.place())
 		r.made.network, r.made.ports = err == nil, false
 		return err
 	case SyncPorts:

@@ -248,16 +248,11 @@ func (g *restoring) want(context.Context) (done bool, err error) {
 		return true, nil
 	}
 	chosen := current(g.found)
-	g.place = recorded(chosen)
 	g.wanted = Wanted{AsRecorded: true}
-	for _, n := range g.place.networks() {
-		g.wanted.Networks = append(g.wanted.Networks, n.Name)
-	}
 	for _, c := range chosen {
 		service := WantedService{
-			Replica: seatOf(c).Replica, Container: c.ID,
+			seat: seatOf(c), Container: c.ID,
 			DependsOn: c.Labels.DependsOn,
-			Joins:     seatOf(c).joins(),
 			Hooks:     len(c.Labels.PostStart) > 0,
 		}
 		var due time.Time
