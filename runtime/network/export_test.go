@@ -2,7 +2,9 @@ package network
 
 import (
 	"context"
+	"maps"
 	"net/netip"
+	"slices"
 )
 
 // MaxListed is how many objects of a list are kept.
@@ -40,4 +42,23 @@ func (n *Networks) EnsureSandbox(ctx context.Context, s Sandbox, hosts []Host) e
 		err = n.WriteHosts(s, hosts)
 	}
 	return err
+}
+
+// RemoveSandbox is Leftovers of one sandbox.
+func (n *Networks) RemoveSandbox(ctx context.Context, s Sandbox) error {
+	kept := n.sandboxes()
+	delete(kept, s.file())
+	return n.Leftovers(ctx, slices.Collect(maps.Values(kept)), n.madeNetworks())
+}
+
+// RemoveNetwork is Leftovers of one network.
+func (n *Networks) RemoveNetwork(ctx context.Context, w Network) error {
+	kept := slices.DeleteFunc(n.madeNetworks(), func(other Network) bool { return other.Name == w.Name })
+	return n.Leftovers(ctx, slices.Collect(maps.Values(n.sandboxes())), kept)
+}
+
+func (n *Networks) madeNetworks() []Network {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Collect(maps.Values(n.made))
 }

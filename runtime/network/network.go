@@ -2,7 +2,6 @@ package network
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -69,7 +68,7 @@ type Networks struct {
 	filesMu sync.Mutex
 	files   map[string]*sandboxFiles // by sandbox
 
-	mu       sync.RWMutex
+	mu       sync.Mutex
 	made     map[string]Network               // since the start, by bridge
 	synced   map[nftables.TableFamily]ruleset // as SyncPorts left the tables since the start; nil: it did not run
 	ports    []Port                           // that SyncPorts got last, less those that contradict others
@@ -239,29 +238,6 @@ func (w Network) prefixes(addrs ...netip.Addr) []netip.Prefix {
 		}
 	}
 	return all
-}
-
-// RemoveNetwork removes the link of the network. Links that are still attached
-// to a bridge stay.
-func (n *Networks) RemoveNetwork(ctx context.Context, w Network) error {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	err := errors.Join(ctx.Err(), w.check())
-	delete(n.made, w.Bridge)
-	if err == nil {
-		err = surveyed(func(at *survey) (err error) {
-			for name, link := range at.links {
-				if name == w.Bridge && !n.owner.isOthers(link) || !w.isBridge() && name == w.Parent && n.owner.madeFor(w, link) {
-					err = errors.Join(err, removeLink(at.c, link))
-				}
-			}
-			return err
-		})
-	}
-	if err != nil {
-		return fmt.Errorf("cannot remove network %s: %w", w.Name, err)
-	}
-	return nil
 }
 
 // withLinks calls f with a handle for the links, addresses and routes of the

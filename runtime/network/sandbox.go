@@ -1,7 +1,6 @@
 package network
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -109,24 +108,6 @@ func (n *Networks) ensureSandbox(at *survey, s Sandbox) error {
 // String names the replica for messages.
 func (s Sandbox) String() string {
 	return fmt.Sprintf("replica %d of service %q of project %q", s.Number, s.Service, s.Project)
-}
-
-// RemoveSandbox removes the sandbox, also one that is only half there. Only
-// what names the replica is looked at: project, service and number. Several may
-// be removed at the same time: the kernel takes its time over each link.
-func (n *Networks) RemoveSandbox(ctx context.Context, s Sandbox) error {
-	n.mu.RLock()
-	defer n.mu.RUnlock()
-	err := ctx.Err()
-	if err == nil {
-		// All of them are tried, whatever becomes of the others.
-		outer := surveyed(func(at *survey) error { return n.owner.removeOuter(at, s, nil) })
-		err = errors.Join(outer, n.removePin(s.file()), n.removeHosts(s.file()))
-	}
-	if err != nil {
-		return fmt.Errorf("cannot remove sandbox of %s: %w", s, err)
-	}
-	return nil
 }
 
 // removePin also takes the links that have no other end: a process that is
