@@ -58,6 +58,8 @@ type site struct {
 	maxTimeout time.Duration
 
 	onCommit func(verb string)
+	// joins, if not nil, changes the options of an agent and returns what runs beside it.
+	joins func(*agent.Options) (beside func(context.Context) error)
 
 	store *store.Store
 	agent *agent.Agent
@@ -84,10 +86,9 @@ func newSite(t *testing.T, prepare ...func(*site)) *site {
 func (s *site) start() {
 	s.t.Helper()
 	var err error
-	if s.store, err = store.Open(filepath.Join(s.dir, "margolite.db"), store.Options{OnCommit: s.onCommit}); err != nil {
-		s.t.Fatal(err)
-	}
-	s.agent = agent.New(agent.Options{
+	s.store, err = store.Open(filepath.Join(s.dir, "margolite.db"), store.Options{OnCommit: s.onCommit})
+	check(s.t, err)
+	options := agent.Options{
 		Settings: s.settings(),
 		WFM:      s.wfm,
 		Store:    s.store,
@@ -103,13 +104,19 @@ func (s *site) start() {
 		Random:   s.random,
 
 		ClockWrong: func() bool { return false },
-	})
+	}
+	beside := func(context.Context) error { return nil }
+	if s.joins != nil {
+		beside = s.joins(&options)
+	}
+	s.agent = agent.New(options)
 	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error)
+	done := make(chan error, 2)
 	go func() { done <- s.agent.Run(ctx) }()
+	go func() { done <- beside(ctx) }()
 	s.stop = func() {
 		cancel()
-		expect.OK(s.t, <-done)
+		expect.OK(s.t, errors.Join(<-done, <-done))
 		expect.OK(s.t, s.store.Close())
 		s.stop = func() {}
 	}

@@ -3,9 +3,7 @@ package agent_test
 import (
 	"context"
 	"crypto/x509"
-	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"math/rand/v2"
 	"net"
@@ -26,12 +24,9 @@ import (
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/agent/identity"
 	"github.com/margolite/margolite/agent/margo"
-	"github.com/margolite/margolite/agent/pace"
 	"github.com/margolite/margolite/agent/uplink"
-	"github.com/margolite/margolite/capability"
 	"github.com/margolite/margolite/policy"
 	"github.com/margolite/margolite/runtime"
-	"github.com/margolite/margolite/store"
 	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/pki"
 	"github.com/margolite/margolite/test/wfmsim"
@@ -81,10 +76,9 @@ func TestAYearWithAnHourOfNetworkAWeek(t *testing.T) {
 // year is a device, its WFM, the network between them and those who look after
 // all of it.
 type year struct {
-	t     *testing.T
+	*site
 	rand  *rand.Rand
 	begin time.Time
-	dir   string
 	road  *road
 
 	// The WFM's side.
@@ -92,14 +86,6 @@ type year struct {
 	wfm       *wfmsim.Server
 	published map[string]int // revision by deployment; 0: it was taken back
 	version   uint64
-
-	// The device's.
-	gate    *fakeGate
-	runtime *fakeRuntime
-	store   *store.Store
-	uplink  *uplink.Uplink
-	agent   *agent.Agent
-	stop    func()
 
 	plans []event
 
@@ -121,19 +107,21 @@ type event struct {
 
 func newYear(t *testing.T, seed uint64) *year {
 	y := &year{
-		t: t, rand: rand.New(rand.NewPCG(seed, 0)), begin: time.Now(), dir: t.TempDir(),
-		published: map[string]int{}, gate: &fakeGate{}, runtime: newFakeRuntime(),
-		told: map[string][]string{},
+		rand: rand.New(rand.NewPCG(seed, 0)), begin: time.Now(), road: newRoad(),
+		published: map[string]int{}, told: map[string][]string{},
 	}
-	y.must(os.Mkdir(filepath.Join(y.dir, "state"), 0o700))
-	y.road = newRoad()
-	y.enrol()
-	y.startWFM()
-	y.start()
-	t.Cleanup(func() {
-		y.stop()
+	t.Cleanup(func() { // after the agent's end
+		y.road.let(false, false) // as the kernel does for a process that ends
 		y.must(y.wfm.Close())
 		y.road.shut()
+	})
+	newSite(t, func(s *site) {
+		y.site = s
+		s.poll.Interval, s.settle, s.reports = time.Minute, 10*time.Second, agent.Reports{Running: true, Grace: time.Minute}
+		s.machine.mute = true
+		s.onCommit, s.joins = y.committed, y.connect
+		y.enrol()
+		y.startWFM()
 	})
 	return y
 }
@@ -158,7 +146,7 @@ func (y *year) enrol() {
 	key, err := svid.KeyPEM()
 	y.must(err)
 	for name, content := range map[string][]byte{"trust-bundle.json": bundle, "device.key": key, "device.pem": svid.CertificatePEM()} {
-		y.must(os.WriteFile(filepath.Join(y.dir, name), content, 0o600))
+		y.must(os.WriteFile(filepath.Join(y.runDir, name), content, 0o600))
 	}
 }
 
@@ -210,45 +198,22 @@ func (y *year) publish(id string, revision int) {
 	y.version = y.wfm.Version(yearClient)
 }
 
-// start starts the agent on what the one before left.
-func (y *year) start() {
-	var err error
-	y.store, err = store.Open(filepath.Join(y.dir, "state", "margolite.db"), store.Options{OnCommit: y.committed})
-	y.must(err)
+// connect lets the agent reach its WFM over the road.
+func (y *year) connect(o *agent.Options) (beside func(context.Context) error) {
 	known, err := uplink.KnownTime(y.store)
 	y.must(err)
-	logger := slog.New(slog.DiscardHandler)
 	present := clock.New(time.Now, y.begin, known)
-	y.uplink, err = uplink.New(uplink.Options{
-		URL: "https://" + y.road.Addr().String(), Certificate: filepath.Join(y.dir, "device.pem"), Key: filepath.Join(y.dir, "device.key"),
-		TrustBundle: filepath.Join(y.dir, "trust-bundle.json"),
+	url := "https://" + y.road.Addr().String()
+	up, err := uplink.New(uplink.Options{
+		URL: url, Certificate: filepath.Join(y.runDir, "device.pem"), Key: filepath.Join(y.runDir, "device.key"),
+		TrustBundle: filepath.Join(y.runDir, "trust-bundle.json"),
 	}, uplink.Device{
-		Records: y.store, Spool: y.store.Incoming(), Dir: filepath.Join(y.dir, "state"), Clock: present, Logger: logger, Dial: y.road.dial,
+		Records: y.store, Spool: y.store.Incoming(), Dir: y.dir, Clock: present, Logger: y.logger, Dial: y.road.dial,
 		Silence: func() time.Duration { return y.agent.Silence().Hold().Downtime }, Wake: func() { y.agent.Wake() },
 	})
 	y.must(err)
-	y.agent = agent.New(agent.Options{
-		Settings: agent.Settings{
-			Device: agent.Device{ID: deviceID}, URL: "https://" + y.road.Addr().String(), Poll: pace.Rules{Interval: time.Minute}, Gate: y.gate,
-			Reports: agent.Reports{Running: true, Grace: time.Minute}, Settle: 10 * time.Second,
-		},
-		WFM: y.uplink, Store: y.store, Runtime: y.runtime, StateDir: filepath.Join(y.dir, "state"), RunDir: y.dir, Logger: logger, Now: present.Now,
-		ClockWrong: func() bool { return false },
-		Watch:      func(context.Context, func()) error { return errors.New("nothing tells of changes") },
-		Facts: func() (capability.Facts, error) {
-			return capability.Facts{CPU: capability.CPU{Cores: 1, Architecture: "arm"}, Memory: 64 << 20, Storage: 1 << 30}, nil
-		},
-	})
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 2)
-	go func() { done <- y.agent.Run(ctx) }()
-	go func() { done <- y.uplink.Run(ctx) }()
-	y.stop = func() {
-		cancel()
-		y.must(errors.Join(<-done, <-done, y.store.Close()))
-		y.road.let(false, false) // as the kernel does for a process that ends
-		y.stop = func() {}
-	}
+	o.WFM, o.Settings.URL, o.Now = up, url, present.Now
+	return up.Run
 }
 
 // committed is called after each transaction.
@@ -370,7 +335,7 @@ func (y *year) live() {
 
 // approveAll says yes to whatever waits.
 func (y *year) approveAll() {
-	for _, d := range y.status().Deployments {
+	for _, d := range y.fullStatus().Deployments {
 		if d.Change != nil {
 			y.must(y.agent.Approve(y.t.Context(), control.AnswerRequest{Deployment: d.ID, Revision: d.Change.Revision, Caller: byHand}))
 		}
@@ -423,16 +388,11 @@ func inOrder(heard, told []string) bool {
 	return true
 }
 
-func (y *year) status() *control.Status {
-	st, err := y.agent.Status(y.t.Context())
-	y.must(err)
-	return st
-}
-
 // cutPower ends the agent and everything that runs.
 func (y *year) cutPower() {
 	running := y.runtime.running()
 	y.stop()
+	y.road.let(false, false)
 	y.runtime.reset()
 	y.start()
 	synctest.Wait()
@@ -457,8 +417,8 @@ func (y *year) measure() {
 	var m goruntime.MemStats
 	goruntime.ReadMemStats(&m)
 	r := row{heap: int64(m.HeapAlloc), goroutines: goruntime.NumGoroutine(), descriptors: descriptors(y.t)}
-	r.deployments = len(y.status().Deployments)
-	info, err := os.Stat(filepath.Join(y.dir, "state", "margolite.db"))
+	r.deployments = len(y.fullStatus().Deployments)
+	info, err := os.Stat(y.database())
 	y.must(err)
 	r.size = info.Size()
 	y.mu.Lock()
