@@ -59,13 +59,15 @@ func TestANetworkOfAnotherDeploymentNeedsARule(t *testing.T) {
 	s.updates(2, "2.0.0", "pending@1", "installing@1", "failed@1", "pending@1", "installing@2", "installed@2")
 }
 
+// reserves are services of a project that reserve memory.
+func reserves(bytes int64) map[string]*compose.Service {
+	return map[string]*compose.Service{"web": {Name: "web", Replicas: 1, Resources: compose.Resources{MemoryReservation: bytes}}}
+}
+
 // What deployments reserve counts for those that come later, also after a restart.
 func TestWhatOthersReserveIsHeld(t *testing.T) {
 	s := newSite(t)
-	reserves := func(bytes int64) map[string]*compose.Service {
-		return map[string]*compose.Service{"web": {Name: "web", Replicas: 2, Resources: compose.Resources{MemoryReservation: bytes}}}
-	}
-	s.runtime.services = map[string]map[string]*compose.Service{"1.0.0": reserves(10), "2.0.0": reserves(20), "3.0.0": {"web": {Name: "web"}}, "4.0.0": reserves(30)}
+	s.runtime.services = map[string]map[string]*compose.Service{"1.0.0": reserves(20), "2.0.0": reserves(40), "3.0.0": {"web": {Name: "web"}}, "4.0.0": reserves(60)}
 	asked := make(chan policy.Ask, 16)
 	s.gate.admit(func(id string, ask policy.Ask) []policy.Refusal {
 		if id == second {
@@ -110,9 +112,6 @@ func TestWhatOthersReserveIsHeld(t *testing.T) {
 // packages may have changed since it was staged.
 func TestWhatAChangeReservesWhenItBeginsIsHeld(t *testing.T) {
 	s := newSite(t)
-	reserves := func(bytes int64) map[string]*compose.Service {
-		return map[string]*compose.Service{"web": {Name: "web", Replicas: 1, Resources: compose.Resources{MemoryReservation: bytes}}}
-	}
 	s.runtime.services = map[string]map[string]*compose.Service{"1.0.0": reserves(10)}
 	s.gate.close(true)
 	s.publish(1, map[string]string{first: document(first, "1.0.0")})
@@ -145,7 +144,7 @@ func unsummarized(st *store.Store) {
 // nobody can tell what it reserves, its share is given to nobody else.
 func TestWhatAnEarlierVersionStagedHoldsItsShare(t *testing.T) {
 	s := newSite(t)
-	half := map[string]*compose.Service{"web": {Name: "web", Replicas: 1, Resources: compose.Resources{MemoryReservation: 40 << 20}}}
+	half := reserves(40 << 20)
 	s.runtime.services = map[string]map[string]*compose.Service{"1.0.0": half, "2.0.0": half}
 	s.gate.admit(func(_ string, ask policy.Ask) (refused []policy.Refusal) {
 		wanted := ask.Held

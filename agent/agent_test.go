@@ -927,7 +927,7 @@ func (f *fakeRuntime) Stage(ctx context.Context, p *runtime.Project, pins map[st
 	if err := staging(p.Labels["revision"]); err != nil {
 		return nil, err
 	}
-	return map[string]digest.Digest{"image": digest.FromString("image")}, nil
+	return map[string]digest.Digest{p.Labels["revision"] + " of " + p.Labels["io.margo.deployment"]: digest.FromString("image")}, nil
 }
 
 func (f *fakeRuntime) Apply(ctx context.Context, p *runtime.Project, _ runtime.ApplyOptions) error {

@@ -162,17 +162,12 @@ func TestAnswersThatComeLate(t *testing.T) {
 	conflict(t, s.answer(s.agent.Reject, document(first, "2.0.0"), ""), "rollback")
 	release()
 	s.heard(first, append(installed, "pending@1", "installing@2", "installed@2")...)
-	for name, test := range map[string]struct {
-		deployment, revision string
-		want                 error
-	}{
-		"nothing waits":        {first, document(first, "3.0.0"), control.ErrConflict},
-		"no such deployment":   {second, document(first, "2.0.0"), control.ErrNotFound},
-		"no deployment at all": {"", "", control.ErrNotFound},
-	} {
-		err := s.agent.Approve(t.Context(), control.AnswerRequest{Deployment: test.deployment, Revision: digest.FromString(test.revision).String(), Caller: byHand})
-		expect.Error(t, err, test.want, "%s", name)
+	approves := func(deployment, doc string) error {
+		return s.agent.Approve(t.Context(), control.AnswerRequest{Deployment: deployment, Revision: digest.FromString(doc).String(), Caller: byHand})
 	}
+	expect.Error(t, approves(first, document(first, "3.0.0")), control.ErrConflict, "approval where nothing waits")
+	expect.Error(t, approves(second, document(first, "2.0.0")), control.ErrNotFound, "approval of no such deployment")
+	expect.Error(t, approves("", ""), control.ErrNotFound, "approval of no deployment at all")
 }
 
 // A deployment that is no longer listed runs on until its removal is approved.
@@ -252,11 +247,11 @@ func TestWhatNeverRanGoesWithoutApproval(t *testing.T) {
 func TestWhatRunsWithoutARecordWaitsToo(t *testing.T) {
 	s := installedSite(t)
 	s.quiet()
-	s.runtime.mu.Lock()
-	stray := *s.runtime.projects[first+"-main"]
-	stray.Name, stray.Labels = second+"-main", map[string]string{"io.margo.deployment": second, "io.margo.component": "main"}
-	s.runtime.projects[stray.Name] = &stray
-	s.runtime.mu.Unlock()
+	s.runtime.set(func() {
+		stray := *s.runtime.projects[first+"-main"]
+		stray.Name, stray.Labels = second+"-main", map[string]string{"io.margo.deployment": second, "io.margo.component": "main"}
+		s.runtime.projects[stray.Name] = &stray
+	})
 	s.gate.rule(policy.Rules{Approval: policy.ApproveUpdates})
 	s.publish(2, map[string]string{first: document(first, "1.0.0")})
 	s.reason(second, "waits for approval")
@@ -371,23 +366,6 @@ func TestARetryAsksTheGate(t *testing.T) {
 		s.gate.close(false)
 		s.heardWithin(20*time.Minute, first, "pending@1", "installing@1", "failed@1", "installed@1")
 	})
-}
-
-// What the rules refused is looked at again when the agent starts or the rules
-// change, and not otherwise.
-func TestWhatIsNotAllowedIsTriedWhenTheRulesChange(t *testing.T) {
-	s := installedSite(t)
-	s.quiet()
-	s.change(func(records *store.Store) {
-		d, err := records.Deployment(first)
-		check(t, err)
-		d.Phase, d.Desired.Staged = "failed", nil
-		d.Fault = &store.Fault{Code: "NOT_ALLOWED", Source: "app", Message: "privileged"}
-		d.Components[0].State, d.Components[0].Fault = "failed", d.Fault
-		check(t, records.Commit("test", store.Change{Deployments: []store.Deployment{d}}))
-	})
-	s.eventually("it runs again", func() bool { return s.record().Phase == "active" })
-	s.untouched("1.0.0")
 }
 
 // A lock keeps changes away, removals as well, until it is released; what runs is

@@ -17,21 +17,11 @@ import (
 )
 
 // history is the journal of a site: its entries of some kinds, all without any.
-func (s *site) history(kinds ...string) (entries []control.Entry) {
+func (s *site) history(kinds ...string) []control.Entry {
 	s.t.Helper()
 	all, err := s.agent.History(s.t.Context(), control.HistoryRequest{})
 	check(s.t, err)
-	for _, e := range all {
-		for _, kind := range kinds {
-			if e.Kind == kind {
-				entries = append(entries, e)
-			}
-		}
-	}
-	if len(kinds) == 0 {
-		return all
-	}
-	return entries
+	return slices.DeleteFunc(all, func(e control.Entry) bool { return len(kinds) > 0 && !slices.Contains(kinds, e.Kind) })
 }
 
 // verified fails the test unless nothing is wrong with the journal.

@@ -83,9 +83,7 @@ func TestAChangeThatWaitsForItsTurnSaysBehindWhom(t *testing.T) {
 		s.hang(documents, 1)
 		documents[first] = document(first, "1.0.0")
 		s.publish(3, documents)
-		s.eventually("it says why it waits", func() bool {
-			return s.reasonOf(first) == "waits for its turn: "+hanging(0)+", "+hanging(1)+" being installed or updated"
-		})
+		s.reason(first, "waits for its turn: "+hanging(0)+", "+hanging(1)+" being installed or updated")
 		s.heard(first, "pending@3", "installing@3", "installed@3")
 	})
 }
@@ -182,11 +180,11 @@ func TestASlowRegistryDoesNotKeepWhatNobodyNeeds(t *testing.T) {
 	s.installed()
 	s.runtime.set(func() { s.runtime.slow = map[string]string{"9.0.0": "registry slow.example gives 41 bytes a minute"} })
 	s.publish(2, map[string]string{first: document(first, "1.0.0"), second: document(second, "9.0.0")})
-	s.eventually("it waits for the registry", func() bool { return strings.Contains(s.reasonOf(second), "41 bytes a minute") })
+	s.reason(second, "41 bytes a minute")
 	pruned := s.runtime.count("prune")
 	s.publish(3, map[string]string{second: document(second, "9.0.0")})
 	s.eventually("what the removed deployment needed is dropped", func() bool { return s.runtime.count("prune") > pruned })
-	s.eventually("the other one goes on", func() bool { return strings.Contains(s.reasonOf(second), "41 bytes a minute") })
+	s.reason(second, "41 bytes a minute") // it goes on
 }
 
 // ids in the order in which fakeWFM lists them.

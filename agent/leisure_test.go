@@ -14,13 +14,16 @@ import (
 
 const update, former = "apply 2.0.0", "1.0.0"
 
-// failedUpdate has an update that failed with code, and is back.
-func (s *site) failedUpdate(code runtime.Code) (told []string) {
+// failedUpdate has an update that failed with code, as do further steps, and is back.
+func (s *site) failedUpdate(code runtime.Code, also ...string) (told []string) {
 	s.t.Helper()
 	s.installed()
-	s.runtime.fail(update, code)
+	s.runtime.fails(code, append(also, update)...)
 	s.publish(2, map[string]string{first: document(first, "2.0.0")})
 	told = append(slices.Clone(installed), "pending@1", "installing@2", "failed@2")
+	if len(also) > 0 { // it is told that the former revision does not start either
+		told = append(told, "failed@2")
+	}
 	s.heard(first, told...)
 	s.pass(time.Minute)
 	return told
@@ -40,15 +43,25 @@ func (s *site) pass(d time.Duration) (tries int, writes int64) {
 func TestAnUpdateIsTriedAgainWhereItsFaultMayPass(t *testing.T) {
 	t.Parallel()
 	const days = 24 * time.Hour
-	for code, passes := range map[runtime.Code]bool{runtime.NoSpace: true, runtime.Internal: true, runtime.Exited: false} {
-		t.Run(string(code), func(t *testing.T) {
+	for name, test := range map[string]struct {
+		code   runtime.Code
+		passes bool
+		also   []string
+	}{
+		"a full device":   {runtime.NoSpace, true, nil},
+		"an inner fault":  {runtime.Internal, true, nil},
+		"runc is missing": {runtime.Internal, true, []string{"apply " + former}},
+		"it does not run": {runtime.Exited, false, nil},
+	} {
+		passes := test.passes
+		t.Run(name, func(t *testing.T) {
 			simulated(t, rarely, func(t *testing.T, s *site) {
-				told := s.failedUpdate(code)
+				told := s.failedUpdate(test.code, test.also...)
 				begun, written := s.pass(days)
 				if passes && (begun < 5 || begun > 12) || !passes && begun != 0 {
 					t.Errorf("it was tried %d times within a day", begun)
 				}
-				within(t, int(written), 0, 3*begun, "transactions of %d tries", begun)
+				within(t, int(written), 0, (3+len(test.also))*begun, "transactions of %d tries", begun)
 				if later, _ := s.pass(4 * days); passes && (later < 3 || later > 8) || !passes && later != 0 {
 					t.Errorf("it was tried %d times within four days more", later)
 				}
@@ -63,28 +76,6 @@ func TestAnUpdateIsTriedAgainWhereItsFaultMayPass(t *testing.T) {
 			})
 		})
 	}
-}
-
-// While runc is missing an update fails, and so does going back to what ran before.
-// Once it is installed again the update is retried without an order.
-func TestAnUpdateIsRetriedWhenRuncIsBack(t *testing.T) {
-	simulated(t, rarely, func(t *testing.T, s *site) {
-		s.installed()
-		s.runtime.fails(runtime.Internal, update, "apply "+former)
-		s.publish(2, map[string]string{first: document(first, "2.0.0")})
-		// The second failure says that the former revision does not start either.
-		told := append(slices.Clone(installed), "pending@1", "installing@2", "failed@2", "failed@2")
-		s.heardWithin(24*time.Hour, first, told...)
-		s.heardError(first, "DEVICE_ERROR")
-		if tries, _ := s.pass(24 * time.Hour); tries == 0 {
-			t.Error("it was not retried while runc was missing")
-		}
-		s.heard(first, told...)
-
-		s.runtime.fail("", "")
-		s.heardWithin(24*time.Hour, first, append(told, "installing@2", "installed@2")...)
-		s.untouched("2.0.0")
-	})
 }
 
 // What a try shows is told when it is something else, and then decides.

@@ -3,7 +3,6 @@ package agent_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"testing"
 	"testing/synctest"
 
@@ -13,6 +12,15 @@ import (
 )
 
 var unusedImage = runtime.UnusedImage{Name: "registry.example/old:1", Bytes: 4096}
+
+// prunes has the unused image pruned, and tells how that ended.
+func (s *site) prunes() <-chan error {
+	ended := make(chan error, 1)
+	go func() {
+		ended <- expect.ErrorOf(s.agent.Prune(s.t.Context(), []control.Unneeded{{Kind: control.UnneededImage, Name: unusedImage.Name}}))
+	}()
+	return ended
+}
 
 // Of two operators who prune while deployments are staged neither finds the other
 // one busy: one prunes after the other.
@@ -26,23 +34,15 @@ func TestTwoPrunesAtOnce(t *testing.T) {
 		<-begun
 		<-begunToo
 		s.runtime.set(func() { s.runtime.images = append(s.runtime.images, unusedImage) })
-		failures := make(chan error, 2)
-		for range 2 {
-			go func() {
-				removed, err := s.agent.Prune(t.Context(), []control.Unneeded{{Kind: control.UnneededImage, Name: unusedImage.Name}})
-				if len(removed) > 0 { // the fake drops none
-					err = fmt.Errorf("the answer is %+v", removed)
-				}
-				failures <- err
-			}()
-			synctest.Wait()
-		}
+		one := s.prunes()
+		synctest.Wait()
+		other := s.prunes()
+		synctest.Wait()
 		release()
 		synctest.Wait()
 		releaseToo()
-		for range 2 {
-			expect.OK(t, <-failures)
-		}
+		expect.OK(t, <-one)
+		expect.OK(t, <-other)
 		s.runtime.await(t, first+"-main 1.0.0", second+"-main 2.0.0")
 	})
 }
@@ -128,11 +128,7 @@ func TestWhatAPruneFindsBusyIsNotLost(t *testing.T) {
 	s.runtime.set(func() { s.runtime.images = append(s.runtime.images, unusedImage) })
 	before := s.runtime.count("prune")
 	begun, release := s.runtime.hold("prune")
-	pruned := make(chan error, 1)
-	go func() {
-		_, err := s.agent.Prune(t.Context(), []control.Unneeded{{Kind: control.UnneededImage, Name: unusedImage.Name}})
-		pruned <- err
-	}()
+	pruned := s.prunes()
 	<-begun
 	s.publish(2, nil)
 	s.heard(first, append(installed, "removing@2", "removed@2")...)
@@ -148,11 +144,7 @@ func TestNothingWaitsForMeasuring(t *testing.T) {
 	s := newSite(t)
 	s.sync()
 	begun, release := s.runtime.hold("measure")
-	pruned := make(chan error, 1)
-	go func() {
-		_, err := s.agent.Prune(t.Context(), nil)
-		pruned <- err
-	}()
+	pruned := s.prunes()
 	<-begun
 	expect.OK(t, expect.ErrorOf(s.agent.Status(t.Context())))
 	s.installed()

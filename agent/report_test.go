@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,14 +21,13 @@ import (
 
 // log is what an agent logged.
 type log struct {
-	mu   sync.Mutex
+	guarded
 	text bytes.Buffer
 }
 
-func (l *log) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
+func (l *log) Write(p []byte) (n int, err error) {
+	l.set(func() { n, err = l.text.Write(p) })
+	return n, err
 }
 
 // with are the lines that have all of some texts.
@@ -274,26 +272,6 @@ func TestERR01ReportsThatAreWrongAreNotSentAgain(t *testing.T) {
 	s.quiet()
 	expect.Equal(t, s.wfm.count("status"), 6, "reports")
 	expect.Equal(t, len(l.with("rejected a status report", first)), 3, "refusals in the log")
-}
-
-// A report that is under way when downtime begins, and fails in it, is of no interest
-// before downtime ends.
-func TestPOL02ReportsThatFailInDowntimeAreNotTold(t *testing.T) {
-	var l log
-	simulated(t, func(s *site) {
-		s.logger = slog.New(slog.NewTextHandler(&l, nil))
-		s.poll.Downtime = windows(t, "02:00-06:00")
-	}, func(t *testing.T, s *site) {
-		s.installed()
-		time.Sleep(time.Until(time.Date(2000, 1, 1, 1, 55, 0, 0, time.UTC)))
-		s.wfm.set(func() { s.wfm.pause = 10 * time.Minute })
-		s.publish(2, map[string]string{first: document(first, "2.0.0")})
-		s.wfm.answer(first, errUnreachable)
-		time.Sleep(3 * time.Hour)
-		expect.Equal(t, len(l.with("cannot deliver")), 0, "failures in the log")
-		time.Sleep(2 * time.Hour) // and after downtime it is a failure
-		expect.Equal(t, len(l.with("cannot deliver")), 1, "failures in the log after downtime")
-	})
 }
 
 // The WFM knows nothing of a deployment: its reports wait for a change of it, or

@@ -166,53 +166,35 @@ func TestST10TheCurrentStateIsToldAgain(t *testing.T) {
 }
 
 // A deployment that is pending says what it waits for, where the site wants it.
-func TestST11PendingSaysWhatTheDeviceLacks(t *testing.T) {
-	for code, lacks := range map[string]struct {
-		step string
-		why  runtime.Code
-	}{
-		"WAITS_FOR_REGISTRY": {"fetch 1.0.0", runtime.Unreachable},
-		"WAITS_FOR_SPACE":    {"spare", runtime.NoSpace},
+func TestST11PendingSaysWhy(t *testing.T) {
+	closed := func(s *site) { s.gate.close(true) }
+	for code, lacks := range map[string]func(s *site){
+		"WAITS_FOR_REGISTRY": func(s *site) { s.runtime.fail("fetch 1.0.0", runtime.Unreachable) },
+		"WAITS_FOR_SPACE":    func(s *site) { s.runtime.fail("spare", runtime.NoSpace) },
+		"WAITS_FOR_CLOSED":   closed,
+		"":                   closed, // where the site does not want it
 	} {
 		t.Run(code, func(t *testing.T) {
-			simulated(t, func(s *site) { s.reports = agent.Reports{Reasons: true} }, func(t *testing.T, s *site) {
-				s.runtime.fail(lacks.step, lacks.why)
-				s.updates(1, "1.0.0", "pending@1", "pending@1")
-				s.heardError(first, code)
-				s.runtime.fail(lacks.step, "")
-				want := []string{"pending@1", "pending@1", "installing@1", "installed@1"}
-				if code == "WAITS_FOR_REGISTRY" {
-					want = append(want[:1:1], want...) // it is staged, and waits for nothing
+			simulated(t, func(s *site) { s.reports = agent.Reports{Reasons: code != ""} }, func(t *testing.T, s *site) {
+				lacks(s)
+				told := []string{"pending@1"}
+				s.publish(1, map[string]string{first: document(first, "1.0.0")})
+				if code == "" {
+					s.reason(first, "the gate is closed")
+				} else {
+					told = append(told, "pending@1")
+					s.heard(first, told...)
+					s.heardError(first, code)
 				}
-				s.heard(first, want...)
+				s.runtime.fail("", "")
+				s.gate.close(false)
+				s.agent.Configure(s.settings())
+				if code == "WAITS_FOR_REGISTRY" {
+					told = append(told, "pending@1") // it is staged, and waits for nothing
+				}
+				s.heard(first, append(told, "installing@1", "installed@1")...)
 				expect.Equal(t, s.wfm.last(first).Error, nil, "error of what is installed")
 			})
-		})
-	}
-}
-
-func TestST11PendingSaysWhy(t *testing.T) {
-	for _, reasons := range []bool{false, true} {
-		t.Run(fmt.Sprint(reasons), func(t *testing.T) {
-			s := newSite(t, func(s *site) { s.reports = agent.Reports{Reasons: reasons} })
-			s.gate.close(true)
-			s.publish(1, map[string]string{first: document(first, "1.0.0")})
-			s.eventually("it waits", func() bool {
-				status, err := s.agent.Status(t.Context())
-				return err == nil && len(status.Deployments) == 1 && status.Deployments[0].Change != nil
-			})
-			if reasons {
-				s.heard(first, "pending@1", "pending@1")
-				s.heardError(first, "WAITS_FOR_CLOSED")
-			}
-			s.gate.close(false)
-			want := []string{"pending@1", "installing@1", "installed@1"}
-			if reasons {
-				want = append([]string{"pending@1"}, want...)
-			}
-			s.agent.Configure(s.settings())
-			s.heard(first, want...)
-			expect.Equal(t, s.wfm.last(first).Error, nil, "error of what is installed")
 		})
 	}
 }

@@ -45,7 +45,7 @@ func TestUnsignedImagesAreNotFetched(t *testing.T) {
 	s.restart()
 	s.runtime.await(t, first+"-main 1.0.0")
 	s.runtime.set(func() { s.runtime.unsigned = nil })
-	s.agent.Configure(s.settings())
+	s.restart()
 	s.heard(first, "pending@1", "installing@1", "installed@1", "pending@1", "failed@2", "pending@2", "installing@2", "installed@2")
 }
 

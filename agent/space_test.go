@@ -1,24 +1,19 @@
 package agent_test
 
 import (
-	"fmt"
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 
-	"github.com/opencontainers/go-digest"
-
 	"github.com/margolite/margolite/runtime"
 	"github.com/margolite/margolite/runtime/image"
-	"github.com/margolite/margolite/store"
 )
 
 // narrow is a device on which an update fits once enough is dropped.
 type narrow struct {
-	mu      sync.Mutex
+	guarded
 	lack    *image.NoSpaceError // nil: everything fits
 	enough  func(kept []string) bool
 	history []string // what was kept with each look that something had to go for, and what was staged
@@ -27,29 +22,18 @@ type narrow struct {
 // newNarrow has two deployments that run, each with a revision before.
 func newNarrow(t *testing.T) (*site, *narrow) {
 	s := newSite(t)
-	s.bothInstalled()
-	s.quiet()
-	s.stop()
-	db, err := store.Open(s.dir+"/margolite.db", store.Options{})
-	check(t, err)
-	all, err := db.Deployments()
-	check(t, err)
-	change := store.Change{Artifacts: map[digest.Digest][]byte{}, Deployments: all}
-	for i := range all {
-		body := []byte(document(all[i].ID, "0.9.0"))
-		all[i].Former = &store.Revision{Digest: digest.FromBytes(body), Version: 1, Staged: []store.Staged{{
-			Component: "main", Project: all[i].ID + "-main", Package: digest.FromBytes(body),
-			Images: map[string]digest.Digest{"former-of-" + all[i].ID: digest.FromString("image")},
-		}}}
-		all[i].Active.Staged[0].Images = map[string]digest.Digest{"active-of-" + all[i].ID: digest.FromString("image")}
-		all[i].Desired = *all[i].Active
-		change.Artifacts[digest.FromBytes(body)] = body
+	told := slices.Clone(installed)
+	for _, revision := range []string{"0.9.0", "1.0.0"} {
+		version := uint64(len(told) / 3)
+		s.publish(version, map[string]string{first: document(first, revision), second: document(second, revision)})
+		s.heard(first, told...)
+		s.heard(second, told...)
+		told = append(told, "pending@1", "installing@2", "installed@2")
 	}
-	check(t, db.Commit("seed", change))
-	check(t, db.Close())
+	s.quiet()
 	n := &narrow{lack: &image.NoSpaceError{Dir: t.TempDir(), Needed: 1 << 60, Images: []string{"app:2"}}, enough: func([]string) bool { return false }}
 	pruned := s.runtime.count("prune")
-	s.start()
+	s.restart()
 	s.eventually("what the former agent left was looked for", func() bool { return s.runtime.count("prune") > pruned })
 	s.runtime.set(func() { s.runtime.staging, s.runtime.pruned = n.stage, n.prune })
 	return s, n
@@ -80,7 +64,7 @@ func (n *narrow) prune(keep runtime.Keep) []string {
 	if n.lack == nil {
 		return nil
 	}
-	n.history = append(n.history, strings.NewReplacer(first, "first", second, "second").Replace(fmt.Sprint("keep ", strings.Join(kept, " "))))
+	n.history = append(n.history, strings.NewReplacer(first, "first", second, "second").Replace("keep "+strings.Join(kept, ", ")))
 	if n.enough(kept) {
 		n.lack.Needed, n.lack = 0, nil
 	}
@@ -88,16 +72,14 @@ func (n *narrow) prune(keep runtime.Keep) []string {
 }
 
 func (n *narrow) seen() []string {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return slices.Clone(n.history)
+	return read(&n.guarded, func() []string { return slices.Clone(n.history) })
 }
 
 // What a deployment could be brought back to makes room for its next revision,
 // then what others could be; what runs never does. No more goes than has to.
 func TestFormerRevisionsMakeRoom(t *testing.T) {
-	const running = "keep active-of-second active-of-first"
-	keeps := []string{running + " former-of-second former-of-first", running + " former-of-second", running}
+	const running = "1.0.0 of second, 1.0.0 of first"
+	keeps := []string{"keep 0.9.0 of second, 0.9.0 of first, " + running, "keep 0.9.0 of second, " + running, "keep " + running}
 	for name, c := range map[string]struct {
 		drops int  // how many former revisions have to go until it fits
 		stays bool // that of the other deployment
@@ -109,18 +91,18 @@ func TestFormerRevisionsMakeRoom(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, n := newNarrow(t)
-			n.mu.Lock()
-			n.history = nil
-			n.enough = func([]string) bool { n.lack.Needed--; return 1<<60-n.lack.Needed > int64(c.drops) }
-			n.mu.Unlock()
-			s.publish(2, map[string]string{first: document(first, "2.0.0"), second: document(second, "1.0.0")})
+			n.set(func() {
+				n.history = nil
+				n.enough = func([]string) bool { n.lack.Needed--; return 1<<60-n.lack.Needed > int64(c.drops) }
+			})
+			s.publish(3, map[string]string{first: document(first, "2.0.0"), second: document(second, "1.0.0")})
 			want := append([]string{"stage 2.0.0"}, keeps[:min(c.drops, 2)+1]...)
 			want = append(want, "stage 2.0.0")
-			was := []string{"pending@1", "installing@1", "installed@1", "pending@1"}
+			was := append(slices.Clone(installed), "pending@1", "installing@2", "installed@2", "pending@2")
 			if c.drops < 3 {
-				s.heard(first, append(was, "installing@2", "installed@2")...)
+				s.heard(first, append(was, "installing@3", "installed@3")...)
 			} else {
-				s.heard(first, append(was, "failed@2")...)
+				s.heard(first, append(was, "failed@3")...)
 			}
 			if got := n.seen(); !slices.Equal(got[:min(len(got), len(want))], want) {
 				t.Errorf("it did %q, want %q", got, want)
@@ -150,17 +132,14 @@ func TestFormerRevisionsMakeRoom(t *testing.T) {
 func TestWhatDidNotFitComesOnceThereIsSpace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, n := newNarrow(t)
-		s.publish(2, map[string]string{first: document(first, "2.0.0"), second: document(second, "1.0.0")})
-		was := []string{"pending@1", "installing@1", "installed@1", "pending@1", "failed@2"}
+		s.publish(3, map[string]string{first: document(first, "2.0.0"), second: document(second, "1.0.0")})
+		was := append(slices.Clone(installed), "pending@1", "installing@2", "installed@2", "pending@2", "failed@3")
 		s.heard(first, was...)
-		n.mu.Lock()
-		dir := n.lack.Dir
-		n.lack = nil
-		n.mu.Unlock()
-		if err := os.Remove(dir); err != nil { // where nothing is, nothing is known to be missing
-			t.Fatal(err)
-		}
-		s.heard(first, append(was, "pending@2", "installing@2", "installed@2")...)
+		n.set(func() {
+			check(t, os.Remove(n.lack.Dir)) // where nothing is, nothing is known to be missing
+			n.lack = nil
+		})
+		s.heard(first, append(was, "pending@3", "installing@3", "installed@3")...)
 	})
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -16,7 +15,7 @@ import (
 // hardware is what a site runs on. The zero value has no peripherals, and tells
 // when that changes.
 type hardware struct {
-	mu          sync.Mutex
+	guarded
 	peripherals []capability.Peripheral
 	changed     func() // of the agent that watches
 	mute        bool   // it tells nothing
@@ -118,9 +117,8 @@ func TestEventsWithoutAChangeLeadToNothing(t *testing.T) {
 // A loose contact keeps neither the device nor the WFM busy.
 func TestALooseContactIsReportedNowAndThen(t *testing.T) {
 	unhurried(t, func(*site) {}, func(t *testing.T, s *site) {
-		s.machine.mu.Lock()
-		looked, before := s.machine.looked, s.wfm.asked()
-		s.machine.mu.Unlock()
+		looks := func() int { return read(&s.machine.guarded, func() int { return s.machine.looked }) }
+		looked, before := looks(), s.wfm.asked()
 		began := time.Now()
 		for time.Since(began) < time.Hour {
 			s.machine.plug(webcam("video0"))
@@ -128,11 +126,8 @@ func TestALooseContactIsReportedNowAndThen(t *testing.T) {
 			s.machine.plug()
 			time.Sleep(5 * time.Second)
 		}
-		s.machine.mu.Lock()
-		looked = s.machine.looked - looked
-		s.machine.mu.Unlock()
 		within(t, s.wfm.asked()-before, 1, 2*60, "requests within an hour")
-		within(t, looked, 0, 3*60, "looks at the machine within an hour")
+		within(t, looks()-looked, 0, 3*60, "looks at the machine within an hour")
 	})
 }
 
