@@ -15,6 +15,7 @@ import (
 
 	"github.com/margolite/margolite/runtime"
 	"github.com/margolite/margolite/test/containerdtest"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // shop is a front end that asks a back end by its name, and a back end that
@@ -44,7 +45,7 @@ func TestProjectFromInstallationToRemoval(t *testing.T) {
 		host := r.hostAddress()
 
 		p := r.load(e, "shop", shop)
-		must(t, e.Apply(t.Context(), p, runtime.ApplyOptions{Settle: time.Second}))
+		expect.Check(t, e.Apply(t.Context(), p, runtime.ApplyOptions{Settle: time.Second}))
 
 		t.Log("the front end reaches the back end by name, the host reaches the published port")
 		for _, address := range []string{host, "127.0.0.1"} {
@@ -73,7 +74,7 @@ func TestProjectFromInstallationToRemoval(t *testing.T) {
 		}
 
 		t.Log("an update recreates only what changed, and keeps the volume")
-		must(t, os.WriteFile(filepath.Join(r.state, "volumes/shop/data/answer"), []byte("KEPT\n"), 0o644))
+		expect.Check(t, os.WriteFile(filepath.Join(r.state, "volumes/shop/data/answer"), []byte("KEPT\n"), 0o644))
 		p = r.load(e, "shop", strings.ReplaceAll(shop, "COLOUR-OF-WEB", "blue"))
 		if matches, err := e.Matches(t.Context(), p); err != nil || matches {
 			t.Errorf("the update matches what runs, or %v", err)
@@ -116,7 +117,7 @@ func TestProjectFromInstallationToRemoval(t *testing.T) {
 		}
 
 		t.Log("a removal leaves the volume and nothing else")
-		must(t, e.Remove(t.Context(), "shop"))
+		expect.Check(t, e.Remove(t.Context(), "shop"))
 		r.expectNothingLeft()
 		if get(net.JoinHostPort(host, "18080")) != "" {
 			t.Error("the port still answers")
@@ -175,7 +176,7 @@ func TestFailuresSayWhatFailed(t *testing.T) {
 				if typed.Code != test.code || typed.Object != test.object || !strings.Contains(err.Error(), test.text) {
 					t.Errorf("got code %q, object %q, %v", typed.Code, typed.Object, err)
 				}
-				must(t, e.Remove(t.Context(), "fails"))
+				expect.Check(t, e.Remove(t.Context(), "fails"))
 				r.expectNothingLeft()
 			})
 		}
@@ -193,7 +194,7 @@ volumes: {data: {}}
 `
 		ran := func() int { return strings.Count(r.volume("once/data/log"), "ran") }
 		p := r.load(e, "once", file)
-		must(t, e.Apply(t.Context(), p, runtime.ApplyOptions{Settle: 500 * time.Millisecond}))
+		expect.Check(t, e.Apply(t.Context(), p, runtime.ApplyOptions{Settle: 500 * time.Millisecond}))
 		if job := r.containers(e, "once")["setup"]; job.State != runtime.Done || job.Restarts != 0 {
 			t.Errorf("the job is %q after %d restarts", job.State, job.Restarts)
 		}
@@ -226,8 +227,8 @@ func TestContainersOfOthersAreLeftAlone(t *testing.T) {
 	}
 	ctx, service := containerdtest.Context(t), r.client.ContainerService()
 	_, err := service.Create(ctx, foreign)
-	must(t, err)
-	must(t, e.Remove(t.Context(), "ours"))
+	expect.Check(t, err)
+	expect.Check(t, e.Remove(t.Context(), "ours"))
 	if err := service.Delete(ctx, foreign.ID); err != nil {
 		t.Errorf("a container without our labels was deleted: %v", err)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/margolite/margolite/runtime"
 	"github.com/margolite/margolite/runtime/containerd"
 	"github.com/margolite/margolite/test/containerdtest"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // late is a containerd whose first list of containers, for who asks with a context
@@ -61,7 +62,7 @@ func TestProjectsAtOnceHavePlacesOfTheirOwn(t *testing.T) {
 	<-l.asked
 	r.apply(e, fast)
 	close(l.release)
-	must(t, <-applied)
+	expect.Check(t, <-applied)
 	for _, port := range r.containers(e, "slow")["web"].Ports {
 		if slices.Contains(r.containers(e, "fast")["web"].Ports, port) {
 			t.Errorf("both have port %s", port)

@@ -16,6 +16,7 @@ import (
 	"github.com/margolite/margolite/runtime"
 	"github.com/margolite/margolite/runtime/contain"
 	"github.com/margolite/margolite/test/containerdtest"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // errKilled is what a step panics with in place of a SIGKILL.
@@ -46,7 +47,7 @@ func (r *rig) killedAt(n int, change func(*runtime.Engine) error) (at string) {
 			panic(p)
 		}
 	}()
-	must(r, change(e))
+	expect.Check(r, change(e))
 	return at
 }
 
@@ -76,7 +77,7 @@ func TestKilledBetweenAnyTwoSteps(t *testing.T) {
 		update := apply(strings.Replace(crashing, `N: "1"`, `N: "2"`, 1))
 		remove := func(e *runtime.Engine) error { return e.Remove(t.Context(), "crash") }
 		do := func(change func(*runtime.Engine) error) {
-			must(t, change(r.engine()))
+			expect.Check(t, change(r.engine()))
 		}
 		running := func(after string) map[string]runtime.ObservedContainer {
 			c := r.containers(r.engine(), "crash") // fails when a service has two
@@ -187,7 +188,7 @@ volumes: {data: {}}`
 				p := r.load(r.engine(), name, file)
 				r.apply(r.engine(), p)
 				before := r.containers(r.engine(), name)["app"]
-				must(t, test.harm(r, ctx, before))
+				expect.Check(t, test.harm(r, ctx, before))
 				r.eventually("the harm shows", func() bool { return r.containers(r.engine(), name)["app"].State != runtime.Running })
 				e := r.engine()
 				r.apply(e, p)
@@ -197,7 +198,7 @@ volumes: {data: {}}`
 				if after := r.containers(e, name)["app"]; after.State != runtime.Running || after.ID != before.ID || after.Pid == before.Pid {
 					t.Errorf("before %+v, after %+v", before, after)
 				}
-				must(t, e.Remove(t.Context(), name))
+				expect.Check(t, e.Remove(t.Context(), name))
 				r.expectNothingLeft()
 			})
 		}

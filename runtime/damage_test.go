@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/margolite/margolite/runtime"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // wipeRun removes the pins and the files of sandboxes while their containers run.
@@ -80,7 +81,7 @@ services:
 			{"the bridge is deleted", func() { remove(bridge()) }},
 			{"all links are deleted", func() {
 				links, err := net.Interfaces()
-				must(t, err)
+				expect.Check(t, err)
 				for _, link := range links {
 					if strings.HasPrefix(link.Name, "mgl-") || strings.HasPrefix(link.Name, "mgv-") {
 						remove(link.Name)
@@ -106,7 +107,7 @@ services:
 			}
 		}
 		stop()
-		must(t, e.Remove(t.Context(), "shop"))
+		expect.Check(t, e.Remove(t.Context(), "shop"))
 		r.expectNothingLeft()
 	})
 }

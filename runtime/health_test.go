@@ -11,6 +11,7 @@ import (
 	"github.com/margolite/margolite/runtime"
 	"github.com/margolite/margolite/runtime/compose"
 	"github.com/margolite/margolite/runtime/health"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // change is load with something changed in the model afterwards.
@@ -52,7 +53,7 @@ func TestDependentsWaitForHealth(t *testing.T) {
 
 		t.Log("after a reboot, too")
 		r.reboot(e)
-		must(t, os.Remove(filepath.Join(r.state, "volumes/gated/data/ready")))
+		expect.Check(t, os.Remove(filepath.Join(r.state, "volumes/gated/data/ready")))
 		e = r.engine()
 		r.supervise(e)
 		r.eventually("web waits and says so", func() bool {
@@ -75,7 +76,7 @@ func TestPKG14ApplyWaitsForHealth(t *testing.T) {
 		s["db"].Healthcheck.Retries = 30
 		s["web"].DependsOn = nil
 	})
-	must(t, e.Apply(t.Context(), p, runtime.ApplyOptions{}))
+	expect.Check(t, e.Apply(t.Context(), p, runtime.ApplyOptions{}))
 	if c := r.containers(e, "slow")["db"]; c.Health.State != health.Healthy {
 		t.Errorf("db is %+v", c)
 	}
@@ -92,7 +93,7 @@ func TestPKG14UnhealthyServicesFailTheApply(t *testing.T) {
 		if c := r.containers(e, "ill")["web"]; c.State != runtime.Created {
 			t.Errorf("web is %+v", c)
 		}
-		must(t, e.Remove(t.Context(), "ill"))
+		expect.Check(t, e.Remove(t.Context(), "ill"))
 		r.expectNothingLeft()
 	})
 }
@@ -168,7 +169,7 @@ volumes: {data: {}}
 			s["app"].PostStart = []compose.Hook{{Command: []string{"sh", "-c", "echo sorry; exit 9"}}}
 		})
 		r.refused(e, bad, runtime.StartFailed, "sorry", "code 9")
-		must(t, e.Remove(t.Context(), "hooks"))
+		expect.Check(t, e.Remove(t.Context(), "hooks"))
 		r.expectNothingLeft()
 		if left, _ := filepath.Glob(filepath.Join(r.run, "started/*")); len(left) > 0 {
 			t.Errorf("left: %q", left)

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/margolite/margolite/runtime"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // A workload that may write into its own package is root there.
@@ -21,7 +22,7 @@ func TestAWorkloadDoesNotRewriteItsPackage(t *testing.T) {
 	load := func(e *runtime.Engine) *runtime.Project {
 		t.Helper()
 		p, err := e.Load(t.Context(), runtime.Source{Project: "hostile", Strict: true, Package: pkg})
-		must(t, err)
+		expect.Check(t, err)
 		if _, err := e.Stage(t.Context(), p, nil, nil); err != nil {
 			t.Fatal(err)
 		}
@@ -59,11 +60,11 @@ func TestAWorkloadDoesNotRedirectMounts(t *testing.T) {
 	onEach(t, func(t *testing.T, r *rig) {
 		shared := filepath.Join(t.TempDir(), "shared")
 		for _, dir := range []string{"part", "releases/1", "releases/2"} {
-			must(t, os.MkdirAll(filepath.Join(shared, dir), 0o755))
-			must(t, os.WriteFile(filepath.Join(shared, dir, "name"), []byte(dir), 0o600))
+			expect.Check(t, os.MkdirAll(filepath.Join(shared, dir), 0o755))
+			expect.Check(t, os.WriteFile(filepath.Join(shared, dir, "name"), []byte(dir), 0o600))
 		}
 		site := filepath.Join(t.TempDir(), "site") // a link of the administrator's own
-		must(t, os.Symlink(shared, site))
+		expect.Check(t, os.Symlink(shared, site))
 		e := r.engine()
 		stop := r.supervise(e)
 		file := `
@@ -107,9 +108,9 @@ services:
 		}
 
 		t.Log("a container made anew goes by what was judged")
-		must(t, e.Remove(t.Context(), "redirect"))
-		must(t, os.Rename(shared+"/part", shared+"/aside"))
-		must(t, os.Symlink("/", shared+"/part"))
+		expect.Check(t, e.Remove(t.Context(), "redirect"))
+		expect.Check(t, os.Rename(shared+"/part", shared+"/aside"))
+		expect.Check(t, os.Symlink("/", shared+"/part"))
 		p = r.load(e, "redirect", file)
 		p.PinSources(map[string]string{site + "/part": shared + "/part", site + "/made/for/it": shared + "/made/for/it"})
 		r.refused(e, p, runtime.StartFailed)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/margolite/margolite/runtime"
 	"github.com/margolite/margolite/test/containerdtest"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // A device without runc may get it back, so that trying again helps; a container without its program may not.
@@ -24,7 +25,7 @@ func TestAMissingRuncIsTheFaultOfTheDevice(t *testing.T) {
 			}
 			p := r.load(e, "missing", "services: {a: {image: BUSYBOX, command: ["+c.command+", '1000']}}")
 			r.refused(e, p, c.code, "executable file not found")
-			must(t, e.Remove(containerdtest.Context(t), "missing"))
+			expect.Check(t, e.Remove(containerdtest.Context(t), "missing"))
 		})
 	}
 }

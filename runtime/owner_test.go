@@ -10,6 +10,7 @@ import (
 
 	"github.com/margolite/margolite/runtime"
 	"github.com/margolite/margolite/runtime/container"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // A second margolite comes, with directories of its own, while the first does not
@@ -22,7 +23,7 @@ func TestASecondOwnerLeavesTheFirstAlone(t *testing.T) {
 	state := func() string {
 		t.Helper()
 		links, err := net.Interfaces()
-		must(t, err)
+		expect.Check(t, err)
 		var text strings.Builder
 		for _, link := range links {
 			text.WriteString(link.Name + " ")
@@ -78,8 +79,8 @@ func TestASharedNamespaceHasOneOwner(t *testing.T) {
 		if after := r.containers(e, "shop"); after["web"].Pid != before["web"].Pid || after["web"].State != runtime.Running {
 			t.Errorf("containers are %+v, were %+v", after, before)
 		}
-		must(t, e.Remove(t.Context(), "shop"))
+		expect.Check(t, e.Remove(t.Context(), "shop"))
 		second.apply(other, p) // now that nobody else has anything
-		must(t, other.Remove(t.Context(), "other"))
+		expect.Check(t, other.Remove(t.Context(), "other"))
 	})
 }

@@ -9,13 +9,14 @@ import (
 
 	"github.com/margolite/margolite/runtime"
 	"github.com/margolite/margolite/runtime/compose"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // replicas are the containers of a project by replica.
 func (r *rig) replicas(e *runtime.Engine, project string) map[string]runtime.ObservedContainer {
 	r.Helper()
 	p, err := e.ObserveProject(r.Context(), project)
-	must(r, err)
+	expect.Check(r, err)
 	all := make(map[string]runtime.ObservedContainer)
 	for _, c := range p.Containers {
 		all[c.Replica().String()] = c
@@ -75,7 +76,7 @@ services:
 		if none := r.replicas(e, "scaled"); len(none) != 1 {
 			t.Errorf("no replica: %v", none)
 		}
-		must(t, e.Remove(t.Context(), "scaled"))
+		expect.Check(t, e.Remove(t.Context(), "scaled"))
 		r.expectNothingLeft()
 	})
 }
@@ -157,7 +158,7 @@ func TestNetworksSharedByProjects(t *testing.T) {
 		reach(server, "client")
 
 		t.Log("it stays until its last user goes")
-		must(t, e.Remove(t.Context(), "owner"))
+		expect.Check(t, e.Remove(t.Context(), "owner"))
 		if links := bridges(t); len(links) != 1 {
 			t.Errorf("bridges %q", links)
 		}
@@ -165,7 +166,7 @@ func TestNetworksSharedByProjects(t *testing.T) {
 		r.apply(e, load("owner", "server", true))
 		reach(client, "server")
 		for _, project := range []string{"user", "owner", "third"} {
-			must(t, e.Remove(t.Context(), project))
+			expect.Check(t, e.Remove(t.Context(), project))
 		}
 		stop()
 		r.expectNothingLeft()
@@ -175,7 +176,7 @@ func TestNetworksSharedByProjects(t *testing.T) {
 func bridges(t *testing.T) []string {
 	t.Helper()
 	links, err := net.Interfaces()
-	must(t, err)
+	expect.Check(t, err)
 	var names []string
 	for _, link := range links {
 		if strings.HasPrefix(link.Name, "mgl-") {
@@ -218,10 +219,10 @@ services:
 		r.eventually("they share their network", same)
 
 		t.Log("one whose host goes waits, and goes on when it comes back")
-		must(t, e.Remove(t.Context(), "share"))
+		expect.Check(t, e.Remove(t.Context(), "share"))
 		r.refused(e, r.load(e, "late", guest), runtime.NotFound)
 		for _, project := range []string{"guest", "late"} {
-			must(t, e.Remove(t.Context(), project))
+			expect.Check(t, e.Remove(t.Context(), project))
 		}
 		stop()
 		r.expectNothingLeft()

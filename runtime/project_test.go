@@ -11,6 +11,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/margolite/margolite/runtime"
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/ociimage"
 )
 
@@ -22,7 +23,7 @@ func archive(t *testing.T, files map[string]string) []byte {
 		entries = append(entries, ociimage.Entry{Name: name, Data: []byte(text)})
 	}
 	data, err := ociimage.TarGzip(entries)
-	must(t, err)
+	expect.Check(t, err)
 	return data
 }
 
@@ -63,7 +64,7 @@ func TestVolumesOfTheSameNameAreToldOf(t *testing.T) {
 		t.Errorf("nobody else has it, and told is %q", got)
 	}
 	for _, project := range []string{"first", "second"} {
-		must(t, os.MkdirAll(filepath.Join(r.state, "volumes", project, "recipes"), 0o755))
+		expect.Check(t, os.MkdirAll(filepath.Join(r.state, "volumes", project, "recipes"), 0o755))
 	}
 	if got := told("first", "{name: recipes}"); len(got) != 1 || !strings.HasPrefix(got[0], "volumes.data.name: "+filepath.Join(r.state, "volumes/second/recipes")+" is another volume") {
 		t.Errorf("told is %q", got)
@@ -87,7 +88,7 @@ func TestPKG10FilesOfThePackageReachTheContainer(t *testing.T) {
 				"app/conf/settings": text,
 			}),
 		})
-		must(t, err)
+		expect.Check(t, err)
 		if _, err := e.Stage(t.Context(), p, nil, nil); err != nil {
 			t.Fatal(err)
 		}
@@ -157,7 +158,7 @@ func TestPruneKeepsWhatIsUsedAndWhatIsAskedFor(t *testing.T) {
 		}
 	}
 	removed, err := e.Prune(t.Context(), runtime.Keep{Images: []map[string]digest.Digest{keep}})
-	must(t, err)
+	expect.Check(t, err)
 	if len(removed) != 1 || !strings.Contains(removed[0], "/loose@sha256:") {
 		t.Errorf("removed %q", removed)
 	}

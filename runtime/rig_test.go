@@ -27,6 +27,7 @@ import (
 	"github.com/margolite/margolite/runtime/containerd"
 	"github.com/margolite/margolite/runtime/image"
 	"github.com/margolite/margolite/test/containerdtest"
+	"github.com/margolite/margolite/test/expect"
 )
 
 const patience = 2 * time.Minute
@@ -45,14 +46,6 @@ type rig struct {
 	shimGrace time.Duration
 	pins      map[string]digest.Digest
 	projects  map[string]bool // that were ever loaded
-}
-
-// must ends a test that cannot go on.
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 func embeddedBackend() containerdtest.Backend { return containerdtest.Backends()[0] }
@@ -133,7 +126,7 @@ func (r *rig) engine() *runtime.Engine {
 		OnStep:    r.onStep,
 		Contained: r.contained,
 	})
-	must(r, err)
+	expect.Check(r, err)
 	r.Cleanup(engine.Close)
 	return engine
 }
@@ -164,10 +157,10 @@ func (r *rig) load(e *runtime.Engine, name, file string) *runtime.Project {
 	file = strings.ReplaceAll(file, "BUSYBOX", r.registry+"/busybox:latest")
 	file = strings.ReplaceAll(file, "REGISTRY", r.registry)
 	p, err := e.Load(r.Context(), runtime.Source{Project: name, Package: []byte(file), Labels: map[string]string{"org.example/test": r.Name()}})
-	must(r, err)
+	expect.Check(r, err)
 	r.projects[name] = true
 	pins, err := e.Stage(r.Context(), p, r.pins, nil)
-	must(r, err)
+	expect.Check(r, err)
 	for ref, pin := range pins {
 		r.pins[ref] = pin
 	}
@@ -176,7 +169,7 @@ func (r *rig) load(e *runtime.Engine, name, file string) *runtime.Project {
 
 func (r *rig) apply(e *runtime.Engine, p *runtime.Project) {
 	r.Helper()
-	must(r, e.Apply(r.Context(), p, runtime.ApplyOptions{}))
+	expect.Check(r, e.Apply(r.Context(), p, runtime.ApplyOptions{}))
 }
 
 // refused expects that a project is not applied, and why.
@@ -197,7 +190,7 @@ func (r *rig) refused(e *runtime.Engine, p *runtime.Project, code runtime.Code, 
 func (r *rig) containers(e *runtime.Engine, project string) map[string]runtime.ObservedContainer {
 	r.Helper()
 	p, err := e.ObserveProject(r.Context(), project)
-	must(r, err)
+	expect.Check(r, err)
 	byService := make(map[string]runtime.ObservedContainer)
 	for _, c := range p.Containers {
 		if other, ok := byService[c.Service]; ok {
@@ -223,7 +216,7 @@ func (r *rig) eventually(what string, condition func() bool) {
 func (r *rig) kill(e *runtime.Engine, project, service string) (pid int) {
 	r.Helper()
 	pid = r.containers(e, project)[service].Pid
-	must(r, syscall.Kill(pid, syscall.SIGKILL))
+	expect.Check(r, syscall.Kill(pid, syscall.SIGKILL))
 	return pid
 }
 
@@ -279,7 +272,7 @@ func (r *rig) logs(e *runtime.Engine, project, service string) string {
 		out.Write(l.Text)
 		return nil
 	})
-	must(r, err)
+	expect.Check(r, err)
 	return out.String()
 }
 
@@ -326,7 +319,7 @@ func (r *rig) reboot(e *runtime.Engine) {
 	r.killShims()
 	r.eventually("no process is left", func() bool {
 		projects, err := e.Observe(r.Context())
-		must(r, err)
+		expect.Check(r, err)
 		return !slices.ContainsFunc(projects, func(p runtime.ObservedProject) bool {
 			return slices.ContainsFunc(p.Containers, func(c runtime.ObservedContainer) bool { return c.State != runtime.Created && c.State != runtime.Done })
 		})
@@ -338,7 +331,7 @@ func (r *rig) reboot(e *runtime.Engine) {
 func (r *rig) wipeNetwork() {
 	r.Helper()
 	links, err := net.Interfaces()
-	must(r, err)
+	expect.Check(r, err)
 	for _, link := range links {
 		if strings.HasPrefix(link.Name, "mgl-") || strings.HasPrefix(link.Name, "mgv-") {
 			_ = exec.Command("ip", "link", "delete", link.Name).Run() // may have gone with its other end
@@ -347,14 +340,14 @@ func (r *rig) wipeNetwork() {
 	_ = exec.Command("nft", "delete", "table", "ip", "margolite").Run() // where nft is installed
 	for _, dir := range []string{"netns", "hosts"} {
 		mounts, err := filepath.Glob(filepath.Join(r.run, dir, "*"))
-		must(r, err)
+		expect.Check(r, err)
 		for _, mount := range mounts {
 			if err := syscall.Unmount(mount, syscall.MNT_DETACH); err != nil && !errors.Is(err, syscall.EINVAL) {
 				r.Fatal(err)
 			}
 		}
 	}
-	must(r, os.RemoveAll(r.run))
+	expect.Check(r, os.RemoveAll(r.run))
 }
 
 // killShims kills the shims of this rig's containerd, and what they run.
@@ -379,7 +372,7 @@ func (r *rig) killShims() {
 func (r *rig) shims() []int {
 	r.Helper()
 	entries, err := os.ReadDir("/proc")
-	must(r, err)
+	expect.Check(r, err)
 	var pids []int
 	for _, entry := range entries {
 		var pid int
@@ -399,7 +392,7 @@ func (r *rig) expectNothingLeft() {
 	r.Helper()
 	ctx := containerdtest.Context(r)
 	containers, err := r.client.ContainerService().List(ctx)
-	must(r, err)
+	expect.Check(r, err)
 	if len(containers) > 0 {
 		r.Errorf("%d containers are left", len(containers))
 	}
@@ -407,9 +400,9 @@ func (r *rig) expectNothingLeft() {
 		r.Errorf("snapshot %s is left", s.Name)
 		return nil
 	}, `labels."margolite/project"`)
-	must(r, err)
+	expect.Check(r, err)
 	links, err := net.Interfaces()
-	must(r, err)
+	expect.Check(r, err)
 	for _, link := range links {
 		if strings.HasPrefix(link.Name, "mgl-") || strings.HasPrefix(link.Name, "mgv-") {
 			r.Errorf("link %s is left", link.Name)
@@ -417,7 +410,7 @@ func (r *rig) expectNothingLeft() {
 	}
 	for _, pattern := range []string{"netns/*", "hosts/*", "logs/*", "mounts/*"} {
 		left, err := filepath.Glob(filepath.Join(r.run, pattern))
-		must(r, err)
+		expect.Check(r, err)
 		if len(left) > 0 {
 			r.Errorf("left in the run directory: %q", left)
 		}

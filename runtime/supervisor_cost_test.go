@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/margolite/margolite/runtime/compose"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // One container that ends costs what concerns its project: the others are not
@@ -158,9 +159,9 @@ func TestNothingIsRememberedOfProjectsThatAreGone(t *testing.T) {
 		name := fmt.Sprint("gone", n)
 		r.apply(e, r.load(e, name, "services: {a: {image: BUSYBOX, restart: always}}"))
 		r.kill(e, name, "a")
-		must(t, e.Remove(t.Context(), name))
+		expect.Check(t, e.Remove(t.Context(), name))
 		r.load(e, fmt.Sprint("loaded", n), "services: {a: {image: BUSYBOX}}")
-		must(t, e.Remove(t.Context(), fmt.Sprint("loaded", n)))
+		expect.Check(t, e.Remove(t.Context(), fmt.Sprint("loaded", n)))
 	}
 	r.eventually("nothing is remembered", func() bool {
 		for what, n := range e.Remembered() {

@@ -11,13 +11,14 @@ import (
 	"time"
 
 	"github.com/margolite/margolite/runtime"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // touch makes a file in a volume.
 func (r *rig) touch(parts ...string) {
 	r.Helper()
 	path := filepath.Join(append([]string{r.state, "volumes"}, parts...)...)
-	must(r, os.WriteFile(path, nil, 0o644))
+	expect.Check(r, os.WriteFile(path, nil, 0o644))
 }
 
 func (r *rig) poked(e *runtime.Engine) {
@@ -76,10 +77,10 @@ func TestRunningContainersFollowTheDevicesResolver(t *testing.T) {
 	r := newRig(t, embeddedBackend())
 	device := filepath.Join(t.TempDir(), "resolv.conf")
 	write := func(content string) {
-		must(t, os.WriteFile(device, []byte(content), 0o644))
+		expect.Check(t, os.WriteFile(device, []byte(content), 0o644))
 	}
 	write("")
-	must(t, syscall.Mount(device, "/etc/resolv.conf", "", syscall.MS_BIND, ""))
+	expect.Check(t, syscall.Mount(device, "/etc/resolv.conf", "", syscall.MS_BIND, ""))
 	defer func() { _ = syscall.Unmount("/etc/resolv.conf", 0) }()
 	e := r.engine()
 	r.supervise(e)
@@ -266,7 +267,7 @@ services:
 		killed := r.kill(e, "fight", "a")
 		r.poked(e)
 		r.runsAgain(e, "fight", "a", killed)
-		must(t, e.Remove(t.Context(), "fight"))
+		expect.Check(t, e.Remove(t.Context(), "fight"))
 		r.expectNothingLeft()
 	})
 }
@@ -286,7 +287,7 @@ services:
 		r.eventually("all output is there", said)
 		r.eventually("one or two files of at most one MiB hold it", func() bool {
 			files, err := filepath.Glob(filepath.Join(r.run, "logs", r.containers(e, "chatty")["app"].ID+"*"))
-			must(t, err)
+			expect.Check(t, err)
 			var size, biggest int64
 			for _, file := range files {
 				info, err := os.Stat(file)
@@ -354,7 +355,7 @@ func TestSupervisorReplacesAShimThatHangs(t *testing.T) {
 		r.supervise(e)
 		hung, well := r.containers(e, "hung")["a"], r.containers(e, "well")["a"]
 		for _, shim := range mine {
-			must(t, syscall.Kill(shim, syscall.SIGSTOP))
+			expect.Check(t, syscall.Kill(shim, syscall.SIGSTOP))
 		}
 		r.eventually("its shim is known not to respond", func() bool { return r.containers(e, "hung")["a"].State == runtime.Unresponsive })
 		r.poked(e)
