@@ -12,6 +12,7 @@ import (
 	"github.com/margolite/margolite/runtime/fault"
 	"github.com/margolite/margolite/runtime/image"
 	"github.com/margolite/margolite/test/containerdtest"
+	"github.com/margolite/margolite/test/expect"
 )
 
 const packageBytes = "the bytes of a package"
@@ -32,7 +33,7 @@ func pushComponent(t *testing.T, reference string, change func(*v1.Manifest)) di
 	if change != nil {
 		change(&manifest)
 	}
-	data := must(json.Marshal(manifest))(t)
+	data := expect.Value(json.Marshal(manifest))(t)
 	return containerdtest.PushManifest(t, reference, v1.MediaTypeImageManifest, data)
 }
 

@@ -30,6 +30,7 @@ import (
 	"github.com/margolite/margolite/runtime/image"
 	"github.com/margolite/margolite/test/containerdtest"
 	"github.com/margolite/margolite/test/dockerregistry"
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/ociimage"
 )
 
@@ -103,15 +104,6 @@ func fresh(t *testing.T) (context.Context, containerd.Client, *watched) {
 	return containerdtest.Context(t), containerdtest.Embedded(t), watch(t)
 }
 
-// must is what a call returned that may not fail.
-func must[T any](v T, err error) func(testing.TB) T {
-	return func(t testing.TB) T {
-		t.Helper()
-		check(t, err)
-		return v
-	}
-}
-
 func pullOne(ctx context.Context, images *image.Images, want image.Want, progress func(image.Progress)) (*image.Image, error) {
 	pulled, err := images.Pull(ctx, []image.Want{want}, progress)
 	if err != nil {
@@ -123,13 +115,13 @@ func pullOne(ctx context.Context, images *image.Images, want image.Want, progres
 // pull pulls an image that has to come.
 func pull(t testing.TB, images *image.Images, want image.Want) *image.Image {
 	t.Helper()
-	return must(pullOne(containerdtest.Context(t), images, want, nil))(t)
+	return expect.Value(pullOne(containerdtest.Context(t), images, want, nil))(t)
 }
 
 // snapshotsOf are those that images are unpacked to.
 func snapshotsOf(t testing.TB, client containerd.Client, images *image.Images) snapshots.Snapshotter {
 	t.Helper()
-	name := must(images.Snapshotter(containerdtest.Context(t)))(t)
+	name := expect.Value(images.Snapshotter(containerdtest.Context(t)))(t)
 	return client.SnapshotService(name)
 }
 
@@ -140,7 +132,7 @@ func open(t testing.TB, client containerd.Client, registries map[string]image.Re
 func openWith(t testing.TB, o image.Options) *image.Images {
 	t.Helper()
 	o.Logger = containerdtest.Logger(t)
-	return must(image.New(o))(t)
+	return expect.Value(image.New(o))(t)
 }
 
 func kind(err error) fault.Code {
@@ -309,7 +301,7 @@ func TestLayersAreUnpackedWhateverTheirCompression(t *testing.T) {
 		"none that claims gzip": {Archive: plain, Packed: plain, MediaType: v1.MediaTypeImageLayerGzip},
 	} {
 		t.Run(name, func(t *testing.T) {
-			ref := w.push(t, strings.ReplaceAll(name, " ", "-")+":1", must(ociimage.Build(ociimage.Image{Layers: []ociimage.Layer{layer}}))(t))
+			ref := w.push(t, strings.ReplaceAll(name, " ", "-")+":1", expect.Value(ociimage.Build(ociimage.Image{Layers: []ociimage.Layer{layer}}))(t))
 			pull(t, open(t, client, w.plain()), image.Want{Ref: ref})
 		})
 	}
@@ -318,7 +310,7 @@ func TestLayersAreUnpackedWhateverTheirCompression(t *testing.T) {
 func TestLayersThatAreNotWhatTheImageSaysAreRefused(t *testing.T) {
 	each(t, func(t *testing.T, ctx context.Context, client containerd.Client, w *watched) {
 		layer := ociimage.Layer{Archive: []byte("another"), Packed: containerdtest.Blob(t, "file", 100), MediaType: v1.MediaTypeImageLayer}
-		ref := w.push(t, "app:1", must(ociimage.Build(ociimage.Image{Layers: []ociimage.Layer{layer}}))(t))
+		ref := w.push(t, "app:1", expect.Value(ociimage.Build(ociimage.Image{Layers: []ociimage.Layer{layer}}))(t))
 		if _, err := pullOne(ctx, open(t, client, w.plain()), image.Want{Ref: ref}, nil); kind(err) != fault.InvalidPackage {
 			t.Errorf("%v of kind %q", err, kind(err))
 		}
@@ -594,7 +586,7 @@ func TestNewRefusesRegistriesThatCannotBeAsked(t *testing.T) {
 func collect(t *testing.T, client containerd.Client) {
 	t.Helper()
 	ctx := containerdtest.Context(t)
-	lease := must(client.LeasesService().Create(ctx, leases.WithRandomID()))(t)
+	lease := expect.Value(client.LeasesService().Create(ctx, leases.WithRandomID()))(t)
 	check(t, client.LeasesService().Delete(ctx, lease, leases.SynchronousDelete))
 }
 
@@ -620,7 +612,7 @@ func portal(rw http.ResponseWriter, _ *http.Request) bool {
 
 // unusedAddress is a loopback address at which nobody listens.
 func unusedAddress(t *testing.T) string {
-	l := must(net.Listen("tcp", "127.0.0.1:0"))(t)
+	l := expect.Value(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer l.Close()
 	return l.Addr().String()
 }
@@ -635,7 +627,7 @@ func indexOf(t *testing.T, img *ociimage.Artifact, architectures ...string) []by
 			Platform: &v1.Platform{OS: "linux", Architecture: arch},
 		})
 	}
-	return must(json.Marshal(index))(t)
+	return expect.Value(json.Marshal(index))(t)
 }
 
 // foreignRecord makes an image record that is not of this package.

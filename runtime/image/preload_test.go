@@ -13,6 +13,7 @@ import (
 	"github.com/margolite/margolite/runtime/containerd"
 	"github.com/margolite/margolite/runtime/fault"
 	"github.com/margolite/margolite/runtime/image"
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/ociimage"
 )
 
@@ -28,7 +29,7 @@ func preloading(t testing.TB, client containerd.Client, archives map[string][]by
 
 func archiveOf(t testing.TB, write func(map[string]*ociimage.Artifact) ([]byte, error), images map[string]*ociimage.Artifact) []byte {
 	t.Helper()
-	return must(write(images))(t)
+	return expect.Value(write(images))(t)
 }
 
 // sizeOf is how many bytes an image has, of all platforms.
@@ -56,9 +57,9 @@ func TestPreloadedImagesNeedNoRegistry(t *testing.T) {
 			"LAYOUT.TAR": archiveOf(t, ociimage.Layout, map[string]*ociimage.Artifact{
 				"docker.io/library/one:1": one, "registry.invalid/many:latest": many,
 			}),
-			"saved.tar.gz": must(ociimage.Gzip(archiveOf(t, ociimage.Saved, map[string]*ociimage.Artifact{"saved:2": saved, "registry.invalid/twin:2": twin})))(t),
+			"saved.tar.gz": expect.Value(ociimage.Gzip(archiveOf(t, ociimage.Saved, map[string]*ociimage.Artifact{"saved:2": saved, "registry.invalid/twin:2": twin})))(t),
 			"broken.tar":   []byte("not an archive"),
-			"cut.tgz":      must(ociimage.Gzip(archiveOf(t, ociimage.Layout, map[string]*ociimage.Artifact{"registry.invalid/absent:1": one})))(t)[:500],
+			"cut.tgz":      expect.Value(ociimage.Gzip(archiveOf(t, ociimage.Layout, map[string]*ociimage.Artifact{"registry.invalid/absent:1": one})))(t)[:500],
 			"ignored":      []byte("no archive by its name"),
 		}, nil)
 		for _, want := range []image.Want{
@@ -86,7 +87,7 @@ func TestPreloadedImagesNeedNoRegistry(t *testing.T) {
 				t.Errorf("%+v: the last report is %+v", want, last)
 			}
 		}
-		name := must(image.Name("registry.invalid/many", many.Digest))(t)
+		name := expect.Value(image.Name("registry.invalid/many", many.Digest))(t)
 		if size, err := images.Size(ctx, name); err != nil || size != sizeOf(many) {
 			t.Errorf("for two platforms it has %d bytes, %v, want %d", size, err, sizeOf(many))
 		}
@@ -99,7 +100,7 @@ func TestPreloadedImagesNeedNoRegistry(t *testing.T) {
 
 		// An archive that came later is seen.
 		late := archiveOf(t, ociimage.Layout, map[string]*ociimage.Artifact{"registry.invalid/absent:1": build(t, "", "late")})
-		check(t, os.WriteFile(filepath.Join(dir, "late.tar"), must(ociimage.Gzip(late))(t), 0o600))
+		check(t, os.WriteFile(filepath.Join(dir, "late.tar"), expect.Value(ociimage.Gzip(late))(t), 0o600))
 		pull(t, images, image.Want{Ref: "registry.invalid/absent:1"})
 		archives, problems := image.CheckPreload(dir)
 		if archives != 5 || len(problems) != 2 || !strings.Contains(problems[0].Error(), "broken.tar") || !strings.Contains(problems[1].Error(), "cut.tgz") {
@@ -133,7 +134,7 @@ func TestHostileArchivesAreRefused(t *testing.T) {
 	good := archiveOf(t, ociimage.Layout, map[string]*ociimage.Artifact{"a.invalid/a:1": build(t, "", "a")})
 	index := ociimage.Entry{Name: "index.json", Data: []byte(`{"manifests":[]}`)}
 	long := func(name string) []byte {
-		return must(ociimage.Tar([]ociimage.Entry{index, {Name: name}}))(t)
+		return expect.Value(ociimage.Tar([]ociimage.Entry{index, {Name: name}}))(t)
 	}
 	var many []ociimage.Entry
 	for range 1<<14 + 1 {

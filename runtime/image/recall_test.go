@@ -12,6 +12,7 @@ import (
 	"github.com/margolite/margolite/runtime/fault"
 	"github.com/margolite/margolite/runtime/image"
 	"github.com/margolite/margolite/test/containerdtest"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // When containerd has lost all that it knew, images are had from the content that
@@ -52,7 +53,7 @@ func TestImagesOfALostDatabase(t *testing.T) {
 	run(func(images *image.Images) {
 		keep := map[string]bool{}
 		for _, ref := range refs[:3] {
-			name := must(image.Name(ref, pins[ref]))(t)
+			name := expect.Value(image.Name(ref, pins[ref]))(t)
 			keep[name] = true
 		}
 		for range 2 {

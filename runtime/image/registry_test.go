@@ -23,6 +23,7 @@ import (
 	"github.com/margolite/margolite/runtime/image"
 	"github.com/margolite/margolite/test/containerdtest"
 	"github.com/margolite/margolite/test/dockerregistry"
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/ociimage"
 )
 
@@ -117,7 +118,7 @@ func TestPKG12PullShowsACertificate(t *testing.T) {
 	host := strings.TrimPrefix(secure.URL, "https://")
 	dir := t.TempDir()
 	ca, key := filepath.Join(dir, "ca.pem"), filepath.Join(dir, "key.pem")
-	secret := must(x509.MarshalPKCS8PrivateKey(secure.TLS.Certificates[0].PrivateKey))(t)
+	secret := expect.Value(x509.MarshalPKCS8PrivateKey(secure.TLS.Certificates[0].PrivateKey))(t)
 	for file, block := range map[string]*pem.Block{
 		ca: {Type: "CERTIFICATE", Bytes: secure.Certificate().Raw}, key: {Type: "PRIVATE KEY", Bytes: secret},
 	} {

@@ -20,6 +20,7 @@ import (
 	"github.com/margolite/margolite/runtime/fault"
 	"github.com/margolite/margolite/runtime/image"
 	"github.com/margolite/margolite/test/containerdtest"
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/ociimage"
 )
 
@@ -154,7 +155,7 @@ func TestPruneLeavesDownloadsThatSomebodyWaitsFor(t *testing.T) {
 			t.Fatal(err)
 		}
 		begun := func() (bytes int64) {
-			ingests := must(client.ContentStore().ListStatuses(ctx))(t)
+			ingests := expect.Value(client.ContentStore().ListStatuses(ctx))(t)
 			for _, s := range ingests {
 				bytes += s.Offset
 			}
@@ -197,7 +198,7 @@ func TestALayerWhoseCommitWasNotHeardOfIsWhole(t *testing.T) {
 	client, _ := startAt(t, containerdtest.Dir(t))
 	ctx := containerdtest.Context(t)
 	w := watch(t)
-	plain := must(ociimage.Tar([]ociimage.Entry{{Name: "valve", Data: []byte("open")}}))(t)
+	plain := expect.Value(ociimage.Tar([]ociimage.Entry{{Name: "valve", Data: []byte("open")}}))(t)
 	want := image.Want{Ref: w.host + "/app:1"}
 	containerdtest.Push(t, containerdtest.Image(t, nil, plain), want.Ref)
 	if _, err := pullOne(ctx, open(t, forgetful{client}, w.plain()), want, nil); err == nil {
@@ -205,7 +206,7 @@ func TestALayerWhoseCommitWasNotHeardOfIsWhole(t *testing.T) {
 	}
 	images := open(t, client, w.plain())
 	got := pull(t, images, want)
-	mounts := must(snapshotsOf(t, client, images).Prepare(ctx, "above", got.ChainID.String()))(t)
+	mounts := expect.Value(snapshotsOf(t, client, images).Prepare(ctx, "above", got.ChainID.String()))(t)
 	layer := ""
 	for _, o := range mounts[0].Options {
 		if dir, ok := strings.CutPrefix(o, "lowerdir="); ok {

@@ -22,6 +22,7 @@ import (
 	"github.com/margolite/margolite/test/containerdtest"
 	"github.com/margolite/margolite/test/cosigned"
 	"github.com/margolite/margolite/test/dockerregistry"
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/ociimage"
 )
 
@@ -33,8 +34,8 @@ type signer struct {
 
 func newSigner(t testing.TB, kind string) signer {
 	t.Helper()
-	k := must(cosigned.NewKey(kind))(t)
-	public := must(k.Public())(t)
+	k := expect.Value(cosigned.NewKey(kind))(t)
+	public := expect.Value(k.Public())(t)
 	file := filepath.Join(t.TempDir(), "cosign.pub")
 	check(t, os.WriteFile(file, public, 0o600))
 	return signer{k, file}
@@ -55,18 +56,18 @@ func simple(t testing.TB, of digest.Digest, by ...signer) *ociimage.Artifact {
 	for n, s := range by {
 		keys[n] = s.Key
 	}
-	return must(cosigned.Simple("registry.example/app", of, keys...))(t)
+	return expect.Value(cosigned.Simple("registry.example/app", of, keys...))(t)
 }
 
 func referrer(t testing.TB, to *ociimage.Artifact, statement []byte, by signer) *ociimage.Artifact {
 	t.Helper()
-	bundle := must(by.Bundle(statement))(t)
-	return must(cosigned.Referrer(to, bundle))(t)
+	bundle := expect.Value(by.Bundle(statement))(t)
+	return expect.Value(cosigned.Referrer(to, bundle))(t)
 }
 
 func referrers(t testing.TB, all ...*ociimage.Artifact) *ociimage.Artifact {
 	t.Helper()
-	return must(cosigned.Referrers(all...))(t)
+	return expect.Value(cosigned.Referrers(all...))(t)
 }
 
 // watchReferrers is watch for a registry that lists what refers to a manifest.
@@ -323,7 +324,7 @@ func TestSignaturesOfCosignItself(t *testing.T) {
 	plain := dockerregistry.Start(t, "")
 	for _, kind := range []string{"p256", "p384", "ed25519", "rsa2048"} {
 		key := newSigner(t, kind)
-		private := must(key.Private())(t)
+		private := expect.Value(key.Private())(t)
 		check(t, os.WriteFile(filepath.Join(dir, kind+".pem"), private, 0o600))
 		run("import-key-pair", "--key", kind+".pem", "--output-key-prefix", kind)
 		for _, form := range []string{"--new-bundle-format=true", "--new-bundle-format=false"} {
@@ -351,12 +352,12 @@ func TestSignaturesOfCosignItself(t *testing.T) {
 					}
 					saved := filepath.Join(t.TempDir(), "saved")
 					run("save", "--dir", saved, "--allow-http-registry", pinned)
-					files := must(ociimage.ReadFiles(saved))(t)
+					files := expect.Value(ociimage.ReadFiles(saved))(t)
 					var entries []ociimage.Entry
 					for name, data := range files {
 						entries = append(entries, ociimage.Entry{Name: name, Data: data})
 					}
-					archive := must(ociimage.Tar(entries))(t)
+					archive := expect.Value(ociimage.Tar(entries))(t)
 					images, _ = preloading(t, client, map[string][]byte{"saved.tar": archive}, nil)
 					if l, err := images.Look(ctx, image.Want{Ref: pinned, Policy: image.Never}, everywhere(key)); err != nil || l.Signer == "" {
 						t.Errorf("saved: %+v, %v", l, err)

@@ -13,6 +13,7 @@ import (
 	"github.com/margolite/margolite/runtime/image"
 	"github.com/margolite/margolite/runtime/notation"
 	"github.com/margolite/margolite/test/cosigned"
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/notarized"
 	"github.com/margolite/margolite/test/ociimage"
 )
@@ -20,7 +21,7 @@ import (
 // packageOf is the package of a component, as it lies in a registry.
 func packageOf(t testing.TB, file string) *ociimage.Artifact {
 	t.Helper()
-	return must(ociimage.Component{Name: "app", Version: "1.0.0", Files: ociimage.Files{"compose.yaml": []byte(file)}}.Build())(t)
+	return expect.Value(ociimage.Component{Name: "app", Version: "1.0.0", Files: ociimage.Files{"compose.yaml": []byte(file)}}.Build())(t)
 }
 
 // refer puts what refers to a package into its repository, and lists it there for a registry that keeps no list.
@@ -94,8 +95,8 @@ func newNotary(t testing.TB) (n notary) {
 
 func (n notary) refer(t testing.TB, form string, p *ociimage.Artifact) *ociimage.Artifact {
 	t.Helper()
-	envelope := must(n.signer.Sign(form, p, nil))(t)
-	return must(notarized.Referrer(p, form, envelope))(t)
+	envelope := expect.Value(n.signer.Sign(form, p, nil))(t)
+	return expect.Value(notarized.Referrer(p, form, envelope))(t)
 }
 
 const strict = `{"version":"1.0","trustPolicies":[{"name":"site","registryScopes":["*"],"signatureVerification":{"level":"strict"},"trustStores":["ca:site"],"trustedIdentities":["*"]}]}`

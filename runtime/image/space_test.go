@@ -20,6 +20,7 @@ import (
 	"github.com/margolite/margolite/runtime/fault"
 	"github.com/margolite/margolite/runtime/image"
 	"github.com/margolite/margolite/test/containerdtest"
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/ociimage"
 )
 
@@ -219,7 +220,7 @@ func TestABombLeavesTheReserve(t *testing.T) {
 	const size = 300 << 20
 	tar := func(entries ...ociimage.Entry) []byte {
 		t.Helper()
-		return must(ociimage.Tar(entries))(t)
+		return expect.Value(ociimage.Tar(entries))(t)
 	}
 	zeros := tar(ociimage.Entry{Name: "zeros", Data: make([]byte, size)})
 	var many, again []ociimage.Entry
@@ -290,7 +291,7 @@ func TestABombLeavesTheReserve(t *testing.T) {
 func sparse(t *testing.T, size int64) []byte {
 	t.Helper()
 	dir := t.TempDir()
-	f := must(os.Create(filepath.Join(dir, "hole")))(t)
+	f := expect.Value(os.Create(filepath.Join(dir, "hole")))(t)
 	check(t, errors.Join(f.Truncate(size), f.Close()))
 	packed, err := exec.Command("tar", "-C", dir, "--sparse", "--format=pax", "-c", "hole").Output()
 	if err != nil {
@@ -362,7 +363,7 @@ func TestImagesGoFromAFullDisk(t *testing.T) {
 	ctx := containerdtest.Context(t)
 	images := d.images(image.Options{})
 	first, second := d.push("first", 4<<20), d.push("second", 4<<20)
-	pulled := must(images.Pull(ctx, []image.Want{first, second}, nil))(t)
+	pulled := expect.Value(images.Pull(ctx, []image.Want{first, second}, nil))(t)
 	d.leave(0)
 	kept := pulled[1]
 	removed, err := images.Prune(ctx, map[string]bool{kept.Name: true}, nil)

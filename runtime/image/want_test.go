@@ -14,6 +14,7 @@ import (
 	"github.com/margolite/margolite/runtime/fault"
 	"github.com/margolite/margolite/runtime/image"
 	"github.com/margolite/margolite/test/containerdtest"
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/ociimage"
 )
 
@@ -27,12 +28,12 @@ func build(t testing.TB, platform, is string) *ociimage.Artifact {
 			described.Platform.Variant = ""
 		}
 	}
-	return must(ociimage.Build(described))(t)
+	return expect.Value(ociimage.Build(described))(t)
 }
 
 func index(t testing.TB, images ...*ociimage.Artifact) *ociimage.Artifact {
 	t.Helper()
-	return must(ociimage.Index(images...))(t)
+	return expect.Value(ociimage.Index(images...))(t)
 }
 
 func (w *watched) push(t testing.TB, name string, a *ociimage.Artifact) string {
@@ -176,7 +177,7 @@ func TestLayersThatImagesShareComeOnce(t *testing.T) {
 	wants = append(wants, wants[0]) // by two services
 	last := make(map[string]image.Progress)
 	w.asked("")
-	got := must(open(t, client, w.plain()).Pull(ctx, wants, func(p image.Progress) { last[p.Object] = p }))(t)
+	got := expect.Value(open(t, client, w.plain()).Pull(ctx, wants, func(p image.Progress) { last[p.Object] = p }))(t)
 	if len(got) != 4 || got[3].Name != got[0].Name || !strings.HasPrefix(got[1].Name, w.host+"/b@") {
 		t.Errorf("got %v", got)
 	}
