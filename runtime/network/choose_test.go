@@ -3,6 +3,8 @@ package network
 import (
 	"net/netip"
 	"testing"
+
+	"github.com/margolite/margolite/test/expect"
 )
 
 func prefixes(list ...string) []netip.Prefix {
@@ -36,14 +38,8 @@ func TestFreeSubnet(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got, err := freeSubnet(c.pools, c.used)
-			if c.want == "" {
-				if err == nil {
-					t.Fatalf("got %s, want none", got)
-				}
-				return
-			}
-			if err != nil || got.String() != c.want {
-				t.Fatalf("got %s, %v, want %s", got, err, c.want)
+			if (err != nil) != (c.want == "") || err == nil && got.String() != c.want {
+				t.Fatalf("got %s, %v, want %q", got, err, c.want)
 			}
 		})
 	}
@@ -56,18 +52,14 @@ func TestNextAddress(t *testing.T) {
 	}
 	var taken []netip.Addr
 	for _, want := range []string{"192.0.2.10", "192.0.2.11", "192.0.2.12", "192.0.2.13", "192.0.2.14"} {
-		got, err := NextAddress(small, netip.Prefix{}, taken)
-		if err != nil || got.String() != want {
-			t.Fatalf("got %s, %v, want %s", got, err, want)
-		}
+		got := expect.Value(NextAddress(small, netip.Prefix{}, taken))(t)
+		expect.Equal(t, got.String(), want, "next address")
 		taken = append(taken, got)
 	}
 	if got, err := NextAddress(small, netip.Prefix{}, taken); err == nil {
 		t.Errorf("got %s from a full network", got)
 	}
-	if got, err := NextAddress(small, netip.Prefix{}, taken[1:]); err != nil || got != taken[0] {
-		t.Errorf("got %s, %v, want the address that is free again", got, err)
-	}
+	expect.Equal(t, expect.Value(NextAddress(small, netip.Prefix{}, taken[1:]))(t), taken[0], "address that is free again")
 	if got, err := NextAddress(Network{}, netip.Prefix{}, nil); err == nil {
 		t.Errorf("got %s from no network", got)
 	}

@@ -119,8 +119,7 @@ func TestRemovedFilesAreNoticed(t *testing.T) {
 	paths := w.Paths(w.web)
 	files := map[string]string{paths.Hosts: "", paths.ResolvConf: "", paths.Hostname: ""}
 	for path := range files {
-		content, err := os.ReadFile(path)
-		expect.Check(t, err)
+		content := expect.Value(os.ReadFile(path))(t)
 		files[path] = string(content)
 	}
 	w.repairing(func() { t.Error("a namespace was said to be lost") })
@@ -167,8 +166,7 @@ func TestLostNamespaceIsPinnedAgain(t *testing.T) {
 	w := newDualStack(t, network.Network{})
 	w.converge()
 	serve(t, w.webNS, "tcp", ":80", "web")
-	ns, err := os.Open(w.webNS)
-	expect.Check(t, err)
+	ns := expect.Value(os.Open(w.webNS))(t)
 	defer ns.Close()
 	held, other := holdNamespace(t, w.webNS), holdNamespace(t, w.dbNS)
 	lost := make(chan struct{}, 1)
@@ -193,12 +191,11 @@ func TestLostNamespaceIsPinnedAgain(t *testing.T) {
 			t.Errorf("a process in %s namespace: %v, %v", what, adopted, err)
 		}
 	}
-	adopted, err := w.Adopt(t.Context(), w.web, held)
-	if expect.Check(t, err); !adopted {
+	adopted := expect.Value(w.Adopt(t.Context(), w.web, held))(t)
+	if !adopted {
 		t.Fatal("its namespace was not pinned")
 	}
-	pinned, err := os.Stat(w.webNS)
-	expect.Check(t, err)
+	pinned := expect.Value(os.Stat(w.webNS))(t)
 	if now, err := ns.Stat(); err != nil || !os.SameFile(now, pinned) {
 		t.Error("another namespace is pinned")
 	}
@@ -214,8 +211,7 @@ func TestNobodyIsFought(t *testing.T) {
 	l := newLab(t)
 	var repaired atomic.Int32
 	log := slog.New(countingHandler{&repaired})
-	n, err := network.New(network.Options{RunDir: l.runDir, Logger: log})
-	expect.Check(t, err)
+	n := expect.Value(network.New(network.Options{RunDir: l.runDir, Logger: log}))(t)
 	l.Networks = n
 	w := settle(l)
 	w.repairing(func() {})

@@ -33,10 +33,8 @@ func names(t *testing.T, resolvConf string) *lab {
 	l := newLab(t)
 	file := filepath.Join(t.TempDir(), "resolv.conf")
 	expect.Check(t, os.WriteFile(file, []byte(strings.ReplaceAll(resolvConf, "%s", outsideAddr)), 0o644))
-	var err error
 	l.resolvConf = file
-	l.Networks, err = network.New(network.Options{RunDir: l.runDir, ResolvConf: file, Logger: slog.New(slog.DiscardHandler)})
-	expect.Check(t, err)
+	l.Networks = expect.Value(network.New(network.Options{RunDir: l.runDir, ResolvConf: file, Logger: slog.New(slog.DiscardHandler)}))(t)
 	nameserver(t, l.outside, outsideAddr, "198.51.100.7")
 	return l
 }
@@ -260,24 +258,16 @@ func TestServeAnswersFromTheHostsFile(t *testing.T) {
 		{"db.site.example", dnsmessage.TypeA, db}, // which nobody on site is called
 	} {
 		for _, protocol := range []string{"udp", "tcp"} {
-			if got := told(query(t, netns, protocol, ours, c.name, c.kind, 0)); got != c.want {
-				t.Errorf("%s, %s over %s: got %q, want %q", c.name, c.kind, protocol, got, c.want)
-			}
+			expect.Equal(t, told(query(t, netns, protocol, ours, c.name, c.kind, 0)), c.want, "%s, %s over %s", c.name, c.kind, protocol)
 		}
 	}
 	// The file changes with the project.
 	expect.Check(t, l.WriteHosts(s, []network.Host{host(own, "later")}))
-	if got := told(query(t, netns, "udp", ours, "later", dnsmessage.TypeA, 0)); got != own {
-		t.Errorf("got %q, want %q", got, own)
-	}
-	if got := told(query(t, netns, "udp", ours, "db", dnsmessage.TypeA, 0)); got != "NameError" {
-		t.Errorf("got %q of a name that is gone", got)
-	}
+	expect.Equal(t, told(query(t, netns, "udp", ours, "later", dnsmessage.TypeA, 0)), own, "new name")
+	expect.Equal(t, told(query(t, netns, "udp", ours, "db", dnsmessage.TypeA, 0)), "NameError", "name that is gone")
 	// The domain changes with the host's.
 	expect.Check(t, os.WriteFile(l.resolvConf, []byte("nameserver "+outsideAddr+"\nsearch line.example\n"), 0o644))
-	if got := told(query(t, netns, "udp", ours, "later.line.example", dnsmessage.TypeA, 0)); got != own {
-		t.Errorf("got %q, want %q", got, own)
-	}
+	expect.Equal(t, told(query(t, netns, "udp", ours, "later.line.example", dnsmessage.TypeA, 0)), own, "new name within the search domain")
 }
 
 func TestServeManyReplicas(t *testing.T) {
@@ -296,8 +286,7 @@ func TestServeManyReplicas(t *testing.T) {
 	l.answered(netns)
 	firsts := make(map[string]bool)
 	for range 20 {
-		reply, err := query(t, netns, "udp", ours, "worker", dnsmessage.TypeA, 0)
-		expect.Check(t, err)
+		reply := expect.Value(query(t, netns, "udp", ours, "worker", dnsmessage.TypeA, 0))(t)
 		if len(reply.Answers) < 20 || !reply.Truncated {
 			t.Fatalf("%d addresses in a small packet, truncated: %v", len(reply.Answers), reply.Truncated)
 		}
@@ -316,9 +305,7 @@ func TestServeManyReplicas(t *testing.T) {
 	if reply, err := query(t, netns, "udp", ours, "big.example", dnsmessage.TypeA, 0); err != nil || !reply.Truncated {
 		t.Errorf("truncated: %v, %v", reply.Truncated, err)
 	}
-	if reply, err := query(t, netns, "tcp", ours, "big.example", dnsmessage.TypeA, 0); err != nil || len(reply.Answers) != count {
-		t.Errorf("%d addresses over TCP, %v", len(reply.Answers), err)
-	}
+	expect.Equal(t, len(expect.Value(query(t, netns, "tcp", ours, "big.example", dnsmessage.TypeA, 0))(t).Answers), count, "addresses over TCP")
 }
 
 func TestWithoutTheAgentTheNextNameserverIsAsked(t *testing.T) {
@@ -337,9 +324,7 @@ func TestWithoutTheAgentTheNextNameserverIsAsked(t *testing.T) {
 	refused()
 	stop := l.serveNames()
 	l.answered(netns)
-	if got := told(query(t, netns, "udp", ours, "ext.example", dnsmessage.TypeA, 0)); got != "198.51.100.7" {
-		t.Errorf("got %q", got)
-	}
+	expect.Equal(t, told(query(t, netns, "udp", ours, "ext.example", dnsmessage.TypeA, 0)), "198.51.100.7", "ext.example")
 	stop()
 	refused()
 	l.serveNames()
@@ -366,9 +351,7 @@ func TestServeLeavesPort53ToContainers(t *testing.T) {
 	l.answered(second)
 	for name, want := range map[string]string{"db": "192.0.2.1", "ext.example": "198.51.100.8"} {
 		for _, protocol := range []string{"udp", "tcp"} {
-			if got := told(query(t, second, protocol, ours, name, dnsmessage.TypeA, 0)); got != want {
-				t.Errorf("%s over %s: got %q, want %q", name, protocol, got, want)
-			}
+			expect.Equal(t, told(query(t, second, protocol, ours, name, dnsmessage.TypeA, 0)), want, "%s over %s", name, protocol)
 		}
 	}
 }
@@ -393,9 +376,7 @@ func TestServeIsAsTheServiceIsConnected(t *testing.T) {
 		netns := l.with(c.sandbox, host("192.0.2.1", "db"))
 		l.answered(netns)
 		for name, want := range c.want {
-			if got := told(query(t, netns, "udp", ours, name, dnsmessage.TypeA, 0)); got != want {
-				t.Errorf("%s, %s: got %q, want %q", c.sandbox.Service, name, got, want)
-			}
+			expect.Equal(t, told(query(t, netns, "udp", ours, name, dnsmessage.TypeA, 0)), want, "%s, %s", c.sandbox.Service, name)
 		}
 	}
 }
@@ -412,17 +393,14 @@ func TestServeBoundsWhatOneSandboxAsks(t *testing.T) {
 	l.answered(second)
 	var ask dnsmessage.Message
 	ask.Questions = []dnsmessage.Question{{Name: dnsmessage.MustNewName("mute.example."), Type: dnsmessage.TypeA, Class: dnsmessage.ClassINET}}
-	message, err := ask.Pack()
-	expect.Check(t, err)
+	message := expect.Value(ask.Pack())(t)
 	const most = 100
 	failed := 0
 	inside(t, first, func() {
-		conn, err := net.Dial("udp4", ours+":53")
-		expect.Check(t, err)
+		conn := expect.Value(net.Dial("udp4", ours+":53"))(t)
 		defer conn.Close()
 		for range 200 {
-			_, err := conn.Write(message)
-			expect.Check(t, err)
+			expect.Value(conn.Write(message))(t)
 		}
 		expect.Check(t, conn.SetReadDeadline(time.Now().Add(patience)))
 		for buffer := make([]byte, 512); failed < most; failed++ { // the rest is mute
@@ -432,9 +410,7 @@ func TestServeBoundsWhatOneSandboxAsks(t *testing.T) {
 			}
 		}
 	})
-	if got := told(query(t, second, "udp", ours, "ext.example", dnsmessage.TypeA, 0)); got != "198.51.100.7" {
-		t.Errorf("got %q", got)
-	}
+	expect.Equal(t, told(query(t, second, "udp", ours, "ext.example", dnsmessage.TypeA, 0)), "198.51.100.7", "ext.example")
 }
 
 // A container that asks as fast as it can is answered at a pace that the device can bear.
@@ -445,28 +421,22 @@ func TestServePacesWhatOneSandboxAsks(t *testing.T) {
 	netns := l.with(s, host("192.0.2.1", "db"))
 	l.answered(netns)
 	ask := dnsmessage.Message{Questions: []dnsmessage.Question{{Name: dnsmessage.MustNewName("db."), Type: dnsmessage.TypeA, Class: dnsmessage.ClassINET}}}
-	message, err := ask.Pack()
-	expect.Check(t, err)
+	message := expect.Value(ask.Pack())(t)
 	const burst, perSecond, most = 1000, 1000, 1500
 	begun := time.Now()
 	inside(t, netns, func() {
-		conn, err := net.Dial("udp4", ours+":53")
-		expect.Check(t, err)
+		conn := expect.Value(net.Dial("udp4", ours+":53"))(t)
 		defer conn.Close()
 		for buffer, answers := make([]byte, 512), 0; answers < most; answers++ {
 			expect.Check(t, conn.SetDeadline(time.Now().Add(patience)))
-			_, err := conn.Write(message)
-			expect.Check(t, err)
-			_, err = conn.Read(buffer)
-			expect.Check(t, err)
+			expect.Value(conn.Write(message))(t)
+			expect.Value(conn.Read(buffer))(t)
 		}
 	})
 	if took, least := time.Since(begun), time.Second*(most-burst)/perSecond; took < least*9/10 {
 		t.Errorf("%d questions were answered in %v, faster than in %v", most, took, least)
 	}
-	if got := told(query(t, netns, "tcp", ours, "db", dnsmessage.TypeA, 0)); got != "192.0.2.1" {
-		t.Errorf("after them, over TCP: got %q", got)
-	}
+	expect.Equal(t, told(query(t, netns, "tcp", ours, "db", dnsmessage.TypeA, 0)), "192.0.2.1", "after them, over TCP")
 }
 
 func TestRemovedSandboxIsNotHeldByItsSockets(t *testing.T) {

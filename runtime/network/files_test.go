@@ -31,8 +31,7 @@ func line(addr, name string) []network.Host { return []network.Host{host(addr, n
 
 func text(t testing.TB, path string) string {
 	t.Helper()
-	content, err := os.ReadFile(path)
-	expect.Check(t, err)
+	content := expect.Value(os.ReadFile(path))(t)
 	return string(content)
 }
 
@@ -58,16 +57,13 @@ func TestHugeFilesAreNotRead(t *testing.T) {
 	if got := text(t, paths.Hosts); !strings.HasSuffix(got, "172.29.0.99\tpeer\n") || len(got) > 4096 {
 		t.Errorf("hosts has %d bytes", len(got))
 	}
-	if got := text(t, paths.Hostname); got != "web\n" {
-		t.Errorf("hostname has %d bytes", len(got))
-	}
+	expect.Equal(t, text(t, paths.Hostname), "web\n", "hostname")
 }
 
 // Whoever opens a file that somebody has a lease on waits for that one.
 func TestLeaseHoldsNobodyUp(t *testing.T) {
 	w := newTown(t)
-	file, err := os.OpenFile(w.Paths(w.web).Hosts, os.O_RDWR, 0)
-	expect.Check(t, err)
+	file := expect.Value(os.OpenFile(w.Paths(w.web).Hosts, os.O_RDWR, 0))(t)
 	defer file.Close()
 	if _, err := unix.FcntlInt(file.Fd(), unix.F_SETLEASE, unix.F_WRLCK); err != nil {
 		t.Skip("needs leases on files:", err)
@@ -79,11 +75,8 @@ func TestLeaseHoldsNobodyUp(t *testing.T) {
 	if took := time.Since(begun); took > generous {
 		t.Errorf("a lease held up others for %v", took)
 	}
-	if got := text(t, w.Paths(w.db).Hosts); !strings.Contains(got, "peer") {
-		t.Errorf("its neighbour has %q", got)
-	}
-	_, err = unix.FcntlInt(file.Fd(), unix.F_SETLEASE, unix.F_UNLCK)
-	expect.Check(t, err)
+	expect.Contains(t, text(t, w.Paths(w.db).Hosts), "peer", "hosts file of its neighbour")
+	expect.Value(unix.FcntlInt(file.Fd(), unix.F_SETLEASE, unix.F_UNLCK))(t)
 	eventually(t, "the file is written after the lease", func() bool {
 		w.RefreshFiles()
 		return strings.Contains(text(t, w.Paths(w.web).Hosts), "peer")

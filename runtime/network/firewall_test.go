@@ -142,20 +142,13 @@ func TestPublishedPortsAreForWhomTheFirewallAdmits(t *testing.T) {
 			serve(t, "", "tcp", ":22", "host")
 
 			// A sensor that reports once a day is heard, and nobody has to try again.
-			if got := ask(t, s.lan, "udp", at(hostAddr, 8080), silence); got != "web "+outsideAddr {
-				t.Errorf("the first datagram is answered with %q", got)
-			}
+			expect.Equal(t, ask(t, s.lan, "udp", at(hostAddr, 8080), silence), "web "+outsideAddr, "answer to the first datagram")
 			inside(t, s.lan, func() { // and one in fragments
-				conn, err := net.Dial("udp4", at(hostAddr, 8080))
-				expect.Check(t, err)
+				conn := expect.Value(net.Dial("udp4", at(hostAddr, 8080)))(t)
 				defer conn.Close()
-				if got := exchange(conn, string(make([]byte, 5000)), silence); got != "web "+outsideAddr {
-					t.Errorf("a long first datagram is answered with %q", got)
-				}
+				expect.Equal(t, exchange(conn, string(make([]byte, 5000)), silence), "web "+outsideAddr, "answer to a long first datagram")
 			})
-			if again := triedAgain(t, s.lan, at(hostAddr, 8080)); again != 0 {
-				t.Errorf("it was tried %d times more", again)
-			}
+			expect.Equal(t, triedAgain(t, s.lan, at(hostAddr, 8080)), 0, "packets sent again")
 			answers(t, s.lan, "tcp", at(hostAddr, 8080), "web "+outsideAddr)
 			for _, protocol := range []string{"tcp", "udp"} {
 				silent(t, s.wan, protocol, at(wanHost, 8080))
@@ -183,9 +176,7 @@ func TestNothingIsGuardedWhereEverythingIsAccepted(t *testing.T) {
 		chain forward { type filter hook forward priority filter; policy accept; }
 	}`)
 	s.publishWeb()
-	if again := triedAgain(t, s.wan, at(wanHost, 8080)); again != 0 {
-		t.Errorf("it was tried %d times more", again)
-	}
+	expect.Equal(t, triedAgain(t, s.wan, at(wanHost, 8080)), 0, "packets sent again")
 	answers(t, s.wan, "tcp", at(wanHost, 8080), "web "+wanClient)
 	answers(t, s.wan, "udp", at(wanHost, 8080), "web "+wanClient)
 }
@@ -193,8 +184,7 @@ func TestNothingIsGuardedWhereEverythingIsAccepted(t *testing.T) {
 func TestPublishingOpenIgnoresTheFirewall(t *testing.T) {
 	s := newSite(t)
 	nft(t, openwrt())
-	open, err := network.New(network.Options{RunDir: s.runDir, Publish: network.PublishOpen})
-	expect.Check(t, err)
+	open := expect.Value(network.New(network.Options{RunDir: s.runDir, Publish: network.PublishOpen}))(t)
 	expect.Check(t, open.SyncPorts(t.Context(), []network.Port{port(s.web, "tcp", 8080, 80)}, s.networks))
 	answers(t, s.wan, "tcp", at(wanHost, 8080), "web "+wanClient)
 	if _, err := network.New(network.Options{RunDir: s.runDir, Publish: "wide"}); err == nil {
@@ -281,9 +271,7 @@ func TestConversationSurvivesReloads(t *testing.T) {
 	eventually(t, "it is watched", func() bool { return hasTable(t, "margolite_alive") })
 	var conn net.Conn
 	inside(t, s.lan, func() {
-		var err error
-		conn, err = net.DialTimeout("tcp4", at(hostAddr, 8080), patience)
-		expect.Check(t, err)
+		conn = expect.Value(net.DialTimeout("tcp4", at(hostAddr, 8080), patience))(t)
 	})
 	defer conn.Close()
 	answers := make(chan string)
@@ -332,8 +320,7 @@ func TestAdviceIsForFirewallsThatDropWhatIsForwarded(t *testing.T) {
 			nft(t, "flush ruleset")
 			t.Cleanup(func() { nft(t, "flush ruleset") })
 			nft(t, c.rules)
-			problems, err := network.Advice(t.Context())
-			expect.Check(t, err)
+			problems := expect.Value(network.Advice(t.Context()))(t)
 			if c.want == "" && len(problems) > 0 || c.want != "" && (len(problems) != 1 || !strings.Contains(problems[0].Mend, c.want)) {
 				t.Errorf("got %q, want %q", problems, c.want)
 			}

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/margolite/margolite/test/expect"
 )
 
 func sandboxOf(service string) Sandbox {
@@ -25,18 +27,16 @@ func host(address string, names ...string) Host {
 func TestHostsFile(t *testing.T) {
 	web, long := sandboxOf("web"), strings.Repeat("n", 255)
 	web.Extra = []Host{host("172.29.0.7", "localhost")} // which the service itself wants
-	got, err := renderHosts(web, []Host{
+	got := expect.Value(renderHosts(web, []Host{
 		host("172.29.0.3", "db", "shop-db-1"),
 		host("2001:db8::1", "far", "localhost", "gw..example", long),
 		host("172.29.0.4"),
 		host("172.29.0.5", long[:200], long[:201], long[:202]),
-	})
+	}))(t)
 	want := "127.0.0.1\tlocalhost\n172.29.0.2\tweb\talias\n172.29.0.7\tlocalhost\n172.29.0.3\tdb\tshop-db-1\n" +
 		"2001:db8::1\tfar\tgw..example\t" + long + "\n" +
 		"172.29.0.5\t" + long[:200] + "\t" + long[:201] + "\n172.29.0.5\t" + long[:202] + "\n" // musl reads no line of more
-	if err != nil || string(got) != want {
-		t.Errorf("got %q, %v, want %q", got, err, want)
-	}
+	expect.Equal(t, string(got), want, "hosts file")
 }
 
 func TestHostsFileRefuses(t *testing.T) {
@@ -68,9 +68,4 @@ func TestHostsFileIsMendedAfterATornWrite(t *testing.T) {
 	}
 }
 
-func check(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var check = expect.Check

@@ -92,9 +92,7 @@ func newLabIn(t testing.TB, runDir string) *lab {
 	ip(t, "route replace default via %s", outsideAddr)
 	setSysctl(t, "net/ipv4/ip_forward", "0")
 
-	var err error
-	l.Networks, err = network.New(network.Options{RunDir: runDir, Logger: slog.New(slog.DiscardHandler)})
-	expect.Check(t, err)
+	l.Networks = expect.Value(network.New(network.Options{RunDir: runDir, Logger: slog.New(slog.DiscardHandler)}))(t)
 	t.Cleanup(func() {
 		expect.Check(t, l.Leftovers(context.Background(), nil, nil))
 		expect.Check(t, l.SyncPorts(context.Background(), nil, nil))
@@ -123,8 +121,7 @@ func (l *lab) network(project string, taken ...netip.Prefix) network.Network {
 
 func (l *lab) networkOf(wanted network.Network, ipv6 bool, taken ...netip.Prefix) network.Network {
 	l.t.Helper()
-	w, err := l.Choose(wanted, ipv6, taken)
-	expect.Check(l.t, err)
+	w := expect.Value(l.Choose(wanted, ipv6, taken))(l.t)
 	expect.Check(l.t, l.EnsureNetwork(l.ctx, w))
 	return w
 }
@@ -157,9 +154,7 @@ func newNamespace(t testing.TB) string {
 	var ns *os.File
 	onThread(t, func() {
 		expect.Check(t, unix.Unshare(unix.CLONE_NEWNET))
-		var err error
-		ns, err = os.Open("/proc/thread-self/ns/net")
-		expect.Check(t, err)
+		ns = expect.Value(os.Open("/proc/thread-self/ns/net"))(t)
 	})
 	t.Cleanup(func() { ns.Close() })
 	return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), ns.Fd())
@@ -173,8 +168,7 @@ func inside(t testing.TB, netns string, f func()) {
 		return
 	}
 	onThread(t, func() {
-		fd, err := unix.Open(netns, unix.O_RDONLY|unix.O_CLOEXEC, 0)
-		expect.Check(t, err)
+		fd := expect.Value(unix.Open(netns, unix.O_RDONLY|unix.O_CLOEXEC, 0))(t)
 		expect.Check(t, unix.Setns(fd, unix.CLONE_NEWNET))
 		expect.Check(t, unix.Close(fd))
 		f()
@@ -225,8 +219,7 @@ func setSysctl(t testing.TB, key, value string) {
 
 func sysctl(t testing.TB, key string) string {
 	t.Helper()
-	value, err := os.ReadFile("/proc/sys/" + key)
-	expect.Check(t, err)
+	value := expect.Value(os.ReadFile("/proc/sys/" + key))(t)
 	return strings.TrimSpace(string(value))
 }
 
@@ -249,8 +242,7 @@ func serve(t testing.TB, netns, protocol string, at string, name string) {
 // answerPackets has each datagram answered.
 func answerPackets(t testing.TB, network, at string, reply func(asked []byte, from net.Addr, answer func([]byte))) {
 	t.Helper()
-	conn, err := net.ListenPacket(network, at)
-	expect.Check(t, err)
+	conn := expect.Value(net.ListenPacket(network, at))(t)
 	t.Cleanup(func() { conn.Close() })
 	go func() {
 		for buffer := make([]byte, 4096); ; {
@@ -266,8 +258,7 @@ func answerPackets(t testing.TB, network, at string, reply func(asked []byte, fr
 // accept has each connection talked to, then closed.
 func accept(t testing.TB, network, at string, talk func(conn net.Conn)) {
 	t.Helper()
-	listener, err := net.Listen(network, at)
-	expect.Check(t, err)
+	listener := expect.Value(net.Listen(network, at))(t)
 	t.Cleanup(func() { listener.Close() })
 	go func() {
 		for {
@@ -322,25 +313,19 @@ func answers(t testing.TB, netns, protocol, at, want string) {
 
 func silent(t testing.TB, netns, protocol, at string) {
 	t.Helper()
-	if got := ask(t, netns, protocol, at, silence); got != "" {
-		t.Errorf("%s to %s: %q answered, want silence", protocol, at, got)
-	}
+	expect.Equal(t, ask(t, netns, protocol, at, silence), "", "%s to %s", protocol, at)
 }
 
 // triedAgain is how many more packets than one it took to connect over TCP.
 func triedAgain(t testing.TB, netns, at string) (times uint32) {
 	t.Helper()
 	inside(t, netns, func() {
-		conn, err := net.DialTimeout("tcp", at, patience)
-		expect.Check(t, err)
+		conn := expect.Value(net.DialTimeout("tcp", at, patience))(t)
 		defer conn.Close()
-		raw, err := conn.(*net.TCPConn).SyscallConn()
-		expect.Check(t, err)
-		var info *unix.TCPInfo
-		expect.Check(t, errors.Join(raw.Control(func(fd uintptr) {
-			info, err = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
-		}), err))
-		times = info.Total_retrans
+		raw := expect.Value(conn.(*net.TCPConn).SyscallConn())(t)
+		expect.Check(t, raw.Control(func(fd uintptr) {
+			times = expect.Value(unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO))(t).Total_retrans
+		}))
 	})
 	return times
 }
@@ -355,15 +340,13 @@ func at(addr any, port int) string { return net.JoinHostPort(fmt.Sprint(addr), s
 func (l *lab) traces() []string {
 	l.t.Helper()
 	var found []string
-	links, err := net.Interfaces()
-	expect.Check(l.t, err)
+	links := expect.Value(net.Interfaces())(l.t)
 	for _, link := range links {
 		if strings.HasPrefix(link.Name, "mgl-") || strings.HasPrefix(link.Name, "mgv-") {
 			found = append(found, "link "+link.Name)
 		}
 	}
-	mounts, err := os.ReadFile("/proc/self/mountinfo")
-	expect.Check(l.t, err)
+	mounts := expect.Value(os.ReadFile("/proc/self/mountinfo"))(l.t)
 	for line := range strings.Lines(string(mounts)) {
 		if strings.Contains(line, l.runDir+"/netns") || strings.Contains(line, l.runDir+"/hosts") {
 			found = append(found, "mount "+line)
@@ -392,8 +375,7 @@ func (l *lab) traces() []string {
 // hasTable says whether there is a table of this name, of any family.
 func hasTable(t testing.TB, name string) bool {
 	t.Helper()
-	out, err := exec.Command("nft", "list", "tables").Output()
-	expect.Check(t, err)
+	out := expect.Value(exec.Command("nft", "list", "tables").Output())(t)
 	for line := range strings.Lines(string(out)) {
 		if fields := strings.Fields(line); fields[len(fields)-1] == name {
 			return true
@@ -405,8 +387,7 @@ func hasTable(t testing.TB, name string) bool {
 // generation counts the transactions of nf_tables.
 func generation(t testing.TB) (n uint32) {
 	t.Helper()
-	n, err := network.Generation()
-	expect.Check(t, err)
+	n = expect.Value(network.Generation())(t)
 	if n == 0 {
 		t.Fatal("the kernel tells no generation")
 	}

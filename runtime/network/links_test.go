@@ -25,11 +25,9 @@ func linksOf(t testing.TB, netns string) []string {
 	t.Helper()
 	var found []string
 	inside(t, netns, func() {
-		links, err := net.Interfaces()
-		expect.Check(t, err)
+		links := expect.Value(net.Interfaces())(t)
 		for _, link := range links {
-			addrs, err := link.Addrs()
-			expect.Check(t, err)
+			addrs := expect.Value(link.Addrs())(t)
 			for _, a := range addrs {
 				ip := a.(*net.IPNet).IP
 				if link.Flags&net.FlagLoopback == 0 && !(ip.To4() == nil && ip.IsLinkLocalUnicast()) {
@@ -68,9 +66,7 @@ func TestReplicaOnTwoNetworksReachesBoth(t *testing.T) {
 	silent(t, w.dbNS, "tcp", at(w.app.Address(), 80))
 	hosts := text(t, w.Paths(both).Hosts)
 	for _, a := range both.Attached {
-		if !strings.Contains(hosts, a.Address.String()+"\tboth\n") {
-			t.Errorf("the hosts file does not name %s: %q", a.Address, hosts)
-		}
+		expect.Contains(t, hosts, a.Address.String()+"\tboth\n", "hosts file")
 	}
 }
 
@@ -84,9 +80,7 @@ func TestLinksComeAndGoInPlace(t *testing.T) {
 	echo(t, ns, ":81")
 	var conn net.Conn
 	inside(t, w.dbNS, func() {
-		var err error
-		conn, err = net.DialTimeout("tcp4", at(s.Address(), 81), patience)
-		expect.Check(t, err)
+		conn = expect.Value(net.DialTimeout("tcp4", at(s.Address(), 81), patience))(t)
 	})
 	defer conn.Close()
 	first, second := s.Attached[0], attachment(w.other, 7)
@@ -106,9 +100,7 @@ func TestLinksComeAndGoInPlace(t *testing.T) {
 			w.sandbox(s)
 		}
 		expectLinks(t, ns, c.want...)
-		if got := exchange(conn, "?", patience); got != "?" {
-			t.Errorf("%s: the conversation over the first network ended: %q", c.name, got)
-		}
+		expect.Equal(t, exchange(conn, "?", patience), "?", "%s: conversation over the first network", c.name)
 	}
 	s.Attached = nil
 	w.sandbox(s)
@@ -132,16 +124,10 @@ func TestLinkIsAsItWasAskedFor(t *testing.T) {
 	ns := w.sandbox(s)
 	expectLinks(t, ns, "field0="+s.Address().String()+"/24", "field0=169.254.8.8/16")
 	inside(t, ns, func() {
-		link, err := net.InterfaceByName("field0")
-		expect.Check(t, err)
-		if got := link.HardwareAddr.String(); got != a.MAC {
-			t.Errorf("the MAC address is %s", got)
-		}
-		if got := sysctl(t, "net/ipv4/conf/field0/log_martians"); got != "1" {
-			t.Errorf("log_martians is %s", got)
-		}
-		addrs, err := link.Addrs()
-		expect.Check(t, err)
+		link := expect.Value(net.InterfaceByName("field0"))(t)
+		expect.Equal(t, link.HardwareAddr.String(), a.MAC, "the MAC address")
+		expect.Equal(t, sysctl(t, "net/ipv4/conf/field0/log_martians"), "1", "log_martians")
+		addrs := expect.Value(link.Addrs())(t)
 		if !slices.ContainsFunc(addrs, func(a net.Addr) bool { return a.String() == "fe80::8/64" }) {
 			t.Errorf("fe80::8 is not among %v", addrs)
 		}
@@ -160,9 +146,7 @@ func TestLinksOfTheContainerAreItsOwn(t *testing.T) {
 	w.sandbox(w.web)
 	expectLinks(t, w.webNS, "eth0="+w.web.Address().String()+"/24", "vpn0=10.99.0.1/24")
 	inside(t, w.webNS, func() {
-		if way := ip(t, "route get 192.0.2.1"); !strings.Contains(way, "dev vpn0") {
-			t.Errorf("the way out is again %s", way)
-		}
+		expect.Contains(t, ip(t, "route get 192.0.2.1"), "dev vpn0", "way out")
 	})
 }
 
@@ -173,9 +157,7 @@ func TestSandboxWithoutNetworksHasTheLoopback(t *testing.T) {
 	serve(t, ns, "tcp", "127.0.0.1:80", "alone")
 	answers(t, ns, "tcp", "127.0.0.1:80", "alone 127.0.0.1")
 	expectLinks(t, ns)
-	if hosts := text(t, l.Paths(s).Hosts); !strings.Contains(hosts, "127.0.1.1\talone\n") {
-		t.Errorf("the name of the container is not in %q", hosts)
-	}
+	expect.Contains(t, text(t, l.Paths(s).Hosts), "127.0.1.1\talone\n", "hosts file")
 }
 
 // Both files of the device may be links to what comes after the container, and is
@@ -186,17 +168,14 @@ func TestSandboxOnTheHostsNetworkHasItsFiles(t *testing.T) {
 	hosts, resolvConf := filepath.Join(dir, "hosts"), filepath.Join(dir, "resolv.conf")
 	expect.Check(t, os.Symlink("run/resolve/hosts", hosts))
 	expect.Check(t, os.Symlink("run/resolve/resolv.conf", resolvConf))
-	n, err := network.New(network.Options{RunDir: l.runDir, Hosts: hosts, ResolvConf: resolvConf})
-	expect.Check(t, err)
+	n := expect.Value(network.New(network.Options{RunDir: l.runDir, Hosts: hosts, ResolvConf: resolvConf}))(t)
 	s := network.Sandbox{
 		Project: "shop", Service: "agent", Number: 1, Host: true, Hostname: "gateway",
 		Extra: []network.Host{{Address: netip.MustParseAddr("192.0.2.7"), Names: []string{"plc"}}},
 	}
 	expect.Check(t, n.EnsureSandbox(t.Context(), s, nil))
 	paths := n.Paths(s)
-	if paths.NetNS != "" {
-		t.Errorf("got a namespace: %+v", paths)
-	}
+	expect.Equal(t, paths.NetNS, "", "network namespace")
 	for i, replace := range []func(){
 		func() {},
 		func() {
@@ -220,18 +199,12 @@ func TestSandboxOnTheHostsNetworkHasItsFiles(t *testing.T) {
 			return text(t, paths.ResolvConf) == resolver && text(t, paths.Hosts) == "192.0.2.7\tplc\n"+names
 		})
 	}
-	if got := text(t, paths.Hostname); got != "gateway\n" {
-		t.Errorf("hostname is %q", got)
-	}
+	expect.Equal(t, text(t, paths.Hostname), "gateway\n", "hostname")
 	s.DNS = []netip.Addr{netip.MustParseAddr("192.0.2.53")}
 	expect.Check(t, n.EnsureSandbox(t.Context(), s, nil))
-	if got := text(t, paths.ResolvConf); got != "nameserver 192.0.2.53\noptions edns0\n" {
-		t.Errorf("got %q", got)
-	}
+	expect.Equal(t, text(t, paths.ResolvConf), "nameserver 192.0.2.53\noptions edns0\n", "resolv.conf")
 	expect.Check(t, n.Leftovers(t.Context(), []network.Sandbox{s}, nil))
-	if _, err := os.Stat(paths.Hosts); err != nil {
-		t.Error(err)
-	}
+	expect.OK(t, expect.ErrorOf(os.Stat(paths.Hosts)))
 	expect.Check(t, n.RemoveSandbox(t.Context(), s))
 	if found := l.traces(); len(found) > 0 {
 		t.Errorf("left behind: %q", found)
@@ -261,9 +234,7 @@ func TestInternalNetworkHasNoWayOut(t *testing.T) {
 	silent(t, w.outside, "tcp", at(hostAddr, 8081))
 
 	inside(t, aNS, func() {
-		if out := ip(t, "route show default"); out != "" {
-			t.Errorf("a way out: %s", out)
-		}
+		expect.Equal(t, ip(t, "route show default"), "", "default route")
 	})
 	// The default route of a replica on both leads by the other one.
 	both := replica(vault, "both", 7)
@@ -304,11 +275,8 @@ func TestUnmaskedNetworkShowsItsAddresses(t *testing.T) {
 	serve(t, w.outside, "tcp", ":80", "outside")
 	answers(t, ns, "tcp", at(outsideAddr, 80), "outside "+a.Address().String())
 	inside(t, ns, func() {
-		link, err := net.InterfaceByName("eth0")
-		expect.Check(t, err)
-		if link.MTU != 1300 {
-			t.Errorf("the MTU is %d", link.MTU)
-		}
+		link := expect.Value(net.InterfaceByName("eth0"))(t)
+		expect.Equal(t, link.MTU, 1300, "the MTU")
 	})
 }
 
@@ -334,12 +302,9 @@ func TestMacvlanIsOnTheNetworkOfItsParent(t *testing.T) {
 	}
 	before := index()
 	w.sandbox(a)
-	if index() != before {
-		t.Error("repeating made another link")
-	}
+	expect.Equal(t, index(), before, "index of the link after repeating")
 	// Removed from a namespace in which a process may still be.
-	held, err := os.Open(ns)
-	expect.Check(t, err)
+	held := expect.Value(os.Open(ns))(t)
 	defer held.Close()
 	expect.Check(t, w.RemoveSandbox(t.Context(), a))
 	silent(t, w.outside, "tcp", at("203.0.113.77", 80))
@@ -436,8 +401,7 @@ func TestVLANIsMadeForItsNetwork(t *testing.T) {
 	if !supports(t, "vlan id 5") {
 		t.Skip("the kernel has no VLANs")
 	}
-	lan, err := w.Choose(network.Network{Name: "shop_lan", Driver: "macvlan", Parent: uplink + ".100", Subnet: netip.MustParsePrefix("192.0.2.0/24")}, false, nil)
-	expect.Check(t, err)
+	lan := expect.Value(w.Choose(network.Network{Name: "shop_lan", Driver: "macvlan", Parent: uplink + ".100", Subnet: netip.MustParsePrefix("192.0.2.0/24")}, false, nil))(t)
 	for range 2 {
 		expect.Check(t, w.EnsureNetwork(t.Context(), lan))
 	}
@@ -530,17 +494,13 @@ func TestIPv6ReachesAsIPv4Does(t *testing.T) {
 			// Repeating changes nothing, and in the end nothing is left.
 			before := generation(t)
 			w.publish(port6(w.web, "tcp", 8080, 80), port6(w.web, "udp", 8080, 80))
-			if after := generation(t); after != before {
-				t.Errorf("%d transactions for nothing", after-before)
-			}
+			expect.Equal(t, generation(t), before, "generation of nf_tables after repeating")
 			expect.Check(t, w.Leftovers(t.Context(), nil, nil))
 			expect.Check(t, w.SyncPorts(t.Context(), nil, nil))
 			if found := w.traces(); len(found) > 0 {
 				t.Errorf("left behind: %q", found)
 			}
-			if got := sysctl(t, "net/ipv6/conf/all/forwarding"); got != "0" {
-				t.Errorf("IPv6 forwarding is %s without networks", got)
-			}
+			expect.Equal(t, sysctl(t, "net/ipv6/conf/all/forwarding"), "0", "IPv6 forwarding without networks")
 		})
 	}
 }
@@ -563,9 +523,7 @@ table inet filter {
 	w.publish(port6(w.web, "tcp", 8080, 80), port6(w.web, "udp", 8080, 80), port6(w.web, "tcp", 8081, 80), port6(w.web, "udp", 8081, 80))
 	for _, protocol := range []string{"udp", "tcp"} {
 		serve(t, w.webNS, protocol, "[::]:80", "web")
-		if got := ask(t, w.outside, protocol, at(hostAddr6, 8080), silence); got != "web "+outsideAddr6 {
-			t.Errorf("%s: got %q", protocol, got)
-		}
+		expect.Equal(t, ask(t, w.outside, protocol, at(hostAddr6, 8080), silence), "web "+outsideAddr6, "%s", protocol)
 		silent(t, w.outside, protocol, at(hostAddr6, 8081))
 	}
 }
@@ -578,14 +536,10 @@ func TestIPv6IsOffWhereItIsNotWanted(t *testing.T) {
 	w.sandbox(w.web)
 	for key, want := range map[string]string{"eth0": "0", "eth1": "1"} {
 		inside(t, w.webNS, func() {
-			if got := sysctl(t, "net/ipv6/conf/"+key+"/disable_ipv6"); got != want {
-				t.Errorf("disable_ipv6 of %s is %s, want %s", key, got, want)
-			}
+			expect.Equal(t, sysctl(t, "net/ipv6/conf/"+key+"/disable_ipv6"), want, "disable_ipv6 of %s", key)
 		})
 	}
-	if got := sysctl(t, "net/ipv6/conf/"+plain.Bridge+"/disable_ipv6"); got != "1" {
-		t.Errorf("disable_ipv6 of the bridge is %s", got)
-	}
+	expect.Equal(t, sysctl(t, "net/ipv6/conf/"+plain.Bridge+"/disable_ipv6"), "1", "disable_ipv6 of the bridge")
 }
 
 // SCTP has no sockets here; the first packet of a connection tells enough.
@@ -594,8 +548,7 @@ func TestSCTPPortIsPublished(t *testing.T) {
 	w.publish(port(w.web, "sctp", 8080, 80))
 	arrived := make(chan []byte, 10)
 	inside(t, w.webNS, func() {
-		conn, err := net.ListenIP("ip4:132", nil)
-		expect.Check(t, err)
+		conn := expect.Value(net.ListenIP("ip4:132", nil))(t)
 		t.Cleanup(func() { conn.Close() })
 		go func() {
 			buf := make([]byte, 1500)
@@ -609,22 +562,18 @@ func TestSCTPPortIsPublished(t *testing.T) {
 		}()
 	})
 	inside(t, w.outside, func() {
-		conn, err := net.DialIP("ip4:132", nil, &net.IPAddr{IP: net.ParseIP(hostAddr)})
-		expect.Check(t, err)
+		conn := expect.Value(net.DialIP("ip4:132", nil, &net.IPAddr{IP: net.ParseIP(hostAddr)}))(t)
 		defer conn.Close()
 		packet := []byte{
 			0x90, 0x01, 0x1f, 0x90, 0, 0, 0, 0, 0, 0, 0, 0, // 36865 to 8080
 			1, 0, 0, 20, 0, 0, 0, 1, 0, 1, 0, 0, 0, 1, 0, 1, 0, 0, 0, 1, // INIT
 		}
 		binary.LittleEndian.PutUint32(packet[8:], crc32.Checksum(packet, crc32.MakeTable(crc32.Castagnoli)))
-		_, err = conn.Write(packet)
-		expect.Check(t, err)
+		expect.Value(conn.Write(packet))(t)
 	})
 	select {
 	case packet := <-arrived:
-		if got := binary.BigEndian.Uint16(packet[2:]); got != 80 {
-			t.Errorf("it is for port %d", got)
-		}
+		expect.Equal(t, binary.BigEndian.Uint16(packet[2:]), 80, "port of the packet")
 	case <-time.After(patience):
 		t.Error("nothing arrived")
 	}
@@ -632,8 +581,7 @@ func TestSCTPPortIsPublished(t *testing.T) {
 
 func TestFreePortIsOneThatCanBePublished(t *testing.T) {
 	l := newLab(t)
-	listener, err := net.Listen("tcp4", "127.0.0.1:50001")
-	expect.Check(t, err)
+	listener := expect.Value(net.Listen("tcp4", "127.0.0.1:50001"))(t)
 	defer listener.Close()
 	taken := []network.Port{published("tcp", "", 50000, "172.29.0.2")}
 	free := func(protocol, ip string, from, to uint16) (uint16, error) {
@@ -653,9 +601,7 @@ func TestFreePortIsOneThatCanBePublished(t *testing.T) {
 		{"of a protocol that nobody listens with", "sctp", "", 50001, 50001, 50001},
 		{"that nobody chose", "tcp", "", 0, 0, 49153},
 	} {
-		if got, err := free(c.protocol, c.ip, c.from, c.to); err != nil || got != c.want {
-			t.Errorf("%s: got %d, %v, want %d", c.name, got, err, c.want)
-		}
+		expect.Equal(t, expect.Value(free(c.protocol, c.ip, c.from, c.to))(t), c.want, "%s", c.name)
 	}
 	if got, err := free("tcp", "", 50000, 50001); !errors.Is(err, network.ErrPortInUse) {
 		t.Errorf("got %d, %v from a range that is taken", got, err)
@@ -670,17 +616,13 @@ func TestConflictNamesWhoHasThePort(t *testing.T) {
 	conflict := func(protocol string, address net.Addr) {
 		t.Helper()
 		wanted := published(protocol, "", netip.MustParseAddrPort(address.String()).Port(), "172.29.0.2")
-		if err := l.CheckPort(wanted, nil); err == nil || !strings.Contains(err.Error(), "(process ") {
-			t.Errorf("%s: got %v", address, err)
-		}
+		expect.ErrorWith(t, l.CheckPort(wanted, nil), "(process ", "%s", address)
 	}
 	for _, address := range []string{"127.0.0.1:0", "[::]:0"} {
-		listener, err := net.Listen("tcp", address)
-		expect.Check(t, err)
+		listener := expect.Value(net.Listen("tcp", address))(t)
 		defer listener.Close()
 		conflict("tcp", listener.Addr())
-		conn, err := net.ListenPacket("udp", address)
-		expect.Check(t, err)
+		conn := expect.Value(net.ListenPacket("udp", address))(t)
 		defer conn.Close()
 		conflict("udp", conn.LocalAddr())
 	}
@@ -710,9 +652,7 @@ func TestChoiceIsKept(t *testing.T) {
 			c.wanted.Name = "shop_default"
 			got, err := l.Choose(c.wanted, c.wanted.Subnet6.IsValid(), taken)
 			if c.bad != "" {
-				if err == nil || !strings.Contains(err.Error(), c.bad) {
-					t.Fatalf("got %+v, %v", got, err)
-				}
+				expect.ErrorWith(t, err, c.bad, "error")
 				return
 			}
 			expect.Check(t, err)
@@ -723,19 +663,16 @@ func TestChoiceIsKept(t *testing.T) {
 		})
 	}
 	// Without a parent the replicas have each other and nobody else.
-	alone, err := l.Choose(network.Network{Name: "shop_alone", Driver: "macvlan", Mode: "private"}, false, nil)
-	if expect.Check(t, err); alone.Driver != "" || alone.Mode != "" || !alone.Internal {
+	alone := expect.Value(l.Choose(network.Network{Name: "shop_alone", Driver: "macvlan", Mode: "private"}, false, nil))(t)
+	if alone.Driver != "" || alone.Mode != "" || !alone.Internal {
 		t.Errorf("got %+v", alone)
 	}
 	within := network.Network{Name: "x_y", Subnet: prefix("172.31.0.0/16"), Subnet6: prefix("fd12::/64")}
-	within, err = l.Choose(within, true, nil)
-	expect.Check(t, err)
+	within = expect.Value(l.Choose(within, true, nil))(t)
 	for _, c := range []struct{ within, want string }{
 		{"172.31.5.0/24", "172.31.5.0"}, {"172.31.0.0/24", "172.31.0.2"}, {"fd12::/64", "fd12::2"}, {"fd12::ff00/120", "fd12::ff00"},
 	} {
-		if got, err := network.NextAddress(within, prefix(c.within), nil); err != nil || got.String() != c.want {
-			t.Errorf("within %s: got %s, %v, want %s", c.within, got, err, c.want)
-		}
+		expect.Equal(t, expect.Value(network.NextAddress(within, prefix(c.within), nil))(t).String(), c.want, "within %s", c.within)
 	}
 	if got, err := network.NextAddress(within, prefix("10.0.0.0/8"), nil); err == nil {
 		t.Errorf("got %s, which is elsewhere", got)
@@ -765,9 +702,7 @@ func TestCrowdedNamespaceIsAnErrorOfItsOwn(t *testing.T) {
 		return w.EnsureSandbox(t.Context(), w.web, nil)
 	}
 	expect.Check(t, crowd(routes.String()))
-	if err := crowd(addresses.String()); err == nil || !strings.Contains(err.Error(), "more than") {
-		t.Errorf("the sandbox has too many addresses: %v", err)
-	}
+	expect.ErrorWith(t, crowd(addresses.String()), "more than", "sandbox with too many addresses")
 	w.sandbox(w.db)
 	expect.Check(t, w.RemoveSandbox(t.Context(), w.web))
 }

@@ -11,6 +11,8 @@ import (
 	nl "github.com/mdlayher/netlink"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/margolite/margolite/test/expect"
 )
 
 func TestOnlySoMuchOfAListIsKept(t *testing.T) {
@@ -26,9 +28,7 @@ func TestOnlySoMuchOfAListIsKept(t *testing.T) {
 			return nil
 		})
 	}
-	if all, err := list(100*maxListed, maxListed); err != nil || len(all) != maxListed {
-		t.Errorf("got %d: %v", len(all), err)
-	}
+	expect.Equal(t, len(expect.Value(list(100*maxListed, maxListed))(t)), maxListed, "numbers kept")
 	if _, err := list(100*maxListed, maxListed+1); !errors.Is(err, errTooMany) || passed != maxListed+1 {
 		t.Errorf("after %d: %v", passed, err)
 	}
@@ -91,9 +91,7 @@ func TestDisturbanceIsOvercome(t *testing.T) {
 					}
 					return err
 				})
-				if attempts != 3 {
-					t.Errorf("%d attempts", attempts)
-				}
+				expect.Equal(t, attempts, 3, "attempts")
 				lo, failed := net.InterfaceByName("lo")
 				if failed == nil && lo.Flags&net.FlagUp == 0 {
 					t.Error("it is not done")

@@ -6,14 +6,14 @@ import (
 	"testing"
 
 	"github.com/vishvananda/netlink"
+
+	"github.com/margolite/margolite/test/expect"
 )
 
 func TestLinkNames(t *testing.T) {
 	o := ownerOf("/var/lib/margolite")
 	bridge := o.bridgeName("shop_default")
-	if bridge != o.bridgeName("shop_default") {
-		t.Error("the same network has two names")
-	}
+	expect.Equal(t, bridge, o.bridgeName("shop_default"), "name of the same network")
 	if len(bridge) > 15 {
 		t.Errorf("%s is too long for a link", bridge)
 	}
@@ -24,9 +24,7 @@ func TestLinkNames(t *testing.T) {
 		bridge: true, "mgl-": false, "mgl-0123456789g": false, "mgl-0123456789A": false,
 		"mgl-0123456789abc": false, "mgv-0123456789a": false, "br-0123456789ab": false, "": false,
 	} {
-		if isLinkName(bridgePrefix, name) != ours {
-			t.Errorf("%q: want %t", name, ours)
-		}
+		expect.Equal(t, isLinkName(bridgePrefix, name), ours, "%q is a link of ours", name)
 	}
 }
 
@@ -60,8 +58,6 @@ func TestAddressesAreThoseOfTheirNetwork(t *testing.T) {
 		"the address of the gateway":     {Network: w, Address: gateway},
 		"an IPv6 address without subnet": {Network: w, Address6: netip.MustParseAddr("fd00::2")},
 	} {
-		if err := a.check(); (err == nil) != (name == "") {
-			t.Errorf("%s: %v", name, err)
-		}
+		expect.Equal(t, a.check() == nil, name == "", "valid: %s", name)
 	}
 }

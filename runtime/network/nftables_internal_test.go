@@ -5,13 +5,14 @@ import (
 	"errors"
 	"net/netip"
 	"os"
-	"strings"
 	"testing"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
 	nl "github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/margolite/margolite/test/expect"
 )
 
 // inNamespace runs f in a network namespace that ends with it.
@@ -36,9 +37,7 @@ func TestRulesMayBeMany(t *testing.T) {
 	for i := range maxPorts {
 		ports = append(ports, Port{Protocol: "udp", HostPort: uint16(i + 1), ContainerPort: 1, Address: netip.MustParseAddr("10.0.0.2")})
 	}
-	if good, err := consistent(ports); err != nil || len(good) != maxPorts {
-		t.Errorf("%d ports: %v", len(good), err)
-	}
+	expect.Equal(t, len(expect.Value(consistent(ports))(t)), maxPorts, "ports accepted")
 	if _, err := consistent(append(ports, ports[0])); err == nil {
 		t.Error("the number of ports has no bound")
 	}
@@ -105,9 +104,7 @@ func TestOnlyTheKernelIsListenedTo(t *testing.T) {
 			return err
 		}
 		to := &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Pid: c.PID()}
-		if err := unix.Sendto(other, forged, 0, to); !errors.Is(err, unix.ECONNREFUSED) {
-			t.Errorf("sending ended with %v", err)
-		}
+		expect.Error(t, unix.Sendto(other, forged, 0, to), unix.ECONNREFUSED, "sending")
 		return nil
 	})
 }
@@ -135,9 +132,7 @@ func TestUserDataOfOthersIsHarmless(t *testing.T) {
 		_ = broken[2:int(broken[1])] // as the library reads comments of elements
 		return nil, nil
 	})
-	if err == nil || !strings.Contains(err.Error(), "panic") {
-		t.Errorf("a decoder that panics ends with %v", err)
-	}
+	expect.ErrorWith(t, err, "panic", "decoder that panics")
 }
 
 func TestRulesThatAreReadInFirewalls(t *testing.T) {

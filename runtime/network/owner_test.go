@@ -32,8 +32,7 @@ func (l *lab) neighbour() *lab {
 
 func (l *lab) networksIn(run, state string) *network.Networks {
 	l.t.Helper()
-	n, err := network.New(network.Options{RunDir: run, StateDir: state, Logger: slog.New(slog.DiscardHandler)})
-	expect.Check(l.t, err)
+	n := expect.Value(network.New(network.Options{RunDir: run, StateDir: state, Logger: slog.New(slog.DiscardHandler)}))(l.t)
 	return n
 }
 
@@ -69,14 +68,13 @@ func TestOwnersLiveSideBySide(t *testing.T) {
 	silent(t, w.dbNS, "tcp", at(web.Address(), 80))
 
 	taken := port(web, "tcp", 8080, 80)
-	foreign, err := l.ForeignPorts(t.Context())
-	expect.Check(t, err)
+	foreign := expect.Value(l.ForeignPorts(t.Context()))(t)
 	var refused *network.PortError
 	if err := l.CheckPort(taken, foreign); !errors.As(err, &refused) || !strings.Contains(refused.Holder, w.runDir) {
 		t.Errorf("port of the first: %v", err)
 	}
-	number, err := l.FreePort("tcp", netip.Addr{}, 8080, 8090, foreign)
-	if expect.Check(t, err); number == 8080 {
+	number := expect.Value(l.FreePort("tcp", netip.Addr{}, 8080, 8090, foreign))(t)
+	if number == 8080 {
 		t.Error("a port of the first is given away")
 	}
 
@@ -84,12 +82,8 @@ func TestOwnersLiveSideBySide(t *testing.T) {
 	expect.Check(t, l.RemoveNetwork(t.Context(), shop))
 	expect.Check(t, l.Leftovers(t.Context(), nil, nil))
 	expect.Check(t, l.SyncPorts(t.Context(), nil, nil))
-	if now := links(t); now != first {
-		t.Errorf("links are\n%s, were\n%s", now, first)
-	}
-	if now := rules(t, "margolite"); now != firstRules {
-		t.Errorf("rules are\n%s, were\n%s", now, firstRules)
-	}
+	expect.Equal(t, links(t), first, "links")
+	expect.Equal(t, rules(t, "margolite"), firstRules, "rules")
 	if sysctl(t, "net/ipv4/ip_forward") != "1" || sysctl(t, "net/ipv6/conf/all/forwarding") != "1" {
 		t.Error("forwarding was switched off")
 	}
@@ -150,19 +144,15 @@ func TestUnmarkedThingsAreLeftAlone(t *testing.T) {
 	before, was := links(t), rules(t, "margolite")
 	unchanged := func() {
 		t.Helper()
-		if now := links(t); now != before {
-			t.Errorf("links are\n%s, were\n%s", now, before)
-		}
-		if now := rules(t, "margolite"); now != was {
-			t.Errorf("rules are\n%s, were\n%s", now, was)
-		}
+		expect.Equal(t, links(t), before, "links")
+		expect.Equal(t, rules(t, "margolite"), was, "rules")
 	}
 	l := w.neighbour()
 	expect.Check(t, l.Leftovers(t.Context(), nil, nil))
 	expect.Check(t, l.SyncPorts(t.Context(), nil, nil))
 	unchanged()
-	foreign, err := l.ForeignPorts(t.Context())
-	if expect.Check(t, err); len(foreign) != 1 || foreign[0].HostPort != 8080 {
+	foreign := expect.Value(l.ForeignPorts(t.Context()))(t)
+	if len(foreign) != 1 || foreign[0].HostPort != 8080 {
 		t.Errorf("ports of others are %v", foreign)
 	}
 
@@ -170,9 +160,7 @@ func TestUnmarkedThingsAreLeftAlone(t *testing.T) {
 	w.converge()
 	w.works(t)
 	unchanged()
-	if !strings.Contains(rules(t, "margolite-"+strings.TrimPrefix(mark, "owner_")), mark) {
-		t.Error("there is no table beside the unmarked one")
-	}
+	expect.Contains(t, rules(t, "margolite-"+strings.TrimPrefix(mark, "owner_")), mark, "table beside the unmarked one")
 }
 
 func ipInside(t testing.TB, netns, command string) (out string) {
@@ -184,8 +172,7 @@ func ipInside(t testing.TB, netns, command string) (out string) {
 // links are the names of all links of the host, and which one each is.
 func links(t testing.TB) string {
 	t.Helper()
-	all, err := net.Interfaces()
-	expect.Check(t, err)
+	all := expect.Value(net.Interfaces())(t)
 	var lines []string
 	for _, link := range all {
 		lines = append(lines, fmt.Sprint(link.Index, " ", link.Name))

@@ -23,17 +23,14 @@ func published(protocol, hostIP string, host uint16, address string) network.Por
 func TestPortsOfTheHostAreNotTaken(t *testing.T) {
 	l := newLab(t)
 	setSysctl(t, "net/ipv4/ip_nonlocal_bind", "0")
-	listener, err := net.Listen("tcp4", "127.0.0.1:0")
-	expect.Check(t, err)
+	listener := expect.Value(net.Listen("tcp4", "127.0.0.1:0"))(t)
 	defer listener.Close()
-	conn, err := net.ListenPacket("udp4", "127.0.0.1:0")
-	expect.Check(t, err)
+	conn := expect.Value(net.ListenPacket("udp4", "127.0.0.1:0"))(t)
 	defer conn.Close()
 	tcp := uint16(listener.Addr().(*net.TCPAddr).Port)
 	udp := uint16(conn.LocalAddr().(*net.UDPAddr).Port)
 	free := func() uint16 {
-		l, err := net.Listen("tcp4", "127.0.0.1:0")
-		expect.Check(t, err)
+		l := expect.Value(net.Listen("tcp4", "127.0.0.1:0"))(t)
 		defer l.Close()
 		return uint16(l.Addr().(*net.TCPAddr).Port)
 	}()
@@ -58,9 +55,7 @@ func TestPortsOfTheHostAreNotTaken(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			err := l.CheckPort(c.wanted, c.others)
-			if !errors.Is(err, c.want) {
-				t.Fatalf("got %v, want %v", err, c.want)
-			}
+			expect.Error(t, err, c.want, "error")
 			if refused := new(network.PortError); err != nil && (!errors.As(err, &refused) || refused.Port != c.wanted) {
 				t.Errorf("%v does not name the port", err)
 			}
@@ -86,14 +81,11 @@ func TestOfTwoThatWantOnePortTheFirstGetsIt(t *testing.T) {
 
 func TestEndedContextChangesNothing(t *testing.T) {
 	l := newLab(t)
-	w, err := l.Choose(network.Network{Name: "shop_default"}, false, nil)
-	expect.Check(t, err)
+	w := expect.Value(l.Choose(network.Network{Name: "shop_default"}, false, nil))(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	for _, err := range []error{l.EnsureSandbox(ctx, replica(w, "web", 1), nil), l.EnsureNetwork(ctx, w), l.SyncPorts(ctx, nil, []network.Network{w})} {
-		if !errors.Is(err, context.Canceled) {
-			t.Errorf("got %v", err)
-		}
+		expect.Error(t, err, context.Canceled, "error")
 	}
 	if found := l.traces(); len(found) > 0 {
 		t.Errorf("made %q", found)
@@ -107,19 +99,14 @@ func TestSubnetsKeepAwayFromTheHosts(t *testing.T) {
 	ip(t, "route replace 172.29.2.0/24 via %s table 100", outsideAddr)
 	ip(t, "route replace 128.0.0.0/1 via %s", outsideAddr)
 	taken := netip.MustParsePrefix("172.29.3.0/24")
-	w, err := l.Choose(network.Network{Name: "shop_default"}, false, []netip.Prefix{taken})
-	expect.Check(t, err)
+	w := expect.Value(l.Choose(network.Network{Name: "shop_default"}, false, []netip.Prefix{taken}))(t)
 	if w.Subnet.String() != "172.29.4.0/24" || w.Gateway.String() != "172.29.4.1" || !strings.HasPrefix(w.Bridge, "mgl-") {
 		t.Errorf("got %+v", w)
 	}
 	expect.Check(t, l.EnsureNetwork(t.Context(), w))
-	again, err := l.Choose(network.Network{Name: "shop_default"}, false, []netip.Prefix{taken})
-	expect.Check(t, err)
-	if again != w {
-		t.Errorf("got %+v, want the network that is there", again)
-	}
-	other, err := l.Choose(network.Network{Name: "other_default"}, false, []netip.Prefix{taken})
-	expect.Check(t, err)
+	again := expect.Value(l.Choose(network.Network{Name: "shop_default"}, false, []netip.Prefix{taken}))(t)
+	expect.Equal(t, again, w, "network that exists already")
+	other := expect.Value(l.Choose(network.Network{Name: "other_default"}, false, []netip.Prefix{taken}))(t)
 	if other.Subnet.Overlaps(w.Subnet) || other.Bridge == w.Bridge {
 		t.Errorf("got %+v beside %+v", other, w)
 	}

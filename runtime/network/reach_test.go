@@ -182,9 +182,7 @@ func TestForwardingIsSwitchedOnForContainersOnly(t *testing.T) {
 	forwarding := func(want, listens string) {
 		t.Helper()
 		for key, want := range map[string]string{"net/ipv4/ip_forward": want, "net/ipv6/conf/all/forwarding": want, router: listens} {
-			if got := sysctl(t, key); got != want {
-				t.Errorf("%s is %s, want %s", key, got, want)
-			}
+			expect.Equal(t, sysctl(t, key), want, "%s", key)
 		}
 	}
 	forwarding("1", "2")
@@ -216,9 +214,7 @@ func TestForwardingIsSwitchedOnForContainersOnly(t *testing.T) {
 		expect.Check(t, os.Remove(filepath.Join(w.runDir, name)))
 	}
 	w.publish()
-	var err error
-	w.Networks, err = network.New(network.Options{RunDir: w.runDir})
-	expect.Check(t, err)
+	w.Networks = expect.Value(network.New(network.Options{RunDir: w.runDir}))(t)
 	w.publish()
 	apart()
 	// With the last network everything is as it was.
@@ -300,9 +296,7 @@ func TestConversationFollowsThePublishedPort(t *testing.T) {
 			// A sensor that keeps its port and never falls silent.
 			var sensor net.Conn
 			inside(t, s.lan, func() {
-				var err error
-				sensor, err = net.Dial("udp4", at(hostAddr, 8080))
-				expect.Check(t, err)
+				sensor = expect.Value(net.Dial("udp4", at(hostAddr, 8080)))(t)
 			})
 			defer sensor.Close()
 			say := func(want string) {
@@ -311,9 +305,7 @@ func TestConversationFollowsThePublishedPort(t *testing.T) {
 				if want == "" {
 					wait = silence
 				}
-				if got := exchange(sensor, "?", wait); got != want {
-					t.Errorf("got %q, want %q", got, want)
-				}
+				expect.Equal(t, exchange(sensor, "?", wait), want, "answer")
 			}
 			say("")
 			s.publish(port(s.web, "udp", 8080, 80))

@@ -53,12 +53,8 @@ func TestRepeatingChangesNothing(t *testing.T) {
 	w.converge()
 	before, index := generation(t), linkIndex(t, w.shop.Bridge)
 	w.converge()
-	if after := generation(t); after != before {
-		t.Errorf("%d transactions of nf_tables, want none", after-before)
-	}
-	if after := linkIndex(t, w.shop.Bridge); after != index {
-		t.Error("the bridge was made anew")
-	}
+	expect.Equal(t, generation(t), before, "generation of nf_tables")
+	expect.Equal(t, linkIndex(t, w.shop.Bridge), index, "index of the bridge")
 	w.works(t)
 }
 
@@ -85,8 +81,7 @@ func TestDamageIsRepaired(t *testing.T) {
 				expect.Check(w.t, unix.Unmount(ns, unix.MNT_DETACH))
 			}
 			for _, dir := range []string{"netns", "hosts"} {
-				entries, err := os.ReadDir(filepath.Join(w.runDir, dir))
-				expect.Check(w.t, err)
+				entries := expect.Value(os.ReadDir(filepath.Join(w.runDir, dir)))(w.t)
 				for _, e := range entries {
 					path := filepath.Join(w.runDir, dir, e.Name())
 					_ = unix.Unmount(path, unix.MNT_DETACH)
@@ -110,8 +105,7 @@ func TestSandboxHasItsFiles(t *testing.T) {
 	resolvConf := filepath.Join(t.TempDir(), "resolv.conf")
 	write := func(content string) { expect.Check(t, os.WriteFile(resolvConf, []byte(content), 0o600)) }
 	write("nameserver 192.0.2.53\nsearch plant.example\n")
-	n, err := network.New(network.Options{RunDir: l.runDir, ResolvConf: resolvConf})
-	expect.Check(t, err)
+	n := expect.Value(network.New(network.Options{RunDir: l.runDir, ResolvConf: resolvConf}))(t)
 	web := replica(l.network("shop"), "web", 1)
 	hosts := []network.Host{{Address: netip.MustParseAddr("172.29.0.9"), Names: []string{"db"}}}
 	expect.Check(t, n.EnsureSandbox(t.Context(), web, hosts))
@@ -121,15 +115,12 @@ func TestSandboxHasItsFiles(t *testing.T) {
 		paths.ResolvConf: "nameserver 127.0.0.11\nnameserver 192.0.2.53\nsearch plant.example\noptions ndots:0\n",
 		paths.Hostname:   "web\n",
 	} {
-		if got := text(t, path); got != want {
-			t.Errorf("%s: got %q, want %q", path, got, want)
-		}
+		expect.Equal(t, text(t, path), want, "%s", path)
 	}
-	before, err := os.Stat(paths.Hosts)
-	expect.Check(t, err)
+	before := expect.Value(os.Stat(paths.Hosts))(t)
 	expect.Check(t, n.WriteHosts(web, hosts))
-	after, err := os.Stat(paths.Hosts)
-	if expect.Check(t, err); !after.ModTime().Equal(before.ModTime()) {
+	after := expect.Value(os.Stat(paths.Hosts))(t)
+	if !after.ModTime().Equal(before.ModTime()) {
 		t.Error("the same content was written again")
 	}
 	write("nameserver 192.0.2.54\n") // the host moved to another network
@@ -168,8 +159,7 @@ func TestRemovingLeavesNothing(t *testing.T) {
 			expect.Check(w.t, unix.Mount("tmpfs", filepath.Dir(w.Paths(w.web).Hosts), "tmpfs", 0, ""))
 		},
 		"of files that a container still has": func(w *town) {
-			file, err := os.Open(w.Paths(w.web).Hosts)
-			expect.Check(w.t, err)
+			file := expect.Value(os.Open(w.Paths(w.web).Hosts))(w.t)
 			w.t.Cleanup(func() { file.Close() })
 		},
 	} {
@@ -228,19 +218,13 @@ func TestConcurrentUse(t *testing.T) {
 	each := func(f func(s network.Sandbox) error) {
 		for i := range 8 {
 			all.Go(func() {
-				if err := f(replica(w.shop, "many", i+3)); err != nil {
-					t.Error(err)
-				}
+				expect.OK(t, f(replica(w.shop, "many", i+3)))
 			})
 			all.Go(func() {
-				if err := w.SyncPorts(w.ctx, []network.Port{port(w.web, "tcp", uint16(8000+i), 80)}, w.networks); err != nil {
-					t.Error(err)
-				}
+				expect.OK(t, w.SyncPorts(w.ctx, []network.Port{port(w.web, "tcp", uint16(8000+i), 80)}, w.networks))
 			})
 			all.Go(func() {
-				if _, err := w.Choose(network.Network{Name: "third_default"}, false, nil); err != nil {
-					t.Error(err)
-				}
+				expect.OK(t, expect.ErrorOf(w.Choose(network.Network{Name: "third_default"}, false, nil)))
 			})
 		}
 		all.Wait()
@@ -309,18 +293,15 @@ func TestKillAtAnyMomentIsSurvived(t *testing.T) {
 	all.Attached = append(all.Attached, attachment(w.shop, 7), network.Attachment{Network: lan, Address: netip.MustParseAddr("203.0.113.77")})
 	w.networks = append(w.networks, dual, lan)
 	w.sandboxes = append(w.sandboxes, all)
-	order, err := json.Marshal(work{w.runDir, w.networks, w.sandboxes})
-	expect.Check(t, err)
+	order := expect.Value(json.Marshal(work{w.runDir, w.networks, w.sandboxes}))(t)
 	const kills = 60
 	for i := range kills {
 		cmd := exec.Command("/proc/self/exe")
 		cmd.Env = append(os.Environ(), killedRun+"="+string(order))
 		cmd.Stderr = os.Stderr
-		out, err := cmd.StdoutPipe()
-		expect.Check(t, err)
+		out := expect.Value(cmd.StdoutPipe())(t)
 		expect.Check(t, cmd.Start())
-		_, err = out.Read(make([]byte, 1))
-		expect.Check(t, err)
+		expect.Value(out.Read(make([]byte, 1)))(t)
 		moment := time.AfterFunc(time.Duration(i)*time.Millisecond, func() { _ = cmd.Process.Kill() })
 		if _ = cmd.Wait(); moment.Stop() || cmd.ProcessState.Exited() {
 			t.Fatal("it ended before it was killed")
@@ -342,7 +323,6 @@ func TestKillAtAnyMomentIsSurvived(t *testing.T) {
 
 func linkIndex(t testing.TB, name string) int {
 	t.Helper()
-	link, err := net.InterfaceByName(name)
-	expect.Check(t, err)
+	link := expect.Value(net.InterfaceByName(name))(t)
 	return link.Index
 }

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/margolite/margolite/test/expect"
 )
 
 func TestResolvConf(t *testing.T) {
@@ -40,9 +42,7 @@ func TestResolvConf(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "resolv.conf")
 			check(t, os.WriteFile(path, []byte(c.host), 0o600))
 			n := &Networks{resolvConf: path}
-			if got := string(n.sandboxResolver(c.sandbox, n.resolver()).render()); got != c.want {
-				t.Errorf("got %q, want %q", got, c.want)
-			}
+			expect.Equal(t, string(n.sandboxResolver(c.sandbox, n.resolver()).render()), c.want, "resolv.conf")
 		})
 	}
 }
@@ -51,9 +51,7 @@ func TestResolvConfIsReadUpToALimit(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "resolv.conf")
 	content := "nameserver 192.0.2.53\n" + strings.Repeat("# padding\n", maxResolvConf/10) + "nameserver 192.0.2.54\n"
 	check(t, os.WriteFile(path, []byte(content), 0o600))
-	if got := len(readResolvConf(path).nameservers); got != 1 {
-		t.Errorf("got %d nameservers, want 1", got)
-	}
+	expect.Equal(t, len(readResolvConf(path).nameservers), 1, "nameservers")
 }
 
 func FuzzParseResolvConf(f *testing.F) {
