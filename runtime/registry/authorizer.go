@@ -100,12 +100,13 @@ func (t tokens) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, fmt.Errorf("its token service at %s uses plain HTTP, which would expose the password", r.URL.Host)
 	}
 	answer, err := t.next.RoundTrip(r)
-	if err != nil || answer.StatusCode >= 400 || redirects(answer) {
+	if err != nil || answer.StatusCode >= 400 {
 		return answer, err
 	}
 	defer answer.Body.Close()
-	if answer.StatusCode < 200 || answer.StatusCode >= 300 {
-		return nil, errNoToken
+	if answer.StatusCode/100 != 2 { // a redirect, or what containerd would look for a token in
+		answer.Body = http.NoBody
+		return answer, nil
 	}
 	if typeOf(answer) == "text/html" {
 		return nil, ErrPage

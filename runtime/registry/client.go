@@ -48,7 +48,7 @@ type Options struct {
 	Client    *http.Client // how hosts are reached; only its transport is used
 	Pace      *Pace        // nil: one of its own
 	// Credentials returns what is configured for a host on the wire: nothing, a user with a password, or an identity
-	// token without a user. nil: nothing.
+	// token without a user.
 	Credentials func(host string) (user, secret string, err error)
 }
 
@@ -60,22 +60,14 @@ type Client struct {
 	pace       *Pace
 	resolver   remotes.Resolver
 	authorizer *authorizer
-	silent     *log.Entry
 }
 
 // New returns a client for one host; nothing is requested yet.
 func New(o Options) *Client {
-	if o.Credentials == nil {
-		o.Credentials = func(string) (string, string, error) { return "", "", nil }
-	}
 	agent := http.Header{"User-Agent": {userAgent}}
-	discard := logrus.New()
-	discard.SetOutput(io.Discard)
-	discard.SetLevel(logrus.PanicLevel)
 	c := &Client{
-		host:   o.Host,
-		pace:   cmp.Or(o.Pace, &Pace{}),
-		silent: &log.Entry{Logger: discard, Data: log.Fields{}},
+		host: o.Host,
+		pace: cmp.Or(o.Pace, &Pace{}),
 		authorizer: newAuthorizer(func() docker.Authorizer {
 			return docker.NewDockerAuthorizer(
 				docker.WithAuthCreds(o.Credentials),
@@ -126,7 +118,7 @@ var errRedirects = errors.New("too many redirects")
 // Resolve describes the manifest or index that a reference with a tag or a digest stands for now. The registry is
 // believed what a tag stands for.
 func (c *Client) Resolve(ctx context.Context, ref reference.Named) (v1.Descriptor, error) {
-	_, desc, err := c.resolver.Resolve(c.begin(ctx, &transfer{}), ref.String())
+	_, desc, err := c.resolver.Resolve(begin(ctx, &transfer{}), ref.String())
 	if err != nil {
 		return v1.Descriptor{}, err
 	}
@@ -180,8 +172,7 @@ func FormOf(data []byte) (string, error) {
 // error of the registry is returned, before the first Read. Only the registry is asked, whatever URLs a descriptor has.
 func (c *Client) Open(ctx context.Context, in reference.Named, desc v1.Descriptor, offset int64) (io.ReadCloser, error) {
 	t := &transfer{part: true, size: desc.Size, pace: c.pace, key: c.host + " " + desc.Digest.String()}
-	t.pace.begin(t.key, offset)
-	ctx = c.begin(ctx, t)
+	ctx = begin(ctx, t)
 	fetcher, err := c.resolver.Fetcher(ctx, in.String())
 	if err != nil {
 		return nil, err
@@ -207,7 +198,7 @@ type counterKey struct{}
 // Referrers lists what refers to a manifest; nothing may. What the registry says is not verified.
 func (c *Client) Referrers(ctx context.Context, in reference.Named, to digest.Digest) ([]v1.Descriptor, error) {
 	t := &transfer{}
-	ctx = c.begin(ctx, t)
+	ctx = begin(ctx, t)
 	fetcher, err := c.resolver.Fetcher(ctx, in.String())
 	if err != nil {
 		return nil, err
@@ -232,8 +223,9 @@ func (c *Client) Referrers(ctx context.Context, in reference.Named, to digest.Di
 	return list, nil
 }
 
-// begin returns the context of one call.
-func (c *Client) begin(ctx context.Context, t *transfer) context.Context {
+// begin returns the context of one call, in which containerd logs no less than a panic.
+func begin(ctx context.Context, t *transfer) context.Context {
 	t.came, _ = ctx.Value(counterKey{}).(*atomic.Int64)
-	return context.WithValue(log.WithLogger(ctx, c.silent), transferKey{}, t)
+	silent := &log.Entry{Logger: &logrus.Logger{Level: logrus.PanicLevel}}
+	return context.WithValue(log.WithLogger(ctx, silent), transferKey{}, t)
 }

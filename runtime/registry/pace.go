@@ -27,36 +27,27 @@ type interruptions struct {
 	until time.Time // nobody asks for the rest before
 }
 
-// begin takes note that a download goes on from an offset. That may be less than had come.
-func (p *Pace) begin(key string, offset int64) {
+// brokeOff takes note of an interruption of what was asked for from an offset on, and tells how many have been in vain
+// since enough came.
+func (p *Pace) brokeOff(key string, from, at int64) (vain int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	download, ok := p.known[key]
-	if !ok && (p.known == nil || len(p.known) >= maxPaced) {
-		p.known = make(map[string]interruptions)
+	if !ok || from < download.mark { // it has started again
+		download.mark = from
 	}
-	if !ok || offset < download.mark {
-		download.mark = offset
-		p.known[key] = download
-	}
-}
-
-// brokeOff takes note of an interruption, and tells how many have been in vain since enough came.
-func (p *Pace) brokeOff(key string, at int64) (vain int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	download, ok := p.known[key]
 	pause := firstPause
-	if !ok || at-download.mark >= Enough {
+	if at-download.mark >= Enough {
 		download.mark, download.vain = at, 0
 	} else {
 		pause = min(vainPause<<min(download.vain, 10), longestVain)
 		download.vain++
 	}
 	download.until = time.Now().Add(pause)
-	if ok {
-		p.known[key] = download
+	if p.known == nil || len(p.known) >= maxPaced {
+		p.known = make(map[string]interruptions)
 	}
+	p.known[key] = download
 	return download.vain
 }
 

@@ -32,6 +32,9 @@ import (
 func client(t testing.TB, host string, credentials func(string) (string, string, error)) *registry.Client {
 	transport := &http.Transport{DisableCompression: true}
 	t.Cleanup(transport.CloseIdleConnections)
+	if credentials == nil {
+		credentials = password("", "")
+	}
 	return registry.New(registry.Options{
 		Host: host, PlainHTTP: true, Client: &http.Client{Transport: transport}, Credentials: credentials,
 	})

@@ -133,7 +133,7 @@ func (x *transfer) check(r *http.Request, answer *http.Response) error {
 			answer.Header.Set("Content-Type", form)
 		}
 		return checkDocument(answer)
-	case code >= 300 && code < 400 && !redirects(answer): // its body would be taken
+	case code >= 300 && code < 400 && answer.Header.Get("Location") == "": // its body would be taken
 		return fmt.Errorf("%w: status %d", ErrContent, code)
 	case code == http.StatusRequestedRangeNotSatisfiable:
 		return errRange
@@ -150,15 +150,6 @@ func (x *transfer) check(r *http.Request, answer *http.Response) error {
 		return wait(r.Context(), pause)
 	}
 	return nil
-}
-
-// redirects says whether net/http follows an answer to another place.
-func redirects(answer *http.Response) bool {
-	switch answer.StatusCode {
-	case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
-		return answer.Header.Get("Location") != ""
-	}
-	return false
 }
 
 // checkDocument bounds a manifest, an index or its description.
@@ -194,11 +185,11 @@ func (d *document) Read(p []byte) (int, error) {
 
 // checkPart makes sure that an answer holds the part, from the offset that was asked for.
 func (x *transfer) checkPart(r *http.Request, answer *http.Response) error {
-	var offset int64
+	body := &part{ReadCloser: answer.Body, ctx: r.Context(), of: x}
 	from, ranged := strings.CutPrefix(r.Header.Get("Range"), "bytes=")
 	if ranged {
 		var err error
-		if offset, err = strconv.ParseInt(strings.TrimSuffix(from, "-"), 10, 64); err != nil {
+		if body.from, err = strconv.ParseInt(strings.TrimSuffix(from, "-"), 10, 64); err != nil {
 			return err
 		}
 	}
@@ -209,11 +200,12 @@ func (x *transfer) checkPart(r *http.Request, answer *http.Response) error {
 			return fmt.Errorf("%w: it has %d bytes instead of %d", ErrContent, n, x.size)
 		}
 		answer.Header.Del("Content-Range") // by which containerd would go
-		offset = 0                         // containerd discards what it has
-	case !ranged || !startsAt(span, offset, x.size):
-		return fmt.Errorf("requested bytes from %d on, it sent %.80q: %w", offset, span, errRange)
+	case !ranged || !startsAt(span, body.from, x.size):
+		return fmt.Errorf("requested bytes from %d on, it sent %.80q: %w", body.from, span, errRange)
+	default:
+		body.at = body.from
 	}
-	answer.Body = &part{ReadCloser: answer.Body, ctx: r.Context(), of: x, at: offset}
+	answer.Body = body
 	return nil
 }
 
@@ -228,9 +220,10 @@ func startsAt(field string, offset, size int64) bool {
 // asks for the rest, until that is in vain.
 type part struct {
 	io.ReadCloser
-	ctx context.Context // of the request
-	of  *transfer
-	at  int64 // offset in the part
+	ctx  context.Context // of the request
+	of   *transfer
+	from int64 // offset in the part that was asked for
+	at   int64 // how far the part was read; containerd discards what lies before from
 }
 
 func (p *part) Read(b []byte) (int, error) {
@@ -245,7 +238,7 @@ func (p *part) Read(b []byte) (int, error) {
 	}
 	if isTransient(err) && !(whole && err == io.EOF) && p.ctx.Err() == nil {
 		err = io.ErrUnexpectedEOF
-		if n := p.of.pace.brokeOff(p.of.key, p.at); n > 0 && n%fruitless == 0 {
+		if n := p.of.pace.brokeOff(p.of.key, p.from, p.at); n > 0 && n%fruitless == 0 {
 			err = fmt.Errorf("the download was interrupted %d times without progress: %w", n, err)
 		}
 	}
@@ -258,10 +251,7 @@ func troubleOf(answer *http.Response) error {
 	if code < 400 || code == http.StatusNotFound || code == http.StatusBadRequest || code == http.StatusMethodNotAllowed {
 		return nil
 	}
-	return remoteserrors.ErrUnexpectedStatus{
-		Status: answer.Status, StatusCode: code,
-		RequestURL: answer.Request.URL.String(), RequestMethod: answer.Request.Method,
-	}
+	return remoteserrors.NewUnexpectedStatusErr(answer)
 }
 
 // typeOf is the media type of an answer.
