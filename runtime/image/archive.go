@@ -28,8 +28,8 @@ import (
 const (
 	maxEntries = 1 << 14
 	maxName    = 512     // bytes
-	maxRoots   = 1 << 10 // images
-	maxRefs    = 1 << 12 // of all of them
+	maxSaved   = 1 << 10 // images of docker save
+	maxRefs    = 1 << 12 // names and digests of images
 	// maxUnzipped is how many bytes a compressed archive may have at most once it is decompressed.
 	maxUnzipped = 64 << 30
 )
@@ -37,19 +37,14 @@ const (
 // archive is a tar file of images, compressed by gzip or not: an OCI layout, or what `docker save` writes. Nothing is
 // unpacked; parts are read where they lie. What they claim to be is verified by whoever reads them.
 type archive struct {
-	open  opener
-	roots []archiveRoot
-	blobs map[digest.Digest]section
+	open   opener
+	files  map[string]section
+	blobs  map[digest.Digest]section
+	images map[string]v1.Descriptor // by their normalised names with tag, and by their digests
 }
 
 // opener opens the tar file of an archive at its beginning. Of Seek only the way forward is used.
 type opener func() (io.ReadSeekCloser, error)
-
-// archiveRoot is an image that an archive names.
-type archiveRoot struct {
-	refs []string // normalised, with tag
-	desc v1.Descriptor
-}
 
 // section is where a part lies. What the archive has only in another form is made when it is read.
 type section struct {
@@ -79,27 +74,18 @@ func parseArchive(open opener) (*archive, error) {
 	if _, err := io.Copy(io.Discard, r); err != nil {
 		return nil, err
 	}
-	a := &archive{open: open, blobs: make(map[digest.Digest]section)}
+	a := &archive{open: open, files: files, blobs: make(map[digest.Digest]section), images: make(map[string]v1.Descriptor)}
+	defer func() { a.files = nil }() // of what is left, parts alone are asked for
 	for name, at := range files {
 		if d, ok := blobOf(name); ok {
 			a.blobs[d] = at
 		}
 	}
-	read := func(name string, limit int64) ([]byte, error) {
-		at, ok := files[name]
-		switch {
-		case !ok:
-			return nil, fmt.Errorf("%.80q is missing", name)
-		case at.size > limit:
-			return nil, fmt.Errorf("%.80q has more than %d bytes", name, limit)
-		}
-		return a.read(at)
-	}
 	if _, ok := files["index.json"]; ok {
-		return a, a.readLayout(read)
+		return a, a.readLayout()
 	}
 	if _, ok := files["manifest.json"]; ok {
-		return a, a.readSaved(read, files)
+		return a, a.readSaved()
 	}
 	return nil, errors.New("neither an OCI layout nor what docker save writes")
 }
@@ -191,20 +177,32 @@ func isSparse(h *tar.Header) bool {
 	return h.Typeflag == tar.TypeGNUSparse
 }
 
-// readFile returns one file of an archive, which cannot be bigger than the limit.
-type readFile func(name string, limit int64) ([]byte, error)
+// decode reads a JSON file of the archive, which cannot be bigger than the limit.
+func (a *archive) decode(name string, limit int64, to any) ([]byte, error) {
+	at, ok := a.files[path.Clean(name)]
+	switch {
+	case !ok:
+		return nil, fmt.Errorf("%.80q is missing", name)
+	case at.size > limit:
+		return nil, fmt.Errorf("%.80q has more than %d bytes", name, limit)
+	}
+	data, err := a.read(at)
+	if err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(data, to); err != nil {
+		return nil, fmt.Errorf("cannot read %.80q: %w", name, err)
+	}
+	return data, nil
+}
 
 // containerdName is where containerd and Docker put the whole reference into the index of a layout.
 const containerdName = "io.containerd.image.name"
 
-func (a *archive) readLayout(read readFile) error {
-	data, err := read("index.json", maxManifest)
-	if err != nil {
-		return err
-	}
+func (a *archive) readLayout() error {
 	var index v1.Index
-	if err := json.Unmarshal(data, &index); err != nil {
-		return fmt.Errorf("cannot read its index: %w", err)
+	if _, err := a.decode("index.json", maxManifest, &index); err != nil {
+		return err
 	}
 	for _, m := range index.Manifests {
 		if m.Digest.Validate() != nil || (!images.IsIndexType(m.MediaType) && !images.IsManifestType(m.MediaType)) {
@@ -213,34 +211,56 @@ func (a *archive) readLayout(read readFile) error {
 		if _, ok := a.blobs[m.Digest]; !ok {
 			return fmt.Errorf("image %s is missing", m.Digest)
 		}
-		var refs []string
-		for _, name := range []string{m.Annotations[containerdName], m.Annotations[v1.AnnotationRefName]} {
-			// A tag alone says nothing: whose it is stands nowhere.
-			if !strings.ContainsAny(name, "/:") {
-				continue
-			}
-			if named, err := parse(name); err == nil && !slices.Contains(refs, named.String()) {
-				refs = append(refs, named.String())
-			}
-		}
-		desc := v1.Descriptor{MediaType: m.MediaType, Digest: m.Digest, Size: m.Size}
-		if err := a.add(archiveRoot{refs, desc}); err != nil {
+		names := []string{m.Annotations[containerdName], m.Annotations[v1.AnnotationRefName]}
+		// A tag alone says nothing: whose it is stands nowhere.
+		names = slices.DeleteFunc(names, func(name string) bool { return !strings.ContainsAny(name, "/:") })
+		if err := a.add(v1.Descriptor{MediaType: m.MediaType, Digest: m.Digest, Size: m.Size}, names); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// add bounds what an archive holds.
-func (a *archive) add(root archiveRoot) error {
-	refs := len(root.refs)
-	for _, r := range a.roots {
-		refs += len(r.refs)
+// add makes an image known by its digest and its names; of several with the same name the first counts.
+func (a *archive) add(desc v1.Descriptor, names []string) error {
+	keys := []string{desc.Digest.String()}
+	for _, name := range names {
+		if named, err := parse(name); err == nil {
+			keys = append(keys, named.String())
+		}
 	}
-	if len(a.roots) >= maxRoots || refs > maxRefs {
-		return fmt.Errorf("it has more than %d images or %d names", maxRoots, maxRefs)
+	for _, key := range keys {
+		if _, known := a.images[key]; !known {
+			a.images[key] = desc
+		}
 	}
-	a.roots = append(a.roots, root)
+	if len(a.images) > maxRefs {
+		return fmt.Errorf("it has more than %d images and names", maxRefs)
+	}
+	return nil
+}
+
+// readSaved reads what `docker save` wrote before it wrote layouts. It has no manifests; they are made here, of layers
+// that are not compressed and thus have the digests that the configuration names.
+func (a *archive) readSaved() error {
+	var saved []savedImage
+	if _, err := a.decode("manifest.json", maxManifest, &saved); err != nil {
+		return err
+	}
+	if len(saved) > maxSaved {
+		return fmt.Errorf("it has more than %d images", maxSaved)
+	}
+	for _, image := range saved {
+		manifest, err := a.manifestOf(image)
+		if err != nil {
+			return err
+		}
+		desc := v1.Descriptor{MediaType: v1.MediaTypeImageManifest, Digest: digest.FromBytes(manifest), Size: int64(len(manifest))}
+		a.blobs[desc.Digest] = section{size: desc.Size, made: manifest}
+		if err := a.add(desc, image.RepoTags); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -251,46 +271,11 @@ type savedImage struct {
 	Layers   []string
 }
 
-// readSaved reads what `docker save` wrote before it wrote layouts. It has no manifests; they are made here, of layers
-// that are not compressed and thus have the digests that the configuration names.
-func (a *archive) readSaved(read readFile, files map[string]section) error {
-	data, err := read("manifest.json", maxManifest)
-	if err != nil {
-		return err
-	}
-	var saved []savedImage
-	if err := json.Unmarshal(data, &saved); err != nil {
-		return fmt.Errorf("cannot read its manifest: %w", err)
-	}
-	for _, image := range saved {
-		manifest, err := a.manifestOf(image, read, files)
-		if err != nil {
-			return err
-		}
-		root := archiveRoot{desc: v1.Descriptor{
-			MediaType: v1.MediaTypeImageManifest, Digest: digest.FromBytes(manifest), Size: int64(len(manifest)),
-		}}
-		a.blobs[root.desc.Digest] = section{size: root.desc.Size, made: manifest}
-		for _, tag := range image.RepoTags {
-			if named, err := parse(tag); err == nil {
-				root.refs = append(root.refs, named.String())
-			}
-		}
-		if err := a.add(root); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (a *archive) manifestOf(saved savedImage, read readFile, files map[string]section) ([]byte, error) {
-	config, err := read(path.Clean(saved.Config), maxConfig)
+func (a *archive) manifestOf(saved savedImage) ([]byte, error) {
+	var image v1.Image
+	config, err := a.decode(saved.Config, maxConfig, &image)
 	if err != nil {
 		return nil, err
-	}
-	var image v1.Image
-	if err := json.Unmarshal(config, &image); err != nil {
-		return nil, fmt.Errorf("cannot read %.80q: %w", saved.Config, err)
 	}
 	diffs := image.RootFS.DiffIDs
 	if len(saved.Layers) != len(diffs) || len(diffs) > maxLayers {
@@ -302,9 +287,9 @@ func (a *archive) manifestOf(saved savedImage, read readFile, files map[string]s
 		Config:    v1.Descriptor{MediaType: v1.MediaTypeImageConfig, Digest: digest.FromBytes(config), Size: int64(len(config))},
 		Layers:    []v1.Descriptor{},
 	}
-	a.blobs[manifest.Config.Digest] = files[path.Clean(saved.Config)]
+	a.blobs[manifest.Config.Digest] = a.files[path.Clean(saved.Config)]
 	for n, name := range saved.Layers {
-		at, ok := files[path.Clean(name)]
+		at, ok := a.files[path.Clean(name)]
 		if !ok || diffs[n].Validate() != nil {
 			return nil, fmt.Errorf("layer %.80q is missing", name)
 		}
@@ -317,16 +302,14 @@ func (a *archive) manifestOf(saved savedImage, read readFile, files map[string]s
 // find describes an image by its normalised reference with a tag, or by its digest, also one that only an index in the
 // archive names.
 func (a *archive) find(ref reference.Named) (v1.Descriptor, error) {
-	canonical, pinned := ref.(reference.Canonical)
-	for _, r := range a.roots {
-		if pinned && r.desc.Digest == canonical.Digest() || !pinned && slices.Contains(r.refs, ref.String()) {
-			return r.desc, nil
-		}
+	key := ref.String()
+	if canonical, ok := ref.(reference.Canonical); ok {
+		key = canonical.Digest().String()
 	}
-	if !pinned {
-		return v1.Descriptor{}, errdefs.ErrNotFound
+	if desc, ok := a.images[key]; ok {
+		return desc, nil
 	}
-	at, ok := a.blobs[canonical.Digest()]
+	at, ok := a.blobs[digest.Digest(key)]
 	if !ok || at.size > maxManifest {
 		return v1.Descriptor{}, errdefs.ErrNotFound
 	}
@@ -338,7 +321,7 @@ func (a *archive) find(ref reference.Named) (v1.Descriptor, error) {
 	if err != nil {
 		return v1.Descriptor{}, bad(err)
 	}
-	return v1.Descriptor{MediaType: form, Digest: canonical.Digest(), Size: int64(len(data))}, nil
+	return v1.Descriptor{MediaType: form, Digest: digest.Digest(key), Size: int64(len(data))}, nil
 }
 
 // read reads a part as a whole.

@@ -201,15 +201,16 @@ func FuzzArchive(f *testing.F) {
 				t.Errorf("%s lies at %d, %d bytes of %d", d, at.offset, at.size, len(data))
 			}
 		}
-		for _, root := range a.roots {
-			for _, ref := range root.refs {
-				named, err := parse(ref)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if found, err := a.find(named); found.Digest.Validate() != nil {
-					t.Errorf("%s is %v, %v", ref, found, err)
-				}
+		for name := range a.images {
+			if d := digest.Digest(name); d.Validate() == nil {
+				name = "a.invalid/a@" + name
+			}
+			named, err := parse(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if found, err := a.find(named); found.Digest.Validate() != nil {
+				t.Errorf("%s is %v, %v", name, found, err)
 			}
 		}
 	})

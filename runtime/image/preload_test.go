@@ -153,7 +153,7 @@ func TestHostileArchivesAreRefused(t *testing.T) {
 		"a pipe":                {entries: []ociimage.Entry{index, {Name: "pipe", Type: '6'}}, want: "not a file or a directory"},
 		"twice":                 {entries: []ociimage.Entry{index, index}, want: "twice"},
 		"neither form":          {entries: []ociimage.Entry{{Name: "x"}}, want: "neither an OCI layout"},
-		"no JSON":               {entries: []ociimage.Entry{{Name: "index.json", Data: []byte("[")}}, want: "cannot read its index"},
+		"no JSON":               {entries: []ociimage.Entry{{Name: "index.json", Data: []byte("[")}}, want: `cannot read "index.json"`},
 		"a big index":           {entries: []ociimage.Entry{{Name: "index.json", Data: make([]byte, 5<<20)}}, want: "more than"},
 		"a layer that is missing": {entries: []ociimage.Entry{
 			{Name: "manifest.json", Data: []byte(`[{"Config":"c.json","Layers":["l.tar"]}]`)},
