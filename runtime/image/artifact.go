@@ -1,12 +1,11 @@
 package image
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -14,8 +13,6 @@ import (
 	"github.com/distribution/reference"
 	"github.com/opencontainers/go-digest"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
-
-	"github.com/margolite/margolite/runtime/notation"
 )
 
 // ArtifactLimits says what an artifact must be.
@@ -52,17 +49,9 @@ func (i *Images) Artifact(ctx context.Context, repository, tag string, l Artifac
 		data, origin, err = h.artifact(ctx, ref, q, l, newMeter(object, progress, new(sync.Mutex)))
 		return err
 	})
-	switch {
-	case !errors.Is(err, errUnsigned):
-	case errors.Is(q.why, notation.ErrEarly): // which passes
-		err = errors.New(q.verdict())
-	default:
-		err = unsigned(q.verdict())
-	}
 	if err != nil {
 		return nil, "", fail(object, err)
 	}
-	i.came.Add(int64(len(data)))
 	if q != nil {
 		i.log.Info("signature of package verified", "package", object, "digest", origin.String(), "signer", q.signer)
 	}
@@ -144,15 +133,16 @@ func (h host) bytes(ctx context.Context, in reference.Named, desc v1.Descriptor,
 	}
 	has := run{of: m}
 	has.set(0, desc.Size)
-	var data []byte
+	var data bytes.Buffer // which grows with what comes, not with what was announced
 	err := h.transfer(ctx, "", &has, func(_ context.Context, receive receiver) error {
 		return receive(func(ctx context.Context, _ *atomic.Int64) error {
-			body, err := h.Open(ctx, in, desc, int64(len(data)))
+			body, err := h.Open(ctx, in, desc, int64(data.Len()))
 			if err != nil {
 				return remote{err}
 			}
 			defer body.Close()
-			data, err = readCounted(data, body, desc.Size, &has)
+			left := desc.Size - int64(data.Len())
+			_, err = io.Copy(stored{&data, &has}, io.LimitReader(counted{body, &h.images.came}, left+1))
 			return err
 		})
 	})
@@ -160,26 +150,8 @@ func (h host) bytes(ctx context.Context, in reference.Named, desc v1.Descriptor,
 		has.set(0, 0) // another host starts again
 		return nil, err
 	}
-	if int64(len(data)) != desc.Size || desc.Digest.Algorithm().FromBytes(data) != desc.Digest {
+	if int64(data.Len()) != desc.Size || desc.Digest.Algorithm().FromBytes(data.Bytes()) != desc.Digest {
 		return nil, garbled(fmt.Errorf("the download does not match %s (PKG-04)", desc.Digest))
 	}
-	return data, nil
-}
-
-// readCounted adds what comes to data, to the end, but no more than a byte over the limit of both. Memory grows with what
-// comes, not with what was announced.
-func readCounted(data []byte, r io.Reader, limit int64, has *run) ([]byte, error) {
-	r = io.LimitReader(r, limit+1-int64(len(data)))
-	for {
-		data = slices.Grow(data, 32<<10)
-		n, err := r.Read(data[len(data):cap(data)])
-		data = data[:len(data)+n]
-		has.reached(int64(len(data)))
-		switch {
-		case err == io.EOF:
-			return data, nil
-		case err != nil:
-			return data, remote{err}
-		}
-	}
+	return data.Bytes(), nil
 }

@@ -37,16 +37,19 @@ type credentials struct {
 	IdentityToken string `json:"identitytoken"`
 }
 
-// readCredentials returns what the file has for a repository of a host; nothing when it has nothing. An empty user with
+// credentials returns what is configured for a repository of a host; nothing when there is nothing. An empty user with
 // a secret is a token.
-func readCredentials(file, host, repository string) (user, secret string, err error) {
-	data, err := readSmall(file, maxCredentials)
+func (r Registry) credentials(host, repository string) (user, secret string, err error) {
+	if r.Credentials == "" {
+		return "", "", nil
+	}
+	data, err := readSmall(r.Credentials, maxCredentials)
 	if err != nil {
 		return "", "", fmt.Errorf("cannot read credentials: %w", err)
 	}
 	user, secret, err = parseCredentials(data, host, repository)
 	if err != nil {
-		return "", "", fmt.Errorf("cannot read credentials for %s in %s: %w", host, file, err)
+		return "", "", fmt.Errorf("cannot read credentials for %s in %s: %w", host, r.Credentials, err)
 	}
 	return user, secret, nil
 }

@@ -1,9 +1,11 @@
 package image
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"strings"
@@ -14,8 +16,6 @@ import (
 	"github.com/margolite/margolite/runtime/pgp"
 	"github.com/margolite/margolite/runtime/registry"
 )
-
-const maxPackageRedirects = 5
 
 // Source is where a package is that a URL names, and not a registry (PKG-15).
 type Source struct {
@@ -30,13 +30,10 @@ type Source struct {
 //
 // Without a signature, integrity rests on TLS: plain HTTP only works with hosts that are configured for it. Authorities
 // and credentials are those of the registry configuration of each host.
-func (i *Images) Location(ctx context.Context, from Source, l ArtifactLimits, progress func(Progress)) ([]byte, error) {
+func (i *Images) Location(ctx context.Context, from Source, l ArtifactLimits, progress func(Progress)) (data []byte, err error) {
 	object := withoutQuery(from.Package)
-	data, err := i.location(ctx, from, l, newMeter(object, progress, new(sync.Mutex)))
-	return data, fail(object, err)
-}
-
-func (i *Images) location(ctx context.Context, from Source, l ArtifactLimits, m *meter) ([]byte, error) {
+	defer func() { err = fail(object, err) }()
+	m := newMeter(object, progress, new(sync.Mutex))
 	if from.Keys == "" && len(i.keys) == 0 {
 		return i.download(ctx, from.Package, l.Size, m)
 	}
@@ -52,15 +49,14 @@ func (i *Images) location(ctx context.Context, from Source, l ArtifactLimits, m 
 	if err != nil {
 		return nil, err
 	}
-	data, err := i.download(ctx, from.Package, l.Size, m)
-	if err != nil {
+	if data, err = i.download(ctx, from.Package, l.Size, m); err != nil {
 		return nil, err
 	}
 	signer, err := keys.Verify(ctx, signature, data)
 	if err != nil {
 		return nil, err
 	}
-	i.log.Info("signature of package verified", "package", withoutQuery(from.Package), "key", signer)
+	i.log.Info("signature of package verified", "package", object, "key", signer)
 	return data, nil
 }
 
@@ -74,10 +70,7 @@ func (i *Images) keysOf(ctx context.Context, from Source) (pgp.Keys, error) {
 		return pgp.Keys{}, partly(from.Keys, err)
 	}
 	keys, err := pgp.ParseKeys(data)
-	if err != nil {
-		return pgp.Keys{}, partly(from.Keys, err)
-	}
-	return keys, nil
+	return keys, partly(from.Keys, err)
 }
 
 // ReadKeys reads files of OpenPGP public keys.
@@ -112,10 +105,7 @@ func (i *Images) signatureOf(ctx context.Context, location string) (pgp.Signatur
 		switch got := codeOf(err); {
 		case err == nil:
 			signature, err := pgp.ParseSignature(data)
-			if err != nil {
-				return pgp.Signature{}, partly(beside, err)
-			}
-			return signature, nil
+			return signature, partly(beside, err)
 		case got == fault.Denied: // which is how some answer for what they do not have
 			code = fault.Denied
 		case got != fault.NotFound:
@@ -127,6 +117,9 @@ func (i *Images) signatureOf(ctx context.Context, location string) (pgp.Signatur
 
 // partly says which other file it was that a package could not be had without.
 func partly(part string, err error) error {
+	if err == nil {
+		return nil
+	}
 	return fmt.Errorf("%s: %w", withoutQuery(part), err)
 }
 
@@ -176,24 +169,17 @@ func (i *Images) downloadOnce(ctx context.Context, u *url.URL, most int64, has *
 		return nil, err
 	}
 	defer client.CloseIdleConnections()
-	client.CheckRedirect = func(_ *http.Request, via []*http.Request) error {
-		if len(via) > maxPackageRedirects {
-			return errors.New("too many redirects")
-		}
-		return nil
-	}
+	client.CheckRedirect = registry.Redirect
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {
 		return nil, bad(err)
 	}
-	if file := i.registries[u.Host].Credentials; file != "" {
-		user, secret, err := readCredentials(file, u.Host, strings.Trim(u.Path, "/"))
-		if err != nil {
-			return nil, err
-		}
-		if user != "" {
-			request.SetBasicAuth(user, secret)
-		}
+	user, secret, err := i.registries[u.Host].credentials(u.Host, strings.Trim(u.Path, "/"))
+	if err != nil {
+		return nil, err
+	}
+	if user != "" {
+		request.SetBasicAuth(user, secret)
 	}
 	answer, err := client.Do(request)
 	if err != nil {
@@ -211,9 +197,10 @@ func (i *Images) downloadOnce(ctx context.Context, u *url.URL, most int64, has *
 		return nil, tooBig
 	}
 	has.set(0, max(answer.ContentLength, 0))
-	data, err := readCounted(nil, counted{answer.Body, came}, most, has)
-	if err == nil && int64(len(data)) > most {
+	var data bytes.Buffer
+	_, err = io.Copy(stored{&data, has}, io.LimitReader(counted{answer.Body, came}, most+1))
+	if err == nil && int64(data.Len()) > most {
 		err = tooBig
 	}
-	return data, err
+	return data.Bytes(), err
 }

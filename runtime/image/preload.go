@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,11 +17,14 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/distribution/reference"
+	"github.com/opencontainers/go-digest"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// maxArchives is how many archives of the preload directory are looked into.
-const maxArchives = 256
+const (
+	maxArchives = 256      // of the preload directory that are looked into
+	maxReferrer = 64 << 10 // bytes; bigger parts of archives refer to nothing
+)
 
 // preload is the directory of archives that the device came with.
 type preload struct {
@@ -124,4 +128,19 @@ func (p preloaded) Open(_ context.Context, _ reference.Named, desc v1.Descriptor
 		}
 	}
 	return nil, fmt.Errorf("not preloaded: %s: %w", desc.Digest, errdefs.ErrNotFound)
+}
+
+// Referrers lists all small parts, beside the image or in an archive of its own. Whose signatures they are stands in what
+// was signed, and that they are signatures in themselves: cosign 3 saves bundles that the index of their archive does not
+// name.
+func (p preloaded) Referrers(context.Context, reference.Named, digest.Digest) ([]v1.Descriptor, error) {
+	var small []v1.Descriptor
+	for _, a := range p {
+		for _, d := range slices.Sorted(maps.Keys(a.blobs)) {
+			if size := a.blobs[d].size; size <= maxReferrer {
+				small = append(small, v1.Descriptor{Digest: d, Size: size})
+			}
+		}
+	}
+	return small, nil
 }

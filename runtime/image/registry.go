@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/distribution/reference"
+	"github.com/opencontainers/go-digest"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/margolite/margolite/runtime/pemfile"
@@ -65,17 +66,29 @@ func (r Registry) Check(host string) error {
 	if err := checkRegistries(map[string]Registry{host: r}); err != nil {
 		return err
 	}
-	if _, err := readAuthorities(r.CA); err != nil {
-		return fmt.Errorf("cannot trust registry %s: %w", host, err)
+	if _, err := r.tls(host); err != nil {
+		return err
 	}
-	if _, err := readCertificate(r.Certificate, r.Key); err != nil {
-		return fmt.Errorf("cannot use the client certificate for registry %s: %w", host, err)
-	}
-	if r.Credentials == "" {
-		return nil
-	}
-	_, _, err := readCredentials(r.Credentials, registry.HostOf(host), "")
+	_, _, err := r.credentials(registry.HostOf(host), "")
 	return err
+}
+
+// tls reads what the registry is known by, and what it is shown.
+func (r Registry) tls(host string) (*tls.Config, error) {
+	trust, err := readAuthorities(r.CA)
+	if err != nil {
+		return nil, fmt.Errorf("cannot trust registry %s: %w", host, err)
+	}
+	own, err := readCertificate(r.Certificate, r.Key)
+	if err != nil {
+		return nil, fmt.Errorf("cannot use the client certificate for registry %s: %w", host, err)
+	}
+	return &tls.Config{
+		RootCAs:            trust,
+		Certificates:       own,
+		MinVersion:         tls.VersionTLS12,
+		InsecureSkipVerify: r.Insecure, // the operator says so
+	}, nil
 }
 
 // session is the way to one repository for the time of one call. Files that the configuration names are read for each
@@ -113,22 +126,24 @@ type source interface {
 	Resolve(ctx context.Context, ref reference.Named) (v1.Descriptor, error)
 	// Open reads a part of an image from an offset to its end. What comes is not verified yet.
 	Open(ctx context.Context, in reference.Named, desc v1.Descriptor, offset int64) (io.ReadCloser, error)
+	// Referrers lists what refers to a manifest, or may.
+	Referrers(ctx context.Context, in reference.Named, to digest.Digest) ([]v1.Descriptor, error)
 }
 
 // open prepares the way to a repository.
 func (i *Images) open(named reference.Named) (session, error) {
 	var s session
 	domain := reference.Domain(named)
-	for _, name := range append(slices.Clone(i.registries[domain].Mirrors), domain) {
+	names := append(slices.Clone(i.registries[domain].Mirrors), domain)
+	for n, name := range names {
 		client, err := i.httpClient(name)
 		if err != nil {
 			s.close()
 			return nil, err
 		}
-		s = append(s, i.host(name, reference.Path(named), client))
-	}
-	for n := range len(s) - 1 {
-		s[n].others = true
+		h := i.host(name, reference.Path(named), client)
+		h.others = n < len(names)-1
+		s = append(s, h)
 	}
 	return s, nil
 }
@@ -180,38 +195,24 @@ func (s session) try(ctx context.Context, log *slog.Logger, ask func(host) error
 func (i *Images) host(name, repository string, client *http.Client) host {
 	config := i.registries[name]
 	return host{name: name, network: true, images: i, client: client, source: registry.New(registry.Options{
-		Host:      registry.HostOf(name),
-		PlainHTTP: config.PlainHTTP,
-		Client:    client,
-		Pace:      &i.pace,
-		Credentials: func(host string) (user, secret string, err error) {
-			if config.Credentials == "" {
-				return "", "", nil
-			}
-			return readCredentials(config.Credentials, host, repository)
-		},
+		Host:        registry.HostOf(name),
+		PlainHTTP:   config.PlainHTTP,
+		Client:      client,
+		Pace:        &i.pace,
+		Credentials: func(host string) (user, secret string, err error) { return config.credentials(host, repository) },
 	})}
 }
 
 // httpClient reaches one host, and the hosts that it sends us to.
 func (i *Images) httpClient(name string) (*http.Client, error) {
-	trust, err := readAuthorities(i.registries[name].CA)
+	config, err := i.registries[name].tls(name)
 	if err != nil {
-		return nil, fmt.Errorf("cannot trust registry %s: %w", name, err)
-	}
-	own, err := readCertificate(i.registries[name].Certificate, i.registries[name].Key)
-	if err != nil {
-		return nil, fmt.Errorf("cannot use the client certificate for registry %s: %w", name, err)
+		return nil, err
 	}
 	return &http.Client{Transport: guard{i.plain, &http.Transport{
-		Proxy:       http.ProxyFromEnvironment,
-		DialContext: newDialer(registry.HostOf(name), i.registries).dial,
-		TLSClientConfig: &tls.Config{
-			RootCAs:            trust,
-			Certificates:       own,
-			MinVersion:         tls.VersionTLS12,
-			InsecureSkipVerify: i.registries[name].Insecure, // the operator says so
-		},
+		Proxy:                  http.ProxyFromEnvironment,
+		DialContext:            newDialer(registry.HostOf(name), i.registries).dial,
+		TLSClientConfig:        config,
 		TLSHandshakeTimeout:    connectTimeout,
 		ResponseHeaderTimeout:  answerTimeout,
 		DisableCompression:     true,
@@ -267,21 +268,17 @@ func readCertificate(certificate, key string) ([]tls.Certificate, error) {
 	if certificate == "" && key == "" {
 		return nil, nil
 	}
-	chain, err := readSmall(certificate, maxAuthority)
-	if err != nil {
-		return nil, err
+	var blocks [2][]byte
+	for n, file := range []string{certificate, key} {
+		data, err := readSmall(file, maxAuthority)
+		if err == nil {
+			blocks[n], err = pemfile.Tidy(data)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("cannot use %s: %w", file, err)
+		}
 	}
-	secret, err := readSmall(key, maxAuthority)
-	if err != nil {
-		return nil, err
-	}
-	if chain, err = pemfile.Tidy(chain); err != nil {
-		return nil, fmt.Errorf("cannot use %s: %w", certificate, err)
-	}
-	if secret, err = pemfile.Tidy(secret); err != nil {
-		return nil, fmt.Errorf("cannot use %s: %w", key, err)
-	}
-	pair, err := tls.X509KeyPair(chain, secret)
+	pair, err := tls.X509KeyPair(blocks[0], blocks[1])
 	if err != nil {
 		return nil, fmt.Errorf("cannot use %s with %s: %w", certificate, key, err)
 	}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -19,14 +18,12 @@ import (
 	"github.com/margolite/margolite/runtime/cosign"
 	"github.com/margolite/margolite/runtime/fault"
 	"github.com/margolite/margolite/runtime/notation"
-	"github.com/margolite/margolite/runtime/registry"
 )
 
 // Bounds of the signatures of an image.
 const (
-	maxSignatures        = 64
+	maxSignatures        = 64        // of what a registry names
 	maxSignatureManifest = 1 << 20   // bytes
-	maxArchivedManifest  = 64 << 10  // bytes; bigger parts of archives are not looked at
 	maxSignature         = 256 << 10 // bytes of a payload, or of a bundle
 )
 
@@ -84,7 +81,7 @@ func unsigned(why string) error { return &fault.Error{Code: fault.Unsigned, Err:
 
 // undetermined keeps trouble on the way to signatures apart from having none.
 func undetermined(err error) error {
-	if errors.Is(err, errUnsigned) {
+	if codeOf(err) == fault.Unsigned {
 		return err
 	}
 	return &fault.Error{Code: codeOf(err), Err: fmt.Errorf("cannot determine whether it is signed: %w", err)}
@@ -106,12 +103,8 @@ type Looked struct {
 // the digest that the reference stands for: of the index, where it is one, and thus every platform in it. Signatures
 // come from where the image would come: preloaded archives, mirrors, the registry; nothing of the image does. What was
 // found before for an image that is here needs no network. An error says that it could not be found out.
-func (i *Images) Look(ctx context.Context, w Want, keys Keyring) (Looked, error) {
-	l, err := i.lookAt(ctx, w, keys)
-	return l, fail(w.Ref, err)
-}
-
-func (i *Images) lookAt(ctx context.Context, w Want, ring Keyring) (Looked, error) {
+func (i *Images) Look(ctx context.Context, w Want, ring Keyring) (l Looked, err error) {
+	defer func() { err = fail(w.Ref, err) }()
 	named, err := parse(w.Ref)
 	if err != nil {
 		return Looked{}, bad(err)
@@ -124,15 +117,16 @@ func (i *Images) lookAt(ctx context.Context, w Want, ring Keyring) (Looked, erro
 	if err != nil {
 		return Looked{}, err
 	}
-	l := Looked{Digest: found.Digest()}
+	l.Digest = found.Digest()
 	if keys.Len() == 0 {
 		l.Why = "no key is configured for it"
 		return l, nil
 	}
-	signers, err := i.signersOf(ctx, found.String())
-	if err != nil {
-		return Looked{}, err
+	record, err := i.client.ImageService().Get(ctx, found.String())
+	if err != nil && !errdefs.IsNotFound(err) {
+		return Looked{}, fmt.Errorf("cannot determine who signed image: %w", err)
 	}
+	signers := strings.Fields(record.Labels[signersLabel])
 	if at := slices.IndexFunc(signers, keys.Has); at >= 0 {
 		l.Signer = signers[at]
 		return l, nil
@@ -146,7 +140,7 @@ func (i *Images) lookAt(ctx context.Context, w Want, ring Keyring) (Looked, erro
 	q.digest = found.Digest()
 	err = s.try(ctx, i.log, func(h host) error { return h.inquire(ctx, q) })
 	switch {
-	case q.signer != "":
+	case err == nil:
 		l.Signer = q.signer
 		i.log.Info("signature of image verified", "image", w.Ref, "digest", found.Digest().String(), "key", q.signer)
 		// One that came before anybody asked; of the others Pull takes care.
@@ -155,24 +149,12 @@ func (i *Images) lookAt(ctx context.Context, w Want, ring Keyring) (Looked, erro
 		}
 	case errors.Is(err, errNever):
 		l.Why = "this device has no signature of it, and its pull policy is never"
-	case err != nil && !errors.Is(err, errUnsigned):
-		return Looked{}, undetermined(err)
+	case codeOf(err) == fault.Unsigned:
+		l.Why = err.Error()
 	default:
-		l.Why = q.verdict()
+		return Looked{}, undetermined(err)
 	}
 	return l, nil
-}
-
-// signersOf are the keys that an image here is known to be signed by.
-func (i *Images) signersOf(ctx context.Context, name string) ([]string, error) {
-	record, err := i.client.ImageService().Get(ctx, name)
-	if errdefs.IsNotFound(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("cannot determine who signed image: %w", err)
-	}
-	return strings.Fields(record.Labels[signersLabel]), nil
 }
 
 // verifier says who made the signature of an image or package that a layer with that payload is, or why it doesn't count.
@@ -204,9 +186,6 @@ func newInquest(ref reference.Named, keys cosign.Keys, notary *notation.Verifier
 	return q
 }
 
-// errUnsigned says that a host knows no signature that counts; another may.
-var errUnsigned = errors.New("it has no valid signature")
-
 func (q *inquest) dismiss(err error) {
 	if q.archived && !errors.Is(err, cosign.ErrOtherKey) {
 		return
@@ -215,28 +194,27 @@ func (q *inquest) dismiss(err error) {
 	q.why = err
 }
 
-// verdict says why none counts.
-func (q *inquest) verdict() string {
+// verdict says why no signature of a host counts; another host may have one that does.
+func (q *inquest) verdict() error {
+	short := q.digest.Algorithm().String() + ":" + q.digest.Encoded()[:12]
+	why := "there is no signature of " + short
 	switch {
-	case q.seen == 0:
-		return "there is no signature of " + short(q.digest)
 	case q.seen == 1:
-		return fmt.Sprintf("the signature of %s is not valid: %v", short(q.digest), q.why)
+		why = fmt.Sprintf("the signature of %s is not valid: %v", short, q.why)
+	case q.seen > 1:
+		why = fmt.Sprintf("none of %d signatures of %s is valid: %v", q.seen, short, q.why)
 	}
-	return fmt.Sprintf("none of %d signatures of %s is valid: %v", q.seen, short(q.digest), q.why)
+	if errors.Is(q.why, notation.ErrEarly) { // which passes
+		return errors.New(why)
+	}
+	return unsigned(why)
 }
-
-// short is as much of a digest as tells it from others.
-func short(d digest.Digest) string { return d.Algorithm().String() + ":" + d.Encoded()[:12] }
 
 // inquire looks through the signatures that a host has, until one counts.
 func (h host) inquire(ctx context.Context, q *inquest) error {
 	q.seen, q.why, q.archived = 0, nil, !h.network
 	places := []func(context.Context, *inquest) ([]v1.Descriptor, error){h.tagged, h.referring}
-	switch {
-	case q.archived:
-		places = []func(context.Context, *inquest) ([]v1.Descriptor, error){h.inArchives}
-	case q.verifiers[cosign.SimpleType] == nil:
+	if q.archived || q.verifiers[cosign.SimpleType] == nil {
 		places = places[1:]
 	}
 	// What nobody can read is no signature.
@@ -262,12 +240,12 @@ func (h host) inquire(ctx context.Context, q *inquest) error {
 			return lookErr
 		}
 	}
-	return errUnsigned
+	return q.verdict()
 }
 
 // tagged is what lies under a tag which is made of the digest, where all versions of cosign but the latest put signatures.
 func (h host) tagged(ctx context.Context, q *inquest) ([]v1.Descriptor, error) {
-	tag, err := reference.WithTag(q.named, tagOf(q.digest)+".sig")
+	tag, err := reference.WithTag(q.named, q.digest.Algorithm().String()+"-"+q.digest.Encoded()+".sig")
 	if err != nil {
 		return nil, bad(err)
 	}
@@ -281,18 +259,16 @@ func (h host) tagged(ctx context.Context, q *inquest) ([]v1.Descriptor, error) {
 	return []v1.Descriptor{desc}, nil
 }
 
-func tagOf(d digest.Digest) string { return d.Algorithm().String() + "-" + d.Encoded() }
-
 // referring is what says of itself that it refers to the image, as the latest cosign and Notation do it.
 func (h host) referring(ctx context.Context, q *inquest) ([]v1.Descriptor, error) {
 	ctx, cancel := h.asking(ctx)
 	defer cancel()
-	refer, err := h.source.(*registry.Client).Referrers(ctx, q.named, q.digest)
+	refer, err := h.Referrers(ctx, q.named, q.digest)
 	if err != nil {
 		return nil, remote{fmt.Errorf("cannot look up signatures: %w", err)}
 	}
 	refer = slices.DeleteFunc(refer, func(desc v1.Descriptor) bool { return !q.mayBeIn(desc) })
-	if len(refer) > maxSignatures {
+	if h.network && len(refer) > maxSignatures {
 		return refer[:maxSignatures], tooMany()
 	}
 	return refer, nil
@@ -311,21 +287,6 @@ func (q *inquest) mayBeIn(desc v1.Descriptor) bool {
 	}
 	predicate, said := desc.Annotations[cosign.PredicateAnnotation]
 	return !said || predicate == cosign.SignPredicate
-}
-
-// inArchives is what lies in archives, beside the image or in an archive of its own. Whose signatures they are stands in
-// what was signed, and that they are signatures in themselves: cosign 3 saves bundles that the index of their archive does
-// not name.
-func (h host) inArchives(context.Context, *inquest) ([]v1.Descriptor, error) {
-	var small []v1.Descriptor
-	for _, a := range h.source.(preloaded) {
-		for _, d := range slices.Sorted(maps.Keys(a.blobs)) {
-			if size := a.blobs[d].size; size <= maxArchivedManifest {
-				small = append(small, v1.Descriptor{Digest: d, Size: size})
-			}
-		}
-	}
-	return small, nil
 }
 
 func tooMany() error { return bad(fmt.Errorf("it has more than %d signatures", maxSignatures)) }

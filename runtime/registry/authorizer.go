@@ -72,15 +72,15 @@ func (a *authorizer) inTurn(ctx context.Context, do func() error) error {
 
 func isUnauthorized(answer *http.Response) bool { return answer.StatusCode == http.StatusUnauthorized }
 
-// redirectToken keeps what is secret with the token service that a registry named.
-func redirectToken(next *http.Request, via []*http.Request) error {
+// Redirect is the CheckRedirect of a client that keeps what is secret with the host that it was for.
+func Redirect(next *http.Request, via []*http.Request) error {
 	first := via[0].URL
 	switch {
 	case len(via) >= maxRedirects:
 		return errRedirects
 	case next.URL.Scheme == first.Scheme && next.URL.Host == first.Host:
 	case next.Method == http.MethodPost: // with what is secret
-		return fmt.Errorf("its token service at %s redirects to %s", first.Host, next.URL.Host)
+		return fmt.Errorf("the token service at %s redirects to %s", first.Host, next.URL.Host)
 	default:
 		next.Header.Del("Authorization")
 	}

@@ -73,7 +73,7 @@ func New(o Options) *Client {
 				docker.WithAuthCreds(o.Credentials),
 				docker.WithAuthHeader(agent),
 				docker.WithAuthClient(&http.Client{
-					Transport: tokens{o.Client.Transport, o.PlainHTTP}, CheckRedirect: redirectToken, Timeout: tokenTimeout,
+					Transport: tokens{o.Client.Transport, o.PlainHTTP}, CheckRedirect: Redirect, Timeout: tokenTimeout,
 				}),
 			)
 		}),

@@ -5,7 +5,7 @@
 // What this package adds are guarantees that containerd's client doesn't give:
 //
 //   - Credentials and tokens go to the host that asked for them alone, also when it redirects to another port or to a
-//     subdomain (Client.redirect), and from a token service nowhere else (redirectToken). A refused password or a new
+//     subdomain (Client.redirect), and from a token service nowhere else (Redirect). A refused password or a new
 //     token isn't sent again (authorizer).
 //   - Every answer is bounded in size, and so are the challenges and the token answers in it (transport, tokens). An
 //     HTML page is not taken for the answer of a registry.
