@@ -43,7 +43,6 @@ func (i *Images) Artifact(ctx context.Context, repository, tag string, l Artifac
 	if err != nil {
 		return nil, "", fail(object, err)
 	}
-	defer s.close()
 	// Another host is asked for the whole: a mirror that has half of an artifact has none.
 	err = s.try(ctx, i.log, func(h host) (err error) {
 		data, origin, err = h.artifact(ctx, ref, q, l, newMeter(object, progress, new(sync.Mutex)))

@@ -40,7 +40,6 @@ func TestARegistryElsewhereDoesNotLeadHere(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer client.CloseIdleConnections()
 		answer, err := client.Get(url)
 		if err == nil {
 			err = answer.Body.Close()

@@ -96,11 +96,9 @@ func readKeys[K interface{ With(K) K }](files []string, most int64, parse func([
 // signatureOf downloads the signature of a package from beside it.
 func (i *Images) signatureOf(ctx context.Context, location string) (pgp.Signature, error) {
 	code := fault.NotFound
+	path := withoutQuery(location)
 	for _, suffix := range []string{".asc", ".sig"} {
-		beside, err := withSuffix(location, suffix)
-		if err != nil {
-			return pgp.Signature{}, bad(err)
-		}
+		beside := path + suffix + location[len(path):]
 		data, err := i.download(ctx, beside, pgp.MaxSignature, silent())
 		switch got := codeOf(err); {
 		case err == nil:
@@ -121,17 +119,6 @@ func partly(part string, err error) error {
 		return nil
 	}
 	return fmt.Errorf("%s: %w", withoutQuery(part), err)
-}
-
-// withSuffix puts a suffix after the path of a URL.
-func withSuffix(location, suffix string) (string, error) {
-	u, err := url.Parse(location)
-	if err != nil {
-		return "", errNotURL
-	}
-	u.RawPath = u.EscapedPath() + suffix
-	u.Path += suffix
-	return u.String(), nil
 }
 
 // withoutQuery is a URL as it may be shown: the query may hold a secret.
@@ -168,7 +155,6 @@ func (i *Images) downloadOnce(ctx context.Context, u *url.URL, most int64, has *
 	if err != nil {
 		return nil, err
 	}
-	defer client.CloseIdleConnections()
 	client.CheckRedirect = registry.Redirect
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {

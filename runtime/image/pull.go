@@ -28,7 +28,6 @@ func (i *Images) resolve(ctx context.Context, ref reference.Named) (digest.Diges
 	if err != nil {
 		return "", err
 	}
-	defer s.close()
 	root, err := i.ask(ctx, s, ref)
 	return root.Digest, err
 }
@@ -169,7 +168,6 @@ func (i *Images) bring(ctx context.Context, pulls []*pull, progress func(Progres
 	}
 	defer func() {
 		for _, p := range pulls {
-			p.session.close()
 			for _, remove := range p.partial {
 				remove()
 			}

@@ -35,8 +35,9 @@ type Registry struct {
 const (
 	connectTimeout = 15 * time.Second
 	answerTimeout  = 30 * time.Second
-	maxAuthority   = 1 << 20   // bytes of a file with certificates or a key
-	maxHeader      = 256 << 10 // bytes of the header of an answer
+	idleTimeout    = 10 * time.Second // after which a connection is closed
+	maxAuthority   = 1 << 20          // bytes of a file with certificates or a key
+	maxHeader      = 256 << 10        // bytes of the header of an answer
 )
 
 // checkRegistries refuses what could never be asked for: a key or a mirror that is not host[:port].
@@ -98,8 +99,7 @@ type session []host // archives, the mirrors, then the registry itself
 // host is one of those that may have the repository.
 type host struct {
 	name    string
-	network bool         // what it has comes from the network, and needs a slot
-	client  *http.Client // nil: the source needs none, or it is made for each request
+	network bool // what it has comes from the network, and needs a slot
 	images  *Images
 	others  bool // there are other hosts to ask after it
 	source
@@ -138,12 +138,18 @@ func (i *Images) open(named reference.Named) (session, error) {
 	for n, name := range names {
 		client, err := i.httpClient(name)
 		if err != nil {
-			s.close()
 			return nil, err
 		}
-		h := i.host(name, reference.Path(named), client)
-		h.others = n < len(names)-1
-		s = append(s, h)
+		config := i.registries[name]
+		s = append(s, host{name: name, network: true, images: i, others: n < len(names)-1, source: registry.New(registry.Options{
+			Host:      registry.HostOf(name),
+			PlainHTTP: config.PlainHTTP,
+			Client:    client,
+			Pace:      &i.pace,
+			Credentials: func(host string) (user, secret string, err error) {
+				return config.credentials(host, reference.Path(named))
+			},
+		})})
 	}
 	return s, nil
 }
@@ -167,14 +173,6 @@ func (i *Images) openFor(w Want) (session, error) {
 	return s, nil
 }
 
-func (s session) close() {
-	for _, h := range s {
-		if h.client != nil {
-			h.client.CloseIdleConnections()
-		}
-	}
-}
-
 // try asks the hosts in their order until one succeeds. The registry's own error counts most, and it is the last.
 func (s session) try(ctx context.Context, log *slog.Logger, ask func(host) error) error {
 	last := len(s) - 1
@@ -191,18 +189,6 @@ func (s session) try(ctx context.Context, log *slog.Logger, ask func(host) error
 	return ask(s[last])
 }
 
-// host is one that speaks the protocol of registries.
-func (i *Images) host(name, repository string, client *http.Client) host {
-	config := i.registries[name]
-	return host{name: name, network: true, images: i, client: client, source: registry.New(registry.Options{
-		Host:        registry.HostOf(name),
-		PlainHTTP:   config.PlainHTTP,
-		Client:      client,
-		Pace:        &i.pace,
-		Credentials: func(host string) (user, secret string, err error) { return config.credentials(host, repository) },
-	})}
-}
-
 // httpClient reaches one host, and the hosts that it sends us to.
 func (i *Images) httpClient(name string) (*http.Client, error) {
 	config, err := i.registries[name].tls(name)
@@ -217,6 +203,7 @@ func (i *Images) httpClient(name string) (*http.Client, error) {
 		ResponseHeaderTimeout:  answerTimeout,
 		DisableCompression:     true,
 		MaxIdleConns:           i.atOnce,
+		IdleConnTimeout:        idleTimeout,
 		MaxResponseHeaderBytes: maxHeader,
 	}}}, nil
 }
@@ -226,9 +213,6 @@ type guard struct {
 	plain map[string]bool // by host[:port] on the wire
 	next  *http.Transport
 }
-
-// CloseIdleConnections is for the http.Client.
-func (g guard) CloseIdleConnections() { g.next.CloseIdleConnections() }
 
 func (g guard) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.URL.Scheme != "https" && !g.plain[r.URL.Host] {

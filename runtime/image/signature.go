@@ -135,7 +135,6 @@ func (i *Images) Look(ctx context.Context, w Want, ring Keyring) (l Looked, err 
 	if err != nil {
 		return Looked{}, err
 	}
-	defer s.close()
 	q := newInquest(named, keys, nil)
 	q.digest = found.Digest()
 	err = s.try(ctx, i.log, func(h host) error { return h.inquire(ctx, q) })
