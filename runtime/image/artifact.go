@@ -83,7 +83,7 @@ func (h host) artifact(ctx context.Context, ref reference.Named, q *inquest, l A
 	if q != nil {
 		q.digest = root.Digest
 		if err := h.inquire(ctx, q); err != nil {
-			return nil, "", undetermined(err)
+			return nil, "", err
 		}
 	}
 	manifest, err := h.bytes(ctx, ref, root, maxManifest, m)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"slices"
 	"strings"
@@ -79,14 +80,6 @@ func (t *Trust) inquest(ref reference.Named, log *slog.Logger) (*inquest, error)
 // unsigned says why what has to be signed is not.
 func unsigned(why string) error { return &fault.Error{Code: fault.Unsigned, Err: errors.New(why)} }
 
-// undetermined keeps trouble on the way to signatures apart from having none.
-func undetermined(err error) error {
-	if codeOf(err) == fault.Unsigned {
-		return err
-	}
-	return &fault.Error{Code: codeOf(err), Err: fmt.Errorf("cannot determine whether it is signed: %w", err)}
-}
-
 // ReadImageKeys reads files of PEM public keys.
 func ReadImageKeys(files ...string) (cosign.Keys, error) {
 	return readKeys(files, cosign.MaxKeys, cosign.ParseKeys)
@@ -151,7 +144,7 @@ func (i *Images) Look(ctx context.Context, w Want, ring Keyring) (l Looked, err 
 	case codeOf(err) == fault.Unsigned:
 		l.Why = err.Error()
 	default:
-		return Looked{}, undetermined(err)
+		return Looked{}, err
 	}
 	return l, nil
 }
@@ -212,65 +205,56 @@ func (q *inquest) verdict() error {
 // inquire looks through the signatures that a host has, until one counts.
 func (h host) inquire(ctx context.Context, q *inquest) error {
 	q.seen, q.why, q.archived = 0, nil, !h.network
-	places := []func(context.Context, *inquest) ([]v1.Descriptor, error){h.tagged, h.referring}
-	if q.archived || q.verifiers[cosign.SimpleType] == nil {
-		places = places[1:]
-	}
-	// What nobody can read is no signature.
-	dismissed := func(err error) bool {
-		if codeOf(err) != fault.InvalidPackage {
-			return false
+	for desc, err := range h.signatures(ctx, q) {
+		if err == nil {
+			err = h.weigh(ctx, desc, q)
 		}
-		q.dismiss(err)
-		return true
-	}
-	for _, look := range places {
-		manifests, lookErr := look(ctx, q)
-		for _, desc := range manifests {
-			err := h.weigh(ctx, desc, q)
-			if q.signer != "" {
-				return nil
-			}
-			if err != nil && !dismissed(err) {
-				return err
-			}
-		}
-		if lookErr != nil && !dismissed(lookErr) {
-			return lookErr
+		switch code := codeOf(err); {
+		case q.signer != "":
+			return nil
+		case err == nil:
+		case code == fault.InvalidPackage: // what nobody can read is no signature
+			q.dismiss(err)
+		default:
+			return &fault.Error{Code: code, Err: fmt.Errorf("cannot determine whether it is signed: %w", err)}
 		}
 	}
 	return q.verdict()
 }
 
-// tagged is what lies under a tag which is made of the digest, where all versions of cosign but the latest put signatures.
-func (h host) tagged(ctx context.Context, q *inquest) ([]v1.Descriptor, error) {
-	tag, err := reference.WithTag(q.named, q.digest.Algorithm().String()+"-"+q.digest.Encoded()+".sig")
-	if err != nil {
-		return nil, bad(err)
+// signatures are the manifests of a host that may hold signatures: what lies under a tag which is made of the digest, where
+// all versions of cosign but the latest put them, and what refers to the image, as that of the latest cosign and Notation
+// does.
+func (h host) signatures(ctx context.Context, q *inquest) iter.Seq2[v1.Descriptor, error] {
+	return func(yield func(v1.Descriptor, error) bool) {
+		tag, err := reference.WithTag(q.named, q.digest.Algorithm().String()+"-"+q.digest.Encoded()+".sig")
+		if err == nil && h.network && q.verifiers[cosign.SimpleType] != nil {
+			desc, err := h.Resolve(ctx, tag)
+			if err != nil {
+				err = remote{err}
+			}
+			if !errdefs.IsNotFound(err) && !yield(desc, err) {
+				return
+			}
+		}
+		ctx, cancel := h.asking(ctx)
+		defer cancel()
+		refer, err := h.Referrers(ctx, q.named, q.digest)
+		if err != nil {
+			yield(v1.Descriptor{}, remote{fmt.Errorf("cannot look up signatures: %w", err)})
+			return
+		}
+		refer = slices.DeleteFunc(refer, func(desc v1.Descriptor) bool { return !q.mayBeIn(desc) })
+		for n, desc := range refer {
+			if h.network && n == maxSignatures {
+				yield(v1.Descriptor{}, tooMany())
+				return
+			}
+			if !yield(desc, nil) {
+				return
+			}
+		}
 	}
-	desc, err := h.Resolve(ctx, tag)
-	if errdefs.IsNotFound(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, remote{err}
-	}
-	return []v1.Descriptor{desc}, nil
-}
-
-// referring is what says of itself that it refers to the image, as the latest cosign and Notation do it.
-func (h host) referring(ctx context.Context, q *inquest) ([]v1.Descriptor, error) {
-	ctx, cancel := h.asking(ctx)
-	defer cancel()
-	refer, err := h.Referrers(ctx, q.named, q.digest)
-	if err != nil {
-		return nil, remote{fmt.Errorf("cannot look up signatures: %w", err)}
-	}
-	refer = slices.DeleteFunc(refer, func(desc v1.Descriptor) bool { return !q.mayBeIn(desc) })
-	if h.network && len(refer) > maxSignatures {
-		return refer[:maxSignatures], tooMany()
-	}
-	return refer, nil
 }
 
 // mayBeIn says whether what refers to an image is worth a look: it is no SBOM and no attestation.
