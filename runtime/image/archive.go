@@ -37,14 +37,13 @@ const (
 // archive is a tar file of images, compressed by gzip or not: an OCI layout, or what `docker save` writes. Nothing is
 // unpacked; parts are read where they lie. What they claim to be is verified by whoever reads them.
 type archive struct {
-	open   opener
+	open   opener // of the tar file at its beginning
 	files  map[string]section
 	blobs  map[digest.Digest]section
 	images map[string]v1.Descriptor // by their normalised names with tag, and by their digests
 }
 
-// opener opens the tar file of an archive at its beginning. Of Seek only the way forward is used.
-type opener func() (io.ReadSeekCloser, error)
+type opener func() (io.ReadSeekCloser, error) // of Seek only the way forward is used
 
 // section is where a part lies. What the archive has only in another form is made when it is read.
 type section struct {

@@ -119,6 +119,9 @@ var errRedirects = errors.New("too many redirects")
 // believed what a tag stands for.
 func (c *Client) Resolve(ctx context.Context, ref reference.Named) (v1.Descriptor, error) {
 	_, desc, err := c.resolver.Resolve(begin(ctx, &transfer{}), ref.String())
+	if errors.As(err, new(*http.MaxBytesError)) {
+		err = errBig
+	}
 	if err != nil {
 		return v1.Descriptor{}, err
 	}

@@ -49,10 +49,7 @@ type transferKey struct{}
 type transport struct{ next http.RoundTripper }
 
 func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
-	x, ok := r.Context().Value(transferKey{}).(*transfer)
-	if !ok {
-		return nil, errors.New("a request outside of a call")
-	}
+	x := r.Context().Value(transferKey{}).(*transfer)
 	if !x.part && r.Method == http.MethodHead && r.Response == nil && strings.Contains(r.URL.Path, "/blobs/") {
 		// containerd looks for a manifest among the blobs when it could not be had, and then
 		// forgets why.
@@ -162,26 +159,11 @@ func checkDocument(answer *http.Response) error {
 			return fmt.Errorf("%w: %w", ErrContent, err)
 		}
 	}
-	answer.Body = &document{ReadCloser: answer.Body, left: MaxManifest}
+	answer.Body = http.MaxBytesReader(nil, answer.Body, MaxManifest)
 	return nil
 }
 
 var errBig = fmt.Errorf("%w: it has more than %d bytes", ErrContent, MaxManifest)
-
-// document is a body that cannot be endless.
-type document struct {
-	io.ReadCloser
-	left int
-}
-
-func (d *document) Read(p []byte) (int, error) {
-	n, err := d.ReadCloser.Read(p[:min(len(p), d.left+1)])
-	if n > d.left {
-		return 0, errBig
-	}
-	d.left -= n
-	return n, err
-}
 
 // checkPart makes sure that an answer holds the part, from the offset that was asked for.
 func (x *transfer) checkPart(r *http.Request, answer *http.Response) error {
@@ -268,25 +250,15 @@ func plain(mediaType string) string {
 func boundChallenges(header http.Header) {
 	var kept []string
 	for _, field := range header["Www-Authenticate"] {
-		if len(field) > maxChallenge {
-			continue
-		}
-		starts := knownScheme().FindAllStringSubmatchIndex(field, maxChallenges)
-		for n, at := range starts {
-			end := len(field)
-			if n+1 < len(starts) {
-				end = starts[n+1][0]
-			}
-			if len(kept) < maxChallenges {
-				kept = append(kept, field[at[2]:end])
-			}
+		if len(field) <= maxChallenge {
+			kept = append(kept, strings.Split(knownScheme().ReplaceAllString(field, "\n$1"), "\n")...)
 		}
 	}
-	header["Www-Authenticate"] = kept
+	header["Www-Authenticate"] = kept[:min(len(kept), maxChallenges)]
 }
 
-// knownScheme begins a challenge (RFC 9110, section 11.6.1).
-var knownScheme = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?i)(?:^|,)\s*((?:basic|bearer)\s)`) })
+// knownScheme begins another challenge (RFC 9110, section 11.6.1).
+var knownScheme = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?i),\s*((?:basic|bearer)\s)`) })
 
 // pauseOf is how long a registry wants to be left alone, at least otherwise.
 func pauseOf(answer *http.Response, otherwise time.Duration) time.Duration {
