@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/containerd/containerd/v2/core/images"
@@ -19,7 +18,6 @@ import (
 
 	"github.com/margolite/margolite/runtime/contain"
 	"github.com/margolite/margolite/runtime/fault"
-	"github.com/margolite/margolite/runtime/limit"
 )
 
 // resolve asks which digest a tag stands for now.
@@ -146,7 +144,7 @@ func (i *Images) bring(ctx context.Context, pulls []*pull, progress func(Progres
 	var reporting sync.Mutex
 	for _, p := range pulls {
 		p.meter = newMeter(p.want.Ref, progress, &reporting)
-		p.meter.changed = i.spaceChanged
+		p.meter.changed = i.wake
 		p.waiting.of = p.meter
 	}
 	end, err := i.begin(ctx, pulls)
@@ -224,34 +222,58 @@ func (i *Images) forget(ctx context.Context, pulls []*pull) error {
 
 // begin waits until nobody else pulls one of the images for the same project: they would share a lease.
 func (i *Images) begin(ctx context.Context, pulls []*pull) (end func(), err error) {
-	var held []*limit.Slot
-	end = func() {
+	err = i.await(ctx, pulls, sameContent, func() (bool, error) {
+		i.mu.Lock()
+		defer i.mu.Unlock()
+		for other := range i.pulls {
+			if slices.ContainsFunc(pulls, func(p *pull) bool { return p.lease().ID == other.lease().ID }) {
+				return false, nil
+			}
+		}
+		for _, p := range pulls {
+			i.pulls[p] = false
+		}
+		return true, nil
+	})
+	for _, p := range pulls {
+		p.waiting.end()
+	}
+	return func() {
 		i.mu.Lock()
 		for _, p := range pulls {
 			delete(i.pulls, p)
 		}
 		i.mu.Unlock()
-		for _, h := range held {
-			h.Release()
+		i.wake()
+	}, err
+}
+
+// await tries something until it is done: again each time a pull has ended or become slow.
+func (i *Images) await(ctx context.Context, pulls []*pull, why string, try func() (done bool, err error)) error {
+	for {
+		i.mu.Lock()
+		changed := i.changed
+		i.mu.Unlock()
+		if done, err := try(); done || err != nil {
+			return err
 		}
-		i.spaceChanged()
+		for _, p := range pulls {
+			p.waiting.note(why, true)
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
 	}
+}
+
+// wake wakes those who await something.
+func (i *Images) wake() {
 	i.mu.Lock()
-	for _, p := range pulls {
-		i.pulls[p] = false
-	}
-	i.mu.Unlock()
-	byLease := func(a, b *pull) int { return strings.Compare(a.lease().ID, b.lease().ID) }
-	for _, p := range slices.SortedFunc(slices.Values(pulls), byLease) { // in an order, or two could wait for each other
-		h, err := i.slots.Acquire(ctx, limit.Key{Kind: "lease " + p.lease().ID}, nil, func(bool) { p.waiting.note(sameContent, true) })
-		p.waiting.end()
-		if err != nil {
-			end()
-			return nil, err
-		}
-		held = append(held, h)
-	}
-	return end, nil
+	defer i.mu.Unlock()
+	close(i.changed)
+	i.changed = make(chan struct{})
 }
 
 func (i *Images) isPulling(name string) bool {

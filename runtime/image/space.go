@@ -122,59 +122,34 @@ type room struct {
 
 // makeRoom fails when what is missing of the images does not fit. Images that would fit alone, and not beside others that
 // are coming, wait for those; not for what comes too slowly.
-func (i *Images) makeRoom(ctx context.Context, pulls []*pull) (room, error) {
-	for {
-		found, changed, err := i.tryRoom(ctx, pulls)
-		if err != nil || changed == nil {
-			return found, err
+func (i *Images) makeRoom(ctx context.Context, pulls []*pull) (found room, err error) {
+	const why = "waiting for other images: there is no space for all at once"
+	err = i.await(ctx, pulls, why, func() (beside bool, err error) {
+		i.reserving.Lock()
+		defer i.reserving.Unlock()
+		var others []*pull
+		i.mu.Lock()
+		for p, coming := range i.pulls {
+			if coming {
+				others = append(others, p)
+			}
+		}
+		i.mu.Unlock()
+		others = slices.DeleteFunc(others, func(p *pull) bool { return p.meter.isSlow() })
+		if found, beside, err = i.fit(ctx, pulls, others); err != nil || !beside {
+			return false, err
 		}
 		for _, p := range pulls {
-			p.waiting.note("waiting for other images: there is no space for all at once", true)
+			p.waiting.end() // before others see it, who do not wait for what is slow
 		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return room{}, context.Cause(ctx)
+		i.mu.Lock()
+		defer i.mu.Unlock()
+		for _, p := range pulls {
+			i.pulls[p] = true
 		}
-	}
-}
-
-// tryRoom is one look whether images fit beside others, which ends their wait. Where they don't, changed is closed when
-// that may have changed.
-func (i *Images) tryRoom(ctx context.Context, pulls []*pull) (found room, changed <-chan struct{}, err error) {
-	i.reserving.Lock()
-	defer i.reserving.Unlock()
-	i.mu.Lock()
-	changed = i.changed
-	var others []*pull
-	for p, coming := range i.pulls {
-		if coming {
-			others = append(others, p)
-		}
-	}
-	i.mu.Unlock()
-	others = slices.DeleteFunc(others, func(p *pull) bool { return p.meter.isSlow() })
-	found, beside, err := i.fit(ctx, pulls, others)
-	if err != nil || !beside {
-		return found, changed, err
-	}
-	for _, p := range pulls {
-		p.waiting.end() // before others see it, who do not wait for what is slow
-	}
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	for _, p := range pulls {
-		i.pulls[p] = true
-	}
-	return found, nil, nil
-}
-
-// spaceChanged wakes those who wait for space.
-func (i *Images) spaceChanged() {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	close(i.changed)
-	i.changed = make(chan struct{})
+		return true, nil
+	})
+	return found, err
 }
 
 // fit fails when what is missing of the images does not fit. beside says whether it does with what others are to bring.
