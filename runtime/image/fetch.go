@@ -92,10 +92,13 @@ func (p *pull) fetch(ctx context.Context, h host, desc v1.Descriptor, has *run, 
 			if err != nil {
 				return remote{err}
 			}
-			to := bufio.NewWriterSize(stored{w, has}, piece)
+			to := bufio.NewWriterSize(io.MultiWriter(w, has), piece)
 			_, err = io.Copy(to, counted{body, &p.came})
 			if flushErr := to.Flush(); err == nil { // also of what breaks off
 				err = flushErr
+			}
+			if err != nil && !errors.As(err, new(remote)) {
+				err = fmt.Errorf("cannot store the download: %w", err)
 			}
 			return errors.Join(err, body.Close())
 		})
@@ -123,21 +126,6 @@ func (c counted) Read(p []byte) (int, error) {
 		err = remote{err}
 	}
 	return n, err
-}
-
-// stored is where it goes.
-type stored struct {
-	io.Writer
-	has *run
-}
-
-func (s stored) Write(p []byte) (int, error) {
-	n, err := s.Writer.Write(p)
-	if err != nil {
-		return n, fmt.Errorf("cannot store the download: %w", err)
-	}
-	s.has.reached(s.has.done + int64(n))
-	return n, nil
 }
 
 // begun is how much of a part has come in former attempts.

@@ -56,7 +56,6 @@ type Images struct {
 	client     containerd.Client
 	registries map[string]Registry
 	plain      map[string]bool // hosts on the wire that may be spoken to without TLS
-	own        target          // this machine
 	preload    *preload
 	keys       []string
 	atOnce     int
@@ -100,7 +99,6 @@ func New(o Options) (*Images, error) {
 		client:     o.Client,
 		registries: o.Registries,
 		plain:      plain,
-		own:        ownTarget(),
 		preload:    &preload{dir: o.Preload, log: o.Logger},
 		keys:       o.Keys,
 		atOnce:     o.AtOnce,
@@ -163,7 +161,7 @@ func (i *Images) Get(ctx context.Context, ref string, d digest.Digest, platform 
 	if err != nil {
 		return nil, fail(ref, bad(err))
 	}
-	wanted, err := i.targetOf(platform)
+	wanted, err := targetOf(platform)
 	if err != nil {
 		return nil, fail(ref, err)
 	}
@@ -237,9 +235,9 @@ func (i *Images) Prune(ctx context.Context, keep, fetching map[string]bool) (rem
 		return nil, err
 	}
 	names = slices.DeleteFunc(names, func(name string) bool { return keep[name] || i.isPulling(name) })
-	begun, err := i.downloads(ctx)
+	begun, err := i.client.LeasesService().List(ctx, fmt.Sprintf("labels.%q", ownLabel))
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("cannot list downloads: %w", err)
 	}
 	begun = slices.DeleteFunc(begun, func(lease leases.Lease) bool {
 		name, project := lease.Labels[ownLabel], lease.Labels[projectLabel]

@@ -51,11 +51,3 @@ func (i *Images) release(ctx context.Context, l leases.Lease) error {
 	}
 	return nil
 }
-
-func (i *Images) downloads(ctx context.Context) ([]leases.Lease, error) {
-	begun, err := i.client.LeasesService().List(ctx, fmt.Sprintf("labels.%q", ownLabel))
-	if err != nil {
-		return nil, fmt.Errorf("cannot list downloads: %w", err)
-	}
-	return begun, nil
-}

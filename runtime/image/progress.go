@@ -67,6 +67,12 @@ type run struct {
 // reached says that so many bytes are there.
 func (r *run) reached(bytes int64) { r.set(bytes, r.total) }
 
+// Write counts what is stored.
+func (r *run) Write(p []byte) (int, error) {
+	r.reached(r.done + int64(len(p)))
+	return len(p), nil
+}
+
 func (r *run) set(done, total int64) {
 	r.of.add(done-r.done, total-r.total)
 	r.done, r.total = done, total

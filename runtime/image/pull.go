@@ -115,7 +115,7 @@ type pull struct {
 
 // look finds out what is wanted and whether it is there.
 func (i *Images) look(ctx context.Context, w Want, ask asker) (*pull, error) {
-	platform, err := i.targetOf(w.Platform)
+	platform, err := targetOf(w.Platform)
 	if err != nil {
 		return nil, err
 	}

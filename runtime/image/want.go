@@ -49,22 +49,17 @@ type target struct {
 	architecture            string // of which alone images are taken; "": of any that it runs
 }
 
-// ownTarget is this machine, with what else it runs: arm/v7 also what is for arm/v6.
-func ownTarget() target {
-	host := platforms.Normalize(platforms.DefaultSpec())
-	return target{MatchComparer: platforms.Only(host), name: "this machine (" + platforms.Format(host) + ")"}
-}
-
 // Match says whether an image that is described so may be taken.
 func (t target) Match(described v1.Platform) bool {
 	return t.MatchComparer.Match(described) && (t.architecture == "" || t.architecture == platforms.Normalize(described).Architecture)
 }
 
-// targetOf is the platform of a name. It is taken at its word, but for the variants that it includes: who asks for
-// arm/v7 may get arm/v6, though no other architecture.
-func (i *Images) targetOf(name string) (target, error) {
+// targetOf is the platform of a name; "": this machine, with what else it runs. A name is taken at its word, but for the
+// variants that it includes: who asks for arm/v7 may get arm/v6, though no other architecture.
+func targetOf(name string) (target, error) {
 	if name == "" {
-		return i.own, nil
+		host := platforms.Normalize(platforms.DefaultSpec())
+		return target{MatchComparer: platforms.Only(host), name: "this machine (" + platforms.Format(host) + ")"}, nil
 	}
 	p, err := platform.Parse(name)
 	if err != nil {
@@ -215,25 +210,21 @@ func (i *Images) setLabel(ctx context.Context, record images.Image, label string
 // none then. It asks nobody.
 func (i *Images) Complete(ctx context.Context, wants []Want) (bool, error) {
 	for _, w := range wants {
-		complete, err := i.isComplete(ctx, w)
-		if err != nil || !complete {
+		if w.Policy == Never { // nobody is asked, whatever is missing
+			continue
+		}
+		p, err := i.look(ctx, w, nobody)
+		if err == nil && p.image == nil {
+			if _, err := i.preload.archives().Resolve(ctx, p.found); err != nil {
+				return false, nil
+			}
+		}
+		if errors.Is(err, errAsks) {
+			return false, nil
+		}
+		if err != nil {
 			return false, fail(w.Ref, err)
 		}
 	}
 	return true, nil
-}
-
-func (i *Images) isComplete(ctx context.Context, w Want) (bool, error) {
-	if w.Policy == Never { // nobody is asked, whatever is missing
-		return true, nil
-	}
-	p, err := i.look(ctx, w, nobody)
-	switch {
-	case errors.Is(err, errAsks):
-		return false, nil
-	case err != nil, p.image != nil:
-		return err == nil, err
-	}
-	_, err = i.preload.archives().Resolve(ctx, p.found)
-	return err == nil, nil
 }
