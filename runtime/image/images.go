@@ -179,9 +179,7 @@ func (i *Images) get(ctx context.Context, name string, platform target) (*Image,
 	if err != nil {
 		return nil, err
 	}
-	parts, err := walk(record.Target, platform, func(desc v1.Descriptor, limit int64) ([]byte, error) {
-		return i.read(ctx, desc, limit)
-	})
+	parts, err := walk(ctx, record.Target, platform, i.read)
 	switch {
 	case isGone(err):
 		return nil, absent(fmt.Errorf("incomplete on this device: %w", err))

@@ -1,6 +1,7 @@
 package image
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -31,11 +32,14 @@ type parts struct {
 	health   *Health         // and its HEALTHCHECK
 }
 
+// reader returns a part of an image that has no more than so many bytes.
+type reader func(ctx context.Context, desc v1.Descriptor, limit int64) ([]byte, error)
+
 // walk reads an image from its root down to its configuration.
-func walk(root v1.Descriptor, wanted target, read func(v1.Descriptor, int64) ([]byte, error)) (parts, error) {
+func walk(ctx context.Context, root v1.Descriptor, wanted target, read reader) (parts, error) {
 	p := parts{root: root, manifest: root}
 	if images.IsIndexType(root.MediaType) {
-		index, err := read(root, maxManifest)
+		index, err := read(ctx, root, maxManifest)
 		if err != nil {
 			return p, err
 		}
@@ -46,14 +50,14 @@ func walk(root v1.Descriptor, wanted target, read func(v1.Descriptor, int64) ([]
 	if !images.IsManifestType(p.manifest.MediaType) {
 		return p, bad(fmt.Errorf("%.100q is not the media type of an image", p.manifest.MediaType))
 	}
-	data, err := read(p.manifest, maxManifest)
+	data, err := read(ctx, p.manifest, maxManifest)
 	if err != nil {
 		return p, err
 	}
 	if p.config, p.layers, err = partsOf(data); err != nil {
 		return p, err
 	}
-	if data, err = read(p.config, maxConfig); err != nil {
+	if data, err = read(ctx, p.config, maxConfig); err != nil {
 		return p, err
 	}
 	if p.image, p.health, err = configOf(data, wanted); err != nil {

@@ -79,7 +79,7 @@ func (i *Images) Pull(ctx context.Context, wants []Want, progress func(Progress)
 	for n, p := range pulls {
 		pulled[n] = p.image
 		if signer := wants[n].Looked.Signer; signer != "" {
-			if err := i.mark(ctx, p.name, signersLabel, signer); err != nil {
+			if err := i.mark(ctx, p.name, signersLabel, signer, true); err != nil {
 				return nil, fail(p.want.Ref, err)
 			}
 		}
@@ -300,10 +300,7 @@ func (p *pull) prepare(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	p.parts, err = walk(root, p.platform, func(desc v1.Descriptor, limit int64) ([]byte, error) {
-		return p.document(ctx, desc, limit)
-	})
-	if err != nil {
+	if p.parts, err = walk(ctx, root, p.platform, p.document); err != nil {
 		return err
 	}
 	p.chains = identity.ChainIDs(slices.Clone(p.diffs))
@@ -419,8 +416,11 @@ func contained(g *errgroup.Group, do func() error) {
 // record makes the image known, and lets go of the download.
 func (p *pull) record(ctx context.Context) error {
 	leased := p.leased(ctx)
-	if err := p.linkSnapshot(leased); err != nil {
-		return err
+	if len(p.chains) > 0 { // the snapshot of the root file system, which holds those below it
+		root := map[string]string{snapshotRef + p.snapshotter: p.chains[len(p.chains)-1].String()}
+		if err := p.label(leased, p.config.Digest, root); err != nil {
+			return err
+		}
 	}
 	record := images.Image{Name: p.name, Target: p.parts.root, Labels: map[string]string{ownLabel: "true"}}
 	if p.want.Looked.Signer != "" {

@@ -136,7 +136,7 @@ func (i *Images) Look(ctx context.Context, w Want, ring Keyring) (l Looked, err 
 		l.Signer = q.signer
 		i.log.Info("signature of image verified", "image", w.Ref, "digest", found.Digest().String(), "key", q.signer)
 		// One that came before anybody asked; of the others Pull takes care.
-		if err := i.mark(ctx, found.String(), signersLabel, q.signer); err != nil && !errdefs.IsNotFound(err) {
+		if err := i.mark(ctx, found.String(), signersLabel, q.signer, true); err != nil && !errdefs.IsNotFound(err) {
 			return Looked{}, err
 		}
 	case errors.Is(err, errNever):

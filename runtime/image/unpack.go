@@ -117,12 +117,3 @@ func discard(ctx context.Context, snapshotter snapshots.Snapshotter, key string,
 	defer done()
 	return errors.Join(append(errs, snapshotter.Remove(removing, key))...)
 }
-
-// linkSnapshot labels the configuration with the snapshot of the root file system, which holds those below it.
-func (p *pull) linkSnapshot(ctx context.Context) error {
-	if len(p.chains) == 0 {
-		return nil
-	}
-	key := snapshotRef + p.snapshotter
-	return p.label(ctx, p.config.Digest, map[string]string{key: p.chains[len(p.chains)-1].String()})
-}

@@ -164,15 +164,14 @@ func (i *Images) tag(ctx context.Context, f found) error {
 	if err != nil {
 		return err
 	}
-	if err := i.mark(ctx, f.String(), tagsLabel, f.tag); err != nil {
+	if err := i.mark(ctx, f.String(), tagsLabel, f.tag, true); err != nil {
 		return err
 	}
 	for _, r := range held {
 		if r.Name == f.String() {
 			continue
 		}
-		tags := slices.DeleteFunc(strings.Fields(r.Labels[tagsLabel]), func(t string) bool { return t == f.tag })
-		if err := i.setLabel(ctx, r, tagsLabel, tags); err != nil {
+		if err := i.mark(ctx, r.Name, tagsLabel, f.tag, false); err != nil && !errdefs.IsNotFound(err) {
 			return err
 		}
 	}
@@ -182,25 +181,21 @@ func (i *Images) tag(ctx context.Context, f found) error {
 // maxMarks is how many words a label of a record has at most: containerd bounds its length.
 const maxMarks = 16
 
-// mark remembers a word in a label of a record of this package, beside those that came last.
-func (i *Images) mark(ctx context.Context, name, label, word string) error {
+// mark puts a word into a label of a record of this package, beside those that came last, or takes it out.
+func (i *Images) mark(ctx context.Context, name, label, word string, in bool) error {
 	record, err := i.client.ImageService().Get(ctx, name)
 	if err != nil {
 		return fmt.Errorf("cannot label image: %w", err)
 	}
 	words := strings.Fields(record.Labels[label])
-	if record.Labels[ownLabel] == "" || slices.Contains(words, word) {
+	if record.Labels[ownLabel] == "" || slices.Contains(words, word) == in {
 		return nil
 	}
-	words = append(words, word)
-	return i.setLabel(ctx, record, label, words[max(0, len(words)-maxMarks):])
-}
-
-// setLabel puts words into a label of a record, which may be gone.
-func (i *Images) setLabel(ctx context.Context, record images.Image, label string, words []string) error {
-	record.Labels[label] = strings.Join(words, " ")
-	_, err := i.client.ImageService().Update(ctx, record, "labels."+label)
-	if err != nil && !errdefs.IsNotFound(err) {
+	if words = slices.DeleteFunc(words, func(w string) bool { return w == word }); in {
+		words = append(words, word)
+	}
+	record.Labels[label] = strings.Join(words[max(0, len(words)-maxMarks):], " ")
+	if _, err := i.client.ImageService().Update(ctx, record, "labels."+label); err != nil {
 		return fmt.Errorf("cannot label image: %w", err)
 	}
 	return nil
