@@ -270,19 +270,16 @@ func unpackedSize(ctx context.Context, layer v1.Descriptor) int64 {
 // guardReserve gives up what comes once half of the reserve is used: the reserve is for others, but nothing fits to the
 // byte. It ends with ctx.
 func guardReserve(ctx context.Context, media []medium, pulls []*pull) error {
-	wait := time.NewTimer(0)
-	defer wait.Stop()
 	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-wait.C:
-		}
 		next, err := check(media, pulls)
 		if err != nil {
 			return err
 		}
-		wait.Reset(next)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(next):
+		}
 	}
 }
 
