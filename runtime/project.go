@@ -220,7 +220,7 @@ func (b *blueprint) config(ctx context.Context, e *Engine, s seat) (container.Co
 		Labels: container.Labels{
 			Project: s.project, Service: s.Service, Number: s.Number,
 			Hash: b.hash, Root: b.found.ChainID.String(), Caller: b.p.Labels,
-			Details: container.Details{Seat: s.Seat, Healthcheck: health.CheckOf(b.service.Healthcheck, (*compose.Healthcheck)(b.found.Health))},
+			Details: container.Details{Seat: s.Seat, Healthcheck: health.CheckOf(b.service.Healthcheck, b.found.Health)},
 		},
 		Service:    b.service,
 		Image:      b.found.Config.Config,

@@ -20,6 +20,7 @@ import (
 	"github.com/opencontainers/image-spec/identity"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/margolite/margolite/runtime/compose"
 	"github.com/margolite/margolite/runtime/containerd"
 	"github.com/margolite/margolite/runtime/fault"
 	"github.com/margolite/margolite/runtime/limit"
@@ -123,17 +124,8 @@ type Image struct {
 	Digest  digest.Digest // of the manifest or index that the name holds
 	Config  v1.Image      // Config.Config has Entrypoint, Cmd, Env, User, WorkingDir, Volumes, StopSignal
 	ChainID digest.Digest // of the root file system: the key of the snapshot that containers start from
-	Health  *Health       // how to tell that it is well; nil: it does not say
-}
-
-// Health is the HEALTHCHECK of an image: an extension of Docker that OCI's configuration does not have.
-type Health struct {
-	Test          []string
-	Interval      time.Duration
-	Timeout       time.Duration
-	StartPeriod   time.Duration
-	StartInterval time.Duration
-	Retries       int
+	// Health is its HEALTHCHECK, an extension of Docker that OCI's configuration does not have; nil: it has none.
+	Health *compose.Healthcheck
 }
 
 // Name is the name of the image record for a reference as it is written in a project and the digest it stands for.

@@ -12,6 +12,7 @@ import (
 	"github.com/opencontainers/go-digest"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/margolite/margolite/runtime/compose"
 	"github.com/margolite/margolite/runtime/fault"
 )
 
@@ -27,9 +28,9 @@ type parts struct {
 	manifest v1.Descriptor
 	config   v1.Descriptor
 	layers   []v1.Descriptor
-	diffs    []digest.Digest // of the unpacked layers
-	image    v1.Image        // what the configuration holds
-	health   *Health         // and its HEALTHCHECK
+	diffs    []digest.Digest      // of the unpacked layers
+	image    v1.Image             // what the configuration holds
+	health   *compose.Healthcheck // and its HEALTHCHECK
 }
 
 // reader returns a part of an image that has no more than so many bytes.
@@ -136,12 +137,12 @@ func partsOf(data []byte) (config v1.Descriptor, layers []v1.Descriptor, err err
 }
 
 // configOf reads a configuration, with the HEALTHCHECK of Docker, and refuses one that is for another machine.
-func configOf(data []byte, wanted target) (v1.Image, *Health, error) {
+func configOf(data []byte, wanted target) (v1.Image, *compose.Healthcheck, error) {
 	var config struct {
 		v1.Image
 		Config struct {
 			v1.ImageConfig
-			Healthcheck *Health
+			Healthcheck *compose.Healthcheck
 		} `json:"config"`
 	}
 	if err := json.Unmarshal(data, &config); err != nil {
