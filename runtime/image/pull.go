@@ -195,8 +195,12 @@ func (i *Images) bring(ctx context.Context, pulls []*pull, progress func(Progres
 		p.media = found.media
 		p.before = sync.OnceFunc(func() { p.meter.unpacks(found.layers) })
 	}
-	if err := i.transfer(ctx, pulls, found.media); err != nil {
-		return outgrown(err, found.media, pulls)
+	err = i.transfer(ctx, pulls, found.media)
+	if _, full := check(found.media, pulls); full != nil && IsFull(err) && !errors.As(err, new(*NoSpaceError)) {
+		err = fmt.Errorf("%w: %w", full, err) // the device was full before anybody had looked
+	}
+	if err != nil {
+		return err
 	}
 	// Before the records: an image that has one is complete also after a power cut.
 	if err := syncAll(found.media); err != nil {
@@ -296,7 +300,10 @@ func (p *pull) prepare(ctx context.Context) (err error) {
 	if p.session, err = p.openFor(p.want); err != nil {
 		return err
 	}
-	root, err := p.root(ctx)
+	root, data, err := p.rootHere(ctx, p.found.Digest())
+	if data == nil && isGone(err) { // what is in the content store already needs no registry
+		root, err = p.ask(ctx, p.session, p.found)
+	}
 	if err != nil {
 		return err
 	}
@@ -305,15 +312,6 @@ func (p *pull) prepare(ctx context.Context) (err error) {
 	}
 	p.chains = identity.ChainIDs(slices.Clone(p.diffs))
 	return p.link(ctx, p.parts)
-}
-
-// root describes the manifest or index with the digest. What is in the content store already needs no registry.
-func (p *pull) root(ctx context.Context) (v1.Descriptor, error) {
-	root, data, err := p.rootHere(ctx, p.found.Digest())
-	if data == nil && isGone(err) {
-		return p.ask(ctx, p.session, p.found)
-	}
-	return root, err
 }
 
 // document downloads a part that is read as a whole, and returns it.

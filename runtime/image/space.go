@@ -302,18 +302,6 @@ func check(media []medium, pulls []*pull) (next time.Duration, err error) {
 	return max(next, shortestLook), nil
 }
 
-// outgrown turns the error of a full disk, if it is one, into one that says so.
-func outgrown(err error, media []medium, pulls []*pull) error {
-	var known *fault.Error
-	if !IsFull(err) || errors.As(err, new(*NoSpaceError)) || !errors.As(err, &known) {
-		return err
-	}
-	if _, full := check(media, pulls); full != nil {
-		return &fault.Error{Code: fault.NoSpace, Object: known.Object, Err: fmt.Errorf("%w: %w", errors.Unwrap(full), known.Err)}
-	}
-	return err
-}
-
 // allowance is what one layer may write while it is unpacked. It is a containerd.Space. All leave the reserve alone, and
 // what others of them are estimated to become: one that grows beyond its own estimate fails, and not those beside it.
 type allowance struct {
