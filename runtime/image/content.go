@@ -2,6 +2,7 @@ package image
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"github.com/opencontainers/go-digest"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/margolite/margolite/runtime/containerd"
 	"github.com/margolite/margolite/runtime/fault"
 	"github.com/margolite/margolite/runtime/registry"
 )
@@ -187,4 +189,126 @@ func (i *Images) Size(ctx context.Context, name string) (size int64, err error) 
 		return 0, fmt.Errorf("cannot measure image %s: %w", name, err)
 	}
 	return size, nil
+}
+
+// projectLabel is the label of a download's lease with who wants it, beside ownLabel with the name of the image.
+const projectLabel = "margolite/project"
+
+// hold makes the lease of what was downloaded and unpacked, or finds that of a former attempt: it outlives a failure, so
+// that the next attempt goes on from there.
+func (p *pull) hold(ctx context.Context) error {
+	l := p.lease()
+	_, err := p.client.LeasesService().Create(ctx, leases.WithID(l.ID), leases.WithLabels(l.Labels))
+	if err != nil && !errdefs.IsAlreadyExists(err) {
+		return fmt.Errorf("cannot lease download: %w", err)
+	}
+	return nil
+}
+
+func (p *pull) lease() leases.Lease {
+	return leases.Lease{
+		ID:     strings.Join([]string{"pull", "", p.want.For, p.name, p.want.Platform}, " "),
+		Labels: map[string]string{ownLabel: p.name, projectLabel: p.want.For},
+	}
+}
+
+// leased has what is downloaded or unpacked held.
+func (p *pull) leased(ctx context.Context) context.Context {
+	return leases.WithLease(ctx, p.lease().ID)
+}
+
+// keep holds a part or a snapshot that is here.
+func (p *pull) keep(ctx context.Context, r leases.Resource) error {
+	err := p.client.LeasesService().AddResource(ctx, p.lease(), r)
+	if err != nil && !errdefs.IsAlreadyExists(err) {
+		return fmt.Errorf("cannot lease %s: %w", r.ID, err)
+	}
+	return nil
+}
+
+// release deletes a lease. What nothing else refers to is collected later.
+func (i *Images) release(ctx context.Context, l leases.Lease) error {
+	if err := i.client.LeasesService().Delete(ctx, l); err != nil && !errdefs.IsNotFound(err) {
+		return fmt.Errorf("cannot end download of %s: %w", l.Labels[ownLabel], err)
+	}
+	return nil
+}
+
+// recall makes images known again after the database of containerd was lost, of which there is nothing left but content
+// that a lease holds. keep are the names of those that are wanted; of what is left nobody knows whose it was, and it goes
+// with the lease. Images are unpacked when they are pulled again, which needs no network then.
+func (i *Images) recall(ctx context.Context, keep map[string]bool) error {
+	held, err := i.client.LeasesService().List(ctx, "id=="+containerd.RecoveredLease)
+	if err != nil {
+		return fmt.Errorf("cannot check whether images must be restored: %w", err)
+	}
+	if len(held) == 0 {
+		return nil
+	}
+	for name := range keep {
+		if err := i.recallOne(ctx, name); err != nil {
+			return fmt.Errorf("cannot restore image %s: %w", name, err)
+		}
+	}
+	err = i.client.LeasesService().Delete(ctx, leases.Lease{ID: containerd.RecoveredLease}, leases.SynchronousDelete)
+	if err != nil && !errdefs.IsNotFound(err) {
+		return fmt.Errorf("cannot release unneeded content: %w", err)
+	}
+	return nil
+}
+
+// recallOne records an image of which the root is here.
+func (i *Images) recallOne(ctx context.Context, name string) error {
+	_, text, _ := strings.Cut(name, "@")
+	d := digest.Digest(text)
+	if d.Validate() != nil {
+		return nil
+	}
+	root, data, err := i.rootHere(ctx, d)
+	if isGone(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if err := i.linkAll(ctx, root, data); err != nil {
+		return err
+	}
+	_, err = i.client.ImageService().Create(ctx, images.Image{Name: name, Target: root, Labels: map[string]string{ownLabel: "true"}})
+	if err != nil && !errdefs.IsAlreadyExists(err) {
+		return err
+	}
+	return nil
+}
+
+// linkAll links what is here of an image, for all platforms.
+func (i *Images) linkAll(ctx context.Context, root v1.Descriptor, data []byte) error {
+	manifests := []v1.Descriptor{root}
+	if images.IsIndexType(root.MediaType) {
+		var index v1.Index
+		if err := json.Unmarshal(data, &index); err != nil {
+			return nil // no platform is here
+		}
+		manifests = index.Manifests
+	}
+	for _, m := range manifests {
+		if m.Digest.Validate() != nil {
+			continue
+		}
+		data, err := i.read(ctx, m, maxManifest)
+		if isGone(err) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		p := parts{root: root, manifest: m}
+		if p.config, p.layers, err = partsOf(data); err != nil {
+			continue // it is no image
+		}
+		if err := i.link(ctx, p); err != nil {
+			return err
+		}
+	}
+	return nil
 }
