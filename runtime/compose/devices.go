@@ -3,6 +3,7 @@ package compose
 import (
 	"cmp"
 	"path"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,11 +26,8 @@ func (r *resolver) devices(s *Service, c types.ServiceConfig) {
 			Target:      path.Clean(cmp.Or(d.Target, d.Source)),
 			Permissions: cmp.Or(d.Permissions, "rwm"),
 		}
-		switch {
-		case !path.IsAbs(d.Source) || !path.IsAbs(device.Target) || strings.ContainsRune(d.Source+d.Target, 0):
+		if !path.IsAbs(d.Source) || !path.IsAbs(device.Target) || strings.ContainsRune(d.Source+d.Target, 0) {
 			r.refuse("devices", "has %.80q for %.80q; use absolute paths, or the name of a CDI device such as vendor.com/class=name", d.Source, device.Target)
-		case !isAccess(device.Permissions):
-			r.refuse("devices", "has permissions %.80q for %s; use some of r, w and m", device.Permissions, d.Source)
 		}
 		s.Devices = append(s.Devices, device)
 	}
@@ -88,27 +86,24 @@ func (r *resolver) deviceRequest(key string, request types.DeviceRequest, gpu bo
 
 func isCDI(name string) bool { return len(name) <= 256 && parser.IsQualifiedName(name) }
 
+var deviceRule = regexp.MustCompile(`^([abc]) ([0-9]+|\*):([0-9]+|\*) ([rwm]{1,3})$`)
+
 // ParseDeviceRule reads a rule of device_cgroup_rules, as c 188:* rwm: a kind of device, its
 // numbers, and what is allowed.
 func ParseDeviceRule(text string) (rule specs.LinuxDeviceCgroup, ok bool) {
-	fields := strings.Split(text, " ")
-	if len(fields) != 3 || !slices.Contains([]string{"a", "b", "c"}, fields[0]) || fields[2] == "" || !isAccess(fields[2]) {
+	m := deviceRule.FindStringSubmatch(text)
+	if m == nil {
 		return rule, false
 	}
-	rule = specs.LinuxDeviceCgroup{Allow: true, Type: fields[0], Access: fields[2]}
-	major, minor, ok := strings.Cut(fields[1], ":")
+	rule, ok = specs.LinuxDeviceCgroup{Allow: true, Type: m[1], Access: m[4]}, true
 	number := func(text string) *int64 {
-		n, err := strconv.ParseUint(text, 10, 31)
-		ok = ok && (text == "*" || err == nil)
 		if text == "*" {
 			return nil
 		}
-		value := int64(n)
-		return &value
+		n, err := strconv.ParseInt(text, 10, 32)
+		ok = ok && err == nil
+		return &n
 	}
-	rule.Major, rule.Minor = number(major), number(minor)
+	rule.Major, rule.Minor = number(m[2]), number(m[3])
 	return rule, ok
 }
-
-// isAccess tells some of r, w and m.
-func isAccess(s string) bool { return strings.Trim(s, "rwm") == "" && len(s) <= len("rwm") }

@@ -2,8 +2,11 @@ package compose
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/compose-spec/compose-go/v2/types"
 )
@@ -17,9 +20,12 @@ import (
 //	attribute ! why    is refused; false asks for nothing
 //	attribute = least  has to be a whole number of bytes, or one with a unit
 //	attribute @ a b    is a number from a to b; 0 is as good as none
-//	attribute | words  is one of the words; what follows a colon explains that
+//	attribute > least  lasts at least that, or 0, and at most a year
+//	attribute | forms  has one of the forms, as have the keys of a mapping; what follows a colon explains that
+//	attribute ~ p what has the form of the pattern p, which errors call what
 //	attribute < n      has at most n entries
 //
+// The elements of a list have a rule of their own, for attribute[].
 // It is text because code that makes the same of literals is 30 KB.
 const ruleText = `
 models services.models ! a device does not run models; define one as a service
@@ -49,6 +55,10 @@ services.deploy.resources.reservations.generic_resources - it is for clusters; a
 services.deploy.rollback_config - rolling back is up to the deployer
 services.deploy.update_config - services are always replaced in the same way
 
+services.logging.options.compress services.logging.options.env services.logging.options.env-regex - logs contain only the output of a service
+services.logging.options.labels services.logging.options.labels-regex services.logging.options.tag - logs contain only the output of a service
+services.logging.options.max-buffer-size services.logging.options.mode - logs contain only the output of a service
+
 services.mem_limit services.mem_reservation = 6m
 services.deploy.resources.limits.memory services.deploy.resources.reservations.memory = 6m
 services.memswap_limit = -1
@@ -60,21 +70,47 @@ services.blkio_config.weight services.blkio_config.weight_device.weight @ 10 100
 services.cpu_period @ 1000 1000000
 services.cpu_shares @ 2 262144
 services.mem_swappiness @ 0 100
+services.deploy.restart_policy.max_attempts services.healthcheck.retries @ 0 1048576
+services.logging.options.max-file @ 1 100
 services.oom_score_adj @ -1000 1000
+services.pids_limit services.deploy.resources.limits.pids @ -1 9223372036854775807
+services.scale services.deploy.replicas @ 0 64
+
+services.deploy.restart_policy.delay services.deploy.restart_policy.window services.stop_grace_period > 0s
+services.healthcheck.interval services.healthcheck.timeout > 1ms
+services.healthcheck.start_interval services.healthcheck.start_period > 1ms
 
 services.deploy.mode | replicated global
 services.deploy.resources.reservations.devices.driver services.gpus.driver | nvidia cdi
 services.deploy.restart_policy.condition | none no on-failure unless-stopped any always
 services.env_file.format | raw
+services.ipc | private host shareable service:<name> container:<name>
 services.isolation | default: others are for Windows
 services.logging.driver | json-file local none
+services.logging.options | max-size max-file compress env env-regex labels labels-regex max-buffer-size mode tag
+services.network_mode | default private bridge host none service:<name> container:<name>
+services.pid | private host service:<name> container:<name>
 services.ports.mode | host ingress
+services.restart | no always unless-stopped on-failure on-failure:<number>
 services.runtime | runc io.containerd.runc.v2
+services.ulimits | as core cpu data fsize locks memlock msgqueue nice nofile nproc rss rtprio rttime sigpending stack
 services.userns_mode | host: containers use the users of the device
+services.uts | private host
+services.volumes.bind.propagation | private rprivate shared rshared slave rslave
 services.volumes.type | volume bind tmpfs
 networks.driver | bridge macvlan ipvlan: for host and none, set network_mode in the service
+networks.driver_opts.ipvlan_mode | l2 l3 l3s
+networks.driver_opts.macvlan_mode | bridge vepa private passthru
 networks.ipam.driver | default: this runtime assigns the addresses itself
 volumes.driver | local
+volumes.driver_opts | type o device
+
+services.container_name ~ ([A-Za-z0-9][A-Za-z0-9_.-]{0,127})? a name of letters, digits, _, . and -
+services.cpuset ~ ([0-9]{1,4}(-[0-9]{1,4})?(,[0-9]{1,4}(-[0-9]{1,4})?)*)? a list of CPUs such as 0-2,4
+services.devices.permissions ~ [rwm]{1,3} some of r, w and m
+services.dns_opt[] ~ [!-"$-~]{1,255} an option of printable ASCII characters without spaces and #
+services.group_add[] ~ [!-"$-9;-~]{1,255} the name or number of a group
+services.working_dir ~ (?s:/.*)? an absolute path
 
 services.cap_add services.cap_drop services.device_cgroup_rules services.devices services.gpus < 256
 services.dns services.dns_opt services.dns_search services.group_add services.links < 256
@@ -94,6 +130,11 @@ secrets.labels - a secret is a file, and files have no labels
 configs.template_driver secrets.template_driver ! give the final content
 `
 
+const (
+	maxDuration = 366 * 24 * time.Hour
+	maxMatched  = 4096 // bytes of a text that has a pattern
+)
+
 // rule is what becomes of an attribute; the zero rule is that it is honoured.
 type rule struct {
 	kind byte
@@ -101,22 +142,28 @@ type rule struct {
 }
 
 const (
-	ignored  = '-'
-	refused  = '!'
-	inBytes  = '='
-	between  = '@'
-	wordOf   = '|'
-	entryMax = '<'
+	ignored   = '-'
+	refused   = '!'
+	inBytes   = '='
+	between   = '@'
+	lasting   = '>'
+	formOf    = '|'
+	patternOf = '~'
+	entryMax  = '<'
 )
 
 // rulesByAttribute is ruleText, to look things up in.
 func rulesByAttribute() map[string]rule {
 	rules := map[string]rule{}
 	for line := range strings.Lines(ruleText) {
-		if at := strings.IndexAny(line, "-!=@|<"); at > 0 {
-			for attribute := range strings.FieldsSeq(line[:at]) {
-				rules[attribute] = rule{line[at], strings.TrimSpace(line[at+1:])}
-			}
+		attributes := strings.Fields(line)
+		kind := slices.IndexFunc(attributes, func(field string) bool { return len(field) == 1 })
+		if kind < 0 {
+			continue
+		}
+		_, why, _ := strings.Cut(line, " "+attributes[kind]+" ")
+		for _, attribute := range attributes[:kind] {
+			rules[attribute] = rule{attributes[kind][0], strings.TrimSpace(why)}
 		}
 	}
 	return rules
@@ -143,6 +190,7 @@ func (l *loading) checkBelow(value any, attribute, service, key string) {
 	switch v := value.(type) {
 	case []any:
 		for _, element := range v {
+			l.checkKey(element, attribute+"[]", service, key)
 			l.checkBelow(element, attribute, service, key)
 		}
 	case map[string]any:
@@ -162,6 +210,7 @@ func (l *loading) checkBelow(value any, attribute, service, key string) {
 // checkKey applies the rule for an attribute, and tells whether it is about all that is in its value.
 func (l *loading) checkKey(value any, attribute, service, key string) bool {
 	r := l.rules[attribute]
+	text, isText := value.(string)
 	refuse := func(format string, args ...any) { l.findings.add(service, key, format, args...) }
 	switch {
 	case entries(value) == 0:
@@ -179,14 +228,35 @@ func (l *loading) checkKey(value any, attribute, service, key string) bool {
 	case r.kind == between:
 		var least, most int64
 		_, _ = fmt.Sscan(r.why, &least, &most) // of our own text
-		if n, whole := number(value); !whole || n != 0 && (n < least || n > most) {
+		if n, err := strconv.ParseInt(fmt.Sprint(value), 10, 64); err != nil || n != 0 && (n < least || n > most) {
 			refuse("is %v, which is not between %d and %d", value, least, most)
 		}
-	case r.kind == wordOf:
-		words, why, _ := strings.Cut(r.why, ":")
-		known := strings.Fields(words)
-		if word, _ := value.(string); word != "" && !slices.Contains(known, word) {
-			refuse("%.80q is not supported, only %s", word, strings.TrimSuffix(strings.Join(known, ", ")+":"+why, ":"))
+	case r.kind == lasting:
+		var d types.Duration
+		err := d.DecodeMapstructure(value)
+		switch least, _ := time.ParseDuration(r.why); {
+		case err != nil || d < 0 || time.Duration(d) > maxDuration:
+			refuse("is %v, which is not between 0 and a year", value)
+		case d > 0 && time.Duration(d) < least:
+			refuse("is %v; the minimum is %s", value, r.why)
+		}
+	case r.kind == formOf:
+		forms, why, _ := strings.Cut(r.why, ": ")
+		known := strings.Fields(forms)
+		only := strings.TrimSuffix(strings.Join(known, ", ")+": "+why, ": ")
+		if isText && text != "" && !hasForm(text, known) {
+			refuse("%.80q is not supported, only %s", text, only)
+		}
+		names, _ := value.(map[string]any)
+		for name := range names {
+			if !hasForm(name, known) && !strings.HasPrefix(name, "x-") {
+				l.findings.add(service, key+"."+name, "is not supported, only %s", only)
+			}
+		}
+	case r.kind == patternOf && isText:
+		pattern, what, _ := strings.Cut(r.why, " ")
+		if is, err := regexp.MatchString("^(?:"+pattern+")$", text); err != nil || !is || len(text) > maxMatched {
+			refuse("%.80q is not %s", text, what)
 		}
 	case r.kind == entryMax:
 		if most, _ := number(r.why); entries(value) > int(most) {
@@ -194,6 +264,22 @@ func (l *loading) checkKey(value any, attribute, service, key string) bool {
 		}
 	}
 	return r.kind == ignored || r.kind == refused
+}
+
+// hasForm tells a text that is one of forms, in which <name> and <number> stand for one of these.
+func hasForm(text string, forms []string) bool {
+	return slices.ContainsFunc(forms, func(form string) bool {
+		before, _, _ := strings.Cut(form, "<")
+		rest, is := strings.CutPrefix(text, before)
+		switch form[len(before):] {
+		case "<name>":
+			return is && ValidName(rest)
+		case "<number>":
+			_, err := strconv.ParseUint(rest, 10, 31)
+			return is && err == nil
+		}
+		return text == form
+	})
 }
 
 // number is what a whole number or a size says. compose-go takes others, a fraction or

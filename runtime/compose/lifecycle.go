@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,11 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const (
-	maxReplicas = 64
-	maxRetries  = 1 << 20
-	maxDuration = 366 * 24 * time.Hour
-)
+const maxReplicas = 64
 
 func (r *resolver) lifecycle(s *Service, c types.ServiceConfig) {
 	s.Restart = r.restart(c)
@@ -28,7 +23,7 @@ func (r *resolver) lifecycle(s *Service, c types.ServiceConfig) {
 		r.refuse("stop_signal", "%.40q is not a signal", c.StopSignal)
 	}
 	if c.StopGracePeriod != nil {
-		grace := r.duration("stop_grace_period", c.StopGracePeriod)
+		grace := time.Duration(*c.StopGracePeriod)
 		s.StopGrace = &grace
 	}
 	s.Healthcheck = r.healthcheck(c.HealthCheck)
@@ -65,21 +60,12 @@ func (r *resolver) restart(c types.ServiceConfig) Restart {
 	if c.Deploy.RestartPolicy != nil {
 		return r.restartPolicy(*c.Deploy.RestartPolicy)
 	}
-	mode, retries, bounded := strings.Cut(cmp.Or(c.Restart, string(RestartNo)), ":")
-	restart := Restart{Mode: RestartMode(mode)}
-	n, err := strconv.ParseUint(retries, 10, 31)
-	switch {
-	case !bounded && slices.Contains([]RestartMode{RestartNo, RestartAlways, RestartUnlessStopped, RestartOnFailure}, restart.Mode):
-	case restart.Mode == RestartOnFailure && err == nil:
-		restart.MaxRetries = int(n)
-	default:
-		r.refuse("restart", "%q is not one of no, always, unless-stopped, on-failure or on-failure:<number>", c.Restart)
-	}
-	return restart
+	mode, retries, _ := strings.Cut(cmp.Or(c.Restart, string(RestartNo)), ":")
+	n, _ := strconv.Atoi(retries)
+	return Restart{Mode: RestartMode(mode), MaxRetries: n}
 }
 
 func (r *resolver) restartPolicy(c types.RestartPolicy) Restart {
-	const key = "deploy.restart_policy"
 	restart := Restart{Mode: RestartAlways}
 	switch c.Condition {
 	case "none":
@@ -88,31 +74,21 @@ func (r *resolver) restartPolicy(c types.RestartPolicy) Restart {
 		restart.Mode = RestartMode(c.Condition)
 	}
 	if c.MaxAttempts != nil && *c.MaxAttempts > 0 {
-		switch {
-		case *c.MaxAttempts > maxRetries:
-			r.refuse(key+".max_attempts", "is %d; the limit is %d", *c.MaxAttempts, maxRetries)
-		case restart.Mode != RestartOnFailure:
-			r.refuse(key+".max_attempts", "applies only to condition: on-failure")
-		default:
-			restart.MaxRetries = int(*c.MaxAttempts)
+		if restart.Mode != RestartOnFailure {
+			r.refuse("deploy.restart_policy.max_attempts", "applies only to condition: on-failure")
 		}
+		restart.MaxRetries = int(*c.MaxAttempts)
 	}
-	restart.Delay = r.duration(key+".delay", c.Delay)
-	restart.Window = r.duration(key+".window", c.Window)
+	restart.Delay, restart.Window = duration(c.Delay), duration(c.Window)
 	return restart
 }
 
 // duration is 0 where none is written.
-func (r *resolver) duration(key string, written *types.Duration) time.Duration {
+func duration(written *types.Duration) time.Duration {
 	if written == nil {
 		return 0
 	}
-	d := time.Duration(*written)
-	if d < 0 || d > maxDuration {
-		r.refuse(key, "is %s, which is not between 0 and a year", d)
-		return 0
-	}
-	return d
+	return time.Duration(*written)
 }
 
 // ParseSignal reads a signal as images and Compose files spell it: SIGTERM, TERM, 15,
@@ -133,25 +109,15 @@ func (r *resolver) healthcheck(c *types.HealthCheckConfig) *Healthcheck {
 	if c.Disable {
 		return &Healthcheck{Test: []string{"NONE"}}
 	}
-	duration := func(key string, written *types.Duration) time.Duration {
-		d := r.duration(key, written)
-		if d > 0 && d < time.Millisecond {
-			r.refuse(key, "is %s; the minimum is 1ms", d)
-		}
-		return d
-	}
 	h := &Healthcheck{
 		Test:          c.Test,
-		Interval:      duration("healthcheck.interval", c.Interval),
-		Timeout:       duration("healthcheck.timeout", c.Timeout),
-		StartPeriod:   duration("healthcheck.start_period", c.StartPeriod),
-		StartInterval: duration("healthcheck.start_interval", c.StartInterval),
+		Interval:      duration(c.Interval),
+		Timeout:       duration(c.Timeout),
+		StartPeriod:   duration(c.StartPeriod),
+		StartInterval: duration(c.StartInterval),
 	}
 	if c.Retries != nil {
-		if *c.Retries > maxRetries {
-			r.refuse("healthcheck.retries", "is %d; the limit is %d", *c.Retries, maxRetries)
-		}
-		h.Retries = int(min(*c.Retries, maxRetries))
+		h.Retries = int(*c.Retries)
 	}
 	if len(c.Test) == 0 {
 		return h
@@ -178,9 +144,6 @@ func (r *resolver) hooks(key string, written []types.ServiceHook) []Hook {
 	return hooks
 }
 
-// The options of Docker's json-file and local that change nothing here.
-var ignoredLogOptions = []string{"labels", "labels-regex", "env", "env-regex", "tag", "compress", "mode", "max-buffer-size"}
-
 func (r *resolver) logging(s *Service, c *types.LoggingConfig) {
 	if c == nil {
 		return
@@ -201,18 +164,10 @@ func (r *resolver) logging(s *Service, c *types.LoggingConfig) {
 				r.note(key, "%s is reduced to the %d bytes of runtime.logs.maxSize in the device's configuration", value, most)
 			}
 		case name == "max-file":
-			n, err := strconv.ParseUint(value, 10, 31)
-			if err != nil || n < 1 || n > 100 {
-				r.refuse(key, "%.40q is not a number between 1 and 100", value)
-			}
-			s.Logging.MaxFile = int(min(n, math.MaxInt16))
+			s.Logging.MaxFile, _ = strconv.Atoi(value)
 			if most := r.logs.MaxFile; most > 0 && s.Logging.MaxFile > most {
 				r.note(key, "%s is reduced to the %d of runtime.logs.maxFile in the device's configuration", value, most)
 			}
-		case slices.Contains(ignoredLogOptions, name):
-			r.note(key, "is ignored: logs contain only the output of a service")
-		default:
-			r.refuse(key, "is not supported")
 		}
 	}
 }

@@ -212,7 +212,7 @@ func TestLoadRefusesWhatIsNotSupported(t *testing.T) {
 		"two volumes in one":               {service("") + "  b: {name: data}\n", []string{`volumes.data has the same name as volume "b"`}},
 		"a volume that climbs":             {service("") + "  ..: {}\n", []string{"volumes... has an invalid name: use letters, digits, _, . and -"}},
 		"a service that climbs":            {"services: {..: {image: x}}", []string{`service "..": services has an invalid name: use letters, digits, _, . and -`}},
-		"an odd restart policy":            {service("restart: on-failure:many"), []string{`service "web": restart "on-failure:many" is not one of no, always, unless-stopped, on-failure or on-failure:<number>`}},
+		"an odd restart policy":            {service("restart: on-failure:many"), []string{`service "web": restart "on-failure:many" is not supported, only no, always, unless-stopped, on-failure, on-failure:<number>`}},
 		"limits that differ":               {service("mem_limit: 64m\ndeploy: {resources: {limits: {memory: 65m}}}"), []string{`service "web": mem_limit differs from deploy.resources.limits.memory`}},
 		"a fraction of bytes":              {service("mem_limit: 1e9"), []string{`service "web": mem_limit is 1e+09, which is not a whole number of bytes; add a unit, such as 64m`}},
 		"no memory to speak of":            {service("mem_limit: 1k"), []string{`service "web": mem_limit is 1024 bytes; the minimum is 6m`}},
@@ -244,7 +244,7 @@ func TestLoadRefusesWhatIsNotSupported(t *testing.T) {
 		"a profile out of the package":   {service("security_opt: ['seccomp=../x.json']"), []string{`service "web": security_opt seccomp "../x.json" leaves the directory of the package`}},
 		"a sysctl of the device":         {service("sysctls: {vm.swappiness: '1'}"), []string{`service "web": sysctls.vm.swappiness is not supported: it belongs to the whole device, not to a container`}},
 		"a sysctl of the host's network": {service("sysctls: {net.core.somaxconn: '1'}\nnetwork_mode: host"), []string{`service "web": sysctls.net.core.somaxconn cannot be combined with network_mode host: it would change the namespace of others`}},
-		"an unknown ulimit":              {service("ulimits: {files: 3}"), []string{`service "web": ulimits.files is not one of as, core, cpu, data, fsize, locks, memlock, msgqueue, nice, nofile, nproc, rss, rtprio, rttime, sigpending, stack`}},
+		"an unknown ulimit":              {service("ulimits: {files: 3}"), []string{`service "web": ulimits.files is not supported, only as, core, cpu, data, fsize, locks, memlock, msgqueue, nice, nofile, nproc, rss, rtprio, rttime, sigpending, stack`}},
 		"a soft limit over the hard":     {service("ulimits: {nofile: {soft: 5, hard: 4}}"), []string{`service "web": ulimits.nofile has a soft limit of 5 above its hard limit of 4`}},
 		"a device without a path":        {service("devices: [ttyS0]"), []string{`service "web": devices has "ttyS0" for "ttyS0"; use absolute paths, or the name of a CDI device such as vendor.com/class=name`}},
 		"malformed device rules": {service("device_cgroup_rules: ['c 1 rwm', 'x 1:3 r', 'c 1:99999999999 r', 'c 1:3 ']"), []string{
@@ -261,6 +261,9 @@ func TestLoadRefusesWhatIsNotSupported(t *testing.T) {
 		"a reservation over memory": {service("mem_limit: 32m\nmem_reservation: 64m"), []string{`service "web": mem_reservation is more than mem_limit`}},
 		"two bounds of CPUs":        {service("cpus: 1\ncpu_quota: 50000"), []string{`service "web": cpu_quota cannot be combined with cpus`}},
 		"CPUs that are none":        {service("cpuset: a-b"), []string{`service "web": cpuset "a-b" is not a list of CPUs such as 0-2,4`}},
+		"more than a year":          {service("stop_grace_period: 10000h"), []string{`service "web": stop_grace_period is 10000h, which is not between 0 and a year`}},
+		"a pace for no device":      {service("healthcheck: {interval: 1us}"), []string{`service "web": healthcheck.interval is 1us; the minimum is 1ms`}},
+		"a group with a space":      {service("group_add: [a b]"), []string{`service "web": group_add "a b" is not the name or number of a group`}},
 		"a weight out of bounds":    {service("blkio_config: {weight: 5}"), []string{`service "web": blkio_config.weight is 5, which is not between 10 and 1000`}},
 		"a swappiness over 100":     {service("mem_swappiness: 101"), []string{`service "web": mem_swappiness is 101, which is not between 0 and 100`}},
 
@@ -278,7 +281,7 @@ func TestLoadRefusesWhatIsNotSupported(t *testing.T) {
 		"an address given twice":        {"services: {a: {image: x, networks: {n: {ipv4_address: 10.1.2.3}}}, b: {image: x, networks: {n: {ipv4_address: 10.1.2.3}}}}\nnetworks: {n: {ipam: {config: [{subnet: 10.1.2.0/24}]}}}\n", []string{`service "b": networks.n has address 10.1.2.3, like service "a"`}},
 		"one link on two networks":      {service("networks: {a: {interface_name: x}, b: {interface_name: x}}") + "networks: {a: , b: }\n", []string{`service "web": networks.b.interface_name "x" is also used on network "a"`}},
 		"networks and a mode":           {service("network_mode: host\nnetworks: [default]"), []string{`service "web": network_mode cannot be combined with networks`}},
-		"a mode of networks":            {service("network_mode: slirp4netns"), []string{`service "web": network_mode "slirp4netns" is not supported, only private, host, none, service:<name>, container:<name>`}},
+		"a mode of networks":            {service("network_mode: slirp4netns"), []string{`service "web": network_mode "slirp4netns" is not supported, only default, private, bridge, host, none, service:<name>, container:<name>`}},
 		"ports in another's network":    {"services: {a: {image: x, network_mode: 'service:b', ports: ['1:1']}, b: {image: x}}", []string{`service "a": ports must be published by the service whose network this one shares (network_mode service:b)`}},
 		"a port on an address of IPv6":  {service("ports: ['[::1]:80:80', '[::]:81:80']"), []string{`service "web": ports publishes 80 on ::, but network "default" has no IPv6: set its enable_ipv6: true`, `service "web": ports publishes 80 on ::1, but network "default" has no IPv6: set its enable_ipv6: true`}},
 		"a port on an address of IPv4":  {service("ports: ['127.0.0.1:80:80']") + "networks: {default: {enable_ipv4: false, enable_ipv6: true}}\n", []string{`service "web": ports publishes 80 on 127.0.0.1, but network "default" has no IPv4: remove its enable_ipv4: false`}},
@@ -302,7 +305,7 @@ func TestLoadRefusesWhatIsNotSupported(t *testing.T) {
 		"a subpath that climbs":        {service("volumes: [{type: volume, source: data, target: /x, volume: {subpath: ../a}}]"), []string{`service "web": volumes.volume.subpath "../a" leads out of the volume`}},
 		"a bind without a device":      {service("") + "  b: {driver_opts: {type: none, o: bind}}\n", []string{"volumes.b.driver_opts have no device"}},
 		"a bind out of the package":    {service("") + "  b: {driver: local, driver_opts: {type: none, o: bind, device: ../x}}\n", []string{`volumes.b.driver_opts.device "../x" leaves the directory of the package`}},
-		"an unknown option of volumes": {service("") + "  b: {driver_opts: {size: 1g}}\n", []string{"volumes.b.driver_opts have no type", "volumes.b.driver_opts.size is not supported, only type, o and device"}},
+		"an unknown option of volumes": {service("") + "  b: {driver_opts: {size: 1g}}\n", []string{"volumes.b.driver_opts have no type", "volumes.b.driver_opts.size is not supported, only type, o, device"}},
 		"an image as a volume":         {service("volumes: [{type: image, source: x, target: /x}]"), []string{`service "web": volumes.type "image" is not supported, only volume, bind, tmpfs`}},
 
 		"a secret that is not defined": {service("secrets: [a]"), []string{`service "web": secrets names "a", which is not defined under the top-level secrets`}},
@@ -313,7 +316,7 @@ func TestLoadRefusesWhatIsNotSupported(t *testing.T) {
 		"an owner by name":             {service("configs: [{source: a, uid: root}]") + "configs: {a: {content: x}}\n", []string{`service "web": configs.uid "root" is not a number`}},
 		"another logging driver":       {service("logging: {driver: syslog}"), []string{`service "web": logging.driver "syslog" is not supported, only json-file, local, none`}},
 		"read-only below alone":        {service("volumes: [" + bind("/a", "bind: {recursive: readonly}") + "]"), []string{`service "web": volumes.bind.recursive readonly needs read_only: true`}},
-		"an option of another driver":  {service("logging: {options: {syslog-address: x}}"), []string{`service "web": logging.options.syslog-address is not supported`}},
+		"an option of another driver":  {service("logging: {options: {syslog-address: x}}"), []string{`service "web": logging.options.syslog-address is not supported, only max-size, max-file, compress, env, env-regex, labels, labels-regex, max-buffer-size, mode, tag`}},
 		"a health check of words":      {service("healthcheck: {test: [curl, localhost]}"), []string{`service "web": healthcheck.test must be NONE, CMD with a command, or CMD-SHELL with one line`}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -49,12 +49,7 @@ func (r *resolver) names(s *Service, c types.ServiceConfig) {
 		}
 		s.DNSSearch = append(s.DNSSearch, domain)
 	}
-	for _, option := range c.DNSOpts {
-		if !isWord(option) {
-			r.refuse("dns_opt", "has a malformed entry %.80q", option)
-		}
-		s.DNSOptions = append(s.DNSOptions, option)
-	}
+	s.DNSOptions = c.DNSOpts
 }
 
 func (r *resolver) extraHosts(written types.HostsList) []ExtraHost {

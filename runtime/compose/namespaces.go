@@ -10,9 +10,7 @@ import (
 // namespaces resolves whose namespaces the containers of a service live in, and
 // the sysctls that each kind of namespace has of its own.
 func (r *resolver) namespaces(s *Service, c types.ServiceConfig) {
-	s.PID = r.namespace("pid", c.Pid, "host", ofService, ofContainer)
-	s.IPC = r.namespace("ipc", c.Ipc, "host", "shareable", ofService, ofContainer)
-	s.UTS = r.namespace("uts", c.Uts, "host")
+	s.PID, s.IPC, s.UTS = namespace(c.Pid), namespace(c.Ipc), namespace(c.Uts)
 	s.Cgroup.Mode = NamespaceMode(c.Cgroup) // host or private, by the schema
 	s.Network = r.networkMode(s, c)
 	if s.UTS.Mode == ModeHost && (s.Hostname != "" || s.Domainname != "") {
@@ -21,27 +19,12 @@ func (r *resolver) namespaces(s *Service, c types.ServiceConfig) {
 	s.Sysctls = r.sysctls(s, c.Sysctls)
 }
 
-const (
-	ofService   = string(ModeService) + ":<name>"
-	ofContainer = string(ModeContainer) + ":<name>"
-)
-
-// namespace reads one of the modes given; "private" is a mode of every kind.
-func (r *resolver) namespace(key, written string, modes ...string) Namespace {
-	mode, of, refers := strings.Cut(written, ":")
-	form := mode
-	if refers {
-		form += ":<name>"
-	}
-	switch {
-	case written == "" || written == "private":
+// namespace reads a mode; "private" is one of every kind.
+func namespace(written string) Namespace {
+	if written == string(ModeOwn) {
 		return Namespace{}
-	case !slices.Contains(modes, form):
-		r.refuse(key, "%.80q is not supported, only private, %s", written, strings.Join(modes, ", "))
-		return Namespace{}
-	case refers && !ValidName(of):
-		r.refuse(key, "%.80q does not name a %s", written, mode)
 	}
+	mode, of, _ := strings.Cut(written, ":")
 	return Namespace{Mode: NamespaceMode(mode), Of: of}
 }
 
@@ -67,7 +50,7 @@ func (r *resolver) networkMode(s *Service, c types.ServiceConfig) Namespace {
 	case "bridge":
 		r.note("network_mode", "bridge uses the default network of the project, which other projects do not share")
 	default:
-		n = r.namespace("network_mode", mode, "host", "none", ofService, ofContainer)
+		n = namespace(mode)
 	}
 	if n.Mode == ModePrivate {
 		return n

@@ -26,29 +26,11 @@ const (
 	OptionIpvlanMode  = "ipvlan_mode"
 )
 
-// networkOptions are the options of each driver with what they may hold.
-func networkOptions(driver string) map[string]func(string) bool {
-	oneOf := func(values ...string) func(string) bool {
-		return func(s string) bool { return slices.Contains(values, s) }
-	}
-	boolean := func(s string) bool { _, err := strconv.ParseBool(s); return err == nil }
-	mtu := func(s string) bool { n, err := strconv.ParseUint(s, 10, 16); return err == nil && n >= 68 }
-	switch driver {
-	case "macvlan":
-		return map[string]func(string) bool{
-			OptionParent: isLinkName, OptionMTU: mtu,
-			OptionMacvlanMode: oneOf("bridge", "vepa", "private", "passthru"),
-		}
-	case "ipvlan":
-		return map[string]func(string) bool{
-			OptionParent: isLinkName, OptionMTU: mtu,
-			OptionIpvlanMode: oneOf("l2", "l3", "l3s"),
-		}
-	}
-	return map[string]func(string) bool{
-		OptionICC: boolean, OptionMasquerade: boolean, OptionMTU: mtu,
-		OptionHostBinding: func(s string) bool { a, err := netip.ParseAddr(s); return err == nil && a.Is4() },
-	}
+// networkOptions are those of each driver.
+var networkOptions = map[string][]string{
+	"bridge":  {OptionICC, OptionMasquerade, OptionMTU, OptionHostBinding},
+	"macvlan": {OptionParent, OptionMTU, OptionMacvlanMode},
+	"ipvlan":  {OptionParent, OptionMTU, OptionIpvlanMode},
 }
 
 var linkName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,14}$`)
@@ -105,18 +87,27 @@ func (r *resolver) network(key string, c types.NetworkConfig) *Network {
 	n.Internal = c.Internal
 	n.IPv6 = c.EnableIPv6 != nil && *c.EnableIPv6
 	n.NoIPv4 = c.EnableIPv4 != nil && !*c.EnableIPv4
-	options := networkOptions(n.Driver)
 	for option, value := range c.DriverOpts {
-		switch valid, known := options[option]; {
-		case !known:
+		if !slices.Contains(networkOptions[n.Driver], option) {
 			r.refuse(at+".driver_opts."+option, "is not supported by driver %s", n.Driver)
 			continue
-		case !valid(value):
-			r.refuse(at+".driver_opts."+option, "cannot be %.80q", value)
 		}
-		if option == OptionICC || option == OptionMasquerade {
-			yes, _ := strconv.ParseBool(value) // valid has looked at it
-			value = strconv.FormatBool(yes)
+		valid := true
+		switch option {
+		case OptionICC, OptionMasquerade:
+			yes, err := strconv.ParseBool(value)
+			value, valid = strconv.FormatBool(yes), err == nil
+		case OptionHostBinding:
+			address, err := netip.ParseAddr(value)
+			valid = err == nil && address.Is4()
+		case OptionParent:
+			valid = isLinkName(value)
+		case OptionMTU:
+			mtu, err := strconv.ParseUint(value, 10, 16)
+			valid = err == nil && mtu >= 68
+		}
+		if !valid {
+			r.refuse(at+".driver_opts."+option, "cannot be %.80q", c.DriverOpts[option])
 		}
 		if n.Options == nil {
 			n.Options = map[string]string{}

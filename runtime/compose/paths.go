@@ -72,17 +72,13 @@ func isRelative(path string) bool {
 func (l *loading) checkVolumeOptions(service, options string) {
 	for option := range strings.SplitSeq(options, ",") {
 		switch {
-		case slices.Contains([]string{"", "ro", "rw", "nocopy", "z", "Z"}, option), isPropagation(option):
+		case slices.Contains([]string{"", "ro", "rw", "nocopy", "z", "Z", "private", "rprivate", "shared", "rshared", "slave", "rslave"}, option):
 		case slices.Contains([]string{"cached", "delegated", "consistent"}, option):
 			l.warnings.add(service, "volume", "option %q has no effect on Linux", option)
 		default:
 			l.findings.add(service, "volumes", "has option %q, which is not supported", option)
 		}
 	}
-}
-
-func isPropagation(s string) bool {
-	return slices.Contains([]string{"private", "rprivate", "shared", "rshared", "slave", "rslave"}, s)
 }
 
 // lengthOfRange is how many ports the short form of an element of `ports` stands

@@ -3,26 +3,14 @@ package compose
 import (
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/compose-spec/compose-go/v2/types"
 )
 
-// ulimitNames are the resource limits of Linux.
-var ulimitNames = []string{
-	"as", "core", "cpu", "data", "fsize", "locks", "memlock", "msgqueue",
-	"nice", "nofile", "nproc", "rss", "rtprio", "rttime", "sigpending", "stack",
-}
-
 func (r *resolver) process(s *Service, c types.ServiceConfig) {
 	s.TTY, s.StdinOpen = c.Tty, c.StdinOpen
 	s.Init = c.Init != nil && *c.Init
-	for _, group := range c.GroupAdd {
-		if !isWord(group) || strings.Contains(group, ":") {
-			r.refuse("group_add", "has %q, which is not the name or number of a group", group)
-		}
-		s.Groups = append(s.Groups, group)
-	}
+	s.Groups = c.GroupAdd
 	s.Hostname = r.hostname("hostname", c.Hostname)
 	s.Domainname = r.hostname("domainname", c.DomainName)
 	s.Ulimits = r.ulimits(c.Ulimits)
@@ -53,8 +41,6 @@ func (r *resolver) ulimits(written map[string]*types.UlimitsConfig) []Ulimit {
 		}
 		key := "ulimits." + name
 		switch {
-		case !slices.Contains(ulimitNames, name):
-			r.refuse(key, "is not one of %s", strings.Join(ulimitNames, ", "))
 		case limit.Soft < -1 || limit.Hard < -1:
 			r.refuse(key, "is negative; only -1, no limit, may be")
 		case limit.Hard != -1 && (limit.Soft == -1 || limit.Soft > limit.Hard):

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"math"
 	"path"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,9 +21,6 @@ func (r *resolver) resources(s *Service, c types.ServiceConfig) {
 	r.memory(res, c, limits, reserved)
 	r.cpus(res, c, limits, reserved)
 	res.Pids = oneOf(r, "pids_limit", c.PidsLimit, "deploy.resources.limits.pids", limits.Pids)
-	if res.Pids < -1 {
-		r.refuse("pids_limit", "is %d; only -1, no limit, may be negative", res.Pids)
-	}
 	res.OOMKillDisable = c.OomKillDisable
 	r.blkio(res, c.BlkioConfig)
 	res.CgroupParent = r.cgroupParent(c.CgroupParent)
@@ -58,8 +54,6 @@ func (r *resolver) memory(res *Resources, c types.ServiceConfig, limits, reserve
 	}
 }
 
-var cpuSet = regexp.MustCompile(`^[0-9]{1,4}(-[0-9]{1,4})?(,[0-9]{1,4}(-[0-9]{1,4})?)*$`)
-
 func (r *resolver) cpus(res *Resources, c types.ServiceConfig, limits, reserved *types.Resource) {
 	res.NanoCPUs = oneOf(r, "cpus", r.nanoCPUs("cpus", c.CPUS),
 		"deploy.resources.limits.cpus", r.nanoCPUs("deploy.resources.limits.cpus", float32(limits.NanoCPUs)))
@@ -75,9 +69,7 @@ func (r *resolver) cpus(res *Resources, c types.ServiceConfig, limits, reserved 
 	if res.NanoCPUs != 0 && c.CPUQuota != 0 {
 		r.refuse("cpu_quota", "cannot be combined with cpus")
 	}
-	if res.CPUSet = c.CPUSet; c.CPUSet != "" && (len(c.CPUSet) > 1024 || !cpuSet.MatchString(c.CPUSet)) {
-		r.refuse("cpuset", "%.80q is not a list of CPUs such as 0-2,4", c.CPUSet)
-	}
+	res.CPUSet = c.CPUSet
 }
 
 // nanoCPUs is exact for what people write: 0.1 is not quite 0.1 as a float32.

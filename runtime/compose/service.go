@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -134,9 +133,6 @@ func (r *resolver) resolve(c types.ServiceConfig) *Service {
 	if c.ContainerName != "" {
 		r.containerName(c.ContainerName, s.Replicas)
 	}
-	if c.WorkingDir != "" && !path.IsAbs(c.WorkingDir) {
-		r.refuse("working_dir", "%q is not an absolute path", c.WorkingDir)
-	}
 	r.process(s, c)
 	r.namespaces(s, c)
 	r.resources(s, c)
@@ -152,9 +148,6 @@ func (r *resolver) resolve(c types.ServiceConfig) *Service {
 }
 
 func (r *resolver) containerName(name string, replicas int) {
-	if !ValidName(name) {
-		r.refuse("container_name", "must consist of letters, digits, _, . and -")
-	}
 	if replicas > 1 {
 		r.refuse("container_name", "is one name for %d replicas", replicas)
 	}

@@ -57,19 +57,17 @@ func sortMounts(mounts []Mount) {
 func (r *resolver) bind(c types.ServiceVolumeConfig) Mount {
 	bind := cmp.Or(c.Bind, &types.ServiceVolumeBind{CreateHostPath: true})
 	m := Mount{
-		Path:     filepath.Clean(c.Source),
-		Target:   r.target("volumes", c.Target),
-		ReadOnly: c.ReadOnly,
-		Create:   bool(bind.CreateHostPath),
+		Path:        filepath.Clean(c.Source),
+		Target:      r.target("volumes", c.Target),
+		ReadOnly:    c.ReadOnly,
+		Create:      bool(bind.CreateHostPath),
+		Propagation: bind.Propagation,
 	}
 	if !filepath.IsAbs(c.Source) || strings.ContainsRune(c.Source, 0) {
 		r.refuse("volumes", "has source %q, which is not a path", c.Source)
 	}
 	if c.Volume != nil && c.Volume.Subpath != "" {
 		r.refuse("volumes.volume.subpath", "applies to volumes; %s is a path of the device", c.Source)
-	}
-	if m.Propagation = bind.Propagation; m.Propagation != "" && !isPropagation(m.Propagation) {
-		r.refuse("volumes.bind.propagation", "%q is not supported", m.Propagation)
 	}
 	switch bind.Recursive { // a word of the schema
 	case "disabled":

@@ -36,9 +36,6 @@ func (r *resolver) driverOptions(key string, v *Volume, c types.VolumeConfig) {
 		return
 	}
 	for name, value := range c.DriverOpts {
-		if !slices.Contains([]string{"type", "o", "device"}, name) {
-			r.refuse(key+"."+name, "is not supported, only type, o and device")
-		}
 		if len(value) > 4096 || strings.ContainsFunc(value, func(c rune) bool { return c < ' ' || c == 0x7f }) {
 			r.refuse(key+"."+name, "is malformed")
 		}
