@@ -12,7 +12,6 @@ import (
 const (
 	maxContent  = 1 << 20  // bytes of one config or secret
 	maxContents = 8 << 20  // bytes of all of one service
-	maxObjects  = 64       // configs and secrets of one service
 	maxHeld     = 32 << 20 // bytes of files that a project holds in memory
 )
 
@@ -24,10 +23,6 @@ func (f File) section() string {
 }
 
 func (r *resolver) fileObjects(s *Service, c types.ServiceConfig) {
-	if n := len(c.Configs) + len(c.Secrets); n > maxObjects {
-		r.refuse("secrets", "are %d with the configs; a container can have at most %d", n, maxObjects)
-		return
-	}
 	for _, w := range c.Configs {
 		config, defined := r.project.Compose.Configs[w.Source]
 		r.fileObject(s, File{Name: w.Source}, types.FileReferenceConfig(w), types.FileObjectConfig(config), defined)

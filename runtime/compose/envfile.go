@@ -14,7 +14,7 @@ const maxEnvFile = 256 << 10 // bytes of .env and env_file
 // ReadEnv reads a file of variables as .env beside a Compose file is read. Values
 // may refer to what is in environment, which goes before what the file says.
 func ReadEnv(ctx context.Context, path string, environment map[string]string) (map[string]string, error) {
-	vars, err := (&files{}).readEnv(path, newInterpolator(ctx), func(name string) (string, bool) {
+	vars, err := (&files{}).readEnv(path, newInterpolator(ctx).parseEnvFile, func(name string) (string, bool) {
 		value, ok := environment[name]
 		return value, ok
 	})
@@ -25,12 +25,12 @@ func ReadEnv(ctx context.Context, path string, environment map[string]string) (m
 }
 
 // readEnv reads a file of variables; lookup is what they may refer to.
-func (f *files) readEnv(abs string, in *interpolator, lookup template.Mapping) (map[string]string, error) {
+func (f *files) readEnv(abs string, parse func(string, template.Mapping) (map[string]string, error), lookup template.Mapping) (map[string]string, error) {
 	content, err := f.read(abs, maxEnvFile)
 	if err != nil {
 		return nil, err
 	}
-	vars, err := in.parseEnvFile(string(content), lookup)
+	vars, err := parse(string(content), lookup)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", abs, err)
 	}
@@ -91,16 +91,12 @@ func (i *interpolator) parseEnvFile(content string, lookup template.Mapping) (ma
 // escapes are those in double quotes; $$ stands for a dollar sign.
 var escapes = strings.NewReplacer(`\"`, `"`, `\n`, "\n", `\r`, "\r", `\t`, "\t", `\\`, `\`, `\$`, "$$")
 
-// readRawEnv reads a file of variables in the format raw: lines of KEY=VALUE that
+// parseRaw reads a file of variables in the format raw: lines of KEY=VALUE that
 // are taken as they are, a KEY alone taken from lookup.
-func (f *files) readRawEnv(abs string, lookup template.Mapping) (map[string]string, error) {
-	content, err := f.read(abs, maxEnvFile)
-	if err != nil {
-		return nil, err
-	}
+func parseRaw(content string, lookup template.Mapping) (map[string]string, error) {
 	vars := map[string]string{}
 	number := 0
-	for line := range strings.Lines(strings.TrimPrefix(string(content), "\ufeff")) {
+	for line := range strings.Lines(strings.TrimPrefix(content, "\ufeff")) {
 		number++
 		line = strings.TrimLeft(strings.TrimRight(line, "\r\n"), " \t")
 		if line == "" || line[0] == '#' {
@@ -108,14 +104,14 @@ func (f *files) readRawEnv(abs string, lookup template.Mapping) (map[string]stri
 		}
 		name, value, assigned := strings.Cut(line, "=")
 		if name == "" || strings.ContainsAny(name, " \t") {
-			return nil, invalid("%s: line %d: malformed variable name", abs, number) // the line may hold a secret
+			return nil, invalid("line %d: malformed variable name", number) // the line may hold a secret
 		}
 		if !assigned {
-			if value, assigned = lookup(name); !assigned {
-				continue
-			}
+			value, assigned = lookup(name)
 		}
-		vars[name] = value
+		if assigned {
+			vars[name] = value
+		}
 	}
 	return vars, nil
 }

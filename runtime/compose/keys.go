@@ -111,6 +111,8 @@ services.devices.permissions ~ [rwm]{1,3} some of r, w and m
 services.dns_opt[] ~ [!-"$-~]{1,255} an option of printable ASCII characters without spaces and #
 services.group_add[] ~ [!-"$-9;-~]{1,255} the name or number of a group
 services.working_dir ~ (?s:/.*)? an absolute path
+volumes.driver_opts.device volumes.driver_opts.o ~ [^\x00-\x1f\x7f]* text without control characters
+volumes.driver_opts.type ~ [a-z0-9._-]* a file system type
 
 services.cap_add services.cap_drop services.device_cgroup_rules services.devices services.gpus < 256
 services.dns services.dns_opt services.dns_search services.group_add services.links < 256
@@ -118,6 +120,7 @@ services.networks services.networks.aliases services.networks.link_local_ips < 2
 services.security_opt services.sysctls networks.ipam.config.aux_addresses < 256
 services.blkio_config.device_read_bps services.blkio_config.device_write_bps < 256
 services.blkio_config.device_read_iops services.blkio_config.device_write_iops services.blkio_config.weight_device < 256
+services.configs services.secrets < 64
 services.post_start services.pre_stop < 32
 services.tmpfs services.volumes < 128
 

@@ -14,8 +14,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const maxReplicas = 64
-
 func (r *resolver) lifecycle(s *Service, c types.ServiceConfig) {
 	s.Restart = r.restart(c)
 	s.StopSignal = strings.ToUpper(strings.TrimSpace(c.StopSignal))
@@ -32,27 +30,21 @@ func (r *resolver) lifecycle(s *Service, c types.ServiceConfig) {
 }
 
 func (r *resolver) replicas(c types.ServiceConfig) int {
-	replicas, key := 1, "scale"
-	if c.Deploy.Replicas != nil {
-		replicas, key = *c.Deploy.Replicas, "deploy.replicas"
-		if c.Deploy.Mode == "global" {
-			r.refuse(key, "cannot be combined with deploy.mode: global")
-		}
-	}
-	if c.Scale != nil {
-		if key != "scale" && *c.Scale != replicas {
-			r.refuse("scale", "differs from deploy.replicas")
-		}
-		replicas, key = *c.Scale, "scale"
+	replicas := cmp.Or(c.Scale, c.Deploy.Replicas)
+	switch n := c.Deploy.Replicas; {
+	case n == nil:
+	case *n != *replicas:
+		r.refuse("scale", "differs from deploy.replicas")
+	case c.Deploy.Mode == "global":
+		r.refuse("deploy.replicas", "cannot be combined with deploy.mode: global")
 	}
 	if asked, ok := r.scale[r.service]; ok {
-		replicas, key = asked, "scale"
+		return asked
 	}
-	if replicas < 0 || replicas > maxReplicas {
-		r.refuse(key, "is %d, which is not between 0 and %d", replicas, maxReplicas)
+	if replicas == nil {
 		return 1
 	}
-	return replicas
+	return *replicas
 }
 
 // restart takes deploy.restart_policy, and where that is not set restart.

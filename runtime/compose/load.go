@@ -65,7 +65,7 @@ type Options struct {
 func Load(ctx context.Context, o Options) (*Project, error) {
 	p, err := load(ctx, o)
 	if err != nil {
-		return nil, fmt.Errorf("cannot load Compose file%s: %w", o.named(), err)
+		return nil, fmt.Errorf("cannot load Compose file %s: %w", o.named(), err)
 	}
 	return p, nil
 }
@@ -79,13 +79,7 @@ func (o Options) named() string {
 		}
 		names = append(names, file)
 	}
-	switch len(names) {
-	case 0:
-		return ""
-	case 1:
-		return " " + names[0]
-	}
-	return "s " + strings.Join(names, ", ")
+	return strings.Join(names, ", ")
 }
 
 func load(ctx context.Context, o Options) (*Project, error) {
@@ -228,7 +222,7 @@ func (l *loading) environment(dir string, files []string, over types.Mapping) (t
 		files = []string{dotenv}
 	}
 	for _, file := range files {
-		vars, err := l.files.readEnv(file, l.in, env.Resolve)
+		vars, err := l.files.readEnv(file, l.in.parseEnvFile, env.Resolve)
 		if err != nil {
 			return nil, err
 		}

@@ -172,19 +172,18 @@ func (l *loading) checkPorts(p *Project) {
 		Port
 		service string
 	}
-	taken := map[string][]use{}
+	var taken []use
 	for _, name := range p.names() {
 		for _, published := range p.Services[name].Ports {
 			if published.HostPort == 0 || published.LastPort != 0 || p.Services[name].Replicas == 0 {
 				continue
 			}
-			key := fmt.Sprintf("%d/%s", published.HostPort, published.Protocol)
-			for _, other := range taken[key] {
-				if port.Overlap(published.HostIP, other.HostIP) {
-					l.findings.add(name, "ports", "publishes port %s of the device, like service %q", key, other.service)
+			for _, other := range taken {
+				if other.HostPort == published.HostPort && other.Protocol == published.Protocol && port.Overlap(published.HostIP, other.HostIP) {
+					l.findings.add(name, "ports", "publishes port %d/%s of the device, like service %q", published.HostPort, published.Protocol, other.service)
 				}
 			}
-			taken[key] = append(taken[key], use{published, name})
+			taken = append(taken, use{published, name})
 		}
 	}
 }

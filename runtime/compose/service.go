@@ -17,6 +17,7 @@ import (
 
 const (
 	maxServices = 64
+	maxReplicas = 64   // of one service, as checkKeys has it
 	maxMounts   = 128  // of one service
 	maxName     = 128  // bytes of the name of a project, service, container or volume
 	maxLabel    = 4096 // bytes of key and value; what containerd accepts
@@ -54,6 +55,8 @@ func (l *loading) resolve(p *Project, written map[string]any, env types.Mapping,
 	for _, name := range slices.Sorted(maps.Keys(o.Scale)) {
 		if _, ok := p.Compose.Services[name]; !ok {
 			l.findings.add(name, "scale", "is selected, but there is no such service")
+		} else if n := o.Scale[name]; n < 0 || n > maxReplicas {
+			l.findings.add(name, "scale", "is %d, which is not between 0 and %d", n, maxReplicas)
 		}
 	}
 	r := &resolver{loading: l, project: p, env: env, scale: o.Scale, moved: l.movable(p.Compose, o.Ports), contents: map[string][]byte{}, claimed: map[string]string{}}
@@ -258,10 +261,11 @@ func (r *resolver) envFile(file types.EnvFile, lookup func(string) (string, bool
 	if _, err := r.files.isDir(file.Path); err != nil && !bool(file.Required) {
 		return nil, nil
 	}
+	parse := r.in.parseEnvFile
 	if file.Format == "raw" {
-		return r.files.readRawEnv(file.Path, lookup)
+		parse = parseRaw
 	}
-	return r.files.readEnv(file.Path, r.in, lookup)
+	return r.files.readEnv(file.Path, parse, lookup)
 }
 
 // labelsOf takes the files of label_file in order, and over them labels.
@@ -271,7 +275,7 @@ func (r *resolver) labelsOf(c types.ServiceConfig) map[string]string {
 	}
 	labels := map[string]string{}
 	for _, file := range c.LabelFiles {
-		vars, err := r.files.readEnv(file, r.in, func(string) (string, bool) { return "", false })
+		vars, err := r.files.readEnv(file, r.in.parseEnvFile, func(string) (string, bool) { return "", false })
 		if err != nil {
 			r.failures = append(r.failures, fmt.Errorf("service %q: label_file: %w", r.service, err))
 			continue

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/compose-spec/compose-go/v2/types"
@@ -142,7 +142,7 @@ func (r *resolver) tmpfs(s *Service, written []string) {
 			if option == "" {
 				continue
 			}
-			if !isTmpfsOption(option) {
+			if !tmpfsOption.MatchString(option) {
 				r.refuse("tmpfs", "has option %q, which is not supported", option)
 			}
 			t.Options = append(t.Options, option)
@@ -153,23 +153,7 @@ func (r *resolver) tmpfs(s *Service, written []string) {
 	sortBy(s.Tmpfs, func(a, b Tmpfs) int { return cmp.Compare(a.Target, b.Target) })
 }
 
-func isTmpfsOption(option string) bool {
-	name, value, assigned := strings.Cut(option, "=")
-	switch name {
-	case "rw", "ro", "exec", "noexec", "suid", "nosuid", "dev", "nodev", "noatime":
-		return !assigned
-	case "size", "nr_inodes":
-		_, err := strconv.ParseUint(strings.TrimRight(value, "kKmMgG%"), 10, 62)
-		return err == nil
-	case "uid", "gid":
-		_, err := strconv.ParseUint(value, 10, 32)
-		return err == nil
-	case "mode":
-		_, err := strconv.ParseUint(value, 8, 12)
-		return err == nil
-	}
-	return false
-}
+var tmpfsOption = regexp.MustCompile(`^(r[ow]|(no)?(exec|suid|dev)|noatime|(size|nr_inodes)=[0-9]{1,18}[kKmMgG%]?|[ug]id=[0-9]{1,10}|mode=0?[0-7]{1,4})$`)
 
 // mountsFrom gives services the volumes and bind mounts of those that they name
 // in volumes_from, where they mount nothing of their own. A service takes what
