@@ -2,10 +2,11 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
+
+	"go.yaml.in/yaml/v4"
 
 	"github.com/margolite/margolite/cmd/command"
 	"github.com/margolite/margolite/runtime/compose"
@@ -80,16 +81,16 @@ func (c *cli) list(names []string) error {
 }
 
 func (c *cli) printProject(project *compose.Project) error {
-	form := project.YAML
-	if c.json {
-		form = project.JSON
+	tree, err := project.Tree()
+	if err == nil && c.json {
+		return c.printJSON(tree)
 	}
-	text, err := form()
+	var text []byte
+	if err == nil {
+		text, err = yaml.Dump(tree, yaml.WithV3Defaults(), yaml.WithIndent(2))
+	}
 	if err != nil {
 		return fmt.Errorf("cannot print the project: %w", err)
-	}
-	if c.json {
-		return c.printJSON(json.RawMessage(text))
 	}
 	_, err = c.out.Write(text)
 	return err

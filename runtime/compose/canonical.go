@@ -1,7 +1,6 @@
 package compose
 
 import (
-	"encoding/json"
 	"strings"
 
 	"github.com/compose-spec/compose-go/v2/interpolation"
@@ -10,28 +9,10 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// YAML is the project in the words of the Compose specification, with everything
+// Tree is the project in the words of the Compose specification, with everything
 // resolved that its files leave to others: variables, files of variables, relative
-// paths. Loaded again, it is the same project: $ is written as $$.
-func (p *Project) YAML() ([]byte, error) {
-	tree, err := p.tree()
-	if err != nil {
-		return nil, err
-	}
-	return yaml.Dump(tree, yaml.WithV3Defaults(), yaml.WithIndent(2))
-}
-
-// JSON is what YAML is, in JSON. compose-go's own MarshalJSON has keys in places
-// that Compose files cannot have.
-func (p *Project) JSON() ([]byte, error) {
-	tree, err := p.tree()
-	if err != nil {
-		return nil, err
-	}
-	return json.Marshal(tree)
-}
-
-func (p *Project) tree() (tree map[string]any, err error) {
+// paths. Written and loaded again, it is the same project: $ is written as $$.
+func (p *Project) Tree() (tree map[string]any, err error) {
 	c := *p.Compose
 	c.Services, c.DisabledServices = types.Services{}, nil
 	for name, resolved := range p.Services {
@@ -43,7 +24,7 @@ func (p *Project) tree() (tree map[string]any, err error) {
 		}
 		c.Services[name] = s
 	}
-	text, err := c.MarshalYAML()
+	text, err := c.MarshalYAML() // MarshalJSON has keys in places that Compose files cannot have
 	if err != nil {
 		return nil, err
 	}

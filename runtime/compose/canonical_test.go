@@ -1,12 +1,15 @@
 package compose_test
 
 import (
+	"encoding/json"
 	"path/filepath"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	yamllib "go.yaml.in/yaml/v4"
 
 	"github.com/margolite/margolite/runtime/compose"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // What config prints is loaded again and means the same, in both forms.
@@ -46,18 +49,15 @@ secrets: {two: {environment: V}}
 		t.Errorf("%d projects were written", len(projects))
 	}
 	for name, p := range projects {
-		for form, write := range map[string]func(*compose.Project) ([]byte, error){
-			"YAML": (*compose.Project).YAML, "JSON": (*compose.Project).JSON,
-		} {
-			t.Run(name+" as "+form, func(t *testing.T) { expectLoadedAgain(t, p, realProjects[name], write) })
+		for form, marshal := range map[string]func(any) ([]byte, error){"YAML": yamlOf, "JSON": json.Marshal} {
+			t.Run(name+" as "+form, func(t *testing.T) { expectLoadedAgain(t, p, realProjects[name], marshal) })
 		}
 	}
 }
 
-func expectLoadedAgain(t *testing.T, p *compose.Project, env map[string]string, marshal func(*compose.Project) ([]byte, error)) {
-	text, err := marshal(p)
-	check(t, err)
-	file := filepath.Join(write(t, map[string]string{"compose.yaml": string(text)}), "compose.yaml")
+func expectLoadedAgain(t *testing.T, p *compose.Project, env map[string]string, marshal func(any) ([]byte, error)) {
+	text := printed(t, p, marshal)
+	file := filepath.Join(write(t, map[string]string{"compose.yaml": text}), "compose.yaml")
 	again, err := compose.Load(t.Context(), compose.Options{
 		ProjectName: p.Name, Files: []string{file}, WorkingDir: p.WorkingDir, Environment: env,
 		Profiles: []string{"*"}, // those that were active are no longer known
@@ -72,7 +72,18 @@ func expectLoadedAgain(t *testing.T, p *compose.Project, env map[string]string, 
 			t.Errorf("service %s is another one, %v (-want +got):\n%s", service, err, cmp.Diff(string(readable(t, p)), string(readable(t, again))))
 		}
 	}
-	if same, err := marshal(again); err != nil || string(same) != string(text) {
-		t.Errorf("it is written again as\n%s\n%v, and not\n%s", same, err, text)
-	}
+	expect.Equal(t, printed(t, again, marshal), text, "written again")
+}
+
+func yamlOf(tree any) ([]byte, error) {
+	return yamllib.Dump(tree, yamllib.WithV3Defaults(), yamllib.WithIndent(2))
+}
+
+func printed(t *testing.T, p *compose.Project, marshal func(any) ([]byte, error)) string {
+	t.Helper()
+	tree, err := p.Tree()
+	check(t, err)
+	text, err := marshal(tree)
+	check(t, err)
+	return string(text)
 }
