@@ -98,7 +98,7 @@ func worst(all []*trouble) *trouble {
 // watched is how a component that was installed has been doing. It is the worker's
 // alone, and begins anew with each process: the record has what was told.
 type watched struct {
-	trouble *trouble  // now; nil: none
+	verdict *trouble  // to be told; nil: that it is installed
 	ill     time.Time // since when it has not been well; zero: it is well
 	well    time.Time // since when there has been no trouble, while ill
 	turns   int       // how often it fell ill since it was told of
@@ -107,10 +107,11 @@ type watched struct {
 	told    *trouble  // the WFM; nil: that it is installed
 }
 
-// look notes what is wrong at now. It returns when the verdict is due that can only
-// change with time; zero: at no time.
+// look notes what is wrong at now, and judges. It returns when the verdict is due that
+// can only change with time; zero: at no time.
 func (w *watched) look(now time.Time, t *trouble, rules runningRules) (due time.Time) {
-	switch w.trouble = t; {
+	w.verdict = w.told // as long as it has been neither ill nor well for long enough
+	switch {
 	case t != nil:
 		if w.ill.IsZero() {
 			w.ill = now
@@ -131,6 +132,7 @@ func (w *watched) look(now time.Time, t *trouble, rules runningRules) (due time.
 		}
 		w.ill, w.well = time.Time{}, time.Time{}
 	}
+	w.verdict = t
 	return time.Time{}
 }
 
@@ -148,19 +150,6 @@ func (w *watched) recovery(rules runningRules) time.Duration {
 		return max(rules.settle, rules.grace)
 	}
 	return rules.settle
-}
-
-// verdict is what is to be told of the component at now; nil: that it is installed.
-func (w *watched) verdict(now time.Time, rules runningRules) *trouble {
-	switch {
-	case w.ill.IsZero():
-		return nil
-	case w.trouble == nil: // it may fall ill again
-		return w.told
-	case now.Before(w.ill.Add(rules.grace)):
-		return w.told
-	}
-	return w.trouble
 }
 
 func (w *watched) text(t *trouble, since time.Time) string {
@@ -244,7 +233,7 @@ func (r *reconciler) tellRunning(ctx context.Context, w *worker, d *store.Deploy
 		}
 		again(due)
 		again(seen.look(now, t, rules))
-		news = news || !seen.verdict(now, rules).tellsAsMuchAs(seen.told)
+		news = news || !seen.verdict.tellsAsMuchAs(seen.told)
 	}
 	if !news {
 		return nil
@@ -258,7 +247,7 @@ func (r *reconciler) tellRunning(ctx context.Context, w *worker, d *store.Deploy
 		var first *trouble
 		for i := range d.Components {
 			c, seen := &d.Components[i], w.running[d.Components[i].Name]
-			t := seen.verdict(now, rules)
+			t := seen.verdict
 			if t == nil {
 				c.State, c.Fault = string(margo.Installed), nil
 				continue
@@ -276,7 +265,7 @@ func (r *reconciler) tellRunning(ctx context.Context, w *worker, d *store.Deploy
 	}
 	w.allowance.spend(now)
 	for _, seen := range w.running {
-		seen.told, seen.turns = seen.verdict(now, rules), 0
+		seen.told, seen.turns = seen.verdict, 0
 	}
 	return nil
 }

@@ -26,7 +26,7 @@ func TestReportsOfAServiceThatFlapsAreBounded(t *testing.T) {
 					seen = bad
 				}
 				w.look(now, seen, rules)
-				if v := w.verdict(now, rules); !v.tellsAsMuchAs(w.told) && !now.Before(a.ready(now)) {
+				if v := w.verdict; !v.tellsAsMuchAs(w.told) && !now.Before(a.ready(now)) {
 					w.told = v
 					a.spend(now)
 					told++
@@ -38,7 +38,7 @@ func TestReportsOfAServiceThatFlapsAreBounded(t *testing.T) {
 			end := began.Add(24 * time.Hour)
 			for now := end; now.Before(end.Add(time.Hour)); now = now.Add(time.Second) {
 				w.look(now, nil, rules)
-				if v := w.verdict(now, rules); !v.tellsAsMuchAs(w.told) && !now.Before(a.ready(now)) {
+				if v := w.verdict; !v.tellsAsMuchAs(w.told) && !now.Before(a.ready(now)) {
 					w.told = v
 					a.spend(now)
 				}
@@ -58,9 +58,9 @@ func TestWhatPassesInTimeIsNotTold(t *testing.T) {
 	expect.Equal(t, due, now.Add(time.Minute), "next look")
 	now = now.Add(59 * time.Second)
 	w.look(now, nil, rules)
-	expect.Equal(t, w.verdict(now, rules), nil, "verdict after 59 s")
+	expect.Equal(t, w.verdict, nil, "verdict after 59 s")
 	now = now.Add(10 * time.Second)
 	w.look(now, nil, rules)
-	expect.Equal(t, w.verdict(now, rules), nil, "verdict once it is well again")
+	expect.Equal(t, w.verdict, nil, "verdict once it is well again")
 	expect.Equal(t, w.ill.IsZero(), true, "counts as well")
 }
