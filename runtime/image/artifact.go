@@ -141,7 +141,7 @@ func (h host) bytes(ctx context.Context, in reference.Named, desc v1.Descriptor,
 			}
 			defer body.Close()
 			left := desc.Size - int64(data.Len())
-			_, err = io.Copy(stored{&data, &has}, io.LimitReader(counted{body, &h.images.came}, left+1))
+			_, err = io.Copy(io.MultiWriter(&data, &has), io.LimitReader(counted{body, &h.images.came}, left+1))
 			return err
 		})
 	})

@@ -184,7 +184,7 @@ func (i *Images) downloadOnce(ctx context.Context, u *url.URL, most int64, has *
 	}
 	has.set(0, max(answer.ContentLength, 0))
 	var data bytes.Buffer
-	_, err = io.Copy(stored{&data, has}, io.LimitReader(counted{answer.Body, came}, most+1))
+	_, err = io.Copy(io.MultiWriter(&data, has), io.LimitReader(counted{answer.Body, came}, most+1))
 	if err == nil && int64(data.Len()) > most {
 		err = tooBig
 	}
