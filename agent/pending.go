@@ -5,47 +5,36 @@ import (
 
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/agent/margo"
-	"github.com/margolite/margolite/policy"
 	"github.com/margolite/margolite/store"
 )
 
-// pendingOf gives the change of each deployment, nil where there is none to tell of.
-func (r *reconciler) pendingOf(deployments []store.Deployment) []*control.Pending {
-	all := make([]*control.Pending, len(deployments))
-	for i := range deployments {
-		d := &deployments[i]
-		kind, ok := pendingKind(d)
-		if !ok {
-			continue
-		}
-		all[i] = r.pendingChange(d, kind)
-		if is, told := r.differenceOf(d, kind); told {
-			all[i].Services, all[i].Parameters, all[i].Cut = is.Services, is.Parameters, is.Cut
-		}
-	}
-	return all
-}
-
-// pendingKind is the kind of the change that waits or was refused by the site;
-// false: there is none.
-func pendingKind(d *store.Deployment) (policy.ChangeKind, bool) {
+// pends says that a change of d waits, or was refused by the site.
+func pends(d *store.Deployment) bool {
 	switch Phase(d.Phase) {
 	case Staged, Leaving:
-		return changeOf(d).kind, asks(d)
+		return asks(d)
 	case Failed:
-		return changeOf(d).kind, declined(d)
+		return declined(d)
 	}
-	return "", false
+	return false
 }
 
-func (r *reconciler) pendingChange(d *store.Deployment, kind policy.ChangeKind) *control.Pending {
-	next := changeOf(d)
-	p := &control.Pending{Kind: string(kind), Revision: next.revision.String()}
+// pendingOf is the change of d that waits, or was refused by the site; nil: there is none.
+func (r *reconciler) pendingOf(d *store.Deployment) *control.Pending {
+	if !pends(d) {
+		return nil
+	}
+	next, is := changeOf(d), r.differenceOf(d)
+	p := &control.Pending{
+		Kind: string(next.kind), Revision: next.revision.String(), Services: is.Services, Parameters: is.Parameters, Cut: is.Cut,
+	}
 	if a := answerTo(d, next); a != nil {
 		p.Answer = a.Verdict
 	}
 	if w := r.worker(d.ID); w != nil && Phase(d.Phase) != Failed {
-		v := w.lastVerdict()
+		w.mu.Lock()
+		v := w.verdict
+		w.mu.Unlock()
 		for _, reason := range v.Reasons {
 			p.Reasons = append(p.Reasons, control.Reason{Code: string(reason.Code), Text: reason.Text})
 		}
@@ -54,29 +43,21 @@ func (r *reconciler) pendingChange(d *store.Deployment, kind policy.ChangeKind) 
 	return p
 }
 
-func (w *worker) lastVerdict() policy.Verdict {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.verdict
-}
-
-// differenceOf is what a change of d does to it; false: it is not staged.
-func (r *reconciler) differenceOf(d *store.Deployment, kind policy.ChangeKind) (is differ, staged bool) {
+// differenceOf is what the next change of d does to it, as far as that is staged.
+func (r *reconciler) differenceOf(d *store.Deployment) (is differ) {
 	switch {
-	case kind != policy.Remove && len(d.Desired.Staged) == 0:
-		return is, false
-	case kind != policy.Remove:
+	case leaves(d) && d.Active != nil:
+		e, known := r.effectsOf(d.Active)
+		is = e.Removal
+		is.Cut = is.Cut || !known
+	case !leaves(d) && len(d.Desired.Staged) > 0:
 		e, known := r.effectsOf(&d.Desired)
-		if !known || !r.tellsChange(d) {
-			return differ{Cut: true}, true
+		if known && r.tellsChange(d) {
+			return e.Change
 		}
-		return e.Change, true
-	case d.Active == nil:
-		return is, true
+		is.Cut = true
 	}
-	e, known := r.effectsOf(d.Active)
-	e.Removal.Cut = e.Removal.Cut || !known
-	return e.Removal, true
+	return is
 }
 
 // shortestSecret is how many bytes a secret has at least that is looked for in

@@ -52,11 +52,10 @@ func (a *Agent) Status(ctx context.Context) (*control.Status, error) {
 		running[p.Name] = p
 	}
 	s.Locks = a.locks.list(idsOf(deployments))
-	pending := a.reconciler.pendingOf(deployments)
 	s.Deployments = make([]control.Deployment, 0, len(deployments))
 	for i := range deployments {
 		s.Deployments = append(s.Deployments, a.describe(&deployments[i], running))
-		s.Deployments[i].Change = pending[i]
+		s.Deployments[i].Change = a.reconciler.pendingOf(&deployments[i])
 		s.Deployments[i].Reported = a.reporter.reported(deployments[i].ID, waiting[deployments[i].ID])
 	}
 	return s, nil

@@ -119,8 +119,8 @@ func digestOf(rev *store.Revision) digest.Digest {
 // packages on the device or, with fetch, their origins: an earlier version of this
 // program staged them, or the change that waits is another one since.
 func (r *reconciler) resummarize(ctx context.Context, d *store.Deployment, fetch bool) error {
-	kind, pending := pendingKind(d)
-	removed := pending && kind == policy.Remove
+	pending := pends(d)
+	removed := pending && leaves(d)
 	var desired, active *store.Summary
 	var err, desiredErr error
 	if d.Active != nil && (d.Active.Summary == nil || removed && !r.store.HasArtifact(d.Active.Summary.Effects)) {
