@@ -178,21 +178,21 @@ func (l *ledger) accept(ctx context.Context, m *wfm.Manifest, by adoption, in *i
 	for i, ref := range m.Deployments {
 		id := strings.ToLower(ref.ID)
 		listed[id] = true
-		before := known[id]
+		before, after := known[id], store.Deployment{}
+		if before != nil {
+			after = *before
+		}
+		after.ID, after.Place = ref.ID, i+1
 		if before != nil && holds(before, ref) {
 			_, came := in.came[ref.Digest]
 			switch {
 			case before.ID != ref.ID, by.afresh, by.again:
-				after := *before
-				after.ID, after.Place = ref.ID, i+1
 				if err := put(before, after); err != nil {
 					return err
 				}
 			case came: // its document had been lost
 				touched = append(touched, ref.ID)
 			case before.Place != i+1 && waitsForTurn(before): // no reason to begin its work anew
-				after := *before
-				after.Place = i + 1
 				change.Deployments = append(change.Deployments, after)
 			}
 			continue
@@ -201,16 +201,15 @@ func (l *ledger) accept(ctx context.Context, m *wfm.Manifest, by adoption, in *i
 		if err != nil {
 			return fmt.Errorf("deployment %s: %w", ref.ID, err)
 		}
-		after, err := next(wanted(before, ref, m.Version, document), eventDesired, at)
-		if err != nil {
-			return err
-		}
-		after.Place = i + 1
 		if before == nil {
 			after.Found = slices.ContainsFunc(unrecorded, func(found store.Deployment) bool { return margo.SameID(found.ID, ref.ID) })
 			after.Answers = rejections[id]
 		}
-		if err := put(before, after); err != nil {
+		want(&after, ref.Digest, m.Version, document)
+		if after, err = next(after, eventDesired, at); err == nil {
+			err = put(before, after)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -348,24 +347,17 @@ func (l *ledger) unrecorded(ctx context.Context) []store.Deployment {
 	return found
 }
 
-// wanted is the record of a deployment before the manifest of a version lists it with
-// another revision (DS-19, DS-20), which it has already; before is nil for a new one.
-// The id is spelled as the manifest does.
-func wanted(before *store.Deployment, ref margo.DeploymentRef, version uint64, document contents) store.Deployment {
-	var d store.Deployment
-	if before != nil {
-		d = *before
-	}
-	d.ID = ref.ID
-	d.Desired = store.Revision{Digest: ref.Digest, Version: version}
+// want writes another revision, which the manifest of a version lists, into a record
+// (DS-19, DS-20).
+func want(d *store.Deployment, revision digest.Digest, version uint64, document contents) {
+	d.Desired = store.Revision{Digest: revision, Version: version}
 	for _, kept := range []*store.Revision{d.Active, d.Former} {
-		if kept != nil && kept.Digest == ref.Digest {
+		if kept != nil && kept.Digest == revision {
 			d.Desired.Staged, d.Desired.Summary = kept.Staged, kept.Summary // a way back to what is on the device
 			break
 		}
 	}
 	d.Name, d.Components = document.name, document.components
-	return d
 }
 
 // runs says that a revision is the one that worked last, and that nothing was
@@ -431,20 +423,6 @@ func (l *ledger) restore(data []byte) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.store.Commit("restore artifact", store.Change{Artifacts: map[digest.Digest][]byte{digest.FromBytes(data): data}})
-}
-
-// dropFormer forgets the revision before the one that worked last, and returns it;
-// nil: there is none. Afterwards nothing needs what it ran.
-func (l *ledger) dropFormer(id string) (*store.Revision, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	before, err := l.store.Deployment(id)
-	if err != nil || before.Former == nil {
-		return nil, err
-	}
-	after := before
-	after.Former = nil
-	return before.Former, l.commit("drop former revision", &before, &after, nil)
 }
 
 // current reads a record and checks that it is still what the caller works on:

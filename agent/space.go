@@ -99,16 +99,16 @@ func (r *reconciler) makeRoom(ctx context.Context, d *store.Deployment, err erro
 		if failed != nil {
 			return failed
 		}
-		for _, id := range formers {
-			former, failed := r.ledger.dropFormer(id)
+		for _, of := range formers {
+			dropped := of.Former.Digest.String()
+			failed := r.ledger.step(&of, "drop former revision", func(of *store.Deployment) { of.Former = nil })
+			if errors.Is(failed, errSuperseded) || errors.Is(failed, store.ErrNotFound) {
+				continue
+			}
 			if failed != nil {
 				return failed
 			}
-			if former == nil {
-				continue
-			}
-			r.logger.Warn("dropped the previous revision to free space", "deployment", id,
-				"revision", former.Digest.String(), "for", d.ID)
+			r.logger.Warn("dropped the previous revision to free space", "deployment", of.ID, "revision", dropped, "for", d.ID)
 			if done, failed := enough(); done || failed != nil {
 				return failed
 			}
@@ -118,9 +118,9 @@ func (r *reconciler) makeRoom(ctx context.Context, d *store.Deployment, err erro
 	return some, failed
 }
 
-// formers are the ids of the deployments that have a revision before the one
+// formers are the deployments that have a revision before the one
 // that worked last: first's own, then the others, that with the oldest first.
-func (r *reconciler) formers(first string) ([]string, error) {
+func (r *reconciler) formers(first string) ([]store.Deployment, error) {
 	all, err := r.store.Deployments()
 	if err != nil {
 		return nil, fmt.Errorf("cannot read the deployments: %w", err)
@@ -132,7 +132,7 @@ func (r *reconciler) formers(first string) ([]string, error) {
 		}
 		return all[i].Since.Before(all[j].Since)
 	})
-	return idsOf(all), nil
+	return all, nil
 }
 
 // whileAlone calls do while no deployment is staged and nobody else brings images
