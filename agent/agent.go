@@ -229,7 +229,7 @@ func (a *Agent) Run(ctx context.Context) error {
 // Sync polls the WFM now and returns what came of it. It does not wait for a
 // window or the end of a back-off; during downtime, and while the WFM asked not
 // to be called, the error is a control.ErrConflict.
-func (a *Agent) Sync(ctx context.Context) error { return a.poller.sync(ctx) }
+func (a *Agent) Sync(ctx context.Context) error { return a.poller.sync(ctx, nil) }
 
 // Subscribe delivers what happens until the returned function is called.
 func (a *Agent) Subscribe() (<-chan control.Event, func()) { return a.hub.subscribe() }

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -43,15 +44,16 @@ type poller struct {
 	contact func() // the WFM answered
 	again   func() // report the current state of every deployment again
 
-	requests   chan chan error // of sync; each has room for its answer
-	configured chan struct{}   // there are other settings
-	woken      chan struct{}   // the WFM may be in reach again
-	changed    chan struct{}   // the machine is another one
+	requests   chan *request // of sync
+	configured chan struct{} // there are other settings
+	woken      chan struct{} // the WFM may be in reach again
+	changed    chan struct{} // the machine is another one
 
 	polls   *pace.Polls         // of run
 	told    cache[string, bool] // refusals that were logged, each once (DS-07)
 	vain    vain                // fetches of what is not acceptable; of run as well
 	wholeAt int64               // one more than the writes of the store when it was whole; of run as well
+	permit  *permission         // that the present poll has; nil: none; of run as well
 	retell  time.Duration       // when to report the current state again, by uptime; 0: not decided yet; of run as well
 
 	mu    sync.Mutex
@@ -76,13 +78,18 @@ type pollState struct {
 	unreported  string    // the last problem with capabilities that was logged, to log it once
 
 	refusedManifest *control.RefusedManifest // the one that is refused for its version alone
-	permit          *permission              // to accept it nevertheless
+}
+
+// request asks for a poll now.
+type request struct {
+	permit *permission // to accept what was refused; nil: none
+	answer chan error  // has room for one
 }
 
 func newPoller(b *base, random pace.Random, quiet *pace.Silence, l *ledger, watched *loop) *poller {
 	return &poller{
 		base: b, random: random, silence: quiet, ledger: l, loop: watched,
-		told: cache[string, bool]{most: maxTold}, requests: make(chan chan error), configured: make(chan struct{}, 1), woken: make(chan struct{}, 1), changed: make(chan struct{}, 1),
+		told: cache[string, bool]{most: maxTold}, requests: make(chan *request), configured: make(chan struct{}, 1), woken: make(chan struct{}, 1), changed: make(chan struct{}, 1),
 	}
 }
 
@@ -90,12 +97,13 @@ func (p *poller) run(ctx context.Context) error {
 	_, accepted, _ := p.store.Manifest() // what cannot be read is told by the poll
 	p.polls = pace.NewPolls(p.moment(), p.settings.Load().Poll, p.random, accepted)
 	for {
-		closed, answer, err := p.pause(ctx)
+		closed, asker, err := p.pause(ctx)
 		if err != nil {
 			return nil
 		}
-		if answer != nil {
-			p.vain = vain{} // somebody may have mended it
+		p.permit = nil
+		if asker != nil {
+			p.permit, p.vain = asker.permit, vain{} // somebody may have mended it
 		}
 		p.loop.works()
 		asked, err := p.contained(ctx, closed)
@@ -112,8 +120,8 @@ func (p *poller) run(ctx context.Context) error {
 		default:
 			p.polls.Done(p.moment(), err)
 		}
-		if answer != nil {
-			answer <- err
+		if asker != nil {
+			asker.answer <- err
 		}
 	}
 }
@@ -135,9 +143,9 @@ func (p *poller) contained(ctx context.Context, closed bool) (asked bool, err er
 }
 
 // pause waits until a poll is due, or somebody asks for one and nothing holds
-// it back. Without an answer to give, the desired state may be out of question:
-// closed says so. The error is ctx's.
-func (p *poller) pause(ctx context.Context) (closed bool, answer chan error, err error) {
+// it back. Where nobody does, the desired state may be out of question: closed
+// says so. The error is ctx's.
+func (p *poller) pause(ctx context.Context) (closed bool, asker *request, err error) {
 	for {
 		plan := p.polls.Plan(p.moment(), p.silence.Hold())
 		p.mu.Lock()
@@ -159,15 +167,15 @@ func (p *poller) pause(ctx context.Context) (closed bool, answer chan error, err
 			p.polls.Wake(p.moment())
 		case <-p.changed:
 			p.polls.Tell(p.moment())
-		case answer = <-p.requests:
-			if held := p.held(); held != nil {
-				answer <- held
-				answer = nil
+		case asker = <-p.requests:
+			if refused := cmp.Or(p.held(), p.permits(asker.permit)); refused != nil {
+				asker.answer <- refused
+				asker = nil
 			}
 		}
 		t.Stop()
-		if answer != nil || err != nil {
-			return false, answer, err
+		if asker != nil || err != nil {
+			return false, asker, err
 		}
 	}
 }
@@ -186,15 +194,15 @@ func (p *poller) held() error {
 	}
 }
 
-func (p *poller) sync(ctx context.Context) error {
-	answer := make(chan error, 1)
+func (p *poller) sync(ctx context.Context, permit *permission) error {
+	asker := &request{permit, make(chan error, 1)}
 	select {
-	case p.requests <- answer:
+	case p.requests <- asker:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 	select {
-	case err := <-answer:
+	case err := <-asker.answer:
 		return err
 	case <-ctx.Done():
 		return ctx.Err()
@@ -471,18 +479,18 @@ func (p *poller) stillOf(ctx context.Context, scope string) error {
 func (p *poller) take(ctx context.Context, scope string, held store.Manifest, m *wfm.Manifest, whole bool) error {
 	same := m.Version == held.Version && m.Digest == held.Digest
 	adopted := adoption{scope: scope, epoch: held.Epoch}
-	var permit *permission
+	var used *permission
 	switch {
 	case held.Version == 0: // the first one of this WFM
 		adopted.afresh = true
 	case same, m.Version > held.Version:
 		adopted.again = held.ETag == "" && m.ETag != "" // the database was lost, with reports that waited
 	default:
-		if permit = p.permitted(m); permit == nil {
+		if used = p.permit; used == nil || used.version != m.Version || used.digest != m.Digest {
 			return p.refuse(held, m)
 		}
 		adopted.epoch, adopted.afresh = held.Epoch+1, true
-		adopted.operator = control.Caller{UID: permit.uid}.String()
+		adopted.operator = control.Caller{UID: used.uid}.String()
 	}
 	in := p.ledger.begin(m) // what is in the store stays there from now on
 	recorded := p.recorded(m)
@@ -519,10 +527,8 @@ func (p *poller) take(ctx context.Context, scope string, held store.Manifest, m 
 			return err
 		}
 	}
-	if permit != nil {
-		p.mu.Lock()
-		permit.used = true
-		p.mu.Unlock()
+	if used != nil {
+		used.used.Store(true)
 	}
 	return p.ledger.accept(ctx, m, adopted, in)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 
 	"github.com/opencontainers/go-digest"
 
@@ -30,51 +31,33 @@ type permission struct {
 	version uint64
 	digest  digest.Digest
 	uid     uint32 // of the operator
-	used    bool
+	used    atomic.Bool
 }
 
 // AcceptRollback polls now, and accepts the manifest that the request names if
 // the WFM still serves it. Which one that is must be known as refused already.
 func (a *Agent) AcceptRollback(ctx context.Context, r control.RollbackRequest) error {
-	p := a.poller
 	permit := &permission{version: r.Version, digest: digest.Digest(r.Digest), uid: r.UID}
-	if err := p.permit(permit); err != nil {
-		return err
-	}
-	err := p.sync(ctx)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.state.permit = nil
-	switch {
-	case permit.used:
-		return err
-	case err == nil || errors.Is(err, errRefused):
+	err := a.poller.sync(ctx, permit)
+	if !permit.used.Load() && (err == nil || errors.Is(err, errRefused)) {
 		return fmt.Errorf("%w: the WFM no longer serves version %d (%s)", control.ErrConflict, r.Version, r.Digest)
 	}
 	return err
 }
 
-func (p *poller) permit(permit *permission) error {
+// permits says why a poll is not made that an operator wants with a permission; nil: it
+// is made.
+func (p *poller) permits(permit *permission) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	refused := p.state.refusedManifest
 	switch {
-	case p.state.permit != nil:
-		return fmt.Errorf("%w: somebody else has just asked to accept it", control.ErrConflict)
+	case permit == nil:
+		return nil
 	case refused == nil:
 		return fmt.Errorf("%w: no manifest was refused because of its version", control.ErrConflict)
 	case refused.Version != permit.version || refused.Digest != permit.digest.String():
 		return fmt.Errorf("%w: the WFM serves version %d (%s)", control.ErrConflict, refused.Version, refused.Digest)
-	}
-	p.state.permit = permit
-	return nil
-}
-
-func (p *poller) permitted(m *wfm.Manifest) *permission {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if permit := p.state.permit; permit != nil && permit.version == m.Version && permit.digest == m.Digest {
-		return permit
 	}
 	return nil
 }
