@@ -130,17 +130,15 @@ func (e *Engine) finds(ctx context.Context, o Outline, read func(context.Context
 	if err != nil {
 		return false, &Error{Code: Internal, Object: o.Project, Err: err}
 	}
+	are := make(map[string][]compose.Dependency)
 	for _, c := range found {
-		dependsOn, ok := o.containers[c.ID]
-		if !ok || !slices.Equal(c.Labels.DependsOn, dependsOn) {
-			return false, nil
-		}
+		are[c.ID] = c.Labels.DependsOn
 	}
-	if len(found) != len(o.containers) {
-		return false, nil
+	same := maps.EqualFunc(are, o.containers, slices.Equal)
+	if same {
+		e.projects.with(o.Project, (*project).decide)
 	}
-	e.projects.with(o.Project, (*project).decide)
-	return true, nil
+	return same, nil
 }
 
 // Intact tells whether a project that matched, or was applied, still has all of its
@@ -175,7 +173,11 @@ func runOf(ctx context.Context, e *Engine, p *Project) (*run, error) {
 	r := &run{e: e, project: p.Name, configs: make(map[string]container.Config)}
 	r.take(own)
 	r.read = true
-	r.made = madeAt(e, p.Name, place)
+	e.networks.RefreshFiles()
+	r.made.network = e.networks.InOrder(place.networks(), place.sandboxes(), place.ports())
+	e.projects.with(p.Name, func(p *project) { // as long as the supervisor watches over what was made before
+		r.made.ports = r.made.network && p.made.ports && len(p.made.seats) > 0 && reflect.DeepEqual(p.made.seats, place)
+	})
 	for n, b := range replicas {
 		seat, id := place[n], b.id()
 		if !slices.ContainsFunc(r.found, func(c container.Container) bool { return c.ID == id }) {
@@ -194,17 +196,6 @@ func runOf(ctx context.Context, e *Engine, p *Project) (*run, error) {
 		})
 	}
 	return r, nil
-}
-
-// madeAt is what is up to date already where a project has this place: what was made
-// for it before, as long as the supervisor watches over that.
-func madeAt(e *Engine, name string, place placement) made {
-	e.networks.RefreshFiles()
-	m := made{network: e.networks.InOrder(place.networks(), place.sandboxes(), place.ports())}
-	e.projects.with(name, func(p *project) {
-		m.ports = m.network && p.made.ports && len(p.made.seats) > 0 && reflect.DeepEqual(p.made.seats, place)
-	})
-	return m
 }
 
 // applying is the goal of Apply: everything runs as the project says, is healthy, and
@@ -292,9 +283,6 @@ func (r *run) passOver(failed []failure) error {
 		if !starting || !r.rest(f.step.Container) {
 			errs = append(errs, f.err)
 		}
-	}
-	if len(errs) == 1 {
-		return errs[0]
 	}
 	return errors.Join(errs...)
 }

@@ -11,8 +11,6 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/vishvananda/netlink"
-
 	"github.com/margolite/margolite/runtime/container"
 	"github.com/margolite/margolite/runtime/network"
 )
@@ -372,14 +370,4 @@ func (pl *places) sweep(ctx context.Context, project string) error {
 
 func conflict(object, format string, args ...any) error {
 	return &Error{Code: Conflict, Object: object, Err: fmt.Errorf(format, args...)}
-}
-
-// hasNetwork tells whether the bridge is there. A network without one has
-// nothing but the links in its sandboxes.
-func hasNetwork(w network.Network) bool {
-	if w.Bridge == "" || w.Driver != "" {
-		return true
-	}
-	_, err := netlink.LinkByName(w.Bridge)
-	return err == nil
 }

@@ -67,17 +67,6 @@ type Plan struct {
 	Waits  []Wait
 }
 
-// Steps are all steps of the plan, in an order in which they may be executed.
-func (p Plan) Steps() []Step {
-	var all []Step
-	for _, g := range p.Groups {
-		for _, s := range g {
-			all = append(all, s...)
-		}
-	}
-	return all
-}
-
 // Wait is a replica that cannot start yet.
 type Wait struct {
 	Replica
@@ -206,16 +195,12 @@ func (p *planner) dismiss(unwanted []ObservedContainer) {
 	for len(running) > 0 {
 		var level Group
 		var needed []ObservedContainer
-		for _, c := range running {
-			if slices.ContainsFunc(running, func(other ObservedContainer) bool { return other.needs(c) }) {
+		for i, c := range running { // dependents come first: each level has one at least
+			if slices.ContainsFunc(running[:i], func(other ObservedContainer) bool { return other.needs(c) }) {
 				needed = append(needed, c)
 			} else {
 				level.add(c.step(StopContainer))
 			}
-		}
-		if len(level) == 0 { // a cycle, which only foreign labels could have
-			level.add(running[0].step(StopContainer))
-			needed = running[1:]
 		}
 		p.add(level)
 		running = needed
@@ -320,18 +305,13 @@ func (p *planner) wait(s WantedService) (Wait, bool) {
 				continue
 			}
 			if what, failed := p.lacks(on, d.Condition); what != "" && (d.Required || !failed) {
-				return Wait{Replica: s.Replica, For: on.String() + " " + what, Undecided: !failed, Never: failed && !on.mayRecover(p)}, true
+				c := p.o.container(on.Container)
+				recovers := c.active() && c.Health.State != ""
+				return Wait{Replica: s.Replica, For: on.String() + " " + what, Undecided: !failed, Never: failed && !recovers}, true
 			}
 		}
 	}
 	return Wait{}, false
-}
-
-// mayRecover tells whether a service that failed can still come to what is
-// asked of it: not one that ended for good.
-func (s WantedService) mayRecover(p *planner) bool {
-	c := p.o.container(s.Container)
-	return c.active() && c.Health.State != ""
 }
 
 // lacks says what a service lacks of a condition, "" where it holds, and

@@ -15,7 +15,6 @@ import (
 	"github.com/margolite/margolite/runtime/compose"
 	"github.com/margolite/margolite/runtime/contain"
 	"github.com/margolite/margolite/runtime/container"
-	"github.com/margolite/margolite/runtime/network"
 )
 
 // abreast is how many sequences of a plan are executed at the same time.
@@ -94,7 +93,7 @@ func (r *run) observe() {
 	o := &r.last
 	o.Sandboxes = make(map[Replica]bool)
 	place := r.wanted.place()
-	o.Network = r.made.network && !slices.ContainsFunc(place.networks(), func(w network.Network) bool { return !hasNetwork(w) })
+	o.Network = r.made.network
 	o.Ports = r.made.ports
 	for _, s := range r.wanted.Services {
 		o.Sandboxes[s.Replica] = r.e.networks.Has(s.Sandbox)
@@ -206,6 +205,7 @@ func (r *run) execute(ctx context.Context, s Step) error {
 	case CreateContainer:
 		return r.create(ctx, s)
 	case StartContainer:
+		defer r.e.projects.with(r.project, r.e.projects.tellWaiting)
 		return r.start(ctx, s.Container)
 	case RunHooks:
 		return r.runHooks(ctx, s)

@@ -288,9 +288,6 @@ func (g *restoring) idle(context.Context) (done bool, err error) {
 
 // carriedOut passes over what only some services cannot do without.
 func (g *restoring) carriedOut(ctx context.Context, failed []failure) error {
-	if slices.ContainsFunc(g.plan.Steps(), func(s Step) bool { return s.Kind == StartContainer }) {
-		g.e.projects.with(g.project, g.e.projects.tellWaiting)
-	}
 	logger := g.e.o.Logger.With("project", g.project)
 	for _, f := range failed {
 		switch {
