@@ -68,9 +68,7 @@ func TestExec(t *testing.T) {
 			e := container.Exec{Args: []string{"sh", "-c", "grep CapEff /proc/self/status"}, User: "root", Privileged: true, Stdout: &out}
 			expect.Value(d.Exec(d.ctx(), id, e))(t)
 			host := expect.Value(os.ReadFile("/proc/self/status"))(t)
-			if !strings.Contains(string(host), strings.TrimSpace(out.String())+"\n") {
-				t.Errorf("got %q, want what the device has", out.String())
-			}
+			expect.Contains(t, string(host), strings.TrimSpace(out.String())+"\n", "what the device has")
 		})
 		t.Run("one writer for both", func(t *testing.T) {
 			out, _, err := d.trySh(id, "echo out; echo err >&2")
@@ -89,12 +87,8 @@ func TestExec(t *testing.T) {
 			expect.Error(t, err, io.ErrShortWrite, "error")
 		})
 		d.stop(id)
-		if _, err := d.Exec(d.ctx(), id, container.Exec{Args: []string{"true"}}); !errors.Is(err, container.ErrNotRunning) {
-			t.Errorf("in a stopped container: %v", err)
-		}
-		if _, err := d.Exec(d.ctx(), "nonesuch", container.Exec{Args: []string{"true"}}); !errors.Is(err, container.ErrNotFound) {
-			t.Errorf("in no container: %v", err)
-		}
+		expect.Error(t, expect.ErrorOf(d.Exec(d.ctx(), id, container.Exec{Args: []string{"true"}})), container.ErrNotRunning, "in a stopped container")
+		expect.Error(t, expect.ErrorOf(d.Exec(d.ctx(), "nonesuch", container.Exec{Args: []string{"true"}})), container.ErrNotFound, "in no container")
 	})
 }
 
@@ -275,9 +269,7 @@ func TestContainersThatDoNotObeyAreKilled(t *testing.T) {
 	c := d.config("stubborn", "trap 'echo asked >> /data/order' TERM; echo ready > /data/order; while :; do sleep 0.05; done")
 	c.Service.Mounts = []compose.Mount{{Volume: "data", Target: "/data"}}
 	c.Service.StopGrace = nil
-	if got := d.find(d.create(c)).Labels.StopGrace; got != 10*time.Second {
-		t.Errorf("it has %s to stop", got)
-	}
+	expect.Equal(t, d.find(d.create(c)).Labels.StopGrace, 10*time.Second, "time to stop")
 	grace := time.Second
 	c.Service.StopGrace, c.Labels.Hash = &grace, "other"
 	id := d.up(c)

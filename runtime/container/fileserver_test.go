@@ -61,8 +61,6 @@ func TestNobodyElseOnTheDeviceReachesVolumes(t *testing.T) {
 	}
 	d.restart()
 	for _, dir := range dirs {
-		if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
-			t.Errorf("%s: %v, %v", dir, info.Mode(), err)
-		}
+		expect.Equal(t, expect.Value(os.Stat(dir))(t).Mode().Perm(), 0o700, "mode of %s", dir)
 	}
 }

@@ -27,9 +27,7 @@ func TestLimitsOfCgroupV1(t *testing.T) {
 		"blkio/blkio.bfq.io_serviced": "", "blkio/blkio.throttle.read_bps_device": "",
 	}), true)
 	expect.Equal(t, full, able.Limits, "all limits")
-	if none := limitsV1(t.TempDir(), true); none != (Limits{}) {
-		t.Errorf("got %+v, want none", none)
-	}
+	expect.Equal(t, limitsV1(t.TempDir(), true), (Limits{}), "limits without a controller")
 	// As on a Raspberry Pi with its settings of 2020: no control of memory.
 	old := limitsV1(makeTree(t, map[string]string{"cpu/cpu.shares": "", "cpu/cpu.cfs_quota_us": "", "blkio/blkio.bfq.io_serviced": ""}), false)
 	if want := (Limits{CPUShares: true, CPUQuota: true, BlockWeight: true}); old != want {
@@ -61,9 +59,7 @@ func TestLimitsOfCgroupV2(t *testing.T) {
 			if hasScheduler("bfq") { // this machine's disks count too
 				got.BlockWeight, got.BlockWeightDevice = test.want.BlockWeight, test.want.BlockWeightDevice
 			}
-			if got != test.want {
-				t.Errorf("got %+v, want %+v", got, test.want)
-			}
+			expect.Equal(t, got, test.want, "limits")
 		})
 	}
 }

@@ -3,7 +3,6 @@ package container_test
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"maps"
 	"net/netip"
 	"reflect"
@@ -182,9 +181,7 @@ func TestDecodeRefusesWhatItCannotTrust(t *testing.T) {
 	if _, err := container.Decode(good, nil); err == nil {
 		t.Error("a record without details was read")
 	}
-	if _, err := container.Decode(map[string]string{"nerdctl/name": "x"}, nil); !errors.Is(err, container.ErrForeign) {
-		t.Errorf("got %v for a foreign container, want ErrForeign", err)
-	}
+	expect.Error(t, expect.ErrorOf(container.Decode(map[string]string{"nerdctl/name": "x"}, nil)), container.ErrForeign, "foreign container")
 }
 
 func FuzzDecode(f *testing.F) {

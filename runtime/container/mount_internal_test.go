@@ -33,9 +33,7 @@ func TestMountOptionsInTheWordsOfTheKernel(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			if got := parseMountOptions(test.options); got != test.want {
-				t.Errorf("got %+v, want %+v", got, test.want)
-			}
+			expect.Equal(t, parseMountOptions(test.options), test.want, "options")
 		})
 	}
 }
@@ -113,9 +111,7 @@ func TestMountsOfTheKernel(t *testing.T) {
 		if err != nil || info.Mode().Perm() != 0o711 {
 			t.Errorf("it is %v, %v", info, err)
 		}
-		if err := os.WriteFile(filepath.Join(at, "big"), make([]byte, 128<<10), 0o600); !errors.Is(err, unix.ENOSPC) {
-			t.Errorf("more than its size went into it: %v", err)
-		}
+		expect.Error(t, os.WriteFile(filepath.Join(at, "big"), make([]byte, 128<<10), 0o600), unix.ENOSPC, "more than its size")
 	})
 	t.Run("what cannot be mounted", func(t *testing.T) {
 		at := mkdir("nothing")

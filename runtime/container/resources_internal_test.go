@@ -197,9 +197,7 @@ func TestNamespaces(t *testing.T) {
 			for _, n := range spec.Linux.Namespaces {
 				kinds = append(kinds, string(n.Type))
 			}
-			if got := strings.Join(kinds, " "); got != test.want {
-				t.Errorf("got %s, want %s", got, test.want)
-			}
+			expect.Equal(t, strings.Join(kinds, " "), test.want, "namespaces")
 			shm := ""
 			for _, m := range spec.Mounts {
 				if m.Destination == "/dev/shm" {
@@ -207,9 +205,7 @@ func TestNamespaces(t *testing.T) {
 				}
 			}
 			expect.Equal(t, shm, test.shm, "/dev/shm")
-			if hostname := spec.Hostname; (hostname == "") != (test.service.UTS.Mode == compose.ModeHost) {
-				t.Errorf("host name %q", hostname)
-			}
+			expect.Equal(t, spec.Hostname == "", test.service.UTS.Mode == compose.ModeHost, "no host name of its own")
 		})
 	}
 }

@@ -82,9 +82,7 @@ func TestSecurityThatTheKernelLacks(t *testing.T) {
 		"seccomp":  {Seccomp: compose.Seccomp{Profile: []byte(`{"defaultAction":"SCMP_ACT_LOG"}`)}},
 		"apparmor": {AppArmor: "mine"},
 	} {
-		if _, err := build(t, service, shell, Host{}, specs.User{}); err == nil || !strings.Contains(err.Error(), name) {
-			t.Errorf("%s: %v", name, err)
-		}
+		expect.ErrorWith(t, expect.ErrorOf(build(t, service, shell, Host{}, specs.User{})), name, "%s", name)
 	}
 	spec, err := build(t, compose.Service{AppArmor: "unconfined"}, shell, Host{}, specs.User{})
 	if err != nil || spec.Process.ApparmorProfile != "" {
@@ -135,9 +133,7 @@ func TestDefaultProfileFitsTheDevice(t *testing.T) {
 	})
 	text := profileOf(root, "my agent (enforce)\n")
 	for _, want := range []string{"abi <abi/3.0>,\n", "#include <tunables/global>\n", "  #include <abstractions/base>\n", `signal (receive) peer="my agent",`} {
-		if !strings.Contains(text, want) {
-			t.Errorf("%q is missing in %s", want, text)
-		}
+		expect.Contains(t, text, want, "profile")
 	}
 	for _, agent := range []string{"", "unconfined\n", "x\" rule"} {
 		expect.Contains(t, profileOf(root, agent), `peer="unconfined",`, "for agent %q", agent)
@@ -197,9 +193,7 @@ func TestSeccompProfile(t *testing.T) {
 			names = append(names, s.Names...)
 		}
 		expect.Equal(t, names, test.want, "with %q: allows", test.capabilities)
-		if has := slices.Contains(got.Architectures, specs.ArchX86); has != (runtime.GOARCH == "amd64") {
-			t.Errorf("filters on %q", got.Architectures)
-		}
+		expect.Equal(t, slices.Contains(got.Architectures, specs.ArchX86), runtime.GOARCH == "amd64", "32 bit calls among %q", got.Architectures)
 		if got.DefaultAction != specs.ActErrno || *got.DefaultErrnoRet != 1 || got.Syscalls[1].Args[0].ValueTwo != 1 {
 			t.Errorf("got %+v", got)
 		}

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/margolite/margolite/runtime/containerd"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // questioned is asked for the states of tasks. Those named in hung never answer;
@@ -103,9 +104,7 @@ func TestSilentShimsAreAskedAtTheSameTime(t *testing.T) {
 					}
 					begun = time.Now()
 				}
-				if n := q.asked[hung[0]]; n != 1 {
-					t.Errorf("a silent shim was asked %d times", n)
-				}
+				expect.Equal(t, q.asked[hung[0]], 1, "calls to a silent shim")
 			})
 		})
 	}

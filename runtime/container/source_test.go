@@ -41,9 +41,7 @@ func TestSourcesLeadWhereTheyLed(t *testing.T) {
 	lead(link, "two")
 	d.stop(id)
 	d.start(id)
-	if out := d.sh(id, "cat /dir/file /file"); out != "one/fileone/file" {
-		t.Errorf("got %q", out)
-	}
+	expect.Equal(t, d.sh(id, "cat /dir/file /file"), "one/fileone/file", "output")
 
 	t.Log("nor is one in the place of what was mounted")
 	d.stop(id)
@@ -83,9 +81,7 @@ func TestSourcesOfAKilledStart(t *testing.T) {
 	expect.Error(t, expect.ErrorOf(os.Lstat(left)), os.ErrNotExist, "it is left")
 	c := d.config("web", "")
 	c.Service.Mounts = []compose.Mount{{Path: dir, Target: "/dir"}}
-	if out := d.sh(d.up(c), "cat /dir/below/file"); out != "below" {
-		t.Errorf("got %q", out)
-	}
+	expect.Equal(t, d.sh(d.up(c), "cat /dir/below/file"), "below", "output")
 	expect.Equal(t, string(expect.Value(os.ReadFile(filepath.Join(below, "file")))(t)), "below", "the file below")
 }
 
@@ -113,9 +109,7 @@ func TestVolumesLeadWhereTheyLed(t *testing.T) {
 	c.Volumes = map[string]*compose.Volume{"bound": {Name: "bound", Type: "none", Device: real, Real: real, Options: []string{"bind"}}}
 	c.Service.Mounts = []compose.Mount{{Volume: "bound", Target: "/bound"}}
 	id := d.up(c)
-	if out := d.sh(id, "cat /bound/file"); out != "one" {
-		t.Errorf("got %q", out)
-	}
+	expect.Equal(t, d.sh(id, "cat /bound/file"), "one", "output")
 	d.delete(id)
 	check(t, errors.Join(os.Rename(real, real+"-aside"), os.Symlink("/etc", real)))
 	expect.Error(t, d.Create(d.ctx(), c), container.ErrMoved, "create")

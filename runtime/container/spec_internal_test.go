@@ -3,7 +3,6 @@ package container
 import (
 	"log/slog"
 	"slices"
-	"strings"
 	"testing"
 
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
@@ -146,9 +145,7 @@ func TestMounts(t *testing.T) {
 	}
 
 	old := compose.Service{Mounts: []compose.Mount{{Path: "/srv", Target: "/srv", ReadOnly: true, Below: compose.BelowReadOnly}}}
-	if _, err := build(t, old, shell, Host{}, specs.User{}); err == nil || !strings.Contains(err.Error(), "5.12") {
-		t.Errorf("a kernel that cannot make what is below a mount read-only: %v", err)
-	}
+	expect.ErrorWith(t, expect.ErrorOf(build(t, old, shell, Host{}, specs.User{})), "5.12", "a kernel that cannot make what is below a mount read-only")
 }
 
 func TestHostDecidesWhatTheKernelGives(t *testing.T) {
@@ -175,8 +172,6 @@ func TestHostDecidesWhatTheKernelGives(t *testing.T) {
 	if limit := full.Process.Rlimits[0]; limit.Soft != 1024 || limit.Hard != 524288 {
 		t.Errorf("open files are limited to %+v", limit)
 	}
-	if got := full.Linux.Namespaces[slices.IndexFunc(full.Linux.Namespaces, func(n specs.LinuxNamespace) bool { return n.Type == specs.NetworkNamespace })].Path; got != "/run/netns/x" {
-		t.Errorf("joins network namespace %q", got)
-	}
+	expect.Equal(t, full.Linux.Namespaces[slices.IndexFunc(full.Linux.Namespaces, func(n specs.LinuxNamespace) bool { return n.Type == specs.NetworkNamespace })].Path, "/run/netns/x", "network namespace")
 	expect.Equal(t, full.Annotations[groupAnnotation], "shop", "shim is grouped by")
 }

@@ -32,9 +32,7 @@ func TestAnonymousVolumes(t *testing.T) {
 		c.Image.Volumes = map[string]struct{}{"/srv/data": {}, "/var/lib/x/": {}, "/taken": {}}
 		c.Service.Mounts = []compose.Mount{{Anonymous: true, Target: "/mine"}, {Volume: "web-1", Target: "/taken"}, {Volume: "etc", Target: "/etc"}}
 		first := d.up(c)
-		if out := d.sh(first, "ls /srv/data; echo kept > /mine/file; echo kept > /var/lib/x/file; rm /etc/passwd"); out != "inside" {
-			t.Errorf("the image's content is not in its volume: %q", out)
-		}
+		expect.Equal(t, d.sh(first, "ls /srv/data; echo kept > /mine/file; echo kept > /var/lib/x/file; rm /etc/passwd"), "inside", "the image's content in its volume")
 
 		// An update: the new container is created while the old one runs.
 		c.Labels.Hash = "other"
@@ -42,9 +40,7 @@ func TestAnonymousVolumes(t *testing.T) {
 		d.stop(first)
 		d.start(second)
 		d.delete(first)
-		if out := d.sh(second, "cat /mine/file /var/lib/x/file; ls /srv/data; test ! -e /etc/passwd"); out != "kept\nkept\ninside" {
-			t.Errorf("after the update: %q", out)
-		}
+		expect.Equal(t, d.sh(second, "cat /mine/file /var/lib/x/file; ls /srv/data; test ! -e /etc/passwd"), "kept\nkept\ninside", "after the update")
 
 		c.Labels.Number = 2
 		other := d.up(c)
@@ -83,9 +79,7 @@ func TestVolumesWithAType(t *testing.T) {
 			{Volume: "memory", Target: "/memory"},
 		}
 		first := d.up(c)
-		if out := d.sh(first, "cat /bound/file; echo on disk > /disk/file; echo > /memory/file; busybox stat -c %u /memory"); out != "bound12" {
-			t.Errorf("got %q", out)
-		}
+		expect.Equal(t, d.sh(first, "cat /bound/file; echo on disk > /disk/file; echo > /memory/file; busybox stat -c %u /memory"), "bound12", "output")
 		for command, want := range map[string]string{
 			"echo > /bound/x": "Read-only", "dd if=/dev/zero of=/memory/large bs=1M count=2": "No space", "cp /bin/busybox /memory/b && /memory/b true": "",
 		} {
@@ -166,9 +160,7 @@ func TestExternalVolumes(t *testing.T) {
 	}
 	check(t, d.Check(d.ctx(), c))
 	id := d.up(c)
-	if out := d.sh(id, "cat /0/file /1/file /2/file"); out != "data\nmadememory" {
-		t.Errorf("got %q", out)
-	}
+	expect.Equal(t, d.sh(id, "cat /0/file /1/file /2/file"), "data\nmadememory", "output")
 	expect.Error(t, d.RemoveVolume(d.ctx(), "shop", "data"), container.ErrInUse, "a volume that another project mounts")
 
 	// Nobody finds the volume of another project by its bare name.
@@ -293,18 +285,14 @@ func TestConfigsAndSecrets(t *testing.T) {
 		id := d.up(c)
 		look := "cat /settings; /opt/deep/program; cat /run/secrets/password; echo; busybox stat -c '%a %u %g' /settings /run/secrets/password"
 		want := "a: 1\nran\ntellnobody\n444 0 0\n400 12 34"
-		if out := d.sh(id, look); out != want {
-			t.Errorf("got %q", out)
-		}
+		expect.Equal(t, d.sh(id, look), want, "output")
 		if _, code, err := d.trySh(id, "echo x > /settings"); code == 0 || err != nil {
 			t.Errorf("a config was written: %v", err)
 		}
 
 		kept := filepath.Join(d.state, "files/shop", id)
 		for _, path := range []string{filepath.Join(d.state, "files"), kept, filepath.Join(d.run, "files")} { // others on the device get no further
-			if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o700 {
-				t.Errorf("%s: %v, %v", path, info.Mode(), err)
-			}
+			expect.Equal(t, expect.Value(os.Stat(path))(t).Mode().Perm(), 0o700, "mode of %s", path)
 		}
 		if entries, err := os.ReadDir(kept); err != nil || len(entries) != 3 {
 			t.Fatal(entries, err)
@@ -356,9 +344,7 @@ func TestRootfsOfAPowerCut(t *testing.T) {
 			t.Fatalf("the root file system is %+v", mounts)
 		}
 		d.start(id)
-		if out := d.sh(id, "cat /srv/data/inside | wc -c"); strings.TrimSpace(out) != "16" {
-			t.Errorf("got %q", out)
-		}
+		expect.Equal(t, strings.TrimSpace(d.sh(id, "cat /srv/data/inside | wc -c")), "16", "bytes in the volume")
 	})
 }
 
@@ -395,17 +381,13 @@ func TestLeftoversOfAKilledAgentGo(t *testing.T) {
 			t.Errorf("%s: %v", path, err)
 		}
 	}
-	if _, err := os.Stat(filepath.Join(volumes, "old")); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("the directory of a project without volumes: %v", err)
-	}
+	expect.Error(t, expect.ErrorOf(os.Stat(filepath.Join(volumes, "old"))), fs.ErrNotExist, "the directory of a project without volumes")
 	if left, err := service.List(d.ctx()); err != nil || len(left) != 1 || left[0].ID != "other" {
 		t.Errorf("leases left: %v, %v", left, err)
 	}
 	expect.OK(t, service.Delete(d.ctx(), leases.Lease{ID: "other"}))
 	d.start(kept)
-	if out := d.sh(kept, "cat /s"); out != "kept" {
-		t.Errorf("got %q", out)
-	}
+	expect.Equal(t, d.sh(kept, "cat /s"), "kept", "output")
 	check(t, os.Remove(others))
 }
 
@@ -463,9 +445,7 @@ func TestBindMounts(t *testing.T) {
 	}
 	check(t, d.Check(d.ctx(), c))
 	id := d.up(c)
-	if out := d.sh(id, "cat /all/file; cat /all/below/deep; ls /top/below; touch /above/below/made"); out != "filedeep" {
-		t.Errorf("got %q", out)
-	}
+	expect.Equal(t, d.sh(id, "cat /all/file; cat /all/below/deep; ls /top/below; touch /above/below/made"), "filedeep", "output")
 	for _, path := range []string{"/all/x", "/all/below/x", "/fixed/x", "/fixed/below/x", "/above/x"} {
 		if _, code, err := d.trySh(id, "touch "+path); code == 0 || err != nil {
 			t.Errorf("%s was made (%v)", path, err)
@@ -498,9 +478,7 @@ func TestJoinedNamespaces(t *testing.T) {
 			d.start(first)
 			d.start(second)
 			d.sh(first, "echo shared > /dev/shm/x")
-			if out := d.sh(second, "cat /dev/shm/x; busybox readlink /proc/self/ns/ipc; busybox readlink /proc/self/ns/pid"); out != "shared\n"+d.sh(first, "busybox readlink /proc/self/ns/ipc; busybox readlink /proc/self/ns/pid") {
-				t.Errorf("got %q", out)
-			}
+			expect.Equal(t, d.sh(second, "cat /dev/shm/x; busybox readlink /proc/self/ns/ipc; busybox readlink /proc/self/ns/pid"), "shared\n"+d.sh(first, "busybox readlink /proc/self/ns/ipc; busybox readlink /proc/self/ns/pid"), "output")
 			d.stop(second)
 			d.stop(first)
 		}

@@ -49,9 +49,7 @@ func TestAShimThatEndsIsReplaced(t *testing.T) {
 				if !errors.Is(err, c.err) || (err == nil) != (c.err == nil) {
 					t.Errorf("the error is %v, want %v", err, c.err)
 				}
-				if asked != c.asked {
-					t.Errorf("it was started %d times, want %d", asked, c.asked)
-				}
+				expect.Equal(t, asked, c.asked, "starts")
 			})
 		})
 	}

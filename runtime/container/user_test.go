@@ -63,9 +63,7 @@ func TestLookupUser(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			got, err := container.LookupUser(root, test.spec)
 			if test.err != "" {
-				if err == nil || !strings.Contains(err.Error(), test.err) {
-					t.Fatalf("got %+v, %v, want an error with %q", got, err, test.err)
-				}
+				expect.ErrorWith(t, err, test.err, "error")
 				return
 			}
 			check(t, err)

@@ -59,9 +59,7 @@ func TestFillVolume(t *testing.T) {
 func TestAFilledVolumeIsAsInTheImage(t *testing.T) {
 	root, dir := volumeRig(t)
 	check(t, fillVolume(dir, root, "/srv/content", false))
-	if beside, err := os.ReadDir(filepath.Dir(dir)); err != nil || len(beside) != 1 {
-		t.Errorf("beside the volume is %v, %v", beside, err)
-	}
+	expect.Equal(t, len(expect.Value(os.ReadDir(filepath.Dir(dir)))(t)), 1, "directories beside the volume")
 	if text, err := os.ReadFile(filepath.Join(dir, "sub/b")); string(text) != "B" {
 		t.Errorf("got %q, %v", text, err)
 	}
