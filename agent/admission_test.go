@@ -196,9 +196,7 @@ func TestStatusTellsWhatAChangeDoes(t *testing.T) {
 	change := func() *control.Pending {
 		t.Helper()
 		st := s.fullStatus()
-		if len(st.Deployments) != 1 {
-			t.Fatalf("status is %+v", st)
-		}
+		expect.Equal(t, len(st.Deployments), 1, "deployments")
 		return st.Deployments[0].Change
 	}
 	expect.Equal(t, change(), nil, "change where nothing waits")
@@ -219,9 +217,8 @@ func TestStatusTellsWhatAChangeDoes(t *testing.T) {
 		t.Fatalf("told is of %+v", c)
 	}
 	removed, web := c.Services[0], c.Services[1]
-	if removed.Service != "old" || removed.Change != "removed" || web.Image.From != "plant.example/web:1" || web.Image.To != "plant.example/web:2" || !slices.Equal(web.Privileges.Added, []string{"cap_add NET_ADMIN"}) {
-		t.Errorf("services are %+v", c.Services)
-	}
+	expect.Equal(t, []string{removed.Service, removed.Change, web.Image.From, web.Image.To}, []string{"old", "removed", "plant.example/web:1", "plant.example/web:2"}, "services")
+	expect.Equal(t, web.Privileges.Added, []string{"cap_add NET_ADMIN"}, "privileges")
 	if len(c.Parameters) != 2 || *c.Parameters[0].From != "(changed)" || *c.Parameters[0].To != "(changed)" || *c.Parameters[1].From != "Hello" || *c.Parameters[1].To != "Servus" {
 		t.Errorf("parameters are %+v", c.Parameters)
 	}

@@ -148,9 +148,7 @@ func (s *site) refuses() {
 // fullStatus is everything that the agent tells.
 func (s *site) fullStatus() *control.Status {
 	s.t.Helper()
-	status, err := s.agent.Status(s.t.Context())
-	check(s.t, err)
-	return status
+	return expect.Value(s.agent.Status(s.t.Context()))(s.t)
 }
 
 // publish makes documents the desired state and lets the agent poll.
@@ -327,9 +325,8 @@ func TestPOL08FailedUpdateGoesBack(t *testing.T) {
 			}
 			s.heard(first, append(want, "failed@2")...)
 			last := s.wfm.last(first)
-			if last.Error == nil || last.Error.Code != c.code || last.Error.Source != "app" || last.Error.Message == "" {
-				t.Errorf("error is %+v, want code %s of app", last.Error, c.code)
-			}
+			s.heardError(first, c.code)
+			expect.Equal(t, last.Error.Source, "app", "source of the error")
 			if len(last.Components) != 1 || last.Components[0].Error == nil || last.Components[0].Error.Source != "main" {
 				t.Errorf("components are %+v", last.Components)
 			}
@@ -601,9 +598,7 @@ func (f *fakeWFM) DeleteCapabilities(_ context.Context, deviceID string) error {
 	return read(&f.guarded, func() error { return f.call("delete " + deviceID) })
 }
 
-func (f *fakeWFM) ClientID() string {
-	return read(&f.guarded, func() string { return f.clientID })
-}
+func (f *fakeWFM) ClientID() string { return read(&f.guarded, func() string { return f.clientID }) }
 
 func (f *fakeWFM) Audience() string {
 	return read(&f.guarded, func() string { return cmp.Or(f.audience, f.identity) })

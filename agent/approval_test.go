@@ -475,9 +475,9 @@ func TestAnApprovalDoesNotWaitForTheRuntime(t *testing.T) {
 	go func() { synced <- s.agent.Sync(context.WithoutCancel(t.Context())) }()
 	<-begun
 	s.approve(update)
-	if m, _, err := s.store.Manifest(); err != nil || m.Version != 2 {
-		t.Errorf("the approval came after manifest %d was accepted (%v)", m.Version, err)
-	}
+	m, _, err := s.store.Manifest()
+	expect.OK(t, err)
+	expect.Equal(t, m.Version, 2, "version accepted when the approval came")
 	release()
 	expect.OK(t, <-synced)
 	s.runtime.await(t, first+"-main 2.0.0", second+"-main 1.0.0")

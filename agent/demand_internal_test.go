@@ -41,8 +41,7 @@ func loadedProject(t *testing.T, strict bool, files map[string]string) *runtime.
 	}
 	check(t, errors.Join(w.Close(), z.Close()))
 	dir := filepath.Join(t.TempDir(), "projects", "main", "digest")
-	extracted, err := compose.Extract(archive.Bytes(), dir, strict)
-	check(t, err)
+	extracted := expect.Value(compose.Extract(archive.Bytes(), dir, strict))(t)
 	loaded, err := compose.Load(context.Background(), compose.Options{ProjectName: projectName(deploymentOfTests, "main"), Files: []string{extracted.File}, Package: extracted, Strict: strict})
 	check(t, err)
 	return &runtime.Project{Name: projectName(deploymentOfTests, "main"), Compose: loaded, Directory: dir, Labels: map[string]string{labelDeployment: deploymentOfTests}}
@@ -198,9 +197,7 @@ func TestWhatServicesAskFor(t *testing.T) {
 func TestADirectoryOfDevices(t *testing.T) {
 	got := asked(t, projectOf(t, "services: {web: {image: a, devices: [/dev]}}")).Devices
 	for _, want := range []string{"/dev", "/dev/null", "/dev/zero"} {
-		if !slices.Contains(got, want) {
-			t.Errorf("%s is not asked for: %v", want, got)
-		}
+		expect.Equal(t, slices.Contains(got, want), true, "%s is in %v", want, got)
 	}
 }
 
@@ -228,9 +225,8 @@ func TestWhereImagesAreFrom(t *testing.T) {
 		"a URL with a key":        {margo.Component{PackageLocation: "https://files.example/a.tgz", KeyLocation: "https://x/key"}, false, "files.example", true},
 		"a URL, keys of the site": {margo.Component{PackageLocation: "https://files.example/a.tgz"}, true, "files.example", true},
 	} {
-		if got := packageAsk(c.component); got.Registry != c.registry || !got.Pinned || !got.Signed {
-			t.Errorf("%s: %+v", name, got)
-		}
+		got := packageAsk(c.component)
+		expect.Equal(t, policy.ServiceAsk{Registry: got.Registry, Pinned: got.Pinned, Signed: got.Signed}, policy.ServiceAsk{Registry: c.registry, Pinned: true, Signed: true}, "%s", name)
 		expect.Equal(t, isSigned(c.component, &store.Staged{Signed: c.verified}), c.signed, "%s: signed", name)
 	}
 }

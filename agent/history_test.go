@@ -19,8 +19,7 @@ import (
 // history is the journal of a site: its entries of some kinds, all without any.
 func (s *site) history(kinds ...string) []control.Entry {
 	s.t.Helper()
-	all, err := s.agent.History(s.t.Context(), control.HistoryRequest{})
-	check(s.t, err)
+	all := expect.Value(s.agent.History(s.t.Context(), control.HistoryRequest{}))(s.t)
 	return slices.DeleteFunc(all, func(e control.Entry) bool { return len(kinds) > 0 && !slices.Contains(kinds, e.Kind) })
 }
 
@@ -41,9 +40,7 @@ func TestTheJournalTellsOfManifests(t *testing.T) {
 	refused := s.refused()
 	check(t, s.agent.AcceptRollback(t.Context(), control.RollbackRequest{Version: 3, Digest: refused.Digest, UID: 4711}))
 	accepted := s.history("manifest.accepted", "manifest.refused", "manifest.rollback")
-	if len(accepted) != 3 {
-		t.Fatalf("the journal has %+v", accepted)
-	}
+	expect.Equal(t, len(accepted), 3, "entries")
 	for i, want := range []control.Entry{
 		{Kind: "manifest.accepted", Version: 10, Text: "2 listed, 2 changed"},
 		{Kind: "manifest.refused", Version: 3, Revision: refused.Digest, Text: "version 3 is lower than the accepted 10; if the WFM has lost its state, `margolite accept-rollback` accepts it [DS-06]"},
@@ -107,9 +104,8 @@ func TestAJournalThatWasCutIsASecurityEvent(t *testing.T) {
 	s.publish(2, nil)
 	s.stop()
 	path := filepath.Join(s.dir, "margolite.db")
-	db, err := bolt.Open(path, 0o600, nil)
-	check(t, err)
-	err = db.Update(func(tx *bolt.Tx) error {
+	db := expect.Value(bolt.Open(path, 0o600, nil))(t)
+	err := db.Update(func(tx *bolt.Tx) error {
 		c := tx.Bucket([]byte("journal")).Cursor()
 		c.Last()
 		return c.Delete()

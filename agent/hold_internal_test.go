@@ -39,10 +39,7 @@ func newPlant(t *testing.T) *plant {
 
 func (p *plant) start() {
 	p.Helper()
-	var err error
-	if p.store, err = store.Open(p.path, store.Options{}); err != nil {
-		p.Fatal(err)
-	}
+	p.store = expect.Value(store.Open(p.path, store.Options{}))(p)
 	now := func() time.Time { return p.wall }
 	h := newHub(now)
 	p.events, _ = h.subscribe()
@@ -74,9 +71,7 @@ var (
 
 func (p *plant) hold(r control.HoldRequest) control.Lock {
 	p.Helper()
-	lock, err := p.locks.hold(r)
-	check(p, err)
-	return lock
+	return expect.Value(p.locks.hold(r))(p)
 }
 
 // held are the holders whose locks concern a deployment, with the time left.
@@ -113,18 +108,17 @@ func (p *plant) told() (told []string) {
 func TestALockOfAPersonSurvivesARestart(t *testing.T) {
 	p := newPlant(t)
 	lock := p.hold(control.HoldRequest{Reason: "changing the bearings", Caller: operator})
-	if lock.Holder != "operator" || lock.Reason != "changing the bearings" || lock.Since == nil || !lock.Since.Equal(p.wall) || lock.Until != nil {
-		t.Errorf("the lock is %+v", lock)
-	}
+	expect.Equal(t, lock, control.Lock{Holder: "operator", Reason: "changing the bearings", Since: lock.Since, By: lock.By}, "lock")
+	expect.Equal(t, *lock.Since, p.wall, "time of the lock")
 	p.hold(control.HoldRequest{Holder: "shift", Deployment: strings.ToUpper(lockedID), Seconds: 3600, Caller: control.Caller{UID: 7}})
 	for range 3 {
 		p.want("operator, shift 1h0m0s")
 		expect.Equal(t, p.held("another"), "operator", "held of another deployment")
 		p.restart()
 	}
-	if list := p.locks.list(nil); len(list) != 2 || list[1].Until == nil || !list[1].Until.Equal(p.wall.Add(time.Hour)) || list[1].File != "" {
-		t.Errorf("the list is %+v", list)
-	}
+	list := p.locks.list(nil)
+	expect.Equal(t, len(list), 2, "locks")
+	expect.Equal(t, list[1].Until.Equal(p.wall.Add(time.Hour)), true, "end of the lock, %s", list[1].Until)
 }
 
 func TestALockEndsWhenItsTimeHasPassed(t *testing.T) {
@@ -147,9 +141,9 @@ func TestALockEndsWhenItsTimeHasPassed(t *testing.T) {
 	p.pass(time.Hour)
 	p.restart()
 	p.want("")
-	if _, set, err := p.store.Setting(locksSetting); set || err != nil {
-		t.Errorf("there is a record of nothing: %v", err)
-	}
+	_, set, err := p.store.Setting(locksSetting)
+	expect.OK(t, err)
+	expect.Equal(t, set, false, "there is a record of nothing")
 }
 
 // The end is measured by a clock that cannot be set. Over a restart there is
@@ -249,9 +243,8 @@ func TestWhoMayReleaseALock(t *testing.T) {
 			if c.left != "" {
 				want -= strings.Count(c.left, ",") + 1
 			}
-			if len(released) != want || (p.looks > looks) != (want > 0) {
-				t.Errorf("released are %+v, with %d looks", released, p.looks-looks)
-			}
+			expect.Equal(t, len(released), want, "released")
+			expect.Equal(t, p.looks > looks, want > 0, "looks")
 		})
 	}
 	t.Run("nobody else's is replaced", func(t *testing.T) {
@@ -266,8 +259,7 @@ func TestWhoMayReleaseALock(t *testing.T) {
 // journal is what the journal tells of locks.
 func (p *plant) journal() string {
 	p.Helper()
-	entries, err := p.store.Journal(store.JournalFilter{})
-	check(p, err)
+	entries := expect.Value(p.store.Journal(store.JournalFilter{}))(p)
 	var b strings.Builder
 	for _, e := range entries {
 		fmt.Fprintf(&b, "%s %s by %q of %q: %s\n", e.Time.UTC().Format(time.TimeOnly), e.Kind, e.By, e.Deployment, e.Text)

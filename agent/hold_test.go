@@ -22,16 +22,11 @@ func TestADeploymentIsHeldByItsName(t *testing.T) {
 			t.Errorf("%q is held by %+v, %v", name, lock, err)
 		}
 	}
-	locks := func() []control.Lock {
-		return s.fullStatus().Locks
-	}
+	locks := func() []control.Lock { return s.fullStatus().Locks }
 	s.restart()
-	if got := locks(); len(got) != 1 || got[0].Deployment != first || got[0].Reason != "bearings" {
-		t.Errorf("the locks are %+v", got)
-	}
-	if released, err := s.agent.Release(t.Context(), control.ReleaseRequest{Caller: who}); err != nil || len(released) != 1 {
-		t.Errorf("released are %+v, %v", released, err)
-	}
+	expect.Equal(t, len(locks()), 1, "locks")
+	expect.Equal(t, []string{locks()[0].Deployment, locks()[0].Reason}, []string{first, "bearings"}, "lock")
+	expect.Equal(t, len(expect.Value(s.agent.Release(t.Context(), control.ReleaseRequest{Caller: who}))(t)), 1, "released")
 	expect.Equal(t, len(locks()), 0, "locks")
 }
 
@@ -41,8 +36,7 @@ func TestTheDirectoryOfLockFilesGoesWithItsDeployment(t *testing.T) {
 	s := newSite(t)
 	locks := filepath.Join(s.runDir, "locks")
 	dirs := func() int {
-		all, err := os.ReadDir(locks)
-		check(t, err)
+		all := expect.Value(os.ReadDir(locks))(t)
 		return len(all)
 	}
 	s.installed()

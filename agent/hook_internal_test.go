@@ -35,8 +35,7 @@ const patienceWithHooks = 20 * time.Second
 // asker is what consults hooks, with a clock that stands still.
 func asker(t *testing.T) *reconciler {
 	t.Helper()
-	s, err := store.Open(filepath.Join(t.TempDir(), "margolite.db"), store.Options{})
-	check(t, err)
+	s := expect.Value(store.Open(filepath.Join(t.TempDir(), "margolite.db"), store.Options{}))(t)
 	t.Cleanup(func() { s.Close() })
 	now := time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC)
 	return &reconciler{base: &base{store: s, now: func() time.Time { return now }}, asking: newLanes(hooksAtOnce, hooksBegun, hooksBegun)}
@@ -137,9 +136,7 @@ func TestAHookEndsWithWhoAsked(t *testing.T) {
 	expect.Error(t, err, context.Canceled, "consult")
 	allGone(t, pids)
 	for range hooksAtOnce {
-		if r.asking[changing].Try(limit.Key{}, nil) == nil {
-			t.Error("its place is taken still")
-		}
+		expect.Equal(t, r.asking[changing].Try(limit.Key{}, nil) != nil, true, "its place is free")
 	}
 }
 
@@ -152,8 +149,7 @@ func allGone(t *testing.T, pids string) {
 		t.Fatalf("the hook did not begin: %v", err)
 	}
 	for _, field := range strings.Fields(string(text)) {
-		pid, err := strconv.Atoi(field)
-		check(t, err)
+		pid := expect.Value(strconv.Atoi(field))(t)
 		fd, err := unix.PidfdOpen(pid, 0)
 		if err != nil {
 			continue // it is gone

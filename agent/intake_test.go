@@ -35,9 +35,7 @@ func (f *fakeWFM) took() []digest.Digest {
 
 func (s *site) deployment(id string) store.Deployment {
 	s.t.Helper()
-	d, err := s.store.Deployment(id)
-	check(s.t, err)
-	return d
+	return expect.Value(s.store.Deployment(id))(s.t)
 }
 
 // DS-19 to DS-21: of many deployments the one that changed is fetched and
@@ -59,8 +57,7 @@ func TestDS21OneOfManyChanges(t *testing.T) {
 	for changed = range documents {
 		break
 	}
-	before, err := s.store.Deployments()
-	check(t, err)
+	before := expect.Value(s.store.Deployments())(t)
 	blocked := s.runtime.block("fetch 2.0.0") // nothing but the poll writes
 	documents[changed] = document(changed, "2.0.0")
 	s.publish(2, documents)
@@ -87,9 +84,7 @@ func TestDS21OneOfManyChanges(t *testing.T) {
 // written for a version alone.
 func TestST13TheVersionAdoptedIsThatOfTheRevisionHeld(t *testing.T) {
 	s := newSite(t)
-	version := func() uint64 {
-		return s.fullStatus().Deployments[0].Adopted
-	}
+	version := func() uint64 { return s.fullStatus().Deployments[0].Adopted }
 	one, two, three := document(first, "1.0.0"), document(first, "2.0.0"), document(first, "3.0.0")
 	heard := []string{"pending@1", "installing@1", "installed@1"}
 	more := func(states ...string) {
@@ -268,9 +263,8 @@ func TestDS09ARottenDocumentIsFetchedAgain(t *testing.T) {
 	s.wfm.took()
 	gone := digest.FromString(document(first, "1.0.0"))
 	s.stop()
-	db, err := bolt.Open(s.database(), 0o600, &bolt.Options{NoFreelistSync: true})
-	check(t, err)
-	err = db.Update(func(tx *bolt.Tx) error {
+	db := expect.Value(bolt.Open(s.database(), 0o600, &bolt.Options{NoFreelistSync: true}))(t)
+	err := db.Update(func(tx *bolt.Tx) error {
 		b, err := tx.Bucket([]byte("artifacts")).CreateBucketIfNotExists([]byte(gone))
 		if err != nil {
 			return err
@@ -304,9 +298,7 @@ func TestDS17ST01ADeploymentIsKnownByItsID(t *testing.T) {
 		s.runtime.await(t, first+"-main 2.0.0", second+"-main 1.0.0")
 		s.heard(first, append(installed, "pending@2", "installing@3", "installed@3")...)
 	})
-	t.Run("DS-21 unchanged ones are kept", func(t *testing.T) {
-		s.made("apply 1.0.0", 2)
-	})
+	t.Run("DS-21 unchanged ones are kept", func(t *testing.T) { s.made("apply 1.0.0", 2) })
 	t.Run("DS-22 absent ones are removed", func(t *testing.T) {
 		s.publish(4, map[string]string{first: document(first, "2.0.0")})
 		s.runtime.await(t, first+"-main 2.0.0")

@@ -11,6 +11,7 @@ import (
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/policy"
 	"github.com/margolite/margolite/runtime"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // numbered is the id of the n-th deployment of a test.
@@ -208,9 +209,7 @@ func TestDeploymentsAreChangedInTheOrderOfTheManifest(t *testing.T) {
 		s.publish(1, map[string]string{early: document(early, "1.0.0"), middle: document(middle, "2.0.0"), late: document(late, "3.0.0")})
 		s.reason(middle, "after deployment "+early)
 		s.reason(late, "after deployment "+middle)
-		if running := s.runtime.running(); len(running) > 0 {
-			t.Errorf("running is %q", running)
-		}
+		s.runs()
 		s.restart() // the order is that of the records
 		s.reason(late, "after deployment "+middle)
 		s.heardError(late, "WAITS_FOR_TURN")
@@ -252,7 +251,5 @@ func TestAD08TheTimeoutIsBoundedByTheDevice(t *testing.T) {
 	s.publish(1, map[string]string{first: timeout(document(first, "1.0.0"), "999999m")})
 	s.heard(first, "pending@1", "installing@1", "failed@1")
 	s.heardError(first, "TIMEOUT")
-	if said := l.String(); !strings.Contains(said, "timeout shortened") || !strings.Contains(said, "timeout=16666h39m0s") || !strings.Contains(said, "maxTimeout=100ms") {
-		t.Errorf("the log says %s", said)
-	}
+	expect.Equal(t, len(l.with("timeout shortened", "timeout=16666h39m0s", "maxTimeout=100ms")), 1, "lines of log")
 }

@@ -92,8 +92,7 @@ func lookAtFiles(dir string) int {
 // self is a command that runs this program as another process.
 func self(t *testing.T, environment string) *exec.Cmd {
 	t.Helper()
-	program, err := os.Executable()
-	check(t, err)
+	program := expect.Value(os.Executable())(t)
 	cmd := exec.CommandContext(t.Context(), program)
 	cmd.Env = append(os.Environ(), environment)
 	cmd.Stderr = os.Stderr
@@ -109,8 +108,7 @@ func holdBy(t *testing.T, kind, path string) (kill func()) {
 // awaitHeld starts a command that says when it holds a file.
 func awaitHeld(t *testing.T, cmd *exec.Cmd) (kill func()) {
 	t.Helper()
-	in, err := cmd.StdinPipe()
-	check(t, err)
+	in := expect.Value(cmd.StdinPipe())(t)
 	out, err := cmd.StdoutPipe()
 	check(t, err)
 	check(t, cmd.Start())
@@ -142,11 +140,20 @@ func (l *lockFiles) namesOf(t *testing.T, ids ...string) string {
 	t.Helper()
 	var names []string
 	for _, f := range l.held(ids) {
-		name, err := filepath.Rel(l.dir, f.path)
-		check(t, err)
+		name := expect.Value(filepath.Rel(l.dir, f.path))(t)
 		names = append(names, name)
 	}
 	return strings.Join(names, " ")
+}
+
+// one is the only file that is held.
+func (l *lockFiles) one(t *testing.T, ids ...string) lockFile {
+	t.Helper()
+	held := l.held(ids)
+	if len(held) != 1 {
+		t.Fatalf("held are %+v, want one", held)
+	}
+	return held[0]
 }
 
 // inBothWays runs a test as where the kernel's list tells everything, if it does
@@ -174,12 +181,10 @@ func TestAFileIsALockWhileAProcessHoldsIt(t *testing.T) {
 				check(t, os.WriteFile(path, []byte("mixing \x1b[31ma batch\nof 40 t\n"), 0o600))
 				expect.Equal(t, l.namesOf(t), "", "held before")
 				kill := holdBy(t, kind, path)
-				held := l.held([]string{lockedID})
-				if len(held) != 1 || held[0].path != path || held[0].name != "mixer" || held[0].deployment != "" || held[0].reason != "mixing [31ma batch" {
-					t.Fatalf("held are %+v", held)
-				}
-				if kind == "flock" && l.device != 0 && !strings.Contains(held[0].holder(), "mixer (process ") {
-					t.Errorf("the holder is %q", held[0].holder())
+				held := l.one(t, lockedID)
+				expect.Equal(t, []string{held.path, held.name, held.deployment, held.reason}, []string{path, "mixer", "", "mixing [31ma batch"}, "held")
+				if kind == "flock" && l.device != 0 && !strings.Contains(held.holder(), "mixer (process ") {
+					t.Errorf("the holder is %q", held.holder())
 				}
 				kill() // as kill -9 does
 				expect.Equal(t, l.namesOf(t), "", "held by a dead process")
@@ -192,9 +197,7 @@ func TestALockFileOfADeploymentIsAboutThatOne(t *testing.T) {
 	inBothWays(t, func(t *testing.T, l *lockFiles, _ *bytes.Buffer) {
 		holdBy(t, "flock", filepath.Join(l.dir, lockedID, "press"))
 		expect.Equal(t, l.namesOf(t, lockedID), lockedID+"/press", "held")
-		if held := l.held([]string{lockedID}); len(held) != 1 || held[0].deployment != lockedID {
-			t.Errorf("held are %+v", held)
-		}
+		expect.Equal(t, l.one(t, lockedID).deployment, lockedID, "deployment")
 		for _, other := range []string{"ad9b614e-8912-45f4-a523-372358765dee", "..", ".", "", "../locks", lockedID + "/press"} {
 			expect.Equal(t, l.namesOf(t, other), "", "held of %q", other)
 		}
@@ -239,9 +242,8 @@ func TestWhatWorkloadsPutIntoTheDirectoryHarmsNobody(t *testing.T) {
 		holdBy(t, "flock", filepath.Join(deep, "file"))
 		expect.Equal(t, l.namesOf(t, lockedID), "", "held")
 		holdBy(t, "flock", huge)
-		if held := l.held(nil); len(held) != 1 || held[0].name != "huge" || held[0].reason != "" {
-			t.Errorf("held are %+v", held)
-		}
+		held := l.one(t)
+		expect.Equal(t, []string{held.name, held.reason}, []string{"huge", ""}, "held")
 		expect.Equal(t, log.String(), "", "log")
 	})
 }
@@ -263,9 +265,8 @@ func TestADirectoryThatIsFullCountsAsHeldAndIsToldOnce(t *testing.T) {
 				check(t, fill.make(filepath.Join(dir, fmt.Sprint(i))))
 			}
 			for range 3 {
-				if held := l.held([]string{lockedID}); len(held) != 1 || held[0].deployment != lockedID || !strings.Contains(held[0].reason, "more than") {
-					t.Fatalf("held are %+v", held)
-				}
+				expect.Equal(t, l.one(t, lockedID).deployment, lockedID, "deployment")
+				expect.Contains(t, l.one(t, lockedID).reason, "more than", "reason")
 			}
 			expect.Equal(t, strings.Count(log.String(), "\n"), 1, "lines of log")
 			check(t, errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o700)))
@@ -279,15 +280,10 @@ func TestADirectoryThatIsSomethingElseCountsAsHeld(t *testing.T) {
 	dir, elsewhere := filepath.Join(l.dir, lockedID), t.TempDir()
 	check(t, errors.Join(os.Remove(dir), os.Symlink(elsewhere, dir)))
 	l.prepare([]string{lockedID})
-	if held := l.held([]string{lockedID}); len(held) != 1 || held[0].deployment != lockedID || held[0].reason == "" {
-		t.Errorf("held are %+v", held)
-	}
-	if info, err := os.Stat(elsewhere); err != nil || info.Mode()&fs.ModeSticky != 0 {
-		t.Errorf("the mode of what the link points to is %v, %v", info.Mode(), err)
-	}
-	if log.Len() == 0 {
-		t.Error("nothing is logged")
-	}
+	expect.Equal(t, l.one(t, lockedID).deployment, lockedID, "deployment")
+	expect.Equal(t, l.one(t, lockedID).reason != "", true, "there is a reason")
+	expect.Equal(t, expect.Value(os.Stat(elsewhere))(t).Mode()&fs.ModeSticky, 0, "sticky bit of what the link points to")
+	expect.Equal(t, log.Len() > 0, true, "something is logged")
 }
 
 func TestLockDirectoriesAreForEverybody(t *testing.T) {
@@ -301,9 +297,7 @@ func TestLockDirectoriesAreForEverybody(t *testing.T) {
 	for path, want := range map[string]fs.FileMode{
 		l.dir: 0o777 | fs.ModeSticky, dir: 0o777 | fs.ModeSticky, other: 0o700,
 	} {
-		if info, err := os.Stat(path); err != nil || info.Mode() != want|fs.ModeDir {
-			t.Errorf("%s: %v, %v", path, info.Mode(), err)
-		}
+		expect.Equal(t, expect.Value(os.Stat(path))(t).Mode(), want|fs.ModeDir, "mode of %s", path)
 	}
 	if err := os.RemoveAll(l.dir); err != nil { // as a reboot does
 		t.Fatal(err)

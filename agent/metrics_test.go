@@ -28,11 +28,9 @@ func TestOBS09OBS11Metrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	writes := s.store.Writes()
-	text, err := s.agent.Metrics(t.Context())
-	check(t, err)
+	text := expect.Value(s.agent.Metrics(t.Context()))(t)
 	parser := expfmt.NewTextParser(model.LegacyValidation)
-	families, err := parser.TextToMetricFamilies(strings.NewReader(string(text)))
-	check(t, err)
+	families := expect.Value(parser.TextToMetricFamilies(strings.NewReader(string(text))))(t)
 	for name, f := range families {
 		if f.GetHelp() == "" || strings.HasSuffix(name, "_total") != (f.GetType().String() == "COUNTER") {
 			t.Errorf("%s is a %v with help %q", name, f.GetType(), f.GetHelp())

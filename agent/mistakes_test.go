@@ -45,9 +45,7 @@ func TestAPanicIsOneFailedDeployment(t *testing.T) {
 				t.Errorf("%d panics, the last one %+v", st.SelfCheck.Panics, p)
 			}
 			tells := func(e control.Entry) bool { return e.Deployment == first && strings.Contains(e.Text, "panics") }
-			if entries := s.history(); !slices.ContainsFunc(entries, tells) {
-				t.Errorf("the journal does not tell of it: %+v", entries)
-			}
+			expect.Equal(t, slices.ContainsFunc(s.history(), tells), true, "the journal tells of it")
 
 			for _, p := range s.runtime.running() {
 				if strings.HasPrefix(p, first) {
@@ -84,9 +82,8 @@ func TestAPanicInAPollIsAFailedPoll(t *testing.T) {
 	s.wfm.fail("manifest", errPanics)
 	expect.ErrorWith(t, s.agent.Sync(t.Context()), "manifest panics", "poll")
 	st := s.fullStatus()
-	if st.WFM.LastError == "" || st.SelfCheck.Panics == 0 {
-		t.Errorf("status has error %q and %d panics", st.WFM.LastError, st.SelfCheck.Panics)
-	}
+	expect.Equal(t, st.WFM.LastError != "", true, "status tells the error")
+	expect.Equal(t, st.SelfCheck.Panics > 0, true, "status counts the panic")
 	s.wfm.fail("", nil)
 	s.sync()
 	s.heard(first, "pending@1", "installing@1", "installed@1")
@@ -109,9 +106,7 @@ func TestAliveUnlessALoopIsStuck(t *testing.T) {
 		}
 		return seconds
 	}
-	if busy() == 0 {
-		t.Error("the poller is said to wait while it polls")
-	}
+	expect.Equal(t, busy() > 0, true, "the poller is busy while it polls")
 	expect.OK(t, s.agent.Alive()) // a poll that takes a moment is no reason to restart
 	release()
 	check(t, <-asked)

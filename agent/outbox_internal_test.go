@@ -67,8 +67,7 @@ func (refusing) PostStatus(context.Context, string, []byte) error {
 // another one in the same round.
 func TestACorruptReportIsAnErrorBesideARefusedOne(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "margolite.db")
-	s, err := store.Open(path, store.Options{})
-	check(t, err)
+	s := expect.Value(store.Open(path, store.Options{}))(t)
 	defer s.Close()
 	const spoiled, fine = "ad9b614e-8912-45f4-a523-000000000001", "ad9b614e-8912-45f4-a523-000000000002"
 	if err := s.Commit("test", store.Change{Deployments: []store.Deployment{{ID: fine}}, Reports: []store.Report{
@@ -78,11 +77,9 @@ func TestACorruptReportIsAnErrorBesideARefusedOne(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
-	check(t, err)
+	f := expect.Value(os.OpenFile(path, os.O_RDWR, 0))(t)
 	defer f.Close()
-	pages, err := io.ReadAll(f)
-	check(t, err)
+	pages := expect.Value(io.ReadAll(f))(t)
 	// The key of a report ends with its weight, the version and the deployment.
 	at := bytes.Index(pages, append([]byte{0, 0, 0, 0, 0, 0, 0, 1}, spoiled...))
 	if at < 0 {
@@ -90,7 +87,7 @@ func TestACorruptReportIsAnErrorBesideARefusedOne(t *testing.T) {
 	}
 	check(t, expect.ErrorOf(f.WriteAt([]byte{0xff}, int64(at-1))))
 
-	_, err = reporterOf(refusing{}, s).round(t.Context())
+	_, err := reporterOf(refusing{}, s).round(t.Context())
 	var refused *wfm.Error
 	expect.Error(t, err, store.ErrCorrupt, "corrupt report")
 	expect.Equal(t, errors.As(err, &refused), true, "the refusal is in %v", err)
@@ -98,8 +95,7 @@ func TestACorruptReportIsAnErrorBesideARefusedOne(t *testing.T) {
 
 // A full outbox is delivered in few transactions, and without being held in memory.
 func TestAFullOutboxIsNotHeldInMemory(t *testing.T) {
-	s, err := store.Open(filepath.Join(t.TempDir(), "margolite.db"), store.Options{})
-	check(t, err)
+	s := expect.Value(store.Open(filepath.Join(t.TempDir(), "margolite.db"), store.Options{}))(t)
 	defer s.Close()
 	const reports = 2048
 	var c store.Change
@@ -123,9 +119,8 @@ func TestAFullOutboxIsNotHeldInMemory(t *testing.T) {
 		} else {
 			t.Logf("%d bytes were held, %d reports in %d transactions", held, w.taken, s.Writes()-writes)
 		}
-		if n := s.Writes() - writes; w.taken != reports || n > reports/reportsAtOnce {
-			t.Errorf("%d reports were delivered in %d transactions", w.taken, n)
-		}
+		expect.Equal(t, w.taken, reports, "reports delivered")
+		expect.Equal(t, s.Writes()-writes <= reports/reportsAtOnce, true, "%d transactions", s.Writes()-writes)
 		for i := range reports {
 			c.Reports = append(c.Reports, store.Report{Deployment: fmt.Sprintf("ad9b614e-8912-45f4-a523-%012d", i), Body: make([]byte, 1000)})
 		}

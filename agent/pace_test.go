@@ -35,8 +35,7 @@ func windows(t *testing.T, texts ...string) policy.Windows {
 	t.Helper()
 	var all policy.Windows
 	for _, text := range texts {
-		w, err := policy.ParseWindow(text, time.UTC)
-		check(t, err)
+		w := expect.Value(policy.ParseWindow(text, time.UTC))(t)
 		all = append(all, w)
 	}
 	return all
@@ -68,9 +67,7 @@ func count(calls []string, call string) (n int) {
 }
 
 // status is what the agent tells about the WFM.
-func (s *site) status() control.WFMStatus {
-	return s.fullStatus().WFM
-}
+func (s *site) status() control.WFMStatus { return s.fullStatus().WFM }
 
 // failAll lets every call fail, or with nil succeed again.
 func (f *fakeWFM) failAll(err error) {
@@ -168,9 +165,8 @@ func TestPOL01NothingIsSentInDowntime(t *testing.T) {
 			t.Errorf("status is %+v", st)
 		}
 		calls, times := s.during(6 * time.Minute)
-		if count(calls, "manifest") == 0 || count(calls, "status") == 0 {
-			t.Errorf("after downtime there were %v at %v", calls, times)
-		}
+		expect.Equal(t, count(calls, "manifest") > 0, true, "polls after downtime in %v at %v", calls, times)
+		expect.Equal(t, count(calls, "status") > 0, true, "reports after downtime in %v at %v", calls, times)
 	})
 }
 
@@ -204,9 +200,8 @@ func TestPOL02ErrorsInDowntimeAreIgnored(t *testing.T) {
 		synctest.Wait()
 		expect.Equal(t, len(l.with(errUnreachable.Error(), "cannot deliver")), 1, "failures of reports in the log after downtime")
 		expect.Equal(t, len(l.with(errUnreachable.Error())), 2, "failures in the log after downtime")
-		if st := s.status(); st.Reachable || st.Waiting != "backoff" {
-			t.Errorf("after downtime the status is %+v", st)
-		}
+		expect.Equal(t, s.status().Reachable, false, "reachable after downtime")
+		expect.Equal(t, s.status().Waiting, "backoff", "what is waited for")
 	})
 }
 

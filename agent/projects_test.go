@@ -259,9 +259,8 @@ func TestPsShowsHealthAndTimes(t *testing.T) {
 	c.Health = health.Status{State: health.Unhealthy, Failures: 3, Code: 1, Output: "refused"}
 	containers[3].ExitedAt = at
 	services, err := agent.NewProjects(m, 0).ComposePs(t.Context(), "trial")
-	if err != nil || len(services) != 4 {
-		t.Fatalf("%+v, %v", services, err)
-	}
+	check(t, err)
+	expect.Equal(t, len(services), 4, "services")
 	web, job := services[1], services[3]
 	if web.Started == nil || web.Started.Format(time.RFC3339) != "2026-01-31T12:00:00Z" || web.Restarts != 3 || web.ContainerName != "own" || web.Waiting != "for db" ||
 		!reflect.DeepEqual(web.Health, &control.Health{Status: "unhealthy", Failures: 3, ExitCode: 1, Output: "refused"}) || web.ExitCode != nil {
@@ -278,19 +277,18 @@ func TestPruneRemovesWhatWasShownAndIsStillUnneeded(t *testing.T) {
 	m.images = []runtime.UnusedImage{{Name: "app@sha256:1", Bytes: 9}}
 	p := agent.NewProjects(m, 0)
 	items, err := p.Unneeded(t.Context())
-	if err != nil || len(items) != 4 {
-		t.Fatalf("%+v, %v", items, err)
-	}
+	check(t, err)
+	expect.Equal(t, len(items), 4, "items")
 	used := control.Unneeded{Kind: control.UnneededVolume, Project: "trial", Name: "used"}
 	removed, err := p.Prune(t.Context(), []control.Unneeded{items[0], used, {Kind: control.UnneededVolume, Project: "gone", Name: "a"}})
-	if err != nil || !reflect.DeepEqual(removed, items[:1]) || strings.Join(m.asked, "; ") != "remove volume old/a" {
-		t.Errorf("removed %+v, %v, the runtime was asked %q", removed, err, m.asked)
-	}
+	check(t, err)
+	expect.Equal(t, removed, items[:1], "removed")
+	expect.Equal(t, m.asked, []string{"remove volume old/a"}, "calls")
 	m.asked = nil
 	removed, err = p.Prune(t.Context(), items)
-	if err == nil || !strings.Contains(err.Error(), "mounts it") || len(removed) != 3 || strings.Join(m.asked, "; ") != "remove volume old/a; remove volume old/b; prune" {
-		t.Errorf("removed %+v, %v, the runtime was asked %q", removed, err, m.asked)
-	}
+	expect.ErrorWith(t, err, "mounts it", "prune")
+	expect.Equal(t, len(removed), 3, "removed")
+	expect.Equal(t, m.asked, []string{"remove volume old/a", "remove volume old/b", "prune"}, "calls")
 }
 
 // What a deployment may need stays, whether it runs or not, and so does what a
@@ -305,21 +303,16 @@ func TestPruneLeavesWhatDeploymentsNeed(t *testing.T) {
 	}
 	s.runtime.volumes = append(s.runtime.volumes, runtime.StoredVolume{Project: "own", Name: "data"})
 	both, err := s.agent.Unneeded(t.Context())
-	if err != nil || len(both) != 2 {
-		t.Fatalf("%+v, %v", both, err)
-	}
+	check(t, err)
+	expect.Equal(t, len(both), 2, "items")
 	begun, release := s.runtime.hold("stage ")
 	up := make(chan error)
 	go func() {
 		up <- s.agent.ComposeUp(t.Context(), control.ComposeRequest{Project: "own", File: "/compose.yaml"}, func(control.Event) {})
 	}()
 	<-begun
-	if removed, err := s.agent.Prune(t.Context(), both); err != nil || !reflect.DeepEqual(removed, items) {
-		t.Errorf("while images are brought: %+v, %v", removed, err)
-	}
+	expect.Equal(t, expect.Value(s.agent.Prune(t.Context(), both))(t), items, "removed while images are brought")
 	release()
 	check(t, <-up)
-	if removed, err := s.agent.Prune(t.Context(), both); err != nil || !reflect.DeepEqual(removed, both) {
-		t.Errorf("afterwards: %+v, %v", removed, err)
-	}
+	expect.Equal(t, expect.Value(s.agent.Prune(t.Context(), both))(t), both, "removed afterwards")
 }

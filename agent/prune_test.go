@@ -63,9 +63,8 @@ func TestPruneBesideADownload(t *testing.T) {
 		<-begun
 		before := s.runtime.count("prune")
 		items, err := s.agent.Unneeded(t.Context())
-		if err != nil || len(items) != 2 {
-			t.Fatalf("%+v, %v", items, err)
-		}
+		check(t, err)
+		expect.Equal(t, len(items), 2, "items")
 		removed, err := s.agent.Prune(t.Context(), items)
 		want := []control.Unneeded{
 			{Kind: control.UnneededVolume, Project: "old", Name: "data", Bytes: 7},
@@ -96,9 +95,8 @@ func TestPruneBesideAProject(t *testing.T) {
 		<-begun
 		before := s.runtime.count("prune")
 		removed, err := s.agent.Prune(t.Context(), []control.Unneeded{{Kind: control.UnneededImage, Name: unusedImage.Name}})
-		if err != nil || len(removed) != 1 || !removed[0].Later {
-			t.Errorf("removed %+v, %v", removed, err)
-		}
+		expect.OK(t, err)
+		expect.Equal(t, removed, []control.Unneeded{{Kind: control.UnneededImage, Name: unusedImage.Name, Bytes: unusedImage.Bytes, Later: true}}, "removed")
 		leave()
 		release()
 		<-pulled
@@ -113,9 +111,11 @@ func TestAVolumeThatCannotBeMeasuredSaysSo(t *testing.T) {
 	s.sync()
 	s.runtime.volumes = []runtime.StoredVolume{{Project: "old", Name: "deep", Bytes: 7, Err: errors.New("cannot measure:\nit is too deep")}, {Project: "old", Name: "data"}}
 	items, err := s.agent.Unneeded(t.Context())
-	if err != nil || len(items) != 2 || items[0].Bytes != 7 || items[0].Error != "cannot measure: it is too deep" || items[1].Error != "" {
-		t.Errorf("%+v, %v", items, err)
-	}
+	expect.OK(t, err)
+	expect.Equal(t, items, []control.Unneeded{
+		{Kind: control.UnneededVolume, Project: "old", Name: "deep", Bytes: 7, Error: "cannot measure: it is too deep"},
+		{Kind: control.UnneededVolume, Project: "old", Name: "data"},
+	}, "items")
 }
 
 // What a change leaves behind while an operator prunes is dropped when that is

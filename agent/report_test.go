@@ -103,9 +103,7 @@ func TestFailuresAreReportedWhole(t *testing.T) {
 	s.publish(1, map[string]string{first: documentOf(first, map[string]string{"a": "1.0.0", "b": "2.0.0"})})
 	s.heard(first, "pending@1", "installing@1", "installing@1", "failed@1")
 	last := s.wfm.last(first)
-	if len(last.Components) != 2 || last.Error == nil {
-		t.Fatalf("the report is %+v", last)
-	}
+	expect.Equal(t, len(last.Components), 2, "components")
 	a, b := last.Components[0], last.Components[1]
 	t.Run("ST-05 each component has an entry", func(t *testing.T) {
 		expect.Equal(t, []string{a.Name, b.Name}, []string{"a", "b"}, "components")
@@ -121,9 +119,8 @@ func TestFailuresAreReportedWhole(t *testing.T) {
 		}
 	})
 	t.Run("ST-08 they come from the deployment and from the component", func(t *testing.T) {
-		if last.Error.Source != "app" || b.Error.Source != "b" || a.Error != nil {
-			t.Errorf("errors are %+v, %+v, %+v", last.Error, a.Error, b.Error)
-		}
+		expect.Equal(t, []string{last.Error.Source, b.Error.Source}, []string{"app", "b"}, "sources")
+		expect.Equal(t, a.Error, nil, "error of the other component")
 	})
 	t.Run("ST-09 they say what failed", func(t *testing.T) {
 		s.heardError(first, "CONTAINER_EXITED", "apply 2.0.0 fails")

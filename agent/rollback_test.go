@@ -1,10 +1,10 @@
 package agent_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -29,9 +29,7 @@ func rolledBack(t *testing.T, prepare ...func(*site)) *site {
 }
 
 // refused is the manifest that an operator may have accepted.
-func (s *site) refused() *control.RefusedManifest {
-	return s.fullStatus().WFM.RefusedManifest
-}
+func (s *site) refused() *control.RefusedManifest { return s.fullStatus().WFM.RefusedManifest }
 
 // accepted fails the test unless this version is the accepted one.
 func (s *site) accepted(epoch, version uint64) {
@@ -45,9 +43,7 @@ func TestAnOperatorHasARollbackAccepted(t *testing.T) {
 	var l log
 	s := rolledBack(t, logged(&l))
 	refused := s.refused()
-	if since := time.Since(refused.Since); since < 0 || since > time.Minute {
-		t.Errorf("it has been refused since %s", refused.Since)
-	}
+	within(t, int(time.Since(refused.Since)), 0, int(time.Minute), "nanoseconds since it has been refused")
 	want := &control.RefusedManifest{Since: refused.Since, Accepted: 10, Version: 3, Digest: refused.Digest, Deployments: []string{first}, Removed: []string{second}}
 	expect.Equal(t, refused, want, "refused")
 	events, cancel := s.agent.Subscribe()
@@ -62,9 +58,8 @@ func TestAnOperatorHasARollbackAccepted(t *testing.T) {
 	expect.Equal(t, len(l.with("security=true", "kind=manifest.rollback", "user 4711", "version=3", "in place of version 10", refused.Digest)), 1, "lines of log")
 	for e := range events {
 		if e.Kind == control.RollbackAccepted {
-			if e.Version != 3 || e.Digest != refused.Digest || !strings.Contains(e.Text, "4711") {
-				t.Errorf("the event is %+v", e)
-			}
+			expect.Equal(t, fmt.Sprint(e.Version, e.Digest), fmt.Sprint(3, refused.Digest), "event")
+			expect.Contains(t, e.Text, "4711", "event")
 			break
 		}
 	}
@@ -97,14 +92,10 @@ func TestOnlyTheRollbackThatWasShownIsAccepted(t *testing.T) {
 		then    func(s *site)
 		request func(r control.RollbackRequest) control.RollbackRequest
 	}{
-		"another version is named": {request: func(r control.RollbackRequest) control.RollbackRequest { r.Version = 4; return r }},
-		"another digest is named":  {request: func(r control.RollbackRequest) control.RollbackRequest { r.Digest += "0"; return r }},
-		"the WFM serves another one by now": {then: func(s *site) {
-			s.wfm.publish(2, nil)
-		}},
-		"the WFM serves the same version with other content by now": {then: func(s *site) {
-			s.wfm.publish(3, nil)
-		}},
+		"another version is named":                                  {request: func(r control.RollbackRequest) control.RollbackRequest { r.Version = 4; return r }},
+		"another digest is named":                                   {request: func(r control.RollbackRequest) control.RollbackRequest { r.Digest += "0"; return r }},
+		"the WFM serves another one by now":                         {then: func(s *site) { s.wfm.publish(2, nil) }},
+		"the WFM serves the same version with other content by now": {then: func(s *site) { s.wfm.publish(3, nil) }},
 		"the WFM serves what was accepted by now": {then: func(s *site) {
 			s.wfm.publish(10, map[string]string{first: document(first, "1.0.0"), second: document(second, "1.0.0")})
 		}},
@@ -224,8 +215,7 @@ func TestDS08VersionAndETagSurviveARestart(t *testing.T) {
 // was accepted, and never what was before.
 func TestAKillWhileARollbackIsAccepted(t *testing.T) {
 	s := rolledBack(t)
-	before, err := os.ReadFile(filepath.Join(s.dir, "accepted.json"))
-	check(t, err)
+	before := expect.Value(os.ReadFile(filepath.Join(s.dir, "accepted.json")))(t)
 	check(t, s.agent.AcceptRollback(t.Context(), control.RollbackRequest{Version: 3, Digest: s.refused().Digest}))
 	s.change(func(*store.Store) {})
 	s.stop()

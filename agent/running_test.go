@@ -65,9 +65,8 @@ func TestST10WhatRunsIsReported(t *testing.T) {
 			if after := fmt.Sprint(s.runtime.count("apply "+first+"-main"), s.runtime.count("remove "+first+"-main")); after != before {
 				t.Errorf("it was applied and removed %s times, before %s", after, before)
 			}
-			if last := s.wfm.last(first); last.Error != nil || last.Components[0].Error != nil {
-				t.Errorf("it is well, and the WFM heard %+v", last)
-			}
+			expect.Equal(t, s.wfm.last(first).Error, nil, "error of what is well")
+			expect.Equal(t, s.wfm.last(first).Components[0].Error, nil, "error of the component")
 		})
 	}
 }

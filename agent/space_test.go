@@ -9,6 +9,7 @@ import (
 
 	"github.com/margolite/margolite/runtime"
 	"github.com/margolite/margolite/runtime/image"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // narrow is a device on which an update fits once enough is dropped.
@@ -104,11 +105,9 @@ func TestFormerRevisionsMakeRoom(t *testing.T) {
 			} else {
 				s.heard(first, append(was, "failed@3")...)
 			}
-			if got := n.seen(); !slices.Equal(got[:min(len(got), len(want))], want) {
-				t.Errorf("it did %q, want %q", got, want)
-			}
-			deployments, err := s.store.Deployments()
-			check(t, err)
+			got := n.seen()
+			expect.Equal(t, got[:min(len(got), len(want))], want, "what was done")
+			deployments := expect.Value(s.store.Deployments())(t)
 			for _, d := range deployments {
 				if d.ID == second && (d.Former != nil) != c.stays {
 					t.Errorf("%s has former revision %v", d.ID, d.Former)

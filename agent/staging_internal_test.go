@@ -43,13 +43,9 @@ func TestSlowDownloadsGiveTheirSlotsAway(t *testing.T) {
 		next := wait(downloading)
 		reports(b, "41 bytes a minute", false)
 		passes(yieldAfter - time.Second)
-		if b.ctx.Err() != nil {
-			t.Fatal("it is ended though it was slow for a moment")
-		}
+		expect.Equal(t, b.ctx.Err(), nil, "end of what was slow for a moment")
 		passes(time.Second)
-		if b.ctx.Err() == nil || a.ctx.Err() != nil {
-			t.Fatal("not the slow one is ended, and no other")
-		}
+		expect.Equal(t, []bool{a.ctx.Err() != nil, b.ctx.Err() != nil}, []bool{false, true}, "the slow one is ended, and no other")
 		reports(b, "", false) // its work ends
 		expect.Equal(t, b.wasSlow(), "41 bytes a minute", "why it was slow")
 		b.release()
@@ -68,9 +64,7 @@ func TestSlowDownloadsGiveTheirSlotsAway(t *testing.T) {
 			t.Error("what is slow takes more than its part, or gives its slot at once to what is slow as well")
 		}
 		passes(time.Second)
-		if a.ctx.Err() == nil || b.ctx.Err() != nil {
-			t.Error("what is slow keeps its slot for ever")
-		}
+		expect.Equal(t, []bool{a.ctx.Err() != nil, b.ctx.Err() != nil}, []bool{true, false}, "the one that had its turn is ended")
 		a.release()
 		passes(0)
 		(<-next).Release()
@@ -101,8 +95,6 @@ func TestDownloadsAreKeptForWhatIsStillToBeStaged(t *testing.T) {
 		"it runs":                       {store.Deployment{Phase: string(Active)}, false},
 		"it goes":                       {store.Deployment{Phase: string(Removing)}, false},
 	} {
-		t.Run(name, func(t *testing.T) {
-			expect.Equal(t, isFetching(&test.d), test.want, "fetching")
-		})
+		t.Run(name, func(t *testing.T) { expect.Equal(t, isFetching(&test.d), test.want, "fetching") })
 	}
 }

@@ -40,9 +40,7 @@ func TestStatusNamesDeploymentsAsTheirDocumentsDo(t *testing.T) {
 
 	// A document that cannot be read has no name, and has it again when it comes back.
 	s.wfm.fail("manifest", errors.New("out of reach")) // it does not come back by itself
-	s.change(func(records *store.Store) {
-		check(t, expect.ErrorOf(records.PruneArtifacts(nil)))
-	})
+	s.change(func(records *store.Store) { check(t, expect.ErrorOf(records.PruneArtifacts(nil))) })
 	expect.Equal(t, names(), []string{""}, "names")
 	body := []byte(named(first, "1.0.0", "valves"))
 	check(t, s.store.Commit("test", store.Change{Artifacts: map[digest.Digest][]byte{digest.FromBytes(body): body}}))

@@ -139,12 +139,10 @@ func (y *year) enrol() {
 	var err error
 	y.root, err = pki.NewAuthority(yearDomain, time.Now())
 	y.must(err)
-	bundle, err := pki.MarshalBundle(y.bundle())
-	y.must(err)
+	bundle := expect.Value(pki.MarshalBundle(y.bundle()))(y.t)
 	svid, err := y.root.IssueClient(yearWFM, yearClient, y.valid())
 	y.must(err)
-	key, err := svid.KeyPEM()
-	y.must(err)
+	key := expect.Value(svid.KeyPEM())(y.t)
 	for name, content := range map[string][]byte{"trust-bundle.json": bundle, "device.key": key, "device.pem": svid.CertificatePEM()} {
 		y.must(os.WriteFile(filepath.Join(y.runDir, name), content, 0o600))
 	}
@@ -155,23 +153,18 @@ func (y *year) bundle() *identity.TrustBundle {
 }
 
 // valid is the time of certificates: longer than anybody lives through here.
-func (y *year) valid() pki.Option {
-	return pki.Valid(y.begin.Add(-time.Minute), y.begin.Add(100*week))
-}
+func (y *year) valid() pki.Option { return pki.Valid(y.begin.Add(-time.Minute), y.begin.Add(100*week)) }
 
 // startWFM starts a WFM that knows what is published, and has heard nothing yet.
 func (y *year) startWFM() {
-	svid, err := y.root.IssueWFM(yearWFM, y.valid())
-	y.must(err)
-	y.wfm, err = wfmsim.New(wfmsim.Options{
+	svid := expect.Value(y.root.IssueWFM(yearWFM, y.valid()))(y.t)
+	y.wfm = expect.Value(wfmsim.New(wfmsim.Options{
 		ID: identity.ID{TrustDomain: yearDomain, WFM: yearWFM}, SVID: svid.TLS(), Bundle: y.bundle(), Clients: []string{yearClient},
-	})
-	y.must(err)
+	}))(y.t)
 	for _, id := range slices.Sorted(maps.Keys(y.published)) {
 		y.put(id, max(y.published[id], 1))
 		if y.published[id] == 0 {
-			_, err := y.wfm.Remove(yearClient, id)
-			y.must(err)
+			y.must(expect.ErrorOf(y.wfm.Remove(yearClient, id)))
 		}
 	}
 	if y.version > 0 {
@@ -182,15 +175,13 @@ func (y *year) startWFM() {
 }
 
 func (y *year) put(id string, revision int) {
-	_, err := y.wfm.Publish(yearClient, []byte(document(id, fmt.Sprint(revision, ".0.0"))))
-	y.must(err)
+	y.must(expect.ErrorOf(y.wfm.Publish(yearClient, []byte(document(id, fmt.Sprint(revision, ".0.0"))))))
 }
 
 // publish makes a revision of a deployment what is wanted, 0: none.
 func (y *year) publish(id string, revision int) {
 	if revision == 0 {
-		_, err := y.wfm.Remove(yearClient, id)
-		y.must(err)
+		y.must(expect.ErrorOf(y.wfm.Remove(yearClient, id)))
 	} else {
 		y.put(id, revision)
 	}
@@ -200,8 +191,7 @@ func (y *year) publish(id string, revision int) {
 
 // connect lets the agent reach its WFM over the road.
 func (y *year) connect(o *agent.Options) (beside func(context.Context) error) {
-	known, err := uplink.KnownTime(y.store)
-	y.must(err)
+	known := expect.Value(uplink.KnownTime(y.store))(y.t)
 	present := clock.New(time.Now, y.begin, known)
 	url := "https://" + y.road.Addr().String()
 	up, err := uplink.New(uplink.Options{
@@ -222,9 +212,7 @@ func (y *year) committed(string) {
 	defer y.mu.Unlock()
 	y.commits++
 	reports, err := y.store.Reports(y.seen, 64)
-	if err != nil {
-		y.t.Error(err)
-	}
+	expect.OK(y.t, err)
 	for _, r := range reports {
 		body, err := y.store.ReportBody(r.Sequence)
 		if err != nil {
@@ -280,8 +268,7 @@ func (y *year) plan(months int) {
 		}
 		if w%4 == 1 {
 			do(at(from, to), func() {
-				_, err := y.agent.Hold(y.t.Context(), control.HoldRequest{Holder: "shift", Seconds: 8 * 3600, Caller: byHand})
-				y.must(err)
+				y.must(expect.ErrorOf(y.agent.Hold(y.t.Context(), control.HoldRequest{Holder: "shift", Seconds: 8 * 3600, Caller: byHand})))
 			})
 		}
 		y.planFlaps(at(from, to-6*time.Hour), ids[y.rand.IntN(len(ids))])
@@ -346,8 +333,7 @@ func (y *year) approveAll() {
 func (y *year) goOffline(silently bool) {
 	y.road.let(false, silently)
 	synctest.Wait()
-	waiting, err := y.store.CountReports()
-	y.must(err)
+	waiting := expect.Value(y.store.CountReports())(y.t)
 
 	y.mu.Lock()
 	defer y.mu.Unlock()
@@ -418,8 +404,7 @@ func (y *year) measure() {
 	goruntime.ReadMemStats(&m)
 	r := row{heap: int64(m.HeapAlloc), goroutines: goruntime.NumGoroutine(), descriptors: descriptors(y.t)}
 	r.deployments = len(y.fullStatus().Deployments)
-	info, err := os.Stat(y.database())
-	y.must(err)
+	info := expect.Value(os.Stat(y.database()))(y.t)
 	r.size = info.Size()
 	y.mu.Lock()
 	r.commits, r.outbox = y.commits, y.most
@@ -431,8 +416,7 @@ func (y *year) measure() {
 
 // descriptors is how many this process has open.
 func descriptors(t *testing.T) int {
-	entries, err := os.ReadDir("/proc/self/fd")
-	check(t, err)
+	entries := expect.Value(os.ReadDir("/proc/self/fd"))(t)
 	return len(entries)
 }
 
