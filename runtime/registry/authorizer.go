@@ -32,10 +32,6 @@ type authorizer struct {
 	current docker.Authorizer
 }
 
-func newAuthorizer(of func() docker.Authorizer) *authorizer {
-	return &authorizer{create: of, turn: make(chan struct{}, 1), current: of()}
-}
-
 // Authorize gives a request what its host has asked for.
 func (a *authorizer) Authorize(ctx context.Context, r *http.Request) error {
 	return a.inTurn(ctx, func() error {
@@ -77,7 +73,7 @@ func Redirect(next *http.Request, via []*http.Request) error {
 	first := via[0].URL
 	switch {
 	case len(via) >= maxRedirects:
-		return errRedirects
+		return errors.New("too many redirects")
 	case next.URL.Scheme == first.Scheme && next.URL.Host == first.Host:
 	case next.Method == http.MethodPost: // with what is secret
 		return fmt.Errorf("the token service at %s redirects to %s", first.Host, next.URL.Host)

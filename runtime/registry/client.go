@@ -65,18 +65,19 @@ type Client struct {
 // New returns a client for one host; nothing is requested yet.
 func New(o Options) *Client {
 	agent := http.Header{"User-Agent": {userAgent}}
+	authorizing := func() docker.Authorizer {
+		return docker.NewDockerAuthorizer(
+			docker.WithAuthCreds(o.Credentials),
+			docker.WithAuthHeader(agent),
+			docker.WithAuthClient(&http.Client{
+				Transport: tokens{o.Client.Transport, o.PlainHTTP}, CheckRedirect: Redirect, Timeout: tokenTimeout,
+			}),
+		)
+	}
 	c := &Client{
-		host: o.Host,
-		pace: cmp.Or(o.Pace, &Pace{}),
-		authorizer: newAuthorizer(func() docker.Authorizer {
-			return docker.NewDockerAuthorizer(
-				docker.WithAuthCreds(o.Credentials),
-				docker.WithAuthHeader(agent),
-				docker.WithAuthClient(&http.Client{
-					Transport: tokens{o.Client.Transport, o.PlainHTTP}, CheckRedirect: Redirect, Timeout: tokenTimeout,
-				}),
-			)
-		}),
+		host:       o.Host,
+		pace:       cmp.Or(o.Pace, &Pace{}),
+		authorizer: &authorizer{create: authorizing, current: authorizing(), turn: make(chan struct{}, 1)},
 	}
 	host := docker.RegistryHost{
 		Client:       &http.Client{Transport: transport{o.Client.Transport}, CheckRedirect: c.redirect},
@@ -105,15 +106,12 @@ func HostOf(registry string) string {
 // redirect keeps what authorizes a request from other hosts: net/http passes it on to other ports and to subdomains.
 // A host that wants its own gets its own.
 func (c *Client) redirect(next *http.Request, via []*http.Request) error {
-	if len(via) >= maxRedirects {
-		return errRedirects
+	if err := Redirect(next, via); err != nil {
+		return err
 	}
 	next.Header.Del("Authorization")
-	next.Header.Del("Referer")
 	return c.authorizer.Authorize(next.Context(), next)
 }
-
-var errRedirects = errors.New("too many redirects")
 
 // Resolve describes the manifest or index that a reference with a tag or a digest stands for now. The registry is
 // believed what a tag stands for.

@@ -168,13 +168,7 @@ var errBig = fmt.Errorf("%w: it has more than %d bytes", ErrContent, MaxManifest
 // checkPart makes sure that an answer holds the part, from the offset that was asked for.
 func (x *transfer) checkPart(r *http.Request, answer *http.Response) error {
 	body := &part{ReadCloser: answer.Body, ctx: r.Context(), of: x}
-	from, ranged := strings.CutPrefix(r.Header.Get("Range"), "bytes=")
-	if ranged {
-		var err error
-		if body.from, err = strconv.ParseInt(strings.TrimSuffix(from, "-"), 10, 64); err != nil {
-			return err
-		}
-	}
+	_, whole := fmt.Sscanf(r.Header.Get("Range"), "bytes=%d-", &body.from) // an error where no range was asked for
 	span := answer.Header.Get("Content-Range")
 	switch {
 	case answer.StatusCode != http.StatusPartialContent:
@@ -182,7 +176,7 @@ func (x *transfer) checkPart(r *http.Request, answer *http.Response) error {
 			return fmt.Errorf("%w: it has %d bytes instead of %d", ErrContent, n, x.size)
 		}
 		answer.Header.Del("Content-Range") // by which containerd would go
-	case !ranged || !startsAt(span, body.from, x.size):
+	case whole != nil || !startsAt(span, body.from, x.size):
 		return fmt.Errorf("requested bytes from %d on, it sent %.80q: %w", body.from, span, errRange)
 	default:
 		body.at = body.from
