@@ -76,10 +76,7 @@ func New(o Options) (*Engine, error) {
 	}
 
 	o.Images.Client, o.Images.State, o.Images.Logger = o.Client, o.StateDir, o.Logger
-	images, err := image.New(o.Images)
-	if err != nil {
-		return nil, fmt.Errorf("cannot create runtime: %w", err)
-	}
+	images := image.New(o.Images)
 	networks, err := network.New(network.Options{RunDir: o.RunDir, StateDir: o.StateDir, Publish: o.Publish, Logger: o.Logger, Contained: o.Contained})
 	if err != nil {
 		return nil, fmt.Errorf("cannot create runtime: %w", err)

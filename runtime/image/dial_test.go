@@ -32,11 +32,7 @@ func TestARegistryElsewhereDoesNotLeadHere(t *testing.T) {
 	_, port, _ := net.SplitHostPort(here.Listener.Addr().String())
 	named := "127.0.0.1:" + port
 	connects := func(registry, url string, registries map[string]Registry) error {
-		images, err := New(Options{Registries: registries})
-		if err != nil {
-			t.Fatal(err)
-		}
-		client, err := images.httpClient(registry)
+		client, err := New(Options{Registries: registries}).httpClient(registry)
 		if err != nil {
 			t.Fatal(err)
 		}

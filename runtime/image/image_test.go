@@ -132,7 +132,7 @@ func open(t testing.TB, client containerd.Client, registries map[string]image.Re
 func openWith(t testing.TB, o image.Options) *image.Images {
 	t.Helper()
 	o.Logger = containerdtest.Logger(t)
-	return expect.Value(image.New(o))(t)
+	return image.New(o)
 }
 
 func kind(err error) fault.Code {
@@ -567,19 +567,6 @@ func TestPullFromDockersRegistry(t *testing.T) {
 			t.Errorf("got %s, want %s", got.Digest, want)
 		}
 	})
-}
-
-func TestNewRefusesRegistriesThatCannotBeAsked(t *testing.T) {
-	for _, registries := range []map[string]image.Registry{
-		{"https://registry.example.com": {}},
-		{"registry.example.com/path": {}},
-		{"": {}},
-		{"registry.example.com": {Mirrors: []string{"http://mirror"}}},
-	} {
-		if _, err := image.New(image.Options{Registries: registries}); err == nil {
-			t.Errorf("accepted %v", registries)
-		}
-	}
 }
 
 // collect runs containerd's garbage collection.

@@ -84,11 +84,8 @@ type Images struct {
 // Downloaded is how many bytes of images and packages have come from registries.
 func (i *Images) Downloaded() int64 { return i.came.Load() }
 
-// New checks the registry configuration. Files that it names are read when they are needed.
-func New(o Options) (*Images, error) {
-	if err := checkRegistries(o.Registries); err != nil {
-		return nil, err
-	}
+// New keeps images in containerd. Files that the registries name are read when they are needed.
+func New(o Options) *Images {
 	o.AtOnce = cmp.Or(o.AtOnce, downloads)
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	plain := map[string]bool{}
@@ -115,7 +112,7 @@ func New(o Options) (*Images, error) {
 		changed:   make(chan struct{}),
 		unpacking: make(map[*allowance]bool),
 		refusals:  make(map[string]*fault.Error),
-	}, nil
+	}
 }
 
 // Image is an image on the device, complete and unpacked.

@@ -8,7 +8,6 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"net/url"
 	"os"
 	"slices"
 	"time"
@@ -40,33 +39,8 @@ const (
 	maxHeader      = 256 << 10        // bytes of the header of an answer
 )
 
-// checkRegistries refuses what could never be asked for: a key or a mirror that is not host[:port].
-func checkRegistries(registries map[string]Registry) error {
-	check := func(host string) error {
-		u, err := url.Parse("https://" + host)
-		if err != nil || u.Host != host || host == "" {
-			return fmt.Errorf("cannot use registry %q: it is not of the form host[:port]", host)
-		}
-		return nil
-	}
-	for host, r := range registries {
-		if err := check(host); err != nil {
-			return err
-		}
-		for _, mirror := range r.Mirrors {
-			if err := check(mirror); err != nil {
-				return fmt.Errorf("cannot use mirror of %s: %w", host, err)
-			}
-		}
-	}
-	return nil
-}
-
 // Check reads the files that a configuration names and says what is wrong with them. host is the registry's name.
 func (r Registry) Check(host string) error {
-	if err := checkRegistries(map[string]Registry{host: r}); err != nil {
-		return err
-	}
 	if _, err := r.tls(host); err != nil {
 		return err
 	}
