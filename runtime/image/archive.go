@@ -37,7 +37,8 @@ const (
 // archive is a tar file of images, compressed by gzip or not: an OCI layout, or what `docker save` writes. Nothing is
 // unpacked; parts are read where they lie. What they claim to be is verified by whoever reads them.
 type archive struct {
-	open   opener // of the tar file at its beginning
+	info   os.FileInfo // of the tar file, when it was read
+	open   opener      // of its beginning
 	files  map[string]section
 	blobs  map[digest.Digest]section
 	images map[string]v1.Descriptor // by their normalised names with tag, and by their digests

@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/distribution/reference"
@@ -32,45 +31,34 @@ type preload struct {
 	log *slog.Logger
 
 	mu    sync.Mutex
-	known map[string]*known // by path
-}
-
-// known is what was found in an archive when it was last read.
-type known struct {
-	size    int64
-	changed time.Time
-	archive *archive // nil: it is of no use
+	known map[string]*archive // by path; one that is of no use is empty
 }
 
 // archives are those that can be used, in the order of their names. Only those that changed are read again.
 func (p *preload) archives() preloaded {
-	if p.dir == "" {
-		return nil
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	files, err := preloadFiles(p.dir)
 	if err != nil {
 		p.log.Warn("cannot find preloaded images", "error", err)
 	}
-	found := make(map[string]*known, len(files))
+	found := make(map[string]*archive, len(files))
 	var archives preloaded
 	for _, path := range files {
 		info, err := os.Stat(path)
 		if err != nil || !info.Mode().IsRegular() {
 			continue
 		}
-		k := p.known[path]
-		if k == nil || k.size != info.Size() || !k.changed.Equal(info.ModTime()) {
-			k = &known{size: info.Size(), changed: info.ModTime()}
-			if k.archive, err = readArchive(path); err != nil {
+		a := p.known[path]
+		if a == nil || a.info.Size() != info.Size() || !a.info.ModTime().Equal(info.ModTime()) {
+			if a, err = readArchive(path); err != nil {
 				p.log.Warn("cannot use preloaded images", "error", err)
+				a = &archive{}
 			}
+			a.info = info
 		}
-		found[path] = k
-		if k.archive != nil {
-			archives = append(archives, k.archive)
-		}
+		found[path] = a
+		archives = append(archives, a)
 	}
 	p.known = found
 	return archives
