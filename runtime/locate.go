@@ -104,7 +104,6 @@ func (l *locating) network(n *compose.Network) (network.Network, error) {
 	for _, own := range l.known {
 		used = append(used, own.Subnet, own.Subnet6)
 	}
-	used = slices.DeleteFunc(used, func(p netip.Prefix) bool { return !p.IsValid() })
 	chosen, err := l.pl.networks.Choose(w, n.IPv6, used)
 	if err != nil {
 		return w, fail(Internal, l.name, err)
@@ -138,14 +137,15 @@ func wantedNetwork(n *compose.Network) network.Network {
 	return w
 }
 
+// matches tells whether a network is as the project says.
 func matches(is, want network.Network, n *compose.Network) bool {
-	either := func(is, want netip.Prefix, isGateway, wantGateway netip.Addr) bool {
-		return (!want.IsValid() || is == want) && (!wantGateway.IsValid() || isGateway == wantGateway)
+	if is.Subnet.IsValid() == n.NoIPv4 || is.Subnet6.IsValid() != (n.IPv6 || want.Subnet6.IsValid()) {
+		return false
 	}
-	return is.Driver == want.Driver && is.Parent == want.Parent && is.Mode == want.Mode &&
-		is.Internal == want.Internal && is.Unmasked == want.Unmasked && is.Apart == want.Apart && is.MTU == want.MTU &&
-		is.Subnet.IsValid() == !n.NoIPv4 && is.Subnet6.IsValid() == (n.IPv6 || want.Subnet6.IsValid()) &&
-		either(is.Subnet, want.Subnet, is.Gateway, want.Gateway) && either(is.Subnet6, want.Subnet6, is.Gateway6, want.Gateway6)
+	want.Bridge, want.NoIPv4 = is.Bridge, is.NoIPv4
+	want.Subnet, want.Gateway = cmp.Or(want.Subnet, is.Subnet), cmp.Or(want.Gateway, is.Gateway)
+	want.Subnet6, want.Gateway6 = cmp.Or(want.Subnet6, is.Subnet6), cmp.Or(want.Gateway6, is.Gateway6)
+	return is == want
 }
 
 // reserveAddresses notes who has which address: other projects, those that the

@@ -247,44 +247,39 @@ func (p *packages) at(project string, d digest.Digest) string {
 // forget removes the extracted packages that a project replaced. One that was
 // loaded after it is about to be applied, and stays.
 func (p *packages) forget(ctx context.Context, by *Project) error {
-	return p.sweep(ctx, by.Name, func(dir string) bool {
-		var loaded int
-		p.projects.with(by.Name, func(known *project) { loaded = known.loads[dir] })
-		return by.Digest != "" && dir == p.at(by.Name, by.Digest) || loaded > by.loaded
-	})
+	entries, err := os.ReadDir(p.of(by.Name))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	for _, entry := range entries {
+		dir := filepath.Join(p.of(by.Name), entry.Name())
+		stays := by.Digest != "" && dir == p.at(by.Name, by.Digest)
+		p.projects.with(by.Name, func(known *project) {
+			if stays = stays || known.loads[dir] > by.loaded; !stays {
+				delete(known.loads, dir)
+			}
+		})
+		if !stays {
+			err = errors.Join(err, tree.Remove(ctx, dir)) // workloads that mount it may have filled it
+		}
+	}
+	if err != nil {
+		return fail(Internal, by.Name, err)
+	}
+	return nil
 }
 
 // remove removes all extracted packages of a project, on the medium as well:
 // the project may be forgotten next, and nobody would look for what came back with the
 // power.
 func (p *packages) remove(ctx context.Context, name string) error {
-	if err := p.sweep(ctx, name, func(string) bool { return false }); err != nil {
-		return err
+	if err := tree.Remove(ctx, p.of(name)); err != nil {
+		return fail(Internal, name, err)
 	}
 	p.projects.with(name, func(known *project) { clear(known.loads) })
-	if err := os.Remove(p.of(name)); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
 	err := tree.Sync(p.dir) // also where a killed agent had no time for it
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fail(Internal, name, fmt.Errorf("cannot sync directory of packages: %w", err))
-	}
-	return nil
-}
-
-func (p *packages) sweep(ctx context.Context, name string, keep func(dir string) bool) error {
-	entries, err := os.ReadDir(p.of(name))
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	for _, entry := range entries {
-		if dir := filepath.Join(p.of(name), entry.Name()); !keep(dir) {
-			err = errors.Join(err, tree.Remove(ctx, dir)) // workloads that mount it may have filled it
-			p.projects.with(name, func(known *project) { delete(known.loads, dir) })
-		}
-	}
-	if err != nil {
-		return fail(Internal, name, err)
 	}
 	return nil
 }

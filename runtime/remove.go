@@ -37,28 +37,23 @@ func (e *Engine) RemoveWith(ctx context.Context, project string, o RemoveOptions
 	defer e.places.unclaim(project)
 
 	r := &run{e: e, project: project, notify: o.Notify, grace: o.StopTimeout}
-	if err := r.converge(ctx, &applying{run: r}); err != nil { // of nothing
-		return err
+	err = r.converge(ctx, &applying{run: r}) // of nothing
+	if err == nil {                          // what no container's labels tell of
+		err = e.containers.RemoveProject(ctx, project)
 	}
-	return r.removeRest(ctx, o)
-}
-
-// removeRest removes what no container's labels tell of.
-func (r *run) removeRest(ctx context.Context, o RemoveOptions) error {
-	e, project := r.e, r.project
-	err := e.containers.RemoveProject(ctx, project)
 	if err == nil {
 		err = e.places.sweep(ctx, project)
+	}
+	if err == nil && o.Volumes {
+		err = removeVolumes(ctx, e.containers, project)
+	}
+	if err == nil {
+		err = e.packages.remove(ctx, project)
 	}
 	if err != nil {
 		return fail(Internal, project, err)
 	}
-	if o.Volumes {
-		if err := removeVolumes(ctx, e.containers, project); err != nil {
-			return err
-		}
-	}
-	return e.packages.remove(ctx, project)
+	return nil
 }
 
 // Clear removes every project, whoever applied it, and what is left of others that
