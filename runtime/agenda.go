@@ -14,12 +14,14 @@ type agenda struct {
 	names map[string]bool
 }
 
-func newAgenda() *agenda { return &agenda{poked: make(chan struct{}, 1)} }
+func newAgenda() *agenda {
+	return &agenda{poked: make(chan struct{}, 1), names: make(map[string]bool)}
+}
 
 func (a *agenda) add(name string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	set(&a.names, name)
+	a.names[name] = true
 	if len(a.names) > maxAgenda {
 		a.names = map[string]bool{"": true}
 	}
@@ -31,6 +33,6 @@ func (a *agenda) take() map[string]bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	taken := a.names
-	a.names = nil
+	a.names = make(map[string]bool)
 	return taken
 }

@@ -223,18 +223,29 @@ func (r *run) untilSettled(ctx context.Context, settle time.Duration) error {
 
 func (a *applying) want(ctx context.Context) (done bool, err error) {
 	a.waits = false
-	return len(a.wanted.Services) == 0 && len(a.found) == 0, a.ended(ctx)
+	return len(a.wanted.Services) == 0 && len(a.found) == 0, a.ended(ctx, false)
 }
 
-func (a *applying) carriedOut(_ context.Context, failed []failure) error {
-	err := a.passOver(failed)
+// carriedOut passes over services that could not be started and that nobody needs: these rest.
+func (a *applying) carriedOut(_ context.Context, failed []failure) (err error) {
+	for _, f := range failed {
+		starting := f.step.Kind == StartContainer || f.step.Kind == RunHooks
+		if !starting || !a.rest(f.step.Container) {
+			err = errors.Join(err, f.err)
+		}
+	}
 	a.waits = err == nil && len(a.plan.Waits) > 0
 	return err
 }
 
 // idle waits for news of what is missing, or until everything has settled.
 func (a *applying) idle(ctx context.Context) (done bool, err error) {
-	if err := a.hopeless(ctx); err != nil {
+	for _, w := range a.plan.Waits {
+		if w.Never {
+			return false, &Error{Code: StartFailed, Object: w.Service, Err: fmt.Errorf("cannot start: it waits for %s", w.For)}
+		}
+	}
+	if err := a.ended(ctx, true); err != nil {
 		return false, err
 	}
 	wait, _ := a.remaining()
@@ -274,19 +285,6 @@ func (a *applying) unsettled(ctx context.Context) error {
 	return fail(Timeout, a.project, fmt.Errorf("cannot wait until it settles: %w (%s)%s", ctx.Err(), strings.Join(missing, "; "), said))
 }
 
-// passOver makes one error of the failures of steps, except those of services
-// that nobody needs: these rest.
-func (r *run) passOver(failed []failure) error {
-	var errs []error
-	for _, f := range failed {
-		starting := f.step.Kind == StartContainer || f.step.Kind == RunHooks
-		if !starting || !r.rest(f.step.Container) {
-			errs = append(errs, f.err)
-		}
-	}
-	return errors.Join(errs...)
-}
-
 // rest leaves a service as it is from now on, if those who depend on it do
 // without it; otherwise it returns false.
 func (r *run) rest(id string) bool {
@@ -311,51 +309,31 @@ func (r *run) optional(service string) bool {
 }
 
 // ended tells that a service ended during start-up. With a code other than 0
-// that fails the whole at once (PKG-13).
-func (r *run) ended(ctx context.Context) error {
-	for _, s := range r.wanted.Services {
-		c := r.last.container(s.Container)
-		if c == nil || r.starts[c.ID] == 0 || s.Resting {
+// that fails the whole at once (PKG-13). So does one whose health check fails: also one
+// that was not touched, where nothing is left to be done that may make it well.
+func (a *applying) ended(ctx context.Context, idle bool) error {
+	for _, s := range a.wanted.Services {
+		c := a.last.container(s.Container)
+		if c == nil || s.Resting || a.starts[c.ID] == 0 && !(idle && c.Health.Probed.After(a.begun)) {
 			continue
 		}
-		starts := r.starts[c.ID]
+		starts := a.starts[c.ID]
 		var failed *Error
 		switch {
 		case c.State == Stopped && c.ExitCode != 0:
-			failed = &Error{Code: Exited, Object: c.Service, Err: fmt.Errorf("ended with code %d during start-up%s", c.ExitCode, r.lastOutput(ctx, c.ID))}
+			failed = &Error{Code: Exited, Object: c.Service, Err: fmt.Errorf("ended with code %d during start-up%s", c.ExitCode, a.lastOutput(ctx, c.ID))}
 		case c.State == Stopped && starts >= maxStarts:
-			failed = &Error{Code: Exited, Object: c.Service, Err: fmt.Errorf("ended %d times during start-up%s", starts, r.lastOutput(ctx, c.ID))}
+			failed = &Error{Code: Exited, Object: c.Service, Err: fmt.Errorf("ended %d times during start-up%s", starts, a.lastOutput(ctx, c.ID))}
 		case c.State == Created && starts >= maxStarts:
 			failed = &Error{Code: StartFailed, Object: c.Service, Err: fmt.Errorf("its shim died %d times during start-up", starts)}
 		case c.active() && c.Health.State == health.Unhealthy:
-			failed = r.unhealthy(ctx, c)
+			failed = &Error{Code: Unhealthy, Object: c.Service, Err: fmt.Errorf("is unhealthy: its check ended with code %d%s; the service%s",
+				c.Health.Code, quote(c.Health.Output), a.lastOutput(ctx, c.ID))}
 		default:
 			continue
 		}
-		if !r.rest(c.ID) {
+		if !a.rest(c.ID) {
 			return failed
-		}
-	}
-	return nil
-}
-
-func (r *run) unhealthy(ctx context.Context, c *ObservedContainer) *Error {
-	return &Error{Code: Unhealthy, Object: c.Service, Err: fmt.Errorf("is unhealthy: its check ended with code %d%s; the service%s",
-		c.Health.Code, quote(c.Health.Output), r.lastOutput(ctx, c.ID))}
-}
-
-// hopeless tells that there is no use in waiting: something can never come to
-// what is asked of it, or what was not touched is still not healthy.
-func (a *applying) hopeless(ctx context.Context) error {
-	for _, w := range a.plan.Waits {
-		if w.Never {
-			return &Error{Code: StartFailed, Object: w.Service, Err: fmt.Errorf("cannot start: it waits for %s", w.For)}
-		}
-	}
-	for _, s := range a.wanted.Services {
-		c := a.last.container(s.Container)
-		if c.active() && c.Health.State == health.Unhealthy && c.Health.Probed.After(a.begun) && !s.Resting && !a.rest(c.ID) {
-			return a.unhealthy(ctx, c)
 		}
 	}
 	return nil

@@ -267,10 +267,3 @@ func (r *run) start(ctx context.Context, id string) error {
 func (r *run) object(s Step) string {
 	return cmp.Or(s.Replica.Service, r.project)
 }
-
-func set[K comparable](m *map[K]bool, key K) {
-	if *m == nil {
-		*m = make(map[K]bool)
-	}
-	(*m)[key] = true
-}
