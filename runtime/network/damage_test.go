@@ -119,8 +119,7 @@ func TestRemovedFilesAreNoticed(t *testing.T) {
 	paths := w.Paths(w.web)
 	files := map[string]string{paths.Hosts: "", paths.ResolvConf: "", paths.Hostname: ""}
 	for path := range files {
-		content := expect.Value(os.ReadFile(path))(t)
-		files[path] = string(content)
+		files[path] = text(t, path)
 	}
 	w.repairing(func() { t.Error("a namespace was said to be lost") })
 	for range 2 { // the first time it may have been seen by who has just begun to look
@@ -142,22 +141,14 @@ func TestNothingRemovedIsRepaired(t *testing.T) {
 	w.converge()
 	stays := w.network("stays")
 	w.repairing(func() { t.Error("a namespace was said to be lost") })
-	for _, s := range w.sandboxes {
-		expect.Check(t, w.RemoveSandbox(t.Context(), s))
-	}
-	for _, n := range w.networks {
-		expect.Check(t, w.RemoveNetwork(t.Context(), n))
-	}
-	expect.Check(t, w.SyncPorts(t.Context(), nil, nil))
+	w.removeAll()
 	// Whoever repairs this looks at everything.
 	ip(t, "link del %s", stays.Bridge)
 	eventually(t, "what stays is repaired", func() bool {
 		_, err := net.InterfaceByName(stays.Bridge)
 		return err == nil
 	})
-	if found := w.traces(); len(found) != 1 || found[0] != "link "+stays.Bridge {
-		t.Errorf("there are %q, want what stays alone", found)
-	}
+	expect.Equal(t, w.traces(), []string{"link " + stays.Bridge}, "what stays")
 	expect.Check(t, w.RemoveNetwork(t.Context(), stays))
 }
 
@@ -187,12 +178,9 @@ func TestLostNamespaceIsPinnedAgain(t *testing.T) {
 		t.Fatal("nobody noticed")
 	}
 	for what, pid := range map[string]int{"the host's": holdNamespace(t, ""), "its neighbour's": other, "none": 1 << 22} {
-		if adopted, err := w.Adopt(t.Context(), w.web, pid); err != nil || adopted {
-			t.Errorf("a process in %s namespace: %v, %v", what, adopted, err)
-		}
+		expect.Equal(t, expect.Value(w.Adopt(t.Context(), w.web, pid))(t), false, "adopted a process in %s namespace", what)
 	}
-	adopted := expect.Value(w.Adopt(t.Context(), w.web, held))(t)
-	if !adopted {
+	if adopted := expect.Value(w.Adopt(t.Context(), w.web, held))(t); !adopted {
 		t.Fatal("its namespace was not pinned")
 	}
 	pinned := expect.Value(os.Stat(w.webNS))(t)
@@ -211,8 +199,7 @@ func TestNobodyIsFought(t *testing.T) {
 	l := newLab(t)
 	var repaired atomic.Int32
 	log := slog.New(countingHandler{&repaired})
-	n := expect.Value(network.New(network.Options{RunDir: l.runDir, Logger: log}))(t)
-	l.Networks = n
+	l.Networks = expect.Value(network.New(network.Options{RunDir: l.runDir, Logger: log}))(t)
 	w := settle(l)
 	w.repairing(func() {})
 	begun := time.Now()

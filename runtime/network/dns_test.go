@@ -57,11 +57,19 @@ func (l *lab) serveNames() (stop func()) {
 	return stop
 }
 
-// with sets up a sandbox that sees these hosts, and waits until it is answered.
+// with sets up a sandbox that sees these hosts.
 func (l *lab) with(s network.Sandbox, hosts ...network.Host) string {
 	l.t.Helper()
 	expect.Check(l.t, l.EnsureSandbox(l.ctx, s, hosts))
 	return l.Paths(s).NetNS
+}
+
+// served is with for a sandbox that is answered.
+func (l *lab) served(s network.Sandbox, hosts ...network.Host) (netns string) {
+	l.t.Helper()
+	netns = l.with(s, hosts...)
+	l.answered(netns)
+	return netns
 }
 
 // answered waits until the sandbox is.
@@ -221,8 +229,7 @@ func TestServeAnswersFromTheHostsFile(t *testing.T) {
 	own := s.Address().String()
 	db, far := s.Address().Next().String(), "fd00::5"
 	l.serveNames()
-	netns := l.with(s, host(db, "db", "Database"), host(far, "db"), host("192.0.2.1", "abroad", "abroad.example.com"), host("192.0.2.2", "gw..example", "opc/1"))
-	l.answered(netns)
+	netns := l.served(s, host(db, "db", "Database"), host(far, "db"), host("192.0.2.1", "abroad", "abroad.example.com"), host("192.0.2.2", "gw..example", "opc/1"))
 	ptr := func(addr string) string {
 		b := netip.MustParseAddr(addr).As4()
 		return fmt.Sprintf("%d.%d.%d.%d.in-addr.arpa", b[3], b[2], b[1], b[0])
@@ -282,8 +289,7 @@ func TestServeManyReplicas(t *testing.T) {
 		hosts = append(hosts, network.Host{Address: addr, Names: []string{"worker", fmt.Sprintf("shop-worker-%d", i+1)}})
 	}
 	l.serveNames()
-	netns := l.with(s, hosts...)
-	l.answered(netns)
+	netns := l.served(s, hosts...)
 	firsts := make(map[string]bool)
 	for range 20 {
 		reply := expect.Value(query(t, netns, "udp", ours, "worker", dnsmessage.TypeA, 0))(t)
@@ -295,16 +301,14 @@ func TestServeManyReplicas(t *testing.T) {
 	if len(firsts) < 20 {
 		t.Errorf("%d different addresses came first in 20 answers", len(firsts))
 	}
-	if reply, err := query(t, netns, "udp", ours, "worker", dnsmessage.TypeA, 4096); err != nil || len(reply.Answers) != count || reply.Truncated {
-		t.Errorf("%d addresses in a large packet, truncated: %v, %v", len(reply.Answers), reply.Truncated, err)
-	}
-	if reply, err := query(t, netns, "tcp", ours, "worker", dnsmessage.TypeA, 0); err != nil || len(reply.Answers) != count || reply.Truncated {
-		t.Errorf("%d addresses over TCP, truncated: %v, %v", len(reply.Answers), reply.Truncated, err)
+	for protocol, edns := range map[string]int{"udp": 4096, "tcp": 0} {
+		reply := expect.Value(query(t, netns, protocol, ours, "worker", dnsmessage.TypeA, edns))(t)
+		if len(reply.Answers) != count || reply.Truncated {
+			t.Errorf("%d addresses in a large packet over %s, truncated: %v", len(reply.Answers), protocol, reply.Truncated)
+		}
 	}
 	// What comes from elsewhere may be as large.
-	if reply, err := query(t, netns, "udp", ours, "big.example", dnsmessage.TypeA, 0); err != nil || !reply.Truncated {
-		t.Errorf("truncated: %v, %v", reply.Truncated, err)
-	}
+	expect.Equal(t, expect.Value(query(t, netns, "udp", ours, "big.example", dnsmessage.TypeA, 0))(t).Truncated, true, "truncated")
 	expect.Equal(t, len(expect.Value(query(t, netns, "tcp", ours, "big.example", dnsmessage.TypeA, 0))(t).Answers), count, "addresses over TCP")
 }
 
@@ -338,8 +342,7 @@ func TestServeLeavesPort53ToContainers(t *testing.T) {
 	a, b := replica(w, "a", 1), replica(w, "b", 2)
 	expect.Check(t, l.SyncPorts(l.ctx, nil, []network.Network{w}))
 	l.serveNames()
-	first := l.with(a)
-	l.answered(first)
+	first := l.served(a)
 	nameserver(t, first, "0.0.0.0", "198.51.100.8")
 	l.answered(first)
 
@@ -347,8 +350,7 @@ func TestServeLeavesPort53ToContainers(t *testing.T) {
 	// the host may be unable to reach it. Two that do not answer leave time for it.
 	nobody := netip.MustParseAddr("172.29.0.98")
 	b.DNS = []netip.Addr{nobody, nobody.Next(), a.Address()}
-	second := l.with(b, host("192.0.2.1", "db"))
-	l.answered(second)
+	second := l.served(b, host("192.0.2.1", "db"))
 	for name, want := range map[string]string{"db": "192.0.2.1", "ext.example": "198.51.100.8"} {
 		for _, protocol := range []string{"udp", "tcp"} {
 			expect.Equal(t, told(query(t, second, protocol, ours, name, dnsmessage.TypeA, 0)), want, "%s over %s", name, protocol)
@@ -373,8 +375,7 @@ func TestServeIsAsTheServiceIsConnected(t *testing.T) {
 			"single": "NameError", // its domain comes next
 		}},
 	} {
-		netns := l.with(c.sandbox, host("192.0.2.1", "db"))
-		l.answered(netns)
+		netns := l.served(c.sandbox, host("192.0.2.1", "db"))
 		for name, want := range c.want {
 			expect.Equal(t, told(query(t, netns, "udp", ours, name, dnsmessage.TypeA, 0)), want, "%s, %s", c.sandbox.Service, name)
 		}
@@ -388,9 +389,7 @@ func TestServeBoundsWhatOneSandboxAsks(t *testing.T) {
 	w := l.network("shop")
 	greedy, modest := replica(w, "greedy", 1), replica(w, "modest", 2)
 	l.serveNames()
-	first, second := l.with(greedy), l.with(modest)
-	l.answered(first)
-	l.answered(second)
+	first, second := l.served(greedy), l.served(modest)
 	var ask dnsmessage.Message
 	ask.Questions = []dnsmessage.Question{{Name: dnsmessage.MustNewName("mute.example."), Type: dnsmessage.TypeA, Class: dnsmessage.ClassINET}}
 	message := expect.Value(ask.Pack())(t)
@@ -418,8 +417,7 @@ func TestServePacesWhatOneSandboxAsks(t *testing.T) {
 	l := names(t, "nameserver %s\n")
 	s := replica(l.network("shop"), "asking", 1)
 	l.serveNames()
-	netns := l.with(s, host("192.0.2.1", "db"))
-	l.answered(netns)
+	netns := l.served(s, host("192.0.2.1", "db"))
 	ask := dnsmessage.Message{Questions: []dnsmessage.Question{{Name: dnsmessage.MustNewName("db."), Type: dnsmessage.TypeA, Class: dnsmessage.ClassINET}}}
 	message := expect.Value(ask.Pack())(t)
 	const burst, perSecond, most = 1000, 1000, 1500
@@ -444,20 +442,13 @@ func TestRemovedSandboxIsNotHeldByItsSockets(t *testing.T) {
 	w := l.network("shop")
 	l.serveNames()
 	s := replica(w, "web", 1)
-	netns := l.with(s)
-	l.answered(netns)
+	l.served(s)
 	before := runtime.NumGoroutine()
 	for range 3 {
 		expect.Check(t, l.RemoveSandbox(l.ctx, s))
-		l.answered(l.with(s)) // made anew, and answered anew
+		l.served(s) // made anew, and answered anew
 	}
-	deadline := time.Now().Add(patience)
-	for runtime.NumGoroutine() > before {
-		if time.Now().After(deadline) {
-			t.Fatalf("%d goroutines, %d before", runtime.NumGoroutine(), before)
-		}
-		runtime.Gosched()
-	}
+	eventually(t, fmt.Sprintf("there are no more than %d goroutines", before), func() bool { return runtime.NumGoroutine() <= before })
 }
 
 // What a sandbox costs, save its hosts file.

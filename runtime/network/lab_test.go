@@ -93,11 +93,16 @@ func newLabIn(t testing.TB, runDir string) *lab {
 	setSysctl(t, "net/ipv4/ip_forward", "0")
 
 	l.Networks = expect.Value(network.New(network.Options{RunDir: runDir, Logger: slog.New(slog.DiscardHandler)}))(t)
-	t.Cleanup(func() {
-		expect.Check(t, l.Leftovers(context.Background(), nil, nil))
-		expect.Check(t, l.SyncPorts(context.Background(), nil, nil))
-	})
+	t.Cleanup(l.clear)
 	return l
+}
+
+// clear removes everything.
+func (l *lab) clear() {
+	l.t.Helper()
+	ctx := context.WithoutCancel(l.ctx)
+	expect.Check(l.t, l.Leftovers(ctx, nil, nil))
+	expect.Check(l.t, l.SyncPorts(ctx, nil, nil))
 }
 
 // connect makes a link of the host to another one.

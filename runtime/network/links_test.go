@@ -2,7 +2,6 @@ package network_test
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"hash/crc32"
 	"net"
@@ -41,9 +40,7 @@ func linksOf(t testing.TB, netns string) []string {
 
 func expectLinks(t testing.TB, netns string, want ...string) {
 	t.Helper()
-	if got := linksOf(t, netns); !slices.Equal(got, want) {
-		t.Errorf("links are %q, want %q", got, want)
-	}
+	expect.Equal(t, linksOf(t, netns), want, "links")
 }
 
 func TestReplicaOnTwoNetworksReachesBoth(t *testing.T) {
@@ -206,9 +203,7 @@ func TestSandboxOnTheHostsNetworkHasItsFiles(t *testing.T) {
 	expect.Check(t, n.Leftovers(t.Context(), []network.Sandbox{s}, nil))
 	expect.OK(t, expect.ErrorOf(os.Stat(paths.Hosts)))
 	expect.Check(t, n.RemoveSandbox(t.Context(), s))
-	if found := l.traces(); len(found) > 0 {
-		t.Errorf("left behind: %q", found)
-	}
+	expect.Equal(t, l.traces(), nil, "left behind")
 }
 
 func TestInternalNetworkHasNoWayOut(t *testing.T) {
@@ -275,8 +270,7 @@ func TestUnmaskedNetworkShowsItsAddresses(t *testing.T) {
 	serve(t, w.outside, "tcp", ":80", "outside")
 	answers(t, ns, "tcp", at(outsideAddr, 80), "outside "+a.Address().String())
 	inside(t, ns, func() {
-		link := expect.Value(net.InterfaceByName("eth0"))(t)
-		expect.Equal(t, link.MTU, 1300, "the MTU")
+		expect.Equal(t, expect.Value(net.InterfaceByName("eth0"))(t).MTU, 1300, "MTU")
 	})
 }
 
@@ -368,9 +362,7 @@ func TestDamageToLinksOfAContainerIsRepaired(t *testing.T) {
 			after := linksOf(t, ns)
 			slices.Sort(before)
 			slices.Sort(after)
-			if !slices.Equal(before, after) {
-				t.Errorf("links are %q, were %q", after, before)
-			}
+			expect.Equal(t, before, after, "links")
 			serve(t, w.dbNS, "tcp", "[::]:80", "db")
 			serve(t, w.outside, "tcp", "[::]:80", "outside")
 			serve(t, ns, "tcp", "127.0.0.1:80", "all")
@@ -495,11 +487,8 @@ func TestIPv6ReachesAsIPv4Does(t *testing.T) {
 			before := generation(t)
 			w.publish(port6(w.web, "tcp", 8080, 80), port6(w.web, "udp", 8080, 80))
 			expect.Equal(t, generation(t), before, "generation of nf_tables after repeating")
-			expect.Check(t, w.Leftovers(t.Context(), nil, nil))
-			expect.Check(t, w.SyncPorts(t.Context(), nil, nil))
-			if found := w.traces(); len(found) > 0 {
-				t.Errorf("left behind: %q", found)
-			}
+			w.clear()
+			expect.Equal(t, w.traces(), nil, "left behind")
 			expect.Equal(t, sysctl(t, "net/ipv6/conf/all/forwarding"), "0", "IPv6 forwarding without networks")
 		})
 	}
@@ -603,12 +592,8 @@ func TestFreePortIsOneThatCanBePublished(t *testing.T) {
 	} {
 		expect.Equal(t, expect.Value(free(c.protocol, c.ip, c.from, c.to))(t), c.want, "%s", c.name)
 	}
-	if got, err := free("tcp", "", 50000, 50001); !errors.Is(err, network.ErrPortInUse) {
-		t.Errorf("got %d, %v from a range that is taken", got, err)
-	}
-	if got, err := free("tcp", "192.0.2.99", 50000, 50001); !errors.Is(err, network.ErrAddressMissing) {
-		t.Errorf("got %d, %v on an address that is not there", got, err)
-	}
+	expect.Error(t, expect.ErrorOf(free("tcp", "", 50000, 50001)), network.ErrPortInUse, "range that is taken")
+	expect.Error(t, expect.ErrorOf(free("tcp", "192.0.2.99", 50000, 50001)), network.ErrAddressMissing, "address that the host has not")
 }
 
 func TestConflictNamesWhoHasThePort(t *testing.T) {

@@ -1,7 +1,6 @@
 package network_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -23,10 +22,7 @@ func (l *lab) neighbour() *lab {
 	other := *l
 	other.runDir = filepath.Join(l.t.TempDir(), "run")
 	other.Networks = l.networksIn(other.runDir, filepath.Join(l.t.TempDir(), "state"))
-	l.t.Cleanup(func() {
-		expect.Check(l.t, other.Leftovers(context.Background(), nil, nil))
-		expect.Check(l.t, other.SyncPorts(context.Background(), nil, nil))
-	})
+	l.t.Cleanup(other.clear)
 	return &other
 }
 
@@ -80,8 +76,7 @@ func TestOwnersLiveSideBySide(t *testing.T) {
 
 	expect.Check(t, l.RemoveSandbox(t.Context(), web))
 	expect.Check(t, l.RemoveNetwork(t.Context(), shop))
-	expect.Check(t, l.Leftovers(t.Context(), nil, nil))
-	expect.Check(t, l.SyncPorts(t.Context(), nil, nil))
+	l.clear()
 	expect.Equal(t, links(t), first, "links")
 	expect.Equal(t, rules(t, "margolite"), firstRules, "rules")
 	if sysctl(t, "net/ipv4/ip_forward") != "1" || sysctl(t, "net/ipv6/conf/all/forwarding") != "1" {
@@ -99,8 +94,7 @@ func TestForwardingStaysForOthers(t *testing.T) {
 	web := replica(shop, "web", 1)
 	ns := l.sandbox(web)
 	expect.Check(t, l.SyncPorts(t.Context(), nil, []network.Network{shop}))
-	expect.Check(t, w.Leftovers(t.Context(), nil, nil))
-	expect.Check(t, w.SyncPorts(t.Context(), nil, nil))
+	w.clear()
 	serve(t, w.outside, "tcp", at(outsideAddr, 99), "outside")
 	answers(t, ns, "tcp", at(outsideAddr, 99), "outside *")
 }
@@ -148,8 +142,7 @@ func TestUnmarkedThingsAreLeftAlone(t *testing.T) {
 		expect.Equal(t, rules(t, "margolite"), was, "rules")
 	}
 	l := w.neighbour()
-	expect.Check(t, l.Leftovers(t.Context(), nil, nil))
-	expect.Check(t, l.SyncPorts(t.Context(), nil, nil))
+	l.clear()
 	unchanged()
 	foreign := expect.Value(l.ForeignPorts(t.Context()))(t)
 	if len(foreign) != 1 || foreign[0].HostPort != 8080 {

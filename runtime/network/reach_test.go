@@ -218,12 +218,9 @@ func TestForwardingIsSwitchedOnForContainersOnly(t *testing.T) {
 	w.publish()
 	apart()
 	// With the last network everything is as it was.
-	expect.Check(t, w.Leftovers(t.Context(), nil, nil))
-	expect.Check(t, w.SyncPorts(t.Context(), nil, nil))
+	w.clear()
 	forwarding("0", "1")
-	if found := w.traces(); len(found) > 0 {
-		t.Errorf("left behind: %q", found)
-	}
+	expect.Equal(t, w.traces(), nil, "left behind")
 }
 
 func TestLinksThatForwardedBeforeGoOn(t *testing.T) {
@@ -269,8 +266,7 @@ func TestLinksThatForwardedBeforeGoOn(t *testing.T) {
 	works()
 	w.publish()
 	works()
-	expect.Check(t, w.Leftovers(t.Context(), nil, nil))
-	expect.Check(t, w.SyncPorts(t.Context(), nil, nil))
+	w.clear()
 	works()
 }
 

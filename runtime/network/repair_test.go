@@ -35,6 +35,18 @@ func (w *town) converge() {
 	expect.Check(w.t, w.Leftovers(w.ctx, w.sandboxes, w.networks))
 }
 
+// removeAll removes what converge made, one after another.
+func (w *town) removeAll() {
+	w.t.Helper()
+	for _, s := range w.sandboxes {
+		expect.Check(w.t, w.RemoveSandbox(w.ctx, network.Sandbox{Project: s.Project, Service: s.Service, Number: s.Number}))
+	}
+	for _, n := range w.networks {
+		expect.Check(w.t, w.RemoveNetwork(w.ctx, n))
+	}
+	expect.Check(w.t, w.SyncPorts(w.ctx, nil, nil))
+}
+
 // works checks that web serves, from a listener started by it: one in a
 // namespace of the past would not do.
 func (w *town) works(t *testing.T) {
@@ -168,18 +180,9 @@ func TestRemovingLeavesNothing(t *testing.T) {
 			setSysctl(t, "net/ipv4/ip_forward", "1")
 			w.converge()
 			damage(w)
-			for range 2 { // the second time there is nothing to remove
-				for _, s := range w.sandboxes {
-					expect.Check(t, w.RemoveSandbox(t.Context(), network.Sandbox{Project: s.Project, Service: s.Service, Number: s.Number}))
-				}
-				for _, n := range w.networks {
-					expect.Check(t, w.RemoveNetwork(t.Context(), n))
-				}
-				expect.Check(t, w.SyncPorts(t.Context(), nil, nil))
-			}
-			if found := w.traces(); len(found) > 0 {
-				t.Errorf("left behind: %q", found)
-			}
+			w.removeAll()
+			w.removeAll() // there is nothing to remove
+			expect.Equal(t, w.traces(), nil, "left behind")
 		})
 	}
 }
@@ -195,11 +198,8 @@ func TestLeftoversAreWhatNobodyKeeps(t *testing.T) {
 			t.Errorf("left behind: %s", trace)
 		}
 	}
-	expect.Check(t, w.Leftovers(t.Context(), nil, nil))
-	expect.Check(t, w.SyncPorts(t.Context(), nil, nil))
-	if found := w.traces(); len(found) > 0 {
-		t.Errorf("left behind: %q", found)
-	}
+	w.clear()
+	expect.Equal(t, w.traces(), nil, "left behind")
 }
 
 // What the host's own firewall drops stays dropped.
@@ -309,16 +309,8 @@ func TestKillAtAnyMomentIsSurvived(t *testing.T) {
 		w.converge()
 	}
 	w.works(t)
-	for _, s := range w.sandboxes {
-		expect.Check(t, w.RemoveSandbox(t.Context(), s))
-	}
-	for _, n := range w.networks {
-		expect.Check(t, w.RemoveNetwork(t.Context(), n))
-	}
-	expect.Check(t, w.SyncPorts(t.Context(), nil, nil))
-	if found := w.traces(); len(found) > 0 {
-		t.Errorf("left behind: %q", found)
-	}
+	w.removeAll()
+	expect.Equal(t, w.traces(), nil, "left behind")
 }
 
 func linkIndex(t testing.TB, name string) int {
