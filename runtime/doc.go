@@ -35,8 +35,8 @@
 //	Engine.health     the probes, and what they found
 //
 // A project is changed by one goroutine at a time: a caller of Apply or Remove, or its
-// worker, which lives while there is something to see to and leaves the project to
-// changes. Run owns the workers: it waits for them before it returns.
+// worker, which looks once and leaves the project to changes. Run owns the workers: it
+// waits for them before it returns.
 //
 // # The way of one apply
 //
@@ -54,11 +54,10 @@
 //
 //	process ends -> shim -> containerd's event -> watch -> projects.heard: news of its project, and a worker if it has
 //	none; of a container that is not known, supervisor.look finds out the project first
-//	worker: next -> tend, unless a change has the project: that waits for the same news, and the worker looks when
-//	        it is let go
+//	worker: tend, unless a change has the project: that waits for the same news, and a worker looks when it is let go
 //	restore: converge to what the labels say: find, compare -> Changes -> the agent's report,
 //	         history.note (when it is due by its restart policy), PlanFor, carryOut
-//	the worker rests until something is due, or ends
+//	the worker ends; news, or the alarm of what is due, starts another one
 //
 // # The way of one published port
 //

@@ -19,9 +19,9 @@ const endSoon = 5 * time.Second
 // them: changes, which are calls of Apply and Remove, and while Run runs one worker for
 // each project that needs one.
 //
-// One lock guards all of it. Whether a worker begins, rests or ends is decided under
-// the lock, by settle and next, from what is noted under the same lock: whatever
-// happens to a project is seen by its worker before that ends, or starts another one.
+// One lock guards all of it. Whether a worker begins is decided under the lock, by
+// settle, from what is noted under the same lock: whatever happens to a project while it
+// has a worker, or is changed, starts another one.
 // Who waits does so for a channel that settle closes, which it read under the lock
 // together with what it waits for.
 type projects struct {
@@ -48,9 +48,8 @@ type project struct {
 	left    bool               // LeaveAlone names it
 	news    bool               // something happened to it that no worker has seen yet
 	told    int                // how often something happened to it
-	due     time.Time          // when a worker has to look without news; zero: at no time
+	alarm   *time.Timer        // is news when something is due; nil: nothing is
 	worker  bool               // there is one
-	resting bool               // which only waits until something is due, or for news
 	end     context.CancelFunc // ends what the worker does; nil: it does nothing
 	settled chan struct{}      // closed when any of these changes; nil: nobody waits for that
 
@@ -93,8 +92,8 @@ func (ps *projects) get(name string) *project {
 // isFree: nobody wants to change the project, or has still to decide about it.
 func (p *project) isFree() bool { return p.changes == 0 && !p.left }
 
-// isPressing: there is news, which does not have to wait.
-func (p *project) isPressing() bool { return p.news && p.failures == 0 }
+// isPressing: there is news, which does not have to wait until another try is due.
+func (p *project) isPressing() bool { return p.news && (p.failures == 0 || p.alarm == nil) }
 
 func (p *project) isForgotten() bool {
 	return p.changes == 0 && !p.left && !p.worker && len(p.known) == 0 &&
@@ -110,7 +109,7 @@ func (ps *projects) settle(p *project) {
 		p.settled = nil
 	}
 	switch {
-	case !p.worker && p.isFree() && (p.news || !p.due.IsZero()) && ps.begin != nil:
+	case !p.worker && p.isFree() && p.isPressing() && ps.begin != nil:
 		p.worker = true
 		ps.begin(p)
 	case p.isForgotten():
@@ -120,7 +119,7 @@ func (ps *projects) settle(p *project) {
 }
 
 func (ps *projects) noteBack() {
-	busy := func(p *project) bool { return p.worker && !p.resting }
+	busy := func(p *project) bool { return p.worker }
 	if ps.looked && !ps.isBack && !slices.ContainsFunc(slices.Collect(maps.Values(ps.of)), busy) {
 		ps.isBack = true
 		close(ps.back)
@@ -177,55 +176,46 @@ func (ps *projects) supervise(begin func(*project)) {
 	}
 	ps.unknown.add("")        // everything is looked at
 	for _, p := range ps.of { // a former Run has missed what happened since
-		p.news, p.due, p.known, p.made, p.tended = false, time.Time{}, nil, made{}, tended{}
+		ps.schedule(p, time.Time{})
+		p.news, p.known, p.made, p.tended = false, nil, made{}, tended{}
 		ps.settle(p)
 	}
 }
 
-// next returns when there is something to do for the worker of a project. False: there
-// is nothing, or it is not for the worker to do, and the worker has ended.
-func (ps *projects) next(ctx context.Context, p *project) bool {
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	for {
-		switch {
-		case ctx.Err() != nil:
-			ps.begin = nil // Run ends, and it would end at once
-			fallthrough
-		case !p.isFree(), !p.news && p.due.IsZero():
-			p.worker = false
-			ps.settle(p)
-			return false
-		case p.isPressing(), !time.Now().Before(p.due):
-			return true
-		}
-		p.resting = true
-		ps.settle(p)
-		resting, wake := context.WithDeadline(ctx, p.due)
-		_ = ps.await(resting, p, func() bool { return p.isPressing() || !p.isFree() }) // when it is due, that is as good
-		wake()
-		p.resting = false
+// schedule sets when a worker has to look without news; zero: at no time. It needs mu.
+func (ps *projects) schedule(p *project, due time.Time) {
+	if p.alarm != nil {
+		p.alarm.Stop()
+		p.alarm = nil
 	}
-}
-
-// tend gives a project to its worker; not ok while it is not free. The context that it
-// returns ends when a change cannot wait any longer. done takes when the worker has to
-// look again.
-func (ps *projects) tend(ctx context.Context, p *project) (_ context.Context, done func(due time.Time), ok bool) {
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	if !p.isFree() {
-		return ctx, nil, false
-	}
-	ctx, end := context.WithCancel(ctx)
-	p.end, p.news, p.due = end, false, time.Time{}
-	return ctx, func(due time.Time) {
-		ps.with(p.name, func(p *project) {
-			p.end, p.due = nil, due
-			p.news = p.news || ctx.Err() != nil // it may have been ended half way
+	if !due.IsZero() {
+		p.alarm = time.AfterFunc(time.Until(due), func() {
+			ps.with(p.name, func(p *project) { p.alarm, p.news = nil, true })
 		})
-		end()
-	}, true
+	}
+}
+
+// tend has the worker of a project do something, unless the project is not free, and
+// that is the end of the worker. The context of do ends when a change cannot wait any
+// longer; do returns when a worker has to look again.
+func (ps *projects) tend(ctx context.Context, p *project, do func(ctx context.Context) (due time.Time)) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	if ctx.Err() != nil {
+		ps.begin = nil // Run ends, and another worker would end at once
+	} else if p.isFree() {
+		ctx, end := context.WithCancel(ctx)
+		defer end()
+		p.end, p.news = end, false
+		ps.schedule(p, time.Time{})
+		ps.mu.Unlock()
+		due := do(ctx)
+		ps.mu.Lock()
+		p.end, p.news = nil, p.news || ctx.Err() != nil // it may have been ended half way
+		ps.schedule(p, due)
+	}
+	p.worker = false
+	ps.settle(p)
 }
 
 // take gives a project to a change, once former changes and its worker are done with it.

@@ -25,23 +25,18 @@ func TestNoNewsOfAProjectIsLost(t *testing.T) {
 	}
 
 	var workers sync.WaitGroup
-	work := func(p *project) {
-		for ps.next(t.Context(), p) {
-			_, done, ok := ps.tend(t.Context(), p)
-			if !ok {
-				continue
-			}
-			now := told.Load()
-			alone()
-			seen.Store(now)
-			var due time.Time
-			if rand.N(3) == 0 {
-				due = time.Now().Add(rand.N(time.Millisecond))
-			}
-			done(due)
+	defer workers.Wait()
+	look := func(context.Context) (due time.Time) {
+		now := told.Load()
+		alone()
+		seen.Store(now)
+		if rand.N(3) == 0 {
+			due = time.Now().Add(rand.N(time.Millisecond))
 		}
+		return due
 	}
-	ps.supervise(func(p *project) { workers.Go(func() { work(p) }) })
+	ps.supervise(func(p *project) { workers.Go(func() { ps.tend(t.Context(), p, look) }) })
+	defer ps.supervise(nil)
 
 	for range rounds {
 		var others sync.WaitGroup
@@ -62,7 +57,10 @@ func TestNoNewsOfAProjectIsLost(t *testing.T) {
 			})
 		}
 		others.Wait()
-		workers.Wait() // each ends when there is nothing to see to
+		ps.mu.Lock()
+		p := ps.get(name)
+		_ = ps.await(t.Context(), p, func() bool { return !p.worker && !p.news }) // no worker has anything to see to
+		ps.mu.Unlock()
 		if seen.Load() != told.Load() {
 			t.Fatalf("the last look was after %d of %d events", seen.Load(), told.Load())
 		}

@@ -182,20 +182,13 @@ func (s *supervisor) concerned(ctx context.Context, containers map[string]bool) 
 	return found, nil
 }
 
-// work tends a project as often as there is news of it, when it is its turn.
+// work tends a project when it is its turn.
 func (s *supervisor) work(ctx context.Context, p *project) {
-	for s.e.projects.next(ctx, p) {
-		turn, err := s.turns.Acquire(ctx, limit.Key{}, nil, nil)
-		if err != nil {
-			continue // ctx has ended
-		}
-		slow := time.AfterFunc(slowAfter, turn.Release)
-		if ctx, done, ok := s.e.projects.tend(ctx, p); ok { // else whoever has it lets it go
-			done(s.tend(ctx, p))
-		}
-		slow.Stop()
-		turn.Release()
+	if turn, err := s.turns.Acquire(ctx, limit.Key{}, nil, nil); err == nil { // else ctx has ended
+		defer turn.Release()
+		defer time.AfterFunc(slowAfter, turn.Release).Stop()
 	}
+	s.e.projects.tend(ctx, p, func(ctx context.Context) time.Time { return s.tend(ctx, p) })
 }
 
 // tend brings one project back to what its labels say, and returns when it has
