@@ -150,18 +150,39 @@ func (i *Images) label(ctx context.Context, d digest.Digest, labels map[string]s
 	return nil
 }
 
-// link labels the manifest of an image with what it refers to, and the index with the manifest: what the garbage collector
-// goes by. An index has a label for each platform: there may be images of several.
-func (i *Images) link(ctx context.Context, p parts) error {
-	held := map[string]string{contentRef + "config": p.config.Digest.String()}
-	for n, layer := range p.layers {
-		held[fmt.Sprintf("%sl.%d", contentRef, n)] = layer.Digest.String()
+// link labels the manifests of an image that are here with what they refer to, and the index with them: what the garbage
+// collector goes by. An index has a label for each platform: there may be images of several.
+func (i *Images) link(ctx context.Context, root v1.Descriptor, manifests ...v1.Descriptor) error {
+	for _, m := range manifests {
+		if m.Digest.Validate() != nil {
+			continue
+		}
+		data, err := i.read(ctx, m, maxManifest)
+		if isGone(err) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		config, layers, err := partsOf(data)
+		if err != nil { // it is no image
+			continue
+		}
+		held := map[string]string{contentRef + "config": config.Digest.String()}
+		for n, layer := range layers {
+			held[fmt.Sprintf("%sl.%d", contentRef, n)] = layer.Digest.String()
+		}
+		if err := i.label(ctx, m.Digest, held); err != nil {
+			return err
+		}
+		if m.Digest == root.Digest {
+			continue
+		}
+		if err := i.label(ctx, root.Digest, map[string]string{contentRef + "m." + m.Digest.Encoded()[:12]: m.Digest.String()}); err != nil {
+			return err
+		}
 	}
-	manifest := p.manifest.Digest
-	if err := i.label(ctx, manifest, held); err != nil || manifest == p.root.Digest {
-		return err
-	}
-	return i.label(ctx, p.root.Digest, map[string]string{contentRef + "m." + manifest.Encoded()[:12]: manifest.String()})
+	return nil
 }
 
 // Size is how many bytes an image has that Pull has brought, compressed, of each platform that it was brought for. What it
@@ -271,44 +292,18 @@ func (i *Images) recallOne(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	if err := i.linkAll(ctx, root, data); err != nil {
+	manifests := []v1.Descriptor{root}
+	if images.IsIndexType(root.MediaType) {
+		var index v1.Index
+		_ = json.Unmarshal(data, &index) // of one that cannot be read no platform is here
+		manifests = index.Manifests
+	}
+	if err := i.link(ctx, root, manifests...); err != nil {
 		return err
 	}
 	_, err = i.client.ImageService().Create(ctx, images.Image{Name: name, Target: root, Labels: map[string]string{ownLabel: "true"}})
 	if err != nil && !errdefs.IsAlreadyExists(err) {
 		return err
-	}
-	return nil
-}
-
-// linkAll links what is here of an image, for all platforms.
-func (i *Images) linkAll(ctx context.Context, root v1.Descriptor, data []byte) error {
-	manifests := []v1.Descriptor{root}
-	if images.IsIndexType(root.MediaType) {
-		var index v1.Index
-		if err := json.Unmarshal(data, &index); err != nil {
-			return nil // no platform is here
-		}
-		manifests = index.Manifests
-	}
-	for _, m := range manifests {
-		if m.Digest.Validate() != nil {
-			continue
-		}
-		data, err := i.read(ctx, m, maxManifest)
-		if isGone(err) {
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		p := parts{root: root, manifest: m}
-		if p.config, p.layers, err = partsOf(data); err != nil {
-			continue // it is no image
-		}
-		if err := i.link(ctx, p); err != nil {
-			return err
-		}
 	}
 	return nil
 }

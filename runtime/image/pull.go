@@ -311,7 +311,7 @@ func (p *pull) prepare(ctx context.Context) (err error) {
 		return err
 	}
 	p.chains = identity.ChainIDs(slices.Clone(p.diffs))
-	return p.link(ctx, p.parts)
+	return p.link(ctx, p.parts.root, p.manifest)
 }
 
 // document downloads a part that is read as a whole, and returns it.
