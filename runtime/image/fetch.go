@@ -226,8 +226,10 @@ func (h host) attempt(ctx context.Context, key string, run *run, do func(context
 		err := receive(registry.WithCounter(ctx, &came), &came)
 		done()
 		watch.Wait()
-		slot.Spare(false)
-		run.note("", false)
+		if err == nil { // what follows waits for nobody
+			slot.Spare(false)
+			run.note("", false)
+		}
 		return err
 	})
 	if cause := context.Cause(ctx); err != nil && (errors.Is(cause, errSlotGiven) || errors.As(cause, new(remote))) {
