@@ -12,6 +12,8 @@ import (
 
 	"github.com/compose-spec/compose-go/v2/schema"
 	"github.com/compose-spec/compose-go/v2/tree"
+
+	"github.com/margolite/margolite/test/expect"
 )
 
 // asOne are attributes that this runtime passes over or refuses whatever is in
@@ -55,9 +57,7 @@ type row struct{ attribute, here, meaning, test string }
 func rows(t *testing.T) map[string]row {
 	t.Helper()
 	f, err := os.Open("../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Check(t, err)
 	defer f.Close()
 	all := map[string]row{}
 	cells := regexp.MustCompile("^\\| `([a-z0-9_.]+)` \\|(.*)\\|(.*)\\|(.*)\\|$")
@@ -73,9 +73,7 @@ func rows(t *testing.T) map[string]row {
 		}
 		all[r.attribute] = r
 	}
-	if err := lines.Err(); err != nil {
-		t.Fatal(err)
-	}
+	expect.Check(t, lines.Err())
 	return all
 }
 
@@ -135,9 +133,7 @@ func testExists(t *testing.T, name string) bool {
 	}
 	dir := filepath.Join("..", "..", "test", "compose", "testdata", "attributes")
 	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Check(t, err)
 	return slices.ContainsFunc(entries, func(e fs.DirEntry) bool {
 		rest, ok := strings.CutPrefix(e.Name(), scenario)
 		return ok && (rest == "" || strings.ContainsAny(rest[:1], ".-"))
@@ -147,14 +143,10 @@ func testExists(t *testing.T, name string) bool {
 func functionExists(t *testing.T, name string) bool {
 	t.Helper()
 	files, err := filepath.Glob("*_test.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Check(t, err)
 	for _, file := range files {
 		content, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Check(t, err)
 		if strings.Contains(string(content), "\nfunc "+name+"(") {
 			return true
 		}

@@ -37,7 +37,7 @@ secrets: {two: {environment: V}}
 `}, nil)
 	projects["dollars"] = p
 	files, err := filepath.Glob("../../test/compose/testdata/attributes/*.yaml")
-	check(t, err)
+	expect.Check(t, err)
 	image := filepath.Join(write(t, map[string]string{"image.yaml": "services: {app: {image: a}}"}), "image.yaml")
 	for _, file := range files {
 		p, err := compose.Load(t.Context(), compose.Options{ProjectName: "p", Files: []string{file, image}})
@@ -67,7 +67,7 @@ func expectLoadedAgain(t *testing.T, p *compose.Project, env map[string]string, 
 	}
 	for service := range p.Services {
 		want, err := p.ConfigHash(service, imageDigest)
-		check(t, err)
+		expect.Check(t, err)
 		if got, err := again.ConfigHash(service, imageDigest); got != want {
 			t.Errorf("service %s is another one, %v (-want +got):\n%s", service, err, cmp.Diff(string(readable(t, p)), string(readable(t, again))))
 		}
@@ -82,8 +82,8 @@ func yamlOf(tree any) ([]byte, error) {
 func printed(t *testing.T, p *compose.Project, marshal func(any) ([]byte, error)) string {
 	t.Helper()
 	tree, err := p.Tree()
-	check(t, err)
+	expect.Check(t, err)
 	text, err := marshal(tree)
-	check(t, err)
+	expect.Check(t, err)
 	return string(text)
 }

@@ -6,16 +6,16 @@ import (
 	"compress/gzip"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/margolite/margolite/runtime/compose"
 	"github.com/margolite/margolite/runtime/fault"
+	"github.com/margolite/margolite/test/expect"
 )
 
 const yaml = "services: {web: {image: nginx}}\n"
@@ -39,12 +39,10 @@ func archive(t testing.TB, entries ...tar.Header) []byte {
 		if h.Mode == 0 && h.Typeflag != tar.TypeXGlobalHeader {
 			h.Mode = 0o644
 		}
-		check(t, a.WriteHeader(&h))
-		if _, err := a.Write([]byte(content)); err != nil {
-			t.Fatal(err)
-		}
+		expect.Check(t, a.WriteHeader(&h))
+		expect.Check(t, expect.ErrorOf(a.Write([]byte(content))))
 	}
-	check(t, a.Close())
+	expect.Check(t, a.Close())
 	return gzipped(t, packed.Bytes())
 }
 
@@ -153,20 +151,14 @@ func TestExtract(t *testing.T) {
 			dir := filepath.Join(base, "projects", "p1")
 			for range 2 { // the second time it is there already
 				got, err := compose.Extract(c.archive, dir, !c.legacy)
-				check(t, err)
-				if want := filepath.Join(dir, c.composeFile); got.File != want {
-					t.Errorf("Compose file %q, want %q", got.File, want)
-				}
-				if diff := cmp.Diff(c.want, listing(t, dir)); diff != "" {
-					t.Errorf("extracted (-want +got):\n%s", diff)
-				}
+				expect.Check(t, err)
+				expect.Equal(t, got.File, filepath.Join(dir, c.composeFile), "Compose file")
+				expect.Equal(t, listing(t, dir), c.want, "extracted")
 			}
-			if content, err := os.ReadFile(filepath.Join(dir, c.composeFile)); err != nil || string(content) != yaml {
-				t.Errorf("Compose file holds %q, %v", content, err)
-			}
-			if beside, err := os.ReadDir(filepath.Dir(dir)); err != nil || len(beside) != 1 {
-				t.Errorf("left beside the directory: %v, %v", beside, err)
-			}
+			content, err := os.ReadFile(filepath.Join(dir, c.composeFile))
+			expect.Check(t, err)
+			expect.Equal(t, string(content), yaml, "Compose file")
+			expect.Equal(t, entries(t, filepath.Dir(dir)), []string{"p1"}, "left beside the directory")
 		})
 	}
 }
@@ -236,43 +228,51 @@ func TestPKG05ExtractRefuses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			base := t.TempDir()
 			_, err := compose.Extract(c.archive, filepath.Join(base, "p1"), !c.legacy)
-			if err == nil || !strings.Contains(err.Error(), c.want) || fault.CodeOf(err) != fault.InvalidPackage {
-				t.Errorf("error %v, want an invalid package with %q", err, c.want)
-			}
-			if left := listing(t, base); len(left) != 0 {
-				t.Errorf("was written: %v", left)
-			}
+			expectInvalid(t, err, c.want)
+			expect.Equal(t, listing(t, base), nil, "written")
 		})
 	}
+}
+
+// expectInvalid expects an error that is the package's, with a part in its text.
+func expectInvalid(t testing.TB, err error, part string) {
+	t.Helper()
+	expect.ErrorWith(t, err, part, "the package")
+	expect.Equal(t, fault.CodeOf(err), fault.InvalidPackage, "code of %v", err)
+}
+
+// entries are the names in a directory.
+func entries(t testing.TB, dir string) (names []string) {
+	t.Helper()
+	all, err := os.ReadDir(dir)
+	expect.Check(t, err)
+	for _, entry := range all {
+		names = append(names, entry.Name())
+	}
+	return names
 }
 
 func gzipped(t testing.TB, content []byte) []byte {
 	t.Helper()
 	var packed bytes.Buffer
 	z := gzip.NewWriter(&packed)
-	if _, err := z.Write(content); err != nil {
-		t.Fatal(err)
-	}
-	check(t, z.Close())
+	expect.Check(t, expect.ErrorOf(z.Write(content)))
+	expect.Check(t, z.Close())
 	return packed.Bytes()
 }
 
 func TestExtractClearsAwayWhatAPowerCutLeft(t *testing.T) {
 	base := t.TempDir()
 	target := filepath.Join(base, "p1")
-	check(t, os.MkdirAll(target+".partial/app/half", 0o755))
-	if _, err := compose.Extract(archive(t, file("app/compose.yaml")), target, true); err != nil {
-		t.Fatal(err)
-	}
+	expect.Check(t, os.MkdirAll(target+".partial/app/half", 0o755))
+	expect.Check(t, expect.ErrorOf(compose.Extract(archive(t, file("app/compose.yaml")), target, true)))
 	want := []string{"drwxr-xr-x p1", "drwxr-xr-x p1/app", "-rw-r--r-- p1/app/compose.yaml"}
-	if diff := cmp.Diff(want, listing(t, base)); diff != "" {
-		t.Errorf("directory (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, listing(t, base), want, "directory")
 }
 
 func TestExtractBlamesTheDeviceForItsTroubles(t *testing.T) {
 	occupied := filepath.Join(t.TempDir(), "file")
-	check(t, os.WriteFile(occupied, nil, 0o600))
+	expect.Check(t, os.WriteFile(occupied, nil, 0o600))
 	_, err := compose.Extract(archive(t, file("app/compose.yaml")), filepath.Join(occupied, "p1"), true)
 	if err == nil || fault.CodeOf(err) == fault.InvalidPackage {
 		t.Errorf("error %v, want one that is not invalid", err)
@@ -293,11 +293,8 @@ func FuzzExtract(f *testing.F) {
 	} {
 		unpacked := seed
 		if z, err := gzip.NewReader(bytes.NewReader(seed)); err == nil {
-			var b bytes.Buffer
-			if _, err := b.ReadFrom(z); err != nil {
-				f.Fatal(err)
-			}
-			unpacked = b.Bytes()
+			unpacked, err = io.ReadAll(z)
+			expect.Check(f, err)
 		}
 		f.Add(unpacked, true)
 		f.Add(unpacked, false)

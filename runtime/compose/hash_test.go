@@ -11,6 +11,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/margolite/margolite/runtime/compose"
+	"github.com/margolite/margolite/test/expect"
 )
 
 const imageDigest = digest.Digest("sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef")
@@ -19,7 +20,7 @@ func hash(t testing.TB, file string) string {
 	t.Helper()
 	p := loaded(t, map[string]string{"compose.yaml": file}, nil)
 	h, err := p.ConfigHash("web", imageDigest)
-	check(t, err)
+	expect.Check(t, err)
 	return h
 }
 
@@ -69,9 +70,7 @@ func TestConfigHashStaysTheSame(t *testing.T) {
 		"of a service with everything": {everything, "38c8b3d57261124cc5523dc6c02ca0b1ad59a6db66f7ae2c850063b33c4b0819"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := hash(t, c.file); got != c.want {
-				t.Errorf("hash %s, want %s", got, c.want)
-			}
+			expect.Equal(t, hash(t, c.file), c.want, "hash")
 		})
 	}
 }
@@ -80,9 +79,9 @@ func TestConfigHashStaysTheSame(t *testing.T) {
 // recorded when devices already ran such containers and is not to be updated, either.
 func TestConfigHashOfProjectsStaysTheSame(t *testing.T) {
 	text, err := os.ReadFile("testdata/hashes.json")
-	check(t, err)
+	expect.Check(t, err)
 	var want map[string]string
-	check(t, json.Unmarshal(text, &want))
+	expect.Check(t, json.Unmarshal(text, &want))
 	got := map[string]string{}
 	note := func(name string, p *compose.Project, dir string) {
 		for service, s := range p.Services {
@@ -90,7 +89,7 @@ func TestConfigHashOfProjectsStaysTheSame(t *testing.T) {
 				s.Mounts[i].Path = strings.Replace(s.Mounts[i].Path, dir, "/package", 1)
 			}
 			h, err := p.ConfigHash(service, imageDigest)
-			check(t, err)
+			expect.Check(t, err)
 			got[name+" "+service] = h
 		}
 	}
@@ -101,9 +100,9 @@ func TestConfigHashOfProjectsStaysTheSame(t *testing.T) {
 	p := loaded(t, map[string]string{"compose.yaml": taggedProject, "base.yaml": taggedBase}, nil)
 	note("tags", p, p.WorkingDir)
 	attributes, err := filepath.Abs("../../test/compose/testdata/attributes")
-	check(t, err)
+	expect.Check(t, err)
 	files, err := filepath.Glob(filepath.Join(attributes, "*.yaml"))
-	check(t, err)
+	expect.Check(t, err)
 	image := filepath.Join(write(t, map[string]string{"image.yaml": "services: {app: {image: a}}"}), "image.yaml")
 	for _, file := range files {
 		name := strings.TrimSuffix(filepath.Base(file), ".yaml")
@@ -174,9 +173,7 @@ services:
     depends_on: [db]
   db: {image: postgres}
 `)
-	if got != want {
-		t.Errorf("hash %s, want %s", got, want)
-	}
+	expect.Equal(t, got, want, "hash")
 }
 
 func TestConfigHashChangesWithEverythingThatMakesAContainer(t *testing.T) {
@@ -216,9 +213,7 @@ func TestConfigHashChangesWithEverythingThatMakesAContainer(t *testing.T) {
 	if other, same := seen[h]; same || err != nil {
 		t.Errorf("another image has the hash of %q; %v", other, err)
 	}
-	if _, err := p.ConfigHash("nobody", imageDigest); err == nil {
-		t.Error("a service that is not there has a hash")
-	}
+	expect.ErrorWith(t, expect.ErrorOf(p.ConfigHash("nobody", imageDigest)), "not in project", "hash of an unknown service")
 }
 
 func TestConfigHashDoesNotDependOnWhatConcernsNoContainer(t *testing.T) {
@@ -228,17 +223,15 @@ func TestConfigHashDoesNotDependOnWhatConcernsNoContainer(t *testing.T) {
 		"networks: [default]", "networks: {default: {priority: 5}}", "expose: [80]", "links: [db]",
 		"logging: {driver: local}", "ipc: private", "security_opt: [label=disable]",
 	} {
-		if got := hash(t, withDatabase(service(keys))+"networks: {default: {driver: bridge, labels: {a: b}}}\n"); got != want {
-			t.Errorf("%q changes the hash", keys)
-		}
+		expect.Equal(t, hash(t, withDatabase(service(keys))+"networks: {default: {driver: bridge, labels: {a: b}}}\n"), want, "hash with %q", keys)
 	}
 	p := loaded(t, map[string]string{"compose.yaml": service("devices: [/dev/a]")}, nil)
 	want, err := p.ConfigHash("web", imageDigest)
-	check(t, err)
+	expect.Check(t, err)
 	p.Services["web"].Devices[0].Real = "/dev/b"
-	if got, err := p.ConfigHash("web", imageDigest); err != nil || got != want {
-		t.Errorf("where the path of a device leads changes the hash; %v", err)
-	}
+	got, err := p.ConfigHash("web", imageDigest)
+	expect.Check(t, err)
+	expect.Equal(t, got, want, "hash with another place that the path of a device leads to")
 }
 
 func TestConfigHashChangesWithWhatAServiceUses(t *testing.T) {
@@ -258,7 +251,5 @@ func TestConfigHashChangesWithWhatAServiceUses(t *testing.T) {
 		}
 		seen[h] = true
 	}
-	if hash(t, base("labels: {a: b}", "labels: {a: b}", "")) != hash(t, base("", "", "")) {
-		t.Error("labels, which are for people, change the hash")
-	}
+	expect.Equal(t, hash(t, base("labels: {a: b}", "labels: {a: b}", "")), hash(t, base("", "", "")), "hash with labels, which are for people")
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -15,16 +14,10 @@ import (
 
 	"github.com/margolite/margolite/runtime/compose"
 	"github.com/margolite/margolite/runtime/fault"
+	"github.com/margolite/margolite/test/expect"
 )
 
 var update = flag.Bool("update", false, "write what the tests get into their golden files")
-
-func check(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
 
 // write makes a directory of the files given by their names.
 func write(t testing.TB, files map[string]string) (dir string) {
@@ -32,8 +25,8 @@ func write(t testing.TB, files map[string]string) (dir string) {
 	dir = t.TempDir()
 	for name, content := range files {
 		path := filepath.Join(dir, name)
-		check(t, os.MkdirAll(filepath.Dir(path), 0o755))
-		check(t, os.WriteFile(path, []byte(content), 0o644))
+		expect.Check(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		expect.Check(t, os.WriteFile(path, []byte(content), 0o644))
 	}
 	return dir
 }
@@ -54,7 +47,7 @@ func loadFiles(t testing.TB, files map[string]string, env map[string]string) (*c
 func loaded(t testing.TB, files map[string]string, env map[string]string) *compose.Project {
 	t.Helper()
 	p, err := loadFiles(t, files, env)
-	check(t, err)
+	expect.Check(t, err)
 	return p
 }
 
@@ -92,14 +85,14 @@ var realProjects = map[string]map[string]string{
 func loadReal(t *testing.T, project string) (p *compose.Project, dir string) {
 	t.Helper()
 	dir, err := filepath.Abs(filepath.Join("testdata", project))
-	check(t, err)
+	expect.Check(t, err)
 	p, err = compose.Load(t.Context(), compose.Options{
 		ProjectName: project,
 		Files:       []string{filepath.Join(dir, "compose.yaml")},
 		Environment: realProjects[project],
 		Strict:      true,
 	})
-	check(t, err)
+	expect.Check(t, err)
 	return p, dir
 }
 
@@ -111,10 +104,10 @@ func TestLoadRealProjects(t *testing.T) {
 			got = append([]byte(strings.ReplaceAll(string(got), dir, "/package")), '\n')
 			golden := filepath.Join("testdata", project+".golden.json")
 			if *update {
-				check(t, os.WriteFile(golden, got, 0o644))
+				expect.Check(t, os.WriteFile(golden, got, 0o644))
 			}
 			want, err := os.ReadFile(golden)
-			check(t, err)
+			expect.Check(t, err)
 			if diff := cmp.Diff(string(want), string(got)); diff != "" {
 				t.Errorf("services (-want +got):\n%s", diff)
 			}
@@ -135,11 +128,11 @@ func readable(t testing.TB, p *compose.Project) []byte {
 		"order": p.Order(), "images": p.Images(), "networks": p.Networks, "volumes": p.Volumes,
 		"warnings": p.Warnings, "services": p.Services, "contents": contents,
 	})
-	check(t, err)
+	expect.Check(t, err)
 	var tree any
-	check(t, json.Unmarshal(encoded, &tree))
+	expect.Check(t, json.Unmarshal(encoded, &tree))
 	text, err := json.MarshalIndent(withoutDefaults(tree), "", "  ")
-	check(t, err)
+	expect.Check(t, err)
 	return text
 }
 
@@ -329,9 +322,7 @@ func TestLoadRefusesWhatIsNotSupported(t *testing.T) {
 				t.Errorf("error is not a *compose.Error: %v", err)
 			}
 			want := "cannot load Compose file compose.yaml: " + strings.Join(c.want, "\n")
-			if diff := cmp.Diff(want, err.Error()); diff != "" {
-				t.Errorf("error (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, err.Error(), want, "error")
 		})
 	}
 }
@@ -341,9 +332,7 @@ func TestLoadAcceptsWhatAsksForNothing(t *testing.T) {
 		"privileged: false", "init: false", "tty: false", "healthcheck: {}", "dns: []", "cap_add: []", "profiles: []",
 		"use_api_socket: false", "expose: [80]", "networks: [default]", "x-team: {any: [thing]}", "deploy: {x-note: 1}",
 	}, "\n"), nil)
-	if err != nil {
-		t.Error(err)
-	}
+	expect.OK(t, err)
 }
 
 func TestLoadIgnoresWithAWarning(t *testing.T) {
@@ -365,9 +354,7 @@ func TestLoadIgnoresWithAWarning(t *testing.T) {
 	} {
 		t.Run(keys, func(t *testing.T) {
 			p := loaded(t, map[string]string{"compose.yaml": service(keys)}, nil)
-			if diff := cmp.Diff([]string{`service "web": ` + want}, p.Warnings); diff != "" {
-				t.Errorf("warnings (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, p.Warnings, []string{`service "web": ` + want}, "warnings")
 		})
 	}
 }
@@ -383,9 +370,7 @@ secrets: {a: {file: compose.yaml, labels: {a: b}}}
 		"networks.a.ipam.config is ignored: pool fd00::/64 is IPv6, and enable_ipv6 is not true",
 		"secrets.a.labels is ignored: a secret is a file, and files have no labels",
 	}
-	if diff := cmp.Diff(want, p.Warnings); diff != "" {
-		t.Errorf("warnings (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, p.Warnings, want, "warnings")
 }
 
 func TestLoadRefusesMalformedFiles(t *testing.T) {
@@ -453,14 +438,18 @@ func TestLoadRefusesMalformedFiles(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := loadFiles(t, c.files, nil)
-			if err == nil || !strings.Contains(err.Error(), c.want) {
-				t.Fatalf("error %v, want %q in it", err, c.want)
-			}
-			var unsupported *compose.Error
-			if fault.CodeOf(err) != fault.InvalidPackage && !errors.As(err, &unsupported) {
-				t.Errorf("the package is not blamed: %v", err)
-			}
+			expect.ErrorWith(t, err, c.want, "load")
+			expectBlamed(t, err)
 		})
+	}
+}
+
+// expectBlamed expects an error that the package is to blame for, if there is one.
+func expectBlamed(t testing.TB, err error) {
+	t.Helper()
+	var unsupported *compose.Error
+	if err != nil && fault.CodeOf(err) != fault.InvalidPackage && !errors.As(err, &unsupported) {
+		t.Errorf("the package is not blamed: %v", err)
 	}
 }
 
@@ -476,9 +465,8 @@ func TestDocumentsOfOneFileAreMerged(t *testing.T) {
 	}, nil)
 	web := p.Services["web"]
 	got := []string{web.Image, web.User, web.Hostname, web.WorkingDir, web.Labels["a"], web.Labels["c"]}
-	if want := []string{"docker.io/library/busybox:latest", "1", "two", "/x", "b", "d"}; !slices.Equal(got, want) || web.TTY {
-		t.Errorf("loaded %q, terminal %v, want %q", got, web.TTY, want)
-	}
+	expect.Equal(t, got, []string{"docker.io/library/busybox:latest", "1", "two", "/x", "b", "d"}, "service")
+	expect.Equal(t, web.TTY, false, "terminal")
 }
 
 // manyConfigs is a project of a service for each of n configs of 1 MiB.

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/margolite/margolite/runtime/compose"
+	"github.com/margolite/margolite/test/expect"
 )
 
 func TestProjectNameComesFrom(t *testing.T) {
@@ -21,9 +22,7 @@ func TestProjectNameComesFrom(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join(write(t, map[string]string{"My_App/compose.yaml": c.file}), "My_App/compose.yaml")
-			if got := compose.ProjectName(compose.Options{Files: []string{file}, Environment: c.env}); got != c.want {
-				t.Errorf("name %q, want %q", got, c.want)
-			}
+			expect.Equal(t, compose.ProjectName(compose.Options{Files: []string{file}, Environment: c.env}), c.want, "name")
 		})
 	}
 }

@@ -3,7 +3,6 @@ package compose_test
 import (
 	"archive/tar"
 	"bytes"
-	"context"
 	"errors"
 	"maps"
 	"os"
@@ -13,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/margolite/margolite/runtime/compose"
-	"github.com/margolite/margolite/runtime/fault"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // packed is an archive of files, and of links where the content starts with ->.
@@ -27,12 +26,10 @@ func packed(t testing.TB, files map[string]string) []byte {
 		if to, is := strings.CutPrefix(content, "->"); is {
 			h.Typeflag, h.Linkname, h.Size, content = tar.TypeSymlink, to, 0, ""
 		}
-		check(t, w.WriteHeader(&h))
-		if _, err := w.Write([]byte(content)); err != nil {
-			t.Fatal(err)
-		}
+		expect.Check(t, w.WriteHeader(&h))
+		expect.Check(t, expect.ErrorOf(w.Write([]byte(content))))
 	}
-	check(t, w.Close())
+	expect.Check(t, w.Close())
 	return gzipped(t, archive.Bytes())
 }
 
@@ -67,6 +64,14 @@ secrets: {pass: {file: pass}}
 	"app/data/x":            "mine to change",
 }
 
+// loadPackage extracts a package into dir and loads its project.
+func loadPackage(t testing.TB, archive []byte, dir string, strict bool) (*compose.Project, error) {
+	t.Helper()
+	extracted, err := compose.Extract(archive, dir, strict)
+	expect.Check(t, err)
+	return compose.Load(t.Context(), compose.Options{ProjectName: "p", Files: []string{extracted.File}, Package: extracted, Strict: strict})
+}
+
 // What a workload does to the files of its package changes what it has mounted,
 // and nothing of what is loaded.
 func TestLoadTakesThePackageForWhatItIs(t *testing.T) {
@@ -74,14 +79,12 @@ func TestLoadTakesThePackageForWhatItIs(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "d")
 	load := func() (*compose.Project, []string) {
 		t.Helper()
-		extracted, err := compose.Extract(archive, dir, true)
-		check(t, err)
-		p, err := compose.Load(context.Background(), compose.Options{ProjectName: "p", Files: []string{extracted.File}, Package: extracted, Strict: true})
-		check(t, err)
+		p, err := loadPackage(t, archive, dir, true)
+		expect.Check(t, err)
 		var hashes []string
 		for _, name := range p.Order() {
 			hash, err := p.ConfigHash(name, "sha256:0")
-			check(t, err)
+			expect.Check(t, err)
 			hashes = append(hashes, hash)
 		}
 		return p, hashes
@@ -93,14 +96,12 @@ func TestLoadTakesThePackageForWhatItIs(t *testing.T) {
 		t.Fatalf("loaded %+v", web)
 	}
 	for _, m := range web.Mounts {
-		if m.Path != filepath.Join(dir, "app", filepath.Base(m.Target)) {
-			t.Errorf("mount at %s is of %s", m.Target, m.Path)
-		}
+		expect.Equal(t, m.Path, filepath.Join(dir, "app", filepath.Base(m.Target)), "path mounted at %s", m.Target)
 	}
 
 	bad := t.TempDir()
 	evil := "services: {web: {image: evil, privileged: true}, base: {image: evil}, deep: {image: evil}, deeper: {image: evil}, more: {image: evil}}"
-	check(t, os.WriteFile(filepath.Join(bad, "compose.yaml"), []byte(evil), 0o600))
+	expect.Check(t, os.WriteFile(filepath.Join(bad, "compose.yaml"), []byte(evil), 0o600))
 	for name, tamper := range map[string]func(path string) error{
 		"rewritten": func(path string) error { return os.WriteFile(path, []byte(evil), 0o600) },
 		"gone":      os.RemoveAll,
@@ -110,49 +111,39 @@ func TestLoadTakesThePackageForWhatItIs(t *testing.T) {
 		"a directory": func(path string) error { return errors.Join(os.RemoveAll(path), os.MkdirAll(path, 0o755)) },
 	} {
 		for file := range whole {
-			check(t, tamper(filepath.Join(dir, file)))
+			expect.Check(t, tamper(filepath.Join(dir, file)))
 		}
-		if _, got := load(); !slices.Equal(got, want) {
-			t.Errorf("%s: loaded something else", name)
-		}
+		_, got := load()
+		expect.Equal(t, got, want, "hashes with files that are %s", name)
 		for file := range whole {
-			check(t, os.RemoveAll(filepath.Join(dir, file)))
+			expect.Check(t, os.RemoveAll(filepath.Join(dir, file)))
 		}
 	}
 
 	t.Log("nor does what was not in the package")
 	for file, content := range map[string]string{"optional.env": "EVIL=1\n", "more/.env": "TAG=evil\n", "data/y": "new"} {
-		check(t, os.WriteFile(filepath.Join(dir, "app", file), []byte(content), 0o600))
+		expect.Check(t, os.WriteFile(filepath.Join(dir, "app", file), []byte(content), 0o600))
 	}
-	if _, got := load(); !slices.Equal(got, want) {
-		t.Error("new files were loaded")
-	}
+	_, got := load()
+	expect.Equal(t, got, want, "hashes with new files")
 
 	t.Log("whose place it is to be a directory may be a link as well")
-	check(t, errors.Join(os.RemoveAll(filepath.Join(dir, "app")), os.Symlink(bad, filepath.Join(dir, "app"))))
-	if _, got := load(); !slices.Equal(got, want) {
-		t.Error("a link was followed")
-	}
-	if left, err := os.ReadDir(bad); err != nil || len(left) != 1 {
-		t.Errorf("written through the link: %v, %v", left, err)
-	}
+	expect.Check(t, errors.Join(os.RemoveAll(filepath.Join(dir, "app")), os.Symlink(bad, filepath.Join(dir, "app"))))
+	_, got = load()
+	expect.Equal(t, got, want, "hashes with a link")
+	expect.Equal(t, entries(t, bad), []string{"compose.yaml"}, "files behind the link")
 }
 
 func TestExtractLeavesWhatWorkloadsMade(t *testing.T) {
 	archive := packed(t, whole)
 	dir := filepath.Join(t.TempDir(), "d")
 	data := filepath.Join(dir, "app/data/x")
-	for n := range 2 {
-		if _, err := compose.Extract(archive, dir, true); err != nil {
-			t.Fatal(err)
-		}
+	for _, want := range []string{"mine to change", "changed"} {
+		expect.Check(t, expect.ErrorOf(compose.Extract(archive, dir, true)))
 		content, err := os.ReadFile(data)
-		if want := []string{"mine to change", "changed"}[n]; err != nil || string(content) != want {
-			t.Fatalf("content is %q, %v", content, err)
-		}
-		if err := errors.Join(os.WriteFile(data, []byte("changed"), 0o600), os.Remove(filepath.Join(dir, "app/compose.yaml"))); n == 0 && err != nil {
-			t.Fatal(err)
-		}
+		expect.Check(t, err)
+		expect.Equal(t, string(content), want, "content")
+		expect.Check(t, errors.Join(os.WriteFile(data, []byte("changed"), 0o600), os.RemoveAll(filepath.Join(dir, "app/compose.yaml"))))
 	}
 }
 
@@ -162,10 +153,8 @@ func TestLoadReadsLargePackages(t *testing.T) {
 	for _, n := range "0123456789" {
 		files["app/a/"+string(n)] = strings.Repeat(string(n), 1<<20)
 	}
-	extracted, err := compose.Extract(packed(t, files), filepath.Join(t.TempDir(), "d"), true)
-	check(t, err)
-	p, err := compose.Load(context.Background(), compose.Options{ProjectName: "p", Files: []string{extracted.File}, Package: extracted, Strict: true})
-	check(t, err)
+	p, err := loadPackage(t, packed(t, files), filepath.Join(t.TempDir(), "d"), true)
+	expect.Check(t, err)
 	if web := p.Services["web"]; web.Environment["Z"] != "1" || string(web.Files[0].Content) != files["app/a/9"] {
 		t.Error("files are not what the package has")
 	}
@@ -175,11 +164,7 @@ func TestLoadReadsLargePackages(t *testing.T) {
 func TestLoadOfLegacyPackageByAnotherName(t *testing.T) {
 	base := t.TempDir()
 	dir, link := filepath.Join(base, "d"), filepath.Join(base, "link")
-	check(t, os.Symlink(dir, link))
-	extracted, err := compose.Extract(packed(t, map[string]string{"compose.yaml": "services: {web: {image: nginx, env_file: [" + link + "/vars]}}", "vars": "A=1"}), dir, false)
-	check(t, err)
-	_, err = compose.Load(context.Background(), compose.Options{ProjectName: "p", Files: []string{extracted.File}, Package: extracted})
-	if fault.CodeOf(err) != fault.InvalidPackage || !strings.Contains(err.Error(), "named as if it did not") {
-		t.Errorf("error %v", err)
-	}
+	expect.Check(t, os.Symlink(dir, link))
+	_, err := loadPackage(t, packed(t, map[string]string{"compose.yaml": "services: {web: {image: nginx, env_file: [" + link + "/vars]}}", "vars": "A=1"}), dir, false)
+	expectInvalid(t, err, "named as if it did not")
 }

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/margolite/margolite/runtime/compose"
+	"github.com/margolite/margolite/test/expect"
 )
 
 func TestParseSignal(t *testing.T) {
@@ -15,14 +16,12 @@ func TestParseSignal(t *testing.T) {
 		"": unix.SIGTERM, "SIGTERM": unix.SIGTERM, "term": unix.SIGTERM, "15": unix.SIGTERM,
 		"SIGQUIT": unix.SIGQUIT, "RTMIN+3": 37, "SIGRTMIN": 34, "SIGRTMAX-1": 63, "9": unix.SIGKILL,
 	} {
-		if got, err := compose.ParseSignal(text); err != nil || got != want {
-			t.Errorf("%q: got %d, %v, want %d", text, got, err, want)
-		}
+		got, err := compose.ParseSignal(text)
+		expect.OK(t, err)
+		expect.Equal(t, got, want, "signal %q", text)
 	}
 	for _, text := range []string{"0", "65", "-1", "SIGNONE", "RTMIN+100", "RTMIN-1", "RTMAX+1"} {
-		if got, err := compose.ParseSignal(text); err == nil {
-			t.Errorf("%q is read as %d, want an error", text, got)
-		}
+		expect.ErrorWith(t, expect.ErrorOf(compose.ParseSignal(text)), "is not a signal", "signal %q", text)
 	}
 }
 
@@ -73,11 +72,7 @@ func TestRestart(t *testing.T) {
 		{compose.Restart{Mode: compose.RestartOnFailure, MaxRetries: 2}, 1, 2, false, true},
 	}
 	for _, test := range tests {
-		if got := test.policy.After(test.code, test.failures); got != test.again {
-			t.Errorf("%v after code %d and %d failures: restarted %v, want %v", test.policy, test.code, test.failures, got, test.again)
-		}
-		if got := test.policy.OneShot(); got != test.oneShot {
-			t.Errorf("%v is one-shot: %v, want %v", test.policy, got, test.oneShot)
-		}
+		expect.Equal(t, test.policy.After(test.code, test.failures), test.again, "%v after code %d and %d failures", test.policy, test.code, test.failures)
+		expect.Equal(t, test.policy.OneShot(), test.oneShot, "one-shot of %v", test.policy)
 	}
 }

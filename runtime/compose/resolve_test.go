@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/margolite/margolite/runtime/compose"
+	"github.com/margolite/margolite/test/expect"
 )
 
 var comparable = cmp.Options{
@@ -247,9 +248,7 @@ volumes:
 		"lan":    {Name: "plant_lan", Driver: "macvlan", Options: map[string]string{compose.OptionParent: "eth0.100", compose.OptionMacvlanMode: "bridge"}},
 		"shared": {Name: "other_default", External: true},
 	}
-	if diff := cmp.Diff(networks, p.Networks, comparable); diff != "" {
-		t.Errorf("networks (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, p.Networks, networks, "networks")
 	volumes := map[string]*compose.Volume{
 		"nfs":        {Name: "nfs", Type: "nfs", Device: ":/export", Options: []string{"addr=10.0.0.5", "rw"}},
 		"ram":        {Name: "ram", Type: "tmpfs", Device: "tmpfs", Options: []string{"size=10m", "uid=5"}},
@@ -257,9 +256,7 @@ volumes:
 		"other_data": {Name: "other_data", External: true},
 		"named":      {Name: "named"},
 	}
-	if diff := cmp.Diff(volumes, p.Volumes, comparable); diff != "" {
-		t.Errorf("volumes (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, p.Volumes, volumes, "volumes")
 }
 
 func TestLoadTakesVolumesFromOtherServices(t *testing.T) {
@@ -276,13 +273,9 @@ volumes: {data: }
 		{Path: "/mine", Target: "/own", Create: true},
 	}
 	for _, service := range []string{"side", "last"} {
-		if diff := cmp.Diff(want, p.Services[service].Mounts); diff != "" {
-			t.Errorf("mounts of %s (-want +got):\n%s", service, diff)
-		}
+		expect.Equal(t, p.Services[service].Mounts, want, "mounts of %s", service)
 	}
-	if diff := cmp.Diff([]string{"app", "side", "last"}, p.Order()); diff != "" {
-		t.Errorf("order (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, p.Order(), []string{"app", "side", "last"}, "order")
 }
 
 func TestLoadFindsDependenciesInEveryKey(t *testing.T) {
@@ -314,16 +307,10 @@ services:
 			{Service: "web", Condition: started, Required: yes, Restart: yes},
 		},
 	} {
-		if diff := cmp.Diff(want, p.Services[service].DependsOn); diff != "" {
-			t.Errorf("dependencies of %s (-want +got):\n%s", service, diff)
-		}
+		expect.Equal(t, p.Services[service].DependsOn, want, "dependencies of %s", service)
 	}
-	if diff := cmp.Diff([]compose.ServiceName{{Service: "cache", Name: "redis"}}, p.Services["web"].Links); diff != "" {
-		t.Errorf("links (-want +got):\n%s", diff)
-	}
-	if got, want := p.Services["side"].Network, (compose.Namespace{Mode: compose.ModeService, Of: "web"}); got != want {
-		t.Errorf("network of side is %+v, want %+v", got, want)
-	}
+	expect.Equal(t, p.Services["web"].Links, []compose.ServiceName{{Service: "cache", Name: "redis"}}, "links")
+	expect.Equal(t, p.Services["side"].Network, compose.Namespace{Mode: compose.ModeService, Of: "web"}, "network of side")
 }
 
 func TestLoadRunsServicesOfActiveProfiles(t *testing.T) {
@@ -345,10 +332,8 @@ services:
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, err := compose.Load(t.Context(), compose.Options{ProjectName: "p", Files: []string{path}, Environment: c.env, Profiles: c.asked})
-			check(t, err)
-			if diff := cmp.Diff(c.want, p.Order()); diff != "" {
-				t.Errorf("services (-want +got):\n%s", diff)
-			}
+			expect.Check(t, err)
+			expect.Equal(t, p.Order(), c.want, "services")
 		})
 	}
 }
@@ -364,26 +349,20 @@ func TestLoadMergesFilesInTheirOrder(t *testing.T) {
 		return compose.Load(t.Context(), compose.Options{ProjectName: "p", Files: files, Scale: scale, Strict: true})
 	}
 	two, err := load(nil, paths[:2]...)
-	check(t, err)
+	expect.Check(t, err)
 	web := two.Services["web"]
-	if diff := cmp.Diff([]compose.Port{{HostPort: 81, ContainerPort: 81, Protocol: "tcp"}}, web.Ports, comparable); diff != "" {
-		t.Errorf("ports (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff(map[string]string{"A": "over"}, web.Environment); diff != "" || web.User != "" || web.Image != "docker.io/library/y:latest" {
-		t.Errorf("environment (-want +got):\n%s; user %q, image %q", diff, web.User, web.Image)
-	}
+	expect.Equal(t, web.Ports, []compose.Port{{HostPort: 81, ContainerPort: 81, Protocol: "tcp"}}, "ports")
+	expect.Equal(t, web.Environment, map[string]string{"A": "over"}, "environment")
+	expect.Equal(t, web.User+web.Image, "docker.io/library/y:latest", "user and image")
 	three, err := load(map[string]int{"other": 5}, paths...)
-	check(t, err)
+	expect.Check(t, err)
 	web = three.Services["web"]
 	if web.Labels["a"] != "last" || web.Replicas != 2 || len(web.Ports) != 0 || three.Services["other"].Replicas != 5 {
 		t.Errorf("web is %+v, other has %d replicas", web, three.Services["other"].Replicas)
 	}
-	if _, err := load(map[string]int{"nobody": 1}, paths...); err == nil {
-		t.Error("a service that is not there was scaled")
-	}
-	if _, err := load(nil); err == nil {
-		t.Error("a project of no files was loaded")
-	}
+	expect.ErrorWith(t, expect.ErrorOf(load(map[string]int{"nobody": 1}, paths...)), "there is no such service", "scale of an unknown service")
+	expect.ErrorWith(t, expect.ErrorOf(load(map[string]int{"other": 65}, paths...)), "is not between 0 and 64", "a large scale")
+	expect.ErrorWith(t, expect.ErrorOf(load(nil)), "0 Compose files are given", "a project of no files")
 }
 
 func TestImagesAreNamedByPlatformAndTakeTheMostEagerPolicy(t *testing.T) {
@@ -397,7 +376,5 @@ services:
 		{Ref: "docker.io/library/x:latest", Policy: compose.PullAlways},
 		{Ref: "docker.io/library/x:latest", Platform: "linux/arm/v7", Policy: compose.PullMissing},
 	}
-	if diff := cmp.Diff(want, p.Images()); diff != "" {
-		t.Errorf("images (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, p.Images(), want, "images")
 }

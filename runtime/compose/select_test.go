@@ -3,10 +3,10 @@ package compose_test
 import (
 	"maps"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/margolite/margolite/runtime/compose"
+	"github.com/margolite/margolite/test/expect"
 )
 
 func TestSelectKeepsWhatTheServicesNeed(t *testing.T) {
@@ -28,15 +28,9 @@ volumes: {pages: {}, data: {}, else: {}}
 		{[]string{"app", "app"}, []string{"app", "db"}, []string{"data"}},
 	} {
 		p := load()
-		check(t, p.Select(c.names...))
-		if got := slices.Sorted(maps.Keys(p.Services)); !slices.Equal(got, c.services) {
-			t.Errorf("Select(%q) keeps services %q, want %q", c.names, got, c.services)
-		}
-		if got := slices.Sorted(maps.Keys(p.Volumes)); !slices.Equal(got, c.volumes) {
-			t.Errorf("Select(%q) keeps volumes %q, want %q", c.names, got, c.volumes)
-		}
+		expect.Check(t, p.Select(c.names...))
+		expect.Equal(t, slices.Sorted(maps.Keys(p.Services)), c.services, "services with %q", c.names)
+		expect.Equal(t, slices.Sorted(maps.Keys(p.Volumes)), c.volumes, "volumes with %q", c.names)
 	}
-	if err := load().Select("webb"); err == nil || !strings.Contains(err.Error(), `"webb"`) || !strings.Contains(err.Error(), "app, db, other, web") {
-		t.Errorf("an unknown service: %v", err)
-	}
+	expect.ErrorWith(t, load().Select("webb"), `unknown service "webb"; known: app, db, other, web`, "an unknown service")
 }

@@ -13,11 +13,11 @@ import (
 
 	"github.com/compose-spec/compose-go/v2/dotenv"
 	"github.com/compose-spec/compose-go/v2/template"
-	"github.com/google/go-cmp/cmp"
 	"github.com/sirupsen/logrus"
 
 	"github.com/margolite/margolite/runtime/compose"
 	"github.com/margolite/margolite/runtime/fault"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // silence keeps compose-go, where tests call it to compare, from writing to the
@@ -49,8 +49,8 @@ func TestLoadReplacesVariablesAsComposeDoes(t *testing.T) {
 			if (err != nil) != (wantErr != nil) {
 				t.Fatalf("error %v, compose-go has %v", err, wantErr)
 			}
-			if err == nil && s.Labels["v"] != want {
-				t.Errorf("got %q, compose-go has %q", s.Labels["v"], want)
+			if err == nil {
+				expect.Equal(t, s.Labels["v"], want, "text, as compose-go has it")
 			}
 		})
 	}
@@ -90,9 +90,7 @@ func TestLoadReadsFilesOfVariablesAsComposeDoes(t *testing.T) {
 			if err != nil {
 				return
 			}
-			if diff := cmp.Diff(want, p.Services["web"].Environment); diff != "" {
-				t.Errorf("variables (-compose-go +got):\n%s", diff)
-			}
+			expect.Equal(t, p.Services["web"].Environment, want, "variables, as compose-go has them")
 		})
 	}
 }
@@ -130,22 +128,14 @@ services:
 	wantLabels := map[string]string{
 		"parameter": "given", "dotenv": "dotenv", "refers": "given", "process": "none none", "project": "plant",
 	}
-	if diff := cmp.Diff(wantLabels, p.Services["web"].Labels); diff != "" {
-		t.Errorf("labels (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, p.Services["web"].Labels, wantLabels, "labels")
 	wantEnvironment := map[string]string{
 		"FROM_A": "a", "BOTH": "b", "ALL": "environment", "PARAMETER": "given", "DOTENV": "dotenv", "REFERS_B": "given environment",
 	}
-	if diff := cmp.Diff(wantEnvironment, p.Services["web"].Environment); diff != "" {
-		t.Errorf("environment (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, p.Services["web"].Environment, wantEnvironment, "environment")
 	wantInner := map[string]string{"I": "env_file of the include given", "DOTENV": "dotenv"}
-	if diff := cmp.Diff(wantInner, p.Services["inner"].Environment); diff != "" {
-		t.Errorf("environment of the included service (-want +got):\n%s", diff)
-	}
-	if want := []string{`service "web": environment names "FROM_PROCESS" without a value and nothing sets it; leaving it out`}; !cmp.Equal(p.Warnings, want) {
-		t.Errorf("warnings %q, want %q", p.Warnings, want)
-	}
+	expect.Equal(t, p.Services["inner"].Environment, wantInner, "environment of the included service")
+	expect.Equal(t, p.Warnings, []string{`service "web": environment names "FROM_PROCESS" without a value and nothing sets it; leaving it out`}, "warnings")
 }
 
 func TestLoadWarnsByReturnValueOnly(t *testing.T) {
@@ -165,12 +155,8 @@ func TestLoadWarnsByReturnValueOnly(t *testing.T) {
 		`variable "Y" is not set and has no default; using an empty value`,
 		`variable "Z" is not set and has no default; using an empty value`,
 	}
-	if diff := cmp.Diff(want, p.Warnings); diff != "" {
-		t.Errorf("warnings (-want +got):\n%s", diff)
-	}
-	if logged.Len() > 0 {
-		t.Errorf("was logged: %s", logged)
-	}
+	expect.Equal(t, p.Warnings, want, "warnings")
+	expect.Equal(t, logged.String(), "", "logged")
 }
 
 func TestLoadPutsServicesTogetherFromSeveralFiles(t *testing.T) {
@@ -201,21 +187,11 @@ services:
 	files["two/base.yaml"] = strings.Replace(files["two/base.yaml"], ", 'data:/data'", "", 1)
 	p := loaded(t, files, nil)
 	worker, inner := p.Services["worker"], p.Services["inner"]
-	if want := map[string]string{"own": "1", "one": "1", "two": "1"}; !cmp.Equal(worker.Labels, want) {
-		t.Errorf("labels %v, want %v", worker.Labels, want)
-	}
-	if worker.User != "5" || worker.Environment["FROM"] != "one" || worker.Image != "docker.io/library/nginx:latest" {
-		t.Errorf("worker is %+v", worker)
-	}
-	if got, want := worker.Mounts[0].Path, filepath.Join(p.WorkingDir, "two/conf"); got != want {
-		t.Errorf("worker mounts %s, want %s", got, want)
-	}
-	if got, want := inner.Mounts[0].Path, filepath.Join(p.WorkingDir, "inc/a"); got != want {
-		t.Errorf("inner mounts %s, want %s", got, want)
-	}
-	if inner.Image != "docker.io/library/y:latest" || inner.Environment["FROM"] != "inc" {
-		t.Errorf("inner is %+v", inner)
-	}
+	expect.Equal(t, worker.Labels, map[string]string{"own": "1", "one": "1", "two": "1"}, "labels")
+	expect.Equal(t, []string{worker.User, worker.Environment["FROM"], worker.Image, worker.Mounts[0].Path},
+		[]string{"5", "one", "docker.io/library/nginx:latest", filepath.Join(p.WorkingDir, "two/conf")}, "worker")
+	expect.Equal(t, []string{inner.Environment["FROM"], inner.Image, inner.Mounts[0].Path},
+		[]string{"inc", "docker.io/library/y:latest", filepath.Join(p.WorkingDir, "inc/a")}, "inner")
 }
 
 func TestLoadReadsFilesAroundAProjectOfTheUsersOwn(t *testing.T) {
@@ -225,23 +201,17 @@ func TestLoadReadsFilesAroundAProjectOfTheUsersOwn(t *testing.T) {
 		"shared/vars":         "A=1\n",
 	})
 	p, err := compose.Load(t.Context(), compose.Options{ProjectName: "p", Files: []string{filepath.Join(base, "app/compose.yaml")}})
-	check(t, err)
-	if got := p.Services["web"].Environment["A"]; got != "1" {
-		t.Errorf("A is %q", got)
-	}
-	if got, want := p.Services["web"].Mounts[0].Path, filepath.Join(base, "data"); got != want {
-		t.Errorf("mounts %s, want %s", got, want)
-	}
+	expect.Check(t, err)
+	expect.Equal(t, p.Services["web"].Environment["A"], "1", "A")
+	expect.Equal(t, p.Services["web"].Mounts[0].Path, filepath.Join(base, "data"), "mounted path")
 }
 
 func TestLoadFollowsNoLinkOutOfThePackage(t *testing.T) {
 	base := write(t, map[string]string{"secret": "SECRET=x\n", "app/compose.yaml": service("env_file: vars")})
 	app := filepath.Join(base, "app")
-	check(t, os.Symlink(filepath.Join(base, "secret"), filepath.Join(app, "vars")))
+	expect.Check(t, os.Symlink(filepath.Join(base, "secret"), filepath.Join(app, "vars")))
 	_, err := compose.Load(t.Context(), compose.Options{ProjectName: "p", Files: []string{filepath.Join(app, "compose.yaml")}, Strict: true})
-	if fault.CodeOf(err) != fault.InvalidPackage {
-		t.Errorf("error %v, want an invalid package", err)
-	}
+	expectInvalid(t, err, "vars")
 }
 
 func TestLoadEndsWithItsContext(t *testing.T) {
@@ -257,9 +227,8 @@ func TestLoadEndsWithItsContext(t *testing.T) {
 func TestLoadRefusesNamesOfProjects(t *testing.T) {
 	path := filepath.Join(write(t, map[string]string{"compose.yaml": service("")}), "compose.yaml")
 	for _, name := range []string{"", "..", "A", "a/b", "-a", "a b"} {
-		if _, err := compose.Load(t.Context(), compose.Options{ProjectName: name, Files: []string{path}}); err == nil {
-			t.Errorf("project %q was loaded", name)
-		}
+		_, err := compose.Load(t.Context(), compose.Options{ProjectName: name, Files: []string{path}})
+		expectInvalid(t, err, "invalid project name")
 	}
 }
 
@@ -279,10 +248,7 @@ services:
   agent: {image: agent, network_mode: host, ports: ["9100:9100"]}
 secrets: {key: {environment: KEY}}
 `
-	dir := t.TempDir()
-	for name, content := range map[string]string{"compose.yaml": file, ".env": "FROM=${DOTENV}\nSET=1\n", "app.env": "USER_NAME\nSET=2\n"} {
-		check(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644))
-	}
+	dir := write(t, map[string]string{"compose.yaml": file, ".env": "FROM=${DOTENV}\nSET=1\n", "app.env": "USER_NAME\nSET=2\n"})
 	p, err := compose.Load(t.Context(), compose.Options{
 		ProjectName: "plant", Files: []string{filepath.Join(dir, "compose.yaml")},
 		Environment: map[string]string{
@@ -290,23 +256,17 @@ secrets: {key: {environment: KEY}}
 		},
 		Ports: map[string]string{"80/tcp": "9080", "53/udp": "9053", "7000/tcp": "9000", "9100/tcp": "9101", "443/tcp": "9443"},
 	})
-	check(t, err)
+	expect.Check(t, err)
 	var published []string
 	for _, port := range p.Services["app"].Ports {
 		published = append(published, fmt.Sprintf("%v:%d:%d/%s", port.HostIP, port.HostPort, port.ContainerPort, port.Protocol))
 	}
 	want := []string{"invalid IP:53:53/tcp", "invalid IP:7000:7000/tcp", "invalid IP:9053:53/udp", "127.0.0.1:9080:80/tcp"}
-	if diff := cmp.Diff(want, published); diff != "" {
-		t.Error(diff)
-	}
-	if diff := cmp.Diff(map[string]bool{"SET": true, "REDIS_HOST": true, "7000/tcp": true, "9100/tcp": true, "443/tcp": true}, p.Unused); diff != "" {
-		t.Error(diff)
-	}
+	expect.Equal(t, published, want, "result")
+	expect.Equal(t, p.Unused, map[string]bool{"SET": true, "REDIS_HOST": true, "7000/tcp": true, "9100/tcp": true, "443/tcp": true}, "result")
 	warnings := strings.Join(p.Warnings, "\n")
 	for _, want := range []string{"container port 443/tcp is published 0 times", "container port 7000/tcp is published 2 times, not once: it is not put on port 9000"} {
-		if !strings.Contains(warnings, want) {
-			t.Errorf("no warning says %q: %s", want, warnings)
-		}
+		expect.Contains(t, warnings, want, "warnings")
 	}
 }
 
@@ -317,7 +277,7 @@ func FuzzLoad(f *testing.F) {
 		"cloud/compose.yaml", "zigbee/compose.yaml", "monitoring/compose.yaml", "edge/compose.yaml",
 	} {
 		content, err := os.ReadFile(filepath.Join("testdata", path))
-		check(f, err)
+		expect.Check(f, err)
 		f.Add(string(content), "A=1\nB=\"$A\"\n")
 	}
 	f.Add(service("extends: {file: base.yaml, service: base}"), "")
@@ -333,19 +293,12 @@ func FuzzLoad(f *testing.F) {
 			"base.yaml":    "services: {base: {image: x, labels: {a: b}}}\n",
 		}, map[string]string{"A": "given"})
 		if err != nil {
-			var unsupported *compose.Error
-			if fault.CodeOf(err) != fault.InvalidPackage && !errors.As(err, &unsupported) {
-				t.Errorf("the package is not blamed: %v", err)
-			}
+			expectBlamed(t, err)
 			return
 		}
-		if len(p.Order()) != len(p.Services) {
-			t.Errorf("order %v of %d services", p.Order(), len(p.Services))
-		}
+		expect.Equal(t, len(p.Order()), len(p.Services), "services in order")
 		for name, s := range p.Services {
-			if _, err := p.ConfigHash(name, ""); err != nil {
-				t.Error(err)
-			}
+			expect.OK(t, expect.ErrorOf(p.ConfigHash(name, "")))
 			for _, a := range s.Attached {
 				if p.Networks[a.Network] == nil {
 					t.Errorf("on network %q, which the project does not have", a.Network)
