@@ -14,11 +14,8 @@ import (
 
 // What config prints is loaded again and means the same, in both forms.
 func TestProjectIsWrittenToBeLoadedAgain(t *testing.T) {
-	projects := map[string]*compose.Project{}
-	for name := range realProjects {
-		projects[name], _ = loadReal(t, name)
-	}
-	p := loaded(t, map[string]string{".env": "V='a$b'\nG='$g'\n", "compose.yaml": `
+	projects := allProjects(t)
+	projects["dollars"] = loaded(t, map[string]string{".env": "V='a$b'\nG='$g'\n", "compose.yaml": `
 x-$a: {$b: [$$c, "$${d}"]}
 services:
   web:
@@ -35,16 +32,6 @@ services:
 configs: {one: {content: "$$x ${V}"}}
 secrets: {two: {environment: V}}
 `}, nil)
-	projects["dollars"] = p
-	files, err := filepath.Glob("../../test/compose/testdata/attributes/*.yaml")
-	expect.Check(t, err)
-	image := filepath.Join(write(t, map[string]string{"image.yaml": "services: {app: {image: a}}"}), "image.yaml")
-	for _, file := range files {
-		p, err := compose.Load(t.Context(), compose.Options{ProjectName: "p", Files: []string{file, image}})
-		if err == nil { // else it wants an environment, or is refused
-			projects[filepath.Base(file)] = p
-		}
-	}
 	if len(projects) < 80 {
 		t.Errorf("%d projects were written", len(projects))
 	}

@@ -1,9 +1,9 @@
 package compose
 
 import (
-	"archive/tar"
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -81,6 +81,9 @@ func (f *files) readFile(abs string, limit int64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	if info.IsDir() {
+		return nil, isDir(abs)
+	}
 	if !info.Mode().IsRegular() {
 		return nil, invalid("%s is not a regular file", abs)
 	}
@@ -90,6 +93,8 @@ func (f *files) readFile(abs string, limit int64) ([]byte, error) {
 	}
 	return content, f.note(abs)
 }
+
+func isDir(abs string) error { return invalid("%s is not a file: %w", abs, syscall.EISDIR) }
 
 // note remembers a file that lies outside of the directory of the project, where
 // the device has to be asked whether it may be read.
@@ -117,33 +122,23 @@ func (f *files) note(abs string) error {
 	return nil
 }
 
-// isDir looks at a file that was allowed; the error says that there is none.
-func (f *files) isDir(abs string) (bool, error) {
-	if f.pkg.holds(abs) {
-		_, e, err := f.pkg.find(abs)
-		return err == nil && e.kind == tar.TypeDir, err
-	}
-	stat, name := os.Stat, abs
-	if f.strict {
-		stat, name = f.root.Stat, f.rel(abs)
-	}
-	info, err := stat(name)
-	return err == nil && info.IsDir(), err
-}
-
 // open does not wait for the other end of a pipe. Within the directory of the
 // project the kernel sees to it that no link leads out.
 func (f *files) open(abs string) (*os.File, error) {
 	const flags = os.O_RDONLY | syscall.O_NONBLOCK
-	if f.strict {
-		return f.root.OpenFile(f.rel(abs), flags, 0)
+	if !f.strict {
+		return os.OpenFile(abs, flags, 0)
 	}
-	return os.OpenFile(abs, flags, 0)
+	rel, err := filepath.Rel(f.dir, abs)
+	if err != nil {
+		return nil, err
+	}
+	return f.root.OpenFile(rel, flags, 0)
 }
 
-func (f *files) rel(abs string) string {
-	rel, _ := filepath.Rel(f.dir, abs) // both are absolute
-	return rel
+// isMissing tells the error of a file that does not exist, or is a directory.
+func isMissing(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.EISDIR)
 }
 
 // blame tells files that are missing or lead nowhere, for which the package is to

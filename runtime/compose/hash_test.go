@@ -3,14 +3,12 @@ package compose_test
 import (
 	"encoding/json"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/opencontainers/go-digest"
 
-	"github.com/margolite/margolite/runtime/compose"
 	"github.com/margolite/margolite/test/expect"
 )
 
@@ -82,33 +80,16 @@ func TestConfigHashOfProjectsStaysTheSame(t *testing.T) {
 	expect.Check(t, err)
 	var want map[string]string
 	expect.Check(t, json.Unmarshal(text, &want))
+	projects := allProjects(t)
+	projects["tags"] = loaded(t, map[string]string{"compose.yaml": taggedProject, "base.yaml": taggedBase}, nil)
 	got := map[string]string{}
-	note := func(name string, p *compose.Project, dir string) {
+	for name, p := range projects {
 		for service, s := range p.Services {
 			for i := range s.Mounts {
-				s.Mounts[i].Path = strings.Replace(s.Mounts[i].Path, dir, "/package", 1)
+				s.Mounts[i].Path = strings.Replace(s.Mounts[i].Path, p.WorkingDir, "/package", 1)
 			}
-			h, err := p.ConfigHash(service, imageDigest)
+			got[name+" "+service], err = p.ConfigHash(service, imageDigest)
 			expect.Check(t, err)
-			got[name+" "+service] = h
-		}
-	}
-	for project := range realProjects {
-		p, dir := loadReal(t, project)
-		note(project, p, dir)
-	}
-	p := loaded(t, map[string]string{"compose.yaml": taggedProject, "base.yaml": taggedBase}, nil)
-	note("tags", p, p.WorkingDir)
-	attributes, err := filepath.Abs("../../test/compose/testdata/attributes")
-	expect.Check(t, err)
-	files, err := filepath.Glob(filepath.Join(attributes, "*.yaml"))
-	expect.Check(t, err)
-	image := filepath.Join(write(t, map[string]string{"image.yaml": "services: {app: {image: a}}"}), "image.yaml")
-	for _, file := range files {
-		name := strings.TrimSuffix(filepath.Base(file), ".yaml")
-		p, err := compose.Load(t.Context(), compose.Options{ProjectName: "p", Files: []string{file, image}})
-		if err == nil { // else it wants an environment, or is refused
-			note(name, p, attributes)
 		}
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

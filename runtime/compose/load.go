@@ -214,16 +214,13 @@ func (l *loading) verdict(err error) error {
 // else in .env.
 func (l *loading) environment(dir string, files []string, over types.Mapping) (types.Mapping, error) {
 	env := over.Clone()
-	if len(files) == 0 {
-		dotenv := filepath.Join(dir, ".env")
-		if isDir, err := l.files.isDir(dotenv); err != nil || isDir {
-			return env, nil
-		}
-		files = []string{dotenv}
+	given := len(files) > 0
+	if !given {
+		files = []string{filepath.Join(dir, ".env")}
 	}
 	for _, file := range files {
 		vars, err := l.files.readEnv(file, l.in.parseEnvFile, env.Resolve)
-		if err != nil {
+		if err != nil && (given || !isMissing(err)) {
 			return nil, err
 		}
 		env.Merge(vars)

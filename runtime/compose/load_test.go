@@ -82,26 +82,44 @@ var realProjects = map[string]map[string]string{
 	"edge":       {"ZONE": "b"},
 }
 
-func loadReal(t *testing.T, project string) (p *compose.Project, dir string) {
+func loadReal(t *testing.T, project string) *compose.Project {
 	t.Helper()
 	dir, err := filepath.Abs(filepath.Join("testdata", project))
 	expect.Check(t, err)
-	p, err = compose.Load(t.Context(), compose.Options{
+	p, err := compose.Load(t.Context(), compose.Options{
 		ProjectName: project,
 		Files:       []string{filepath.Join(dir, "compose.yaml")},
 		Environment: realProjects[project],
 		Strict:      true,
 	})
 	expect.Check(t, err)
-	return p, dir
+	return p
+}
+
+// allProjects are the real ones and those of every attribute, by the names of their files.
+func allProjects(t *testing.T) map[string]*compose.Project {
+	t.Helper()
+	projects := map[string]*compose.Project{}
+	for name := range realProjects {
+		projects[name] = loadReal(t, name)
+	}
+	files, err := filepath.Glob("../../test/compose/testdata/attributes/*.yaml")
+	expect.Check(t, err)
+	image := filepath.Join(write(t, map[string]string{"image.yaml": "services: {app: {image: a}}"}), "image.yaml")
+	for _, file := range files {
+		p, err := compose.Load(t.Context(), compose.Options{ProjectName: "p", Files: []string{file, image}})
+		if err == nil { // else it wants an environment, or is refused
+			projects[strings.TrimSuffix(filepath.Base(file), ".yaml")] = p
+		}
+	}
+	return projects
 }
 
 func TestLoadRealProjects(t *testing.T) {
 	for project := range realProjects {
 		t.Run(project, func(t *testing.T) {
-			p, dir := loadReal(t, project)
-			got := readable(t, p)
-			got = append([]byte(strings.ReplaceAll(string(got), dir, "/package")), '\n')
+			p := loadReal(t, project)
+			got := append([]byte(strings.ReplaceAll(string(readable(t, p)), p.WorkingDir, "/package")), '\n')
 			golden := filepath.Join("testdata", project+".golden.json")
 			if *update {
 				expect.Check(t, os.WriteFile(golden, got, 0o644))

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/compose-spec/compose-go/v2/template"
 	"github.com/compose-spec/compose-go/v2/types"
 	"github.com/containerd/platforms"
 	"github.com/distribution/reference"
@@ -219,14 +220,7 @@ func (r *resolver) environment(c types.ServiceConfig) map[string]string {
 		value, ok := resolved[name]
 		return value, ok
 	}
-	for _, file := range c.EnvFiles {
-		vars, err := r.envFile(file, lookup)
-		if err != nil {
-			r.failures = append(r.failures, fmt.Errorf("service %q: env_file: %w", r.service, err))
-			continue
-		}
-		maps.Copy(resolved, vars)
-	}
+	r.readFiles(resolved, "env_file", c.EnvFiles, lookup)
 	for name := range c.Environment {
 		delete(resolved, name)
 	}
@@ -256,16 +250,19 @@ func (r *resolver) checkEnvironment(key string, environment map[string]string) {
 	}
 }
 
-// envFile reads a file of env_file; one that is not required may be missing.
-func (r *resolver) envFile(file types.EnvFile, lookup func(string) (string, bool)) (map[string]string, error) {
-	if _, err := r.files.isDir(file.Path); err != nil && !bool(file.Required) {
-		return nil, nil
+// readFiles reads files of variables in their order; one that is not required may be missing.
+func (r *resolver) readFiles(into map[string]string, key string, files []types.EnvFile, lookup template.Mapping) {
+	for _, file := range files {
+		parse := r.in.parseEnvFile
+		if file.Format == "raw" {
+			parse = parseRaw
+		}
+		vars, err := r.files.readEnv(file.Path, parse, lookup)
+		if err != nil && (bool(file.Required) || !isMissing(err)) {
+			r.failures = append(r.failures, fmt.Errorf("service %q: %s: %w", r.service, key, err))
+		}
+		maps.Copy(into, vars)
 	}
-	parse := r.in.parseEnvFile
-	if file.Format == "raw" {
-		parse = parseRaw
-	}
-	return r.files.readEnv(file.Path, parse, lookup)
 }
 
 // labelsOf takes the files of label_file in order, and over them labels.
@@ -273,15 +270,12 @@ func (r *resolver) labelsOf(c types.ServiceConfig) map[string]string {
 	if len(c.LabelFiles) == 0 {
 		return c.Labels
 	}
-	labels := map[string]string{}
-	for _, file := range c.LabelFiles {
-		vars, err := r.files.readEnv(file, r.in.parseEnvFile, func(string) (string, bool) { return "", false })
-		if err != nil {
-			r.failures = append(r.failures, fmt.Errorf("service %q: label_file: %w", r.service, err))
-			continue
-		}
-		maps.Copy(labels, vars)
+	var files []types.EnvFile
+	for _, path := range c.LabelFiles {
+		files = append(files, types.EnvFile{Path: path, Required: true})
 	}
+	labels := map[string]string{}
+	r.readFiles(labels, "label_file", files, func(string) (string, bool) { return "", false })
 	maps.Copy(labels, c.Labels)
 	return labels
 }
