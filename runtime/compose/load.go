@@ -123,7 +123,8 @@ func load(ctx context.Context, o Options) (*Project, error) {
 	}
 	l.checkKeys(model)
 	l.in.read["COMPOSE_PROFILES"] = true
-	p, err := l.bind(model, dir, env, activeProfiles(o.Profiles, env))
+	profiles := strings.FieldsFunc(env["COMPOSE_PROFILES"], func(r rune) bool { return r == ',' || r == ' ' })
+	p, err := l.bind(model, dir, env, slices.Concat(o.Profiles, profiles))
 	if err != nil {
 		return nil, l.verdict(err)
 	}
@@ -155,16 +156,6 @@ func (l *loading) unused(o Options) map[string]bool {
 		}
 	}
 	return unused
-}
-
-func activeProfiles(asked []string, env types.Mapping) []string {
-	active := slices.Clone(asked)
-	for profile := range strings.SplitSeq(env["COMPOSE_PROFILES"], ",") {
-		if profile = strings.TrimSpace(profile); profile != "" {
-			active = append(active, profile)
-		}
-	}
-	return active
 }
 
 // passOver forgets what is wrong with services that are not run.

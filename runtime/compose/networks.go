@@ -225,16 +225,15 @@ func (p Pool) address(key, written string) (netip.Addr, error) {
 
 // checkPools finds pools that overlap.
 func (l *loading) checkPools(p *Project) {
-	keys := slices.Sorted(maps.Keys(p.Networks))
-	for n, key := range keys {
-		for _, other := range keys[:n] {
-			for _, a := range p.Networks[key].Pools {
-				for _, b := range p.Networks[other].Pools {
-					if a.Subnet.IsValid() && b.Subnet.IsValid() && a.Subnet.Overlaps(b.Subnet) {
-						l.findings.add("", "networks."+key+".ipam.config", "has subnet %s, which overlaps %s of network %q", a.Subnet, b.Subnet, other)
-					}
+	used := map[netip.Prefix]string{}
+	for _, key := range slices.Sorted(maps.Keys(p.Networks)) {
+		for _, pool := range p.Networks[key].Pools {
+			for subnet, other := range used {
+				if subnet.Overlaps(pool.Subnet) {
+					l.findings.add("", "networks."+key+".ipam.config", "has subnet %s, which overlaps %s of network %q", pool.Subnet, subnet, other)
 				}
 			}
+			used[pool.Subnet] = key
 		}
 	}
 }

@@ -103,10 +103,6 @@ func (r *resolver) blkio(res *Resources, c *types.BlkioConfig) {
 	}
 	throttle := func(key string, limits []types.ThrottleDevice, set func(d *BlkioDevice, rate uint64)) {
 		for _, limit := range limits {
-			if limit.Rate <= 0 {
-				r.refuse(key, "has no rate for %s", limit.Path)
-				continue
-			}
 			set(device(key, limit.Path), uint64(limit.Rate))
 		}
 	}

@@ -267,9 +267,6 @@ func (r *resolver) readFiles(into map[string]string, key string, files []types.E
 
 // labelsOf takes the files of label_file in order, and over them labels.
 func (r *resolver) labelsOf(c types.ServiceConfig) map[string]string {
-	if len(c.LabelFiles) == 0 {
-		return c.Labels
-	}
 	var files []types.EnvFile
 	for _, path := range c.LabelFiles {
 		files = append(files, types.EnvFile{Path: path, Required: true})

@@ -36,7 +36,7 @@ func commandOf(c compose.Healthcheck) []string {
 	return nil
 }
 
-// filled is a check that takes what it does not say from another one.
+// filled is c, with the fields that it leaves empty taken from other.
 func filled(c, other compose.Healthcheck) compose.Healthcheck {
 	if len(c.Test) == 0 {
 		c.Test = other.Test
