@@ -1,7 +1,6 @@
 package compose
 
 import (
-	"bufio"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -56,24 +55,17 @@ type row struct{ attribute, here, meaning, test string }
 
 func rows(t *testing.T) map[string]row {
 	t.Helper()
-	f, err := os.Open("../README.md")
+	text, err := os.ReadFile("../README.md")
 	expect.Check(t, err)
-	defer f.Close()
 	all := map[string]row{}
-	cells := regexp.MustCompile("^\\| `([a-z0-9_.]+)` \\|(.*)\\|(.*)\\|(.*)\\|$")
-	lines := bufio.NewScanner(f)
-	for lines.Scan() {
-		m := cells.FindStringSubmatch(lines.Text())
-		if m == nil {
-			continue
-		}
+	cells := regexp.MustCompile("(?m)^\\| `([a-z0-9_.]+)` \\|(.*)\\|(.*)\\|(.*)\\|$")
+	for _, m := range cells.FindAllStringSubmatch(string(text), -1) {
 		r := row{m[1], strings.TrimSpace(m[2]), strings.TrimSpace(m[3]), strings.Trim(m[4], " `")}
 		if _, twice := all[r.attribute]; twice {
 			t.Errorf("%s has two rows", r.attribute)
 		}
 		all[r.attribute] = r
 	}
-	expect.Check(t, lines.Err())
 	return all
 }
 

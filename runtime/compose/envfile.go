@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/compose-spec/compose-go/v2/template"
+	"github.com/compose-spec/compose-go/v2/types"
 )
 
 const maxEnvFile = 256 << 10 // bytes of .env and env_file
@@ -14,10 +15,7 @@ const maxEnvFile = 256 << 10 // bytes of .env and env_file
 // ReadEnv reads a file of variables as .env beside a Compose file is read. Values
 // may refer to what is in environment, which goes before what the file says.
 func ReadEnv(ctx context.Context, path string, environment map[string]string) (map[string]string, error) {
-	vars, err := (&files{}).readEnv(path, newInterpolator(ctx).parseEnvFile, func(name string) (string, bool) {
-		value, ok := environment[name]
-		return value, ok
-	})
+	vars, err := (&files{}).readEnv(path, newInterpolator(ctx).parseEnvFile, types.Mapping(environment).Resolve)
 	if err != nil {
 		return nil, fmt.Errorf("cannot read variables: %w", err)
 	}

@@ -272,7 +272,7 @@ func (r *resolver) labelsOf(c types.ServiceConfig) map[string]string {
 		files = append(files, types.EnvFile{Path: path, Required: true})
 	}
 	labels := map[string]string{}
-	r.readFiles(labels, "label_file", files, func(string) (string, bool) { return "", false })
+	r.readFiles(labels, "label_file", files, types.Mapping{}.Resolve)
 	maps.Copy(labels, c.Labels)
 	return labels
 }

@@ -313,13 +313,7 @@ func FuzzLoad(f *testing.F) {
 				if m.Volume != "" && p.Volumes[m.Volume] == nil {
 					t.Errorf("mounts %q, which the project does not have", m.Volume)
 				}
-				sources := 0
-				for _, is := range []bool{m.Volume != "", m.Path != "", m.Anonymous} {
-					if is {
-						sources++
-					}
-				}
-				if sources != 1 || !filepath.IsAbs(m.Target) {
+				if (m.Volume != "" && m.Path != "") || m.Anonymous == (m.Volume+m.Path != "") || !filepath.IsAbs(m.Target) {
 					t.Errorf("mount %+v", m)
 				}
 			}

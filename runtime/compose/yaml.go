@@ -50,16 +50,18 @@ func (r *reading) parse(content []byte) (documents []document, text []byte, err 
 	r.within = map[*yaml.Node]bool{}
 	decoder := yaml.NewDecoder(bytes.NewReader(content))
 	for {
-		node, err := nextDocument(decoder)
-		switch {
+		var read yaml.Node
+		switch err := decoder.Decode(&read); {
 		case errors.Is(err, io.EOF) && documents == nil:
 			return nil, nil, invalid("file is empty")
 		case errors.Is(err, io.EOF):
 			return documents, text, errors.Join(r.failures...)
 		case err != nil:
 			return nil, nil, invalid("%w", err)
+		case read.Content[0].ShortTag() == "!!null":
+			continue // empty, as a comment or a separator at the beginning or the end makes it
 		}
-		node, err = r.plain(node.Content[0], nil, 0, false)
+		node, err := r.plain(read.Content[0], nil, 0, false)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -74,16 +76,6 @@ func (r *reading) parse(content []byte) (documents []document, text []byte, err 
 				return nil, nil, invalid("%w", err)
 			}
 			text = append(append(text, "---\n"...), part...)
-		}
-	}
-}
-
-// nextDocument passes over empty documents, as a comment or a separator at the beginning or the end makes them.
-func nextDocument(decoder *yaml.Decoder) (*yaml.Node, error) {
-	for {
-		var n yaml.Node
-		if err := decoder.Decode(&n); err != nil || n.Content[0].ShortTag() != "!!null" {
-			return &n, err
 		}
 	}
 }
