@@ -40,16 +40,6 @@ func (r *resolver) attach(s *Service, c types.ServiceConfig) {
 	sortBy(s.Attached, func(a, b Attachment) int {
 		return cmp.Or(r.inside(a)-r.inside(b), cmp.Compare(b.Gateway, a.Gateway), cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.Network, b.Network))
 	})
-	for _, a := range s.Attached {
-		if other, taken := r.claim(a.Network, "interface %s of %s", a.Interface, r.service); taken && a.Interface != "" {
-			r.refuse("networks."+a.Network+".interface_name", "%q is also used on network %q", a.Interface, other)
-		}
-		for _, address := range []netip.Addr{a.IPv4, a.IPv6} {
-			if other, taken := r.claim(r.service, "%s on %s", address, r.networks[a.Network].Name); taken && address.IsValid() {
-				r.refuse("networks."+a.Network, "has address %s, like service %q", address, other)
-			}
-		}
-	}
 	if c.MacAddress != "" && len(s.Attached) > 0 {
 		first := &s.Attached[0]
 		mac := r.mac("mac_address", c.MacAddress)
@@ -59,6 +49,14 @@ func (r *resolver) attach(s *Service, c types.ServiceConfig) {
 		first.MAC = mac
 	}
 	for _, a := range s.Attached {
+		if other, taken := r.claim(a.Network, "interface %s of %s", a.Interface, r.service); taken && a.Interface != "" {
+			r.refuse("networks."+a.Network+".interface_name", "%q is also used on network %q", a.Interface, other)
+		}
+		for _, address := range []netip.Addr{a.IPv4, a.IPv6} {
+			if other, taken := r.claim(r.service, "%s on %s", address, r.networks[a.Network].Name); taken && address.IsValid() {
+				r.refuse("networks."+a.Network, "has address %s, like service %q", address, other)
+			}
+		}
 		if s.Replicas > 1 && (a.MAC != "" || a.IPv4.IsValid() || a.IPv6.IsValid() || len(a.LinkLocal) > 0) {
 			r.refuse("networks."+a.Network, "has an address of one container, and the service has %d replicas", s.Replicas)
 		}
@@ -156,13 +154,11 @@ var linkSysctl = regexp.MustCompile(`^net\.(ipv4|ipv6|mpls)\.(conf|neigh)\.IFNAM
 
 // linkSysctls reads net.ipv4.conf.IFNAME.log_martians=1,...
 func (r *resolver) linkSysctls(key, written string) []string {
-	var sysctls []string
-	for setting := range strings.SplitSeq(written, ",") {
+	sysctls := strings.Split(written, ",")
+	for _, setting := range sysctls {
 		if !linkSysctl.MatchString(setting) {
 			r.refuse(key, "has %.80q; use net.ipv4.conf.IFNAME.name=value", setting)
-			continue
 		}
-		sysctls = append(sysctls, setting)
 	}
 	slices.Sort(sysctls)
 	return sysctls

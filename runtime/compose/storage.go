@@ -16,24 +16,6 @@ func (r *resolver) storage(s *Service, c types.ServiceConfig) {
 	r.mounts(s, c.Volumes)
 	r.tmpfs(s, c.Tmpfs)
 	r.fileObjects(s, c)
-	r.checkTargets(s)
-}
-
-func (r *resolver) checkTargets(s *Service) {
-	mount := func(target, key, format string, args ...any) {
-		if _, taken := r.claim(r.service, "mount at %s of %s", target, r.service); taken {
-			r.refuse(key, format, args...)
-		}
-	}
-	for _, m := range s.Mounts {
-		mount(m.Target, "volumes", "mount %s twice", m.Target)
-	}
-	for _, t := range s.Tmpfs {
-		mount(t.Target, "tmpfs", "mounts %s, which is already a mount point", t.Target)
-	}
-	for _, f := range s.Files {
-		mount(f.Target, f.section(), "put %q at %s, which is already a mount point", f.Name, f.Target)
-	}
 }
 
 func (r *resolver) mounts(s *Service, configs []types.ServiceVolumeConfig) {
@@ -103,11 +85,14 @@ func (r *resolver) volumeMount(c types.ServiceVolumeConfig) Mount {
 	return m
 }
 
-// target is a place in the container where something is mounted.
+// target is a place in the container where one thing is mounted.
 func (r *resolver) target(key, written string) string {
 	target := path.Clean(written)
 	if !path.IsAbs(written) || target == "/" || strings.ContainsRune(written, 0) {
 		r.refuse(key, "has target %q, which is not an absolute path below /", written)
+	}
+	if _, taken := r.claim(r.service, "mount at %s of %s", target, r.service); taken {
+		r.refuse(key, "has target %q, which is already a mount point", target)
 	}
 	return target
 }
