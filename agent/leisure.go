@@ -18,15 +18,24 @@ const (
 	leisureMost  = 24 * time.Hour
 )
 
-// leisure is when an update is tried again that failed for what may pass, see
-// Phase. It is in memory only: waiting writes nothing.
-type leisure struct {
-	revision digest.Digest
-	pause    backoff   // until it is tried whatever there is to see
-	least    backoff   // until it is tried on account of what there is to see
-	due      time.Time // by a clock that cannot be set, as soon; zero: to be said
-	soon     time.Time
-	ails     bool // something was wrong with the device since the last try
+// tries is what a worker knows of its attempts at one revision beyond the record. It is
+// in memory only: waiting writes nothing.
+type tries struct {
+	revision  digest.Digest
+	counted   bool   // this process has counted that it was begun to be applied, and not the end
+	downloads bool   // it cannot be staged without downloading
+	slow      string // why the last attempt to stage it was slow; empty: it was not
+
+	// When an update is tried again that failed for what may pass, see Phase:
+	pause backoff   // until it is tried whatever there is to see
+	least backoff   // until it is tried on account of what there is to see
+	due   time.Time // by a clock that cannot be set, as soon; zero: to be said
+	soon  time.Time
+	ails  bool // something was wrong with the device since the last try
+}
+
+func triesOf(revision digest.Digest) tries {
+	return tries{revision: revision, pause: backoff{first: leisureFirst, most: leisureMost}, least: backoff{first: fullLook, most: leisureMost}}
 }
 
 type resting struct{ code string }
@@ -45,13 +54,7 @@ func (r *reconciler) triedAgain(d *store.Deployment) bool {
 // that can be seen beforehand keeps it from working: nothing that runs has been
 // touched. Else the error is *resting, or ctx's.
 func (r *reconciler) ripe(ctx context.Context, w *worker, d *store.Deployment) error {
-	l, now := &w.leisure, time.Now()
-	if l.revision != d.Desired.Digest {
-		*l = leisure{
-			revision: d.Desired.Digest, ails: l.ails,
-			pause: backoff{first: leisureFirst, most: leisureMost}, least: backoff{first: fullLook, most: leisureMost},
-		}
-	}
+	l, now := &w.tries, time.Now()
 	rests := &resting{codeOf(d.Fault)}
 	if l.due.IsZero() {
 		l.due, l.soon = now.Add(l.pause.fail()), now.Add(l.least.fail())
@@ -111,7 +114,7 @@ func (r *reconciler) eachStaged(ctx context.Context, d *store.Deployment, do fun
 // awaitCure waits until a failed update is worth another try, or something
 // changes. The look at the device costs neither a request nor a write.
 func (r *reconciler) awaitCure(ctx context.Context, w *worker) {
-	l := &w.leisure
+	l := &w.tries
 	w.idle(ctx, time.Until(l.due), w.runs, func() bool {
 		if r.spare(ctx) != nil || r.store.Health().Err != nil {
 			l.ails = true

@@ -63,23 +63,18 @@ type worker struct {
 	runs    chan struct{} // what runs has changed; no reason to repeat early what failed
 
 	// Of the worker's goroutine alone:
-	turn    *limit.Slot   // it may change containers; nil: it may not
-	lane    lane          // of turn
-	kept    bool          // what worked last runs, and nothing was heard of it since
-	counted digest.Digest // the revision whose begin this process has counted, and not its end
-	delay   *waiting      // what the site's hook said, of the change delayed
+	turn    *limit.Slot // it may change containers; nil: it may not
+	lane    lane        // of turn
+	kept    bool        // what worked last runs, and nothing was heard of it since
+	tries   tries       // at the desired revision
+	delay   *waiting    // what the site's hook said, of the change delayed
 	delayed proposal
 	delays  time.Time // until then, by a clock that cannot be set
-	leisure leisure   // until a failed update is tried again
 	intact  *intact   // nil: not known
 
 	running   map[string]*watched // components that were installed, by name
 	allowance allowance           // of reports about them
 	judgement time.Time           // when to look at them again without any news; zero: never
-
-	downloads    digest.Digest // the revision that cannot be staged without downloading
-	lastSlow     string        // why the last attempt to stage was slow; empty: it was not
-	slowRevision digest.Digest // the revision of that attempt
 
 	mu        sync.Mutex
 	interrupt context.CancelCauseFunc // ends what it is doing; nil while it waits
@@ -294,6 +289,9 @@ func (r *reconciler) drive(ctx context.Context, w *worker) error {
 		if err != nil {
 			return err
 		}
+		if w.tries.revision != d.Desired.Digest {
+			w.tries = triesOf(d.Desired.Digest)
+		}
 		if err := r.unkeep(&d); err != nil {
 			return err
 		}
@@ -366,7 +364,7 @@ func (r *reconciler) begin(ctx context.Context, w *worker, d *store.Deployment) 
 func (r *reconciler) try(ctx context.Context, w *worker, d *store.Deployment) error {
 	done, err := r.pass(ctx, w, d)
 	if !errors.As(err, new(*waiting)) { // one that waits is not tried yet
-		w.leisure.due, w.leisure.ails = time.Time{}, false
+		w.tries.due, w.tries.ails = time.Time{}, false
 	}
 	if err != nil {
 		return r.stays(ctx, w, d, err)
@@ -385,8 +383,8 @@ func (r *reconciler) try(ctx context.Context, w *worker, d *store.Deployment) er
 		if err := r.ledger.step(d, eventGo, nil); err != nil {
 			return err
 		}
-		w.counted = d.Desired.Digest // with the step
-		w.leisure = leisure{}
+		w.tries = triesOf(d.Desired.Digest)
+		w.tries.counted = true // with the step
 	}
 	return r.apply(ctx, w, d)
 }
@@ -415,7 +413,7 @@ func (r *reconciler) apply(ctx context.Context, w *worker, d *store.Deployment) 
 	if err != nil {
 		return err
 	}
-	w.counted = ""
+	w.tries.counted = false
 	r.prune()
 	return nil
 }
@@ -438,7 +436,7 @@ func (r *reconciler) keep(ctx context.Context, w *worker, d *store.Deployment) e
 // may succeed later is tried again. It returns true if the record moved on.
 func (r *reconciler) mend(ctx context.Context, w *worker, d *store.Deployment) (bool, error) {
 	formerErr := r.ensureFormer(ctx, w, d)
-	w.leisure.ails = w.leisure.ails || formerErr != nil
+	w.tries.ails = w.tries.ails || formerErr != nil
 	switch code := codeOf(d.Fault); {
 	case ctx.Err() != nil:
 		return false, ctx.Err()
@@ -681,8 +679,8 @@ func (r *reconciler) fail(ctx context.Context, w *worker, d *store.Deployment, e
 	if isLost(f) {
 		r.ledger.lacks.Store(true) // the WFM may have it
 	}
-	w.counted = ""
-	w.leisure.ails = w.leisure.ails || isFull(f) && r.spare(ctx) != nil // now: the way back may be what makes space
+	w.tries.counted = false
+	w.tries.ails = w.tries.ails || isFull(f) && r.spare(ctx) != nil // now: the way back may be what makes space
 	undo := Phase(d.Phase) == Applying || Phase(d.Phase) == Failed && d.Return == returnDue
 	record := func(d *store.Deployment) {
 		f.record(d, r.nameOf(d))
@@ -711,7 +709,7 @@ func (r *reconciler) fail(ctx context.Context, w *worker, d *store.Deployment, e
 		return f
 	}
 	if err := r.ensureFormer(ctx, w, d); err != nil {
-		w.leisure.ails = true
+		w.tries.ails = true
 		return errors.Join(f, err)
 	}
 	return f

@@ -139,7 +139,7 @@ func (l *ledger) kept(rev *store.Revision) error {
 // it: after some times the revision is given up, for what brings the device down
 // again and again. What worked before is not given up.
 func (r *reconciler) attempt(w *worker, d *store.Deployment) error {
-	if w.counted == d.Desired.Digest || d.Active != nil && d.Active.Digest == d.Desired.Digest {
+	if w.tries.counted || d.Active != nil && d.Active.Digest == d.Desired.Digest {
 		return nil
 	}
 	if d.Attempts >= maxAttempts {
@@ -159,7 +159,7 @@ func (r *reconciler) attempt(w *worker, d *store.Deployment) error {
 	if err != nil {
 		return err
 	}
-	w.counted = d.Desired.Digest
+	w.tries.counted = true
 	return nil
 }
 

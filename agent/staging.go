@@ -210,14 +210,11 @@ func (t *round) stalled() (sum stall) {
 func (r *reconciler) bring(ctx context.Context, w *worker, d *store.Deployment) error {
 	defer r.tidied() // nobody could meanwhile
 	stage := func(ctx context.Context, t *round) error { return r.stageAndRecord(ctx, w, d, t) }
-	if w.slowRevision != d.Desired.Digest {
-		w.lastSlow = ""
-	}
-	if w.downloads != d.Desired.Digest {
+	if !w.tries.downloads {
 		if err := r.inRound(ctx, w, d, looking, stage); !errors.Is(err, errMustDownload) && !errors.Is(err, errPreempted) {
 			return err
 		}
-		w.downloads = d.Desired.Digest
+		w.tries.downloads = true
 	}
 	return r.download(ctx, w, d, stage)
 }
@@ -227,7 +224,7 @@ func (r *reconciler) bring(ctx context.Context, w *worker, d *store.Deployment) 
 func (r *reconciler) download(ctx context.Context, w *worker, d *store.Deployment, stage func(context.Context, *round) error) error {
 	for {
 		kind := downloading
-		if w.lastSlow != "" {
+		if w.tries.slow != "" {
 			kind = slow
 		}
 		if err := r.inRound(ctx, w, d, kind, stage); !errors.Is(err, errPreempted) {
@@ -261,7 +258,7 @@ func (r *reconciler) inRound(ctx context.Context, w *worker, d *store.Deployment
 	case looking:
 		next, waits = r.staging, "waits to be staged"
 	case slow:
-		why = "; " + w.lastSlow
+		why = "; " + w.tries.slow
 	}
 	t := newRound(ctx, w, next)
 	defer t.cancel(nil)
@@ -286,17 +283,17 @@ func (r *reconciler) inRound(ctx context.Context, w *worker, d *store.Deployment
 	var f *fault
 	switch {
 	case err == nil:
-		w.downloads, w.lastSlow = "", ""
+		w.tries.downloads, w.tries.slow = false, ""
 		return nil
 	case ctx.Err() != nil:
 		return err
 	case t.ctx.Err() != nil:
 		if errors.Is(context.Cause(t.ctx), errPreempted) {
-			w.lastSlow, w.slowRevision = t.wasSlow(), d.Desired.Digest
+			w.tries.slow = t.wasSlow()
 		}
 		return context.Cause(t.ctx)
 	case errors.As(err, &f) && f.temporary():
-		w.lastSlow, w.slowRevision = f.Error(), d.Desired.Digest
+		w.tries.slow = f.Error()
 	}
 	return err
 }
