@@ -88,13 +88,6 @@ func (t *trouble) rank() int {
 	}, t.code)
 }
 
-func worst(all []*trouble) *trouble {
-	if len(all) == 0 {
-		return nil
-	}
-	return slices.MinFunc(all, func(a, b *trouble) int { return a.rank() - b.rank() })
-}
-
 // watched is how a component that was installed has been doing. It is the worker's
 // alone, and begins anew with each process: the record has what was told.
 type watched struct {
@@ -279,16 +272,16 @@ func (r *reconciler) troubleIn(ctx context.Context, d *store.Deployment, compone
 	if err != nil {
 		return nil, time.Time{}, fmt.Errorf("cannot observe component %s: %w", component, err)
 	}
-	var all []*trouble
+	var worst *trouble
 	var due time.Time
 	for i := range project.Containers {
 		t, again := troubleOf(&project.Containers[i], r.now(), rules.settle)
-		if t != nil {
-			all = append(all, t)
+		if t != nil && (worst == nil || t.rank() < worst.rank()) {
+			worst = t
 		}
 		if left := now.Add(again.Sub(r.now())); !again.IsZero() && (due.IsZero() || left.Before(due)) {
 			due = left
 		}
 	}
-	return worst(all), due, nil
+	return worst, due, nil
 }
