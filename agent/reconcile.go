@@ -305,8 +305,8 @@ func (r *reconciler) drive(ctx context.Context, w *worker) error {
 		}
 		switch phase {
 		case Fetched:
-			// A former revision that does not run was told of; the desired one may be the mend.
-			if err := r.ensureFormer(ctx, w, &d); err != nil && ctx.Err() != nil {
+			// What worked last and does not run was told of; the desired revision may be the mend.
+			if err := r.ensureActive(ctx, w, &d); err != nil && ctx.Err() != nil {
 				return err
 			}
 			if a := answerTo(&d, changeOf(&d)); a != nil && a.Verdict == string(policy.Rejected) && asks(&d) {
@@ -314,9 +314,6 @@ func (r *reconciler) drive(ctx context.Context, w *worker) error {
 			}
 			w.takeRules() // it is these that count now
 			if err := r.stage(ctx, w, &d); err != nil {
-				if runs(&d, d.Desired.Digest) && ctx.Err() == nil { // wanted back in the middle of another one
-					err = errors.Join(err, r.ensureActive(ctx, w, &d))
-				}
 				return err
 			}
 		case Staged:
