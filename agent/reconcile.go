@@ -299,63 +299,55 @@ func (r *reconciler) drive(ctx context.Context, w *worker) error {
 		if err := r.resummarize(ctx, &d, false); err != nil && ctx.Err() == nil {
 			r.logger.Debug("cannot summarize a staged revision", "deployment", d.ID, "error", err)
 		}
-		phase := Phase(d.Phase)
-		if phase != Active {
-			w.running, w.judgement = nil, time.Time{}
-		}
-		switch phase {
-		case Fetched:
-			// What worked last and does not run was told of; the desired revision may be the mend.
-			if err := r.ensureActive(ctx, w, &d); err != nil && ctx.Err() != nil {
-				return err
-			}
-			if a := answerTo(&d, changeOf(&d)); a != nil && a.Verdict == string(policy.Rejected) && asks(&d) {
-				return r.fail(ctx, w, &d, rejection(a)) // nothing is fetched for it
-			}
-			w.takeRules() // it is these that count now
-			if err := r.stage(ctx, w, &d); err != nil {
-				return err
-			}
-		case Staged:
-			if err := r.begin(ctx, w, &d); err != nil {
-				return err
-			}
-		case Applying:
-			if err := r.apply(ctx, w, &d); err != nil {
-				return err
-			}
-		case Active:
-			if err := r.keep(ctx, w, &d); err != nil {
-				return err
-			}
-			return r.tellRunning(ctx, w, &d)
-		case Failed:
-			again, err := r.mend(ctx, w, &d)
-			if err != nil || !again {
-				return err
-			}
-		case Leaving:
-			if declined(&d) {
-				return r.ensureActive(ctx, w, &d) // until the site changes its mind, or the WFM
-			}
-			return r.try(ctx, w, &d)
-		case Removing:
-			return r.remove(ctx, w, &d)
-		default:
-			return fmt.Errorf("deployment %s is in unknown phase %q", d.ID, phase)
+		if again, err := r.advance(ctx, w, &d); err != nil || !again {
+			return err
 		}
 	}
 }
 
-// begin applies what is staged, once the gate lets it pass.
-func (r *reconciler) begin(ctx context.Context, w *worker, d *store.Deployment) error {
-	w.takeRules()
-	if d.Found {
-		if adopted, err := r.adopt(ctx, w, d); adopted || err != nil {
-			return err
-		}
+// advance takes a deployment one phase further. again: the record moved on, and there
+// may be more to do.
+func (r *reconciler) advance(ctx context.Context, w *worker, d *store.Deployment) (again bool, err error) {
+	if Phase(d.Phase) != Active {
+		w.running, w.judgement = nil, time.Time{}
 	}
-	return r.try(ctx, w, d)
+	switch Phase(d.Phase) {
+	case Fetched:
+		// What worked last and does not run was told of; the desired revision may be the mend.
+		if err := r.ensureActive(ctx, w, d); err != nil && ctx.Err() != nil {
+			return false, err
+		}
+		if a := answerTo(d, changeOf(d)); a != nil && a.Verdict == string(policy.Rejected) && asks(d) {
+			return false, r.fail(ctx, w, d, rejection(a)) // nothing is fetched for it
+		}
+		w.takeRules() // it is these that count now
+		return true, r.stage(ctx, w, d)
+	case Staged:
+		w.takeRules()
+		if d.Found {
+			if adopted, err := r.adopt(ctx, w, d); adopted || err != nil {
+				return true, err
+			}
+		}
+		return true, r.try(ctx, w, d)
+	case Applying:
+		return true, r.apply(ctx, w, d)
+	case Active:
+		if err := r.keep(ctx, w, d); err != nil {
+			return false, err
+		}
+		return false, r.tellRunning(ctx, w, d)
+	case Failed:
+		return r.mend(ctx, w, d)
+	case Leaving:
+		if declined(d) {
+			return false, r.ensureActive(ctx, w, d) // until the site changes its mind, or the WFM
+		}
+		return false, r.try(ctx, w, d)
+	case Removing:
+		return false, r.remove(ctx, w, d)
+	}
+	return false, fmt.Errorf("deployment %s is in unknown phase %q", d.ID, d.Phase)
 }
 
 // try makes the next change of d, once the gate lets it pass.
