@@ -2,7 +2,6 @@ package container
 
 import (
 	"path/filepath"
-	"slices"
 	"testing"
 	"time"
 
@@ -13,9 +12,7 @@ func TestProcessesInGroupsThatAContainerMade(t *testing.T) {
 	dir := makeTree(t, map[string]string{
 		"cgroup.procs": "", "init.scope/cgroup.procs": "0\n12\n", "system.slice/x.service/cgroup.procs": "34\n",
 	})
-	if got := processesIn(dir); !slices.Equal(got, []int{12, 34}) {
-		t.Errorf("got %v", got)
-	}
+	expect.Equal(t, processesIn(dir), []int{12, 34}, "processes")
 	if got := processesIn(filepath.Join(dir, "gone")); got != nil {
 		t.Errorf("of none: %v", got)
 	}

@@ -210,9 +210,7 @@ func (d *device) expectNothingLeft() {
 				continue
 			}
 			left := expect.Value(filepath.Glob(filepath.Join(dir, pattern)))(d)
-			if len(left) > 0 {
-				d.Errorf("left: %q", left)
-			}
+			expect.Equal(d, left, nil, "left")
 		}
 	}
 	if mounts, err := os.ReadFile("/proc/self/mountinfo"); err != nil || strings.Contains(string(mounts), d.run) {

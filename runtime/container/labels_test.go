@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"maps"
 	"net/netip"
-	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -91,9 +90,7 @@ func TestLabelsSurviveContainerd(t *testing.T) {
 			details := record(t, want)
 			newer := append([]byte(`{"invented":{"later":[1]},`), details[1:]...)
 			for version, details := range map[string][]byte{"ours": details, "a newer one": newer} {
-				if got, err := container.Decode(encoded, details); err != nil || !reflect.DeepEqual(got, want) {
-					t.Errorf("%s: got\n%+v, %v\nwant\n%+v", version, got, err, want)
-				}
+				expect.Equal(t, expect.Value(container.Decode(encoded, details))(t), want, "%s", version)
 			}
 			expect.Equal(t, encoded["traefik.enable"], "true", "the label of the Compose file is missing")
 		})

@@ -107,10 +107,7 @@ func TestMountsOfTheKernel(t *testing.T) {
 	t.Run("a file system in memory with its options", func(t *testing.T) {
 		at := mkdir("memory")
 		mounted(t, at, mount.Mount{Type: "tmpfs", Source: "tmpfs", Options: []string{"nodev", "size=64k", "mode=0711", "rprivate"}})
-		info, err := os.Stat(at)
-		if err != nil || info.Mode().Perm() != 0o711 {
-			t.Errorf("it is %v, %v", info, err)
-		}
+		expect.Equal(t, expect.Value(os.Stat(at))(t).Mode().Perm(), 0o711, "mode")
 		expect.Error(t, os.WriteFile(filepath.Join(at, "big"), make([]byte, 128<<10), 0o600), unix.ENOSPC, "more than its size")
 	})
 	t.Run("what cannot be mounted", func(t *testing.T) {

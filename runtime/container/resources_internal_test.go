@@ -63,10 +63,8 @@ func TestProcessesAreLimited(t *testing.T) {
 	host := able
 	host.Processes = 1000
 	for asked, want := range map[int64]int64{0: 500, -1: 500, 12: 12, math.MaxInt64: 500} {
-		r, err := resources(&compose.Service{Resources: compose.Resources{Pids: asked}}, host, func(w string) { t.Error(w) })
-		if err != nil || *r.Pids.Limit != want {
-			t.Errorf("of %d: %+v, %v", asked, r, err)
-		}
+		r := expect.Value(resources(&compose.Service{Resources: compose.Resources{Pids: asked}}, host, func(w string) { t.Error(w) }))(t)
+		expect.Equal(t, *r.Pids.Limit, want, "limit of %d", asked)
 	}
 }
 

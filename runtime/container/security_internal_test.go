@@ -43,10 +43,8 @@ func TestCapabilities(t *testing.T) {
 			}
 		})
 	}
-	none, err := capabilitiesOf(&compose.Service{CapDrop: []string{"ALL"}}, host)
-	if err != nil || len(none) != 0 {
-		t.Errorf("got %q, %v, want none", none, err)
-	}
+	none := expect.Value(capabilitiesOf(&compose.Service{CapDrop: []string{"ALL"}}, host))(t)
+	expect.Equal(t, len(none), 0, "capabilities without any")
 }
 
 func TestPrivileged(t *testing.T) {
@@ -63,9 +61,9 @@ func TestPrivileged(t *testing.T) {
 			t.Errorf("%s is read-only", m.Destination)
 		}
 	}
-	withProfile, err := build(t, compose.Service{Privileged: true, Seccomp: compose.Seccomp{Profile: []byte(`{"defaultAction":"SCMP_ACT_LOG"}`)}}, shell, host, specs.User{})
-	if err != nil || withProfile.Linux.Seccomp == nil {
-		t.Errorf("a profile that was asked for: %v", err)
+	withProfile := expect.Value(build(t, compose.Service{Privileged: true, Seccomp: compose.Seccomp{Profile: []byte(`{"defaultAction":"SCMP_ACT_LOG"}`)}}, shell, host, specs.User{}))(t)
+	if withProfile.Linux.Seccomp == nil {
+		t.Error("a profile that was asked for is not used")
 	}
 	usual := expect.Value(build(t, compose.Service{NoNewPrivileges: true}, shell, host, specs.User{}))(t)
 	if usual.Linux.Seccomp == nil || usual.Process.ApparmorProfile != DefaultProfile || usual.Linux.MaskedPaths == nil || !usual.Process.NoNewPrivileges {
@@ -84,17 +82,15 @@ func TestSecurityThatTheKernelLacks(t *testing.T) {
 	} {
 		expect.ErrorWith(t, expect.ErrorOf(build(t, service, shell, Host{}, specs.User{})), name, "%s", name)
 	}
-	spec, err := build(t, compose.Service{AppArmor: "unconfined"}, shell, Host{}, specs.User{})
-	if err != nil || spec.Process.ApparmorProfile != "" {
-		t.Errorf("unconfined without AppArmor: %v", err)
-	}
+	spec := expect.Value(build(t, compose.Service{AppArmor: "unconfined"}, shell, Host{}, specs.User{}))(t)
+	expect.Equal(t, spec.Process.ApparmorProfile, "", "profile without AppArmor")
 }
 
 func TestAppArmorProfileIsLoaded(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "profiles")
 	check(t, os.WriteFile(file, []byte("docker-default (enforce)\nmy app (complain)\n"), 0o600))
 	for name, want := range map[string]bool{"docker-default": true, "my app": true, "docker": false, "my": false} {
-		expect.Equal(t, expect.Value(hasProfile(file, name))(t), want, "%s: got", name)
+		expect.Equal(t, expect.Value(hasProfile(file, name))(t), want, "%s is loaded", name)
 	}
 }
 
@@ -117,10 +113,8 @@ func TestDefaultProfileIsLoadedOnce(t *testing.T) {
 	for range 2 {
 		check(t, loadProfile(t.Context(), root))
 	}
-	calls, err := os.ReadFile(filepath.Join(root, "calls"))
-	if err != nil || strings.Count(string(calls), "\n") != 1 {
-		t.Errorf("the parser is called with %q, %v", calls, err)
-	}
+	calls := expect.Value(os.ReadFile(filepath.Join(root, "calls")))(t)
+	expect.Equal(t, strings.Count(string(calls), "\n"), 1, "calls of the parser in %q", calls)
 	profile, err := os.ReadFile(filepath.Join(root, "profile"))
 	if text := string(profile); err != nil || !strings.Contains(text, "profile "+DefaultProfile+" ") || strings.Contains(text, "include") {
 		t.Errorf("loaded is %s, %v", text, err)

@@ -47,18 +47,16 @@ func TestSourcesLeadWhereTheyLed(t *testing.T) {
 	d.stop(id)
 	check(t, os.Rename(filepath.Join(dir, "one"), filepath.Join(dir, "aside")))
 	lead(filepath.Join(dir, "one"), "/etc")
-	if err := d.Start(d.ctx(), id); !errors.Is(err, container.ErrMoved) || !strings.Contains(err.Error(), "it leads to /etc now") {
-		t.Errorf("started with %v", err)
-	}
+	err := d.Start(d.ctx(), id)
+	expect.Error(t, err, container.ErrMoved, "start")
+	expect.ErrorWith(t, err, "it leads to /etc now", "start")
 
 	t.Log("what is gone is not made where its path does not lead any more")
 	check(t, os.Remove(filepath.Join(dir, "one")))
 	expect.Error(t, d.Start(d.ctx(), id), os.ErrNotExist, "start")
 	check(t, os.Rename(filepath.Join(dir, "aside"), filepath.Join(dir, "one")))
 	d.start(id)
-	if left, _ := filepath.Glob(filepath.Join(d.run, "mounts/*")); len(left) != 0 {
-		t.Errorf("left mounted: %q", left)
-	}
+	expect.Equal(t, expect.Value(filepath.Glob(filepath.Join(d.run, "mounts/*")))(t), nil, "left mounted")
 }
 
 // What a kill leaves bound goes, and what is mounted below stays on the device.

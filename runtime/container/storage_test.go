@@ -3,7 +3,6 @@ package container_test
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -47,10 +46,8 @@ func TestAnonymousVolumes(t *testing.T) {
 		expect.Equal(t, d.sh(other, "ls /mine"), "", "another replica")
 		d.delete(second)
 		d.delete(other)
-		volumes, err := d.Volumes(d.ctx())
-		if err != nil || len(volumes) != 8 { // three of each replica, and the named ones
-			t.Errorf("kept: %v, %v", volumes, err)
-		}
+		// Three of each replica, and the named ones.
+		expect.Equal(t, len(expect.Value(d.Volumes(d.ctx()))(t)), 8, "volumes kept")
 	})
 }
 
@@ -95,16 +92,14 @@ func TestVolumesWithAType(t *testing.T) {
 		d.start(second)
 		d.delete(first)
 		d.sh(second, "test ! -e /memory/file && dd if=/dev/zero of=/memory/large bs=1M count=2 && cat /disk/file")
-		if mounted, _ := filepath.Glob(filepath.Join(d.run, "volumes/shop/*")); len(mounted) != 3 {
-			t.Errorf("mounted: %q", mounted)
-		}
+		expect.Equal(t, len(expect.Value(filepath.Glob(filepath.Join(d.run, "volumes/shop/*")))(t)), 3, "mounted volumes")
 
 		// A reboot takes the mounts away.
 		d.stop(second)
 		for _, dir := range []string{"disk", "memory", "bound"} {
-			found, err := filepath.Glob(filepath.Join(d.run, "volumes/shop", dir+"~*"))
-			if err != nil || len(found) != 1 {
-				t.Fatal(found, err)
+			found, _ := filepath.Glob(filepath.Join(d.run, "volumes/shop", dir+"~*"))
+			if len(found) != 1 {
+				t.Fatal(found)
 			}
 			check(t, syscall.Unmount(found[0], 0))
 		}
@@ -135,8 +130,9 @@ func TestVolumesThatCannotBeMounted(t *testing.T) {
 			c.Volumes = map[string]*compose.Volume{"v": &test.volume}
 			c.Service.Mounts = []compose.Mount{{Volume: "v", Target: "/v"}}
 			_, err := d.tryCreate(c)
-			if err == nil || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "tellnobody") {
-				t.Errorf("got %v, want %q", err, test.want)
+			expect.ErrorWith(t, err, test.want, "error")
+			if strings.Contains(fmt.Sprint(err), "tellnobody") {
+				t.Errorf("the password is told: %v", err)
 			}
 		})
 	}
@@ -168,9 +164,8 @@ func TestExternalVolumes(t *testing.T) {
 	c.Service.Mounts = append(c.Service.Mounts, compose.Mount{Volume: "only_here", Target: "/x"})
 	c.Labels.Hash = "other"
 	err := d.Check(d.ctx(), c)
-	if !errors.Is(err, container.ErrNotFound) || !strings.Contains(err.Error(), "service reader: mount at /x: external volume only_here") {
-		t.Errorf("got %v", err)
-	}
+	expect.Error(t, err, container.ErrNotFound, "another project's volume")
+	expect.ErrorWith(t, err, "service reader: mount at /x: external volume only_here", "another project's volume")
 	expect.Error(t, expect.ErrorOf(d.tryCreate(c)), container.ErrNotFound, "error")
 	d.delete(id)
 	d.delete(owned)
@@ -185,11 +180,8 @@ func TestPrunedVolumes(t *testing.T) {
 	d.write(filepath.Join(d.state, "volumes/old/.x.removing/file"), "left")
 	d.write(filepath.Join(d.state, "volumes/old/logs/file"), "old")
 
-	volumes, err := d.Volumes(d.ctx())
 	want := fmt.Sprintf("[{old logs []} {shop data [%s]}]", id)
-	if got := fmt.Sprint(volumes); got != want || err != nil {
-		t.Errorf("got %s, want %s (%v)", got, want, err)
-	}
+	expect.Equal(t, fmt.Sprint(expect.Value(d.Volumes(d.ctx()))(t)), want, "volumes")
 	if size, err := d.VolumeSize(d.ctx(), "shop", "data"); err != nil || size < 256<<10 || size > 1<<20 {
 		t.Errorf("size %d, %v", size, err)
 	}
@@ -294,9 +286,7 @@ func TestConfigsAndSecrets(t *testing.T) {
 		for _, path := range []string{filepath.Join(d.state, "files"), kept, filepath.Join(d.run, "files")} { // others on the device get no further
 			expect.Equal(t, expect.Value(os.Stat(path))(t).Mode().Perm(), 0o700, "mode of %s", path)
 		}
-		if entries, err := os.ReadDir(kept); err != nil || len(entries) != 3 {
-			t.Fatal(entries, err)
-		}
+		expect.Equal(t, len(expect.Value(os.ReadDir(kept))(t)), 3, "files kept")
 		err := filepath.WalkDir(filepath.Join(d.run, "files"), func(path string, e fs.DirEntry, err error) error {
 			if e.Type().IsRegular() {
 				t.Errorf("%s takes memory", path)
@@ -320,9 +310,7 @@ func TestConfigsAndSecrets(t *testing.T) {
 		d.start(id)
 		expect.Equal(t, d.sh(id, look), want, "after a reboot")
 		d.delete(id)
-		if left, _ := filepath.Glob(filepath.Join(d.state, "files/*/*")); len(left) > 0 {
-			t.Errorf("left: %q", left)
-		}
+		expect.Equal(t, expect.Value(filepath.Glob(filepath.Join(d.state, "files/*/*")))(t), nil, "left")
 	})
 }
 
@@ -382,8 +370,8 @@ func TestLeftoversOfAKilledAgentGo(t *testing.T) {
 		}
 	}
 	expect.Error(t, expect.ErrorOf(os.Stat(filepath.Join(volumes, "old"))), fs.ErrNotExist, "the directory of a project without volumes")
-	if left, err := service.List(d.ctx()); err != nil || len(left) != 1 || left[0].ID != "other" {
-		t.Errorf("leases left: %v, %v", left, err)
+	if left := expect.Value(service.List(d.ctx()))(t); len(left) != 1 || left[0].ID != "other" {
+		t.Errorf("leases left: %v", left)
 	}
 	expect.OK(t, service.Delete(d.ctx(), leases.Lease{ID: "other"}))
 	d.start(kept)
@@ -420,9 +408,7 @@ func TestNothingIsMadeBeforeLeftoversAreRemoved(t *testing.T) {
 	d.client = asked
 	d.restart()
 	c := d.config("web", "")
-	if id, err := d.tryCreate(c); !errors.Is(err, errdefs.ErrUnavailable) {
-		t.Errorf("creating container %s: %v", id, err)
-	}
+	expect.Error(t, expect.ErrorOf(d.tryCreate(c)), errdefs.ErrUnavailable, "error")
 	asked.err = nil
 	d.up(c)
 }
@@ -455,9 +441,8 @@ func TestBindMounts(t *testing.T) {
 	missing := d.config("web", "")
 	missing.Service.Mounts = []compose.Mount{{Path: filepath.Join(dir, "nonesuch"), Target: "/x"}}
 	err := d.Check(d.ctx(), missing)
-	if !errors.Is(err, container.ErrNotFound) || !strings.Contains(err.Error(), "service web: mount at /x") {
-		t.Errorf("got %v", err)
-	}
+	expect.Error(t, err, container.ErrNotFound, "missing directory")
+	expect.ErrorWith(t, err, "service web: mount at /x", "missing directory")
 	missing.Service.Mounts = nil
 	missing.Service.Devices = []compose.Device{{Path: "/dev/nonesuch", Target: "/dev/x", Permissions: "rw"}}
 	expect.ErrorWith(t, d.Check(d.ctx(), missing), "/dev/nonesuch", "error")
@@ -535,9 +520,8 @@ func TestWhatIsPrintedOnOneStreamOutlivesTheOther(t *testing.T) {
 				d.eventually(name+" has ended", func() bool { return d.find(id).State == container.Stopped })
 				d.stop(id) // what was on its way has come
 				var text strings.Builder
-				if err := log.Read(t.Context(), d.LogPath(id), log.Options{}, &text); err != nil || text.String() != want {
-					t.Errorf("%s printed %q, %v", name, &text, err)
-				}
+				check(t, log.Read(t.Context(), d.LogPath(id), log.Options{}, &text))
+				expect.Equal(t, text.String(), want, "what %s printed", name)
 			}
 			d.delete(id)
 		}

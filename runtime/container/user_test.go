@@ -67,9 +67,7 @@ func TestLookupUser(t *testing.T) {
 				return
 			}
 			check(t, err)
-			if !reflect.DeepEqual(got, test.want) {
-				t.Errorf("got %+v, want %+v", got, test.want)
-			}
+			expect.Equal(t, got, test.want, "user")
 		})
 	}
 }
@@ -133,9 +131,7 @@ func TestFurtherGroups(t *testing.T) {
 			t.Errorf("%q: got %+v, %v", name, got, err)
 		}
 	}
-	if got, err := container.LookupUser(t.TempDir(), "33", "20"); err != nil || !reflect.DeepEqual(got.AdditionalGids, []uint32{20}) {
-		t.Errorf("an image without groups: got %+v, %v", got, err)
-	}
+	expect.Equal(t, expect.Value(container.LookupUser(t.TempDir(), "33", "20"))(t).AdditionalGids, []uint32{20}, "groups in an image without any")
 }
 
 func FuzzLookupUser(f *testing.F) {

@@ -46,9 +46,8 @@ func TestFillVolume(t *testing.T) {
 				check(t, os.WriteFile(filepath.Join(dir, test.mine), nil, 0o600))
 			}
 			check(t, fillVolume(dir, root, test.target, false))
-			entries := expect.Value(os.ReadDir(dir))(t)
 			var got []string
-			for _, e := range entries {
+			for _, e := range expect.Value(os.ReadDir(dir))(t) {
 				got = append(got, e.Name())
 			}
 			expect.Equal(t, got, test.want, "volume")
@@ -60,13 +59,9 @@ func TestAFilledVolumeIsAsInTheImage(t *testing.T) {
 	root, dir := volumeRig(t)
 	check(t, fillVolume(dir, root, "/srv/content", false))
 	expect.Equal(t, len(expect.Value(os.ReadDir(filepath.Dir(dir)))(t)), 1, "directories beside the volume")
-	if text, err := os.ReadFile(filepath.Join(dir, "sub/b")); string(text) != "B" {
-		t.Errorf("got %q, %v", text, err)
-	}
-	info, err := os.Stat(dir)
-	if err != nil || info.Mode().Perm() != 0o770 {
-		t.Errorf("mode %v, %v", info.Mode(), err)
-	}
+	expect.Equal(t, string(expect.Value(os.ReadFile(filepath.Join(dir, "sub/b")))(t)), "B", "file of the image")
+	info := expect.Value(os.Stat(dir))(t)
+	expect.Equal(t, info.Mode().Perm(), 0o770, "mode")
 	if owner := info.Sys().(*syscall.Stat_t); os.Geteuid() == 0 && (owner.Uid != 1000 || owner.Gid != 1001) {
 		t.Errorf("owner %d:%d", owner.Uid, owner.Gid)
 	}
