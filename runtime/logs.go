@@ -9,7 +9,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/margolite/margolite/runtime/contain"
-	"github.com/margolite/margolite/runtime/container"
 	"github.com/margolite/margolite/runtime/log"
 )
 
@@ -77,19 +76,20 @@ func (s *logSources) run(ctx context.Context, each func(log.Entry) error) error 
 // there are any at all. Of a replica that is being replaced, the container that
 // runs comes first.
 func (s *logSources) add(ctx context.Context) (any bool, err error) {
-	all, err := s.e.containers.ListProject(s.e.within(ctx), s.r.Project)
+	all, err := s.e.ObserveProject(ctx, s.r.Project)
 	if err != nil {
 		return false, fail(Internal, s.r.Project, err)
 	}
-	all = slices.DeleteFunc(all, func(c container.Container) bool {
-		return len(s.r.Services) > 0 && !slices.Contains(s.r.Services, c.Labels.Service)
-	})
-	for _, c := range inOrder(all) {
-		if _, known := s.replicas.LoadOrStore(c.ID, memberOf(c).Replica); !known {
+	for _, c := range all.Containers {
+		if len(s.r.Services) > 0 && !slices.Contains(s.r.Services, c.Service) {
+			continue
+		}
+		any = true
+		if _, known := s.replicas.LoadOrStore(c.ID, c.Replica()); !known {
 			s.merge.Add(log.Source{Name: c.ID, Path: s.e.containers.LogPath(c.ID)})
 		}
 	}
-	return len(all) > 0, nil
+	return any, nil
 }
 
 // follow adds containers as they come, until there are none any more.

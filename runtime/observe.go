@@ -110,7 +110,7 @@ func (e *Engine) observe(c container.Container) ObservedContainer {
 	found := ObservedContainer{Container: c}
 	found.State = stateOf(c)
 	e.projects.with(c.Labels.Project, func(p *project) {
-		found.Restarts, found.Restarted = p.histories[c.ID].restarts()
+		found.Restarts, found.Restarted = p.known[c.ID].restarts()
 		if i := slices.IndexFunc(p.waits, func(w Wait) bool { return w.Replica == found.Replica() }); i >= 0 && !found.active() {
 			found.Waiting, found.Undecided = p.waits[i].For, p.waits[i].Undecided
 		}

@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -53,13 +54,12 @@ type project struct {
 	end     context.CancelFunc // ends what the worker does; nil: it does nothing
 	settled chan struct{}      // closed when any of these changes; nil: nobody waits for that
 
-	known     []string            // ids of its containers; nil: not known
-	more      bool                // it may have more containers than known
-	waits     []Wait              // by the last plan
-	stale     bool                // they may have come since the last look began
-	made      made                // by whoever had it last; what a change left half done is not
-	histories map[string]*history // by container
-	loads     map[string]int      // by directory of an extracted package, projects.count when it was last loaded
+	known map[string]*history // its containers, by id
+	more  bool                // it may have others
+	waits []Wait              // by the last plan
+	stale bool                // they may have come since the last look began
+	made  made                // by whoever had it last; what a change left half done is not
+	loads map[string]int      // by directory of an extracted package, projects.count when it was last loaded
 
 	tended
 }
@@ -83,7 +83,7 @@ func (ps *projects) with(name string, do func(*project)) {
 func (ps *projects) get(name string) *project {
 	p := ps.of[name]
 	if p == nil {
-		p = &project{name: name, histories: make(map[string]*history), loads: make(map[string]int)}
+		p = &project{name: name, known: make(map[string]*history), loads: make(map[string]int)}
 		ps.of[name] = p
 	}
 	return p
@@ -97,7 +97,7 @@ func (p *project) isPressing() bool { return p.news && (p.failures == 0 || p.ala
 
 func (p *project) isForgotten() bool {
 	return p.changes == 0 && !p.left && !p.worker && len(p.known) == 0 &&
-		len(p.waits) == 0 && len(p.histories) == 0 && len(p.loads) == 0
+		len(p.waits) == 0 && len(p.loads) == 0
 }
 
 // settle starts a worker if there is something for it to do, or forgets a project of
@@ -177,7 +177,7 @@ func (ps *projects) supervise(begin func(*project)) {
 	ps.unknown.add("")        // everything is looked at
 	for _, p := range ps.of { // a former Run has missed what happened since
 		ps.schedule(p, time.Time{})
-		p.news, p.known, p.made, p.tended = false, nil, made{}, tended{}
+		p.news, p.more, p.made, p.tended = false, true, made{}, tended{}
 		ps.settle(p)
 	}
 }
@@ -296,7 +296,7 @@ func (ps *projects) heard(id string) {
 		ps.tellAll() // nobody else does
 	}
 	for _, p := range ps.of {
-		if slices.Contains(p.known, id) {
+		if p.known[id] != nil {
 			ps.tellLocked(p)
 			return
 		}
@@ -345,19 +345,12 @@ func (ps *projects) noteWaits(name string, waits []Wait) {
 // noteFound notes the containers of a project that were found, and forgets others.
 func (ps *projects) noteFound(name string, found []container.Container) {
 	ps.with(name, func(p *project) {
-		p.known = make([]string, 0, len(found))
+		known := make(map[string]*history, len(found))
 		for _, c := range found {
-			p.known = append(p.known, c.ID)
+			known[c.ID] = cmp.Or(p.known[c.ID], &history{})
 		}
-		maps.DeleteFunc(p.histories, func(id string, _ *history) bool { return !slices.Contains(p.known, id) })
+		p.known = known
 	})
-}
-
-func (p *project) history(id string) *history {
-	if p.histories[id] == nil {
-		p.histories[id] = &history{}
-	}
-	return p.histories[id]
 }
 
 func newLocks() locks {

@@ -29,7 +29,7 @@ type run struct {
 	notify  func(Event)
 	grace   *time.Duration // for each container to stop; nil: its own
 
-	known []string              // ids of all its containers, where these are known to be all; nil: they are not
+	known []string              // ids of all its containers; none: where these are not known to be all
 	read  bool                  // found is what was just read, without states; the next look only asks for these
 	found []container.Container // by the last look, in order
 	last  Observed              // by it
@@ -63,7 +63,7 @@ func (r *run) find(ctx context.Context) error {
 	switch {
 	case r.read:
 		own, err = r.e.containers.WithStates(ctx, r.found)
-	case r.known != nil:
+	case len(r.known) > 0:
 		own, err = r.e.containers.ListIDs(ctx, r.known)
 	default:
 		own, err = r.e.containers.ListProject(ctx, r.project)
@@ -232,7 +232,7 @@ func (r *run) create(ctx context.Context, s Step) error {
 	if !ok {
 		return fail(Internal, r.object(s), errors.New("its configuration is unknown"))
 	}
-	r.e.projects.with(r.project, func(p *project) { p.known = append(p.known, s.Container) })
+	r.e.projects.with(r.project, func(p *project) { p.known[s.Container] = &history{} })
 	if slices.ContainsFunc(config.Service.Mounts, func(m compose.Mount) bool { return m.Volume != "" }) {
 		r.filling.Lock()
 		defer r.filling.Unlock()
@@ -249,7 +249,7 @@ func (r *run) start(ctx context.Context, id string) error {
 		}
 		r.starts[id]++
 	})
-	r.e.projects.with(r.project, func(p *project) { p.history(id).starts(time.Now()) })
+	r.e.projects.with(r.project, func(p *project) { p.known[id].starts(time.Now()) })
 	r.first.Lock()
 	isUp := r.shim
 	r.note(func() { isUp = isUp && !r.stopped }) // it ends with the last container that is stopped

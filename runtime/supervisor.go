@@ -150,36 +150,30 @@ type tended struct {
 // not wait for them: one that waits for something keeps no other from being brought back.
 // Where that fails, it is everything's turn after a wait.
 func (s *supervisor) look(ctx context.Context) {
-	unknown := s.e.projects.unknown
+	projects := s.e.projects
 	wait := s.try(ctx, &s.failures, func() error {
-		containers := unknown.take()
-		concerned, err := s.concerned(ctx, containers)
-		if err == nil {
-			s.e.projects.tellFound(slices.Sorted(maps.Keys(concerned)), containers[""])
+		containers := projects.unknown.take()
+		if containers[""] {
+			all, err := s.e.containers.Projects(ctx)
+			if err == nil {
+				projects.tellFound(slices.Sorted(maps.Keys(all)), true)
+			}
+			return err
 		}
-		return err
+		for id := range containers {
+			owner, err := s.e.containers.ProjectOf(ctx, id)
+			if err != nil {
+				return err
+			}
+			if owner != "" { // else it is not ours, or whoever deleted it tells of its project
+				projects.tellFound([]string{owner}, false)
+			}
+		}
+		return nil
 	}, "cannot supervise containers")
 	if wait > 0 {
-		time.AfterFunc(wait, func() { unknown.add("") })
+		time.AfterFunc(wait, func() { projects.unknown.add("") })
 	}
-}
-
-// concerned are the projects of containers.
-func (s *supervisor) concerned(ctx context.Context, containers map[string]bool) (map[string]bool, error) {
-	if containers[""] {
-		return s.e.containers.Projects(ctx)
-	}
-	found := make(map[string]bool)
-	for id := range containers {
-		owner, err := s.e.containers.ProjectOf(ctx, id)
-		if err != nil {
-			return nil, err
-		}
-		if owner != "" { // else it is not ours, or whoever deleted it tells of its project
-			found[owner] = true
-		}
-	}
-	return found, nil
 }
 
 // work tends a project when it is its turn.
@@ -208,10 +202,10 @@ func (s *supervisor) tend(ctx context.Context, p *project) (due time.Time) {
 func (s *supervisor) restore(ctx context.Context, p *project) (due time.Time, err error) {
 	g := &restoring{run: &run{e: s.e, project: p.name}, p: p}
 	s.e.projects.with(p.name, func(p *project) {
-		if p.more {
-			p.known, p.more = nil, false
+		if !p.more {
+			g.known = slices.Collect(maps.Keys(p.known))
 		}
-		g.known, g.made = p.known, p.made
+		p.more, g.made = false, p.made
 	})
 	defer s.e.projects.with(p.name, func(p *project) {
 		p.made = g.made
@@ -232,7 +226,7 @@ type restoring struct {
 // want wants what the labels of the containers say. Some rest until they are due by their
 // restart policy.
 func (g *restoring) want(context.Context) (done bool, err error) {
-	g.e.projects.with(g.project, func(p *project) { g.known = p.known })
+	g.e.projects.with(g.project, func(p *project) { g.known = slices.Collect(maps.Keys(p.known)) })
 	g.compare()
 	g.due = time.Time{}
 	if len(g.found) == 0 {
@@ -260,7 +254,7 @@ func (g *restoring) want(context.Context) (done bool, err error) {
 func (g *restoring) rests(c container.Container) (rests bool, due time.Time) {
 	o := g.last.container(c.ID)
 	var failures int
-	g.e.projects.with(g.project, func(p *project) { failures, due = p.history(c.ID).note(*o, c.Labels.Restart) })
+	g.e.projects.with(g.project, func(p *project) { failures, due = p.known[c.ID].note(*o, c.Labels.Restart) })
 	switch {
 	case o.State == Unresponsive: // no event says that a shim which was only late has answered
 		return false, time.Now().Add(unresponsiveLook)
