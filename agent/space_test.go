@@ -33,8 +33,9 @@ func newNarrow(t *testing.T) (*site, *narrow) {
 	}
 	s.quiet()
 	n := &narrow{lack: &image.NoSpaceError{Dir: t.TempDir(), Needed: 1 << 60, Images: []string{"app:2"}}, enough: func([]string) bool { return false }}
+	s.stop()
 	pruned := s.runtime.count("prune")
-	s.restart()
+	s.start()
 	s.eventually("what the former agent left was looked for", func() bool { return s.runtime.count("prune") > pruned })
 	s.runtime.set(func() { s.runtime.staging, s.runtime.pruned = n.stage, n.prune })
 	return s, n
