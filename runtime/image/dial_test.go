@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/margolite/margolite/runtime/fault"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // A registry elsewhere leads us neither to what listens on this device for local programs, nor to its own addresses. A
@@ -23,19 +24,13 @@ func TestARegistryElsewhereDoesNotLeadHere(t *testing.T) {
 		}
 	}
 	here.Listener.Close()
-	var err error
-	if here.Listener, err = net.Listen("tcp", "0.0.0.0:0"); err != nil { // as many programs do
-		t.Fatal(err)
-	}
+	here.Listener = expect.Value(net.Listen("tcp", "0.0.0.0:0"))(t) // as many programs do
 	here.Start()
 	t.Cleanup(here.Close)
 	_, port, _ := net.SplitHostPort(here.Listener.Addr().String())
 	named := "127.0.0.1:" + port
 	connects := func(registry, url string, registries map[string]Registry) error {
-		client, err := New(Options{Registries: registries}).httpClient(registry)
-		if err != nil {
-			t.Fatal(err)
-		}
+		client := expect.Value(New(Options{Registries: registries}).httpClient(registry))(t)
 		answer, err := client.Get(url)
 		if err == nil {
 			err = answer.Body.Close()
@@ -44,11 +39,7 @@ func TestARegistryElsewhereDoesNotLeadHere(t *testing.T) {
 	}
 
 	hosts := []string{"127.0.0.1", "localhost", "[::1]", "[::ffff:127.0.0.1]", "0.0.0.0", "169.254.169.254"}
-	addresses, err := net.InterfaceAddrs()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, a := range addresses {
+	for _, a := range expect.Value(net.InterfaceAddrs())(t) {
 		if own := netip.MustParsePrefix(a.String()).Addr(); own.Is4() {
 			hosts = append(hosts, own.String())
 		}

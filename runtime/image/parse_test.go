@@ -16,6 +16,7 @@ import (
 	"github.com/margolite/margolite/runtime/cosign"
 	"github.com/margolite/margolite/runtime/fault"
 	"github.com/margolite/margolite/runtime/registry"
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/ociimage"
 )
 
@@ -205,10 +206,7 @@ func FuzzArchive(f *testing.F) {
 			if d := digest.Digest(name); d.Validate() == nil {
 				name = "a.invalid/a@" + name
 			}
-			named, err := parse(name)
-			if err != nil {
-				t.Fatal(err)
-			}
+			named := expect.Value(parse(name))(t)
 			if found, err := a.find(named); found.Digest.Validate() != nil {
 				t.Errorf("%s is %v, %v", name, found, err)
 			}

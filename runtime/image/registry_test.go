@@ -122,9 +122,7 @@ func TestPKG12PullShowsACertificate(t *testing.T) {
 	for file, block := range map[string]*pem.Block{
 		ca: {Type: "CERTIFICATE", Bytes: secure.Certificate().Raw}, key: {Type: "PRIVATE KEY", Bytes: secret},
 	} {
-		if err := os.WriteFile(file, append([]byte("\ufeff"), pem.EncodeToMemory(block)...), 0o600); err != nil { // as Windows saves it
-			t.Fatal(err)
-		}
+		check(t, os.WriteFile(file, append([]byte("\ufeff"), pem.EncodeToMemory(block)...), 0o600)) // as Windows saves it
 	}
 	get := func(r image.Registry) (pull, fetch error) {
 		images := open(t, client, map[string]image.Registry{host: r})

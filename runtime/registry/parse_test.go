@@ -12,6 +12,8 @@ import (
 	"github.com/containerd/containerd/v2/core/remotes/docker/auth"
 	"github.com/distribution/reference"
 	"github.com/opencontainers/go-digest"
+
+	"github.com/margolite/margolite/test/expect"
 )
 
 // answering is a host that answers every request.
@@ -35,11 +37,7 @@ func clientOf(a answering) *Client {
 }
 
 func app(t *testing.T) reference.Named {
-	named, err := reference.ParseDockerRef("registry.example/app:1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return named
+	return expect.Value(reference.ParseDockerRef("registry.example/app:1"))(t)
 }
 
 func FuzzChallenge(f *testing.F) {
@@ -75,10 +73,7 @@ func TestAPasswordGoesToNoTokenServiceWithoutTLS(t *testing.T) {
 	})
 	for plain, want := range map[bool]int{false: 0, true: 1} {
 		asked = 0
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://tokens.example/token", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := expect.Value(http.NewRequestWithContext(t.Context(), http.MethodGet, "http://tokens.example/token", nil))(t)
 		answer, err := tokens{service, plain}.RoundTrip(r)
 		if err == nil {
 			answer.Body.Close()

@@ -46,11 +46,7 @@ func password(user, secret string) func(string) (string, string, error) {
 
 func named(t testing.TB, ref string) reference.Named {
 	t.Helper()
-	n, err := reference.ParseDockerRef(ref)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return n
+	return expect.Value(reference.ParseDockerRef(ref))(t)
 }
 
 func read(t testing.TB, c *registry.Client, in reference.Named, desc v1.Descriptor, offset int64) ([]byte, error) {
@@ -420,10 +416,7 @@ func TestWhatIsDiscardedIsCountedToo(t *testing.T) {
 	data, desc := content(1000)
 	w := fake(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(data) })
 	var came atomic.Int64
-	body, err := client(t, w.host, nil).Open(registry.WithCounter(t.Context(), &came), named(t, w.host+"/app"), desc, 900)
-	if err != nil {
-		t.Fatal(err)
-	}
+	body := expect.Value(client(t, w.host, nil).Open(registry.WithCounter(t.Context(), &came), named(t, w.host+"/app"), desc, 900))(t)
 	defer body.Close()
 	if got, err := io.ReadAll(body); err != nil || !bytes.Equal(got, data[900:]) || came.Load() != int64(len(data)) {
 		t.Errorf("%d bytes, %v, %d are counted", len(got), err, came.Load())
