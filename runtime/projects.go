@@ -304,20 +304,16 @@ func (ps *projects) heard(id string) {
 	ps.unknown.add(id)
 }
 
-// tellFound says that something has happened to projects, which may have containers that
-// are not known; all: to any other project as well.
-func (ps *projects) tellFound(names []string, all bool) {
+// tellFound says that something may have happened to any project, and which have containers.
+func (ps *projects) tellFound(names map[string]bool) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	for _, name := range names {
+	for name := range names {
 		ps.get(name).more = true
-		ps.tellLocked(ps.of[name])
 	}
-	if all {
-		ps.tellAll()
-		ps.looked = true
-		ps.noteBack() // there may be no project
-	}
+	ps.tellAll()
+	ps.looked = true
+	ps.noteBack() // there may be no project
 }
 
 // tellWaiting has the other projects looked at that wait for something, after p got

@@ -154,9 +154,9 @@ func (s *supervisor) look(ctx context.Context) {
 	wait := s.try(ctx, &s.failures, func() error {
 		containers := projects.unknown.take()
 		if containers[""] {
-			all, err := s.e.containers.Projects(ctx)
+			found, err := s.e.containers.Projects(ctx)
 			if err == nil {
-				projects.tellFound(slices.Sorted(maps.Keys(all)), true)
+				projects.tellFound(found)
 			}
 			return err
 		}
@@ -166,7 +166,10 @@ func (s *supervisor) look(ctx context.Context) {
 				return err
 			}
 			if owner != "" { // else it is not ours, or whoever deleted it tells of its project
-				projects.tellFound([]string{owner}, false)
+				projects.with(owner, func(p *project) {
+					p.more = true
+					projects.tellLocked(p)
+				})
 			}
 		}
 		return nil
@@ -188,31 +191,12 @@ func (s *supervisor) work(ctx context.Context, p *project) {
 // tend brings one project back to what its labels say, and returns when it has
 // to be tended again; zero when nothing is waiting.
 func (s *supervisor) tend(ctx context.Context, p *project) (due time.Time) {
-	wait := s.try(ctx, &p.failures, func() (err error) {
-		due, err = s.restore(ctx, p)
-		return err
-	}, "cannot restore project", "project", p.name)
+	g := &restoring{run: &run{e: s.e, project: p.name}, p: p}
+	wait := s.try(ctx, &p.failures, func() error { return g.restore(ctx) }, "cannot restore project", "project", p.name)
 	if wait > 0 {
 		return time.Now().Add(wait)
 	}
-	return due
-}
-
-// restore executes the plans that lead to what the labels say.
-func (s *supervisor) restore(ctx context.Context, p *project) (due time.Time, err error) {
-	g := &restoring{run: &run{e: s.e, project: p.name}, p: p}
-	s.e.projects.with(p.name, func(p *project) {
-		if !p.more {
-			g.known = slices.Collect(maps.Keys(p.known))
-		}
-		p.more, g.made = false, p.made
-	})
-	defer s.e.projects.with(p.name, func(p *project) {
-		p.made = g.made
-		p.made.ports = g.made.ports && !g.unpublished
-	})
-	err = g.converge(ctx, g)
-	return g.due, err
+	return g.due
 }
 
 // restoring is the goal of a worker: what the labels of the containers say.
@@ -221,6 +205,21 @@ type restoring struct {
 	p           *project
 	due         time.Time // when the worker has to look again
 	unpublished bool      // ports could not be published
+}
+
+// restore executes the plans that lead to what the labels say.
+func (g *restoring) restore(ctx context.Context) error {
+	g.e.projects.with(g.project, func(p *project) {
+		if !p.more {
+			g.known = slices.Collect(maps.Keys(p.known))
+		}
+		p.more, g.made = false, p.made
+	})
+	defer g.e.projects.with(g.project, func(p *project) {
+		p.made = g.made
+		p.made.ports = g.made.ports && !g.unpublished
+	})
+	return g.converge(ctx, g)
 }
 
 // want wants what the labels of the containers say. Some rest until they are due by their
