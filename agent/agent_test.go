@@ -242,8 +242,8 @@ func TestDS06ManifestsAreRefused(t *testing.T) {
 	s.updates(5, "1.0.0", "pending@5", "installing@5", "installed@5")
 	s.quiet()
 	for name, wrong := range map[string]func(){
-		"DS-06 lower version":                        func() { s.wfm.publish(4, nil) },
-		"DS-06 same version with other content A-03": func() { s.wfm.publish(5, nil) },
+		"DS-06 lower version":                              func() { s.wfm.publish(4, nil) },
+		"DS-02 DS-06 same version with other content A-03": func() { s.wfm.publish(5, nil) },
 		"DS-18 documents that do not verify": func() {
 			s.wfm.publish(6, map[string]string{first: document(first, "2.0.0")})
 			s.wfm.fail("documents", wfm.ErrDigestMismatch)
@@ -346,7 +346,7 @@ func TestPOL08FailedUpdateGoesBack(t *testing.T) {
 func TestAD02AD03AD14AD15DeploymentsThatCannotRunHere(t *testing.T) {
 	for name, test := range map[string]struct{ doc, code string }{
 		"another type":                    {strings.Replace(document(first, "1.0.0"), "type: compose", "type: helm", 1), "UNSUPPORTED_TYPE"},
-		"another device":                  {strings.Replace(document(first, "1.0.0"), deviceID, "edge-02", 1), "WRONG_DEVICE"},
+		"DS-02 a device behind this one":  {strings.Replace(document(first, "1.0.0"), deviceID, deviceID+"/child", 1), "WRONG_DEVICE"},
 		"no document":                     {"spec: [", "INVALID_DOCUMENT"},
 		"AD-02 one of another deployment": {document(second, "1.0.0"), "INVALID_DOCUMENT"},
 		"parameters that contradict": {
@@ -414,21 +414,6 @@ func TestAD11AD12DeploymentsForAnotherKindOfDevice(t *testing.T) {
 			}
 		})
 	}
-}
-
-// The manifest is the client's, whichever device its deployments name: one
-// sequence of versions for all of them.
-func TestDS02OneSequenceOfVersionsForAllDevices(t *testing.T) {
-	s := newSite(t)
-	elsewhere := strings.Replace(document(second, "1.0.0"), deviceID, deviceID+"/child", 1)
-	s.publish(4, map[string]string{first: document(first, "1.0.0"), second: elsewhere})
-	s.heard(first, "pending@4", "installing@4", "installed@4")
-	s.heard(second, "pending@4", "failed@4")
-	s.wfm.publish(4, map[string]string{first: document(first, "1.0.0")}) // a new one for the child alone would be another version
-	s.refuses()
-	s.publish(5, map[string]string{first: document(first, "1.0.0")})
-	s.heard(second, "pending@4", "failed@4", "removing@5", "removed@5")
-	s.heard(first, "pending@4", "installing@4", "installed@4")
 }
 
 // Capabilities are reported before anything is asked for, and not again while

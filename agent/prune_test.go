@@ -47,62 +47,46 @@ func TestTwoPrunesAtOnce(t *testing.T) {
 	})
 }
 
-// Volumes are removed while a deployment downloads. Images are dropped when it is
-// staged, and the answer says so.
+// Volumes are removed while a deployment or a project, whoever asked for it, downloads.
+// Images are dropped when that is staged, and the answer says so.
 func TestPruneBesideADownload(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t)
-		s.tidied()
-		s.sync()
-		s.runtime.set(func() {
-			s.runtime.images = append(s.runtime.images, unusedImage)
-			s.runtime.volumes = []runtime.StoredVolume{{Project: "old", Name: "data", Bytes: 7}, {Project: first + "-main", Name: "data"}}
+	for step, bring := range map[string]func(ctx context.Context, s *site){
+		"stage 1.0.0": func(_ context.Context, s *site) {
+			s.runtime.set(func() {
+				s.runtime.volumes = append(s.runtime.volumes, runtime.StoredVolume{Project: first + "-main", Name: "data"})
+			})
+			s.publish(1, map[string]string{first: document(first, "1.0.0")})
+		},
+		"stage ": func(ctx context.Context, s *site) {
+			go func() {
+				_ = s.agent.ComposePull(ctx, control.ComposeRequest{Project: "own", File: "/compose.yaml"}, func(control.Event) {})
+			}()
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newSite(t)
+			s.tidied()
+			s.sync()
+			s.runtime.set(func() {
+				s.runtime.images = append(s.runtime.images, unusedImage)
+				s.runtime.volumes = []runtime.StoredVolume{{Project: "old", Name: "data", Bytes: 7}}
+			})
+			begun, release := s.runtime.hold(step)
+			ctx, leave := context.WithCancel(t.Context())
+			bring(ctx, s)
+			<-begun
+			before := s.runtime.count("prune")
+			removed := expect.Value(s.agent.Prune(t.Context(), expect.Value(s.agent.Unneeded(t.Context()))(t)))(t)
+			expect.Equal(t, removed, []control.Unneeded{
+				{Kind: control.UnneededVolume, Project: "old", Name: "data", Bytes: 7},
+				{Kind: control.UnneededImage, Name: unusedImage.Name, Bytes: unusedImage.Bytes, Later: true},
+			}, "removed")
+			s.made("prune", before) // some images are brought that no record names
+			leave()
+			release()
+			s.eventually("the images are dropped", func() bool { return s.runtime.count("prune") > before })
 		})
-		begun, release := s.runtime.hold("stage 1.0.0")
-		s.publish(1, map[string]string{first: document(first, "1.0.0")})
-		<-begun
-		before := s.runtime.count("prune")
-		items, err := s.agent.Unneeded(t.Context())
-		check(t, err)
-		expect.Equal(t, len(items), 2, "items")
-		removed, err := s.agent.Prune(t.Context(), items)
-		want := []control.Unneeded{
-			{Kind: control.UnneededVolume, Project: "old", Name: "data", Bytes: 7},
-			{Kind: control.UnneededImage, Name: unusedImage.Name, Bytes: unusedImage.Bytes, Later: true},
-		}
-		expect.OK(t, err)
-		expect.Equal(t, removed, want, "removed")
-		s.made("prune", before) // some images are brought that no record names
-		release()
-		s.eventually("the images are dropped", func() bool { return s.runtime.count("prune") > before })
-		s.runtime.await(t, first+"-main 1.0.0")
-	})
-}
-
-// The same beside a project of a Compose file, whoever asked for it.
-func TestPruneBesideAProject(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t)
-		s.tidied()
-		s.sync()
-		s.runtime.set(func() { s.runtime.images = append(s.runtime.images, unusedImage) })
-		begun, release := s.runtime.hold("stage ")
-		pulled := make(chan error, 1)
-		ctx, leave := context.WithCancel(t.Context())
-		go func() {
-			pulled <- s.agent.ComposePull(ctx, control.ComposeRequest{Project: "own", File: "/compose.yaml"}, func(control.Event) {})
-		}()
-		<-begun
-		before := s.runtime.count("prune")
-		removed, err := s.agent.Prune(t.Context(), []control.Unneeded{{Kind: control.UnneededImage, Name: unusedImage.Name}})
-		expect.OK(t, err)
-		expect.Equal(t, removed, []control.Unneeded{{Kind: control.UnneededImage, Name: unusedImage.Name, Bytes: unusedImage.Bytes, Later: true}}, "removed")
-		leave()
-		release()
-		<-pulled
-		synctest.Wait() // for whoever prunes
-		s.made("prune", before+1)
-	})
+	}
 }
 
 // A volume that cannot be measured is listed with the reason.

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/margolite/margolite/agent/control"
-	"github.com/margolite/margolite/agent/wfm"
 	"github.com/margolite/margolite/store"
 	"github.com/margolite/margolite/test/expect"
 )
@@ -88,36 +87,23 @@ func TestCapabilitiesAreToldAgainAfterTheWFMLostItsState(t *testing.T) {
 }
 
 func TestOnlyTheRollbackThatWasShownIsAccepted(t *testing.T) {
-	for name, test := range map[string]struct {
-		then    func(s *site)
-		request func(r control.RollbackRequest) control.RollbackRequest
-	}{
-		"another version is named":                                  {request: func(r control.RollbackRequest) control.RollbackRequest { r.Version = 4; return r }},
-		"another digest is named":                                   {request: func(r control.RollbackRequest) control.RollbackRequest { r.Digest += "0"; return r }},
-		"the WFM serves another one by now":                         {then: func(s *site) { s.wfm.publish(2, nil) }},
-		"the WFM serves the same version with other content by now": {then: func(s *site) { s.wfm.publish(3, nil) }},
-		"the WFM serves what was accepted by now": {then: func(s *site) {
-			s.wfm.publish(10, map[string]string{first: document(first, "1.0.0"), second: document(second, "1.0.0")})
-		}},
-		"nothing is refused any more": {then: func(s *site) {
-			s.wfm.publish(10, map[string]string{first: document(first, "1.0.0"), second: document(second, "1.0.0")})
-			s.sync()
-		}},
-		"the WFM asked for silence": {then: func(s *site) {
-			s.wfm.fail("manifest", &wfm.Error{Op: "get state manifest", Status: 503, RetryAfter: time.Hour})
-			_ = s.agent.Sync(s.t.Context())
-		}},
+	accepted := map[string]string{first: document(first, "1.0.0"), second: document(second, "1.0.0")}
+	for name, change := range map[string]func(s *site, r *control.RollbackRequest){
+		"another version is named":                                  func(_ *site, r *control.RollbackRequest) { r.Version = 4 },
+		"another digest is named":                                   func(_ *site, r *control.RollbackRequest) { r.Digest += "0" },
+		"the WFM serves another one by now":                         func(s *site, _ *control.RollbackRequest) { s.wfm.publish(2, nil) },
+		"the WFM serves the same version with other content by now": func(s *site, _ *control.RollbackRequest) { s.wfm.publish(3, nil) },
+		"the WFM serves what was accepted by now":                   func(s *site, _ *control.RollbackRequest) { s.wfm.publish(10, accepted) },
+		"nothing is refused any more":                               func(s *site, _ *control.RollbackRequest) { s.publish(10, accepted) },
+		"the WFM asked for silence": func(s *site, _ *control.RollbackRequest) {
+			s.wfm.fail("manifest", unavailable(time.Hour))
+			s.refuses()
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := rolledBack(t)
-			refused := s.refused()
-			request := control.RollbackRequest{Version: refused.Version, Digest: refused.Digest}
-			if test.request != nil {
-				request = test.request(request)
-			}
-			if test.then != nil {
-				test.then(s)
-			}
+			request := control.RollbackRequest{Version: s.refused().Version, Digest: s.refused().Digest}
+			change(s, &request)
 			expect.Error(t, s.agent.AcceptRollback(t.Context(), request), control.ErrConflict, "accept")
 			s.accepted(0, 10)
 			s.runtime.await(t, first+"-main 1.0.0", second+"-main 1.0.0")

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"os"
 	"slices"
-	"sync"
 	"testing"
 
 	"github.com/margolite/margolite/test/expect"
@@ -17,23 +16,17 @@ import (
 // times where something is noted in the journal, and a manifest twice more for the
 // file beside. Reports that are heard together go together.
 func TestAnUpdateWritesAsOftenAsItHasTo(t *testing.T) {
-	var mu sync.Mutex
+	var commits guarded
 	verbs := map[string]int{}
 	s := newSite(t, func(s *site) {
-		s.onCommit = func(verb string) {
-			mu.Lock()
-			defer mu.Unlock()
-			verbs[verb]++
-		}
+		s.onCommit = func(verb string) { commits.set(func() { verbs[verb]++ }) }
 	})
 	s.installed()
 	s.publish(2, map[string]string{first: document(first, "2.0.0")}) // there is a revision to go back to from now on
 	s.heard(first, "pending@1", "installing@1", "installed@1", "pending@1", "installing@2", "installed@2")
 	s.quiet()
 
-	mu.Lock()
-	clear(verbs)
-	mu.Unlock()
+	commits.set(func() { clear(verbs) })
 	syncs, err := syscalls.OfProcess(os.Getpid(), syscalls.Syncs()...)
 	if err == nil {
 		defer syncs.Close()
@@ -41,13 +34,11 @@ func TestAnUpdateWritesAsOftenAsItHasTo(t *testing.T) {
 	s.updates(3, "3.0.0", "pending@1", "installing@1", "installed@1", "pending@1", "installing@2", "installed@2", "pending@2", "installing@3", "installed@3")
 	s.quiet()
 	s.eventually("what nobody needs is gone", func() bool {
-		mu.Lock()
-		defer mu.Unlock()
-		return verbs["prune artifacts"] > 0
+		return read(&commits, func() int { return verbs["prune artifacts"] }) > 0
 	})
 
-	mu.Lock()
-	defer mu.Unlock()
+	commits.mu.Lock()
+	defer commits.mu.Unlock()
 	most := map[string]int{"accept manifest": 1, "staged": 1, "go": 1, "works": 1, "prune artifacts": 1, "acknowledge reports": 3}
 	for _, verb := range slices.Sorted(maps.Keys(verbs)) {
 		within(t, verbs[verb], 0, most[verb], "commits of %q", verb)
