@@ -64,7 +64,9 @@ func TestTheJournalTellsOfManifests(t *testing.T) {
 		expect.Equal(t, got, last[len(last)-1:], "%s", name)
 	}
 	s.verified()
-	for _, e := range s.history() {
+	entries := s.history()
+	s.stop() // everything is logged
+	for _, e := range entries {
 		expect.Equal(t, len(l.with("kind="+e.Kind, fmt.Sprintf("sequence=%d ", e.Sequence), "chain="+e.Chain)), 1, "lines of log about entry %d", e.Sequence)
 	}
 }
