@@ -98,16 +98,16 @@ func TestAFullOutboxIsNotHeldInMemory(t *testing.T) {
 	s := expect.Value(store.Open(filepath.Join(t.TempDir(), "margolite.db"), store.Options{}))(t)
 	defer s.Close()
 	const reports = 2048
-	var c store.Change
-	for i := range reports {
-		c.Reports = append(c.Reports, store.Report{Deployment: fmt.Sprintf("ad9b614e-8912-45f4-a523-%012d", i), Body: make([]byte, 1000)})
-	}
-	check(t, s.Commit("test", c))
-	c = store.Change{}
 	w := &measuring{}
 	r := reporterOf(w, s)
 	for _, deaf := range []bool{true, false} { // it has to be coalesced first, or has not
 		r.isDeaf.Store(deaf)
+		var c store.Change
+		for i := range reports {
+			c.Reports = append(c.Reports, store.Report{Deployment: fmt.Sprintf("ad9b614e-8912-45f4-a523-%012d", i), Body: make([]byte, 1000)})
+		}
+		check(t, s.Commit("test", c))
+		c = store.Change{} // and is not held here
 		before, writes := heap(), s.Writes()
 		w.taken, w.peak = 0, 0
 		f, err := r.round(t.Context())
@@ -121,11 +121,6 @@ func TestAFullOutboxIsNotHeldInMemory(t *testing.T) {
 		}
 		expect.Equal(t, w.taken, reports, "reports delivered")
 		expect.Equal(t, s.Writes()-writes <= reports/reportsAtOnce, true, "%d transactions", s.Writes()-writes)
-		for i := range reports {
-			c.Reports = append(c.Reports, store.Report{Deployment: fmt.Sprintf("ad9b614e-8912-45f4-a523-%012d", i), Body: make([]byte, 1000)})
-		}
-		check(t, s.Commit("test", c))
-		c = store.Change{}
 	}
 }
 

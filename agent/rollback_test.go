@@ -45,6 +45,11 @@ func TestAnOperatorHasARollbackAccepted(t *testing.T) {
 	within(t, int(time.Since(refused.Since)), 0, int(time.Minute), "nanoseconds since it has been refused")
 	want := &control.RefusedManifest{Since: refused.Since, Accepted: 10, Version: 3, Digest: refused.Digest, Deployments: []string{first}, Removed: []string{second}}
 	expect.Equal(t, refused, want, "refused")
+	// A WFM that has lost its state may have lost what it knew of the device: it is told
+	// again, once.
+	s.refuses()
+	s.refuses()
+	expect.Equal(t, s.wfm.count("capabilities"), 2, "times that capabilities were told")
 	events, cancel := s.agent.Subscribe()
 	defer cancel()
 	applied := s.runtime.count("apply 1.0.0")
@@ -73,19 +78,6 @@ func TestAnOperatorHasARollbackAccepted(t *testing.T) {
 	s.accepted(1, 4)
 }
 
-// A WFM that has lost its state may have lost what it knew of the device: it is told
-// again, once.
-func TestCapabilitiesAreToldAgainAfterTheWFMLostItsState(t *testing.T) {
-	s := newSite(t)
-	s.wfm.publish(10, nil)
-	s.sync()
-	s.wfm.publish(3, nil)
-	for range 3 {
-		s.refuses()
-	}
-	expect.Equal(t, s.wfm.count("capabilities"), 2, "times that capabilities were told")
-}
-
 func TestOnlyTheRollbackThatWasShownIsAccepted(t *testing.T) {
 	accepted := map[string]string{first: document(first, "1.0.0"), second: document(second, "1.0.0")}
 	for name, change := range map[string]func(s *site, r *control.RollbackRequest){
@@ -111,44 +103,25 @@ func TestOnlyTheRollbackThatWasShownIsAccepted(t *testing.T) {
 	}
 }
 
-// The permission ends with the request: what could not be fetched then is not
-// accepted by a later poll.
-func TestAPermissionDoesNotOutliveItsRequest(t *testing.T) {
+// the same version with other content is refused until an operator accepts it, and
+// the permission ends with the request: what could not be fetched then is not accepted by
+// a later poll.
+func TestDS06TheSameVersionWithOtherContentIsAcceptedByAnOperator(t *testing.T) {
 	s := rolledBack(t)
-	s.wfm.publish(3, map[string]string{first: document(first, "0.9.0")})
-	_ = s.agent.Sync(t.Context())
+	s.wfm.publish(10, map[string]string{first: document(first, "0.9.0")})
+	s.refuses()
 	refused := s.refused()
 	expect.Equal(t, refused.Changed, []string{first}, "changed")
 	s.wfm.fail("documents", errUnreachable)
-	expect.Error(t, s.agent.AcceptRollback(t.Context(), control.RollbackRequest{Version: 3, Digest: refused.Digest}), errUnreachable, "accept")
+	accept := control.RollbackRequest{Version: 10, Digest: refused.Digest}
+	expect.Error(t, s.agent.AcceptRollback(t.Context(), accept), errUnreachable, "accept")
 	s.wfm.fail("", nil)
 	s.refuses()
 	s.accepted(0, 10)
-	expect.OK(t, s.agent.AcceptRollback(t.Context(), control.RollbackRequest{Version: 3, Digest: s.refused().Digest}))
+	expect.OK(t, s.agent.AcceptRollback(t.Context(), accept))
 	s.runtime.await(t, first+"-main 0.9.0")
-}
-
-// the same version with other content.
-func TestDS06TheSameVersionWithOtherContentIsRefusedUntilAnOperatorAccepts(t *testing.T) {
-	s := installedSite(t)
-	s.wfm.publish(1, map[string]string{first: document(first, "2.0.0")})
-	s.refuses()
-	refused := s.refused()
-	check(t, s.agent.AcceptRollback(t.Context(), control.RollbackRequest{Version: 1, Digest: refused.Digest}))
-	s.runtime.await(t, first+"-main 2.0.0")
 	s.sync() // it is the accepted one now
-	s.accepted(1, 1)
-}
-
-// another WFM begins another scope of versions, and is told of what runs.
-func TestDS06AnotherWFMStartsItsOwnVersions(t *testing.T) {
-	s := newSite(t)
-	s.updates(10, "1.0.0", "pending@10", "installing@10", "installed@10")
-	s.quiet()
-	s.wfm.set(func() { s.wfm.identity = "spiffe://other.example/margo/wfm/plant" })
-	s.updates(1, "1.0.0", "pending@10", "installing@10", "installed@10", "installed@1")
-	s.accepted(0, 1)
-	s.made("apply 1.0.0", 1)
+	s.accepted(1, 10)
 }
 
 func TestDS07RefusalsAreLoggedOnceEach(t *testing.T) {

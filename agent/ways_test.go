@@ -11,10 +11,12 @@ import (
 
 // A poll does not mix what two WFMs say: when the WFM became another one
 // between the question who it is and the answer, nothing is compared, accepted
-// or taken for an attack.
-func TestWFMThatChangesDuringAPoll(t *testing.T) {
+// or taken for an attack. Another WFM begins another scope of versions, and is told of
+// what runs.
+func TestDS06AnotherWFMStartsItsOwnVersions(t *testing.T) {
 	s := newSite(t)
 	s.updates(10, "1.0.0", "pending@10", "installing@10", "installed@10")
+	s.quiet()
 	for _, version := range []uint64{3, 20} {
 		s.wfm.publish(version, map[string]string{first: document(first, "2.0.0")})
 		reached, release := s.wfm.hold("manifest")
@@ -29,8 +31,9 @@ func TestWFMThatChangesDuringAPoll(t *testing.T) {
 		s.wfm.set(func() { s.wfm.identity = "spiffe://factory.example/margo/wfm/one" })
 	}
 	s.wfm.set(func() { s.wfm.identity = "spiffe://factory.example/margo/wfm/other" })
-	s.publish(3, map[string]string{first: document(first, "2.0.0")})
+	s.updates(3, "1.0.0", "pending@10", "installing@10", "installed@10", "installed@3")
 	s.accepted(0, 3)
+	s.made("apply 1.0.0", 1)
 }
 
 // besideError is that of a WFM that only hears reports.
