@@ -215,17 +215,7 @@ func (i *Images) Size(ctx context.Context, name string) (size int64, err error) 
 // projectLabel is the label of a download's lease with who wants it, beside ownLabel with the name of the image.
 const projectLabel = "margolite/project"
 
-// hold makes the lease of what was downloaded and unpacked, or finds that of a former attempt: it outlives a failure, so
-// that the next attempt goes on from there.
-func (p *pull) hold(ctx context.Context) error {
-	l := p.lease()
-	_, err := p.client.LeasesService().Create(ctx, leases.WithID(l.ID), leases.WithLabels(l.Labels))
-	if err != nil && !errdefs.IsAlreadyExists(err) {
-		return fmt.Errorf("cannot lease download: %w", err)
-	}
-	return nil
-}
-
+// lease holds what was downloaded and unpacked.
 func (p *pull) lease() leases.Lease {
 	return leases.Lease{
 		ID:     strings.Join([]string{"pull", "", p.want.For, p.name, p.want.Platform}, " "),

@@ -165,14 +165,17 @@ func (i *Images) bring(ctx context.Context, pulls []*pull, progress func(Progres
 		return err
 	}
 	defer func() {
+		var begun []leases.Lease
 		for _, p := range pulls {
 			for _, remove := range p.partial {
 				remove()
 			}
+			begun = append(begun, p.lease())
 		}
 		i.remember(pulls, err)
-		if IsFull(err) {
-			err = errors.Join(err, i.forget(context.WithoutCancel(ctx), pulls))
+		if IsFull(err) { // what has come goes, and its space is free then
+			_, failed := i.remove(context.WithoutCancel(ctx), nil, begun)
+			err = errors.Join(err, failed)
 		}
 	}()
 
@@ -212,16 +215,6 @@ func (i *Images) bring(ctx context.Context, pulls []*pull, progress func(Progres
 		}
 	}
 	return nil
-}
-
-// forget throws away what has come of images that do not fit, and waits until the space is free.
-func (i *Images) forget(ctx context.Context, pulls []*pull) error {
-	var begun []leases.Lease
-	for _, p := range pulls {
-		begun = append(begun, p.lease())
-	}
-	_, err := i.remove(ctx, nil, begun)
-	return err
 }
 
 // begin waits until nobody else pulls one of the images for the same project: they would share a lease.
@@ -293,8 +286,11 @@ func (i *Images) isPulling(name string) bool {
 
 // prepare downloads what tells the parts of an image.
 func (p *pull) prepare(ctx context.Context) (err error) {
-	if err := p.hold(ctx); err != nil {
-		return err
+	// The lease of a former attempt outlives its failure, so that this one goes on from there.
+	l := p.lease()
+	_, err = p.client.LeasesService().Create(ctx, leases.WithID(l.ID), leases.WithLabels(l.Labels))
+	if err != nil && !errdefs.IsAlreadyExists(err) {
+		return fmt.Errorf("cannot lease download: %w", err)
 	}
 	ctx = p.leased(ctx)
 	if p.session, err = p.openFor(p.want); err != nil {

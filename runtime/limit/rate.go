@@ -25,9 +25,9 @@ type Rate struct {
 	Window time.Duration // over which it is measured
 }
 
-// Watch measures the bytes that have come until ctx ends, or nothing has come for two windows: then it returns ErrSilent. Work that is
-// below the floor is slow, which told is called with after each window, and its slot is spare. So is in the end that of
-// work above it, unless it is fast.
+// Watch measures the bytes that have come until ctx ends, or nothing has come for two windows: then it returns ErrSilent.
+// Work that is below the floor is slow, which told is called with after each window, and its slot is spare. So is in the
+// end that of work above it, unless it is fast.
 func (r Rate) Watch(ctx context.Context, s *Slot, came *atomic.Int64, told func(perMinute int64, slow bool)) error {
 	tick := time.NewTicker(r.Window)
 	defer tick.Stop()
