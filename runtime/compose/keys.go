@@ -105,11 +105,16 @@ networks.ipam.driver | default: this runtime assigns the addresses itself
 volumes.driver | local
 volumes.driver_opts | type o device
 
+services.blkio_config.device_read_bps.path services.blkio_config.device_write_bps.path ~ (?s:/[^\x00]*) an absolute path
+services.blkio_config.device_read_iops.path services.blkio_config.device_write_iops.path ~ (?s:/[^\x00]*) an absolute path
+services.blkio_config.weight_device.path ~ (?s:/[^\x00]*) an absolute path
+services.cgroup_parent ~ \.?([!-\-/-~]+\.?)* a cgroup path
 services.container_name ~ ([A-Za-z0-9][A-Za-z0-9_.-]{0,127})? a name of letters, digits, _, . and -
 services.cpuset ~ ([0-9]{1,4}(-[0-9]{1,4})?(,[0-9]{1,4}(-[0-9]{1,4})?)*)? a list of CPUs such as 0-2,4
 services.devices.permissions ~ [rwm]{1,3} some of r, w and m
 services.dns_opt[] ~ [!-"$-~]{1,255} an option of printable ASCII characters without spaces and #
 services.group_add[] ~ [!-"$-9;-~]{1,255} the name or number of a group
+services.hostname services.domainname ~ ([!-"$-~]{1,64}\.?)? a name of at most 64 printable ASCII characters without spaces and #
 services.working_dir ~ (?s:/.*)? an absolute path
 volumes.driver_opts.device volumes.driver_opts.o ~ [^\x00-\x1f\x7f]* text without control characters
 volumes.driver_opts.type ~ [a-z0-9._-]* a file system type

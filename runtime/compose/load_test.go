@@ -275,6 +275,7 @@ func TestLoadRefusesWhatIsNotSupported(t *testing.T) {
 		"more than a year":          {service("stop_grace_period: 10000h"), []string{`service "web": stop_grace_period is 10000h, which is not between 0 and a year`}},
 		"a pace for no device":      {service("healthcheck: {interval: 1us}"), []string{`service "web": healthcheck.interval is 1us; the minimum is 1ms`}},
 		"a group with a space":      {service("group_add: [a b]"), []string{`service "web": group_add "a b" is not the name or number of a group`}},
+		"a cgroup that climbs":      {service("cgroup_parent: a/../../b"), []string{`service "web": cgroup_parent "a/../../b" is not a cgroup path`}},
 		"a weight out of bounds":    {service("blkio_config: {weight: 5}"), []string{`service "web": blkio_config.weight is 5, which is not between 10 and 1000`}},
 		"a swappiness over 100":     {service("mem_swappiness: 101"), []string{`service "web": mem_swappiness is 101, which is not between 0 and 100`}},
 
@@ -302,11 +303,11 @@ func TestLoadRefusesWhatIsNotSupported(t *testing.T) {
 		"more than a name in files": {
 			"services: {db: {image: x}, web: {image: x, extra_hosts: {'a b': 10.0.0.1}, hostname: \"a\\nb\", domainname: a#, links: ['db:ä'], networks: {default: {aliases: [.]}}, dns_search: [a b]}}",
 			[]string{
-				`service "web": dns_search has "a b", ` + notName, `service "web": domainname has "a#", ` + notName, `service "web": extra_hosts has "a b", ` + notName,
-				`service "web": hostname has "a\nb", ` + notName, `service "web": links has "ä", ` + notName, `service "web": networks.default.aliases has ".", ` + notName,
+				`service "web": dns_search has "a b", ` + notName, `service "web": domainname "a#" is not a name of at most 64 printable ASCII characters without spaces and #`, `service "web": extra_hosts has "a b", ` + notName,
+				`service "web": hostname "a\nb" is not a name of at most 64 printable ASCII characters without spaces and #`, `service "web": links has "ä", ` + notName, `service "web": networks.default.aliases has ".", ` + notName,
 			},
 		},
-		"a hostname for no kernel": {service("hostname: " + strings.Repeat("a", 65)), []string{`service "web": hostname "` + strings.Repeat("a", 65) + `" has more than 64 bytes`}},
+		"a hostname for no kernel": {service("hostname: " + strings.Repeat("a", 65)), []string{`service "web": hostname "` + strings.Repeat("a", 65) + `" is not a name of at most 64 printable ASCII characters without spaces and #`}},
 		"a link called all":        {service("networks: {default: {interface_name: all}}"), []string{`service "web": networks.default.interface_name "all" is not the name of a network interface, of at most 15 bytes`}},
 		"a setting of no link": {
 			service("networks: {default: {driver_opts: {com.docker.network.endpoint.sysctls: net.ipv4.x.IFNAME.y=1}}}"),

@@ -3,6 +3,7 @@ package compose
 import (
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/compose-spec/compose-go/v2/types"
 )
@@ -11,24 +12,12 @@ func (r *resolver) process(s *Service, c types.ServiceConfig) {
 	s.TTY, s.StdinOpen = c.Tty, c.StdinOpen
 	s.Init = c.Init != nil && *c.Init
 	s.Groups = c.GroupAdd
-	s.Hostname = r.hostname("hostname", c.Hostname)
-	s.Domainname = r.hostname("domainname", c.DomainName)
+	s.Hostname, s.Domainname = strings.TrimSuffix(c.Hostname, "."), strings.TrimSuffix(c.DomainName, ".")
 	s.Ulimits = r.ulimits(c.Ulimits)
 	if c.OomScoreAdj != 0 {
 		adjust := int(c.OomScoreAdj)
 		s.OOMScoreAdj = &adjust
 	}
-}
-
-func (r *resolver) hostname(key, written string) string {
-	if written == "" {
-		return ""
-	}
-	name := r.hostName(key, written)
-	if len(name) > MaxHostname {
-		r.refuse(key, "%.80q has more than %d bytes", name, MaxHostname)
-	}
-	return name
 }
 
 func (r *resolver) ulimits(written map[string]*types.UlimitsConfig) []Ulimit {

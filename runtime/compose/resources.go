@@ -7,7 +7,6 @@ import (
 	"path"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/compose-spec/compose-go/v2/types"
 )
@@ -22,8 +21,10 @@ func (r *resolver) resources(s *Service, c types.ServiceConfig) {
 	r.cpus(res, c, limits, reserved)
 	res.Pids = oneOf(r, "pids_limit", c.PidsLimit, "deploy.resources.limits.pids", limits.Pids)
 	res.OOMKillDisable = c.OomKillDisable
-	r.blkio(res, c.BlkioConfig)
-	res.CgroupParent = r.cgroupParent(c.CgroupParent)
+	blkio(res, c.BlkioConfig)
+	if c.CgroupParent != "" {
+		res.CgroupParent = path.Clean(c.CgroupParent)
+	}
 	s.ShmSize = int64(c.ShmSize)
 }
 
@@ -82,16 +83,13 @@ func (r *resolver) nanoCPUs(key string, cpus float32) int64 {
 	return int64(math.Round(exact * 1e9))
 }
 
-func (r *resolver) blkio(res *Resources, c *types.BlkioConfig) {
+func blkio(res *Resources, c *types.BlkioConfig) {
 	if c == nil {
 		return
 	}
 	res.BlkioWeight = c.Weight
 	devices := map[string]*BlkioDevice{}
-	device := func(key, written string) *BlkioDevice {
-		if !path.IsAbs(written) || strings.ContainsRune(written, 0) {
-			r.refuse(key, "has path %.80q, which is not absolute", written)
-		}
+	device := func(written string) *BlkioDevice {
 		written = path.Clean(written)
 		if devices[written] == nil {
 			devices[written] = &BlkioDevice{Path: written}
@@ -99,28 +97,18 @@ func (r *resolver) blkio(res *Resources, c *types.BlkioConfig) {
 		return devices[written]
 	}
 	for _, w := range c.WeightDevice {
-		device("blkio_config.weight_device", w.Path).Weight = w.Weight
+		device(w.Path).Weight = w.Weight
 	}
-	throttle := func(key string, limits []types.ThrottleDevice, set func(d *BlkioDevice, rate uint64)) {
+	throttle := func(limits []types.ThrottleDevice, set func(d *BlkioDevice, rate uint64)) {
 		for _, limit := range limits {
-			set(device(key, limit.Path), uint64(limit.Rate))
+			set(device(limit.Path), uint64(limit.Rate))
 		}
 	}
-	throttle("blkio_config.device_read_bps", c.DeviceReadBps, func(d *BlkioDevice, rate uint64) { d.ReadBPS = rate })
-	throttle("blkio_config.device_write_bps", c.DeviceWriteBps, func(d *BlkioDevice, rate uint64) { d.WriteBPS = rate })
-	throttle("blkio_config.device_read_iops", c.DeviceReadIOps, func(d *BlkioDevice, rate uint64) { d.ReadIOPS = rate })
-	throttle("blkio_config.device_write_iops", c.DeviceWriteIOps, func(d *BlkioDevice, rate uint64) { d.WriteIOPS = rate })
+	throttle(c.DeviceReadBps, func(d *BlkioDevice, rate uint64) { d.ReadBPS = rate })
+	throttle(c.DeviceWriteBps, func(d *BlkioDevice, rate uint64) { d.WriteBPS = rate })
+	throttle(c.DeviceReadIOps, func(d *BlkioDevice, rate uint64) { d.ReadIOPS = rate })
+	throttle(c.DeviceWriteIOps, func(d *BlkioDevice, rate uint64) { d.WriteIOPS = rate })
 	for _, at := range slices.Sorted(maps.Keys(devices)) {
 		res.BlkioDevices = append(res.BlkioDevices, *devices[at])
 	}
-}
-
-func (r *resolver) cgroupParent(written string) string {
-	if written == "" {
-		return ""
-	}
-	if len(written) > 1024 || strings.Contains(written, "..") || strings.ContainsFunc(written, func(c rune) bool { return c <= ' ' || c >= 0x7f }) {
-		r.refuse("cgroup_parent", "%.80q is not a cgroup path", written)
-	}
-	return path.Clean(written)
 }
