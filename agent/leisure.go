@@ -111,20 +111,17 @@ func (r *reconciler) eachStaged(ctx context.Context, d *store.Deployment, do fun
 	return err
 }
 
-// awaitCure waits until a failed update is worth another try, or something
-// changes. The look at the device costs neither a request nor a write.
-func (r *reconciler) awaitCure(ctx context.Context, w *worker) {
-	l := &w.tries
-	w.idle(ctx, time.Until(l.due), w.runs, func() bool {
-		if r.spare(ctx) != nil || r.store.Health().Err != nil {
-			l.ails = true
-			return false
-		}
-		now := time.Now()
-		if !l.ails || now.Before(l.soon) {
-			return false
-		}
-		l.ails, l.due = false, now
-		return true
-	})
+// cured says that a failed update is worth another try, although it is not due yet. The
+// look at the device costs neither a request nor a write.
+func (r *reconciler) cured(ctx context.Context, w *worker) bool {
+	l, now := &w.tries, time.Now()
+	if r.spare(ctx) != nil || r.store.Health().Err != nil {
+		l.ails = true
+		return false
+	}
+	if !l.ails || now.Before(l.soon) {
+		return false
+	}
+	l.ails, l.due = false, now
+	return true
 }

@@ -221,57 +221,57 @@ func (r *reconciler) work(ctx context.Context, w *worker) {
 
 		var f *fault
 		var gate *waiting
-		var rests *resting
+		due, runs, ready := time.Duration(math.MaxInt64), w.runs, (func() bool)(nil)
+		if superseded || !errors.As(err, &gate) {
+			w.kept = false
+			w.waitsNot()
+		}
 		switch {
 		case ctx.Err() != nil, errors.Is(err, errForgotten):
 			return
-		case !superseded && errors.As(err, &gate):
-			retry.reset()
-			w.waitFor(gate.Error())
-			r.tellReason(w, waitingCode(gate.Reasons[0].Code), gate)
-			desired, runs := w.idle(ctx, gate.rest(r.now()), w.runs, nil)
-			w.kept = w.kept && !desired && !runs
-			if desired { // somebody wants it to be looked at
-				w.delay = nil
-			}
-			continue
-		}
-		w.kept = false
-		w.waitsNot()
-		switch {
 		case superseded:
 			retry.reset()
 			continue
 		case err == nil:
-			retry.reset()
 			w.waitFor("")
-			due := time.Duration(math.MaxInt64)
 			if !w.judgement.IsZero() {
 				due = time.Until(w.judgement)
 			}
-			w.idle(ctx, due, w.runs, nil)
-			continue
-		case errors.As(err, &rests):
-			retry.reset()
-			w.waitFor(rests.Error())
-			r.awaitCure(ctx, w)
-			continue
-		case errors.As(err, &f):
-			// Known to the record already, or no news for the WFM.
+		case gate != nil:
+			w.waitFor(gate.Error())
+			r.tellReason(w, waitingCode(gate.Reasons[0].Code), gate)
+			due = gate.rest(r.now())
+		case errors.As(err, new(*resting)):
 			w.waitFor(err.Error())
-			switch {
-			case f.temporary():
+			due, ready = time.Until(w.tries.due), func() bool { return r.cured(ctx, w) }
+		default: // what runs is no reason to repeat early what failed
+			due, runs = retry.fail(), nil
+			switch full := isFull(err); {
+			case full && runtime.Persists(err):
+				ready = func() bool { return !runtime.Persists(err) }
+			case full:
+				due = min(due, fullMost)
+			}
+			switch news := w.waitFor(err.Error()); {
+			case !errors.As(err, &f):
+				if news {
+					r.logger.Error("cannot process deployment", "deployment", w.id, "error", err)
+				}
+			case f.temporary(): // known to the record already, or no news for the WFM
 				r.tellReason(w, codeWaitsForRegistry, f)
 			case isFull(f):
 				r.tellReason(w, codeWaitsForSpace, f)
 			}
-			r.logger.Debug("deployment will be tried again", "deployment", w.id, "code", f.code, "error", err)
-		default:
-			if w.waitFor(err.Error()) {
-				r.logger.Error("cannot process deployment", "deployment", w.id, "error", err)
-			}
+			r.logger.Debug("deployment will be tried again", "deployment", w.id, "error", err)
 		}
-		r.rest(ctx, w, err, retry.fail())
+		if runs != nil {
+			retry.reset()
+		}
+		desired, ran := w.idle(ctx, due, runs, ready)
+		w.kept = w.kept && !desired && !ran
+		if desired { // somebody wants it to be looked at
+			w.delay = nil
+		}
 	}
 }
 

@@ -28,16 +28,6 @@ func isFull(err error) bool {
 	return errors.As(err, &f) && f.code == codeStorageFull || errors.Is(err, store.ErrFull)
 }
 
-// rest waits before what failed is tried again: d, but for want of space no
-// longer than until there is some.
-func (r *reconciler) rest(ctx context.Context, w *worker, err error, d time.Duration) {
-	needy := isFull(err) && runtime.Persists(err)
-	if isFull(err) && !needy {
-		d = min(d, fullMost)
-	}
-	w.idle(ctx, d, nil, func() bool { return needy && !runtime.Persists(err) })
-}
-
 // idle waits for d, for something else to be desired, for runs, or until ready, if not
 // nil, says that there is no reason to wait longer. It returns which of the channels
 // ended it.
