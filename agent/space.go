@@ -80,7 +80,7 @@ func (r *reconciler) makeRoom(ctx context.Context, d *store.Deployment, err erro
 		some = some || dropped > 0
 		return some && !runtime.Persists(err), failed
 	}
-	// Where others keep staging, what they bring may be what takes the space: it is tried again.
+	// While other deployments are staged this is tried again later: the space may be theirs.
 	_, failed = r.whileAlone(ctx, func() error {
 		if done, failed := enough(); done || failed != nil {
 			return failed

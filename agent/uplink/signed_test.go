@@ -175,7 +175,7 @@ func TestUnknownClientIsOnboardedAgain(t *testing.T) {
 		t.Fatalf("unknown client: %v", err)
 	}
 	if other := scope(t, u); other != w.URL()+"#another" || u.Audience() != other {
-		t.Errorf("scope is %s, reports go to %s", other, u.Audience())
+		t.Errorf("scope is %s, audience of reports is %s", other, u.Audience())
 	}
 	check(t, ask(t.Context(), u))
 	check(t, ask(t.Context(), s.start()))

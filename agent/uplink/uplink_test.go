@@ -422,14 +422,14 @@ func TestRepositoryAndReportsGoTheirOwnWays(t *testing.T) {
 		t.Errorf("poll of a server that is gone: %v", err)
 	}
 	if got := u.Audience(); !strings.HasSuffix(got, "/margo/wfm/"+wfmID) {
-		t.Errorf("reports go to %s", got)
+		t.Errorf("audience is %s", got)
 	}
 
 	// Nobody wants them any more.
 	check(t, server.Start())
 	s.options.Reports = ""
 	check(t, u.Configure(s.options))
-	expect.Equal(t, u.Audience(), "nobody", "reports go to")
+	expect.Equal(t, u.Audience(), "nobody", "audience of reports")
 	heard := w.Requests().Count("")
 	check(t, u.PostStatus(t.Context(), deploymentID, status(t, margo.Installed, 1)))
 	check(t, u.PutCapabilities(t.Context(), deviceID, capabilities(t)))

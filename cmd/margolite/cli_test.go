@@ -649,7 +649,7 @@ func TestCheckWithoutRoot(t *testing.T) {
 		object, _, _ := strings.Cut(strings.TrimPrefix(line, "failed   "), ":")
 		switch object {
 		case "state.dir", "state.run", "containers":
-			expect.Contains(t, line, "fix: run this command as root", "a wrong mend")
+			expect.Contains(t, line, "fix: run this command as root", "the fix of a failed check")
 		}
 	}
 	if n := strings.Count(string(out), "run this command as root"); n != 3 {

@@ -7,8 +7,8 @@ import (
 	"github.com/margolite/margolite/runtime/compose"
 )
 
-// CheckOf is the health check of a service: its own, with what that leaves open
-// from the image; nil where there is none. Either may be nil.
+// CheckOf is the health check of a service: its own, with that of the image for what it
+// does not say. Either may be nil; the result is nil if there is no check.
 func CheckOf(service, image *compose.Healthcheck) *compose.Healthcheck {
 	var check compose.Healthcheck
 	for _, given := range []*compose.Healthcheck{service, image} {

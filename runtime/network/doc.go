@@ -77,8 +77,9 @@
 // those of the host from there; for a sandbox with internal networks alone, nothing
 // is. While no agent runs, a query is refused at once, and the next
 // nameserver of resolv.conf is asked: one of the host's, which knows no services.
-// Queries are bounded for each sandbox and for all. [Networks.RefreshFiles] takes changes
-// of the host's resolv.conf and hosts file over into the sandboxes.
+// Queries are bounded for each sandbox, also in how fast they are answered, and for all.
+// [Networks.RefreshFiles] takes changes of the host's resolv.conf and hosts file over
+// into the sandboxes.
 //
 // # Published ports and the host's firewall
 //
