@@ -24,7 +24,7 @@ func TestAStartThatBlocksCanBeCancelled(t *testing.T) {
 			ctx, cancel := context.WithCancel(d.ctx())
 			ended := make(chan error, 1)
 			go func() { ended <- d.Start(ctx, id) }()
-			d.eventually("runc init waits for /etc/"+file, func() bool { return len(runcOf(d, id)) > 0 && len(inits()) > 0 })
+			expect.Eventually(d, "runc init waits for /etc/"+file, func() bool { return len(runcOf(d, id)) > 0 && len(inits()) > 0 })
 
 			neighbour := d.config("neighbour", "")
 			neighbour.Labels.Project = "other"
@@ -87,7 +87,7 @@ func (d *device) blocking(file, parent string) (id string) {
 	}
 	id = d.up(config)
 	path := fmt.Sprintf("/proc/%d/root/etc/%s", d.find(id).Pid, file)
-	d.eventually(file+" is a FIFO", func() bool {
+	expect.Eventually(d, file+" is a FIFO", func() bool {
 		info, err := os.Lstat(path)
 		return err == nil && info.Mode()&os.ModeNamedPipe != 0
 	})
@@ -99,7 +99,7 @@ func (d *device) blocking(file, parent string) (id string) {
 func (d *device) expectNothingOf(id string) {
 	d.Helper()
 	var left []string
-	d.eventually("nothing of the task is left", func() bool {
+	expect.Eventually(d, "nothing of the task is left", func() bool {
 		left = runcOf(d, id)
 		patterns := []string{filepath.Join(d.run, "runc", "*", id)}
 		for _, root := range cgroupRoots() {

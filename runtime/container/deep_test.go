@@ -55,7 +55,7 @@ func TestADeepRootFileSystemGoes(t *testing.T) {
 			err = d.client.LeasesService().Delete(d.ctx(), lease, leases.SynchronousDelete) // collects
 		}
 		check(t, err)
-		d.eventually("its files go", func() bool {
+		expect.Eventually(d, "its files go", func() bool {
 			_, err := os.Lstat(dirs[0])
 			return errors.Is(err, os.ErrNotExist)
 		})

@@ -87,8 +87,7 @@ func (d *device) load(image *ociimage.Artifact) string {
 	found := expect.Value(client.Import(ctx, bytes.NewReader(archive)))(d)
 	loaded := official.NewImage(client, found[0])
 	check(d, loaded.Unpack(ctx, defaults.DefaultSnapshotter))
-	layers := expect.Value(loaded.RootFS(ctx))(d)
-	return identity.ChainID(layers).String()
+	return identity.ChainID(expect.Value(loaded.RootFS(ctx))(d)).String()
 }
 
 // restart is what a restart of the agent is for this room.
@@ -129,8 +128,7 @@ func (d *device) config(service, command string) container.Config {
 
 func (d *device) create(c container.Config) string {
 	d.Helper()
-	id := expect.Value(d.tryCreate(c))(d)
-	return id
+	return expect.Value(d.tryCreate(c))(d)
 }
 
 func (d *device) tryCreate(c container.Config) (string, error) {
@@ -180,25 +178,13 @@ func (d *device) trySh(id, command string) (string, int, error) {
 
 func (d *device) find(id string) container.Container {
 	d.Helper()
-	all := expect.Value(d.List(d.ctx()))(d)
-	for _, c := range all {
+	for _, c := range expect.Value(d.List(d.ctx()))(d) {
 		if c.ID == id {
 			return c
 		}
 	}
 	d.Fatalf("container %s is gone", id)
 	return container.Container{}
-}
-
-// eventually waits for a condition.
-func (d *device) eventually(what string, condition func() bool) {
-	d.Helper()
-	for end := time.Now().Add(patience); !condition(); {
-		if time.Now().After(end) {
-			d.Fatalf("not within %s: %s", patience, what)
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
 }
 
 // expectNothingLeft fails when anything of a container is still there, save volumes.

@@ -156,7 +156,7 @@ func TestExecEndsWithItsContext(t *testing.T) {
 			_, err := d.Exec(ctx, id, container.Exec{Args: []string{"sh", "-c", "sleep 9797 & sh -c 'sleep 9898; true'; true"}, Stdout: io.Discard})
 			ended <- err
 		}()
-		d.eventually("both of its commands run", func() bool {
+		expect.Eventually(d, "both of its commands run", func() bool {
 			processes := d.sh(id, "ps")
 			return strings.Contains(processes, "sleep 9797") && strings.Contains(processes, "sleep 9898")
 		})
@@ -167,10 +167,8 @@ func TestExecEndsWithItsContext(t *testing.T) {
 		case <-time.After(4 * patience):
 			t.Fatal("it goes on")
 		}
-		d.eventually("nothing it started runs", func() bool { return !strings.Contains(d.sh(id, "ps"), "sleep 9") })
-		if left, _ := filepath.Glob(filepath.Join(d.run, "exec", "*")); len(left) > 0 {
-			t.Errorf("left: %q", left)
-		}
+		expect.Eventually(d, "nothing it started runs", func() bool { return !strings.Contains(d.sh(id, "ps"), "sleep 9") })
+		expect.Equal(t, expect.Value(filepath.Glob(filepath.Join(d.run, "exec", "*")))(t), nil, "left")
 	})
 }
 
@@ -184,15 +182,13 @@ func TestExecOfAKilledAgent(t *testing.T) {
 			_, err := killed.Exec(d.ctx(), id, container.Exec{Args: []string{"sleep", "96"}})
 			ended <- err
 		}()
-		d.eventually("the command runs", func() bool { return strings.Contains(d.sh(id, "ps"), "sleep 96") })
+		expect.Eventually(d, "the command runs", func() bool { return strings.Contains(d.sh(id, "ps"), "sleep 96") })
 		d.restart()
 		if out := d.sh(id, "ps"); strings.Contains(out, "sleep 96") {
 			t.Errorf("it still runs:\n%s", out)
 		}
 		<-ended
-		if left, _ := filepath.Glob(filepath.Join(d.run, "exec", "*")); len(left) > 0 {
-			t.Errorf("left: %q", left)
-		}
+		expect.Equal(t, expect.Value(filepath.Glob(filepath.Join(d.run, "exec", "*")))(t), nil, "left")
 	})
 }
 
@@ -212,15 +208,13 @@ func TestACommandWhoseAgentWasKilledWhenItStarted(t *testing.T) {
 		var starting sync.WaitGroup
 		defer starting.Wait()
 		starting.Go(func() { _, _ = tasks.Start(d.ctx(), &tasksapi.StartRequest{ContainerID: id, ExecID: e.ExecID}) })
-		d.eventually("it is being started", func() bool { return bytes.Contains(bytes.Join(commandLines(), nil), []byte("sleep\x0097")) })
+		expect.Eventually(d, "it is being started", func() bool { return bytes.Contains(bytes.Join(commandLines(), nil), []byte("sleep\x0097")) })
 
 		d.restart()
 		if out := d.sh(id, "ps"); strings.Contains(out, "sleep 97") {
 			t.Errorf("it still runs:\n%s", out)
 		}
-		if left, _ := filepath.Glob(filepath.Join(d.run, "exec", "*")); len(left) > 0 {
-			t.Errorf("left: %q", left)
-		}
+		expect.Equal(t, expect.Value(filepath.Glob(filepath.Join(d.run, "exec", "*")))(t), nil, "left")
 	})
 }
 
@@ -257,7 +251,7 @@ func TestPreStopHooks(t *testing.T) {
 	}
 	id := d.up(c)
 	order := filepath.Join(d.VolumeDir("shop", "data"), "order")
-	d.eventually("it runs", func() bool { text, _ := os.ReadFile(order); return string(text) == "ready\n" })
+	expect.Eventually(d, "it runs", func() bool { text, _ := os.ReadFile(order); return string(text) == "ready\n" })
 	check(t, os.Chmod(order, 0o666))
 	d.stop(id)
 	expect.Equal(t, string(expect.Value(os.ReadFile(order))(t)), "ready\nhook\n12\nsignal\n", "order")
@@ -274,7 +268,7 @@ func TestContainersThatDoNotObeyAreKilled(t *testing.T) {
 	c.Service.StopGrace, c.Labels.Hash = &grace, "other"
 	id := d.up(c)
 	order := filepath.Join(d.VolumeDir("shop", "data"), "order")
-	d.eventually("it runs", func() bool { text, _ := os.ReadFile(order); return string(text) == "ready\n" })
+	expect.Eventually(d, "it runs", func() bool { text, _ := os.ReadFile(order); return string(text) == "ready\n" })
 	d.stop(id)
 	expect.Equal(t, string(expect.Value(os.ReadFile(order))(t)), "ready\nasked\n", "order")
 	if state := d.find(id).State; state == container.Running {

@@ -30,9 +30,7 @@ func TestLimitsOfCgroupV1(t *testing.T) {
 	expect.Equal(t, limitsV1(t.TempDir(), true), (Limits{}), "limits without a controller")
 	// As on a Raspberry Pi with its settings of 2020: no control of memory.
 	old := limitsV1(makeTree(t, map[string]string{"cpu/cpu.shares": "", "cpu/cpu.cfs_quota_us": "", "blkio/blkio.bfq.io_serviced": ""}), false)
-	if want := (Limits{CPUShares: true, CPUQuota: true, BlockWeight: true}); old != want {
-		t.Errorf("got %+v, want %+v", old, want)
-	}
+	expect.Equal(t, old, Limits{CPUShares: true, CPUQuota: true, BlockWeight: true}, "limits")
 }
 
 func TestLimitsOfCgroupV2(t *testing.T) {

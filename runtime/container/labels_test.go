@@ -69,8 +69,7 @@ func fullLabels() container.Labels {
 // record is what containerd keeps of the details, as bytes.
 func record(t testing.TB, l container.Labels) []byte {
 	t.Helper()
-	text := expect.Value(json.Marshal(l.Details))(t)
-	return text
+	return expect.Value(json.Marshal(l.Details))(t)
 }
 
 func TestLabelsSurviveContainerd(t *testing.T) {
@@ -92,7 +91,7 @@ func TestLabelsSurviveContainerd(t *testing.T) {
 			for version, details := range map[string][]byte{"ours": details, "a newer one": newer} {
 				expect.Equal(t, expect.Value(container.Decode(encoded, details))(t), want, "%s", version)
 			}
-			expect.Equal(t, encoded["traefik.enable"], "true", "the label of the Compose file is missing")
+			expect.Equal(t, encoded["traefik.enable"], "true", "label of the Compose file")
 		})
 	}
 }

@@ -18,10 +18,8 @@ func TestNerdctlFindsItsFiles(t *testing.T) {
 	id := d.up(c)
 	record := expect.Value(d.client.ContainerService().Get(d.ctx(), id))(t)
 	dir := record.Labels["nerdctl/state-dir"]
-	if matched, err := filepath.Match(filepath.Join(d.run, "nerdctl/????????/containers", record.Labels["nerdctl/namespace"], id), dir); !matched || err != nil {
-		t.Fatalf("state directory %s, %v", dir, err)
-	}
-	d.eventually("the log is there", func() bool {
+	expect.Equal(t, expect.Value(filepath.Match(filepath.Join(d.run, "nerdctl/????????/containers", record.Labels["nerdctl/namespace"], id), dir))(t), true, "state directory %s", dir)
+	expect.Eventually(d, "the log is there", func() bool {
 		text, err := os.ReadFile(filepath.Join(dir, id+"-json.log"))
 		return err == nil && len(text) > 0
 	})

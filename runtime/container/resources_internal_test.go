@@ -120,9 +120,7 @@ func TestUlimits(t *testing.T) {
 	}
 	got := expect.Value(ask(compose.Ulimit{Name: "core", Soft: 0, Hard: -1}, compose.Ulimit{Name: "nofile", Soft: 10, Hard: 20}))(t)
 	want := []specs.POSIXRlimit{{Type: "RLIMIT_CORE", Soft: 0, Hard: 1<<64 - 1}, {Type: "RLIMIT_NOFILE", Soft: 10, Hard: 20}}
-	if len(got) != 2 || got[0] != want[0] || got[1] != want[1] {
-		t.Errorf("got %+v, want %+v", got, want)
-	}
+	expect.Equal(t, got, want, "limits")
 	if got, err := ask(compose.Ulimit{Name: "nofile", Soft: 1, Hard: -1}); err == nil {
 		t.Errorf("more files than there are: got %+v, want an error", got)
 	}

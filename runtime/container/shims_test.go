@@ -33,7 +33,7 @@ func TestAStoppedShimFailsNoList(t *testing.T) {
 		resume := d.stopShim(pid)
 		defer resume()
 
-		d.eventually("its shim is known not to respond", func() bool { return d.find(stopped).State == container.Unresponsive })
+		expect.Eventually(d, "its shim is known not to respond", func() bool { return d.find(stopped).State == container.Unresponsive })
 		for range 3 {
 			if found := d.find(stopped); found.State != container.Unresponsive || found.Pid != pid {
 				t.Errorf("the container of the stopped shim is %s with process %d, want %s with %d", found.State, found.Pid, container.Unresponsive, pid)
@@ -46,7 +46,7 @@ func TestAStoppedShimFailsNoList(t *testing.T) {
 		}
 
 		resume()
-		d.eventually("its shim responds again", func() bool { return d.find(stopped).State == container.Running })
+		expect.Eventually(d, "its shim responds again", func() bool { return d.find(stopped).State == container.Running })
 	})
 }
 
@@ -67,11 +67,11 @@ func TestAStoppedShimIsKilled(t *testing.T) {
 		watching.Go(func() {
 			expect.OK(t, d.WatchShims(ctx, func(string) {}))
 		})
-		d.eventually("both containers have ended", func() bool {
+		expect.Eventually(d, "both containers have ended", func() bool {
 			return d.find(ids[0]).State == container.Created && d.find(ids[1]).State == container.Created
 		})
-		d.eventually("their shim is gone", func() bool { return errors.Is(unix.Kill(shim, 0), unix.ESRCH) })
-		d.eventually("their processes are gone", func() bool { return errors.Is(unix.Kill(pid, 0), unix.ESRCH) })
+		expect.Eventually(d, "their shim is gone", func() bool { return errors.Is(unix.Kill(shim, 0), unix.ESRCH) })
+		expect.Eventually(d, "their processes are gone", func() bool { return errors.Is(unix.Kill(pid, 0), unix.ESRCH) })
 		for _, id := range ids {
 			d.start(id)
 			expect.Equal(t, d.find(id).State, container.Running, "after its start a container")
@@ -100,7 +100,7 @@ func TestAContainerWithAStoppedShimCanBeChanged(t *testing.T) {
 			shim := parent(t, pid)
 			d.stopShim(pid)
 			change(id)
-			d.eventually(name+": its shim is gone", func() bool { return errors.Is(unix.Kill(shim, 0), unix.ESRCH) })
+			expect.Eventually(d, name+": its shim is gone", func() bool { return errors.Is(unix.Kill(shim, 0), unix.ESRCH) })
 		}
 	})
 }
@@ -110,7 +110,7 @@ func (d *device) stopShim(pid int) (resume func()) {
 	d.Helper()
 	shim := parent(d, pid)
 	check(d, unix.Kill(shim, unix.SIGSTOP))
-	d.eventually("the shim has stopped", func() bool {
+	expect.Eventually(d, "the shim has stopped", func() bool {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", shim))
 		return err == nil && bytes.HasPrefix(stat[bytes.LastIndexByte(stat, ')')+1:], []byte(" T"))
 	})

@@ -77,7 +77,7 @@ func TestOBS08EnvironmentOfTheDevice(t *testing.T) {
 	}
 	got := processEnv(c, []string{"A=device", "B=device", "HTTP_OTEL_EXPORTER_OTLP_ENDPOINT=http://192.0.2.1:4318"})
 	want := []string{"PATH=" + defaultPath, "HOSTNAME=", "A=image", "B=service", "HTTP_OTEL_EXPORTER_OTLP_ENDPOINT=http://192.0.2.1:4318"}
-	expect.Equal(t, got, want, "mounts")
+	expect.Equal(t, got, want, "environment")
 }
 
 func TestWorkingDirectory(t *testing.T) {

@@ -489,13 +489,13 @@ func TestOpenInputAndTerminal(t *testing.T) {
 			text, _ := os.ReadFile(filepath.Join(d.VolumeDir("shop", "data"), name))
 			return string(text)
 		}
-		d.eventually("who has no input is at its end", func() bool { return said("ends") == "end\n" })
-		d.eventually("the others have started", func() bool { return said("waits") == "start\n" && said("terminal") == "yes\n" })
+		expect.Eventually(d, "who has no input is at its end", func() bool { return said("ends") == "end\n" })
+		expect.Eventually(d, "the others have started", func() bool { return said("waits") == "start\n" && said("terminal") == "yes\n" })
 		d.restart() // the agent's end takes no input away
 		for _, name := range []string{"waits", "terminal"} {
 			expect.Equal(t, d.find(ids[name]).State, container.Running, "%s", name)
 		}
-		d.eventually("the terminal's output is in its log", func() bool {
+		expect.Eventually(d, "the terminal's output is in its log", func() bool {
 			var text strings.Builder
 			err := log.Read(t.Context(), d.LogPath(ids["terminal"]), log.Options{}, &text)
 			return err == nil && strings.Contains(text.String(), "shown")
@@ -517,7 +517,7 @@ func TestWhatIsPrintedOnOneStreamOutlivesTheOther(t *testing.T) {
 			d.restart()
 			for _, want := range []string{"first\nsecond\nlast\n", "first\nsecond\nlast\nfirst\nsecond\nlast\n"} {
 				d.start(id)
-				d.eventually(name+" has ended", func() bool { return d.find(id).State == container.Stopped })
+				expect.Eventually(d, name+" has ended", func() bool { return d.find(id).State == container.Stopped })
 				d.stop(id) // what was on its way has come
 				var text strings.Builder
 				check(t, log.Read(t.Context(), d.LogPath(id), log.Options{}, &text))

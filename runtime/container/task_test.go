@@ -37,7 +37,7 @@ func TestADeletionThatWasBrokenOffLeavesNoShim(t *testing.T) {
 			shim := parent(t, d.find(id).Pid)
 			d.deleteInShim(id, shim)
 			next(id)
-			d.eventually(name+": its shim ends", func() bool { return errors.Is(unix.Kill(shim, 0), unix.ESRCH) })
+			expect.Eventually(d, name+": its shim ends", func() bool { return errors.Is(unix.Kill(shim, 0), unix.ESRCH) })
 		}
 	})
 }
@@ -87,8 +87,7 @@ func parent(t testing.TB, pid int) int {
 	status := expect.Value(os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)))(t)
 	_, rest, _ := strings.Cut(string(status), "PPid:")
 	line, _, _ := strings.Cut(rest, "\n")
-	number := expect.Value(strconv.Atoi(strings.TrimSpace(line)))(t)
-	return number
+	return expect.Value(strconv.Atoi(strings.TrimSpace(line)))(t)
 }
 
 // A runc that was creating a container has outlived its shim, which was killed, and left its record.

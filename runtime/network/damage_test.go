@@ -83,10 +83,10 @@ func TestDamageIsNoticed(t *testing.T) {
 					strings.HasPrefix(ask(t, w.dbNS, "tcp", at(w.web.Attached[0].Address6, 80), silence), "web ") &&
 					strings.HasPrefix(ask(t, "", "tcp", at(w.web.Attached[0].Address6, 80), silence), "web ")
 			}
-			eventually(t, "it works", works)
+			expect.Eventually(t, "it works", works)
 			w.repairing(func() { t.Error("a namespace was said to be lost") })
 			damage(w)
-			eventually(t, "it works again", func() bool {
+			expect.Eventually(t, "it works again", func() bool {
 				return sysctl(t, "net/ipv6/conf/all/forwarding") == "1" && sysctl(t, "net/ipv4/ip_forward") == "1" && works()
 			})
 		})
@@ -103,10 +103,10 @@ func TestMTUFollowsTheWayOut(t *testing.T) {
 			strings.Contains(ipInside(t, w.webNS, "link show eth0"), "mtu 1300 ")
 	}
 	ip(t, "link set %s mtu 1300", uplink)
-	eventually(t, "containers have the MTU of the way out", fits)
+	expect.Eventually(t, "containers have the MTU of the way out", fits)
 	ip(t, "route del default")
 	ip(t, "link set %s down", w.shop.Bridge)
-	eventually(t, "the bridge is up again", func() bool { return strings.Contains(ip(t, "link show %s", w.shop.Bridge), ",UP") })
+	expect.Eventually(t, "the bridge is up again", func() bool { return strings.Contains(ip(t, "link show %s", w.shop.Bridge), ",UP") })
 	if !fits() {
 		t.Error("the MTU is another one while there is no way out")
 	}
@@ -127,7 +127,7 @@ func TestRemovedFilesAreNoticed(t *testing.T) {
 			expect.Check(t, os.Remove(path))
 		}
 		for path, want := range files {
-			eventually(t, path+" is there again", func() bool {
+			expect.Eventually(t, path+" is there again", func() bool {
 				content, err := os.ReadFile(path)
 				return err == nil && string(content) == want && want != ""
 			})
@@ -144,7 +144,7 @@ func TestNothingRemovedIsRepaired(t *testing.T) {
 	w.removeAll()
 	// Whoever repairs this looks at everything.
 	ip(t, "link del %s", stays.Bridge)
-	eventually(t, "what stays is repaired", func() bool {
+	expect.Eventually(t, "what stays is repaired", func() bool {
 		_, err := net.InterfaceByName(stays.Bridge)
 		return err == nil
 	})
@@ -187,7 +187,7 @@ func TestLostNamespaceIsPinnedAgain(t *testing.T) {
 	if now, err := ns.Stat(); err != nil || !os.SameFile(now, pinned) {
 		t.Error("another namespace is pinned")
 	}
-	eventually(t, "the files are back", func() bool {
+	expect.Eventually(t, "the files are back", func() bool {
 		content, err := os.ReadFile(w.Paths(w.web).Hosts)
 		return err == nil && strings.Contains(string(content), "web")
 	})
@@ -203,7 +203,7 @@ func TestNobodyIsFought(t *testing.T) {
 	w := settle(l)
 	w.repairing(func() {})
 	begun := time.Now()
-	eventually(t, "it is repaired three times", func() bool {
+	expect.Eventually(t, "it is repaired three times", func() bool {
 		ip(t, "link set %s down", w.shop.Bridge)
 		return repaired.Load() >= 3
 	})

@@ -19,8 +19,7 @@ func FuzzAnswer(f *testing.F) {
 			Header:    dnsmessage.Header{ID: 1},
 			Questions: []dnsmessage.Question{{Name: dnsmessage.MustNewName(name), Type: kind, Class: dnsmessage.ClassINET}},
 		}
-		b := expect.Value(m.Pack())(f)
-		return b
+		return expect.Value(m.Pack())(f)
 	}
 	f.Add(ask("db.", dnsmessage.TypeA), false)
 	f.Add(ask("DB.shop_default.", dnsmessage.TypeAAAA), true)

@@ -395,20 +395,16 @@ func TestServeBoundsWhatOneSandboxAsks(t *testing.T) {
 	message := expect.Value(ask.Pack())(t)
 	const most = 100
 	failed := 0
-	inside(t, first, func() {
-		conn := expect.Value(net.Dial("udp4", ours+":53"))(t)
-		defer conn.Close()
-		for range 200 {
-			expect.Value(conn.Write(message))(t)
+	conn := dial(t, first, "udp4", ours+":53")
+	for range 200 {
+		expect.Value(conn.Write(message))(t)
+	}
+	expect.Check(t, conn.SetReadDeadline(time.Now().Add(patience)))
+	for buffer := make([]byte, 512); failed < most; failed++ { // the rest is mute
+		if _, err := conn.Read(buffer); err != nil {
+			t.Fatalf("%d queries failed at once, want %d of 200: %v", failed, most, err)
 		}
-		expect.Check(t, conn.SetReadDeadline(time.Now().Add(patience)))
-		for buffer := make([]byte, 512); failed < most; failed++ { // the rest is mute
-			if _, err := conn.Read(buffer); err != nil {
-				t.Errorf("%d queries failed at once, want %d of 200: %v", failed, most, err)
-				return
-			}
-		}
-	})
+	}
 	expect.Equal(t, told(query(t, second, "udp", ours, "ext.example", dnsmessage.TypeA, 0)), "198.51.100.7", "ext.example")
 }
 
@@ -422,15 +418,12 @@ func TestServePacesWhatOneSandboxAsks(t *testing.T) {
 	message := expect.Value(ask.Pack())(t)
 	const burst, perSecond, most = 1000, 1000, 1500
 	begun := time.Now()
-	inside(t, netns, func() {
-		conn := expect.Value(net.Dial("udp4", ours+":53"))(t)
-		defer conn.Close()
-		for buffer, answers := make([]byte, 512), 0; answers < most; answers++ {
-			expect.Check(t, conn.SetDeadline(time.Now().Add(patience)))
-			expect.Value(conn.Write(message))(t)
-			expect.Value(conn.Read(buffer))(t)
-		}
-	})
+	conn := dial(t, netns, "udp4", ours+":53")
+	for buffer, answers := make([]byte, 512), 0; answers < most; answers++ {
+		expect.Check(t, conn.SetDeadline(time.Now().Add(patience)))
+		expect.Value(conn.Write(message))(t)
+		expect.Value(conn.Read(buffer))(t)
+	}
 	if took, least := time.Since(begun), time.Second*(most-burst)/perSecond; took < least*9/10 {
 		t.Errorf("%d questions were answered in %v, faster than in %v", most, took, least)
 	}
@@ -448,7 +441,7 @@ func TestRemovedSandboxIsNotHeldByItsSockets(t *testing.T) {
 		expect.Check(t, l.RemoveSandbox(l.ctx, s))
 		l.served(s) // made anew, and answered anew
 	}
-	eventually(t, fmt.Sprintf("there are no more than %d goroutines", before), func() bool { return runtime.NumGoroutine() <= before })
+	expect.Eventually(t, fmt.Sprintf("there are no more than %d goroutines", before), func() bool { return runtime.NumGoroutine() <= before })
 }
 
 // What a sandbox costs, save its hosts file.

@@ -17,22 +17,11 @@ import (
 // generous is for what has to come, on a machine that does other things as well.
 const generous = 2 * time.Minute
 
-// eventually waits until ok.
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(generous); !ok(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: not after %v", what, generous)
-		}
-	}
-}
-
 func line(addr, name string) []network.Host { return []network.Host{host(addr, name)} }
 
 func text(t testing.TB, path string) string {
 	t.Helper()
-	content := expect.Value(os.ReadFile(path))(t)
-	return string(content)
+	return string(expect.Value(os.ReadFile(path))(t))
 }
 
 // What a container wrote into its files is never read: 2 GiB would be, by a
@@ -77,7 +66,7 @@ func TestLeaseHoldsNobodyUp(t *testing.T) {
 	}
 	expect.Contains(t, text(t, w.Paths(w.db).Hosts), "peer", "hosts file of its neighbour")
 	expect.Value(unix.FcntlInt(file.Fd(), unix.F_SETLEASE, unix.F_UNLCK))(t)
-	eventually(t, "the file is written after the lease", func() bool {
+	expect.Eventually(t, "the file is written after the lease", func() bool {
 		w.RefreshFiles()
 		return strings.Contains(text(t, w.Paths(w.web).Hosts), "peer")
 	})

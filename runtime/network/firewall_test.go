@@ -143,11 +143,8 @@ func TestPublishedPortsAreForWhomTheFirewallAdmits(t *testing.T) {
 
 			// A sensor that reports once a day is heard, and nobody has to try again.
 			expect.Equal(t, ask(t, s.lan, "udp", at(hostAddr, 8080), silence), "web "+outsideAddr, "answer to the first datagram")
-			inside(t, s.lan, func() { // and one in fragments
-				conn := expect.Value(net.Dial("udp4", at(hostAddr, 8080)))(t)
-				defer conn.Close()
-				expect.Equal(t, exchange(conn, string(make([]byte, 5000)), silence), "web "+outsideAddr, "answer to a long first datagram")
-			})
+			fragments := dial(t, s.lan, "udp4", at(hostAddr, 8080))
+			expect.Equal(t, exchange(fragments, string(make([]byte, 5000)), silence), "web "+outsideAddr, "answer to a long first datagram")
 			expect.Equal(t, triedAgain(t, s.lan, at(hostAddr, 8080)), 0, "packets sent again")
 			answers(t, s.lan, "tcp", at(hostAddr, 8080), "web "+outsideAddr)
 			for _, protocol := range []string{"tcp", "udp"} {
@@ -251,10 +248,10 @@ func TestChangesOfTheRulesAreFollowed(t *testing.T) {
 		"flush ruleset", "delete table ip margolite", "flush chain ip margolite forward", "flush map ip margolite published",
 	} {
 		nft(t, change)
-		eventually(t, "the rules are as before "+change, func() bool { return rules(t, "margolite") == before })
+		expect.Eventually(t, "the rules are as before "+change, func() bool { return rules(t, "margolite") == before })
 	}
 	nft(t, debian)
-	eventually(t, "the port is for whom the firewall admits", func() bool {
+	expect.Eventually(t, "the port is for whom the firewall admits", func() bool {
 		return ask(t, s.lan, "tcp", at(hostAddr, 8080), silence) == "web "+outsideAddr && ask(t, s.wan, "tcp", at(wanHost, 8080), silence) == ""
 	})
 }
@@ -268,12 +265,8 @@ func TestConversationSurvivesReloads(t *testing.T) {
 	ports := []network.Port{port(s.web, "tcp", 8080, 81)}
 	s.publish(ports...)
 	s.repairing(func() { t.Error("a namespace was said to be lost") })
-	eventually(t, "it is watched", func() bool { return hasTable(t, "margolite_alive") })
-	var conn net.Conn
-	inside(t, s.lan, func() {
-		conn = expect.Value(net.DialTimeout("tcp4", at(hostAddr, 8080), patience))(t)
-	})
-	defer conn.Close()
+	expect.Eventually(t, "it is watched", func() bool { return hasTable(t, "margolite_alive") })
+	conn := dial(t, s.lan, "tcp4", at(hostAddr, 8080))
 	answers := make(chan string)
 	go func() {
 		defer close(answers)

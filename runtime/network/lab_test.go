@@ -224,8 +224,7 @@ func setSysctl(t testing.TB, key, value string) {
 
 func sysctl(t testing.TB, key string) string {
 	t.Helper()
-	value := expect.Value(os.ReadFile("/proc/sys/" + key))(t)
-	return strings.TrimSpace(string(value))
+	return strings.TrimSpace(string(expect.Value(os.ReadFile("/proc/sys/" + key))(t)))
 }
 
 // serve answers on the port with a name and the address of whoever asks.
@@ -284,6 +283,14 @@ const (
 	silence  = 150 * time.Millisecond // for what is dropped: an answer takes a fraction of it
 )
 
+// dial connects from a namespace, until the test ends.
+func dial(t testing.TB, netns, protocol, at string) (conn net.Conn) {
+	t.Helper()
+	inside(t, netns, func() { conn = expect.Value(net.DialTimeout(protocol, at, patience))(t) })
+	t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
 // exchange says something and returns the answer.
 func exchange(conn net.Conn, said string, wait time.Duration) string {
 	_ = conn.SetDeadline(time.Now().Add(wait))
@@ -324,14 +331,10 @@ func silent(t testing.TB, netns, protocol, at string) {
 // triedAgain is how many more packets than one it took to connect over TCP.
 func triedAgain(t testing.TB, netns, at string) (times uint32) {
 	t.Helper()
-	inside(t, netns, func() {
-		conn := expect.Value(net.DialTimeout("tcp", at, patience))(t)
-		defer conn.Close()
-		raw := expect.Value(conn.(*net.TCPConn).SyscallConn())(t)
-		expect.Check(t, raw.Control(func(fd uintptr) {
-			times = expect.Value(unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO))(t).Total_retrans
-		}))
-	})
+	raw := expect.Value(dial(t, netns, "tcp", at).(*net.TCPConn).SyscallConn())(t)
+	expect.Check(t, raw.Control(func(fd uintptr) {
+		times = expect.Value(unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO))(t).Total_retrans
+	}))
 	return times
 }
 
@@ -345,8 +348,7 @@ func at(addr any, port int) string { return net.JoinHostPort(fmt.Sprint(addr), s
 func (l *lab) traces() []string {
 	l.t.Helper()
 	var found []string
-	links := expect.Value(net.Interfaces())(l.t)
-	for _, link := range links {
+	for _, link := range expect.Value(net.Interfaces())(l.t) {
 		if strings.HasPrefix(link.Name, "mgl-") || strings.HasPrefix(link.Name, "mgv-") {
 			found = append(found, "link "+link.Name)
 		}

@@ -24,10 +24,8 @@ func linksOf(t testing.TB, netns string) []string {
 	t.Helper()
 	var found []string
 	inside(t, netns, func() {
-		links := expect.Value(net.Interfaces())(t)
-		for _, link := range links {
-			addrs := expect.Value(link.Addrs())(t)
-			for _, a := range addrs {
+		for _, link := range expect.Value(net.Interfaces())(t) {
+			for _, a := range expect.Value(link.Addrs())(t) {
 				ip := a.(*net.IPNet).IP
 				if link.Flags&net.FlagLoopback == 0 && !(ip.To4() == nil && ip.IsLinkLocalUnicast()) {
 					found = append(found, link.Name+"="+a.String())
@@ -75,11 +73,7 @@ func TestLinksComeAndGoInPlace(t *testing.T) {
 	s := replica(w.shop, "both", 7)
 	ns := w.sandbox(s)
 	echo(t, ns, ":81")
-	var conn net.Conn
-	inside(t, w.dbNS, func() {
-		conn = expect.Value(net.DialTimeout("tcp4", at(s.Address(), 81), patience))(t)
-	})
-	defer conn.Close()
+	conn := dial(t, w.dbNS, "tcp4", at(s.Address(), 81))
 	first, second := s.Attached[0], attachment(w.other, 7)
 	third := network.Attachment{}
 	for _, c := range []struct {
@@ -192,7 +186,7 @@ func TestSandboxOnTheHostsNetworkHasItsFiles(t *testing.T) {
 		expect.Check(t, os.WriteFile(filepath.Join(dir, "run", "resolve", "resolv.conf"), []byte(resolver), 0o600))
 		expect.Check(t, os.WriteFile(filepath.Join(dir, "run", "resolve", "hosts"), []byte(names), 0o600))
 		n.RefreshFiles()
-		eventually(t, "the container has the files of the device", func() bool {
+		expect.Eventually(t, "the container has the files of the device", func() bool {
 			return text(t, paths.ResolvConf) == resolver && text(t, paths.Hosts) == "192.0.2.7\tplc\n"+names
 		})
 	}

@@ -28,8 +28,7 @@ func (l *lab) neighbour() *lab {
 
 func (l *lab) networksIn(run, state string) *network.Networks {
 	l.t.Helper()
-	n := expect.Value(network.New(network.Options{RunDir: run, StateDir: state, Logger: slog.New(slog.DiscardHandler)}))(l.t)
-	return n
+	return expect.Value(network.New(network.Options{RunDir: run, StateDir: state, Logger: slog.New(slog.DiscardHandler)}))(l.t)
 }
 
 // A second margolite has workloads of the same names, beside those of a first

@@ -2,7 +2,6 @@ package network_test
 
 import (
 	"fmt"
-	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -290,11 +289,7 @@ func TestConversationFollowsThePublishedPort(t *testing.T) {
 			s.publish()
 
 			// A sensor that keeps its port and never falls silent.
-			var sensor net.Conn
-			inside(t, s.lan, func() {
-				sensor = expect.Value(net.Dial("udp4", at(hostAddr, 8080)))(t)
-			})
-			defer sensor.Close()
+			sensor := dial(t, s.lan, "udp4", at(hostAddr, 8080))
 			say := func(want string) {
 				t.Helper()
 				wait := patience

@@ -93,8 +93,7 @@ func TestDamageIsRepaired(t *testing.T) {
 				expect.Check(w.t, unix.Unmount(ns, unix.MNT_DETACH))
 			}
 			for _, dir := range []string{"netns", "hosts"} {
-				entries := expect.Value(os.ReadDir(filepath.Join(w.runDir, dir)))(w.t)
-				for _, e := range entries {
+				for _, e := range expect.Value(os.ReadDir(filepath.Join(w.runDir, dir)))(w.t) {
 					path := filepath.Join(w.runDir, dir, e.Name())
 					_ = unix.Unmount(path, unix.MNT_DETACH)
 					expect.Check(w.t, os.RemoveAll(path))
@@ -137,7 +136,7 @@ func TestSandboxHasItsFiles(t *testing.T) {
 	}
 	write("nameserver 192.0.2.54\n") // the host moved to another network
 	n.RefreshFiles()
-	eventually(t, "resolv.conf is that of the other network", func() bool {
+	expect.Eventually(t, "resolv.conf is that of the other network", func() bool {
 		return text(t, paths.ResolvConf) == "nameserver 127.0.0.11\nnameserver 192.0.2.54\noptions ndots:0\n"
 	})
 }
@@ -315,6 +314,5 @@ func TestKillAtAnyMomentIsSurvived(t *testing.T) {
 
 func linkIndex(t testing.TB, name string) int {
 	t.Helper()
-	link := expect.Value(net.InterfaceByName(name))(t)
-	return link.Index
+	return expect.Value(net.InterfaceByName(name))(t).Index
 }

@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 )
 
 // Equal expects a value, compared as reflect.DeepEqual does it.
@@ -83,4 +84,14 @@ func Must[T any](v T, err error) T {
 		panic(err)
 	}
 	return v
+}
+
+// Eventually waits until something is so; what takes more than two minutes ends the test.
+func Eventually(t testing.TB, what string, so func() bool) {
+	t.Helper()
+	for end := time.Now().Add(2 * time.Minute); !so(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not within two minutes: %s", what)
+		}
+	}
 }
