@@ -49,7 +49,7 @@ func TestProjectFromInstallationToRemoval(t *testing.T) {
 
 		t.Log("the front end reaches the back end by name, the host reaches the published port")
 		for _, address := range []string{host, "127.0.0.1"} {
-			r.eventually("an answer at "+address, func() bool { return get(net.JoinHostPort(address, "18080")) == "ANSWER" })
+			expect.Eventually(r, "an answer at "+address, func() bool { return get(net.JoinHostPort(address, "18080")) == "ANSWER" })
 		}
 		before := r.containers(e, "shop")
 		if before["web"].State != runtime.Running || before["db"].State != runtime.Running {
@@ -58,15 +58,11 @@ func TestProjectFromInstallationToRemoval(t *testing.T) {
 		if up := time.Since(before["web"].Started); up < time.Second {
 			t.Errorf("it settled after %s, want a second at least", up)
 		}
-		if len(r.shims()) != 1 {
-			t.Errorf("%d shims, want one for the project", len(r.shims()))
-		}
+		expect.Equal(t, len(r.shims()), 1, "shims")
 
 		t.Log("applying it again changes nothing")
 		r.onStep = func(step string) { t.Errorf("step %q of an apply that has nothing to do", step) }
-		if matches, err := r.engine().Matches(t.Context(), p); err != nil || !matches {
-			t.Errorf("it does not match what runs: %v", err)
-		}
+		expect.Equal(t, expect.Value(r.engine().Matches(t.Context(), p))(t), true, "project matches what runs")
 		r.onStep = nil
 		r.apply(e, p)
 		if again := r.containers(e, "shop"); again["web"].Pid != before["web"].Pid || again["db"].Pid != before["db"].Pid {
@@ -76,29 +72,21 @@ func TestProjectFromInstallationToRemoval(t *testing.T) {
 		t.Log("an update recreates only what changed, and keeps the volume")
 		expect.Check(t, os.WriteFile(filepath.Join(r.state, "volumes/shop/data/answer"), []byte("KEPT\n"), 0o644))
 		p = r.load(e, "shop", strings.ReplaceAll(shop, "COLOUR-OF-WEB", "blue"))
-		if matches, err := e.Matches(t.Context(), p); err != nil || matches {
-			t.Errorf("the update matches what runs, or %v", err)
-		}
+		expect.Equal(t, expect.Value(e.Matches(t.Context(), p))(t), false, "update matches what runs")
 		r.apply(e, p)
 		after := r.containers(e, "shop")
-		if after["db"].Pid != before["db"].Pid {
-			t.Error("the back end was restarted")
-		}
+		expect.Equal(t, after["db"].Pid, before["db"].Pid, "process of the back end")
 		if after["web"].ID == before["web"].ID {
 			t.Error("the front end was not recreated")
 		}
-		if after["web"].Address != before["web"].Address {
-			t.Error("the front end moved")
-		}
-		if got := r.environment(after["web"]); !strings.Contains(got, "COLOUR=blue\n") {
-			t.Errorf("environment %q", got)
-		}
-		r.eventually("the kept answer", func() bool { return get(net.JoinHostPort(host, "18080")) == "KEPT" })
+		expect.Equal(t, after["web"].Address, before["web"].Address, "address of the front end")
+		expect.Contains(t, r.environment(after["web"]), "COLOUR=blue\n", "environment")
+		expect.Eventually(r, "the kept answer", func() bool { return get(net.JoinHostPort(host, "18080")) == "KEPT" })
 
 		t.Log("an update of the back end keeps the content of its volume")
 		p = r.load(e, "shop", strings.ReplaceAll(shop, "exec httpd -f -p 8000", "exec httpd -f -p 8000 -u 0:0"))
 		r.apply(e, p)
-		r.eventually("the kept answer", func() bool { return get(net.JoinHostPort(host, "18080")) == "KEPT" })
+		expect.Eventually(r, "the kept answer", func() bool { return get(net.JoinHostPort(host, "18080")) == "KEPT" })
 
 		t.Log("a service that leaves takes its sandbox along, one that comes gets its own")
 		one, _, _ := strings.Cut(shop, "  db:")
@@ -111,7 +99,7 @@ func TestProjectFromInstallationToRemoval(t *testing.T) {
 			t.Errorf("namespaces %q", pins)
 		}
 		r.apply(e, r.load(e, "shop", shop))
-		r.eventually("the kept answer", func() bool { return get(net.JoinHostPort(host, "18080")) == "KEPT" })
+		expect.Eventually(r, "the kept answer", func() bool { return get(net.JoinHostPort(host, "18080")) == "KEPT" })
 		if dirs, _ := filepath.Glob(filepath.Join(r.state, "projects/shop/*")); len(dirs) != 1 {
 			t.Errorf("extracted packages %q, want the present one", dirs)
 		}
@@ -119,12 +107,8 @@ func TestProjectFromInstallationToRemoval(t *testing.T) {
 		t.Log("a removal leaves the volume and nothing else")
 		expect.Check(t, e.Remove(t.Context(), "shop"))
 		r.expectNothingLeft()
-		if get(net.JoinHostPort(host, "18080")) != "" {
-			t.Error("the port still answers")
-		}
-		if text := r.volume("shop/data/answer"); text != "KEPT\n" {
-			t.Errorf("volume has %q", text)
-		}
+		expect.Equal(t, get(net.JoinHostPort(host, "18080")), "", "port that is published no longer")
+		expect.Equal(t, r.volume("shop/data/answer"), "KEPT\n", "volume")
 		if err := e.Remove(t.Context(), "shop"); err != nil {
 			t.Errorf("removing it again: %v", err)
 		}
@@ -200,19 +184,13 @@ volumes: {data: {}}
 		}
 		r.apply(r.engine(), p)
 		r.apply(e, r.load(e, "once", strings.Replace(file, `"0"`, `"1"`, 1)))
-		if n := ran(); n != 1 {
-			t.Errorf("the job ran %d times", n)
-		}
-		if matches, err := e.Matches(t.Context(), p); err != nil || matches {
-			t.Errorf("the former project matches: %v", err)
-		}
+		expect.Equal(t, ran(), 1, "runs of the job")
+		expect.Equal(t, expect.Value(e.Matches(t.Context(), p))(t), false, "former project matches")
 		r.reboot(e)
 		e = r.engine()
 		r.supervise(e)
-		r.eventually("the app is back", func() bool { return r.containers(e, "once")["app"].State == runtime.Running })
-		if n := ran(); n != 1 {
-			t.Errorf("the job ran %d times after a reboot", n)
-		}
+		expect.Eventually(r, "the app is back", func() bool { return r.containers(e, "once")["app"].State == runtime.Running })
+		expect.Equal(t, ran(), 1, "runs of the job")
 	})
 }
 
@@ -226,8 +204,7 @@ func TestContainersOfOthersAreLeftAlone(t *testing.T) {
 		Runtime: containers.RuntimeInfo{Name: "io.containerd.runc.v2"},
 	}
 	ctx, service := containerdtest.Context(t), r.client.ContainerService()
-	_, err := service.Create(ctx, foreign)
-	expect.Check(t, err)
+	expect.Value(service.Create(ctx, foreign))(t)
 	expect.Check(t, e.Remove(t.Context(), "ours"))
 	if err := service.Delete(ctx, foreign.ID); err != nil {
 		t.Errorf("a container without our labels was deleted: %v", err)
@@ -244,12 +221,8 @@ func TestApplyEndsWithItsContext(t *testing.T) {
 			cancel()
 		}
 	}})
-	if !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v", err)
-	}
+	expect.Error(t, err, context.Canceled, "error")
 	short, done := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer done()
-	if err := e.Apply(short, p, runtime.ApplyOptions{Settle: time.Hour}); runtime.CodeOf(err) != runtime.Timeout {
-		t.Errorf("got %v, want a timeout", err)
-	}
+	expect.Equal(t, runtime.CodeOf(e.Apply(short, p, runtime.ApplyOptions{Settle: time.Hour})), runtime.Timeout, "code")
 }

@@ -125,10 +125,6 @@ func TestTheFirstOfTwoProjectsGetsThePort(t *testing.T) {
 	if err := <-applied; err != nil {
 		t.Errorf("the first project failed: %v", err)
 	}
-	if ports := r.containers(e, "first")["web"].Ports; len(ports) != 1 {
-		t.Errorf("the first project has the ports %v", ports)
-	}
-	if id := r.containers(e, "second")["web"].ID; id != had {
-		t.Error("the second project has lost the container that it had")
-	}
+	expect.Equal(t, len(r.containers(e, "first")["web"].Ports), 1, "ports of the first project")
+	expect.Equal(t, r.containers(e, "second")["web"].ID, had, "container of the second project")
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/margolite/margolite/runtime"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // After a reboot the supervisor panics in the middle of one project: the others
@@ -43,6 +44,6 @@ services:
 		if err := <-told; err == nil || err.Error() != "panic: no hands" {
 			t.Errorf("what is told is %v", err)
 		}
-		r.eventually("both run", func() bool { return running("clumsy") && running("calm") })
+		expect.Eventually(r, "both run", func() bool { return running("clumsy") && running("calm") })
 	})
 }

@@ -84,10 +84,8 @@ func TestKilledBetweenAnyTwoSteps(t *testing.T) {
 			if len(c) != 3 || c["web"].State != runtime.Running || c["db"].State != runtime.Running || c["job"].State != runtime.Done {
 				t.Fatalf("killed %s: %+v", after, c)
 			}
-			r.eventually("the port answers", func() bool { return answers("127.0.0.1:18084") })
-			if shims := len(r.shims()); shims != 1 {
-				t.Errorf("killed %s: %d shims run", after, shims)
-			}
+			expect.Eventually(r, "the port answers", func() bool { return answers("127.0.0.1:18084") })
+			expect.Equal(t, len(r.shims()), 1, "killed %s: shims", after)
 			return c
 		}
 
@@ -120,9 +118,7 @@ func TestKilledBetweenAnyTwoSteps(t *testing.T) {
 		}, func(at string) {
 			do(to)
 			after := running(at)
-			if after["db"].Pid != before["db"].Pid {
-				t.Errorf("killed %s: what did not change was restarted", at)
-			}
+			expect.Equal(t, after["db"].Pid, before["db"].Pid, "killed %s: process of what did not change", at)
 			if after["web"].ID == before["web"].ID {
 				t.Errorf("killed %s: the update is not there", at)
 			}
@@ -189,7 +185,7 @@ volumes: {data: {}}`
 				r.apply(r.engine(), p)
 				before := r.containers(r.engine(), name)["app"]
 				expect.Check(t, test.harm(r, ctx, before))
-				r.eventually("the harm shows", func() bool { return r.containers(r.engine(), name)["app"].State != runtime.Running })
+				expect.Eventually(r, "the harm shows", func() bool { return r.containers(r.engine(), name)["app"].State != runtime.Running })
 				e := r.engine()
 				r.apply(e, p)
 				if strays, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", before.Pid)); err == nil && strings.Contains(string(strays), before.ID) {
@@ -210,13 +206,7 @@ func (r *rig) deleteTask(id string) {
 	r.Helper()
 	ctx := containerdtest.Context(r)
 	tasks := r.client.TaskService()
-	if _, err := tasks.Kill(ctx, &tasksapi.KillRequest{ContainerID: id, Signal: 9, All: true}); err != nil {
-		r.Fatal(err)
-	}
-	if _, err := tasks.Wait(ctx, &tasksapi.WaitRequest{ContainerID: id}); err != nil {
-		r.Fatal(err)
-	}
-	if _, err := tasks.Delete(ctx, &tasksapi.DeleteTaskRequest{ContainerID: id}); err != nil {
-		r.Fatal(err)
-	}
+	expect.Value(tasks.Kill(ctx, &tasksapi.KillRequest{ContainerID: id, Signal: 9, All: true}))(r)
+	expect.Value(tasks.Wait(ctx, &tasksapi.WaitRequest{ContainerID: id}))(r)
+	expect.Value(tasks.Delete(ctx, &tasksapi.DeleteTaskRequest{ContainerID: id}))(r)
 }

@@ -1,11 +1,9 @@
 package runtime_test
 
 import (
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
 
@@ -18,7 +16,7 @@ func (r *rig) wipeRun() {
 	r.Helper()
 	for _, dir := range []string{"netns", "hosts"} {
 		path := filepath.Join(r.run, dir)
-		r.eventually(path+" is removed", func() bool { // what is repaired meanwhile is mounted again
+		expect.Eventually(r, path+" is removed", func() bool { // what is repaired meanwhile is mounted again
 			pins, _ := filepath.Glob(filepath.Join(path, "*"))
 			for _, pin := range pins {
 				_ = syscall.Unmount(pin, syscall.MNT_DETACH)
@@ -61,7 +59,7 @@ services:
 			}
 			return err == nil
 		}
-		r.eventually("it works", works)
+		expect.Eventually(r, "it works", works)
 		bridge := func() string {
 			for _, name := range bridges(t) {
 				return name
@@ -80,12 +78,8 @@ services:
 		}{
 			{"the bridge is deleted", func() { remove(bridge()) }},
 			{"all links are deleted", func() {
-				links, err := net.Interfaces()
-				expect.Check(t, err)
-				for _, link := range links {
-					if strings.HasPrefix(link.Name, "mgl-") || strings.HasPrefix(link.Name, "mgv-") {
-						remove(link.Name)
-					}
+				for _, link := range ownLinks(t) {
+					remove(link)
 				}
 			}},
 			{"the run directory is wiped", r.wipeRun},
@@ -99,7 +93,7 @@ services:
 		} {
 			t.Log(damage.name)
 			damage.do()
-			r.eventually("it works again after "+damage.name, func() bool {
+			expect.Eventually(r, "it works again after "+damage.name, func() bool {
 				return works() && pinned(filepath.Join(r.run, "netns", "shop+web+1")) && isThere(filepath.Join(r.run, "hosts", "shop+web+1", "hosts"))
 			})
 			if !same() {

@@ -56,14 +56,12 @@ func TestDependentsWaitForHealth(t *testing.T) {
 		expect.Check(t, os.Remove(filepath.Join(r.state, "volumes/gated/data/ready")))
 		e = r.engine()
 		r.supervise(e)
-		r.eventually("web waits and says so", func() bool {
+		expect.Eventually(r, "web waits and says so", func() bool {
 			web := r.containers(e, "gated")["web"]
 			return web.Waiting == "db-1 to be healthy" && web.Undecided
 		})
-		r.eventually("web runs", func() bool { return r.containers(e, "gated")["web"].State == runtime.Running })
-		if after := r.containers(e, "gated")["db"]; after.Health.State != health.Healthy {
-			t.Errorf("db is %+v", after)
-		}
+		expect.Eventually(r, "web runs", func() bool { return r.containers(e, "gated")["web"].State == runtime.Running })
+		expect.Equal(t, r.containers(e, "gated")["db"].Health.State, health.Healthy, "health of db")
 	})
 }
 
@@ -77,9 +75,7 @@ func TestPKG14ApplyWaitsForHealth(t *testing.T) {
 		s["web"].DependsOn = nil
 	})
 	expect.Check(t, e.Apply(t.Context(), p, runtime.ApplyOptions{}))
-	if c := r.containers(e, "slow")["db"]; c.Health.State != health.Healthy {
-		t.Errorf("db is %+v", c)
-	}
+	expect.Equal(t, r.containers(e, "slow")["db"].Health.State, health.Healthy, "health of db")
 }
 
 func TestPKG14UnhealthyServicesFailTheApply(t *testing.T) {
@@ -90,9 +86,7 @@ func TestPKG14UnhealthyServicesFailTheApply(t *testing.T) {
 			s["web"].DependsOn = on("db", compose.ConditionHealthy)
 		})
 		r.refused(e, p, runtime.Unhealthy, "db", "looked")
-		if c := r.containers(e, "ill")["web"]; c.State != runtime.Created {
-			t.Errorf("web is %+v", c)
-		}
+		expect.Equal(t, r.containers(e, "ill")["web"].State, runtime.Created, "state of web")
 		expect.Check(t, e.Remove(t.Context(), "ill"))
 		r.expectNothingLeft()
 	})
@@ -154,16 +148,12 @@ volumes: {data: {}}
 		})
 		ran := func() int { return strings.Count(r.volume("hooks/data/log"), "hook\n") }
 		r.apply(e, p)
-		if n := ran(); n != 1 {
-			t.Errorf("the hook ran %d times", n)
-		}
+		expect.Equal(t, ran(), 1, "runs of the hook")
 		r.apply(r.engine(), p)
 		r.supervise(e)
-		if n := ran(); n != 1 {
-			t.Errorf("the hook ran %d times for one process", n)
-		}
+		expect.Equal(t, ran(), 1, "runs of the hook")
 		r.kill(e, "hooks", "app")
-		r.eventually("the hook ran for the next process", func() bool { return ran() == 2 })
+		expect.Eventually(r, "the hook ran for the next process", func() bool { return ran() == 2 })
 
 		bad := r.change(e, "hooks", `services: {app: {image: BUSYBOX}}`, func(s map[string]*compose.Service) {
 			s["app"].PostStart = []compose.Hook{{Command: []string{"sh", "-c", "echo sorry; exit 9"}}}
@@ -171,8 +161,6 @@ volumes: {data: {}}
 		r.refused(e, bad, runtime.StartFailed, "sorry", "code 9")
 		expect.Check(t, e.Remove(t.Context(), "hooks"))
 		r.expectNothingLeft()
-		if left, _ := filepath.Glob(filepath.Join(r.run, "started/*")); len(left) > 0 {
-			t.Errorf("left: %q", left)
-		}
+		expect.Equal(t, expect.Value(filepath.Glob(filepath.Join(r.run, "started/*")))(t), nil, "left")
 	})
 }

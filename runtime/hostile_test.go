@@ -21,11 +21,8 @@ func TestAWorkloadDoesNotRewriteItsPackage(t *testing.T) {
 	})
 	load := func(e *runtime.Engine) *runtime.Project {
 		t.Helper()
-		p, err := e.Load(t.Context(), runtime.Source{Project: "hostile", Strict: true, Package: pkg})
-		expect.Check(t, err)
-		if _, err := e.Stage(t.Context(), p, nil, nil); err != nil {
-			t.Fatal(err)
-		}
+		p := expect.Value(e.Load(t.Context(), runtime.Source{Project: "hostile", Strict: true, Package: pkg}))(t)
+		expect.Value(e.Stage(t.Context(), p, nil, nil))(t)
 		return p
 	}
 	r.apply(e, load(e))
@@ -39,9 +36,7 @@ echo changed > /pkg/data/x`)
 
 	again := r.engine()
 	p := load(again)
-	if same, err := again.Matches(t.Context(), p); err != nil || !same {
-		t.Errorf("another project was loaded (%v)", err)
-	}
+	expect.Equal(t, expect.Value(again.Matches(t.Context(), p))(t), true, "loaded project matches")
 	r.apply(again, p)
 	after := r.containers(again, "hostile")
 	if len(after) != 1 || after["web"].ID != before.ID || after["web"].Pid != before.Pid {
@@ -50,9 +45,7 @@ echo changed > /pkg/data/x`)
 	if p.Compose.Services["web"].Privileged || p.Compose.Services["web"].Environment["WHO"] != "package" {
 		t.Errorf("loaded %+v", p.Compose.Services["web"])
 	}
-	if got := r.inside(after["web"], "cat /pkg/data/x"); got != "changed" {
-		t.Errorf("what the workload wrote is %q", got)
-	}
+	expect.Equal(t, r.inside(after["web"], "cat /pkg/data/x"), "changed", "what the workload wrote")
 }
 
 // Two services of which one has a directory, and the other a part of it.
@@ -82,7 +75,7 @@ services:
 
 		r.inside(state("attacker"), "mv /shared/part /shared/aside && ln -s / /shared/part && ls -d /shared/made/for/it")
 		killed := r.kill(e, "redirect", "victim")
-		r.eventually("it ended", func() bool { return state("victim").Pid != killed })
+		expect.Eventually(r, "it ended", func() bool { return state("victim").Pid != killed })
 		stop()
 		if c := state("victim"); c.State == runtime.Running {
 			t.Fatalf("it has %q", r.inside(c, "ls /part"))
@@ -100,12 +93,8 @@ services:
 
 		r.inside(state("attacker"), "rm /shared/made")
 		r.apply(e, p)
-		if got := r.inside(state("victim"), "cat /part/name; ls /made"); got != "part" {
-			t.Errorf("the part is %q", got)
-		}
-		if left, _ := filepath.Glob(filepath.Join(r.run, "mounts/*")); len(left) != 0 {
-			t.Errorf("left mounted: %q", left)
-		}
+		expect.Equal(t, r.inside(state("victim"), "cat /part/name; ls /made"), "part", "the part")
+		expect.Equal(t, expect.Value(filepath.Glob(filepath.Join(r.run, "mounts/*")))(t), nil, "left mounted")
 
 		t.Log("a container made anew goes by what was judged")
 		expect.Check(t, e.Remove(t.Context(), "redirect"))

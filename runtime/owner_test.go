@@ -22,8 +22,7 @@ func TestASecondOwnerLeavesTheFirstAlone(t *testing.T) {
 	r.apply(e, r.load(e, "shop", strings.ReplaceAll(file, "PORT", "18130")))
 	state := func() string {
 		t.Helper()
-		links, err := net.Interfaces()
-		expect.Check(t, err)
+		links := expect.Value(net.Interfaces())(t)
 		var text strings.Builder
 		for _, link := range links {
 			text.WriteString(link.Name + " ")
@@ -38,20 +37,14 @@ func TestASecondOwnerLeavesTheFirstAlone(t *testing.T) {
 	stop := second.supervise(other)
 	r.refused(other, second.load(other, "shop", strings.ReplaceAll(file, "PORT", "18130")), runtime.Conflict, r.state)
 	second.apply(other, second.load(other, "shop", strings.ReplaceAll(file, "PORT", "18131")))
-	second.eventually("the second answers", func() bool {
+	expect.Eventually(second, "the second answers", func() bool {
 		got, err := second.tryInside(second.containers(other, "shop")["web"], "wget -q -O - 127.0.0.1/x")
 		return err == nil && got == "ok"
 	})
-	if _, err := other.Clear(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	expect.Value(other.Clear(t.Context()))(t)
 	stop()
-	if after := state(); after != before {
-		t.Errorf("the device has\n%s, had\n%s", after, before)
-	}
-	if got := r.inside(r.containers(e, "shop")["web"], "wget -q -O - "+r.hostAddress()+":18130/x"); got != "ok" {
-		t.Errorf("the first answers %q", got)
-	}
+	expect.Equal(t, state(), before, "state of the device")
+	expect.Equal(t, r.inside(r.containers(e, "shop")["web"], "wget -q -O - "+r.hostAddress()+":18130/x"), "ok", "answer of the first")
 }
 
 // Two that share a containerd and its namespace would undo each other's work.

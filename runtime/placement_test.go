@@ -2,7 +2,6 @@ package runtime_test
 
 import (
 	"fmt"
-	"net"
 	"slices"
 	"strings"
 	"testing"
@@ -15,8 +14,7 @@ import (
 // replicas are the containers of a project by replica.
 func (r *rig) replicas(e *runtime.Engine, project string) map[string]runtime.ObservedContainer {
 	r.Helper()
-	p, err := e.ObserveProject(r.Context(), project)
-	expect.Check(r, err)
+	p := expect.Value(e.ObserveProject(r.Context(), project))(r)
 	all := make(map[string]runtime.ObservedContainer)
 	for _, c := range p.Containers {
 		all[c.Replica().String()] = c
@@ -58,7 +56,7 @@ services:
 			}
 		}
 		for _, p := range ports {
-			r.eventually("an answer at "+p, func() bool { return answers(p) })
+			expect.Eventually(r, "an answer at "+p, func() bool { return answers(p) })
 		}
 
 		t.Log("fewer: the highest numbers go, the others stay as they are")
@@ -73,9 +71,7 @@ services:
 			t.Errorf("two replicas: %v", two)
 		}
 		r.apply(e, load(0))
-		if none := r.replicas(e, "scaled"); len(none) != 1 {
-			t.Errorf("no replica: %v", none)
-		}
+		expect.Equal(t, len(r.replicas(e, "scaled")), 1, "replicas")
 		expect.Check(t, e.Remove(t.Context(), "scaled"))
 		r.expectNothingLeft()
 	})
@@ -99,12 +95,8 @@ networks:
 	if n := c["web"].Sandbox.Attached; len(n) != 1 || n[0].Network.Name != "fixed_lan" || n[0].Address.String() != "10.99.7.20" {
 		t.Errorf("networks %v", n)
 	}
-	if hosts := r.inside(c["web"], "cat /etc/hosts") + "\n"; !strings.Contains(hosts, "10.99.7.128\tdb\tdb.plant\tthe-db\tfixed-db-1\tstore\n") {
-		t.Errorf("hosts of web:\n%s", hosts)
-	}
-	if hosts := r.inside(c["db"], "cat /etc/hosts") + "\n"; !strings.Contains(hosts, "10.99.7.20\tweb\tweb.plant\tfixed-web-1\n") {
-		t.Errorf("hosts of db:\n%s", hosts)
-	}
+	expect.Contains(t, r.inside(c["web"], "cat /etc/hosts")+"\n", "10.99.7.128\tdb\tdb.plant\tthe-db\tfixed-db-1\tstore\n", "hosts of web")
+	expect.Contains(t, r.inside(c["db"], "cat /etc/hosts")+"\n", "10.99.7.20\tweb\tweb.plant\tfixed-web-1\n", "hosts of db")
 
 	t.Log("what others have is refused, and said whose it is")
 	for _, test := range []struct{ project, file, says string }{
@@ -134,7 +126,7 @@ func TestNetworksSharedByProjects(t *testing.T) {
 		}
 		reach := func(from runtime.ObservedContainer, to string) {
 			t.Helper()
-			r.eventually(from.Service+" reaches "+to, func() bool {
+			expect.Eventually(r, from.Service+" reaches "+to, func() bool {
 				_, err := r.tryInside(from, "echo x | nc -w 2 "+to+" 80")
 				return err == nil
 			})
@@ -150,7 +142,7 @@ func TestNetworksSharedByProjects(t *testing.T) {
 		r.reboot(e)
 		e = r.engine()
 		stop = r.supervise(e)
-		r.eventually("both run", func() bool {
+		expect.Eventually(r, "both run", func() bool {
 			server, client = r.containers(e, "owner")["server"], r.containers(e, "user")["client"]
 			return server.State == runtime.Running && client.State == runtime.Running
 		})
@@ -159,10 +151,8 @@ func TestNetworksSharedByProjects(t *testing.T) {
 
 		t.Log("it stays until its last user goes")
 		expect.Check(t, e.Remove(t.Context(), "owner"))
-		if links := bridges(t); len(links) != 1 {
-			t.Errorf("bridges %q", links)
-		}
-		r.eventually("the name is gone", func() bool { return !strings.Contains(r.inside(client, "cat /etc/hosts"), "server") })
+		expect.Equal(t, len(bridges(t)), 1, "bridges")
+		expect.Eventually(r, "the name is gone", func() bool { return !strings.Contains(r.inside(client, "cat /etc/hosts"), "server") })
 		r.apply(e, load("owner", "server", true))
 		reach(client, "server")
 		for _, project := range []string{"user", "owner", "third"} {
@@ -175,15 +165,7 @@ func TestNetworksSharedByProjects(t *testing.T) {
 
 func bridges(t *testing.T) []string {
 	t.Helper()
-	links, err := net.Interfaces()
-	expect.Check(t, err)
-	var names []string
-	for _, link := range links {
-		if strings.HasPrefix(link.Name, "mgl-") {
-			names = append(names, link.Name)
-		}
-	}
-	return names
+	return slices.DeleteFunc(ownLinks(t), func(name string) bool { return !strings.HasPrefix(name, "mgl-") })
 }
 
 func TestServicesThatShareANetworkNamespace(t *testing.T) {
@@ -209,14 +191,14 @@ services:
 			}
 			return !side.Astray && !spy.Astray && !main.Astray
 		}
-		r.eventually("they share their network", same)
+		expect.Eventually(r, "they share their network", same)
 
 		t.Log("after a reboot")
 		stop()
 		r.reboot(e)
 		e = r.engine()
 		stop = r.supervise(e)
-		r.eventually("they share their network", same)
+		expect.Eventually(r, "they share their network", same)
 
 		t.Log("one whose host goes waits, and goes on when it comes back")
 		expect.Check(t, e.Remove(t.Context(), "share"))
@@ -246,5 +228,5 @@ services:
 		t.Errorf("before %+v, after %+v", before, after)
 	}
 	r.supervise(e)
-	r.eventually("the former one is back", func() bool { return r.containers(e, "tidy")["db"].State == runtime.Running })
+	expect.Eventually(r, "the former one is back", func() bool { return r.containers(e, "tidy")["db"].State == runtime.Running })
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/margolite/margolite/runtime/container"
 	"github.com/margolite/margolite/runtime/health"
 	"github.com/margolite/margolite/runtime/network"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // web depends on db.
@@ -254,9 +255,7 @@ func TestPlan(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			got := flat(runtime.PlanFor(test.observed, test.wanted))
-			if !slices.Equal(got, test.plan) {
-				t.Errorf("got\n%q\nwant\n%q", got, test.plan)
-			}
+			expect.Equal(t, got, test.plan, "plan")
 		})
 	}
 }
@@ -319,9 +318,7 @@ func TestPlanHonoursConditions(t *testing.T) {
 				t.Helper()
 				o, w := one(on, test.is)
 				plan := runtime.PlanFor(o, w)
-				if got := strings.Join(flat(plan), " | "); got != want {
-					t.Errorf("got %q, want %q", got, want)
-				}
+				expect.Equal(t, strings.Join(flat(plan), " | "), want, "plan")
 				return plan
 			}
 			if plan := check(test.on, test.plan); len(plan.Waits) > 0 && plan.Waits[0].Never != test.never {
@@ -339,9 +336,7 @@ func TestPlanHonoursConditions(t *testing.T) {
 		w.Services[0].DependsOn = []compose.Dependency{{Service: "db", Condition: compose.ConditionHealthy, Required: true}}
 		o := complete(observed(runtime.Created, "w1"))
 		o.Containers[0].DependsOn = w.Services[0].DependsOn
-		if got := flat(runtime.PlanFor(o, w)); !slices.Equal(got, []string{start}) {
-			t.Errorf("got %q", got)
-		}
+		expect.Equal(t, flat(runtime.PlanFor(o, w)), []string{start}, "plan")
 	})
 }
 
@@ -367,9 +362,7 @@ func TestPlanRestartsDependentsOfWhatWasReplaced(t *testing.T) {
 			o.Containers[1].DependsOn, w.Services[1].DependsOn = on, on
 			o.Containers[0].Created, o.Containers[0].Started = test.replaced, now
 			o.Containers[1].Started = test.webSince
-			if got := strings.Join(flat(runtime.PlanFor(o, w)), " | "); got != test.want {
-				t.Errorf("got %q, want %q", got, test.want)
-			}
+			expect.Equal(t, strings.Join(flat(runtime.PlanFor(o, w)), " | "), test.want, "plan")
 		})
 	}
 }
@@ -378,11 +371,7 @@ func TestPlanStartsOnlyWhereTheSharedNetworkIs(t *testing.T) {
 	o := complete(observed(runtime.Running, "d1"), observed(runtime.Created, "w1"))
 	w := wanted("d1", "w1")
 	w.Services[1].Sandbox = w.Services[0].Sandbox
-	if got := flat(runtime.PlanFor(o, w)); !slices.Equal(got, []string{"start container web-1"}) {
-		t.Errorf("got %q", got)
-	}
+	expect.Equal(t, flat(runtime.PlanFor(o, w)), []string{"start container web-1"}, "plan")
 	o.Sandboxes = map[runtime.Replica]bool{db: true}
-	if got := flat(runtime.PlanFor(o, w)); !slices.Equal(got, []string{"web-1 waits for db-1, whose network it shares"}) {
-		t.Errorf("got %q", got)
-	}
+	expect.Equal(t, flat(runtime.PlanFor(o, w)), []string{"web-1 waits for db-1, whose network it shares"}, "plan")
 }

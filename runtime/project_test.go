@@ -22,9 +22,7 @@ func archive(t *testing.T, files map[string]string) []byte {
 	for name, text := range files {
 		entries = append(entries, ociimage.Entry{Name: name, Data: []byte(text)})
 	}
-	data, err := ociimage.TarGzip(entries)
-	expect.Check(t, err)
-	return data
+	return expect.Value(ociimage.TarGzip(entries))(t)
 }
 
 func TestLoadSaysWhatIsWrong(t *testing.T) {
@@ -60,9 +58,7 @@ func TestVolumesOfTheSameNameAreToldOf(t *testing.T) {
 	told := func(project, volumes string) []string {
 		return r.load(e, project, "services: {web: {image: BUSYBOX, volumes: ['data:/data']}}\nvolumes: {data: "+volumes+"}").Warnings()
 	}
-	if got := told("first", "{name: recipes}"); len(got) != 0 {
-		t.Errorf("nobody else has it, and told is %q", got)
-	}
+	expect.Equal(t, told("first", "{name: recipes}"), nil, "told of a volume that nobody else has")
 	for _, project := range []string{"first", "second"} {
 		expect.Check(t, os.MkdirAll(filepath.Join(r.state, "volumes", project, "recipes"), 0o755))
 	}
@@ -70,9 +66,7 @@ func TestVolumesOfTheSameNameAreToldOf(t *testing.T) {
 		t.Errorf("told is %q", got)
 	}
 	for _, other := range []string{"{name: others}", "{}", "{external: true, name: second_recipes}"} {
-		if got := told("first", other); len(got) != 0 {
-			t.Errorf("of %s told is %q", other, got)
-		}
+		expect.Equal(t, told("first", other), nil, "told of %s", other)
 	}
 }
 
@@ -80,35 +74,28 @@ func TestPKG10FilesOfThePackageReachTheContainer(t *testing.T) {
 	r := newRig(t, embeddedBackend())
 	e := r.engine()
 	load := func(text string) *runtime.Project {
-		p, err := e.Load(t.Context(), runtime.Source{
+		p := expect.Value(e.Load(t.Context(), runtime.Source{
 			Project: "files", Strict: true, Environment: map[string]string{"GREETING": "hello"},
 			Package: archive(t, map[string]string{
 				"app/compose.yaml":  "services: {web: {image: " + r.registry + "/busybox, env_file: [app.env], environment: {SAYS: \"${GREETING}\"}, volumes: [\"./conf:/conf:ro\"]}}",
 				"app/app.env":       "FROM_FILE=yes\n",
 				"app/conf/settings": text,
 			}),
-		})
-		expect.Check(t, err)
-		if _, err := e.Stage(t.Context(), p, nil, nil); err != nil {
-			t.Fatal(err)
-		}
+		}))(t)
+		expect.Value(e.Stage(t.Context(), p, nil, nil))(t)
 		return p
 	}
 	first, second := load("one"), load("two")
 	r.apply(e, first)
 	c := r.containers(e, "files")["web"]
-	if got := r.inside(c, "cat /conf/settings"); got != "one" {
-		t.Errorf("settings are %q", got)
-	}
+	expect.Equal(t, r.inside(c, "cat /conf/settings"), "one", "settings")
 	if got := r.environment(c); !strings.Contains(got, "SAYS=hello\n") || !strings.Contains(got, "FROM_FILE=yes\n") {
 		t.Errorf("environment %q", got)
 	}
 
 	t.Log("a package that was loaded and waits to be applied is kept")
 	r.apply(e, second)
-	if got := r.inside(r.containers(e, "files")["web"], "cat /conf/settings"); got != "two" {
-		t.Errorf("settings are %q", got)
-	}
+	expect.Equal(t, r.inside(r.containers(e, "files")["web"], "cat /conf/settings"), "two", "settings")
 	if left, _ := filepath.Glob(filepath.Join(r.state, "projects/files/*")); len(left) != 1 || !strings.HasSuffix(left[0], second.Digest.Encoded()) {
 		t.Errorf("extracted packages %q", left)
 	}
@@ -157,8 +144,7 @@ func TestPruneKeepsWhatIsUsedAndWhatIsAskedFor(t *testing.T) {
 			}
 		}
 	}
-	removed, err := e.Prune(t.Context(), runtime.Keep{Images: []map[string]digest.Digest{keep}})
-	expect.Check(t, err)
+	removed := expect.Value(e.Prune(t.Context(), runtime.Keep{Images: []map[string]digest.Digest{keep}}))(t)
 	if len(removed) != 1 || !strings.Contains(removed[0], "/loose@sha256:") {
 		t.Errorf("removed %q", removed)
 	}

@@ -80,13 +80,9 @@ func newRig(t testing.TB, backend containerdtest.Backend) *rig {
 		ctx := context.WithoutCancel(containerdtest.Context(t))
 		engine := r.engine()
 		projects, err := engine.Observe(ctx)
-		if err != nil {
-			t.Error(err)
-		}
+		expect.OK(t, err)
 		for _, p := range projects {
-			if err := engine.Remove(ctx, p.Name); err != nil {
-				t.Error(err)
-			}
+			expect.OK(t, engine.Remove(ctx, p.Name))
 		}
 	})
 	r.push("busybox", nil)
@@ -112,7 +108,7 @@ func (r *rig) engine() *runtime.Engine {
 	if r.offline {
 		registries = nil
 	}
-	engine, err := runtime.New(runtime.Options{
+	engine := expect.Value(runtime.New(runtime.Options{
 		Options: container.Options{
 			Client:    r.client,
 			Namespace: containerdtest.Namespace,
@@ -125,8 +121,7 @@ func (r *rig) engine() *runtime.Engine {
 		Images:    image.Options{Registries: registries},
 		OnStep:    r.onStep,
 		Contained: r.contained,
-	})
-	expect.Check(r, err)
+	}))(r)
 	r.Cleanup(engine.Close)
 	return engine
 }
@@ -143,9 +138,7 @@ func (r *rig) supervise(e *runtime.Engine) (stop func()) {
 		}
 		stopped = true
 		cancel()
-		if err := <-ended; err != nil {
-			r.Error(err)
-		}
+		expect.OK(r, <-ended)
 	}
 	r.Cleanup(stop)
 	return stop
@@ -156,11 +149,9 @@ func (r *rig) load(e *runtime.Engine, name, file string) *runtime.Project {
 	r.Helper()
 	file = strings.ReplaceAll(file, "BUSYBOX", r.registry+"/busybox:latest")
 	file = strings.ReplaceAll(file, "REGISTRY", r.registry)
-	p, err := e.Load(r.Context(), runtime.Source{Project: name, Package: []byte(file), Labels: map[string]string{"org.example/test": r.Name()}})
-	expect.Check(r, err)
+	p := expect.Value(e.Load(r.Context(), runtime.Source{Project: name, Package: []byte(file), Labels: map[string]string{"org.example/test": r.Name()}}))(r)
 	r.projects[name] = true
-	pins, err := e.Stage(r.Context(), p, r.pins, nil)
-	expect.Check(r, err)
+	pins := expect.Value(e.Stage(r.Context(), p, r.pins, nil))(r)
 	for ref, pin := range pins {
 		r.pins[ref] = pin
 	}
@@ -180,17 +171,14 @@ func (r *rig) refused(e *runtime.Engine, p *runtime.Project, code runtime.Code, 
 		r.Fatalf("%s is applied with %v, want code %s", p.Name, err, code)
 	}
 	for _, text := range says {
-		if !strings.Contains(err.Error(), text) {
-			r.Errorf("%s is applied with %v, want %q", p.Name, err, text)
-		}
+		expect.Contains(r, err.Error(), text, "error of %s", p.Name)
 	}
 }
 
 // containers are those of a project, by service.
 func (r *rig) containers(e *runtime.Engine, project string) map[string]runtime.ObservedContainer {
 	r.Helper()
-	p, err := e.ObserveProject(r.Context(), project)
-	expect.Check(r, err)
+	p := expect.Value(e.ObserveProject(r.Context(), project))(r)
 	byService := make(map[string]runtime.ObservedContainer)
 	for _, c := range p.Containers {
 		if other, ok := byService[c.Service]; ok {
@@ -199,17 +187,6 @@ func (r *rig) containers(e *runtime.Engine, project string) map[string]runtime.O
 		byService[c.Service] = c
 	}
 	return byService
-}
-
-// eventually waits for a condition.
-func (r *rig) eventually(what string, condition func() bool) {
-	r.Helper()
-	for end := time.Now().Add(patience); !condition(); {
-		if time.Now().After(end) {
-			r.Fatalf("not within %s: %s", patience, what)
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
 }
 
 // kill kills the process of a service, and returns which it was.
@@ -223,7 +200,7 @@ func (r *rig) kill(e *runtime.Engine, project, service string) (pid int) {
 // runsAgain waits until a service has another process than it had.
 func (r *rig) runsAgain(e *runtime.Engine, project, service string, had int) {
 	r.Helper()
-	r.eventually(service+" of "+project+" runs again", func() bool {
+	expect.Eventually(r, service+" of "+project+" runs again", func() bool {
 		c := r.containers(e, project)[service]
 		return c.State == runtime.Running && c.Pid != had
 	})
@@ -254,7 +231,7 @@ func (r *rig) tryInside(c runtime.ObservedContainer, command string) (string, er
 func (r *rig) environment(c runtime.ObservedContainer) string {
 	r.Helper()
 	var text []byte
-	r.eventually("the process has its environment", func() bool {
+	expect.Eventually(r, "the process has its environment", func() bool {
 		var err error
 		if text, err = os.ReadFile(fmt.Sprintf("/proc/%d/environ", c.Pid)); err != nil {
 			r.Fatal(err)
@@ -317,31 +294,34 @@ func (r *rig) hostAddress() string {
 func (r *rig) reboot(e *runtime.Engine) {
 	r.Helper()
 	r.killShims()
-	r.eventually("no process is left", func() bool {
-		projects, err := e.Observe(r.Context())
-		expect.Check(r, err)
-		return !slices.ContainsFunc(projects, func(p runtime.ObservedProject) bool {
+	expect.Eventually(r, "no process is left", func() bool {
+		return !slices.ContainsFunc(expect.Value(e.Observe(r.Context()))(r), func(p runtime.ObservedProject) bool {
 			return slices.ContainsFunc(p.Containers, func(c runtime.ObservedContainer) bool { return c.State != runtime.Created && c.State != runtime.Done })
 		})
 	})
 	r.wipeNetwork()
 }
 
+// ownLinks are the links of the host that the runtime made: bridges, and ends of links to containers.
+func ownLinks(t testing.TB) (names []string) {
+	t.Helper()
+	for _, link := range expect.Value(net.Interfaces())(t) {
+		if strings.HasPrefix(link.Name, "mgl-") || strings.HasPrefix(link.Name, "mgv-") {
+			names = append(names, link.Name)
+		}
+	}
+	return names
+}
+
 // wipeNetwork removes links, rules, pins and the run directory behind the runtime's back.
 func (r *rig) wipeNetwork() {
 	r.Helper()
-	links, err := net.Interfaces()
-	expect.Check(r, err)
-	for _, link := range links {
-		if strings.HasPrefix(link.Name, "mgl-") || strings.HasPrefix(link.Name, "mgv-") {
-			_ = exec.Command("ip", "link", "delete", link.Name).Run() // may have gone with its other end
-		}
+	for _, link := range ownLinks(r) {
+		_ = exec.Command("ip", "link", "delete", link).Run() // may have gone with its other end
 	}
 	_ = exec.Command("nft", "delete", "table", "ip", "margolite").Run() // where nft is installed
 	for _, dir := range []string{"netns", "hosts"} {
-		mounts, err := filepath.Glob(filepath.Join(r.run, dir, "*"))
-		expect.Check(r, err)
-		for _, mount := range mounts {
+		for _, mount := range expect.Value(filepath.Glob(filepath.Join(r.run, dir, "*")))(r) {
 			if err := syscall.Unmount(mount, syscall.MNT_DETACH); err != nil && !errors.Is(err, syscall.EINVAL) {
 				r.Fatal(err)
 			}
@@ -371,8 +351,7 @@ func (r *rig) killShims() {
 // shims are the shims that run in the tests' process namespace.
 func (r *rig) shims() []int {
 	r.Helper()
-	entries, err := os.ReadDir("/proc")
-	expect.Check(r, err)
+	entries := expect.Value(os.ReadDir("/proc"))(r)
 	var pids []int
 	for _, entry := range entries {
 		var pid int
@@ -393,36 +372,21 @@ func (r *rig) expectNothingLeft() {
 	ctx := containerdtest.Context(r)
 	containers, err := r.client.ContainerService().List(ctx)
 	expect.Check(r, err)
-	if len(containers) > 0 {
-		r.Errorf("%d containers are left", len(containers))
-	}
+	expect.Equal(r, len(containers), 0, "containers left")
 	err = r.client.SnapshotService("overlayfs").Walk(ctx, func(_ context.Context, s snapshots.Info) error {
 		r.Errorf("snapshot %s is left", s.Name)
 		return nil
 	}, `labels."margolite/project"`)
 	expect.Check(r, err)
-	links, err := net.Interfaces()
-	expect.Check(r, err)
-	for _, link := range links {
-		if strings.HasPrefix(link.Name, "mgl-") || strings.HasPrefix(link.Name, "mgv-") {
-			r.Errorf("link %s is left", link.Name)
-		}
-	}
+	expect.Equal(r, ownLinks(r), nil, "links left")
 	for _, pattern := range []string{"netns/*", "hosts/*", "logs/*", "mounts/*"} {
-		left, err := filepath.Glob(filepath.Join(r.run, pattern))
-		expect.Check(r, err)
-		if len(left) > 0 {
-			r.Errorf("left in the run directory: %q", left)
-		}
+		left := expect.Value(filepath.Glob(filepath.Join(r.run, pattern)))(r)
+		expect.Equal(r, left, nil, "left in the run directory")
 	}
-	if left, _ := filepath.Glob(filepath.Join(r.state, "projects", "*")); len(left) > 0 {
-		r.Errorf("left of packages: %q", left)
-	}
+	expect.Equal(r, expect.Value(filepath.Glob(filepath.Join(r.state, "projects", "*")))(r), nil, "left of packages")
 	for project := range r.projects {
 		for _, root := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/*"} {
-			if left, _ := filepath.Glob(filepath.Join(root, containerdtest.Namespace, project)); len(left) > 0 {
-				r.Errorf("control groups %q are left", left)
-			}
+			expect.Equal(r, expect.Value(filepath.Glob(filepath.Join(root, containerdtest.Namespace, project)))(r), nil, "control groups left")
 		}
 	}
 	if mounts, err := os.ReadFile("/proc/self/mountinfo"); err != nil || strings.Contains(string(mounts), r.run) {

@@ -68,7 +68,7 @@ func TestApplyingAgainCostsOneLook(t *testing.T) {
 		r.apply(e, r.load(e, "other", file(others)))
 		p := r.load(e, "same", file(services))
 		r.apply(e, p)
-		r.eventually("it costs one look", func() bool { // what was just made may still be looked at for damage
+		expect.Eventually(r, "it costs one look", func() bool { // what was just made may still be looked at for damage
 			before, did := r.settled(c), steps.Load()
 			r.apply(e, p)
 			cost := r.settled(c).since(before)
@@ -93,7 +93,7 @@ func TestApplyingAgainRepairsDamage(t *testing.T) {
 			}
 			_ = exec.Command("nft", "delete", "table", "ip", "margolite").Run() // where nft is installed
 			r.apply(e, p)
-			r.eventually("it reaches its gateway", func() bool {
+			expect.Eventually(r, "it reaches its gateway", func() bool {
 				_, err := r.tryInside(r.containers(e, "same")["web"], "ping -c 1 -w 1 $(ip route | sed -n 's/^default via \\([^ ]*\\).*/\\1/p')")
 				return err == nil
 			})
@@ -110,9 +110,7 @@ func TestMatchingReadsOnlyTheProject(t *testing.T) {
 		p := r.load(e, "same", "services: {a: {image: BUSYBOX}}")
 		r.apply(e, p)
 		before := c.count()
-		if same, err := e.Matches(t.Context(), p); err != nil || !same {
-			t.Fatalf("it matches: %v (%v)", same, err)
-		}
+		expect.Equal(t, expect.Value(e.Matches(t.Context(), p))(t), true, "matches")
 		if cost := c.count().since(before); cost.records > 1 || cost.tasks > 0 {
 			t.Errorf("it cost %s, want one record", cost)
 		}
@@ -140,9 +138,9 @@ volumes: {data: {}}
 `, func(services map[string]*compose.Service) { services["idle"].Replicas = idle }))
 		probes := func() int { return strings.Count(r.volume("probed/data/probes"), "\n") }
 		var cost counts
-		r.eventually("probes cost no look at the project", func() bool {
+		expect.Eventually(r, "probes cost no look at the project", func() bool {
 			before, seen := c.count(), probes()
-			r.eventually("it is probed", func() bool { return probes() >= seen+4 })
+			expect.Eventually(r, "it is probed", func() bool { return probes() >= seen+4 })
 			cost = c.count().since(before)
 			return cost.lists == 0 && cost.records < idle // a look reads the records of all containers
 		})
@@ -163,7 +161,7 @@ func TestNothingIsRememberedOfProjectsThatAreGone(t *testing.T) {
 		r.load(e, fmt.Sprint("loaded", n), "services: {a: {image: BUSYBOX}}")
 		expect.Check(t, e.Remove(t.Context(), fmt.Sprint("loaded", n)))
 	}
-	r.eventually("nothing is remembered", func() bool {
+	expect.Eventually(r, "nothing is remembered", func() bool {
 		for what, n := range e.Remembered() {
 			if n > 0 {
 				t.Logf("%d %s", n, what)

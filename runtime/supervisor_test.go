@@ -53,22 +53,14 @@ volumes: {data: {}}
 
 		runs := func(service string) int { return strings.Count(r.logs(e, "policy", service), "run\n") }
 		state := func(service string) runtime.State { return r.containers(e, "policy")[service].State }
-		r.eventually("a service that always runs is restarted again and again", func() bool { return runs("always") >= 4 })
-		r.eventually("a service is restarted after failures, as often as it says", func() bool { return runs("twice") == 3 && state("twice") == runtime.Stopped })
-		r.eventually("a service without policy stays down", func() bool { return state("never") == runtime.Stopped })
-		r.eventually("a job that ended well is recorded", func() bool { return r.containers(e, "policy")["job"].Exited })
-		if n := runs("never"); n != 1 {
-			t.Errorf("the service without policy ran %d times", n)
-		}
-		if n := runs("job"); n != 1 {
-			t.Errorf("the job ran %d times", n)
-		}
-		if n := runs("twice"); n != 3 {
-			t.Errorf("the service that may fail twice ran %d times", n)
-		}
-		if c := r.containers(e, "policy")["never"]; c.ExitCode != 7 {
-			t.Errorf("exit code %d", c.ExitCode)
-		}
+		expect.Eventually(r, "a service that always runs is restarted again and again", func() bool { return runs("always") >= 4 })
+		expect.Eventually(r, "a service is restarted after failures, as often as it says", func() bool { return runs("twice") == 3 && state("twice") == runtime.Stopped })
+		expect.Eventually(r, "a service without policy stays down", func() bool { return state("never") == runtime.Stopped })
+		expect.Eventually(r, "a job that ended well is recorded", func() bool { return r.containers(e, "policy")["job"].Exited })
+		expect.Equal(t, runs("never"), 1, "runs of the service without policy")
+		expect.Equal(t, runs("job"), 1, "runs of the job")
+		expect.Equal(t, runs("twice"), 3, "runs of the service that may fail twice")
+		expect.Equal(t, r.containers(e, "policy")["never"].ExitCode, 7, "exit code")
 	})
 }
 
@@ -87,7 +79,7 @@ func TestRunningContainersFollowTheDevicesResolver(t *testing.T) {
 	r.apply(e, r.load(e, "resolver", "services: {web: {image: BUSYBOX}}"))
 	write("search plant.example\n")
 	c := r.containers(e, "resolver")["web"]
-	r.eventually("the domain is known", func() bool {
+	expect.Eventually(r, "the domain is known", func() bool {
 		return strings.Contains(r.inside(c, "cat /etc/resolv.conf"), "search plant.example\n")
 	})
 }
@@ -100,10 +92,8 @@ func TestSupervisorBacksOffFromWhatCannotStart(t *testing.T) {
 		p := r.load(e, "broken", `services: {broken: {image: BUSYBOX, restart: always, entrypoint: ["/nope"]}}`)
 		r.refused(e, p, runtime.StartFailed)
 		r.supervise(e)
-		r.eventually("it is tried again and again", func() bool { return r.containers(e, "broken")["broken"].Restarts >= 3 })
-		if err := e.Remove(t.Context(), "broken"); err != nil {
-			t.Error(err)
-		}
+		expect.Eventually(r, "it is tried again and again", func() bool { return r.containers(e, "broken")["broken"].Restarts >= 3 })
+		expect.OK(t, e.Remove(t.Context(), "broken"))
 	})
 }
 
@@ -141,14 +131,12 @@ func TestSupervisorLeavesAloneWhatIsStillToBeDecided(t *testing.T) {
 		stop = r.supervise(e)
 		defer stop()
 		runs := func(project string) bool { return r.containers(e, project)["a"].State == runtime.Running }
-		r.eventually("what is decided is back", func() bool { return runs("decided") })
+		expect.Eventually(r, "what is decided is back", func() bool { return runs("decided") })
 		if runs("matched") || runs("applied") {
 			t.Error("what was to be left alone runs")
 		}
-		if same, err := e.Matches(t.Context(), r.load(e, "matched", file)); err != nil || !same {
-			t.Errorf("what is on the device does not match: %v", err)
-		}
-		r.eventually("what matches is back", func() bool { return runs("matched") })
+		expect.Equal(t, expect.Value(e.Matches(t.Context(), r.load(e, "matched", file)))(t), true, "matches what is on the device")
+		expect.Eventually(r, "what matches is back", func() bool { return runs("matched") })
 		if runs("applied") {
 			t.Error("what was to be left alone runs")
 		}
@@ -164,7 +152,7 @@ func TestSupervisorAfterAReboot(t *testing.T) {
 		e := r.engine()
 		stop := r.supervise(e)
 		r.apply(e, r.load(e, "boot", shop))
-		r.eventually("an answer", func() bool { return get("127.0.0.1:18080") == "ANSWER" })
+		expect.Eventually(r, "an answer", func() bool { return get("127.0.0.1:18080") == "ANSWER" })
 		before := r.containers(e, "boot")
 		stop()
 		r.reboot(e)
@@ -182,7 +170,7 @@ func TestSupervisorAfterAReboot(t *testing.T) {
 		}
 		e = r.engine()
 		stop = r.supervise(e)
-		r.eventually("an answer", func() bool { return get("127.0.0.1:18080") == "ANSWER" })
+		expect.Eventually(r, "an answer", func() bool { return get("127.0.0.1:18080") == "ANSWER" })
 		after := r.containers(e, "boot")
 		for service, c := range after {
 			if c.ID != before[service].ID || c.Address != before[service].Address {
@@ -228,9 +216,7 @@ func TestSupervisorLeavesRunningServicesAloneWhenItStarts(t *testing.T) {
 		}
 		after := r.containers(e, "calm")
 		for service, c := range after {
-			if c.Pid != before[service].Pid {
-				t.Errorf("%s was restarted", service)
-			}
+			expect.Equal(t, c.Pid, before[service].Pid, "process of %s", service)
 		}
 	})
 }
@@ -240,12 +226,12 @@ func TestServicesReturnIntoANetworkThatWasWiped(t *testing.T) {
 		e := r.engine()
 		stop := r.supervise(e)
 		r.apply(e, r.load(e, "wiped", shop))
-		r.eventually("an answer", func() bool { return get("127.0.0.1:18080") == "ANSWER" })
+		expect.Eventually(r, "an answer", func() bool { return get("127.0.0.1:18080") == "ANSWER" })
 		stop()
 		r.wipeNetwork()
 		e = r.engine()
 		r.supervise(e)
-		r.eventually("an answer", func() bool { return get("127.0.0.1:18080") == "ANSWER" })
+		expect.Eventually(r, "an answer", func() bool { return get("127.0.0.1:18080") == "ANSWER" })
 	})
 }
 
@@ -284,10 +270,9 @@ services:
     logging: {options: {max-size: 1m, max-file: "2"}}
 `))
 		said := func() bool { return strings.HasSuffix(r.logs(e, "chatty", "app"), "end\n") }
-		r.eventually("all output is there", said)
-		r.eventually("one or two files of at most one MiB hold it", func() bool {
-			files, err := filepath.Glob(filepath.Join(r.run, "logs", r.containers(e, "chatty")["app"].ID+"*"))
-			expect.Check(t, err)
+		expect.Eventually(r, "all output is there", said)
+		expect.Eventually(r, "one or two files of at most one MiB hold it", func() bool {
+			files := expect.Value(filepath.Glob(filepath.Join(r.run, "logs", r.containers(e, "chatty")["app"].ID+"*")))(t)
 			var size, biggest int64
 			for _, file := range files {
 				info, err := os.Stat(file)
@@ -323,7 +308,7 @@ volumes: {data: {}}
 		r.supervise(e)
 		r.touch("slow", "data", "hang")
 		r.kill(e, "slow", "app")
-		r.eventually("the hook of one project hangs", func() bool {
+		expect.Eventually(r, "the hook of one project hangs", func() bool {
 			_, err := os.Stat(filepath.Join(r.state, "volumes/slow/data/hangs"))
 			return err == nil
 		})
@@ -331,12 +316,8 @@ volumes: {data: {}}
 		r.runsAgain(e, "quick", "app", r.kill(e, "quick", "app"))
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
-		if same, err := e.Matches(ctx, slow); err != nil || !same {
-			t.Errorf("does it match: %v, %v", same, err)
-		}
-		if err := e.Remove(ctx, "slow"); err != nil {
-			t.Error(err)
-		}
+		expect.Equal(t, expect.Value(e.Matches(ctx, slow))(t), true, "matches")
+		expect.OK(t, e.Remove(ctx, "slow"))
 	})
 }
 
@@ -357,7 +338,7 @@ func TestSupervisorReplacesAShimThatHangs(t *testing.T) {
 		for _, shim := range mine {
 			expect.Check(t, syscall.Kill(shim, syscall.SIGSTOP))
 		}
-		r.eventually("its shim is known not to respond", func() bool { return r.containers(e, "hung")["a"].State == runtime.Unresponsive })
+		expect.Eventually(r, "its shim is known not to respond", func() bool { return r.containers(e, "hung")["a"].State == runtime.Unresponsive })
 		r.poked(e)
 		if now := r.containers(e, "well")["a"]; now.State != runtime.Running || now.Pid != well.Pid {
 			t.Errorf("its neighbour was %s with process %d, and is %s with %d", well.State, well.Pid, now.State, now.Pid)

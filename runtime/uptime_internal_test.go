@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/margolite/margolite/runtime/compose"
+	"github.com/margolite/margolite/test/expect"
 )
 
 func TestStartOfThisProcess(t *testing.T) {
@@ -35,14 +36,10 @@ func TestBackoff(t *testing.T) {
 			t.Errorf("waits %s after %s", wait, last)
 		}
 		h.ends(now.Add(time.Hour), compose.Restart{}, 1) // the same end, seen again
-		if h.due.Sub(now) != wait {
-			t.Error("one end is counted twice")
-		}
+		expect.Equal(t, h.due.Sub(now), wait, "delay after one end")
 		last = wait
 	}
-	if last != maxDelay {
-		t.Errorf("waits %s in the end, want %s", last, maxDelay)
-	}
+	expect.Equal(t, last, maxDelay, "delay in the end")
 
 	h.starts(now)
 	h.runs(7, now)
