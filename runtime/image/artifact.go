@@ -35,7 +35,7 @@ func (i *Images) Artifact(ctx context.Context, repository, tag string, l Artifac
 	if err != nil {
 		return nil, "", fail(object, bad(err))
 	}
-	q, err := l.Trust.inquest(ref, i.log)
+	q, err := l.Trust.inquest(ref, i.o.Logger)
 	if err != nil {
 		return nil, "", fail(object, err)
 	}
@@ -44,7 +44,7 @@ func (i *Images) Artifact(ctx context.Context, repository, tag string, l Artifac
 		return nil, "", fail(object, err)
 	}
 	// Another host is asked for the whole: a mirror that has half of an artifact has none.
-	err = s.try(ctx, i.log, func(h host) (err error) {
+	err = s.try(ctx, i.o.Logger, func(h host) (err error) {
 		data, origin, err = h.artifact(ctx, ref, q, l, newMeter(object, progress, new(sync.Mutex)))
 		return err
 	})
@@ -52,7 +52,7 @@ func (i *Images) Artifact(ctx context.Context, repository, tag string, l Artifac
 		return nil, "", fail(object, err)
 	}
 	if q != nil {
-		i.log.Info("signature of package verified", "package", object, "digest", origin.String(), "signer", q.signer)
+		i.o.Logger.Info("signature of package verified", "package", object, "digest", origin.String(), "signer", q.signer)
 	}
 	return data, origin, nil
 }

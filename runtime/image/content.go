@@ -26,7 +26,7 @@ const (
 
 // read returns a part of the content store that is read as a whole, verified.
 func (i *Images) read(ctx context.Context, desc v1.Descriptor, limit int64) ([]byte, error) {
-	r, err := i.client.ContentStore().ReaderAt(ctx, desc)
+	r, err := i.o.Client.ContentStore().ReaderAt(ctx, desc)
 	if err != nil {
 		return nil, err
 	}
@@ -66,7 +66,7 @@ func (p *pull) isHere(ctx context.Context, desc v1.Descriptor) (bool, error) {
 	if err := p.keep(ctx, leases.Resource{ID: desc.Digest.String(), Type: "content"}); err != nil {
 		return false, err
 	}
-	r, err := p.client.ContentStore().ReaderAt(ctx, desc)
+	r, err := p.o.Client.ContentStore().ReaderAt(ctx, desc)
 	if err == nil {
 		size := r.Size()
 		if err = r.Close(); err == nil && (size == desc.Size || desc.Size == 0) {
@@ -87,7 +87,7 @@ func isGone(err error) bool {
 
 // isDamaged reads a part to its end and says whether it still is what its digest says.
 func (i *Images) isDamaged(ctx context.Context, desc v1.Descriptor) (bool, error) {
-	r, err := i.client.ContentStore().ReaderAt(ctx, desc)
+	r, err := i.o.Client.ContentStore().ReaderAt(ctx, desc)
 	if errdefs.IsNotFound(err) {
 		return true, nil
 	}
@@ -105,7 +105,7 @@ func (i *Images) isDamaged(ctx context.Context, desc v1.Descriptor) (bool, error
 // drop removes a part that is not what it was, so that it can be had again. What it refers to stays. A part that is not
 // here need not be removed.
 func (p *pull) drop(ctx context.Context, d digest.Digest) error {
-	store := p.client.ContentStore()
+	store := p.o.Client.ContentStore()
 	info, err := store.Info(ctx, d)
 	if errdefs.IsNotFound(err) {
 		return nil
@@ -113,7 +113,7 @@ func (p *pull) drop(ctx context.Context, d digest.Digest) error {
 	if err != nil {
 		return fmt.Errorf("cannot drop damaged content %s: %w", d, err)
 	}
-	p.log.Warn("stored content is damaged; fetching it again", "image", p.name, "digest", d.String())
+	p.o.Logger.Warn("stored content is damaged; fetching it again", "image", p.name, "digest", d.String())
 	for key, value := range info.Labels {
 		held := leases.Resource{ID: value}
 		if strings.HasPrefix(key, contentRef) {
@@ -144,7 +144,7 @@ func (i *Images) label(ctx context.Context, d digest.Digest, labels map[string]s
 	for key := range labels {
 		fields = append(fields, "labels."+key)
 	}
-	if _, err := i.client.ContentStore().Update(ctx, content.Info{Digest: d, Labels: labels}, fields...); err != nil {
+	if _, err := i.o.Client.ContentStore().Update(ctx, content.Info{Digest: d, Labels: labels}, fields...); err != nil {
 		return fmt.Errorf("cannot label %s: %w", d, err)
 	}
 	return nil
@@ -190,7 +190,7 @@ func (i *Images) link(ctx context.Context, root v1.Descriptor, manifests ...v1.D
 func (i *Images) Size(ctx context.Context, name string) (size int64, err error) {
 	// What a part is labelled with (see link) may be of a platform that is not here.
 	measure := func(ctx context.Context, desc v1.Descriptor) (below []v1.Descriptor, err error) {
-		part, err := i.client.ContentStore().Info(ctx, desc.Digest)
+		part, err := i.o.Client.ContentStore().Info(ctx, desc.Digest)
 		if err != nil && !errdefs.IsNotFound(err) {
 			return nil, err
 		}
@@ -202,7 +202,7 @@ func (i *Images) Size(ctx context.Context, name string) (size int64, err error) 
 		}
 		return below, nil
 	}
-	record, err := i.client.ImageService().Get(ctx, name)
+	record, err := i.o.Client.ImageService().Get(ctx, name)
 	if err == nil {
 		err = images.Walk(ctx, images.HandlerFunc(measure), record.Target)
 	}
@@ -230,7 +230,7 @@ func (p *pull) leased(ctx context.Context) context.Context {
 
 // keep holds a part or a snapshot that is here.
 func (p *pull) keep(ctx context.Context, r leases.Resource) error {
-	err := p.client.LeasesService().AddResource(ctx, p.lease(), r)
+	err := p.o.Client.LeasesService().AddResource(ctx, p.lease(), r)
 	if err != nil && !errdefs.IsAlreadyExists(err) {
 		return fmt.Errorf("cannot lease %s: %w", r.ID, err)
 	}
@@ -239,7 +239,7 @@ func (p *pull) keep(ctx context.Context, r leases.Resource) error {
 
 // release deletes a lease. What nothing else refers to is collected later.
 func (i *Images) release(ctx context.Context, l leases.Lease) error {
-	if err := i.client.LeasesService().Delete(ctx, l); err != nil && !errdefs.IsNotFound(err) {
+	if err := i.o.Client.LeasesService().Delete(ctx, l); err != nil && !errdefs.IsNotFound(err) {
 		return fmt.Errorf("cannot end download of %s: %w", l.Labels[ownLabel], err)
 	}
 	return nil
@@ -249,7 +249,7 @@ func (i *Images) release(ctx context.Context, l leases.Lease) error {
 // that a lease holds. keep are the names of those that are wanted; of what is left nobody knows whose it was, and it goes
 // with the lease. Images are unpacked when they are pulled again, which needs no network then.
 func (i *Images) recall(ctx context.Context, keep map[string]bool) error {
-	held, err := i.client.LeasesService().List(ctx, "id=="+containerd.RecoveredLease)
+	held, err := i.o.Client.LeasesService().List(ctx, "id=="+containerd.RecoveredLease)
 	if err != nil {
 		return fmt.Errorf("cannot check whether images must be restored: %w", err)
 	}
@@ -261,7 +261,7 @@ func (i *Images) recall(ctx context.Context, keep map[string]bool) error {
 			return fmt.Errorf("cannot restore image %s: %w", name, err)
 		}
 	}
-	err = i.client.LeasesService().Delete(ctx, leases.Lease{ID: containerd.RecoveredLease}, leases.SynchronousDelete)
+	err = i.o.Client.LeasesService().Delete(ctx, leases.Lease{ID: containerd.RecoveredLease}, leases.SynchronousDelete)
 	if err != nil && !errdefs.IsNotFound(err) {
 		return fmt.Errorf("cannot release unneeded content: %w", err)
 	}
@@ -291,7 +291,7 @@ func (i *Images) recallOne(ctx context.Context, name string) error {
 	if err := i.link(ctx, root, manifests...); err != nil {
 		return err
 	}
-	_, err = i.client.ImageService().Create(ctx, images.Image{Name: name, Target: root, Labels: map[string]string{ownLabel: "true"}})
+	_, err = i.o.Client.ImageService().Create(ctx, images.Image{Name: name, Target: root, Labels: map[string]string{ownLabel: "true"}})
 	if err != nil && !errdefs.IsAlreadyExists(err) {
 		return err
 	}

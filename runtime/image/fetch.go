@@ -43,7 +43,7 @@ func (p *pull) part(ctx context.Context, desc v1.Descriptor) error {
 		return nil
 	}
 	stale := false // what has come is of no use
-	return p.session.try(ctx, p.log, func(h host) error {
+	return p.session.try(ctx, p.o.Logger, func(h host) error {
 		for {
 			resumed := !stale && p.begun(ctx, desc) > 0
 			err := h.transfer(ctx, "content "+desc.Digest.String(), &has, func(ctx context.Context, receive receiver) error {
@@ -65,7 +65,7 @@ func (p *pull) fetch(ctx context.Context, h host, desc v1.Descriptor, has *run, 
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	waited := time.AfterFunc(lockedTime, cancel)
-	w, err := content.OpenWriter(ctx, p.client.ContentStore(), content.WithRef(remotes.MakeRefKey(ctx, desc)), content.WithDescriptor(desc))
+	w, err := content.OpenWriter(ctx, p.o.Client.ContentStore(), content.WithRef(remotes.MakeRefKey(ctx, desc)), content.WithDescriptor(desc))
 	waited.Stop()
 	if errdefs.IsAlreadyExists(err) {
 		has.reached(desc.Size)
@@ -133,7 +133,7 @@ func (c counted) Read(p []byte) (int, error) {
 
 // begun is how much of a part has come in former attempts.
 func (p *pull) begun(ctx context.Context, desc v1.Descriptor) int64 {
-	status, err := p.client.ContentStore().Status(ctx, remotes.MakeRefKey(ctx, desc))
+	status, err := p.o.Client.ContentStore().Status(ctx, remotes.MakeRefKey(ctx, desc))
 	if err != nil {
 		return 0
 	}

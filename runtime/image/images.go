@@ -54,15 +54,9 @@ type Options struct {
 
 // Images keeps images in containerd.
 type Images struct {
-	client     containerd.Client
-	registries map[string]Registry
-	plain      map[string]bool // hosts on the wire that may be spoken to without TLS
-	preload    *preload
-	keys       []string
-	atOnce     int
-	state      string
-	reserve    int64
-	log        *slog.Logger
+	o       Options
+	plain   map[string]bool // hosts on the wire that may be spoken to without TLS
+	preload *preload
 
 	slots      *limit.Limiter
 	rate       limit.Rate
@@ -94,17 +88,11 @@ func New(o Options) *Images {
 	}
 	rate := limit.Rate{Floor: max(cmp.Or(o.MinRate, DefaultMinRate), 0), Window: cmp.Or(o.RateWindow, rateWindow)}
 	return &Images{
-		client:     o.Client,
-		registries: o.Registries,
-		plain:      plain,
-		preload:    &preload{dir: o.Preload, log: o.Logger},
-		keys:       o.Keys,
-		atOnce:     o.AtOnce,
-		state:      o.State,
-		reserve:    o.Reserve,
-		log:        o.Logger,
-		slots:      newSlots(o.AtOnce, rate.Window),
-		rate:       rate,
+		o:       o,
+		plain:   plain,
+		preload: &preload{dir: o.Preload, log: o.Logger},
+		slots:   newSlots(o.AtOnce, rate.Window),
+		rate:    rate,
 		processors: limit.New(0, once(), limit.Bound{
 			Most: min(o.AtOnce, goruntime.GOMAXPROCS(0)), Counts: func(_, _ limit.Key) bool { return true },
 		}),
@@ -161,7 +149,7 @@ func (i *Images) Get(ctx context.Context, ref string, d digest.Digest, platform 
 // get reads the configuration of an image. What is damaged or lost of it makes the image one that is not here.
 func (i *Images) get(ctx context.Context, name string, platform target) (*Image, error) {
 	absent := func(why error) error { return &fault.Error{Code: fault.NotFound, Err: why} }
-	record, err := i.client.ImageService().Get(ctx, name)
+	record, err := i.o.Client.ImageService().Get(ctx, name)
 	if errdefs.IsNotFound(err) {
 		return nil, absent(errors.New("not on this device"))
 	}
@@ -185,7 +173,7 @@ func (i *Images) get(ctx context.Context, name string, platform target) (*Image,
 	if err != nil {
 		return nil, err
 	}
-	_, err = i.client.SnapshotService(snapshotter).Stat(ctx, image.ChainID.String())
+	_, err = i.o.Client.SnapshotService(snapshotter).Stat(ctx, image.ChainID.String())
 	if errdefs.IsNotFound(err) {
 		return nil, absent(errors.New("not unpacked on this device"))
 	}
@@ -203,7 +191,7 @@ func (i *Images) List(ctx context.Context) ([]string, error) {
 }
 
 func (i *Images) records(ctx context.Context) ([]images.Image, error) {
-	records, err := i.client.ImageService().List(ctx, fmt.Sprintf("labels.%q", ownLabel))
+	records, err := i.o.Client.ImageService().List(ctx, fmt.Sprintf("labels.%q", ownLabel))
 	if err != nil {
 		return nil, fmt.Errorf("cannot list images: %w", err)
 	}
@@ -222,7 +210,7 @@ func (i *Images) Prune(ctx context.Context, keep, fetching map[string]bool) (rem
 		return nil, err
 	}
 	names = slices.DeleteFunc(names, func(name string) bool { return keep[name] || i.isPulling(name) })
-	begun, err := i.client.LeasesService().List(ctx, fmt.Sprintf("labels.%q", ownLabel))
+	begun, err := i.o.Client.LeasesService().List(ctx, fmt.Sprintf("labels.%q", ownLabel))
 	if err != nil {
 		return nil, fmt.Errorf("cannot list downloads: %w", err)
 	}
@@ -240,7 +228,7 @@ func (i *Images) remove(ctx context.Context, names []string, begun []leases.Leas
 		return nil, nil
 	}
 	for _, name := range names {
-		if err := i.client.ImageService().Delete(ctx, name); err != nil && !errdefs.IsNotFound(err) {
+		if err := i.o.Client.ImageService().Delete(ctx, name); err != nil && !errdefs.IsNotFound(err) {
 			return removed, fmt.Errorf("cannot remove image %s: %w", name, err)
 		}
 		removed = append(removed, name)
@@ -261,7 +249,7 @@ func (i *Images) remove(ctx context.Context, names []string, begun []leases.Leas
 const collection = "margolite-collection"
 
 func (i *Images) collect(ctx context.Context) error {
-	service := i.client.LeasesService()
+	service := i.o.Client.LeasesService()
 	for {
 		_, err := service.Create(ctx, leases.WithID(collection))
 		if err == nil || errdefs.IsAlreadyExists(err) {
@@ -282,7 +270,7 @@ const snapshotterLabel = "containerd.io/defaults/snapshotter"
 
 // Snapshotter is the name of the snapshotter that images are unpacked into.
 func (i *Images) Snapshotter(ctx context.Context) (string, error) {
-	name, err := i.client.GetLabel(ctx, snapshotterLabel)
+	name, err := i.o.Client.GetLabel(ctx, snapshotterLabel)
 	if err != nil {
 		return "", fmt.Errorf("cannot find default snapshotter: %w", err)
 	}

@@ -34,7 +34,7 @@ func (i *Images) Location(ctx context.Context, from Source, l ArtifactLimits, pr
 	object := withoutQuery(from.Package)
 	defer func() { err = fail(object, err) }()
 	m := newMeter(object, progress, new(sync.Mutex))
-	if from.Keys == "" && len(i.keys) == 0 {
+	if from.Keys == "" && len(i.o.Keys) == 0 {
 		return i.download(ctx, from.Package, l.Size, m)
 	}
 	// What is small comes first: as long as it is missing, nothing big is downloaded in vain.
@@ -56,14 +56,14 @@ func (i *Images) Location(ctx context.Context, from Source, l ArtifactLimits, pr
 	if err != nil {
 		return nil, err
 	}
-	i.log.Info("signature of package verified", "package", object, "key", signer)
+	i.o.Logger.Info("signature of package verified", "package", object, "key", signer)
 	return data, nil
 }
 
 // keysOf returns the keys that count for a package.
 func (i *Images) keysOf(ctx context.Context, from Source) (pgp.Keys, error) {
-	if len(i.keys) > 0 {
-		return ReadKeys(i.keys...)
+	if len(i.o.Keys) > 0 {
+		return ReadKeys(i.o.Keys...)
 	}
 	data, err := i.download(ctx, from.Keys, pgp.MaxKeys, silent())
 	if err != nil {
@@ -160,7 +160,7 @@ func (i *Images) downloadOnce(ctx context.Context, u *url.URL, most int64, has *
 	if err != nil {
 		return nil, bad(err)
 	}
-	user, secret, err := i.registries[u.Host].credentials(u.Host, strings.Trim(u.Path, "/"))
+	user, secret, err := i.o.Registries[u.Host].credentials(u.Host, strings.Trim(u.Path, "/"))
 	if err != nil {
 		return nil, err
 	}

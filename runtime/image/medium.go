@@ -74,7 +74,7 @@ func (i *Images) media(ctx context.Context) ([]medium, error) {
 	if err != nil {
 		return nil, err
 	}
-	answer, err := i.client.IntrospectionService().Plugins(ctx,
+	answer, err := i.o.Client.IntrospectionService().Plugins(ctx,
 		"type=="+string(plugins.ContentPlugin), "type=="+string(plugins.SnapshotPlugin)+",id=="+snapshotter)
 	if err != nil {
 		return nil, fmt.Errorf("cannot ask containerd for its directories: %w", err)
@@ -88,7 +88,7 @@ func (i *Images) media(ctx context.Context) ([]medium, error) {
 		n := slices.IndexFunc(media, func(m medium) bool { return m.device == uint64(stat.Dev) })
 		if n < 0 {
 			n = len(media)
-			media = append(media, medium{dir: dir, device: uint64(stat.Dev), reserve: i.reserve})
+			media = append(media, medium{dir: dir, device: uint64(stat.Dev), reserve: i.o.Reserve})
 		}
 		holds(&media[n])
 	}
@@ -98,7 +98,7 @@ func (i *Images) media(ctx context.Context) ([]medium, error) {
 			m.snapshots = m.snapshots || plugin.Type == string(plugins.SnapshotPlugin)
 		})
 	}
-	add(i.state, func(m *medium) { m.records = true })
+	add(i.o.State, func(m *medium) { m.records = true })
 	for n := range media {
 		if err := media[n].look(); err != nil {
 			return nil, err

@@ -32,7 +32,7 @@ func (i *Images) resolve(ctx context.Context, ref reference.Named) (digest.Diges
 
 // ask gets the descriptor of a reference from the first host that has it.
 func (i *Images) ask(ctx context.Context, s session, ref reference.Named) (root v1.Descriptor, err error) {
-	err = s.try(ctx, i.log, func(h host) error {
+	err = s.try(ctx, i.o.Logger, func(h host) error {
 		if root, err = h.Resolve(ctx, ref); err != nil {
 			return remote{err}
 		}
@@ -48,7 +48,7 @@ func (i *Images) ask(ctx context.Context, s session, ref reference.Named) (root 
 func (i *Images) Pull(ctx context.Context, wants []Want, progress func(Progress)) ([]*Image, error) {
 	pulls := make([]*pull, len(wants))
 	group, within := errgroup.WithContext(ctx)
-	group.SetLimit(i.atOnce)
+	group.SetLimit(i.o.AtOnce)
 	for n, w := range wants {
 		contained(group, func() (err error) {
 			pulls[n], err = i.look(within, w, i.resolve)
@@ -183,7 +183,7 @@ func (i *Images) bring(ctx context.Context, pulls []*pull, progress func(Progres
 		return err
 	}
 	group, within := errgroup.WithContext(ctx)
-	group.SetLimit(i.atOnce)
+	group.SetLimit(i.o.AtOnce)
 	for _, p := range pulls {
 		contained(group, func() error { return fail(p.want.Ref, p.prepare(within)) })
 	}
@@ -288,7 +288,7 @@ func (i *Images) isPulling(name string) bool {
 func (p *pull) prepare(ctx context.Context) (err error) {
 	// The lease of a former attempt outlives its failure, so that this one goes on from there.
 	l := p.lease()
-	_, err = p.client.LeasesService().Create(ctx, leases.WithID(l.ID), leases.WithLabels(l.Labels))
+	_, err = p.o.Client.LeasesService().Create(ctx, leases.WithID(l.ID), leases.WithLabels(l.Labels))
 	if err != nil && !errdefs.IsAlreadyExists(err) {
 		return fmt.Errorf("cannot lease download: %w", err)
 	}
@@ -365,7 +365,7 @@ func (i *Images) transfer(ctx context.Context, pulls []*pull, media []medium) er
 	}
 	contained(group, func() error {
 		downloads, ctx := errgroup.WithContext(ctx)
-		downloads.SetLimit(i.atOnce) // of which those run that have a slot
+		downloads.SetLimit(i.o.AtOnce) // of which those run that have a slot
 		for _, p := range pulls {
 			for n, desc := range p.layers {
 				contained(downloads, func() error {
@@ -420,7 +420,7 @@ func (p *pull) record(ctx context.Context) error {
 	if p.want.Looked.Signer != "" {
 		record.Labels[signersLabel] = p.want.Looked.Signer
 	}
-	_, err := p.client.ImageService().Create(leased, record)
+	_, err := p.o.Client.ImageService().Create(leased, record)
 	if err != nil && !errdefs.IsAlreadyExists(err) {
 		return fmt.Errorf("cannot record image: %w", err)
 	}

@@ -108,13 +108,13 @@ type source interface {
 func (i *Images) open(named reference.Named) (session, error) {
 	var s session
 	domain := reference.Domain(named)
-	names := append(slices.Clone(i.registries[domain].Mirrors), domain)
+	names := append(slices.Clone(i.o.Registries[domain].Mirrors), domain)
 	for n, name := range names {
 		client, err := i.httpClient(name)
 		if err != nil {
 			return nil, err
 		}
-		config := i.registries[name]
+		config := i.o.Registries[name]
 		s = append(s, host{name: name, network: true, images: i, others: n < len(names)-1, source: registry.New(registry.Options{
 			Host:      registry.HostOf(name),
 			PlainHTTP: config.PlainHTTP,
@@ -165,18 +165,18 @@ func (s session) try(ctx context.Context, log *slog.Logger, ask func(host) error
 
 // httpClient reaches one host, and the hosts that it sends us to.
 func (i *Images) httpClient(name string) (*http.Client, error) {
-	config, err := i.registries[name].tls(name)
+	config, err := i.o.Registries[name].tls(name)
 	if err != nil {
 		return nil, err
 	}
 	return &http.Client{Transport: guard{i.plain, &http.Transport{
 		Proxy:                  http.ProxyFromEnvironment,
-		DialContext:            newDialer(registry.HostOf(name), i.registries).dial,
+		DialContext:            newDialer(registry.HostOf(name), i.o.Registries).dial,
 		TLSClientConfig:        config,
 		TLSHandshakeTimeout:    connectTimeout,
 		ResponseHeaderTimeout:  answerTimeout,
 		DisableCompression:     true,
-		MaxIdleConns:           i.atOnce,
+		MaxIdleConns:           i.o.AtOnce,
 		IdleConnTimeout:        idleTimeout,
 		MaxResponseHeaderBytes: maxHeader,
 	}}}, nil

@@ -115,7 +115,7 @@ func (i *Images) Look(ctx context.Context, w Want, ring Keyring) (l Looked, err 
 		l.Why = "no key is configured for it"
 		return l, nil
 	}
-	record, err := i.client.ImageService().Get(ctx, found.String())
+	record, err := i.o.Client.ImageService().Get(ctx, found.String())
 	if err != nil && !errdefs.IsNotFound(err) {
 		return Looked{}, fmt.Errorf("cannot determine who signed image: %w", err)
 	}
@@ -130,11 +130,11 @@ func (i *Images) Look(ctx context.Context, w Want, ring Keyring) (l Looked, err 
 	}
 	q := newInquest(named, keys, nil)
 	q.digest = found.Digest()
-	err = s.try(ctx, i.log, func(h host) error { return h.inquire(ctx, q) })
+	err = s.try(ctx, i.o.Logger, func(h host) error { return h.inquire(ctx, q) })
 	switch {
 	case err == nil:
 		l.Signer = q.signer
-		i.log.Info("signature of image verified", "image", w.Ref, "digest", found.Digest().String(), "key", q.signer)
+		i.o.Logger.Info("signature of image verified", "image", w.Ref, "digest", found.Digest().String(), "key", q.signer)
 		// One that came before anybody asked; of the others Pull takes care.
 		if err := i.mark(ctx, found.String(), signersLabel, q.signer, true); err != nil && !errdefs.IsNotFound(err) {
 			return Looked{}, err

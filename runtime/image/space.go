@@ -226,8 +226,8 @@ func (n need) on(m medium) (all amounts) {
 // missing adds what an image lacks, without the parts that were counted before.
 func (p *pull) missing(ctx context.Context, counted map[digest.Digest]bool, to *need) error {
 	to.beside = max(to.beside, p.want.Beside)
-	store := p.client.ContentStore()
-	snapshotter := p.client.SnapshotService(p.snapshotter)
+	store := p.o.Client.ContentStore()
+	snapshotter := p.o.Client.SnapshotService(p.snapshotter)
 	for n, layer := range p.layers {
 		if !counted[layer.Digest] {
 			counted[layer.Digest] = true

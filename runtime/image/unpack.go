@@ -34,7 +34,7 @@ func (p *pull) unpack(ctx context.Context, n int) error {
 		return err
 	}
 	defer turn.Release()
-	snapshotter := p.client.SnapshotService(p.snapshotter)
+	snapshotter := p.o.Client.SnapshotService(p.snapshotter)
 	_, err = snapshotter.Stat(ctx, p.chains[n].String())
 	if err == nil { // of another image, which may go
 		return p.keep(ctx, leases.Resource{ID: p.chains[n].String(), Type: "snapshots/" + p.snapshotter})
@@ -80,7 +80,7 @@ func (p *pull) extract(ctx context.Context, snapshotter snapshots.Snapshotter, n
 		}
 		p.partial = append(p.partial, func() {
 			if err := discard(context.WithoutCancel(ctx), snapshotter, key, mounts); err != nil {
-				p.log.Warn("cannot remove a partly unpacked layer", "image", p.name, "snapshot", key, "error", err)
+				p.o.Logger.Warn("cannot remove a partly unpacked layer", "image", p.name, "snapshot", key, "error", err)
 			}
 		})
 	}()
@@ -89,7 +89,7 @@ func (p *pull) extract(ctx context.Context, snapshotter snapshots.Snapshotter, n
 		defer allowed.end()
 		ctx = containerd.WithSpace(ctx, allowed)
 	}
-	unpacked, err := p.client.DiffService().Apply(ctx, p.layers[n], mounts)
+	unpacked, err := p.o.Client.DiffService().Apply(ctx, p.layers[n], mounts)
 	if err != nil {
 		return err
 	}

@@ -124,7 +124,7 @@ func (i *Images) findTag(ctx context.Context, w Want, named reference.Named, lat
 	if err == nil || here == "" || errors.Is(err, errAsks) || ctx.Err() != nil {
 		return d, err
 	}
-	i.log.Debug("registry failed; using the image on this device", "image", w.Ref, "error", err)
+	i.o.Logger.Debug("registry failed; using the image on this device", "image", w.Ref, "error", err)
 	return here, nil
 }
 
@@ -183,7 +183,7 @@ const maxMarks = 16
 
 // mark puts a word into a label of a record of this package, beside those that came last, or takes it out.
 func (i *Images) mark(ctx context.Context, name, label, word string, in bool) error {
-	record, err := i.client.ImageService().Get(ctx, name)
+	record, err := i.o.Client.ImageService().Get(ctx, name)
 	if err != nil {
 		return fmt.Errorf("cannot label image: %w", err)
 	}
@@ -195,7 +195,7 @@ func (i *Images) mark(ctx context.Context, name, label, word string, in bool) er
 		words = append(words, word)
 	}
 	record.Labels[label] = strings.Join(words[max(0, len(words)-maxMarks):], " ")
-	if _, err := i.client.ImageService().Update(ctx, record, "labels."+label); err != nil {
+	if _, err := i.o.Client.ImageService().Update(ctx, record, "labels."+label); err != nil {
 		return fmt.Errorf("cannot label image: %w", err)
 	}
 	return nil
