@@ -351,21 +351,32 @@ func (pl *places) ensure(ctx context.Context, p placement) error {
 
 // sweep removes the sandboxes and networks that nobody needs: what is left of an Apply
 // that was killed before it created a container, and what only those containers of a
-// project need that are no part of its claim. Its name is empty where no project is changed.
+// project need that are no part of its claim. Its name is empty where no project is
+// changed. Of others the sandboxes stay that their containers are in, and of networks
+// what their claims say: of two that leave one at the same time, one has to remove it.
 func (pl *places) sweep(ctx context.Context, project string) error {
 	pl.shared.Lock()
 	defer pl.shared.Unlock()
-	needed := pl.everybody(nil) // before the records are read: a claim that ends has become containers
+	pl.mu.Lock()
+	claims := maps.Clone(pl.claims) // before the records are read: a claim that ends has become containers
+	pl.mu.Unlock()
 	all, err := pl.containers.Recorded(ctx)
 	if err != nil {
 		return err
 	}
-	for _, s := range recorded(all) { // also of projects that are being removed
-		if s.project != project {
+	var needed, others placement
+	for _, claim := range claims {
+		needed = append(needed, claim...)
+	}
+	for _, s := range recorded(all) {
+		if _, claimed := claims[s.project]; !claimed {
 			needed = append(needed, s)
 		}
+		if s.project != project {
+			others = append(others, s)
+		}
 	}
-	return pl.networks.Leftovers(ctx, needed.sandboxes(), needed.networks())
+	return pl.networks.Leftovers(ctx, append(needed, others...).sandboxes(), needed.networks())
 }
 
 func conflict(object, format string, args ...any) error {
