@@ -244,18 +244,8 @@ func (l *locating) box(s *compose.Service, r Replica) (network.Sandbox, error) {
 	}
 	if box.Host {
 		box.Hostname = s.Hostname
-	}
-	if box.Hostname != r.Service && !box.Host {
+	} else if box.Hostname != r.Service {
 		box.Names = append(box.Names, r.Service)
-	}
-	for _, a := range s.Attached {
-		box.Names = append(box.Names, a.Aliases...)
-	}
-	if s.ContainerName != "" {
-		box.Names = append(box.Names, s.ContainerName)
-	}
-	for _, link := range s.Links {
-		box.Links = append(box.Links, network.Link{Service: link.Service, Name: link.Name})
 	}
 	for _, a := range s.Attached {
 		link, err := l.attach(a, r)
@@ -263,6 +253,13 @@ func (l *locating) box(s *compose.Service, r Replica) (network.Sandbox, error) {
 			return box, err
 		}
 		box.Attached = append(box.Attached, link)
+		box.Names = append(box.Names, a.Aliases...)
+	}
+	if s.ContainerName != "" {
+		box.Names = append(box.Names, s.ContainerName)
+	}
+	for _, link := range s.Links {
+		box.Links = append(box.Links, network.Link{Service: link.Service, Name: link.Name})
 	}
 	box.Extra = extraHosts(s.ExtraHosts, box)
 	return box, nil

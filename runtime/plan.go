@@ -130,7 +130,9 @@ type Observed struct {
 func PlanFor(o Observed, w Wanted) Plan {
 	p := planner{o: o, w: w}
 	p.need()
-	unwanted := o.unwanted(w)
+	unwanted := slices.DeleteFunc(slices.Clone(o.Containers), func(c ObservedContainer) bool {
+		return slices.ContainsFunc(w.Services, func(s WantedService) bool { return s.Replica == c.Replica() })
+	})
 	p.dismiss(unwanted)
 	p.publish(unwanted)
 
@@ -169,16 +171,15 @@ func (g *Group) add(steps ...Step) {
 
 // need makes what containers need, and those that are not there.
 func (p *planner) need() {
-	var network, containers Group
 	if p.lacksNetwork() {
-		network.add(Step{Kind: EnsureNetwork, Network: strings.Join(p.w.place().networkNames(), ", ")})
+		p.add(Group{{{Kind: EnsureNetwork, Network: strings.Join(p.w.place().networkNames(), ", ")}}})
 	}
+	var containers Group
 	for _, s := range p.w.Services {
 		if p.o.container(s.Container) == nil {
 			containers.add(Step{Kind: CreateContainer, Replica: s.Replica, Container: s.Container})
 		}
 	}
-	p.add(network)
 	p.add(containers)
 }
 
@@ -353,16 +354,6 @@ func (p *planner) lacks(s WantedService, condition compose.Condition) (what stri
 // ended tells whether the service ended badly and is left so.
 func (s WantedService) ended(c *ObservedContainer) bool {
 	return c != nil && c.State == Stopped && c.ExitCode != 0 && s.Resting
-}
-
-func (o Observed) unwanted(w Wanted) []ObservedContainer {
-	var unwanted []ObservedContainer
-	for _, c := range o.Containers {
-		if !slices.ContainsFunc(w.Services, func(s WantedService) bool { return s.Replica == c.Replica() }) {
-			unwanted = append(unwanted, c)
-		}
-	}
-	return unwanted
 }
 
 func (o Observed) container(id string) *ObservedContainer {

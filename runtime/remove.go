@@ -38,7 +38,8 @@ func (e *Engine) RemoveWith(ctx context.Context, project string, o RemoveOptions
 
 	r := &run{e: e, project: project, notify: o.Notify, grace: o.StopTimeout}
 	err = r.converge(ctx, &applying{run: r}) // of nothing
-	if err == nil {                          // what no container's labels tell of
+	if err == nil {
+		// What no container's labels tell of.
 		err = e.containers.RemoveProject(ctx, project)
 	}
 	if err == nil {
