@@ -28,7 +28,7 @@
 //	Engine.places     claims: addresses, names and ports of projects that are being changed and have no containers yet
 //	Engine.projects   all else that is known of projects, under one lock: who works on one, what has happened to it, when
 //	                  it is due, what it waits for, what was made last, how often its containers ended
-//	project.tended    what the worker of a project saw last
+//	project.seen      what the worker of a project saw last
 //	run               one way of one project to what is wanted; whoever has a run has the project
 //	packages          StateDir/projects: extracted packages
 //	Engine.hooked     RunDir/started: which process of a container had its commands of post_start

@@ -87,7 +87,7 @@ func New(o Options) (*Engine, error) {
 		return nil, fmt.Errorf("cannot create runtime: %w", err)
 	}
 	in := namespace(o.Namespace)
-	known := newProjects(events{client: o.Client, namespace: o.Namespace, logger: o.Logger})
+	known := newProjects(events{namespace: in, client: o.Client, logger: o.Logger})
 	e := &Engine{
 		namespace:  in,
 		stager:     &stager{namespace: in, o: o, images: images, containers: containers},

@@ -41,7 +41,7 @@ type projects struct {
 }
 
 // project is what is known of one project. All of it is guarded by projects.mu, save
-// tended, which belongs to whoever has the project: the worker, or a change.
+// seen and failures, which belong to whoever has the project: the worker, or a change.
 type project struct {
 	name string
 
@@ -61,7 +61,8 @@ type project struct {
 	made  made                // by whoever had it last; what a change left half done is not
 	loads map[string]int      // by directory of an extracted package, projects.count when it was last loaded
 
-	tended
+	seen     Observed // by the last worker; without containers: there was none since a change
+	failures int      // of workers in a row, other than of one container: news has to wait until it is due
 }
 
 func newProjects(e events) *projects {
@@ -177,7 +178,7 @@ func (ps *projects) supervise(begin func(*project)) {
 	ps.unknown.add("")        // everything is looked at
 	for _, p := range ps.of { // a former Run has missed what happened since
 		ps.schedule(p, time.Time{})
-		p.news, p.more, p.made, p.tended = false, true, made{}, tended{}
+		p.news, p.more, p.made, p.seen, p.failures = false, true, made{}, Observed{}, 0
 		ps.settle(p)
 	}
 }

@@ -140,12 +140,6 @@ type supervisor struct {
 	turns   *limit.Limiter // bounds how many projects are brought back at the same time
 }
 
-// tended is what is remembered of a project between two looks of its worker.
-type tended struct {
-	seen     Observed // the last time; without containers: not since a change
-	failures int      // in a row, other than of one container: news has to wait until it is due
-}
-
 // look has those projects tended whose containers something has happened to, and does
 // not wait for them: one that waits for something keeps no other from being brought back.
 // Where that fails, it is everything's turn after a wait.

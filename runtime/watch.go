@@ -10,7 +10,6 @@ import (
 
 	_ "github.com/containerd/containerd/api/events" // to decode events
 	containerdevents "github.com/containerd/containerd/v2/core/events"
-	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/margolite/margolite/runtime/containerd"
@@ -30,15 +29,15 @@ const (
 
 // events are those of containerd.
 type events struct {
-	client    containerd.Client
-	namespace string
-	logger    *slog.Logger
+	namespace
+	client containerd.Client
+	logger *slog.Logger
 }
 
 // watch calls heard with the container of each event of the topics until stop is called,
 // and with "" where that is not known and where events may have been missed.
 func (e events) watch(ctx context.Context, topics string, heard func(container string)) (stop func()) {
-	ctx, cancel := context.WithCancel(namespaces.WithNamespace(ctx, e.namespace))
+	ctx, cancel := context.WithCancel(e.within(ctx))
 	var subscribed sync.WaitGroup
 	subscribed.Go(func() {
 		for ctx.Err() == nil {
