@@ -127,8 +127,8 @@ type locks struct {
 
 	mu     sync.Mutex
 	holds  []hold
-	broken error // the record cannot be read
-	unsaid bool  // what ended could not be written down, which was logged
+	broken error         // the record cannot be read
+	unsaid []store.Entry // of what ended and could not be written down yet, which was logged
 }
 
 func newLocks(b *base, o Options, look func()) *locks {
@@ -215,48 +215,43 @@ func (l *locks) describe(m pace.Moment, fits func(*hold) bool) []control.Lock {
 		list = append(list, control.Lock{Holder: unreadable, Reason: l.broken.Error()})
 	}
 	for i := range l.holds {
-		if h := &l.holds[i]; !h.over(m) && fits(h) {
+		if h := &l.holds[i]; fits(h) {
 			list = append(list, h.lock(m))
 		}
 	}
 	return list
 }
 
-// expire drops what is over from the store. What cannot be dropped counts as
-// little, and is tried again. The caller holds mu.
+// expire drops what is over. What cannot be written down is tried again, and comes with
+// the next change. The caller holds mu.
 func (l *locks) expire(m pace.Moment) {
-	var live []hold
-	var journal []store.Entry
-	for _, h := range l.holds {
+	known := len(l.unsaid)
+	l.holds = slices.DeleteFunc(l.holds, func(h hold) bool {
 		if !h.over(m) {
-			live = append(live, h)
-			continue
+			return false
 		}
-		journal = append(journal, l.note(m, noteExpired, &h, ""))
-	}
-	if len(journal) == 0 {
+		l.unsaid = append(l.unsaid, l.note(m, noteExpired, &h, ""))
+		return true
+	})
+	if len(l.unsaid) == 0 {
 		return
 	}
-	if err := l.commit(live, journal); err != nil {
-		if !l.unsaid {
-			l.logger.Warn("cannot drop expired update locks", "error", err)
-		}
-		l.unsaid = true
-		return
+	if err := l.commit(l.holds, nil); err != nil && len(l.unsaid) > known {
+		l.logger.Warn("cannot drop expired update locks", "error", err)
 	}
-	l.unsaid = false
 }
 
 // commit makes these the locks that are held. The caller holds mu.
 func (l *locks) commit(now []hold, journal []store.Entry) error {
 	record, err := lockRecord{now}.encode()
 	if err == nil {
+		journal = slices.Concat(l.unsaid, journal)
 		err = l.store.Commit("locks", store.Change{Settings: map[string][]byte{locksSetting: record}, Journal: journal})
 	}
 	if err != nil {
 		return fmt.Errorf("cannot save the update locks: %w", err)
 	}
-	l.holds = now
+	l.holds, l.unsaid = now, nil
 	return nil
 }
 
@@ -351,7 +346,7 @@ func (l *locks) release(r control.ReleaseRequest) ([]control.Lock, error) {
 	}
 	for _, h := range l.holds {
 		switch {
-		case h.over(m) || !fits(&h):
+		case !fits(&h):
 			kept = append(kept, h)
 		case !h.yields(r.Caller):
 			return nil, foreign(&h)
