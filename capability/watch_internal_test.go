@@ -40,10 +40,7 @@ func TestEventsOfDevicesThatMatter(t *testing.T) {
 // Whatever comes is read, and only what matters is told; a socket that is
 // closed, or ctx, ends it.
 func TestEventsAreFollowedUntilTheEnd(t *testing.T) {
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pair := expect.Value(unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0))(t)
 	kernel := os.NewFile(uintptr(pair[0]), "kernel")
 	defer kernel.Close()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -20,11 +20,7 @@ const (
 
 func at(t *testing.T, text string) time.Time {
 	t.Helper()
-	v, err := time.Parse(time.RFC3339, text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return v.In(zone(t, "Europe/Berlin"))
+	return expect.Value(time.Parse(time.RFC3339, text))(t).In(zone(t, "Europe/Berlin"))
 }
 
 // Whatever changes what runs is an update, and an unknown kind is treated as if

@@ -8,25 +8,19 @@ import (
 	_ "time/tzdata" // the same zones on every machine
 
 	"github.com/margolite/margolite/policy"
+	"github.com/margolite/margolite/test/expect"
 )
 
 func zone(t *testing.T, name string) *time.Location {
 	t.Helper()
-	z, err := time.LoadLocation(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return z
+	return expect.Value(time.LoadLocation(name))(t)
 }
 
 func windows(t *testing.T, local *time.Location, texts ...string) policy.Windows {
 	t.Helper()
 	var all policy.Windows
 	for _, text := range texts {
-		w, err := policy.ParseWindow(text, local)
-		if err != nil {
-			t.Fatal(err)
-		}
+		w := expect.Value(policy.ParseWindow(text, local))(t)
 		all = append(all, w)
 	}
 	return all
@@ -119,10 +113,7 @@ func TestWindows(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ws := windows(t, zone(t, c.zone), c.windows...)
 			parse := func(text string) time.Time {
-				at, err := time.Parse(time.RFC3339, text)
-				if err != nil {
-					t.Fatal(err)
-				}
+				at := expect.Value(time.Parse(time.RFC3339, text))(t)
 				return at.In(berlin)
 			}
 			at := parse(c.at)

@@ -10,15 +10,14 @@ import (
 	"time"
 
 	"github.com/opencontainers/go-digest"
+
+	"github.com/margolite/margolite/test/expect"
 )
 
 // What can be read can be written, and what is written then is read as the same.
 func fuzzRecord[R record](f *testing.F, seeds ...R) {
 	for _, seed := range seeds {
-		data, err := encode(seed)
-		if err != nil {
-			f.Fatal(err)
-		}
+		data := expect.Value(encode(seed))(f)
 		f.Add(data)
 		f.Add(data[:len(data)-1])
 		f.Add(append(data, data...))
@@ -126,10 +125,7 @@ func FuzzEntryIsTidied(f *testing.F) {
 func FuzzEntryDecode(f *testing.F) {
 	e := Entry{Sequence: 1, Time: time.Unix(1, 2).UTC(), Kind: "k"}
 	e.Chain = e.Link("")
-	value, err := encode(e)
-	if err != nil {
-		f.Fatal(err)
-	}
+	value := expect.Value(encode(e))(f)
 	f.Add(sequenceKey(1), value)
 	f.Add(sequenceKey(2), value)
 	f.Add([]byte("odd"), value)
@@ -148,10 +144,7 @@ func FuzzSettingsFile(f *testing.F) {
 	if err := writeSettings(path, map[string][]byte{"locks": []byte("held\xff"), "": nil}); err != nil {
 		f.Fatal(err)
 	}
-	data, err := os.ReadFile(path)
-	if err != nil {
-		f.Fatal(err)
-	}
+	data := expect.Value(os.ReadFile(path))(f)
 	f.Add(data)
 	f.Add(data[:len(data)-1])
 	f.Add(sealed(bucketSettings, nil, []byte(`{"a":"AA=="} {}`)))
