@@ -800,10 +800,10 @@ func (f *fakeRuntime) reset() { f.set(func() { clear(f.projects) }) }
 
 // end lets the container of a project end.
 func (f *fakeRuntime) end(project string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.projects[project].Containers[0].State = runtime.Stopped
-	f.ended = append(f.ended, project)
+	f.set(func() {
+		f.projects[project].Containers[0].State = runtime.Stopped
+		f.ended = append(f.ended, project)
+	})
 }
 
 func (f *fakeRuntime) poke() {
@@ -932,11 +932,11 @@ func (f *fakeRuntime) Apply(ctx context.Context, p *runtime.Project, _ runtime.A
 	f.mu.Unlock()
 	err := f.step(ctx, "apply "+p.Labels["revision"])
 	if err != nil {
-		f.mu.Lock()
-		if o := f.projects[p.Name]; o != nil {
-			o.Containers[0].State = runtime.Stopped
-		}
-		f.mu.Unlock()
+		f.set(func() {
+			if o := f.projects[p.Name]; o != nil {
+				o.Containers[0].State = runtime.Stopped
+			}
+		})
 		if noisy {
 			f.poke()
 		}

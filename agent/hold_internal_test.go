@@ -202,12 +202,14 @@ func TestALockIsReplacedByTheSameHolder(t *testing.T) {
 	p.want("operator 1m0s, operator")
 	p.hold(control.HoldRequest{Reason: "c", Caller: operator})
 	p.want("operator, operator")
+	p.hold(control.HoldRequest{Caller: control.Caller{UID: 4711}}) // who has no name holds by number
+	p.want("operator, operator, user 4711")
 	writes, looks := p.store.Writes(), p.looks
 	for range 3 { // as a script may
 		p.hold(control.HoldRequest{Reason: "c", Caller: operator})
 	}
 	expect.Equal(t, p.store.Writes()-writes, 0, "transactions")
-	expect.Equal(t, []int{looks, p.looks}, []int{4, 4}, "looks before and after")
+	expect.Equal(t, []int{looks, p.looks}, []int{5, 5}, "looks before and after")
 }
 
 func TestWhoMayReleaseALock(t *testing.T) {
@@ -325,12 +327,6 @@ func TestNoUserTakesTheLocksOfOthers(t *testing.T) {
 	expect.Equal(t, by[root.String()], maxHolds-maxOthersHolds, "locks of root in the list")
 	expect.OK(t, expect.ErrorOf(p.locks.release(control.ReleaseRequest{All: true, Caller: root})))
 	p.hold(control.HoldRequest{Holder: "again", Caller: fitter})
-}
-
-func TestACallerWithoutANameHoldsByNumber(t *testing.T) {
-	p := newPlant(t)
-	p.hold(control.HoldRequest{Caller: control.Caller{UID: 4711}})
-	p.want("user 4711")
 }
 
 func TestARecordThatCannotBeReadHoldsEverything(t *testing.T) {

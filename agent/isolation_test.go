@@ -92,12 +92,8 @@ func TestAChangeThatWaitsForItsTurnSaysBehindWhom(t *testing.T) {
 // reasonOf is why a deployment waits, as status tells.
 func (s *site) reasonOf(id string) string {
 	s.t.Helper()
-	for _, d := range s.fullStatus().Deployments {
-		if d.ID == id {
-			return d.Reason
-		}
-	}
-	return ""
+	all := s.fullStatus().Deployments
+	return all[slices.IndexFunc(all, func(d control.Deployment) bool { return d.ID == id })].Reason
 }
 
 // Deployments that wait for a slow registry hold up nobody else, and say what they

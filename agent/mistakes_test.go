@@ -97,14 +97,9 @@ func TestAliveUnlessALoopIsStuck(t *testing.T) {
 	asked := make(chan error, 1)
 	go func() { asked <- s.agent.Sync(t.Context()) }()
 	<-begun
-	busy := func() (seconds float64) {
-		st := s.fullStatus()
-		for _, l := range st.SelfCheck.Loops {
-			if l.Name == "poller" {
-				seconds = l.Busy
-			}
-		}
-		return seconds
+	busy := func() float64 {
+		loops := s.fullStatus().SelfCheck.Loops
+		return loops[slices.IndexFunc(loops, func(l control.Loop) bool { return l.Name == "poller" })].Busy
 	}
 	expect.Equal(t, busy() > 0, true, "the poller is busy while it polls")
 	expect.OK(t, s.agent.Alive()) // a poll that takes a moment is no reason to restart

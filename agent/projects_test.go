@@ -37,9 +37,7 @@ type machine struct {
 }
 
 func (m *machine) note(format string, args ...any) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.asked = append(m.asked, fmt.Sprintf(format, args...))
+	m.set(func() { m.asked = append(m.asked, fmt.Sprintf(format, args...)) })
 }
 
 func (m *machine) Load(_ context.Context, s runtime.Source) (*runtime.Project, error) {

@@ -50,15 +50,6 @@ func logged(l *log) func(*site) {
 // errUnreachable is what no answer looks like.
 var errUnreachable = errors.New("connection refused")
 
-// outbox waits until so many reports wait.
-func (s *site) outbox(want int) {
-	s.t.Helper()
-	s.eventually(fmt.Sprintf("%d reports wait", want), func() bool {
-		n, err := s.store.CountReports()
-		return err == nil && n == want
-	})
-}
-
 // Components come in the order of the document, and none before the one in front
 // of it runs; each step is told. Installed is said once all of them are applied.
 func TestAD06AD13ST02ST17ComponentsInOrder(t *testing.T) {
@@ -333,7 +324,7 @@ func TestDroppedReportsAreLoggedOnce(t *testing.T) {
 		s.runtime.await(t, fmt.Sprintf("%s-main %d.0.0", first, v))
 		s.settled(first)
 	}
-	s.outbox(16)
+	s.eventually("16 reports wait", func() bool { return expect.Value(s.store.CountReports())(t) == 16 })
 	s.eventually("it was logged", func() bool { return len(l.with("too many pending status reports")) > 0 })
 	expect.Equal(t, len(l.with("too many pending status reports")), 1, "lines of log")
 }

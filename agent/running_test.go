@@ -27,11 +27,6 @@ func (f *fakeRuntime) becomes(project string, change func(*runtime.ObservedConta
 	f.poke()
 }
 
-// isQuietly is becomes without a word to anybody.
-func (f *fakeRuntime) isQuietly(project string, state runtime.State) {
-	f.set(func() { f.projects[project].Containers[0].State = state })
-}
-
 // The WFM hears what is wrong with a service that was installed, and when it is well
 // again.
 func TestST10WhatRunsIsReported(t *testing.T) {
@@ -78,7 +73,7 @@ func TestST10AShimThatRespondsAgain(t *testing.T) {
 		s.heardWithin(time.Hour, first, "pending@1", "installing@1", "installed@1")
 		s.runtime.becomes(first+"-main", func(c *runtime.ObservedContainer) { c.State = runtime.Unresponsive })
 		s.heardWithin(time.Hour, first, "pending@1", "installing@1", "installed@1", "failed@1")
-		s.runtime.isQuietly(first+"-main", runtime.Running)
+		s.runtime.set(func() { s.runtime.projects[first+"-main"].Containers[0].State = runtime.Running })
 		s.heardWithin(time.Minute, first, "pending@1", "installing@1", "installed@1", "failed@1", "installed@1")
 	})
 }

@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -56,13 +57,10 @@ func (n *narrow) prune(keep runtime.Keep) []string {
 	defer n.mu.Unlock()
 	var kept []string
 	for _, images := range keep.Images {
-		for name := range images {
-			if !slices.Contains(kept, name) {
-				kept = append(kept, name)
-			}
-		}
+		kept = slices.AppendSeq(kept, maps.Keys(images))
 	}
 	slices.Sort(kept)
+	kept = slices.Compact(kept)
 	if n.lack == nil {
 		return nil
 	}
