@@ -136,7 +136,7 @@ func (c *cli) takeDown(ctx context.Context, w *reached, r control.DownRequest) e
 	shown := c.newProgress(false)
 	steps := func(state string) {
 		for _, s := range slices.Backward(services) {
-			shown.event(control.Event{Kind: control.ServiceChanged, State: state, Text: fmt.Sprintf("remove container %s-%d", s.Name, s.Number)})
+			shown.event(control.Event{Kind: control.ServiceChanged, State: state, Text: fmt.Sprintf("%s %s-%d", downStep, s.Name, s.Number)})
 		}
 	}
 	steps(control.Begun)

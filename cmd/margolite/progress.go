@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/runtime"
 )
 
 // redrawPause is the least time between two pictures of a transfer.
@@ -86,15 +87,22 @@ func (p *progress) pulled() {
 	}
 }
 
+// downStep is told by compose down, for which the engine tells no steps.
+const downStep = "remove container"
+
 // steps are what the engine does, in the words of docker compose. What is not
 // among them is not worth a line on a terminal.
-var steps = []struct{ prefix, kind, begun, done string }{
-	{"ensure network", "Network", "Creating", "Created"},
-	{"remove network", "Network", "Removing", "Removed"},
-	{"create container", "Container", "Creating", "Created"},
-	{"start container", "Container", "Starting", "Started"},
-	{"stop container", "Container", "Stopping", "Stopped"},
-	{"remove container", "Container", "Removing", "Removed"},
+var steps = []struct {
+	prefix            runtime.Kind
+	kind, begun, done string
+}{
+	{runtime.EnsureNetwork, "Network", "Creating", "Created"},
+	{runtime.RemoveNetwork, "Network", "Removing", "Removed"},
+	{runtime.CreateContainer, "Container", "Creating", "Created"},
+	{runtime.StartContainer, "Container", "Starting", "Started"},
+	{runtime.StopContainer, "Container", "Stopping", "Stopped"},
+	{runtime.DeleteContainer, "Container", "Removing", "Removed"},
+	{downStep, "Container", "Removing", "Removed"},
 }
 
 func (p *progress) step(text string, begun bool) {
@@ -107,7 +115,7 @@ func (p *progress) step(text string, begun bool) {
 		}
 	}
 	for _, s := range steps {
-		name, found := strings.CutPrefix(text, s.prefix)
+		name, found := strings.CutPrefix(text, string(s.prefix))
 		name = strings.TrimSpace(name)
 		if !found || name == "" {
 			continue

@@ -223,6 +223,8 @@ func TestProgressOnATerminal(t *testing.T) {
 func TestProgressOnASmallTerminal(t *testing.T) {
 	var out bytes.Buffer
 	p := &progress{out: &out, terminal: true}
+	p.event(control.Event{Kind: control.ServiceChanged, Text: "delete container old-1"})
+	expect.Contains(t, out.String(), " Container  old-1  Removed", "the picture")
 	for i := range 40 {
 		p.event(control.Event{Kind: control.ServiceChanged, Text: fmt.Sprintf("create container %s-%d", strings.Repeat("x", 100), i)})
 	}
