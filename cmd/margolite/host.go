@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
 	"io"
@@ -157,11 +158,7 @@ func installPrograms(programs map[string]*os.File, dir string) error {
 	}
 	for _, name := range hostPrograms {
 		path := filepath.Join(dir, name)
-		same, err := sameContent(path, programs[name])
-		if err != nil {
-			return err
-		}
-		if same {
+		if sameContent(path, programs[name]) {
 			continue
 		}
 		content := io.NewSectionReader(programs[name], 0, math.MaxInt64)
@@ -172,31 +169,20 @@ func installPrograms(programs map[string]*os.File, dir string) error {
 	return lock.Sync()
 }
 
-func sameContent(path string, wanted *os.File) (bool, error) {
-	present, err := os.Open(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
+// sameContent says whether the file at path has the content of wanted. One that cannot be
+// read has not, and is written again.
+func sameContent(path string, wanted *os.File) bool {
+	file, err := os.Open(path)
 	if err != nil {
-		return false, err
+		return false
 	}
-	defer present.Close()
-	whole := io.NewSectionReader(wanted, 0, math.MaxInt64)
-	var a, b [64 << 10]byte
+	defer file.Close()
+	present, whole := bufio.NewReader(file), bufio.NewReader(io.NewSectionReader(wanted, 0, math.MaxInt64))
 	for {
-		n, err := io.ReadFull(present, a[:])
-		if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
-			return false, err
-		}
-		m, err := io.ReadFull(whole, b[:])
-		if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
-			return false, err
-		}
-		if string(a[:n]) != string(b[:m]) {
-			return false, nil
-		}
-		if n < len(a) {
-			return true, nil
+		a, err := present.ReadByte()
+		b, wantedErr := whole.ReadByte()
+		if a != b || err != nil || wantedErr != nil {
+			return err == io.EOF && wantedErr == io.EOF
 		}
 	}
 }
