@@ -25,37 +25,35 @@ import (
 func (c *cli) capabilities(f *command.Flags) command.Action {
 	c.jsonFlag(f)
 	root := f.String("root", "/", "describe the machine whose root file system is at `DIR`")
-	return func(ctx context.Context, _ []string) error { return c.showCapabilities(ctx, *root) }
-}
-
-func (c *cli) showCapabilities(ctx context.Context, root string) error {
-	client, cfg, err := c.client()
-	if err != nil {
+	return func(ctx context.Context, _ []string) error {
+		client, cfg, err := c.client()
+		if err != nil {
+			return err
+		}
+		var doc json.RawMessage
+		if *root == "/" {
+			doc, err = client.Capabilities(ctx)
+		}
+		if *root != "/" || errors.Is(err, control.ErrNotRunning) {
+			doc, err = describe(ctx, cfg, *root)
+		}
+		if err != nil {
+			return err
+		}
+		if c.json {
+			_, err := fmt.Fprintf(c.out, "%s\n", doc)
+			return err
+		}
+		var tree any
+		if err := yaml.Unmarshal(doc, &tree); err != nil { // which JSON is, too
+			return fmt.Errorf("cannot read the capabilities: %w", err)
+		}
+		text, err := yaml.Dump(tree, yaml.WithV3Defaults(), yaml.WithIndent(2))
+		if err == nil {
+			_, err = c.out.Write(text)
+		}
 		return err
 	}
-	var doc json.RawMessage
-	if root == "/" {
-		doc, err = client.Capabilities(ctx)
-	}
-	if root != "/" || errors.Is(err, control.ErrNotRunning) {
-		doc, err = describe(ctx, cfg, root)
-	}
-	if err != nil {
-		return err
-	}
-	if c.json {
-		_, err := fmt.Fprintf(c.out, "%s\n", doc)
-		return err
-	}
-	var tree any
-	if err := yaml.Unmarshal(doc, &tree); err != nil { // which JSON is, too
-		return fmt.Errorf("cannot read the capabilities: %w", err)
-	}
-	text, err := yaml.Dump(tree, yaml.WithV3Defaults(), yaml.WithIndent(2))
-	if err == nil {
-		_, err = c.out.Write(text)
-	}
-	return err
 }
 
 // describe writes the document about a machine without asking its agent.
@@ -81,27 +79,25 @@ func discover(ctx context.Context, cfg *config.Config, root string) func() (capa
 
 func (c *cli) version(f *command.Flags) command.Action {
 	c.jsonFlag(f)
-	return c.printVersion
-}
-
-func (c *cli) printVersion(context.Context, []string) error {
-	v := struct {
-		Version   string   `json:"version"`
-		Commit    string   `json:"commit"`
-		Revisions []string `json:"revisions"`
-	}{Version: build.Version(), Commit: build.Commit()}
-	for _, r := range margo.Revisions() {
-		v.Revisions = append(v.Revisions, r.String())
+	return func(context.Context, []string) error {
+		v := struct {
+			Version   string   `json:"version"`
+			Commit    string   `json:"commit"`
+			Revisions []string `json:"revisions"`
+		}{Version: build.Version(), Commit: build.Commit()}
+		for _, r := range margo.Revisions() {
+			v.Revisions = append(v.Revisions, r.String())
+		}
+		if c.json {
+			return c.printJSON(v)
+		}
+		commit := prefixed(" ", v.Commit)
+		if names(v.Version, v.Commit) {
+			commit = ""
+		}
+		fmt.Fprintf(c.out, "margolite %s%s, Margo %s\n", v.Version, commit, strings.Join(v.Revisions, ", "))
+		return nil
 	}
-	if c.json {
-		return c.printJSON(v)
-	}
-	commit := prefixed(" ", v.Commit)
-	if names(v.Version, v.Commit) {
-		commit = ""
-	}
-	fmt.Fprintf(c.out, "margolite %s%s, Margo %s\n", v.Version, commit, strings.Join(v.Revisions, ", "))
-	return nil
 }
 
 // names says whether a version as git describes it has an abbreviation of the commit.

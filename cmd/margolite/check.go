@@ -77,40 +77,38 @@ func (f *findings) judge(object string, err error, mend, text string) {
 // the mend for what is missing.
 func (c *cli) check(f *command.Flags) command.Action {
 	c.jsonFlag(f)
-	return c.checkDevice
-}
-
-func (c *cli) checkDevice(ctx context.Context, _ []string) error {
-	cfg, err := c.load(true)
-	if err != nil {
-		return err
-	}
-	var all findings
-	for _, w := range cfg.Warnings() {
-		all.warning("configuration", w.Error(), "remove the key")
-	}
-	all.device(ctx, cfg)
-	all.collector(ctx, cfg, standardCollectors())
-	all.wfm(ctx, cfg)
-
-	failures := 0
-	for _, f := range all {
-		if f.Result == failed {
-			failures++
-		}
-		if !c.json {
-			fmt.Fprintf(plainWriter{c.out}, "%-8s %s: %s%s\n", f.Result, f.Object, f.Text, prefixed("; fix: ", f.Mend))
-		}
-	}
-	if c.json {
-		if err := c.printJSON(all); err != nil {
+	return func(ctx context.Context, _ []string) error {
+		cfg, err := c.load(true)
+		if err != nil {
 			return err
 		}
+		var all findings
+		for _, w := range cfg.Warnings() {
+			all.warning("configuration", w.Error(), "remove the key")
+		}
+		all.device(ctx, cfg)
+		all.collector(ctx, cfg, standardCollectors())
+		all.wfm(ctx, cfg)
+
+		failures := 0
+		for _, f := range all {
+			if f.Result == failed {
+				failures++
+			}
+			if !c.json {
+				fmt.Fprintf(plainWriter{c.out}, "%-8s %s: %s%s\n", f.Result, f.Object, f.Text, prefixed("; fix: ", f.Mend))
+			}
+		}
+		if c.json {
+			if err := c.printJSON(all); err != nil {
+				return err
+			}
+		}
+		if failures > 0 {
+			return fmt.Errorf("%d of %d checks failed", failures, len(all))
+		}
+		return nil
 	}
-	if failures > 0 {
-		return fmt.Errorf("%d of %d checks failed", failures, len(all))
-	}
-	return nil
 }
 
 // deviceProblems are the findings of this device that keep workloads from running.

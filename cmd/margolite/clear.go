@@ -21,37 +21,35 @@ import (
 func (c *cli) clear(f *command.Flags) command.Action {
 	var yes bool
 	yesFlag(f, &yes)
-	return func(ctx context.Context, _ []string) error { return c.clearDevice(ctx, yes) }
-}
-
-func (c *cli) clearDevice(ctx context.Context, yes bool) error {
-	cfg, err := c.load(false)
-	if err != nil {
-		return err
+	return func(ctx context.Context, _ []string) error {
+		cfg, err := c.load(false)
+		if err != nil {
+			return err
+		}
+		if _, err := os.Stat(cfg.State.Dir); errors.Is(err, fs.ErrNotExist) {
+			fmt.Fprintf(c.err, "There is nothing to remove: %s does not exist.\n", cfg.State.Dir)
+			return nil
+		}
+		if os.Geteuid() != 0 {
+			return command.Hint(errors.New("cannot remove workloads: only root can"), asRoot)
+		}
+		if err := c.confirm(ctx, yes, "Stop and remove all workloads of this device?", "nothing was removed", "repeat this with --yes"); err != nil {
+			return err
+		}
+		w, err := openWorkloads(ctx, cfg, slog.New(slog.DiscardHandler), nil)
+		if err != nil {
+			return err
+		}
+		c.withdraw(ctx, cfg)
+		projects, err := w.Engine.Clear(ctx)
+		for _, name := range projects {
+			fmt.Fprintf(c.out, "removed %s\n", name)
+		}
+		if err == nil { // nothing runs that could write there
+			err = unboundDirs(cfg)
+		}
+		return errors.Join(err, w.Close())
 	}
-	if _, err := os.Stat(cfg.State.Dir); errors.Is(err, fs.ErrNotExist) {
-		fmt.Fprintf(c.err, "There is nothing to remove: %s does not exist.\n", cfg.State.Dir)
-		return nil
-	}
-	if os.Geteuid() != 0 {
-		return command.Hint(errors.New("cannot remove workloads: only root can"), asRoot)
-	}
-	if err := c.confirm(ctx, yes, "Stop and remove all workloads of this device?", "nothing was removed", "repeat this with --yes"); err != nil {
-		return err
-	}
-	w, err := openWorkloads(ctx, cfg, slog.New(slog.DiscardHandler), nil)
-	if err != nil {
-		return err
-	}
-	c.withdraw(ctx, cfg)
-	projects, err := w.Engine.Clear(ctx)
-	for _, name := range projects {
-		fmt.Fprintf(c.out, "removed %s\n", name)
-	}
-	if err == nil { // nothing runs that could write there
-		err = unboundDirs(cfg)
-	}
-	return errors.Join(err, w.Close())
 }
 
 // withdraw tells the WFM that this device is given up, as far as it can be told.

@@ -87,28 +87,24 @@ func (c *cli) composePull(f *command.Flags) command.Action {
 		if *policy != "always" && *policy != "missing" {
 			return command.Usagef("invalid policy %q: use always or missing", *policy)
 		}
-		return c.pull(ctx, services, *policy, quiet)
-	}
-}
-
-func (c *cli) pull(ctx context.Context, services []string, policy string, quiet bool) error {
-	if err := c.findProject(ctx); err != nil {
-		return err
-	}
-	r := c.project.request(services)
-	r.Pull = policy
-	return c.withProjects(ctx, func(w *reached) error {
-		shown, moved := c.newProgress(quiet), false
-		err := w.ComposePull(ctx, r, func(e control.Event) {
-			moved = moved || e.Progress != nil
-			shown.event(e)
-		})
-		shown.finish(err)
-		if err == nil && !moved && !quiet {
-			fmt.Fprintln(c.err, "The images are up to date.")
+		if err := c.findProject(ctx); err != nil {
+			return err
 		}
-		return err
-	})
+		r := c.project.request(services)
+		r.Pull = *policy
+		return c.withProjects(ctx, func(w *reached) error {
+			shown, moved := c.newProgress(quiet), false
+			err := w.ComposePull(ctx, r, func(e control.Event) {
+				moved = moved || e.Progress != nil
+				shown.event(e)
+			})
+			shown.finish(err)
+			if err == nil && !moved && !quiet {
+				fmt.Fprintln(c.err, "The images are up to date.")
+			}
+			return err
+		})
+	}
 }
 
 func (c *cli) composeDown(f *command.Flags) command.Action {

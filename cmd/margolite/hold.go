@@ -39,30 +39,26 @@ func (c *cli) release(f *command.Flags) command.Action {
 		if r.All && r.Holder != "" {
 			return command.Usagef("give release --as or --all, not both")
 		}
-		return c.releaseLocks(ctx, client, r)
+		released, err := client.Release(ctx, r)
+		if err != nil {
+			return err
+		}
+		now := time.Now()
+		for _, lock := range released {
+			fmt.Fprintf(plainWriter{c.out}, "released the lock held %s\n", lockText(lock, now))
+		}
+		if len(released) == 0 {
+			fmt.Fprintln(c.out, "There is no lock to release.")
+		}
+		s, err := client.Status(ctx)
+		if err != nil {
+			return fmt.Errorf("cannot read the remaining locks: %w", err)
+		}
+		for _, lock := range s.Locks {
+			fmt.Fprintf(plainWriter{c.out}, "still held %s\n", lockText(lock, now))
+		}
+		return nil
 	})
-}
-
-func (c *cli) releaseLocks(ctx context.Context, client *control.Client, r control.ReleaseRequest) error {
-	released, err := client.Release(ctx, r)
-	if err != nil {
-		return err
-	}
-	now := time.Now()
-	for _, lock := range released {
-		fmt.Fprintf(plainWriter{c.out}, "released the lock held %s\n", lockText(lock, now))
-	}
-	if len(released) == 0 {
-		fmt.Fprintln(c.out, "There is no lock to release.")
-	}
-	s, err := client.Status(ctx)
-	if err != nil {
-		return fmt.Errorf("cannot read the remaining locks: %w", err)
-	}
-	for _, lock := range s.Locks {
-		fmt.Fprintf(plainWriter{c.out}, "still held %s\n", lockText(lock, now))
-	}
-	return nil
 }
 
 // lockText says who holds what until when, and why.

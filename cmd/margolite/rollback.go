@@ -16,35 +16,31 @@ func (c *cli) rollback(f *command.Flags) command.Action {
 	yesFlag(f, &yes)
 	f.Takes(1, 1, "a deployment")
 	return c.asks(func(ctx context.Context, client *control.Client, names []string) error {
-		return c.rollBack(ctx, client, names[0], r, yes)
+		d, err := findDeployment(ctx, client, names[0])
+		if err != nil {
+			return err
+		}
+		if d.Former == "" {
+			return command.Hint(
+				fmt.Errorf("cannot roll back deployment %s: no previous revision is kept", titled(d)),
+				"publish the previous revision in the WFM; a device keeps one from the first update on, unless policy.rollback is off or space is short",
+			)
+		}
+		r.Deployment, r.Revision = d.ID, d.Former
+		now := d.Active
+		if now == "" || now == d.Former { // an update that failed was left as it is
+			now = d.Digest
+		}
+		fmt.Fprintf(plainWriter{c.out}, "deployment %s\n  now  %s\n  then %s\n", titled(d), now, d.Former)
+		if err := c.confirm(ctx, yes, "Return to it until the WFM publishes another revision?", "nothing was rolled back", "repeat this with --yes"); err != nil {
+			return err
+		}
+		if err := client.Rollback(ctx, r); err != nil {
+			return fmt.Errorf("cannot roll back deployment %s: %w", titled(d), err)
+		}
+		fmt.Fprintln(c.out, "The rollback has started; `margolite status` shows its progress.")
+		return nil
 	})
-}
-
-func (c *cli) rollBack(ctx context.Context, client *control.Client, name string, r control.ReturnRequest, yes bool) error {
-	d, err := findDeployment(ctx, client, name)
-	if err != nil {
-		return err
-	}
-	if d.Former == "" {
-		return command.Hint(
-			fmt.Errorf("cannot roll back deployment %s: no previous revision is kept", titled(d)),
-			"publish the previous revision in the WFM; a device keeps one from the first update on, unless policy.rollback is off or space is short",
-		)
-	}
-	r.Deployment, r.Revision = d.ID, d.Former
-	now := d.Active
-	if now == "" || now == d.Former { // an update that failed was left as it is
-		now = d.Digest
-	}
-	fmt.Fprintf(plainWriter{c.out}, "deployment %s\n  now  %s\n  then %s\n", titled(d), now, d.Former)
-	if err := c.confirm(ctx, yes, "Return to it until the WFM publishes another revision?", "nothing was rolled back", "repeat this with --yes"); err != nil {
-		return err
-	}
-	if err := client.Rollback(ctx, r); err != nil {
-		return fmt.Errorf("cannot roll back deployment %s: %w", titled(d), err)
-	}
-	fmt.Fprintln(c.out, "The rollback has started; `margolite status` shows its progress.")
-	return nil
 }
 
 // acceptRollback has the WFM's present manifest accepted although its version is
@@ -53,38 +49,34 @@ func (c *cli) acceptRollback(f *command.Flags) command.Action {
 	var yes bool
 	yesFlag(f, &yes)
 	return c.asks(func(ctx context.Context, client *control.Client, _ []string) error {
-		return c.acceptServed(ctx, client, yes)
-	})
-}
-
-func (c *cli) acceptServed(ctx context.Context, client *control.Client, yes bool) error {
-	s, err := client.Status(ctx)
-	if err != nil {
-		return err
-	}
-	if s.WFM.RefusedManifest == nil {
-		// It may have been restored since the last poll.
-		syncErr := client.Sync(ctx)
-		if s, err = client.Status(ctx); err != nil {
+		s, err := client.Status(ctx)
+		if err != nil {
 			return err
 		}
-		if s.WFM.RefusedManifest == nil && syncErr != nil {
-			return fmt.Errorf("cannot get the manifest to accept: %w", syncErr)
+		if s.WFM.RefusedManifest == nil {
+			// It may have been restored since the last poll.
+			syncErr := client.Sync(ctx)
+			if s, err = client.Status(ctx); err != nil {
+				return err
+			}
+			if s.WFM.RefusedManifest == nil && syncErr != nil {
+				return fmt.Errorf("cannot get the manifest to accept: %w", syncErr)
+			}
 		}
-	}
-	refused := s.WFM.RefusedManifest
-	if refused == nil {
-		return errors.New("there is nothing to accept: the WFM's manifest was not refused for its version")
-	}
-	c.printRollback(s, refused)
-	if err := c.confirm(ctx, yes, "Accept the served manifest in place of the held one?", "nothing was accepted", "look at the change above, then repeat this with --yes"); err != nil {
-		return err
-	}
-	if err := client.AcceptRollback(ctx, control.RollbackRequest{Version: refused.Version, Digest: refused.Digest}); err != nil {
-		return err
-	}
-	fmt.Fprintf(c.out, "Version %d is accepted.\n", refused.Version)
-	return nil
+		refused := s.WFM.RefusedManifest
+		if refused == nil {
+			return errors.New("there is nothing to accept: the WFM's manifest was not refused for its version")
+		}
+		c.printRollback(s, refused)
+		if err := c.confirm(ctx, yes, "Accept the served manifest in place of the held one?", "nothing was accepted", "look at the change above, then repeat this with --yes"); err != nil {
+			return err
+		}
+		if err := client.AcceptRollback(ctx, control.RollbackRequest{Version: refused.Version, Digest: refused.Digest}); err != nil {
+			return err
+		}
+		fmt.Fprintf(c.out, "Version %d is accepted.\n", refused.Version)
+		return nil
+	})
 }
 
 // printRollback shows what is held, what the WFM serves, and the difference.
