@@ -48,11 +48,7 @@ func (c *cli) capabilities(f *command.Flags) command.Action {
 		if err := yaml.Unmarshal(doc, &tree); err != nil { // which JSON is, too
 			return fmt.Errorf("cannot read the capabilities: %w", err)
 		}
-		text, err := yaml.Dump(tree, yaml.WithV3Defaults(), yaml.WithIndent(2))
-		if err == nil {
-			_, err = c.out.Write(text)
-		}
-		return err
+		return c.printYAML(tree)
 	}
 }
 

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"sync/atomic"
 
+	"go.yaml.in/yaml/v4"
+
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/cmd/command"
 	"github.com/margolite/margolite/cmd/margolite/config"
@@ -137,4 +139,13 @@ func (c *cli) printJSON(doc any) error {
 	enc := json.NewEncoder(c.out)
 	enc.SetIndent("", "  ")
 	return enc.Encode(doc)
+}
+
+// printYAML writes a document for people.
+func (c *cli) printYAML(doc any) error {
+	text, err := yaml.Dump(doc, yaml.WithV3Defaults(), yaml.WithIndent(2))
+	if err == nil {
+		_, err = c.out.Write(text)
+	}
+	return err
 }

@@ -6,8 +6,6 @@ import (
 	"maps"
 	"slices"
 
-	"go.yaml.in/yaml/v4"
-
 	"github.com/margolite/margolite/cmd/command"
 	"github.com/margolite/margolite/runtime/compose"
 )
@@ -45,7 +43,14 @@ func (c *cli) composeConfig(f *command.Flags) command.Action {
 		case networks:
 			return c.list(slices.Sorted(maps.Keys(project.Networks)))
 		}
-		return c.printProject(project)
+		tree, err := project.Tree()
+		switch {
+		case err != nil:
+			return fmt.Errorf("cannot print the project: %w", err)
+		case c.json:
+			return c.printJSON(tree)
+		}
+		return c.printYAML(tree)
 	}
 }
 
@@ -78,20 +83,4 @@ func (c *cli) list(names []string) error {
 		fmt.Fprintln(c.out, name)
 	}
 	return nil
-}
-
-func (c *cli) printProject(project *compose.Project) error {
-	tree, err := project.Tree()
-	if err == nil && c.json {
-		return c.printJSON(tree)
-	}
-	var text []byte
-	if err == nil {
-		text, err = yaml.Dump(tree, yaml.WithV3Defaults(), yaml.WithIndent(2))
-	}
-	if err != nil {
-		return fmt.Errorf("cannot print the project: %w", err)
-	}
-	_, err = c.out.Write(text)
-	return err
 }
