@@ -557,51 +557,31 @@ func TestCheckNamesWhatIsMissing(t *testing.T) {
 	}
 }
 
-// checks has the configuration in file checked, whose answer is to say what is wanted.
-func checks(t *testing.T, file string) func(want string) {
-	return func(want string) {
-		t.Helper()
-		if got := call(t, "check", "--config", file); !strings.Contains(got.out, want) {
-			t.Errorf("%+v, want %q", got, want)
-		}
-	}
-}
-
-func TestCheckLooksAtTheKeysOfPackages(t *testing.T) {
+func TestCheckLooksAtKeysAndTrustPolicies(t *testing.T) {
+	file := configuration(t)
+	dir := filepath.Dir(file)
 	g := openpgp.New(t)
-	file := configuration(t)
-	dir := filepath.Dir(file)
-	key := filepath.Join(dir, "key.asc")
-	write(t, file, fmt.Sprintf("state: {dir: %[1]s/state, run: %[1]s}\npolicy: {keys: [%[2]s]}\n", dir, key))
-	says := checks(t, file)
-	says("warning  policy.keys: cannot read keys: open " + key)
-	write(t, key, "no key")
-	says("warning  policy.keys: cannot read keys: " + key + ": not OpenPGP public keys")
-	write(t, key, string(g.Public([]string{g.Key("vendor", "ed25519", "never")}, "--armor")))
-	says("ok       policy.keys: the keys in " + key)
-	t.Setenv("PATH", dir)
-	says("warning  policy.keys: cannot verify an OpenPGP signature: gpgv is not in PATH")
-}
-
-func TestCheckLooksAtTheKeysOfImages(t *testing.T) {
-	file := configuration(t)
-	dir := filepath.Dir(file)
-	pub := filepath.Join(dir, "cosign.pub")
-	write(t, file, fmt.Sprintf("state: {dir: %[1]s/state, run: %[1]s}\npolicy: {imageKeys: {registry.example: [%[2]s]}, allow: {unsignedImages: false}}\n", dir, pub))
-	says := checks(t, file)
-	says(`warning  policy.imageKeys "registry.example": cannot read keys: open ` + pub)
+	write(t, filepath.Join(dir, "key.asc"), string(g.Public([]string{g.Key("vendor", "ed25519", "never")}, "--armor")))
 	key := expect.Value(cosigned.NewKey("ed25519"))(t)
-	private := expect.Value(key.Private())(t)
-	write(t, pub, string(private))
-	says(`warning  policy.imageKeys "registry.example": cannot read keys: ` + pub + ": it holds a private key")
-	public := expect.Value(key.Public())(t)
-	write(t, pub, string(public))
-	says(`ok       policy.imageKeys "registry.example": 1 keys are valid`)
-
-	write(t, file, fmt.Sprintf("state: {dir: %[1]s/state, run: %[1]s}\npolicy: {notation: %[1]s, allow: {unsigned: false}}\n", dir))
-	says("warning  policy.notation: cannot read trust policy in " + dir)
-	write(t, filepath.Join(dir, "trustpolicy.json"), `{"version":"1.0","trustPolicies":[]}`)
-	says("ok       policy.notation: 0 trust policies are valid")
+	write(t, filepath.Join(dir, "cosign.pub"), string(expect.Value(key.Public())(t)))
+	write(t, filepath.Join(dir, "private.pem"), string(expect.Value(key.Private())(t)))
+	check(t, os.Mkdir(filepath.Join(dir, "notation"), 0o700))
+	write(t, filepath.Join(dir, "notation", "trustpolicy.json"), `{"version":"1.0","trustPolicies":[]}`)
+	says := func(policy, want string) {
+		t.Helper()
+		in := strings.NewReplacer("DIR", dir).Replace
+		write(t, file, in("state: {dir: DIR/state, run: DIR}\npolicy: {"+policy+"}\n"))
+		expect.Contains(t, call(t, "check", "--config", file).out, in(want), "check")
+	}
+	says("keys: [DIR/none]", "warning  policy.keys: cannot read keys: open DIR/none")
+	says("keys: [DIR/key.asc]", "ok       policy.keys: the keys in DIR/key.asc")
+	const images = `policy.imageKeys "registry.example": `
+	says("imageKeys: {registry.example: [DIR/private.pem]}, allow: {unsignedImages: false}", "warning  "+images+"cannot read keys: DIR/private.pem: it holds a private key")
+	says("imageKeys: {registry.example: [DIR/cosign.pub]}, allow: {unsignedImages: false}", "ok       "+images+"1 keys are valid")
+	says("notation: DIR, allow: {unsigned: false}", "warning  policy.notation: cannot read trust policy in DIR")
+	says("notation: DIR/notation, allow: {unsigned: false}", "ok       policy.notation: 0 trust policies are valid")
+	t.Setenv("PATH", dir)
+	says("keys: [DIR/key.asc]", "warning  policy.keys: cannot verify an OpenPGP signature: gpgv is not in PATH")
 }
 
 // The versions that git describes, and whether the commit has to be said, too.

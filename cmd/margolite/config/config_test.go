@@ -3,7 +3,6 @@ package config_test
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -529,29 +528,6 @@ func TestReportsAboutAFileAreBounded(t *testing.T) {
 	_, err = config.Parse("f", []byte(strings.Repeat("#", 300<<10)))
 	if err == nil || err.Error() != "f: the file has more than 262144 bytes" {
 		t.Errorf("got %v for a huge file", err)
-	}
-}
-
-func TestLoadNamesTheFile(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "config.yaml")
-	if _, err := config.Load(file); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), file) {
-		t.Errorf("got %v for a missing file", err)
-	}
-	check(t, os.WriteFile(file, []byte("log:\n  levl: info\n"), 0o600))
-	var mistake *config.Error
-	if _, err := config.Load(file); !errors.As(err, &mistake) || mistake.File != file || mistake.Line != 2 || mistake.Key != "log.levl" {
-		t.Errorf("got %v for a file with a mistake", err)
-	}
-}
-
-func TestTheDaemonRequiresAWFM(t *testing.T) {
-	without := expect.Value(config.Parse("/etc/margolite/config.yaml", nil))(t)
-	if err := without.RequireWFM(); err == nil || !strings.HasPrefix(err.Error(), "/etc/margolite/config.yaml: wfm.url: required") {
-		t.Errorf("got %v without a WFM", err)
-	}
-	with := expect.Value(config.Parse("f", []byte("wfm: {url: 'https://wfm.example'}")))(t)
-	if err := with.RequireWFM(); err != nil {
-		t.Errorf("got %v with a WFM", err)
 	}
 }
 
