@@ -61,8 +61,7 @@ type fakeAgent struct {
 	pruned  []control.Unneeded // the answer to a prune; nil: all of the items
 	endless bool               // logs are followed until their reader is gone
 
-	rollback control.RollbackRequest
-	onSync   func() // what a poll changes
+	onSync func() // what a poll changes
 	site
 }
 
@@ -76,10 +75,7 @@ func (a *fakeAgent) Sync(context.Context) error {
 }
 
 func (a *fakeAgent) AcceptRollback(_ context.Context, r control.RollbackRequest) error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.rollback = r
-	return nil
+	return a.tell("accept version %d %s", r.Version, r.Digest)
 }
 
 func (a *fakeAgent) Capabilities(context.Context) (json.RawMessage, error) {

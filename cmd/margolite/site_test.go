@@ -212,21 +212,28 @@ type fullDevice struct{}
 
 func (fullDevice) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
 
-func TestAnAnswerIsAskedForOnATerminal(t *testing.T) {
-	for typed, want := range map[string][]string{"y": {"approve aa-11 " + revisionB}, "n": nil, "": nil} {
-		t.Run("typed "+typed, func(t *testing.T) {
-			a := waiting()
-			a.status.Deployments[0].Change.Services = []control.ServiceChange{{Component: "mixer", Service: "web", Change: "changed", Ports: &control.ListChange{Added: []string{"8090:80"}}}}
-			p := onTerminal(t, control.Size{Columns: 200, Rows: 24}, "approve", "mixer", "--config", serve(t, a))
-			p.await("waits for approval: the site has to approve it")
-			p.await("web  + port 8090:80")
-			p.await("Approve this? [y/N]")
-			p.typed(typed + "\n")
-			if err := p.program.Wait(); (err == nil) != (want != nil) {
-				t.Errorf("it ended with %v", err)
-			}
-			expect.Equal(t, a.said(), want, "the agent was asked")
-		})
+// What is shown on a terminal is done after a yes, and otherwise not.
+func TestAYesIsAskedForOnATerminal(t *testing.T) {
+	for _, c := range []struct {
+		agent    func() *fakeAgent
+		args     []string
+		question string
+		told     string
+	}{
+		{waiting, []string{"approve", "mixer"}, "Approve this?", "approve aa-11 " + revisionB},
+		{waiting, []string{"rollback", "mixer"}, "Return to it until the WFM publishes another revision?", "rollback aa-11 " + revisionC},
+		{served, []string{"accept-rollback"}, "Accept the served manifest in place of the held one?", "accept version 3 sha256:served"},
+	} {
+		for typed, want := range map[string][]string{"y": {c.told}, "n": nil, "": nil} {
+			t.Run(c.args[0]+" "+typed, func(t *testing.T) {
+				a := c.agent()
+				p := onTerminal(t, control.Size{Columns: 200, Rows: 24}, append(c.args, "--config", serve(t, a))...)
+				p.await(c.question + " [y/N]")
+				p.typed(typed + "\n")
+				expect.Equal(t, p.ended() == command.Done, want != nil, "it ended well")
+				expect.Equal(t, a.said(), want, "the agent was asked")
+			})
+		}
 	}
 }
 
