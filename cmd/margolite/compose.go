@@ -68,12 +68,11 @@ func (c *cli) withProjects(ctx context.Context, do func(*reached) error) error {
 	return errors.Join(do(&reached{Projects: projects, supervise: w.Engine.Run}), w.Close())
 }
 
-// request asks for the project, of which services are wanted; none: all.
-func (p *composeProject) request(services []string) control.ComposeRequest {
-	return control.ComposeRequest{
-		Project: p.ProjectName, File: p.Files[0], Files: p.Files[1:], Directory: p.WorkingDir, Contents: p.Contents,
-		Environment: p.Environment, Profiles: p.Profiles, Services: services,
-	}
+// request is r for the project.
+func (p *composeProject) request(r control.ComposeRequest) control.ComposeRequest {
+	r.Project, r.File, r.Files, r.Directory = p.ProjectName, p.Files[0], p.Files[1:], p.WorkingDir
+	r.Contents, r.Environment, r.Profiles = p.Contents, p.Environment, p.Profiles
+	return r
 }
 
 func (c *cli) composePull(f *command.Flags) command.Action {
@@ -90,8 +89,7 @@ func (c *cli) composePull(f *command.Flags) command.Action {
 		if err := c.findProject(ctx); err != nil {
 			return err
 		}
-		r := c.project.request(services)
-		r.Pull = *policy
+		r := c.project.request(control.ComposeRequest{Services: services, Pull: *policy})
 		return c.withProjects(ctx, func(w *reached) error {
 			shown, moved := c.newProgress(quiet), false
 			err := w.ComposePull(ctx, r, func(e control.Event) {

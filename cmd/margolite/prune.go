@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -30,7 +30,8 @@ func (c *cli) removeUnneeded(ctx context.Context, images, volumes, dry, yes bool
 	if err != nil {
 		return err
 	}
-	if err := client.Ping(ctx); errors.Is(err, control.ErrNotRunning) && knowsDeployments(cfg.State.Dir) {
+	_, noRecords := os.Stat(databaseFile(cfg)) // of deployments, of an agent that does not run now
+	if err := client.Ping(ctx); errors.Is(err, control.ErrNotRunning) && !errors.Is(noRecords, fs.ErrNotExist) {
 		return fmt.Errorf("cannot find out what deployments need: %w", err)
 	}
 	return c.withProjects(ctx, func(w *reached) error {
@@ -84,13 +85,6 @@ func (c *cli) removeUnneeded(ctx context.Context, images, volumes, dry, yes bool
 		}
 		return nil
 	})
-}
-
-// knowsDeployments says whether an agent that does not run now has records of
-// deployments.
-func knowsDeployments(stateDir string) bool {
-	_, err := os.Stat(filepath.Join(stateDir, "margolite.db"))
-	return !errors.Is(err, os.ErrNotExist)
 }
 
 func (c *cli) printUnneeded(items []control.Unneeded) {

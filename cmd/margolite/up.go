@@ -77,8 +77,7 @@ func (c *cli) bringUp(ctx context.Context, options control.ComposeRequest, attac
 	if err := c.findProject(ctx); err != nil {
 		return err
 	}
-	r := p.request(options.Services)
-	r.Scale, r.Pull, r.Recreate, r.Timeout = options.Scale, options.Pull, options.Recreate, options.Timeout
+	r := p.request(options)
 	return c.withProjects(ctx, func(w *reached) error {
 		begun := time.Now()
 		shown := c.newProgress(quiet)
