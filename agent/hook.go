@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
@@ -184,30 +185,23 @@ func ownOnly(path string, info fs.FileInfo) error {
 
 // excerpt keeps the beginning and the end of what is written to it.
 type excerpt struct {
-	head, tail []byte
-	cut        bool // something between them is left out
+	text []byte
+	cut  bool // between the halves of text something is left out
 }
 
+const halfExcerpt = maxSaid/2 - 4
+
 func (e *excerpt) Write(p []byte) (int, error) {
-	const half = maxSaid/2 - 4
-	n := len(p)
-	room := min(half-len(e.head), len(p))
-	e.head, p = append(e.head, p[:room]...), p[room:]
-	if over := len(p) - half; over > 0 {
-		p, e.cut = p[over:], true
-		e.tail = e.tail[:0]
+	e.text = append(e.text, p...)
+	if over := len(e.text) - 2*halfExcerpt; over > 0 {
+		e.text, e.cut = slices.Delete(e.text, halfExcerpt, halfExcerpt+over), true
 	}
-	if over := len(e.tail) + len(p) - half; over > 0 {
-		e.tail, e.cut = append(e.tail[:0], e.tail[over:]...), true
-	}
-	e.tail = append(e.tail, p...)
-	return n, nil
+	return len(p), nil
 }
 
 func (e *excerpt) String() string {
-	head, tail := string(e.head), string(e.tail)
-	if e.cut {
-		head += " ... "
+	if !e.cut {
+		return margo.Shown(string(e.text), maxSaid)
 	}
-	return margo.Shown(head+tail, maxSaid)
+	return margo.Shown(string(e.text[:halfExcerpt])+" ... "+string(e.text[halfExcerpt:]), maxSaid)
 }
