@@ -13,7 +13,6 @@ import (
 	"sort"
 	"strings"
 
-	"github.com/compose-spec/compose-go/v2/types"
 	"github.com/distribution/reference"
 
 	"github.com/margolite/margolite/agent/margo"
@@ -37,7 +36,7 @@ const (
 // package, its volumes that are directories of ours, and networks of the runtime.
 func asksOf(c stagedComponent) []policy.ServiceAsk {
 	p := c.project
-	read := newReading(p)
+	read := filesRead(p)
 	asks := make([]policy.ServiceAsk, 0, len(p.Compose.Services))
 	for _, name := range slices.Sorted(maps.Keys(p.Compose.Services)) {
 		s := p.Compose.Services[name]
@@ -68,7 +67,7 @@ func asksOf(c stagedComponent) []policy.ServiceAsk {
 				askForVolume(&a, v)
 			}
 		}
-		for _, file := range read.by(name) {
+		for _, file := range read {
 			a.Mounts = append(a.Mounts, policy.MountAsk{Path: file, ReadOnly: true})
 		}
 		a.Mounts = tidy(a.Mounts, p.Directory)
@@ -279,61 +278,12 @@ func within(dir, path string) bool {
 	return err == nil && filepath.IsLocal(rel)
 }
 
-// reading is which files beyond its package a project was read from: configs,
-// secrets, variables and more end up in containers.
-type reading struct {
-	project *compose.Project
-	outside []string // all of them
-	rest    []string // those that no service names, as included files: they are everybody's
-}
-
-func newReading(p *runtime.Project) reading {
-	r := reading{project: p.Compose}
-	for _, file := range p.Compose.Outside {
-		if p.Directory == "" || !within(container.Real(p.Directory), file) {
-			r.outside = append(r.outside, file)
-		}
-	}
-	r.rest = slices.Clone(r.outside)
-	for name := range p.Compose.Services {
-		named := r.named(name)
-		r.rest = slices.DeleteFunc(r.rest, func(file string) bool { return slices.Contains(named, file) })
-	}
-	return r
-}
-
-// by are the files that a service was made of.
-func (r reading) by(service string) []string {
-	return slices.Concat(r.named(service), r.rest)
-}
-
-func (r reading) named(service string) []string {
-	if len(r.outside) == 0 || r.project.Compose == nil {
-		return nil
-	}
-	var named []string
-	add := func(path string) {
-		if path != "" && !filepath.IsAbs(path) {
-			path = filepath.Join(r.project.WorkingDir, path)
-		}
-		if path = container.Real(path); slices.Contains(r.outside, path) {
-			named = append(named, path)
-		}
-	}
-	s := r.project.Compose.Services[service]
-	for _, c := range s.Configs {
-		add(types.FileObjectConfig(r.project.Compose.Configs[c.Source]).File)
-	}
-	for _, c := range s.Secrets {
-		add(types.FileObjectConfig(r.project.Compose.Secrets[c.Source]).File)
-	}
-	for _, f := range s.EnvFiles {
-		add(f.Path)
-	}
-	for _, path := range s.LabelFiles {
-		add(path)
-	}
-	return named
+// filesRead are the files beyond its package that a project was read from. What is in
+// them, as configs, secrets or variables, may end up in any of its containers.
+func filesRead(p *runtime.Project) []string {
+	return slices.DeleteFunc(slices.Clone(p.Compose.Outside), func(file string) bool {
+		return p.Directory != "" && within(container.Real(p.Directory), file)
+	})
 }
 
 // admit refuses what a workload may not ask of this device, before its images

@@ -112,7 +112,7 @@ func (c stagedComponent) views() map[string]*view {
 	if c.project == nil {
 		return nil
 	}
-	read, views := newReading(c.project), map[string]*view{}
+	read, views := filesRead(c.project), map[string]*view{}
 	for _, a := range asksOf(c) {
 		s := c.project.Compose.Services[a.Service]
 		v := &view{service: s, image: familiar(s.Image), digest: c.images[s.Image], keys: otherKeys(c.project, s)}
@@ -127,7 +127,7 @@ func (c stagedComponent) views() map[string]*view {
 		for _, t := range s.Tmpfs {
 			v.volumes = append(v.volumes, strings.TrimSuffix("tmpfs:"+t.Target+":"+strings.Join(t.Options, ","), ":"))
 		}
-		v.privileges = privilegesShown(a, s, read.by(a.Service))
+		v.privileges = privilegesShown(a, s, read)
 		for _, at := range s.Attached { // a name of its own choice, which others may have as well
 			if n := c.project.Compose.Networks[at.Network]; n != nil && !n.External && !mayBeOf(n.Name, c.project.Labels[labelDeployment]) {
 				v.privileges = append(v.privileges, "shared "+n.Name)
