@@ -7,7 +7,6 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
-	"sort"
 	"strconv"
 	"strings"
 
@@ -105,7 +104,7 @@ type view struct {
 	image                      string
 	digest                     digest.Digest
 	ports, volumes, privileges []string
-	keys                       map[string]any // everything else, by the key of a Compose file
+	keys                       map[string][]any // everything else, by the key of a Compose file
 }
 
 func (c stagedComponent) views() map[string]*view {
@@ -159,8 +158,8 @@ func (d *differ) service(a, b *view) *control.ServiceChange {
 	c.Environment = d.values(a.service.Environment, b.service.Environment)
 	c.Ports, c.Volumes, c.Privileges = d.list(a.ports, b.ports), d.list(a.volumes, b.volumes), d.list(a.privileges, b.privileges)
 	for _, key := range slices.Sorted(maps.Keys(b.keys)) {
-		said := key == "volumes" && c.Volumes != nil || key == "ports" && c.Ports != nil || c.Privileges != nil && slices.Contains(privilegeKeys, key) ||
-			key == "tmpfs" && c.Volumes != nil
+		said := (key == "volumes" || key == "tmpfs") && c.Volumes != nil || key == "ports" && c.Ports != nil ||
+			c.Privileges != nil && slices.Contains(privilegeKeys, key)
 		if !said && !reflect.DeepEqual(a.keys[key], b.keys[key]) {
 			c.Other = append(c.Other, key)
 		}
@@ -301,7 +300,7 @@ func sourceShown(p *runtime.Project, m compose.Mount) string {
 	case m.Path == "":
 		return ""
 	}
-	if p.Directory != "" && within(p.Directory, m.Path) {
+	if within(p.Directory, m.Path) {
 		if rel, err := filepath.Rel(p.Compose.WorkingDir, m.Path); err == nil {
 			if filepath.IsLocal(rel) && rel != "." {
 				rel = "./" + rel
@@ -366,62 +365,41 @@ func privilegesShown(a policy.ServiceAsk, s *compose.Service, files []string) []
 
 // otherKeys are the values of a service by the key that its fields have in their tags, for comparison alone; those
 // without one are compared elsewhere, or concern nobody.
-func otherKeys(p *runtime.Project, s *compose.Service) map[string]any {
-	keys := map[string]any{}
-	fields := reflect.ValueOf(s).Elem()
+func otherKeys(p *runtime.Project, s *compose.Service) map[string][]any {
+	keys := map[string][]any{}
+	compared := *s
+	compared.Devices, compared.Mounts = slices.Clone(s.Devices), slices.Clone(s.Mounts)
+	for i := range compared.Devices {
+		compared.Devices[i].Real = "" // changes with what is plugged in
+	}
+	for i := range compared.Mounts {
+		m := &compared.Mounts[i]
+		if v := p.Compose.Volumes[m.Volume]; v != nil {
+			volume := *v
+			volume.Real = ""
+			keys["volumes"] = append(keys["volumes"], volume)
+		}
+		if m.Path != "" && within(p.Directory, m.Path) {
+			keys["files of the package"] = []any{p.Digest}
+		}
+		m.Path, m.Real = sourceShown(p, *m), ""
+	}
+	for _, a := range s.Attached {
+		if n := p.Compose.Networks[a.Network]; n != nil {
+			keys["networks"] = append(keys["networks"], *n)
+		}
+	}
+	fields := reflect.ValueOf(compared)
 	for i := range fields.NumField() {
-		name, key := fields.Type().Field(i).Name, fields.Type().Field(i).Tag.Get("key")
+		name, key, f := fields.Type().Field(i).Name, fields.Type().Field(i).Tag.Get("key"), fields.Field(i)
 		if key == "" {
 			continue
 		}
-		var value any = fields.Field(i).Interface()
-		if f := fields.Field(i); (f.Kind() == reflect.Slice || f.Kind() == reflect.Map) && f.Len() == 0 && name != "Command" && name != "Entrypoint" {
+		value := f.Interface()
+		if (f.Kind() == reflect.Slice || f.Kind() == reflect.Map) && f.Len() == 0 && name != "Command" && name != "Entrypoint" {
 			value = nil // none is none
 		}
-		switch name {
-		case "Devices":
-			devices := append([]compose.Device(nil), s.Devices...)
-			for n := range devices {
-				devices[n].Real = "" // changes with what is plugged in
-			}
-			value = devices
-		case "Mounts":
-			value = mountsCompared(p, s)
-		case "Attached":
-			value = networksCompared(p, s)
-		}
-		held, _ := keys[key].([]any)
-		keys[key] = append(held, value)
-	}
-	if slices.ContainsFunc(s.Mounts, func(m compose.Mount) bool { return m.Path != "" && p.Directory != "" && within(p.Directory, m.Path) }) {
-		keys["files of the package"] = p.Digest
+		keys[key] = append(keys[key], value)
 	}
 	return keys
-}
-
-func mountsCompared(p *runtime.Project, s *compose.Service) []any {
-	var all []any
-	for _, m := range s.Mounts {
-		m.Path, m.Real = sourceShown(p, m), ""
-		var volume compose.Volume
-		if v := p.Compose.Volumes[m.Volume]; m.Volume != "" && v != nil {
-			volume = compose.Volume{Name: v.Name, External: v.External, Type: v.Type, Device: v.Device, Options: v.Options}
-		}
-		all = append(all, m, volume)
-	}
-	return all
-}
-
-func networksCompared(p *runtime.Project, s *compose.Service) []any {
-	var all []any
-	attached := slices.Clone(s.Attached)
-	sort.SliceStable(attached, func(i, j int) bool { return attached[i].Network < attached[j].Network })
-	for _, a := range attached {
-		var network compose.Network
-		if n := p.Compose.Networks[a.Network]; n != nil {
-			network = *n
-		}
-		all = append(all, a, network)
-	}
-	return all
 }
