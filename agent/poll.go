@@ -55,6 +55,9 @@ type poller struct {
 	wholeAt int64               // one more than the writes of the store when it was whole; of run as well
 	permit  *permission         // that the present poll has; nil: none; of run as well
 	retell  time.Duration       // when to report the current state again, by uptime; 0: not decided yet; of run as well
+	report  bool                // send the capabilities although they were acknowledged; of run as well
+	// The last problem with polls and with capabilities that was logged, to log it once; of run as well.
+	logged, unreported string
 
 	mu    sync.Mutex
 	state pollState
@@ -73,9 +76,6 @@ type pollState struct {
 	plan        pace.Plan // for the next
 	err         error     // of the last poll
 	refused     string    // why the manifest that the WFM serves is refused
-	logged      string    // the last problem that was logged, to log it once
-	report      bool      // send the capabilities although they were acknowledged
-	unreported  string    // the last problem with capabilities that was logged, to log it once
 
 	refusedManifest *control.RefusedManifest // the one that is refused for its version alone
 }
@@ -134,12 +134,19 @@ func (p *poller) contained(ctx context.Context, closed bool) (asked bool, err er
 		return err
 	})
 	if p.mistakes.note("poll", err) {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.state.last, p.state.err = p.now(), err
-		p.state.failed++
+		p.learn(func(s *pollState) {
+			s.last, s.err = p.now(), err
+			s.failed++
+		})
 	}
 	return asked, err
+}
+
+// learn changes what status and metrics tell.
+func (p *poller) learn(change func(*pollState)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	change(&p.state)
 }
 
 // pause waits until a poll is due, or somebody asks for one and nothing holds
@@ -148,9 +155,7 @@ func (p *poller) contained(ctx context.Context, closed bool) (asked bool, err er
 func (p *poller) pause(ctx context.Context) (closed bool, asker *request, err error) {
 	for {
 		plan := p.polls.Plan(p.moment(), p.silence.Hold())
-		p.mu.Lock()
-		p.state.plan = plan
-		p.mu.Unlock()
+		p.learn(func(s *pollState) { s.plan = plan })
 		if plan.Wait <= 0 {
 			return plan.Closed, nil, ctx.Err()
 		}
@@ -216,9 +221,7 @@ func (p *poller) sync(ctx context.Context, permit *permission) error {
 func (p *poller) poll(ctx context.Context, closed bool) (asked bool, err error) {
 	scope, err := p.wfm.Identity(ctx)
 	if err == nil {
-		p.mu.Lock()
-		p.state.identity = scope // for status
-		p.mu.Unlock()
+		p.learn(func(s *pollState) { s.identity = scope }) // for status
 		asked, err = p.reportCapabilities(ctx)
 	} else {
 		p.silence.Note(err) // it may have been asked to let the device in
@@ -237,56 +240,54 @@ func (p *poller) poll(ctx context.Context, closed bool) (asked bool, err error) 
 		return asked, err // nothing is known that was not before
 	}
 
-	reachable, problem := err == nil || answered(err), ""
+	reachable, problem, at := err == nil || answered(err), "", p.now()
 	if err != nil {
 		problem = err.Error()
 	}
-	p.mu.Lock()
-	p.state.last, p.state.err, p.state.reachable = p.now(), err, reachable
-	if reachable {
-		p.state.lastContact = p.state.last
-	}
-	outage, fresh := problem, problem != p.state.logged
-	var version *versionRefusal
+	p.learn(func(s *pollState) {
+		s.last, s.err, s.reachable = at, err, reachable
+		if reachable {
+			s.lastContact = at
+		}
+	})
+	before := p.logged
+	p.logged = problem
 	switch {
 	case err == nil:
-		p.state.lastSuccess = p.state.last
-		p.state.succeeded++
-		if !closed {
-			p.state.refused, p.state.refusedManifest = "", nil
-		}
-	case errors.Is(err, errRefused): // told for itself
-		p.state.refusals++
-		outage, fresh = "", p.told.put(problem, true)
-		p.state.refused, p.state.refusedManifest = problem, nil
-		if errors.As(err, &version) {
-			p.state.refusedManifest = version.manifest
-			p.state.report = p.state.report || fresh && version.manifest.Version < version.manifest.Accepted // it may have lost them as well
-		}
-	default:
-		p.state.failed++
-	}
-	p.state.logged = outage
-	of := p.state.refusedManifest
-	p.mu.Unlock()
-
-	switch {
-	case err == nil:
-		if fresh {
+		p.learn(func(s *pollState) {
+			s.lastSuccess = at
+			s.succeeded++
+			if !closed {
+				s.refused, s.refusedManifest = "", nil
+			}
+		})
+		if before != "" {
 			p.logger.Info("polling works again")
 		}
 		if !closed {
 			p.tellAgain()
 		}
 		p.hub.send(control.Event{Kind: control.PollSucceeded})
-	case errors.Is(err, errRefused):
-		if fresh {
+	case errors.Is(err, errRefused): // told for itself
+		p.logged = ""
+		var version *versionRefusal
+		var of *control.RefusedManifest
+		if errors.As(err, &version) {
+			of = version.manifest
+		}
+		p.learn(func(s *pollState) {
+			s.refusals++
+			s.refused, s.refusedManifest = problem, of
+		})
+		if p.told.put(problem, true) {
+			p.report = p.report || of != nil && of.Version < of.Accepted // it may have lost them as well
 			p.logger.Error("manifest refused; workloads keep running", "security", true, "error", err)
 			p.ledger.noteRefused(problem, of)
 		}
 		p.hub.send(control.Event{Kind: control.ManifestRefused, Text: problem})
 	default:
-		if fresh {
+		p.learn(func(s *pollState) { s.failed++ })
+		if problem != before {
 			attrs := []any{"error", err}
 			var known interface{ Mend() string }
 			if errors.As(err, &known) {
@@ -335,9 +336,6 @@ func answered(err error) bool {
 // polling, and neither does a machine that can no longer be described. It returns
 // whether the WFM was called.
 func (p *poller) reportCapabilities(ctx context.Context) (asked bool, err error) {
-	p.mu.Lock()
-	force := p.state.report
-	p.mu.Unlock()
 	record, _, err := p.store.Setting(capabilitiesSetting)
 	if err != nil {
 		return false, fmt.Errorf("cannot read which capabilities were reported: %w", err)
@@ -354,7 +352,7 @@ func (p *poller) reportCapabilities(ctx context.Context) (asked bool, err error)
 		return false, err // they are the first exchange (CAP-01)
 	}
 	sum := digest.FromBytes(doc).String()
-	if !force && held == (acknowledged{audience, sum, device.ID}) {
+	if !p.report && held == (acknowledged{audience, sum, device.ID}) {
 		return false, nil
 	}
 	err = p.wfm.PutCapabilities(ctx, device.ID, doc)
@@ -387,11 +385,8 @@ func beside(err error) bool {
 }
 
 func (p *poller) complain(text string, err error) {
-	p.mu.Lock()
-	fresh := p.state.unreported != err.Error()
-	p.state.unreported = err.Error()
-	p.mu.Unlock()
-	if fresh {
+	if p.unreported != err.Error() {
+		p.unreported = err.Error()
 		p.logger.Error(text, "error", err)
 	}
 }
@@ -412,9 +407,7 @@ func (p *poller) acknowledge(mark acknowledged, journal ...store.Entry) error {
 	if err := p.store.Commit("capabilities", change); err != nil {
 		return fmt.Errorf("cannot record reported capabilities: %w", err)
 	}
-	p.mu.Lock()
-	p.state.report = false
-	p.mu.Unlock()
+	p.report = false
 	return nil
 }
 
@@ -442,9 +435,7 @@ func (p *poller) fetch(ctx context.Context, scope string) error {
 	var answered *wfm.Error
 	if errors.As(err, &answered) && answered.Status == http.StatusNotFound {
 		// Not known yet: it may have lost what it knew of this device.
-		p.mu.Lock()
-		p.state.report = true
-		p.mu.Unlock()
+		p.report = true
 	}
 	if err == nil {
 		err = p.stillOf(ctx, scope)
