@@ -232,28 +232,3 @@ func TestOnlySomeHooksRunAtOnce(t *testing.T) {
 	verdict, _ := answer(t, r, script(t, "exit 0"))
 	expect.Equal(t, verdict, "go", "answer")
 }
-
-func TestAnExcerptKeepsBothEnds(t *testing.T) {
-	whole := ""
-	for i := range 2000 {
-		whole += strconv.Itoa(i) + " "
-	}
-	for _, size := range []int{0, 1, maxSaid/2 - 4, maxSaid - 8, maxSaid - 7, maxSaid, len(whole)} {
-		for _, piece := range []int{1, 7, 1000, 5000} {
-			e := &excerpt{}
-			for rest := whole[:size]; rest != ""; {
-				n := min(piece, len(rest))
-				if m, err := e.Write([]byte(rest[:n])); m != n || err != nil {
-					t.Fatal(m, err)
-				}
-				rest = rest[n:]
-			}
-			got, text := e.String(), strings.TrimSpace(whole[:size])
-			head, tail, cut := strings.Cut(got, "...")
-			if cut != (size > maxSaid-8) || len(got) > maxSaid || !cut && got != text ||
-				!strings.HasPrefix(text, strings.TrimSpace(head)) || !strings.HasSuffix(text, strings.TrimSpace(tail)) {
-				t.Errorf("%d bytes in pieces of %d: %d are kept: %q", size, piece, len(got), got)
-			}
-		}
-	}
-}
