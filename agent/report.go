@@ -403,26 +403,20 @@ func fateOf(err error, gone bool) fate {
 	return unknown
 }
 
+// delivered notes what the WFM took. Of a deployment that is gone nothing is told any more.
 func (r *reporter) delivered(deployment string, body []byte) {
 	e := control.Event{Kind: control.ReportDelivered, Deployment: deployment}
 	if s, err := margo.ParseStatus(body); err == nil {
 		e.State, e.Version = string(s.State), s.AdoptedVersion
-		r.took(deployment, s.State)
+		gone, at := r.isGone(deployment), r.now().UTC()
+		r.mu.Lock()
+		r.told[deployment] = control.Reported{State: e.State, At: &at}
+		if gone {
+			delete(r.told, deployment)
+		}
+		r.mu.Unlock()
 	}
 	r.hub.send(e)
-}
-
-// took notes what the WFM took. Of a deployment that is gone nothing is told any more.
-func (r *reporter) took(deployment string, state margo.State) {
-	_, err := r.store.Deployment(deployment)
-	at := r.now().UTC()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if err != nil {
-		delete(r.told, deployment)
-		return
-	}
-	r.told[deployment] = control.Reported{State: string(state), At: &at}
 }
 
 // reported is what the WFM was told of a deployment, of which some reports wait.
