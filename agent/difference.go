@@ -57,7 +57,13 @@ type differ struct {
 func difference(from, to stagedRevision, size func(ref string, d digest.Digest) int64) differ {
 	d := differ{left: maxDifferences, secrets: slices.Concat(from.secrets, to.secrets)}
 	d.Parameters = d.values(from.parameters, to.parameters)
-	for _, name := range componentNames(from, to) {
+	done := map[string]bool{}
+	for _, c := range slices.Concat(to.components, from.components) { // first those that stay or come
+		name := c.name
+		if done[name] {
+			continue
+		}
+		done[name] = true
 		a, b := from.component(name).views(), to.component(name).views()
 		for _, service := range slices.Compact(slices.Sorted(slices.Values(slices.AppendSeq(slices.Collect(maps.Keys(a)), maps.Keys(b))))) {
 			c := d.service(a[service], b[service])
@@ -84,18 +90,6 @@ func (r stagedRevision) component(name string) stagedComponent {
 		return stagedComponent{}
 	}
 	return r.components[i]
-}
-
-// componentNames are the names of the components of both: first those that stay or
-// come, then those that go.
-func componentNames(from, to stagedRevision) []string {
-	var names []string
-	for _, c := range slices.Concat(to.components, from.components) {
-		if !slices.Contains(names, c.name) {
-			names = append(names, c.name)
-		}
-	}
-	return names
 }
 
 // view is a service in the words in which it is compared.
@@ -139,24 +133,24 @@ func (c stagedComponent) views() map[string]*view {
 
 // service is what becomes of one service; nil: nothing.
 func (d *differ) service(a, b *view) *control.ServiceChange {
+	c := control.ServiceChange{Change: "changed"}
 	switch {
 	case a == nil:
-		d.left--
-		return &control.ServiceChange{
-			Change: "added",
-			Image:  &control.ImageChange{To: b.image, ToDigest: b.digest.String()},
-			Ports:  d.list(nil, b.ports), Volumes: d.list(nil, b.volumes), Privileges: d.list(nil, b.privileges),
-		}
+		a, c.Change = &view{}, "added"
 	case b == nil:
-		d.left--
-		return &control.ServiceChange{Change: "removed", Image: &control.ImageChange{From: a.image, FromDigest: a.digest.String()}}
+		b, c.Change = &view{}, "removed"
 	}
-	c := control.ServiceChange{Change: "changed"}
 	if a.image != b.image || a.digest != b.digest {
 		c.Image = &control.ImageChange{From: a.image, To: b.image, FromDigest: a.digest.String(), ToDigest: b.digest.String()}
 	}
+	if c.Change != "removed" {
+		c.Ports, c.Volumes, c.Privileges = d.list(a.ports, b.ports), d.list(a.volumes, b.volumes), d.list(a.privileges, b.privileges)
+	}
+	if c.Change != "changed" {
+		d.left--
+		return &c
+	}
 	c.Environment = d.values(a.service.Environment, b.service.Environment)
-	c.Ports, c.Volumes, c.Privileges = d.list(a.ports, b.ports), d.list(a.volumes, b.volumes), d.list(a.privileges, b.privileges)
 	for _, key := range slices.Sorted(maps.Keys(b.keys)) {
 		said := (key == "volumes" || key == "tmpfs") && c.Volumes != nil || key == "ports" && c.Ports != nil ||
 			c.Privileges != nil && slices.Contains(privilegeKeys, key)
