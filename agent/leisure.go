@@ -95,7 +95,7 @@ func (r *reconciler) stagedStill(ctx context.Context, w *worker, d *store.Deploy
 	defer r.tidied()
 	return r.download(ctx, w, d, func(ctx context.Context, t *round) error {
 		return r.eachStaged(ctx, d, func(c stagedComponent) error {
-			_, err := r.runtime.Stage(ctx, c.project, c.images, r.stagingOf(d, c.name, t))
+			_, err := r.runtime.Stage(ctx, c.project, c.images, r.progressOf(d, c.name, t))
 			return err
 		})
 	})

@@ -70,7 +70,7 @@ func (r *reconciler) stage(ctx context.Context, w *worker, d *store.Deployment) 
 
 // stageComponents brings the components of the desired revision onto the device. It
 // returns what the record is to say of them, and the artifacts to keep with it.
-func (r *reconciler) stageComponents(ctx context.Context, w *worker, d *store.Deployment, t *round) (*store.Revision, map[digest.Digest][]byte, error) {
+func (r *reconciler) stageComponents(ctx context.Context, d *store.Deployment, t *round) (*store.Revision, map[digest.Digest][]byte, error) {
 	doc, err := r.document(d.Desired.Digest)
 	if err != nil {
 		return nil, nil, err
@@ -98,7 +98,7 @@ func (r *reconciler) stageComponents(ctx context.Context, w *worker, d *store.De
 			r.logger.Warn("timeout shortened to runtime.maxTimeout", "deployment", d.ID, "component", c.Name, "timeout", c.Timeout, "maxTimeout", timeout)
 		}
 		fetched := t.fetches()
-		data, signed, err := r.fetchPackage(ctx, d, c, former, r.progressOf(w, c.Name, t))
+		data, signed, err := r.fetchPackage(ctx, d, c, former, r.progressOf(d, c.Name, t))
 		fetched()
 		if err != nil {
 			return nil, nil, runtimeFault(c.Name, err)
@@ -143,7 +143,7 @@ func (r *reconciler) stageComponents(ctx context.Context, w *worker, d *store.De
 	}
 	for i, c := range components {
 		s := &staged.Staged[i]
-		s.Images, err = r.runtime.Stage(ctx, c.project, c.images, r.stagingOf(d, s.Component, t))
+		s.Images, err = r.runtime.Stage(ctx, c.project, c.images, r.progressOf(d, s.Component, t))
 		if err != nil {
 			return nil, nil, runtimeFault(s.Component, err)
 		}
@@ -403,12 +403,18 @@ func originOf(c margo.Component) runtime.PackageRef {
 	}
 }
 
-func (r *reconciler) progressOf(w *worker, component string, t *round) func(runtime.Progress) {
+// progressOf takes note of how far a round has got with a component.
+func (r *reconciler) progressOf(d *store.Deployment, component string, t *round) func(runtime.Progress) {
 	return func(p runtime.Progress) {
+		if p.Unpacks > 0 {
+			if err := r.unpacks(t, d, component, p.Unpacks); err != nil {
+				t.cancel(err)
+			}
+		}
 		t.note(p)
 		seen := control.Progress{Object: p.Object, Done: p.Done, Total: p.Total}
-		w.advance(component, seen)
-		r.hub.send(control.Event{Kind: control.Transfer, Deployment: w.id, Component: component, Progress: &seen})
+		t.w.advance(component, seen)
+		r.hub.send(control.Event{Kind: control.Transfer, Deployment: t.w.id, Component: component, Progress: &seen})
 	}
 }
 

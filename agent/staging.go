@@ -209,7 +209,7 @@ func (t *round) stalled() (sum stall) {
 // bring is stage without a second attempt; its error is not recorded.
 func (r *reconciler) bring(ctx context.Context, w *worker, d *store.Deployment) error {
 	defer r.tidied() // nobody could meanwhile
-	stage := func(ctx context.Context, t *round) error { return r.stageAndRecord(ctx, w, d, t) }
+	stage := func(ctx context.Context, t *round) error { return r.stageAndRecord(ctx, d, t) }
 	if !w.tries.downloads {
 		if err := r.inRound(ctx, w, d, looking, stage); !errors.Is(err, errMustDownload) && !errors.Is(err, errPreempted) {
 			return err
@@ -235,8 +235,8 @@ func (r *reconciler) download(ctx context.Context, w *worker, d *store.Deploymen
 
 // stageAndRecord brings everything of the desired revision onto the device and records
 // it.
-func (r *reconciler) stageAndRecord(ctx context.Context, w *worker, d *store.Deployment, t *round) error {
-	staged, artifacts, err := r.stageComponents(ctx, w, d, t)
+func (r *reconciler) stageAndRecord(ctx context.Context, d *store.Deployment, t *round) error {
+	staged, artifacts, err := r.stageComponents(ctx, d, t)
 	if err != nil {
 		return err
 	}
@@ -320,19 +320,6 @@ func (r *reconciler) unpacks(t *round, d *store.Deployment, component string, la
 		}
 		d.Unpacking = next
 	})
-}
-
-// stagingOf is progressOf for images, which are unpacked as well.
-func (r *reconciler) stagingOf(d *store.Deployment, component string, t *round) func(runtime.Progress) {
-	progress := r.progressOf(t.w, component, t)
-	return func(p runtime.Progress) {
-		if p.Unpacks > 0 {
-			if err := r.unpacks(t, d, component, p.Unpacks); err != nil {
-				t.cancel(err)
-			}
-		}
-		progress(p)
-	}
 }
 
 // unpackable refuses a revision of which the agent has not survived unpacking the
