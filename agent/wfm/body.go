@@ -40,20 +40,13 @@ func (r noted) Read(p []byte) (int, error) {
 
 // limited fails with ErrTooLarge where more than the limit comes; in contrast
 // to io.LimitReader, whose end cannot be told from that of the content.
-type limited struct {
-	io.Reader
-	left int64
-}
-
-func (l *limited) Read(p []byte) (int, error) {
-	if int64(len(p)) > l.left+1 {
-		p = p[:l.left+1]
-	}
-	n, err := l.Reader.Read(p)
-	if l.left -= int64(n); l.left < 0 {
-		return n - 1, ErrTooLarge
-	}
-	return n, err
+func limited(r io.Reader, limit int64) io.Reader {
+	return noted{r, func(n int, err error) error {
+		if limit -= int64(n); limit < 0 {
+			return ErrTooLarge
+		}
+		return err
+	}}
 }
 
 // contentEncoding is the encoding to undo: "" or "gzip".
@@ -98,7 +91,7 @@ func beginning(h http.Header, body io.Reader) []byte {
 // readBody reads at most limit bytes, undoing gzip on the way where told to.
 // The limit holds for what is received and for what it expands to.
 func readBody(r io.Reader, encoding string, limit int64) ([]byte, error) {
-	r = &limited{r, limit}
+	r = limited(r, limit)
 	if encoding == "gzip" {
 		var err error
 		if r, err = expand(r, limit); err != nil {
@@ -118,7 +111,7 @@ func expand(r io.Reader, limit int64) (io.Reader, error) {
 	if err != nil {
 		return nil, decoding(err)
 	}
-	return &limited{expanded, limit}, nil
+	return limited(expanded, limit), nil
 }
 
 // decoding tells errors of the content from those of the connection.

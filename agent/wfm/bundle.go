@@ -34,7 +34,7 @@ func readBundle(archive io.Reader, refs []margo.DeploymentRef, limits Limits, ea
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrBundle, err)
 	}
-	files := tar.NewReader(noted{&limited{expanded, limits.Expanded}, func(n int, err error) error {
+	files := tar.NewReader(noted{limited(expanded, limits.Expanded), func(n int, err error) error {
 		if unpacked += int64(n); unpacked > freeRatio && unpacked/maxRatio > packed {
 			return fmt.Errorf("%w: it expands to more than %d times its size", ErrTooLarge, maxRatio)
 		}

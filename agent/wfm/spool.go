@@ -1,10 +1,8 @@
 package wfm
 
 import (
-	"crypto/sha256"
 	"errors"
 	"fmt"
-	"hash"
 	"io"
 
 	"github.com/opencontainers/go-digest"
@@ -32,9 +30,9 @@ var errSpool = errors.New("cannot store the download")
 type part struct {
 	spool  Spool
 	digest digest.Digest
-	limit  int64     // of its size
-	size   int64     // of what is there
-	hash   hash.Hash // of what is there
+	limit  int64           // of its size
+	size   int64           // of what is there
+	hash   digest.Verifier // of what is there
 	buffer []byte
 
 	// encoded: the artifact is what these bytes expand to.
@@ -45,7 +43,7 @@ const copyBuffer = 32 << 10
 
 // openPart takes up what is there of an artifact, which is read once for that.
 func openPart(spool Spool, d digest.Digest, limit int64) (*part, error) {
-	p := &part{spool: spool, digest: d, limit: limit, hash: sha256.New(), buffer: make([]byte, copyBuffer)}
+	p := &part{spool: spool, digest: d, limit: limit, hash: d.Verifier(), buffer: make([]byte, copyBuffer)}
 	size, err := spool.Size(d)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errSpool, err)
@@ -62,7 +60,7 @@ func openPart(spool Spool, d digest.Digest, limit int64) (*part, error) {
 
 // read passes on all bytes that are there.
 func (p *part) read(to io.Writer) (int64, error) {
-	r, err := p.spool.Open(p.digest)
+	r, err := p.open()
 	if err != nil {
 		return 0, err
 	}
@@ -71,8 +69,7 @@ func (p *part) read(to io.Writer) (int64, error) {
 }
 
 func (p *part) restart() error {
-	p.size, p.encoded = 0, false
-	p.hash.Reset()
+	p.size, p.encoded, p.hash = 0, false, p.digest.Verifier()
 	if err := p.spool.Remove(p.digest); err != nil {
 		return fmt.Errorf("%w: %w", errSpool, err)
 	}
@@ -86,7 +83,7 @@ func (p *part) receive(body io.Reader) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", errSpool, err)
 	}
-	_, err = io.CopyBuffer(spoolWriter{p, w}, struct{ io.Reader }{&limited{body, p.limit - p.size}}, p.buffer)
+	_, err = io.CopyBuffer(spoolWriter{p, w}, limited(body, p.limit-p.size), p.buffer)
 	if closeErr := w.Close(); err == nil && closeErr != nil {
 		err = fmt.Errorf("%w: %w", errSpool, closeErr)
 	}
@@ -112,27 +109,17 @@ func (w spoolWriter) Write(b []byte) (int, error) {
 // matches says whether the artifact is there as a whole: its bytes as they came
 // or, where they are compressed, what they expand to.
 func (p *part) matches() bool {
-	p.encoded = false
-	if p.same() {
+	if p.encoded = !p.same(); !p.encoded {
 		return true
 	}
-	r, err := p.spool.Open(p.digest)
-	if err != nil {
-		return false
-	}
-	defer r.Close()
-	expanded, err := expand(r, p.limit)
-	if err != nil {
-		return false
-	}
-	sum := sha256.New()
-	_, err = io.CopyBuffer(sum, struct{ io.Reader }{expanded}, p.buffer)
-	p.encoded = err == nil && digest.NewDigest(digest.SHA256, sum) == p.digest
+	expanded := p.digest.Verifier()
+	_, err := p.read(expanded)
+	p.encoded = err == nil && expanded.Verified()
 	return p.encoded
 }
 
 // same says whether the bytes that are there are the artifact.
-func (p *part) same() bool { return digest.NewDigest(digest.SHA256, p.hash) == p.digest }
+func (p *part) same() bool { return p.hash.Verified() }
 
 // open reads the artifact.
 func (p *part) open() (io.ReadCloser, error) {
