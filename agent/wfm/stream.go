@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -135,30 +136,22 @@ func (c *Client) validatorOf(d digest.Digest) string {
 	return heard.etag
 }
 
+var contentRange = regexp.MustCompile(`(?i)^\s*bytes\s+(\d{1,18})-(\d{1,18})/(\d{1,18}|\*)\s*$`)
+
 // parseContentRange reads the header of a partial answer; total is -1 where the
 // server does not know it.
 func parseContentRange(value string) (first, last, total int64, ok bool) {
-	unit, value, _ := strings.Cut(strings.TrimSpace(value), " ")
-	bounds, size, cut := strings.Cut(strings.TrimSpace(value), "/")
-	from, to, cutBounds := strings.Cut(bounds, "-")
-	if !strings.EqualFold(unit, "bytes") || !cut || !cutBounds {
+	parts := contentRange.FindStringSubmatch(value)
+	if parts == nil {
 		return 0, 0, 0, false
 	}
-	if total = -1; size != "*" {
-		if total, ok = decimal(size); !ok {
-			return 0, 0, 0, false
-		}
+	number := func(digits string) int64 {
+		n, _ := strconv.ParseInt(digits, 10, 64) // there are 1 to 18
+		return n
 	}
-	first, okFirst := decimal(from)
-	last, okLast := decimal(to)
-	if !okFirst || !okLast || last < first || total >= 0 && last >= total {
-		return 0, 0, 0, false
+	first, last, total = number(parts[1]), number(parts[2]), -1
+	if parts[3] != "*" {
+		total = number(parts[3])
 	}
-	return first, last, total, true
-}
-
-// decimal reads a number without sign.
-func decimal(s string) (int64, bool) {
-	n, err := strconv.ParseUint(s, 10, 62)
-	return int64(n), err == nil
+	return first, last, total, first <= last && (total < 0 || last < total)
 }
