@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/url"
 	"strings"
@@ -176,10 +177,12 @@ type request struct {
 	who      string // is asked; empty: the WFM
 	method   string
 	url      *url.URL
-	header   http.Header
-	body     []byte
-	limit    int64 // of the answer's body; 0: it is of no interest
-	unsigned bool  // in all dialects
+	header   http.Header // beside those that send sets; may be nil
+	etag     string      // makes it conditional, if it can be used
+	body     []byte      // JSON; nil: none
+	own      bool        // nothing but this client can be what is not found
+	limit    int64       // of the answer's body; 0: it is of no interest
+	unsigned bool        // in all dialects
 
 	// sink, if not nil, reads the body of a successful answer as it came;
 	// limit bounds the time for it.
@@ -191,6 +194,7 @@ type request struct {
 type answer struct {
 	status int
 	header http.Header
+	etag   string // "" where it cannot be used
 	body   []byte
 }
 
@@ -220,8 +224,8 @@ func (c *Client) do(ctx context.Context, r request) (*answer, error) {
 	}}
 
 	switch status := response.StatusCode; {
-	case status == http.StatusNotModified && r.header.Get("If-None-Match") != "":
-		return &answer{status: status, header: response.Header}, nil
+	case status == http.StatusNotModified && margo.UsableETag(r.etag):
+		return &answer{status: status}, nil
 	case status < 200 || status > 299:
 		return nil, c.refusal(r, response, body)
 	case r.limit == 0:
@@ -229,7 +233,7 @@ func (c *Client) do(ctx context.Context, r request) (*answer, error) {
 			return nil, &connectionError{r.op, errPage}
 		}
 		_, _ = io.CopyN(io.Discard, body, maxIgnored) // read to its end, the connection can be used again
-		return &answer{status: status, header: response.Header}, nil
+		return &answer{status: status}, nil
 	}
 
 	var content []byte
@@ -246,7 +250,11 @@ func (c *Client) do(ctx context.Context, r request) (*answer, error) {
 	err = cause(ctx, err)
 	switch {
 	case err == nil:
-		return &answer{response.StatusCode, response.Header, content}, nil
+		a := &answer{response.StatusCode, response.Header, response.Header.Get("ETag"), content}
+		if !margo.UsableETag(a.etag) {
+			a.etag = ""
+		}
+		return a, nil
 	case errors.Is(err, ErrTooLarge):
 		return nil, fmt.Errorf("cannot %s: %w: more than %d bytes", r.op, err, r.limit)
 	case errors.Is(err, errEncoding), errors.Is(err, errSpool), errors.Is(err, errRange):
@@ -264,8 +272,15 @@ func (c *Client) send(ctx context.Context, r request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	httpRequest.Header = r.header.Clone() // what is added is for this request only
 	httpRequest.Header.Set("User-Agent", "margolite")
+	httpRequest.Header.Set("Accept-Encoding", "gzip")
+	if r.body != nil {
+		httpRequest.Header.Set("Content-Type", "application/json")
+	}
+	if margo.UsableETag(r.etag) { // a kept one may be damaged
+		httpRequest.Header.Set("If-None-Match", r.etag)
+	}
+	maps.Copy(httpRequest.Header, r.header)
 	if err := c.authenticate(httpRequest, r); err != nil {
 		return nil, err
 	}
@@ -313,7 +328,7 @@ func (c *Client) refusal(r request, response *http.Response, body io.Reader) *Er
 	e.Problem = margo.ParseProblem(response.Header.Get("Content-Type"), e.Status, content)
 	e.Page = isPage(response.Header, content)
 	if !r.foreign {
-		e.meaning = c.meaning(e)
+		e.meaning = c.meaning(r, e)
 	}
 	e.RetryAfter = margo.RetryAfter(response.Header, e.Problem, time.Now())
 	return e
@@ -321,11 +336,12 @@ func (c *Client) refusal(r request, response *http.Response, body io.Reader) *Er
 
 // meaning is what an answer says about this client, rather than about the
 // request, in dialects and at gateways that identify it by request.
-func (c *Client) meaning(e *Error) error {
+func (c *Client) meaning(r request, e *Error) error {
 	switch {
 	case e.Status == http.StatusUnauthorized && (c.options.Dialect.Signed() || c.options.Authorization != nil):
 		return ErrUnauthenticated
-	case e.Status == http.StatusNotFound && e.Problem.Kind() == margo.ProblemInvalidClient && c.options.Dialect.Signed():
+	case e.Status == http.StatusNotFound && c.options.Dialect.Signed() &&
+		(e.Problem.Kind() == margo.ProblemInvalidClient || r.own && e.Problem.Kind() == margo.ProblemOther):
 		return ErrClientUnknown
 	}
 	return nil

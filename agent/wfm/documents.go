@@ -199,7 +199,6 @@ func (f *fetch) singles(ctx context.Context) error {
 		r := request{
 			op:     fmt.Sprintf("get document %s of deployment %s", ref.Digest, ref.ID),
 			method: http.MethodGet,
-			header: http.Header{"Accept-Encoding": {"gzip"}},
 			limit:  limits.Document,
 		}
 		var document []byte

@@ -23,20 +23,15 @@ func Get(ctx context.Context, config *tls.Config, op string, known identity.Fetc
 		wire: &connections{tls: config, timeout: defaultTimeout, age: maxConnectionAge},
 	}
 	defer c.wire.retire()
-	header := http.Header{"Accept": {"application/json"}, "Accept-Encoding": {"gzip"}}
-	if margo.UsableETag(known.ETag) { // a kept one may be damaged
-		header.Set("If-None-Match", known.ETag)
-	}
-	a, err := c.do(ctx, request{op: op, who: "the identity service", method: http.MethodGet, url: at, header: header, limit: limit})
+	header := http.Header{"Accept": {"application/json"}}
+	a, err := c.do(ctx, request{
+		op: op, who: "the identity service", method: http.MethodGet, url: at, header: header, etag: known.ETag, limit: limit,
+	})
 	switch {
 	case err != nil:
 		return identity.Fetched{}, err
 	case a.status == http.StatusNotModified:
 		return known, nil
 	}
-	answer := identity.Fetched{Data: a.body, URL: known.URL}
-	if etag := a.header.Get("ETag"); margo.UsableETag(etag) {
-		answer.ETag = etag
-	}
-	return answer, nil
+	return identity.Fetched{Data: a.body, URL: known.URL, ETag: a.etag}, nil
 }

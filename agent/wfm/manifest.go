@@ -41,7 +41,7 @@ func (c *Client) Manifest(ctx context.Context, etag string) (*Manifest, error) {
 	}
 	switch {
 	case err != nil:
-		return nil, c.clientPath(err)
+		return nil, err
 	case a.status == http.StatusNotModified:
 		return nil, ErrNotModified
 	}
@@ -55,10 +55,7 @@ func (c *Client) Manifest(ctx context.Context, etag string) (*Manifest, error) {
 	if c.options.Strict {
 		parsed.RefuseOddIDs()
 	}
-	m := &Manifest{StateManifest: parsed, Raw: a.body, Digest: digest.FromBytes(a.body)}
-	if etag := a.header.Get("ETag"); margo.UsableETag(etag) {
-		m.ETag = etag
-	}
+	m := &Manifest{StateManifest: parsed, Raw: a.body, ETag: a.etag, Digest: digest.FromBytes(a.body)}
 	if want := `"` + m.Digest.String() + `"`; m.ETag != want {
 		c.warnOnce("the WFM's ETag is not the digest of its state manifest; using the digest", "etag", m.ETag, "digest", m.Digest)
 	}
@@ -66,14 +63,11 @@ func (c *Client) Manifest(ctx context.Context, etag string) (*Manifest, error) {
 }
 
 func (c *Client) poll(ctx context.Context, op, path, etag string, accept bool) (*answer, error) {
-	header := http.Header{"Accept-Encoding": {"gzip"}}
+	r := request{op: op, method: http.MethodGet, url: c.endpoint(path), etag: etag, own: true, limit: margo.MaxManifestBytes} // DS-04
 	if accept {
-		header.Set("Accept", margo.ManifestMediaType) // DS-03; one type only, so that no signed form comes
+		r.header = http.Header{"Accept": {margo.ManifestMediaType}} // DS-03; one type only, so that no signed form comes
 	}
-	if margo.UsableETag(etag) {
-		header.Set("If-None-Match", etag) // DS-04
-	}
-	return c.do(ctx, request{op: op, method: http.MethodGet, url: c.endpoint(path), header: header, limit: margo.MaxManifestBytes})
+	return c.do(ctx, r)
 }
 
 // checkManifestType applies A-20: a signed manifest or a page must not be

@@ -89,7 +89,6 @@ func (c *Client) introduce(ctx context.Context, op string, certificate []byte, e
 		op:     op,
 		method: http.MethodPost,
 		url:    c.endpoint("api/v1/onboarding"),
-		header: http.Header{"Content-Type": {"application/json"}, "Accept-Encoding": {"gzip"}},
 		body:   body,
 		limit:  margo.MaxOnboardingBytes,
 	})
@@ -109,7 +108,7 @@ func (c *Client) RootCertificate(ctx context.Context) ([]byte, error) {
 		op:       op,
 		method:   http.MethodGet,
 		url:      c.endpoint("api/v1/onboarding/certificate"),
-		header:   http.Header{"Accept": {"application/json"}, "Accept-Encoding": {"gzip"}},
+		header:   http.Header{"Accept": {"application/json"}},
 		limit:    margo.MaxOnboardingBytes,
 		unsigned: true,
 	})

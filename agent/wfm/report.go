@@ -27,7 +27,7 @@ func (c *Client) PostStatus(ctx context.Context, deploymentID string, body []byt
 		}
 	}
 	forms := c.statusForms(deploymentID)
-	used, err := c.report(ctx, op, forms, body)
+	used, err := c.report(ctx, request{op: op, body: body}, forms)
 	c.learnStatusForm(forms, used, err)
 	return err
 }
@@ -51,7 +51,7 @@ func (c *Client) PutCapabilities(ctx context.Context, deviceID string, body []by
 		c.learn(func(h *Habits) { h.ClientIDAsDevice = second == c.ClientID() })
 		return nil
 	}
-	return c.clientPath(err)
+	return err
 }
 
 // mindsDeviceID reports whether a refusal is about the id of the device.
@@ -76,7 +76,7 @@ func (c *Client) putCapabilities(ctx context.Context, id string, body []byte) er
 			return fmt.Errorf("cannot %s: %w", op, err)
 		}
 	}
-	used, err := c.report(ctx, op, c.capabilityForms(id), body)
+	used, err := c.report(ctx, request{op: op, body: body, own: !strings.Contains(id, "/")}, c.capabilityForms(id))
 	if err == nil && c.options.Dialect.Signed() {
 		c.reported.Store(&form{http.MethodPut, used.resource})
 	}
@@ -90,9 +90,8 @@ func (c *Client) DeleteCapabilities(ctx context.Context, deviceID string) error 
 	if c.options.Dialect == margo.RC1 {
 		return fmt.Errorf("cannot %s: revision %s has no such request: %w", op, c.options.Dialect, errors.ErrUnsupported)
 	}
-	_, err := c.report(ctx, op, []form{{http.MethodDelete, "capabilities/" + deviceID}}, nil) // no body
-	var refused *Error
-	if errors.As(err, &refused) && refused.Status == http.StatusNotFound && refused.meaning == nil {
+	_, err := c.report(ctx, request{op: op}, []form{{http.MethodDelete, "capabilities/" + deviceID}}) // no body
+	if statusOf(err) == http.StatusNotFound && !errors.Is(err, ErrClientUnknown) {
 		return nil
 	}
 	return err
@@ -101,18 +100,15 @@ func (c *Client) DeleteCapabilities(ctx context.Context, deviceID string) error 
 // report sends a document in the first of the forms that the WFM knows, and
 // returns which one that was. Any 2xx is success, whatever its body says,
 // unless it is no answer of a WFM (isPage). Where it knows none, the answer to the first one is the error.
-func (c *Client) report(ctx context.Context, op string, forms []form, body []byte) (used form, err error) {
+func (c *Client) report(ctx context.Context, r request, forms []form) (used form, err error) {
 	var first error
 	for _, f := range forms {
 		path, err := c.path(f.resource)
 		if err != nil {
-			return f, fmt.Errorf("cannot %s: %w", op, err)
+			return f, fmt.Errorf("cannot %s: %w", r.op, err)
 		}
-		header := http.Header{"Accept-Encoding": {"gzip"}}
-		if body != nil {
-			header.Set("Content-Type", "application/json")
-		}
-		_, err = c.do(ctx, request{op: op, method: f.method, url: c.endpoint(path), header: header, body: body})
+		r.method, r.url = f.method, c.endpoint(path)
+		_, err = c.do(ctx, r)
 		if !otherForm(f, err) {
 			return f, err
 		}
@@ -121,15 +117,4 @@ func (c *Client) report(ctx context.Context, op string, forms []form, body []byt
 		}
 	}
 	return forms[0], first
-}
-
-// clientPath says what 404 means where nothing but the client's id can be what
-// is not found.
-func (c *Client) clientPath(err error) error {
-	var refused *Error
-	if c.options.Dialect.Signed() && errors.As(err, &refused) && refused.Status == http.StatusNotFound && refused.meaning == nil &&
-		refused.Problem.Kind() == margo.ProblemOther {
-		refused.meaning = ErrClientUnknown
-	}
-	return err
 }
