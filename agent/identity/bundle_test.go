@@ -1,7 +1,6 @@
 package identity_test
 
 import (
-	"bytes"
 	"encoding/base64"
 	"encoding/pem"
 	"fmt"
@@ -58,15 +57,11 @@ func TestID19TrustBundleIsReadAsJWKSetAndAsPEM(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			bundle, err := identity.ParseTrustBundle([]byte(test.data))
-			if test.anchors == 0 {
-				if err == nil {
-					t.Fatalf("accepted, with %d anchors", len(bundle.Anchors))
-				}
-				return
+			if err != nil {
+				bundle = &identity.TrustBundle{}
 			}
-			check(t, err)
-			if len(bundle.Anchors) != test.anchors || !bundle.Anchors[0].Equal(a.Root) {
-				t.Errorf("%d anchors, want %d", len(bundle.Anchors), test.anchors)
+			if n := len(bundle.Anchors); n != test.anchors || (err == nil) != (n > 0) || n > 0 && !bundle.Anchors[0].Equal(a.Root) {
+				t.Errorf("%d anchors, %v; want %d", n, err, test.anchors)
 			}
 		})
 	}
@@ -128,13 +123,8 @@ func FuzzParseTrustBundle(f *testing.F) {
 		if err != nil {
 			return // an anchor with a key that a JWK cannot express
 		}
-		again, err := identity.ParseTrustBundle(data)
-		if err != nil {
-			t.Fatalf("what was written does not read back: %v", err)
-		}
-		if !bytes.Equal(again.Anchors[0].Raw, bundle.Anchors[0].Raw) {
-			t.Fatal("anchors differ after a round trip")
-		}
+		again := expect.Value(identity.ParseTrustBundle(data))(t)
+		expect.Equal(t, again.Anchors[0].Raw, bundle.Anchors[0].Raw, "anchor after a round trip")
 	})
 }
 
@@ -147,11 +137,8 @@ func FuzzParseSPIFFEID(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if id.String() != s {
-			t.Fatalf("%q became %q", s, id)
-		}
-		if strings.ContainsAny(s, "%?#@~ ") {
-			t.Fatalf("accepted %q", s)
+		if id.String() != s || strings.ContainsAny(s, "%?#@~ ") {
+			t.Fatalf("accepted %q as %q", s, id)
 		}
 	})
 }

@@ -10,7 +10,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
-	"errors"
 	"net/http"
 	"path/filepath"
 	"slices"
@@ -49,9 +48,7 @@ func TestAUTH10DeviceCertificateIsX509(t *testing.T) {
 			if !bytes.Equal(d.CertificatePEM(), encode("CERTIFICATE", leaf.Raw)) || !d.Expiry(noon).NotAfter.Equal(leaf.NotAfter) {
 				t.Error("the certificate is another one")
 			}
-			if w := d.Warnings(); len(w) != 0 {
-				t.Errorf("warnings %v", w)
-			}
+			expect.Equal(t, d.Warnings(), nil, "warnings")
 			r := request(t, http.MethodGet, "https://wfm.example/", "")
 			check(t, d.Sign(r, nil))
 		})
@@ -71,16 +68,12 @@ func TestAUTH10CertificatesThatAreRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			o, _ := deviceFiles(t, t.TempDir(), test.key, test.change...)
-			if d, err := identity.LoadDevice(o); d != nil || reasonOf(t, err) != identity.UnfitKey {
-				t.Errorf("got %v, want the reason %q", err, identity.UnfitKey)
-			}
+			expect.Equal(t, reasonOf(t, expect.ErrorOf(identity.LoadDevice(o))), identity.UnfitKey, "reason")
 		})
 	}
 	o, _ := deviceFiles(t, t.TempDir(), good)
 	chmod(t, o.Key, 0o640)
-	if _, err := identity.LoadDevice(o); reasonOf(t, err) != identity.KeyExposed {
-		t.Errorf("a key for the group: %v", err)
-	}
+	expect.Equal(t, reasonOf(t, expect.ErrorOf(identity.LoadDevice(o))), identity.KeyExposed, "reason for a key of the group")
 }
 
 func TestDeviceOutsideItsValidityIsOfflineOnly(t *testing.T) {
@@ -115,9 +108,7 @@ func TestADeviceIsWhatItsFilesHeldWhenTheyWereRead(t *testing.T) {
 	expect.Equal(t, same.Fingerprint(), former.Fingerprint(), "the same files are another device")
 	second := p256()
 	write(t, o.Key, encode("PRIVATE KEY", expect.Value(x509.MarshalPKCS8PrivateKey(second))(t)))
-	if _, err := identity.LoadDevice(o); err == nil {
-		t.Error("a key that does not belong to the certificate is taken")
-	}
+	expect.Equal(t, reasonOf(t, expect.ErrorOf(identity.LoadDevice(o))), identity.KeyMismatch, "reason for another key")
 	_, renewed := deviceFiles(t, dir, second)
 	next := expect.Value(identity.LoadDevice(o))(t)
 	if next.Fingerprint() == former.Fingerprint() || !verifies(next, second) || !verifies(former, first) {
@@ -174,14 +165,11 @@ func TestAUTH03ServerTLSIsOf13UnlessTold(t *testing.T) {
 			t.Errorf("TLS 1.2 allowed: %t: %+v", allowed, c)
 		}
 	}
-	for name, o := range map[string]identity.ServerOptions{
-		"a file that is not there": {CA: filepath.Join(t.TempDir(), "ca.pem")},
-		"a root that is none":      {Root: []byte("x")},
+	for reason, o := range map[identity.Reason]identity.ServerOptions{
+		identity.Missing:   {CA: filepath.Join(t.TempDir(), "ca.pem")},
+		identity.Malformed: {Root: []byte("x")},
 	} {
-		var known *identity.Error
-		if c, err := identity.ServerTLS(o); c != nil || !errors.As(err, &known) {
-			t.Errorf("%s: %v", name, err)
-		}
+		expect.Equal(t, reasonOf(t, expect.ErrorOf(identity.ServerTLS(o))), reason, "reason")
 	}
 }
 

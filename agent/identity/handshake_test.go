@@ -95,12 +95,7 @@ func callWith(t *testing.T, device, config *tls.Config) exchange {
 // refuse checks that the device kept everything to itself.
 func (e exchange) refuse(t *testing.T, want identity.Reason) {
 	t.Helper()
-	if e.err == nil {
-		t.Fatalf("the server was accepted, want %q", want)
-	}
-	if got := reasonOf(t, e.err); got != want {
-		t.Errorf("reason = %q (%v), want %q", got, e.err, want)
-	}
+	expect.Equal(t, reasonOf(t, e.err), want, "reason of %v", e.err)
 	e.keptQuiet(t)
 }
 
@@ -169,9 +164,7 @@ func TestID05OnlyTheOwnWFMIsSpokenTo(t *testing.T) {
 				result.refuse(t, test.want)
 				return
 			}
-			if result.err != nil {
-				t.Fatal(result.err)
-			}
+			check(t, result.err)
 			id, err := identity.VerifyClient(result.seen, a.Bundle(), domain, noon)
 			if err != nil || id.String() != i.ClientID() || len(result.seen) != 2 {
 				t.Errorf("the server saw %s (%v) in %d certificates, want %s in 2", id, err, len(result.seen), i.ClientID())
@@ -204,16 +197,11 @@ func TestID04KeysAndSignatures(t *testing.T) {
 			a := expect.Value(pki.NewAuthority(domain, noon, test.issuer...))(t)
 			i := expect.Value(identity.Load(options(device(t, a, test.leaf...))))(t)
 			result := call(t, i, &tls.Config{Certificates: []tls.Certificate{expect.Value(a.IssueWFM("one", test.leaf...))(t).TLS()}})
-			warnings := i.Warnings()
+			warns(t, i, test.want) // about the own certificate
 			if test.want != "" {
 				result.refuse(t, test.want)
-				if len(warnings) != 1 || warnings[0].Reason != test.want {
-					t.Errorf("warnings about the own certificate: %v, want %q", warnings, test.want)
-				}
-				return
-			}
-			if result.err != nil || len(warnings) != 0 {
-				t.Errorf("refused: %v; warnings: %v", result.err, warnings)
+			} else {
+				expect.OK(t, result.err)
 			}
 		})
 	}
@@ -237,8 +225,8 @@ func TestID06ConfiguredWFMIDsReplaceTheDerivedOne(t *testing.T) {
 			result := call(t, i, &tls.Config{Certificates: []tls.Certificate{expect.Value(a.Issue(uri))(t).TLS()}})
 			if want != "" {
 				result.refuse(t, want)
-			} else if result.err != nil {
-				t.Error(result.err)
+			} else {
+				expect.OK(t, result.err)
 			}
 		})
 	}
@@ -256,9 +244,7 @@ func TestID08IntermediatesAreNotFetched(t *testing.T) {
 	server.Chain = server.Chain[:1]
 	i := expect.Value(identity.Load(options(device(t, a))))(t)
 	call(t, i, &tls.Config{Certificates: []tls.Certificate{server.TLS()}}).refuse(t, identity.Untrusted)
-	if n := asked.Load(); n != 0 {
-		t.Errorf("the issuer's certificate was fetched %d times", n)
-	}
+	expect.Equal(t, asked.Load(), 0, "times that the issuer's certificate was fetched")
 }
 
 func TestID10TLS12IsAFallbackThatHasToBeAllowed(t *testing.T) {
@@ -303,9 +289,7 @@ func TestID10TLS12IsAFallbackThatHasToBeAllowed(t *testing.T) {
 				result.keptQuiet(t)
 				return
 			}
-			if result.err != nil {
-				t.Fatal(result.err)
-			}
+			check(t, result.err)
 			expect.Equal(t, result.state.Version, test.version, "version")
 		})
 	}
@@ -347,13 +331,9 @@ func TestID21RotationOfAnchors(t *testing.T) {
 		check(t, i.SetBundle(domain, step.bundle))
 		for a, want := range map[*pki.Authority]bool{old: step.old, next: step.next} {
 			result := call(t, i, &tls.Config{Certificates: []tls.Certificate{expect.Value(a.IssueWFM("one"))(t).TLS()}})
-			if got := result.err == nil; got != want {
-				t.Errorf("step %d: accepted = %t (%v), want %t", n, got, result.err, want)
-			}
+			expect.Equal(t, result.err == nil, want, "step %d: accepted (%v)", n, result.err)
 		}
-		if got := i.Generation(); got != uint64(n) { // the first brings nothing new
-			t.Errorf("step %d: generation %d", n, got)
-		}
+		expect.Equal(t, i.Generation(), uint64(n), "step %d: generation", n) // the first brings nothing new
 	}
 }
 
@@ -381,9 +361,7 @@ func TestID28WithoutABundleNobodyIsAccepted(t *testing.T) {
 	o := options(device(t, a))
 	o.TrustBundle = ""
 	i := expect.Value(identity.Load(o))(t)
-	if warnings := i.Warnings(); len(warnings) != 1 || warnings[0].Reason != identity.NoBundle {
-		t.Errorf("warnings = %v, want one: %q", warnings, identity.NoBundle)
-	}
+	warns(t, i, identity.NoBundle)
 	server := &tls.Config{Certificates: []tls.Certificate{expect.Value(a.IssueWFM("one"))(t).TLS()}}
 	call(t, i, server).refuse(t, identity.NoBundle)
 
@@ -398,13 +376,9 @@ func TestPlausibleTimeFitsTheCertificates(t *testing.T) {
 	day := 24 * time.Hour
 	a := authority(t)
 	i := expect.Value(identity.Load(options(device(t, a))))(t)
-	if i.Plausible(noon) {
-		t.Error("a time is plausible before anybody could have told it")
-	}
+	expect.Equal(t, i.Plausible(noon), false, "a time is plausible before anybody could have told it")
 	server := expect.Value(a.IssueWFM("one", pki.Valid(noon.Add(-day), noon.Add(day))))(t)
-	if result := call(t, i, &tls.Config{Certificates: []tls.Certificate{server.TLS()}}); result.err != nil {
-		t.Fatal(result.err)
-	}
+	check(t, call(t, i, &tls.Config{Certificates: []tls.Certificate{server.TLS()}}).err)
 	for at, want := range map[time.Time]bool{
 		noon:               true,
 		noon.Add(-day):     true, // no bound to learn from, but harmless
@@ -420,8 +394,7 @@ func TestPlausibleTimeFitsTheCertificates(t *testing.T) {
 func TestAWFMIsNoClient(t *testing.T) {
 	a := authority(t)
 	for _, uri := range []string{"spiffe://factory.example/margo/wfm/one", "spiffe://factory.example/workload"} {
-		if _, err := identity.VerifyClient(expect.Value(a.Issue(uri))(t).Chain, a.Bundle(), domain, noon); reasonOf(t, err) != identity.OtherIdentity {
-			t.Errorf("%s: %v", uri, err)
-		}
+		_, err := identity.VerifyClient(expect.Value(a.Issue(uri))(t).Chain, a.Bundle(), domain, noon)
+		expect.Equal(t, reasonOf(t, err), identity.OtherIdentity, "%s: reason", uri)
 	}
 }

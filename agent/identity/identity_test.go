@@ -54,14 +54,22 @@ func reasonOf(t *testing.T, err error) identity.Reason {
 	return fault.Reason
 }
 
+// warns expects one warning of an identity; "": none.
+func warns(t *testing.T, i *identity.Identity, want identity.Reason) {
+	t.Helper()
+	var got identity.Reason
+	for _, w := range i.Warnings() {
+		got += w.Reason
+	}
+	expect.Equal(t, got, want, "warnings")
+}
+
 func TestID01LoadKnowsWhoTheDeviceAndItsWFMAre(t *testing.T) {
 	a := authority(t)
 	i := expect.Value(identity.Load(options(device(t, a))))(t)
 	expect.Equal(t, i.ClientID(), "spiffe://factory.example/margo/wfm/one/client/gw-07", "ClientID")
 	expect.Equal(t, i.WFMID(), "spiffe://factory.example/margo/wfm/one", "WFMID")
-	if warnings := i.Warnings(); len(warnings) != 0 {
-		t.Errorf("warnings about a sound identity: %v", warnings)
-	}
+	warns(t, i, "")
 }
 
 func TestLoadNamesWhatIsWrongWithTheFiles(t *testing.T) {
@@ -109,15 +117,11 @@ func TestLoadNamesWhatIsWrongWithTheFiles(t *testing.T) {
 			file := *test.file(&files)
 			test.spoil(t, file)
 			_, err := identity.Load(options(files))
-			if got := reasonOf(t, err); got != test.reason {
-				t.Errorf("reason = %q (%v), want %q", got, err, test.reason)
-			}
+			expect.Equal(t, reasonOf(t, err), test.reason, "reason of %v", err)
 			if !strings.HasPrefix(err.Error(), file+": ") || strings.Count(err.Error(), file) != 1 {
 				t.Errorf("error %q does not name %s, once and first", err, file)
 			}
-			if test.reason == identity.Missing && !errors.Is(err, fs.ErrNotExist) {
-				t.Errorf("error %v is not fs.ErrNotExist", err)
-			}
+			expect.Equal(t, errors.Is(err, fs.ErrNotExist), test.reason == identity.Missing, "error %v is fs.ErrNotExist", err)
 		})
 	}
 }
@@ -143,10 +147,7 @@ func TestKeysAreReadInEveryCommonForm(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			files := expect.Value(pki.WriteFiles(t.TempDir(), test.svid, a.Bundle()))(t)
 			write(t, files.Key, test.key)
-			i := expect.Value(identity.Load(options(files)))(t)
-			if warnings := i.Warnings(); len(warnings) != 0 {
-				t.Errorf("warnings: %v", warnings)
-			}
+			warns(t, expect.Value(identity.Load(options(files)))(t), "")
 		})
 	}
 }
@@ -178,14 +179,7 @@ func TestWarningsTellWhatWillKeepTheDeviceOffline(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o := options(test.files(t))
 			o.Now = clock(test.at)
-			i, err := identity.Load(o)
-			if err != nil {
-				t.Fatalf("Load failed, want a warning only: %v", err)
-			}
-			warnings := i.Warnings()
-			if len(warnings) != 1 || warnings[0].Reason != test.want {
-				t.Errorf("warnings = %v, want one: %q", warnings, test.want)
-			}
+			warns(t, expect.Value(identity.Load(o))(t), test.want)
 		})
 	}
 }
@@ -235,18 +229,13 @@ func TestID06WFMIDsMayBeConfigured(t *testing.T) {
 			o.WFMIDs = test.ids
 			i, err := identity.Load(o)
 			if test.reason != "" {
-				if got := reasonOf(t, err); got != test.reason {
-					t.Errorf("reason = %q (%v), want %q", got, err, test.reason)
-				}
+				expect.Equal(t, reasonOf(t, err), test.reason, "reason of %v", err)
 				return
 			}
 			check(t, err)
-			if i.WFMID() != test.want || i.ClientID() != test.device {
-				t.Errorf("WFMID = %s, ClientID = %s, want %s, %s", i.WFMID(), i.ClientID(), test.want, test.device)
-			}
-			if warnings := i.Warnings(); len(warnings) != 0 {
-				t.Errorf("warnings: %v", warnings)
-			}
+			expect.Equal(t, i.WFMID(), test.want, "WFMID")
+			expect.Equal(t, i.ClientID(), test.device, "ClientID")
+			warns(t, i, "")
 		})
 	}
 }
@@ -272,9 +261,7 @@ func TestID09ErrorsNameAWrongClock(t *testing.T) {
 			i := expect.Value(identity.Load(o))(t)
 			result := call(t, i, &tls.Config{Certificates: []tls.Certificate{expect.Value(a.IssueWFM("one"))(t).TLS()}})
 			for _, err := range []error{i.Warnings()[0], result.err} {
-				if got := reasonOf(t, err); got != test.reason {
-					t.Fatalf("reason = %q (%v), want %q", got, err, test.reason)
-				}
+				expect.Equal(t, reasonOf(t, err), test.reason, "reason of %v", err)
 				var known *identity.Error
 				errors.As(err, &known)
 				expect.Contains(t, known.Mend(), test.mend, "mend")
@@ -311,14 +298,11 @@ func TestID09AWrongClockKeepsNobodyOut(t *testing.T) {
 			i := expect.Value(identity.Load(o))(t)
 			result := call(t, i, &tls.Config{Certificates: []tls.Certificate{expect.Value(a.IssueWFM("one", test.peer...))(t).TLS()}})
 			if test.reason != "" {
-				if got := reasonOf(t, result.err); got != test.reason {
-					t.Errorf("reason = %q (%v), want %q", got, result.err, test.reason)
-				}
+				expect.Equal(t, reasonOf(t, result.err), test.reason, "reason of %v", result.err)
 				return
 			}
-			if result.err != nil || len(i.Warnings()) > 0 {
-				t.Errorf("error %v, warnings %v", result.err, i.Warnings())
-			}
+			expect.OK(t, result.err)
+			warns(t, i, "")
 		})
 	}
 }
@@ -344,10 +328,8 @@ func TestExpiryIsNoticedEarly(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			i := expect.Value(identity.Load(options(device(t, a, pki.Valid(noon, noon.Add(test.life))))))(t)
-			got := i.Expiry(noon.Add(test.life - test.left))
-			if got.Soon != test.soon || got.Left != test.left || !got.NotAfter.Equal(noon.Add(test.life)) {
-				t.Errorf("Expiry = %+v, want %s left, soon %t", got, test.left, test.soon)
-			}
+			want := identity.Expiry{NotAfter: noon.Add(test.life), Left: test.left, Soon: test.soon}
+			expect.Equal(t, i.Expiry(noon.Add(test.life-test.left)), want, "Expiry")
 		})
 	}
 }

@@ -54,15 +54,9 @@ func TestID02KeyIsMadeOnTheDevice(t *testing.T) {
 		if !ok || public.Curve != elliptic.P256() {
 			t.Errorf("the key is a %T", request.PublicKey)
 		}
-		if info := expect.Value(os.Stat(file))(t); info.Mode().Perm() != 0o600 {
-			t.Errorf("the mode is %v", info.Mode())
-		}
-		if left := expect.Value(os.ReadDir(filepath.Dir(file)))(t); len(left) != 1 {
-			t.Errorf("left behind: %v", left)
-		}
-		if bytes.Contains(csr, []byte("PRIVATE")) {
-			t.Error("the request holds the key")
-		}
+		expect.Equal(t, expect.Value(os.Stat(file))(t).Mode().Perm(), 0o600, "mode")
+		expect.Equal(t, len(expect.Value(os.ReadDir(filepath.Dir(file)))(t)), 1, "files in the folder")
+		expect.Equal(t, bytes.Contains(csr, []byte("PRIVATE")), false, "the request holds the key")
 	})
 	t.Run("ID-02 the key stays for the next request", func(t *testing.T) {
 		before := expect.Value(os.ReadFile(file))(t)
@@ -147,10 +141,7 @@ func TestID25KeysThatAreNotUsed(t *testing.T) {
 			}
 		})
 	}
-	if _, err := os.Stat(filepath.Join(dir, "new")); err == nil {
-		t.Error("a key was made for a request that cannot be made")
-	}
-	if _, _, err := identity.Request(file("weak", weakPEM, 0o600), identity.Subject{Name: "gw"}); err != nil {
-		t.Errorf("RSA 2048 before rc.3: %v", err)
-	}
+	expect.Error(t, expect.ErrorOf(os.Stat(filepath.Join(dir, "new"))), os.ErrNotExist, "a key for a request that cannot be made")
+	_, _, err := identity.Request(file("weak", weakPEM, 0o600), identity.Subject{Name: "gw"})
+	expect.Error(t, err, nil, "RSA 2048 before rc.3")
 }

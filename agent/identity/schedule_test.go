@@ -57,9 +57,8 @@ func TestID28NextRetryFollowsTheProblem(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			wait, atLeast := identity.NextRetry(test.failures, test.err)
-			if wait != test.wait || atLeast != test.atLeast {
-				t.Errorf("NextRetry = %s, at least %s, want %s, at least %s", wait, atLeast, test.wait, test.atLeast)
-			}
+			expect.Equal(t, wait, test.wait, "wait")
+			expect.Equal(t, atLeast, test.atLeast, "at least")
 		})
 	}
 }
