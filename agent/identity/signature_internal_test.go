@@ -2,8 +2,9 @@ package identity
 
 import (
 	"net/http"
-	"strings"
 	"testing"
+
+	"github.com/margolite/margolite/test/expect"
 )
 
 // The URL that is signed is the one that arrives.
@@ -16,15 +17,12 @@ func TestTargetsOfOddURLs(t *testing.T) {
 		{"https://[fe80::1%25eth0]:8443/", "", "https://[fe80::1]:8443/"},
 		{"https://192.0.2.1/", "wfm.example", "https://wfm.example/"},
 	} {
-		r, err := http.NewRequest(http.MethodGet, test.url, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := expect.Value(http.NewRequest(http.MethodGet, test.url, nil))(t)
 		if test.host != "" {
 			r.Host = test.host
 		}
-		if base, _, err := signatureBase(r, ""); !strings.Contains(base, "\n\"@target-uri\": "+test.want+"\n") || err != nil {
-			t.Errorf("%s is signed as %q, %v, want %s", test.url, base, err, test.want)
-		}
+		base, _, err := signatureBase(r, "")
+		expect.OK(t, err)
+		expect.Contains(t, base, "\n\"@target-uri\": "+test.want+"\n", "what is signed for %s", test.url)
 	}
 }

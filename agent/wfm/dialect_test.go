@@ -18,7 +18,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/opencontainers/go-digest"
 
 	"github.com/margolite/margolite/agent/identity"
@@ -159,9 +158,7 @@ func TestAUTH02AUTH08RootCertificateComesUnsignedOverATrustedConnection(t *testi
 		t.Errorf("a server that is not trusted was asked: %v", err)
 	}
 	s.handle("GET /api/v1/onboarding/certificate", plain(200, `{}`))
-	if _, err := s.client(margo.RC2).RootCertificate(t.Context()); err == nil {
-		t.Error("an answer without a certificate is accepted")
-	}
+	expect.ErrorWith(t, expect.ErrorOf(s.client(margo.RC2).RootCertificate(t.Context())), "cannot get root certificate", "an answer without one")
 	_, rc3 := pair(t)
 	expect.Error(t, expect.ErrorOf(rc3.RootCertificate(t.Context())), errors.ErrUnsupported, "rc.3")
 }
@@ -174,10 +171,7 @@ func TestAUTH04OnboardingIsASignedRequestWithTheCertificate(t *testing.T) {
 		plain(201, `{"clientId":"`+clientID+`"}`)(w, r)
 	})
 	c := s.client(margo.RC2, func(o *wfm.Options) { o.ClientID = "" })
-	id, err := c.Onboard(t.Context(), s.device.CertificatePEM())
-	if err != nil || id != clientID {
-		t.Errorf("got %q, %v", id, err)
-	}
+	expect.Equal(t, expect.Value(c.Onboard(t.Context(), s.device.CertificatePEM()))(t), clientID, "client id")
 }
 
 func long(n int) string { return strings.Repeat("x", n) }
@@ -203,9 +197,7 @@ func TestAUTH05ClientIDIsInAllPaths(t *testing.T) {
 	expect.Value(c.Onboard(t.Context(), s.device.CertificatePEM()))(t)
 	for _, c := range map[string]*wfm.Client{"onboarded": c, "made with the id kept": s.client(margo.RC2)} {
 		m := expect.Value(c.Manifest(t.Context(), ""))(t)
-		if _, err := c.Manifest(t.Context(), m.ETag); !errors.Is(err, wfm.ErrNotModified) {
-			t.Error(err)
-		}
+		expect.Error(t, expect.ErrorOf(c.Manifest(t.Context(), m.ETag)), wfm.ErrNotModified, "second poll")
 		for _, need := range [][]margo.DeploymentRef{m.Deployments, m.Deployments[:1]} {
 			expect.OK(t, c.Documents(t.Context(), m, need, ignored))
 		}
@@ -213,9 +205,8 @@ func TestAUTH05ClientIDIsInAllPaths(t *testing.T) {
 		expect.OK(t, c.PutCapabilities(t.Context(), "edge-01", capabilities("edge-01")))
 		expect.OK(t, c.DeleteCapabilities(t.Context(), "edge-01"))
 	}
-	if _, err := wfm.New(wfm.Options{URL: s.URL, TLS: &tls.Config{}, Dialect: margo.RC2, Sign: s.device.Sign, ClientID: ".."}); err == nil {
-		t.Error("a client id that leads elsewhere is accepted")
-	}
+	_, err := wfm.New(wfm.Options{URL: s.URL, TLS: &tls.Config{}, Dialect: margo.RC2, Sign: s.device.Sign, ClientID: ".."})
+	expect.ErrorWith(t, err, "cannot connect", "a client id that leads elsewhere")
 }
 
 // Every request of AUTH-05's test and of most others was verified as it
@@ -223,9 +214,8 @@ func TestAUTH05ClientIDIsInAllPaths(t *testing.T) {
 // way around, and no signature that is sent twice.
 func TestAUTH08AUTH11EachAttemptIsSignedAgain(t *testing.T) {
 	s := serveSigned(t)
-	if _, err := wfm.New(wfm.Options{URL: s.URL, TLS: &tls.Config{}, Dialect: margo.RC1}); err == nil {
-		t.Error("a client without a signer is made")
-	}
+	_, err := wfm.New(wfm.Options{URL: s.URL, TLS: &tls.Config{}, Dialect: margo.RC1})
+	expect.ErrorWith(t, err, "without signing", "a client without a signer")
 	s.handle("POST "+below+"deployments/"+deployment+"/status", plain(503, ""))
 	signatures := 0
 	var broken error
@@ -236,16 +226,14 @@ func TestAUTH08AUTH11EachAttemptIsSignedAgain(t *testing.T) {
 		}
 	})
 	for range 3 {
-		if err := c.PostStatus(t.Context(), deployment, statusReport()); err == nil {
-			t.Error("no error")
-		}
+		expect.ErrorWith(t, c.PostStatus(t.Context(), deployment, statusReport()), "503", "while the WFM is busy")
 	}
 	if arrived := s.took(); signatures != 3 || len(arrived) != 3 {
 		t.Errorf("%d signatures for %d requests", signatures, len(arrived))
 	}
 	broken = errors.New("the key is gone")
-	_, err := c.Manifest(t.Context(), "")
-	if retry, _ := wfm.Retry(err); !errors.Is(err, broken) || !retry || len(s.took()) != 0 {
+	_, err = c.Manifest(t.Context(), "")
+	if !errors.Is(err, broken) || !retries(err) || len(s.took()) != 0 {
 		t.Errorf("error %v", err)
 	}
 }
@@ -280,24 +268,16 @@ func TestOnboardingThatIsRefused(t *testing.T) {
 				t.Fatalf("error %v does not say %q", err, test.text)
 			}
 			for _, sentinel := range []error{wfm.ErrNotApproved, wfm.ErrCertificateRefused, wfm.ErrCertificateKnown, wfm.ErrUnauthenticated, wfm.ErrClientUnknown} {
-				if errors.Is(err, sentinel) != (sentinel == test.want) {
-					t.Errorf("error %v is %q: %t", err, sentinel, errors.Is(err, sentinel))
-				}
+				expect.Equal(t, errors.Is(err, sentinel), sentinel == test.want, "error %v is %q", err, sentinel)
 			}
-			if _, after := wfm.Retry(err); after != test.after {
-				t.Errorf("to be repeated after %s, want %s", after, test.after)
-			}
-			joined := errors.Join(io.EOF, fmt.Errorf("cannot poll: %w", err))
-			if asked := wfm.Silence(joined); asked != test.asked || wfm.Silence(io.EOF) != 0 {
-				t.Errorf("silence of %s, want %s", asked, test.asked)
-			}
+			_, after := wfm.Retry(err)
+			expect.Equal(t, after, test.after, "to be repeated after")
+			expect.Equal(t, wfm.Silence(errors.Join(io.EOF, fmt.Errorf("cannot poll: %w", err))), test.asked, "silence")
 			requests := 1
 			if answer.Status == 400 {
 				requests = 2 // also with the early name of the field
 			}
-			if got := s.took(); len(got) != requests {
-				t.Errorf("requests %q", got)
-			}
+			expect.Equal(t, len(s.took()), requests, "requests")
 			expect.Equal(t, c.ClientID(), "", "there is a client id")
 		})
 	}
@@ -361,11 +341,9 @@ func TestTheHabitsOfAWFMAreLearned(t *testing.T) {
 	c := s.client(margo.RC1)
 	report := func(c *wfm.Client) {
 		t.Helper()
-		if err := errors.Join(
+		check(t, errors.Join(
 			c.PutCapabilities(t.Context(), "edge-01", capabilities("edge-01")), c.PostStatus(t.Context(), deployment, statusReport()),
-		); err != nil {
-			t.Fatal(err)
-		}
+		))
 	}
 	report(c)
 	sandbox := []byte("kind: ApplicationDeploymentManifest\nmetadata: {id: " + deployment + "}\n")
@@ -418,13 +396,9 @@ func TestWhatAnAnswerSaysAboutTheClient(t *testing.T) {
 				t.Fatalf("error %v", err)
 			}
 			for _, sentinel := range []error{wfm.ErrClientUnknown, wfm.ErrUnauthenticated, wfm.ErrNotApproved} {
-				if errors.Is(err, sentinel) != (sentinel == test.want) {
-					t.Errorf("error %v is %q: %t", err, sentinel, errors.Is(err, sentinel))
-				}
+				expect.Equal(t, errors.Is(err, sentinel), sentinel == test.want, "error %v is %q", err, sentinel)
 			}
-			if retry, _ := wfm.Retry(err); retry {
-				t.Error("to be repeated at once") // no loop
-			}
+			expect.Equal(t, retries(err), false, "to be repeated at once") // no loop
 		})
 	}
 	// In rc.3 these answers mean nothing of the kind (A-41, A-42).
@@ -480,9 +454,7 @@ func TestCAP06MethodsOfTheRevision(t *testing.T) {
 				s.took()
 				for _, want := range test.want {
 					err := c.PutCapabilities(t.Context(), "edge-01", capabilities("edge-01"))
-					if (err != nil) != test.fails {
-						t.Error(err)
-					}
+					expect.Equal(t, err != nil, test.fails, "refused (%v)", err)
 					expect.Equal(t, s.took(), want, "requests")
 				}
 			})
@@ -510,9 +482,8 @@ func TestCAP06DeleteUnregisters(t *testing.T) {
 					}
 					w.WriteHeader(status)
 				})
-				if err := c.client.DeleteCapabilities(t.Context(), "gw/one"); (err == nil) != want {
-					t.Errorf("%d: %v", status, err)
-				}
+				err := c.client.DeleteCapabilities(t.Context(), "gw/one")
+				expect.Equal(t, err == nil, want, "%d: success (%v)", status, err)
 			}
 		})
 	}
@@ -532,15 +503,10 @@ func TestBodiesAreThoseOfTheDialect(t *testing.T) {
 	for _, dialect := range []margo.Revision{margo.RC2, margo.RC1} {
 		sent = nil
 		c := s.client(dialect)
-		if err := errors.Join(
-			c.PostStatus(t.Context(), deployment, statusReport()), c.PutCapabilities(t.Context(), "edge-01", capabilities("edge-01")),
-		); err != nil {
-			t.Error(err)
-		}
+		expect.OK(t, c.PostStatus(t.Context(), deployment, statusReport()))
+		expect.OK(t, c.PutCapabilities(t.Context(), "edge-01", capabilities("edge-01")))
 		want := []string{string(expect.Value(status.MarshalFor(dialect, false))(t)), string(expect.Value(device.MarshalFor(dialect))(t))}
-		if diff := cmp.Diff(want, sent); diff != "" {
-			t.Errorf("%s: %s", dialect, diff)
-		}
+		expect.Equal(t, sent, want, "%s", dialect)
 	}
 	c := s.client(margo.RC2)
 	s.took()
@@ -548,7 +514,7 @@ func TestBodiesAreThoseOfTheDialect(t *testing.T) {
 		"status":       c.PostStatus(t.Context(), deployment, []byte(`{}`)),
 		"capabilities": c.PutCapabilities(t.Context(), "edge-01", []byte(`{}`)),
 	} {
-		if retry, _ := wfm.Retry(err); err == nil || retry || len(s.took()) != 0 {
+		if err == nil || retries(err) || len(s.took()) != 0 {
 			t.Errorf("%s that cannot be translated: %v", name, err)
 		}
 	}
@@ -659,9 +625,7 @@ func TestManifestThatIsNotAcceptableIsAskedForWithoutAType(t *testing.T) {
 	})
 	for _, requests := range []int{2, 1} { // remembered
 		expect.OK(t, expect.ErrorOf(c.Manifest(t.Context(), "")))
-		if got := s.took(); len(got) != requests {
-			t.Errorf("requests %q, want %d", got, requests)
-		}
+		expect.Equal(t, len(s.took()), requests, "requests")
 	}
 	c = s.client(t)
 	s.handle(manifestRoute, serveProblem(406, ""))
@@ -669,6 +633,12 @@ func TestManifestThatIsNotAcceptableIsAskedForWithoutAType(t *testing.T) {
 	if got := s.took(); err == nil || len(got) != 2 {
 		t.Errorf("requests %q, error %v", got, err)
 	}
+}
+
+// retries reports whether a client may repeat what failed.
+func retries(err error) bool {
+	again, _ := wfm.Retry(err)
+	return again
 }
 
 // ignored is for documents that a test does not look at.

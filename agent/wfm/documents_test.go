@@ -72,9 +72,7 @@ func TestDS12BundleOrSingleDocuments(t *testing.T) {
 			s.took()
 			expect.Value(get(t, c, test.fleet, test.need...))(t)
 			took := s.took()
-			if got := slices.Equal(took, []string{test.fleet.bundleRoute()}); got != test.bundle {
-				t.Errorf("requests %q, want the bundle: %t", took, test.bundle)
-			}
+			expect.Equal(t, slices.Equal(took, []string{test.fleet.bundleRoute()}), test.bundle, "the bundle alone is in requests %q", took)
 		})
 	}
 }
@@ -325,11 +323,8 @@ func TestDS14DocumentsThatAreGoneAreSuperseded(t *testing.T) {
 		f := newFleet(10, 100) // published nowhere
 		_, err := get(t, c, f, need...)
 		expect.Error(t, err, wfm.ErrSuperseded, "%s: error", name)
-		if retry, _ := wfm.Retry(err); retry {
-			t.Errorf("%s: the same request is not worth a retry", name)
-		}
-		if strings.Contains(err.Error(), "\n") {
-			t.Errorf("%s: error of several lines: %q", name, err)
+		if retries(err) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: to be repeated: %t, or of several lines: %q", name, retries(err), err)
 		}
 	}
 }
@@ -358,9 +353,7 @@ func TestGivingUpIsNotRetryable(t *testing.T) {
 	})
 	err := s.client(t).Documents(ctx, &wfm.Manifest{StateManifest: &f.manifest}, f.manifest.Deployments, nil)
 	expect.Error(t, err, context.Canceled, "error")
-	if retry, _ := wfm.Retry(err); retry {
-		t.Error("what the caller gave up is not to be repeated")
-	}
+	expect.Equal(t, retries(err), false, "what the caller gave up is to be repeated")
 }
 
 // TestURLsOfTheManifest is about where documents are fetched from on the WFM.
@@ -423,9 +416,7 @@ func TestURLsOfTheManifest(t *testing.T) {
 			f.manifest.Deployments[2].URL = test.url(f, s.URL)
 
 			_, err := get(t, client(t, i, s.URL+test.base), f, 2)
-			if (err != nil) != test.gone {
-				t.Errorf("error: %v", err)
-			}
+			expect.Equal(t, err != nil, test.gone, "gone (%v)", err)
 			if test.want == nil {
 				test.want = []string{""}
 			}
@@ -451,7 +442,5 @@ func TestAMountPointIsFoundOutOnce(t *testing.T) {
 	f.publish(s, "/v1")
 	f.manifest.Bundle = nil
 	expect.Value(get(t, client(t, s.trust.device(t), s.URL+"/v1"), f))(t)
-	if took := s.took(); len(took) != 5 {
-		t.Errorf("%d requests for 4 documents, want 5: %q", len(took), took)
-	}
+	expect.Equal(t, len(s.took()), 5, "requests for 4 documents")
 }

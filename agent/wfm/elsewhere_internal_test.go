@@ -6,6 +6,8 @@ import (
 	"net/url"
 	"testing"
 	"time"
+
+	"github.com/margolite/margolite/test/expect"
 )
 
 // A manifest cannot make the device ask what listens on itself, by whichever of its
@@ -31,25 +33,16 @@ func TestOtherOriginsAreNotTheDeviceItself(t *testing.T) {
 		"https://wfm.example": false, "https://10.0.0.1": false,
 		"https://localhost:8443": true, "https://127.0.0.1": true, "https://[::1]:1": true,
 	}
-	addresses, err := net.InterfaceAddrs()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, a := range addresses {
+	for _, a := range expect.Value(net.InterfaceAddrs())(t) {
 		own := netip.AddrPortFrom(netip.MustParsePrefix(a.String()).Addr(), 443)
 		tests[own.String()] = true
 		bases["https://"+netip.AddrPortFrom(own.Addr().WithZone(""), 443).String()] = true
 	}
 	for address, near := range tests {
 		for base, desk := range bases {
-			u, err := url.Parse(base)
-			if err != nil {
-				t.Fatal(err)
-			}
-			c := otherOrigins(u, nil, time.Second)
-			if refused := c.control != nil && c.control("tcp", address, nil) != nil; refused != (near && !desk) {
-				t.Errorf("%s with the WFM at %s: refused %t", address, base, refused)
-			}
+			c := otherOrigins(expect.Value(url.Parse(base))(t), nil, time.Second)
+			refused := c.control != nil && c.control("tcp", address, nil) != nil
+			expect.Equal(t, refused, near && !desk, "%s with the WFM at %s: refused", address, base)
 		}
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
-	"errors"
 	"fmt"
 	"net/http"
 	"testing"
@@ -12,6 +11,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // FuzzReadBundle feeds archives whose outer digest is taken for granted, as a
@@ -26,16 +26,10 @@ func FuzzReadBundle(f *testing.F) {
 		var b bytes.Buffer
 		w := tar.NewWriter(&b)
 		for _, d := range documents {
-			if err := w.WriteHeader(&tar.Header{Name: "d", Typeflag: tar.TypeReg, Size: int64(len(d))}); err != nil {
-				f.Fatal(err)
-			}
-			if _, err := w.Write(d); err != nil {
-				f.Fatal(err)
-			}
+			expect.Check(f, w.WriteHeader(&tar.Header{Name: "d", Typeflag: tar.TypeReg, Size: int64(len(d))}))
+			expect.Value(w.Write(d))(f)
 		}
-		if err := w.Close(); err != nil {
-			f.Fatal(err)
-		}
+		expect.Check(f, w.Close())
 		return b.Bytes()
 	}
 	f.Add(pack(one, two), true)
@@ -46,16 +40,9 @@ func FuzzReadBundle(f *testing.F) {
 	f.Fuzz(func(t *testing.T, content []byte, compress bool) {
 		if compress {
 			var b bytes.Buffer
-			z, err := gzip.NewWriterLevel(&b, gzip.NoCompression)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := z.Write(content); err != nil {
-				t.Fatal(err)
-			}
-			if err := z.Close(); err != nil {
-				t.Fatal(err)
-			}
+			z := expect.Value(gzip.NewWriterLevel(&b, gzip.NoCompression))(t)
+			expect.Value(z.Write(content))(t)
+			expect.Check(t, z.Close())
 			content = b.Bytes()
 		}
 		documents := map[digest.Digest][]byte{}
@@ -64,14 +51,10 @@ func FuzzReadBundle(f *testing.F) {
 			return nil
 		})
 		if err != nil {
-			if !errors.Is(err, ErrBundle) {
-				t.Fatalf("%v is not ErrBundle", err)
-			}
+			expect.Error(t, err, ErrBundle, "error")
 			return
 		}
-		if len(documents) != len(refs) {
-			t.Fatalf("%d documents, want %d", len(documents), len(refs))
-		}
+		expect.Equal(t, len(documents), len(refs), "documents")
 		for _, ref := range refs {
 			if digest.FromBytes(documents[ref.Digest]) != ref.Digest {
 				t.Fatalf("document %s is something else", ref.ID)
@@ -111,12 +94,8 @@ func FuzzContentRange(f *testing.F) {
 func FuzzReadBody(f *testing.F) {
 	var packed bytes.Buffer
 	w := gzip.NewWriter(&packed)
-	if _, err := w.Write(make([]byte, 2000)); err != nil {
-		f.Fatal(err)
-	}
-	if err := w.Close(); err != nil {
-		f.Fatal(err)
-	}
+	expect.Value(w.Write(make([]byte, 2000)))(f)
+	expect.Check(f, w.Close())
 	for _, encoding := range []string{"", "gzip", "identity", "gzip, gzip", "br", "GZIP"} {
 		f.Add(packed.Bytes(), encoding, int64(100))
 		f.Add(packed.Bytes(), encoding, int64(2000))
@@ -126,9 +105,7 @@ func FuzzReadBody(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte, header string, limit int64) {
 		encoding, err := contentEncoding(http.Header{"Content-Encoding": {header}})
 		if err != nil {
-			if !errors.Is(err, errEncoding) {
-				t.Fatal(err)
-			}
+			expect.Error(t, err, errEncoding, "error")
 			return
 		}
 		limit = max(limit, -limit, 0) % (1 << 20)

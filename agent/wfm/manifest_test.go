@@ -57,11 +57,8 @@ func TestDS03DS04PollAsksForExactlyWhatItCanRead(t *testing.T) {
 			w.WriteHeader(http.StatusNotModified)
 		})
 		_, err := c.Manifest(t.Context(), etag)
-		if etag != "" && !errors.Is(err, wfm.ErrNotModified) {
-			t.Errorf("ETag %s: %v, want ErrNotModified", etag, err)
-		}
-		if etag == "" && (err == nil || errors.Is(err, wfm.ErrNotModified)) {
-			t.Errorf("304 to an unconditional request: %v, want an error", err)
+		if err == nil || errors.Is(err, wfm.ErrNotModified) != (etag != "") {
+			t.Errorf("ETag %q: %v, want ErrNotModified, or another error for an unconditional request", etag, err)
 		}
 		expect.Equal(t, got.Values("Accept"), []string{margo.ManifestMediaType}, "Accept")
 		expect.Equal(t, got.Values("Accept-Encoding"), []string{"gzip"}, "Accept-Encoding")
@@ -82,12 +79,8 @@ func TestETagThatIsOfNoUseIsForgotten(t *testing.T) {
 			}
 			w.Write(newFleet(1, 1).raw())
 		})
-		m, err := c.Manifest(t.Context(), etag) // as an earlier version may have kept it
-		if err != nil {
-			t.Errorf("ETag %.20q: %v", etag, err)
-		} else if m.ETag != "" {
-			t.Errorf("ETag %.20q is kept", etag)
-		}
+		m := expect.Value(c.Manifest(t.Context(), etag))(t) // as an earlier version may have kept it
+		expect.Equal(t, m.ETag, "", "ETag that is kept")
 	}
 }
 
@@ -165,11 +158,8 @@ func TestManifestAnswers(t *testing.T) {
 				expect.Equal(t, m.Raw, raw, "raw bytes are not those of the manifest")
 				return
 			}
-			if err == nil {
-				t.Fatal("accepted")
-			}
-			if test.is != nil && !errors.Is(err, test.is) {
-				t.Errorf("error %q is not %q", err, test.is)
+			if err == nil || test.is != nil && !errors.Is(err, test.is) {
+				t.Fatalf("error %v is not %v", err, test.is)
 			}
 			var answer *wfm.Error
 			if errors.As(err, &answer); test.status != 0 && (answer == nil || answer.Status != test.status) {
@@ -242,12 +232,8 @@ func TestAnswersAreWaitedForOnlySoLong(t *testing.T) {
 			s.handle(manifestRoute, test.handler)
 			c := s.client(t, func(o *wfm.Options) { o.Timeout, o.Limits = test.timeout, test.limits })
 			_, err := c.Manifest(t.Context(), "")
-			if err == nil || !strings.Contains(err.Error(), test.text) {
-				t.Fatalf("error %v does not say %q", err, test.text)
-			}
-			if retry, _ := wfm.Retry(err); !retry {
-				t.Error("a slow network is no reason to give up")
-			}
+			expect.ErrorWith(t, err, test.text, "error")
+			expect.Equal(t, retries(err), true, "to be repeated, as the network is slow")
 		})
 	}
 }
@@ -330,10 +316,7 @@ func TestTheWFMIsFoundByAnyName(t *testing.T) {
 	t.Run("nobody there", func(t *testing.T) {
 		s := d.serve(t, "one")
 		s.Close()
-		_, err := client(t, i, s.URL).Manifest(t.Context(), "")
-		if retry, _ := wfm.Retry(err); err == nil || !retry {
-			t.Errorf("error %v, want one that is retryable", err)
-		}
+		expect.Equal(t, retries(expect.ErrorOf(client(t, i, s.URL).Manifest(t.Context(), ""))), true, "to be repeated")
 	})
 }
 
@@ -387,16 +370,11 @@ func TestAUTH01URLOfTheWFMIsChecked(t *testing.T) {
 		"https://wfm.example/api/../v1alpha2//": true,
 	} {
 		_, err := wfm.New(wfm.Options{URL: url, TLS: config})
-		if (err == nil) != ok {
-			t.Errorf("New(%q): %v", url, err)
-		}
-		if err != nil && strings.Contains(err.Error(), "secret") {
-			t.Errorf("New(%q) shows the password: %v", url, err)
+		if (err == nil) != ok || err != nil && strings.Contains(err.Error(), "secret") {
+			t.Errorf("New(%q): error %v is wrong, or shows the password", url, err)
 		}
 	}
-	if _, err := wfm.New(wfm.Options{URL: "https://wfm.example"}); err == nil {
-		t.Error("a client without TLS configuration was made")
-	}
+	expect.ErrorWith(t, expect.ErrorOf(wfm.New(wfm.Options{URL: "https://wfm.example"})), "without a TLS configuration", "error")
 }
 
 func TestERR04RetryLooksThroughEveryWrapping(t *testing.T) {

@@ -21,16 +21,10 @@ func TestReachSendsNoRequest(t *testing.T) {
 	unknown := s.client(t, func(o *wfm.Options) {
 		o.TLS = &tls.Config{InsecureSkipVerify: true} // shows no certificate
 	})
-	if err := unknown.Reach(t.Context()); err == nil {
-		t.Error("the WFM accepts a device without a certificate")
-	}
-	if took := s.took(); len(took) > 0 {
-		t.Errorf("requests %q", took)
-	}
+	expect.ErrorWith(t, unknown.Reach(t.Context()), "cannot reach", "a device without a certificate")
+	expect.Equal(t, len(s.took()), 0, "requests")
 	s.Close()
-	if err := c.Reach(t.Context()); err == nil {
-		t.Error("a WFM that is gone is within reach")
-	}
+	expect.ErrorWith(t, c.Reach(t.Context()), "cannot reach", "a WFM that is gone")
 }
 
 // ID-11: also with a server that offers HTTP/2.

@@ -41,9 +41,7 @@ func TestReportsArriveAsTheyAre(t *testing.T) {
 				}
 				w.WriteHeader(http.StatusCreated)
 			})
-			if err := test.send([]byte(body)); err != nil {
-				t.Errorf("%v; requests %q", err, s.took())
-			}
+			expect.Error(t, test.send([]byte(body)), nil, "requests %q", s.took())
 		})
 	}
 }
@@ -120,9 +118,8 @@ func TestAReportThatAPageAnswersIsToldAgain(t *testing.T) {
 			} {
 				s.handle(route, handler)
 				err := send()
-				if retry, _ := wfm.Retry(err); err == nil || !retry || !strings.Contains(err.Error(), "captive portal") {
-					t.Errorf("%s: %v", route, err)
-				}
+				expect.ErrorWith(t, err, "captive portal", "%s", route)
+				expect.Equal(t, retries(err), true, "%s: to be repeated", route)
 			}
 		})
 	}
@@ -140,8 +137,6 @@ func TestERR03TypesOfProblemsAreNeverFetched(t *testing.T) {
 		if err := c.PostStatus(t.Context(), "x", []byte("{}")); !errors.As(err, &answer) || answer.Problem.Kind() != margo.ProblemOther {
 			t.Errorf("%d: %v", status, err)
 		}
-		if got := s.took(); len(got) != 1 {
-			t.Errorf("%d: requests %q", status, got)
-		}
+		expect.Equal(t, len(s.took()), 1, "%d: requests", status)
 	}
 }

@@ -304,28 +304,18 @@ func archive(files ...file) []byte {
 		if header.Typeflag == tar.TypeXGlobalHeader {
 			header = &tar.Header{Typeflag: f.kind, Name: f.name, PAXRecords: map[string]string{"comment": "x"}}
 		}
-		if err := w.WriteHeader(header); err != nil {
-			panic(err)
-		}
-		if _, err := w.Write(f.content); err != nil {
-			panic(err)
-		}
+		expect.Must(0, w.WriteHeader(header))
+		expect.Must(w.Write(f.content))
 	}
-	if err := w.Close(); err != nil {
-		panic(err)
-	}
+	expect.Must(0, w.Close())
 	return zip(b.Bytes())
 }
 
 func zip(content []byte) []byte {
 	var b bytes.Buffer
 	z := gzip.NewWriter(&b)
-	if _, err := z.Write(content); err != nil {
-		panic(err)
-	}
-	if err := z.Close(); err != nil {
-		panic(err)
-	}
+	expect.Must(z.Write(content))
+	expect.Must(0, z.Close())
 	return b.Bytes()
 }
 

@@ -145,9 +145,8 @@ func TestDS25ABundleGoesOnWhereItBrokeOff(t *testing.T) {
 			}
 			expect.Value(get(t, s.client(t, withSpool(spool)), f))(t)
 			expect.Equal(t, server.asked, test.asked, "asked")
-			if n := expect.Value(spool.Size(f.manifest.Bundle.Digest))(t); n != int64(len(f.bundle)) {
-				t.Errorf("the spool holds %d bytes, want all %d for a second start", n, len(f.bundle))
-			}
+			n := expect.Value(spool.Size(f.manifest.Bundle.Digest))(t)
+			expect.Equal(t, n, int64(len(f.bundle)), "bytes in the spool for a second start")
 		})
 	}
 }
@@ -199,9 +198,8 @@ func TestABundleThatDripsIsGivenUp(t *testing.T) {
 		o.Timeout = 300 * time.Millisecond
 		o.Limits.Speed = 64 << 10
 	}), f)
-	if retry, _ := wfm.Retry(err); !retry || !strings.Contains(err.Error(), "too long") {
-		t.Errorf("error %v, want one that can be tried again", err)
-	}
+	expect.ErrorWith(t, err, "too long", "error")
+	expect.Equal(t, retries(err), true, "to be repeated")
 	if expect.Value(spool.Size(f.manifest.Bundle.Digest))(t) == 0 {
 		t.Error("nothing of it was kept")
 	}
@@ -319,12 +317,8 @@ func TestDS09OtherOriginsAreAskedWithoutCredentials(t *testing.T) {
 				if got := len(other.requests); got != test.elsewhere && test.elsewhere >= 0 {
 					t.Errorf("%d requests elsewhere, want %d", got, test.elsewhere)
 				}
-				if took := s.took(); len(took) != test.own {
-					t.Errorf("requests to the WFM %q, want %d", took, test.own)
-				}
-				if at := c.ServerTime(); at.Year() == 2020 {
-					t.Error("another origin told the time")
-				}
+				expect.Equal(t, len(s.took()), test.own, "requests to the WFM")
+				expect.Equal(t, c.ServerTime().Year() == 2020, false, "another origin told the time")
 			})
 		}
 	}
