@@ -2,7 +2,7 @@ package margo
 
 import (
 	"fmt"
-	"math/bits"
+	"math/big"
 	"strconv"
 	"strings"
 )
@@ -49,30 +49,14 @@ func ParseQuantity(s string) (Quantity, error) {
 	if !known || !only(digits, whole) || point && !only(digits, fraction) {
 		return 0, fmt.Errorf("must be a number with one of the units Ki, Mi, Gi, Ti, Pi, Ei, is %.80q", s)
 	}
-	tooLarge := fmt.Errorf("must be less than 16Ei, is %.80q", s)
-
-	n, err := strconv.ParseUint(whole, 10, 64)
-	if err != nil {
-		return 0, tooLarge
+	if len(whole) > 20 || len(fraction) > 100 { // the number of bytes has 20 digits at most
+		return 0, fmt.Errorf("has too many digits: %.80q", s)
 	}
-	high, bytes := bits.Mul64(n, uint64(unit))
-	if high != 0 {
-		return 0, tooLarge
+	number, _ := new(big.Rat).SetString(s[:end]) // has digits and a point only
+	number.Mul(number, new(big.Rat).SetUint64(uint64(unit)))
+	bytes := new(big.Int).Quo(number.Num(), number.Denom())
+	if !bytes.IsUint64() {
+		return 0, fmt.Errorf("must be less than 16Ei, is %.80q", s)
 	}
-	// More digits than these say less than a byte even of the largest unit.
-	fraction = fraction[:min(len(fraction), 19)]
-	if fraction != "" {
-		numerator, err := strconv.ParseUint(fraction, 10, 64)
-		if err != nil {
-			return 0, tooLarge
-		}
-		denominator := uint64(1)
-		for range fraction {
-			denominator *= 10
-		}
-		high, low := bits.Mul64(numerator, uint64(unit))
-		part, _ := bits.Div64(high, low, denominator)
-		bytes += part // cannot overflow: the whole part is a multiple of the unit, this less than one
-	}
-	return Quantity(bytes), nil
+	return Quantity(bytes.Uint64()), nil
 }
