@@ -3,9 +3,8 @@ package uplink
 import (
 	"context"
 	"fmt"
-	"io/fs"
 	"os"
-	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,7 +25,7 @@ type connection struct {
 	load    func() (*link, error) // makes a link of what they hold now
 
 	opening sync.Mutex           // one open at a time, also while the device is onboarded
-	stamps  []stamp              // of the files when they were looked at last
+	seen    string               // of the files when they were looked at last; empty: not known
 	logged  string               // why what replaced them is not in use, to log it once
 	current atomic.Pointer[link] // nil: to be made
 }
@@ -39,13 +38,6 @@ type link struct {
 	identity *identity.Identity // with mutual TLS
 	device   *identity.Device   // that signs
 	record   client             // of the WFM that gave the id
-}
-
-// stamp tells whether a file was replaced, or may be read by others than before.
-type stamp struct {
-	modified time.Time
-	size     int64
-	mode     fs.FileMode
 }
 
 func (c *connection) open(context.Context) (api, error) {
@@ -62,14 +54,15 @@ func (c *connection) open(context.Context) (api, error) {
 // together, or as long as something is wrong with them the former link. The
 // caller holds opening.
 func (c *connection) follow() (*link, error) {
-	stamps := make([]stamp, len(c.files))
-	for i, name := range c.files {
+	var seen strings.Builder // tells whether a file was replaced, or may be read by others than before
+	for _, name := range c.files {
+		fmt.Fprintln(&seen, name)
 		if info, err := os.Stat(name); err == nil {
-			stamps[i] = stamp{info.ModTime(), info.Size(), info.Mode()}
+			fmt.Fprintln(&seen, info.ModTime().UnixNano(), info.Size(), info.Mode())
 		}
 	}
 	now := c.current.Load()
-	if now != nil && slices.Equal(stamps, c.stamps) {
+	if now != nil && seen.String() == c.seen {
 		return now, nil
 	}
 	next, err := c.load()
@@ -78,13 +71,13 @@ func (c *connection) follow() (*link, error) {
 		if now != nil {
 			c.device.Logger.Info("replaced files are in use", "scope", next.scope)
 		}
-		c.stamps, c.logged = stamps, ""
+		c.seen, c.logged = seen.String(), ""
 		c.use(next)
 		return next, nil
 	case now == nil:
 		return nil, err
 	}
-	c.stamps = nil // looked at again with the next request, whatever was in the way
+	c.seen = "" // looked at again with the next request, whatever was in the way
 	if text := err.Error(); text != c.logged {
 		c.logged = text
 		c.device.Logger.Warn("cannot load a replaced file; the previous one stays in use", "error", err)

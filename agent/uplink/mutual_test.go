@@ -50,7 +50,7 @@ func TestID24ID28TrustBundleIsFetchedAndKept(t *testing.T) {
 			done := make(chan error)
 			go func() { done <- u.Run(ctx) }()
 			check(t, service.Requests().WaitCount(ctx, mis.EndpointBundle, 1))
-			eventually(t, func() error { return ask(ctx, u) })
+			expect.Eventually(t, "the WFM is reached", func() bool { return ask(ctx, u) == nil })
 			cancel()
 			check(t, <-done)
 			known := u.Describe()
@@ -143,7 +143,7 @@ func TestID23OutdatedBundleIsAskedForEarly(t *testing.T) {
 	done := make(chan error)
 	go func() { done <- u.Run(ctx) }()
 	fails(t, ask(ctx, u), identity.Untrusted)
-	eventually(t, func() error { return ask(ctx, u) })
+	expect.Eventually(t, "the WFM is reached", func() bool { return ask(ctx, u) == nil })
 	cancel()
 	check(t, <-done)
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"sync"
@@ -73,7 +74,7 @@ type site struct {
 
 func newSite(t *testing.T) *site {
 	t.Helper()
-	return &site{t: t, dir: t.TempDir(), records: &memory{}, log: &syncBuffer{}, now: time.Now}
+	return &site{t: t, dir: t.TempDir(), records: &memory{records: map[string][]byte{}, commits: map[string]int{}}, log: &syncBuffer{}, now: time.Now}
 }
 
 // device is what an uplink uses, anew after each start.
@@ -284,22 +285,14 @@ func (m *memory) Setting(name string) ([]byte, bool, error) {
 
 func (m *memory) Commit(verb string, c store.Change) error {
 	m.mu.Lock()
-	before := m.before
-	m.mu.Unlock()
-	if before != nil {
-		if err := before(verb); err != nil {
+	defer m.mu.Unlock()
+	if m.before != nil {
+		if err := m.before(verb); err != nil {
 			return err
 		}
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.records == nil {
-		m.records, m.commits = map[string][]byte{}, map[string]int{}
-	}
 	m.commits[verb]++
-	for name, record := range c.Settings {
-		m.records[name] = record
-	}
+	maps.Copy(m.records, c.Settings)
 	return nil
 }
 

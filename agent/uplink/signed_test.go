@@ -1,7 +1,6 @@
 package uplink_test
 
 import (
-	"context"
 	"errors"
 	"strings"
 	"sync"
@@ -363,23 +362,5 @@ func TestRefusedSignaturesAreNotAlwaysTheClocks(t *testing.T) {
 	check(t, w.Enroll(u.Describe().Client, expect.Value(authority.IssueSigner("stranger"))(t).Chain[0]))
 	if err := ask(t.Context(), u); !errors.Is(err, wfm.ErrUnauthenticated) || strings.Contains(err.Error(), "the WFM's") {
 		t.Errorf("got %v", err)
-	}
-}
-
-// eventually repeats what another goroutine has to bring about.
-func eventually(t *testing.T, try func() error) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	for {
-		err := try()
-		if err == nil {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			t.Fatal(err)
-		case <-time.After(10 * time.Millisecond):
-		}
 	}
 }
