@@ -2,12 +2,10 @@ package margo_test
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/margolite/margolite/agent/margo"
@@ -72,9 +70,7 @@ func TestAD04AD06DeploymentOfRC3IsReadAsWritten(t *testing.T) {
 			Targets: []margo.Target{{Pointer: "USER_NAME", Components: []string{"database", "web"}}},
 		}},
 	}
-	if diff := cmp.Diff(want, got, ignoreValues); diff != "" {
-		t.Error(diff)
-	}
+	same(t, want, got, ignoreValues)
 }
 
 func TestDeploymentOfEarlierRevisionsMeansTheSame(t *testing.T) {
@@ -110,9 +106,7 @@ func TestDeploymentOfEarlierRevisionsMeansTheSame(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := expect.Value(margo.ParseDeployment(document(t, name)))(t)
-			if diff := cmp.Diff(&want, got, cmpopts.IgnoreFields(margo.Deployment{}, "Parameters", "Tolerated")); diff != "" {
-				t.Error(diff)
-			}
+			same(t, &want, got, cmpopts.IgnoreFields(margo.Deployment{}, "Parameters", "Tolerated"))
 			if len(got.Parameters) == 0 {
 				t.Error("parameters are missing")
 			}
@@ -146,9 +140,7 @@ spec:
 		ID: "4c383af1-4125-49f8-8c60-467996bb9c2f", Name: "hello-env", Type: margo.Compose, Sandbox: true,
 		Components: []margo.Component{{Name: "hello-stack", PackageLocation: "http://registry.example/compose.yaml", Wait: true}},
 	}
-	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(margo.Deployment{}, "Parameters", "Tolerated")); diff != "" {
-		t.Error(diff)
-	}
+	same(t, want, got, cmpopts.IgnoreFields(margo.Deployment{}, "Parameters", "Tolerated"))
 	settings, warnings, err := got.Settings("hello-stack")
 	if err != nil || len(warnings) > 0 || settings.Environment["GREETING"] != "servus" {
 		t.Errorf("settings are %v, %v, %v", settings, warnings, err)
@@ -249,9 +241,7 @@ func TestDeparturesFromRC3AreToleratedAndNoted(t *testing.T) {
 			if !row.check(d) {
 				t.Errorf("read as %+v", d)
 			}
-			if !slices.Contains(requirements(d.Tolerated), row.requirement) {
-				t.Errorf("noted %v, want %s", d.Tolerated, row.requirement)
-			}
+			cites(t, d.Tolerated, row.requirement)
 		})
 	}
 }
@@ -387,9 +377,7 @@ func TestDeploymentThatCannotBeMeantIsRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := margo.ParseDeployment(deploymentWith(t, row.change...))
-			if !slices.Contains(requirements(err), row.requirement) {
-				t.Errorf("got %v, want it refused by %q", err, row.requirement)
-			}
+			cites(t, err, row.requirement)
 		})
 	}
 }
@@ -428,9 +416,7 @@ func TestConstraintsAreReadTolerantly(t *testing.T) {
 	if e.Operator != "ContainsAny" || e.Items[0].Operator != "Like" {
 		t.Errorf("read as %+v", e)
 	}
-	if diff := cmp.Diff([]string{"A-28", "A-27", "A-32", "A-32"}, requirements(d.Tolerated), cmpopts.SortSlices(strings.Compare)); diff != "" {
-		t.Error(diff)
-	}
+	same(t, []string{"A-28", "A-27", "A-32", "A-32"}, requirements(d.Tolerated), cmpopts.SortSlices(strings.Compare))
 }
 
 func FuzzParseDeployment(f *testing.F) {

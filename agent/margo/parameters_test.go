@@ -56,9 +56,7 @@ func TestParameterValuesBecomeTextOfVariables(t *testing.T) {
 			d := parametersOf(t, "a: {value: "+value+", targets: [{pointer: A, components: [web]}]}")
 			got, _, err := d.Settings("web")
 			check(t, err)
-			if diff := cmp.Diff(map[string]string{"A": want}, got.Environment); diff != "" {
-				t.Error(diff)
-			}
+			same(t, map[string]string{"A": want}, got.Environment)
 		})
 	}
 }
@@ -95,9 +93,7 @@ func TestPortsArePublishedOnTheValue(t *testing.T) {
 	if err != nil || warnings != nil {
 		t.Fatal(warnings, err)
 	}
-	if diff := cmp.Diff(margo.Settings{Environment: map[string]string{}, Ports: map[string]string{"80/tcp": "8080", "53/udp": "5353"}}, got); diff != "" {
-		t.Error(diff)
-	}
+	same(t, margo.Settings{Environment: map[string]string{}, Ports: map[string]string{"80/tcp": "8080", "53/udp": "5353"}}, got)
 }
 
 func TestAD09TargetThatIsNotKnownIsAWarning(t *testing.T) {
@@ -105,14 +101,10 @@ func TestAD09TargetThatIsNotKnownIsAWarning(t *testing.T) {
 		"b: {value: 1, targets: [{pointer: settings.limits.cpu, components: [web]}, {pointer: B, components: [web]}]}")
 	got, warnings, err := d.Settings("web")
 	check(t, err)
-	if diff := cmp.Diff(map[string]string{"A": "1", "B": "1"}, got.Environment); diff != "" {
-		t.Error(diff)
-	}
+	same(t, map[string]string{"A": "1", "B": "1"}, got.Environment)
 	want := `/spec/parameters/a/targets/0: deployment has no component "cache" [AD-09]; ` +
 		`/spec/parameters/b/targets/0: pointer "settings.limits.cpu" is neither the name of a variable nor PORTS.<container port>[/udp] [AD-10]`
-	if diff := cmp.Diff(want, warnings.Error()); diff != "" {
-		t.Error(diff)
-	}
+	same(t, want, warnings.Error())
 	for _, pointer := range []string{"ENV.", "1A", "A=B", "env.A", "PORTS.", "PORTS.web", "PORTS.0", "PORTS.080", "PORTS.65536", "PORTS.80/", "PORTS.80/sctp", "ports.80", "PORTS.80.81"} {
 		got, warnings, err := parametersOf(t, "a: {value: 1, targets: [{pointer: "+pointer+", components: [web]}]}").Settings("web")
 		if err != nil || len(warnings) != 1 || len(got.Environment)+len(got.Ports) != 0 {
@@ -135,9 +127,7 @@ func TestParametersThatNoServiceReads(t *testing.T) {
 		"empty: {targets: [{pointer: C, components: [web]}]}",
 	)
 	got := d.Unread(map[string]map[string]bool{"database": {"C": true}, "web": {"B": true, "C": true, "80/tcp": true}})
-	if diff := cmp.Diff([]string{"none", "port", "elsewhere", "helm", "aimless"}, got); diff != "" {
-		t.Error(diff)
-	}
+	same(t, []string{"none", "port", "elsewhere", "helm", "aimless"}, got)
 }
 
 func TestEnvironmentThatIsNotCertainIsAnError(t *testing.T) {

@@ -7,8 +7,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/test/expect"
 )
@@ -101,9 +99,7 @@ func TestProblemIsMadeOfWhateverAnAnswerHolds(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := margo.ParseProblem(row.contentType, row.status, []byte(row.body))
-			if diff := cmp.Diff(row.want, got); diff != "" {
-				t.Error(diff)
-			}
+			same(t, row.want, got)
 		})
 	}
 }

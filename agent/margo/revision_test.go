@@ -4,11 +4,8 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/json"
-	"slices"
 	"strings"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/test/expect"
@@ -53,9 +50,7 @@ func TestST18StatusBeforeRC3SaysWhatItIs(t *testing.T) {
 	wrong := failed()
 	wrong.State = margo.Installed
 	for _, revision := range []margo.Revision{margo.RC2, margo.RC1} {
-		if _, err := wrong.MarshalFor(revision, false); !slices.Contains(requirements(err), "ST-04") {
-			t.Errorf("%s: %v", revision, err)
-		}
+		cites(t, expect.ErrorOf(wrong.MarshalFor(revision, false)), "ST-04")
 	}
 }
 
@@ -92,12 +87,8 @@ func TestCAP13CapabilitiesBeforeRC3SayWhatTheyAre(t *testing.T) {
 	custom := devices(t)["mixed"]
 	custom.Properties.Hosting.Runtimes = []string{"custom"}
 	for _, revision := range []margo.Revision{margo.RC2, margo.RC1} {
-		if _, err := custom.MarshalFor(revision); !slices.Contains(requirements(err), "CAP-14") {
-			t.Errorf("a device with custom runtimes only, in %s: %v", revision, err)
-		}
-		if _, err := (margo.Capabilities{}).MarshalFor(revision); !slices.Contains(requirements(err), "CAP-02") {
-			t.Errorf("a device without a name, in %s: %v", revision, err)
-		}
+		cites(t, expect.ErrorOf(custom.MarshalFor(revision)), "CAP-14")
+		cites(t, expect.ErrorOf((margo.Capabilities{}).MarshalFor(revision)), "CAP-02")
 	}
 }
 
@@ -111,9 +102,7 @@ func TestCAP15CapabilitiesOfRC1HaveTheOlderForm(t *testing.T) {
 		}
 		ours := paths(t, body)
 		delete(ours, "/properties/resources/peripherals/model") // the published example has none
-		if diff := cmp.Diff(paths(t, document(t, "valid/DeviceCapabilitiesManifest-001.json")), ours); diff != "" {
-			t.Error(diff)
-		}
+		same(t, paths(t, document(t, "valid/DeviceCapabilitiesManifest-001.json")), ours)
 	}
 }
 
@@ -143,9 +132,7 @@ func paths(t *testing.T, body []byte) map[string]bool {
 
 func TestOnboardingRequestHasThePublishedMembers(t *testing.T) {
 	body := expect.Value(margo.OnboardingRequest([]byte("certificate"), false))(t)
-	if diff := cmp.Diff(paths(t, document(t, "valid/from-text/OnboardingRequest.json")), paths(t, body)); diff != "" {
-		t.Error(diff)
-	}
+	same(t, paths(t, document(t, "valid/from-text/OnboardingRequest.json")), paths(t, body))
 	if !bytes.Contains(body, []byte(`"`+base64.StdEncoding.EncodeToString([]byte("certificate"))+`"`)) {
 		t.Errorf("%s does not hold the certificate in base64", body)
 	}

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/test/expect"
 )
@@ -37,6 +39,22 @@ func requirements(err error) []string {
 		ids = append(ids, e.Requirement)
 	}
 	return ids
+}
+
+// cites expects an error that cites a rule; "": one about the form of the document.
+func cites(t *testing.T, err error, requirement string) {
+	t.Helper()
+	if !slices.Contains(requirements(err), requirement) {
+		t.Errorf("got %v, want it to cite %q", err, requirement)
+	}
+}
+
+// same reports how two values differ.
+func same(t *testing.T, want, got any, options ...cmp.Option) {
+	t.Helper()
+	if diff := cmp.Diff(want, got, options...); diff != "" {
+		t.Error(diff)
+	}
 }
 
 // refusal is the error of a parser.
