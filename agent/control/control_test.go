@@ -172,9 +172,7 @@ func TestLogsCarryTheRequest(t *testing.T) {
 	}
 	for _, query := range []string{"tail=-1", "tail=few", "since=yesterday", "until=1", "prefix=sometimes"} {
 		res, err := curl(t, path, http.MethodGet, "/v1/logs?deployment=d&"+query, "")
-		if res != http.StatusBadRequest {
-			t.Errorf("%s was answered %d, %q", query, res, err)
-		}
+		expect.Equal(t, res, http.StatusBadRequest, "the answer to %s, %q,", query, err)
 	}
 }
 

@@ -17,9 +17,7 @@ func TestFramesArriveAsTheyWereSent(t *testing.T) {
 	if n, err := io.WriteString(w.stream(frameStdout), long); n != len(long) || err != nil {
 		t.Fatalf("%d bytes were written, %v", n, err)
 	}
-	if err := errors.Join(w.write(frameStdin, nil), w.number(frameExit, 7), w.write(frameResize, encodeSize(Size{80, 24}))); err != nil {
-		t.Fatal(err)
-	}
+	expect.Check(t, errors.Join(w.write(frameStdin, nil), w.number(frameExit, 7), w.write(frameResize, encodeSize(Size{80, 24}))))
 	expect.Error(t, w.write(frameStdout, make([]byte, maxFrame+1)), errFrame, "a frame that is too long")
 
 	buf := make([]byte, maxFrame)
@@ -104,9 +102,7 @@ func TestInputIsBounded(t *testing.T) {
 	credited := 0
 	in := newExecInput(func(n int) { credited += n })
 	for range inputWindow / maxFrame {
-		if err := in.feed(make([]byte, maxFrame)); err != nil {
-			t.Fatal(err)
-		}
+		expect.Check(t, in.feed(make([]byte, maxFrame)))
 	}
 	expect.Error(t, in.feed([]byte("x")), errFrame, "more than the window")
 	if _, err := io.ReadFull(in, make([]byte, 100)); err != nil || credited != 100 {

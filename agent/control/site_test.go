@@ -102,9 +102,7 @@ func TestRequestsAboutChangesCarryWhoAsks(t *testing.T) {
 	}
 	expect.Equal(t, expect.Value(client.VerifyHistory(ctx))(t), b.verified, "verify")
 	answer.Caller, hold.Caller, release.Caller, back.Caller = self(), self(), self(), self()
-	if want := []any{answer, answer, back, hold, release, history}; !reflect.DeepEqual(b.told, want) {
-		t.Errorf("the agent was asked\n%+v, want\n%+v", b.told, want)
-	}
+	expect.Equal(t, b.told, []any{answer, answer, back, hold, release, history}, "the agent was asked")
 }
 
 func TestRequestsThatCannotSucceedAreTold(t *testing.T) {

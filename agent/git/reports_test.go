@@ -125,9 +125,7 @@ func TestST19TheSameReportIsOneCommit(t *testing.T) {
 			check(t, r.PostStatus(t.Context(), one, statusOf(t, one, margo.Installed, 1)))
 		}
 	}
-	if got := s.history(); len(got) != 1 {
-		t.Errorf("the branch tells %q", got)
-	}
+	expect.Equal(t, len(s.history()), 1, "commits in %q", s.history())
 }
 
 // A history that is rewritten, and a branch that is gone, lose nothing of this device.
@@ -144,21 +142,15 @@ func TestST19ABranchThatIsRewritten(t *testing.T) {
 	post(one, margo.Installed)
 	s.repository.commit(change{Branch: "state", Orphan: true, Files: map[string]string{"README.md": "anew"}, At: time.Now()})
 	post(two, margo.Installed)
-	if got := s.documents(); got != "README.md gw-07/deployments/"+one+".json gw-07/deployments/"+two+".json" {
-		t.Errorf("after it was rewritten the branch has %s", got)
-	}
+	expect.Equal(t, s.documents(), "README.md gw-07/deployments/"+one+".json gw-07/deployments/"+two+".json", "documents on the branch")
 	s.repository.run("", "update-ref", "-d", "refs/heads/state")
 	post(two, margo.Failed)
-	if got := s.documents(); got != "README.md gw-07/deployments/"+one+".json gw-07/deployments/"+two+".json" {
-		t.Errorf("after it was deleted and came back the branch has %s", got)
-	}
+	expect.Equal(t, s.documents(), "README.md gw-07/deployments/"+one+".json gw-07/deployments/"+two+".json", "documents on the branch")
 	folders := s.repository.run("", "rev-parse", "state^{tree}")
 	remove(t, filepath.Join(dir, "repository/objects", folders[:2], folders[2:]))
 	expect.Equal(t, reason(r.PostStatus(t.Context(), one, statusOf(t, one, margo.Failed, 2))), git.Local, "with a damaged copy")
 	post(one, margo.Failed)
-	if got := s.history(); len(got) != 4 {
-		t.Errorf("the branch tells %q", got)
-	}
+	expect.Equal(t, len(s.history()), 4, "commits in %q", s.history())
 }
 
 // A server that rejects every push is an error that says what to do. Weeks of it leave
@@ -194,8 +186,6 @@ func TestST19PushesThatAreRejected(t *testing.T) {
 	}
 	s.hook("pre-receive", "#!/bin/sh\nexit 0\n")
 	check(t, r.PostStatus(t.Context(), one, statusOf(t, one, margo.Failed, 300)))
-	if got := strings.Join(s.history(), "; "); got != fmt.Sprintf("Deployment %s: installed; Deployment %s: failed, SERVICE_EXITED", two, one) {
-		t.Errorf("the branch tells %q", got)
-	}
+	expect.Equal(t, s.history(), []string{"Deployment " + two + ": installed", "Deployment " + one + ": failed, SERVICE_EXITED"}, "the branch")
 	expect.Equal(t, s.documents(), "gw-07/deployments/"+one+".json gw-07/deployments/"+two+".json", "the branch")
 }

@@ -54,9 +54,7 @@ func TestDS27WatchesTheBranch(t *testing.T) {
 		if asked := s.requests(); len(asked) > 2 || slices.Contains(asked, "fetch") {
 			t.Errorf("the server was asked for %s", asked)
 		}
-		if after := tree(t, o.Dir); after != before {
-			t.Errorf("work folder was\n%s\nis\n%s", before, after)
-		}
+		expect.Equal(t, tree(t, o.Dir), before, "work folder")
 	})
 	t.Run("POL-13 the server hears of the device only when it polls", func(t *testing.T) {
 		accepted := len(s.requests())
@@ -90,9 +88,7 @@ func TestTipFetchesNothing(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
 	source := newSource(t, s.options(t))
-	if _, err := source.Tip(t.Context()); reason(err) != git.NoBranch {
-		t.Errorf("tip: %v", err)
-	}
+	expect.Equal(t, reason(expect.ErrorOf(source.Tip(t.Context()))), git.NoBranch, "tip")
 	commit := s.repository.commit(change{Files: files(document(one, "1"))})
 	if tip, err := source.Tip(t.Context()); err != nil || tip != commit {
 		t.Errorf("tip is %s, %v, want %s", tip, err, commit)
@@ -175,9 +171,7 @@ func TestTheManifestIsOfWhatWasFetched(t *testing.T) {
 			}
 		}
 	})
-	if m := poll(t, source, ""); m.ETag != `"`+later+`"` {
-		t.Errorf("manifest is of %s, the branch at %s", m.ETag, later)
-	}
+	expect.Equal(t, poll(t, source, "").ETag, `"`+later+`"`, "manifest")
 }
 
 func TestAUTH12GitToken(t *testing.T) {
@@ -199,14 +193,10 @@ func TestAUTH12GitToken(t *testing.T) {
 		if _, err := source.Manifest(t.Context(), ""); reason(err) != git.NoToken || !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("poll: %v", err)
 		}
-		if asked := s.requests(); len(asked) != 0 {
-			t.Errorf("the server was asked for %s", asked)
-		}
+		expect.Equal(t, s.requests(), nil, "requests")
 		open := o
 		open.Token, open.Dir = nil, t.TempDir()
-		if _, err := newSource(t, open).Manifest(t.Context(), ""); reason(err) != git.Unauthorized {
-			t.Errorf("poll: %v", err)
-		}
+		expect.Equal(t, reason(expect.ErrorOf(newSource(t, open).Manifest(t.Context(), ""))), git.Unauthorized, "poll")
 	})
 	t.Run("AUTH-12 the token opens the repository", func(t *testing.T) {
 		write(t, file, "first-secret\n")
@@ -359,17 +349,13 @@ func TestServersThatAreOfNoUse(t *testing.T) {
 				}
 			})
 			_, err := newSource(t, o).Manifest(t.Context(), "")
-			if reason(err) != tt.want {
-				t.Errorf("reason is %q, want %q: %v", reason(err), tt.want, err)
-			}
+			expect.Equal(t, reason(err), tt.want, "reason of %v", err)
 			if again, _ := wfm.Retry(err); again != tt.retry {
 				t.Errorf("to be retried: %v, want %v: %v", again, tt.retry, err)
 			}
 		})
 	}
-	if asked := elsewhere.requests(); len(asked) != 0 {
-		t.Errorf("a redirect was followed: %s", asked)
-	}
+	expect.Equal(t, elsewhere.requests(), nil, "requests after a redirect")
 }
 
 func TestDS27ContentThatIsRefused(t *testing.T) {
@@ -436,9 +422,7 @@ func TestDS27UnsoundObjectsAreRefused(t *testing.T) {
 			commit := s.repository.run(object, "hash-object", "-w", "-t", "commit", "--stdin", "--literally")
 			s.repository.run("", "update-ref", "refs/heads/main", commit)
 			refuses(t, s, source, "is corrupt")
-			if _, err := source.Manifest(t.Context(), m.ETag); err == nil {
-				t.Error("accepted")
-			}
+			expect.ErrorWith(t, expect.ErrorOf(source.Manifest(t.Context(), m.ETag)), "", "poll")
 		})
 	}
 }
@@ -465,9 +449,7 @@ func TestDS27FolderOfTheDevice(t *testing.T) {
 	expect.Equal(t, source.Scope(), "git+"+s.URL+"/gw.git#site/north:devices/gw 07[*]", "scope")
 
 	s.repository.commit(change{Branch: "site/north", Files: map[string]string{"devices/gw 07[*]/.gitkeep": ""}})
-	if m := poll(t, source, m.ETag); len(m.Deployments) != 0 {
-		t.Errorf("manifest is %s", m.Raw)
-	}
+	expect.Equal(t, len(poll(t, source, m.ETag).Deployments), 0, "deployments")
 }
 
 // A device takes what its own folder has, and those of its groups.
@@ -493,9 +475,7 @@ func TestFoldersOfGroups(t *testing.T) {
 		t.Errorf("a deployment of two folders: %v", err)
 	}
 	o.Groups, o.Dir = []string{"groups/none"}, t.TempDir()
-	if _, err := newSource(t, o).Manifest(t.Context(), ""); reason(err) != git.NoFolder {
-		t.Errorf("a folder that was never there: %v", err)
-	}
+	expect.Equal(t, reason(expect.ErrorOf(newSource(t, o).Manifest(t.Context(), ""))), git.NoFolder, "a folder that was never there")
 }
 
 // No deployments are believed where somebody meant it: git has no empty folders, so that
@@ -516,9 +496,7 @@ func TestDS27WhenNoDeploymentsAreBelieved(t *testing.T) {
 				t.Fatalf("manifest is %s", m.Raw)
 			}
 			s.repository.commit(change{Files: map[string]string{}})
-			if _, err := source.Manifest(t.Context(), m.ETag); reason(err) != git.NoFolder {
-				t.Errorf("a tree without any file: %v", err)
-			}
+			expect.Equal(t, reason(expect.ErrorOf(source.Manifest(t.Context(), m.ETag))), git.NoFolder, "a tree without any file")
 			s.repository.commit(change{Files: map[string]string{"README.md": "the last document is deleted"}})
 			if m = poll(t, source, m.ETag); len(m.Deployments) != 0 {
 				t.Errorf("manifest is %s", m.Raw)
@@ -645,9 +623,7 @@ func TestDS27DamagedCopyIsMadeAnew(t *testing.T) {
 			s.repository.commit(change{Files: files(document(one, name+"2"))})
 			get(t, again, poll(t, again, m.ETag))
 			left, _ := filepath.Glob(filepath.Join(copied, "objects/pack/tmp_*"))
-			if len(left) > 0 {
-				t.Errorf("left behind: %s", left)
-			}
+			expect.Equal(t, len(left), 0, "left behind: %s", left)
 		})
 	}
 	t.Run("while the branch moved on", func(t *testing.T) {
@@ -767,9 +743,7 @@ func TestDS28KeepEndsDocuments(t *testing.T) {
 		t.Errorf("%d calls, then %v", calls, err)
 	}
 	m.Deployments[0].URL = "https://wfm.example/document"
-	if err := source.Documents(t.Context(), m, m.Deployments[:1], nil); err == nil {
-		t.Error("a document of somebody else's was looked for")
-	}
+	expect.ErrorWith(t, source.Documents(t.Context(), m, m.Deployments[:1], nil), "", "a document of somebody else's")
 }
 
 func TestDS27SHA256Repository(t *testing.T) {
@@ -877,13 +851,9 @@ func TestAUTH12AServerThatWantsACertificate(t *testing.T) {
 	o := s.options(t)
 	o.URL = "git+" + front.URL + "/gw.git"
 	o.Dir = filepath.Join(t.TempDir(), "shows-none")
-	if _, err := newSource(t, o).Manifest(t.Context(), ""); err == nil {
-		t.Error("a device without a certificate is let in")
-	}
+	expect.ErrorWith(t, expect.ErrorOf(newSource(t, o).Manifest(t.Context(), "")), "", "a device without a certificate")
 	dir := t.TempDir()
 	o.Certificate, o.Key, o.Dir = filepath.Join(dir, "device.pem"), filepath.Join(dir, "device.key"), filepath.Join(dir, "git")
 	check(t, errors.Join(os.WriteFile(o.Certificate, device.CertificatePEM(), 0o644), os.WriteFile(o.Key, key, 0o600)))
-	if m := poll(t, newSource(t, o), ""); len(m.Deployments) != 1 {
-		t.Errorf("manifest is %s", m.Raw)
-	}
+	expect.Equal(t, len(poll(t, newSource(t, o), "").Deployments), 1, "deployments")
 }

@@ -62,9 +62,7 @@ func TestID24ID28TrustBundleIsFetchedAndKept(t *testing.T) {
 			check(t, service.Close())
 			again := s.start()
 			check(t, ask(t.Context(), again))
-			if text, err := again.Probe(t.Context()); err == nil {
-				t.Errorf("the probe does without the service: %s", text)
-			}
+			expect.ErrorWith(t, expect.ErrorOf(again.Probe(t.Context())), "", "a probe without the service")
 			check(t, service.Start(""))
 			text, err := again.Probe(t.Context())
 			if err != nil || !strings.Contains(text, "accepts this device's certificate") {
@@ -113,9 +111,7 @@ func TestID13ID21AWFMTakenOffTheBundleIsRefusedAtTheNextRequest(t *testing.T) {
 			requests := w.Requests().Count("")
 			publish(other.Bundle())
 			fails(t, ask(t.Context(), u), identity.Untrusted)
-			if n := w.Requests().Count(""); n != requests {
-				t.Errorf("%d more requests", n-requests)
-			}
+			expect.Equal(t, w.Requests().Count(""), requests, "requests")
 			publish(both)
 			check(t, ask(t.Context(), u))
 		})

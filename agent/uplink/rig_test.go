@@ -240,16 +240,12 @@ func poll(t *testing.T, u *uplink.Uplink) *wfm.Manifest {
 	m := expect.Value(u.Manifest(t.Context(), ""))(t)
 	got := 0
 	check(t, u.Documents(t.Context(), m, m.Deployments, func(d digest.Digest, body []byte) error {
-		if digest.FromBytes(body) != d {
-			t.Errorf("document %s has digest %s", d, digest.FromBytes(body))
-		}
+		expect.Equal(t, digest.FromBytes(body), d, "digest of a document")
 		expect.Equal(t, expect.Value(margo.ParseDeployment(body))(t).ID, deploymentID, "document %s is not read", body)
 		got++
 		return nil
 	}))
-	if got != len(m.Deployments) {
-		t.Errorf("%d of %d documents came", got, len(m.Deployments))
-	}
+	expect.Equal(t, got, len(m.Deployments), "documents")
 	return m
 }
 

@@ -55,17 +55,13 @@ func TestAUTH05ClientIDIsKeptBeforeItIsUsed(t *testing.T) {
 	t.Run("AUTH-05 after a restart nobody is introduced again", func(t *testing.T) {
 		before := asked(w, wfmsim.EndpointOnboarding)
 		check(t, ask(t.Context(), s.start()))
-		if n := asked(w, wfmsim.EndpointOnboarding) - before; n != 0 {
-			t.Errorf("onboarded %d times", n)
-		}
+		expect.Equal(t, asked(w, wfmsim.EndpointOnboarding), before, "onboardings")
 	})
 	t.Run("a record that cannot be read is made anew", func(t *testing.T) {
 		s.records.set("client", []byte("{"))
 		check(t, ask(t.Context(), s.start()))
 		check(t, ask(t.Context(), s.start()))
-		if n := strings.Count(s.log.String(), "device onboarded again"); n != 1 {
-			t.Errorf("logged %d times", n)
-		}
+		expect.Equal(t, strings.Count(s.log.String(), "device onboarded again"), 1, "lines of the log")
 	})
 	t.Run("the id that one WFM gave means nothing to another", func(t *testing.T) {
 		other := newSite(t)
@@ -73,9 +69,7 @@ func TestAUTH05ClientIDIsKeptBeforeItIsUsed(t *testing.T) {
 		other.records = s.records
 		u := other.start()
 		check(t, ask(t.Context(), u))
-		if n := asked(elsewhere, wfmsim.EndpointOnboarding); n != 1 {
-			t.Errorf("onboarded %d times", n)
-		}
+		expect.Equal(t, asked(elsewhere, wfmsim.EndpointOnboarding), 1, "onboardings")
 	})
 }
 
@@ -88,9 +82,7 @@ func TestAUTH14EnrolmentIsAMatterOfTrust(t *testing.T) {
 	trusted := s.options.CA
 	stranger := expect.Value(pki.NewServerAuthority("Stranger", time.Now()))(t)
 	s.options.CA = s.write("stranger.pem", stranger.RootPEM())
-	if _, err := s.start().Identity(t.Context()); err == nil {
-		t.Error("the device believes a server of another authority")
-	}
+	expect.ErrorWith(t, expect.ErrorOf(s.start().Identity(t.Context())), "", "a server of another authority")
 	if n := w.Requests().Count(""); n != 0 || s.records.count("client id") != 0 {
 		t.Errorf("it was sent %d requests", n)
 	}
@@ -158,9 +150,7 @@ func TestUnknownClientIsOnboardedAgain(t *testing.T) {
 	id := u.Describe().Client
 
 	check(t, w.Forget(id))
-	if err := ask(t.Context(), u); !errors.Is(err, wfm.ErrClientUnknown) {
-		t.Fatalf("unknown client: %v", err)
-	}
+	expect.Error(t, ask(t.Context(), u), wfm.ErrClientUnknown, "poll")
 	for range 3 {
 		check(t, ask(t.Context(), u))
 	}
@@ -170,17 +160,13 @@ func TestUnknownClientIsOnboardedAgain(t *testing.T) {
 
 	check(t, w.Forget(id))
 	check(t, w.Enroll("another", signer.Chain[0]))
-	if err := u.PutCapabilities(t.Context(), deviceID, capabilities(t)); !errors.Is(err, wfm.ErrClientUnknown) {
-		t.Fatalf("unknown client: %v", err)
-	}
+	expect.Error(t, u.PutCapabilities(t.Context(), deviceID, capabilities(t)), wfm.ErrClientUnknown, "capabilities")
 	if other := scope(t, u); other != w.URL()+"#another" || u.Audience() != other {
 		t.Errorf("scope is %s, audience of reports is %s", other, u.Audience())
 	}
 	check(t, ask(t.Context(), u))
 	check(t, ask(t.Context(), s.start()))
-	if n := asked(w, wfmsim.EndpointOnboarding); n != 3 {
-		t.Errorf("onboarded %d times", n)
-	}
+	expect.Equal(t, asked(w, wfmsim.EndpointOnboarding), 3, "onboardings")
 }
 
 // Where the desired state is in a repository nobody polls such a WFM: it is found
@@ -193,9 +179,7 @@ func TestUnknownClientOfReportsIsOnboardedAgain(t *testing.T) {
 	publish(document(t, "1.0.0"))
 	check(t, u.PostStatus(t.Context(), deploymentID, status(t, margo.Pending, 1)))
 	check(t, w.Forget(u.Describe().Client))
-	if err := u.PostStatus(t.Context(), deploymentID, status(t, margo.Installing, 1)); err == nil {
-		t.Error("an unknown client can report")
-	}
+	expect.ErrorWith(t, u.PostStatus(t.Context(), deploymentID, status(t, margo.Installing, 1)), "", "a report of an unknown client")
 	check(t, u.PostStatus(t.Context(), deploymentID, status(t, margo.Installing, 1)))
 	if n := asked(w, wfmsim.EndpointOnboarding); n != 2 || len(w.Statuses(deploymentID)) != 2 {
 		t.Errorf("onboarded %d times, %d reports", n, len(w.Statuses(deploymentID)))
@@ -224,9 +208,7 @@ func TestRenewedCertificateIsIntroduced(t *testing.T) {
 				t.Errorf("%s was answered %d", r.Path, r.Status)
 			}
 		}
-		if n := asked(w, wfmsim.EndpointOnboarding); n != 2 {
-			t.Errorf("onboarded %d times", n)
-		}
+		expect.Equal(t, asked(w, wfmsim.EndpointOnboarding), 2, "onboardings")
 	}
 }
 
@@ -261,9 +243,7 @@ func TestAUTH02RootCertificateIsAdopted(t *testing.T) {
 			for what, u := range map[string]*uplink.Uplink{"a new connection": u, "a restart": s.start()} {
 				inject(t, w, fault.Fault{Kind: fault.Reset, Times: 1})
 				_ = ask(t.Context(), u) // whoever has a connection loses it
-				if err := ask(t.Context(), u); (err == nil) == c.adopted {
-					t.Errorf("%s: %v", what, err)
-				}
+				expect.Equal(t, ask(t.Context(), u) == nil, !c.adopted, "%s: another server is believed", what)
 			}
 			w.Faults().Clear("")
 			if c.adopted { // the operator has the last word
@@ -343,9 +323,7 @@ func TestAUTH11WrongClockIsNamed(t *testing.T) {
 			was := by
 			set(0)
 			check(t, ask(t.Context(), u))
-			if known := u.Describe(); len(known.Warnings) != 0 {
-				t.Errorf("warnings are %+v", known.Warnings)
-			}
+			expect.Equal(t, len(u.Describe().Warnings), 0, "warnings")
 			set(was)
 			named(ask(t.Context(), u))
 			expect.Equal(t, w.Replayed(), 0, "signatures came twice")

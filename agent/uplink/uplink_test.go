@@ -135,9 +135,7 @@ func TestID01AUTH08TheConversationGoesEachWay(t *testing.T) {
 
 			// After a restart everything is as before.
 			again := s.start()
-			if other := scope(t, again); other != first {
-				t.Errorf("scope was %s, is %s", first, other)
-			}
+			expect.Equal(t, scope(t, again), first, "scope")
 			expect.Error(t, expect.ErrorOf(again.Manifest(t.Context(), m.ETag)), wfm.ErrNotModified, "after a restart")
 			if w != nil && w.Revision() != margo.RC3 && asked(w, wfmsim.EndpointOnboarding) > 1 {
 				t.Errorf("onboarded %d times", asked(w, wfmsim.EndpointOnboarding))
@@ -183,9 +181,7 @@ func TestProbeAndDescribe(t *testing.T) {
 			for _, endpoint := range []string{
 				wfmsim.EndpointOnboarding, wfmsim.EndpointCapabilities, wfmsim.EndpointStatus, wfmsim.EndpointManifest,
 			} {
-				if n := asked(w, endpoint); n != 0 {
-					t.Errorf("%s was asked %d times", endpoint, n)
-				}
+				expect.Equal(t, asked(w, endpoint), 0, "requests of %s", endpoint)
 			}
 			if s.options.Certificate == "" {
 				return
@@ -209,20 +205,12 @@ func TestConfigureRefusesWhatCannotBeMeant(t *testing.T) {
 	before := scope(t, u)
 	wrong := s.options
 	wrong.URL = "git+http://127.0.0.1/gw.git"
-	if err := u.Configure(wrong); err == nil {
-		t.Error("a repository over http was taken")
-	}
+	expect.ErrorWith(t, u.Configure(wrong), "", "a repository over http was taken")
 	wrong = s.options
 	wrong.TrustBundle, wrong.Service.Pins = "https://mis.example/bundle", []string{"nonsense"}
-	if err := u.Configure(wrong); err == nil {
-		t.Error("nonsense was taken for a pin")
-	}
-	if _, err := uplink.New(wrong, s.device()); err == nil {
-		t.Error("nonsense was taken for a pin at the start")
-	}
-	if after := scope(t, u); after != before {
-		t.Errorf("scope was %s, is %s", before, after)
-	}
+	expect.ErrorWith(t, u.Configure(wrong), "", "nonsense was taken for a pin")
+	expect.ErrorWith(t, expect.ErrorOf(uplink.New(wrong, s.device())), "", "a pin at the start")
+	expect.Equal(t, scope(t, u), before, "scope")
 }
 
 // The configuration changes from any way to any other while requests are under
@@ -286,9 +274,7 @@ func TestFilesThatAreMissingOrWrong(t *testing.T) {
 		fails(t, err, reason)
 		fails(t, ask(t.Context(), u), reason)
 		fails(t, u.PostStatus(t.Context(), deploymentID, status(t, margo.Installed, 1)), reason)
-		if _, err := u.Probe(t.Context()); err == nil {
-			t.Errorf("%s: the probe succeeds", what)
-		}
+		expect.ErrorWith(t, expect.ErrorOf(u.Probe(t.Context())), "", "%s: the probe", what)
 		if known := u.Describe(); known.Expires != nil {
 			t.Errorf("%s: described as %+v", what, known)
 		}
@@ -319,9 +305,7 @@ func TestID02ReplacedFilesAreFollowed(t *testing.T) {
 	for range 3 {
 		check(t, ask(t.Context(), u))
 	}
-	if n := strings.Count(s.log.String(), "the previous one stays in use"); n != 1 {
-		t.Errorf("logged %d times: %s", n, s.log)
-	}
+	expect.Equal(t, strings.Count(s.log.String(), "the previous one stays in use"), 1, "warnings in %s", s.log)
 	s.write("device.key", key)
 	// The mode is all that is wrong, and all that changes; then a bundle without anchors (ID-22).
 	chmod(t, s.file("device.key"), 0o640)
@@ -355,9 +339,7 @@ func TestReplacedAnchorsAreFollowed(t *testing.T) {
 				check(t, ask(t.Context(), u))
 				check(t, ask(t.Context(), u))
 			}
-			if n := strings.Count(s.log.String(), "the previous one stays in use"); n != 1 {
-				t.Errorf("logged %d times: %s", n, s.log)
-			}
+			expect.Equal(t, strings.Count(s.log.String(), "the previous one stays in use"), 1, "warnings in %s", s.log)
 			w.SetSVID(expect.Value(public[1].IssueServer([]string{host}))(t).TLS())
 			s.write("ca.pem", public[1].RootPEM())
 			check(t, ask(t.Context(), u))
@@ -433,9 +415,7 @@ func TestRepositoryAndReportsGoTheirOwnWays(t *testing.T) {
 	heard := w.Requests().Count("")
 	check(t, u.PostStatus(t.Context(), deploymentID, status(t, margo.Installed, 1)))
 	check(t, u.PutCapabilities(t.Context(), deviceID, capabilities(t)))
-	if n := w.Requests().Count(""); n != heard {
-		t.Errorf("%d requests", n-heard)
-	}
+	expect.Equal(t, w.Requests().Count(""), heard, "requests")
 }
 
 // AUTH-12: the repository's token is in a file that is read for each request.
@@ -448,9 +428,7 @@ func TestAUTH12RepositoryTokenIsRotated(t *testing.T) {
 	u := s.start()
 	poll(t, u)
 	server.SetToken("x-access-token:second")
-	if err := ask(t.Context(), u); err == nil {
-		t.Error("the former token is good")
-	}
+	expect.ErrorWith(t, ask(t.Context(), u), "", "a poll with the former token")
 	s.write("token", []byte("second"))
 	poll(t, u)
 	chmod(t, s.file("token"), 0o644)
@@ -534,9 +512,7 @@ func TestKnownTimeIsWrittenOnceADay(t *testing.T) {
 	}
 	// What cannot be read is replaced, and not complained about for ever.
 	s.records.set("time", []byte("yesterday"))
-	if _, err := uplink.KnownTime(s.records); err == nil {
-		t.Error("yesterday is a time")
-	}
+	expect.ErrorWith(t, expect.ErrorOf(uplink.KnownTime(s.records)), "", "yesterday as a time")
 	u = s.start()
 	shifted(0)
 	kept(3, 0)
