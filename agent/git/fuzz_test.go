@@ -27,7 +27,7 @@ func FuzzReadTree(f *testing.F) {
 		f.Add([]byte(list), "apps")
 		f.Add([]byte(list), "")
 	}
-	l := Limits{Document: 1 << 10, Expanded: 4 << 10, Entries: 8}
+	l := wfm.Limits{Document: 1 << 10, Expanded: 4 << 10, Entries: 8}
 	f.Fuzz(func(t *testing.T, list []byte, folder string) {
 		files, found, err := readTree(bufio.NewReaderSize(bytes.NewReader(list), maxEntry), folder, l)
 		if err != nil && (len(files) > 0 || found) {

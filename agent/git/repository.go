@@ -129,7 +129,7 @@ func (s *Source) fetch(ctx context.Context, id string, a access) (string, error)
 		return "", err
 	}
 	// There is no copy yet, or repacking did not make it small enough.
-	if packs, size, err := s.packs(); err != nil || packs > 2*maxPacks || size > s.options.Limits.Repository {
+	if packs, size, err := s.packs(); err != nil || packs > 2*maxPacks || size > s.options.Limits.Bundle {
 		if err := s.create(ctx, len(id) == 64); err != nil {
 			return "", err
 		}
@@ -139,10 +139,10 @@ func (s *Source) fetch(ctx context.Context, id string, a access) (string, error)
 			"fetch", "--quiet", "--force", "--no-tags", "--no-write-fetch-head", "--no-auto-gc", "--no-show-forced-updates",
 			"--no-recurse-submodules", "--depth=" + strconv.Itoa(history), "--stdin", s.url,
 		},
-		dir: s.copyDir(), access: a, fileBytes: s.options.Limits.Repository,
+		dir: s.copyDir(), access: a, fileBytes: s.options.Limits.Bundle,
 	}
 	if _, err := s.git.ask(ctx, fetch, "+"+s.ref()+":"+tipRef+"\n"); err != nil {
-		if most, tooLarge := s.options.Limits.Repository, s.wasCutOff(); tooLarge && ctx.Err() == nil {
+		if most, tooLarge := s.options.Limits.Bundle, s.wasCutOff(); tooLarge && ctx.Err() == nil {
 			err = fmt.Errorf("cannot %s: %w: its last commits have more than %d bytes", op, wfm.ErrTooLarge, most)
 		} else {
 			// What cannot be told apart from damage here is taken for that.
@@ -215,7 +215,7 @@ func (s *Source) wasCutOff() bool {
 	halves, _ := os.ReadDir(filepath.Join(s.copyDir(), "objects", "pack")) // none where it cannot be read
 	return slices.ContainsFunc(halves, func(file fs.DirEntry) bool {
 		info, err := file.Info()
-		return err == nil && strings.HasPrefix(file.Name(), "tmp_") && info.Size() >= s.options.Limits.Repository
+		return err == nil && strings.HasPrefix(file.Name(), "tmp_") && info.Size() >= s.options.Limits.Bundle
 	})
 }
 
@@ -224,12 +224,12 @@ func (s *Source) wasCutOff() bool {
 // next change.
 func (s *Source) tidy(ctx context.Context) error {
 	packs, size, err := s.packs()
-	if err == nil && packs <= maxPacks && size <= s.options.Limits.Repository {
+	if err == nil && packs <= maxPacks && size <= s.options.Limits.Bundle {
 		return nil
 	}
 	repack := command{
 		args: []string{"repack", "-a", "-d", "-n", "-q", "--no-write-bitmap-index"}, dir: s.copyDir(),
-		fileBytes: s.options.Limits.Repository,
+		fileBytes: s.options.Limits.Bundle,
 	}
 	if _, err := s.git.ask(ctx, repack, ""); err != nil && ctx.Err() == nil {
 		s.options.Logger.Warn("cannot make the local copy of the repository smaller", "error", err)

@@ -44,33 +44,17 @@ type Options struct {
 	Certificate, Key string
 	// Dir is the work folder, made where it is missing, with mode 0700. It is a
 	// cache, and nobody else's.
-	Dir    string
-	Limits Limits
+	Dir string
+	// Limits bound what a repository can make the device do. Bundle is about the last
+	// commits of the branch, packed: for moments the work folder may hold three times as
+	// many bytes. Expanded is about all YAML files below the folders, Entries about the
+	// files of every kind below one folder.
+	Limits wfm.Limits
 	// Timeout is how long the server may take to say what the branch is at, and
 	// how long a transfer may be slow; 0: 30 s.
 	Timeout time.Duration
 	Logger  *slog.Logger     // hears about what is tolerated
 	Now     func() time.Time // the present, to warn about commits from the future
-}
-
-// Limits bound what a repository can make the device do. Zero values are
-// replaced by the defaults, which fit a device of 64 MB.
-type Limits struct {
-	Document int64 // bytes of one YAML file; 256 KiB, which is also the largest value
-	Expanded int64 // bytes of all YAML files below the folders; 32 MiB
-	Entries  int   // files of every kind below one folder; 10000
-	// Repository is the bytes of the last commits of the branch, packed; 64 MiB.
-	// For moments the work folder may hold three times as many.
-	Repository int64
-}
-
-func (l Limits) withDefaults() Limits {
-	return Limits{
-		Document:   min(cmp.Or(l.Document, margo.MaxDeploymentBytes), margo.MaxDeploymentBytes),
-		Expanded:   cmp.Or(l.Expanded, 32<<20),
-		Entries:    cmp.Or(l.Entries, 10000),
-		Repository: cmp.Or(l.Repository, 64<<20),
-	}
 }
 
 // commitTime is how long a new commit may take, all together.
@@ -142,7 +126,7 @@ func New(o Options) (*Source, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot use work folder %s: %w", o.Dir, err)
 	}
-	o.Dir, o.Limits, o.Timeout = dir, o.Limits.withDefaults(), cmp.Or(o.Timeout, 30*time.Second)
+	o.Dir, o.Limits, o.Timeout = dir, o.Limits.WithDefaults(), cmp.Or(o.Timeout, 30*time.Second)
 	return &Source{
 		options: o, url: u.String(), origin: "https://" + u.Host + "/", folder: folder, folders: folders,
 		git: program{home: filepath.Join(dir, homeName)},

@@ -369,7 +369,7 @@ func TestDS27ContentThatIsRefused(t *testing.T) {
 	tests := []struct {
 		name   string
 		change change
-		limits git.Limits
+		limits wfm.Limits
 		want   string // in the error
 	}{
 		{name: "DS-17 two documents of one deployment", change: change{Files: files(document(one, "1"), document(strings.ToUpper(one), "2"))}, want: "apps/1.yaml: has the deployment id"},
@@ -377,12 +377,12 @@ func TestDS27ContentThatIsRefused(t *testing.T) {
 		{name: "a folder that is a symbolic link", change: change{Files: deployment, Links: map[string]string{"apps/more": ".."}}, want: "apps/more: is a symbolic link"},
 		{name: "a submodule", change: change{Files: deployment, Others: []string{"apps/more"}}, want: "apps/more: is another repository"},
 		{name: "a document that is too large", change: change{Files: with("a.yaml", strings.Repeat("#", 300<<10))}, want: "a.yaml has more than"},
-		{name: "documents that are too large together", change: change{Files: with("a.yaml", strings.Repeat("#", 3<<10))}, limits: git.Limits{Expanded: 2 << 10}, want: "all YAML files together"},
-		{name: "too many files", change: change{Files: with("a", "")}, limits: git.Limits{Entries: 2}, want: "more than 2 files"},
+		{name: "documents that are too large together", change: change{Files: with("a.yaml", strings.Repeat("#", 3<<10))}, limits: wfm.Limits{Expanded: 2 << 10}, want: "all YAML files together"},
+		{name: "too many files", change: change{Files: with("a", "")}, limits: wfm.Limits{Entries: 2}, want: "more than 2 files"},
 		{name: "a path that is too deep", change: change{Files: with(strings.Repeat("d/", 40)+"a", "")}, want: "deeper than 32 folders"},
 		{name: "a path that is too long", change: change{Files: with(strings.Repeat("d", 9<<10)+".yaml", "")}, want: "has a path of more than"},
 		{name: "AD-02 a deployment without an id", change: change{Files: with("a.yml", "kind: ApplicationDeployment\n")}, want: "a.yml: cannot find an application deployment: /id: is missing [AD-02]"},
-		{name: "a repository that is too large", change: change{Files: with("noise.bin", noise(2<<20))}, limits: git.Limits{Repository: 1 << 20}, want: "larger than its limit"},
+		{name: "a repository that is too large", change: change{Files: with("noise.bin", noise(2<<20))}, limits: wfm.Limits{Bundle: 1 << 20}, want: "larger than its limit"},
 		{name: "a commit at no time", change: change{Files: deployment, At: time.Unix(maxTime+1, 0)}, want: "invalid time"},
 	}
 	for _, tt := range tests {

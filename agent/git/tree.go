@@ -87,7 +87,7 @@ func isYAML(path string) bool {
 // readTree reads the list of everything below folder ("" for the whole tree),
 // and returns the files that may hold documents. found tells whether there was
 // anything at all.
-func readTree(list *bufio.Reader, folder string, l Limits) (files []entry, found bool, err error) {
+func readTree(list *bufio.Reader, folder string, l wfm.Limits) (files []entry, found bool, err error) {
 	var entries int
 	var bytes int64
 	for {

@@ -30,10 +30,7 @@ func gitOptions(o Options, d Device) git.Options {
 	g := git.Options{
 		URL: o.URL, Branch: o.Git.Branch, Path: o.Git.Path, Groups: o.Git.Groups, CA: o.CA, Dir: filepath.Join(d.Dir, "git"),
 		Certificate: o.Git.Certificate, Key: o.Git.Key,
-		Limits: git.Limits{
-			Document: o.Limits.Document, Expanded: o.Limits.Expanded, Entries: o.Limits.Entries, Repository: o.Limits.Bundle,
-		},
-		Logger: d.Logger, Now: d.Clock.Now,
+		Limits: o.Limits, Logger: d.Logger, Now: d.Clock.Now,
 	}
 	if o.Git.Token != "" {
 		g.Token = func() (string, error) { return identity.ReadSecret(o.Git.Token) }

@@ -117,7 +117,7 @@ func New(o Options) (*Client, error) {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	o.Timeout = cmp.Or(o.Timeout, defaultTimeout)
-	o.Limits = o.Limits.withDefaults()
+	o.Limits = o.Limits.WithDefaults()
 	c := &Client{
 		options: o, base: base.JoinPath("/"), spooling: make(chan struct{}, 1),
 		wire:      &connections{tls: o.TLS, timeout: o.Timeout, age: o.Limits.ConnectionAge, dial: o.Dial, trust: o.Trust},

@@ -20,7 +20,7 @@ import (
 func FuzzReadBundle(f *testing.F) {
 	one, two := []byte("id: 1\n"), []byte("id: 2\n")
 	refs := []margo.DeploymentRef{{ID: "1", Digest: digest.FromBytes(one)}, {ID: "2", Digest: digest.FromBytes(two)}}
-	limits := Limits{Document: 1 << 10, Expanded: 64 << 10, Entries: 8}.withDefaults()
+	limits := Limits{Document: 1 << 10, Expanded: 64 << 10, Entries: 8}.WithDefaults()
 
 	pack := func(documents ...[]byte) []byte {
 		var b bytes.Buffer

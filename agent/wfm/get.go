@@ -19,7 +19,7 @@ func Get(ctx context.Context, config *tls.Config, op string, known identity.Fetc
 		return identity.Fetched{}, fmt.Errorf("cannot %s: %w", op, err)
 	}
 	c := &Client{
-		options: Options{Timeout: defaultTimeout, Limits: Limits{}.withDefaults()}, base: at,
+		options: Options{Timeout: defaultTimeout, Limits: Limits{}.WithDefaults()}, base: at,
 		wire: &connections{tls: config, timeout: defaultTimeout, age: maxConnectionAge},
 	}
 	defer c.wire.retire()

@@ -37,7 +37,8 @@ const (
 	maxConnectionAge = time.Hour
 )
 
-func (l Limits) withDefaults() Limits {
+// WithDefaults replaces zero values by the defaults.
+func (l Limits) WithDefaults() Limits {
 	return Limits{
 		Document:      cmp.Or(l.Document, 256<<10),
 		Bundle:        cmp.Or(l.Bundle, 64<<20),
