@@ -2,6 +2,7 @@ package store
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -167,43 +168,30 @@ func appendReports(w *writing, reports []Report, unheard bool) (dropped int, err
 		about[r.Deployment] = true
 	}
 	waiting, gone := sift(outbox)
-	count, size := 0, 0
+	slices.SortStableFunc(waiting, func(a, b waitingReport) int { return cmp.Compare(a.class, b.class) }) // of each class the oldest first
+	count, size := len(waiting), 0
 	for _, r := range waiting {
-		count, size = count+1, size+r.size
+		size += r.size
 	}
-	drop := func(r waitingReport) {
-		gone = append(gone, r.key)
-		r.of.count--
-		count, size = count-1, size-r.size
+	drop := func(needless func(waitingReport) bool) (n int) {
+		before := len(waiting)
+		waiting = slices.DeleteFunc(waiting, func(r waitingReport) bool {
+			if !needless(r) {
+				return false
+			}
+			gone = append(gone, r.key)
+			r.of.count--
+			count, size = count-1, size-r.size
+			return true
+		})
+		return before - len(waiting)
 	}
 	if unheard {
-		waiting = slices.DeleteFunc(waiting, func(r waitingReport) bool {
-			needless := r.superseded && about[r.of.id]
-			if needless {
-				drop(r)
-			}
-			return needless
-		})
+		drop(func(r waitingReport) bool { return r.superseded && about[r.of.id] })
 	}
-	before := len(gone)
-	for _, most := range []struct {
-		class int // of what goes at last
-		over  func(waitingReport) bool
-	}{
-		{ends, func(r waitingReport) bool { return r.of.count > maxWaiting }},
-		{needed, func(waitingReport) bool { return count > maxOutbox || size > maxOutboxBytes }},
-	} {
-		for class := steps; class <= most.class; class++ { // of each the oldest first
-			waiting = slices.DeleteFunc(waiting, func(r waitingReport) bool {
-				surplus := r.class == class && most.over(r)
-				if surplus {
-					drop(r)
-				}
-				return surplus
-			})
-		}
-	}
-	return len(gone) - before, removeReports(w, gone)
+	dropped = drop(func(r waitingReport) bool { return r.class < needed && r.of.count > maxWaiting })
+	dropped += drop(func(waitingReport) bool { return count > maxOutbox || size > maxOutboxBytes })
+	return dropped, removeReports(w, gone)
 }
 
 func removeReports(w *writing, keys [][]byte) error {
