@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/containerd/containerd/v2/pkg/cap"
 )
 
 // DefaultAllow is what an ordinary Compose file may ask for, and nothing that
@@ -62,17 +64,9 @@ var ordinary = []string{
 	"SETFCAP", "SETGID", "SETPCAP", "SETUID", "SYS_CHROOT",
 }
 
-// others are the capabilities that they have not.
-var others = []string{
-	"AUDIT_CONTROL", "AUDIT_READ", "BLOCK_SUSPEND", "BPF", "CHECKPOINT_RESTORE", "DAC_READ_SEARCH", "IPC_LOCK", "IPC_OWNER",
-	"LEASE", "LINUX_IMMUTABLE", "MAC_ADMIN", "MAC_OVERRIDE", "NET_ADMIN", "NET_BROADCAST", "PERFMON", "SYSLOG", "SYS_ADMIN",
-	"SYS_BOOT", "SYS_MODULE", "SYS_NICE", "SYS_PACCT", "SYS_PTRACE", "SYS_RAWIO", "SYS_RESOURCE", "SYS_TIME",
-	"SYS_TTY_CONFIG", "WAKE_ALARM",
-}
-
 // CheckCapability says what is wrong with an entry of Allow.Capabilities.
 func CheckCapability(name string) error {
-	if name == "*" || name == "ALL" || slices.Contains(ordinary, name) || slices.Contains(others, name) {
+	if name == "*" || name == "ALL" || slices.Contains(cap.Known(), "CAP_"+name) {
 		return nil
 	}
 	return fmt.Errorf("expected a capability such as NET_ADMIN, or ALL or *, got %q", clip(name, maxHolder))
