@@ -26,7 +26,7 @@ func here(job ...string) (io.ReadCloser, error) {
 // Work does a job on a bbolt database that may be damaged:
 //
 //	check PATH           print what is wrong with the database; nothing if it is sound
-//	read PATH BUCKET...  print what can be read of these top-level buckets
+//	read PATH BUCKET     print what can be read of this top-level bucket
 //
 // It belongs in a process of its own (see Apart), with bounds on memory, stack and
 // time: bbolt panics on damage in goroutines of its own, and follows pages that
@@ -36,13 +36,13 @@ func Work(out io.Writer, job ...string) error {
 		return errors.New("cannot work on a database: no job")
 	}
 	var do func(tx *bolt.Tx) error
-	switch name, buckets := job[0], job[2:]; name {
-	case "check":
+	switch {
+	case job[0] == "check":
 		do = checkAll
-	case "read":
-		do = func(tx *bolt.Tx) error { return readBuckets(tx, json.NewEncoder(out), buckets) }
+	case job[0] == "read" && len(job) == 3:
+		do = func(tx *bolt.Tx) error { return readBucket(tx.Bucket([]byte(job[2])), json.NewEncoder(out), "") }
 	default:
-		return fmt.Errorf("cannot work on a database: unknown job %q", name)
+		return fmt.Errorf("cannot work on a database: unknown job %q", job)
 	}
 	err := viewOnly(job[1], do)
 	if job[0] == "check" && isDamage(err) {
@@ -92,32 +92,23 @@ func touch(b *bolt.Bucket) error {
 }
 
 // found is a record as the job "read" prints it, or, without a key, the beginning of
-// a bucket.
+// a bucket in the bucket.
 type found struct {
-	In    []string `json:"in"` // the names of its buckets from the top down
-	Key   []byte   `json:"key,omitempty"`
-	Value []byte   `json:"value,omitempty"`
+	In    string `json:"in,omitempty"` // the name of that
+	Key   []byte `json:"key,omitempty"`
+	Value []byte `json:"value,omitempty"`
 }
 
-func readBuckets(tx *bolt.Tx, out *json.Encoder, buckets []string) error {
-	for _, name := range buckets {
-		if err := guarded(func() error { return readBucket(tx.Bucket([]byte(name)), out, name) }); err != nil && !isDamage(err) {
-			return err
-		}
-	}
-	return nil
-}
-
-func readBucket(b *bolt.Bucket, out *json.Encoder, in ...string) error {
-	if err := out.Encode(found{In: in}); err != nil || b == nil {
-		return err
+func readBucket(b *bolt.Bucket, out *json.Encoder, in string) error {
+	if b == nil {
+		return nil
 	}
 	return b.ForEach(func(key, value []byte) error {
 		switch {
 		case value != nil && len(value) <= maxRecord+sumSize:
 			return out.Encode(found{in, key, value})
-		case value == nil && len(in) == 1: // no bucket is deeper
-			return readBucket(b.Bucket(key), out, in[0], string(key))
+		case value == nil && in == "": // no bucket is deeper
+			return errors.Join(out.Encode(found{In: string(key)}), readBucket(b.Bucket(key), out, string(key)))
 		}
 		return nil
 	})

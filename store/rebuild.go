@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 
 	"github.com/opencontainers/go-digest"
 	bolt "go.etcd.io/bbolt"
@@ -172,49 +171,39 @@ const (
 	maxArtifact = 128 << 20
 )
 
-// from reads a database apart. A process that ends at what it meets costs the rest of
-// that bucket.
+// from reads a database apart, one bucket at a time: a process that ends at what it
+// meets costs the rest of that bucket.
 func (s *salvage) from(apart Apart, path string) error {
-	for left := append(buckets(), bucketJournal, bucketMeta); len(left) > 0; {
-		out, err := apart(append([]string{"read", path}, left...)...)
+	for _, bucket := range append(buckets(), bucketJournal, bucketMeta) {
+		out, err := apart("read", path, bucket)
 		if err != nil {
 			return err
 		}
-		at := left[0]
 		records := json.NewDecoder(out)
 		for r := (found{}); err == nil && records.Decode(&r) == nil; r = (found{}) {
-			if len(r.In) > 0 {
-				at, err = r.In[0], s.take(r)
-			}
+			err = s.take(bucket, r)
 		}
-		ended := out.Close()
-		if err != nil || ended != nil && !isDamage(ended) {
+		if ended := out.Close(); err != nil || ended != nil && !isDamage(ended) {
 			return errors.Join(err, ended)
 		}
-		if ended == nil {
-			break
-		}
-		left = left[max(slices.Index(left, at), 0)+1:]
 	}
 	return errors.Join(s.endArtifact(), s.flush())
 }
 
 // take takes over one record, if it is what was written.
-func (s *salvage) take(r found) error {
-	bucket := r.In[0]
+func (s *salvage) take(bucket string, r found) error {
 	switch {
-	case len(r.Key) == 0: // a bucket begins
-		if err := s.endArtifact(); err != nil {
-			return err
+	case bucket == bucketArtifacts:
+		if r.In != s.artifact {
+			if err := s.endArtifact(); err != nil {
+				return err
+			}
+			s.artifact = r.In
 		}
-		if len(r.In) == 2 && bucket == bucketArtifacts {
-			s.artifact = r.In[1]
-		}
-	case len(r.In) == 2:
 		if s.chunks = append(s.chunks, r.Value...); len(s.chunks) > maxArtifact {
-			s.artifact, s.chunks = "", nil
+			s.chunks = nil // more than any artifact has
 		}
-	case len(r.In) > 2 || len(r.Key) > bolt.MaxKeySize:
+	case r.In != "" || len(r.Key) == 0 || len(r.Key) > bolt.MaxKeySize:
 	case isSealed(bucket):
 		return s.sealed(bucket, r.Key, r.Value)
 	case bucket == bucketJournal:

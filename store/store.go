@@ -82,7 +82,7 @@
 // process is to end with it, since nothing it knows can be trusted.
 //
 // The next Open makes the database anew, with all that can be told to be as it was
-// written: a process of its own reads bucket by bucket as far as bbolt can. It keeps
+// written: processes of their own read bucket by bucket as far as bbolt can. It keeps
 // the damaged one as evidence where there is space. The accepted
 // version and the settings (update locks, who the device is to its WFM) are kept in
 // small files of their own besides, so that they do not disappear together with the
