@@ -356,6 +356,9 @@ type archivePart struct {
 
 // openArchive opens a tar file, whatever its name says about compression.
 func openArchive(file string) (io.ReadSeekCloser, error) {
+	if info, err := os.Stat(file); err == nil && !info.Mode().IsRegular() { // to open a pipe may take for ever
+		return nil, errors.New("not a regular file")
+	}
 	f, err := os.Open(file)
 	if err != nil {
 		return nil, err

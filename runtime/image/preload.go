@@ -34,25 +34,40 @@ type preload struct {
 	known map[string]*archive // by path; one that is of no use is empty
 }
 
-// archives are those that can be used, in the order of their names. Only those that changed are read again.
+// archives are those of the directory, of which some may be of no use.
 func (p *preload) archives() preloaded {
+	archives, problems := p.read()
+	for _, err := range problems {
+		p.log.Warn("cannot use preloaded images", "error", err)
+	}
+	return archives
+}
+
+// CheckPreload reads the archives in dir and returns how many there are and what is wrong with them.
+func CheckPreload(dir string) (archives int, problems []error) {
+	found, problems := (&preload{dir: dir}).read()
+	return len(found), problems
+}
+
+// read reads the archives in the order of their names, those that changed since the last call, and says what is wrong.
+func (p *preload) read() (archives preloaded, problems []error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	files, err := preloadFiles(p.dir)
 	if err != nil {
-		p.log.Warn("cannot find preloaded images", "error", err)
+		problems = append(problems, err)
 	}
 	found := make(map[string]*archive, len(files))
-	var archives preloaded
 	for _, path := range files {
 		info, err := os.Stat(path)
-		if err != nil || !info.Mode().IsRegular() {
+		if err != nil {
+			problems = append(problems, err)
 			continue
 		}
 		a := p.known[path]
 		if a == nil || a.info.Size() != info.Size() || !a.info.ModTime().Equal(info.ModTime()) {
 			if a, err = readArchive(path); err != nil {
-				p.log.Warn("cannot use preloaded images", "error", err)
+				problems = append(problems, err)
 				a = &archive{}
 			}
 			a.info = info
@@ -61,7 +76,7 @@ func (p *preload) archives() preloaded {
 		archives = append(archives, a)
 	}
 	p.known = found
-	return archives
+	return archives, problems
 }
 
 // preloadFiles are the archives in a directory; there may be no such directory.
@@ -81,20 +96,6 @@ func preloadFiles(dir string) ([]string, error) {
 		return files[:maxArchives], fmt.Errorf("%s holds %d archives; only the first %d are used", dir, len(files), maxArchives)
 	}
 	return files, nil
-}
-
-// CheckPreload reads the archives in dir and returns how many there are and what is wrong with them.
-func CheckPreload(dir string) (archives int, problems []error) {
-	files, err := preloadFiles(dir)
-	if err != nil {
-		problems = append(problems, err)
-	}
-	for _, path := range files {
-		if _, err := readArchive(path); err != nil {
-			problems = append(problems, err)
-		}
-	}
-	return len(files), problems
 }
 
 // preloaded gets images from archives, as from a registry.

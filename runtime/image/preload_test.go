@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/opencontainers/go-digest"
+	"golang.org/x/sys/unix"
 
 	"github.com/margolite/margolite/runtime/containerd"
 	"github.com/margolite/margolite/runtime/fault"
@@ -107,6 +108,21 @@ func TestPreloadedImagesNeedNoRegistry(t *testing.T) {
 			t.Errorf("check finds %d, %v", archives, problems)
 		}
 	})
+}
+
+// A pipe would never end.
+func TestOnlyFilesAreReadAsArchives(t *testing.T) {
+	dir := t.TempDir()
+	check(t, os.Mkdir(filepath.Join(dir, "dir.tar"), 0o700))
+	path := filepath.Join(dir, "pipe.tar")
+	check(t, unix.Mkfifo(path, 0o600))
+	pipe := expect.Value(os.OpenFile(path, os.O_RDWR, 0))(t)
+	defer pipe.Close()
+	expect.Value(pipe.WriteString(strings.Repeat("x", 512)))(t) // so that a reader fails rather than waits
+	_, problems := image.CheckPreload(dir)
+	for n, path := range []string{"dir.tar", "pipe.tar"} {
+		expect.ErrorWith(t, problems[n], path+": not a regular file", "problem %d", n)
+	}
 }
 
 func TestWhatAnArchiveLacksComesFromTheRegistry(t *testing.T) {
