@@ -60,12 +60,8 @@ func (i *Images) Pull(ctx context.Context, wants []Want, progress func(Progress)
 	}
 
 	var missing []*pull
-	for n, p := range pulls {
-		same := func(o *pull) bool { return o.name == p.name && o.want.Platform == p.want.Platform }
-		switch at := slices.IndexFunc(pulls[:n], same); {
-		case at >= 0:
-			pulls[n] = pulls[at]
-		case p.image == nil:
+	for _, p := range pulls {
+		if p.image == nil && !slices.ContainsFunc(missing, p.isSame) {
 			missing = append(missing, p)
 		}
 	}
@@ -77,8 +73,11 @@ func (i *Images) Pull(ctx context.Context, wants []Want, progress func(Progress)
 
 	pulled := make([]*Image, len(pulls))
 	for n, p := range pulls {
+		if p.image == nil { // another reference has brought it
+			p.image = missing[slices.IndexFunc(missing, p.isSame)].image
+		}
 		pulled[n] = p.image
-		if signer := wants[n].Looked.Signer; signer != "" {
+		if signer := p.want.Looked.Signer; signer != "" {
 			if err := i.mark(ctx, p.name, signersLabel, signer, true); err != nil {
 				return nil, fail(p.want.Ref, err)
 			}
@@ -112,6 +111,9 @@ type pull struct {
 	before  func()          // is called before a layer is unpacked
 	partial []func()        // remove what was unpacked and is not complete; last, so that one can tell whether it has filled the device
 }
+
+// isSame says whether two pulls would share a lease: they are of one image, for the same project.
+func (p *pull) isSame(o *pull) bool { return o.lease().ID == p.lease().ID }
 
 // look finds out what is wanted and whether it is there.
 func (i *Images) look(ctx context.Context, w Want, ask asker) (*pull, error) {
@@ -217,13 +219,13 @@ func (i *Images) bring(ctx context.Context, pulls []*pull, progress func(Progres
 	return nil
 }
 
-// begin waits until nobody else pulls one of the images for the same project: they would share a lease.
+// begin waits until nobody else pulls one of the images for the same project.
 func (i *Images) begin(ctx context.Context, pulls []*pull) (end func(), err error) {
 	err = i.await(ctx, pulls, sameContent, func() (bool, error) {
 		i.mu.Lock()
 		defer i.mu.Unlock()
 		for other := range i.pulls {
-			if slices.ContainsFunc(pulls, func(p *pull) bool { return p.lease().ID == other.lease().ID }) {
+			if slices.ContainsFunc(pulls, other.isSame) {
 				return false, nil
 			}
 		}

@@ -165,6 +165,18 @@ func TestPullPoliciesSayWhenARegistryIsAsked(t *testing.T) {
 	})
 }
 
+func TestEachTagOfAnImageIsRemembered(t *testing.T) {
+	ctx, client, w := fresh(t)
+	app := build(t, "", "app")
+	one, two := image.Want{Ref: w.push(t, "app:1", app)}, image.Want{Ref: w.push(t, "app:2", app)}
+	images := open(t, client, w.plain())
+	expect.Value(images.Pull(ctx, []image.Want{one, two}, nil))(t)
+	w.set(answer(500))
+	for _, want := range []image.Want{one, two} {
+		expect.Equal(t, pull(t, images, want).Digest, app.Digest, "%s without a registry", want.Ref)
+	}
+}
+
 func TestLayersThatImagesShareComeOnce(t *testing.T) {
 	ctx, client, w := fresh(t)
 	shared := containerdtest.Blob(t, "shared", 1<<20)
