@@ -74,11 +74,8 @@ func parseCredentials(data []byte, host, repository string) (user, secret string
 		return "", best.IdentityToken, nil
 	case best.Auth != "":
 		plain, err := base64.StdEncoding.DecodeString(best.Auth)
-		if err != nil {
-			return "", "", errNotConfig
-		}
 		user, secret, ok := strings.Cut(string(plain), ":")
-		if !ok {
+		if err != nil || !ok {
 			return "", "", errNotConfig
 		}
 		return user, strings.TrimRight(secret, "\x00"), nil

@@ -130,12 +130,10 @@ func withoutQuery(location string) string {
 // silent is a meter for what is too small to tell of.
 func silent() *meter { return newMeter("", nil, new(sync.Mutex)) }
 
-var errNotURL = errors.New("not an http or https URL without credentials")
-
 func (i *Images) download(ctx context.Context, location string, most int64, m *meter) (data []byte, err error) {
 	u, err := url.Parse(location)
 	if err != nil || u.Host == "" || (u.Scheme != "https" && u.Scheme != "http") || u.User != nil {
-		return nil, bad(errNotURL)
+		return nil, bad(errors.New("not an http or https URL without credentials"))
 	}
 	has := run{of: m}
 	err = host{name: u.Host, network: true, images: i}.transfer(ctx, "", &has, func(_ context.Context, receive receiver) error {

@@ -92,25 +92,23 @@ func choose(data []byte, wanted target) (v1.Descriptor, error) {
 		}
 	}
 	if best == nil {
-		return v1.Descriptor{}, &fault.Error{
-			Code: fault.Unsupported,
-			Err:  fmt.Errorf("no platform for %s, only for %s", wanted.name, offers(offered)),
-		}
+		return v1.Descriptor{}, wanted.unsupported(offered...)
 	}
 	return *best, nil
 }
 
-// offers lists platforms, of which a hostile index may name many.
-func offers(platforms []string) string {
-	slices.Sort(platforms)
-	platforms = slices.Compact(platforms)
-	if len(platforms) == 0 {
-		return "unnamed platforms"
+// unsupported is the error of an image that has only other platforms, of which a hostile index may name many.
+func (t target) unsupported(offered ...string) error {
+	slices.Sort(offered)
+	offered = slices.Compact(offered)
+	if len(offered) == 0 {
+		offered = []string{"unnamed platforms"}
 	}
-	if more := len(platforms) - maxOffers; more > 0 {
-		platforms = append(platforms[:maxOffers:maxOffers], fmt.Sprintf("%d others", more))
+	if more := len(offered) - maxOffers; more > 0 {
+		offered = append(offered[:maxOffers:maxOffers], fmt.Sprintf("%d others", more))
 	}
-	return strings.Join(platforms, ", ")
+	err := fmt.Errorf("no platform for %s, only for %s", t.name, strings.Join(offered, ", "))
+	return &fault.Error{Code: fault.Unsupported, Err: err}
 }
 
 // partsOf returns the configuration and the layers that an image's manifest names.
@@ -149,10 +147,7 @@ func configOf(data []byte, wanted target) (v1.Image, *compose.Healthcheck, error
 		return v1.Image{}, nil, bad(fmt.Errorf("cannot read image configuration: %w", err))
 	}
 	if !wanted.Match(config.Platform) {
-		return v1.Image{}, nil, &fault.Error{
-			Code: fault.Unsupported,
-			Err:  fmt.Errorf("no platform for %s, only for %s", wanted.name, platforms.Format(config.Platform)),
-		}
+		return v1.Image{}, nil, wanted.unsupported(platforms.Format(config.Platform))
 	}
 	for _, d := range config.RootFS.DiffIDs {
 		if err := d.Validate(); err != nil {
