@@ -143,6 +143,14 @@ func kind(err error) fault.Code {
 	return ""
 }
 
+// fails expects an error of a kind, with a part in its text; "": none.
+func fails(t testing.TB, err error, as fault.Code, part, what string) {
+	t.Helper()
+	if kind(err) != as || (err == nil) != (as == "") || err != nil && !strings.Contains(err.Error(), part) {
+		t.Errorf("%s: got error %v of kind %q, want one of kind %q with %q", what, err, kind(err), as, part)
+	}
+}
+
 func TestPullBringsAnImageOnce(t *testing.T) {
 	each(t, func(t *testing.T, ctx context.Context, client containerd.Client, w *watched) {
 		want := containerdtest.Push(t, containerdtest.Busybox(t, func(c *v1.ImageConfig) {
@@ -164,10 +172,9 @@ func TestPullBringsAnImageOnce(t *testing.T) {
 			last = p
 			reports++
 		})
-		check(t, err)
-		if got.Digest != want || got.Name != w.host+"/app@"+want.String() {
-			t.Errorf("got %s as %s, want %s", got.Digest, got.Name, want)
-		}
+		expect.Check(t, err)
+		expect.Equal(t, got.Digest, want, "digest")
+		expect.Equal(t, got.Name, w.host+"/app@"+want.String(), "name")
 		if c := got.Config.Config; c.User != "nobody" || c.WorkingDir != "/tmp" || c.StopSignal != "SIGINT" || len(c.Volumes) != 1 || len(c.Entrypoint) != 1 {
 			t.Errorf("configuration is %+v", c)
 		}
@@ -177,31 +184,16 @@ func TestPullBringsAnImageOnce(t *testing.T) {
 		if len(unpacks) != 1 || unpacks[0] < 1 {
 			t.Errorf("it is told that %v layers are to be unpacked, want one number", unpacks)
 		}
-		if _, err := snapshotsOf(t, client, images).Stat(ctx, got.ChainID.String()); err != nil {
-			t.Errorf("no snapshot for %s: %v", got.ChainID, err)
-		}
+		expect.OK(t, expect.ErrorOf(snapshotsOf(t, client, images).Stat(ctx, got.ChainID.String())))
 
 		w.asked("")
-		again, err := pullOne(ctx, images, image.Want{Ref: w.host + "/app:1", Pin: want}, nil)
-		if err != nil || again.ChainID != got.ChainID {
-			t.Errorf("second pull: %v, %v", again, err)
-		}
-		if asked := w.asked(""); asked != nil {
-			t.Errorf("second pull asked for %v", asked)
-		}
-		if got, err := images.Get(ctx, w.host+"/app:1", want, ""); err != nil || got.Digest != want {
-			t.Errorf("get: %v, %v", got, err)
-		}
-		if _, err := images.Get(ctx, w.host+"/app:1", digest.FromString(""), ""); kind(err) != fault.NotFound {
-			t.Errorf("get of what is not there: %v", err)
-		}
+		expect.Equal(t, pull(t, images, image.Want{Ref: w.host + "/app:1", Pin: want}).ChainID, got.ChainID, "second pull")
+		expect.Equal(t, w.asked(""), nil, "requests of the second pull")
+		expect.Equal(t, expect.Value(images.Get(ctx, w.host+"/app:1", want, ""))(t).Digest, want, "get")
+		fails(t, expect.ErrorOf(images.Get(ctx, w.host+"/app:1", digest.FromString(""), "")), fault.NotFound, "", "get of what is not there")
 		collect(t, client)
-		if _, err := images.Get(ctx, w.host+"/app:1", want, ""); err != nil {
-			t.Errorf("after garbage collection: %v", err)
-		}
-		if leases, err := client.LeasesService().List(ctx); err != nil || len(leases) != 0 {
-			t.Errorf("leases are left: %v, %v", leases, err)
-		}
+		expect.OK(t, expect.ErrorOf(images.Get(ctx, w.host+"/app:1", want, ""))) // after garbage collection
+		expect.Equal(t, len(leasesOf(t, client)), 0, "leases that are left")
 	})
 }
 
@@ -210,9 +202,7 @@ func TestPullGoesOnWhereItWasCut(t *testing.T) {
 		want := pushBig(t, w)
 		w.set(w.cut)
 		_, err := pullOne(ctx, open(t, client, w.plain()), image.Want{Ref: w.host + "/big:1", Pin: want}, nil)
-		if kind(err) != fault.Unreachable {
-			t.Fatalf("cut pull: %v (%s)", err, kind(err))
-		}
+		fails(t, err, fault.Unreachable, "", "cut pull")
 		collect(t, client) // leaves what has come
 		w.asked("")
 		w.set(w.ranges)
@@ -225,7 +215,7 @@ func TestPullGoesOnWhereItWasCut(t *testing.T) {
 				t.Errorf("progress %v", p)
 			}
 		})
-		check(t, err)
+		expect.Check(t, err)
 		asked := w.asked("GET")
 		var offset int64
 		if len(asked) != 1 {
@@ -244,18 +234,14 @@ func TestPullStartsAgainWhereARegistryCannotGoOn(t *testing.T) {
 	ctx, client, w := fresh(t) // which refuses open ranges
 	want := pushBig(t, w)
 	w.set(w.cut)
-	if _, err := pullOne(ctx, open(t, client, w.plain()), image.Want{Ref: w.host + "/big:1", Pin: want}, nil); kind(err) != fault.Unreachable {
-		t.Fatalf("cut pull: %v (%s)", err, kind(err))
-	}
+	fails(t, expect.ErrorOf(pullOne(ctx, open(t, client, w.plain()), image.Want{Ref: w.host + "/big:1", Pin: want}, nil)), fault.Unreachable, "", "cut pull")
 	w.set(nil)
 	_, err := pullOne(ctx, open(t, client, w.plain()), image.Want{Ref: w.host + "/big:1", Pin: want}, func(p image.Progress) {
 		if p.Done > p.Total || p.Done < 0 {
 			t.Errorf("progress %v", p)
 		}
 	})
-	if err != nil {
-		t.Error(err)
-	}
+	expect.OK(t, err)
 }
 
 // What came from a mirror that broke off counts once.
@@ -278,9 +264,8 @@ func TestPullGoesOnWhereAMirrorBrokeOff(t *testing.T) {
 			t.Errorf("progress %v", p)
 		}
 	})
-	if err != nil || last.Done != last.Total {
-		t.Errorf("%v; at the end: %v", err, last)
-	}
+	expect.OK(t, err)
+	expect.Equal(t, last.Done, last.Total, "bytes at the end")
 	if asked := origin.asked("GET"); len(asked) != 1 || !strings.Contains(asked[0], "bytes=") {
 		t.Errorf("the registry itself was asked for %v, want the rest of one blob", asked)
 	}
@@ -291,9 +276,9 @@ func TestLayersAreUnpackedWhateverTheirCompression(t *testing.T) {
 	plain := containerdtest.Blob(t, "file", 1<<20)
 	var packed bytes.Buffer
 	z, err := zstd.NewWriter(&packed)
-	check(t, err)
+	expect.Check(t, err)
 	_, err = z.Write(plain)
-	check(t, errors.Join(err, z.Close()))
+	expect.Check(t, errors.Join(err, z.Close()))
 	for name, layer := range map[string]ociimage.Layer{
 		"zstd":                  {Archive: plain, Packed: packed.Bytes(), MediaType: v1.MediaTypeImageLayerZstd},
 		"zstd that claims gzip": {Archive: plain, Packed: packed.Bytes(), MediaType: v1.MediaTypeImageLayerGzip},
@@ -311,9 +296,7 @@ func TestLayersThatAreNotWhatTheImageSaysAreRefused(t *testing.T) {
 	each(t, func(t *testing.T, ctx context.Context, client containerd.Client, w *watched) {
 		layer := ociimage.Layer{Archive: []byte("another"), Packed: containerdtest.Blob(t, "file", 100), MediaType: v1.MediaTypeImageLayer}
 		ref := w.push(t, "app:1", expect.Value(ociimage.Build(ociimage.Image{Layers: []ociimage.Layer{layer}}))(t))
-		if _, err := pullOne(ctx, open(t, client, w.plain()), image.Want{Ref: ref}, nil); kind(err) != fault.InvalidPackage {
-			t.Errorf("%v of kind %q", err, kind(err))
-		}
+		fails(t, expect.ErrorOf(pullOne(ctx, open(t, client, w.plain()), image.Want{Ref: ref}, nil)), fault.InvalidPackage, "", "pull")
 	})
 }
 
@@ -423,9 +406,7 @@ func TestPullSaysWhyItFails(t *testing.T) {
 			defer w.set(nil)
 			images := open(t, client, w.plain())
 			_, err := pullOne(ctx, images, image.Want{Ref: test.ref, Pin: test.pin}, nil)
-			if kind(err) != test.want {
-				t.Errorf("%v is of kind %q, want %q", err, kind(err), test.want)
-			}
+			fails(t, err, test.want, "", test.ref)
 			if err != nil && strings.Contains(err.Error(), "secret") {
 				t.Errorf("tells a secret: %v", err)
 			}
@@ -442,12 +423,8 @@ func TestPlainHTTPIsSpokenOnlyWhereItIsConfigured(t *testing.T) {
 	containerdtest.Push(t, containerdtest.Busybox(t, nil), w.host+"/app:1")
 	w.asked("")
 	_, err := pullOne(ctx, open(t, client, nil), image.Want{Ref: w.host + "/app:1"}, nil)
-	if kind(err) != fault.Refused || !strings.Contains(err.Error(), "plainHTTP: true") {
-		t.Errorf("%v is of kind %q", err, kind(err))
-	}
-	if asked := w.asked(""); asked != nil {
-		t.Errorf("asked for %v", asked)
-	}
+	fails(t, err, fault.Refused, "plainHTTP: true", "pull")
+	expect.Equal(t, w.asked(""), nil, "requests")
 }
 
 func TestPKG12MirrorsAreAskedFirst(t *testing.T) {
@@ -463,34 +440,24 @@ func TestPKG12MirrorsAreAskedFirst(t *testing.T) {
 	}
 	origin.asked("")
 	images := open(t, client, both)
-	got, err := pullOne(ctx, images, image.Want{Ref: origin.host + "/app:1"}, nil)
-	if err != nil || got.Digest != want || !strings.HasPrefix(got.Name, origin.host) {
-		t.Fatalf("%v, %v", got, err)
-	}
-	if asked := origin.asked(""); asked != nil {
-		t.Errorf("the registry itself was asked for %v", asked)
-	}
+	got := pull(t, images, image.Want{Ref: origin.host + "/app:1"})
+	expect.Equal(t, got.Name, origin.host+"/app@"+want.String(), "name")
+	expect.Equal(t, origin.asked(""), nil, "requests to the registry itself")
 
 	// What the mirror does not have or damages comes from the registry itself.
 	second := containerdtest.Busybox(t, nil)
 	containerdtest.Push(t, second, origin.host+"/second:1")
-	if _, err := pullOne(ctx, images, image.Want{Ref: origin.host + "/second:1"}, nil); err != nil {
-		t.Errorf("mirror without the image: %v", err)
-	}
+	pull(t, images, image.Want{Ref: origin.host + "/second:1"})
 	third := containerdtest.Busybox(t, nil)
 	containerdtest.Push(t, third, origin.host+"/third:1")
 	containerdtest.Push(t, third, mirror.host+"/third:1")
 	mirror.set(mirror.damage("/blobs/"))
-	if _, err := pullOne(ctx, images, image.Want{Ref: origin.host + "/third:1"}, nil); err != nil {
-		t.Errorf("mirror with damaged blobs: %v", err)
-	}
+	pull(t, images, image.Want{Ref: origin.host + "/third:1"})
 	// That a mirror does not have it is not the last word when the registry itself is silent.
 	gone := open(t, client, map[string]image.Registry{
 		"gone.invalid": {PlainHTTP: true, Mirrors: []string{mirror.host}}, mirror.host: {PlainHTTP: true},
 	})
-	if _, err := gone.Look(ctx, image.Want{Ref: "gone.invalid/fourth:1"}, nil); kind(err) != fault.Unreachable {
-		t.Errorf("silent registry: %v", err)
-	}
+	fails(t, expect.ErrorOf(gone.Look(ctx, image.Want{Ref: "gone.invalid/fourth:1"}, nil)), fault.Unreachable, "", "silent registry")
 }
 
 func TestPruneLeavesWhatIsKept(t *testing.T) {
@@ -499,27 +466,14 @@ func TestPruneLeavesWhatIsKept(t *testing.T) {
 		var pulled []*image.Image
 		for _, tag := range []string{"keep:1", "drop:1"} {
 			containerdtest.Push(t, containerdtest.Busybox(t, nil), w.host+"/"+tag)
-			got := pull(t, images, image.Want{Ref: w.host + "/" + tag})
-			pulled = append(pulled, got)
+			pulled = append(pulled, pull(t, images, image.Want{Ref: w.host + "/" + tag}))
 		}
 		foreign := foreignRecord(t, client, pulled[0])
-		removed, err := images.Prune(ctx, map[string]bool{pulled[0].Name: true}, nil)
-		if err != nil || len(removed) != 1 || removed[0] != pulled[1].Name {
-			t.Errorf("removed %v, %v", removed, err)
-		}
-		names, err := images.List(ctx)
-		if err != nil || len(names) != 1 || names[0] != pulled[0].Name {
-			t.Errorf("left are %v, %v", names, err)
-		}
-		if _, err := client.ContentStore().Info(ctx, pulled[1].Digest); !errdefs.IsNotFound(err) {
-			t.Errorf("content of what was removed is still there: %v", err)
-		}
-		if _, err := images.Get(ctx, w.host+"/keep:1", pulled[0].Digest, ""); err != nil {
-			t.Errorf("what is kept: %v", err)
-		}
-		if _, err := client.ImageService().Get(ctx, foreign); err != nil {
-			t.Errorf("record of somebody else: %v", err)
-		}
+		expect.Equal(t, expect.Value(images.Prune(ctx, map[string]bool{pulled[0].Name: true}, nil))(t), []string{pulled[1].Name}, "removed")
+		expect.Equal(t, expect.Value(images.List(ctx))(t), []string{pulled[0].Name}, "left")
+		expect.Error(t, expect.ErrorOf(client.ContentStore().Info(ctx, pulled[1].Digest)), errdefs.ErrNotFound, "content of what was removed")
+		expect.OK(t, expect.ErrorOf(images.Get(ctx, w.host+"/keep:1", pulled[0].Digest, "")))
+		expect.OK(t, expect.ErrorOf(client.ImageService().Get(ctx, foreign)))
 	})
 }
 
@@ -530,18 +484,10 @@ func TestPruneGoesOnAfterAKill(t *testing.T) {
 		images := open(t, client, w.plain())
 		containerdtest.Push(t, containerdtest.Busybox(t, nil), w.host+"/drop:1")
 		got := pull(t, images, image.Want{Ref: w.host + "/drop:1"})
-		if _, err := open(t, dyingAtCollection{client}, w.plain()).Prune(ctx, nil, nil); err == nil {
-			t.Fatal("it collected")
-		}
-		if removed, err := open(t, client, w.plain()).Prune(ctx, nil, nil); err != nil || len(removed) != 0 {
-			t.Errorf("removed %v, %v", removed, err)
-		}
-		if _, err := client.ContentStore().Info(ctx, got.Digest); !errdefs.IsNotFound(err) {
-			t.Errorf("content of what was removed is still there: %v", err)
-		}
-		if left, err := client.LeasesService().List(ctx); err != nil || len(left) != 0 {
-			t.Errorf("leases %v are left, %v", left, err)
-		}
+		expect.ErrorWith(t, expect.ErrorOf(open(t, dyingAtCollection{client}, w.plain()).Prune(ctx, nil, nil)), "killed", "prune")
+		expect.Equal(t, len(expect.Value(open(t, client, w.plain()).Prune(ctx, nil, nil))(t)), 0, "images that the next one removes")
+		expect.Error(t, expect.ErrorOf(client.ContentStore().Info(ctx, got.Digest)), errdefs.ErrNotFound, "content of what was removed")
+		expect.Equal(t, len(leasesOf(t, client)), 0, "leases that are left")
 	})
 }
 
@@ -563,9 +509,7 @@ func TestPullFromDockersRegistry(t *testing.T) {
 	each(t, func(t *testing.T, _ context.Context, client containerd.Client, _ *watched) {
 		want := containerdtest.Push(t, containerdtest.Busybox(t, nil), host+"/group/app:1")
 		images := open(t, client, map[string]image.Registry{host: {PlainHTTP: true}})
-		if got := pull(t, images, image.Want{Ref: host + "/group/app:1"}); got.Digest != want {
-			t.Errorf("got %s, want %s", got.Digest, want)
-		}
+		expect.Equal(t, pull(t, images, image.Want{Ref: host + "/group/app:1"}).Digest, want, "digest")
 	})
 }
 
@@ -574,7 +518,7 @@ func collect(t *testing.T, client containerd.Client) {
 	t.Helper()
 	ctx := containerdtest.Context(t)
 	lease := expect.Value(client.LeasesService().Create(ctx, leases.WithRandomID()))(t)
-	check(t, client.LeasesService().Delete(ctx, lease, leases.SynchronousDelete))
+	expect.Check(t, client.LeasesService().Delete(ctx, lease, leases.SynchronousDelete))
 }
 
 func answer(code int) func(http.ResponseWriter, *http.Request) bool { return answerAt("", code) }
@@ -622,15 +566,11 @@ func foreignRecord(t *testing.T, client containerd.Client, like *image.Image) st
 	record := images.Image{Name: "somebody.else/app:1", Target: v1.Descriptor{
 		MediaType: v1.MediaTypeImageManifest, Digest: like.Digest, Size: 1,
 	}}
-	if _, err := client.ImageService().Create(containerdtest.Context(t), record); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, expect.ErrorOf(client.ImageService().Create(containerdtest.Context(t), record)))
 	return record.Name
 }
 
-func check(t testing.TB, err error) {
+func leasesOf(t testing.TB, client containerd.Client) []leases.Lease {
 	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
+	return expect.Value(client.LeasesService().List(containerdtest.Context(t)))(t)
 }

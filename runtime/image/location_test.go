@@ -13,6 +13,7 @@ import (
 
 	"github.com/margolite/margolite/runtime/fault"
 	"github.com/margolite/margolite/runtime/image"
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/openpgp"
 )
 
@@ -89,7 +90,7 @@ func locate(t *testing.T, images *image.Images, from image.Source) ([]byte, erro
 func writeFile(t *testing.T, name string, data []byte) (path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), name)
-	check(t, os.WriteFile(path, data, 0o600))
+	expect.Check(t, os.WriteFile(path, data, 0o600))
 	return path
 }
 
@@ -262,7 +263,7 @@ func TestPKG15TrustedKeys(t *testing.T) {
 	}
 
 	s.serve(map[string][]byte{"/p.tgz": data, "/p.tgz.asc": g.Sign(trusted, data)})
-	check(t, os.WriteFile(files[1], []byte("no key"), 0o600))
+	expect.Check(t, os.WriteFile(files[1], []byte("no key"), 0o600))
 	_, err := locate(t, images, image.Source{Package: s.url + "/p.tgz"})
 	if kind(err) != fault.Internal || !strings.Contains(err.Error(), "two.pgp") {
 		t.Errorf("a file that holds no keys: %v of kind %q", err, kind(err))

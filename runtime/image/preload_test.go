@@ -23,7 +23,7 @@ func preloading(t testing.TB, client containerd.Client, archives map[string][]by
 	t.Helper()
 	dir := t.TempDir()
 	for name, data := range archives {
-		check(t, os.WriteFile(filepath.Join(dir, name), data, 0o600))
+		expect.Check(t, os.WriteFile(filepath.Join(dir, name), data, 0o600))
 	}
 	return openWith(t, image.Options{Client: client, Preload: dir, Registries: registries}), dir
 }
@@ -53,7 +53,7 @@ func TestPreloadedImagesNeedNoRegistry(t *testing.T) {
 		twin, err := ociimage.Build(ociimage.Image{
 			Layers: []ociimage.Layer{{Entries: []ociimage.Entry{{Name: "is", Data: []byte("saved")}}}, ociimage.Padding(1000)},
 		})
-		check(t, err)
+		expect.Check(t, err)
 		images, dir := preloading(t, client, map[string][]byte{
 			"LAYOUT.TAR": archiveOf(t, ociimage.Layout, map[string]*ociimage.Artifact{
 				"docker.io/library/one:1": one, "registry.invalid/many:latest": many,
@@ -76,32 +76,19 @@ func TestPreloadedImagesNeedNoRegistry(t *testing.T) {
 			{Ref: "registry.invalid/twin:2"},
 		} {
 			var last image.Progress
-			got, err := pullOne(ctx, images, want, func(p image.Progress) { last = p })
-			if err != nil {
-				t.Errorf("%+v: %v", want, err)
-				continue
-			}
-			if again, err := images.Get(ctx, want.Ref, got.Digest, want.Platform); err != nil || again.ChainID != got.ChainID {
-				t.Errorf("%+v is there as %v, %v", want, again, err)
-			}
-			if last.Done != last.Total {
-				t.Errorf("%+v: the last report is %+v", want, last)
-			}
+			got := expect.Value(pullOne(ctx, images, want, func(p image.Progress) { last = p }))(t)
+			expect.Equal(t, expect.Value(images.Get(ctx, want.Ref, got.Digest, want.Platform))(t).ChainID, got.ChainID, "get of %+v", want)
+			expect.Equal(t, last.Done, last.Total, "bytes at the end of %+v", want)
 		}
 		name := expect.Value(image.Name("registry.invalid/many", many.Digest))(t)
-		if size, err := images.Size(ctx, name); err != nil || size != sizeOf(many) {
-			t.Errorf("for two platforms it has %d bytes, %v, want %d", size, err, sizeOf(many))
-		}
-		if _, err := pullOne(ctx, images, image.Want{Ref: "registry.invalid/absent:1"}, nil); kind(err) != fault.Unreachable {
-			t.Errorf("what is not preloaded: %v", err)
-		}
-		if _, err := pullOne(ctx, images, image.Want{Ref: "registry.invalid/absent:1", Pin: digest.FromString("absent"), Policy: image.Never}, nil); kind(err) != fault.NotFound {
-			t.Errorf("what is not preloaded, and not to be pulled: %v", err)
-		}
+		expect.Equal(t, expect.Value(images.Size(ctx, name))(t), sizeOf(many), "bytes for two platforms")
+		fails(t, expect.ErrorOf(pullOne(ctx, images, image.Want{Ref: "registry.invalid/absent:1"}, nil)), fault.Unreachable, "", "what is not preloaded")
+		never := image.Want{Ref: "registry.invalid/absent:1", Pin: digest.FromString("absent"), Policy: image.Never}
+		fails(t, expect.ErrorOf(pullOne(ctx, images, never, nil)), fault.NotFound, "", "what is not preloaded, and not to be pulled")
 
 		// An archive that came later is seen.
 		late := archiveOf(t, ociimage.Layout, map[string]*ociimage.Artifact{"registry.invalid/absent:1": build(t, "", "late")})
-		check(t, os.WriteFile(filepath.Join(dir, "late.tar"), expect.Value(ociimage.Gzip(late))(t), 0o600))
+		expect.Check(t, os.WriteFile(filepath.Join(dir, "late.tar"), expect.Value(ociimage.Gzip(late))(t), 0o600))
 		pull(t, images, image.Want{Ref: "registry.invalid/absent:1"})
 		archives, problems := image.CheckPreload(dir)
 		if archives != 5 || len(problems) != 2 || !strings.Contains(problems[0].Error(), "broken.tar") || !strings.Contains(problems[1].Error(), "cut.tgz") {
@@ -113,9 +100,9 @@ func TestPreloadedImagesNeedNoRegistry(t *testing.T) {
 // A pipe would never end.
 func TestOnlyFilesAreReadAsArchives(t *testing.T) {
 	dir := t.TempDir()
-	check(t, os.Mkdir(filepath.Join(dir, "dir.tar"), 0o700))
+	expect.Check(t, os.Mkdir(filepath.Join(dir, "dir.tar"), 0o700))
 	path := filepath.Join(dir, "pipe.tar")
-	check(t, unix.Mkfifo(path, 0o600))
+	expect.Check(t, unix.Mkfifo(path, 0o600))
 	pipe := expect.Value(os.OpenFile(path, os.O_RDWR, 0))(t)
 	defer pipe.Close()
 	expect.Value(pipe.WriteString(strings.Repeat("x", 512)))(t) // so that a reader fails rather than waits
@@ -191,7 +178,7 @@ func TestHostileArchivesAreRefused(t *testing.T) {
 				data = archiveOf(t, func(map[string]*ociimage.Artifact) ([]byte, error) { return ociimage.Tar(test.entries) }, nil)
 			}
 			dir := t.TempDir()
-			check(t, os.WriteFile(filepath.Join(dir, "a.tar"), data, 0o600))
+			expect.Check(t, os.WriteFile(filepath.Join(dir, "a.tar"), data, 0o600))
 			_, problems := image.CheckPreload(dir)
 			if len(problems) != 1 || !strings.Contains(problems[0].Error(), test.want) || !strings.Contains(problems[0].Error(), "a.tar") {
 				t.Errorf("problems are %v, want %q", problems, test.want)

@@ -40,7 +40,7 @@ func TestImagesOfALostDatabase(t *testing.T) {
 			pull(t, images, image.Want{Ref: ref, Pin: pin})
 		}
 	})
-	check(t, os.Remove(filepath.Join(dir, "root/io.containerd.metadata.v1.bolt/meta.db")))
+	expect.Check(t, os.Remove(filepath.Join(dir, "root/io.containerd.metadata.v1.bolt/meta.db")))
 	w.asked("")
 	run(func(images *image.Images) {
 		for ref, policy := range map[string]image.Policy{refs[0]: image.Missing, refs[1]: image.Never} {

@@ -36,7 +36,7 @@ func secured(t testing.TB, next http.Handler) (host, ca string) {
 	t.Cleanup(server.Close)
 	ca = filepath.Join(t.TempDir(), "ca.pem")
 	certificate := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
-	check(t, os.WriteFile(ca, certificate, 0o600))
+	expect.Check(t, os.WriteFile(ca, certificate, 0o600))
 	return strings.TrimPrefix(server.URL, "https://"), ca
 }
 
@@ -61,10 +61,10 @@ const hunter2 = "$2b$04$abcdefghijklmnopqrstuuV3duMsC0HpUex6N9qapiuOHHWkwRXVm"
 
 func TestPullFromDockersRegistryWithPasswords(t *testing.T) {
 	passwords := filepath.Join(t.TempDir(), "htpasswd")
-	check(t, os.WriteFile(passwords, []byte("device:"+hunter2+"\n"), 0o600))
+	expect.Check(t, os.WriteFile(passwords, []byte("device:"+hunter2+"\n"), 0o600))
 	plain := dockerregistry.Start(t, "auth: {htpasswd: {realm: plant, path: "+passwords+"}}\n")
 	app := build(t, "", "app")
-	check(t, (ociimage.Registry{URL: "http://" + plain, User: "device", Password: "hunter2"}).Push(t.Context(), "app", "1", app))
+	expect.Check(t, (ociimage.Registry{URL: "http://" + plain, User: "device", Password: "hunter2"}).Push(t.Context(), "app", "1", app))
 	host, ca := secured(t, before(plain))
 	file := filepath.Join(t.TempDir(), "config.json")
 	each(t, func(t *testing.T, ctx context.Context, client containerd.Client, _ *watched) {
@@ -85,7 +85,7 @@ func TestPullFromDockersRegistryWithPasswords(t *testing.T) {
 				test.registry.Credentials = file
 				images := open(t, client, map[string]image.Registry{host: test.registry})
 				// The file is read for each pull, and may be replaced before one.
-				check(t, os.WriteFile(file, fmt.Appendf(nil, `{"auths":{%q:%s}}`, test.host, test.entry), 0o600))
+				expect.Check(t, os.WriteFile(file, fmt.Appendf(nil, `{"auths":{%q:%s}}`, test.host, test.entry), 0o600))
 				_, err := pullOne(ctx, images, image.Want{Ref: host + "/app:1", Policy: image.Always}, nil)
 				if kind(err) != test.want || err != nil && (!strings.Contains(err.Error(), test.says) || strings.Contains(err.Error(), "hunter2")) {
 					t.Errorf("%v of kind %q, want %q", err, kind(err), test.want)
@@ -122,7 +122,7 @@ func TestPKG12PullShowsACertificate(t *testing.T) {
 	for file, block := range map[string]*pem.Block{
 		ca: {Type: "CERTIFICATE", Bytes: secure.Certificate().Raw}, key: {Type: "PRIVATE KEY", Bytes: secret},
 	} {
-		check(t, os.WriteFile(file, append([]byte("\ufeff"), pem.EncodeToMemory(block)...), 0o600)) // as Windows saves it
+		expect.Check(t, os.WriteFile(file, append([]byte("\ufeff"), pem.EncodeToMemory(block)...), 0o600)) // as Windows saves it
 	}
 	get := func(r image.Registry) (pull, fetch error) {
 		images := open(t, client, map[string]image.Registry{host: r})

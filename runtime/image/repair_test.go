@@ -34,9 +34,9 @@ func startAt(t *testing.T, dir string) (client containerd.Client, stop func()) {
 		Root: filepath.Join(dir, "root"), State: filepath.Join(dir, "state"), Logger: containerdtest.Logger(t),
 		Check: func(string) error { return nil }, Namespace: containerdtest.Namespace,
 	})
-	check(t, err)
+	expect.Check(t, err)
 	client, err = server.Client(t.Context(), containerdtest.Namespace)
-	check(t, err)
+	expect.Check(t, err)
 	stop = sync.OnceFunc(func() {
 		if err := errors.Join(client.Close(), server.Close()); err != nil {
 			t.Error(err)
@@ -83,9 +83,9 @@ func TestWhatIsLostOrDamagedIsFetchedAgain(t *testing.T) {
 		for part, d := range map[string]digest.Digest{"manifest": app.Digest, "configuration": config, "layer": layer} {
 			t.Run(part+" "+name, func(t *testing.T) {
 				got := pull(t, images, image.Want{Ref: ref, Pin: app.Digest})
-				check(t, harm(d))
+				expect.Check(t, harm(d))
 				if d == layer { // it is needed only when what was unpacked is gone as well
-					check(t, snapshotsOf(t, client, images).Remove(ctx, got.ChainID.String()))
+					expect.Check(t, snapshotsOf(t, client, images).Remove(ctx, got.ChainID.String()))
 				}
 				if _, err := images.Get(ctx, ref, app.Digest, ""); kind(err) != fault.NotFound {
 					t.Errorf("is said to be there: %v", err)

@@ -37,7 +37,7 @@ func newSigner(t testing.TB, kind string) signer {
 	k := expect.Value(cosigned.NewKey(kind))(t)
 	public := expect.Value(k.Public())(t)
 	file := filepath.Join(t.TempDir(), "cosign.pub")
-	check(t, os.WriteFile(file, public, 0o600))
+	expect.Check(t, os.WriteFile(file, public, 0o600))
 	return signer{k, file}
 }
 
@@ -325,7 +325,7 @@ func TestSignaturesOfCosignItself(t *testing.T) {
 	for _, kind := range []string{"p256", "p384", "ed25519", "rsa2048"} {
 		key := newSigner(t, kind)
 		private := expect.Value(key.Private())(t)
-		check(t, os.WriteFile(filepath.Join(dir, kind+".pem"), private, 0o600))
+		expect.Check(t, os.WriteFile(filepath.Join(dir, kind+".pem"), private, 0o600))
 		run("import-key-pair", "--key", kind+".pem", "--output-key-prefix", kind)
 		for _, form := range []string{"--new-bundle-format=true", "--new-bundle-format=false"} {
 			registries := map[string]*watched{"docker's": {host: plain}}

@@ -89,7 +89,7 @@ func newNotary(t testing.TB) (n notary) {
 	if err == nil {
 		n.signer, err = notarized.Issue(n.root, key, "signer", nil)
 	}
-	check(t, err)
+	expect.Check(t, err)
 	return n
 }
 
@@ -107,7 +107,7 @@ const strict = `{"version":"1.0","trustPolicies":[{"name":"site","registryScopes
 func TestPackagesAreSignedAsTheTrustPolicyWantsIt(t *testing.T) {
 	own, stranger := newNotary(t), newNotary(t)
 	dir, key := t.TempDir(), newSigner(t, "p256")
-	check(t, own.root.Trust(dir, strict))
+	expect.Check(t, own.root.Trust(dir, strict))
 	for kindOfRegistry, start := range map[string]func(testing.TB) *watched{"old registry": watch, "registry with referrers": watchReferrers} {
 		w := start(t)
 		images := open(t, nil, w.plain())

@@ -45,7 +45,7 @@ func newDisk(t *testing.T, options string) *disk {
 
 func mountSmall(t *testing.T, dir, options string) {
 	t.Helper()
-	check(t, unix.Mount("tmpfs", dir, "tmpfs", 0, options))
+	expect.Check(t, unix.Mount("tmpfs", dir, "tmpfs", 0, options))
 	t.Cleanup(func() {
 		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
 			t.Error(err)
@@ -69,7 +69,7 @@ func (d *disk) push(name string, bytes int) image.Want {
 
 func (d *disk) statfs() (fs unix.Statfs_t) {
 	d.t.Helper()
-	check(d.t, unix.Statfs(d.dir, &fs))
+	expect.Check(d.t, unix.Statfs(d.dir, &fs))
 	return fs
 }
 
@@ -83,16 +83,16 @@ func (d *disk) leave(bytes int64) (empty func()) {
 	d.t.Helper()
 	ballast := filepath.Join(d.dir, "ballast")
 	f, err := os.Create(ballast)
-	check(d.t, err)
+	expect.Check(d.t, err)
 	defer f.Close()
 	err = unix.ENOSPC
 	for errors.Is(err, unix.ENOSPC) { // containerd writes meanwhile
 		err = unix.Fallocate(int(f.Fd()), 0, 0, d.free()-bytes)
 	}
-	check(d.t, err)
+	expect.Check(d.t, err)
 	return func() {
 		d.t.Helper()
-		check(d.t, os.Remove(ballast))
+		expect.Check(d.t, os.Remove(ballast))
 	}
 }
 
@@ -117,7 +117,7 @@ func TestTheReserveStaysFree(t *testing.T) {
 			d.w.asked("")
 			_, err := pullOne(ctx, images, want, nil)
 			if c.says == "" {
-				check(t, err)
+				expect.Check(t, err)
 				if d.free() < reserve {
 					t.Errorf("%d bytes are free, %d are reserved", d.free(), reserve)
 				}
@@ -209,7 +209,7 @@ func files(t *testing.T, dir string) string {
 		}
 		return err
 	})
-	check(t, err)
+	expect.Check(t, err)
 	return all.String()
 }
 
@@ -292,7 +292,7 @@ func sparse(t *testing.T, size int64) []byte {
 	t.Helper()
 	dir := t.TempDir()
 	f := expect.Value(os.Create(filepath.Join(dir, "hole")))(t)
-	check(t, errors.Join(f.Truncate(size), f.Close()))
+	expect.Check(t, errors.Join(f.Truncate(size), f.Close()))
 	packed, err := exec.Command("tar", "-C", dir, "--sparse", "--format=pax", "-c", "hole").Output()
 	if err != nil {
 		t.Skip("needs a tar that keeps holes:", err)
@@ -315,7 +315,7 @@ func TestFilesCountToo(t *testing.T) {
 				entries[n] = ociimage.Entry{Name: fmt.Sprint("file", n), Data: make([]byte, 10)}
 			}
 			plain, err := ociimage.Tar(entries)
-			check(t, err)
+			expect.Check(t, err)
 			want := image.Want{Ref: d.w.host + "/files:1"}
 			layers := [][]byte{plain}
 			for n := range 20 {

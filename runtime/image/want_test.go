@@ -39,7 +39,7 @@ func index(t testing.TB, images ...*ociimage.Artifact) *ociimage.Artifact {
 func (w *watched) push(t testing.TB, name string, a *ociimage.Artifact) string {
 	t.Helper()
 	repository, tag, _ := strings.Cut(name, ":")
-	check(t, (ociimage.Registry{URL: "http://" + w.host}).Push(t.Context(), repository, tag, a))
+	expect.Check(t, (ociimage.Registry{URL: "http://" + w.host}).Push(t.Context(), repository, tag, a))
 	return w.host + "/" + name
 }
 
@@ -78,90 +78,65 @@ func TestTheBestPlatformOfAnImageIsTaken(t *testing.T) {
 		t.Run(strings.TrimPrefix(test.ref, w.host+"/")+" for "+test.platform, func(t *testing.T) {
 			got, err := pullOne(ctx, images, image.Want{Ref: test.ref, Platform: test.platform}, nil)
 			if test.refused != "" {
-				if kind(err) != fault.Unsupported || !strings.Contains(err.Error(), test.refused) {
-					t.Errorf("%v of kind %q, want %q", err, kind(err), test.refused)
-				}
+				fails(t, err, fault.Unsupported, test.refused, test.ref)
 				return
 			}
-			check(t, err)
+			expect.Check(t, err)
 			arch := got.Config.Architecture
 			if got.Config.Variant != "" && arch == "arm" {
 				arch += "/" + got.Config.Variant
 			}
-			if arch != test.want {
-				t.Errorf("got what is for %s, want %s", arch, test.want)
-			}
-			again, err := images.Get(ctx, test.ref, got.Digest, test.platform)
-			if err != nil || again.ChainID != got.ChainID {
-				t.Errorf("get: %v, %v", again, err)
-			}
+			expect.Equal(t, arch, test.want, "architecture")
+			expect.Equal(t, expect.Value(images.Get(ctx, test.ref, got.Digest, test.platform))(t).ChainID, got.ChainID, "get")
 		})
 	}
 	collect(t, client) // all platforms of one image are held by one record
 	for _, platform := range []string{"linux/arm/v7", "linux/arm/v6", "linux/riscv64"} {
 		got := pull(t, images, image.Want{Ref: many, Platform: platform})
-		if _, err := images.Get(ctx, many, got.Digest, platform); err != nil {
-			t.Errorf("after garbage collection: %v", err)
-		}
+		expect.OK(t, expect.ErrorOf(images.Get(ctx, many, got.Digest, platform))) // after garbage collection
 	}
 	w.asked("")
-	if _, err := pullOne(ctx, images, image.Want{Ref: many, Platform: "linux/riscv64"}, nil); err != nil || w.asked("") != nil {
-		t.Errorf("fetched again: %v", err)
-	}
+	pull(t, images, image.Want{Ref: many, Platform: "linux/riscv64"})
+	expect.Equal(t, w.asked(""), nil, "requests for what is here")
 }
 
 func TestPullPoliciesSayWhenARegistryIsAsked(t *testing.T) {
 	each(t, func(t *testing.T, ctx context.Context, client containerd.Client, w *watched) {
 		one, two := build(t, "", "one"), build(t, "", "two")
 		images := open(t, client, w.plain())
-		pull := func(name string, policy image.Policy, pin *ociimage.Artifact) (string, error) {
+		try := func(name string, policy image.Policy, pin *ociimage.Artifact) (*image.Image, error) {
 			want := image.Want{Ref: w.host + "/" + name, Policy: policy}
 			if pin != nil {
 				want.Pin = pin.Digest
 			}
-			got, err := pullOne(ctx, images, want, nil)
-			if err != nil {
-				return "", err
-			}
-			return got.Digest.String(), nil
+			return pullOne(ctx, images, want, nil)
 		}
-		expect := func(what, name string, policy image.Policy, pin, want *ociimage.Artifact) {
+		gets := func(what, name string, policy image.Policy, pin, want *ociimage.Artifact) {
 			t.Helper()
-			got, err := pull(name, policy, pin)
-			if err != nil || got != want.Digest.String() {
-				t.Errorf("%s: %s, %v", what, got, err)
-			}
+			expect.Equal(t, expect.Value(try(name, policy, pin))(t).Digest, want.Digest, "%s", what)
 		}
 		for _, name := range []string{"app:1", "app:latest"} {
 			w.push(t, name, one)
-			if _, err := pull(name, image.Never, nil); kind(err) != fault.NotFound || !strings.Contains(err.Error(), "pull policy is never") {
-				t.Errorf("never, and not here: %v", err)
-			}
-			expect("missing", name, image.Missing, nil, one)
+			fails(t, expect.ErrorOf(try(name, image.Never, nil)), fault.NotFound, "pull policy is never", "never, and not here")
+			gets("missing", name, image.Missing, nil, one)
 			w.push(t, name, two)
-			expect("pinned", name, image.Always, one, one)
-			expect("never", name, image.Never, nil, one)
+			gets("pinned", name, image.Always, one, one)
+			gets("never", name, image.Never, nil, one)
 		}
-		expect("missing, and here", "app:1", image.Missing, nil, one)
-		expect("missing, and the latest", "app:latest", image.Missing, nil, two)
-		expect("always", "app:1", image.Always, nil, two)
-		expect("missing after always", "app:1", image.Missing, nil, two)
-		expect("never after always", "app:1", image.Never, nil, two)
+		gets("missing, and here", "app:1", image.Missing, nil, one)
+		gets("missing, and the latest", "app:latest", image.Missing, nil, two)
+		gets("always", "app:1", image.Always, nil, two)
+		gets("missing after always", "app:1", image.Missing, nil, two)
+		gets("never after always", "app:1", image.Never, nil, two)
 
 		w.set(answer(500))
-		expect("missing without a registry", "app:1", image.Missing, nil, two)
-		expect("the latest without a registry", "app:latest", image.Missing, nil, two)
-		if _, err := pull("app:1", image.Always, nil); kind(err) != fault.Unreachable {
-			t.Errorf("always without a registry: %v", err)
-		}
+		gets("missing without a registry", "app:1", image.Missing, nil, two)
+		gets("the latest without a registry", "app:latest", image.Missing, nil, two)
+		fails(t, expect.ErrorOf(try("app:1", image.Always, nil)), fault.Unreachable, "", "always without a registry")
 		w.set(nil)
 		w.asked("")
-		if _, err := pull("app:1", image.Never, build(t, "", "three")); kind(err) != fault.NotFound {
-			t.Errorf("never, and another pin: %v", err)
-		}
-		if asked := w.asked(""); asked != nil {
-			t.Errorf("never asked for %v", asked)
-		}
+		fails(t, expect.ErrorOf(try("app:1", image.Never, build(t, "", "three"))), fault.NotFound, "", "never, and another pin")
+		expect.Equal(t, w.asked(""), nil, "requests of never")
 	})
 }
 
@@ -213,7 +188,7 @@ func TestLayersCannotWriteOutsideOfTheirImage(t *testing.T) {
 	each(t, func(t *testing.T, ctx context.Context, client containerd.Client, w *watched) {
 		outside := t.TempDir()
 		victim := outside + "/victim"
-		check(t, os.WriteFile(victim, []byte("unharmed"), 0o600))
+		expect.Check(t, os.WriteFile(victim, []byte("unharmed"), 0o600))
 		up := strings.Repeat("../", 20)
 		for name, entries := range map[string][]ociimage.Entry{
 			"dots":            {{Name: up + victim[1:], Data: []byte("x")}},
@@ -228,7 +203,7 @@ func TestLayersCannotWriteOutsideOfTheirImage(t *testing.T) {
 		} {
 			t.Run(name, func(t *testing.T) {
 				a, err := ociimage.Build(ociimage.Image{Layers: []ociimage.Layer{{Entries: entries}}})
-				check(t, err)
+				expect.Check(t, err)
 				ref := w.push(t, strings.NewReplacer(" ", "-", ",", "").Replace(name)+":1", a)
 				_, err = pullOne(ctx, open(t, client, w.plain()), image.Want{Ref: ref}, nil) // some are refused, some stay inside
 				t.Log(err)
