@@ -49,16 +49,10 @@ func TestARegistryElsewhereDoesNotLeadHere(t *testing.T) {
 			t.Errorf("%s: %v", host, err)
 		}
 	}
-	if n := came.Load(); n > 0 {
-		t.Errorf("%d connections came", n)
-	}
-	if isOwn(netip.MustParseAddr("192.0.2.1")) {
-		t.Error("an address elsewhere is refused")
-	}
+	expect.Equal(t, came.Load(), 0, "connections that came")
+	expect.Equal(t, isOwn(netip.MustParseAddr("192.0.2.1")), false, "an address elsewhere is ours")
 
-	if err := connects("registry.example", "http://"+named+"/blob", map[string]Registry{named: {PlainHTTP: true}}); err != nil {
-		t.Errorf("what the configuration names: %v", err)
-	}
+	expect.OK(t, connects("registry.example", "http://"+named+"/blob", map[string]Registry{named: {PlainHTTP: true}}))
 	for _, registry := range []string{named, "localhost:1"} { // as a registry on this device may name others
 		before := came.Load()
 		if err := connects(registry, "https://"+named+"/blob", nil); errors.Is(err, errOwnAddress) || came.Load() == before {

@@ -87,7 +87,7 @@ func locate(t *testing.T, images *image.Images, from image.Source) ([]byte, erro
 	return images.Location(t.Context(), from, image.ArtifactLimits{Size: 1 << 20}, nil)
 }
 
-func writeFile(t *testing.T, name string, data []byte) (path string) {
+func writeFile(t testing.TB, name string, data []byte) (path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), name)
 	expect.Check(t, os.WriteFile(path, data, 0o600))
@@ -123,8 +123,9 @@ func TestPKG15LocationDownloadsAPackage(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			data, err := locate(t, images, image.Source{Package: test.location})
-			if kind(err) != test.want || (err == nil && string(data) != packageBytes) {
-				t.Errorf("%d bytes, %v of kind %q, want %q", len(data), err, kind(err), test.want)
+			fails(t, err, test.want, "", test.location)
+			if err == nil {
+				expect.Equal(t, string(data), packageBytes, "package")
 			}
 		})
 	}
@@ -218,9 +219,7 @@ func TestPKG15SignedPackages(t *testing.T) {
 			case c.want != "" && (got != nil || kind(err) != c.want || !strings.Contains(err.Error(), c.says) || strings.Contains(err.Error(), "secret")):
 				t.Errorf("%q, %v of kind %q; want %q, %q", got, err, kind(err), c.want, c.says)
 			}
-			if asked := s.wasAsked(); c.asked != "" && asked != c.asked {
-				t.Errorf("the server was asked for %q, want %q", asked, c.asked)
-			}
+			expect.Equal(t, s.wasAsked(), cmp.Or(c.asked, s.wasAsked()), "requests")
 		})
 	}
 }
@@ -256,18 +255,14 @@ func TestPKG15TrustedKeys(t *testing.T) {
 			if kind(err) != c.want || (got != nil) != (c.want == "") {
 				t.Errorf("%q, %v; want %q", got, err, c.want)
 			}
-			if asked := s.wasAsked(); strings.Contains(asked, "key.asc") {
-				t.Errorf("the server was asked for %q", asked)
-			}
+			expect.Equal(t, strings.Contains(s.wasAsked(), "key.asc"), false, "the key of the document was asked for")
 		})
 	}
 
 	s.serve(map[string][]byte{"/p.tgz": data, "/p.tgz.asc": g.Sign(trusted, data)})
 	expect.Check(t, os.WriteFile(files[1], []byte("no key"), 0o600))
 	_, err := locate(t, images, image.Source{Package: s.url + "/p.tgz"})
-	if kind(err) != fault.Internal || !strings.Contains(err.Error(), "two.pgp") {
-		t.Errorf("a file that holds no keys: %v of kind %q", err, kind(err))
-	}
+	fails(t, err, fault.Internal, "two.pgp", "a file that holds no keys")
 }
 
 func TestPKG15PackagesAreNotBelievedWithoutGPGV(t *testing.T) {

@@ -29,13 +29,9 @@ func TestNameIsTheRepositoryAndTheDigest(t *testing.T) {
 		"registry.example.com/a@" + string(d):   "registry.example.com/a",
 		"registry.example.com/a:b@" + string(d): "registry.example.com/a",
 	} {
-		if got, err := Name(ref, d); err != nil || got != want+"@"+d.String() {
-			t.Errorf("%s: %s, %v", ref, got, err)
-		}
+		expect.Equal(t, expect.Value(Name(ref, d))(t), want+"@"+d.String(), "%s", ref)
 	}
-	if _, err := Name("-", d); err == nil {
-		t.Error("accepted")
-	}
+	expect.ErrorWith(t, expect.ErrorOf(Name("-", d)), "cannot read image reference", "name")
 }
 
 func TestWhatARegistrySaysIsOnOneBoundedLine(t *testing.T) {
@@ -48,9 +44,7 @@ func TestWhatARegistrySaysIsOnOneBoundedLine(t *testing.T) {
 
 func TestErrorsDoNotShowQueries(t *testing.T) {
 	err := fail("x", errors.New(`Get "https://a/b?c=secret": dial; https://d?secret https://e`))
-	if got, want := err.Error(), `x: Get "https://a/b": dial; https://d https://e`; got != want {
-		t.Errorf("got  %s\nwant %s", got, want)
-	}
+	expect.Equal(t, err.Error(), `x: Get "https://a/b": dial; https://d https://e`, "error")
 }
 
 // As Docker, podman and skopeo write them.
@@ -102,14 +96,10 @@ func TestKeysCountForTheImagesOfTheirPrefix(t *testing.T) {
 		"host/app": "[site]", "host/vendor": "[vendor]", "host/vendor/app": "[vendor]", "host/vendors/app": "[site]",
 		"host/vendor/open/app": "[site vendor]", "host.example/app": "[]",
 	} {
-		if files := fmt.Sprint(ring.filesFor(repository)); files != want {
-			t.Errorf("%s has %s, want %s", repository, files, want)
-		}
+		expect.Equal(t, fmt.Sprint(ring.filesFor(repository)), want, "%s", repository)
 	}
 	ring["*"] = []string{"any"}
-	if files := fmt.Sprint(ring.filesFor("elsewhere/app"), ring.filesFor("host/app")); files != "[any] [site]" {
-		t.Errorf("with one for all: %s", files)
-	}
+	expect.Equal(t, fmt.Sprint(ring.filesFor("elsewhere/app"), ring.filesFor("host/app")), "[any] [site]", "with one for all")
 }
 
 func FuzzCredentials(f *testing.F) {
@@ -181,16 +171,9 @@ func FuzzSignatures(f *testing.F) {
 }
 
 func FuzzArchive(f *testing.F) {
-	image, err := ociimage.Build(ociimage.Image{Layers: []ociimage.Layer{{Entries: []ociimage.Entry{{Name: "f", Data: []byte("x")}}}}})
-	if err != nil {
-		f.Fatal(err)
-	}
+	image := expect.Value(ociimage.Build(ociimage.Image{Layers: []ociimage.Layer{{Entries: []ociimage.Entry{{Name: "f", Data: []byte("x")}}}}}))(f)
 	for _, write := range []func(map[string]*ociimage.Artifact) ([]byte, error){ociimage.Layout, ociimage.Saved} {
-		data, err := write(map[string]*ociimage.Artifact{"a.invalid/a:1": image, "b:2": image})
-		if err != nil {
-			f.Fatal(err)
-		}
-		f.Add(data)
+		f.Add(expect.Value(write(map[string]*ociimage.Artifact{"a.invalid/a:1": image, "b:2": image}))(f))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		a, err := parseArchive(func() (io.ReadSeekCloser, error) { return tarFile{bytes.NewReader(data)}, nil })
@@ -226,8 +209,6 @@ func TestWhatTheDeviceLacksIsRecognised(t *testing.T) {
 		errors.New("write /var/lib/x: input/output error"):                                                       fault.Internal,
 		fmt.Errorf("cannot unpack: %w", containerd.ErrMemory):                                                    fault.Unsupported,
 	} {
-		if got := codeOf(err); got != want {
-			t.Errorf("%q is of kind %q", err, got)
-		}
+		expect.Equal(t, codeOf(err), want, "%v", err)
 	}
 }

@@ -44,31 +44,23 @@ func TestImagesOfALostDatabase(t *testing.T) {
 	w.asked("")
 	run(func(images *image.Images) {
 		for ref, policy := range map[string]image.Policy{refs[0]: image.Missing, refs[1]: image.Never} {
-			if _, err := images.Get(ctx, ref, pins[ref], ""); kind(err) != fault.NotFound {
-				t.Errorf("%s is said to be there: %v", ref, err)
-			}
+			fails(t, expect.ErrorOf(images.Get(ctx, ref, pins[ref], "")), fault.NotFound, "", ref)
 			pull(t, images, image.Want{Ref: ref, Pin: pins[ref], Policy: policy})
 		}
 	})
 	run(func(images *image.Images) {
 		keep := map[string]bool{}
 		for _, ref := range refs[:3] {
-			name := expect.Value(image.Name(ref, pins[ref]))(t)
-			keep[name] = true
+			keep[expect.Value(image.Name(ref, pins[ref]))(t)] = true
 		}
 		for range 2 {
-			if _, err := images.Prune(ctx, keep, nil); err != nil {
-				t.Fatal(err)
-			}
-			got, err := images.List(ctx)
-			if slices.Sort(got); err != nil || !slices.Equal(got, slices.Sorted(maps.Keys(keep))) {
-				t.Errorf("there are %v, %v", got, err)
-			}
+			expect.Check(t, expect.ErrorOf(images.Prune(ctx, keep, nil)))
+			got := expect.Value(images.List(ctx))(t)
+			slices.Sort(got)
+			expect.Equal(t, got, slices.Sorted(maps.Keys(keep)), "images")
 		}
 		pull(t, images, image.Want{Ref: refs[2], Pin: pins[refs[2]]})
-		if asked := w.asked(""); len(asked) > 0 {
-			t.Errorf("the registry was asked for %v", asked)
-		}
+		expect.Equal(t, w.asked(""), nil, "requests")
 		if _, err := pullOne(ctx, images, image.Want{Ref: refs[3], Pin: pins[refs[3]]}, nil); err != nil || len(w.asked("")) == 0 {
 			t.Errorf("what nobody wanted is still there: %v", err)
 		}

@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -87,9 +88,8 @@ func TestPullFromDockersRegistryWithPasswords(t *testing.T) {
 				// The file is read for each pull, and may be replaced before one.
 				expect.Check(t, os.WriteFile(file, fmt.Appendf(nil, `{"auths":{%q:%s}}`, test.host, test.entry), 0o600))
 				_, err := pullOne(ctx, images, image.Want{Ref: host + "/app:1", Policy: image.Always}, nil)
-				if kind(err) != test.want || err != nil && (!strings.Contains(err.Error(), test.says) || strings.Contains(err.Error(), "hunter2")) {
-					t.Errorf("%v of kind %q, want %q", err, kind(err), test.want)
-				}
+				fails(t, err, test.want, test.says, "pull")
+				expect.Equal(t, strings.Contains(fmt.Sprint(err), "hunter2"), false, "the error tells the password")
 			})
 		}
 	})
@@ -97,13 +97,9 @@ func TestPullFromDockersRegistryWithPasswords(t *testing.T) {
 
 func TestCheckReadsWhatARegistryNames(t *testing.T) {
 	for _, r := range []image.Registry{{CA: "/nowhere"}, {Credentials: "/nowhere"}} {
-		if err := r.Check("registry.example.com"); err == nil || !strings.Contains(err.Error(), "/nowhere") {
-			t.Errorf("check: %v", err)
-		}
+		expect.ErrorWith(t, r.Check("registry.example.com"), "/nowhere", "check")
 	}
-	if err := (image.Registry{}).Check("registry.example.com"); err != nil {
-		t.Errorf("check: %v", err)
-	}
+	expect.OK(t, (image.Registry{}).Check("registry.example.com"))
 }
 
 // A server that wants to see the certificate of the device is shown it, and the error tells where that is missing.
@@ -133,12 +129,9 @@ func TestPKG12PullShowsACertificate(t *testing.T) {
 	for _, r := range []image.Registry{{CA: ca}, {CA: ca, Certificate: ca, Key: ca}} {
 		pull, fetch := get(r)
 		for _, err := range []error{pull, fetch} {
-			if want := map[bool]fault.Code{true: fault.Denied, false: fault.Internal}[r.Key == ""]; kind(err) != want || !strings.Contains(err.Error(), "certificate") {
-				t.Errorf("with key %q: %v is of kind %q", r.Key, err, kind(err))
-			}
+			fails(t, err, map[bool]fault.Code{true: fault.Denied, false: fault.Internal}[r.Key == ""], "certificate", "with key "+r.Key)
 		}
 	}
-	if pull, fetch := get(image.Registry{CA: ca, Certificate: ca, Key: key}); pull != nil || fetch != nil {
-		t.Errorf("with a certificate: %v, %v", pull, fetch)
-	}
+	pull, fetch := get(image.Registry{CA: ca, Certificate: ca, Key: key})
+	expect.OK(t, errors.Join(pull, fetch))
 }

@@ -30,17 +30,13 @@ func startAt(t *testing.T, dir string) (client containerd.Client, stop func()) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root")
 	}
-	server, err := embedded.Start(t.Context(), embedded.Options{
+	server := expect.Value(embedded.Start(t.Context(), embedded.Options{
 		Root: filepath.Join(dir, "root"), State: filepath.Join(dir, "state"), Logger: containerdtest.Logger(t),
 		Check: func(string) error { return nil }, Namespace: containerdtest.Namespace,
-	})
-	expect.Check(t, err)
-	client, err = server.Client(t.Context(), containerdtest.Namespace)
-	expect.Check(t, err)
+	}))(t)
+	client = expect.Value(server.Client(t.Context(), containerdtest.Namespace))(t)
 	stop = sync.OnceFunc(func() {
-		if err := errors.Join(client.Close(), server.Close()); err != nil {
-			t.Error(err)
-		}
+		expect.OK(t, errors.Join(client.Close(), server.Close()))
 	})
 	t.Cleanup(stop)
 	return client, stop
@@ -87,17 +83,13 @@ func TestWhatIsLostOrDamagedIsFetchedAgain(t *testing.T) {
 				if d == layer { // it is needed only when what was unpacked is gone as well
 					expect.Check(t, snapshotsOf(t, client, images).Remove(ctx, got.ChainID.String()))
 				}
-				if _, err := images.Get(ctx, ref, app.Digest, ""); kind(err) != fault.NotFound {
-					t.Errorf("is said to be there: %v", err)
-				}
+				fails(t, expect.ErrorOf(images.Get(ctx, ref, app.Digest, "")), fault.NotFound, "", "get")
 				w.asked("")
 				pull(t, images, image.Want{Ref: ref, Pin: app.Digest})
 				if asked := w.asked("GET"); len(asked) != 1 || !strings.Contains(asked[0], d.String()) {
 					t.Errorf("asked for %v, want %s", asked, d)
 				}
-				if _, err := images.Get(ctx, ref, app.Digest, ""); err != nil {
-					t.Error(err)
-				}
+				expect.OK(t, expect.ErrorOf(images.Get(ctx, ref, app.Digest, "")))
 			})
 		}
 	}
@@ -107,24 +99,16 @@ func TestWhatWasUnpackedBeforeAKillIsNotUnpackedAgain(t *testing.T) {
 	each(t, func(t *testing.T, ctx context.Context, client containerd.Client, w *watched) {
 		app := build(t, "", "app")
 		want := image.Want{Ref: w.push(t, "app:1", app), Pin: app.Digest}
-		if _, err := pullOne(ctx, open(t, dyingAtRecord{client}, w.plain()), want, nil); err == nil {
-			t.Fatal("it has a record")
-		}
+		expect.ErrorWith(t, expect.ErrorOf(pullOne(ctx, open(t, dyingAtRecord{client}, w.plain()), want, nil)), "killed", "pull")
 		collect(t, client)
 		unpacked := time.Now()
 		images := open(t, client, w.plain())
 		w.asked("")
 		got := pull(t, images, want)
-		if asked := w.asked(""); asked != nil {
-			t.Errorf("asked for %v", asked)
-		}
-		snapshot, err := snapshotsOf(t, client, images).Stat(ctx, got.ChainID.String())
-		if err != nil || snapshot.Created.After(unpacked) {
-			t.Errorf("the snapshot is of %s, %v, the first attempt ended at %s", snapshot.Created, err, unpacked)
-		}
-		if left, err := client.LeasesService().List(ctx); err != nil || len(left) != 0 {
-			t.Errorf("leases that are left: %v, %v", left, err)
-		}
+		expect.Equal(t, w.asked(""), nil, "requests")
+		snapshot := expect.Value(snapshotsOf(t, client, images).Stat(ctx, got.ChainID.String()))(t)
+		expect.Equal(t, snapshot.Created.After(unpacked), false, "unpacked after the first attempt")
+		expect.Equal(t, len(leasesOf(t, client)), 0, "leases that are left")
 	})
 }
 
@@ -147,33 +131,20 @@ func TestPruneLeavesDownloadsThatSomebodyWaitsFor(t *testing.T) {
 		want := pushBig(t, w)
 		w.set(w.cut)
 		images := open(t, client, w.plain())
-		pull := func(project string) error {
-			_, err := pullOne(ctx, images, image.Want{Ref: w.host + "/big:1", Pin: want, For: project}, nil)
-			return err
-		}
-		if err := pull("waiting"); kind(err) != fault.Unreachable {
-			t.Fatal(err)
-		}
+		fails(t, expect.ErrorOf(pullOne(ctx, images, image.Want{Ref: w.host + "/big:1", Pin: want, For: "waiting"}, nil)), fault.Unreachable, "", "cut pull")
 		begun := func() (bytes int64) {
-			ingests := expect.Value(client.ContentStore().ListStatuses(ctx))(t)
-			for _, s := range ingests {
+			for _, s := range expect.Value(client.ContentStore().ListStatuses(ctx))(t) {
 				bytes += s.Offset
 			}
 			return bytes
 		}
-		if removed, err := images.Prune(ctx, nil, map[string]bool{"waiting": true}); err != nil || removed != nil {
-			t.Errorf("removed %v, %v", removed, err)
-		}
+		expect.Equal(t, expect.Value(images.Prune(ctx, nil, map[string]bool{"waiting": true}))(t), nil, "removed")
 		collect(t, client)
 		if begun() < cutAt/2 {
 			t.Errorf("%d bytes are left of what somebody waits for", begun())
 		}
-		if removed, err := images.Prune(ctx, nil, map[string]bool{"another": true}); err != nil || len(removed) != 1 {
-			t.Errorf("removed %v, %v", removed, err)
-		}
-		if begun() != 0 {
-			t.Errorf("%d bytes are left of what nobody waits for", begun())
-		}
+		expect.Equal(t, len(expect.Value(images.Prune(ctx, nil, map[string]bool{"another": true}))(t)), 1, "removed")
+		expect.Equal(t, begun(), 0, "bytes that are left of what nobody waits for")
 	})
 }
 
@@ -201,9 +172,7 @@ func TestALayerWhoseCommitWasNotHeardOfIsWhole(t *testing.T) {
 	plain := expect.Value(ociimage.Tar([]ociimage.Entry{{Name: "valve", Data: []byte("open")}}))(t)
 	want := image.Want{Ref: w.host + "/app:1"}
 	containerdtest.Push(t, containerdtest.Image(t, nil, plain), want.Ref)
-	if _, err := pullOne(ctx, open(t, forgetful{client}, w.plain()), want, nil); err == nil {
-		t.Fatal("nobody noticed")
-	}
+	expect.ErrorWith(t, expect.ErrorOf(pullOne(ctx, open(t, forgetful{client}, w.plain()), want, nil)), "the answer is lost", "pull")
 	images := open(t, client, w.plain())
 	got := pull(t, images, want)
 	mounts := expect.Value(snapshotsOf(t, client, images).Prepare(ctx, "above", got.ChainID.String()))(t)
@@ -213,7 +182,5 @@ func TestALayerWhoseCommitWasNotHeardOfIsWhole(t *testing.T) {
 			layer = dir
 		}
 	}
-	if data, err := os.ReadFile(filepath.Join(layer, "valve")); err != nil || string(data) != "open" {
-		t.Errorf("the layer has %q, %v", data, err)
-	}
+	expect.Equal(t, string(expect.Value(os.ReadFile(filepath.Join(layer, "valve")))(t)), "open", "file of the layer")
 }

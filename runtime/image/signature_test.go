@@ -35,10 +35,7 @@ type signer struct {
 func newSigner(t testing.TB, kind string) signer {
 	t.Helper()
 	k := expect.Value(cosigned.NewKey(kind))(t)
-	public := expect.Value(k.Public())(t)
-	file := filepath.Join(t.TempDir(), "cosign.pub")
-	expect.Check(t, os.WriteFile(file, public, 0o600))
-	return signer{k, file}
+	return signer{k, writeFile(t, "cosign.pub", expect.Value(k.Public())(t))}
 }
 
 // everywhere are keys for all images.
@@ -52,17 +49,16 @@ func everywhere(signers ...signer) image.Keyring {
 
 func simple(t testing.TB, of digest.Digest, by ...signer) *ociimage.Artifact {
 	t.Helper()
-	keys := make([]*cosigned.Key, len(by))
-	for n, s := range by {
-		keys[n] = s.Key
+	var keys []*cosigned.Key
+	for _, s := range by {
+		keys = append(keys, s.Key)
 	}
 	return expect.Value(cosigned.Simple("registry.example/app", of, keys...))(t)
 }
 
 func referrer(t testing.TB, to *ociimage.Artifact, statement []byte, by signer) *ociimage.Artifact {
 	t.Helper()
-	bundle := expect.Value(by.Bundle(statement))(t)
-	return expect.Value(cosigned.Referrer(to, bundle))(t)
+	return expect.Value(cosigned.Referrer(to, expect.Value(by.Bundle(statement))(t)))(t)
 }
 
 func referrers(t testing.TB, all ...*ociimage.Artifact) *ociimage.Artifact {
@@ -152,10 +148,7 @@ func TestASignatureIsRememberedWithItsImage(t *testing.T) {
 		}
 		w.push(t, "app:1", build(t, "", "moved"))
 		want.Looked = l
-		got, err := pullOne(ctx, images, want, nil)
-		if err != nil || got.Digest != app.Digest {
-			t.Fatalf("pulled %v, %v", got, err)
-		}
+		expect.Equal(t, pull(t, images, want).Digest, app.Digest, "digest")
 
 		both := image.Want{Ref: ref, Pin: app.Digest}
 		if both.Looked, err = images.Look(ctx, both, everywhere(second)); err != nil || both.Looked.Signer == "" || both.Looked.Signer == l.Signer {
@@ -196,9 +189,7 @@ func TestImagesWithoutAKeyAreUnsigned(t *testing.T) {
 		t.Errorf("without a key: %+v, %v, asked for %v", l, err, asked)
 	}
 	for name, file := range map[string]string{"no such file": filepath.Join(t.TempDir(), "none.pub"), "no key": os.DevNull} {
-		if l, err := images.Look(ctx, image.Want{Ref: ref}, image.Keyring{"*": {file}}); kind(err) != fault.Internal {
-			t.Errorf("%s: %+v, %v", name, l, err)
-		}
+		fails(t, expect.ErrorOf(images.Look(ctx, image.Want{Ref: ref}, image.Keyring{"*": {file}})), fault.Internal, "", name)
 	}
 }
 
@@ -228,10 +219,8 @@ func TestTroubleIsNotTakenForAMissingSignature(t *testing.T) {
 				w.push(t, "app:"+cosigned.Tag(app.Digest), simple(t, app.Digest, own))
 			}
 			w.set(answerAt(c.at, c.status))
-			l, err := open(t, client, w.plain()).Look(ctx, image.Want{Ref: ref, Pin: app.Digest}, everywhere(own))
-			if kind(err) != c.want || !strings.Contains(err.Error(), "whether it is signed") {
-				t.Errorf("%+v, %v", l, err)
-			}
+			_, err := open(t, client, w.plain()).Look(ctx, image.Want{Ref: ref, Pin: app.Digest}, everywhere(own))
+			fails(t, err, c.want, "whether it is signed", "look")
 		})
 	}
 }
@@ -290,15 +279,11 @@ func TestPreloadedImagesBringTheirSignatures(t *testing.T) {
 			t.Errorf("%s: %+v, %v", name, want.Looked, err)
 		}
 		if why == "" {
-			if _, err := pullOne(ctx, images, want, nil); err != nil {
-				t.Errorf("%s: %v", name, err)
-			}
+			pull(t, images, want)
 		}
 	}
 	// The registry may have what the archives have not; nobody knows as long as it is out of reach.
-	if l, err := images.Look(ctx, image.Want{Ref: "registry.invalid/unsigned:1"}, everywhere(own)); kind(err) != fault.Unreachable {
-		t.Errorf("out of reach: %+v, %v", l, err)
-	}
+	fails(t, expect.ErrorOf(images.Look(ctx, image.Want{Ref: "registry.invalid/unsigned:1"}, everywhere(own))), fault.Unreachable, "", "out of reach")
 }
 
 // What cosign 3 writes counts, in its own form and in that of its former versions, for each kind of key; and what it

@@ -79,24 +79,14 @@ type notary struct{ root, signer *notarized.Identity }
 
 func newNotary(t testing.TB) (n notary) {
 	t.Helper()
-	key, err := notarized.NewKey("p256")
-	if err == nil {
-		n.root, err = notarized.Issue(nil, key, "root", nil)
-	}
-	if err == nil {
-		key, err = notarized.NewKey("p256")
-	}
-	if err == nil {
-		n.signer, err = notarized.Issue(n.root, key, "signer", nil)
-	}
-	expect.Check(t, err)
+	n.root = expect.Value(notarized.Issue(nil, expect.Value(notarized.NewKey("p256"))(t), "root", nil))(t)
+	n.signer = expect.Value(notarized.Issue(n.root, expect.Value(notarized.NewKey("p256"))(t), "signer", nil))(t)
 	return n
 }
 
 func (n notary) refer(t testing.TB, form string, p *ociimage.Artifact) *ociimage.Artifact {
 	t.Helper()
-	envelope := expect.Value(n.signer.Sign(form, p, nil))(t)
-	return expect.Value(notarized.Referrer(p, form, envelope))(t)
+	return expect.Value(notarized.Referrer(p, form, expect.Value(n.signer.Sign(form, p, nil))(t)))(t)
 }
 
 const strict = `{"version":"1.0","trustPolicies":[{"name":"site","registryScopes":["*"],"signatureVerification":{"level":"strict"},"trustStores":["ca:site"],"trustedIdentities":["*"]}]}`

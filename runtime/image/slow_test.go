@@ -16,6 +16,7 @@ import (
 	"github.com/margolite/margolite/runtime/fault"
 	"github.com/margolite/margolite/runtime/image"
 	"github.com/margolite/margolite/test/containerdtest"
+	"github.com/margolite/margolite/test/expect"
 )
 
 const (
@@ -181,23 +182,15 @@ func TestRegistriesThatDripHoldUpNobodyElse(t *testing.T) {
 		bounded, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()
 		present.Pin = got.Digest
-		if _, err := pullOne(bounded, images, present, nil); err != nil {
-			t.Errorf("an image that is present: %v", err)
-		}
-		if asked := good.asked(""); len(asked) > 0 {
-			t.Errorf("an image that is present took %v", asked)
-		}
-		if _, err := pullOne(bounded, images, missing, nil); err != nil {
-			t.Errorf("an image of another registry: %v", err)
-		}
+		expect.OK(t, expect.ErrorOf(pullOne(bounded, images, present, nil)))
+		expect.Equal(t, good.asked(""), nil, "requests for an image that is present")
+		expect.OK(t, expect.ErrorOf(pullOne(bounded, images, missing, nil))) // of another registry
 		close(first.enough)
 		close(second.enough)
 		for range 5 {
 			select {
 			case err := <-hogs.ended:
-				if err != nil {
-					t.Error(err)
-				}
+				expect.OK(t, err)
 			case <-bounded.Done():
 				t.Fatal("what dripped does not come")
 			}
@@ -223,9 +216,7 @@ func TestAMirrorThatDripsIsLeft(t *testing.T) {
 	pull := startPulls(containerdtest.Context(t), t, images, image.Want{Ref: good.host + "/big:1"})
 	select {
 	case err := <-pull.ended:
-		if err != nil {
-			t.Error(err)
-		}
+		expect.OK(t, err)
 	case <-time.After(patience):
 		t.Error("it does not come")
 	}
@@ -302,9 +293,7 @@ func TestARegistryThatNeverAnswersIsLeft(t *testing.T) {
 			pull := startPulls(containerdtest.Context(t), t, images, want)
 			select {
 			case err := <-pull.ended:
-				if kind(err) != fault.Unreachable {
-					t.Errorf("%v of kind %q", err, kind(err))
-				}
+				fails(t, err, fault.Unreachable, "", "pull")
 			case <-time.After(20 * time.Second): // less than the transport's own time
 				t.Error("it is still waited for")
 			}
@@ -358,7 +347,5 @@ func TestASlowDiskIsNotASilentRegistry(t *testing.T) {
 			t.Error(p.Slow)
 		}
 	})
-	if err != nil {
-		t.Error(err)
-	}
+	expect.OK(t, err)
 }

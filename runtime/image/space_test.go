@@ -46,11 +46,7 @@ func newDisk(t *testing.T, options string) *disk {
 func mountSmall(t *testing.T, dir, options string) {
 	t.Helper()
 	expect.Check(t, unix.Mount("tmpfs", dir, "tmpfs", 0, options))
-	t.Cleanup(func() {
-		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { expect.OK(t, unix.Unmount(dir, unix.MNT_DETACH)) })
 }
 
 // images open the disk with a reserve.
@@ -82,10 +78,9 @@ func (d *disk) free() int64 {
 func (d *disk) leave(bytes int64) (empty func()) {
 	d.t.Helper()
 	ballast := filepath.Join(d.dir, "ballast")
-	f, err := os.Create(ballast)
-	expect.Check(d.t, err)
+	f := expect.Value(os.Create(ballast))(d.t)
 	defer f.Close()
-	err = unix.ENOSPC
+	var err error = unix.ENOSPC
 	for errors.Is(err, unix.ENOSPC) { // containerd writes meanwhile
 		err = unix.Fallocate(int(f.Fd()), 0, 0, d.free()-bytes)
 	}
@@ -130,16 +125,10 @@ func TestTheReserveStaysFree(t *testing.T) {
 			if !strings.Contains(err.Error(), want.Ref) || !strings.Contains(err.Error(), c.says) || space.Free > c.free {
 				t.Errorf("%v: %+v", err, space)
 			}
-			if !space.Persists() {
-				t.Error("it does not persist")
-			}
+			expect.Equal(t, space.Persists(), true, "it persists")
 			empty()
-			if space.Persists() {
-				t.Error("it persists although there is space")
-			}
-			if _, err := pullOne(ctx, images, want, nil); err != nil {
-				t.Errorf("with space: %v", err)
-			}
+			expect.Equal(t, space.Persists(), false, "it persists with space")
+			pull(t, images, want)
 		})
 	}
 }
@@ -159,9 +148,7 @@ func TestImagesThatDoNotFitTogetherAreRefused(t *testing.T) {
 	if asked := d.w.asked("/blobs/"); len(asked) > 2 { // the configurations
 		t.Errorf("fetched %v", asked)
 	}
-	if _, err := images.Pull(ctx, wants[:1], nil); err != nil {
-		t.Errorf("one of them: %v", err)
-	}
+	pull(t, images, wants[0])
 }
 
 // To try again what does not fit costs neither a download nor a write.
@@ -170,19 +157,14 @@ func TestTryingAgainWhatDoesNotFitCostsNothing(t *testing.T) {
 	ctx := containerdtest.Context(t)
 	images := d.images(image.Options{})
 	want := d.push("big", 30<<20)
-	first, err := pullOne(ctx, images, want, nil)
-	if kind(err) != fault.NoSpace {
-		t.Fatalf("%+v, %v", first, err)
-	}
+	fails(t, expect.ErrorOf(pullOne(ctx, images, want, nil)), fault.NoSpace, "", "first attempt")
 	d.w.asked("")
 	// containerd collects now and then what the first attempt left behind; that ends, and writes of an attempt would not.
 	const collections = 5
 	for n := range collections {
 		before := files(t, d.dir)
 		for range 3 {
-			if _, err := pullOne(ctx, images, want, nil); kind(err) != fault.NoSpace || !strings.Contains(err.Error(), want.Ref) {
-				t.Error(err)
-			}
+			fails(t, expect.ErrorOf(pullOne(ctx, images, want, nil)), fault.NoSpace, want.Ref, "another attempt")
 		}
 		after := files(t, d.dir)
 		if after == before {
@@ -276,13 +258,8 @@ func TestABombLeavesTheReserve(t *testing.T) {
 			if after := d.free(); after < before-3<<20 {
 				t.Errorf("%d bytes were free, now %d are", before, after)
 			}
-			if left, err := d.client.LeasesService().List(ctx); err != nil || len(left) != 0 {
-				t.Errorf("leases are left: %v, %v", left, err)
-			}
-			small := d.push("small", 1000)
-			if _, err := pullOne(ctx, images, small, nil); err != nil {
-				t.Errorf("another image: %v", err)
-			}
+			expect.Equal(t, len(leasesOf(t, d.client)), 0, "leases that are left")
+			pull(t, images, d.push("small", 1000))
 		})
 	}
 }
@@ -314,16 +291,14 @@ func TestFilesCountToo(t *testing.T) {
 			for n := range entries {
 				entries[n] = ociimage.Entry{Name: fmt.Sprint("file", n), Data: make([]byte, 10)}
 			}
-			plain, err := ociimage.Tar(entries)
-			expect.Check(t, err)
 			want := image.Want{Ref: d.w.host + "/files:1"}
-			layers := [][]byte{plain}
+			layers := [][]byte{expect.Value(ociimage.Tar(entries))(t)}
 			for n := range 20 {
 				layers = append(layers, containerdtest.Blob(t, fmt.Sprint("layer", n), 1000))
 			}
 			containerdtest.Push(t, containerdtest.Image(t, nil, layers...), want.Ref)
 			before := d.statfs()
-			_, err = pullOne(ctx, images, want, nil)
+			_, err := pullOne(ctx, images, want, nil)
 			var space *image.NoSpaceError
 			if kind(err) != fault.NoSpace || !errors.As(err, &space) || !space.Files || !strings.Contains(err.Error(), "files") {
 				t.Fatalf("%v of kind %q: %+v", err, kind(err), space)
@@ -331,10 +306,7 @@ func TestFilesCountToo(t *testing.T) {
 			if after := d.statfs(); after.Ffree+20 < before.Ffree {
 				t.Errorf("%d files were free, now %d are", before.Ffree, after.Ffree)
 			}
-			small := d.push("small", 1000)
-			if _, err := pullOne(ctx, images, small, nil); err != nil {
-				t.Errorf("another image: %v", err)
-			}
+			pull(t, images, d.push("small", 1000))
 		})
 	}
 }
@@ -366,16 +338,11 @@ func TestImagesGoFromAFullDisk(t *testing.T) {
 	pulled := expect.Value(images.Pull(ctx, []image.Want{first, second}, nil))(t)
 	d.leave(0)
 	kept := pulled[1]
-	removed, err := images.Prune(ctx, map[string]bool{kept.Name: true}, nil)
-	if err != nil || len(removed) != 1 {
-		t.Fatalf("removed %v, %v", removed, err)
-	}
+	expect.Equal(t, len(expect.Value(images.Prune(ctx, map[string]bool{kept.Name: true}, nil))(t)), 1, "removed")
 	if d.free() < 7<<20 {
 		t.Errorf("%d bytes are free, want those of the image", d.free())
 	}
-	if _, err := images.Get(ctx, second.Ref, kept.Digest, ""); err != nil {
-		t.Errorf("the one that stays: %v", err)
-	}
+	expect.OK(t, expect.ErrorOf(images.Get(ctx, second.Ref, kept.Digest, ""))) // the one that stays
 }
 
 // An image that waits for the space of another one looks for it when something has changed, and not all the time.
@@ -406,9 +373,7 @@ func TestWaitingForSpaceIsIdle(t *testing.T) {
 	looks.Store(0)
 	close(held)
 	for _, p := range pulls {
-		if err := <-p.ended; err != nil {
-			t.Error(err)
-		}
+		expect.OK(t, <-p.ended)
 	}
 	if n := looks.Load(); n > 20 { // each is two, after each change until both have come
 		t.Errorf("it looked for space %d times until it came", n)

@@ -10,6 +10,8 @@ import (
 
 	"github.com/containerd/containerd/v2/core/mount"
 	"github.com/containerd/containerd/v2/core/snapshots"
+
+	"github.com/margolite/margolite/test/expect"
 )
 
 // removal notes until when a snapshot may be removed.
@@ -28,15 +30,11 @@ func (r *removal) Remove(ctx context.Context, _ string) error {
 func TestASnapshotThatIsSlowlyEmptiedIsRemoved(t *testing.T) {
 	dir := t.TempDir()
 	for n := range 1000 {
-		if err := os.WriteFile(filepath.Join(dir, fmt.Sprint(n)), nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		expect.Check(t, os.WriteFile(filepath.Join(dir, fmt.Sprint(n)), nil, 0o600))
 	}
 	var r removal
 	begun := time.Now()
-	if err := discard(t.Context(), &r, "key", []mount.Mount{{Type: "bind", Source: dir}}); err != nil {
-		t.Fatal(err)
-	}
+	expect.Check(t, discard(t.Context(), &r, "key", []mount.Mount{{Type: "bind", Source: dir}}))
 	if left, took := r.until.Sub(begun)-cleanTimeout, r.at.Sub(begun); left < took/2 {
 		t.Errorf("emptying took %s, removal may take %s", took, cleanTimeout+left-took)
 	}
