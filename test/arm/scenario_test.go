@@ -51,8 +51,7 @@ func TestTheBoards(t *testing.T) {
 func testBoard(t *testing.T, b board) {
 	logs := os.Getenv(logsDir)
 	expect.Check(t, os.MkdirAll(logs, 0o755))
-	from, err := baseOf(t.Context(), b)
-	expect.Check(t, err)
+	from := expect.Value(baseOf(t.Context(), b))(t)
 
 	p := newPlant(t)
 	m := newMachine(t, b, from, logs, map[string]string{"guest": guestProgram(t, b), "margolite.deb": packageFor(t, b)})
@@ -87,10 +86,8 @@ func testBoard(t *testing.T, b board) {
 	step("check")
 
 	enrol(t, m, p)
-	known, err := p.WFM.WaitDevice(within(t), p.ClientID(), plant.Device)
-	expect.Check(t, err)
-	reported, err := margo.ParseCapabilities(known.Body)
-	expect.Check(t, err)
+	known := expect.Value(p.WFM.WaitDevice(within(t), p.ClientID(), plant.Device))(t)
+	reported := expect.Value(margo.ParseCapabilities(known.Body))(t)
 	step("enrol, until the WFM knows what the device has")
 	name, _, _ := strings.Cut(b.program, "/")
 	if has := reported.Properties.Hosting; len(has.CPUs) != 1 || has.CPUs[0].Architecture != name || has.Memory <= 0 {
@@ -99,8 +96,7 @@ func testBoard(t *testing.T, b board) {
 
 	publish := func(version, greeting string) {
 		t.Helper()
-		published, err := p.Publish(p.deployment(version, greeting))
-		expect.Check(t, err)
+		published := expect.Value(p.Publish(p.deployment(version, greeting)))(t)
 		if err := p.WFM.WaitState(within(t), deployment, margo.Installed, published.Version); err != nil {
 			t.Fatalf("%v\n%s", err, m.try("margolite", "status").Output)
 		}
@@ -139,8 +135,7 @@ func testBoard(t *testing.T, b board) {
 	step("power returns without the WFM, until the application answers and systemd has started everything")
 
 	expect.Check(t, errors.Join(p.Registry.Start(""), p.WFM.Start("")))
-	version, err := p.Remove(deployment)
-	expect.Check(t, err)
+	version := expect.Value(p.Remove(deployment))(t)
 	expect.Check(t, p.WFM.WaitState(within(t), deployment, margo.Removed, version))
 	step("the WFM is back and removes it, until it heard of removed")
 	if _, err := plant.Ask(t.Context(), m.page); err == nil {
@@ -217,8 +212,7 @@ func enrol(t *testing.T, m *machine, p *wfm) {
 	t.Helper()
 	// The names of what is written last begin to count when all of it is there.
 	for name, file := range map[string]string{"device.pem": p.Identity.Certificate, "device.key": p.Identity.Key, "bundle.json": p.Identity.TrustBundle} {
-		data, err := os.ReadFile(file)
-		expect.Check(t, err)
+		data := expect.Value(os.ReadFile(file))(t)
 		m.write("/etc/margolite/provision.d/"+name, data)
 	}
 	m.write("/etc/margolite/provision.d/plant.yaml", fmt.Appendf(nil, `device: {id: %s}
@@ -233,29 +227,22 @@ type wfm struct{ *plant.Plant }
 
 func newPlant(t *testing.T) *wfm {
 	t.Helper()
-	p, err := plant.New(t.Context(), plant.Options{Dir: t.TempDir()})
-	expect.Check(t, err)
+	p := expect.Value(plant.New(t.Context(), plant.Options{Dir: t.TempDir()}))(t)
 	t.Cleanup(func() {
-		if err := p.Close(); err != nil {
-			t.Error(err)
-		}
+		expect.OK(t, p.Close())
 	})
 	for _, version := range []string{"1.0.0", "1.1.0"} {
 		// Each machine has to find its own in it.
 		var images []*ociimage.Artifact
 		for _, b := range boards {
-			image, err := demoimage.Image(t.Context(), demoimage.Options{Arch: b.program, Version: version})
-			expect.Check(t, err)
+			image := expect.Value(demoimage.Image(t.Context(), demoimage.Options{Arch: b.program, Version: version}))(t)
 			images = append(images, image)
 		}
-		index, err := ociimage.Index(images...)
-		expect.Check(t, err)
+		index := expect.Value(ociimage.Index(images...))(t)
 		expect.Check(t, p.Push(t.Context(), demoimage.Repository, version, index))
 	}
-	c, err := demoimage.Component(t.Context(), "1.0.0")
-	expect.Check(t, err)
-	component, err := c.Build()
-	expect.Check(t, err)
+	c := expect.Value(demoimage.Component(t.Context(), "1.0.0"))(t)
+	component := expect.Value(c.Build())(t)
 	expect.Check(t, p.Push(t.Context(), "apps/demo", "1.0.0", component))
 	return &wfm{p}
 }
@@ -283,8 +270,7 @@ func within(t *testing.T) context.Context {
 // guestProgram builds the program that is with the machine.
 func guestProgram(t *testing.T, b board) string {
 	t.Helper()
-	program, err := ociimage.BuildProgram(t.Context(), "github.com/margolite/margolite/test/arm/guest", b.program)
-	expect.Check(t, err)
+	program := expect.Value(ociimage.BuildProgram(t.Context(), "github.com/margolite/margolite/test/arm/guest", b.program))(t)
 	file := filepath.Join(t.TempDir(), "guest")
 	expect.Check(t, os.WriteFile(file, program, 0o755))
 	return file

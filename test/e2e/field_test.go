@@ -52,8 +52,7 @@ func TestTheMainJobWithEachWFMInTheField(t *testing.T) {
 						"repository: oci://"+c.Repository, "packageLocation: "+files+"/compose.yaml", "revision: "+c.Revision, "", "pointer: ", "pointer: ENV.",
 					).Replace(string(body)))
 				}
-				done := expect.Value(r.WFM.Publish(client, body))(t)
-				return done
+				return expect.Value(r.WFM.Publish(client, body))(t)
 			}
 			done := publish(nil)
 			r.await(id, margo.Installed, done.Version)

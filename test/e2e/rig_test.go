@@ -147,15 +147,13 @@ func (r *rig) pushComponent(repository string, c ociimage.Component) {
 // publish makes a deployment part of the desired state.
 func (r *rig) publish(d wfmsim.Deployment) wfmsim.Published {
 	r.t.Helper()
-	done := expect.Value(r.Publish(d))(r.t)
-	return done
+	return expect.Value(r.Publish(d))(r.t)
 }
 
 // remove takes a deployment out of the desired state.
 func (r *rig) remove(id string) uint64 {
 	r.t.Helper()
-	version := expect.Value(r.Remove(id))(r.t)
-	return version
+	return expect.Value(r.Remove(id))(r.t)
 }
 
 // await waits until the WFM heard that a deployment has a state for a version.
@@ -208,8 +206,7 @@ func (r *rig) status() *control.Status {
 // services are what runs for a deployment, by name.
 func (r *rig) services(id string) map[string]control.Service {
 	r.t.Helper()
-	all := expect.Value(r.servicesOnce(id))(r.t)
-	return all
+	return expect.Value(r.servicesOnce(id))(r.t)
 }
 
 // servicesOnce is services, with an error where one is there twice: while it is

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/pki"
 	"github.com/margolite/margolite/test/plant"
 )
@@ -27,22 +28,14 @@ func TestMain(m *testing.M) {
 	}, nil))
 }
 
-func check(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // start starts a program that ends with the test.
 func start(t *testing.T, dir, log string, env []string, name string, args ...string) *exec.Cmd {
 	t.Helper()
-	out, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	check(t, err)
+	out := expect.Value(os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600))(t)
 	defer out.Close()
 	cmd := exec.Command(name, args...)
 	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = dir, append(os.Environ(), env...), out, out
-	check(t, cmd.Start())
+	expect.Check(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
@@ -55,7 +48,7 @@ func listens(t *testing.T, address string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	check(t, plant.Eventually(ctx, func() error {
+	expect.Check(t, plant.Eventually(ctx, func() error {
 		conn, err := net.Dial("tcp", address)
 		if err == nil {
 			_ = conn.Close()
@@ -77,15 +70,14 @@ type lab struct {
 func newLab(t *testing.T, way plant.Way) *lab {
 	t.Helper()
 	dir, err := os.MkdirTemp("/tmp", "field-") // paths of sockets are short
-	check(t, err)
+	expect.Check(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	application, err := plant.BuildApplication(t.Context(), "1.0.0")
-	check(t, err)
+	application := expect.Value(plant.BuildApplication(t.Context(), "1.0.0"))(t)
 	l := &lab{t: t, dir: dir}
 	l.Plant, err = plant.New(t.Context(), plant.Options{
 		Dir: dir, Margolite: filepath.Join(plant.ProgramsDir(), "margolite"), Application: application, Way: way,
 	})
-	check(t, err)
+	expect.Check(t, err)
 	t.Cleanup(func() {
 		if t.Failed() {
 			log, _ := os.ReadFile(l.LogFile()) // there may be none
@@ -95,7 +87,7 @@ func newLab(t *testing.T, way plant.Way) *lab {
 		if out, err := l.margolite("clear", "--yes"); err != nil {
 			t.Errorf("the device is not rid of what it ran: %v: %s", err, out)
 		}
-		check(t, l.Close())
+		expect.Check(t, l.Close())
 	})
 	return l
 }
@@ -104,16 +96,13 @@ func newLab(t *testing.T, way plant.Way) *lab {
 // authority.
 func (l *lab) server(certificate, key string) (ca string) {
 	l.t.Helper()
-	authority, err := pki.NewServerAuthority("Field", time.Now())
-	check(l.t, err)
-	server, err := authority.IssueServer([]string{"127.0.0.1", "localhost"})
-	check(l.t, err)
-	keyPEM, err := server.KeyPEM()
-	check(l.t, err)
+	authority := expect.Value(pki.NewServerAuthority("Field", time.Now()))(l.t)
+	server := expect.Value(authority.IssueServer([]string{"127.0.0.1", "localhost"}))(l.t)
+	keyPEM := expect.Value(server.KeyPEM())(l.t)
 	ca = filepath.Join(l.dir, "server-ca.pem")
 	for file, content := range map[string][]byte{certificate: server.CertificatePEM(), key: keyPEM, ca: authority.RootPEM()} {
-		check(l.t, os.MkdirAll(filepath.Dir(file), 0o700))
-		check(l.t, os.WriteFile(file, content, 0o600))
+		expect.Check(l.t, os.MkdirAll(filepath.Dir(file), 0o700))
+		expect.Check(l.t, os.WriteFile(file, content, 0o600))
 	}
 	return ca
 }
@@ -137,7 +126,7 @@ func (l *lab) eventually(try func() error) {
 	l.t.Helper()
 	ctx, cancel := context.WithTimeout(l.t.Context(), patience)
 	defer cancel()
-	check(l.t, plant.Eventually(ctx, try))
+	expect.Check(l.t, plant.Eventually(ctx, try))
 }
 
 // greets waits until the application says something.

@@ -21,6 +21,7 @@ import (
 
 	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/test/demoapp/demoimage"
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/plant"
 )
 
@@ -59,15 +60,13 @@ func newSandbox(t *testing.T) *sandbox {
 	start(t, s.dir, filepath.Join(s.dir, "redis.log"), nil, "redis-server", "--port", "6379", "--bind", "127.0.0.1", "--save", "", "--dir", s.dir)
 	listens(t, redis)
 	ca := s.server(filepath.Join(s.dir, "certificates/server-cert.pem"), filepath.Join(s.dir, "certificates/server-key.pem"))
-	root, err := os.ReadFile(ca)
-	check(t, err)
+	root := expect.Value(os.ReadFile(ca))(t)
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(root)
 	s.client = &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}}
 	s.wfm()
 
-	program, err := demoimage.Component(t.Context(), "1.0.0")
-	check(t, err)
+	program := expect.Value(demoimage.Component(t.Context(), "1.0.0"))(t)
 	files := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/compose.yaml" {
 			http.NotFound(w, r)
@@ -77,7 +76,7 @@ func newSandbox(t *testing.T) *sandbox {
 	}))
 	t.Cleanup(files.Close)
 	s.packages(files.URL)
-	check(t, s.Configure(plant.Settings{
+	expect.Check(t, s.Configure(plant.Settings{
 		Poll: time.Hour, Settle: time.Second, LogLevel: "debug", // the test says when
 		WFM:        map[string]string{"url": sandboxURL, "ca": ca},
 		Registries: []string{strings.TrimPrefix(files.URL, "http://")},
@@ -121,9 +120,9 @@ configuration:
   sections: [{name: s, settings: [{parameter: greeting, name: g, description: d, schema: text}]}]
   schema: [{name: text, dataType: string, maxLength: 45, allowEmpty: false}]
 `
-	check(s.t, os.Mkdir(filepath.Join(s.dir, "bin"), 0o755))
-	check(s.t, os.WriteFile(filepath.Join(s.dir, "margo.yaml"), []byte(description), 0o644))
-	check(s.t, os.WriteFile(filepath.Join(s.dir, "bin", "oras"), []byte("#!/bin/sh\n[ \"$1\" != pull ] || cp "+s.dir+"/margo.yaml .\n"), 0o755))
+	expect.Check(s.t, os.Mkdir(filepath.Join(s.dir, "bin"), 0o755))
+	expect.Check(s.t, os.WriteFile(filepath.Join(s.dir, "margo.yaml"), []byte(description), 0o644))
+	expect.Check(s.t, os.WriteFile(filepath.Join(s.dir, "bin", "oras"), []byte("#!/bin/sh\n[ \"$1\" != pull ] || cp "+s.dir+"/margo.yaml .\n"), 0o755))
 }
 
 // call calls the northbound API.
@@ -180,7 +179,7 @@ func (s *sandbox) awaits(path string, want func(items) error) {
 func (s *sandbox) state(id, want string) {
 	s.t.Helper()
 	s.awaits("app-deployments", func(list items) error {
-		check(s.t, s.Control().Sync(s.t.Context()))
+		expect.Check(s.t, s.Control().Sync(s.t.Context()))
 		state := ""
 		for _, d := range list.Items {
 			if d.Metadata.ID == id {
@@ -198,14 +197,14 @@ func (s *sandbox) state(id, want string) {
 func (s *sandbox) settled() {
 	s.t.Helper()
 	time.Sleep(rebuild) // nothing tells when it is done, and asking too early spoils it
-	check(s.t, s.Control().Sync(s.t.Context()))
+	expect.Check(s.t, s.Control().Sync(s.t.Context()))
 }
 
 // The main job with the public WFM as it is.
 func TestTheWFMOfTheSandbox(t *testing.T) {
 	s := newSandbox(t)
 	s.began = time.Now()
-	check(t, s.Run(t.Context()))
+	expect.Check(t, s.Run(t.Context()))
 	var device string
 	s.awaits("devices", func(list items) error {
 		if len(list.Items) == 0 {
@@ -220,7 +219,7 @@ func TestTheWFMOfTheSandbox(t *testing.T) {
 		"apiVersion": "non-margo.org", "kind": "ApplicationPackage", "metadata": map[string]any{"name": "demo"},
 		"spec": map[string]any{"sourceType": "OCI_REPO", "source": map[string]any{"registryUrl": s.Registry.Address(), "repository": "demo", "tag": "1.0.0"}},
 	}
-	check(t, s.call(http.MethodPost, "app-packages", pkg, nil))
+	expect.Check(t, s.call(http.MethodPost, "app-packages", pkg, nil))
 	var pkgID string
 	s.awaits("app-packages", func(list items) error {
 		if len(list.Items) != 1 || list.Items[0].Status.State != "ONBOARDED" {
@@ -244,7 +243,7 @@ func TestTheWFMOfTheSandbox(t *testing.T) {
 			},
 		}
 		body := map[string]any{"apiVersion": "non-margo.org", "kind": "ApplicationDeployment", "metadata": map[string]any{"name": name}, "spec": spec}
-		check(t, s.call(http.MethodPost, "app-deployments", body, &answer))
+		expect.Check(t, s.call(http.MethodPost, "app-deployments", body, &answer))
 		s.settled()
 		return answer.Metadata.ID
 	}
@@ -258,22 +257,22 @@ func TestTheWFMOfTheSandbox(t *testing.T) {
 	s.state(bad, "FAILED")
 	s.state(good, "INSTALLED")
 	s.step("a failure is a failure there")
-	check(t, s.call(http.MethodDelete, "app-deployments/"+bad, nil, nil))
+	expect.Check(t, s.call(http.MethodDelete, "app-deployments/"+bad, nil, nil))
 	s.settled()
 	s.state(bad, "")
 	s.step("what failed is removed")
 
-	check(t, s.Stop())
-	check(t, s.process.Process.Kill())
+	expect.Check(t, s.Stop())
+	expect.Check(t, s.process.Process.Kill())
 	_ = s.process.Wait()
-	check(t, s.Run(t.Context()))
+	expect.Check(t, s.Run(t.Context()))
 	s.greets("servus")
 	s.wfm()
-	check(t, s.Control().Sync(t.Context()))
+	expect.Check(t, s.Control().Sync(t.Context()))
 	s.state(good, "INSTALLED")
 	s.step("both were restarted, and it runs")
 
-	check(t, s.call(http.MethodDelete, "app-deployments/"+good, nil, nil))
+	expect.Check(t, s.call(http.MethodDelete, "app-deployments/"+good, nil, nil))
 	s.settled()
 	s.state(good, "")
 	s.silent()
@@ -283,8 +282,7 @@ func TestTheWFMOfTheSandbox(t *testing.T) {
 // location is where the Compose file is.
 func (s *sandbox) location() string {
 	s.t.Helper()
-	text, err := os.ReadFile(filepath.Join(s.dir, "margo.yaml"))
-	check(s.t, err)
+	text := expect.Value(os.ReadFile(filepath.Join(s.dir, "margo.yaml")))(s.t)
 	_, after, _ := strings.Cut(string(text), "packageLocation: ")
 	before, _, _ := strings.Cut(after, "/compose.yaml")
 	return before

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/pki"
 	"github.com/margolite/margolite/test/plant"
 )
@@ -55,18 +56,16 @@ func newToolkit(t *testing.T, revision margo.Revision) *toolkit {
 		t.Skip("no mock is named: make test-field TOOLKIT=DIR")
 	}
 	k := &toolkit{lab: newLab(t, plant.Way{Revision: revision}), revision: revision}
-	check(t, os.CopyFS(filepath.Join(k.dir, "manifests"), os.DirFS(filepath.Join(from, "manifests"))))
+	expect.Check(t, os.CopyFS(filepath.Join(k.dir, "manifests"), os.DirFS(filepath.Join(from, "manifests"))))
 	k.greeting("Hello")
 	const another = "manifests/deployment-template-app-a.yaml"
-	template, err := os.ReadFile(filepath.Join(from, another))
-	check(t, err)
+	template := expect.Value(os.ReadFile(filepath.Join(from, another)))(t)
 	template = bytes.ReplaceAll(template, []byte("registry.example.com"), []byte(k.Registry.Address()))
-	check(t, os.WriteFile(filepath.Join(k.dir, another), template, 0o600))
+	expect.Check(t, os.WriteFile(filepath.Join(k.dir, another), template, 0o600))
 
 	ca := k.server(filepath.Join(k.dir, "certs/server-cert.pem"), filepath.Join(k.dir, "certs/server-key.pem"))
-	root, err := os.ReadFile(ca)
-	check(t, err)
-	check(t, os.WriteFile(filepath.Join(k.dir, "certs/ca-cert.pem"), root, 0o600))
+	root := expect.Value(os.ReadFile(ca))(t)
+	expect.Check(t, os.WriteFile(filepath.Join(k.dir, "certs/ca-cert.pem"), root, 0o600))
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(root)
 	k.env = []string{"CTT_SAMPLE_REPOSITORY=oci://" + k.Registry.Address() + "/" + plant.Component, "CTT_SAMPLE_REVISION=" + plant.ComponentVersion, "KEEP_DATA=true"}
@@ -77,23 +76,20 @@ func newToolkit(t *testing.T, revision margo.Revision) *toolkit {
 	}
 	tlsConfig := &tls.Config{RootCAs: roots}
 	if revision == margo.RC3 {
-		svid, err := k.Authority.IssueWFM(plant.WFM, pki.Hosts("127.0.0.1"))
-		check(t, err)
-		key, err := svid.KeyPEM()
-		check(t, err)
+		svid := expect.Value(k.Authority.IssueWFM(plant.WFM, pki.Hosts("127.0.0.1")))(t)
+		key := expect.Value(svid.KeyPEM())(t)
 		for name, content := range map[string][]byte{"svid.pem": svid.CertificatePEM(), "svid.key": key, "trust.pem": k.Authority.BundlePEM()} {
-			check(t, os.WriteFile(filepath.Join(k.dir, name), content, 0o600))
+			expect.Check(t, os.WriteFile(filepath.Join(k.dir, name), content, 0o600))
 		}
 		k.env = append(k.env, "MIAF_SERVER_CERT=svid.pem", "MIAF_SERVER_KEY=svid.key", "MIAF_TRUST_CA=trust.pem")
 		k.settings.WFM = map[string]string{"url": "https://127.0.0.1:3003/v1alpha2/margo"}
 		roots.AppendCertsFromPEM(k.Authority.BundlePEM())
-		device, err := tls.LoadX509KeyPair(k.Identity.Certificate, k.Identity.Key)
-		check(t, err)
+		device := expect.Value(tls.LoadX509KeyPair(k.Identity.Certificate, k.Identity.Key))(t)
 		tlsConfig.Certificates = []tls.Certificate{device}
 	}
 	k.client = &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{TLSClientConfig: tlsConfig}}
 	k.mock()
-	check(t, k.Configure(k.settings))
+	expect.Check(t, k.Configure(k.settings))
 	return k
 }
 
@@ -101,8 +97,7 @@ func newToolkit(t *testing.T, revision margo.Revision) *toolkit {
 func (k *toolkit) greeting(text string) {
 	k.t.Helper()
 	const name = "manifests/deployment-template.yaml"
-	template, err := os.ReadFile(filepath.Join(os.Getenv(toolkitDir), name))
-	check(k.t, err)
+	template := expect.Value(os.ReadFile(filepath.Join(os.Getenv(toolkitDir), name)))(k.t)
 	components := ""
 	for line := range strings.Lines(string(template)) {
 		if _, after, ok := strings.Cut(line, "- name: "); ok {
@@ -113,7 +108,7 @@ func (k *toolkit) greeting(text string) {
 	for parameter, value := range map[string]string{"REGISTRY": k.Registry.Address(), "GREETING": text} {
 		parameters += fmt.Sprintf("    %s: {value: %q, targets: [{pointer: %s, components: [%s]}]}\n", parameter, value, parameter, components)
 	}
-	check(k.t, os.WriteFile(filepath.Join(k.dir, name), append(bytes.TrimRight(template, "\n"), "\n"+parameters...), 0o600))
+	expect.Check(k.t, os.WriteFile(filepath.Join(k.dir, name), append(bytes.TrimRight(template, "\n"), "\n"+parameters...), 0o600))
 }
 
 // mock starts the WFM.
@@ -136,15 +131,11 @@ func (k *toolkit) deploy(fixture string, ids ...string) error {
 	if k.revision != margo.RC3 {
 		path = "https://127.0.0.1:3001/v1alpha2/margo/api/v1/test/clients/" + k.known() + "/deployments"
 	}
-	text, err := json.Marshal(map[string]any{"deploymentIds": append([]string{}, ids...), "negativeFixture": fixture})
-	check(k.t, err)
-	r, err := http.NewRequestWithContext(k.t.Context(), http.MethodPut, path, bytes.NewReader(text))
-	check(k.t, err)
-	response, err := k.client.Do(r)
-	check(k.t, err)
+	text := expect.Value(json.Marshal(map[string]any{"deploymentIds": append([]string{}, ids...), "negativeFixture": fixture}))(k.t)
+	r := expect.Value(http.NewRequestWithContext(k.t.Context(), http.MethodPut, path, bytes.NewReader(text)))(k.t)
+	response := expect.Value(k.client.Do(r))(k.t)
 	defer response.Body.Close()
-	answer, err := io.ReadAll(io.LimitReader(response.Body, 1<<20))
-	check(k.t, err)
+	answer := expect.Value(io.ReadAll(io.LimitReader(response.Body, 1<<20)))(k.t)
 	if response.StatusCode != http.StatusOK {
 		k.t.Fatalf("the mock answers %s: %s", response.Status, answer)
 	}
@@ -186,8 +177,7 @@ func (k *toolkit) took(what string, n int) {
 // that down, which states.
 func (k *toolkit) heard(want map[string][]string) {
 	k.t.Helper()
-	log, err := os.ReadFile(k.mockLog())
-	check(k.t, err)
+	log := expect.Value(os.ReadFile(k.mockLog()))(k.t)
 	for id, states := range want {
 		if n := strings.Count(string(log), "pdate for deployment "+id+" "); n != len(states) {
 			k.t.Errorf("of %s the mock heard %d times, want %v", id, n, states)
@@ -196,16 +186,15 @@ func (k *toolkit) heard(want map[string][]string) {
 	if k.revision == margo.RC3 {
 		return
 	}
-	check(k.t, k.deploy("", odd)) // that is when it writes
+	expect.Check(k.t, k.deploy("", odd)) // that is when it writes
 	var all map[string]struct {
 		ID      string `json:"id"`
 		History []struct {
 			Status struct{ State string }
 		} `json:"status_history"`
 	}
-	text, err := os.ReadFile(filepath.Join(k.dir, "data/deployments.json"))
-	check(k.t, err)
-	check(k.t, json.Unmarshal(text, &all))
+	text := expect.Value(os.ReadFile(filepath.Join(k.dir, "data/deployments.json")))(k.t)
+	expect.Check(k.t, json.Unmarshal(text, &all))
 	for _, d := range all {
 		var states []string
 		for _, report := range d.History {
@@ -245,10 +234,10 @@ func (k *toolkit) settled(id, want string) {
 // restart starts the agent again with other settings.
 func (k *toolkit) restart(change func()) {
 	k.t.Helper()
-	check(k.t, k.Stop())
+	expect.Check(k.t, k.Stop())
 	change()
-	check(k.t, k.Configure(k.settings))
-	check(k.t, k.Run(k.t.Context()))
+	expect.Check(k.t, k.Configure(k.settings))
+	expect.Check(k.t, k.Run(k.t.Context()))
 }
 
 // The main job with the toolkit's mock as it is, and its fixtures of what has to be
@@ -261,14 +250,14 @@ func TestTheMockOfTheToolkit(t *testing.T) {
 			if out, err := k.margolite("check"); err != nil && !strings.Contains(out, "is reachable") {
 				t.Errorf("check says %s", out)
 			}
-			check(t, k.Run(t.Context()))
+			expect.Check(t, k.Run(t.Context()))
 			k.greets("Hello")
 			k.settled(first, "installed")
 			k.took("apabilities", 1)
 			k.step("onboarded, its capabilities known, the first application installed with its parameters")
 
 			k.greeting("servus")
-			check(t, k.deploy("", first, missing))
+			expect.Check(t, k.deploy("", first, missing))
 			k.greets("servus")
 			k.settled(missing, "failed")
 			k.settled(first, "installed")
@@ -278,19 +267,19 @@ func TestTheMockOfTheToolkit(t *testing.T) {
 				if err := k.deploy(fixture, first, odd); err == nil {
 					t.Errorf("fixture %s was accepted", fixture)
 				}
-				check(t, k.deploy("", first, missing))
+				expect.Check(t, k.deploy("", first, missing))
 			}
 			k.restart(func() { k.settings.WFM["strict"] = "true" })
 			if err := k.deploy("bundle_digest_mismatch", first, other); err == nil {
 				t.Error("fixture bundle_digest_mismatch was accepted although wfm.strict is set")
 			}
 			k.restart(func() { delete(k.settings.WFM, "strict") })
-			check(t, k.deploy("wrong_size_bytes", first))
+			expect.Check(t, k.deploy("wrong_size_bytes", first))
 			k.settled(missing, "")
 			k.greets("servus")
 			k.step("what the toolkit wants refused was refused, and sizes decided nothing")
 
-			check(t, k.deploy("", odd))
+			expect.Check(t, k.deploy("", odd))
 			k.settled(odd, "installed")
 			k.greets("servus")
 			k.step("a deployment whose id is no UUID took its place")
@@ -299,10 +288,10 @@ func TestTheMockOfTheToolkit(t *testing.T) {
 				odd:   {"pending", "installing", "installed"},
 			})
 
-			check(t, k.Stop())
-			check(t, k.process.Process.Kill())
+			expect.Check(t, k.Stop())
+			expect.Check(t, k.process.Process.Kill())
 			_ = k.process.Wait()
-			check(t, k.Run(t.Context()))
+			expect.Check(t, k.Run(t.Context()))
 			k.greets("servus")
 			k.mock()
 			if revision == margo.RC3 { // it has forgotten everything, and begins at version 1
@@ -315,15 +304,15 @@ func TestTheMockOfTheToolkit(t *testing.T) {
 				}
 				out, err := k.margolite("accept-rollback", "--yes")
 				t.Log(out)
-				check(t, err)
+				expect.Check(t, err)
 				k.settled(first, "installed")
 			} else {
-				check(t, k.Control().Sync(t.Context()))
+				expect.Check(t, k.Control().Sync(t.Context()))
 			}
 			k.greets("servus")
 			k.step("both were restarted, and it runs")
 
-			check(t, k.deploy(""))
+			expect.Check(t, k.deploy(""))
 			k.silent()
 			k.settled(first, "")
 			k.settled(odd, "")

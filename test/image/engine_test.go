@@ -128,21 +128,18 @@ func (h *host) try(commands string, more ...string) (out string, err error) {
 
 func (h *host) must(commands string, more ...string) string {
 	h.Helper()
-	out, err := h.try(commands, more...)
-	check(h, err)
-	return out
+	return expect.Value(h.try(commands, more...))(h)
 }
 
 // background starts what goes on.
 func (h *host) background(args []string) *exec.Cmd {
 	h.Helper()
-	log, err := os.OpenFile(h.log(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	check(h, err)
+	log := expect.Value(os.OpenFile(h.log(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600))(h)
 	defer log.Close()
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Env = h.environment()
 	cmd.Stdout, cmd.Stderr = log, log
-	check(h, cmd.Start())
+	expect.Check(h, cmd.Start())
 	return cmd
 }
 
@@ -174,7 +171,7 @@ func (h *host) end() {
 		h.must(h.stop)
 		return
 	}
-	check(h, errors.Join(h.running.Process.Signal(unix.SIGTERM), h.running.Wait()))
+	expect.Check(h, errors.Join(h.running.Process.Signal(unix.SIGTERM), h.running.Wait()))
 }
 
 func (h *host) eventually(what string, do func() error) {
@@ -209,10 +206,7 @@ exec %s "$@"
 
 func (h *host) writeRunc() {
 	h.Helper()
-	runc, err := exec.LookPath("runc")
-	check(h, err)
+	runc := expect.Value(exec.LookPath("runc"))(h)
 	dir := filepath.Join(h.dir, "bin")
-	check(h, errors.Join(os.Mkdir(dir, 0o755), os.WriteFile(filepath.Join(dir, "runc"), fmt.Appendf(nil, lesserRunc, runc), 0o755)))
+	expect.Check(h, errors.Join(os.Mkdir(dir, 0o755), os.WriteFile(filepath.Join(dir, "runc"), fmt.Appendf(nil, lesserRunc, runc), 0o755)))
 }
-
-var check = expect.Check

@@ -121,9 +121,7 @@ func TestPOL10TheAgentRunsAsAContainer(t *testing.T) {
 			d.visit()
 			d.await()
 			d.install(map[string]any{"TAG": "2.0.0"})
-			if _, err := d.Remove(deployment); err != nil {
-				t.Fatal(err)
-			}
+			expect.Value(d.Remove(deployment))(t)
 			h.eventually("workloads go on", func() error {
 				if now := d.workloads(); len(now) > 0 {
 					return errors.New(strings.Join(now, "\n"))
@@ -168,8 +166,7 @@ func newHost(t *testing.T, e engine) *host {
 			}
 		}
 	}
-	dir, err := os.MkdirTemp("", "image-")
-	check(t, err)
+	dir := expect.Value(os.MkdirTemp("", "image-"))(t)
 	h := &host{T: t, engine: e, dir: dir, run: "/run/engine"}
 	h.mustBeAlone()
 	h.writeRunc()
@@ -192,8 +189,7 @@ func newHost(t *testing.T, e engine) *host {
 // mustBeAlone makes sure that whoever ends all processes ends those of this test alone: process 1 is then a part of it.
 func (h *host) mustBeAlone() {
 	h.Helper()
-	one, err := os.Stat("/proc/1/exe")
-	check(h, err)
+	one := expect.Value(os.Stat("/proc/1/exe"))(h)
 	if self, err := os.Stat("/proc/self/exe"); err != nil || !os.SameFile(one, self) {
 		h.Fatalf("this test has no processes of its own: %v", err)
 	}
@@ -207,7 +203,7 @@ func (h *host) mount() {
 		err = errors.Join(err, os.Mkdir(dir, 0o755))
 	}
 	err = errors.Join(err, unix.Mount("overlay", "/etc", "overlay", 0, "lowerdir=/etc,upperdir=/run/etc/upper,workdir=/run/etc/work"))
-	check(h, err)
+	expect.Check(h, err)
 }
 
 // powerOff ends everything but the test and process 1, and takes what only memory has.
@@ -234,16 +230,12 @@ type device struct {
 
 func (h *host) newDevice() *device {
 	h.Helper()
-	application, err := plant.BuildApplication(h.Context(), "1.0.0", "2.0.0")
-	check(h, err)
+	application := expect.Value(plant.BuildApplication(h.Context(), "1.0.0", "2.0.0"))(h)
 	dir := filepath.Join(h.dir, "p")
-	check(h, os.Mkdir(dir, 0o755))
-	p, err := plant.New(h.Context(), plant.Options{Dir: dir, Application: application})
-	check(h, err)
+	expect.Check(h, os.Mkdir(dir, 0o755))
+	p := expect.Value(plant.New(h.Context(), plant.Options{Dir: dir, Application: application}))(h)
 	h.Cleanup(func() {
-		if err := p.Close(); err != nil {
-			h.Error(err)
-		}
+		expect.OK(h, p.Close())
 	})
 	return &device{Plant: p, h: h}
 }
@@ -274,11 +266,8 @@ func (d *device) margolite(verb string, args ...string) string {
 // install has the WFM deploy the application, and waits until it answers.
 func (d *device) install(parameters map[string]any) {
 	d.h.Helper()
-	published, err := d.Publish(d.Deployment(deployment, parameters))
-	check(d.h, err)
-	if _, err := d.Await(d.h.Context(), deployment, margo.Installed, published.Version); err != nil {
-		d.h.Fatal(err)
-	}
+	published := expect.Value(d.Publish(d.Deployment(deployment, parameters)))(d.h)
+	expect.Value(d.Await(d.h.Context(), deployment, margo.Installed, published.Version))(d.h)
 	d.visit()
 }
 
@@ -300,8 +289,7 @@ func (d *device) workloads() []string {
 func (d *device) shimIsOnItsOwn() {
 	d.h.Helper()
 	for _, pid := range d.Shims() {
-		groups, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
-		check(d.h, err)
+		groups := expect.Value(os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid)))(d.h)
 		for line := range strings.Lines(string(groups)) {
 			if !strings.HasSuffix(line, ":/margolite-shims\n") {
 				d.h.Errorf("the shim is in the control group %s", line)
@@ -314,7 +302,7 @@ func (d *device) shimIsOnItsOwn() {
 func (d *device) reboot() {
 	d.h.Helper()
 	d.h.powerOff()
-	check(d.h, os.RemoveAll(d.RunDir()))
+	expect.Check(d.h, os.RemoveAll(d.RunDir()))
 	if left := d.workloads(); len(left) > 0 {
 		d.h.Fatalf("these processes survive a reboot: %v", left)
 	}

@@ -67,13 +67,13 @@ func (s *system) start() *daemon {
 	d := &daemon{cmd: s.command("/usr/bin/margolite", "run")}
 	d.cmd.Stderr = &d.log
 	d.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	check(s.t, d.cmd.Start())
+	expect.Check(s.t, d.cmd.Start())
 	return d
 }
 
 func (d *daemon) stop(t *testing.T) {
 	t.Helper()
-	check(t, d.cmd.Process.Signal(syscall.SIGTERM))
+	expect.Check(t, d.cmd.Process.Signal(syscall.SIGTERM))
 	if err := d.cmd.Wait(); err != nil {
 		t.Fatalf("the agent ended with %v\n%s", err, d.log.String())
 	}
@@ -84,11 +84,9 @@ func (d *daemon) stop(t *testing.T) {
 func TestTheDebianPackage(t *testing.T) {
 	deb := packageOf(t, "margolite_*_"+debianArch()+".deb")
 	ctx := t.Context()
-	application, err := plant.BuildApplication(ctx, "1.0.0")
-	check(t, err)
+	application := expect.Value(plant.BuildApplication(ctx, "1.0.0"))(t)
 	dir := t.TempDir()
-	p, err := plant.New(ctx, plant.Options{Dir: dir, Application: application})
-	check(t, err)
+	p := expect.Value(plant.New(ctx, plant.Options{Dir: dir, Application: application}))(t)
 	t.Cleanup(func() {
 		expect.OK(t, p.Close())
 	})
@@ -115,8 +113,7 @@ func TestTheDebianPackage(t *testing.T) {
 	})
 	// The names of what is copied last begin to count when all of it is there.
 	for name, file := range map[string]string{"device.pem": p.Identity.Certificate, "device.key": p.Identity.Key, "bundle.json": p.Identity.TrustBundle} {
-		data, err := os.ReadFile(file)
-		check(t, err)
+		data := expect.Value(os.ReadFile(file))(t)
 		s.put("etc/margolite/provision.d/"+name, data)
 	}
 	s.put("etc/margolite/provision.d/plant.yaml", fmt.Appendf(nil, `device: {id: %s}
@@ -128,11 +125,8 @@ registries: {%q: {plainHTTP: true}}
 	eventually(t, "the agent was not enrolled", func() error { return client.Ping(ctx) })
 
 	const id = "2f9a1c34-0000-4000-8000-0000000000de"
-	published, err := p.Publish(p.Deployment(id, nil))
-	check(t, err)
-	if _, err := p.Await(ctx, id, margo.Installed, published.Version); err != nil {
-		t.Fatal(err)
-	}
+	published := expect.Value(p.Publish(p.Deployment(id, nil)))(t)
+	expect.Value(p.Await(ctx, id, margo.Installed, published.Version))(t)
 	visit := func() error { _, err := plant.Ask(ctx, 8090); return err }
 	eventually(t, "the application does not answer", visit)
 	running := leftovers.Take(t, leftovers.Where{Namespace: "margo"})["process"]

@@ -66,16 +66,14 @@ type system struct {
 
 func newSystem(t *testing.T) *system {
 	t.Helper()
-	file, err := archive()
-	check(t, err)
-	dir, err := os.MkdirTemp("", "margolite-packages-")
-	check(t, err)
+	file := expect.Value(archive())(t)
+	dir := expect.Value(os.MkdirTemp("", "margolite-packages-"))(t)
 	s := &system{t, filepath.Join(dir, "root")}
 	t.Cleanup(func() {
 		plant.UnmountBelow(dir) // what is left makes the removal fail
 		expect.OK(t, os.RemoveAll(dir))
 	})
-	check(t, os.Mkdir(s.root, 0o755))
+	expect.Check(t, os.Mkdir(s.root, 0o755))
 	if out, err := exec.Command("tar", "-C", s.root, "-xpf", file).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
@@ -117,7 +115,7 @@ func (s *system) run(args ...string) string {
 // put writes a file of the system.
 func (s *system) put(path string, data []byte) {
 	s.t.Helper()
-	check(s.t, os.WriteFile(filepath.Join(s.root, path), data, 0o600))
+	expect.Check(s.t, os.WriteFile(filepath.Join(s.root, path), data, 0o600))
 }
 
 // install installs a package, or upgrades to it.
@@ -159,8 +157,6 @@ func (s *system) files() []string {
 		}
 		return nil
 	})
-	check(s.t, err)
+	expect.Check(s.t, err)
 	return all
 }
-
-var check = expect.Check

@@ -39,8 +39,7 @@ func newSignedRig(t *testing.T) *signedRig {
 
 func (r *signedRig) signedBy(key crypto.Signer) *identity.Signer {
 	r.t.Helper()
-	signer := expect.Value(identity.NewSigner(key, nil))(r.t)
-	return signer
+	return expect.Value(identity.NewSigner(key, nil))(r.t)
 }
 
 func (r *signedRig) call(method, path string, body []byte, header ...string) answer {
@@ -77,8 +76,7 @@ func TestOnboardingIsStrict(t *testing.T) {
 	elsewhere := expect.Value(pki.NewServerAuthority("Elsewhere", time.Now()))(t)
 	issue := func(authority *pki.ServerAuthority, options ...pki.Option) *pki.SVID {
 		t.Helper()
-		svid := expect.Value(authority.IssueSigner("x", options...))(t)
-		return svid
+		return expect.Value(authority.IssueSigner("x", options...))(t)
 	}
 	stranger := issue(elsewhere)
 	expired := issue(r.ordinary, pki.Valid(time.Now().Add(-2*time.Hour), time.Now().Add(-time.Hour)))

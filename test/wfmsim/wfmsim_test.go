@@ -49,7 +49,7 @@ func newRig(t *testing.T, change func(*wfmsim.Options)) *rig {
 	}
 	r := &rig{t: t, authority: authority}
 	r.wfm = expect.Value(wfmsim.New(o))(t)
-	check(t, r.wfm.Start(""))
+	expect.Check(t, r.wfm.Start(""))
 	t.Cleanup(func() { _ = r.wfm.Close() })
 	r.client = r.clientOf("wfm-1", deviceID)
 	return r
@@ -97,7 +97,7 @@ func (r *rig) send(client *http.Client, sign *identity.Signer, method, path stri
 		request.Header.Set("Content-Type", "application/json")
 	}
 	if sign != nil {
-		check(r.t, sign.Sign(request, body))
+		expect.Check(r.t, sign.Sign(request, body))
 	}
 	for i := 0; i < len(header); i += 2 {
 		request.Header.Set(header[i], header[i+1])
@@ -286,8 +286,7 @@ func statusOf(t *testing.T, version uint64, overall margo.State, components ...s
 		state := margo.State(components[i+1])
 		s.Components = append(s.Components, margo.ComponentStatus{Name: components[i], State: state, Error: failure(state, components[i])})
 	}
-	text := expect.Value(s.Marshal())(t)
-	return text
+	return expect.Value(s.Marshal())(t)
 }
 
 func TestBadRequestsAreRefused(t *testing.T) {
@@ -361,5 +360,3 @@ func TestBadRequestsAreRefused(t *testing.T) {
 		t.Errorf("other client's document: %d, %v", a.status, err)
 	}
 }
-
-var check = expect.Check

@@ -16,15 +16,9 @@ func TestOnlyProgramsOfThisMachineAreServed(t *testing.T) {
 		"a page of another site": func(r *http.Request) { r.Header.Set("Origin", "https://attacker.example") },
 		"a rebound name":         func(r *http.Request) { r.Host = "attacker.example" },
 	} {
-		request, err := http.NewRequest(http.MethodGet, server.URL+"/v1/info", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		request := expect.Value(http.NewRequest(http.MethodGet, server.URL+"/v1/info", nil))(t)
 		change(request)
-		answer, err := http.DefaultClient.Do(request)
-		if err != nil {
-			t.Fatal(err)
-		}
+		answer := expect.Value(http.DefaultClient.Do(request))(t)
 		_ = answer.Body.Close()
 		expect.Equal(t, answer.StatusCode, http.StatusForbidden, "%s: got %s", name, answer.Status)
 	}

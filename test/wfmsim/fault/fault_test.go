@@ -70,9 +70,7 @@ func TestWhatGoesWrong(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			switches, get := serve(t)
 			for _, f := range c.faults {
-				if _, err := switches.Inject(f); err != nil {
-					t.Fatal(err)
-				}
+				expect.Value(switches.Inject(f))(t)
 			}
 			answer, body, err := get()
 			if cut := err != nil; cut != c.cut {
@@ -97,18 +95,14 @@ func TestAFaultLastsAsLongAsItIsToldTo(t *testing.T) {
 		}
 		return answer.StatusCode
 	}
-	if _, err := switches.Inject(fault.Fault{Kind: fault.Answer, Status: 503, Skip: 1, Times: 2}); err != nil {
-		t.Fatal(err)
-	}
+	expect.Value(switches.Inject(fault.Fault{Kind: fault.Answer, Status: 503, Skip: 1, Times: 2}))(t)
 	for i, want := range []int{200, 503, 503, 200} {
 		expect.Equal(t, status(), want, "request %d", i)
 	}
 	if active := switches.Active(); len(active) != 0 {
 		t.Errorf("still active: %v", active)
 	}
-	if _, err := switches.Inject(fault.Fault{Endpoint: "page", Kind: fault.Answer, Status: 500}); err != nil {
-		t.Fatal(err)
-	}
+	expect.Value(switches.Inject(fault.Fault{Endpoint: "page", Kind: fault.Answer, Status: 500}))(t)
 	switches.Clear("other")
 	expect.Equal(t, status(), 500, "clearing another endpoint")
 	switches.Clear("page")

@@ -16,9 +16,8 @@ import (
 
 func start(t *testing.T, o registry.Options) *registry.Registry {
 	t.Helper()
-	r, err := registry.New(o)
-	check(t, err)
-	check(t, r.Start(""))
+	r := expect.Value(registry.New(o))(t)
+	expect.Check(t, r.Start(""))
 	t.Cleanup(func() { _ = r.Close() })
 	return r
 }
@@ -26,8 +25,7 @@ func start(t *testing.T, o registry.Options) *registry.Registry {
 // get asks for a path of the registry; the header is given in pairs.
 func get(t *testing.T, url string, header ...string) (int, http.Header, []byte, error) {
 	t.Helper()
-	request, err := http.NewRequest(http.MethodGet, url, nil)
-	check(t, err)
+	request := expect.Value(http.NewRequest(http.MethodGet, url, nil))(t)
 	for i := 0; i < len(header); i += 2 {
 		request.Header.Set(header[i], header[i+1])
 	}
@@ -42,8 +40,7 @@ func get(t *testing.T, url string, header ...string) (int, http.Header, []byte, 
 
 func image(t *testing.T, size int) (artifact *ociimage.Artifact, layer digest.Digest, content []byte) {
 	t.Helper()
-	artifact, err := ociimage.Build(ociimage.Image{Layers: []ociimage.Layer{ociimage.Padding(size)}})
-	check(t, err)
+	artifact = expect.Value(ociimage.Build(ociimage.Image{Layers: []ociimage.Layer{ociimage.Padding(size)}}))(t)
 	for d, blob := range artifact.Blobs {
 		if len(blob) > len(content) {
 			layer, content = d, blob
@@ -57,21 +54,19 @@ func TestContentSurvivesARestart(t *testing.T) {
 	first := start(t, registry.Options{Dir: dir})
 	older, _, content := image(t, 100_000)
 	newer, _, _ := image(t, 50_000)
-	index, err := ociimage.Index(older)
-	check(t, err)
+	index := expect.Value(ociimage.Index(older))(t)
 	to := ociimage.Registry{URL: first.URL()}
 	for _, push := range []struct {
 		tag string
 		a   *ociimage.Artifact
 	}{{"moved", older}, {"moved", newer}, {"index", index}} {
-		check(t, to.Push(context.Background(), "x", push.tag, push.a))
+		expect.Check(t, to.Push(context.Background(), "x", push.tag, push.a))
 	}
-	check(t, first.Close())
+	expect.Check(t, first.Close())
 
-	second, err := registry.New(registry.Options{Dir: dir})
-	check(t, err)
+	second := expect.Value(registry.New(registry.Options{Dir: dir}))(t)
 	defer second.Close()
-	check(t, second.Start(first.Address()))
+	expect.Check(t, second.Start(first.Address()))
 	for reference, want := range map[string]*ociimage.Artifact{
 		"moved": newer, "index": index, older.Digest.String(): older, newer.Digest.String(): newer,
 	} {
@@ -86,5 +81,3 @@ func TestContentSurvivesARestart(t *testing.T) {
 		t.Errorf("blob: got %d, %d bytes, %v", status, len(body), err)
 	}
 }
-
-var check = expect.Check

@@ -25,8 +25,7 @@ var now = time.Unix(1_700_000_000, 0)
 // report is what is signed.
 func report(t *testing.T) *http.Request {
 	t.Helper()
-	request, err := http.NewRequest(http.MethodPost, "https://wfm.example:8443/a?b=%20c", strings.NewReader(body))
-	check(t, err)
+	request := expect.Value(http.NewRequest(http.MethodPost, "https://wfm.example:8443/a?b=%20c", strings.NewReader(body)))(t)
 	request.Header.Set("Content-Type", "application/json")
 	return request
 }
@@ -35,30 +34,27 @@ func report(t *testing.T) *http.Request {
 func signed(t *testing.T, key crypto.Signer, at time.Time) *http.Request {
 	t.Helper()
 	request := report(t)
-	signer, err := identity.NewSigner(key, func() time.Time { return at })
-	check(t, err)
-	check(t, signer.Sign(request, []byte(body)))
+	signer := expect.Value(identity.NewSigner(key, func() time.Time { return at }))(t)
+	expect.Check(t, signer.Sign(request, []byte(body)))
 	return request
 }
 
 // signedBy is a report with a signature of another form, made now.
 func signedBy(t *testing.T, signer *httpsign.Signer, err error) *http.Request {
 	t.Helper()
-	check(t, err)
+	expect.Check(t, err)
 	request := report(t)
-	digest, err := httpsign.GenerateContentDigestHeader(&request.Body, []string{httpsign.DigestSha256})
-	check(t, err)
+	digest := expect.Value(httpsign.GenerateContentDigestHeader(&request.Body, []string{httpsign.DigestSha256}))(t)
 	request.Header.Set("Content-Digest", digest)
 	input, signature, err := httpsign.SignRequest("sig1", *signer, request)
-	check(t, err)
+	expect.Check(t, err)
 	request.Header.Set("Signature-Input", input)
 	request.Header.Set("Signature", signature)
 	return request
 }
 
 func TestWhatIsNotCoveredIsNotBelieved(t *testing.T) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	check(t, err)
+	key := expect.Value(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
 	for missing, covered := range map[string][]string{
 		"":       {"@method", "@target-uri", "@authority", "content-digest", "content-type"},
 		"method": {"@target-uri", "content-digest"},
@@ -73,10 +69,8 @@ func TestWhatIsNotCoveredIsNotBelieved(t *testing.T) {
 }
 
 func TestWhatIsNotSignedSoundlyIsRefused(t *testing.T) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	check(t, err)
-	other, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	check(t, err)
+	key := expect.Value(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
+	other := expect.Value(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
 	input := func(old, new string) func(*http.Request) {
 		return func(r *http.Request) {
 			text := r.Header.Get("Signature-Input")
@@ -141,5 +135,3 @@ func TestWhatIsNotSignedSoundlyIsRefused(t *testing.T) {
 		})
 	}
 }
-
-var check = expect.Check
