@@ -207,25 +207,3 @@ func TestPOL05POL06POL07AnUnapprovedUpdateTouchesNothing(t *testing.T) {
 	})
 	r.t = t
 }
-
-// What the site rejects is reported as failed with its reason, and stays rejected over a kill.
-func TestPOL06ARejectionIsRemembered(t *testing.T) {
-	r := newRigRuled(t, map[string]string{"approval": "updates"})
-	r.install(r.Deployment(demoID, nil))
-	r.answers(8090)
-	before := r.services(demoID)
-	bad := r.publish(r.Deployment(demoID, map[string]any{"GREETING": "Bad"}))
-	r.waits(demoID, bad.Digest, "approval")
-	check(t, r.Control().Reject(t.Context(), answer(demoID, bad.Digest, "the line runs until Friday")))
-	expect.Contains(t, r.failsWith(demoID, "REJECTED", bad.Version).Message, "until Friday", "the WFM heard")
-	r.Kill()
-	r.running()
-	r.settled(demoID)
-	r.eventually("it is shown as rejected", func() error {
-		if d := r.deployment(demoID); d.State != string(margo.Failed) || d.Change == nil || d.Change.Answer != "rejected" {
-			return fmt.Errorf("it is %+v", d)
-		}
-		return nil
-	})
-	r.untouched(demoID, before)
-}
