@@ -55,7 +55,7 @@ func (r *rig) deployment(id string) *control.Deployment {
 func (r *rig) waits(id string, revision digest.Digest, reasons ...string) *control.Pending {
 	r.t.Helper()
 	var change *control.Pending
-	r.eventually(fmt.Sprintf("the change to %s waits for %v", revision, reasons), func() error {
+	plant.Require(r.t, fmt.Sprintf("the change to %s waits for %v", revision, reasons), func() error {
 		d := r.deployment(id)
 		if d == nil || d.Change == nil {
 			return fmt.Errorf("no change waits: %+v", d)
@@ -122,7 +122,7 @@ func (r *rig) failsWith(id, code string, version uint64) *margo.Fault {
 func (r *rig) says(port int, greeting string) plant.Answer {
 	r.t.Helper()
 	var a plant.Answer
-	r.eventually("the application says "+greeting, func() (err error) {
+	plant.Require(r.t, "the application says "+greeting, func() (err error) {
 		if a, err = plant.Ask(r.t.Context(), port); err == nil && a.Greeting != greeting {
 			err = errors.New("it says " + a.Text)
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/test/expect"
+	"github.com/margolite/margolite/test/plant"
 )
 
 // said runs the command line with an input, and gives its exit code and all that
@@ -88,7 +89,7 @@ func TestComposeLikeDocker(t *testing.T) {
 			project("--profile", "debug", "up", "-d", "--scale", "worker=1")
 			expect.Equal(t, fmt.Sprint(names()), "map[counter:1 debug:1 web:1 worker:1]", "%s: services with the profile", mode)
 			if mode == "agent" { // which answers those who ask a nameserver and no file
-				r.eventually("nslookup web", func() error {
+				plant.Require(r.t, "nslookup web", func() error {
 					_, err := r.margolite("compose", "-p", "office", "exec", "-T", "debug", "busybox", "nslookup", "-type=a", "web")
 					return err
 				})

@@ -12,6 +12,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 
 	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/test/plant"
 )
 
 // rotten damages every page of a database behind its two meta pages.
@@ -92,7 +93,7 @@ func TestADamagedContainerdConverges(t *testing.T) {
 			log := r.logLength()
 			r.running()
 			r.runsOnce("Hello")
-			r.eventually("it counts on", func() error {
+			plant.Require(r.t, "it counts on", func() error {
 				if a := r.answers(8090); a.Visit <= visits {
 					return fmt.Errorf("it says %+v: its data are not those of visit %d", a, visits)
 				}

@@ -69,7 +69,7 @@ func TestDS08ADamagedStoreTouchesNothingThatRuns(t *testing.T) {
 			}
 			check(t, r.WFM.SetVersion(plant.Client, held.Version))
 			r.synced()
-			r.eventually("it is known again", func() error {
+			plant.Require(r.t, "it is known again", func() error {
 				s, err := r.Control().Status(t.Context())
 				if err == nil && (len(s.Deployments) != 1 || s.Deployments[0].State != string(margo.Installed)) {
 					err = fmt.Errorf("status says %+v", s.Deployments)

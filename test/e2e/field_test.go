@@ -135,7 +135,7 @@ spec:
 		parameter("nextcloudPort", "8094", "PORTS.80") + parameter("redisHost", "redis", "ENV.REDIS_HOST")
 	done := expect.Value(r.WFM.Publish(r.ClientID(), []byte(body)))(t)
 	r.await(id, margo.Installed, done.Version)
-	r.eventually("it answers on the port of the parameter", func() error {
+	plant.Require(r.t, "it answers on the port of the parameter", func() error {
 		conn, err := net.DialTimeout("tcp", "127.0.0.1:8094", time.Second)
 		if err == nil {
 			err = conn.Close()

@@ -48,7 +48,7 @@ func TestAMachineOf64MBIsEnough(t *testing.T) {
 	if !slices.Contains(in, agent) {
 		t.Fatalf("the agent, process %d, is not in the group of %v", agent, in)
 	}
-	r.eventually("the agent gives back what it does not need", func() error {
+	plant.Require(r.t, "the agent gives back what it does not need", func() error {
 		resident, anonymous, err := r.holds(agent)
 		if err == nil && (resident > idleMemory || anonymous > idleAnonymous) {
 			err = fmt.Errorf("%d bytes are resident, %d of them anonymous", resident, anonymous)

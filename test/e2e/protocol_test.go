@@ -7,6 +7,7 @@ import (
 
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/test/expect"
+	"github.com/margolite/margolite/test/plant"
 )
 
 // sync polls the WFM now.
@@ -15,7 +16,7 @@ func (r *rig) sync() error { return r.Control().Sync(r.t.Context()) }
 // synced polls until that works: the agent may just have been held back.
 func (r *rig) synced() {
 	r.t.Helper()
-	r.eventually("the WFM can be polled", r.sync)
+	plant.Require(r.t, "the WFM can be polled", r.sync)
 }
 
 // quiet waits until everything was told to the WFM.

@@ -27,7 +27,7 @@ func TestPOL04CAP03ConfigurationIsTakenOver(t *testing.T) {
 	// answered waits until the agent says that it took over, or would not.
 	answered := func(log int, words ...string) {
 		t.Helper()
-		r.eventually("the configuration was looked at", func() error {
+		plant.Require(r.t, "the configuration was looked at", func() error {
 			if len(r.logged(log, words...)) == 0 {
 				return fmt.Errorf("no line of the log has %q", words)
 			}
@@ -41,7 +41,7 @@ func TestPOL04CAP03ConfigurationIsTakenOver(t *testing.T) {
 		changed.Labels, changed.Poll = map[string]string{"plant.example/hall": "four"}, 10*time.Hour
 		check(t, r.Reconfigure(changed))
 		answered(log, "configuration applied", "device", "poll")
-		r.eventually("the new label is reported", func() error { return r.reportsLabel("plant.example/hall", "four") })
+		plant.Require(r.t, "the new label is reported", func() error { return r.reportsLabel("plant.example/hall", "four") })
 		check(t, r.sync())
 		if s := r.status().WFM; s.NextPoll == nil || time.Until(*s.NextPoll) < 5*time.Hour {
 			t.Errorf("the next poll is at %v", s.NextPoll)

@@ -82,7 +82,7 @@ func sameTask(a, b control.Service) bool { return a.Container == b.Container && 
 // settled waits until the agent has looked at a deployment and is content.
 func (r *rig) settled(id string) {
 	r.t.Helper()
-	r.eventually("the deployment runs", func() error {
+	plant.Require(r.t, "the deployment runs", func() error {
 		services, err := r.servicesOnce(id)
 		if err != nil {
 			return err
@@ -132,7 +132,7 @@ func TestDS26DS31KilledWorkloadsComeBack(t *testing.T) {
 		before := r.services(demoID)
 		process := expect.Value(os.FindProcess(before["web"].Pid))(t)
 		check(t, process.Kill())
-		r.eventually("service web has a new process", func() error {
+		plant.Require(r.t, "service web has a new process", func() error {
 			services, err := r.servicesOnce(demoID)
 			if s := services["web"]; err == nil && (s.State != "running" || s.Pid == before["web"].Pid) {
 				err = fmt.Errorf("it is %+v", s)
@@ -143,7 +143,7 @@ func TestDS26DS31KilledWorkloadsComeBack(t *testing.T) {
 		for _, pid := range r.Shims() {
 			plant.KillTree(pid)
 		}
-		r.eventually("the application answers again", func() error {
+		plant.Require(r.t, "the application answers again", func() error {
 			_, err := plant.Ask(t.Context(), 8090)
 			return err
 		})

@@ -9,6 +9,7 @@ import (
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/test/expect"
+	"github.com/margolite/margolite/test/plant"
 )
 
 // checkedFile is the demonstration's application, with a check of its page.
@@ -55,13 +56,13 @@ func TestPOL08AFailedUpdateIsBack(t *testing.T) {
 		if !containsAll(fault.Message, "web") {
 			t.Errorf("the WFM heard %q, want the service", fault.Message)
 		}
-		r.eventually("the former revision is shown as the one that runs", func() error {
+		plant.Require(r.t, "the former revision is shown as the one that runs", func() error {
 			if d := r.deployment(labID); d.State != string(margo.Failed) || d.Active != former || d.Error == nil || d.Error.Code != fault.Code {
 				return fmt.Errorf("it is %+v", d)
 			}
 			return nil
 		})
-		r.eventually("the WFM has heard that the former revision runs", func() error {
+		plant.Require(r.t, "the WFM has heard that the former revision runs", func() error {
 			if m := r.lastFault(labID).Message; !strings.Contains(m, "back to revision "+former) {
 				return errors.New(m)
 			}

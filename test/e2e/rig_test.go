@@ -238,19 +238,11 @@ func (r *rig) servicesOnce(id string) (map[string]control.Service, error) {
 func (r *rig) answers(port int) plant.Answer {
 	r.t.Helper()
 	var a plant.Answer
-	r.eventually("the application answers", func() (err error) {
+	plant.Require(r.t, "the application answers", func() (err error) {
 		a, err = plant.Ask(r.t.Context(), port)
 		return err
 	})
 	return a
-}
-
-// eventually repeats what has no event to wait for until it succeeds.
-func (r *rig) eventually(what string, try func() error) {
-	r.t.Helper()
-	if err := plant.Eventually(r.t.Context(), try); err != nil {
-		r.t.Fatalf("not so: %s: %v", what, err)
-	}
 }
 
 var check = expect.Check

@@ -46,15 +46,13 @@ func start(t *testing.T, dir, log string, env []string, name string, args ...str
 // listens waits until somebody listens at an address.
 func listens(t *testing.T, address string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	expect.Check(t, plant.Eventually(ctx, func() error {
+	plant.Require(t, "somebody listens at "+address, func() error {
 		conn, err := net.Dial("tcp", address)
 		if err == nil {
 			_ = conn.Close()
 		}
 		return err
-	}))
+	})
 }
 
 // lab is a device, for a WFM of somebody else.
@@ -121,18 +119,10 @@ func (l *lab) step(text string) {
 	l.t.Logf("%6.1f s  %s", time.Since(l.began).Seconds(), text)
 }
 
-// eventually waits for something.
-func (l *lab) eventually(try func() error) {
-	l.t.Helper()
-	ctx, cancel := context.WithTimeout(l.t.Context(), patience)
-	defer cancel()
-	expect.Check(l.t, plant.Eventually(ctx, try))
-}
-
 // greets waits until the application says something.
 func (l *lab) greets(want string) {
 	l.t.Helper()
-	l.eventually(func() error {
+	plant.Require(l.t, "the application says "+want, func() error {
 		a, err := plant.Ask(l.t.Context(), 8090)
 		if err == nil && a.Greeting != want {
 			err = fmt.Errorf("the application says %+v", a)
@@ -144,7 +134,7 @@ func (l *lab) greets(want string) {
 // silent waits until the application is gone.
 func (l *lab) silent() {
 	l.t.Helper()
-	l.eventually(func() error {
+	plant.Require(l.t, "the application is gone", func() error {
 		if a, err := plant.Ask(l.t.Context(), 8090); err == nil {
 			return fmt.Errorf("the application still says %+v", a)
 		}

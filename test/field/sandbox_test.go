@@ -164,7 +164,7 @@ type items struct {
 // awaits waits until the list at path has what is wanted.
 func (s *sandbox) awaits(path string, want func(items) error) {
 	s.t.Helper()
-	s.eventually(func() error {
+	plant.Require(s.t, "the list of "+path+" is as it should be", func() error {
 		var list items
 		if err := s.call(http.MethodGet, path, nil, &list); err != nil {
 			return err

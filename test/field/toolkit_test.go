@@ -145,7 +145,7 @@ func (k *toolkit) deploy(fixture string, ids ...string) error {
 // known is the id that the mock gave the device.
 func (k *toolkit) known() (id string) {
 	k.t.Helper()
-	k.eventually(func() error {
+	plant.Require(k.t, "the mock knows the device", func() error {
 		var clients map[string]any
 		text, err := os.ReadFile(filepath.Join(k.dir, "data/clients.json"))
 		if err == nil {
@@ -164,7 +164,7 @@ func (k *toolkit) known() (id string) {
 // took waits until the mock has logged something so many times.
 func (k *toolkit) took(what string, n int) {
 	k.t.Helper()
-	k.eventually(func() error {
+	plant.Require(k.t, "the mock logs "+what, func() error {
 		log, err := os.ReadFile(k.mockLog())
 		if err == nil && strings.Count(string(log), what) < n {
 			err = fmt.Errorf("%q is not %d times in the mock's log", what, n)
@@ -210,7 +210,7 @@ func (k *toolkit) heard(want map[string][]string) {
 // a state; empty: it is gone.
 func (k *toolkit) settled(id, want string) {
 	k.t.Helper()
-	k.eventually(func() error {
+	plant.Require(k.t, "deployment "+id+" is "+want, func() error {
 		status, err := k.Control().Status(k.t.Context())
 		if err != nil {
 			return err
@@ -318,7 +318,7 @@ func TestTheMockOfTheToolkit(t *testing.T) {
 			k.settled(odd, "")
 			k.step("removed")
 
-			k.eventually(func() error {
+			plant.Require(k.t, "the mock receives telemetry", func() error {
 				response, err := k.client.Get("https://127.0.0.1:3001/health/telemetry")
 				if err != nil {
 					return err

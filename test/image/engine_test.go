@@ -151,7 +151,7 @@ func (h *host) serve() {
 	}
 	d := h.background(h.args(h.daemon))
 	go func() { _ = d.Wait() }() // it ends with the machine
-	h.eventually("the engine does not answer", func() error { _, err := h.try(h.ready); return err })
+	plant.Require(h, "the engine answers", func() error { _, err := h.try(h.ready); return err })
 }
 
 // begin starts the agent's container.
@@ -172,15 +172,6 @@ func (h *host) end() {
 		return
 	}
 	expect.Check(h, errors.Join(h.running.Process.Signal(unix.SIGTERM), h.running.Wait()))
-}
-
-func (h *host) eventually(what string, do func() error) {
-	h.Helper()
-	ctx, cancel := context.WithTimeout(h.Context(), 90*time.Second)
-	defer cancel()
-	if err := plant.Eventually(ctx, do); err != nil {
-		h.Fatalf("%s: %v", what, err)
-	}
 }
 
 // environment of engines. Docker gives privileged containers every capability that the kernel knows, and fails on a

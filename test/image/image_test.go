@@ -122,7 +122,7 @@ func TestPOL10TheAgentRunsAsAContainer(t *testing.T) {
 			d.await()
 			d.install(map[string]any{"TAG": "2.0.0"})
 			expect.Value(d.Remove(deployment))(t)
-			h.eventually("workloads go on", func() error {
+			plant.Require(h, "workloads have ended", func() error {
 				if now := d.workloads(); len(now) > 0 {
 					return errors.New(strings.Join(now, "\n"))
 				}
@@ -251,7 +251,7 @@ func (d *device) begin(version string) {
 // await waits until the agent answers, by a command in its container.
 func (d *device) await() {
 	d.h.Helper()
-	d.h.eventually("the agent does not answer", func() error { return d.Control().Ping(d.h.Context()) })
+	plant.Require(d.h, "the agent answers", func() error { return d.Control().Ping(d.h.Context()) })
 	if out := d.margolite("status"); !strings.Contains(out, d.version) {
 		d.h.Errorf("the agent is not of version %s: %s", d.version, out)
 	}
@@ -273,7 +273,7 @@ func (d *device) install(parameters map[string]any) {
 
 func (d *device) visit() {
 	d.h.Helper()
-	d.h.eventually("the application does not answer", func() error { _, err := plant.Ask(d.h.Context(), 8090); return err })
+	plant.Require(d.h, "the application answers", func() error { _, err := plant.Ask(d.h.Context(), 8090); return err })
 }
 
 // workloads are the processes of workloads, and their shims.

@@ -4,7 +4,6 @@ package packages
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -14,7 +13,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/agent/margo"
@@ -45,15 +43,6 @@ func packageOf(t *testing.T, pattern string) string {
 		t.Fatalf("%s in %s=%s: %v %v, want one", pattern, packagesDir, os.Getenv(packagesDir), found, err)
 	}
 	return found[0]
-}
-
-func eventually(t *testing.T, what string, do func() error) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	defer cancel()
-	if err := plant.Eventually(ctx, do); err != nil {
-		t.Fatalf("%s: %v", what, err)
-	}
 }
 
 // daemon is the agent as it was installed.
@@ -122,13 +111,13 @@ poll: {interval: 1s}
 registries: {%q: {plainHTTP: true}}
 `, plant.Device, p.WFM.URL(), p.Registry.Address()))
 	client := control.Dial(filepath.Join(s.root, "run/margolite/control.sock"))
-	eventually(t, "the agent was not enrolled", func() error { return client.Ping(ctx) })
+	plant.Require(t, "the agent is enrolled", func() error { return client.Ping(ctx) })
 
 	const id = "2f9a1c34-0000-4000-8000-0000000000de"
 	published := expect.Value(p.Publish(p.Deployment(id, nil)))(t)
 	expect.Value(p.Await(ctx, id, margo.Installed, published.Version))(t)
 	visit := func() error { _, err := plant.Ask(ctx, 8090); return err }
-	eventually(t, "the application does not answer", visit)
+	plant.Require(t, "the application answers", visit)
 	running := leftovers.Take(t, leftovers.Where{Namespace: "margo"})["process"]
 	if len(running) < 3 {
 		t.Errorf("these processes run: %v", running)
@@ -140,8 +129,8 @@ registries: {%q: {plainHTTP: true}}
 	}
 	d.stop(t)
 	d = s.start()
-	eventually(t, "the new agent does not answer", func() error { return client.Ping(ctx) })
-	eventually(t, "the application does not answer the new agent", visit)
+	plant.Require(t, "the new agent answers", func() error { return client.Ping(ctx) })
+	plant.Require(t, "the application answers after the restart", visit)
 	if now := leftovers.Take(t, leftovers.Where{Namespace: "margo"})["process"]; !slices.Equal(now, running) {
 		t.Errorf("processes after the restart are %v, were %v", now, running)
 	}

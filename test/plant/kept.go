@@ -10,6 +10,14 @@ import (
 	"github.com/margolite/margolite/test/leftovers"
 )
 
+// Require ends the test unless something succeeds soon, as Eventually has it.
+func Require(t testing.TB, what string, try func() error) {
+	t.Helper()
+	if err := Eventually(t.Context(), try); err != nil {
+		t.Fatalf("not so: %s: %v", what, err)
+	}
+}
+
 // Look takes stock of the machine, and of the containerd of the device if that runs.
 func (p *Plant) Look(t testing.TB) leftovers.Snapshot {
 	t.Helper()
