@@ -2,8 +2,6 @@ package wfmsim
 
 import (
 	"bytes"
-	"fmt"
-	"io"
 	"mime"
 	"net/http"
 	"slices"
@@ -19,7 +17,6 @@ import (
 const (
 	maxBody       = 1 << 20
 	jsonMediaType = "application/json"
-	immutable     = ", max-age=31536000, immutable" // after private, or public before RC3
 )
 
 // call is one request on its way through the interface.
@@ -95,12 +92,18 @@ func (s *Server) getManifest(c call) *problem {
 	return nil
 }
 
-// immutable is the Cache-Control of what never changes.
-func (s *Server) immutable() string {
+// artifact serves what never changes.
+func (s *Server) artifact(c call, mediaType string, d digest.Digest, body []byte) *problem {
+	audience := "public"
 	if s.options.Revision == margo.RC3 {
-		return "private" + immutable
+		audience = "private"
 	}
-	return "public" + immutable
+	c.w.Header().Set("Cache-Control", audience+", max-age=31536000, immutable")
+	if s.options.Quirks.BareArtifacts {
+		c.w = bare{c.w}
+	}
+	c.serve(mediaType, quoted(d), body)
+	return nil
 }
 
 func (s *Server) getDocument(c call) *problem {
@@ -109,13 +112,7 @@ func (s *Server) getDocument(c call) *problem {
 	if !ok {
 		return notFound(margo.ProblemDeploymentNotFound, "Deployment Not Found", "There is no revision "+d.String()+" of deployment "+id+".")
 	}
-	body = s.options.Quirks.single(body)
-	c.w.Header().Set("Cache-Control", s.immutable())
-	if s.options.Quirks.BareArtifacts {
-		c.w = bare{c.w}
-	}
-	c.serve("application/yaml", quoted(d), body)
-	return nil
+	return s.artifact(c, "application/yaml", d, s.options.Quirks.single(body))
 }
 
 func (s *Server) getBundle(c call) *problem {
@@ -124,12 +121,7 @@ func (s *Server) getBundle(c call) *problem {
 	if !ok {
 		return notFound(margo.ProblemInvalidBundle, "Bundle Not Found", "There is no bundle "+d.String()+".")
 	}
-	c.w.Header().Set("Cache-Control", s.immutable())
-	if s.options.Quirks.BareArtifacts {
-		c.w = bare{c.w}
-	}
-	c.serve(margo.BundleMediaType, quoted(d), body)
-	return nil
+	return s.artifact(c, margo.BundleMediaType, d, body)
 }
 
 func (s *Server) postStatus(c call) *problem {
@@ -195,11 +187,7 @@ func (c call) body() ([]byte, *problem) {
 	if encoding := c.r.Header.Get("Content-Encoding"); encoding != "" && encoding != "identity" {
 		return nil, blank(http.StatusUnsupportedMediaType, "Request bodies are not to be encoded.")
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(c.w, c.r.Body, maxBody))
-	if err != nil {
-		return nil, blank(http.StatusRequestEntityTooLarge, fmt.Sprintf("The body cannot be read: %v.", err))
-	}
-	return body, nil
+	return readBody(c.r)
 }
 
 // stored answers a request that left something behind.

@@ -61,8 +61,7 @@ func (s *Server) Publish(client string, body []byte) (Published, error) {
 		d.Revisions = append(d.Revisions, revision{Version: c.Version, Digest: published.Digest})
 	}
 	published.Version = c.Version
-	s.tell()
-	return published, s.state.save()
+	return published, s.saved()
 }
 
 // Remove takes a deployment out of the manifest. It returns the version from
@@ -77,8 +76,7 @@ func (s *Server) Remove(client, id string) (version uint64, err error) {
 	}
 	c.Version++
 	d.Revisions = append(d.Revisions, revision{Version: c.Version})
-	s.tell()
-	return c.Version, s.state.save()
+	return c.Version, s.saved()
 }
 
 // SetVersion gives the client's present state another manifest version, also a
@@ -87,8 +85,7 @@ func (s *Server) SetVersion(client string, version uint64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.state.client(client).Version = version
-	s.tell()
-	return s.state.save()
+	return s.saved()
 }
 
 // Restart forgets which versions there were: the client's present state gets the
@@ -105,8 +102,7 @@ func (s *Server) Restart(client string) error {
 		}
 	}
 	c.Version = 1
-	s.tell()
-	return s.state.save()
+	return s.saved()
 }
 
 // Version is the version of the client's present manifest.

@@ -49,8 +49,7 @@ func (s *Server) Enroll(client string, certificate *x509.Certificate) error {
 	defer s.mu.Unlock()
 	s.state.client(client).Certificate = certificate.Raw
 	delete(s.pending, fingerprint(certificate))
-	s.tell()
-	return s.state.save()
+	return s.saved()
 }
 
 // Pending lists the clients that wait to be approved, the first to come first.
@@ -103,8 +102,7 @@ func (s *Server) Approve(fingerprint string) (client string, err error) {
 	}
 	delete(s.pending, fingerprint)
 	s.state.client(p.Client).Certificate = p.certificate.Raw
-	s.tell()
-	return p.Client, s.state.save()
+	return p.Client, s.saved()
 }
 
 // Forget makes a client unknown: its paths are 404 from now on, and it has to be
@@ -113,8 +111,7 @@ func (s *Server) Forget(client string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.state.client(client).Certificate = nil
-	s.tell()
-	return s.state.save()
+	return s.saved()
 }
 
 // certificate is what a client signs with.
@@ -232,8 +229,7 @@ func (s *Server) admit(certificate *x509.Certificate) (client string, refusal *p
 		return "", rejected("The client waits to be approved.") // there is no answer of its own for it
 	}
 	s.state.client(client).Certificate = certificate.Raw
-	s.tell()
-	return client, unsaved(s.state.save())
+	return client, unsaved(s.saved())
 }
 
 // maxPending bounds the clients that may wait.

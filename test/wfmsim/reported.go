@@ -139,8 +139,7 @@ func (s *Server) describe(client, device, id string, body []byte, first bool) (c
 			"This device has reported nothing yet: its first report is a POST.")
 	}
 	devices[device] = body
-	s.tell()
-	return created, unsaved(s.state.save())
+	return created, unsaved(s.saved())
 }
 
 // forget removes a device and, with a gateway, the devices behind it.
@@ -155,8 +154,7 @@ func (s *Server) forget(client, device string) *problem {
 	maps.DeleteFunc(devices, func(id string, _ json.RawMessage) bool {
 		return id == device || strings.HasPrefix(id, device+"/")
 	})
-	s.tell()
-	return unsaved(s.state.save())
+	return unsaved(s.saved())
 }
 
 // report stores a status report.
@@ -180,8 +178,7 @@ func (s *Server) report(client, id string, status *margo.Status, body []byte) (c
 	if extra := len(s.state.Reports) - maxReports; extra > 0 {
 		s.state.Reports = slices.Delete(s.state.Reports, 0, extra)
 	}
-	s.tell()
-	return created, unsaved(s.state.save())
+	return created, unsaved(s.saved())
 }
 
 // contradicts checks a report against what this client was given.

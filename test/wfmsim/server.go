@@ -166,3 +166,9 @@ func (s *Server) tell() {
 	close(s.changed)
 	s.changed = make(chan struct{})
 }
+
+// saved saves a change of the state and tells of it. The caller holds the lock.
+func (s *Server) saved() error {
+	s.tell()
+	return s.state.save()
+}
