@@ -20,8 +20,7 @@ type signedRig struct {
 	*rig
 	ordinary *pki.ServerAuthority
 	signer   *pki.SVID // of the client
-	sign     *identity.Signer
-	id       string // of the client; empty: not onboarded
+	id       string    // of the client; empty: not onboarded
 }
 
 func newSignedRig(t *testing.T) *signedRig {
@@ -42,24 +41,11 @@ func (r *signedRig) signedBy(key crypto.Signer) *identity.Signer {
 	return expect.Value(identity.NewSigner(key, nil))(r.t)
 }
 
-func (r *signedRig) call(method, path string, body []byte, header ...string) answer {
-	r.t.Helper()
-	a, err := r.send(r.client, r.sign, method, path, body, header...)
-	if err != nil {
-		r.t.Fatalf("%s %s: %v", method, path, err)
-	}
-	return a
-}
-
 // of is a path of the client.
 func (r *signedRig) of(path string) string { return "/api/v1/clients/" + r.id + "/" + path }
 
 func onboarding(certificate []byte) []byte {
-	text, err := margo.OnboardingRequest(certificate, false)
-	if err != nil {
-		panic(err) // of strings
-	}
-	return text
+	return expect.Must(margo.OnboardingRequest(certificate, false))
 }
 
 func (r *signedRig) onboard() {

@@ -31,7 +31,8 @@ type rig struct {
 	t         *testing.T
 	wfm       *wfmsim.Server
 	authority *pki.Authority
-	client    *http.Client // of deviceID
+	client    *http.Client     // of deviceID
+	sign      *identity.Signer // of its requests; nil: they are not signed
 }
 
 // newRig starts a WFM; change has the last word on its options.
@@ -84,11 +85,6 @@ func (a answer) problem(t *testing.T) margo.ProblemDetail {
 	return margo.ParseProblem(a.header.Get("Content-Type"), a.status, a.body)
 }
 
-func (r *rig) try(client *http.Client, method, path string, body []byte, header ...string) (answer, error) {
-	r.t.Helper()
-	return r.send(client, nil, method, path, body, header...)
-}
-
 // send signs a request, unless sign is nil.
 func (r *rig) send(client *http.Client, sign *identity.Signer, method, path string, body []byte, header ...string) (answer, error) {
 	r.t.Helper()
@@ -113,7 +109,7 @@ func (r *rig) send(client *http.Client, sign *identity.Signer, method, path stri
 
 func (r *rig) call(method, path string, body []byte, header ...string) answer {
 	r.t.Helper()
-	a, err := r.try(r.client, method, path, body, header...)
+	a, err := r.send(r.client, r.sign, method, path, body, header...)
 	if err != nil {
 		r.t.Fatalf("%s %s: %v", method, path, err)
 	}
@@ -125,20 +121,10 @@ func (r *rig) get(path string, header ...string) answer {
 	return r.call(http.MethodGet, path, nil, header...)
 }
 
-func (r *rig) manifest() *margo.StateManifest {
-	r.t.Helper()
-	a := r.get("/api/v1/deployments")
-	m, err := margo.ParseStateManifest(a.body)
-	if err != nil {
-		r.t.Fatalf("manifest %s: %v", a.body, err)
-	}
-	return m
-}
-
 // deploymentOf is a document with the components web and db.
 func deploymentOf(t *testing.T, id, revision string) []byte {
 	t.Helper()
-	text := expect.Value(wfmsim.Deployment{
+	return expect.Value(wfmsim.Deployment{
 		ID: id, Name: "app-" + id[:4], DeviceID: deviceID,
 		Components: []wfmsim.Component{
 			{Name: "web", Repository: "oci://registry.example/app/web", Revision: revision},
@@ -146,7 +132,6 @@ func deploymentOf(t *testing.T, id, revision string) []byte {
 		},
 		Parameters: map[string]any{"GREETING": "Hello", "RETRIES": 3},
 	}.Document())(t)
-	return text
 }
 
 func (r *rig) publish(id, revision string) wfmsim.Published {
@@ -179,7 +164,7 @@ func TestTheManifestIsNegotiated(t *testing.T) {
 func TestWhatIsNotThereIsAProblem(t *testing.T) {
 	r := newRig(t, nil)
 	p := r.publish(one, "1.0.0")
-	old := r.manifest()
+	old := expect.Value(margo.ParseStateManifest(r.get("/api/v1/deployments").body))(t)
 	r.publish(one, "2.0.0")
 	missing := digest.FromString("missing").String()
 	for path, want := range map[string]struct {
@@ -222,7 +207,7 @@ func TestOnlyClientsOfThisWFMAreServed(t *testing.T) {
 		"a client of another authority": {r.clientWith(stranger.TLS()), 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a, err := r.try(c.client, http.MethodGet, "/api/v1/deployments", nil)
+			a, err := r.send(c.client, nil, http.MethodGet, "/api/v1/deployments", nil)
 			if (err != nil) != (c.status == 0) || a.status != c.status {
 				t.Fatalf("got %d, %v", a.status, err)
 			}
@@ -355,7 +340,7 @@ func TestBadRequestsAreRefused(t *testing.T) {
 	if a := r.call("POST", status, statusOf(t, gone, "installed", "web", "installed", "db", "installed")); a.status != 422 {
 		t.Errorf("installed although removed: got %d", a.status)
 	}
-	a, err := r.try(r.clientOf("wfm-1", "other"), http.MethodGet, "/api/v1/deployments/"+one+"/"+published.Digest.String(), nil)
+	a, err := r.send(r.clientOf("wfm-1", "other"), nil, http.MethodGet, "/api/v1/deployments/"+one+"/"+published.Digest.String(), nil)
 	if err != nil || a.status != 404 {
 		t.Errorf("other client's document: %d, %v", a.status, err)
 	}

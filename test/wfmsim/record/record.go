@@ -72,14 +72,19 @@ func (l *Log) Count(endpoint string) int {
 	return l.counts[endpoint]
 }
 
-// Wait returns when enough says so of the requests remembered. It asks again
-// whenever one arrives or is completed.
-func (l *Log) Wait(ctx context.Context, enough func([]Request) bool) error {
+// WaitCount returns when an endpoint has had at least n requests that are done.
+func (l *Log) WaitCount(ctx context.Context, endpoint string, n int) error {
 	for {
 		l.mu.Lock()
 		requests, changed := l.copy(), l.changed
 		l.mu.Unlock()
-		if enough(requests) {
+		done := 0
+		for _, r := range requests {
+			if r.Done && (endpoint == "" || r.Endpoint == endpoint) {
+				done++
+			}
+		}
+		if done >= n {
 			return nil
 		}
 		select {
@@ -89,19 +94,6 @@ func (l *Log) Wait(ctx context.Context, enough func([]Request) bool) error {
 				ctx.Err(), len(requests), tail(requests, 8))
 		}
 	}
-}
-
-// WaitCount returns when an endpoint has had at least n requests that are done.
-func (l *Log) WaitCount(ctx context.Context, endpoint string, n int) error {
-	return l.Wait(ctx, func(requests []Request) bool {
-		done := 0
-		for _, r := range requests {
-			if r.Done && (endpoint == "" || r.Endpoint == endpoint) {
-				done++
-			}
-		}
-		return done >= n
-	})
 }
 
 // Wrap records what a handler is asked.
