@@ -14,20 +14,14 @@ import (
 	"github.com/margolite/margolite/test/plant"
 )
 
-// ruled is the usual configuration with rules of the site, as its section
-// policy has them.
-func ruled(policy map[string]string) plant.Settings {
-	s := usual
-	s.Policy = policy
-	return s
-}
-
-// newRigRuled is a rig on the embedded containerd with rules of the site, whose
-// agent runs.
+// newRigRuled is a rig on the embedded containerd with rules of the site, as the
+// section policy has them, whose agent runs.
 func newRigRuled(t *testing.T, policy map[string]string) *rig {
 	t.Helper()
 	r := newRig(t, "embedded")
-	check(t, r.Configure(ruled(policy)))
+	settings := usual
+	settings.Policy = policy
+	check(t, r.Configure(settings))
 	t.Cleanup(func() { // before what is left is removed, for which nobody is asked
 		check(t, r.Configure(usual))
 		if r.Running() {
@@ -146,10 +140,7 @@ func TestPOL05POL06POL07AnUnapprovedUpdateTouchesNothing(t *testing.T) {
 	if change.Kind != "update" || change.Answer != "" || change.Until != nil {
 		t.Errorf("what waits is %+v", change)
 	}
-	out, err := r.margolite("status")
-	if err != nil || !containsAll(out, "approv", "web", "1.0.0", "2.0.0", "GREETING", "Servus") {
-		t.Errorf("status shows %s, %v", out, err)
-	}
+	r.shows("status", "approv", "web", "1.0.0", "2.0.0", "GREETING", "Servus")
 	t.Run("over a restart, and over kill -9", func(t *testing.T) {
 		r.t = t
 		r.stop()

@@ -19,51 +19,46 @@ import (
 // of the runtime, during install, update and removal, each followed by a start:
 // the device converges, nothing runs twice, no report is lost.
 
-func TestKilledAtEveryStepOfAnInstallation(t *testing.T) {
+func TestKilledAtEveryStep(t *testing.T) {
 	long(t, "kills at every point")
-	killedAtEveryStep(t, killedChange{
-		before: func(*rig) {},
-		change: func(r *rig) uint64 { return r.publish(r.Deployment(demoID, nil)).Version },
-		state:  margo.Installed,
-		after:  func(r *rig) { r.runsOnce("Hello") },
-		heard:  []margo.State{margo.Pending, margo.Installing, margo.Installed},
-	})
-}
-
-func TestKilledAtEveryStepOfAnUpdate(t *testing.T) {
-	long(t, "kills at every point")
-	killedAtEveryStep(t, killedChange{
-		before: func(r *rig) { r.install(r.Deployment(demoID, nil)); r.runsOnce("Hello") },
-		change: func(r *rig) uint64 {
-			return r.publish(r.Deployment(demoID, map[string]any{"GREETING": "Servus", "TAG": "2.0.0"})).Version
+	installed := func(r *rig) { r.install(r.Deployment(demoID, nil)); r.runsOnce("Hello") }
+	heard := []margo.State{margo.Pending, margo.Installing, margo.Installed}
+	for name, c := range map[string]killedChange{
+		"installation": {
+			before: func(*rig) {},
+			change: func(r *rig) uint64 { return r.publish(r.Deployment(demoID, nil)).Version },
+			after:  func(r *rig) { r.runsOnce("Hello") },
+			heard:  heard,
 		},
-		state: margo.Installed,
-		after: func(r *rig) { r.runsOnce("Servus") },
-		heard: []margo.State{margo.Pending, margo.Installing, margo.Installed},
-	})
-}
-
-func TestKilledAtEveryStepOfARemoval(t *testing.T) {
-	long(t, "kills at every point")
-	killedAtEveryStep(t, killedChange{
-		before: func(r *rig) { r.install(r.Deployment(demoID, nil)); r.runsOnce("Hello") },
-		change: func(r *rig) uint64 { return r.remove(demoID) },
-		state:  margo.Removed,
-		after:  func(r *rig) { r.isAsBefore(r.t.Context()) },
-		heard:  []margo.State{margo.Removing, margo.Removed},
-	})
+		"update": {
+			before: installed,
+			change: func(r *rig) uint64 {
+				return r.publish(r.Deployment(demoID, map[string]any{"GREETING": "Servus", "TAG": "2.0.0"})).Version
+			},
+			after: func(r *rig) { r.runsOnce("Servus") },
+			heard: heard,
+		},
+		"removal": {
+			before: installed,
+			change: func(r *rig) uint64 { return r.remove(demoID) },
+			after:  func(r *rig) { r.isAsBefore(r.t.Context()) },
+			heard:  []margo.State{margo.Removing, margo.Removed},
+		},
+	} {
+		t.Run(name, func(t *testing.T) { killedAtEveryStep(t, c) })
+	}
 }
 
 // killedChange is a change during which the agent is killed.
 type killedChange struct {
 	before func(r *rig)        // the state to begin with
 	change func(r *rig) uint64 // what the WFM wants next
-	state  margo.State         // what it has to hear in the end
 	after  func(r *rig)        // what must be true then
-	heard  []margo.State       // of this change, in order
+	heard  []margo.State       // of this change by the WFM, in order
 }
 
 func killedAtEveryStep(t *testing.T, c killedChange) {
+	end := c.heard[len(c.heard)-1]
 	onBackends(t, func(t *testing.T, r *rig) {
 		// Once without a kill, to learn which steps there are.
 		trace := filepath.Join(r.dir, "trace")
@@ -71,7 +66,7 @@ func killedAtEveryStep(t *testing.T, c killedChange) {
 		c.before(r)
 		r.stop()
 		r.start("MARGOLITE_TRACE=" + trace)
-		r.await(demoID, c.state, c.change(r))
+		r.await(demoID, end, c.change(r))
 		c.after(r)
 		r.stop()
 		for i, point := range killPoints(t, trace) {
@@ -88,9 +83,9 @@ func killedAtEveryStep(t *testing.T, c killedChange) {
 				known := len(r.WFM.Statuses(demoID))
 				version := c.change(r)
 				r.start(point.env)
-				r.endedOr(c.state, version)
+				r.endedOr(end, version)
 				r.running()
-				r.await(demoID, c.state, version)
+				r.await(demoID, end, version)
 				c.after(r)
 				var heard []margo.State
 				for _, report := range r.WFM.Statuses(demoID)[known:] {
@@ -98,7 +93,7 @@ func killedAtEveryStep(t *testing.T, c killedChange) {
 				}
 				// A report may come twice, after those that followed it, too: it
 				// is sent again when its acknowledgement was lost with the kill.
-				if !slices.Equal(firsts(heard), c.heard) || heard[len(heard)-1] != c.state {
+				if !slices.Equal(firsts(heard), c.heard) || heard[len(heard)-1] != end {
 					t.Errorf("the WFM heard %v, want %v", heard, c.heard)
 				}
 				r.stop()

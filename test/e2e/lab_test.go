@@ -2,10 +2,13 @@ package e2e
 
 import (
 	"archive/tar"
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
 	"strconv"
+	"strings"
+	"testing"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
@@ -54,4 +57,38 @@ func (r *rig) inside(pid int, env string, command ...string) error {
 		return fmt.Errorf("%q inside process %d: %w: %s", command, pid, err, out)
 	}
 	return nil
+}
+
+// compose makes a component of one Compose file.
+func compose(name, version, file string) ociimage.Component {
+	return ociimage.Component{Name: name, Version: version, Files: ociimage.Files{"compose.yaml": []byte(file)}}
+}
+
+func containsAll(s string, parts ...string) bool {
+	for _, part := range parts {
+		if !strings.Contains(s, part) {
+			return false
+		}
+	}
+	return true
+}
+
+// shows fails the test unless the command line succeeds and prints all parts.
+func (r *rig) shows(command string, parts ...string) (out string) {
+	r.t.Helper()
+	out, err := r.margolite(strings.Fields(command)...)
+	if err != nil || !containsAll(out, parts...) {
+		r.t.Errorf("margolite %s prints %s, %v; want it with %q", command, out, err, parts)
+	}
+	return out
+}
+
+// decode reads JSON that the command line printed.
+func decode[T any](t *testing.T, text string) T {
+	t.Helper()
+	var v T
+	if err := json.Unmarshal([]byte(text), &v); err != nil {
+		t.Fatalf("cannot read %q: %v", text, err)
+	}
+	return v
 }

@@ -118,12 +118,8 @@ func TestPOL08RollbackByHandHolds(t *testing.T) {
 	r.powerOff()
 	r.running()
 	r.says(8090, "Hello")
-	if out, err := r.margolite("history"); err != nil || !containsAll(out, "rollback.asked", "it is slow", "rollback.done") {
-		t.Errorf("the journal is %q, %v", out, err)
-	}
-	if out, err := r.margolite("history", "--verify"); err != nil {
-		t.Errorf("the journal does not verify: %q, %v", out, err)
-	}
+	r.shows("history", "rollback.asked", "it is slow", "rollback.done")
+	r.shows("history --verify")
 	r.install(r.Deployment(demoID, map[string]any{"GREETING": "Newer"}))
 	r.says(8090, "Newer")
 }

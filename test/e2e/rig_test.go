@@ -2,11 +2,11 @@ package e2e
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -197,10 +197,7 @@ func (r *rig) margolite(args ...string) (string, error) { return r.Margolite(r.t
 // status asks the agent for its status.
 func (r *rig) status() *control.Status {
 	r.t.Helper()
-	out := expect.Value(r.margolite("status", "--json"))(r.t)
-	var s control.Status
-	check(r.t, json.Unmarshal([]byte(out), &s))
-	return &s
+	return decode[*control.Status](r.t, expect.Value(r.margolite("status", "--json"))(r.t))
 }
 
 // services are what runs for a deployment, by name.
@@ -243,6 +240,56 @@ func (r *rig) answers(port int) plant.Answer {
 		return err
 	})
 	return a
+}
+
+// sync polls the WFM now.
+func (r *rig) sync() error { return r.Control().Sync(r.t.Context()) }
+
+// synced polls until that works: the agent may just have been held back.
+func (r *rig) synced() {
+	r.t.Helper()
+	plant.Require(r.t, "the WFM can be polled", r.sync)
+}
+
+// quiet waits until everything was told to the WFM.
+func (r *rig) quiet() {
+	r.t.Helper()
+	check(r.t, r.Quiet(r.t.Context()))
+}
+
+// untouched fails the test if services are not the very same as before.
+func (r *rig) untouched(id string, before map[string]control.Service) {
+	r.t.Helper()
+	after := r.services(id)
+	expect.Equal(r.t, len(after), len(before), "services run")
+	for name, was := range before {
+		now := after[name]
+		if !sameTask(was, now) || was.Started == nil || now.Started == nil || was.Started.Sub(*now.Started).Abs() > time.Second {
+			r.t.Errorf("service %s was touched: it is %s with process %d since %v, was %s with %d since %v",
+				name, now.Container, now.Pid, now.Started, was.Container, was.Pid, was.Started)
+		}
+	}
+}
+
+// logged gives the lines of the agent's log, from a length of it on, that hold
+// all words.
+func (r *rig) logged(from int, words ...string) []string {
+	r.t.Helper()
+	text := expect.Value(os.ReadFile(r.LogFile()))(r.t)
+	var lines []string
+	for line := range strings.Lines(string(text[min(from, len(text)):])) {
+		if containsAll(line, words...) {
+			lines = append(lines, strings.TrimSpace(line))
+		}
+	}
+	return lines
+}
+
+// logLength is where the agent's log ends now.
+func (r *rig) logLength() int {
+	r.t.Helper()
+	info := expect.Value(os.Stat(r.LogFile()))(r.t)
+	return int(info.Size())
 }
 
 var check = expect.Check
