@@ -51,7 +51,6 @@ type fakeAgent struct {
 	mu      sync.Mutex // what is below is also used while another process asks
 	status  control.Status
 	syncErr error
-	asked   []string
 	up      control.ComposeRequest
 	down    control.DownRequest
 	logs    control.LogsRequest
@@ -122,7 +121,7 @@ func (a *fakeAgent) Unneeded(context.Context) ([]control.Unneeded, error) { retu
 
 func (a *fakeAgent) Prune(_ context.Context, items []control.Unneeded) ([]control.Unneeded, error) {
 	for _, u := range items {
-		a.asked = append(a.asked, "prune "+u.Name)
+		_ = a.tell("prune %s", u.Name)
 	}
 	if a.pruned != nil {
 		return a.pruned, nil
@@ -133,8 +132,8 @@ func (a *fakeAgent) Prune(_ context.Context, items []control.Unneeded) ([]contro
 func (a *fakeAgent) ComposeUp(_ context.Context, r control.ComposeRequest, notify func(control.Event)) error {
 	a.mu.Lock()
 	a.up = r
-	a.asked = append(a.asked, fmt.Sprintf("up %s %s TAG=%s", r.Project, filepath.Base(r.File), r.Environment["TAG"]))
 	a.mu.Unlock()
+	_ = a.tell("up %s %s TAG=%s", r.Project, filepath.Base(r.File), r.Environment["TAG"])
 	notify(control.Event{Kind: control.Warning, Text: "warning: doubtful"})
 	notify(control.Event{Kind: control.Transfer, Progress: &control.Progress{Object: "registry/app:1.0", Done: 1, Total: 2000}})
 	notify(control.Event{Kind: control.Transfer, Progress: &control.Progress{Object: "registry/app:1.0", Done: 2000, Total: 2000}})
@@ -148,17 +147,16 @@ func (a *fakeAgent) ComposeUp(_ context.Context, r control.ComposeRequest, notif
 
 func (a *fakeAgent) ComposePull(_ context.Context, r control.ComposeRequest, notify func(control.Event)) error {
 	a.up = r
-	a.asked = append(a.asked, fmt.Sprintf("pull %s %s", r.Project, r.Pull))
+	_ = a.tell("pull %s %s", r.Project, r.Pull)
 	notify(control.Event{Kind: control.Transfer, Progress: &control.Progress{Object: "registry/app:1.0", Done: 2000, Total: 2000}})
 	return nil
 }
 
 func (a *fakeAgent) ComposeDown(_ context.Context, r control.DownRequest) error {
 	a.mu.Lock()
-	defer a.mu.Unlock()
 	a.down = r
-	a.asked = append(a.asked, "down "+r.Project)
-	return nil
+	a.mu.Unlock()
+	return a.tell("down %s", r.Project)
 }
 
 func (a *fakeAgent) ComposePs(_ context.Context, project string) ([]control.Service, error) {

@@ -43,10 +43,10 @@ func TestComposeSpeaksToTheAgent(t *testing.T) {
 		{[]string{"compose", "ps", "-p", "shop", "-q", "job"}, "", "d\n"},
 		{[]string{"compose", "ps", "-p", "shop", "--services"}, "", "job\nweb\n"},
 	} {
-		a.asked = nil
+		a.told = nil
 		got := call(t, append([]string{"--config", file}, c.args...)...)
-		if got.code != command.Done || !strings.Contains(got.out, c.out) || strings.Join(a.asked, "; ") != c.asked {
-			t.Errorf("margolite %q: %+v, the agent was asked %q, want %q and %q", c.args, got, a.asked, c.asked, c.out)
+		if got.code != command.Done || !strings.Contains(got.out, c.out) || strings.Join(a.told, "; ") != c.asked {
+			t.Errorf("margolite %q: %+v, the agent was asked %q, want %q and %q", c.args, got, a.told, c.asked, c.out)
 		}
 	}
 	var services []control.Service
@@ -234,9 +234,9 @@ func TestPruneAsksFirst(t *testing.T) {
 		{"-y --volumes --images", "", command.Done, "prune data; prune app", []string{"2 objects, 29.4 MB at most"}},
 		{"--dry-run --json --volumes", "", command.Done, "", []string{`"project": "old"`}},
 	} {
-		a.asked = nil
+		a.told = nil
 		got := callWith(t, c.typed, append([]string{"prune", "--config", file}, strings.Fields(c.args)...)...)
-		asked := strings.ReplaceAll(strings.Join(a.asked, "; "), "@sha256:"+strings.Repeat("a", 64), "")
+		asked := strings.ReplaceAll(strings.Join(a.told, "; "), "@sha256:"+strings.Repeat("a", 64), "")
 		if got.code != c.code || asked != c.asked {
 			t.Errorf("prune %s, answered %q: %+v, the agent was asked %q, want %q", c.args, c.typed, got, asked, c.asked)
 		}

@@ -184,16 +184,14 @@ func TestInterruptRemovesWhatIsAttached(t *testing.T) {
 	compose := write(t, filepath.Join(t.TempDir(), "app.yaml"), shop)
 	p := onTerminal(t, control.Size{Columns: 80, Rows: 24}, "compose", "--config", serve(t, a), "-f", compose, "up", "--attach", "-t", "3")
 	p.await("shop [] follow true tail all")
-	a.mu.Lock()
-	expect.Equal(t, strings.Join(a.asked, "; "), "up shop app.yaml TAG=", "the agent was asked %q", a.asked)
-	a.mu.Unlock()
+	expect.Equal(t, a.said(), []string{"up shop app.yaml TAG="}, "the agent was asked")
 	p.typed("\x03")
 	p.await("removing project shop")
 	code := p.ended()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if code != command.Done || len(a.asked) != 2 || a.down.Project != "shop" || a.down.Volumes || *a.down.Timeout != 3 {
-		t.Errorf("it ended with %d, the agent was asked %q, %+v", code, a.asked, a.down)
+	if code != command.Done || len(a.told) != 2 || a.down.Project != "shop" || a.down.Volumes || *a.down.Timeout != 3 {
+		t.Errorf("it ended with %d, the agent was asked %q, %+v", code, a.told, a.down)
 	}
 }
 
