@@ -129,9 +129,7 @@ func TestABackupIsRestoredOnAnotherDevice(t *testing.T) {
 	}
 
 	plain := newBackedDevice(t, "device: {id: gw-2}\n")
-	if got := plain.call("restore", file); got.code != command.Failed || !strings.Contains(got.err, "is of device gw-1") || !strings.Contains(got.err, "--another-device") {
-		t.Errorf("of another device: %+v", got)
-	}
+	plain.call("restore", file).fails(t, "is of device gw-1", "--another-device")
 	plain.leavesNothing()
 	plain.done("restore", file, "--another-device")
 	expect.Equal(t, plain.holds(), `version 7, app 7, former 6, approved by ada, "", 0 reports, 2 entries`, "without identity the device holds")
@@ -176,15 +174,9 @@ func TestABackupIsMadeWhileTheAgentRuns(t *testing.T) {
 		if got := call(t, "backup", filepath.Join(d.dir, "b.tar"), "--config", served); got.code != command.Done || !strings.Contains(got.err, "device.key") {
 			t.Errorf("backup: %+v", got)
 		}
-		if got := call(t, "restore", filepath.Join(d.dir, "b.tar"), "--config", served); got.code != command.Failed || !strings.Contains(got.err, "while the agent runs") {
-			t.Errorf("restore while the agent runs: %+v", got)
-		}
-		if got := d.call("restore", filepath.Join(d.dir, "b.tar")); got.code != command.Failed || !strings.Contains(got.err, "in use by another process") {
-			t.Errorf("restore while another process has the database: %+v", got)
-		}
-		if got := call(t, "backup", "/dev/full", "--config", served); got.code != command.Failed || !strings.Contains(got.err, "not a regular file") {
-			t.Errorf("backup to a device: %+v", got)
-		}
+		call(t, "restore", filepath.Join(d.dir, "b.tar"), "--config", served).fails(t, "while the agent runs")
+		d.call("restore", filepath.Join(d.dir, "b.tar")).fails(t, "in use by another process")
+		call(t, "backup", "/dev/full", "--config", served).fails(t, "not a regular file")
 	})
 	d.done("restore", filepath.Join(d.dir, "b.tar"))
 	if got := d.holds(); got != strings.Replace(strings.Replace(want, "7e", "7", 1), "1 entries", "2 entries", 1) {
@@ -200,9 +192,7 @@ func TestAStaleBackupBringsNoOlderManifestBack(t *testing.T) {
 	d.done("backup", file)
 	d.accept(9)
 	want := d.holds()
-	if got := d.call("restore", file); got.code != command.Failed || !strings.Contains(got.err, "version 7 of the manifest, and this device has accepted version 9") {
-		t.Errorf("a stale backup: %+v", got)
-	}
+	d.call("restore", file).fails(t, "version 7 of the manifest, and this device has accepted version 9")
 	expect.Equal(t, d.holds(), want, "the device holds")
 	check(t, os.Remove(filepath.Join(d.dir, "state", "margolite.db"))) // accepted.json still knows
 	expect.Equal(t, d.call("restore", file).code, command.Failed, "a stale backup on a device without a database")

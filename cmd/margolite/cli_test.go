@@ -31,6 +31,15 @@ type answer struct {
 	out, err string
 }
 
+// fails expects that the command failed and gave these reasons.
+func (a answer) fails(t *testing.T, reasons ...string) {
+	t.Helper()
+	expect.Equal(t, a.code, command.Failed, "exit code of %+v", a)
+	for _, reason := range reasons {
+		expect.Contains(t, a.err, reason, "standard error")
+	}
+}
+
 // call runs one command line.
 func call(t *testing.T, args ...string) answer {
 	t.Helper()

@@ -54,15 +54,9 @@ func TestComposeSpeaksToTheAgent(t *testing.T) {
 	if err := json.Unmarshal([]byte(got.out), &services); err != nil || len(services) != 2 || services[0].Health.Status != "healthy" {
 		t.Errorf("ps --json: %+v, %v", got, err)
 	}
-	if got := call(t, "compose", "up", "-f", "/nonexistent.yaml", "--config", file); got.code != command.Failed || !strings.Contains(got.err, "nonexistent.yaml") {
-		t.Errorf("a missing file: %+v", got)
-	}
-	if got := call(t, "compose", "ps", "-p", "shop", "wbe", "--config", file); got.code != command.Failed || !strings.Contains(got.err, `"wbe"`) || !strings.Contains(got.err, "job, web") {
-		t.Errorf("a service that is not there: %+v", got)
-	}
-	if got := call(t, "compose", "down", "-p", "empty", "--config", file); got != (answer{command.Done, "", "Project empty has no containers.\n"}) {
-		t.Errorf("a project that is not there: %+v", got)
-	}
+	call(t, "compose", "up", "-f", "/nonexistent.yaml", "--config", file).fails(t, "nonexistent.yaml")
+	call(t, "compose", "ps", "-p", "shop", "wbe", "--config", file).fails(t, `"wbe"`, "job, web")
+	expect.Equal(t, call(t, "compose", "down", "-p", "empty", "--config", file), answer{command.Done, "", "Project empty has no containers.\n"}, "a project that is not there")
 }
 
 func TestComposePassesOptionsOn(t *testing.T) {
@@ -189,13 +183,9 @@ volumes: {data: {}}
 		t.Errorf("%+v", got)
 	}
 	bad := write(t, filepath.Join(dir, "bad.yaml"), "services: {web: {image: app, colour: red}}\n")
-	if got := call(t, "compose", "config", "-f", bad); got.code != command.Failed || !strings.Contains(got.err, "colour") || !strings.Contains(got.err, "web") {
-		t.Errorf("%+v", got)
-	}
+	call(t, "compose", "config", "-f", bad).fails(t, "colour", "web")
 	t.Chdir(t.TempDir())
-	if got := call(t, "compose", "config"); got.code != command.Failed || !strings.Contains(got.err, "fix: name one with -f FILE") {
-		t.Errorf("%+v", got)
-	}
+	call(t, "compose", "config").fails(t, "fix: name one with -f FILE")
 }
 
 func TestLogsCarryTheirFlags(t *testing.T) {
@@ -247,9 +237,7 @@ func TestPruneAsksFirst(t *testing.T) {
 		}
 	}
 	a.items = nil
-	if got := call(t, "prune", "--config", file); got != (answer{command.Done, "There is nothing to remove.\n", ""}) {
-		t.Errorf("where there is nothing: %+v", got)
-	}
+	expect.Equal(t, call(t, "prune", "--config", file), answer{command.Done, "There is nothing to remove.\n", ""}, "where there is nothing")
 }
 
 // What could not be measured says why, and what cannot be removed yet says when it is.
@@ -271,8 +259,5 @@ func TestPruneNeedsTheAgentThatHasDeployments(t *testing.T) {
 	state := filepath.Join(filepath.Dir(file), "state")
 	check(t, os.MkdirAll(state, 0o700))
 	write(t, filepath.Join(state, "margolite.db"), "")
-	got := call(t, "prune", "--yes", "--config", file)
-	if got.code != command.Failed || !strings.Contains(got.err, "cannot find out what deployments need") || !strings.Contains(got.err, "fix: start it") {
-		t.Errorf("%+v", got)
-	}
+	call(t, "prune", "--yes", "--config", file).fails(t, "cannot find out what deployments need", "fix: start it")
 }

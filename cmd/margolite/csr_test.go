@@ -73,14 +73,9 @@ func TestID02CSRKeepsTheKeyOnTheDevice(t *testing.T) {
 	})
 	t.Run("ID-25 a key that others can read is not used", func(t *testing.T) {
 		check(t, os.Chmod(key, 0o644))
-		if got := call(t, "csr", "--id", id, "--key", key); got.code != command.Failed || !strings.Contains(got.err, "chmod 600") {
-			t.Errorf("code %d, stderr %q", got.code, got.err)
-		}
+		call(t, "csr", "--id", id, "--key", key).fails(t, "chmod 600")
 	})
 	t.Run("a folder that is missing", func(t *testing.T) {
-		got := call(t, "csr", "--id", id, "--key", filepath.Join(dir, "no", "device.key"))
-		if got.code != command.Failed || !strings.Contains(got.err, "fix: create the directory") {
-			t.Errorf("code %d, stderr %q", got.code, got.err)
-		}
+		call(t, "csr", "--id", id, "--key", filepath.Join(dir, "no", "device.key")).fails(t, "fix: create the directory")
 	})
 }

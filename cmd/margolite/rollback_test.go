@@ -55,13 +55,9 @@ func TestARollbackIsNotAcceptedWithoutATerminalOrYes(t *testing.T) {
 func TestARollbackNeedsARefusedManifest(t *testing.T) {
 	a := &fakeAgent{}
 	file := serve(t, a)
-	if got := call(t, "accept-rollback", "--yes", "--config", file); got.code != command.Failed || !strings.Contains(got.err, "manifest was not refused") {
-		t.Errorf("%+v", got)
-	}
+	call(t, "accept-rollback", "--yes", "--config", file).fails(t, "manifest was not refused")
 	a.syncErr = errors.New("cannot reach the WFM")
-	if got := call(t, "accept-rollback", "--yes", "--config", file); got.code != command.Failed || !strings.Contains(got.err, "cannot reach the WFM") {
-		t.Errorf("%+v", got)
-	}
+	call(t, "accept-rollback", "--yes", "--config", file).fails(t, "cannot reach the WFM")
 	// The poll finds out that the WFM was restored.
 	a.syncErr = errors.New("manifest refused")
 	a.onSync = func() { a.status = served().status }

@@ -163,9 +163,7 @@ func TestANewerRevisionNeedsAnAnswerOfItsOwn(t *testing.T) {
 	expect.Equal(t, a.told, []string{"approve aa-11 " + revisionB}, "the agent was asked")
 	a = waiting()
 	a.siteErr = errors.New("the disk is full")
-	if got := call(t, "approve", "mixer", "--config", serve(t, a)); got.code != command.Failed || !strings.Contains(got.err, "cannot approve the update of aa-11 (mixer) to revision "+revisionB+": the disk is full\n") {
-		t.Errorf("%+v", got)
-	}
+	call(t, "approve", "mixer", "--config", serve(t, a)).fails(t, "cannot approve the update of aa-11 (mixer) to revision "+revisionB+": the disk is full\n")
 }
 
 func TestAllThatWaitIsApproved(t *testing.T) {
@@ -181,9 +179,7 @@ func TestAllThatWaitIsApproved(t *testing.T) {
 	if got := call(t, "approve", "--all", "--config", serve(t, a)); got.code != command.Failed || strings.Count(got.err, "the disk is full") != 2 {
 		t.Errorf("a failure: %+v", got)
 	}
-	if got := call(t, "approve", "--all", "--config", serve(t, &fakeAgent{})); got != (answer{command.Done, "No change is waiting for approval.\n", ""}) {
-		t.Errorf("nothing: %+v", got)
-	}
+	expect.Equal(t, call(t, "approve", "--all", "--config", serve(t, &fakeAgent{})), answer{command.Done, "No change is waiting for approval.\n", ""}, "nothing")
 }
 
 // Without a terminal, with and without --yes, what is approved is shown, and only
@@ -270,9 +266,7 @@ func TestLocksAreHeldAndReleased(t *testing.T) {
 	a.released, a.status.Locks = nil, nil
 	expect.Equal(t, call(t, "release", "--config", file), answer{command.Done, "There is no lock to release.\n", ""}, "nothing")
 	a.lock = control.Lock{Holder: "shift"}
-	if got := call(t, "hold", "--config", file); got != (answer{command.Done, "held by shift for all deployments until it is released\n", ""}) {
-		t.Errorf("without an end: %+v", got)
-	}
+	expect.Equal(t, call(t, "hold", "--config", file), answer{command.Done, "held by shift for all deployments until it is released\n", ""}, "without an end")
 	a.siteErr = errors.New("the disk is full")
 	expect.Equal(t, call(t, "hold", "--config", file), answer{command.Failed, "", "margolite: the disk is full\n"}, "a failure")
 }
@@ -296,9 +290,7 @@ func TestARollbackGoesBackToWhatWasShown(t *testing.T) {
 		t.Errorf("after a failed update: %+v", got)
 	}
 	a.siteErr = fmt.Errorf("%w: its image is gone", control.ErrConflict)
-	if got := call(t, "rollback", "mixer", "-y", "--config", file); got.code != command.Failed || !strings.Contains(got.err, "cannot roll back deployment aa-11 (mixer): not possible now: its image is gone\n") {
-		t.Errorf("a target that is gone: %+v", got)
-	}
+	call(t, "rollback", "mixer", "-y", "--config", file).fails(t, "cannot roll back deployment aa-11 (mixer): not possible now: its image is gone\n")
 }
 
 func TestTheJournalIsShown(t *testing.T) {
@@ -331,9 +323,7 @@ func TestTheJournalIsVerified(t *testing.T) {
 	file := serve(t, a)
 	expect.Equal(t, call(t, "history", "--verify", "--config", file), answer{command.Done, "The journal is empty.\n", ""}, "empty")
 	a.verified = control.Verification{Entries: 40, First: 3, Head: "sha256:1"}
-	if got := call(t, "history", "--verify", "--config", file); got != (answer{command.Done, "40 entries from number 3 on, none changed, removed or moved\nhead sha256:1\n", ""}) {
-		t.Errorf("whole: %+v", got)
-	}
+	expect.Equal(t, call(t, "history", "--verify", "--config", file), answer{command.Done, "40 entries from number 3 on, none changed, removed or moved\nhead sha256:1\n", ""}, "whole")
 	a.verified.Problem = "entry 7 does not follow entry 6"
 	got := call(t, "history", "--verify", "--config", file)
 	if got.code != command.Failed || got.out != "" || !strings.HasPrefix(got.err, "margolite: the journal was altered: entry 7 does not follow entry 6\nfix: ") {
