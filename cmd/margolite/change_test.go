@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/test/expect"
 )
 
 const (
@@ -94,8 +95,6 @@ func TestChangesForPeople(t *testing.T) {
 	}}}
 	got := call(t, "status", "--config", serve(t, a))
 	for _, want := range []string{" (in 1h30m): filling line 3, taken 2h0m ago\n", "by robot for deployment d by lock file d/robot\n"} {
-		if !strings.Contains(got.out, want) {
-			t.Errorf("the status lacks %q:\n%s", want, got.out)
-		}
+		expect.Contains(t, got.out, want, "the status")
 	}
 }

@@ -494,9 +494,7 @@ func TestStatusForPeople(t *testing.T) {
 		"contact     the WFM answered 3 days ago", "reported: installed, 3 days ago; 2 reports waiting for the WFM", "id  app  failed", "waits: it will be tried again", "not read by any service: parameters redisHost, mysqlUser", "CONTAINER_EXITED: app: ended with code 3", "\n    [2Jboom\n", "fetching image: 1 B of 2 B",
 		"attention   the poller is stuck; fix: wait", "mistake     moments ago, poll: panic: ",
 	} {
-		if !strings.Contains(got.out, want) {
-			t.Errorf("the status lacks %q:\n%s", want, got.out)
-		}
+		expect.Contains(t, got.out, want, "the status")
 	}
 	if strings.ContainsRune(got.out, '\x1b') {
 		t.Errorf("what a workload printed reaches the terminal as it is: %q", got.out)
@@ -555,9 +553,7 @@ func TestCheckNamesWhatIsMissing(t *testing.T) {
 	if got.code != command.Failed || !strings.Contains(got.out, "failed   identity: /nonexistent.pem") || !strings.Contains(got.out, "fix: put the file in place") {
 		t.Errorf("%+v", got)
 	}
-	if !strings.Contains(got.out, "warning  configuration: "+file+":1: wfm.limits: has no effect") {
-		t.Errorf("no warning of a key that is retired: %+v", got)
-	}
+	expect.Contains(t, got.out, "warning  configuration: "+file+":1: wfm.limits: has no effect", "a key that is retired")
 }
 
 func TestCheckLooksAtKeysAndTrustPolicies(t *testing.T) {

@@ -231,9 +231,7 @@ func TestPruneAsksFirst(t *testing.T) {
 			t.Errorf("prune %s, answered %q: %+v, the agent was asked %q, want %q", c.args, c.typed, got, asked, c.asked)
 		}
 		for _, want := range c.out {
-			if !strings.Contains(got.out+got.err, want) {
-				t.Errorf("prune %s lacks %q: %+v", c.args, want, got)
-			}
+			expect.Contains(t, got.out+got.err, want, "prune %s", c.args)
 		}
 	}
 	a.items = nil

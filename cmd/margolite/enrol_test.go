@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/margolite/margolite/test/expect"
 )
 
 // awaiting is a command line on a device without a WFM, with a directory for
@@ -52,8 +54,6 @@ func TestTheAgentWaitsToBeEnrolled(t *testing.T) {
 		t.Errorf("it goes on with %+v: %v", cfg, err)
 	}
 	for _, want := range []string{"waiting for provisioning files", provision, "cannot enrol this device", "policy: unknown key"} {
-		if !strings.Contains(log.String(), want) {
-			t.Errorf("the log does not say %q:\n%s", want, log)
-		}
+		expect.Contains(t, log.String(), want, "the log")
 	}
 }

@@ -76,9 +76,7 @@ func TestTheWatchdogEndsWhatIsStuck(t *testing.T) {
 			w := newWatchdog(check, s, slog.New(slog.NewTextHandler(log, nil)))
 			w.every, w.answer = time.Millisecond, 10*time.Millisecond
 			expect.ErrorWith(t, w.run(t.Context()), "stuck", "error")
-			if !strings.Contains(log.String(), "goroutine ") {
-				t.Errorf("the log does not say where it is stuck:\n%s", log)
-			}
+			expect.Contains(t, log.String(), "goroutine ", "where it is stuck")
 			select {
 			case said := <-heard:
 				t.Errorf("the service manager heard %q", said)

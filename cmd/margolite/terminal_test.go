@@ -211,9 +211,7 @@ func TestProgressOnATerminal(t *testing.T) {
 		"\x1b[2A Image      registry/app:1.0  Pulled\x1b[K\r\n Container  web-1             Running\x1b[K\r\n",
 		"NAME ",
 	} {
-		if !strings.Contains(shown, want) {
-			t.Errorf("%q is not shown, but %q", want, shown)
-		}
+		expect.Contains(t, shown, want, "the terminal")
 	}
 }
 
