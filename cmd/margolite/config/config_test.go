@@ -526,9 +526,7 @@ func TestReportsAboutAFileAreBounded(t *testing.T) {
 		t.Errorf("got %d bytes: %.500v", len(fmt.Sprint(err)), err)
 	}
 	_, err = config.Parse("f", []byte(strings.Repeat("#", 300<<10)))
-	if err == nil || err.Error() != "f: the file has more than 262144 bytes" {
-		t.Errorf("got %v for a huge file", err)
-	}
+	expect.ErrorWith(t, err, "f: the file has more than 262144 bytes", "a huge file")
 }
 
 func FuzzParse(f *testing.F) {

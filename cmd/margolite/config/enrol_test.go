@@ -72,9 +72,7 @@ func TestProvisioningFilesEnrolTheDevice(t *testing.T) {
 		"device.pem": "certificate", "device.key": "key", "registry.pem": "authority",
 		"notes.txt": "not named by anybody", "._10-plant.yaml": "\x00what some systems leave on sticks",
 	})
-	if from, err := config.Enrol(d.config); err != nil || from != d.from {
-		t.Fatalf("enrolled from %q: %v", from, err)
-	}
+	expect.Equal(t, expect.Value(config.Enrol(d.config))(t), d.from, "enrolled from")
 	check(t, os.RemoveAll(d.from)) // the stick is pulled out
 	c := expect.Value(config.Load(d.config))(t)
 	if c.Device.ID != "gw-07" || c.Device.Vendor != "Northstar" || len(c.Device.Labels) != 2 || c.WFM.URL != "https://wfm.example.com" ||
@@ -103,9 +101,7 @@ func TestProvisioningFilesEnrolTheDevice(t *testing.T) {
 func TestADeviceIsEnrolledOnce(t *testing.T) {
 	d := newDevice(t, "")
 	d.give(t, map[string]string{"a.yaml": "wfm: {url: https://first.example}"})
-	if from, err := config.Enrol(d.config); err != nil || from == "" {
-		t.Fatalf("%q %v", from, err)
-	}
+	expect.Equal(t, expect.Value(config.Enrol(d.config))(t), d.from, "enrolled from")
 	before := d.snapshot(t)
 	d.give(t, map[string]string{"a.yaml": "wfm: {url: https://second.example}"})
 	before[filepath.Join(d.from, "a.yaml")] = "wfm: {url: https://second.example}"
@@ -127,9 +123,7 @@ func TestTheConfigurationCountsMoreThanProvisioning(t *testing.T) {
 	}
 	// Of one that was enrolled before, too.
 	put(t, d.config, strings.Replace(d.snapshot(t)[d.config], "url: https://own.example", "", 1))
-	if from, err := config.Enrol(d.config); err != nil || from == "" {
-		t.Fatalf("enrolled from %q: %v", from, err)
-	}
+	expect.Equal(t, expect.Value(config.Enrol(d.config))(t), d.from, "enrolled from")
 	put(t, d.config, fmt.Sprintf("state: {dir: %s}\nwfm: {url: https://own.example}\n", d.state))
 	expect.Equal(t, expect.Value(config.Load(d.config))(t).WFM.URL, "https://own.example", "the WFM")
 }
@@ -184,9 +178,7 @@ func TestWrongProvisioningIsRefusedAsAWhole(t *testing.T) {
 				check(t, os.Remove(filepath.Join(d.from, name)))
 			}
 			d.give(t, map[string]string{"good.yaml": good})
-			if from, err := config.Enrol(d.config); err != nil || from != d.from {
-				t.Errorf("then enrolled from %q: %v", from, err)
-			}
+			expect.Equal(t, expect.Value(config.Enrol(d.config))(t), d.from, "enrolled from")
 		})
 	}
 }
@@ -214,17 +206,10 @@ func TestACutWhileItIsTakenOverLeavesNothing(t *testing.T) {
 	half := filepath.Join(d.state, "enrolment.new")
 	check(t, os.MkdirAll(half, 0o700))
 	put(t, filepath.Join(half, "old.yaml"), "wfm: {url: https://half")
-	if c, err := config.Load(d.config); err != nil || c.WFM.URL != "" {
-		t.Errorf("half of an enrolment counts: %q %v", c.WFM.URL, err)
-	}
+	expect.Equal(t, expect.Value(config.Load(d.config))(t).WFM.URL, "", "the WFM of half an enrolment")
 	d.give(t, map[string]string{"a.yaml": "wfm: {url: https://wfm.example.com}"})
-	if from, err := config.Enrol(d.config); err != nil || from == "" {
-		t.Fatalf("enrolled from %q: %v", from, err)
-	}
-	c, err := config.Load(d.config)
-	if err != nil || c.WFM.URL != "https://wfm.example.com" {
-		t.Errorf("the WFM is %q: %v", c.WFM.URL, err)
-	}
+	expect.Equal(t, expect.Value(config.Enrol(d.config))(t), d.from, "enrolled from")
+	expect.Equal(t, expect.Value(config.Load(d.config))(t).WFM.URL, "https://wfm.example.com", "the WFM")
 	for path := range d.snapshot(t) {
 		if strings.Contains(path, ".new") || strings.Contains(path, "old.yaml") {
 			t.Errorf("%s is left", path)
