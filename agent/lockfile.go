@@ -141,99 +141,83 @@ func makeShared(at int, name string) error {
 // remove removes the directory of a deployment that is gone. The caller makes sure
 // that no container of it is left and that no other one is started meanwhile.
 func (l *lockFiles) remove(ctx context.Context, id string) {
-	if filepath.Base(id) != id {
-		return // it never had one
-	}
-	l.mu.Lock()
-	moved, err := l.moveAway(id)
-	l.mu.Unlock()
-	if err == nil && moved != "" {
-		err = removeLocks(ctx, moved)
-	}
-	if err != nil {
+	if err := l.removeEach(ctx, func() ([]string, error) { return []string{id}, nil }); err != nil {
 		l.logger.Warn("cannot remove a lock file directory; the next start tries again", "deployment", id, "error", err)
 	}
 }
 
 // removeOrphans removes what remove has left, as where the process was killed, and
 // the directories of deployments that are neither recorded nor running. recorded is
-// asked while no directory is made: whoever is recorded later has its own made anew.
+// asked while no directory is made: whoever is recorded later has its own made again.
 func (l *lockFiles) removeOrphans(ctx context.Context, running []string, recorded func() ([]string, error)) error {
-	orphans, err := l.moveOrphans(running, recorded)
-	for _, moved := range orphans {
-		err = errors.Join(err, removeLocks(ctx, moved))
+	return l.removeEach(ctx, func() (orphans []string, err error) {
+		ids, err := recorded()
+		if err != nil {
+			return nil, err
+		}
+		ids = slices.Concat(ids, running)
+		dir, err := openDir(unix.AT_FDCWD, l.dir)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		defer dir.Close()
+		entries, err := dir.ReadDir(maxLockEntries)
+		if err != nil && err != io.EOF {
+			return nil, err
+		}
+		for _, e := range entries {
+			known := func(id string) bool { return margo.SameID(id, e.Name()) }
+			if strings.HasPrefix(e.Name(), removedPrefix) || e.IsDir() && margo.IsUUID(e.Name()) && !slices.ContainsFunc(ids, known) {
+				orphans = append(orphans, e.Name())
+			}
+		}
+		return orphans, nil
+	})
+}
+
+// removeEach removes the named directories, which workloads have filled. One that has
+// its directory open may go on filling it, but not for ever.
+func (l *lockFiles) removeEach(ctx context.Context, names func() ([]string, error)) error {
+	moved, err := l.moveAway(names)
+	for _, dir := range moved {
+		bounded, cancel := context.WithTimeout(ctx, removeLocksWithin)
+		err = errors.Join(err, tree.Remove(bounded, dir))
+		cancel()
 	}
 	return err
-}
-
-// removeLocks removes a directory that workloads have filled. One that has it open
-// may go on filling it, but not for ever.
-func removeLocks(ctx context.Context, dir string) error {
-	ctx, cancel := context.WithTimeout(ctx, removeLocksWithin)
-	defer cancel()
-	return tree.Remove(ctx, dir)
-}
-
-func (l *lockFiles) moveOrphans(running []string, recorded func() ([]string, error)) (orphans []string, err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	ids, err := recorded()
-	if err != nil {
-		return nil, err
-	}
-	ids = slices.Concat(ids, running)
-	dir, err := openDir(unix.AT_FDCWD, l.dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer dir.Close()
-	entries, err := dir.ReadDir(maxLockEntries)
-	if err != nil && err != io.EOF {
-		return nil, err
-	}
-	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), removedPrefix) { // by a process that was killed
-			orphans = append(orphans, filepath.Join(l.dir, e.Name()))
-			continue
-		}
-		known := func(id string) bool { return margo.SameID(id, e.Name()) }
-		if !e.IsDir() || !margo.IsUUID(e.Name()) || slices.ContainsFunc(ids, known) {
-			continue
-		}
-		moved, err := l.moveAway(e.Name())
-		if err != nil {
-			return orphans, err
-		}
-		if moved != "" {
-			orphans = append(orphans, moved)
-		}
-	}
-	return orphans, nil
 }
 
 // removedPrefix begins the name of a directory with what is being removed. It lies in
 // dir, which may be a file system of its own: nothing can be moved out of it.
 const removedPrefix = ".removed-"
 
-// moveAway takes what is in a name of dir out of reach of those who mount that, and
-// returns the directory that it is in alone; empty: there was nothing. The caller holds mu.
-func (l *lockFiles) moveAway(name string) (string, error) {
-	from := filepath.Join(l.dir, name)
-	if _, err := os.Lstat(from); errors.Is(err, fs.ErrNotExist) {
-		return "", nil
+// moveAway takes what has these names in dir out of reach of those who mount that, and
+// returns the directories with nothing else in them.
+func (l *lockFiles) moveAway(names func() ([]string, error)) (moved []string, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all, err := names()
+	for _, name := range all {
+		from := filepath.Join(l.dir, name)
+		if _, err := os.Lstat(from); filepath.Base(name) != name || errors.Is(err, fs.ErrNotExist) {
+			continue // it never had one
+		}
+		if strings.HasPrefix(name, removedPrefix) { // by a process that was killed
+			moved = append(moved, from)
+			continue
+		}
+		to, made := os.MkdirTemp(l.dir, removedPrefix)
+		if made != nil {
+			return moved, errors.Join(err, made)
+		}
+		moved = append(moved, to)
+		err = errors.Join(err, os.Rename(from, filepath.Join(to, "0")))
+		delete(l.told, from)
 	}
-	to, err := os.MkdirTemp(l.dir, removedPrefix)
-	if err != nil {
-		return "", err
-	}
-	if err := os.Rename(from, filepath.Join(to, "0")); err != nil {
-		return "", errors.Join(err, os.Remove(to))
-	}
-	delete(l.told, from)
-	return to, nil
+	return moved, err
 }
 
 // openDir opens a directory that is no link to one.
