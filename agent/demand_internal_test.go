@@ -267,89 +267,28 @@ secrets: {s: {file: ` + secret + `}}
 }
 
 // Whatever the model of the runtime holds either is something that is asked for,
-// or harmless for a reason: who adds a field has to decide.
+// as the other tests show, or harmless for a reason: who adds a field has to decide.
 func TestEveryFieldOfAServiceIsAskedForOrHarmless(t *testing.T) {
-	const (
-		name      = "a name within the project, or for people"
-		process   = "what the process finds in its own container"
-		bound     = "it bounds the container; what is more than the device has is not had"
-		internal  = "it is about networks of the runtime, apart from the device's"
-		lifecycle = "when and how often it runs"
-		less      = "it takes something away"
-		place     = "where in the container"
-	)
-	harmless := map[string]string{
-		"Service.Name": name, "Service.ContainerName": name, "Service.Labels": name, "Service.Links": name, "Service.Hostname": name,
-		"Service.Annotations": "runc reads those of systemd alone, and its cgroups are not made by systemd",
-		"Service.Domainname":  name, "ServiceName.Service": name, "ServiceName.Name": name, "File.Name": name,
-		"Service.Platform": process, "Service.Entrypoint": process, "Service.Command": process, "Service.Environment": process, "Service.WorkingDir": process,
-		"Service.User": "root of a container is confined by what is asked for here", "Service.Groups": "a group opens what is mounted, which is asked for",
-		"Service.TTY": process, "Service.StdinOpen": process, "Service.Init": process, "Service.Sysctls": "those of namespaces of its own; compose refuses the others",
-		"Service.Ulimits": bound, "Ulimit.Name": bound, "Ulimit.Soft": bound, "Ulimit.Hard": bound, "Service.OOMScoreAdj": "who is killed first when memory is short",
-		"Service.PullPolicy": "what was staged is not looked for again", "Service.ShmSize": bound, "Service.ReadOnly": less,
-		"Resources.Memory": bound, "Resources.MemorySwap": bound, "Resources.Swappiness": bound, "Resources.OOMKillDisable": bound, "Resources.NanoCPUs": bound,
-		"Resources.CPUShares": bound, "Resources.CPUPeriod": bound, "Resources.CPUQuota": bound,
-		"Resources.CPUSet": bound, "Resources.Pids": bound, "Resources.BlkioWeight": bound, "Resources.BlkioDevices": bound, "BlkioDevice.Path": bound,
-		"BlkioDevice.Weight": bound, "BlkioDevice.ReadBPS": bound, "BlkioDevice.WriteBPS": bound, "BlkioDevice.ReadIOPS": bound, "BlkioDevice.WriteIOPS": bound,
-		"Resources.CgroupParent": "the bounds of others count for it as well, and it holds nothing of theirs",
-		"Device.Target":          place, "Device.Permissions": less, "Mount.Target": place, "Tmpfs.Target": place, "File.Target": place, "Hook.WorkingDir": process,
-		"Mount.Anonymous": "a directory of ours", "Mount.Of": "of the same project", "Mount.Create": "a directory below what is asked for",
-		"Mount.Propagation": "to mount something takes a capability", "Mount.NotBelow": less, "Mount.Below": "see mounts", "Mount.NoCopy": place, "Mount.Subpath": less,
-		"Service.Tmpfs": bound, "Tmpfs.Options": bound, "Service.Files": "their content is in the package, else in Project.Outside",
-		"File.Secret": place, "File.UID": place, "File.GID": place, "File.Mode": place, "File.Content": "see Service.Files",
-		"Service.ExtraHosts": name, "ExtraHost.Name": name, "ExtraHost.Address": internal, "Service.DNS": internal, "Service.DNSSearch": internal, "Service.DNSOptions": internal,
-		"Attachment.Aliases": name, "Attachment.IPv4": internal, "Attachment.IPv6": internal, "Attachment.LinkLocal": internal, "Attachment.MAC": internal,
-		"Attachment.Interface": internal, "Attachment.Priority": internal, "Attachment.Gateway": internal, "Attachment.Sysctls": internal,
-		"Network.Name": "see Project.Joins; of an external one it is asked for", "Network.Options": internal, "Network.Internal": less,
-		"Network.IPv6": internal, "Network.NoIPv4": less, "Network.Pools": internal,
-		"Pool.Subnet": internal, "Pool.Gateway": internal, "Pool.Range": internal, "Pool.Taken": internal,
-		"Port.HostIP": "the port is asked for on all addresses", "Port.ContainerPort": internal, "Port.Protocol": "the port is asked for with all protocols",
-		"Service.CapDrop": less, "Service.NoNewPrivileges": less, "Service.DependsOn": lifecycle, "Dependency.Service": lifecycle, "Dependency.Condition": lifecycle,
-		"Dependency.Required": lifecycle, "Dependency.Restart": lifecycle, "Service.Restart": lifecycle, "Restart.Mode": lifecycle, "Restart.MaxRetries": lifecycle,
-		"Restart.Delay": lifecycle, "Restart.Window": lifecycle, "Service.StopSignal": lifecycle, "Service.StopGrace": lifecycle, "Service.Healthcheck": process,
-		"Healthcheck.Test": process, "Healthcheck.Interval": lifecycle, "Healthcheck.Timeout": lifecycle, "Healthcheck.StartPeriod": lifecycle,
-		"Healthcheck.StartInterval": lifecycle, "Healthcheck.Retries": lifecycle, "Hook.Command": process, "Hook.User": process, "Hook.Environment": process,
-		"Service.Logging": bound, "Logging.None": bound, "Logging.MaxSize": bound, "Logging.MaxFile": bound,
-	}
-
-	shown, seen := map[string]bool{}, map[string]bool{}
-	// The tests above show how each of these is asked for, TestPathsAreJudgedByWhereTheyLedAtFirst those called Real.
-	for _, field := range strings.Fields(`
-		Service.Image Service.Replicas Service.Privileged Service.UTS Service.PID Service.IPC Service.Cgroup Service.Network
-		Service.Devices Service.DeviceRules Service.CDI Service.Mounts Service.Attached Service.Ports Service.CapAdd Service.Seccomp
-		Service.AppArmor Service.UnmaskedPaths Service.PostStart Service.PreStop Service.Resources Namespace.Mode Namespace.Of
-		Device.Path Device.Real Mount.Path Mount.Real Mount.ReadOnly Mount.Volume
-		Volume.Type Volume.Real Volume.Device Volume.External Volume.Name Volume.Options
-		Attachment.Network Network.External Network.Driver Port.HostPort Port.LastPort
-		Seccomp.Unconfined Seccomp.Profile Hook.Privileged Resources.MemoryReservation Resources.CPUReservation
-	`) {
-		shown[field] = true
-	}
+	seen := map[reflect.Type]bool{}
 	var walk func(r reflect.Type)
 	walk = func(r reflect.Type) {
 		for r.Kind() == reflect.Pointer || r.Kind() == reflect.Slice || r.Kind() == reflect.Map {
 			r = r.Elem()
 		}
-		if r.Kind() != reflect.Struct || !strings.HasSuffix(r.PkgPath(), "runtime/compose") || seen[r.Name()] {
+		if r.Kind() != reflect.Struct || !strings.HasSuffix(r.PkgPath(), "runtime/compose") || seen[r] {
 			return
 		}
-		seen[r.Name()] = true
+		seen[r] = true
 		for i := range r.NumField() {
-			field := r.Name() + "." + r.Field(i).Name
-			seen[field] = true
-			if !shown[field] && harmless[field] == "" {
-				t.Errorf("%s is neither asked for nor harmless: think of what it reaches on the device", field)
+			field := r.Field(i)
+			if ask := field.Tag.Get("ask"); !slices.Contains([]string{"device", "own", "bound", "when", "less"}, ask) {
+				t.Errorf("%s.%s is tagged as %q: think of what it reaches on the device", r.Name(), field.Name, ask)
 			}
-			walk(r.Field(i).Type)
+			walk(field.Type)
 		}
 	}
 	for _, r := range []reflect.Type{reflect.TypeFor[compose.Service](), reflect.TypeFor[compose.Volume](), reflect.TypeFor[compose.Network]()} {
 		walk(r)
-	}
-	for _, field := range slices.Concat(slices.Collect(maps.Keys(shown)), slices.Collect(maps.Keys(harmless))) {
-		if !seen[field] {
-			t.Errorf("there is no %s any more", field)
-		}
 	}
 }
 

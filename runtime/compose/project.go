@@ -36,73 +36,79 @@ type Project struct {
 // what is left out when empty must not change, nor the order within its fields.
 // The tag key is what people call a field in a Compose file; "" says that a change
 // of it is told in another way, or concerns nobody.
+// The tag ask, which the types of its fields have as well, says what a field asks of
+// the device beneath the container: "device" is for the rules of the site to judge.
+// Nothing else is: "own" is of the container and its project, as the networks of this
+// runtime are; "bound" bounds what it uses, and what is more than the device has is
+// not had; "when" is about when it runs; "less" takes away from what another field
+// asks for.
 type Service struct {
-	Name          string            `json:"service" key:""`
-	ContainerName string            `json:"containerName,omitempty" key:"container_name"` // a name for people; nothing resolves it
-	Image         string            `json:"image" key:""`                                 // normalised: docker.io/library/nginx:latest
-	Platform      string            `json:"platform,omitempty" key:"platform"`            // as linux/arm/v7; empty: that of the device
-	PullPolicy    PullPolicy        `json:"pullPolicy" key:"pull_policy"`
-	Replicas      int               `json:"replicas" key:"deploy.replicas"` // 0: none run
-	Labels        map[string]string `json:"labels,omitempty" key:"labels"`
-	Annotations   map[string]string `json:"annotations,omitempty" key:"annotations"`
+	Name          string            `json:"service" key:"" ask:"own"`
+	ContainerName string            `json:"containerName,omitempty" key:"container_name" ask:"own"` // a name for people; nothing resolves it
+	Image         string            `json:"image" key:"" ask:"device"`                              // normalised: docker.io/library/nginx:latest
+	Platform      string            `json:"platform,omitempty" key:"platform" ask:"own"`            // as linux/arm/v7; empty: that of the device
+	PullPolicy    PullPolicy        `json:"pullPolicy" key:"pull_policy" ask:"when"`
+	Replicas      int               `json:"replicas" key:"deploy.replicas" ask:"device"` // 0: none run
+	Labels        map[string]string `json:"labels,omitempty" key:"labels" ask:"own"`
+	Annotations   map[string]string `json:"annotations,omitempty" key:"annotations" ask:"own"`
 
 	// Entrypoint and Command replace those of the image; nil: as in the image,
 	// empty: none.
-	Entrypoint  []string          `json:"entrypoint,omitzero" key:"entrypoint"`
-	Command     []string          `json:"command,omitzero" key:"command"`
-	Environment map[string]string `json:"environment,omitempty" key:""`
-	WorkingDir  string            `json:"workingDir,omitempty" key:"working_dir"` // empty: as in the image
-	User        string            `json:"user,omitempty" key:"user"`              // user[:group], names or numbers; empty: as in the image
-	Groups      []string          `json:"groups,omitempty" key:"group_add"`       // further groups, names or numbers
-	Hostname    string            `json:"hostname,omitempty" key:"hostname"`      // empty: the name of the service
-	Domainname  string            `json:"domainname,omitempty" key:"domainname"`
-	TTY         bool              `json:"tty,omitempty" key:"tty"`
-	StdinOpen   bool              `json:"stdinOpen,omitempty" key:"stdin_open"`
-	Init        bool              `json:"init,omitempty" key:"init"` // a small process 1 that buries orphans
-	PID         Namespace         `json:"pid,omitzero" key:"pid"`
-	IPC         Namespace         `json:"ipc,omitzero" key:"ipc"` // with ModeShareable: others may join it
-	UTS         Namespace         `json:"uts,omitzero" key:"uts"`
-	Cgroup      Namespace         `json:"cgroup,omitzero" key:"cgroup"`
-	Sysctls     map[string]string `json:"sysctls,omitempty" key:"sysctls"`
-	Ulimits     []Ulimit          `json:"ulimits,omitempty" key:"ulimits"` // sorted by name
-	OOMScoreAdj *int              `json:"oomScoreAdj,omitempty" key:"oom_score_adj"`
+	Entrypoint  []string          `json:"entrypoint,omitzero" key:"entrypoint" ask:"own"`
+	Command     []string          `json:"command,omitzero" key:"command" ask:"own"`
+	Environment map[string]string `json:"environment,omitempty" key:"" ask:"own"`
+	WorkingDir  string            `json:"workingDir,omitempty" key:"working_dir" ask:"own"` // empty: as in the image
+	User        string            `json:"user,omitempty" key:"user" ask:"own"`              // user[:group], names or numbers; empty: as in the image
+	Groups      []string          `json:"groups,omitempty" key:"group_add" ask:"own"`       // further groups, names or numbers
+	Hostname    string            `json:"hostname,omitempty" key:"hostname" ask:"own"`      // empty: the name of the service
+	Domainname  string            `json:"domainname,omitempty" key:"domainname" ask:"own"`
+	TTY         bool              `json:"tty,omitempty" key:"tty" ask:"own"`
+	StdinOpen   bool              `json:"stdinOpen,omitempty" key:"stdin_open" ask:"own"`
+	Init        bool              `json:"init,omitempty" key:"init" ask:"own"` // a small process 1 that buries orphans
+	PID         Namespace         `json:"pid,omitzero" key:"pid" ask:"device"`
+	IPC         Namespace         `json:"ipc,omitzero" key:"ipc" ask:"device"` // with ModeShareable: others may join it
+	UTS         Namespace         `json:"uts,omitzero" key:"uts" ask:"device"`
+	Cgroup      Namespace         `json:"cgroup,omitzero" key:"cgroup" ask:"device"`
+	Sysctls     map[string]string `json:"sysctls,omitempty" key:"sysctls" ask:"own"`
+	Ulimits     []Ulimit          `json:"ulimits,omitempty" key:"ulimits" ask:"bound"` // sorted by name
+	OOMScoreAdj *int              `json:"oomScoreAdj,omitempty" key:"oom_score_adj" ask:"bound"`
 
-	Resources   Resources `json:"resources,omitzero" key:"resources"`
-	Devices     []Device  `json:"devices,omitempty" key:"devices"`
-	DeviceRules []string  `json:"deviceRules,omitempty" key:"device_cgroup_rules"` // "c 188:* rwm"
-	CDI         []string  `json:"cdi,omitempty" key:"gpus"`                        // vendor.com/class=name, also from gpus and reservations
+	Resources   Resources `json:"resources,omitzero" key:"resources" ask:"device"`
+	Devices     []Device  `json:"devices,omitempty" key:"devices" ask:"device"`
+	DeviceRules []string  `json:"deviceRules,omitempty" key:"device_cgroup_rules" ask:"device"` // "c 188:* rwm"
+	CDI         []string  `json:"cdi,omitempty" key:"gpus" ask:"device"`                        // vendor.com/class=name, also from gpus and reservations
 
-	Mounts   []Mount `json:"mounts,omitempty" key:"volumes"`            // in order of their targets
-	Tmpfs    []Tmpfs `json:"tmpfs,omitempty" key:"tmpfs"`               // in order of their targets
-	Files    []File  `json:"files,omitempty" key:"configs and secrets"` // configs and secrets, in order of their targets
-	ShmSize  int64   `json:"shmSize,omitempty" key:"shm_size"`          // bytes; 0: 64 MiB
-	ReadOnly bool    `json:"readOnly,omitempty" key:"read_only"`        // the root file system
+	Mounts   []Mount `json:"mounts,omitempty" key:"volumes" ask:"device"`            // in order of their targets
+	Tmpfs    []Tmpfs `json:"tmpfs,omitempty" key:"tmpfs" ask:"bound"`                // in order of their targets
+	Files    []File  `json:"files,omitempty" key:"configs and secrets" ask:"device"` // configs and secrets, in order of their targets
+	ShmSize  int64   `json:"shmSize,omitempty" key:"shm_size" ask:"bound"`           // bytes; 0: 64 MiB
+	ReadOnly bool    `json:"readOnly,omitempty" key:"read_only" ask:"less"`          // the root file system
 
-	Network    Namespace     `json:"network,omitzero" key:"network_mode"`    // ModePrivate: the networks below
-	Attached   []Attachment  `json:"attached,omitempty" key:"networks"`      // the first has the default route
-	ExtraHosts []ExtraHost   `json:"extraHosts,omitempty" key:"extra_hosts"` // sorted
-	Links      []ServiceName `json:"links,omitempty" key:"links"`            // further names for other services, sorted
-	DNS        []netip.Addr  `json:"dns,omitempty" key:"dns"`
-	DNSSearch  []string      `json:"dnsSearch,omitempty" key:"dns_search"`
-	DNSOptions []string      `json:"dnsOptions,omitempty" key:"dns_opt"`
-	Ports      []Port        `json:"ports,omitempty" key:"ports"` // sorted
+	Network    Namespace     `json:"network,omitzero" key:"network_mode" ask:"device"` // ModePrivate: the networks below
+	Attached   []Attachment  `json:"attached,omitempty" key:"networks" ask:"device"`   // the first has the default route
+	ExtraHosts []ExtraHost   `json:"extraHosts,omitempty" key:"extra_hosts" ask:"own"` // sorted
+	Links      []ServiceName `json:"links,omitempty" key:"links" ask:"own"`            // further names for other services, sorted
+	DNS        []netip.Addr  `json:"dns,omitempty" key:"dns" ask:"own"`
+	DNSSearch  []string      `json:"dnsSearch,omitempty" key:"dns_search" ask:"own"`
+	DNSOptions []string      `json:"dnsOptions,omitempty" key:"dns_opt" ask:"own"`
+	Ports      []Port        `json:"ports,omitempty" key:"ports" ask:"device"` // sorted
 
-	CapAdd          []string `json:"capAdd,omitempty" key:"cap_add"` // as CAP_NET_ADMIN, or ALL
-	CapDrop         []string `json:"capDrop,omitempty" key:"cap_drop"`
-	Privileged      bool     `json:"privileged,omitempty" key:"privileged"`
-	NoNewPrivileges bool     `json:"noNewPrivileges,omitempty" key:"security_opt"`
-	Seccomp         Seccomp  `json:"seccomp,omitzero" key:"security_opt"`
-	AppArmor        string   `json:"appArmor,omitempty" key:"security_opt"`      // profile; empty: as the device has it, "unconfined": none
-	UnmaskedPaths   bool     `json:"unmaskedPaths,omitempty" key:"security_opt"` // security_opt systempaths=unconfined
+	CapAdd          []string `json:"capAdd,omitempty" key:"cap_add" ask:"device"` // as CAP_NET_ADMIN, or ALL
+	CapDrop         []string `json:"capDrop,omitempty" key:"cap_drop" ask:"less"`
+	Privileged      bool     `json:"privileged,omitempty" key:"privileged" ask:"device"`
+	NoNewPrivileges bool     `json:"noNewPrivileges,omitempty" key:"security_opt" ask:"less"`
+	Seccomp         Seccomp  `json:"seccomp,omitzero" key:"security_opt" ask:"device"`
+	AppArmor        string   `json:"appArmor,omitempty" key:"security_opt" ask:"device"`      // profile; empty: as the device has it, "unconfined": none
+	UnmaskedPaths   bool     `json:"unmaskedPaths,omitempty" key:"security_opt" ask:"device"` // security_opt systempaths=unconfined
 
-	DependsOn   []Dependency   `json:"dependsOn,omitempty" key:"depends_on"` // sorted by service
-	Restart     Restart        `json:"restart" key:"restart"`
-	StopSignal  string         `json:"stopSignal,omitempty" key:"stop_signal"`      // empty: as in the image
-	StopGrace   *time.Duration `json:"stopGrace,omitempty" key:"stop_grace_period"` // nil: 10 s
-	Healthcheck *Healthcheck   `json:"healthcheck,omitempty" key:"healthcheck"`     // nil: as in the image
-	PostStart   []Hook         `json:"postStart,omitempty" key:"post_start"`
-	PreStop     []Hook         `json:"preStop,omitempty" key:"pre_stop"`
-	Logging     Logging        `json:"logging,omitzero" key:"logging"`
+	DependsOn   []Dependency   `json:"dependsOn,omitempty" key:"depends_on" ask:"when"` // sorted by service
+	Restart     Restart        `json:"restart" key:"restart" ask:"when"`
+	StopSignal  string         `json:"stopSignal,omitempty" key:"stop_signal" ask:"when"`      // empty: as in the image
+	StopGrace   *time.Duration `json:"stopGrace,omitempty" key:"stop_grace_period" ask:"when"` // nil: 10 s
+	Healthcheck *Healthcheck   `json:"healthcheck,omitempty" key:"healthcheck" ask:"own"`      // nil: as in the image
+	PostStart   []Hook         `json:"postStart,omitempty" key:"post_start" ask:"device"`
+	PreStop     []Hook         `json:"preStop,omitempty" key:"pre_stop" ask:"device"`
+	Logging     Logging        `json:"logging,omitzero" key:"logging" ask:"bound"`
 }
 
 // PullPolicy says when an image is looked for in its registry.
@@ -131,73 +137,73 @@ const (
 
 // Namespace is the mode and, where it joins another, whose it joins.
 type Namespace struct {
-	Mode NamespaceMode `json:"mode,omitempty"`
-	Of   string        `json:"of,omitempty"`
+	Mode NamespaceMode `json:"mode,omitempty" ask:"device"`
+	Of   string        `json:"of,omitempty" ask:"device"`
 }
 
 // Ulimit is a resource limit of a process; -1 is no limit.
 type Ulimit struct {
-	Name string `json:"name"` // as nofile
-	Soft int64  `json:"soft"`
-	Hard int64  `json:"hard"`
+	Name string `json:"name" ask:"bound"` // as nofile
+	Soft int64  `json:"soft" ask:"bound"`
+	Hard int64  `json:"hard" ask:"bound"`
 }
 
 // Resources are what a container may use of the device. Zero is no limit, unless
 // said otherwise.
 type Resources struct {
-	Memory            int64         `json:"memory,omitempty"`            // bytes
-	MemoryReservation int64         `json:"memoryReservation,omitempty"` // bytes
-	MemorySwap        int64         `json:"memorySwap,omitempty"`        // memory and swap together in bytes; -1: no limit
-	Swappiness        *uint64       `json:"swappiness,omitempty"`        // 0 to 100
-	OOMKillDisable    bool          `json:"oomKillDisable,omitempty"`
-	NanoCPUs          int64         `json:"nanoCPUs,omitempty"` // billionths of a CPU
-	CPUReservation    int64         `json:"-"`                  // the same; for those who share the device out, no container changes with it
-	CPUShares         uint64        `json:"cpuShares,omitempty"`
-	CPUPeriod         uint64        `json:"cpuPeriod,omitempty"` // microseconds
-	CPUQuota          int64         `json:"cpuQuota,omitempty"`  // microseconds
-	CPUSet            string        `json:"cpuSet,omitempty"`    // 0-3,5
-	Pids              int64         `json:"pids,omitempty"`      // -1: no limit
-	BlkioWeight       uint16        `json:"blkioWeight,omitempty"`
-	BlkioDevices      []BlkioDevice `json:"blkioDevices,omitempty"` // sorted by path
-	CgroupParent      string        `json:"cgroupParent,omitempty"`
+	Memory            int64         `json:"memory,omitempty" ask:"bound"`             // bytes
+	MemoryReservation int64         `json:"memoryReservation,omitempty" ask:"device"` // bytes
+	MemorySwap        int64         `json:"memorySwap,omitempty" ask:"bound"`         // memory and swap together in bytes; -1: no limit
+	Swappiness        *uint64       `json:"swappiness,omitempty" ask:"bound"`         // 0 to 100
+	OOMKillDisable    bool          `json:"oomKillDisable,omitempty" ask:"bound"`
+	NanoCPUs          int64         `json:"nanoCPUs,omitempty" ask:"bound"` // billionths of a CPU
+	CPUReservation    int64         `json:"-" ask:"device"`                 // the same; for those who share the device out, no container changes with it
+	CPUShares         uint64        `json:"cpuShares,omitempty" ask:"bound"`
+	CPUPeriod         uint64        `json:"cpuPeriod,omitempty" ask:"bound"` // microseconds
+	CPUQuota          int64         `json:"cpuQuota,omitempty" ask:"bound"`  // microseconds
+	CPUSet            string        `json:"cpuSet,omitempty" ask:"bound"`    // 0-3,5
+	Pids              int64         `json:"pids,omitempty" ask:"bound"`      // -1: no limit
+	BlkioWeight       uint16        `json:"blkioWeight,omitempty" ask:"bound"`
+	BlkioDevices      []BlkioDevice `json:"blkioDevices,omitempty" ask:"bound"` // sorted by path
+	CgroupParent      string        `json:"cgroupParent,omitempty" ask:"bound"`
 }
 
 // BlkioDevice is a limit for one block device.
 type BlkioDevice struct {
-	Path      string `json:"path"`
-	Weight    uint16 `json:"weight,omitempty"`
-	ReadBPS   uint64 `json:"readBPS,omitempty"`
-	WriteBPS  uint64 `json:"writeBPS,omitempty"`
-	ReadIOPS  uint64 `json:"readIOPS,omitempty"`
-	WriteIOPS uint64 `json:"writeIOPS,omitempty"`
+	Path      string `json:"path" ask:"bound"`
+	Weight    uint16 `json:"weight,omitempty" ask:"bound"`
+	ReadBPS   uint64 `json:"readBPS,omitempty" ask:"bound"`
+	WriteBPS  uint64 `json:"writeBPS,omitempty" ask:"bound"`
+	ReadIOPS  uint64 `json:"readIOPS,omitempty" ask:"bound"`
+	WriteIOPS uint64 `json:"writeIOPS,omitempty" ask:"bound"`
 }
 
 // Device is a device node of the device in the container, or a directory of them.
 type Device struct {
-	Path        string `json:"path"`           // on the device
-	Real        string `json:"real,omitempty"` // where it led when the project was loaded, which is not hashed; for those who open it
-	Target      string `json:"target"`         // in the container
-	Permissions string `json:"permissions"`    // of r, w, m
+	Path        string `json:"path" ask:"device"`           // on the device
+	Real        string `json:"real,omitempty" ask:"device"` // where it led when the project was loaded, which is not hashed; for those who open it
+	Target      string `json:"target" ask:"own"`            // in the container
+	Permissions string `json:"permissions" ask:"less"`      // of r, w, m
 }
 
 // Mount is a named volume, an anonymous one, a path of the device or a part of
 // an image in a container. Exactly one of Volume, Anonymous and Path is set.
 type Mount struct {
-	Volume string `json:"volume,omitempty"` // name of the volume within the project
-	Path   string `json:"path,omitempty"`   // absolute, cleaned path on the device
-	Real   string `json:"-"`                // Path: where it led when the project was loaded; for those who mount
-	Target string `json:"target"`           // absolute, cleaned path in the container
+	Volume string `json:"volume,omitempty" ask:"device"` // name of the volume within the project
+	Path   string `json:"path,omitempty" ask:"device"`   // absolute, cleaned path on the device
+	Real   string `json:"-" ask:"device"`                // Path: where it led when the project was loaded; for those who mount
+	Target string `json:"target" ask:"own"`              // absolute, cleaned path in the container
 
 	// In the order that they are hashed in.
-	ReadOnly    bool   `json:"readOnly,omitempty"`
-	Create      bool   `json:"create,omitempty"`      // Path: make a directory there when nothing is there
-	Propagation string `json:"propagation,omitempty"` // Path: private, rslave, ...; empty: rprivate
-	NoCopy      bool   `json:"noCopy,omitempty"`      // a volume: leave a new one empty instead of filling it from the image
-	Anonymous   bool   `json:"anonymous,omitempty"`   // a volume without a name, which belongs to replica and target
-	Of          string `json:"of,omitempty"`          // Anonymous: the service whose volume it is (volumes_from), that of its first replica; empty: this one
-	NotBelow    bool   `json:"notBelow,omitempty"`    // Path: without what is mounted below it (bind.recursive: disabled)
-	Subpath     string `json:"subpath,omitempty"`     // a volume: only this directory of it
-	Below       string `json:"below,omitempty"`       // ReadOnly: what that means for what is mounted below it (bind.recursive)
+	ReadOnly    bool   `json:"readOnly,omitempty" ask:"device"`
+	Create      bool   `json:"create,omitempty" ask:"own"`      // Path: make a directory there when nothing is there
+	Propagation string `json:"propagation,omitempty" ask:"own"` // Path: private, rslave, ...; empty: rprivate
+	NoCopy      bool   `json:"noCopy,omitempty" ask:"own"`      // a volume: leave a new one empty instead of filling it from the image
+	Anonymous   bool   `json:"anonymous,omitempty" ask:"own"`   // a volume without a name, which belongs to replica and target
+	Of          string `json:"of,omitempty" ask:"own"`          // Anonymous: the service whose volume it is (volumes_from), that of its first replica; empty: this one
+	NotBelow    bool   `json:"notBelow,omitempty" ask:"less"`   // Path: without what is mounted below it (bind.recursive: disabled)
+	Subpath     string `json:"subpath,omitempty" ask:"less"`    // a volume: only this directory of it
+	Below       string `json:"below,omitempty" ask:"device"`    // ReadOnly: what that means for what is mounted below it (bind.recursive)
 }
 
 // What Mount.Below may be; empty: read-only too, where the kernel can.
@@ -208,94 +214,94 @@ const (
 
 // Tmpfs is a file system in memory.
 type Tmpfs struct {
-	Target  string   `json:"target"`
-	Options []string `json:"options,omitempty"` // mount options as given, checked and sorted: "noexec", "size=64m", ...
+	Target  string   `json:"target" ask:"own"`
+	Options []string `json:"options,omitempty" ask:"bound"` // mount options as given, checked and sorted: "noexec", "size=64m", ...
 }
 
 // Volume is a named volume.
 type Volume struct {
-	Name     string   `json:"name"`               // within the project; of an external one: its whole name
-	External bool     `json:"external,omitempty"` // made by another project
-	Type     string   `json:"type,omitempty"`     // of a file system to be mounted: nfs, cifs, tmpfs, none (a bind); empty: a directory of ours
-	Device   string   `json:"device,omitempty"`   // of Type
-	Real     string   `json:"-"`                  // where Device led when the project was loaded; for those who mount it
-	Options  []string `json:"options,omitempty"`  // of Type, as mount -o takes them
+	Name     string   `json:"name" ask:"device"`               // within the project; of an external one: its whole name
+	External bool     `json:"external,omitempty" ask:"device"` // made by another project
+	Type     string   `json:"type,omitempty" ask:"device"`     // of a file system to be mounted: nfs, cifs, tmpfs, none (a bind); empty: a directory of ours
+	Device   string   `json:"device,omitempty" ask:"device"`   // of Type
+	Real     string   `json:"-" ask:"device"`                  // where Device led when the project was loaded; for those who mount it
+	Options  []string `json:"options,omitempty" ask:"device"`  // of Type, as mount -o takes them
 }
 
 // File is a config or a secret as a file in a container.
 type File struct {
-	Secret  bool   `json:"secret,omitempty"`
-	Name    string `json:"-"`      // of the config or secret
-	Target  string `json:"target"` // absolute path in the container
-	UID     uint32 `json:"uid,omitempty"`
-	GID     uint32 `json:"gid,omitempty"`
-	Mode    uint32 `json:"mode"` // permission bits
-	Content []byte `json:"-"`    // at most 1 MiB
+	Secret  bool   `json:"secret,omitempty" ask:"own"`
+	Name    string `json:"-" ask:"own"`      // of the config or secret
+	Target  string `json:"target" ask:"own"` // absolute path in the container
+	UID     uint32 `json:"uid,omitempty" ask:"own"`
+	GID     uint32 `json:"gid,omitempty" ask:"own"`
+	Mode    uint32 `json:"mode" ask:"own"` // permission bits
+	Content []byte `json:"-" ask:"device"` // at most 1 MiB
 }
 
 // Network is a network that services of the project are on.
 type Network struct {
 	// Name is the network's name on the device, by which projects share one:
 	// <project>_<key>, unless the file gives another.
-	Name     string            `json:"name"`
-	External bool              `json:"external,omitempty"` // another project defines it
-	Driver   string            `json:"driver"`             // bridge, macvlan or ipvlan; empty: External
-	Options  map[string]string `json:"options,omitempty"`  // as Docker names them, checked: see networkOptions
-	Internal bool              `json:"internal,omitempty"` // without a way out
-	IPv6     bool              `json:"ipv6,omitempty"`
-	NoIPv4   bool              `json:"noIPv4,omitempty"`
-	Pools    []Pool            `json:"pools,omitempty"` // at most one of each family
+	Name     string            `json:"name" ask:"device"`
+	External bool              `json:"external,omitempty" ask:"device"` // another project defines it
+	Driver   string            `json:"driver" ask:"device"`             // bridge, macvlan or ipvlan; empty: External
+	Options  map[string]string `json:"options,omitempty" ask:"own"`     // as Docker names them, checked: see networkOptions
+	Internal bool              `json:"internal,omitempty" ask:"less"`   // without a way out
+	IPv6     bool              `json:"ipv6,omitempty" ask:"own"`
+	NoIPv4   bool              `json:"noIPv4,omitempty" ask:"less"`
+	Pools    []Pool            `json:"pools,omitempty" ask:"own"` // at most one of each family
 }
 
 // Pool is where addresses of a network come from; zero values are chosen.
 type Pool struct {
-	Subnet  netip.Prefix          `json:"subnet,omitzero"`
-	Gateway netip.Addr            `json:"gateway,omitzero"`
-	Range   netip.Prefix          `json:"range,omitzero"` // within Subnet
-	Taken   map[string]netip.Addr `json:"taken,omitempty"`
+	Subnet  netip.Prefix          `json:"subnet,omitzero" ask:"own"`
+	Gateway netip.Addr            `json:"gateway,omitzero" ask:"own"`
+	Range   netip.Prefix          `json:"range,omitzero" ask:"own"` // within Subnet
+	Taken   map[string]netip.Addr `json:"taken,omitempty" ask:"own"`
 }
 
 // Attachment puts a service on a network.
 type Attachment struct {
-	Network   string       `json:"network"` // key
-	Aliases   []string     `json:"aliases,omitempty"`
-	IPv4      netip.Addr   `json:"ipv4,omitzero"`       // zero: chosen
-	IPv6      netip.Addr   `json:"ipv6,omitzero"`       // zero: chosen, where the network has IPv6
-	LinkLocal []netip.Addr `json:"linkLocal,omitempty"` // further addresses
-	MAC       string       `json:"mac,omitempty"`       // empty: derived from the address
-	Interface string       `json:"interface,omitempty"` // name in the container; empty: eth0, eth1, ...
-	Priority  int          `json:"-"`                   // the highest comes first
-	Gateway   int          `json:"-"`                   // gw_priority: the highest has the default route
-	Sysctls   []string     `json:"sysctls,omitempty"`   // driver_opts com.docker.network.endpoint.sysctls: net.ipv4.conf.IFNAME.x=1
+	Network   string       `json:"network" ask:"device"` // key
+	Aliases   []string     `json:"aliases,omitempty" ask:"own"`
+	IPv4      netip.Addr   `json:"ipv4,omitzero" ask:"own"`       // zero: chosen
+	IPv6      netip.Addr   `json:"ipv6,omitzero" ask:"own"`       // zero: chosen, where the network has IPv6
+	LinkLocal []netip.Addr `json:"linkLocal,omitempty" ask:"own"` // further addresses
+	MAC       string       `json:"mac,omitempty" ask:"own"`       // empty: derived from the address
+	Interface string       `json:"interface,omitempty" ask:"own"` // name in the container; empty: eth0, eth1, ...
+	Priority  int          `json:"-" ask:"own"`                   // the highest comes first
+	Gateway   int          `json:"-" ask:"own"`                   // gw_priority: the highest has the default route
+	Sysctls   []string     `json:"sysctls,omitempty" ask:"own"`   // driver_opts com.docker.network.endpoint.sysctls: net.ipv4.conf.IFNAME.x=1
 }
 
 // ExtraHost is a line in the hosts file.
 type ExtraHost struct {
-	Name    string     `json:"name"`
-	Address netip.Addr `json:"address,omitzero"` // zero: the device itself (host-gateway)
+	Name    string     `json:"name" ask:"own"`
+	Address netip.Addr `json:"address,omitzero" ask:"own"` // zero: the device itself (host-gateway)
 }
 
 // ServiceName is a name for another service that only one service knows.
 type ServiceName struct {
-	Service string `json:"service"`
-	Name    string `json:"name"`
+	Service string `json:"service" ask:"own"`
+	Name    string `json:"name" ask:"own"`
 }
 
 // Port is a port of a container that is published on the device.
 type Port struct {
-	HostIP netip.Addr `json:"hostIP,omitzero"` // the zero value: every address of the device, of the families that the network has
+	HostIP netip.Addr `json:"hostIP,omitzero" ask:"less"` // the zero value: every address of the device, of the families that the network has
 	// HostPort to LastPort are the ports of the device of which one is taken,
 	// the first that is free; both 0: any.
-	HostPort      uint16 `json:"hostPort"`
-	LastPort      uint16 `json:"lastPort,omitempty"` // 0: HostPort and no other
-	ContainerPort uint16 `json:"containerPort"`
-	Protocol      string `json:"protocol"` // tcp, udp or sctp
+	HostPort      uint16 `json:"hostPort" ask:"device"`
+	LastPort      uint16 `json:"lastPort,omitempty" ask:"device"` // 0: HostPort and no other
+	ContainerPort uint16 `json:"containerPort" ask:"own"`
+	Protocol      string `json:"protocol" ask:"less"` // tcp, udp or sctp
 }
 
 // Seccomp is the filter of system calls.
 type Seccomp struct {
-	Unconfined bool   `json:"unconfined,omitempty"`
-	Profile    []byte `json:"profile,omitempty"` // in Docker's JSON form; nil: the default profile
+	Unconfined bool   `json:"unconfined,omitempty" ask:"device"`
+	Profile    []byte `json:"profile,omitempty" ask:"device"` // in Docker's JSON form; nil: the default profile
 }
 
 // Condition says what a dependency must have come to.
@@ -310,10 +316,10 @@ const (
 
 // Dependency is a service that has to be there before another one starts.
 type Dependency struct {
-	Service   string    `json:"service"`
-	Condition Condition `json:"condition"`
-	Required  bool      `json:"required"`          // false: a failure of it is passed over
-	Restart   bool      `json:"restart,omitempty"` // start again when it is replaced
+	Service   string    `json:"service" ask:"when"`
+	Condition Condition `json:"condition" ask:"when"`
+	Required  bool      `json:"required" ask:"when"`          // false: a failure of it is passed over
+	Restart   bool      `json:"restart,omitempty" ask:"when"` // start again when it is replaced
 }
 
 // RestartMode says when an ended container is started again.
@@ -329,10 +335,10 @@ const (
 
 // Restart is when a container is started again after it ended by itself.
 type Restart struct {
-	Mode       RestartMode   `json:"policy"`
-	MaxRetries int           `json:"max,omitempty"`    // attempts in a row with on-failure; 0: no bound
-	Delay      time.Duration `json:"delay,omitempty"`  // the least delay before an attempt; 0: chosen
-	Window     time.Duration `json:"window,omitempty"` // what runs that long starts with a clean record; 0: 10 s
+	Mode       RestartMode   `json:"policy" ask:"when"`
+	MaxRetries int           `json:"max,omitempty" ask:"when"`    // attempts in a row with on-failure; 0: no bound
+	Delay      time.Duration `json:"delay,omitempty" ask:"when"`  // the least delay before an attempt; 0: chosen
+	Window     time.Duration `json:"window,omitempty" ask:"when"` // what runs that long starts with a clean record; 0: 10 s
 }
 
 // OneShot tells whether a container that ends with 0 is done, and not to be started again.
@@ -354,28 +360,28 @@ func (r Restart) After(code, failures int) bool {
 // Healthcheck is a command that tells whether a service is well. Zero values are
 // those of the image, else of Compose.
 type Healthcheck struct {
-	Test          []string      `json:"test,omitempty"` // as CMD, CMD-SHELL or NONE with what follows
-	Interval      time.Duration `json:"interval,omitempty"`
-	Timeout       time.Duration `json:"timeout,omitempty"`
-	StartPeriod   time.Duration `json:"startPeriod,omitempty"`
-	StartInterval time.Duration `json:"startInterval,omitempty"`
-	Retries       int           `json:"retries,omitempty"`
+	Test          []string      `json:"test,omitempty" ask:"own"` // as CMD, CMD-SHELL or NONE with what follows
+	Interval      time.Duration `json:"interval,omitempty" ask:"when"`
+	Timeout       time.Duration `json:"timeout,omitempty" ask:"when"`
+	StartPeriod   time.Duration `json:"startPeriod,omitempty" ask:"when"`
+	StartInterval time.Duration `json:"startInterval,omitempty" ask:"when"`
+	Retries       int           `json:"retries,omitempty" ask:"when"`
 }
 
 // Hook is a command that runs in a container after it started or before it stops.
 type Hook struct {
-	Command     []string          `json:"command"`
-	User        string            `json:"user,omitempty"`
-	Privileged  bool              `json:"privileged,omitempty"`
-	WorkingDir  string            `json:"workingDir,omitempty"`
-	Environment map[string]string `json:"environment,omitempty"`
+	Command     []string          `json:"command" ask:"own"`
+	User        string            `json:"user,omitempty" ask:"own"`
+	Privileged  bool              `json:"privileged,omitempty" ask:"device"`
+	WorkingDir  string            `json:"workingDir,omitempty" ask:"own"`
+	Environment map[string]string `json:"environment,omitempty" ask:"own"`
 }
 
 // Logging says how much of the output is kept. Zero values are chosen.
 type Logging struct {
-	None    bool  `json:"none,omitempty"`    // nothing is kept
-	MaxSize int64 `json:"maxSize,omitempty"` // bytes of one file
-	MaxFile int   `json:"maxFile,omitempty"`
+	None    bool  `json:"none,omitempty" ask:"bound"`    // nothing is kept
+	MaxSize int64 `json:"maxSize,omitempty" ask:"bound"` // bytes of one file
+	MaxFile int   `json:"maxFile,omitempty" ask:"bound"`
 }
 
 // Order is the names of the services, each after those it depends on; services
