@@ -84,7 +84,6 @@ func (r *reconciler) stageComponents(ctx context.Context, d *store.Deployment, t
 	if err := unpackable(d); err != nil {
 		return nil, nil, err
 	}
-	former := r.formerOf(d)
 	staged := &store.Revision{}
 	var components []stagedComponent
 	artifacts := map[digest.Digest][]byte{}
@@ -98,7 +97,7 @@ func (r *reconciler) stageComponents(ctx context.Context, d *store.Deployment, t
 			r.logger.Warn("timeout shortened to runtime.maxTimeout", "deployment", d.ID, "component", c.Name, "timeout", c.Timeout, "maxTimeout", timeout)
 		}
 		fetched := t.fetches()
-		data, signed, err := r.fetchPackage(ctx, d, c, former, r.progressOf(d, c.Name, t))
+		data, signed, err := r.fetchPackage(ctx, d, c, r.progressOf(d, c.Name, t))
 		fetched()
 		if err != nil {
 			return nil, nil, runtimeFault(c.Name, err)
@@ -117,7 +116,7 @@ func (r *reconciler) stageComponents(ctx context.Context, d *store.Deployment, t
 			r.logger.Warn("questionable Compose file", "deployment", d.ID, "component", c.Name, "reason", w)
 		}
 		s.Sources = one.project.Sources()
-		if one.images = former.pins(&s, d); d.Found && one.images == nil {
+		if one.images = pinsOf(d, &s); d.Found && one.images == nil {
 			one.images = r.foundImages(ctx, s.Project)
 		}
 		components = append(components, one)
@@ -293,37 +292,20 @@ func (r *reconciler) runComponent(
 	return project, r.runtime.Apply(ctx, project, options)
 }
 
-// former is the revision that worked last, to stay with what it pinned.
-type former struct {
-	doc    *margo.Deployment
-	staged []store.Staged
-}
-
-func (r *reconciler) formerOf(d *store.Deployment) former {
+// formerPackage is what the revision that worked last pinned for a component of the
+// same coordinates; nil: nothing.
+func (r *reconciler) formerPackage(d *store.Deployment, c margo.Component) *store.Staged {
 	if d.Active == nil {
-		return former{}
-	}
-	doc, err := r.document(d.Active.Digest)
-	if err != nil {
-		return former{}
-	}
-	return former{doc: doc, staged: d.Active.Staged}
-}
-
-// component gives what the former revision pinned for a component of the same
-// coordinates, or nil.
-func (f former) component(c margo.Component) *store.Staged {
-	if f.doc == nil {
 		return nil
 	}
 	same := func(o margo.Component) bool {
 		return o.Name == c.Name && o.Repository == c.Repository && o.Revision == c.Revision &&
 			o.PackageLocation == c.PackageLocation && o.KeyLocation == c.KeyLocation
 	}
-	if !slices.ContainsFunc(f.doc.Components, same) {
+	if doc, err := r.document(d.Active.Digest); err != nil || !slices.ContainsFunc(doc.Components, same) {
 		return nil
 	}
-	return stagedOf(f.staged, c.Name)
+	return stagedOf(d.Active.Staged, c.Name)
 }
 
 // stagedOf is what was staged of a component; nil: nothing.
@@ -335,15 +317,17 @@ func stagedOf(staged []store.Staged, component string) *store.Staged {
 	return &staged[i]
 }
 
-// pins gives the images to stay with: those that staging this very revision
-// pinned before, else those of the former revision if it ran the same package,
-// so that a tag that moved meanwhile does not recreate what did not change.
-func (f former) pins(s *store.Staged, d *store.Deployment) map[string]digest.Digest {
-	for _, held := range [][]store.Staged{d.Desired.Staged, f.staged} {
-		for _, h := range held {
-			if h.Component == s.Component && h.Package == s.Package {
-				return maps.Clone(h.Images)
-			}
+// pinsOf gives the images to stay with: those that staging this very revision
+// pinned before, else those of the revision that worked last if it ran the same
+// package, so that a tag that moved meanwhile does not recreate what did not change.
+func pinsOf(d *store.Deployment, s *store.Staged) map[string]digest.Digest {
+	held := d.Desired.Staged
+	if d.Active != nil {
+		held = slices.Concat(held, d.Active.Staged)
+	}
+	for _, h := range held {
+		if h.Component == s.Component && h.Package == s.Package {
+			return maps.Clone(h.Images)
 		}
 	}
 	return nil
@@ -354,7 +338,7 @@ func (f former) pins(s *store.Staged, d *store.Deployment) map[string]digest.Dig
 // reach, what the former revision pinned for the same coordinates, which are
 // immutable by convention. What came before packages had to be signed does not stand
 // in for what has to be.
-func (r *reconciler) fetchPackage(ctx context.Context, d *store.Deployment, c margo.Component, f former, progress func(runtime.Progress)) (data []byte, signed bool, err error) {
+func (r *reconciler) fetchPackage(ctx context.Context, d *store.Deployment, c margo.Component, progress func(runtime.Progress)) (data []byte, signed bool, err error) {
 	origin := originOf(c)
 	if trust := r.settings.Load().Packages; trust != nil && c.Repository != "" {
 		origin.Trust = &image.Trust{Keys: trust.Keys, Notation: trust.Notation, Now: r.now}
@@ -368,9 +352,11 @@ func (r *reconciler) fetchPackage(ctx context.Context, d *store.Deployment, c ma
 	if err == nil {
 		return p.Data, p.Signed, nil
 	}
-	if held := f.component(c); held != nil && suffices(held) && runtime.CodeOf(err) == runtime.Unreachable {
-		data, err = r.store.Artifact(held.Package)
-		return data, held.Signed, err
+	if runtime.CodeOf(err) == runtime.Unreachable {
+		if held := r.formerPackage(d, c); held != nil && suffices(held) {
+			data, err = r.store.Artifact(held.Package)
+			return data, held.Signed, err
+		}
 	}
 	return nil, false, err
 }
