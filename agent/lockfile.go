@@ -92,9 +92,13 @@ func (f *lockFile) holder() string {
 func (l *lockFiles) prepare(ids []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	err := makeShared(unix.AT_FDCWD, l.dir)
+	err := makeShared(l.dir)
 	if err == nil {
-		err = l.makeEach(ids)
+		for _, id := range ids {
+			if filepath.Base(id) == id {
+				err = errors.Join(err, makeShared(filepath.Join(l.dir, id)))
+			}
+		}
 	}
 	if err != nil && !l.unmade {
 		l.unmade = true
@@ -102,31 +106,15 @@ func (l *lockFiles) prepare(ids []string) {
 	}
 }
 
-func (l *lockFiles) makeEach(ids []string) error {
-	top, err := openDir(unix.AT_FDCWD, l.dir)
-	if err != nil {
-		return err
-	}
-	defer top.Close()
-	var errs []error
-	for _, id := range ids {
-		if filepath.Base(id) == id {
-			errs = append(errs, makeShared(int(top.Fd()), id))
-		}
-	}
-	return errors.Join(errs...)
-}
-
 // unfinished is the mode of a directory whose mode is still to be set.
 const unfinished = 0o700 | fs.ModeSticky
 
 // makeShared makes a directory for everybody, unless something is there.
-func makeShared(at int, name string) error {
-	err := unix.Mkdirat(at, name, 0o1700)
-	if err != nil && !errors.Is(err, fs.ErrExist) {
-		return &fs.PathError{Op: "mkdir", Path: name, Err: err}
+func makeShared(path string) error {
+	if err := os.Mkdir(path, unfinished); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
 	}
-	d, err := openDir(at, name)
+	d, err := openDir(path)
 	if err != nil {
 		return err
 	}
@@ -156,7 +144,7 @@ func (l *lockFiles) removeOrphans(ctx context.Context, running []string, recorde
 			return nil, err
 		}
 		ids = slices.Concat(ids, running)
-		dir, err := openDir(unix.AT_FDCWD, l.dir)
+		dir, err := openDir(l.dir)
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil, nil
 		}
@@ -221,12 +209,8 @@ func (l *lockFiles) moveAway(names func() ([]string, error)) (moved []string, er
 }
 
 // openDir opens a directory that is no link to one.
-func openDir(at int, name string) (*os.File, error) {
-	fd, err := unix.Openat(at, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
-	}
-	return os.NewFile(uintptr(fd), name), nil
+func openDir(path string) (*os.File, error) {
+	return os.OpenFile(path, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 }
 
 // held are the files that are held now: those about all deployments, and those
@@ -234,28 +218,10 @@ func openDir(at int, name string) (*os.File, error) {
 func (l *lockFiles) held(ids []string) []lockFile {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	top, err := openDir(unix.AT_FDCWD, l.dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return []lockFile{l.problem(l.dir, lockFile{path: l.dir, name: l.dir}, err)}
-	}
-	defer top.Close()
-	held := l.look(top, lockFile{path: l.dir, name: l.dir})
+	held := l.look(lockFile{path: l.dir, name: l.dir})
 	for _, id := range ids {
-		if filepath.Base(id) != id {
-			continue
-		}
-		in := lockFile{path: filepath.Join(l.dir, id), name: id, deployment: id}
-		dir, err := openDir(int(top.Fd()), id)
-		switch {
-		case errors.Is(err, fs.ErrNotExist):
-		case err != nil:
-			held = append(held, l.problem(in.path, in, err))
-		default:
-			held = append(held, l.look(dir, in)...)
-			dir.Close()
+		if filepath.Base(id) == id {
+			held = append(held, l.look(lockFile{path: filepath.Join(l.dir, id), name: id, deployment: id})...)
 		}
 	}
 	return held
@@ -279,8 +245,16 @@ type candidate struct {
 
 // look finds the held files of one directory. in says which it is. The caller
 // holds mu.
-func (l *lockFiles) look(dir *os.File, in lockFile) []lockFile {
-	candidates, err := regularFiles(dir)
+func (l *lockFiles) look(in lockFile) []lockFile {
+	dir, err := openDir(in.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	var candidates []candidate
+	if err == nil {
+		defer dir.Close()
+		candidates, err = regularFiles(dir)
+	}
 	if err != nil {
 		return []lockFile{l.problem(in.path, in, err)}
 	}
