@@ -3,7 +3,6 @@ package identity
 import (
 	"bytes"
 	"crypto/x509"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -38,9 +37,12 @@ type TrustBundle struct {
 // ignored (ERR-07). What is only a hint may be of any type, and so may be all
 // but the use of keys for something else.
 type readSet struct {
-	Keys        []json.RawMessage `json:"keys"`
-	Sequence    json.RawMessage   `json:"spiffe_sequence"`
-	RefreshHint json.RawMessage   `json:"spiffe_refresh_hint"`
+	Keys []struct {
+		Use json.RawMessage `json:"use"`
+		X5C json.RawMessage `json:"x5c"`
+	} `json:"keys"`
+	Sequence    json.RawMessage `json:"spiffe_sequence"`
+	RefreshHint json.RawMessage `json:"spiffe_refresh_hint"`
 }
 
 // ParseTrustBundle reads a trust bundle: a SPIFFE bundle (a JWK Set, of which
@@ -79,33 +81,21 @@ func parseJWKSet(data []byte) (*TrustBundle, error) {
 		Sequence:    hint(set.Sequence),
 		RefreshHint: time.Duration(min(hint(set.RefreshHint), math.MaxInt64/uint64(time.Second))) * time.Second,
 	}
-	for i, raw := range set.Keys {
-		var use struct {
-			Use json.RawMessage `json:"use"`
-		}
-		if err := json.Unmarshal(raw, &use); err != nil {
-			return nil, fmt.Errorf("trust bundle: keys[%d] is not a JWK", i)
-		}
-		if string(use.Use) != `"`+useX509SVID+`"` {
+	for i, key := range set.Keys {
+		if string(key.Use) != `"`+useX509SVID+`"` {
 			continue
 		}
 		if len(bundle.Anchors) == maxAnchors {
 			return nil, fmt.Errorf("trust bundle holds more than %d anchors", maxAnchors)
 		}
-		var key struct {
-			X5C []string `json:"x5c"`
+		var chain [][]byte
+		if err := json.Unmarshal(key.X5C, &chain); err != nil {
+			return nil, fmt.Errorf("trust bundle: keys[%d].x5c is not a list of certificates in base64: %w", i, err)
 		}
-		if err := json.Unmarshal(raw, &key); err != nil {
-			return nil, fmt.Errorf("trust bundle: keys[%d].x5c is not a list of strings", i)
+		if len(chain) != 1 {
+			return nil, fmt.Errorf("trust bundle: keys[%d].x5c holds %d certificates, expected exactly one", i, len(chain))
 		}
-		if len(key.X5C) != 1 {
-			return nil, fmt.Errorf("trust bundle: keys[%d].x5c holds %d certificates, expected exactly one", i, len(key.X5C))
-		}
-		der, err := base64.StdEncoding.DecodeString(key.X5C[0])
-		if err != nil {
-			return nil, fmt.Errorf("trust bundle: keys[%d].x5c is not base64: %w", i, err)
-		}
-		anchor, err := x509.ParseCertificate(der)
+		anchor, err := x509.ParseCertificate(chain[0])
 		if err != nil {
 			return nil, fmt.Errorf("trust bundle: keys[%d].x5c is not a certificate: %w", i, err)
 		}
