@@ -95,14 +95,8 @@ func createKey(file string) (created bool, err error) {
 		return false, err
 	}
 	defer os.Remove(temporary.Name())
-	err = pem.Encode(temporary, &pem.Block{Type: "PRIVATE KEY", Bytes: der})
-	if err == nil {
-		err = temporary.Sync()
-	}
-	if closeErr := temporary.Close(); err == nil {
-		err = closeErr
-	}
-	if err != nil {
+	written := pem.Encode(temporary, &pem.Block{Type: "PRIVATE KEY", Bytes: der})
+	if err := errors.Join(written, temporary.Sync(), temporary.Close()); err != nil {
 		return false, err
 	}
 	switch err = os.Link(temporary.Name(), file); {
