@@ -52,7 +52,7 @@ func Describe(d Device, discover func() (capability.Facts, error), logger *slog.
 			hosting.Interfaces = append(hosting.Interfaces, kind)
 		}
 	}
-	c := margo.Capabilities{Properties: margo.Properties{
+	c := margo.Capabilities{Labels: d.Labels, Properties: margo.Properties{
 		ID:           d.ID,
 		Vendor:       cmp.Or(d.Vendor, facts.Identity.Vendor, "unknown"),
 		ModelNumber:  cmp.Or(d.ModelNumber, facts.Identity.Model, "unknown"),
@@ -65,16 +65,6 @@ func Describe(d Device, discover func() (capability.Facts, error), logger *slog.
 			return nil, fmt.Errorf("cannot describe the capabilities of this device: %w", err)
 		}
 		c.Extensions = map[string]json.RawMessage{extensionKey: body}
-	}
-	for key, value := range d.Labels {
-		label, err := margo.NewLabel(value)
-		if err != nil {
-			return nil, fmt.Errorf("cannot use label %s of the device: %w", key, err)
-		}
-		if c.Labels == nil {
-			c.Labels = map[string]margo.Label{}
-		}
-		c.Labels[key] = label
 	}
 	body, err := c.Marshal()
 	if err != nil {

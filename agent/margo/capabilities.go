@@ -14,7 +14,7 @@ const MaxCapabilitiesBytes = 256 << 10
 // Capabilities is the DeviceCapabilitiesManifest: what a device is and offers.
 type Capabilities struct {
 	Properties Properties
-	Labels     map[string]Label
+	Labels     map[string]any             // as YAML and JSON decoders deliver them (CAP-09)
 	Extensions map[string]json.RawMessage // x-<name>-extensions with a JSON object each (EXT-02)
 }
 
@@ -225,7 +225,7 @@ func (r *reader) capabilities(n node) *Capabilities {
 		c.Properties = r.properties(properties)
 	}
 	if labels.kind != absent && r.is(object, "CAP-09", labels) {
-		c.Labels = make(map[string]Label, len(labels.members))
+		c.Labels = make(map[string]any, len(labels.members))
 		labels.eachMember(func(name string, value node) {
 			c.Labels[name] = r.label(value)
 		})
@@ -337,33 +337,9 @@ func (r *reader) offeredQuantity(n node) Quantity {
 	return quantity
 }
 
-// Label is the value of a label: a string, a number, a boolean, or an array of
-// strings or of numbers (CAP-09). The zero Label is none of these.
-type Label struct{ json string }
-
-// NewLabel makes a label from a value as YAML and JSON decoders deliver it.
-func NewLabel(value any) (Label, error) {
-	switch value.(type) {
-	case string, bool, int, int64, uint64, float64, json.Number, []any, []string:
-	default:
-		return Label{}, fmt.Errorf("cannot make label of %T: must be a string, a number, a boolean or an array of strings or numbers", value)
-	}
-	data, err := marshalJSON(value)
-	if err != nil {
-		return Label{}, fmt.Errorf("cannot make label: %w", err)
-	}
-	return accept("label", data, limits{bytes: MaxCapabilitiesBytes, depth: 1, nodes: 1024}, (*reader).label)
-}
-
-// MarshalJSON writes the label's value.
-func (l Label) MarshalJSON() ([]byte, error) {
-	if l.json == "" {
-		return nil, Errors{{"CAP-09", "/labels", "has a label without a value"}}
-	}
-	return []byte(l.json), nil
-}
-
-func (r *reader) label(n node) Label {
+// label reads the value of a label: a string, a number, a boolean, or an array of
+// strings or of numbers (CAP-09).
+func (r *reader) label(n node) json.RawMessage {
 	switch n.kind {
 	case text, number, boolean:
 	case list:
@@ -375,5 +351,5 @@ func (r *reader) label(n node) Label {
 	default:
 		r.refuse("CAP-09", n, "must be a string, a number, a boolean or an array of strings or numbers, is %s", n.kind)
 	}
-	return Label{string(n.json())}
+	return n.json()
 }

@@ -60,7 +60,7 @@ func devices(t *testing.T) map[string]margo.Capabilities {
 	t.Helper()
 	relay, mixed := hosting(), hosting()
 	relay.Properties.Hosting = nil
-	mixed.Labels = map[string]margo.Label{"example.com/line": label(t, "7")}
+	mixed.Labels = map[string]any{"example.com/line": "7"}
 	h := mixed.Properties.Hosting
 	h.CPUs = []margo.CPU{{Cores: 2, Architecture: "arm"}, {Cores: 4.5, Architecture: "arm64"}}
 	h.Runtimes = []string{"custom", "oci"}
