@@ -130,7 +130,7 @@ func capabilities(id string) []byte {
 			OTelCollector: true, Runtimes: []string{"oci"}, DeploymentTypes: []margo.DeploymentType{margo.Compose},
 		},
 	}}
-	c.Labels = map[string]margo.Label{"example.com/line": expect.Must(margo.NewLabel("7"))}
+	c.Labels = map[string]any{"example.com/line": "7"}
 	return expect.Must(c.Marshal())
 }
 
