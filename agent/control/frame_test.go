@@ -30,40 +30,34 @@ func TestFramesArriveAsTheyWereSent(t *testing.T) {
 		text += string(payload)
 	}
 	expect.Equal(t, text, long, "what was written in several frames is not what arrived")
-	if kind, payload, err := readFrame(&wire, buf); kind != frameStdin || len(payload) != 0 || err != nil {
-		t.Errorf("end of input: kind %d, %q, %v", kind, payload, err)
+	for _, want := range []struct {
+		kind    frameKind
+		payload string
+	}{{frameStdin, ""}, {frameExit, "\x00\x00\x00\x07"}, {frameResize, string(encodeSize(Size{80, 24}))}} {
+		kind, payload, err := readFrame(&wire, buf)
+		expect.Error(t, err, nil, "frame of kind %d", want.kind)
+		expect.Equal(t, kind, want.kind, "kind")
+		expect.Equal(t, string(payload), want.payload, "payload of kind %d", kind)
 	}
-	if kind, payload, err := readFrame(&wire, buf); kind != frameExit || !bytes.Equal(payload, []byte{0, 0, 0, 7}) || err != nil {
-		t.Errorf("exit: kind %d, %q, %v", kind, payload, err)
-	}
-	if kind, payload, err := readFrame(&wire, buf); kind != frameResize || decodeSize(payload) != (Size{80, 24}) || err != nil {
-		t.Errorf("resize: kind %d, %q, %v", kind, payload, err)
-	}
+	expect.Equal(t, decodeSize(encodeSize(Size{80, 24})), Size{80, 24}, "size")
 }
 
 func TestMalformedFramesAreRefused(t *testing.T) {
-	for name, wire := range map[string]string{
-		"longer than allowed":  "\x01\x00\x00\x80\x01",
-		"longer than memory":   "\x01\xff\xff\xff\xff",
-		"a size that is short": "\x03\x00\x00\x00\x02ab",
-		"a code that is long":  "\x04\x00\x00\x00\x05abcde",
-	} {
-		if _, _, err := readFrame(strings.NewReader(wire), make([]byte, maxFrame)); !errors.Is(err, errFrame) {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
 	for name, c := range map[string]struct {
 		wire string
 		want error
 	}{
-		"nothing":        {"", io.EOF},
-		"half a header":  {"\x01\x00", io.ErrUnexpectedEOF},
-		"no payload":     {"\x01\x00\x00\x00\x01", io.ErrUnexpectedEOF},
-		"half a payload": {"\x01\x00\x00\x00\x02a", io.ErrUnexpectedEOF},
+		"longer than allowed":  {"\x01\x00\x00\x80\x01", errFrame},
+		"longer than memory":   {"\x01\xff\xff\xff\xff", errFrame},
+		"a size that is short": {"\x03\x00\x00\x00\x02ab", errFrame},
+		"a code that is long":  {"\x04\x00\x00\x00\x05abcde", errFrame},
+		"nothing":              {"", io.EOF},
+		"half a header":        {"\x01\x00", io.ErrUnexpectedEOF},
+		"no payload":           {"\x01\x00\x00\x00\x01", io.ErrUnexpectedEOF},
+		"half a payload":       {"\x01\x00\x00\x00\x02a", io.ErrUnexpectedEOF},
 	} {
-		if _, _, err := readFrame(strings.NewReader(c.wire), make([]byte, maxFrame)); !errors.Is(err, c.want) {
-			t.Errorf("%s: %v, want %v", name, err, c.want)
-		}
+		_, _, err := readFrame(strings.NewReader(c.wire), make([]byte, maxFrame))
+		expect.Error(t, err, c.want, "%s", name)
 	}
 }
 
