@@ -97,9 +97,9 @@ type WFMStatus struct {
 
 // IdentityStatus is how the WFM knows this device, and how long that is good for.
 type IdentityStatus struct {
-	Client   string     `json:"client,omitempty"`   // SPIFFE ID, or the id that the WFM gave
-	Expires  *time.Time `json:"expires,omitempty"`  // the device's certificate, or an intermediate of it
-	Warnings []Advice   `json:"warnings,omitempty"` // what keeps the device offline, or will soon
+	Client   string    `json:"client,omitempty"`   // SPIFFE ID, or the id that the WFM gave
+	Expires  time.Time `json:"expires,omitzero"`   // the device's certificate, or an intermediate of it
+	Warnings []Advice  `json:"warnings,omitempty"` // what keeps the device offline, or will soon
 	// TrustBundle is the one that is fetched; absent where it is a file.
 	TrustBundle *TrustBundleStatus `json:"trustBundle,omitempty"`
 }
@@ -112,13 +112,13 @@ type Advice struct {
 
 // TrustBundleStatus is what is known about the trust bundle of the identity service.
 type TrustBundleStatus struct {
-	TrustDomain string     `json:"trustDomain,omitempty"` // absent: there is none yet
-	Anchors     int        `json:"anchors,omitempty"`
-	Sequence    uint64     `json:"sequence,omitempty"` // as it says itself
-	Accepted    *time.Time `json:"accepted,omitempty"` // when this one was fetched first
-	Checked     *time.Time `json:"checked,omitempty"`  // when the service confirmed it last, since the start
-	Next        *time.Time `json:"next,omitempty"`     // when the service is asked next
-	LastError   string     `json:"lastError,omitempty"`
+	TrustDomain string    `json:"trustDomain,omitempty"` // absent: there is none yet
+	Anchors     int       `json:"anchors,omitempty"`
+	Sequence    uint64    `json:"sequence,omitempty"` // as it says itself
+	Accepted    time.Time `json:"accepted,omitzero"`  // when this one was fetched first
+	Checked     time.Time `json:"checked,omitzero"`   // when the service confirmed it last, since the start
+	Next        time.Time `json:"next,omitzero"`      // when the service is asked next
+	LastError   string    `json:"lastError,omitempty"`
 }
 
 // RefusedManifest is a manifest whose version is not greater than the accepted

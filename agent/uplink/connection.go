@@ -133,8 +133,7 @@ func (c *connection) close() {
 
 // describeCertificate tells how long the device's certificate is good for.
 func describeCertificate(s *control.IdentityStatus, e identity.Expiry, warnings []*identity.Error) {
-	expires := e.NotAfter.UTC()
-	s.Expires = &expires
+	s.Expires = e.NotAfter.UTC()
 	for _, w := range warnings {
 		s.Warnings = append(s.Warnings, control.Advice{Text: w.Error(), Mend: w.Mend()})
 	}

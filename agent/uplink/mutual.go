@@ -9,7 +9,6 @@ import (
 	neturl "net/url"
 	"os"
 	"strings"
-	"time"
 
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/agent/identity"
@@ -115,14 +114,9 @@ func (w *mutual) describe(s *control.IdentityStatus) {
 	}
 	if w.bundles != nil {
 		b := w.bundles.Status()
-		s.TrustBundle = &control.TrustBundleStatus{TrustDomain: b.TrustDomain, Anchors: b.Anchors, Sequence: b.Sequence}
-		for _, t := range []struct {
-			at time.Time
-			to **time.Time
-		}{{b.Accepted, &s.TrustBundle.Accepted}, {b.Checked, &s.TrustBundle.Checked}, {b.Next, &s.TrustBundle.Next}} {
-			if at := t.at.UTC(); !at.IsZero() {
-				*t.to = &at
-			}
+		s.TrustBundle = &control.TrustBundleStatus{
+			TrustDomain: b.TrustDomain, Anchors: b.Anchors, Sequence: b.Sequence,
+			Accepted: b.Accepted.UTC(), Checked: b.Checked.UTC(), Next: b.Next.UTC(),
 		}
 		if b.Err != nil {
 			s.TrustBundle.LastError = b.Err.Error()

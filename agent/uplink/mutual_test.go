@@ -42,7 +42,7 @@ func TestID24ID28TrustBundleIsFetchedAndKept(t *testing.T) {
 			}
 			u := s.start()
 			fails(t, ask(t.Context(), u), identity.NoBundle)
-			if known := u.Describe(); known.TrustBundle == nil || known.TrustBundle.Accepted != nil || len(known.Warnings) != 1 {
+			if known := u.Describe(); known.TrustBundle == nil || !known.TrustBundle.Accepted.IsZero() || len(known.Warnings) != 1 {
 				t.Errorf("described as %+v", known)
 			}
 			expect.Equal(t, w.Requests().Count(""), 0, "requests")
@@ -54,7 +54,7 @@ func TestID24ID28TrustBundleIsFetchedAndKept(t *testing.T) {
 			cancel()
 			check(t, <-done)
 			known := u.Describe()
-			if b := known.TrustBundle; b.TrustDomain != trustDomain || b.Anchors != 1 || b.Accepted == nil || b.LastError != "" {
+			if b := known.TrustBundle; b.TrustDomain != trustDomain || b.Anchors != 1 || b.Accepted.IsZero() || b.LastError != "" {
 				t.Errorf("bundle is described as %+v", b)
 			}
 			expect.Equal(t, s.records.count("trust bundle"), 1, "writes")

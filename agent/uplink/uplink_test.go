@@ -190,7 +190,7 @@ func TestProbeAndDescribe(t *testing.T) {
 			if signed := s.options.Revision != margo.RC3; !signed && known.Client == "" || signed && known.Client != "" {
 				t.Errorf("client is %q", known.Client)
 			}
-			if w.Requests().Count("") > 0 && (known.Expires == nil || len(known.Warnings) > 0) {
+			if w.Requests().Count("") > 0 && (known.Expires.IsZero() || len(known.Warnings) > 0) {
 				t.Errorf("described as %+v", known)
 			}
 		})
@@ -275,7 +275,7 @@ func TestFilesThatAreMissingOrWrong(t *testing.T) {
 		fails(t, ask(t.Context(), u), reason)
 		fails(t, u.PostStatus(t.Context(), deploymentID, status(t, margo.Installed, 1)), reason)
 		expect.ErrorWith(t, expect.ErrorOf(u.Probe(t.Context())), "", "%s: the probe", what)
-		if known := u.Describe(); known.Expires != nil {
+		if known := u.Describe(); !known.Expires.IsZero() {
 			t.Errorf("%s: described as %+v", what, known)
 		}
 	}
@@ -287,7 +287,7 @@ func TestFilesThatAreMissingOrWrong(t *testing.T) {
 	expect.Equal(t, w.Requests().Count(""), 0, "requests")
 	chmod(t, s.file("later.key"), 0o600)
 	check(t, ask(t.Context(), u))
-	if known := u.Describe(); !strings.HasSuffix(known.Client, "/client/"+clientID) || known.Expires == nil {
+	if known := u.Describe(); !strings.HasSuffix(known.Client, "/client/"+clientID) || known.Expires.IsZero() {
 		t.Errorf("described as %+v", known)
 	}
 }
@@ -367,7 +367,7 @@ func TestAUTH12GatewaysCredentialsAreRotated(t *testing.T) {
 			fails(t, ask(t.Context(), u), identity.Missing)
 			s.write("secret", nil)
 			fails(t, ask(t.Context(), u), identity.NoSecret)
-			if u.Describe().Expires != nil || scope(t, u) != w.URL() {
+			if !u.Describe().Expires.IsZero() || scope(t, u) != w.URL() {
 				t.Errorf("described as %+v with scope %s", u.Describe(), scope(t, u))
 			}
 		})

@@ -277,7 +277,7 @@ func (f *findings) wfm(ctx context.Context, cfg *config.Config) {
 	defer cancel()
 	text, err := way.Probe(ctx)
 	known := way.Describe()
-	if known.Expires != nil {
+	if !known.Expires.IsZero() {
 		f.fine("identity", strings.TrimPrefix(known.Client+", valid until "+known.Expires.Format(time.RFC3339), ", "))
 	}
 	for _, w := range known.Warnings {
@@ -287,7 +287,7 @@ func (f *findings) wfm(ctx context.Context, cfg *config.Config) {
 	switch {
 	case err == nil:
 		f.fine("wfm", text)
-	case known.Expires == nil && errors.As(err, &own):
+	case known.Expires.IsZero() && errors.As(err, &own):
 		f.broken("identity", err)
 	default:
 		f.broken("wfm", err)

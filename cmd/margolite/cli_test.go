@@ -421,9 +421,9 @@ func TestStatusDocumentIsStable(t *testing.T) {
 			}},
 		}},
 		Identity: control.IdentityStatus{
-			Client: "spiffe://x/y/client/z", Expires: &at, Warnings: []control.Advice{{Text: "w", Mend: "m"}},
+			Client: "spiffe://x/y/client/z", Expires: at, Warnings: []control.Advice{{Text: "w", Mend: "m"}},
 			TrustBundle: &control.TrustBundleStatus{
-				TrustDomain: "x", Anchors: 1, Sequence: 2, Accepted: &at, Checked: &at, Next: &at, LastError: "b",
+				TrustDomain: "x", Anchors: 1, Sequence: 2, Accepted: at, Checked: at, Next: at, LastError: "b",
 			},
 		},
 		RuntimeError: "containerd is away",

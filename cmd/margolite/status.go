@@ -104,19 +104,19 @@ func waitingFor(reason string) string {
 }
 
 func printIdentity(w io.Writer, i control.IdentityStatus, now time.Time) {
-	if i.Expires != nil {
-		left := "expired " + ago(now, *i.Expires) + " ago"
+	if !i.Expires.IsZero() {
+		left := "expired " + ago(now, i.Expires) + " ago"
 		if i.Expires.After(now) {
-			left = "certificate valid for " + ago(*i.Expires, now)
+			left = "certificate valid for " + ago(i.Expires, now)
 		}
 		fmt.Fprintf(w, "identity\t%s\n", strings.TrimPrefix(i.Client+", "+left, ", "))
 	}
 	if b := i.TrustBundle; b != nil {
 		switch {
-		case b.Accepted == nil:
+		case b.Accepted.IsZero():
 			fmt.Fprintf(w, "trust bundle\tnone yet%s\n", prefixed(": ", b.LastError))
 		default:
-			fmt.Fprintf(w, "trust bundle\t%s, %s old%s\n", plural(b.Anchors, "anchor"), ago(now, *b.Accepted), prefixed("; cannot be refreshed: ", b.LastError))
+			fmt.Fprintf(w, "trust bundle\t%s, %s old%s\n", plural(b.Anchors, "anchor"), ago(now, b.Accepted), prefixed("; cannot be refreshed: ", b.LastError))
 		}
 	}
 	for _, a := range i.Warnings {
