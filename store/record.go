@@ -254,43 +254,30 @@ func (m Manifest) check() error {
 }
 
 func (d Deployment) check() error {
-	if err := d.Desired.check(); err != nil {
-		return err
-	}
-	for _, r := range []*Revision{d.Active, d.Former} {
-		if r == nil {
-			continue
-		}
-		if err := r.check(); err != nil {
-			return err
+	var errs []error
+	for _, r := range []*Revision{&d.Desired, d.Active, d.Former} {
+		if r != nil {
+			errs = append(errs, r.check())
 		}
 	}
 	for _, a := range d.Answers {
-		if err := checkDigest("answered revision", a.Revision); err != nil {
-			return err
-		}
+		errs = append(errs, checkDigest("answered revision", a.Revision))
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 func (r Revision) check() error {
-	if err := checkDigest("document", r.Digest); err != nil {
-		return err
-	}
+	errs := []error{checkDigest("document", r.Digest)}
 	for _, s := range r.Staged {
-		if err := checkDigest("package of component "+s.Component, s.Package); err != nil {
-			return err
-		}
+		errs = append(errs, checkDigest("package of component "+s.Component, s.Package))
 		for image, d := range s.Images {
-			if err := checkDigest("image "+image, d); err != nil {
-				return err
-			}
+			errs = append(errs, checkDigest("image "+image, d))
 		}
 	}
-	if r.Summary == nil {
-		return nil
+	if s := r.Summary; s != nil {
+		errs = append(errs, checkDigest("revision compared with", s.Before), checkDigest("effects", s.Effects))
 	}
-	return errors.Join(checkDigest("revision compared with", r.Summary.Before), checkDigest("effects", r.Summary.Effects))
+	return errors.Join(errs...)
 }
 
 func (r Report) check() error {
