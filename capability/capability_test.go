@@ -27,18 +27,14 @@ func (f files) write(t *testing.T) string {
 	root := t.TempDir()
 	for path, content := range f {
 		path = filepath.Join(root, path)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		expect.Check(t, os.MkdirAll(filepath.Dir(path), 0o755))
 		var err error
 		if target, isLink := strings.CutPrefix(content, "-> "); isLink {
 			err = os.Symlink(target, path)
 		} else {
 			err = os.WriteFile(path, []byte(content), 0o644)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Check(t, err)
 	}
 	return root
 }
@@ -268,9 +264,7 @@ func TestMachineWithoutAnyFilesHasNoFacts(t *testing.T) {
 		t.Error("no error although neither processors nor memory were found")
 	}
 	got.Storage = 0
-	if diff := cmp.Diff(capability.Facts{CPU: capability.CPU{Architecture: runtime.GOARCH}}, got); diff != "" {
-		t.Error(diff)
-	}
+	expect.Equal(t, got, capability.Facts{CPU: capability.CPU{Architecture: runtime.GOARCH}}, "facts")
 }
 
 func TestPlaceholdersOfMakersAreNoIdentity(t *testing.T) {
@@ -284,9 +278,7 @@ func TestPlaceholdersOfMakersAreNoIdentity(t *testing.T) {
 		"etc/machine-id":                     strings.Repeat("0", 32),
 	}
 	got, _ := capability.Discover(t.Context(), machine.write(t), capability.Options{})
-	if diff := cmp.Diff(capability.Identity{Vendor: "ASUS"}, got.Identity); diff != "" {
-		t.Error(diff)
-	}
+	expect.Equal(t, got.Identity, capability.Identity{Vendor: "ASUS"}, "identity")
 }
 
 func TestLargeFilesAreReadOnlyToABound(t *testing.T) {
@@ -299,9 +291,7 @@ func TestLargeFilesAreReadOnlyToABound(t *testing.T) {
 func TestStorageIsThatOfTheFileSystemTheStateWillBeOn(t *testing.T) {
 	dir := t.TempDir()
 	var stat unix.Statfs_t
-	if err := unix.Statfs(dir, &stat); err != nil {
-		t.Fatal(err)
-	}
+	expect.Check(t, unix.Statfs(dir, &stat))
 	want := stat.Blocks * uint64(stat.Frsize)
 	for _, state := range []string{dir, filepath.Join(dir, "not", "yet", "made")} {
 		got, err := capability.Discover(t.Context(), computer().write(t), capability.Options{StateDir: state})

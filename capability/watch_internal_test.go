@@ -53,16 +53,12 @@ func TestEventsAreFollowedUntilTheEnd(t *testing.T) {
 		string(make([]byte, maxUevent+1)),
 		"add@/devices/x/video0\x00SUBSYSTEM=video4linux\x00",
 	} {
-		if _, err := kernel.WriteString(message); err != nil {
-			t.Fatal(err)
-		}
+		expect.Check(t, expect.ErrorOf(kernel.WriteString(message)))
 	}
 	<-told
 	cancel()
 	expect.Error(t, <-ended, nil, "error")
-	if len(told) > 0 {
-		t.Errorf("it told %d times more", len(told))
-	}
+	expect.Equal(t, len(told), 0, "told once more")
 }
 
 // The kernel's own socket: where a machine lets a test raise an event, it comes.

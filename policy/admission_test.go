@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/margolite/margolite/policy"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // admit judges one service by the default rules, as changed, and gives a line for
@@ -60,9 +61,7 @@ func TestOrdinaryServicesComeIn(t *testing.T) {
 	}
 	s.Mounts = append(s.Mounts, policy.MountAsk{Path: "/run/margolite/locks/" + idA}, policy.MountAsk{Path: "/var/run/margolite/locks/" + idA + "/x"})
 	got := admit(t, nil, s, policy.Ask{Own: []string{"/var/lib/margolite", "/run/margolite"}, Locks: "/run/margolite/locks"})
-	if len(got) > 0 {
-		t.Errorf("it is refused: %s", strings.Join(got, "\n"))
-	}
+	expect.Equal(t, got, nil, "refusals")
 }
 
 func TestWhatTakesOverTheDeviceIsRefused(t *testing.T) {
@@ -157,9 +156,7 @@ func TestWhatTakesOverTheDeviceIsRefused(t *testing.T) {
 		"capabilities.ALL: adds capability ALL":                                capability("ALL"),
 	} {
 		got := admit(t, nil, s, policy.Ask{Own: []string{"/data/margolite", "/run/margolite"}, Locks: "/run/margolite/locks"})
-		if !slices.Equal(got, []string{want}) {
-			t.Errorf("refusals %q, want %q", got, want)
-		}
+		expect.Equal(t, got, []string{want}, "refusals")
 	}
 }
 
@@ -285,13 +282,9 @@ func TestTheStateOfTheAgentIsOpenedByNothing(t *testing.T) {
 	}
 	locks := policy.ServiceAsk{Mounts: []policy.MountAsk{{Path: "/run/margolite/locks"}, {Path: "/run/margolite/locks/press"}}}
 	shared := func(a *policy.Allow) { a.Mounts["/run/margolite/locks"] = policy.MountAlways }
-	if got := admit(t, shared, locks, ask); len(got) != 0 {
-		t.Errorf("the locks that the site has opened are refused: %q", got)
-	}
+	expect.Equal(t, admit(t, shared, locks, ask), nil, "refusals of locks that the site has opened")
 	above := policy.ServiceAsk{Mounts: []policy.MountAsk{{Path: "/var/lib", ReadOnly: true}}}
-	if got := admit(t, open, above, ask); len(got) != 0 {
-		t.Errorf("a directory that the site has opened by its own line is refused: %q", got)
-	}
+	expect.Equal(t, admit(t, open, above, ask), nil, "refusals of a directory that the site has opened by its own line")
 }
 
 func TestWhatIsReservedHasToFit(t *testing.T) {

@@ -125,9 +125,7 @@ func TestWindows(t *testing.T) {
 			if !ok || !next.Equal(want) {
 				t.Errorf("opens at %v, want %v", next.UTC(), want.UTC())
 			}
-			if got := ws.Contains(at); got != (c.next == "") {
-				t.Errorf("is open: %v", got)
-			}
+			expect.Equal(t, ws.Contains(at), c.next == "", "open")
 			if end, ok := ws.End(want); !ok || !end.Equal(parse(c.end)) {
 				t.Errorf("closes at %v, want %s", end.UTC(), c.end)
 			}

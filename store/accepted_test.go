@@ -119,9 +119,7 @@ func TestAFileThatCannotBeWrittenDoesNotUndoTheCommit(t *testing.T) {
 	inTheWay := f.acceptedFile() + ".new"
 	check(t, os.Mkdir(inTheWay, 0o700))
 	change := store.Change{Manifest: &store.Manifest{Version: 1}, Deployments: []store.Deployment{{ID: "a"}}}
-	if err := f.Commit("accept", change); err == nil {
-		t.Error("nothing was reported")
-	}
+	expect.Error(t, f.Commit("accept", change), store.ErrAside, "error")
 	same(t, "version", f.manifest().Version, uint64(1))
 	check(t, os.RemoveAll(inTheWay))
 	f.commit(change)

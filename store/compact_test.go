@@ -63,9 +63,7 @@ func TestADatabaseThatIsMostlyEmptyGetsSmallerWithTheNextStart(t *testing.T) {
 	if after := f.size(); before < 16<<20 || after > 3<<20 {
 		t.Errorf("it had %d bytes, and has %d", before, after)
 	}
-	if _, err := os.Stat(f.path + ".compact"); !os.IsNotExist(err) {
-		t.Errorf("something is left: %v", err)
-	}
+	expect.Error(t, expect.ErrorOf(os.Stat(f.path+".compact")), fs.ErrNotExist, "what a power cut left")
 	m, known, err := f.Manifest()
 	if err != nil || !known || m.Version != 7 || m.ETag != "e" {
 		t.Errorf("the manifest is %+v, %v", m, err)

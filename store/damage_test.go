@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -204,6 +205,11 @@ func (w *remains) holds(t testing.TB, s *store.Store) (damaged bool) {
 	return damaged
 }
 
+func (f *fixture) isDamaged() bool {
+	_, damaged := f.Damage()
+	return damaged
+}
+
 // survives opens what became of a database, twice, and goes on with it.
 func (w *remains) survives(t testing.TB, path string) (damaged bool) {
 	t.Helper()
@@ -292,14 +298,10 @@ func TestADamagedDatabaseNeverLies(t *testing.T) {
 		"it is gone": nil, "it is empty": {}, "it is zeros": make([]byte, len(whole)), "it is text": []byte(strings.Repeat("this is no database\n", 1000)),
 	} {
 		t.Run(name, func(t *testing.T) {
-			if !w.survives(t, w.lay(t, data)) {
-				t.Error("nobody knows")
-			}
+			expect.Equal(t, w.survives(t, w.lay(t, data)), true, "damaged")
 		})
 	}
-	if w.survives(t, w.lay(t, whole)) {
-		t.Error("it is damaged although nobody did it")
-	}
+	expect.Equal(t, w.survives(t, w.lay(t, whole)), false, "damaged although nobody did it")
 }
 
 // What a page loses that is none of a record is no reason to lose the records.
@@ -320,9 +322,7 @@ func TestWhatIsSoundIsTakenOver(t *testing.T) {
 		t.Errorf("%d records are lost for one that was damaged: %v", lost, d)
 	}
 	for _, a := range w.artifacts {
-		if !s.HasArtifact(a) {
-			t.Errorf("artifact %s is lost", a)
-		}
+		expect.Equal(t, s.HasArtifact(a), true, "artifact %s was recovered", a)
 	}
 	if !d.At.Equal(noon.Truncate(time.Second)) || d.Kept != "margolite.db.bad" || !strings.Contains(d.Text, "was altered") {
 		t.Errorf("it says %+v", d)
@@ -341,9 +341,7 @@ func TestOnlyTheLastDamagedDatabaseIsKept(t *testing.T) {
 		if damage != "" {
 			check(t, os.WriteFile(path, []byte(damage), 0o600))
 		}
-		if !w.survives(t, path) {
-			t.Error("nobody knows")
-		}
+		expect.Equal(t, w.survives(t, path), true, "damaged")
 		for _, name := range []string{"accepted.json", "settings.json"} { // what survives has gone on
 			check(t, os.WriteFile(filepath.Join(filepath.Dir(path), name), w.files[name], 0o600))
 		}
@@ -372,12 +370,8 @@ func TestAPowerCutWhileADatabaseIsMadeAnew(t *testing.T) {
 			for suffix, data := range left {
 				check(t, os.WriteFile(path+suffix, data, 0o600))
 			}
-			if !w.survives(t, path) {
-				t.Error("nobody knows")
-			}
-			if _, err := os.Lstat(path + ".new"); err == nil {
-				t.Error("a part is left")
-			}
+			expect.Equal(t, w.survives(t, path), true, "damaged")
+			expect.Error(t, expect.ErrorOf(os.Lstat(path+".new")), fs.ErrNotExist, "a part of the new one")
 		})
 	}
 }
@@ -435,9 +429,7 @@ func TestDamageWhileTheStoreIsOpen(t *testing.T) {
 				t.Errorf("then got %v", err)
 			}
 			expect.OK(t, s.Close())
-			if !w.survives(t, path) {
-				t.Error("nobody knows")
-			}
+			expect.Equal(t, w.survives(t, path), true, "damaged")
 		})
 	}
 }
@@ -462,9 +454,7 @@ func TestARecordThatRotsWhileTheStoreIsOpen(t *testing.T) {
 	expect.Error(t, s.Guard(t.Context()), store.ErrCorrupt, "the guard")
 	expect.OK(t, s.Close())
 	check(t, os.WriteFile(path, data, 0o600))
-	if !w.survives(t, path) {
-		t.Error("nobody knows")
-	}
+	expect.Equal(t, w.survives(t, path), true, "damaged")
 }
 
 func TestGuardEndsWithItsContext(t *testing.T) {
@@ -503,9 +493,7 @@ func TestADatabaseOfTheSchemaBeforeIsRaised(t *testing.T) {
 	f.commit(step(2))
 	f.reopen()
 	f.isAtStep(2)
-	if d, damaged := f.Damage(); damaged {
-		t.Errorf("it says %+v", d)
-	}
+	expect.Equal(t, f.isDamaged(), false, "damaged")
 	f.forge(func(tx *bolt.Tx) error {
 		same(t, "it has schema", string(tx.Bucket([]byte("meta")).Get([]byte("schema"))), "3")
 		return nil
@@ -521,9 +509,7 @@ func TestADamagedDatabaseOfTheSchemaBeforeIsRebuilt(t *testing.T) {
 		return errors.Join(store.Lower(tx), tx.Bucket([]byte("settings")).Put([]byte("n"), []byte("altered")))
 	})
 	f.open()
-	if _, damaged := f.Damage(); !damaged {
-		t.Error("the damage is not noticed")
-	}
+	expect.Equal(t, f.isDamaged(), true, "damaged")
 	same(t, "deployments", expect.Value(f.Deployments())(t), []store.Deployment{{ID: "a", Adopted: 1}})
 }
 
@@ -560,9 +546,7 @@ func TestADatabaseWithoutItsLayoutIsDamaged(t *testing.T) {
 			f.commit(step(1))
 			f.forge(change)
 			f.open()
-			if _, damaged := f.Damage(); !damaged {
-				t.Error("nobody knows")
-			}
+			expect.Equal(t, f.isDamaged(), true, "damaged")
 			same(t, "version", f.manifest().Version, uint64(1))
 			f.commit(step(2))
 		})

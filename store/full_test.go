@@ -83,9 +83,7 @@ func TestWhatDoesNotFitIsRefusedAsAWhole(t *testing.T) {
 		}
 		refused := func() {
 			t.Helper()
-			if err := f.Commit("big", change); !errors.Is(err, store.ErrFull) {
-				t.Fatalf("%v, want ErrFull", err)
-			}
+			expect.Error(t, f.Commit("big", change), store.ErrFull, "error")
 			got, _, err := f.Manifest()
 			if all, listErr := f.Deployments(); err != nil || listErr != nil || len(all) != 0 || got != first ||
 				f.HasArtifact(digest.FromBytes(big)) || len(f.reports(10)) != 0 {
@@ -145,9 +143,7 @@ func TestTheAcceptedManifestIsKeptBesideOnceThereIsSpace(t *testing.T) {
 		}
 		free()
 		f.commit(store.Change{Settings: map[string][]byte{"a": []byte("b")}})
-		if !kept() {
-			t.Error("it is not there")
-		}
+		expect.Equal(t, kept(), true, "it is there")
 	})
 }
 
@@ -167,9 +163,7 @@ func TestTheRoomIsTakenOnce(t *testing.T) {
 			f.commit(store.Change{Settings: map[string][]byte{"a": []byte(fmt.Sprint(n))}})
 			f.reopen()
 		}
-		if after := blocks(); after != before {
-			t.Errorf("it took %d bytes, and takes %d now", before, after)
-		}
+		same(t, "bytes that it takes", blocks(), before)
 	})
 }
 

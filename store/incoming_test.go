@@ -3,6 +3,7 @@ package store_test
 import (
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -43,9 +44,7 @@ func (f *fixture) received(d digest.Digest) string {
 func TestIncomingSurvivesARestart(t *testing.T) {
 	f := newFixture(t)
 	d := digest.FromString("one")
-	if got := f.received(d); got != "" {
-		t.Errorf("there is %q of what never came", got)
-	}
+	same(t, "what never came", f.received(d), "")
 	for i, more := range []string{"ab", "cd", ""} {
 		check(t, f.receive(d, more))
 		same(t, "what has come", f.received(d), "abcd"[:min(2*i+2, 4)])
@@ -106,9 +105,7 @@ func TestIncomingIsNothingButItsOwnFiles(t *testing.T) {
 			expect.OK(t, f.receive(d, "x"))
 			same(t, "what has come", f.received(d), "x")
 			same(t, "the other file", string(expect.Value(os.ReadFile(other))(t)), "y")
-			if _, err := os.Lstat(other + "-x"); err == nil {
-				t.Error("a link was followed to make a file")
-			}
+			expect.Error(t, expect.ErrorOf(os.Lstat(other+"-x")), fs.ErrNotExist, "what a link names")
 		})
 	}
 }

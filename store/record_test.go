@@ -141,25 +141,19 @@ func FuzzEntryDecode(f *testing.F) {
 // Whatever lies beside the database is read as it was written, or not at all.
 func FuzzSettingsFile(f *testing.F) {
 	path := f.TempDir() + "/settings.json"
-	if err := writeSettings(path, map[string][]byte{"locks": []byte("held\xff"), "": nil}); err != nil {
-		f.Fatal(err)
-	}
+	expect.Check(f, writeSettings(path, map[string][]byte{"locks": []byte("held\xff"), "": nil}))
 	data := expect.Value(os.ReadFile(path))(f)
 	f.Add(data)
 	f.Add(data[:len(data)-1])
 	f.Add(sealed(bucketSettings, nil, []byte(`{"a":"AA=="} {}`)))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		path := t.TempDir() + "/settings.json"
-		if err := os.WriteFile(path, data, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		expect.Check(t, os.WriteFile(path, data, 0o600))
 		first, err := readSettings(path)
 		if err != nil {
 			return
 		}
-		if err := writeSettings(path, first); err != nil {
-			t.Fatal(err)
-		}
+		expect.Check(t, writeSettings(path, first))
 		if second, err := readSettings(path); err != nil || !maps.EqualFunc(first, second, bytes.Equal) {
 			t.Fatalf("%q became %q, %v", first, second, err)
 		}

@@ -204,21 +204,11 @@ func TestANewStoreIsEmpty(t *testing.T) {
 	if m, known, err := f.Manifest(); known || err != nil {
 		t.Errorf("there is a manifest: %v, %v", m, err)
 	}
-	if d := expect.Value(f.Deployments())(t); len(d) > 0 {
-		t.Errorf("there are deployments: %v", d)
-	}
-	if r := f.reports(10); len(r) > 0 {
-		t.Errorf("there are reports: %v", r)
-	}
-	if _, err := f.ReportBody(1); !errors.Is(err, store.ErrNotFound) {
-		t.Errorf("got %v for a report", err)
-	}
-	if _, err := f.Deployment("a"); !errors.Is(err, store.ErrNotFound) {
-		t.Errorf("got %v for a deployment", err)
-	}
-	if _, err := f.Artifact(digest.FromString("a")); !errors.Is(err, store.ErrNotFound) {
-		t.Errorf("got %v for an artifact", err)
-	}
+	same(t, "deployments", len(expect.Value(f.Deployments())(t)), 0)
+	same(t, "reports", len(f.reports(10)), 0)
+	expect.Error(t, expect.ErrorOf(f.ReportBody(1)), store.ErrNotFound, "a report")
+	expect.Error(t, expect.ErrorOf(f.Deployment("a")), store.ErrNotFound, "a deployment")
+	expect.Error(t, expect.ErrorOf(f.Artifact(digest.FromString("a"))), store.ErrNotFound, "an artifact")
 	if value, set, err := f.Setting("a"); value != nil || set || err != nil {
 		t.Errorf("got %q, %v, %v for a setting", value, set, err)
 	}
@@ -254,9 +244,7 @@ func TestForgottenAndDeletedRecordsAreGone(t *testing.T) {
 	if _, set, _ := f.Setting("s"); set {
 		t.Error("the setting is still there")
 	}
-	if r := f.reports(10); len(r) != 1 {
-		t.Errorf("the report about the forgotten deployment is gone: %v", r)
-	}
+	same(t, "reports, with that about the forgotten deployment", len(f.reports(10)), 1)
 }
 
 func TestWhatDoesNotDifferIsNotWritten(t *testing.T) {
@@ -290,9 +278,7 @@ func TestWhatDoesNotDifferIsNotWritten(t *testing.T) {
 
 	same(t, "transactions", f.Writes(), int64(0))
 	same(t, "commits", f.commits, []string{"test"})
-	if after := snapshot(t, filepath.Dir(f.path)); after != before {
-		t.Errorf("files changed:\n%s\n%s", before, after)
-	}
+	same(t, "files", snapshot(t, filepath.Dir(f.path)), before)
 }
 
 func TestEachDifferenceIsOneTransaction(t *testing.T) {
@@ -378,15 +364,11 @@ func TestAnImpossibleChangeChangesNothing(t *testing.T) {
 				t.Errorf("the error has %d bytes", len(err.Error()))
 			}
 			same(t, "transactions", f.Writes(), int64(0))
-			if after := snapshot(t, filepath.Dir(f.path)); after != before {
-				t.Errorf("files changed:\n%s\n%s", before, after)
-			}
+			same(t, "files", snapshot(t, filepath.Dir(f.path)), before)
 		})
 	}
 	f := newFixture(t)
-	if err := f.Commit("test", store.Change{Artifacts: map[digest.Digest][]byte{good: []byte("bad")}}); !errors.Is(err, store.ErrCorrupt) {
-		t.Errorf("got %v for an artifact with another digest", err)
-	}
+	expect.Error(t, f.Commit("test", store.Change{Artifacts: map[digest.Digest][]byte{good: []byte("bad")}}), store.ErrCorrupt, "an artifact with another digest")
 }
 
 func TestArtifactsOfAnySize(t *testing.T) {
@@ -399,9 +381,7 @@ func TestArtifactsOfAnySize(t *testing.T) {
 		data := content[:size]
 		d := digest.FromBytes(data)
 		f.commit(store.Change{Artifacts: map[digest.Digest][]byte{d: data}})
-		if !f.HasArtifact(d) {
-			t.Errorf("no artifact of %d bytes", size)
-		}
+		expect.Equal(t, f.HasArtifact(d), true, "there is an artifact of %d bytes", size)
 		if got, err := f.Artifact(d); err != nil || !bytes.Equal(got, data) {
 			t.Errorf("got %d of %d bytes: %v", len(got), size, err)
 		}
@@ -432,9 +412,7 @@ func TestPruningKeepsWhatIsToBeKept(t *testing.T) {
 	}
 	same(t, "present", []bool{f.HasArtifact(a), f.HasArtifact(b), f.HasArtifact(c)}, []bool{true, false, false})
 	same(t, "commits", f.commits, []string{"test", "prune artifacts"})
-	if _, err := f.Artifact(b); !errors.Is(err, store.ErrNotFound) {
-		t.Errorf("got %v for a pruned artifact", err)
-	}
+	expect.Error(t, expect.ErrorOf(f.Artifact(b)), store.ErrNotFound, "a pruned artifact")
 }
 
 func TestARottenArtifactIsNoticedAndMended(t *testing.T) {
@@ -505,9 +483,7 @@ func TestARottenRecordComesBesideTheGoodOnes(t *testing.T) {
 	if !errors.Is(err, store.ErrCorrupt) || !strings.Contains(err.Error(), `"a"`) || !strings.Contains(err.Error(), `"c"`) {
 		t.Errorf("the error does not name the rotten ones: %v", err)
 	}
-	if _, err := f.Deployment("a"); !errors.Is(err, store.ErrCorrupt) {
-		t.Errorf("got %v for a rotten deployment", err)
-	}
+	expect.Error(t, expect.ErrorOf(f.Deployment("a")), store.ErrCorrupt, "a rotten deployment")
 	reports, err := f.Reports(0, 3)
 	same(t, "reports", reports, []store.Report{{Sequence: 1}, {Sequence: 2}, {Sequence: 3}})
 	if !errors.Is(err, store.ErrCorrupt) || !strings.Contains(err.Error(), "report 0000000000000001:") || !strings.Contains(err.Error(), "report 0000000000000002090") {
@@ -516,9 +492,7 @@ func TestARottenRecordComesBesideTheGoodOnes(t *testing.T) {
 
 	f.commit(store.Change{Deployments: []store.Deployment{{ID: "a"}}, Forget: []string{"c"}, Reports: []store.Report{{}}})
 	expect.Error(t, expect.ErrorOf(f.Deployments()), nil, "deployments are not mended")
-	if got := f.reports(10); len(got) != 4 {
-		t.Errorf("the outbox is not mended: %v", got)
-	}
+	same(t, "reports of the mended outbox", len(f.reports(10)), 4)
 }
 
 func TestTheSameDatabaseOpensOnce(t *testing.T) {
