@@ -154,7 +154,7 @@ func TestHostileArchivesAreRefused(t *testing.T) {
 		"a hard link":           {entries: []ociimage.Entry{index, {Name: "x", Type: '1', Link: "/etc/passwd"}}, want: "out of it"},
 		"a device":              {entries: []ociimage.Entry{index, {Name: "null", Type: '3'}}, want: "not a file or a directory"},
 		"a pipe":                {entries: []ociimage.Entry{index, {Name: "pipe", Type: '6'}}, want: "not a file or a directory"},
-		"twice":                 {entries: []ociimage.Entry{index, index}, want: "twice"},
+		"twice":                 {entries: []ociimage.Entry{index, index}, want: `duplicate "index.json"`},
 		"neither form":          {entries: []ociimage.Entry{{Name: "x"}}, want: "neither an OCI layout"},
 		"no JSON":               {entries: []ociimage.Entry{{Name: "index.json", Data: []byte("[")}}, want: `cannot read "index.json"`},
 		"a big index":           {entries: []ociimage.Entry{{Name: "index.json", Data: make([]byte, 5<<20)}}, want: "more than"},
