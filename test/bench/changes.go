@@ -10,12 +10,17 @@ import (
 
 	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/test/plant"
+	"github.com/margolite/margolite/test/wfmsim"
 )
 
-// publish makes the application greet otherwise, and returns how long it took
-// until the WFM heard that this is installed.
+// publish makes the application greet otherwise, as apply does it.
 func (s *subject) publish(ctx context.Context, greeting string) (time.Duration, error) {
-	d := s.Deployment(deploymentID, map[string]any{"GREETING": greeting, "PORT": port, "TAG": imageVersion})
+	return s.apply(ctx, s.Deployment(deploymentID, map[string]any{"GREETING": greeting, "PORT": port, "TAG": imageVersion}))
+}
+
+// apply publishes a deployment, and returns how long it took until the WFM heard that
+// it is installed.
+func (s *subject) apply(ctx context.Context, d wfmsim.Deployment) (time.Duration, error) {
 	begun := time.Now()
 	done, err := s.Publish(d)
 	if err != nil {
@@ -24,7 +29,7 @@ func (s *subject) publish(ctx context.Context, greeting string) (time.Duration, 
 	if err := s.Control().Sync(ctx); err != nil {
 		return 0, err
 	}
-	heard, err := s.Await(ctx, deploymentID, margo.Installed, done.Version)
+	heard, err := s.Await(ctx, d.ID, margo.Installed, done.Version)
 	if err != nil {
 		return 0, err
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 
-	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/test/plant"
 	"github.com/margolite/margolite/test/wfmsim"
 )
@@ -37,14 +36,19 @@ func (s ourStack) kinds() []kind {
 }
 
 func (s ourStack) deploy(ctx context.Context, l workload, greeting string) error {
-	version, err := s.publishLoad(ctx, l, greeting)
+	repository := "apps/" + l.name
+	component, err := l.component()
 	if err != nil {
 		return err
 	}
-	if err := s.Control().Sync(ctx); err != nil {
+	if err := s.Push(ctx, repository, loadRevision, component); err != nil {
 		return err
 	}
-	_, err = s.Await(ctx, deploymentID, margo.Installed, version)
+	_, err = s.apply(ctx, wfmsim.Deployment{
+		ID: deploymentID, Name: l.name, DeviceID: plant.Device, ApplicationID: l.name,
+		Components: []wfmsim.Component{{Name: l.name, Repository: s.Registry.Address() + "/" + repository, Revision: loadRevision}},
+		Parameters: map[string]any{"IMAGE": s.Registry.Address() + "/" + loadImage + ":" + loadVersion, "GREETING": greeting},
+	})
 	return err
 }
 
@@ -53,22 +57,4 @@ func (s ourStack) remove(ctx context.Context) error { return s.Clear(ctx) }
 func (s ourStack) look(ctx context.Context) error {
 	_, err := s.Control().Status(ctx)
 	return err
-}
-
-// publishLoad publishes a load as a deployment, and gives the manifest's version.
-func (s *subject) publishLoad(ctx context.Context, l workload, greeting string) (uint64, error) {
-	repository := "apps/" + l.name
-	component, err := l.component()
-	if err != nil {
-		return 0, err
-	}
-	if err := s.Push(ctx, repository, loadRevision, component); err != nil {
-		return 0, err
-	}
-	done, err := s.Publish(wfmsim.Deployment{
-		ID: deploymentID, Name: l.name, DeviceID: plant.Device, ApplicationID: l.name,
-		Components: []wfmsim.Component{{Name: l.name, Repository: s.Registry.Address() + "/" + repository, Revision: loadRevision}},
-		Parameters: map[string]any{"IMAGE": s.Registry.Address() + "/" + loadImage + ":" + loadVersion, "GREETING": greeting},
-	})
-	return done.Version, err
 }
