@@ -62,21 +62,20 @@ func (s *Server) Pending() []Pending {
 }
 
 // WaitPending returns when a client waits to be approved, and gives the first.
-func (s *Server) WaitPending(ctx context.Context) (Pending, error) {
-	var waiting []Pending
-	err := s.wait(ctx, func() bool {
-		waiting = s.Pending()
+func (s *Server) WaitPending(ctx context.Context) (first Pending, err error) {
+	err = s.wait(ctx, "a client to approve", func() bool {
+		waiting := s.Pending()
+		if len(waiting) > 0 {
+			first = waiting[0]
+		}
 		return len(waiting) > 0
 	})
-	if err != nil {
-		return Pending{}, fmt.Errorf("cannot wait for a client to approve: %w", err)
-	}
-	return waiting[0], nil
+	return first, err
 }
 
 // WaitClient returns when a client is onboarded, and gives the id of one.
 func (s *Server) WaitClient(ctx context.Context) (client string, err error) {
-	err = s.wait(ctx, func() bool {
+	err = s.wait(ctx, "a client", func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		for _, id := range slices.Sorted(maps.Keys(s.state.Clients)) {
@@ -86,10 +85,7 @@ func (s *Server) WaitClient(ctx context.Context) (client string, err error) {
 		}
 		return client != ""
 	})
-	if err != nil {
-		return "", fmt.Errorf("cannot wait for a client: %w", err)
-	}
-	return client, nil
+	return client, err
 }
 
 // Approve lets a client in that waits; it learns it when it asks again.

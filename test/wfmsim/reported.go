@@ -43,7 +43,7 @@ func (s *state) of(id string) []Report {
 // WaitStatus returns when enough says so of a deployment's reports. It is asked
 // at once and again after each report.
 func (s *Server) WaitStatus(ctx context.Context, id string, enough func([]Report) bool) error {
-	err := s.wait(ctx, func() bool { return enough(s.Statuses(id)) })
+	err := s.wait(ctx, "status of "+id, func() bool { return enough(s.Statuses(id)) })
 	if err == nil {
 		return nil
 	}
@@ -51,7 +51,7 @@ func (s *Server) WaitStatus(ctx context.Context, id string, enough func([]Report
 	if reports := s.Statuses(id); len(reports) > 0 {
 		said = string(reports[len(reports)-1].Body)
 	}
-	return fmt.Errorf("cannot wait for status of %s: %w; its last report: %s", id, err, said)
+	return fmt.Errorf("%w; its last report: %s", err, said)
 }
 
 // WaitState returns when the newest report of a deployment has the state, for
@@ -88,7 +88,7 @@ func (s *Server) Devices(client string) []Device {
 // WaitDevice returns when the client has reported a device, and gives what it
 // reported.
 func (s *Server) WaitDevice(ctx context.Context, client, device string) (reported Device, err error) {
-	err = s.wait(ctx, func() bool {
+	err = s.wait(ctx, "capabilities of "+device, func() bool {
 		for _, d := range s.Devices(client) {
 			if d.ID == device {
 				reported = d
@@ -96,14 +96,11 @@ func (s *Server) WaitDevice(ctx context.Context, client, device string) (reporte
 		}
 		return reported.Body != nil
 	})
-	if err != nil {
-		return reported, fmt.Errorf("cannot wait for capabilities of %s: %w", device, err)
-	}
-	return reported, nil
+	return reported, err
 }
 
 // wait returns when enough says so; it asks after each change of the state.
-func (s *Server) wait(ctx context.Context, enough func() bool) error {
+func (s *Server) wait(ctx context.Context, what string, enough func() bool) error {
 	for {
 		s.mu.Lock()
 		changed := s.changed // before asking, so that no change is missed
@@ -114,7 +111,7 @@ func (s *Server) wait(ctx context.Context, enough func() bool) error {
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return ctx.Err()
+			return fmt.Errorf("cannot wait for %s: %w", what, ctx.Err())
 		}
 	}
 }
