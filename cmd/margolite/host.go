@@ -1,7 +1,7 @@
 package main
 
 import (
-	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -177,12 +177,15 @@ func sameContent(path string, wanted *os.File) bool {
 		return false
 	}
 	defer file.Close()
-	present, whole := bufio.NewReader(file), bufio.NewReader(io.NewSectionReader(wanted, 0, math.MaxInt64))
-	for {
-		a, err := present.ReadByte()
-		b, wantedErr := whole.ReadByte()
-		if a != b || err != nil || wantedErr != nil {
-			return err == io.EOF && wantedErr == io.EOF
+	whole := io.NewSectionReader(wanted, 0, math.MaxInt64)
+	for a, b := make([]byte, 64<<10), make([]byte, 64<<10); ; {
+		n, err := io.ReadFull(file, a)
+		m, wantedErr := io.ReadFull(whole, b)
+		if err != wantedErr || !bytes.Equal(a[:n], b[:m]) {
+			return false
+		}
+		if err != nil {
+			return err == io.EOF || err == io.ErrUnexpectedEOF
 		}
 	}
 }
