@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
-	"sort"
 	"strings"
 
 	"github.com/margolite/margolite/agent/margo"
@@ -92,7 +91,7 @@ func (c *Config) agree(r *reader) {
 		r.disagree("wfm.authorization", "expected basic or bearer, got both")
 	}
 	c.Policy.agree(r)
-	sort.SliceStable(r.mistakes, func(i, j int) bool { return lineOf(r.mistakes[i]) < lineOf(r.mistakes[j]) })
+	slices.SortStableFunc(r.mistakes, func(a, b *Error) int { return a.Line - b.Line })
 }
 
 // agree looks whether images that have to be signed can be, and keys are of use.

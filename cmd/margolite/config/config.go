@@ -238,7 +238,11 @@ func (c *Config) settle(r *reader) error {
 		c.agree(r)
 	}
 	c.warnings = r.warnings
-	return errors.Join(r.mistakes...)
+	var all []error
+	for _, mistake := range r.mistakes {
+		all = append(all, mistake)
+	}
+	return errors.Join(all...)
 }
 
 // read takes over the one document that data are. Mistakes in it are left in r.

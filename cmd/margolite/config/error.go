@@ -1,7 +1,6 @@
 package config
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 )
@@ -28,14 +27,6 @@ func (e *Error) Error() string {
 	}
 	b.WriteString(": " + e.Problem)
 	return b.String()
-}
-
-func lineOf(err error) int {
-	var e *Error
-	if errors.As(err, &e) {
-		return e.Line
-	}
-	return 0
 }
 
 // syntaxError says where the file is no YAML, as far as the parser knows.

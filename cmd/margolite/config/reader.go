@@ -10,7 +10,7 @@ import (
 // reader collects the mistakes of one file.
 type reader struct {
 	file     string
-	mistakes []error
+	mistakes []*Error
 	warnings []error
 	places   map[string]place // of the keys of sections
 	enrols   *enrolment       // the file is part of it; nil: it is the configuration
