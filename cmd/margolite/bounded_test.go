@@ -26,10 +26,6 @@ func TestBoundedDirectories(t *testing.T) {
 			_ = unix.Unmount(dir, unix.MNT_DETACH)
 		}
 	})
-	bound := func() {
-		t.Helper()
-		check(t, boundDirs(cfg))
-	}
 	size := func(dir string) int64 {
 		t.Helper()
 		var fs unix.Statfs_t
@@ -37,12 +33,12 @@ func TestBoundedDirectories(t *testing.T) {
 		return int64(fs.Blocks) * int64(fs.Bsize)
 	}
 
-	bound()
+	check(t, boundDirs(cfg))
 	file := filepath.Join(logs, "c-json.log")
 	expect.Error(t, os.WriteFile(file, make([]byte, 2<<20), 0o600), unix.ENOSPC, "more than the total is written")
 	check(t, os.WriteFile(file, []byte("kept"), 0o600))
 	cfg.Runtime.Logs.Total = 3 << 20
-	bound() // the next start of the agent
+	check(t, boundDirs(cfg)) // the next start of the agent
 	if text, err := os.ReadFile(file); err != nil || string(text) != "kept" || size(logs) != 3<<20 {
 		t.Errorf("after another start: %q, %v, %d bytes", text, err, size(logs))
 	}
@@ -54,11 +50,11 @@ func TestBoundedDirectories(t *testing.T) {
 	// An agent that knew nothing of it has left files.
 	file = filepath.Join(locks, "press")
 	check(t, errors.Join(os.Mkdir(locks, 0o777), os.WriteFile(file, nil, 0o600)))
-	bound()
+	check(t, boundDirs(cfg))
 	expect.Error(t, expect.ErrorOf(os.Stat(file)), nil, "after an upgrade")
 
 	cfg.Runtime.Logs.Dir = t.TempDir()
 	check(t, errors.Join(unboundDirs(cfg), os.Remove(logs)))
-	bound()
+	check(t, boundDirs(cfg))
 	expect.Error(t, expect.ErrorOf(os.Stat(logs)), os.ErrNotExist, "with logs elsewhere")
 }

@@ -24,8 +24,7 @@ func TestID02CSRKeepsTheKeyOnTheDevice(t *testing.T) {
 		if block == nil {
 			t.Fatalf("no request: %q", text)
 		}
-		request := expect.Value(x509.ParseCertificateRequest(block.Bytes))(t)
-		return request
+		return expect.Value(x509.ParseCertificateRequest(block.Bytes))(t)
 	}
 
 	t.Run("ID-02 the key is made where the configuration says", func(t *testing.T) {

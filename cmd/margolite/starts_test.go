@@ -14,15 +14,8 @@ import (
 
 func TestStartsOfADayAreCounted(t *testing.T) {
 	dir := t.TempDir()
-	noted := func() int {
-		t.Helper()
-		n := expect.Value(noteStart(dir))(t)
-		return n
-	}
 	for n := 1; n <= 3; n++ {
-		if got := noted(); got != n {
-			t.Errorf("after %d starts there are %d", n, got)
-		}
+		expect.Equal(t, expect.Value(noteStart(dir))(t), n, "starts")
 	}
 	for name, c := range map[string]struct {
 		lines string
@@ -35,9 +28,7 @@ func TestStartsOfADayAreCounted(t *testing.T) {
 		now := expect.Value(os.ReadFile(filepath.Join(dir, "starts")))(t)
 		past, _, _ := strings.Cut(string(now), "\n")
 		check(t, os.WriteFile(filepath.Join(dir, "starts"), []byte(strings.ReplaceAll(c.lines, "PAST", past)), 0o600))
-		if got := noted(); got != c.want {
-			t.Errorf("%s: there are %d starts, want %d", name, got, c.want)
-		}
+		expect.Equal(t, expect.Value(noteStart(dir))(t), c.want, "starts after %s", name)
 	}
 }
 

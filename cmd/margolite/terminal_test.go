@@ -94,8 +94,7 @@ func (p *pty) resize(size control.Size) {
 
 func (p *pty) mode() unix.Termios {
 	p.t.Helper()
-	mode := expect.Value(unix.IoctlGetTermios(int(p.slave.Fd()), unix.TCGETS))(p.t)
-	return *mode
+	return *expect.Value(unix.IoctlGetTermios(int(p.slave.Fd()), unix.TCGETS))(p.t)
 }
 
 func (p *pty) typed(keys string) {

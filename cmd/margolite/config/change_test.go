@@ -62,6 +62,5 @@ func TestWhatIsOpenedAtTheStartNeedsARestart(t *testing.T) {
 
 func parse(t *testing.T, file string) *config.Config {
 	t.Helper()
-	c := expect.Value(config.Parse("f", []byte(file)))(t)
-	return c
+	return expect.Value(config.Parse("f", []byte(file)))(t)
 }

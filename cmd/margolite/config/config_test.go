@@ -331,8 +331,7 @@ func withKeys(t *testing.T, file []byte, keys string) []byte {
 			section[name] = v
 		}
 	}
-	out := expect.Value(yaml.Marshal(whole))(t)
-	return out
+	return expect.Value(yaml.Marshal(whole))(t)
 }
 
 func TestMistakesNameTheirLineAndKey(t *testing.T) {
@@ -585,8 +584,7 @@ func windows(t *testing.T, texts ...string) policy.Windows {
 	t.Helper()
 	var all policy.Windows
 	for _, text := range texts {
-		w := expect.Value(policy.ParseWindow(text, time.Local))(t)
-		all = append(all, w)
+		all = append(all, expect.Value(policy.ParseWindow(text, time.Local))(t))
 	}
 	return all
 }
