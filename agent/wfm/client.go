@@ -365,12 +365,5 @@ func cause(ctx context.Context, err error) error {
 // sameOrigin reports whether a URL leads to the configured WFM.
 func (c *Client) sameOrigin(u *url.URL) bool {
 	return u.Scheme == "https" && u.User == nil && u.Opaque == "" &&
-		strings.EqualFold(u.Hostname(), c.base.Hostname()) && port(u) == port(c.base)
-}
-
-func port(u *url.URL) string {
-	if p := u.Port(); p != "" {
-		return p
-	}
-	return "443" // ID-11
+		strings.EqualFold(u.Hostname(), c.base.Hostname()) && cmp.Or(u.Port(), defaultPort) == cmp.Or(c.base.Port(), defaultPort)
 }

@@ -4,13 +4,14 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/margolite/margolite/runtime/port"
 )
 
 // What a manifest refers to may lie on another server than the WFM, a store of
@@ -46,9 +47,13 @@ func otherOrigins(base *url.URL, config *tls.Config, timeout time.Duration) *con
 		c.control = func(_, address string, _ syscall.RawConn) error {
 			at, err := netip.ParseAddrPort(address)
 			if err != nil {
-				return errNear
+				return err
 			}
-			return refuseNear(at.Addr())
+			near, err := port.Near(at.Addr())
+			if near {
+				err = errNear
+			}
+			return err
 		}
 	}
 	return c
@@ -56,27 +61,9 @@ func otherOrigins(base *url.URL, config *tls.Config, timeout time.Duration) *con
 
 // isNearHost says that a host is named such that it is on this device or its link.
 func isNearHost(host string) bool {
-	at, err := netip.ParseAddr(host)
-	return strings.EqualFold(host, "localhost") || err == nil && errors.Is(refuseNear(at), errNear)
-}
-
-// refuseNear returns errNear for an address that is one of this device's, those of the
-// networks of workloads among them, or leads to nobody but it and its link.
-func refuseNear(at netip.Addr) error {
-	at = at.Unmap().WithZone("")
-	if at.IsLoopback() || at.IsLinkLocalUnicast() || at.IsMulticast() || at.IsUnspecified() {
-		return errNear
-	}
-	addresses, err := net.InterfaceAddrs()
-	if err != nil {
-		return fmt.Errorf("cannot determine whether %s is an address of this device: %w", at, err)
-	}
-	for _, a := range addresses {
-		if own, err := netip.ParsePrefix(a.String()); err == nil && own.Addr() == at {
-			return errNear
-		}
-	}
-	return nil
+	at, _ := netip.ParseAddr(host) // the zero one of a name is not near
+	near, _ := port.Near(at)
+	return near || strings.EqualFold(host, "localhost")
 }
 
 // elsewhereError is the text of an error of another server: it must not be

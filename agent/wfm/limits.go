@@ -35,6 +35,7 @@ const (
 const (
 	defaultTimeout   = 30 * time.Second
 	maxConnectionAge = time.Hour
+	defaultPort      = "443" // ID-11
 )
 
 // WithDefaults replaces zero values by the defaults.

@@ -1,6 +1,7 @@
 package wfm
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -30,7 +31,7 @@ func (c *Client) Reach(ctx context.Context) error {
 
 func (c *Client) handshake(ctx context.Context) error {
 	began := time.Now()
-	plain, err := c.wire.dialer()(ctx, "tcp", net.JoinHostPort(c.base.Hostname(), port(c.base)))
+	plain, err := c.wire.dialer()(ctx, "tcp", net.JoinHostPort(c.base.Hostname(), cmp.Or(c.base.Port(), defaultPort)))
 	if err != nil {
 		return err
 	}

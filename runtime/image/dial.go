@@ -12,6 +12,7 @@ import (
 	"syscall"
 
 	"github.com/margolite/margolite/runtime/fault"
+	"github.com/margolite/margolite/runtime/port"
 	"github.com/margolite/margolite/runtime/registry"
 )
 
@@ -45,8 +46,9 @@ func newDialer(host string, registries map[string]Registry) *dialer {
 		}
 	}
 	name := (&url.URL{Host: host}).Hostname()
-	address, err := netip.ParseAddr(name)
-	d.local = name == "localhost" || err == nil && isOwn(address)
+	address, _ := netip.ParseAddr(name) // the zero one of a name is not near
+	near, _ := port.Near(address)
+	d.local = near || name == "localhost"
 	return d
 }
 
@@ -66,7 +68,11 @@ func (d *dialer) dial(ctx context.Context, network, address string) (net.Conn, e
 	if !d.local && !d.allowed[strings.ToLower(address)] {
 		dialer.Control = func(_, to string, _ syscall.RawConn) error {
 			at, err := netip.ParseAddrPort(to)
-			if err == nil && isOwn(at.Addr()) {
+			if err != nil {
+				return err
+			}
+			near, err := port.Near(at.Addr())
+			if near {
 				err = fmt.Errorf("%s is %s: %w", address, at.Addr(), errOwnAddress)
 			}
 			return err
@@ -79,22 +85,4 @@ func (d *dialer) dial(ctx context.Context, network, address string) (net.Conn, e
 var errOwnAddress = &fault.Error{
 	Code: fault.Refused,
 	Err:  errors.New("an address of this device; registries must not redirect there; add the host to registries to allow it"),
-}
-
-// isOwn says whether an address leads to this device, or to what no registry can mean.
-func isOwn(a netip.Addr) bool {
-	a = a.Unmap().WithZone("")
-	if a.IsLoopback() || a.IsUnspecified() || a.IsLinkLocalUnicast() || a.IsMulticast() {
-		return true
-	}
-	own, err := net.InterfaceAddrs()
-	if err != nil {
-		return true // better no redirect than one to us
-	}
-	for _, o := range own {
-		if prefix, err := netip.ParsePrefix(o.String()); err == nil && prefix.Addr().Unmap() == a {
-			return true
-		}
-	}
-	return false
 }
