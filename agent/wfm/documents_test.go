@@ -232,37 +232,34 @@ func TestDS16OnlyABundleOfExactlyTheDocumentsIsUsed(t *testing.T) {
 // and does not match its digest refuses the change as a whole.
 func TestDS18ADocumentThatDoesNotMatchRefusesTheChange(t *testing.T) {
 	s := serve(t)
+	refused := func(status int, header ...string) func([]byte) http.HandlerFunc {
+		return func([]byte) http.HandlerFunc { return serveProblem(status, "", header...) }
+	}
 	tests := map[string]struct {
-		document func(f *fleet) http.HandlerFunc
+		document func(content []byte) http.HandlerFunc
 		good     bool // no bundle needed
 		fatal    bool // no use in trying the bundle
 		garbled  bool // it arrived and does not match; the bundle comes first from then on
 	}{
-		"as it should be": {document: func(f *fleet) http.HandlerFunc { return serveBytes(f.documents[f.manifest.Deployments[2].ID]) }, good: true},
-		"compressed": {document: func(f *fleet) http.HandlerFunc {
-			return serveEncoded("gzip", zip(f.documents[f.manifest.Deployments[2].ID]))
-		}, good: true},
-		"not there": {document: func(*fleet) http.HandlerFunc { return serveProblem(404, "") }},
-		"something else of the right size": {document: func(f *fleet) http.HandlerFunc {
-			return serveBytes(bytes.ToUpper(f.documents[f.manifest.Deployments[2].ID]))
-		}, garbled: true},
-		"empty":         {document: func(*fleet) http.HandlerFunc { return serveBytes(nil) }, garbled: true},
-		"cut off":       {document: func(f *fleet) http.HandlerFunc { return serveTruncated(f.documents[f.manifest.Deployments[2].ID]) }},
-		"far too large": {document: func(*fleet) http.HandlerFunc { return serveBytes(make([]byte, 300<<10)) }},
-		"a bomb":        {document: func(*fleet) http.HandlerFunc { return serveEncoded("gzip", zip(make([]byte, 10<<20))) }},
-		"with a line added": {document: func(f *fleet) http.HandlerFunc {
-			return serveBytes(append([]byte("\n"), f.documents[f.manifest.Deployments[2].ID]...))
-		}, garbled: true},
-		"not for this one":       {document: func(*fleet) http.HandlerFunc { return serveProblem(403, "") }, fatal: true},
-		"ERR-04 the WFM is busy": {document: func(*fleet) http.HandlerFunc { return serveProblem(503, "", "Retry-After", "9") }, fatal: true},
-		"the WFM fails":          {document: func(*fleet) http.HandlerFunc { return serveProblem(500, "") }},
-		"a redirect instead":     {document: func(*fleet) http.HandlerFunc { return serveProblem(307, "", "Location", "/other") }, fatal: true},
+		"as it should be":                  {document: serveBytes, good: true},
+		"compressed":                       {document: func(content []byte) http.HandlerFunc { return serveEncoded("gzip", zip(content)) }, good: true},
+		"not there":                        {document: refused(404)},
+		"something else of the right size": {document: func(content []byte) http.HandlerFunc { return serveBytes(bytes.ToUpper(content)) }, garbled: true},
+		"empty":                            {document: func([]byte) http.HandlerFunc { return serveBytes(nil) }, garbled: true},
+		"cut off":                          {document: serveTruncated},
+		"far too large":                    {document: func([]byte) http.HandlerFunc { return serveBytes(make([]byte, 300<<10)) }},
+		"a bomb":                           {document: func([]byte) http.HandlerFunc { return serveEncoded("gzip", zip(make([]byte, 10<<20))) }},
+		"with a line added":                {document: func(content []byte) http.HandlerFunc { return serveBytes(append([]byte("\n"), content...)) }, garbled: true},
+		"not for this one":                 {document: refused(403), fatal: true},
+		"ERR-04 the WFM is busy":           {document: refused(503, "Retry-After", "9"), fatal: true},
+		"the WFM fails":                    {document: refused(500)},
+		"a redirect instead":               {document: refused(307, "Location", "/other"), fatal: true},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			f, c := newFleet(10, 100), s.client(t)
 			f.publish(s, "")
-			s.handle(f.documentRoute(2), test.document(f))
+			s.handle(f.documentRoute(2), test.document(f.documents[f.manifest.Deployments[2].ID]))
 			s.took()
 			_, err := get(t, c, f, 2)
 			if (err != nil) != (test.fatal || test.garbled) || errors.Is(err, wfm.ErrDigestMismatch) != test.garbled {
