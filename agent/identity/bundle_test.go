@@ -93,11 +93,8 @@ func TestID26SPIFFEIDsOfTheTwoForms(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			got, err := identity.ParseSPIFFEID(test.in)
-			if (err == nil) != test.ok || got != test.want {
-				t.Errorf("ParseSPIFFEID(%q) = %+v, %v", test.in, got, err)
-			}
-			if test.ok && got.String() != test.in {
-				t.Errorf("String() = %q, want %q", got, test.in)
+			if (err == nil) != test.ok || got != test.want || test.ok && got.String() != test.in {
+				t.Errorf("ParseSPIFFEID(%q) = %+v, which is %q, %v", test.in, got, got.String(), err)
 			}
 		})
 	}

@@ -138,9 +138,7 @@ func TestAUTH02AnchorsAreReadInEachForm(t *testing.T) {
 			t.Errorf("%s: %d anchors, %v", name, len(anchors), err)
 		}
 	}
-	if anchors, err := identity.ParseAnchors(append(slices.Clone(text), text...)); err != nil || len(anchors) != 2 {
-		t.Errorf("two: %d anchors, %v", len(anchors), err)
-	}
+	expect.Equal(t, len(expect.Value(identity.ParseAnchors(append(slices.Clone(text), text...)))(t)), 2, "anchors")
 	for name, data := range map[string][]byte{
 		"nothing":                   nil,
 		"text":                      []byte("no anchor"),

@@ -344,9 +344,7 @@ func TestID17TheBundleMayBeOnAnotherOriginThatProvesItselfLikewise(t *testing.T)
 			o := test.options
 			o.Discovery = first.URL + wellKnown
 			got, err := service(t, o).Bundle(t.Context(), domain, identity.Fetched{})
-			if requests := first.took(); len(requests) != 1 {
-				t.Fatalf("%d requests for the discovery document: %v", len(requests), err)
-			}
+			expect.Equal(t, len(first.took()), 1, "requests for the discovery document")
 			checkService(t, second, got, err, test.want)
 		})
 	}
@@ -360,15 +358,10 @@ func TestID23RequestsAreConditional(t *testing.T) {
 	mis.discovery(domain, mis.URL+bundlePath)
 	s := service(t, identity.ServiceOptions{Discovery: mis.URL + wellKnown, CA: ca})
 
-	known, err := s.Bundle(t.Context(), domain, identity.Fetched{})
-	if err != nil || known.ETag != `"b1"` {
-		t.Fatalf("ETag %s, %v", known.ETag, err)
-	}
+	known := expect.Value(s.Bundle(t.Context(), domain, identity.Fetched{}))(t)
+	expect.Equal(t, known.ETag, `"b1"`, "ETag")
 	mis.took()
-	again, err := s.Bundle(t.Context(), domain, known)
-	if err != nil || string(again.Data) != string(first) {
-		t.Errorf("%d bytes, %v", len(again.Data), err)
-	}
+	expect.Equal(t, expect.Value(s.Bundle(t.Context(), domain, known))(t).Data, first, "bundle that is known")
 	requests := mis.took()
 	if len(requests) != 2 || requests[0].Header.Get("If-None-Match") != `"d1"` || requests[1].Header.Get("If-None-Match") != `"b1"` {
 		t.Errorf("requests: %+v", requests)
@@ -385,9 +378,7 @@ func TestID23RequestsAreConditional(t *testing.T) {
 	// An ETag is worth nothing at another place.
 	mis.publish("/other.json", second, `"b1"`)
 	mis.publish(wellKnown, fmt.Appendf(nil, `{"trustDomain":%q,"trustBundleUri":%q}`, domain, mis.URL+"/other.json"), `"d2"`)
-	if moved, err := s.Bundle(t.Context(), domain, known); err != nil || string(moved.Data) != string(second) {
-		t.Errorf("%d bytes, %v", len(moved.Data), err)
-	}
+	expect.Equal(t, expect.Value(s.Bundle(t.Context(), domain, known))(t).Data, second, "bundle that has moved")
 
 	// Nobody asked for a 304.
 	mis.handle("/other.json", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotModified) })

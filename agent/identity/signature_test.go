@@ -86,9 +86,7 @@ func TestAUTH09SignaturesOfEachAlgorithmVerifyElsewhere(t *testing.T) {
 				v := verifier(t, test.key.Public(), "@method", "@target-uri", "content-digest")
 				check(t, httpsign.VerifyRequest("sig1", *v, received))
 				received.Method = http.MethodPut
-				if err := httpsign.VerifyRequest("sig1", *v, received); err == nil {
-					t.Fatal("the verifier accepts another method")
-				}
+				expect.Equal(t, httpsign.VerifyRequest("sig1", *v, received) == nil, false, "the verifier accepts another method")
 			}
 		})
 	}

@@ -310,9 +310,8 @@ func TestID23TheHintSetsTheSchedule(t *testing.T) {
 		for range 3 {
 			w.due(time.Hour) // unchanged each time
 		}
-		if w.keeper.writes != 1 || w.device.Generation() != 1 {
-			t.Errorf("what is unchanged was written: %d writes, generation %d", w.keeper.writes, w.device.Generation())
-		}
+		expect.Equal(t, w.keeper.writes, 1, "writes of what is unchanged")
+		expect.Equal(t, w.device.Generation(), 1, "generation")
 		expect.Equal(t, strings.Count(w.log.String(), "\n"), 1, "lines of log in %s", w.log.String())
 	})
 }

@@ -299,9 +299,7 @@ func TestDS12TheOtherWayIsNextAfterOneThatIsBusy(t *testing.T) {
 			s.took()
 			for round := range 3 {
 				_, err := get(t, c, f, test.need...)
-				if (err != nil) != (round%2 == 0) {
-					t.Errorf("round %d: %v", round, err)
-				}
+				expect.Equal(t, err == nil, round%2 == 1, "round %d: success (%v)", round, err)
 				want := test.busy(f)
 				if round%2 == 1 {
 					want = test.other(f)

@@ -56,9 +56,7 @@ func FuzzReadBundle(f *testing.F) {
 		}
 		expect.Equal(t, len(documents), len(refs), "documents")
 		for _, ref := range refs {
-			if digest.FromBytes(documents[ref.Digest]) != ref.Digest {
-				t.Fatalf("document %s is something else", ref.ID)
-			}
+			expect.Equal(t, digest.FromBytes(documents[ref.Digest]), ref.Digest, "document %s", ref.ID)
 		}
 	})
 }

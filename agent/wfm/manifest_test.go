@@ -26,17 +26,15 @@ func TestManifestComesAsItWasSent(t *testing.T) {
 	s, c := pair(t)
 	f := newFleet(2, 10)
 	f.publish(s, "")
-	if lag, known := c.ServerLag(time.Now()); known {
-		t.Errorf("before the first answer a lag of %s is known", lag)
-	}
+	_, known := c.ServerLag(time.Now())
+	expect.Equal(t, known, false, "a lag is known before the first answer")
 
 	m := expect.Value(c.Manifest(t.Context(), ""))(t)
 	if !bytes.Equal(m.Raw, f.raw()) || m.Digest != digest.FromBytes(f.raw()) || m.ETag != `"`+m.Digest.String()+`"` {
 		t.Errorf("raw bytes, digest %s or ETag %s are not those of the manifest", m.Digest, m.ETag)
 	}
-	if m.Version != 7 || len(m.Deployments) != 2 {
-		t.Errorf("version %d with %d deployments, want 7 with 2", m.Version, len(m.Deployments))
-	}
+	expect.Equal(t, m.Version, 7, "version")
+	expect.Equal(t, len(m.Deployments), 2, "deployments")
 	if age := time.Since(c.ServerTime()); age < -time.Minute || age > time.Minute {
 		t.Errorf("ServerTime = %s", c.ServerTime())
 	}

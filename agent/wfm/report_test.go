@@ -85,15 +85,13 @@ func TestReportAnswers(t *testing.T) {
 			if !errors.As(err, &answer) {
 				t.Fatalf("error %v is no answer", err)
 			}
-			if answer.Status != test.status || answer.Problem.Kind() != test.kind {
-				t.Errorf("status %d, kind %q, want %d, %q", answer.Status, answer.Problem.Kind(), test.status, test.kind)
-			}
+			expect.Equal(t, answer.Status, test.status, "status")
+			expect.Equal(t, answer.Problem.Kind(), test.kind, "kind")
 			if !strings.HasPrefix(err.Error(), "cannot post status of deployment x: ") || !strings.Contains(err.Error(), test.text) {
 				t.Errorf("error %q does not say %q", err, test.text)
 			}
-			if retry, _ := wfm.Retry(err); retry != test.retry || answer.Page != test.page {
-				t.Errorf("Retry = %t, want %t; Page = %t, want %t", retry, test.retry, answer.Page, test.page)
-			}
+			expect.Equal(t, retries(err), test.retry, "to be repeated")
+			expect.Equal(t, answer.Page, test.page, "a page")
 		})
 	}
 }

@@ -168,9 +168,7 @@ func (d trust) bystander(t *testing.T) string {
 	t.Helper()
 	s := d.serve(t, "one")
 	t.Cleanup(func() {
-		if n := s.accepted.Load(); n != 0 {
-			t.Errorf("another origin got %d connections", n)
-		}
+		expect.Equal(t, s.accepted.Load(), 0, "connections to another origin")
 	})
 	return s.URL
 }
