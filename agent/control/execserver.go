@@ -197,7 +197,7 @@ func (i *execInput) take(p []byte) (int, error) {
 func (s *Server) detach(w http.ResponseWriter, r *http.Request, req ExecRequest, run execFunc) error {
 	// The request ends before the command, which ends with the server.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
-	done := make(chan error, 1)
+	ended := make(chan error, 1)
 	s.commands.Go(func() {
 		defer cancel()
 		defer context.AfterFunc(s.http.BaseContext(nil), cancel)()
@@ -206,7 +206,7 @@ func (s *Server) detach(w http.ResponseWriter, r *http.Request, req ExecRequest,
 			code, err = run(ctx, req, ExecStreams{})
 			return err
 		})
-		done <- err
+		ended <- err
 		if err != nil {
 			s.logger.Warn("a detached command failed", "service", req.Service, "error", err)
 			return
@@ -214,14 +214,11 @@ func (s *Server) detach(w http.ResponseWriter, r *http.Request, req ExecRequest,
 		s.logger.Debug("a detached command ended", "service", req.Service, "code", code)
 	})
 	select {
-	case err := <-done:
-		if err != nil {
-			return err
-		}
+	case err := <-ended:
+		return done(w, err)
 	case <-time.After(detachGrace):
+		return done(w, nil)
 	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
 }
 
 // parseBody decodes a request's JSON document, and refuses one that can never succeed.

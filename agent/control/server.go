@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -217,9 +218,9 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		writeJSON(w, codeOf(why), failure{why.Error()})
 		return
 	}
-	if h, pattern := s.routes.Handler(r); pattern == "" {
+	if _, pattern := s.routes.Handler(r); pattern == "" {
 		if readBody(w, r, maxAnyonesBytes) {
-			noRoute(w, r, h)
+			s.noRoute(w, r)
 		}
 		return
 	}
@@ -233,27 +234,24 @@ func limitWrite(c *http.ResponseController, most time.Duration) {
 	_ = c.SetWriteDeadline(time.Now().Add(most))
 }
 
-// noRoute answers a request for which there is no route, as refuse would in
-// words of its own.
-func noRoute(w http.ResponseWriter, r *http.Request, refuse http.Handler) {
-	discarded := discarded{header: w.Header()}
-	refuse.ServeHTTP(&discarded, r)
-	if methods := w.Header().Get("Allow"); discarded.code == http.StatusMethodNotAllowed {
-		writeJSON(w, discarded.code, failure{fmt.Sprintf("%.80s takes %s, not %.20s", r.URL.EscapedPath(), methods, r.Method)})
+// noRoute answers a request for which there is no route, and says which methods the
+// path has routes for.
+func (s *Server) noRoute(w http.ResponseWriter, r *http.Request) {
+	var methods []string
+	for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodPost} {
+		other := http.Request{Method: method, Host: r.Host, URL: r.URL}
+		if _, pattern := s.routes.Handler(&other); pattern != "" {
+			methods = append(methods, method)
+		}
+	}
+	if len(methods) == 0 {
+		writeJSON(w, http.StatusNotFound, failure{fmt.Sprintf("there is no %.80s", r.URL.EscapedPath())})
 		return
 	}
-	writeJSON(w, http.StatusNotFound, failure{fmt.Sprintf("there is no %.80s", r.URL.EscapedPath())})
+	takes := strings.Join(methods, ", ")
+	w.Header().Set("Allow", takes)
+	writeJSON(w, http.StatusMethodNotAllowed, failure{fmt.Sprintf("%.80s takes %s, not %.20s", r.URL.EscapedPath(), takes, r.Method)})
 }
-
-// discarded is a reply of which only the code and the header are used.
-type discarded struct {
-	header http.Header
-	code   int
-}
-
-func (u *discarded) Header() http.Header         { return u.header }
-func (u *discarded) WriteHeader(code int)        { u.code = code }
-func (u *discarded) Write(p []byte) (int, error) { return len(p), nil }
 
 // allowed says why the caller may not call a route; "" when it may.
 func allowed(need access, p Caller, known bool) string {
@@ -378,14 +376,19 @@ func with[Q, A any](read func(*http.Request) (Q, error), call func(context.Conte
 func acts[Q any](call func(context.Context, Q) error) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		req, err := bodyOf[Q](r)
-		if err == nil {
-			err = call(r.Context(), req)
+		if err != nil {
+			return err
 		}
-		if err == nil {
-			w.WriteHeader(http.StatusNoContent)
-		}
-		return err
+		return done(w, call(r.Context(), req))
 	}
+}
+
+// done answers that something was done, unless it failed.
+func done(w http.ResponseWriter, err error) error {
+	if err == nil {
+		w.WriteHeader(http.StatusNoContent)
+	}
+	return err
 }
 
 // bodyOf is the body of a request, together with the caller where the Backend wants to
@@ -399,11 +402,7 @@ func bodyOf[Q any](r *http.Request) (req Q, err error) {
 }
 
 func (s *Server) sync(w http.ResponseWriter, r *http.Request) error {
-	if err := s.backend.Sync(r.Context()); err != nil {
-		return err
-	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
+	return done(w, s.backend.Sync(r.Context()))
 }
 
 // MetricsType is the media type of metrics.
