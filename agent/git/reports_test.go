@@ -25,8 +25,7 @@ func (s *server) reports(t *testing.T, change ...func(*git.Options)) *git.Report
 	for _, c := range change {
 		c(&o)
 	}
-	r := expect.Value(git.NewReports(o, "gw-07"))(t)
-	return r
+	return expect.Value(git.NewReports(o, "gw-07"))(t)
 }
 
 func statusOf(t *testing.T, id string, state margo.State, version uint64) []byte {
@@ -35,8 +34,7 @@ func statusOf(t *testing.T, id string, state margo.State, version uint64) []byte
 	if state == margo.Failed {
 		s.Error = &margo.Fault{Code: "SERVICE_EXITED", Source: "app", Message: "it ended"}
 	}
-	body := expect.Value(s.Marshal())(t)
-	return body
+	return expect.Value(s.Marshal())(t)
 }
 
 // history is what the branch with the reports tells, oldest first.

@@ -48,8 +48,7 @@ type repository struct {
 // run runs git in the repository, with nothing of the machine's configuration.
 func (r *repository) run(input string, args ...string) string {
 	r.t.Helper()
-	out := expect.Value(r.Git(input, args...))(r.t)
-	return out
+	return expect.Value(r.Git(input, args...))(r.t)
 }
 
 type change = gitserver.Change
@@ -57,8 +56,7 @@ type change = gitserver.Change
 // commit makes a commit and sets the branch to it.
 func (r *repository) commit(c change) string {
 	r.t.Helper()
-	id := expect.Value(r.Commit(c))(r.t)
-	return id
+	return expect.Value(r.Commit(c))(r.t)
 }
 
 // files is the usual content of a commit.
@@ -225,34 +223,26 @@ func (s *server) options(t *testing.T) git.Options {
 
 func newSource(t *testing.T, o git.Options) *git.Source {
 	t.Helper()
-	source := expect.Value(git.New(o))(t)
-	return source
+	return expect.Value(git.New(o))(t)
 }
 
 // poll gets the manifest, which must succeed.
 func poll(t *testing.T, source *git.Source, etag string) *wfm.Manifest {
 	t.Helper()
-	m, err := source.Manifest(t.Context(), etag)
-	if err != nil {
-		t.Fatalf("poll: %v", err)
-	}
-	return m
+	return expect.Value(source.Manifest(t.Context(), etag))(t)
 }
 
 // get gets all documents of a manifest, by the id of the deployment.
 func get(t *testing.T, source *git.Source, m *wfm.Manifest) map[string]string {
 	t.Helper()
 	bodies := map[digest.Digest]string{}
-	err := source.Documents(t.Context(), m, m.Deployments, func(d digest.Digest, body []byte) error {
+	check(t, source.Documents(t.Context(), m, m.Deployments, func(d digest.Digest, body []byte) error {
 		if _, again := bodies[d]; again || digest.FromBytes(body) != d {
 			t.Errorf("document %s came again, or with other bytes", d)
 		}
 		bodies[d] = string(body)
 		return nil
-	})
-	if err != nil {
-		t.Fatalf("documents: %v", err)
-	}
+	}))
 	byID := map[string]string{}
 	for _, ref := range m.Deployments {
 		byID[ref.ID] = bodies[ref.Digest]
@@ -295,7 +285,7 @@ func basic(token string) string {
 // walk visits everything below a folder.
 func walk(t *testing.T, dir string, visit func(path string, info os.FileInfo)) {
 	t.Helper()
-	err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+	check(t, filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -304,8 +294,7 @@ func walk(t *testing.T, dir string, visit func(path string, info os.FileInfo)) {
 			visit(path, info)
 		}
 		return err
-	})
-	check(t, err)
+	}))
 }
 
 // tree lists every file below a folder with its size and time, to tell whether

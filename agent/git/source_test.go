@@ -498,13 +498,11 @@ func TestDS27WhenNoDeploymentsAreBelieved(t *testing.T) {
 			s.repository.commit(change{Files: map[string]string{}})
 			expect.Equal(t, reason(expect.ErrorOf(source.Manifest(t.Context(), m.ETag))), git.NoFolder, "a tree without any file")
 			s.repository.commit(change{Files: map[string]string{"README.md": "the last document is deleted"}})
-			if m = poll(t, source, m.ETag); len(m.Deployments) != 0 {
-				t.Errorf("manifest is %s", m.Raw)
-			}
+			m = poll(t, source, m.ETag)
+			expect.Equal(t, len(m.Deployments), 0, "deployments")
 			s.repository.commit(change{Files: map[string]string{in("app.yaml"): document(one, "2"), "README.md": ""}})
-			if m = poll(t, source, m.ETag); len(m.Deployments) != 1 {
-				t.Errorf("manifest is %s", m.Raw)
-			}
+			m = poll(t, source, m.ETag)
+			expect.Equal(t, len(m.Deployments), 1, "deployments")
 			s.repository.commit(change{Orphan: true, Files: map[string]string{"README.md": "another history"}})
 			_, err := source.Manifest(t.Context(), m.ETag)
 			if folder != "" && reason(err) != git.NoFolder || folder == "" && err != nil {

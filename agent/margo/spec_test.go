@@ -21,11 +21,7 @@ const specDir = "../../test/testdata/spec"
 // document reads one document of the specification.
 func document(tb testing.TB, name string) []byte {
 	tb.Helper()
-	data, err := os.ReadFile(filepath.Join(specDir, filepath.FromSlash(name)))
-	if err != nil {
-		tb.Fatalf("cannot read document: %v", err)
-	}
-	return data
+	return expect.Value(os.ReadFile(filepath.Join(specDir, filepath.FromSlash(name))))(tb)
 }
 
 // requirements are the rules that a refusal cites.
