@@ -111,7 +111,7 @@ func (h *hold) text(m pace.Moment) string {
 
 func (h *hold) lock(m pace.Moment) control.Lock {
 	return control.Lock{
-		Holder: h.Holder, Reason: h.Reason, Deployment: h.Deployment, By: h.By, Since: moment(h.Since), Until: moment(h.until(m)),
+		Holder: h.Holder, Reason: h.Reason, Deployment: h.Deployment, By: h.By, Since: h.Since.UTC(), Until: h.until(m).UTC(),
 	}
 }
 
@@ -182,8 +182,8 @@ func (l *locks) held(id string) []policy.Lock {
 	var held []policy.Lock
 	for _, lock := range l.matching(concerns, id) {
 		p := policy.Lock{Holder: lock.Holder, Reason: lock.Reason, Deployment: lock.Deployment}
-		if lock.Until != nil {
-			p.Until = *lock.Until
+		if !lock.Until.IsZero() {
+			p.Until = lock.Until
 		}
 		held = append(held, p)
 	}

@@ -109,7 +109,7 @@ func TestALockOfAPersonSurvivesARestart(t *testing.T) {
 	p := newPlant(t)
 	lock := p.hold(control.HoldRequest{Reason: "changing the bearings", Caller: operator})
 	expect.Equal(t, lock, control.Lock{Holder: "operator", Reason: "changing the bearings", Since: lock.Since, By: lock.By}, "lock")
-	expect.Equal(t, *lock.Since, p.wall, "time of the lock")
+	expect.Equal(t, lock.Since, p.wall, "time of the lock")
 	p.hold(control.HoldRequest{Holder: "shift", Deployment: strings.ToUpper(lockedID), Seconds: 3600, Caller: control.Caller{UID: 7}})
 	for range 3 {
 		p.want("operator, shift 1h0m0s")

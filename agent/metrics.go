@@ -127,7 +127,7 @@ func (a *Agent) storeMetrics(f *metrics.Families) {
 	for i := range deployments {
 		d := &deployments[i]
 		states[string(a.ledger.status(d).State)]++
-		if r := a.reporter.reported(d.ID, 0); r.At != nil {
+		if r := a.reporter.reported(d.ID, 0); !r.At.IsZero() {
 			told = append(told, metrics.Sample{Labels: []string{"deployment", label(d.ID), "state", r.State}, Value: float64(r.At.Unix())})
 		}
 	}

@@ -96,7 +96,7 @@ func TestDS01TheDeviceAsksAtItsRate(t *testing.T) {
 		expect.Equal(t, s.wfm.asked()-before, 0, "calls at the start")
 		calls, _ := s.during(time.Hour)
 		within(t, count(calls, "manifest"), 59, 68, "polls within an hour")
-		if st := s.status(); st.Waiting != "interval" || st.NextPoll == nil || time.Until(*st.NextPoll) > time.Minute {
+		if st := s.status(); st.Waiting != "interval" || st.NextPoll.IsZero() || time.Until(st.NextPoll) > time.Minute {
 			t.Errorf("status is %+v", st)
 		}
 	})
@@ -115,12 +115,12 @@ func TestERR04SilenceHoldsForEverybody(t *testing.T) {
 				s.quiet()
 				s.wfm.fail(call, unavailable(time.Hour))
 				s.wfm.publish(2, map[string]string{first: document(first, "2.0.0")})
-				for s.status().SilentUntil == nil {
+				for s.status().SilentUntil.IsZero() {
 					time.Sleep(time.Second)
 				}
 				expect.Equal(t, s.wfm.calls()[s.wfm.asked()-1], call, "last call")
 				s.wfm.fail("", nil)
-				silent := *s.status().SilentUntil
+				silent := s.status().SilentUntil
 				if st := s.status(); st.Waiting != "silence" || st.NextPoll.Before(silent) {
 					t.Errorf("status is %+v", st)
 				}
@@ -162,7 +162,7 @@ func TestPOL01NothingIsSentInDowntime(t *testing.T) {
 		s.runtime.await(t, first+"-main 2.0.0")
 		conflict(t, s.agent.Sync(t.Context()), "downtime")
 		st := s.status()
-		if st.Waiting != "downtime" || st.DowntimeUntil == nil || st.DowntimeUntil.Hour() != 6 || st.NextPoll.Before(*st.DowntimeUntil) {
+		if st.Waiting != "downtime" || st.DowntimeUntil.IsZero() || st.DowntimeUntil.Hour() != 6 || st.NextPoll.Before(st.DowntimeUntil) {
 			t.Errorf("status is %+v", st)
 		}
 		calls, times := s.during(6 * time.Minute)
@@ -190,7 +190,7 @@ func TestPOL02ErrorsInDowntimeAreIgnored(t *testing.T) {
 		before := s.status()
 		release()
 		time.Sleep(time.Hour)
-		if st := s.status(); !st.Reachable || st.LastError != "" || !st.LastPoll.Equal(*before.LastPoll) {
+		if st := s.status(); !st.Reachable || st.LastError != "" || !st.LastPoll.Equal(before.LastPoll) {
 			t.Errorf("status is %+v", st)
 		}
 		expect.Equal(t, len(l.with(errUnreachable.Error())), 0, "lines of log in downtime")
@@ -222,7 +222,7 @@ func TestPOL03POL07PollsKeepToTheirWindows(t *testing.T) {
 		calls, _ := s.during(12*time.Hour - time.Minute)
 		expect.Equal(t, count(calls, "manifest"), 0, "polls before the window")
 		expect.Equal(t, count(calls, "capabilities"), 1, "capabilities before the window")
-		if st := s.status(); st.Waiting != "window" || st.ClosedUntil == nil || st.ClosedUntil.Hour() != 12 || !st.NextPoll.Equal(*st.ClosedUntil) {
+		if st := s.status(); st.Waiting != "window" || st.ClosedUntil.IsZero() || st.ClosedUntil.Hour() != 12 || !st.NextPoll.Equal(st.ClosedUntil) {
 			t.Errorf("status is %+v", st)
 		}
 		calls, _ = s.during(time.Hour)
@@ -292,10 +292,10 @@ func TestERR04ABriefSilenceOutlivesARestart(t *testing.T) {
 	s.wfm.fail("", nil)
 	asked := s.wfm.asked()
 	s.restart()
-	within(t, int(time.Until(*s.status().SilentUntil)/time.Second), 30, 60, "seconds of silence after a restart")
+	within(t, int(time.Until(s.status().SilentUntil)/time.Second), 30, 60, "seconds of silence after a restart")
 	s.stop()
 	expect.Equal(t, s.wfm.asked(), asked, "calls")
 	s.runDir = t.TempDir()
 	s.start()
-	expect.Equal(t, s.status().SilentUntil, nil, "end of the silence after a reboot")
+	expect.Equal(t, s.status().SilentUntil, time.Time{}, "end of the silence after a reboot")
 }

@@ -38,7 +38,7 @@ func (r *reconciler) pendingOf(d *store.Deployment) *control.Pending {
 		for _, reason := range v.Reasons {
 			p.Reasons = append(p.Reasons, control.Reason{Code: string(reason.Code), Text: reason.Text})
 		}
-		p.Until = moment(v.Until)
+		p.Until = v.Until.UTC()
 	}
 	return p
 }

@@ -288,9 +288,9 @@ func services(o runtime.ObservedProject) []control.Service {
 		}
 		if c.State == runtime.Stopped || c.State == runtime.Done {
 			s.ExitCode = &c.ExitCode
-			s.Ended = moment(c.ExitedAt)
+			s.Ended = c.ExitedAt.UTC()
 		} else {
-			s.Started = moment(c.Started)
+			s.Started = c.Started.UTC()
 		}
 		if h := c.Health; h.State != "" {
 			s.Health = &control.Health{Status: string(h.State), Failures: h.Failures, ExitCode: h.Code, Output: h.Output, Skipped: h.Skipped}
@@ -298,12 +298,4 @@ func services(o runtime.ObservedProject) []control.Service {
 		all = append(all, s)
 	}
 	return all
-}
-
-func moment(t time.Time) *time.Time {
-	if t.IsZero() {
-		return nil
-	}
-	t = t.UTC()
-	return &t
 }

@@ -260,11 +260,11 @@ func TestPsShowsHealthAndTimes(t *testing.T) {
 	check(t, err)
 	expect.Equal(t, len(services), 4, "services")
 	web, job := services[1], services[3]
-	if web.Started == nil || web.Started.Format(time.RFC3339) != "2026-01-31T12:00:00Z" || web.Restarts != 3 || web.ContainerName != "own" || web.Waiting != "for db" ||
+	if web.Started.IsZero() || web.Started.Format(time.RFC3339) != "2026-01-31T12:00:00Z" || web.Restarts != 3 || web.ContainerName != "own" || web.Waiting != "for db" ||
 		!reflect.DeepEqual(web.Health, &control.Health{Status: "unhealthy", Failures: 3, ExitCode: 1, Output: "refused"}) || web.ExitCode != nil {
 		t.Errorf("a service that runs is %+v", web)
 	}
-	if job.Ended == nil || job.ExitCode == nil || *job.ExitCode != 0 || job.ContainerName != "trial-job-1" || job.Health != nil || job.Started != nil {
+	if job.Ended.IsZero() || job.ExitCode == nil || *job.ExitCode != 0 || job.ContainerName != "trial-job-1" || job.Health != nil || !job.Started.IsZero() {
 		t.Errorf("a job that is done is %+v", job)
 	}
 }

@@ -410,7 +410,7 @@ func (r *reporter) delivered(deployment string, body []byte) {
 		e.State, e.Version = string(s.State), s.AdoptedVersion
 		gone, at := r.isGone(deployment), r.now().UTC()
 		r.mu.Lock()
-		r.told[deployment] = control.Reported{State: e.State, At: &at}
+		r.told[deployment] = control.Reported{State: e.State, At: at}
 		if gone {
 			delete(r.told, deployment)
 		}

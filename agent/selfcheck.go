@@ -40,7 +40,7 @@ func (a *Agent) Alive() error {
 func (a *Agent) selfCheck(runtimeError string) *control.SelfCheck {
 	h := a.o.Store.Health()
 	c := &control.SelfCheck{
-		Store: control.StoreCheck{Size: h.Size, Commits: h.Commits, LastWrite: moment(h.Last)},
+		Store: control.StoreCheck{Size: h.Size, Commits: h.Commits, LastWrite: h.Last.UTC()},
 		Loops: a.loops.list(),
 	}
 	add := func(mend, format string, args ...any) {

@@ -110,13 +110,13 @@ func (p *poller) status() control.WFMStatus {
 	}
 	s := control.WFMStatus{
 		Identity: p.state.identity, Reachable: p.state.reachable, Refused: p.state.refused, RefusedManifest: p.state.refusedManifest, Waiting: string(plan.Reason),
-		LastPoll: moment(p.state.last), LastContact: moment(p.state.lastContact), NextPoll: moment(plan.Next), ClosedUntil: moment(plan.Opens),
+		LastPoll: p.state.last.UTC(), LastContact: p.state.lastContact.UTC(), NextPoll: plan.Next.UTC(), ClosedUntil: plan.Opens.UTC(),
 	}
 	if hold.Silence > 0 {
-		s.SilentUntil = moment(now.Add(hold.Silence))
+		s.SilentUntil = now.Add(hold.Silence).UTC()
 	}
 	if hold.Downtime > 0 {
-		s.DowntimeUntil = moment(now.Add(hold.Downtime))
+		s.DowntimeUntil = now.Add(hold.Downtime).UTC()
 	}
 	if p.state.err != nil {
 		s.LastError = p.state.err.Error()

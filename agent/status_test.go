@@ -56,14 +56,14 @@ func TestStatusSaysWhatWasReported(t *testing.T) {
 	}
 	s.publish(1, map[string]string{first: document(first, "1.0.0")})
 	reported("installed", func(r *control.Reported) bool {
-		return r.State == "installed" && r.At != nil && time.Since(*r.At) < time.Minute && r.Waiting == 0
+		return r.State == "installed" && !r.At.IsZero() && time.Since(r.At) < time.Minute && r.Waiting == 0
 	})
 	s.wfm.fail("status", errors.New("no network"))
 	s.publish(2, map[string]string{first: document(first, "2.0.0")})
 	reported("nobody hears it", func(r *control.Reported) bool { return r.State == "installed" && r.Waiting > 0 })
 	s.restart()
-	reported("after a restart", func(r *control.Reported) bool { return r.At == nil && r.Waiting > 0 })
+	reported("after a restart", func(r *control.Reported) bool { return r.At.IsZero() && r.Waiting > 0 })
 	s.wfm.fail("status", nil)
 	s.sync()
-	reported("heard again", func(r *control.Reported) bool { return r.At != nil && r.Waiting == 0 })
+	reported("heard again", func(r *control.Reported) bool { return !r.At.IsZero() && r.Waiting == 0 })
 }

@@ -66,14 +66,14 @@ func TestERR04SilenceWhileBeingLetIn(t *testing.T) {
 	s.sync()
 	s.wfm.set(func() { s.wfm.closed = answered(403, "") })
 	for range 2 {
-		if err := s.agent.Sync(t.Context()); err == nil || s.status().SilentUntil != nil {
+		if err := s.agent.Sync(t.Context()); err == nil || !s.status().SilentUntil.IsZero() {
 			t.Errorf("refused: %v, silent until %v", err, s.status().SilentUntil)
 		}
 	}
 	s.wfm.set(func() { s.wfm.closed = nil })
 	s.sync()
 	s.wfm.set(func() { s.wfm.closed = unavailable(2 * time.Minute) })
-	if err := s.agent.Sync(t.Context()); err == nil || s.status().SilentUntil == nil {
+	if err := s.agent.Sync(t.Context()); err == nil || s.status().SilentUntil.IsZero() {
 		t.Errorf("busy: %v, silent until %v", err, s.status().SilentUntil)
 	}
 	s.wfm.set(func() { s.wfm.closed = nil })

@@ -13,8 +13,8 @@ type Pending struct {
 	Revision string `json:"revision"`         // what an answer names: the digest of the document that it leads to, or, of a removal, away from
 	Answer   string `json:"answer,omitempty"` // approved or rejected; absent: none was given
 	// Reasons are what it waits for: approval, window, lock, clock, hook.
-	Reasons []Reason   `json:"reasons,omitempty"`
-	Until   *time.Time `json:"until,omitempty"` // when it may go by itself, where the time decides
+	Reasons []Reason  `json:"reasons,omitempty"`
+	Until   time.Time `json:"until,omitzero"` // when it may go by itself, where the time decides
 	// Services are those that change; absent while it is not staged.
 	Services   []ServiceChange `json:"services,omitempty"`
 	Parameters []ValueChange   `json:"parameters,omitempty"`
@@ -71,12 +71,12 @@ type ListChange struct {
 
 // Lock is an update lock that is held.
 type Lock struct {
-	Holder     string     `json:"holder"`
-	Reason     string     `json:"reason,omitempty"`
-	Deployment string     `json:"deployment,omitempty"` // absent: it is about all
-	By         string     `json:"by,omitempty"`         // the user who took it; absent for a lock file
-	Since      *time.Time `json:"since,omitempty"`
-	Until      *time.Time `json:"until,omitempty"` // absent: until it is released
+	Holder     string    `json:"holder"`
+	Reason     string    `json:"reason,omitempty"`
+	Deployment string    `json:"deployment,omitempty"` // absent: it is about all
+	By         string    `json:"by,omitempty"`         // the user who took it; absent for a lock file
+	Since      time.Time `json:"since,omitzero"`
+	Until      time.Time `json:"until,omitzero"` // absent: until it is released
 	// File is the lock file that a workload holds; absent for a hold.
 	File string `json:"file,omitempty"`
 }

@@ -40,7 +40,7 @@ func (d documented) Reject(_ context.Context, r control.AnswerRequest) error  { 
 func (d documented) Hold(_ context.Context, r control.HoldRequest) (control.Lock, error) {
 	since := time.Date(2026, 5, 4, 6, 0, 0, 0, time.UTC)
 	until := since.Add(time.Duration(r.Seconds) * time.Second)
-	d.released = []control.Lock{{Holder: r.Holder, Reason: r.Reason, By: "user operator (1000)", Since: &since, Until: &until}}
+	d.released = []control.Lock{{Holder: r.Holder, Reason: r.Reason, By: "user operator (1000)", Since: since, Until: until}}
 	return d.released[0], nil
 }
 

@@ -73,7 +73,7 @@ func self() control.Caller {
 func TestRequestsAboutChangesCarryWhoAsks(t *testing.T) {
 	b := &backend{}
 	until := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	b.lock = control.Lock{Holder: "shift", Until: &until}
+	b.lock = control.Lock{Holder: "shift", Until: until}
 	b.released = []control.Lock{b.lock}
 	b.entries = []control.Entry{{Sequence: 1<<64 - 1, Kind: "change.approved", Chain: "sha256:1"}}
 	b.verified = control.Verification{Entries: 7, First: 3, Head: "sha256:1"}

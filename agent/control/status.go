@@ -37,10 +37,10 @@ type SelfCheck struct {
 
 // StoreCheck is how the store fares since the agent started.
 type StoreCheck struct {
-	Size      int64      `json:"bytes"`
-	Commits   int64      `json:"commits"`
-	LastWrite *time.Time `json:"lastWrite,omitempty"` // when it was last tried
-	LastError string     `json:"lastError,omitempty"` // of that; empty when it succeeded
+	Size      int64     `json:"bytes"`
+	Commits   int64     `json:"commits"`
+	LastWrite time.Time `json:"lastWrite,omitzero"`  // when it was last tried
+	LastError string    `json:"lastError,omitempty"` // of that; empty when it succeeded
 }
 
 // Loop is a part of the agent that works for as long as it runs.
@@ -74,14 +74,14 @@ type AgentStatus struct {
 
 // WFMStatus is the state of the connection to the Workload Fleet Manager.
 type WFMStatus struct {
-	URL         string     `json:"url"`
-	Identity    string     `json:"identity,omitempty"` // whose manifests are obeyed: a SPIFFE ID, or a URL
-	Reachable   bool       `json:"reachable"`          // the last request was answered
-	LastPoll    *time.Time `json:"lastPoll,omitempty"` // when the last poll ended
-	LastContact *time.Time `json:"lastContact,omitempty"`
-	NextPoll    *time.Time `json:"nextPoll,omitempty"`
-	LastError   string     `json:"lastError,omitempty"` // of the last poll; empty when it succeeded
-	Refused     string     `json:"refused,omitempty"`   // why the manifest that the WFM publishes now was refused
+	URL         string    `json:"url"`
+	Identity    string    `json:"identity,omitempty"` // whose manifests are obeyed: a SPIFFE ID, or a URL
+	Reachable   bool      `json:"reachable"`          // the last request was answered
+	LastPoll    time.Time `json:"lastPoll,omitzero"`  // when the last poll ended
+	LastContact time.Time `json:"lastContact,omitzero"`
+	NextPoll    time.Time `json:"nextPoll,omitzero"`
+	LastError   string    `json:"lastError,omitempty"` // of the last poll; empty when it succeeded
+	Refused     string    `json:"refused,omitempty"`   // why the manifest that the WFM publishes now was refused
 
 	// RefusedManifest is that manifest, where it was refused for its version
 	// alone and can be accepted with a RollbackRequest.
@@ -89,10 +89,10 @@ type WFMStatus struct {
 
 	// Waiting is what the next poll waits for: interval, backoff, refused,
 	// retired, window, silence or downtime.
-	Waiting       string     `json:"waiting,omitempty"`
-	SilentUntil   *time.Time `json:"silentUntil,omitempty"`   // the WFM asked not to be called before
-	ClosedUntil   *time.Time `json:"closedUntil,omitempty"`   // the desired state is asked for in windows only
-	DowntimeUntil *time.Time `json:"downtimeUntil,omitempty"` // nothing is sent before
+	Waiting       string    `json:"waiting,omitempty"`
+	SilentUntil   time.Time `json:"silentUntil,omitzero"`   // the WFM asked not to be called before
+	ClosedUntil   time.Time `json:"closedUntil,omitzero"`   // the desired state is asked for in windows only
+	DowntimeUntil time.Time `json:"downtimeUntil,omitzero"` // nothing is sent before
 }
 
 // IdentityStatus is how the WFM knows this device, and how long that is good for.
@@ -169,9 +169,9 @@ type Deployment struct {
 
 // Reported is what the WFM was told last of a deployment.
 type Reported struct {
-	State   string     `json:"state,omitempty"` // with At
-	At      *time.Time `json:"at,omitempty"`    // when the WFM took it; absent: not since the agent started
-	Waiting int        `json:"waiting"`         // reports that it has not taken yet; 0: it knows the present state
+	State   string    `json:"state,omitempty"` // with At
+	At      time.Time `json:"at,omitzero"`     // when the WFM took it; absent: not since the agent started
+	Waiting int       `json:"waiting"`         // reports that it has not taken yet; 0: it knows the present state
 }
 
 // Component is one component of a deployment.
@@ -204,12 +204,12 @@ type Service struct {
 	ExitCode  *int     `json:"exitCode,omitempty"`
 	Pid       int      `json:"pid,omitempty"`
 
-	ContainerName string     `json:"containerName,omitempty"` // for people
-	Started       *time.Time `json:"started,omitempty"`       // while it runs
-	Ended         *time.Time `json:"ended,omitempty"`         // once it ended
-	Restarts      int        `json:"restarts,omitempty"`      // since it last ran well
-	Health        *Health    `json:"health,omitempty"`        // where it has a health check and runs
-	Waiting       string     `json:"waiting,omitempty"`       // what it waits for before it starts
+	ContainerName string    `json:"containerName,omitempty"` // for people
+	Started       time.Time `json:"started,omitzero"`        // while it runs
+	Ended         time.Time `json:"ended,omitzero"`          // once it ended
+	Restarts      int       `json:"restarts,omitempty"`      // since it last ran well
+	Health        *Health   `json:"health,omitempty"`        // where it has a health check and runs
+	Waiting       string    `json:"waiting,omitempty"`       // what it waits for before it starts
 }
 
 // Health is what the health check of a container says.

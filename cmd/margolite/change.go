@@ -31,8 +31,8 @@ func printChange(out io.Writer, d control.Deployment, now time.Time) {
 			fmt.Fprintf(out, "  waits for %s: %s\n", r.Code, line(r.Text))
 		}
 	}
-	if p.Until != nil && p.Until.After(now) {
-		fmt.Fprintf(out, "  will be applied in %s\n", ago(*p.Until, now))
+	if p.Until.After(now) {
+		fmt.Fprintf(out, "  will be applied in %s\n", ago(p.Until, now))
 	}
 	printDifference(out, d)
 	if needed {

@@ -60,7 +60,7 @@ func TestChangesForPeople(t *testing.T) {
 		},
 		"a removal that waits for a window": {
 			control.Pending{
-				Kind: "remove", Revision: oneDigest, Answer: "approved", Until: &later, Reasons: []control.Reason{{Code: "window", Text: "no window is open"}},
+				Kind: "remove", Revision: oneDigest, Answer: "approved", Until: later, Reasons: []control.Reason{{Code: "window", Text: "no window is open"}},
 				Services: []control.ServiceChange{{Component: "a", Service: "web", Change: "removed"}, {Component: "b", Service: "web", Change: "removed"}},
 			},
 			`  approved: revision sha256:111111111111, which is removed
@@ -90,7 +90,7 @@ func TestChangesForPeople(t *testing.T) {
 	}
 
 	a := &fakeAgent{status: control.Status{Locks: []control.Lock{
-		{Holder: "operator", Reason: "filling\nline 3", Since: &before, Until: &later},
+		{Holder: "operator", Reason: "filling\nline 3", Since: before, Until: later},
 		{Holder: "robot", Deployment: "d", File: "d/robot"},
 	}}}
 	got := call(t, "status", "--config", serve(t, a))

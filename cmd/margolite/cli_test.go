@@ -180,9 +180,9 @@ func (a *fakeAgent) ComposePs(_ context.Context, project string) ([]control.Serv
 	return []control.Service{
 		{
 			Project: project, Name: "web", Number: 1, State: "running", Container: strings.Repeat("c", 32), Image: "app@sha256:" + strings.Repeat("0", 64),
-			Ports: []string{"0.0.0.0:80->80/tcp"}, Started: &started, Health: &control.Health{Status: "healthy"},
+			Ports: []string{"0.0.0.0:80->80/tcp"}, Started: started, Health: &control.Health{Status: "healthy"},
 		},
-		{Project: project, Name: "job", Number: 1, State: "stopped", Container: "d", Image: "job@sha256:1", ContainerName: "nightly", ExitCode: &code, Ended: &ended, Restarts: 2},
+		{Project: project, Name: "job", Number: 1, State: "stopped", Container: "d", Image: "job@sha256:1", ContainerName: "nightly", ExitCode: &code, Ended: ended, Restarts: 2},
 	}, nil
 }
 
@@ -389,17 +389,17 @@ func TestStatusDocumentIsStable(t *testing.T) {
 	a := &fakeAgent{status: control.Status{
 		Device: "edge-01",
 		Agent:  control.AgentStatus{Version: "1.0.0", Commit: "abc", Started: at},
-		WFM: control.WFMStatus{URL: "https://wfm.example", Identity: "spiffe://x/y", Reachable: true, LastPoll: &at, LastContact: &at, NextPoll: &at, LastError: "e", Refused: "r", RefusedManifest: &control.RefusedManifest{
+		WFM: control.WFMStatus{URL: "https://wfm.example", Identity: "spiffe://x/y", Reachable: true, LastPoll: at, LastContact: at, NextPoll: at, LastError: "e", Refused: "r", RefusedManifest: &control.RefusedManifest{
 			Since: at, Accepted: 1<<64 - 1, Version: 1<<64 - 2, Digest: "sha256:4", Deployments: []string{"id", "new"}, Added: []string{"new"}, Changed: []string{"id"}, Removed: []string{"old"},
-		}, Waiting: "silence", SilentUntil: &at, ClosedUntil: &at, DowntimeUntil: &at},
+		}, Waiting: "silence", SilentUntil: at, ClosedUntil: at, DowntimeUntil: at},
 		Manifest: &control.Manifest{Version: 1<<64 - 1, ETag: `"e"`, Digest: "sha256:1"},
 		Outbox:   2,
-		Locks:    []control.Lock{{Holder: "h", Reason: "r", Deployment: "d", Since: &at, Until: &at, File: "f"}},
+		Locks:    []control.Lock{{Holder: "h", Reason: "r", Deployment: "d", Since: at, Until: at, File: "f"}},
 		Deployments: []control.Deployment{{
 			ID: "id", Name: "app", State: "failed", Phase: "failed", Reason: "why", Error: fault,
 			Digest: "sha256:2", Active: "sha256:3", Adopted: 7, Since: at, Former: "sha256:5",
 			Change: &control.Pending{
-				Kind: "update", Revision: "sha256:2", Answer: "rejected", Reasons: []control.Reason{{Code: "window", Text: "t"}}, Until: &at,
+				Kind: "update", Revision: "sha256:2", Answer: "rejected", Reasons: []control.Reason{{Code: "window", Text: "t"}}, Until: at,
 				Services: []control.ServiceChange{{
 					Component: "main", Service: "web", Change: "changed",
 					Image:       &control.ImageChange{From: "a", To: "b", FromDigest: "sha256:6", ToDigest: "sha256:7", Bytes: 8},
@@ -410,13 +410,13 @@ func TestStatusDocumentIsStable(t *testing.T) {
 				}},
 				Parameters: []control.ValueChange{{Name: "p"}}, Cut: true,
 			},
-			Reported: &control.Reported{State: "installed", At: &at, Waiting: 2}, Unread: []string{"p"},
+			Reported: &control.Reported{State: "installed", At: at, Waiting: 2}, Unread: []string{"p"},
 			Components: []control.Component{{
 				Name: "main", State: "failed", Error: fault, Project: "id-main",
 				Progress: &control.Progress{Object: "image", Done: 1, Total: 2},
 				Services: []control.Service{{
 					Project: "id-main", Name: "web", Number: 1, State: "stopped", Container: "c", Image: "i", Address: "10.0.0.2", Ports: []string{"0.0.0.0:80->80/tcp"}, ExitCode: &exit, Pid: 9,
-					ContainerName: "n", Started: &at, Ended: &at, Restarts: 4, Waiting: "for db", Health: &control.Health{Status: "unhealthy", Failures: 3, ExitCode: 1, Output: "o"},
+					ContainerName: "n", Started: at, Ended: at, Restarts: 4, Waiting: "for db", Health: &control.Health{Status: "unhealthy", Failures: 3, ExitCode: 1, Output: "o"},
 				}},
 			}},
 		}},
@@ -429,7 +429,7 @@ func TestStatusDocumentIsStable(t *testing.T) {
 		RuntimeError: "containerd is away",
 		SelfCheck: &control.SelfCheck{
 			Problems: []control.Advice{{Text: "p", Mend: "m"}},
-			Store:    control.StoreCheck{Size: 1, Commits: 2, LastWrite: &at, LastError: "e"},
+			Store:    control.StoreCheck{Size: 1, Commits: 2, LastWrite: at, LastError: "e"},
 			Loops:    []control.Loop{{Name: "poller", Busy: 1.5, Stuck: true}}, ClockWrong: true, Free: 3,
 			Panics: 4, LastPanic: &control.Mistake{Time: at, Object: "poll", Text: "panic: x"}, Starts: 5,
 		},
@@ -475,10 +475,10 @@ func TestStatusForPeople(t *testing.T) {
 	next, contact := now.Add(time.Hour), now.Add(-72*time.Hour)
 	a := &fakeAgent{status: control.Status{
 		Device: "edge-01",
-		WFM:    control.WFMStatus{LastContact: &contact, URL: "https://wfm.example", LastPoll: &now, NextPoll: &next, Waiting: "silence", LastError: "manifest refused: version 4 is lower than the accepted 5", RefusedManifest: &control.RefusedManifest{Since: now.Add(-72 * time.Hour), Accepted: 5, Version: 4}},
+		WFM:    control.WFMStatus{LastContact: contact, URL: "https://wfm.example", LastPoll: now, NextPoll: next, Waiting: "silence", LastError: "manifest refused: version 4 is lower than the accepted 5", RefusedManifest: &control.RefusedManifest{Since: now.Add(-72 * time.Hour), Accepted: 5, Version: 4}},
 		Outbox: 2,
 		Deployments: []control.Deployment{{
-			ID: "id", Name: "app", State: "failed", Reason: "it will be tried again", Since: now, Reported: &control.Reported{State: "installed", At: &contact, Waiting: 2}, Unread: []string{"redisHost", "mysqlUser"},
+			ID: "id", Name: "app", State: "failed", Reason: "it will be tried again", Since: now, Reported: &control.Reported{State: "installed", At: contact, Waiting: 2}, Unread: []string{"redisHost", "mysqlUser"},
 			Error:      &control.Error{Code: "CONTAINER_EXITED", Source: "app", Message: "ended with code 3; its last output:\n\x1b[2Jboom"},
 			Components: []control.Component{{Name: "main", State: "pending", Progress: &control.Progress{Object: "image", Done: 1, Total: 2}}},
 		}},

@@ -71,9 +71,9 @@ func lockText(l control.Lock, now time.Time) string {
 	switch {
 	case l.File != "":
 		until = "by lock file " + l.File
-	case l.Until != nil && l.Until.After(now):
-		until = fmt.Sprintf("until %s (in %s)", l.Until.Local().Format(time.DateTime), ago(*l.Until, now))
-	case l.Until != nil:
+	case l.Until.After(now):
+		until = fmt.Sprintf("until %s (in %s)", l.Until.Local().Format(time.DateTime), ago(l.Until, now))
+	case !l.Until.IsZero():
 		until = "until " + l.Until.Local().Format(time.DateTime)
 	}
 	holder := l.Holder
@@ -85,8 +85,8 @@ func lockText(l control.Lock, now time.Time) string {
 
 // taken says since when a lock is held; empty: nobody knows.
 func taken(l control.Lock, now time.Time) string {
-	if l.Since == nil {
+	if l.Since.IsZero() {
 		return ""
 	}
-	return ", taken " + ago(now, *l.Since) + " ago"
+	return ", taken " + ago(now, l.Since) + " ago"
 }

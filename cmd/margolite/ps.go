@@ -111,8 +111,8 @@ func statusOf(s control.Service, now time.Time) string {
 	switch s.State {
 	case "running", "paused", "unresponsive":
 		status = "Up"
-		if s.Started != nil {
-			status += " " + units.HumanDuration(now.Sub(*s.Started))
+		if !s.Started.IsZero() {
+			status += " " + units.HumanDuration(now.Sub(s.Started))
 		}
 		switch s.State {
 		case "paused":
@@ -122,8 +122,8 @@ func statusOf(s control.Service, now time.Time) string {
 		}
 	case "stopped", "done":
 		status = fmt.Sprintf("Exited (%d)", code)
-		if s.Ended != nil {
-			status += " " + units.HumanDuration(now.Sub(*s.Ended)) + " ago"
+		if !s.Ended.IsZero() {
+			status += " " + units.HumanDuration(now.Sub(s.Ended)) + " ago"
 		}
 	default:
 		status = "Created"

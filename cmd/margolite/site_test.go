@@ -236,7 +236,7 @@ func TestAYesIsAskedForOnATerminal(t *testing.T) {
 func TestLocksAreHeldAndReleased(t *testing.T) {
 	until := time.Now().Add(2*time.Hour + 10*time.Second).UTC()
 	day := until.Local().Format(time.DateTime)
-	mine := control.Lock{Holder: "shift", Reason: "batch 7", Until: &until}
+	mine := control.Lock{Holder: "shift", Reason: "batch 7", Until: until}
 	others := control.Lock{Holder: "mixer", Deployment: "aa-11", File: "/run/margolite/locks/aa-11/batch"}
 	a := waiting()
 	a.lock, a.released = mine, []control.Lock{mine}

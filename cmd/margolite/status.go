@@ -34,18 +34,18 @@ func (c *cli) printStatus(s *control.Status, now time.Time) {
 	switch {
 	case s.WFM.Reachable:
 		reach = "reachable"
-	case s.WFM.LastPoll == nil:
+	case s.WFM.LastPoll.IsZero():
 		reach = "not asked yet"
 	}
 	fmt.Fprintf(w, "wfm\t%s, %s\n", s.WFM.URL, reach)
-	if s.WFM.LastPoll != nil {
-		fmt.Fprintf(w, "last poll\t%s ago%s\n", ago(now, *s.WFM.LastPoll), prefixed(": ", s.WFM.LastError))
+	if !s.WFM.LastPoll.IsZero() {
+		fmt.Fprintf(w, "last poll\t%s ago%s\n", ago(now, s.WFM.LastPoll), prefixed(": ", s.WFM.LastError))
 	}
-	if s.WFM.LastContact != nil {
-		fmt.Fprintf(w, "contact\tthe WFM answered %s ago\n", ago(now, *s.WFM.LastContact))
+	if !s.WFM.LastContact.IsZero() {
+		fmt.Fprintf(w, "contact\tthe WFM answered %s ago\n", ago(now, s.WFM.LastContact))
 	}
-	if s.WFM.NextPoll != nil && s.WFM.NextPoll.After(now) {
-		fmt.Fprintf(w, "next poll\tin %s%s\n", ago(*s.WFM.NextPoll, now), prefixed(", ", waitingFor(s.WFM.Waiting)))
+	if s.WFM.NextPoll.After(now) {
+		fmt.Fprintf(w, "next poll\tin %s%s\n", ago(s.WFM.NextPoll, now), prefixed(", ", waitingFor(s.WFM.Waiting)))
 	}
 	if s.Manifest != nil {
 		fmt.Fprintf(w, "manifest\tversion %d\n", s.Manifest.Version)
@@ -155,8 +155,8 @@ func (c *cli) printDeployment(d control.Deployment, now time.Time) {
 func reportedText(r *control.Reported, state string, now time.Time) string {
 	text := "nothing yet"
 	switch {
-	case r.At != nil:
-		text = fmt.Sprintf("%s, %s ago", r.State, ago(now, *r.At))
+	case !r.At.IsZero():
+		text = fmt.Sprintf("%s, %s ago", r.State, ago(now, r.At))
 	case r.Waiting == 0:
 		text = state + ", before the agent was started"
 	}

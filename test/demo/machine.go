@@ -99,7 +99,7 @@ func (m *machine) follow(ctx context.Context, want margo.State, change func() (u
 func (m *machine) awaitPoll(ctx context.Context) error {
 	return plant.Eventually(ctx, func() error {
 		s, err := m.Control().Status(ctx)
-		if err == nil && s.WFM.LastPoll == nil {
+		if err == nil && s.WFM.LastPoll.IsZero() {
 			err = errors.New("the agent has not polled")
 		}
 		if err == nil {

@@ -137,7 +137,7 @@ func TestPOL05POL06POL07AnUnapprovedUpdateTouchesNothing(t *testing.T) {
 
 	first := r.publish(r.Deployment(demoID, map[string]any{"GREETING": "Servus", "TAG": "2.0.0"}))
 	change := r.waits(demoID, first.Digest, "approval")
-	if change.Kind != "update" || change.Answer != "" || change.Until != nil {
+	if change.Kind != "update" || change.Answer != "" || !change.Until.IsZero() {
 		t.Errorf("what waits is %+v", change)
 	}
 	r.shows("status", "approv", "web", "1.0.0", "2.0.0", "GREETING", "Servus")

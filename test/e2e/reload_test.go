@@ -48,7 +48,7 @@ func TestPOL04CAP03ConfigurationIsTakenOver(t *testing.T) {
 			return nil
 		})
 		check(t, r.sync())
-		if s := r.status().WFM; s.NextPoll == nil || time.Until(*s.NextPoll) < 5*time.Hour {
+		if s := r.status().WFM; s.NextPoll.IsZero() || time.Until(s.NextPoll) < 5*time.Hour {
 			t.Errorf("the next poll is at %v", s.NextPoll)
 		}
 		r.untouched(demoID, before)

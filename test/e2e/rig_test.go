@@ -264,7 +264,7 @@ func (r *rig) untouched(id string, before map[string]control.Service) {
 	expect.Equal(r.t, len(after), len(before), "services run")
 	for name, was := range before {
 		now := after[name]
-		if !sameTask(was, now) || was.Started == nil || now.Started == nil || was.Started.Sub(*now.Started).Abs() > time.Second {
+		if !sameTask(was, now) || was.Started.IsZero() || now.Started.IsZero() || was.Started.Sub(now.Started).Abs() > time.Second {
 			r.t.Errorf("service %s was touched: it is %s with process %d since %v, was %s with %d since %v",
 				name, now.Container, now.Pid, now.Started, was.Container, was.Pid, was.Started)
 		}
