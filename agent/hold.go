@@ -181,11 +181,7 @@ func (l *locks) held(id string) []policy.Lock {
 	concerns := func(h *hold) bool { return h.Deployment == "" || margo.SameID(h.Deployment, id) }
 	var held []policy.Lock
 	for _, lock := range l.matching(concerns, id) {
-		p := policy.Lock{Holder: lock.Holder, Reason: lock.Reason, Deployment: lock.Deployment}
-		if !lock.Until.IsZero() {
-			p.Until = lock.Until
-		}
-		held = append(held, p)
+		held = append(held, policy.Lock{Holder: lock.Holder, Reason: lock.Reason, Deployment: lock.Deployment, Until: lock.Until})
 	}
 	return held
 }
