@@ -204,8 +204,6 @@ func (s *salvage) take(bucket string, r found) error {
 			s.chunks = nil // more than any artifact has
 		}
 	case r.In != "" || len(r.Key) == 0 || len(r.Key) > bolt.MaxKeySize:
-	case isSealed(bucket):
-		return s.sealed(bucket, r.Key, r.Value)
 	case bucket == bucketJournal:
 		if _, err := decodeEntry(r.Key, r.Value); err != nil {
 			return nil
@@ -218,11 +216,13 @@ func (s *salvage) take(bucket string, r found) error {
 			}
 			return b.Put(r.Key, r.Value)
 		})
-	case bucket == bucketMeta && string(r.Key) == keyJournal:
-		if _, err := decode[journalEnds](r.Value); err != nil {
+	case bucket == bucketMeta:
+		if _, err := decode[journalEnds](r.Value); err != nil || string(r.Key) != keyJournal {
 			return nil
 		}
 		return s.add(len(r.Value), func(w *writing) error { return w.Bucket([]byte(bucketMeta)).Put(r.Key, r.Value) })
+	default:
+		return s.sealed(bucket, r.Key, r.Value)
 	}
 	return nil
 }

@@ -18,14 +18,6 @@ const (
 	keySeal = "seal"
 )
 
-// sealedBuckets are those whose records end with a sum. Artifacts have their
-// digests, and entries of the journal their chain.
-func sealedBuckets() []string {
-	return []string{bucketManifest, bucketDeployments, bucketOutbox, bucketSettings}
-}
-
-func isSealed(bucket string) bool { return slices.Contains(sealedBuckets(), bucket) }
-
 // sumOf is the sum of a record at its place: one that is moved does not pass either.
 // FNV notices each flip of neighbouring bits, and is fast on small processors; nobody
 // is to be kept from forging it.
@@ -38,7 +30,8 @@ func sumOf(bucket string, key, value []byte) uint64 {
 	return sum.Sum64()
 }
 
-// sealed is a record as it is stored.
+// sealed is a record as it is stored. Artifacts have their digests instead of a sum,
+// and entries of the journal their chain.
 func sealed(bucket string, key, value []byte) []byte {
 	return binary.BigEndian.AppendUint64(slices.Clip(value), sumOf(bucket, key, value))
 }
