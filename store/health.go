@@ -2,7 +2,6 @@ package store
 
 import (
 	"fmt"
-	"sync"
 	"time"
 )
 
@@ -17,26 +16,18 @@ type Health struct {
 }
 
 // Health tells how the store fares.
-func (s *Store) Health() Health {
-	h := Health{Size: s.used(), Commits: s.Writes()}
-	s.last.mu.Lock()
-	defer s.last.mu.Unlock()
-	h.Last, h.Err = s.last.at, s.last.err
+func (s *Store) Health() (h Health) {
+	if last := s.last.Load(); last != nil {
+		h = *last
+	}
+	h.Size, h.Commits = s.used(), s.Writes()
 	return h
 }
 
-// lastWrite is what became of the last transaction.
-type lastWrite struct {
-	mu  sync.Mutex
-	at  time.Time
-	err error
-}
-
-func (l *lastWrite) note(verb string, err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.at, l.err = time.Now(), nil
+// note keeps what became of the last transaction.
+func (s *Store) note(verb string, err error) {
 	if err != nil {
-		l.err = fmt.Errorf("cannot commit %q: %w", verb, err)
+		err = fmt.Errorf("cannot commit %q: %w", verb, err)
 	}
+	s.last.Store(&Health{Last: time.Now(), Err: err})
 }

@@ -154,8 +154,8 @@ type Store struct {
 	settingsBehind bool
 	passing        []string // those that are not
 	writes         atomic.Int64
-	last           lastWrite
-	dropped        atomic.Int64 // reports
+	last           atomic.Pointer[Health] // of the last transaction; nil: there was none
+	dropped        atomic.Int64           // reports
 
 	breaking sync.Mutex
 	broken   chan struct{} // closed when the database turned out to be damaged
@@ -193,7 +193,7 @@ func (s *Store) update(verb string, change func(w *writing) error) error {
 			return s.guard(func() error { return inTransaction(tx, change) })
 		})
 	}))
-	s.last.note(verb, err)
+	s.note(verb, err)
 	if err != nil {
 		return err
 	}
