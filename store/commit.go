@@ -65,27 +65,21 @@ func (s *Store) commit(verb string, c Change) error {
 	defer s.writing.Unlock()
 
 	var artifacts []digest.Digest
+	var size int64 // of them
 	err = s.view(func(tx *bolt.Tx) error {
 		entries = slices.DeleteFunc(entries, func(e entry) bool { return e.stored(tx) })
 		for _, d := range slices.Sorted(maps.Keys(c.Artifacts)) {
 			if !artifactStored(tx, d, c.Artifacts[d]) {
-				artifacts = append(artifacts, d)
+				artifacts, size = append(artifacts, d), size+int64(len(c.Artifacts[d]))
 			}
 		}
 		return nil
 	})
+	if err == nil && size > 0 {
+		err = s.room.admit(s.used(), size)
+	}
 	if err != nil {
 		return err
-	}
-
-	if len(artifacts) > 0 {
-		size := int64(0)
-		for _, d := range artifacts {
-			size += int64(len(c.Artifacts[d]))
-		}
-		if err := s.room.admit(s.used(), size); err != nil {
-			return err
-		}
 	}
 	if len(entries)+len(artifacts)+len(c.Reports)+len(c.Journal) > 0 {
 		var (
