@@ -1,6 +1,7 @@
 package capability
 
 import (
+	"cmp"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -39,22 +40,11 @@ func least[T uint64 | float64](a, b T) T {
 func (m *machine) groupLimits(group string) limits {
 	const root = "sys/fs/cgroup"
 
-	// Version 2.
-	memory := number(m.line(root, group, "memory.max"))
+	// Version 2, else version 1, where memory without a limit has one that no machine reaches.
+	memory := cmp.Or(number(m.line(root, group, "memory.max")), number(m.line(root, "memory", group, "memory.limit_in_bytes")))
 	quota, period, _ := strings.Cut(m.line(root, group, "cpu.max"), " ")
-	cores := ratio(quota, period)
-	cpus := countList(m.line(root, group, "cpuset.cpus.effective"))
-
-	// Version 1. Without a limit, memory has one that no machine reaches.
-	if memory == 0 {
-		memory = number(m.line(root, "memory", group, "memory.limit_in_bytes"))
-	}
-	if cores == 0 {
-		cores = ratio(m.line(root, "cpu", group, "cpu.cfs_quota_us"), m.line(root, "cpu", group, "cpu.cfs_period_us"))
-	}
-	if cpus == 0 {
-		cpus = countList(m.line(root, "cpuset", group, "cpuset.cpus"))
-	}
+	cores := cmp.Or(ratio(quota, period), ratio(m.line(root, "cpu", group, "cpu.cfs_quota_us"), m.line(root, "cpu", group, "cpu.cfs_period_us")))
+	cpus := cmp.Or(countList(m.line(root, group, "cpuset.cpus.effective")), countList(m.line(root, "cpuset", group, "cpuset.cpus")))
 	return limits{memory, least(cores, float64(cpus))}
 }
 

@@ -1,6 +1,9 @@
 package capability
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // Offer is what an operator decides about what a machine offers. The zero value
 // leaves the facts as they were found. The tags are for the package that reads the
@@ -35,18 +38,9 @@ const minCores = 0.1
 
 // Of gives the facts as they are offered (CAP-05). The facts themselves stay.
 func (o Offer) Of(f Facts) Facts {
-	f.CPU.Cores = max(f.CPU.Cores-o.Reserved.Cores, min(f.CPU.Cores, minCores))
-	f.Memory -= min(f.Memory, o.Reserved.Memory)
-	f.Storage -= min(f.Storage, o.Reserved.Storage)
-	if o.Cores > 0 {
-		f.CPU.Cores = o.Cores
-	}
-	if o.Memory > 0 {
-		f.Memory = o.Memory
-	}
-	if o.Storage > 0 {
-		f.Storage = o.Storage
-	}
+	f.CPU.Cores = cmp.Or(o.Cores, max(f.CPU.Cores-o.Reserved.Cores, min(f.CPU.Cores, minCores)))
+	f.Memory = cmp.Or(o.Memory, f.Memory-min(f.Memory, o.Reserved.Memory))
+	f.Storage = cmp.Or(o.Storage, f.Storage-min(f.Storage, o.Reserved.Storage))
 	f.Interfaces = append(without(f.Interfaces, o.HiddenInterfaces, func(i Interface) (string, string) { return string(i.Kind), i.Name }), o.AddedInterfaces...)
 	f.Peripherals = append(without(f.Peripherals, o.HiddenPeripherals, func(p Peripheral) (string, string) { return string(p.Kind), p.Name }), o.AddedPeripherals...)
 	return f

@@ -1,6 +1,9 @@
 package capability
 
-import "strings"
+import (
+	"cmp"
+	"strings"
+)
 
 // sound finds microphones and speakers: the ALSA cards that can record, and
 // those that can play. A card is either of them once. What only hands sound on
@@ -24,13 +27,13 @@ func (m *machine) sound() []Peripheral {
 		vendor, model, isUSB := d.usb()
 		switch {
 		case isUSB:
-			card.Vendor, card.Model = vendor, withoutVendor(vendor, model)
+			card.Vendor, card.Model = vendor, model
 		case d.isPCI():
 			card.Vendor, card.Model = d.pci()
-			card.Model = withoutVendor(card.Vendor, card.Model)
 		default:
 			card.Model = title
 		}
+		card.Model = withoutVendor(card.Vendor, card.Model)
 		if records[number] {
 			card.Kind = Microphone
 			found = append(found, card)
@@ -53,9 +56,7 @@ func (m *machine) streams() (records, plays map[string]bool) {
 		if !ok || !isStream || leadsElsewhere(rest) {
 			continue
 		}
-		if card = strings.TrimLeft(card, "0"); card == "" {
-			card = "0"
-		}
+		card = cmp.Or(strings.TrimLeft(card, "0"), "0")
 		records[card] = records[card] || strings.Contains(rest, ": capture ")
 		plays[card] = plays[card] || strings.Contains(rest, ": playback ")
 	}

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
 	"path"
 	"regexp"
@@ -29,12 +30,7 @@ func parseNumbers(text string) *numbers {
 }
 
 // number writes a number in one way; "*" stays as it is.
-func number(digits string) string {
-	if strings.Trim(digits, "0") == "" {
-		return "0"
-	}
-	return strings.TrimLeft(digits, "0")
-}
+func number(digits string) string { return cmp.Or(strings.TrimLeft(digits, "0"), "0") }
 
 func (n numbers) String() string { return n.kind + " " + n.major + ":" + n.minor }
 

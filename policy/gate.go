@@ -89,14 +89,10 @@ func (g *Gate) RulesFor(deployment string, labels map[string]string) Rules {
 		if !o.fits(deployment, labels) {
 			continue
 		}
-		if o.Approval != "" {
-			rules.Approval = o.Approval
-		}
+		rules.Approval = cmp.Or(o.Approval, rules.Approval)
+		rules.Rollback = cmp.Or(o.Rollback, rules.Rollback)
 		if o.Windows != nil {
 			rules.Windows = o.Windows
-		}
-		if o.Rollback != "" {
-			rules.Rollback = o.Rollback
 		}
 		if o.Hook != nil {
 			rules.Hook = *o.Hook
