@@ -36,7 +36,7 @@ func (m *machine) processors() []Peripheral {
 			d := m.device(class.dir, name)
 			isBus := strings.HasPrefix(class.dir, "sys/bus")
 			switch {
-			case isBus && (!m.isLink(class.dir, name) || !m.exists(class.dir, name, "subsystem")): // bind, unbind, module
+			case isBus && (m.link(class.dir, name) == "" || !m.exists(class.dir, name, "subsystem")): // bind, unbind, module
 				continue
 			case isBus && class.prefix != "" && d.node() != class.prefix:
 				continue

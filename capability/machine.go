@@ -134,18 +134,14 @@ func (m *machine) exists(elements ...string) bool {
 	return err == nil
 }
 
-// link is the last element of what a link points to, as sysfs names drivers.
+// link is the last element of what a link points to, as sysfs names drivers; "" for
+// what is no link.
 func (m *machine) link(elements ...string) string {
 	target, err := os.Readlink(m.path(elements...))
 	if err != nil {
 		return ""
 	}
 	return filepath.Base(target)
-}
-
-func (m *machine) isLink(elements ...string) bool {
-	info, err := os.Lstat(m.path(elements...))
-	return err == nil && info.Mode()&fs.ModeSymlink != 0
 }
 
 // property is the value of a line "name separator value".

@@ -18,13 +18,8 @@ func parseUevent(message string) (uevent, bool) {
 	if !ok || action == "" || !strings.HasPrefix(path, "/") {
 		return uevent{}, false
 	}
-	e := uevent{action: action, path: path}
-	for property := range strings.SplitSeq(rest, "\x00") {
-		if value, ok := strings.CutPrefix(property, "SUBSYSTEM="); ok {
-			e.subsystem = value
-		}
-	}
-	return e, true
+	subsystem := property(strings.ReplaceAll(rest, "\x00", "\n"), "SUBSYSTEM", "=")
+	return uevent{action, path, subsystem}, true
 }
 
 // matters says that facts may have changed with an event. Most events are of
