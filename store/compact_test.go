@@ -64,18 +64,12 @@ func TestADatabaseThatIsMostlyEmptyGetsSmallerWithTheNextStart(t *testing.T) {
 		t.Errorf("it had %d bytes, and has %d", before, after)
 	}
 	expect.Error(t, expect.ErrorOf(os.Stat(f.path+".compact")), fs.ErrNotExist, "what a power cut left")
-	m, known, err := f.Manifest()
-	if err != nil || !known || m.Version != 7 || m.ETag != "e" {
-		t.Errorf("the manifest is %+v, %v", m, err)
-	}
+	same(t, "manifest", f.manifest(), store.Manifest{Version: 7, ETag: "e"})
 	same(t, "deployments", expect.Value(f.Deployments())(t), deployments)
 	for d, data := range kept {
 		expect.Equal(t, expect.Value(f.Artifact(d))(t), data, "artifact %s", d)
 	}
-	value, set, err := f.Setting("s")
-	if err != nil || !set || string(value) != "v" {
-		t.Errorf("the setting is %q, %v", value, err)
-	}
+	same(t, "setting", f.setting("s"), "v")
 	f.commit(store.Change{Reports: []store.Report{{Deployment: "a", Body: []byte("three")}}, Journal: []store.Entry{{Kind: "m"}}})
 	var waiting []string
 	for _, r := range f.reports(10) {

@@ -395,9 +395,7 @@ func TestADamagedDatabaseOnAFullDisk(t *testing.T) {
 			t.Errorf("it says %+v, %v", d, damaged)
 		}
 		same(t, "version", f.manifest().Version, uint64(7))
-		if value, _, err := f.Setting("locks"); err != nil || string(value) != "held" {
-			t.Errorf("the setting is %q, %v", value, err)
-		}
+		same(t, "setting", f.setting("locks"), "held")
 	})
 }
 
@@ -560,9 +558,7 @@ func TestSettingsOutliveTheDatabase(t *testing.T) {
 	f.commit(store.Change{Settings: map[string][]byte{"gone": nil}})
 	f.loseDatabase()
 	for name, want := range map[string]string{"locks": "held", "client": "c\xff"} {
-		if value, set, err := f.Setting(name); err != nil || !set || string(value) != want {
-			t.Errorf("setting %q is %q, %v, %v", name, value, set, err)
-		}
+		same(t, "setting "+name, f.setting(name), want)
 	}
 	for _, name := range []string{"large", "gone", "time"} {
 		if _, set, _ := f.Setting(name); set {
@@ -573,9 +569,7 @@ func TestSettingsOutliveTheDatabase(t *testing.T) {
 		t.Errorf("it says %+v, %v", d, damaged)
 	}
 	f.loseDatabase()
-	if value, _, _ := f.Setting("locks"); string(value) != "held" {
-		t.Errorf("the second time the setting is %q", value)
-	}
+	same(t, "setting the second time", f.setting("locks"), "held")
 }
 
 // A flip in a file beside the database is noticed, and what it says comes from the

@@ -61,9 +61,7 @@ func TestRecordsAreWrittenOnAFullDisk(t *testing.T) {
 		document := []byte("kind: deployment\n")
 		f.commit(store.Change{Manifest: &manifest, Artifacts: map[digest.Digest][]byte{digest.FromBytes(document): document}})
 		f.reopen()
-		if got, known, err := f.Manifest(); err != nil || !known || got != manifest {
-			t.Errorf("the accepted manifest is %+v, %t, %v", got, known, err)
-		}
+		same(t, "the accepted manifest", f.manifest(), manifest)
 	})
 }
 
@@ -100,9 +98,7 @@ func TestWhatDoesNotFitIsRefusedAsAWhole(t *testing.T) {
 		if data, err := f.Artifact(digest.FromBytes(big)); err != nil || !bytes.Equal(data, big) {
 			t.Errorf("%d bytes, %v", len(data), err)
 		}
-		if got, _, err := f.Manifest(); err != nil || got.Version != 2 {
-			t.Errorf("%+v, %v", got, err)
-		}
+		same(t, "version", f.manifest().Version, uint64(2))
 	})
 }
 

@@ -272,6 +272,14 @@ func TestWhateverIsDoneToTheJournalIsFound(t *testing.T) {
 			return err
 		})
 	}
+	write := func(n uint64, value string) func(f *fixture) {
+		return edit(func(_ *testing.T, tx *bolt.Tx) error { return entries(tx).Put(key(n), []byte(value)) })
+	}
+	duplicate := func(n, as uint64) func(f *fixture) {
+		return edit(func(_ *testing.T, tx *bolt.Tx) error {
+			return entries(tx).Put(key(as), bytes.Clone(entries(tx).Get(key(n))))
+		})
+	}
 	var ten []store.Entry
 	for n := range 10 {
 		ten = append(ten, note(n+1))
@@ -314,14 +322,12 @@ func TestWhateverIsDoneToTheJournalIsFound(t *testing.T) {
 		"one is written in other JSON": {edit(func(_ *testing.T, tx *bolt.Tx) error {
 			return entries(tx).Put(key(4), append(bytes.Clone(entries(tx).Get(key(4))), ' '))
 		}), 4, 0},
-		"one is no JSON": {edit(func(_ *testing.T, tx *bolt.Tx) error { return entries(tx).Put(key(4), []byte("{")) }), 4, 0},
-		"one is empty":   {edit(func(_ *testing.T, tx *bolt.Tx) error { return entries(tx).Put(key(4), nil) }), 4, 0},
-		"one is enormous": {edit(func(_ *testing.T, tx *bolt.Tx) error {
-			return entries(tx).Put(key(4), make([]byte, 2<<20))
-		}), 4, 0},
+		"one is no JSON":          {write(4, "{"), 4, 0},
+		"one is empty":            {write(4, ""), 4, 0},
+		"one is enormous":         {write(4, strings.Repeat("\x00", 2<<20)), 4, 0},
 		"the first is removed":    {remove(1), 1, 0},
 		"one is removed":          {remove(5), 5, 0},
-		"the last cannot be read": {edit(func(_ *testing.T, tx *bolt.Tx) error { return entries(tx).Put(key(10), []byte("{")) }), 10, 0},
+		"the last cannot be read": {write(10, "{"), 10, 0},
 		"the last is removed":     {remove(10), 10, 0},
 		"the last are removed":    {remove(8, 9, 10), 8, 0},
 		"all are removed":         {remove(1, 2, 3, 4, 5, 6, 7, 8, 9, 10), 1, 0},
@@ -349,12 +355,8 @@ func TestWhateverIsDoneToTheJournalIsFound(t *testing.T) {
 			a.Sequence, b.Sequence = 5, 4
 			return errors.Join(entries(tx).Put(key(4), expect.Value(json.Marshal(b))(t)), entries(tx).Put(key(5), expect.Value(json.Marshal(a))(t)))
 		}), 4, 0},
-		"one is duplicated": {edit(func(_ *testing.T, tx *bolt.Tx) error {
-			return entries(tx).Put(key(5), bytes.Clone(entries(tx).Get(key(4))))
-		}), 5, 0},
-		"the last is duplicated": {edit(func(_ *testing.T, tx *bolt.Tx) error {
-			return entries(tx).Put(key(11), bytes.Clone(entries(tx).Get(key(10))))
-		}), 11, 0},
+		"one is duplicated":      {duplicate(4, 5), 5, 0},
+		"the last is duplicated": {duplicate(10, 11), 11, 0},
 		"one is put in, and those behind it move": {edit(func(t *testing.T, tx *bolt.Tx) error {
 			for n := uint64(10); n >= 4; n-- {
 				e := stored(t, tx, n)
@@ -365,18 +367,14 @@ func TestWhateverIsDoneToTheJournalIsFound(t *testing.T) {
 			}
 			return nil
 		}), 5, 0},
-		"one is put before the first": {edit(func(_ *testing.T, tx *bolt.Tx) error {
-			return entries(tx).Put(key(0), bytes.Clone(entries(tx).Get(key(1))))
-		}), 0, 0},
+		"one is put before the first": {duplicate(1, 0), 0, 0},
 		"one is put behind the last": {edit(func(t *testing.T, tx *bolt.Tx) error {
 			e := stored(t, tx, 10)
 			e.Sequence = 11
 			forge(t, tx, e, stored(t, tx, 10).Chain)
 			return nil
 		}), 11, 12},
-		"one is put at the very end": {edit(func(_ *testing.T, tx *bolt.Tx) error {
-			return entries(tx).Put(key(1<<64-1), []byte("{}"))
-		}), 11, 13},
+		"one is put at the very end": {write(1<<64-1, "{}"), 11, 13},
 		"something is put in that is no entry": {edit(func(_ *testing.T, tx *bolt.Tx) error {
 			return entries(tx).Put([]byte{0, 0, 0, 0, 0, 0, 0, 3, 1}, []byte("x"))
 		}), 4, 0},

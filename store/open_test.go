@@ -34,8 +34,7 @@ func (f *fixture) isAtStep(n uint64) {
 	f.t.Helper()
 	same(f.t, "version", f.manifest().Version, n)
 	same(f.t, "deployments", expect.Value(f.Deployments())(f.t), []store.Deployment{{ID: "a", Adopted: n}})
-	value, _, err := f.Setting("n")
-	same(f.t, "setting", string(expect.Value(value, err)(f.t)), fmt.Sprint(n))
+	same(f.t, "setting", f.setting("n"), fmt.Sprint(n))
 	reports := f.reports(100)
 	if uint64(len(reports)) != n || reports[n-1].Sequence != n {
 		f.t.Errorf("the reports are not those of step %d: %v", n, reports)

@@ -73,6 +73,14 @@ func (f *fixture) reports(limit int) []store.Report {
 	return reports
 }
 
+// setting is one that is set.
+func (f *fixture) setting(name string) string {
+	f.t.Helper()
+	value, set, err := f.Setting(name)
+	expect.Equal(f.t, set, true, "setting %q is set", name)
+	return string(expect.Value(value, err)(f.t))
+}
+
 // edit changes the closed database behind the store's back, records without their
 // sums: what is changed passes for what was written.
 func (f *fixture) edit(change func(tx *bolt.Tx) error) {
@@ -177,11 +185,7 @@ func TestEverythingSurvivesReopening(t *testing.T) {
 	})
 	f.reopen()
 
-	got, known, err := f.Manifest()
-	if err != nil || !known {
-		t.Fatalf("got %v, %v", known, err)
-	}
-	same(t, "manifest", got, manifest)
+	same(t, "manifest", f.manifest(), manifest)
 	same(t, "deployments", expect.Value(f.Deployments())(t), want)
 	same(t, "deployment", expect.Value(f.Deployment("b"))(t), want[1])
 	same(t, "artifact", expect.Value(f.Artifact(d))(t), data)
