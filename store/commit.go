@@ -185,5 +185,5 @@ func (e entry) put(w *writing) error {
 	if e.value == nil {
 		return w.remove(e.bucket, []byte(e.key))
 	}
-	return w.store(e.bucket, []byte(e.key), e.value)
+	return w.put(e.bucket, []byte(e.key), e.value)
 }

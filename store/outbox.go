@@ -162,7 +162,8 @@ func appendReports(w *writing, reports []Report, unheard bool) (dropped int, err
 			return 0, err
 		}
 		r.Sequence = n
-		if err := w.put(bucketOutbox, reportKey(r), r.Body); err != nil {
+		key := reportKey(r)
+		if err := w.put(bucketOutbox, key, sealed(bucketOutbox, key, r.Body)); err != nil {
 			return 0, err
 		}
 		about[r.Deployment] = true

@@ -266,7 +266,7 @@ func (s *salvage) endArtifact() error {
 }
 
 func (s *salvage) put(bucket string, key, stored []byte) error {
-	return s.add(len(stored), func(w *writing) error { return w.store(bucket, key, stored) })
+	return s.add(len(stored), func(w *writing) error { return w.put(bucket, key, stored) })
 }
 
 func (s *salvage) add(size int, do func(w *writing) error) error {

@@ -110,12 +110,8 @@ func (w *writing) finish(meta *bolt.Bucket) error {
 	)
 }
 
-func (w *writing) put(bucket string, key, value []byte) error {
-	return w.store(bucket, key, sealed(bucket, key, value))
-}
-
-// store is put for a record that is sealed.
-func (w *writing) store(bucket string, key, stored []byte) error {
+// put puts a record that is sealed.
+func (w *writing) put(bucket string, key, stored []byte) error {
 	b := w.Bucket([]byte(bucket))
 	w.sum += sumIn(stored) - sumIn(b.Get(key))
 	return b.Put(key, stored)
