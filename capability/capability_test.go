@@ -294,10 +294,8 @@ func TestStorageIsThatOfTheFileSystemTheStateWillBeOn(t *testing.T) {
 	expect.Check(t, unix.Statfs(dir, &stat))
 	want := stat.Blocks * uint64(stat.Frsize)
 	for _, state := range []string{dir, filepath.Join(dir, "not", "yet", "made")} {
-		got, err := capability.Discover(t.Context(), computer().write(t), capability.Options{StateDir: state})
-		if err != nil || got.Storage != want {
-			t.Errorf("%s: %d bytes, %v; want %d", state, got.Storage, err, want)
-		}
+		got := expect.Value(capability.Discover(t.Context(), computer().write(t), capability.Options{StateDir: state}))(t)
+		expect.Equal(t, got.Storage, want, "bytes of %s", state)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/margolite/margolite/capability"
+	"github.com/margolite/margolite/test/expect"
 )
 
 func TestOwnMemoryIsWhatTheMachineAndTheControlGroupsLeave(t *testing.T) {
@@ -55,10 +56,7 @@ func TestOwnMemoryIsWhatTheMachineAndTheControlGroupsLeave(t *testing.T) {
 		}, total},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := capability.OwnMemory(t.Context(), all(machine, row.files).write(t))
-			if err != nil || got != row.want {
-				t.Errorf("got %d, %v, want %d", got, err, row.want)
-			}
+			expect.Equal(t, expect.Value(capability.OwnMemory(t.Context(), all(machine, row.files).write(t)))(t), row.want, "bytes")
 		})
 	}
 }

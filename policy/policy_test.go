@@ -211,9 +211,7 @@ func TestOfOverridesTheFirstThatSetsARuleWins(t *testing.T) {
 		})
 	}
 	v := gate.Decide(policy.Change{Deployment: idB, Kind: policy.Install}, policy.Situation{Now: at(t, "2026-06-02T12:00:00Z")})
-	if !v.Go {
-		t.Errorf("a decision is not by the rules of its deployment: %+v", v)
-	}
+	expect.Equal(t, v.Go, true, "a decision by the rules of its deployment: %+v: go", v)
 }
 
 func TestEntriesThatMakeNoSenseAreNamed(t *testing.T) {

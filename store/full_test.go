@@ -95,9 +95,7 @@ func TestWhatDoesNotFitIsRefusedAsAWhole(t *testing.T) {
 		free()
 		f.commit(change)
 		f.reopen()
-		if data, err := f.Artifact(digest.FromBytes(big)); err != nil || !bytes.Equal(data, big) {
-			t.Errorf("%d bytes, %v", len(data), err)
-		}
+		expect.Equal(t, bytes.Equal(expect.Value(f.Artifact(digest.FromBytes(big)))(t), big), true, "the artifact is whole")
 		same(t, "version", f.manifest().Version, uint64(2))
 	})
 }

@@ -216,9 +216,7 @@ func TestANewStoreIsEmpty(t *testing.T) {
 	if value, set, err := f.Setting("a"); value != nil || set || err != nil {
 		t.Errorf("got %q, %v, %v for a setting", value, set, err)
 	}
-	if n, err := f.PruneArtifacts(nil); n != 0 || err != nil {
-		t.Errorf("pruned %d, %v", n, err)
-	}
+	same(t, "pruned", expect.Value(f.PruneArtifacts(nil))(t), 0)
 	if f.HasArtifact(digest.FromString("a")) || f.HasArtifact("") {
 		t.Error("there is an artifact")
 	}
@@ -276,9 +274,7 @@ func TestWhatDoesNotDifferIsNotWritten(t *testing.T) {
 	f.commit(store.Change{})
 	check(t, f.AckReports())
 	check(t, f.AckReports(1, 2, 3))
-	if n, err := f.PruneArtifacts(map[digest.Digest]bool{d: true}); n != 0 || err != nil {
-		t.Fatal(n, err)
-	}
+	same(t, "pruned", expect.Value(f.PruneArtifacts(map[digest.Digest]bool{d: true}))(t), 0)
 
 	same(t, "transactions", f.Writes(), int64(0))
 	same(t, "commits", f.commits, []string{"test"})
@@ -386,9 +382,7 @@ func TestArtifactsOfAnySize(t *testing.T) {
 		d := digest.FromBytes(data)
 		f.commit(store.Change{Artifacts: map[digest.Digest][]byte{d: data}})
 		expect.Equal(t, f.HasArtifact(d), true, "there is an artifact of %d bytes", size)
-		if got, err := f.Artifact(d); err != nil || !bytes.Equal(got, data) {
-			t.Errorf("got %d of %d bytes: %v", len(got), size, err)
-		}
+		expect.Equal(t, bytes.Equal(expect.Value(f.Artifact(d))(t), data), true, "the artifact of %d bytes is whole", size)
 	}
 	f.edit(func(tx *bolt.Tx) error {
 		return tx.Bucket([]byte("artifacts")).ForEachBucket(func(key []byte) error {
@@ -410,10 +404,7 @@ func TestPruningKeepsWhatIsToBeKept(t *testing.T) {
 	c, dataC := artifact("c")
 	f.commit(store.Change{Artifacts: map[digest.Digest][]byte{a: dataA, b: dataB, c: dataC}})
 	keep := map[digest.Digest]bool{a: true, c: false, digest.FromString("unknown"): true}
-	n, err := f.PruneArtifacts(keep)
-	if n != 2 || err != nil {
-		t.Errorf("pruned %d, %v", n, err)
-	}
+	same(t, "pruned", expect.Value(f.PruneArtifacts(keep))(t), 2)
 	same(t, "present", []bool{f.HasArtifact(a), f.HasArtifact(b), f.HasArtifact(c)}, []bool{true, false, false})
 	same(t, "commits", f.commits, []string{"test", "prune artifacts"})
 	expect.Error(t, expect.ErrorOf(f.Artifact(b)), store.ErrNotFound, "a pruned artifact")
