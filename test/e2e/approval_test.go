@@ -21,11 +21,11 @@ func newRigRuled(t *testing.T, policy map[string]string) *rig {
 	r := newRig(t, "embedded")
 	settings := usual
 	settings.Policy = policy
-	check(t, r.Configure(settings))
+	expect.Check(t, r.Configure(settings))
 	t.Cleanup(func() { // before what is left is removed, for which nobody is asked
-		check(t, r.Configure(usual))
+		expect.Check(t, r.Configure(usual))
 		if r.Running() {
-			check(t, r.Reload())
+			expect.Check(t, r.Reload())
 		}
 	})
 	r.running()
@@ -75,7 +75,7 @@ func answer(id string, revision digest.Digest, reason string) control.AnswerRequ
 // approve approves the change to a revision.
 func (r *rig) approve(id string, revision digest.Digest) {
 	r.t.Helper()
-	check(r.t, r.Control().Approve(r.t.Context(), answer(id, revision, "")))
+	expect.Check(r.t, r.Control().Approve(r.t.Context(), answer(id, revision, "")))
 }
 
 // reports are what the WFM heard of a deployment after the first n reports.
@@ -180,12 +180,12 @@ func TestPOL05POL06POL07AnUnapprovedUpdateTouchesNothing(t *testing.T) {
 		r.waits(demoID, newer.Digest, "approval")
 		r.untouched(demoID, before)
 
-		check(t, errors.Join(r.WFM.Close(), r.Registry.Close()))
+		expect.Check(t, errors.Join(r.WFM.Close(), r.Registry.Close()))
 		r.approve(demoID, newer.Digest)
 		if a := r.says(8090, "Moin"); a.Version != "2.0.0" || a.Visit <= second.Visit {
 			t.Errorf("it says %+v, want version 2.0.0 and a visit after %d", a, second.Visit)
 		}
-		check(t, errors.Join(r.WFM.Start(""), r.Registry.Start("")))
+		expect.Check(t, errors.Join(r.WFM.Start(""), r.Registry.Start("")))
 		r.await(demoID, margo.Installed, newer.Version)
 		before := r.services(demoID)
 		third := r.publish(r.Deployment(demoID, map[string]any{"GREETING": "Servus"}))

@@ -17,7 +17,7 @@ func TestABackupIsRestoredOnASecondDevice(t *testing.T) {
 	r := newRigRuled(t, map[string]string{"approval": "updates"})
 	first := r.install(r.Deployment(demoID, map[string]any{"GREETING": "first"}))
 	passphrase := filepath.Join(r.dir, "passphrase")
-	check(t, os.WriteFile(passphrase, []byte("correct horse battery staple\n"), 0o600))
+	expect.Check(t, os.WriteFile(passphrase, []byte("correct horse battery staple\n"), 0o600))
 	backup := func(name string) string {
 		file := filepath.Join(r.dir, name)
 		expect.Value(r.margolite("backup", file, "--identity", passphrase))(t)
@@ -36,16 +36,16 @@ func TestABackupIsRestoredOnASecondDevice(t *testing.T) {
 
 	r.stop()
 	r.powerOff()
-	check(t, os.RemoveAll(r.StateDir()))
+	expect.Check(t, os.RemoveAll(r.StateDir()))
 	identity := map[string][]byte{}
 	for _, file := range []string{r.Identity.Certificate, r.Identity.Key} {
 		content := expect.Value(os.ReadFile(file))(t)
 		identity[file] = content
-		check(t, os.Remove(file))
+		expect.Check(t, os.Remove(file))
 	}
 	config := expect.Value(os.ReadFile(r.ConfigFile()))(t)
 	spare := strings.Replace(string(config), "id: "+plant.Device, "vendor: spare", 1)
-	check(t, os.WriteFile(r.ConfigFile(), []byte(spare), 0o600))
+	expect.Check(t, os.WriteFile(r.ConfigFile(), []byte(spare), 0o600))
 
 	expect.ErrorWith(t, expect.ErrorOf(r.margolite("restore", fresh)), "--another-device", "the backup of another device")
 	expect.Value(r.margolite("restore", fresh, "--another-device", "--identity", passphrase))(t)
@@ -67,5 +67,5 @@ func TestABackupIsRestoredOnASecondDevice(t *testing.T) {
 	}
 	r.shows("history --json", "change.approved", "device.restored")
 	r.shows("history --verify")
-	check(t, os.Remove(filepath.Join(r.StateDir(), "device-id"))) // of no use with the configuration that follows
+	expect.Check(t, os.Remove(filepath.Join(r.StateDir(), "device-id"))) // of no use with the configuration that follows
 }

@@ -13,16 +13,6 @@ import (
 	"github.com/margolite/margolite/test/plant"
 )
 
-// said runs the command line with an input, and gives its exit code and all that
-// it said.
-func (r *rig) said(input string, args ...string) (code int, text string) {
-	r.t.Helper()
-	cmd := r.Command(r.t.Context(), args...)
-	cmd.Stdin = strings.NewReader(input)
-	out, _ := cmd.CombinedOutput() // how it ended is its exit code
-	return cmd.ProcessState.ExitCode(), string(out)
-}
-
 const composeBase = `
 services:
   web:
@@ -53,10 +43,10 @@ func TestComposeLikeDocker(t *testing.T) {
 	onBackends(t, func(t *testing.T, r *rig) {
 		dir := t.TempDir()
 		base, over := filepath.Join(dir, "base.yaml"), filepath.Join(dir, "over.yaml")
-		check(t, os.WriteFile(base, []byte(composeBase), 0o600))
-		check(t, os.WriteFile(over, []byte("services: {web: {environment: {GREETING: over}}}"), 0o600))
+		expect.Check(t, os.WriteFile(base, []byte(composeBase), 0o600))
+		expect.Check(t, os.WriteFile(over, []byte("services: {web: {environment: {GREETING: over}}}"), 0o600))
 		t.Setenv("REGISTRY", r.Registry.Address())
-		check(t, r.Push(t.Context(), "margolite/tools", "1.0.0", programs.tools))
+		expect.Check(t, r.Push(t.Context(), "margolite/tools", "1.0.0", programs.tools))
 		r.keepsImages = true
 		r.running()
 		for _, mode := range []string{"agent", "alone"} {
@@ -97,7 +87,10 @@ func TestComposeLikeDocker(t *testing.T) {
 			if out := project("exec", "-T", "debug", "wget", "-qO-", "http://web:8080/"); !strings.Contains(out, "over from plant A, visit 2") {
 				t.Errorf("%s: wget says %q", mode, out)
 			}
-			if code, out := r.said("x", "compose", "-p", "office", "exec", "-T", "--index", "1", "worker", "sh", "-c", "cat; exit 3"); code != 3 || out != "x" {
+			cmd := r.Command(t.Context(), "compose", "-p", "office", "exec", "-T", "--index", "1", "worker", "sh", "-c", "cat; exit 3")
+			cmd.Stdin = strings.NewReader("x")
+			out, _ := cmd.CombinedOutput() // how it ended is its exit code
+			if code := cmd.ProcessState.ExitCode(); code != 3 || string(out) != "x" {
 				t.Errorf("%s: exec ended with %d, and said %q", mode, code, out)
 			}
 			expect.Contains(t, project("logs", "web"), "serving", "%s: logs say", mode)

@@ -12,6 +12,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 
 	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/plant"
 )
 
@@ -28,19 +29,15 @@ func rotten(path string) error {
 	return os.WriteFile(path, data, 0o600)
 }
 
-func transaction(path string, do func(tx *bolt.Tx) error) error {
-	db, err := bolt.Open(path, 0o600, nil)
-	if err != nil {
-		return err
-	}
-	return errors.Join(db.Update(do), db.Close())
-}
-
 // loseLastSnapshot takes away what a snapshotter knows of the newest snapshot that is
 // of an image, as if its last transactions were lost. Those without a parent may be of
 // nobody.
 func loseLastSnapshot(path string) error {
-	return transaction(path, func(tx *bolt.Tx) error {
+	db, err := bolt.Open(path, 0o600, nil)
+	if err != nil {
+		return err
+	}
+	err = db.Update(func(tx *bolt.Tx) error {
 		all := tx.Bucket([]byte("v1")).Bucket([]byte("snapshots"))
 		var last []byte
 		var newest uint64
@@ -55,6 +52,7 @@ func loseLastSnapshot(path string) error {
 		}
 		return all.DeleteBucket(last)
 	})
+	return errors.Join(err, db.Close())
 }
 
 // Whatever a medium makes of the databases of the embedded containerd, the same
@@ -85,11 +83,11 @@ func TestADamagedContainerdConverges(t *testing.T) {
 			r.t = t
 			visits, heard := r.answers(8090).Visit, len(r.WFM.Statuses(""))
 			r.Kill()
-			check(t, r.WFM.Close())
+			expect.Check(t, r.WFM.Close())
 			address := r.Registry.Address()
-			check(t, r.Registry.Close())
+			expect.Check(t, r.Registry.Close())
 			file := filepath.Join(r.StateDir(), "containerd", damage.file)
-			check(t, damage.do(file))
+			expect.Check(t, damage.do(file))
 			log := r.logLength()
 			r.running()
 			r.runsOnce("Hello")
@@ -115,8 +113,8 @@ func TestADamagedContainerdConverges(t *testing.T) {
 			if lines := r.logged(log, "security=true", "database"); len(lines) > 0 {
 				t.Errorf("the next start logs %q", lines)
 			}
-			check(t, r.Registry.Start(address))
-			check(t, r.WFM.Start(""))
+			expect.Check(t, r.Registry.Start(address))
+			expect.Check(t, r.WFM.Start(""))
 			r.synced()
 			r.quiet()
 			if now := r.WFM.Statuses(""); len(now) != heard {

@@ -50,8 +50,8 @@ func TestDS08ADamagedStoreTouchesNothingThatRuns(t *testing.T) {
 			before, held := r.services(demoID), r.status().Manifest
 			expect.Value(r.margolite("hold", "--as", "shift 2"))(t)
 			r.Kill()
-			check(t, damage.do())
-			check(t, r.WFM.Close())
+			expect.Check(t, damage.do())
+			expect.Check(t, r.WFM.Close())
 			log := r.logLength()
 			r.running()
 			expect.Error(t, expect.ErrorOf(plant.Ask(t.Context(), 8090)), nil, "the application does not answer any more")
@@ -62,12 +62,12 @@ func TestDS08ADamagedStoreTouchesNothingThatRuns(t *testing.T) {
 			if lines := r.logged(log, "security=true", "the store was damaged"); len(lines) != 1 {
 				t.Errorf("it is logged %d times: %q", len(lines), lines)
 			}
-			check(t, r.WFM.Start(""))
-			check(t, r.WFM.SetVersion(plant.Client, held.Version-1))
+			expect.Check(t, r.WFM.Start(""))
+			expect.Check(t, r.WFM.SetVersion(plant.Client, held.Version-1))
 			if err := r.sync(); err == nil {
 				t.Error("the WFM's former version is accepted")
 			}
-			check(t, r.WFM.SetVersion(plant.Client, held.Version))
+			expect.Check(t, r.WFM.SetVersion(plant.Client, held.Version))
 			r.synced()
 			plant.Require(r.t, "it is known again", func() error {
 				s, err := r.Control().Status(t.Context())

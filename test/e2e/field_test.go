@@ -66,10 +66,10 @@ func TestTheMainJobWithEachWFMInTheField(t *testing.T) {
 
 			r.stop()
 			address := r.WFM.Address()
-			check(t, r.WFM.Close())
+			expect.Check(t, r.WFM.Close())
 			r.running()
 			expect.Equal(t, r.answers(8090).Greeting, "Servus", "without the WFM the application")
-			check(t, r.WFM.Start(address))
+			expect.Check(t, r.WFM.Start(address))
 			publish(map[string]any{"GREETING": "Moin"})
 			r.heard(id, 3, margo.Installed)
 			expect.Equal(t, r.answers(8090).Greeting, "Moin", "after a restart of both the application")
@@ -170,6 +170,6 @@ func (r *rig) serve(s plant.Settings) (url string) {
 	server := httptest.NewServer(mux)
 	r.t.Cleanup(server.Close)
 	s.Registries = append(s.Registries, strings.TrimPrefix(server.URL, "http://"))
-	check(r.t, r.Configure(s))
+	expect.Check(r.t, r.Configure(s))
 	return server.URL
 }

@@ -147,10 +147,10 @@ func (r *rig) endedOr(state margo.State, version uint64) {
 	go func() { finished <- r.WFM.WaitState(ctx, demoID, state, version) }()
 	select {
 	case <-r.Done():
-		check(r.t, r.Ended())
+		expect.Check(r.t, r.Ended())
 		return
 	case err := <-finished:
-		check(r.t, err)
+		expect.Check(r.t, err)
 	}
 	select {
 	case <-r.Done(): // by its own hand, after the last report
@@ -180,8 +180,8 @@ func (r *rig) clear() {
 	r.await(demoID, margo.Removed, r.remove(demoID))
 	r.isAsBefore(r.t.Context())
 	r.quiet()
-	check(r.t, os.RemoveAll(filepath.Join(r.StateDir(), "volumes")))
-	check(r.t, os.Truncate(filepath.Join(r.dir, "agent.log"), 0))
+	expect.Check(r.t, os.RemoveAll(filepath.Join(r.StateDir(), "volumes")))
+	expect.Check(r.t, os.Truncate(filepath.Join(r.dir, "agent.log"), 0))
 }
 
 // runsOnce says that the demo runs as wanted, and each of its services once.

@@ -12,6 +12,7 @@ import (
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/ociimage"
 	"github.com/margolite/margolite/test/wfmsim"
 )
@@ -35,7 +36,7 @@ func toolsImage() (*ociimage.Artifact, error) {
 // and describes its deployment. Files lie beside the Compose file.
 func (r *rig) application(id, version, file string, files ociimage.Files) wfmsim.Deployment {
 	r.t.Helper()
-	check(r.t, r.Push(r.t.Context(), "margolite/tools", "1.0.0", programs.tools))
+	expect.Check(r.t, r.Push(r.t.Context(), "margolite/tools", "1.0.0", programs.tools))
 	c := compose("lab", version, file)
 	for name, content := range files {
 		c.Files[name] = content

@@ -24,11 +24,11 @@ func (r *rig) leavesNothing() {
 	defer cancel()
 	_ = r.WFM.Start("") // an error says that it is there
 	if !r.Running() {
-		check(r.t, r.Run(ctx))
+		expect.Check(r.t, r.Run(ctx))
 	}
-	check(r.t, r.Clear(ctx))
-	check(r.t, plant.Eventually(ctx, func() error { return r.removeProjects(ctx) }))
-	check(r.t, r.Quiet(ctx))
+	expect.Check(r.t, r.Clear(ctx))
+	expect.Check(r.t, plant.Eventually(ctx, func() error { return r.removeProjects(ctx) }))
+	expect.Check(r.t, r.Quiet(ctx))
 	r.isAsBefore(ctx)
 }
 

@@ -37,7 +37,7 @@ func TestDS29DS30ST01ST17POL14DEV01InstallUpdateRemove(t *testing.T) {
 		// Whoever fills the directory of lock files takes nobody's memory.
 		filler := filepath.Join(r.LockDir(), "filler")
 		expect.Error(t, os.WriteFile(filler, make([]byte, 8<<20), 0o600), unix.ENOSPC, "8 MiB in a lock file")
-		check(t, os.Remove(filler))
+		expect.Check(t, os.Remove(filler))
 
 		// A parameter that only the web service uses.
 		r.install(r.Deployment(demoID, map[string]any{"GREETING": "Servus"}))
@@ -105,7 +105,7 @@ func TestDEV02SecondAgentIsRefused(t *testing.T) {
 	r.install(r.Deployment(demoID, nil))
 	config := expect.Value(os.ReadFile(r.ConfigFile()))(t)
 	other := filepath.Join(r.dir, "other.yaml")
-	check(t, os.WriteFile(other, []byte(strings.ReplaceAll(string(config), r.dir+"/", filepath.Join(r.dir, "other")+"/")), 0o600))
+	expect.Check(t, os.WriteFile(other, []byte(strings.ReplaceAll(string(config), r.dir+"/", filepath.Join(r.dir, "other")+"/")), 0o600))
 	cmd := exec.Command(filepath.Join(programs.dir, "margolite"), "run", "--config", other)
 	out, err := cmd.CombinedOutput()
 	if err == nil || !strings.Contains(string(out), fmt.Sprintf("process %d", r.Agent())) {

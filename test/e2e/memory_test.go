@@ -31,16 +31,16 @@ func TestAMachineOf64MBIsEnough(t *testing.T) {
 	if errors.Is(err, plant.ErrNoMemoryLimit) {
 		t.Skip("needs control groups that limit memory:", err)
 	}
-	check(t, err)
-	t.Cleanup(func() { check(t, group.Close(context.WithoutCancel(t.Context()))) })
+	expect.Check(t, err)
+	t.Cleanup(func() { expect.Check(t, group.Close(context.WithoutCancel(t.Context()))) })
 	r := newRig(t, "embedded")
 	program := expect.Value(plant.DemoProgram())(t)
 	for i, version := range []string{"3.0.0", "4.0.0"} {
 		image := expect.Value(demoimage.FromProgram(program, demoimage.Options{Version: version, Padding: roomyImage + i}))(t)
-		check(t, r.Push(t.Context(), demoimage.Repository, version, image))
+		expect.Check(t, r.Push(t.Context(), demoimage.Repository, version, image))
 	}
 	wrapper := filepath.Join(t.TempDir(), "entered")
-	check(t, group.Wrap(filepath.Join(programs.dir, "margolite"), wrapper))
+	expect.Check(t, group.Wrap(filepath.Join(programs.dir, "margolite"), wrapper))
 	r.Upgrade(wrapper)
 	r.running()
 	agent := r.Agent()

@@ -7,7 +7,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -42,7 +41,7 @@ func TestOthersOnTheDeviceReadAndWriteNothing(t *testing.T) {
 	for _, mask := range []int{0, 0o077} {
 		t.Run(fmt.Sprintf("umask %03o", mask), func(t *testing.T) {
 			onBackends(t, func(t *testing.T, r *rig) {
-				check(t, os.Chmod(r.dir, 0o755)) // the plant's is closed, /var/lib and /run are not
+				expect.Check(t, os.Chmod(r.dir, 0o755)) // the plant's is closed, /var/lib and /run are not
 				before := unix.Umask(mask)
 				defer unix.Umask(before)
 				r.running()
@@ -86,7 +85,7 @@ func (r *rig) opensAsNobody() []string {
 	r.t.Helper()
 	var all strings.Builder
 	for _, dir := range []string{r.StateDir(), r.RunDir()} {
-		check(r.t, filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		expect.Check(r.t, filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 			if err == nil { // else it vanished meanwhile
 				fmt.Fprintln(&all, path)
 			}
@@ -100,10 +99,6 @@ func (r *rig) opensAsNobody() []string {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
 	out := expect.Value(cmd.Output())(r.t)
 	return strings.Fields(string(out))
-}
-
-func (r *rig) procOf(file string) string {
-	return filepath.Join("/proc", strconv.Itoa(r.Agent()), file)
 }
 
 // Every conversation is begun by the device: the agent listens on no port, but

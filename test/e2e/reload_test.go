@@ -18,7 +18,7 @@ func TestPOL04CAP03ConfigurationIsTakenOver(t *testing.T) {
 	r := newRig(t, "embedded")
 	first := usual
 	first.LogLevel = "info"
-	check(t, r.Configure(first))
+	expect.Check(t, r.Configure(first))
 	r.running()
 	r.install(r.Deployment(demoID, nil))
 	r.quiet()
@@ -39,7 +39,7 @@ func TestPOL04CAP03ConfigurationIsTakenOver(t *testing.T) {
 		log := r.logLength()
 		changed := first
 		changed.Labels, changed.Poll = map[string]string{"plant.example/hall": "four"}, 10*time.Hour
-		check(t, r.Reconfigure(changed))
+		expect.Check(t, r.Reconfigure(changed))
 		answered(log, "configuration applied", "device", "poll")
 		plant.Require(r.t, "the new label is reported", func() error {
 			if d := r.WFM.Devices(plant.Client); len(d) != 1 || !strings.Contains(string(d[0].Body), `"plant.example/hall":"four"`) {
@@ -47,7 +47,7 @@ func TestPOL04CAP03ConfigurationIsTakenOver(t *testing.T) {
 			}
 			return nil
 		})
-		check(t, r.sync())
+		expect.Check(t, r.sync())
 		if s := r.status().WFM; s.NextPoll.IsZero() || time.Until(s.NextPoll) < 5*time.Hour {
 			t.Errorf("the next poll is at %v", s.NextPoll)
 		}
@@ -57,14 +57,14 @@ func TestPOL04CAP03ConfigurationIsTakenOver(t *testing.T) {
 		r.t = t
 		text := expect.Value(os.ReadFile(r.ConfigFile()))(t)
 		log := r.logLength()
-		check(t, os.WriteFile(r.ConfigFile(), append(text, "often: true\n"...), 0o600))
-		check(t, r.Reload())
+		expect.Check(t, os.WriteFile(r.ConfigFile(), append(text, "often: true\n"...), 0o600))
+		expect.Check(t, r.Reload())
 		answered(log, "level=ERROR", "the previous one stays in force")
-		check(t, os.WriteFile(r.ConfigFile(), text, 0o600))
+		expect.Check(t, os.WriteFile(r.ConfigFile(), text, 0o600))
 		r.synced()
 		r.untouched(demoID, before)
 	})
 	r.t = t
-	check(t, r.Reconfigure(first)) // so that the agent polls until the rig is taken down
+	expect.Check(t, r.Reconfigure(first)) // so that the agent polls until the rig is taken down
 	expect.Equal(t, r.Agent(), agent, "the agent was started again")
 }

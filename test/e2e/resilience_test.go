@@ -25,7 +25,7 @@ func TestPOL05AgentRestartsOffline(t *testing.T) {
 		visits := r.visit()
 		for name, gone := range map[string]func(){"stopped": r.stop, "killed": r.Kill} {
 			gone()
-			check(t, errors.Join(r.WFM.Close(), r.Registry.Close()))
+			expect.Check(t, errors.Join(r.WFM.Close(), r.Registry.Close()))
 			r.namesWork(before)
 			r.running()
 			r.settled(demoID)
@@ -39,8 +39,8 @@ func TestPOL05AgentRestartsOffline(t *testing.T) {
 		}
 
 		// The WFM is back, as if nothing had been.
-		check(t, r.WFM.Start(""))
-		check(t, r.Registry.Start(""))
+		expect.Check(t, r.WFM.Start(""))
+		expect.Check(t, r.Registry.Start(""))
 		r.install(r.Deployment(demoID, map[string]any{"GREETING": "Again"}))
 	})
 }
@@ -108,8 +108,8 @@ func TestPKG16RebootWithoutNetwork(t *testing.T) {
 		first := r.answers(8090)
 		r.Kill()
 		r.powerOff()
-		check(t, r.WFM.Close())
-		check(t, r.Registry.Close())
+		expect.Check(t, r.WFM.Close())
+		expect.Check(t, r.Registry.Close())
 		if _, err := plant.Ask(t.Context(), 8090); err == nil {
 			t.Fatal("the application survived a power cut")
 		}
@@ -131,7 +131,7 @@ func TestDS26DS31KilledWorkloadsComeBack(t *testing.T) {
 		r.answers(8090)
 		before := r.services(demoID)
 		process := expect.Value(os.FindProcess(before["web"].Pid))(t)
-		check(t, process.Kill())
+		expect.Check(t, process.Kill())
 		plant.Require(r.t, "service web has a new process", func() error {
 			services, err := r.servicesOnce(demoID)
 			if s := services["web"]; err == nil && (s.State != "running" || s.Pid == before["web"].Pid) {

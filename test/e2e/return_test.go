@@ -53,9 +53,7 @@ func TestPOL08AFailedUpdateIsBack(t *testing.T) {
 		update.Parameters["GREETING"] = "Ill"
 		fault := r.failsWith(labID, "CONTAINER_UNHEALTHY", r.publish(update).Version)
 		r.returned("Hello", visits)
-		if !containsAll(fault.Message, "web") {
-			t.Errorf("the WFM heard %q, want the service", fault.Message)
-		}
+		expect.Contains(t, fault.Message, "web", "the service in what the WFM heard")
 		plant.Require(r.t, "the former revision is shown as the one that runs", func() error {
 			if d := r.deployment(labID); d.State != string(margo.Failed) || d.Active != former || d.Error == nil || d.Error.Code != fault.Code {
 				return fmt.Errorf("it is %+v", d)
@@ -99,8 +97,8 @@ func TestPOL08RollbackByHandHolds(t *testing.T) {
 		t.Errorf("a way back to what runs: %v, want a conflict", err)
 	}
 	r.quiet()
-	check(t, errors.Join(r.WFM.Close(), r.Registry.Close()))
-	check(t, ask(former))
+	expect.Check(t, errors.Join(r.WFM.Close(), r.Registry.Close()))
+	expect.Check(t, ask(former))
 	r.returned("Hello", visits)
 	r.settled(demoID)
 	before := r.services(demoID)
@@ -108,7 +106,7 @@ func TestPOL08RollbackByHandHolds(t *testing.T) {
 	r.running()
 	r.settled(demoID)
 	r.untouched(demoID, before)
-	check(t, errors.Join(r.WFM.Start(""), r.Registry.Start("")))
+	expect.Check(t, errors.Join(r.WFM.Start(""), r.Registry.Start("")))
 	expect.Contains(t, r.failsWith(demoID, "ROLLED_BACK", done.Version).Message, "it is slow", "the WFM heard")
 	r.stop()
 	r.running()

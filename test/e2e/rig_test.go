@@ -103,18 +103,18 @@ func newRigBy(t *testing.T, way plant.Way) *rig {
 func newRigOn(t *testing.T, o plant.Options) *rig {
 	t.Helper()
 	dir, err := os.MkdirTemp("/tmp", "plant-") // paths of sockets are short
-	check(t, err)
+	expect.Check(t, err)
 	r := &rig{t: t, dir: dir}
 	o.Dir, o.Margolite, o.Application = dir, filepath.Join(programs.dir, "margolite"), programs.application
 	r.Plant = expect.Value(plant.New(t.Context(), o))(t)
-	check(t, r.Configure(usual))
+	expect.Check(t, r.Configure(usual))
 	t.Cleanup(func() {
 		if t.Failed() {
 			r.showLog()
 		}
 		r.Kill()
 		r.powerOff()
-		check(t, errors.Join(r.Close(), os.RemoveAll(dir)))
+		expect.Check(t, errors.Join(r.Close(), os.RemoveAll(dir)))
 	})
 	t.Cleanup(func() { // before that
 		if r.t = t; !t.Failed() {
@@ -134,14 +134,14 @@ func (r *rig) showLog() {
 // powerOff is a power cut: it also takes links and rules along.
 func (r *rig) powerOff() {
 	r.PowerOff()
-	check(r.t, isolated.ForgetNetwork())
+	expect.Check(r.t, isolated.ForgetNetwork())
 }
 
 // pushComponent puts a Compose component into the registry.
 func (r *rig) pushComponent(repository string, c ociimage.Component) {
 	r.t.Helper()
 	a := expect.Value(c.Build())(r.t)
-	check(r.t, r.Push(r.t.Context(), repository, c.Version, a))
+	expect.Check(r.t, r.Push(r.t.Context(), repository, c.Version, a))
 }
 
 // publish makes a deployment part of the desired state.
@@ -173,13 +173,13 @@ func (r *rig) install(d wfmsim.Deployment) wfmsim.Published {
 // start starts the agent, with more environment if given.
 func (r *rig) start(env ...string) {
 	r.t.Helper()
-	check(r.t, r.Start(env...))
+	expect.Check(r.t, r.Start(env...))
 }
 
 // running starts the agent and waits until its socket answers.
 func (r *rig) running(env ...string) {
 	r.t.Helper()
-	check(r.t, r.Run(r.t.Context(), env...))
+	expect.Check(r.t, r.Run(r.t.Context(), env...))
 	if r.before == nil {
 		r.before = r.Look(r.t)
 	}
@@ -188,7 +188,7 @@ func (r *rig) running(env ...string) {
 // stop asks the agent to end, and waits.
 func (r *rig) stop() {
 	r.t.Helper()
-	check(r.t, r.Stop())
+	expect.Check(r.t, r.Stop())
 }
 
 // margolite runs the command line and returns what it printed.
@@ -254,7 +254,7 @@ func (r *rig) synced() {
 // quiet waits until everything was told to the WFM.
 func (r *rig) quiet() {
 	r.t.Helper()
-	check(r.t, r.Quiet(r.t.Context()))
+	expect.Check(r.t, r.Quiet(r.t.Context()))
 }
 
 // untouched fails the test if services are not the very same as before.
@@ -291,5 +291,3 @@ func (r *rig) logLength() int {
 	info := expect.Value(os.Stat(r.LogFile()))(r.t)
 	return int(info.Size())
 }
-
-var check = expect.Check

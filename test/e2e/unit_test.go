@@ -73,7 +73,7 @@ func TestTheAgentNeedsNoMoreThanItsUnitLeaves(t *testing.T) {
 			if !maps.EqualFunc(before, after, sameTask) {
 				t.Errorf("the update replaced %+v by %+v", before, after)
 			}
-			status := expect.Value(os.ReadFile(r.procOf("status")))(t)
+			status := expect.Value(os.ReadFile(fmt.Sprintf("/proc/%d/status", r.Agent())))(t)
 			if strings.Contains(string(status), "CapBnd:\t000001ffffffffff") {
 				t.Errorf("the agent has every capability: %s", status)
 			}
@@ -99,6 +99,6 @@ func withoutCapabilities(t *testing.T, program string) string {
 		t.Skip("needs setpriv")
 	}
 	wrapper := filepath.Join(t.TempDir(), "unit")
-	check(t, os.WriteFile(wrapper, fmt.Appendf(nil, "#!/bin/sh\nexec setpriv --bounding-set=%s %s \"$@\"\n", strings.Join(without, ","), program), 0o755))
+	expect.Check(t, os.WriteFile(wrapper, fmt.Appendf(nil, "#!/bin/sh\nexec setpriv --bounding-set=%s %s \"$@\"\n", strings.Join(without, ","), program), 0o755))
 	return wrapper
 }

@@ -84,9 +84,6 @@ func newApplication(ctx context.Context, program []byte, versions []string) (*Ap
 // Compose is the Compose file in the component.
 func (a *Application) Compose() []byte { return a.compose }
 
-// Image is the image of a version.
-func (a *Application) Image(version string) *ociimage.Artifact { return a.images[version] }
-
 // Size is how many bytes a device has to fetch for a version: the image with
 // its configuration, not the Compose component.
 func (a *Application) Size(version string) int64 {
