@@ -228,9 +228,7 @@ type wfm struct{ *plant.Plant }
 func newPlant(t *testing.T) *wfm {
 	t.Helper()
 	p := expect.Value(plant.New(t.Context(), plant.Options{Dir: t.TempDir()}))(t)
-	t.Cleanup(func() {
-		expect.OK(t, p.Close())
-	})
+	t.Cleanup(func() { expect.OK(t, p.Close()) })
 	for _, version := range []string{"1.0.0", "1.1.0"} {
 		// Each machine has to find its own in it.
 		var images []*ociimage.Artifact

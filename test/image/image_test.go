@@ -234,9 +234,7 @@ func (h *host) newDevice() *device {
 	dir := filepath.Join(h.dir, "p")
 	expect.Check(h, os.Mkdir(dir, 0o755))
 	p := expect.Value(plant.New(h.Context(), plant.Options{Dir: dir, Application: application}))(h)
-	h.Cleanup(func() {
-		expect.OK(h, p.Close())
-	})
+	h.Cleanup(func() { expect.OK(h, p.Close()) })
 	return &device{Plant: p, h: h}
 }
 

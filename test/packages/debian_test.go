@@ -76,9 +76,7 @@ func TestTheDebianPackage(t *testing.T) {
 	application := expect.Value(plant.BuildApplication(ctx, "1.0.0"))(t)
 	dir := t.TempDir()
 	p := expect.Value(plant.New(ctx, plant.Options{Dir: dir, Application: application}))(t)
-	t.Cleanup(func() {
-		expect.OK(t, p.Close())
-	})
+	t.Cleanup(func() { expect.OK(t, p.Close()) })
 	s := newSystem(t)
 	where := leftovers.Where{Namespace: "margo", StateDir: filepath.Join(s.root, "var/lib/margolite"), RunDir: filepath.Join(s.root, "run/margolite")}
 	files, before := s.files(), leftovers.Take(t, where)
@@ -118,22 +116,19 @@ registries: {%q: {plainHTTP: true}}
 	expect.Value(p.Await(ctx, id, margo.Installed, published.Version))(t)
 	visit := func() error { _, err := plant.Ask(ctx, 8090); return err }
 	plant.Require(t, "the application answers", visit)
-	running := leftovers.Take(t, leftovers.Where{Namespace: "margo"})["process"]
+	processes := func() []string { return leftovers.Take(t, leftovers.Where{Namespace: "margo"})["process"] }
+	running := processes()
 	if len(running) < 3 {
 		t.Errorf("these processes run: %v", running)
 	}
 
 	s.install(deb) // which is an upgrade
-	if now := leftovers.Take(t, leftovers.Where{Namespace: "margo"})["process"]; !slices.Equal(now, running) {
-		t.Errorf("processes after the upgrade are %v, were %v", now, running)
-	}
+	expect.Equal(t, processes(), running, "processes after the upgrade")
 	d.stop(t)
 	d = s.start()
 	plant.Require(t, "the new agent answers", func() error { return client.Ping(ctx) })
 	plant.Require(t, "the application answers after the restart", visit)
-	if now := leftovers.Take(t, leftovers.Where{Namespace: "margo"})["process"]; !slices.Equal(now, running) {
-		t.Errorf("processes after the restart are %v, were %v", now, running)
-	}
+	expect.Equal(t, processes(), running, "processes after the restart")
 	d.stop(t)
 
 	s.run("dpkg", "--remove", "margolite")
