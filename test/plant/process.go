@@ -43,14 +43,9 @@ func Descendants(pid int) []int {
 		parent, _ := strconv.Atoi(Stat(child).Parent) // it may have ended
 		children[parent] = append(children[parent], child)
 	}
-	var all []int
-	for next := children[pid]; len(next) > 0; {
-		all = append(all, next...)
-		var below []int
-		for _, child := range next {
-			below = append(below, children[child]...)
-		}
-		next = below
+	all := children[pid]
+	for i := 0; i < len(all); i++ { // it grows on the way
+		all = append(all, children[all[i]]...)
 	}
 	return all
 }
