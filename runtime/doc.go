@@ -18,7 +18,7 @@
 // health changes, both of which tell. Workers do the same: there is one loop, converge,
 // with two goals.
 //
-// What is in memory only is learned again by whoever starts anew.
+// What is in memory only is learned again after a restart.
 //
 // # Who owns which state
 //
@@ -82,7 +82,7 @@
 // and with them whole projects, may die at any time: Run brings them back, the
 // first time at once, and ever more rarely what keeps failing.
 // After a reboot the run directory is empty and there are no tasks; Run builds
-// networks, sandboxes and ports anew from the labels and starts the containers
+// networks, sandboxes and ports again from the labels and starts the containers
 // when what they depend on allows it, without a network and without the project
 // that they came from. Containers without our labels are never touched.
 package runtime
