@@ -127,6 +127,24 @@ func TestAnUpdateIsTriedAgainOnceThereIsSpace(t *testing.T) {
 	})
 }
 
+// An update that failed as containerd went down is tried again soon after that is back.
+func TestAnUpdateIsTriedAgainOnceContainerdIsBack(t *testing.T) {
+	simulated(t, rarely, func(t *testing.T, s *site) {
+		s.installed()
+		s.runtime.fail(update, runtime.Internal)
+		begun, release := s.runtime.hold(update)
+		s.publish(2, map[string]string{first: document(first, "2.0.0")})
+		<-begun
+		s.runtime.fails(runtime.Internal, update, "observe")
+		release()
+		told := append(slices.Clone(installed), "pending@1", "installing@2", "failed@2", "failed@2")
+		s.heardWithin(time.Minute, first, told...)
+		s.pass(time.Minute)
+		s.runtime.fail("", "")
+		s.heardWithin(2*time.Minute, first, append(told, "installing@2", "installed@2")...)
+	})
+}
+
 // Another try of an update changes containers: the gate is asked, and everything
 // has to be there first.
 func TestATryOfAnUpdateAsksTheGate(t *testing.T) {

@@ -664,6 +664,7 @@ func stagedProjects(d *store.Deployment) []string {
 func (r *reconciler) fail(ctx context.Context, w *worker, d *store.Deployment, err error) error {
 	var f *fault
 	if ctx.Err() != nil || !errors.As(err, &f) {
+		w.tries.ails = true // it is no matter of the revision
 		return err
 	}
 	if isLost(f) {
