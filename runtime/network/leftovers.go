@@ -6,6 +6,11 @@ import (
 	"fmt"
 	"maps"
 	"os"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/margolite/margolite/runtime/contain"
 )
 
 // Leftovers removes the sandboxes and links that nobody keeps any more and that
@@ -40,16 +45,19 @@ func (n *Networks) Leftovers(ctx context.Context, keep []Sandbox, nets []Network
 	return nil
 }
 
-func (n *Networks) leftoverLinks(at *survey, kept map[string]bool) (err error) {
+func (n *Networks) leftoverLinks(at *survey, kept map[string]bool) error {
+	var removals []func() error
 	for name, link := range at.links {
 		network, by := readMark(link)
 		unmarked := link.Attrs().Alias == "" && n.owner.hasTag(name)
 		if (by.is(n.owner) || unmarked) && !kept[name] && (isOurs(name) || !kept[aliasPrefix+network]) {
 			n.logger.Debug("removing unneeded network link", "link", name)
-			err = errors.Join(err, removeLink(at.c, link))
+			removals = append(removals, func() error {
+				return withLinks(func(c *netlink.Handle) error { return removeLink(c, link) })
+			})
 		}
 	}
-	return err
+	return sideBySide(removals)
 }
 
 // leftoverFiles lets go of what is in the directory, one entry for a sandbox.
@@ -61,11 +69,30 @@ func (n *Networks) leftoverFiles(dir string, kept map[string]bool, remove func(n
 	if err != nil {
 		return fmt.Errorf("cannot list sandboxes: %w", err)
 	}
+	var removals []func() error
 	for _, e := range entries {
 		if !kept[e.Name()] {
 			n.logger.Debug("removing unneeded sandbox", "sandbox", e.Name())
-			err = errors.Join(err, remove(e.Name()))
+			removals = append(removals, func() error { return remove(e.Name()) })
 		}
 	}
-	return err
+	return sideBySide(removals)
+}
+
+const maxRemovals = 16 // at the same time
+
+// sideBySide removes all of this, whatever becomes of the others, and several at the
+// same time: the kernel takes its time over each link.
+func sideBySide(removals []func() error) error {
+	failed := make([]error, len(removals))
+	var workers errgroup.Group
+	workers.SetLimit(maxRemovals)
+	for i, remove := range removals {
+		workers.Go(func() error {
+			failed[i] = contain.Call(remove)
+			return nil
+		})
+	}
+	_ = workers.Wait() // none fails
+	return errors.Join(failed...)
 }
