@@ -17,6 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/cmd/command"
@@ -573,6 +575,8 @@ func TestCheckLooksAtKeysAndTrustPolicies(t *testing.T) {
 		expect.Contains(t, call(t, "check", "--config", file).out, in(want), "check")
 	}
 	says("keys: [DIR/none]", "warning  policy.keys: cannot read keys: open DIR/none")
+	check(t, unix.Mkfifo(filepath.Join(dir, "pipe"), 0o600))
+	says("keys: [DIR/pipe]", "warning  policy.keys: cannot read keys: open DIR/pipe: not a regular file")
 	says("keys: [DIR/key.asc]", "ok       policy.keys: the keys in DIR/key.asc")
 	const images = `policy.imageKeys "registry.example": `
 	says("imageKeys: {registry.example: [DIR/private.pem]}, allow: {unsignedImages: false}", "warning  "+images+"cannot read keys: DIR/private.pem: it holds a private key")

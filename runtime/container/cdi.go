@@ -17,6 +17,8 @@ import (
 	"tags.cncf.io/container-device-interface/pkg/cdi"
 	"tags.cncf.io/container-device-interface/pkg/parser"
 	cdispecs "tags.cncf.io/container-device-interface/specs-go"
+
+	"github.com/margolite/margolite/runtime/tree"
 )
 
 // cdiDirs are where the Container Device Interface has its files, later ones
@@ -67,7 +69,7 @@ func readCDI(dirs []string) cdiRegistry {
 				return r
 			}
 			path := filepath.Join(dir, entry.Name())
-			text, err := readFile(path, maxCDIFile)
+			text, err := tree.ReadFile(path, maxCDIFile)
 			var spec *cdispecs.Spec
 			if err == nil {
 				spec, err = parseCDI(text)

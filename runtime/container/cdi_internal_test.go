@@ -138,7 +138,7 @@ func TestCDIFilesThatCannotBeRead(t *testing.T) {
 	check(t, unix.Mkfifo(filepath.Join(dirs[0], "a.json"), 0o600))
 	expect.OK(t, addCDI(bare(specs.User{}), []string{"vendor.example/gpu=all"}, dirs))
 	err := addCDI(bare(specs.User{}), []string{"vendor.example/gpu=7"}, dirs)
-	for _, part := range []string{"a.json: is not a regular file", "long.yaml: has more than"} {
+	for _, part := range []string{"a.json: not a regular file", "long.yaml has more than"} {
 		expect.ErrorWith(t, err, part, "error")
 	}
 }

@@ -3,7 +3,6 @@ package container
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -107,24 +106,6 @@ func writeFile(path string, content []byte) error {
 	return errors.Join(err, f.Close())
 }
 
-// readFile reads a regular file of at most so many bytes. It waits for no writer of a
-// FIFO, and for nobody who holds a lease on the file.
-func readFile(path string, most int64) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		return nil, errors.New("is not a regular file")
-	}
-	text, err := io.ReadAll(io.LimitReader(f, most+1))
-	if err == nil && int64(len(text)) > most {
-		err = fmt.Errorf("has more than %d bytes", most)
-	}
-	return text, err
-}
-
 func (p *paths) removeFiles(id string) error {
 	kept, err := filepath.Glob(p.keptFiles("*", id))
 	if err != nil {
@@ -154,7 +135,7 @@ func (o *Options) certified(s *compose.Service) *compose.Service {
 	if o.Certificate == "" || mountedAt(s, CertificateAt) {
 		return s
 	}
-	content, err := readFile(o.Certificate, maxCertificate)
+	content, err := tree.ReadFile(o.Certificate, maxCertificate)
 	if err != nil {
 		o.Logger.Warn("a container does not get the collector's certificate", "service", s.Name, "file", o.Certificate, "error", err)
 		return s

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"path/filepath"
 	"time"
+
+	"github.com/margolite/margolite/runtime/tree"
 )
 
 // runc reads files of a container's root file system when it creates its task or starts a command in it, and a FIFO or a
@@ -115,7 +117,7 @@ func (r *runc) recordedPid(id string) int {
 		Pid     int    `json:"init_process_pid"`
 		Started uint64 `json:"init_process_start"` // in ticks since boot
 	}
-	text, err := readFile(filepath.Join(r.dir, id, "state.json"), maxRuncRecord)
+	text, err := tree.ReadFile(filepath.Join(r.dir, id, "state.json"), maxRuncRecord)
 	if err != nil || json.Unmarshal(text, &record) != nil || record.Pid <= 0 || startTicks(record.Pid) != record.Started {
 		return 0
 	}

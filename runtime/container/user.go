@@ -12,6 +12,8 @@ import (
 
 	"github.com/moby/sys/user"
 	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/margolite/margolite/runtime/tree"
 )
 
 // Limits on /etc/passwd and /etc/group, which come from an image.
@@ -90,7 +92,7 @@ func readAccounts(root, path string, numbers int) ([]byte, error) {
 	if info, err := place.Stat(); err != nil || !info.Mode().IsRegular() { // not even to be opened: it may be a device
 		return nil, fmt.Errorf("cannot read %s of image: not a regular file", path)
 	}
-	text, err := readFile(fdPath(place), maxAccounts)
+	text, err := tree.ReadFile(fdPath(place), maxAccounts)
 	if err != nil {
 		return nil, fmt.Errorf("cannot read %s of image: %w", path, err)
 	}

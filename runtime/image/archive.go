@@ -22,6 +22,7 @@ import (
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/margolite/margolite/runtime/registry"
+	"github.com/margolite/margolite/runtime/tree"
 )
 
 // Bounds of an archive of images.
@@ -356,10 +357,7 @@ type archivePart struct {
 
 // openArchive opens a tar file, whatever its name says about compression.
 func openArchive(file string) (io.ReadSeekCloser, error) {
-	if info, err := os.Stat(file); err == nil && !info.Mode().IsRegular() { // to open a pipe may take for ever
-		return nil, errors.New("not a regular file")
-	}
-	f, err := os.Open(file)
+	f, err := tree.Open(file)
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/margolite/margolite/runtime/fault"
 	"github.com/margolite/margolite/runtime/registry"
+	"github.com/margolite/margolite/runtime/tree"
 )
 
 const maxCredentials = 1 << 20 // bytes of a credentials file
@@ -43,7 +44,7 @@ func (r Registry) credentials(host, repository string) (user, secret string, err
 	if r.Credentials == "" {
 		return "", "", nil
 	}
-	data, err := readSmall(r.Credentials, maxCredentials)
+	data, err := tree.ReadFile(r.Credentials, maxCredentials)
 	if err != nil {
 		return "", "", fmt.Errorf("cannot read credentials: %w", err)
 	}

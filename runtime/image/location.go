@@ -15,6 +15,7 @@ import (
 	"github.com/margolite/margolite/runtime/fault"
 	"github.com/margolite/margolite/runtime/pgp"
 	"github.com/margolite/margolite/runtime/registry"
+	"github.com/margolite/margolite/runtime/tree"
 )
 
 // Source is where a package is that a URL names, and not a registry (PKG-15).
@@ -80,7 +81,7 @@ func ReadKeys(files ...string) (pgp.Keys, error) {
 
 func readKeys[K interface{ With(K) K }](files []string, most int64, parse func([]byte) (K, error)) (all K, err error) {
 	for _, file := range files {
-		data, err := readSmall(file, most)
+		data, err := tree.ReadFile(file, most)
 		if err != nil {
 			return *new(K), fmt.Errorf("cannot read keys: %w", err)
 		}

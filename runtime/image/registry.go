@@ -8,7 +8,6 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"os"
 	"slices"
 	"time"
 
@@ -18,6 +17,7 @@ import (
 
 	"github.com/margolite/margolite/runtime/pemfile"
 	"github.com/margolite/margolite/runtime/registry"
+	"github.com/margolite/margolite/runtime/tree"
 )
 
 // Registry is how one registry is reached.
@@ -200,7 +200,7 @@ func readAuthorities(file string) (*x509.CertPool, error) {
 	if file == "" {
 		return nil, nil
 	}
-	data, err := readSmall(file, maxAuthority)
+	data, err := tree.ReadFile(file, maxAuthority)
 	if err != nil {
 		return nil, err
 	}
@@ -228,7 +228,7 @@ func readCertificate(certificate, key string) ([]tls.Certificate, error) {
 	}
 	var blocks [2][]byte
 	for n, file := range []string{certificate, key} {
-		data, err := readSmall(file, maxAuthority)
+		data, err := tree.ReadFile(file, maxAuthority)
 		if err == nil {
 			blocks[n], err = pemfile.Tidy(data)
 		}
@@ -241,18 +241,4 @@ func readCertificate(certificate, key string) ([]tls.Certificate, error) {
 		return nil, fmt.Errorf("cannot use %s with %s: %w", certificate, key, err)
 	}
 	return []tls.Certificate{pair}, nil
-}
-
-// readSmall reads a file of the configuration that cannot be bigger than limit.
-func readSmall(file string, limit int64) ([]byte, error) {
-	f, err := os.Open(file)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, limit+1))
-	if err == nil && int64(len(data)) > limit {
-		err = fmt.Errorf("%s has more than %d bytes", file, limit)
-	}
-	return data, err
 }

@@ -196,3 +196,15 @@ func TestNothingElsewhereIsTouched(t *testing.T) {
 }
 
 var check = expect.Check
+
+// A FIFO would hold up whoever opens it, and a device may do something.
+func TestOnlyRegularFilesAreRead(t *testing.T) {
+	dir := t.TempDir()
+	file, pipe := filepath.Join(dir, "file"), filepath.Join(dir, "pipe")
+	check(t, errors.Join(os.WriteFile(file, []byte("text"), 0o600), unix.Mkfifo(pipe, 0o600)))
+	expect.Equal(t, string(expect.Value(tree.ReadFile(file, 4))(t)), "text", "the file has")
+	expect.ErrorWith(t, expect.ErrorOf(tree.ReadFile(file, 3)), file+" has more than 3 bytes", "a file that is too large")
+	for _, path := range []string{pipe, dir, "/dev/null"} {
+		expect.ErrorWith(t, expect.ErrorOf(tree.ReadFile(path, 4)), path+": not a regular file", "reading it")
+	}
+}
