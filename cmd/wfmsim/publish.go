@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +10,7 @@ import (
 	"runtime"
 	"strings"
 
+	"github.com/google/uuid"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/margolite/margolite/cmd/command"
@@ -66,7 +66,7 @@ image: ${REGISTRY}/name:tag.
 					*name = filepath.Base(abs)
 				}
 				if *id == "" {
-					*id = newUUID()
+					*id = uuid.NewString()
 				}
 				info, err := client.Info(ctx)
 				if err != nil {
@@ -169,13 +169,4 @@ tools, such as "docker push" or "skopeo copy --dest-tls-verify=false".
 			}
 		},
 	}
-}
-
-// newUUID makes a random UUID (RFC 9562, version 4).
-func newUUID() string {
-	var b [16]byte
-	_, _ = rand.Read(b[:]) // documented to never fail
-	b[6] = b[6]&0x0f | 0x40
-	b[8] = b[8]&0x3f | 0x80
-	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
