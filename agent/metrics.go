@@ -108,8 +108,8 @@ func (p *poller) metrics(f *metrics.Families) {
 		metrics.Sample{Labels: []string{"result", "refused"}, Value: float64(p.state.refusals)},
 		metrics.Sample{Labels: []string{"result", "failure"}, Value: float64(p.state.failed)},
 	)
-	f.Add(metrics.Gauge, "margolite_wfm_reachable", "1 if the WFM answered the last poll.", truth(p.state.reachable))
-	if at := p.state.lastContact; !at.IsZero() {
+	f.Add(metrics.Gauge, "margolite_wfm_reachable", "1 if the WFM answered the last poll.", truth(p.state.Reachable))
+	if at := p.state.LastContact; !at.IsZero() {
 		f.Add(metrics.Gauge, "margolite_last_contact_timestamp_seconds", "When the WFM last answered any request, in Unix time.", float64(at.Unix()))
 	}
 	if at := p.state.lastSuccess; !at.IsZero() {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -65,19 +66,12 @@ type poller struct {
 
 // pollState is what polling knows beyond the store. It is lost with the process.
 type pollState struct {
-	identity    string // of the WFM, as far as it is known
-	reachable   bool
-	last        time.Time // end of the last poll
-	lastContact time.Time
-	lastSuccess time.Time
-	succeeded   int64 // polls since the start; and those whose manifest was refused, and that failed otherwise
-	refusals    int64
-	failed      int64
-	plan        pace.Plan // for the next
-	err         error     // of the last poll
-	refused     string    // why the manifest that the WFM serves is refused
-
-	refusedManifest *control.RefusedManifest // the one that is refused for its version alone
+	control.WFMStatus // without what the plan, the silence and the settings say
+	lastSuccess       time.Time
+	succeeded         int64 // polls since the start; and those whose manifest was refused, and that failed otherwise
+	refusals          int64
+	failed            int64
+	plan              pace.Plan // for the next
 }
 
 // request asks for a poll now.
@@ -135,7 +129,7 @@ func (p *poller) contained(ctx context.Context, closed bool) (asked bool, err er
 	})
 	if p.mistakes.note("poll", err) {
 		p.learn(func(s *pollState) {
-			s.last, s.err = p.now(), err
+			s.LastPoll, s.LastError = p.now().UTC(), err.Error()
 			s.failed++
 		})
 	}
@@ -221,7 +215,7 @@ func (p *poller) sync(ctx context.Context, permit *permission) error {
 func (p *poller) poll(ctx context.Context, closed bool) (asked bool, err error) {
 	scope, err := p.wfm.Identity(ctx)
 	if err == nil {
-		p.learn(func(s *pollState) { s.identity = scope }) // for status
+		p.learn(func(s *pollState) { s.Identity = scope }) // for status
 		asked, err = p.reportCapabilities(ctx)
 	} else {
 		p.silence.Note(err) // it may have been asked to let the device in
@@ -230,7 +224,7 @@ func (p *poller) poll(ctx context.Context, closed bool) (asked bool, err error) 
 		err = p.held() // the reporter may have been answered meanwhile
 	}
 	if err == nil && !closed {
-		asked, err = true, p.fetch(ctx, scope)
+		asked, err = true, refusal(p.fetch(ctx, scope))
 		p.silence.Note(err)
 	}
 	if ctx.Err() != nil {
@@ -240,14 +234,14 @@ func (p *poller) poll(ctx context.Context, closed bool) (asked bool, err error) 
 		return asked, err // nothing is known that was not before
 	}
 
-	reachable, problem, at := err == nil || answered(err), "", p.now()
+	reachable, problem, at := err == nil || answered(err), "", p.now().UTC()
 	if err != nil {
 		problem = err.Error()
 	}
 	p.learn(func(s *pollState) {
-		s.last, s.err, s.reachable = at, err, reachable
+		s.LastPoll, s.LastError, s.Reachable = at, problem, reachable
 		if reachable {
-			s.lastContact = at
+			s.LastContact = at
 		}
 	})
 	before := p.logged
@@ -258,7 +252,7 @@ func (p *poller) poll(ctx context.Context, closed bool) (asked bool, err error) 
 			s.lastSuccess = at
 			s.succeeded++
 			if !closed {
-				s.refused, s.refusedManifest = "", nil
+				s.Refused, s.RefusedManifest = "", nil
 			}
 		})
 		if before != "" {
@@ -277,7 +271,7 @@ func (p *poller) poll(ctx context.Context, closed bool) (asked bool, err error) 
 		}
 		p.learn(func(s *pollState) {
 			s.refusals++
-			s.refused, s.refusedManifest = problem, of
+			s.Refused, s.RefusedManifest = problem, of
 		})
 		if p.told.put(problem, true) {
 			p.report = p.report || of != nil && of.Version < of.Accepted // it may have lost them as well
@@ -423,8 +417,7 @@ func (p *poller) fetch(ctx context.Context, scope string) error {
 	if !ok || held.Scope != scope {
 		held, etag = store.Manifest{}, ""
 	}
-	whole := p.whole()
-	if !whole {
+	if !p.whole() {
 		etag = "" // what was lost has to come again
 	}
 	m, err := p.wfm.Manifest(ctx, etag)
@@ -441,16 +434,16 @@ func (p *poller) fetch(ctx context.Context, scope string) error {
 		err = p.stillOf(ctx, scope)
 	}
 	if err != nil {
-		return refusal(err)
+		return err
 	}
-	err = p.take(ctx, scope, held, m, whole)
+	err = p.take(ctx, scope, held, m)
 	if !errors.Is(err, wfm.ErrSuperseded) {
-		return refusal(err)
+		return err
 	}
 	if again, againErr := p.wfm.Manifest(ctx, ""); againErr == nil && again.Digest != m.Digest && p.stillOf(ctx, scope) == nil {
-		err = p.take(ctx, scope, held, again, whole)
+		err = p.take(ctx, scope, held, again)
 	}
-	return refusal(err)
+	return err
 }
 
 // stillOf fails when the WFM became another one during a poll: another was
@@ -465,9 +458,8 @@ func (p *poller) stillOf(ctx context.Context, scope string) error {
 }
 
 // take checks the version of a manifest, gets the documents that are missing
-// and accepts both. Unless the store is known to be whole, what it should have
-// is read.
-func (p *poller) take(ctx context.Context, scope string, held store.Manifest, m *wfm.Manifest, whole bool) error {
+// and accepts both.
+func (p *poller) take(ctx context.Context, scope string, held store.Manifest, m *wfm.Manifest) error {
 	same := m.Version == held.Version && m.Digest == held.Digest
 	adopted := adoption{scope: scope, epoch: held.Epoch}
 	var used *permission
@@ -484,15 +476,14 @@ func (p *poller) take(ctx context.Context, scope string, held store.Manifest, m 
 		adopted.operator = control.Caller{UID: used.uid}.String()
 	}
 	in := p.ledger.begin(m) // what is in the store stays there from now on
-	recorded := p.recorded(m)
 	var need []margo.DeploymentRef
 	for _, ref := range m.Deployments {
-		if !p.stored(ref, whole && recorded[strings.ToLower(ref.ID)] == ref.Digest) {
+		if _, err := p.store.Artifact(ref.Digest); err != nil { // one that rotted comes again
 			need = append(need, ref)
 		}
 	}
 	// Without its ETag the manifest was lost from the database, unless the WFM gives none.
-	if same && len(need) == 0 && len(recorded) == len(m.Deployments) && (held.ETag != "" || m.ETag == "") {
+	if same && len(need) == 0 && p.recorded(m) && (held.ETag != "" || m.ETag == "") {
 		p.ledger.settle()
 		p.ledger.lacks.Store(false) // what is lost is not the WFM's
 		return nil                  // DS-05; otherwise something was lost, and is filled in again
@@ -524,16 +515,6 @@ func (p *poller) take(ctx context.Context, scope string, held store.Manifest, m 
 	return p.ledger.accept(ctx, m, adopted, in)
 }
 
-// stored says that the store has a document. That of a deployment which does
-// not change was read when it was worked on, and is not read again.
-func (p *poller) stored(ref margo.DeploymentRef, unchanged bool) bool {
-	if unchanged {
-		return p.store.HasArtifact(ref.Digest)
-	}
-	_, err := p.store.Artifact(ref.Digest)
-	return err == nil
-}
-
 // whole says that nothing which came with the accepted manifest is known to be lost, and
 // that every record can be read.
 func (p *poller) whole() bool {
@@ -550,19 +531,14 @@ func (p *poller) whole() bool {
 	return true
 }
 
-// recorded gives the deployments of a manifest that the database holds as they
-// are listed, each with its revision.
-func (p *poller) recorded(m *wfm.Manifest) map[string]digest.Digest {
+// recorded says that the database holds the deployments of a manifest as they are listed.
+func (p *poller) recorded(m *wfm.Manifest) bool {
 	deployments, _ := p.store.Deployments() // what cannot be read is not recorded
 	known := byID(deployments)
-	recorded := make(map[string]digest.Digest, len(m.Deployments))
-	for _, ref := range m.Deployments {
-		id := strings.ToLower(ref.ID)
-		if d := known[id]; d != nil && holds(d, ref) {
-			recorded[id] = ref.Digest
-		}
-	}
-	return recorded
+	return !slices.ContainsFunc(m.Deployments, func(ref margo.DeploymentRef) bool {
+		d := known[strings.ToLower(ref.ID)]
+		return d == nil || !holds(d, ref)
+	})
 }
 
 // refusal marks an error about the content that the WFM serves as errRefused,

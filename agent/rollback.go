@@ -50,7 +50,7 @@ func (a *Agent) AcceptRollback(ctx context.Context, r control.RollbackRequest) e
 func (p *poller) permits(permit *permission) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	refused := p.state.refusedManifest
+	refused := p.state.RefusedManifest
 	switch {
 	case permit == nil:
 		return nil
@@ -69,7 +69,7 @@ func (p *poller) refuse(held store.Manifest, m *wfm.Manifest) error {
 	}
 	r := &versionRefusal{text: what + "; if the WFM has lost its state, `margolite accept-rollback` accepts it [DS-06]"}
 	p.mu.Lock()
-	before := p.state.refusedManifest
+	before := p.state.RefusedManifest
 	p.mu.Unlock()
 	if before != nil && before.Version == m.Version && before.Digest == m.Digest.String() {
 		r.manifest = before

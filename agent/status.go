@@ -108,18 +108,13 @@ func (p *poller) status() control.WFMStatus {
 			plan.Next = end
 		}
 	}
-	s := control.WFMStatus{
-		Identity: p.state.identity, Reachable: p.state.reachable, Refused: p.state.refused, RefusedManifest: p.state.refusedManifest, Waiting: string(plan.Reason),
-		LastPoll: p.state.last.UTC(), LastContact: p.state.lastContact.UTC(), NextPoll: plan.Next.UTC(), ClosedUntil: plan.Opens.UTC(),
-	}
+	s := p.state.WFMStatus
+	s.Waiting, s.NextPoll, s.ClosedUntil = string(plan.Reason), plan.Next.UTC(), plan.Opens.UTC()
 	if hold.Silence > 0 {
 		s.SilentUntil = now.Add(hold.Silence).UTC()
 	}
 	if hold.Downtime > 0 {
 		s.DowntimeUntil = now.Add(hold.Downtime).UTC()
-	}
-	if p.state.err != nil {
-		s.LastError = p.state.err.Error()
 	}
 	return s
 }
