@@ -74,8 +74,8 @@ type Client struct {
 	elsewhere *connections // to servers other than the WFM
 
 	clientID   atomic.Pointer[string] // nil: none
-	fresh      atomic.Bool            // onboarded by this client: nothing was reported before
-	reported   atomic.Pointer[form]   // how capabilities are reported from the second time on; nil: not known
+	fresh      atomic.Bool            // onboarded by this client, and nothing was reported since
+	withoutID  atomic.Bool            // capabilities are reported without the id of the device in the path
 	habits     atomic.Pointer[Habits] // never nil
 	statusForm atomic.Int32           // one more than the place of the right one in statusForms; 0: not known
 	acceptAny  atomic.Bool            // the WFM does not take our Accept
@@ -124,6 +124,7 @@ func New(o Options) (*Client, error) {
 		elsewhere: otherOrigins(base, o.OtherOrigins, o.Timeout),
 	}
 	c.habits.Store(&o.Habits)
+	c.withoutID.Store(o.Dialect == margo.RC1)
 	if o.ClientID != "" {
 		c.clientID.Store(&o.ClientID)
 	}
@@ -167,16 +168,12 @@ func (c *Client) ServerLag(now time.Time) (time.Duration, bool) {
 // serverTime is what the WFM told, to the second, and when that was heard.
 type serverTime struct{ told, heard time.Time }
 
-// endpoint is the URL of a path of the interface, which begins with "api/v1/".
-// Ids and digests go into the path as they are: nothing in them needs to be
-// escaped.
-func (c *Client) endpoint(path string) *url.URL { return c.base.JoinPath(path) }
-
 type request struct {
 	op       string // for errors: "cannot <op>"
 	who      string // is asked; empty: the WFM
-	method   string
+	method   string // empty: GET
 	url      *url.URL
+	resource string      // in place of url: of this client
 	header   http.Header // beside those that send sets; may be nil
 	etag     string      // makes it conditional, if it can be used
 	body     []byte      // JSON; nil: none
@@ -202,6 +199,12 @@ type answer struct {
 // that is no success, *connectionError where none arrived, and those of the
 // content.
 func (c *Client) do(ctx context.Context, r request) (*answer, error) {
+	if r.url == nil {
+		var err error
+		if r.url, err = c.endpoint(r.resource); err != nil {
+			return nil, fmt.Errorf("cannot %s: %w", r.op, err)
+		}
+	}
 	ctx, cancel := context.WithTimeoutCause(ctx, c.options.Limits.deadline(c.options.Timeout, r.limit), errSlow)
 	defer cancel()
 	ctx, poke, stop := watch(ctx, c.options.Timeout)

@@ -13,16 +13,17 @@ import (
 // ErrNotOnboarded: the dialect needs a client id, and there is none yet.
 var ErrNotOnboarded = errors.New("the client is not onboarded")
 
-// path is the path of a resource of this client, which begins with "api/v1/".
-func (c *Client) path(resource string) (string, error) {
+// endpoint is the URL of a resource of this client. Ids and digests go into it as
+// they are: nothing in them needs to be escaped.
+func (c *Client) endpoint(resource string) (*url.URL, error) {
 	if !c.options.Dialect.Signed() {
-		return "api/v1/" + resource, nil
+		return c.base.JoinPath("api/v1", resource), nil
 	}
 	id := c.clientID.Load()
 	if id == nil {
-		return "", ErrNotOnboarded
+		return nil, ErrNotOnboarded
 	}
-	return "api/v1/clients/" + *id + "/" + resource, nil
+	return c.base.JoinPath("api/v1/clients", *id, resource), nil
 }
 
 // ClientID is the id that the WFM knows this client by; empty before it is
@@ -57,31 +58,29 @@ type form struct {
 	method, resource string
 }
 
+// allCapabilities is the resource of capabilities in rc.1.
+const allCapabilities = "capabilities"
+
 // capabilityForms are the ways to report the capabilities of a device. Before
-// rc.3 the first report is a POST and the later ones are PUTs. Who does not
-// know which it is tries PUT first (CAP-06, A-25); and some servers have the
-// path of the revision beside theirs.
+// rc.3 the first report is a POST and the later ones are PUTs; a client that does
+// not know which it is tries PUT first (CAP-06, A-25). Some servers have the path
+// of another revision.
 func (c *Client) capabilityForms(deviceID string) []form {
 	if !c.options.Dialect.Signed() {
 		return []form{{http.MethodPut, "capabilities/" + deviceID}}
 	}
 	methods := []string{http.MethodPut, http.MethodPost}
 	if c.fresh.Load() {
-		methods = []string{http.MethodPost, http.MethodPut}
+		slices.Reverse(methods)
 	}
-	resources := []string{"capabilities/" + deviceID, "capabilities"}
-	if c.options.Dialect == margo.RC1 {
-		resources = []string{"capabilities", "capabilities/" + deviceID}
+	resources := []string{"capabilities/" + deviceID, allCapabilities}
+	if c.withoutID.Load() {
+		slices.Reverse(resources)
 	}
 	var forms []form
-	if known := c.reported.Load(); known != nil && slices.Contains(resources, known.resource) {
-		forms = append(forms, *known)
-	}
 	for _, resource := range resources {
 		for _, method := range methods {
-			if f := (form{method, resource}); len(forms) == 0 || f != forms[0] {
-				forms = append(forms, f)
-			}
+			forms = append(forms, form{method, resource})
 		}
 	}
 	return forms
@@ -109,15 +108,6 @@ func (c *Client) statusForms(deploymentID string) []form {
 	return forms[:1]
 }
 
-// learnStatusForm draws the conclusion from an answer that only the right path
-// can give.
-func (c *Client) learnStatusForm(forms []form, used form, err error) {
-	status := statusOf(err)
-	if c.statusForm.Load() == 0 && (err == nil || status == http.StatusBadRequest || status == http.StatusUnprocessableEntity) {
-		c.statusForm.Store(int32(slices.Index(forms, used) + 1))
-	}
-}
-
 // otherForm reports whether an answer means that the form of the request is not
 // the WFM's: no such path, no such method, or nothing left to create.
 func otherForm(used form, err error) bool {
@@ -125,7 +115,7 @@ func otherForm(used form, err error) bool {
 	case http.StatusNotFound, http.StatusMethodNotAllowed:
 		return true
 	case http.StatusConflict:
-		return used.method == http.MethodPost && strings.HasPrefix(used.resource, "capabilities")
+		return used.method == http.MethodPost && strings.HasPrefix(used.resource, allCapabilities)
 	}
 	return false
 }

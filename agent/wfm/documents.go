@@ -192,17 +192,13 @@ func (f *fetch) singles(ctx context.Context) error {
 		if !f.missing[ref.Digest] {
 			continue
 		}
-		path, err := f.client.path("deployments/" + ref.ID + "/" + ref.Digest.String())
-		if err != nil {
-			return fmt.Errorf("cannot get document %s of deployment %s: %w", ref.Digest, ref.ID, err)
-		}
 		r := request{
-			op:     fmt.Sprintf("get document %s of deployment %s", ref.Digest, ref.ID),
-			method: http.MethodGet,
-			limit:  limits.Document,
+			op:       fmt.Sprintf("get document %s of deployment %s", ref.Digest, ref.ID),
+			resource: "deployments/" + ref.ID + "/" + ref.Digest.String(),
+			limit:    limits.Document,
 		}
 		var document []byte
-		err = f.try(ctx, ref.URL, path, r, func(r request) error {
+		err := f.try(ctx, ref.URL, r, func(r request) error {
 			a, err := f.client.do(ctx, r)
 			if err != nil {
 				return err
@@ -237,21 +233,17 @@ func (f *fetch) bundle(ctx context.Context) error {
 		return ctx.Err()
 	}
 	limits, ref := f.client.options.Limits, f.manifest.Bundle
-	path, err := f.client.path("bundles/" + ref.Digest.String())
-	if err != nil {
-		return fmt.Errorf("cannot get bundle %s: %w", ref.Digest, err)
-	}
 	r := request{
-		op:     fmt.Sprintf("get bundle %s", ref.Digest),
-		method: http.MethodGet,
-		header: http.Header{"Accept-Encoding": {"identity"}},
-		limit:  limits.Bundle,
+		op:       fmt.Sprintf("get bundle %s", ref.Digest),
+		resource: "bundles/" + ref.Digest.String(),
+		header:   http.Header{"Accept-Encoding": {"identity"}},
+		limit:    limits.Bundle,
 	}
 	p, err := openPart(f.client.options.Spool, ref.Digest, limits.Bundle)
 	if err != nil {
 		return fmt.Errorf("cannot %s: %w", r.op, err)
 	}
-	err = f.try(ctx, ref.URL, path, r, func(r request) error {
+	err = f.try(ctx, ref.URL, r, func(r request) error {
 		return f.client.receive(ctx, r, p)
 	})
 	if err != nil {
@@ -282,17 +274,18 @@ func (f *fetch) read(p *part, each func(digest.Digest, []byte) error) error {
 }
 
 // try fetches an artifact from the URL that the manifest gives or, where that
-// leads nowhere, from the path that the interface defines below the base URL:
+// leads nowhere, from its resource below the base URL:
 // some servers are mounted under a prefix and do not say so in their URLs
 // some still write those of an earlier revision. get is called with the
 // request for one of them, and checks what comes.
-func (f *fetch) try(ctx context.Context, written, path string, r request, get func(request) error) error {
-	var urls []*url.URL
-	if u := f.resolve(written); u != nil {
-		urls = append(urls, u)
+func (f *fetch) try(ctx context.Context, written string, r request, get func(request) error) error {
+	own, err := f.client.endpoint(r.resource)
+	if err != nil {
+		return fmt.Errorf("cannot %s: %w", r.op, err)
 	}
-	if u := f.client.endpoint(path); len(urls) == 0 || urls[0].String() != u.String() {
-		urls = append(urls, u)
+	urls := []*url.URL{own}
+	if u := f.resolve(written); u != nil && u.String() != own.String() {
+		urls = []*url.URL{u, own}
 	}
 	var stranger error
 	for i, u := range urls {

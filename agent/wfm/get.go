@@ -25,7 +25,7 @@ func Get(ctx context.Context, config *tls.Config, op string, known identity.Fetc
 	defer c.wire.retire()
 	header := http.Header{"Accept": {"application/json"}}
 	a, err := c.do(ctx, request{
-		op: op, who: "the identity service", method: http.MethodGet, url: at, header: header, etag: known.ETag, limit: limit,
+		op: op, who: "the identity service", url: at, header: header, etag: known.ETag, limit: limit,
 	})
 	switch {
 	case err != nil:

@@ -24,16 +24,12 @@ type Manifest struct {
 // Whether the version may be accepted is for the caller to say.
 func (c *Client) Manifest(ctx context.Context, etag string) (*Manifest, error) {
 	const op = "get state manifest"
-	path, err := c.path("deployments")
-	if err != nil {
-		return nil, fmt.Errorf("cannot %s: %w", op, err)
-	}
 	accept := !c.acceptAny.Load()
-	a, err := c.poll(ctx, op, path, etag, accept)
+	a, err := c.poll(ctx, op, etag, accept)
 	if accept && statusOf(err) == http.StatusNotAcceptable {
 		// The plain type is all that was asked for; a WFM that does not know its
 		// own name for it may still send it as the default.
-		if again, retryErr := c.poll(ctx, op, path, etag, false); retryErr == nil {
+		if again, retryErr := c.poll(ctx, op, etag, false); retryErr == nil {
 			a, err = again, nil
 			c.acceptAny.Store(true)
 			c.warnOnce("the WFM rejects the media type of its state manifest in Accept; leaving it out", "type", margo.ManifestMediaType)
@@ -62,8 +58,8 @@ func (c *Client) Manifest(ctx context.Context, etag string) (*Manifest, error) {
 	return m, nil
 }
 
-func (c *Client) poll(ctx context.Context, op, path, etag string, accept bool) (*answer, error) {
-	r := request{op: op, method: http.MethodGet, url: c.endpoint(path), etag: etag, own: true, limit: margo.MaxManifestBytes} // DS-04
+func (c *Client) poll(ctx context.Context, op, etag string, accept bool) (*answer, error) {
+	r := request{op: op, resource: "deployments", etag: etag, own: true, limit: margo.MaxManifestBytes} // DS-04
 	if accept {
 		r.header = http.Header{"Accept": {margo.ManifestMediaType}} // DS-03; one type only, so that no signed form comes
 	}

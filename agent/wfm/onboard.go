@@ -53,7 +53,6 @@ func (c *Client) Onboard(ctx context.Context, certificate []byte) (clientID stri
 	if err != nil {
 		return "", fmt.Errorf("cannot %s: %w", op, err)
 	}
-	c.reported.Store(nil)
 	c.clientID.Store(&clientID)
 	c.fresh.Store(true)
 	return clientID, nil
@@ -88,7 +87,7 @@ func (c *Client) introduce(ctx context.Context, op string, certificate []byte, e
 	return c.do(ctx, request{
 		op:     op,
 		method: http.MethodPost,
-		url:    c.endpoint("api/v1/onboarding"),
+		url:    c.base.JoinPath("api/v1/onboarding"),
 		body:   body,
 		limit:  margo.MaxOnboardingBytes,
 	})
@@ -106,8 +105,7 @@ func (c *Client) RootCertificate(ctx context.Context) ([]byte, error) {
 	}
 	a, err := c.do(ctx, request{
 		op:       op,
-		method:   http.MethodGet,
-		url:      c.endpoint("api/v1/onboarding/certificate"),
+		url:      c.base.JoinPath("api/v1/onboarding/certificate"),
 		header:   http.Header{"Accept": {"application/json"}},
 		limit:    margo.MaxOnboardingBytes,
 		unsigned: true,

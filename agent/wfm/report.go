@@ -1,6 +1,7 @@
 package wfm
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,7 +29,9 @@ func (c *Client) PostStatus(ctx context.Context, deploymentID string, body []byt
 	}
 	forms := c.statusForms(deploymentID)
 	used, err := c.report(ctx, request{op: op, body: body}, forms)
-	c.learnStatusForm(forms, used, err)
+	if err == nil || isUnfit(err) { // only the right path answers so
+		c.statusForm.CompareAndSwap(0, int32(used+1))
+	}
 	return err
 }
 
@@ -54,9 +57,15 @@ func (c *Client) PutCapabilities(ctx context.Context, deviceID string, body []by
 	return err
 }
 
+// isUnfit reports whether an answer finds fault with the document that was sent.
+func isUnfit(err error) bool {
+	status := statusOf(err)
+	return status == http.StatusBadRequest || status == http.StatusUnprocessableEntity
+}
+
 // mindsDeviceID reports whether a refusal is about the id of the device.
 func mindsDeviceID(err error) bool {
-	if status := statusOf(err); status != http.StatusBadRequest && status != http.StatusUnprocessableEntity {
+	if !isUnfit(err) {
 		return false
 	}
 	text := strings.ToLower(err.Error())
@@ -76,9 +85,11 @@ func (c *Client) putCapabilities(ctx context.Context, id string, body []byte) er
 			return fmt.Errorf("cannot %s: %w", op, err)
 		}
 	}
-	used, err := c.report(ctx, request{op: op, body: body, own: !strings.Contains(id, "/")}, c.capabilityForms(id))
-	if err == nil && c.options.Dialect.Signed() {
-		c.reported.Store(&form{http.MethodPut, used.resource})
+	forms := c.capabilityForms(id)
+	used, err := c.report(ctx, request{op: op, body: body, own: !strings.Contains(id, "/")}, forms)
+	if err == nil {
+		c.fresh.Store(false)
+		c.withoutID.Store(forms[used].resource == allCapabilities)
 	}
 	return err
 }
@@ -98,23 +109,17 @@ func (c *Client) DeleteCapabilities(ctx context.Context, deviceID string) error 
 }
 
 // report sends a document in the first of the forms that the WFM knows, and
-// returns which one that was. Any 2xx is success, whatever its body says,
+// returns the place of that one. Any 2xx is success, whatever its body says,
 // unless it is no answer of a WFM (isPage). Where it knows none, the answer to the first one is the error.
-func (c *Client) report(ctx context.Context, r request, forms []form) (used form, err error) {
+func (c *Client) report(ctx context.Context, r request, forms []form) (used int, err error) {
 	var first error
-	for _, f := range forms {
-		path, err := c.path(f.resource)
-		if err != nil {
-			return f, fmt.Errorf("cannot %s: %w", r.op, err)
-		}
-		r.method, r.url = f.method, c.endpoint(path)
+	for i, f := range forms {
+		r.method, r.resource = f.method, f.resource
 		_, err = c.do(ctx, r)
 		if !otherForm(f, err) {
-			return f, err
+			return i, err
 		}
-		if first == nil {
-			first = err
-		}
+		first = cmp.Or(first, err)
 	}
-	return forms[0], first
+	return 0, first
 }
