@@ -49,6 +49,7 @@ type Command struct {
 type Action func(ctx context.Context, args []string) error
 
 // Flags are those of one command, and what arguments it takes: none, unless it says so.
+// A name may have a short one behind it, as in "quiet,q".
 type Flags struct {
 	*flag.FlagSet
 	// Own is how many arguments come before a command line of somebody else, in which
@@ -61,6 +62,7 @@ type Flags struct {
 
 	least, most int
 	what        string
+	letters     map[string]string // short names by the long ones
 }
 
 // Takes says how many arguments there may be; what names them for people.
@@ -68,12 +70,6 @@ func (f *Flags) Takes(least, most int, what string) { f.least, f.most, f.what = 
 
 // Many is the greatest number of arguments where there is no bound.
 const Many = math.MaxInt
-
-// sameAs begins the usage of a short name for a flag.
-const sameAs = "the same as --"
-
-// Short gives a flag a second name.
-func (f *Flags) Short(name, of string) { f.Var(f.Lookup(of).Value, name, sameAs+of) }
 
 // Texts is the value of a flag that may be repeated.
 type Texts []string
@@ -180,8 +176,7 @@ func (p *Program) Run(ctx context.Context, name string, args []string) error {
 	if i < 0 {
 		return Usagef("unknown command %q", name)
 	}
-	f := p.flags(name)
-	do := p.Commands[i].Prepare(f)
+	f, do := p.prepare(p.Commands[i])
 	if f.Rewrite != nil {
 		args = f.Rewrite(args)
 	}
@@ -205,12 +200,34 @@ func (p *Program) Run(ctx context.Context, name string, args []string) error {
 }
 
 func (p *Program) flags(name string) *Flags {
-	f := &Flags{FlagSet: flag.NewFlagSet(name, flag.ContinueOnError), Own: Many}
-	f.SetOutput(io.Discard)
+	f := &Flags{FlagSet: newFlagSet(name), Own: Many, letters: map[string]string{}}
 	if p.Common != nil {
 		p.Common(f)
 	}
 	return f
+}
+
+func newFlagSet(name string) *flag.FlagSet {
+	f := flag.NewFlagSet(name, flag.ContinueOnError)
+	f.SetOutput(io.Discard)
+	return f
+}
+
+// prepare defines the flags of a command, short names included.
+func (p *Program) prepare(c Command) (*Flags, Action) {
+	f := p.flags(c.Name)
+	do := c.Prepare(f)
+	defined := f.FlagSet
+	f.FlagSet = newFlagSet(c.Name)
+	defined.VisitAll(func(fl *flag.Flag) {
+		name, letter, both := strings.Cut(fl.Name, ",")
+		f.Var(fl.Value, name, fl.Usage)
+		if both {
+			f.Var(fl.Value, letter, "")
+			f.letters[name] = letter
+		}
+	})
+	return f, do
 }
 
 // flagError shows help when it was asked for, and makes a usage error of the rest.
@@ -322,8 +339,7 @@ const describeVerb = "describe-commands"
 func (p *Program) describe() (all []Description) {
 	for _, c := range p.Commands {
 		if c.Text != "" {
-			f := p.flags(c.Name)
-			c.Prepare(f)
+			f, _ := p.prepare(c)
 			all = append(all, p.description(c, f))
 		}
 	}
@@ -332,21 +348,15 @@ func (p *Program) describe() (all []Description) {
 
 func (p *Program) description(c Command, f *Flags) Description {
 	d := Description{Name: c.Name, Args: c.Args, Text: c.Text}
-	letters := map[string]string{} // by the long name that means the same
 	f.VisitAll(func(fl *flag.Flag) {
-		if of, alias := strings.CutPrefix(fl.Usage, sameAs); alias {
-			letters[of] = fl.Name
-		}
-	})
-	f.VisitAll(func(fl *flag.Flag) {
-		if strings.HasPrefix(fl.Usage, sameAs) {
+		if fl.Usage == "" { // a short name
 			return
 		}
 		value, text := flag.UnquoteUsage(fl)
 		if p.Defaults && !slices.Contains([]string{"", "0", "0s", "false"}, fl.DefValue) {
 			text += " (default " + fl.DefValue + ")"
 		}
-		d.Flags = append(d.Flags, Flag{fl.Name, letters[fl.Name], value, text})
+		d.Flags = append(d.Flags, Flag{fl.Name, f.letters[fl.Name], value, text})
 	})
 	return d
 }

@@ -78,8 +78,7 @@ func (p *composeProject) request(r control.ComposeRequest) control.ComposeReques
 func (c *cli) composePull(f *command.Flags) command.Action {
 	c.composeFlags(f)
 	quiet := false
-	f.BoolVar(&quiet, "quiet", false, "hide progress")
-	f.Short("q", "quiet")
+	f.BoolVar(&quiet, "quiet,q", false, "hide progress")
 	policy := f.String("policy", "always", "pull `POLICY`: always, or missing for missing images only")
 	f.Takes(0, command.Many, "services")
 	return func(ctx context.Context, services []string) error {
@@ -108,8 +107,7 @@ func (c *cli) composePull(f *command.Flags) command.Action {
 func (c *cli) composeDown(f *command.Flags) command.Action {
 	c.composeFlags(f)
 	r := control.DownRequest{}
-	f.BoolVar(&r.Volumes, "volumes", false, "also remove its named volumes and their content")
-	f.Short("v", "volumes")
+	f.BoolVar(&r.Volumes, "volumes,v", false, "also remove its named volumes and their content")
 	timeoutFlag(f, &r.Timeout)
 	var habit bool
 	f.BoolVar(&habit, "remove-orphans", true, "accepted for compatibility: down always removes the whole project")

@@ -16,8 +16,7 @@ func (c *cli) composeConfig(f *command.Flags) command.Action {
 	c.composeFlags(f)
 	c.jsonFlag(f)
 	var quiet, services, images, volumes, networks bool
-	f.BoolVar(&quiet, "quiet", false, "print errors only")
-	f.Short("q", "quiet")
+	f.BoolVar(&quiet, "quiet,q", false, "print errors only")
 	f.BoolVar(&services, "services", false, "print the names of services only, in their order of start")
 	f.BoolVar(&images, "images", false, "print the names of images only")
 	f.BoolVar(&volumes, "volumes", false, "print the names of volumes only")

@@ -11,8 +11,7 @@ import (
 )
 
 func yesFlag(f *command.Flags, yes *bool) {
-	f.BoolVar(yes, "yes", false, "do not ask for confirmation")
-	f.Short("y", "yes")
+	f.BoolVar(yes, "yes,y", false, "do not ask for confirmation")
 }
 
 // confirm asks before something is done that was shown, unless --yes was given. The

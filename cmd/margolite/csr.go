@@ -17,8 +17,7 @@ func (c *cli) csr(f *command.Flags) command.Action {
 	f.StringVar(&id, "id", "", "request an X.509-SVID for `SPIFFE-ID`: spiffe://DOMAIN/margo/wfm/WFM/client/CLIENT")
 	f.StringVar(&name, "name", "", "request a certificate with this common `NAME` instead, for 1.0.0-rc.2 and older")
 	f.StringVar(&key, "key", "", "private key `FILE`, created if missing; default: wfm.key of the configuration")
-	f.StringVar(&out, "out", "", "write the request to `FILE` instead of standard output")
-	f.Short("o", "out")
+	f.StringVar(&out, "out,o", "", "write the request to `FILE` instead of standard output")
 	return func(context.Context, []string) error { return c.makeRequest(id, name, key, out) }
 }
 

@@ -21,21 +21,14 @@ type execFlags struct {
 }
 
 func (e *execFlags) add(f *command.Flags) {
-	f.BoolVar(&e.noTTY, "no-TTY", false, "do not allocate a terminal")
-	f.Short("T", "no-TTY")
+	f.BoolVar(&e.noTTY, "no-TTY,T", false, "do not allocate a terminal")
 	var habit bool
-	f.BoolVar(&habit, "interactive", true, "accepted for compatibility: input is always passed on")
-	f.Short("i", "interactive")
-	f.BoolVar(&habit, "tty", true, "accepted for compatibility: a terminal is used where there is one")
-	f.Short("t", "tty")
-	f.BoolVar(&e.Detach, "detach", false, "do not wait for the command")
-	f.Short("d", "detach")
-	f.StringVar(&e.User, "user", "", "run as `USER[:GROUP]`")
-	f.Short("u", "user")
-	f.StringVar(&e.WorkingDir, "workdir", "", "run in `DIR`")
-	f.Short("w", "workdir")
-	f.Var(&e.env, "env", "set a variable: `NAME=VALUE`, or NAME to pass its value on; may be repeated")
-	f.Short("e", "env")
+	f.BoolVar(&habit, "interactive,i", true, "accepted for compatibility: input is always passed on")
+	f.BoolVar(&habit, "tty,t", true, "accepted for compatibility: a terminal is used where there is one")
+	f.BoolVar(&e.Detach, "detach,d", false, "do not wait for the command")
+	f.StringVar(&e.User, "user,u", "", "run as `USER[:GROUP]`")
+	f.StringVar(&e.WorkingDir, "workdir,w", "", "run in `DIR`")
+	f.Var(&e.env, "env,e", "set a variable: `NAME=VALUE`, or NAME to pass its value on; may be repeated")
 	f.BoolVar(&e.Privileged, "privileged", false, "run with all capabilities")
 	f.IntVar(&e.Number, "index", 0, "use replica `N`; default: the first that runs")
 }

@@ -19,7 +19,7 @@ func (c *cli) history(f *command.Flags) command.Action {
 	var verify bool
 	f.BoolVar(&verify, "verify", false, "verify that no entry was changed, removed or moved")
 	f.StringVar(&r.Deployment, "deployment", "", "show the entries of `DEPLOYMENT` only")
-	f.Func("last", "show the last `N` entries only", func(s string) error {
+	f.Func("last,n", "show the last `N` entries only", func(s string) error {
 		n, err := strconv.ParseInt(s, 10, 32)
 		if err != nil || n < 1 {
 			return fmt.Errorf("invalid number of entries %q", s)
@@ -27,7 +27,6 @@ func (c *cli) history(f *command.Flags) command.Action {
 		r.Last = int(n)
 		return nil
 	})
-	f.Short("n", "last")
 	return c.asks(func(ctx context.Context, client *control.Client, _ []string) error {
 		switch {
 		case !verify:

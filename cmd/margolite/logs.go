@@ -18,11 +18,10 @@ type logsFlags struct {
 	noPrefix, noColor bool
 }
 
-func (l *logsFlags) add(f *command.Flags, now time.Time) {
-	f.BoolVar(&l.Follow, "follow", false, "follow the output")
-	f.BoolVar(&l.Timestamps, "timestamps", false, "show the time of each line")
-	f.Short("t", "timestamps")
-	f.Func("tail", "show the last `N` lines of each container only, or all", func(s string) error {
+func (l *logsFlags) add(f *command.Flags, follow string, now time.Time) {
+	f.BoolVar(&l.Follow, follow, false, "follow the output")
+	f.BoolVar(&l.Timestamps, "timestamps,t", false, "show the time of each line")
+	f.Func("tail,n", "show the last `N` lines of each container only, or all", func(s string) error {
 		if s == "all" {
 			l.Tail = nil
 			return nil
@@ -34,7 +33,6 @@ func (l *logsFlags) add(f *command.Flags, now time.Time) {
 		l.Tail = &n
 		return nil
 	})
-	f.Short("n", "tail")
 	f.Func("since", "show lines since `TIME` only, such as 10m or 2026-01-31T12:00:00Z", moment(&l.Since, now))
 	f.Func("until", "show lines until `TIME` only", moment(&l.Until, now))
 	f.BoolVar(&l.noPrefix, "no-log-prefix", false, "omit the names of containers")
@@ -80,8 +78,7 @@ func moment(to *time.Time, now time.Time) func(string) error {
 
 func (c *cli) logs(f *command.Flags) command.Action {
 	l := &logsFlags{}
-	l.add(f, time.Now())
-	f.Short("f", "follow")
+	l.add(f, "follow,f", time.Now())
 	f.Takes(1, command.Many, "a deployment and optionally some of its services")
 	return c.asks(func(ctx context.Context, client *control.Client, names []string) error {
 		l.Deployment = names[0]
@@ -94,7 +91,7 @@ func (c *cli) logs(f *command.Flags) command.Action {
 func (c *cli) composeLogs(f *command.Flags) command.Action {
 	c.composeFlags(f)
 	l := &logsFlags{}
-	l.add(f, time.Now())
+	l.add(f, "follow", time.Now())
 	f.Lookup("follow").Usage += "; -f does the same where no file follows it"
 	l.Prefix = control.PrefixAlways
 	f.Rewrite = followed

@@ -35,10 +35,8 @@ type composeProject struct {
 // composeFlags defines the flags that every verb of compose takes.
 func (c *cli) composeFlags(f *command.Flags) {
 	p := &c.project
-	f.Var((*command.Texts)(&p.Files), "file", "read Compose `FILE`, - for standard input; may be repeated to merge several; default: compose.yaml and the like, here or above")
-	f.Short("f", "file")
-	f.StringVar(&p.ProjectName, "project-name", p.ProjectName, "use this `PROJECT` name; default: the one in the file, else its directory")
-	f.Short("p", "project-name")
+	f.Var((*command.Texts)(&p.Files), "file,f", "read Compose `FILE`, - for standard input; may be repeated to merge several; default: compose.yaml and the like, here or above")
+	f.StringVar(&p.ProjectName, "project-name,p", p.ProjectName, "use this `PROJECT` name; default: the one in the file, else its directory")
 	f.Var((*command.Texts)(&p.Profiles), "profile", "enable the services of `PROFILE`; may be repeated; * enables all")
 	f.Var(&p.envFiles, "env-file", "read variables from `FILE`, which take precedence over .env; may be repeated")
 	f.StringVar(&p.WorkingDir, "project-directory", p.WorkingDir, "resolve relative paths in `DIR`; default: the directory of the first Compose file")

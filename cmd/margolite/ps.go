@@ -17,10 +17,8 @@ func (c *cli) composePs(f *command.Flags) command.Action {
 	c.composeFlags(f)
 	c.jsonFlag(f)
 	var all, quiet, names bool
-	f.BoolVar(&all, "all", false, "list the containers of all projects, including deployments")
-	f.Short("a", "all")
-	f.BoolVar(&quiet, "quiet", false, "print ids only")
-	f.Short("q", "quiet")
+	f.BoolVar(&all, "all,a", false, "list the containers of all projects, including deployments")
+	f.BoolVar(&quiet, "quiet,q", false, "print ids only")
 	f.BoolVar(&names, "services", false, "print the names of services only")
 	f.Takes(0, command.Many, "services")
 	return func(ctx context.Context, wanted []string) error {
@@ -94,11 +92,11 @@ func (c *cli) printContainers(services []control.Service) error {
 
 // imageOf is the name of an image with enough of its digest to tell it apart.
 func imageOf(image string) string {
-	name, sum, found := strings.Cut(image, "@sha256:")
-	if !found || len(sum) < 12 {
+	name, digest, found := strings.Cut(image, "@")
+	if !found {
 		return image
 	}
-	return name + "@sha256:" + sum[:12]
+	return name + "@" + shortDigest(digest)
 }
 
 // statusOf is the state of a container in the words of Docker.

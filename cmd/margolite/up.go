@@ -15,7 +15,7 @@ import (
 )
 
 func timeoutFlag(f *command.Flags, to **int) {
-	f.Func("timeout", "give a container `SECONDS` to stop; default: from the file", func(s string) error {
+	f.Func("timeout,t", "give a container `SECONDS` to stop; default: from the file", func(s string) error {
 		n, err := strconv.Atoi(s)
 		if err != nil || n < 0 || n > 3600 {
 			return fmt.Errorf("invalid time %q: use 0 to 3600 seconds", s)
@@ -23,15 +23,13 @@ func timeoutFlag(f *command.Flags, to **int) {
 		*to = &n
 		return nil
 	})
-	f.Short("t", "timeout")
 }
 
 func (c *cli) composeUp(f *command.Flags) command.Action {
 	c.composeFlags(f)
 	var detach, attach, quiet, habit bool
 	var options control.ComposeRequest
-	f.BoolVar(&detach, "detach", false, "accepted for compatibility: up always returns once the services run and are healthy")
-	f.Short("d", "detach")
+	f.BoolVar(&detach, "detach,d", false, "accepted for compatibility: up always returns once the services run and are healthy")
 	f.BoolVar(&attach, "attach", false, "show the output until interrupted, then remove the project")
 	f.Func("scale", "run N replicas of a service: `SERVICE=N`; may be repeated", func(s string) error {
 		service, text, ok := strings.Cut(s, "=")
@@ -55,8 +53,7 @@ func (c *cli) composeUp(f *command.Flags) command.Action {
 	})
 	f.BoolVar(&options.Recreate, "force-recreate", false, "recreate unchanged containers as well")
 	timeoutFlag(f, &options.Timeout)
-	f.BoolVar(&quiet, "quiet", false, "hide progress and the list of containers")
-	f.Short("q", "quiet")
+	f.BoolVar(&quiet, "quiet,q", false, "hide progress and the list of containers")
 	f.BoolVar(&habit, "remove-orphans", true, "accepted for compatibility: containers of removed services are always removed")
 	f.BoolVar(&habit, "wait", true, "accepted for compatibility: up always waits")
 	f.Takes(0, command.Many, "services")
