@@ -43,15 +43,6 @@ func TestARollbackIsShownAndAccepted(t *testing.T) {
 	expect.Equal(t, a.told, []string{"accept version 3 sha256:served"}, "the agent was asked")
 }
 
-func TestARollbackIsNotAcceptedWithoutATerminalOrYes(t *testing.T) {
-	a := served()
-	got := callWith(t, "yes\n", "accept-rollback", "--config", serve(t, a))
-	if got.code != command.Failed || got.out != shownRollback || !strings.Contains(got.err, "fix: look at the change") {
-		t.Errorf("%+v", got)
-	}
-	expect.Equal(t, a.told, nil, "the agent was asked")
-}
-
 func TestARollbackNeedsARefusedManifest(t *testing.T) {
 	a := &fakeAgent{}
 	file := serve(t, a)
