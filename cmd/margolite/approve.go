@@ -114,11 +114,11 @@ func (c *cli) decideAll(ctx context.Context, client *control.Client, d decision)
 func (c *cli) decide(ctx context.Context, client *control.Client, d decision, deployment *control.Deployment) (agreed bool, err error) {
 	change := deployment.Change
 	if change.Answer == d.given {
-		fmt.Fprintf(plainWriter{c.out}, "%s already: %s\n%s", d.given, described(deployment), waitsFor(change))
+		fmt.Fprintf(plainWriter{c.out}, "%s already: %s\n%s", d.given, described(deployment), waitsFor(change, ""))
 		return true, nil
 	}
 	var shown strings.Builder
-	fmt.Fprintf(&shown, "%s\n%s", described(deployment), waitsFor(change))
+	fmt.Fprintf(&shown, "%s\n%s", described(deployment), waitsFor(change, ""))
 	printDifference(&shown, *deployment)
 	if _, err := io.WriteString(plainWriter{c.out}, shown.String()); err != nil {
 		return false, fmt.Errorf("nothing was %s: cannot show the %s: %w", d.given, described(deployment), err)
@@ -159,10 +159,13 @@ func described(d *control.Deployment) string {
 	return fmt.Sprintf("%s of %s, revision %s", nounOf(d.Change.Kind), titled(d), d.Change.Revision)
 }
 
-func waitsFor(change *control.Pending) string {
+// waitsFor says what a change waits for, except for the reason but.
+func waitsFor(change *control.Pending, but string) string {
 	var b strings.Builder
 	for _, r := range change.Reasons {
-		fmt.Fprintf(&b, "  waits for %s: %s\n", r.Code, line(r.Text))
+		if r.Code != but {
+			fmt.Fprintf(&b, "  waits for %s: %s\n", r.Code, line(r.Text))
+		}
 	}
 	return b.String()
 }

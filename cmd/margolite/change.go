@@ -26,11 +26,7 @@ func printChange(out io.Writer, d control.Deployment, now time.Time) {
 	default:
 		fmt.Fprintf(out, "  %s of revision %s\n", nounOf(p.Kind), revision)
 	}
-	for _, r := range p.Reasons {
-		if r.Code != "approval" {
-			fmt.Fprintf(out, "  waits for %s: %s\n", r.Code, line(r.Text))
-		}
-	}
+	fmt.Fprint(out, waitsFor(p, "approval"))
 	if p.Until.After(now) {
 		fmt.Fprintf(out, "  will be applied in %s\n", ago(p.Until, now))
 	}

@@ -367,20 +367,16 @@ func (f *findings) clock(now time.Time) {
 func (f *findings) containerd(ctx context.Context, cfg *config.Config) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	version, err := containerdVersion(ctx, cfg)
+	client, err := containerd.Connect(ctx, cfg.Runtime.Containerd, cfg.Runtime.Namespace)
+	version := ""
+	if err == nil {
+		defer client.Close()
+		v, versionErr := client.Version(ctx)
+		version, err = v.Version, versionErr
+	}
 	if err != nil {
 		f.failure("containerd", err.Error(), "start containerd 1.6 or newer, or correct runtime.containerd")
 		return
 	}
 	f.fine("containerd", version+" at "+cfg.Runtime.Containerd)
-}
-
-func containerdVersion(ctx context.Context, cfg *config.Config) (string, error) {
-	client, err := containerd.Connect(ctx, cfg.Runtime.Containerd, cfg.Runtime.Namespace)
-	if err != nil {
-		return "", err
-	}
-	defer client.Close()
-	v, err := client.Version(ctx)
-	return v.Version, err
 }
