@@ -306,18 +306,14 @@ func (w *worker) endTurn() {
 func (w *worker) take(ctx context.Context, from *limit.Limiter, kind string, preempt func(), reason func(owners []string) string) (*limit.Slot, error) {
 	key := limit.Key{Party: w.id, Kind: kind}
 	slot, err := from.Acquire(ctx, key, preempt, func(bool) {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.line = func() string {
+		w.says(func() string {
 			if owners := from.Ahead(key); len(owners) > 0 {
 				return reason(owners)
 			}
 			return ""
-		}
+		})
 	})
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.line = nil
+	w.says(nil)
 	if err != nil {
 		return nil, ctx.Err()
 	}

@@ -72,6 +72,7 @@ type worker struct {
 	delayed proposal
 	delays  time.Time // until then, by a clock that cannot be set
 	intact  *intact   // nil: not known
+	last    string    // why it waited last
 
 	running   map[string]*watched // components that were installed, by name
 	allowance allowance           // of reports about them
@@ -79,10 +80,7 @@ type worker struct {
 
 	mu        sync.Mutex
 	interrupt context.CancelCauseFunc // ends what it is doing; nil while it waits
-	reason    string                  // why it waits, for people
-	slow      string                  // why its downloads do not get on; empty: they do
-	line      func() string           // the same while it waits in line, as that is now; nil: it does not
-	last      string                  // why it waited last
+	why       func() string           // why it waits or its downloads do not get on, for people; nil: neither
 	verdict   policy.Verdict          // why its change may not begin; zero: it does not wait for the gate
 	ruled     bool                    // the rules may be others than those that refused something
 	progress  map[string]control.Progress
@@ -758,19 +756,14 @@ func (r *reconciler) tidies(ctx context.Context) {
 func (w *worker) begin(interrupt context.CancelCauseFunc) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.interrupt = interrupt
-	w.progress, w.line, w.slow = nil, nil, ""
-	if interrupt != nil {
-		w.reason = ""
-	}
+	w.interrupt, w.why, w.progress = interrupt, nil, nil
 }
 
 // waitFor keeps why it waits, for status, and returns whether that is news.
 func (w *worker) waitFor(reason string) (news bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	w.says(func() string { return reason })
 	news = reason != w.last
-	w.reason, w.last = reason, reason
+	w.last = reason
 	return news
 }
 
@@ -783,10 +776,11 @@ func (w *worker) advance(component string, p control.Progress) {
 	w.progress[component] = p
 }
 
-func (w *worker) slows(why string) {
+// says keeps why it does not get on, for status; nil: it does.
+func (w *worker) says(why func() string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.slow = why
+	w.why = why
 }
 
 func (w *worker) waitsNot() {
@@ -807,14 +801,10 @@ func (w *worker) takeRules() bool {
 func (w *worker) seen() (reason string, progress map[string]control.Progress) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	progress = maps.Clone(w.progress)
-	switch {
-	case w.line != nil:
-		return w.line(), progress
-	case w.slow != "":
-		return w.slow, progress
+	if w.why != nil {
+		reason = w.why()
 	}
-	return w.reason, progress
+	return reason, maps.Clone(w.progress)
 }
 
 func (r *reconciler) worker(id string) *worker {

@@ -157,7 +157,8 @@ func (t *round) note(p runtime.Progress) {
 	}
 	before := t.progress
 	t.progress = t.stalled()
-	t.w.slows(t.progress.why)
+	why := t.progress.why
+	t.w.says(func() string { return why })
 	switch {
 	case t.progress.why == "":
 		t.stopTurns()
@@ -273,7 +274,7 @@ func (r *reconciler) inRound(ctx context.Context, w *worker, d *store.Deployment
 	if next != nil {
 		defer yieldLater(slot)()
 	}
-	defer w.slows("")
+	defer w.says(nil)
 	err = stage(t.ctx, t)
 	if err != nil && t.marked && d.Unpacking != nil { // it was survived
 		if err := r.ledger.step(d, "unpacked", func(d *store.Deployment) { d.Unpacking = nil }); err != nil && !errors.Is(err, errSuperseded) {
