@@ -28,8 +28,8 @@ const (
 	// maxLockEntries how many of its entries are read.
 	maxLockFiles   = 256
 	maxLockEntries = 4096
-	// removeLocksWithin bounds how long removing one takes.
-	removeLocksWithin = 10 * time.Second
+	// removeLocksWithin bounds how long removing one takes: changes wait meanwhile.
+	removeLocksWithin = time.Second
 	// maxLocksTold bounds how many held files of a directory are told of. One is
 	// enough to wait.
 	maxLocksTold = 8
@@ -129,83 +129,56 @@ func makeShared(path string) error {
 // remove removes the directory of a deployment that is gone. The caller makes sure
 // that no container of it is left and that no other one is started meanwhile.
 func (l *lockFiles) remove(ctx context.Context, id string) {
-	if err := l.removeEach(ctx, func() ([]string, error) { return []string{id}, nil }); err != nil {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.removeLocked(ctx, id); err != nil {
 		l.logger.Warn("cannot remove a lock file directory; the next start tries again", "deployment", id, "error", err)
 	}
 }
 
-// removeOrphans removes what remove has left, as where the process was killed, and
-// the directories of deployments that are neither recorded nor running. recorded is
-// asked while no directory is made: whoever is recorded later has its own made again.
+// removeOrphans removes what remove has left, as where the process was killed: the
+// directories of deployments that are neither recorded nor running. recorded is asked
+// while no directory is made: whoever is recorded later has its own made again.
 func (l *lockFiles) removeOrphans(ctx context.Context, running []string, recorded func() ([]string, error)) error {
-	return l.removeEach(ctx, func() (orphans []string, err error) {
-		ids, err := recorded()
-		if err != nil {
-			return nil, err
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	ids, err := recorded()
+	if err != nil {
+		return err
+	}
+	ids = slices.Concat(ids, running)
+	dir, err := openDir(l.dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	entries, err := dir.ReadDir(maxLockEntries)
+	if err == io.EOF {
+		err = nil
+	}
+	for _, e := range entries {
+		known := func(id string) bool { return margo.SameID(id, e.Name()) }
+		if e.IsDir() && margo.IsUUID(e.Name()) && !slices.ContainsFunc(ids, known) {
+			err = errors.Join(err, l.removeLocked(ctx, e.Name()))
 		}
-		ids = slices.Concat(ids, running)
-		dir, err := openDir(l.dir)
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		defer dir.Close()
-		entries, err := dir.ReadDir(maxLockEntries)
-		if err != nil && err != io.EOF {
-			return nil, err
-		}
-		for _, e := range entries {
-			known := func(id string) bool { return margo.SameID(id, e.Name()) }
-			if strings.HasPrefix(e.Name(), removedPrefix) || e.IsDir() && margo.IsUUID(e.Name()) && !slices.ContainsFunc(ids, known) {
-				orphans = append(orphans, e.Name())
-			}
-		}
-		return orphans, nil
-	})
-}
-
-// removeEach removes the named directories, which workloads have filled. One that has
-// its directory open may go on filling it, but not for ever.
-func (l *lockFiles) removeEach(ctx context.Context, names func() ([]string, error)) error {
-	moved, err := l.moveAway(names)
-	for _, dir := range moved {
-		bounded, cancel := context.WithTimeout(ctx, removeLocksWithin)
-		err = errors.Join(err, tree.Remove(bounded, dir))
-		cancel()
 	}
 	return err
 }
 
-// removedPrefix begins the name of a directory with what is being removed. It lies in
-// dir, which may be a file system of its own: nothing can be moved out of it.
-const removedPrefix = ".removed-"
-
-// moveAway takes what has these names in dir out of reach of those who mount that, and
-// returns the directories with nothing else in them.
-func (l *lockFiles) moveAway(names func() ([]string, error)) (moved []string, err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	all, err := names()
-	for _, name := range all {
-		from := filepath.Join(l.dir, name)
-		if _, err := os.Lstat(from); filepath.Base(name) != name || errors.Is(err, fs.ErrNotExist) {
-			continue // it never had one
-		}
-		if strings.HasPrefix(name, removedPrefix) { // by a process that was killed
-			moved = append(moved, from)
-			continue
-		}
-		to, made := os.MkdirTemp(l.dir, removedPrefix)
-		if made != nil {
-			return moved, errors.Join(err, made)
-		}
-		moved = append(moved, to)
-		err = errors.Join(err, os.Rename(from, filepath.Join(to, "0")))
-		delete(l.told, from)
+// removeLocked removes a directory, which workloads have filled. One that has it open
+// may go on filling it, but not for ever. The caller holds mu.
+func (l *lockFiles) removeLocked(ctx context.Context, name string) error {
+	if filepath.Base(name) != name || strings.Trim(name, ".") == "" {
+		return nil // it never had one
 	}
-	return moved, err
+	ctx, cancel := context.WithTimeout(ctx, removeLocksWithin)
+	defer cancel()
+	path := filepath.Join(l.dir, name)
+	delete(l.told, path)
+	return tree.Remove(ctx, path)
 }
 
 // openDir opens a directory that is no link to one.
