@@ -178,7 +178,7 @@ func New(o Options) *Agent {
 		mistakes: &mistakes{logger: o.Logger, now: o.Now, known: cache[string, bool]{most: maxMistakes}}, heads: cache[digest.Digest, head]{most: maxKnown},
 	}
 	b.settings.Store(&o.Settings)
-	a := &Agent{base: b, o: o, Projects: NewProjects(o.Runtime, o.Settings.Settle)}
+	a := &Agent{base: b, o: o, Projects: NewProjects(o.Runtime)}
 	var busy func() time.Duration
 	if o.Meter != nil {
 		busy = o.Meter.Busy
@@ -193,9 +193,8 @@ func New(o Options) *Agent {
 	a.ledger = &ledger{base: b, reported: a.reporter.poke, deaf: a.reporter.deaf}
 	a.reporter.status = a.ledger.status
 	a.ledger.turns = &turns{store: o.Store, came: func(id string) { a.reconciler.nudge(id) }}
-	a.reconciler = newReconciler(b, o, a.ledger, a.Projects.staging, &a.loops.reconciler)
-	a.Projects.brought, a.Projects.later = a.reconciler.tidied, a.reconciler.prune
-	a.Projects.alone, a.Projects.remembered = a.reconciler.whileAlone, a.ledger.needs
+	a.reconciler = newReconciler(b, o, a.ledger, a.Projects, &a.loops.reconciler)
+	a.Projects.tidied, a.Projects.later, a.Projects.remembered = a.reconciler.tidied, a.reconciler.prune, a.ledger.needs
 	a.ledger.passes, a.ledger.changed = a.reconciler.passes, a.reconciler.changed
 	a.locks = newLocks(b, o, a.reconciler.lookAll)
 	a.reconciler.locks = a.locks

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/margolite/margolite/agent/control"
@@ -19,13 +18,10 @@ import (
 // touching them.
 type Projects struct {
 	runtime Runtime
-	settle  atomic.Int64   // a time.Duration
 	staging *limit.Limiter // for bringing images that nothing uses yet; shut to drop such
-	// alone calls do while nobody brings images or drops some; false: others are at it.
-	alone func(ctx context.Context, do func() error) (bool, error)
 
 	// Of an agent; else nil:
-	brought    func()                // called when somebody has brought images
+	tidied     func()                // called when somebody has brought images, or dropped some
 	later      func()                // drops images when others are done
 	remembered func() (needs, error) // what its records need
 
@@ -44,10 +40,36 @@ func (p *Projects) brings(ctx context.Context, project string) (done func(), err
 	return func() {
 		p.count(project, -1)
 		slot.Release()
-		if p.brought != nil {
-			p.brought()
+		if p.tidied != nil {
+			p.tidied()
 		}
 	}, nil
+}
+
+// whileAlone calls do while nobody brings images or drops some; false: others were at
+// it for all of pruneWait. Deployments that wait for a slow registry are interrupted, and
+// go on afterwards. What somebody wanted dropped meanwhile, and found this one at it, is
+// dropped then, too.
+func (p *Projects) whileAlone(ctx context.Context, do func() error) (bool, error) {
+	ctx, stop := context.WithTimeout(ctx, pruneWait)
+	defer stop()
+	open, ok := p.staging.Shut(ctx)
+	for !ok {
+		select {
+		case <-time.After(pruneLook):
+		case <-ctx.Done():
+			return false, nil
+		}
+		open, ok = p.staging.Shut(ctx)
+	}
+	err := func() error {
+		defer open()
+		return do()
+	}()
+	if p.tidied != nil {
+		p.tidied()
+	}
+	return true, err
 }
 
 func (p *Projects) count(project string, n int) {
@@ -58,27 +80,14 @@ func (p *Projects) count(project string, n int) {
 	}
 }
 
-// longestSettle is enough for a command that cannot run to show. Whoever types
-// looks for the rest himself.
-const longestSettle = 300 * time.Millisecond
+// settle is for how long the services of a Compose file must run: enough for a command
+// that cannot run to show. Whoever types looks for the rest himself.
+const composeSettle = 300 * time.Millisecond
 
-// NewProjects makes Projects of a runtime. settle is for how long the services of
-// a deployment must run; those of a Compose file do with less.
-func NewProjects(r Runtime, settle time.Duration) *Projects {
-	p := &Projects{runtime: r, staging: newStaging(), bringing: map[string]int{}}
-	p.alone = func(ctx context.Context, do func() error) (bool, error) {
-		open, ok := p.staging.Shut(ctx)
-		if !ok {
-			return false, nil
-		}
-		defer open()
-		return true, do()
-	}
-	p.settle.Store(int64(shortSettle(settle)))
-	return p
+// NewProjects makes Projects of a runtime.
+func NewProjects(r Runtime) *Projects {
+	return &Projects{runtime: r, staging: newStaging(), bringing: map[string]int{}}
 }
-
-func shortSettle(settle time.Duration) time.Duration { return min(settle, longestSettle) }
 
 // ComposeUp makes Compose files run and returns once they do. Where services
 // are named, those that were there before stay as well.
@@ -108,7 +117,7 @@ func (p *Projects) ComposeUp(ctx context.Context, r control.ComposeRequest, noti
 			return err
 		}
 	}
-	return p.runtime.Apply(ctx, project, runtime.ApplyOptions{Settle: time.Duration(p.settle.Load()), Notify: func(e runtime.Event) {
+	return p.runtime.Apply(ctx, project, runtime.ApplyOptions{Settle: composeSettle, Notify: func(e runtime.Event) {
 		event := control.Event{Kind: control.ServiceChanged, Service: e.Service, Text: e.Step}
 		if !e.Done {
 			event.State = control.Begun

@@ -95,7 +95,7 @@ func (p *Projects) Prune(ctx context.Context, items []control.Unneeded) ([]contr
 		return removed, err
 	}
 	var gone []control.Unneeded
-	alone, failed := p.alone(ctx, func() error {
+	alone, failed := p.whileAlone(ctx, func() error {
 		n, err := p.needs()
 		if err != nil {
 			return err

@@ -43,6 +43,7 @@ type reconciler struct {
 	stateDir string
 	runDir   string
 	locks    *locks
+	projects *Projects
 	loop     *loop
 
 	summarizing *limit.Limiter        // for loading what was staged without a summary
@@ -93,11 +94,11 @@ func newWorker(id string) *worker {
 	}
 }
 
-func newReconciler(b *base, o Options, l *ledger, staging *limit.Limiter, watched *loop) *reconciler {
+func newReconciler(b *base, o Options, l *ledger, projects *Projects, watched *loop) *reconciler {
 	return &reconciler{
-		base: b, ledger: l, program: o.Program.Version + " " + o.Program.Commit, stateDir: o.StateDir, runDir: o.RunDir, loop: watched,
+		base: b, ledger: l, program: o.Program.Version + " " + o.Program.Commit, stateDir: o.StateDir, runDir: o.RunDir, projects: projects, loop: watched,
 		summarizing: newSlots(1, unbounded),
-		staging:     staging,
+		staging:     projects.staging,
 		applying:    newLanes(slotsOfLane, changesBegun, unbounded),
 		asking:      newLanes(hooksAtOnce, hooksBegun, hooksBegun),
 		wake:        make(chan struct{}, 1),
@@ -735,11 +736,13 @@ func (r *reconciler) tidies(ctx context.Context) {
 			continue
 		}
 		err := contain.Call(func() error {
-			done, ok := r.alone(ctx)
+			waiting, stop := context.WithTimeout(ctx, pruneWait) // for the downloads that do not get on to end
+			defer stop()
+			open, ok := r.staging.Shut(waiting)
 			if !ok {
 				return nil
 			}
-			defer done()
+			defer open()
 			r.unpruned.Store(false)
 			_, err := r.dropUnneeded(ctx)
 			return err

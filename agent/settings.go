@@ -57,7 +57,6 @@ type settings struct{ atomic.Pointer[Settings] }
 // asked for holds on, unless it is another WFM now.
 func (a *Agent) Configure(s Settings) {
 	a.settings.Store(&s)
-	a.Projects.settle.Store(int64(shortSettle(s.Settle)))
 	a.silence.Configure(s.URL, s.Poll.Downtime)
 	poke(a.poller.configured)
 	a.reconciler.again()

@@ -13,8 +13,6 @@ import (
 )
 
 const (
-	// aloneWait bounds how long it takes to end the downloads that do not get on.
-	aloneWait = 10 * time.Second
 	// fullLook is how often it is looked whether there is space for what did not
 	// fit. That costs a look at the file system, and neither a request nor a write.
 	fullLook = 10 * time.Second
@@ -81,7 +79,7 @@ func (r *reconciler) makeRoom(ctx context.Context, d *store.Deployment, err erro
 		return some && !runtime.Persists(err), failed
 	}
 	// While other deployments are staged this is tried again later: the space may be theirs.
-	_, failed = r.whileAlone(ctx, func() error {
+	_, failed = r.projects.whileAlone(ctx, func() error {
 		if done, failed := enough(); done || failed != nil {
 			return failed
 		}
@@ -123,38 +121,6 @@ func (r *reconciler) formers(first string) ([]store.Deployment, error) {
 		return all[i].Since.Before(all[j].Since)
 	})
 	return all, nil
-}
-
-// whileAlone calls do while no deployment is staged and nobody else brings images
-// or drops them; false: others were at it for all of pruneWait. What somebody
-// wanted dropped meanwhile, and found this one at it, is dropped before it returns.
-func (r *reconciler) whileAlone(ctx context.Context, do func() error) (bool, error) {
-	waiting, stop := context.WithTimeout(ctx, pruneWait)
-	defer stop()
-	done, ok := r.alone(waiting)
-	for !ok {
-		select {
-		case <-time.After(pruneLook):
-		case <-waiting.Done():
-			return false, nil
-		}
-		done, ok = r.alone(waiting)
-	}
-	err := func() error {
-		defer done()
-		return do()
-	}()
-	r.tidied()
-	return true, err
-}
-
-// alone keeps deployments from being staged, and others from bringing images,
-// until done is called; false: some are at it. Those that wait for a slow registry
-// are interrupted, and go on afterwards.
-func (r *reconciler) alone(ctx context.Context) (done func(), ok bool) {
-	ctx, cancel := context.WithTimeout(ctx, aloneWait)
-	defer cancel()
-	return r.staging.Shut(ctx)
 }
 
 // dropUnneeded drops images and artifacts that no revision needs, and returns

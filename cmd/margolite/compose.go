@@ -64,7 +64,7 @@ func (c *cli) withProjects(ctx context.Context, do func(*reached) error) error {
 	if err != nil {
 		return err
 	}
-	projects := agent.NewProjects(w.Engine, cfg.Runtime.Settle)
+	projects := agent.NewProjects(w.Engine)
 	return errors.Join(do(&reached{Projects: projects, supervise: w.Engine.Run}), w.Close())
 }
 
