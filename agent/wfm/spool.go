@@ -83,27 +83,20 @@ func (p *part) receive(body io.Reader) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", errSpool, err)
 	}
-	_, err = io.CopyBuffer(spoolWriter{p, w}, limited(body, p.limit-p.size), p.buffer)
-	if closeErr := w.Close(); err == nil && closeErr != nil {
-		err = fmt.Errorf("%w: %w", errSpool, closeErr)
+	var ended error // the body
+	n, err := io.CopyBuffer(io.MultiWriter(w, p.hash), noted{limited(body, p.limit-p.size), func(_ int, err error) error {
+		ended = err
+		return err
+	}}, p.buffer)
+	p.size += n
+	closeErr := w.Close()
+	if err == nil {
+		err = closeErr
 	}
-	return err
-}
-
-// spoolWriter adds to a part and to its hash.
-type spoolWriter struct {
-	part *part
-	io.Writer
-}
-
-func (w spoolWriter) Write(b []byte) (int, error) {
-	n, err := w.Writer.Write(b)
-	w.part.hash.Write(b[:n])
-	w.part.size += int64(n)
-	if err != nil {
+	if err != nil && !errors.Is(err, ended) {
 		err = fmt.Errorf("%w: %w", errSpool, err)
 	}
-	return n, err
+	return err
 }
 
 // matches says whether the artifact is there as a whole: its bytes as they came
