@@ -10,8 +10,11 @@ import (
 	"github.com/margolite/margolite/runtime/container"
 )
 
-// Exec runs a command in a container of a deployment.
+// Exec runs a command in a container of a deployment or project.
 func (a *Agent) Exec(ctx context.Context, r control.ExecRequest, s control.ExecStreams) (int, error) {
+	if r.Project != "" {
+		return a.Projects.Exec(ctx, r, s)
+	}
 	projects, err := a.projectsOf(ctx, r.Deployment)
 	if err != nil {
 		return 0, err
@@ -19,8 +22,8 @@ func (a *Agent) Exec(ctx context.Context, r control.ExecRequest, s control.ExecS
 	return a.exec(ctx, projects, r, s)
 }
 
-// ComposeExec runs a command in a container of a project.
-func (p *Projects) ComposeExec(ctx context.Context, r control.ExecRequest, s control.ExecStreams) (int, error) {
+// Exec runs a command in a container of a project.
+func (p *Projects) Exec(ctx context.Context, r control.ExecRequest, s control.ExecStreams) (int, error) {
 	project, err := p.named(ctx, r.Project)
 	if err != nil {
 		return 0, err

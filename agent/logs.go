@@ -16,8 +16,11 @@ import (
 	"github.com/margolite/margolite/runtime/contain"
 )
 
-// Logs writes the output of a deployment's services.
+// Logs writes the output of the services of a deployment or project.
 func (a *Agent) Logs(ctx context.Context, r control.LogsRequest, w io.Writer) error {
+	if r.Project != "" {
+		return a.Projects.Logs(ctx, r, w)
+	}
 	projects, err := a.projectsOf(ctx, r.Deployment)
 	if err != nil {
 		return err
@@ -25,8 +28,8 @@ func (a *Agent) Logs(ctx context.Context, r control.LogsRequest, w io.Writer) er
 	return a.logs(ctx, projects, r, w)
 }
 
-// ComposeLogs writes what the services of a project printed.
-func (p *Projects) ComposeLogs(ctx context.Context, r control.LogsRequest, w io.Writer) error {
+// Logs writes what the services of a project printed.
+func (p *Projects) Logs(ctx context.Context, r control.LogsRequest, w io.Writer) error {
 	project, err := p.named(ctx, r.Project)
 	if err != nil {
 		return err

@@ -174,9 +174,9 @@ func TestComposeRefusesWhatCannotBe(t *testing.T) {
 		change(&r)
 		return p.ComposeUp(t.Context(), r, func(control.Event) {})
 	}
-	logs := func(r control.LogsRequest) error { return p.ComposeLogs(t.Context(), r, io.Discard) }
+	logs := func(r control.LogsRequest) error { return p.Logs(t.Context(), r, io.Discard) }
 	exec := func(r control.ExecRequest) error {
-		_, err := p.ComposeExec(t.Context(), r, control.ExecStreams{})
+		_, err := p.Exec(t.Context(), r, control.ExecStreams{})
 		return err
 	}
 	for _, c := range []struct {
@@ -212,7 +212,7 @@ func TestExecGoesToAContainerThatRuns(t *testing.T) {
 	resize := make(chan control.Size, 1)
 	resize <- control.Size{Columns: 80, Rows: 24}
 	in := strings.NewReader("")
-	code, err := p.ComposeExec(t.Context(), control.ExecRequest{
+	code, err := p.Exec(t.Context(), control.ExecRequest{
 		Project: "trial", Service: "web", Args: []string{"ls"}, Env: []string{"A=b"}, User: "u", WorkingDir: "/w", Privileged: true, TTY: true,
 	}, control.ExecStreams{Stdin: in, Resize: resize})
 	expect.OK(t, err)
@@ -221,7 +221,7 @@ func TestExecGoesToAContainerThatRuns(t *testing.T) {
 	x := m.command
 	x.Resize = nil
 	expect.Equal(t, x, container.Exec{Args: []string{"ls"}, Env: []string{"A=b"}, User: "u", WorkingDir: "/w", Privileged: true, TTY: true, Stdin: in}, "command")
-	expect.OK(t, expect.ErrorOf(p.ComposeExec(t.Context(), control.ExecRequest{Project: "trial", Service: "web", Number: 3, Args: []string{"ls"}}, control.ExecStreams{})))
+	expect.OK(t, expect.ErrorOf(p.Exec(t.Context(), control.ExecRequest{Project: "trial", Service: "web", Number: 3, Args: []string{"ls"}}, control.ExecStreams{})))
 	expect.Equal(t, m.asked[2], "exec web-3", "call")
 }
 
@@ -242,7 +242,7 @@ func TestLogsArePrefixedAsWanted(t *testing.T) {
 		m := trial()
 		c.r.Project = "trial"
 		var out bytes.Buffer
-		if err := agent.NewProjects(m).ComposeLogs(t.Context(), c.r, &out); err != nil || out.String() != c.out || !strings.Contains(m.asked[0], c.tail) {
+		if err := agent.NewProjects(m).Logs(t.Context(), c.r, &out); err != nil || out.String() != c.out || !strings.Contains(m.asked[0], c.tail) {
 			t.Errorf("logs %+v are %q, %v, the runtime was asked %q, want %q", c.r, out.String(), err, m.asked, c.out)
 		}
 	}

@@ -41,22 +41,24 @@ type Backend interface {
 	// Subscribe delivers events until the returned function is called. A
 	// subscriber that does not keep up loses events.
 	Subscribe() (<-chan Event, func())
-	// Logs writes what services printed to w, until ctx ends if it follows.
-	Logs(ctx context.Context, r LogsRequest, w io.Writer) error
-	// Exec runs a command in a container of a deployment until it ends, or ctx
-	// does, and returns its exit code.
-	Exec(ctx context.Context, r ExecRequest, s ExecStreams) (int, error)
 	// Metrics is everything that can be counted, in the text format of Prometheus.
 	Metrics(ctx context.Context) ([]byte, error)
 	// Panicked takes note of what a request panicked with; it is called while that
 	// is being recovered from.
 	Panicked(what string, value any)
-	// Projects runs Compose projects without a WFM.
+	// Projects is asked for deployments, too.
 	Projects
 }
 
 // Projects runs Compose files on the device, outside of any deployment.
 type Projects interface {
+	// Logs writes what services of a project printed to w, until ctx ends if it
+	// follows.
+	Logs(ctx context.Context, r LogsRequest, w io.Writer) error
+	// Exec runs a command in a container of a project until it ends, or ctx does,
+	// and returns its exit code. With an error, a code above 0 is what a shell ends
+	// with that cannot run it.
+	Exec(ctx context.Context, r ExecRequest, s ExecStreams) (int, error)
 	// ComposeUp makes the project run and returns once it does. notify is
 	// called from one goroutine at a time.
 	ComposeUp(ctx context.Context, r ComposeRequest, notify func(Event)) error
@@ -66,11 +68,6 @@ type Projects interface {
 	ComposeDown(ctx context.Context, r DownRequest) error
 	// ComposePs lists the services of a project, or of all when it is empty.
 	ComposePs(ctx context.Context, project string) ([]Service, error)
-	// ComposeLogs writes what services of a project printed.
-	ComposeLogs(ctx context.Context, r LogsRequest, w io.Writer) error
-	// ComposeExec runs a command in a container of a project until it ends, or
-	// ctx does, and returns its exit code.
-	ComposeExec(ctx context.Context, r ExecRequest, s ExecStreams) (int, error)
 	// Unneeded lists what is kept on the device although nothing needs it now.
 	Unneeded(ctx context.Context) ([]Unneeded, error)
 	// Prune removes those of the given things that are still not needed, and

@@ -142,7 +142,16 @@ func (c *Client) Metrics(ctx context.Context, w io.Writer) error {
 
 // Logs copies what services printed to w.
 func (c *Client) Logs(ctx context.Context, r LogsRequest, w io.Writer) error {
-	return c.copy(ctx, "/v1/logs?"+r.query().Encode(), w)
+	return c.copy(ctx, within(r.Project)+"/logs?"+r.query().Encode(), w)
+}
+
+// within is where the routes begin that are about containers: of a Compose project, or
+// of a deployment where it names none.
+func within(project string) string {
+	if project != "" {
+		return "/v1/compose"
+	}
+	return "/v1"
 }
 
 // ComposeUp makes a Compose project run.
@@ -192,11 +201,6 @@ func (c *Client) Prune(ctx context.Context, items []Unneeded) ([]Unneeded, error
 // ComposePs lists the services of a Compose project, or of all.
 func (c *Client) ComposePs(ctx context.Context, project string) ([]Service, error) {
 	return ask[[]Service](ctx, c, http.MethodGet, "/v1/compose/ps?project="+url.QueryEscape(project), nil)
-}
-
-// ComposeLogs copies what services of a Compose project printed to w.
-func (c *Client) ComposeLogs(ctx context.Context, r LogsRequest, w io.Writer) error {
-	return c.copy(ctx, "/v1/compose/logs?"+r.query().Encode(), w)
 }
 
 func (c *Client) copy(ctx context.Context, path string, w io.Writer) error {

@@ -35,7 +35,7 @@ type backend struct {
 	logs     control.LogsRequest
 	exec     func(context.Context, control.ExecRequest, control.ExecStreams) (int, error)
 	panicked chan string   // nil: nothing may
-	lasting  chan struct{} // if not nil, polls and logs last until the caller leaves, and say here that they have begun
+	lasting  chan struct{} // if not nil, polls and logs last until the caller leaves; what has begun is sent here
 	site
 }
 
@@ -66,7 +66,12 @@ func (b *backend) Metrics(context.Context) ([]byte, error) {
 }
 func (b *backend) Panicked(what string, value any) { b.panicked <- fmt.Sprint(what, ": ", value) }
 
-func (b *backend) Subscribe() (<-chan control.Event, func()) { return b.events, func() {} }
+func (b *backend) Subscribe() (<-chan control.Event, func()) {
+	if b.lasting != nil {
+		b.lasting <- struct{}{}
+	}
+	return b.events, func() {}
+}
 
 func (b *backend) Logs(ctx context.Context, r control.LogsRequest, w io.Writer) error {
 	b.last(ctx)
@@ -81,10 +86,6 @@ func (b *backend) Logs(ctx context.Context, r control.LogsRequest, w io.Writer) 
 }
 
 func (b *backend) Exec(ctx context.Context, r control.ExecRequest, s control.ExecStreams) (int, error) {
-	return b.exec(ctx, r, s)
-}
-
-func (b *backend) ComposeExec(ctx context.Context, r control.ExecRequest, s control.ExecStreams) (int, error) {
 	return b.exec(ctx, r, s)
 }
 
@@ -112,11 +113,6 @@ func (b *backend) ComposeDown(_ context.Context, r control.DownRequest) error {
 }
 
 func (b *backend) ComposePs(context.Context, string) ([]control.Service, error) { return nil, nil }
-
-func (b *backend) ComposeLogs(_ context.Context, r control.LogsRequest, w io.Writer) error {
-	_, err := io.WriteString(w, r.Project)
-	return err
-}
 
 // serve runs a server for b and returns a client of it, and the socket.
 func serve(t *testing.T, b control.Backend) (*control.Client, string) {

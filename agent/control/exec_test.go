@@ -84,7 +84,7 @@ func TestExecCarriesStreamsAndExitCode(t *testing.T) {
 	var out, errOut bytes.Buffer
 	r := shell(`read line; echo "out $line $NAME"; echo err >&2; exit 7`)
 	r.Env = []string{"NAME=value"}
-	code, err := client.ComposeExec(t.Context(), r, control.ExecStreams{Stdin: strings.NewReader("in\n"), Stdout: &out, Stderr: &errOut})
+	code, err := client.Exec(t.Context(), r, control.ExecStreams{Stdin: strings.NewReader("in\n"), Stdout: &out, Stderr: &errOut})
 	if code != 7 || err != nil || out.String() != "out in value\n" || errOut.String() != "err\n" {
 		t.Errorf("code %d, %v, stdout %q, stderr %q", code, err, out.String(), errOut.String())
 	}
@@ -99,12 +99,12 @@ func TestExecCarriesMuch(t *testing.T) {
 	client, _ := serve(t, &backend{exec: execute})
 	much := strings.Repeat("0123456789abcde\n", 64<<10)
 	var out bytes.Buffer
-	code, err := client.ComposeExec(t.Context(), shell("cat"), control.ExecStreams{Stdin: strings.NewReader(much), Stdout: &out})
+	code, err := client.Exec(t.Context(), shell("cat"), control.ExecStreams{Stdin: strings.NewReader(much), Stdout: &out})
 	if code != 0 || err != nil || out.String() != much {
 		t.Errorf("code %d, %v, %d of %d bytes came back", code, err, out.Len(), len(much))
 	}
 	out.Reset()
-	code, err = client.ComposeExec(t.Context(), shell("exit 3"), control.ExecStreams{Stdin: strings.NewReader(much), Stdout: &out})
+	code, err = client.Exec(t.Context(), shell("exit 3"), control.ExecStreams{Stdin: strings.NewReader(much), Stdout: &out})
 	if code != 3 || err != nil {
 		t.Errorf("a command that reads nothing: code %d, %v", code, err)
 	}
@@ -114,9 +114,9 @@ func TestExecTellsWhyItCannot(t *testing.T) {
 	client, _ := serve(t, &backend{exec: execute})
 	r := shell("true")
 	r.Service = "nonesuch"
-	expect.ErrorWith(t, expect.ErrorOf(client.ComposeExec(t.Context(), r, control.ExecStreams{})), `service "nonesuch": not found`, "an unknown service")
+	expect.ErrorWith(t, expect.ErrorOf(client.Exec(t.Context(), r, control.ExecStreams{})), `service "nonesuch": not found`, "an unknown service")
 	r.Detach = true
-	if _, err := client.ComposeExec(t.Context(), r, control.ExecStreams{}); err == nil || !strings.Contains(err.Error(), `service "nonesuch": not found`) {
+	if _, err := client.Exec(t.Context(), r, control.ExecStreams{}); err == nil || !strings.Contains(err.Error(), `service "nonesuch": not found`) {
 		t.Errorf("an unknown service, detached: %v", err)
 	}
 	for want, change := range map[string]func(*control.ExecRequest){
@@ -129,7 +129,7 @@ func TestExecTellsWhyItCannot(t *testing.T) {
 	} {
 		r := shell("true")
 		change(&r)
-		expect.ErrorWith(t, expect.ErrorOf(client.ComposeExec(t.Context(), r, control.ExecStreams{})), want, "error")
+		expect.ErrorWith(t, expect.ErrorOf(client.Exec(t.Context(), r, control.ExecStreams{})), want, "error")
 	}
 }
 
@@ -143,7 +143,7 @@ func TestExecEndsLikeAShellThatCannotRunIt(t *testing.T) {
 		r := shell("true")
 		r.TTY = tty
 		var out, errOut bytes.Buffer
-		code, err := client.ComposeExec(t.Context(), r, control.ExecStreams{Stdout: &out, Stderr: &errOut})
+		code, err := client.Exec(t.Context(), r, control.ExecStreams{Stdout: &out, Stderr: &errOut})
 		if text := out.String() + errOut.String(); code != 127 || err != nil || strings.TrimSpace(text) != "no such program" || (out.Len() > 0) != tty {
 			t.Errorf("terminal %v: code %d, %v, said %q and %q", tty, code, err, out.String(), errOut.String())
 		}
@@ -166,7 +166,7 @@ func TestExecEndsWithItsCaller(t *testing.T) {
 		cancel()
 		return len(p), nil
 	})
-	_, err := client.ComposeExec(ctx, shell("true"), control.ExecStreams{Stdin: endless{}, Stdout: ready})
+	_, err := client.Exec(ctx, shell("true"), control.ExecStreams{Stdin: endless{}, Stdout: ready})
 	expect.Error(t, err, context.Canceled, "exec ended with")
 	select {
 	case err := <-ended:
@@ -205,7 +205,7 @@ func TestExecTellsTheSizeOfTheTerminal(t *testing.T) {
 	r := shell("true")
 	r.TTY = true
 	go func() {
-		_, err := client.ComposeExec(t.Context(), r, control.ExecStreams{Resize: resize})
+		_, err := client.Exec(t.Context(), r, control.ExecStreams{Resize: resize})
 		done <- err
 	}()
 	for _, want := range []control.Size{{Columns: 80, Rows: 24}, {Columns: 300, Rows: 1}} {
@@ -227,7 +227,7 @@ func TestDetachedCommandsEndWithTheServer(t *testing.T) {
 		client, _ := serve(t, b)
 		r := shell("sleep 1000")
 		r.Detach = true
-		expect.Value(client.ComposeExec(t.Context(), r, control.ExecStreams{}))(t)
+		expect.Value(client.Exec(t.Context(), r, control.ExecStreams{}))(t)
 		<-began
 		select {
 		case <-ended:

@@ -11,18 +11,10 @@ import (
 	"sync/atomic"
 )
 
-// Exec runs a command in a container of a deployment and returns its exit code.
-// A reader that blocks may stay behind in Stdin when Exec returns.
+// Exec runs a command in a container and returns its exit code. A reader that blocks
+// may stay behind in Stdin when Exec returns.
 func (c *Client) Exec(ctx context.Context, r ExecRequest, s ExecStreams) (int, error) {
-	return c.exec(ctx, "/v1/exec", r, s)
-}
-
-// ComposeExec runs a command in a container of a Compose project.
-func (c *Client) ComposeExec(ctx context.Context, r ExecRequest, s ExecStreams) (int, error) {
-	return c.exec(ctx, "/v1/compose/exec", r, s)
-}
-
-func (c *Client) exec(ctx context.Context, path string, r ExecRequest, s ExecStreams) (int, error) {
+	path := within(r.Project) + "/exec"
 	if r.Detach {
 		return 0, c.call(ctx, http.MethodPost, path, r, nil)
 	}

@@ -22,41 +22,31 @@ const (
 	maxExecError = 4 << 10
 )
 
-// execFunc runs a command until it ends, or ctx does, and returns its exit code.
-// With an error, a code above 0 is what a shell ends with that cannot run it.
-type execFunc func(ctx context.Context, r ExecRequest, s ExecStreams) (int, error)
-
-// exec makes a route of an execFunc, for containers of deployments or of Compose
-// projects: it takes over the connection, which speaks ExecProtocol from then on. The
-// command lives as long as the connection.
-func (s *Server) exec(compose bool, run execFunc) handler {
-	return func(w http.ResponseWriter, r *http.Request) error {
-		var req ExecRequest
-		if err := parseBody(r, &req); err != nil {
-			return err
-		}
-		if compose != (req.Project != "") {
-			return fmt.Errorf("%w: %s cannot be requested here", ErrInvalid, req.Service)
-		}
-		if req.Detach {
-			return s.detach(w, r, req, run)
-		}
-		if !strings.EqualFold(r.Header.Get("Upgrade"), ExecProtocol) {
-			return fmt.Errorf("%w: the request must ask for an upgrade to %s", ErrInvalid, ExecProtocol)
-		}
-		conn, rest, err := http.NewResponseController(w).Hijack()
-		if err != nil {
-			return fmt.Errorf("cannot take over the connection: %w", err)
-		}
-		s.commands.Add(1)
-		defer s.commands.Done()
-		s.attached(r, conn, rest.Reader, req, run)
-		return nil
+// exec takes over the connection, which speaks ExecProtocol from then on. The command
+// lives as long as the connection.
+func (s *Server) exec(w http.ResponseWriter, r *http.Request) error {
+	var req ExecRequest
+	if err := parseBody(r, &req); err != nil {
+		return err
 	}
+	if req.Detach {
+		return s.detach(w, r, req)
+	}
+	if !strings.EqualFold(r.Header.Get("Upgrade"), ExecProtocol) {
+		return fmt.Errorf("%w: the request must ask for an upgrade to %s", ErrInvalid, ExecProtocol)
+	}
+	conn, rest, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		return fmt.Errorf("cannot take over the connection: %w", err)
+	}
+	s.commands.Add(1)
+	defer s.commands.Done()
+	s.attached(r, conn, rest.Reader, req)
+	return nil
 }
 
 // attached runs a command whose streams are frames on conn, and closes it.
-func (s *Server) attached(r *http.Request, conn net.Conn, from *bufio.Reader, req ExecRequest, run execFunc) {
+func (s *Server) attached(r *http.Request, conn net.Conn, from *bufio.Reader, req ExecRequest) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	out := &frameWriter{w: conn}
@@ -80,7 +70,7 @@ func (s *Server) attached(r *http.Request, conn net.Conn, from *bufio.Reader, re
 
 	code := 0
 	err := s.contained(r, func() (err error) {
-		code, err = run(ctx, req, ExecStreams{Stdin: in, Stdout: out.stream(frameStdout), Stderr: out.stream(frameStderr), Resize: resize})
+		code, err = s.backend.Exec(ctx, req, ExecStreams{Stdin: in, Stdout: out.stream(frameStdout), Stderr: out.stream(frameStderr), Resize: resize})
 		return err
 	})
 	in.end(io.ErrClosedPipe)
@@ -194,7 +184,7 @@ func (i *execInput) take(p []byte) (int, error) {
 
 // detach runs a command that nobody waits for, until it or the server ends. An
 // error that shows at once is told.
-func (s *Server) detach(w http.ResponseWriter, r *http.Request, req ExecRequest, run execFunc) error {
+func (s *Server) detach(w http.ResponseWriter, r *http.Request, req ExecRequest) error {
 	// The request ends before the command, which ends with the server.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
 	ended := make(chan error, 1)
@@ -203,7 +193,7 @@ func (s *Server) detach(w http.ResponseWriter, r *http.Request, req ExecRequest,
 		defer context.AfterFunc(s.http.BaseContext(nil), cancel)()
 		code := 0
 		err := s.contained(r, func() (err error) {
-			code, err = run(ctx, req, ExecStreams{})
+			code, err = s.backend.Exec(ctx, req, ExecStreams{})
 			return err
 		})
 		ended <- err

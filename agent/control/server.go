@@ -76,7 +76,7 @@ func NewServer(backend Backend, logger *slog.Logger) *Server {
 		{"GET /v1/capabilities", anyone, replies(bare(backend.Capabilities))},
 		{"GET /v1/events", anyone, s.longRunning(s.events)},
 		{"GET /events", anyone, s.longRunning(s.events)}, // the same, for who knows no versions
-		{"GET /v1/logs", anyone, s.longRunning(logs(backend.Logs))},
+		{"GET /v1/logs", anyone, s.longRunning(s.logs)},
 		{"GET /metrics", anyone, s.metrics},
 		{"POST /v1/sync", anyone, s.longRunning(s.sync)},
 		{"POST /v1/approve", somebody, acts(backend.Approve)},
@@ -89,12 +89,12 @@ func NewServer(backend Backend, logger *slog.Logger) *Server {
 		{"GET /v1/backup", rootOnly, s.longRunning(s.backup)},
 		{"POST /v1/accept-rollback", rootOnly, s.longRunning(acts(backend.AcceptRollback))},
 		{"GET /v1/compose/ps", anyone, lists(with(projectOf, backend.ComposePs))},
-		{"GET /v1/compose/logs", anyone, s.longRunning(logs(backend.ComposeLogs))},
+		{"GET /v1/compose/logs", anyone, s.longRunning(s.logs)},
 		{"POST /v1/compose/up", rootOnly, s.longRunning(s.compose(backend.ComposeUp))},
 		{"POST /v1/compose/pull", rootOnly, s.longRunning(s.compose(backend.ComposePull))},
 		{"POST /v1/compose/down", rootOnly, s.longRunning(acts(backend.ComposeDown))},
-		{"POST /v1/exec", rootOnly, s.longRunning(s.exec(false, backend.Exec))},
-		{"POST /v1/compose/exec", rootOnly, s.longRunning(s.exec(true, backend.ComposeExec))},
+		{"POST /v1/exec", rootOnly, s.longRunning(s.exec)},
+		{"POST /v1/compose/exec", rootOnly, s.longRunning(s.exec)},
 		{"GET /v1/prune", anyone, s.longRunning(lists(bare(backend.Unneeded)))},
 		{"POST /v1/prune", rootOnly, s.longRunning(lists(with(bodyOf, backend.Prune)))},
 	} {
@@ -442,14 +442,12 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) error {
 	}
 }
 
-func logs(write func(context.Context, LogsRequest, io.Writer) error) handler {
-	return func(w http.ResponseWriter, r *http.Request) error {
-		req, err := logsRequest(r)
-		if err != nil {
-			return err
-		}
-		return write(r.Context(), req, newFlushWriter(w, 0))
+func (s *Server) logs(w http.ResponseWriter, r *http.Request) error {
+	req, err := logsRequest(r)
+	if err != nil {
+		return err
 	}
+	return s.backend.Logs(r.Context(), req, newFlushWriter(w, 0))
 }
 
 func (s *Server) backup(w http.ResponseWriter, r *http.Request) error {

@@ -113,19 +113,11 @@ func (a *fakeAgent) Logs(ctx context.Context, r control.LogsRequest, w io.Writer
 	return err
 }
 
-func (a *fakeAgent) ComposeLogs(ctx context.Context, r control.LogsRequest, w io.Writer) error {
-	return a.Logs(ctx, r, w)
-}
-
 func (a *fakeAgent) Exec(ctx context.Context, r control.ExecRequest, s control.ExecStreams) (int, error) {
 	a.mu.Lock()
 	a.command = r
 	a.mu.Unlock()
 	return a.exec(ctx, r, s)
-}
-
-func (a *fakeAgent) ComposeExec(ctx context.Context, r control.ExecRequest, s control.ExecStreams) (int, error) {
-	return a.Exec(ctx, r, s)
 }
 
 func (a *fakeAgent) Unneeded(context.Context) ([]control.Unneeded, error) { return a.items, nil }

@@ -59,7 +59,7 @@ func (c *cli) composeExec(f *command.Flags) command.Action {
 			if e.Detach && w.supervise != nil {
 				return command.Usagef("--detach needs a running agent")
 			}
-			return c.execute(ctx, e, w.ComposeExec)
+			return c.execute(ctx, e, w.Exec)
 		})
 	}
 }

@@ -101,7 +101,7 @@ func (c *cli) composeLogs(f *command.Flags) command.Action {
 			return err
 		}
 		l.Project = c.project.ProjectName
-		return c.withProjects(ctx, func(w *reached) error { return w.ComposeLogs(ctx, l.request(c, services), c.out) })
+		return c.withProjects(ctx, func(w *reached) error { return w.Logs(ctx, l.request(c, services), c.out) })
 	}
 }
 

@@ -113,7 +113,7 @@ func (c *cli) attach(ctx context.Context, w *reached, r control.ComposeRequest, 
 	}
 	g.Go(func() error {
 		defer end() // all containers are gone
-		return w.ComposeLogs(watching, control.LogsRequest{
+		return w.Logs(watching, control.LogsRequest{
 			Project: r.Project, Services: r.Services, Follow: true, Since: since, Prefix: control.PrefixAlways, Color: c.colored(),
 		}, c.out)
 	})
