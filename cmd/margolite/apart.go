@@ -34,7 +34,6 @@ const (
 // apartName is the verb of that process. No person needs it, so no help mentions it.
 const apartName = "apart"
 
-// workApart is that process.
 func (c *cli) workApart(f *command.Flags) command.Action {
 	f.Takes(0, command.Many, "a job")
 	f.Own = 0
@@ -76,7 +75,6 @@ func doApart(ctx context.Context) store.Apart {
 	}
 }
 
-// apartProcess is a running job with its output.
 type apartProcess struct {
 	io.ReadCloser
 	cmd          *exec.Cmd

@@ -53,7 +53,6 @@ type aboutBackup struct {
 	Machine   string    `json:"machine,omitempty"` // the id that follows from the machine itself; empty: none does
 }
 
-// aboutDevice describes this device as a backup would.
 func aboutDevice(ctx context.Context, cfg *config.Config) (aboutBackup, error) {
 	device, err := deviceOf(ctx, cfg)
 	if err != nil && !errors.Is(err, errNoIdentity) {
@@ -75,7 +74,6 @@ func identityFiles(cfg *config.Config) map[string]string {
 	return files
 }
 
-// deviceIDKey is the key of the device's id in a backup of its identity.
 const deviceIDKey = "device.id"
 
 // onBackup is a command about the file of one backup; do gets that, the configuration,
@@ -102,7 +100,6 @@ func (c *cli) backup(f *command.Flags) command.Action {
 	})
 }
 
-// writeBackup writes what this device knows to a file, for the device that replaces it.
 func (c *cli) writeBackup(ctx context.Context, file string, cfg *config.Config, about aboutBackup, passphrase string) (err error) {
 	var secret []byte
 	if passphrase != "" {
@@ -193,7 +190,6 @@ func writeBackup(w io.Writer, about aboutBackup, database io.Reader, size int64,
 	return archive.Close()
 }
 
-// sealIdentity encrypts the identity of this device with the passphrase in a file.
 func sealIdentity(cfg *config.Config, device, passphrase string) ([]byte, error) {
 	text, err := identity.ReadSecret(passphrase)
 	if err != nil {

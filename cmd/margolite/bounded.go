@@ -44,7 +44,6 @@ func boundDir(dir, options string) error {
 	return nil
 }
 
-// unboundDirs undoes boundDirs, with all that is in the directories.
 func unboundDirs(cfg *config.Config) error {
 	var errs []error
 	for _, name := range []string{"locks", "logs"} {

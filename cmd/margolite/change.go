@@ -48,7 +48,6 @@ func nounOf(kind string) string {
 	return cmp.Or(map[string]string{"install": "installation", "remove": "removal"}[kind], kind)
 }
 
-// printDifference shows what becomes of each service, and of the parameters.
 func printDifference(out io.Writer, d control.Deployment) {
 	several := slices.ContainsFunc(d.Change.Services, func(s control.ServiceChange) bool { return s.Component != d.Change.Services[0].Component })
 	w := table(out)
@@ -124,7 +123,6 @@ func valueOf(v control.ValueChange) string {
 	return v.Name + ": " + quoted(*v.From) + " -> " + quoted(*v.To)
 }
 
-// quoted is a value in quotes, but for one that is not shown.
 func quoted(value string) string {
 	if value == control.Hidden {
 		return value
@@ -148,7 +146,6 @@ func sizeIn(bytes int64) string {
 	return bytesIn(bytes)
 }
 
-// shortDigest is as much of a digest as tells it from others.
 func shortDigest(digest string) string {
 	algorithm, hex, found := strings.Cut(digest, ":")
 	if !found || len(hex) <= 12 {

@@ -33,7 +33,6 @@ import (
 // leastFree is the free space below which an update of any size is doubtful.
 const leastFree = 64 << 20
 
-// finding is what check says about one thing.
 type finding struct {
 	Object string `json:"object"`
 	Result string `json:"result"` // ok, warning or failed: the device cannot do its job without it
@@ -43,7 +42,6 @@ type finding struct {
 
 const failed = "failed"
 
-// findings are what check has found so far.
 type findings []finding
 
 func (f *findings) add(object, result, text, mend string) {
@@ -218,7 +216,6 @@ func (f *findings) registries(cfg *config.Config) {
 	}
 }
 
-// preload looks at the archives of images that the device came with.
 func (f *findings) preload(cfg *config.Config) {
 	const object = "preload"
 	if cfg.Runtime.Preload == "" {
@@ -248,7 +245,6 @@ func (f *findings) keys(cfg *config.Config) {
 	f.judge(object, err, "write public keys to it with gpg --export", fmt.Sprintf("the keys in %s are valid", strings.Join(cfg.Policy.Keys, ", ")))
 }
 
-// imageKeys looks whether images can be verified, where they have to be signed.
 func (f *findings) imageKeys(cfg *config.Config) {
 	for _, images := range slices.Sorted(maps.Keys(cfg.Policy.ImageKeys)) {
 		object := fmt.Sprintf("policy.imageKeys %q", images)
@@ -258,7 +254,6 @@ func (f *findings) imageKeys(cfg *config.Config) {
 	}
 }
 
-// wfm looks at who the device is and whether the WFM is within reach.
 func (f *findings) wfm(ctx context.Context, cfg *config.Config) {
 	if cfg.WFM.URL == "" {
 		mend := "set wfm.url in the configuration"
@@ -315,7 +310,6 @@ func unlessDenied(err error, mend string) string {
 	return mend
 }
 
-// directory looks whether a directory can be written and has space.
 func (f *findings) directory(object, dir string) {
 	var fs unix.Statfs_t
 	if err := os.MkdirAll(dir, 0o711); err != nil {
@@ -342,7 +336,6 @@ func (f *findings) directory(object, dir string) {
 // bytes for it, the last of which is zero.
 const maxSocketPath = 107
 
-// socketPath looks whether the paths of the sockets in state.run are short enough.
 func (f *findings) socketPath(cfg *config.Config) {
 	longest := socketPath(cfg)
 	if cfg.Runtime.Containerd == config.Embedded {

@@ -16,7 +16,6 @@ import (
 	"github.com/margolite/margolite/cmd/margolite/config"
 )
 
-// defaultConfig is the configuration that is read when none is named.
 const defaultConfig = "/etc/margolite/config.yaml"
 
 type cli struct {
@@ -108,7 +107,6 @@ func (c *cli) load(required bool) (*config.Config, error) {
 	return cfg, nil
 }
 
-// client finds the control socket through the configuration.
 func (c *cli) client() (*control.Client, *config.Config, error) {
 	cfg, err := c.load(false)
 	if err != nil {
@@ -134,14 +132,12 @@ func (c *cli) jsonFlag(f *command.Flags) {
 
 func socketPath(cfg *config.Config) string { return filepath.Join(cfg.State.Run, "control.sock") }
 
-// printJSON writes a document for programs.
 func (c *cli) printJSON(doc any) error {
 	enc := json.NewEncoder(c.out)
 	enc.SetIndent("", "  ")
 	return enc.Encode(doc)
 }
 
-// printYAML writes a document for people.
 func (c *cli) printYAML(doc any) error {
 	text, err := yaml.Dump(doc, yaml.WithV3Defaults(), yaml.WithIndent(2))
 	if err == nil {

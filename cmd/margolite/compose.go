@@ -68,7 +68,6 @@ func (c *cli) withProjects(ctx context.Context, do func(*reached) error) error {
 	return errors.Join(do(&reached{Projects: projects, supervise: w.Engine.Run}), w.Close())
 }
 
-// request is r for the project.
 func (p *composeProject) request(r control.ComposeRequest) control.ComposeRequest {
 	r.Project, r.File, r.Files, r.Directory = p.ProjectName, p.Files[0], p.Files[1:], p.WorkingDir
 	r.Contents, r.Environment, r.Profiles = p.Contents, p.Environment, p.Profiles

@@ -53,7 +53,6 @@ func (c *cli) composeConfig(f *command.Flags) command.Action {
 	}
 }
 
-// loadProject loads the project, and says what is to be noted about it.
 func (c *cli) loadProject(ctx context.Context) (*compose.Project, error) {
 	if err := c.findProject(ctx); err != nil {
 		return nil, err
@@ -76,7 +75,6 @@ func (c *cli) loadProject(ctx context.Context) (*compose.Project, error) {
 	return project, nil
 }
 
-// list prints names, one a line.
 func (c *cli) list(names []string) error {
 	for _, name := range names {
 		fmt.Fprintln(c.out, name)

@@ -39,7 +39,6 @@ func deploymentOf(s *control.Status, name string) (*control.Deployment, error) {
 	return nil, fmt.Errorf("unknown deployment %q; known: %s", name, strings.Join(all, ", "))
 }
 
-// findDeployment is deploymentOf for the agent's present status.
 func findDeployment(ctx context.Context, client *control.Client, name string) (*control.Deployment, error) {
 	s, err := client.Status(ctx)
 	if err != nil {
@@ -48,7 +47,6 @@ func findDeployment(ctx context.Context, client *control.Client, name string) (*
 	return deploymentOf(s, name)
 }
 
-// titled is a deployment as people know it.
 func titled(d *control.Deployment) string {
 	if d.Name == "" {
 		return d.ID

@@ -46,10 +46,8 @@ func deviceAs(cfg *config.Config, root string, discover func() (capability.Facts
 	return d, nil
 }
 
-// errNoIdentity: nothing tells this device from others.
 var errNoIdentity = errors.New("cannot derive a device id: this machine has no identity of its own")
 
-// madeDeviceID is the file with the id that was made for a device.
 func madeDeviceID(root string, cfg *config.Config) string {
 	return filepath.Join(root, cfg.State.Dir, "device-id")
 }

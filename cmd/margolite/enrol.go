@@ -11,7 +11,6 @@ import (
 	"github.com/margolite/margolite/runtime/contain"
 )
 
-// provisionInterval is the time between two looks for provisioning files.
 const provisionInterval = 5 * time.Second
 
 // awaitWFM gives the configuration to run with. A device that was told of no WFM
@@ -60,7 +59,6 @@ func (c *cli) awaitWFM(ctx context.Context, manager *service) (*config.Config, e
 	}
 }
 
-// enrol looks once, and gives the configuration that there is then.
 func (c *cli) enrol(logger *slog.Logger) (*config.Config, error) {
 	from, err := config.Enrol(c.configFile)
 	if err != nil {

@@ -13,7 +13,6 @@ import (
 	"github.com/margolite/margolite/cmd/command"
 )
 
-// execFlags are those of both commands that run a command in a container.
 type execFlags struct {
 	control.ExecRequest
 	env   command.Texts

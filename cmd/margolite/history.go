@@ -73,7 +73,6 @@ func (c *cli) showHistory(ctx context.Context, client *control.Client, r control
 	return w.Flush()
 }
 
-// textOf is what an entry tells, with what it is about.
 func textOf(e control.Entry) string {
 	parts := make([]string, 0, 3)
 	if e.Version != 0 {

@@ -61,7 +61,6 @@ func (c *cli) release(f *command.Flags) command.Action {
 	})
 }
 
-// lockText says who holds what until when, and why.
 func lockText(l control.Lock, now time.Time) string {
 	of := "for all deployments"
 	if l.Deployment != "" {

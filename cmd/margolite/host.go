@@ -107,7 +107,6 @@ func openPrograms() (map[string]*os.File, error) {
 	return programs, nil
 }
 
-// joinHost moves this thread into the namespaces of process 1.
 func joinHost() error {
 	own, err := os.Stat("/proc/thread-self/ns/mnt")
 	if err != nil {

@@ -12,7 +12,6 @@ import (
 	"github.com/margolite/margolite/cmd/command"
 )
 
-// logsFlags are those of both commands that show what services print.
 type logsFlags struct {
 	control.LogsRequest
 	noPrefix, noColor bool
@@ -39,7 +38,6 @@ func (l *logsFlags) add(f *command.Flags, follow string, now time.Time) {
 	f.BoolVar(&l.noColor, "no-color", false, "omit colours")
 }
 
-// request is what is asked for, seen what the output is.
 func (l *logsFlags) request(c *cli, services []string) control.LogsRequest {
 	l.Services = services
 	if l.noPrefix {

@@ -43,7 +43,6 @@ func (c *cli) boundMemory(ctx context.Context) {
 	}
 }
 
-// memoryLimit is how much of so many bytes the daemon may have.
 func memoryLimit(memory uint64) int64 {
 	return int64(min(max(memory/ownShare, leastOwn), math.MaxInt64))
 }
@@ -56,7 +55,6 @@ type thrift struct {
 	program []span          // read-only parts of the program in memory
 }
 
-// run waits for rest until ctx is done.
 func (t *thrift) run(ctx context.Context) error {
 	timer := time.NewTimer(restAfter)
 	defer timer.Stop()

@@ -25,7 +25,6 @@ type progress struct {
 	last  time.Time
 }
 
-// progressLine is what became of one object.
 type progressLine struct {
 	kind, name, state string
 	bytes             *control.Progress // of an image

@@ -32,7 +32,6 @@ type composeProject struct {
 	envFiles command.Texts
 }
 
-// composeFlags defines the flags that every verb of compose takes.
 func (c *cli) composeFlags(f *command.Flags) {
 	p := &c.project
 	f.Var((*command.Texts)(&p.Files), "file,f", "read Compose `FILE`, - for standard input; may be repeated to merge several; default: compose.yaml and the like, here or above")

@@ -90,7 +90,6 @@ func (c *cli) printContainers(services []control.Service) error {
 	return w.Flush()
 }
 
-// imageOf is the name of an image with enough of its digest to tell it apart.
 func imageOf(image string) string {
 	name, digest, found := strings.Cut(image, "@")
 	if !found {

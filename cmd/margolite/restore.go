@@ -249,7 +249,6 @@ func (r *restoration) merge(restored *store.Store, stranger bool) error {
 	return restored.Commit("restore", change)
 }
 
-// stageIdentity puts the files of the identity beside those that they are to replace.
 func (r *restoration) stageIdentity() error {
 	if r.passphrase == "" {
 		return nil

@@ -79,7 +79,6 @@ func (c *cli) acceptRollback(f *command.Flags) command.Action {
 	})
 }
 
-// printRollback shows what is held, what the WFM serves, and the difference.
 func (c *cli) printRollback(s *control.Status, refused *control.RefusedManifest) {
 	w := table(c.out)
 	if s.Manifest != nil {

@@ -48,7 +48,6 @@ func metersOf(cfg *config.Config, o *agent.Options, a func() *agent.Agent) (all 
 	return all
 }
 
-// scrapes answers Prometheus at an address, until ctx is done.
 type scrapes struct {
 	address string
 	metrics func(context.Context) ([]byte, error)

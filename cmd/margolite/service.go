@@ -63,7 +63,6 @@ func (s *service) tell(what ...string) {
 	}
 }
 
-// ready says that this process does what it is there for.
 func (s *service) ready(status string) { s.tell("READY=1", "STATUS="+status) }
 
 // reloading says that a configuration is being taken over, until ready is said

@@ -17,7 +17,6 @@ import (
 	"github.com/margolite/margolite/agent/control"
 )
 
-// maxStarts bounds how many starts are remembered.
 const maxStarts = 1000
 
 // noteStart counts this start and those of the day before it, since boot. They are

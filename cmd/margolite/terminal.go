@@ -38,7 +38,6 @@ func (w plainWriter) Write(p []byte) (int, error) {
 // table writes rows, whose cells end with tabs, in columns.
 func table(to io.Writer) *tabwriter.Writer { return tabwriter.NewWriter(to, 0, 0, 2, ' ', 0) }
 
-// isTerminal says whether stream, an end of this process, is a terminal.
 func isTerminal(stream any) bool {
 	f, ok := stream.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))

@@ -15,7 +15,6 @@ import (
 // limits are how much is taken from the WFM. What is larger is refused as a whole.
 var limits = wfm.Limits{Document: 256 << 10, Bundle: 64 << 20, Expanded: 256 << 20, Entries: 10000}
 
-// uplinkOptions are what the configuration says about the way to the WFM.
 func uplinkOptions(ctx context.Context, cfg *config.Config) (uplink.Options, error) {
 	o := cfg.WFM.Options
 	o.Limits = limits

@@ -182,7 +182,6 @@ func claim() (io.Closer, error) {
 	)
 }
 
-// claimant is the process that has the claim, as the kernel knows it.
 func claimant() (holder control.Caller, known bool) {
 	conn, err := net.Dial("unix", claimed)
 	if err != nil {

@@ -30,15 +30,12 @@ func (w *WFM) said(groups ...string) []string {
 	})
 }
 
-// speaks says whether there is an API of a WFM to speak to.
 func (w *WFM) speaks() bool { return !w.FromGit() || w.Reports != "" }
 
-// svid says whether the device shows an SVID, and expects one.
 func (w *WFM) svid() bool {
 	return w.speaks() && w.Revision == margo.RC3 && w.Authorization == uplink.Authorization{}
 }
 
-// fetched says whether the trust bundle comes from an identity service.
 func (w *WFM) fetched() bool {
 	return w.Service.Discovery != "" || strings.HasPrefix(w.TrustBundle, "https://")
 }

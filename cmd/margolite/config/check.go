@@ -65,7 +65,6 @@ var lists = map[string]func([]string) error{
 	},
 }
 
-// line is any text that fits on one line.
 func line(s string) error {
 	switch {
 	case len(s) > 256:
@@ -188,7 +187,6 @@ var (
 	repository = webURL(false, "put the token into the file that wfm.git.token names", "git+https")
 )
 
-// gitScheme begins the URL of a repository.
 const gitScheme = "git+https://"
 
 // source is where the desired state comes from.
@@ -258,7 +256,6 @@ func branch(s string) error {
 	return branches(s)
 }
 
-// treePath is a directory of a repository.
 func treePath(s string) error {
 	if !fs.ValidPath(s) || s == "." || len(s) > 1024 || strings.ContainsFunc(s, unicode.IsControl) {
 		return fmt.Errorf("expected a path within the repository, such as sites/plant-a, got %s", quote(s))
@@ -293,7 +290,6 @@ func images(s string) error {
 	return nil
 }
 
-// argument is a word of a command.
 func argument(s string) error {
 	if len(s) > 4096 || strings.ContainsFunc(s, unicode.IsControl) {
 		return errors.New("expected at most 4096 bytes without control characters")
@@ -301,7 +297,6 @@ func argument(s string) error {
 	return nil
 }
 
-// word is any text that says something.
 func word(s string) error {
 	if s == "" {
 		return errors.New("expected text, got nothing")

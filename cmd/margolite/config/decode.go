@@ -44,7 +44,6 @@ var retired = []string{"wfm.limits", "wfm.signature"}
 // fields maps the keys of a section to functions that read their values.
 type fields map[string]func(n *yaml.Node, key string)
 
-// fields returns the keys of a struct.
 func (r *reader) fields(v reflect.Value) fields {
 	known, below := fields{}, map[string]fields{}
 	for i := range v.NumField() {
@@ -149,7 +148,6 @@ func (r *reader) decode(n *yaml.Node, v reflect.Value, key string, tag reflect.S
 	}
 }
 
-// compound reads structs, maps, lists, pointers and named string types.
 func (r *reader) compound(n *yaml.Node, v reflect.Value, key string, tag reflect.StructTag) {
 	switch v.Kind() {
 	case reflect.String:
@@ -233,7 +231,6 @@ func (r *reader) list(n *yaml.Node, v reflect.Value, key string, tag reflect.Str
 	}
 }
 
-// isSection says whether values of a type are sections: structs whose fields have keys.
 func isSection(t reflect.Type) bool {
 	return t.Kind() == reflect.Struct && t.Field(0).Tag.Get("yaml") != ""
 }

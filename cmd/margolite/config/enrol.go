@@ -147,7 +147,6 @@ type document struct {
 	data []byte
 }
 
-// directory is one that has provisioning files.
 type directory struct {
 	root  *os.Root
 	names []string // of the provisioning files, sorted

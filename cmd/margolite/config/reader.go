@@ -16,7 +16,6 @@ type reader struct {
 	enrols   *enrolment       // the file is part of it; nil: it is the configuration
 }
 
-// place is where a key is.
 type place struct {
 	file string
 	node *yaml.Node
