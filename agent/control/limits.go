@@ -40,58 +40,50 @@ type quota struct {
 	what             string
 	own, others, all int // the most that there may be
 
-	mu      sync.Mutex
-	of      map[holder]int
-	foreign int
-	total   int
-}
-
-// holder is one caller: a user, or a process of a privileged user.
-type holder struct {
-	pid        int32
-	uid        uint32
-	privileged bool
-	known      bool
+	mu             sync.Mutex
+	of             map[string]int // by caller
+	foreign, total int            // foreign: of unprivileged users
 }
 
 func newQuota(what string, own, others, all int) *quota {
-	return &quota{what: what, own: own, others: others, all: all, of: map[holder]int{}}
+	return &quota{what: what, own: own, others: others, all: all, of: map[string]int{}}
 }
 
 // enter counts one more for p, until leave is called. known says whether p was
 // told by the kernel.
 func (c *quota) enter(p Caller, known bool) (leave func(), err error) {
-	h, who := holder{uid: p.UID, known: known}, fmt.Sprintf("user %d", p.UID)
-	if h.privileged = known && p.Privileged(); h.privileged {
-		h.pid, who = p.PID, fmt.Sprintf("process %d", p.PID)
+	who, foreign := "an unknown caller", 1
+	switch {
+	case known && p.Privileged():
+		who, foreign = fmt.Sprintf("process %d", p.PID), 0
+	case known:
+		who = fmt.Sprintf("user %d", p.UID)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	others, all := c.others, c.all
-	if c.of[h] >= max(c.own/8, 1) { // not for the last quarter
+	if c.of[who] >= max(c.own/8, 1) { // not for the last quarter
 		others, all = others-others/4, all-all/4
 	}
 	switch {
-	case c.of[h] >= c.own:
+	case c.of[who] >= c.own:
 		return nil, fmt.Errorf("%w: %s has %d %s", ErrBusy, who, c.own, c.what)
-	case !h.privileged && c.foreign >= others, c.total >= all:
+	case foreign > 0 && c.foreign >= others, c.total >= all:
 		return nil, fmt.Errorf("%w: there are %d %s", ErrBusy, c.total, c.what)
 	}
-	c.count(h, 1)
+	c.count(who, foreign, 1)
 	return sync.OnceFunc(func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.count(h, -1)
+		c.count(who, -foreign, -1)
 	}), nil
 }
 
-func (c *quota) count(h holder, n int) {
+func (c *quota) count(who string, foreign, n int) {
+	c.foreign += foreign
 	c.total += n
-	if !h.privileged {
-		c.foreign += n
-	}
-	if c.of[h] += n; c.of[h] == 0 {
-		delete(c.of, h)
+	if c.of[who] += n; c.of[who] == 0 {
+		delete(c.of, who)
 	}
 }
 
