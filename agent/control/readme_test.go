@@ -27,6 +27,31 @@ const (
 // documented is the device that README.md tells of.
 type documented struct{ *backend }
 
+func newDocumented() documented {
+	at := time.Date(2026, 5, 4, 6, 0, 0, 0, time.UTC)
+	operator := control.Caller{UID: 1000, User: "operator"}.String()
+	b := &backend{status: control.Status{Device: "edge-01", Deployments: []control.Deployment{}}, events: make(chan control.Event, 2)}
+	for _, e := range []control.Event{
+		{Time: at.Add(30 * time.Second), Kind: control.ChangeWaits, Text: "an update needs the approval of the site"},
+		{Time: at.Add(72 * time.Second), Kind: control.ChangeApproved, Text: "by " + operator + ": update"},
+	} {
+		e.Deployment, e.Digest = documentedDeployment, documentedRevision
+		b.events <- e
+	}
+	close(b.events)
+	b.lock = control.Lock{Holder: "shift supervisor", Reason: "batch 4711", By: operator, Since: at, Until: at.Add(2 * time.Hour)}
+	b.released = []control.Lock{b.lock}
+	begun := control.Entry{
+		Sequence: 42, Time: at.Add(72 * time.Second), Kind: "change.begun", Deployment: documentedDeployment,
+		Revision: documentedRevision, Text: "update", Chain: chainB,
+	}
+	approved := begun
+	approved.Sequence, approved.Kind, approved.By, approved.Chain = 41, "change.approved", operator, chainA
+	b.entries = []control.Entry{approved, begun}
+	b.verified = control.Verification{Entries: 42, First: 1, Head: chainB}
+	return documented{b}
+}
+
 func (d documented) answer(r control.AnswerRequest) error {
 	if r.Revision != documentedRevision {
 		return fmt.Errorf("%w: the pending change of deployment %s is the update of revision %s", control.ErrConflict, documentedDeployment, documentedRevision)
@@ -37,43 +62,10 @@ func (d documented) answer(r control.AnswerRequest) error {
 func (d documented) Approve(_ context.Context, r control.AnswerRequest) error { return d.answer(r) }
 func (d documented) Reject(_ context.Context, r control.AnswerRequest) error  { return d.answer(r) }
 
-func (d documented) Hold(_ context.Context, r control.HoldRequest) (control.Lock, error) {
-	since := time.Date(2026, 5, 4, 6, 0, 0, 0, time.UTC)
-	until := since.Add(time.Duration(r.Seconds) * time.Second)
-	d.released = []control.Lock{{Holder: r.Holder, Reason: r.Reason, By: "user operator (1000)", Since: since, Until: until}}
-	return d.released[0], nil
-}
-
 func (d documented) Release(context.Context, control.ReleaseRequest) ([]control.Lock, error) {
 	released := d.released
 	d.released = nil
 	return released, nil
-}
-
-func (d documented) History(_ context.Context, r control.HistoryRequest) ([]control.Entry, error) {
-	if r.Last != 2 || r.Deployment != documentedDeployment {
-		return nil, fmt.Errorf("%w: %+v", control.ErrInvalid, r)
-	}
-	e := control.Entry{
-		Sequence: 41, Time: time.Date(2026, 5, 4, 6, 1, 12, 0, time.UTC), Kind: "change.approved", Deployment: documentedDeployment,
-		Revision: documentedRevision, By: control.Caller{UID: 1000, User: "operator"}.String(), Text: "update", Chain: chainA,
-	}
-	next := e
-	next.Sequence, next.Kind, next.By, next.Chain = 42, "change.begun", "", chainB
-	return []control.Entry{e, next}, nil
-}
-
-func (d documented) VerifyHistory(context.Context) (control.Verification, error) {
-	return control.Verification{Entries: 42, First: 1, Head: chainB}, nil
-}
-
-func (d documented) Subscribe() (<-chan control.Event, func()) {
-	events := make(chan control.Event, 2)
-	at := time.Date(2026, 5, 4, 6, 0, 30, 0, time.UTC)
-	events <- control.Event{Time: at, Kind: control.ChangeWaits, Deployment: documentedDeployment, Digest: documentedRevision, Text: "an update needs the approval of the site"}
-	events <- control.Event{Time: at.Add(42 * time.Second), Kind: control.ChangeApproved, Deployment: documentedDeployment, Digest: documentedRevision, Text: "by " + control.Caller{UID: 1000, User: "operator"}.String() + ": update"}
-	close(events)
-	return events, func() {}
 }
 
 // example is a command of README.md and what it prints.
@@ -106,7 +98,7 @@ func TestExamplesOfTheDocumentationWork(t *testing.T) {
 		t.Fatal("curl is needed, see build/need: ", err)
 	}
 	text := expect.Value(os.ReadFile("README.md"))(t)
-	_, path := serve(t, documented{&backend{status: control.Status{Device: "edge-01", Deployments: []control.Deployment{}}}})
+	_, path := serve(t, newDocumented())
 	shown := map[string]bool{}
 	for _, e := range examples(string(text)) {
 		t.Run(strings.TrimSpace(e.command), func(t *testing.T) {
