@@ -32,14 +32,14 @@ func (r *reconciler) tellReason(w *worker, code string, why error) {
 		return // what cannot be read is told by the worker
 	}
 	now := time.Now()
-	if now.Before(w.allowance.ready(now)) {
+	if w.allowance.TokensAt(now) < 1 {
 		return // it is shown on the device
 	}
 	reason := &store.Fault{Code: code, Source: r.nameOf(&d), Message: shortened(why.Error(), maxFaultText)}
 	err = r.ledger.step(&d, "reason", func(d *store.Deployment) { d.Waits = reason })
 	switch {
 	case err == nil:
-		w.allowance.spend(now)
+		w.allowance.AllowN(now, 1)
 	case !errors.Is(err, errSuperseded):
 		r.logger.Warn("cannot tell why deployment waits", "deployment", d.ID, "error", err)
 	}

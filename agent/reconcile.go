@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/opencontainers/go-digest"
+	"golang.org/x/time/rate"
 
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/agent/margo"
@@ -76,7 +77,7 @@ type worker struct {
 	last    string    // why it waited last
 
 	running   map[string]*watched // components that were installed, by name
-	allowance allowance           // of reports about them
+	allowance *rate.Limiter       // of reports about them
 	judgement time.Time           // when to look at them again without any news; zero: never
 
 	mu        sync.Mutex
@@ -89,7 +90,7 @@ type worker struct {
 
 func newWorker(id string) *worker {
 	return &worker{
-		id: id, ruled: true,
+		id: id, ruled: true, allowance: newAllowance(),
 		desired: make(chan struct{}, 1), runs: make(chan struct{}, 1),
 	}
 }

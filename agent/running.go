@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/runtime"
 	"github.com/margolite/margolite/runtime/health"
@@ -68,17 +70,13 @@ func troubleOf(c *runtime.ObservedContainer, now time.Time, settle time.Duration
 		return &trouble{code, service, fmt.Sprintf("it ended with code %d", c.ExitCode)}, time.Time{}
 	case runtime.Running:
 		if c.Health.State == health.Unhealthy {
-			return &trouble{codeServiceUnhealthy, service, lastProbe(c.Health)}, time.Time{}
+			return &trouble{codeServiceUnhealthy, service, withReason(fmt.Sprintf("its last health check ended with code %d", c.Health.Code), c.Health.Output)}, time.Time{}
 		}
 		if well := c.Started.Add(settle); c.Restarts > 0 && now.Before(well) {
 			return &trouble{codeServiceRestarting, service, fmt.Sprintf("it was restarted %d times", c.Restarts)}, well
 		}
 	}
 	return nil, time.Time{}
-}
-
-func lastProbe(s health.Status) string {
-	return withReason(fmt.Sprintf("its last health check ended with code %d", s.Code), s.Output)
 }
 
 // rank orders troubles: the first says most about what is wrong.
@@ -102,25 +100,28 @@ type watched struct {
 
 // look notes what is wrong at now, and judges. It returns when the verdict is due that
 // can only change with time; zero: at no time.
-func (w *watched) look(now time.Time, t *trouble, rules runningRules) (due time.Time) {
+func (w *watched) look(now time.Time, t *trouble, set *Settings) (due time.Time) {
 	w.verdict = w.told // as long as it has been neither ill nor well for long enough
 	switch {
 	case t != nil:
+		if w.ill.IsZero() || !w.well.IsZero() { // it falls ill
+			if now.Sub(w.fell) > relapse*set.Reports.Grace {
+				w.falls = 0
+			}
+			w.turns, w.falls, w.fell = w.turns+1, w.falls+1, now
+		}
 		if w.ill.IsZero() {
 			w.ill = now
-			w.fall(now, rules)
-		} else if !w.well.IsZero() {
-			w.well = time.Time{}
-			w.fall(now, rules)
 		}
-		if due = w.ill.Add(rules.grace); now.Before(due) {
+		w.well = time.Time{}
+		if due = w.ill.Add(set.Reports.Grace); now.Before(due) {
 			return due
 		}
 	case !w.ill.IsZero():
 		if w.well.IsZero() {
 			w.well = now
 		}
-		if due = w.well.Add(w.recovery(rules)); now.Before(due) {
+		if due = w.well.Add(w.recovery(set)); now.Before(due) {
 			return due
 		}
 		w.ill, w.well = time.Time{}, time.Time{}
@@ -129,20 +130,13 @@ func (w *watched) look(now time.Time, t *trouble, rules runningRules) (due time.
 	return time.Time{}
 }
 
-func (w *watched) fall(now time.Time, rules runningRules) {
-	if now.Sub(w.fell) > relapse*rules.grace {
-		w.falls = 0
-	}
-	w.turns, w.falls, w.fell = w.turns+1, w.falls+1, now
-}
-
 // recovery is for how long it has to be well: longer where it falls ill again and
 // again, so that a service which ends every half minute is not well in between.
-func (w *watched) recovery(rules runningRules) time.Duration {
+func (w *watched) recovery(set *Settings) time.Duration {
 	if w.falls >= relapses {
-		return max(rules.settle, rules.grace)
+		return max(set.Settle, set.Reports.Grace)
 	}
-	return rules.settle
+	return set.Settle
 }
 
 func (w *watched) text(t *trouble, since time.Time) string {
@@ -162,45 +156,14 @@ func (t *trouble) tellsAsMuchAs(told *trouble) bool {
 	return t.code == told.code && (told.service == "" || t.service == told.service)
 }
 
-type runningRules struct {
-	tell   bool          // anything
-	grace  time.Duration // for how long one has to be in trouble
-	settle time.Duration // for how long one has to be well
-}
-
-func (s *Settings) running() runningRules {
-	return runningRules{s.Reports.Running, s.Reports.Grace, s.Settle}
-}
-
-// allowance bounds how often something is told: a token bucket. The zero value is full.
-type allowance struct {
-	spent int       // tokens that are not back yet
-	since time.Time // when the first of them was spent, or the last one came back
-}
-
-// ready is when there is a token; not after now: there is one.
-func (a *allowance) ready(now time.Time) time.Time {
-	for a.spent > 0 && !now.Before(a.since.Add(tellEvery)) {
-		a.spent, a.since = a.spent-1, a.since.Add(tellEvery)
-	}
-	if a.spent < tellAtOnce {
-		return now
-	}
-	return a.since.Add(tellEvery)
-}
-
-func (a *allowance) spend(now time.Time) {
-	if a.spent == 0 {
-		a.since = now
-	}
-	a.spent++
-}
+// newAllowance bounds how often something is told.
+func newAllowance() *rate.Limiter { return rate.NewLimiter(rate.Every(tellEvery), tellAtOnce) }
 
 // tellRunning tells the WFM where what runs of a deployment has been doing otherwise than
 // it was told, and changes nothing else. Afterwards w.judgement says when to look
 // again.
 func (r *reconciler) tellRunning(ctx context.Context, w *worker, d *store.Deployment) error {
-	rules, now := r.settings.Load().running(), time.Now()
+	set, now := r.settings.Load(), time.Now()
 	w.judgement = time.Time{}
 	again := func(t time.Time) {
 		if !t.IsZero() && (w.judgement.IsZero() || t.Before(w.judgement)) {
@@ -213,26 +176,28 @@ func (r *reconciler) tellRunning(ctx context.Context, w *worker, d *store.Deploy
 		if seen == nil {
 			seen = &watched{}
 			if c.Fault != nil {
-				seen.told, seen.ill = &trouble{code: c.Fault.Code}, now.Add(-rules.grace)
+				seen.told, seen.ill = &trouble{code: c.Fault.Code}, now.Add(-set.Reports.Grace)
 			}
 			if w.running == nil {
 				w.running = map[string]*watched{}
 			}
 			w.running[c.Name] = seen
 		}
-		t, due, err := r.troubleIn(ctx, d, c.Name, now, rules)
+		t, due, err := r.troubleIn(ctx, d, c.Name, now, set)
 		if err != nil {
 			return err
 		}
 		again(due)
-		again(seen.look(now, t, rules))
+		again(seen.look(now, t, set))
 		news = news || !seen.verdict.tellsAsMuchAs(seen.told)
 	}
 	if !news {
 		return nil
 	}
-	if ready := w.allowance.ready(now); now.Before(ready) {
-		again(ready)
+	told := w.allowance.ReserveN(now, 1)
+	if wait := told.DelayFrom(now); wait > 0 {
+		told.CancelAt(now)
+		again(now.Add(wait))
 		return nil
 	}
 	err := r.ledger.step(d, "running", func(d *store.Deployment) {
@@ -254,18 +219,18 @@ func (r *reconciler) tellRunning(ctx context.Context, w *worker, d *store.Deploy
 		}
 	})
 	if err != nil {
+		told.CancelAt(now)
 		return err
 	}
-	w.allowance.spend(now)
 	for _, seen := range w.running {
 		seen.told, seen.turns = seen.verdict, 0
 	}
 	return nil
 }
 
-func (r *reconciler) troubleIn(ctx context.Context, d *store.Deployment, component string, now time.Time, rules runningRules) (*trouble, time.Time, error) {
+func (r *reconciler) troubleIn(ctx context.Context, d *store.Deployment, component string, now time.Time, set *Settings) (*trouble, time.Time, error) {
 	staged := stagedOf(d.Desired.Staged, component)
-	if !rules.tell || staged == nil {
+	if !set.Reports.Running || staged == nil {
 		return nil, time.Time{}, nil
 	}
 	project, err := r.runtime.ObserveProject(ctx, staged.Project)
@@ -275,7 +240,7 @@ func (r *reconciler) troubleIn(ctx context.Context, d *store.Deployment, compone
 	var worst *trouble
 	var due time.Time
 	for i := range project.Containers {
-		t, again := troubleOf(&project.Containers[i], r.now(), rules.settle)
+		t, again := troubleOf(&project.Containers[i], r.now(), set.Settle)
 		if t != nil && (worst == nil || t.rank() < worst.rank()) {
 			worst = t
 		}

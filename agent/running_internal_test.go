@@ -9,7 +9,7 @@ import (
 
 // However a service flaps, the number of reports is bounded, and the last one is true.
 func TestReportsOfAServiceThatFlapsAreBounded(t *testing.T) {
-	rules := runningRules{tell: true, grace: time.Minute, settle: 10 * time.Second}
+	rules := &Settings{Reports: Reports{Running: true, Grace: time.Minute}, Settle: 10 * time.Second}
 	began := time.Date(2026, 11, 23, 0, 0, 0, 0, time.UTC)
 	for name, period := range map[string]time.Duration{
 		"each second": time.Second, "each half minute": 30 * time.Second, "each five minutes": 5 * time.Minute,
@@ -17,7 +17,7 @@ func TestReportsOfAServiceThatFlapsAreBounded(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var w watched
-			var a allowance
+			a := newAllowance()
 			told := 0
 			bad := &trouble{code: codeServiceExited, service: "web-1"}
 			for now := began; now.Before(began.Add(24 * time.Hour)); now = now.Add(time.Second) {
@@ -26,9 +26,8 @@ func TestReportsOfAServiceThatFlapsAreBounded(t *testing.T) {
 					seen = bad
 				}
 				w.look(now, seen, rules)
-				if v := w.verdict; !v.tellsAsMuchAs(w.told) && !now.Before(a.ready(now)) {
+				if v := w.verdict; !v.tellsAsMuchAs(w.told) && a.AllowN(now, 1) {
 					w.told = v
-					a.spend(now)
 					told++
 				}
 			}
@@ -36,9 +35,8 @@ func TestReportsOfAServiceThatFlapsAreBounded(t *testing.T) {
 			end := began.Add(24 * time.Hour)
 			for now := end; now.Before(end.Add(time.Hour)); now = now.Add(time.Second) {
 				w.look(now, nil, rules)
-				if v := w.verdict; !v.tellsAsMuchAs(w.told) && !now.Before(a.ready(now)) {
+				if v := w.verdict; !v.tellsAsMuchAs(w.told) && a.AllowN(now, 1) {
 					w.told = v
-					a.spend(now)
 				}
 			}
 			expect.Equal(t, w.told, nil, "told last")
@@ -48,7 +46,7 @@ func TestReportsOfAServiceThatFlapsAreBounded(t *testing.T) {
 
 // Nothing is told of what lasts for less than the grace time.
 func TestWhatPassesInTimeIsNotTold(t *testing.T) {
-	rules := runningRules{tell: true, grace: time.Minute, settle: 10 * time.Second}
+	rules := &Settings{Reports: Reports{Running: true, Grace: time.Minute}, Settle: 10 * time.Second}
 	now := time.Date(2026, 11, 23, 0, 0, 0, 0, time.UTC)
 	var w watched
 	bad := &trouble{code: codeServiceUnhealthy, service: "web-1"}
