@@ -44,9 +44,7 @@ func Describe(d Device, discover func() (capability.Facts, error), logger *slog.
 		}
 		hosting.Peripherals = append(hosting.Peripherals, one)
 	}
-	if facts.CPU.Variant != "" {
-		extension.CPU = &cpu{facts.CPU.Variant}
-	}
+	extension.CPU.Variant = facts.CPU.Variant
 	for _, i := range facts.Interfaces {
 		if kind := (margo.Interface{Type: string(i.Kind)}); !slices.Contains(hosting.Interfaces, kind) {
 			hosting.Interfaces = append(hosting.Interfaces, kind)
@@ -59,11 +57,8 @@ func Describe(d Device, discover func() (capability.Facts, error), logger *slog.
 		SerialNumber: cmp.Or(d.SerialNumber, facts.Identity.SerialNumber, facts.Identity.MachineID, facts.Identity.HardwareAddress, "unknown"),
 		Hosting:      hosting,
 	}}
-	if extension.CPU != nil || extension.NPUs != nil {
-		body, err := json.Marshal(extension)
-		if err != nil {
-			return nil, fmt.Errorf("cannot describe the capabilities of this device: %w", err)
-		}
+	if extension.CPU.Variant != "" || extension.NPUs != nil {
+		body, _ := json.Marshal(extension) // cannot fail: it is made of texts
 		c.Extensions = map[string]json.RawMessage{extensionKey: body}
 	}
 	body, err := c.Marshal()
@@ -88,12 +83,10 @@ const extensionKey = "x-margolite-extensions"
 
 // extension is what a device has that the standard has no place for.
 type extension struct {
-	CPU  *cpu  `json:"cpu,omitempty"`
+	CPU struct {
+		Variant string `json:"variant"` // of 32-bit ARM: v6, v7, v8
+	} `json:"cpu,omitzero"`
 	NPUs []npu `json:"npus,omitempty"`
-}
-
-type cpu struct {
-	Variant string `json:"variant"` // of 32-bit ARM: v6, v7, v8
 }
 
 type npu struct {

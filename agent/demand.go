@@ -45,7 +45,7 @@ func asksOf(c stagedComponent) []policy.ServiceAsk {
 			Privileged:   s.Privileged || slices.ContainsFunc(slices.Concat(s.PostStart, s.PreStop), func(h compose.Hook) bool { return h.Privileged }),
 			Namespaces:   namespacesAsked(p, s),
 			Devices:      devicesAsked(s),
-			Capabilities: capabilitiesAsked(s),
+			Capabilities: s.CapAdd,
 			Unconfined:   unconfinedAsked(s),
 			Shared:       sharedAsked(p, s),
 			Ports:        portsAsked(s),
@@ -163,16 +163,6 @@ func nodesAsked(path, found string) []string {
 		return nil
 	})
 	return nodes
-}
-
-// capabilitiesAsked are those that a service adds. Which of them every container
-// has is for the rules to know.
-func capabilitiesAsked(s *compose.Service) []string {
-	var added []string
-	for _, c := range s.CapAdd {
-		added = append(added, strings.TrimPrefix(c, "CAP_"))
-	}
-	return added
 }
 
 // unconfinedAsked is what of the device's confinement a service replaces. Nobody

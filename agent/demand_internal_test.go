@@ -165,7 +165,7 @@ func TestWhatServicesAskFor(t *testing.T) {
 			keys: "deploy: {resources: {reservations: {devices: [{driver: cdi, device_ids: [a.com/b=c], capabilities: [x]}]}}}",
 			want: ask{Devices: []string{"a.com/b=c"}},
 		},
-		"capabilities": {keys: "cap_add: [NET_ADMIN, cap_sys_time, ALL]", want: ask{Capabilities: []string{"ALL", "NET_ADMIN", "SYS_TIME"}}},
+		"capabilities": {keys: "cap_add: [NET_ADMIN, cap_sys_time, ALL]", want: ask{Capabilities: []string{"ALL", "CAP_NET_ADMIN", "CAP_SYS_TIME"}}},
 		"unconfined": {
 			keys: "security_opt: ['seccomp=unconfined', 'apparmor:unconfined', 'systempaths=unconfined', no-new-privileges, 'label=disable']",
 			want: ask{Unconfined: []string{"seccomp", "apparmor", "systempaths"}},

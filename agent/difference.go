@@ -70,8 +70,7 @@ func difference(from, to stagedRevision, size func(ref string, d digest.Digest) 
 			if c == nil {
 				continue
 			}
-			if d.left < 0 {
-				d.Cut = true
+			if d.Cut {
 				return d
 			}
 			c.Component, c.Service = name, service
@@ -147,7 +146,7 @@ func (d *differ) service(a, b *view) *control.ServiceChange {
 		c.Ports, c.Volumes, c.Privileges = d.list(a.ports, b.ports), d.list(a.volumes, b.volumes), d.list(a.privileges, b.privileges)
 	}
 	if c.Change != "changed" {
-		d.left--
+		d.line()
 		return &c
 	}
 	c.Environment = d.values(a.service.Environment, b.service.Environment)
@@ -161,8 +160,15 @@ func (d *differ) service(a, b *view) *control.ServiceChange {
 	if reflect.DeepEqual(c, control.ServiceChange{Change: "changed"}) {
 		return nil
 	}
-	d.left--
+	d.line()
 	return &c
+}
+
+// line says whether there is room for one more line.
+func (d *differ) line() bool {
+	d.left--
+	d.Cut = d.Cut || d.left < 0
+	return d.left >= 0
 }
 
 func (d *differ) values(from, to map[string]string) []control.ValueChange {
@@ -176,8 +182,7 @@ func (d *differ) values(from, to map[string]string) []control.ValueChange {
 		if was == is && a == b {
 			continue
 		}
-		if d.left--; d.left < 0 {
-			d.Cut = true
+		if !d.line() {
 			break
 		}
 		c := control.ValueChange{Name: shortened(name, maxShown)}
@@ -209,8 +214,7 @@ func (d *differ) list(from, to []string) *control.ListChange {
 			if slices.Contains(in, entry) {
 				continue
 			}
-			if d.left--; d.left < 0 {
-				d.Cut = true
+			if !d.line() {
 				break
 			}
 			missing = append(missing, shortened(entry, maxShown))
@@ -344,7 +348,9 @@ func privilegesShown(a policy.ServiceAsk, s *compose.Service, files []string) []
 	for _, rule := range s.DeviceRules {
 		add("device_cgroup_rules", rule)
 	}
-	add("cap_add", a.Capabilities...)
+	for _, name := range a.Capabilities {
+		add("cap_add", strings.TrimPrefix(name, "CAP_"))
+	}
 	for _, kind := range a.Unconfined {
 		custom := kind == "seccomp" && s.Seccomp.Profile != nil || kind == "apparmor" && s.AppArmor != "unconfined"
 		if custom {

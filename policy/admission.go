@@ -81,7 +81,7 @@ type ServiceAsk struct {
 	Namespaces   []string // of the device that it joins
 	Mounts       []MountAsk
 	Devices      []string // paths on the device, CDI names, and rules such as "c 188:* rwm"
-	Capabilities []string // that it adds, as NET_ADMIN or CAP_NET_ADMIN, or ALL
+	Capabilities []string // that it adds, as CAP_NET_ADMIN, or ALL
 	Unconfined   []string // as seccomp, apparmor, systempaths
 	Shared       []string // volumes, networks and containers that are not of its deployment
 	Ports        []PortRange
