@@ -52,22 +52,6 @@ type lockRecord struct {
 	Holds []hold `json:"holds"`
 }
 
-func (h lockRecord) encode() ([]byte, error) {
-	if len(h.Holds) == 0 {
-		return nil, nil // there is no record of nothing
-	}
-	return json.Marshal(h)
-}
-
-// parseHolds refuses what another version has written and this one does not know.
-func parseHolds(record []byte) ([]hold, error) {
-	var h lockRecord
-	in := json.NewDecoder(bytes.NewReader(record))
-	in.DisallowUnknownFields()
-	err := in.Decode(&h)
-	return h.Holds, err
-}
-
 func (h *hold) same(other hold) bool {
 	return h.Holder == other.Holder && margo.SameID(h.Deployment, other.Deployment)
 }
@@ -135,7 +119,11 @@ func newLocks(b *base, o Options, look func()) *locks {
 	l := &locks{base: b, files: newLockFiles(filepath.Join(o.RunDir, "locks"), b.logger), wrong: o.ClockWrong, look: look}
 	record, set, err := b.store.Setting(locksSetting)
 	if err == nil && set {
-		l.holds, err = parseHolds(record)
+		var held lockRecord
+		in := json.NewDecoder(bytes.NewReader(record))
+		in.DisallowUnknownFields() // of another version
+		err = in.Decode(&held)
+		l.holds = held.Holds
 	}
 	if err != nil {
 		l.broken = fmt.Errorf("cannot read the update locks: %w", err)
@@ -239,7 +227,11 @@ func (l *locks) expire(m pace.Moment) {
 
 // commit makes these the locks that are held. The caller holds mu.
 func (l *locks) commit(now []hold, journal []store.Entry) error {
-	record, err := lockRecord{now}.encode()
+	var record []byte // nil: there is none
+	var err error
+	if len(now) > 0 {
+		record, err = json.Marshal(lockRecord{now})
+	}
 	if err == nil {
 		journal = slices.Concat(l.unsaid, journal)
 		err = l.store.Commit("locks", store.Change{Settings: map[string][]byte{locksSetting: record}, Journal: journal})
