@@ -82,19 +82,14 @@ func (w *watcher) follow(ctx context.Context) {
 
 // settle waits until nothing happens any more. It returns false when ctx is done.
 func (w *watcher) settle(ctx context.Context) bool {
-	most := time.NewTimer(pluggedMost)
-	defer most.Stop()
-	for {
-		quiet := time.NewTimer(plugged)
+	for most := time.After(pluggedMost); ; {
 		select {
-		case <-ctx.Done():
-		case <-quiet.C:
-		case <-most.C:
 		case <-w.poked:
-			quiet.Stop()
 			continue
+		case <-ctx.Done():
+		case <-time.After(plugged):
+		case <-most:
 		}
-		quiet.Stop()
 		return ctx.Err() == nil
 	}
 }
