@@ -130,40 +130,21 @@ func (r *reconciler) rules(d *store.Deployment) policy.Rules {
 	return r.settings.Load().Gate.RulesFor(d.ID, r.headOf(d.Desired.Digest).labels)
 }
 
-// situation is what a decision about a deployment depends on at this moment. The
-// lock files are read each time: the kernel does not report when one is released,
-// so a change that waits for one asks again (locksLook).
-func (r *reconciler) situation(id string) policy.Situation {
-	return policy.Situation{Now: r.now(), ClockWrong: r.locks.wrong(), Locks: r.locks.held(id), Before: r.ledger.turns.before(id)}
-}
-
-// verdict is what the rules say about the next change of d. With several sets of
-// labels all of them have to let it pass.
+// verdict is what the rules say about the next change of d.
 func (r *reconciler) verdict(d *store.Deployment) policy.Verdict {
 	next := changeOf(d)
-	c := policy.Change{Deployment: d.ID, Kind: next.kind}
+	c := policy.Change{Deployment: d.ID, Labels: r.labels(d), Kind: next.kind}
 	if a := answerTo(d, next); a != nil {
 		c.Answer = policy.Answer(a.Verdict)
 	}
 	if next.kind == policy.Remove && d.Active == nil && !d.Found && d.Desired.Digest != "" && c.Answer == policy.Unanswered {
 		c.Answer = policy.Approved // it never ran: there is nothing to lose, only a moment to choose
 	}
-	gate, now := r.settings.Load().Gate, r.situation(d.ID)
-	all := policy.Verdict{Go: true}
-	for _, c.Labels = range r.labels(d) {
-		v := gate.Decide(c, now)
-		all.Go = all.Go && v.Go
-		all.Rejected = all.Rejected || v.Rejected
-		for _, reason := range v.Reasons {
-			if !slices.Contains(all.Reasons, reason) {
-				all.Reasons = append(all.Reasons, reason)
-			}
-		}
-		if all.Until.IsZero() || !v.Until.IsZero() && v.Until.Before(all.Until) {
-			all.Until = v.Until
-		}
-	}
-	return all
+	// The lock files are read each time: the kernel does not report when one is released,
+	// so a change that waits for one asks again (locksLook).
+	return r.settings.Load().Gate.Decide(c, policy.Situation{
+		Now: r.now(), ClockWrong: r.locks.wrong(), Locks: r.locks.held(d.ID), Before: r.ledger.turns.before(d.ID),
+	})
 }
 
 // passes says that a removal may begin at once, with nobody to ask.
@@ -251,9 +232,8 @@ func (r *reconciler) ask(ctx context.Context, w *worker, d *store.Deployment) (a
 	if w.delay != nil && w.delayed == next && time.Now().Before(w.delays) {
 		return true, w.delay
 	}
-	c := policy.Change{Deployment: d.ID, Labels: r.labels(d)[0], Kind: next.kind}
 	for _, h := range hooks {
-		err := r.consult(ctx, w, h, c, next.revision)
+		err := r.consult(ctx, w, h, d.ID, next)
 		var again *waiting
 		if errors.As(err, &again) {
 			w.delay, w.delayed, w.delays = again, next, time.Now().Add(again.rest(r.now()))

@@ -12,7 +12,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/opencontainers/go-digest"
 	"golang.org/x/sys/unix"
 
 	"github.com/margolite/margolite/agent/margo"
@@ -42,9 +41,9 @@ const hookPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 // where it wants to be asked again or gave no answer, a *fault of codeVetoed where it
 // says no. It is asked once more for each attempt, also when the agent ended while it
 // ran. Any other error is ctx's.
-func (r *reconciler) consult(ctx context.Context, w *worker, h policy.Hook, c policy.Change, revision digest.Digest) error {
+func (r *reconciler) consult(ctx context.Context, w *worker, h policy.Hook, id string, c proposal) error {
 	l := changing
-	if c.Kind == policy.Remove {
+	if c.kind == policy.Remove {
 		l = returning
 	}
 	slot, err := w.take(ctx, r.asking[l], "", nil, func(owners []string) string {
@@ -58,10 +57,10 @@ func (r *reconciler) consult(ctx context.Context, w *worker, h policy.Hook, c po
 	said, err := runHook(ctx, h, []string{
 		"PATH=" + hookPath,
 		"LC_ALL=C",
-		"MARGOLITE_DEPLOYMENT=" + c.Deployment,
-		"MARGOLITE_NAME=" + margo.Shown(r.headOf(revision).name, maxSaid),
-		"MARGOLITE_CHANGE=" + string(c.Kind),
-		"MARGOLITE_REVISION=" + revision.String(),
+		"MARGOLITE_DEPLOYMENT=" + id,
+		"MARGOLITE_NAME=" + margo.Shown(r.headOf(c.revision).name, maxSaid),
+		"MARGOLITE_CHANGE=" + string(c.kind),
+		"MARGOLITE_REVISION=" + c.revision.String(),
 	})
 	var exit *exec.ExitError
 	var text string
@@ -88,7 +87,7 @@ func (r *reconciler) consult(ctx context.Context, w *worker, h policy.Hook, c po
 func runHook(ctx context.Context, h policy.Hook, environment []string) (said string, err error) {
 	path := h.Command[0]
 	if err := trusted(path); err != nil {
-		return "", err
+		return "", fmt.Errorf("cannot start it: %w", err)
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, h.Timeout, fmt.Errorf("it took longer than %v", h.Timeout))
 	defer cancel()
@@ -140,35 +139,25 @@ func awaitEnd(pid int) {
 func trusted(path string) error {
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {
-		return fmt.Errorf("cannot start it: %w", err)
-	}
-	info, err := os.Stat(real)
-	if err != nil {
-		return fmt.Errorf("cannot start it: %w", err)
-	}
-	if !info.Mode().IsRegular() {
-		return errors.New("cannot start it: not a regular file")
-	}
-	if err := ownOnly(real, info); err != nil {
 		return err
 	}
-	for _, p := range []string{filepath.Clean(path), real} {
-		for dir := filepath.Dir(p); ; dir = filepath.Dir(dir) {
-			info, err := os.Stat(dir)
-			if err != nil {
-				return fmt.Errorf("cannot start it: %w", err)
-			}
-			if info.Mode()&fs.ModeSticky == 0 { // else others cannot replace what is not theirs
-				if err := ownOnly(dir, info); err != nil {
-					return err
-				}
-			}
-			if dir == "/" {
-				break
+	info, err := os.Stat(real)
+	switch {
+	case err != nil:
+		return err
+	case !info.Mode().IsRegular():
+		return errors.New("not a regular file")
+	}
+	err = ownOnly(real, info)
+	for _, at := range []string{filepath.Clean(path), real} {
+		for at != "/" && err == nil {
+			at = filepath.Dir(at)
+			if info, err = os.Stat(at); err == nil && info.Mode()&fs.ModeSticky == 0 { // else others cannot replace what is not theirs
+				err = ownOnly(at, info)
 			}
 		}
 	}
-	return nil
+	return err
 }
 
 // ownOnly says why somebody beside root and the agent's user may change a file.
@@ -176,9 +165,9 @@ func ownOnly(path string, info fs.FileInfo) error {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	switch {
 	case !ok || st.Uid != 0 && int(st.Uid) != os.Geteuid():
-		return fmt.Errorf("cannot start it: %s belongs to a user other than root", path)
+		return fmt.Errorf("%s belongs to a user other than root", path)
 	case info.Mode().Perm()&0o022 != 0:
-		return fmt.Errorf("cannot start it: users other than its owner can write %s", path)
+		return fmt.Errorf("users other than its owner can write %s", path)
 	}
 	return nil
 }

@@ -41,12 +41,12 @@ func asker(t *testing.T) *reconciler {
 	return &reconciler{base: &base{store: s, now: func() time.Time { return now }}, asking: newLanes(hooksAtOnce, hooksBegun, hooksBegun)}
 }
 
-var change = policy.Change{Deployment: lockedID, Kind: policy.Update}
+var change = proposal{policy.Update, digest.FromString("revision")}
 
 // answer tells what came of asking: go, wait or veto, and the text of it.
 func answer(t *testing.T, r *reconciler, h policy.Hook) (verdict, text string) {
 	t.Helper()
-	err := r.consult(t.Context(), newWorker(lockedID), h, change, digest.FromString("revision"))
+	err := r.consult(t.Context(), newWorker(lockedID), h, lockedID, change)
 	var later *waiting
 	var f *fault
 	switch {
@@ -99,7 +99,7 @@ func TestAHookKnowsTheChangeAndNothingElse(t *testing.T) {
 	body := []byte("id: " + lockedID + "\nmetadata: {name: \"press\\nline\", namespace: n, deviceId: d}\n")
 	revision := digest.FromBytes(body)
 	check(t, r.store.Commit("test", store.Change{Artifacts: map[digest.Digest][]byte{revision: body}}))
-	err := r.consult(t.Context(), newWorker(lockedID), script(t, "/usr/bin/env | sort; exit 1"), change, revision)
+	err := r.consult(t.Context(), newWorker(lockedID), script(t, "/usr/bin/env | sort; exit 1"), lockedID, proposal{policy.Update, revision})
 	expect.ErrorWith(t, err, "exit code 1", "answer")
 	_, said, _ := strings.Cut(err.Error(), "exit code 1: ")
 	want := fmt.Sprintf("LC_ALL=C MARGOLITE_CHANGE=update MARGOLITE_DEPLOYMENT=%s MARGOLITE_NAME=%s MARGOLITE_REVISION=%s PATH=%s PWD=/",
@@ -132,7 +132,7 @@ func TestAHookEndsWithWhoAsked(t *testing.T) {
 	}()
 	r := asker(t)
 	h := script(t, "sleep 1000 & echo $! >"+pids+"; echo $$ >>"+pids+"; : >"+ready+"; wait")
-	err := r.consult(ctx, newWorker(lockedID), h, change, digest.FromString("x"))
+	err := r.consult(ctx, newWorker(lockedID), h, lockedID, change)
 	expect.Error(t, err, context.Canceled, "consult")
 	allGone(t, pids)
 	for range hooksAtOnce {
@@ -222,12 +222,12 @@ func TestOnlySomeHooksRunAtOnce(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	marker := filepath.Join(t.TempDir(), "ran")
-	err := r.consult(ctx, newWorker(lockedID), script(t, ": >"+marker), change, digest.FromString("x"))
+	err := r.consult(ctx, newWorker(lockedID), script(t, ": >"+marker), lockedID, change)
 	expect.Error(t, err, context.Canceled, "consult")
 	expect.Error(t, expect.ErrorOf(os.Stat(marker)), os.ErrNotExist, "one more hook ran")
 	removal := change
-	removal.Kind = policy.Remove
-	expect.OK(t, r.consult(t.Context(), newWorker(lockedID), script(t, "exit 0"), removal, digest.FromString("x")))
+	removal.kind = policy.Remove
+	expect.OK(t, r.consult(t.Context(), newWorker(lockedID), script(t, "exit 0"), lockedID, removal))
 	slow[0].Become(yielded)
 	verdict, _ := answer(t, r, script(t, "exit 0"))
 	expect.Equal(t, verdict, "go", "answer")

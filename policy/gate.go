@@ -118,23 +118,30 @@ func (g *Gate) Decide(c Change, s Situation) Verdict {
 	if c.Answer == Rejected {
 		return Verdict{Rejected: true}
 	}
-	rules := g.RulesFor(c.Deployment, c.Labels)
+	if len(c.Labels) == 0 {
+		c.Labels = []map[string]string{nil}
+	}
 	var v Verdict
-	if c.Answer != Approved && rules.Approval.asks(c.Kind) {
-		v.wait(WaitsForApproval, time.Time{}, "margolite approve "+c.Deployment)
+	for _, labels := range c.Labels {
+		rules := g.RulesFor(c.Deployment, labels)
+		if c.Answer != Approved && rules.Approval.asks(c.Kind) {
+			v.wait(WaitsForApproval, time.Time{}, "margolite approve "+c.Deployment)
+		}
+		if g.o.Order == OrderManifest && s.Before != "" && c.Kind != Remove {
+			v.wait(WaitsForTurn, time.Time{}, "after deployment "+s.Before+", which the manifest lists before it")
+		}
+		v.locked(c, s)
+		v.outside(rules.Windows, s)
 	}
-	if g.o.Order == OrderManifest && s.Before != "" && c.Kind != Remove {
-		v.wait(WaitsForTurn, time.Time{}, "after deployment "+s.Before+", which the manifest lists before it")
-	}
-	v.locked(c, s)
-	v.outside(rules.Windows, s)
 	v.Go = len(v.Reasons) == 0
 	return v
 }
 
-// wait adds a reason, and when it ends by itself, if that is known.
+// wait adds a reason, once, and when it ends by itself, if that is known.
 func (v *Verdict) wait(code ReasonCode, ends time.Time, text string) {
-	v.Reasons = append(v.Reasons, Reason{code, text})
+	if r := (Reason{code, text}); !slices.Contains(v.Reasons, r) {
+		v.Reasons = append(v.Reasons, r)
+	}
 	v.askAt(ends)
 }
 

@@ -31,7 +31,7 @@ const (
 // Change is one change to one deployment.
 type Change struct {
 	Deployment string
-	Labels     map[string]string // of the deployment's document
+	Labels     []map[string]string // of the documents that it is about; each has to let it pass
 	Kind       ChangeKind
 	Answer     Answer
 }
