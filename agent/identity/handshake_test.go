@@ -165,7 +165,7 @@ func TestID05OnlyTheOwnWFMIsSpokenTo(t *testing.T) {
 				return
 			}
 			check(t, result.err)
-			id, err := identity.VerifyClient(result.seen, a.Bundle(), domain, noon)
+			id, err := pki.VerifyClient(result.seen, a.Bundle(), domain, noon)
 			if err != nil || id.String() != i.ClientID() || len(result.seen) != 2 {
 				t.Errorf("the server saw %s (%v) in %d certificates, want %s in 2", id, err, len(result.seen), i.ClientID())
 			}
@@ -387,14 +387,5 @@ func TestPlausibleTimeFitsTheCertificates(t *testing.T) {
 		noon.Add(99 * day): false,
 	} {
 		expect.Equal(t, i.Plausible(at), want, "Plausible(%s)", at)
-	}
-}
-
-// That clients are known is shown by TestID05OnlyTheOwnWFMIsSpokenTo.
-func TestAWFMIsNoClient(t *testing.T) {
-	a := authority(t)
-	for _, uri := range []string{"spiffe://factory.example/margo/wfm/one", "spiffe://factory.example/workload"} {
-		_, err := identity.VerifyClient(expect.Value(a.Issue(uri))(t).Chain, a.Bundle(), domain, noon)
-		expect.Equal(t, reasonOf(t, err), identity.OtherIdentity, "%s: reason", uri)
 	}
 }

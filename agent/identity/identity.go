@@ -144,7 +144,7 @@ func (i *Identity) Warnings() []*Error {
 	if err.Reason == NoBundle {
 		err.Object = "trust bundle"
 	}
-	return []*Error{blameClock(err, i.options.WrongClock)}
+	return []*Error{err}
 }
 
 // TLS is the configuration for connections to the WFM. It follows SetBundle: each
@@ -186,23 +186,10 @@ func newTLS(tls12 bool, now func() time.Time) *tls.Config {
 	return config
 }
 
-// authenticate checks a chain at the present, or where the clock is known to be wrong at
-// a later time: a WFM's certificate is renewed every few days, and a device that lost its
-// clock while it was offline would otherwise never learn the time from its WFM.
-func (i *Identity) authenticate(chain []*x509.Certificate) (id spiffeid.ID, fail *Error) {
-	_, _ = soonest(i.now(), i.options.WrongClock, func(at time.Time) error { // its error is fail
-		if id, fail = authenticate(chain, i.bundle.Load(), i.TrustDomain(), at); fail != nil {
-			return fail
-		}
-		return nil
-	})
-	return id, fail
-}
-
 func (i *Identity) verifyWFM(state tls.ConnectionState) error {
 	id, err := i.authenticate(state.PeerCertificates)
 	if err != nil {
-		return blameClock(err, i.options.WrongClock)
+		return err
 	}
 	if !slices.Contains(i.wfm, id.String()) { // ID-06, ID-26
 		return fault(OtherIdentity, id.String(), "is not the WFM of this device, which is %s", strings.Join(i.wfm, " or "))

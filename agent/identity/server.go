@@ -100,7 +100,7 @@ func (o ServerOptions) verify(presented []*x509.Certificate, anchors *x509.CertP
 		options.Roots = pool(pinned)
 	}
 	now := o.Now()
-	at, err := soonest(now, o.WrongClock, func(at time.Time) error {
+	at, err := soonest(now, 0, o.WrongClock, func(at time.Time) error {
 		options.CurrentTime = at
 		chains, err := presented[0].Verify(options)
 		// A root that is pinned need not be presented.

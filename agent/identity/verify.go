@@ -20,28 +20,11 @@ const (
 	skew = 5 * time.Minute
 )
 
-// VerifyClient checks the X.509-SVID of a client by the anchors of its trust domain, leaf
-// first, and tells who it is: for WFMs. The error is an *Error.
-func VerifyClient(chain []*x509.Certificate, bundle *TrustBundle, trustDomain string, at time.Time) (ID, error) {
-	peer, fail := authenticate(chain, bundle, trustDomain, at)
-	if fail != nil {
-		return ID{}, fail
-	}
-	id, err := ParseSPIFFEID(peer.String())
-	if err != nil {
-		return ID{}, fault(OtherIdentity, peer.String(), "is not the ID of a client: %w", err)
-	}
-	if id.Client == "" {
-		return ID{}, fault(OtherIdentity, peer.String(), "is a WFM, expected a client")
-	}
-	return id, nil
-}
-
 // authenticate checks an X.509-SVID, leaf first, and tells whose it is. The
 // steps and their order are those of the standard's identity profile; the error
 // is for the first that fails. Whether it is the party wanted, the last step, is
 // the caller's to say.
-func authenticate(chain []*x509.Certificate, bundle *TrustBundle, trustDomain string, at time.Time) (spiffeid.ID, *Error) {
+func (i *Identity) authenticate(chain []*x509.Certificate) (spiffeid.ID, *Error) {
 	const unknown = "certificate"
 	switch {
 	case len(chain) == 0:
@@ -62,12 +45,12 @@ func authenticate(chain []*x509.Certificate, bundle *TrustBundle, trustDomain st
 	if id.Path() == "" {
 		return spiffeid.ID{}, fault(NoSVID, id.String(), "names a trust domain only")
 	}
-	if domain := id.TrustDomain().Name(); domain != trustDomain {
-		return spiffeid.ID{}, fault(OtherTrustDomain, id.String(), "belongs to trust domain %q, expected %q", domain, trustDomain)
+	if id.TrustDomain() != i.id.TrustDomain() {
+		return spiffeid.ID{}, fault(OtherTrustDomain, id.String(), "belongs to trust domain %q, expected %q", id.TrustDomain(), i.TrustDomain())
 	}
 
 	// 2. A chain to an anchor, through what was presented only (ID-08).
-	if err := verifyChain(chain, bundle, at); err != nil {
+	if err := i.verifyChain(chain); err != nil {
 		err.Object = id.String()
 		return spiffeid.ID{}, err
 	}
@@ -79,27 +62,28 @@ func authenticate(chain []*x509.Certificate, bundle *TrustBundle, trustDomain st
 	return id, nil
 }
 
-func verifyChain(chain []*x509.Certificate, bundle *TrustBundle, at time.Time) *Error {
-	if bundle == nil || len(bundle.Anchors) == 0 {
+// verifyChain checks a chain at the present, or where the clock is known to be wrong at
+// a later time: a WFM's certificate is renewed every few days, and a device that lost its
+// clock while it was offline would otherwise never learn the time from its WFM.
+func (i *Identity) verifyChain(chain []*x509.Certificate) *Error {
+	bundle := i.bundle.Load()
+	if bundle == nil {
 		return fault(NoBundle, "", "there is no trust bundle to verify the certificate") // ID-28
 	}
 	options := x509.VerifyOptions{
 		Roots:         pool(bundle.Anchors),
 		Intermediates: pool(chain[1:]),
 		// SPIFFE leaves the extension to the issuer; the roles are told apart by the ID.
-		KeyUsages:   []x509.ExtKeyUsage{x509.ExtKeyUsageAny},
-		CurrentTime: at,
+		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny},
 	}
-	chains, err := chain[0].Verify(options)
-	reason := reasonOf(err, at)
-	if reason == NotYetValid {
-		options.CurrentTime = at.Add(skew)
-		if later, retried := chain[0].Verify(options); retried == nil {
-			chains, err = later, nil
-		}
-	}
+	var chains [][]*x509.Certificate
+	at, err := soonest(i.now(), skew, i.options.WrongClock, func(at time.Time) (err error) {
+		options.CurrentTime = at
+		chains, err = chain[0].Verify(options)
+		return err
+	})
 	if err != nil {
-		return fault(reason, "", "the certificate cannot be trusted: %w", err)
+		return blameClock(fault(reasonOf(err, at), "", "the certificate cannot be trusted: %w", err), i.options.WrongClock)
 	}
 	if !slices.ContainsFunc(chains, strong) {
 		return fault(WeakKey, "", "the certificate chain has an RSA key of less than %d bits", minRSA)
@@ -108,16 +92,23 @@ func verifyChain(chain []*x509.Certificate, bundle *TrustBundle, at time.Time) *
 }
 
 // soonest verifies a chain at the present or, where that is refused since the chain is not
-// valid yet and the clock is known to be wrong, at the first later time at which it is:
-// the chain was issued since. What ended before is expired by any clock.
-func soonest(now time.Time, wrongClock func() (time.Time, bool), verify func(at time.Time) error) (at time.Time, err error) {
+// valid yet, at the first later time at which it is: within the skew, or at any time where
+// the clock is known to be wrong, since the chain was issued meanwhile. What ended before
+// is expired by any clock.
+func soonest(
+	now time.Time, skew time.Duration, wrongClock func() (time.Time, bool), verify func(at time.Time) error,
+) (at time.Time, err error) {
 	for at = now; ; {
 		err = verify(at)
 		var early x509.CertificateInvalidError
-		if wrongClock == nil || !errors.As(err, &early) || early.Reason != x509.Expired || !early.Cert.NotBefore.After(at) {
+		if !errors.As(err, &early) || early.Reason != x509.Expired || !early.Cert.NotBefore.After(at) {
 			return at, err
 		}
-		if _, wrong := wrongClock(); !wrong {
+		wrong := false
+		if wrongClock != nil {
+			_, wrong = wrongClock()
+		}
+		if !wrong && early.Cert.NotBefore.Sub(now) > skew {
 			return at, err
 		}
 		at = early.Cert.NotBefore // later each time

@@ -80,7 +80,7 @@ func (d trust) serve(t *testing.T, wfmID string) *server {
 		Certificates: []tls.Certificate{expect.Value(d.authority.IssueWFM(wfmID))(t).TLS()},
 		ClientAuth:   tls.RequireAnyClientCert,
 		VerifyConnection: func(state tls.ConnectionState) error {
-			_, err := identity.VerifyClient(state.PeerCertificates, d.authority.Bundle(), domain, time.Now())
+			_, err := pki.VerifyClient(state.PeerCertificates, d.authority.Bundle(), domain, time.Now())
 			return err
 		},
 	}

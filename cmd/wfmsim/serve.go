@@ -355,7 +355,7 @@ func (s settings) stillGood(file string, authority *pki.Authority) bool {
 	if err != nil {
 		return false
 	}
-	id, err := identity.VerifyClient(chain, authority.Bundle(), s.trustDomain, time.Now().Add(renewBefore))
+	id, err := pki.VerifyClient(chain, authority.Bundle(), s.trustDomain, time.Now().Add(renewBefore))
 	return err == nil && id == identity.ID{TrustDomain: s.trustDomain, WFM: s.wfm, Client: s.device}
 }
 

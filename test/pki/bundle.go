@@ -11,6 +11,10 @@ import (
 	"math/big"
 	"time"
 
+	"github.com/spiffe/go-spiffe/v2/bundle/x509bundle"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"github.com/spiffe/go-spiffe/v2/svid/x509svid"
+
 	"github.com/margolite/margolite/agent/identity"
 )
 
@@ -30,6 +34,25 @@ type jwk struct {
 	E       string   `json:"e,omitempty"`
 	Use     string   `json:"use"`
 	X5C     []string `json:"x5c"`
+}
+
+// VerifyClient checks the X.509-SVID of a client as a WFM does, leaf first, and returns
+// whose it is.
+func VerifyClient(chain []*x509.Certificate, bundle *identity.TrustBundle, trustDomain string, at time.Time) (identity.ID, error) {
+	domain, err := spiffeid.TrustDomainFromString(trustDomain)
+	if err != nil {
+		return identity.ID{}, err
+	}
+	anchors := x509bundle.FromX509Authorities(domain, bundle.Anchors)
+	peer, _, err := x509svid.Verify(chain, anchors, x509svid.WithTime(at))
+	if err != nil {
+		return identity.ID{}, err
+	}
+	id, err := identity.ParseSPIFFEID(peer.String())
+	if err == nil && id.Client == "" {
+		err = fmt.Errorf("%s is a WFM, expected a client", id)
+	}
+	return id, err
 }
 
 // MarshalBundle writes a trust bundle as a SPIFFE bundle.

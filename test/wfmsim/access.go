@@ -13,6 +13,7 @@ import (
 
 	"github.com/margolite/margolite/agent/identity"
 	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/test/pki"
 	"github.com/margolite/margolite/test/wfmsim/signature"
 )
 
@@ -39,7 +40,7 @@ func (s *Server) tlsConfig() *tls.Config {
 }
 
 func (s *Server) verifyClient(connection tls.ConnectionState) error {
-	_, err := identity.VerifyClient(connection.PeerCertificates, s.options.Bundle, s.options.ID.TrustDomain, time.Now())
+	_, err := pki.VerifyClient(connection.PeerCertificates, s.options.Bundle, s.options.ID.TrustDomain, time.Now())
 	return err
 }
 
