@@ -5,7 +5,6 @@ import (
 	"crypto/x509"
 	"encoding/hex"
 	"encoding/pem"
-	"net/http"
 	"time"
 )
 
@@ -16,26 +15,26 @@ import (
 // another Device, which the WFM has to be told of by onboarding again. It is
 // safe for concurrent use.
 type Device struct {
-	file   string // with the certificate
-	chain  []*x509.Certificate
-	signer *Signer
+	keyPair
+	*Signer
+	file string // with the certificate
 }
 
 // LoadDevice reads a device certificate (RFC 5280, AUTH-10) and its key by the Certificate
 // and Key of options, whose clock dates signatures, too. The error is an *Error.
 func LoadDevice(o Options) (*Device, error) {
-	chain, key, err := readKeyPair(o.Certificate, o.Key)
+	pair, err := readKeyPair(o)
 	if err != nil {
 		return nil, err
 	}
-	signer, err := NewSigner(key, o.Now)
+	signer, err := NewSigner(pair.key, o.Now)
 	if err != nil {
 		return nil, fault(UnfitKey, o.Key, "%w", err)
 	}
-	if usage := chain[0].KeyUsage; usage != 0 && usage&x509.KeyUsageDigitalSignature == 0 {
+	if usage := pair.chain[0].KeyUsage; usage != 0 && usage&x509.KeyUsageDigitalSignature == 0 {
 		return nil, fault(UnfitKey, o.Certificate, "the certificate does not allow its key to sign")
 	}
-	return &Device{file: o.Certificate, chain: chain, signer: signer}, nil
+	return &Device{keyPair: pair, Signer: signer, file: o.Certificate}, nil
 }
 
 // CertificatePEM is the certificate, with the intermediates that its file has,
@@ -60,7 +59,7 @@ func (d *Device) Fingerprint() string {
 func (d *Device) Warnings() []*Error {
 	leaf := d.chain[0]
 	at := func(t time.Time) string { return t.UTC().Format(time.RFC3339) }
-	switch now := d.signer.now(); {
+	switch now := d.now(); {
 	case now.Before(leaf.NotBefore):
 		return []*Error{fault(NotYetValid, d.file, "the certificate is not valid before %s", at(leaf.NotBefore))}
 	case now.After(leaf.NotAfter):
@@ -68,6 +67,3 @@ func (d *Device) Warnings() []*Error {
 	}
 	return nil
 }
-
-// Sign signs a request; see Signer.Sign.
-func (d *Device) Sign(r *http.Request, body []byte) error { return d.signer.Sign(r, body) }

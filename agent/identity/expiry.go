@@ -2,6 +2,7 @@ package identity
 
 import (
 	"crypto/x509"
+	"slices"
 	"time"
 )
 
@@ -18,15 +19,10 @@ type Expiry struct {
 
 // Expiry tells what is left at the given time. Renewal is the operator's; here
 // is only the reminder.
-func (i *Identity) Expiry(now time.Time) Expiry { return expiry(i.chain, now) }
-
-// Expiry tells what is left at the given time, as that of an Identity.
-func (d *Device) Expiry(now time.Time) Expiry { return expiry(d.chain, now) }
-
-func expiry(chain []*x509.Certificate, now time.Time) Expiry {
-	e := Expiry{NotAfter: notAfter(chain)}
+func (k *keyPair) Expiry(now time.Time) Expiry {
+	e := Expiry{NotAfter: notAfter(k.chain)}
 	e.Left = e.NotAfter.Sub(now)
-	life := chain[0].NotAfter.Sub(chain[0].NotBefore)
+	life := k.chain[0].NotAfter.Sub(k.chain[0].NotBefore)
 	e.Soon = e.Left >= 0 && e.Left < min(life/3, earlyNotice)
 	return e
 }
@@ -34,11 +30,5 @@ func expiry(chain []*x509.Certificate, now time.Time) Expiry {
 // notAfter is when a certificate, or an intermediate it needs, expires. From then on
 // the device is offline, and nothing more than that.
 func notAfter(chain []*x509.Certificate) time.Time {
-	earliest := chain[0].NotAfter
-	for _, c := range chain[1:] {
-		if c.NotAfter.Before(earliest) {
-			earliest = c.NotAfter
-		}
-	}
-	return earliest
+	return slices.MinFunc(chain, func(a, b *x509.Certificate) int { return a.NotAfter.Compare(b.NotAfter) }).NotAfter
 }

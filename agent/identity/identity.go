@@ -52,12 +52,12 @@ type Options struct {
 // together with the anchors that it believes. Replaced files are another Identity.
 // It is safe for concurrent use.
 type Identity struct {
+	keyPair
 	options     Options
 	now         func() time.Time
 	id          spiffeid.ID
 	wfm         []string // SPIFFE IDs of which the WFM has one
 	certificate tls.Certificate
-	chain       []*x509.Certificate
 
 	bundle     atomic.Pointer[TrustBundle] // nil: none yet
 	generation atomic.Uint64
@@ -66,17 +66,16 @@ type Identity struct {
 
 // Load reads an identity. The error is an *Error.
 func Load(o Options) (*Identity, error) {
-	i := &Identity{options: o, now: o.Now}
-	if i.now == nil {
-		i.now = time.Now
-	}
-	chain, key, err := readKeyPair(o.Certificate, o.Key)
+	pair, err := readKeyPair(o)
 	if err != nil {
 		return nil, err
 	}
-	leaf := chain[0]
-	i.chain, i.certificate = chain, tls.Certificate{PrivateKey: key, Leaf: leaf}
-	for _, c := range chain { // leaf and all intermediates (ID-03)
+	leaf := pair.chain[0]
+	i := &Identity{keyPair: pair, options: o, now: o.Now, certificate: tls.Certificate{PrivateKey: pair.key, Leaf: leaf}}
+	if i.now == nil {
+		i.now = time.Now
+	}
+	for _, c := range pair.chain { // leaf and all intermediates (ID-03)
 		i.certificate.Certificate = append(i.certificate.Certificate, c.Raw)
 	}
 	if o.TrustBundle != "" {
@@ -235,28 +234,32 @@ func wfmIDs(own spiffeid.ID, o Options) ([]string, error) {
 	return slices.Clone(o.WFMIDs), nil
 }
 
-// readKeyPair reads a certificate with its intermediates, leaf first, and the key
-// that it was issued for.
-func readKeyPair(certificate, keyFile string) ([]*x509.Certificate, crypto.Signer, error) {
-	data, _, err := readFile(certificate, maxCertificateSize)
+// keyPair is a certificate with its intermediates, leaf first, and the key that it was
+// issued for.
+type keyPair struct {
+	chain []*x509.Certificate
+	key   crypto.Signer
+}
+
+func readKeyPair(o Options) (pair keyPair, err error) {
+	data, _, err := readFile(o.Certificate, maxCertificateSize)
 	if err != nil {
-		return nil, nil, err
+		return pair, err
 	}
-	key, err := readKey(keyFile)
-	if err != nil {
-		return nil, nil, err
+	if pair.key, err = readKey(o.Key); err != nil {
+		return pair, err
 	}
-	chain, err := pemfile.Certificates(data, maxChain)
-	if err != nil {
-		return nil, nil, fault(Malformed, certificate, "cannot read certificates: %w", err)
+	if pair.chain, err = pemfile.Certificates(data, maxChain); err != nil {
+		return pair, fault(Malformed, o.Certificate, "cannot read certificates: %w", err)
 	}
-	if len(chain) == 0 {
-		return nil, nil, fault(Malformed, certificate, "holds no PEM certificate")
+	if len(pair.chain) == 0 {
+		return pair, fault(Malformed, o.Certificate, "holds no PEM certificate")
 	}
-	if public, ok := key.Public().(interface{ Equal(crypto.PublicKey) bool }); !ok || !public.Equal(chain[0].PublicKey) {
-		return nil, nil, fault(KeyMismatch, keyFile, "the private key does not belong to the certificate in %s", certificate)
+	public, ok := pair.key.Public().(interface{ Equal(crypto.PublicKey) bool })
+	if !ok || !public.Equal(pair.chain[0].PublicKey) {
+		return pair, fault(KeyMismatch, o.Key, "the private key does not belong to the certificate in %s", o.Certificate)
 	}
-	return chain, key, nil
+	return pair, nil
 }
 
 // readKey reads a private key.
