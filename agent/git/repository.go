@@ -348,9 +348,11 @@ func (s *Source) objects(ctx context.Context, ids []string, each func(i int, bod
 	})
 }
 
-// damaged says that a failure to read the copy is the copy's own.
+// damaged says that a failure to read the copy is the copy's own: git fails, or does
+// not answer what it was asked.
 func damaged(ctx context.Context, err error) bool {
 	var known *Error
-	return err != nil && ctx.Err() == nil && !errors.As(err, &known) &&
-		!isRefusal(err) && !errors.Is(err, wfm.ErrDigestMismatch)
+	var exit *exitError
+	return ctx.Err() == nil && !errors.As(err, &known) && !isRefusal(err) &&
+		(errors.As(err, &exit) || errors.Is(err, errBroken) || errors.Is(err, errShort))
 }

@@ -412,29 +412,20 @@ func (s *Source) Documents(
 	}
 	commit := strings.Trim(m.ETag, `"`)
 	done := 0
-	var given error // by keep
 	_, err = s.using(ctx, commit, true, a, func(now string) error {
 		if now != commit {
 			return wfm.ErrSuperseded
 		}
-		err := s.objects(ctx, ids[done:], func(_ int, body []byte) error {
+		return s.objects(ctx, ids[done:], func(_ int, body []byte) error {
 			d := digests[done]
 			if digest.FromBytes(body) != d {
 				return fmt.Errorf("cannot use document %s: %w", d, wfm.ErrDigestMismatch)
 			}
-			given = keep(d, body)
 			done++
-			return given
+			return keep(d, body)
 		})
-		if given != nil {
-			return nil
-		}
-		return err
 	})
-	switch {
-	case given != nil:
-		return given
-	case damaged(ctx, err):
+	if damaged(ctx, err) {
 		return fmt.Errorf("cannot get the documents of commit %s: %w", commit, wfm.ErrSuperseded)
 	}
 	return err
