@@ -20,12 +20,11 @@ type mutual struct {
 	connection
 	identity identity.Options
 	bundles  *identity.BundleSource // nil: the trust bundle is a file
-	times    chronicle
 }
 
 func newMutual(o Options, url string, d Device) (*mutual, error) {
 	w := &mutual{
-		connection: connection{device: d, url: url, options: o}, times: chronicle{records: d.Records},
+		connection: connection{device: d, url: url, options: o},
 		identity: identity.Options{
 			Certificate: o.Certificate, Key: o.Key, TrustBundle: o.TrustBundle,
 			WFMIDs: o.IDs, TLS12: o.TLS == "1.2", Now: d.Clock.Now, WrongClock: d.Clock.Wrong,
@@ -87,7 +86,7 @@ func (w *mutual) ended(err error) error {
 	used := w.current.Load()
 	if now := used.client.ServerTime(); !now.IsZero() && used.identity.Plausible(now) {
 		w.device.Clock.Learn(now)
-		if err := w.times.keep(now); err != nil {
+		if err := keepTime(w.device.Records, now); err != nil {
 			w.device.Logger.Warn("cannot save the time for the next start", "error", err)
 		}
 	}

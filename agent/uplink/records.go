@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/margolite/margolite/agent/wfm"
@@ -90,31 +89,16 @@ func KnownTime(r Records) (time.Time, error) {
 	return time.Unix(seconds, 0), nil
 }
 
-// chronicle writes down the present now and then.
-type chronicle struct {
-	records Records
-
-	mu   sync.Mutex
-	kept time.Time // zero: not looked yet
-}
-
-// keep is told the present; what fails is tried again with the next time.
-func (c *chronicle) keep(now time.Time) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.kept.IsZero() {
-		// What cannot be read is of no use to the next start either, and replaced.
-		c.kept, _ = KnownTime(c.records)
-	}
-	if now.Sub(c.kept) < keepTimeEvery {
+// keepTime writes the present down now and then; what fails is tried again with the
+// next time.
+func keepTime(r Records, now time.Time) error {
+	// What cannot be read is of no use to the next start either, and replaced.
+	if known, _ := KnownTime(r); now.Sub(known) < keepTimeEvery {
 		return nil
 	}
-	err := c.records.Commit("time", store.Change{Settings: map[string][]byte{
-		timeSetting: strconv.AppendInt(nil, now.Unix(), 10),
-	}})
+	err := r.Commit("time", store.Change{Settings: map[string][]byte{timeSetting: strconv.AppendInt(nil, now.Unix(), 10)}})
 	if err != nil {
 		return fmt.Errorf("cannot save the last known time: %w", err)
 	}
-	c.kept = now
 	return nil
 }

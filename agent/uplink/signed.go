@@ -159,8 +159,8 @@ func (w *signed) blame(a *link, err error) error {
 	if !errors.Is(err, wfm.ErrUnauthenticated) {
 		return err
 	}
-	if behind := lagOf(a.client, w.device.Clock.Now()); behind.matters() {
-		return &clockError{err, behind}
+	if skew := skewOf(a.client, w.device.Clock.Now()); skew != "" {
+		return &clockError{err, skew}
 	}
 	return err
 }
@@ -188,7 +188,7 @@ func (w *signed) describe(s *control.IdentityStatus) {
 	}
 	s.Client = now.id
 	describeCertificate(s, now.device.Expiry(w.device.Clock.Now()), now.device.Warnings())
-	if behind := lagOf(now.client, w.device.Clock.Now()); behind.matters() {
-		s.Warnings = append(s.Warnings, control.Advice{Text: behind.String(), Mend: mendClock})
+	if skew := skewOf(now.client, w.device.Clock.Now()); skew != "" {
+		s.Warnings = append(s.Warnings, control.Advice{Text: skew, Mend: mendClock})
 	}
 }

@@ -7,31 +7,25 @@ import (
 	"github.com/margolite/margolite/agent/wfm"
 )
 
-// lag is how far the device's clock is behind the WFM's; negative: ahead of it.
-type lag time.Duration
+// tolerance is how far the clocks of the device and of the WFM may differ without a
+// word: some WFMs take no signature from more than half a minute in the future.
+const tolerance = 20 * time.Second
 
-// tolerance is how far the clocks may differ without a word: some WFMs take no
-// signature from more than half a minute in the future.
-const tolerance = lag(20 * time.Second)
-
-// lagOf compares the device's clock with that of the WFM.
-func lagOf(c *wfm.Client, now time.Time) lag {
+// skewOf says how far the device's clock, which shows now, is off the WFM's; empty: it
+// does not matter.
+func skewOf(c *wfm.Client, now time.Time) string {
 	behind, _ := c.ServerLag(now)
-	return lag(behind)
-}
-
-func (l lag) matters() bool { return l > tolerance || l < -tolerance }
-
-func (l lag) String() string {
-	behind, how := time.Duration(l), "behind"
-	if behind < 0 {
-		behind, how = -behind, "ahead of"
+	if behind.Abs() <= tolerance {
+		return ""
 	}
-	step := time.Second // which is as exactly as a WFM tells it
-	if behind > 5*time.Minute {
+	how, step := "behind", time.Second // which is as exactly as a WFM tells it
+	if behind < 0 {
+		how = "ahead of"
+	}
+	if behind.Abs() > 5*time.Minute {
 		step = time.Minute
 	}
-	return fmt.Sprintf("this device's clock is %s %s the WFM's", behind.Round(step), how)
+	return fmt.Sprintf("this device's clock is %s %s the WFM's", behind.Abs().Round(step), how)
 }
 
 // mendClock is what to do about it. Which of the two clocks is right is not
@@ -40,11 +34,11 @@ const mendClock = "set this device's clock"
 
 // clockError is a refusal for which the device's clock is probably the reason.
 type clockError struct {
-	err error
-	lag lag
+	err  error
+	skew string
 }
 
-func (e *clockError) Error() string { return e.err.Error() + "; " + e.lag.String() }
+func (e *clockError) Error() string { return e.err.Error() + "; " + e.skew }
 
 func (e *clockError) Unwrap() error { return e.err }
 
