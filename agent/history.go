@@ -110,11 +110,10 @@ func (b *base) tell(e store.Entry) {
 }
 
 // noteStart tells that the agent starts; not again where nothing happened since
-// the start before. It also tells that the end of the journal is not what it was:
-// with the first entry from now on that is to be found by VerifyHistory alone.
+// the start before. It also tells that the journal is not what it was.
 func (a *Agent) noteStart() {
 	var entries []store.Entry
-	if err := a.o.Store.CheckJournal(); err != nil {
+	if _, err := a.o.Store.VerifyJournal(); err != nil {
 		if e := a.ledger.note(noteSecurity, store.Entry{Text: err.Error()}); !told(a.ledger.recent(), e) {
 			entries = append(entries, e)
 		}

@@ -100,23 +100,6 @@ func (h linkHash) text(s string) {
 	_, _ = io.WriteString(h, s)
 }
 
-// JournalDamage is the error about a journal that is not as it was written.
-type JournalDamage struct {
-	// Sequence is that of the first entry that is not there, is not as it was
-	// written, or has no place there.
-	Sequence uint64
-	Text     string // goes on after "entry 7 of the journal"
-}
-
-func (d *JournalDamage) Error() string {
-	return fmt.Sprintf("entry %d of the journal %s", d.Sequence, d.Text)
-}
-
-func (d *JournalDamage) Unwrap() error { return ErrCorrupt }
-
-// notKept is the damage of an entry that the file contradicts.
-const notKept = "does not match the file beside the database"
-
 // JournalSummary is what VerifyJournal has seen.
 type JournalSummary struct {
 	Entries uint64 // that are sound, up to the first damage
@@ -164,9 +147,10 @@ func (s *Store) Journal(f JournalFilter) ([]Entry, error) {
 	return entries, errors.Join(append(rotten, err)...)
 }
 
-// VerifyJournal reads through the journal, and fails with a *JournalDamage
-// where it is not as it was written: an entry was changed, moved, put in or
-// taken away, at the ends as well.
+// VerifyJournal reads through the journal, and fails with ErrCorrupt where it is not
+// as it was written: an entry was changed, moved, put in or taken away, at the ends
+// as well. The error names the first entry that is not there, is not as it was
+// written, or has no place there.
 //
 // The ends are known in three places: the chain itself, the bucket meta, and a
 // file beside the database. Who changes all of them leaves nothing to be found
@@ -186,12 +170,10 @@ func (s *Store) VerifyJournal() (sum JournalSummary, err error) {
 
 func verifyJournal(b *bolt.Bucket, ends journalEnds, known bool, kept *journalEnds, sum *JournalSummary) error {
 	before := ends.Anchor
-	damage := func(text string, args ...any) error {
-		return &JournalDamage{Sequence: before.Sequence + 1, Text: fmt.Sprintf(text, args...)}
-	}
+	damage := func(text string, args ...any) error { return damageOf(before.Sequence+1, text, args...) }
 	keptMark := func(m Mark) error {
 		if kept != nil && kept.Head.Sequence == m.Sequence && kept.Head.Chain != m.Chain {
-			return &JournalDamage{m.Sequence, notKept}
+			return damageOf(m.Sequence, "does not match the file beside the database")
 		}
 		return nil
 	}
@@ -206,7 +188,7 @@ func verifyJournal(b *bolt.Bucket, ends journalEnds, known bool, kept *journalEn
 			}
 			switch n := binary.BigEndian.Uint64(key); {
 			case n <= before.Sequence: // only before the first
-				return &JournalDamage{n, "was dropped but has reappeared"}
+				return damageOf(n, "was dropped but has reappeared")
 			case n != before.Sequence+1:
 				return damage("is missing; the next is %d", n)
 			case !known:
@@ -234,6 +216,11 @@ func verifyJournal(b *bolt.Bucket, ends journalEnds, known bool, kept *journalEn
 	return verifyEnds(before, ends, kept)
 }
 
+// damageOf is about the entry with this sequence.
+func damageOf(sequence uint64, text string, args ...any) error {
+	return fmt.Errorf("entry %d of the journal %s: %w", sequence, fmt.Sprintf(text, args...), ErrCorrupt)
+}
+
 // verifyEnds checks that the journal ends with the entry last.
 func verifyEnds(last Mark, ends journalEnds, kept *journalEnds) error {
 	newest := ends.Head
@@ -242,43 +229,13 @@ func verifyEnds(last Mark, ends journalEnds, kept *journalEnds) error {
 	}
 	switch {
 	case last.Sequence < newest.Sequence:
-		return &JournalDamage{last.Sequence + 1, fmt.Sprintf("is missing; the newest is %d", newest.Sequence)}
+		return damageOf(last.Sequence+1, "is missing; the newest is %d", newest.Sequence)
 	case last != ends.Head:
-		return &JournalDamage{last.Sequence, "does not match the recorded newest entry"}
+		return damageOf(last.Sequence, "does not match the recorded newest entry")
 	case kept != nil && kept.Head == ends.Head && *kept != ends:
-		return &JournalDamage{ends.Anchor.Sequence + 1, "is the oldest, but another one should be"}
+		return damageOf(ends.Anchor.Sequence+1, "is the oldest, but another one should be")
 	}
 	return nil
-}
-
-// CheckJournal is VerifyJournal for the newest entry alone, and costs little. It
-// finds what was taken away, or comes from another database, until more is
-// appended; VerifyJournal finds it later as well.
-func (s *Store) CheckJournal() error {
-	kept, err := readEndsBeside(s.journal.file)
-	if err != nil {
-		return err
-	}
-	return s.view(func(tx *bolt.Tx) error {
-		b := tx.Bucket([]byte(bucketJournal))
-		ends, _ := readEnds(tx)
-		last := ends.Anchor
-		if b != nil {
-			if n := lastSequence(b); n > last.Sequence {
-				last.Sequence, last.Chain = n, ""
-				if e, err := decodeEntry(sequenceKey(n), b.Get(sequenceKey(n))); err == nil {
-					last = e.mark()
-				}
-			}
-		}
-		if err := verifyEnds(last, ends, kept); err != nil {
-			return err
-		}
-		if kept != nil && !isMark(b, ends, kept.Head) {
-			return &JournalDamage{kept.Head.Sequence, notKept}
-		}
-		return nil
-	})
 }
 
 // OnAppend has told called with every entry that is appended from now on, in

@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -53,7 +52,7 @@ func (f *fixture) journalFile() string {
 func (f *fixture) sound(entries, first, head uint64) {
 	f.t.Helper()
 	sum, err := f.VerifyJournal()
-	if err = errors.Join(err, f.CheckJournal()); err != nil {
+	if err != nil {
 		f.t.Errorf("the journal does not verify: %v", err)
 	}
 	same(f.t, "entries, first and head", []uint64{sum.Entries, sum.First, sum.Head.Sequence}, []uint64{entries, first, head})
@@ -63,11 +62,7 @@ func (f *fixture) sound(entries, first, head uint64) {
 func (f *fixture) broken(at uint64) {
 	f.t.Helper()
 	_, err := f.VerifyJournal()
-	var damage *store.JournalDamage
-	if !errors.As(err, &damage) || !errors.Is(err, store.ErrCorrupt) {
-		f.t.Fatalf("got %v, want damage at entry %d", err, at)
-	}
-	if damage.Sequence != at || !strings.Contains(err.Error(), fmt.Sprintf("entry %d ", at)) {
+	if !errors.Is(err, store.ErrCorrupt) || !strings.HasPrefix(err.Error(), fmt.Sprintf("entry %d of the journal", at)) {
 		f.t.Errorf("got %v, want damage at entry %d", err, at)
 	}
 }
@@ -416,9 +411,6 @@ func TestWhateverIsDoneToTheJournalIsFound(t *testing.T) {
 			f.broken(test.at)
 			f.reopen()
 			f.broken(test.at) // opening it mends nothing
-			if err := f.CheckJournal(); (err != nil) != slices.Contains(atTheEnds, name) || err != nil && !errors.Is(err, store.ErrCorrupt) {
-				t.Errorf("by its ends the journal is: %v", err)
-			}
 
 			// The agent works on, and what it appends does not cover it up.
 			f.noted(11, 12)
@@ -436,26 +428,12 @@ func TestWhateverIsDoneToTheJournalIsFound(t *testing.T) {
 			if _, err := f.VerifyJournal(); (err == nil) != (test.after == unbroken) {
 				t.Errorf("after reopening: %v", err)
 			}
-			if err := f.CheckJournal(); err != nil && name != "one is put at the very end" {
-				t.Errorf("after more was appended, by its ends the journal is: %v", err)
-			}
 		})
 	}
 }
 
 // unbroken is no entry where it can go wrong.
 const unbroken = 1 << 40
-
-// atTheEnds are the rows that the cheap check finds, until more is appended.
-var atTheEnds = []string{
-	"the last is changed, and its chain with it", "the last is changed, and its chain and the head with it",
-	"all from one on are changed, and the head with them", "the last cannot be read", "the last is removed", "the last are removed",
-	"all are removed", "the bucket is deleted", "the database is deleted", "the last are removed, and the head with them",
-	"the bucket is deleted, and the head with it", "the first are removed, and anchored", "the last is duplicated",
-	"one is put in, and those behind it move", "one is put behind the last", "one is put at the very end", "the head is deleted",
-	"the head is rotten", "the head and the file are deleted", "the head is another one", "the head is ahead", "the file is ahead",
-	"the file is of another journal",
-}
 
 // lastOf is the newest entry that can be read.
 func (f *fixture) lastOf() store.Entry {
@@ -531,32 +509,6 @@ func TestEntriesThatCannotBeReadComeBesideTheOthers(t *testing.T) {
 	if !errors.Is(err, store.ErrCorrupt) || !strings.Contains(err.Error(), "entry 2 of") || !strings.Contains(err.Error(), "entry 6f6464 of") {
 		t.Errorf("got %v", err)
 	}
-}
-
-// The files as they are written in a row: with the database of any moment the
-// file of no earlier moment is wrong, and that of every later one is.
-func TestTheFileMayBeBehindAndNeverAhead(t *testing.T) {
-	f := newFixture(t)
-	var databases, files [][]byte
-	for n := 1; n <= 4; n++ {
-		f.noted(n, n)
-		databases = append(databases, expect.Value(os.ReadFile(f.path))(t))
-		files = append(files, expect.Value(os.ReadFile(f.journalFile()))(t))
-	}
-	f.close()
-	for d := range databases {
-		for j := range files {
-			check(t, errors.Join(os.WriteFile(f.path, databases[d], 0o600), os.WriteFile(f.journalFile(), files[j], 0o600)))
-			f.open()
-			if j <= d {
-				f.sound(uint64(d+1), 1, uint64(d+1))
-			} else {
-				f.broken(uint64(d + 2))
-			}
-			f.close()
-		}
-	}
-	f.open()
 }
 
 func TestAJournalFileThatCannotBeWrittenDoesNotUndoTheCommit(t *testing.T) {
