@@ -51,7 +51,7 @@ func (i *Incoming) Size(d digest.Digest) (int64, error) {
 	}
 	info, err := os.Lstat(path)
 	switch {
-	case errors.Is(err, fs.ErrNotExist), err == nil && !isOwn(info):
+	case errors.Is(err, fs.ErrNotExist):
 		return 0, nil
 	case err != nil:
 		return 0, fmt.Errorf("cannot find incoming artifact %s: %w", d, err)
@@ -65,7 +65,7 @@ func (i *Incoming) Open(d digest.Digest) (io.ReadCloser, error) {
 	if err != nil {
 		return nil, err
 	}
-	f, err := openOwn(path, os.O_RDONLY)
+	f, err := openIncoming(path, os.O_RDONLY)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, fmt.Errorf("incoming artifact %s: %w", d, ErrNotFound)
@@ -100,7 +100,7 @@ func (i *Incoming) append(path string) (*incomingFile, error) {
 	if err != nil {
 		return nil, err
 	}
-	f, err := openOwn(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND)
+	f, err := openIncoming(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND)
 	if err != nil {
 		return nil, err
 	}
@@ -111,35 +111,9 @@ func (i *Incoming) append(path string) (*incomingFile, error) {
 	return &incomingFile{f, min(i.limit-info.Size(), max(free-i.reserve, littleIncoming))}, nil
 }
 
-// openOwn opens a file of the folder. What is there under its name and is not
-// that file alone (a link, another name of a file elsewhere, a pipe that would
-// be waited for) is dropped first: nothing is read from there or written to it.
-func openOwn(path string, flags int) (*os.File, error) {
-	switch info, err := os.Lstat(path); {
-	case err == nil && !isOwn(info):
-		if err := os.RemoveAll(path); err != nil {
-			return nil, err
-		}
-	case err != nil && !errors.Is(err, fs.ErrNotExist):
-		return nil, err
-	}
-	f, err := os.OpenFile(path, flags|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	info, err := f.Stat()
-	if err == nil && !isOwn(info) {
-		err = errors.New("not a regular file of its own")
-	}
-	if err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	return f, nil
-}
-
-func isOwn(info fs.FileInfo) bool {
-	stat, ok := info.Sys().(*syscall.Stat_t)
-	return info.Mode().IsRegular() && ok && stat.Nlink == 1
+// openIncoming opens a file of the folder. A link does not lead out of it.
+func openIncoming(path string, flags int) (*os.File, error) {
+	return os.OpenFile(path, flags|syscall.O_NOFOLLOW, 0o600)
 }
 
 // Remove drops what there is of d.
