@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io/fs"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -140,21 +139,6 @@ func TestAPowerCutWithinACommitLosesOnlyThatCommit(t *testing.T) {
 		f.isAtStep(2)
 		f.close()
 		checkConsistency(t, f.path)
-	}
-}
-
-func TestAPowerCutDuringCreationIsForgotten(t *testing.T) {
-	for name, rest := range map[string][]byte{"an empty file": nil, "a part": make([]byte, 5000)} {
-		t.Run(name, func(t *testing.T) {
-			f := &fixture{t: t, path: filepath.Join(t.TempDir(), "margolite.db")}
-			check(t, os.WriteFile(f.path+".new", rest, 0o600))
-			f.open()
-			f.commit(step(1))
-			f.isAtStep(1)
-			f.close()
-			checkConsistency(t, f.path)
-			expect.Error(t, expect.ErrorOf(os.Stat(f.path+".new")), fs.ErrNotExist, "the rest of the creation is still there")
-		})
 	}
 }
 

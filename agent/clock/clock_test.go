@@ -1,7 +1,6 @@
 package clock_test
 
 import (
-	"sync"
 	"testing"
 	"time"
 
@@ -93,21 +92,4 @@ func TestAWrongClockGoesOn(t *testing.T) {
 	if floor, wrong := c.Wrong(); !floor.Equal(told.Add(time.Minute)) || !wrong {
 		t.Errorf("Wrong() = %s, %t", floor, wrong)
 	}
-}
-
-func TestClockIsSafeForConcurrentUse(t *testing.T) {
-	c := clock.New(time.Now, built)
-	var g sync.WaitGroup
-	for i := range 4 {
-		g.Go(func() {
-			for j := range 100 {
-				c.Learn(built.Add(time.Duration(i*j) * time.Second))
-				floor, _ := c.Wrong()
-				if now := c.Now(); now.Before(floor) {
-					t.Errorf("Now() = %s is before the floor %s", now, floor)
-				}
-			}
-		})
-	}
-	g.Wait()
 }

@@ -226,6 +226,15 @@ func newSource(t *testing.T, o git.Options) *git.Source {
 	return expect.Value(git.New(o))(t)
 }
 
+// begin serves a repository to a device, beside other tests.
+func begin(t *testing.T, init ...string) (*server, git.Options, *git.Source) {
+	t.Helper()
+	t.Parallel()
+	s := newServer(t, init...)
+	o := s.options(t)
+	return s, o, newSource(t, o)
+}
+
 // poll gets the manifest, which must succeed.
 func poll(t *testing.T, source *git.Source, etag string) *wfm.Manifest {
 	t.Helper()

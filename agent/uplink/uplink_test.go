@@ -418,23 +418,6 @@ func TestRepositoryAndReportsGoTheirOwnWays(t *testing.T) {
 	expect.Equal(t, w.Requests().Count(""), heard, "requests")
 }
 
-// AUTH-12: the repository's token is in a file that is read for each request.
-func TestAUTH12RepositoryTokenIsRotated(t *testing.T) {
-	s := newSite(t)
-	server := s.repository()
-	expect.Value(server.Repository.Commit(gitserver.Change{Files: map[string]string{"app.yaml": string(document(t, "1.0.0"))}}))(t)
-	server.SetToken("x-access-token:first")
-	s.options.Git.Token = s.write("token", []byte("first\n"))
-	u := s.start()
-	poll(t, u)
-	server.SetToken("x-access-token:second")
-	expect.ErrorWith(t, ask(t.Context(), u), "", "a poll with the former token")
-	s.write("token", []byte("second"))
-	poll(t, u)
-	chmod(t, s.file("token"), 0o644)
-	fails(t, ask(t.Context(), u), identity.KeyExposed)
-}
-
 // A device that lost its clock reaches a WFM, or its gateway, whose certificate was
 // renewed meanwhile: only who is believed anyway can tell it so.
 func TestACertificateOfTheFutureMendsALostClock(t *testing.T) {
