@@ -55,8 +55,7 @@ type row struct{ attribute, here, meaning, test string }
 
 func rows(t *testing.T) map[string]row {
 	t.Helper()
-	text, err := os.ReadFile("../README.md")
-	expect.Check(t, err)
+	text := expect.Value(os.ReadFile("../README.md"))(t)
 	all := map[string]row{}
 	cells := regexp.MustCompile("(?m)^\\| `([a-z0-9_.]+)` \\|(.*)\\|(.*)\\|(.*)\\|$")
 	for _, m := range cells.FindAllStringSubmatch(string(text), -1) {
@@ -124,8 +123,7 @@ func testExists(t *testing.T, name string) bool {
 		return functionExists(t, name)
 	}
 	dir := filepath.Join("..", "..", "test", "compose", "testdata", "attributes")
-	entries, err := os.ReadDir(dir)
-	expect.Check(t, err)
+	entries := expect.Value(os.ReadDir(dir))(t)
 	return slices.ContainsFunc(entries, func(e fs.DirEntry) bool {
 		rest, ok := strings.CutPrefix(e.Name(), scenario)
 		return ok && (rest == "" || strings.ContainsAny(rest[:1], ".-"))
@@ -134,11 +132,9 @@ func testExists(t *testing.T, name string) bool {
 
 func functionExists(t *testing.T, name string) bool {
 	t.Helper()
-	files, err := filepath.Glob("*_test.go")
-	expect.Check(t, err)
+	files := expect.Value(filepath.Glob("*_test.go"))(t)
 	for _, file := range files {
-		content, err := os.ReadFile(file)
-		expect.Check(t, err)
+		content := expect.Value(os.ReadFile(file))(t)
 		if strings.Contains(string(content), "\nfunc "+name+"(") {
 			return true
 		}

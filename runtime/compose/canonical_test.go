@@ -53,8 +53,7 @@ func expectLoadedAgain(t *testing.T, p *compose.Project, env map[string]string, 
 		t.Fatalf("%v\n%s", err, text)
 	}
 	for service := range p.Services {
-		want, err := p.ConfigHash(service, imageDigest)
-		expect.Check(t, err)
+		want := expect.Value(p.ConfigHash(service, imageDigest))(t)
 		if got, err := again.ConfigHash(service, imageDigest); got != want {
 			t.Errorf("service %s is another one, %v (-want +got):\n%s", service, err, cmp.Diff(string(readable(t, p)), string(readable(t, again))))
 		}
@@ -68,9 +67,7 @@ func yamlOf(tree any) ([]byte, error) {
 
 func printed(t *testing.T, p *compose.Project, marshal func(any) ([]byte, error)) string {
 	t.Helper()
-	tree, err := p.Tree()
-	expect.Check(t, err)
-	text, err := marshal(tree)
-	expect.Check(t, err)
+	tree := expect.Value(p.Tree())(t)
+	text := expect.Value(marshal(tree))(t)
 	return string(text)
 }

@@ -154,13 +154,11 @@ func TestExtract(t *testing.T) {
 			base := t.TempDir()
 			dir := filepath.Join(base, "projects", "p1")
 			for range 2 { // the second time it is there already
-				got, err := compose.Extract(c.archive, dir, !c.legacy)
-				expect.Check(t, err)
+				got := expect.Value(compose.Extract(c.archive, dir, !c.legacy))(t)
 				expect.Equal(t, got.File, filepath.Join(dir, c.composeFile), "Compose file")
 				expect.Equal(t, listing(t, dir), c.want, "extracted")
 			}
-			content, err := os.ReadFile(filepath.Join(dir, c.composeFile))
-			expect.Check(t, err)
+			content := expect.Value(os.ReadFile(filepath.Join(dir, c.composeFile)))(t)
 			expect.Equal(t, string(content), yaml, "Compose file")
 			expect.Equal(t, entries(t, filepath.Dir(dir)), []string{"p1"}, "left beside the directory")
 		})
@@ -248,8 +246,7 @@ func expectInvalid(t testing.TB, err error, part string) {
 // entries are the names in a directory.
 func entries(t testing.TB, dir string) (names []string) {
 	t.Helper()
-	all, err := os.ReadDir(dir)
-	expect.Check(t, err)
+	all := expect.Value(os.ReadDir(dir))(t)
 	for _, entry := range all {
 		names = append(names, entry.Name())
 	}

@@ -17,9 +17,7 @@ const imageDigest = digest.Digest("sha256:0123456789abcdef0123456789abcdef012345
 func hash(t testing.TB, file string) string {
 	t.Helper()
 	p := loaded(t, map[string]string{"compose.yaml": file}, nil)
-	h, err := p.ConfigHash("web", imageDigest)
-	expect.Check(t, err)
-	return h
+	return expect.Value(p.ConfigHash("web", imageDigest))(t)
 }
 
 // everything sets all that makes a container.
@@ -207,11 +205,9 @@ func TestConfigHashDoesNotDependOnWhatConcernsNoContainer(t *testing.T) {
 		expect.Equal(t, hash(t, withDatabase(service(keys))+"networks: {default: {driver: bridge, labels: {a: b}}}\n"), want, "hash with %q", keys)
 	}
 	p := loaded(t, map[string]string{"compose.yaml": service("devices: [/dev/a]")}, nil)
-	want, err := p.ConfigHash("web", imageDigest)
-	expect.Check(t, err)
+	want = expect.Value(p.ConfigHash("web", imageDigest))(t)
 	p.Services["web"].Devices[0].Real = "/dev/b"
-	got, err := p.ConfigHash("web", imageDigest)
-	expect.Check(t, err)
+	got := expect.Value(p.ConfigHash("web", imageDigest))(t)
 	expect.Equal(t, got, want, "hash with another place that the path of a device leads to")
 }
 

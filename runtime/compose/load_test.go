@@ -46,9 +46,7 @@ func loadFiles(t testing.TB, files map[string]string, env map[string]string) (*c
 // loaded is a project of the files given by their names.
 func loaded(t testing.TB, files map[string]string, env map[string]string) *compose.Project {
 	t.Helper()
-	p, err := loadFiles(t, files, env)
-	expect.Check(t, err)
-	return p
+	return expect.Value(loadFiles(t, files, env))(t)
 }
 
 // bind is a bind mount of a path at the same place, with more keys.
@@ -84,8 +82,7 @@ var realProjects = map[string]map[string]string{
 
 func loadReal(t *testing.T, project string) *compose.Project {
 	t.Helper()
-	dir, err := filepath.Abs(filepath.Join("testdata", project))
-	expect.Check(t, err)
+	dir := expect.Value(filepath.Abs(filepath.Join("testdata", project)))(t)
 	p, err := compose.Load(t.Context(), compose.Options{
 		ProjectName: project,
 		Files:       []string{filepath.Join(dir, "compose.yaml")},
@@ -103,8 +100,7 @@ func allProjects(t *testing.T) map[string]*compose.Project {
 	for name := range realProjects {
 		projects[name] = loadReal(t, name)
 	}
-	files, err := filepath.Glob("../../test/compose/testdata/attributes/*.yaml")
-	expect.Check(t, err)
+	files := expect.Value(filepath.Glob("../../test/compose/testdata/attributes/*.yaml"))(t)
 	image := filepath.Join(write(t, map[string]string{"image.yaml": "services: {app: {image: a}}"}), "image.yaml")
 	for _, file := range files {
 		p, err := compose.Load(t.Context(), compose.Options{ProjectName: "p", Files: []string{file, image}})
@@ -124,8 +120,7 @@ func TestLoadRealProjects(t *testing.T) {
 			if *update {
 				expect.Check(t, os.WriteFile(golden, got, 0o644))
 			}
-			want, err := os.ReadFile(golden)
-			expect.Check(t, err)
+			want := expect.Value(os.ReadFile(golden))(t)
 			if diff := cmp.Diff(string(want), string(got)); diff != "" {
 				t.Errorf("services (-want +got):\n%s", diff)
 			}
@@ -149,9 +144,7 @@ func readable(t testing.TB, p *compose.Project) []byte {
 	expect.Check(t, err)
 	var tree any
 	expect.Check(t, json.Unmarshal(encoded, &tree))
-	text, err := json.MarshalIndent(withoutDefaults(tree), "", "  ")
-	expect.Check(t, err)
-	return text
+	return expect.Value(json.MarshalIndent(withoutDefaults(tree), "", "  "))(t)
 }
 
 func withoutDefaults(tree any) any {

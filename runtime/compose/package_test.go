@@ -67,8 +67,7 @@ secrets: {pass: {file: pass}}
 // loadPackage extracts a package into dir and loads its project.
 func loadPackage(t testing.TB, archive []byte, dir string, strict bool) (*compose.Project, error) {
 	t.Helper()
-	extracted, err := compose.Extract(archive, dir, strict)
-	expect.Check(t, err)
+	extracted := expect.Value(compose.Extract(archive, dir, strict))(t)
 	return compose.Load(t.Context(), compose.Options{ProjectName: "p", Files: []string{extracted.File}, Package: extracted, Strict: strict})
 }
 
@@ -79,12 +78,10 @@ func TestLoadTakesThePackageForWhatItIs(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "d")
 	load := func() (*compose.Project, []string) {
 		t.Helper()
-		p, err := loadPackage(t, archive, dir, true)
-		expect.Check(t, err)
+		p := expect.Value(loadPackage(t, archive, dir, true))(t)
 		var hashes []string
 		for _, name := range p.Order() {
-			hash, err := p.ConfigHash(name, "sha256:0")
-			expect.Check(t, err)
+			hash := expect.Value(p.ConfigHash(name, "sha256:0"))(t)
 			hashes = append(hashes, hash)
 		}
 		return p, hashes
@@ -140,8 +137,7 @@ func TestExtractLeavesWhatWorkloadsMade(t *testing.T) {
 	data := filepath.Join(dir, "app/data/x")
 	for _, want := range []string{"mine to change", "changed"} {
 		expect.Check(t, expect.ErrorOf(compose.Extract(archive, dir, true)))
-		content, err := os.ReadFile(data)
-		expect.Check(t, err)
+		content := expect.Value(os.ReadFile(data))(t)
 		expect.Equal(t, string(content), want, "content")
 		expect.Check(t, errors.Join(os.WriteFile(data, []byte("changed"), 0o600), os.RemoveAll(filepath.Join(dir, "app/compose.yaml"))))
 	}
@@ -153,8 +149,7 @@ func TestLoadReadsLargePackages(t *testing.T) {
 	for _, n := range "0123456789" {
 		files["app/a/"+string(n)] = strings.Repeat(string(n), 1<<20)
 	}
-	p, err := loadPackage(t, packed(t, files), filepath.Join(t.TempDir(), "d"), true)
-	expect.Check(t, err)
+	p := expect.Value(loadPackage(t, packed(t, files), filepath.Join(t.TempDir(), "d"), true))(t)
 	if web := p.Services["web"]; web.Environment["Z"] != "1" || string(web.Files[0].Content) != files["app/a/9"] {
 		t.Error("files are not what the package has")
 	}

@@ -331,8 +331,7 @@ services:
 		"one that is not used": {[]string{"other"}, nil, []string{"web"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p, err := compose.Load(t.Context(), compose.Options{ProjectName: "p", Files: []string{path}, Environment: c.env, Profiles: c.asked})
-			expect.Check(t, err)
+			p := expect.Value(compose.Load(t.Context(), compose.Options{ProjectName: "p", Files: []string{path}, Environment: c.env, Profiles: c.asked}))(t)
 			expect.Equal(t, p.Order(), c.want, "services")
 		})
 	}
@@ -348,14 +347,12 @@ func TestLoadMergesFilesInTheirOrder(t *testing.T) {
 	load := func(scale map[string]int, files ...string) (*compose.Project, error) {
 		return compose.Load(t.Context(), compose.Options{ProjectName: "p", Files: files, Scale: scale, Strict: true})
 	}
-	two, err := load(nil, paths[:2]...)
-	expect.Check(t, err)
+	two := expect.Value(load(nil, paths[:2]...))(t)
 	web := two.Services["web"]
 	expect.Equal(t, web.Ports, []compose.Port{{HostPort: 81, ContainerPort: 81, Protocol: "tcp"}}, "ports")
 	expect.Equal(t, web.Environment, map[string]string{"A": "over"}, "environment")
 	expect.Equal(t, web.User+web.Image, "docker.io/library/y:latest", "user and image")
-	three, err := load(map[string]int{"other": 5}, paths...)
-	expect.Check(t, err)
+	three := expect.Value(load(map[string]int{"other": 5}, paths...))(t)
 	web = three.Services["web"]
 	if web.Labels["a"] != "last" || web.Replicas != 2 || len(web.Ports) != 0 || three.Services["other"].Replicas != 5 {
 		t.Errorf("web is %+v, other has %d replicas", web, three.Services["other"].Replicas)

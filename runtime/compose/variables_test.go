@@ -200,8 +200,7 @@ func TestLoadReadsFilesAroundAProjectOfTheUsersOwn(t *testing.T) {
 		"shared/compose.yaml": "services: {other: {image: x}}\n",
 		"shared/vars":         "A=1\n",
 	})
-	p, err := compose.Load(t.Context(), compose.Options{ProjectName: "p", Files: []string{filepath.Join(base, "app/compose.yaml")}})
-	expect.Check(t, err)
+	p := expect.Value(compose.Load(t.Context(), compose.Options{ProjectName: "p", Files: []string{filepath.Join(base, "app/compose.yaml")}}))(t)
 	expect.Equal(t, p.Services["web"].Environment["A"], "1", "A")
 	expect.Equal(t, p.Services["web"].Mounts[0].Path, filepath.Join(base, "data"), "mounted path")
 }
@@ -276,8 +275,7 @@ func FuzzLoad(f *testing.F) {
 		"wordpress/compose.yaml", "mosquitto/compose.yaml", "influxdb/compose.yaml",
 		"cloud/compose.yaml", "zigbee/compose.yaml", "monitoring/compose.yaml", "edge/compose.yaml",
 	} {
-		content, err := os.ReadFile(filepath.Join("testdata", path))
-		expect.Check(f, err)
+		content := expect.Value(os.ReadFile(filepath.Join("testdata", path)))(f)
 		f.Add(string(content), "A=1\nB=\"$A\"\n")
 	}
 	f.Add(service("extends: {file: base.yaml, service: base}"), "")

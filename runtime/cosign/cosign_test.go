@@ -23,14 +23,8 @@ var (
 
 func newKey(t testing.TB, kind string) (*cosigned.Key, []byte) {
 	t.Helper()
-	k, err := cosigned.NewKey(kind)
-	if err != nil {
-		t.Fatal(err)
-	}
-	public, err := k.Public()
-	if err != nil {
-		t.Fatal(err)
-	}
+	k := expect.Value(cosigned.NewKey(kind))(t)
+	public := expect.Value(k.Public())(t)
 	return k, public
 }
 
@@ -38,10 +32,7 @@ func parseKeys(t testing.TB, files ...[]byte) cosign.Keys {
 	t.Helper()
 	var all cosign.Keys
 	for _, data := range files {
-		keys, err := cosign.ParseKeys(data)
-		if err != nil {
-			t.Fatal(err)
-		}
+		keys := expect.Value(cosign.ParseKeys(data))(t)
 		all = all.With(keys)
 	}
 	return all
@@ -64,10 +55,7 @@ func simple(payload []byte, signature string) layer {
 
 func signed(t testing.TB, k *cosigned.Key, payload []byte) layer {
 	t.Helper()
-	signature, err := k.SignPayload(payload)
-	if err != nil {
-		t.Fatal(err)
-	}
+	signature := expect.Value(k.SignPayload(payload))(t)
 	return simple(payload, signature)
 }
 
@@ -75,11 +63,7 @@ func bundle(data []byte) layer { return layer{v1.Descriptor{MediaType: cosign.Bu
 
 func bundled(t testing.TB, k *cosigned.Key, statement []byte) []byte {
 	t.Helper()
-	data, err := k.Bundle(statement)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return data
+	return expect.Value(k.Bundle(statement))(t)
 }
 
 // Signatures of all kinds of keys and in both forms count, by the key that made them and for the image that they name.
@@ -167,10 +151,7 @@ func TestWhatIsNoSignatureOfAnImageIsRefused(t *testing.T) {
 
 func TestKeysThatCannotBeUsedAreNamed(t *testing.T) {
 	k, good := newKey(t, "p256")
-	private, err := k.Private()
-	if err != nil {
-		t.Fatal(err)
-	}
+	private := expect.Value(k.Private())(t)
 	_, p521 := newKey(t, "p521")
 	weak := `-----BEGIN PUBLIC KEY-----
 MIGfMA0GCSqGSIb3DQEBAQUAA4GNADCBiQKBgQC8Suo5TIc5qICMTK9bU8SOayyx
@@ -209,10 +190,7 @@ func FuzzSimple(f *testing.F) {
 	k, public := newKey(f, "p256")
 	keys := parseKeys(f, public)
 	payload := cosigned.Payload("registry.example/app", other)
-	signature, err := k.SignPayload(payload)
-	if err != nil {
-		f.Fatal(err)
-	}
+	signature := expect.Value(k.SignPayload(payload))(f)
 	f.Add(payload, signature)
 	f.Add([]byte(`{"critical":{"type":"cosign container image signature","image":{"docker-manifest-digest":"sha256:x"}}}`), "")
 	f.Add([]byte(`{"Critical":{"Type":"cosign container image signature","Image":{"Docker-manifest-digest":"`+image.String()+`"}}}`), signature)

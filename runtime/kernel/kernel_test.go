@@ -105,27 +105,17 @@ func FuzzMissing(f *testing.F) {
 func release(t *testing.T) string {
 	t.Helper()
 	var name unix.Utsname
-	if err := unix.Uname(&name); err != nil {
-		t.Fatal(err)
-	}
+	expect.Check(t, unix.Uname(&name))
 	return unix.ByteSliceToString(name.Release[:])
 }
 
 func compressed(t *testing.T, data []byte) []byte {
 	t.Helper()
-	packed, err := ociimage.Gzip(data)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return packed
+	return expect.Value(ociimage.Gzip(data))(t)
 }
 
 func write(t *testing.T, path string, data []byte) {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	expect.Check(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	expect.Check(t, os.WriteFile(path, data, 0o600))
 }

@@ -32,13 +32,8 @@ var check = expect.Check
 
 func content(t *testing.T, path string) string {
 	t.Helper()
-	b, err := os.ReadFile(path)
-	check(t, err)
+	b := expect.Value(os.ReadFile(path))(t)
 	return string(b)
-}
-
-func TestPathIsNamedAfterTheContainer(t *testing.T) {
-	expect.Equal(t, log.Path("/run/logs", "abc"), "/run/logs/abc-json.log", "path")
 }
 
 func TestRead(t *testing.T) {

@@ -239,8 +239,7 @@ func TestWriterThrottlesAFlood(t *testing.T) {
 				took = time.Since(began)
 				expect.Equal(t, strings.Count(content(t, path), "\n"), 2*strings.Count(printed, "\n"), "lines kept")
 			})
-			info, err := os.Stat(path)
-			check(t, err)
+			info := expect.Value(os.Stat(path))(t)
 			if allowed := int64(took.Seconds()*rate) + burst + slack; info.Size() > allowed {
 				t.Errorf("%d bytes in %s, more than %d", info.Size(), took, allowed)
 			}

@@ -39,18 +39,13 @@ func policyOf(scopes, verification, identities string) string {
 
 func issue(t testing.TB, by *notarized.Identity, kind, name string, change func(*x509.Certificate)) *notarized.Identity {
 	t.Helper()
-	key, err := notarized.NewKey(kind)
-	check(t, err)
-	i, err := notarized.Issue(by, key, name, change)
-	check(t, err)
-	return i
+	key := expect.Value(notarized.NewKey(kind))(t)
+	return expect.Value(notarized.Issue(by, key, name, change))(t)
 }
 
 func sign(t testing.TB, by *notarized.Identity, mediaType string, of *ociimage.Artifact, change func(*signature.SignRequest)) []byte {
 	t.Helper()
-	envelope, err := by.Sign(mediaType, of, change)
-	check(t, err)
-	return envelope
+	return expect.Value(by.Sign(mediaType, of, change))(t)
 }
 
 // configure writes a configuration that trusts a root.
@@ -173,8 +168,7 @@ func TestSignaturesThatDoNotCount(t *testing.T) {
 // recertified is a JWS with other certificates, which are not signed: those of the same key by an authority.
 func recertified(t *testing.T, envelope []byte, signer, by *notarized.Identity, change func(*x509.Certificate)) []byte {
 	t.Helper()
-	i, err := notarized.Issue(by, signer.Key, "again", change)
-	check(t, err)
+	i := expect.Value(notarized.Issue(by, signer.Key, "again", change))(t)
 	var chain []string
 	for _, c := range i.Chain {
 		chain = append(chain, base64.StdEncoding.EncodeToString(c.Raw))
@@ -188,9 +182,7 @@ func edited(t *testing.T, envelope []byte, change func(map[string]any)) []byte {
 	var j map[string]any
 	check(t, json.Unmarshal(envelope, &j))
 	change(j)
-	data, err := json.Marshal(j)
-	check(t, err)
-	return data
+	return expect.Value(json.Marshal(j))(t)
 }
 
 // What Notation's library does not make is refused as well.
@@ -281,8 +273,7 @@ func TestRevokedCertificatesDoNotCount(t *testing.T) {
 					if c.revoked != nil {
 						revoked = append(revoked, c.revoked)
 					}
-					list, err := c.list.Revoke(c.change, revoked...)
-					check(t, err)
+					list := expect.Value(c.list.Revoke(c.change, revoked...))(t)
 					write(t, list, dir, "crl", "list.crl")
 				}
 				_, logged, err := verify(t, dir, notation.JWSType, sign(t, c.by, notation.JWSType, app, nil), app, 0)
@@ -310,8 +301,7 @@ func FuzzVerify(f *testing.F) {
 	for n, form := range forms {
 		f.Add(n == 0, sign(f, signer, form, app, func(r *signature.SignRequest) { r.Expiry = r.SigningTime.Add(time.Hour) }))
 	}
-	v, err := notation.Open(configure(f, root, strictly("")), repository, time.Now(), slog.New(slog.DiscardHandler))
-	check(f, err)
+	v := expect.Value(notation.Open(configure(f, root, strictly("")), repository, time.Now(), slog.New(slog.DiscardHandler)))(f)
 	f.Fuzz(func(t *testing.T, first bool, data []byte) {
 		form := forms[1]
 		if first {

@@ -8,14 +8,12 @@ import (
 	"time"
 
 	"github.com/margolite/margolite/runtime/pemfile"
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/pki"
 )
 
 func TestCertificatesAsPeoplePutThemTogether(t *testing.T) {
-	authority, err := pki.NewServerAuthority("Web", time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	authority := expect.Value(pki.NewServerAuthority("Web", time.Now()))(t)
 	one := string(authority.RootPEM())
 	for name, c := range map[string]struct {
 		file string

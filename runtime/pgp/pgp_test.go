@@ -231,16 +231,12 @@ func instead(t *testing.T, script string) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	expect.Check(t, os.Chmod(dir, 0o755))
 	if script != "" {
 		if script != "\x00" {
 			script = "#!/bin/sh\n" + script
 		}
-		if err := os.WriteFile(filepath.Join(dir, "gpgv"), []byte(script), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		expect.Check(t, os.WriteFile(filepath.Join(dir, "gpgv"), []byte(script), 0o755))
 	}
 	return dir
 }

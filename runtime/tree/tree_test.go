@@ -54,8 +54,7 @@ func deepen(t *testing.T, dir string, levels int) (bytes int64) {
 // fewDescriptors leaves the process a few descriptors while a test runs.
 func fewDescriptors(t *testing.T) {
 	t.Helper()
-	open, err := os.ReadDir("/proc/self/fd")
-	check(t, err)
+	open := expect.Value(os.ReadDir("/proc/self/fd"))(t)
 	var was unix.Rlimit
 	check(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &was))
 	few := was
@@ -136,8 +135,7 @@ func TestManyFilesTakeLittleMemory(t *testing.T) {
 	root := filepath.Join(t.TempDir(), "root")
 	check(t, os.Mkdir(root, 0o755))
 	for n := range files {
-		f, err := os.Create(filepath.Join(root, fmt.Sprint("a file with a name that is rather long, so that it takes memory ", n)))
-		check(t, err)
+		f := expect.Value(os.Create(filepath.Join(root, fmt.Sprint("a file with a name that is rather long, so that it takes memory ", n))))(t)
 		f.Close()
 	}
 	var before, after runtime.MemStats
