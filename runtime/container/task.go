@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/margolite/margolite/runtime/compose"
+	"github.com/margolite/margolite/runtime/tree"
 )
 
 const (
@@ -157,6 +158,11 @@ func (t *tasks) untilClear(ctx context.Context, id string, start func() error) e
 			// there was. The next attempt finds none and makes one.
 			lost++
 			wait *= 2
+			if lost == maxLostShims {
+				if failed := t.clearBundle(ctx, id, err); failed != nil {
+					return errors.Join(err, failed)
+				}
+			}
 		case isLeftByRunc(err):
 			lost++
 			t.runc.kill("create", id)
@@ -167,6 +173,21 @@ func (t *tasks) untilClear(ctx context.Context, id string, start func() error) e
 			return err
 		}
 	}
+}
+
+// clearBundle removes the directory that keeps containerd from making a task, if err says so: a containerd 1.6 whose caller
+// is killed while it starts a shim forgets the task but not the directory. What is mounted in it is not removed.
+func (t *tasks) clearBundle(ctx context.Context, id string, err error) error {
+	_, dir, _ := strings.Cut(err.Error(), "mkdir ")
+	dir, _, found := strings.Cut(dir, ": file exists")
+	if !found || !filepath.IsAbs(dir) || !strings.HasSuffix(dir, filepath.Join("/io.containerd.runtime.v2.task", t.namespace, id)) {
+		return nil
+	}
+	t.logger.Warn("removing a directory of containerd in which no task runs", "container", id, "directory", dir)
+	if err := tree.Detach(filepath.Join(dir, "rootfs")); err != nil {
+		return err
+	}
+	return tree.Remove(ctx, dir)
 }
 
 // clear removes what is left of a container without a task: processes that nobody else

@@ -100,6 +100,26 @@ func TestAContainerThatRuncKnowsAlreadyStarts(t *testing.T) {
 	})
 }
 
+// The directory of a task that containerd has forgotten, with the root file system mounted, keeps it from making another.
+func TestAContainerWhoseTaskContainerdForgotStarts(t *testing.T) {
+	if testing.Short() {
+		t.Skip("in make test-all: containerd is given time to remove it")
+	}
+	onEach(t, func(t *testing.T, d *device) {
+		other := d.up(d.config("other", ""))
+		bundle := expect.Value(os.Readlink(fmt.Sprintf("/proc/%d/cwd", parent(t, d.find(other).Pid))))(t)
+		id := d.create(d.config("forgotten", ""))
+		root := filepath.Join(filepath.Dir(bundle), id, "rootfs")
+		d.write(filepath.Join(d.state, "kept/file"), "")
+		check(t, errors.Join(os.MkdirAll(root, 0o711), unix.Mount(filepath.Join(d.state, "kept"), root, "", unix.MS_BIND, "")))
+		defer func() { _ = unix.Unmount(root, unix.MNT_DETACH) }()
+
+		d.start(id)
+		expect.Equal(t, d.find(id).State, container.Running, "its state")
+		expect.Value(os.Stat(filepath.Join(d.state, "kept/file")))(t)
+	})
+}
+
 // An update of the device may take AppArmor away: containers that were made with its
 // default profile run without.
 func TestContainerOfADeviceThatHadAppArmor(t *testing.T) {
