@@ -24,24 +24,18 @@ var checks = map[string]func(string) error{
 	"argument":      argument,
 	"baseURL":       baseURL,
 	"branch":        branch,
-	"clientID":      clientID,
+	"clientID":      pattern(pathName, 256, "expected letters, digits and . _ ~ -"),
 	"collector":     collector,
 	"containerd":    containerd,
-	"deployment":    deployment,
-	"deviceID":      deviceID,
 	"documentURL":   documentURL,
-	"group":         group,
 	"host":          host,
 	"images":        images,
 	"line":          line,
 	"listenAddress": listenAddress,
-	"namespace":     namespace,
 	"ownCollector":  ownCollector,
 	"path":          path,
-	"pin":           pin,
 	"registry":      registry,
 	"secret":        secret,
-	"shared":        shared,
 	"source":        source,
 	"spiffeID":      spiffeID,
 	"treePath":      treePath,
@@ -49,6 +43,17 @@ var checks = map[string]func(string) error{
 	"word":          word,
 	"access":        policy.CheckAccess, "capability": policy.CheckCapability, "device": policy.CheckDevice,
 	"mount": policy.CheckMount, "namespaces": policy.CheckNamespace, "unconfined": policy.CheckUnconfined,
+
+	"deployment": pattern(`[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}`, 36, "expected the id of a deployment, a UUID, got %s"),
+	// As a capabilities document requires it.
+	"deviceID": pattern(pathName+"(?:/"+pathName+")*", 256, "expected names of letters, digits and . _ ~ - with / between them"),
+	// As useradd and its like take it, and no number.
+	"group": pattern(`[0-9]*[A-Za-z._][A-Za-z0-9._-]*|[0-9]+-[A-Za-z0-9._-]*`, 32, "expected the name of a group, got %s"),
+	// One of containerd's identifiers.
+	"namespace": pattern(`[A-Za-z0-9]+(?:[._-][A-Za-z0-9]+)*`, 76, "expected at most 76 letters and digits, with single . _ - between them"),
+	// A mistaken one is not repeated: it could be a secret.
+	"pin":    pattern(`[A-Za-z0-9+/]{43}=`, 44, "expected the SHA-256 of a public key in base64, 44 characters that end with ="),
+	"shared": pattern(`\*|[A-Za-z0-9][A-Za-z0-9_.-]*`, 256, `expected "*", or the name of a volume, network or container, got %s`),
 }
 
 // named are the checks of values that may name a file next to a provisioning file.
@@ -96,27 +101,11 @@ const (
 )
 
 var (
-	// deviceID has the form that a capabilities document requires.
-	deviceID = pattern(pathName+"(?:/"+pathName+")*", 256, "expected names of letters, digits and . _ ~ - with / between them")
 	// hostLetters are those of a name or an address, and its port.
 	hostLetters = pattern(`[A-Za-z0-9._:\[\]%-]*`, 262, "")
-	clientID    = pattern(pathName, 256, "expected letters, digits and . _ ~ -")
 	branches    = pattern(branchName+"(?:/"+branchName+")*", 200, noBranch)
-	// pin does not repeat what it refuses: a mistaken one could be a secret.
-	pin = pattern(`[A-Za-z0-9+/]{43}=`, 44, "expected the SHA-256 of a public key in base64, 44 characters that end with =")
-	// namespace has the form of containerd's identifiers.
-	namespace = pattern(`[A-Za-z0-9]+(?:[._-][A-Za-z0-9]+)*`, 76,
-		"expected at most 76 letters and digits, with single . _ - between them")
 	// fileName is a file in the directory of the one that names it.
-	fileName = pattern(`[A-Za-z0-9_][A-Za-z0-9._-]*`, 128,
-		"expected the name of a file beside this one: letters, digits and . _ -")
-	// group is a name as useradd and its like take it, and no number.
-	group = pattern(`[0-9]*[A-Za-z._][A-Za-z0-9._-]*|[0-9]+-[A-Za-z0-9._-]*`, 32, "expected the name of a group, got %s")
-	// shared is a volume, a network or a container by its name on the device.
-	shared = pattern(`\*|[A-Za-z0-9][A-Za-z0-9_.-]*`, 256, `expected "*", or the name of a volume, network or container, got %s`)
-	// deployment is an id as the WFM gives it.
-	deployment = pattern(`[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}`, 36,
-		"expected the id of a deployment, a UUID, got %s")
+	fileName = pattern(`[A-Za-z0-9_][A-Za-z0-9._-]*`, 128, "expected the name of a file beside this one: letters, digits and . _ -")
 )
 
 // path is absolute: the daemon has no directory of its own to start from.
