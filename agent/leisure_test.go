@@ -44,32 +44,28 @@ func TestAnUpdateIsTriedAgainWhereItsFaultMayPass(t *testing.T) {
 	t.Parallel()
 	const days = 24 * time.Hour
 	for name, test := range map[string]struct {
-		code   runtime.Code
-		passes bool
-		also   []string
+		code  runtime.Code
+		also  []string
+		tries [4]int // least and most within a day, and within four more
 	}{
-		"a full device":   {runtime.NoSpace, true, nil},
-		"an inner fault":  {runtime.Internal, true, nil},
-		"runc is missing": {runtime.Internal, true, []string{"apply " + former}},
-		"it does not run": {runtime.Exited, false, nil},
+		"a full device":   {runtime.NoSpace, nil, [4]int{5, 12, 3, 8}},
+		"an inner fault":  {runtime.Internal, nil, [4]int{5, 12, 3, 8}},
+		"runc is missing": {runtime.Internal, []string{"apply " + former}, [4]int{5, 12, 3, 8}},
+		"it does not run": {code: runtime.Exited},
 	} {
-		passes := test.passes
 		t.Run(name, func(t *testing.T) {
 			simulated(t, rarely, func(t *testing.T, s *site) {
 				told := s.failedUpdate(test.code, test.also...)
 				begun, written := s.pass(days)
-				if passes && (begun < 5 || begun > 12) || !passes && begun != 0 {
-					t.Errorf("it was tried %d times within a day", begun)
-				}
+				within(t, begun, test.tries[0], test.tries[1], "tries within a day")
 				within(t, int(written), 0, (3+len(test.also))*begun, "transactions of %d tries", begun)
-				if later, _ := s.pass(4 * days); passes && (later < 3 || later > 8) || !passes && later != 0 {
-					t.Errorf("it was tried %d times within four days more", later)
-				}
+				later, _ := s.pass(4 * days)
+				within(t, later, test.tries[2], test.tries[3], "tries within four more days")
 				s.untouched(former)
 				s.heard(first, told...)
 				s.runtime.fail("", "")
 				s.pass(2 * days)
-				if passes {
+				if later > 0 {
 					told = append(told, "installing@2", "installed@2")
 				}
 				s.heard(first, told...)
@@ -91,27 +87,39 @@ func TestATryThatShowsThatAnUpdateDoesNotWork(t *testing.T) {
 	})
 }
 
-// Space that comes free is seen within moments, and not taken for more than one
-// try each time.
-func TestAnUpdateIsTriedAgainOnceThereIsSpace(t *testing.T) {
+// An update that fails together with the device is tried again soon after the device has recovered.
+// While the device is full, it is not tried at all; space that comes free is not taken for more than one try.
+func TestAnUpdateIsTriedAgainOnceTheDeviceHasRecovered(t *testing.T) {
 	t.Parallel()
-	simulated(t, rarely, func(t *testing.T, s *site) {
-		s.installed()
-		s.runtime.fail(update, runtime.NoSpace)
-		begun, release := s.runtime.hold(update)
-		s.publish(2, map[string]string{first: document(first, "2.0.0")})
-		<-begun
-		s.runtime.fails(runtime.NoSpace, update, "spare")
-		release()
-		told := append(slices.Clone(installed), "pending@1", "installing@2", "failed@2")
-		s.heardWithin(time.Minute, first, told...)
-		if tries, writes := s.pass(12 * time.Hour); tries > 0 || writes > 3 {
-			t.Errorf("on a device that is full it was tried %d times, with %d writes", tries, writes)
-		}
-		s.runtime.fail("", "")
-		s.heardWithin(time.Minute, first, append(told, "installing@2", "installed@2")...)
-	})
-	t.Run("also when it fails again and again", func(t *testing.T) {
+	for name, test := range map[string]struct {
+		code  runtime.Code
+		step  string   // that fails as well
+		told  []string // besides
+		lasts time.Duration
+	}{
+		"there is space":     {runtime.NoSpace, "spare", nil, 12 * time.Hour},
+		"containerd is back": {runtime.Internal, "observe", []string{"failed@2"}, time.Minute}, // it is told that the former revision fails, too
+	} {
+		t.Run(name, func(t *testing.T) {
+			simulated(t, rarely, func(t *testing.T, s *site) {
+				s.installed()
+				s.runtime.fail(update, test.code)
+				begun, release := s.runtime.hold(update)
+				s.publish(2, map[string]string{first: document(first, "2.0.0")})
+				<-begun
+				s.runtime.fails(test.code, update, test.step)
+				release()
+				told := slices.Concat(installed, []string{"pending@1", "installing@2", "failed@2"}, test.told)
+				s.heardWithin(time.Minute, first, told...)
+				tries, writes := s.pass(test.lasts)
+				within(t, tries, 0, 0, "tries meanwhile")
+				within(t, int(writes), 0, 3, "transactions meanwhile")
+				s.runtime.fail("", "")
+				s.heardWithin(2*time.Minute, first, append(told, "installing@2", "installed@2")...)
+			})
+		})
+	}
+	t.Run("space comes and goes", func(t *testing.T) {
 		simulated(t, rarely, func(t *testing.T, s *site) {
 			s.failedUpdate(runtime.NoSpace)
 			tries := 0
@@ -124,24 +132,6 @@ func TestAnUpdateIsTriedAgainOnceThereIsSpace(t *testing.T) {
 			}
 			within(t, tries, 5, 25, "tries within eight hours")
 		})
-	})
-}
-
-// An update that failed as containerd went down is tried again soon after that is back.
-func TestAnUpdateIsTriedAgainOnceContainerdIsBack(t *testing.T) {
-	simulated(t, rarely, func(t *testing.T, s *site) {
-		s.installed()
-		s.runtime.fail(update, runtime.Internal)
-		begun, release := s.runtime.hold(update)
-		s.publish(2, map[string]string{first: document(first, "2.0.0")})
-		<-begun
-		s.runtime.fails(runtime.Internal, update, "observe")
-		release()
-		told := append(slices.Clone(installed), "pending@1", "installing@2", "failed@2", "failed@2")
-		s.heardWithin(time.Minute, first, told...)
-		s.pass(time.Minute)
-		s.runtime.fail("", "")
-		s.heardWithin(2*time.Minute, first, append(told, "installing@2", "installed@2")...)
 	})
 }
 
@@ -201,9 +191,7 @@ func (s *site) moments(does func()) []moment {
 	does()
 	s.stop()
 	film.off = true
-	if len(film.moments) < 4 {
-		s.t.Fatalf("only %d moments were kept", len(film.moments))
-	}
+	within(s.t, len(film.moments), 4, 1000, "moments")
 	return film.moments
 }
 
@@ -230,9 +218,8 @@ func TestAKillInATryOfAnUpdate(t *testing.T) {
 	simulated(t, func(*site) {}, func(t *testing.T, s *site) {
 		s.failedUpdate(runtime.Internal)
 		film := s.moments(func() {
-			if tries, _ := s.pass(8 * time.Minute); tries == 0 {
-				t.Fatal("it was not tried")
-			}
+			tries, _ := s.pass(8 * time.Minute)
+			within(t, tries, 1, 100, "tries")
 			s.runtime.fail("", "")
 			s.pass(2 * time.Hour)
 		})
@@ -249,9 +236,7 @@ func TestAKillInATryOfAnUpdate(t *testing.T) {
 					also = ending{"failed", "DEVICE_ERROR", []string{first + "-main " + former}}
 				}
 				after.pass(time.Hour)
-				if !after.endsAs(also, end) {
-					t.Errorf("killed after %q (fails: %v): %+v, running %v", m.what, fails, after.record(), after.runtime.running())
-				}
+				after.endsAs("killed after "+m.what, also, end)
 				after.stop()
 			}
 		}
@@ -329,9 +314,8 @@ func TestAKillInAnInstallationThatFails(t *testing.T) {
 		for _, m := range film {
 			after := m.after(t, 1, listed, func(s *site) { s.runtime.fail("apply 1.0.0-b", runtime.Exited) })
 			after.pass(10 * time.Minute)
-			if got, d := after.runtime.running(), after.record(); len(got) > 0 || d.Phase != "failed" {
-				t.Errorf("killed after %q: %+v, running %v", m.what, d, got)
-			}
+			expect.Equal(t, len(after.runtime.running()), 0, "projects that run, killed after %q", m.what)
+			expect.Equal(t, after.record().Phase, "failed", "phase, killed after %q", m.what)
 			after.stop()
 		}
 	})

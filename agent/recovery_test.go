@@ -17,6 +17,7 @@ import (
 	"github.com/margolite/margolite/agent/wfm"
 	"github.com/margolite/margolite/runtime"
 	"github.com/margolite/margolite/store"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // change stops the agent, changes what it left, and starts another one.
@@ -36,18 +37,15 @@ func (s *site) database() string { return filepath.Join(s.dir, "margolite.db") }
 func (s *site) lose(lost digest.Digest) func(*store.Store) {
 	return func(records *store.Store) {
 		s.t.Helper()
-		if !records.HasArtifact(lost) {
-			s.t.Fatalf("there is no artifact %s to lose", lost)
-		}
+		expect.Equal(s.t, records.HasArtifact(lost), true, "the artifact to lose is stored")
 		deployments, err := records.Deployments()
 		check(s.t, err)
 		keep := map[digest.Digest]bool{}
 		for _, d := range deployments {
-			revisions := []store.Revision{d.Desired}
-			if d.Active != nil {
-				revisions = append(revisions, *d.Active)
-			}
-			for _, r := range revisions {
+			for _, r := range []*store.Revision{&d.Desired, d.Active} {
+				if r == nil {
+					continue
+				}
 				keep[r.Digest] = true
 				for _, staged := range r.Staged {
 					keep[staged.Package] = true
@@ -55,9 +53,7 @@ func (s *site) lose(lost digest.Digest) func(*store.Store) {
 			}
 		}
 		delete(keep, lost)
-		if _, err := records.PruneArtifacts(keep); err != nil {
-			s.t.Fatal(err)
-		}
+		check(s.t, expect.ErrorOf(records.PruneArtifacts(keep)))
 	}
 }
 
@@ -163,9 +159,7 @@ func TestALostPackageOutOfReachIsNoLoop(t *testing.T) {
 		s.heard(first, "pending@1", "installing@1", "installed@1", "failed@1")
 		observed := s.runtime.looks()
 		s.during(300 * time.Millisecond)
-		if n := s.runtime.looks() - observed; n > 2 {
-			t.Errorf("the runtime was looked at %d times within 300 ms", n)
-		}
+		within(t, s.runtime.looks()-observed, 0, 2, "looks at the runtime within 300 ms")
 	})
 }
 
@@ -207,9 +201,7 @@ func TestWhatRunsWithoutARecordIsRemoved(t *testing.T) {
 			s.stop()
 			check(t, os.Remove(s.database()))
 			s.start()
-			if got := s.runtime.running(); len(got) != 2 {
-				t.Fatalf("without a manifest %v runs, want everything", got)
-			}
+			expect.Equal(t, len(s.runtime.running()), 2, "projects that run without a manifest")
 			s.publish(2, then)
 			s.heard(first, "pending@1", "installing@1", "installed@1", "removing@2", "removed@2")
 			want := []string{}
@@ -228,9 +220,7 @@ func TestFailuresAreTriedAgainWithBackoff(t *testing.T) {
 		s.runtime.fail("apply 1.0.0", runtime.Exited)
 		s.updates(1, "1.0.0", "pending@1", "installing@1", "failed@1")
 		s.during(300 * time.Millisecond)
-		if n := s.runtime.count("apply 1.0.0"); n > 2 {
-			t.Errorf("it was started %d times within 300 ms", n)
-		}
+		within(t, s.runtime.count("apply 1.0.0"), 1, 2, "starts within 300 ms")
 	})
 }
 
@@ -240,15 +230,12 @@ func TestST01FailedRemovalIsReportedAndTriedAgain(t *testing.T) {
 	s.runtime.fail("remove "+first+"-main", runtime.Internal)
 	s.publish(2, nil)
 	s.heard(first, "pending@1", "installing@1", "installed@1", "removing@2", "failed@2")
-	if last := s.wfm.last(first); last.Error == nil || last.Error.Code != "DEVICE_ERROR" || last.Error.Source != "app" {
-		t.Errorf("error is %+v", last.Error)
-	}
+	s.heardError(first, "DEVICE_ERROR")
+	expect.Equal(t, s.wfm.last(first).Error.Source, "app", "source of the error")
 	s.runtime.fail("", "")
 	s.restart()
 	s.heard(first, "pending@1", "installing@1", "installed@1", "removing@2", "failed@2", "removed@2")
-	if last := s.wfm.last(first); last.Error != nil {
-		t.Errorf("it was removed with the error %+v", last.Error)
-	}
+	expect.Equal(t, s.wfm.last(first).Error, nil, "error of what was removed")
 }
 
 // What was loaded of a deployment that was never staged goes with it.
@@ -283,10 +270,7 @@ func TestAnIDInOtherLettersIsTheSameDeployment(t *testing.T) {
 	s.publish(4, nil)
 	s.heard(upper, "installed@2", "pending@2", "installing@3", "installed@3", "removing@4", "removed@4")
 	s.heard(first, "pending@1", "installing@1", "installed@1")
-	st := s.fullStatus()
-	if len(st.Deployments) != 0 {
-		t.Errorf("status is %+v, want no deployments", st)
-	}
+	expect.Equal(t, len(s.fullStatus().Deployments), 0, "deployments in the status")
 }
 
 // What is durable is told and worked on, even if the file beside the database could
@@ -367,11 +351,7 @@ func (s *site) looks() {
 // eventually waits for what has no event.
 func (s *site) eventually(what string, is func() bool) {
 	s.t.Helper()
-	for deadline := time.Now().Add(patience); !is(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			s.t.Fatalf("it is not so that %s", what)
-		}
-	}
+	expect.Eventually(s.t, what, is)
 }
 
 // Back to the revision that worked last: it runs also while the gate is closed,
@@ -394,9 +374,8 @@ func TestGoodDocumentAfterABadOne(t *testing.T) {
 	s := newSite(t)
 	s.publish(1, map[string]string{first: bad})
 	s.heard(first, "pending@1", "failed@1")
-	if last := s.wfm.last(first); last.Error == nil || last.Error.Source != "app" || len(last.Components) != 1 {
-		t.Errorf("report is %+v, want the error of app and its component", last)
-	}
+	last := s.wfm.last(first)
+	expect.Equal(t, []any{last.Error.Source, len(last.Components)}, []any{"app", 1}, "source of the error and components")
 	s.updates(2, "1.0.0", "pending@1", "failed@1", "pending@1", "installing@2", "installed@2")
 	s.publish(3, map[string]string{first: "spec: ["})
 	s.heard(first, "pending@1", "failed@1", "pending@1", "installing@2", "installed@2", "pending@2", "failed@3")
@@ -445,9 +424,7 @@ func TestERR04RetryAfterIsHonouredForWaitingRequests(t *testing.T) {
 				conflicts++
 			}
 		}
-		if conflicts != 1 {
-			t.Errorf("%d requests were held back, want the one that waited", conflicts)
-		}
+		expect.Equal(t, conflicts, 1, "requests held back: the one that waited")
 	})
 }
 
@@ -466,9 +443,7 @@ func TestRefusedCapabilitiesDoNotKeepTheManifestAway(t *testing.T) {
 			s.wfm.fail("", nil)
 			asked := len(s.wfm.calls())
 			s.sync()
-			if calls := s.wfm.calls()[asked:]; calls[0] != "capabilities" {
-				t.Errorf("the next poll began with %v, want capabilities", calls)
-			}
+			expect.Equal(t, s.wfm.calls()[asked], "capabilities", "first call of the next poll")
 		})
 	}
 }
@@ -478,9 +453,8 @@ func TestStatusWithoutARuntime(t *testing.T) {
 	s := installedSite(t)
 	s.runtime.fail("observe", runtime.Internal)
 	st := s.fullStatus()
-	if len(st.Deployments) != 1 || !strings.Contains(st.RuntimeError, "observe fails") {
-		t.Errorf("status is %+v", st)
-	}
+	expect.Equal(t, len(st.Deployments), 1, "deployments in the status")
+	expect.Contains(t, st.RuntimeError, "observe fails", "runtime error")
 }
 
 // Of two deployments that go at once, one may still be there when the images that
@@ -518,9 +492,7 @@ func TestAnAgentStopsWhileEverythingHangs(t *testing.T) {
 				<-blocked
 				begun := time.Now()
 				s.stop()
-				if d := time.Since(begun); d > 0 {
-					t.Errorf("it waited for %s", d)
-				}
+				expect.Equal(t, time.Since(begun), 0, "time to stop")
 				s.start()
 				s.runtime.await(t, first+"-main 1.0.0")
 			})

@@ -1,19 +1,18 @@
 package agent_test
 
 import (
-	"errors"
+	"fmt"
 	"os"
+	"reflect"
 	"slices"
-	"strings"
 	"testing"
-	"time"
 
 	"github.com/opencontainers/go-digest"
 
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/policy"
 	"github.com/margolite/margolite/runtime"
-	"github.com/margolite/margolite/store"
+	"github.com/margolite/margolite/test/expect"
 )
 
 func revisionOf(doc string) digest.Digest { return digest.FromString(doc) }
@@ -30,9 +29,7 @@ func (s *site) goBack(to string) error {
 // refusedToGoBack fails the test unless going back is refused for a reason.
 func (s *site) refusedToGoBack(to, why string) {
 	s.t.Helper()
-	if err := s.goBack(to); !errors.Is(err, control.ErrConflict) || !strings.Contains(err.Error(), why) {
-		s.t.Errorf("going back: %v, want a conflict with %q", err, why)
-	}
+	conflict(s.t, s.goBack(to), why)
 }
 
 // A rollback by hand brings the revision before back, is told, and holds over
@@ -50,10 +47,7 @@ func TestRollbackByHandHolds(t *testing.T) {
 	s.runtime.await(t, first+"-main 1.0.0")
 	told = append(told, "failed@2")
 	s.heard(first, told...)
-	e := s.wfm.last(first).Error
-	if e == nil || e.Code != "ROLLED_BACK" || !strings.Contains(e.Message, byHand.String()) || !strings.Contains(e.Message, "stands still") || !strings.Contains(e.Message, revisionOf(one).String()) {
-		t.Errorf("error is %+v", e)
-	}
+	s.heardError(first, "ROLLED_BACK", byHand.String(), "stands still", revisionOf(one).String())
 	s.gate.close(false)
 	s.refusedToGoBack("", "already")
 	s.refusedToGoBack(two, "no longer kept")
@@ -67,9 +61,7 @@ func TestRollbackByHandHolds(t *testing.T) {
 	s.untouched("1.0.0")
 	s.publish(5, map[string]string{first: three})
 	s.heard(first, append(told, "pending@4", "installing@5", "installed@5")...)
-	if d := s.record(); d.Former == nil || d.Former.Digest != revisionOf(one) {
-		t.Errorf("the revision before is %+v", d.Former)
-	}
+	expect.Equal(t, s.record().Former.Digest, revisionOf(one), "revision before")
 }
 
 // What is being applied gives way at once.
@@ -88,27 +80,21 @@ func TestRollbackInTheMiddleOfAnUpdate(t *testing.T) {
 func TestRollbackWhenTheUpdateHasJustWorked(t *testing.T) {
 	s := installedSite(t)
 	s.quiet()
-	s.runtime.mu.Lock()
-	s.runtime.camera = func(what string) {
-		if what == "apply 2.0.0" { // and this step succeeds
-			if err := s.goBack(""); err != nil {
-				t.Error(err)
+	s.runtime.set(func() {
+		s.runtime.camera = func(what string) {
+			if what == "apply 2.0.0" { // and this step succeeds
+				expect.OK(t, s.goBack(""))
 			}
 		}
-	}
-	s.runtime.mu.Unlock()
+	})
 	s.updates(2, "2.0.0", append(installed, "pending@1", "installing@2", "failed@2")...)
-	if !s.endsAs(ending{"failed", "ROLLED_BACK", []string{first + "-main 1.0.0"}}) {
-		t.Errorf("it ended with %+v, running %v", s.record(), s.runtime.running())
-	}
+	s.endsAs("", ending{"failed", "ROLLED_BACK", []string{first + "-main 1.0.0"}})
 }
 
 // Where there is nothing to go back to, or nothing has begun, it is said so.
 func TestRollbacksThatCannotBe(t *testing.T) {
 	s := newSite(t, ruled(policy.Rules{Approval: policy.ApproveUpdates}))
-	if err := s.goBack(""); !errors.Is(err, control.ErrNotFound) {
-		t.Errorf("without a deployment: %v", err)
-	}
+	expect.Error(t, s.goBack(""), control.ErrNotFound, "rollback without a deployment")
 	begun, release := s.runtime.hold("apply 1.0.0")
 	s.publish(1, map[string]string{first: document(first, "1.0.0")})
 	<-begun
@@ -146,17 +132,15 @@ func TestOneStepIsKept(t *testing.T) {
 		s.heard(first, told...)
 	}
 	s.eventually("the first one is gone", func() bool { return !s.store.HasArtifact(revisionOf(document(first, "1.0.0"))) })
-	if !s.store.HasArtifact(revisionOf(document(first, "2.0.0"))) || !s.store.HasArtifact(digest.FromString("2.0.0")) {
-		t.Error("the revision before is not kept")
+	for _, part := range []string{document(first, "2.0.0"), "2.0.0"} {
+		expect.Equal(t, s.store.HasArtifact(revisionOf(part)), true, "the revision before is kept")
 	}
 	s.gate.rule(policy.Rules{Rollback: policy.RollbackOff})
 	s.agent.Configure(s.settings())
 	s.eventually("the one before is gone", func() bool { return !s.store.HasArtifact(digest.FromString("2.0.0")) })
 	s.refusedToGoBack("", "no longer kept")
 	s.updates(4, "4.0.0", append(told, "pending@3", "installing@4", "installed@4")...)
-	if d := s.record(); d.Former != nil {
-		t.Errorf("revision %s is kept", d.Former.Digest)
-	}
+	expect.Equal(t, s.record().Former, nil, "revision before")
 }
 
 // Where people decide about the way back, an update that failed is left as it is:
@@ -169,9 +153,7 @@ func TestAFailedUpdateIsLeftToPeople(t *testing.T) {
 			s.publish(2, map[string]string{first: document(first, "2.0.0")})
 			told := append(installed, "pending@1", "installing@2", "failed@2")
 			s.heard(first, told...)
-			if m := s.wfm.last(first).Error.Message; !strings.Contains(m, "left as it is") || !strings.Contains(m, "apply 2.0.0 fails") {
-				t.Errorf("the WFM heard %q", m)
-			}
+			s.heardError(first, "CONTAINER_UNHEALTHY", "left as it is", "apply 2.0.0 fails")
 			tried := s.runtime.count("apply 2.0.0")
 			s.restart()
 			s.runtime.poke()
@@ -233,14 +215,10 @@ func TestAFailedUpdateWhoseFormerRevisionFails(t *testing.T) {
 		s.runtime.failures["apply 2.0.0"], s.runtime.failures["apply 1.0.0"] = runtime.Exited, runtime.Exited
 	})
 	s.updates(2, "2.0.0", append(installed, "pending@1", "installing@2", "failed@2", "failed@2")...)
-	told := s.wfm.told(first)
 	one := revisionOf(document(first, "1.0.0")).String()
-	if m := told[5].Error.Message; !strings.HasPrefix(m, "back to revision "+one) || !strings.Contains(m, "apply 2.0.0 fails") {
-		t.Errorf("the WFM heard %q", m)
-	}
-	if m := told[6].Error.Message; !strings.Contains(m, "does not run either") || !strings.Contains(m, "apply 1.0.0 fails") || !strings.Contains(m, "apply 2.0.0 fails") {
-		t.Errorf("the WFM heard %q", m)
-	}
+	expect.Contains(t, s.wfm.told(first)[5].Error.Message, "back to revision "+one, "message before")
+	expect.Contains(t, s.wfm.told(first)[5].Error.Message, "apply 2.0.0 fails", "message before")
+	s.heardError(first, "CONTAINER_EXITED", "does not run either", "apply 1.0.0 fails", "apply 2.0.0 fails")
 }
 
 // A revision that the agent does not survive is given up after three times, and
@@ -323,9 +301,7 @@ type camera struct {
 
 func (c *camera) commit(verb string) {
 	data, err := os.ReadFile(c.s.database())
-	if err != nil {
-		c.s.t.Error(err)
-	}
+	expect.OK(c.s.t, err)
 	c.s.runtime.mu.Lock()
 	defer c.s.runtime.mu.Unlock()
 	c.take("commit "+verb, data)
@@ -357,26 +333,17 @@ type ending struct {
 	running     []string
 }
 
-// endsAs waits until the deployment is as one of these says.
-func (s *site) endsAs(endings ...ending) bool {
+// endsAs waits until the deployment is as one of these says, after what has happened.
+func (s *site) endsAs(after string, endings ...ending) {
 	s.t.Helper()
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-		d, err := s.store.Deployment(first)
-		if err != nil && !errors.Is(err, store.ErrNotFound) {
-			s.t.Fatal(err)
-		}
+	s.eventually(fmt.Sprintf("%s the deployment ends as one of %+v", after, endings), func() bool {
+		d, _ := s.store.Deployment(first) // none where it is forgotten
 		is := ending{phase: d.Phase, running: s.runtime.running()}
 		if d.Fault != nil {
 			is.code = d.Fault.Code
 		}
-		same := func(e ending) bool {
-			return is.phase == e.phase && is.code == e.code && slices.Equal(is.running, e.running)
-		}
-		if d.Return == "" && slices.ContainsFunc(endings, same) {
-			return true
-		}
-	}
-	return false
+		return d.Return == "" && slices.ContainsFunc(endings, func(e ending) bool { return reflect.DeepEqual(is, e) })
+	})
 }
 
 // Wherever the agent is killed, in the end the old or the new revision runs, as a
@@ -455,9 +422,7 @@ func TestAKillAtAnyPointEndsInOneRevision(t *testing.T) {
 				if test.does != nil {
 					test.does(s)
 				}
-				if !s.endsAs(test.end) {
-					t.Fatalf("it ended with %+v, running %v", s.record(), s.runtime.running())
-				}
+				s.endsAs("", test.end)
 				s.quiet()
 			})
 			for _, m := range film {
@@ -468,10 +433,7 @@ func TestAKillAtAnyPointEndsInOneRevision(t *testing.T) {
 					}
 				})
 				after.sync()
-				if !after.endsAs(append(test.another, test.end)...) {
-					d, err := after.store.Deployment(first)
-					t.Errorf("killed after %q: phase %q, fault %+v, return %q (%v), running %v", m.what, d.Phase, d.Fault, d.Return, err, after.runtime.running())
-				}
+				after.endsAs("killed after "+m.what, append(test.another, test.end)...)
 				after.stop()
 			}
 		})
