@@ -74,9 +74,8 @@ type Source struct {
 	folder      string
 	folders     []string // that one, and those of groups
 
-	mu    sync.Mutex
-	git   program          // path is empty until it was found
-	known map[string]found // files of the last commit that was read, by object
+	mu  sync.Mutex
+	git program // path is empty until it was found
 
 	// refused is the last commit whose content was refused: not to be fetched
 	// and read again with each poll.
@@ -84,12 +83,6 @@ type Source struct {
 		commit string
 		err    error
 	}
-}
-
-// found is what a YAML file turned out to be.
-type found struct {
-	deployment string // id; empty: something else
-	digest     digest.Digest
 }
 
 // New makes a source; nothing is asked or written yet. That git is missing
@@ -297,12 +290,9 @@ func (s *Source) read(ctx context.Context, commit string) (*wfm.Manifest, error)
 	if err == nil {
 		files, err = s.files(ctx, commit)
 	}
-	if err == nil {
-		err = s.look(ctx, files)
-	}
 	var refs []margo.DeploymentRef
 	if err == nil {
-		refs, err = s.deployments(files)
+		refs, err = s.deployments(ctx, files)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("cannot accept commit %s: %w", commit, err)
@@ -318,67 +308,42 @@ func (s *Source) read(ctx context.Context, commit string) (*wfm.Manifest, error)
 	return &wfm.Manifest{StateManifest: m, Raw: raw, ETag: quote(commit), Digest: digest.FromBytes(raw)}, nil
 }
 
-// look finds out what the files hold, as far as it is not known.
-func (s *Source) look(ctx context.Context, files []entry) error {
-	known := make(map[string]found, len(files))
-	var fresh []entry
-	for _, e := range files {
-		if f, ok := s.known[e.id]; ok {
-			known[e.id] = f
-		} else if _, queued := known[e.id]; !queued {
-			known[e.id] = found{}
-			fresh = append(fresh, e)
-		}
-	}
-	ids := make([]string, len(fresh))
-	for i, e := range fresh {
-		ids[i] = e.id
-	}
-	err := s.objects(ctx, ids, func(i int, body []byte) error {
-		id, err := margo.FindDeployment(body)
-		if err != nil {
-			return fmt.Errorf("%s: %w", clean(fresh[i].path, 200), err)
-		}
-		if id == "" {
-			s.options.Logger.Debug("a file is not an application deployment", "path", fresh[i].path)
-		}
-		known[fresh[i].id] = found{deployment: id, digest: digest.FromBytes(body)}
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	s.known = known
-	return nil
-}
-
 // blob begins what stands in a manifest for a document's URL: the object is
 // named, which no later commit can change.
 const blob = "blob/"
 
-// deployments refers to those among the files that are deployments, in the
-// order of their ids.
-func (s *Source) deployments(files []entry) ([]margo.DeploymentRef, error) {
+// deployments reads the files, and refers to those that are deployments, in the order
+// of their ids.
+func (s *Source) deployments(ctx context.Context, files []entry) ([]margo.DeploymentRef, error) {
+	objects := make([]string, len(files))
+	for i, e := range files {
+		objects[i] = e.id
+	}
 	refs := []margo.DeploymentRef{}
 	paths := make(map[string]string)
-	for _, e := range files {
-		f := s.known[e.id]
-		if f.deployment == "" {
-			continue
+	err := s.objects(ctx, objects, func(i int, body []byte) error {
+		e := files[i]
+		id, err := margo.FindDeployment(body)
+		if err != nil {
+			return fmt.Errorf("%s: %w", clean(e.path, 200), err)
 		}
-		key := strings.ToLower(f.deployment)
+		if id == "" {
+			s.options.Logger.Debug("a file is not an application deployment", "path", e.path)
+			return nil
+		}
+		key := strings.ToLower(id)
 		if before, twice := paths[key]; twice {
-			return nil, refused(e.path, "has the deployment id %s, like %s [DS-17]", f.deployment, clean(before, 200))
+			return refused(e.path, "has the deployment id %s, like %s [DS-17]", id, clean(before, 200))
 		}
 		paths[key] = e.path
 		if len(refs) == margo.MaxDeployments {
-			return nil, fmt.Errorf("%w: more than %d deployments", wfm.ErrTooLarge, margo.MaxDeployments)
+			return fmt.Errorf("%w: more than %d deployments", wfm.ErrTooLarge, margo.MaxDeployments)
 		}
-		ref := margo.DeploymentRef{ID: f.deployment, Digest: f.digest, SizeBytes: uint64(e.size), URL: blob + e.id}
-		refs = append(refs, ref)
-	}
+		refs = append(refs, margo.DeploymentRef{ID: id, Digest: digest.FromBytes(body), SizeBytes: uint64(e.size), URL: blob + e.id})
+		return nil
+	})
 	sort.SliceStable(refs, func(i, j int) bool { return strings.ToLower(refs[i].ID) < strings.ToLower(refs[j].ID) })
-	return refs, nil
+	return refs, err
 }
 
 // Documents calls keep for each document that the manifest refers to and that is
