@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/docker/go-units"
 )
 
 // maxRefusals bounds what is said about one deployment.
@@ -247,32 +249,26 @@ func (a *admission) resources() {
 	for _, s := range a.ask.Services {
 		asked = asked.Plus(s.Reserved)
 	}
-	all := asked.Plus(a.ask.Held)
+	all, has := asked.Plus(a.ask.Held), a.ask.Device
 	cores := func(n float64) string { return strconv.FormatFloat(milli(n), 'f', -1, 64) }
-	if most, whose := limit(a.allow.CPUs, a.ask.Device.CPUs); asked.CPUs > 0 && most > 0 && milli(all.CPUs) > milli(most) {
-		a.refuse("cpus", "", "reserves %s cores; with the %s of other deployments that exceeds %s, %s",
-			cores(asked.CPUs), cores(all.CPUs-asked.CPUs), cores(most), whose)
-	}
 	for _, r := range []struct {
-		rule                           string
-		asked, all, allowed, deviceHas int64
+		rule, of                 string
+		asked, all, allowed, has float64
+		text                     func(float64) string
 	}{
-		{"memory", asked.Memory, all.Memory, a.allow.Memory, a.ask.Device.Memory},
-		{"storage", asked.Storage, all.Storage, a.allow.Storage, a.ask.Device.Storage},
+		{"cpus", "cores", milli(asked.CPUs), milli(all.CPUs), milli(a.allow.CPUs), milli(has.CPUs), cores},
+		{"memory", "of memory", float64(asked.Memory), float64(all.Memory), float64(a.allow.Memory), float64(has.Memory), units.BytesSize},
+		{"storage", "of storage", float64(asked.Storage), float64(all.Storage), float64(a.allow.Storage), float64(has.Storage), units.BytesSize},
 	} {
-		if most, whose := limit(r.allowed, r.deviceHas); r.asked > 0 && most > 0 && r.all > most {
-			a.refuse(r.rule, "", "reserves %s of %s; with the %s of other deployments that exceeds %s, %s",
-				bytes(r.asked), r.rule, bytes(r.all-r.asked), bytes(most), whose)
+		most, whose := r.allowed, "the configured limit"
+		if most <= 0 {
+			most, whose = r.has, "all that the device has"
+		}
+		if r.asked > 0 && most > 0 && r.all > most { // else nobody knows how much there is to reserve
+			a.refuse(r.rule, "", "reserves %s %s; with the %s of other deployments that exceeds %s, %s",
+				r.text(r.asked), r.of, r.text(r.all-r.asked), r.text(most), whose)
 		}
 	}
-}
-
-// limit is how much there is to reserve, and why; 0: nobody knows.
-func limit[T int64 | float64](allowed, has T) (T, string) {
-	if allowed > 0 {
-		return allowed, "the configured limit"
-	}
-	return has, "all that the device has"
 }
 
 // Plus adds what may be any numbers.
@@ -290,20 +286,6 @@ func (r Resources) Plus(o Resources) Resources {
 
 // milli rounds cores to thousandths, finer than which nobody reserves them.
 func milli(cores float64) float64 { return math.Round(cores*1000) / 1000 }
-
-// bytes are written as far as a person wants to read them.
-func bytes(n int64) string {
-	switch {
-	case n >= 10<<30:
-		return fmt.Sprintf("%d GiB", n>>30)
-	case n >= 10<<20:
-		return fmt.Sprintf("%d MiB", n>>20)
-	case n >= 10<<10:
-		return fmt.Sprintf("%d KiB", n>>10)
-	default:
-		return fmt.Sprintf("%d bytes", n)
-	}
-}
 
 func (a *admission) mount(m MountAsk) {
 	how := "mounts " + m.Path

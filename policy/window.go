@@ -178,14 +178,14 @@ func findZone(name string) (*time.Location, error) {
 
 // Contains says whether a window is open at t.
 func (ws Windows) Contains(t time.Time) bool {
-	_, open := ws.at(t, 1)
+	_, open := ws.at(t)
 	return open
 }
 
 // Next is when a window opens next, by the clock on its own wall: t itself while one
 // is open. It is false when none ever will.
 func (ws Windows) Next(t time.Time) (time.Time, bool) {
-	for _, s := range ws.spans(t, farthest) {
+	for _, s := range ws.spans(t) {
 		if t.Before(s.start) {
 			return s.start, true
 		}
@@ -200,17 +200,16 @@ func (ws Windows) Next(t time.Time) (time.Time, bool) {
 // follow each other without a gap. It is false when none is open, and when it
 // never closes.
 func (ws Windows) End(t time.Time) (time.Time, bool) {
-	s, open := ws.at(t, farthest)
+	s, open := ws.at(t)
 	if !open || s.end.Sub(t) > (farthest-1)*24*time.Hour {
 		return time.Time{}, false
 	}
 	return s.end, true
 }
 
-// at is the time around t for which a window is open, as far as so many days
-// ahead tell.
-func (ws Windows) at(t time.Time, days int) (span, bool) {
-	for _, s := range ws.spans(t, days) {
+// at is the time around t for which a window is open.
+func (ws Windows) at(t time.Time) (span, bool) {
+	for _, s := range ws.spans(t) {
 		if !t.Before(s.start) && t.Before(s.end) {
 			return s, true
 		}
@@ -221,16 +220,16 @@ func (ws Windows) at(t time.Time, days int) (span, bool) {
 // span is a time from start until just before end.
 type span struct{ start, end time.Time }
 
-// spans are the times around t, and for so many days ahead, for which a window
-// is open: in order, none touching the next.
-func (ws Windows) spans(t time.Time, days int) []span {
+// spans are the times around t, and as far as windows are looked for, for which a
+// window is open: in order, none touching the next.
+func (ws Windows) spans(t time.Time) []span {
 	var all []span
 	for _, w := range ws {
 		if w.days == 0 {
 			continue
 		}
 		year, month, day := t.In(w.zone).Date()
-		for d := -2; d <= days; d++ { // one may last over midnight, and a little longer where the clock is changed
+		for d := -2; d <= farthest; d++ { // one may last over midnight, and a little longer where the clock is changed
 			date := time.Date(year, month, day+d, 0, 0, 0, 0, time.UTC)
 			if w.days&(1<<((int(date.Weekday())+6)%7)) != 0 {
 				all = w.openings(all, date)
