@@ -37,18 +37,16 @@ const apartName = "apart"
 func (c *cli) workApart(f *command.Flags) command.Action {
 	f.Takes(0, command.Many, "a job")
 	f.Own = 0
-	return c.doJob
-}
-
-func (c *cli) doJob(_ context.Context, job []string) error {
-	debug.SetMaxStack(apartStack)
-	// If memory runs out, this process should be killed rather than the agent or a
-	// workload. Where that cannot be set, it runs all the same.
-	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("1000"), 0)
-	if err := unix.Setrlimit(unix.RLIMIT_DATA, &unix.Rlimit{Cur: apartMemory, Max: apartMemory}); err != nil {
-		return fmt.Errorf("cannot bound memory: %w", err)
+	return func(_ context.Context, job []string) error {
+		debug.SetMaxStack(apartStack)
+		// If memory runs out, this process should be killed rather than the agent or a
+		// workload. Where that cannot be set, it runs all the same.
+		_ = os.WriteFile("/proc/self/oom_score_adj", []byte("1000"), 0)
+		if err := unix.Setrlimit(unix.RLIMIT_DATA, &unix.Rlimit{Cur: apartMemory, Max: apartMemory}); err != nil {
+			return fmt.Errorf("cannot bound memory: %w", err)
+		}
+		return store.Work(c.out, job...)
 	}
-	return store.Work(c.out, job...)
 }
 
 // doApart has this program do jobs on databases in a process of its own, until ctx is

@@ -25,6 +25,7 @@ import (
 	"github.com/margolite/margolite/build"
 	"github.com/margolite/margolite/cmd/command"
 	"github.com/margolite/margolite/cmd/margolite/config"
+	"github.com/margolite/margolite/runtime/tree"
 	"github.com/margolite/margolite/store"
 )
 
@@ -53,15 +54,6 @@ type aboutBackup struct {
 	Machine   string    `json:"machine,omitempty"` // the id that follows from the machine itself; empty: none does
 }
 
-func aboutDevice(ctx context.Context, cfg *config.Config) (aboutBackup, error) {
-	device, err := deviceOf(ctx, cfg)
-	if err != nil && !errors.Is(err, errNoIdentity) {
-		return aboutBackup{}, err
-	}
-	facts, _ := discover(ctx, cfg, "/")() // what cannot be discovered is empty
-	return aboutBackup{backupFormat, build.Version(), time.Now().UTC().Truncate(time.Second), device.ID, agent.DeviceID(facts.Identity)}, nil
-}
-
 // identityFiles are the files that show who this device is, by their key.
 func identityFiles(cfg *config.Config) map[string]string {
 	w := cfg.WFM
@@ -85,10 +77,12 @@ func (c *cli) onBackup(f *command.Flags, do func(ctx context.Context, file strin
 		if err != nil {
 			return err
 		}
-		about, err := aboutDevice(ctx, cfg)
-		if err != nil {
+		device, err := deviceOf(ctx, cfg)
+		if err != nil && !errors.Is(err, errNoIdentity) {
 			return err
 		}
+		facts, _ := discover(ctx, cfg, "/")() // what cannot be discovered is empty
+		about := aboutBackup{backupFormat, build.Version(), time.Now().UTC().Truncate(time.Second), device.ID, agent.DeviceID(facts.Identity)}
 		return do(ctx, args[0], cfg, about)
 	}
 }
@@ -208,7 +202,7 @@ func sealIdentity(cfg *config.Config, device, passphrase string) ([]byte, error)
 		all[deviceIDKey] = []byte(device + "\n")
 	}
 	for key, path := range identityFiles(cfg) {
-		all[key], err = os.ReadFile(path)
+		all[key], err = tree.ReadFile(path, maxIdentity)
 		if errors.Is(err, fs.ErrNotExist) {
 			delete(all, key) // a default that this device does not use
 		} else if err != nil {

@@ -85,7 +85,7 @@ func (c *cli) check(f *command.Flags) command.Action {
 			all.warning("configuration", w.Error(), "remove the key")
 		}
 		all.device(ctx, cfg)
-		all.collector(ctx, cfg, standardCollectors())
+		all.collector(ctx, cfg, []string{"127.0.0.1:4318", "127.0.0.1:4317"}) // OTLP over HTTP and gRPC
 		all.wfm(ctx, cfg)
 
 		failures := 0
@@ -107,12 +107,6 @@ func (c *cli) check(f *command.Flags) command.Action {
 		}
 		return nil
 	}
-}
-
-// deviceProblems are the findings of this device that keep workloads from running.
-func deviceProblems(ctx context.Context, cfg *config.Config) (all findings) {
-	all.device(ctx, cfg)
-	return slices.DeleteFunc(all, func(f finding) bool { return f.Result != failed })
 }
 
 func (f *findings) device(ctx context.Context, cfg *config.Config) {

@@ -14,10 +14,6 @@ import (
 
 const collectorWait = 2 * time.Second
 
-// standardCollectors are where a collector on the device listens by itself, for OTLP
-// over HTTP and gRPC.
-func standardCollectors() []string { return []string{"127.0.0.1:4318", "127.0.0.1:4317"} }
-
 // collector looks for the collector that a device has to have that runs workloads
 // (OBS-01), also at the standard addresses. Its capabilities say that there is one in
 // any case (CAP-04).

@@ -117,7 +117,11 @@ func (r *restoration) stage(from io.Reader) error {
 			"repeat this with --another-device, if that device is not used any more",
 		)
 	}
-	if err := r.stageDatabase(foreign && r.passphrase == ""); err != nil {
+	restored, err := store.Open(filepath.Join(r.next(), backupDatabase), store.Options{Passing: passingSettings(), Apart: r.apart})
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(r.merge(restored, foreign && r.passphrase == ""), restored.Close()); err != nil {
 		return err
 	}
 	if err := r.stageIdentity(); err != nil {
@@ -188,17 +192,8 @@ func (r *restoration) unpack(archive *tar.Reader) error {
 	}
 }
 
-// stageDatabase makes the database of the backup the one that this device is to have.
-// stranger says that this device stays who it is, and the backup is of another one.
-func (r *restoration) stageDatabase(stranger bool) error {
-	restored, err := store.Open(filepath.Join(r.next(), backupDatabase), store.Options{Passing: passingSettings(), Apart: r.apart})
-	if err != nil {
-		return err
-	}
-	return errors.Join(r.merge(restored, stranger), restored.Close())
-}
-
-// merge takes over from this device what may not go back.
+// merge takes over from this device what may not go back. stranger says that this device
+// stays who it is, and the backup is of another one.
 func (r *restoration) merge(restored *store.Store, stranger bool) error {
 	m, has, err := restored.Manifest()
 	if err != nil {

@@ -67,8 +67,12 @@ func (c *cli) run(ctx context.Context, _ []string) (err error) {
 	if device, err = identified(cfg, device, err); err != nil {
 		return err
 	}
-	for _, p := range deviceProblems(ctx, cfg) {
-		logger.Error("this device is not ready", "object", p.Object, "problem", p.Text, "mend", p.Mend)
+	var found findings
+	found.device(ctx, cfg)
+	for _, f := range found {
+		if f.Result == failed {
+			logger.Error("this device is not ready", "object", f.Object, "problem", f.Text, "mend", f.Mend)
+		}
 	}
 	contained := func(what string, err error) { a.Contained(what, err) }
 	workloads, err := openWorkloads(ctx, cfg, logger, contained)

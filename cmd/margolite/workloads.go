@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -74,8 +75,8 @@ func openWorkloads(ctx context.Context, cfg *config.Config, logger *slog.Logger,
 			Preload:    cfg.Runtime.Preload,
 			Keys:       cfg.Policy.Keys,
 			AtOnce:     cfg.Runtime.Pulls,
-			MinRate:    orNone(cfg.Runtime.MinPullRate),
-			Reserve:    max(cfg.State.Reserve, 1), // 0 would be the usual one
+			MinRate:    cmp.Or(cfg.Runtime.MinPullRate, -1), // 0 would be the usual rate,
+			Reserve:    max(cfg.State.Reserve, 1),           // and here the usual reserve
 		},
 		Publish:   network.Publish(cfg.Runtime.Publish),
 		OnStep:    killAtStep(),
@@ -107,14 +108,6 @@ func (w *workloads) logKeeper() string {
 // it. That of whoever starts an agent may be anything; with none its socket would be
 // everybody's for a moment.
 func setUmask() { unix.Umask(0o022) }
-
-// orNone is a rate for the runtime, to which 0 is the usual one.
-func orNone(rate int64) int64 {
-	if rate == 0 {
-		return -1
-	}
-	return rate
-}
 
 func (w *workloads) connect(ctx context.Context, cfg *config.Config, logger *slog.Logger) (err error) {
 	if cfg.Runtime.Containerd != config.Embedded {
