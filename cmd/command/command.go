@@ -259,39 +259,31 @@ func (f *Flags) parse(args []string) (others []string, err error) {
 // apart takes short flags that were given together, such as -it, apart, as far
 // as args begin with flags.
 func (f *Flags) apart(args []string) []string {
-	var result []string
-	for len(args) > 0 {
-		arg := args[0]
+	args = slices.Clone(args)
+	for i := 0; i < len(args); i++ {
+		arg := args[i]
 		if len(arg) < 2 || arg[0] != '-' || arg == "--" {
 			break
 		}
 		name, _, assigned := strings.Cut(strings.TrimLeft(arg, "-"), "=")
 		known := f.Lookup(name)
 		switch {
-		case known != nil:
-			result, args = append(result, arg), args[1:]
-			if !assigned && !isSwitch(known) && len(args) > 0 {
-				result, args = append(result, args[0]), args[1:]
+		case known != nil && !assigned && !isSwitch(known):
+			i++ // its value
+		case known == nil && !assigned && arg[1] != '-' && !strings.ContainsFunc(name, f.isNoSwitch):
+			letters := strings.Split(name, "")
+			for n := range letters {
+				letters[n] = "-" + letters[n]
 			}
-		case arg[1] != '-' && !assigned && f.areSwitches(name):
-			for _, letter := range name {
-				result = append(result, "-"+string(letter))
-			}
-			args = args[1:]
-		default:
-			return append(result, args...) // f.Parse says what is wrong with it
+			args = slices.Replace(args, i, i+1, letters...)
 		}
 	}
-	return append(result, args...)
+	return args // f.Parse says what is wrong with them
 }
 
-func (f *Flags) areSwitches(letters string) bool {
-	for _, letter := range letters {
-		if known := f.Lookup(string(letter)); known == nil || !isSwitch(known) {
-			return false
-		}
-	}
-	return true
+func (f *Flags) isNoSwitch(letter rune) bool {
+	known := f.Lookup(string(letter))
+	return known == nil || !isSwitch(known)
 }
 
 // isSwitch says whether a flag stands for itself, without a value.
