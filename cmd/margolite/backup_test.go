@@ -120,10 +120,7 @@ func TestABackupIsRestoredOnAnotherDevice(t *testing.T) {
 	old := newBackedDevice(t, "device: {id: gw-1}\n")
 	old.accept(7)
 	file := filepath.Join(old.dir, "b.tar")
-	got := old.call("backup", file, "--identity", old.secret)
-	if got.code != command.Done || !strings.Contains(got.out, "gw-1") {
-		t.Fatalf("backup: %+v", got)
-	}
+	old.call("backup", file, "--identity", old.secret).ends(t, command.Done, "gw-1", "")
 	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 || strings.Contains(old.file("b.tar"), "key of") {
 		t.Errorf("the file is %v, %v, or has a key in plain", info, err)
 	}
@@ -171,9 +168,7 @@ func TestABackupIsMadeWhileTheAgentRuns(t *testing.T) {
 		a.records = s
 		running := fmt.Sprintf("device: {id: gw-1}\nstate: {dir: %s/state, run: %s}\n", d.dir, filepath.Dir(served))
 		write(t, served, running)
-		if got := call(t, "backup", filepath.Join(d.dir, "b.tar"), "--config", served); got.code != command.Done || !strings.Contains(got.err, "device.key") {
-			t.Errorf("backup: %+v", got)
-		}
+		call(t, "backup", filepath.Join(d.dir, "b.tar"), "--config", served).ends(t, command.Done, "gw-1", "device.key")
 		call(t, "restore", filepath.Join(d.dir, "b.tar"), "--config", served).fails(t, "while the agent runs")
 		d.call("restore", filepath.Join(d.dir, "b.tar")).fails(t, "in use by another process")
 		call(t, "backup", "/dev/full", "--config", served).fails(t, "not a regular file")

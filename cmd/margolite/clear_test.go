@@ -3,7 +3,6 @@ package main
 import (
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/margolite/margolite/cmd/command"
@@ -12,10 +11,7 @@ import (
 
 func TestNothingIsClearedWithoutAYes(t *testing.T) {
 	c, _, _ := awaiting(t)
-	got := call(t, "clear", "--config", c.configFile)
-	if got.code != command.Done || !strings.Contains(got.err, "There is nothing to remove") {
-		t.Errorf("on a new device: %+v", got)
-	}
+	call(t, "clear", "--config", c.configFile).ends(t, command.Done, "", "There is nothing to remove")
 	check(t, os.Mkdir(filepath.Join(filepath.Dir(c.configFile), "state"), 0o755))
 	call(t, "clear", "--config", c.configFile).fails(t, "repeat this ")
 	expect.Equal(t, call(t, "clear", "now").code, command.Usage, "clear now")

@@ -42,6 +42,14 @@ func (a answer) fails(t *testing.T, reasons ...string) {
 	}
 }
 
+// ends expects an exit code and a part of each stream; "": nothing was written to it.
+func (a answer) ends(t *testing.T, code int, out, err string) {
+	t.Helper()
+	if a.code != code || !strings.Contains(a.out, out) || !strings.Contains(a.err, err) || out == "" && a.out != "" || err == "" && a.err != "" {
+		t.Errorf("%+v, want code %d, %q and %q", a, code, out, err)
+	}
+}
+
 // call runs one command line.
 func call(t *testing.T, args ...string) answer {
 	t.Helper()
@@ -253,12 +261,8 @@ func TestWrongUsageIsTwo(t *testing.T) {
 			t.Errorf("margolite %q: code %d, stdout %q, stderr %q, want 2 and %q", args, got.code, got.out, got.err, text)
 		}
 	}
-	if got := call(t, "compose", "up", "--colour"); !strings.HasSuffix(got.err, "fix: see `margolite compose up --help`\n") {
-		t.Errorf("the hint is %q", got.err)
-	}
-	if got := call(t); !strings.HasSuffix(got.err, "fix: see `margolite --help`\n") {
-		t.Errorf("the hint is %q", got.err)
-	}
+	call(t, "compose", "up", "--colour").ends(t, command.Usage, "", "fix: see `margolite compose up --help`\n")
+	call(t).ends(t, command.Usage, "", "fix: see `margolite --help`\n")
 }
 
 func TestHelpGoesToStandardOutput(t *testing.T) {
@@ -295,9 +299,7 @@ func TestConfigurationIsNamedInAnyPlace(t *testing.T) {
 			t.Errorf("margolite %q: code %d, stdout %q, stderr %q, want %q", args, got.code, got.out, got.err, want)
 		}
 	}
-	if got := call(t, "--config", file, "logs", "--follow", "--", "--odd"); got.out != "--odd [] follow true tail all\n" {
-		t.Errorf("an argument behind -- was taken for a flag: %+v", got)
-	}
+	expect.Equal(t, call(t, "--config", file, "logs", "--follow", "--", "--odd").out, "--odd [] follow true tail all\n", "an argument behind --")
 }
 
 func TestBrokenConfigurationIsNamedWithAHint(t *testing.T) {
@@ -313,13 +315,12 @@ func TestBrokenConfigurationIsNamedWithAHint(t *testing.T) {
 			}
 		}
 	}
-	if got := call(t, "status", "--config", filepath.Join(dir, "wrong.yaml")); !strings.Contains(got.err, "intervall") || !strings.Contains(got.err, "2") {
-		t.Errorf("neither key nor line is named: %q", got.err)
-	}
+	call(t, "status", "--config", filepath.Join(dir, "wrong.yaml")).fails(t, "wrong.yaml:2: poll.intervall")
 }
 
 func TestMissingAgentIsNamedWithAHint(t *testing.T) {
 	file := configuration(t)
+	want := "the agent is not running: nothing listens on " + filepath.Dir(file) + "/control.sock\nfix: start it with `margolite run`"
 	for _, args := range [][]string{
 		{"status"},
 		{"logs", "d"},
@@ -327,26 +328,19 @@ func TestMissingAgentIsNamedWithAHint(t *testing.T) {
 		{"hold"},
 		{"history", "--verify"},
 	} {
-		got := call(t, append(args, "--config", file)...)
-		if got.code != command.Failed || got.out != "" || !strings.Contains(got.err, "the agent is not running") || !strings.Contains(got.err, "fix: start it with `margolite run`") {
-			t.Errorf("margolite %q: code %d, stdout %q, stderr %q", args, got.code, got.out, got.err)
-		}
+		call(t, append(args, "--config", file)...).ends(t, command.Failed, "", want)
 	}
 }
 
 func TestCapabilitiesAreToldWithAndWithoutAnAgent(t *testing.T) {
-	if got := call(t, "capabilities", "--json", "--config", serve(t, &fakeAgent{})); got.code != command.Done || got.out != `{"properties":{"id":"edge-01"}}`+"\n" {
-		t.Errorf("with an agent: %+v", got)
-	}
+	call(t, "capabilities", "--json", "--config", serve(t, &fakeAgent{})).ends(t, command.Done, `{"properties":{"id":"edge-01"}}`+"\n", "")
 	file := configuration(t)
 	got := call(t, "capabilities", "--json", "--config", file)
 	var doc struct{ Properties struct{ ID string } }
 	if err := json.Unmarshal([]byte(got.out), &doc); err != nil || got.code != command.Done || doc.Properties.ID != "edge-01" {
 		t.Errorf("without an agent: %+v, %v", got, err)
 	}
-	if got := call(t, "capabilities", "--config", file); got.code != command.Done || !strings.Contains(got.out, "properties:\n") || !strings.Contains(got.out, "  id: edge-01\n") {
-		t.Errorf("for people: %+v", got)
-	}
+	call(t, "capabilities", "--config", file).ends(t, command.Done, "\n  id: edge-01\n", "")
 }
 
 func TestErrorsOfTheAgentAreFailures(t *testing.T) {
@@ -354,9 +348,7 @@ func TestErrorsOfTheAgentAreFailures(t *testing.T) {
 	file := serve(t, a)
 	expect.Equal(t, call(t, "sync", "--config", file), answer{}, "a good sync")
 	a.syncErr = errors.New("manifest refused: version 4 is lower than the accepted 5")
-	if got := call(t, "sync", "--config", file); got.code != command.Failed || got.err != "margolite: "+a.syncErr.Error()+"\n" {
-		t.Errorf("a refused manifest: %+v", got)
-	}
+	call(t, "sync", "--config", file).ends(t, command.Failed, "", "margolite: "+a.syncErr.Error()+"\n")
 }
 
 // The names and forms of the document are a contract: this test only ever grows.

@@ -137,9 +137,8 @@ func TestComposeReadsStandardInputAndPipes(t *testing.T) {
 		{"services: {web: {imag: app}}", "cannot load Compose file -: "},
 		{strings.Repeat("#", 600<<10), "has more than 524288 bytes"},
 	} {
-		if got := callWith(t, c.typed, "compose", "-f", "-", "config"); !strings.Contains(got.out+got.err, c.says) {
-			t.Errorf("%+v, want %s", got, c.says)
-		}
+		got := callWith(t, c.typed, "compose", "-f", "-", "config")
+		expect.Contains(t, got.out+got.err, c.says, "it says")
 	}
 	expect.Contains(t, callWith(t, text, "compose", "-f", "-", "-f", "-", "config").err, "- can only be read once", "twice")
 }
@@ -173,15 +172,12 @@ volumes: {data: {}}
 		{[]string{"--images"}, "docker.io/library/app:1.0\n"},
 		{[]string{"-q"}, ""},
 	} {
-		if got := call(t, append([]string{"compose", "-f", good, "config"}, c.args...)...); got.code != command.Done || !strings.Contains(got.out, c.want) || got.err != "" {
-			t.Errorf("config %q: %+v, want %q", c.args, got, c.want)
-		}
+		call(t, append([]string{"compose", "-f", good, "config"}, c.args...)...).ends(t, command.Done, c.want, "")
 	}
 	// Docker would serve [::1]:8080 as well.
 	ports := write(t, filepath.Join(dir, "ports.yaml"), "services: {web: {image: app, ports: ['8080:80']}, db: {image: db, ports: ['8081:80']}}\n")
-	if got := call(t, "compose", "-f", ports, "config", "-q"); got.code != command.Done || got.err != "note: network \"default\" has no enable_ipv6: true: its ports are published on IPv4 addresses only\n" {
-		t.Errorf("%+v", got)
-	}
+	const note = "note: network \"default\" has no enable_ipv6: true: its ports are published on IPv4 addresses only\n"
+	expect.Equal(t, call(t, "compose", "-f", ports, "config", "-q"), answer{command.Done, "", note}, "ports")
 	bad := write(t, filepath.Join(dir, "bad.yaml"), "services: {web: {image: app, colour: red}}\n")
 	call(t, "compose", "config", "-f", bad).fails(t, "colour", "web")
 	t.Chdir(t.TempDir())

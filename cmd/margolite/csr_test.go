@@ -5,7 +5,6 @@ import (
 	"encoding/pem"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/margolite/margolite/cmd/command"
@@ -29,9 +28,7 @@ func TestID02CSRKeepsTheKeyOnTheDevice(t *testing.T) {
 
 	t.Run("ID-02 the key is made where the configuration says", func(t *testing.T) {
 		got := call(t, "csr", "--config", configuration, "--id", id)
-		if got.code != command.Done || !strings.Contains(got.err, "new private key in "+key) {
-			t.Fatalf("code %d, stderr %q", got.code, got.err)
-		}
+		got.ends(t, command.Done, "REQUEST", "new private key in "+key)
 		if request := parse(t, got.out); len(request.URIs) != 1 || request.URIs[0].String() != id {
 			t.Errorf("the request is for %v", request.URIs)
 		}
@@ -41,10 +38,7 @@ func TestID02CSRKeepsTheKeyOnTheDevice(t *testing.T) {
 		before := expect.Value(os.ReadFile(key))(t)
 		file := filepath.Join(dir, "request.pem")
 		for range 2 {
-			got := call(t, "csr", "--name", "gw-07", "--key", key, "-o", file)
-			if got.code != command.Done || got.out != "" || !strings.Contains(got.err, "the private key in "+key) {
-				t.Fatalf("code %d, stdout %q, stderr %q", got.code, got.out, got.err)
-			}
+			call(t, "csr", "--name", "gw-07", "--key", key, "-o", file).ends(t, command.Done, "", "the private key in "+key)
 		}
 		text := expect.Value(os.ReadFile(file))(t)
 		if request := parse(t, string(text)); request.Subject.CommonName != "gw-07" || len(request.URIs) != 0 {
@@ -54,18 +48,13 @@ func TestID02CSRKeepsTheKeyOnTheDevice(t *testing.T) {
 	})
 	t.Run("ID-25 the key is not overwritten", func(t *testing.T) {
 		before, _ := os.ReadFile(key)
-		if got := call(t, "csr", "--name", "gw-07", "--key", key, "--out", key); got.code != command.Usage {
-			t.Errorf("code %d, stderr %q", got.code, got.err)
-		}
+		call(t, "csr", "--name", "gw-07", "--key", key, "--out", key).ends(t, command.Usage, "", "--out names the file of the private key")
 		if after, _ := os.ReadFile(key); string(after) != string(before) {
 			t.Error("the key is gone")
 		}
 		other := filepath.Join(dir, "other")
 		check(t, os.WriteFile(other, []byte("something else\n"), 0o600))
-		got := call(t, "csr", "--name", "gw-07", "--key", other)
-		if got.code != command.Failed || got.out != "" || !strings.Contains(got.err, "fix: name a new file with --key") {
-			t.Errorf("code %d, stdout %q, stderr %q", got.code, got.out, got.err)
-		}
+		call(t, "csr", "--name", "gw-07", "--key", other).ends(t, command.Failed, "", "fix: name a new file with --key")
 		if text, _ := os.ReadFile(other); string(text) != "something else\n" {
 			t.Errorf("the file is now %q", text)
 		}

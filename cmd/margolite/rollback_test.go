@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"strings"
 	"testing"
 
 	"github.com/margolite/margolite/agent/control"
@@ -36,10 +35,7 @@ removed  id-3  gone
 
 func TestARollbackIsShownAndAccepted(t *testing.T) {
 	a := served()
-	got := call(t, "accept-rollback", "--yes", "--config", serve(t, a))
-	if want := shownRollback + "Version 3 is accepted.\n"; got.code != command.Done || got.out != want || got.err != "" {
-		t.Errorf("code %d, stderr %q, stdout\n%swant\n%s", got.code, got.err, got.out, want)
-	}
+	call(t, "accept-rollback", "--yes", "--config", serve(t, a)).ends(t, command.Done, shownRollback+"Version 3 is accepted.\n", "")
 	expect.Equal(t, a.told, []string{"accept version 3 sha256:served"}, "the agent was asked")
 }
 
@@ -52,7 +48,5 @@ func TestARollbackNeedsARefusedManifest(t *testing.T) {
 	// The poll finds out that the WFM was restored.
 	a.syncErr = errors.New("manifest refused")
 	a.onSync = func() { a.status = served().status }
-	if got := call(t, "accept-rollback", "--yes", "--config", file); got.code != command.Done || !strings.HasSuffix(got.out, "Version 3 is accepted.\n") {
-		t.Errorf("%+v", got)
-	}
+	call(t, "accept-rollback", "--yes", "--config", file).ends(t, command.Done, "Version 3 is accepted.\n", "")
 }

@@ -156,10 +156,8 @@ func TestANewerRevisionNeedsAnAnswerOfItsOwn(t *testing.T) {
 	a := waiting()
 	a.siteErr = fmt.Errorf("%w: revision %s is superseded", control.ErrConflict, revisionB)
 	a.onAnswer = func() { a.status.Deployments[0].Change.Revision = revisionC }
-	got := call(t, "approve", "mixer", "--config", serve(t, a))
-	if got.code != command.Failed || got.out != shownB || !strings.Contains(got.err, "nothing was approved: another revision is pending now: "+revisionC+"\nfix: look at the new revision") {
-		t.Errorf("%+v", got)
-	}
+	call(t, "approve", "mixer", "--config", serve(t, a)).
+		ends(t, command.Failed, shownB, "nothing was approved: another revision is pending now: "+revisionC+"\nfix: look at the new revision")
 	expect.Equal(t, a.told, []string{"approve aa-11 " + revisionB}, "the agent was asked")
 	a = waiting()
 	a.siteErr = errors.New("the disk is full")
@@ -168,11 +166,8 @@ func TestANewerRevisionNeedsAnAnswerOfItsOwn(t *testing.T) {
 
 func TestAllThatWaitIsApproved(t *testing.T) {
 	a := waiting()
-	got := call(t, "approve", "--all", "--config", serve(t, a))
 	want := shownB + "approved: " + shownLine(shownB) + shownC + "approved: " + shownLine(shownC)
-	if got != (answer{command.Done, want, ""}) {
-		t.Errorf("%+v, want %q", got, want)
-	}
+	expect.Equal(t, call(t, "approve", "--all", "--config", serve(t, a)), answer{command.Done, want, ""}, "all")
 	expect.Equal(t, a.told, []string{"approve aa-11 " + revisionB, "approve ab-22 " + revisionC}, "the agent was asked")
 	a = waiting()
 	a.siteErr = errors.New("the disk is full")
@@ -275,20 +270,13 @@ func TestARollbackGoesBackToWhatWasShown(t *testing.T) {
 	shown := "deployment aa-11 (mixer)\n  now  " + revisionA + "\n  then " + revisionC + "\n"
 	a := waiting()
 	file := serve(t, a)
-	got := call(t, "rollback", "mixer", "--config", file)
-	if got.code != command.Failed || got.out != shown || !strings.Contains(got.err, "fix: repeat this with --yes") || len(a.told) != 0 {
-		t.Errorf("without a terminal: %+v, the agent was asked %q", got, a.told)
-	}
-	got = call(t, "rollback", "mixer", "-y", "--reason", "too noisy", "--config", file)
-	if want := shown + "The rollback has started; `margolite status` shows its progress.\n"; got != (answer{command.Done, want, ""}) {
-		t.Errorf("%+v, want %q", got, want)
-	}
+	call(t, "rollback", "mixer", "--config", file).ends(t, command.Failed, shown, "fix: repeat this with --yes")
+	call(t, "rollback", "mixer", "-y", "--reason", "too noisy", "--config", file).
+		ends(t, command.Done, shown+"The rollback has started; `margolite status` shows its progress.\n", "")
 	expect.Equal(t, a.told, []string{"rollback aa-11 " + revisionC + " too noisy"}, "the agent was asked")
 	// An update that failed was left as it is: what worked last is the way back.
 	a.status.Deployments[0].Former = revisionA
-	if got := call(t, "rollback", "mixer", "-y", "--config", file); !strings.Contains(got.out, "now  "+revisionB+"\n  then "+revisionA) {
-		t.Errorf("after a failed update: %+v", got)
-	}
+	call(t, "rollback", "mixer", "-y", "--config", file).ends(t, command.Done, "now  "+revisionB+"\n  then "+revisionA, "")
 	a.siteErr = fmt.Errorf("%w: its image is gone", control.ErrConflict)
 	call(t, "rollback", "mixer", "-y", "--config", file).fails(t, "cannot roll back deployment aa-11 (mixer): not possible now: its image is gone\n")
 }
@@ -302,19 +290,13 @@ func TestTheJournalIsShown(t *testing.T) {
 		{Sequence: 2, Time: at, Kind: "change.rejected", Deployment: "aa-11", Revision: revisionB, By: "user operator (1000)", Text: "line\n2\truns\x1b[2J", Chain: "sha256:2"},
 	}
 	file := serve(t, a)
-	got := call(t, "history", "--config", file, "--last", "20", "--deployment", "mixer")
 	want := local + "  manifest.accepted  -      -                     version 7\n" +
 		local + "  change.rejected    aa-11  user operator (1000)  sha256:bbbbbbbbbbbb: line 2 runs[2J\n"
-	if got != (answer{command.Done, want, ""}) {
-		t.Errorf("%+v, want %q", got, want)
-	}
-	got = call(t, "history", "--config", file, "--deployment", "one-that-is-gone", "--json")
+	expect.Equal(t, call(t, "history", "--config", file, "--last", "20", "--deployment", "mixer"), answer{command.Done, want, ""}, "for people")
 	want = `{"sequence":1,"time":"2026-03-01T12:00:00Z","kind":"manifest.accepted","version":7,"chain":"sha256:1"}` + "\n" +
 		`{"sequence":2,"time":"2026-03-01T12:00:00Z","kind":"change.rejected","deployment":"aa-11","revision":"` + revisionB +
 		`","by":"user operator (1000)","text":"line\n2\truns\u001b[2J","chain":"sha256:2"}` + "\n"
-	if got != (answer{command.Done, want, ""}) {
-		t.Errorf("%+v, want %q", got, want)
-	}
+	expect.Equal(t, call(t, "history", "--config", file, "--deployment", "one-that-is-gone", "--json"), answer{command.Done, want, ""}, "for programs")
 	expect.Equal(t, a.told, []string{`history last 20 of "aa-11"`, `history last 0 of "one-that-is-gone"`}, "the agent was asked")
 }
 
@@ -325,11 +307,7 @@ func TestTheJournalIsVerified(t *testing.T) {
 	a.verified = control.Verification{Entries: 40, First: 3, Head: "sha256:1"}
 	expect.Equal(t, call(t, "history", "--verify", "--config", file), answer{command.Done, "40 entries from number 3 on, none changed, removed or moved\nhead sha256:1\n", ""}, "whole")
 	a.verified.Problem = "entry 7 does not follow entry 6"
-	got := call(t, "history", "--verify", "--config", file)
-	if got.code != command.Failed || got.out != "" || !strings.HasPrefix(got.err, "margolite: the journal was altered: entry 7 does not follow entry 6\nfix: ") {
-		t.Errorf("broken: %+v", got)
-	}
-	if got := call(t, "history", "--verify", "--json", "--config", file); got.code != command.Failed || !strings.Contains(got.out, `"problem": "entry 7`) {
-		t.Errorf("broken, for programs: %+v", got)
-	}
+	const altered = "margolite: the journal was altered: entry 7 does not follow entry 6\nfix: "
+	call(t, "history", "--verify", "--config", file).ends(t, command.Failed, "", altered)
+	call(t, "history", "--verify", "--json", "--config", file).ends(t, command.Failed, `"problem": "entry 7`, altered)
 }
