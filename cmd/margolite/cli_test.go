@@ -8,9 +8,11 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -424,25 +426,16 @@ func TestStatusForPeople(t *testing.T) {
 }
 
 func TestVersionDocument(t *testing.T) {
-	got := call(t, "version", "--json")
+	got, people := call(t, "version", "--json").out, call(t, "version").out
 	var doc map[string]any
-	if err := json.Unmarshal([]byte(got.out), &doc); err != nil || got.code != command.Done {
-		t.Fatalf("%+v, %v", got, err)
-	}
-	for _, key := range []string{"version", "commit", "revisions"} {
-		if _, ok := doc[key]; !ok {
-			t.Errorf("the document lacks %s: %s", key, got.out)
-		}
-	}
-	people := call(t, "version").out
+	check(t, json.Unmarshal([]byte(got), &doc))
+	expect.Equal(t, slices.Sorted(maps.Keys(doc)), []string{"commit", "revisions", "version"}, "the document has")
 	if !strings.HasPrefix(people, "margolite ") || strings.Count(people, "\n") != 1 {
 		t.Errorf("for people: %q", people)
 	}
 	for _, r := range margo.Revisions() {
-		revision := r.String()
-		if !strings.Contains(people, revision) || !strings.Contains(got.out, `"`+revision+`"`) {
-			t.Errorf("revision %s is not named: %q, %s", revision, people, got.out)
-		}
+		expect.Contains(t, got, `"`+r.String()+`"`, "the document")
+		expect.Contains(t, people, r.String(), "for people")
 	}
 }
 

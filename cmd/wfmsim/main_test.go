@@ -96,8 +96,21 @@ func (s server) do(t *testing.T, args ...string) string {
 	return out.String()
 }
 
+// reply is what a server answers.
+type reply struct {
+	status int
+	body   string
+}
+
+// is expects a status, and returns the body.
+func (r reply) is(t *testing.T, status int) string {
+	t.Helper()
+	expect.Equal(t, r.status, status, "status of %s", r.body)
+	return r.body
+}
+
 // device asks the WFM as the device does whose files serve has written.
-func device(t *testing.T, dir, method, url string, body string) (int, []byte) {
+func device(t *testing.T, dir, method, url string, body string) reply {
 	t.Helper()
 	id := expect.Value(identity.Load(identity.Options{
 		Certificate: filepath.Join(dir, "device.pem"), Key: filepath.Join(dir, "device.key"),
@@ -107,7 +120,7 @@ func device(t *testing.T, dir, method, url string, body string) (int, []byte) {
 }
 
 // ask sends a request that prepare has completed.
-func ask(t *testing.T, config *tls.Config, method, url, body string, prepare func(*http.Request) error) (int, []byte) {
+func ask(t *testing.T, config *tls.Config, method, url, body string, prepare func(*http.Request) error) reply {
 	t.Helper()
 	request := expect.Value(http.NewRequest(method, url, strings.NewReader(body)))(t)
 	request.Header.Set("Content-Type", "application/json")
@@ -116,8 +129,7 @@ func ask(t *testing.T, config *tls.Config, method, url, body string, prepare fun
 	defer transport.CloseIdleConnections()
 	answer := expect.Value((&http.Client{Transport: transport}).Do(request))(t)
 	defer answer.Body.Close()
-	text := expect.Value(io.ReadAll(answer.Body))(t)
-	return answer.StatusCode, text
+	return reply{answer.StatusCode, string(expect.Value(io.ReadAll(answer.Body))(t))}
 }
 
 func TestAFirstTrial(t *testing.T) {
@@ -126,9 +138,7 @@ func TestAFirstTrial(t *testing.T) {
 
 	config := expect.Value(os.ReadFile(filepath.Join(dir, "margolite.yaml")))(t)
 	for _, line := range []string{"url: " + s.wfm, filepath.Join(dir, "device.key"), "plainHTTP: true", "id: device-01"} {
-		if !bytes.Contains(config, []byte(line)) {
-			t.Errorf("no %s in\n%s", line, config)
-		}
+		expect.Contains(t, string(config), line, "configuration")
 	}
 
 	program := filepath.Join(t.TempDir(), "app")
@@ -140,13 +150,13 @@ func TestAFirstTrial(t *testing.T) {
 	expect.Contains(t, said, deploymentID+" is part of manifest 2", "publish-compose")
 
 	// The device finds it, and what it finds is right.
-	status, body := device(t, dir, http.MethodGet, s.wfm+"/api/v1/deployments", "")
-	manifest, err := margo.ParseStateManifest(body)
-	if status != http.StatusOK || err != nil || len(manifest.Deployments) != 1 {
-		t.Fatalf("manifest: %d, %s, %v", status, body, err)
+	body := device(t, dir, http.MethodGet, s.wfm+"/api/v1/deployments", "").is(t, http.StatusOK)
+	manifest, err := margo.ParseStateManifest([]byte(body))
+	if err != nil || len(manifest.Deployments) != 1 {
+		t.Fatalf("manifest: %s, %v", body, err)
 	}
-	_, body = device(t, dir, http.MethodGet, "https://"+strings.Split(s.wfm, "/")[2]+manifest.Deployments[0].URL, "")
-	deployment, err := margo.ParseDeployment(body)
+	body = device(t, dir, http.MethodGet, "https://"+strings.Split(s.wfm, "/")[2]+manifest.Deployments[0].URL, "").is(t, http.StatusOK)
+	deployment, err := margo.ParseDeployment([]byte(body))
 	if err != nil || len(deployment.Tolerated) > 0 || deployment.DeviceID != "device-01" {
 		t.Fatalf("document %s: %v", body, err)
 	}
@@ -166,9 +176,7 @@ func TestAFirstTrial(t *testing.T) {
 
 	// What it reports is shown.
 	report := `{"deploymentId":"` + deploymentID + `","adoptedManifestVersion":2,"status":{"state":"installing"},"components":[{"name":"app","state":"installing"}]}`
-	if status, body := device(t, dir, http.MethodPost, s.wfm+"/api/v1/deployments/"+deploymentID+"/status", report); status != http.StatusCreated {
-		t.Errorf("report: %d %s", status, body)
-	}
+	device(t, dir, http.MethodPost, s.wfm+"/api/v1/deployments/"+deploymentID+"/status", report).is(t, http.StatusCreated)
 	for command, want := range map[string]string{
 		"list":            deploymentID + "  app",
 		"statuses":        "manifest 2  installing\n          app installing",
@@ -184,9 +192,7 @@ func TestAFirstTrial(t *testing.T) {
 	s.stop()
 	s = serve(t, dir)
 	expect.Contains(t, s.do(t, "remove", deploymentID), "removed from manifest 3 on", "remove")
-	if status, _ := device(t, dir, http.MethodGet, s.wfm+"/api/v1/deployments", ""); status != http.StatusOK {
-		t.Errorf("after a restart: %d", status)
-	}
+	device(t, dir, http.MethodGet, s.wfm+"/api/v1/deployments", "").is(t, http.StatusOK)
 	if said := s.do(t, "requests", "--server", "registry"); strings.Contains(said, "/v2/") {
 		t.Errorf("requests of an earlier run: %q", said)
 	}
@@ -199,18 +205,14 @@ func TestFaultsAreInjectedAndCleared(t *testing.T) {
 	if said := s.do(t, "fault", "answer", "--status", "503", "--endpoint", "manifest", "--retry-after", "9"); said != `{"id":1,"endpoint":"manifest","kind":"answer","status":503,"retryAfter":"9"}`+"\n" {
 		t.Errorf("fault said %q", said)
 	}
-	if status, _ := device(t, dir, http.MethodGet, s.wfm+"/api/v1/deployments", ""); status != http.StatusServiceUnavailable {
-		t.Errorf("got %d", status)
-	}
+	device(t, dir, http.MethodGet, s.wfm+"/api/v1/deployments", "").is(t, http.StatusServiceUnavailable)
 	s.do(t, "clear")
-	if status, _ := device(t, dir, http.MethodGet, s.wfm+"/api/v1/deployments", ""); status != http.StatusOK {
-		t.Errorf("cleared: got %d", status)
-	}
+	device(t, dir, http.MethodGet, s.wfm+"/api/v1/deployments", "").is(t, http.StatusOK)
 }
 
 // ordinary asks as a device does that checks the server by ca.pem and signs what
 // it sends with its key.
-func ordinary(t *testing.T, dir, method, url, body, authorization string) (int, []byte) {
+func ordinary(t *testing.T, dir, method, url, body, authorization string) reply {
 	t.Helper()
 	root := expect.Value(os.ReadFile(filepath.Join(dir, "ca.pem")))(t)
 	roots := x509.NewCertPool()
@@ -229,31 +231,19 @@ func TestEarlierRevisionsAreServed(t *testing.T) {
 	dir := t.TempDir()
 	s := serve(t, dir, "--revision", "1.0.0-rc.2", "--mis", "127.0.0.1:0")
 	manifest := s.wfm + "/api/v1/clients/device-01/deployments"
-	if status, body := ordinary(t, dir, http.MethodGet, manifest, "", ""); status != http.StatusOK {
-		t.Errorf("got %d %s", status, body)
-	}
+	ordinary(t, dir, http.MethodGet, manifest, "", "").is(t, http.StatusOK)
 	config := expect.Value(os.ReadFile(filepath.Join(dir, "margolite.yaml")))(t)
 	for _, line := range []string{"revision: 1.0.0-rc.2", "ca: " + filepath.Join(dir, "ca.pem"), "discovery: " + s.mis} {
-		if !bytes.Contains(config, []byte(line)) {
-			t.Errorf("no %s in\n%s", line, config)
-		}
+		expect.Contains(t, string(config), line, "configuration")
 	}
-	if status, body := ordinary(t, dir, http.MethodGet, s.mis, "", ""); status != http.StatusOK || !bytes.Contains(body, []byte("wfmsim.example")) {
-		t.Errorf("MIS: %d %s", status, body)
-	}
+	expect.Contains(t, ordinary(t, dir, http.MethodGet, s.mis, "", "").is(t, http.StatusOK), "wfmsim.example", "MIS")
 	s.do(t, "fault", "answer", "--server", "mis", "--status", "404", "--endpoint", "discovery", "--times", "1")
-	if status, _ := ordinary(t, dir, http.MethodGet, s.mis, "", ""); status != http.StatusNotFound {
-		t.Errorf("MIS: %d", status)
-	}
+	ordinary(t, dir, http.MethodGet, s.mis, "", "").is(t, http.StatusNotFound)
 	s.do(t, "version", "device-01", "18446744073709551615")
-	if _, body := ordinary(t, dir, http.MethodGet, manifest, "", ""); !bytes.Contains(body, []byte("18446744073709551615")) {
-		t.Errorf("got %s", body)
-	}
+	expect.Contains(t, ordinary(t, dir, http.MethodGet, manifest, "", "").is(t, http.StatusOK), "18446744073709551615", "manifest")
 	s.do(t, "restart", "device-01")
 	s.do(t, "forget", "device-01")
-	if status, _ := ordinary(t, dir, http.MethodGet, manifest, "", ""); status != http.StatusNotFound {
-		t.Errorf("forgotten: %d", status)
-	}
+	ordinary(t, dir, http.MethodGet, manifest, "", "").is(t, http.StatusNotFound)
 }
 
 func TestClientsAreApproved(t *testing.T) {
@@ -261,18 +251,14 @@ func TestClientsAreApproved(t *testing.T) {
 	s := serve(t, dir, "--revision", "1.0.0-rc.1", "--approval")
 	certificate := expect.Value(os.ReadFile(filepath.Join(dir, "device.pem")))(t)
 	body := `{"apiVersion":"a","kind":"OnboardingRequest","certificate":"` + base64.StdEncoding.EncodeToString(certificate) + `"}`
-	if status, said := ordinary(t, dir, http.MethodPost, s.wfm+"/api/v1/onboarding", body, ""); status != http.StatusForbidden {
-		t.Errorf("got %d %s", status, said)
-	}
+	ordinary(t, dir, http.MethodPost, s.wfm+"/api/v1/onboarding", body, "").is(t, http.StatusForbidden)
 	if said := s.do(t, "pending"); !strings.Contains(said, "FINGERPRINT") || len(strings.Split(said, "\n")) != 3 {
 		t.Errorf("pending said %q", said)
 	}
 	expect.Contains(t, s.do(t, "approve"), "is approved", "approve")
-	status, said := ordinary(t, dir, http.MethodPost, s.wfm+"/api/v1/onboarding", body, "")
+	said := ordinary(t, dir, http.MethodPost, s.wfm+"/api/v1/onboarding", body, "").is(t, http.StatusCreated)
 	var client struct{ ClientID string }
-	if err := json.Unmarshal(said, &client); err != nil || status != http.StatusCreated {
-		t.Fatalf("got %d %s", status, said)
-	}
+	check(t, json.Unmarshal([]byte(said), &client))
 	// What is published without naming a client is for this one.
 	expect.Equal(t, strings.TrimSpace(s.do(t, "list", "--json", "--client", client.ClientID)), "[]", "list")
 }
@@ -280,12 +266,8 @@ func TestClientsAreApproved(t *testing.T) {
 func TestAGatewayStandsBefore(t *testing.T) {
 	dir := t.TempDir()
 	s := serve(t, dir, "--basic", "device:secret")
-	if status, _ := ordinary(t, dir, http.MethodGet, s.wfm+"/api/v1/deployments", "", ""); status != http.StatusUnauthorized {
-		t.Errorf("got %d", status)
-	}
-	if status, body := ordinary(t, dir, http.MethodGet, s.wfm+"/api/v1/deployments", "", "Basic ZGV2aWNlOnNlY3JldA=="); status != http.StatusOK {
-		t.Errorf("got %d %s", status, body)
-	}
+	ordinary(t, dir, http.MethodGet, s.wfm+"/api/v1/deployments", "", "").is(t, http.StatusUnauthorized)
+	ordinary(t, dir, http.MethodGet, s.wfm+"/api/v1/deployments", "", "Basic ZGV2aWNlOnNlY3JldA==").is(t, http.StatusOK)
 	config, err := os.ReadFile(filepath.Join(dir, "margolite.yaml"))
 	if err != nil || !bytes.Contains(config, []byte("basic: ")) || bytes.Contains(config, []byte("secret")) || bytes.Contains(config, []byte("trustBundle")) {
 		t.Errorf("%s, %v", config, err)
