@@ -31,9 +31,9 @@ const (
 // reporter delivers the outbox to the WFM: at least once, in order for each
 // deployment, for as long as it takes.
 //
-// While the WFM hears it, every report goes out (ST-01, ST-02). Of what piled up
-// while it did not, the newest of each deployment goes out, and what nothing
-// newer tells: that it was gone meanwhile, and its last failures.
+// While the WFM hears it, every report goes out (ST-01, ST-02). While it does not, the
+// store keeps the newest of each deployment, and what nothing newer tells: that it was
+// gone meanwhile, and its last failures.
 type reporter struct {
 	*base
 	silence  *pace.Silence
@@ -141,13 +141,6 @@ func (r *reporter) rest(ctx context.Context, f fate) bool {
 // in as few transactions as there are times of reading. It returns taken, also
 // where some deployments' reports are held, or why nobody's get through.
 func (r *reporter) round(ctx context.Context) (fate, error) {
-	var needless []uint64
-	if r.isDeaf.Load() {
-		var err error
-		if needless, err = r.store.Superseded(); err != nil {
-			return unheard, err
-		}
-	}
 	for _, h := range r.held {
 		h.waiting = false
 	}
@@ -164,7 +157,7 @@ func (r *reporter) round(ctx context.Context) (fate, error) {
 		}
 		after = reports[len(reports)-1].Sequence
 		for _, report := range reports {
-			if _, found := slices.BinarySearch(needless, report.Sequence); found || slices.Contains(r.finished, report.Sequence) || r.holds(report, blocked) {
+			if slices.Contains(r.finished, report.Sequence) || r.holds(report, blocked) {
 				continue
 			}
 			if r.silence.Hold().Left() > 0 {
@@ -189,9 +182,7 @@ func (r *reporter) round(ctx context.Context) (fate, error) {
 				r.finished = append(r.finished, report.Sequence)
 				delete(r.held, report.Deployment)
 			}
-			if r.isDeaf.CompareAndSwap(true, false) {
-				r.finished = append(r.finished, needless...)
-			}
+			r.isDeaf.Store(false)
 		}
 		if err := r.acknowledge(); err != nil {
 			return unheard, err // only this is tried again

@@ -27,8 +27,9 @@ type Change struct {
 	// newest of a deployment, and the newest that tells that it is gone, only go
 	// when there is nothing else left to drop.
 	Reports []Report
-	// Unheard says that nobody hears the reports now: what they supersede goes
-	// with this change, as Superseded tells it.
+	// Unheard says that nobody hears the reports now. What newer ones about the same
+	// deployment make needless then goes with this change: steps on the way, and
+	// failures of a version but for its last two.
 	Unheard bool
 	// Journal is appended to the journal in this order; Sequence and Chain are
 	// ignored. At most 4096 entries with 1 MiB are kept: the oldest go.

@@ -95,25 +95,6 @@ func (s *Store) WaitingReports() (map[string]int, error) {
 	return waiting, nil
 }
 
-// Superseded returns, in order, the sequences of what newer reports about the
-// same deployment make needless for who heard none of them: steps on the way,
-// and failures of a version but for its last two.
-func (s *Store) Superseded() (sequences []uint64, err error) {
-	err = s.view(func(tx *bolt.Tx) error {
-		waiting, _ := sift(tx.Bucket([]byte(bucketOutbox)))
-		for _, w := range waiting {
-			if w.superseded {
-				sequences = append(sequences, w.sequence)
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, fmt.Errorf("cannot find superseded reports: %w", err)
-	}
-	return sequences, nil
-}
-
 // DroppedReports is how many reports were dropped since Open for want of room.
 func (s *Store) DroppedReports() int64 {
 	return s.dropped.Load()
@@ -214,10 +195,9 @@ const (
 
 type waitingReport struct {
 	key        []byte
-	sequence   uint64
 	size       int
 	class      int
-	superseded bool
+	superseded bool // a newer one says all that is worth telling to who heard neither
 	of         *deploymentReports
 }
 
@@ -248,7 +228,7 @@ func sift(outbox *bolt.Bucket) (all []waitingReport, rotten [][]byte) {
 			of = &deploymentReports{id: r.Deployment}
 			known[r.Deployment] = of
 		}
-		w := waitingReport{key: key, sequence: r.Sequence, size: len(value) - sumSize, of: of}
+		w := waitingReport{key: key, size: len(value) - sumSize, of: of}
 		switch r.Weight {
 		case Step:
 			w.superseded = of.count > 0

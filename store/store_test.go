@@ -516,7 +516,6 @@ func TestReadersAndWritersMayRunTogether(t *testing.T) {
 				_, _, _ = f.Manifest()
 				_, _ = f.Artifact(d)
 				_ = f.Writes()
-				_, _ = f.Superseded()
 				_, _ = f.CountReports()
 			}
 		})
