@@ -186,10 +186,7 @@ func (l *locks) matching(fits func(*hold) bool, ids ...string) []control.Lock {
 	l.expire(m)
 	list := l.describe(m, fits)
 	l.mu.Unlock()
-	for _, f := range l.files.held(ids) {
-		list = append(list, control.Lock{Holder: f.holder(), Reason: f.reason, Deployment: f.deployment, File: f.path})
-	}
-	return list
+	return append(list, l.files.held(ids)...)
 }
 
 // describe tells of the locks that are held and fit. The caller holds mu.

@@ -63,28 +63,10 @@ type lockFiles struct {
 	device uint64 // the file system whose locks the kernel lists to us in full; 0: none
 }
 
-type lockFile struct {
-	path, name string
-	deployment string // empty: it is about all
-	reason     string
-	pid        int    // of who took it; 0: not known
-	program    string // its name; empty: not known
-}
-
 type fileID struct{ device, inode uint64 }
 
 func newLockFiles(dir string, logger *slog.Logger) *lockFiles {
 	return &lockFiles{dir: dir, logger: logger, told: map[string]bool{}}
-}
-
-func (f *lockFile) holder() string {
-	switch {
-	case f.pid == 0:
-		return f.name
-	case f.program == "":
-		return fmt.Sprintf("%s (process %d)", f.name, f.pid)
-	}
-	return fmt.Sprintf("%s (process %d, %s)", f.name, f.pid, f.program)
 }
 
 // prepare makes the directories, in which everybody may make files and only the
@@ -188,13 +170,13 @@ func openDir(path string) (*os.File, error) {
 
 // held are the files that are held now: those about all deployments, and those
 // about the ones that are named.
-func (l *lockFiles) held(ids []string) []lockFile {
+func (l *lockFiles) held(ids []string) []control.Lock {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	held := l.look(lockFile{path: l.dir, name: l.dir})
+	held := l.look(control.Lock{File: l.dir, Holder: l.dir})
 	for _, id := range ids {
 		if filepath.Base(id) == id {
-			held = append(held, l.look(lockFile{path: filepath.Join(l.dir, id), name: id, deployment: id})...)
+			held = append(held, l.look(control.Lock{File: filepath.Join(l.dir, id), Holder: id, Deployment: id})...)
 		}
 	}
 	return held
@@ -202,12 +184,12 @@ func (l *lockFiles) held(ids []string) []lockFile {
 
 // problem is what counts as held because it cannot be looked at. It is logged
 // once for each directory, until there is none. The caller holds mu.
-func (l *lockFiles) problem(dir string, f lockFile, err error) lockFile {
+func (l *lockFiles) problem(dir string, f control.Lock, err error) control.Lock {
 	if !l.told[dir] {
 		l.told[dir] = true
-		l.logger.Warn("cannot read the lock files; changes wait", "path", f.path, "error", err)
+		l.logger.Warn("cannot read the lock files; changes wait", "path", f.File, "error", err)
 	}
-	f.reason = fmt.Sprintf("cannot read the lock files: %v", err)
+	f.Reason = fmt.Sprintf("cannot read the lock files: %v", err)
 	return f
 }
 
@@ -218,8 +200,8 @@ type candidate struct {
 
 // look finds the held files of one directory. in says which it is. The caller
 // holds mu.
-func (l *lockFiles) look(in lockFile) []lockFile {
-	dir, err := openDir(in.path)
+func (l *lockFiles) look(in control.Lock) []control.Lock {
+	dir, err := openDir(in.File)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -229,7 +211,7 @@ func (l *lockFiles) look(in lockFile) []lockFile {
 		candidates, err = regularFiles(dir)
 	}
 	if err != nil {
-		return []lockFile{l.problem(in.path, in, err)}
+		return []control.Lock{l.problem(in.File, in, err)}
 	}
 	var takers map[fileID]int
 	complete := false
@@ -240,27 +222,28 @@ func (l *lockFiles) look(in lockFile) []lockFile {
 		}
 		takers, complete = readLocks(wanted)
 	}
-	var held []lockFile
+	var held []control.Lock
 	fine := true
 	for _, c := range candidates {
 		if len(held) == maxLocksTold {
 			break
 		}
-		f := lockFile{path: filepath.Join(in.path, c.name), name: margo.Shown(c.name, control.MaxHolder), deployment: in.deployment}
+		f := control.Lock{File: filepath.Join(in.File, c.name), Holder: margo.Shown(c.name, control.MaxHolder), Deployment: in.Deployment}
 		pid, taken := takers[c.id]
 		if !taken && !(complete && c.id.device == l.listed()) {
 			if taken, pid, err = try(dir, c); err != nil {
-				held, fine = append(held, l.problem(in.path, f, err)), false
+				held, fine = append(held, l.problem(in.File, f, err)), false
 				continue
 			}
 		}
 		if taken {
-			f.reason, f.pid, f.program = firstLine(dir, c), pid, programOf(pid)
+			f.Reason = firstLine(dir, c)
+			f.Holder += processOf(pid)
 			held = append(held, f)
 		}
 	}
 	if fine {
-		delete(l.told, in.path)
+		delete(l.told, in.File)
 	}
 	return held
 }
@@ -432,13 +415,14 @@ func firstLine(dir *os.File, c candidate) string {
 	return margo.Shown(line, maxLockReason)
 }
 
-func programOf(pid int) string {
+// processOf tells people which process holds a lock; empty: that is not known.
+func processOf(pid int) string {
 	if pid <= 0 {
 		return ""
 	}
-	name, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/comm")
-	if err != nil {
-		return ""
+	name, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/comm")
+	if program := margo.Shown(string(name), 64); program != "" {
+		return fmt.Sprintf(" (process %d, %s)", pid, program)
 	}
-	return margo.Shown(string(name), 64)
+	return fmt.Sprintf(" (process %d)", pid)
 }
