@@ -24,8 +24,6 @@ const (
 	// rejectionsSetting names the record of what the site has said no to. It is
 	// kept beside the records of deployments, as settings outlive them.
 	rejectionsSetting = "rejections"
-	// damageSetting says of which damage of the store the journal tells.
-	damageSetting = "damage"
 	// damageShown is for how long the status tells of it.
 	damageShown = 30 * 24 * time.Hour
 )
@@ -148,23 +146,18 @@ func (l *ledger) keepRejections(change *store.Change, before, after *store.Deplo
 	return nil
 }
 
+// noteDamage tells once that the store was damaged: the journal says whether it was told.
 func (a *Agent) noteDamage() {
 	d, damaged := a.o.Store.Damage()
 	if !damaged {
 		return
 	}
-	mark := d.At.Format(time.RFC3339)
-	if told, _, err := a.o.Store.Setting(damageSetting); err == nil && string(told) == mark {
+	journal, _ := a.o.Store.Journal(store.JournalFilter{}) // what cannot be read has not told
+	if slices.ContainsFunc(journal, func(e store.Entry) bool { return e.Kind == noteDamaged && !e.Time.Before(d.At) }) {
 		return
 	}
 	a.o.Logger.Error("the store was damaged and is recreated; workloads keep running", "security", true, "found", d.Text, "kept", d.Kept)
-	err := a.o.Store.Commit("damage", store.Change{
-		Settings: map[string][]byte{damageSetting: []byte(mark)},
-		Journal:  []store.Entry{a.ledger.note(noteDamaged, store.Entry{Text: d.Text})},
-	})
-	if err != nil {
-		a.o.Logger.Warn("cannot write the journal", "error", err)
-	}
+	a.ledger.record(a.ledger.note(noteDamaged, store.Entry{Text: d.Text}))
 }
 
 // damageOf is what status tells of a damaged store; nil: nothing, or no longer.
