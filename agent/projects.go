@@ -24,9 +24,6 @@ type Projects struct {
 	tidied     func()                // called when somebody has brought images, or dropped some
 	later      func()                // drops images when others are done
 	remembered func() (needs, error) // what its records need
-
-	mu       sync.Mutex
-	bringing map[string]int // projects whose images are being brought, and by how many
 }
 
 // brings keeps the images that come from now on, and the volumes of the project,
@@ -36,9 +33,7 @@ func (p *Projects) brings(ctx context.Context, project string) (done func(), err
 	if err != nil {
 		return nil, err
 	}
-	p.count(project, 1)
 	return func() {
-		p.count(project, -1)
 		slot.Release()
 		if p.tidied != nil {
 			p.tidied()
@@ -72,21 +67,13 @@ func (p *Projects) whileAlone(ctx context.Context, do func() error) (bool, error
 	return true, err
 }
 
-func (p *Projects) count(project string, n int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.bringing[project] += n; p.bringing[project] == 0 {
-		delete(p.bringing, project)
-	}
-}
-
 // settle is for how long the services of a Compose file must run: enough for a command
 // that cannot run to show. Whoever types looks for the rest himself.
 const composeSettle = 300 * time.Millisecond
 
 // NewProjects makes Projects of a runtime.
 func NewProjects(r Runtime) *Projects {
-	return &Projects{runtime: r, staging: newStaging(), bringing: map[string]int{}}
+	return &Projects{runtime: r, staging: newStaging()}
 }
 
 // ComposeUp makes Compose files run and returns once they do. Where services
@@ -104,12 +91,12 @@ func (p *Projects) ComposeUp(ctx context.Context, r control.ComposeRequest, noti
 		return err
 	}
 	defer done()
-	s := sender{project: r.Project, notify: notify}
-	project, err := p.load(ctx, r, before, s.send)
+	send := sender(r.Project, notify)
+	project, err := p.load(ctx, r, before, send)
 	if err != nil {
 		return err
 	}
-	if err := p.stage(ctx, project, s.send); err != nil {
+	if err := p.stage(ctx, project, send); err != nil {
 		return err
 	}
 	if r.Recreate {
@@ -122,7 +109,7 @@ func (p *Projects) ComposeUp(ctx context.Context, r control.ComposeRequest, noti
 		if !e.Done {
 			event.State = control.Begun
 		}
-		s.send(event)
+		send(event)
 	}})
 }
 
@@ -136,12 +123,12 @@ func (p *Projects) ComposePull(ctx context.Context, r control.ComposeRequest, no
 	if r.Pull == "" {
 		r.Pull = string(compose.PullAlways)
 	}
-	s := sender{project: r.Project, notify: notify}
-	project, err := p.load(ctx, r, nil, s.send)
+	send := sender(r.Project, notify)
+	project, err := p.load(ctx, r, nil, send)
 	if err != nil {
 		return err
 	}
-	return p.stage(ctx, project, s.send)
+	return p.stage(ctx, project, send)
 }
 
 // load reads the project that is asked for. Of before, what is there now, no
@@ -199,17 +186,15 @@ func (p *Projects) stage(ctx context.Context, project *runtime.Project, send fun
 	return err
 }
 
-type sender struct {
-	project string
-	notify  func(control.Event)
-	mu      sync.Mutex
-}
-
-func (s *sender) send(e control.Event) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	e.Component = s.project
-	s.notify(e)
+// sender tells of a project, one event at a time.
+func sender(project string, notify func(control.Event)) func(control.Event) {
+	var mu sync.Mutex
+	return func(e control.Event) {
+		mu.Lock()
+		defer mu.Unlock()
+		e.Component = project
+		notify(e)
+	}
 }
 
 // ComposeDown removes a project; its named volumes stay unless they are asked

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -39,9 +38,7 @@ func (p *Projects) needs() (n needs, err error) {
 			return needs{}, err
 		}
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	n.projects = slices.AppendSeq(n.projects, maps.Keys(p.bringing))
+	n.projects = append(n.projects, p.staging.Parties(others)...)
 	return n, nil
 }
 

@@ -113,6 +113,18 @@ func (l *Limiter) Ahead(key Key) (parties []string) {
 	return parties
 }
 
+// Parties are those that hold slots for work of a kind.
+func (l *Limiter) Parties(kind string) (parties []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, h := range l.held {
+		if h.Kind == kind {
+			parties = append(parties, h.Party)
+		}
+	}
+	return parties
+}
+
 // Shut waits until no slot is held, and keeps any from being granted until open is called. Spare slots are taken away;
 // false: some slot is not spare, or ctx has ended.
 func (l *Limiter) Shut(ctx context.Context) (open func(), ok bool) {
