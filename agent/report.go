@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"sync"
@@ -58,10 +59,9 @@ type reporter struct {
 
 // heldReports are those of a deployment whose oldest one the WFM did not take.
 type heldReports struct {
-	until   time.Time
-	retry   retry
-	newest  uint64 // of them, as far as they were looked at
-	waiting bool   // they were seen in this round
+	retry
+	until  time.Time
+	newest uint64 // of them, as far as they were looked at
 }
 
 func newReporter(b *base, quiet *pace.Silence, l *loop) *reporter {
@@ -141,10 +141,7 @@ func (r *reporter) rest(ctx context.Context, f fate) bool {
 // in as few transactions as there are times of reading. It returns taken, also
 // where some deployments' reports are held, or why nobody's get through.
 func (r *reporter) round(ctx context.Context) (fate, error) {
-	for _, h := range r.held {
-		h.waiting = false
-	}
-	blocked := map[string]bool{} // the rest of these deployments has to wait for the next round
+	waits := map[string]bool{} // deployments of which reports are held; true: the rest has to wait for the next round, too
 	var problem, refusal error
 	for after := uint64(0); ; {
 		reports, err := r.store.Reports(after, reportsAtOnce)
@@ -157,7 +154,7 @@ func (r *reporter) round(ctx context.Context) (fate, error) {
 		}
 		after = reports[len(reports)-1].Sequence
 		for _, report := range reports {
-			if slices.Contains(r.finished, report.Sequence) || r.holds(report, blocked) {
+			if slices.Contains(r.finished, report.Sequence) || r.holds(report, waits) {
 				continue
 			}
 			if r.silence.Hold().Left() > 0 {
@@ -174,7 +171,7 @@ func (r *reporter) round(ctx context.Context) (fate, error) {
 				return f, errors.Join(err, r.acknowledge())
 			case parked, later:
 				r.hold(report, f)
-				blocked[report.Deployment] = true
+				waits[report.Deployment] = true
 				refusal = err // the latest stands for all of them
 			case lost:
 				continue
@@ -188,11 +185,10 @@ func (r *reporter) round(ctx context.Context) (fate, error) {
 			return unheard, err // only this is tried again
 		}
 	}
-	for id, h := range r.held {
-		if !h.waiting {
-			delete(r.held, id)
-		}
-	}
+	maps.DeleteFunc(r.held, func(id string, _ *heldReports) bool {
+		_, seen := waits[id]
+		return !seen
+	})
 	if problem == nil && len(r.held) == 0 {
 		r.since.Store(0)
 	}
@@ -239,16 +235,15 @@ func (r *reporter) repeat(ctx context.Context) (_ fate, problem error) {
 }
 
 // holds says that a report has to wait for an older one of its deployment.
-func (r *reporter) holds(report store.Report, blocked map[string]bool) bool {
-	h := r.held[report.Deployment]
-	if h == nil || !blocked[report.Deployment] && !h.until.After(r.now()) {
+func (r *reporter) holds(report store.Report, waits map[string]bool) bool {
+	h, blocked := r.held[report.Deployment], waits[report.Deployment]
+	if h == nil || !blocked && !h.until.After(r.now()) {
 		return false
 	}
-	if h.retry.fate == parked && !blocked[report.Deployment] && (report.Sequence > h.newest || r.isGone(report.Deployment)) {
-		h.until = time.Time{} // something about it changed: it is tried with the next round
-		blocked[report.Deployment] = true
+	if h.fate == parked && !blocked && (report.Sequence > h.newest || r.isGone(report.Deployment)) {
+		h.until, blocked = time.Time{}, true // something about it changed: it is tried with the next round
 	}
-	h.newest, h.waiting = max(h.newest, report.Sequence), true // what is behind it is no news
+	h.newest, waits[report.Deployment] = max(h.newest, report.Sequence), blocked // what is behind it is no news
 	return true
 }
 
@@ -258,7 +253,7 @@ func (r *reporter) hold(report store.Report, f fate) {
 		h = &heldReports{}
 		r.held[report.Deployment] = h
 	}
-	h.until, h.newest, h.waiting = r.now().Add(h.retry.after(f)), max(h.newest, report.Sequence), true
+	h.until, h.newest = r.now().Add(h.after(f)), max(h.newest, report.Sequence)
 }
 
 // acknowledge deletes what is done with. It is kept in mind until that works,
