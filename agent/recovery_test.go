@@ -146,23 +146,6 @@ func TestALostImageIsFetchedAgain(t *testing.T) {
 	s.heard(first, "pending@1", "installing@1", "installed@1")
 }
 
-// A package that is lost and out of reach is a failure that is tried again at
-// leisure, not as fast as the processor can.
-func TestALostPackageOutOfReachIsNoLoop(t *testing.T) {
-	simulated(t, func(*site) {}, func(t *testing.T, s *site) {
-		s.installed()
-		s.runtime.fail("fetch 1.0.0", runtime.Unreachable)
-		s.change(func(records *store.Store) {
-			s.runtime.reset()
-			s.lose(digest.FromString("1.0.0"))(records)
-		})
-		s.heard(first, "pending@1", "installing@1", "installed@1", "failed@1")
-		observed := s.runtime.looks()
-		s.during(300 * time.Millisecond)
-		within(t, s.runtime.looks()-observed, 0, 2, "looks at the runtime within 300 ms")
-	})
-}
-
 // A document that the store lost is fetched again with the next poll, although
 // the manifest did not change.
 func TestALostDocumentIsFetchedAgain(t *testing.T) {
@@ -365,22 +348,6 @@ func TestRevertRunsWhileTheGateIsClosed(t *testing.T) {
 	s.publish(3, map[string]string{first: document(first, "1.0.0")})
 	s.runtime.await(t, first+"-main 1.0.0")
 	s.heard(first, "pending@1", "installing@1", "installed@1", "pending@1", "installing@2", "pending@2", "installing@3", "installed@3")
-}
-
-// A document that cannot be read fails alone, names itself as far as it can be
-// read (ST-08), and a good one after it is installed.
-func TestGoodDocumentAfterABadOne(t *testing.T) {
-	bad := strings.Replace(document(first, "1.0.0"), "revision: 1.0.0", "revision: v1", 1)
-	s := newSite(t)
-	s.publish(1, map[string]string{first: bad})
-	s.heard(first, "pending@1", "failed@1")
-	last := s.wfm.last(first)
-	expect.Equal(t, []any{last.Error.Source, len(last.Components)}, []any{"app", 1}, "source of the error and components")
-	s.updates(2, "1.0.0", "pending@1", "failed@1", "pending@1", "installing@2", "installed@2")
-	s.publish(3, map[string]string{first: "spec: ["})
-	s.heard(first, "pending@1", "failed@1", "pending@1", "installing@2", "installed@2", "pending@2", "failed@3")
-	s.runtime.await(t, first+"-main 1.0.0")
-	s.updates(4, "1.0.0", "pending@1", "failed@1", "pending@1", "installing@2", "installed@2", "pending@2", "failed@3", "pending@3", "installing@4", "installed@4")
 }
 
 // A restart in the middle of several components goes on; it does not report

@@ -152,29 +152,6 @@ func TestPOL05ReportsOutliveWeeksOffline(t *testing.T) {
 	})
 }
 
-// While the WFM hears the device every transition goes out; of what piled up
-// while it did not, the newest does, and the failure before it.
-func TestWhatPiledUpIsCoalesced(t *testing.T) {
-	s := installedSite(t)
-	s.quiet()
-	s.wfm.fail("status", errUnreachable)
-	s.runtime.fail("apply 2.0.0", runtime.Exited)
-	s.publish(2, map[string]string{first: document(first, "2.0.0"), second: document(second, "1.0.0")})
-	s.eventually("one is installed, and one has failed", func() bool {
-		d, err := s.store.Deployment(second)
-		return err == nil && d.Phase == "active" && s.record().Phase == "failed"
-	})
-	s.publish(3, map[string]string{first: document(first, "3.0.0")})
-	s.runtime.await(t, first+"-main 3.0.0")
-	s.settled(first)
-	s.wfm.fail("", nil)
-	s.sync()
-	told := append(installed, "failed@2", "installed@3")
-	s.heard(first, told...)
-	s.heard(second, "removed@3")
-	s.updates(4, "4.0.0", append(told, "pending@3", "installing@4", "installed@4")...)
-}
-
 // gone waits until there is no record of the first deployment any more.
 func (s *site) gone() {
 	s.t.Helper()
@@ -193,23 +170,6 @@ func (s *site) settled(ids ...string) {
 			return d.Phase != "active"
 		})
 	})
-}
-
-// What piled up of a deployment that was removed and published again says both.
-func TestRemovedAndPublishedAgainIsToldInOrder(t *testing.T) {
-	s := installedSite(t)
-	s.quiet()
-	s.wfm.fail("status", errUnreachable)
-	s.publish(2, nil)
-	s.gone()
-	s.wfm.publish(3, map[string]string{first: document(first, "1.0.0")})
-	s.eventually("it is accepted", func() bool { // its document may be dropped just as it is found
-		return s.agent.Sync(t.Context()) == nil
-	})
-	s.settled(first)
-	s.wfm.fail("", nil)
-	s.sync()
-	s.heard(first, append(installed, "removed@2", "installed@3")...)
 }
 
 // Nobody's reports get through while the device is not authorised. They are all
