@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/margolite/margolite/test/expect"
 )
 
 // claimScene makes the test binary a process that plays with the claim: "held by
@@ -76,15 +78,8 @@ func TestOnlyWhoCouldHaveContainersKeepsOthersOut(t *testing.T) {
 		}
 		return string(out)
 	}
-	if got := play("held by 65534"); !strings.HasPrefix(got, "<nil> ") {
-		t.Errorf("an ordinary user keeps root out: %s", got)
-	}
-	if got := play("held by -1"); !strings.HasPrefix(got, "<nil> ") {
-		t.Errorf("root in a container keeps root out: %s", got)
-	}
-	got := play("held by 0")
-	text, process, _ := strings.Cut(strings.TrimSpace(got), " does ")
-	if text != "cannot manage the containers of this machine: another margolite "+process {
-		t.Errorf("root does not keep root out, or is not named: %s", got)
-	}
+	expect.Contains(t, play("held by 65534"), "<nil> ", "beside an ordinary user")
+	expect.Contains(t, play("held by -1"), "<nil> ", "beside root in a container")
+	text, process, _ := strings.Cut(strings.TrimSpace(play("held by 0")), " does ")
+	expect.Equal(t, text, "cannot manage the containers of this machine: another margolite "+process, "beside root")
 }

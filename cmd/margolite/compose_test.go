@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -74,15 +73,12 @@ func TestComposePassesOptionsOn(t *testing.T) {
 		Environment: map[string]string{"TAG": "1.0", "OTHER": "1.0-x"}, Profiles: []string{"debug", "test"},
 		Scale: map[string]int{"web": 3, "job": 0}, Services: []string{"web"}, Pull: "always", Timeout: &seven,
 	}
-	if got != (answer{}) || !reflect.DeepEqual(a.up, want) {
-		t.Errorf("%+v, the agent was asked for\n%+v, want\n%+v", got, a.up, want)
-	}
+	expect.Equal(t, got, answer{}, "it says")
+	expect.Equal(t, a.up, want, "the agent was asked for")
 	call(t, "compose", "--config", file, "-p", "shop", "down", "-v", "-t", "7")
 	expect.Equal(t, a.down, control.DownRequest{Project: "shop", Volumes: true, Timeout: &seven}, "the agent was asked for")
 	call(t, "compose", "--config", file, "-f", first, "up", "--force-recreate")
-	if !a.up.Recreate {
-		t.Error("nothing is recreated")
-	}
+	expect.Equal(t, a.up.Recreate, true, "recreate")
 }
 
 func TestComposeFilesAreFound(t *testing.T) {
@@ -96,15 +92,11 @@ func TestComposeFilesAreFound(t *testing.T) {
 	check(t, os.MkdirAll(below, 0o700))
 	t.Chdir(below)
 	call(t, "compose", "--config", config, "up")
-	if a.up.File != filepath.Join(dir, "compose.yml") || !reflect.DeepEqual(a.up.Files, []string{filepath.Join(dir, "compose.override.yaml")}) {
-		t.Errorf("files above are %q and %q", a.up.File, a.up.Files)
-	}
+	expect.Equal(t, append(a.up.Files, a.up.File), []string{dir + "/compose.override.yaml", dir + "/compose.yml"}, "files above")
 	t.Chdir(dir)
 	write(t, filepath.Join(dir, ".env"), "COMPOSE_FILE=one.yaml:two.yaml\nCOMPOSE_PROJECT_NAME=named\n")
 	call(t, "compose", "--config", config, "up")
-	if a.up.File != filepath.Join(dir, "one.yaml") || !reflect.DeepEqual(a.up.Files, []string{filepath.Join(dir, "two.yaml")}) || a.up.Project != "named" {
-		t.Errorf("files of COMPOSE_FILE are %q and %q of project %q", a.up.File, a.up.Files, a.up.Project)
-	}
+	expect.Equal(t, append(a.up.Files, a.up.File, a.up.Project), []string{dir + "/two.yaml", dir + "/one.yaml", "named"}, "files of COMPOSE_FILE, and project")
 }
 
 // What only the command can read is read once, by the command, and relative paths in it start where it runs.
@@ -239,12 +231,10 @@ func TestPruneSaysWhatItCouldNotDo(t *testing.T) {
 	volume := control.Unneeded{Kind: control.UnneededVolume, Project: "old", Name: "data", Bytes: 1500, Error: "cannot measure volume:\ncontext deadline exceeded"}
 	later := control.Unneeded{Kind: control.UnneededImage, Name: "app", Bytes: 9, Later: true}
 	a := &fakeAgent{items: []control.Unneeded{volume, {Kind: control.UnneededImage, Name: "app", Bytes: 9}}, pruned: []control.Unneeded{volume, later}}
-	got := call(t, "prune", "--config", serve(t, a), "--yes", "--volumes", "--images")
 	want := "volume  old/data  at least 1.5 kB: cannot measure volume: context deadline exceeded\n" +
 		"image   app       9 B\n2 objects, 1.5 kB or more\nremoved 1 of 2\n1 image will be removed once the current downloads have ended\n"
-	if got != (answer{command.Done, want, ""}) {
-		t.Errorf("%+v", got)
-	}
+	got := call(t, "prune", "--config", serve(t, a), "--yes", "--volumes", "--images")
+	expect.Equal(t, got, answer{command.Done, want, ""}, "prune")
 }
 
 // Without the agent nobody knows what its deployments need.

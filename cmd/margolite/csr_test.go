@@ -47,7 +47,7 @@ func TestID02CSRKeepsTheKeyOnTheDevice(t *testing.T) {
 		expect.Equal(t, string(expect.Value(os.ReadFile(key))(t)), string(before), "the key is another")
 	})
 	t.Run("ID-25 the key is not overwritten", func(t *testing.T) {
-		before, _ := os.ReadFile(key)
+		before := expect.Value(os.ReadFile(key))(t)
 		call(t, "csr", "--name", "gw-07", "--key", key, "--out", key).ends(t, command.Usage, "", "--out names the file of the private key")
 		if after, _ := os.ReadFile(key); string(after) != string(before) {
 			t.Error("the key is gone")
@@ -55,9 +55,7 @@ func TestID02CSRKeepsTheKeyOnTheDevice(t *testing.T) {
 		other := filepath.Join(dir, "other")
 		check(t, os.WriteFile(other, []byte("something else\n"), 0o600))
 		call(t, "csr", "--name", "gw-07", "--key", other).ends(t, command.Failed, "", "fix: name a new file with --key")
-		if text, _ := os.ReadFile(other); string(text) != "something else\n" {
-			t.Errorf("the file is now %q", text)
-		}
+		expect.Equal(t, string(expect.Value(os.ReadFile(other))(t)), "something else\n", "the file")
 	})
 	t.Run("ID-25 a key that others can read is not used", func(t *testing.T) {
 		check(t, os.Chmod(key, 0o644))

@@ -20,9 +20,7 @@ func TestADeviceWithoutAnIdentityKeepsTheIDMadeForIt(t *testing.T) {
 		d, err := deviceAs(cfg, "/", func() (capability.Facts, error) { return capability.Facts{Identity: machine}, nil })
 		return d.ID, err
 	}
-	if id, err := is(); !errors.Is(err, errNoIdentity) {
-		t.Fatalf("without any it is %q, %v", id, err)
-	}
+	expect.Error(t, expect.ErrorOf(is()), errNoIdentity, "without any")
 	device, err := identified(cfg, agent.Device{}, errNoIdentity)
 	if err != nil || len(device.ID) < 26 {
 		t.Fatalf("made is %q, %v", device.ID, err)

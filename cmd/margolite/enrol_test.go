@@ -24,9 +24,7 @@ func awaiting(t *testing.T) (c *cli, provision string, log *bytes.Buffer) {
 
 func TestWithoutWFMAndPlaceForProvisioningTheAgentSaysWhatIsMissing(t *testing.T) {
 	c, _, _ := awaiting(t)
-	if cfg, err := c.awaitWFM(t.Context(), &service{}); cfg != nil || err == nil || !strings.Contains(err.Error(), "wfm.url: required here") {
-		t.Errorf("it goes on with %+v: %v", cfg, err)
-	}
+	expect.ErrorWith(t, expect.ErrorOf(c.awaitWFM(t.Context(), &service{})), "wfm.url: required here", "it ends")
 }
 
 func TestTheAgentIsEnrolledByWhatLiesThere(t *testing.T) {
@@ -34,14 +32,9 @@ func TestTheAgentIsEnrolledByWhatLiesThere(t *testing.T) {
 	check(t, os.Mkdir(provision, 0o755))
 	write(t, filepath.Join(provision, "plant.yaml"), "wfm: {url: https://wfm.example.com}\n")
 	for range 2 { // it is the same after a restart
-		cfg, err := c.awaitWFM(t.Context(), &service{})
-		if err != nil || cfg == nil || cfg.WFM.URL != "https://wfm.example.com" {
-			t.Fatalf("it goes on with %+v: %v", cfg, err)
-		}
+		expect.Equal(t, expect.Value(c.awaitWFM(t.Context(), &service{}))(t).WFM.URL, "https://wfm.example.com", "the WFM")
 	}
-	if n := strings.Count(log.String(), "this device is enrolled"); n != 1 {
-		t.Errorf("it was enrolled %d times:\n%s", n, log)
-	}
+	expect.Equal(t, strings.Count(log.String(), "this device is enrolled"), 1, "times that it was enrolled")
 }
 
 func TestTheAgentWaitsToBeEnrolled(t *testing.T) {

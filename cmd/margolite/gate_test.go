@@ -1,15 +1,11 @@
 package main
 
 import (
-	"errors"
 	"os"
 	"os/user"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/cmd/command"
@@ -39,9 +35,7 @@ func TestRulesForMountsFollowLinks(t *testing.T) {
 	for at, access := range given {
 		want[at] = access
 	}
-	if diff := cmp.Diff(want, whereLinksLead(given)); diff != "" {
-		t.Errorf("the rules differ (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, whereLinksLead(given), want, "rules")
 	if _, added := given[in("usr/bin")]; added {
 		t.Error("the configuration itself was changed")
 	}
@@ -56,12 +50,9 @@ func TestTheSocketIsSharedWithAGroup(t *testing.T) {
 		expect.Error(t, share(path, group), nil, "group %q", group)
 	}
 	err = share(path, "nobody-has-this")
-	if !strings.Contains(command.HintOf(err), "groupadd --system nobody-has-this") || !strings.Contains(err.Error(), path) {
-		t.Errorf("got %v for a group that does not exist", err)
-	}
-	if err := share(path+".none", ""); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("got %v for a socket that does not exist", err)
-	}
+	expect.ErrorWith(t, err, path, "a group that does not exist")
+	expect.Contains(t, command.HintOf(err), "groupadd --system nobody-has-this", "hint")
+	expect.Error(t, share(path+".none", ""), os.ErrNotExist, "a socket that does not exist")
 }
 
 func ownGroup(t *testing.T) string {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"slices"
 	"testing"
 
 	"github.com/margolite/margolite/test/expect"
@@ -19,21 +18,16 @@ func TestTheProgramIsFoundInMemory(t *testing.T) {
 77fff000-78001000 r-xp 00000000 00:00 0                          [vdso]
 `
 	want := []span{{0x400000, 0xecf000}, {0xecf000, 0x19dd000}}
-	if got := spansOf(maps, "/usr/bin/margolite (deleted)"); !slices.Equal(got, want) {
-		t.Errorf("got %x, want %x", got, want)
-	}
+	expect.Equal(t, spansOf(maps, "/usr/bin/margolite (deleted)"), want, "spans")
 }
 
 func TestGivingBackLeavesTheProgramAsItIs(t *testing.T) {
-	program, err := programSpans()
-	if err != nil || len(program) == 0 {
-		t.Fatalf("got %x, %v", program, err)
+	program := expect.Value(programSpans())(t)
+	if len(program) == 0 {
+		t.Fatal("the program is not in memory")
 	}
 	(&thrift{program: program}).giveBack()
-	again, err := programSpans() // runs
-	if err != nil || !slices.Equal(again, program) {
-		t.Errorf("then %x, %v, before %x", again, err, program)
-	}
+	expect.Equal(t, expect.Value(programSpans())(t), program, "spans then") // it runs
 }
 
 func TestMemoryLimitFollowsTheMachine(t *testing.T) {

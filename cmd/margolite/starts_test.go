@@ -51,7 +51,5 @@ func TestACrashIsKnownToTheNextProcess(t *testing.T) {
 	if former == nil || !strings.Contains(former.Text, "no loop is left") {
 		t.Errorf("the former process ended with %+v", former)
 	}
-	if former, err = keepCrash(dir); err != nil || former != nil {
-		t.Errorf("the one after it ended with %+v, %v", former, err)
-	}
+	expect.Equal(t, expect.Value(keepCrash(dir))(t), nil, "the one after it ended with")
 }

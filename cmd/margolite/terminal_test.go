@@ -225,9 +225,7 @@ func TestProgressOnASmallTerminal(t *testing.T) {
 	}
 	p.finish(nil)
 	last := out.String()[strings.LastIndex(out.String(), "A "):]
-	if n := strings.Count(last, "\n"); n != 23 {
-		t.Errorf("the picture has %d lines, want 23", n)
-	}
+	expect.Equal(t, strings.Count(last, "\n"), 23, "lines of the picture")
 	for line := range strings.Lines(last) {
 		if n := len(strings.TrimSuffix(strings.TrimPrefix(line, "A"), "\x1b[K\n")); n > 79 {
 			t.Errorf("a line has %d columns: %q", n, line)

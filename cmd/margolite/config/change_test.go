@@ -6,8 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/margolite/margolite/cmd/margolite/config"
 	"github.com/margolite/margolite/test/expect"
 )
@@ -37,10 +35,7 @@ registries: {"a.example": {mirrors: [b.example]}}
 		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			old, now := parse(t, base), parse(t, test.file)
-			if diff := cmp.Diff(test.want, now.Changed(old)); diff != "" {
-				t.Errorf("the change differs (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, parse(t, test.file).Changed(parse(t, base)), test.want, "change")
 		})
 	}
 }

@@ -306,9 +306,7 @@ func TestPOL09EachWayToTheWFMHasItsKeys(t *testing.T) {
 			check(t, err)
 			sameConfig(t, c, want)
 			c, err = config.Parse("f", withKeys(t, packaged, test.wfm))
-			if err != nil {
-				t.Fatalf("in the packaged file: %v", err)
-			}
+			check(t, err)
 			sameConfig(t, c, want)
 		})
 	}
@@ -474,13 +472,8 @@ func TestMistakesNameTheirLineAndKey(t *testing.T) {
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			c, err := config.Parse("f", []byte(test.file))
-			if err == nil {
-				t.Fatalf("read as %+v", c)
-			}
-			if err.Error() != test.want {
-				t.Errorf("got:\n%v\nwant:\n%s", err, test.want)
-			}
+			err := expect.ErrorOf(config.Parse("f", []byte(test.file)))
+			expect.Equal(t, fmt.Sprint(err), test.want, "mistakes")
 		})
 	}
 }
@@ -489,9 +482,7 @@ func TestMistakesNameTheirLineAndKey(t *testing.T) {
 func TestRetiredKeysAreTakenWithAWarning(t *testing.T) {
 	c := expect.Value(config.Parse("f", []byte("wfm:\n  limits: {manifest: 2MiB, names: none}\n  signature:\n    keyId: edge-01\n  tls: '1.2'\n")))(t)
 	const why = "has no effect; the next release will reject it"
-	if got := errors.Join(c.Warnings()...); got == nil || got.Error() != "f:2: wfm.limits: "+why+"\nf:3: wfm.signature: "+why {
-		t.Errorf("warnings are %v", got)
-	}
+	expect.Equal(t, fmt.Sprint(errors.Join(c.Warnings()...)), "f:2: wfm.limits: "+why+"\nf:3: wfm.signature: "+why, "warnings")
 	expect.Equal(t, c.WFM.TLS, "1.2", "the other keys are lost: %+v", c.WFM)
 }
 

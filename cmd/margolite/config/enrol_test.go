@@ -87,9 +87,7 @@ func TestProvisioningFilesEnrolTheDevice(t *testing.T) {
 		if err != nil || string(data) != want || !strings.HasPrefix(path, d.state+"/") {
 			t.Errorf("%s holds %q (%v), want %q", path, data, err, want)
 		}
-		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
-			t.Errorf("%s is for others, too: %v %v", path, info.Mode(), err)
-		}
+		expect.Equal(t, expect.Value(os.Stat(path))(t).Mode(), 0o600, "mode of %s", path)
 	}
 	for path := range d.snapshot(t) {
 		if filepath.Base(path) == "notes.txt" {
@@ -108,9 +106,7 @@ func TestADeviceIsEnrolledOnce(t *testing.T) {
 	for range 2 {
 		expect.Equal(t, expect.Value(config.Enrol(d.config))(t), "", "enrolled again from")
 	}
-	if after := d.snapshot(t); fmt.Sprint(after) != fmt.Sprint(before) {
-		t.Errorf("files are %q, were %q", after, before)
-	}
+	expect.Equal(t, d.snapshot(t), before, "files")
 	expect.Equal(t, expect.Value(config.Load(d.config))(t).WFM.URL, "https://first.example", "the WFM")
 }
 
@@ -172,7 +168,7 @@ func TestWrongProvisioningIsRefusedAsAWhole(t *testing.T) {
 			if err == nil || from != "" || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("enrolled from %q, error %v, want %s", from, err, c.want)
 			}
-			expect.Equal(t, fmt.Sprint(d.snapshot(t)), fmt.Sprint(before), "something was written")
+			expect.Equal(t, d.snapshot(t), before, "files")
 			// Nothing of it stays in the way of a better one.
 			for name := range c.files {
 				check(t, os.Remove(filepath.Join(d.from, name)))
@@ -193,9 +189,7 @@ func TestOnlyRegularFilesAreTaken(t *testing.T) {
 			d := newDevice(t, "")
 			d.give(t, map[string]string{"b.yaml": "wfm: {url: https://a.example, key: device.key}\n"})
 			check(t, make(filepath.Join(d.from, file)))
-			if from, err := config.Enrol(d.config); from != "" || err == nil || !strings.Contains(err.Error(), file+": not a regular file") {
-				t.Errorf("%s as %s: enrolled from %q: %v", name, file, from, err)
-			}
+			expect.ErrorWith(t, expect.ErrorOf(config.Enrol(d.config)), file+": not a regular file", "with %s", name)
 		}
 	}
 }
