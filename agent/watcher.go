@@ -12,11 +12,9 @@ import (
 )
 
 const (
-	// plugged is how long nothing may happen before the machine is looked at: a
-	// device that is plugged in appears in parts, and its driver comes later.
-	plugged = 2 * time.Second
-	// pluggedMost is how long that may take where something happens all the time.
-	pluggedMost = 15 * time.Second
+	// plugged is how long after an event the machine is looked at: a device that is
+	// plugged in appears in parts, and its driver comes later.
+	plugged = 5 * time.Second
 	// pluggedAgain is how long a change is left alone that comes after another, so
 	// that a loose contact does not keep the device and the WFM busy.
 	pluggedAgain = time.Minute
@@ -64,7 +62,7 @@ func (w *watcher) follow(ctx context.Context) {
 			return
 		case <-w.poked:
 		}
-		if !w.settle(ctx) {
+		if !wait(ctx, plugged, nil) {
 			return
 		}
 		now := w.document()
@@ -77,20 +75,6 @@ func (w *watcher) follow(ctx context.Context) {
 		if !wait(ctx, pluggedAgain, nil) {
 			return
 		}
-	}
-}
-
-// settle waits until nothing happens any more. It returns false when ctx is done.
-func (w *watcher) settle(ctx context.Context) bool {
-	for most := time.After(pluggedMost); ; {
-		select {
-		case <-w.poked:
-			continue
-		case <-ctx.Done():
-		case <-time.After(plugged):
-		case <-most:
-		}
-		return ctx.Err() == nil
 	}
 }
 
