@@ -64,6 +64,7 @@ type worker struct {
 	id      string
 	desired chan struct{} // the WFM wants something else
 	runs    chan struct{} // what runs has changed; no reason to repeat early what failed
+	ruled   atomic.Bool   // the rules are those by which something was refused, if anything was
 
 	// Of the worker's goroutine alone:
 	turn    *limit.Slot // it may change containers; nil: it may not
@@ -84,13 +85,12 @@ type worker struct {
 	interrupt context.CancelCauseFunc // ends what it is doing; nil while it waits
 	why       func() string           // why it waits or its downloads do not get on, for people; nil: neither
 	verdict   policy.Verdict          // why its change may not begin; zero: it does not wait for the gate
-	ruled     bool                    // the rules may be others than those that refused something
 	progress  map[string]control.Progress
 }
 
 func newWorker(id string) *worker {
 	return &worker{
-		id: id, ruled: true, allowance: newAllowance(),
+		id: id, allowance: newAllowance(),
 		desired: make(chan struct{}, 1), runs: make(chan struct{}, 1),
 	}
 }
@@ -193,9 +193,7 @@ func (r *reconciler) again() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, w := range r.workers {
-		w.mu.Lock()
-		w.ruled = true
-		w.mu.Unlock()
+		w.ruled.Store(false)
 		poke(w.runs)
 		poke(w.desired)
 	}
@@ -320,10 +318,10 @@ func (r *reconciler) advance(ctx context.Context, w *worker, d *store.Deployment
 		if a := answerTo(d, changeOf(d)); a != nil && a.Verdict == string(policy.Rejected) && asks(d) {
 			return false, r.fail(ctx, w, d, rejection(a)) // nothing is fetched for it
 		}
-		w.takeRules() // it is these that count now
+		w.ruled.Store(true) // it is these rules that count now
 		return true, r.stage(ctx, w, d)
 	case Staged:
-		w.takeRules()
+		w.ruled.Store(true)
 		if d.Found {
 			if adopted, err := r.adopt(ctx, w, d); adopted || err != nil {
 				return true, err
@@ -380,7 +378,7 @@ func (r *reconciler) try(ctx context.Context, w *worker, d *store.Deployment) er
 }
 
 // apply makes the desired revision run, and records that it does. The one before is
-// kept for a way back, unless the rules want none.
+// kept for a way back; see unkeep.
 func (r *reconciler) apply(ctx context.Context, w *worker, d *store.Deployment) error {
 	err := r.attempt(w, d)
 	if err == nil {
@@ -394,13 +392,7 @@ func (r *reconciler) apply(ctx context.Context, w *worker, d *store.Deployment) 
 			return err
 		}
 	}
-	off := r.rules(d).Rollback == policy.RollbackOff
-	err = r.ledger.step(d, eventWorks, func(d *store.Deployment) {
-		if off {
-			d.Former = nil
-		}
-	})
-	if err != nil {
+	if err := r.ledger.step(d, eventWorks, nil); err != nil {
 		return err
 	}
 	w.tries.counted = false
@@ -434,7 +426,7 @@ func (r *reconciler) mend(ctx context.Context, w *worker, d *store.Deployment) (
 		if !hasFormer(d) {
 			formerErr = r.ensureActive(ctx, w, d) // what runs may be what is not allowed any more
 		}
-		if !w.takeRules() {
+		if w.ruled.Swap(true) {
 			return false, formerErr
 		}
 		return true, r.stage(ctx, w, d)
@@ -514,11 +506,7 @@ func (r *reconciler) applyRevision(ctx context.Context, w *worker, d *store.Depl
 	if err != nil {
 		return err
 	}
-	keep := map[string]bool{}
-	for _, s := range rev.Staged {
-		keep[s.Project] = true
-	}
-	if err := r.removeProjects(ctx, d.ID, keep); err != nil {
+	if err := r.removeProjects(ctx, d.ID, rev.Staged); err != nil {
 		return err
 	}
 	var outlines []runtime.Outline
@@ -586,13 +574,14 @@ func (r *reconciler) projectsOf(ctx context.Context, id string) ([]runtime.Obser
 	return slices.DeleteFunc(projects, func(p runtime.ObservedProject) bool { return !margo.SameID(p.Labels[labelDeployment], id) }), nil
 }
 
-func (r *reconciler) removeProjects(ctx context.Context, id string, keep map[string]bool) error {
+// removeProjects removes what runs of a deployment, but for what was staged as keep.
+func (r *reconciler) removeProjects(ctx context.Context, id string, keep []store.Staged) error {
 	projects, err := r.projectsOf(ctx, id)
 	if err != nil {
 		return err
 	}
 	for _, p := range slices.Backward(projects) {
-		if keep[p.Name] {
+		if slices.ContainsFunc(keep, func(s store.Staged) bool { return s.Project == p.Name }) {
 			continue
 		}
 		if err := r.runtime.Remove(ctx, p.Name); err != nil {
@@ -791,15 +780,6 @@ func (w *worker) waitsNot() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.verdict = policy.Verdict{}
-}
-
-// takeRules says, once, that the rules may have changed.
-func (w *worker) takeRules() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	ruled := w.ruled
-	w.ruled = false
-	return ruled
 }
 
 func (w *worker) seen() (reason string, progress map[string]control.Progress) {
