@@ -47,9 +47,7 @@ func TestTheShimEntersItsGroupInEveryHierarchy(t *testing.T) {
 			root := tree(t, c.files)
 			check(t, enterGroup(root, "/shims"))
 			for file, want := range c.want {
-				if got, err := os.ReadFile(filepath.Join(root, file)); err != nil || string(got) != want {
-					t.Errorf("%s: %q, %v, want %q", file, got, err, want)
-				}
+				expect.Equal(t, string(expect.Value(os.ReadFile(filepath.Join(root, file)))(t)), want, "%s", file)
 			}
 			made := expect.Value(fs.Glob(os.DirFS(root), "*/shims"))(t)
 			if _, err := os.Stat(filepath.Join(root, "shims")); err == nil {

@@ -87,17 +87,14 @@ func TestAShimWithNothingToDoEnds(t *testing.T) {
 		}, never},
 		"a task comes while it ends": {func(u use) {
 			_, _ = u.Shutdown(u.t.Context(), nil)
-			if err := create(u, u.t.Context(), "bundle"); !errors.Is(err, shutdown.ErrShutdown) {
-				u.t.Errorf("%v, which does not say that another shim can take it", err)
-			}
+			expect.Error(u.t, create(u, u.t.Context(), "bundle"), shutdown.ErrShutdown, "another shim can take it")
 		}, 0},
 		"who creates a task is gone before there is one": {func(u use) {
 			ctx, gone := context.WithCancel(u.t.Context())
 			time.AfterFunc(time.Second, gone)
 			u.slow = 2 * time.Second
-			if err := create(u, ctx, "bundle"); !errors.Is(err, context.Canceled) || u.ids["web"] {
-				u.t.Errorf("%v, and there are %v", err, u.ids)
-			}
+			expect.Error(u.t, create(u, ctx, "bundle"), context.Canceled, "creation")
+			expect.Equal(u.t, u.ids["web"], false, "it is created")
 		}, 0},
 		"a creation that nobody awaits fails": {func(u use) {
 			ctx, gone := context.WithCancel(u.t.Context())

@@ -100,9 +100,7 @@ func run(t *testing.T, client *containerd.Client, id, uri string, terminal bool,
 	check(t, task.Start(ctx))
 	select {
 	case status := <-ended:
-		if status.ExitCode() != 0 {
-			t.Errorf("exit code %d, %v", status.ExitCode(), status.Error())
-		}
+		expect.Equal(t, status.ExitCode(), 0, "exit code with error %v", status.Error())
 	case <-time.After(time.Minute):
 		t.Error("it does not end")
 	}
@@ -141,10 +139,8 @@ func TestShimKeepsWhatContainersPrint(t *testing.T) {
 		if !got[0].Time.After(before) || got[1].Time.Sub(got[0].Time) < 90*time.Millisecond || got[2].Time.After(time.Now()) {
 			t.Errorf("times %+v", got)
 		}
-		left, _ := filepath.Glob("/run/mt*/state/*/*/streams/margolite-*")
-		if len(left) > 0 {
-			t.Errorf("pipes are left: %v", left)
-		}
+		left := expect.Value(filepath.Glob("/run/mt*/state/*/*/streams/margolite-*"))(t)
+		expect.Equal(t, len(left), 0, "pipes are left: %v", left)
 	})
 	t.Run("with nothing lost when its task is deleted", func(t *testing.T) {
 		path := log.Path(t.TempDir(), "burst")

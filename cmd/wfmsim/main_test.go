@@ -167,12 +167,9 @@ func TestAFirstTrial(t *testing.T) {
 	}
 	component := deployment.Components[0]
 	where := strings.Replace(component.Repository, "oci://"+environment["REGISTRY"]+"/", "http://"+environment["REGISTRY"]+"/v2/", 1)
-	answer, err := http.Get(where + "/manifests/" + component.Revision)
-	if err != nil || answer.StatusCode != http.StatusOK {
-		t.Errorf("component %s: %v", where, err)
-	} else {
-		_ = answer.Body.Close()
-	}
+	answer := expect.Value(http.Get(where + "/manifests/" + component.Revision))(t)
+	_ = answer.Body.Close()
+	expect.Equal(t, answer.StatusCode, http.StatusOK, "component %s", where)
 
 	// What it reports is shown.
 	report := `{"deploymentId":"` + deploymentID + `","adoptedManifestVersion":2,"status":{"state":"installing"},"components":[{"name":"app","state":"installing"}]}`
@@ -202,9 +199,8 @@ func TestFaultsAreInjectedAndCleared(t *testing.T) {
 	dir := t.TempDir()
 	s := serve(t, dir)
 	// Flags may come after the kind.
-	if said := s.do(t, "fault", "answer", "--status", "503", "--endpoint", "manifest", "--retry-after", "9"); said != `{"id":1,"endpoint":"manifest","kind":"answer","status":503,"retryAfter":"9"}`+"\n" {
-		t.Errorf("fault said %q", said)
-	}
+	said := s.do(t, "fault", "answer", "--status", "503", "--endpoint", "manifest", "--retry-after", "9")
+	expect.Equal(t, said, `{"id":1,"endpoint":"manifest","kind":"answer","status":503,"retryAfter":"9"}`+"\n", "fault")
 	device(t, dir, http.MethodGet, s.wfm+"/api/v1/deployments", "").is(t, http.StatusServiceUnavailable)
 	s.do(t, "clear")
 	device(t, dir, http.MethodGet, s.wfm+"/api/v1/deployments", "").is(t, http.StatusOK)

@@ -157,10 +157,6 @@ func (s settings) serve(ctx context.Context, out io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	if service != nil {
-		defer service.Close()
-	}
-
 	info := admin.Info{
 		Revision:      wfm.Revision().String(),
 		WFM:           "https://" + s.reachable(wfm.Address()) + s.prefix,
@@ -169,6 +165,7 @@ func (s settings) serve(ctx context.Context, out io.Writer) (err error) {
 		DefaultClient: client,
 	}
 	if service != nil {
+		defer service.Close()
 		info.MIS = "https://" + s.reachable(service.Address()) + mis.DiscoveryPath
 	}
 	config := filepath.Join(s.dir, "margolite.yaml")
