@@ -3,15 +3,12 @@ package main
 import (
 	"cmp"
 	"fmt"
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"io/fs"
+	"os"
 	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -59,7 +56,7 @@ func scan(root string) (shownBy, error) {
 		if !strings.HasSuffix(name, "_test.go") {
 			return nil
 		}
-		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
+		text, err := os.ReadFile(file)
 		if err != nil {
 			return err
 		}
@@ -67,7 +64,7 @@ func scan(root string) (shownBy, error) {
 		if err != nil {
 			return err
 		}
-		shown.add(filepath.ToSlash(rel), parsed)
+		shown.add(filepath.ToSlash(rel), string(text))
 		return nil
 	})
 	if err != nil {
@@ -80,62 +77,33 @@ func scan(root string) (shownBy, error) {
 }
 
 // add takes up the tests of one file: functions by their names, and each text that
-// begins with ids in a function that runs subtests, for it is the name of one. Those
-// of helpers count, too.
-func (s shownBy) add(file string, parsed *ast.File) {
-	for _, decl := range parsed.Decls {
-		f, ok := decl.(*ast.FuncDecl)
-		if !ok || f.Body == nil {
-			continue
+// begins with ids, for it is the name of a subtest. Those of helpers count, too.
+func (s shownBy) add(file, text string) {
+	t := test{file: file}
+	for line := range strings.Lines(text) {
+		if function := functionName.FindStringSubmatch(line); function != nil {
+			t = test{file: file, name: function[1]}
+			s.show(t, functionIDs.FindString(t.name))
 		}
-		t := test{file: file, name: f.Name.Name}
-		if f.Recv == nil {
-			for _, id := range ids(functionIDs.FindString(t.name)) {
-				s[id] = append(s[id], t)
-			}
-		}
-		for _, name := range subtests(f.Body) {
-			for _, id := range ids(nameIDs.FindString(name)) {
-				t.sub = strings.ReplaceAll(name, " ", "_")
-				if !slices.Contains(s[id], t) {
-					s[id] = append(s[id], t)
-				}
-			}
+		for _, name := range nameWithIDs.FindAllStringSubmatch(line, -1) {
+			t.sub = strings.ReplaceAll(name[1], " ", "_")
+			s.show(t, name[2])
 		}
 	}
 }
 
-// subtests are all texts in a function that calls Run, none of another one.
-func subtests(body *ast.BlockStmt) (texts []string) {
-	runs := false
-	ast.Inspect(body, func(n ast.Node) bool {
-		switch n := n.(type) {
-		case *ast.CallExpr:
-			called, ok := n.Fun.(*ast.SelectorExpr)
-			runs = runs || ok && called.Sel.Name == "Run" && len(n.Args) == 2
-		case *ast.BasicLit:
-			if text, err := strconv.Unquote(n.Value); err == nil && n.Kind == token.STRING {
-				texts = append(texts, text)
-			}
+// show notes that a test shows the requirements that a text names.
+func (s shownBy) show(t test, text string) {
+	for _, m := range eachID.FindAllStringSubmatch(text, -1) {
+		if id := m[1] + "-" + m[2]; !slices.Contains(s[id], t) {
+			s[id] = append(s[id], t)
 		}
-		return true
-	})
-	if !runs {
-		return nil
 	}
-	return texts
 }
 
 var (
-	functionIDs = regexp.MustCompile(`^Test(?:` + areaPattern + `\d\d)+`)
-	nameIDs     = regexp.MustCompile(`^(?:` + areaPattern + `-\d\d(?:, ?|: ?| ))+`)
-	eachID      = regexp.MustCompile(`(` + areaPattern + `)-?(\d\d)`)
+	functionName = regexp.MustCompile(`^func (?:\([^)]*\) )?(\w+)\(`)
+	functionIDs  = regexp.MustCompile(`^Test(?:` + areaPattern + `\d\d)+`)
+	nameWithIDs  = regexp.MustCompile(`"((` + areaPattern + `-\d\d(?:(?:, ?|: ?| )` + areaPattern + `-\d\d)*)(?:, ?|: ?| )[^"]*)"`)
+	eachID       = regexp.MustCompile(`(` + areaPattern + `)-?(\d\d)`)
 )
-
-func ids(text string) []string {
-	var all []string
-	for _, m := range eachID.FindAllStringSubmatch(text, -1) {
-		all = append(all, m[1]+"-"+m[2])
-	}
-	return all
-}
