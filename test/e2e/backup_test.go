@@ -16,10 +16,10 @@ import (
 func TestABackupIsRestoredOnASecondDevice(t *testing.T) {
 	r := newRigRuled(t, map[string]string{"approval": "updates"})
 	first := r.install(r.Deployment(demoID, map[string]any{"GREETING": "first"}))
-	passphrase := filepath.Join(r.dir, "passphrase")
+	passphrase := filepath.Join(r.Dir(), "passphrase")
 	expect.Check(t, os.WriteFile(passphrase, []byte("correct horse battery staple\n"), 0o600))
 	backup := func(name string) string {
-		file := filepath.Join(r.dir, name)
+		file := filepath.Join(r.Dir(), name)
 		expect.Value(r.margolite("backup", file, "--identity", passphrase))(t)
 		return file
 	}

@@ -61,7 +61,7 @@ func killedAtEveryStep(t *testing.T, c killedChange) {
 	end := c.heard[len(c.heard)-1]
 	onBackends(t, func(t *testing.T, r *rig) {
 		// Once without a kill, to learn which steps there are.
-		trace := filepath.Join(r.dir, "trace")
+		trace := filepath.Join(r.Dir(), "trace")
 		r.running()
 		c.before(r)
 		r.stop()
@@ -161,12 +161,10 @@ func (r *rig) endedOr(state margo.State, version uint64) {
 
 // forTest is the same plant, reporting to another test.
 func (r *rig) forTest(t *testing.T) *rig {
-	other := &rig{Plant: r.Plant, t: t, dir: r.dir, before: r.before}
+	other := &rig{Plant: r.Plant, t: t, before: r.before}
 	t.Cleanup(func() {
 		r.Kill()
-		if t.Failed() {
-			other.showLog()
-		}
+		other.ShowLog(t)
 	})
 	return other
 }
@@ -181,7 +179,7 @@ func (r *rig) clear() {
 	r.isAsBefore(r.t.Context())
 	r.quiet()
 	expect.Check(r.t, os.RemoveAll(filepath.Join(r.StateDir(), "volumes")))
-	expect.Check(r.t, os.Truncate(filepath.Join(r.dir, "agent.log"), 0))
+	expect.Check(r.t, os.Truncate(filepath.Join(r.Dir(), "agent.log"), 0))
 }
 
 // runsOnce says that the demo runs as wanted, and each of its services once.

@@ -104,9 +104,9 @@ func TestDEV02SecondAgentIsRefused(t *testing.T) {
 	// Directories of its own are not enough: bridges and rules are shared.
 	r.install(r.Deployment(demoID, nil))
 	config := expect.Value(os.ReadFile(r.ConfigFile()))(t)
-	other := filepath.Join(r.dir, "other.yaml")
-	expect.Check(t, os.WriteFile(other, []byte(strings.ReplaceAll(string(config), r.dir+"/", filepath.Join(r.dir, "other")+"/")), 0o600))
-	cmd := exec.Command(filepath.Join(programs.dir, "margolite"), "run", "--config", other)
+	other := filepath.Join(r.Dir(), "other.yaml")
+	expect.Check(t, os.WriteFile(other, []byte(strings.ReplaceAll(string(config), r.Dir()+"/", filepath.Join(r.Dir(), "other")+"/")), 0o600))
+	cmd := exec.Command(filepath.Join(plant.ProgramsDir(), "margolite"), "run", "--config", other)
 	out, err := cmd.CombinedOutput()
 	if err == nil || !strings.Contains(string(out), fmt.Sprintf("process %d", r.Agent())) {
 		t.Errorf("a second agent with directories of its own: %v: %s", err, out)

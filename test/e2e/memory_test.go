@@ -40,7 +40,7 @@ func TestAMachineOf64MBIsEnough(t *testing.T) {
 		expect.Check(t, r.Push(t.Context(), demoimage.Repository, version, image))
 	}
 	wrapper := filepath.Join(t.TempDir(), "entered")
-	expect.Check(t, group.Wrap(filepath.Join(programs.dir, "margolite"), wrapper))
+	expect.Check(t, group.Wrap(filepath.Join(plant.ProgramsDir(), "margolite"), wrapper))
 	r.Upgrade(wrapper)
 	r.running()
 	agent := r.Agent()

@@ -41,7 +41,7 @@ func TestOthersOnTheDeviceReadAndWriteNothing(t *testing.T) {
 	for _, mask := range []int{0, 0o077} {
 		t.Run(fmt.Sprintf("umask %03o", mask), func(t *testing.T) {
 			onBackends(t, func(t *testing.T, r *rig) {
-				expect.Check(t, os.Chmod(r.dir, 0o755)) // the plant's is closed, /var/lib and /run are not
+				expect.Check(t, os.Chmod(r.Dir(), 0o755)) // the plant's is closed, /var/lib and /run are not
 				before := unix.Umask(mask)
 				defer unix.Umask(before)
 				r.running()

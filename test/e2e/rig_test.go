@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -22,7 +21,6 @@ import (
 
 // programs are built once for all tests.
 var programs struct {
-	dir         string
 	application *plant.Application // in versions 1.0.0 and 2.0.0
 	tools       *ociimage.Artifact // an image with what every Linux has
 }
@@ -30,18 +28,10 @@ var programs struct {
 func TestMain(m *testing.M) { os.Exit(plant.RunTests(m, buildPrograms, loadPrograms)) }
 
 func buildPrograms(ctx context.Context, dir string) error {
-	err := plant.BuildPrograms(ctx, dir,
-		plant.Program{File: "margolite", Name: "margolite", Version: "one", Tags: plant.AgentTags},
-		plant.Program{File: plant.Shim, Name: plant.Shim, Tags: plant.ShimTags},
-	)
-	if err != nil {
-		return err
-	}
-	return plant.BuildDemo(ctx, dir)
+	return errors.Join(plant.BuildAgent(ctx, dir), plant.BuildDemo(ctx, dir))
 }
 
 func loadPrograms() (err error) {
-	programs.dir = plant.ProgramsDir()
 	if programs.application, err = plant.LoadApplication(context.Background(), "1.0.0", "2.0.0"); err != nil {
 		return err
 	}
@@ -83,7 +73,6 @@ var usual = plant.Settings{Settle: settle, LogLevel: "debug"}
 type rig struct {
 	*plant.Plant
 	t      *testing.T
-	dir    string
 	before leftovers.Snapshot // of the machine, when the agent ran for the first time
 
 	keepsImages bool // a removal leaves them; they go at the end
@@ -102,33 +91,16 @@ func newRigBy(t *testing.T, way plant.Way) *rig {
 
 func newRigOn(t *testing.T, o plant.Options) *rig {
 	t.Helper()
-	dir, err := os.MkdirTemp("/tmp", "plant-") // paths of sockets are short
-	expect.Check(t, err)
-	r := &rig{t: t, dir: dir}
-	o.Dir, o.Margolite, o.Application = dir, filepath.Join(programs.dir, "margolite"), programs.application
-	r.Plant = expect.Value(plant.New(t.Context(), o))(t)
+	o.Application = programs.application
+	r := &rig{t: t, Plant: plant.NewForTest(t, o)}
 	expect.Check(t, r.Configure(usual))
 	t.Cleanup(func() {
-		if t.Failed() {
-			r.showLog()
-		}
-		r.Kill()
-		r.powerOff()
-		expect.Check(t, errors.Join(r.Close(), os.RemoveAll(dir)))
-	})
-	t.Cleanup(func() { // before that
 		if r.t = t; !t.Failed() {
 			r.keepsImages = false
 			r.leavesNothing()
 		}
 	})
 	return r
-}
-
-// showLog shows the end of what the agent logged.
-func (r *rig) showLog() {
-	log, _ := os.ReadFile(r.LogFile())
-	r.t.Logf("agent's log:\n%s", log[max(0, len(log)-24<<10):])
 }
 
 // powerOff is a power cut: it also takes links and rules along.

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/margolite/margolite/test/expect"
+	"github.com/margolite/margolite/test/plant"
 )
 
 // unitFile has who does what a workload may do that is nobody special, who is
@@ -54,7 +55,7 @@ func TestTheAgentNeedsNoMoreThanItsUnitLeaves(t *testing.T) {
 	for name := range backends {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, name)
-			r.Upgrade(withoutCapabilities(t, filepath.Join(programs.dir, "margolite")))
+			r.Upgrade(withoutCapabilities(t, filepath.Join(plant.ProgramsDir(), "margolite")))
 			r.running()
 			r.install(r.application(labID, "1.0.0", unitFile, nil))
 			for _, service := range []string{"root", "other", "network"} {

@@ -119,7 +119,7 @@ func TestTheLifeOfADeploymentEachWay(t *testing.T) {
 			expect.Equal(t, r.WFM.Replayed(), 0, "signatures came twice")
 			log := expect.Value(os.ReadFile(r.LogFile()))(t)
 			history := expect.Value(r.margolite("history", "--json"))(t)
-			keys := expect.Value(filepath.Glob(filepath.Join(r.dir, "identity", "*.key")))(t)
+			keys := expect.Value(filepath.Glob(filepath.Join(r.Dir(), "identity", "*.key")))(t)
 			secrets := []string{parameter, plant.GatewaySecret, plant.GatewayToken, plant.RepositoryToken}
 			for _, key := range keys {
 				pem := expect.Value(os.ReadFile(key))(t)

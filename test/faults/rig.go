@@ -40,14 +40,7 @@ var versions = [2]string{"1.0.0", "2.0.0"}
 
 // Build makes what rigs run, once for all of them. It needs the go command.
 func Build(ctx context.Context, dir string) error {
-	err := plant.BuildPrograms(ctx, dir,
-		plant.Program{File: agent, Name: "margolite", Version: "faults", Tags: plant.AgentTags},
-		plant.Program{File: plant.Shim, Name: plant.Shim, Tags: plant.ShimTags},
-	)
-	if err != nil {
-		return err
-	}
-	return errors.Join(plant.BuildDemo(ctx, dir), medium.Format(filepath.Join(dir, image), mediumBytes))
+	return errors.Join(plant.BuildAgent(ctx, dir), plant.BuildDemo(ctx, dir), medium.Format(filepath.Join(dir, image), mediumBytes))
 }
 
 // Options of a rig.

@@ -20,12 +20,7 @@ import (
 const patience = 2 * time.Minute
 
 func TestMain(m *testing.M) {
-	os.Exit(plant.RunTests(m, func(ctx context.Context, dir string) error {
-		return plant.BuildPrograms(ctx, dir,
-			plant.Program{File: "margolite", Name: "margolite", Version: "field", Tags: plant.AgentTags},
-			plant.Program{File: plant.Shim, Name: plant.Shim, Tags: plant.ShimTags},
-		)
-	}, nil))
+	os.Exit(plant.RunTests(m, plant.BuildAgent, nil))
 }
 
 // start starts a program that ends with the test.
@@ -67,25 +62,14 @@ type lab struct {
 // WFM know each other.
 func newLab(t *testing.T, way plant.Way) *lab {
 	t.Helper()
-	dir, err := os.MkdirTemp("/tmp", "field-") // paths of sockets are short
-	expect.Check(t, err)
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	application := expect.Value(plant.BuildApplication(t.Context(), "1.0.0"))(t)
-	l := &lab{t: t, dir: dir}
-	l.Plant, err = plant.New(t.Context(), plant.Options{
-		Dir: dir, Margolite: filepath.Join(plant.ProgramsDir(), "margolite"), Application: application, Way: way,
-	})
-	expect.Check(t, err)
+	p := plant.NewForTest(t, plant.Options{Application: application, Way: way})
+	l := &lab{Plant: p, t: t, dir: p.Dir()}
 	t.Cleanup(func() {
-		if t.Failed() {
-			log, _ := os.ReadFile(l.LogFile()) // there may be none
-			t.Logf("agent's log:\n%s", log[max(0, len(log)-12<<10):])
-		}
 		l.Kill()
 		if out, err := l.margolite("clear", "--yes"); err != nil {
 			t.Errorf("the device is not rid of what it ran: %v: %s", err, out)
 		}
-		expect.Check(t, l.Close())
 	})
 	return l
 }

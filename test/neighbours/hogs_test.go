@@ -329,7 +329,7 @@ func registryWith(f fault.Fault) func(*site) started {
 		s.T.Helper()
 		var all []application
 		for i := range 5 {
-			image, err := toolsImage(s.programs, 4<<20+i)
+			image, err := toolsImage(4<<20 + i)
 			check(s.T, err)
 			tag := fmt.Sprintf("1.0.%d", i)
 			check(s.T, ociimage.Registry{URL: s.hogs.URL()}.Push(s.T.Context(), "hog/tools", tag, image))

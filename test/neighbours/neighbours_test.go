@@ -23,7 +23,7 @@ func beside(t *testing.T, h hog, begin func(*site) started) {
 			continue
 		}
 		t.Run(backend, func(t *testing.T) {
-			s := newSite(t, options{programs: plant.ProgramsDir(), containerd: program, long: os.Getenv(long) != ""})
+			s := newSite(t, options{containerd: program, long: os.Getenv(long) != ""})
 			s.settle()
 			s.row(h, begin)
 		})

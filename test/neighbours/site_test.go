@@ -22,7 +22,6 @@ import (
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/test/expect"
-	"github.com/margolite/margolite/test/isolated"
 	"github.com/margolite/margolite/test/leftovers"
 	"github.com/margolite/margolite/test/ociimage"
 	"github.com/margolite/margolite/test/plant"
@@ -49,7 +48,6 @@ const (
 
 // options of a site.
 type options struct {
-	programs   string // where they were built
 	containerd string // program of an external containerd; empty: the embedded one
 	long       bool   // hogs have their full size, and duties their time
 }
@@ -62,7 +60,6 @@ type site struct {
 	hogs *registry.Registry // beside the plant's own; only hogs use it
 	options
 
-	dir    string
 	group  *plant.MemoryGroup // nil: memory cannot be limited here
 	before leftovers.Snapshot
 	peak   int64 // bytes that former processes of the agent had at most
@@ -74,17 +71,13 @@ type site struct {
 // newSite makes a site whose agent runs and has nothing deployed.
 func newSite(t testing.TB, o options) *site {
 	t.Helper()
-	dir, err := os.MkdirTemp("/tmp", "site-") // paths of sockets are short
-	check(t, err)
-	s := &site{T: t, options: o, dir: dir, took: map[duty]time.Duration{}}
+	s := &site{T: t, options: o, took: map[duty]time.Duration{}}
+	s.Plant = plant.NewForTest(t, plant.Options{Containerd: o.containerd})
 	t.Cleanup(s.close)
-	program := filepath.Join(o.programs, agent)
-	s.Plant, err = plant.New(t.Context(), plant.Options{Dir: dir, Margolite: program, Containerd: o.containerd})
-	check(t, err)
-	check(t, os.Chmod(dir, 0o711)) // for callers of the socket without privileges
+	check(t, os.Chmod(s.Dir(), 0o711)) // for callers of the socket without privileges
 	check(t, os.Mkdir(s.RunDir(), 0o755))
 	check(t, unix.Mount("tmpfs", s.RunDir(), "tmpfs", 0, fmt.Sprintf("mode=755,size=%d", runSize)))
-	s.limitMemory(program)
+	s.limitMemory()
 	s.open()
 	check(t, s.Configure(s.settings("none")))
 	check(t, s.Run(t.Context()))
@@ -100,14 +93,14 @@ func (s *site) open() {
 	check(s.T, err)
 	check(s.T, s.hogs.Start(""))
 	for tag, padding := range map[string]int{"1.0.0": 0, "2.0.0": 1 << 20} {
-		image, err := toolsImage(s.programs, padding)
+		image, err := toolsImage(padding)
 		check(s.T, err)
 		check(s.T, s.Push(s.T.Context(), tools, tag, image))
 	}
 }
 
 // limitMemory has the agent start in a control group of its own.
-func (s *site) limitMemory(program string) {
+func (s *site) limitMemory() {
 	s.T.Helper()
 	var err error
 	s.group, err = plant.NewMemoryGroup("site", groupMemory)
@@ -116,8 +109,8 @@ func (s *site) limitMemory(program string) {
 		return
 	}
 	check(s.T, err)
-	script := filepath.Join(s.dir, "limited")
-	check(s.T, s.group.Wrap(program, script))
+	script := filepath.Join(s.Dir(), "limited")
+	check(s.T, s.group.Wrap(filepath.Join(plant.ProgramsDir(), "margolite"), script))
 	s.Upgrade(script)
 }
 
@@ -129,27 +122,16 @@ func (s *site) settings(approval string) plant.Settings {
 	}
 }
 
-// close shows what led to a failure and ends everything.
+// close ends what is there beside the plant, and the device, which is in the group.
 func (s *site) close() {
-	if s.Plant == nil {
-		check(s.T, os.RemoveAll(s.dir))
-		return
-	}
-	if s.T.Failed() {
-		log, _ := os.ReadFile(s.LogFile())
-		s.T.Logf("agent's log:\n%s", log[max(0, len(log)-16<<10):])
-	}
 	s.Kill()
 	s.PowerOff()
-	errs := []error{isolated.ForgetNetwork()}
 	if s.hogs != nil {
-		errs = append(errs, s.hogs.Close())
+		expect.OK(s.T, s.hogs.Close())
 	}
 	if s.group != nil {
-		errs = append(errs, s.group.Close(context.WithoutCancel(s.T.Context())))
+		expect.OK(s.T, s.group.Close(context.WithoutCancel(s.T.Context())))
 	}
-	plant.UnmountBelow(s.dir)
-	check(s.T, errors.Join(append(errs, s.Plant.Close(), os.RemoveAll(s.dir))...))
 }
 
 // id is the id of the deployment with a name.
@@ -322,18 +304,12 @@ func deployment(status *control.Status, name string) *control.Deployment {
 
 var check = expect.Check
 
-// Names of the programs that Build makes.
-const (
-	agent      = "margolite"
-	hogProgram = "hog"
-)
+// hogProgram is the file of the program hog.
+const hogProgram = "hog"
 
 // build makes all programs that sites run, in dir. It needs the go command.
 func build(ctx context.Context, dir string) error {
-	if err := plant.BuildPrograms(ctx, dir,
-		plant.Program{File: agent, Name: "margolite", Version: "neighbours", Tags: plant.AgentTags},
-		plant.Program{File: plant.Shim, Name: plant.Shim, Tags: plant.ShimTags},
-	); err != nil {
+	if err := plant.BuildAgent(ctx, dir); err != nil {
 		return err
 	}
 	program, err := ociimage.BuildProgram(ctx, "github.com/margolite/margolite/test/neighbours/hog", "")
@@ -348,12 +324,12 @@ func build(ctx context.Context, dir string) error {
 const tools = "neighbours/tools"
 
 // toolsImage is an image of busybox and of the program hog, and padding bytes more.
-func toolsImage(programs string, padding int) (*ociimage.Artifact, error) {
+func toolsImage(padding int) (*ociimage.Artifact, error) {
 	entries, err := ociimage.Busybox("cat", "dd", "false", "mkfifo", "rm", "sh", "sleep", "true", "truncate", "yes")
 	if err != nil {
 		return nil, err
 	}
-	program, err := os.ReadFile(filepath.Join(programs, hogProgram))
+	program, err := os.ReadFile(filepath.Join(plant.ProgramsDir(), hogProgram))
 	if err != nil {
 		return nil, err
 	}

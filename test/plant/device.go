@@ -16,6 +16,9 @@ import (
 	"time"
 )
 
+// Dir is where everything is kept.
+func (p *Plant) Dir() string { return p.options.Dir }
+
 // StateDir is what the device keeps: the agent's state, and that of an external
 // containerd beside it.
 func (p *Plant) StateDir() string {

@@ -1,14 +1,46 @@
 package plant
 
 import (
+	"cmp"
+	"errors"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/margolite/margolite/runtime/containerd"
+	"github.com/margolite/margolite/test/expect"
+	"github.com/margolite/margolite/test/isolated"
 	"github.com/margolite/margolite/test/leftovers"
 )
+
+// NewForTest is New in a directory of its own, with the agent of ProgramsDir unless
+// another one is given. When the test ends everything does, and is removed.
+func NewForTest(t testing.TB, o Options) *Plant {
+	t.Helper()
+	dir, err := os.MkdirTemp("/tmp", "plant-") // paths of sockets are short
+	expect.Check(t, err)
+	o.Dir, o.Margolite = dir, cmp.Or(o.Margolite, filepath.Join(ProgramsDir(), "margolite"))
+	p, err := New(t.Context(), o)
+	if err != nil {
+		t.Fatal(errors.Join(err, os.RemoveAll(dir)))
+	}
+	t.Cleanup(func() {
+		p.ShowLog(t)
+		expect.OK(t, errors.Join(p.Close(), isolated.ForgetNetwork(), os.RemoveAll(dir)))
+	})
+	return p
+}
+
+// ShowLog shows the end of what the agent logged, if the test has failed.
+func (p *Plant) ShowLog(t testing.TB) {
+	t.Helper()
+	if t.Failed() {
+		log, _ := os.ReadFile(p.LogFile()) // there may be none
+		t.Logf("agent's log:\n%s", log[max(0, len(log)-24<<10):])
+	}
+}
 
 // Require ends the test unless something succeeds soon, as Eventually has it.
 func Require(t testing.TB, what string, try func() error) {
@@ -25,9 +57,7 @@ func (p *Plant) Look(t testing.TB) leftovers.Snapshot {
 	where := leftovers.Where{Namespace: namespace, StateDir: p.StateDir(), RunDir: p.RunDir(), Sockets: filepath.Join(ShimDir, "s")}
 	if p.Running() || p.Containerd() != 0 {
 		client, err := containerd.Open(p.Containers(), namespace)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Check(t, err)
 		defer client.Close()
 		where.Client = client
 	}

@@ -45,6 +45,14 @@ func BuildPrograms(ctx context.Context, dir string, programs ...Program) error {
 	return nil
 }
 
+// BuildAgent builds the agent and its shim into a directory. It needs the go command.
+func BuildAgent(ctx context.Context, dir string) error {
+	return BuildPrograms(ctx, dir,
+		Program{File: "margolite", Name: "margolite", Version: "test", Tags: AgentTags},
+		Program{File: Shim, Name: Shim, Tags: ShimTags},
+	)
+}
+
 // programsDir tells a process of tests where the programs are.
 const programsDir = "MARGOLITE_TEST_PROGRAMS"
 

@@ -117,24 +117,13 @@ func newDevice(t *testing.T, containerd string) *device {
 	if why := os.Getenv(unbuilt); why != "" {
 		t.Skip("needs a commit to upgrade from:", why)
 	}
-	dir, err := os.MkdirTemp("/tmp", "upgrade-") // paths of sockets are short
-	check(t, err)
+	dir := t.TempDir()
 	check(t, errors.Join(os.MkdirAll(filepath.Join(dir, "usr/bin"), 0o755), os.MkdirAll(filepath.Join(dir, "usr/libexec/margolite"), 0o755)))
 	application, err := plant.LoadApplication(t.Context(), "1.0.0")
 	check(t, err)
-	p, err := plant.New(t.Context(), plant.Options{
-		Dir: dir, Margolite: filepath.Join(dir, "usr/bin/margolite"), Containerd: containerd, Application: application,
-	})
-	check(t, err)
-	d := &device{p, t, dir}
-	t.Cleanup(func() {
-		if t.Failed() {
-			log, _ := os.ReadFile(d.LogFile())
-			t.Logf("the agents said:\n%s", log[max(0, len(log)-16<<10):])
-		}
-		check(t, errors.Join(d.Close(), os.RemoveAll(dir)))
-	})
-	return d
+	return &device{plant.NewForTest(t, plant.Options{
+		Margolite: filepath.Join(dir, "usr/bin/margolite"), Containerd: containerd, Application: application,
+	}), t, dir}
 }
 
 // install puts the programs of a release in the place of others, as package
