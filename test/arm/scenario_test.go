@@ -184,10 +184,8 @@ func (m *machine) services() []string {
 	}
 	var all []string
 	for _, d := range s.Deployments {
-		for _, c := range d.Components {
-			for _, service := range c.Services {
-				all = append(all, fmt.Sprint(service.Name, " ", service.State, " ", service.Pid))
-			}
+		for _, service := range plant.Services(d) {
+			all = append(all, fmt.Sprint(service.Name, " ", service.State, " ", service.Pid))
 		}
 	}
 	slices.Sort(all)

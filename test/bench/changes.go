@@ -36,17 +36,6 @@ func (s *subject) apply(ctx context.Context, d wfmsim.Deployment) (time.Duration
 	return heard.Time.Sub(begun), nil
 }
 
-// greets waits for the application to answer with a greeting.
-func (s *subject) greets(ctx context.Context, greeting string) error {
-	return plant.Eventually(ctx, func() error {
-		a, err := plant.Ask(ctx, port)
-		if err == nil && a.Greeting != greeting {
-			err = fmt.Errorf("the application greets with %q, want %q", a.Greeting, greeting)
-		}
-		return err
-	})
-}
-
 // writes is what is written while something is done, and until the device is at rest again.
 func (s *subject) writes(ctx context.Context, do func() error) (written, error) {
 	before, err := s.flushed()
@@ -69,7 +58,8 @@ func (s *subject) install(ctx context.Context) (i install, err error) {
 	if err != nil {
 		return i, err
 	}
-	return i, s.greets(ctx, "Hello") // which the application writes down
+	_, err = plant.Visit(ctx, port, "Hello") // which the application writes down
+	return i, err
 }
 
 // updates changes a parameter again and again, with the images in place.
@@ -97,7 +87,8 @@ func (s *subject) updates(ctx context.Context) (updates, error) {
 	if u.Written.Agent == 0 {
 		return u, errors.New("updates write nothing: the kernel does not count what is written there; choose another medium with --dir")
 	}
-	return u, s.greets(ctx, greeting) // what the WFM heard is true
+	_, err = plant.Visit(ctx, port, greeting) // what the WFM heard is true
+	return u, err
 }
 
 // polls polls while nothing changes.

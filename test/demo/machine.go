@@ -115,24 +115,16 @@ func (m *machine) services(ctx context.Context) (map[string]control.Service, err
 	if err != nil {
 		return nil, err
 	}
-	all := map[string]control.Service{}
-	for _, d := range s.Deployments {
-		for _, c := range d.Components {
-			for _, service := range c.Services {
-				all[service.Name] = service
-			}
-		}
+	if len(s.Deployments) != 1 {
+		return nil, fmt.Errorf("%d applications are deployed, want one", len(s.Deployments))
 	}
-	return all, nil
+	return plant.Services(s.Deployments[0]), nil
 }
 
 // visit asks the application through its published port and shows the answer.
 func (m *machine) visit(ctx context.Context) error {
-	var said plant.Answer
-	if err := plant.Eventually(ctx, func() (err error) {
-		said, err = plant.Ask(ctx, m.port)
-		return err
-	}); err != nil {
+	said, err := plant.Visit(ctx, m.port, "")
+	if err != nil {
 		return err
 	}
 	m.screen.command("curl http://127.0.0.1:%d/", m.port)

@@ -115,14 +115,7 @@ func (r *rig) failsWith(id, code string, version uint64) *margo.Fault {
 // says fails the test unless an application greets so, and gives its answer.
 func (r *rig) says(port int, greeting string) plant.Answer {
 	r.t.Helper()
-	var a plant.Answer
-	plant.Require(r.t, "the application says "+greeting, func() (err error) {
-		if a, err = plant.Ask(r.t.Context(), port); err == nil && a.Greeting != greeting {
-			err = errors.New("it says " + a.Text)
-		}
-		return err
-	})
-	return a
+	return expect.Value(plant.Visit(r.t.Context(), port, greeting))(r.t)
 }
 
 // A change that nobody has approved touches no container, whatever becomes of

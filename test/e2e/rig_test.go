@@ -206,12 +206,7 @@ func (r *rig) servicesOnce(id string) (map[string]control.Service, error) {
 // answers waits until the demo application answers, and gives the answer.
 func (r *rig) answers(port int) plant.Answer {
 	r.t.Helper()
-	var a plant.Answer
-	plant.Require(r.t, "the application answers", func() (err error) {
-		a, err = plant.Ask(r.t.Context(), port)
-		return err
-	})
-	return a
+	return expect.Value(plant.Visit(r.t.Context(), port, ""))(r.t)
 }
 
 // sync polls the WFM now.

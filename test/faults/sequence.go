@@ -151,11 +151,9 @@ func (d *deployment) works(s *control.Status) error {
 		return nil
 	}
 	running := 0
-	for _, c := range shown.Components {
-		for _, service := range c.Services {
-			if service.State == "running" {
-				running++
-			}
+	for _, service := range plant.Services(*shown) {
+		if service.State == "running" {
+			running++
 		}
 	}
 	if running != len(d.services) {

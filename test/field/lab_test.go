@@ -106,13 +106,7 @@ func (l *lab) step(text string) {
 // greets waits until the application says something.
 func (l *lab) greets(want string) {
 	l.t.Helper()
-	plant.Require(l.t, "the application says "+want, func() error {
-		a, err := plant.Ask(l.t.Context(), 8090)
-		if err == nil && a.Greeting != want {
-			err = fmt.Errorf("the application says %+v", a)
-		}
-		return err
-	})
+	expect.Value(plant.Visit(l.t.Context(), 8090, want))(l.t)
 }
 
 // silent waits until the application is gone.

@@ -271,7 +271,7 @@ func (d *device) install(parameters map[string]any) {
 
 func (d *device) visit() {
 	d.h.Helper()
-	plant.Require(d.h, "the application answers", func() error { _, err := plant.Ask(d.h.Context(), 8090); return err })
+	expect.Value(plant.Visit(d.h.Context(), 8090, ""))(d.h)
 }
 
 // workloads are the processes of workloads, and their shims.

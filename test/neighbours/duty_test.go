@@ -434,11 +434,9 @@ func (s *site) asBefore(ctx context.Context) error {
 			if d.State != string(margo.Installed) && d.ID != id(turned) { // whose desired revision was refused
 				errs = append(errs, fmt.Errorf("deployment %s is %s: %s", d.Name, d.State, d.Reason))
 			}
-			for _, c := range d.Components {
-				for _, service := range c.Services {
-					if service.Health != nil && service.Health.Status != "healthy" {
-						errs = append(errs, fmt.Errorf("deployment %s is %+v", d.Name, service.Health))
-					}
+			for _, service := range plant.Services(d) {
+				if service.Health != nil && service.Health.Status != "healthy" {
+					errs = append(errs, fmt.Errorf("deployment %s is %+v", d.Name, service.Health))
 				}
 			}
 		}

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/test/demoapp/demoimage"
 	"github.com/margolite/margolite/test/ociimage"
 	"github.com/margolite/margolite/test/wfmsim"
@@ -150,4 +151,27 @@ func Ask(ctx context.Context, port int) (Answer, error) {
 		return a, fmt.Errorf("%s: %s", res.Status, body)
 	}
 	return a, json.Unmarshal(body, &a)
+}
+
+// Visit waits until the application answers on its published port, with that greeting
+// unless it is empty.
+func Visit(ctx context.Context, port int, greeting string) (a Answer, err error) {
+	err = Eventually(ctx, func() (err error) {
+		if a, err = Ask(ctx, port); err == nil && greeting != "" && a.Greeting != greeting {
+			err = fmt.Errorf("the application greets with %q, want %q", a.Greeting, greeting)
+		}
+		return err
+	})
+	return a, err
+}
+
+// Services are the services of a deployment, by name.
+func Services(d control.Deployment) map[string]control.Service {
+	all := map[string]control.Service{}
+	for _, c := range d.Components {
+		for _, s := range c.Services {
+			all[s.Name] = s
+		}
+	}
+	return all
 }

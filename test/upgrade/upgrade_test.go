@@ -162,13 +162,9 @@ func (d *device) runs(greeting string) {
 }
 
 // visit waits until the page answers.
-func (d *device) visit() (a plant.Answer) {
+func (d *device) visit() plant.Answer {
 	d.t.Helper()
-	check(d.t, plant.Eventually(d.t.Context(), func() (err error) {
-		a, err = plant.Ask(d.t.Context(), page)
-		return err
-	}))
-	return a
+	return expect.Value(plant.Visit(d.t.Context(), page, ""))(d.t)
 }
 
 // moment is what runs at one time.
@@ -188,16 +184,11 @@ func (d *device) now() moment {
 		if err != nil {
 			return err
 		}
-		m.services = map[string]control.Service{}
+		m.services = nil
 		for _, one := range status.Deployments {
-			for _, c := range one.Components {
-				for _, s := range c.Services {
-					if s.State == "running" {
-						m.services[s.Name] = s
-					}
-				}
-			}
+			m.services = plant.Services(one)
 		}
+		maps.DeleteFunc(m.services, func(_ string, s control.Service) bool { return s.State != "running" })
 		if len(m.services) != 2 {
 			return fmt.Errorf("these services run: %v", slices.Collect(maps.Keys(m.services)))
 		}
