@@ -20,15 +20,14 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/margolite/margolite/test/expect"
 )
 
 // Unpack makes the file system of a recording and gives its root.
 func Unpack(t testing.TB, recording string) string {
 	t.Helper()
-	data, err := os.ReadFile(recording)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := expect.Value(os.ReadFile(recording))(t)
 	u := unpacker{root: t.TempDir()}
 	for i, line := range strings.Split(string(data), "\n") {
 		if err := u.line(line); err != nil {

@@ -67,8 +67,7 @@ func Embedded(t testing.TB) containerd.Client {
 	t.Cleanup(func() {
 		expect.OK(t, server.Close())
 	})
-	client, err := server.Client(t.Context(), Namespace)
-	check(t, err)
+	client := expect.Value(server.Client(t.Context(), Namespace))(t)
 	cleanup(t, client)
 	return client
 }
@@ -94,8 +93,7 @@ func External(t testing.TB) containerd.Client {
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	client, err := containerd.Connect(ctx, socket, Namespace)
-	check(t, err)
+	client := expect.Value(containerd.Connect(ctx, socket, Namespace))(t)
 	cleanup(t, client)
 	return client
 }
@@ -103,16 +101,14 @@ func External(t testing.TB) containerd.Client {
 // Official speaks to the same containerd over its socket, also where what is tested does not.
 func Official(t testing.TB, of containerd.Client) *official.Client {
 	t.Helper()
-	client, err := official.New(containerd.Address(of), official.WithDefaultNamespace(Namespace))
-	check(t, err)
+	client := expect.Value(official.New(containerd.Address(of), official.WithDefaultNamespace(Namespace)))(t)
 	t.Cleanup(func() { client.Close() })
 	return client
 }
 
 // Dir is a directory with a path so short that sockets fit into it.
 func Dir(t testing.TB) string {
-	dir, err := os.MkdirTemp("/run", "mt")
-	check(t, err)
+	dir := expect.Value(os.MkdirTemp("/run", "mt"))(t)
 	t.Cleanup(func() {
 		expect.OK(t, os.RemoveAll(dir))
 	})
@@ -148,8 +144,7 @@ func Shim(t testing.TB) string { return built(t, shim) }
 func Init(t testing.TB) string { return built(t, initProgram) }
 
 func built(t testing.TB, build func() (string, error)) string {
-	path, err := build()
-	check(t, err)
+	path := expect.Value(build())(t)
 	return path
 }
 

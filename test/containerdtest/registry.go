@@ -13,6 +13,7 @@ import (
 	"github.com/opencontainers/go-digest"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/ociimage"
 )
 
@@ -48,8 +49,7 @@ func Blob(t testing.TB, path string, size int) []byte {
 }
 
 func archive(t testing.TB, entries ...ociimage.Entry) []byte {
-	data, err := ociimage.Tar(entries)
-	check(t, err)
+	data := expect.Value(ociimage.Tar(entries))(t)
 	return data
 }
 
@@ -62,8 +62,7 @@ func Image(t testing.TB, change func(*v1.ImageConfig), layers ...[]byte) *ociima
 	if change != nil {
 		change(&described.Config)
 	}
-	image, err := ociimage.Build(described)
-	check(t, err)
+	image := expect.Value(ociimage.Build(described))(t)
 	return image
 }
 

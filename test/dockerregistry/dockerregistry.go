@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/margolite/margolite/test/expect"
 )
 
 // Start runs a registry on the loopback device that speaks plain HTTP, until the test ends, and returns its host:port.
@@ -24,14 +26,10 @@ func Start(t testing.TB, more string) string {
 	host := unused(t)
 	config := filepath.Join(dir, "config.yml")
 	text := "version: 0.1\nlog: {level: error}\nstorage: {filesystem: {rootdirectory: " + dir + "}}\nhttp: {addr: \"" + host + "\"}\n" + more
-	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	expect.Check(t, os.WriteFile(config, []byte(text), 0o600))
 	ctx, stop := context.WithCancel(context.Background())
 	cmd := exec.CommandContext(ctx, program, "serve", config)
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	expect.Check(t, cmd.Start())
 	t.Cleanup(func() {
 		stop()
 		_ = cmd.Wait()
@@ -50,10 +48,7 @@ func Start(t testing.TB, more string) string {
 
 // unused is an address at which nobody listens.
 func unused(t testing.TB) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := expect.Value(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer l.Close()
 	return l.Addr().String()
 }

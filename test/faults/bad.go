@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/faults/medium"
 )
 
@@ -100,8 +101,7 @@ func (r *Rig) ballast() string { return filepath.Join(r.mountpoint(), "ballast")
 // fill takes all but so many bytes of the medium.
 func (r *Rig) fill(left int64) {
 	r.T.Helper()
-	f, err := os.Create(r.ballast())
-	check(r.T, err)
+	f := expect.Value(os.Create(r.ballast()))(r.T)
 	var size int64
 	for step := int64(64 << 20); step >= medium.BlockBytes; {
 		if free := r.free() - left; free < step {
@@ -116,8 +116,7 @@ func (r *Rig) fill(left int64) {
 		check(r.T, err)
 		size += step
 	}
-	dir, err := os.Open(r.mountpoint())
-	check(r.T, err)
+	dir := expect.Value(os.Open(r.mountpoint()))(r.T)
 	check(r.T, errors.Join(f.Sync(), f.Close(), dir.Sync(), dir.Close()))
 	r.T.Logf("the medium has %d bytes left, of %d wanted", r.free(), left)
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/faults/medium"
 )
 
@@ -78,8 +79,7 @@ func (r *Rig) overwrite(name string) {
 		return // the power went before it was made
 	}
 	check(r.T, err)
-	info, err := f.Stat()
-	check(r.T, err)
+	info := expect.Value(f.Stat())(r.T)
 	junk := make([]byte, os.Getpagesize())
 	for i := range junk {
 		junk[i] = byte(r.Rand.Uint32())

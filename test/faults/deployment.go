@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/ociimage"
 	"github.com/margolite/margolite/test/plant"
 	"github.com/margolite/margolite/test/wfmsim"
@@ -88,8 +89,7 @@ func (r *Rig) pushComponents() {
 	r.T.Helper()
 	for name, file := range map[string]string{"pair": pairFile, "solo": soloFile, "lone": soloFile} {
 		c := ociimage.Component{Name: name, Version: componentVersion, Files: ociimage.Files{"compose.yaml": []byte(file + volumes)}}
-		component, err := c.Build()
-		check(r.T, err)
+		component := expect.Value(c.Build())(r.T)
 		check(r.T, r.Push(r.T.Context(), "apps/"+name, componentVersion, component))
 	}
 }
@@ -107,14 +107,11 @@ func (r *Rig) change(d *deployment, k kind) {
 	r.T.Helper()
 	next := revision{kind: k, kills: r.kills, failures: r.failures}
 	if k == removed {
-		var err error
-		next.version, err = r.Remove(d.id)
-		check(r.T, err)
+		next.version = expect.Value(r.Remove(d.id))(r.T)
 	} else {
 		d.next++
 		next.number = d.next
-		done, err := r.Publish(r.document(d, next))
-		check(r.T, err)
+		done := expect.Value(r.Publish(r.document(d, next)))(r.T)
 		next.version, next.digest = done.Version, done.Digest.String()
 	}
 	d.published = append(d.published, next)

@@ -16,6 +16,7 @@ import (
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/runtime/containerd"
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/faults/medium"
 	"github.com/margolite/margolite/test/plant"
 	"github.com/margolite/margolite/test/wfmsim"
@@ -423,8 +424,7 @@ func (r *Rig) End() {
 
 // leased is for how many containers that are being made there are leases.
 func (r *Rig) leased() int {
-	client, err := containerd.Open(r.Containers(), "margo")
-	check(r.T, err)
+	client := expect.Value(containerd.Open(r.Containers(), "margo"))(r.T)
 	defer client.Close()
 	leases, _ := client.LeasesService().List(r.T.Context())
 	n := 0

@@ -74,22 +74,18 @@ type Rig struct {
 func New(t testing.TB, o Options) *Rig {
 	t.Helper()
 	t.Logf("seed %d", o.Seed)
-	dir, err := os.MkdirTemp("/tmp", "faults-") // paths of sockets are short
-	check(t, err)
+	dir := expect.Value(os.MkdirTemp("/tmp", "faults-"))(t) // paths of sockets are short
 	r := &Rig{T: t, Rand: rand.New(rand.NewPCG(o.Seed, 0)), options: o, dir: dir}
 	t.Cleanup(r.close)
-	application, err := plant.LoadApplication(t.Context(), versions[:]...)
-	check(t, err)
+	application := expect.Value(plant.LoadApplication(t.Context(), versions[:]...))(t)
 	po := plant.Options{Dir: dir, Margolite: filepath.Join(o.Programs, agent), Containerd: o.Containerd, Application: application}
 	if o.Medium {
-		r.disk, err = medium.Load(filepath.Join(o.Programs, image))
-		check(t, err)
+		r.disk = expect.Value(medium.Load(filepath.Join(o.Programs, image)))(t)
 		check(t, os.Mkdir(r.mountpoint(), 0o755))
 		r.mount()
 		po.State = filepath.Join(r.mountpoint(), "state")
 	}
-	r.Plant, err = plant.New(t.Context(), po)
-	check(t, err)
+	r.Plant = expect.Value(plant.New(t.Context(), po))(t)
 	r.pushComponents()
 	r.deployments = r.deploymentsOf()
 	r.named()
@@ -133,10 +129,8 @@ func (r *Rig) mountpoint() string { return filepath.Join(r.dir, "medium") }
 // mount mounts the disk as it is now.
 func (r *Rig) mount() {
 	r.T.Helper()
-	var err error
 	r.mounts++
-	r.mounted, err = r.disk.Mount(filepath.Join(r.dir, fmt.Sprintf("disk%d", r.mounts)), r.mountpoint())
-	check(r.T, err)
+	r.mounted = expect.Value(r.disk.Mount(filepath.Join(r.dir, fmt.Sprintf("disk%d", r.mounts)), r.mountpoint()))(r.T)
 }
 
 // Restart starts the agent again, which was killed or has ended. It does not
@@ -198,9 +192,7 @@ func (r *Rig) repair() {
 	file := filepath.Join(r.dir, "repair")
 	check(r.T, r.disk.Save(file))
 	check(r.T, medium.Check(file))
-	var err error
-	r.disk, err = medium.Load(file)
-	check(r.T, err)
+	r.disk = expect.Value(medium.Load(file))(r.T)
 	check(r.T, os.Remove(file))
 }
 

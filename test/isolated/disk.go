@@ -15,16 +15,16 @@ import (
 
 // Disk mounts an empty file system of so many bytes until the test ends: an ext4, where
 // that can be had, or a tmpfs.
-func Disk(t testing.TB, kind string, bytes int64) (dir string) {
+func Disk(t testing.TB, kind string, bytes int64) string {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root")
 	}
-	dir, err := os.MkdirTemp("/tmp", "disk-") // paths of sockets are short
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := expect.Value(os.MkdirTemp("/tmp", "disk-"))(t) // paths of sockets are short
 	image := dir + ".ext4"
+	t.Cleanup(func() {
+		expect.OK(t, errors.Join(unix.Unmount(dir, unix.MNT_DETACH), os.RemoveAll(dir), os.RemoveAll(image)))
+	})
 	if kind == "ext4" {
 		out, err := exec.Command("sh", "-c", "truncate -s $0 $1 && mkfs.ext4 -q -m 0 $1 && mount -o loop $1 $2", fmt.Sprint(bytes), image, dir).CombinedOutput()
 		if err != nil {
@@ -33,13 +33,7 @@ func Disk(t testing.TB, kind string, bytes int64) (dir string) {
 		}
 	}
 	if kind == "tmpfs" {
-		err = unix.Mount("none", dir, "tmpfs", 0, fmt.Sprintf("size=%d", bytes))
-	}
-	t.Cleanup(func() {
-		expect.OK(t, errors.Join(unix.Unmount(dir, unix.MNT_DETACH), os.RemoveAll(dir), os.RemoveAll(image)))
-	})
-	if err != nil {
-		t.Fatal(err)
+		expect.Check(t, unix.Mount("none", dir, "tmpfs", 0, fmt.Sprintf("size=%d", bytes)))
 	}
 	return dir
 }
@@ -49,10 +43,7 @@ func Disk(t testing.TB, kind string, bytes int64) (dir string) {
 func Fill(t testing.TB, dir string) (free func()) {
 	t.Helper()
 	file := filepath.Join(dir, "ballast")
-	f, err := os.Create(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := expect.Value(os.Create(file))(t)
 	for block := make([]byte, 1<<20); len(block) >= 512; {
 		if _, err := f.Write(block); errors.Is(err, unix.ENOSPC) {
 			_ = f.Sync() // what was only promised is given
@@ -67,8 +58,6 @@ func Fill(t testing.TB, dir string) (free func()) {
 	}
 	return func() {
 		t.Helper()
-		if err := os.Remove(file); err != nil {
-			t.Fatal(err)
-		}
+		expect.Check(t, os.Remove(file))
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/isolated"
 )
 
@@ -18,10 +19,7 @@ func TestMain(m *testing.M) { os.Exit(isolated.Main(m)) }
 
 func TestNamespacesAreTheirOwn(t *testing.T) {
 	needRoot(t)
-	interfaces, err := net.Interfaces()
-	if err != nil {
-		t.Fatal(err)
-	}
+	interfaces := expect.Value(net.Interfaces())(t)
 	for _, i := range interfaces {
 		if i.Name == "lo" && i.Flags&net.FlagUp == 0 {
 			t.Error("the loopback interface is down")
@@ -31,10 +29,7 @@ func TestNamespacesAreTheirOwn(t *testing.T) {
 		}
 	}
 
-	out, err := exec.Command("ls", "/proc").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := expect.Value(exec.Command("ls", "/proc").Output())(t)
 	processes := 0
 	for name := range strings.FieldsSeq(string(out)) {
 		if strings.Trim(name, "0123456789") == "" {
@@ -48,10 +43,7 @@ func TestNamespacesAreTheirOwn(t *testing.T) {
 
 func TestControlGroupsAreItsOwn(t *testing.T) {
 	needRoot(t)
-	groups, err := os.ReadFile("/proc/self/cgroup")
-	if err != nil {
-		t.Fatal(err)
-	}
+	groups := expect.Value(os.ReadFile("/proc/self/cgroup"))(t)
 	for line := range strings.Lines(string(groups)) {
 		if strings.HasPrefix(line, "0::") {
 			continue // v2 alone has to be shared
@@ -64,9 +56,7 @@ func TestControlGroupsAreItsOwn(t *testing.T) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return // v2 alone
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Check(t, err)
 	if !slices.Contains(strings.Fields(string(mine)), strconv.Itoa(os.Getpid())) {
 		t.Errorf("the root of the groups has the processes %q, and not this one", mine)
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/isolated"
 	"github.com/margolite/margolite/test/leftovers"
 )
@@ -21,9 +22,7 @@ func TestWhatIsLeftIsFound(t *testing.T) {
 	dir := t.TempDir()
 	w := leftovers.Where{StateDir: filepath.Join(dir, "state"), RunDir: filepath.Join(dir, "run")}
 	for _, d := range []string{w.StateDir + "/volumes/p/v", w.RunDir + "/pin"} {
-		if err := os.MkdirAll(d, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		expect.Check(t, os.MkdirAll(d, 0o755))
 	}
 	before := leftovers.Take(t, w)
 	leftovers.Compare(t, w, before)

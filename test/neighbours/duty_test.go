@@ -19,6 +19,7 @@ import (
 
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/plant"
 	"github.com/margolite/margolite/test/wfmsim"
 )
@@ -104,8 +105,7 @@ func (s *site) settle() {
 	s.install(neighbour(turned, 1), neighbour(gated, 1), neighbour(leaving, 1), neighbour(ending, 1), neighbour(checked, 1))
 	s.install(neighbour(turned, 2))
 	check(s.T, s.Reconfigure(s.settings("updates")))
-	_, err := s.publish(neighbour(gated, 2))
-	check(s.T, err)
+	expect.Value(s.publish(neighbour(gated, 2)))(s.T)
 	ctx := s.T.Context()
 	check(s.T, plant.Eventually(ctx, func() error {
 		status, err := s.Control().Status(ctx)
@@ -244,10 +244,8 @@ func (s *site) beside(ctx context.Context, h hog) {
 		s.T.Error(err)
 	}
 
-	removed, err := s.remove(leaving)
-	check(s.T, err)
-	installed, err := s.publish(neighbour(arriving, 1))
-	check(s.T, err)
+	removed := expect.Value(s.remove(leaving))(s.T)
+	installed := expect.Value(s.publish(neighbour(arriving, 1)))(s.T)
 	for d, do := range map[duty]func(context.Context) error{
 		removal: func(ctx context.Context) error {
 			return s.WFM.WaitState(ctx, id(leaving), margo.Removed, removed)

@@ -20,6 +20,7 @@ import (
 
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/ociimage"
 	"github.com/margolite/margolite/test/plant"
 	"github.com/margolite/margolite/test/wfmsim"
@@ -237,10 +238,8 @@ func TestAVolumeOfManyFiles(t *testing.T) {
 // many streams as a process of root may have.
 func TestCallersThatHoldTheSocket(t *testing.T) {
 	beside(t, hog{short: true}, func(s *site) started {
-		group, err := user.LookupGroup(operators)
-		check(s.T, err)
-		gid, err := strconv.ParseUint(group.Gid, 10, 32)
-		check(s.T, err)
+		group := expect.Value(user.LookupGroup(operators))(s.T)
+		gid := expect.Value(strconv.ParseUint(group.Gid, 10, 32))(s.T)
 		url := func(path string) string { return "http://margolite" + path }
 		var arguments []string
 		for range 10 {
@@ -269,8 +268,7 @@ func TestCallersThatHoldTheSocket(t *testing.T) {
 func TestAWFMThatDrips(t *testing.T) {
 	bounds := map[duty]time.Duration{polls: 90 * time.Second, reports: 150 * time.Second, removal: 180 * time.Second, install: 180 * time.Second}
 	beside(t, hog{bounds: bounds}, func(s *site) started {
-		_, err := s.WFM.Faults().Inject(fault.Fault{Kind: fault.Drip, Bytes: 100, Wait: 500 * time.Millisecond})
-		check(s.T, err)
+		expect.Value(s.WFM.Faults().Inject(fault.Fault{Kind: fault.Drip, Bytes: 100, Wait: 500 * time.Millisecond}))(s.T)
 		return started{end: func(context.Context) error { s.WFM.Faults().Clear(""); return nil }}
 	})
 }
@@ -300,8 +298,7 @@ func (s *site) deployed(effect func(context.Context) error, all ...application) 
 	s.T.Helper()
 	var names []string
 	for _, a := range all {
-		_, err := s.publish(a)
-		check(s.T, err)
+		expect.Value(s.publish(a))(s.T)
 		names = append(names, a.name)
 	}
 	return started{effect: effect, end: func(ctx context.Context) error { return s.withdraw(ctx, names...) }}
@@ -329,8 +326,7 @@ func registryWith(f fault.Fault) func(*site) started {
 		s.T.Helper()
 		var all []application
 		for i := range 5 {
-			image, err := toolsImage(4<<20 + i)
-			check(s.T, err)
+			image := expect.Value(toolsImage(4<<20 + i))(s.T)
 			tag := fmt.Sprintf("1.0.%d", i)
 			check(s.T, ociimage.Registry{URL: s.hogs.URL()}.Push(s.T.Context(), "hog/tools", tag, image))
 			all = append(all, application{
@@ -339,8 +335,7 @@ func registryWith(f fault.Fault) func(*site) started {
 			})
 		}
 		before := s.hogs.Requests().Count(f.Endpoint)
-		_, err := s.hogs.Faults().Inject(f)
-		check(s.T, err)
+		expect.Value(s.hogs.Faults().Inject(f))(s.T)
 		begun := s.deployed(func(context.Context) error {
 			if n := s.hogs.Requests().Count(f.Endpoint) - before; n < 3 {
 				return fmt.Errorf("the registry was asked %d times", n)

@@ -88,13 +88,10 @@ func newSite(t testing.TB, o options) *site {
 // open opens the registry of hogs and pushes the images.
 func (s *site) open() {
 	s.T.Helper()
-	var err error
-	s.hogs, err = registry.New(registry.Options{})
-	check(s.T, err)
+	s.hogs = expect.Value(registry.New(registry.Options{}))(s.T)
 	check(s.T, s.hogs.Start(""))
 	for tag, padding := range map[string]int{"1.0.0": 0, "2.0.0": 1 << 20} {
-		image, err := toolsImage(padding)
-		check(s.T, err)
+		image := expect.Value(toolsImage(padding))(s.T)
 		check(s.T, s.Push(s.T.Context(), tools, tag, image))
 	}
 }
@@ -188,13 +185,11 @@ func (s *site) install(all ...application) {
 	s.T.Helper()
 	versions := map[string]uint64{}
 	for _, a := range all {
-		done, err := s.publish(a)
-		check(s.T, err)
+		done := expect.Value(s.publish(a))(s.T)
 		versions[a.name] = done.Version
 	}
 	for name, version := range versions {
-		_, err := s.Await(s.T.Context(), id(name), margo.Installed, version)
-		check(s.T, err)
+		expect.Value(s.Await(s.T.Context(), id(name), margo.Installed, version))(s.T)
 	}
 }
 

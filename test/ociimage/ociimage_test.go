@@ -5,21 +5,18 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/ociimage"
 )
 
 func TestReadFilesRefusesWhatAPackageCannotHold(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "compose.yaml"), []byte("x"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	expect.Check(t, os.WriteFile(filepath.Join(dir, "compose.yaml"), []byte("x"), 0o600))
 	files, err := ociimage.ReadFiles(dir)
 	if err != nil || string(files["compose.yaml"]) != "x" {
 		t.Fatalf("got %v, %v", files, err)
 	}
-	if err := os.Symlink("/etc/passwd", filepath.Join(dir, "link")); err != nil {
-		t.Fatal(err)
-	}
+	expect.Check(t, os.Symlink("/etc/passwd", filepath.Join(dir, "link")))
 	if _, err := ociimage.ReadFiles(dir); err == nil {
 		t.Error("a link was read")
 	}

@@ -24,26 +24,13 @@ func Read(t testing.TB, revision, name string) Schema {
 	t.Helper()
 	file := "workload-management-api-" + revision + ".yaml"
 	_, here, _, _ := runtime.Caller(0)
-	text, err := os.ReadFile(filepath.Join(filepath.Dir(here), "../testdata/openapi", file))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := expect.Value(os.ReadFile(filepath.Join(filepath.Dir(here), "../testdata/openapi", file)))(t)
 	var document any
-	if err := yaml.Unmarshal(text, &document); err != nil {
-		t.Fatal(err)
-	}
-	data, err := json.Marshal(document) // whose numbers are those of JSON
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Check(t, yaml.Unmarshal(text, &document))
+	data := expect.Value(json.Marshal(document))(t) // whose numbers are those of JSON
 	compiler := jsonschema.NewCompiler()
-	if err := compiler.AddResource(file, parse(t, data)); err != nil {
-		t.Fatal(err)
-	}
-	compiled, err := compiler.Compile(file + "#/components/schemas/" + name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Check(t, compiler.AddResource(file, parse(t, data)))
+	compiled := expect.Value(compiler.Compile(file + "#/components/schemas/" + name))(t)
 	return Schema{compiled}
 }
 
@@ -55,9 +42,6 @@ func (s Schema) Expect(t testing.TB, document []byte) {
 
 func parse(t testing.TB, document []byte) any {
 	t.Helper()
-	parsed, err := jsonschema.UnmarshalJSON(bytes.NewReader(document))
-	if err != nil {
-		t.Fatal(err)
-	}
+	parsed := expect.Value(jsonschema.UnmarshalJSON(bytes.NewReader(document)))(t)
 	return parsed
 }

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/margolite/margolite/test/expect"
 )
 
 // GPG has the keys that it made, none of which has a passphrase.
@@ -26,10 +28,7 @@ func New(t testing.TB) *GPG {
 			t.Skip(program + " is not installed")
 		}
 	}
-	home, err := os.MkdirTemp("/tmp", "gpg") // short: sockets are in it
-	if err != nil {
-		t.Fatal(err)
-	}
+	home := expect.Value(os.MkdirTemp("/tmp", "gpg"))(t) // short: sockets are in it
 	g := &GPG{t, home}
 	t.Cleanup(func() {
 		// The agent that gpg starts would stay.
@@ -74,10 +73,7 @@ func (g *GPG) Key(user, algorithm, lifetime string, options ...string) string {
 // Revoke revokes a key.
 func (g *GPG) Revoke(fingerprint string) {
 	g.t.Helper()
-	certificate, err := os.ReadFile(filepath.Join(g.home, "openpgp-revocs.d", fingerprint+".rev"))
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	certificate := expect.Value(os.ReadFile(filepath.Join(g.home, "openpgp-revocs.d", fingerprint+".rev")))(g.t)
 	// A colon keeps it from being imported by mistake.
 	g.Run(bytes.Replace(certificate, []byte("\n:-----BEGIN"), []byte("\n-----BEGIN"), 1), "--import")
 }

@@ -19,8 +19,7 @@ import (
 // another one is given. When the test ends everything does, and is removed.
 func NewForTest(t testing.TB, o Options) *Plant {
 	t.Helper()
-	dir, err := os.MkdirTemp("/tmp", "plant-") // paths of sockets are short
-	expect.Check(t, err)
+	dir := expect.Value(os.MkdirTemp("/tmp", "plant-"))(t) // paths of sockets are short
 	o.Dir, o.Margolite = dir, cmp.Or(o.Margolite, filepath.Join(ProgramsDir(), "margolite"))
 	p, err := New(t.Context(), o)
 	if err != nil {
@@ -56,8 +55,7 @@ func (p *Plant) Look(t testing.TB) leftovers.Snapshot {
 	const namespace = "margo"
 	where := leftovers.Where{Namespace: namespace, StateDir: p.StateDir(), RunDir: p.RunDir(), Sockets: filepath.Join(ShimDir, "s")}
 	if p.Running() || p.Containerd() != 0 {
-		client, err := containerd.Open(p.Containers(), namespace)
-		expect.Check(t, err)
+		client := expect.Value(containerd.Open(p.Containers(), namespace))(t)
 		defer client.Close()
 		where.Client = client
 	}

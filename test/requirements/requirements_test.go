@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"slices"
 	"testing"
+
+	"github.com/margolite/margolite/test/expect"
 )
 
 const root = "../.."
@@ -15,26 +17,17 @@ const root = "../.."
 // The table on disk is the one that the tests of this module make, each
 // requirement has a test or a reason, and no test names anything else.
 func TestTableAgreesWithTheTests(t *testing.T) {
-	all, err := load(definitions)
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := expect.Value(load(definitions))(t)
 	for _, r := range all {
 		if !slices.ContainsFunc(areas, func(a struct{ id, heading string }) bool { return a.id == area(r.ID) }) {
 			t.Errorf("there is no heading for %s, which the table lacks", r.ID)
 		}
 	}
-	shown, err := scan(root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	shown := expect.Value(scan(root))(t)
 	for _, problem := range problems(all, shown) {
 		t.Error(problem)
 	}
-	now, err := os.ReadFile(filepath.Join(root, tableFile))
-	if err != nil {
-		t.Fatal(err)
-	}
+	now := expect.Value(os.ReadFile(filepath.Join(root, tableFile)))(t)
 	if !bytes.Equal(now, table(all, shown)) {
 		t.Errorf("%s is not what the tests say, run: go run ./test/requirements", tableFile)
 	}
@@ -57,9 +50,7 @@ func TestDocumentsNameTestsThatExist(t *testing.T) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Check(t, err)
 	for name, file := range documents {
 		if !tests[name] {
 			t.Errorf("%s names %s, which is no test", file, name)

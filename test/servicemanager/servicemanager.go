@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/margolite/margolite/test/expect"
 )
 
 // waiting is how many messages nobody has asked for yet: more than a service
@@ -17,16 +19,10 @@ const waiting = 1000
 // to find in NOTIFY_SOCKET; messages are heard in the order in which they came.
 func Listen(t testing.TB) (address string, heard <-chan string) {
 	t.Helper()
-	dir, err := os.MkdirTemp("/tmp", "notify-") // paths of sockets are short
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := expect.Value(os.MkdirTemp("/tmp", "notify-"))(t) // paths of sockets are short
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	address = filepath.Join(dir, "s")
-	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: address, Net: "unixgram"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := expect.Value(net.ListenUnixgram("unixgram", &net.UnixAddr{Name: address, Net: "unixgram"}))(t)
 	t.Cleanup(func() { conn.Close() })
 	messages := make(chan string, waiting)
 	go func() { // ends with the socket

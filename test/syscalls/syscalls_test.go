@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"testing"
 
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/syscalls"
 )
 
@@ -18,21 +19,13 @@ func TestCallsAreCountedExactly(t *testing.T) {
 		t.Skip("needs tracepoints of system calls:", err)
 	}
 	defer thread.Close()
-	process, err := syscalls.OfProcess(os.Getpid(), "fsync", "pwrite64", "execve")
-	if err != nil {
-		t.Fatal(err)
-	}
+	process := expect.Value(syscalls.OfProcess(os.Getpid(), "fsync", "pwrite64", "execve"))(t)
 	defer process.Close()
 
-	f, err := os.Create(filepath.Join(t.TempDir(), "file"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := expect.Value(os.Create(filepath.Join(t.TempDir(), "file")))(t)
 	defer f.Close()
 	for range 3 {
-		if err := f.Sync(); err != nil {
-			t.Fatal(err)
-		}
+		expect.Check(t, f.Sync())
 	}
 	elsewhere := make(chan error)
 	go func() {
@@ -40,12 +33,8 @@ func TestCallsAreCountedExactly(t *testing.T) {
 		_, err := f.WriteAt([]byte("x"), 0)
 		elsewhere <- err
 	}()
-	if err := <-elsewhere; err != nil {
-		t.Fatal(err)
-	}
-	if err := exec.Command("/bin/true").Run(); err != nil {
-		t.Fatal(err)
-	}
+	expect.Check(t, <-elsewhere)
+	expect.Check(t, exec.Command("/bin/true").Run())
 
 	for _, c := range []struct {
 		of   string
@@ -55,10 +44,7 @@ func TestCallsAreCountedExactly(t *testing.T) {
 		{"the thread", thread, []int64{3, 0}},
 		{"the process", process, []int64{3, 1, 1}},
 	} {
-		got, err := c.c.Count()
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := expect.Value(c.c.Count())(t)
 		for i := range c.want {
 			if got[i] != c.want[i] {
 				t.Errorf("%s made %v calls, want %v", c.of, got, c.want)

@@ -119,8 +119,7 @@ func newDevice(t *testing.T, containerd string) *device {
 	}
 	dir := t.TempDir()
 	check(t, errors.Join(os.MkdirAll(filepath.Join(dir, "usr/bin"), 0o755), os.MkdirAll(filepath.Join(dir, "usr/libexec/margolite"), 0o755)))
-	application, err := plant.LoadApplication(t.Context(), "1.0.0")
-	check(t, err)
+	application := expect.Value(plant.LoadApplication(t.Context(), "1.0.0"))(t)
 	return &device{plant.NewForTest(t, plant.Options{
 		Margolite: filepath.Join(dir, "usr/bin/margolite"), Containerd: containerd, Application: application,
 	}), t, dir}
@@ -132,8 +131,7 @@ func (d *device) install(release string) {
 	d.t.Helper()
 	from := filepath.Join(plant.ProgramsDir(), release)
 	for file, at := range map[string]string{agent: "usr/bin/margolite", plant.Shim: "usr/libexec/margolite/" + plant.Shim} {
-		content, err := os.ReadFile(filepath.Join(from, file))
-		check(d.t, err)
+		content := expect.Value(os.ReadFile(filepath.Join(from, file)))(d.t)
 		path := filepath.Join(d.dir, at)
 		check(d.t, errors.Join(os.WriteFile(path+".new", content, 0o755), os.Rename(path+".new", path)))
 	}
@@ -149,10 +147,8 @@ func (d *device) kill() { d.Kill() }
 // publish has the application say something else, and waits until it is installed.
 func (d *device) publish(greeting string) {
 	d.t.Helper()
-	done, err := d.Publish(d.Deployment(deployment, map[string]any{"GREETING": greeting}))
-	check(d.t, err)
-	_, err = d.Await(d.t.Context(), deployment, margo.Installed, done.Version)
-	check(d.t, err)
+	done := expect.Value(d.Publish(d.Deployment(deployment, map[string]any{"GREETING": greeting})))(d.t)
+	expect.Value(d.Await(d.t.Context(), deployment, margo.Installed, done.Version))(d.t)
 }
 
 // runs says that the page does, and what it says.
@@ -246,8 +242,7 @@ func (d *device) refusesToStart(why string) {
 	d.t.Helper()
 	check(d.t, d.Start())
 	check(d.t, d.Ended())
-	log, err := os.ReadFile(d.LogFile())
-	check(d.t, err)
+	log := expect.Value(os.ReadFile(d.LogFile()))(d.t)
 	lines := strings.Split(strings.TrimSpace(string(log)), "\n")
 	if said := strings.Join(lines[max(0, len(lines)-3):], "\n"); !strings.Contains(said, why) {
 		d.t.Errorf("at last it said %q, and not %q", said, why)
@@ -257,9 +252,8 @@ func (d *device) refusesToStart(why string) {
 // schema is that of the records, whose agent has stopped.
 func (d *device) schema() (version int) {
 	d.t.Helper()
-	db, err := bolt.Open(filepath.Join(d.StateDir(), "margolite.db"), 0o600, &bolt.Options{Timeout: 10 * time.Second, ReadOnly: true})
-	check(d.t, err)
-	err = db.View(func(tx *bolt.Tx) (err error) {
+	db := expect.Value(bolt.Open(filepath.Join(d.StateDir(), "margolite.db"), 0o600, &bolt.Options{Timeout: 10 * time.Second, ReadOnly: true}))(d.t)
+	err := db.View(func(tx *bolt.Tx) (err error) {
 		version, err = strconv.Atoi(string(tx.Bucket([]byte("meta")).Get([]byte("schema"))))
 		return err
 	})

@@ -29,16 +29,14 @@ func disk(t *testing.T) *medium.Disk {
 	}
 	image := filepath.Join(t.TempDir(), "image")
 	check(t, medium.Format(image, bytesOfDisk))
-	d, err := medium.Load(image)
-	check(t, err)
+	d := expect.Value(medium.Load(image))(t)
 	return d
 }
 
 func mount(t *testing.T, d *medium.Disk) (*medium.Mounted, string) {
 	t.Helper()
 	dir := t.TempDir()
-	m, err := d.Mount(filepath.Join(t.TempDir(), "disk"), dir)
-	check(t, err)
+	m := expect.Value(d.Mount(filepath.Join(t.TempDir(), "disk"), dir))(t)
 	return m, dir
 }
 
@@ -129,8 +127,7 @@ func TestAWriteFails(t *testing.T) {
 	image := filepath.Join(t.TempDir(), "after")
 	check(t, d.Save(image))
 	check(t, medium.Check(image))
-	d, err := medium.Load(image)
-	check(t, err)
+	d = expect.Value(medium.Load(image))(t)
 	m, dir = mount(t, d)
 	check(t, synced(filepath.Join(dir, "file"), []byte("three")))
 	check(t, m.Unmount())
@@ -151,8 +148,7 @@ func TestAFlushFails(t *testing.T) {
 // descriptor of its server open after a kill: the kernel would wait for answers for ever.
 func TestOnlyServersHoldTheDescriptor(t *testing.T) {
 	m, _ := mount(t, disk(t))
-	descriptors, err := filepath.Glob("/proc/self/fd/*")
-	check(t, err)
+	descriptors := expect.Value(filepath.Glob("/proc/self/fd/*"))(t)
 	for _, d := range descriptors {
 		if target, _ := os.Readlink(d); target == "/dev/fuse" {
 			t.Errorf("%s is that of a server", d)

@@ -90,9 +90,7 @@ func TestAFaultLastsAsLongAsItIsToldTo(t *testing.T) {
 	switches, get := serve(t)
 	status := func() int {
 		answer, _, err := get()
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Check(t, err)
 		return answer.StatusCode
 	}
 	expect.Value(switches.Inject(fault.Fault{Kind: fault.Answer, Status: 503, Skip: 1, Times: 2}))(t)
