@@ -14,7 +14,6 @@ import (
 	"crypto/sha512"
 	"crypto/x509"
 	"encoding/base64"
-	"encoding/json"
 	"encoding/pem"
 	"fmt"
 	"strconv"
@@ -186,9 +185,9 @@ func Refer(image *ociimage.Artifact, artifactType, mediaType string, layer []byt
 func Referrers(referrers ...*ociimage.Artifact) (*ociimage.Artifact, error) {
 	index := ocispec.Index{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageIndex}
 	for _, r := range referrers {
-		var manifest ocispec.Manifest
-		if err := json.Unmarshal(r.Manifest, &manifest); err != nil {
-			return nil, fmt.Errorf("cannot read manifest: %w", err)
+		manifest, err := r.ReadManifest()
+		if err != nil {
+			return nil, err
 		}
 		index.Manifests = append(index.Manifests, ocispec.Descriptor{
 			MediaType: r.MediaType, Digest: r.Digest, Size: int64(len(r.Manifest)), ArtifactType: manifest.ArtifactType,

@@ -3,9 +3,10 @@ package ociimage
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"compress/gzip"
+	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -82,8 +83,30 @@ func (f Files) under(top string) []Entry {
 // number of this machine in them.
 func Tar(entries []Entry) ([]byte, error) {
 	var out bytes.Buffer
-	if err := writeTar(&out, entries); err != nil {
-		return nil, err
+	tw := tar.NewWriter(&out)
+	for _, e := range entries {
+		h := &tar.Header{
+			Name: e.Name, Typeflag: cmp.Or(e.Type, tar.TypeReg), Linkname: e.Link,
+			Mode: e.Mode, Uid: e.UID, Gid: e.GID, Size: int64(len(e.Data)),
+			Format: tar.FormatPAX,
+		}
+		switch {
+		case h.Mode != 0:
+		case h.Typeflag == tar.TypeDir:
+			h.Mode = 0o755
+		default:
+			h.Mode = 0o644
+		}
+		err := tw.WriteHeader(h)
+		if err == nil {
+			_, err = tw.Write(e.Data)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("cannot write archive entry %q: %w", e.Name, err)
+		}
+	}
+	if err := tw.Close(); err != nil {
+		return nil, fmt.Errorf("cannot finish archive: %w", err)
 	}
 	return out.Bytes(), nil
 }
@@ -97,45 +120,12 @@ func TarGzip(entries []Entry) ([]byte, error) {
 	return Gzip(plain)
 }
 
-func writeTar(w io.Writer, entries []Entry) error {
-	tw := tar.NewWriter(w)
-	for _, e := range entries {
-		h := &tar.Header{
-			Name: e.Name, Typeflag: e.Type, Linkname: e.Link,
-			Mode: e.Mode, Uid: e.UID, Gid: e.GID, Size: int64(len(e.Data)),
-			Format: tar.FormatPAX,
-		}
-		if h.Typeflag == 0 {
-			h.Typeflag = tar.TypeReg
-		}
-		switch {
-		case h.Mode != 0:
-		case h.Typeflag == tar.TypeDir:
-			h.Mode = 0o755
-		default:
-			h.Mode = 0o644
-		}
-		if err := tw.WriteHeader(h); err != nil {
-			return fmt.Errorf("cannot write archive entry %q: %w", e.Name, err)
-		}
-		if _, err := tw.Write(e.Data); err != nil {
-			return fmt.Errorf("cannot write archive entry %q: %w", e.Name, err)
-		}
-	}
-	if err := tw.Close(); err != nil {
-		return fmt.Errorf("cannot finish archive: %w", err)
-	}
-	return nil
-}
-
 // Gzip compresses data.
 func Gzip(plain []byte) ([]byte, error) {
 	var out bytes.Buffer
 	zw := gzip.NewWriter(&out) // its header carries no name and no time unless told to
-	if _, err := zw.Write(plain); err != nil {
-		return nil, fmt.Errorf("cannot compress: %w", err)
-	}
-	if err := zw.Close(); err != nil {
+	_, err := zw.Write(plain)
+	if err = errors.Join(err, zw.Close()); err != nil {
 		return nil, fmt.Errorf("cannot compress: %w", err)
 	}
 	return out.Bytes(), nil

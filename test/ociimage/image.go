@@ -1,6 +1,7 @@
 package ociimage
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
@@ -55,12 +56,8 @@ func Padding(size int) Layer {
 
 // Build makes the image.
 func Build(image Image) (*Artifact, error) {
-	if image.Platform.OS == "" {
-		image.Platform.OS = "linux"
-	}
-	if image.Platform.Architecture == "" {
-		image.Platform.Architecture = runtime.GOARCH
-	}
+	image.Platform.OS = cmp.Or(image.Platform.OS, "linux")
+	image.Platform.Architecture = cmp.Or(image.Platform.Architecture, runtime.GOARCH)
 	config := ocispec.Image{
 		Platform: image.Platform,
 		Config:   image.Config,
@@ -111,9 +108,9 @@ func Index(images ...*Artifact) (*Artifact, error) {
 		Manifests: []ocispec.Descriptor{},
 	}
 	for _, image := range images {
-		var manifest ocispec.Manifest
-		if err := json.Unmarshal(image.Manifest, &manifest); err != nil {
-			return nil, fmt.Errorf("cannot read image manifest: %w", err)
+		manifest, err := image.ReadManifest()
+		if err != nil {
+			return nil, err
 		}
 		var config ocispec.Image
 		if err := json.Unmarshal(image.Blobs[manifest.Config.Digest], &config); err != nil {
@@ -128,6 +125,14 @@ func Index(images ...*Artifact) (*Artifact, error) {
 	}
 	artifact := &Artifact{Parts: images}
 	return artifact, artifact.Seal(index.MediaType, index)
+}
+
+// ReadManifest reads the manifest of an image.
+func (a *Artifact) ReadManifest() (m ocispec.Manifest, err error) {
+	if err = json.Unmarshal(a.Manifest, &m); err != nil {
+		err = fmt.Errorf("cannot read image manifest: %w", err)
+	}
+	return m, err
 }
 
 // Add keeps a blob and gives its descriptor.

@@ -32,9 +32,9 @@ func Loadable(images map[string]*Artifact) ([]byte, error) {
 	}
 	var list []saved
 	for _, ref := range slices.Sorted(maps.Keys(images)) {
-		var manifest ocispec.Manifest
-		if err := json.Unmarshal(images[ref].Manifest, &manifest); err != nil {
-			return nil, fmt.Errorf("cannot read image manifest: %w", err)
+		manifest, err := images[ref].ReadManifest()
+		if err != nil {
+			return nil, err
 		}
 		image := saved{Config: blobName(manifest.Config.Digest), RepoTags: []string{ref}}
 		for _, layer := range manifest.Layers {
@@ -42,11 +42,7 @@ func Loadable(images map[string]*Artifact) ([]byte, error) {
 		}
 		list = append(list, image)
 	}
-	raw, err := json.Marshal(list)
-	if err != nil {
-		return nil, fmt.Errorf("cannot write manifest of archive: %w", err)
-	}
-	return Tar(append(entries, Entry{Name: "manifest.json", Data: raw}))
+	return listed(entries, list)
 }
 
 func layoutEntries(images map[string]*Artifact) ([]Entry, error) {
@@ -83,6 +79,15 @@ type saved struct {
 	Layers   []string
 }
 
+// listed is an archive with the list that `docker load` reads.
+func listed(entries []Entry, list []saved) ([]byte, error) {
+	raw, err := json.Marshal(list)
+	if err != nil {
+		return nil, fmt.Errorf("cannot write manifest of archive: %w", err)
+	}
+	return Tar(append(entries, Entry{Name: "manifest.json", Data: raw}))
+}
+
 func (a *Artifact) collect(blobs map[digest.Digest][]byte) {
 	blobs[a.Digest] = a.Manifest
 	maps.Copy(blobs, a.Blobs)
@@ -99,9 +104,9 @@ func Saved(images map[string]*Artifact) ([]byte, error) {
 	first := map[digest.Digest]string{}
 	for _, ref := range slices.Sorted(maps.Keys(images)) {
 		a := images[ref]
-		var manifest ocispec.Manifest
-		if err := json.Unmarshal(a.Manifest, &manifest); err != nil {
-			return nil, fmt.Errorf("cannot read image manifest: %w", err)
+		manifest, err := a.ReadManifest()
+		if err != nil {
+			return nil, err
 		}
 		image := saved{Config: manifest.Config.Digest.Encoded() + ".json", RepoTags: []string{ref}}
 		entries = append(entries, Entry{Name: image.Config, Data: a.Blobs[manifest.Config.Digest]})
@@ -123,11 +128,7 @@ func Saved(images map[string]*Artifact) ([]byte, error) {
 		}
 		list = append(list, image)
 	}
-	raw, err := json.Marshal(list)
-	if err != nil {
-		return nil, fmt.Errorf("cannot write manifest of archive: %w", err)
-	}
-	return Tar(append(entries, Entry{Name: "manifest.json", Data: raw}))
+	return listed(entries, list)
 }
 
 func decompress(blob []byte, mediaType string) ([]byte, error) {

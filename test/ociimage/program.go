@@ -28,14 +28,6 @@ func Busybox(applets ...string) ([]Entry, error) {
 // machine, for linux on arch (GOARCH, and for "arm/v7" also GOARM). An empty arch is this
 // machine's. It needs the go command and is to be called from within the module.
 func BuildProgram(ctx context.Context, importPath, arch string) ([]byte, error) {
-	program, err := build(ctx, importPath, arch)
-	if err != nil {
-		return nil, fmt.Errorf("cannot build %s: %w", importPath, err)
-	}
-	return program, nil
-}
-
-func build(ctx context.Context, importPath, arch string) ([]byte, error) {
 	dir, err := os.MkdirTemp("", "margolite-program-")
 	if err != nil {
 		return nil, err
@@ -52,10 +44,8 @@ func build(ctx context.Context, importPath, arch string) ([]byte, error) {
 	if variant != "" {
 		command.Env = append(command.Env, "GOARM="+variant)
 	}
-	var said bytes.Buffer
-	command.Stderr = &said
-	if err := command.Run(); err != nil {
-		return nil, fmt.Errorf("%w: %s", err, strings.TrimSpace(said.String()))
+	if said, err := command.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("cannot build %s: %w: %s", importPath, err, bytes.TrimSpace(said))
 	}
 	return os.ReadFile(file)
 }
