@@ -373,7 +373,8 @@ func TestWhatIsNotUnderstoodIsTold(t *testing.T) {
 		first: document(first, "1.0.0", "  replicas: 3", "  parameters:",
 			"    a: {value: 1, targets: [{pointer: A, components: [main]}]}",
 			"    b: {value: 2, targets: [{pointer: B, components: [main]}]}",
-			"    c: {value: 3, targets: [{pointer: a.b, components: [main]}]}"),
+			"    c: {value: 3, targets: [{pointer: a.b, components: [main]}]}",
+			"    d: {value: 8094, targets: [{pointer: PORTS.80, components: [main]}]}"),
 		second: document(second, "1.0.0", "  parameters:", "    a: {valueFrom: {device: {key: line}}, targets: [{pointer: A, components: [main]}]}"),
 	})
 	s.heard(first, "pending@1", "installing@1", "installed@1")
@@ -381,6 +382,9 @@ func TestWhatIsNotUnderstoodIsTold(t *testing.T) {
 	s.heardError(second, "INVALID_DOCUMENT", "/spec/parameters/a/valueFrom: is not known")
 	for _, want := range [][]string{{"no service reads", `parameters="[b c]"`}, {"not applied", `a.b`}, {"ignored", "/spec/replicas"}} {
 		expect.Equal(t, len(l.with(append(want, first)...)), 1, "lines of log with %q", want)
+	}
+	if s.runtime.count("publish 80/tcp on 8094") == 0 {
+		t.Error("the port of a parameter does not reach the runtime")
 	}
 	told := func() bool {
 		st := s.fullStatus()
@@ -874,6 +878,9 @@ func (f *fakeRuntime) Load(ctx context.Context, s runtime.Source) (*runtime.Proj
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	for port, on := range s.Ports {
+		f.counts["publish "+port+" on "+on]++
+	}
 	loaded := &compose.Project{Services: f.services[string(s.Package)], Unused: f.unused}
 	return &runtime.Project{Name: s.Project, Compose: loaded, Digest: digest.FromBytes(s.Package), Labels: map[string]string{
 		"io.margo.deployment": s.Labels["io.margo.deployment"], "io.margo.component": s.Labels["io.margo.component"], "revision": string(s.Package),

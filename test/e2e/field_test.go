@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"context"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -79,65 +78,6 @@ func TestTheMainJobWithEachWFMInTheField(t *testing.T) {
 			r.isAsBefore(t.Context())
 		})
 	}
-}
-
-// What the tools of the Margo sandbox make of its Nextcloud sample, with a stand-in for
-// its image: the port is where the parameter says, and the variables, which its
-// Compose file does not refer to, are named.
-func TestTheNextcloudSampleOfTheSandbox(t *testing.T) {
-	const id = "6b66ded8-0000-4000-8000-000000000001"
-	r := newRig(t, "embedded")
-	r.running()
-	d := r.application(id, "1.0.0", `
-x-image: &image {image: "${REGISTRY}/margolite/tools:1.0.0", restart: always, stop_signal: SIGKILL}
-services:
-  nc:
-    <<: *image
-    command: [nc, -ll, -p, "80", -e, cat]
-    ports: ["8095:80"]
-    environment: [REDIS_HOST=redis, MYSQL_HOST=db, MYSQL_DATABASE=nextcloud, MYSQL_USER=nextcloud, MYSQL_PASSWORD=nextcloud]
-    networks: [redisnet, dbnet]
-    volumes: ["nc_data:/var/www/html"]
-volumes: {nc_data: {}}
-networks: {dbnet: {}, redisnet: {}}
-`, nil)
-	parameter := func(name, value, pointer string) string {
-		return "    " + name + ": {value: " + value + ", targets: [{pointer: " + pointer + ", components: [lab]}]}\n"
-	}
-	body := `id: ` + id + `
-metadata: {name: nextcloud-instance, namespace: margo, deviceId: ` + d.DeviceID + `}
-spec:
-  applicationId: nextcloud-stack
-  deploymentProfile:
-    type: compose
-    components:
-      - name: lab
-        properties: {repository: "oci://` + d.Components[0].Repository + `", revision: 1.0.0, wait: true, timeout: 5m}
-    deviceConstraints:
-      capacityRequirements: {cpu: {cores: 1, architectures: [amd64, arm64]}, memory: 64Mi, storage: 64Mi}
-      eligibilityRules:
-        - propertySelector:
-            matchExpressions:
-              - {key: /supportedDeploymentTypes, operator: In, values: [compose]}
-              - {key: /supportedRuntimes, operator: In, values: [oci]}
-  parameters:
-` + parameter("registry", r.Registry.Address(), "ENV.REGISTRY") + parameter("mysqlUser", "nextcloud", "ENV.MYSQL_USER") +
-		parameter("nextcloudPort", "8094", "PORTS.80") + parameter("redisHost", "redis", "ENV.REDIS_HOST")
-	done := expect.Value(r.WFM.Publish(r.ClientID(), []byte(body)))(t)
-	r.await(id, margo.Installed, done.Version)
-	plant.Require(r.t, "it answers on the port of the parameter", func() error {
-		conn, err := net.DialTimeout("tcp", "127.0.0.1:8094", time.Second)
-		if err == nil {
-			err = conn.Close()
-		}
-		return err
-	})
-	if conn, err := net.DialTimeout("tcp", "127.0.0.1:8095", time.Second); err == nil {
-		conn.Close()
-		t.Error("it answers on the port of the file")
-	}
-	r.shows("status", "not read by any service: parameters mysqlUser, redisHost", "8094->80/tcp")
-	r.await(id, margo.Removed, r.remove(id))
 }
 
 // heard waits until the WFM heard of a state so many times.
