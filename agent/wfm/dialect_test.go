@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -163,22 +162,15 @@ func TestAUTH02AUTH08RootCertificateComesUnsignedOverATrustedConnection(t *testi
 	expect.Error(t, expect.ErrorOf(rc3.RootCertificate(t.Context())), errors.ErrUnsupported, "rc.3")
 }
 
+func long(n int) string { return strings.Repeat("x", n) }
+
 // That each kind of key signs is shown by identity.TestAUTH09SignaturesOfEachAlgorithmVerifyElsewhere.
-func TestAUTH04OnboardingIsASignedRequestWithTheCertificate(t *testing.T) {
+func TestAUTH04AUTH05ClientIDIsInAllPaths(t *testing.T) {
 	s := serveSigned(t)
 	s.handle("POST /api/v1/onboarding", func(w http.ResponseWriter, r *http.Request) {
 		expect.Equal(t, expect.Value(io.ReadAll(r.Body))(t), expect.Value(margo.OnboardingRequest(s.device.CertificatePEM(), false))(t), "the request")
 		plain(201, `{"clientId":"`+clientID+`"}`)(w, r)
 	})
-	c := s.client(margo.RC2, func(o *wfm.Options) { o.ClientID = "" })
-	expect.Equal(t, expect.Value(c.Onboard(t.Context(), s.device.CertificatePEM()))(t), clientID, "client id")
-}
-
-func long(n int) string { return strings.Repeat("x", n) }
-
-func TestAUTH05ClientIDIsInAllPaths(t *testing.T) {
-	s := serveSigned(t)
-	s.handle("POST /api/v1/onboarding", plain(201, `{"clientId":"`+clientID+`"}`))
 	f := newFleet(2, 100)
 	for i, ref := range f.manifest.Deployments { // URLs that lead nowhere, so that paths have to be made
 		f.manifest.Deployments[i].URL = "/nowhere"
@@ -194,7 +186,7 @@ func TestAUTH05ClientIDIsInAllPaths(t *testing.T) {
 	c := s.client(margo.RC2, func(o *wfm.Options) { o.ClientID = "" })
 	expect.Error(t, expect.ErrorOf(c.Manifest(t.Context(), "")), wfm.ErrNotOnboarded, "before onboarding")
 	expect.Error(t, c.PostStatus(t.Context(), deployment, statusReport()), wfm.ErrNotOnboarded, "before onboarding")
-	expect.Value(c.Onboard(t.Context(), s.device.CertificatePEM()))(t)
+	expect.Equal(t, expect.Value(c.Onboard(t.Context(), s.device.CertificatePEM()))(t), clientID, "client id")
 	for _, c := range map[string]*wfm.Client{"onboarded": c, "made with the id kept": s.client(margo.RC2)} {
 		m := expect.Value(c.Manifest(t.Context(), ""))(t)
 		expect.Error(t, expect.ErrorOf(c.Manifest(t.Context(), m.ETag)), wfm.ErrNotModified, "second poll")
@@ -411,54 +403,63 @@ func TestWhatAnAnswerSaysAboutTheClient(t *testing.T) {
 	}
 }
 
+// Which method and path a WFM has is found out by reports, and remembered (A-26).
 func TestCAP06MethodsOfTheRevision(t *testing.T) {
-	type exchange struct {
-		onboarded bool
-		status    map[string]int // by route; 404 otherwise
-		want      [][]string     // the requests of each report
-		fails     bool
-	}
 	const (
 		post, put           = "POST " + below + "capabilities/edge-01", "PUT " + below + "capabilities/edge-01"
 		olderPost, olderPut = "POST " + below + "capabilities", "PUT " + below + "capabilities"
+		plural, singular    = "POST " + below + "deployments/" + deployment + "/status", "POST " + below + "deployment/" + deployment + "/status"
+		statuses            = plural + "es"
 	)
-	tests := map[margo.Revision]map[string]exchange{
-		margo.RC2: {
-			"the first report is a POST, later ones are PUTs": {true, map[string]int{post: 201, put: 201}, [][]string{{post}, {put}, {put}}, false},
-			"without knowing, PUT is tried first":             {false, map[string]int{post: 201, put: 201}, [][]string{{put}, {put}}, false},
-			"a PUT of what is not there":                      {false, map[string]int{post: 201, put: 404}, [][]string{{put, post}, {put, post}}, false},
-			"no PUT at all":                                   {false, map[string]int{post: 201, put: 405}, [][]string{{put, post}}, false},
-			"no POST at all":                                  {true, map[string]int{post: 405, put: 201}, [][]string{{post, put}, {put}}, false},
-			"a POST of what is there":                         {true, map[string]int{post: 409, put: 201}, [][]string{{post, put}, {put}}, false},
-			"the path of rc.1":                                {false, map[string]int{olderPost: 201, olderPut: 200}, [][]string{{put, post, olderPut}, {olderPut}}, false},
-			"nothing at all":                                  {false, nil, [][]string{{put, post, olderPut, olderPost}}, true},
-			"a refusal is final":                              {false, map[string]int{put: 422}, [][]string{{put}}, true},
-		},
-		margo.RC1: {
-			"the first report is a POST, later ones are PUTs": {true, map[string]int{olderPost: 201, olderPut: 201}, [][]string{{olderPost}, {olderPut}}, false},
-			"the path of rc.2": {false, map[string]int{post: 201, put: 404}, [][]string{{olderPut, olderPost, put, post}, {put, post}}, false},
-		},
+	tests := map[string]struct {
+		dialect   margo.Revision
+		onboarded bool
+		status    map[string]int // by route; 404 otherwise
+		want      [][]string     // the requests of each report; the last one decides
+	}{
+		"the first report is a POST, later ones are PUTs": {margo.RC2, true, map[string]int{post: 201, put: 201}, [][]string{{post}, {put}, {put}}},
+		"without knowing, PUT is tried first":             {margo.RC2, false, map[string]int{post: 201, put: 201}, [][]string{{put}, {put}}},
+		"a PUT of what is not there":                      {margo.RC2, false, map[string]int{post: 201, put: 404}, [][]string{{put, post}, {put, post}}},
+		"no PUT at all":                                   {margo.RC2, false, map[string]int{post: 201, put: 405}, [][]string{{put, post}}},
+		"no POST at all":                                  {margo.RC2, true, map[string]int{post: 405, put: 201}, [][]string{{post, put}, {put}}},
+		"a POST of what is there":                         {margo.RC2, true, map[string]int{post: 409, put: 201}, [][]string{{post, put}, {put}}},
+		"the path of rc.1":                                {margo.RC2, false, map[string]int{olderPost: 201, olderPut: 200}, [][]string{{put, post, olderPut}, {olderPut}}},
+		"nothing at all":                                  {margo.RC2, false, nil, [][]string{{put, post, olderPut, olderPost}}},
+		"a refusal is final":                              {margo.RC2, false, map[string]int{put: 422}, [][]string{{put}}},
+		"rc.1, first and later reports":                   {margo.RC1, true, map[string]int{olderPost: 201, olderPut: 201}, [][]string{{olderPost}, {olderPut}}},
+		"rc.1, the path of rc.2":                          {margo.RC1, false, map[string]int{post: 201, put: 404}, [][]string{{olderPut, olderPost, put, post}, {put, post}}},
+
+		"status":                          {margo.RC2, false, map[string]int{plural: 200}, [][]string{{plural}, {plural}}},
+		"status, statuses":                {margo.RC2, false, map[string]int{statuses: 200}, [][]string{{plural, statuses}, {statuses}}},
+		"status, never singular":          {margo.RC2, false, map[string]int{singular: 201}, [][]string{{plural, statuses}, {plural, statuses}}},
+		"rc.1, status, singular":          {margo.RC1, false, map[string]int{singular: 201}, [][]string{{plural, statuses, singular}, {singular}}},
+		"rc.1, status, singular, refused": {margo.RC1, false, map[string]int{singular: 422}, [][]string{{plural, statuses, singular}, {singular}}},
+		"rc.1, status, not known":         {margo.RC1, false, nil, [][]string{{plural, statuses, singular}, {plural, statuses, singular}}},
+		"rc.1, status, busy":              {margo.RC1, false, map[string]int{plural: 503}, [][]string{{plural}, {plural}}},
 	}
-	for dialect, tests := range tests {
-		for name, test := range tests {
-			t.Run(dialect.String()+" "+name, func(t *testing.T) {
-				s := serveSigned(t)
-				s.handle("POST /api/v1/onboarding", plain(201, `{"clientId":"`+clientID+`"}`))
-				for route, status := range test.status {
-					s.handle(route, plain(status, ""))
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := serveSigned(t)
+			s.handle("POST /api/v1/onboarding", plain(201, `{"clientId":"`+clientID+`"}`))
+			for route, status := range test.status {
+				s.handle(route, plain(status, ""))
+			}
+			c := s.client(test.dialect)
+			if test.onboarded {
+				expect.Value(c.Onboard(t.Context(), s.device.CertificatePEM()))(t)
+			}
+			s.took()
+			for _, want := range test.want {
+				var err error
+				if want[0] == plural || want[0] == statuses || want[0] == singular {
+					err = c.PostStatus(t.Context(), deployment, statusReport())
+				} else {
+					err = c.PutCapabilities(t.Context(), "edge-01", capabilities("edge-01"))
 				}
-				c := s.client(dialect)
-				if test.onboarded {
-					expect.Value(c.Onboard(t.Context(), s.device.CertificatePEM()))(t)
-				}
-				s.took()
-				for _, want := range test.want {
-					err := c.PutCapabilities(t.Context(), "edge-01", capabilities("edge-01"))
-					expect.Equal(t, err != nil, test.fails, "refused (%v)", err)
-					expect.Equal(t, s.took(), want, "requests")
-				}
-			})
-		}
+				expect.Equal(t, err == nil, test.status[want[len(want)-1]]/100 == 2, "success (%v)", err)
+				expect.Equal(t, s.took(), want, "requests")
+			}
+		})
 	}
 }
 
@@ -517,73 +518,6 @@ func TestBodiesAreThoseOfTheDialect(t *testing.T) {
 		if err == nil || retries(err) || len(s.took()) != 0 {
 			t.Errorf("%s that cannot be translated: %v", name, err)
 		}
-	}
-}
-
-func TestStatusPathBeforeRC3IsFoundOutOnce(t *testing.T) {
-	const plural, singular = "POST " + below + "deployments/" + deployment + "/status", "POST " + below + "deployment/" + deployment + "/status"
-	const statuses = plural + "es"
-	tests := map[string]struct {
-		dialect margo.Revision
-		status  map[string]int
-		want    [][]string
-	}{
-		"plural":                  {margo.RC1, map[string]int{plural: 201}, [][]string{{plural}, {plural}}},
-		"singular":                {margo.RC1, map[string]int{singular: 201}, [][]string{{plural, statuses, singular}, {singular}}},
-		"singular, with refusals": {margo.RC1, map[string]int{singular: 422}, [][]string{{plural, statuses, singular}, {singular}}},
-		"unknown deployment":      {margo.RC1, nil, [][]string{{plural, statuses, singular}, {plural, statuses, singular}}},
-		"busy":                    {margo.RC1, map[string]int{plural: 503}, [][]string{{plural}, {plural}}},
-		"rc.2":                    {margo.RC2, map[string]int{plural: 200}, [][]string{{plural}, {plural}}},
-		"rc.2, statuses":          {margo.RC2, map[string]int{statuses: 200}, [][]string{{plural, statuses}, {statuses}}},
-		"rc.2, never singular":    {margo.RC2, map[string]int{singular: 201}, [][]string{{plural, statuses}, {plural, statuses}}},
-	}
-	for name, test := range tests {
-		t.Run("A-26 "+name, func(t *testing.T) {
-			s := serveSigned(t)
-			for route, status := range test.status {
-				s.handle(route, plain(status, ""))
-			}
-			c := s.client(test.dialect)
-			for _, want := range test.want {
-				_ = c.PostStatus(t.Context(), deployment, statusReport())
-				expect.Equal(t, s.took(), want, "requests")
-			}
-		})
-	}
-}
-
-func TestAuthorizationIsForTheGatewayOnly(t *testing.T) {
-	secret := filepath.Join(t.TempDir(), "secret")
-	other := newStranger(t)
-	gateway := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.TLS.PeerCertificates != nil {
-			t.Error("the device showed a certificate")
-		}
-		if r.Header.Get("Authorization") != "Basic "+base64.StdEncoding.EncodeToString([]byte("edge:pass:word")) {
-			plain(401, "")(w, r)
-			return
-		}
-		f := newFleet(1, 10)
-		f.manifest.Deployments[0].URL = other.URL + f.manifest.Deployments[0].URL
-		serveManifest(f.raw())(w, r)
-	}))
-	defer gateway.Close()
-	root := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: gateway.Certificate().Raw})
-	c := expect.Value(wfm.New(wfm.Options{
-		URL: gateway.URL, TLS: expect.Value(identity.ServerTLS(identity.ServerOptions{Root: root}))(t),
-		OtherOrigins:  &tls.Config{RootCAs: other.anchors},
-		Authorization: identity.BasicFile(secret), Timeout: 10 * time.Second,
-	}))(t)
-	defer c.CloseIdle()
-	expect.Error(t, expect.ErrorOf(c.Manifest(t.Context(), "")), os.ErrNotExist, "without the file")
-	write(t, secret, []byte("edge:another\n"))
-	if _, err := c.Manifest(t.Context(), ""); !errors.Is(err, wfm.ErrUnauthenticated) || strings.Contains(err.Error(), "another") {
-		t.Errorf("with a wrong password: %v", err)
-	}
-	write(t, secret, []byte("edge:pass:word\n"))
-	m := expect.Value(c.Manifest(t.Context(), ""))(t)
-	if err := c.Documents(t.Context(), m, m.Deployments, ignored); err == nil || len(other.requests) != 1 {
-		t.Errorf("%d requests to another origin, error %v", len(other.requests), err)
 	}
 }
 

@@ -49,7 +49,8 @@ func get(t *testing.T, c *wfm.Client, f *fleet, need ...int) (map[digest.Digest]
 	return documents, nil
 }
 
-func TestDS12BundleOrSingleDocuments(t *testing.T) {
+// Sizes choose the way, and decide nothing else.
+func TestDS12DS13BundleOrSingleDocuments(t *testing.T) {
 	s, c := pair(t)
 	tests := map[string]struct {
 		fleet  *fleet

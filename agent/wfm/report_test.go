@@ -46,17 +46,30 @@ func TestReportsArriveAsTheyAre(t *testing.T) {
 	}
 }
 
+// A report that a portal or a proxy answers with a page of its own has not reached the WFM.
 func TestReportAnswers(t *testing.T) {
 	s, c := pair(t)
+	const portal = "<!doctype html>\n<html><body><h1>Log in to use this network</h1></body></html>\n"
+	page := func(status int, body string) http.HandlerFunc {
+		return serveProblem(status, body, "Content-Type", "text/html; charset=utf-8")
+	}
 	const base = `{"type":"https://docs.margo.org/specification/problem-types#`
 	tests := map[string]struct {
 		handler http.HandlerFunc
-		status  int // 0: success
+		status  int // 0: success, or a page of a portal
 		kind    margo.ProblemKind
 		text    string
 		retry   bool
 		page    bool
 	}{
+		"a portal": {handler: page(200, portal), page: true},
+		"a packed portal": {page: true, handler: func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "text/HTML")
+			serveEncoded("gzip", zip([]byte(portal)))(w, r)
+		}},
+		"an endless portal":  {handler: page(200, portal+strings.Repeat(" ", 1<<20)), page: true},
+		"a portal as a body": {handler: page(201, "\n\n"+portal), page: true},
+
 		"updated":                        {handler: serveProblem(200, "")},
 		"created":                        {handler: serveProblem(201, "")},
 		"accepted":                       {handler: serveProblem(202, "")},
@@ -64,20 +77,25 @@ func TestReportAnswers(t *testing.T) {
 		"success with a page":            {handler: serveProblem(200, "<html>"+strings.Repeat("x", 1<<20))},
 		"success with a body cut off":    {handler: serveTruncated([]byte("x"))},
 		"success that is wrongly packed": {handler: serveEncoded("br", []byte("x"))},
-		"success that is called a page":  {handler: serveProblem(200, "OK", "Content-Type", "text/html; charset=utf-8")},
+		"success that is called a page":  {handler: page(200, "OK")},
 		"wrong": {
 			handler: serveProblem(422, base+`semantic-error","title":"Semantic Error","status":422,"errors":[{"field":"status.state","message":"unknown"}]}`),
 			status:  422, kind: margo.ProblemSemanticError, text: "status.state: unknown",
 		},
 		"nothing in it":        {handler: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) }, status: 500, text: "500 Internal Server Error", retry: true},
-		"a proxy's page":       {handler: serveProblem(400, "<html><h1>400 Bad Request</h1></html>", "Content-Type", "text/html"), status: 400, page: true},
-		"a text called a page": {handler: serveProblem(400, "no such state", "Content-Type", "text/html"), status: 400},
+		"a proxy's page":       {handler: page(400, "<html><h1>400 Bad Request</h1></html>"), status: 400, page: true},
+		"a text called a page": {handler: page(400, "no such state"), status: 400},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			s.handle("POST /api/v1/deployments/x/status", test.handler)
 			err := c.PostStatus(t.Context(), "x", []byte("{}"))
-			if test.status == 0 {
+			switch {
+			case test.status == 0 && test.page:
+				expect.ErrorWith(t, err, "captive portal", "error")
+				expect.Equal(t, retries(err), true, "to be repeated")
+				return
+			case test.status == 0:
 				expect.OK(t, err)
 				return
 			}
@@ -92,33 +110,6 @@ func TestReportAnswers(t *testing.T) {
 			}
 			expect.Equal(t, retries(err), test.retry, "to be repeated")
 			expect.Equal(t, answer.Page, test.page, "a page")
-		})
-	}
-}
-
-// What a portal or a proxy answers with a page of its own has not reached the WFM.
-func TestAReportThatAPageAnswersIsToldAgain(t *testing.T) {
-	s, c := pair(t)
-	const page = "<!doctype html>\n<html><body><h1>Log in to use this network</h1></body></html>\n"
-	for name, handler := range map[string]http.HandlerFunc{
-		"a page": serveProblem(200, page, "Content-Type", "text/html; charset=utf-8"),
-		"a packed page": func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Content-Type", "text/HTML")
-			serveEncoded("gzip", zip([]byte(page)))(w, r)
-		},
-		"an endless page":  serveProblem(200, page+strings.Repeat(" ", 1<<20), "Content-Type", "text/html"),
-		"a page as a body": serveProblem(201, "\n\n"+page, "Content-Type", "text/html"),
-	} {
-		t.Run(name, func(t *testing.T) {
-			for route, send := range map[string]func() error{
-				"POST /api/v1/deployments/x/status": func() error { return c.PostStatus(t.Context(), "x", []byte("{}")) },
-				"PUT /api/v1/capabilities/y":        func() error { return c.PutCapabilities(t.Context(), "y", []byte("{}")) },
-			} {
-				s.handle(route, handler)
-				err := send()
-				expect.ErrorWith(t, err, "captive portal", "%s", route)
-				expect.Equal(t, retries(err), true, "%s: to be repeated", route)
-			}
 		})
 	}
 }

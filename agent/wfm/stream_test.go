@@ -167,27 +167,6 @@ func TestDS10DigestsAreOverTheDecodedBytes(t *testing.T) {
 	}
 }
 
-// DS-13: sizes choose the way, and decide nothing.
-func TestDS13SizesDecideNothing(t *testing.T) {
-	s, c := pair(t)
-	for _, size := range []uint64{0, 1, 7, 1 << 20, 1 << 40, 1<<64 - 1} {
-		f := newFleet(3, 100).sized(size, size)
-		f.publish(s, "")
-		single := []string{f.documentRoute(0), f.documentRoute(1), f.documentRoute(2)}
-		for _, need := range [][]int{nil, {1}} {
-			expect.Error(t, expect.ErrorOf(get(t, c, f, need...)), nil, "size %d", size)
-			// Whichever way a size makes the client choose, it takes what comes.
-			wanted := single
-			if need != nil {
-				wanted = single[1:2]
-			}
-			if got := s.took(); !slices.Equal(got, wanted) && !slices.Equal(got, []string{f.bundleRoute()}) {
-				t.Errorf("size %d: requests were %q", size, got)
-			}
-		}
-	}
-}
-
 // A server that drips does not hold the device up; what came is kept.
 func TestABundleThatDripsIsGivenUp(t *testing.T) {
 	s := serve(t)
@@ -305,6 +284,7 @@ func TestDS09OtherOriginsAreAskedWithoutCredentials(t *testing.T) {
 					other.handler = test.answer(f)
 				}
 				c := client(t, i, s.URL, func(o *wfm.Options) {
+					o.Authorization = func() (string, error) { return "Bearer secret", nil }
 					o.OtherOrigins = &tls.Config{RootCAs: other.anchors, Certificates: []tls.Certificate{{Certificate: [][]byte{{1}}}}}
 					if test.unknown {
 						o.OtherOrigins = nil
