@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
-	"strings"
 
 	"github.com/opencontainers/go-digest"
 
@@ -85,10 +84,6 @@ func checkEntry(header *tar.Header, limits Limits) (regular bool, err error) {
 	switch {
 	case header.Typeflag == tar.TypeXGlobalHeader:
 		return false, nil
-	case len(header.Name) > maxName:
-		return false, fmt.Errorf("%w: its name has more than %d bytes", ErrTooLarge, maxName)
-	case strings.Count(strings.Trim(header.Name, "/"), "/") > maxDepth:
-		return false, fmt.Errorf("%w: it is nested deeper than %d folders", ErrTooLarge, maxDepth)
 	case !filepath.IsLocal(filepath.FromSlash(header.Name)):
 		return false, errors.New("the name leads out of the archive")
 	case header.Typeflag == tar.TypeDir:

@@ -24,7 +24,7 @@
 //     after a restart: memory does not grow with it.
 //   - Every answer is bounded in size before and after decompression, and in
 //     time both between two bytes and as a whole; a bundle also in how much it
-//     may expand, and in number, names and depth of its entries.
+//     may expand, and in the number of its entries.
 //   - A connection is not used for longer than an hour, nor beyond CloseIdle or
 //     a change of what it was trusted for (ID-12, ID-13).
 //   - Each attempt of a signed request has a signature of its own (AUTH-11). A

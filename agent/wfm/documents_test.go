@@ -178,12 +178,6 @@ func TestDS16OnlyABundleOfExactlyTheDocumentsIsUsed(t *testing.T) {
 		"folders and pax headers": {repacked(func(f *fleet) []file {
 			return []file{{name: "pax", kind: tar.TypeXGlobalHeader}, {name: "./", kind: tar.TypeDir}, doc(f, 1), doc(f, 0)}
 		}), nil, true, false},
-		"a name without end": {repacked(func(f *fleet) []file {
-			return []file{doc(f, 0), {name: strings.Repeat("x", 1025), content: doc(f, 1).content}}
-		}), wfm.ErrTooLarge, false, false},
-		"a name of too many folders": {repacked(func(f *fleet) []file {
-			return []file{doc(f, 0), {name: strings.Repeat("d/", 17) + "x", content: doc(f, 1).content}}
-		}), wfm.ErrTooLarge, false, false},
 		"gzip around the gzip":           {func(f *fleet) http.HandlerFunc { return serveEncoded("gzip", zip(f.bundle)) }, nil, true, false},
 		"its own gzip named as encoding": {func(f *fleet) http.HandlerFunc { return serveEncoded("gzip", f.bundle) }, nil, true, false},
 		"some encoding that is not true": {func(f *fleet) http.HandlerFunc { return serveEncoded("br", f.bundle) }, nil, true, false},

@@ -28,8 +28,6 @@ const (
 	maxIgnored = 4 << 10 // of a body that is of no interest
 	maxRatio   = 200     // bytes that one byte of a bundle expands to on the average
 	freeRatio  = 1 << 20 // of what it expands to before that counts
-	maxName    = 1 << 10 // of an entry of a bundle
-	maxDepth   = 16      // folders in such a name
 )
 
 const (
