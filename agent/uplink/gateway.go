@@ -18,13 +18,12 @@ func newGateway(o Options, url string, d Device) *gateway {
 }
 
 func (w *gateway) connect() (*link, error) {
-	o, err := w.device.client(w.options, w.url)
-	if err == nil {
-		o.TLS, err = w.device.serverTLS(w.options, nil, w.url)
-	}
+	config, err := w.device.serverTLS(w.options, nil, w.url)
 	if err != nil {
 		return nil, err
 	}
+	o := w.device.client(w.options, w.url)
+	o.TLS = config
 	client, err := wfm.New(o)
 	return &link{client: client, scope: w.url}, err
 }

@@ -61,10 +61,7 @@ func (w *mutual) connect() (*link, error) {
 	if err != nil {
 		return nil, err
 	}
-	o, err := w.device.client(w.options, w.url)
-	if err != nil {
-		return nil, err
-	}
+	o := w.device.client(w.options, w.url)
 	o.TLS, o.Trust = id.TLS(), id.Generation
 	client, err := wfm.New(o)
 	if err != nil {
@@ -132,16 +129,14 @@ func (w *mutual) run(ctx context.Context) error {
 
 // client gives the options that the clients of every way share: all but how the WFM proves
 // who it is.
-func (d Device) client(o Options, url string) (wfm.Options, error) {
-	others, err := d.serverTLS(o, nil, "")
+func (d Device) client(o Options, url string) wfm.Options {
 	return wfm.Options{
-		URL: url, OtherOrigins: others, Authorization: o.Authorization.header(),
+		URL: url, Authorization: o.Authorization.header(),
 		Limits: o.Limits, Strict: o.Strict, Spool: d.Spool, Dial: d.Dial, Logger: d.Logger,
-	}, err
+	}
 }
 
-// serverTLS authenticates servers that show an ordinary certificate: the one at url, or
-// any where that is empty. One that is refused only because this device's clock, known to
+// serverTLS authenticates a server at url that shows an ordinary certificate. One that is refused only because this device's clock, known to
 // be wrong, is before its certificate raises the lower bound of the present; without, a
 // device that lost its clock would never reach its WFM again.
 func (d Device) serverTLS(o Options, root []byte, url string) (*tls.Config, error) {

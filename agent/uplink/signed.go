@@ -67,14 +67,12 @@ func (w *signed) read() (*link, error) {
 
 // meet makes a client of what is known of the WFM.
 func (w *signed) meet(id *identity.Device, record client) (*link, error) {
-	o, err := w.device.client(w.options, w.url)
+	config, err := w.device.serverTLS(w.options, record.Root, w.url)
 	if err != nil {
 		return nil, err
 	}
-	if o.TLS, err = w.device.serverTLS(w.options, record.Root, w.url); err != nil {
-		return nil, err
-	}
-	o.Dialect, o.ClientID, o.Habits, o.Sign = w.options.Revision, record.ID, record.Habits, id.Sign
+	o := w.device.client(w.options, w.url)
+	o.TLS, o.Dialect, o.ClientID, o.Habits, o.Sign = config, w.options.Revision, record.ID, record.Habits, id.Sign
 	c, err := wfm.New(o)
 	if err != nil {
 		return nil, err

@@ -60,18 +60,13 @@ type Options struct {
 	// on where it broke off; nil: documents come one by one, unless Strict is set,
 	// which needs it.
 	Spool Spool
-	// OtherOrigins authenticates servers other than the WFM to which URLs of a
-	// manifest lead; nil: the anchors of the system do. No certificate of this
-	// device is shown to them, whatever it says.
-	OtherOrigins *tls.Config
 }
 
 // Client speaks to one WFM. It is safe for concurrent use.
 type Client struct {
-	options   Options  // with its defaults
-	base      *url.URL // with a slash at the end
-	wire      *connections
-	elsewhere *connections // to servers other than the WFM
+	options Options  // with its defaults
+	base    *url.URL // with a slash at the end
+	wire    *connections
 
 	clientID   atomic.Pointer[string] // nil: none
 	fresh      atomic.Bool            // onboarded by this client, and nothing was reported since
@@ -120,8 +115,7 @@ func New(o Options) (*Client, error) {
 	o.Limits = o.Limits.WithDefaults()
 	c := &Client{
 		options: o, base: base.JoinPath("/"), spooling: make(chan struct{}, 1),
-		wire:      &connections{tls: o.TLS, timeout: o.Timeout, age: o.Limits.ConnectionAge, dial: o.Dial, trust: o.Trust},
-		elsewhere: otherOrigins(base, o.OtherOrigins, o.Timeout),
+		wire: &connections{tls: o.TLS, timeout: o.Timeout, age: o.Limits.ConnectionAge, dial: o.Dial, trust: o.Trust},
 	}
 	c.habits.Store(&o.Habits)
 	c.withoutID.Store(o.Dialect == margo.RC1)
@@ -140,10 +134,7 @@ func (c *Client) warnOnce(message string, args ...any) {
 
 // CloseIdle gives up all connections: idle ones now, the others as soon as the
 // answer they carry has been read.
-func (c *Client) CloseIdle() {
-	c.wire.retire()
-	c.elsewhere.retire()
-}
+func (c *Client) CloseIdle() { c.wire.retire() }
 
 // ServerTime is the present as the authenticated WFM told it with its latest
 // answer of any kind; zero before the first. A device without a clock of its
@@ -183,8 +174,7 @@ type request struct {
 
 	// sink, if not nil, reads the body of a successful answer as it came;
 	// limit bounds the time for it.
-	sink    func(response *http.Response, body io.Reader) error
-	foreign bool // it goes to another server than the WFM: nothing of the device is shown
+	sink func(response *http.Response, body io.Reader) error
 }
 
 // answer is a successful one: 2xx, or 304 to a conditional request.
@@ -216,9 +206,7 @@ func (c *Client) do(ctx context.Context, r request) (*answer, error) {
 	}
 	defer response.Body.Close()
 	poke()
-	if !r.foreign {
-		c.noteTime(response.Header)
-	}
+	c.noteTime(response.Header)
 	body := noted{response.Body, func(n int, err error) error {
 		if n > 0 {
 			poke()
@@ -292,19 +280,12 @@ func (c *Client) send(ctx context.Context, r request) (*http.Response, error) {
 	// A connection that turns out to be dead is replaced by the transport, which
 	// sends the same bytes again: a signature then is older by no more than the
 	// timeout.
-	wire := c.wire
-	if r.foreign {
-		wire = c.elsewhere
-	}
-	return wire.transport().RoundTrip(httpRequest)
+	return c.wire.transport().RoundTrip(httpRequest)
 }
 
 // authenticate adds what shows the WFM, or a gateway in front of it, who is
-// asking. Nobody else is shown that.
+// asking.
 func (c *Client) authenticate(httpRequest *http.Request, r request) error {
-	if !c.sameOrigin(r.url) {
-		return nil
-	}
 	if c.options.Authorization != nil {
 		value, err := c.options.Authorization()
 		if err != nil {
@@ -330,9 +311,7 @@ func (c *Client) refusal(r request, response *http.Response, body io.Reader) *Er
 	}
 	e.Problem = margo.ParseProblem(response.Header.Get("Content-Type"), e.Status, content)
 	e.Page = isPage(response.Header, content)
-	if !r.foreign {
-		e.meaning = c.meaning(r, e)
-	}
+	e.meaning = c.meaning(r, e)
 	e.RetryAfter = margo.RetryAfter(response.Header, e.Problem, time.Now())
 	return e
 }

@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/http"
 	"sync"
-	"syscall"
 	"time"
 )
 
@@ -21,9 +20,8 @@ type connections struct {
 	tls     *tls.Config
 	timeout time.Duration // to connect
 	age     time.Duration
-	control func(network, address string, _ syscall.RawConn) error // of net.Dialer; nil: any address
-	dial    Dial                                                   // nil: net.Dialer
-	trust   func() uint64                                          // nil: as it ever was
+	dial    Dial          // nil: net.Dialer
+	trust   func() uint64 // nil: as it ever was
 
 	mu      sync.Mutex
 	current *http.Transport
@@ -53,7 +51,7 @@ func (c *connections) dialer() Dial {
 	if c.dial != nil {
 		return c.dial
 	}
-	return (&net.Dialer{Timeout: c.timeout, KeepAlive: 30 * time.Second, Control: c.control}).DialContext
+	return (&net.Dialer{Timeout: c.timeout, KeepAlive: 30 * time.Second}).DialContext
 }
 
 // retire gives all present connections up.

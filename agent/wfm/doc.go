@@ -11,11 +11,8 @@
 //
 // # Invariants
 //
-//   - What shows who the device is, certificate, signature or credentials for a
-//     gateway, goes to the configured origin only. What a manifest refers to on
-//     another one is asked for without, and not from addresses of the device
-//     itself (elsewhere.go); redirects are errors, and no proxy is taken from the
-//     environment.
+//   - Requests go to the configured origin only, whatever a manifest refers to;
+//     redirects are errors, and no proxy is taken from the environment.
 //   - A document is given to the caller only when it has the digest that the
 //     manifest names, over the exact bytes after Content-Encoding was undone
 //     (DS-09, DS-10), and out of a bundle only when that is right as a whole.

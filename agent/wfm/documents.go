@@ -127,8 +127,7 @@ type fetch struct {
 
 	// template: URLs of the manifest are known not to work, those made from the
 	// base URL are.
-	template  bool
-	strangers int // other origins that failed
+	template bool
 }
 
 // give gives a verified document to the caller, if it is still missing.
@@ -287,49 +286,35 @@ func (f *fetch) try(ctx context.Context, written string, r request, get func(req
 	if u := f.resolve(written); u != nil && u.String() != own.String() {
 		urls = []*url.URL{u, own}
 	}
-	var stranger error
 	for i, u := range urls {
-		r.url, r.foreign = u, !f.client.sameOrigin(u)
-		err := get(r)
+		r.url = u
+		err = get(r)
 		status := statusOf(err)
 		switch {
 		case err == nil:
-			f.template = f.template || i > 0 && stranger == nil
+			f.template = f.template || i > 0
 			return nil
 		case ctx.Err() != nil:
 			return err
-		case r.foreign:
-			f.strangers++
-			stranger = elsewhereError(u, err)
-			f.client.warnOnce("cannot download from the other origin that the manifest names; asking the WFM", "error", stranger)
-			continue
 		case status == http.StatusNotFound, status == http.StatusGone:
 			err = fmt.Errorf("%w: %w", ErrSuperseded, err)
 		case !isOfArtifact(err):
 			return err
 		}
-		if i == len(urls)-1 {
-			if stranger != nil {
-				return fmt.Errorf("%w (nor from the other origin: %w)", err, stranger)
-			}
-			return err
-		}
 	}
-	return stranger // not reached: the last one is the WFM's
+	return err
 }
 
-// resolve gives the URL that the manifest wrote, or nil where there is none
-// that can be used.
+// resolve gives the URL that the manifest wrote, or nil where there is none that can
+// be used. One that leads to another server is not followed: what lies near a device
+// may trust it, and a WFM has to serve the path of the interface in any case.
 func (f *fetch) resolve(written string) *url.URL {
-	if written == "" {
+	if written == "" || f.template {
 		return nil
 	}
 	u, err := f.client.base.Parse(written)
-	if err != nil || u.Scheme != "https" || u.User != nil || u.Opaque != "" || u.Hostname() == "" {
-		f.client.warnOnce("cannot use a URL of the state manifest; its template is")
-		return nil
-	}
-	if own := f.client.sameOrigin(u); own && f.template || !own && f.strangers >= maxStrangers {
+	if err != nil || !f.client.sameOrigin(u) {
+		f.client.warnOnce("the state manifest has a URL that does not lead to the WFM; asking for the path of the interface")
 		return nil
 	}
 	u.Fragment = ""

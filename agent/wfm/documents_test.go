@@ -346,10 +346,9 @@ func TestGivingUpIsNotRetryable(t *testing.T) {
 	expect.Equal(t, retries(err), false, "what the caller gave up is to be repeated")
 }
 
-// TestURLsOfTheManifest is about where documents are fetched from on the WFM.
-// What looks like another origin is a real server, and fails the test when
-// connected to.
-func TestURLsOfTheManifest(t *testing.T) {
+// TestDS09URLsOfTheManifest is about where documents are fetched from. Another origin is a
+// real server, and fails the test when connected to.
+func TestDS09URLsOfTheManifest(t *testing.T) {
 	d := newTrust(t)
 	i := d.device(t)
 	foreign := d.bystander(t)
@@ -379,6 +378,7 @@ func TestURLsOfTheManifest(t *testing.T) {
 			"/v1alpha2/margo", "/v1alpha2/margo", func(f *fleet, _ string) string { return strings.TrimPrefix(path(f), "/") }, []string{"/v1alpha2/margo"}, false,
 		},
 		"origin-relative, served at the origin": {base: "/v1alpha2/margo", url: func(f *fleet, _ string) string { return path(f) }},
+		"another origin":                        {url: func(f *fleet, _ string) string { return foreign + path(f) }},
 		"the own host as user name": {
 			url: func(f *fleet, own string) string {
 				return own + "@" + strings.TrimPrefix(foreign, "https://") + path(f)

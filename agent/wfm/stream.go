@@ -87,9 +87,7 @@ func (c *Client) receivePiece(ctx context.Context, r request, p *part) (status i
 	}
 	r.sink = func(response *http.Response, body io.Reader) error {
 		status = response.StatusCode
-		if !r.foreign {
-			c.validator.Store(&validator{p.digest, response.Header.Get("ETag")})
-		}
+		c.validator.Store(&validator{p.digest, response.Header.Get("ETag")})
 		switch status {
 		case http.StatusPartialContent:
 			first, last, total, ok := parseContentRange(response.Header.Get("Content-Range"))

@@ -2,14 +2,10 @@ package wfm_test
 
 import (
 	"bytes"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
 	"net/http"
-	"net/http/httptest"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -22,7 +18,6 @@ import (
 	"github.com/margolite/margolite/agent/wfm"
 	"github.com/margolite/margolite/store"
 	"github.com/margolite/margolite/test/expect"
-	"github.com/margolite/margolite/test/pki"
 )
 
 // incoming is a spool on disk.
@@ -210,109 +205,4 @@ func TestAnErrorOfTheCallerEndsTheFetch(t *testing.T) {
 			t.Errorf("%s: error %v after %d calls", name, err, calls)
 		}
 	}
-}
-
-// stranger is a server of ordinary TLS that is not the WFM. It fails the test
-// when it is shown anything of the device.
-type stranger struct {
-	*httptest.Server
-	anchors  *x509.CertPool
-	requests []string
-	handler  http.Handler
-}
-
-func newStranger(t *testing.T) *stranger {
-	t.Helper()
-	authority := expect.Value(pki.NewServerAuthority("elsewhere", time.Now()))(t)
-	certificate := expect.Value(authority.IssueServer([]string{"127.0.0.1"}))(t).TLS()
-	s := &stranger{anchors: authority.Pool(), handler: http.NotFoundHandler()}
-	s.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s.requests = append(s.requests, r.URL.Path)
-		expect.Equal(t, len(r.TLS.PeerCertificates), 0, "certificates shown to another origin")
-		for name := range r.Header {
-			if !slices.Contains([]string{"User-Agent", "Accept-Encoding", "Range", "If-Range"}, name) {
-				t.Errorf("another origin was sent %s", name)
-			}
-		}
-		w.Header().Set("Date", "Fri, 01 May 2020 12:00:00 GMT")
-		s.handler.ServeHTTP(w, r)
-	}))
-	s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
-	s.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}, ClientAuth: tls.RequestClientCert}
-	s.StartTLS()
-	t.Cleanup(s.Close)
-	return s
-}
-
-// What lies on another origin is fetched without credentials; what it does not
-// give comes from the WFM.
-func TestDS09OtherOriginsAreAskedWithoutCredentials(t *testing.T) {
-	d := newTrust(t)
-	i := d.device(t)
-	for name, test := range map[string]struct {
-		answer    func(f *fleet) http.HandlerFunc // to every request
-		unknown   bool                            // its certificate is
-		elsewhere int                             // requests there
-		own       int                             // requests to the WFM
-	}{
-		"good":                  {answer: nil, elsewhere: 1},
-		"not there":             {answer: func(*fleet) http.HandlerFunc { return http.NotFound }, elsewhere: 1, own: 1},
-		"something else":        {answer: func(*fleet) http.HandlerFunc { return serveBytes([]byte("x")) }, elsewhere: 1, own: 1},
-		"a redirect":            {answer: func(*fleet) http.HandlerFunc { return serveProblem(307, "", "Location", "/other") }, elsewhere: 1, own: 1},
-		"busy for a day":        {answer: func(*fleet) http.HandlerFunc { return serveProblem(503, "", "Retry-After", "86400") }, elsewhere: 1, own: 1},
-		"not to be trusted":     {answer: nil, unknown: true, own: 1},
-		"larger than its limit": {answer: func(*fleet) http.HandlerFunc { return serveBytes(make([]byte, 2<<20)) }, elsewhere: 1, own: 1},
-		"cut off and unhelpful": {answer: func(f *fleet) http.HandlerFunc { return serveTruncated(f.bundle[:50]) }, elsewhere: -1, own: 1},
-	} {
-		for _, kind := range []string{"bundle", "document"} {
-			t.Run(name+"/"+kind, func(t *testing.T) {
-				s := d.serve(t, "one")
-				other := newStranger(t)
-				f := newFleet(10, 100)
-				f.publish(s, "")
-				need := []int{2}
-				f.manifest.Deployments[2].URL = other.URL + "/store/document"
-				f.manifest.Bundle.URL = other.URL + "/store/bundle"
-				if kind == "bundle" {
-					need = nil
-				}
-				mux := http.NewServeMux()
-				mux.Handle("/store/bundle", serveBytes(f.bundle))
-				mux.Handle("/store/document", serveBytes(f.documents[f.manifest.Deployments[2].ID]))
-				other.handler = mux
-				if test.answer != nil {
-					other.handler = test.answer(f)
-				}
-				c := client(t, i, s.URL, func(o *wfm.Options) {
-					o.Authorization = func() (string, error) { return "Bearer secret", nil }
-					o.OtherOrigins = &tls.Config{RootCAs: other.anchors, Certificates: []tls.Certificate{{Certificate: [][]byte{{1}}}}}
-					if test.unknown {
-						o.OtherOrigins = nil
-					}
-					o.Limits.Bundle = 1 << 20
-				})
-				expect.Value(get(t, c, f, need...))(t)
-				if got := len(other.requests); got != test.elsewhere && test.elsewhere >= 0 {
-					t.Errorf("%d requests elsewhere, want %d", got, test.elsewhere)
-				}
-				expect.Equal(t, len(s.took()), test.own, "requests to the WFM")
-				expect.Equal(t, c.ServerTime().Year() == 2020, false, "another origin told the time")
-			})
-		}
-	}
-}
-
-// A manifest cannot make the device wait for one server after the other.
-func TestOtherOriginsAreBounded(t *testing.T) {
-	s := serve(t)
-	other := newStranger(t)
-	f := newFleet(8, 100)
-	f.publish(s, "")
-	f.manifest.Bundle = nil
-	for j := range f.manifest.Deployments {
-		f.manifest.Deployments[j].URL = other.URL + "/x"
-	}
-	trusting := func(o *wfm.Options) { o.OtherOrigins = &tls.Config{RootCAs: other.anchors} }
-	expect.Value(get(t, s.client(t, trusting), f))(t)
-	expect.Equal(t, len(other.requests), 3, "requests elsewhere")
 }
