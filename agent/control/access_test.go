@@ -13,8 +13,8 @@ import (
 	"github.com/margolite/margolite/test/expect"
 )
 
-// Who is not root may look and ask for a poll, and may not run containers. What is
-// written down with a name needs one: who may open the socket, and is known.
+// Users other than root may look and start a poll, but not run containers. Requests that
+// are recorded with a name need a caller that the kernel identifies.
 func TestOnlyRootChangesWorkloads(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: the user of the agent may do everything")
@@ -41,7 +41,7 @@ func TestOnlyRootChangesWorkloads(t *testing.T) {
 }
 
 // However many connections several processes of root, or several users, hold together,
-// the next one still gets in; one that has too many is told so.
+// the next caller still gets in; one that has too many is told so.
 func TestSeveralCrowdsKeepNobodyOut(t *testing.T) {
 	own := uint32(os.Geteuid()) // whose user may do everything
 	for name, crowd := range map[string]func(n int) Caller{

@@ -25,12 +25,9 @@ import (
 
 // backend answers with what a test put into it.
 type backend struct {
-	status  control.Status
-	syncErr error
-
+	status   control.Status
 	events   chan control.Event
 	upErr    error
-	asked    []string
 	mu       sync.Mutex // of logs, which several callers ask for at once
 	logs     control.LogsRequest
 	exec     func(context.Context, control.ExecRequest, control.ExecStreams) (int, error)
@@ -42,7 +39,7 @@ type backend struct {
 func (b *backend) Status(context.Context) (*control.Status, error) { return &b.status, nil }
 func (b *backend) Sync(ctx context.Context) error {
 	b.last(ctx)
-	return b.syncErr
+	return nil
 }
 
 func (b *backend) last(ctx context.Context) {
@@ -50,11 +47,6 @@ func (b *backend) last(ctx context.Context) {
 		b.lasting <- struct{}{}
 		<-ctx.Done()
 	}
-}
-
-func (b *backend) AcceptRollback(_ context.Context, r control.RollbackRequest) error {
-	b.asked = append(b.asked, fmt.Sprintf("rollback %d %s by %d", r.Version, r.Digest, r.UID))
-	return nil
 }
 
 func (b *backend) Capabilities(context.Context) (json.RawMessage, error) {
@@ -90,8 +82,7 @@ func (b *backend) Exec(ctx context.Context, r control.ExecRequest, s control.Exe
 }
 
 func (b *backend) ComposePull(_ context.Context, r control.ComposeRequest, _ func(control.Event)) error {
-	b.asked = append(b.asked, "pull "+r.Project)
-	return nil
+	return b.tell(r)
 }
 
 func (b *backend) Unneeded(context.Context) ([]control.Unneeded, error) {
@@ -99,7 +90,7 @@ func (b *backend) Unneeded(context.Context) ([]control.Unneeded, error) {
 }
 
 func (b *backend) Prune(_ context.Context, items []control.Unneeded) ([]control.Unneeded, error) {
-	return items, nil
+	return items, b.tell(items)
 }
 
 func (b *backend) ComposeUp(_ context.Context, r control.ComposeRequest, notify func(control.Event)) error {
@@ -108,8 +99,7 @@ func (b *backend) ComposeUp(_ context.Context, r control.ComposeRequest, notify 
 }
 
 func (b *backend) ComposeDown(_ context.Context, r control.DownRequest) error {
-	b.asked = append(b.asked, fmt.Sprintf("down %s volumes %v", r.Project, r.Volumes))
-	return nil
+	return b.tell(r)
 }
 
 func (b *backend) ComposePs(context.Context, string) ([]control.Service, error) { return nil, nil }
@@ -137,12 +127,8 @@ func serveWith(t *testing.T, b control.Backend, ticks <-chan time.Time) (*contro
 	return control.Dial(path), path
 }
 
-func TestErrorsKeepTheAgentsWords(t *testing.T) {
-	b := &backend{syncErr: errors.New("cannot reach the WFM"), upErr: errors.New("key privileged of service web is not supported")}
-	client, _ := serve(t, b)
-	if err := client.Sync(t.Context()); err == nil || err.Error() != "cannot reach the WFM" {
-		t.Errorf("sync: %v", err)
-	}
+func TestErrorsOfStreamsArrive(t *testing.T) {
+	client, _ := serve(t, &backend{upErr: errors.New("key privileged of service web is not supported")})
 	expect.ErrorWith(t, client.Logs(t.Context(), control.LogsRequest{Deployment: "nonesuch"}, io.Discard), "nonesuch", "logs")
 	seen := 0
 	err := client.ComposeUp(t.Context(), control.ComposeRequest{Project: "p"}, func(control.Event) { seen++ })
@@ -183,27 +169,6 @@ func curl(t *testing.T, path, method, url, body string) (int, string) {
 	defer res.Body.Close()
 	answer := expect.Value(io.ReadAll(res.Body))(t)
 	return res.StatusCode, string(answer)
-}
-
-func TestPruneAndDownCarryTheirRequests(t *testing.T) {
-	b := &backend{}
-	client, _ := serve(t, b)
-	items, err := client.Unneeded(t.Context())
-	if err != nil || len(items) != 1 {
-		t.Fatalf("%+v, %v", items, err)
-	}
-	expect.Equal(t, expect.Value(client.Prune(t.Context(), items))(t), items, "prune")
-	expect.OK(t, client.ComposeDown(t.Context(), control.DownRequest{Project: "p", Volumes: true}))
-	expect.OK(t, client.ComposePull(t.Context(), control.ComposeRequest{Project: "p"}, func(control.Event) {}))
-	expect.Equal(t, strings.Join(b.asked, "; "), "down p volumes true; pull p", "the agent was asked")
-}
-
-// The user id comes from the socket, never from the request.
-func TestARollbackCarriesTheUserOfTheSocket(t *testing.T) {
-	b := &backend{}
-	client, _ := serve(t, b)
-	check(t, client.AcceptRollback(t.Context(), control.RollbackRequest{Version: 3, Digest: "sha256:1", UID: 4711}))
-	expect.Equal(t, b.asked, []string{fmt.Sprintf("rollback 3 sha256:1 by %d", os.Getuid())}, "the agent was asked")
 }
 
 func TestEventsStreamUntilTheHandlerHasEnough(t *testing.T) {

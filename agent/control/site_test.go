@@ -20,7 +20,7 @@ import (
 	"github.com/margolite/margolite/test/expect"
 )
 
-// site is the part of a backend that answers for the site.
+// site is the part of a backend that notes what it is asked.
 type site struct {
 	told     []any // the requests, as they came
 	siteErr  error
@@ -38,6 +38,10 @@ func (s *site) tell(r any) error {
 
 func (s *site) Approve(_ context.Context, r control.AnswerRequest) error { return s.tell(r) }
 func (s *site) Reject(_ context.Context, r control.AnswerRequest) error  { return s.tell(r) }
+
+func (s *site) AcceptRollback(_ context.Context, r control.RollbackRequest) error {
+	return s.tell(r)
+}
 
 func (s *site) Rollback(_ context.Context, r control.ReturnRequest) error { return s.tell(r) }
 
@@ -70,7 +74,8 @@ func self() control.Caller {
 	return c
 }
 
-func TestRequestsAboutChangesCarryWhoAsks(t *testing.T) {
+// The caller comes from the socket, never from the request.
+func TestRequestsArriveWithTheirCaller(t *testing.T) {
 	b := &backend{}
 	until := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	b.lock = control.Lock{Holder: "shift", Until: until}
@@ -101,8 +106,13 @@ func TestRequestsAboutChangesCarryWhoAsks(t *testing.T) {
 		t.Errorf("history: %+v, %v", entries, err)
 	}
 	expect.Equal(t, expect.Value(client.VerifyHistory(ctx))(t), b.verified, "verify")
+	accept, down, pull := control.RollbackRequest{Version: 3, Digest: "sha256:1", UID: 4711}, control.DownRequest{Project: "p", Volumes: true}, control.ComposeRequest{Project: "p"}
+	check(t, errors.Join(client.AcceptRollback(ctx, accept), client.ComposeDown(ctx, down), client.ComposePull(ctx, pull, func(control.Event) {})))
+	unneeded := expect.Value(client.Unneeded(ctx))(t)
+	expect.Equal(t, expect.Value(client.Prune(ctx, unneeded))(t), unneeded, "prune")
+	accept.UID = self().UID
 	answer.Caller, hold.Caller, release.Caller, back.Caller = self(), self(), self(), self()
-	expect.Equal(t, b.told, []any{answer, answer, back, hold, release, history}, "the agent was asked")
+	expect.Equal(t, b.told, []any{answer, answer, back, hold, release, history, accept, down, pull, unneeded}, "the agent was asked")
 }
 
 func TestRequestsThatCannotSucceedAreTold(t *testing.T) {
@@ -147,6 +157,12 @@ func TestRequestsThatCannotSucceedAreTold(t *testing.T) {
 		{"/v1/compose/down", `{"volumes":true}`, "project is missing"},
 		{"/v1/compose/down", `{"project":"p","timeout":-1}`, "timeout"},
 		{"/v1/prune", `{}`, "cannot unmarshal"},
+		{"/v1/exec", `{"deployment":"d","service":"s"}`, "command is missing"},
+		{"/v1/exec", `{"deployment":"d","service":"s","args":["a\u0000b"]}`, "NUL"},
+		{"/v1/exec", `{"deployment":"d","service":"s","args":["a"],"env":["A"]}`, "not NAME=VALUE"},
+		{"/v1/exec", `{"deployment":"d","service":"s","args":["a"` + strings.Repeat(`,""`, 1024) + `]}`, "more than 1024"},
+		{"/v1/exec", `{"deployment":"d","project":"p","service":"s","args":["a"]}`, "one deployment"},
+		{"/v1/exec", `{"deployment":"d","service":"s","args":["a"],"number":-1}`, "replica number"},
 	} {
 		if code, answer := curl(t, path, http.MethodPost, c.url, c.body); code != http.StatusBadRequest || !strings.Contains(answer, c.want) {
 			t.Errorf("%s %.200s was answered %d, %q, want 400 and %q", c.url, c.body, code, answer, c.want)
@@ -175,10 +191,10 @@ func TestRequestsThatCannotSucceedAreTold(t *testing.T) {
 	if code, answer := curl(t, path, http.MethodPost, "/v1/approve", `{"reason":"`+strings.Repeat("r", 1<<20)+`"}`); code != http.StatusRequestEntityTooLarge || !strings.Contains(answer, "longer than 16384 bytes") {
 		t.Errorf("a megabyte was answered %d, %.200q", code, answer)
 	}
-	expect.Equal(t, len(b.told)+len(b.asked), 0, "the agent was asked %+v, %q", b.told, b.asked)
+	expect.Equal(t, b.told, nil, "the agent was asked")
 }
 
-// What a Backend means by an error is told apart by who asked.
+// The client tells the errors of a Backend apart, in the agent's own words.
 func TestErrorsAreToldApart(t *testing.T) {
 	b := &backend{}
 	client, _ := serve(t, b)
