@@ -327,9 +327,8 @@ func TestPOL08FailedUpdateGoesBack(t *testing.T) {
 			last := s.wfm.last(first)
 			s.heardError(first, c.code)
 			expect.Equal(t, last.Error.Source, "app", "source of the error")
-			if len(last.Components) != 1 || last.Components[0].Error == nil || last.Components[0].Error.Source != "main" {
-				t.Errorf("components are %+v", last.Components)
-			}
+			expect.Equal(t, len(last.Components), 1, "components")
+			expect.Equal(t, last.Components[0].Error.Source, "main", "source of the error of the component")
 			s.runtime.await(t, first+"-main 1.0.0", second+"-main 1.0.0")
 
 			// The same after a restart, which reports nothing new.
@@ -390,7 +389,7 @@ func TestWhatIsNotUnderstoodIsTold(t *testing.T) {
 		st := s.fullStatus()
 		return slices.ContainsFunc(st.Deployments, func(d control.Deployment) bool { return d.ID == first && slices.Equal(d.Unread, []string{"b", "c"}) })
 	}
-	expect.Equal(t, told(), true, "status tells what is not read")
+	expect.Equal(t, told(), true, "the status names the parameters that nobody reads")
 	s.restart()
 	s.eventually("the status tells it again", told)
 }
@@ -427,9 +426,8 @@ func TestCAP01CapabilitiesComeFirst(t *testing.T) {
 	s.sync()
 	s.restart()
 	s.sync()
-	if got := s.wfm.calls(); got[0] != "capabilities" || slices.Contains(got[1:], "capabilities") {
-		t.Errorf("calls were %v", got)
-	}
+	expect.Equal(t, s.wfm.calls()[0], "capabilities", "first call")
+	expect.Equal(t, s.wfm.count("capabilities"), 1, "reports of capabilities")
 }
 
 // guarded is what a test and an agent share.
@@ -543,7 +541,7 @@ func (f *fakeWFM) told(id string) []margo.Status {
 // count is how often one kind of call was made.
 func (f *fakeWFM) count(call string) int { return count(f.calls(), call) }
 
-// heard are the states of a deployment that were reported, and what is closed when there are more.
+// heard returns the reported states of a deployment, and a channel that is closed with the next report.
 func (f *fakeWFM) heard(id string) (states []string, more <-chan struct{}) {
 	more = read(&f.guarded, func() chan struct{} { return f.more })
 	for _, s := range f.told(id) {
@@ -952,10 +950,10 @@ func (f *fakeRuntime) Apply(ctx context.Context, p *runtime.Project, _ runtime.A
 }
 
 func (f *fakeRuntime) Matches(_ context.Context, p *runtime.Project) (bool, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	o := f.projects[p.Name]
-	return o != nil && o.Containers[0].Image == p.Labels["revision"], nil // whether it runs is not asked
+	return read(&f.guarded, func() bool {
+		o := f.projects[p.Name]
+		return o != nil && o.Containers[0].Image == p.Labels["revision"] // whether it runs is not asked
+	}), nil
 }
 
 func (f *fakeRuntime) Outline(p *runtime.Project) (runtime.Outline, error) {
@@ -1042,12 +1040,10 @@ func (f *fakeRuntime) Changed() (projects []string, all bool) {
 
 func check(t testing.TB, err error) {
 	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Check(t, err)
 }
 
-// conflict expects a refusal for what is so now, with a text.
+// conflict expects an error that is a conflict with the present state and whose text has a part in it.
 func conflict(t testing.TB, err error, text string) {
 	t.Helper()
 	expect.Error(t, err, control.ErrConflict, "refusal")

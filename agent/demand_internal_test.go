@@ -300,17 +300,15 @@ func TestRefusalsAreNamedAndBounded(t *testing.T) {
 		{Rule: "policy.allow.mounts", Component: "main", Service: "db", Text: "mounts /etc"},
 	})
 	const want = "component main: this device does not allow it: policy.allow.privileged: main/web: privileged; policy.allow.mounts: main/db: mounts /etc"
-	if !errors.As(err, &f) || f.code != codeNotAllowed || err.Error() != want {
-		t.Errorf("it says %q, want %q", err, want)
-	}
+	expect.Equal(t, errors.As(err, &f) && f.code == codeNotAllowed, true, "the error is a refusal: %v", err)
+	expect.Equal(t, err.Error(), want, "refusal")
 	var many []policy.Refusal
 	for range 1000 {
 		many = append(many, policy.Refusal{Rule: "policy.allow.devices", Component: "main", Service: "web", Text: strings.Repeat("ö", 1000)})
 	}
 	err = notAllowed(append(many, policy.Refusal{Rule: "policy.allow.cpus", Text: "cpus"}))
-	if !errors.As(err, &f) || f.component != "" || len(err.Error()) > 8192 || !strings.HasSuffix(err.Error(), "; and 985 more") {
-		t.Errorf("it is of %q and says %q", f.component, err)
-	}
+	expect.Equal(t, errors.As(err, &f) && f.component == "" && len(err.Error()) <= 8192, true, "the bounded error is of the deployment: %v", err)
+	expect.ErrorWith(t, err, "; and 985 more", "refusal")
 }
 
 // What is judged of a revision that was staged is what its containers mount,
@@ -340,7 +338,5 @@ func TestPathsAreJudgedByWhereTheyLedAtFirst(t *testing.T) {
 
 func check(t testing.TB, err error) {
 	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Check(t, err)
 }

@@ -76,9 +76,9 @@ func TestTheJournalTellsOfManifests(t *testing.T) {
 func TestALoopOfStartsLeavesTheJournalAlone(t *testing.T) {
 	s := newSite(t)
 	s.publish(5, nil)
-	if starts := s.history("agent.started"); len(starts) != 1 || starts[0].Sequence != 1 {
-		t.Errorf("starts are %+v", starts)
-	}
+	starts := s.history("agent.started")
+	expect.Equal(t, len(starts), 1, "starts in the journal")
+	expect.Equal(t, starts[0].Sequence, 1, "sequence of the start")
 	s.wfm.fail("manifest", margo.Errors{{Requirement: "DS-11", Message: "sha512"}, {Requirement: "DS-12", Message: "and more"}})
 	for range 5 {
 		s.restart()

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"log/slog"
 	"path/filepath"
@@ -235,8 +234,9 @@ func TestWhoMayReleaseALock(t *testing.T) {
 			p.told()
 			looks := p.looks
 			released, err := p.locks.release(c.request)
-			if !errors.Is(err, c.refused) || c.refused != nil && !strings.Contains(err.Error(), "fitter (1001)") {
-				t.Errorf("the error is %v", err)
+			expect.Error(t, err, c.refused, "release")
+			if c.refused != nil {
+				expect.ErrorWith(t, err, "fitter (1001)", "release")
 			}
 			p.want(c.left)
 			p.restart()
@@ -313,9 +313,7 @@ func TestNoUserTakesTheLocksOfOthers(t *testing.T) {
 			users++
 		}
 	}
-	if most := 1 + maxOthersHolds - maxMoreHolds; users != most { // the first one has what its share allows
-		t.Errorf("%d users more got a lock, want %d", users, most)
-	}
+	expect.Equal(t, users, 1+maxOthersHolds-maxMoreHolds, "more users with a lock") // the first one has what its share allows
 	conflict(t, err, "margolite status shows the holders")
 	n, _ = takeAll(root)
 	expect.Equal(t, n, maxHolds-maxOthersHolds, "locks of root")
@@ -336,9 +334,9 @@ func TestARecordThatCannotBeReadHoldsEverything(t *testing.T) {
 	p.restart()
 	p.want(unreadable)
 	expect.Contains(t, p.log.String(), "release --all", "log")
-	if list := p.locks.list(nil); len(list) != 1 || !strings.Contains(list[0].Reason, "cannot read the update locks") {
-		t.Errorf("the list is %+v", list)
-	}
+	list := p.locks.list(nil)
+	expect.Equal(t, len(list), 1, "locks")
+	expect.Contains(t, list[0].Reason, "cannot read the update locks", "reason")
 	conflict(t, expect.ErrorOf(p.locks.hold(control.HoldRequest{Caller: root})), "release --all")
 	conflict(t, expect.ErrorOf(p.locks.release(control.ReleaseRequest{Caller: root})), "release --all")
 	conflict(t, expect.ErrorOf(p.locks.release(control.ReleaseRequest{All: true, Caller: operator})), "release --all")
@@ -352,7 +350,7 @@ func TestARecordThatCannotBeReadHoldsEverything(t *testing.T) {
 	p.want("operator")
 }
 
-// conflict expects a refusal for what is so now, with a text.
+// conflict expects an error that is a conflict with the present state and whose text has a part in it.
 func conflict(t testing.TB, err error, text string) {
 	t.Helper()
 	expect.Error(t, err, control.ErrConflict, "refusal")

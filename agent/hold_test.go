@@ -17,10 +17,8 @@ func TestADeploymentIsHeldByItsName(t *testing.T) {
 	who := control.Caller{UID: 1000, User: "operator"}
 	expect.Error(t, expect.ErrorOf(s.agent.Hold(t.Context(), control.HoldRequest{Deployment: "nobody's", Caller: who})), control.ErrNotFound, "hold")
 	for _, name := range []string{"app", strings.ToUpper(first[:8]), first} {
-		lock, err := s.agent.Hold(t.Context(), control.HoldRequest{Deployment: name, Reason: "bearings", Caller: who})
-		if err != nil || lock.Deployment != first || lock.Holder != "operator" {
-			t.Errorf("%q is held by %+v, %v", name, lock, err)
-		}
+		lock := expect.Value(s.agent.Hold(t.Context(), control.HoldRequest{Deployment: name, Reason: "bearings", Caller: who}))(t)
+		expect.Equal(t, []string{lock.Deployment, lock.Holder}, []string{first, "operator"}, "lock of %q", name)
 	}
 	locks := func() []control.Lock { return s.fullStatus().Locks }
 	s.restart()
@@ -35,19 +33,14 @@ func TestADeploymentIsHeldByItsName(t *testing.T) {
 func TestTheDirectoryOfLockFilesGoesWithItsDeployment(t *testing.T) {
 	s := newSite(t)
 	locks := filepath.Join(s.runDir, "locks")
-	dirs := func() int {
-		all := expect.Value(os.ReadDir(locks))(t)
-		return len(all)
-	}
+	dirs := func() int { return len(expect.Value(os.ReadDir(locks))(t)) }
 	s.installed()
 	expect.Equal(t, dirs(), 1, "directories of an installed deployment")
 	s.publish(2, nil)
 	s.heard(first, append(installed, "removing@2", "removed@2")...)
 	expect.Equal(t, dirs(), 0, "directories of a removed deployment")
 	s.stop()
-	if err := os.Mkdir(filepath.Join(locks, second), 0o777); err != nil { // of one that went while the agent was killed
-		t.Fatal(err)
-	}
+	check(t, os.Mkdir(filepath.Join(locks, second), 0o777)) // of one that went while the agent was killed
 	s.start()
 	s.eventually("the directory of what is gone is removed", func() bool { return dirs() == 0 })
 }

@@ -24,9 +24,7 @@ func TestOBS09OBS11Metrics(t *testing.T) {
 	s.wfm.publish(1, nil)
 	s.refuses()
 	s.quiet()
-	if err := s.store.Commit("nothing", store.Change{}); err != nil { // waits for what is being written
-		t.Fatal(err)
-	}
+	check(t, s.store.Commit("nothing", store.Change{})) // waits for what is being written
 	writes := s.store.Writes()
 	text := expect.Value(s.agent.Metrics(t.Context()))(t)
 	parser := expfmt.NewTextParser(model.LegacyValidation)
@@ -46,9 +44,7 @@ func TestOBS09OBS11Metrics(t *testing.T) {
 	} {
 		expect.Contains(t, string(text), want, "metrics")
 	}
-	if strings.Contains(string(text), "wfm.example") {
-		t.Errorf("metrics tell where the WFM is:\n%s", text)
-	}
+	expect.Equal(t, strings.Contains(string(text), "wfm.example"), false, "the metrics tell where the WFM is")
 	s.wroteNothing(writes)
 	again, err := s.agent.Metrics(t.Context())
 	expect.OK(t, err)

@@ -41,17 +41,13 @@ func TestAPanicIsOneFailedDeployment(t *testing.T) {
 			}
 			expect.Equal(t, strings.Count(l.String(), "stack="), 1, "stacks in the log")
 			st := s.fullStatus()
-			if p := st.SelfCheck.LastPanic; st.SelfCheck.Panics == 0 || p == nil || !strings.Contains(p.Object, first) || !strings.Contains(p.Text, c.at+" panics") {
-				t.Errorf("%d panics, the last one %+v", st.SelfCheck.Panics, p)
-			}
+			expect.Contains(t, st.SelfCheck.LastPanic.Object, first, "last panic")
+			expect.Contains(t, st.SelfCheck.LastPanic.Text, c.at+" panics", "last panic")
 			tells := func(e control.Entry) bool { return e.Deployment == first && strings.Contains(e.Text, "panics") }
 			expect.Equal(t, slices.ContainsFunc(s.history(), tells), true, "the journal tells of it")
 
-			for _, p := range s.runtime.running() {
-				if strings.HasPrefix(p, first) {
-					t.Errorf("%s runs although it has failed", p)
-				}
-			}
+			failed := func(p string) bool { return strings.HasPrefix(p, first) }
+			expect.Equal(t, slices.ContainsFunc(s.runtime.running(), failed), false, "what has failed runs")
 
 			// Once it does not panic any more the WFM can have it.
 			s.runtime.fail("", "")

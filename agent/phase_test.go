@@ -1,12 +1,14 @@
 package agent
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
 	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/runtime"
 	"github.com/margolite/margolite/store"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // The table lists every legal transition; every other pair must be refused.
@@ -84,9 +86,7 @@ func TestST03EachPhaseIsReportedAsOneOfTheSixStates(t *testing.T) {
 		Fetched: "pending", Staged: "pending", Applying: "installing", Active: "installed",
 		Failed: "failed", Leaving: "pending", Removing: "removing", Forgotten: "removed",
 	} {
-		if got := phase.State(); got != want {
-			t.Errorf("phase %q is reported as %s, want %s", phase, got, want)
-		}
+		expect.Equal(t, phase.State(), want, "state of phase %q", phase)
 	}
 }
 
@@ -98,10 +98,8 @@ func TestFaultsThatMayPass(t *testing.T) {
 		runtime.Exited: false, runtime.Unhealthy: false, runtime.StartFailed: false, runtime.Timeout: false,
 		runtime.Unsupported: false, runtime.InvalidPackage: false,
 	} {
-		f := runtimeFault("main", &runtime.Error{Code: code, Object: "web", Err: errorText("it fails")})
-		if passing(f.code) != passes {
-			t.Errorf("%s is recorded as %s, which passes: %t", code, f.code, !passes)
-		}
+		f := runtimeFault("main", &runtime.Error{Code: code, Object: "web", Err: errors.New("it fails")})
+		expect.Equal(t, passing(f.code), passes, "%s, recorded as %s, passes", code, f.code)
 	}
 }
 
@@ -114,16 +112,8 @@ func TestFaultsAreBounded(t *testing.T) {
 	for range margo.MaxComponents {
 		d.Components = append(d.Components, store.Component{Name: strings.Repeat("x", 200)})
 	}
-	f := &fault{code: codeExited, err: errorText(strings.Repeat("\x01ä", 1<<20))}
+	f := &fault{code: codeExited, err: errors.New(strings.Repeat("\x01ä", 1<<20))}
 	f.record(&d, "app")
-	if err := s.Commit("test", store.Change{Deployments: []store.Deployment{d}}); err != nil {
-		t.Error(err)
-	}
-	if got := d.Fault.Message; len(got) > maxFaultText || !strings.HasSuffix(got, "...") {
-		t.Errorf("the message has %d bytes and ends with %q", len(got), got[len(got)-10:])
-	}
+	expect.OK(t, s.Commit("test", store.Change{Deployments: []store.Deployment{d}}))
+	expect.Equal(t, len(d.Fault.Message) <= maxFaultText && strings.HasSuffix(d.Fault.Message, "..."), true, "the message is cut off: %q", d.Fault.Message)
 }
-
-type errorText string
-
-func (e errorText) Error() string { return string(e) }

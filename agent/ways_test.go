@@ -66,19 +66,16 @@ func TestERR04SilenceWhileBeingLetIn(t *testing.T) {
 	s.sync()
 	s.wfm.set(func() { s.wfm.closed = answered(403, "") })
 	for range 2 {
-		if err := s.agent.Sync(t.Context()); err == nil || !s.status().SilentUntil.IsZero() {
-			t.Errorf("refused: %v, silent until %v", err, s.status().SilentUntil)
-		}
+		s.refuses()
+		expect.Equal(t, s.status().SilentUntil, time.Time{}, "end of the silence after a refusal")
 	}
 	s.wfm.set(func() { s.wfm.closed = nil })
 	s.sync()
 	s.wfm.set(func() { s.wfm.closed = unavailable(2 * time.Minute) })
-	if err := s.agent.Sync(t.Context()); err == nil || s.status().SilentUntil.IsZero() {
-		t.Errorf("busy: %v, silent until %v", err, s.status().SilentUntil)
-	}
+	s.refuses()
+	expect.Equal(t, s.status().SilentUntil.IsZero(), false, "nobody asked for silence")
 	s.wfm.set(func() { s.wfm.closed = nil })
 	var known *wfm.Error
-	if err := s.agent.Sync(t.Context()); err == nil || errors.As(err, &known) {
-		t.Errorf("during silence: %v", err)
-	}
+	err := s.agent.Sync(t.Context())
+	expect.Equal(t, err != nil && !errors.As(err, &known), true, "a poll during silence asks nobody: %v", err)
 }

@@ -82,8 +82,8 @@ func TestCAP06ADeviceThatIsGivenUpTakesItsCapabilitiesBack(t *testing.T) {
 	s.sync()
 	for range 2 { // the second time there is nothing to take back
 		told, err := agent.Withdraw(t.Context(), s.store, s.wfm, time.Now())
-		if requests, _ := s.withdrawals(); err != nil || !told && len(requests) == 0 || len(requests) != 1 {
-			t.Errorf("told %t, %v, requests %q", told, err, requests)
-		}
+		expect.OK(t, err)
+		requests, _ := s.withdrawals()
+		expect.Equal(t, requests, []string{"delete " + deviceID}, "requests, told %t", told)
 	}
 }
