@@ -106,9 +106,7 @@ func TestPOL06POL07AnUpdateWaitsForItsApproval(t *testing.T) {
 // Who approves before all is fetched need not come again.
 func TestAnApprovalInAdvance(t *testing.T) {
 	s := newSite(t, ruled(policy.Rules{Approval: policy.ApproveAll}))
-	begun, release := s.runtime.hold("fetch 1.0.0")
-	s.publish(1, map[string]string{first: document(first, "1.0.0")})
-	<-begun
+	release := s.publishUntil("fetch 1.0.0", 1, map[string]string{first: document(first, "1.0.0")})
 	s.approve(document(first, "1.0.0"))
 	release()
 	s.heard(first, installed...)
@@ -142,9 +140,7 @@ func TestARejectionIsRemembered(t *testing.T) {
 // Who rejects what is being fetched ends that.
 func TestARejectionEndsTheDownload(t *testing.T) {
 	s := installedSite(t)
-	begun := s.runtime.block("fetch 2.0.0")
-	s.publish(2, map[string]string{first: document(first, "2.0.0")})
-	<-begun
+	s.publishUntil("fetch 2.0.0", 2, map[string]string{first: document(first, "2.0.0")})
 	s.reject(document(first, "2.0.0"))
 	s.heard(first, append(installed, "pending@1", "failed@2")...)
 	s.untouched("1.0.0")
@@ -154,9 +150,7 @@ func TestARejectionEndsTheDownload(t *testing.T) {
 // is no error.
 func TestAnswersThatComeLate(t *testing.T) {
 	s := installedSite(t)
-	begun, release := s.runtime.hold("apply 2.0.0")
-	s.publish(2, map[string]string{first: document(first, "2.0.0")})
-	<-begun
+	release := s.publishUntil("apply 2.0.0", 2, map[string]string{first: document(first, "2.0.0")})
 	s.approve(document(first, "2.0.0"))
 	conflict(t, s.answer(s.agent.Reject, document(first, "2.0.0"), ""), "rollback")
 	release()

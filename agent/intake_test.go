@@ -164,9 +164,7 @@ func TestAD01DocumentsAheadOfTheirManifestStay(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	s.tidied()
-	begun, release := s.runtime.hold("apply 9.0.0")
-	s.publish(1, map[string]string{first: document(first, "9.0.0")})
-	<-begun
+	release := s.publishUntil("apply 9.0.0", 1, map[string]string{first: document(first, "9.0.0")})
 	documents := large(4)
 	s.wfm.fail("after documents", errors.New("the line is cut"))
 	s.wfm.publish(2, documents)

@@ -104,9 +104,7 @@ func TestAnUpdateIsTriedAgainOnceTheDeviceHasRecovered(t *testing.T) {
 			simulated(t, rarely, func(t *testing.T, s *site) {
 				s.installed()
 				s.runtime.fail(update, test.code)
-				begun, release := s.runtime.hold(update)
-				s.publish(2, map[string]string{first: document(first, "2.0.0")})
-				<-begun
+				release := s.publishUntil(update, 2, map[string]string{first: document(first, "2.0.0")})
 				s.runtime.fails(test.code, update, test.step)
 				release()
 				told := slices.Concat(installed, []string{"pending@1", "installing@2", "failed@2"}, test.told)
@@ -276,16 +274,12 @@ func TestNothingRunsOfWhatWasBegunAndIsNotWantedAnyMore(t *testing.T) {
 	for name, meanwhile := range map[string]func(s *site){
 		"another revision": func(*site) {},
 		"another revision in the middle of the removal": func(s *site) {
-			removing := s.runtime.block("remove " + first + "-main")
-			s.publish(2, nil)
-			<-removing
+			s.publishUntil("remove "+first+"-main", 2, nil)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t)
-			begun := s.runtime.block("apply 1.0.0")
-			s.publish(1, map[string]string{first: document(first, "1.0.0")})
-			<-begun
+			s.publishUntil("apply 1.0.0", 1, map[string]string{first: document(first, "1.0.0")})
 			meanwhile(s)
 			s.runtime.fail("stage 2.0.0", runtime.NotFound)
 			s.publish(3, map[string]string{first: document(first, "2.0.0")})

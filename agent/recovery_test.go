@@ -79,6 +79,16 @@ func (s *site) updates(version uint64, revision string, states ...string) {
 	s.heard(first, states...)
 }
 
+// publishUntil publishes documents and returns once a step of the runtime has begun, which
+// then waits until it is released or cancelled.
+func (s *site) publishUntil(step string, version uint64, documents map[string]string) (release func()) {
+	s.t.Helper()
+	begun, release := s.runtime.hold(step)
+	s.publish(version, documents)
+	<-begun
+	return release
+}
+
 // reboot restarts the agent on a device where nothing runs.
 func (s *site) reboot() {
 	s.t.Helper()
@@ -271,16 +281,14 @@ func TestAcceptedManifestIsWorkedOnWithoutItsSmallFile(t *testing.T) {
 	s.heard(first, "pending@1", "installing@1", "installed@1", "pending@1", "installing@2", "installed@2")
 }
 
-// A deployment that is published anew ends up as published, wherever the work
+// A deployment that is published again ends up as published, wherever the work
 // on the revision before was.
 func TestNewerRevisionSupersedesInEachPhase(t *testing.T) {
 	t.Parallel()
 	for _, step := range []string{"fetch 1.0.0", "load 1.0.0", "stage 1.0.0", "apply 1.0.0"} {
 		t.Run(step, func(t *testing.T) {
 			s := newSite(t)
-			blocked := s.runtime.block(step)
-			s.publish(1, map[string]string{first: document(first, "1.0.0")})
-			<-blocked
+			s.publishUntil(step, 1, map[string]string{first: document(first, "1.0.0")})
 			s.publish(2, map[string]string{first: document(first, "2.0.0")})
 			s.runtime.await(t, first+"-main 2.0.0")
 		})
@@ -295,17 +303,13 @@ func TestNewerRevisionSupersedesInEachPhase(t *testing.T) {
 	})
 	t.Run("removing", func(t *testing.T) {
 		s := installedSite(t)
-		blocked := s.runtime.block("remove " + first + "-main")
-		s.publish(2, nil)
-		<-blocked
+		s.publishUntil("remove "+first+"-main", 2, nil)
 		s.updates(3, "1.0.0", "pending@1", "installing@1", "installed@1", "removing@2", "pending@2", "installing@3", "installed@3")
 		s.runtime.await(t, first+"-main 1.0.0")
 	})
 	t.Run("removed by a newer manifest while applying", func(t *testing.T) {
 		s := newSite(t)
-		blocked := s.runtime.block("apply 1.0.0")
-		s.publish(1, map[string]string{first: document(first, "1.0.0")})
-		<-blocked
+		s.publishUntil("apply 1.0.0", 1, map[string]string{first: document(first, "1.0.0")})
 		s.publish(2, nil)
 		s.heard(first, "pending@1", "installing@1", "removing@2", "removed@2")
 		s.runtime.await(t)
@@ -341,9 +345,7 @@ func (s *site) eventually(what string, is func() bool) {
 // in place of what the update left half done, and nobody is asked.
 func TestRevertRunsWhileTheGateIsClosed(t *testing.T) {
 	s := installedSite(t)
-	blocked := s.runtime.block("apply 2.0.0")
-	s.publish(2, map[string]string{first: document(first, "2.0.0")})
-	<-blocked
+	s.publishUntil("apply 2.0.0", 2, map[string]string{first: document(first, "2.0.0")})
 	s.gate.close(true)
 	s.publish(3, map[string]string{first: document(first, "1.0.0")})
 	s.runtime.await(t, first+"-main 1.0.0")
@@ -351,12 +353,10 @@ func TestRevertRunsWhileTheGateIsClosed(t *testing.T) {
 }
 
 // A restart in the middle of several components goes on; it does not report
-// anew what was reported.
+// again what was reported.
 func TestRestartWhileInstallingReportsOnlyWhatIsNew(t *testing.T) {
 	s := newSite(t)
-	blocked := s.runtime.block("apply 3.0.0")
-	s.publish(1, map[string]string{first: documentOf(first, map[string]string{"a": "1.0.0", "b": "2.0.0", "c": "3.0.0"})})
-	<-blocked
+	s.publishUntil("apply 3.0.0", 1, map[string]string{first: documentOf(first, map[string]string{"a": "1.0.0", "b": "2.0.0", "c": "3.0.0"})})
 	s.restart()
 	s.heard(first, "pending@1", "installing@1", "installing@1", "installing@1", "installed@1")
 }
@@ -365,9 +365,7 @@ func TestRestartWhileInstallingReportsOnlyWhatIsNew(t *testing.T) {
 // as soon as that revision is being applied.
 func TestST12AdoptedVersionWhileApplying(t *testing.T) {
 	s := newSite(t)
-	begun, release := s.runtime.hold("apply 1.0.0")
-	s.publish(1, map[string]string{first: document(first, "1.0.0")})
-	<-begun
+	release := s.publishUntil("apply 1.0.0", 1, map[string]string{first: document(first, "1.0.0")})
 	s.publish(2, map[string]string{first: document(first, "1.0.0"), second: document(second, "1.0.0")})
 	release()
 	s.heard(first, "pending@1", "installing@1", "installed@2")
@@ -454,9 +452,7 @@ func TestAnAgentStopsWhileEverythingHangs(t *testing.T) {
 	for _, step := range []string{"fetch 1.0.0", "stage 1.0.0", "apply 1.0.0"} {
 		t.Run(step, func(t *testing.T) {
 			simulated(t, func(*site) {}, func(t *testing.T, s *site) {
-				blocked := s.runtime.block(step)
-				s.publish(1, map[string]string{first: document(first, "1.0.0")})
-				<-blocked
+				s.publishUntil(step, 1, map[string]string{first: document(first, "1.0.0")})
 				begun := time.Now()
 				s.stop()
 				expect.Equal(t, time.Since(begun), 0, "time to stop")

@@ -67,9 +67,7 @@ func TestRollbackByHandHolds(t *testing.T) {
 // What is being applied gives way at once.
 func TestRollbackInTheMiddleOfAnUpdate(t *testing.T) {
 	s := installedSite(t)
-	begun := s.runtime.block("apply 2.0.0")
-	s.publish(2, map[string]string{first: document(first, "2.0.0")})
-	<-begun
+	s.publishUntil("apply 2.0.0", 2, map[string]string{first: document(first, "2.0.0")})
 	check(t, s.goBack(document(first, "1.0.0")))
 	s.runtime.await(t, first+"-main 1.0.0")
 	s.heard(first, append(installed, "pending@1", "installing@2", "failed@2")...)
@@ -95,9 +93,7 @@ func TestRollbackWhenTheUpdateHasJustWorked(t *testing.T) {
 func TestRollbacksThatCannotBe(t *testing.T) {
 	s := newSite(t, ruled(policy.Rules{Approval: policy.ApproveUpdates}))
 	expect.Error(t, s.goBack(""), control.ErrNotFound, "rollback without a deployment")
-	begun, release := s.runtime.hold("apply 1.0.0")
-	s.publish(1, map[string]string{first: document(first, "1.0.0")})
-	<-begun
+	release := s.publishUntil("apply 1.0.0", 1, map[string]string{first: document(first, "1.0.0")})
 	s.refusedToGoBack("", "no revision of it has worked")
 	release()
 	s.heard(first, installed...)
