@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -131,13 +132,7 @@ func unasked(d *store.Deployment, revision digest.Digest, verdict policy.Answer)
 }
 
 func nounOf(kind policy.ChangeKind) string {
-	switch kind {
-	case policy.Install:
-		return "installation"
-	case policy.Remove:
-		return "removal"
-	}
-	return "update"
+	return cmp.Or(map[policy.ChangeKind]string{policy.Install: "installation", policy.Remove: "removal"}[kind], "update")
 }
 
 // answerTo is what the site has said about a change of d, or nil. Whether a

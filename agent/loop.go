@@ -17,16 +17,6 @@ type loop struct {
 	since atomic.Int64 // when it got on last, since begun; 0: it waits
 }
 
-// Loops are bounded generously: they may sync to a medium that takes seconds, and
-// what a server makes them wait for has a limit of its own.
-const (
-	reconcilerMost = 10 * time.Minute // to read all records
-	pollerMost     = time.Hour        // between two documents
-	reporterMost   = 30 * time.Minute // between two reports
-	watcherMost    = 10 * time.Minute // to look at the machine
-	runtimeMost    = 10 * time.Minute // to list the containers
-)
-
 // works says that the loop has something to do, or gets on with it.
 func (l *loop) works() { l.since.Store(max(int64(time.Since(l.begun)), 1)) }
 
@@ -46,13 +36,15 @@ type loops struct {
 	runtime                               func() time.Duration // nil: not known
 }
 
+// newLoops bounds loops generously: they may sync to a medium that takes seconds, and
+// what a server makes them wait for has a limit of its own.
 func newLoops(runtime func() time.Duration) *loops {
 	begun := time.Now()
 	return &loops{
-		reconciler: loop{name: "reconciler", most: reconcilerMost, begun: begun},
-		poller:     loop{name: "poller", most: pollerMost, begun: begun},
-		reporter:   loop{name: "reporter", most: reporterMost, begun: begun},
-		watcher:    loop{name: "watcher", most: watcherMost, begun: begun},
+		reconciler: loop{name: "reconciler", most: 10 * time.Minute, begun: begun}, // to read all records
+		poller:     loop{name: "poller", most: time.Hour, begun: begun},            // between two documents
+		reporter:   loop{name: "reporter", most: 30 * time.Minute, begun: begun},   // between two reports
+		watcher:    loop{name: "watcher", most: 10 * time.Minute, begun: begun},    // to look at the machine
 		runtime:    runtime,
 	}
 }
@@ -66,7 +58,7 @@ func (l *loops) list() []control.Loop {
 		add(one.name, one.busy(), one.most)
 	}
 	if l.runtime != nil {
-		add("runtime", l.runtime(), runtimeMost)
+		add("runtime", l.runtime(), 10*time.Minute) // to list the containers
 	}
 	return all
 }
