@@ -19,9 +19,6 @@ import (
 )
 
 const (
-	// hooksAtOnce is how many programs of the site are asked at the same time in
-	// one lane, but for those that take longer than yieldAfter.
-	hooksAtOnce = 2
 	// hookAgain is when one is asked again that does not know yet.
 	hookAgain = time.Minute
 	// hookDelay is how long output is waited for that a process keeps open which

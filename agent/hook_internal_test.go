@@ -38,7 +38,7 @@ func asker(t *testing.T) *reconciler {
 	s := expect.Value(store.Open(filepath.Join(t.TempDir(), "margolite.db"), store.Options{}))(t)
 	t.Cleanup(func() { s.Close() })
 	now := time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC)
-	return &reconciler{base: &base{store: s, now: func() time.Time { return now }}, asking: newLanes(hooksAtOnce, hooksBegun, hooksBegun)}
+	return &reconciler{base: &base{store: s, now: func() time.Time { return now }}, asking: newLanes(mostBegun)}
 }
 
 var change = proposal{policy.Update, digest.FromString("revision")}
@@ -135,7 +135,7 @@ func TestAHookEndsWithWhoAsked(t *testing.T) {
 	err := r.consult(ctx, newWorker(lockedID), h, lockedID, change)
 	expect.Error(t, err, context.Canceled, "consult")
 	allGone(t, pids)
-	for range hooksAtOnce {
+	for range slotsOfLane {
 		expect.Equal(t, r.asking[changing].Try(limit.Key{}, nil) != nil, true, "its place is free")
 	}
 }
@@ -216,7 +216,7 @@ func TestAHookThatOthersCouldReplaceIsNotStarted(t *testing.T) {
 func TestOnlySomeHooksRunAtOnce(t *testing.T) {
 	r := asker(t)
 	var slow []*limit.Slot
-	for range hooksAtOnce {
+	for range slotsOfLane {
 		slow = append(slow, r.asking[changing].Try(limit.Key{}, nil))
 	}
 	ctx, cancel := context.WithCancel(t.Context())
