@@ -115,7 +115,7 @@ func New(o Options) (*Client, error) {
 	o.Limits = o.Limits.WithDefaults()
 	c := &Client{
 		options: o, base: base.JoinPath("/"), spooling: make(chan struct{}, 1),
-		wire: &connections{tls: o.TLS, timeout: o.Timeout, age: o.Limits.ConnectionAge, dial: o.Dial, trust: o.Trust},
+		wire: newConnections(o),
 	}
 	c.habits.Store(&o.Habits)
 	c.withoutID.Store(o.Dialect == margo.RC1)

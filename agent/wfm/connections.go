@@ -2,7 +2,6 @@ package wfm
 
 import (
 	"context"
-	"crypto/tls"
 	"net"
 	"net/http"
 	"sync"
@@ -17,41 +16,35 @@ type Dial = func(ctx context.Context, network, address string) (net.Conn, error)
 // request, so that each of its connections is closed when its last answer has
 // been read.
 type connections struct {
-	tls     *tls.Config
-	timeout time.Duration // to connect
-	age     time.Duration
-	dial    Dial          // nil: net.Dialer
-	trust   func() uint64 // nil: as it ever was
+	Options // with all defaults
 
 	mu      sync.Mutex
 	current *http.Transport
 	since   time.Time
-	trusted uint64 // what trust gave for current
+	trusted uint64 // what Trust gave for current
+}
+
+// newConnections makes the connections of a client with these options.
+func newConnections(o Options) *connections {
+	if o.Dial == nil {
+		o.Dial = (&net.Dialer{Timeout: o.Timeout, KeepAlive: 30 * time.Second}).DialContext
+	}
+	if o.Trust == nil {
+		o.Trust = func() uint64 { return 0 }
+	}
+	return &connections{Options: o}
 }
 
 // transport is for the next request, and for that one only.
 func (c *connections) transport() *http.Transport {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	trusted := c.trusted
-	if c.trust != nil {
-		trusted = c.trust()
-	}
-	if c.current != nil && (time.Since(c.since) >= c.age || trusted != c.trusted) {
-		c.replace(nil)
+	trusted := c.Trust()
+	if c.current == nil || time.Since(c.since) >= c.Limits.ConnectionAge || trusted != c.trusted {
+		c.replace(c.newTransport())
 	}
 	c.trusted = trusted
-	if c.current == nil {
-		c.replace(newTransport(c.tls, c.timeout, c.dialer()))
-	}
 	return c.current
-}
-
-func (c *connections) dialer() Dial {
-	if c.dial != nil {
-		return c.dial
-	}
-	return (&net.Dialer{Timeout: c.timeout, KeepAlive: 30 * time.Second}).DialContext
 }
 
 // retire gives all present connections up.
@@ -70,14 +63,14 @@ func (c *connections) replace(next *http.Transport) {
 	c.current, c.since = next, time.Now()
 }
 
-func newTransport(config *tls.Config, timeout time.Duration, dial Dial) *http.Transport {
+func (c *connections) newTransport() *http.Transport {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true) // ID-11, A-44
 	return &http.Transport{
 		Proxy:               nil, // one that is not transparent breaks mutual TLS
-		DialContext:         dial,
-		TLSClientConfig:     config,
-		TLSHandshakeTimeout: timeout,
+		DialContext:         c.Dial,
+		TLSClientConfig:     c.TLS,
+		TLSHandshakeTimeout: c.Timeout,
 		Protocols:           protocols,
 		DisableCompression:  true, // it would have no bounds; see body.go
 

@@ -18,10 +18,8 @@ func Get(ctx context.Context, config *tls.Config, op string, known identity.Fetc
 	if err != nil {
 		return identity.Fetched{}, fmt.Errorf("cannot %s: %w", op, err)
 	}
-	c := &Client{
-		options: Options{Timeout: defaultTimeout, Limits: Limits{}.WithDefaults()}, base: at,
-		wire: &connections{tls: config, timeout: defaultTimeout, age: maxConnectionAge},
-	}
+	o := Options{TLS: config, Timeout: defaultTimeout, Limits: Limits{}.WithDefaults()}
+	c := &Client{options: o, wire: newConnections(o)}
 	defer c.wire.retire()
 	header := http.Header{"Accept": {"application/json"}}
 	a, err := c.do(ctx, request{

@@ -31,12 +31,12 @@ func (c *Client) Reach(ctx context.Context) error {
 
 func (c *Client) handshake(ctx context.Context) error {
 	began := time.Now()
-	plain, err := c.wire.dialer()(ctx, "tcp", net.JoinHostPort(c.base.Hostname(), cmp.Or(c.base.Port(), defaultPort)))
+	plain, err := c.wire.Dial(ctx, "tcp", net.JoinHostPort(c.base.Hostname(), cmp.Or(c.base.Port(), defaultPort)))
 	if err != nil {
 		return err
 	}
 	defer plain.Close()
-	config := c.wire.tls.Clone()
+	config := c.wire.TLS.Clone()
 	if config.ServerName == "" {
 		config.ServerName = c.base.Hostname()
 	}
