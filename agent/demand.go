@@ -281,7 +281,7 @@ func filesRead(p *runtime.Project) []string {
 func (r *reconciler) admit(ctx context.Context, id string, doc *margo.Deployment, asks []policy.ServiceAsk) error {
 	run := container.Real(r.runDir)
 	ask := policy.Ask{Services: asks, Own: []string{container.Real(r.stateDir), run}, Locks: filepath.Join(run, "locks")}
-	if sum(asks) != (policy.Resources{}) { // else neither the others nor the device matter
+	if policy.Reserved(asks) != (policy.Resources{}) { // else neither the others nor the device matter
 		facts := r.settings.Load().Device.Offer.Of(look(r.facts, r.logger))
 		ask.Device = policy.Resources{CPUs: float64(facts.CPU.Cores), Memory: int64(facts.Memory), Storage: int64(facts.Storage)}
 		var err error
@@ -301,7 +301,7 @@ func (r *reconciler) admitRevision(ctx context.Context, d *store.Deployment) err
 		return err
 	}
 	asks, held := rev.asks(), d.Desired.Summary
-	if now := store.Resources(sum(asks)); held != nil && held.Reserved != now { // files beside its packages have changed
+	if now := store.Resources(policy.Reserved(asks)); held != nil && held.Reserved != now { // files beside its packages have changed
 		summary := *held
 		summary.Reserved = now
 		if err := r.ledger.step(d, "reserved", func(d *store.Deployment) { d.Desired.Summary = &summary }); err != nil {

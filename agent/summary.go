@@ -86,7 +86,7 @@ func (r stagedRevision) asks() (all []policy.ServiceAsk) {
 // summarize gives the summary of a revision and its effects, for the store. former is
 // what it is to take the place of; nil: nothing.
 func (r *reconciler) summarize(ctx context.Context, id string, former *store.Revision, rev stagedRevision) (s *store.Summary, artifact []byte) {
-	s = &store.Summary{Reserved: store.Resources(sum(rev.asks())), Unread: rev.unread}
+	s = &store.Summary{Reserved: store.Resources(policy.Reserved(rev.asks())), Unread: rev.unread}
 	size := func(ref string, image digest.Digest) int64 {
 		bytes, _ := r.runtime.ImageSize(ctx, ref, image) // 0: not known
 		return bytes
@@ -180,14 +180,6 @@ func (r *reconciler) effectsOf(rev *store.Revision) (e effects, known bool) {
 		err = json.Unmarshal(body, &e)
 	}
 	return e, err == nil
-}
-
-func sum(asks []policy.ServiceAsk) policy.Resources {
-	var all policy.Resources
-	for _, a := range asks {
-		all = all.Plus(a.Reserved)
-	}
-	return all
 }
 
 // heldBeside is what the other deployments reserve: what runs of them, or is

@@ -245,10 +245,7 @@ func (a *admission) image(s *ServiceAsk) {
 // resources refuses what does not fit beside what others have reserved.
 func (a *admission) resources() {
 	a.component, a.service = "", ""
-	var asked Resources
-	for _, s := range a.ask.Services {
-		asked = asked.Plus(s.Reserved)
-	}
+	asked := Reserved(a.ask.Services)
 	all, has := asked.Plus(a.ask.Held), a.ask.Device
 	cores := func(n float64) string { return strconv.FormatFloat(milli(n), 'f', -1, 64) }
 	for _, r := range []struct {
@@ -269,6 +266,14 @@ func (a *admission) resources() {
 				r.text(r.asked), r.of, r.text(r.all-r.asked), r.text(most), whose)
 		}
 	}
+}
+
+// Reserved is what services reserve together.
+func Reserved(services []ServiceAsk) (all Resources) {
+	for _, s := range services {
+		all = all.Plus(s.Reserved)
+	}
+	return all
 }
 
 // Plus adds what may be any numbers.
