@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -167,7 +166,7 @@ func (p *poller) pause(ctx context.Context) (closed bool, asker *request, err er
 		case <-p.changed:
 			p.polls.Tell(p.moment())
 		case asker = <-p.requests:
-			if refused := cmp.Or(p.held(), p.permits(asker.permit)); refused != nil {
+			if refused := p.held(); refused != nil {
 				asker.answer <- refused
 				asker = nil
 			}

@@ -35,31 +35,14 @@ type permission struct {
 }
 
 // AcceptRollback polls now, and accepts the manifest that the request names if
-// the WFM still serves it. Which one that is must be known as refused already.
+// the WFM still serves it.
 func (a *Agent) AcceptRollback(ctx context.Context, r control.RollbackRequest) error {
 	permit := &permission{version: r.Version, digest: digest.Digest(r.Digest), uid: r.UID}
 	err := a.poller.sync(ctx, permit)
 	if !permit.used.Load() && (err == nil || errors.Is(err, errRefused)) {
-		return fmt.Errorf("%w: the WFM no longer serves version %d (%s)", control.ErrConflict, r.Version, r.Digest)
+		return fmt.Errorf("%w: the WFM does not serve version %d (%s) now", control.ErrConflict, r.Version, r.Digest)
 	}
 	return err
-}
-
-// permits says why a poll is not made that an operator wants with a permission; nil: it
-// is made.
-func (p *poller) permits(permit *permission) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	refused := p.state.RefusedManifest
-	switch {
-	case permit == nil:
-		return nil
-	case refused == nil:
-		return fmt.Errorf("%w: no manifest was refused because of its version", control.ErrConflict)
-	case refused.Version != permit.version || refused.Digest != permit.digest.String():
-		return fmt.Errorf("%w: the WFM serves version %d (%s)", control.ErrConflict, refused.Version, refused.Digest)
-	}
-	return nil
 }
 
 func (p *poller) refuse(held store.Manifest, m *wfm.Manifest) error {
