@@ -77,11 +77,9 @@ const (
 	// ofWorkload: it was run, and did not work. Time may help it, as when it needs
 	// something else first, but each try shows that anew.
 	ofWorkload
-	// ofAttempt: the agent did not survive it, time and again. That may have been
-	// cuts of the power; far more often it is the revision that takes the device
-	// down, with everything else that runs on it. One try more would have to be paid
-	// by the whole plant, so there is none: the WFM has heard of it, and who knows
-	// better publishes another revision.
+	// ofAttempt: the agent did not survive it, time and again. It may have been power
+	// cuts; more often the revision takes the device down with everything else on it, so
+	// it is not tried again. Publishing it again as another revision is up to the WFM.
 	ofAttempt
 )
 

@@ -34,55 +34,46 @@ import (
 //
 // # The gate
 //
-// Twice the gate stands between what is decided and containers that change: after
-// staged and after leaving. It is asked at the moment of acting, with what the
-// site has said about exactly this revision: first the rules, then the site's
-// hook, then the rules again when the worker has its turn. What it lets pass is
-// finished, also over restarts and when the window closes meanwhile. A removal
-// that passes at once is removing with the manifest that is accepted. Bringing
-// back what worked, and keeping what runs, never waits; neither does a revision
-// that runs already. What failed and is tried again changes containers: it asks
-// each time, with the answers that the site has given about this revision.
+// The gate is asked twice before containers change: after staged and after leaving. It
+// is asked at the moment of acting, with what the site has said about exactly this
+// revision: first the rules, then the site's hook, then the rules again when the worker
+// has its turn. A change that has passed is finished, even after a restart or when the
+// window has closed. A removal that passes at once is removing with the manifest that is
+// accepted. Restoring what worked and keeping what runs never wait. Each retry of a failed
+// revision asks again.
 //
 // # What runs
 //
-// What has to run follows from the record alone: in applying and active the
-// desired revision, in removing none, in every other phase the one that worked
-// last (Active), if any. Some things can be otherwise for a while, and Return
-// says which:
+// The record alone says what has to run: in applying and active the desired revision, in
+// removing none, in every other phase the one that worked last (Active), if any. Return
+// names the exceptions:
 //
-//	due, failing   Desired was begun and failed, or is tried again, or somebody
-//	               asked for the way back: Active has not come back yet; failing
-//	               has been told of
-//	left           Desired was begun and failed, and the rules leave it to people
-//	               to go back (policy.rollback manual or off): nothing is touched
-//	nothing        something was begun, and nothing has ever worked: what there is
-//	               of it goes, but for its volumes, unless the rules leave it
-//	               to people. It is said until something works.
+//	due, failing   Desired was begun and failed, or is tried again, or somebody asked for
+//	               a rollback: Active is not back yet; failing: that was reported
+//	left           Desired was begun and failed, and the rules leave the rollback to people
+//	               (policy.rollback manual or off): nothing is touched
+//	nothing        something was begun and nothing has ever worked: all of it but volumes is
+//	               removed, unless the rules leave that to people; until something works
 //
-// What was found running without a record is no revision that anybody knows to
-// have worked, and none that was begun: it stays until the desired one is applied.
+// What was found running without a record stays until the desired revision is applied.
 //
-// # What is tried again
+// # Retries
 //
-// Where a fault lies (cause) says what becomes of a revision that was begun and
-// failed. A first installation is tried again soon and ever more rarely, unless the
-// fault is permanent, and between its tries nothing runs. An update is tried again
-// where its fault may pass by itself, once what worked before runs, and at leisure
-// (leisure), since that has to stop for it: when what was wrong with the device seems
-// to be over, or else after minutes and ever more rarely, at last once a day. First
-// everything that it needs is looked for, and there has to be space.
-// All of this happens within failed, and the WFM hears of it when something comes
-// of it: another fault, or installing and installed. A process that starts
-// begins to wait anew.
+// The cause of a fault decides whether a revision that was begun and failed is tried
+// again. A first installation is, with growing delays, unless the fault is permanent;
+// between its tries nothing runs. An update is tried again only where its fault may pass
+// by itself, since what worked before has to stop for it: when the device has recovered,
+// or else after minutes, with delays that grow to a day, and only while what worked before
+// runs, everything that the update needs is on the device, and there is space. All of this
+// happens within failed; the WFM hears of another fault, or of installing and installed.
+// The delays begin again with each process.
 //
-// A power cut in applying goes on with the desired revision, in every other
-// phase with Active: in the end one of the two runs as a whole. How often
-// applying was begun is counted before it is; a revision that the agent does not
-// survive three times, of the first try and of later ones, is given up
-// (INTERRUPTED). A revision that is given up, does not work, was rejected or was left
-// by hand is not tried again as an update until the WFM publishes another one; what
-// the rules of the device refuse (NOT_ALLOWED) when they change.
+// After a power cut, applying goes on with the desired revision, every other phase with
+// Active: in the end one of the two runs as a whole. Applying is counted before it begins;
+// a revision that the agent does not survive three times is given up (INTERRUPTED). A
+// revision that was given up, does not work, was rejected or was left by hand is not tried
+// again as an update until the WFM publishes another one; one that the rules of the device
+// refuse (NOT_ALLOWED) is when they change.
 type Phase string
 
 const (
