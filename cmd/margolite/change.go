@@ -18,11 +18,12 @@ func printChange(out io.Writer, d control.Deployment, now time.Time) {
 	p := d.Change
 	needed := waitsForApproval(p)
 	revision := shortDigest(p.Revision)
+	removal := map[string]string{"remove": ", which is removed"}[p.Kind]
 	switch {
 	case needed:
-		fmt.Fprintf(out, "  waits for approval of revision %s%s\n", revision, removal(p.Kind))
+		fmt.Fprintf(out, "  waits for approval of revision %s%s\n", revision, removal)
 	case p.Answer != "":
-		fmt.Fprintf(out, "  %s: revision %s%s\n", p.Answer, revision, removal(p.Kind))
+		fmt.Fprintf(out, "  %s: revision %s%s\n", p.Answer, revision, removal)
 	default:
 		fmt.Fprintf(out, "  %s of revision %s\n", nounOf(p.Kind), revision)
 	}
@@ -34,13 +35,6 @@ func printChange(out io.Writer, d control.Deployment, now time.Time) {
 	if needed {
 		fmt.Fprintf(out, "  margolite approve %s %s   (or reject)\n", d.ID, p.Revision)
 	}
-}
-
-func removal(kind string) string {
-	if kind == "remove" {
-		return ", which is removed"
-	}
-	return ""
 }
 
 // nounOf is what a kind of change is called; an update is one.
@@ -156,5 +150,5 @@ func shortDigest(digest string) string {
 
 // line is a text that others had a hand in as part of one line.
 func line(text string) string {
-	return strings.NewReplacer("\n", " ", "\t", " ", "\v", " ", "\f", " ").Replace(plain(text))
+	return strings.NewReplacer("\n", " ", "\t", " ").Replace(plain(text))
 }

@@ -64,11 +64,7 @@ func (c *cli) showHistory(ctx context.Context, client *control.Client, r control
 	}
 	w := table(plainWriter{c.out})
 	for _, e := range entries {
-		by := e.By
-		if by == "" {
-			by = "-" // the agent, by itself
-		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", e.Time.Local().Format(time.DateTime), cell(e.Kind), cell(e.Deployment), cell(by), cell(textOf(e)))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", e.Time.Local().Format(time.DateTime), cell(e.Kind), cell(e.Deployment), cell(e.By), cell(textOf(e)))
 	}
 	return w.Flush()
 }

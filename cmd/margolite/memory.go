@@ -73,12 +73,7 @@ func (t *thrift) run(ctx context.Context) error {
 // giveBack returns to the kernel what garbage took, and lets go of the program's
 // own pages: most of what start and changes ran is not needed to poll. A page that
 // is needed comes back by itself, from the page cache or else from the medium; it
-// is only read, so that nothing can get lost.
-//
-// The kernel could always have taken these pages, but only after it found out that
-// nobody uses them, which it does last with those of programs. Now they are the
-// first to go, as long as they are not needed. The page cache keeps them until
-// somebody needs the memory: what is free does not grow at once.
+// is only read, so that nothing can get lost. See build/README.md.
 func (t *thrift) giveBack() {
 	debug.FreeOSMemory()
 	for _, s := range t.program {

@@ -18,14 +18,12 @@ func (c *cli) metrics(*command.Flags) command.Action {
 // (OBS-08).
 func collectorEnvironment(c config.Collector) []string {
 	var env []string
-	if c.HTTP != "" {
-		env = append(env, "HTTP_OTEL_EXPORTER_OTLP_ENDPOINT="+c.HTTP)
-	}
-	if c.GRPC != "" {
-		env = append(env, "GRPC_OTEL_EXPORTER_OTLP_ENDPOINT="+c.GRPC)
-	}
-	if c.Protocol != "" {
-		env = append(env, "OTEL_EXPORTER_OTLP_PROTOCOL="+c.Protocol)
+	for _, v := range []struct{ name, value string }{
+		{"HTTP_OTEL_EXPORTER_OTLP_ENDPOINT", c.HTTP}, {"GRPC_OTEL_EXPORTER_OTLP_ENDPOINT", c.GRPC}, {"OTEL_EXPORTER_OTLP_PROTOCOL", c.Protocol},
+	} {
+		if v.value != "" {
+			env = append(env, v.name+"="+v.value)
+		}
 	}
 	return env
 }

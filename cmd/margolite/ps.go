@@ -111,12 +111,7 @@ func statusOf(s control.Service, now time.Time) string {
 		if !s.Started.IsZero() {
 			status += " " + units.HumanDuration(now.Sub(s.Started))
 		}
-		switch s.State {
-		case "paused":
-			status += " (paused)"
-		case "unresponsive":
-			status += " (not responding)"
-		}
+		status += map[string]string{"paused": " (paused)", "unresponsive": " (not responding)"}[s.State]
 	case "stopped", "done":
 		status = fmt.Sprintf("Exited (%d)", code)
 		if !s.Ended.IsZero() {

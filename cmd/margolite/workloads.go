@@ -94,14 +94,8 @@ func (w *workloads) logKeeper() string {
 	if w.server != nil && w.server.OwnShim() {
 		return ""
 	}
-	if small := embedded.FindInit(); small != "" {
-		return small
-	}
-	self, err := os.Executable()
-	if err != nil {
-		return os.Args[0]
-	}
-	return self
+	self, _ := os.Executable()
+	return cmp.Or(embedded.FindInit(), self, os.Args[0])
 }
 
 // setUmask makes the umask that of Docker, before anything is made: workloads inherit

@@ -201,10 +201,7 @@ func ownCollector(s string) error {
 	if err := collector(s); err != nil {
 		return err
 	}
-	u, err := url.Parse(s)
-	if err != nil {
-		return err
-	}
+	u, _ := url.Parse(s) // it is valid
 	at, err := netip.ParseAddr(u.Hostname())
 	if u.Scheme == "http" && u.Hostname() != "localhost" && (err != nil || !at.IsLoopback()) {
 		return errors.New("expected a URL that begins with https://, because the collector is not on this device")
@@ -218,8 +215,6 @@ func listenAddress(s string) error {
 	rest, loopback := strings.CutPrefix(s, ":")
 	if loopback {
 		rest = "127.0.0.1:" + rest
-	} else {
-		rest = s
 	}
 	if at, err := netip.ParseAddrPort(rest); err != nil || at.Port() == 0 {
 		return fmt.Errorf("expected :port, or address:port such as 192.0.2.1:9464, got %s", quote(s))
