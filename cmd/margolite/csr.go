@@ -63,11 +63,8 @@ func (c *cli) makeRequest(id, name, key, out string) error {
 	if err := c.writeRequest(out, key, request); err != nil {
 		return err
 	}
-	what := "The request is signed with the private key in"
-	if created {
-		what = "The request is signed with a new private key in"
-	}
-	fmt.Fprintf(c.err, "%s %s. Keep the key on this device.\n", what, key)
+	which := map[bool]string{false: "the", true: "a new"}[created]
+	fmt.Fprintf(c.err, "The request is signed with %s private key in %s. Keep the key on this device.\n", which, key)
 	return nil
 }
 
@@ -77,10 +74,9 @@ func (c *cli) writeRequest(file, key string, request []byte) error {
 		return err
 	}
 	target, err := os.Stat(file)
-	if err == nil {
-		if secret, err := os.Stat(key); err == nil && os.SameFile(target, secret) {
-			return command.Usagef("--out names the file of the private key")
-		}
+	secret, keyErr := os.Stat(key)
+	if err == nil && keyErr == nil && os.SameFile(target, secret) {
+		return command.Usagef("--out names the file of the private key")
 	}
 	if err := os.WriteFile(file, request, 0o644); err != nil {
 		return fmt.Errorf("cannot write the request: %w", err)

@@ -12,27 +12,23 @@ import (
 // deploymentOf finds the deployment that is named by its id, a unique beginning
 // of it, or its name.
 func deploymentOf(s *control.Status, name string) (*control.Deployment, error) {
-	var found []*control.Deployment
-	var all []string
+	var found *control.Deployment
+	var meant, all []string // their titles
 	for i := range s.Deployments {
 		d := &s.Deployments[i]
 		if strings.EqualFold(d.ID, name) {
 			return d, nil
 		}
 		if name != "" && (d.Name == name || len(d.ID) > len(name) && strings.EqualFold(d.ID[:len(name)], name)) {
-			found = append(found, d)
+			found, meant = d, append(meant, titled(d))
 		}
 		all = append(all, titled(d))
 	}
 	switch {
-	case len(found) == 1:
-		return found[0], nil
-	case len(found) > 1:
-		all = all[:0]
-		for _, d := range found {
-			all = append(all, titled(d))
-		}
-		return nil, command.Hint(fmt.Errorf("deployment %q is ambiguous: %s", name, strings.Join(all, ", ")), "use more of its id")
+	case len(meant) == 1:
+		return found, nil
+	case len(meant) > 1:
+		return nil, command.Hint(fmt.Errorf("deployment %q is ambiguous: %s", name, strings.Join(meant, ", ")), "use more of its id")
 	case len(all) == 0:
 		return nil, fmt.Errorf("unknown deployment %q: there are none", name)
 	}
