@@ -516,10 +516,8 @@ func TestCheckWithoutRoot(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, to be another user")
 	}
-	dir := expect.Value(os.MkdirTemp("/tmp", "cli-"))(t)
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	file := write(t, filepath.Join(dir, "config.yaml"), fmt.Sprintf("state: {dir: %[1]s/state, run: %[1]s}\n", dir))
-	check(t, errors.Join(os.Chmod(dir, 0o755), os.Chmod(file, 0o644)))
+	file := configuration(t)
+	check(t, errors.Join(os.Chmod(filepath.Dir(file), 0o755), os.Chmod(file, 0o644)))
 	program := exec.Command("/proc/self/exe", "check", "--config", file)
 	program.Env = append(os.Environ(), "MARGOLITE_TEST_MAIN=1")
 	program.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}

@@ -126,6 +126,13 @@ func TestTheConfigurationCountsMoreThanProvisioning(t *testing.T) {
 
 func TestWrongProvisioningIsRefusedAsAWhole(t *testing.T) {
 	good := "wfm: {url: https://wfm.example.com}\n"
+	many, library := map[string]string{}, map[string]string{"a.yaml": good}
+	for i := range 300 {
+		library[fmt.Sprint(i)] = ""
+		if i < 20 {
+			many[fmt.Sprint(i, ".yaml")] = good
+		}
+	}
 	for name, c := range map[string]struct {
 		files map[string]string
 		want  string
@@ -145,20 +152,8 @@ func TestWrongProvisioningIsRefusedAsAWhole(t *testing.T) {
 			"a.yaml": "wfm: {url: https://a.example, ca: ca.pem, authorization: {bearer: token}}\n",
 			"b.yaml": "\nwfm: {ids: ['spiffe://a/b']}\n", "ca.pem": "c", "token": "t",
 		}, "b.yaml:2: wfm.ids: conflicts with wfm.authorization"},
-		"many": {func() map[string]string {
-			files := map[string]string{}
-			for i := range 20 {
-				files[fmt.Sprint(i, ".yaml")] = good
-			}
-			return files
-		}(), "has 20 provisioning files; the limit is 16"},
-		"a whole library": {func() map[string]string {
-			files := map[string]string{"a.yaml": good}
-			for i := range 300 {
-				files[fmt.Sprint(i)] = ""
-			}
-			return files
-		}(), "has more than 256 entries"},
+		"many":            {many, "has 20 provisioning files; the limit is 16"},
+		"a whole library": {library, "has more than 256 entries"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := newDevice(t, "")
