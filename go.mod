@@ -5,6 +5,7 @@ go 1.26.6
 require (
 	filippo.io/age v1.2.1 // backups: the encryption of a device's identity
 	github.com/compose-spec/compose-go/v2 v2.16.2 // the reference loader of Compose files; its meaning is the product
+	github.com/containerd/console v1.0.5 // tests: terminals; containerd's shim has it linked anyway
 	github.com/containerd/containerd/api v1.12.0 // containerd's messages, for tasks and events
 	github.com/containerd/containerd/v2 v2.4.2 // pulls and runs; carried inside
 	github.com/containerd/continuity v0.5.0 // resolves paths inside a root file system without leaving it
@@ -69,7 +70,6 @@ require (
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/cilium/ebpf v0.17.3 // indirect
 	github.com/containerd/cgroups/v3 v3.1.3 // indirect
-	github.com/containerd/console v1.0.5 // indirect
 	github.com/containerd/fifo v1.1.0 // indirect
 	github.com/containerd/log/otel v0.1.0 // indirect
 	github.com/containerd/otelttrpc v0.1.0 // indirect

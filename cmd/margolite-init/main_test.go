@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/containerd/console"
 	"golang.org/x/sys/unix"
 
 	"github.com/margolite/margolite/test/expect"
@@ -125,24 +126,25 @@ done`
 
 // The command has the terminal: what is typed there, and its Ctrl-C, reach it.
 func TestCommandHasTheTerminal(t *testing.T) {
-	controller, terminal := pty(t)
+	controller, path, err := console.NewPty()
+	if err != nil {
+		t.Skip("needs a terminal:", err)
+	}
+	defer controller.Close()
+	terminal := expect.Value(os.OpenFile(path, os.O_RDWR|syscall.O_NOCTTY, 0))(t)
 	cmd := exec.Command(program(t), "--", "sh", "-c", "read line; echo got $line; exec sleep 60")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = terminal, terminal, terminal
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	check(t, cmd.Start())
 	terminal.Close()
-	if _, err := controller.WriteString("hello\n"); err != nil {
-		t.Fatal(err)
-	}
+	expect.Value(controller.Write([]byte("hello\n")))(t)
 	lines := bufio.NewScanner(controller)
 	for lines.Scan() && lines.Text() != "got hello" {
 	}
 	if lines.Text() != "got hello" {
 		t.Fatalf("terminal has %q, error %v", lines.Text(), lines.Err())
 	}
-	if _, err := controller.Write([]byte{3}); err != nil {
-		t.Fatal(err)
-	}
+	expect.Value(controller.Write([]byte{3}))(t)
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	select {
@@ -152,21 +154,6 @@ func TestCommandHasTheTerminal(t *testing.T) {
 		_ = cmd.Process.Kill()
 		t.Error("Ctrl-C did not end the command")
 	}
-}
-
-func pty(t *testing.T) (controller, terminal *os.File) {
-	t.Helper()
-	controller, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
-	if err != nil {
-		t.Skip("needs a terminal:", err)
-	}
-	t.Cleanup(func() { controller.Close() })
-	check(t, unix.IoctlSetPointerInt(int(controller.Fd()), unix.TIOCSPTLCK, 0))
-	n, err := unix.IoctlGetInt(int(controller.Fd()), unix.TIOCGPTN)
-	check(t, err)
-	terminal, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|syscall.O_NOCTTY, 0)
-	check(t, err)
-	return controller, terminal
 }
 
 var check = expect.Check

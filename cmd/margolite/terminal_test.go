@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/containerd/console"
 	"golang.org/x/sys/unix"
 
 	"github.com/margolite/margolite/agent/control"
@@ -25,7 +26,7 @@ import (
 // pty is a terminal, and a margolite that runs on it.
 type pty struct {
 	t       *testing.T
-	master  *os.File
+	master  console.Console
 	slave   *os.File
 	program *exec.Cmd
 	before  unix.Termios // its mode before the program came
@@ -38,20 +39,13 @@ type pty struct {
 // onTerminal runs margolite on a terminal of its own.
 func onTerminal(t *testing.T, size control.Size, args ...string) *pty {
 	t.Helper()
-	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
+	master, path, err := console.NewPty()
 	if err != nil {
 		t.Skip("needs a terminal:", err)
 	}
 	t.Cleanup(func() { master.Close() })
 	p := &pty{t: t, master: master, change: make(chan struct{})}
-	var number int
-	p.control(func(fd int) error {
-		if number, err = unix.IoctlGetInt(fd, unix.TIOCGPTN); err != nil {
-			return err
-		}
-		return unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0)
-	})
-	p.slave = expect.Value(os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|syscall.O_NOCTTY, 0))(t)
+	p.slave = expect.Value(os.OpenFile(path, os.O_RDWR|syscall.O_NOCTTY, 0))(t)
 	t.Cleanup(func() { p.slave.Close() })
 	p.resize(size)
 	p.before = p.mode()
@@ -78,18 +72,9 @@ func onTerminal(t *testing.T, size control.Size, args ...string) *pty {
 	return p
 }
 
-func (p *pty) control(do func(fd int) error) {
-	p.t.Helper()
-	raw := expect.Value(p.master.SyscallConn())(p.t)
-	var doErr error
-	check(p.t, errors.Join(raw.Control(func(fd uintptr) { doErr = do(int(fd)) }), doErr))
-}
-
 func (p *pty) resize(size control.Size) {
 	p.t.Helper()
-	p.control(func(fd int) error {
-		return unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Col: size.Columns, Row: size.Rows})
-	})
+	check(p.t, p.master.Resize(console.WinSize{Width: size.Columns, Height: size.Rows}))
 }
 
 func (p *pty) mode() unix.Termios {
