@@ -51,7 +51,6 @@ type reporter struct {
 	untold   []string    // deployments of which that is still to be done
 	logged   string      // the last problem that was logged, to log it once
 	full     bool        // it was logged that reports have to be dropped
-	dropped  int64       // how many had been dropped when nothing waited
 
 	mu   sync.Mutex
 	told map[string]control.Reported // what the WFM took last of each deployment, since the start
@@ -423,11 +422,8 @@ func (r *reporter) note(err error) {
 		r.logger.Warn("cannot deliver status reports; they are kept", "error", err)
 	}
 	r.logged = problem
-	switch dropped := r.store.DroppedReports(); {
-	case dropped > r.dropped && !r.full:
+	if !r.full && r.store.DroppedReports() > 0 {
 		r.full = true
-		r.logger.Warn("too many pending status reports; the oldest of little importance are dropped", "dropped", dropped-r.dropped)
-	case err == nil && len(r.held) == 0: // nothing waits any more
-		r.full, r.dropped = false, dropped
+		r.logger.Warn("too many pending status reports; the oldest of little importance are dropped")
 	}
 }

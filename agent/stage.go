@@ -298,10 +298,7 @@ func (r *reconciler) formerPackage(d *store.Deployment, c margo.Component) *stor
 	if d.Active == nil {
 		return nil
 	}
-	same := func(o margo.Component) bool {
-		return o.Name == c.Name && o.Repository == c.Repository && o.Revision == c.Revision &&
-			o.PackageLocation == c.PackageLocation && o.KeyLocation == c.KeyLocation
-	}
+	same := func(o margo.Component) bool { return o.Name == c.Name && originOf(o) == originOf(c) }
 	if doc, err := r.document(d.Active.Digest); err != nil || !slices.ContainsFunc(doc.Components, same) {
 		return nil
 	}
