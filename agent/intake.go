@@ -7,8 +7,6 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/margolite/margolite/agent/control"
-	"github.com/margolite/margolite/agent/margo"
-	"github.com/margolite/margolite/store"
 )
 
 // gathered is how many bytes of documents are held in memory. Those of a small
@@ -21,9 +19,9 @@ const gathered = 256 << 10
 // put into the store is kept from being pruned by the ledger, which begins it.
 type intake struct {
 	ledger    *ledger
-	documents map[digest.Digest][]byte   // not in the store yet
-	size      int                        // of them
-	came      map[digest.Digest]contents // of every document that came
+	documents map[digest.Digest][]byte // not in the store yet
+	size      int                      // of them
+	came      map[digest.Digest]head   // of every document that came
 }
 
 // keep takes a verified document, whose bytes are the caller's.
@@ -35,7 +33,7 @@ func (in *intake) keep(d digest.Digest, document []byte) error {
 	}
 	in.documents[d] = bytes.Clone(document)
 	in.size += len(document)
-	in.came[d] = contentsOf(document)
+	in.came[d] = headFrom(document)
 	size := int64(len(document))
 	in.ledger.hub.send(control.Event{Kind: control.DocumentVerified, Digest: d.String(), Progress: &control.Progress{Done: size, Total: size}})
 	return nil
@@ -53,33 +51,14 @@ func (in *intake) save() error {
 	return nil
 }
 
-// contents are those of a document that came, or that the store has.
-func (in *intake) contents(d digest.Digest) (contents, error) {
+// head is that of a document that came, or that the store has.
+func (in *intake) head(d digest.Digest) (head, error) {
 	if came, ok := in.came[d]; ok {
 		return came, nil
 	}
 	document, err := in.ledger.store.Artifact(d)
 	if err != nil {
-		return contents{}, fmt.Errorf("cannot read document: %w", err)
+		return head{}, fmt.Errorf("cannot read document: %w", err)
 	}
-	return contentsOf(document), nil
-}
-
-// contents is what the record of a deployment holds of its document, as far as that
-// can be read: reports need it even after the document is lost.
-type contents struct {
-	name       string
-	components []store.Component
-}
-
-func contentsOf(document []byte) contents {
-	d, _ := margo.ParseDeployment(document) // what is wrong with it is found out when it is staged
-	if d == nil {
-		return contents{}
-	}
-	c := contents{name: d.Name, components: make([]store.Component, len(d.Components))}
-	for i, component := range d.Components {
-		c.components[i] = store.Component{Name: component.Name}
-	}
-	return c
+	return headFrom(document), nil
 }

@@ -68,7 +68,7 @@ func (l *ledger) begin(m *wfm.Manifest) *intake {
 	if m.Digest != l.taking {
 		l.pin(m)
 	}
-	return &intake{ledger: l, documents: map[digest.Digest][]byte{}, came: map[digest.Digest]contents{}}
+	return &intake{ledger: l, documents: map[digest.Digest][]byte{}, came: map[digest.Digest]head{}}
 }
 
 // hold puts documents into the store ahead of their manifest.
@@ -197,7 +197,7 @@ func (l *ledger) accept(ctx context.Context, m *wfm.Manifest, by adoption, in *i
 			}
 			continue
 		}
-		document, err := in.contents(ref.Digest)
+		document, err := in.head(ref.Digest)
 		if err != nil {
 			return fmt.Errorf("deployment %s: %w", ref.ID, err)
 		}
@@ -349,7 +349,7 @@ func (l *ledger) unrecorded(ctx context.Context) []store.Deployment {
 
 // want writes another revision, which the manifest of a version lists, into a record
 // (DS-19, DS-20).
-func want(d *store.Deployment, revision digest.Digest, version uint64, document contents) {
+func want(d *store.Deployment, revision digest.Digest, version uint64, document head) {
 	d.Desired = store.Revision{Digest: revision, Version: version}
 	for _, kept := range []*store.Revision{d.Active, d.Former} {
 		if kept != nil && kept.Digest == revision {

@@ -11,10 +11,24 @@ import (
 
 // head is what is asked for again and again of a document, as far as it can be read: by
 // the status, and by each change that waits. To parse a thousand of them takes longer
-// than everything else that a status needs.
-type head struct {
-	name   string
-	labels map[string]string // not to be changed
+// than everything else that a status needs. Its name and components are in the record of
+// the deployment, too: reports need them even after the document is lost.
+type head struct { // not to be changed
+	name       string
+	labels     map[string]string
+	components []store.Component
+}
+
+func headFrom(document []byte) (h head) {
+	doc, _ := margo.ParseDeployment(document) // what is wrong with it is found out when it is staged
+	if doc == nil {
+		return h
+	}
+	h.name, h.labels = doc.Name, doc.Labels
+	for _, c := range doc.Components {
+		h.components = append(h.components, store.Component{Name: c.Name})
+	}
+	return h
 }
 
 func (b *base) headOf(document digest.Digest) head {
@@ -25,10 +39,7 @@ func (b *base) headOf(document digest.Digest) head {
 	if err != nil {
 		return head{} // it may come again
 	}
-	var h head
-	if doc, _ := margo.ParseDeployment(body); doc != nil {
-		h = head{doc.Name, doc.Labels}
-	}
+	h := headFrom(body)
 	b.heads.put(document, h)
 	return h
 }
