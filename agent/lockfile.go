@@ -56,9 +56,8 @@ type lockFiles struct {
 	dir    string
 	logger *slog.Logger
 
-	mu     sync.Mutex      // trying a lock must not meet itself
-	told   map[string]bool // the directories with a problem that was logged
-	unmade bool            // directories could not be made, which was logged
+	mu     sync.Mutex // trying a lock must not meet itself
+	unmade bool       // directories could not be made, which was logged
 	probed bool
 	device uint64 // the file system whose locks the kernel lists to us in full; 0: none
 }
@@ -66,7 +65,7 @@ type lockFiles struct {
 type fileID struct{ device, inode uint64 }
 
 func newLockFiles(dir string, logger *slog.Logger) *lockFiles {
-	return &lockFiles{dir: dir, logger: logger, told: map[string]bool{}}
+	return &lockFiles{dir: dir, logger: logger}
 }
 
 // prepare makes the directories, in which everybody may make files and only the
@@ -158,9 +157,7 @@ func (l *lockFiles) removeLocked(ctx context.Context, name string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, removeLocksWithin)
 	defer cancel()
-	path := filepath.Join(l.dir, name)
-	delete(l.told, path)
-	return tree.Remove(ctx, path)
+	return tree.Remove(ctx, filepath.Join(l.dir, name))
 }
 
 // openDir opens a directory that is no link to one.
@@ -182,13 +179,8 @@ func (l *lockFiles) held(ids []string) []control.Lock {
 	return held
 }
 
-// problem is what counts as held because it cannot be looked at. It is logged
-// once for each directory, until there is none. The caller holds mu.
-func (l *lockFiles) problem(dir string, f control.Lock, err error) control.Lock {
-	if !l.told[dir] {
-		l.told[dir] = true
-		l.logger.Warn("cannot read the lock files; changes wait", "path", f.File, "error", err)
-	}
+// problem is what counts as held because it cannot be looked at.
+func problem(f control.Lock, err error) control.Lock {
 	f.Reason = fmt.Sprintf("cannot read the lock files: %v", err)
 	return f
 }
@@ -211,7 +203,7 @@ func (l *lockFiles) look(in control.Lock) []control.Lock {
 		candidates, err = regularFiles(dir)
 	}
 	if err != nil {
-		return []control.Lock{l.problem(in.File, in, err)}
+		return []control.Lock{problem(in, err)}
 	}
 	var takers map[fileID]int
 	complete := false
@@ -223,7 +215,6 @@ func (l *lockFiles) look(in control.Lock) []control.Lock {
 		takers, complete = readLocks(wanted)
 	}
 	var held []control.Lock
-	fine := true
 	for _, c := range candidates {
 		if len(held) == maxLocksTold {
 			break
@@ -232,7 +223,7 @@ func (l *lockFiles) look(in control.Lock) []control.Lock {
 		pid, taken := takers[c.id]
 		if !taken && !(complete && c.id.device == l.listed()) {
 			if taken, pid, err = try(dir, c); err != nil {
-				held, fine = append(held, l.problem(in.File, f, err)), false
+				held = append(held, problem(f, err))
 				continue
 			}
 		}
@@ -241,9 +232,6 @@ func (l *lockFiles) look(in control.Lock) []control.Lock {
 			f.Holder += processOf(pid)
 			held = append(held, f)
 		}
-	}
-	if fine {
-		delete(l.told, in.File)
 	}
 	return held
 }
