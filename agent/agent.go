@@ -245,17 +245,3 @@ func poke(c chan struct{}) {
 	default:
 	}
 }
-
-// wait returns true when d has passed or poked was, and false when ctx is done. Nil
-// is never poked.
-func wait(ctx context.Context, d time.Duration, poked <-chan struct{}) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-	case <-poked:
-	}
-	return true
-}

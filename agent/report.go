@@ -87,9 +87,6 @@ func (r *reporter) deaf() bool { return r.isDeaf.Load() || r.silence.Hold().Left
 
 func (r *reporter) run(ctx context.Context) error {
 	r.since.Store(max(int64(r.moment().Up), 1))
-	if n, err := r.store.CountReports(); r.silence.Hold().Left() > 0 && (n > 0 || err != nil) {
-		r.isDeaf.Store(true) // they piled up before the restart
-	}
 	for {
 		if r.silence.Wait(ctx) != nil {
 			return nil
@@ -124,7 +121,7 @@ func (r *reporter) rest(ctx context.Context, f fate) bool {
 	case silenced:
 		return true // run waits for it
 	case unheard, refused, retired:
-		return wait(ctx, r.retry.after(f), r.contact)
+		return pace.Sleep(ctx, r.retry.after(f), r.contact) == nil
 	}
 	r.retry = retry{}
 	next := r.now().Add(parkedMost)
@@ -133,7 +130,7 @@ func (r *reporter) rest(ctx context.Context, f fate) bool {
 			next = h.until
 		}
 	}
-	return wait(ctx, next.Sub(r.now()), r.pending)
+	return pace.Sleep(ctx, next.Sub(r.now()), r.pending) == nil
 }
 
 // round posts everything that can be posted now, and deletes what is done with

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/margolite/margolite/agent/pace"
 	"github.com/margolite/margolite/runtime/contain"
 )
 
@@ -62,7 +63,7 @@ func (w *watcher) follow(ctx context.Context) {
 			return
 		case <-w.poked:
 		}
-		if !wait(ctx, plugged, nil) {
+		if pace.Sleep(ctx, plugged, nil) != nil {
 			return
 		}
 		now := w.document()
@@ -72,7 +73,7 @@ func (w *watcher) follow(ctx context.Context) {
 		before = now
 		w.logger.Info("the capabilities of this device have changed")
 		w.differs()
-		if !wait(ctx, pluggedAgain, nil) {
+		if pace.Sleep(ctx, pluggedAgain, nil) != nil {
 			return
 		}
 	}

@@ -210,7 +210,7 @@ func (s *Silence) Wait(ctx context.Context) error {
 		return err
 	}
 	stagger := s.random.upTo(min((s.now().Up-began)/2, mostStagger))
-	if err := sleep(ctx, stagger, nil); err != nil {
+	if err := Sleep(ctx, stagger, nil); err != nil {
 		return err
 	}
 	_, err = s.pass(ctx) // somebody else may have been answered meanwhile
@@ -226,15 +226,15 @@ func (s *Silence) pass(ctx context.Context) (waited bool, err error) {
 		if left == 0 {
 			return waited, ctx.Err()
 		}
-		if err := sleep(ctx, min(left, step), changed); err != nil {
+		if err := Sleep(ctx, min(left, step), changed); err != nil {
 			return true, err
 		}
 		waited = true
 	}
 }
 
-// sleep returns after d, or when changed is closed. The error is ctx's.
-func sleep(ctx context.Context, d time.Duration, changed <-chan struct{}) error {
+// Sleep returns after d, or when changed is closed or has something. The error is ctx's.
+func Sleep(ctx context.Context, d time.Duration, changed <-chan struct{}) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
