@@ -20,7 +20,7 @@ type Projects struct {
 	runtime Runtime
 	staging *limit.Limiter // for bringing images that nothing uses yet; shut to drop such
 
-	// Of an agent; else nil:
+	// Of an agent; else they do nothing:
 	tidied     func()                // called when somebody has brought images, or dropped some
 	later      func()                // drops images when others are done
 	remembered func() (needs, error) // what its records need
@@ -35,9 +35,7 @@ func (p *Projects) brings(ctx context.Context, project string) (done func(), err
 	}
 	return func() {
 		slot.Release()
-		if p.tidied != nil {
-			p.tidied()
-		}
+		p.tidied()
 	}, nil
 }
 
@@ -61,9 +59,7 @@ func (p *Projects) whileAlone(ctx context.Context, do func() error) (bool, error
 		defer open()
 		return do()
 	}()
-	if p.tidied != nil {
-		p.tidied()
-	}
+	p.tidied()
 	return true, err
 }
 
@@ -73,7 +69,10 @@ const composeSettle = 300 * time.Millisecond
 
 // NewProjects makes Projects of a runtime.
 func NewProjects(r Runtime) *Projects {
-	return &Projects{runtime: r, staging: newStaging()}
+	return &Projects{
+		runtime: r, staging: newStaging(),
+		tidied: func() {}, later: func() {}, remembered: func() (needs, error) { return needs{}, nil },
+	}
 }
 
 // ComposeUp makes Compose files run and returns once they do. Where services

@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -32,18 +31,11 @@ func (n needs) keep() runtime.Keep { return runtime.Keep{Images: n.images, Fetch
 
 // needs are those of the projects that are being brought onto the device, and of what
 // the agent remembers.
-func (p *Projects) needs() (n needs, err error) {
-	if p.remembered != nil {
-		if n, err = p.remembered(); err != nil {
-			return needs{}, err
-		}
-	}
+func (p *Projects) needs() (needs, error) {
+	n, err := p.remembered()
 	n.projects = append(n.projects, p.staging.Parties(others)...)
-	return n, nil
+	return n, err
 }
-
-// errBusy: what is brought onto the device now is in no record yet.
-var errBusy = fmt.Errorf("%w: images are being downloaded; try again later", control.ErrConflict)
 
 // Unneeded lists what neither a container nor a revision of a deployment needs: images,
 // and volumes. What a deployment can be brought back to by hand is needed for that,
@@ -110,8 +102,6 @@ func (p *Projects) Prune(ctx context.Context, items []control.Unneeded) ([]contr
 		removed = append(removed, gone...)
 	case ctx.Err() != nil:
 		failed = ctx.Err()
-	case p.later == nil:
-		failed = errBusy
 	default:
 		p.later()
 		for _, item := range images {
