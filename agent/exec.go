@@ -15,23 +15,19 @@ func (a *Agent) Exec(ctx context.Context, r control.ExecRequest, s control.ExecS
 	if r.Project != "" {
 		return a.Projects.Exec(ctx, r, s)
 	}
-	projects, err := a.projectsOf(ctx, r.Deployment)
-	if err != nil {
-		return 0, err
-	}
-	return a.exec(ctx, projects, r, s)
+	return a.exec(ctx, a.projectsOf, r.Deployment, r, s)
 }
 
 // Exec runs a command in a container of a project.
 func (p *Projects) Exec(ctx context.Context, r control.ExecRequest, s control.ExecStreams) (int, error) {
-	project, err := p.named(ctx, r.Project)
+	return p.exec(ctx, p.named, r.Project, r, s)
+}
+
+func (p *Projects) exec(ctx context.Context, find finder, name string, r control.ExecRequest, s control.ExecStreams) (int, error) {
+	projects, err := find(ctx, name)
 	if err != nil {
 		return 0, err
 	}
-	return p.exec(ctx, []runtime.ObservedProject{project}, r, s)
-}
-
-func (p *Projects) exec(ctx context.Context, projects []runtime.ObservedProject, r control.ExecRequest, s control.ExecStreams) (int, error) {
 	in, err := replicaFor(projects, r)
 	if err != nil {
 		return 0, err

@@ -21,25 +21,21 @@ func (a *Agent) Logs(ctx context.Context, r control.LogsRequest, w io.Writer) er
 	if r.Project != "" {
 		return a.Projects.Logs(ctx, r, w)
 	}
-	projects, err := a.projectsOf(ctx, r.Deployment)
-	if err != nil {
-		return err
-	}
-	return a.logs(ctx, projects, r, w)
+	return a.logs(ctx, a.projectsOf, r.Deployment, r, w)
 }
 
 // Logs writes what the services of a project printed.
 func (p *Projects) Logs(ctx context.Context, r control.LogsRequest, w io.Writer) error {
-	project, err := p.named(ctx, r.Project)
-	if err != nil {
-		return err
-	}
-	return p.logs(ctx, []runtime.ObservedProject{project}, r, w)
+	return p.logs(ctx, p.named, r.Project, r, w)
 }
 
 // logs writes the output of projects one after the other, or together when it
 // follows.
-func (p *Projects) logs(ctx context.Context, projects []runtime.ObservedProject, r control.LogsRequest, w io.Writer) error {
+func (p *Projects) logs(ctx context.Context, find finder, name string, r control.LogsRequest, w io.Writer) error {
+	projects, err := find(ctx, name)
+	if err != nil {
+		return err
+	}
 	for _, service := range r.Services {
 		if !slices.ContainsFunc(projects, func(o runtime.ObservedProject) bool { return hasService(o, service) }) {
 			return noService(service, projects)

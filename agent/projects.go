@@ -235,23 +235,26 @@ func (p *Projects) free(ctx context.Context, project string) ([]runtime.Observed
 	return observed.Containers, nil
 }
 
-// named finds the project of that name; the error says what there is instead.
-func (p *Projects) named(ctx context.Context, project string) (runtime.ObservedProject, error) {
+// finder finds what runs under a name; the error says what there is instead.
+type finder func(ctx context.Context, name string) ([]runtime.ObservedProject, error)
+
+// named finds the project of that name.
+func (p *Projects) named(ctx context.Context, project string) ([]runtime.ObservedProject, error) {
 	observed, err := p.runtime.Observe(ctx)
 	if err != nil {
-		return runtime.ObservedProject{}, err
+		return nil, err
 	}
 	var names []string
 	for _, o := range observed {
 		if o.Name == project {
-			return o, nil
+			return []runtime.ObservedProject{o}, nil
 		}
 		names = append(names, o.Name)
 	}
 	if len(names) == 0 {
-		return runtime.ObservedProject{}, fmt.Errorf("project %q: %w; there are none", project, control.ErrNotFound)
+		return nil, fmt.Errorf("project %q: %w; there are none", project, control.ErrNotFound)
 	}
-	return runtime.ObservedProject{}, fmt.Errorf("project %q: %w; known: %s", project, control.ErrNotFound, strings.Join(names, ", "))
+	return nil, fmt.Errorf("project %q: %w; known: %s", project, control.ErrNotFound, strings.Join(names, ", "))
 }
 
 // noService says that there is no such service in projects, and which there are.
