@@ -44,11 +44,10 @@ type reconciler struct {
 	stateDir string
 	runDir   string
 	locks    *locks
-	projects *Projects
+	projects *Projects // whose slots for bringing images are the reconciler's, too, see round
 	loop     *loop
 
 	summarizing *limit.Limiter        // for loading what was staged without a summary
-	staging     *limit.Limiter        // for bringing images, see round; shut to drop those that nothing uses
 	applying    [lanes]*limit.Limiter // for changing containers
 	asking      [lanes]*limit.Limiter // for running a hook
 	wake        chan struct{}         // the set of deployments changed
@@ -99,7 +98,6 @@ func newReconciler(b *base, o Options, l *ledger, projects *Projects, watched *l
 	return &reconciler{
 		base: b, ledger: l, program: o.Program.Version + " " + o.Program.Commit, stateDir: o.StateDir, runDir: o.RunDir, projects: projects, loop: watched,
 		summarizing: newSlots(1, unbounded),
-		staging:     projects.staging,
 		applying:    newLanes(unbounded),
 		asking:      newLanes(mostBegun),
 		wake:        make(chan struct{}, 1),
@@ -728,7 +726,7 @@ func (r *reconciler) tidies(ctx context.Context) {
 		err := contain.Call(func() error {
 			waiting, stop := context.WithTimeout(ctx, pruneWait) // for the downloads that do not get on to end
 			defer stop()
-			open, ok := r.staging.Shut(waiting)
+			open, ok := r.projects.staging.Shut(waiting)
 			if !ok {
 				return nil
 			}

@@ -257,13 +257,13 @@ func (r *reconciler) inRound(ctx context.Context, w *worker, d *store.Deployment
 	waits, why := "waits to download", ""
 	switch kind {
 	case looking:
-		next, waits = r.staging, "waits to be staged"
+		next, waits = r.projects.staging, "waits to be staged"
 	case slow:
 		why = "; " + w.tries.slow
 	}
 	t := newRound(ctx, w, next)
 	defer t.cancel(nil)
-	slot, err := w.take(ctx, r.staging, kind, t.preempted, func(owners []string) string {
+	slot, err := w.take(ctx, r.projects.staging, kind, t.preempted, func(owners []string) string {
 		return waits + ", behind " + named(owners) + why
 	})
 	if err != nil {
