@@ -468,11 +468,11 @@ func (p *poller) take(ctx context.Context, scope string, held store.Manifest, m 
 	case same, m.Version > held.Version:
 		adopted.again = held.ETag == "" && m.ETag != "" // the database was lost, with reports that waited
 	default:
-		if used = p.permit; used == nil || used.version != m.Version || used.digest != m.Digest {
+		if used = p.permit; used == nil || used.Version != m.Version || used.Digest != m.Digest.String() {
 			return p.refuse(held, m)
 		}
 		adopted.epoch, adopted.afresh = held.Epoch+1, true
-		adopted.operator = control.Caller{UID: used.uid}.String()
+		adopted.operator = control.Caller{UID: used.UID}.String()
 	}
 	in := p.ledger.begin(m) // what is in the store stays there from now on
 	var need []margo.DeploymentRef

@@ -7,8 +7,6 @@ import (
 	"strings"
 	"sync/atomic"
 
-	"github.com/opencontainers/go-digest"
-
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/agent/wfm"
 	"github.com/margolite/margolite/store"
@@ -28,16 +26,14 @@ func (r *versionRefusal) Unwrap() error { return errRefused }
 // permission is an operator's wish to accept exactly one manifest although its
 // version is not greater than the accepted one.
 type permission struct {
-	version uint64
-	digest  digest.Digest
-	uid     uint32 // of the operator
-	used    atomic.Bool
+	control.RollbackRequest
+	used atomic.Bool
 }
 
 // AcceptRollback polls now, and accepts the manifest that the request names if
 // the WFM still serves it.
 func (a *Agent) AcceptRollback(ctx context.Context, r control.RollbackRequest) error {
-	permit := &permission{version: r.Version, digest: digest.Digest(r.Digest), uid: r.UID}
+	permit := &permission{RollbackRequest: r}
 	err := a.poller.sync(ctx, permit)
 	if !permit.used.Load() && (err == nil || errors.Is(err, errRefused)) {
 		return fmt.Errorf("%w: the WFM does not serve version %d (%s) now", control.ErrConflict, r.Version, r.Digest)
