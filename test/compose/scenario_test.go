@@ -347,9 +347,7 @@ func matches(pattern, text string) error {
 func last(text string) string { return text[max(0, len(text)-2000):] }
 
 func (p *play) expectText(pattern, text string) {
-	if err := matches(pattern, text); err != nil {
-		p.Error(err)
-	}
+	expect.OK(p, matches(pattern, text))
 }
 
 func (p *play) exec(name, command string) (out string, code int, err error) {

@@ -130,9 +130,7 @@ func TestPOL05POL06POL07AnUnapprovedUpdateTouchesNothing(t *testing.T) {
 
 	first := r.publish(r.Deployment(demoID, map[string]any{"GREETING": "Servus", "TAG": "2.0.0"}))
 	change := r.waits(demoID, first.Digest, "approval")
-	if change.Kind != "update" || change.Answer != "" || !change.Until.IsZero() {
-		t.Errorf("what waits is %+v", change)
-	}
+	expect.True(t, change.Kind == "update" && change.Answer == "" && change.Until.IsZero(), "what waits is %+v", change)
 	r.shows("status", "approv", "web", "1.0.0", "2.0.0", "GREETING", "Servus")
 	t.Run("over a restart, and over kill -9", func(t *testing.T) {
 		r.t = t

@@ -78,9 +78,7 @@ func containsAll(s string, parts ...string) bool {
 func (r *rig) shows(command string, parts ...string) (out string) {
 	r.t.Helper()
 	out, err := r.margolite(strings.Fields(command)...)
-	if err != nil || !containsAll(out, parts...) {
-		r.t.Errorf("margolite %s prints %s, %v; want it with %q", command, out, err, parts)
-	}
+	expect.True(r.t, err == nil && containsAll(out, parts...), "margolite %s prints %s, %v; want it with %q", command, out, err, parts)
 	return out
 }
 

@@ -26,9 +26,7 @@ func TestDS29DS30ST01ST17POL14DEV01InstallUpdateRemove(t *testing.T) {
 		r.running()
 		r.install(r.Deployment(demoID, nil))
 		first := r.answers(8090)
-		if first.Greeting != "Hello" || first.Visit != 1 {
-			t.Errorf("the application says %+v, want the first visit and Hello", first)
-		}
+		expect.True(t, first.Greeting == "Hello" && first.Visit == 1, "the application says %+v, want the first visit and Hello", first)
 		before := r.services(demoID)
 		if len(before) != 2 {
 			t.Fatalf("services are %+v, want web and counter", before)
@@ -49,9 +47,7 @@ func TestDS29DS30ST01ST17POL14DEV01InstallUpdateRemove(t *testing.T) {
 		if same, same2 := after["counter"], before["counter"]; same.Container != same2.Container || same.Pid != same2.Pid {
 			t.Errorf("the update touched service counter: %+v was %+v", same, same2)
 		}
-		if after["web"].Container == before["web"].Container {
-			t.Error("the update did not recreate service web")
-		}
+		expect.True(t, after["web"].Container != before["web"].Container, "the update did not recreate service web")
 		if after["web"].Address != before["web"].Address {
 			t.Errorf("service web moved from %s to %s", before["web"].Address, after["web"].Address)
 		}
@@ -85,9 +81,7 @@ func TestDS29DS30ST01ST17POL14DEV01InstallUpdateRemove(t *testing.T) {
 			"pending@3", "installing@4", "installed@4",
 			"removing@5", "removed@5",
 		}
-		if !slices.Equal(heard, want) {
-			t.Errorf("the WFM heard\n%v, want\n%v", heard, want)
-		}
+		expect.True(t, slices.Equal(heard, want), "the WFM heard\n%v, want\n%v", heard, want)
 	})
 }
 

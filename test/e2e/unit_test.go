@@ -66,18 +66,12 @@ func TestTheAgentNeedsNoMoreThanItsUnitLeaves(t *testing.T) {
 			d.Parameters["FOR"] = "200000"
 			r.install(d)
 			after := r.services(labID)
-			if sameTask(before["root"], after["root"]) {
-				t.Error("the update replaced nothing")
-			}
+			expect.True(t, !sameTask(before["root"], after["root"]), "the update replaced nothing")
 			delete(before, "root")
 			delete(after, "root")
-			if !maps.EqualFunc(before, after, sameTask) {
-				t.Errorf("the update replaced %+v by %+v", before, after)
-			}
+			expect.True(t, maps.EqualFunc(before, after, sameTask), "the update replaced %+v by %+v", before, after)
 			status := expect.Value(os.ReadFile(fmt.Sprintf("/proc/%d/status", r.Agent())))(t)
-			if strings.Contains(string(status), "CapBnd:\t000001ffffffffff") {
-				t.Errorf("the agent has every capability: %s", status)
-			}
+			expect.True(t, !strings.Contains(string(status), "CapBnd:\t000001ffffffffff"), "the agent has every capability: %s", status)
 			r.shows("check")
 		})
 	}

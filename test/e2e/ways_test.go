@@ -84,9 +84,7 @@ func TestTheLifeOfADeploymentEachWay(t *testing.T) {
 				want = append(want, strings.ReplaceAll(part, "CLIENT", r.ClientID()))
 			}
 			status := r.shows("status", want...)
-			if strings.Contains(status, "attention") {
-				t.Errorf("status says %s", status)
-			}
+			expect.True(t, !strings.Contains(status, "attention"), "status says %s", status)
 
 			// A restart needs nothing but what is on the medium.
 			r.stop()
@@ -107,9 +105,7 @@ func TestTheLifeOfADeploymentEachWay(t *testing.T) {
 				margo.Removing, margo.Removed)
 			r.isAsBefore(t.Context())
 			for _, request := range r.WFM.Requests().Requests() {
-				if request.Status >= 400 {
-					t.Errorf("%s %s was answered %d", request.Method, request.Path, request.Status)
-				}
+				expect.True(t, request.Status < 400, "%s %s was answered %d", request.Method, request.Path, request.Status)
 				has := r.WFM.Revision() != margo.RC3 && request.Endpoint != wfmsim.EndpointRoot
 				expect.Equal(t, request.Header["Signature-Input"] != "", has, "%s %s: signed", request.Method, request.Path)
 			}
@@ -127,9 +123,7 @@ func TestTheLifeOfADeploymentEachWay(t *testing.T) {
 			}
 			for what, text := range map[string]string{"the log": string(log), "the journal": history, "status": status} {
 				for _, secret := range secrets {
-					if strings.Contains(text, secret) {
-						t.Errorf("%s tells %q", what, secret)
-					}
+					expect.True(t, !strings.Contains(text, secret), "%s tells %q", what, secret)
 				}
 			}
 		})

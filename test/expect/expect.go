@@ -25,6 +25,15 @@ func Equal[T any](t testing.TB, got, want T, what string, args ...any) {
 	t.Errorf("%s: got "+verb+", want "+verb, fmt.Sprintf(what, args...), got, want)
 }
 
+// True expects that something is so; otherwise the test fails with what is said, and goes
+// on.
+func True(t testing.TB, so bool, said string, args ...any) {
+	t.Helper()
+	if !so {
+		t.Errorf(said, args...)
+	}
+}
+
 // Contains expects text with a part in it.
 func Contains(t testing.TB, text, part, what string, args ...any) {
 	t.Helper()

@@ -216,9 +216,7 @@ func (h *host) powerOff() {
 	plant.UnmountBelow(h.dir)
 	plant.UnmountBelow("/run")
 	err := errors.Join(unix.Unmount("/etc", unix.MNT_DETACH), unix.Unmount("/run", unix.MNT_DETACH), isolated.ForgetNetwork())
-	if err != nil {
-		h.Error(err)
-	}
+	expect.OK(h, err)
 }
 
 // device is what the agent manages on a host, with a WFM.
@@ -289,9 +287,7 @@ func (d *device) shimIsOnItsOwn() {
 	for _, pid := range d.Shims() {
 		groups := expect.Value(os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid)))(d.h)
 		for line := range strings.Lines(string(groups)) {
-			if !strings.HasSuffix(line, ":/margolite-shims\n") {
-				d.h.Errorf("the shim is in the control group %s", line)
-			}
+			expect.True(d.h, strings.HasSuffix(line, ":/margolite-shims\n"), "the shim is in the control group %s", line)
 		}
 	}
 }

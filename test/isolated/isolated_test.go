@@ -21,12 +21,8 @@ func TestNamespacesAreTheirOwn(t *testing.T) {
 	needRoot(t)
 	interfaces := expect.Value(net.Interfaces())(t)
 	for _, i := range interfaces {
-		if i.Name == "lo" && i.Flags&net.FlagUp == 0 {
-			t.Error("the loopback interface is down")
-		}
-		if i.Flags&net.FlagUp != 0 && i.Name != "lo" {
-			t.Errorf("interface %s of the machine is visible", i.Name)
-		}
+		expect.True(t, i.Name != "lo" || i.Flags&net.FlagUp != 0, "the loopback interface is down")
+		expect.True(t, i.Flags&net.FlagUp == 0 || i.Name == "lo", "interface %s of the machine is visible", i.Name)
 	}
 
 	out := expect.Value(exec.Command("ls", "/proc").Output())(t)
@@ -36,9 +32,7 @@ func TestNamespacesAreTheirOwn(t *testing.T) {
 			processes++
 		}
 	}
-	if processes > 5 {
-		t.Errorf("%d processes are visible, want only the tests'", processes)
-	}
+	expect.True(t, processes <= 5, "%d processes are visible, want only the tests'", processes)
 }
 
 func TestControlGroupsAreItsOwn(t *testing.T) {
@@ -48,9 +42,7 @@ func TestControlGroupsAreItsOwn(t *testing.T) {
 		if strings.HasPrefix(line, "0::") {
 			continue // v2 alone has to be shared
 		}
-		if !strings.HasSuffix(line, ":/\n") {
-			t.Errorf("the tests are in a group below the root: %s", line)
-		}
+		expect.True(t, strings.HasSuffix(line, ":/\n"), "the tests are in a group below the root: %s", line)
 	}
 	mine, err := os.ReadFile("/sys/fs/cgroup/pids/cgroup.procs")
 	if errors.Is(err, fs.ErrNotExist) {

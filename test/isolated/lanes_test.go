@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/margolite/margolite/test/expect"
 )
 
 // Tests in lanes run at once, and what is wrong with one of them is told as of
@@ -61,12 +63,8 @@ func TestLanes(t *testing.T) {
 					t.Errorf("result of %q is %q, want %s", name, results[name], want)
 				}
 			}
-			if len(results) != len(c.tests) {
-				t.Errorf("results are %v, want %v", results, c.tests)
-			}
-			if !strings.Contains(said, c.says) {
-				t.Errorf("it said\n%s", said)
-			}
+			expect.True(t, len(results) == len(c.tests), "results are %v, want %v", results, c.tests)
+			expect.True(t, strings.Contains(said, c.says), "it said\n%s", said)
 		})
 	}
 }

@@ -131,9 +131,7 @@ func (s *site) done(ctx context.Context, h hog, d duty, do func(context.Context)
 	if cause := context.Cause(ctx); err != nil && errors.Is(cause, errEnded) {
 		err = cause
 	}
-	if err != nil {
-		s.T.Errorf("%s after %s: %v", d, took, err)
-	}
+	expect.True(s.T, err == nil, "%s after %s: %v", d, took, err)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.took[d] = max(s.took[d], took)
@@ -183,9 +181,7 @@ func (s *site) row(h hog, begin func(*site) started) {
 		return errors.Join(begun.end(ctx), s.asBefore(ctx))
 	})
 	memory := s.memory()
-	if memory > agentMemory {
-		s.T.Errorf("the agent has had %d MiB of memory, want at most %d", memory>>20, agentMemory>>20)
-	}
+	expect.True(s.T, memory <= agentMemory, "the agent has had %d MiB of memory, want at most %d", memory>>20, agentMemory>>20)
 	if most := agentLoad + h.load; !testing.Short() && load > most {
 		s.T.Errorf("the agent has used %.2f processors, want at most %.2f", load, most)
 	}
@@ -240,9 +236,7 @@ func (s *site) beside(ctx context.Context, h hog) {
 		}
 		return plant.Until(ctx, func() error { return running(gated, 2) })
 	})
-	if err := s.Reconfigure(s.settings("none")); err != nil {
-		s.T.Error(err)
-	}
+	expect.OK(s.T, s.Reconfigure(s.settings("none")))
 
 	removed := expect.Value(s.remove(leaving))(s.T)
 	installed := expect.Value(s.publish(neighbour(arriving, 1)))(s.T)
@@ -272,12 +266,8 @@ func (s *site) beside(ctx context.Context, h hog) {
 	}
 	close(stop)
 	always.Wait()
-	if err := s.stayedHealthy(before); err != nil {
-		s.T.Error(err)
-	}
-	if err := s.survives(); err != nil {
-		s.T.Error(err)
-	}
+	expect.OK(s.T, s.stayedHealthy(before))
+	expect.OK(s.T, s.survives())
 }
 
 // restart kills the agent, and one more process before it is back.

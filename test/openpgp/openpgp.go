@@ -36,9 +36,7 @@ func New(t testing.TB) *GPG {
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Errorf("cannot end gpg-agent: %v: %s", err, out)
 		}
-		if err := os.RemoveAll(home); err != nil {
-			t.Error(err)
-		}
+		expect.OK(t, os.RemoveAll(home))
 	})
 	return g
 }

@@ -87,9 +87,7 @@ func TestTheDebianPackage(t *testing.T) {
 	}
 	said, _ := s.command("margolite", "check").CombinedOutput() // there is no WFM yet
 	for line := range strings.Lines(string(said)) {
-		if strings.HasPrefix(line, "failed") && !strings.Contains(line, "no WFM is configured") {
-			t.Errorf("check: %s", line)
-		}
+		expect.True(t, !strings.HasPrefix(line, "failed") || strings.Contains(line, "no WFM is configured"), "check: %s", line)
 	}
 
 	d := s.start()
@@ -118,9 +116,7 @@ registries: {%q: {plainHTTP: true}}
 	plant.Require(t, "the application answers", visit)
 	processes := func() []string { return leftovers.Take(t, leftovers.Where{Namespace: "margo"})["process"] }
 	running := processes()
-	if len(running) < 3 {
-		t.Errorf("these processes run: %v", running)
-	}
+	expect.True(t, len(running) >= 3, "these processes run: %v", running)
 
 	s.install(deb) // which is an upgrade
 	expect.Equal(t, processes(), running, "processes after the upgrade")
@@ -136,18 +132,14 @@ registries: {%q: {plainHTTP: true}}
 		t.Error("the application answers although its package was removed")
 	}
 	for _, kept := range []string{"/etc/margolite/config.yaml", "/var/lib/margolite/margolite.db", "/var/lib/margolite/volumes"} {
-		if !s.has(kept) {
-			t.Errorf("removing the package took %s along, which is for purging it", kept)
-		}
+		expect.True(t, s.has(kept), "removing the package took %s along, which is for purging it", kept)
 	}
 	s.run("dpkg", "--purge", "margolite")
 	for _, difference := range before.Differences(leftovers.Take(t, where)) {
 		t.Error(difference)
 	}
 	for _, path := range s.files() {
-		if !slices.Contains(files, path) {
-			t.Errorf("purging the package left %s", path)
-		}
+		expect.True(t, slices.Contains(files, path), "purging the package left %s", path)
 	}
 }
 

@@ -28,9 +28,7 @@ func TestTableAgreesWithTheTests(t *testing.T) {
 		t.Error(problem)
 	}
 	now := expect.Value(os.ReadFile(filepath.Join(root, tableFile)))(t)
-	if !bytes.Equal(now, table(all, shown)) {
-		t.Errorf("%s is not what the tests say, run: go run ./test/requirements", tableFile)
-	}
+	expect.True(t, bytes.Equal(now, table(all, shown)), "%s is not what the tests say, run: go run ./test/requirements", tableFile)
 }
 
 // What a document calls a test is one.
@@ -52,8 +50,6 @@ func TestDocumentsNameTestsThatExist(t *testing.T) {
 	})
 	expect.Check(t, err)
 	for name, file := range documents {
-		if !tests[name] {
-			t.Errorf("%s names %s, which is no test", file, name)
-		}
+		expect.True(t, tests[name], "%s names %s, which is no test", file, name)
 	}
 }

@@ -208,9 +208,7 @@ func (d *device) isUntouched(before moment, when string) {
 	if !maps.Equal(after.process, before.process) || !after.started.Equal(before.started) {
 		d.t.Errorf("%s: processes started at %v, the page at %s; before that it was %v and %s", when, after.process, after.started, before.process, before.started)
 	}
-	if !slices.Equal(after.shims, before.shims) {
-		d.t.Errorf("%s: shims are %v, were %v", when, after.shims, before.shims)
-	}
+	expect.True(d.t, slices.Equal(after.shims, before.shims), "%s: shims are %v, were %v", when, after.shims, before.shims)
 }
 
 // pageIsOf says that the process that answers is the one of before; it needs no agent.
@@ -232,9 +230,7 @@ func (d *device) canBeLookedInto() {
 	code, err := d.Control().Exec(d.t.Context(), control.ExecRequest{
 		Deployment: deployment, Service: "web", Args: []string{"/demoapp", "healthy"},
 	}, control.ExecStreams{Stdout: io.Discard, Stderr: io.Discard})
-	if err != nil || code != 0 {
-		d.t.Errorf("a command in a container that another agent started: %d, %v", code, err)
-	}
+	expect.True(d.t, err == nil && code == 0, "a command in a container that another agent started: %d, %v", code, err)
 }
 
 // refusesToStart says that the agent ends by itself, and why.

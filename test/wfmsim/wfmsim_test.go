@@ -155,9 +155,7 @@ func TestTheManifestIsNegotiated(t *testing.T) {
 	} {
 		a := r.get("/api/v1/deployments", "Accept", accept)
 		expect.Equal(t, a.status, want, "%q", accept)
-		if want == 406 && a.problem(t).Kind() != margo.ProblemCannotGenerateResponse {
-			t.Errorf("%q: problem %s", accept, a.body)
-		}
+		expect.True(t, want != 406 || a.problem(t).Kind() == margo.ProblemCannotGenerateResponse, "%q: problem %s", accept, a.body)
 	}
 }
 
@@ -211,9 +209,7 @@ func TestOnlyClientsOfThisWFMAreServed(t *testing.T) {
 			if (err != nil) != (c.status == 0) || a.status != c.status {
 				t.Fatalf("got %d, %v", a.status, err)
 			}
-			if c.status == 403 && a.problem(t).Kind() != margo.ProblemNotAuthorized {
-				t.Errorf("problem %s", a.body)
-			}
+			expect.True(t, c.status != 403 || a.problem(t).Kind() == margo.ProblemNotAuthorized, "problem %s", a.body)
 		})
 	}
 }
@@ -243,18 +239,12 @@ func TestCapabilitiesComeAndGo(t *testing.T) {
 		{"DELETE", path + "/child", nil, 404, margo.ProblemDeviceNotFound}, // went with its gateway
 	} {
 		a := r.call(step.method, step.path, step.body)
-		if a.status != step.status {
-			t.Errorf("%s %s: got %d %s, want %d", step.method, step.path, a.status, a.body, step.status)
-		}
-		if a.status == 404 && a.problem(t).Kind() != step.kind {
-			t.Errorf("%s %s: problem %s", step.method, step.path, a.body)
-		}
+		expect.True(t, a.status == step.status, "%s %s: got %d %s, want %d", step.method, step.path, a.status, a.body, step.status)
+		expect.True(t, a.status != 404 || a.problem(t).Kind() == step.kind, "%s %s: problem %s", step.method, step.path, a.body)
 	}
 	r.call("PUT", path, capabilitiesOf(deviceID))
 	got, err := r.wfm.WaitDevice(context.Background(), deviceID, deviceID)
-	if err != nil || got.ID != deviceID {
-		t.Errorf("got %+v, %v", got, err)
-	}
+	expect.True(t, err == nil && got.ID == deviceID, "got %+v, %v", got, err)
 }
 
 // statusOf is a report of the deployment one; errors belong to failed states.
@@ -324,9 +314,7 @@ func TestBadRequestsAreRefused(t *testing.T) {
 			if a.status != c.status || p.Kind() != c.kind || p.Retryable || p.Instance != c.path {
 				t.Fatalf("got %d %s, want %d", a.status, a.body, c.status)
 			}
-			if c.status == 422 && len(p.Errors) == 0 {
-				t.Errorf("no errors[] in %s", a.body)
-			}
+			expect.True(t, c.status != 422 || len(p.Errors) != 0, "no errors[] in %s", a.body)
 			if c.field != "" && !slices.ContainsFunc(p.Errors, func(e margo.FieldError) bool { return e.Field == c.field }) {
 				t.Errorf("no error for %s in %s", c.field, a.body)
 			}
@@ -341,7 +329,5 @@ func TestBadRequestsAreRefused(t *testing.T) {
 		t.Errorf("installed although removed: got %d", a.status)
 	}
 	a, err := r.send(r.clientOf("wfm-1", "other"), nil, http.MethodGet, "/api/v1/deployments/"+one+"/"+published.Digest.String(), nil)
-	if err != nil || a.status != 404 {
-		t.Errorf("other client's document: %d, %v", a.status, err)
-	}
+	expect.True(t, err == nil && a.status == 404, "other client's document: %d, %v", a.status, err)
 }

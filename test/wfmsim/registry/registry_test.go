@@ -71,9 +71,7 @@ func TestContentSurvivesARestart(t *testing.T) {
 		"moved": newer, "index": index, older.Digest.String(): older, newer.Digest.String(): newer,
 	} {
 		_, _, body, err := get(t, second.URL()+"/v2/x/manifests/"+reference)
-		if err != nil || !bytes.Equal(body, want.Manifest) {
-			t.Errorf("%s: got %s, %v", reference, body, err)
-		}
+		expect.True(t, err == nil && bytes.Equal(body, want.Manifest), "%s: got %s, %v", reference, body, err)
 	}
 	// The rest of a blob can be had alone, as a download wants it that goes on.
 	status, _, body, err := get(t, second.URL()+"/v2/x/blobs/"+digest.FromBytes(content).String(), "Range", "bytes=5000-")

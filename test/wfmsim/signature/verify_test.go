@@ -74,9 +74,7 @@ func TestWhatIsNotSignedSoundlyIsRefused(t *testing.T) {
 	input := func(old, new string) func(*http.Request) {
 		return func(r *http.Request) {
 			text := r.Header.Get("Signature-Input")
-			if !strings.Contains(text, old) {
-				t.Errorf("%s has no %s", text, old)
-			}
+			expect.True(t, strings.Contains(text, old), "%s has no %s", text, old)
 			r.Header.Set("Signature-Input", strings.Replace(text, old, new, 1))
 		}
 	}
