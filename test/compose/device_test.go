@@ -2,13 +2,14 @@ package compose
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 
@@ -109,15 +110,12 @@ func (d *device) load(ctx context.Context, s runtime.Source) (*runtime.Project, 
 func (d *device) remove(t *testing.T, project string, before leftovers.Snapshot) {
 	check(t, d.engine.RemoveWith(t.Context(), project, runtime.RemoveOptions{Volumes: true}))
 	// Some things go a moment after the call that removed them.
-	var left []string
-	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
-		if left = before.Differences(leftovers.Take(t, d.look)); len(left) == 0 || time.Now().After(deadline) {
-			break
+	expect.OK(t, plant.Eventually(t.Context(), func() error {
+		if left := before.Differences(leftovers.Take(t, d.look)); len(left) > 0 {
+			return errors.New(strings.Join(left, "\n"))
 		}
-	}
-	for _, line := range left {
-		t.Error(line)
-	}
+		return nil
+	}))
 }
 
 // reboot takes away what a reboot takes: processes, links, rules, namespaces,

@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/margolite/margolite/test/expect"
 )
@@ -34,16 +33,14 @@ func Start(t testing.TB, more string) string {
 		stop()
 		_ = cmd.Wait()
 	})
-	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
+	expect.Eventually(t, "the registry answers", func() bool {
 		answer, err := http.Get("http://" + host + "/v2/")
 		if err == nil {
 			answer.Body.Close()
-			return host
 		}
-		if time.Now().After(deadline) {
-			t.Fatal(err)
-		}
-	}
+		return err == nil
+	})
+	return host
 }
 
 // unused is an address at which nobody listens.
