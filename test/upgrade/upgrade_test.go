@@ -32,38 +32,25 @@ func TestApplicationsRunOnWhileTheAgentIsReplaced(t *testing.T) {
 		t.Skip("in make test-all: upgrades")
 	}
 	settled := plant.Settings{Settle: 200 * time.Millisecond}
-	for _, c := range []struct {
-		name, containerd string
-		first            string // release
-		steps            []step
-	}{
-		{"containerd inside", "", former, []step{
-			{"a newer one", (*device).stop, present, settled},
-			{"the former one again", (*device).kill, former, settled},
-			{"a newer one, configured differently", (*device).kill, present, plant.Settings{
-				Settle: time.Second, LogLevel: "debug", Labels: map[string]string{"line": "7"},
-				Runtime: map[string]string{"logs": "{maxSize: 2m, maxFile: 3}", "publish": "open", "pulls": "1"},
-			}},
+	steps := []step{
+		{"a newer one", (*device).stop, present, settled},
+		{"the former one again", (*device).kill, former, settled},
+		{"a newer one, configured differently", (*device).kill, present, plant.Settings{
+			Settle: time.Second, LogLevel: "debug", Labels: map[string]string{"line": "7"},
+			Runtime: map[string]string{"logs": "{maxSize: 2m, maxFile: 3}", "publish": "open", "pulls": "1"},
 		}},
-		{"Debian's containerd", "/usr/bin/containerd", former, []step{
-			{"a newer one", (*device).stop, present, settled},
-			{"the former one again", (*device).kill, former, settled},
-			{"a newer one, configured differently", (*device).kill, present, plant.Settings{
-				Settle: time.Second, LogLevel: "debug",
-				Runtime: map[string]string{"logs": "{maxSize: 2m, maxFile: 3}", "publish": "open"},
-			}},
-		}},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			d := newDevice(t, c.containerd)
-			d.install(c.first)
+	}
+	for name, containerd := range map[string]string{"containerd inside": "", "Debian's containerd": "/usr/bin/containerd"} {
+		t.Run(name, func(t *testing.T) {
+			d := newDevice(t, containerd)
+			d.install(former)
 			check(t, d.Configure(settled))
 			check(t, d.Run(t.Context()))
 			d.publish("Hello")
 			d.runs("Hello")
 			var before moment
 			known := 0 // the schema that the former agent knows
-			for i, s := range c.steps {
+			for i, s := range steps {
 				if d.Running() {
 					before = d.now()
 					s.ends(d)
