@@ -132,9 +132,7 @@ func testBoard(t *testing.T, b board) {
 	version := expect.Value(p.Remove(deployment))(t)
 	expect.Check(t, p.WFM.WaitState(within(t), deployment, margo.Removed, version))
 	step("the WFM is back and removes it, until it heard of removed")
-	if _, err := plant.Ask(t.Context(), m.page); err == nil {
-		t.Error("the application answers although it was removed")
-	}
+	expect.True(t, expect.ErrorOf(plant.Ask(t.Context(), m.page)) != nil, "the application answers although it was removed")
 	m.run("dpkg", "--purge", "margolite")
 	step("purge the package")
 	for _, difference := range before.Differences(m.traces()) {
