@@ -27,7 +27,7 @@ func watch(ctx context.Context, timeout time.Duration) (watched context.Context,
 	return watched, func() { timer.Reset(timeout) }, func() { timer.Stop(); cancel(nil) }
 }
 
-// noted is a reader that somebody listens to.
+// noted is a reader whose reads are observed.
 type noted struct {
 	io.Reader
 	note func(n int, err error) error // gives the error of a read that brought n bytes
@@ -61,14 +61,14 @@ func contentEncoding(h http.Header) (string, error) {
 	}
 }
 
-// isPage says whether what a content begins with is a page for people, which
-// portals and proxies send in place of a WFM. One whose framework calls every answer
-// HTML writes none.
+// isPage reports whether content begins as an HTML page does, which portals and proxies
+// send in place of a WFM. The media type alone does not tell: some frameworks call every
+// answer HTML.
 func isPage(h http.Header, begin []byte) bool {
 	return mediaTypeOf(h) == "text/html" && strings.HasPrefix(http.DetectContentType(begin), "text/html")
 }
 
-// mediaTypeOf is what an answer is called, without parameters and in small letters.
+// mediaTypeOf is the media type of an answer, without parameters and in lower case.
 func mediaTypeOf(h http.Header) string {
 	mediaType, _, _ := strings.Cut(h.Get("Content-Type"), ";")
 	return strings.ToLower(strings.TrimSpace(mediaType))

@@ -29,8 +29,8 @@ type Options struct {
 	// makes it for rc.3, identity.ServerTLS for the dialects before it and for
 	// gateways that terminate TLS in front of a WFM.
 	TLS *tls.Config
-	// Trust moves whenever TLS has other grounds than before: no request is made over
-	// a connection that rests on the former ones (ID-13). Nil: it never does.
+	// Trust changes whenever TLS relies on other anchors or certificates than before: no
+	// request is made over an older connection (ID-13). Nil: it never changes.
 	Trust func() uint64
 	// Dialect is what the WFM speaks; RC3 if zero. It is never changed after a refusal:
 	// that would let a downgrade happen.
@@ -47,7 +47,7 @@ type Options struct {
 	Authorization func() (string, error)
 	// Dial makes the connections to the WFM; nil: net.Dialer does.
 	Dial Dial
-	// Logger hears about what is tolerated; nil: nobody does.
+	// Logger is told what is tolerated; nil: nothing is logged.
 	Logger *slog.Logger
 	Limits Limits
 	// Strict refuses deployments whose ids are not UUIDs, and takes documents
@@ -68,7 +68,7 @@ type Client struct {
 	base    *url.URL // with a slash at the end
 	wire    *connections
 
-	clientID   atomic.Pointer[string] // nil: none
+	clientID   atomic.Pointer[string] // never nil
 	fresh      atomic.Bool            // onboarded by this client, and nothing was reported since
 	withoutID  atomic.Bool            // capabilities are reported without the id of the device in the path
 	habits     atomic.Pointer[Habits] // never nil
@@ -113,19 +113,14 @@ func New(o Options) (*Client, error) {
 	}
 	o.Timeout = cmp.Or(o.Timeout, defaultTimeout)
 	o.Limits = o.Limits.WithDefaults()
-	c := &Client{
-		options: o, base: base.JoinPath("/"), spooling: make(chan struct{}, 1),
-		wire: newConnections(o),
-	}
+	c := &Client{options: o, base: base.JoinPath("/"), spooling: make(chan struct{}, 1), wire: newConnections(o)}
 	c.habits.Store(&o.Habits)
 	c.withoutID.Store(o.Dialect == margo.RC1)
-	if o.ClientID != "" {
-		c.clientID.Store(&o.ClientID)
-	}
+	c.clientID.Store(&o.ClientID)
 	return c, nil
 }
 
-// warnOnce tells what is odd about a WFM, which is so with every answer.
+// warnOnce logs an oddity of a WFM the first time that it shows.
 func (c *Client) warnOnce(message string, args ...any) {
 	if _, said := c.said.LoadOrStore(message, true); !said {
 		c.options.Logger.Warn(message, args...)
@@ -168,8 +163,8 @@ type request struct {
 	header   http.Header // beside those that send sets; may be nil
 	etag     string      // makes it conditional, if it can be used
 	body     []byte      // JSON; nil: none
-	own      bool        // nothing but this client can be what is not found
-	limit    int64       // of the answer's body; 0: it is of no interest
+	own      bool        // a 404 means that the WFM does not know this client
+	limit    int64       // of the answer's body; 0: it is not read
 	unsigned bool        // in all dialects
 
 	// sink, if not nil, reads the body of a successful answer as it came;
@@ -299,7 +294,7 @@ func (c *Client) authenticate(httpRequest *http.Request, r request) error {
 	return nil
 }
 
-// refusal makes the most of an answer that is no success.
+// refusal is the error for an answer that is no success, with all it says.
 func (c *Client) refusal(r request, response *http.Response, body io.Reader) *Error {
 	e := &Error{Op: r.op, Who: r.who, Status: response.StatusCode}
 	if e.Status >= 300 && e.Status <= 399 {

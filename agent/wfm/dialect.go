@@ -19,24 +19,19 @@ func (c *Client) endpoint(resource string) (*url.URL, error) {
 	if !c.options.Dialect.Signed() {
 		return c.base.JoinPath("api/v1", resource), nil
 	}
-	id := c.clientID.Load()
-	if id == nil {
+	id := c.ClientID()
+	if id == "" {
 		return nil, ErrNotOnboarded
 	}
-	return c.base.JoinPath("api/v1/clients", *id, resource), nil
+	return c.base.JoinPath("api/v1/clients", id, resource), nil
 }
 
 // ClientID is the id that the WFM knows this client by; empty before it is
 // onboarded, and where the dialect has none.
-func (c *Client) ClientID() string {
-	if id := c.clientID.Load(); id != nil {
-		return *id
-	}
-	return ""
-}
+func (c *Client) ClientID() string { return *c.clientID.Load() }
 
-// Habits are the departures of a WFM before rc.3 that its answers show, and that the
-// device goes along with. They last longer than a Client.
+// Habits are departures from a dialect before rc.3 that the answers of a WFM show and
+// that the device adapts to. They outlive a Client.
 type Habits struct {
 	// CapitalisedStates: it knows the states of a deployment by capitalised names.
 	CapitalisedStates bool `json:"capitalisedStates,omitempty"`

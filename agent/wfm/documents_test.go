@@ -78,8 +78,8 @@ func TestDS12DS13BundleOrSingleDocuments(t *testing.T) {
 	}
 }
 
-// A strict device takes documents from the bundle alone: one that the manifest names
-// wrongly is then missing, and refuses the change, as the conformance toolkit wants.
+// A strict device takes documents from the bundle alone: a wrong digest of the bundle
+// refuses the change, as the conformance toolkit wants.
 func TestAStrictDeviceNeedsTheBundle(t *testing.T) {
 	s, c := pair(t, func(o *wfm.Options) { o.Strict = true })
 	f := newFleet(10, 100)

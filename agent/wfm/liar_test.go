@@ -22,20 +22,20 @@ import (
 // wire is a connection to a client, to write to past HTTP.
 type wire struct{ net.Conn }
 
-// say writes, until the client has enough.
+// say writes, and reports whether the client still reads.
 func (w wire) say(text string) bool {
 	_, err := io.WriteString(w, text)
 	return err == nil
 }
 
-// forever says the same until the client has enough.
+// forever repeats a text until the client closes the connection.
 func (w wire) forever(text string) {
 	many := strings.Repeat(text, 1+(16<<10)/len(text))
 	for w.say(many) {
 	}
 }
 
-// waits until the client has gone.
+// waits until the client has closed the connection.
 func (w wire) waits() { _, _ = io.Copy(io.Discard, w) }
 
 // lies answers requests below HTTP, and ends the connection.
@@ -133,8 +133,7 @@ func TestDS18BrokenProtocolIsRefused(t *testing.T) {
 	expect.Eventually(t, "no goroutines are left", func() bool { return runtime.NumGoroutine() <= before+2 })
 }
 
-// An error can be shown on a terminal and logged, whatever a server has in its certificate
-// before anybody believes it.
+// An error can be shown on a terminal and logged, whatever the certificate of a server says.
 func TestNamesInCertificatesCanBeShown(t *testing.T) {
 	web := expect.Value(pki.NewServerAuthority("Web", time.Now()))(t)
 	names := []string{"other.example", "\x1b]0;owned\x07\nlevel=ERROR", strings.Repeat("a", 30<<10)}

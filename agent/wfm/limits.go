@@ -22,10 +22,10 @@ type Limits struct {
 	ConnectionAge time.Duration
 }
 
-// Bounds that nobody needs to change.
+// Fixed bounds.
 const (
 	maxHeader  = 64 << 10
-	maxIgnored = 4 << 10 // of a body that is of no interest
+	maxIgnored = 4 << 10 // of a body that is not read
 	maxRatio   = 200     // bytes that one byte of a bundle expands to on the average
 	freeRatio  = 1 << 20 // of what it expands to before that counts
 )

@@ -236,9 +236,9 @@ func TestAnswersAreWaitedForOnlySoLong(t *testing.T) {
 	}
 }
 
-// A WFM that drips answers to one kind of request holds up none of the other kind:
-// the agent polls, and fetches documents, one after the other, and reports likewise.
-func TestDripsHoldUpNobodyElse(t *testing.T) {
+// A WFM that drips its answers to one kind of request does not delay the other kind: the
+// agent polls and fetches documents one after the other, and reports beside that.
+func TestDripsDelayNoOtherRequests(t *testing.T) {
 	s, c := pair(t)
 	f := newFleet(2, 100)
 	const status = "POST /api/v1/deployments/x/status"
@@ -311,7 +311,7 @@ func TestTheWFMIsFoundByAnyName(t *testing.T) {
 			expect.Error(t, expect.ErrorOf(client(t, i, at).Manifest(t.Context(), "")), nil, "%s", at)
 		}
 	})
-	t.Run("nobody there", func(t *testing.T) {
+	t.Run("a WFM that is gone", func(t *testing.T) {
 		s := d.serve(t, "one")
 		s.Close()
 		expect.Equal(t, retries(expect.ErrorOf(client(t, i, s.URL).Manifest(t.Context(), ""))), true, "to be repeated")

@@ -13,8 +13,7 @@ import (
 	"github.com/margolite/margolite/test/expect"
 )
 
-// A look at the WFM is no request, and yet shows whether it accepts the certificate of
-// the device.
+// Reach sends no request, and yet shows whether the WFM accepts the device's certificate.
 func TestReachSendsNoRequest(t *testing.T) {
 	s, c := pair(t)
 	expect.OK(t, c.Reach(t.Context()))
@@ -48,7 +47,7 @@ func TestID11ThePortIs443(t *testing.T) {
 		c := client(t, d.device(t), url, func(o *wfm.Options) {
 			o.Dial = func(_ context.Context, _, address string) (net.Conn, error) {
 				dialled = append(dialled, address)
-				return nil, errors.New("nobody is there")
+				return nil, errors.New("connection refused")
 			}
 		})
 		_, err := c.Manifest(t.Context(), "")

@@ -179,8 +179,8 @@ func TestABundleThatDripsIsGivenUp(t *testing.T) {
 	}
 }
 
-// A disk without room for the bundle has some for the documents.
-func TestAFullSpoolIsNoEnd(t *testing.T) {
+// A disk without room for the bundle has room for single documents.
+func TestAFullSpoolLeavesSingleDocuments(t *testing.T) {
 	s := serve(t)
 	f := largeFleet()
 	f.publish(s, "")
