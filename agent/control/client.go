@@ -312,7 +312,7 @@ func (r *refusal) Is(target error) bool {
 	return r.code == codeOf(target) && r.code != http.StatusInternalServerError
 }
 
-// connectError recognises that no agent is there.
+// connectError tells a socket without an agent from other failures to connect.
 func (c *Client) connectError(err error) error {
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) {
 		return fmt.Errorf("%w: nothing listens on %s", ErrNotRunning, c.path)

@@ -186,7 +186,7 @@ func TestEventsStreamUntilTheHandlerHasEnough(t *testing.T) {
 	expect.Error(t, err, enough, "events ended with")
 }
 
-// A stop does not wait for those who listen.
+// A stop does not wait for callers that read events.
 func TestServerStopsWhileStreamsAreOpen(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "control.sock")
 	l := expect.Value(control.Listen(path))(t)
@@ -216,8 +216,8 @@ func TestPOL12SocketIsForOwnerAndGroup(t *testing.T) {
 	expect.Equal(t, info.Mode().Perm(), 0o660, "mode")
 }
 
-// Somebody cleans up the directory: callers find the socket again, those of its group
-// as well, and who is being served notices nothing.
+// When a cleanup deletes the socket or its directory, it is created again with its group,
+// and open connections go on.
 func TestADeletedSocketIsOpenedAgain(t *testing.T) {
 	for name, deleted := range map[string]func(path string) error{
 		"the file":      os.Remove,

@@ -51,12 +51,12 @@ func shell(script string) control.ExecRequest {
 	return control.ExecRequest{Project: "p", Service: "web", Args: []string{"/bin/sh", "-c", script}}
 }
 
-// clumsy panics where it is asked to poll.
+// clumsy panics when it is asked to poll.
 type clumsy struct{ *backend }
 
 func (clumsy) Sync(context.Context) error { panic("no such thing") }
 
-// A request or a command that panics ends, the caller is told, and the server goes on.
+// A request or a command that panics fails, and the server goes on.
 func TestAPanicIsTheEndOfOneRequest(t *testing.T) {
 	b := &backend{panicked: make(chan string, 3), exec: func(context.Context, control.ExecRequest, control.ExecStreams) (int, error) {
 		panic("no such thing")
@@ -230,7 +230,7 @@ func TestDetachedCommandsEndWithTheServer(t *testing.T) {
 	}
 }
 
-// Who asks for no upgrade, or sends what is no frame, is told off or cut off.
+// A request without an upgrade is refused, and a malformed frame ends the connection.
 func TestExecSpeaksItsProtocolOnly(t *testing.T) {
 	ended := make(chan struct{})
 	_, path := serve(t, &backend{exec: func(ctx context.Context, r control.ExecRequest, s control.ExecStreams) (int, error) {

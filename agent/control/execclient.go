@@ -44,7 +44,7 @@ func (c *Client) upgrade(ctx context.Context, path string, r ExecRequest) (io.Re
 	return nil, failureOf(res)
 }
 
-// attach lets the streams meet the frames until the command ends.
+// attach copies between the streams and the frames until the command ends.
 func attach(conn io.ReadWriter, s ExecStreams) (int, error) {
 	out := &frameWriter{w: conn}
 	done := make(chan struct{})
@@ -82,7 +82,7 @@ func attach(conn io.ReadWriter, s ExecStreams) (int, error) {
 			room.Add(int64(binary.BigEndian.Uint32(payload)))
 			select {
 			case more <- struct{}{}:
-			default: // the sender looks anyway
+			default: // the sender was woken already
 			}
 		case frameExit:
 			return int(int32(binary.BigEndian.Uint32(payload))), nil

@@ -53,7 +53,7 @@ func (s *Server) attached(r *http.Request, conn net.Conn, from *bufio.Reader, re
 	in := newExecInput(func(n int) { _ = out.number(frameCredit, uint32(n)) })
 	resize := make(chan Size, 1)
 
-	// What does not heed ctx, such as a caller that does not read, is cut.
+	// What goes on after ctx has ended, such as a caller that does not read, is cut.
 	unhook := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Now().Add(2 * time.Second)) })
 	defer unhook()
 	var reading sync.WaitGroup
@@ -63,7 +63,7 @@ func (s *Server) attached(r *http.Request, conn net.Conn, from *bufio.Reader, re
 		return
 	}
 	reading.Go(func() {
-		defer cancel() // a caller that is gone needs no command any more
+		defer cancel() // a command ends with its caller
 		err := receive(from, in, resize)
 		in.end(err)
 	})
@@ -182,8 +182,8 @@ func (i *execInput) take(p []byte) (int, error) {
 	return n, nil
 }
 
-// detach runs a command that nobody waits for, until it or the server ends. An
-// error that shows at once is told.
+// detach runs a command in the background, until it or the server ends. An error that
+// shows at once is the answer.
 func (s *Server) detach(w http.ResponseWriter, r *http.Request, req ExecRequest) error {
 	// The request ends before the command, which ends with the server.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// FuzzDecode reads the bodies of requests: what is not one is said to be none,
-// and who asks cannot be named in it.
+// FuzzDecode reads the bodies of requests: an invalid one is refused as such, and none
+// can name the caller.
 func FuzzDecode(f *testing.F) {
 	for _, seed := range []string{
 		`{"version":1,"digest":"sha256:00"}`, `{"version":1,"digest":"a","uid":7,"UID":7}`, `{"version":-1}`, `{}{}`, `[]`, `{`, "",

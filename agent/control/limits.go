@@ -87,8 +87,8 @@ func (c *quota) count(who string, foreign, n int) {
 	}
 }
 
-// limitedListener accepts connections within the quota of their caller, and tells the
-// other callers why they are refused, as far as that costs little.
+// limitedListener accepts connections within the quota of their caller. A few of the
+// others are answered why they are refused; the rest are closed.
 type limitedListener struct {
 	net.Listener
 	server *Server
@@ -122,7 +122,7 @@ type limitedConn struct {
 	known bool
 	leave func()
 
-	refused error // why its request is; nil: it is not
+	refused error // why its request is refused; nil: it is served
 }
 
 // Close implements net.Conn.

@@ -91,7 +91,7 @@ func TestRequestsThatLastLeaveRoomForShortOnes(t *testing.T) {
 	}
 }
 
-// pipes are connections that need no kernel, so that time can be made up.
+// pipes is a listener of connections in memory, for tests with a fake clock.
 type pipes struct {
 	conns chan net.Conn
 	done  chan struct{}
@@ -113,7 +113,7 @@ func (p *pipes) Close() error {
 
 func (p *pipes) Addr() net.Addr { return &net.UnixAddr{} }
 
-// A caller that is slow, or does nothing, is left alone after some time.
+// A caller that is slow, or does nothing, is disconnected after some time.
 func TestSlowCallersAreLeftAlone(t *testing.T) {
 	for _, c := range []struct {
 		name, sends string
@@ -173,7 +173,7 @@ func TestAnswersThatNobodyTakesAreDropped(t *testing.T) {
 	}
 }
 
-// dialPipe is a connection to a server for b, both in a bubble of time.
+// dialPipe is a connection in memory to a server for b.
 func dialPipe(t *testing.T, b control.Backend) net.Conn {
 	t.Helper()
 	l := &pipes{make(chan net.Conn), make(chan struct{})}

@@ -16,7 +16,7 @@ type (
 )
 
 // Peer is the process at the other end of a connection, without the name of its user.
-// known is false where the kernel cannot say; who that is has no privileges.
+// known is false where the kernel cannot tell; such a caller has no privileges.
 func Peer(c net.Conn) (p Caller, known bool) {
 	u, ok := c.(*net.UnixConn)
 	if !ok {

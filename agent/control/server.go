@@ -30,16 +30,16 @@ const (
 	maxLag      = 30 * time.Second
 )
 
-// errPanic says that a request has met a mistake of this program.
+// errPanic says that a request met a bug in this program.
 var errPanic = errors.New("internal error; see the agent's log")
 
 // access is who may call a route, beyond being let in by the socket's mode.
 type access int
 
 const (
-	anyone   access = iota // who may open the socket
-	somebody               // the same, where the kernel says who it is: it will be written down
-	rootOnly               // root, or the user that the agent runs as
+	anyone   access = iota // every caller that can open the socket
+	somebody               // the same, if the kernel identifies it: its name is recorded
+	rootOnly               // root, and the user that the agent runs as
 )
 
 // handler answers a request, or says why it cannot.
@@ -75,7 +75,7 @@ func NewServer(backend Backend, logger *slog.Logger) *Server {
 		{"GET /v1/status", anyone, replies(bare(backend.Status))},
 		{"GET /v1/capabilities", anyone, replies(bare(backend.Capabilities))},
 		{"GET /v1/events", anyone, s.longRunning(s.events)},
-		{"GET /events", anyone, s.longRunning(s.events)}, // the same, for who knows no versions
+		{"GET /events", anyone, s.longRunning(s.events)}, // the same, for clients that know no versions
 		{"GET /v1/logs", anyone, s.longRunning(s.logs)},
 		{"GET /metrics", anyone, s.metrics},
 		{"POST /v1/sync", anyone, s.longRunning(s.sync)},
@@ -141,9 +141,9 @@ func listen(path string, former os.FileInfo) (net.Listener, error) {
 	return l, nil
 }
 
-// Run serves l until ctx is done, and returns when every request has ended. At each
-// of ticks it looks whether the file of the socket was deleted, as with others in its
-// directory, and then listens anew; a file of somebody else is left alone.
+// Run serves l until ctx is done, and returns when every request has ended. At each of
+// ticks it checks whether the file of the socket was deleted, and then listens again; a
+// file of another program is left alone.
 func (s *Server) Run(ctx context.Context, l net.Listener, ticks <-chan time.Time) error {
 	s.http.BaseContext = func(net.Listener) context.Context { return ctx }
 	defer s.commands.Wait()
@@ -177,9 +177,9 @@ func (s *Server) Run(ctx context.Context, l net.Listener, ticks <-chan time.Time
 			continue
 		}
 		l.Close() // its connections stay
-		anew, err := listen(path, file)
+		again, err := listen(path, file)
 		if err == nil {
-			l, logged = anew, ""
+			l, logged = again, ""
 			file, _ = os.Lstat(path)
 			serve(l)
 			s.logger.Warn("the control socket was deleted, and is open again", "path", path)
@@ -190,8 +190,8 @@ func (s *Server) Run(ctx context.Context, l net.Listener, ticks <-chan time.Time
 	}
 }
 
-// stop ends all requests. They see the context of Run end; what does not heed it
-// within the grace is cut.
+// stop ends all requests. The context of Run has ended for them; what still runs after
+// the grace is cut.
 func (s *Server) stop(ctx context.Context) {
 	grace, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
@@ -205,8 +205,8 @@ type failure struct {
 	Error string `json:"error"`
 }
 
-// serve finds the route of a request. What a caller sends and takes slowly is
-// bounded in time here, except for streams, which bound it themselves.
+// serve finds the route of a request. The time that a caller takes to send and to read
+// is bounded here, except for streams, which bound it themselves.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	c := http.NewResponseController(w)
 	if r.ContentLength != 0 {
@@ -300,8 +300,7 @@ func (s *Server) longRunning(handle handler) handler {
 	}
 }
 
-// contained does something for a caller. A panic is an error, which is told to
-// that caller alone.
+// contained runs do for a caller. A panic becomes an error of that caller alone.
 func (s *Server) contained(r *http.Request, do func() error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -312,9 +311,8 @@ func (s *Server) contained(r *http.Request, do func() error) (err error) {
 	return do()
 }
 
-// readBody brings a body into memory, so that a handler never waits for it, or
-// answers why it cannot. Then the deadline stays that serve has set: what is
-// still to come is not waited for, either.
+// readBody reads a body into memory, so that a handler never waits for it, or answers
+// why it cannot. In that case the deadline of serve stays: the rest is not waited for.
 func readBody(w http.ResponseWriter, r *http.Request, most int64) bool {
 	if r.ContentLength == 0 {
 		return true
@@ -485,8 +483,7 @@ func (s *Server) compose(do func(context.Context, ComposeRequest, func(Event)) e
 	}
 }
 
-// writeJSON answers with one document. An error means that the caller is gone,
-// which needs no handling.
+// writeJSON answers with one document. An error means that the caller has gone.
 func writeJSON(w http.ResponseWriter, code int, doc any) {
 	limitWrite(http.NewResponseController(w), maxTransfer)
 	w.Header().Set("Content-Type", "application/json")
@@ -509,8 +506,8 @@ type flushWriter struct {
 	lag time.Duration
 }
 
-// newFlushWriter makes a writer whose reader may lag behind for so long, or, 0,
-// for as long as it likes: somebody may read page by page.
+// newFlushWriter makes a writer whose reader may lag behind by lag; 0: without limit, as
+// a person may read page by page.
 func newFlushWriter(w http.ResponseWriter, lag time.Duration) *flushWriter {
 	f := &flushWriter{w: w, c: http.NewResponseController(w), lag: lag}
 	if lag == 0 {

@@ -246,9 +246,8 @@ func checked(t *testing.T, requests []any) {
 	}
 }
 
-// FuzzServer sends bytes to the socket. Whatever they are, the server lives, says
-// of nothing that it went wrong by itself, and asks the backend for nothing that
-// it had to refuse.
+// FuzzServer sends bytes to the socket. Whatever they are, the server goes on, reports no
+// internal error, and passes on no request that it has to refuse.
 func FuzzServer(f *testing.F) {
 	post := func(path, body string) string {
 		return fmt.Sprintf("POST %s HTTP/1.1\r\nHost: m\r\nContent-Length: %d\r\n\r\n%s", path, len(body), body)

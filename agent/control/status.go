@@ -25,17 +25,17 @@ type Status struct {
 // SelfCheck is what an agent knows of its own state.
 type SelfCheck struct {
 	OK         bool       `json:"ok"`                 // there are no problems, the runtime can be asked, and the clock may be right
-	Problems   []Advice   `json:"problems,omitempty"` // what is wrong now, and the mend
+	Problems   []Advice   `json:"problems,omitempty"` // what is wrong now, and how to fix it
 	Store      StoreCheck `json:"store"`
 	Loops      []Loop     `json:"loops"`
 	ClockWrong bool       `json:"clockWrong,omitempty"`
 	Free       int64      `json:"freeBytes,omitempty"` // on the file system of state.dir
-	Panics     int64      `json:"panics"`              // mistakes of the program since it started, each of which ended one piece of work
+	Panics     int64      `json:"panics"`              // bugs met since the start, each of which ended one operation
 	LastPanic  *Mistake   `json:"lastPanic,omitempty"` // the last one, or else the one that ended a former process
 	Starts     int        `json:"starts,omitempty"`    // within the last day and since boot, this one included
 }
 
-// StoreCheck is how the store fares since the agent started.
+// StoreCheck is the state of the store since the agent started.
 type StoreCheck struct {
 	Size      int64     `json:"bytes"`
 	Commits   int64     `json:"commits"`
@@ -46,7 +46,7 @@ type StoreCheck struct {
 // Loop is a part of the agent that works for as long as it runs.
 type Loop struct {
 	Name  string  `json:"name"`
-	Busy  float64 `json:"busySeconds"` // since it last got on; 0 while it waits for something to do
+	Busy  float64 `json:"busySeconds"` // since its last progress; 0 while it is idle
 	Stuck bool    `json:"stuck,omitempty"`
 }
 
@@ -104,7 +104,7 @@ type IdentityStatus struct {
 	TrustBundle *TrustBundleStatus `json:"trustBundle,omitempty"`
 }
 
-// Advice is something to be mended, and how.
+// Advice is a problem, and how to fix it.
 type Advice struct {
 	Text string `json:"text"`
 	Mend string `json:"mend,omitempty"`
@@ -271,6 +271,6 @@ const (
 	Done              EventKind = "done" // closes a request that streams
 )
 
-// Begun is the State of an event of kind ServiceChanged that says what is about
-// to be done; only who asks for a Compose project hears of it.
+// Begun is the State of an event of kind ServiceChanged that says what is about to be
+// done; only the caller that asked for a Compose project receives it.
 const Begun = "begun"
