@@ -1,6 +1,7 @@
 package wfm
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -43,34 +44,26 @@ func (c *Client) receive(ctx context.Context, r request, p *part) error {
 		before := p.size
 		status, more, err := c.receivePiece(ctx, r, p)
 		grown, fresh := p.size > before, before == 0 || status == http.StatusOK
-		beyond := statusOf(err) == http.StatusRequestedRangeNotSatisfiable
+		beyond := !fresh && statusOf(err) == http.StatusRequestedRangeNotSatisfiable
 		switch {
-		case err == nil && p.matches(), errors.Is(err, io.ErrUnexpectedEOF) && p.same(): // more was announced than there is
-			return nil
-		case err == nil && more && grown, errors.Is(err, io.ErrUnexpectedEOF) && grown && ctx.Err() == nil:
-			if requests < maxPieces {
-				continue
-			}
-			if err == nil {
-				err = errPieces
-			}
-			return &connectionError{r.op, err}
+		case errors.Is(err, ErrTooLarge), errors.Is(err, errSpool), fresh && errors.Is(err, errRange):
+			return errors.Join(err, p.restart())
+		case p.same(), (err == nil || beyond) && p.matches():
+			return nil // also where more was announced than there is
+		case grown && (err == nil && more || errors.Is(err, io.ErrUnexpectedEOF) && ctx.Err() == nil):
+			// It goes on from there.
 		case err == nil && fresh:
 			return errors.Join(fmt.Errorf("cannot %s: %w", r.op, ErrDigestMismatch), p.restart())
-		case !fresh && beyond && p.matches():
-			return nil
-		case err == nil, !fresh && errors.Is(err, errRange), !fresh && beyond:
+		case err == nil, errors.Is(err, errRange), beyond:
 			// What was there before is not the beginning of it, or the server is confused.
-			if err := p.restart(); err != nil {
+			if err = p.restart(); err != nil {
 				return fmt.Errorf("cannot %s: %w", r.op, err)
 			}
-		case errors.Is(err, ErrTooLarge), errors.Is(err, errSpool), errors.Is(err, errRange):
-			return errors.Join(err, p.restart())
 		default:
 			return err
 		}
 		if requests == maxPieces {
-			return &connectionError{r.op, errPieces}
+			return &connectionError{r.op, cmp.Or(err, errPieces)}
 		}
 	}
 }
