@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/http"
 	"sync"
 )
 
@@ -77,6 +78,18 @@ func (c *quota) enter(p Caller, known bool) (leave func(), err error) {
 		defer c.mu.Unlock()
 		c.count(who, -foreign, -1)
 	}), nil
+}
+
+// bounds lets a caller make a request while the quota has room for it.
+func (c *quota) bounds(handle handler) handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		leave, err := c.enter(peerOf(r.Context()))
+		if err != nil {
+			return err
+		}
+		defer leave()
+		return handle(w, r)
+	}
 }
 
 func (c *quota) count(who string, foreign, n int) {

@@ -74,29 +74,29 @@ func NewServer(backend Backend, logger *slog.Logger) *Server {
 	}{
 		{"GET /v1/status", anyone, replies(bare(backend.Status))},
 		{"GET /v1/capabilities", anyone, replies(bare(backend.Capabilities))},
-		{"GET /v1/events", anyone, s.longRunning(s.events)},
-		{"GET /events", anyone, s.longRunning(s.events)}, // the same, for clients that know no versions
-		{"GET /v1/logs", anyone, s.longRunning(s.logs)},
+		{"GET /v1/events", anyone, s.lasting.bounds(s.streams.bounds(s.events))},
+		{"GET /events", anyone, s.lasting.bounds(s.streams.bounds(s.events))}, // the same, for clients that know no versions
+		{"GET /v1/logs", anyone, s.lasting.bounds(s.logs)},
 		{"GET /metrics", anyone, s.metrics},
-		{"POST /v1/sync", anyone, s.longRunning(s.sync)},
+		{"POST /v1/sync", anyone, s.lasting.bounds(func(w http.ResponseWriter, r *http.Request) error { return done(w, backend.Sync(r.Context())) })},
 		{"POST /v1/approve", somebody, acts(backend.Approve)},
 		{"POST /v1/reject", somebody, acts(backend.Reject)},
 		{"POST /v1/hold", somebody, replies(with(bodyOf, backend.Hold))},
 		{"POST /v1/release", somebody, lists(with(bodyOf, backend.Release))},
 		{"POST /v1/rollback", somebody, acts(backend.Rollback)},
 		{"GET /v1/history", anyone, lists(with(historyRequest, backend.History))},
-		{"GET /v1/history/verify", anyone, s.longRunning(replies(bare(backend.VerifyHistory)))},
-		{"GET /v1/backup", rootOnly, s.longRunning(s.backup)},
-		{"POST /v1/accept-rollback", rootOnly, s.longRunning(acts(backend.AcceptRollback))},
+		{"GET /v1/history/verify", anyone, s.lasting.bounds(replies(bare(backend.VerifyHistory)))},
+		{"GET /v1/backup", rootOnly, s.lasting.bounds(s.backup)},
+		{"POST /v1/accept-rollback", rootOnly, s.lasting.bounds(acts(backend.AcceptRollback))},
 		{"GET /v1/compose/ps", anyone, lists(with(projectOf, backend.ComposePs))},
-		{"GET /v1/compose/logs", anyone, s.longRunning(s.logs)},
-		{"POST /v1/compose/up", rootOnly, s.longRunning(s.compose(backend.ComposeUp))},
-		{"POST /v1/compose/pull", rootOnly, s.longRunning(s.compose(backend.ComposePull))},
-		{"POST /v1/compose/down", rootOnly, s.longRunning(acts(backend.ComposeDown))},
-		{"POST /v1/exec", rootOnly, s.longRunning(s.exec)},
-		{"POST /v1/compose/exec", rootOnly, s.longRunning(s.exec)},
-		{"GET /v1/prune", anyone, s.longRunning(lists(bare(backend.Unneeded)))},
-		{"POST /v1/prune", rootOnly, s.longRunning(lists(with(bodyOf, backend.Prune)))},
+		{"GET /v1/compose/logs", anyone, s.lasting.bounds(s.logs)},
+		{"POST /v1/compose/up", rootOnly, s.lasting.bounds(s.compose(backend.ComposeUp))},
+		{"POST /v1/compose/pull", rootOnly, s.lasting.bounds(s.compose(backend.ComposePull))},
+		{"POST /v1/compose/down", rootOnly, s.lasting.bounds(acts(backend.ComposeDown))},
+		{"POST /v1/exec", rootOnly, s.lasting.bounds(s.exec)},
+		{"POST /v1/compose/exec", rootOnly, s.lasting.bounds(s.exec)},
+		{"GET /v1/prune", anyone, s.lasting.bounds(lists(bare(backend.Unneeded)))},
+		{"POST /v1/prune", rootOnly, s.lasting.bounds(lists(with(bodyOf, backend.Prune)))},
 	} {
 		s.routes.Handle(r.pattern, s.route(r.access, r.handle))
 	}
@@ -287,19 +287,6 @@ func (s *Server) route(need access, handle handler) http.Handler {
 	})
 }
 
-// longRunning bounds how many of the requests that are not answered at once a caller has
-// under way, so that there is always room for one that is.
-func (s *Server) longRunning(handle handler) handler {
-	return func(w http.ResponseWriter, r *http.Request) error {
-		leave, err := s.lasting.enter(peerOf(r.Context()))
-		if err != nil {
-			return err
-		}
-		defer leave()
-		return handle(w, r)
-	}
-}
-
 // contained runs do for a caller. A panic becomes an error of that caller alone.
 func (s *Server) contained(r *http.Request, do func() error) (err error) {
 	defer func() {
@@ -399,10 +386,6 @@ func bodyOf[Q any](r *http.Request) (req Q, err error) {
 	return req, err
 }
 
-func (s *Server) sync(w http.ResponseWriter, r *http.Request) error {
-	return done(w, s.backend.Sync(r.Context()))
-}
-
 // MetricsType is the media type of metrics.
 const MetricsType = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -417,11 +400,6 @@ func (s *Server) metrics(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) events(w http.ResponseWriter, r *http.Request) error {
-	leave, err := s.streams.enter(peerOf(r.Context()))
-	if err != nil {
-		return err
-	}
-	defer leave()
 	events, cancel := s.backend.Subscribe()
 	defer cancel()
 	stream := newEventStream(w)
