@@ -131,8 +131,8 @@ func (w *mutual) run(ctx context.Context) error {
 // who it is.
 func (d Device) client(o Options, url string) wfm.Options {
 	return wfm.Options{
-		URL: url, Authorization: o.Authorization.header(),
-		Limits: o.Limits, Strict: o.Strict, Spool: d.Spool, Dial: d.Dial, Logger: d.Logger,
+		URL: url, Authorization: o.Authorization.header(), Strict: o.Strict,
+		Spool: d.Spool, Dial: d.Dial, Logger: d.Logger,
 	}
 }
 

@@ -29,8 +29,7 @@ type repository struct {
 func gitOptions(o Options, d Device) git.Options {
 	g := git.Options{
 		URL: o.URL, Branch: o.Git.Branch, Path: o.Git.Path, Groups: o.Git.Groups, CA: o.CA, Dir: filepath.Join(d.Dir, "git"),
-		Certificate: o.Git.Certificate, Key: o.Git.Key,
-		Limits: o.Limits, Logger: d.Logger, Now: d.Clock.Now,
+		Certificate: o.Git.Certificate, Key: o.Git.Key, Logger: d.Logger, Now: d.Clock.Now,
 	}
 	if o.Git.Token != "" {
 		g.Token = func() (string, error) { return identity.ReadSecret(o.Git.Token) }

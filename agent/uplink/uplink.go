@@ -42,7 +42,6 @@ type Options struct {
 	TLS     string  `yaml:"tls" one:"1.3 1.2"`
 	Service Service `yaml:"identityService"` // where the trust bundle is a URL, or found by discovery
 
-	Limits wfm.Limits
 	Strict bool `yaml:"strict"` // see wfm.Options
 
 	Git     Git    `yaml:"git"`

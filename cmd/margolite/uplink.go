@@ -13,11 +13,10 @@ import (
 )
 
 // limits are how much is taken from the WFM. What is larger is refused as a whole.
-var limits = wfm.Limits{Document: 256 << 10, Bundle: 64 << 20, Expanded: 256 << 20, Entries: 10000}
+var limits = wfm.Limits{}.WithDefaults()
 
 func uplinkOptions(ctx context.Context, cfg *config.Config) (uplink.Options, error) {
 	o := cfg.WFM.Options
-	o.Limits = limits
 	if o.Git.Report.Branch == "" {
 		return o, nil
 	}
