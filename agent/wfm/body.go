@@ -74,18 +74,17 @@ func mediaTypeOf(h http.Header) string {
 	return strings.ToLower(strings.TrimSpace(mediaType))
 }
 
-// beginning is what a body begins with, as far as isPage looks at it.
-func beginning(h http.Header, body io.Reader) []byte {
+// skim is the beginning of a body whose header decides, as far as it can be read.
+func skim(h http.Header, body io.Reader, limit int64) []byte {
 	encoding, err := contentEncoding(h)
 	if err == nil && encoding == "gzip" {
-		body, err = expand(body, maxIgnored)
+		body, err = expand(body, limit)
 	}
 	if err != nil {
 		return nil
 	}
-	begin := make([]byte, 512)
-	n, _ := io.ReadFull(body, begin) // it may be shorter
-	return begin[:n]
+	content, _ := io.ReadAll(io.LimitReader(body, limit))
+	return content
 }
 
 // readBody reads at most limit bytes, undoing gzip on the way where told to.

@@ -215,10 +215,9 @@ func (c *Client) do(ctx context.Context, r request) (*answer, error) {
 	case status < 200 || status > 299:
 		return nil, c.refusal(r, response, body)
 	case r.limit == 0:
-		if isPage(response.Header, beginning(response.Header, body)) {
+		if isPage(response.Header, skim(response.Header, body, maxIgnored)) { // read to its end, the connection can be used again
 			return nil, &connectionError{r.op, errPage}
 		}
-		_, _ = io.CopyN(io.Discard, body, maxIgnored) // read to its end, the connection can be used again
 		return &answer{status: status}, nil
 	}
 
@@ -300,10 +299,7 @@ func (c *Client) refusal(r request, response *http.Response, body io.Reader) *Er
 	if e.Status >= 300 && e.Status <= 399 {
 		e.Location = response.Header.Get("Location")
 	}
-	var content []byte
-	if encoding, err := contentEncoding(response.Header); err == nil {
-		content, _ = readBody(body, encoding, margo.MaxProblemBytes) // what cannot be read is not needed: the status decides
-	}
+	content := skim(response.Header, body, margo.MaxProblemBytes)
 	e.Problem = margo.ParseProblem(response.Header.Get("Content-Type"), e.Status, content)
 	e.Page = isPage(response.Header, content)
 	e.meaning = c.meaning(r, e)
