@@ -20,7 +20,7 @@ func TestOnlyRootChangesWorkloads(t *testing.T) {
 		t.Skip("needs root: the user of the agent may do everything")
 	}
 	s := NewServer(struct{ Backend }{}, slog.New(slog.DiscardHandler))
-	user := context.WithValue(t.Context(), peerKey{}, Caller{PID: 1, UID: 1000})
+	user := context.WithValue(t.Context(), connKey{}, &limitedConn{peer: Caller{PID: 1, UID: 1000}, known: true})
 	asks := func(ctx context.Context, method, path string, want int) {
 		t.Helper()
 		w := httptest.NewRecorder()

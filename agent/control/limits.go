@@ -83,7 +83,8 @@ func (c *quota) enter(p Caller, known bool) (leave func(), err error) {
 // bounds lets a caller make a request while the quota has room for it.
 func (c *quota) bounds(handle handler) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		leave, err := c.enter(peerOf(r.Context()))
+		conn := connOf(r.Context())
+		leave, err := c.enter(conn.peer, conn.known)
 		if err != nil {
 			return err
 		}
@@ -144,14 +145,12 @@ func (c *limitedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// withPeer adds the caller of a connection to its context, or the reason why the caller is
-// refused.
-func withPeer(ctx context.Context, c net.Conn) context.Context {
-	switch v, ok := c.(*limitedConn); {
-	case ok && v.refused != nil:
-		return context.WithValue(ctx, refusedKey{}, v.refused)
-	case ok && v.known:
-		return context.WithValue(ctx, peerKey{}, v.peer)
+type connKey struct{}
+
+// connOf is the connection of a request.
+func connOf(ctx context.Context) *limitedConn {
+	if c, ok := ctx.Value(connKey{}).(*limitedConn); ok {
+		return c
 	}
-	return ctx
+	return &limitedConn{} // of a caller that is not known
 }

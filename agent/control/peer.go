@@ -1,18 +1,12 @@
 package control
 
 import (
-	"context"
 	"net"
 	"net/http"
 	"os/user"
 	"strconv"
 
 	"golang.org/x/sys/unix"
-)
-
-type (
-	peerKey    struct{}
-	refusedKey struct{}
 )
 
 // Peer is the process at the other end of a connection, without the name of its user.
@@ -37,16 +31,10 @@ func Peer(c net.Conn) (p Caller, known bool) {
 	return Caller{UID: cred.Uid, PID: cred.Pid}, true
 }
 
-// peerOf is the Peer of a request.
-func peerOf(ctx context.Context) (p Caller, known bool) {
-	p, known = ctx.Value(peerKey{}).(Caller)
-	return p, known
-}
-
 // callerOf is who makes a request, with the user's name; its route makes sure that this
 // is known.
 func callerOf(r *http.Request) Caller {
-	c, _ := peerOf(r.Context())
+	c := connOf(r.Context()).peer
 	u, err := user.LookupId(strconv.FormatUint(uint64(c.UID), 10))
 	if err == nil && checkText("user", u.Username, MaxHolder) == nil { // else the number has to do
 		c.User = u.Username

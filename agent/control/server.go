@@ -105,7 +105,7 @@ func NewServer(backend Backend, logger *slog.Logger) *Server {
 		ReadHeaderTimeout: 5 * time.Second,
 		IdleTimeout:       30 * time.Second,
 		MaxHeaderBytes:    16 << 10,
-		ConnContext:       withPeer,
+		ConnContext:       func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) },
 		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
 	}
 	return s
@@ -213,7 +213,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		_ = c.SetReadDeadline(time.Now().Add(maxTransfer))
 	}
 	limitWrite(c, maxTransfer)
-	if why, refused := r.Context().Value(refusedKey{}).(error); refused {
+	if why := connOf(r.Context()).refused; why != nil {
 		w.Header().Set("Connection", "close")
 		writeJSON(w, codeOf(why), failure{why.Error()})
 		return
@@ -268,8 +268,8 @@ func allowed(need access, p Caller, known bool) string {
 // an answer.
 func (s *Server) route(need access, handle handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		p, known := peerOf(r.Context())
-		no, most := allowed(need, p, known), int64(maxAnyonesBytes)
+		c := connOf(r.Context())
+		no, most := allowed(need, c.peer, c.known), int64(maxAnyonesBytes)
 		if need == rootOnly && no == "" {
 			most = maxRequestBytes
 		}

@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -92,19 +91,11 @@ func TestRequestsArriveWithTheirCaller(t *testing.T) {
 	back := control.ReturnRequest{Deployment: "d", Revision: revisionA, Reason: "noisy"}
 	asked := answer
 	asked.Caller = forged
-	for _, err := range []error{client.Approve(ctx, asked), client.Reject(ctx, asked), client.Rollback(ctx, back)} {
-		expect.OK(t, err)
-	}
-	if lock, err := client.Hold(ctx, hold); err != nil || !reflect.DeepEqual(lock, b.lock) {
-		t.Errorf("hold: %+v, %v", lock, err)
-	}
-	if released, err := client.Release(ctx, release); err != nil || !reflect.DeepEqual(released, b.released) {
-		t.Errorf("release: %+v, %v", released, err)
-	}
+	check(t, errors.Join(client.Approve(ctx, asked), client.Reject(ctx, asked), client.Rollback(ctx, back)))
+	expect.Equal(t, expect.Value(client.Hold(ctx, hold))(t), b.lock, "hold")
+	expect.Equal(t, expect.Value(client.Release(ctx, release))(t), b.released, "release")
 	history := control.HistoryRequest{Since: 1<<64 - 1, Last: 20, Deployment: "d&e"}
-	if entries, err := client.History(ctx, history); err != nil || !reflect.DeepEqual(entries, b.entries) {
-		t.Errorf("history: %+v, %v", entries, err)
-	}
+	expect.Equal(t, expect.Value(client.History(ctx, history))(t), b.entries, "history")
 	expect.Equal(t, expect.Value(client.VerifyHistory(ctx))(t), b.verified, "verify")
 	accept, down, pull := control.RollbackRequest{Version: 3, Digest: "sha256:1", UID: 4711}, control.DownRequest{Project: "p", Volumes: true}, control.ComposeRequest{Project: "p"}
 	check(t, errors.Join(client.AcceptRollback(ctx, accept), client.ComposeDown(ctx, down), client.ComposePull(ctx, pull, func(control.Event) {})))
