@@ -18,30 +18,21 @@ func (c *Client) Exec(ctx context.Context, r ExecRequest, s ExecStreams) (int, e
 	if r.Detach {
 		return 0, c.call(ctx, http.MethodPost, path, r, nil)
 	}
-	conn, err := c.upgrade(ctx, path, r)
+	res, err := c.do(ctx, http.MethodPost, path, r, ExecProtocol)
 	if err != nil {
 		return 0, err
 	}
-	defer conn.Close()
+	defer res.Body.Close()
+	conn, ok := res.Body.(io.ReadWriteCloser)
+	if !ok || res.StatusCode != http.StatusSwitchingProtocols {
+		return 0, failureOf(res)
+	}
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
 	code, err := attach(conn, s)
 	if ctx.Err() != nil {
 		err = ctx.Err()
 	}
 	return code, err
-}
-
-// upgrade asks for a connection that speaks ExecProtocol.
-func (c *Client) upgrade(ctx context.Context, path string, r ExecRequest) (io.ReadWriteCloser, error) {
-	res, err := c.do(ctx, http.MethodPost, path, r, ExecProtocol)
-	if err != nil {
-		return nil, err
-	}
-	if conn, ok := res.Body.(io.ReadWriteCloser); ok && res.StatusCode == http.StatusSwitchingProtocols {
-		return conn, nil
-	}
-	defer res.Body.Close()
-	return nil, failureOf(res)
 }
 
 // attach copies between the streams and the frames until the command ends.

@@ -68,11 +68,7 @@ func (s *Server) attached(r *http.Request, conn net.Conn, from *bufio.Reader, re
 		in.end(err)
 	})
 
-	code := 0
-	err := s.contained(r, func() (err error) {
-		code, err = s.backend.Exec(ctx, req, ExecStreams{Stdin: in, Stdout: out.stream(frameStdout), Stderr: out.stream(frameStderr), Resize: resize})
-		return err
-	})
+	code, err := s.execute(ctx, r, req, ExecStreams{Stdin: in, Stdout: out.stream(frameStdout), Stderr: out.stream(frameStderr), Resize: resize})
 	in.end(io.ErrClosedPipe)
 	if err != nil {
 		text := err.Error()
@@ -89,6 +85,15 @@ func (s *Server) attached(r *http.Request, conn net.Conn, from *bufio.Reader, re
 		_ = out.write(kind, []byte(text+end))
 	}
 	_ = out.number(frameExit, uint32(code))
+}
+
+// execute runs a command until it ends, or ctx does.
+func (s *Server) execute(ctx context.Context, r *http.Request, req ExecRequest, streams ExecStreams) (code int, err error) {
+	err = s.contained(r, func() (err error) {
+		code, err = s.backend.Exec(ctx, req, streams)
+		return err
+	})
+	return code, err
 }
 
 // receive passes on what the caller sends until it is gone or breaks the
@@ -191,11 +196,7 @@ func (s *Server) detach(w http.ResponseWriter, r *http.Request, req ExecRequest)
 	s.commands.Go(func() {
 		defer cancel()
 		defer context.AfterFunc(s.http.BaseContext(nil), cancel)()
-		code := 0
-		err := s.contained(r, func() (err error) {
-			code, err = s.backend.Exec(ctx, req, ExecStreams{})
-			return err
-		})
+		code, err := s.execute(ctx, r, req, ExecStreams{})
 		ended <- err
 		if err != nil {
 			s.logger.Warn("a detached command failed", "service", req.Service, "error", err)
