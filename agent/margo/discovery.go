@@ -27,13 +27,10 @@ func (r *reader) discovery(n node) *DiscoveryDocument {
 	if !r.is(object, "ID-18", n) {
 		return nil
 	}
-	d := &DiscoveryDocument{TrustDomain: r.text("ID-18", n.member("trustDomain"))}
 	uri := n.member("trustBundleUri")
-	if r.text("A-60", uri) != "" {
-		d.TrustBundleURI = r.url(uri)
-	}
-	if _, err := HTTPS(d.TrustBundleURI); d.TrustBundleURI != "" && err != nil {
-		r.refuse("ID-18", uri, "must be an absolute https URL without a user or fragment")
+	d := &DiscoveryDocument{TrustDomain: r.text("ID-18", n.member("trustDomain")), TrustBundleURI: r.text("A-60", uri)}
+	if _, err := HTTPS(d.TrustBundleURI); d.TrustBundleURI != "" && (err != nil || !isPrintable(d.TrustBundleURI)) {
+		r.refuse("ID-18", uri, "must be an absolute https URL of printable ASCII without a user or fragment")
 	}
 	return d
 }

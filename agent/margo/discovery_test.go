@@ -24,7 +24,7 @@ func TestID18DiscoveryDocumentIsCheckedAndUnknownMembersIgnored(t *testing.T) {
 		"an opaque URL":          {`{"trustDomain":"f","trustBundleUri":"https:bundle.json"}`, "ID-18"},
 		"a user":                 {`{"trustDomain":"f","trustBundleUri":"https://u:p@mis/b"}`, "ID-18"},
 		"a fragment":             {`{"trustDomain":"f","trustBundleUri":"https://mis/b#x"}`, "ID-18"},
-		"a line break":           {`{"trustDomain":"f","trustBundleUri":"https://mis/b\nHost: x"}`, "A-60"},
+		"a line break":           {`{"trustDomain":"f","trustBundleUri":"https://mis/b\nHost: x"}`, "ID-18"},
 		"no trust domain":        {`{"trustBundleUri":"` + uri + `"}`, "ID-18"},
 		"an empty trust domain":  {`{"trustDomain":"","trustBundleUri":"` + uri + `"}`, "ID-18"},
 		"no URI":                 {`{"trustDomain":"f"}`, "A-60"},

@@ -27,9 +27,7 @@ const (
 
 // states gives all states, the most severe first. The published order has
 // "removing" twice; A-01 tells which one is meant to be "removed".
-func states() []State {
-	return []State{Failed, Removing, Installing, Pending, Removed, Installed}
-}
+func states() []State { return []State{Failed, Removing, Installing, Pending, Removed, Installed} }
 
 // OverallState is the most severe state of the components (ST-04), and
 // Installed where there are none.
