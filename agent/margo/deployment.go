@@ -32,7 +32,6 @@ const (
 type Deployment struct {
 	ID            string // UUID as the document spells it; compare with SameID
 	Name          string // metadata.name, the source of deployment-level errors (ST-08)
-	Namespace     string // has no meaning for Compose
 	DeviceID      string // the target with its hierarchy; empty in older documents: the client's own device
 	ApplicationID string
 	Labels        map[string]string
@@ -44,9 +43,7 @@ type Deployment struct {
 	// serves, which knows the states of rc.1 by capitalised names.
 	Sandbox bool
 
-	// Tolerated lists the departures from 1.0.0-rc.3 that the parser let pass.
-	Tolerated Errors
-	// Ignored are those of them that are members which nobody knows (EXT-01).
+	// Ignored are the members that nobody knows (EXT-01).
 	Ignored Errors
 	// Foreign are those that change what the deployment means in a way that is not
 	// known here: a device must not run it. The parser lets them pass, so that what has
@@ -79,7 +76,7 @@ func ParseDeployment(body []byte) (*Deployment, error) {
 	var r reader
 	d := r.deployment(node{tree: root})
 	if d != nil {
-		d.Tolerated, d.Ignored, d.Foreign = r.tolerated, r.ignored, r.foreign
+		d.Ignored, d.Foreign = r.ignored, r.foreign
 	}
 	if err := r.refused.err(); err != nil {
 		return d, fmt.Errorf("cannot accept application deployment: %w", err)
@@ -97,7 +94,7 @@ func (r *reader) deployment(n node) *Deployment {
 	d := &Deployment{}
 
 	// Documents before rc.3 are Kubernetes resources.
-	kind, version := n.member("kind"), n.member("apiVersion")
+	kind := n.member("kind")
 	if kind.given() {
 		switch r.word("A-12", kind) {
 		case deploymentKind:
@@ -106,21 +103,12 @@ func (r *reader) deployment(n node) *Deployment {
 		default:
 			r.refuse("A-12", kind, "must be %s if present", deploymentKind)
 		}
-		r.tolerate("A-12", kind, "does not exist in rc.3")
-	}
-	if version.given() {
-		r.tolerate("A-12", version, "does not exist in rc.3")
 	}
 
 	d.ID = r.documentID(n)
 
 	if r.is(object, "ST-08", metadata) {
 		d.Name = r.objectName(metadata.member("name"))
-		if namespace := metadata.member("namespace"); namespace.given() {
-			d.Namespace = r.word("A-60", namespace)
-		} else {
-			r.tolerate("A-60", namespace, "is missing")
-		}
 		d.DeviceID = r.target(metadata)
 		d.Labels = r.labels(metadata.member("labels"))
 	}
@@ -130,9 +118,8 @@ func (r *reader) deployment(n node) *Deployment {
 	}
 	r.closed(spec, "applicationId", "deploymentProfile", "parameters")
 	application := r.moved("A-60", spec.member("applicationId"), annotations.member("applicationId"))
-	if !application.given() && (kind.given() || version.given()) {
-		r.tolerate("A-60", application, "is missing") // before rc.3, WFMs in the field leave it out
-	} else {
+	// Before rc.3, WFMs in the field leave it out.
+	if application.given() || !kind.given() && !n.member("apiVersion").given() {
 		d.ApplicationID = r.word("A-60", application)
 	}
 	if d.ApplicationID != "" && !isName(d.ApplicationID) {
@@ -178,7 +165,6 @@ func (r *reader) moved(requirement string, present node, others ...node) node {
 		switch {
 		case !place.given():
 		case !found.given():
-			r.tolerate("A-12", place, "belongs to %s in rc.3", present.path)
 			found = place
 		case found.kind != place.kind || !strings.EqualFold(found.literal, place.literal): // ids are the same in any case
 			r.refuse(requirement, place, "contradicts %s", found.path)
@@ -199,16 +185,10 @@ func (r *reader) exact(n node, known ...string) { r.members(n, known, true) }
 func (r *reader) members(n node, known []string, exact bool) {
 	n.eachMember(func(name string, value node) {
 		switch {
-		case slices.Contains(known, name), !value.given():
-		case isExtension(name):
-			if value.kind != object {
-				r.tolerate("EXT-01", value, "must be an object, is %s", value.kind)
-			}
+		case slices.Contains(known, name), !value.given(), isExtension(name):
 		case exact, name == "valueFrom", name == "requiredCapabilities":
-			r.tolerate("EXT-01", value, "is unknown")
 			r.foreign.add("", value.path, "is not known to this device, and changes what the deployment means")
 		default:
-			r.tolerate("EXT-01", value, "is unknown")
 			r.ignored.add("EXT-01", value.path, "is unknown")
 		}
 	})
@@ -216,14 +196,10 @@ func (r *reader) members(n node, known []string, exact bool) {
 
 func (r *reader) objectName(n node) string {
 	name := r.word("ST-08", n)
-	switch {
-	case name == "" || isObjectName(name):
-	case len(name) > maxName || !isPrintable(name):
+	// Only a label in errors: a WFM that is not strict about it does no harm.
+	if len(name) > maxName || !isPrintable(name) {
 		r.refuse("ST-08", n, "must be the name of a Kubernetes object")
 		name = Shown(name, maxName)
-	default:
-		// Only a label in errors: a WFM that is not strict about it does no harm.
-		r.tolerate("ST-08", n, "must be the name of a Kubernetes object, is %.80q", name)
 	}
 	return name
 }
@@ -232,11 +208,8 @@ func (r *reader) objectName(n node) string {
 // none (the client's own device is meant), and a later revision may call it
 // targetName.
 func (r *reader) target(metadata node) string {
-	n := metadata.member("deviceId")
+	n := r.moved("AD-14", metadata.member("deviceId"), metadata.member("targetName"))
 	if !n.given() {
-		r.tolerate("AD-14", n, "is missing")
-	}
-	if n = r.moved("AD-14", n, metadata.member("targetName")); !n.given() {
 		return ""
 	}
 	id := r.word("AD-14", n)
@@ -246,6 +219,7 @@ func (r *reader) target(metadata node) string {
 	return id
 }
 
+// labels reads labels; the value of one may have lost its quotes.
 func (r *reader) labels(n node) map[string]string {
 	if !r.isOptional(object, "A-60", n) {
 		return nil
@@ -256,28 +230,20 @@ func (r *reader) labels(n node) map[string]string {
 		case text:
 			labels[name] = value.literal
 		case number, boolean:
-			labels[name] = r.word("A-60", value)
-		default:
-			r.tolerate("A-60", value, "must be a string, is %s", value.kind)
+			labels[name] = value.written
 		}
 	})
 	return labels
 }
 
+// deploymentType reads the type, whose names were others before rc.3.
 func (r *reader) deploymentType(n node) DeploymentType {
 	switch name := r.word("AD-03", n); name {
-	case "compose", "helm":
-		return DeploymentType(name)
 	case "docker-compose":
-		r.tolerate("A-12", n, "is called compose in rc.3")
 		return Compose
 	case "helm.v3":
-		r.tolerate("A-12", n, "is called helm in rc.3")
 		return Helm
-	case "":
-		return ""
 	default:
-		r.tolerate("A-31", n, "must be one of compose, helm, is %.80q", name)
 		return DeploymentType(Shown(name, 80))
 	}
 }
@@ -332,14 +298,12 @@ func (r *reader) component(n node) Component {
 // a tag (AD-04), or in documents before late rc.2 a URL (PKG-15).
 func (r *reader) coordinates(c *Component, n node) {
 	if location := n.member("packageLocation"); location.given() {
-		r.tolerate("PKG-15", location, "does not exist in rc.3")
 		if location.kind == text && strings.HasPrefix(location.literal, "oci://") {
 			r.reference(c, location, n.member("revision"))
 			return
 		}
 		c.PackageLocation = r.location(location)
 		if key := n.member("keyLocation"); key.given() {
-			r.tolerate("PKG-15", key, "does not exist in rc.3")
 			c.KeyLocation = r.location(key)
 		}
 		if !n.member("repository").given() {
@@ -388,7 +352,6 @@ func (r *reader) wait(n node) bool {
 		return true
 	}
 	if n.kind == text && (n.literal == "true" || n.literal == "false") {
-		r.tolerate("A-29", n, "must be a boolean, is a string")
 		return n.literal == "true"
 	}
 	return r.is(boolean, "AD-06", n) && n.literal == "true"
@@ -402,12 +365,9 @@ func (r *reader) timeout(n node) time.Duration {
 	}
 	s := strings.TrimSpace(r.word("AD-08", n))
 	timeout, err := time.ParseDuration(s)
-	switch {
-	case err != nil || timeout <= 0:
+	if err != nil || timeout <= 0 {
 		r.refuse("A-29", n, "must be a positive time such as 5m0s, is %.80q", s)
 		return 0
-	case !isTimeout(s):
-		r.tolerate("A-29", n, "must be minutes and seconds such as 5m0s, is %.80q", s)
 	}
 	return timeout
 }

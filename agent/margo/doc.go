@@ -37,7 +37,6 @@
 //
 // Failure model: a document that cannot be accepted is refused with [Errors],
 // which names the place and the rule of each violation that was found.
-// Departures that the reference asks to tolerate are kept beside the document
-// ([Deployment.Tolerated]), so that the same parser serves a device, which is
-// lenient, and a development WFM, which is not.
+// Members of a deployment that are not known here are kept beside it
+// ([Deployment.Ignored], [Deployment.Foreign]).
 package margo

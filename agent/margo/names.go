@@ -82,19 +82,6 @@ func isName(s string) bool {
 	return len(s) <= 200 && only(lower+digits+"-", s)
 }
 
-// isObjectName: the name of a Kubernetes object, a DNS subdomain.
-func isObjectName(s string) bool {
-	if len(s) > 253 {
-		return false
-	}
-	for label := range strings.SplitSeq(s, ".") {
-		if !only(lower+digits+"-", label) || label[0] == '-' || label[len(label)-1] == '-' {
-			return false
-		}
-	}
-	return true
-}
-
 // isRevision: a Semantic Version without leading "v", with "_" in place of "+",
 // and short enough for an OCI tag.
 func isRevision(s string) bool {
@@ -106,13 +93,6 @@ func isRevision(s string) bool {
 // isTag: ^[a-zA-Z0-9_][a-zA-Z0-9._-]{0,127}$
 func isTag(s string) bool {
 	return len(s) <= 128 && only(lower+upper+digits+"._-", s) && s[0] != '.' && s[0] != '-'
-}
-
-// isTimeout: ^\d+m\d+s$
-func isTimeout(s string) bool {
-	minutes, rest, ok := strings.Cut(s, "m")
-	seconds, end, ok2 := strings.Cut(rest, "s")
-	return ok && ok2 && end == "" && only(digits, minutes) && only(digits, seconds)
 }
 
 // isRepository: ^oci://.+, without characters that no reference has.

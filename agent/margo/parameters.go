@@ -201,11 +201,7 @@ func (r *reader) value(n node) Value {
 }
 
 func (r *reader) targets(n node) []Target {
-	if !n.given() {
-		r.tolerate("AD-09", n, "is missing")
-		return nil
-	}
-	if !r.is(list, "AD-09", n) {
+	if !r.isOptional(list, "AD-09", n) {
 		return nil
 	}
 	targets := make([]Target, 0, len(n.items))

@@ -13,8 +13,8 @@ import (
 type reader struct {
 	refused   Errors
 	tolerated Errors
-	ignored   Errors // of those tolerated: unknown members of a deployment
-	foreign   Errors // and those of them that change its meaning
+	ignored   Errors // unknown members of a deployment
+	foreign   Errors // and those that change its meaning
 }
 
 // accept reads a document of JSON. What read refuses, and what keeps it from being read
@@ -162,10 +162,9 @@ func (r *reader) optionalText(requirement string, n node) string {
 }
 
 // word reads a string of a YAML document. A number or boolean without quotes is
-// tolerated and taken as it was written.
+// taken as it was written.
 func (r *reader) word(requirement string, n node) string {
 	if n.kind == number || n.kind == boolean {
-		r.tolerate(requirement, n, "must be a string, is %s", n.kind)
 		return n.written
 	}
 	return r.text(requirement, n)

@@ -61,14 +61,6 @@ func refusal[T any](parse func([]byte) (T, error)) func([]byte) error {
 	}
 }
 
-func validateDeployment(body []byte) error {
-	d, err := margo.ParseDeployment(body)
-	if err == nil && len(d.Tolerated) > 0 {
-		err = d.Tolerated
-	}
-	return err
-}
-
 func TestEveryDocumentOfTheSpecificationIsAcceptedOrRefusedAsItsIndexSays(t *testing.T) {
 	const accepted = ""
 	type reader struct {
@@ -77,8 +69,7 @@ func TestEveryDocumentOfTheSpecificationIsAcceptedOrRefusedAsItsIndexSays(t *tes
 	}
 	var (
 		manifest     = reader{"state manifest", refusal(margo.ParseStateManifest)}
-		lenient      = reader{"deployment of any revision", refusal(margo.ParseDeployment)}
-		strict       = reader{"deployment of rc.3", validateDeployment}
+		deployment   = reader{"deployment of any revision", refusal(margo.ParseDeployment)}
 		status       = reader{"status of rc.3", refusal(margo.ParseStatus)}
 		capabilities = reader{"capabilities of rc.3", refusal(margo.ParseCapabilities)}
 		discovery    = reader{"discovery document", refusal(margo.ParseDiscoveryDocument)}
@@ -86,24 +77,24 @@ func TestEveryDocumentOfTheSpecificationIsAcceptedOrRefusedAsItsIndexSays(t *tes
 	// Which rule a reader refuses the document by, or accepted. Documents of
 	// revisions before rc.3 that no reader is for are refused by the strict ones.
 	table := map[string]map[*reader]string{
-		"valid/ApplicationDeployment-001.yaml":                               {&lenient: accepted, &strict: "A-12"},
-		"valid/ApplicationDeployment-compose.yaml":                           {&lenient: accepted, &strict: "A-12"},
-		"valid/ApplicationDeployment-helm.yaml":                              {&lenient: accepted, &strict: "A-12"},
-		"valid/DesiredState-001.yaml":                                        {&lenient: accepted, &strict: accepted},
-		"valid/DesiredState-002.yaml":                                        {&lenient: accepted, &strict: accepted},
-		"valid/gateway-autonomous.yaml":                                      {&lenient: accepted, &strict: accepted},
-		"valid/gateway-directed.yaml":                                        {&lenient: accepted, &strict: accepted},
-		"valid/older/DesiredState-001.yaml":                                  {&lenient: accepted, &strict: "A-29"},
-		"valid/older/DesiredState-002.yaml":                                  {&lenient: accepted, &strict: "PKG-15"},
-		"invalid/ApplicationDeployment-001.yaml":                             {&lenient: "A-12", &strict: "A-12"},
-		"invalid/ApplicationDeployment-002.yaml":                             {&lenient: "A-60", &strict: "A-60"},
-		"invalid/ApplicationDeployment-003.yaml":                             {&lenient: "A-60", &strict: "A-60"},
-		"invalid/ApplicationDeployment-004.yaml":                             {&lenient: accepted, &strict: "AD-02"},
-		"invalid/model/ApplicationDeployment-003.yaml":                       {&lenient: "A-60", &strict: "A-60"},
-		"invalid/constructed/ApplicationDeployment-v-prefixed-revision.yaml": {&lenient: "AD-04", &strict: "AD-04"},
-		"invalid/constructed/ApplicationDeployment-http-repository.yaml":     {&lenient: "AD-04", &strict: "AD-04"},
-		"invalid/constructed/ApplicationDeployment-no-device-id.yaml":        {&lenient: accepted, &strict: "AD-14"},
-		"invalid/constructed/ApplicationDeployment-bad-timeout.yaml":         {&lenient: accepted, &strict: "A-29"},
+		"valid/ApplicationDeployment-001.yaml":                               {&deployment: accepted},
+		"valid/ApplicationDeployment-compose.yaml":                           {&deployment: accepted},
+		"valid/ApplicationDeployment-helm.yaml":                              {&deployment: accepted},
+		"valid/DesiredState-001.yaml":                                        {&deployment: accepted},
+		"valid/DesiredState-002.yaml":                                        {&deployment: accepted},
+		"valid/gateway-autonomous.yaml":                                      {&deployment: accepted},
+		"valid/gateway-directed.yaml":                                        {&deployment: accepted},
+		"valid/older/DesiredState-001.yaml":                                  {&deployment: accepted},
+		"valid/older/DesiredState-002.yaml":                                  {&deployment: accepted},
+		"invalid/ApplicationDeployment-001.yaml":                             {&deployment: "A-12"},
+		"invalid/ApplicationDeployment-002.yaml":                             {&deployment: "A-60"},
+		"invalid/ApplicationDeployment-003.yaml":                             {&deployment: "A-60"},
+		"invalid/ApplicationDeployment-004.yaml":                             {&deployment: accepted},
+		"invalid/model/ApplicationDeployment-003.yaml":                       {&deployment: "A-60"},
+		"invalid/constructed/ApplicationDeployment-v-prefixed-revision.yaml": {&deployment: "AD-04"},
+		"invalid/constructed/ApplicationDeployment-http-repository.yaml":     {&deployment: "AD-04"},
+		"invalid/constructed/ApplicationDeployment-no-device-id.yaml":        {&deployment: accepted},
+		"invalid/constructed/ApplicationDeployment-bad-timeout.yaml":         {&deployment: accepted},
 
 		"valid/DesiredStateManifest-001.json":                                        {&manifest: accepted},
 		"valid/constructed/DesiredStateManifest-rc3-two-deployments.json":            {&manifest: accepted},

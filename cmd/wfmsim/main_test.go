@@ -157,7 +157,7 @@ func TestAFirstTrial(t *testing.T) {
 	}
 	body = device(t, dir, http.MethodGet, "https://"+strings.Split(s.wfm, "/")[2]+manifest.Deployments[0].URL, "").is(t, http.StatusOK)
 	deployment, err := margo.ParseDeployment([]byte(body))
-	if err != nil || len(deployment.Tolerated) > 0 || deployment.DeviceID != "device-01" {
+	if err != nil || deployment.DeviceID != "device-01" {
 		t.Fatalf("document %s: %v", body, err)
 	}
 	settings, _, err := deployment.Settings("app")

@@ -39,16 +39,17 @@ func (s *Server) Publish(client string, body []byte) (Published, error) {
 	if err != nil {
 		return Published{}, fmt.Errorf("cannot publish: %w", err)
 	}
+	warnings, err := s.schemas.departures(body)
+	if err != nil {
+		return Published{}, fmt.Errorf("cannot publish: %w", err)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if body, err = s.options.Quirks.document(body, client, cmp.Or(s.bound[client], parsed.DeviceID)); err != nil {
 		return Published{}, fmt.Errorf("cannot publish: %w", err)
 	}
 	c, id := s.state.client(client), parsed.ID
-	published := Published{Client: client, DeploymentID: id, Digest: digest.FromBytes(body)}
-	for _, departure := range parsed.Tolerated {
-		published.Warnings = append(published.Warnings, departure.Error())
-	}
+	published := Published{Client: client, DeploymentID: id, Digest: digest.FromBytes(body), Warnings: warnings}
 	d := c.Deployments[key(id)]
 	if d == nil {
 		d = &deployment{}

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
+	"go.yaml.in/yaml/v4"
 	"golang.org/x/text/language"
 	"golang.org/x/text/message"
 
@@ -16,7 +17,7 @@ import (
 )
 
 // The schemas of request bodies: those of rc.2 and rc.3 as the OpenAPI files
-// have them, that of rc.1 from the text of that revision.
+// have them, that of rc.1 from the text of that revision, as is that of deployments.
 //
 //go:embed schema/*.json
 var schemaFiles embed.FS
@@ -24,34 +25,65 @@ var schemaFiles embed.FS
 // schemas are the bodies of one revision.
 type schemas struct {
 	status, capabilities, onboarding *jsonschema.Schema
+
+	deployment *jsonschema.Schema // that of rc.3 in any revision
 }
 
 func loadSchemas(revision margo.Revision) (schemas, error) {
-	file := strings.TrimPrefix(revision.String(), "1.0.0-") + ".json"
-	text, err := schemaFiles.ReadFile("schema/" + file)
-	if err != nil {
-		return schemas{}, fmt.Errorf("cannot read schemas: %w", err)
-	}
-	document, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
-	if err != nil {
-		return schemas{}, fmt.Errorf("cannot read schemas %s: %w", file, err)
-	}
-	compiler := jsonschema.NewCompiler()
-	if err := compiler.AddResource(file, document); err != nil {
-		return schemas{}, fmt.Errorf("cannot read schemas %s: %w", file, err)
-	}
 	var s schemas
-	for name, to := range map[string]**jsonschema.Schema{
-		"DeploymentStatusManifest": &s.status, "DeviceCapabilitiesManifest": &s.capabilities, "OnboardingRequest": &s.onboarding,
+	file := strings.TrimPrefix(revision.String(), "1.0.0-") + ".json"
+	for _, load := range []struct {
+		file, name string
+		to         **jsonschema.Schema
+	}{
+		{file, "DeploymentStatusManifest", &s.status},
+		{file, "DeviceCapabilitiesManifest", &s.capabilities},
+		{file, "OnboardingRequest", &s.onboarding},
+		{"deployment.json", "ApplicationDeployment", &s.deployment},
 	} {
-		if revision == margo.RC3 && to == &s.onboarding {
+		if revision == margo.RC3 && load.to == &s.onboarding {
 			continue // there is none
 		}
-		if *to, err = compiler.Compile(file + "#/$defs/" + name); err != nil {
-			return schemas{}, fmt.Errorf("cannot read schema %s of %s: %w", name, file, err)
+		var err error
+		if *load.to, err = loadSchema(load.file, load.name); err != nil {
+			return schemas{}, fmt.Errorf("cannot read schema %s of %s: %w", load.name, load.file, err)
 		}
 	}
 	return s, nil
+}
+
+func loadSchema(file, name string) (*jsonschema.Schema, error) {
+	text, err := schemaFiles.ReadFile("schema/" + file)
+	if err != nil {
+		return nil, err
+	}
+	document, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
+	if err != nil {
+		return nil, err
+	}
+	compiler := jsonschema.NewCompiler()
+	if err := compiler.AddResource(file, document); err != nil {
+		return nil, err
+	}
+	return compiler.Compile(file + "#/$defs/" + name)
+}
+
+// departures tells how an ApplicationDeployment, in YAML, departs from 1.0.0-rc.3.
+func (s schemas) departures(body []byte) (all []string, err error) {
+	var value any
+	if err := yaml.Unmarshal(body, &value); err != nil {
+		return nil, err
+	}
+	inJSON, err := json.Marshal(value)
+	if err != nil {
+		return nil, err
+	}
+	if problem := conform(s.deployment, inJSON); problem != nil {
+		for _, e := range problem.errors {
+			all = append(all, e.Field+": "+e.Message)
+		}
+	}
+	return all, nil
 }
 
 // conform holds a body against a schema.
