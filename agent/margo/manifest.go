@@ -95,23 +95,6 @@ func ParseStateManifest(body []byte) (*StateManifest, error) {
 	return accept("state manifest", body, limits{bytes: MaxManifestBytes, depth: 16, nodes: 8 * MaxDeployments}, (*reader).manifest)
 }
 
-// Marshal writes the manifest as a WFM serves it, after the same checks that
-// ParseStateManifest makes.
-func (m *StateManifest) Marshal() ([]byte, error) {
-	wire := *m
-	if wire.Deployments == nil {
-		wire.Deployments = []DeploymentRef{}
-	}
-	body, err := marshalJSON(&wire)
-	if err != nil {
-		return nil, fmt.Errorf("cannot marshal state manifest: %w", err)
-	}
-	if _, err := ParseStateManifest(body); err != nil {
-		return nil, fmt.Errorf("cannot marshal state manifest: %w", err)
-	}
-	return body, nil
-}
-
 func (r *reader) manifest(n node) *StateManifest {
 	if !r.is(object, "DS-03", n) {
 		return nil

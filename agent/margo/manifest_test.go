@@ -1,6 +1,7 @@
 package margo_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
 	"slices"
@@ -196,11 +197,6 @@ func TestManifestSaysOnlySoMuchAboutADocumentFullOfErrors(t *testing.T) {
 	}
 }
 
-func TestManifestThatADeviceWouldRefuseIsNotMarshalled(t *testing.T) {
-	m := &margo.StateManifest{Version: 1, Deployments: []margo.DeploymentRef{{ID: idA, Digest: digestA, URL: "/d"}}}
-	cites(t, expect.ErrorOf(m.Marshal()), "A-09")
-}
-
 func FuzzParseStateManifest(f *testing.F) {
 	for _, name := range []string{
 		"valid/DesiredStateManifest-001.json",
@@ -224,7 +220,7 @@ func FuzzParseStateManifest(f *testing.F) {
 		if len(m.Refused) > 0 { // what is refused is not written again
 			return
 		}
-		again := expect.Value(m.Marshal())(t)
+		again := expect.Value(json.Marshal(m))(t)
 		back := expect.Value(margo.ParseStateManifest(again))(t)
 		if diff := cmp.Diff(m, back); diff != "" {
 			t.Fatal(diff)
