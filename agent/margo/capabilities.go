@@ -237,12 +237,11 @@ func (r *reader) capabilities(n node) *Capabilities {
 	return c
 }
 
-func (r *reader) properties(n node) Properties {
-	p := Properties{
-		ID:           r.deviceID("CAP-07", n.member("id")),
-		Vendor:       r.text("CAP-02", n.member("vendor")),
-		ModelNumber:  r.text("CAP-02", n.member("modelNumber")),
-		SerialNumber: r.text("CAP-02", n.member("serialNumber")),
+// properties checks the members one by one, and leaves it to the types to take them up.
+func (r *reader) properties(n node) (p Properties) {
+	r.deviceID("CAP-07", n.member("id"))
+	for _, name := range []string{"vendor", "modelNumber", "serialNumber"} {
+		r.text("CAP-02", n.member(name))
 	}
 	hosts := false
 	n.eachMember(func(name string, value node) {
@@ -254,87 +253,58 @@ func (r *reader) properties(n node) Properties {
 		}
 	})
 	if hosts {
-		p.Hosting = r.hosting(n)
+		r.hosting(n)
+	}
+	if len(r.refused) == 0 {
+		if err := json.Unmarshal(n.json(), &p); err != nil {
+			r.refuse("CAP-14", n, "cannot be read: %s", err)
+		}
 	}
 	return p
 }
 
-func (r *reader) hosting(n node) *Hosting {
-	h := &Hosting{
-		Memory:  r.offeredQuantity(n.member("memory")),
-		Storage: r.offeredQuantity(n.member("storage")),
+func (r *reader) hosting(n node) {
+	for _, name := range []string{"memory", "storage"} {
+		if quantity := n.member(name); r.is(text, "CAP-11", quantity) {
+			if _, err := ParseQuantity(quantity.literal); err != nil {
+				r.refuse("CAP-11", quantity, "%s", err)
+			}
+		}
 	}
-	r.list(n.member("supportedRuntimes"), 1, func(n node) {
-		h.Runtimes = append(h.Runtimes, r.oneOf("CAP-14", n, "oci", "custom"))
-	})
-	r.list(n.member("supportedDeploymentTypes"), 1, func(n node) {
-		h.DeploymentTypes = append(h.DeploymentTypes, DeploymentType(r.oneOf("CAP-14", n, "helm", "compose", "custom")))
-	})
+	runtimes := n.member("supportedRuntimes")
+	r.list(runtimes, 1, func(n node) { r.oneOf("CAP-14", n, "oci", "custom") })
+	r.list(n.member("supportedDeploymentTypes"), 1, func(n node) { r.oneOf("CAP-14", n, "helm", "compose", "custom") })
 	// A published example of a device with nothing but a custom runtime has no CPUs.
-	if cpus := n.member("cpus"); cpus.kind != absent || slices.Contains(h.Runtimes, "oci") {
-		r.list(cpus, 1, func(n node) {
-			h.CPUs = append(h.CPUs, r.cpu(n))
-		})
+	hostsOCI := slices.ContainsFunc(runtimes.items, func(t tree) bool { return t.literal == "oci" })
+	if cpus := n.member("cpus"); cpus.kind != absent || hostsOCI {
+		r.list(cpus, 1, r.cpu)
 	}
 	r.list(n.member("peripherals"), 0, func(n node) {
-		if r.is(object, "CAP-14", n) {
-			h.Peripherals = append(h.Peripherals, Peripheral{
-				Type:         r.oneOf("CAP-14", n.member("type"), "gpu", "display", "camera", "microphone", "speaker"),
-				Manufacturer: r.optionalText("CAP-14", n.member("manufacturer")),
-				Model:        r.optionalText("CAP-14", n.member("model")),
-			})
-		}
+		r.oneOf("CAP-14", n.member("type"), "gpu", "display", "camera", "microphone", "speaker")
 	})
 	r.list(n.member("interfaces"), 0, func(n node) {
-		if r.is(object, "CAP-14", n) {
-			h.Interfaces = append(h.Interfaces, Interface{
-				Type: r.oneOf("CAP-14", n.member("type"), "ethernet", "wifi", "cellular", "bluetooth", "usb", "canbus", "rs232"),
-			})
-		}
+		r.oneOf("CAP-14", n.member("type"), "ethernet", "wifi", "cellular", "bluetooth", "usb", "canbus", "rs232")
 	})
-	collector := n.member("otelCollector")
-	h.OTelCollector = r.is(boolean, "CAP-04", collector) && collector.literal == "true"
-	if collector.literal == "false" {
+	if collector := n.member("otelCollector"); r.is(boolean, "CAP-04", collector) && collector.literal != "true" {
 		r.refuse("CAP-04", collector, "must be true on a device that hosts workloads")
 	}
-	return h
 }
 
 // list reads a list that a hosting device must have (CAP-04).
 func (r *reader) list(n node, atLeast int, f func(node)) {
-	if !r.is(list, "CAP-04", n) {
-		return
-	}
-	if len(n.items) < atLeast {
+	if r.is(list, "CAP-04", n) && len(n.items) < atLeast {
 		r.refuse("CAP-04", n, "must have at least %d entry", atLeast)
 	}
 	n.each(f)
 }
 
-func (r *reader) cpu(n node) CPU {
-	if !r.is(object, "CAP-12", n) {
-		return CPU{}
-	}
-	cpu := CPU{Cores: r.float("CAP-12", n.member("cores"))}
-	if cores := n.member("cores"); cores.kind == number && cpu.Cores <= 0 {
+func (r *reader) cpu(n node) {
+	if cores := n.member("cores"); r.float("CAP-12", cores) <= 0 && cores.kind == number {
 		r.refuse("CAP-12", cores, "must be more than 0")
 	}
 	if architecture := n.member("architecture"); architecture.kind != absent {
-		cpu.Architecture = r.oneOf("CAP-14", architecture, "amd64", "arm64", "arm")
+		r.oneOf("CAP-14", architecture, "amd64", "arm64", "arm")
 	}
-	return cpu
-}
-
-func (r *reader) offeredQuantity(n node) Quantity {
-	s := r.text("CAP-11", n)
-	if s == "" {
-		return 0
-	}
-	quantity, err := ParseQuantity(s)
-	if err != nil {
-		r.refuse("CAP-11", n, "%s", err)
-	}
-	return quantity
 }
 
 // label reads the value of a label: a string, a number, a boolean, or an array of

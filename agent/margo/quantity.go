@@ -39,6 +39,12 @@ func (q Quantity) String() string {
 // MarshalText is String, for JSON.
 func (q Quantity) MarshalText() ([]byte, error) { return []byte(q.String()), nil }
 
+// UnmarshalText is ParseQuantity, for JSON.
+func (q *Quantity) UnmarshalText(text []byte) (err error) {
+	*q, err = ParseQuantity(string(text))
+	return err
+}
+
 // ParseQuantity reads a decimal number with a binary unit, as in "59Gi",
 // "59 Gi" or "1.5Gi"; parts of a byte are dropped.
 func ParseQuantity(s string) (Quantity, error) {

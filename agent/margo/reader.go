@@ -153,14 +153,6 @@ func (r *reader) text(requirement string, n node) string {
 	return n.literal
 }
 
-// optionalText reads a string that may be missing.
-func (r *reader) optionalText(requirement string, n node) string {
-	if !r.isOptional(text, requirement, n) {
-		return ""
-	}
-	return n.literal
-}
-
 // word reads a string of a YAML document. A number or boolean without quotes is
 // taken as it was written.
 func (r *reader) word(requirement string, n node) string {
