@@ -14,7 +14,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -113,7 +112,9 @@ func TestID05OnlyTheOwnWFMIsSpokenTo(t *testing.T) {
 	stranger := expect.Value(pki.NewAuthority(domain, noon))(t)
 	day := 24 * time.Hour
 
-	bare := expect.Value(a.IssueWFM("one"))(t)
+	issuer := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the issuer is asked") }))
+	defer issuer.Close()
+	bare := expect.Value(a.IssueWFM("one", pki.IssuerURL(issuer.URL+"/issuer.der")))(t)
 	bare.Chain = bare.Chain[:1]
 	long := expect.Value(a.IssueWFM("one"))(t)
 	for len(long.Chain) < 11 {
@@ -144,7 +145,7 @@ func TestID05OnlyTheOwnWFMIsSpokenTo(t *testing.T) {
 		"ID-05 a WFM of another trust domain":               {expect.Value(elsewhere.IssueWFM("one"))(t), identity.OtherTrustDomain},
 		"ID-05 another trust domain from the own authority": {expect.Value(a.Issue("spiffe://other.example/margo/wfm/one"))(t), identity.OtherTrustDomain},
 		"ID-05 the own name from another authority":         {expect.Value(stranger.IssueWFM("one"))(t), identity.Untrusted},
-		"ID-05 no intermediate presented":                   {bare, identity.Untrusted},
+		"ID-08 no intermediate presented, nor fetched":      {bare, identity.Untrusted},
 		"ID-05 a chain without end":                         {long, identity.NoSVID},
 		"ID-05 two URI SANs":                                {expect.Value(a.IssueWFM("one", pki.URIs("spiffe://factory.example/margo/wfm/one", "spiffe://factory.example/margo/wfm/two")))(t), identity.NoSVID},
 		"ID-05 the own URI SAN twice":                       {expect.Value(a.IssueWFM("one", pki.URIs("spiffe://factory.example/margo/wfm/one", "spiffe://factory.example/margo/wfm/one")))(t), identity.NoSVID},
@@ -232,21 +233,6 @@ func TestID06ConfiguredWFMIDsReplaceTheDerivedOne(t *testing.T) {
 	}
 }
 
-func TestID08IntermediatesAreNotFetched(t *testing.T) {
-	a := authority(t)
-	var asked atomic.Int32
-	issuer := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		asked.Add(1)
-		w.Write(a.Intermediate.Raw)
-	}))
-	defer issuer.Close()
-	server := expect.Value(a.IssueWFM("one", pki.IssuerURL(issuer.URL+"/issuer.der")))(t)
-	server.Chain = server.Chain[:1]
-	i := expect.Value(identity.Load(options(device(t, a))))(t)
-	call(t, i, &tls.Config{Certificates: []tls.Certificate{server.TLS()}}).refuse(t, identity.Untrusted)
-	expect.Equal(t, asked.Load(), 0, "times that the issuer's certificate was fetched")
-}
-
 func TestID10TLS12IsAFallbackThatHasToBeAllowed(t *testing.T) {
 	a := authority(t)
 	allowed := options(device(t, a))
@@ -311,63 +297,6 @@ func TestID13NothingIsResumed(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-func TestID21RotationOfAnchors(t *testing.T) {
-	old, next := authority(t), authority(t)
-	i := expect.Value(identity.Load(options(device(t, old))))(t)
-	both := &identity.TrustBundle{Anchors: []*x509.Certificate{old.Root, next.Root}}
-	steps := []struct {
-		bundle    *identity.TrustBundle
-		old, next bool
-	}{
-		{old.Bundle(), true, false},
-		{both, true, true},
-		{next.Bundle(), false, true},
-		{old.Bundle(), true, false}, // a rotation that is taken back
-	}
-	for n, step := range steps {
-		check(t, i.SetBundle(domain, step.bundle))
-		for a, want := range map[*pki.Authority]bool{old: step.old, next: step.next} {
-			result := call(t, i, &tls.Config{Certificates: []tls.Certificate{expect.Value(a.IssueWFM("one"))(t).TLS()}})
-			expect.Equal(t, result.err == nil, want, "step %d: accepted (%v)", n, result.err)
-		}
-		expect.Equal(t, i.Generation(), uint64(n), "step %d: generation", n) // the first brings nothing new
-	}
-}
-
-func TestID22ABundleThatCannotBeUsedLeavesTheCurrentOne(t *testing.T) {
-	a := authority(t)
-	i := expect.Value(identity.Load(options(device(t, a))))(t)
-	other := expect.Value(pki.NewAuthority("other.example", noon))(t)
-	for name, attempt := range map[string]func() error{
-		"ID-19 no anchor":         func() error { return i.SetBundle(domain, &identity.TrustBundle{}) },
-		"nothing":                 func() error { return i.SetBundle(domain, nil) },
-		"of another trust domain": func() error { return i.SetBundle("other.example", other.Bundle()) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			reasonOf(t, attempt())
-			result := call(t, i, &tls.Config{Certificates: []tls.Certificate{expect.Value(a.IssueWFM("one"))(t).TLS()}})
-			if result.err != nil || i.Generation() != 0 {
-				t.Errorf("the bundle before is not in force: %v, generation %d", result.err, i.Generation())
-			}
-		})
-	}
-}
-
-func TestID28WithoutABundleNobodyIsAccepted(t *testing.T) {
-	a := authority(t)
-	o := options(device(t, a))
-	o.TrustBundle = ""
-	i := expect.Value(identity.Load(o))(t)
-	warns(t, i, identity.NoBundle)
-	server := &tls.Config{Certificates: []tls.Certificate{expect.Value(a.IssueWFM("one"))(t).TLS()}}
-	call(t, i, server).refuse(t, identity.NoBundle)
-
-	check(t, i.SetBundle(domain, a.Bundle()))
-	if result := call(t, i, server); result.err != nil || i.Generation() != 1 || !i.HasBundle() {
-		t.Errorf("with a bundle: %v, generation %d", result.err, i.Generation())
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/base64"
 	"errors"
 	"log/slog"
@@ -200,6 +201,7 @@ func TestID28TheFirstBundleMakesTheDeviceReady(t *testing.T) {
 		w.source.Follow(w.device)
 		w.due(0)
 		expect.Equal(t, w.accepts(w.wfm), false, "a WFM is accepted without a bundle")
+		warns(t, w.device, identity.NoBundle)
 		if status := w.source.Status(); status.Err == nil || status.TrustDomain != "" || !status.Next.Equal(time.Now().Add(2*time.Minute)) {
 			t.Errorf("status %+v", status)
 		}
@@ -270,12 +272,17 @@ func TestID21ABundleIsReplacedAndConnectionsRenewed(t *testing.T) {
 		w.due(day) // the same again
 		expect.Equal(t, accepted, 1, "bundles came into force")
 		generation := w.device.Generation()
-		w.publish(next.Bundle(), `"2"`)
+		w.publish(&identity.TrustBundle{Anchors: []*x509.Certificate{w.wfm.Root, next.Root}}, `"2"`)
+		w.due(day)
+		if !w.accepts(w.wfm) || !w.accepts(next) {
+			t.Error("not both anchors are in force")
+		}
+		w.publish(next.Bundle(), `"3"`)
 		w.due(day)
 		if w.accepts(w.wfm) || !w.accepts(next) {
 			t.Error("the anchors were not replaced")
 		}
-		if w.device.Generation() != generation+1 || w.keeper.writes != 2 || accepted != 2 {
+		if w.device.Generation() != generation+2 || w.keeper.writes != 3 || accepted != 3 {
 			t.Errorf("generation %d, %d writes, %d accepted", w.device.Generation(), w.keeper.writes, accepted)
 		}
 	})
