@@ -74,7 +74,8 @@ func TestAUTH09SignaturesOfEachAlgorithmVerifyElsewhere(t *testing.T) {
 			s := expect.Value(identity.NewSigner(test.key, nil))(t)
 			for range 20 { // numbers that are shorter than usual
 				const body = `{"hello": "world"}`
-				r := request(t, http.MethodPost, "https://wfm.example:8443/margo/api/v1/clients/1/capabilities/a~b?x=%20y", body)
+				r := request(t, http.MethodPost, "https://192.0.2.1/margo/api/v1/clients/1/capabilities/a~b?x=%20y", body)
+				r.Host = "[fe80::1%eth0]:8443" // sent without its zone
 				check(t, s.Sign(r, []byte(body)))
 				// "sig1=:" + base64 + ":"
 				if got := len(r.Header.Get("Signature")) - len("sig1=::"); got != (test.length+2)/3*4 {
@@ -104,25 +105,16 @@ func TestAUTH06ContentDigestIsThatOfTheRawBody(t *testing.T) {
 	expect.Contains(t, r.Header.Get("Signature-Input"), `sig1=("@method" "@target-uri");created=`, "signed without a body")
 }
 
-func TestAUTH07AUTH08WhatIsCoveredByWhichKeyAndWhen(t *testing.T) {
+func TestAUTH07AUTH08AUTH11WhatIsCoveredByWhichKeyAndWhen(t *testing.T) {
 	key := p256()
 	sum := sha256.Sum256(expect.Value(x509.MarshalPKIXPublicKey(key.Public()))(t))
-	s := expect.Value(identity.NewSigner(key, clock(time.Unix(1777777777, 999))))(t)
+	now := time.Unix(1777777776, 999)
+	s := expect.Value(identity.NewSigner(key, func() time.Time { now = now.Add(time.Second); return now }))(t)
 	r := request(t, http.MethodPost, "https://wfm.example/", "body")
-	check(t, s.Sign(r, []byte("body")))
-	want := `sig1=("@method" "@target-uri" "content-digest");created=1777777777;keyid="` + hex.EncodeToString(sum[:]) + `"`
-	expect.Equal(t, r.Header.Get("Signature-Input"), want, "what is signed")
-}
-
-func TestAUTH11EachSignatureHasTheTimeOfItsMaking(t *testing.T) {
-	now := time.Unix(1700000000, 0)
-	s := expect.Value(identity.NewSigner(p256(), func() time.Time { now = now.Add(time.Second); return now }))(t)
-	r := request(t, http.MethodGet, "https://wfm.example/", "")
-	for _, want := range []string{";created=1700000001;", ";created=1700000002;"} {
-		check(t, s.Sign(r, nil))
-		if got := r.Header.Values("Signature-Input"); len(got) != 1 || !strings.Contains(got[0], want) {
-			t.Errorf("got %q, want one with %s", got, want)
-		}
+	for _, created := range []string{"1777777777", "1777777778"} {
+		check(t, s.Sign(r, []byte("body")))
+		want := `sig1=("@method" "@target-uri" "content-digest");created=` + created + `;keyid="` + hex.EncodeToString(sum[:]) + `"`
+		expect.Equal(t, r.Header.Values("Signature-Input"), []string{want}, "what is signed")
 	}
 }
 
