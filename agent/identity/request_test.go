@@ -119,9 +119,6 @@ func TestID25KeysThatAreNotUsed(t *testing.T) {
 		want    identity.Reason // empty: another kind of error
 	}{
 		"others can read it":               {file("exposed", weakPEM, 0o640), svid, identity.KeyExposed},
-		"it is no key":                     {file("nonsense", []byte("hello"), 0o600), svid, identity.Malformed},
-		"it is empty":                      {file("empty", nil, 0o600), svid, identity.Malformed},
-		"it is a folder":                   {dir, svid, identity.Unreadable},
 		"it leads nowhere":                 {loop, svid, identity.Missing},
 		"it is too weak for an SVID":       {file("weak", weakPEM, 0o600), svid, identity.WeakKey},
 		"its folder is missing":            {filepath.Join(dir, "no", "key"), svid, ""},
