@@ -9,8 +9,7 @@ import (
 	"crypto/rsa"
 	"crypto/tls"
 	"crypto/x509"
-	"io"
-	"net"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"sync"
@@ -30,11 +29,11 @@ var (
 
 // exchange is how a request of a device to a server went, from both sides.
 type exchange struct {
-	seen    []*x509.Certificate // of the device, by the server
-	read    int                 // bytes of the request that reached the server
-	resumed bool
-	state   tls.ConnectionState // on the device, if it was answered
-	err     error               // on the device
+	seen     []*x509.Certificate // of the device, by the server
+	requests int                 // that reached the server
+	resumed  bool
+	state    tls.ConnectionState // on the device, if it was answered
+	err      error               // on the device
 }
 
 // call makes the device send a request to a TLS server on a real socket.
@@ -45,48 +44,27 @@ func call(t *testing.T, i *identity.Identity, config *tls.Config) exchange {
 
 func callWith(t *testing.T, device, config *tls.Config) exchange {
 	t.Helper()
-	listener := expect.Value(net.Listen("tcp", "127.0.0.1:0"))(t)
-	defer listener.Close()
-
 	var result exchange
-	done := make(chan error, 1)
-	go func() {
-		done <- func() error {
-			raw, err := listener.Accept()
-			if err != nil {
-				return err
-			}
-			defer raw.Close()
-			server := config.Clone()
-			if server.ClientAuth == tls.NoClientCert {
-				server.ClientAuth = tls.RequireAnyClientCert
-			}
-			server.NextProtos = []string{"h2", "http/1.1"}
-			server.VerifyConnection = func(state tls.ConnectionState) error {
-				result.seen, result.resumed = state.PeerCertificates, state.DidResume
-				return nil
-			}
-			conn := tls.Server(raw, server)
-			request := make([]byte, 4096)
-			if result.read, err = conn.Read(request); err != nil {
-				return err
-			}
-			_, err = io.WriteString(conn, "HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n")
-			return err
-		}()
-	}()
-
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { result.requests++ }))
+	server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
+	server.TLS = config.Clone()
+	if server.TLS.ClientAuth == tls.NoClientCert {
+		server.TLS.ClientAuth = tls.RequireAnyClientCert
+	}
+	server.TLS.NextProtos = []string{"h2", "http/1.1"}
+	server.TLS.VerifyConnection = func(state tls.ConnectionState) error {
+		result.seen, result.resumed = state.PeerCertificates, state.DidResume
+		return nil
+	}
+	server.StartTLS()
 	transport := &http.Transport{TLSClientConfig: device}
-	defer transport.CloseIdleConnections()
-	response, err := transport.RoundTrip(expect.Value(http.NewRequest(http.MethodGet, "https://"+listener.Addr().String(), nil))(t))
+	response, err := transport.RoundTrip(expect.Value(http.NewRequest(http.MethodGet, server.URL, nil))(t))
 	if err == nil {
 		response.Body.Close()
 		result.state = *response.TLS
 	}
-	serverError := <-done
-	if err == nil && serverError != nil {
-		t.Fatalf("server side: %v", serverError)
-	}
+	transport.CloseIdleConnections()
+	server.Close() // waits for what it does
 	result.err = err
 	return result
 }
@@ -101,7 +79,7 @@ func (e exchange) refuse(t *testing.T, want identity.Reason) {
 func (e exchange) keptQuiet(t *testing.T) {
 	t.Helper()
 	expect.Equal(t, len(e.seen), 0, "the device showed its certificate to a server that it refused")
-	expect.Equal(t, e.read, 0, "bytes of the request reached a server that was refused")
+	expect.Equal(t, e.requests, 0, "requests reached a server that was refused")
 }
 
 // A server that is not the own WFM gets neither the device's certificate nor a
