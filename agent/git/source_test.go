@@ -352,7 +352,7 @@ func TestDS27ContentThatIsRefused(t *testing.T) {
 		{name: "too many files", change: change{Files: with("a", "")}, limits: wfm.Limits{Entries: 2}, want: "more than 2 files"},
 		{name: "a path that is too deep", change: change{Files: with(strings.Repeat("d/", 40)+"a", "")}, want: "deeper than 32 folders"},
 		{name: "a path that is too long", change: change{Files: with(strings.Repeat("d", 9<<10)+".yaml", "")}, want: "has a path of more than"},
-		{name: "AD-02 a deployment without an id", change: change{Files: with("a.yml", "kind: ApplicationDeployment\n")}, want: "a.yml: cannot find an application deployment: /id: is missing [AD-02]"},
+		{name: "AD-02 a deployment without an id", change: change{Files: with("a.yml", "kind: ApplicationDeployment\n")}, want: "a.yml: cannot accept application deployment: /id: is missing [AD-02]"},
 		{name: "a repository that is too large", change: change{Files: with("noise.bin", noise(2<<20))}, limits: wfm.Limits{Bundle: 1 << 20}, want: "larger than its limit"},
 		{name: "a commit at no time", change: change{Files: deployment, At: time.Unix(maxTime+1, 0)}, want: "invalid time"},
 	}

@@ -200,7 +200,7 @@ func spaced(quantity string) string {
 // ParseCapabilities reads a capabilities document strictly, as a WFM has to:
 // only quantities may be written in more than one way.
 func ParseCapabilities(body []byte) (*Capabilities, error) {
-	return accept("device capabilities", body, limits{bytes: MaxCapabilitiesBytes, depth: 32, nodes: 16 << 10}, (*reader).capabilities)
+	return accept("device capabilities", parseJSON, body, limits{bytes: MaxCapabilitiesBytes, depth: 32, nodes: 16 << 10}, (*reader).capabilities)
 }
 
 func (r *reader) capabilities(n node) *Capabilities {

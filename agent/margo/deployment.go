@@ -1,7 +1,6 @@
 package margo
 
 import (
-	"fmt"
 	"net/url"
 	"slices"
 	"strings"
@@ -68,20 +67,18 @@ type Component struct {
 // When the document is refused, what could be read of it is returned beside
 // the error (nil where that is nothing), since even the report of the refusal
 // has to name the deployment and its components (ST-05, ST-08).
-func ParseDeployment(body []byte) (*Deployment, error) {
-	root, err := parseYAML(body, limits{bytes: MaxDeploymentBytes, depth: 32, nodes: maxDeploymentNodes})
-	if err != nil {
-		return nil, fmt.Errorf("cannot accept application deployment: %w", Errors{{Message: err.Error()}})
-	}
-	var r reader
-	d := r.deployment(node{tree: root})
-	if d != nil {
-		d.Ignored, d.Foreign = r.ignored, r.foreign
-	}
-	if err := r.refused.err(); err != nil {
-		return d, fmt.Errorf("cannot accept application deployment: %w", err)
-	}
-	return d, nil
+func ParseDeployment(body []byte) (d *Deployment, err error) {
+	_, err = accept("application deployment", parseYAML, body, deploymentLimits(), func(r *reader, n node) *Deployment {
+		if d = r.deployment(n); d != nil {
+			d.Ignored, d.Foreign = r.ignored, r.foreign
+		}
+		return d
+	})
+	return d, err
+}
+
+func deploymentLimits() limits {
+	return limits{bytes: MaxDeploymentBytes, depth: 32, nodes: maxDeploymentNodes}
 }
 
 func (r *reader) deployment(n node) *Deployment {

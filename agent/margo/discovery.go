@@ -20,7 +20,7 @@ type DiscoveryDocument struct {
 // ParseDiscoveryDocument reads a discovery document. Members that nobody knows
 // are ignored (ERR-07).
 func ParseDiscoveryDocument(body []byte) (*DiscoveryDocument, error) {
-	return accept("discovery document", body, limits{bytes: MaxDiscoveryBytes, depth: 32, nodes: 4096}, (*reader).discovery)
+	return accept("discovery document", parseJSON, body, limits{bytes: MaxDiscoveryBytes, depth: 32, nodes: 4096}, (*reader).discovery)
 }
 
 func (r *reader) discovery(n node) *DiscoveryDocument {

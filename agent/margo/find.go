@@ -1,8 +1,6 @@
 package margo
 
 import (
-	"errors"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -18,32 +16,14 @@ import (
 // An error says that the question cannot be answered: the file is no YAML, or
 // holds a deployment without a usable id, or one beside other documents.
 func FindDeployment(body []byte) (id string, err error) {
-	id, err = findDeployment(body)
-	if err != nil {
-		var violations Errors
-		if !errors.As(err, &violations) {
-			violations = Errors{{Message: err.Error()}}
-		}
-		return "", fmt.Errorf("cannot find an application deployment: %w", violations)
-	}
-	return id, nil
-}
-
-func findDeployment(body []byte) (id string, err error) {
-	l := limits{bytes: MaxDeploymentBytes, depth: 32, nodes: maxDeploymentNodes}
 	// Files that are something else may use all of YAML, and be larger: only the
 	// outermost names are looked at.
-	documents, err := yamlDocuments(body, limits{bytes: l.bytes, nodes: 2 * l.nodes})
-	if err != nil || !slices.ContainsFunc(documents, looksLikeDeployment) {
-		return "", err
+	l := limits{bytes: MaxDeploymentBytes, nodes: 2 * maxDeploymentNodes}
+	documents, err := yamlDocuments(body, l)
+	if err == nil && !slices.ContainsFunc(documents, looksLikeDeployment) {
+		return "", nil
 	}
-	root, err := parseYAML(body, l)
-	if err != nil {
-		return "", err
-	}
-	var r reader
-	id = r.documentID(node{tree: root})
-	return id, r.refused.err()
+	return accept("application deployment", parseYAML, body, deploymentLimits(), (*reader).documentID)
 }
 
 // looksLikeDeployment reports whether a document is, or was meant to be, an

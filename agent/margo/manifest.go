@@ -92,7 +92,7 @@ type DeploymentRef struct {
 // defines null for no deployments only, and a WFM that gets this wrong may have
 // lost half of the manifest.
 func ParseStateManifest(body []byte) (*StateManifest, error) {
-	return accept("state manifest", body, limits{bytes: MaxManifestBytes, depth: 16, nodes: 8 * MaxDeployments}, (*reader).manifest)
+	return accept("state manifest", parseJSON, body, limits{bytes: MaxManifestBytes, depth: 16, nodes: 8 * MaxDeployments}, (*reader).manifest)
 }
 
 func (r *reader) manifest(n node) *StateManifest {

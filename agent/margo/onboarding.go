@@ -2,6 +2,7 @@ package margo
 
 import (
 	"encoding/base64"
+	"encoding/json"
 	"fmt"
 )
 
@@ -33,7 +34,7 @@ func OnboardingRequest(certificate []byte, early bool) ([]byte, error) {
 // ParseOnboarding reads the client id out of the answer to an onboarding
 // request, in either of its forms.
 func ParseOnboarding(body []byte) (clientID string, err error) {
-	clientID, err = accept("onboarding", body, limits{bytes: MaxOnboardingBytes, depth: 8, nodes: 256}, func(r *reader, n node) (id string) {
+	clientID, err = accept("onboarding", parseJSON, body, limits{bytes: MaxOnboardingBytes, depth: 8, nodes: 256}, func(r *reader, n node) (id string) {
 		if r.is(object, "AUTH-05", n) {
 			id = r.text("AUTH-05", firstOf(n.member("clientId"), n.member("client_id")))
 		}
@@ -62,14 +63,11 @@ func CheckClientID(id string) error {
 // trusts it to read: identity.ParseAnchors. An answer that is no JSON is taken
 // for the certificate itself.
 func ParseRootCertificate(body []byte) ([]byte, error) {
-	if len(body) > MaxOnboardingBytes {
-		return nil, fmt.Errorf("cannot accept root certificate: more than %d bytes", MaxOnboardingBytes)
-	}
-	l := limits{bytes: MaxOnboardingBytes, depth: 8, nodes: 256}
-	if _, err := parseJSON(body, l); err != nil {
+	if !json.Valid(body) {
 		return body, nil
 	}
-	return accept("root certificate", body, l, func(r *reader, n node) (certificate []byte) {
+	l := limits{bytes: MaxOnboardingBytes, depth: 8, nodes: 256}
+	return accept("root certificate", parseJSON, body, l, func(r *reader, n node) (certificate []byte) {
 		if r.is(object, "AUTH-02", n) {
 			certificate = []byte(r.text("AUTH-02", n.member("certificate")))
 		}

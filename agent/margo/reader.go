@@ -17,11 +17,13 @@ type reader struct {
 	foreign   Errors // and those that change its meaning
 }
 
-// accept reads a document of JSON. What read refuses, and what keeps it from being read
-// at all, is the error.
-func accept[T any](what string, body []byte, l limits, read func(*reader, node) T) (value T, err error) {
+// accept reads a document. What read refuses, and what keeps it from being read at all,
+// is the error.
+func accept[T any](
+	what string, parse func([]byte, limits) (tree, error), body []byte, l limits, read func(*reader, node) T,
+) (value T, err error) {
 	var r reader
-	root, err := parseJSON(body, l)
+	root, err := parse(body, l)
 	if err != nil {
 		return value, fmt.Errorf("cannot accept %s: %w", what, Errors{{Message: err.Error()}})
 	}

@@ -146,7 +146,7 @@ func (f *Fault) shown() *Fault {
 // entry for each component of the document (ST-05) can only be told by who
 // knows the document.
 func ParseStatus(body []byte) (*Status, error) {
-	return accept("deployment status", body, limits{bytes: MaxStatusBytes, depth: 16, nodes: 2048}, (*reader).status)
+	return accept("deployment status", parseJSON, body, limits{bytes: MaxStatusBytes, depth: 16, nodes: 2048}, (*reader).status)
 }
 
 func (r *reader) status(n node) *Status {
