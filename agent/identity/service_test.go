@@ -1,6 +1,7 @@
 package identity_test
 
 import (
+	"bytes"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -9,7 +10,6 @@ import (
 	"crypto/x509"
 	"encoding/base64"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -20,7 +20,6 @@ import (
 	"time"
 
 	"github.com/margolite/margolite/agent/identity"
-	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/agent/wfm"
 	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/pki"
@@ -85,14 +84,10 @@ func (s *misServer) publish(path string, content []byte, etag string) {
 	s.handle(path, func(w http.ResponseWriter, r *http.Request) {
 		if etag != "" {
 			w.Header().Set("ETag", etag)
-			if r.Header.Get("If-None-Match") == etag {
-				w.WriteHeader(http.StatusNotModified)
-				return
-			}
 		}
 		w.Header().Set("Cache-Control", "public, max-age=31536000, immutable")
 		w.Header().Set("Expires", "Fri, 01 Jan 2100 00:00:00 GMT")
-		w.Write(content)
+		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(content))
 	})
 }
 
@@ -265,43 +260,32 @@ func TestID10TheServiceIsSpokenToWithTLS13(t *testing.T) {
 func TestID18Discovery(t *testing.T) {
 	_, certificate, ca := web(t)
 	bundle := expect.Value(authority(t).BundleJSON())(t)
-	const missing = `{"type":"https://docs.margo.org/specification/problem-types#discovery-document-not-found","title":"Not found","status":404}`
-	serve := func(body string) func(*misServer) {
-		return func(s *misServer) { s.publish(wellKnown, []byte(body), "") }
-	}
 	tests := map[string]struct {
-		prepare    func(*misServer)
-		configured bool // the bundle's URL is configured, too
-		ok         bool
-		reason     identity.Reason
+		status      int
+		trustDomain string
+		configured  bool // the bundle's URL is configured, too
+		ok          bool
+		reason      identity.Reason
 	}{
-		"ID-18 leads to the bundle":            {prepare: func(s *misServer) { s.discovery(domain, s.URL+bundlePath) }, ok: true},
-		"ID-18 of another trust domain":        {prepare: func(s *misServer) { s.discovery("other.example", s.URL+bundlePath) }, configured: true, reason: identity.OtherTrustDomain},
-		"ID-18 a trust domain in another case": {prepare: func(s *misServer) { s.discovery("Factory.example", s.URL+bundlePath) }, reason: identity.OtherTrustDomain},
-		"ID-18 larger than anything sensible":  {prepare: serve(`{"trustDomain":"factory.example","x":"` + strings.Repeat("x", 1<<17) + `"}`), configured: true},
-		"ID-18 404 leads to what is configured": {prepare: func(s *misServer) {
-			s.handle(wellKnown, func(w http.ResponseWriter, _ *http.Request) {
-				w.Header().Set("Content-Type", margo.ProblemMediaType)
-				w.WriteHeader(http.StatusNotFound)
-				io.WriteString(w, missing)
-			})
-		}, configured: true, ok: true},
-		"ID-18 404 with nothing configured": {prepare: func(*misServer) {}},
-		"ID-18 500 is no 404": {prepare: func(s *misServer) {
-			s.handle(wellKnown, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) })
-		}, configured: true},
-		"ID-17 a redirect is not followed": {prepare: func(s *misServer) {
-			s.handle(wellKnown, http.RedirectHandler("/elsewhere", http.StatusFound).ServeHTTP)
-			s.handle("/elsewhere", func(w http.ResponseWriter, _ *http.Request) { // nothing else would be wrong with it
-				fmt.Fprintf(w, `{"trustDomain":%q,"trustBundleUri":%q}`, domain, s.URL+bundlePath)
-			})
-		}, configured: true},
+		"ID-18 leads to the bundle":             {status: 200, trustDomain: domain, ok: true},
+		"ID-18 of another trust domain":         {status: 200, trustDomain: "other.example", configured: true, reason: identity.OtherTrustDomain},
+		"ID-18 a trust domain in another case":  {status: 200, trustDomain: "Factory.example", reason: identity.OtherTrustDomain},
+		"ID-18 404 leads to what is configured": {status: 404, configured: true, ok: true},
+		"ID-18 404 with nothing configured":     {status: 404},
+		"ID-18 500 is no 404":                   {status: 500, configured: true},
+		"ID-17 a redirect is not followed":      {status: 302, trustDomain: domain, configured: true},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			mis := serveMIS(t, certificate)
 			mis.publish(bundlePath, bundle, "")
-			test.prepare(mis)
+			document := fmt.Appendf(nil, `{"trustDomain":%q,"trustBundleUri":%q}`, test.trustDomain, mis.URL+bundlePath)
+			mis.publish("/elsewhere", document, "") // nothing but the redirect is wrong with it
+			mis.handle(wellKnown, func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Location", "/elsewhere")
+				w.WriteHeader(test.status)
+				w.Write(document)
+			})
 			o := identity.ServiceOptions{Discovery: mis.URL + wellKnown, CA: ca}
 			if test.configured {
 				o.Bundle = mis.URL + bundlePath

@@ -39,17 +39,11 @@ func entry(id, digest, rest string) string {
 
 func TestManifestVersionIsReadFromItsLiteralWithoutAFloat(t *testing.T) {
 	for literal, want := range map[string]uint64{
-		"1":                        1,
-		"9007199254740993":         9007199254740993, // 2^53+1, which a float64 cannot tell from 2^53
-		"18446744073709551615":     math.MaxUint64,
-		"101.0":                    101,
-		"1e2":                      100,
-		"1E+2":                     100,
-		"1.5e1":                    15,
-		"1844674407370955161.5e1":  math.MaxUint64,
-		"18446744073709551615.000": math.MaxUint64,
-		"1200e-2":                  12,
-		"0.00012e5":                12,
+		"1":                       1,
+		"9007199254740993":        9007199254740993, // 2^53+1, which a float64 cannot tell from 2^53
+		"18446744073709551615":    math.MaxUint64,
+		"1e2":                     100,
+		"1844674407370955161.5e1": math.MaxUint64,
 	} {
 		t.Run(literal, func(t *testing.T) {
 			m := expect.Value(margo.ParseStateManifest([]byte(manifestWith(literal))))(t)
