@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/x509"
 	"net"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -26,6 +27,14 @@ func (s *site) identityService(t *testing.T) *mis.Server {
 	t.Cleanup(func() { _ = service.Close() })
 	s.options.Service.CA = s.write("mis.pem", authority.RootPEM())
 	return service
+}
+
+func readBundle(file string) (*identity.TrustBundle, error) {
+	content, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	return identity.ParseTrustBundle(content)
 }
 
 // ID-14, ID-24, ID-28: the bundle is fetched by URL or by discovery; until it

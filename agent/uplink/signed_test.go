@@ -241,7 +241,7 @@ func TestAUTH02RootCertificateIsAdopted(t *testing.T) {
 			expect.Contains(t, s.log.String(), c.log, "logged %s", s.log)
 			w.SetSVID(other.TLS()) // which the system believes
 			for what, u := range map[string]*uplink.Uplink{"a new connection": u, "a restart": s.start()} {
-				inject(t, w, fault.Fault{Kind: fault.Reset, Times: 1})
+				expect.Value(w.Faults().Inject(fault.Fault{Kind: fault.Reset, Times: 1}))(t)
 				_ = ask(t.Context(), u) // whoever has a connection loses it
 				expect.Equal(t, ask(t.Context(), u) == nil, !c.adopted, "%s: another server is believed", what)
 			}
@@ -282,7 +282,7 @@ func TestA61PendingApproval(t *testing.T) {
 	expect.Equal(t, u.Describe().Client, id, "client")
 
 	// What the WFM itself asks for is another matter (ERR-04).
-	inject(t, w, fault.Fault{Endpoint: wfmsim.EndpointOnboarding, Kind: fault.Answer, Status: 503, RetryAfter: "120", Times: 1})
+	expect.Value(w.Faults().Inject(fault.Fault{Endpoint: wfmsim.EndpointOnboarding, Kind: fault.Answer, Status: 503, RetryAfter: "120", Times: 1}))(t)
 	check(t, w.Forget(id))
 	_ = ask(t.Context(), u)
 	silence.Note(ask(t.Context(), u))

@@ -22,6 +22,7 @@ import (
 	"github.com/margolite/margolite/test/gitserver"
 	"github.com/margolite/margolite/test/pki"
 	"github.com/margolite/margolite/test/wfmsim"
+	"github.com/margolite/margolite/test/wfmsim/fault"
 )
 
 var _ agent.WFM = (*uplink.Uplink)(nil)
@@ -102,6 +103,14 @@ func TestID01AUTH08TheConversationGoesEachWay(t *testing.T) {
 			if u.Describe().Client != "" || u.Audience() == "" || w != nil && w.Requests().Count("") != 0 {
 				t.Errorf("described as %+v for %q", u.Describe(), u.Audience())
 			}
+			// A probe asks for nothing that could introduce the device.
+			_, err := u.Probe(t.Context())
+			expect.Equal(t, err != nil, s.git != nil, "the probe of a repository without a branch fails: %v", err)
+			for _, endpoint := range []string{
+				wfmsim.EndpointOnboarding, wfmsim.EndpointCapabilities, wfmsim.EndpointStatus, wfmsim.EndpointManifest,
+			} {
+				expect.Equal(t, w != nil && asked(w, endpoint) > 0, false, "the probe asks for %s", endpoint)
+			}
 			first := scope(t, u)
 			if name == "mutual TLS" && u.ClientID() != clientID {
 				t.Errorf("the client is %q", u.ClientID())
@@ -140,58 +149,18 @@ func TestID01AUTH08TheConversationGoesEachWay(t *testing.T) {
 			if w != nil && w.Revision() != margo.RC3 && asked(w, wfmsim.EndpointOnboarding) > 1 {
 				t.Errorf("onboarded %d times", asked(w, wfmsim.EndpointOnboarding))
 			}
+			text := expect.Value(again.Probe(t.Context()))(t)
+			if !strings.Contains(text, strings.TrimPrefix(s.options.URL, "https://")) && !strings.Contains(text, wfmID) {
+				t.Errorf("%q does not say what was reached", text)
+			}
+			known := again.Describe()
+			if s.options.Certificate != "" && (known.Client == "" || known.Expires.IsZero() || len(known.Warnings) > 0) {
+				t.Errorf("described as %+v", known)
+			}
 			for _, secret := range []string{"gw:secret", "Bearer token"} {
 				if strings.Contains(s.log.String(), secret) {
 					t.Errorf("the log tells %q", secret)
 				}
-			}
-		})
-	}
-}
-
-// What is told about each way, and what a look at it does: nothing.
-func TestProbeAndDescribe(t *testing.T) {
-	for name, begin := range ways() {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := newSite(t)
-			w, publish := begin(s)
-			if strings.HasPrefix(name, "Git") {
-				server := strings.TrimPrefix(s.options.URL, "git+")
-				expect.ErrorWith(t, expect.ErrorOf(s.start().Probe(t.Context())), server, "without a branch")
-				if w == nil || w.Revision() == margo.RC3 {
-					publish(document(t, "1.0.0"))
-				}
-			}
-			u := s.start()
-			text, err := u.Probe(t.Context())
-			if strings.HasPrefix(name, "Git") && w != nil && w.Revision() != margo.RC3 {
-				if err == nil {
-					t.Errorf("without a commit: %s", text)
-				}
-			} else {
-				check(t, err)
-				if !strings.Contains(text, strings.TrimPrefix(s.options.URL, "https://")) && !strings.Contains(text, wfmID) {
-					t.Errorf("%q does not say what was reached", text)
-				}
-			}
-			if w == nil {
-				return
-			}
-			for _, endpoint := range []string{
-				wfmsim.EndpointOnboarding, wfmsim.EndpointCapabilities, wfmsim.EndpointStatus, wfmsim.EndpointManifest,
-			} {
-				expect.Equal(t, asked(w, endpoint), 0, "requests of %s", endpoint)
-			}
-			if s.options.Certificate == "" {
-				return
-			}
-			known := u.Describe()
-			if signed := s.options.Revision != margo.RC3; !signed && known.Client == "" || signed && known.Client != "" {
-				t.Errorf("client is %q", known.Client)
-			}
-			if w.Requests().Count("") > 0 && (known.Expires.IsZero() || len(known.Warnings) > 0) {
-				t.Errorf("described as %+v", known)
 			}
 		})
 	}
@@ -280,12 +249,12 @@ func TestFilesThatAreMissingOrWrong(t *testing.T) {
 		}
 	}
 	fail("nothing there", identity.Missing)
-	copyFile(t, options.Certificate, s.file("later.pem"))
-	copyFile(t, options.Key, s.file("later.key"))
-	chmod(t, s.file("later.key"), 0o644)
+	check(t, os.Rename(options.Certificate, s.file("later.pem")))
+	check(t, os.Rename(options.Key, s.file("later.key")))
+	check(t, os.Chmod(s.file("later.key"), 0o644))
 	fail("a key for everybody", identity.KeyExposed)
 	expect.Equal(t, w.Requests().Count(""), 0, "requests")
-	chmod(t, s.file("later.key"), 0o600)
+	check(t, os.Chmod(s.file("later.key"), 0o600))
 	check(t, ask(t.Context(), u))
 	if known := u.Describe(); !strings.HasSuffix(known.Client, "/client/"+clientID) || known.Expires.IsZero() {
 		t.Errorf("described as %+v", known)
@@ -308,9 +277,9 @@ func TestID02ReplacedFilesAreFollowed(t *testing.T) {
 	expect.Equal(t, strings.Count(s.log.String(), "the previous one stays in use"), 1, "warnings in %s", s.log)
 	s.write("device.key", key)
 	// The mode is all that is wrong, and all that changes; then a bundle without anchors (ID-22).
-	chmod(t, s.file("device.key"), 0o640)
+	check(t, os.Chmod(s.file("device.key"), 0o640))
 	check(t, ask(t.Context(), u))
-	chmod(t, s.file("device.key"), 0o600)
+	check(t, os.Chmod(s.file("device.key"), 0o600))
 	good := expect.Value(os.ReadFile(s.options.TrustBundle))(t)
 	s.write("bundle.json", []byte(`{"keys":[]}`))
 	check(t, ask(t.Context(), u))
@@ -363,7 +332,7 @@ func TestAUTH12GatewaysCredentialsAreRotated(t *testing.T) {
 			}
 			s.write("secret", []byte("gw:second\n"))
 			check(t, ask(t.Context(), u))
-			remove(t, s.file("secret"))
+			check(t, os.Remove(s.file("secret")))
 			fails(t, ask(t.Context(), u), identity.Missing)
 			s.write("secret", nil)
 			fails(t, ask(t.Context(), u), identity.NoSecret)
@@ -466,7 +435,7 @@ func TestKnownTimeIsWrittenOnceADay(t *testing.T) {
 		t.Helper()
 		w.Faults().Clear("")
 		if by != 0 {
-			inject(t, w, clockFault(by))
+			expect.Value(w.Faults().Inject(fault.Fault{Kind: fault.Clock, Wait: by}))(t)
 		}
 		check(t, ask(t.Context(), u))
 	}
