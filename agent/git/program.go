@@ -158,15 +158,13 @@ func (p *program) run(ctx context.Context, c command, talk func(in io.WriteClose
 	cmd.WaitDelay = 2 * grace
 	stderr := &ending{}
 	cmd.Stderr = stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		return fmt.Errorf("cannot start git: %w", err)
+	in, inErr := cmd.StdinPipe()
+	out, outErr := cmd.StdoutPipe()
+	err := errors.Join(inErr, outErr)
+	if err == nil {
+		err = cmd.Start()
 	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return fmt.Errorf("cannot start git: %w", err)
-	}
-	switch err := cmd.Start(); {
+	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission):
 		return &Error{NoProgram, "start " + p.path, err}
 	case err != nil:

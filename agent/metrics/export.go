@@ -72,13 +72,8 @@ func (e *Exporter) export(ctx context.Context, client *http.Client) error {
 	defer cancel()
 	var body bytes.Buffer
 	packed := gzip.NewWriter(&body)
-	_, err := packed.Write(OTLP(e.Families(ctx), e.Resource, e.Start, e.Now()))
-	if err == nil {
-		err = packed.Close()
-	}
-	if err != nil {
-		return fmt.Errorf("cannot encode metrics: %w", err)
-	}
+	_, _ = packed.Write(OTLP(e.Families(ctx), e.Resource, e.Start, e.Now())) // a buffer takes everything
+	_ = packed.Close()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, strings.TrimSuffix(e.URL, "/")+"/v1/metrics", &body)
 	if err != nil {
 		return fmt.Errorf("cannot export metrics: %w", err)
