@@ -96,24 +96,6 @@ func TestADatabaseWhoseManifestIsRottenLeavesTheFile(t *testing.T) {
 	same(t, "manifest", m, store.Manifest{Version: 10, Scope: "s"})
 }
 
-func TestARottenFileIsReportedAndMended(t *testing.T) {
-	for name, content := range map[string]string{
-		"empty": "", "cut": `{"version":1`, "followed": `{"version":1}{}`, "unknown": `{"versoin":1}`, "negative": `{"version":-1}`,
-	} {
-		t.Run(name, func(t *testing.T) {
-			f := newFixture(t)
-			f.commit(store.Change{Manifest: &store.Manifest{Version: 10, Scope: "s"}})
-			f.writeAccepted(content)
-			m, known, err := f.Manifest()
-			if !known || m.Version != 10 || !errors.Is(err, store.ErrCorrupt) {
-				t.Errorf("got %v, %v, %v", m, known, err)
-			}
-			f.reopen()
-			same(t, "version", f.manifest().Version, uint64(10))
-		})
-	}
-}
-
 func TestAFileThatCannotBeWrittenDoesNotUndoTheCommit(t *testing.T) {
 	f := newFixture(t)
 	inTheWay := f.acceptedFile() + ".new"

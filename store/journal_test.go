@@ -252,13 +252,6 @@ func TestWhateverIsDoneToTheJournalIsFound(t *testing.T) {
 			f.edit(func(tx *bolt.Tx) error { return change(f.t.(*testing.T), tx) })
 		}
 	}
-	put := func(n uint64, change func(e *store.Entry)) func(f *fixture) {
-		return edit(func(t *testing.T, tx *bolt.Tx) error {
-			e := stored(t, tx, n)
-			change(&e)
-			return entries(tx).Put(key(n), expect.Value(json.Marshal(e))(t))
-		})
-	}
 	remove := func(sequences ...uint64) func(f *fixture) {
 		return edit(func(_ *testing.T, tx *bolt.Tx) (err error) {
 			for _, n := range sequences {
@@ -284,15 +277,10 @@ func TestWhateverIsDoneToTheJournalIsFound(t *testing.T) {
 		at     uint64 // where it goes wrong
 		after  uint64 // the same once more was appended; 0: as before
 	}{
-		"a text is changed":      {put(4, func(e *store.Entry) { e.Text += "!" }), 4, 0},
-		"a time zone is changed": {put(4, func(e *store.Entry) { e.Time = e.Time.In(time.FixedZone("CET", 3600)) }), 4, 0},
-		"a chain is changed":     {put(4, func(e *store.Entry) { e.Chain = e.Link("") }), 4, 0},
-		"a sequence is changed":  {put(4, func(e *store.Entry) { e.Sequence = 5 }), 4, 0},
-		"the first is changed":   {put(1, func(e *store.Entry) { e.Text = "" }), 1, 0},
-		"the last is changed":    {put(10, func(e *store.Entry) { e.Text = "" }), 10, 0},
-		"one is changed, and its chain with it": {put(4, func(e *store.Entry) {
-			e.Text = "forged"
-			e.Chain = e.Link("")
+		"a text is changed": {edit(func(t *testing.T, tx *bolt.Tx) error {
+			e := stored(t, tx, 4)
+			e.Text += "!"
+			return entries(tx).Put(key(4), expect.Value(json.Marshal(e))(t))
 		}), 4, 0},
 		"the last is changed, and its chain with it": {edit(func(t *testing.T, tx *bolt.Tx) error {
 			e := stored(t, tx, 10)
@@ -317,14 +305,9 @@ func TestWhateverIsDoneToTheJournalIsFound(t *testing.T) {
 		"one is written in other JSON": {edit(func(_ *testing.T, tx *bolt.Tx) error {
 			return entries(tx).Put(key(4), append(bytes.Clone(entries(tx).Get(key(4))), ' '))
 		}), 4, 0},
-		"one is no JSON":          {write(4, "{"), 4, 0},
-		"one is empty":            {write(4, ""), 4, 0},
 		"one is enormous":         {write(4, strings.Repeat("\x00", 2<<20)), 4, 0},
-		"the first is removed":    {remove(1), 1, 0},
 		"one is removed":          {remove(5), 5, 0},
-		"the last cannot be read": {write(10, "{"), 10, 0},
 		"the last is removed":     {remove(10), 10, 0},
-		"the last are removed":    {remove(8, 9, 10), 8, 0},
 		"all are removed":         {remove(1, 2, 3, 4, 5, 6, 7, 8, 9, 10), 1, 0},
 		"the bucket is deleted":   {edit(func(_ *testing.T, tx *bolt.Tx) error { return tx.DeleteBucket([]byte("journal")) }), 1, 0},
 		"the database is deleted": {(*fixture).loseDatabaseClosed, 1, 0},
@@ -345,23 +328,7 @@ func TestWhateverIsDoneToTheJournalIsFound(t *testing.T) {
 			a, b := bytes.Clone(entries(tx).Get(key(4))), bytes.Clone(entries(tx).Get(key(6)))
 			return errors.Join(entries(tx).Put(key(4), b), entries(tx).Put(key(6), a))
 		}), 4, 0},
-		"two change places, and sequences": {edit(func(t *testing.T, tx *bolt.Tx) error {
-			a, b := stored(t, tx, 4), stored(t, tx, 5)
-			a.Sequence, b.Sequence = 5, 4
-			return errors.Join(entries(tx).Put(key(4), expect.Value(json.Marshal(b))(t)), entries(tx).Put(key(5), expect.Value(json.Marshal(a))(t)))
-		}), 4, 0},
-		"one is duplicated":      {duplicate(4, 5), 5, 0},
-		"the last is duplicated": {duplicate(10, 11), 11, 0},
-		"one is put in, and those behind it move": {edit(func(t *testing.T, tx *bolt.Tx) error {
-			for n := uint64(10); n >= 4; n-- {
-				e := stored(t, tx, n)
-				e.Sequence++
-				if err := entries(tx).Put(key(n+1), expect.Value(json.Marshal(e))(t)); err != nil {
-					return err
-				}
-			}
-			return nil
-		}), 5, 0},
+		"the last is duplicated":      {duplicate(10, 11), 11, 0},
 		"one is put before the first": {duplicate(1, 0), 0, 0},
 		"one is put behind the last": {edit(func(t *testing.T, tx *bolt.Tx) error {
 			e := stored(t, tx, 10)
@@ -380,16 +347,10 @@ func TestWhateverIsDoneToTheJournalIsFound(t *testing.T) {
 		"the head is deleted": {edit(func(_ *testing.T, tx *bolt.Tx) error {
 			return tx.Bucket([]byte("meta")).Delete([]byte("journal"))
 		}), 1, unbroken}, // the file proves that nothing is missing
-		"the head is rotten": {edit(func(_ *testing.T, tx *bolt.Tx) error {
-			return tx.Bucket([]byte("meta")).Put([]byte("journal"), []byte("{"))
-		}), 1, unbroken},
 		"the head and the file are deleted": {func(f *fixture) {
 			edit(func(_ *testing.T, tx *bolt.Tx) error { return tx.Bucket([]byte("meta")).Delete([]byte("journal")) })(f)
 			check(f.t, os.Remove(f.journalFile()))
 		}, 1, 11},
-		"the head is another one": {edit(func(t *testing.T, tx *bolt.Tx) error {
-			return setHead(t, tx, store.Mark{Sequence: 10, Chain: digest.FromString("")})
-		}), 10, 11},
 		"the head is ahead": {edit(func(t *testing.T, tx *bolt.Tx) error {
 			return setHead(t, tx, store.Mark{Sequence: 12, Chain: digest.FromString("")})
 		}), 11, 0},

@@ -281,52 +281,6 @@ func TestWhatDoesNotDifferIsNotWritten(t *testing.T) {
 	same(t, "files", snapshot(t, filepath.Dir(f.path)), before)
 }
 
-func TestEachDifferenceIsOneTransaction(t *testing.T) {
-	full := func() store.Change {
-		d, data := artifact("document")
-		return store.Change{
-			Manifest:    &store.Manifest{Version: 2, ETag: "e", Scope: "s"},
-			Artifacts:   map[digest.Digest][]byte{d: data},
-			Deployments: []store.Deployment{fullDeployment("a"), fullDeployment("b")},
-			Settings:    map[string][]byte{"a": []byte("b")},
-		}
-	}
-	for name, differ := range map[string]func(c *store.Change){
-		"the manifest's version": func(c *store.Change) { c.Manifest.Version++ },
-		"the manifest's ETag":    func(c *store.Change) { c.Manifest.ETag += "x" },
-		"a phase":                func(c *store.Change) { c.Deployments[1].Phase = "failed" },
-		"a fault":                func(c *store.Change) { c.Deployments[0].Fault = nil },
-		"the active revision":    func(c *store.Change) { c.Deployments[0].Active = nil },
-		"a deployment to forget": func(c *store.Change) { c.Deployments, c.Forget = c.Deployments[:1], []string{"b"} },
-		"a new deployment":       func(c *store.Change) { c.Deployments = append(c.Deployments, fullDeployment("c")) },
-		"a setting":              func(c *store.Change) { c.Settings["a"] = []byte("c") },
-		"an emptied setting":     func(c *store.Change) { c.Settings["a"] = []byte{} },
-		"a deleted setting":      func(c *store.Change) { c.Settings["a"] = nil },
-		"a report":               func(c *store.Change) { c.Reports = []store.Report{{}} },
-		"an empty artifact":      func(c *store.Change) { c.Artifacts[digest.FromString("")] = nil },
-		"all at once": func(c *store.Change) {
-			d, data := artifact("another")
-			*c = store.Change{
-				Manifest: &store.Manifest{Version: 3}, Artifacts: map[digest.Digest][]byte{d: data},
-				Forget: []string{"a", "b"}, Reports: []store.Report{{}, {}}, Settings: map[string][]byte{"a": nil, "b": {}},
-			}
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			f := newFixture(t)
-			f.commit(full())
-			change := full()
-			differ(&change)
-			check(t, f.Commit("differ", change))
-			same(t, "transactions", f.Writes(), int64(2))
-			same(t, "commits", f.commits, []string{"test", "differ"})
-			change.Reports = nil
-			f.commit(change)
-			same(t, "transactions after the same again", f.Writes(), int64(2))
-		})
-	}
-}
-
 func TestAnImpossibleChangeChangesNothing(t *testing.T) {
 	long := strings.Repeat("x", 2<<20)
 	good, data := artifact("good")

@@ -719,25 +719,18 @@ func TestDS27ManyDeployments(t *testing.T) {
 
 func TestOptions(t *testing.T) {
 	for name, change := range map[string]func(*git.Options){
-		"another protocol":        func(o *git.Options) { o.URL = "http://git.example/gw.git" },
-		"ssh":                     func(o *git.Options) { o.URL = "git@git.example:gw.git" },
-		"a command":               func(o *git.Options) { o.URL = "ext::sh -c x" },
-		"no host":                 func(o *git.Options) { o.URL = "https:///gw.git" },
-		"a password in the URL":   func(o *git.Options) { o.URL = "https://a:secret@git.example/gw.git" },
-		"a malformed password":    func(o *git.Options) { o.URL = "https://a:secret%zz@git.example/gw.git" },
-		"a query":                 func(o *git.Options) { o.URL = "https://git.example/gw.git?a=b" },
-		"no work folder":          func(o *git.Options) { o.Dir = "" },
-		"a branch like a flag":    func(o *git.Options) { o.Branch = "--upload-pack=x" },
-		"a branch like a range":   func(o *git.Options) { o.Branch = "a..b" },
-		"a branch like a refspec": func(o *git.Options) { o.Branch = "a:b" },
-		"a branch of two lines":   func(o *git.Options) { o.Branch = "a\nb" },
-		"a folder outside":        func(o *git.Options) { o.Path = "../other" },
-		"a folder with detours":   func(o *git.Options) { o.Path = "a/../b" },
-		"a folder of two lines":   func(o *git.Options) { o.Path = "a\nb" },
-		"a group without a path":  func(o *git.Options) { o.Groups = []string{"groups/a"} },
-		"a group of the device":   func(o *git.Options) { o.Path, o.Groups = "a", []string{"a/b"} },
-		"a group twice":           func(o *git.Options) { o.Path, o.Groups = "a", []string{"b", "/b/"} },
-		"a group outside":         func(o *git.Options) { o.Path, o.Groups = "a", []string{"../b"} },
+		"another protocol":       func(o *git.Options) { o.URL = "http://git.example/gw.git" },
+		"ssh":                    func(o *git.Options) { o.URL = "git@git.example:gw.git" },
+		"a command":              func(o *git.Options) { o.URL = "ext::sh -c x" },
+		"no host":                func(o *git.Options) { o.URL = "https:///gw.git" },
+		"a password in the URL":  func(o *git.Options) { o.URL = "https://a:secret@git.example/gw.git" },
+		"a malformed password":   func(o *git.Options) { o.URL = "https://a:secret%zz@git.example/gw.git" },
+		"a query":                func(o *git.Options) { o.URL = "https://git.example/gw.git?a=b" },
+		"no work folder":         func(o *git.Options) { o.Dir = "" },
+		"a group without a path": func(o *git.Options) { o.Groups = []string{"groups/a"} },
+		"a group of the device":  func(o *git.Options) { o.Path, o.Groups = "a", []string{"a/b"} },
+		"a group twice":          func(o *git.Options) { o.Path, o.Groups = "a", []string{"b", "/b/"} },
+		"a group outside":        func(o *git.Options) { o.Path, o.Groups = "a", []string{"../b"} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := git.Options{URL: "git+https://git.example/gw.git", Dir: t.TempDir()}
