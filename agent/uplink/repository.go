@@ -21,7 +21,7 @@ import (
 // way: that the one cannot be reached keeps nothing from the other.
 type repository struct {
 	still
-	source  *git.Source
+	*git.Source
 	reports way // nil: nobody wants them
 }
 
@@ -71,9 +71,9 @@ func (w reported) Documents(context.Context, *wfm.Manifest, []margo.DeploymentRe
 	return errors.ErrUnsupported
 }
 
-func (w *repository) open(context.Context) (api, error) { return sources{w.source, w.reports}, nil }
+func (w *repository) open(context.Context) (api, error) { return w, nil }
 
-func (w *repository) scope() string { return w.source.Scope() }
+func (w *repository) scope() string { return w.Scope() }
 
 func (w *repository) audience() string {
 	if w.reports == nil {
@@ -84,11 +84,11 @@ func (w *repository) audience() string {
 
 // probe fetches nothing: the copy belongs to the agent, which may be running.
 func (w *repository) probe(ctx context.Context) (string, error) {
-	commit, err := w.source.Tip(ctx)
+	commit, err := w.Tip(ctx)
 	if err != nil {
 		return "", err
 	}
-	text := fmt.Sprintf("%s is at commit %.12s", w.source.Scope(), commit)
+	text := fmt.Sprintf("%s is at commit %.12s", w.Scope(), commit)
 	if w.reports == nil {
 		return text, nil
 	}
@@ -117,38 +117,31 @@ func (w *repository) close() {
 	}
 }
 
-// sources is the api of a repository.
-type sources struct {
-	*git.Source
-
-	reports way
+func (w *repository) PostStatus(ctx context.Context, deploymentID string, body []byte) error {
+	return w.report(ctx, func(a api) error { return a.PostStatus(ctx, deploymentID, body) })
 }
 
-func (s sources) PostStatus(ctx context.Context, deploymentID string, body []byte) error {
-	return s.report(ctx, func(a api) error { return a.PostStatus(ctx, deploymentID, body) })
+func (w *repository) PutCapabilities(ctx context.Context, deviceID string, body []byte) error {
+	return w.report(ctx, func(a api) error { return a.PutCapabilities(ctx, deviceID, body) })
 }
 
-func (s sources) PutCapabilities(ctx context.Context, deviceID string, body []byte) error {
-	return s.report(ctx, func(a api) error { return a.PutCapabilities(ctx, deviceID, body) })
+func (w *repository) DeleteCapabilities(ctx context.Context, deviceID string) error {
+	return w.report(ctx, func(a api) error { return a.DeleteCapabilities(ctx, deviceID) })
 }
 
-func (s sources) DeleteCapabilities(ctx context.Context, deviceID string) error {
-	return s.report(ctx, func(a api) error { return a.DeleteCapabilities(ctx, deviceID) })
-}
-
-func (s sources) report(ctx context.Context, request func(api) error) error {
-	if s.reports == nil {
+func (w *repository) report(ctx context.Context, request func(api) error) error {
+	if w.reports == nil {
 		return nil
 	}
-	err := ask(ctx, s.reports, request)
+	err := ask(ctx, w.reports, request)
 	if err == nil {
 		return nil
 	}
 	// It is not said whether the device or the deployment is not known there; the
 	// answer to a poll tells, and for its own sake nobody polls.
 	var answered *wfm.Error
-	if _, signs := s.reports.(*signed); signs && errors.As(err, &answered) && answered.Status == http.StatusNotFound {
-		_ = ask(ctx, s.reports, func(a api) error {
+	if _, signs := w.reports.(*signed); signs && errors.As(err, &answered) && answered.Status == http.StatusNotFound {
+		_ = ask(ctx, w.reports, func(a api) error {
 			_, err := a.Manifest(ctx, "")
 			return err
 		})

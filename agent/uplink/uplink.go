@@ -243,7 +243,7 @@ func (d Device) way(o Options) (way, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &repository{source: source}
+	w := &repository{Source: source}
 	switch {
 	case o.Git.Report.Branch != "":
 		w.reports, err = newReported(o, d)
