@@ -7,27 +7,25 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// Reseal gives each record, without its sum so far, its sum, and all of them the
-// seal: what a test changed behind the store's back passes for what was written.
+// Reseal gives each record that a test changed behind the store's back its sum, and all
+// of them the seal: they pass for what was written.
 func Reseal(tx *bolt.Tx) error {
 	w := &writing{Tx: tx}
 	for _, name := range []string{bucketManifest, bucketDeployments, bucketOutbox, bucketSettings} {
-		var keys, values [][]byte
-		err := tx.Bucket([]byte(name)).ForEach(func(key, value []byte) error {
-			if value != nil {
-				keys, values = append(keys, bytes.Clone(key)), append(values, bytes.Clone(value))
+		b, changed := tx.Bucket([]byte(name)), map[string][]byte{}
+		err := b.ForEach(func(key, stored []byte) error {
+			if _, err := unseal(name, key, stored); err != nil {
+				stored = sealed(name, key, bytes.Clone(stored))
+				changed[string(key)] = stored
 			}
+			w.sum += sumIn(stored)
 			return nil
 		})
+		for key, stored := range changed {
+			err = errors.Join(err, b.Put([]byte(key), stored))
+		}
 		if err != nil {
 			return err
-		}
-		for i, key := range keys {
-			stored := sealed(name, key, values[i])
-			w.sum += sumIn(stored)
-			if err := tx.Bucket([]byte(name)).Put(key, stored); err != nil {
-				return err
-			}
 		}
 	}
 	err := tx.Bucket([]byte(bucketArtifacts)).ForEachBucket(func(key []byte) error {

@@ -85,7 +85,7 @@ func (f *fixture) setting(name string) string {
 // sums: what is changed passes for what was written.
 func (f *fixture) edit(change func(tx *bolt.Tx) error) {
 	f.t.Helper()
-	f.forge(func(tx *bolt.Tx) error { return errors.Join(unsealed(tx), change(tx), store.Reseal(tx)) })
+	f.forge(func(tx *bolt.Tx) error { return errors.Join(change(tx), store.Reseal(tx)) })
 }
 
 // forge is edit that leaves sums and the seal to the change.
@@ -94,23 +94,6 @@ func (f *fixture) forge(change func(tx *bolt.Tx) error) {
 	f.close()
 	db := expect.Value(bolt.Open(f.path, 0o600, &bolt.Options{NoFreelistSync: true}))(f.t)
 	check(f.t, errors.Join(db.Update(change), db.Close()))
-}
-
-// unsealed takes the sums off all records.
-func unsealed(tx *bolt.Tx) error {
-	var errs []error
-	for _, name := range []string{"manifest", "deployments", "outbox", "settings"} {
-		b := tx.Bucket([]byte(name))
-		values := map[string][]byte{}
-		errs = append(errs, b.ForEach(func(key, value []byte) error {
-			values[string(key)] = bytes.Clone(value[:len(value)-8])
-			return nil
-		}))
-		for key, value := range values {
-			errs = append(errs, b.Put([]byte(key), value))
-		}
-	}
-	return errors.Join(errs...)
 }
 
 func (f *fixture) acceptedFile() string {
