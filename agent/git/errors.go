@@ -76,7 +76,7 @@ var errBroken = errors.New("the local copy of the repository is damaged")
 
 // refused is an error about the content of a commit.
 func refused(path, format string, args ...any) error {
-	return margo.Errors{{Path: clean(path, 200), Message: fmt.Sprintf(format, args...)}}
+	return margo.Errors{{Path: margo.Shown(path, 200), Message: fmt.Sprintf(format, args...)}}
 }
 
 // isRefusal says that an error is about the content, so that the same content
@@ -124,6 +124,10 @@ var meanings = []struct {
 	{"invalid index-pack output", Unreachable}, // a pack that was damaged on the way
 }
 
+// maxShown is how many bytes of the end of what git says are shown: it says last what
+// matters most.
+const maxShown = 300
+
 type exitError struct {
 	status string // "exit status 128"
 	stderr string
@@ -137,8 +141,11 @@ func (e *exitError) Error() string {
 			text = strings.ReplaceAll(text, s, "***")
 		}
 	}
-	if text = clean(text, 300); text == "" {
+	if text = margo.Line(text); text == "" {
 		return "git: " + e.status
+	}
+	if over := len(text) - maxShown; over > 0 {
+		text = "..." + strings.ToValidUTF8(text[over:], "")
 	}
 	return "git: " + text
 }
@@ -192,19 +199,4 @@ func explain(op string, err error, other Reason) error {
 		}
 	}
 	return &Error{other, op, exit}
-}
-
-// clean makes a text from outside fit to be shown: one line, at most most bytes,
-// the end being what git says last.
-func clean(s string, most int) string {
-	s = margo.Line(s)
-	if len(s) <= most {
-		return s
-	}
-	const mark = "..."
-	start := len(s) - most + len(mark)
-	for start < len(s) && s[start]&0xC0 == 0x80 { // inside a UTF-8 sequence
-		start++
-	}
-	return mark + s[start:]
 }

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/margolite/margolite/agent/margo"
 )
 
 // Bounds of the git program that nobody needs to change.
@@ -54,7 +56,7 @@ func (p *program) find(ctx context.Context) error {
 	}
 	var major, minor int // of "2.39.5", "2.50.1 (Apple Git-155)", "2.47.GIT"
 	if _, err := fmt.Sscanf(text, "git version %d.%d", &major, &minor); err != nil {
-		return &Error{TooOld, "use " + path, fmt.Errorf("it reports the version as %q", clean(text, 80))}
+		return &Error{TooOld, "use " + path, fmt.Errorf("it reports the version as %q", margo.Shown(text, 80))}
 	}
 	if major < minMajor || major == minMajor && minor < minMinor {
 		err := fmt.Errorf("it is git %d.%d, at least %d.%d is required", major, minor, minMajor, minMinor)

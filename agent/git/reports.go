@@ -51,7 +51,7 @@ func NewReports(o Options, author string) (*Reports, error) {
 	if err != nil {
 		return nil, err
 	}
-	author = strings.NewReplacer("<", "", ">", "").Replace(clean(author, 200)) // as git itself writes names
+	author = strings.NewReplacer("<", "", ">", "").Replace(margo.Shown(author, 200)) // as git itself writes names
 	return &Reports{source: source, author: author}, nil
 }
 
@@ -75,9 +75,9 @@ func (r *Reports) PostStatus(ctx context.Context, deploymentID string, body []by
 	if err != nil {
 		return fmt.Errorf("cannot report the status of deployment %s: %w", deploymentID, err)
 	}
-	subject := fmt.Sprintf("Deployment %s: %s", clean(deploymentID, 80), status.State)
+	subject := fmt.Sprintf("Deployment %s: %s", margo.Shown(deploymentID, 80), status.State)
 	if status.Error != nil {
-		subject += ", " + clean(status.Error.Code, 80)
+		subject += ", " + margo.Shown(status.Error.Code, 80)
 	}
 	name := "deployments/" + url.PathEscape(deploymentID) + ".json"
 	if status.State == margo.Removed {

@@ -325,7 +325,7 @@ func (s *Source) deployments(ctx context.Context, files []entry) ([]margo.Deploy
 		e := files[i]
 		id, err := margo.FindDeployment(body)
 		if err != nil {
-			return fmt.Errorf("%s: %w", clean(e.path, 200), err)
+			return fmt.Errorf("%s: %w", margo.Shown(e.path, 200), err)
 		}
 		if id == "" {
 			s.options.Logger.Debug("a file is not an application deployment", "path", e.path)
@@ -333,7 +333,7 @@ func (s *Source) deployments(ctx context.Context, files []entry) ([]margo.Deploy
 		}
 		key := strings.ToLower(id)
 		if before, twice := paths[key]; twice {
-			return refused(e.path, "has the deployment id %s, like %s [DS-17]", id, clean(before, 200))
+			return refused(e.path, "has the deployment id %s, like %s [DS-17]", id, margo.Shown(before, 200))
 		}
 		paths[key] = e.path
 		if len(refs) == margo.MaxDeployments {

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/agent/wfm"
 )
 
@@ -43,13 +44,13 @@ func parseEntry(line []byte) (entry, error) {
 	meta, path, ok := bytes.Cut(line, []byte{'\t'})
 	fields := strings.Fields(string(meta))
 	if !ok || len(fields) != 4 || len(path) == 0 || !isObjectID(fields[2]) {
-		return entry{}, fmt.Errorf("%w: git lists %q", errBroken, clean(string(line), 100))
+		return entry{}, fmt.Errorf("%w: git lists %q", errBroken, margo.Shown(string(line), 100))
 	}
 	e := entry{mode: fields[0], id: fields[2], size: -1, path: string(path)}
 	if fields[3] != "-" {
 		size, err := strconv.ParseInt(fields[3], 10, 64)
 		if err != nil || size < 0 {
-			return entry{}, fmt.Errorf("%w: git lists an object of %q bytes", errBroken, clean(fields[3], 40))
+			return entry{}, fmt.Errorf("%w: git lists an object of %q bytes", errBroken, margo.Shown(fields[3], 40))
 		}
 		e.size = size
 	}
@@ -124,7 +125,7 @@ func readTree(list *bufio.Reader, folder string, l wfm.Limits) (files []entry, f
 			continue
 		}
 		if e.size < 0 || e.size > l.Document {
-			return nil, false, fmt.Errorf("%w: %s has more than %d bytes", wfm.ErrTooLarge, clean(e.path, 200), l.Document)
+			return nil, false, fmt.Errorf("%w: %s has more than %d bytes", wfm.ErrTooLarge, margo.Shown(e.path, 200), l.Document)
 		}
 		if bytes += e.size; bytes > l.Expanded {
 			return nil, false, fmt.Errorf("%w: all YAML files together have more than %d bytes", wfm.ErrTooLarge, l.Expanded)
@@ -146,12 +147,12 @@ func readObject(r *bufio.Reader, id string, most int64) ([]byte, error) {
 	}
 	fields := strings.Fields(string(line))
 	if err != nil || len(fields) != 3 || fields[0] != id || fields[1] != "blob" {
-		return nil, fmt.Errorf("%w: git answers %q for object %s", errBroken, clean(string(line), 100), id)
+		return nil, fmt.Errorf("%w: git answers %q for object %s", errBroken, margo.Shown(string(line), 100), id)
 	}
 	size, err := strconv.ParseInt(fields[2], 10, 64)
 	switch {
 	case err != nil || size < 0:
-		return nil, fmt.Errorf("%w: object %s has %q bytes", errBroken, id, clean(fields[2], 40))
+		return nil, fmt.Errorf("%w: object %s has %q bytes", errBroken, id, margo.Shown(fields[2], 40))
 	case size > most:
 		return nil, fmt.Errorf("%w: object %s has more than %d bytes", wfm.ErrTooLarge, id, most)
 	}
@@ -172,11 +173,11 @@ func parseTimes(list string) ([]uint64, error) {
 	for line := range strings.Lines(list) {
 		fields := strings.Fields(line)
 		if len(fields) != 2 || !isObjectID(fields[1]) {
-			return nil, fmt.Errorf("%w: git lists the commit %q", errBroken, clean(line, 100))
+			return nil, fmt.Errorf("%w: git lists the commit %q", errBroken, margo.Shown(line, 100))
 		}
 		seconds, err := strconv.ParseUint(fields[0], 10, 64)
 		if err != nil || seconds > maxTime {
-			return nil, refused("commit "+fields[1], "has an invalid time: %q", clean(fields[0], 40))
+			return nil, refused("commit "+fields[1], "has an invalid time: %q", margo.Shown(fields[0], 40))
 		}
 		times = append(times, seconds)
 	}
