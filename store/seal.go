@@ -12,6 +12,25 @@ import (
 )
 
 const (
+	// schema is the version of the layout drawn in store.go. A database of schema 2
+	// has records without a Summary, and gets this schema with the next transaction.
+	schema = 3
+	// sumSchema is the schema that brought the sums as they are.
+	sumSchema = 2
+)
+
+// keySchema is where every version of the program finds the schema.
+const keySchema = "schema"
+
+func parseSchema(stored []byte) (uint32, error) {
+	n, err := strconv.ParseUint(string(stored), 10, 32)
+	if err != nil || n == 0 {
+		return 0, fmt.Errorf("%w: schema is %.20q", ErrCorrupt, stored)
+	}
+	return uint32(n), nil
+}
+
+const (
 	// sumSize is how long the sum is that each sealed record ends with.
 	sumSize = 8
 	// keySeal is where the bucket meta has the seal.
@@ -154,7 +173,8 @@ func verifySeal(tx *bolt.Tx) error {
 	}
 	stored := meta.Get([]byte(keySeal))
 	if found > schema && len(stored) >= 4 && binary.BigEndian.Uint32(stored) == found { // else it was another number
-		return newerSchema(found)
+		return fmt.Errorf("%w: it has schema %d, this version reads up to %d; install the newer version again, or move the file away: "+
+			"workloads keep running, and the WFM sends the records again", ErrNewerSchema, found, schema)
 	}
 	s, err := parseSeal(stored)
 	if err != nil {
