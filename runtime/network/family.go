@@ -65,14 +65,6 @@ func (f *family) has(a netip.Addr) bool {
 	return a.IsValid() && a.Is4() == (f.size == net.IPv4len)
 }
 
-// familyOf is that of the address, IPv4 where it is none.
-func familyOf(a netip.Addr) *family {
-	if a.Is6() {
-		return ipv6()
-	}
-	return ipv4()
-}
-
 // of are the networks that have addresses of the family and rules of ours.
 func (f *family) of(networks []Network) []Network {
 	return slices.DeleteFunc(slices.Clone(networks), func(w Network) bool { return !w.isBridge() || !f.subnet(w).IsValid() })

@@ -45,7 +45,8 @@ func (w firewall) bases(f *family, hook *nftables.ChainHook) []*nftables.Chain {
 	var found []*nftables.Chain
 	for _, c := range w.chains {
 		family := c.Table.Family == f.table || c.Table.Family == nftables.TableFamilyINet
-		if family && !isOurTable(keyOf(c.Table)) && c.Hooknum != nil && *c.Hooknum == *hook && c.Type == nftables.ChainTypeFilter {
+		ours := isRulesTable(tableKey{c.Table.Family, strings.TrimSuffix(c.Table.Name, aliveSuffix)})
+		if family && !ours && c.Hooknum != nil && *c.Hooknum == *hook && c.Type == nftables.ChainTypeFilter {
 			found = append(found, c)
 		}
 	}

@@ -26,19 +26,6 @@ type holder struct {
 	held map[nftables.TableFamily]bool // whose table is there
 }
 
-func newHolder() (*holder, error) {
-	h := &holder{held: make(map[nftables.TableFamily]bool)}
-	var err error
-	h.Conn, err = nftables.New(nftables.AsLasting(), nftables.WithSockOptions(bounded, func(c *nl.Conn) error {
-		h.raw = c
-		return nil
-	}))
-	if err != nil {
-		return nil, fmt.Errorf("cannot open nf_tables: %w", err)
-	}
-	return h, nil
-}
-
 // own adds a table that belongs to the connection. The library does not write
 // the flags of tables.
 func (h *holder) own(t tableKey) error {
@@ -95,20 +82,24 @@ func (n *Networks) hold(rules tableKey, wanted bool) {
 // startHolding is for who watches, and has to call the function it gets in the end.
 // The next syncRules makes the tables.
 func (n *Networks) startHolding() (stop func() error, err error) {
-	holder, err := newHolder()
+	h := &holder{held: make(map[nftables.TableFamily]bool)}
+	h.Conn, err = nftables.New(nftables.AsLasting(), nftables.WithSockOptions(bounded, func(c *nl.Conn) error {
+		h.raw = c
+		return nil
+	}))
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("cannot open nf_tables: %w", err)
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.holder != nil {
-		return nil, errors.Join(fmt.Errorf("cannot watch the network twice: %w", unix.EBUSY), holder.CloseLasting())
+		return nil, errors.Join(fmt.Errorf("cannot watch the network twice: %w", unix.EBUSY), h.CloseLasting())
 	}
-	n.holder = holder
+	n.holder = h
 	return func() error {
 		n.mu.Lock()
 		defer n.mu.Unlock()
 		n.holder = nil
-		return holder.CloseLasting()
+		return h.CloseLasting()
 	}, nil
 }

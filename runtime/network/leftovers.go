@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"strings"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sync/errgroup"
@@ -49,7 +50,8 @@ func (n *Networks) leftoverLinks(at *survey, kept map[string]bool) error {
 	var removals []func() error
 	for name, link := range at.links {
 		network, by := readMark(link)
-		unmarked := link.Attrs().Alias == "" && n.owner.hasTag(name)
+		tagged := isLinkName(bridgePrefix, name) && strings.HasPrefix(name, bridgePrefix+n.owner.id[:tagDigits])
+		unmarked := link.Attrs().Alias == "" && tagged
 		if (by.is(n.owner) || unmarked) && !kept[name] && (isOurs(name) || !kept[aliasPrefix+network]) {
 			n.logger.Debug("removing unneeded network link", "link", name)
 			removals = append(removals, func() error {

@@ -123,11 +123,6 @@ func (o owner) bridgeName(network string) string {
 	return bridgePrefix + o.id[:tagDigits] + hex.EncodeToString(sum[:])[:hashDigits-tagDigits]
 }
 
-// hasTag says whether a link has such a name of the owner.
-func (o owner) hasTag(name string) bool {
-	return isLinkName(bridgePrefix, name) && strings.HasPrefix(name, bridgePrefix+o.id[:tagDigits])
-}
-
 // source is what the kernel shows as the device of the owner's mounts.
 func (o owner) source() string { return mountSource + o.id + ":" + o.dir }
 
@@ -155,12 +150,6 @@ func (o owner) checkRunDir(dir string) (err error) {
 func isRulesTable(t tableKey) bool {
 	return (t.family == nftables.TableFamilyIPv4 || t.family == nftables.TableFamilyIPv6) &&
 		(t.name == tableName || strings.HasPrefix(t.name, tableName+"-") && len(t.name) == len(tableName)+1+ownerDigits)
-}
-
-// isOurTable says so of all that some margolite makes on a host.
-func isOurTable(t tableKey) bool {
-	t.name = strings.TrimSuffix(t.name, aliveSuffix)
-	return isRulesTable(t)
 }
 
 // own is the owner's table of the family: the one with its mark; else the one of

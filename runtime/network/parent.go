@@ -101,7 +101,7 @@ func (o owner) makeParent(at *survey, w Network, link netlink.Link) error {
 // ensureOwnParent brings the link up if it is one that we made. The state of a
 // link of the host is the host's business.
 func (o owner) ensureOwnParent(at *survey, w Network, link netlink.Link) error {
-	if !o.madeFor(w, link) {
+	if network, by := readMark(link); !by.is(o) || network != marked(w.Name) {
 		return nil
 	}
 	if err := o.ensureMark(at, link, w.Name); err != nil {
@@ -111,10 +111,4 @@ func (o owner) ensureOwnParent(at *survey, w Network, link netlink.Link) error {
 		return err
 	}
 	return at.ensureUp(link)
-}
-
-// madeFor says whether we made the link for this network.
-func (o owner) madeFor(w Network, link netlink.Link) bool {
-	network, by := readMark(link)
-	return by.is(o) && network == marked(w.Name)
 }

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"sort"
 	"strconv"
 
 	"github.com/google/nftables"
@@ -59,10 +58,13 @@ func (p Port) String() string {
 }
 
 func (p Port) listensOn() netip.Addr {
-	if p.anywhere() {
-		return familyOf(p.Address).unspecified
+	switch {
+	case !p.anywhere():
+		return p.HostIP
+	case p.Address.Is6():
+		return netip.IPv6Unspecified()
 	}
-	return p.HostIP
+	return netip.IPv4Unspecified()
 }
 
 func (p Port) anywhere() bool { return !p.HostIP.IsValid() || p.HostIP.IsUnspecified() }
@@ -132,14 +134,13 @@ func consistent(ports []Port) (good []Port, err error) {
 		byPort[p.HostPort] = append(others, p)
 		good = append(good, p)
 	}
-	sort.Slice(good, func(i, j int) bool {
-		p, q := good[i], good[j]
+	slices.SortFunc(good, func(p, q Port) int {
 		return cmp.Or(
 			cmp.Compare(p.HostPort, q.HostPort),
 			cmp.Compare(p.Protocol, q.Protocol),
 			p.HostIP.Compare(q.HostIP),
 			p.Address.Compare(q.Address),
-		) < 0
+		)
 	})
 	return good, err
 }

@@ -1,11 +1,11 @@
 package network
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
-	"sort"
 
 	"github.com/google/nftables"
 )
@@ -50,7 +50,7 @@ func everyFamily(*family) bool { return true }
 // sorted orders the networks by their bridge, each once.
 func sorted(networks []Network) []Network {
 	networks = slices.Clone(networks)
-	sort.SliceStable(networks, func(i, j int) bool { return networks[i].Bridge < networks[j].Bridge })
+	slices.SortStableFunc(networks, func(v, w Network) int { return cmp.Compare(v.Bridge, w.Bridge) })
 	return slices.CompactFunc(networks, func(v, w Network) bool { return v.Bridge == w.Bridge })
 }
 
