@@ -71,7 +71,8 @@ func TestRepeatingChangesNothing(t *testing.T) {
 }
 
 // What is set up again is repaired. TestDamageIsNoticed has the damage that the kernel tells of,
-// TestDamageToLinksOfAContainerIsRepaired that within a sandbox.
+// TestDamageToLinksOfAContainerIsRepaired that within a sandbox, and TestContainersSurviveDamageToTheNetwork of the runtime
+// a run directory that was wiped.
 func TestDamageIsRepaired(t *testing.T) {
 	for name, damage := range map[string]func(w *town){
 		"another address beside the right one": func(w *town) { address(w.t, w.shop.Bridge, "192.0.2.8/24") },
@@ -87,18 +88,6 @@ func TestDamageIsRepaired(t *testing.T) {
 		},
 		"namespaces no longer pinned": func(w *town) {
 			expect.Check(w.t, unix.Unmount(w.webNS, unix.MNT_DETACH))
-		},
-		"run directory wiped": func(w *town) {
-			for _, ns := range []string{w.webNS, w.dbNS, w.appNS} {
-				expect.Check(w.t, unix.Unmount(ns, unix.MNT_DETACH))
-			}
-			for _, dir := range []string{"netns", "hosts"} {
-				for _, e := range expect.Value(os.ReadDir(filepath.Join(w.runDir, dir)))(w.t) {
-					path := filepath.Join(w.runDir, dir, e.Name())
-					_ = unix.Unmount(path, unix.MNT_DETACH)
-					expect.Check(w.t, os.RemoveAll(path))
-				}
-			}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
