@@ -2,6 +2,7 @@ package container
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -85,7 +86,9 @@ func (c *Containers) renew(ctx context.Context, record containers.Container, d *
 	if lostProfile {
 		spec.Process.ApparmorProfile = ""
 	}
-	joinNamespaces(&spec, joined)
+	for i, n := range spec.Linux.Namespaces {
+		spec.Linux.Namespaces[i].Path = cmp.Or(joined[n.Type], n.Path)
+	}
 	renewed, err := encodeSpec(&spec)
 	if err != nil || bytes.Equal(renewed.GetValue(), specOf(record)) {
 		return err

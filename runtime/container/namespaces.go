@@ -102,16 +102,6 @@ func (c *Containers) findJoined(ctx context.Context, l Labels) (paths map[specs.
 	return paths, ipc, nil
 }
 
-// joinNamespaces lets the specification join the namespaces at paths, as
-// /proc/PID/ns/pid.
-func joinNamespaces(spec *specs.Spec, paths map[specs.LinuxNamespaceType]string) {
-	for i := range spec.Linux.Namespaces {
-		if path := paths[spec.Linux.Namespaces[i].Type]; path != "" {
-			spec.Linux.Namespaces[i].Path = path
-		}
-	}
-}
-
 // shareMemory makes the shared memory of a container that is about to start: its
 // own that others may join, or that of the container joined.
 func (p *paths) shareMemory(id string, l Labels, joined string) error {

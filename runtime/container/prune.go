@@ -83,7 +83,7 @@ func (vs *volumes) remove(ctx context.Context, v Volume) error {
 		return err
 	}
 	dir := vs.VolumeDir(v.Project, v.Name)
-	removing := removingPath(dir)
+	removing := filepath.Join(filepath.Dir(dir), "."+filepath.Base(dir)+".removing") // no volume's name starts with a dot
 	// It may take long. Meanwhile others may create containers.
 	if err := tree.Remove(ctx, removing); err != nil { // of an attempt that was broken off
 		return err
@@ -100,12 +100,6 @@ func (vs *volumes) remove(ctx context.Context, v Volume) error {
 		return nil // it was the last of its project
 	}
 	return tree.Sync(filepath.Dir(dir))
-}
-
-// removingPath is where a volume is while it is deleted. No volume's name starts
-// with a dot.
-func removingPath(dir string) string {
-	return filepath.Join(filepath.Dir(dir), "."+filepath.Base(dir)+".removing")
 }
 
 // setAside takes a volume that nobody mounts away as a whole: a kill half-way

@@ -87,18 +87,14 @@ func (p *paths) withRootfs(id string, mounts []mount.Mount, f func(root string) 
 	defer func() { err = errors.Join(err, detach(root)) }()
 	readOnly := slices.Clone(mounts)
 	for i, m := range readOnly {
-		readOnly[i].Options = append(withoutVolatile(m.Options), "ro")
+		// What was mounted without syncing does not mount so again, and the container has yet to be.
+		options := slices.DeleteFunc(slices.Clone(m.Options), func(o string) bool { return o == "volatile" || o == "fsync=volatile" })
+		readOnly[i].Options = append(options, "ro")
 	}
 	if err := mount.All(readOnly, root); err != nil {
 		return fmt.Errorf("cannot mount root file system: %w", err)
 	}
 	return f(root)
-}
-
-// withoutVolatile leaves out how overlayfs is told not to sync: what was mounted so
-// it does not mount again, and the container has yet to be.
-func withoutVolatile(options []string) []string {
-	return slices.DeleteFunc(slices.Clone(options), func(o string) bool { return o == "volatile" || o == "fsync=volatile" })
 }
 
 // sweepMounts undoes what withRootfs and the like left when the process was killed.

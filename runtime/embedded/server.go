@@ -46,8 +46,9 @@ type Server struct {
 // Start opens the root, reconnects to the shims that still run, and serves the sockets until Close.
 func Start(ctx context.Context, o Options) (*Server, error) {
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
-	if err := makeDirectories(o); err != nil {
-		return nil, err
+	// Only root may look into Root; a container with its own users passes through State to its bundle.
+	if err := errors.Join(os.MkdirAll(o.Root, 0o700), os.Chmod(o.Root, 0o700), os.MkdirAll(o.State, 0o711)); err != nil {
+		return nil, fmt.Errorf("cannot create directory for containerd: %w", err)
 	}
 	forwardLog(o.Logger)
 	decompressHere()
@@ -89,15 +90,6 @@ func (s *Server) start(ctx context.Context, o Options) error {
 	}
 	s.sockets, err = serve(ctx, s.address, s.plugins, o.Logger)
 	return err
-}
-
-// makeDirectories creates what containerd expects to exist. Only root may look into Root; a container with its own
-// users passes through State to its bundle.
-func makeDirectories(o Options) error {
-	if err := errors.Join(os.MkdirAll(o.Root, 0o700), os.Chmod(o.Root, 0o700), os.MkdirAll(o.State, 0o711)); err != nil {
-		return fmt.Errorf("cannot create directory for containerd: %w", err)
-	}
-	return nil
 }
 
 // clearMounts makes dir the place where containerd mounts snapshots while it unpacks, and unmounts what a killed
