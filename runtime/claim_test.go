@@ -13,7 +13,6 @@ import (
 
 	"github.com/margolite/margolite/runtime"
 	"github.com/margolite/margolite/runtime/containerd"
-	"github.com/margolite/margolite/test/containerdtest"
 	"github.com/margolite/margolite/test/expect"
 )
 
@@ -52,7 +51,7 @@ func (s lateStore) List(ctx context.Context, filters ...string) ([]containers.Co
 // meanwhile, does not get the place of that.
 func TestProjectsAtOnceHavePlacesOfTheirOwn(t *testing.T) {
 	const file = `services: {web: {image: BUSYBOX, command: ["sleep", "1000"], ports: ["80"]}}`
-	r := newRig(t, containerdtest.Backends()[0])
+	r := newRig(t, embeddedBackend())
 	l := &late{Client: r.client, asked: make(chan struct{}), release: make(chan struct{})}
 	r.client = l
 	e := r.engine()
@@ -99,7 +98,7 @@ func (s queueStore) Get(ctx context.Context, name string) (images.Image, error) 
 func TestTheFirstOfTwoProjectsGetsThePort(t *testing.T) {
 	const before = `services: {web: {image: BUSYBOX, command: ["sleep", "1000"]}}`
 	const after = `services: {web: {image: BUSYBOX, command: ["sleep", "1001"], ports: ["18473:80"]}}`
-	r := newRig(t, containerdtest.Backends()[0])
+	r := newRig(t, embeddedBackend())
 	r.client = &queue{r.client}
 	e := r.engine()
 	r.apply(e, r.load(e, "first", before))

@@ -10,7 +10,7 @@ import (
 
 // A device without runc may get it back, so that trying again helps; a container without its program may not.
 func TestAMissingRuncIsTheFaultOfTheDevice(t *testing.T) {
-	r := newRig(t, containerdtest.Backends()[0])
+	r := newRig(t, embeddedBackend())
 	e := r.engine()
 	for name, c := range map[string]struct {
 		path, command string

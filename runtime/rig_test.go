@@ -52,14 +52,9 @@ func embeddedBackend() containerdtest.Backend { return containerdtest.Backends()
 
 // onEach runs a test on each kind of containerd.
 func onEach(t *testing.T, test func(t *testing.T, r *rig)) {
-	for _, backend := range containerdtest.Backends() {
-		t.Run(backend.Name, func(t *testing.T) {
-			if testing.Short() && backend.OtherShim {
-				t.Skip("in make test-all: the system's containerd")
-			}
-			test(t, newRig(t, backend))
-		})
-	}
+	containerdtest.OnEach(t, func(t *testing.T, backend containerdtest.Backend) {
+		test(t, newRig(t, backend))
+	})
 }
 
 func newRig(t testing.TB, backend containerdtest.Backend) *rig {

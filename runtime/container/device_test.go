@@ -42,14 +42,9 @@ type device struct {
 
 // onEach runs a test on each kind of containerd.
 func onEach(t *testing.T, test func(t *testing.T, d *device)) {
-	for _, backend := range containerdtest.Backends() {
-		t.Run(backend.Name, func(t *testing.T) {
-			if testing.Short() && backend.OtherShim {
-				t.Skip("in make test-all: the system's containerd")
-			}
-			test(t, newDevice(t, backend))
-		})
-	}
+	containerdtest.OnEach(t, func(t *testing.T, backend containerdtest.Backend) {
+		test(t, newDevice(t, backend))
+	})
 }
 
 // onOne runs a test on one kind: for what does not depend on it.

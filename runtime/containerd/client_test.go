@@ -28,8 +28,7 @@ func TestConnectWaitsNoLongerThanItsContext(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	for name, listen := range map[string]bool{"without a containerd": false, "with one that says nothing": true} {
 		if listen {
-			l, err := net.Listen("unix", socket)
-			check(t, err)
+			l := expect.Value(net.Listen("unix", socket))(t)
 			defer l.Close()
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
@@ -58,8 +57,7 @@ func (p *peer) Get(ctx context.Context, _ *imagesapi.GetImageRequest) (*imagesap
 // serve answers at the socket until stop.
 func (p *peer) serve(t *testing.T, socket string) (stop func()) {
 	t.Helper()
-	l, err := net.Listen("unix", socket)
-	check(t, err)
+	l := expect.Value(net.Listen("unix", socket))(t)
 	server := grpc.NewServer()
 	imagesapi.RegisterImagesServer(server, p)
 	var running sync.WaitGroup
@@ -74,8 +72,7 @@ func (p *peer) serve(t *testing.T, socket string) (stop func()) {
 
 func openAt(t *testing.T, socket string) *client.Client {
 	t.Helper()
-	client, err := containerd.Open(socket, "usual")
-	check(t, err)
+	client := expect.Value(containerd.Open(socket, "usual"))(t)
 	t.Cleanup(func() { client.Close() })
 	return client
 }
@@ -153,8 +150,7 @@ func TestSomebodyElseAtTheSocket(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			socket := filepath.Join(t.TempDir(), "s")
-			l, err := net.Listen("unix", socket)
-			check(t, err)
+			l := expect.Value(net.Listen("unix", socket))(t)
 			var running sync.WaitGroup
 			running.Go(func() { serve(l) })
 			defer running.Wait()

@@ -49,8 +49,7 @@ func TestContract(t *testing.T) {
 }
 
 func overSocket(t testing.TB) containerd.Client {
-	client, err := containerd.Connect(t.Context(), containerd.Address(containerdtest.Embedded(t)), containerdtest.Namespace)
-	check(t, err)
+	client := expect.Value(containerd.Connect(t.Context(), containerd.Address(containerdtest.Embedded(t)), containerdtest.Namespace))(t)
 	t.Cleanup(func() { client.Close() })
 	return client
 }

@@ -158,8 +158,7 @@ func zeros(t *testing.T, size int) []byte {
 
 func zipped(t *testing.T, plain []byte) []byte {
 	t.Helper()
-	packed := expect.Value(ociimage.Gzip(plain))(t)
-	return packed
+	return expect.Value(ociimage.Gzip(plain))(t)
 }
 
 // An archive may be padded, and not for hours.

@@ -89,14 +89,9 @@ func watch(t testing.TB) *watched {
 
 // each runs a test with each kind of containerd, and a registry.
 func each(t *testing.T, test func(*testing.T, context.Context, containerd.Client, *watched)) {
-	for _, backend := range containerdtest.Backends() {
-		t.Run(backend.Name, func(t *testing.T) {
-			if testing.Short() && backend.OtherShim {
-				t.Skip("in make test-all: the system's containerd")
-			}
-			test(t, containerdtest.Context(t), backend.Start(t), watch(t))
-		})
-	}
+	containerdtest.OnEach(t, func(t *testing.T, backend containerdtest.Backend) {
+		test(t, containerdtest.Context(t), backend.Start(t), watch(t))
+	})
 }
 
 // fresh is a containerd of the test's own, and a registry.

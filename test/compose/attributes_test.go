@@ -36,15 +36,10 @@ func TestAttributes(t *testing.T) {
 // TestProject plays testdata/project, one Compose file of much that Compose has:
 // what make test shows of Compose.
 func TestProject(t *testing.T) {
-	for _, backend := range containerdtest.Backends() {
-		t.Run(backend.Name, func(t *testing.T) {
-			if testing.Short() && backend.OtherShim {
-				t.Skip("in make test-all: Debian's containerd")
-			}
-			d := newDevice(t, backend)
-			d.playFile(t, "testdata/project", "project", leftovers.Take(t, d.look))
-		})
-	}
+	containerdtest.OnEach(t, func(t *testing.T, backend containerdtest.Backend) {
+		d := newDevice(t, backend)
+		d.playFile(t, "testdata/project", "project", leftovers.Take(t, d.look))
+	})
 }
 
 // projectName makes a project's name of a scenario's.

@@ -53,6 +53,18 @@ func Backends() []Backend {
 	return []Backend{{"embedded", Embedded, false}, {"external", External, true}}
 }
 
+// OnEach runs a test with each kind of containerd, with the system's in make test-all alone.
+func OnEach(t *testing.T, test func(t *testing.T, backend Backend)) {
+	for _, backend := range Backends() {
+		t.Run(backend.Name, func(t *testing.T) {
+			if testing.Short() && backend.OtherShim {
+				t.Skip("in make test-all: the system's containerd")
+			}
+			test(t, backend)
+		})
+	}
+}
+
 // Embedded starts a containerd in this process and ends it, with everything that runs in it, after the test.
 func Embedded(t testing.TB) containerd.Client {
 	needRoot(t)
