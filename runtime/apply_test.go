@@ -76,9 +76,7 @@ func TestProjectFromInstallationToRemoval(t *testing.T) {
 		r.apply(e, p)
 		after := r.containers(e, "shop")
 		expect.Equal(t, after["db"].Pid, before["db"].Pid, "process of the back end")
-		if after["web"].ID == before["web"].ID {
-			t.Error("the front end was not recreated")
-		}
+		expect.Equal(t, after["web"].ID == before["web"].ID, false, "the front end is the same")
 		expect.Equal(t, after["web"].Address, before["web"].Address, "address of the front end")
 		expect.Contains(t, r.environment(after["web"]), "COLOUR=blue\n", "environment")
 		expect.Eventually(r, "the kept answer", func() bool { return get(net.JoinHostPort(host, "18080")) == "KEPT" })
@@ -95,26 +93,18 @@ func TestProjectFromInstallationToRemoval(t *testing.T) {
 		if c := r.containers(e, "shop"); len(c) != 1 || c["web"].State != runtime.Running {
 			t.Errorf("after one service left: %+v", c)
 		}
-		if pins, _ := filepath.Glob(filepath.Join(r.run, "netns/*")); len(pins) != 1 {
-			t.Errorf("namespaces %q", pins)
-		}
+		expect.Equal(t, len(expect.Value(filepath.Glob(filepath.Join(r.run, "netns/*")))(t)), 1, "namespaces")
 		r.apply(e, r.load(e, "shop", shop))
 		expect.Eventually(r, "the kept answer", func() bool { return get(net.JoinHostPort(host, "18080")) == "KEPT" })
-		if dirs, _ := filepath.Glob(filepath.Join(r.state, "projects/shop/*")); len(dirs) != 1 {
-			t.Errorf("extracted packages %q, want the present one", dirs)
-		}
+		expect.Equal(t, len(expect.Value(filepath.Glob(filepath.Join(r.state, "projects/shop/*")))(t)), 1, "extracted packages")
 
 		t.Log("a removal leaves the volume and nothing else")
 		expect.Check(t, e.Remove(t.Context(), "shop"))
 		r.expectNothingLeft()
 		expect.Equal(t, get(net.JoinHostPort(host, "18080")), "", "port that is published no longer")
 		expect.Equal(t, r.volume("shop/data/answer"), "KEPT\n", "volume")
-		if err := e.Remove(t.Context(), "shop"); err != nil {
-			t.Errorf("removing it again: %v", err)
-		}
-		if err := e.Remove(t.Context(), "neverknown"); err != nil {
-			t.Errorf("removing what never was: %v", err)
-		}
+		expect.Error(t, e.Remove(t.Context(), "shop"), nil, "removing it again")
+		expect.Error(t, e.Remove(t.Context(), "neverknown"), nil, "removing what never was")
 	})
 }
 
@@ -206,9 +196,7 @@ func TestContainersOfOthersAreLeftAlone(t *testing.T) {
 	ctx, service := containerdtest.Context(t), r.client.ContainerService()
 	expect.Value(service.Create(ctx, foreign))(t)
 	expect.Check(t, e.Remove(t.Context(), "ours"))
-	if err := service.Delete(ctx, foreign.ID); err != nil {
-		t.Errorf("a container without our labels was deleted: %v", err)
-	}
+	expect.Error(t, service.Delete(ctx, foreign.ID), nil, "deleting a container without our labels, which stays")
 }
 
 func TestApplyEndsWithItsContext(t *testing.T) {

@@ -121,9 +121,7 @@ func TestTheFirstOfTwoProjectsGetsThePort(t *testing.T) {
 	if !errors.As(err, &refused) || refused.Code != runtime.Conflict || !strings.Contains(err.Error(), "service web of project first") {
 		t.Errorf("the second project failed with %v, want a conflict", err)
 	}
-	if err := <-applied; err != nil {
-		t.Errorf("the first project failed: %v", err)
-	}
+	expect.Error(t, <-applied, nil, "the first project")
 	expect.Equal(t, len(r.containers(e, "first")["web"].Ports), 1, "ports of the first project")
 	expect.Equal(t, r.containers(e, "second")["web"].ID, had, "container of the second project")
 }

@@ -51,9 +51,7 @@ services:
 			t.Fatalf("replicas %v, ports %q", three, ports)
 		}
 		for _, want := range []string{"127.0.0.1:18100", "127.0.0.1:18101", "127.0.0.1:18102"} {
-			if !slices.Contains(ports, want) {
-				t.Errorf("ports %q lack %s", ports, want)
-			}
+			expect.Equal(t, slices.Contains(ports, want), true, "%s is among %q", want, ports)
 		}
 		for _, p := range ports {
 			expect.Eventually(r, "an answer at "+p, func() bool { return answers(p) })

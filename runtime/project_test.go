@@ -106,9 +106,7 @@ func TestWhatCannotBeFetchedHasACode(t *testing.T) {
 	e := r.engine()
 	missing := r.load(e, "missing", `services: {web: {image: BUSYBOX}}`)
 	missing.Compose.Services["web"].Image = r.registry + "/missing:1"
-	if _, err := e.Stage(t.Context(), missing, nil, nil); runtime.CodeOf(err) != runtime.NotFound {
-		t.Errorf("an image that is not there: %v", err)
-	}
+	expect.Equal(t, runtime.CodeOf(expect.ErrorOf(e.Stage(t.Context(), missing, nil, nil))), runtime.NotFound, "code of an image that is not there")
 	r.refused(e, missing, runtime.NotFound)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
@@ -120,12 +118,8 @@ func TestWhatCannotBeFetchedHasACode(t *testing.T) {
 		t.Errorf("a package behind a URL: %+v, %v", p, err)
 	}
 	behind.Key = "http://" + r.registry + "/nothing"
-	if p, err := e.FetchPackage(ctx, behind, nil); err == nil {
-		t.Errorf("a package without the key that it is signed by: %+v", p)
-	}
-	if _, err := e.FetchPackage(ctx, runtime.PackageRef{}, nil); runtime.CodeOf(err) != runtime.InvalidPackage {
-		t.Errorf("no package at all: %v", err)
-	}
+	expect.ErrorWith(t, expect.ErrorOf(e.FetchPackage(ctx, behind, nil)), "", "a package without the key that it is signed by")
+	expect.Equal(t, runtime.CodeOf(expect.ErrorOf(e.FetchPackage(ctx, runtime.PackageRef{}, nil))), runtime.InvalidPackage, "code of no package at all")
 }
 
 func TestPruneKeepsWhatIsUsedAndWhatIsAskedFor(t *testing.T) {

@@ -31,9 +31,7 @@ func TestAnEventCostsWhatConcernsIt(t *testing.T) {
 		r.runsAgain(observer, "p7", "a", r.kill(observer, "p7", "a"))
 		did := r.settled(c).since(begun)
 		t.Logf("the event cost %s", did)
-		if did.lists > 0 {
-			t.Errorf("the event cost %s, want no list of all", did)
-		}
+		expect.Equal(t, did.lists, 0, "lists of all for the event")
 		const most = 10 * services // looks until it runs again, and what starting it reads
 		if did.records > most || did.tasks > most {
 			t.Errorf("the event cost %s, want at most %d records and tasks", did, most)

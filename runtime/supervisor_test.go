@@ -137,13 +137,9 @@ func TestSupervisorLeavesAloneWhatIsStillToBeDecided(t *testing.T) {
 		}
 		expect.Equal(t, expect.Value(e.Matches(t.Context(), r.load(e, "matched", file)))(t), true, "matches what is on the device")
 		expect.Eventually(r, "what matches is back", func() bool { return runs("matched") })
-		if runs("applied") {
-			t.Error("what was to be left alone runs")
-		}
+		expect.Equal(t, runs("applied"), false, "what was to be left alone runs")
 		r.apply(e, r.load(e, "applied", file))
-		if !runs("applied") {
-			t.Error("what was applied does not run")
-		}
+		expect.Equal(t, runs("applied"), true, "what was applied runs")
 	})
 }
 
@@ -178,9 +174,7 @@ func TestSupervisorAfterAReboot(t *testing.T) {
 			}
 		}
 		stop()
-		if want := "before start container db-1, before start container web-1"; strings.Join(starts, ", ") != want {
-			t.Errorf("started %q, want %q", starts, want)
-		}
+		expect.Equal(t, strings.Join(starts, ", "), "before start container db-1, before start container web-1", "started")
 	})
 }
 
@@ -283,9 +277,7 @@ services:
 			}
 			return len(files) <= 2 && biggest <= 1<<20 && size >= 1<<19
 		})
-		if !said() {
-			t.Error("the end of the output is gone")
-		}
+		expect.Equal(t, said(), true, "the end of the output is there")
 	})
 }
 

@@ -13,9 +13,7 @@ func TestStartOfThisProcess(t *testing.T) {
 	if up := time.Since(startOf(os.Getpid())); up < 0 || up > time.Hour {
 		t.Errorf("this process runs for %s", up)
 	}
-	if start := startOf(1 << 30); !start.IsZero() {
-		t.Errorf("a process that is not there started at %s", start)
-	}
+	expect.Equal(t, startOf(1<<30), time.Time{}, "start of a process that is not there")
 }
 
 func TestBackoff(t *testing.T) {

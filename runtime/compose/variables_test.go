@@ -298,14 +298,10 @@ func FuzzLoad(f *testing.F) {
 		for name, s := range p.Services {
 			expect.OK(t, expect.ErrorOf(p.ConfigHash(name, "")))
 			for _, a := range s.Attached {
-				if p.Networks[a.Network] == nil {
-					t.Errorf("on network %q, which the project does not have", a.Network)
-				}
+				expect.Equal(t, p.Networks[a.Network] != nil, true, "the project has network %q", a.Network)
 			}
 			for _, file := range s.Files {
-				if !filepath.IsAbs(file.Target) {
-					t.Errorf("file at %q", file.Target)
-				}
+				expect.Equal(t, filepath.IsAbs(file.Target), true, "%q is absolute", file.Target)
 			}
 			for _, m := range s.Mounts {
 				if m.Volume != "" && p.Volumes[m.Volume] == nil {

@@ -39,8 +39,6 @@ func TestAPanicThatIsPassedOnKeepsItsStack(t *testing.T) {
 
 func TestWithoutAPanicTheErrorIsTheCallees(t *testing.T) {
 	want := errors.New("no")
-	if err := contain.Call(func() error { return want }); err != want {
-		t.Errorf("error is %v", err)
-	}
+	expect.Error(t, contain.Call(func() error { return want }), want, "error")
 	expect.Error(t, contain.Call(func() error { return nil }), nil, "error")
 }

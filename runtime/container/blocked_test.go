@@ -36,9 +36,7 @@ func TestAStartThatBlocksCanBeCancelled(t *testing.T) {
 			cancel()
 			select {
 			case err := <-ended:
-				if err == nil {
-					t.Error("it has started")
-				}
+				expect.ErrorWith(t, err, "", "the start")
 			case <-time.After(4 * patience):
 				t.Fatal("the start was cancelled, and goes on")
 			}

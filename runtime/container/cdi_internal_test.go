@@ -94,9 +94,7 @@ func TestCDIDevicesAreFound(t *testing.T) {
 		map[string]string{"gpu.json": other})
 	spec := bare(specs.User{})
 	check(t, addCDI(spec, []string{"vendor.example/gpu=all"}, append(dirs, "/nowhere")))
-	if got := spec.Linux.Devices[0]; got.Minor != 5 {
-		t.Errorf("got %+v, want that of the later directory", got)
-	}
+	expect.Equal(t, spec.Linux.Devices[0].Minor, 5, "minor number, which is that of the later directory")
 	err := addCDI(bare(specs.User{}), []string{"vendor.example/gpu=7"}, dirs)
 	for _, part := range []string{"vendor.example/gpu=7", "there are 1: vendor.example/gpu=all", "bad.json", "alien.yaml"} {
 		expect.ErrorWith(t, err, part, "error")

@@ -13,9 +13,7 @@ func TestProcessesInGroupsThatAContainerMade(t *testing.T) {
 		"cgroup.procs": "", "init.scope/cgroup.procs": "0\n12\n", "system.slice/x.service/cgroup.procs": "34\n",
 	})
 	expect.Equal(t, processesIn(dir), []int{12, 34}, "processes")
-	if got := processesIn(filepath.Join(dir, "gone")); got != nil {
-		t.Errorf("of none: %v", got)
-	}
+	expect.Equal(t, processesIn(filepath.Join(dir, "gone")), nil, "processes of no group")
 }
 
 func TestUsageIsReadFromEitherVersionOfControlGroups(t *testing.T) {

@@ -184,9 +184,7 @@ func TestExecOfAKilledAgent(t *testing.T) {
 		}()
 		expect.Eventually(d, "the command runs", func() bool { return strings.Contains(d.sh(id, "ps"), "sleep 96") })
 		d.restart()
-		if out := d.sh(id, "ps"); strings.Contains(out, "sleep 96") {
-			t.Errorf("it still runs:\n%s", out)
-		}
+		expect.Equal(t, strings.Contains(d.sh(id, "ps"), "sleep 96"), false, "it still runs")
 		<-ended
 		expect.Equal(t, expect.Value(filepath.Glob(filepath.Join(d.run, "exec", "*")))(t), nil, "left")
 	})
@@ -211,9 +209,7 @@ func TestACommandWhoseAgentWasKilledWhenItStarted(t *testing.T) {
 		expect.Eventually(d, "it is being started", func() bool { return bytes.Contains(bytes.Join(commandLines(), nil), []byte("sleep\x0097")) })
 
 		d.restart()
-		if out := d.sh(id, "ps"); strings.Contains(out, "sleep 97") {
-			t.Errorf("it still runs:\n%s", out)
-		}
+		expect.Equal(t, strings.Contains(d.sh(id, "ps"), "sleep 97"), false, "it still runs")
 		expect.Equal(t, expect.Value(filepath.Glob(filepath.Join(d.run, "exec", "*")))(t), nil, "left")
 	})
 }
@@ -271,7 +267,5 @@ func TestContainersThatDoNotObeyAreKilled(t *testing.T) {
 	expect.Eventually(d, "it runs", func() bool { text, _ := os.ReadFile(order); return string(text) == "ready\n" })
 	d.stop(id)
 	expect.Equal(t, string(expect.Value(os.ReadFile(order))(t)), "ready\nasked\n", "order")
-	if state := d.find(id).State; state == container.Running {
-		t.Errorf("it is %s", state)
-	}
+	expect.Equal(t, d.find(id).State == container.Running, false, "it runs")
 }

@@ -76,9 +76,7 @@ func TestMountsOfTheKernel(t *testing.T) {
 		p := &paths{Options{RunDir: mkdir("run")}}
 		err := p.withRootfs("many", []mount.Mount{{Type: "overlay", Source: "overlay", Options: options}}, func(root string) error {
 			for name, want := range map[string]string{"all": "0", "0": "0", strconv.Itoa(layers - 1): strconv.Itoa(layers - 1)} {
-				if text, err := os.ReadFile(filepath.Join(root, name)); string(text) != want {
-					t.Errorf("%s has %q, want %q (%v)", name, text, want, err)
-				}
+				expect.Equal(t, string(expect.Value(os.ReadFile(filepath.Join(root, name)))(t)), want, "%s", name)
 			}
 			expect.Error(t, os.WriteFile(filepath.Join(root, "new"), nil, 0o600), unix.EROFS, "writing into it")
 			return nil

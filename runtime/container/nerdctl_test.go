@@ -35,7 +35,5 @@ func TestNerdctlFindsItsFiles(t *testing.T) {
 		t.Errorf("got %+v, %+v", log, ports)
 	}
 	d.delete(id)
-	if _, err := os.Stat(dir); err == nil {
-		t.Error("it is left after the container")
-	}
+	expect.Error(t, expect.ErrorOf(os.Stat(dir)), os.ErrNotExist, "its files after the container")
 }

@@ -53,9 +53,7 @@ func TestCommandsLeaveRoomForThoseOfOthers(t *testing.T) {
 				}
 				expect.Equal(t, admitted, test.admitted, "commands run")
 				for _, c := range test.well {
-					if !take(c) {
-						t.Errorf("no place for %+v", c)
-					}
+					expect.Equal(t, take(c), true, "there is a place for %+v", c)
 				}
 			})
 		})
@@ -68,20 +66,12 @@ func TestAStartThatBlocksLeavesRoomForOthers(t *testing.T) {
 	try := func(id, project string) *limit.Slot { return start.Try(placeOf(id, project, true), nil) }
 	blocking := []*limit.Slot{try("hangs", "shop"), try("hangs", "shop")}
 	for range maxStarts - len(blocking) {
-		if try("well", "other") == nil {
-			t.Error("fewer commands start than may")
-		}
+		expect.Equal(t, try("well", "other") != nil, true, "as many commands start as may")
 	}
-	if try("late", "third") != nil {
-		t.Error("more commands start than may")
-	}
+	expect.Equal(t, try("late", "third") == nil, true, "no more commands start than may")
 	for _, s := range blocking {
 		s.Become(blocked + s.Kind)
-		if try("late", "third") == nil {
-			t.Error("one that blocks keeps another one waiting")
-		}
+		expect.Equal(t, try("late", "third") != nil, true, "another one starts beside one that blocks")
 	}
-	if try("hangs", "shop") != nil {
-		t.Error("a third one starts in a container in which two block")
-	}
+	expect.Equal(t, try("hangs", "shop") == nil, true, "no third one starts in a container in which two block")
 }

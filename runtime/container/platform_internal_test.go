@@ -52,9 +52,7 @@ func TestCheckPlatform(t *testing.T) {
 			}
 		})
 	}
-	if err := checkPlatform("not a platform!", amd64, t.TempDir()); err == nil {
-		t.Error("nonsense was let through")
-	}
+	expect.ErrorWith(t, checkPlatform("not a platform!", amd64, t.TempDir()), "", "nonsense")
 	expect.OK(t, CheckPlatform(""))
 }
 

@@ -98,13 +98,9 @@ func TestLimitsThatTheKernelLacks(t *testing.T) {
 	var warned []string
 	r, err := resources(&compose.Service{Resources: ask}, Host{}, func(w string) { warned = append(warned, w) })
 	check(t, err)
-	if text, _ := json.Marshal(r); string(text) != `{}` {
-		t.Errorf("got %s, want nothing", text)
-	}
+	expect.Equal(t, string(expect.Value(json.Marshal(r))(t)), "{}", "limits")
 	for _, key := range []string{"mem_limit", "mem_reservation", "mem_swappiness", "oom_kill_disable", "cpus", "cpu_shares", "cpuset", "pids_limit", "blkio_config.weight", "blkio_config.device"} {
-		if !strings.Contains(strings.Join(warned, "\n"), key) {
-			t.Errorf("nothing is said of %s in %q", key, warned)
-		}
+		expect.Contains(t, strings.Join(warned, "\n"), key, "warnings")
 	}
 	noSwap := able
 	noSwap.Swap = false
@@ -121,9 +117,7 @@ func TestUlimits(t *testing.T) {
 	got := expect.Value(ask(compose.Ulimit{Name: "core", Soft: 0, Hard: -1}, compose.Ulimit{Name: "nofile", Soft: 10, Hard: 20}))(t)
 	want := []specs.POSIXRlimit{{Type: "RLIMIT_CORE", Soft: 0, Hard: 1<<64 - 1}, {Type: "RLIMIT_NOFILE", Soft: 10, Hard: 20}}
 	expect.Equal(t, got, want, "limits")
-	if got, err := ask(compose.Ulimit{Name: "nofile", Soft: 1, Hard: -1}); err == nil {
-		t.Errorf("more files than there are: got %+v, want an error", got)
-	}
+	expect.ErrorWith(t, expect.ErrorOf(ask(compose.Ulimit{Name: "nofile", Soft: 1, Hard: -1})), "", "more files than there are")
 }
 
 func TestSysctls(t *testing.T) {

@@ -62,9 +62,7 @@ func TestPrivileged(t *testing.T) {
 		}
 	}
 	withProfile := expect.Value(build(t, compose.Service{Privileged: true, Seccomp: compose.Seccomp{Profile: []byte(`{"defaultAction":"SCMP_ACT_LOG"}`)}}, shell, host, specs.User{}))(t)
-	if withProfile.Linux.Seccomp == nil {
-		t.Error("a profile that was asked for is not used")
-	}
+	expect.Equal(t, withProfile.Linux.Seccomp != nil, true, "a profile that was asked for is used")
 	usual := expect.Value(build(t, compose.Service{NoNewPrivileges: true}, shell, host, specs.User{}))(t)
 	if usual.Linux.Seccomp == nil || usual.Process.ApparmorProfile != DefaultProfile || usual.Linux.MaskedPaths == nil || !usual.Process.NoNewPrivileges {
 		t.Errorf("others are not confined: %+v", usual.Process)

@@ -115,9 +115,7 @@ func TestASilentShimIsAskedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQuestioned("a")
 		s := q.shims()
-		if answer := s.state(t.Context(), "a"); !errors.Is(answer.err, ErrUnresponsive) {
-			t.Fatal(answer.err)
-		}
+		expect.Error(t, s.state(t.Context(), "a").err, ErrUnresponsive, "state")
 		q.mu.Lock()
 		q.hung["a"] = false
 		q.mu.Unlock()
@@ -126,9 +124,7 @@ func TestASilentShimIsAskedAgain(t *testing.T) {
 			t.Error(answer.err)
 		}
 		synctest.Wait()
-		if answer := s.look(t.Context(), "a"); answer.err != nil {
-			t.Error(answer.err)
-		}
+		expect.OK(t, s.look(t.Context(), "a").err)
 		expect.Equal(t, s.listSilent(), nil, "silent shims")
 	})
 }
@@ -139,9 +135,7 @@ func TestACallerThatLeavesDoesNotMakeAShimSilent(t *testing.T) {
 		s := newQuestioned("a").shims()
 		ctx, cancel := context.WithTimeout(t.Context(), stateTimeout/2)
 		defer cancel()
-		if answer := s.state(ctx, "a"); !errors.Is(answer.err, context.DeadlineExceeded) {
-			t.Error(answer.err)
-		}
+		expect.Error(t, s.state(ctx, "a").err, context.DeadlineExceeded, "state")
 		expect.Equal(t, s.listSilent(), nil, "silent shims")
 		time.Sleep(stateTimeout) // the question goes on to its own end
 	})

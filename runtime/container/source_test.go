@@ -33,9 +33,7 @@ func TestSourcesLeadWhereTheyLed(t *testing.T) {
 		{Path: "/", Target: "/all", ReadOnly: true},
 	}
 	id := d.up(c)
-	if out := d.sh(id, "cat /dir/file /file /passing/file; test -d /all/etc"); out != "one/fileone/fileone/file" {
-		t.Fatalf("got %q", out)
-	}
+	expect.Equal(t, d.sh(id, "cat /dir/file /file /passing/file; test -d /all/etc"), "one/fileone/fileone/file", "output")
 
 	t.Log("a link that the site turns elsewhere is not followed before somebody judges it")
 	lead(link, "two")

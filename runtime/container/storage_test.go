@@ -131,9 +131,7 @@ func TestVolumesThatCannotBeMounted(t *testing.T) {
 			c.Service.Mounts = []compose.Mount{{Volume: "v", Target: "/v"}}
 			_, err := d.tryCreate(c)
 			expect.ErrorWith(t, err, test.want, "error")
-			if strings.Contains(fmt.Sprint(err), "tellnobody") {
-				t.Errorf("the password is told: %v", err)
-			}
+			expect.Equal(t, strings.Contains(fmt.Sprint(err), "tellnobody"), false, "the password is told")
 		})
 	}
 }
@@ -186,9 +184,7 @@ func TestPrunedVolumes(t *testing.T) {
 		t.Errorf("size %d, %v", size, err)
 	}
 	for _, name := range []string{"../volumes", "..", "", "a/b"} {
-		if err := d.RemoveVolume(d.ctx(), "old", name); err == nil {
-			t.Errorf("%q was removed", name)
-		}
+		expect.ErrorWith(t, d.RemoveVolume(d.ctx(), "old", name), "", "removing %q", name)
 	}
 	for range 2 {
 		expect.OK(t, d.RemoveVolume(d.ctx(), "old", "logs"))
@@ -299,9 +295,7 @@ func TestConfigsAndSecrets(t *testing.T) {
 			t.Error("the record has the secret")
 		}
 		for key, e := range record.Extensions {
-			if bytes.Contains(e.GetValue(), []byte("tellnobody")) {
-				t.Errorf("extension %s has the secret", key)
-			}
+			expect.Equal(t, bytes.Contains(e.GetValue(), []byte("tellnobody")), false, "extension %s has the secret", key)
 		}
 
 		// A reboot clears the run directory.
@@ -328,9 +322,7 @@ func TestRootfsOfAPowerCut(t *testing.T) {
 				check(t, os.RemoveAll(filepath.Dir(dir)))
 			}
 		}
-		if lost != 1 {
-			t.Fatalf("the root file system is %+v", mounts)
-		}
+		expect.Equal(t, lost, 1, "directories of %+v", mounts)
 		d.start(id)
 		expect.Equal(t, strings.TrimSpace(d.sh(id, "cat /srv/data/inside | wc -c")), "16", "bytes in the volume")
 	})

@@ -77,9 +77,7 @@ func TestLookupUserInAnImageWithoutAccounts(t *testing.T) {
 	if u, err := container.LookupUser(root, "1000:1000"); err != nil || u.UID != 1000 || u.GID != 1000 {
 		t.Errorf("got %+v, %v", u, err)
 	}
-	if u, err := container.LookupUser(root, "www"); err == nil {
-		t.Errorf("got %+v, want an error", u)
-	}
+	expect.ErrorWith(t, expect.ErrorOf(container.LookupUser(root, "www")), "", "a name")
 }
 
 func TestLookupUserInHostileImages(t *testing.T) {

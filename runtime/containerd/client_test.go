@@ -157,9 +157,7 @@ func TestSomebodyElseAtTheSocket(t *testing.T) {
 			defer l.Close()
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
-			if _, err := containerd.Connect(ctx, socket, "margo"); err == nil {
-				t.Error("it is taken for containerd")
-			}
+			expect.ErrorWith(t, expect.ErrorOf(containerd.Connect(ctx, socket, "margo")), "", "connecting")
 		})
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/containerd/containerd/v2/core/leases"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/containerd/errdefs"
-	"github.com/google/go-cmp/cmp"
 	"github.com/opencontainers/go-digest"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 
@@ -39,7 +38,7 @@ func TestContract(t *testing.T) {
 			} {
 				t.Run(name, func(t *testing.T) {
 					ctx := containerdtest.Context(t)
-					lease := try(client.LeasesService().Create(ctx, leases.WithRandomID()))(t)
+					lease := expect.Value(client.LeasesService().Create(ctx, leases.WithRandomID()))(t)
 					test(t, leases.WithLease(ctx, lease.ID), client)
 					expect.OK(t, client.LeasesService().Delete(ctx, lease, leases.SynchronousDelete))
 				})
@@ -57,42 +56,30 @@ func overSocket(t testing.TB) containerd.Client {
 func leaseResources(t *testing.T, ctx context.Context, client containerd.Client) {
 	service := client.LeasesService()
 	desc := put(t, ctx, client.ContentStore(), []byte("resource"))
-	lease := try(service.Create(ctx, leases.WithID("holds")))(t)
+	lease := expect.Value(service.Create(ctx, leases.WithID("holds")))(t)
 	held := leases.Resource{Type: "content", ID: desc.Digest.String()}
 	check(t, service.AddResource(ctx, lease, held))
-	if diff := cmp.Diff([]leases.Resource{held}, try(service.ListResources(ctx, lease))(t)); diff != "" {
-		t.Errorf("held: %s", diff)
-	}
+	expect.Equal(t, expect.Value(service.ListResources(ctx, lease))(t), []leases.Resource{held}, "held")
 	check(t, service.DeleteResource(ctx, lease, held))
-	if all := try(service.ListResources(ctx, lease))(t); len(all) != 0 {
-		t.Errorf("still held: %v", all)
-	}
+	expect.Equal(t, len(expect.Value(service.ListResources(ctx, lease))(t)), 0, "resources still held")
 	expect.OK(t, service.Delete(ctx, lease))
-	if err := service.AddResource(ctx, lease, held); !errdefs.IsNotFound(err) {
-		t.Errorf("of no lease the error is %v", err)
-	}
+	expect.Equal(t, errdefs.IsNotFound(service.AddResource(ctx, lease, held)), true, "no lease is found")
 }
 
 func namespaceLabels(t *testing.T, ctx context.Context, client containerd.Client) {
 	official := containerdtest.Official(t, client)
 	check(t, official.NamespaceService().SetLabel(ctx, containerdtest.Namespace, "a", "b"))
 	for label, want := range map[string]string{"a": "b", "none": ""} {
-		if got, err := client.GetLabel(ctx, label); err != nil || got != want {
-			t.Errorf("label %s is %q, %v", label, got, err)
-		}
+		expect.Equal(t, expect.Value(client.GetLabel(ctx, label))(t), want, "label %s", label)
 	}
 	other := namespaces.WithNamespace(ctx, "other")
-	if got, err := client.GetLabel(other, "a"); err != nil || got != "" {
-		t.Errorf("another namespace has the label %q, %v", got, err)
-	}
+	expect.Equal(t, expect.Value(client.GetLabel(other, "a"))(t), "", "label of another namespace")
 	// The client's own is where no other is named.
-	if got, err := client.GetLabel(t.Context(), "a"); err != nil || got != "b" {
-		t.Errorf("label is %q, %v", got, err)
-	}
+	expect.Equal(t, expect.Value(client.GetLabel(t.Context(), "a"))(t), "b", "label")
 }
 
 func directories(t *testing.T, ctx context.Context, client containerd.Client) {
-	got := try(client.IntrospectionService().Plugins(ctx, "type==io.containerd.snapshotter.v1,id=="+snapshotter))(t).Plugins
+	got := expect.Value(client.IntrospectionService().Plugins(ctx, "type==io.containerd.snapshotter.v1,id=="+snapshotter))(t).Plugins
 	if len(got) != 1 || got[0].ID != snapshotter || got[0].Exports["root"] == "" {
 		t.Errorf("it is %+v", got)
 	}
@@ -101,15 +88,6 @@ func directories(t *testing.T, ctx context.Context, client containerd.Client) {
 func address(t *testing.T, _ context.Context, client containerd.Client) {
 	if stat, err := os.Stat(containerd.Address(client)); err != nil || stat.Mode()&os.ModeSocket == 0 {
 		t.Errorf("%q is none: %v", containerd.Address(client), err)
-	}
-}
-
-// try ends the test where a call fails.
-func try[T any](got T, err error) func(*testing.T) T {
-	return func(t *testing.T) T {
-		t.Helper()
-		check(t, err)
-		return got
 	}
 }
 

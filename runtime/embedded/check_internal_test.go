@@ -59,9 +59,7 @@ func TestCheckNamesWhatIsMissing(t *testing.T) {
 		found[p.Object] = p.Fatal
 	}
 	for _, object := range []string{"runc", "shim"} {
-		if !found[object] {
-			t.Errorf("%s was not found missing: %v", object, found)
-		}
+		expect.Equal(t, found[object], true, "%s was found missing: %v", object, found)
 	}
 	if p := checkNamespaces(empty); p == nil || !p.Fatal {
 		t.Errorf("namespaces: %+v", p)
@@ -80,9 +78,7 @@ func TestCheckTellsAnOldRuncFromANewOne(t *testing.T) {
 		script := "#!/bin/sh\necho 'runc version " + version + "'\necho 'spec: 1.0.2'\n"
 		check(t, os.WriteFile(filepath.Join(dir, "runc"), []byte(script), 0o755))
 		t.Setenv("PATH", dir+":/bin")
-		if p := checkRunc(t.Context()); (p != nil) != bad {
-			t.Errorf("runc %s: %+v", version, p)
-		}
+		expect.Equal(t, checkRunc(t.Context()) != nil, bad, "a problem with runc %s", version)
 	}
 }
 
@@ -108,7 +104,5 @@ func TestOverlayIsTriedAndLeavesNothing(t *testing.T) {
 			t.Errorf("of a path with %c: %+v", c, p)
 		}
 	}
-	if err := canOverlay("/proc/self/fd"); err == nil {
-		t.Error("overlayfs works in /proc")
-	}
+	expect.ErrorWith(t, canOverlay("/proc/self/fd"), "", "overlayfs in /proc")
 }

@@ -6,13 +6,13 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/margolite/margolite/test/expect"
 )
 
 func TestCheckTellsOfDamageUntilItIsRemoved(t *testing.T) {
 	root := t.TempDir()
-	if p := checkDamage(root); p != nil {
-		t.Errorf("damage: %+v", p)
-	}
+	expect.Equal(t, checkDamage(root), nil, "damage")
 	kept := filepath.Join(root, "io.containerd.metadata.v1.bolt", "meta.db.bad")
 	check(t, errors.Join(os.Mkdir(filepath.Dir(kept), 0o700), os.WriteFile(kept, nil, 0o600)))
 	if p := checkDamage(root); p == nil || p.Fatal || !strings.Contains(p.Text, kept) {

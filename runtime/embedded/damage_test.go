@@ -105,12 +105,8 @@ func TestAPowerCutWhileADatabaseIsMadeAnew(t *testing.T) {
 					expect.OK(t, snapshots.Remove(ctx, "new"))
 				})
 			}
-			if kept, err := os.ReadFile(filepath.Join(root, metadata+".bad")); !bytes.Equal(kept, rot) {
-				t.Errorf("kept is %q, %v", kept, err)
-			}
-			if left, _ := filepath.Glob(filepath.Join(root, snapshotter, "lost-*")); len(left) > 0 {
-				t.Errorf("left are %v", left)
-			}
+			expect.Equal(t, string(expect.Value(os.ReadFile(filepath.Join(root, metadata+".bad")))(t)), string(rot), "kept")
+			expect.Equal(t, expect.Value(filepath.Glob(filepath.Join(root, snapshotter, "lost-*")))(t), nil, "left")
 		})
 	}
 }

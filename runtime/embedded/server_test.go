@@ -12,7 +12,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	containerd "github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/core/content"
@@ -71,7 +70,7 @@ func TestAShimThatIsGivenUpEnds(t *testing.T) {
 	server, client := open(t, dir, shim)
 	defer server.Close()
 	check(t, syscall.Kill(pid, syscall.SIGCONT))
-	await(t, "it ends", func() bool { return len(shims(t, shim)) == 0 })
+	expect.Eventually(t, "it ends", func() bool { return len(shims(t, shim)) == 0 })
 	end(t, client, "survivor")
 }
 
@@ -351,9 +350,7 @@ func expectRunning(t *testing.T, client *containerd.Client, id string) {
 	ctx := containerdtest.Context(t)
 	container := expect.Value(client.LoadContainer(ctx, id))(t)
 	task := expect.Value(container.Task(ctx, nil))(t)
-	if status, err := task.Status(ctx); err != nil || status.Status != containerd.Running {
-		t.Errorf("task is %v, %v, want running", status.Status, err)
-	}
+	expect.Equal(t, expect.Value(task.Status(ctx))(t).Status, containerd.Running, "status of the task")
 }
 
 // shims are the processes that run the program.
@@ -368,22 +365,10 @@ func shims(t *testing.T, program string) []string {
 	return pids
 }
 
-// await polls for what no event tells.
-func await(t *testing.T, what string, done func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(2 * time.Minute)
-	for !done() {
-		if time.Now().After(deadline) {
-			t.Fatalf("in vain: %s", what)
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
-}
-
 func awaitGone(t *testing.T, paths ...string) {
 	t.Helper()
 	for _, path := range paths {
-		await(t, path+" is gone", func() bool {
+		expect.Eventually(t, path+" is gone", func() bool {
 			_, err := os.Stat(path)
 			return errors.Is(err, os.ErrNotExist)
 		})

@@ -141,17 +141,11 @@ func TestWhatIsNotToBeProbedIsNot(t *testing.T) {
 		if got := probed(); got["a"] != 11 || got["b"] != 1 || got["c"] != 11 || got["off"] != 0 {
 			t.Errorf("probed %v", got)
 		}
-		if s := m.Status("b"); s.State != health.Starting {
-			t.Errorf("what is not probed any more is %q", s.State)
-		}
+		expect.Equal(t, m.Status("b").State, health.Starting, "state of what is not probed any more")
 		m.Tend("p", []health.Target{target("a", 2)})
-		if s := m.Status("a"); s.State != health.Starting {
-			t.Errorf("another process begins as %q", s.State)
-		}
+		expect.Equal(t, m.Status("a").State, health.Starting, "first state of another process")
 		synctest.Wait()
-		if s := m.Status("a"); s.State != health.Healthy {
-			t.Errorf("another process is %q", s.State)
-		}
+		expect.Equal(t, m.Status("a").State, health.Healthy, "state of another process")
 		m.Close()
 		m.Tend("p", []health.Target{target("z", 1)})
 		time.Sleep(time.Minute)
@@ -196,9 +190,7 @@ func TestProbesThatHangHoldUpNoOthers(t *testing.T) {
 		}
 		m.Tend("p", []health.Target{{Container: "well", Process: 1, Started: time.Now(), Check: check}})
 		time.Sleep(time.Minute)
-		if s := m.Status("well"); s.State != health.Healthy {
-			t.Errorf("after a minute it is %s", s.State)
-		}
+		expect.Equal(t, m.Status("well").State, health.Healthy, "state after a minute")
 	})
 }
 

@@ -123,9 +123,7 @@ func TestImagesAreSignedByAKeyOfTheDevice(t *testing.T) {
 				}
 				asked := strings.Join(w.asked("GET"), "\n")
 				for d := range app.Blobs {
-					if strings.Contains(asked, d.String()) {
-						t.Errorf("asked for %s of the image: %s", d, asked)
-					}
+					expect.Equal(t, strings.Contains(asked, d.String()), false, "asked for %s of the image: %s", d, asked)
 				}
 			})
 		}

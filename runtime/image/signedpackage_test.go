@@ -68,9 +68,7 @@ func (w *watched) fetches(t *testing.T, images *image.Images, repository string,
 	}
 	asked := strings.Join(w.asked("GET"), "\n")
 	for d := range p.Blobs {
-		if strings.Contains(asked, d.String()) {
-			t.Errorf("asked for %s of the package: %s", d, asked)
-		}
+		expect.Equal(t, strings.Contains(asked, d.String()), false, "asked for %s of the package: %s", d, asked)
 	}
 }
 

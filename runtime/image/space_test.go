@@ -175,9 +175,7 @@ func TestTryingAgainWhatDoesNotFitCostsNothing(t *testing.T) {
 		}
 	}
 	for _, line := range d.w.asked("") {
-		if !strings.HasPrefix(line, "HEAD ") {
-			t.Errorf("asked %s", line)
-		}
+		expect.Equal(t, strings.HasPrefix(line, "HEAD "), true, "%s is a HEAD", line)
 	}
 }
 

@@ -207,12 +207,8 @@ func TestLayersCannotWriteOutsideOfTheirImage(t *testing.T) {
 				ref := w.push(t, strings.NewReplacer(" ", "-", ",", "").Replace(name)+":1", a)
 				_, err = pullOne(ctx, open(t, client, w.plain()), image.Want{Ref: ref}, nil) // some are refused, some stay inside
 				t.Log(err)
-				if data, err := os.ReadFile(victim); err != nil || string(data) != "unharmed" {
-					t.Errorf("outside is %q now, %v", data, err)
-				}
-				if entries, err := os.ReadDir(outside); err != nil || len(entries) != 1 {
-					t.Errorf("outside there are %v, %v", entries, err)
-				}
+				expect.Equal(t, string(expect.Value(os.ReadFile(victim))(t)), "unharmed", "the file outside")
+				expect.Equal(t, len(expect.Value(os.ReadDir(outside))(t)), 1, "files outside")
 			})
 		}
 	})

@@ -25,9 +25,7 @@ func TestEveryOptionSaysWhatItIsFor(t *testing.T) {
 		seen[o.Name] = true
 	}
 	for _, name := range []string{"CONFIG_NET_NS", "CONFIG_OVERLAY_FS", "CONFIG_NFT_MASQ", "CONFIG_MACVLAN"} {
-		if !seen[name] {
-			t.Errorf("%s is not among them", name)
-		}
+		expect.Equal(t, seen[name], true, "%s is among them", name)
 	}
 }
 

@@ -57,9 +57,7 @@ func TestNoPartyHoldsUpAnother(t *testing.T) {
 		}
 		slow.Spare(true)
 		slow.Spare(true)
-		if ended != 1 {
-			t.Errorf("ended %d times for others", ended)
-		}
+		expect.Equal(t, ended, 1, "times that it ended for others")
 		slow.Release()
 		if holds(again) || !holds(c) || holds(d) {
 			t.Error("the slot did not go to the first in line who is not slow")
@@ -69,9 +67,7 @@ func TestNoPartyHoldsUpAnother(t *testing.T) {
 			t.Error("a party that was slow does not come after the others")
 		}
 		(<-d).Release()
-		if !holds(again) {
-			t.Error("a party that was slow never comes")
-		}
+		expect.Equal(t, holds(again), true, "a party that was slow comes again")
 	})
 }
 
@@ -83,9 +79,7 @@ func TestWhoGivesUpWaitingHoldsUpNobody(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	_, err = l.Acquire(ctx, limit.Key{Party: "b", Kind: "blob"}, nil, func(slow bool) {
-		if slow {
-			t.Error("nobody was slow")
-		}
+		expect.Equal(t, slow, false, "somebody was slow")
 		cancel()
 	})
 	expect.Error(t, err, context.Canceled, "one of a kind is done twice")
@@ -108,9 +102,7 @@ func TestSlotsAreShutWhenAllAreSpare(t *testing.T) {
 		t.Fatal("they are not shut")
 	}
 	open()
-	if l.Try(limit.Key{Party: "b"}, nil) == nil {
-		t.Error("none is granted when they are open again")
-	}
+	expect.Equal(t, l.Try(limit.Key{Party: "b"}, nil) != nil, true, "one is granted when they are open again")
 }
 
 // watch has come what comes after each while, for so many windows or until the slot is given away.

@@ -69,9 +69,7 @@ func TestWriter(t *testing.T) {
 				before := time.Now()
 				log.NewWriter(path, log.Keep{}).Copy(log.Stderr, reader(strings.NewReader(c.printed)))
 				if len(c.want) == 0 {
-					if _, err := os.Stat(path); !os.IsNotExist(err) {
-						t.Errorf("%s: a file: %v", how, err)
-					}
+					expect.Error(t, expect.ErrorOf(os.Stat(path)), os.ErrNotExist, "%s: a file", how)
 					continue
 				}
 				got := linesOf(t, path)
@@ -122,15 +120,11 @@ func TestWriterRotates(t *testing.T) {
 					next--
 				}
 			}
-			if files, _ := filepath.Glob(dir + "/*"); len(files) != c.files {
-				t.Errorf("files %v", files)
-			}
+			expect.Equal(t, len(expect.Value(filepath.Glob(dir+"/*"))(t)), c.files, "files")
 			for range 2 { // the second time there is nothing
 				check(t, log.Remove(path))
 			}
-			if files, _ := filepath.Glob(dir + "/*"); len(files) != 0 {
-				t.Errorf("left behind: %v", files)
-			}
+			expect.Equal(t, expect.Value(filepath.Glob(dir+"/*"))(t), nil, "left behind")
 		})
 	}
 }

@@ -56,11 +56,7 @@ func TestNextAddress(t *testing.T) {
 		expect.Equal(t, got.String(), want, "next address")
 		taken = append(taken, got)
 	}
-	if got, err := NextAddress(small, netip.Prefix{}, taken); err == nil {
-		t.Errorf("got %s from a full network", got)
-	}
+	expect.ErrorWith(t, expect.ErrorOf(NextAddress(small, netip.Prefix{}, taken)), "", "an address of a full network")
 	expect.Equal(t, expect.Value(NextAddress(small, netip.Prefix{}, taken[1:]))(t), taken[0], "address that is free again")
-	if got, err := NextAddress(Network{}, netip.Prefix{}, nil); err == nil {
-		t.Errorf("got %s from no network", got)
-	}
+	expect.ErrorWith(t, expect.ErrorOf(NextAddress(Network{}, netip.Prefix{}, nil)), "", "an address of no network")
 }

@@ -28,9 +28,7 @@ func (w *town) repairing(lost func()) {
 	w.t.Cleanup(func() {
 		stop()
 		expect.Check(w.t, <-ended)
-		if hasTable(w.t, "margolite_alive") {
-			w.t.Error("the table of the watcher outlives it")
-		}
+		expect.Equal(w.t, hasTable(w.t, "margolite_alive"), false, "the table of the watcher outlives it")
 	})
 }
 
@@ -107,9 +105,7 @@ func TestMTUFollowsTheWayOut(t *testing.T) {
 	ip(t, "route del default")
 	ip(t, "link set %s down", w.shop.Bridge)
 	expect.Eventually(t, "the bridge is up again", func() bool { return strings.Contains(ip(t, "link show %s", w.shop.Bridge), ",UP") })
-	if !fits() {
-		t.Error("the MTU is another one while there is no way out")
-	}
+	expect.Equal(t, fits(), true, "the MTU is the same while there is no way out")
 }
 
 // The files are removed, and nothing else: no mount comes or goes.
@@ -180,13 +176,9 @@ func TestLostNamespaceIsPinnedAgain(t *testing.T) {
 	for what, pid := range map[string]int{"the host's": holdNamespace(t, ""), "its neighbour's": other, "none": 1 << 22} {
 		expect.Equal(t, expect.Value(w.Adopt(t.Context(), w.web, pid))(t), false, "adopted a process in %s namespace", what)
 	}
-	if adopted := expect.Value(w.Adopt(t.Context(), w.web, held))(t); !adopted {
-		t.Fatal("its namespace was not pinned")
-	}
+	expect.Equal(t, expect.Value(w.Adopt(t.Context(), w.web, held))(t), true, "its namespace was pinned")
 	pinned := expect.Value(os.Stat(w.webNS))(t)
-	if now, err := ns.Stat(); err != nil || !os.SameFile(now, pinned) {
-		t.Error("another namespace is pinned")
-	}
+	expect.Equal(t, os.SameFile(expect.Value(ns.Stat())(t), pinned), true, "the same namespace is pinned")
 	expect.Eventually(t, "the files are back", func() bool {
 		content, err := os.ReadFile(w.Paths(w.web).Hosts)
 		return err == nil && strings.Contains(string(content), "web")

@@ -46,9 +46,7 @@ func TestHostsFileRefuses(t *testing.T) {
 		"too many hosts":         make([]Host, maxHosts+1),
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got, err := renderHosts(sandboxOf("web"), hosts); err == nil {
-				t.Errorf("wrote %q", got)
-			}
+			expect.ErrorWith(t, expect.ErrorOf(renderHosts(sandboxOf("web"), hosts)), "", "rendering")
 		})
 	}
 }
@@ -62,9 +60,7 @@ func TestHostsFileIsMendedAfterATornWrite(t *testing.T) {
 		check(t, err)
 		defer mounted.Close()
 		check(t, replaceContent(path, content))
-		if got, _ := io.ReadAll(mounted); !bytes.Equal(got, content) {
-			t.Errorf("after %q: got %q", torn, got)
-		}
+		expect.Equal(t, string(expect.Value(io.ReadAll(mounted))(t)), string(content), "after %q", torn)
 	}
 }
 

@@ -98,9 +98,7 @@ func TestLinksComeAndGoInPlace(t *testing.T) {
 	expectLinks(t, ns)
 	expect.Check(t, w.RemoveSandbox(t.Context(), s))
 	for _, trace := range w.traces() {
-		if strings.Contains(trace, "both") {
-			t.Errorf("left behind: %s", trace)
-		}
+		expect.Equal(t, strings.Contains(trace, "both"), false, "left behind: %s", trace)
 	}
 }
 
@@ -398,9 +396,7 @@ func TestVLANIsMadeForItsNetwork(t *testing.T) {
 	expect.Check(t, w.Leftovers(t.Context(), w.sandboxes, append(w.networks, lan)))
 	linkIndex(t, lan.Parent)
 	expect.Check(t, w.Leftovers(t.Context(), w.sandboxes, w.networks))
-	if _, err := net.InterfaceByName(lan.Parent); err == nil {
-		t.Error("the VLAN was left behind")
-	}
+	expect.ErrorWith(t, expect.ErrorOf(net.InterfaceByName(lan.Parent)), "", "the VLAN")
 }
 
 func TestIPvlanIsOnTheNetworkOfItsParent(t *testing.T) {
@@ -474,9 +470,7 @@ func TestIPv6ReachesAsIPv4Does(t *testing.T) {
 			answers(t, w.webNS, "tcp", "[::1]:80", "web ::1")
 			inside(t, w.outside, func() { ip(t, "route replace %s via %s", w.shop.Subnet6, hostAddr6) })
 			silent(t, w.outside, "tcp", at(web.Address6, 80))
-			if web.Address.IsValid() == shop.NoIPv4 {
-				t.Errorf("the IPv4 address is %s", web.Address)
-			}
+			expect.Equal(t, web.Address.IsValid(), !shop.NoIPv4, "it has an IPv4 address")
 			// Repeating changes nothing, and in the end nothing is left.
 			before := generation(t)
 			w.publish(port6(w.web, "tcp", 8080, 80), port6(w.web, "udp", 8080, 80))
@@ -653,9 +647,7 @@ func TestChoiceIsKept(t *testing.T) {
 	} {
 		expect.Equal(t, expect.Value(network.NextAddress(within, prefix(c.within), nil))(t).String(), c.want, "within %s", c.within)
 	}
-	if got, err := network.NextAddress(within, prefix("10.0.0.0/8"), nil); err == nil {
-		t.Errorf("got %s, which is elsewhere", got)
-	}
+	expect.ErrorWith(t, expect.ErrorOf(network.NextAddress(within, prefix("10.0.0.0/8"), nil)), "", "an address elsewhere")
 }
 
 // A container may make the lists of its namespace as long as it likes: they are

@@ -17,9 +17,7 @@ func TestLinkNames(t *testing.T) {
 	if len(bridge) > 15 {
 		t.Errorf("%s is too long for a link", bridge)
 	}
-	if bridge == o.bridgeName("shop_back") {
-		t.Error("two networks have one name")
-	}
+	expect.Equal(t, bridge == o.bridgeName("shop_back"), false, "two networks have one name")
 	for name, ours := range map[string]bool{
 		bridge: true, "mgl-": false, "mgl-0123456789g": false, "mgl-0123456789A": false,
 		"mgl-0123456789abc": false, "mgv-0123456789a": false, "br-0123456789ab": false, "": false,

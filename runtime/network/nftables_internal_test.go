@@ -38,9 +38,7 @@ func TestRulesMayBeMany(t *testing.T) {
 		ports = append(ports, Port{Protocol: "udp", HostPort: uint16(i + 1), ContainerPort: 1, Address: netip.MustParseAddr("10.0.0.2")})
 	}
 	expect.Equal(t, len(expect.Value(consistent(ports))(t)), maxPorts, "ports accepted")
-	if _, err := consistent(append(ports, ports[0])); err == nil {
-		t.Error("the number of ports has no bound")
-	}
+	expect.ErrorWith(t, expect.ErrorOf(consistent(append(ports, ports[0]))), "", "one port more")
 	r := newRuleset(ipv4(), tableKey{nftables.TableFamilyIPv4, tableName}, o, networks, ports, hostForwarding{}, guarded)
 	inNamespace(t, func() error {
 		conn := newRules()
@@ -51,9 +49,7 @@ func TestRulesMayBeMany(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if !r.isThere(conn) {
-			t.Error("the table differs from what was written")
-		}
+		expect.Equal(t, r.isThere(conn), true, "the table is what was written")
 		changed, err := replaceRules(conn, r, true)
 		if after, _ := generation(); changed || after != before {
 			t.Error("the same rules were written again")

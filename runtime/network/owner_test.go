@@ -69,9 +69,7 @@ func TestOwnersLiveSideBySide(t *testing.T) {
 		t.Errorf("port of the first: %v", err)
 	}
 	number := expect.Value(l.FreePort("tcp", netip.Addr{}, 8080, 8090, foreign))(t)
-	if number == 8080 {
-		t.Error("a port of the first is given away")
-	}
+	expect.Equal(t, number == 8080, false, "a port of the first is given away")
 
 	expect.Check(t, l.RemoveSandbox(t.Context(), web))
 	expect.Check(t, l.RemoveNetwork(t.Context(), shop))

@@ -61,9 +61,7 @@ func TestPortsOfTheHostAreNotTaken(t *testing.T) {
 			}
 		})
 	}
-	if err := l.CheckPort(published("dccp", "", free, web), nil); err == nil {
-		t.Error("dccp was accepted")
-	}
+	expect.ErrorWith(t, l.CheckPort(published("dccp", "", free, web), nil), "", "dccp")
 }
 
 func TestOfTwoThatWantOnePortTheFirstGetsIt(t *testing.T) {
@@ -115,9 +113,7 @@ func TestThisKernelHasEverything(t *testing.T) {
 	for _, p := range network.Check(t.Context()) {
 		t.Errorf("%s: %s", p.What, p.Mend)
 	}
-	if hasTable(t, "margolite") {
-		t.Error("the check left a table on the host")
-	}
+	expect.Equal(t, hasTable(t, "margolite"), false, "the check left a table on the host")
 }
 
 func BenchmarkSyncPorts(b *testing.B) {

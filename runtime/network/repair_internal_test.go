@@ -25,11 +25,7 @@ func TestWhatIsHeardDuringALookAsksForAnother(t *testing.T) {
 		expect.Equal(t, r.look(), 0, "wait for the next look")
 		return n.good.Load() == n.heard.Load()
 	}
-	if !inOrder(func() {}) {
-		t.Error("everything is in order, and it is not said")
-	}
-	if inOrder(func() { n.tell(n.news) }) {
-		t.Error("what was heard during the look is forgotten")
-	}
+	expect.Equal(t, inOrder(func() {}), true, "everything is in order")
+	expect.Equal(t, inOrder(func() { n.tell(n.news) }), false, "in order after what was heard during the look")
 	expect.Equal(t, len(n.news), 1, "looks asked for")
 }

@@ -83,9 +83,7 @@ func TestPKG15GoodSignatures(t *testing.T) {
 		"by a key that the clock does not know yet": {g.Public([]string{future}), g.Sign(future, content, at(inTheFuture)...), future},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if signer, err := verify(t.Context(), c.keys, c.signature, content); err != nil || signer != c.signer {
-				t.Errorf("by %q, %v; want %s", signer, err, c.signer)
-			}
+			expect.Equal(t, expect.Value(verify(t.Context(), c.keys, c.signature, content))(t), c.signer, "signer")
 			signer, err := verify(t.Context(), c.keys, c.signature, append(bytes.Clone(content), '\n'))
 			if fault.CodeOf(err) != fault.InvalidPackage || signer != "" {
 				t.Errorf("other data: by %q, %v", signer, err)

@@ -6,6 +6,7 @@ import (
 	"github.com/containerd/platforms"
 
 	"github.com/margolite/margolite/runtime/platform"
+	"github.com/margolite/margolite/test/expect"
 )
 
 func TestNames(t *testing.T) {
@@ -15,17 +16,13 @@ func TestNames(t *testing.T) {
 		"linux/arm64": "linux/arm64", "linux/arm64/v8": "linux/arm64", "linux/aarch64": "linux/arm64", "linux/arm64/v8.2": "linux/arm64/v8.2",
 		"windows/amd64": "windows/amd64", "linux/z80": "linux/z80",
 	} {
-		if p, err := platform.Parse(name); err != nil || platforms.Format(p) != want {
-			t.Errorf("%q is %s, %v, want %s", name, platforms.Format(p), err, want)
-		}
+		expect.Equal(t, platforms.Format(expect.Value(platform.Parse(name))(t)), want, "%q", name)
 	}
 	for _, name := range []string{
 		"", "/", "linux/", "linux//v7", "linux/arm/", "a/b/c/d", "not a platform!", "linux/a b", "*", "linux/*", "z80", "linux/arm\n", "linux/ärm",
 		"linux/amd64/v99999999", "linux/arm/v99999999", "linux(6.1)/amd64", "linux(+sse)/amd64",
 	} {
-		if p, err := platform.Parse(name); err == nil {
-			t.Errorf("%q is %s, want an error", name, platforms.Format(p))
-		}
+		expect.ErrorWith(t, expect.ErrorOf(platform.Parse(name)), "", "%q", name)
 	}
 }
 
@@ -40,11 +37,7 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		text := platforms.Format(p)
-		if again, err := platform.Parse(text); err != nil || platforms.Format(again) != text {
-			t.Errorf("%q is %s, and that is %s, %v", name, text, platforms.Format(again), err)
-		}
-		if !platforms.Only(p).Match(p) {
-			t.Errorf("a machine of %q does not run what is for it", name)
-		}
+		expect.Equal(t, platforms.Format(expect.Value(platform.Parse(text))(t)), text, "%q, read again", name)
+		expect.Equal(t, platforms.Only(p).Match(p), true, "a machine of %q runs what is for it", name)
 	})
 }

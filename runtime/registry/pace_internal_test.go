@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -13,6 +12,8 @@ import (
 
 	"github.com/opencontainers/go-digest"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/margolite/margolite/test/expect"
 )
 
 // A registry that breaks off is asked ever more rarely, also across clients and calls, until enough has come.
@@ -47,19 +48,13 @@ func TestDownloadsThatBreakOffGoOnEverMoreRarely(t *testing.T) {
 			return errors.Join(err, body.Close())
 		}
 		for range 2 {
-			if err := read(); !errors.Is(err, io.ErrUnexpectedEOF) {
-				t.Fatal(err)
-			}
+			expect.Error(t, read(), io.ErrUnexpectedEOF, "reading")
 		}
-		if want := []int{0, 1, 3, 7, 15, 31, 63, 123}; !slices.Equal(asked, want) {
-			t.Errorf("asked after %v seconds, want %v", asked, want)
-		}
+		expect.Equal(t, asked, []int{0, 1, 3, 7, 15, 31, 63, 123}, "asked after so many seconds")
 		some = 2 * Enough
 		if err := read(); err != nil || come != size || time.Since(begun) > 190*time.Second {
 			t.Errorf("%d bytes, %v after %s", come, err, time.Since(begun))
 		}
-		if len(pace.known) > 0 {
-			t.Error("a complete download is remembered")
-		}
+		expect.Equal(t, len(pace.known), 0, "downloads that are remembered")
 	})
 }

@@ -59,9 +59,7 @@ func FuzzChallenge(f *testing.F) {
 			}
 			return answerOf(http.StatusUnauthorized, http.Header{"Www-Authenticate": {field, field}}, "")
 		})
-		if _, err := c.Resolve(t.Context(), app(t)); err == nil {
-			t.Error("found an image")
-		}
+		expect.ErrorWith(t, expect.ErrorOf(c.Resolve(t.Context(), app(t))), "", "resolving")
 	})
 }
 

@@ -288,9 +288,7 @@ func TestCredentialsAreForTheirHostAlone(t *testing.T) {
 	})
 	t.Run("none", func(t *testing.T) {
 		w := fake(t, func(rw http.ResponseWriter, r *http.Request) { want(rw, r, "") })
-		if _, err := read(t, client(t, w.host, nil), named(t, w.host+"/app"), desc, 0); !errors.Is(err, docker.ErrInvalidAuthorization) {
-			t.Error(err)
-		}
+		expect.Error(t, expect.ErrorOf(read(t, client(t, w.host, nil), named(t, w.host+"/app"), desc, 0)), docker.ErrInvalidAuthorization, "reading")
 	})
 	t.Run("a circle", func(t *testing.T) {
 		w := fake(t, func(rw http.ResponseWriter, r *http.Request) { http.Redirect(rw, r, r.URL.Path, http.StatusFound) })
@@ -650,7 +648,5 @@ func TestNothingIsLogged(t *testing.T) {
 	c := client(t, w.host, nil)
 	_, _ = c.Resolve(t.Context(), named(t, w.host+"/app:1"))
 	_, _ = c.Referrers(t.Context(), named(t, w.host+"/app"), digest.FromString("app"))
-	if logged.Len() > 0 {
-		t.Errorf("logged %s", logged.Bytes())
-	}
+	expect.Equal(t, logged.String(), "", "logged")
 }

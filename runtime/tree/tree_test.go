@@ -79,13 +79,9 @@ func TestDirectoriesDeeperThanAPath(t *testing.T) {
 			root := filepath.Join(t.TempDir(), "root")
 			check(t, os.Mkdir(root, 0o755))
 			want := deepen(t, root, levels) + blocks(t, root)
-			if got, err := tree.Size(t.Context(), root); err != nil || got != want {
-				t.Errorf("size %d, %v, want %d", got, err, want)
-			}
+			expect.Equal(t, expect.Value(tree.Size(t.Context(), root))(t), want, "size")
 			for _, than := range []int{0, levels - 1, levels, levels + 1} {
-				if deeper, err := tree.IsDeeper(t.Context(), root, than); err != nil || deeper != (levels > than) {
-					t.Errorf("deeper than %d: %v, %v", than, deeper, err)
-				}
+				expect.Equal(t, expect.Value(tree.IsDeeper(t.Context(), root, than))(t), levels > than, "deeper than %d", than)
 			}
 			expect.OK(t, tree.Remove(t.Context(), root))
 			expect.Error(t, expect.ErrorOf(os.Lstat(root)), os.ErrNotExist, "it is left")
@@ -116,17 +112,13 @@ func TestATree(t *testing.T) {
 		return err
 	})
 	check(t, err)
-	if got, err := tree.Size(t.Context(), root); err != nil || got != want {
-		t.Errorf("size %d, %v, want %d", got, err, want)
-	}
+	expect.Equal(t, expect.Value(tree.Size(t.Context(), root))(t), want, "size")
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
 	expect.Error(t, tree.Remove(over, root), context.Canceled, "removed after the end")
 	expect.Error(t, expect.ErrorOf(tree.Size(over, root)), context.Canceled, "measured after the end")
 	expect.OK(t, tree.Empty(t.Context(), root))
-	if left, err := os.ReadDir(root); err != nil || len(left) > 0 {
-		t.Errorf("left: %v, %v", left, err)
-	}
+	expect.Equal(t, len(expect.Value(os.ReadDir(root))(t)), 0, "entries left")
 	expect.OK(t, errors.Join(tree.Remove(t.Context(), root), tree.Remove(t.Context(), root)))
 }
 
