@@ -45,9 +45,7 @@
 //
 // # Dependencies
 //
-// SPIFFE IDs are parsed by go-spiffe's spiffeid, which adds 7 KB to a binary
-// that has net/http and crypto/tls. The rest of go-spiffe stays out: x509svid
-// (27 KB more) tells its refusals apart only by their text, where each needs a
-// mend of its own, and spiffebundle brings go-jose along (another 200 KB) to
-// read one member of a JWK Set.
+// SPIFFE IDs are parsed by go-spiffe's spiffeid. The rest of go-spiffe stays out: x509svid
+// tells its refusals apart only by their text, where each needs another action, and
+// spiffebundle brings go-jose along (200 KB) to read one member of a JWK Set.
 package identity
