@@ -106,9 +106,8 @@ func (w *waiting) rest(now time.Time) time.Duration {
 	return max(rest, gateLeast)
 }
 
-// labels are those of the documents that a change of d is about: of the one that
-// comes, and of the one that runs, so that a document cannot take itself out of
-// the rules for what it replaces. There is at least one set.
+// labels are those of the documents that a change of d is about: of the one that comes,
+// and of the one that runs, so that a document cannot escape the rules for what it replaces.
 func (r *reconciler) labels(d *store.Deployment) []map[string]string {
 	var sets []map[string]string
 	add := func(document digest.Digest) {
@@ -177,9 +176,8 @@ func (r *reconciler) decide(d *store.Deployment) error {
 	return nil
 }
 
-// pass lets the next change of d begin, or says why it may not: *waiting, or a
-// *fault that is for good. Who passes has its turn, and gives it back with done
-// once the change is made.
+// pass lets the next change of d begin, or says why it may not: *waiting, or a *fault
+// that is for good. done gives the turn back once the change is made.
 func (r *reconciler) pass(ctx context.Context, w *worker, d *store.Deployment) (done func(), err error) {
 	if runs(d, d.Desired.Digest) && !leaves(d) {
 		return r.turn(ctx, w, returning) // nobody is asked: the WFM takes back what it wanted meanwhile, if anything
@@ -220,9 +218,8 @@ func (r *reconciler) pass(ctx context.Context, w *worker, d *store.Deployment) (
 	}
 }
 
-// ask asks the site's hooks about the next change of d, if there are any. One
-// that wants to be asked again is not asked before its time, whatever wakes the
-// worker.
+// ask asks the site's hooks about the next change of d, if there are any. One that wants
+// to be asked again is not asked before its time.
 func (r *reconciler) ask(ctx context.Context, w *worker, d *store.Deployment) (asked bool, err error) {
 	hooks := r.hooks(d)
 	if len(hooks) == 0 {
@@ -246,10 +243,9 @@ func (r *reconciler) ask(ctx context.Context, w *worker, d *store.Deployment) (a
 	return true, nil
 }
 
-// turn waits for a slot of a lane, with which the worker may change containers, and
-// gives back the one of another lane: a worker holds one at a time, and the way back
-// from a change that failed is not part of that change. A worker that has its turn
-// in that lane already keeps it.
+// turn waits for a slot of a lane, with which the worker may change containers, in place
+// of one of another lane: the way back from a change that failed is not part of that
+// change. A worker that has its turn in that lane already keeps it.
 func (r *reconciler) turn(ctx context.Context, w *worker, l lane) (done func(), err error) {
 	if w.turn != nil && w.lane == l {
 		return func() {}, nil
@@ -338,8 +334,7 @@ func (r *reconciler) stays(ctx context.Context, w *worker, d *store.Deployment, 
 }
 
 // turns knows in which order the manifest lists the deployments whose change is neither
-// made nor has failed. The records tell; this is a summary of them, since each change
-// that waits asks for it.
+// made nor has failed. It caches what the records say: each change that waits asks for it.
 type turns struct {
 	store *store.Store
 	came  func(id string) // nothing comes before a deployment any more

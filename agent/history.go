@@ -75,8 +75,8 @@ func told(entries []store.Entry, e store.Entry) bool {
 }
 
 // tell reports an entry that was written to the journal. The log has each entry with its
-// chain, so that a copy of the log elsewhere can prove what the journal said, whatever
-// happens to this device. Events tell of what was accepted and what people decided.
+// chain, so that a copy of the log elsewhere proves what the journal said. Events tell what
+// was accepted and what people decided.
 func (b *base) tell(e store.Entry) {
 	log := b.logger.Info
 	attrs := []any{"kind", e.Kind, "sequence", e.Sequence, "chain", e.Chain.String()}
@@ -109,8 +109,8 @@ func (b *base) tell(e store.Entry) {
 	b.hub.send(event)
 }
 
-// noteStart tells that the agent starts; not again where nothing happened since
-// the start before. It also tells that the journal is not what it was.
+// noteStart records that the agent starts, unless nothing happened since the start before,
+// and that the journal is not what it was.
 func (a *Agent) noteStart() {
 	var entries []store.Entry
 	if _, err := a.o.Store.VerifyJournal(); err != nil {

@@ -19,9 +19,8 @@ import (
 
 const locksSetting = "locks"
 
-// How many locks people hold at once. No user takes those of the others: one who
-// has some leaves some to those who have none, and all without privileges leave
-// some to root.
+// How many locks people hold at once. Users who hold some leave some to those who hold
+// none, and all without privileges leave some to root.
 const (
 	maxHolds       = 64 // in all
 	maxOwnHolds    = 16 // of one user
@@ -32,8 +31,8 @@ const (
 // unreadable stands for the holder of locks whose record cannot be read.
 const unreadable = "unknown"
 
-// hold is an update lock that somebody took over the socket. Its times are kept
-// as what was asked for: until when it counts is found anew by each process.
+// hold is an update lock that somebody took over the socket. Each process finds its end
+// again.
 type hold struct {
 	Holder     string    `json:"holder"`
 	Reason     string    `json:"reason,omitempty"`
@@ -58,10 +57,8 @@ func (h *hold) same(other hold) bool {
 
 func (h *hold) length() time.Duration { return time.Duration(h.For) * time.Second }
 
-// resume finds the end of a lock that was taken before this process. Only the
-// system's clock can tell what passed meanwhile, and where it is wrong, or was,
-// all of the time counts again: rather too long than too short, and never longer
-// than was asked for.
+// resume finds the end of a lock that was taken before this process. Only the system's
+// clock tells what passed meanwhile; where it is or was wrong, all of the time counts again.
 func (h *hold) resume(m pace.Moment, wrong bool) {
 	left := h.length()
 	if passed := m.Wall.Sub(h.Since); !wrong && !h.Unsure && passed > 0 {
@@ -99,10 +96,9 @@ func (h *hold) lock(m pace.Moment) control.Lock {
 	}
 }
 
-// locks are the update locks of this device: those that people hold, and the
-// files that workloads hold. Those of people are in the store and survive a
-// restart; one with an end lasts as long as was asked for by a clock that cannot
-// be set. A record that cannot be read counts as a lock of all deployments.
+// locks are the update locks of this device: those that people hold, which are in the
+// store, and the files that workloads hold. A lock with an end is timed by a clock that
+// cannot be set. A record that cannot be read counts as a lock of all deployments.
 type locks struct {
 	*base
 	files *lockFiles
@@ -142,8 +138,7 @@ func (l *locks) prepare() {
 	l.files.prepare(idsOf(deployments))
 }
 
-// removeOrphans removes the lock directories of deployments that no longer exist. If
-// that cannot be determined, it removes none.
+// removeOrphans removes the lock directories of deployments that are known to be gone.
 func (l *locks) removeOrphans(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, observeTimeout)
 	defer cancel()
@@ -350,8 +345,7 @@ func (l *locks) release(r control.ReleaseRequest) ([]control.Lock, error) {
 	return released, nil
 }
 
-// yields says whether a caller may replace or release the lock: it is the same
-// user's, or the caller may do everything.
+// yields says whether a caller may replace or release the lock.
 func (h *hold) yields(by control.Caller) bool { return h.UID == by.UID || by.Privileged() }
 
 func foreign(h *hold) error {

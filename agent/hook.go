@@ -34,10 +34,9 @@ const (
 
 const hookPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// consult asks the site's program about a change: nil where it agrees, *waiting
-// where it wants to be asked again or gave no answer, a *fault of codeVetoed where it
-// says no. It is asked once more for each attempt, also when the agent ended while it
-// ran. Any other error is ctx's.
+// consult asks the site's program about a change: nil where it agrees, *waiting where it
+// wants to be asked again or gave no answer, a *fault of codeVetoed where it says no. Any
+// other error is ctx's.
 func (r *reconciler) consult(ctx context.Context, w *worker, h policy.Hook, id string, c proposal) error {
 	l := changing
 	if c.kind == policy.Remove {

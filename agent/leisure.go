@@ -50,9 +50,8 @@ func (r *reconciler) triedAgain(d *store.Deployment) bool {
 	return hasFormer(d) && d.Return != returnLeft && passing(codeOf(d.Fault)) && !r.leftToPeople(d)
 }
 
-// ripe says that it is time for another try of a failed update, and that nothing
-// that can be seen beforehand keeps it from working: nothing that runs has been
-// touched. Else the error is *resting, or ctx's.
+// ripe returns nil when a failed update may be tried again: its time has come, there is
+// space, and everything that it needs is on the device. Else the error is *resting, or ctx's.
 func (r *reconciler) ripe(ctx context.Context, w *worker, d *store.Deployment) error {
 	l, now := &w.tries, time.Now()
 	rests := &resting{codeOf(d.Fault)}
@@ -111,8 +110,8 @@ func (r *reconciler) eachStaged(ctx context.Context, d *store.Deployment, do fun
 	return err
 }
 
-// cured says that a failed update is worth another try, although it is not due yet. The
-// look at the device costs neither a request nor a write.
+// cured says that the device has recovered, so that a failed update is worth another try
+// before it is due. Looking costs neither a request nor a write.
 func (r *reconciler) cured(ctx context.Context, w *worker) bool {
 	l, now := &w.tries, time.Now()
 	if r.spare(ctx) != nil || r.store.Health().Err != nil {

@@ -25,19 +25,17 @@ const (
 // not survive.
 const maxAttempts = 3
 
-// Rollback brings a deployment back to the revision before, until the WFM
-// publishes another one. It waits for nobody: the plant may stand still.
+// Rollback brings a deployment back to the revision before, until the WFM publishes
+// another one. No rule delays it: the plant may stand still.
 //
 //   - A revision that runs, or is being applied, gives way to the one before.
-//   - An update that failed and was left as it is (policy.rollback) gives way to
-//     what worked last. So it does when the next update waits already, which goes
-//     on waiting.
-//   - An update that failed and was undone needs no rollback; the revision before
-//     what runs now has to be named.
-//   - An update that has not begun is not a matter of rollback, but of Reject.
+//   - An update that failed and was left as it is (policy.rollback) gives way to what
+//     worked last, also when the next update waits already, which goes on waiting.
+//   - An update that failed and was undone needs no rollback; to go back further, the
+//     revision has to be named.
+//   - An update that has not begun is a matter of Reject.
 //
-// One step is kept: after a rollback there is nothing to go back to until another
-// revision has worked.
+// One step is kept: after a rollback there is none until another revision has worked.
 func (a *Agent) Rollback(ctx context.Context, r control.ReturnRequest) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -134,10 +132,9 @@ func (l *ledger) kept(rev *store.Revision) error {
 	return nil
 }
 
-// attempt counts, before anything is done, that the desired revision is begun to
-// be applied. An agent that went on without having counted an end did not survive
-// it: after some times the revision is given up, for what brings the device down
-// again and again. What worked before is not given up.
+// attempt counts, before anything is done, that the desired revision is about to be
+// applied. One that the agent did not survive maxAttempts times is given up, unless it
+// has worked before.
 func (r *reconciler) attempt(w *worker, d *store.Deployment) error {
 	if w.tries.counted || d.Active != nil && d.Active.Digest == d.Desired.Digest {
 		return nil
@@ -175,9 +172,9 @@ func wayBackOf(d *store.Deployment) string {
 	return d.Return
 }
 
-// Fragile are the projects of what this device may not have survived: whoever
-// starts them again before the attempt is counted tries forever; and of what was
-// begun and is to go. They are the reconciler's to start.
+// Fragile are the projects that only the reconciler may start: those of revisions that
+// this device may not have survived, whose attempts have to be counted first, and those
+// that are to be removed.
 func (a *Agent) Fragile() []string {
 	deployments, _ := a.o.Store.Deployments() // what cannot be read is told by who works on it
 	var names []string
@@ -199,8 +196,7 @@ func (a *Agent) Fragile() []string {
 	return names
 }
 
-// aftermath writes into the record of a revision that was begun and failed what
-// becomes of what it has done to the containers.
+// aftermath records what becomes of the containers of a revision that was begun and failed.
 func (r *reconciler) aftermath(d *store.Deployment) {
 	d.Return = wayBackOf(d)
 	if !hasFormer(d) {
@@ -229,8 +225,8 @@ func (r *reconciler) undone(d *store.Deployment) error {
 	}))
 }
 
-// notUndone records, once, that the revision which worked last cannot be had
-// back; the WFM is told, since it may be the only one to help.
+// notUndone records, once, that the revision which worked last cannot be restored, and
+// tells the WFM, which may be the only one to help.
 func (r *reconciler) notUndone(d *store.Deployment, why error) error {
 	if d.Return != returnDue {
 		return nil

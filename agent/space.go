@@ -65,12 +65,10 @@ func (r *reconciler) spare(ctx context.Context) error {
 	return nil
 }
 
-// makeRoom drops what is kept though nothing that runs needs it, until what did
-// not fit on the device for the reason err may: first what nothing needs at all,
-// then the revision that d could be brought back to by hand, then those of
-// others, the oldest first. What runs, and what a failed update goes back to, is
-// what worked last, and never dropped. It returns whether anything was; no
-// deployment may be staging meanwhile, also not the caller.
+// makeRoom drops what nothing that runs needs, until what did not fit for the reason err
+// may fit: first what nothing needs at all, then the revision that d could be rolled back
+// to by hand, then those of others, the oldest first. What worked last is never dropped.
+// It returns whether anything was; no deployment may be staging meanwhile, nor the caller.
 func (r *reconciler) makeRoom(ctx context.Context, d *store.Deployment, err error) (some bool, failed error) {
 	// enough drops what nothing needs, and says whether that may have made room.
 	enough := func() (bool, error) {

@@ -116,8 +116,8 @@ func digestOf(rev *store.Revision) digest.Digest {
 }
 
 // resummarize gives the staged revisions of d the summaries that they lack, from the
-// packages on the device or, with fetch, their origins: an earlier version of this
-// program staged them, or the change that waits is another one since.
+// packages on the device or, with fetch, their origins: an earlier version of this program
+// staged them, or another change waits now.
 func (r *reconciler) resummarize(ctx context.Context, d *store.Deployment, fetch bool) error {
 	pending := pends(d)
 	removed := pending && leaves(d)
