@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"fmt"
@@ -8,7 +9,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
-	"path/filepath"
 	goruntime "runtime"
 	"slices"
 	"strconv"
@@ -52,18 +52,8 @@ func TestAYearWithAnHourOfNetworkAWeek(t *testing.T) {
 	if testing.Short() {
 		t.Skip("in make test-all: months of polls")
 	}
-	months, seed := 2, uint64(1)
-	if text := os.Getenv("MARGOLITE_MONTHS"); text != "" {
-		var err error
-		if months, err = strconv.Atoi(text); err != nil || months < 2 {
-			t.Fatalf("MARGOLITE_MONTHS is %q, want a number from 2 on", text)
-		}
-	}
-	if text := os.Getenv("MARGOLITE_SEED"); text != "" {
-		var err error
-		seed, err = strconv.ParseUint(text, 10, 64)
-		check(t, err)
-	}
+	months := max(2, expect.Value(strconv.Atoi(cmp.Or(os.Getenv("MARGOLITE_MONTHS"), "2")))(t))
+	seed := expect.Value(strconv.ParseUint(cmp.Or(os.Getenv("MARGOLITE_SEED"), "1"), 10, 64))(t)
 	t.Logf("%d months, seed %d", months, seed)
 	synctest.Test(t, func(t *testing.T) {
 		y := newYear(t, seed)
@@ -83,6 +73,7 @@ type year struct {
 
 	// The WFM's side.
 	root      *pki.Authority
+	files     pki.Files // of the device
 	wfm       *wfmsim.Server
 	published map[string]int // revision by deployment; 0: it was taken back
 	version   uint64
@@ -136,16 +127,9 @@ func (y *year) must(err error) {
 // enrol gives the device a certificate of the WFM's authority, its key, and the trust
 // bundle.
 func (y *year) enrol() {
-	var err error
-	y.root, err = pki.NewAuthority(yearDomain, time.Now())
-	y.must(err)
-	bundle := expect.Value(pki.MarshalBundle(y.bundle()))(y.t)
-	svid, err := y.root.IssueClient(yearWFM, yearClient, y.valid())
-	y.must(err)
-	key := expect.Value(svid.KeyPEM())(y.t)
-	for name, content := range map[string][]byte{"trust-bundle.json": bundle, "device.key": key, "device.pem": svid.CertificatePEM()} {
-		y.must(os.WriteFile(filepath.Join(y.runDir, name), content, 0o600))
-	}
+	y.root = expect.Value(pki.NewAuthority(yearDomain, time.Now()))(y.t)
+	svid := expect.Value(y.root.IssueClient(yearWFM, yearClient, y.valid()))(y.t)
+	y.files = expect.Value(pki.WriteFiles(y.runDir, svid, y.bundle()))(y.t)
 }
 
 func (y *year) bundle() *identity.TrustBundle {
@@ -194,14 +178,12 @@ func (y *year) connect(o *agent.Options) (beside func(context.Context) error) {
 	known := expect.Value(uplink.KnownTime(y.store))(y.t)
 	present := clock.New(time.Now, y.begin, known)
 	url := "https://" + y.road.Addr().String()
-	up, err := uplink.New(uplink.Options{
-		URL: url, Certificate: filepath.Join(y.runDir, "device.pem"), Key: filepath.Join(y.runDir, "device.key"),
-		TrustBundle: filepath.Join(y.runDir, "trust-bundle.json"),
+	up := expect.Value(uplink.New(uplink.Options{
+		URL: url, Certificate: y.files.Certificate, Key: y.files.Key, TrustBundle: y.files.TrustBundle,
 	}, uplink.Device{
 		Records: y.store, Spool: y.store.Incoming(), Dir: y.dir, Clock: present, Logger: y.logger, Dial: y.road.dial,
 		Silence: func() time.Duration { return y.agent.Silence().Hold().Downtime }, Wake: func() { y.agent.Wake() },
-	})
-	y.must(err)
+	}))(y.t)
 	o.WFM, o.Settings.URL, o.Now = up, url, present.Now
 	return up.Run
 }
@@ -215,10 +197,7 @@ func (y *year) committed(string) {
 	expect.OK(y.t, err)
 	for _, r := range reports {
 		body, err := y.store.ReportBody(r.Sequence)
-		if err != nil {
-			y.t.Error(err)
-			continue
-		}
+		expect.OK(y.t, err)
 		y.seen = r.Sequence
 		y.told[r.Deployment] = append(y.told[r.Deployment], stateOf(y.t, body))
 	}
@@ -239,10 +218,7 @@ func stateOf(t *testing.T, body []byte) string {
 
 // plan decides who does what, and when.
 func (y *year) plan(months int) {
-	ids := make([]string, 5)
-	for i := range ids {
-		ids[i] = fmt.Sprintf("ad9b614e-8912-45f4-a523-%012d", i)
-	}
+	ids := slices.Sorted(maps.Keys(many(5, "")))
 	at := func(from, to time.Duration) time.Duration { return from + time.Duration(y.rand.Int64N(int64(to-from))) }
 	do := func(at time.Duration, what func()) { y.plans = append(y.plans, event{at, what}) }
 	revision := 0
@@ -345,9 +321,7 @@ func (y *year) goOffline(silently bool) {
 		}
 	}
 	for id, told := range y.told {
-		if !inOrder(heard[id], told) {
-			y.t.Errorf("after %s the WFM heard %v of %s, which went through %v", time.Since(y.begin), heard[id], id, told)
-		}
+		expect.Equal(y.t, inOrder(heard[id], told), true, "after %s the WFM heard %v of %s, which went through %v", time.Since(y.begin), heard[id], id, told)
 		if waiting > 0 {
 			continue // it is flapping just now
 		}
@@ -402,10 +376,9 @@ func (y *year) measure() {
 	goruntime.GC()
 	var m goruntime.MemStats
 	goruntime.ReadMemStats(&m)
-	r := row{heap: int64(m.HeapAlloc), goroutines: goruntime.NumGoroutine(), descriptors: descriptors(y.t)}
+	r := row{heap: int64(m.HeapAlloc), goroutines: goruntime.NumGoroutine(), descriptors: len(expect.Value(os.ReadDir("/proc/self/fd"))(y.t))}
 	r.deployments = len(y.fullStatus().Deployments)
-	info := expect.Value(os.Stat(y.database()))(y.t)
-	r.size = info.Size()
+	r.size = expect.Value(os.Stat(y.database()))(y.t).Size()
 	y.mu.Lock()
 	r.commits, r.outbox = y.commits, y.most
 	y.commits, y.most = 0, 0
@@ -414,20 +387,12 @@ func (y *year) measure() {
 	y.startWFM()
 }
 
-// descriptors is how many this process has open.
-func descriptors(t *testing.T) int {
-	entries := expect.Value(os.ReadDir("/proc/self/fd"))(t)
-	return len(entries)
-}
-
 // end looks at the whole of it.
 func (y *year) end(months int) {
 	y.road.let(true, false)
 	time.Sleep(time.Hour)
 	y.goOffline(false)
-	if waiting, err := y.store.CountReports(); err != nil || waiting > 0 {
-		y.t.Errorf("%d reports wait at the end, %v", waiting, err)
-	}
+	expect.Equal(y.t, expect.Value(y.store.CountReports())(y.t), 0, "reports that wait at the end")
 	var want []string
 	for id, r := range y.published {
 		if r > 0 {
@@ -436,9 +401,7 @@ func (y *year) end(months int) {
 	}
 	slices.Sort(want)
 	expect.Equal(y.t, y.runtime.running(), want, "running at the end")
-	if y.complete < months*3 {
-		y.t.Errorf("in %d hours of network everything was told, of %d", y.complete, months*4+1)
-	}
+	within(y.t, y.complete, months*3, months*4+1, "hours of network in which everything was told")
 
 	first := y.rows[0]
 	for i, r := range y.rows {
@@ -448,9 +411,7 @@ func (y *year) end(months int) {
 		if r.goroutines-r.deployments > first.goroutines-first.deployments || r.descriptors > first.descriptors || r.heap > first.heap+1<<20 || r.size > 4<<20 {
 			y.t.Errorf("in month %d there is more than in the first one: %+v, then %+v", i+1, first, r)
 		}
-		if r.outbox > 16*len(y.published) {
-			y.t.Errorf("in month %d %d reports waited", i+1, r.outbox)
-		}
+		within(y.t, r.outbox, 0, 16*len(y.published), "reports that waited in month %d", i+1)
 	}
 }
 
