@@ -160,13 +160,7 @@ func withAnswer(answers []store.Answer, a store.Answer) []store.Answer {
 // remembered are the answers that still count when the WFM wants something else:
 // what was rejected stays so, what was approved has to be asked for again.
 func remembered(answers []store.Answer) []store.Answer {
-	var kept []store.Answer
-	for _, a := range answers {
-		if policy.Answer(a.Verdict) == policy.Rejected {
-			kept = append(kept, a)
-		}
-	}
-	return kept
+	return slices.DeleteFunc(slices.Clone(answers), func(a store.Answer) bool { return policy.Answer(a.Verdict) != policy.Rejected })
 }
 
 func rejection(a *store.Answer) *fault {

@@ -145,20 +145,18 @@ func (d *differ) service(a, b *view) *control.ServiceChange {
 	if c.Change != "removed" {
 		c.Ports, c.Volumes, c.Privileges = d.list(a.ports, b.ports), d.list(a.volumes, b.volumes), d.list(a.privileges, b.privileges)
 	}
-	if c.Change != "changed" {
-		d.line()
-		return &c
-	}
-	c.Environment = d.values(a.service.Environment, b.service.Environment)
-	for _, key := range slices.Sorted(maps.Keys(b.keys)) {
-		said := (key == "volumes" || key == "tmpfs") && c.Volumes != nil || key == "ports" && c.Ports != nil ||
-			c.Privileges != nil && slices.Contains(privilegeKeys, key)
-		if !said && !reflect.DeepEqual(a.keys[key], b.keys[key]) {
-			c.Other = append(c.Other, key)
+	if c.Change == "changed" {
+		c.Environment = d.values(a.service.Environment, b.service.Environment)
+		for _, key := range slices.Sorted(maps.Keys(b.keys)) {
+			said := (key == "volumes" || key == "tmpfs") && c.Volumes != nil || key == "ports" && c.Ports != nil ||
+				c.Privileges != nil && slices.Contains(privilegeKeys, key)
+			if !said && !reflect.DeepEqual(a.keys[key], b.keys[key]) {
+				c.Other = append(c.Other, key)
+			}
 		}
-	}
-	if reflect.DeepEqual(c, control.ServiceChange{Change: "changed"}) {
-		return nil
+		if reflect.DeepEqual(c, control.ServiceChange{Change: "changed"}) {
+			return nil
+		}
 	}
 	d.line()
 	return &c

@@ -100,7 +100,8 @@ func runHook(ctx context.Context, h policy.Hook, environment []string) (said str
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		awaitEnd(cmd.Process.Pid)
+		for errors.Is(unix.Waitid(unix.P_PID, cmd.Process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil), unix.EINTR) {
+		}
 	}()
 	select {
 	case <-ended:
@@ -118,16 +119,6 @@ func runHook(ctx context.Context, h policy.Hook, environment []string) (said str
 		err = cut
 	}
 	return out.String(), err
-}
-
-// awaitEnd returns when a child has ended, and leaves it to be waited for.
-func awaitEnd(pid int) {
-	for {
-		err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
-		if !errors.Is(err, unix.EINTR) {
-			return
-		}
-	}
 }
 
 // trusted says why a program is not run with the rights of the agent: somebody

@@ -34,7 +34,9 @@ type scrape struct {
 	text []byte
 }
 
-func (s *scrape) of(ctx context.Context, a *Agent) ([]byte, error) {
+// Metrics implements control.Backend.
+func (a *Agent) Metrics(ctx context.Context) ([]byte, error) {
+	s := &a.scrape
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if time.Since(s.at) >= metricsFresh {

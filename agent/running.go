@@ -45,38 +45,38 @@ type trouble struct {
 	detail  string
 }
 
-// troubleOf is what is wrong with a container at now, if anything is. again is when
-// that may change without any news: a shim that responds again says nothing of it, and a
+// troubleOf is what is wrong with a container at now, if anything is. again is after how long
+// that may change without any news; 0: never: a shim that responds again says nothing of it, and a
 // service that was restarted is not well before it has run for settle.
-func troubleOf(c *runtime.ObservedContainer, now time.Time, settle time.Duration) (t *trouble, again time.Time) {
+func troubleOf(c *runtime.ObservedContainer, now time.Time, settle time.Duration) (t *trouble, again time.Duration) {
 	service := c.Replica().String()
 	switch c.State {
 	case runtime.Unresponsive:
-		return &trouble{codeServiceNotResponding, service, "its shim does not respond"}, now.Add(silentFor)
+		return &trouble{codeServiceNotResponding, service, "its shim does not respond"}, silentFor
 	case runtime.Created:
 		if c.Undecided { // after a power cut this takes as long as the checks of others
-			return nil, time.Time{}
+			return nil, 0
 		}
 		detail := "it cannot be started"
 		if c.Waiting != "" {
 			detail = "it waits for " + c.Waiting
 		}
-		return &trouble{codeServiceNotStarted, service, detail}, time.Time{}
+		return &trouble{codeServiceNotStarted, service, detail}, 0
 	case runtime.Stopped:
 		code := codeServiceExited
 		if c.Restarting {
 			code = codeServiceRestarting
 		}
-		return &trouble{code, service, fmt.Sprintf("it ended with code %d", c.ExitCode)}, time.Time{}
+		return &trouble{code, service, fmt.Sprintf("it ended with code %d", c.ExitCode)}, 0
 	case runtime.Running:
 		if c.Health.State == health.Unhealthy {
-			return &trouble{codeServiceUnhealthy, service, withReason(fmt.Sprintf("its last health check ended with code %d", c.Health.Code), c.Health.Output)}, time.Time{}
+			return &trouble{codeServiceUnhealthy, service, withReason(fmt.Sprintf("its last health check ended with code %d", c.Health.Code), c.Health.Output)}, 0
 		}
-		if well := c.Started.Add(settle); c.Restarts > 0 && now.Before(well) {
-			return &trouble{codeServiceRestarting, service, fmt.Sprintf("it was restarted %d times", c.Restarts)}, well
+		if left := c.Started.Add(settle).Sub(now); c.Restarts > 0 && left > 0 {
+			return &trouble{codeServiceRestarting, service, fmt.Sprintf("it was restarted %d times", c.Restarts)}, left
 		}
 	}
-	return nil, time.Time{}
+	return nil, 0
 }
 
 // rank orders troubles: the first says most about what is wrong.
@@ -244,8 +244,8 @@ func (r *reconciler) troubleIn(ctx context.Context, d *store.Deployment, compone
 		if t != nil && (worst == nil || t.rank() < worst.rank()) {
 			worst = t
 		}
-		if left := now.Add(again.Sub(r.now())); !again.IsZero() && (due.IsZero() || left.Before(due)) {
-			due = left
+		if again > 0 && (due.IsZero() || now.Add(again).Before(due)) {
+			due = now.Add(again)
 		}
 	}
 	return worst, due, nil

@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"context"
 	"fmt"
 	"time"
 
@@ -72,6 +71,3 @@ func (a *Agent) selfCheck(runtimeError string) *control.SelfCheck {
 	c.OK = len(c.Problems) == 0 && runtimeError == "" && !c.ClockWrong
 	return c
 }
-
-// Metrics implements control.Backend.
-func (a *Agent) Metrics(ctx context.Context) ([]byte, error) { return a.scrape.of(ctx, a) }
