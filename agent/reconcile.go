@@ -376,7 +376,7 @@ func (r *reconciler) try(ctx context.Context, w *worker, d *store.Deployment) er
 }
 
 // apply makes the desired revision run, and records that it does. The one before is
-// kept for a way back; see unkeep.
+// kept for a way back, unless the rules want none.
 func (r *reconciler) apply(ctx context.Context, w *worker, d *store.Deployment) error {
 	err := r.attempt(w, d)
 	if err == nil {
@@ -390,7 +390,13 @@ func (r *reconciler) apply(ctx context.Context, w *worker, d *store.Deployment) 
 			return err
 		}
 	}
-	if err := r.ledger.step(d, eventWorks, nil); err != nil {
+	off := r.rules(d).Rollback == policy.RollbackOff
+	err = r.ledger.step(d, eventWorks, func(d *store.Deployment) {
+		if off {
+			d.Former = nil
+		}
+	})
+	if err != nil {
 		return err
 	}
 	w.tries.counted = false
