@@ -77,8 +77,7 @@ type Client struct {
 	failedWay  atomic.Int32           // the way to documents that the WFM could not go last time (5xx): the other one comes first
 	garbled    atomic.Bool            // single documents of this WFM did not match their digests: the bundle comes first
 
-	spooling  chan struct{}             // holds a token while a bundle is fetched
-	validator atomic.Pointer[validator] // of the bundle; nil: never heard
+	spooling chan struct{} // holds a token while a bundle is fetched
 
 	serverTime atomic.Pointer[serverTime] // nil: never heard
 

@@ -9,12 +9,7 @@ import (
 	"net/http"
 	"regexp"
 	"strconv"
-	"strings"
 	"time"
-
-	"github.com/opencontainers/go-digest"
-
-	"github.com/margolite/margolite/agent/margo"
 )
 
 // maxPieces bounds in how many requests one artifact comes: a connection that
@@ -26,12 +21,6 @@ var errRange = errors.New("the answer is not the requested range")
 
 // errPieces says that an artifact comes in too many parts; what came is kept.
 var errPieces = errors.New("it arrives in too many parts")
-
-// validator is the ETag under which a WFM serves an artifact, as it was heard last.
-type validator struct {
-	artifact digest.Digest
-	etag     string
-}
 
 // receive brings an artifact into the spool, from where the last attempt ended.
 // nil: it is there as a whole, and has its digest. With another error what came
@@ -68,19 +57,15 @@ func (c *Client) receive(ctx context.Context, r request, p *part) error {
 	}
 }
 
-// receivePiece makes one request for what is missing. more: the server says
-// that there is more than it sent.
+// receivePiece makes one request for what is missing; the digest of the whole says
+// whether it fits (DS-25). more: the server says that there is more than it sent.
 func (c *Client) receivePiece(ctx context.Context, r request, p *part) (status int, more bool, err error) {
 	r.header = r.header.Clone()
 	if p.size > 0 {
 		r.header.Set("Range", "bytes="+strconv.FormatInt(p.size, 10)+"-")
-		if etag := c.validatorOf(p.digest); etag != "" {
-			r.header.Set("If-Range", etag)
-		}
 	}
 	r.sink = func(response *http.Response, body io.Reader) error {
 		status = response.StatusCode
-		c.validator.Store(&validator{p.digest, response.Header.Get("ETag")})
 		switch status {
 		case http.StatusPartialContent:
 			first, last, total, ok := parseContentRange(response.Header.Get("Content-Range"))
@@ -112,19 +97,6 @@ func (c *Client) receivePiece(ctx context.Context, r request, p *part) (status i
 	}
 	_, err = c.do(ctx, r)
 	return status, more, err
-}
-
-// validatorOf is the ETag of an artifact, which is its digest unless the WFM
-// says otherwise; "" where it cannot be used for this: the digest decides alone.
-func (c *Client) validatorOf(d digest.Digest) string {
-	heard := c.validator.Load()
-	switch {
-	case heard == nil || heard.artifact != d:
-		return `"` + d.String() + `"`
-	case !strings.HasPrefix(heard.etag, `"`), !margo.UsableETag(heard.etag): // missing, weak or odd
-		return ""
-	}
-	return heard.etag
 }
 
 var contentRange = regexp.MustCompile(`(?i)^\s*bytes\s+(\d{1,18})-(\d{1,18})/(\d{1,18}|\*)\s*$`)

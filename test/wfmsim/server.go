@@ -131,7 +131,7 @@ func New(o Options) (*Server, error) {
 		Faults:  fault.Options{Answer: s.answerFault, Client: s.who},
 		Record: record.Options{
 			Header: []string{
-				"Accept", "Accept-Encoding", "Content-Type", "If-None-Match", "User-Agent", "Range", "If-Range",
+				"Accept", "Accept-Encoding", "Content-Type", "If-None-Match", "User-Agent", "Range",
 				"Content-Digest", "Signature-Input",
 			},
 			Client: s.who,
