@@ -17,18 +17,7 @@ const chunkSize = 256 << 10
 // Artifact returns the bytes whose digest is d. It fails with ErrNotFound, or
 // with ErrCorrupt when the stored bytes have another digest; committing the
 // artifact again mends that.
-func (s *Store) Artifact(d digest.Digest) ([]byte, error) {
-	data, err := s.readArtifact(d)
-	if err == nil {
-		err = verify(d, data)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("cannot read artifact %s: %w", d, err)
-	}
-	return data, nil
-}
-
-func (s *Store) readArtifact(d digest.Digest) (data []byte, err error) {
+func (s *Store) Artifact(d digest.Digest) (data []byte, err error) {
 	err = s.view(func(tx *bolt.Tx) error {
 		b := artifactBucket(tx, d)
 		if b == nil {
@@ -39,7 +28,13 @@ func (s *Store) readArtifact(d digest.Digest) (data []byte, err error) {
 			return nil
 		})
 	})
-	return data, err
+	if err == nil {
+		err = verify(d, data)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot read artifact %s: %w", d, err)
+	}
+	return data, nil
 }
 
 // HasArtifact says whether there are bytes stored for d, without reading them.
@@ -58,7 +53,15 @@ func (s *Store) PruneArtifacts(keep map[digest.Digest]bool) (int, error) {
 	s.writing.Lock()
 	defer s.writing.Unlock()
 
-	unused, err := s.unusedArtifacts(keep)
+	var unused [][]byte
+	err := s.view(func(tx *bolt.Tx) error {
+		return tx.Bucket([]byte(bucketArtifacts)).ForEachBucket(func(key []byte) error {
+			if !keep[digest.Digest(key)] {
+				unused = append(unused, bytes.Clone(key))
+			}
+			return nil
+		})
+	})
 	if err == nil && len(unused) > 0 {
 		err = s.update("prune artifacts", func(w *writing) error {
 			for _, key := range unused {
@@ -73,18 +76,6 @@ func (s *Store) PruneArtifacts(keep map[digest.Digest]bool) (int, error) {
 		return 0, fmt.Errorf("cannot prune artifacts: %w", err)
 	}
 	return len(unused), nil
-}
-
-func (s *Store) unusedArtifacts(keep map[digest.Digest]bool) (keys [][]byte, err error) {
-	err = s.view(func(tx *bolt.Tx) error {
-		return tx.Bucket([]byte(bucketArtifacts)).ForEachBucket(func(key []byte) error {
-			if !keep[digest.Digest(key)] {
-				keys = append(keys, bytes.Clone(key))
-			}
-			return nil
-		})
-	})
-	return keys, err
 }
 
 func artifactBucket(tx *bolt.Tx, d digest.Digest) *bolt.Bucket {
