@@ -76,8 +76,7 @@ func (s *Store) guard(f func() error) error {
 		return damage
 	}
 	err := guarded(f)
-	var over *stumble
-	if errors.As(err, &over) {
+	if _, over := errors.AsType[*stumble](err); over {
 		s.breaks(err, true)
 	}
 	return err

@@ -173,8 +173,7 @@ func (e *exitError) own() string {
 // explain makes an *Error, or one about the content, of git's failure to speak
 // with the server. What it does not understand has the reason other.
 func explain(op string, err error, other Reason) error {
-	var known *Error
-	if errors.As(err, &known) || errors.Is(err, context.Canceled) {
+	if _, known := errors.AsType[*Error](err); known || errors.Is(err, context.Canceled) {
 		return err
 	}
 	var exit *exitError

@@ -61,8 +61,7 @@ func (r *Reports) Scope() string { return r.source.Scope() }
 // Reach asks whether the server has the branch, which begins with the first report.
 func (r *Reports) Reach(ctx context.Context) error {
 	_, err := r.source.Tip(ctx)
-	var known *Error
-	if errors.As(err, &known) && known.Reason == NoBranch {
+	if known, ok := errors.AsType[*Error](err); ok && known.Reason == NoBranch {
 		return nil
 	}
 	return err
@@ -144,8 +143,7 @@ func (r *Reports) commit(ctx context.Context, subject, name string, body []byte)
 func (r *Reports) branch(ctx context.Context, a access) (string, error) {
 	s := r.source
 	tip, err := s.tip(ctx, a)
-	var known *Error
-	if errors.As(err, &known) && known.Reason == NoBranch {
+	if known, ok := errors.AsType[*Error](err); ok && known.Reason == NoBranch {
 		return "", r.create(ctx)
 	}
 	if err != nil || s.held(ctx) == tip {
@@ -212,8 +210,7 @@ func (r *Reports) push(ctx context.Context, a access, c report) error {
 
 // pushed says what a push that failed means.
 func pushed(op string, err error) error {
-	var exit *exitError
-	if errors.As(err, &exit) {
+	if exit, ok := errors.AsType[*exitError](err); ok {
 		for _, line := range strings.Split(exit.own(), "\n") {
 			switch {
 			case strings.Contains(line, "[remote rejected]"):

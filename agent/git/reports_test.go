@@ -174,8 +174,7 @@ func TestST19PushesThatAreRejected(t *testing.T) {
 	r := start()
 	for n := range 12 {
 		err := r.PostStatus(t.Context(), one, statusOf(t, one, margo.Installed, uint64(n+1)))
-		var known *git.Error
-		if !errors.As(err, &known) || known.Reason != git.Rejected || known.Mend() == "" {
+		if known, ok := errors.AsType[*git.Error](err); !ok || known.Reason != git.Rejected || known.Mend() == "" {
 			t.Fatalf("error is %v", err)
 		}
 	}

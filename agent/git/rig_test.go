@@ -261,8 +261,7 @@ func get(t *testing.T, source *git.Source, m *wfm.Manifest) map[string]string {
 
 // reason is why a poll failed.
 func reason(err error) git.Reason {
-	var known *git.Error
-	if errors.As(err, &known) {
+	if known, ok := errors.AsType[*git.Error](err); ok {
 		return known.Reason
 	}
 	return ""
@@ -273,8 +272,7 @@ func reason(err error) git.Reason {
 func refuses(t *testing.T, s *server, source *git.Source, text string) {
 	t.Helper()
 	_, err := source.Manifest(t.Context(), "")
-	var violations margo.Errors
-	if !errors.As(err, &violations) && !errors.Is(err, wfm.ErrTooLarge) {
+	if _, violations := errors.AsType[margo.Errors](err); !violations && !errors.Is(err, wfm.ErrTooLarge) {
 		t.Fatalf("poll: %v, want the content to be refused", err)
 	}
 	expect.Contains(t, err.Error(), text, "refused with %q", err)

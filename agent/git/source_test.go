@@ -199,8 +199,8 @@ func TestAUTH12GitToken(t *testing.T) {
 		if reason(err) != git.Unauthorized {
 			t.Fatalf("poll: %v", err)
 		}
-		var known *git.Error
-		if again, _ := wfm.Retry(err); again || !errors.As(err, &known) || !known.Answered() || known.Mend() == "" {
+		known, ok := errors.AsType[*git.Error](err)
+		if again, _ := wfm.Retry(err); again || !ok || !known.Answered() || known.Mend() == "" {
 			t.Errorf("error is %#v, to be retried: %v", known, again)
 		}
 	})
@@ -763,8 +763,7 @@ func TestGitThatCannotBeUsed(t *testing.T) {
 			}
 			source := newSource(t, git.Options{URL: "https://127.0.0.1:1/gw.git", Dir: t.TempDir()})
 			_, err := source.Manifest(t.Context(), "")
-			var known *git.Error
-			if !errors.As(err, &known) || known.Reason != tt.want || known.Mend() == "" || known.Answered() {
+			if known, ok := errors.AsType[*git.Error](err); !ok || known.Reason != tt.want || known.Mend() == "" || known.Answered() {
 				t.Errorf("poll: %v, want %s", err, tt.want)
 			}
 		})

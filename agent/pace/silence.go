@@ -141,8 +141,7 @@ func (s *Silence) notify() {
 // now, holds for everybody.
 func (s *Silence) Note(err error) {
 	after := wfm.Silence(err)
-	var answered *wfm.Error
-	if after <= 0 && errors.As(err, &answered) &&
+	if answered, ok := errors.AsType[*wfm.Error](err); ok && after <= 0 &&
 		(answered.Status == http.StatusTooManyRequests || answered.Status == http.StatusServiceUnavailable) {
 		after = unsaid
 	}

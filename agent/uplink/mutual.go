@@ -76,8 +76,7 @@ func (w *mutual) connect() (*link, error) {
 }
 
 func (w *mutual) ended(err error) error {
-	var refused *identity.Error
-	if errors.As(err, &refused) && refused.Reason == identity.Untrusted && w.bundles != nil {
+	if refused, ok := errors.AsType[*identity.Error](err); ok && refused.Reason == identity.Untrusted && w.bundles != nil {
 		w.bundles.Refresh() // the anchors may have been rotated
 	}
 	used := w.current.Load()

@@ -258,8 +258,7 @@ func scope(t *testing.T, u *uplink.Uplink) string {
 // fails checks why an identity cannot be used.
 func fails(t *testing.T, err error, reason identity.Reason) {
 	t.Helper()
-	var known *identity.Error
-	if !errors.As(err, &known) || known.Reason != reason {
+	if known, ok := errors.AsType[*identity.Error](err); !ok || known.Reason != reason {
 		t.Errorf("got %v, want reason %q", err, reason)
 	}
 }

@@ -172,8 +172,7 @@ func (w *signed) probe(ctx context.Context) (string, error) {
 		return "", err
 	}
 	_, err = next.client.RootCertificate(ctx)
-	var answered *wfm.Error
-	if err != nil && !errors.As(err, &answered) {
+	if _, answered := errors.AsType[*wfm.Error](err); err != nil && !answered {
 		return "", err
 	}
 	return w.url + " is reachable; whether it knows this device was not checked", nil

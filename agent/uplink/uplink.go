@@ -215,8 +215,7 @@ func (u *Uplink) Run(ctx context.Context) error {
 		}
 		stop()
 		err := <-ended
-		var p *contain.Panic
-		if errors.As(err, &p) { // whoever answered may answer otherwise later
+		if p, ok := errors.AsType[*contain.Panic](err); ok { // whoever answered may answer otherwise later
 			if u.device.Contained != nil {
 				u.device.Contained("the way to the WFM", p)
 			}
