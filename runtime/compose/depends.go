@@ -61,10 +61,3 @@ func (r *resolver) dependsOn(c types.ServiceConfig) []Dependency {
 	sortBy(sorted, func(a, b Dependency) int { return cmp.Compare(a.Service, b.Service) })
 	return sorted
 }
-
-func (l *loading) checkCircles(p *Project) {
-	_, circles := p.order(p.names())
-	for _, circle := range circles {
-		l.findings.add(circle[0], "depends_on", "is circular: %s", strings.Join(circle, " -> "))
-	}
-}

@@ -69,7 +69,10 @@ func (l *loading) resolve(p *Project, written map[string]any, env types.Mapping,
 		p.Services[name] = r.resolve(p.Compose.Services[name])
 	}
 	l.mountsFrom(p)
-	l.checkCircles(p)
+	_, circles := p.order(p.names())
+	for _, circle := range circles {
+		l.findings.add(circle[0], "depends_on", "is circular: %s", strings.Join(circle, " -> "))
+	}
 	l.checkPorts(p)
 	l.checkPools(p)
 }

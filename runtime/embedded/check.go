@@ -9,6 +9,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // Problem is something that this device lacks to run workloads.
@@ -164,7 +166,8 @@ func checkOverlay(root string) *Problem {
 }
 
 func checkMedium(root string) *Problem {
-	if inMemory(root) {
+	var at unix.Statfs_t
+	if unix.Statfs(root, &at) == nil && at.Type == unix.TMPFS_MAGIC {
 		return &Problem{
 			Object: "root",
 			Text:   root + " is in memory: each reboot loses images and metadata",

@@ -49,8 +49,3 @@ func canOverlay(root string) error {
 	}
 	return overlayutils.Supported(root)
 }
-
-func inMemory(dir string) bool {
-	var stat unix.Statfs_t
-	return unix.Statfs(dir, &stat) == nil && stat.Type == unix.TMPFS_MAGIC
-}

@@ -95,10 +95,7 @@ func (h host) artifact(ctx context.Context, ref reference.Named, q *inquest, l A
 		return nil, "", err
 	}
 	data, err := h.bytes(ctx, ref, layer, l.Size, m)
-	if err != nil {
-		return nil, "", err
-	}
-	return data, root.Digest, nil
+	return data, root.Digest, err
 }
 
 // componentOf returns the layer of a manifest that is a component's package and nothing else (PKG-02, PKG-03).

@@ -18,16 +18,6 @@ func (n *Networks) RefreshFiles() {
 	}
 }
 
-// hostHosts is the hosts file of the device, for those on its own network. A
-// device without one names nothing but itself.
-func (n *Networks) hostHosts() []byte {
-	content := readBounded(n.hostsFile, maxFile)
-	if len(content) == 0 {
-		return []byte("127.0.0.1\tlocalhost\n")
-	}
-	return content
-}
-
 // hostResolvConf is the resolv.conf of the device, with nameservers that only
 // the device itself reaches, unless the service names others.
 func (n *Networks) hostResolvConf(s Sandbox) []byte {

@@ -68,8 +68,12 @@ func (n *Networks) setHosts(s Sandbox, hosts []Host) error {
 		return err
 	}
 	if s.Host {
-		// Last, for what a service wants counts more.
-		content = append(content, n.hostHosts()...)
+		// Last, for what a service wants counts more. A device without such a file names nothing but itself.
+		device := readBounded(n.hostsFile, maxFile)
+		if len(device) == 0 {
+			device = []byte("127.0.0.1\tlocalhost\n")
+		}
+		content = append(content, device...)
 	}
 	n.filesOf(s.file()).set(hostsName, content)
 	return nil

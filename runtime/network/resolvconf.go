@@ -17,17 +17,6 @@ const (
 	maxOptions     = 16
 )
 
-// upstreamFiles tell the real nameservers where the host's resolv.conf names
-// only a forwarder of the host's own, which containers cannot reach.
-func upstreamFiles() []string {
-	return []string{
-		"/run/systemd/resolve/resolv.conf",
-		"/run/NetworkManager/no-stub-resolv.conf",
-		"/tmp/resolv.conf.d/resolv.conf.auto", // OpenWrt
-		"/tmp/resolv.conf.auto",               // OpenWrt before 19.07
-	}
-}
-
 // resolver is what containers need to know of a resolv.conf.
 type resolver struct {
 	nameservers []netip.Addr
@@ -40,7 +29,13 @@ type resolver struct {
 // on site chose is worse than asking nobody.
 func (n *Networks) resolver() resolver {
 	host := readResolvConf(n.resolvConf).reached()
-	for _, path := range upstreamFiles() {
+	// The real nameservers, where it names only a forwarder of the host's own.
+	for _, path := range []string{
+		"/run/systemd/resolve/resolv.conf",
+		"/run/NetworkManager/no-stub-resolv.conf",
+		"/tmp/resolv.conf.d/resolv.conf.auto", // OpenWrt
+		"/tmp/resolv.conf.auto",               // OpenWrt before 19.07
+	} {
 		if len(host.nameservers) > 0 {
 			break
 		}
