@@ -42,9 +42,8 @@ echo changed > /pkg/data/x`)
 	if len(after) != 1 || after["web"].ID != before.ID || after["web"].Pid != before.Pid {
 		t.Errorf("containers %+v, want %+v alone", after, before)
 	}
-	if p.Compose.Services["web"].Privileged || p.Compose.Services["web"].Environment["WHO"] != "package" {
-		t.Errorf("loaded %+v", p.Compose.Services["web"])
-	}
+	expect.Equal(t, p.Compose.Services["web"].Privileged, false, "privileged")
+	expect.Equal(t, p.Compose.Services["web"].Environment["WHO"], "package", "environment")
 	expect.Equal(t, r.inside(after["web"], "cat /pkg/data/x"), "changed", "what the workload wrote")
 }
 

@@ -87,9 +87,7 @@ networks:
 	e := r.engine()
 	r.apply(e, r.load(e, "fixed", file))
 	c := r.containers(e, "fixed")
-	if c["web"].Address != "10.99.7.20" || c["db"].Address != "10.99.7.128" {
-		t.Errorf("web is at %s, db at %s", c["web"].Address, c["db"].Address)
-	}
+	expect.Equal(t, []string{c["web"].Address, c["db"].Address}, []string{"10.99.7.20", "10.99.7.128"}, "addresses of web and db")
 	if n := c["web"].Sandbox.Attached; len(n) != 1 || n[0].Network.Name != "fixed_lan" || n[0].Address.String() != "10.99.7.20" {
 		t.Errorf("networks %v", n)
 	}
@@ -222,9 +220,8 @@ services:
 	bad := strings.Replace(strings.ReplaceAll(file, `"1"`, `"2"`), "db: {image: BUSYBOX", "db: {image: BUSYBOX, command: [/nope]", 1)
 	r.refused(e, r.load(e, "tidy", bad), runtime.StartFailed)
 	after := r.containers(e, "tidy") // fails when a service has two
-	if after["web"].Pid != before["web-1"].Pid || after["db"].ID != before["db-1"].ID {
-		t.Errorf("before %+v, after %+v", before, after)
-	}
+	expect.Equal(t, after["web"].Pid, before["web-1"].Pid, "process of web")
+	expect.Equal(t, after["db"].ID, before["db-1"].ID, "container of db")
 	r.supervise(e)
 	expect.Eventually(r, "the former one is back", func() bool { return r.containers(e, "tidy")["db"].State == runtime.Running })
 }

@@ -119,9 +119,7 @@ func TestLabelsAreReadByKnownTools(t *testing.T) {
 
 	l.Name, l.Sandbox.Attached = "shop", nil
 	encoded = expect.Value(l.Encode(nil, nil))(t)
-	if encoded["nerdctl/name"] != "shop" || encoded["nerdctl/networks"] != `["none"]` {
-		t.Errorf("name %q, networks %s", encoded["nerdctl/name"], encoded["nerdctl/networks"])
-	}
+	expect.Equal(t, []string{encoded["nerdctl/name"], encoded["nerdctl/networks"]}, []string{"shop", `["none"]`}, "name and networks")
 }
 
 func TestALabelBeyondTheLimitIsRefused(t *testing.T) {

@@ -153,9 +153,7 @@ func TestServiceShapesTheProcess(t *testing.T) {
 		t.Errorf("OOM score %d, annotations %v", *spec.Process.OOMScoreAdj, spec.Annotations)
 	}
 	mounted := spec.Mounts[len(spec.Mounts)-1]
-	if mounted.Destination != initPath || mounted.Source != "/libexec/margolite-init" {
-		t.Errorf("init is mounted as %+v", mounted)
-	}
+	expect.Equal(t, []string{mounted.Source, mounted.Destination}, []string{"/libexec/margolite-init", initPath}, "where init is mounted")
 
 	_, err = newSpec(Config{Service: &compose.Service{Init: true}, Image: shell}, able, placing{paths: &paths{}})
 	expect.ErrorWith(t, err, "margolite-init is missing", "without the program")

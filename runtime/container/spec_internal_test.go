@@ -167,9 +167,7 @@ func TestHostDecidesWhatTheKernelGives(t *testing.T) {
 	if hybrid, err := build(t, compose.Service{}, shell, Host{Cgroups: CgroupsV1, CgroupNamespace: true}, specs.User{}); err != nil || has(hybrid, specs.CgroupNamespace) {
 		t.Errorf("cgroup v1 gets a namespace, or error %v", err)
 	}
-	if limit := full.Process.Rlimits[0]; limit.Soft != 1024 || limit.Hard != 524288 {
-		t.Errorf("open files are limited to %+v", limit)
-	}
+	expect.Equal(t, full.Process.Rlimits[0], specs.POSIXRlimit{Type: "RLIMIT_NOFILE", Soft: 1024, Hard: 524288}, "limit of open files")
 	expect.Equal(t, full.Linux.Namespaces[slices.IndexFunc(full.Linux.Namespaces, func(n specs.LinuxNamespace) bool { return n.Type == specs.NetworkNamespace })].Path, "/run/netns/x", "network namespace")
 	expect.Equal(t, full.Annotations[groupAnnotation], "shop", "shim is grouped by")
 }

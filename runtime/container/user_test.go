@@ -3,7 +3,6 @@ package container_test
 import (
 	"os"
 	"path/filepath"
-	"reflect"
 	"strings"
 	"syscall"
 	"testing"
@@ -120,14 +119,10 @@ func TestLookupUserInHostileImages(t *testing.T) {
 
 func TestFurtherGroups(t *testing.T) {
 	root := image(t, passwd, group)
-	got, err := container.LookupUser(root, "www", "empty", "4711", "audio", "29")
-	if want := (specs.User{UID: 33, GID: 33, AdditionalGids: []uint32{29, 44, 99, 4711}}); err != nil || !reflect.DeepEqual(got, want) {
-		t.Errorf("got %+v, %v, want %+v", got, err, want)
-	}
+	want := specs.User{UID: 33, GID: 33, AdditionalGids: []uint32{29, 44, 99, 4711}}
+	expect.Equal(t, expect.Value(container.LookupUser(root, "www", "empty", "4711", "audio", "29"))(t), want, "user")
 	for _, name := range []string{"dialout", "-1", "4294967295"} {
-		if got, err := container.LookupUser(root, "www", name); err == nil || !strings.Contains(err.Error(), "group_add") {
-			t.Errorf("%q: got %+v, %v", name, got, err)
-		}
+		expect.ErrorWith(t, expect.ErrorOf(container.LookupUser(root, "www", name)), "group_add", "%q", name)
 	}
 	expect.Equal(t, expect.Value(container.LookupUser(t.TempDir(), "33", "20"))(t).AdditionalGids, []uint32{20}, "groups in an image without any")
 }

@@ -3,7 +3,6 @@ package cosign_test
 import (
 	"bytes"
 	"encoding/pem"
-	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -105,9 +104,8 @@ func TestWhatWasChangedAfterwardsDoesNotCount(t *testing.T) {
 	}
 	before, _, after := cut(theirs)
 	_, payload, _ := cut(mine)
-	if _, err := bundle([]byte(before+`"payload":"`+payload+`"`+after)).verify(image, keys); !errors.Is(err, cosign.ErrOtherKey) {
-		t.Errorf("bundle: %v", err)
-	}
+	mixed := bundle([]byte(before + `"payload":"` + payload + `"` + after))
+	expect.Error(t, expect.ErrorOf(mixed.verify(image, keys)), cosign.ErrOtherKey, "bundle")
 }
 
 func TestWhatIsNoSignatureOfAnImageIsRefused(t *testing.T) {
@@ -121,9 +119,7 @@ func TestWhatIsNoSignatureOfAnImageIsRefused(t *testing.T) {
 		"not an image signature": {payload, "", "not base64"},
 		"a signature in words":   {payload, "not an image signature", "not base64"},
 	} {
-		if _, err := simple([]byte(c.payload), c.signature).verify(image, cosign.Keys{}); err == nil || !strings.Contains(err.Error(), c.says) {
-			t.Errorf("simple signing, %s: %v", name, err)
-		}
+		expect.ErrorWith(t, expect.ErrorOf(simple([]byte(c.payload), c.signature).verify(image, cosign.Keys{})), c.says, "simple signing, %s", name)
 	}
 	statement := string(cosigned.Statement(image))
 	many := strings.Repeat(`{"digest":{"sha256":"`+image.Encoded()+`"}},`, 64)

@@ -81,11 +81,7 @@ func TestRootIsLocked(t *testing.T) {
 	options.State += "2"
 	expect.Error(t, expect.ErrorOf(embedded.Start(t.Context(), options)), embedded.ErrLocked, "second start")
 	check(t, server.Close())
-	again, err := embedded.Start(t.Context(), options)
-	if err != nil {
-		t.Fatalf("start after close: %v", err)
-	}
-	expect.OK(t, again.Close())
+	expect.OK(t, expect.Value(embedded.Start(t.Context(), options))(t).Close())
 }
 
 func TestMountsOfAKilledPredecessorAreCleared(t *testing.T) {
@@ -226,10 +222,7 @@ func TestTornDownloadsAreDropped(t *testing.T) {
 	}
 	direct = expect.Value(server.Client(ctx, containerdtest.Namespace))(t)
 	defer direct.Close()
-	w, err := direct.ContentStore().Writer(ctx, content.WithRef("download no data"))
-	if err != nil {
-		t.Fatalf("it cannot be downloaded again: %v", err)
-	}
+	w := expect.Value(direct.ContentStore().Writer(ctx, content.WithRef("download no data")))(t)
 	expect.Equal(t, expect.Value(w.Status())(t).Offset, 0, "it goes on at byte")
 	expect.OK(t, w.Close())
 }

@@ -64,9 +64,7 @@ func TestFindShimPassesOverThoseThatAreTooOld(t *testing.T) {
 		if step.want {
 			found = embedded.Shim{Path: path, Own: step.own}
 		}
-		if got, err := embedded.FindShim(t.Context()); got != found || err != nil {
-			t.Errorf("with %s: %+v, %v, want %+v", path, got, err, found)
-		}
+		expect.Equal(t, expect.Value(embedded.FindShim(t.Context()))(t), found, "found with %s", path)
 	}
 }
 

@@ -73,12 +73,9 @@ func TestNoPartyHoldsUpAnother(t *testing.T) {
 
 func TestWhoGivesUpWaitingHoldsUpNobody(t *testing.T) {
 	l := atOnce(2)
-	held, err := l.Acquire(t.Context(), limit.Key{Party: "a", Kind: "blob"}, nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	held := expect.Value(l.Acquire(t.Context(), limit.Key{Party: "a", Kind: "blob"}, nil, nil))(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	_, err = l.Acquire(ctx, limit.Key{Party: "b", Kind: "blob"}, nil, func(slow bool) {
+	_, err := l.Acquire(ctx, limit.Key{Party: "b", Kind: "blob"}, nil, func(slow bool) {
 		expect.Equal(t, slow, false, "somebody was slow")
 		cancel()
 	})

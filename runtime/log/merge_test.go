@@ -59,13 +59,11 @@ func TestMerge(t *testing.T) {
 				m.Add(s) // once is enough
 			}
 			m.Seal()
-			err := m.Run(t.Context(), func(e log.Entry) error {
+			expect.OK(t, m.Run(t.Context(), func(e log.Entry) error {
 				got = append(got, e.Source+" "+strings.TrimSuffix(string(e.Text), "\n"))
 				return nil
-			})
-			if err != nil || strings.Join(got, ", ") != c.want {
-				t.Errorf("got %s, %v; want %s", strings.Join(got, ", "), err, c.want)
-			}
+			}))
+			expect.Equal(t, strings.Join(got, ", "), c.want, "entries")
 		})
 	}
 }

@@ -146,9 +146,8 @@ func TestRulesThatAreReadInFirewalls(t *testing.T) {
 		"a part of iptables":    {clause{&expr.Target{}}, true, true},
 	} {
 		r := &nftables.Rule{Exprs: test.exprs}
-		if refuses(r) != test.refuses || always(r) != test.always {
-			t.Errorf("%s: refuses %v, always %v", name, refuses(r), always(r))
-		}
+		expect.Equal(t, refuses(r), test.refuses, "%s: refuses", name)
+		expect.Equal(t, always(r), test.always, "%s: always", name)
 	}
 }
 

@@ -76,8 +76,8 @@ func TestOwnersLiveSideBySide(t *testing.T) {
 	l.clear()
 	expect.Equal(t, links(t), first, "links")
 	expect.Equal(t, rules(t, "margolite"), firstRules, "rules")
-	if sysctl(t, "net/ipv4/ip_forward") != "1" || sysctl(t, "net/ipv6/conf/all/forwarding") != "1" {
-		t.Error("forwarding was switched off")
+	for _, key := range []string{"net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding"} {
+		expect.Equal(t, sysctl(t, key), "1", "%s", key)
 	}
 	works()
 }

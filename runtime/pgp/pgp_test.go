@@ -215,19 +215,13 @@ func TestGPGVRunsAsNobody(t *testing.T) {
 		echo "[GNUPG:] VALIDSIG `+strings.Repeat("1 ", 7)+`8 00 FINGERPRINT" >&3
 		exit 2`))
 	t.Setenv("GNUPGHOME", "/root")
-	signer, err := pgp.Keys{}.Verify(t.Context(), pgp.Signature{}, content)
-	if err != nil || signer != "FINGERPRINT" {
-		t.Errorf("by %q, %v", signer, err)
-	}
+	expect.Equal(t, expect.Value(pgp.Keys{}.Verify(t.Context(), pgp.Signature{}, content))(t), "FINGERPRINT", "signer")
 }
 
 // instead returns a directory with another gpgv in it, or nothing.
 func instead(t *testing.T, script string) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("/tmp", "gpgv") // where nobody may look
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := expect.Value(os.MkdirTemp("/tmp", "gpgv"))(t) // where nobody may look
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	expect.Check(t, os.Chmod(dir, 0o755))
 	if script != "" {
