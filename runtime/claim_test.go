@@ -16,35 +16,46 @@ import (
 	"github.com/margolite/margolite/test/expect"
 )
 
-// late is a containerd whose first list of containers, for who asks with a context
-// of it, is old by the time it comes.
-type late struct {
-	containerd.Client
-	once    sync.Once
-	asked   chan struct{} // closed when that list was made
-	release chan struct{} // closed when it may come
+// gate is a containerd at which those wait who have a ticket for it in their context.
+type gate struct{ containerd.Client }
+
+type place string
+
+const (
+	atLists  place = "lists"  // of containers, which are old by the time they come
+	atImages place = "images" // for which a project looks once it has claimed its place
+)
+
+type ticket struct {
+	arrived func()          // it waits
+	goes    <-chan struct{} // closed when it may go on
 }
 
-type lateKey struct{}
-
-func (l *late) ContainerService() containers.Store {
-	return lateStore{l.Client.ContainerService(), l}
-}
-
-type lateStore struct {
-	containers.Store
-	late *late
-}
-
-func (s lateStore) List(ctx context.Context, filters ...string) ([]containers.Container, error) {
-	all, err := s.Store.List(ctx, filters...)
-	if ctx.Value(lateKey{}) == s.late {
-		s.late.once.Do(func() {
-			close(s.late.asked)
-			<-s.late.release
-		})
+func (p place) wait(ctx context.Context) {
+	if t, ok := ctx.Value(p).(ticket); ok {
+		t.arrived()
+		<-t.goes
 	}
+}
+
+func (g gate) ContainerService() containers.Store {
+	return gatedContainers{g.Client.ContainerService()}
+}
+func (g gate) ImageService() images.Store { return gatedImages{g.Client.ImageService()} }
+
+type gatedContainers struct{ containers.Store }
+
+func (s gatedContainers) List(ctx context.Context, filters ...string) ([]containers.Container, error) {
+	all, err := s.Store.List(ctx, filters...)
+	atLists.wait(ctx)
 	return all, err
+}
+
+type gatedImages struct{ images.Store }
+
+func (s gatedImages) Get(ctx context.Context, name string) (images.Image, error) {
+	atImages.wait(ctx)
+	return s.Store.Get(ctx, name)
 }
 
 // A project whose view of the device has become old, since another one was applied
@@ -52,15 +63,15 @@ func (s lateStore) List(ctx context.Context, filters ...string) ([]containers.Co
 func TestProjectsAtOnceHavePlacesOfTheirOwn(t *testing.T) {
 	const file = `services: {web: {image: BUSYBOX, command: ["sleep", "1000"], ports: ["80"]}}`
 	r := newRig(t, embeddedBackend())
-	l := &late{Client: r.client, asked: make(chan struct{}), release: make(chan struct{})}
-	r.client = l
+	r.client = gate{r.client}
 	e := r.engine()
 	slow, fast := r.load(e, "slow", file), r.load(e, "fast", file)
-	applied := make(chan error, 1)
-	go func() { applied <- e.Apply(context.WithValue(t.Context(), lateKey{}, l), slow, runtime.ApplyOptions{}) }()
-	<-l.asked
+	asked, release, applied := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	late := context.WithValue(t.Context(), atLists, ticket{sync.OnceFunc(func() { close(asked) }), release})
+	go func() { applied <- e.Apply(late, slow, runtime.ApplyOptions{}) }()
+	<-asked
 	r.apply(e, fast)
-	close(l.release)
+	close(release)
 	expect.Check(t, <-applied)
 	for _, port := range r.containers(e, "slow")["web"].Ports {
 		if slices.Contains(r.containers(e, "fast")["web"].Ports, port) {
@@ -69,37 +80,13 @@ func TestProjectsAtOnceHavePlacesOfTheirOwn(t *testing.T) {
 	}
 }
 
-// queue is a containerd that lets callers look for images, which a project does
-// once it has claimed its place, when they may.
-type queue struct{ containerd.Client }
-
-type queueKey struct{}
-
-// ticket is what a caller of a queue has in its context.
-type ticket struct {
-	arrived func()          // it looks for its image
-	goes    <-chan struct{} // closed when it may
-}
-
-func (q *queue) ImageService() images.Store { return queueStore{q.Client.ImageService()} }
-
-type queueStore struct{ images.Store }
-
-func (s queueStore) Get(ctx context.Context, name string) (images.Image, error) {
-	if t, ok := ctx.Value(queueKey{}).(ticket); ok {
-		t.arrived()
-		<-t.goes
-	}
-	return s.Store.Get(ctx, name)
-}
-
 // Of two projects that are applied at the same time and publish the same port the
 // first one gets it. The other one fails, and keeps what it had.
 func TestTheFirstOfTwoProjectsGetsThePort(t *testing.T) {
 	const before = `services: {web: {image: BUSYBOX, command: ["sleep", "1000"]}}`
 	const after = `services: {web: {image: BUSYBOX, command: ["sleep", "1001"], ports: ["18473:80"]}}`
 	r := newRig(t, embeddedBackend())
-	r.client = &queue{r.client}
+	r.client = gate{r.client}
 	e := r.engine()
 	r.apply(e, r.load(e, "first", before))
 	r.apply(e, r.load(e, "second", before))
@@ -111,11 +98,11 @@ func TestTheFirstOfTwoProjectsGetsThePort(t *testing.T) {
 	applied := make(chan error, 1)
 	go func() {
 		defer close(ended)
-		ctx := context.WithValue(t.Context(), queueKey{}, ticket{sync.OnceFunc(func() { close(claimed) }), claimedToo})
+		ctx := context.WithValue(t.Context(), atImages, ticket{sync.OnceFunc(func() { close(claimed) }), claimedToo})
 		applied <- e.Apply(ctx, first, runtime.ApplyOptions{})
 	}()
 	<-claimed
-	err := e.Apply(context.WithValue(t.Context(), queueKey{}, ticket{arrived, ended}), second, runtime.ApplyOptions{})
+	err := e.Apply(context.WithValue(t.Context(), atImages, ticket{arrived, ended}), second, runtime.ApplyOptions{})
 	arrived() // if it has not: it was refused before it claimed anything
 	var refused *runtime.Error
 	if !errors.As(err, &refused) || refused.Code != runtime.Conflict || !strings.Contains(err.Error(), "service web of project first") {
