@@ -146,84 +146,39 @@ spec:
 	}
 }
 
-func TestDeparturesFromRC3AreTolerated(t *testing.T) {
-	for name, row := range map[string]struct {
-		change []string
-		check  func(*margo.Deployment) bool
-	}{
-		"AD-14 no device id means the client's own device": {
-			[]string{"  deviceId: edge-01\n", ""},
-			func(d *margo.Deployment) bool { return d.DeviceID == "" },
+// All of them at once: none has to do with another.
+func TestAD09AD14PKG15EXT01DeparturesFromRC3AreTolerated(t *testing.T) {
+	got := expect.Value(margo.ParseDeployment(deploymentWith(t,
+		idB, "self-test-app", // no UUID
+		"metadata:\n", "kind: ApplicationDeployment\nmetadata:\n  id: Self-Test-App\n", // the same id again
+		"name: digitron", "name: Digitron_1", // Kubernetes would not take it
+		"  namespace: margo-poc\n", "",
+		"deviceId: edge-01", "targetName: 0017", // for YAML a number
+		"spec:\n", "spec:\n  replicas: 3\n  x-acme-extensions: 3\n",
+		"type: compose", "type: docker-compose",
+		`repository: "oci://registry.example/db", revision: 1.0.9`, "packageLocation: 'oci://registry.example:5000/db:latest'",
+		"wait: false", `wait: "false"`,
+		"8m30s", "300s",
+		"  parameters:\n", "  parameters:\n    unused: {value: 1}\n", // without targets
+	)))(t)
+	want := &margo.Deployment{
+		ID: "self-test-app", Name: "Digitron_1", DeviceID: "0017", ApplicationID: "com-northstartida-digitron", Type: margo.Compose,
+		Components: []margo.Component{
+			{Name: "database", Repository: "oci://registry.example:5000/db", Revision: "latest", Wait: true},
+			{Name: "web", Repository: "oci://registry.example/web", Revision: "2.0.0-rc.1_b7", Timeout: 5 * time.Minute},
 		},
-		"the proposed name of the device id": {
-			[]string{"deviceId", "targetName"},
-			func(d *margo.Deployment) bool { return d.DeviceID == "edge-01" },
+		Parameters: []margo.Parameter{
+			{Name: "unused"},
+			{Name: "user", Targets: []margo.Target{{Pointer: "USER_NAME", Components: []string{"database", "web"}}}},
 		},
-		"A-60 an id that is no UUID": {
-			[]string{"ad9b614e-8912-45f4-a523-372358765def", "self-test-app"},
-			func(d *margo.Deployment) bool { return d.ID == "self-test-app" },
-		},
-		"an id in two places that agree": {
-			[]string{"metadata:\n", "kind: ApplicationDeployment\nmetadata:\n  id: AD9B614E-8912-45F4-A523-372358765DEF\n"},
-			func(d *margo.Deployment) bool { return d.ID == "ad9b614e-8912-45f4-a523-372358765def" },
-		},
-		"PKG-15 an OCI reference in the place of a URL": {
-			[]string{"repository: \"oci://registry.example/db\", revision: 1.0.9", "packageLocation: 'oci://registry.example:5000/db:latest'"},
-			func(d *margo.Deployment) bool {
-				return d.Components[0].Repository == "oci://registry.example:5000/db" && d.Components[0].Revision == "latest" && d.Components[0].PackageLocation == ""
-			},
-		},
-		"docker-compose is compose": {
-			[]string{"type: compose", "type: docker-compose"},
-			func(d *margo.Deployment) bool { return d.Type == margo.Compose },
-		},
-		"a custom type": {
-			[]string{"type: compose", "type: custom"},
-			func(d *margo.Deployment) bool { return d.Type == margo.Custom },
-		},
-		"a type nobody knows": {
-			[]string{"type: compose", "type: flatpak"},
-			func(d *margo.Deployment) bool { return d.Type == "flatpak" },
-		},
-		"wait as a string": {
-			[]string{"wait: false", `wait: "false"`},
-			func(d *margo.Deployment) bool { return !d.Components[1].Wait },
-		},
-		"a timeout of seconds": {
-			[]string{"8m30s", "300s"},
-			func(d *margo.Deployment) bool { return d.Components[1].Timeout == 5*time.Minute },
-		},
-		"a device id that YAML takes for a number": {
-			[]string{"edge-01", "0017"},
-			func(d *margo.Deployment) bool { return d.DeviceID == "0017" },
-		},
-		"EXT-01 a member that is not known": {
-			[]string{"spec:\n", "spec:\n  replicas: 3\n"},
-			func(d *margo.Deployment) bool { return len(d.Components) == 2 && len(d.Ignored) == 1 },
-		},
-		"EXT-01 an extension that is no object": {
-			[]string{"spec:\n", "spec:\n  x-acme-extensions: 3\n"},
-			func(d *margo.Deployment) bool { return len(d.Components) == 2 },
-		},
-		"a name that Kubernetes would not take": {
-			[]string{"name: digitron", "name: Digitron_1"},
-			func(d *margo.Deployment) bool { return d.Name == "Digitron_1" },
-		},
-		"no namespace": {
-			[]string{"  namespace: margo-poc\n", ""},
-			func(d *margo.Deployment) bool { return d.Name == "digitron" },
-		},
-		"AD-09 a parameter without targets": {
-			[]string{"  parameters:\n", "  parameters:\n    unused: {value: 1}\n"},
-			func(d *margo.Deployment) bool { return len(d.Parameters) == 2 },
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			d := expect.Value(margo.ParseDeployment(deploymentWith(t, row.change...)))(t)
-			if !row.check(d) {
-				t.Errorf("read as %+v", d)
-			}
-		})
+		Ignored: margo.Errors{{Requirement: "EXT-01", Path: "/spec/replicas", Message: "is unknown"}},
+	}
+	same(t, want, got, ignoreValues)
+	for _, kind := range []margo.DeploymentType{margo.Custom, "flatpak"} { // for the device to say that it has no such
+		d := expect.Value(margo.ParseDeployment(deploymentWith(t, "type: compose", "type: "+string(kind), "  deviceId: edge-01\n", "")))(t)
+		if d.Type != kind || d.DeviceID != "" {
+			t.Errorf("type %q is read as %q, no device as %q", kind, d.Type, d.DeviceID)
+		}
 	}
 }
 
