@@ -46,7 +46,6 @@ type ledger struct {
 	mu      sync.Mutex             // held from reading a record to writing it, never over a call of the runtime
 	taking  digest.Digest          // the manifest whose documents are being fetched
 	pinned  map[digest.Digest]bool // its documents; no record needs them yet
-	ahead   bool                   // some of them are in the store
 	cleared bool                   // what came before this process was dropped
 }
 
@@ -75,7 +74,6 @@ func (l *ledger) begin(m *wfm.Manifest) *intake {
 func (l *ledger) hold(documents map[digest.Digest][]byte) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.ahead = true
 	if err := l.store.Commit("documents", store.Change{Artifacts: documents}); err != nil {
 		return fmt.Errorf("cannot store documents: %w", err)
 	}
@@ -106,12 +104,7 @@ func (l *ledger) pin(m *wfm.Manifest) {
 			bundles = append(bundles, m.Bundle.Digest)
 		}
 	}
-	err := l.store.Incoming().Keep(bundles...)
-	if l.ahead {
-		l.ahead = false
-		err = errors.Join(err, l.pruneLocked())
-	}
-	if err != nil {
+	if err := errors.Join(l.store.Incoming().Keep(bundles...), l.pruneLocked()); err != nil {
 		l.logger.Warn("cannot drop the downloads of an earlier manifest", "error", err)
 	}
 }
@@ -250,8 +243,7 @@ func (l *ledger) accept(ctx context.Context, m *wfm.Manifest, by adoption, in *i
 	l.turns.note(change.Deployments...)
 	l.accepted.Store(m.Version)
 	l.lacks.Store(false)
-	l.ahead = false // the records need them now
-	l.pin(nil)
+	l.pin(nil) // the records need them now
 	if len(change.Reports) > 0 {
 		l.reported()
 	}
