@@ -65,12 +65,11 @@ type poller struct {
 
 // pollState is what polling knows beyond the store. It is lost with the process.
 type pollState struct {
-	control.WFMStatus // without what the plan, the silence and the settings say
+	control.WFMStatus // without what the silence and the settings say
 	lastSuccess       time.Time
 	succeeded         int64 // polls since the start; and those whose manifest was refused, and that failed otherwise
 	refusals          int64
 	failed            int64
-	plan              pace.Plan // for the next
 }
 
 // request asks for a poll now.
@@ -148,7 +147,9 @@ func (p *poller) learn(change func(*pollState)) {
 func (p *poller) pause(ctx context.Context) (closed bool, asker *request, err error) {
 	for {
 		plan := p.polls.Plan(p.moment(), p.silence.Hold())
-		p.learn(func(s *pollState) { s.plan = plan })
+		p.learn(func(s *pollState) {
+			s.Waiting, s.NextPoll, s.ClosedUntil = string(plan.Reason), plan.Next.UTC(), plan.Opens.UTC()
+		})
 		if plan.Wait <= 0 {
 			return plan.Closed, nil, ctx.Err()
 		}

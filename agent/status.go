@@ -101,15 +101,13 @@ func (p *poller) status() control.WFMStatus {
 	hold, now := p.silence.Hold(), p.moment().Wall
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	plan := p.state.plan
+	s := p.state.WFMStatus
 	if left := hold.Left(); left > 0 { // the plan may be older
-		plan.Reason = hold.Reason()
-		if end := now.Add(left); plan.Next.Before(end) {
-			plan.Next = end
+		s.Waiting = string(hold.Reason())
+		if end := now.Add(left); s.NextPoll.Before(end) {
+			s.NextPoll = end.UTC()
 		}
 	}
-	s := p.state.WFMStatus
-	s.Waiting, s.NextPoll, s.ClosedUntil = string(plan.Reason), plan.Next.UTC(), plan.Opens.UTC()
 	if hold.Silence > 0 {
 		s.SilentUntil = now.Add(hold.Silence).UTC()
 	}
