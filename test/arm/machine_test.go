@@ -155,9 +155,7 @@ func (m *machine) try(args ...string) result {
 func (m *machine) write(path string, data []byte) {
 	m.t.Helper()
 	r, err := m.ask([]string{"sh", "-c", `umask 077; cat >"$0.part" && mv "$0.part" "$0"`, path}, string(data))
-	if err != nil || r.Code != 0 {
-		m.t.Fatalf("cannot write %s: %v %s", path, err, r.Errors)
-	}
+	expect.Require(m.t, err == nil && r.Code == 0, "cannot write %s: %v %s", path, err, r.Errors)
 }
 
 // decode runs a command there that prints JSON.

@@ -39,9 +39,7 @@ const memoryOf = `grep -E '^(MemTotal|MemAvailable):' /proc/meminfo; for p in $(
 // TestTheBoards boots one machine after the other: each has all processors.
 func TestTheBoards(t *testing.T) {
 	for _, dir := range []string{packagesDir, logsDir} {
-		if os.Getenv(dir) == "" {
-			t.Fatalf("%s is not set: make test-arm does", dir)
-		}
+		expect.Require(t, os.Getenv(dir) != "", "%s is not set: make test-arm does", dir)
 	}
 	for _, b := range boards {
 		t.Run(b.arch, func(t *testing.T) { testBoard(t, b) })

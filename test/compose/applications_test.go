@@ -24,9 +24,7 @@ func TestDEV04OBS07Applications(t *testing.T) {
 		t.Skip("in make test-all: whole applications")
 	}
 	files, err := filepath.Glob("../apps/*/compose.yaml")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no applications: %v", err)
-	}
+	expect.Require(t, err == nil && len(files) != 0, "no applications: %v", err)
 	for _, backend := range containerdtest.Backends() {
 		t.Run(backend.Name, func(t *testing.T) {
 			d := newDevice(t, backend)

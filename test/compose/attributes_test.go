@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/margolite/margolite/test/containerdtest"
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/leftovers"
 )
 
@@ -16,9 +17,7 @@ func TestAttributes(t *testing.T) {
 		t.Skip("in make test-all: each attribute")
 	}
 	files, err := filepath.Glob("testdata/attributes/*")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no scenarios: %v", err)
-	}
+	expect.Require(t, err == nil && len(files) != 0, "no scenarios: %v", err)
 	for _, backend := range containerdtest.Backends() {
 		t.Run(backend.Name, func(t *testing.T) {
 			d := newDevice(t, backend)

@@ -158,9 +158,7 @@ func (d *device) play(t *testing.T, s *scenario, project string) {
 		_, err := p.apply(0)
 		p.expectText(first.Refused, textOf(err))
 		steps = steps[1:]
-		if len(steps) > 0 {
-			t.Fatal("nothing can follow a file that is refused")
-		}
+		expect.Require(t, len(steps) == 0, "nothing can follow a file that is refused")
 		return
 	}
 	warnings := expect.Value(p.apply(0))(t)

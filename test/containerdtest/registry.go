@@ -89,8 +89,6 @@ func PushManifest(t testing.TB, reference, mediaType string, data []byte) digest
 func split(t testing.TB, reference string) (to ociimage.Registry, repository, tag string) {
 	host, rest, ok := strings.Cut(reference, "/")
 	repository, tag, tagged := strings.Cut(rest, ":")
-	if !ok || !tagged {
-		t.Fatalf("%q is not host/repository:tag", reference)
-	}
+	expect.Require(t, ok && tagged, "%q is not host/repository:tag", reference)
 	return ociimage.Registry{URL: "http://" + host}, repository, tag
 }

@@ -95,9 +95,7 @@ func (r *rig) lastFault(id string) *margo.Fault {
 	r.t.Helper()
 	all := r.WFM.Statuses(id)
 	last := all[len(all)-1].Status
-	if last.State != margo.Failed || last.Error == nil {
-		r.t.Fatalf("the WFM heard %+v, want a failure", last)
-	}
+	expect.Require(r.t, last.State == margo.Failed && last.Error != nil, "the WFM heard %+v, want a failure", last)
 	return last.Error
 }
 
@@ -106,9 +104,7 @@ func (r *rig) failsWith(id, code string, version uint64) *margo.Fault {
 	r.t.Helper()
 	r.await(id, margo.Failed, version)
 	fault := r.lastFault(id)
-	if fault.Code != code {
-		r.t.Fatalf("the WFM heard of %+v, want %s", fault, code)
-	}
+	expect.Require(r.t, fault.Code == code, "the WFM heard of %+v, want %s", fault, code)
 	return fault
 }
 

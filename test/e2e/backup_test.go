@@ -30,9 +30,7 @@ func TestABackupIsRestoredOnASecondDevice(t *testing.T) {
 	r.await(demoID, margo.Installed, second.Version)
 	r.quiet()
 	fresh, held := backup("fresh.tar"), r.status().Manifest
-	if held.Version <= first.Version {
-		t.Fatalf("the device holds %+v after %+v", held, first)
-	}
+	expect.Require(t, held.Version > first.Version, "the device holds %+v after %+v", held, first)
 
 	r.stop()
 	r.powerOff()

@@ -56,9 +56,7 @@ func TestComposeLikeDocker(t *testing.T) {
 			project := func(args ...string) string {
 				t.Helper()
 				out, err := r.margolite(append([]string{"compose", "-p", "office", "-f", base, "-f", over}, args...)...)
-				if err != nil {
-					t.Fatalf("%s: %v", mode, err)
-				}
+				expect.Require(t, err == nil, "%s: %v", mode, err)
 				return out
 			}
 			names := func() map[string]int {

@@ -28,9 +28,7 @@ func TestDS29DS30ST01ST17POL14DEV01InstallUpdateRemove(t *testing.T) {
 		first := r.answers(8090)
 		expect.True(t, first.Greeting == "Hello" && first.Visit == 1, "the application says %+v, want the first visit and Hello", first)
 		before := r.services(demoID)
-		if len(before) != 2 {
-			t.Fatalf("services are %+v, want web and counter", before)
-		}
+		expect.Require(t, len(before) == 2, "services are %+v, want web and counter", before)
 
 		// Whoever fills the directory of lock files takes nobody's memory.
 		filler := filepath.Join(r.LockDir(), "filler")

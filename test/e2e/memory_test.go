@@ -45,9 +45,7 @@ func TestAMachineOf64MBIsEnough(t *testing.T) {
 	r.running()
 	agent := r.Agent()
 	in := expect.Value(group.Processes())(t)
-	if !slices.Contains(in, agent) {
-		t.Fatalf("the agent, process %d, is not in the group of %v", agent, in)
-	}
+	expect.Require(t, slices.Contains(in, agent), "the agent, process %d, is not in the group of %v", agent, in)
 	plant.Require(r.t, "the agent gives back what it does not need", func() error {
 		resident, anonymous, err := r.holds(agent)
 		if err == nil && (resident > idleMemory || anonymous > idleAnonymous) {

@@ -116,9 +116,7 @@ func TestPOL12POL13NobodyOnTheNetworkReachesTheAgent(t *testing.T) {
 			own[strings.TrimSuffix(inode, "]")] = true
 		}
 	}
-	if len(own) == 0 {
-		t.Fatal("the agent has no sockets at all")
-	}
+	expect.Require(t, len(own) != 0, "the agent has no sockets at all")
 	const listening = "0A"
 	for _, file := range []string{"tcp", "tcp6"} {
 		lines := expect.Value(os.ReadFile(fmt.Sprintf("/proc/%d/net/%s", r.Agent(), file)))(t)

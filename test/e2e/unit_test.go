@@ -83,9 +83,7 @@ func withoutCapabilities(t *testing.T, program string) string {
 	t.Helper()
 	unit := expect.Value(os.ReadFile("../../packaging/margolite.service"))(t)
 	named := regexp.MustCompile(`(?m)^CapabilityBoundingSet=~(.*)$`).FindSubmatch(unit)
-	if named == nil {
-		t.Fatal("the unit takes no capability")
-	}
+	expect.Require(t, named != nil, "the unit takes no capability")
 	var without []string
 	for name := range strings.FieldsSeq(string(named[1])) {
 		without = append(without, "-"+strings.ToLower(strings.TrimPrefix(name, "CAP_")))

@@ -29,9 +29,7 @@ func (r *rig) hears(id string, want ...margo.State) {
 		}
 		return slices.Equal(heard, want)
 	})
-	if err != nil {
-		r.t.Fatalf("the WFM heard %v, want %v", heard, want)
-	}
+	expect.Require(r.t, err == nil, "the WFM heard %v, want %v", heard, want)
 }
 
 // The life of a deployment is the same whichever way the WFM is reached, and

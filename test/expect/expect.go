@@ -34,6 +34,14 @@ func True(t testing.TB, so bool, said string, args ...any) {
 	}
 }
 
+// Require is True for what the rest of the test needs: it ends the test.
+func Require(t testing.TB, so bool, said string, args ...any) {
+	t.Helper()
+	if !so {
+		t.Fatalf(said, args...)
+	}
+}
+
 // Contains expects text with a part in it.
 func Contains(t testing.TB, text, part, what string, args ...any) {
 	t.Helper()

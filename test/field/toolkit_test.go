@@ -136,9 +136,7 @@ func (k *toolkit) deploy(fixture string, ids ...string) error {
 	response := expect.Value(k.client.Do(r))(k.t)
 	defer response.Body.Close()
 	answer := expect.Value(io.ReadAll(io.LimitReader(response.Body, 1<<20)))(k.t)
-	if response.StatusCode != http.StatusOK {
-		k.t.Fatalf("the mock answers %s: %s", response.Status, answer)
-	}
+	expect.Require(k.t, response.StatusCode == http.StatusOK, "the mock answers %s: %s", response.Status, answer)
 	return k.Control().Sync(k.t.Context())
 }
 

@@ -95,9 +95,7 @@ func TestPOL10TheAgentRunsAsAContainer(t *testing.T) {
 			d.begin("one")
 			d.install(nil)
 			running := d.workloads()
-			if len(running) != 3 {
-				t.Fatalf("these processes run, want two services and their shim: %v", running)
-			}
+			expect.Require(t, len(running) == 3, "these processes run, want two services and their shim: %v", running)
 			d.shimIsOnItsOwn()
 			same := func(after string) {
 				t.Helper()

@@ -22,6 +22,7 @@ import (
 	"github.com/google/nftables"
 
 	"github.com/margolite/margolite/runtime/containerd"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // Where says what to look at. Empty fields are not looked at.
@@ -45,9 +46,7 @@ func Take(t testing.TB, w Where) Snapshot {
 		"control group": groups, "container": containers, "snapshot": layers, "file": files,
 	} {
 		found, err := look(w)
-		if err != nil {
-			t.Fatalf("cannot look for every %s: %v", kind, err)
-		}
+		expect.Require(t, err == nil, "cannot look for every %s: %v", kind, err)
 		slices.Sort(found)
 		s[kind] = found
 	}

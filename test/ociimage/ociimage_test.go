@@ -13,9 +13,7 @@ func TestReadFilesRefusesWhatAPackageCannotHold(t *testing.T) {
 	dir := t.TempDir()
 	expect.Check(t, os.WriteFile(filepath.Join(dir, "compose.yaml"), []byte("x"), 0o600))
 	files, err := ociimage.ReadFiles(dir)
-	if err != nil || string(files["compose.yaml"]) != "x" {
-		t.Fatalf("got %v, %v", files, err)
-	}
+	expect.Require(t, err == nil && string(files["compose.yaml"]) == "x", "got %v, %v", files, err)
 	expect.Check(t, os.Symlink("/etc/passwd", filepath.Join(dir, "link")))
 	expect.True(t, expect.ErrorOf(ociimage.ReadFiles(dir)) != nil, "a link was read")
 }

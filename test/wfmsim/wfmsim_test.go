@@ -110,9 +110,7 @@ func (r *rig) send(client *http.Client, sign *identity.Signer, method, path stri
 func (r *rig) call(method, path string, body []byte, header ...string) answer {
 	r.t.Helper()
 	a, err := r.send(r.client, r.sign, method, path, body, header...)
-	if err != nil {
-		r.t.Fatalf("%s %s: %v", method, path, err)
-	}
+	expect.Require(r.t, err == nil, "%s %s: %v", method, path, err)
 	return a
 }
 
@@ -206,9 +204,7 @@ func TestOnlyClientsOfThisWFMAreServed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, err := r.send(c.client, nil, http.MethodGet, "/api/v1/deployments", nil)
-			if (err != nil) != (c.status == 0) || a.status != c.status {
-				t.Fatalf("got %d, %v", a.status, err)
-			}
+			expect.Require(t, (err != nil) == (c.status == 0) && a.status == c.status, "got %d, %v", a.status, err)
 			expect.True(t, c.status != 403 || a.problem(t).Kind() == margo.ProblemNotAuthorized, "problem %s", a.body)
 		})
 	}
@@ -273,9 +269,7 @@ func TestBadRequestsAreRefused(t *testing.T) {
 	good := statusOf(t, version, "installed", "web", "installed", "db", "installed")
 	swap := func(body []byte, old, new string) []byte {
 		t.Helper()
-		if !bytes.Contains(body, []byte(old)) {
-			t.Fatalf("%s has no %s", body, old)
-		}
+		expect.Require(t, bytes.Contains(body, []byte(old)), "%s has no %s", body, old)
 		return bytes.Replace(body, []byte(old), []byte(new), 1)
 	}
 	failed := statusOf(t, version, "failed", "web", "failed", "db", "pending")
