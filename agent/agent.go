@@ -77,7 +77,7 @@ type Runtime interface {
 type Gate interface {
 	RulesFor(deployment string, labels map[string]string) policy.Rules
 	Decide(c policy.Change, s policy.Situation) policy.Verdict
-	Admit(deployment string, labels map[string]string, ask policy.Ask) []policy.Refusal
+	Admit(deployment string, ask policy.Ask) []policy.Refusal
 }
 
 // Device is what the configuration says about this device; what it leaves

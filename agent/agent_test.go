@@ -701,7 +701,7 @@ func (g *fakeGate) RulesFor(string, map[string]string) policy.Rules {
 	return read(&g.guarded, func() policy.Rules { return g.rules })
 }
 
-func (g *fakeGate) Admit(id string, _ map[string]string, ask policy.Ask) (refused []policy.Refusal) {
+func (g *fakeGate) Admit(id string, ask policy.Ask) (refused []policy.Refusal) {
 	g.set(func() {
 		if g.admits != nil {
 			refused = g.admits(id, ask)

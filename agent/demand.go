@@ -278,7 +278,7 @@ func filesRead(p *runtime.Project) []string {
 
 // admit refuses what a workload may not ask of this device, before its images
 // are fetched. The error is a *fault of codeNotAllowed.
-func (r *reconciler) admit(ctx context.Context, id string, doc *margo.Deployment, asks []policy.ServiceAsk) error {
+func (r *reconciler) admit(ctx context.Context, id string, asks []policy.ServiceAsk) error {
 	run := container.Real(r.runDir)
 	ask := policy.Ask{Services: asks, Own: []string{container.Real(r.stateDir), run}, Locks: filepath.Join(run, "locks")}
 	if policy.Reserved(asks) != (policy.Resources{}) { // else neither the others nor the device matter
@@ -289,7 +289,7 @@ func (r *reconciler) admit(ctx context.Context, id string, doc *margo.Deployment
 			return err
 		}
 	}
-	return notAllowed(r.settings.Load().Gate.Admit(id, doc.Labels, ask))
+	return notAllowed(r.settings.Load().Gate.Admit(id, ask))
 }
 
 // admitRevision asks once more whether the desired revision, which is staged, may ask

@@ -17,7 +17,7 @@ import (
 func (r *reconciler) judge(
 	ctx context.Context, id string, doc *margo.Deployment, asks []policy.ServiceAsk, components []stagedComponent, judged map[string]digest.Digest,
 ) error {
-	if err := r.admit(ctx, id, doc, asks); err != nil {
+	if err := r.admit(ctx, id, asks); err != nil {
 		return err
 	}
 	keys := r.settings.Load().ImageKeys
@@ -44,7 +44,7 @@ func (r *reconciler) judge(
 	if !found {
 		return nil
 	}
-	return r.admit(ctx, id, doc, asks)
+	return r.admit(ctx, id, asks)
 }
 
 // hasOnly says that a project has no other images than these.

@@ -27,7 +27,7 @@ func (s *site) allows(change func(*policy.Allow)) {
 	allow := policy.DefaultAllow()
 	change(&allow)
 	gate := policy.New(policy.Options{Allow: allow})
-	s.gate.admit(func(id string, ask policy.Ask) []policy.Refusal { return gate.Admit(id, nil, ask) })
+	s.gate.admit(func(id string, ask policy.Ask) []policy.Refusal { return gate.Admit(id, ask) })
 }
 
 // An image that nobody signed is not fetched, and what runs goes on, until its key

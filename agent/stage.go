@@ -228,7 +228,7 @@ func (r *reconciler) load(ctx context.Context, id string, doc *margo.Deployment,
 			return nil
 		}
 		ask := policy.ServiceAsk{Component: c.Name, Signed: true, Shared: []string{network}}
-		return notAllowed(r.settings.Load().Gate.Admit(id, doc.Labels, policy.Ask{Services: []policy.ServiceAsk{ask}}))
+		return notAllowed(r.settings.Load().Gate.Admit(id, policy.Ask{Services: []policy.ServiceAsk{ask}}))
 	}
 	return stagedComponent{name: c.Name, signed: isSigned(c, s), project: project, images: s.Images}, nil
 }

@@ -114,7 +114,7 @@ type Refusal struct {
 
 // Admit says which rules a deployment does not keep; none: it may come in. The
 // rules are the same for all deployments.
-func (g *Gate) Admit(deployment string, labels map[string]string, ask Ask) []Refusal {
+func (g *Gate) Admit(deployment string, ask Ask) []Refusal {
 	a := admission{gate: g, allow: &g.o.Allow, ask: &ask, deployment: deployment}
 	for i := range ask.Services {
 		a.judge(&ask.Services[i])

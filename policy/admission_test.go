@@ -22,7 +22,7 @@ func admit(t *testing.T, change func(*policy.Allow), s policy.ServiceAsk, ask po
 	}
 	ask.Services = append([]policy.ServiceAsk{s}, ask.Services...)
 	var lines []string
-	for _, r := range policy.New(policy.Options{Allow: allow}).Admit(idA, nil, ask) {
+	for _, r := range policy.New(policy.Options{Allow: allow}).Admit(idA, ask) {
 		lines = append(lines, strings.TrimPrefix(r.Rule, "policy.allow.")+": "+r.Text)
 	}
 	return lines
@@ -296,7 +296,7 @@ func TestRefusalsNameWhoAsksAndAreBounded(t *testing.T) {
 	bad := policy.ServiceAsk{Component: "c", Service: "a", Privileged: true, Image: "r.example/a:1", Unsigned: "nobody has signed sha256:0", Reserved: policy.Resources{CPUs: 1}}
 	other := policy.ServiceAsk{Component: "c", Service: "b", Namespaces: []string{"pid", "pid"}, Reserved: policy.Resources{CPUs: 1}}
 	gate := policy.New(policy.Options{Allow: allow})
-	got := gate.Admit(idA, nil, policy.Ask{Services: []policy.ServiceAsk{bad, other}})
+	got := gate.Admit(idA, policy.Ask{Services: []policy.ServiceAsk{bad, other}})
 	want := []policy.Refusal{
 		{Rule: "policy.allow.privileged", Component: "c", Service: "a", Text: "is privileged"},
 		{Rule: "policy.allow.unsignedImages", Component: "c", Service: "a", Text: "runs image r.example/a:1: nobody has signed sha256:0"},
@@ -312,7 +312,7 @@ func TestRefusalsNameWhoAsksAndAreBounded(t *testing.T) {
 	for i := range 10000 {
 		many.Mounts = append(many.Mounts, policy.MountAsk{Path: "/etc/" + strings.Repeat("x", i)})
 	}
-	got = gate.Admit(idA, nil, policy.Ask{Services: []policy.ServiceAsk{many}})
+	got = gate.Admit(idA, policy.Ask{Services: []policy.ServiceAsk{many}})
 	if len(got) != 64 || len(got[63].Text) > 400 {
 		t.Errorf("there are %d refusals, the last one %+v", len(got), got[len(got)-1])
 	}
@@ -336,7 +336,7 @@ func FuzzAdmit(f *testing.F) {
 		gate := policy.New(policy.Options{Allow: allow})
 		s := policy.ServiceAsk{Devices: []string{asked}, Mounts: []policy.MountAsk{{Path: asked}, {Path: own[0] + "/" + strings.Trim(asked, "/.")}}, Capabilities: []string{asked}}
 		var mounts int
-		for _, r := range gate.Admit(idA, nil, policy.Ask{Services: []policy.ServiceAsk{s}, Own: own}) {
+		for _, r := range gate.Admit(idA, policy.Ask{Services: []policy.ServiceAsk{s}, Own: own}) {
 			if !strings.HasPrefix(r.Rule, "policy.allow.") || r.Text == "" || strings.ContainsAny(r.Text, "\n\x1b") {
 				t.Errorf("refused by %+v", r)
 			}
