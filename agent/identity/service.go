@@ -54,19 +54,8 @@ type Service struct {
 	discovery atomic.Pointer[Fetched] // the last good document; nil: none yet
 }
 
-// NewService checks the options; nothing is sent yet.
+// NewService makes a client; nothing is sent yet. URLs are checked with each request.
 func NewService(o ServiceOptions) (*Service, error) {
-	if o.Discovery == "" && o.Bundle == "" {
-		return nil, errors.New("cannot fetch a trust bundle without the URL of a discovery document or of the bundle")
-	}
-	for _, location := range []struct{ of, url string }{{"discovery document", o.Discovery}, {"trust bundle", o.Bundle}} {
-		if location.url == "" {
-			continue
-		}
-		if _, err := margo.HTTPS(location.url); err != nil {
-			return nil, fmt.Errorf("cannot use URL of %s: %w", location.of, err)
-		}
-	}
 	s := &Service{options: o, pins: make(map[[sha256.Size]byte]bool, len(o.Pins))}
 	for _, pin := range o.Pins {
 		sum, err := base64.StdEncoding.DecodeString(pin)
