@@ -121,11 +121,6 @@ func ID(project, service string, number int, hash string) string {
 	return hex.EncodeToString(sum[:])[:32]
 }
 
-func isID(s string) bool {
-	_, err := hex.DecodeString(s)
-	return len(s) == 32 && err == nil
-}
-
 // ID is the id of the container that has these labels.
 func (l Labels) ID() string { return ID(l.Project, l.Service, l.Number, l.Hash) }
 

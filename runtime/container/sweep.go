@@ -2,6 +2,7 @@ package container
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
@@ -41,7 +42,7 @@ func (c *Containers) findLeftovers() (leftovers, error) {
 	}
 	for _, path := range c.logs() {
 		id := strings.TrimSuffix(filepath.Base(path), filepath.Base(c.LogPath("")))
-		if isID(id) { // the directory may be others', too
+		if _, err := hex.DecodeString(id); err == nil && len(id) == 32 { // the directory may be others', too
 			l.ids[id] = struct{}{}
 		}
 	}

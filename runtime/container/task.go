@@ -163,7 +163,9 @@ func (t *tasks) untilClear(ctx context.Context, id string, start func() error) e
 					return errors.Join(err, failed)
 				}
 			}
-		case isLeftByRunc(err):
+		case err != nil && strings.Contains(err.Error(), "container with given ID already exists"):
+			// runc knows a container of whose task containerd knows nothing: a runc that was
+			// creating it has outlived a shim that was killed. It has no more than a text for it.
 			lost++
 			t.runc.kill("create", id)
 		default:
@@ -217,13 +219,6 @@ func isLostShim(err error, id string) bool {
 	is := func(text string) bool { return strings.Contains(err.Error(), text) }
 	return slices.ContainsFunc([]string{"failed to start shim", "ttrpc: closed", "shim task: shutdown", "/" + id + ": file exists"}, is) ||
 		is("shim") && is("dial unix")
-}
-
-// isLeftByRunc tells whether runc knows a container of whose task containerd knows
-// nothing: a runc that was creating it has outlived a shim that was killed. There is
-// nothing but runc's text for it.
-func isLeftByRunc(err error) bool {
-	return err != nil && strings.Contains(err.Error(), "container with given ID already exists")
 }
 
 // undo removes the task that could not be started, and returns why it could not.
