@@ -69,16 +69,13 @@ func OnEach(t *testing.T, test func(t *testing.T, backend Backend)) {
 func Embedded(t testing.TB) containerd.Client {
 	needRoot(t)
 	dir := Dir(t)
-	server, err := embedded.Start(t.Context(), embedded.Options{
+	server := expect.Value(embedded.Start(t.Context(), embedded.Options{
 		Root:   filepath.Join(dir, "root"),
 		State:  filepath.Join(dir, "state"),
 		Shim:   Shim(t),
 		Logger: Logger(t),
-	})
-	check(t, err)
-	t.Cleanup(func() {
-		expect.OK(t, server.Close())
-	})
+	}))(t)
+	t.Cleanup(func() { expect.OK(t, server.Close()) })
 	client := expect.Value(server.Client(t.Context(), Namespace))(t)
 	cleanup(t, client)
 	return client
@@ -121,9 +118,7 @@ func Official(t testing.TB, of containerd.Client) *official.Client {
 // Dir is a directory with a path so short that sockets fit into it.
 func Dir(t testing.TB) string {
 	dir := expect.Value(os.MkdirTemp("/run", "mt"))(t)
-	t.Cleanup(func() {
-		expect.OK(t, os.RemoveAll(dir))
-	})
+	t.Cleanup(func() { expect.OK(t, os.RemoveAll(dir)) })
 	return dir
 }
 
@@ -150,15 +145,10 @@ var (
 )
 
 // Shim is the path of the runc shim, built from this repository once per test program.
-func Shim(t testing.TB) string { return built(t, shim) }
+func Shim(t testing.TB) string { return expect.Value(shim())(t) }
 
 // Init is the path of margolite-init, built likewise.
-func Init(t testing.TB) string { return built(t, initProgram) }
-
-func built(t testing.TB, build func() (string, error)) string {
-	path := expect.Value(build())(t)
-	return path
-}
+func Init(t testing.TB) string { return expect.Value(initProgram())(t) }
 
 func needRoot(t testing.TB) {
 	if os.Geteuid() != 0 {

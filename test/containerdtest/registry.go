@@ -49,8 +49,7 @@ func Blob(t testing.TB, path string, size int) []byte {
 }
 
 func archive(t testing.TB, entries ...ociimage.Entry) []byte {
-	data := expect.Value(ociimage.Tar(entries))(t)
-	return data
+	return expect.Value(ociimage.Tar(entries))(t)
 }
 
 // Image is an OCI image for this machine made of uncompressed tar layers, which it compresses.
@@ -62,8 +61,7 @@ func Image(t testing.TB, change func(*v1.ImageConfig), layers ...[]byte) *ociima
 	if change != nil {
 		change(&described.Config)
 	}
-	image := expect.Value(ociimage.Build(described))(t)
-	return image
+	return expect.Value(ociimage.Build(described))(t)
 }
 
 // Push puts an image into a registry that speaks plain HTTP as host/repository:tag, and returns the digest of its
@@ -89,6 +87,8 @@ func PushManifest(t testing.TB, reference, mediaType string, data []byte) digest
 func split(t testing.TB, reference string) (to ociimage.Registry, repository, tag string) {
 	host, rest, ok := strings.Cut(reference, "/")
 	repository, tag, tagged := strings.Cut(rest, ":")
-	expect.Require(t, ok && tagged, "%q is not host/repository:tag", reference)
+	if !ok || !tagged {
+		t.Fatalf("%q is not host/repository:tag", reference)
+	}
 	return ociimage.Registry{URL: "http://" + host}, repository, tag
 }
