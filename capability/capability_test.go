@@ -205,9 +205,7 @@ func TestMachinesAreDiscovered(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got, err := capability.Discover(t.Context(), row.machine.write(t), capability.Options{Architecture: row.architecture})
 			expect.OK(t, err)
-			if got.Storage == 0 {
-				t.Error("no storage found")
-			}
+			expect.True(t, got.Storage != 0, "no storage found")
 			got.Storage = 0 // of the machine that runs the test
 			if diff := cmp.Diff(row.want, got); diff != "" {
 				t.Error(diff)
@@ -253,16 +251,12 @@ func TestWhatCannotBeReadLeavesTheOtherFactsAlone(t *testing.T) {
 	got, err := capability.Discover(t.Context(), broken.write(t), capability.Options{StateDir: "relative/and/missing"})
 	expect.ErrorWith(t, err, "memory", "error")
 	expect.ErrorWith(t, err, "board.json", "error")
-	if got.Memory != 0 || got.CPU.Cores != 4 || got.Identity.SerialNumber != "PF45343-AA" || got.Storage == 0 {
-		t.Errorf("got %+v", got)
-	}
+	expect.True(t, got.Memory == 0 && got.CPU.Cores == 4 && got.Identity.SerialNumber == "PF45343-AA" && got.Storage != 0, "got %+v", got)
 }
 
 func TestMachineWithoutAnyFilesHasNoFacts(t *testing.T) {
 	got, err := capability.Discover(t.Context(), t.TempDir(), capability.Options{})
-	if err == nil {
-		t.Error("no error although neither processors nor memory were found")
-	}
+	expect.True(t, err != nil, "no error although neither processors nor memory were found")
 	got.Storage = 0
 	expect.Equal(t, got, capability.Facts{CPU: capability.CPU{Architecture: runtime.GOARCH}}, "facts")
 }
@@ -304,9 +298,7 @@ func TestThisMachineHasTheFactsOfEveryMachine(t *testing.T) {
 	if err != nil {
 		t.Logf("not everything could be read: %v", err)
 	}
-	if got.CPU.Cores <= 0 || got.Memory == 0 || got.Storage == 0 || got.Identity.Hostname == "" {
-		t.Errorf("got %+v", got)
-	}
+	expect.True(t, got.CPU.Cores > 0 && got.Memory != 0 && got.Storage != 0 && got.Identity.Hostname != "", "got %+v", got)
 }
 
 func FuzzDiscover(f *testing.F) {
@@ -338,9 +330,7 @@ func FuzzDiscover(f *testing.F) {
 		}
 		for _, p := range got.Peripherals {
 			for _, name := range []string{p.Name, p.Vendor, p.Model, p.Driver} {
-				if len(name) > 256 || !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl) {
-					t.Errorf("got %q", name)
-				}
+				expect.True(t, len(name) <= 256 && utf8.ValidString(name) && !strings.ContainsFunc(name, unicode.IsControl), "got %q", name)
 			}
 		}
 	})

@@ -91,11 +91,7 @@ func FuzzUevent(f *testing.F) {
 	f.Add("@/\x00SUBSYSTEM=")
 	f.Fuzz(func(t *testing.T, message string) {
 		e, ok := parseUevent(message)
-		if !ok && e != (uevent{}) {
-			t.Errorf("no event, but %+v", e)
-		}
-		if e.matters() && (!ok || e.subsystem == "" || e.action == "") {
-			t.Errorf("%+v matters", e)
-		}
+		expect.True(t, ok || e == (uevent{}), "no event, but %+v", e)
+		expect.True(t, !e.matters() || ok && e.subsystem != "" && e.action != "", "%+v matters", e)
 	})
 }

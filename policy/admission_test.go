@@ -344,8 +344,6 @@ func FuzzAdmit(f *testing.F) {
 				mounts++
 			}
 		}
-		if !strings.Contains(asked, "..") && mounts == 0 {
-			t.Errorf("%q: the state of the agent can be mounted", asked)
-		}
+		expect.True(t, strings.Contains(asked, "..") || mounts != 0, "%q: the state of the agent can be mounted", asked)
 	})
 }

@@ -151,9 +151,7 @@ func TestWhatAChangeWaitsFor(t *testing.T) {
 			if diff := cmp.Diff(c.want, got); diff != "" {
 				t.Errorf("it waits for something else (-want +got):\n%s", diff)
 			}
-			if v.Go != (len(c.want) == 0) || v.Rejected {
-				t.Errorf("go %v, rejected %v", v.Go, v.Rejected)
-			}
+			expect.True(t, v.Go == (len(c.want) == 0) && !v.Rejected, "go %v, rejected %v", v.Go, v.Rejected)
 			if c.until == "" && !v.Until.IsZero() || c.until != "" && !v.Until.Equal(at(t, c.until)) {
 				t.Errorf("to ask again at %v, want %s", v.Until, c.until)
 			}
@@ -226,8 +224,6 @@ func TestEntriesThatMakeNoSenseAreNamed(t *testing.T) {
 		`expected one of network, pid, ipc, uts, cgroup, got "user"`:          policy.CheckNamespace("user"),
 		`expected one of seccomp, apparmor, systempaths, got "all"`:           policy.CheckUnconfined("all"),
 	} {
-		if err == nil || err.Error() != want {
-			t.Errorf("got %v, want %s", err, want)
-		}
+		expect.True(t, err != nil && err.Error() == want, "got %v, want %s", err, want)
 	}
 }

@@ -169,9 +169,7 @@ func TestWindowsAreNeverSkippedAndNeverEndless(t *testing.T) {
 				}
 				at, opened = end, opened+1
 			}
-			if opened < 366 || opened > 370 {
-				t.Errorf("%s in %s opened %d times in 366 days", text, name, opened)
-			}
+			expect.True(t, opened >= 366 && opened <= 370, "%s in %s opened %d times in 366 days", text, name, opened)
 		}
 	}
 }

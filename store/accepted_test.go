@@ -28,9 +28,7 @@ func (f *fixture) writeAccepted(content string) {
 func (f *fixture) manifest() store.Manifest {
 	f.t.Helper()
 	m, known, err := f.Manifest()
-	if err != nil || !known {
-		f.t.Fatalf("got %v, %v", known, err)
-	}
+	expect.Require(f.t, err == nil && known, "got %v, %v", known, err)
 	return m
 }
 
@@ -90,9 +88,7 @@ func TestADatabaseWhoseManifestIsRottenLeavesTheFile(t *testing.T) {
 	f.edit(func(tx *bolt.Tx) error { return tx.Bucket([]byte("manifest")).Put([]byte("accepted"), []byte("10")) })
 	f.open()
 	m, known, err := f.Manifest()
-	if !known || !errors.Is(err, store.ErrCorrupt) {
-		t.Errorf("got %v, %v", known, err)
-	}
+	expect.True(t, known && errors.Is(err, store.ErrCorrupt), "got %v, %v", known, err)
 	same(t, "manifest", m, store.Manifest{Version: 10, Scope: "s"})
 }
 

@@ -131,7 +131,5 @@ func TestACopyIsTheStoreOfOneMoment(t *testing.T) {
 	expect.Equal(t, c.isDamaged(), false, "the copy is damaged")
 	expect.Error(t, expect.ErrorOf(f.Copy(math.MaxInt64/2)), store.ErrFull, "on a full disk it ends with")
 	left, err := filepath.Glob(f.path + ".compact*")
-	if err != nil || len(left) > 0 {
-		t.Errorf("left behind: %v, %v", left, err)
-	}
+	expect.True(t, err == nil && len(left) == 0, "left behind: %v, %v", left, err)
 }

@@ -166,9 +166,7 @@ func (w *remains) holds(t testing.TB, s *store.Store) (damaged bool) {
 	deployments, err := s.Deployments()
 	expect.Error(t, err, nil, "damaged %v: deployments", damaged)
 	for _, d := range deployments {
-		if !w.deployments[d.ID][text(t, d)] {
-			t.Errorf("damaged %v: deployment %q was never %+v", damaged, d.ID, d)
-		}
+		expect.True(t, w.deployments[d.ID][text(t, d)], "damaged %v: deployment %q was never %+v", damaged, d.ID, d)
 	}
 	reports, err := s.Reports(0, 1000)
 	expect.Error(t, err, nil, "damaged %v: reports", damaged)
@@ -190,13 +188,9 @@ func (w *remains) holds(t testing.TB, s *store.Store) (damaged bool) {
 	entries, journalErr := s.Journal(store.JournalFilter{})
 	if _, err := s.VerifyJournal(); err == nil && journalErr == nil {
 		for _, e := range entries {
-			if !w.entries[text(t, e)] {
-				t.Errorf("damaged %v: the journal verifies with %+v", damaged, e)
-			}
+			expect.True(t, w.entries[text(t, e)], "damaged %v: the journal verifies with %+v", damaged, e)
 		}
-		if len(entries) != steps {
-			t.Errorf("damaged %v: the journal verifies with %d entries", damaged, len(entries))
-		}
+		expect.True(t, len(entries) == steps, "damaged %v: the journal verifies with %d entries", damaged, len(entries))
 	}
 	if !damaged && !(text(t, deployments) == text(t, w.last) && text(t, reports) == text(t, w.lastReports)) {
 		same(t, "deployments", deployments, w.last)
@@ -216,9 +210,7 @@ func (w *remains) survives(t testing.TB, path string) (damaged bool) {
 	for i := range 2 {
 		s := expect.Value(store.Open(path, store.Options{Apart: apart}))(t)
 		again := w.holds(t, s)
-		if i == 1 && again != damaged {
-			t.Errorf("damaged is %v, and %v with the next start", damaged, again)
-		}
+		expect.True(t, i != 1 || again == damaged, "damaged is %v, and %v with the next start", damaged, again)
 		if damaged = again; i == 1 {
 			before := expect.Value(s.Reports(0, 1000))(t)
 			expect.OK(t, s.Commit("test", step(steps+1)))
@@ -277,9 +269,7 @@ func TestADamagedDatabaseNeverLies(t *testing.T) {
 				}
 			}
 			w.survives(t, w.lay(t, data))
-			if t.Failed() {
-				t.Fatalf("without %d to %d", at, end)
-			}
+			expect.Require(t, !t.Failed(), "without %d to %d", at, end)
 		}
 	})
 	t.Run("it is cut off", func(t *testing.T) {
@@ -289,9 +279,7 @@ func TestADamagedDatabaseNeverLies(t *testing.T) {
 				length = length / pageSize * pageSize
 			}
 			w.survives(t, w.lay(t, whole[:length]))
-			if t.Failed() {
-				t.Fatalf("at %d of %d", length, len(whole))
-			}
+			expect.Require(t, !t.Failed(), "at %d of %d", length, len(whole))
 		}
 	})
 	for name, data := range map[string][]byte{
@@ -313,9 +301,7 @@ func TestWhatIsSoundIsTakenOver(t *testing.T) {
 	s := expect.Value(store.Open(path, store.Options{Apart: apart, Now: func() time.Time { return noon }}))(t)
 	defer s.Close()
 	d, damaged := s.Damage()
-	if !damaged {
-		t.Fatal("the flip was in nothing that is read")
-	}
+	expect.Require(t, damaged, "the flip was in nothing that is read")
 	deployments := expect.Value(s.Deployments())(t)
 	reports := expect.Value(s.Reports(0, 1000))(t)
 	if lost := len(w.last) + len(w.lastReports) - len(deployments) - len(reports); lost != 1 {

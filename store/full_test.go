@@ -113,9 +113,7 @@ func TestDocumentsLeaveRoomForRecords(t *testing.T) {
 			}
 			check(t, err)
 		}
-		if taken == 0 || taken == 1000 {
-			t.Errorf("%d documents were taken", taken)
-		}
+		expect.True(t, taken != 0 && taken != 1000, "%d documents were taken", taken)
 		for n := range 50 {
 			f.commit(store.Change{Deployments: []store.Deployment{deployment("a", fmt.Sprint(n))}})
 		}
@@ -150,9 +148,7 @@ func TestTheRoomIsTakenOnce(t *testing.T) {
 			return stat.Blocks * 512
 		}
 		before := blocks()
-		if before < 1<<20 || before > 2<<20 {
-			t.Errorf("an empty database takes %d bytes", before)
-		}
+		expect.True(t, before >= 1<<20 && before <= 2<<20, "an empty database takes %d bytes", before)
 		for n := range 50 {
 			f.commit(store.Change{Settings: map[string][]byte{"a": []byte(fmt.Sprint(n))}})
 			f.reopen()
@@ -166,9 +162,7 @@ func TestIncomingArtifactsLeaveTheReserve(t *testing.T) {
 	defer s.Close()
 	w := expect.Value(s.Incoming().Append(digest.FromString("bundle")))(t)
 	n, err := io.CopyBuffer(struct{ io.Writer }{w}, io.LimitReader(zeros{}, 12<<20), make([]byte, 64<<10))
-	if !errors.Is(err, store.ErrNoRoom) || n < 5<<20 || n > 8<<20 {
-		t.Errorf("%d bytes came in, %v", n, err)
-	}
+	expect.True(t, errors.Is(err, store.ErrNoRoom) && n >= 5<<20 && n <= 8<<20, "%d bytes came in, %v", n, err)
 	expect.OK(t, w.Close())
 }
 

@@ -75,9 +75,7 @@ func TestIncomingTakesDigestsOnly(t *testing.T) {
 		_, sizeErr := f.Incoming().Size(d)
 		_, openErr := f.Incoming().Open(d)
 		_, appendErr := f.Incoming().Append(d)
-		if sizeErr == nil || openErr == nil || appendErr == nil || f.Incoming().Remove(d) == nil {
-			t.Errorf("%q is taken", d)
-		}
+		expect.True(t, sizeErr != nil && openErr != nil && appendErr != nil && f.Incoming().Remove(d) != nil, "%q is taken", d)
 	}
 }
 

@@ -52,9 +52,7 @@ func (f *fixture) journalFile() string {
 func (f *fixture) sound(entries, first, head uint64) {
 	f.t.Helper()
 	sum, err := f.VerifyJournal()
-	if err != nil {
-		f.t.Errorf("the journal does not verify: %v", err)
-	}
+	expect.True(f.t, err == nil, "the journal does not verify: %v", err)
 	same(f.t, "entries, first and head", []uint64{sum.Entries, sum.First, sum.Head.Sequence}, []uint64{entries, first, head})
 }
 
@@ -230,15 +228,11 @@ func TestTheOldestEntriesGo(t *testing.T) {
 		many(8, 2000)
 	}
 	sum := expect.Value(f.VerifyJournal())(t)
-	if sum.Entries < 440 || sum.Entries > 500 || sum.Head.Sequence != 4396+800 {
-		t.Errorf("of 2 KiB each there are %+v", sum)
-	}
+	expect.True(t, sum.Entries >= 440 && sum.Entries <= 500 && sum.Head.Sequence == 4396+800, "of 2 KiB each there are %+v", sum)
 	f.edit(func(tx *bolt.Tx) error {
 		size := 0
 		err := entries(tx).ForEach(func(_, value []byte) error { size += len(value); return nil })
-		if size > 1<<20 {
-			t.Errorf("%d bytes are kept", size)
-		}
+		expect.True(t, size <= 1<<20, "%d bytes are kept", size)
 		return err
 	})
 	f.open()
@@ -400,9 +394,7 @@ const unbroken = 1 << 40
 func (f *fixture) lastOf() store.Entry {
 	f.t.Helper()
 	last, err := f.Journal(store.JournalFilter{Last: 1})
-	if err != nil && !errors.Is(err, store.ErrCorrupt) || len(last) != 1 {
-		f.t.Fatalf("got %v, %v", last, err)
-	}
+	expect.Require(f.t, (err == nil || errors.Is(err, store.ErrCorrupt)) && len(last) == 1, "got %v, %v", last, err)
 	return last[0]
 }
 
@@ -429,9 +421,7 @@ func TestEveryChangedByteIsFound(t *testing.T) {
 	check(t, db.Close())
 	data := expect.Value(os.ReadFile(f.path))(t)
 	at := bytes.LastIndex(data, whole) // of some page; changed in all of them
-	if at < 0 {
-		t.Fatal("the entry is not in the file")
-	}
+	expect.Require(t, at >= 0, "the entry is not in the file")
 	for i := range whole {
 		changed := bytes.Clone(whole)
 		changed[i] ^= 1 << (i % 8)

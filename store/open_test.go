@@ -35,15 +35,11 @@ func (f *fixture) isAtStep(n uint64) {
 	same(f.t, "deployments", expect.Value(f.Deployments())(f.t), []store.Deployment{{ID: "a", Adopted: n}})
 	same(f.t, "setting", f.setting("n"), fmt.Sprint(n))
 	reports := f.reports(100)
-	if uint64(len(reports)) != n || reports[n-1].Sequence != n {
-		f.t.Errorf("the reports are not those of step %d: %v", n, reports)
-	}
+	expect.True(f.t, uint64(len(reports)) == n && reports[n-1].Sequence == n, "the reports are not those of step %d: %v", n, reports)
 	for i := uint64(1); i <= n+1; i++ {
 		d, data := artifact(strings.Repeat(fmt.Sprint(i), 20_000))
 		if i > n {
-			if f.HasArtifact(d) {
-				f.t.Errorf("there is an artifact of step %d", i)
-			}
+			expect.True(f.t, !f.HasArtifact(d), "there is an artifact of step %d", i)
 		} else if got, err := f.Artifact(d); err != nil || !bytes.Equal(got, data) {
 			f.t.Errorf("artifact of step %d: %v", i, err)
 		}

@@ -31,20 +31,12 @@ func fuzzRecord[R record](f *testing.F, seeds ...R) {
 			return
 		}
 		written, err := encode(first)
-		if err != nil {
-			t.Fatalf("%s was read but cannot be written: %v", data, err)
-		}
+		expect.Require(t, err == nil, "%s was read but cannot be written: %v", data, err)
 		second, err := decode[R](written)
-		if err != nil {
-			t.Fatalf("%s was written but cannot be read: %v", written, err)
-		}
+		expect.Require(t, err == nil, "%s was written but cannot be read: %v", written, err)
 		again, err := encode(second)
-		if err != nil || !bytes.Equal(written, again) {
-			t.Fatalf("%s became %s: %v", written, again, err)
-		}
-		if !json.Valid(written) {
-			t.Fatalf("%s is no JSON", written)
-		}
+		expect.Require(t, err == nil && bytes.Equal(written, again), "%s became %s: %v", written, again, err)
+		expect.Require(t, json.Valid(written), "%s is no JSON", written)
 	})
 }
 
@@ -101,21 +93,13 @@ func FuzzEntryIsTidied(f *testing.F) {
 		e = e.Tidy()
 		e.Chain = e.Link("")
 		value, err := encode(e)
-		if err != nil {
-			t.Fatalf("%+v cannot be kept: %v", e, err)
-		}
-		if len(value) > maxEntry {
-			t.Fatalf("it has %d bytes", len(value))
-		}
+		expect.Require(t, err == nil, "%+v cannot be kept: %v", e, err)
+		expect.Require(t, len(value) <= maxEntry, "it has %d bytes", len(value))
 		again, err := decodeEntry(sequenceKey(1), value)
-		if err != nil || again != e || again.Link("") != e.Chain {
-			t.Fatalf("%+v became %+v: %v", e, again, err)
-		}
+		expect.Require(t, err == nil && again == e && again.Link("") == e.Chain, "%+v became %+v: %v", e, again, err)
 		moved := e
 		moved.Kind, moved.Deployment = e.Kind+e.Deployment, ""
-		if e.Deployment != "" && moved.Link("") == e.Chain {
-			t.Fatal("two entries have one chain")
-		}
+		expect.Require(t, e.Deployment == "" || moved.Link("") != e.Chain, "two entries have one chain")
 		if tidied := again.Tidy(); tidied != again {
 			t.Fatalf("%+v is tidied again to %+v", again, tidied)
 		}
@@ -132,9 +116,7 @@ func FuzzEntryDecode(f *testing.F) {
 	f.Add(sequenceKey(1), []byte(`{"sequence":1,"time":"9999-12-31T23:59:59-01:00","kind":"","chain":""}`))
 	f.Fuzz(func(t *testing.T, key, value []byte) {
 		e, err := decodeEntry(key, value)
-		if err == nil && (!bytes.Equal(sequenceKey(e.Sequence), key) || e.check() != nil) {
-			t.Fatalf("%x: %s became %+v", key, value, e)
-		}
+		expect.Require(t, err != nil || bytes.Equal(sequenceKey(e.Sequence), key) && e.check() == nil, "%x: %s became %+v", key, value, e)
 	})
 }
 

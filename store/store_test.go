@@ -178,9 +178,7 @@ func TestEverythingSurvivesReopening(t *testing.T) {
 	})
 	for name, want := range map[string][]byte{"set": []byte("value"), "empty": {}} {
 		value, set, err := f.Setting(name)
-		if err != nil || !set || !bytes.Equal(value, want) {
-			t.Errorf("setting %q is %q, %v, %v", name, value, set, err)
-		}
+		expect.True(t, err == nil && set && bytes.Equal(value, want), "setting %q is %q, %v, %v", name, value, set, err)
 	}
 	same(t, "transactions since Open", f.Writes(), int64(0))
 	same(t, "commits", f.commits, []string{"test"})
@@ -200,9 +198,7 @@ func TestANewStoreIsEmpty(t *testing.T) {
 		t.Errorf("got %q, %v, %v for a setting", value, set, err)
 	}
 	same(t, "pruned", expect.Value(f.PruneArtifacts(nil))(t), 0)
-	if f.HasArtifact(digest.FromString("a")) || f.HasArtifact("") {
-		t.Error("there is an artifact")
-	}
+	expect.True(t, !f.HasArtifact(digest.FromString("a")) && !f.HasArtifact(""), "there is an artifact")
 }
 
 func TestFilesAreForTheirOwnerOnly(t *testing.T) {
@@ -324,9 +320,7 @@ func TestArtifactsOfAnySize(t *testing.T) {
 	f.edit(func(tx *bolt.Tx) error {
 		return tx.Bucket([]byte("artifacts")).ForEachBucket(func(key []byte) error {
 			return tx.Bucket([]byte("artifacts")).Bucket(key).ForEach(func(_, value []byte) error {
-				if len(value) > chunk {
-					t.Errorf("there is a chunk of %d bytes", len(value))
-				}
+				expect.True(t, len(value) <= chunk, "there is a chunk of %d bytes", len(value))
 				return nil
 			})
 		})
