@@ -72,9 +72,7 @@ func TestAShimWithNothingToDoEnds(t *testing.T) {
 			expect.OK(u.t, errors.Join(create(u, u.t.Context(), "bundle"), remove(u)))
 		}, idleTimeout},
 		"a task cannot be created": {func(u use) {
-			if err := create(u, u.t.Context(), ""); err == nil {
-				u.t.Error("it is created")
-			}
+			expect.True(u.t, create(u, u.t.Context(), "") != nil, "it is created")
 		}, idleTimeout},
 		"a creation takes long": {func(u use) {
 			u.slow = 3 * idleTimeout
@@ -99,9 +97,7 @@ func TestAShimWithNothingToDoEnds(t *testing.T) {
 		"a creation that nobody awaits fails": {func(u use) {
 			ctx, gone := context.WithCancel(u.t.Context())
 			gone()
-			if err := create(u, ctx, ""); err == nil {
-				u.t.Error("it is created")
-			}
+			expect.True(u.t, create(u, ctx, "") != nil, "it is created")
 		}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {

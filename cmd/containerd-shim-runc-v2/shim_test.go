@@ -146,13 +146,9 @@ func TestShimKeepsWhatContainersPrint(t *testing.T) {
 		path := log.Path(t.TempDir(), "burst")
 		run(t, client, "burst", log.URI(path, log.Keep{MaxSize: 64 << 20}), false, "busybox seq 1 100000")
 		got := kept(t, path)
-		if len(got) != 100_000 {
-			t.Fatalf("%d lines", len(got))
-		}
+		expect.Require(t, len(got) == 100_000, "%d lines", len(got))
 		for i, l := range got {
-			if l.Log != fmt.Sprintln(i+1) {
-				t.Fatalf("line %d is %q", i+1, l.Log)
-			}
+			expect.Require(t, l.Log == fmt.Sprintln(i+1), "line %d is %q", i+1, l.Log)
 		}
 	})
 	t.Run("from a terminal", func(t *testing.T) {
@@ -210,9 +206,7 @@ func TestACreationThatFailsLeavesNothing(t *testing.T) {
 		expect.OK(t, expect.ErrorOf(other.Delete(ctx, containerd.WithProcessKill)))
 	}()
 	sockets, err := filepath.Glob(filepath.Join(filepath.Dir(backend.Address(embedded)), "s", "*"))
-	if err != nil || len(sockets) != 1 {
-		t.Fatalf("sockets of shims: %v, %v", sockets, err)
-	}
+	expect.Require(t, err == nil && len(sockets) == 1, "sockets of shims: %v, %v", sockets, err)
 	conn := expect.Value(net.Dial("unix", sockets[0]))(t)
 	defer conn.Close()
 	spec := expect.Value(create(ctx, t, client, "failing", false, "sleep 1000").Spec(ctx))(t)
@@ -224,9 +218,7 @@ func TestACreationThatFailsLeavesNothing(t *testing.T) {
 		ID: "failing", Bundle: bundle, Rootfs: mount.ToProto(mounts), Stdout: log.URI(log.Path(bundle, "failing"), log.Keep{}),
 		Stdin: filepath.Join(bundle, "missing"), // is opened when runc is done
 	})
-	if err == nil {
-		t.Error("it is created without its standard input")
-	}
+	expect.True(t, err != nil, "it is created without its standard input")
 	awaitNone(t, "failing")
 }
 
@@ -246,9 +238,7 @@ func TestAShimWhoseLogNobodyReadsEnds(t *testing.T) {
 	shim := exec.CommandContext(ctx, containerdtest.Shim(t), "-namespace", "nobody", "-id", "waits", "-address", socket)
 	shim.Dir, shim.ExtraFiles = dir, []*os.File{file}
 	out, err := shim.CombinedOutput()
-	if ctx.Err() != nil {
-		t.Errorf("it waits for more than %s: %v, %s", idleTimeout, err, out)
-	}
+	expect.True(t, ctx.Err() == nil, "it waits for more than %s: %v, %s", idleTimeout, err, out)
 	expect.Error(t, expect.ErrorOf(os.Stat(socket)), os.ErrNotExist, "its socket is left")
 	expect.OK(t, errors.Join(file.Close(), listener.Close()))
 }
@@ -261,9 +251,7 @@ func awaitNone(t *testing.T, id string) {
 		if len(left) == 0 {
 			return
 		}
-		if time.Now().After(end) {
-			t.Fatalf("of %s there is left: %q", id, left)
-		}
+		expect.Require(t, !time.Now().After(end), "of %s there is left: %q", id, left)
 	}
 }
 

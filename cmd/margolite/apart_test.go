@@ -101,7 +101,5 @@ func TestASystemThatRefusesMemoryIsNoDamage(t *testing.T) {
 	check(t, unix.Setrlimit(unix.RLIMIT_DATA, &unix.Rlimit{Cur: kib<<10 + apartMemory/2, Max: before.Max}))
 	err = end()
 	check(t, unix.Setrlimit(unix.RLIMIT_DATA, &before))
-	if err == nil || errors.Is(err, store.ErrCorrupt) {
-		t.Errorf("where there is none it fails with %v", err)
-	}
+	expect.True(t, err != nil && !errors.Is(err, store.ErrCorrupt), "where there is none it fails with %v", err)
 }

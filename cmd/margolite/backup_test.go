@@ -216,9 +216,7 @@ func TestARestoreIsWholeOrNotAtAll(t *testing.T) {
 			if err == nil {
 				err = records.Close()
 			}
-			if err != nil {
-				t.Fatalf("after %d moves: %v", cut-1, err)
-			}
+			expect.Require(t, err == nil, "after %d moves: %v", cut-1, err)
 		}
 		if cut == 0 { // just before
 			check(t, os.Rename(stagedDir(state), stagedDir(state)+".new"))

@@ -26,18 +26,14 @@ func TestCAP04CAP14RecordedMachinesAreReported(t *testing.T) {
 	update := os.Getenv("UPDATE") != ""
 	schema := openapi.Read(t, "1.0.0-rc.3", "DeviceCapabilitiesManifest")
 	recordings, err := filepath.Glob("../../capability/testdata/boards/*.board")
-	if err != nil || len(recordings) < 14 {
-		t.Fatalf("%d recordings, %v", len(recordings), err)
-	}
+	expect.Require(t, err == nil && len(recordings) >= 14, "%d recordings, %v", len(recordings), err)
 	config := filepath.Join(t.TempDir(), "config.yaml")
 	check(t, os.WriteFile(config, []byte(boardConfig), 0o600))
 	for _, recording := range recordings {
 		expected := strings.TrimSuffix(recording, ".board") + ".json"
 		t.Run(strings.TrimSuffix(filepath.Base(recording), ".board"), func(t *testing.T) {
 			got := call(t, "capabilities", "--json", "--root", boards.Unpack(t, recording), "--config", config)
-			if got.code != command.Done || got.err != "" {
-				t.Fatalf("%+v", got)
-			}
+			expect.Require(t, got.code == command.Done && got.err == "", "%+v", got)
 			schema.Expect(t, []byte(got.out))
 			var indented bytes.Buffer
 			check(t, json.Indent(&indented, []byte(got.out), "", "  "))

@@ -83,9 +83,7 @@ func TestChangesForPeople(t *testing.T) {
 			a := &fakeAgent{status: control.Status{Deployments: []control.Deployment{{ID: "id", Name: "app", State: "pending", Since: now, Change: &c.change}}}}
 			got := call(t, "status", "--config", serve(t, a))
 			_, below, _ := strings.Cut(got.out, "id  app  pending (for moments)\n")
-			if below != c.want {
-				t.Errorf("it says\n%s\nwant\n%s", below, c.want)
-			}
+			expect.True(t, below == c.want, "it says\n%s\nwant\n%s", below, c.want)
 		})
 	}
 

@@ -73,9 +73,7 @@ func TestOnlyWhoCouldHaveContainersKeepsOthersOut(t *testing.T) {
 		cmd.Env = append(os.Environ(), claimScene+"="+scene)
 		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET} // claims of the machine are not disturbed
 		out, err := cmd.CombinedOutput()
-		if err != nil {
-			t.Fatalf("%v: %s", err, out)
-		}
+		expect.Require(t, err == nil, "%v: %s", err, out)
 		return string(out)
 	}
 	expect.Contains(t, play("held by 65534"), "<nil> ", "beside an ordinary user")

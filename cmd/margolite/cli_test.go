@@ -375,9 +375,7 @@ func TestStatusDocumentIsStable(t *testing.T) {
 		known.DisallowUnknownFields()
 		check(t, known.Decode(&a.status))
 		got := call(t, "status", "--json", "--config", serve(t, a))
-		if got.code != command.Done || got.out != want {
-			t.Errorf("the document is\n%s\nwant\n%s%s", got.out, want, got.err)
-		}
+		expect.True(t, got.code == command.Done && got.out == want, "the document is\n%s\nwant\n%s%s", got.out, want, got.err)
 	}
 }
 
@@ -407,9 +405,7 @@ func TestStatusForPeople(t *testing.T) {
 	} {
 		expect.Contains(t, got.out, want, "the status")
 	}
-	if strings.ContainsRune(got.out, '\x1b') {
-		t.Errorf("what a workload printed reaches the terminal as it is: %q", got.out)
-	}
+	expect.True(t, !strings.ContainsRune(got.out, '\x1b'), "what a workload printed reaches the terminal as it is: %q", got.out)
 	const obeyed = "\x1b[2J\u009b2J\u202e"
 	a.status.WFM.LastError, a.status.RuntimeError, a.status.Deployments[0].Name = obeyed+"said", obeyed, obeyed+"name"
 	a.status.Identity.Warnings = []control.Advice{{Text: obeyed, Mend: obeyed}}
@@ -430,9 +426,7 @@ func TestVersionDocument(t *testing.T) {
 	var doc map[string]any
 	check(t, json.Unmarshal([]byte(got), &doc))
 	expect.Equal(t, slices.Sorted(maps.Keys(doc)), []string{"commit", "revisions", "version"}, "the document has")
-	if !strings.HasPrefix(people, "margolite ") || strings.Count(people, "\n") != 1 {
-		t.Errorf("for people: %q", people)
-	}
+	expect.True(t, strings.HasPrefix(people, "margolite ") && strings.Count(people, "\n") == 1, "for people: %q", people)
 	for _, r := range margo.Revisions() {
 		expect.Contains(t, got, `"`+r.String()+`"`, "the document")
 		expect.Contains(t, people, r.String(), "for people")
@@ -523,9 +517,7 @@ func TestCheckWithoutRoot(t *testing.T) {
 	program.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 	out, err := program.Output()
 	var exit *exec.ExitError
-	if !errors.As(err, &exit) || exit.ExitCode() != command.Failed {
-		t.Errorf("it ended with %v", err)
-	}
+	expect.True(t, errors.As(err, &exit) && exit.ExitCode() == command.Failed, "it ended with %v", err)
 	for line := range strings.Lines(string(out)) {
 		object, _, _ := strings.Cut(strings.TrimPrefix(line, "failed   "), ":")
 		switch object {

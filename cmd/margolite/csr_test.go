@@ -20,9 +20,7 @@ func TestID02CSRKeepsTheKeyOnTheDevice(t *testing.T) {
 	parse := func(t *testing.T, text string) *x509.CertificateRequest {
 		t.Helper()
 		block, _ := pem.Decode([]byte(text))
-		if block == nil {
-			t.Fatalf("no request: %q", text)
-		}
+		expect.Require(t, block != nil, "no request: %q", text)
 		return expect.Value(x509.ParseCertificateRequest(block.Bytes))(t)
 	}
 

@@ -32,9 +32,7 @@ func TestTheHostGetsTheProgramsOfTheImage(t *testing.T) {
 		for _, name := range hostPrograms {
 			path := filepath.Join(dir, name)
 			got, err := os.ReadFile(path)
-			if err != nil || string(got) != name+text {
-				t.Fatalf("%s is not the image's: %d bytes, %v", name, len(got), err)
-			}
+			expect.Require(t, err == nil && string(got) == name+text, "%s is not the image's: %d bytes, %v", name, len(got), err)
 			expect.Equal(t, expect.Value(os.Stat(path))(t).Mode(), 0o755, "%s", name)
 		}
 	}
@@ -61,7 +59,5 @@ func TestTheHostGetsTheProgramsOfTheImage(t *testing.T) {
 	install(long + "2")
 	install("short")
 	left, err := os.ReadDir(dir)
-	if err != nil || len(left) != len(hostPrograms) {
-		t.Errorf("there are %v, %v", left, err)
-	}
+	expect.True(t, err == nil && len(left) == len(hostPrograms), "there are %v, %v", left, err)
 }

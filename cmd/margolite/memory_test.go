@@ -23,9 +23,7 @@ func TestTheProgramIsFoundInMemory(t *testing.T) {
 
 func TestGivingBackLeavesTheProgramAsItIs(t *testing.T) {
 	program := expect.Value(programSpans())(t)
-	if len(program) == 0 {
-		t.Fatal("the program is not in memory")
-	}
+	expect.Require(t, len(program) != 0, "the program is not in memory")
 	(&thrift{program: program}).giveBack()
 	expect.Equal(t, expect.Value(programSpans())(t), program, "spans then") // it runs
 }

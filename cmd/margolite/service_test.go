@@ -98,9 +98,7 @@ func TestTheWatchdogIsFedAsLongAsTheAgentGetsOn(t *testing.T) {
 		return nil
 	}
 	w := newWatchdog(check, s, slog.New(slog.DiscardHandler))
-	if w.every > s.watchdog/2 {
-		t.Errorf("it looks each %v, and has to within %v", w.every, s.watchdog)
-	}
+	expect.True(t, w.every <= s.watchdog/2, "it looks each %v, and has to within %v", w.every, s.watchdog)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() { ended <- w.run(ctx) }()

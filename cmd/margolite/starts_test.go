@@ -44,12 +44,8 @@ func TestACrashIsKnownToTheNextProcess(t *testing.T) {
 	cmd := exec.Command(os.Args[0], "-test.run=^TestACrashIsKnownToTheNextProcess$")
 	cmd.Env = append(os.Environ(), variable+"="+dir)
 	out, err := cmd.CombinedOutput()
-	if err == nil || !bytes.Contains(out, []byte("no loop is left")) {
-		t.Fatalf("the process ended with %v and said\n%s", err, out)
-	}
+	expect.Require(t, err != nil && bytes.Contains(out, []byte("no loop is left")), "the process ended with %v and said\n%s", err, out)
 	former := expect.Value(keepCrash(dir))(t)
-	if former == nil || !strings.Contains(former.Text, "no loop is left") {
-		t.Errorf("the former process ended with %+v", former)
-	}
+	expect.True(t, former != nil && strings.Contains(former.Text, "no loop is left"), "the former process ended with %+v", former)
 	expect.Equal(t, expect.Value(keepCrash(dir))(t), nil, "the one after it ended with")
 }

@@ -152,14 +152,10 @@ func TestAFirstTrial(t *testing.T) {
 	// The device finds it, and what it finds is right.
 	body := device(t, dir, http.MethodGet, s.wfm+"/api/v1/deployments", "").is(t, http.StatusOK)
 	manifest, err := margo.ParseStateManifest([]byte(body))
-	if err != nil || len(manifest.Deployments) != 1 {
-		t.Fatalf("manifest: %s, %v", body, err)
-	}
+	expect.Require(t, err == nil && len(manifest.Deployments) == 1, "manifest: %s, %v", body, err)
 	body = device(t, dir, http.MethodGet, "https://"+strings.Split(s.wfm, "/")[2]+manifest.Deployments[0].URL, "").is(t, http.StatusOK)
 	deployment, err := margo.ParseDeployment([]byte(body))
-	if err != nil || deployment.DeviceID != "device-01" {
-		t.Fatalf("document %s: %v", body, err)
-	}
+	expect.Require(t, err == nil && deployment.DeviceID == "device-01", "document %s: %v", body, err)
 	settings, _, err := deployment.Settings("app")
 	environment := settings.Environment
 	if err != nil || environment["GREETING"] != "Hi there" || !strings.HasPrefix(environment["REGISTRY"], "127.0.0.1:") {

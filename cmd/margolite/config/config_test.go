@@ -518,15 +518,11 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		c, err := config.Parse("f", data)
-		if (c == nil) == (err == nil) {
-			t.Fatalf("got %v and %v", c, err)
-		}
+		expect.Require(t, (c == nil) != (err == nil), "got %v and %v", c, err)
 		if err != nil {
 			return
 		}
-		if c.Poll.Interval < time.Second || c.Runtime.Settle < 0 || !filepath.IsAbs(c.State.Dir) {
-			t.Errorf("accepted %+v", c)
-		}
+		expect.True(t, c.Poll.Interval >= time.Second && c.Runtime.Settle >= 0 && filepath.IsAbs(c.State.Dir), "accepted %+v", c)
 		w := c.WFM
 		if w.Authorization.Basic != "" && w.Authorization.Bearer != "" || w.TLS != "1.3" && w.TLS != "1.2" || (w.Certificate == "") != (w.Key == "") ||
 			w.Revision != margo.RC3 && (w.TrustBundle != "" || len(w.IDs) > 0) {

@@ -90,9 +90,7 @@ func TestProvisioningFilesEnrolTheDevice(t *testing.T) {
 		expect.Equal(t, expect.Value(os.Stat(path))(t).Mode(), 0o600, "mode of %s", path)
 	}
 	for path := range d.snapshot(t) {
-		if filepath.Base(path) == "notes.txt" {
-			t.Errorf("%s was taken along", path)
-		}
+		expect.True(t, filepath.Base(path) != "notes.txt", "%s was taken along", path)
 	}
 }
 
@@ -114,9 +112,7 @@ func TestTheConfigurationCountsMoreThanProvisioning(t *testing.T) {
 	d := newDevice(t, "wfm: {url: https://own.example}\n")
 	d.give(t, map[string]string{"a.yaml": "wfm: {url: https://stick.example}"})
 	expect.Equal(t, expect.Value(config.Enrol(d.config))(t), "", "enrolled from")
-	if _, err := os.Stat(d.state); err == nil {
-		t.Error("something was written")
-	}
+	expect.True(t, expect.ErrorOf(os.Stat(d.state)) != nil, "something was written")
 	// Of one that was enrolled before, too.
 	put(t, d.config, strings.Replace(d.snapshot(t)[d.config], "url: https://own.example", "", 1))
 	expect.Equal(t, expect.Value(config.Enrol(d.config))(t), d.from, "enrolled from")
@@ -200,9 +196,7 @@ func TestACutWhileItIsTakenOverLeavesNothing(t *testing.T) {
 	expect.Equal(t, expect.Value(config.Enrol(d.config))(t), d.from, "enrolled from")
 	expect.Equal(t, expect.Value(config.Load(d.config))(t).WFM.URL, "https://wfm.example.com", "the WFM")
 	for path := range d.snapshot(t) {
-		if strings.Contains(path, ".new") || strings.Contains(path, "old.yaml") {
-			t.Errorf("%s is left", path)
-		}
+		expect.True(t, !strings.Contains(path, ".new") && !strings.Contains(path, "old.yaml"), "%s is left", path)
 	}
 }
 
@@ -218,19 +212,13 @@ func FuzzEnrol(f *testing.F) {
 		d.give(t, map[string]string{"a.yaml": string(data), "device.pem": "c", "device.key": "k", "registry.pem": "r", "x": "x", "t": "t"})
 		from, err := config.Enrol(d.config)
 		c, loadErr := config.Load(d.config)
-		if loadErr != nil {
-			t.Fatalf("enrolled from %q (%v) with what cannot be read again: %v", from, err, loadErr)
-		}
-		if (from != "") != (err == nil && c.WFM.URL != "") {
-			t.Fatalf("enrolled from %q: %v, with %q", from, err, c.WFM.URL)
-		}
+		expect.Require(t, loadErr == nil, "enrolled from %q (%v) with what cannot be read again: %v", from, err, loadErr)
+		expect.Require(t, (from != "") == (err == nil && c.WFM.URL != ""), "enrolled from %q: %v, with %q", from, err, c.WFM.URL)
 		if c.State.Dir != d.state || bytes.Contains(data, []byte("policy")) && len(c.Policy.Overrides) > 0 {
 			t.Errorf("a provisioning file decided what it must not: %+v", c)
 		}
 		for _, file := range []string{c.WFM.CA, c.WFM.Authorization.Basic, c.WFM.Authorization.Bearer, c.WFM.Git.Token} {
-			if file != "" && filepath.Dir(file) != filepath.Join(d.state, "enrolment") {
-				t.Errorf("a provisioning file names %s", file)
-			}
+			expect.True(t, file == "" || filepath.Dir(file) == filepath.Join(d.state, "enrolment"), "a provisioning file names %s", file)
 		}
 	})
 }
