@@ -43,9 +43,7 @@ func TestFuzzingFailsOfEverythingButTheEndOfItsTime(t *testing.T) {
 			if passes := err == nil; passes != c.passes {
 				t.Errorf("it ended with %v, want success: %v\n%s", err, c.passes, out)
 			}
-			if !strings.Contains(out, c.said) {
-				t.Errorf("it said %q, want all that the program says", out)
-			}
+			expect.True(t, strings.Contains(out, c.said), "it said %q, want all that the program says", out)
 		})
 	}
 }
@@ -89,9 +87,7 @@ func FuzzPasses(f *testing.F) {
 		t.Errorf("what passes fails: %v\n%s", err, out)
 	}
 	out, err := fuzzTarget(t, dir, program, "FuzzFails")
-	if err == nil {
-		t.Errorf("what fails passes\n%s", out)
-	}
+	expect.True(t, err != nil, "what fails passes\n%s", out)
 	if found, _ := filepath.Glob(filepath.Join(dir, "testdata/fuzz/FuzzFails/*")); len(found) != 1 {
 		t.Errorf("%q was kept\n%s", found, out)
 	}

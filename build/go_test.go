@@ -15,6 +15,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"github.com/margolite/margolite/test/expect"
 )
 
 // The go command of PATH is taken if it is new enough, else that of go.mod.
@@ -72,9 +74,7 @@ func TestGoIsFetchedOnce(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(b.cached(), "src/go.mod")); err != nil {
 		t.Errorf("the standard library is no module: %v", err)
 	}
-	if _, err := os.Stat(b.cached() + ".part"); err == nil {
-		t.Error("a part of it is left")
-	}
+	expect.True(t, expect.ErrorOf(os.Stat(b.cached()+".part")) != nil, "a part of it is left")
 }
 
 func TestGoIsFetchedFromTheFirstProxy(t *testing.T) {
@@ -91,9 +91,7 @@ func TestGoIsFetchedFromTheFirstProxy(t *testing.T) {
 			b := newBare(t, "go1.98.3")
 			b.proxies = strings.ReplaceAll(proxies, "PROXY", b.proxies)
 			out, err := b.run("version")
-			if !strings.Contains(out, want) || (err == nil) != (want == "fetched") {
-				t.Errorf("%q, %v, want %q", out, err, want)
-			}
+			expect.True(t, strings.Contains(out, want) && (err == nil) == (want == "fetched"), "%q, %v, want %q", out, err, want)
 		})
 	}
 }
@@ -108,9 +106,7 @@ func TestGoOfAnotherChecksumIsRefused(t *testing.T) {
 			b := newBare(t, "")
 			b.write("build/go.sums", strings.ReplaceAll(sum, "NAME", b.module), 0o644)
 			out, err := b.run("version")
-			if err == nil || strings.Contains(out, "fetched") || !strings.Contains(out, "build/go.sums") {
-				t.Errorf("%q, %v", out, err)
-			}
+			expect.True(t, err != nil && !strings.Contains(out, "fetched") && strings.Contains(out, "build/go.sums"), "%q, %v", out, err)
 			if left, _ := filepath.Glob(b.cached() + "*"); len(left) > 0 {
 				t.Errorf("%v are left", left)
 			}
@@ -217,7 +213,5 @@ func (b *bare) run(args ...string) (string, error) {
 
 func check(t testing.TB, err error) {
 	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Check(t, err)
 }

@@ -12,6 +12,8 @@ import (
 
 	gomodule "golang.org/x/mod/module"
 	"golang.org/x/mod/zip"
+
+	"github.com/margolite/margolite/test/expect"
 )
 
 // A program installed with `go install` knows its version and finds the shim beside
@@ -66,9 +68,7 @@ func TestGoInstallOfAVersion(t *testing.T) {
 	const advice = "go install " + module + "/cmd/containerd-shim-runc-v2@"
 	out := run("check", "--config", config)
 	for _, want := range []string{"containerd-shim-runc-v2, containerd 1.6.20~ds1)", advice + version.Version} {
-		if !strings.Contains(out, want) {
-			t.Errorf("want %q in\n%s", want, out)
-		}
+		expect.True(t, strings.Contains(out, want), "want %q in\n%s", want, out)
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"os/exec"
 	"testing"
+
+	"github.com/margolite/margolite/test/expect"
 )
 
 // A replace directive would break `go install` of a version, give importers and
@@ -16,7 +18,5 @@ func TestNoModuleIsReplaced(t *testing.T) {
 	check(t, err)
 	var file struct{ Replace []any }
 	check(t, json.Unmarshal(out, &file))
-	if len(file.Replace) > 0 {
-		t.Errorf("go.mod has %d replace directives: %v", len(file.Replace), file.Replace)
-	}
+	expect.True(t, len(file.Replace) == 0, "go.mod has %d replace directives: %v", len(file.Replace), file.Replace)
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/margolite/margolite/runtime/kernel"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // There is one list of options, and image builders take it as a file of theirs.
@@ -28,9 +29,7 @@ func TestFragmentsAreTheOneList(t *testing.T) {
 
 func TestBuildrootSwitchesOnWhatIsNeeded(t *testing.T) {
 	mk, err := os.ReadFile("buildroot/package/margolite/margolite.mk")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Check(t, err)
 	var want, got []string
 	for _, o := range kernel.Options() {
 		if !o.Extra {
@@ -42,17 +41,13 @@ func TestBuildrootSwitchesOnWhatIsNeeded(t *testing.T) {
 			got = append(got, strings.TrimSuffix(name, ")"))
 		}
 	}
-	if !slices.Equal(got, want) {
-		t.Errorf("margolite.mk switches on\n%v\nwant\n%v", got, want)
-	}
+	expect.True(t, slices.Equal(got, want), "margolite.mk switches on\n%v\nwant\n%v", got, want)
 }
 
 // The external tree of Buildroot may be copied without the rest.
 func TestTheUnitIsTheSameEverywhere(t *testing.T) {
 	want, err := os.ReadFile("margolite.service")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Check(t, err)
 	got, err := os.ReadFile("buildroot/package/margolite/margolite.service")
 	if err != nil || !bytes.Equal(got, want) {
 		t.Errorf("buildroot/package/margolite/margolite.service differs from margolite.service: copy it (%v)", err)

@@ -7,14 +7,14 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/margolite/margolite/test/expect"
 )
 
 // Image builders refuse a license that is not the one that a recipe was written for.
 func TestRecipesKnowTheLicense(t *testing.T) {
 	license, err := os.ReadFile("../LICENSE")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Check(t, err)
 	for file, want := range map[string]string{
 		"buildroot/package/margolite/margolite.hash":                        fmt.Sprintf("sha256  %x  LICENSE\n", sha256.Sum256(license)),
 		"yocto/meta-margolite/recipes-margolite/margolite/margolite_git.bb": fmt.Sprintf("file://LICENSE;md5=%x\"", md5.Sum(license)),
@@ -28,9 +28,7 @@ func TestRecipesKnowTheLicense(t *testing.T) {
 // Functions of recipes are shell; BitBake replaces ${...} before the shell sees it.
 func TestFunctionsOfRecipesInstallWhatIsThere(t *testing.T) {
 	recipe, err := os.ReadFile("yocto/meta-margolite/recipes-margolite/margolite/margolite_git.bb")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Check(t, err)
 	found := 0
 	for word := range strings.FieldsSeq(string(recipe)) {
 		if path, ok := strings.CutPrefix(word, "${S}/"); ok {
@@ -40,7 +38,5 @@ func TestFunctionsOfRecipesInstallWhatIsThere(t *testing.T) {
 			}
 		}
 	}
-	if found < 4 {
-		t.Errorf("the recipe installs %d files of the sources", found)
-	}
+	expect.True(t, found >= 4, "the recipe installs %d files of the sources", found)
 }

@@ -10,13 +10,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/margolite/margolite/test/expect"
 )
 
 func TestThePackageInstallsWhatItsContainerdNeeds(t *testing.T) {
 	here, err := filepath.Abs(".")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Check(t, err)
 	common := []string{"etc/margolite/config.yaml", "usr/bin/margolite", "usr/libexec/margolite/margolite-init"}
 	for name, c := range map[string]struct {
 		ofSystem, init string // containerd
@@ -38,9 +38,7 @@ func TestThePackageInstallsWhatItsContainerdNeeds(t *testing.T) {
 				if err == nil {
 					err = os.WriteFile(filepath.Join(sources, file), data, 0o600)
 				}
-				if err != nil {
-					t.Fatal(err)
-				}
+				expect.Check(t, err)
 			}
 			cmd := exec.Command("make", "-s", "-f", filepath.Join(here, "testdata/infra.mk"), filepath.Join(sources, ".built"),
 				"SOURCES="+sources, "TARGET_DIR="+target, "PACKAGE="+filepath.Join(here, "package/margolite"), "INIT="+c.init,
@@ -68,9 +66,7 @@ func TestThePackageInstallsWhatItsContainerdNeeds(t *testing.T) {
 				t.Errorf("the configuration names another containerd than %s (%v)", c.containerd, err)
 			}
 			asked, err := os.ReadFile(log)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.Check(t, err)
 			for program, tags := range map[string]string{
 				"margolite":               " -tags grpcnotrace,osusergo,netgo,no_rdt ",
 				"containerd-shim-runc-v2": " -tags no_grpc,osusergo,netgo ",

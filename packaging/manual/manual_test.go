@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/margolite/margolite/cmd/command"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // commands are those of a program that has a bit of everything.
@@ -28,9 +29,7 @@ func TestThePageHasEveryCommandAndFlag(t *testing.T) {
 	for _, want := range []string{
 		".B margolite logs NAME [SERVICE...]\n", `\fB\-n, \-\-tail N\fR: only the last N lines`, ".B margolite compose up [SERVICE...]\n", ".SH FILES\n",
 	} {
-		if !strings.Contains(got, want) {
-			t.Errorf("the page has no %q:\n%s", want, got)
-		}
+		expect.True(t, strings.Contains(got, want), "the page has no %q:\n%s", want, got)
 	}
 }
 
@@ -39,9 +38,7 @@ func TestCompletionsWorkInTheirShells(t *testing.T) {
 	dir := t.TempDir()
 	for shell, text := range map[string]string{"bash": bash(commands), "zsh": zsh(commands), "fish": fish(commands)} {
 		file := filepath.Join(dir, shell)
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		expect.Check(t, os.WriteFile(file, []byte(text), 0o600))
 		if _, err := exec.LookPath(shell); err != nil {
 			t.Logf("no %s here", shell)
 			continue

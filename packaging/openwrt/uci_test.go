@@ -78,9 +78,7 @@ func TestThePackagedFileIsAConfiguration(t *testing.T) {
 	for _, shell := range shells(t) {
 		text := translate(t, shell, string(uci))
 		got, err := load(t, text)
-		if err != nil {
-			t.Fatalf("%v: %v\n%s", shell, err, text)
-		}
+		expect.Require(t, err == nil, "%v: %v\n%s", shell, err, text)
 		if changed := got.Changed(want); len(changed.Parts) > 0 {
 			t.Errorf("%v: %v differ from the defaults:\n%s", shell, changed.Parts, text)
 		}
@@ -170,9 +168,7 @@ func TestUCIArrivesAsConfiguration(t *testing.T) {
 	for _, shell := range shells(t) {
 		text := translate(t, shell, everything)
 		c, err := load(t, text)
-		if err != nil {
-			t.Fatalf("%v: %v\n%s", shell, err, text)
-		}
+		expect.Require(t, err == nil, "%v: %v\n%s", shell, err, text)
 		for name, pair := range map[string][2]any{
 			"device": {c.Device, agent.Device{
 				ID: "plant-a/gw-07", SerialNumber: "0012", Vendor: `It's: "ours" # really`, Labels: map[string]any{"example.com/line": "7", "note": "a = b"},
@@ -249,9 +245,7 @@ func TestEveryKeyHasAnOption(t *testing.T) {
 		fmt.Fprintf(&uci, "config %s '%s'\n", section, section)
 		walk(section, nil, value)
 	}
-	if len(want) < 60 {
-		t.Fatalf("only %d keys were found", len(want))
-	}
+	expect.Require(t, len(want) >= 60, "only %d keys were found", len(want))
 	for _, shell := range shells(t) {
 		text := translate(t, shell, uci.String())
 		var got map[string]any
@@ -264,9 +258,7 @@ func TestEveryKeyHasAnOption(t *testing.T) {
 				inner, _ := value.(map[string]any)
 				value = inner[key]
 			}
-			if value == nil {
-				t.Errorf("%v: no option is %s", shell, name)
-			}
+			expect.True(t, value != nil, "%v: no option is %s", shell, name)
 		}
 	}
 }

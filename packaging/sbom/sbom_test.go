@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/margolite/margolite/test/expect"
 )
 
 // The licenses of everything that is linked into the programs are known.
@@ -27,16 +29,12 @@ func TestProgramsComeWithTheirLicenses(t *testing.T) {
 		args = append(args, filepath.Join(dir, p))
 	}
 	var out bytes.Buffer
-	if err := run(args, &out); err != nil {
-		t.Fatal(err)
-	}
+	expect.Check(t, run(args, &out))
 	for _, want := range []string{
 		"margolite 1.2.3", "\ngo.etcd.io/bbolt v", "Copyright (c) 2013 Ben Johnson",
 		"\nstdlib 1.", "Copyright 2009 The Go Authors", "Redistributions in binary form",
 	} {
-		if strings.Count(out.String(), want) == 0 {
-			t.Errorf("%q is not in the texts", want)
-		}
+		expect.True(t, strings.Count(out.String(), want) != 0, "%q is not in the texts", want)
 	}
 }
 
@@ -48,14 +46,10 @@ func TestUnknownLicensesAreRefused(t *testing.T) {
 		"": false,
 	} {
 		dir := t.TempDir()
-		if err := os.WriteFile(filepath.Join(dir, "LICENSE.md"), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		expect.Check(t, os.WriteFile(filepath.Join(dir, "LICENSE.md"), []byte(text), 0o600))
 		if found, err := readLicenses(dir); known != (err == nil) || len(found) == 0 && known {
 			t.Errorf("%q is %q, %v", text, found, err)
 		}
 	}
-	if _, err := readLicenses(t.TempDir()); err == nil {
-		t.Error("sources without a license pass")
-	}
+	expect.True(t, expect.ErrorOf(readLicenses(t.TempDir())) != nil, "sources without a license pass")
 }
