@@ -3,6 +3,8 @@ package agent
 import (
 	"testing"
 	"time"
+
+	"github.com/margolite/margolite/test/expect"
 )
 
 func TestBackoffDoublesUpToItsMost(t *testing.T) {
@@ -14,14 +16,11 @@ func TestBackoffDoublesUpToItsMost(t *testing.T) {
 	} {
 		want := b.first
 		for i := range 1000 {
-			if d := b.fail(); d < want/2 || d > want {
-				t.Fatalf("failure %d from %s to %s waits %s, want %s to %s", i+1, b.first, b.most, d, want/2, want)
-			}
+			d := b.fail()
+			expect.Equal(t, want/2 <= d && d <= want, true, "failure %d from %s to %s waits for %s of %s", i+1, b.first, b.most, d, want)
 			want = min(2*want, b.most)
 		}
 		b.reset()
-		if d := b.fail(); d > b.first {
-			t.Errorf("after it was reset it waits %s", d)
-		}
+		expect.Equal(t, b.fail() <= b.first, true, "after a reset it waits for no more than %s", b.first)
 	}
 }

@@ -128,12 +128,11 @@ func TestServicesThatComeAndGo(t *testing.T) {
 		}
 		expect.Equal(t, got.Parameters, want.Parameters, "parameters")
 	}
-	if got := difference(to, stagedRevision{}, size); len(got.Services) != 3 || got.Services[0].Change != "removed" || got.Services[2].Change != "removed" {
-		t.Errorf("a removal does %+v", got.Services)
+	for _, s := range difference(to, stagedRevision{}, size).Services {
+		expect.Equal(t, s.Change, "removed", "change of %s by a removal", s.Service)
 	}
-	if got := difference(stagedRevision{}, stagedRevision{}, size); len(got.Services)+len(got.Parameters) != 0 || got.Cut {
-		t.Errorf("nothing does %+v", got)
-	}
+	got := difference(stagedRevision{}, stagedRevision{}, size)
+	expect.Equal(t, len(got.Services)+len(got.Parameters), 0, "what nothing does")
 }
 
 func TestDifferencesAreBounded(t *testing.T) {
@@ -151,24 +150,20 @@ func TestDifferencesAreBounded(t *testing.T) {
 	for _, s := range got.Services {
 		lines += 1 + len(s.Ports.Added)
 	}
-	if !got.Cut || lines > maxDifferences || len(got.Services) != 1 {
-		t.Errorf("%d lines of %d services, cut %v", lines, len(got.Services), got.Cut)
-	}
+	expect.Equal(t, lines <= maxDifferences && len(got.Services) == 1 && got.Cut, true, "%d lines of %d services are cut", lines, len(got.Services))
 	to.parameters = map[string]string{}
 	for n := range 2 * maxDifferences {
 		to.parameters[fmt.Sprint(n)] = "x"
 	}
-	if got := difference(stagedRevision{}, to, noSize); !got.Cut || len(got.Parameters) > maxDifferences || len(got.Services) != 0 {
-		t.Errorf("%d parameters, %d services, cut %v", len(got.Parameters), len(got.Services), got.Cut)
-	}
+	got = difference(stagedRevision{}, to, noSize)
+	expect.Equal(t, len(got.Parameters) <= maxDifferences && len(got.Services) == 0 && got.Cut, true, "%d parameters are cut", len(got.Parameters))
 }
 
 // Whatever makes a container is compared: who adds a field has to say as what.
 func TestEveryFieldOfAServiceIsCompared(t *testing.T) {
 	fields := reflect.TypeFor[compose.Service]()
 	for i := range fields.NumField() {
-		if _, ok := fields.Field(i).Tag.Lookup("key"); !ok {
-			t.Errorf("%s has no key under which its change is told", fields.Field(i).Name)
-		}
+		_, ok := fields.Field(i).Tag.Lookup("key")
+		expect.Equal(t, ok, true, "%s has a key under which its change is told", fields.Field(i).Name)
 	}
 }
