@@ -52,9 +52,7 @@ func TestProjectFromInstallationToRemoval(t *testing.T) {
 			expect.Eventually(r, "an answer at "+address, func() bool { return get(net.JoinHostPort(address, "18080")) == "ANSWER" })
 		}
 		before := r.containers(e, "shop")
-		if before["web"].State != runtime.Running || before["db"].State != runtime.Running {
-			t.Fatalf("not running: %+v", before)
-		}
+		expect.Require(t, before["web"].State == runtime.Running && before["db"].State == runtime.Running, "not running: %+v", before)
 		if up := time.Since(before["web"].Started); up < time.Second {
 			t.Errorf("it settled after %s, want a second at least", up)
 		}
@@ -144,9 +142,7 @@ func TestFailuresSayWhatFailed(t *testing.T) {
 				defer cancel()
 				err := e.Apply(limited, r.load(e, "fails", test.file), runtime.ApplyOptions{Settle: time.Hour})
 				var typed *runtime.Error
-				if !errors.As(err, &typed) {
-					t.Fatalf("got %v", err)
-				}
+				expect.Require(t, errors.As(err, &typed), "got %v", err)
 				if typed.Code != test.code || typed.Object != test.object || !strings.Contains(err.Error(), test.text) {
 					t.Errorf("got code %q, object %q, %v", typed.Code, typed.Object, err)
 				}

@@ -74,9 +74,7 @@ func TestProjectsAtOnceHavePlacesOfTheirOwn(t *testing.T) {
 	close(release)
 	expect.Check(t, <-applied)
 	for _, port := range r.containers(e, "slow")["web"].Ports {
-		if slices.Contains(r.containers(e, "fast")["web"].Ports, port) {
-			t.Errorf("both have port %s", port)
-		}
+		expect.True(t, !slices.Contains(r.containers(e, "fast")["web"].Ports, port), "both have port %s", port)
 	}
 }
 

@@ -38,9 +38,7 @@ services:
 			c := r.containers(e, project)
 			return c["web"].State == runtime.Running && c["side"].State == runtime.Running
 		}
-		if !running("clumsy") && !running("calm") {
-			t.Error("one project took the other along")
-		}
+		expect.True(t, running("clumsy") || running("calm"), "one project took the other along")
 		if err := <-told; err == nil || err.Error() != "panic: no hands" {
 			t.Errorf("what is told is %v", err)
 		}

@@ -96,9 +96,7 @@ func TestKilledBetweenAnyTwoSteps(t *testing.T) {
 				then(at)
 				n += stride
 			}
-			if n < some {
-				t.Errorf("the %s has %d opportunities only", what, n)
-			}
+			expect.True(t, n >= some, "the %s has %d opportunities only", what, n)
 		}
 
 		killed("installation", 18, func() func(*runtime.Engine) error { return install }, func(at string) {

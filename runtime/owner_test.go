@@ -63,9 +63,7 @@ func TestASharedNamespaceHasOneOwner(t *testing.T) {
 			"remove": other.Remove(t.Context(), "shop"),
 			"clear":  func() error { _, err := other.Clear(t.Context()); return err }(),
 		} {
-			if !errors.Is(err, container.ErrOtherOwner) || !strings.Contains(err.Error(), r.state) {
-				t.Errorf("%s: %v", what, err)
-			}
+			expect.True(t, errors.Is(err, container.ErrOtherOwner) && strings.Contains(err.Error(), r.state), "%s: %v", what, err)
 		}
 		stop := second.supervise(other)
 		stop()

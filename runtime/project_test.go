@@ -139,7 +139,5 @@ func TestPruneKeepsWhatIsUsedAndWhatIsAskedFor(t *testing.T) {
 		}
 	}
 	removed := expect.Value(e.Prune(t.Context(), runtime.Keep{Images: []map[string]digest.Digest{keep}}))(t)
-	if len(removed) != 1 || !strings.Contains(removed[0], "/loose@sha256:") {
-		t.Errorf("removed %q", removed)
-	}
+	expect.True(t, len(removed) == 1 && strings.Contains(removed[0], "/loose@sha256:"), "removed %q", removed)
 }

@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/margolite/margolite/test/expect"
 )
 
 // Whatever happens to a project while changes and workers take turns is seen by a worker
@@ -17,9 +19,7 @@ func TestNoNewsOfAProjectIsLost(t *testing.T) {
 	ps := newProjects(events{})
 	var inside, told, seen atomic.Int64
 	alone := func() {
-		if inside.Add(1) > 1 {
-			t.Error("two have the project at the same time")
-		}
+		expect.True(t, inside.Add(1) <= 1, "two have the project at the same time")
 		runtime.Gosched()
 		inside.Add(-1)
 	}

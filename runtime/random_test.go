@@ -16,6 +16,7 @@ import (
 	"github.com/margolite/margolite/runtime"
 	"github.com/margolite/margolite/runtime/compose"
 	"github.com/margolite/margolite/test/containerdtest"
+	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/leftovers"
 )
 
@@ -259,8 +260,6 @@ func TestRandomSequences(t *testing.T) {
 		sequences.Wait()
 		stop()
 		leftovers.Compare(t, where, before)
-		if t.Failed() {
-			t.Fatalf("round %d; repeat with %s=%d", round, seedVariable, seed)
-		}
+		expect.Require(t, !t.Failed(), "round %d; repeat with %s=%d", round, seedVariable, seed)
 	}
 }

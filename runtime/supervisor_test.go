@@ -132,9 +132,7 @@ func TestSupervisorLeavesAloneWhatIsStillToBeDecided(t *testing.T) {
 		defer stop()
 		runs := func(project string) bool { return r.containers(e, project)["a"].State == runtime.Running }
 		expect.Eventually(r, "what is decided is back", func() bool { return runs("decided") })
-		if runs("matched") || runs("applied") {
-			t.Error("what was to be left alone runs")
-		}
+		expect.True(t, !runs("matched") && !runs("applied"), "what was to be left alone runs")
 		expect.Equal(t, expect.Value(e.Matches(t.Context(), r.load(e, "matched", file)))(t), true, "matches what is on the device")
 		expect.Eventually(r, "what matches is back", func() bool { return runs("matched") })
 		expect.Equal(t, runs("applied"), false, "what was to be left alone runs")
@@ -160,9 +158,7 @@ func TestSupervisorAfterAReboot(t *testing.T) {
 			if strings.HasPrefix(step, "before start") {
 				starts = append(starts, step)
 			}
-			if strings.Contains(step, "create") || strings.Contains(step, "delete") {
-				t.Errorf("step %q", step)
-			}
+			expect.True(t, !strings.Contains(step, "create") && !strings.Contains(step, "delete"), "step %q", step)
 		}
 		e = r.engine()
 		stop = r.supervise(e)
@@ -184,9 +180,7 @@ func TestSupervisorLeavesRunningServicesAloneWhenItStarts(t *testing.T) {
 		r.apply(e, r.load(e, "calm", shop))
 		before := r.containers(e, "calm")
 		r.onStep = func(step string) {
-			if strings.Contains(step, "container") {
-				t.Errorf("step %q", step)
-			}
+			expect.True(t, !strings.Contains(step, "container"), "step %q", step)
 		}
 		synced := make(chan struct{}, 1)
 		inner := r.onStep

@@ -32,9 +32,7 @@ services:
 configs: {one: {content: "$$x ${V}"}}
 secrets: {two: {environment: V}}
 `}, nil)
-	if len(projects) < 80 {
-		t.Errorf("%d projects were written", len(projects))
-	}
+	expect.True(t, len(projects) >= 80, "%d projects were written", len(projects))
 	for name, p := range projects {
 		for form, marshal := range map[string]func(any) ([]byte, error){"YAML": yamlOf, "JSON": json.Marshal} {
 			t.Run(name+" as "+form, func(t *testing.T) { expectLoadedAgain(t, p, realProjects[name], marshal) })
@@ -49,9 +47,7 @@ func expectLoadedAgain(t *testing.T, p *compose.Project, env map[string]string, 
 		ProjectName: p.Name, Files: []string{file}, WorkingDir: p.WorkingDir, Environment: env,
 		Profiles: []string{"*"}, // those that were active are no longer known
 	})
-	if err != nil {
-		t.Fatalf("%v\n%s", err, text)
-	}
+	expect.Require(t, err == nil, "%v\n%s", err, text)
 	for service := range p.Services {
 		want := expect.Value(p.ConfigHash(service, imageDigest))(t)
 		if got, err := again.ConfigHash(service, imageDigest); got != want {

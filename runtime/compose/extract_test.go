@@ -275,9 +275,7 @@ func TestExtractBlamesTheDeviceForItsTroubles(t *testing.T) {
 	occupied := filepath.Join(t.TempDir(), "file")
 	expect.Check(t, os.WriteFile(occupied, nil, 0o600))
 	_, err := compose.Extract(archive(t, file("app/compose.yaml")), filepath.Join(occupied, "p1"), true)
-	if err == nil || fault.CodeOf(err) == fault.InvalidPackage {
-		t.Errorf("error %v, want one that is not invalid", err)
-	}
+	expect.True(t, err != nil && fault.CodeOf(err) != fault.InvalidPackage, "error %v, want one that is not invalid", err)
 }
 
 // Whatever the bytes are: what is extracted lies in the directory, has no other
@@ -301,9 +299,7 @@ func FuzzExtract(f *testing.F) {
 		extracted, err := compose.Extract(gzipped(t, unpacked), target, strict)
 		left := listing(t, base)
 		if err != nil {
-			if len(left) != 0 {
-				t.Fatalf("refused with %v, but wrote %v", err, left)
-			}
+			expect.Require(t, len(left) == 0, "refused with %v, but wrote %v", err, left)
 			return
 		}
 		if info, err := os.Lstat(extracted.File); err != nil || !info.Mode().IsRegular() {
@@ -315,15 +311,11 @@ func FuzzExtract(f *testing.F) {
 			case "drwxr-xr-x", "-rw-r--r--", "-rwxr-xr-x":
 			case "Lrwxrwxrwx":
 				to, err := filepath.EvalSymlinks(filepath.Join(base, name))
-				if err == nil && !strings.HasPrefix(to, target) {
-					t.Errorf("link %s leads to %s", name, to)
-				}
+				expect.True(t, err != nil || strings.HasPrefix(to, target), "link %s leads to %s", name, to)
 			default:
 				t.Errorf("extracted %s", entry)
 			}
-			if !strings.HasPrefix(name, "p1") {
-				t.Errorf("%s lies beside the directory", entry)
-			}
+			expect.True(t, strings.HasPrefix(name, "p1"), "%s lies beside the directory", entry)
 		}
 	})
 }

@@ -223,9 +223,7 @@ func TestConfigHashChangesWithWhatAServiceUses(t *testing.T) {
 		base("", "driver_opts: {type: tmpfs, device: a}", ""), base("", "driver_opts: {type: tmpfs, device: a, o: size=1m}", ""), base("", "", "new"),
 	} {
 		h := hash(t, file)
-		if seen[h] {
-			t.Errorf("the hash of another file: %s", file)
-		}
+		expect.True(t, !seen[h], "the hash of another file: %s", file)
 		seen[h] = true
 	}
 	expect.Equal(t, hash(t, base("labels: {a: b}", "labels: {a: b}", "")), hash(t, base("", "", "")), "hash with labels, which are for people")

@@ -326,13 +326,9 @@ func TestLoadRefusesWhatIsNotSupported(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := loadFiles(t, map[string]string{"compose.yaml": c.file}, nil)
-			if err == nil {
-				t.Fatal("loaded")
-			}
+			expect.Require(t, err != nil, "loaded")
 			var unsupported *compose.Error
-			if !errors.As(err, &unsupported) {
-				t.Errorf("error is not a *compose.Error: %v", err)
-			}
+			expect.True(t, errors.As(err, &unsupported), "error is not a *compose.Error: %v", err)
 			want := "cannot load Compose file compose.yaml: " + strings.Join(c.want, "\n")
 			expect.Equal(t, err.Error(), want, "error")
 		})

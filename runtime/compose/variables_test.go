@@ -46,9 +46,7 @@ func TestLoadReplacesVariablesAsComposeDoes(t *testing.T) {
 		t.Run(written, func(t *testing.T) {
 			want, wantErr := template.Substitute(written, lookup)
 			s, err := loadService(t, "labels: {v: '"+written+"'}", env)
-			if (err != nil) != (wantErr != nil) {
-				t.Fatalf("error %v, compose-go has %v", err, wantErr)
-			}
+			expect.Require(t, (err != nil) == (wantErr != nil), "error %v, compose-go has %v", err, wantErr)
 			if err == nil {
 				expect.Equal(t, s.Labels["v"], want, "text, as compose-go has it")
 			}
@@ -84,9 +82,7 @@ func TestLoadReadsFilesOfVariablesAsComposeDoes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			want, wantErr := dotenv.ParseWithLookup(strings.NewReader(content), lookup)
 			p, err := loadFiles(t, map[string]string{"compose.yaml": service("env_file: vars"), "vars": content}, env)
-			if (err != nil) != (wantErr != nil) {
-				t.Fatalf("error %v, compose-go has %v", err, wantErr)
-			}
+			expect.Require(t, (err != nil) == (wantErr != nil), "error %v, compose-go has %v", err, wantErr)
 			if err != nil {
 				return
 			}
@@ -181,9 +177,7 @@ services:
 	// Volumes are not inherited by extends: the file must name them.
 	_, err := loadFiles(t, files, nil)
 	var missing *compose.Error
-	if !errors.As(err, &missing) || missing.Key != "volumes" {
-		t.Fatalf("error %v, want one about volumes", err)
-	}
+	expect.Require(t, errors.As(err, &missing) && missing.Key == "volumes", "error %v, want one about volumes", err)
 	files["two/base.yaml"] = strings.Replace(files["two/base.yaml"], ", 'data:/data'", "", 1)
 	p := loaded(t, files, nil)
 	worker, inner := p.Services["worker"], p.Services["inner"]
@@ -218,9 +212,7 @@ func TestLoadEndsWithItsContext(t *testing.T) {
 	cancel()
 	path := filepath.Join(write(t, map[string]string{"compose.yaml": service("")}), "compose.yaml")
 	_, err := compose.Load(ctx, compose.Options{ProjectName: "p", Files: []string{path}, Strict: true})
-	if !errors.Is(err, context.Canceled) || fault.CodeOf(err) == fault.InvalidPackage {
-		t.Errorf("error %v, want context.Canceled", err)
-	}
+	expect.True(t, errors.Is(err, context.Canceled) && fault.CodeOf(err) != fault.InvalidPackage, "error %v, want context.Canceled", err)
 }
 
 func TestLoadRefusesNamesOfProjects(t *testing.T) {
@@ -304,9 +296,7 @@ func FuzzLoad(f *testing.F) {
 				expect.Equal(t, filepath.IsAbs(file.Target), true, "%q is absolute", file.Target)
 			}
 			for _, m := range s.Mounts {
-				if m.Volume != "" && p.Volumes[m.Volume] == nil {
-					t.Errorf("mounts %q, which the project does not have", m.Volume)
-				}
+				expect.True(t, m.Volume == "" || p.Volumes[m.Volume] != nil, "mounts %q, which the project does not have", m.Volume)
 				if (m.Volume != "" && m.Path != "") || m.Anonymous == (m.Volume+m.Path != "") || !filepath.IsAbs(m.Target) {
 					t.Errorf("mount %+v", m)
 				}
