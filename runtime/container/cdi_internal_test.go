@@ -74,9 +74,7 @@ func TestCDIEdits(t *testing.T) {
 	if len(spec.Mounts) != 2 || spec.Mounts[1].Source != "/usr/lib/camera.so" || spec.Mounts[0].Destination != "/usr" {
 		t.Errorf("mounts are %+v", spec.Mounts)
 	}
-	if len(spec.Linux.Devices) != 4 {
-		t.Fatalf("devices are %+v", spec.Linux.Devices)
-	}
+	expect.Require(t, len(spec.Linux.Devices) == 4, "devices are %+v", spec.Linux.Devices)
 	first, second, gpu := spec.Linux.Devices[0], spec.Linux.Devices[1], spec.Linux.Devices[3]
 	if first.Path != "/dev/camera0" || first.Major != 1 || first.Minor != 3 || first.FileMode.Perm() != 0o640 || *first.UID != 7 || *first.GID != 1001 {
 		t.Errorf("camera 0 is %+v", first)
@@ -172,9 +170,7 @@ func FuzzParseCDI(f *testing.F) {
 				continue // a device that this machine lacks
 			}
 			for _, m := range spec.Mounts {
-				if checkTarget(m.Destination) != nil {
-					t.Errorf("mounts at %q", m.Destination)
-				}
+				expect.True(t, checkTarget(m.Destination) == nil, "mounts at %q", m.Destination)
 			}
 		}
 	})

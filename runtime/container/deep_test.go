@@ -45,9 +45,7 @@ func TestADeepRootFileSystemGoes(t *testing.T) {
 			t.Skip("needs the snapshotter overlayfs:", err)
 		}
 		dirs := containerd.WrittenDirs(mounts)
-		if len(dirs) != 1 {
-			t.Fatalf("written to %v", dirs)
-		}
+		expect.Require(t, len(dirs) == 1, "written to %v", dirs)
 		d.stop(id)
 		d.delete(id)
 		lease, err := d.client.LeasesService().Create(d.ctx(), leases.WithRandomID())

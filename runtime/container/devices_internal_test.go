@@ -36,16 +36,12 @@ func TestDevices(t *testing.T) {
 		},
 		DeviceRules: []string{"c 188:* rwm", "b *:* r", "a 7:7 m"},
 	}, specs.User{}))(t)
-	if len(spec.Linux.Devices) != 2 {
-		t.Fatalf("devices are %+v", spec.Linux.Devices)
-	}
+	expect.Require(t, len(spec.Linux.Devices) == 2, "devices are %+v", spec.Linux.Devices)
 	sensor, nothing := spec.Linux.Devices[0], spec.Linux.Devices[1]
 	if sensor.Path != "/dev/sensor" || sensor.Type != "c" || sensor.Major != 1 || sensor.Minor != 5 || sensor.FileMode.Perm() != 0o666 {
 		t.Errorf("sensor is %+v", sensor)
 	}
-	if nothing.Path != "/dev/nothing" || nothing.Minor != 7 {
-		t.Errorf("nothing is %+v", nothing)
-	}
+	expect.True(t, nothing.Path == "/dev/nothing" && nothing.Minor == 7, "nothing is %+v", nothing)
 	got := describeRules(spec.Linux.Resources.Devices[1+len(deviceRules):])
 	want := []string{"c 188:* rwm", "b *:* r", "a 7:7 m", "c 1:3 r", "c 1:5 rw", "c 1:7 rwm"}
 	expect.Equal(t, got, want, "rules")

@@ -72,15 +72,11 @@ func TestExec(t *testing.T) {
 		})
 		t.Run("one writer for both", func(t *testing.T) {
 			out, _, err := d.trySh(id, "echo out; echo err >&2")
-			if out != "out\nerr" && out != "err\nout" || err != nil {
-				t.Errorf("got %q, %v", out, err)
-			}
+			expect.True(t, (out == "out\nerr" || out == "err\nout") && err == nil, "got %q, %v", out, err)
 		})
 		t.Run("no such command", func(t *testing.T) {
 			code, err := d.Exec(d.ctx(), id, container.Exec{Args: []string{"nonesuch"}})
-			if code != 127 || err == nil {
-				t.Errorf("code %d, %v", code, err)
-			}
+			expect.True(t, code == 127 && err != nil, "code %d, %v", code, err)
 		})
 		t.Run("a writer that fails", func(t *testing.T) {
 			_, err := d.Exec(d.ctx(), id, container.Exec{Args: []string{"seq", "1", "100000"}, Stdout: broken{}})

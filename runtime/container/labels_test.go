@@ -194,9 +194,7 @@ func FuzzDecode(f *testing.F) {
 			names = append(names, f.Name)
 		}
 		for _, name := range names {
-			if !compose.ValidName(name) {
-				t.Errorf("name %q was let through", name)
-			}
+			expect.True(t, compose.ValidName(name), "name %q was let through", name)
 		}
 		again, err := l.Encode(nil, nil)
 		if err != nil {

@@ -51,9 +51,7 @@ func TestLimits(t *testing.T) {
 			warned := ""
 			r := expect.Value(resources(&compose.Service{Resources: test.ask}, able, func(w string) { warned += w }))(t)
 			text := expect.Value(json.Marshal(r))(t)
-			if string(text) != test.want || warned != "" {
-				t.Errorf("got %s, warning %q, want %s", text, warned, test.want)
-			}
+			expect.True(t, string(text) == test.want && warned == "", "got %s, warning %q, want %s", text, warned, test.want)
 		})
 	}
 }

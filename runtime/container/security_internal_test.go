@@ -221,13 +221,9 @@ func FuzzSeccompProfile(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if got == nil {
-			t.Fatal("a profile became no filter")
-		}
+		expect.Require(t, got != nil, "a profile became no filter")
 		for _, s := range got.Syscalls {
-			if len(s.Names) == 0 || checkAction(s.Action, nil) != nil {
-				t.Errorf("let through %+v", s)
-			}
+			expect.True(t, len(s.Names) != 0 && checkAction(s.Action, nil) == nil, "let through %+v", s)
 		}
 		expect.OK(t, expect.ErrorOf(json.Marshal(got)))
 	})
@@ -240,9 +236,7 @@ func TestDefaultSeccompProfile(t *testing.T) {
 		t.Helper()
 		spec := expect.Value(build(t, s, shell, host, specs.User{}))(t)
 		f := spec.Linux.Seccomp
-		if f == nil || f.DefaultAction != specs.ActErrno {
-			t.Fatalf("the filter is %+v", f)
-		}
+		expect.Require(t, f != nil && f.DefaultAction == specs.ActErrno, "the filter is %+v", f)
 		return slices.ContainsFunc(f.Syscalls, func(s specs.LinuxSyscall) bool {
 			return s.Action == specs.ActAllow && slices.Contains(s.Names, call)
 		})

@@ -111,9 +111,7 @@ func TestMounts(t *testing.T) {
 				found = append(found, i)
 			}
 		}
-		if len(found) != 1 {
-			t.Fatalf("%d mounts at %s, want one", len(found), target)
-		}
+		expect.Require(t, len(found) == 1, "%d mounts at %s, want one", len(found), target)
 		return found[0], spec.Mounts[found[0]]
 	}
 	if _, m := at("/var/lib/data/deep"); m.Source != "/lib/volumes/shop/data" || !slices.Equal(m.Options, []string{"rbind", "rprivate"}) {

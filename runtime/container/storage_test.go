@@ -284,9 +284,7 @@ func TestConfigsAndSecrets(t *testing.T) {
 		}
 		expect.Equal(t, len(expect.Value(os.ReadDir(kept))(t)), 3, "files kept")
 		err := filepath.WalkDir(filepath.Join(d.run, "files"), func(path string, e fs.DirEntry, err error) error {
-			if e.Type().IsRegular() {
-				t.Errorf("%s takes memory", path)
-			}
+			expect.True(t, !e.Type().IsRegular(), "%s takes memory", path)
 			return err
 		})
 		check(t, err)
@@ -523,8 +521,6 @@ func TestWhatIsPrintedOnOneStreamOutlivesTheOther(t *testing.T) {
 func run(t testing.TB, args ...string) string {
 	t.Helper()
 	out, err := exec.Command(args[0], args[1:]...).CombinedOutput()
-	if err != nil {
-		t.Fatalf("%q: %v: %s", args, err, out)
-	}
+	expect.Require(t, err == nil, "%q: %v: %s", args, err, out)
 	return strings.TrimSpace(string(out))
 }

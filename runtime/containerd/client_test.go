@@ -122,9 +122,7 @@ func TestContainerdComesBack(t *testing.T) {
 	}
 	(&peer{get: answered}).serve(t, socket)
 	for err := get(); err != nil; err = get() {
-		if ctx.Err() != nil {
-			t.Fatalf("containerd is back: %v", err)
-		}
+		expect.Require(t, ctx.Err() == nil, "containerd is back: %v", err)
 		time.Sleep(10 * time.Millisecond)
 	}
 }

@@ -80,9 +80,7 @@ func namespaceLabels(t *testing.T, ctx context.Context, client containerd.Client
 
 func directories(t *testing.T, ctx context.Context, client containerd.Client) {
 	got := expect.Value(client.IntrospectionService().Plugins(ctx, "type==io.containerd.snapshotter.v1,id=="+snapshotter))(t).Plugins
-	if len(got) != 1 || got[0].ID != snapshotter || got[0].Exports["root"] == "" {
-		t.Errorf("it is %+v", got)
-	}
+	expect.True(t, len(got) == 1 && got[0].ID == snapshotter && got[0].Exports["root"] != "", "it is %+v", got)
 }
 
 func address(t *testing.T, _ context.Context, client containerd.Client) {

@@ -50,9 +50,7 @@ func applyTo(ctx context.Context, t *testing.T, dir string, packed []byte) error
 type plenty struct{ t *testing.T }
 
 func (p plenty) Take(bytes, _ int64) error {
-	if bytes < 0 {
-		p.t.Errorf("%d bytes were taken", bytes)
-	}
+	expect.True(p.t, bytes >= 0, "%d bytes were taken", bytes)
 	return nil
 }
 
@@ -169,9 +167,7 @@ func TestWhatFollowsAnArchiveIsBounded(t *testing.T) {
 		refused bool
 	}{"padding": {512 << 10, false}, "a bomb": {64 << 20, true}} {
 		err := applyTo(t.Context(), t, t.TempDir(), slices.Concat(end, zeros(t, c.follows)))
-		if (err != nil) != c.refused || c.refused && !errors.Is(err, tar.ErrHeader) {
-			t.Errorf("%s: %v", name, err)
-		}
+		expect.True(t, (err != nil) == c.refused && (!c.refused || errors.Is(err, tar.ErrHeader)), "%s: %v", name, err)
 	}
 }
 
@@ -203,9 +199,7 @@ func TestALayerIsGivenUp(t *testing.T) {
 	}}
 	mounts := []mount.Mount{{Type: "overlay", Source: "overlay", Options: []string{"upperdir=" + t.TempDir()}}}
 	_, err := applier{blobs: l}.Apply(ctx, v1.Descriptor{Size: int64(len(packed))}, mounts)
-	if !errors.Is(err, given) || read > len(packed)/2 {
-		t.Errorf("%v after %d of %d bytes", err, read, len(packed))
-	}
+	expect.True(t, errors.Is(err, given) && read <= len(packed)/2, "%v after %d of %d bytes", err, read, len(packed))
 }
 
 // watchedLayer is a layer that tells what is read of it.

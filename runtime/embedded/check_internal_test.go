@@ -53,9 +53,7 @@ func TestCheckNamesWhatIsMissing(t *testing.T) {
 	t.Setenv("PATH", empty)
 	found := map[string]bool{}
 	for _, p := range Check(t.Context(), t.TempDir()) {
-		if p.Text == "" || p.Mend == "" {
-			t.Errorf("incomplete: %+v", p)
-		}
+		expect.True(t, p.Text != "" && p.Mend != "", "incomplete: %+v", p)
 		found[p.Object] = p.Fatal
 	}
 	for _, object := range []string{"runc", "shim"} {

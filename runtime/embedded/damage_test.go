@@ -94,9 +94,7 @@ func TestAPowerCutWhileADatabaseIsMadeAnew(t *testing.T) {
 				run(func(client *client.Client) {
 					expect.Equal(t, expect.Value(client.ContentStore().Info(ctx, blob.Digest))(t).Size, blob.Size, "the content")
 					held, err := client.LeasesService().ListResources(ctx, leases.Lease{ID: containerd.RecoveredLease})
-					if err != nil || len(held) != 1 || held[0].ID != blob.Digest.String() {
-						t.Errorf("it is held: %+v, %v", held, err)
-					}
+					expect.True(t, err == nil && len(held) == 1 && held[0].ID == blob.Digest.String(), "it is held: %+v, %v", held, err)
 					snapshots := client.SnapshotService("overlayfs")
 					if info, err := snapshots.Stat(ctx, "test"); !errdefs.IsNotFound(err) {
 						t.Errorf("the snapshot is there: %+v, %v", info, err)

@@ -62,9 +62,7 @@ func TestAShimThatIsGivenUpEnds(t *testing.T) {
 	check(t, copyFile(containerdtest.Shim(t), shim))
 	startChild(t, dir, shim)
 	pids := shims(t, shim)
-	if len(pids) != 1 {
-		t.Fatalf("%d shims", len(pids))
-	}
+	expect.Require(t, len(pids) == 1, "%d shims", len(pids))
 	pid := expect.Value(strconv.Atoi(pids[0]))(t)
 	check(t, syscall.Kill(pid, syscall.SIGSTOP))
 	server, client := open(t, dir, shim)
@@ -151,9 +149,7 @@ func TestFilesThatNoRecordKnowsAreCollected(t *testing.T) {
 	w := expect.Value(direct.ContentStore().Writer(ctx, content.WithRef("look at files")))(t)
 	check(t, errors.Join(w.Close(), direct.Close(), client.Close(), server.Close()))
 	looks, _ := filepath.Glob(filepath.Join(dir, "root/io.containerd.content.v1.content/ingest/*"))
-	if len(looks) != 1 {
-		t.Fatalf("unfinished content: %q, want one", looks)
-	}
+	expect.Require(t, len(looks) == 1, "unfinished content: %q, want one", looks)
 	_ = os.Remove(filepath.Join(dir, "root/closed")) // it was killed
 	blob := filepath.Join(dir, "root/io.containerd.content.v1.content/blobs/sha256", digest.FromString("orphan").Encoded())
 	layer := filepath.Join(dir, "root/io.containerd.snapshotter.v1.overlayfs/snapshots/99")
@@ -255,9 +251,7 @@ func startChild(t *testing.T, dir, shim string) {
 	out := expect.Value(child.StdoutPipe())(t)
 	check(t, child.Start())
 	line := expect.Value(bufio.NewReader(out).ReadString('\n'))(t)
-	if line != "started\n" {
-		t.Fatalf("child says %q", line)
-	}
+	expect.Require(t, line == "started\n", "child says %q", line)
 	check(t, child.Process.Kill())
 	_ = child.Wait()
 }

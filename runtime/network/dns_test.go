@@ -298,9 +298,7 @@ func TestServeManyReplicas(t *testing.T) {
 		}
 		firsts[fmt.Sprint(reply.Answers[0].Body)] = true
 	}
-	if len(firsts) < 20 {
-		t.Errorf("%d different addresses came first in 20 answers", len(firsts))
-	}
+	expect.True(t, len(firsts) >= 20, "%d different addresses came first in 20 answers", len(firsts))
 	for protocol, edns := range map[string]int{"udp": 4096, "tcp": 0} {
 		reply := expect.Value(query(t, netns, protocol, ours, "worker", dnsmessage.TypeA, edns))(t)
 		if len(reply.Answers) != count || reply.Truncated {
@@ -470,7 +468,5 @@ func TestServeCostsLittle(t *testing.T) {
 	}
 	each := (used() - before) / count
 	t.Logf("%d bytes for each sandbox", each)
-	if each > 30<<10 {
-		t.Errorf("%d bytes for each sandbox", each)
-	}
+	expect.True(t, each <= 30<<10, "%d bytes for each sandbox", each)
 }

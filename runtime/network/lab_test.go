@@ -395,8 +395,6 @@ func hasTable(t testing.TB, name string) bool {
 func generation(t testing.TB) (n uint32) {
 	t.Helper()
 	n = expect.Value(network.Generation())(t)
-	if n == 0 {
-		t.Fatal("the kernel tells no generation")
-	}
+	expect.Require(t, n != 0, "the kernel tells no generation")
 	return n
 }

@@ -306,9 +306,7 @@ func TestMacvlanIsOnTheNetworkOfItsParent(t *testing.T) {
 		if err == nil {
 			err = w.EnsureNetwork(t.Context(), chosen)
 		}
-		if err == nil {
-			t.Errorf("%s: accepted", name)
-		}
+		expect.True(t, err != nil, "%s: accepted", name)
 	}
 }
 
@@ -346,9 +344,7 @@ func TestDamageToLinksOfAContainerIsRepaired(t *testing.T) {
 			ns := w.sandbox(s)
 			w.publish()
 			before := linksOf(t, ns)
-			if len(before) != 5 {
-				t.Fatalf("links are %q", before)
-			}
+			expect.Require(t, len(before) == 5, "links are %q", before)
 			inside(t, ns, func() { damage(t) })
 			w.sandbox(s)
 			after := linksOf(t, ns)
@@ -637,9 +633,7 @@ func TestChoiceIsKept(t *testing.T) {
 	}
 	// Without a parent the replicas have each other and nobody else.
 	alone := expect.Value(l.Choose(network.Network{Name: "shop_alone", Driver: "macvlan", Mode: "private"}, false, nil))(t)
-	if alone.Driver != "" || alone.Mode != "" || !alone.Internal {
-		t.Errorf("got %+v", alone)
-	}
+	expect.True(t, alone.Driver == "" && alone.Mode == "" && alone.Internal, "got %+v", alone)
 	within := network.Network{Name: "x_y", Subnet: prefix("172.31.0.0/16"), Subnet6: prefix("fd12::/64")}
 	within = expect.Value(l.Choose(within, true, nil))(t)
 	for _, c := range []struct{ within, want string }{

@@ -86,16 +86,12 @@ func TestDisturbanceIsOvercome(t *testing.T) {
 						return fmt.Errorf("links are %v: %v; %d sockets took it, %d did not", links, err, took, refused)
 					}
 					err = c.LinkSetUp(links[0])
-					if attempts <= 2 && err == nil {
-						t.Error("the handle was not disturbed")
-					}
+					expect.True(t, attempts > 2 || err != nil, "the handle was not disturbed")
 					return err
 				})
 				expect.Equal(t, attempts, 3, "attempts")
 				lo, failed := net.InterfaceByName("lo")
-				if failed == nil && lo.Flags&net.FlagUp == 0 {
-					t.Error("it is not done")
-				}
+				expect.True(t, failed != nil || lo.Flags&net.FlagUp != 0, "it is not done")
 				return errors.Join(err, failed)
 			})
 		})

@@ -14,9 +14,7 @@ func TestLinkNames(t *testing.T) {
 	o := ownerOf("/var/lib/margolite")
 	bridge := o.bridgeName("shop_default")
 	expect.Equal(t, bridge, o.bridgeName("shop_default"), "name of the same network")
-	if len(bridge) > 15 {
-		t.Errorf("%s is too long for a link", bridge)
-	}
+	expect.True(t, len(bridge) <= 15, "%s is too long for a link", bridge)
 	expect.Equal(t, bridge == o.bridgeName("shop_back"), false, "two networks have one name")
 	for name, ours := range map[string]bool{
 		bridge: true, "mgl-": false, "mgl-0123456789g": false, "mgl-0123456789A": false,

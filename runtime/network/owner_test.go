@@ -106,9 +106,7 @@ func TestRunDirectoryHasOneOwner(t *testing.T) {
 	web := replica(w, "web", 1)
 	expect.Check(t, n.EnsureSandbox(t.Context(), web, nil))
 	_, err = network.New(network.Options{RunDir: run, StateDir: t.TempDir()})
-	if !errors.Is(err, network.ErrOtherOwner) || !strings.Contains(err.Error(), state) {
-		t.Errorf("another owner: %v", err)
-	}
+	expect.True(t, errors.Is(err, network.ErrOtherOwner) && strings.Contains(err.Error(), state), "another owner: %v", err)
 	l.networksIn(run, state)
 	expect.Check(t, n.RemoveSandbox(t.Context(), web))
 	expect.Check(t, n.RemoveNetwork(t.Context(), w))
@@ -142,9 +140,7 @@ func TestUnmarkedThingsAreLeftAlone(t *testing.T) {
 	l.clear()
 	unchanged()
 	foreign := expect.Value(l.ForeignPorts(t.Context()))(t)
-	if len(foreign) != 1 || foreign[0].HostPort != 8080 {
-		t.Errorf("ports of others are %v", foreign)
-	}
+	expect.True(t, len(foreign) == 1 && foreign[0].HostPort == 8080, "ports of others are %v", foreign)
 
 	// Its own links, which it had no time to mark, are its own all the same.
 	w.converge()

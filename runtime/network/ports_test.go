@@ -103,9 +103,7 @@ func TestSubnetsKeepAwayFromTheHosts(t *testing.T) {
 	again := expect.Value(l.Choose(network.Network{Name: "shop_default"}, false, []netip.Prefix{taken}))(t)
 	expect.Equal(t, again, w, "network that exists already")
 	other := expect.Value(l.Choose(network.Network{Name: "other_default"}, false, []netip.Prefix{taken}))(t)
-	if other.Subnet.Overlaps(w.Subnet) || other.Bridge == w.Bridge {
-		t.Errorf("got %+v beside %+v", other, w)
-	}
+	expect.True(t, !other.Subnet.Overlaps(w.Subnet) && other.Bridge != w.Bridge, "got %+v beside %+v", other, w)
 }
 
 func TestThisKernelHasEverything(t *testing.T) {

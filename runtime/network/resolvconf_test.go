@@ -60,9 +60,7 @@ func FuzzParseResolvConf(f *testing.F) {
 	f.Add([]byte("options timeout:1 \x00 attempts:\n\nnameserver 127.0.0.1"))
 	f.Fuzz(func(t *testing.T, content []byte) {
 		first := parseResolvConf(content).render()
-		if len(first) > maxServers*64+maxSearch*256+maxOptions*34+64 {
-			t.Errorf("%d bytes are not bounded", len(first))
-		}
+		expect.True(t, len(first) <= maxServers*64+maxSearch*256+maxOptions*34+64, "%d bytes are not bounded", len(first))
 		for line := range bytes.Lines(first) {
 			word, _, _ := bytes.Cut(line, []byte(" "))
 			if w := string(word); w != "nameserver" && w != "search" && w != "options" {
