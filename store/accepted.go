@@ -9,12 +9,10 @@ const keyAccepted = "accepted"
 
 // Manifest returns the accepted manifest, and false while there is none.
 //
-// It is kept twice, in the database and in a file beside it, and the greater
-// epoch and version count as long as both have the same scope; the database
-// counts when they differ in it. Where the file counts, the ETag is empty: the database was
-// lost or is older and does not know what that manifest contains, so it has to
-// be fetched again. A copy that cannot be read is the error that comes with the
-// other one.
+// Of the two copies, in the database and in a file beside it, the greater epoch and version count
+// if both have the same scope; otherwise the database counts. If the file counts, the ETag is
+// empty: the database was lost or is older, so the manifest must be fetched again. The error about
+// one unreadable copy comes with the other.
 func (s *Store) Manifest() (Manifest, bool, error) {
 	stored, known, storedErr := s.storedManifest()
 	aside, asideErr := readBeside[Manifest](s.files.accepted(), "accepted manifest")
@@ -40,9 +38,8 @@ func (s *Store) storedManifest() (m Manifest, known bool, err error) {
 	return m, data != nil, nil
 }
 
-// keepAccepted has the file beside the database catch up with it: the file keeps the
-// version when the database is lost. It leaves the ETag out: with it, an agent without
-// a database would ask the WFM whether anything changed, and be told that nothing did.
+// keepAccepted updates the file that keeps the version if the database is lost. The file has no
+// ETag: with one, an agent without a database would be told by the WFM that nothing changed.
 func (s *Store) keepAccepted() error {
 	m, known, _ := s.Manifest()
 	if !known {

@@ -11,12 +11,11 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// Apart runs a job of Work in a process of its own and returns what that prints.
-// Closing that waits for the process, and fails with ErrCorrupt where the process
-// did not survive what it met in the database.
+// Apart runs a job of Work in another process and returns its output. Closing the output waits for
+// the process, and fails with ErrCorrupt if damage in the database crashed it.
 type Apart func(job ...string) (io.ReadCloser, error)
 
-// here is the Apart that runs a job in this process.
+// here is an Apart that runs the job in this process.
 func here(job ...string) (io.ReadCloser, error) {
 	var out bytes.Buffer
 	err := Work(&out, job...)
@@ -28,9 +27,8 @@ func here(job ...string) (io.ReadCloser, error) {
 //	check PATH           print what is wrong with the database; nothing if it is sound
 //	read PATH BUCKET     print what can be read of this top-level bucket
 //
-// It belongs in a process of its own (see Apart), with bounds on memory, stack and
-// time: bbolt panics on damage in goroutines of its own, and follows pages that
-// refer to each other without end.
+// It belongs in a process of its own (see Apart), with bounds on memory, stack and time: on damage
+// bbolt panics in goroutines of its own, and follows cyclic page references forever.
 func Work(out io.Writer, job ...string) error {
 	if len(job) < 2 {
 		return errors.New("cannot work on a database: no job")
@@ -53,7 +51,7 @@ func Work(out io.Writer, job ...string) error {
 	return err
 }
 
-// viewOnly looks into a database without writing to it.
+// viewOnly reads a database without writing to it.
 func viewOnly(path string, look func(tx *bolt.Tx) error) error {
 	db, _, err := openBolt(path, true)
 	if err != nil {
@@ -62,7 +60,7 @@ func viewOnly(path string, look func(tx *bolt.Tx) error) error {
 	return errors.Join(guarded(func() error { return db.View(look) }), db.Close())
 }
 
-// checkAll fails with ErrCorrupt where bbolt would stumble over the database.
+// checkAll fails with ErrCorrupt if damage would crash bbolt.
 func checkAll(tx *bolt.Tx) error {
 	for err := range tx.Check() {
 		return fmt.Errorf("%w: %w", ErrCorrupt, err)
@@ -70,8 +68,8 @@ func checkAll(tx *bolt.Tx) error {
 	return touchAll(tx)
 }
 
-// touchAll reaches for every key and the end of every value, also of what bbolt's own
-// check leaves out: small buckets and values.
+// touchAll reads every key and the end of every value, including small buckets and values, which
+// bbolt's own check omits.
 func touchAll(tx *bolt.Tx) error {
 	return tx.ForEach(func(_ []byte, b *bolt.Bucket) error { return touch(b) })
 }
@@ -91,10 +89,9 @@ func touch(b *bolt.Bucket) error {
 	})
 }
 
-// found is a record as the job "read" prints it, or, without a key, the beginning of
-// a bucket in the bucket.
+// found is a record as the job "read" prints it or, without a key, the start of a nested bucket.
 type found struct {
-	In    string `json:"in,omitempty"` // the name of that
+	In    string `json:"in,omitempty"` // the name of the nested bucket
 	Key   []byte `json:"key,omitempty"`
 	Value []byte `json:"value,omitempty"`
 }
@@ -107,7 +104,7 @@ func readBucket(b *bolt.Bucket, out *json.Encoder, in string) error {
 		switch {
 		case value != nil && len(value) <= maxRecord+sumSize:
 			return out.Encode(found{in, key, value})
-		case value == nil && in == "": // no bucket is deeper
+		case value == nil && in == "": // buckets nest only one level
 			return errors.Join(out.Encode(found{In: string(key)}), readBucket(b.Bucket(key), out, string(key)))
 		}
 		return nil
@@ -120,9 +117,8 @@ type stumble struct{ over any }
 func (s *stumble) Error() string { return fmt.Sprintf("%v: %v", ErrCorrupt, s.over) }
 func (s *stumble) Unwrap() error { return ErrCorrupt }
 
-// guarded calls f, which uses a database. What bbolt thinks of damage is a panic, or a
-// fault where the file is shorter than its mapping or cannot be read; both become a
-// stumble.
+// guarded calls f, which uses a database. Damage makes bbolt panic, or fault where the file is
+// shorter than its mapping or unreadable; both become a stumble.
 func guarded(f func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {

@@ -10,13 +10,12 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// chunkSize bounds the values that artifacts are cut into, and with them the
-// runs of free pages that bbolt has to find.
+// chunkSize bounds the values that artifacts are cut into, and thus the runs of free pages that
+// bbolt must find.
 const chunkSize = 256 << 10
 
-// Artifact returns the bytes whose digest is d. It fails with ErrNotFound, or
-// with ErrCorrupt when the stored bytes have another digest; committing the
-// artifact again mends that.
+// Artifact returns the bytes whose digest is d. It fails with ErrNotFound, or with ErrCorrupt when
+// the stored bytes have another digest; committing the artifact again repairs that.
 func (s *Store) Artifact(d digest.Digest) (data []byte, err error) {
 	err = s.view(func(tx *bolt.Tx) error {
 		b := artifactBucket(tx, d)
@@ -37,7 +36,7 @@ func (s *Store) Artifact(d digest.Digest) (data []byte, err error) {
 	return data, nil
 }
 
-// HasArtifact says whether there are bytes stored for d, without reading them.
+// HasArtifact reports whether bytes are stored for d, without reading them.
 func (s *Store) HasArtifact(d digest.Digest) bool {
 	found := false
 	err := s.view(func(tx *bolt.Tx) error {
@@ -47,8 +46,7 @@ func (s *Store) HasArtifact(d digest.Digest) bool {
 	return err == nil && found
 }
 
-// PruneArtifacts deletes all artifacts but those to keep, and returns how many
-// it deleted.
+// PruneArtifacts deletes all artifacts except those in keep, and returns how many.
 func (s *Store) PruneArtifacts(keep map[digest.Digest]bool) (int, error) {
 	s.writing.Lock()
 	defer s.writing.Unlock()
@@ -82,7 +80,7 @@ func artifactBucket(tx *bolt.Tx, d digest.Digest) *bolt.Bucket {
 	return tx.Bucket([]byte(bucketArtifacts)).Bucket([]byte(d))
 }
 
-// artifactStored says whether exactly data is stored for d.
+// artifactStored reports whether exactly data is stored for d.
 func artifactStored(tx *bolt.Tx, d digest.Digest, data []byte) bool {
 	b := artifactBucket(tx, d)
 	if b == nil {

@@ -11,39 +11,36 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// Change is everything that one transaction changes; what is not named stays.
+// Change is the content of one transaction; whatever it does not name stays.
 type Change struct {
-	// Manifest is the manifest that is accepted with this change.
+	// Manifest is the newly accepted manifest.
 	Manifest *Manifest
-	// Artifacts are kept by their digest, which is verified first.
+	// Artifacts are kept by digest, which is verified first.
 	Artifacts map[digest.Digest][]byte
-	// Deployments are put in the place of those with the same id.
+	// Deployments replace those with the same id.
 	Deployments []Deployment
 	// Forget names the deployments to delete. Their reports stay.
 	Forget []string
-	// Reports are appended to the outbox in this order; their Sequence is
-	// ignored. Of one deployment 16 wait at most, of all together 4096 with
-	// 4 MiB of bodies: first the oldest steps go, then the oldest failures. The
-	// newest of a deployment, and the newest that tells that it is gone, only go
-	// when there is nothing else left to drop.
+	// Reports are appended in this order; their Sequence is ignored. At most 16 of one deployment
+	// wait, and 4096 with 4 MiB of bodies in total: the oldest steps are dropped first, then the
+	// oldest failures. A deployment's newest report and its newest report of the end are dropped
+	// only when nothing else is left.
 	Reports []Report
-	// Unheard says that nobody hears the reports now. What newer ones about the same
-	// deployment make needless then goes with this change: steps on the way, and
-	// failures of a version but for its last two.
+	// Unheard: reports cannot be delivered now. This change then removes what newer reports of the
+	// same deployment supersede: steps, and failures of a version but for the last two.
 	Unheard bool
-	// Journal is appended to the journal in this order; Sequence and Chain are
-	// ignored. At most 4096 entries with 1 MiB are kept: the oldest go.
+	// Journal is appended in this order; Sequence and Chain are ignored. At most 4096 entries with
+	// 1 MiB are kept; the oldest are dropped.
 	Journal []Entry
-	// Settings are small records of any content; nil deletes one.
+	// Settings are small records of any content; a nil value deletes one.
 	Settings map[string][]byte
 }
 
-// Commit makes the change durable as a whole or, with an error, not at all. It
-// writes only what differs from what is stored, and nothing when nothing does;
-// reports and entries of the journal always differ. Where there is no space it
-// fails with ErrFull. ErrAside is the exception: the change is durable then, and may
-// be committed again, without these. For want of space that file stays behind until
-// the next call.
+// Commit makes the change durable as a whole or, with an error, not at all. It writes only
+// differences, and nothing if there are none; reports and journal entries always differ. Without
+// space it fails with ErrFull. ErrAside is the exception: the change is durable and may be
+// committed again without reports and journal entries. If the cause is lack of space, the file
+// stays behind until the next call.
 func (s *Store) Commit(verb string, c Change) error {
 	if err := s.commit(verb, c); err != nil {
 		return fmt.Errorf("cannot commit %q: %w", verb, err)
@@ -120,7 +117,7 @@ func (s *Store) commit(verb string, c Change) error {
 	return nil
 }
 
-// entry is one key with its new value, sealed. Nil deletes the key.
+// entry is one key with its new sealed value; nil deletes the key.
 type entry struct {
 	bucket, key string
 	value       []byte

@@ -9,25 +9,22 @@ import (
 )
 
 const (
-	// compactFrom is how much of the file has to be of no use before it is worth
-	// to write the rest once more.
+	// compactFrom is how much of the file must be free before rewriting the rest is worthwhile.
 	compactFrom = 8 << 20
 	// compactStep is how much of it is in memory at a time.
 	compactStep = 1 << 20
 )
 
-// openCompact opens the database, and makes its file smaller first where that is
-// mostly empty: bbolt uses again what is free in its file, and never gives it back.
-// Less is written by that than is gained, so it is not worth it often. The smaller one
-// gets the name when it is on the medium as a whole. Where it cannot be made the
-// present one is as good.
+// openCompact opens the database and first compacts a mostly empty file: bbolt reuses free pages
+// but never returns them. Compacting writes less than it frees, so it is rare. The smaller file is
+// renamed once it is durable; if it cannot be made, the present one is kept.
 func (f files) openCompact() (*bolt.DB, *os.File, error) {
-	_ = os.Remove(f.smaller()) // of a power cut
+	_ = os.Remove(f.smaller()) // left by a power cut
 	db, file, err := openBolt(f.database(), false)
 	if err != nil || !f.isMostlyEmpty(db) {
 		return db, file, err
 	}
-	err = f.compact(db, guarded) // whoever reads what is damaged next tells of it
+	err = f.compact(db, guarded) // the next read of the damage reports it
 	if err == nil {
 		err = Sync(f.smaller())
 	}
@@ -46,7 +43,7 @@ func (f files) openCompact() (*bolt.DB, *os.File, error) {
 	return openBolt(f.database(), false)
 }
 
-// isMostlyEmpty says that it is worth it, and that there is space for a moment.
+// isMostlyEmpty reports whether compacting is worthwhile and there is temporary space.
 func (f files) isMostlyEmpty(db *bolt.DB) bool {
 	var used int64
 	info, err := os.Stat(f.database())
@@ -60,7 +57,7 @@ func (f files) isMostlyEmpty(db *bolt.DB) bool {
 	return err == nil && freeErr == nil && info.Size()-used >= max(used, compactFrom) && free >= used+2*roomSize
 }
 
-// compact writes what a database holds to a file of its own, which is not synced.
+// compact writes a database's content to another file, without syncing it.
 func (f files) compact(from *bolt.DB, guard func(func() error) error) error {
 	to, _, err := openBolt(f.smaller(), false)
 	if err != nil {
@@ -71,10 +68,9 @@ func (f files) compact(from *bolt.DB, guard func(func() error) error) error {
 	return errors.Join(err, to.Close())
 }
 
-// Copy gives a consistent copy of the database, as a file without a name that is open
-// at its beginning: whoever reads it slowly keeps no transaction open, which the next
-// writer might have to wait for. It has nothing of what was deleted. Beside it, reserve
-// bytes stay free on the file system, or it fails with ErrFull.
+// Copy returns a consistent copy of the database, as an open, unnamed file at its beginning: a slow
+// reader then holds no transaction that writers would wait for. Deleted data is not in it. Unless
+// reserve bytes stay free on the file system, it fails with ErrFull.
 func (s *Store) Copy(reserve int64) (*os.File, error) {
 	s.copying.Lock()
 	defer s.copying.Unlock()
@@ -97,7 +93,7 @@ func (s *Store) copy(reserve int64) (*os.File, error) {
 	file, openErr := os.Open(s.files.smaller())
 	err = errors.Join(err, openErr, remove(s.files.smaller()))
 	if err != nil && file != nil {
-		_ = file.Close() // it was read by nobody
+		_ = file.Close() // nothing was read from it
 		file = nil
 	}
 	return file, err

@@ -14,20 +14,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Damage is what became of a database that was not as it was written.
+// Damage describes the last rebuild of a damaged database.
 type Damage struct {
-	At   time.Time // when it was made anew, to the second
-	Text string    // what was found and what was taken over, for people
-	// Kept is the name of the file that it is kept in, in the directory of the
-	// database; empty: it is not.
+	At   time.Time // when it was rebuilt, to the second
+	Text string    // what was found and what was recovered, for people
+	// Kept is the damaged file's name in the directory of the database; empty: not kept.
 	Kept string
 }
 
-// settingDamage names the record of the last Damage. It has a place among the
-// settings to survive the next one.
+// settingDamage names the record of the last Damage. As a setting it survives the next one.
 const settingDamage = "store.damage"
 
-// encode gives the record: seconds since 1970, Kept and Text, a line each.
+// encode returns three lines: seconds since 1970, Kept and Text.
 func (d Damage) encode() []byte {
 	return fmt.Appendf(nil, "%d\n%s\n%s", d.At.Unix(), d.Kept, d.Text)
 }
@@ -39,8 +37,8 @@ func parseDamage(record []byte) (Damage, bool) {
 	return Damage{time.Unix(at, 0).UTC(), text, kept}, whole && err == nil
 }
 
-// Damage says how the database was made anew when it was the last time; false: it
-// never was, or somebody said that it may be forgotten by deleting Kept.
+// Damage returns the last rebuild; false: there was none, or an operator dismissed it by deleting
+// Kept.
 func (s *Store) Damage() (Damage, bool) {
 	record, set, err := s.Setting(settingDamage)
 	if err != nil || !set {
@@ -55,10 +53,9 @@ func (s *Store) Damage() (Damage, bool) {
 	return d, whole
 }
 
-// Guard waits until the database turns out to be damaged while it is open, or ctx
-// is done. With its error the process has to end: the next Open makes the database
-// anew. Nothing that this process knows of it is to be trusted then, and part of it
-// may be held by bbolt forever.
+// Guard waits until the open database turns out to be damaged, or ctx is done. On its error the
+// process must end, and the next Open rebuilds the database: nothing this process read can be
+// trusted, and bbolt may hold locks forever.
 func (s *Store) Guard(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
@@ -69,8 +66,8 @@ func (s *Store) Guard(ctx context.Context) error {
 	}
 }
 
-// guard calls f, which uses the database. What bbolt stumbles over is an error, now
-// and with each call from then on.
+// guard calls f, which uses the database. A failure of bbolt is an error now and in every later
+// call.
 func (s *Store) guard(f func() error) error {
 	if damage, unusable := s.broke(); unusable {
 		return damage
@@ -82,15 +79,15 @@ func (s *Store) guard(f func() error) error {
 	return err
 }
 
-// broke says how the database turned out to be damaged, nil: it did not, and that
-// bbolt must not be asked any more.
+// broke returns the damage of the open database, nil for none, and whether bbolt must no longer be
+// used.
 func (s *Store) broke() (damage error, unusable bool) {
 	s.breaking.Lock()
 	defer s.breaking.Unlock()
 	return s.damage, s.unusable
 }
 
-// breaks notes that the database is damaged, also for the next Open.
+// breaks records that the database is damaged, for the next Open too.
 func (s *Store) breaks(why error, unusable bool) {
 	s.breaking.Lock()
 	defer s.breaking.Unlock()
@@ -99,12 +96,12 @@ func (s *Store) breaks(why error, unusable bool) {
 		return
 	}
 	s.damage = why
-	// Where it cannot be written the next Open finds for itself what is wrong.
+	// If this cannot be written, the next Open finds the damage itself.
 	_ = ReplaceFile(s.files.suspect(), 0o600, strings.NewReader(fmt.Sprintf("%d %s\n", inode(s.file), why)))
 	close(s.broken)
 }
 
-// suspected is the damage that a process met while it had this file open, or nil.
+// suspected returns the damage that a process found in this very file, or nil.
 func (f files) suspected(file *os.File) error {
 	data, err := os.ReadFile(f.suspect())
 	if err != nil {
@@ -112,7 +109,7 @@ func (f files) suspected(file *os.File) error {
 	}
 	number, why, _ := strings.Cut(strings.TrimSpace(string(data)), " ")
 	if number != strconv.FormatUint(inode(file), 10) {
-		return nil // it has been made anew since
+		return nil // it has been rebuilt since
 	}
 	return fmt.Errorf("%w: %.512s", ErrCorrupt, why)
 }
@@ -125,7 +122,7 @@ func inode(file *os.File) uint64 {
 	return stat.Ino
 }
 
-// record is a sealed record; nil where there is none.
+// record returns a sealed record; nil if there is none.
 func (s *Store) record(bucket, key string) (data []byte, err error) {
 	err = s.view(func(tx *bolt.Tx) error {
 		stored := tx.Bucket([]byte(bucket)).Get([]byte(key))
@@ -139,7 +136,7 @@ func (s *Store) record(bucket, key string) (data []byte, err error) {
 	return data, err
 }
 
-// unseal is the function for a record that was whole when the database was opened.
+// unseal opens a record that was verified at Open: a mismatch is new damage.
 func (s *Store) unseal(bucket string, key, stored []byte) ([]byte, error) {
 	data, err := unseal(bucket, key, stored)
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// Deployments returns all deployments in the order of their ids. Those that
-// cannot be read are named by the error, which comes with all the others.
+// Deployments returns all deployments in order of id. The error names unreadable ones and comes
+// with the others.
 func (s *Store) Deployments() ([]Deployment, error) {
 	var (
 		deployments []Deployment

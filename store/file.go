@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// makeDir makes dir with its parents, so that it is still there after a power cut.
+// makeDir creates dir and its parents durably.
 func makeDir(dir string) error {
 	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -25,8 +25,8 @@ func makeDir(dir string) error {
 	return Sync(filepath.Dir(dir))
 }
 
-// ReplaceFile gives the file at path new content and this mode: at any time, and
-// after a power cut, it has either all of the old or all of the new content.
+// ReplaceFile replaces a file's content and mode atomically: even after a power cut it has either
+// all of the old or all of the new content.
 func ReplaceFile(path string, mode fs.FileMode, content io.Reader) error {
 	temporary := path + ".new" // what a power cut leaves of it is overwritten
 	if err := writeFile(temporary, mode, content); err != nil {
@@ -49,8 +49,7 @@ func writeFile(path string, mode fs.FileMode, content io.Reader) error {
 	return errors.Join(err, f.Close())
 }
 
-// overwriteFile gives a file that has the size of data already this content, in
-// its place.
+// overwriteFile overwrites a file of the same size in place.
 func overwriteFile(path string, data []byte) error {
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {
@@ -69,7 +68,7 @@ func overwriteFile(path string, data []byte) error {
 	return errors.Join(err, f.Close())
 }
 
-// remove removes a file, if it is there.
+// remove removes a file if it exists.
 func remove(path string) error {
 	if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -77,7 +76,7 @@ func remove(path string) error {
 	return nil
 }
 
-// Sync brings a file, or the names in a directory, to the medium.
+// Sync makes a file, or the names in a directory, durable.
 func Sync(path string) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -86,7 +85,7 @@ func Sync(path string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// freeBytes is how much is free on the file system that path is on.
+// freeBytes returns the free space of the file system that holds path.
 func freeBytes(path string) (int64, error) {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(path, &fs); err != nil {
@@ -95,7 +94,7 @@ func freeBytes(path string) (int64, error) {
 	return int64(fs.Bavail) * int64(fs.Bsize), nil
 }
 
-// readFile reads at most so many bytes of a file.
+// readFile reads up to most bytes of a file.
 func readFile(path string, most int64) ([]byte, error) {
 	file, err := os.Open(path)
 	if err != nil {

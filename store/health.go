@@ -5,17 +5,17 @@ import (
 	"time"
 )
 
-// Health is how a Store fares since it was opened. Asking costs no write.
+// Health is the state of a Store since it was opened. Asking costs no write.
 type Health struct {
 	Size    int64 // bytes of the database that are in use
 	Commits int64 // transactions
-	// Last is when a transaction was last tried; zero: none was.
+	// Last is when a transaction was last tried; zero: never.
 	Last time.Time
-	// Err is why the last one failed; nil: it did not.
+	// Err is why the last one failed; nil if it did not.
 	Err error
 }
 
-// Health tells how the store fares.
+// Health returns the state of the store.
 func (s *Store) Health() (h Health) {
 	if last := s.last.Load(); last != nil {
 		h = *last
@@ -24,7 +24,7 @@ func (s *Store) Health() (h Health) {
 	return h
 }
 
-// note keeps what became of the last transaction.
+// note records the outcome of the last transaction.
 func (s *Store) note(verb string, err error) {
 	if err != nil {
 		err = fmt.Errorf("cannot commit %q: %w", verb, err)

@@ -14,36 +14,33 @@ import (
 	"github.com/opencontainers/go-digest"
 )
 
-// ErrNoRoom says that what is incoming has as much as it may, or that more would not
-// leave enough of the file system to others.
+// ErrNoRoom reports that incoming data reached its bound, or that more would leave too little of
+// the file system to others.
 var ErrNoRoom = errors.New("no room")
 
 const (
-	// littleIncoming may come in any case: it tells what there is to do about a
-	// disk that is full.
+	// littleIncoming is always accepted: it may say what to do about a full disk.
 	littleIncoming = 1 << 20
-	// defaultIncomingBytes is how much may come where nothing else is said.
+	// defaultIncomingBytes is the bound if Options set none.
 	defaultIncomingBytes = 128 << 20
 )
 
-// Incoming is a folder for what has come so far of a large artifact: one file,
-// named by the digest that it is to have in the end. Nothing in it is verified,
-// nor brought to the medium: after a power cut a file may hold anything, which
-// its digest shows once it is complete. What is there survives a restart, so
-// that a transfer goes on where it broke off.
+// Incoming is a folder for a large artifact in transfer: one file, named by its final digest. Its
+// content is neither verified nor synced: after a power cut a file may hold anything, which the
+// digest shows once it is complete. It survives a restart, so that a transfer can resume.
 //
-// Its methods may be called concurrently, but nobody can use an artifact while
-// another one adds to it.
+// Methods may be called concurrently, but an artifact must not be used while another is appended
+// to.
 type Incoming struct {
 	dir     string
 	limit   int64
 	reserve int64
 }
 
-// Incoming returns the folder beside the database. It is made when it is needed.
+// Incoming returns the folder beside the database, which is created on demand.
 func (s *Store) Incoming() *Incoming { return s.incoming }
 
-// Size is how many bytes there are of d, 0 where there is nothing.
+// Size returns how many bytes of d are here; 0 if none.
 func (i *Incoming) Size(d digest.Digest) (int64, error) {
 	path, err := i.path(d)
 	if err != nil {
@@ -59,7 +56,7 @@ func (i *Incoming) Size(d digest.Digest) (int64, error) {
 	return info.Size(), nil
 }
 
-// Open reads what there is of d from its beginning; ErrNotFound where there is nothing.
+// Open reads the bytes of d from the beginning; ErrNotFound if there are none.
 func (i *Incoming) Open(d digest.Digest) (io.ReadCloser, error) {
 	path, err := i.path(d)
 	if err != nil {
@@ -75,8 +72,7 @@ func (i *Incoming) Open(d digest.Digest) (io.ReadCloser, error) {
 	return f, nil
 }
 
-// Append opens what there is of d to add to it; all others go. Writing fails with
-// ErrNoRoom where there would be more bytes than there may.
+// Append opens d for appending and drops all others. Writes beyond the bounds fail with ErrNoRoom.
 func (i *Incoming) Append(d digest.Digest) (io.WriteCloser, error) {
 	path, err := i.path(d)
 	if err != nil {
@@ -111,12 +107,12 @@ func (i *Incoming) append(path string) (*incomingFile, error) {
 	return &incomingFile{f, min(i.limit-info.Size(), max(free-i.reserve, littleIncoming))}, nil
 }
 
-// openIncoming opens a file of the folder. A link does not lead out of it.
+// openIncoming opens a file of the folder and does not follow links.
 func openIncoming(path string, flags int) (*os.File, error) {
 	return os.OpenFile(path, flags|syscall.O_NOFOLLOW, 0o600)
 }
 
-// Remove drops what there is of d.
+// Remove drops the bytes of d.
 func (i *Incoming) Remove(d digest.Digest) error {
 	path, err := i.path(d)
 	if err == nil {
@@ -128,7 +124,7 @@ func (i *Incoming) Remove(d digest.Digest) error {
 	return nil
 }
 
-// Keep drops all but the artifacts that are named, and whatever else is in the folder.
+// Keep drops everything in the folder but the named artifacts.
 func (i *Incoming) Keep(wanted ...digest.Digest) error {
 	var paths []string
 	for _, d := range wanted {
@@ -155,7 +151,7 @@ func (i *Incoming) keep(paths ...string) error {
 	return err
 }
 
-// path is the file of d. A digest that is well formed has no separator in it.
+// path returns the file of d. A well-formed digest contains no separator.
 func (i *Incoming) path(d digest.Digest) (string, error) {
 	if err := d.Validate(); err != nil {
 		return "", fmt.Errorf("incoming artifact %q: %w", d, err)
@@ -163,7 +159,7 @@ func (i *Incoming) path(d digest.Digest) (string, error) {
 	return filepath.Join(i.dir, strings.Replace(d.String(), ":", "-", 1)), nil
 }
 
-// incomingFile is a file that grows no further than there is room.
+// incomingFile is a file with bounded growth.
 type incomingFile struct {
 	file *os.File
 	room int64

@@ -18,25 +18,23 @@ import (
 )
 
 const (
-	// maxJournal and maxJournalBytes bound the entries of the journal, and what
-	// they have as JSON. A sixteenth goes at once, so that not every entry that
-	// comes rewrites the oldest page, too.
+	// maxJournal and maxJournalBytes bound the entries and their JSON. A sixteenth is dropped at
+	// once, so that not every new entry rewrites the oldest page too.
 	maxJournal      = 4096
 	maxJournalBytes = 1 << 20
-	// maxEntry is more than any entry has as JSON. What is larger was put there
-	// by somebody else.
+	// maxEntry exceeds the JSON of any valid entry. Anything larger was not written by the store.
 	maxEntry = 32 << 10
-	// maxText and maxWord bound Text, and Kind, Revision and By.
+	// maxText bounds Text; maxWord bounds Kind, Revision and By.
 	maxText = 2 << 10
 	maxWord = 256
 )
 
-// keyJournal is where the bucket meta has the journalEnds.
+// keyJournal is the key of the journalEnds in the bucket meta.
 const keyJournal = "journal"
 
-// Entry is one thing that happened, as the journal keeps it.
+// Entry is one event in the journal.
 type Entry struct {
-	// Sequence is given by the store: one more than that of the entry before.
+	// Sequence is assigned by the store: one more than that of the previous entry.
 	Sequence uint64 `json:"sequence"`
 	// Time is kept in UTC, to the nanosecond.
 	Time       time.Time     `json:"time"`
@@ -44,16 +42,16 @@ type Entry struct {
 	Deployment string        `json:"deployment,omitempty"`
 	Revision   digest.Digest `json:"revision,omitempty"`
 	Version    uint64        `json:"version,omitempty"` // of a manifest
-	By         string        `json:"by,omitempty"`      // who did it; empty: the agent by itself
-	// Text is for people, one line. What is too long, here and in the other
-	// texts, is cut, and what cannot be printed is replaced.
+	By         string        `json:"by,omitempty"`      // who did it; empty: the agent
+	// Text is one line for people. In all texts, excess length is cut and unprintable characters
+	// are replaced.
 	Text string `json:"text,omitempty"`
-	// Chain is given by the store, see Entry.Link.
+	// Chain is assigned by the store, see Entry.Link.
 	Chain digest.Digest `json:"chain"`
 }
 
-// Mark is a place in the journal: an entry, and with its Chain all before it.
-// The zero value is the place before the first one.
+// Mark is a place in the journal: an entry and, through its Chain, all before it. The zero value is
+// the place before the first one.
 type Mark struct {
 	Sequence uint64        `json:"sequence"`
 	Chain    digest.Digest `json:"chain,omitempty"`
@@ -61,7 +59,7 @@ type Mark struct {
 
 func (e Entry) mark() Mark { return Mark{e.Sequence, e.Chain} }
 
-// Link is the Chain of e behind an entry with the chain before: the SHA-256 of
+// Link returns the Chain of e after an entry with the chain before: the SHA-256 of
 //
 //	"margolite journal entry"
 //	before                      as sha256:hex; empty for the first entry
@@ -72,8 +70,8 @@ func (e Entry) mark() Mark { return Mark{e.Sequence, e.Chain} }
 //	Version
 //	By, Text
 //
-// in this order, where each text follows its length in bytes, and each number
-// and length is 8 bytes, big-endian.
+// in this order. Each text follows its length in bytes; each number and length is
+// 8 bytes, big-endian.
 func (e Entry) Link(before digest.Digest) digest.Digest {
 	sum := linkHash{sha256.New()}
 	sum.text("margolite journal entry")
@@ -90,7 +88,7 @@ func (e Entry) Link(before digest.Digest) digest.Digest {
 	return digest.NewDigest(digest.SHA256, sum)
 }
 
-// linkHash never fails, as no hash does.
+// linkHash ignores write errors: a hash returns none.
 type linkHash struct{ hash.Hash }
 
 func (h linkHash) number(n uint64) { _, _ = h.Write(binary.BigEndian.AppendUint64(nil, n)) }
@@ -100,22 +98,21 @@ func (h linkHash) text(s string) {
 	_, _ = io.WriteString(h, s)
 }
 
-// JournalSummary is what VerifyJournal has seen.
+// JournalSummary is the result of VerifyJournal.
 type JournalSummary struct {
-	Entries uint64 // that are sound, up to the first damage
-	First   uint64 // the oldest that is kept; 0: none is
+	Entries uint64 // intact ones, up to the first damage
+	First   uint64 // the oldest kept; 0: none
 	Head    Mark   // the newest
 }
 
 // JournalFilter selects entries.
 type JournalFilter struct {
 	From       uint64 // sequence of the first; 0: the oldest
-	Last       int    // only so many of the newest; 0: all
-	Deployment string // only those about it, however its id is spelled; empty: all
+	Last       int    // at most this many of the newest; 0: all
+	Deployment string // compared without regard to case; empty: all
 }
 
-// Journal returns entries, the oldest first. Those that cannot be read are
-// named by the error, which comes with the others.
+// Journal returns entries, oldest first. The error names unreadable ones and comes with the others.
 func (s *Store) Journal(f JournalFilter) ([]Entry, error) {
 	var (
 		entries []Entry
@@ -147,16 +144,14 @@ func (s *Store) Journal(f JournalFilter) ([]Entry, error) {
 	return entries, errors.Join(append(rotten, err)...)
 }
 
-// VerifyJournal reads through the journal, and fails with ErrCorrupt where it is not
-// as it was written: an entry was changed, moved, put in or taken away, at the ends
-// as well. The error names the first entry that is not there, is not as it was
-// written, or has no place there.
+// VerifyJournal reads the journal and fails with ErrCorrupt if an entry was changed, moved,
+// inserted or removed, at the ends as well. The error names the first entry that is missing,
+// changed or out of place.
 //
-// The ends are known in three places: the chain itself, the bucket meta, and a
-// file beside the database. Who changes all of them leaves nothing to be found
-// here: only who has kept an earlier Head elsewhere can tell then.
+// The ends are recorded in three places: the chain itself, the bucket meta, and a file beside the
+// database. A change of all three can only be detected with an earlier Head kept elsewhere.
 func (s *Store) VerifyJournal() (sum JournalSummary, err error) {
-	// The file first: it is behind the database then, never ahead.
+	// The file is read first: it may then be behind the database, never ahead.
 	kept, fileErr := readEndsBeside(s.journal.file)
 	err = s.view(func(tx *bolt.Tx) error {
 		ends, known := readEnds(tx)
@@ -216,7 +211,7 @@ func verifyJournal(b *bolt.Bucket, ends journalEnds, known bool, kept *journalEn
 	return verifyEnds(before, ends, kept)
 }
 
-// damageOf is about the entry with this sequence.
+// damageOf returns an ErrCorrupt about the entry with this sequence.
 func damageOf(sequence uint64, text string, args ...any) error {
 	return fmt.Errorf("entry %d of the journal %s: %w", sequence, fmt.Sprintf(text, args...), ErrCorrupt)
 }
@@ -238,17 +233,16 @@ func verifyEnds(last Mark, ends journalEnds, kept *journalEnds) error {
 	return nil
 }
 
-// OnAppend has told called with every entry that is appended from now on, in
-// their order and once they are durable, as Options.OnCommit is.
+// OnAppend registers told for every entry appended from now on: in order, once durable, and under
+// the rules of Options.OnCommit.
 func (s *Store) OnAppend(told func(Entry)) {
 	s.writing.Lock()
 	defer s.writing.Unlock()
 	s.journal.told = told
 }
 
-// journalEnds are the ends of the journal. They are kept twice: in the database,
-// and in a file beside it that is written after the database, and that is behind
-// it therefore when the power went in between.
+// journalEnds are the ends of the journal. They are kept in the database and in a file beside it;
+// the file is written second, so a power cut may leave it behind.
 type journalEnds struct {
 	Anchor Mark `json:"anchor"` // the newest that was dropped
 	Head   Mark `json:"head"`   // the newest
@@ -256,7 +250,7 @@ type journalEnds struct {
 
 func (e journalEnds) check() error { return nil }
 
-// readEnds reads what the database says; what cannot be read is not known.
+// readEnds reads the ends from the database; unreadable ones count as unknown.
 func readEnds(tx *bolt.Tx) (ends journalEnds, known bool) {
 	data := tx.Bucket([]byte(bucketMeta)).Get([]byte(keyJournal))
 	if data == nil {
@@ -266,18 +260,17 @@ func readEnds(tx *bolt.Tx) (ends journalEnds, known bool) {
 	return ends, err == nil
 }
 
-// readEndsBeside reads the file with the ends; nil where there is none.
+// readEndsBeside reads the ends from the file; nil if there is none.
 func readEndsBeside(path string) (*journalEnds, error) {
 	return readBeside[journalEnds](path, "the ends of the journal")
 }
 
-// endsSize is how large the file is, with blanks behind the record: a sector.
+// endsSize is the size of the file, padded with blanks to one sector.
 const endsSize = 512
 
-// writeEndsBeside overwrites the file where it has its size already. To replace it would
-// be two transactions of the file system, which write more than the entry that it
-// is about. What a power cut might leave of a sector that it tore is no worse
-// than no file, and mended by the next start.
+// writeEndsBeside overwrites the file in place if it already has its size. Replacing it would take
+// two file system transactions, which write more than the entry itself. A sector torn by a power
+// cut is no worse than no file; the next start repairs it.
 func writeEndsBeside(path string, ends journalEnds) error {
 	data, err := encode(ends)
 	if err != nil {
@@ -291,8 +284,7 @@ func writeEndsBeside(path string, ends journalEnds) error {
 	return ReplaceFile(path, 0o600, bytes.NewReader(data))
 }
 
-// journal is what is known of the journal beside the database. The holder of
-// Store.writing owns it.
+// journal is the state of the journal outside the database, guarded by Store.writing.
 type journal struct {
 	file string       // path
 	kept *journalEnds // what the file says; nil: nothing
@@ -301,10 +293,10 @@ type journal struct {
 	count, size int // of the entries
 }
 
-// open measures the journal, reads the file and has it catch up, unless it contradicts
-// the database: then it stays as it is, and the next entry leaves a break in the chain.
+// open measures the journal, reads the file and updates it. A file that contradicts the database
+// stays as it is, and the next entry leaves a break in the chain.
 func (j *journal) open(tx *bolt.Tx) error {
-	j.kept, _ = readEndsBeside(j.file) // what is rotten is told by VerifyJournal, and written again
+	j.kept, _ = readEndsBeside(j.file) // VerifyJournal reports an unreadable file; it is written again
 	b := tx.Bucket([]byte(bucketJournal))
 	if b != nil {
 		c := b.Cursor()
@@ -321,8 +313,8 @@ func (j *journal) open(tx *bolt.Tx) error {
 	return nil
 }
 
-// keep writes the file, unless it says the same already. It may fail, on a full
-// disk for example: the file is behind then, and the next entry writes it as well.
+// keep writes the file if it differs. It may fail, on a full disk for example: the next entry
+// writes it again.
 func (j *journal) keep(ends journalEnds) {
 	if j.kept != nil && *j.kept == ends {
 		return
@@ -332,7 +324,7 @@ func (j *journal) keep(ends journalEnds) {
 	}
 }
 
-// agrees says that the file is not ahead of the database, nor of another one.
+// agrees reports whether the file belongs to this database and is not ahead of it.
 func (j *journal) agrees(b *bolt.Bucket, ends journalEnds) bool {
 	switch {
 	case j.kept == nil:
@@ -343,7 +335,7 @@ func (j *journal) agrees(b *bolt.Bucket, ends journalEnds) bool {
 	return isMark(b, ends, j.kept.Head)
 }
 
-// isMark says that m is a place in the journal, or before all that is kept.
+// isMark reports whether m is a place in the journal, or before all that is kept.
 func isMark(b *bolt.Bucket, ends journalEnds, m Mark) bool {
 	switch {
 	case m.Sequence < ends.Anchor.Sequence:
@@ -358,15 +350,15 @@ func isMark(b *bolt.Bucket, ends journalEnds, m Mark) bool {
 	return err == nil && e.Chain == m.Chain
 }
 
-// appended is what a transaction does to the journal, for when it is durable.
+// appended is the effect of a transaction on the journal, applied once it is durable.
 type appended struct {
 	entries     []Entry
 	ends        journalEnds
 	count, size int
 }
 
-// append puts entries at the end and keeps the journal bounded. It does not fail
-// for anything that is in the journal.
+// append adds entries at the end and keeps the journal bounded. Nothing already in the journal
+// makes it fail.
 func (j *journal) append(tx *bolt.Tx, entries []Entry) (*appended, error) {
 	if len(entries) == 0 {
 		return nil, nil
@@ -375,7 +367,7 @@ func (j *journal) append(tx *bolt.Tx, entries []Entry) (*appended, error) {
 	if err != nil {
 		return nil, err
 	}
-	b.FillPercent = 1 // nothing is ever put in between
+	b.FillPercent = 1 // entries are only appended
 	a := &appended{entries: slices.Clone(entries), count: j.count, size: j.size}
 	ends, known := readEnds(tx)
 	a.ends.Anchor, a.ends.Head = ends.Anchor, j.end(b, ends, known)
@@ -407,9 +399,9 @@ func (j *journal) append(tx *bolt.Tx, entries []Entry) (*appended, error) {
 	return a, tx.Bucket([]byte(bucketMeta)).Put([]byte(keyJournal), value)
 }
 
-// end is what the next entry follows. Where the places that know the ends do not
-// agree it follows the newest that is known, and leaves a gap, or follows nothing
-// at all: the break stays in the chain until it has grown so old that it is dropped.
+// end returns the mark that the next entry follows. If the recorded ends disagree, it is the newest
+// one, which leaves a gap, or none at all: the break stays in the chain until it is old enough to
+// be dropped.
 func (j *journal) end(b *bolt.Bucket, ends journalEnds, known bool) Mark {
 	switch {
 	case !known && j.kept == nil:
@@ -422,7 +414,7 @@ func (j *journal) end(b *bolt.Bucket, ends journalEnds, known bool) Mark {
 	return ends.Head
 }
 
-// drop drops the oldest entries where there are too many, and anchors the rest.
+// drop drops the oldest entries beyond the bounds, and anchors the rest.
 func (a *appended) drop(b *bolt.Bucket) error {
 	if a.count <= maxJournal && a.size <= maxJournalBytes {
 		return nil
@@ -449,7 +441,7 @@ func (a *appended) drop(b *bolt.Bucket) error {
 	return nil
 }
 
-// done takes over what is durable now, and tells it.
+// done applies a durable append and announces its entries.
 func (j *journal) done(a *appended) {
 	if a == nil {
 		return
@@ -463,8 +455,7 @@ func (j *journal) done(a *appended) {
 	}
 }
 
-// isEntry says that a record may be one of the journal's. The others are left
-// where they are, as evidence.
+// isEntry reports whether a record can be a journal entry. Others stay in place as evidence.
 func isEntry(key, value []byte) bool {
 	return len(key) == sequenceSize && value != nil && len(value) <= maxEntry
 }
@@ -511,8 +502,7 @@ func (e Entry) check() error {
 	return nil
 }
 
-// Tidy makes of e what can be kept, as Commit does: an entry is never a reason to
-// lose the change that it tells of.
+// Tidy returns e in the form that Commit keeps: a bad entry must never cost the change it records.
 func (e Entry) Tidy() Entry {
 	e.Time = e.Time.UTC().Round(0)
 	if year := e.Time.Year(); year < 0 || year > 9999 {
@@ -523,7 +513,7 @@ func (e Entry) Tidy() Entry {
 	return e
 }
 
-// clip makes one printable line of at most size bytes of s.
+// clip returns s as one printable line of at most size bytes.
 func clip(s string, size int) string {
 	const cut = "…"
 	s = s[:min(len(s), 2*size)]

@@ -26,35 +26,32 @@ const (
 	bucketJournal     = "journal"
 )
 
-// buckets are those that hold something, next to the one with the schema. The
-// journal is made with its first entry; VerifyJournal notices when it was taken
-// away.
+// buckets lists those that must exist, next to meta. The journal is created with its first entry;
+// VerifyJournal notices when it was removed.
 func buckets() []string {
 	return []string{bucketManifest, bucketDeployments, bucketOutbox, bucketSettings, bucketArtifacts}
 }
 
 const (
-	// lockTimeout is how long Open waits for another process to let go.
+	// lockTimeout is how long Open waits for another process to release the database.
 	lockTimeout = time.Second
-	// pageSize stays at a sector's size also where the system's pages are
-	// larger or where smaller ones would make commits cheaper: below it a torn
-	// write could take both meta pages at once.
+	// pageSize stays at a sector's size whatever the system's page size or the cost of a commit:
+	// below it a torn write could destroy both meta pages at once.
 	pageSize = 4096
-	// mapSize is the address space mapped at the start: while the file fits,
-	// a growing file does not have to wait for readers.
+	// mapSize is the address space mapped at the start: while the file fits, growing it does not
+	// wait for readers.
 	mapSize = 8 << 20
 	// growth is the step in which the file grows.
 	growth = 128 << 10
-	// maxSize makes a store that grows without end an error before the disk is
-	// full, and keeps the mapping within a 32-bit address space.
+	// maxSize turns unbounded growth into an error before the disk is full, and keeps the mapping
+	// within a 32-bit address space.
 	maxSize = 512 << 20
 )
 
-// Open opens the database at path, and creates it with its directory where
-// there is none. One that is damaged, or that is gone, is made anew with what can
-// be told to be as it was written, see Damage. It fails with ErrLocked when another
-// process has it open for longer than a second, and with ErrNewerSchema; the file
-// is left as it was then.
+// Open opens the database at path, and creates it with its directory if necessary. A damaged or
+// lost one is rebuilt from what can be verified, see Damage. It fails with ErrLocked when another
+// process holds the database for longer than a second, and with ErrNewerSchema; the file is then
+// unchanged.
 func Open(path string, o Options) (*Store, error) {
 	s, err := open(path, o)
 	if err != nil {
@@ -74,7 +71,7 @@ func open(path string, o Options) (*Store, error) {
 	if err := makeDir(f.dir()); err != nil {
 		return nil, err
 	}
-	// Who looks at the database and who makes it anew keep out of each other's way.
+	// This lock separates readers of the database from a rebuild.
 	dir, err := os.Open(f.dir())
 	if err != nil {
 		return nil, err
@@ -93,7 +90,7 @@ func open(path string, o Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	// From here on a power cut is no end in order.
+	// From here on a power cut leaves an unclean end.
 	if _, err := os.Lstat(f.closed()); err == nil {
 		if err := errors.Join(remove(f.closed()), dir.Sync()); err != nil {
 			return nil, err
@@ -111,9 +108,9 @@ func open(path string, o Options) (*Store, error) {
 	if s.db, s.file, err = f.openCompact(); err != nil {
 		return nil, err
 	}
-	// A power cut between a commit and the files beside it leaves the files
-	// behind. Catching up is not worth a failed start, on a full disk for
-	// example: the next change writes them as well.
+	// A power cut between a commit and the files beside it leaves the files behind. Failing to
+	// update them, on a full disk for example, must not fail the start: the next change tries
+	// again.
 	_ = s.keepAccepted()
 	s.settingsBehind = s.keepSettings() != nil
 	if err := s.view(s.journal.open); err != nil {
@@ -128,7 +125,7 @@ func initialise(path string) (*bolt.DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	db.NoSync = true // its name is given to it when it is on the medium
+	db.NoSync = true // it is synced before it gets its name
 	err = db.Update(func(tx *bolt.Tx) error {
 		for _, name := range append(buckets(), bucketMeta) {
 			if _, err := tx.CreateBucket([]byte(name)); err != nil {
@@ -144,11 +141,11 @@ func initialise(path string) (*bolt.DB, error) {
 	return db, nil
 }
 
-// examine fails with ErrCorrupt when the file is no database that bbolt can open
-// without harm, or does not have what was written to it. It changes nothing. Unless
-// the database was closed in order it is checked apart before anything is read here.
+// examine fails with ErrCorrupt when bbolt cannot open the file safely or its content is not what
+// was written. It changes nothing. After an unclean end a check runs apart before anything is read
+// here.
 func (f files) examine(apart Apart) error {
-	db, file, err := openBolt(f.database(), true) // which keeps everybody from it who would change it
+	db, file, err := openBolt(f.database(), true) // its lock keeps writers out
 	if err != nil {
 		return err
 	}
@@ -171,9 +168,9 @@ func (f files) examine(apart Apart) error {
 	return errors.Join(err, db.Close())
 }
 
-// checkMetas fails with ErrCorrupt unless both meta pages are valid and within the
-// file. A page of this size is written as a whole or not at all, and where one of them
-// is damaged bbolt goes back to the other, older one in silence.
+// checkMetas fails with ErrCorrupt unless both meta pages are valid and within the file. A page of
+// this size is written atomically, and bbolt silently falls back to the older meta page if one is
+// damaged.
 func checkMetas(file *os.File) error {
 	info, err := file.Stat()
 	if err != nil {
@@ -181,8 +178,8 @@ func checkMetas(file *os.File) error {
 	}
 	order := binary.NativeEndian
 	for at := range int64(2) {
-		// Behind the 16 bytes of a page's header: magic 4, version 4, page size 4, flags 4,
-		// bucket 16, free list 8, page count 8, transaction 8, checksum 8.
+		// After the 16-byte page header: magic 4, version 4, page size 4, flags 4, bucket 16, free
+		// list 8, page count 8, transaction 8, checksum 8.
 		var meta [64]byte
 		if _, err := file.ReadAt(meta[:], at*pageSize+16); err != nil {
 			return fmt.Errorf("%w: cannot read meta page %d: %w", ErrCorrupt, at, err)
@@ -199,8 +196,7 @@ func checkMetas(file *os.File) error {
 	return nil
 }
 
-// Check has bbolt check a database, which need not be one of this package. It fails
-// with ErrCorrupt where that is damaged.
+// Check has bbolt check any database, and fails with ErrCorrupt if it is damaged.
 func Check(apart Apart, path string) error {
 	out, err := apart("check", path)
 	if err != nil {
@@ -213,15 +209,15 @@ func Check(apart Apart, path string) error {
 	return err
 }
 
-// openBolt opens the file with this package's settings, and turns everything
-// that bbolt thinks of a damaged file into ErrCorrupt.
+// openBolt opens the file with this package's settings, and turns all complaints of bbolt about a
+// damaged file into ErrCorrupt.
 func openBolt(path string, readOnly bool) (db *bolt.DB, file *os.File, err error) {
 	if readOnly {
 		switch info, err := os.Stat(path); {
 		case err != nil:
 			return nil, nil, err
 		case !info.Mode().IsRegular():
-			return nil, nil, errors.New("it is not a regular file") // and might be waited for
+			return nil, nil, errors.New("it is not a regular file") // opening a pipe could block
 		case info.Size() == 0:
 			return nil, nil, fmt.Errorf("%w: the file is empty", ErrCorrupt)
 		}
@@ -261,9 +257,8 @@ func openBolt(path string, readOnly bool) (db *bolt.DB, file *os.File, err error
 	}
 }
 
-// abandon lets go of a database that bbolt cannot close: after a panic it has
-// locks of its own, and the mapping that is left would keep the file's even when
-// it is closed.
+// abandon releases a database that bbolt cannot close: after a panic bbolt's own locks stay held,
+// and its remaining mapping would keep the file lock even after a close.
 func abandon(file *os.File) {
 	_ = syscall.Flock(int(file.Fd()), syscall.LOCK_UN)
 	_ = file.Close()

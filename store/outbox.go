@@ -12,26 +12,24 @@ import (
 )
 
 const (
-	// maxWaiting is how many reports of one deployment wait at most.
+	// maxWaiting bounds the waiting reports of one deployment.
 	maxWaiting = 16
-	// maxOutbox and maxOutboxBytes bound all reports that wait, and their bodies.
+	// maxOutbox and maxOutboxBytes bound all waiting reports and their bodies.
 	maxOutbox      = 4096
 	maxOutboxBytes = 4 << 20
-	// keptFailures is how many failures of one version are still told when
-	// nobody heard of them at the time.
+	// keptFailures is how many failures of one version are still delivered after being unheard.
 	keptFailures = 2
 )
 
-// The key of a report, behind which the deployment's id follows: everything
-// that decides which reports are kept, so that bodies need not be read for it.
+// The key of a report, followed by the deployment's id. It holds everything that decides which
+// reports are kept, so that no body is read for it.
 const (
 	sequenceSize  = 8
 	reportKeySize = sequenceSize + 1 + 8 // weight, version
 )
 
-// Reports returns up to limit reports that wait behind sequence after, the
-// oldest first and without their bodies. Those that cannot be read are named by
-// the error, which comes with the others.
+// Reports returns up to limit waiting reports after a sequence, oldest first and without bodies.
+// The error names unreadable ones and comes with the others.
 func (s *Store) Reports(after uint64, limit int) ([]Report, error) {
 	var (
 		reports []Report
@@ -52,7 +50,7 @@ func (s *Store) Reports(after uint64, limit int) ([]Report, error) {
 	return reports, errors.Join(append(rotten, err)...)
 }
 
-// ReportBody returns the body of a report that waits, or ErrNotFound.
+// ReportBody returns the body of a waiting report, or ErrNotFound.
 func (s *Store) ReportBody(sequence uint64) (body []byte, err error) {
 	err = s.view(func(tx *bolt.Tx) error {
 		key, value := findReport(tx.Bucket([]byte(bucketOutbox)), sequence)
@@ -69,7 +67,7 @@ func (s *Store) ReportBody(sequence uint64) (body []byte, err error) {
 	return body, err
 }
 
-// CountReports is how many reports wait.
+// CountReports returns the number of waiting reports.
 func (s *Store) CountReports() (n int, err error) {
 	waiting, err := s.WaitingReports()
 	for _, some := range waiting {
@@ -78,13 +76,13 @@ func (s *Store) CountReports() (n int, err error) {
 	return n, err
 }
 
-// WaitingReports is how many reports wait, by deployment.
+// WaitingReports returns the number of waiting reports by deployment.
 func (s *Store) WaitingReports() (map[string]int, error) {
 	waiting := map[string]int{}
 	err := s.view(func(tx *bolt.Tx) error {
 		c := tx.Bucket([]byte(bucketOutbox)).Cursor()
 		for key, _ := c.First(); key != nil; key, _ = c.Next() {
-			r, _ := parseReportKey(key) // where it cannot be read nobody knows whose it is
+			r, _ := parseReportKey(key) // an unreadable key has no deployment
 			waiting[r.Deployment]++
 		}
 		return nil
@@ -95,13 +93,13 @@ func (s *Store) WaitingReports() (map[string]int, error) {
 	return waiting, nil
 }
 
-// DroppedReports is how many reports were dropped since Open for want of room.
+// DroppedReports returns how many reports were dropped since Open for lack of room.
 func (s *Store) DroppedReports() int64 {
 	return s.dropped.Load()
 }
 
-// AckReports deletes the reports with these sequences, in one transaction.
-// Sequences that are not there are none of its business.
+// AckReports deletes the reports with these sequences in one transaction. Unknown sequences are
+// ignored.
 func (s *Store) AckReports(sequences ...uint64) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
@@ -125,9 +123,8 @@ func (s *Store) AckReports(sequences ...uint64) error {
 	return nil
 }
 
-// appendReports puts reports at the end of the outbox and keeps it bounded.
-// Where nobody hears them, they also take the place of what they supersede. It
-// returns how many had to go for want of room.
+// appendReports adds reports at the end of the outbox and keeps it bounded. If unheard, they also
+// replace what they supersede. It returns how many were dropped for lack of room.
 func appendReports(w *writing, reports []Report, unheard bool) (dropped int, err error) {
 	if len(reports) == 0 {
 		return 0, nil
@@ -150,7 +147,7 @@ func appendReports(w *writing, reports []Report, unheard bool) (dropped int, err
 		about[r.Deployment] = true
 	}
 	waiting, gone := sift(outbox)
-	slices.SortStableFunc(waiting, func(a, b waitingReport) int { return cmp.Compare(a.class, b.class) }) // of each class the oldest first
+	slices.SortStableFunc(waiting, func(a, b waitingReport) int { return cmp.Compare(a.class, b.class) }) // oldest first within a class
 	count, size := len(waiting), 0
 	for _, r := range waiting {
 		size += r.size
@@ -185,24 +182,23 @@ func removeReports(w *writing, keys [][]byte) error {
 	return nil
 }
 
-// The classes of reports, in the order in which they go when there are too many.
+// Classes of reports, in the order in which they are dropped.
 const (
 	steps    = iota // steps on the way
-	failures        // the others that tell of a failure
-	ends            // the others that tell that their deployment was gone
-	needed          // the newest of a deployment, and the newest that tells that it was gone
+	failures        // other failures
+	ends            // other ends of deployments
+	needed          // the newest of a deployment, and its newest end
 )
 
 type waitingReport struct {
 	key        []byte
 	size       int
 	class      int
-	superseded bool // a newer one says all that is worth telling to who heard neither
+	superseded bool // a newer one suffices if neither was delivered
 	of         *deploymentReports
 }
 
-// deploymentReports is what is known of the reports about one deployment, from
-// the newest on.
+// deploymentReports counts the reports of one deployment, newest first.
 type deploymentReports struct {
 	id       string
 	count    int
@@ -211,8 +207,7 @@ type deploymentReports struct {
 	failures int    // of that version
 }
 
-// sift looks through the reports and returns them with the oldest first, and the keys
-// of what is none: nothing can ever deliver it. It reads no body.
+// sift returns the reports, oldest first, and the keys of undeliverable records. It reads no body.
 func sift(outbox *bolt.Bucket) (all []waitingReport, rotten [][]byte) {
 	known := make(map[string]*deploymentReports)
 	waiting := outbox.Cursor()
@@ -255,7 +250,7 @@ func sift(outbox *bolt.Bucket) (all []waitingReport, rotten [][]byte) {
 	return all, rotten
 }
 
-// findReport returns the key and value of a report, nil if it does not wait.
+// findReport returns the key and value of a report; nil if it is not waiting.
 func findReport(outbox *bolt.Bucket, sequence uint64) (key, value []byte) {
 	prefix := sequenceKey(sequence)
 	if key, value = outbox.Cursor().Seek(prefix); bytes.HasPrefix(key, prefix) {
@@ -276,7 +271,7 @@ func reportKey(r Report) []byte {
 	return append(key, r.Deployment...)
 }
 
-// parseReportKey gives the report of a key without its body.
+// parseReportKey returns the report of a key, without its body.
 func parseReportKey(key []byte) (Report, error) {
 	if len(key) < reportKeySize || len(key) > reportKeySize+maxKey || Weight(key[sequenceSize]) > End {
 		return Report{}, fmt.Errorf("cannot read report %.16x: %w: not the key of a report", key, ErrCorrupt)

@@ -13,13 +13,13 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// files is the path of a database, and knows those of what belongs to it.
+// files is the path of a database, from which the paths of its other files follow.
 type files string
 
 func (f files) database() string          { return string(f) }
-func (f files) bad() string               { return string(f) + ".bad" }     // the last one that was damaged
-func (f files) suspect() string           { return string(f) + ".suspect" } // there when a process met damage: says which
-func (f files) closed() string            { return string(f) + ".closed" }  // there after an end in order
+func (f files) bad() string               { return string(f) + ".bad" }     // the last damaged one
+func (f files) suspect() string           { return string(f) + ".suspect" } // present after damage, with its description
+func (f files) closed() string            { return string(f) + ".closed" }  // present after a clean end
 func (f files) smaller() string           { return string(f) + ".compact" } // while a copy is made
 func (f files) dir() string               { return filepath.Dir(string(f)) }
 func (f files) beside(name string) string { return filepath.Join(f.dir(), name) }
@@ -28,10 +28,9 @@ func (f files) accepted() string { return f.beside("accepted.json") }
 func (f files) journal() string  { return f.beside("journal.json") }
 func (f files) settings() string { return f.beside("settings.json") }
 
-// rebuild puts a new database in the place of the one that is damaged, or gone: why.
-// It has what can be told to be as it was written, and the settings that are kept
-// beside. It gets its name only when it is complete: at any time there is either
-// the one or the other.
+// rebuild replaces a damaged or missing database with a new one; why is the cause. The new one
+// holds what can be verified, and the settings from their copy. It gets its name only when
+// complete: at any time either the old or the new database is in place.
 func (f files) rebuild(o Options, why error) error {
 	damage, old := &Damage{At: o.Now().UTC().Round(0), Text: why.Error()}, true
 	if errors.Is(why, fs.ErrNotExist) {
@@ -46,7 +45,7 @@ func (f files) rebuild(o Options, why error) error {
 	return errors.Join(remove(f.suspect()), Sync(f.dir()))
 }
 
-// existed says that there was a database here: it has left something beside.
+// existed reports whether a database left files here.
 func (f files) existed() bool {
 	for _, path := range []string{f.accepted(), f.journal(), f.settings()} {
 		if _, err := os.Lstat(path); err == nil {
@@ -56,14 +55,13 @@ func (f files) existed() bool {
 	return false
 }
 
-// replace makes the database in a file of its own, and gives that the name. Where
-// there is little space it goes without what can be had again.
+// replace builds the database in a temporary file and renames it. If there is little space it omits
+// what can be fetched again.
 func (f files) replace(apart Apart, old bool, damage *Damage) error {
 	type way struct{ read, keep bool } // the old one
 	ways := []way{{false, false}}
 	if old {
-		// At last not even what is worth keeping fits beside the damaged one. An agent
-		// that starts with nothing is better than one that does not start.
+		// The last resort: an agent that starts empty is better than one that does not start.
 		ways = []way{{true, f.roomToKeep()}, {true, false}, {false, false}}
 	}
 	temporary := f.database() + ".new"
@@ -94,15 +92,14 @@ func (f files) replace(apart Apart, old bool, damage *Damage) error {
 	return os.Rename(temporary, f.database())
 }
 
-// roomToKeep says that there is space for another database beside the damaged one,
-// and that much again.
+// roomToKeep reports whether there is space for two more databases of the damaged one's size.
 func (f files) roomToKeep() bool {
 	info, err := os.Stat(f.database())
 	free, freeErr := freeBytes(f.dir())
 	return err == nil && freeErr == nil && free > 2*info.Size()+4*roomSize
 }
 
-// fill makes a database at path, of what can be read of the present one if read.
+// fill creates a database at path, with the readable content of the present one if read.
 func (f files) fill(path string, apart Apart, read, keep bool, damage *Damage) error {
 	db, err := initialise(path)
 	if err != nil {
@@ -127,9 +124,9 @@ func (f files) fill(path string, apart Apart, read, keep bool, damage *Damage) e
 	return full(Sync(path))
 }
 
-// finish adds what is kept beside the database, and what happened to it.
+// finish adds the settings kept beside the database, and the Damage.
 func (f files) finish(s *salvage, damage Damage, read bool) error {
-	kept, _ := readSettings(f.settings()) // what cannot be read is lost, too
+	kept, _ := readSettings(f.settings()) // unreadable ones are lost
 	for name, value := range kept {
 		if !s.settings[name] && name != settingDamage {
 			if err := s.put(bucketSettings, []byte(name), sealed(bucketSettings, []byte(name), value)); err != nil {
@@ -147,14 +144,13 @@ func (f files) finish(s *salvage, damage Damage, read bool) error {
 	return s.flush()
 }
 
-// salvage takes over into an empty database what can be told to be as it was
-// written: records by their sums, artifacts by their digests. What the journal is
-// worth its chain tells. A former state of the whole is possible, so the manifest
-// loses its ETag: the WFM is asked for all of it.
+// salvage copies into an empty database what can be verified: records by their sums, artifacts by
+// their digests. The journal is left to its chain. The result may be an earlier state, so the
+// manifest loses its ETag and the WFM is asked for everything.
 type salvage struct {
 	db                          *bolt.DB
 	records, artifacts, entries int
-	settings                    map[string]bool // names of those that were taken over
+	settings                    map[string]bool // names of the recovered ones
 
 	waiting []func(w *writing) error
 	size    int
@@ -165,14 +161,14 @@ type salvage struct {
 }
 
 const (
-	// salvageBytes is how much is written at once.
+	// salvageBytes is how much is written per transaction.
 	salvageBytes = 1 << 20
-	// maxArtifact is more than any artifact has.
+	// maxArtifact exceeds the size of any artifact.
 	maxArtifact = 128 << 20
 )
 
-// from reads a database apart, one bucket at a time: a process that ends at what it
-// meets costs the rest of that bucket.
+// from reads a database apart, one bucket at a time: a crash of the reader costs only the rest of
+// that bucket.
 func (s *salvage) from(apart Apart, path string) error {
 	for _, bucket := range append(buckets(), bucketJournal, bucketMeta) {
 		out, err := apart("read", path, bucket)
@@ -190,7 +186,7 @@ func (s *salvage) from(apart Apart, path string) error {
 	return errors.Join(s.endArtifact(), s.flush())
 }
 
-// take takes over one record, if it is what was written.
+// take copies one record if it is what was written.
 func (s *salvage) take(bucket string, r found) error {
 	switch {
 	case bucket == bucketArtifacts:
@@ -201,7 +197,7 @@ func (s *salvage) take(bucket string, r found) error {
 			s.artifact = r.In
 		}
 		if s.chunks = append(s.chunks, r.Value...); len(s.chunks) > maxArtifact {
-			s.chunks = nil // more than any artifact has
+			s.chunks = nil // too large for an artifact
 		}
 	case r.In != "" || len(r.Key) == 0 || len(r.Key) > bolt.MaxKeySize:
 	case bucket == bucketJournal:
@@ -254,7 +250,7 @@ func (s *salvage) sealed(bucket string, key, stored []byte) error {
 	return s.put(bucket, key, stored)
 }
 
-// endArtifact takes the artifact over whose chunks were read, if it is whole.
+// endArtifact stores the artifact whose chunks were read, if it is complete.
 func (s *salvage) endArtifact() error {
 	d, data := digest.Digest(s.artifact), s.chunks
 	s.artifact, s.chunks = "", nil

@@ -19,17 +19,16 @@ const (
 	maxKey = 512
 )
 
-// Manifest is the last manifest that was accepted.
+// Manifest is the last accepted manifest.
 type Manifest struct {
-	// Epoch counts how often an operator had a lower version accepted. Within a
-	// scope the greater epoch is the newer one, and then the greater version. It
-	// is left out while it is 0, as versions of this program that do not know it
-	// want it; they refuse to read any other.
+	// Epoch counts how often an operator had a lower version accepted. Within a scope, the greater
+	// epoch is newer, then the greater version. 0 is omitted, since versions of this program that
+	// do not know the field reject it.
 	Epoch   uint64        `json:"epoch,omitempty"`
 	Version uint64        `json:"version"`
 	ETag    string        `json:"etag,omitempty"`
 	Digest  digest.Digest `json:"digest,omitempty"`
-	// Scope is who published it. Versions of different scopes do not compare.
+	// Scope identifies the publisher. Versions of different scopes do not compare.
 	Scope string `json:"scope,omitempty"`
 }
 
@@ -47,46 +46,44 @@ type Component struct {
 	Fault *Fault `json:"fault,omitempty"`
 }
 
-// Staged is what staging one component pinned.
+// Staged is what staging pinned for one component.
 type Staged struct {
 	Component string `json:"component"`
 	// Project is the component's project name in the runtime.
 	Project string `json:"project"`
 	// Package is an artifact in this store: the Compose archive or file.
 	Package digest.Digest `json:"package,omitempty"`
-	// Signed says that the package was verified by a signature when it came.
+	// Signed: the package's signature was verified when it arrived.
 	Signed bool `json:"signed,omitempty"`
 	// Images maps each image reference, as written, to the digest pulled for it.
 	Images map[string]digest.Digest `json:"images,omitempty"`
-	// Sources maps each path of the device that it mounts to where that led when
-	// it was admitted.
+	// Sources maps each device path that it mounts to where that led at admission.
 	Sources map[string]string `json:"sources,omitempty"`
 }
 
 // Revision is one immutable state of a deployment.
 type Revision struct {
-	// Digest is that of the deployment document, an artifact in this store.
+	// Digest identifies the deployment document, an artifact in this store.
 	Digest digest.Digest `json:"digest,omitempty"`
 	// Version is that of the manifest it came with.
 	Version uint64 `json:"version,omitempty"`
 	// Staged is empty until every byte of the revision is on the device.
 	Staged []Staged `json:"staged,omitempty"`
-	// Summary is what was found out about it when it was staged; nil: an earlier
-	// version of this program staged it, or it is not staged.
+	// Summary holds findings of staging; nil: not staged, or staged by an earlier version of this
+	// program.
 	Summary *Summary `json:"summary,omitempty"`
 }
 
-// Summary is what is asked about a staged revision time and again, so that its
-// packages need not be loaded for that.
+// Summary answers frequent questions about a staged revision without loading its packages.
 type Summary struct {
-	// Reserved is what it reserves of the device.
+	// Reserved is what it reserves on the device.
 	Reserved Resources `json:"reserved,omitzero"`
 	// Unread names parameters that no service reads.
 	Unread []string `json:"unread,omitempty"`
 	// Before is the document of the revision that it is compared with; empty: none.
 	Before digest.Digest `json:"before,omitempty"`
-	// Effects is an artifact in this store, opaque here: what becomes of the deployment
-	// when the revision takes the place of Before, and when it goes.
+	// Effects is an artifact in this store, opaque here: what happens to the deployment when the
+	// revision replaces Before, and when it is removed.
 	Effects digest.Digest `json:"effects,omitempty"`
 }
 
@@ -103,40 +100,37 @@ type Deployment struct {
 	ID string `json:"-"`
 	// Phase is a state of the agent's state machine, opaque here.
 	Phase string `json:"phase"`
-	// Place is where the manifest lists it, from 1; 0: nowhere, or an earlier version
-	// of this program made the record.
+	// Place is its position in the manifest, from 1; 0: not listed, or an earlier version of this
+	// program made the record.
 	Place int `json:"place,omitempty"`
-	// Name is that in the document of Desired; empty: it has none that can be read, or
-	// an earlier version of this program made the record.
+	// Name is that in the document of Desired; empty: none readable, or an earlier version of this
+	// program made the record.
 	Name string `json:"name,omitempty"`
-	// Desired is what shall run.
+	// Desired is what should run.
 	Desired Revision `json:"desired"`
 	// Active is the last revision that worked, and runs or ran.
 	Active *Revision `json:"active,omitempty"`
-	// Former worked before Active and is kept for a way back; nil: there is none.
+	// Former worked before Active and is kept for a rollback; nil: none.
 	Former *Revision `json:"former,omitempty"`
-	// Return says that Active does not run, or something does although nothing has
-	// worked, since Desired was begun to be applied and did not work, and what becomes
-	// of that; opaque here.
+	// Return is the way back after a failed attempt to apply Desired, while Active does not run or,
+	// if nothing has worked yet, while something still does; opaque here.
 	Return string `json:"return,omitempty"`
-	// Found says that something of it ran already when this record was made, since
-	// the one before was lost, and that nothing has worked since.
+	// Found: the record was lost and made again while part of the deployment was running, and no
+	// revision has worked since.
 	Found bool `json:"found,omitempty"`
-	// Attempts counts how often Desired was begun to be applied.
+	// Attempts counts how often applying Desired was started.
 	Attempts int `json:"attempts,omitempty"`
-	// Unpacking says that images of Desired are being unpacked, or that the agent
-	// ended while they were.
+	// Unpacking is set while images of Desired are unpacked, and stays if the agent ends meanwhile.
 	Unpacking *Unpacking `json:"unpacking,omitempty"`
-	// Answers are what the site has said about revisions, oldest first.
+	// Answers are the site's decisions on revisions, oldest first.
 	Answers []Answer `json:"answers,omitempty"`
 	// Adopted is the manifest version that was reported as adopted.
 	Adopted    uint64      `json:"adopted,omitempty"`
 	Components []Component `json:"components,omitempty"`
 	Fault      *Fault      `json:"fault,omitempty"`
-	// Judged names what the document was judged by when it was refused for good;
-	// opaque here.
+	// Judged identifies the rules that finally refused the document; opaque here.
 	Judged string `json:"judged,omitempty"`
-	// Waits is why it is pending, as it was reported; nil: that was not.
+	// Waits is the reported reason for being pending; nil: none was reported.
 	Waits *Fault `json:"waits,omitempty"`
 	// Since is the time of the last change of Phase.
 	Since time.Time `json:"since,omitzero"`
@@ -149,10 +143,9 @@ type Unpacking struct {
 	Times     int    `json:"times"`  // attempts in a row that began with as many
 }
 
-// Answer is what the site has said about one change of a deployment.
+// Answer is the site's decision on one change of a deployment.
 type Answer struct {
-	// Revision is the digest of the document that the change leads to, or, of a
-	// removal, leads away from.
+	// Revision is the digest of the document that the change leads to or, for a removal, away from.
 	Revision digest.Digest `json:"revision"`
 	Change   string        `json:"change"`  // the kind of change, opaque here
 	Verdict  string        `json:"verdict"` // opaque here
@@ -161,40 +154,40 @@ type Answer struct {
 	At       time.Time     `json:"at"`
 }
 
-// newer says that m was accepted after other, of the same scope.
+// newer reports whether m was accepted after other; both have the same scope.
 func (m Manifest) newer(other Manifest) bool {
 	return m.Epoch > other.Epoch || m.Epoch == other.Epoch && m.Version > other.Version
 }
 
-// Report is one message that waits in the outbox.
+// Report is one message in the outbox.
 type Report struct {
-	// Sequence is given by the store; it orders reports.
+	// Sequence is assigned by the store; it orders reports.
 	Sequence   uint64
 	Deployment string
-	// Version is what the report is about: failures of one version are alike.
+	// Version is what the report is about: failures of one version count as alike.
 	Version uint64
 	Weight  Weight
 	Body    []byte
 }
 
-// Weight says what would be lost with a report that is never delivered.
+// Weight classifies reports by what is lost if one is never delivered.
 type Weight uint8
 
 // The weights.
 const (
-	Step    Weight = iota // a step on the way, which any newer report makes good for
+	Step    Weight = iota // a step on the way, superseded by any newer report
 	Failure               // something failed
-	End                   // the deployment is gone: nothing else will ever tell it
+	End                   // the deployment is gone; no other report says so
 )
 
-// record is what the store keeps as JSON.
+// record lists the types stored as JSON.
 type record interface {
 	Manifest | Deployment | Entry | journalEnds
 
 	check() error
 }
 
-// encode refuses what decode would refuse. Equal records have equal encodings.
+// encode rejects what decode would reject. Equal records have equal encodings.
 func encode[R record](r R) ([]byte, error) {
 	if err := r.check(); err != nil {
 		return nil, err
@@ -225,7 +218,7 @@ func decode[R record](data []byte) (R, error) {
 	return r, nil
 }
 
-// readBeside reads the record in a file beside the database; nil where there is none.
+// readBeside reads the record in a file beside the database; nil if there is none.
 func readBeside[R record](path, what string) (*R, error) {
 	data, err := readFile(path, maxRecord+1)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -241,7 +234,7 @@ func readBeside[R record](path, what string) (*R, error) {
 	return &r, nil
 }
 
-// keepBeside writes a file beside the database, unless it has this content already.
+// keepBeside writes a file beside the database if its content differs.
 func keepBeside(path string, data []byte) error {
 	if now, err := readFile(path, int64(len(data))+1); err == nil && bytes.Equal(now, data) {
 		return nil
@@ -290,7 +283,7 @@ func (r Report) check() error {
 	return nil
 }
 
-// checkDigest lets an empty digest pass: it says that there is none yet.
+// checkDigest accepts an empty digest: none yet.
 func checkDigest(of string, d digest.Digest) error {
 	if d == "" {
 		return nil

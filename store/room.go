@@ -12,37 +12,32 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrFull says that there is no room on the medium for what was to be written.
-// Nothing was.
+// ErrFull reports that the medium has no room for the data. Nothing was written.
 var ErrFull = errors.New("no space left")
 
 const (
-	// roomSize is what the database has of the medium beyond what it uses: some
-	// two hundred pages, of which a small transaction takes six and gives as many
-	// back.
+	// roomSize is reserved for the database beyond what it uses: some two hundred pages, of which a
+	// small transaction takes six and gives as many back.
 	roomSize = 1 << 20
-	// roomStep is how much more it takes when it takes some, so that it does not
-	// with each transaction that makes the database larger.
+	// roomStep is the step of the reservation, so that not every transaction that enlarges the
+	// database extends it.
 	roomStep = 256 << 10
 )
 
-// room is the space on the medium that the database has taken ahead, so that
-// phases and reports can be written while workloads leave not a single block
-// free. bbolt itself only makes a file longer: blocks are given to what is
-// written, and an almost empty database could not commit once.
+// room is space reserved on the medium, so that phases and reports can be written when workloads
+// fill the disk. bbolt itself only extends the file: blocks are allocated on writing, and an almost
+// empty database could not commit once.
 //
-// The blocks are part of the file, where nobody can take them away between
-// their release and their use. Taking them writes no data. A file system that
-// cannot do it (UBIFS), or writes each page to another place (btrfs), has a
-// reserve of its own for root.
+// The blocks are part of the file, so nothing else can take them between their release and their
+// use. Reserving writes no data. A file system that cannot reserve (UBIFS), or that writes each
+// page to another place (btrfs), has a reserve of its own for root.
 type room struct {
 	path string
-	end  int64 // up to here the file has its blocks; 0: not known
+	end  int64 // the file's blocks are allocated up to here; 0: not known
 }
 
-// extend takes more room where there is little left; used is how much of the
-// file has been used so far. That there is none to take is no error: it is
-// tried again after the next transaction.
+// extend reserves more when little is left; used is how much of the file has been used so far. A
+// failure is no error: the next transaction tries again.
 func (r *room) extend(used int64) {
 	if r.end-used >= roomSize {
 		return
@@ -69,28 +64,28 @@ func (r *room) extend(used int64) {
 	}
 }
 
-// admit says whether size bytes may come from outside: they are not to take the
-// room, but for half of it where nothing else is left.
+// admit reports whether size bytes of external data may be stored. They must leave the reserve, or
+// at least half of it if the disk is otherwise full.
 func (r *room) admit(used, size int64) error {
 	if r.end-used-size >= roomSize/2 {
 		return nil
 	}
-	if free, err := freeBytes(filepath.Dir(r.path)); err == nil && free < size { // else writing tells
+	if free, err := freeBytes(filepath.Dir(r.path)); err == nil && free < size { // otherwise the write fails
 		return fmt.Errorf("%w: %d bytes must stay free in %s, %d are free", ErrFull, size, filepath.Dir(r.path), free)
 	}
 	return nil
 }
 
-// used is how much of the file the database uses.
+// used returns how much of the file the database uses.
 func (s *Store) used() (bytes int64) {
-	_ = s.view(func(tx *bolt.Tx) error { // the error is that the database is closed
+	_ = s.view(func(tx *bolt.Tx) error { // fails only when the database is closed
 		bytes = tx.Size()
 		return nil
 	})
 	return bytes
 }
 
-// full marks an error that says that there is no room.
+// full wraps errors about lack of space in ErrFull.
 func full(err error) error {
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, bolterrors.ErrMaxSizeReached) {
 		return fmt.Errorf("%w: %w", ErrFull, err)

@@ -12,14 +12,14 @@ import (
 )
 
 const (
-	// schema is the version of the layout drawn in store.go. A database of schema 2
-	// has records without a Summary, and gets this schema with the next transaction.
+	// schema is the version of the layout drawn in store.go. A database of schema 2 has records
+	// without a Summary, and gets this schema with the next transaction.
 	schema = 3
-	// sumSchema is the schema that brought the sums as they are.
+	// sumSchema is the schema that introduced the present sums.
 	sumSchema = 2
 )
 
-// keySchema is where every version of the program finds the schema.
+// keySchema is the key at which every version of the program finds the schema.
 const keySchema = "schema"
 
 func parseSchema(stored []byte) (uint32, error) {
@@ -31,15 +31,14 @@ func parseSchema(stored []byte) (uint32, error) {
 }
 
 const (
-	// sumSize is how long the sum is that each sealed record ends with.
+	// sumSize is the length of the sum at the end of each sealed record.
 	sumSize = 8
-	// keySeal is where the bucket meta has the seal.
+	// keySeal is the key of the seal in the bucket meta.
 	keySeal = "seal"
 )
 
-// sumOf is the sum of a record at its place: one that is moved does not pass either.
-// FNV notices each flip of neighbouring bits, and is fast on small processors; nobody
-// is to be kept from forging it.
+// sumOf includes the record's place, so that a moved record fails too. FNV detects each flip of
+// neighbouring bits and is fast on small processors; forgery is not a concern.
 func sumOf(bucket string, key, value []byte) uint64 {
 	sum := fnv.New64a()
 	for _, part := range [][]byte{{sumSchema}, []byte(bucket), key, value} {
@@ -49,14 +48,13 @@ func sumOf(bucket string, key, value []byte) uint64 {
 	return sum.Sum64()
 }
 
-// sealed is a record as it is stored. Artifacts have their digests instead of a sum,
-// and entries of the journal their chain.
+// sealed returns a record as stored. Artifacts have digests instead of a sum, and entries of the
+// journal their chain.
 func sealed(bucket string, key, value []byte) []byte {
 	return binary.BigEndian.AppendUint64(slices.Clip(value), sumOf(bucket, key, value))
 }
 
-// unseal gives the record that is stored, and ErrCorrupt where it is not the one
-// that was written there.
+// unseal returns the stored record, or ErrCorrupt if it is not what was written at this place.
 func unseal(bucket string, key, stored []byte) ([]byte, error) {
 	if at := len(stored) - sumSize; at >= 0 && sumIn(stored) == sumOf(bucket, key, stored[:at]) {
 		return stored[:at:at], nil
@@ -64,7 +62,7 @@ func unseal(bucket string, key, stored []byte) ([]byte, error) {
 	return nil, fmt.Errorf("%w: it was altered", ErrCorrupt)
 }
 
-// sumIn is the sum that a stored record ends with; 0 where there is none.
+// sumIn returns the sum at the end of a stored record; 0 if it is too short.
 func sumIn(stored []byte) uint64 {
 	if len(stored) < sumSize {
 		return 0
@@ -72,9 +70,8 @@ func sumIn(stored []byte) uint64 {
 	return binary.BigEndian.Uint64(stored[len(stored)-sumSize:])
 }
 
-// seal says of all records together that none is missing, and what else cannot
-// tell for itself that it is as it was written. It begins with the schema in
-// every schema.
+// seal shows that no record is missing, and covers what has no checksum of its own. It begins with
+// the schema in every schema.
 type seal struct {
 	schema uint32
 	sum    uint64 // of the sums of all sealed records, and of the keys of all artifacts
@@ -99,15 +96,14 @@ func parseSeal(stored []byte) (seal, error) {
 	return seal{binary.BigEndian.Uint32(data), binary.BigEndian.Uint64(data[4:]), binary.BigEndian.Uint64(data[12:])}, nil
 }
 
-// writing is a transaction that keeps the seal. It is in the page that each
-// transaction writes anyway.
+// writing is a transaction that maintains the seal, in a page that each transaction writes anyway.
 type writing struct {
 	*bolt.Tx
 
 	sum uint64
 }
 
-// inTransaction runs a change of records, and seals it.
+// inTransaction changes records and updates the seal.
 func inTransaction(tx *bolt.Tx, change func(w *writing) error) error {
 	meta := tx.Bucket([]byte(bucketMeta))
 	before, err := parseSeal(meta.Get([]byte(keySeal)))
@@ -121,7 +117,7 @@ func inTransaction(tx *bolt.Tx, change func(w *writing) error) error {
 	return w.finish(meta)
 }
 
-// finish writes the seal, and the schema: the records are of this one from now on.
+// finish writes the seal and the present schema.
 func (w *writing) finish(meta *bolt.Bucket) error {
 	return errors.Join(
 		meta.Put([]byte(keySchema), []byte(strconv.Itoa(schema))),
@@ -129,7 +125,7 @@ func (w *writing) finish(meta *bolt.Bucket) error {
 	)
 }
 
-// put puts a record that is sealed.
+// put stores a sealed record.
 func (w *writing) put(bucket string, key, stored []byte) error {
 	b := w.Bucket([]byte(bucket))
 	w.sum += sumIn(stored) - sumIn(b.Get(key))
@@ -142,7 +138,7 @@ func (w *writing) remove(bucket string, key []byte) error {
 	return b.Delete(key)
 }
 
-// createArtifact makes the bucket of an artifact, in place of one that is there.
+// createArtifact creates an artifact's bucket and replaces an existing one.
 func (w *writing) createArtifact(key []byte) (*bolt.Bucket, error) {
 	artifacts := w.Bucket([]byte(bucketArtifacts))
 	if artifacts.Bucket(key) != nil {
@@ -159,9 +155,8 @@ func (w *writing) removeArtifact(key []byte) error {
 	return w.Bucket([]byte(bucketArtifacts)).DeleteBucket(key)
 }
 
-// verifySeal reads all records, and fails with ErrCorrupt when one is not as it was
-// written, or was not written at all, and with ErrNewerSchema when somebody else has
-// to tell.
+// verifySeal reads all records. It fails with ErrCorrupt when one is missing, changed or was never
+// written, and with ErrNewerSchema when only a newer version can tell.
 func verifySeal(tx *bolt.Tx) error {
 	meta := tx.Bucket([]byte(bucketMeta))
 	if meta == nil {
@@ -215,5 +210,5 @@ func verifySeal(tx *bolt.Tx) error {
 	return nil
 }
 
-// isDamage says that an error is about a database that can be made anew.
+// isDamage reports whether an error is about a database that can be rebuilt.
 func isDamage(err error) bool { return errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrNewerSchema) }

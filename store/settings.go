@@ -13,15 +13,15 @@ import (
 )
 
 const (
-	// maxKeptSetting is how large a setting may be that is kept beside the database.
+	// maxKeptSetting bounds a setting that is kept beside the database.
 	maxKeptSetting = 64 << 10
-	// maxSettings is more than the file has.
+	// maxSettings exceeds the size of the file.
 	maxSettings = 16 << 20
 )
 
-// readSettings reads the file with the settings, JSON with a sum, for when the database
-// is lost: they are what people said and who the device is, which nobody else knows. It
-// returns nil where there is no file.
+// readSettings reads the copy of the settings, JSON with a sum, after the database is lost: it
+// holds operators' decisions and the device's identity, which cannot be fetched again. It returns
+// nil if there is no file.
 func readSettings(path string) (map[string][]byte, error) {
 	data, err := readFile(path, maxSettings)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -40,7 +40,7 @@ func readSettings(path string) (map[string][]byte, error) {
 	return settings, nil
 }
 
-// writeSettings writes the file, which begins with the first setting.
+// writeSettings writes the file, which is created with the first setting.
 func writeSettings(path string, settings map[string][]byte) error {
 	if _, err := os.Lstat(path); len(settings) == 0 && errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -72,7 +72,7 @@ func (s *Store) keepSettings() error {
 	return writeSettings(s.files.settings(), settings)
 }
 
-// Setting returns a setting, and false when it is not set.
+// Setting returns a setting, and false if it is not set.
 func (s *Store) Setting(name string) (value []byte, set bool, err error) {
 	value, err = s.record(bucketSettings, name)
 	if err != nil {
