@@ -2,10 +2,9 @@ package capability
 
 import "strings"
 
-// cameras finds what takes pictures: webcams by their V4L2 node, and image
-// sensors on the I2C bus by their driver, since the nodes of a video pipeline
-// tell of its parts and not of what is in front of it. Frame grabbers, codecs,
-// and scalers are none.
+// cameras finds webcams by their V4L2 node and image sensors on the I2C bus by their driver, since
+// the nodes of a video pipeline describe its parts and not the sensor. Frame grabbers, codecs and
+// scalers do not count.
 func (m *machine) cameras() []Peripheral {
 	const class, bus = "sys/class/video4linux", "sys/bus/i2c/devices"
 	var found []Peripheral
@@ -14,7 +13,7 @@ func (m *machine) cameras() []Peripheral {
 		d := m.device(class, name, "device")
 		driver, at := d.driver(), d.real()
 		if !strings.HasPrefix(name, "video") || driver != "uvcvideo" && !strings.HasPrefix(driver, "gspca") || seen[at] {
-			continue // a camera has nodes for its metadata beside that for pictures
+			continue // a camera also has nodes for metadata
 		}
 		if vendor, model, ok := d.usb(); ok {
 			seen[at] = true
@@ -32,14 +31,14 @@ func (m *machine) cameras() []Peripheral {
 	return found
 }
 
-// sensor tells an image sensor by its name, as "imx219" or "ov5640", and "" for
-// any other chip. Names as "imx219 10-0010" have the address behind.
+// sensor identifies an image sensor by its name, such as "imx219"; "" for any other chip. In
+// "imx219 10-0010" the address follows the name.
 func sensor(name string) (vendor, model string) {
 	name, _, _ = strings.Cut(strings.ToLower(name), " ")
-	name = strings.TrimPrefix(name, "nv_") // as NVIDIA's drivers have it
+	name = strings.TrimPrefix(name, "nv_") // prefix of NVIDIA's drivers
 	for _, series := range []struct {
 		prefix, vendor string
-		digits         int // that follow, at least
+		digits         int // minimum number that follow
 	}{
 		{"imx", "Sony", 3},
 		{"ov", "OmniVision", 4},

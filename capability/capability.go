@@ -9,15 +9,14 @@ import (
 
 // Options say where to look and what for.
 type Options struct {
-	// StateDir is the directory whose file system is offered as storage, as the
-	// process sees it (not below the root). It need not exist yet. Default: the
-	// root directory.
+	// StateDir is the directory whose file system is offered as storage, as the process sees it
+	// (not below root). It need not exist yet. Default: the root directory.
 	StateDir string
-	// Architecture of the programs that the machine runs. Default: what its
-	// kernel says, else that which this program was built for.
+	// Architecture of the machine's programs. Default: what the kernel reports, else that of this
+	// program.
 	Architecture string
-	// Workloads is the control group that workloads live in, below the root of
-	// all: its limits count. Empty: none.
+	// Workloads is the control group of the workloads, below the root group: its limits apply.
+	// Empty: none.
 	Workloads string
 }
 
@@ -31,25 +30,25 @@ type Facts struct {
 	Identity    Identity
 }
 
-// CPU are the processors of the machine.
+// CPU describes the processors of the machine.
 type CPU struct {
 	Cores        float64 // the online ones, or the quota of the container that the machine is
 	Architecture string  // as Go or the kernel names it: amd64, arm64, aarch64, arm, riscv64
 	Variant      string  // of 32-bit ARM: v6, v7, v8; empty: not known
 }
 
-// Interface is a way to communicate that the machine has.
+// Interface is a communication interface of the machine.
 type Interface struct {
 	Kind Kind
-	Name string // as the kernel names it
+	Name string // the kernel's name
 }
 
-// Identity is who the machine says it is; empty is what it does not say.
+// Identity is the machine's own description; unknown fields are empty.
 type Identity struct {
 	Vendor          string
 	Model           string
 	SerialNumber    string
-	MachineID       string // of the installed system: the same after an upgrade, another after a new installation
+	MachineID       string // of the installed system: survives an upgrade, changes with a new installation
 	HardwareAddress string // the permanent one of the first wired interface
 	Hostname        string
 }

@@ -15,8 +15,7 @@ func (m *machine) device(elements ...string) device {
 	return device{m, filepath.Join(elements...)}
 }
 
-// real is where the directory is once links are followed, which tells whether
-// two devices are one; "" if there is none.
+// real returns the directory with links resolved, which identifies a device; "" if there is none.
 func (d device) real() string {
 	dir, err := filepath.EvalSymlinks(d.m.path(d.dir))
 	if err != nil {
@@ -25,29 +24,28 @@ func (d device) real() string {
 	return dir
 }
 
-// driver is the kernel's driver of the device; "" if it has none.
+// driver returns the device's kernel driver; "" if it has none.
 func (d device) driver() string { return d.m.link(d.dir, "driver") }
 
 func (d device) subsystem() string { return d.m.link(d.dir, "subsystem") }
 
-// slot is the name of the device on its bus, as 0000:00:02.0 on PCI.
+// slot returns the device's name on its bus, such as 0000:00:02.0 on PCI.
 func (d device) slot() string { return filepath.Base(d.real()) }
 
-// node is the name of the device in the device tree, as npu for npu@38500000.
+// node returns the device's name in the device tree, such as npu for npu@38500000.
 func (d device) node() string {
 	name, _, _ := strings.Cut(d.m.link(d.dir, "of_node"), "@")
 	return name
 }
 
-// compatible is what the device tree says a device is, the most exact first.
+// compatible returns the device tree's names for a device, most specific first.
 func (d device) compatible() []string { return d.m.texts(d.dir, "of_node/compatible") }
 
-// isPCI says that the device has the numbers of a PCI device.
+// isPCI reports whether the device has PCI ids.
 func (d device) isPCI() bool { return strings.HasPrefix(d.m.line(d.dir, "vendor"), "0x") }
 
-// pci names a PCI device: udev has looked its model up where it runs with its
-// database; else the model is the two numbers, as 8086:46d1. A vendor that is
-// not known is "".
+// pci names a PCI device from udev's database if udev runs; otherwise the model is the two ids,
+// such as 8086:46d1. An unknown vendor is "".
 func (d device) pci() (vendor, model string) {
 	vendorID, deviceID := d.m.line(d.dir, "vendor"), d.m.line(d.dir, "device")
 	names := map[string]string{
@@ -62,8 +60,8 @@ func (d device) pci() (vendor, model string) {
 	return vendor, model
 }
 
-// usb names a USB device by what it says of itself. The device of a class, as a
-// camera, is an interface of it.
+// usb names a USB device by its own strings. A class device, such as a camera, is one of its
+// interfaces.
 func (d device) usb() (vendor, model string, ok bool) {
 	for _, dir := range []string{d.real(), filepath.Dir(d.real())} {
 		at := d.m.below(dir)

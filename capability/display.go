@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// displays finds what is connected to the outputs of graphics cards, and the
-// small panels that have a framebuffer alone.
+// displays finds displays on the outputs of graphics cards, and small panels that only have a
+// framebuffer.
 func (m *machine) displays() []Peripheral {
 	const class, buffers = "sys/class/drm", "sys/class/graphics"
 	var found []Peripheral
@@ -27,9 +27,8 @@ func (m *machine) displays() []Peripheral {
 	return found
 }
 
-// edid reads who made a display and what it is called, out of the block of 128
-// bytes that it describes itself with (VESA E-EDID 1.4). What is not a block
-// gives nothing.
+// edid reads the maker and name of a display from its 128-byte block (VESA E-EDID 1.4); empty if it
+// is not such a block.
 func edid(block string) (vendor, model string) {
 	const (
 		header     = "\x00\xff\xff\xff\xff\xff\xff\x00"
@@ -59,8 +58,7 @@ func edid(block string) (vendor, model string) {
 	return displayVendor(string(id[:])), model
 }
 
-// displayVendor writes out the makers one meets most; the others stay the three
-// letters that they are registered by.
+// displayVendor spells out common makers; others keep their three registered letters.
 func displayVendor(id string) string {
 	names := map[string]string{
 		"ACR": "Acer", "AUO": "AU Optronics", "AUS": "ASUS", "BNQ": "BenQ", "BOE": "BOE", "DEL": "Dell", "ELO": "Elo", "ENC": "EIZO",

@@ -5,10 +5,9 @@ import (
 	"strings"
 )
 
-// processors finds the graphics processors that can compute and those for
-// neural networks: what has a render node or an accel node, and what the drivers
-// of makers offer in their own way. The emulated ones of virtual machines are
-// none, and neither is what only decodes video or drives a display.
+// processors finds graphics processors that can compute and neural processors: devices with a
+// render or accel node, and those that vendor drivers expose in their own way. Emulated ones of
+// virtual machines do not count, nor devices that only decode video or drive a display.
 func (m *machine) processors() []Peripheral {
 	p := &processors{m: m, seen: map[string]bool{}}
 	for _, name := range m.list("sys/class/drm") {
@@ -51,14 +50,14 @@ func (m *machine) processors() []Peripheral {
 	return p.found
 }
 
-// processors collects them, each once.
+// processors collects each processor once.
 type processors struct {
 	m     *machine
 	seen  map[string]bool // device directories
 	found []Peripheral
 }
 
-// add adds a device. Its kind is "" where its description has to tell.
+// add adds a device. An empty kind is taken from the device's description.
 func (p *processors) add(name string, d device, kind PeripheralKind) {
 	at := d.real()
 	if at == "" || p.seen[at] {
@@ -109,8 +108,8 @@ func (p *processors) add(name string, d device, kind PeripheralKind) {
 	p.found = append(p.found, found)
 }
 
-// fromTree reads what a device tree says of a processor. The vendor is "" for
-// what is none: the display engines and video decoders that share render nodes.
+// fromTree reads a processor's device tree names. The vendor is "" for anything else: display
+// engines and video decoders share render nodes.
 func fromTree(compatible []string) (vendor, model string, isNPU bool) {
 	models := treeModels()
 	for _, c := range compatible {
@@ -147,8 +146,7 @@ func fromTree(compatible []string) (vendor, model string, isNPU bool) {
 	return vendorName(maker), part, false
 }
 
-// treeModels are the processors whose description in the device tree, as the
-// kernel's bindings have it, does not tell their name.
+// treeModels maps names of the kernel's device tree bindings to models that the names do not spell out.
 func treeModels() map[string]string {
 	return map[string]string{
 		"allwinner,sun50i-h616-mali": "Arm Mali-G31",
@@ -172,14 +170,14 @@ func treeModels() map[string]string {
 	}
 }
 
-// Which core of a system on chip is meant.
+// The cores of a system on chip.
 const (
 	vivanteGPU = iota
 	vivanteNPU
 )
 
-// vivante is the model of Vivante's core: the device tree calls all of them the
-// same, and only the driver could ask them.
+// vivante returns the model of a Vivante core: the device tree names them all alike, and only the
+// driver could query them.
 func (m *machine) vivante(core int) string {
 	models := map[string][2]string{
 		"fsl,imx6q":  {"GC2000", ""},

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// identity asks the firmware's tables, then the device tree, then what the
-// distribution knows of the board.
+// identity asks the firmware's tables, then the device tree, then the distribution's board
+// description.
 func (m *machine) identity() Identity {
 	id := Identity{
 		MachineID:       m.machineID(),
@@ -24,7 +24,7 @@ func (m *machine) identity() Identity {
 	return id
 }
 
-// fromDMI reads what a PC's firmware says of the system, else of its board.
+// fromDMI reads a PC's firmware: the system, else its board.
 func (m *machine) fromDMI() Identity {
 	field := func(name string) string {
 		return meant(m.line("sys/class/dmi/id", name))
@@ -36,7 +36,7 @@ func (m *machine) fromDMI() Identity {
 	}
 }
 
-// meant filters what makers leave in their firmware instead of filling it in.
+// meant drops placeholders that makers leave in their firmware.
 func meant(text string) string {
 	placeholders := []string{
 		"0", "123456789", "default", "default string", "empty", "invalid", "n/a", "na", "none", "not applicable",
@@ -49,8 +49,8 @@ func meant(text string) string {
 	return text
 }
 
-// fromDeviceTree reads what the device tree says, and the serial number of the
-// processor, which stands for the board's where the boot loader passes it on.
+// fromDeviceTree reads the device tree, and the processor's serial number, which stands for the
+// board's if the boot loader passes it on.
 func (m *machine) fromDeviceTree() Identity {
 	maker, _, _ := strings.Cut(m.line(deviceTree, "compatible"), ",")
 	return Identity{
@@ -60,11 +60,11 @@ func (m *machine) fromDeviceTree() Identity {
 	}
 }
 
-// deviceTree is where the kernel shows the tree that it was booted with.
+// deviceTree is the tree that the kernel was booted with.
 const deviceTree = "sys/firmware/devicetree/base"
 
-// chip is the system on chip of a machine with a device tree, by the last and
-// most general of the names of its board.
+// chip returns the system on chip of a device tree machine: the last and most general of its
+// board's names.
 func (m *machine) chip() (vendor, model string) {
 	names := m.texts(deviceTree, "compatible")
 	if len(names) == 0 {
@@ -74,7 +74,7 @@ func (m *machine) chip() (vendor, model string) {
 	return vendorName(maker), strings.ToUpper(part)
 }
 
-// vendorName writes out the vendor prefixes of device trees that one meets most.
+// vendorName spells out common vendor prefixes of device trees.
 func vendorName(prefix string) string {
 	names := map[string]string{
 		"allwinner": "Allwinner", "amlogic": "Amlogic", "arm": "Arm", "asus": "ASUS", "bananapi": "Banana Pi", "beagle": "BeagleBoard.org",
@@ -89,8 +89,7 @@ func vendorName(prefix string) string {
 	return cmp.Or(names[prefix], prefix)
 }
 
-// fromOpenWrt reads the description of the board that OpenWrt makes at its
-// first start.
+// fromOpenWrt reads the board description that OpenWrt creates at its first start.
 func (m *machine) fromOpenWrt() Identity {
 	data := m.read("etc/board.json")
 	if data == "" {
@@ -110,7 +109,7 @@ func (m *machine) fromOpenWrt() Identity {
 	return Identity{Vendor: vendorName(maker), Model: board.Model.Name}
 }
 
-// machineID is the id of the installed system: 32 hex digits.
+// machineID returns the id of the installed system: 32 hex digits.
 func (m *machine) machineID() string {
 	for _, path := range []string{"etc/machine-id", "var/lib/dbus/machine-id"} {
 		id := m.line(path)

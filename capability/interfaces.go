@@ -60,9 +60,8 @@ func (m *machine) interfaces() []Interface {
 	return append(found, m.serialPorts()...)
 }
 
-// networkKind tells what is behind a network interface, "" if it is nothing one
-// could plug in or switch on: loopback, bridges, veth, tun, VLANs, ifb, vcan
-// and their like have no device.
+// networkKind returns what is behind a network interface; "" for virtual ones (loopback, bridges,
+// veth, tun, VLANs, ifb, vcan), which have no device.
 func (m *machine) networkKind(name string) Kind {
 	const class = "sys/class/net"
 	if !m.exists(class, name, "device") {
@@ -87,14 +86,12 @@ func (m *machine) networkKind(name string) Kind {
 	return ""
 }
 
-// isModemDriver knows the drivers whose interfaces look like Ethernet ones but
-// are modems.
+// isModemDriver knows modem drivers whose interfaces look like Ethernet.
 func isModemDriver(driver string) bool {
 	return slices.Contains([]string{"qmi_wwan", "cdc_mbim", "huawei_cdc_ncm", "sierra_net", "hso", "kalmia"}, driver)
 }
 
-// wiredAddress is the hardware address of the first wired interface that was
-// given one by its maker.
+// wiredAddress returns the hardware address of the first wired interface with a factory address.
 func (m *machine) wiredAddress() string {
 	const class, permanent, none = "sys/class/net", "0", "00:00:00:00:00:00"
 	for _, name := range m.list(class) {

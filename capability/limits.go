@@ -7,19 +7,16 @@ import (
 	"strings"
 )
 
-// limits are what a machine that is a container may use of the real one; zero
-// is no limit.
+// limits bound what a container may use of its machine; zero: no limit.
 type limits struct {
 	memory uint64  // bytes
 	cores  float64 // by a quota or a set of processors
 }
 
-// limits reads the control group that the machine sees as the root of all, and
-// the one that workloads live in: the least of both counts. On a real machine
-// the root has no limits, in a container it has those of the container; the
-// group of the workloads has those that the operator has given it. The group of
-// this program is none of our business: what limits an agent does not limit the
-// workloads.
+// limits returns the tighter limits of the root control group, as this process sees it, and that of
+// the workloads. The root has no limits on a real machine, and those of the container inside one;
+// the workloads' group has the operator's. The agent's own group does not count: its limits do not
+// apply to workloads.
 func (m *machine) limits(workloads string) limits {
 	l := m.groupLimits("")
 	if workloads != "" && filepath.IsLocal(workloads) {
@@ -29,7 +26,7 @@ func (m *machine) limits(workloads string) limits {
 	return l
 }
 
-// least is the smaller of two limits, where zero is none.
+// least returns the smaller of two limits, where zero is none.
 func least[T uint64 | float64](a, b T) T {
 	if a == 0 || b != 0 && b < a {
 		return b
@@ -40,7 +37,7 @@ func least[T uint64 | float64](a, b T) T {
 func (m *machine) groupLimits(group string) limits {
 	const root = "sys/fs/cgroup"
 
-	// Version 2, else version 1, where memory without a limit has one that no machine reaches.
+	// Version 2, else version 1, where unlimited memory is a limit that no machine reaches.
 	memory := cmp.Or(number(m.line(root, group, "memory.max")), number(m.line(root, "memory", group, "memory.limit_in_bytes")))
 	quota, period, _ := strings.Cut(m.line(root, group, "cpu.max"), " ")
 	cores := cmp.Or(ratio(quota, period), ratio(m.line(root, "cpu", group, "cpu.cfs_quota_us"), m.line(root, "cpu", group, "cpu.cfs_period_us")))
@@ -48,7 +45,7 @@ func (m *machine) groupLimits(group string) limits {
 	return limits{memory, least(cores, float64(cpus))}
 }
 
-// ratio divides a quota by its period; anything that is no quota gives 0.
+// ratio divides a quota by its period; 0 if either is not a valid number.
 func ratio(quota, period string) float64 {
 	q, err := strconv.ParseInt(quota, 10, 64)
 	p, err2 := strconv.ParseInt(period, 10, 64)
@@ -58,8 +55,7 @@ func ratio(quota, period string) float64 {
 	return float64(q) / float64(p)
 }
 
-// countList counts the members of a kernel list such as "0-3,5"; anything else
-// gives 0.
+// countList counts the members of a kernel list such as "0-3,5"; 0 for anything else.
 func countList(list string) int {
 	count := 0
 	for item := range strings.SplitSeq(list, ",") {

@@ -34,11 +34,10 @@ func (m *machine) path(elements ...string) string {
 	return filepath.Join(append([]string{m.root}, elements...)...)
 }
 
-// read gives the start of a file, and "" for one that does not exist. Some
-// files of sysfs exist but have nothing behind them at the moment: reading them
-// fails with an error of the driver, which is as good as not existing.
+// read returns the start of a file, and "" for one that does not exist. Reading a sysfs file
+// without a device behind it fails with a driver error, which counts as not existing.
 func (m *machine) read(elements ...string) string {
-	file, err := os.OpenFile(m.path(elements...), os.O_RDONLY|unix.O_NONBLOCK, 0) // a pipe has nothing to tell, and must not hold us up
+	file, err := os.OpenFile(m.path(elements...), os.O_RDONLY|unix.O_NONBLOCK, 0) // a pipe must not block
 	if err != nil {
 		if !absent(err) {
 			m.fail("cannot read machine facts: %w", err)
@@ -56,14 +55,14 @@ func (m *machine) read(elements ...string) string {
 	return string(data)
 }
 
-// line is the content of a file that holds one short text, fit to be shown.
-// Files of the device tree end with a NUL, or are lists that NUL separates.
+// line returns a file's one short text in printable form. Device tree files end with a NUL, or are
+// lists separated by NULs.
 func (m *machine) line(elements ...string) string {
 	text, _, _ := strings.Cut(m.read(elements...), "\x00")
 	return shown(text)
 }
 
-// texts are those of a list in the device tree.
+// texts returns a list in the device tree.
 func (m *machine) texts(elements ...string) []string {
 	var list []string
 	for text := range strings.SplitSeq(m.read(elements...), "\x00") {
@@ -74,8 +73,7 @@ func (m *machine) texts(elements ...string) []string {
 	return list
 }
 
-// shown makes one line of a text, fit to be shown; what is too long for a name
-// is none.
+// shown makes a text one printable line; "" if it is too long for a name.
 func shown(text string) string {
 	text = strings.Map(func(c rune) rune {
 		if !unicode.IsGraphic(c) {
@@ -90,14 +88,12 @@ func shown(text string) string {
 	return text
 }
 
-// absent says that there is no such file or directory. What comes and goes with
-// a device may be in the middle of either.
+// absent reports that a file or directory does not exist, or vanished with its device.
 func absent(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENXIO)
 }
 
-// list gives the names in a directory in their order, none if there is no such
-// directory.
+// list returns the sorted names in a directory; none if it does not exist.
 func (m *machine) list(elements ...string) []string {
 	dir, err := os.OpenFile(m.path(elements...), os.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
@@ -115,7 +111,7 @@ func (m *machine) list(elements ...string) []string {
 	return names
 }
 
-// below is a path that links led to, as it is below the root; "" if they led out.
+// below returns a resolved path relative to the root; "" if it leads outside.
 func (m *machine) below(path string) string {
 	root, err := filepath.EvalSymlinks(m.root)
 	if err != nil {
@@ -128,14 +124,13 @@ func (m *machine) below(path string) string {
 	return rel
 }
 
-// exists reports whether there is such a file, following links.
+// exists reports whether a file exists, following links.
 func (m *machine) exists(elements ...string) bool {
 	_, err := os.Stat(m.path(elements...))
 	return err == nil
 }
 
-// link is the last element of what a link points to, as sysfs names drivers; "" for
-// what is no link.
+// link returns the last element of a link's target, as sysfs names drivers; "" if it is no link.
 func (m *machine) link(elements ...string) string {
 	target, err := os.Readlink(m.path(elements...))
 	if err != nil {
@@ -144,7 +139,7 @@ func (m *machine) link(elements ...string) string {
 	return filepath.Base(target)
 }
 
-// property is the value of a line "name separator value".
+// property returns the value of a line "name separator value".
 func property(text, name, separator string) string {
 	for line := range strings.Lines(text) {
 		key, value, ok := strings.Cut(line, separator)

@@ -5,20 +5,17 @@ import (
 	"slices"
 )
 
-// Offer is what an operator decides about what a machine offers. The zero value
-// leaves the facts as they were found. The tags are for the package that reads the
-// operator's configuration.
+// Offer is the operator's choice of what a machine offers. The zero value leaves the facts as
+// found. Struct tags are for the package that reads the configuration.
 type Offer struct {
-	// Cores, Memory and Storage replace what was found; 0: as found. Memory and
-	// storage are in bytes.
+	// Cores, Memory (bytes) and Storage (bytes) replace what was found; 0: as found.
 	Cores   float64 `yaml:"cpus"`
 	Memory  uint64  `yaml:"memory"`
 	Storage uint64  `yaml:"storage"`
 	// Reserved is what the system keeps for itself of what was found.
 	Reserved Reserved `yaml:"reserved"`
-	// Interfaces and peripherals that are hidden are not offered: each entry is a
-	// kind, or a name of the kernel. Those that are added are, also of a kind
-	// that is hidden.
+	// Hidden interfaces and peripherals are not offered: each entry is a kind or a kernel name.
+	// Added ones are, even if their kind is hidden.
 	HiddenInterfaces  []string     `yaml:"interfaces.hide" is:"line" most:"64"`
 	AddedInterfaces   []Interface  `yaml:"interfaces.add" one:"ethernet wifi cellular bluetooth usb canbus rs232" most:"64"`
 	HiddenPeripherals []string     `yaml:"peripherals.hide" is:"line" most:"64"`
@@ -32,11 +29,10 @@ type Reserved struct {
 	Storage uint64  `yaml:"storage"` // bytes
 }
 
-// minCores is what is left where all cores are reserved: something runs on them
-// nevertheless.
+// minCores is offered even if all cores are reserved: workloads still run on them.
 const minCores = 0.1
 
-// Of gives the facts as they are offered (CAP-05). The facts themselves stay.
+// Of returns the facts as offered (CAP-05), without changing f.
 func (o Offer) Of(f Facts) Facts {
 	f.CPU.Cores = cmp.Or(o.Cores, max(f.CPU.Cores-o.Reserved.Cores, min(f.CPU.Cores, minCores)))
 	f.Memory = cmp.Or(o.Memory, f.Memory-min(f.Memory, o.Reserved.Memory))
@@ -46,7 +42,7 @@ func (o Offer) Of(f Facts) Facts {
 	return f
 }
 
-// without leaves out what is hidden by its kind or name.
+// without omits what is hidden by its kind or name.
 func without[T any](all []T, hidden []string, known func(T) (kind, name string)) []T {
 	return slices.DeleteFunc(slices.Clone(all), func(one T) bool {
 		kind, name := known(one)

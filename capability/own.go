@@ -8,19 +8,17 @@ import (
 	"strings"
 )
 
-// OwnMemory is how much memory this process may take of the machine whose file
-// system starts at root, in bytes: what the machine has, or less where a control
-// group that the process is in has a limit (memory.max and memory.high of version
-// 2, memory.limit_in_bytes of version 1). It is what the process has to fit in;
-// what workloads may use is Facts.Memory.
+// OwnMemory returns how many bytes of memory this process may use on the machine whose file system
+// starts at root: the machine's, or the lowest limit of the control groups that the process is in
+// (memory.max and memory.high of version 2, memory.limit_in_bytes of version 1). For what workloads
+// may use see Facts.Memory.
 func OwnMemory(ctx context.Context, root string) (uint64, error) {
 	m := machine{root: root}
 	memory := m.memory(ctx, limits{memory: m.ownLimit()})
 	return memory, errors.Join(m.errs...)
 }
 
-// ownLimit is the least limit of the control groups that this process is in; zero
-// is none.
+// ownLimit returns the lowest limit of this process's control groups; zero is none.
 func (m *machine) ownLimit() uint64 {
 	const root = "sys/fs/cgroup"
 	var limit uint64
@@ -38,8 +36,8 @@ func (m *machine) ownLimit() uint64 {
 				}
 			}
 		case strings.Contains(","+controllers+",", ",memory,"):
-			// One number has the limits of all groups above. In a container, the
-			// path may be that of the machine, and the container's is the root.
+			// One number covers the limits of all groups above. In a container the path may be the
+			// machine's, and the container's is the root.
 			for _, at := range []string{path.Clean("/" + group), "/"} {
 				if stat := m.read(root, "memory", at, "memory.stat"); stat != "" {
 					limit = least(limit, number(property(stat, "hierarchical_memory_limit", " ")))
@@ -51,7 +49,7 @@ func (m *machine) ownLimit() uint64 {
 	return limit
 }
 
-// number is one that the kernel tells; anything else, such as max, gives 0.
+// number parses a number from the kernel; anything else, such as max, gives 0.
 func number(text string) uint64 {
 	n, err := strconv.ParseUint(text, 10, 64)
 	if err != nil {

@@ -11,26 +11,26 @@ type PeripheralKind string
 // The kinds of peripherals.
 const (
 	GPU        PeripheralKind = "gpu"
-	NPU        PeripheralKind = "npu" // what computes neural networks
+	NPU        PeripheralKind = "npu" // neural processor
 	Display    PeripheralKind = "display"
 	Camera     PeripheralKind = "camera"
 	Microphone PeripheralKind = "microphone"
 	Speaker    PeripheralKind = "speaker"
 )
 
-// Peripheral is a device that workloads may use. What is not known is empty.
+// Peripheral is a device that workloads may use. Unknown fields are empty.
 type Peripheral struct {
 	Kind   PeripheralKind `yaml:"type" one:"gpu npu display camera microphone speaker"`
-	Name   string         // as the kernel names it: renderD128, video0, card1
+	Name   string         // the kernel's name: renderD128, video0, card1
 	Vendor string         `yaml:"manufacturer" is:"line"`
 	Model  string         `yaml:"model" is:"line"`
 	Driver string         // of the kernel
 }
 
-// maxPeripherals bounds what is found of one kind.
+// maxPeripherals bounds the peripherals of one kind.
 const maxPeripherals = 32
 
-// peripherals finds them, in the order of their kinds and names.
+// peripherals finds peripherals, ordered by kind and name.
 func (m *machine) peripherals() []Peripheral {
 	found := slices.Concat(m.processors(), m.displays(), m.cameras(), m.sound())
 	var sorted []Peripheral
@@ -46,8 +46,7 @@ func (m *machine) peripherals() []Peripheral {
 	return sorted
 }
 
-// withoutVendor is the model without the name of its vendor before it, which
-// would be said twice: NVIDIA, and NVIDIA RTX A2000.
+// withoutVendor removes a leading vendor from the model, as in NVIDIA and NVIDIA RTX A2000.
 func withoutVendor(vendor, model string) string {
 	if n := len(vendor); n > 0 && len(model) > n+1 && strings.EqualFold(model[:n], vendor) && model[n] == ' ' {
 		return model[n+1:]

@@ -10,9 +10,8 @@ import (
 	"github.com/shirou/gopsutil/v4/mem"
 )
 
-// rooted makes gopsutil read the machine's files, whatever HOST_PROC and its like
-// in the environment say. It reads procfs without a bound: only the kernel writes
-// there.
+// rooted makes gopsutil read the machine's files, whatever HOST_PROC and the like say. It reads
+// procfs without a bound: only the kernel writes there.
 func (m *machine) rooted(ctx context.Context) context.Context {
 	return context.WithValue(ctx, common.EnvKey, common.EnvMap{
 		common.HostProcEnvKey: m.path("proc"),
@@ -39,8 +38,8 @@ func (m *machine) cpu(ctx context.Context, architecture string, l limits) CPU {
 	return c
 }
 
-// variant is which instructions of 32-bit ARM there are, as images name it: v6,
-// v7, v8. The ARM11 of a Raspberry Pi Zero is a v6 that calls itself a v7.
+// variant returns the 32-bit ARM variant in the notation of images: v6, v7 or v8. The ARM11 of a
+// Raspberry Pi Zero is a v6 that calls itself a v7.
 func variant(architecture, info string) string {
 	if architecture != "arm" && !strings.HasPrefix(architecture, "armv") {
 		return ""
@@ -57,7 +56,7 @@ func variant(architecture, info string) string {
 	return ""
 }
 
-// architecture is what the kernel calls the machine, where it does (Linux 6.1).
+// architecture returns the kernel's name of the architecture (since Linux 6.1).
 func (m *machine) architecture() string { return m.line("proc/sys/kernel/arch") }
 
 // memory is in bytes.

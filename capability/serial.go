@@ -6,10 +6,9 @@ import (
 	"strings"
 )
 
-// serialPorts finds the RS-232 ports: the UARTs that the firmware of a PC or a
-// PCI card describes, and converters on USB. The UARTs of a system on chip have
-// the voltage of the chip, and nothing tells whether a board makes RS-232 of it:
-// they are none here, nor is what the kernel uses as its console, or a modem.
+// serialPorts finds the RS-232 ports: UARTs described by a PC's firmware or PCI card, and USB
+// converters. UARTs of a system on chip do not count: they have the chip's voltage, and nothing
+// shows whether a board converts it. Nor do the kernel's consoles and modems.
 func (m *machine) serialPorts() []Interface {
 	const class = "sys/class/tty"
 	consoles := strings.Fields(m.line(class, "console/active"))
@@ -17,7 +16,7 @@ func (m *machine) serialPorts() []Interface {
 	for _, name := range m.list(class) {
 		d := m.device(class, name, "device")
 		if !strings.HasPrefix(name, "tty") || !m.exists(d.dir) || slices.Contains(consoles, name) {
-			continue // a terminal of the kernel, or in use by it
+			continue // a virtual terminal or a kernel console
 		}
 		if m.isSerialPort(name, d) {
 			found = append(found, Interface{RS232, name})
@@ -38,7 +37,7 @@ func (m *machine) isSerialPort(name string, d device) bool {
 	if kind := m.line("sys/class/tty", name, "type"); kind == "" || kind == unknown {
 		return false
 	}
-	// Since Linux 6.5 a port and a controller of the serial core are between.
+	// Since Linux 6.5 a port and a controller of the serial core lie in between.
 	for range 3 {
 		switch d.subsystem() {
 		case "pnp", "pci":

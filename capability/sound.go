@@ -5,10 +5,9 @@ import (
 	"strings"
 )
 
-// sound finds microphones and speakers: the ALSA cards that can record, and
-// those that can play. A card is either of them once. What only hands sound on
-// does not count: outputs to a display or an optical cable, the internal links
-// of a system on chip, and cards that are made of software.
+// sound finds microphones and speakers: ALSA cards that can record, and those that can play, each
+// once per kind. Streams that only pass sound on do not count: outputs to a display or optical
+// cable, internal links of a system on chip, and software cards.
 func (m *machine) sound() []Peripheral {
 	const class = "sys/class/sound"
 	records, plays := m.streams()
@@ -46,8 +45,8 @@ func (m *machine) sound() []Peripheral {
 	return found
 }
 
-// streams are the numbers of the cards that record and that play, out of lines
-// as "00-03: HDMI 0 : HDMI 0 : playback 1".
+// streams returns the numbers of the cards that record and that play, from lines such as "00-03:
+// HDMI 0 : HDMI 0 : playback 1".
 func (m *machine) streams() (records, plays map[string]bool) {
 	records, plays = map[string]bool{}, map[string]bool{}
 	for line := range strings.Lines(m.read("proc/asound/pcm")) {
@@ -63,7 +62,7 @@ func (m *machine) streams() (records, plays map[string]bool) {
 	return records, plays
 }
 
-// leadsElsewhere says that a stream has no microphone or speaker at its end.
+// leadsElsewhere reports that a stream has no microphone or speaker at its end.
 func leadsElsewhere(stream string) bool {
 	stream = strings.ToLower(stream)
 	for _, word := range []string{"hdmi", "displayport", "iec958", "s/pdif", "spdif", "digital", "admaif", "loopback"} {
@@ -74,7 +73,7 @@ func leadsElsewhere(stream string) bool {
 	return false
 }
 
-// cardName is what a card is called, in lines as
+// cardName returns the name of a card, from lines such as
 // " 0 [Headphones     ]: bcm2835_headpho - bcm2835 Headphones".
 func (m *machine) cardName(number string) string {
 	for line := range strings.Lines(m.read("proc/asound/cards")) {

@@ -9,8 +9,7 @@ import (
 	"github.com/shirou/gopsutil/v4/disk"
 )
 
-// storage is the size in bytes of the file system that a directory is on, or
-// will be on where it does not exist yet.
+// storage returns the size in bytes of the file system for a directory, which need not exist yet.
 func (m *machine) storage(ctx context.Context, dir string) uint64 {
 	for {
 		usage, err := disk.UsageWithContext(ctx, dir)

@@ -5,13 +5,13 @@ import (
 	"strings"
 )
 
-// uevent is what the kernel tells of a device.
+// uevent is a kernel event about a device.
 type uevent struct {
 	action, path, subsystem string
 }
 
-// parseUevent reads a message of the kernel: "add@/devices/..." and then
-// properties, each ended by a NUL. Anything else is no event.
+// parseUevent reads a kernel message: "add@/devices/..." and properties, each ended by a NUL.
+// Anything else is no event.
 func parseUevent(message string) (uevent, bool) {
 	head, rest, _ := strings.Cut(message, "\x00")
 	action, path, ok := strings.Cut(head, "@")
@@ -22,8 +22,8 @@ func parseUevent(message string) (uevent, bool) {
 	return uevent{action, path, subsystem}, true
 }
 
-// matters says that facts may have changed with an event. Most events are of
-// something else: of the interfaces of containers, of batteries, of disks.
+// matters reports whether an event may have changed facts. Most do not: they concern interfaces of
+// containers, batteries or disks.
 func (e uevent) matters() bool {
 	classes := []string{
 		"accel", "apex", "bluetooth", "cpu", "drm", "ethosu", "graphics", "hailo_chardev", "i2c", "ieee80211", "kgsl", "memory",

@@ -12,13 +12,12 @@ import (
 // maxUevent is the size of the kernel's buffer for one event.
 const maxUevent = 8 << 10
 
-// Watch calls changed whenever a device came, went, or got or lost its driver,
-// so that facts may have changed, and once when it begins to listen. It returns
-// nil when ctx is done. The error says that the kernel's events cannot be had,
-// as in many containers: who wants to know has to look from time to time.
+// Watch calls changed when it begins to listen, and whenever a device came, went, or got or lost
+// its driver, so that facts may have changed. It returns nil when ctx is done. An error says that
+// kernel events are unavailable, as in many containers: callers must then poll.
 //
-// Many events come at once with one device, and after too many of them at a time
-// the kernel drops some: changed is called for that as well. It must not block.
+// One device causes many events, and after too many at a time the kernel drops some: changed is
+// called for that too. It must not block.
 func Watch(ctx context.Context, changed func()) error {
 	events, err := openUevents()
 	if err != nil {
@@ -72,7 +71,7 @@ func follow(ctx context.Context, events *os.File, changed func()) error {
 		case err != nil || failed != nil:
 			return fmt.Errorf("cannot read the kernel's device events: %w", errors.Join(err, failed))
 		}
-		if sender, ok := from.(*unix.SockaddrNetlink); ok && sender.Pid != 0 { // somebody who plays the kernel
+		if sender, ok := from.(*unix.SockaddrNetlink); ok && sender.Pid != 0 { // forged by another process
 			continue
 		}
 		if e, ok := parseUevent(string(buffer[:n])); ok && e.matters() {

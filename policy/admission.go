@@ -11,44 +11,43 @@ import (
 	"github.com/docker/go-units"
 )
 
-// maxRefusals bounds what is said about one deployment.
+// maxRefusals bounds the refusals of one deployment.
 const maxRefusals = 64
 
-// Allow is what workloads may ask of the device. The zero value allows nothing
-// that has to be asked for; see DefaultAllow.
+// Allow is what workloads may ask of the device. The zero value allows nothing that needs
+// permission; see DefaultAllow.
 type Allow struct {
 	Privileged bool `yaml:"privileged"`
 	// Namespaces of the device that may be joined: network, pid, ipc, uts, cgroup.
 	Namespaces map[string]bool `yaml:"namespaces" names:"namespaces"`
-	// Mounts are paths on the device, and how they may be mounted with what is
-	// below them; the longest that fits decides. A directory that holds what may
-	// not be mounted may not be mounted itself, unless it has an entry.
+	// Mounts says how paths on the device, and everything below them, may be mounted; the longest
+	// matching path decides. A directory that contains a forbidden path may not be mounted itself,
+	// unless it has an entry.
 	Mounts map[string]MountAccess `yaml:"mounts" names:"mount" is:"access"`
-	// Devices are patterns, as in path.Match, of paths of devices or of directories
-	// of them and of CDI names; and device rules without their permissions, as
-	// "c 188:*". "*" is whatever else there is. An entry for the very device
-	// decides, else the longest that fits. What holds a device that may not be
-	// used may not be used itself, unless it has an entry.
+	// Devices are path.Match patterns of device paths, of directories of devices and of CDI names,
+	// and device rules without permissions such as "c 188:*". "*" matches everything else. An entry
+	// for exactly this device decides, otherwise the longest match. A directory that contains a
+	// forbidden device may not be used itself, unless it has an entry.
 	Devices map[string]bool `yaml:"devices" names:"device"`
-	// Capabilities that may be added, as NET_ADMIN, and ALL for all at once; "*"
-	// is whatever else there is. Those of an ordinary container may always be.
+	// Capabilities that may be added, such as NET_ADMIN, or ALL for all at once; "*" matches
+	// everything else. Those of an ordinary container are always allowed.
 	Capabilities map[string]bool `yaml:"capabilities" names:"capability"`
-	// Unconfined is what may be switched off: seccomp, apparmor, systempaths.
+	// Unconfined names protections that may be switched off: seccomp, apparmor, systempaths.
 	Unconfined map[string]bool `yaml:"unconfined" names:"unconfined"`
-	// Shared are the names of volumes, networks and containers that deployments may
-	// use although they are not their own; "*": all.
+	// Shared names volumes, networks and containers that deployments may use without owning them;
+	// "*": all.
 	Shared []string `yaml:"shared" is:"shared" most:"256"`
 	// Ports of the device that may be published.
 	Ports []PortRange `yaml:"ports" most:"64"`
 	// Registries that images may come from, as host[:port]; "*": all.
 	Registries []string `yaml:"registries" is:"registry" most:"64"`
-	// Tags allows images that are named by a tag alone.
+	// Tags allows images named by a tag without a digest.
 	Tags bool `yaml:"tags"`
-	// Unsigned allows packages that nobody signed, and UnsignedImages images.
+	// Unsigned allows unsigned packages, and UnsignedImages unsigned images.
 	Unsigned       bool `yaml:"unsigned"`
 	UnsignedImages bool `yaml:"unsignedImages"`
-	// CPUs, Memory and Storage bound what all services of all deployments may
-	// reserve together: of cores, of bytes, of bytes. 0: what the device has.
+	// CPUs (cores), Memory and Storage (bytes) bound the total reservations of all deployments; 0:
+	// what the device has.
 	CPUs    float64 `yaml:"cpus"`
 	Memory  int64   `yaml:"memory"`
 	Storage int64   `yaml:"storage"`
@@ -57,19 +56,18 @@ type Allow struct {
 // Ask is what a deployment asks of the device.
 type Ask struct {
 	Services []ServiceAsk
-	// Held is what the other deployments of the device have reserved.
+	// Held is what the other deployments have reserved.
 	Held Resources
-	// Device is what it has.
+	// Device is what the device has.
 	Device Resources
-	// Own are the paths of the agent's own state, which nobody may mount.
+	// Own are the paths of the agent's own state, which must not be mounted.
 	Own []string
-	// Locks is a directory among them, empty: none. A deployment may mount what is in
-	// Locks/ITS-ID; what else is in it needs an entry of Allow.Mounts there, since
-	// its locks hold up other deployments.
+	// Locks is a directory among them; empty: none. A deployment may mount Locks/ITS-ID; anything
+	// else in it needs an entry in Allow.Mounts, since those locks delay other deployments.
 	Locks string
 }
 
-// Resources are what can be shared out. 0 of a device: not known.
+// Resources are shares of the device. 0 for the device itself: unknown.
 type Resources struct {
 	CPUs            float64 // cores
 	Memory, Storage int64   // bytes
@@ -80,18 +78,18 @@ type ServiceAsk struct {
 	Component, Service string
 
 	Privileged   bool
-	Namespaces   []string // of the device that it joins
+	Namespaces   []string // of the device
 	Mounts       []MountAsk
 	Devices      []string // paths on the device, CDI names, and rules such as "c 188:* rwm"
-	Capabilities []string // that it adds, as CAP_NET_ADMIN, or ALL
-	Unconfined   []string // as seccomp, apparmor, systempaths
-	Shared       []string // volumes, networks and containers that are not of its deployment
+	Capabilities []string // added ones such as CAP_NET_ADMIN, or ALL
+	Unconfined   []string // seccomp, apparmor, systempaths
+	Shared       []string // volumes, networks and containers of others
 	Ports        []PortRange
 	Image        string // normalised reference
 	Registry     string // of the image, host[:port]
 	Pinned       bool   // the image is named by its digest
 	Signed       bool   // the package of its component was signed
-	Unsigned     string // why the image counts as unsigned; empty: it is signed, or nobody asked
+	Unsigned     string // why the image counts as unsigned; empty: signed, or not checked
 	Reserved     Resources
 }
 
@@ -101,19 +99,18 @@ type MountAsk struct {
 	ReadOnly bool
 }
 
-// Refusal is one rule that a deployment does not keep.
+// Refusal is one rule that a deployment breaks.
 type Refusal struct {
-	// Rule is the key of the configuration that would allow it, as
-	// policy.allow.privileged.
+	// Rule is the configuration key that would allow it, such as policy.allow.privileged.
 	Rule string
-	// Component and Service are empty where it is about the deployment as a whole.
+	// Component and Service are empty if it is about the whole deployment.
 	Component string
 	Service   string
 	Text      string // what is asked for, for people: "joins the pid namespace of the device"
 }
 
-// Admit says which rules a deployment does not keep; none: it may come in. The
-// rules are the same for all deployments.
+// Admit returns the rules that a deployment breaks; none: it is admitted. The rules are the same
+// for all deployments.
 func (g *Gate) Admit(deployment string, ask Ask) []Refusal {
 	a := admission{gate: g, allow: &g.o.Allow, ask: &ask, deployment: deployment}
 	for i := range ask.Services {
@@ -129,12 +126,12 @@ type admission struct {
 	ask   *Ask
 
 	deployment string
-	// What is judged now; empty: the deployment as a whole.
+	// What is being judged; empty: the deployment as a whole.
 	component, service string
 	refusals           []Refusal
 }
 
-// refuse names the rule, and by which entry of it: none where it has no entries.
+// refuse records the rule and its entry, which is empty for rules without entries.
 func (a *admission) refuse(rule, entry, format string, args ...any) {
 	if entry != "" {
 		rule = entryKey(rule, entry)
@@ -145,7 +142,7 @@ func (a *admission) refuse(rule, entry, format string, args ...any) {
 	}
 }
 
-// entryKey is the key of an entry as the errors of the configuration spell it.
+// entryKey spells the key of an entry as configuration errors do.
 func entryKey(rule, entry string) string {
 	word := !strings.ContainsFunc(entry, func(r rune) bool { return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z') })
 	if word {
@@ -208,8 +205,7 @@ func (a *admission) capability(name string) bool {
 	return slices.Contains(ordinary, name) || a.allow.Capabilities["*"]
 }
 
-// port says whether every port of a range may be published. Port 0 is one that
-// the device chooses.
+// port reports whether every port of a range may be published. Port 0: the device chooses one.
 func (a *admission) port(p PortRange) bool {
 	if p.First == 0 {
 		return p.Last == 0 && len(a.allow.Ports) > 0
@@ -242,7 +238,7 @@ func (a *admission) image(s *ServiceAsk) {
 	}
 }
 
-// resources refuses what does not fit beside what others have reserved.
+// resources refuses reservations that do not fit beside those of others.
 func (a *admission) resources() {
 	a.component, a.service = "", ""
 	asked := Reserved(a.ask.Services)
@@ -261,14 +257,14 @@ func (a *admission) resources() {
 		if most <= 0 {
 			most, whose = r.has, "all that the device has"
 		}
-		if r.asked > 0 && most > 0 && r.all > most { // else nobody knows how much there is to reserve
+		if r.asked > 0 && most > 0 && r.all > most { // otherwise the amount is unknown
 			a.refuse(r.rule, "", "reserves %s %s; with the %s of other deployments that exceeds %s, %s",
 				r.text(r.asked), r.of, r.text(r.all-r.asked), r.text(most), whose)
 		}
 	}
 }
 
-// Reserved is what services reserve together.
+// Reserved returns the total reservations of services.
 func Reserved(services []ServiceAsk) (all Resources) {
 	for _, s := range services {
 		all = all.Plus(s.Reserved)
@@ -276,7 +272,7 @@ func Reserved(services []ServiceAsk) (all Resources) {
 	return all
 }
 
-// Plus adds what may be any numbers.
+// Plus adds resources; the numbers may be arbitrary.
 func (r Resources) Plus(o Resources) Resources {
 	add := func(a, b int64) int64 {
 		a, b = max(a, 0), max(b, 0)
@@ -289,7 +285,7 @@ func (r Resources) Plus(o Resources) Resources {
 	return Resources{cpus, add(r.Memory, o.Memory), add(r.Storage, o.Storage)}
 }
 
-// milli rounds cores to thousandths, finer than which nobody reserves them.
+// milli rounds cores to thousandths, the finest useful reservation.
 func milli(cores float64) float64 { return math.Round(cores*1000) / 1000 }
 
 func (a *admission) mount(m MountAsk) {

@@ -11,7 +11,7 @@ import (
 type deviceRule struct {
 	text    string
 	allowed bool
-	numbers *numbers // of a device rule; nil: it is a pattern
+	numbers *numbers // nil: the entry is a pattern
 }
 
 type numbers struct {
@@ -29,12 +29,12 @@ func parseNumbers(text string) *numbers {
 	return &numbers{m[1], number(m[2]), number(m[3])}
 }
 
-// number writes a number in one way; "*" stays as it is.
+// number normalizes a number; "*" stays as it is.
 func number(digits string) string { return cmp.Or(strings.TrimLeft(digits, "0"), "0") }
 
 func (n numbers) String() string { return n.kind + " " + n.major + ":" + n.minor }
 
-// CheckDevice says what is wrong with an entry of Allow.Devices.
+// CheckDevice returns what is wrong with an entry of Allow.Devices.
 func CheckDevice(text string) error {
 	rule := parseNumbers(text)
 	_, malformed := path.Match(text, "")
@@ -52,8 +52,8 @@ func CheckDevice(text string) error {
 	return nil
 }
 
-// device says whether a device may be used, with the entry that would say so, and
-// of one that may not what a person needs to know beside it.
+// device reports whether a device may be used, the entry that would allow it and, if it may not, an
+// explanation for people.
 func (g *Gate) device(asked string) (entry, why string, ok bool) {
 	n := parseNumbers(asked)
 	switch {
@@ -91,7 +91,7 @@ func (g *Gate) device(asked string) (entry, why string, ok bool) {
 	return asked, "", true
 }
 
-// among says that a device is one of the entry's.
+// among explains that a device matched the entry's pattern.
 func (d *deviceRule) among() string {
 	if d.text == "*" {
 		return ""
@@ -99,8 +99,8 @@ func (d *deviceRule) among() string {
 	return ", which falls under " + d.text
 }
 
-// covers says whether the entry fits a device or a directory that holds it, or all
-// devices of a rule, whose numbers are n.
+// covers reports whether the entry matches a device or a directory that holds it, or all devices of
+// a rule with the numbers n.
 func (d *deviceRule) covers(asked string, n *numbers) bool {
 	switch {
 	case d.text == "*":
@@ -122,7 +122,7 @@ func (d *deviceRule) covers(asked string, n *numbers) bool {
 	}
 }
 
-// inside says whether what the entry is about may be part of what is asked for.
+// inside reports whether the entry's devices may be part of what is asked for.
 func (d *deviceRule) inside(asked string, n *numbers) bool {
 	if n != nil {
 		return d.numbers != nil && d.numbers.overlap(*n)
@@ -130,7 +130,7 @@ func (d *deviceRule) inside(asked string, n *numbers) bool {
 	return path.IsAbs(asked) && within(d.text, asked)
 }
 
-// before says whether d decides about a device rather than another entry.
+// before reports whether d takes precedence over another entry.
 func (d *deviceRule) before(other *deviceRule, asked string) bool {
 	switch {
 	case (d.text == asked) != (other.text == asked):
@@ -142,8 +142,7 @@ func (d *deviceRule) before(other *deviceRule, asked string) bool {
 	}
 }
 
-// closeness is how closely an entry describes devices. That of a rule is more than
-// that of "*".
+// closeness is how specific an entry is. A rule is more specific than "*".
 func (d *deviceRule) closeness() int {
 	if d.numbers == nil {
 		return len(d.text)
@@ -157,7 +156,7 @@ func (d *deviceRule) closeness() int {
 	return n
 }
 
-// cover says whether all devices of o are of n, too.
+// cover reports whether n includes all devices of o.
 func (n *numbers) cover(o numbers) bool {
 	return (n.kind == "a" || n.kind == o.kind) && (n.major == "*" || n.major == o.major) && (n.minor == "*" || n.minor == o.minor)
 }

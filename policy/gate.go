@@ -14,12 +14,11 @@ import (
 const (
 	maxHolder = 64 // runes of a holder in a text
 	maxWords  = 160
-	maxLocks  = 8 // that are named one by one
+	maxLocks  = 8 // listed individually
 )
 
-// Options are the rules of a Gate, which keeps them: nobody may change what they
-// hold. The zero value lets every change pass, and no workload come in that asks
-// for anything.
+// Options are the rules of a Gate, which keeps them: they must not be modified. The zero value lets
+// every change pass, and admits no workload that asks for permissions.
 type Options struct {
 	Rules     Rules      `yaml:",inline"`
 	Overrides []Override `yaml:"deployments" most:"64"`
@@ -27,15 +26,15 @@ type Options struct {
 	Allow     Allow      `yaml:"allow"`                     // see DefaultAllow
 }
 
-// Gate decides about changes. It is immutable and may be used concurrently.
+// Gate decides about changes. It is immutable and safe for concurrent use.
 type Gate struct {
 	o       Options
-	closed  []string     // the mounts of o.Allow that do not let everything pass, in order
+	closed  []string     // the restricted mounts of o.Allow, in order
 	devices []deviceRule // those of o.Allow, in order
 }
 
-// New makes a gate. Whoever read the options has checked what they say: the tags
-// name the bounds, the Check functions what an entry may be.
+// New returns a gate. The options must have been validated: their tags give the bounds, and the
+// Check functions validate entries.
 func New(o Options) *Gate {
 	g := &Gate{o: o}
 	for _, at := range sorted(o.Allow.Mounts) {
@@ -49,7 +48,7 @@ func New(o Options) *Gate {
 	return g
 }
 
-// settle puts defaults in the place of what is not set.
+// settle fills in defaults.
 func (r *Rules) settle() {
 	r.Approval = cmp.Or(r.Approval, ApproveNone)
 	r.Rollback = cmp.Or(r.Rollback, RollbackAuto)
@@ -61,7 +60,7 @@ func (r *Rules) settle() {
 	}
 }
 
-// CheckCommand says what is wrong with the command of a hook.
+// CheckCommand returns what is wrong with the command of a hook.
 func CheckCommand(command []string) error {
 	if len(command) > 0 && !path.IsAbs(command[0]) {
 		return fmt.Errorf("command %q is not the absolute path of a program", clip(command[0], maxHolder))
@@ -81,10 +80,10 @@ func (o *Override) fits(deployment string, labels map[string]string) bool {
 	return true
 }
 
-// RulesFor are the rules for the changes of a deployment.
+// RulesFor returns the rules for the changes of a deployment.
 func (g *Gate) RulesFor(deployment string, labels map[string]string) Rules {
 	rules := g.o.Rules
-	// From the last to the first, so that the first has the last word.
+	// In reverse order, so that the first override wins.
 	for _, o := range slices.Backward(g.o.Overrides) {
 		if !o.fits(deployment, labels) {
 			continue
@@ -102,7 +101,7 @@ func (g *Gate) RulesFor(deployment string, labels map[string]string) Rules {
 	return rules
 }
 
-// AsksForApproval says whether some change needs an answer of the site.
+// AsksForApproval reports whether any change needs approval.
 func (o *Options) AsksForApproval() bool {
 	asks := func(a Approval) bool { return a == ApproveUpdates || a == ApproveAll }
 	return asks(o.Rules.Approval) || slices.ContainsFunc(o.Overrides, func(over Override) bool { return asks(over.Approval) })
@@ -112,8 +111,8 @@ func (a Approval) asks(kind ChangeKind) bool {
 	return a == ApproveAll || a == ApproveUpdates && kind != Install
 }
 
-// Decide says whether c may be applied now: whatever was true when it was asked
-// before, as the clock may have been set since.
+// Decide returns whether c may be applied now. Earlier verdicts do not count: the clock may have
+// been set since.
 func (g *Gate) Decide(c Change, s Situation) Verdict {
 	if c.Answer == Rejected {
 		return Verdict{Rejected: true}
@@ -145,14 +144,14 @@ func (v *Verdict) wait(code ReasonCode, ends time.Time, text string) {
 	v.askAt(ends)
 }
 
-// askAt makes sure that nobody asks later than at t, unless that is zero.
+// askAt makes sure that the next question comes no later than t, unless t is zero.
 func (v *Verdict) askAt(t time.Time) {
 	if !t.IsZero() && (v.Until.IsZero() || t.Before(v.Until)) {
 		v.Until = t
 	}
 }
 
-// locked adds the locks that keep a change away.
+// locked adds the locks that hold up a change.
 func (v *Verdict) locked(c Change, s Situation) {
 	held := 0
 	for _, l := range s.Locks {
@@ -161,7 +160,7 @@ func (v *Verdict) locked(c Change, s Situation) {
 		case l.Deployment != "" && !strings.EqualFold(l.Deployment, c.Deployment):
 			continue
 		case s.ClockWrong:
-			ends = time.Time{} // it is not known how long that takes
+			ends = time.Time{} // duration unknown
 		case !l.Until.IsZero() && !l.Until.After(s.Now):
 			continue
 		}
@@ -175,7 +174,7 @@ func (v *Verdict) locked(c Change, s Situation) {
 	}
 }
 
-// text says who holds the lock, until when and why.
+// text returns who holds the lock, until when and why.
 func (l Lock) text(now time.Time) string {
 	text := "held by " + clip(l.Holder, maxHolder)
 	if !l.Until.IsZero() {
@@ -191,7 +190,7 @@ func (l Lock) text(now time.Time) string {
 	return text
 }
 
-// outside adds that no window is open, or that nobody knows.
+// outside adds that no window is open, or that this is unknown.
 func (v *Verdict) outside(ws Windows, s Situation) {
 	switch {
 	case len(ws) == 0:
@@ -207,7 +206,7 @@ func (v *Verdict) outside(ws Windows, s Situation) {
 	}
 }
 
-// clip makes what somebody else has written fit for a line.
+// clip makes untrusted text fit for one line.
 func clip(s string, most int) string {
 	s = strings.Join(strings.FieldsFunc(strings.ToValidUTF8(s, "?"), func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }), " ")
 	n := 0

@@ -7,18 +7,18 @@ import (
 	"strings"
 )
 
-// MountAccess is how a path of the device, and what is below it, may be mounted.
+// MountAccess is how a path of the device, and everything below it, may be mounted.
 type MountAccess string
 
 // The accesses.
 const (
 	MountNever    MountAccess = "never"
 	MountReadOnly MountAccess = "read-only"
-	MountBelow    MountAccess = "below" // what is below it, but not the whole of it
+	MountBelow    MountAccess = "below" // paths below it, but not the path itself
 	MountAlways   MountAccess = "always"
 )
 
-// CheckMount says what is wrong with an entry of Allow.Mounts.
+// CheckMount returns what is wrong with an entry of Allow.Mounts.
 func CheckMount(at string) error {
 	switch {
 	case !path.IsAbs(at) || path.Clean(at) != at || len(at) > 4096 || strings.ContainsRune(at, 0):
@@ -29,12 +29,12 @@ func CheckMount(at string) error {
 	return nil
 }
 
-// CheckAccess says what is wrong with how a path may be mounted.
+// CheckAccess returns what is wrong with the access of a path.
 func CheckAccess(a string) error {
 	return oneOf(a, string(MountNever), string(MountReadOnly), string(MountBelow), string(MountAlways))
 }
 
-// place is where a path leads, by a link that every system has or could have.
+// place resolves links that every system has or could have.
 func place(p string) string {
 	p = path.Clean(p)
 	if rest, ok := strings.CutPrefix(p, "/var/run"); ok && (rest == "" || rest[0] == '/') {
@@ -43,14 +43,13 @@ func place(p string) string {
 	return p
 }
 
-// within says whether p is dir or below it.
+// within reports whether p is dir or below it.
 func within(p, dir string) bool {
 	return p == dir || dir == "/" || strings.HasPrefix(p, dir+"/")
 }
 
-// mount says whether a path may be mounted, by the entries from top down, and of
-// one that may not what a person needs to know beside it. Own are paths that nobody
-// may mount.
+// mount reports whether the entries from top down let a path be mounted, and if not, an explanation
+// for people. Paths in own must never be mounted.
 func (g *Gate) mount(at, top string, readOnly bool, own []string) (why string, ok bool) {
 	rule := at
 	for g.o.Allow.Mounts[rule] == "" && rule != top {

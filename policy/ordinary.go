@@ -9,8 +9,8 @@ import (
 	"github.com/containerd/containerd/v2/pkg/cap"
 )
 
-// DefaultAllow is what an ordinary Compose file may ask for, and nothing that
-// takes over the device. packaging/config.yaml says why for each entry.
+// DefaultAllow is what an ordinary Compose file may ask for, without taking over the device.
+// packaging/config.yaml gives the reason for each entry.
 func DefaultAllow() Allow {
 	a := Allow{
 		Namespaces:   map[string]bool{"network": true, "pid": false, "ipc": false, "uts": true, "cgroup": true},
@@ -58,13 +58,13 @@ func DefaultAllow() Allow {
 	return a
 }
 
-// ordinary are the capabilities that containers have without asking.
+// ordinary are the capabilities that containers have by default.
 var ordinary = []string{
 	"AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "MKNOD", "NET_BIND_SERVICE", "NET_RAW",
 	"SETFCAP", "SETGID", "SETPCAP", "SETUID", "SYS_CHROOT",
 }
 
-// CheckCapability says what is wrong with an entry of Allow.Capabilities.
+// CheckCapability returns what is wrong with an entry of Allow.Capabilities.
 func CheckCapability(name string) error {
 	if name == "*" || name == "ALL" || slices.Contains(cap.Known(), "CAP_"+name) {
 		return nil
@@ -72,12 +72,12 @@ func CheckCapability(name string) error {
 	return fmt.Errorf("expected a capability such as NET_ADMIN, or ALL or *, got %q", clip(name, maxHolder))
 }
 
-// CheckNamespace says what is wrong with an entry of Allow.Namespaces.
+// CheckNamespace returns what is wrong with an entry of Allow.Namespaces.
 func CheckNamespace(name string) error {
 	return oneOf(name, "network", "pid", "ipc", "uts", "cgroup")
 }
 
-// CheckUnconfined says what is wrong with an entry of Allow.Unconfined.
+// CheckUnconfined returns what is wrong with an entry of Allow.Unconfined.
 func CheckUnconfined(name string) error {
 	return oneOf(name, "seccomp", "apparmor", "systempaths")
 }
@@ -89,10 +89,10 @@ func oneOf(name string, names ...string) error {
 	return fmt.Errorf("expected one of %s, got %q", strings.Join(names, ", "), clip(name, maxHolder))
 }
 
-// PortRange is a range of ports, both ends included.
+// PortRange is an inclusive range of ports.
 type PortRange struct{ First, Last uint16 }
 
-// String writes the range as ParsePorts reads it.
+// String returns the range in the form that ParsePorts reads.
 func (p PortRange) String() string {
 	if p.First == p.Last {
 		return strconv.Itoa(int(p.First))
@@ -100,7 +100,7 @@ func (p PortRange) String() string {
 	return fmt.Sprintf("%d-%d", p.First, p.Last)
 }
 
-// ParsePorts reads a port, or a range of them as 8000-8999.
+// ParsePorts reads a port or a range such as 8000-8999.
 func ParsePorts(text string) (PortRange, error) {
 	from, to, ranged := strings.Cut(text, "-")
 	if !ranged {

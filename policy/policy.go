@@ -1,9 +1,8 @@
-// Package policy answers whether a change may happen now, and if not, why and
-// until when; and what a workload may ask of the device. It owns the decisions
-// and nothing else: it reads no file, no clock and no network, and knows neither
-// the WFM nor the runtime. The same question always has the same answer. Only
-// reading a window looks its time zone up, in the system's database. The tags of
-// what a site decides are for the package that reads its configuration.
+// Package policy decides whether a change may happen now, and if not, why and until when; and what
+// a workload may ask of the device. It owns the decisions and nothing else: it reads no file, clock
+// or network, and knows neither the WFM nor the runtime. The same question always has the same
+// answer. Only parsing a window looks up its time zone in the system's database. Struct tags are
+// for the package that reads the site's configuration.
 package policy
 
 import "time"
@@ -18,7 +17,7 @@ const (
 	Remove  ChangeKind = "remove"
 )
 
-// Answer is what the site has said about a change.
+// Answer is the site's decision on a change.
 type Answer string
 
 // The answers.
@@ -31,32 +30,31 @@ const (
 // Change is one change to one deployment.
 type Change struct {
 	Deployment string
-	Labels     []map[string]string // of the documents that it is about; each has to let it pass
+	Labels     []map[string]string // of each document involved; all must let it pass
 	Kind       ChangeKind
 	Answer     Answer
 }
 
-// Lock keeps changes away while a machine must not be disturbed. One whose
-// Until has come holds nothing any more, unless the clock is wrong: those who
-// list it then know better.
+// Lock holds up changes while a machine must not be disturbed. It expires at Until; while the clock
+// is wrong, the caller decides which locks it lists.
 type Lock struct {
 	Holder     string
 	Reason     string    // for people; may be empty
-	Deployment string    // the one that it is about; empty: all
+	Deployment string    // the one it holds up; empty: all
 	Until      time.Time // zero: until it is released
 }
 
-// Situation is what decisions depend on beside the rules.
+// Situation is the input of decisions besides the rules.
 type Situation struct {
-	Now        time.Time // in the time zone of the device: texts name hours of it
-	ClockWrong bool      // Now is not to be trusted: the hours of the day are not known
-	Locks      []Lock    // that are held now
-	// Before is the deployment whose change comes before this one in the order of the
-	// manifest; empty: this one is next.
+	Now        time.Time // in the device's time zone, which texts use
+	ClockWrong bool      // Now cannot be trusted
+	Locks      []Lock    // currently held
+	// Before is the deployment whose change precedes this one in manifest order; empty: this one is
+	// next.
 	Before string
 }
 
-// ReasonCode says for programs why a change waits.
+// ReasonCode tells programs why a change waits.
 type ReasonCode string
 
 // The reasons to wait.
@@ -69,8 +67,8 @@ const (
 	WaitsForTurn     ReasonCode = "turn"
 )
 
-// Reason is why a change has to wait: Code for programs, Text for people. Text does
-// not repeat what Code says; String has both.
+// Reason is why a change waits: Code for programs, Text for people. Text does not repeat Code;
+// String has both.
 type Reason struct {
 	Code ReasonCode
 	Text string
@@ -78,37 +76,37 @@ type Reason struct {
 
 func (r Reason) String() string { return "waits for " + string(r.Code) + ": " + r.Text }
 
-// Verdict is the answer for one change.
+// Verdict is the decision on one change.
 type Verdict struct {
-	// Go says that the change may be applied now.
+	// Go: the change may be applied now.
 	Go bool
-	// Rejected says that it may never be: the site has said no.
+	// Rejected: the site rejected the change, so it never may be.
 	Rejected bool
-	// Reasons are all that the change has to wait for; empty otherwise.
+	// Reasons are all reasons to wait.
 	Reasons []Reason
-	// Until is when to ask again: the earliest time at which one of the reasons
-	// ends by itself. Zero: none of them does.
+	// Until is when to ask again: the earliest time at which a reason ends by itself; zero: none
+	// does.
 	Until time.Time
 }
 
-// Approval says which changes need an answer of the site.
+// Approval selects the changes that need approval.
 type Approval string
 
-// The approval rules. An update is whatever changes what runs: removal, too.
+// The approval rules. An update is any change of what runs, including removal.
 const (
 	ApproveNone    Approval = "none"
 	ApproveUpdates Approval = "updates"
 	ApproveAll     Approval = "all"
 )
 
-// Rollback says what becomes of an update that failed.
+// Rollback is what happens after a failed update.
 type Rollback string
 
 // The rollback rules.
 const (
-	RollbackAuto   Rollback = "auto"   // the revision that worked last comes back by itself
-	RollbackManual Rollback = "manual" // it comes back when somebody asks for it
-	RollbackOff    Rollback = "off"    // it does not come back, and is not kept
+	RollbackAuto   Rollback = "auto"   // return to the last working revision automatically
+	RollbackManual Rollback = "manual" // return to it on request
+	RollbackOff    Rollback = "off"    // never return to it, and do not keep it
 )
 
 // Hook is a program of the site that is asked before a change.
@@ -117,11 +115,10 @@ type Hook struct {
 	Timeout time.Duration `yaml:"timeout" least:"1s" most:"1h"`                  // 0: HookTimeout
 }
 
-// HookTimeout is how long a hook may take where nothing else is said.
+// HookTimeout is the default time limit of a hook.
 const HookTimeout = 30 * time.Second
 
-// Rules are what holds for the changes of one deployment. The zero value lets
-// everything pass.
+// Rules apply to the changes of one deployment. The zero value lets everything pass.
 type Rules struct {
 	Approval Approval `yaml:"approval" one:"none updates all"` // empty: ApproveNone
 	Windows  Windows  `yaml:"windows" most:"64"`               // when changes may be applied; none: at any time
@@ -129,25 +126,24 @@ type Rules struct {
 	Hook     Hook     `yaml:"hook"`
 }
 
-// Order says in which order deployments are changed.
+// Order is the order in which deployments are changed.
 type Order string
 
 // The orders.
 const (
-	OrderNone Order = "none" // each as soon as it may be
-	// OrderManifest: one after another, as the manifest lists them, each when those
-	// before it are settled or have failed. Removals do not take part.
+	OrderNone Order = "none" // each as soon as possible
+	// OrderManifest: one after another in manifest order, each when those before it are settled or
+	// have failed. Removals do not take part.
 	OrderManifest Order = "manifest"
 )
 
-// Override replaces rules for some deployments. Of several that fit, each rule
-// is that of the first which sets it.
+// Override replaces rules for some deployments. If several match, the first that sets a rule wins.
 type Override struct {
-	Deployments []string          `yaml:"deployments" is:"deployment" most:"256"` // ids, compared without regard to case; empty: any, where there are Labels
-	Labels      map[string]string `yaml:"labels" names:"word" is:"line"`          // all of them, as they are written; empty: any, where there are Deployments
+	Deployments []string          `yaml:"deployments" is:"deployment" most:"256"` // ids, compared without regard to case; empty: any, if there are Labels
+	Labels      map[string]string `yaml:"labels" names:"word" is:"line"`          // all must match exactly; empty: any, if there are Deployments
 
 	Approval Approval `yaml:"approval" one:"none updates all"` // empty: not replaced, like the others
-	Windows  Windows  `yaml:"windows" most:"64" empty:"kept"`  // nil; not nil but empty: at any time
+	Windows  Windows  `yaml:"windows" most:"64" empty:"kept"`  // nil: not replaced; empty: at any time
 	Rollback Rollback `yaml:"rollback" one:"auto manual off"`
 	Hook     *Hook    `yaml:"hook"`
 }

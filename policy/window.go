@@ -10,10 +10,10 @@ import (
 )
 
 const (
-	// maxWindowText bounds the text of one, in bytes.
+	// maxWindowText bounds a window's text in bytes.
 	maxWindowText = 128
-	// farthest is how far ahead windows are looked for, in days: every window
-	// opens once a week, also in the week in which a zone leaves out a day.
+	// farthest is how many days ahead windows are looked for: every window opens once a week, even
+	// in a week in which a zone omits a day.
 	farthest = 9
 )
 
@@ -26,35 +26,29 @@ const (
 	zoneReach = 26 * time.Hour
 )
 
-// Window is a time of day on some days of the week, by the clock on the wall of
-// one time zone. It belongs to the days on which it opens: "Fri 22:00-04:00"
-// closes on Saturday.
+// Window is a time of day on some days of the week, in local time of one zone. It belongs to the
+// days on which it opens: "Fri 22:00-04:00" closes on Saturday. The zero Window is never open.
 //
-// The clock on the wall decides also where it is changed. In the hour that
-// comes twice a window of that hour is open twice. A window in the hour that
-// is left out would not be open at all: it opens when the clock has been
-// changed, for as long as it would have been open. The zero Window is never
-// open.
+// Local time also decides around clock changes. A window in a repeated hour opens twice. A window
+// in a skipped hour opens right after the change, for as long as it would have been open.
 type Window struct {
 	days       uint8 // a bit for each of dayNames
 	start, end int   // minutes since midnight; an end that is not later is on the next day
 	zone       *time.Location
 }
 
-// Windows is a list of windows, open while any of them is. An empty list is
-// never open; what that means is up to who asks.
+// Windows is a list of windows, open while any of them is. An empty list is never open; callers
+// decide what that means.
 type Windows []Window
 
-// ParseWindow reads a window: days, hours, and the zone of the hours, of which
-// only the hours have to be there:
+// ParseWindow reads a window: days, hours and the zone of the hours. Only the hours are required:
 //
 //	22:00-04:00                     every day
 //	Mon-Fri 22:00-04:00             from Monday evening to Saturday morning
 //	Sat,Sun 00:00-24:00             the weekend
 //	Sun 02:00-05:00 Europe/Berlin   a zone of the system's database, or UTC
 //
-// Hours without a zone are those of local; nil is UTC. The error names the part
-// that is wrong.
+// Hours without a zone are in local; nil is UTC. The error names the wrong part.
 func ParseWindow(text string, local *time.Location) (Window, error) {
 	if len(text) > maxWindowText {
 		return Window{}, fmt.Errorf("cannot use window %.20q...: it is longer than %d bytes", text, maxWindowText)
@@ -112,7 +106,7 @@ func parseDays(text string) (days uint8, err error) {
 				return 0, err
 			}
 		}
-		for d := first; ; d = (d + 1) % 7 { // Sat-Mon goes over the end of the week
+		for d := first; ; d = (d + 1) % 7 { // Sat-Mon wraps around the week
 			days |= 1 << d
 			if d == last {
 				break
@@ -151,7 +145,7 @@ func parseHours(text string) (start, end int, err error) {
 	return start, end, nil
 }
 
-// parseTime reads a time of day, in minutes since midnight.
+// parseTime returns a time of day in minutes since midnight.
 func parseTime(text string) (int, error) {
 	if text == "24:00" {
 		return wholeDay, nil
@@ -163,8 +157,8 @@ func parseTime(text string) (int, error) {
 	return t.Hour()*60 + t.Minute(), nil
 }
 
-// findZone looks a zone up in the system's database, which a small device may
-// lack; UTC is always known.
+// findZone looks a zone up in the system's database, which a small device may lack; UTC is always
+// known.
 func findZone(name string) (*time.Location, error) {
 	if name == "Local" {
 		return nil, errors.New(`time zone "Local" is not allowed: hours without a zone are local`)
@@ -176,14 +170,13 @@ func findZone(name string) (*time.Location, error) {
 	return zone, nil
 }
 
-// Contains says whether a window is open at t.
+// Contains reports whether a window is open at t.
 func (ws Windows) Contains(t time.Time) bool {
 	_, open := ws.at(t)
 	return open
 }
 
-// Next is when a window opens next, by the clock on its own wall: t itself while one
-// is open. It is false when none ever will.
+// Next returns when a window opens next; t itself while one is open. It is false if none ever will.
 func (ws Windows) Next(t time.Time) (time.Time, bool) {
 	for _, s := range ws.spans(t) {
 		if t.Before(s.start) {
@@ -196,9 +189,8 @@ func (ws Windows) Next(t time.Time) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// End is when the window that is open at t closes, or the last of several that
-// follow each other without a gap. It is false when none is open, and when it
-// never closes.
+// End returns when the window open at t closes, including windows that follow without a gap. It is
+// false if none is open or it never closes.
 func (ws Windows) End(t time.Time) (time.Time, bool) {
 	s, open := ws.at(t)
 	if !open || s.end.Sub(t) > (farthest-1)*24*time.Hour {
@@ -207,7 +199,7 @@ func (ws Windows) End(t time.Time) (time.Time, bool) {
 	return s.end, true
 }
 
-// at is the time around t for which a window is open.
+// at returns the time around t for which a window is open.
 func (ws Windows) at(t time.Time) (span, bool) {
 	for _, s := range ws.spans(t) {
 		if !t.Before(s.start) && t.Before(s.end) {
@@ -220,8 +212,8 @@ func (ws Windows) at(t time.Time) (span, bool) {
 // span is a time from start until just before end.
 type span struct{ start, end time.Time }
 
-// spans are the times around t, and as far as windows are looked for, for which a
-// window is open: in order, none touching the next.
+// spans returns the times around t for which a window is open, up to farthest ahead: in order,
+// without touching one another.
 func (ws Windows) spans(t time.Time) []span {
 	var all []span
 	for _, w := range ws {
@@ -229,7 +221,7 @@ func (ws Windows) spans(t time.Time) []span {
 			continue
 		}
 		year, month, day := t.In(w.zone).Date()
-		for d := -2; d <= farthest; d++ { // one may last over midnight, and a little longer where the clock is changed
+		for d := -2; d <= farthest; d++ { // a window may pass midnight, and longer with a clock change
 			date := time.Date(year, month, day+d, 0, 0, 0, 0, time.UTC)
 			if w.days&(1<<((int(date.Weekday())+6)%7)) != 0 {
 				all = w.openings(all, date)
@@ -250,16 +242,15 @@ func (ws Windows) spans(t time.Time) []span {
 	return merged
 }
 
-// openings appends for which times the window of one date is open. The date,
-// and start and end with it, are what a clock on the wall shows, kept as if
-// that were UTC.
+// openings appends the times for which the window of one date is open. The date, start and end are
+// local times held as if they were UTC.
 func (w Window) openings(all []span, date time.Time) []span {
 	start, end := date.Add(time.Duration(w.start)*time.Minute), date.Add(time.Duration(w.end)*time.Minute)
 	if w.end <= w.start {
 		end = end.Add(24 * time.Hour)
 	}
 	found := false
-	// One stretch of time after the other in which the clock is not changed.
+	// Each stretch of time without a clock change in turn.
 	for at := start.Add(-zoneReach).In(w.zone); at.Before(end.Add(zoneReach)); {
 		begins, ends := at.ZoneBounds()
 		offset := offsetOf(at)
@@ -284,7 +275,7 @@ func (w Window) openings(all []span, date time.Time) []span {
 	return all
 }
 
-// offsetOf is by how much the clock on the wall is ahead of UTC.
+// offsetOf returns how far local time is ahead of UTC.
 func offsetOf(t time.Time) time.Duration {
 	_, seconds := t.Zone()
 	return time.Duration(seconds) * time.Second
