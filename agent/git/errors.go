@@ -11,11 +11,10 @@ import (
 	"github.com/margolite/margolite/agent/wfm"
 )
 
-// Reason is why the desired state cannot be had from a repository. It is what to do
-// about that, for people.
+// Reason is why the desired state is unavailable, in the form of the fix for people.
 type Reason string
 
-// Reasons that lie on the device.
+// Reasons on the device.
 const (
 	// NoProgram: there is no git program, or it cannot speak https.
 	NoProgram Reason = "install git with HTTPS support (on OpenWrt the packages git and git-http)"
@@ -25,15 +24,15 @@ const (
 	Local Reason = "make the state directory writable, and free some space"
 )
 
-// Reasons that lie with the server, or on the way there.
+// Reasons on the server or on the way to it.
 const (
-	// Unreachable: no answer, or one that broke off.
+	// Unreachable: no answer, or an incomplete one.
 	Unreachable Reason = "check the network and wfm.url"
 	// Untrusted: no TLS connection to the right server.
 	Untrusted Reason = "check this device's clock, and that wfm.ca holds the CA of the server's certificate"
-	// Unauthorized: the token is not accepted, or not for this repository.
+	// Unauthorized: the token is rejected, or not valid for this repository.
 	Unauthorized Reason = "use an access token that can read the repository"
-	// NoRepository: the URL leads to no repository that this token may see.
+	// NoRepository: no repository at the URL that this token may see.
 	NoRepository Reason = "correct wfm.url, or let the access token read the repository"
 	Redirected   Reason = "correct wfm.url: redirects are not followed"
 	NoBranch     Reason = "correct wfm.git.branch, or create the branch"
@@ -53,11 +52,10 @@ func (e *Error) Error() string { return "cannot " + e.Op + ": " + e.Err.Error() 
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// Mend says what to do about it, for people.
+// Mend returns how to fix it, for people.
 func (e *Error) Mend() string { return string(e.Reason) }
 
-// Answered says that the right server was reached, and it is its answer that is
-// of no use.
+// Answered reports that the right server was reached but its answer is unusable.
 func (e *Error) Answered() bool {
 	switch e.Reason {
 	case Unauthorized, NoRepository, Redirected, NoBranch, NoFolder, Rejected:
@@ -66,35 +64,33 @@ func (e *Error) Answered() bool {
 	return false
 }
 
-// Retry says whether it makes sense to ask again soon, as wfm.Retry has it. How
-// long to wait git does not tell.
+// Retry reports whether asking again soon makes sense, as wfm.Retry does. Git gives no time to
+// wait.
 func (e *Error) Retry() (retryable bool, after time.Duration) {
 	return (e.Reason == Unreachable || e.Reason == Untrusted) && !errors.Is(e.Err, context.Canceled), 0
 }
 
 var errBroken = errors.New("the local copy of the repository is damaged")
 
-// refused is an error about the content of a commit.
+// refused returns an error about the content of a commit.
 func refused(path, format string, args ...any) error {
 	return margo.Errors{{Path: margo.Shown(path, 200), Message: fmt.Sprintf(format, args...)}}
 }
 
-// isRefusal says that an error is about the content, so that the same content
-// would come to the same.
+// isRefusal reports that an error is about the content, so that a retry would fail alike.
 func isRefusal(err error) bool {
 	var violations margo.Errors
 	return errors.As(err, &violations) || errors.Is(err, wfm.ErrTooLarge)
 }
 
-// Texts of git and libcurl, in the locale C, and what they mean. The first that
-// occurs decides.
+// Messages of git and libcurl in the locale C; the first match decides.
 var meanings = []struct {
 	text   string
 	reason Reason
 }{
 	{"unable to find remote helper", NoProgram},
 	{"'remote-https' is not a git command", NoProgram},
-	{"terminal prompts disabled", Unauthorized}, // it would have asked for a name
+	{"terminal prompts disabled", Unauthorized}, // the server requires authentication
 	{"could not read Username", Unauthorized},
 	{"could not read Password", Unauthorized},
 	{"Authentication failed", Unauthorized},
@@ -105,9 +101,9 @@ var meanings = []struct {
 	{"requested URL returned error: 3", Redirected},
 	{"unable to update url base from redirection", Redirected},
 	{"fatal: repository '", NoRepository}, // ' not found
-	{"dumb http transport", NoRepository}, // files of one, but no server for it
+	{"dumb http transport", NoRepository}, // plain files without a Git server
 	{"couldn't find remote ref", NoBranch},
-	{"certificate", Untrusted}, // as OpenSSL, GnuTLS and mbed TLS all say
+	{"certificate", Untrusted}, // in the messages of OpenSSL, GnuTLS and mbed TLS
 	{"ca cert file", Untrusted},
 	{"client cert", Untrusted},
 	{"SSL CA cert", Untrusted},
@@ -121,11 +117,10 @@ var meanings = []struct {
 	{"early EOF", Unreachable},
 	{"protocol error", Unreachable},
 	{"expected ", Unreachable},
-	{"invalid index-pack output", Unreachable}, // a pack that was damaged on the way
+	{"invalid index-pack output", Unreachable}, // a pack damaged in transfer
 }
 
-// maxShown is how many bytes of the end of what git says are shown: it says last what
-// matters most.
+// maxShown bounds, in bytes, the shown end of git's output, where the cause usually is.
 const maxShown = 300
 
 type exitError struct {
@@ -150,8 +145,8 @@ func (e *exitError) Error() string {
 	return "git: " + text
 }
 
-// own is what git itself said: without what the server made it say, and without
-// URLs, whose words mean nothing here.
+// own returns git's own messages, without those of the server and without URLs, whose words mean
+// nothing here.
 func (e *exitError) own() string {
 	var b strings.Builder
 	for line := range strings.Lines(e.stderr) {
@@ -170,8 +165,8 @@ func (e *exitError) own() string {
 	}
 }
 
-// explain makes an *Error, or one about the content, of git's failure to speak
-// with the server. What it does not understand has the reason other.
+// explain turns git's failure to talk to the server into an *Error or an error about the content.
+// Unknown failures have the reason other.
 func explain(op string, err error, other Reason) error {
 	if _, known := errors.AsType[*Error](err); known || errors.Is(err, context.Canceled) {
 		return err

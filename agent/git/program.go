@@ -20,17 +20,16 @@ import (
 	"github.com/margolite/margolite/agent/margo"
 )
 
-// Bounds of the git program that nobody needs to change.
+// Fixed bounds of the git program.
 const (
-	maxOutput = 64 << 10  // of a command whose answer is a line or two
-	maxStderr = 8 << 10   // that is kept of it
+	maxOutput = 64 << 10  // of a command with a short answer
+	maxStderr = 8 << 10   // kept of stderr
 	maxMemory = 512 << 20 // of its data
-	// grace is what git has to remove its temporary files once it is told to end.
+	// grace is how long git may remove its temporary files once told to end.
 	grace = 3 * time.Second
 )
 
-// The oldest git that takes its configuration from the environment, and the
-// refs to fetch from its input.
+// The oldest git that takes configuration from the environment and refs to fetch from its input.
 const minMajor, minMinor = 2, 31
 
 type program struct {
@@ -38,7 +37,7 @@ type program struct {
 	home string // an empty folder; the programs run in it
 }
 
-// find finds the git program in PATH, and fails where it is too old to serve.
+// find finds git in PATH, and fails if it is too old.
 func (p *program) find(ctx context.Context) error {
 	path, err := exec.LookPath("git")
 	if err == nil {
@@ -66,7 +65,7 @@ func (p *program) find(ctx context.Context) error {
 	return nil
 }
 
-// environment is all that git gets to know, apart from its configuration.
+// environment is the complete environment of git, apart from its configuration.
 func environment(path, home string) []string {
 	return []string{
 		"PATH=" + filepath.Dir(path) + ":/usr/local/bin:/usr/bin:/bin",
@@ -87,14 +86,14 @@ func environment(path, home string) []string {
 	}
 }
 
-// setting is one value of git's configuration. Given in the environment it wins
-// over any that a repository carries, and shows in no list of processes.
+// setting is one value of git's configuration. In the environment it overrides a repository's own,
+// and shows in no process list.
 type setting struct{ key, value string }
 
-// settings hold for every command.
+// settings apply to every command.
 var settings = []setting{
 	{"core.hooksPath", os.DevNull},
-	{"core.bigFileThreshold", "1m"}, // what is larger is not held as a whole
+	{"core.bigFileThreshold", "1m"}, // larger files are streamed
 	{"core.deltaBaseCacheLimit", "8m"},
 	{"credential.helper", ""},
 	{"fetch.fsckObjects", "true"},
@@ -108,31 +107,30 @@ var settings = []setting{
 	{"gc.auto", "0"},
 	{"maintenance.auto", "false"},
 	{"pack.threads", "1"},
-	{"protocol.version", "2"}, // the server lists one branch, not all it has
+	{"protocol.version", "2"}, // the server lists only the wanted branch
 	{"http.followRedirects", "false"},
 	{"http.proxy", ""},
 	{"http.sslVerify", "true"},
 	{"http.sslVersion", "tlsv1.2"}, // or newer
 }
 
-// access is what git is told about a server, beside its URL.
+// access is git's configuration for a server.
 type access struct {
 	settings []setting
-	secret   []string // parts of them that are not to be shown
+	secret   []string // parts to hide in errors
 }
 
 // command is one run of git.
 type command struct {
 	args      []string
 	dir       string // of the repository; empty: none is needed
-	access    access // to the server, where it speaks with one
-	fileBytes int64  // that it may write into one file; 0: none
+	access    access // to the server, if it uses one
+	fileBytes int64  // most that it may write to one file; 0: none
 }
 
-// run starts git, lets talk have its input and output, and waits for its end.
-// Git reads nothing of its input before its bounds are in force. When talk or
-// ctx gives up, git and all that it started are ended. The error is talk's, or
-// an *exitError.
+// run starts git, lets talk use its input and output, and waits for its end. Git reads no input
+// before its bounds are in force. When talk or ctx gives up, git and all processes it started are
+// killed. The error is talk's, or an *exitError.
 func (p *program) run(ctx context.Context, c command, talk func(in io.WriteCloser, out *bufio.Reader) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -149,7 +147,7 @@ func (p *program) run(ctx context.Context, c command, talk func(in io.WriteClose
 	}
 	cmd.Env = append(cmd.Env, "GIT_CONFIG_COUNT="+strconv.Itoa(len(all)))
 
-	// A group of its own, so that its helpers end with it.
+	// Its own process group, so that its helpers end with it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	var last *time.Timer
 	cmd.Cancel = func() error {
@@ -178,7 +176,7 @@ func (p *program) run(ctx context.Context, c command, talk func(in io.WriteClose
 		err = talk(in, bufio.NewReaderSize(out, maxEntry))
 	}
 	in.Close()
-	given := ctx.Err() // before it is this function that gives up
+	given := ctx.Err() // before cancel below
 	ended := errors.Is(err, errShort) || errors.Is(err, syscall.EPIPE)
 	if err != nil && !ended {
 		cancel()
@@ -186,7 +184,7 @@ func (p *program) run(ctx context.Context, c command, talk func(in io.WriteClose
 	waited := cmd.Wait()
 	if last != nil {
 		last.Stop()
-		_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL) // whoever of the group is left
+		_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL) // the rest of the group
 	}
 	var exit *exec.ExitError
 	switch {
@@ -202,7 +200,7 @@ func (p *program) run(ctx context.Context, c command, talk func(in io.WriteClose
 	return err
 }
 
-// limit bounds what a process and all that it starts may write and hold.
+// limit bounds what a process and its children may write and hold.
 func limit(pid int, fileBytes int64) error {
 	for resource, most := range map[int]uint64{
 		unix.RLIMIT_FSIZE: uint64(fileBytes),
@@ -217,10 +215,10 @@ func limit(pid int, fileBytes int64) error {
 	return nil
 }
 
-// errShort: git's answer ended too early, the reason being in what it says.
+// errShort: git's answer ended too early; its messages have the reason.
 var errShort = errors.New("git wrote less than expected")
 
-// ask runs a command whose answer is short.
+// ask runs a command with a short answer.
 func (p *program) ask(ctx context.Context, c command, input string) (answer string, err error) {
 	err = p.run(ctx, c, func(in io.WriteCloser, out *bufio.Reader) error {
 		if _, err := io.WriteString(in, input); err != nil && !errors.Is(err, syscall.EPIPE) {

@@ -15,37 +15,34 @@ import (
 	"github.com/margolite/margolite/agent/margo"
 )
 
-// Reports carries the current state back into the repository (ST-19): the statuses
-// and the capabilities of a device, as documents in a folder of a branch.
+// Reports writes the current state back into the repository (ST-19): the statuses and the
+// capabilities of a device, as documents in a folder of a branch.
 //
-// The folder is this device's alone, and whatever else is on the branch belongs to
-// others: each commit has the branch as the server has it, with the folder as it was
-// reported last and one document that is new. So commits of others, a history that is
-// rewritten and a branch that is gone lose nothing. Each report is a commit; one whose
-// push was accepted without a word of it reaching the device is found on the branch,
-// and not repeated.
+// The folder is this device's; everything else on the branch belongs to others. Each commit is
+// based on the server's branch, with the last reported folder and one new document, so that commits
+// of others, a rewritten history and a deleted branch lose nothing. Each report is a commit; one
+// whose push succeeded without an answer is found on the branch and not repeated.
 //
-// It is safe for concurrent use, and the only one that may use its work folder.
+// It is safe for concurrent use, and must be the only user of its work folder.
 type Reports struct {
 	source *Source // of the branch with the reports
 	author string
 }
 
-// maxLoose is how many files of objects commits may leave in the copy before it is made
-// anew, since nothing else removes them. Each commit adds four: the document, two folders and the commit itself.
+// maxLoose is how many object files commits may leave in the copy before it is recreated, since
+// nothing else removes them. Each commit adds four: the document, two folders and the commit.
 const maxLoose = 512
 
-// maxImport bounds what git writes into one file for a commit.
+// maxImport bounds each file that git writes for a commit.
 const maxImport = 64 << 20
 
-// attempts is how often a push is tried that somebody else's came before.
+// attempts bounds the pushes of a commit when others push first.
 const attempts = 4
 
 var errOvertaken = errors.New("the branch has moved on")
 
-// NewReports makes a way to report by commits of author; nothing is asked or written
-// yet. The options are those of the repository, with the branch and the folder for
-// reports and a work folder of their own.
+// NewReports returns reports as commits of author, without any request or write. The options have
+// the branch and the folder for reports, and a work folder of their own.
 func NewReports(o Options, author string) (*Reports, error) {
 	source, err := New(o)
 	if err != nil {
@@ -58,7 +55,7 @@ func NewReports(o Options, author string) (*Reports, error) {
 // Scope names where the reports are.
 func (r *Reports) Scope() string { return r.source.Scope() }
 
-// Reach asks whether the server has the branch, which begins with the first report.
+// Reach asks for the server's branch, which may not exist before the first report.
 func (r *Reports) Reach(ctx context.Context) error {
 	_, err := r.source.Tip(ctx)
 	if known, ok := errors.AsType[*Error](err); ok && known.Reason == NoBranch {
@@ -67,8 +64,8 @@ func (r *Reports) Reach(ctx context.Context) error {
 	return err
 }
 
-// PostStatus reports the state of a deployment. The body is margo.Status as
-// marshalled. The document of a deployment that was removed goes with that report.
+// PostStatus reports the state of a deployment. The body is a marshalled margo.Status. The report
+// of a removed deployment deletes its document.
 func (r *Reports) PostStatus(ctx context.Context, deploymentID string, body []byte) error {
 	status, err := margo.ParseStatus(body)
 	if err != nil {
@@ -92,12 +89,12 @@ func (r *Reports) PutCapabilities(ctx context.Context, deviceID string, body []b
 	return r.commit(ctx, "Capabilities of device "+deviceID, capabilitiesName, body)
 }
 
-// DeleteCapabilities tells that the device is no longer there.
+// DeleteCapabilities reports that the device is gone.
 func (r *Reports) DeleteCapabilities(ctx context.Context, deviceID string) error {
 	return r.commit(ctx, "Device "+deviceID+" is gone", capabilitiesName, nil)
 }
 
-// commit makes one document what body is, in JSON; nil: there is none any more.
+// commit sets one document to body, in JSON; nil deletes it.
 func (r *Reports) commit(ctx context.Context, subject, name string, body []byte) error {
 	s := r.source
 	s.mu.Lock()
@@ -138,8 +135,7 @@ func (r *Reports) commit(ctx context.Context, subject, name string, body []byte)
 	return &Error{Unreachable, "push to branch " + s.options.Branch + " of " + s.url, err}
 }
 
-// branch gives the commit that the server has, which the copy then holds; empty: there
-// is no branch yet, or no longer.
+// branch fetches the branch and returns its commit; empty if the server has no such branch.
 func (r *Reports) branch(ctx context.Context, a access) (string, error) {
 	s := r.source
 	tip, err := s.tip(ctx, a)
@@ -152,7 +148,7 @@ func (r *Reports) branch(ctx context.Context, a access) (string, error) {
 	return s.using(ctx, tip, false, a, func(string) error { return nil })
 }
 
-// create makes the copy where there is none.
+// create creates the copy if there is none.
 func (r *Reports) create(ctx context.Context) error {
 	if _, err := r.source.git.ask(ctx, r.source.local("rev-parse", "--git-dir"), ""); err == nil {
 		return nil
@@ -166,17 +162,17 @@ type report struct {
 	last string // the commit that was reported last; empty: not known
 	subject,
 	name string
-	body []byte // nil: the document goes
+	body []byte // nil: delete the document
 }
 
-// push makes a commit on its base and pushes it. The error is errOvertaken where the
-// branch is not at the base.
+// push creates a commit on its base and pushes it. The error is errOvertaken if the branch is no
+// longer at the base.
 func (r *Reports) push(ctx context.Context, a access, c report) error {
 	s := r.source
 	op := fmt.Sprintf("push to branch %s of %s", s.options.Branch, s.url)
 	made := command{
 		args: []string{"fast-import", "--quiet", "--force"}, dir: s.copyDir(), fileBytes: maxImport,
-		access: access{settings: []setting{{"fastimport.unpackLimit", "100"}}}, // files of objects, no pack for each commit
+		access: access{settings: []setting{{"fastimport.unpackLimit", "100"}}}, // object files instead of a pack per commit
 	}
 	commit, err := s.git.ask(ctx, made, r.script(ctx, c))
 	if err != nil {
@@ -190,7 +186,7 @@ func (r *Reports) push(ctx context.Context, a access, c report) error {
 	if c.base != "" {
 		answer, err := s.git.ask(ctx, s.local("rev-parse", commit+"^{tree}", c.base+"^{tree}"), "")
 		if trees := strings.Fields(answer); err == nil && len(trees) == 2 && trees[0] == trees[1] {
-			return nil // the branch says so already
+			return nil // already on the branch
 		}
 	}
 	push := command{
@@ -202,13 +198,13 @@ func (r *Reports) push(ctx context.Context, a access, c report) error {
 	}
 	_, err = s.git.ask(ctx, command{args: []string{"update-ref", tipRef, commit}, dir: s.copyDir(), fileBytes: maxImport}, "")
 	if err != nil {
-		// The commit is on the branch, and found there the next time.
+		// The commit is on the branch and will be found there.
 		return s.abandon(err)
 	}
 	return nil
 }
 
-// pushed says what a push that failed means.
+// pushed explains a failed push.
 func pushed(op string, err error) error {
 	if exit, ok := errors.AsType[*exitError](err); ok {
 		for _, line := range strings.Split(exit.own(), "\n") {
@@ -223,8 +219,8 @@ func pushed(op string, err error) error {
 	return explain(op, err, Unreachable)
 }
 
-// script tells git fast-import what a commit is: its base, with the folder of this
-// device as it was reported last and the one document changed.
+// script describes a commit to git fast-import: its base, with the device's folder as last reported
+// and one document changed.
 func (r *Reports) script(ctx context.Context, c report) string {
 	s := r.source
 	var b strings.Builder
@@ -233,7 +229,7 @@ func (r *Reports) script(ctx context.Context, c report) string {
 	if c.base != "" {
 		fmt.Fprintf(&b, "from %s\n", c.base)
 	}
-	// A new copy lacks it, and starts from the branch.
+	// A new copy lacks it and starts from the branch.
 	if c.last != "" && c.last != c.base && s.object(ctx, c.last+"^{tree}") != "" {
 		if folder := s.object(ctx, c.last+":"+s.folder); folder != "" {
 			fmt.Fprintf(&b, "M 040000 %s %s\n", folder, quotePath(s.folder))
@@ -250,7 +246,7 @@ func (r *Reports) script(ctx context.Context, c report) string {
 	return b.String()
 }
 
-// quotePath writes a path, which is one line of text, as git fast-import reads it.
+// quotePath quotes a one-line path for git fast-import.
 func quotePath(path string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(path) + `"`
 }

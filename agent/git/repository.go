@@ -17,14 +17,14 @@ import (
 	"github.com/margolite/margolite/agent/wfm"
 )
 
-// history is how many commits of the branch are fetched: what versions are
-// computed from. Changing it changes versions, see order.
+// history is how many commits of the branch are fetched to compute versions. Changing it changes
+// versions, see order.
 const history = 32
 
-// tipRef names the commit of the branch as it was fetched last.
+// tipRef names the last fetched commit of the branch.
 const tipRef = "refs/margolite/tip"
 
-// maxPacks is how many packs the copy may have before they become one.
+// maxPacks is how many packs the copy may have before they are combined.
 const maxPacks = 16
 
 // The work folder holds the copy of the branch, and an empty folder.
@@ -35,7 +35,7 @@ const (
 
 func (s *Source) copyDir() string { return filepath.Join(s.options.Dir, copyName) }
 
-// prepare makes the work folder, which nobody else can look into.
+// prepare creates the work folder, private to this user.
 func (s *Source) prepare() error {
 	op := "use the work folder " + s.options.Dir
 	for _, dir := range []string{s.options.Dir, s.git.home} {
@@ -53,7 +53,7 @@ func (s *Source) prepare() error {
 	return nil
 }
 
-// tip asks the server which commit the branch is at.
+// tip asks the server for the branch's commit.
 func (s *Source) tip(ctx context.Context, a access) (string, error) {
 	op := fmt.Sprintf("look up branch %s of %s", s.options.Branch, s.url)
 	ctx, cancel := context.WithTimeoutCause(ctx, s.options.Timeout, errSlow)
@@ -64,7 +64,7 @@ func (s *Source) tip(ctx context.Context, a access) (string, error) {
 		return "", explain(op, err, Unreachable)
 	}
 	for line := range strings.Lines(answer) {
-		// Names that only end like the wanted one are listed as well.
+		// Refs that merely end in the same name are listed as well.
 		if id, name, _ := strings.Cut(strings.TrimSpace(line), "\t"); name == s.ref() && isObjectID(id) {
 			return id, nil
 		}
@@ -74,8 +74,7 @@ func (s *Source) tip(ctx context.Context, a access) (string, error) {
 
 func (s *Source) ref() string { return "refs/heads/" + s.options.Branch }
 
-// held is the commit that the copy holds; empty: none, or nothing that can be
-// read.
+// held returns the commit that the copy holds; empty if there is none or it is unreadable.
 func (s *Source) held(ctx context.Context) string {
 	if _, err := os.Stat(s.copyDir()); err != nil {
 		return ""
@@ -83,7 +82,7 @@ func (s *Source) held(ctx context.Context) string {
 	return s.object(ctx, tipRef+"^{commit}")
 }
 
-// object is the id of an object of the copy; empty: it cannot be read.
+// object returns the id of an object in the copy; empty if it is unreadable.
 func (s *Source) object(ctx context.Context, name string) string {
 	answer, err := s.git.ask(ctx, s.local("rev-parse", "--verify", "--quiet", name), "")
 	if id := strings.TrimSpace(answer); err == nil && isObjectID(id) {
@@ -92,12 +91,11 @@ func (s *Source) object(ctx context.Context, name string) string {
 	return ""
 }
 
-// local is a command that only reads the copy.
+// local returns a command that only reads the copy.
 func (s *Source) local(args ...string) command { return command{args: args, dir: s.copyDir()} }
 
-// using calls use with a commit that the copy holds: the given one, or where that is
-// not held, what the branch is at when it is fetched. A damaged copy is recreated, once.
-// The commit that was used last is returned.
+// using calls use with a commit in the copy: the given one or, if that is not held, the branch's
+// after a fetch. A damaged copy is recreated once. It returns the commit that was used last.
 func (s *Source) using(ctx context.Context, commit string, held bool, a access, use func(commit string) error) (string, error) {
 	for again := false; ; again, held = true, false {
 		var err error
@@ -121,8 +119,8 @@ func (s *Source) using(ctx context.Context, commit string, held bool, a access, 
 	}
 }
 
-// fetch brings the copy up to the branch, and returns the commit. id is what the server
-// said last, and tells which kind of repository it has.
+// fetch updates the copy to the branch and returns the commit. id is the last answer of the server,
+// whose length gives the repository's hash.
 func (s *Source) fetch(ctx context.Context, id string, a access) (string, error) {
 	op := fmt.Sprintf("fetch branch %s of %s", s.options.Branch, s.url)
 	if err := s.sweep(); err != nil {
@@ -145,7 +143,7 @@ func (s *Source) fetch(ctx context.Context, id string, a access) (string, error)
 		if most, tooLarge := s.options.Limits.Bundle, s.wasCutOff(); tooLarge && ctx.Err() == nil {
 			err = fmt.Errorf("cannot %s: %w: its last commits have more than %d bytes", op, wfm.ErrTooLarge, most)
 		} else {
-			// What cannot be told apart from damage here is taken for that.
+			// Anything that cannot be told from damage counts as damage.
 			err = explain(op, err, Local)
 		}
 		return "", errors.Join(err, s.sweep())
@@ -157,7 +155,7 @@ func (s *Source) fetch(ctx context.Context, id string, a access) (string, error)
 	return commit, s.tidy(ctx)
 }
 
-// create makes an empty copy, without the hooks and examples of a template.
+// create creates an empty copy without a template's hooks and examples.
 func (s *Source) create(ctx context.Context, sha256 bool) error {
 	args := []string{"init", "--quiet", "--bare", "--template="}
 	if sha256 {
@@ -187,8 +185,8 @@ func (s *Source) abandon(why error) error {
 	return s.discard()
 }
 
-// sweep removes what an interrupted git leaves behind: half a pack, and locks
-// that nobody holds, since this process is the only one that writes here.
+// sweep removes what an interrupted git leaves: incomplete packs, and locks, which are all stale
+// since only this process writes here.
 func (s *Source) sweep() error {
 	err := filepath.WalkDir(s.copyDir(), func(path string, d fs.DirEntry, err error) error {
 		switch {
@@ -209,19 +207,18 @@ func (s *Source) sweep() error {
 	return nil
 }
 
-// wasCutOff says that git was ended because it wrote more than it may: nothing
-// else leaves half a pack of just that size.
+// wasCutOff reports that git was killed for writing too much: nothing else leaves an incomplete
+// pack of exactly that size.
 func (s *Source) wasCutOff() bool {
-	halves, _ := os.ReadDir(filepath.Join(s.copyDir(), "objects", "pack")) // none where it cannot be read
+	halves, _ := os.ReadDir(filepath.Join(s.copyDir(), "objects", "pack")) // none if unreadable
 	return slices.ContainsFunc(halves, func(file fs.DirEntry) bool {
 		info, err := file.Info()
 		return err == nil && strings.HasPrefix(file.Name(), "tmp_") && info.Size() >= s.options.Limits.Bundle
 	})
 }
 
-// tidy keeps the copy from growing: its packs become one that holds only what
-// the branch needs. What cannot be made small is fetched as a whole with the
-// next change.
+// tidy combines the packs of the copy into one that holds only what the branch needs. If the copy
+// stays too large, the next change fetches everything again.
 func (s *Source) tidy(ctx context.Context) error {
 	packs, size, err := s.packs()
 	if err == nil && packs <= maxPacks && size <= s.options.Limits.Bundle {
@@ -237,7 +234,7 @@ func (s *Source) tidy(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// packs counts the packs and all bytes of the copy's objects.
+// packs counts the packs, and all bytes of the copy's objects.
 func (s *Source) packs() (packs int, size int64, err error) {
 	err = filepath.WalkDir(filepath.Join(s.copyDir(), "objects"), func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
@@ -304,8 +301,8 @@ func (s *Source) files(ctx context.Context, commit string) (all []entry, err err
 	return all, nil
 }
 
-// checkGone refuses a commit without anything below a folder, unless it was emptied
-// on purpose: the package's documentation has the rule.
+// checkGone refuses a commit without anything below a folder, unless it was emptied on purpose; see
+// the package documentation.
 func (s *Source) checkGone(ctx context.Context, commit, folder string) error {
 	rest, err := s.git.ask(ctx, s.local("ls-tree", "--name-only", commit), "")
 	switch {
@@ -326,7 +323,7 @@ func (s *Source) checkGone(ctx context.Context, commit, folder string) error {
 	return err
 }
 
-// objects reads files of the copy one after the other.
+// objects reads files of the copy one by one.
 func (s *Source) objects(ctx context.Context, ids []string, each func(i int, body []byte) error) error {
 	if len(ids) == 0 {
 		return nil
@@ -348,8 +345,7 @@ func (s *Source) objects(ctx context.Context, ids []string, each func(i int, bod
 	})
 }
 
-// damaged says that a failure to read the copy is the copy's own: git fails, or does
-// not answer what it was asked.
+// damaged reports that the copy itself cannot be read: git fails or answers something else.
 func damaged(ctx context.Context, err error) bool {
 	var known *Error
 	var exit *exitError

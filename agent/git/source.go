@@ -23,70 +23,64 @@ import (
 
 // Options configure a Source.
 type Options struct {
-	// URL is the repository's: https, or git+https for the same.
+	// URL of the repository: https, or git+https for the same.
 	URL    string
 	Branch string // empty: main
-	// Path is the folder of the repository below which the documents are, with
-	// slashes; empty: the whole tree.
+	// Path is the folder of the documents in the repository, with slashes; empty: the whole tree.
 	Path string
-	// Groups are more such folders: one for each group that the device is a member of.
+	// Groups are more such folders, one per group that the device is a member of.
 	Groups []string
-	// Token gives the access token, and is asked for each time, since tokens
-	// are rotated (AUTH-12); nil: none is needed. It is the token alone, or
-	// "user:password" where the server cares for the name, or the whole value of
-	// an Authorization header, "Bearer ..." or "Basic ...".
+	// Token returns the access token; it is called each time, since tokens are rotated (AUTH-12);
+	// nil: none is needed. It is the token alone, "user:password" if the server requires a name, or
+	// a whole Authorization value, "Bearer ..." or "Basic ...".
 	Token func() (string, error)
-	// CA is a file of PEM anchors for the server's certificate; empty: those
-	// that git comes with.
+	// CA is a file of PEM anchors for the server's certificate; empty: those of git.
 	CA string
-	// Certificate and Key are files of PEM, with which the device shows who it is to
-	// the server; empty: it shows nothing.
+	// Certificate and Key are PEM files that authenticate the device to the server; empty: none.
 	Certificate, Key string
-	// Dir is the work folder, made where it is missing, with mode 0700. It is a
-	// cache, and nobody else's.
+	// Dir is the work folder, created with mode 0700 if missing. It is a cache for this Source
+	// only.
 	Dir string
-	// Limits bound what a repository can make the device do. Bundle is about the last
-	// commits of the branch, packed: for moments the work folder may hold three times as
-	// many bytes. Expanded is about all YAML files below the folders, Entries about the
-	// files of every kind below one folder.
+	// Limits bound the device's work. Bundle bounds the packed last commits of the branch: the work
+	// folder may briefly hold three times that. Expanded bounds all YAML files below the folders,
+	// Entries the files of every kind below one folder.
 	Limits wfm.Limits
-	// Timeout is how long the server may take to say what the branch is at, and
-	// how long a transfer may be slow; 0: 30 s.
+	// Timeout bounds the wait for the branch's commit, and how long a transfer may be slow; 0: 30
+	// s.
 	Timeout time.Duration
-	Logger  *slog.Logger     // hears about what is tolerated
+	Logger  *slog.Logger     // receives warnings about tolerated problems
 	Now     func() time.Time // the present, to warn about commits from the future
 }
 
-// commitTime is how long a new commit may take, all together.
+// commitTime bounds the whole work on a new commit.
 const commitTime = 10 * time.Minute
 
-// lowSpeed is the slowest transfer that is put up with, in bytes per second.
+// lowSpeed is the slowest acceptable transfer in bytes per second.
 const lowSpeed = "1000"
 
-// errSlow: the server, or git, did not come to an end in time.
+// errSlow: the server or git did not finish in time.
 var errSlow = errors.New("took too long")
 
-// Source is the desired state in one folder of one branch of one repository. It
-// is safe for concurrent use, and the only one that may use its work folder.
+// Source is the desired state in the folders of one branch. It is safe for concurrent use, and must
+// be the only user of its work folder.
 type Source struct {
 	options     Options // with the defaults filled in
 	url, origin string
 	folder      string
-	folders     []string // that one, and those of groups
+	folders     []string // Path and Groups
 
 	mu  sync.Mutex
 	git program // path is empty until it was found
 
-	// refused is the last commit whose content was refused: not to be fetched
-	// and read again with each poll.
+	// refused is the last commit with unacceptable content, which polls do not fetch again.
 	refused struct {
 		commit string
 		err    error
 	}
 }
 
-// New makes a source; nothing is asked or written yet. That git is missing
-// shows with the first use, and with Check.
+// New returns a source without any request or write. A missing git shows with the first use, and
+// with Check.
 func New(o Options) (*Source, error) {
 	u, err := margo.HTTPS(strings.TrimPrefix(o.URL, "git+"))
 	switch {
@@ -126,7 +120,7 @@ func New(o Options) (*Source, error) {
 	}, nil
 }
 
-// isBranch is stricter than git about the names of branches.
+// isBranch accepts a stricter form of branch names than git.
 func isBranch(name string) bool {
 	if len(name) > 200 || !isPlain(name) || strings.ContainsAny(name, " ~^:?*[\\") ||
 		strings.Contains(name, "..") || strings.Contains(name, "@{") {
@@ -149,8 +143,8 @@ func isPlain(s string) bool {
 	return strings.IndexFunc(s, func(c rune) bool { return c < ' ' || c == 0x7F || c == '\uFFFD' }) < 0
 }
 
-// Scope names what the manifests of this source belong to: those of another
-// repository, branch or folder do not compare with them (A-04).
+// Scope names what the manifests of this source belong to: those of other repositories, branches or
+// folders do not compare with them (A-04).
 func (s *Source) Scope() string {
 	scope := "git+" + s.url + "#" + s.options.Branch
 	if s.folder != "" {
@@ -159,9 +153,8 @@ func (s *Source) Scope() string {
 	return scope
 }
 
-// Manifest polls the desired state. With the ETag of the manifest that the
-// caller holds, the error is wfm.ErrNotModified as long as the branch is at the
-// same commit. Whether the version may be accepted is for the caller to say.
+// Manifest polls the desired state. If the branch is still at the commit of the caller's etag, the
+// error is wfm.ErrNotModified. The caller decides whether to accept the version.
 func (s *Source) Manifest(ctx context.Context, etag string) (*wfm.Manifest, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -197,7 +190,7 @@ func (s *Source) Manifest(ctx context.Context, etag string) (*wfm.Manifest, erro
 	return m, err
 }
 
-// Tip asks which commit the branch is at, and fetches nothing.
+// Tip returns the branch's commit on the server, and fetches nothing.
 func (s *Source) Tip(ctx context.Context) (commit string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -208,7 +201,7 @@ func (s *Source) Tip(ctx context.Context) (commit string, err error) {
 	return s.tip(ctx, a)
 }
 
-// begin makes ready what every exchange with the server needs.
+// begin prepares an exchange with the server.
 func (s *Source) begin(ctx context.Context) (access, error) {
 	if err := s.prepare(); err != nil {
 		return access{}, err
@@ -221,14 +214,14 @@ func (s *Source) begin(ctx context.Context) (access, error) {
 	return s.access()
 }
 
-// access is what git is told about the server.
+// access returns git's settings for the server.
 func (s *Source) access() (access, error) {
 	a := access{settings: []setting{
 		{"http.lowSpeedLimit", lowSpeed},
 		{"http.lowSpeedTime", fmt.Sprint(max(1, int(s.options.Timeout/time.Second)))},
 	}}
 	if s.options.CA != "" {
-		// Without the second one, some builds of libcurl believe the system's as well.
+		// Without the second one, some builds of libcurl also trust the system's anchors.
 		a.settings = append(a.settings, setting{"http.sslCAInfo", s.options.CA}, setting{"http.sslCAPath", s.git.home})
 	}
 	if s.options.Certificate != "" {
@@ -252,11 +245,10 @@ func (s *Source) access() (access, error) {
 // maxToken bounds a token; JSON Web Tokens can be long.
 const maxToken = 8 << 10
 
-// anyUser is the user name that goes with a token: one service asks for this
-// one, the others take any.
+// anyUser is the user name sent with a token: one service requires it, the others accept any.
 const anyUser = "x-access-token"
 
-// authorize makes the value of the Authorization header of a token, see Options.Token.
+// authorize returns the Authorization header for a token, see Options.Token.
 func authorize(token string) (header string, secret []string, err error) {
 	token = strings.TrimSpace(token)
 	for _, c := range []byte(token) {
@@ -283,7 +275,7 @@ func authorize(token string) (header string, secret []string, err error) {
 
 func quote(commit string) string { return `"` + commit + `"` }
 
-// read makes the manifest of a commit that the copy holds.
+// read builds the manifest of a commit in the copy.
 func (s *Source) read(ctx context.Context, commit string) (*wfm.Manifest, error) {
 	version, made, err := s.version(ctx, commit)
 	var files []entry
@@ -308,12 +300,11 @@ func (s *Source) read(ctx context.Context, commit string) (*wfm.Manifest, error)
 	return &wfm.Manifest{StateManifest: m, Raw: raw, ETag: quote(commit), Digest: digest.FromBytes(raw)}, nil
 }
 
-// blob begins what stands in a manifest for a document's URL: the object is
-// named, which no later commit can change.
+// blob is the prefix of a document's URL in a manifest, followed by the object's id, which no later
+// commit can change.
 const blob = "blob/"
 
-// deployments reads the files, and refers to those that are deployments, in the order
-// of their ids.
+// deployments reads the files and returns references to the deployments among them, ordered by id.
 func (s *Source) deployments(ctx context.Context, files []entry) ([]margo.DeploymentRef, error) {
 	objects := make([]string, len(files))
 	for i, e := range files {
@@ -346,10 +337,9 @@ func (s *Source) deployments(ctx context.Context, files []entry) ([]margo.Deploy
 	return refs, err
 }
 
-// Documents calls keep for each document that the manifest refers to and that is
-// needed, once per digest, verified, one at a time. The manifest is one of
-// Manifest's. An error of keep ends it. wfm.ErrSuperseded says that the local
-// copy is lost and the branch has moved on.
+// Documents calls keep for each needed document of a manifest that Manifest returned: once per
+// digest, verified, one at a time. It stops at an error of keep. wfm.ErrSuperseded: the local copy
+// is lost and the branch has moved on.
 func (s *Source) Documents(
 	ctx context.Context, m *wfm.Manifest, need []margo.DeploymentRef, keep func(digest.Digest, []byte) error,
 ) error {

@@ -16,10 +16,10 @@ import (
 // maxEntry bounds one entry of a tree as git lists it, and thereby its path.
 const maxEntry = 8 << 10
 
-// maxDepth bounds the folders in which a file may lie.
+// maxDepth bounds the depth of a file's folder.
 const maxDepth = 32
 
-// Modes of the entries of a tree, as git writes them.
+// Modes of tree entries.
 const (
 	plainFile  = "100644"
 	groupFile  = "100664" // of very old repositories
@@ -32,12 +32,11 @@ const (
 type entry struct {
 	mode string
 	id   string // of the object
-	size int64  // -1: it has none
+	size int64  // -1: not a file
 	path string
 }
 
-// parseEntry reads an entry as "git ls-tree -r -z --long" writes it, without
-// the zero byte at its end:
+// parseEntry reads an entry of "git ls-tree -r -z --long", without its final zero byte:
 //
 //	<mode> SP <type> SP <id> SP+ <size> TAB <path>
 func parseEntry(line []byte) (entry, error) {
@@ -57,7 +56,7 @@ func parseEntry(line []byte) (entry, error) {
 	return e, nil
 }
 
-// nextEntry reads the next of the entries that git lists. io.EOF: there are no more.
+// nextEntry reads the next listed entry; io.EOF after the last.
 func nextEntry(list *bufio.Reader) (entry, error) {
 	line, err := list.ReadSlice(0)
 	switch {
@@ -73,8 +72,7 @@ func nextEntry(list *bufio.Reader) (entry, error) {
 	return parseEntry(line[:len(line)-1])
 }
 
-// isObjectID reports whether s is the id of an object, of either kind of
-// repository, SHA-1 or SHA-256.
+// isObjectID reports whether s is an object id, SHA-1 or SHA-256.
 func isObjectID(s string) bool {
 	return (len(s) == 40 || len(s) == 64) && strings.Trim(s, "0123456789abcdef") == ""
 }
@@ -85,9 +83,8 @@ func isYAML(path string) bool {
 	return strings.HasSuffix(path, ".yaml") || strings.HasSuffix(path, ".yml")
 }
 
-// readTree reads the list of everything below folder ("" for the whole tree),
-// and returns the files that may hold documents. found tells whether there was
-// anything at all.
+// readTree reads the list of everything below folder ("" for the whole tree), and returns the files
+// that may hold documents. found reports whether there was any entry.
 func readTree(list *bufio.Reader, folder string, l wfm.Limits) (files []entry, found bool, err error) {
 	var entries int
 	var bytes int64
@@ -103,7 +100,7 @@ func readTree(list *bufio.Reader, folder string, l wfm.Limits) (files []entry, f
 		if folder != "" {
 			var ok bool
 			if below, ok = strings.CutPrefix(e.path, folder+"/"); !ok {
-				return nil, false, nil // the folder is a file, or the like
+				return nil, false, nil // the folder is not a directory
 			}
 		}
 		if entries++; entries > l.Entries {
@@ -134,7 +131,7 @@ func readTree(list *bufio.Reader, folder string, l wfm.Limits) (files []entry, f
 	}
 }
 
-// readObject reads an object as "git cat-file --batch" answers to its id:
+// readObject reads the answer of "git cat-file --batch" to an object's id:
 //
 //	<id> SP blob SP <size> LF <content> LF
 func readObject(r *bufio.Reader, id string, most int64) ([]byte, error) {
@@ -166,8 +163,8 @@ func readObject(r *bufio.Reader, id string, most int64) ([]byte, error) {
 	return body[:size:size], nil
 }
 
-// parseTimes reads what "git rev-list --timestamp" says: the committer time in
-// Unix seconds and the id of each commit, one a line, newest first.
+// parseTimes reads the output of "git rev-list --timestamp": the committer time in Unix seconds and
+// the id of each commit, one per line, newest first.
 func parseTimes(list string) ([]uint64, error) {
 	var times []uint64
 	for line := range strings.Lines(list) {
@@ -190,10 +187,9 @@ func parseTimes(list string) ([]uint64, error) {
 // maxTime is the end of the year 9999.
 const maxTime = 253402300799
 
-// order makes the version of a commit from the committer times of itself and
-// the first parents before it, newest first: a thousand times its own, and at
-// least one more than the version of its parent. So commits of one second are
-// told apart, and a clock that was ahead of the next committer's does no harm.
+// order computes a commit's version from the committer times of it and its first parents, newest
+// first: a thousand times its own, and at least one more than its parent's version. This separates
+// commits of one second, and tolerates a committer's clock that was ahead of the next one's.
 func order(times []uint64) uint64 {
 	var version uint64
 	for i := len(times) - 1; i >= 0; i-- {

@@ -1,7 +1,4 @@
-// Package metrics writes what can be counted in the formats that others read: the
-// text format of Prometheus, version 0.0.4, which is asked for, and OTLP over HTTP
-// with JSON, which is sent (Exporter).
-//
-// It knows numbers and names, and nothing of what they mean. It keeps nothing but
-// the outcome of its own exports.
+// Package metrics writes metrics in the text format of Prometheus, version 0.0.4, which is pulled,
+// and as OTLP over HTTP with JSON, which Exporter pushes. It knows names and numbers but not their
+// meaning, and keeps no state but the outcome of its exports.
 package metrics

@@ -13,22 +13,20 @@ import (
 )
 
 const (
-	// exportTimeout bounds one export, and maxAnswer what is read of its answer.
+	// exportTimeout bounds one export, and maxAnswer the bytes read of its answer.
 	exportTimeout = 10 * time.Second
 	maxAnswer     = 64 << 10
-	// exportMost bounds the time between two attempts where the collector does not
-	// answer.
+	// exportMost bounds the time between attempts while the collector does not answer.
 	exportMost = 15 * time.Minute
 )
 
-// Exporter sends what can be counted to a collector, now and then. What does not
-// get there is not kept: the next export has newer numbers. It says nothing about
-// failures but to who asks.
+// Exporter sends metrics to a collector periodically. Failed exports are dropped: the next one has
+// newer numbers. Done reports failures.
 type Exporter struct {
 	// URL is the base of the collector; metrics go to /v1/metrics below it.
 	URL      string
 	Interval time.Duration
-	Resource []string // what the device is: name, value, name, value ...
+	Resource []string // describes the device: name, value, name, value ...
 	Start    time.Time
 	Now      func() time.Time
 	Families func(context.Context) Families
@@ -72,7 +70,7 @@ func (e *Exporter) export(ctx context.Context, client *http.Client) error {
 	defer cancel()
 	var body bytes.Buffer
 	packed := gzip.NewWriter(&body)
-	_, _ = packed.Write(OTLP(e.Families(ctx), e.Resource, e.Start, e.Now())) // a buffer takes everything
+	_, _ = packed.Write(OTLP(e.Families(ctx), e.Resource, e.Start, e.Now())) // writes to a buffer do not fail
 	_ = packed.Close()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, strings.TrimSuffix(e.URL, "/")+"/v1/metrics", &body)
 	if err != nil {
@@ -103,8 +101,7 @@ func (e *Exporter) note(err error) {
 	}
 }
 
-// Done is how many exports there were since Run began, how many of them failed,
-// and why the last one did.
+// Done returns how many exports succeeded and failed since Run began, and the last one's error.
 func (e *Exporter) Done() (sent, failures int64, last error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -8,17 +8,17 @@ import (
 	"github.com/prometheus/common/expfmt"
 )
 
-// Kind is what may become of a number.
+// Kind is the kind of a metric.
 type Kind string
 
 // The kinds of families.
 const (
-	Counter Kind = "counter" // it only grows, from 0 when the agent starts
+	Counter Kind = "counter" // only grows, from 0 at the agent's start
 	Gauge   Kind = "gauge"
 )
 
-// Family is a name with its samples, which differ in their labels. Its name is
-// valid for Prometheus: letters, digits and underscores, with the unit at the end.
+// Family is a metric's name with its samples, which differ in their labels. The name is valid for
+// Prometheus: letters, digits and underscores, with the unit at the end.
 type Family struct {
 	Name    string
 	Help    string // one sentence
@@ -32,10 +32,10 @@ type Sample struct {
 	Value  float64
 }
 
-// Families are collected in the order in which they are to be written.
+// Families are collected in output order.
 type Families []Family
 
-// Add adds a family of one number.
+// Add adds a family with one sample.
 func (f *Families) Add(kind Kind, name, help string, value float64) {
 	f.AddAll(kind, name, help, Sample{Value: value})
 }
@@ -68,7 +68,7 @@ func AppendText(b []byte, families Families) []byte {
 			}
 			in.Metric = append(in.Metric, m)
 		}
-		_, _ = expfmt.MetricFamilyToText(out, in) // a buffer takes everything
+		_, _ = expfmt.MetricFamilyToText(out, in) // writes to a buffer do not fail
 	}
 	return out.Bytes()
 }

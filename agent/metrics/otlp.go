@@ -7,15 +7,14 @@ import (
 	"time"
 )
 
-// scope is who measures, as OTLP names it.
+// scope is the name of the instrumentation scope.
 const scope = "github.com/margolite/margolite"
 
-// object is one of JSON.
+// object is a JSON object.
 type object = map[string]any
 
-// OTLP writes families as an ExportMetricsServiceRequest of OTLP in its JSON form.
-// resource describes the device: name, value, name, value ... Counters count from
-// start on.
+// OTLP encodes families as an ExportMetricsServiceRequest in JSON. resource describes the device:
+// name, value, name, value ... Counters count from start.
 func OTLP(families Families, resource []string, start, now time.Time) []byte {
 	metrics := make([]object, len(families))
 	for i, f := range families {
@@ -37,14 +36,14 @@ func OTLP(families Families, resource []string, start, now time.Time) []byte {
 			metrics[i]["gauge"] = object{"dataPoints": points}
 		}
 	}
-	body, _ := json.Marshal(object{"resourceMetrics": []object{{ // texts and finite numbers can always be written
+	body, _ := json.Marshal(object{"resourceMetrics": []object{{ // text and finite numbers always encode
 		"resource":     object{"attributes": attributes(resource)},
 		"scopeMetrics": []object{{"scope": object{"name": scope}, "metrics": metrics}},
 	}}})
 	return body
 }
 
-// nanoseconds are since 1970, before which nothing is: 64 bits are text in JSON.
+// nanoseconds since 1970, not negative; JSON encodes 64-bit numbers as text.
 func nanoseconds(t time.Time) string { return strconv.FormatInt(max(t.UnixNano(), 0), 10) }
 
 func attributes(labels []string) []object {

@@ -11,19 +11,18 @@ import (
 )
 
 const (
-	// shortest is the least interval between two polls.
+	// shortest is the minimum interval between two polls.
 	shortest = time.Second
-	// soon is within which time a poll comes that nothing holds back: the first
-	// of a process, and one after something has changed for the better. Who
-	// stands beside the device need not wait longer.
+	// soon bounds the wait for an unhindered poll: the first of a process, and one after an
+	// improvement. A person beside the device need not wait longer.
 	soon = 10 * time.Second
-	// step is how long a decision that depends on the hour of the day is good for.
+	// step is how long a decision that depends on the hour of the day holds.
 	step = time.Minute
-	// firstFailure bounds the wait after the first failure; it doubles with each
-	// further one up to mostFailure, or the interval where that is longer.
+	// firstFailure bounds the wait after the first failure; it doubles with each further one up to
+	// mostFailure, or the interval if that is longer.
 	firstFailure = time.Minute
 	mostFailure  = 5 * time.Minute
-	// spreading bounds over which time those spread that were held back together.
+	// spreading bounds the spread of calls that were held back together.
 	spreading = 5 * time.Minute
 	// rarely is how long a WFM is left alone that has ended the relationship.
 	rarely = time.Hour
@@ -31,11 +30,11 @@ const (
 
 // Moment is the present by both clocks.
 type Moment struct {
-	Wall time.Time     // what the system's clock shows; it may be wrong, and jump
-	Up   time.Duration // since some start; it only goes forward
+	Wall time.Time     // the system's clock, which may be wrong or jump
+	Up   time.Duration // monotonic, since an arbitrary start
 }
 
-// Random draws a duration from zero up to, and without, n, which is positive.
+// Random returns a duration in [0, n); n is positive.
 type Random func(n time.Duration) time.Duration
 
 func (r Random) upTo(n time.Duration) time.Duration {
@@ -45,10 +44,10 @@ func (r Random) upTo(n time.Duration) time.Duration {
 	return r(n)
 }
 
-// Rules are what the operator decides about calling the WFM.
+// Rules are the operator's rules for calling the WFM.
 type Rules struct {
 	Interval time.Duration  `yaml:"interval" least:"1s" most:"744h"` // between two polls; at least a second (POL-04)
-	Windows  policy.Windows `yaml:"windows" most:"64"`               // when the desired state is asked for; none: at any time (POL-03)
+	Windows  policy.Windows `yaml:"windows" most:"64"`               // when polls are allowed; none: at any time (POL-03)
 	Downtime policy.Windows `yaml:"downtime" most:"64"`              // when nothing is sent at all; none: never (POL-01)
 }
 
@@ -59,7 +58,7 @@ type Reason string
 const (
 	Interval Reason = "interval" // nothing but its time
 	Backoff  Reason = "backoff"  // the last one failed
-	Refused  Reason = "refused"  // the WFM does not accept this device, or how it asks
+	Refused  Reason = "refused"  // the WFM rejects this device or its requests
 	Retired  Reason = "retired"  // the WFM ended the relationship with this device
 	Closed   Reason = "window"   // no window is open
 	Silent   Reason = "silence"  // the WFM asked not to be called
@@ -70,13 +69,11 @@ const (
 type Plan struct {
 	// Wait is how long to wait before asking for a plan again; 0: poll now.
 	Wait time.Duration
-	// Closed says that no window is open: the desired state is not to be asked
-	// for, and only what the device has to tell may be sent.
+	// Closed: no window is open. Only the device's reports may be sent; polls may not.
 	Closed bool
 	// Opens is when the next window opens; zero unless Closed.
 	Opens time.Time
-	// Next is when the desired state will probably be asked for next, and Reason
-	// what that waits for.
+	// Next is the likely time of the next poll, and Reason what it waits for.
 	Next   time.Time
 	Reason Reason
 }
@@ -87,16 +84,15 @@ type Polls struct {
 	random Random
 
 	due      time.Duration // by Moment.Up
-	reason   Reason        // why not before
+	reason   Reason        // why not earlier
 	failures int           // in a row
-	fresh    bool          // no poll went well yet: this device may be in step with others
+	fresh    bool          // no successful poll yet: the device may be in step with others
 	held     bool          // nothing could be sent when last looked
 	closed   bool          // no window was open when last looked
 }
 
-// NewPolls makes a plan for a process that starts now. Without an accepted
-// manifest the first poll comes at once: somebody may be commissioning the
-// device.
+// NewPolls returns a plan for a process that starts now. Without an accepted manifest the first
+// poll is due at once: the device may be being commissioned.
 func NewPolls(m Moment, r Rules, random Random, accepted bool) *Polls {
 	p := &Polls{rules: r.checked(), random: random, due: m.Up, reason: Interval, fresh: true}
 	if accepted {
@@ -110,16 +106,15 @@ func (r Rules) checked() Rules {
 	return r
 }
 
-// Configure replaces the rules. Whoever changed them wants to see what comes of
-// it: the next poll comes soon, also after failures.
+// Configure replaces the rules. The next poll comes soon, even after failures, so that the operator
+// sees the effect.
 func (p *Polls) Configure(m Moment, r Rules) {
 	p.rules, p.reason = r.checked(), Interval
 	p.Wake(m)
 }
 
-// Wake says that something may have changed for the better, as the network or
-// a certificate: the next poll comes soon, unless the WFM ended the
-// relationship.
+// Wake reports a possible improvement, such as a network or certificate: the next poll comes soon,
+// unless the WFM ended the relationship.
 func (p *Polls) Wake(m Moment) {
 	if p.reason == Retired {
 		return
@@ -128,8 +123,8 @@ func (p *Polls) Wake(m Moment) {
 	p.due = min(p.due, m.Up+p.random.upTo(p.soon()))
 }
 
-// Tell says that the device has something to report: the next poll comes soon,
-// unless the last one failed or was refused.
+// Tell reports that the device has something to send: the next poll comes soon, unless the last one
+// failed or was refused.
 func (p *Polls) Tell(m Moment) {
 	if p.failures == 0 && p.reason == Interval {
 		p.due = min(p.due, m.Up+p.random.upTo(p.soon()))
@@ -138,8 +133,7 @@ func (p *Polls) Tell(m Moment) {
 
 func (p *Polls) soon() time.Duration { return min(p.rules.Interval, soon) }
 
-// Done says how a poll ended; nil also where the WFM did its part and only what
-// it serves is not acceptable.
+// Done records the outcome of a poll; nil also if only the served content is unacceptable.
 func (p *Polls) Done(m Moment, err error) {
 	interval, delay := p.rules.Interval, p.interval()
 	reason, after, fixed := judge(err)
@@ -161,15 +155,13 @@ func (p *Polls) Done(m Moment, err error) {
 		delay = max(p.random.upTo(p.bound(p.first())), shortest)
 	}
 	if after > 0 {
-		// The later one of the two, and not in step with all who were told the
-		// same moment.
+		// The later of the two, out of step with others that were given the same moment.
 		delay = max(delay, after+p.random.upTo(min(after/10, spreading)))
 	}
 	p.due = m.Up + delay
 }
 
-// Skip says that there was nothing to send when a poll was due while no window
-// was open.
+// Skip records that a poll was due while no window was open, and there was nothing to send.
 func (p *Polls) Skip(m Moment) {
 	delay := p.interval()
 	p.fresh = false
@@ -179,7 +171,7 @@ func (p *Polls) Skip(m Moment) {
 	p.due = m.Up + delay
 }
 
-// interval is the time to the next poll where nothing went wrong.
+// interval returns the time to the next poll after a success.
 func (p *Polls) interval() time.Duration {
 	interval := p.rules.Interval
 	if p.fresh {
@@ -188,11 +180,11 @@ func (p *Polls) interval() time.Duration {
 	return interval - p.random.upTo(interval/10)
 }
 
-// first bounds the wait after the first failure. It is no longer than the
-// interval, which the WFM was expected to bear.
+// first bounds the wait after the first failure. It never exceeds the interval, which the WFM must
+// bear anyway.
 func (p *Polls) first() time.Duration { return min(p.rules.Interval, firstFailure) }
 
-// bound doubles first with each failure but the first, as far as it goes.
+// bound doubles first with each failure after the first, up to the maximum.
 func (p *Polls) bound(first time.Duration) time.Duration {
 	most := max(p.rules.Interval, mostFailure)
 	for range p.failures - 1 {
@@ -204,9 +196,9 @@ func (p *Polls) bound(first time.Duration) time.Duration {
 	return min(first, most)
 }
 
-// judge says what an error means for the next poll: what it waits for, how long
-// the WFM asked to wait, and whether that is all there is to wait. The type of a
-// problem decides before its status does (ERR-01, ERR-02).
+// judge returns what an error means for the next poll: what it waits for, how long the WFM asked to
+// wait, and whether that replaces the back-off. A problem's type takes precedence over its status
+// (ERR-01, ERR-02).
 func judge(err error) (reason Reason, after time.Duration, fixed bool) {
 	if err == nil {
 		return Interval, 0, false
@@ -214,7 +206,7 @@ func judge(err error) (reason Reason, after time.Duration, fixed bool) {
 	retryable, after := wfm.Retry(err)
 	var answered *wfm.Error
 	if !errors.As(err, &answered) {
-		return Backoff, after, false // no connection, or something of this device is amiss
+		return Backoff, after, false // no connection, or a problem of this device
 	}
 	problem := answered.Problem
 	if problem.Retired() {
@@ -238,7 +230,7 @@ func judge(err error) (reason Reason, after time.Duration, fixed bool) {
 	return Interval, after, false // this request is not repeated, polling goes on (ERR-05)
 }
 
-// Plan says what to do at m, given what holds every request back.
+// Plan returns what to do at m, given what holds every request back.
 func (p *Polls) Plan(m Moment, hold Hold) Plan {
 	if left := hold.Left(); left > 0 {
 		p.held = true
@@ -271,8 +263,8 @@ func (p *Polls) Plan(m Moment, hold Hold) Plan {
 	return plan
 }
 
-// opened plans the first poll in a window. It comes early in it, since the next
-// regular one may come after it; but not with that of everybody else.
+// opened plans the first poll in a window: early, since the next regular one may come after it, but
+// out of step with other devices.
 func (p *Polls) opened(m Moment) {
 	spread := min(p.rules.Interval, spreading)
 	if end, closes := p.rules.Windows.End(m.Wall); closes {

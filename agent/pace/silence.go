@@ -18,21 +18,20 @@ import (
 const (
 	// longest bounds what a WFM can ask for.
 	longest = 24 * time.Hour
-	// leastKept is the shortest silence that is kept over a restart, which may
-	// take no longer than that. Retry-After cannot say less.
+	// leastKept is the shortest silence that is kept across a restart, which may itself take no
+	// longer. Retry-After cannot say less.
 	leastKept = time.Second
-	// unsaid is how long a WFM is left alone that cannot answer now and does not
-	// say for how long.
+	// unsaid is how long to leave alone a WFM that is unavailable and gives no time.
 	unsaid = 5 * time.Second
-	// mostStagger bounds for how long those that waited together spread.
+	// mostStagger bounds the spread of callers that waited together.
 	mostStagger = time.Minute
 )
 
-// Record keeps the silence over a restart.
+// Record keeps the silence across a restart.
 type Record interface {
-	// Load returns what was kept last; nothing if that is nothing.
+	// Load returns the last kept value; empty if there is none.
 	Load() ([]byte, error)
-	// Keep replaces what is kept, which matters for so long; nil keeps nothing.
+	// Keep replaces the value, which matters for lasts; nil keeps nothing.
 	Keep(value []byte, lasts time.Duration) error
 }
 
@@ -42,10 +41,10 @@ type Hold struct {
 	Downtime time.Duration // until downtime ends (POL-01); 0: there is none
 }
 
-// Left is for how long nothing may be sent; 0: something may.
+// Left returns for how long nothing may be sent; 0: sending is allowed.
 func (h Hold) Left() time.Duration { return max(h.Silence, h.Downtime) }
 
-// Reason is Downtime or Silent, whichever takes longer.
+// Reason returns Downtime or Silent, whichever lasts longer.
 func (h Hold) Reason() Reason {
 	if h.Downtime >= h.Silence {
 		return Downtime
@@ -53,10 +52,9 @@ func (h Hold) Reason() Reason {
 	return Silent
 }
 
-// SilenceOptions make a Silence. All are required but Record and Downtime.
+// SilenceOptions configure a Silence. All are required but Record and Downtime.
 type SilenceOptions struct {
-	// WFM is who asks for silence, e.g. its URL. What another one asked for is
-	// not kept.
+	// WFM is who asks for silence, e.g. its URL. Requests of another one are dropped.
 	WFM      string
 	Downtime policy.Windows
 	Now      func() Moment
@@ -65,14 +63,12 @@ type SilenceOptions struct {
 	Logger   *slog.Logger
 }
 
-// Silence is what keeps every request from the WFM: its own wish, and the
-// downtime that the operator set. One is shared by all who call the WFM. It is
-// safe for concurrent use.
+// Silence holds back all requests to the WFM, for the WFM's own requests and the operator's
+// downtime. All callers of the WFM share one. It is safe for concurrent use.
 //
-// A wish holds for what is left of it by a clock that cannot be set. Over a
-// restart only the system's clock can tell what is left: where it shows less
-// than when the wish was heard, all of it is; where it is past the end, nothing
-// is.
+// A request lasts by a clock that cannot be set. Across a restart only the wall clock can tell what
+// is left: everything if it shows less than when the request arrived, nothing if it is past the
+// end.
 type Silence struct {
 	now    func() Moment
 	random Random
@@ -83,12 +79,12 @@ type Silence struct {
 	wfm      string
 	downtime policy.Windows
 	until    time.Duration // by Moment.Up
-	ends     time.Time     // of a silence from before the restart; zero: it is none
+	ends     time.Time     // of a silence from before the restart; zero: none
 	kept     bool          // there is something in the record
-	changed  chan struct{} // closed when how long to wait may have changed
+	changed  chan struct{} // closed when the wait may have changed
 }
 
-// NewSilence makes a Silence, with what is left of the one before the restart.
+// NewSilence returns a Silence with what is left of the one before the restart.
 func NewSilence(o SilenceOptions) *Silence {
 	s := &Silence{
 		now: o.Now, random: o.Random, record: o.Record, logger: o.Logger,
@@ -118,8 +114,7 @@ func NewSilence(o SilenceOptions) *Silence {
 	return s
 }
 
-// Configure replaces the downtime, and the WFM: what another one asked for does
-// not matter any more.
+// Configure replaces the downtime and the WFM: requests of another WFM no longer matter.
 func (s *Silence) Configure(wfm string, downtime policy.Windows) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -130,15 +125,14 @@ func (s *Silence) Configure(wfm string, downtime policy.Windows) {
 	s.notify()
 }
 
-// notify wakes who waits. The caller holds mu.
+// notify wakes the waiters. The caller holds mu.
 func (s *Silence) notify() {
 	close(s.changed)
 	s.changed = make(chan struct{})
 }
 
-// Note takes note of how a call of the WFM ended. An answer that names a time
-// before which the WFM is not to be called again, or says that it cannot answer
-// now, holds for everybody.
+// Note records how a call of the WFM ended. A time before which the WFM must not be called, or an
+// answer that it is unavailable, applies to all callers.
 func (s *Silence) Note(err error) {
 	after := wfm.Silence(err)
 	if answered, ok := errors.AsType[*wfm.Error](err); ok && after <= 0 &&
@@ -158,7 +152,7 @@ func (s *Silence) Note(err error) {
 			s.keep(kept{m.Wall, m.Wall.Add(after), s.wfm}.bytes(), after)
 		}
 	case err == nil && s.kept && s.silence(m) == 0:
-		s.keep(nil, 0) // a clock that is set back would bring it to life
+		s.keep(nil, 0) // otherwise setting the clock back would revive it
 	}
 }
 
@@ -174,7 +168,7 @@ func (s *Silence) keep(value []byte, lasts time.Duration) {
 	s.kept = len(value) > 0
 }
 
-// Hold says for how long nothing may be sent from now on.
+// Hold returns for how long nothing may be sent from now.
 func (s *Silence) Hold() Hold {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -192,7 +186,7 @@ func (s *Silence) hold(m Moment) Hold {
 	return h
 }
 
-// silence is how much of the WFM's wish is left. The caller holds mu.
+// silence returns how much of the WFM's request is left. The caller holds mu.
 func (s *Silence) silence(m Moment) time.Duration {
 	if !s.ends.IsZero() && !m.Wall.Before(s.ends) {
 		s.until, s.ends = 0, time.Time{}
@@ -200,8 +194,8 @@ func (s *Silence) silence(m Moment) time.Duration {
 	return max(s.until-m.Up, 0)
 }
 
-// Wait returns when something may be sent: at once where nothing is in the way,
-// and otherwise not in step with everybody else who waited. The error is ctx's.
+// Wait returns when sending is allowed: at once if nothing is in the way, otherwise out of step
+// with other waiters. The error is ctx's.
 func (s *Silence) Wait(ctx context.Context) error {
 	began := s.now().Up
 	waited, err := s.pass(ctx)
@@ -212,11 +206,11 @@ func (s *Silence) Wait(ctx context.Context) error {
 	if err := Sleep(ctx, stagger, nil); err != nil {
 		return err
 	}
-	_, err = s.pass(ctx) // somebody else may have been answered meanwhile
+	_, err = s.pass(ctx) // another caller may have got an answer meanwhile
 	return err
 }
 
-// pass waits until nothing is in the way, and says whether anything was.
+// pass waits until nothing is in the way, and reports whether anything was.
 func (s *Silence) pass(ctx context.Context) (waited bool, err error) {
 	for {
 		s.mu.Lock()
@@ -232,7 +226,7 @@ func (s *Silence) pass(ctx context.Context) (waited bool, err error) {
 	}
 }
 
-// Sleep returns after d, or when changed is closed or has something. The error is ctx's.
+// Sleep returns after d, or when changed is closed or ready. The error is ctx's.
 func Sleep(ctx context.Context, d time.Duration, changed <-chan struct{}) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -245,25 +239,24 @@ func Sleep(ctx context.Context, d time.Duration, changed <-chan struct{}) error 
 	return nil
 }
 
-// kept is what is written down of a silence: who asked for it, and from when
-// until when by the system's clock.
+// kept is the record of a silence: who asked for it, and its start and end by the wall clock.
 type kept struct {
 	from, until time.Time
 	wfm         string
 }
 
 func (k kept) bytes() []byte {
-	until := k.until.Add(time.Second - 1) // whole seconds, and none too few
+	until := k.until.Add(time.Second - 1) // rounded up to whole seconds
 	return fmt.Appendf(nil, "%d %d %s", k.from.Unix(), until.Unix(), k.wfm)
 }
 
-// parseKept reads what was written down, no longer than a WFM can ask for.
+// parseKept reads a record and limits it to what a WFM can ask for.
 func parseKept(value []byte) (k kept, ok bool) {
 	from, rest, _ := strings.Cut(string(value), " ")
 	until, name, ok := strings.Cut(rest, " ")
 	first, firstErr := strconv.ParseInt(from, 10, 64)
 	last, lastErr := strconv.ParseInt(until, 10, 64)
-	const horizon = 1 << 40 // seconds; what is beyond was never written by a sane clock
+	const horizon = 1 << 40 // seconds; no sane clock writes more
 	if !ok || firstErr != nil || lastErr != nil || first < -horizon || first > horizon || last < first || last > horizon {
 		return kept{}, false
 	}

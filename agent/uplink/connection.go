@@ -14,27 +14,27 @@ import (
 	"github.com/margolite/margolite/agent/wfm"
 )
 
-// connection is what the ways to the interface of a WFM have in common: a client that
-// is made of files, and made anew when one of them is replaced.
+// connection is common to all ways to the interface of a WFM: a client built from files, and
+// rebuilt when one is replaced.
 type connection struct {
 	still
 	device  Device
 	url     string
 	options Options
-	files   []string              // looked at with each request
-	load    func() (*link, error) // makes a link of what they hold now
+	files   []string              // checked with each request
+	load    func() (*link, error) // builds a link from their content
 
-	opening sync.Mutex           // one open at a time, also while the device is onboarded
-	seen    string               // of the files when they were looked at last; empty: not known
-	logged  string               // why what replaced them is not in use, to log it once
-	current atomic.Pointer[link] // nil: to be made
+	opening sync.Mutex           // serializes open, including onboarding
+	seen    string               // state of the files at the last check; empty: unknown
+	logged  string               // why replaced files are not in use, logged once
+	current atomic.Pointer[link] // nil: not built yet
 }
 
-// link is a client of a WFM, and what it is made of; it never changes.
+// link is an immutable client of a WFM and what it was built from.
 type link struct {
 	client   *wfm.Client
 	scope    string
-	id       string             // that the WFM knows the client by; empty: none, or not given yet
+	id       string             // assigned by the WFM; empty: none yet
 	identity *identity.Identity // with mutual TLS
 	device   *identity.Device   // that signs
 	record   client             // of the WFM that gave the id
@@ -50,11 +50,10 @@ func (c *connection) open(context.Context) (api, error) {
 	return now.client, nil
 }
 
-// follow gives the link that the files and the records make now: all of them
-// together, or as long as something is wrong with them the former link. The
+// follow returns a link for the present files and records or, if any is wrong, the former link. The
 // caller holds opening.
 func (c *connection) follow() (*link, error) {
-	var seen strings.Builder // tells whether a file was replaced, or may be read by others than before
+	var seen strings.Builder // changes when a file or its permissions do
 	for _, name := range c.files {
 		fmt.Fprintln(&seen, name)
 		if info, err := os.Stat(name); err == nil {
@@ -77,7 +76,7 @@ func (c *connection) follow() (*link, error) {
 	case now == nil:
 		return nil, err
 	}
-	c.seen = "" // looked at again with the next request, whatever was in the way
+	c.seen = "" // the next request checks again
 	if text := err.Error(); text != c.logged {
 		c.logged = text
 		c.device.Logger.Warn("cannot load a replaced file; the previous one stays in use", "error", err)
@@ -85,14 +84,14 @@ func (c *connection) follow() (*link, error) {
 	return now, nil
 }
 
-// use gives the former connections up.
+// use switches to a new link and closes the idle connections of the former.
 func (c *connection) use(next *link) {
 	if former := c.current.Swap(next); former != nil {
 		former.client.CloseIdle()
 	}
 }
 
-// warn logs what is wrong with the device's own certificate.
+// warn logs problems of the device's own certificate.
 func (c *connection) warn(all []*identity.Error) {
 	for _, warning := range all {
 		c.device.Logger.Warn("identity needs attention", "error", warning, "mend", warning.Mend())
@@ -111,7 +110,7 @@ func (c *connection) audience() string {
 	return now.scope
 }
 
-// clientID is known also before the WFM is in reach.
+// clientID is known even before the WFM was reached.
 func (c *connection) clientID() string {
 	now := c.current.Load()
 	if now == nil {
@@ -131,7 +130,7 @@ func (c *connection) close() {
 	}
 }
 
-// describeCertificate tells how long the device's certificate is good for.
+// describeCertificate reports how long the device's certificate is valid.
 func describeCertificate(s *control.IdentityStatus, e identity.Expiry, warnings []*identity.Error) {
 	s.Expires = e.NotAfter.UTC()
 	for _, w := range warnings {

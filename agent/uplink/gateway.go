@@ -7,8 +7,8 @@ import (
 	"github.com/margolite/margolite/agent/wfm"
 )
 
-// gateway is the way to a WFM of rc.3 through a gateway that terminates TLS: it shows
-// an ordinary certificate, and wants a password or a token.
+// gateway is the way to a WFM of rc.3 through a gateway that terminates TLS: it shows an ordinary
+// certificate and requires a password or token.
 type gateway struct{ connection }
 
 func newGateway(o Options, url string, d Device) *gateway {
@@ -32,7 +32,7 @@ func (w *gateway) probe(ctx context.Context) (string, error) {
 	return reach(ctx, w, "is reachable; the first poll shows whether it accepts the credentials")
 }
 
-// header gives the value of the header of this name, nil where none is wanted.
+// header returns a function for the Authorization header; nil if none is configured.
 func (a Authorization) header() func() (string, error) {
 	switch {
 	case a.Basic != "":

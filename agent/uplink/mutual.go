@@ -15,7 +15,7 @@ import (
 	"github.com/margolite/margolite/agent/wfm"
 )
 
-// mutual is the way of rc.3: both sides show an X.509-SVID.
+// mutual is the way of rc.3: both sides authenticate with an X.509-SVID.
 type mutual struct {
 	connection
 	identity identity.Options
@@ -55,7 +55,7 @@ func newMutual(o Options, url string, d Device) (*mutual, error) {
 func (w *mutual) connect() (*link, error) {
 	files := w.identity
 	if _, err := os.Stat(files.TrustBundle); w.bundles != nil && errors.Is(err, fs.ErrNotExist) {
-		files.TrustBundle = "" // one that the device came with is good to have until another one is fetched
+		files.TrustBundle = "" // a preinstalled bundle serves until one is fetched
 	}
 	id, err := identity.Load(files)
 	if err != nil {
@@ -89,7 +89,7 @@ func (w *mutual) ended(err error) error {
 	return err
 }
 
-// probe fetches the trust bundle first, if it is to be fetched.
+// probe first fetches the trust bundle if it comes from a URL.
 func (w *mutual) probe(ctx context.Context) (string, error) {
 	if _, err := w.open(ctx); err != nil {
 		return "", err
@@ -126,8 +126,8 @@ func (w *mutual) run(ctx context.Context) error {
 	return w.bundles.Run(ctx)
 }
 
-// client gives the options that the clients of every way share: all but how the WFM proves
-// who it is.
+// client returns the options common to the clients of all ways: everything but the WFM's
+// authentication.
 func (d Device) client(o Options, url string) wfm.Options {
 	return wfm.Options{
 		URL: url, Authorization: o.Authorization.header(), Strict: o.Strict,
@@ -135,12 +135,12 @@ func (d Device) client(o Options, url string) wfm.Options {
 	}
 }
 
-// serverTLS authenticates a server at url that shows an ordinary certificate. One that is refused only because this device's clock, known to
-// be wrong, is before its certificate raises the lower bound of the present; without, a
-// device that lost its clock would never reach its WFM again.
+// serverTLS authenticates the server at url by an ordinary certificate. A certificate refused only
+// because the device's clock, known to be wrong, is before its validity raises the lower bound of
+// the present; otherwise a device that lost its clock would never reach its WFM again.
 func (d Device) serverTLS(o Options, root []byte, url string) (*tls.Config, error) {
 	s := identity.ServerOptions{CA: o.CA, Root: root, TLS12: o.TLS == "1.2", Now: d.Clock.Now, WrongClock: d.Clock.Wrong, Early: d.Clock.Learn}
-	if at, err := neturl.Parse(url); err == nil { // else wfm.New says what is wrong with it
+	if at, err := neturl.Parse(url); err == nil { // otherwise wfm.New reports the error
 		s.Name = at.Hostname()
 	}
 	return identity.ServerTLS(s)

@@ -10,23 +10,23 @@ import (
 	"github.com/margolite/margolite/store"
 )
 
-// Names of the records that are kept.
+// Names of the kept records.
 const (
 	bundleSetting = "trust-bundle" // what identity.BundleSource keeps
 	clientSetting = "client"       // the client id that a WFM gave
-	timeSetting   = "time"         // Unix seconds of the last time that is known for certain
+	timeSetting   = "time"         // Unix seconds of the last certain time
 )
 
-// PassingSettings are the names of those that change by themselves and are found
-// out again, see [store.Options].
+// PassingSettings names records that change by themselves and can be found out again, see
+// [store.Options].
 func PassingSettings() []string { return []string{timeSetting} }
 
-// LastingSettings are the names of those that must not go back to a former state, and
-// ClientSettings of those that say which client of the WFM this device is.
+// LastingSettings names records that must never go back to an earlier state, and ClientSettings
+// those that identify this device as a client of the WFM.
 func LastingSettings() []string { return []string{bundleSetting, timeSetting} }
 func ClientSettings() []string  { return []string{clientSetting} }
 
-// keeper keeps the trust bundle that was fetched (ID-24).
+// keeper keeps the fetched trust bundle (ID-24).
 type keeper struct{ records Records }
 
 // Keep implements identity.Keeper.
@@ -44,8 +44,8 @@ func (k keeper) Kept() ([]byte, error) {
 type client struct {
 	URL         string     `json:"url"`
 	ID          string     `json:"id"`
-	Certificate string     `json:"certificate"`    // digest of the one that was introduced
-	Root        []byte     `json:"root,omitempty"` // the WFM's own anchor, where it gave one
+	Certificate string     `json:"certificate"`    // digest of the onboarded certificate
+	Root        []byte     `json:"root,omitempty"` // the WFM's own anchor, if it has one
 	Habits      wfm.Habits `json:"habits,omitzero"`
 }
 
@@ -71,12 +71,12 @@ func (c client) keep(r Records) error {
 	return nil
 }
 
-// keepTimeEvery bounds how often the present is written down: a device that has
-// no clock starts with a time that is at most so much older.
+// keepTimeEvery is how often the present is recorded: a device without a clock starts with a time
+// that is at most this much older.
 const keepTimeEvery = 24 * time.Hour
 
-// KnownTime is the last time that is known for certain, zero before the first:
-// a lower bound of the present for the next start.
+// KnownTime returns the last certain time, a lower bound of the present for the next start; zero
+// before the first.
 func KnownTime(r Records) (time.Time, error) {
 	record, known, err := r.Setting(timeSetting)
 	if err != nil || !known {
@@ -89,10 +89,9 @@ func KnownTime(r Records) (time.Time, error) {
 	return time.Unix(seconds, 0), nil
 }
 
-// keepTime writes the present down now and then; what fails is tried again with the
-// next time.
+// keepTime records the present from time to time; a failure is retried the next time.
 func keepTime(r Records, now time.Time) error {
-	// What cannot be read is of no use to the next start either, and replaced.
+	// An unreadable record is useless to the next start too, and is replaced.
 	if known, _ := KnownTime(r); now.Sub(known) < keepTimeEvery {
 		return nil
 	}

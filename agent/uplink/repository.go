@@ -16,16 +16,15 @@ import (
 	"github.com/margolite/margolite/agent/wfm"
 )
 
-// repository is the way to a desired state in a Git repository, and, where one
-// is configured, to a WFM that hears of what became of it. Each goes its own
-// way: that the one cannot be reached keeps nothing from the other.
+// repository is the way to a desired state in a Git repository and, if configured, to a WFM for
+// reports. They are independent: one out of reach does not hold up the other.
 type repository struct {
 	still
 	*git.Source
-	reports way // nil: nobody wants them
+	reports way // nil: none are sent
 }
 
-// gitOptions are those of the repository with the desired state.
+// gitOptions returns the options of the repository with the desired state.
 func gitOptions(o Options, d Device) git.Options {
 	g := git.Options{
 		URL: o.URL, Branch: o.Git.Branch, Path: o.Git.Path, Groups: o.Git.Groups, CA: o.CA, Dir: filepath.Join(d.Dir, "git"),
@@ -61,12 +60,12 @@ func (w reported) probe(ctx context.Context) (string, error) {
 	return w.Scope() + " is reachable", w.Reach(ctx)
 }
 
-// Manifest is nobody's question: the desired state is on another branch.
+// Manifest is unsupported: the desired state is on another branch.
 func (w reported) Manifest(context.Context, string) (*wfm.Manifest, error) {
 	return nil, errors.ErrUnsupported
 }
 
-// Documents is nobody's question either.
+// Documents is unsupported too.
 func (w reported) Documents(context.Context, *wfm.Manifest, []margo.DeploymentRef, func(digest.Digest, []byte) error) error {
 	return errors.ErrUnsupported
 }
@@ -137,8 +136,8 @@ func (w *repository) report(ctx context.Context, request func(api) error) error 
 	if err == nil {
 		return nil
 	}
-	// It is not said whether the device or the deployment is not known there; the
-	// answer to a poll tells, and for its own sake nobody polls.
+	// A 404 may mean an unknown device or an unknown deployment. The answer to a poll tells, and
+	// nothing else polls this WFM.
 	var answered *wfm.Error
 	if _, signs := w.reports.(*signed); signs && errors.As(err, &answered) && answered.Status == http.StatusNotFound {
 		_ = ask(ctx, w.reports, func(a api) error {
@@ -149,12 +148,12 @@ func (w *repository) report(ctx context.Context, request func(api) error) error 
 	return &besideError{err}
 }
 
-// besideError is an error of who only hears the reports.
+// besideError is an error of a WFM that only receives reports.
 type besideError struct{ err error }
 
 func (e *besideError) Error() string { return e.err.Error() }
 
 func (e *besideError) Unwrap() error { return e.err }
 
-// Beside says that the way to the desired state is another one.
+// Beside reports that the way to the desired state is another one.
 func (e *besideError) Beside() bool { return true }

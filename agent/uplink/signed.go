@@ -10,12 +10,11 @@ import (
 	"github.com/margolite/margolite/agent/wfm"
 )
 
-// signed is the way of the revisions before rc.3: the server shows an ordinary
-// certificate, and the device signs its requests and has an id that the WFM
-// gave it.
+// signed is the way of the revisions before rc.3: the server shows an ordinary certificate; the
+// device signs its requests and has an id from the WFM.
 type signed struct {
 	connection
-	unknown atomic.Bool // the WFM does not know the id any more
+	unknown atomic.Bool // the WFM no longer knows the id
 }
 
 func newSigned(o Options, url string, d Device) *signed {
@@ -43,7 +42,7 @@ func (w *signed) open(ctx context.Context) (api, error) {
 	return w.current.Load().client, nil
 }
 
-// read makes what the files and the records hold now.
+// read builds a link from the present files and records.
 func (w *signed) read() (*link, error) {
 	id, err := identity.LoadDevice(identity.Options{
 		Certificate: w.options.Certificate, Key: w.options.Key, Now: w.device.Clock.Now,
@@ -56,7 +55,7 @@ func (w *signed) read() (*link, error) {
 		w.device.Logger.Warn("device onboarded again", "error", err)
 	}
 	if record.URL != w.url {
-		record = client{URL: w.url} // the one that there is belongs to another WFM
+		record = client{URL: w.url} // the present record belongs to another WFM
 	}
 	if w.options.ClientID != "" {
 		record.ID = w.options.ClientID
@@ -65,7 +64,7 @@ func (w *signed) read() (*link, error) {
 	return w.meet(id, record)
 }
 
-// meet makes a client of what is known of the WFM.
+// meet builds a client from what is known of the WFM.
 func (w *signed) meet(id *identity.Device, record client) (*link, error) {
 	config, err := w.device.serverTLS(w.options, record.Root, w.url)
 	if err != nil {
@@ -81,13 +80,12 @@ func (w *signed) meet(id *identity.Device, record client) (*link, error) {
 }
 
 func (w *signed) link(id *identity.Device, c *wfm.Client, record client) *link {
-	// With a new id begins a new count of versions.
+	// A new id starts a new count of versions.
 	return &link{client: c, scope: w.url + "#" + record.ID, id: record.ID, device: id, record: record}
 }
 
-// onboard introduces the device to the WFM and keeps the id that it is given
-// (AUTH-04, AUTH-05). It is safe to do that again, where the power goes before
-// the id is kept.
+// onboard introduces the device to the WFM and keeps the id that it assigns (AUTH-04, AUTH-05). It
+// can safely be repeated after a power cut before the id was kept.
 func (w *signed) onboard(ctx context.Context, now *link) (*link, error) {
 	id, err := now.client.Onboard(ctx, now.device.CertificatePEM())
 	if err != nil {
@@ -107,9 +105,8 @@ func (w *signed) onboard(ctx context.Context, now *link) (*link, error) {
 	return w.meet(now.device, record)
 }
 
-// root asks the WFM, over a connection that is trusted already, for its own
-// anchor, and gives it if it leads to that same WFM: from then on no other is
-// believed (AUTH-02). A WFM need not have one.
+// root asks the WFM, over an already trusted connection, for its own anchor, and returns it if it
+// verifies that same WFM: from then on no other anchor is trusted (AUTH-02). A WFM may have none.
 func (w *signed) root(ctx context.Context, now *link) []byte {
 	root, err := now.client.RootCertificate(ctx)
 	if err != nil {
@@ -136,7 +133,7 @@ func (w *signed) ended(err error) error {
 	return w.blame(w.current.Load(), err)
 }
 
-// keepHabits keeps what the WFM has shown of its habits.
+// keepHabits records the observed habits of the WFM.
 func (w *signed) keepHabits() {
 	now := w.current.Load()
 	if now.client.Habits() == now.record.Habits {
@@ -151,8 +148,7 @@ func (w *signed) keepHabits() {
 	w.current.CompareAndSwap(now, &next)
 }
 
-// blame names the device's clock where it is probably what the WFM minds: each
-// signature has a time.
+// blame names the device's clock if it is the likely cause: each signature contains a time.
 func (w *signed) blame(a *link, err error) error {
 	if !errors.Is(err, wfm.ErrUnauthenticated) {
 		return err
@@ -163,7 +159,7 @@ func (w *signed) blame(a *link, err error) error {
 	return err
 }
 
-// probe does not introduce the device: that is a decision of whoever starts it.
+// probe does not onboard the device: the operator decides that by starting the agent.
 func (w *signed) probe(ctx context.Context) (string, error) {
 	w.opening.Lock()
 	next, err := w.follow()

@@ -7,18 +7,18 @@ import (
 	"github.com/margolite/margolite/agent/wfm"
 )
 
-// tolerance is how far the clocks of the device and of the WFM may differ without a
-// word: some WFMs take no signature from more than half a minute in the future.
+// tolerance is the clock difference to the WFM that is not reported: some WFMs reject signatures
+// from more than half a minute in the future.
 const tolerance = 20 * time.Second
 
-// skewOf says how far the device's clock, which shows now, is off the WFM's; empty: it
-// does not matter.
+// skewOf says how far the device's clock, which shows now, differs from the WFM's; empty:
+// negligible.
 func skewOf(c *wfm.Client, now time.Time) string {
 	behind, _ := c.ServerLag(now)
 	if behind.Abs() <= tolerance {
 		return ""
 	}
-	how, step := "behind", time.Second // which is as exactly as a WFM tells it
+	how, step := "behind", time.Second // the precision of a WFM's time
 	if behind < 0 {
 		how = "ahead of"
 	}
@@ -28,11 +28,10 @@ func skewOf(c *wfm.Client, now time.Time) string {
 	return fmt.Sprintf("this device's clock is %s %s the WFM's", behind.Abs().Round(step), how)
 }
 
-// mendClock is what to do about it. Which of the two clocks is right is not
-// known; the device's is the one at hand.
+// mendClock is the fix. Which clock is right is unknown; the device's is the one at hand.
 const mendClock = "set this device's clock"
 
-// clockError is a refusal for which the device's clock is probably the reason.
+// clockError is a refusal that the device's clock probably caused.
 type clockError struct {
 	err  error
 	skew string
@@ -42,5 +41,5 @@ func (e *clockError) Error() string { return e.err.Error() + "; " + e.skew }
 
 func (e *clockError) Unwrap() error { return e.err }
 
-// Mend says what to do about it, for people.
+// Mend returns how to fix it, for people.
 func (e *clockError) Mend() string { return mendClock }

@@ -20,11 +20,11 @@ import (
 	"github.com/margolite/margolite/store"
 )
 
-// Options say where the WFM is, and how it and the device know each other. What the
-// other values have no use for is empty.
+// Options say where the WFM is, and how it and the device identify each other. Fields that do not
+// apply to the chosen way are empty.
 type Options struct {
-	// URL is where the WFM's interface begins, or, with git+ in front, the
-	// repository that holds the desired state.
+	// URL is the base of the WFM's interface or, with the prefix git+, the repository of the
+	// desired state.
 	URL      string         `yaml:"url" is:"source?"`
 	Revision margo.Revision `yaml:"revision" one:"1.0.0-rc.3 1.0.0-rc.2 1.0.0-rc.1"`
 
@@ -34,42 +34,41 @@ type Options struct {
 	IDs         []string `yaml:"ids" is:"spiffeID" most:"16" with:"svid"`   // SPIFFE IDs of the WFM that do not follow from the device's own
 
 	CA            string        `yaml:"ca" is:"path?"` // file of anchors for servers with an ordinary certificate; empty: the system's
-	Authorization Authorization `yaml:"authorization"` // of a gateway in front of the WFM
+	Authorization Authorization `yaml:"authorization"` // for a gateway in front of the WFM
 
-	ClientID string `yaml:"clientId" is:"clientID?" with:"signed"` // known already; empty: the WFM gives one (AUTH-04)
-	// TLS is the oldest version that is spoken: 1.2 is a fallback that is not on by
-	// default (ID-10).
+	ClientID string `yaml:"clientId" is:"clientID?" with:"signed"` // already known; empty: the WFM assigns one (AUTH-04)
+	// TLS is the oldest accepted version: 1.2 is a fallback that is off by default (ID-10).
 	TLS     string  `yaml:"tls" one:"1.3 1.2"`
-	Service Service `yaml:"identityService"` // where the trust bundle is a URL, or found by discovery
+	Service Service `yaml:"identityService"` // if the trust bundle is a URL or found by discovery
 
 	Strict bool `yaml:"strict"` // see wfm.Options
 
 	Git     Git    `yaml:"git"`
-	Reports string `yaml:"reports" is:"baseURL?" with:"git"` // with a repository: where a WFM's interface for reports begins; empty: nobody wants them
+	Reports string `yaml:"reports" is:"baseURL?" with:"git"` // with a repository: base URL of a WFM for reports; empty: none are sent
 }
 
-// Service says how the server of the trust bundle is found and proves itself: by
-// anchors and its name, or by pins.
+// Service is how the trust bundle's server is found and authenticated: by anchors and its name, or
+// by pins.
 type Service struct {
 	Discovery string        `yaml:"discovery" is:"documentURL?" with:"svid"`       // https URL of the discovery document; empty: there is none
 	Pins      []string      `yaml:"pins" is:"pin" most:"16" with:"service"`        // base64 SHA-256 of a SubjectPublicKeyInfo
 	CA        string        `yaml:"ca" is:"path?" with:"service"`                  // file of anchors; empty: Options.CA
-	Refresh   time.Duration `yaml:"refresh" least:"5m" most:"168h" with:"service"` // where the bundle does not say
+	Refresh   time.Duration `yaml:"refresh" least:"5m" most:"168h" with:"service"` // if the bundle does not say
 }
 
-// Authorization names the file with what a gateway wants to see; at most one is set.
+// Authorization names the file with the credentials for a gateway; at most one is set.
 type Authorization struct {
 	Basic  string `yaml:"basic" is:"secret?" with:"gateway"`  // holds user:password
 	Bearer string `yaml:"bearer" is:"secret?" with:"gateway"` // holds a token
 }
 
-// Git says where in a repository the desired state is.
+// Git locates the desired state in a repository.
 type Git struct {
 	Branch string   `yaml:"branch" is:"branch" with:"git"`
 	Path   string   `yaml:"path" is:"treePath?" with:"git"`            // folder; empty: all of it
 	Groups []string `yaml:"groups" is:"treePath" most:"16" with:"git"` // more folders, of the groups that the device is a member of
 	Token  string   `yaml:"token" is:"secret?" with:"git"`             // file; empty: none is needed
-	// Certificate and Key are files that the device shows to the server; empty: none.
+	// Certificate and Key are files that authenticate the device to the server; empty: none.
 	Certificate string    `yaml:"certificate" is:"path?" with:"git"`
 	Key         string    `yaml:"key" is:"secret?" with:"git"`
 	Report      GitReport `yaml:"report"`
@@ -88,39 +87,36 @@ type Records interface {
 	Commit(verb string, c store.Change) error
 }
 
-// Device is what an uplink uses of the device it is on.
+// Device is what an uplink needs of its device.
 type Device struct {
 	Records Records
 	Spool   wfm.Spool    // for bundles of documents; nil: documents come one by one
 	Dir     string       // for the copy of a repository
-	Clock   *clock.Clock // is told the time of WFMs that proved who they are
-	// Silence tells for how long from now on nothing may be sent (POL-01); nil:
-	// there is no such time.
+	Clock   *clock.Clock // learns the time of authenticated WFMs
+	// Silence returns how long nothing may be sent from now (POL-01); nil: no limit.
 	Silence func() time.Duration
-	// Dial makes the connections to the WFM; nil: those of the system.
+	// Dial connects to the WFM; nil: the system's connections.
 	Dial wfm.Dial
-	// Wake says that the WFM may be in reach now although it was not; nil: nobody
-	// wants to know. It must not wait for anything.
+	// Wake reports that the WFM may be reachable again; nil: not needed. It must not block.
 	Wake func()
-	// Contained is told of a panic in what is done between requests; nil: nobody is.
+	// Contained receives panics of the work between requests; nil: not needed.
 	Contained func(what string, err error)
 	Logger    *slog.Logger
 }
 
-// afterPanic is how long to rest after one.
+// afterPanic is the pause after a panic.
 const afterPanic = time.Minute
 
-// Uplink is the way to one WFM. It implements agent.WFM and is safe for
-// concurrent use.
+// Uplink is the way to one WFM. It implements agent.WFM and is safe for concurrent use.
 type Uplink struct {
 	device Device
 
 	mu      sync.Mutex
 	way     way
-	changed chan struct{} // closed when way is another one
+	changed chan struct{} // closed when way changes
 }
 
-// api is what is asked of a WFM; *wfm.Client is one.
+// api is the interface of a WFM; *wfm.Client is one.
 type api interface {
 	Manifest(ctx context.Context, etag string) (*wfm.Manifest, error)
 	Documents(ctx context.Context, m *wfm.Manifest, need []margo.DeploymentRef, keep func(digest.Digest, []byte) error) error
@@ -131,29 +127,28 @@ type api interface {
 
 // way is one kind of uplink. Its methods may be called concurrently.
 type way interface {
-	// open gives the WFM for one request. It takes over files that were replaced,
-	// and makes the device known to the WFM where it is not.
+	// open returns the WFM for one request. It loads replaced files, and onboards the device if
+	// necessary.
 	open(ctx context.Context) (api, error)
-	// ended hears of the outcome of each request, and may know more about it.
+	// ended receives the outcome of each request, and may explain it further.
 	ended(err error) error
-	// scope names whose manifest versions compare (A-04), once open succeeded.
+	// scope names the publisher whose manifest versions compare (A-04), once open succeeded.
 	scope() string
-	// audience names who hears reports and capabilities, as far as it is known.
+	// audience names the receiver of reports and capabilities, as far as known.
 	audience() string
-	// clientID is what the WFM calls this device; empty: nothing, or it is not known.
+	// clientID is the WFM's id of this device; empty: none, or unknown.
 	clientID() string
-	// probe asks for something that changes nothing anywhere, and tells what came.
+	// probe makes a request without side effects and describes the answer.
 	probe(ctx context.Context) (string, error)
-	// describe tells what is known about the identities, without asking anybody.
+	// describe reports what is known about the identities, without any request.
 	describe(s *control.IdentityStatus)
-	// run does what has to be done between requests, until ctx is done.
+	// run does the work between requests until ctx is done.
 	run(ctx context.Context) error
-	// close gives up all connections; requests under way end as they would.
+	// close gives up all connections; requests under way complete.
 	close()
 }
 
-// still is a way with nothing to do between and after requests, and no identity to
-// tell of.
+// still is a way without work between or after requests, and without an identity.
 type still struct{}
 
 func (still) ended(err error) error { return err }
@@ -169,8 +164,7 @@ func (still) describe(*control.IdentityStatus) {}
 
 func (still) clientID() string { return "" }
 
-// New makes an uplink; nothing is read or sent yet. The error is about options
-// that cannot be meant.
+// New returns an uplink without reading or sending anything. The error is about invalid options.
 func New(o Options, d Device) (*Uplink, error) {
 	w, err := d.way(o)
 	if err != nil {
@@ -179,8 +173,7 @@ func New(o Options, d Device) (*Uplink, error) {
 	return &Uplink{device: d, way: w, changed: make(chan struct{})}, nil
 }
 
-// Configure changes where the WFM is, or how it is spoken to. With an error
-// everything stays as it was.
+// Configure changes the WFM or the way to it. On an error nothing changes.
 func (u *Uplink) Configure(o Options) error {
 	next, err := u.device.way(o)
 	if err != nil {
@@ -196,7 +189,7 @@ func (u *Uplink) Configure(o Options) error {
 	return nil
 }
 
-// Run keeps fresh what grows old between requests, until ctx is done.
+// Run refreshes credentials between requests until ctx is done.
 func (u *Uplink) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		u.mu.Lock()
@@ -206,7 +199,7 @@ func (u *Uplink) Run(ctx context.Context) error {
 		running, stop := context.WithCancel(ctx)
 		ended := make(chan error, 1)
 		go func() {
-			defer stop() // whatever it ended with
+			defer stop() // also after an error
 			ended <- contain.Call(func() error { return way.run(running) })
 		}()
 		select {
@@ -215,7 +208,7 @@ func (u *Uplink) Run(ctx context.Context) error {
 		}
 		stop()
 		err := <-ended
-		if p, ok := errors.AsType[*contain.Panic](err); ok { // whoever answered may answer otherwise later
+		if p, ok := errors.AsType[*contain.Panic](err); ok { // a later answer may differ
 			if u.device.Contained != nil {
 				u.device.Contained("the way to the WFM", p)
 			}
@@ -233,7 +226,7 @@ func (u *Uplink) Run(ctx context.Context) error {
 	return nil
 }
 
-// way makes the kind of uplink that the options ask for.
+// way returns the kind of uplink that the options ask for.
 func (d Device) way(o Options) (way, error) {
 	if !strings.HasPrefix(o.URL, "git+") {
 		return d.api(o, o.URL)
@@ -252,7 +245,7 @@ func (d Device) way(o Options) (way, error) {
 	return w, err
 }
 
-// api is the way to the interface of a WFM.
+// api returns the way to the interface of a WFM.
 func (d Device) api(o Options, url string) (way, error) {
 	switch {
 	case o.Revision.Signed():
@@ -325,13 +318,12 @@ func ask(ctx context.Context, w way, request func(api) error) error {
 	return w.ended(request(a))
 }
 
-// Probe finds out whether the WFM is within reach, and with mutual TLS whether it
-// accepts this device's certificate, and tells for people what it found. It changes
-// nothing, here or there: nothing is asked that a WFM could take for the first request
-// of this device.
+// Probe finds out whether the WFM is reachable and, with mutual TLS, whether it accepts this
+// device's certificate, and describes it for people. It changes nothing on either side: no request
+// is one that a WFM could take for the first of this device.
 func (u *Uplink) Probe(ctx context.Context) (string, error) { return u.current().probe(ctx) }
 
-// reach connects over the way to an API, and says what it found.
+// reach connects to an API and describes what it found.
 func reach(ctx context.Context, w way, found string) (string, error) {
 	a, err := w.open(ctx)
 	if err != nil {
