@@ -9,81 +9,76 @@ import (
 	"os"
 )
 
-// Backend is what the socket gives access to.
+// Backend implements the requests of the socket.
 type Backend interface {
-	// Status describes the device as it is now.
+	// Status returns the present state of the device.
 	Status(ctx context.Context) (*Status, error)
-	// Sync polls the WFM now and returns what came of it.
+	// Sync polls the WFM now and returns the outcome.
 	Sync(ctx context.Context) error
-	// AcceptRollback polls the WFM now and accepts the manifest that the request
-	// names although its version is not greater; ErrConflict when none is refused
-	// or the WFM serves another one.
+	// AcceptRollback polls the WFM now and accepts the named manifest although its version is not
+	// greater. ErrConflict: none was refused, or the WFM serves another one.
 	AcceptRollback(ctx context.Context, r RollbackRequest) error
-	// Approve lets a change happen; Reject keeps it from ever happening. Both
-	// name the revision that was looked at: ErrConflict when another one waits.
+	// Approve permits a change; Reject forbids it for good. Both name the reviewed revision:
+	// ErrConflict if another one waits.
 	Approve(ctx context.Context, r AnswerRequest) error
 	Reject(ctx context.Context, r AnswerRequest) error
-	// Hold takes an update lock, or prolongs the one that the holder has.
+	// Hold takes an update lock, or extends the holder's.
 	Hold(ctx context.Context, r HoldRequest) (Lock, error)
-	// Release gives locks back and returns them; none is no error.
+	// Release releases locks and returns them; finding none is no error.
 	Release(ctx context.Context, r ReleaseRequest) ([]Lock, error)
-	// Rollback brings a deployment back to the revision before, until the WFM
-	// publishes another one. It returns once that is decided, not once it runs.
+	// Rollback returns a deployment to its previous revision until the WFM publishes another one.
+	// It returns once that is decided, not once it runs.
 	Rollback(ctx context.Context, r ReturnRequest) error
-	// History gives entries of the journal, oldest first.
+	// History returns entries of the journal, oldest first.
 	History(ctx context.Context, r HistoryRequest) ([]Entry, error)
-	// VerifyHistory checks that nothing in the journal was changed.
+	// VerifyHistory checks that the journal is unchanged.
 	VerifyHistory(ctx context.Context) (Verification, error)
 	// Backup returns a consistent copy of the database. The caller closes it.
 	Backup(ctx context.Context) (*os.File, error)
-	// Capabilities is the wire document that is, or would be, reported.
+	// Capabilities returns the wire document that is, or would be, reported.
 	Capabilities(ctx context.Context) (json.RawMessage, error)
-	// Subscribe delivers events until the returned function is called. A
-	// subscriber that does not keep up loses events.
+	// Subscribe delivers events until the returned function is called. A slow subscriber loses
+	// events.
 	Subscribe() (<-chan Event, func())
-	// Metrics is everything that can be counted, in the text format of Prometheus.
+	// Metrics returns all metrics in the text format of Prometheus.
 	Metrics(ctx context.Context) ([]byte, error)
-	// Panicked takes note of what a request panicked with; it is called while that
-	// is being recovered from.
+	// Panicked records the panic of a request while it is being recovered.
 	Panicked(what string, value any)
-	// Projects is asked for deployments, too.
+	// Projects also serves deployments.
 	Projects
 }
 
-// Projects runs Compose files on the device, outside of any deployment.
+// Projects runs Compose files on the device, outside any deployment.
 type Projects interface {
-	// Logs writes what services of a project printed to w, until ctx ends if it
-	// follows.
+	// Logs writes the output of a project's services to w; when following, until ctx is done.
 	Logs(ctx context.Context, r LogsRequest, w io.Writer) error
-	// Exec runs a command in a container of a project until it ends, or ctx does,
-	// and returns its exit code. With an error, a code above 0 is what a shell ends
-	// with that cannot run it.
+	// Exec runs a command in a container of a project until it or ctx ends, and returns its exit
+	// code. With an error, a code above 0 is a shell's code for a command that cannot be run.
 	Exec(ctx context.Context, r ExecRequest, s ExecStreams) (int, error)
-	// ComposeUp makes the project run and returns once it does. notify is
-	// called from one goroutine at a time.
+	// ComposeUp starts the project and returns once it runs. notify is called from one goroutine at
+	// a time.
 	ComposeUp(ctx context.Context, r ComposeRequest, notify func(Event)) error
-	// ComposePull brings the images of a project up to date, and nothing else.
+	// ComposePull only pulls the images of a project.
 	ComposePull(ctx context.Context, r ComposeRequest, notify func(Event)) error
-	// ComposeDown removes the project. One that is not there is no error.
+	// ComposeDown removes the project; a missing one is no error.
 	ComposeDown(ctx context.Context, r DownRequest) error
-	// ComposePs lists the services of a project, or of all when it is empty.
+	// ComposePs lists the services of a project; empty: of all projects.
 	ComposePs(ctx context.Context, project string) ([]Service, error)
-	// Unneeded lists what is kept on the device although nothing needs it now.
+	// Unneeded lists what nothing on the device needs now.
 	Unneeded(ctx context.Context) ([]Unneeded, error)
-	// Prune removes those of the given things that are still not needed, and
-	// returns what it removed.
+	// Prune removes those of the items that are still unneeded, and returns what it removed.
 	Prune(ctx context.Context, items []Unneeded) ([]Unneeded, error)
 }
 
-// Errors that a Backend returns to choose the answer of the socket.
+// Errors of a Backend that select the socket's answer.
 var (
 	ErrNotFound = errors.New("not found")        // the named object does not exist
 	ErrInvalid  = errors.New("invalid request")  // the request can never succeed
-	ErrConflict = errors.New("not possible now") // the request contradicts the present state
+	ErrConflict = errors.New("not possible now") // the request conflicts with the present state
 	ErrBusy     = errors.New("too many at once") // there is no room for the request now
 )
 
-// codeOf is the code of the answer that tells of an error of a Backend.
+// codeOf returns the HTTP status for an error of a Backend.
 func codeOf(err error) int {
 	switch {
 	case errors.Is(err, ErrNotFound):

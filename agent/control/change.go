@@ -6,19 +6,19 @@ import (
 	"time"
 )
 
-// Pending is a change that waits, or that the site has rejected: what it does to
-// the device, as far as it is staged, and why it waits.
+// Pending is a change that waits, or that the site rejected: its effects, as far as it is staged,
+// and why it waits.
 type Pending struct {
 	Kind     string `json:"kind"`             // install, update or remove
-	Revision string `json:"revision"`         // what an answer names: the digest of the document that it leads to, or, of a removal, away from
-	Answer   string `json:"answer,omitempty"` // approved or rejected; absent: none was given
+	Revision string `json:"revision"`         // names the change in an answer: digest of the document that it leads to or, for a removal, away from
+	Answer   string `json:"answer,omitempty"` // approved or rejected; absent: none yet
 	// Reasons are what it waits for: approval, window, lock, clock, hook.
 	Reasons []Reason  `json:"reasons,omitempty"`
-	Until   time.Time `json:"until,omitzero"` // when it may go by itself, where the time decides
-	// Services are those that change; absent while it is not staged.
+	Until   time.Time `json:"until,omitzero"` // when it may proceed by itself, if time decides
+	// Services are the changing ones; absent until it is staged.
 	Services   []ServiceChange `json:"services,omitempty"`
 	Parameters []ValueChange   `json:"parameters,omitempty"`
-	Cut        bool            `json:"cut,omitempty"` // more changes than these lists have room for
+	Cut        bool            `json:"cut,omitempty"` // the lists are incomplete
 }
 
 // Reason is why a change waits.
@@ -27,27 +27,26 @@ type Reason struct {
 	Text string `json:"text"`
 }
 
-// Hidden stands in a ValueChange for a value that may be a secret.
+// Hidden replaces a value in a ValueChange that may be a secret.
 const Hidden = "(changed)"
 
-// ServiceChange is what becomes of one service.
+// ServiceChange is the change of one service.
 type ServiceChange struct {
 	Component string `json:"component"`
 	Service   string `json:"service"`
 	Change    string `json:"change"` // added, removed, changed
-	// Image is set where it changes, and where the service comes or goes.
+	// Image is set if it changes, or the service is added or removed.
 	Image *ImageChange `json:"image,omitempty"`
-	// What else changes: lists of what goes and what comes, in the words of a
-	// Compose file.
+	// Further changes: what is removed and added, in the terms of a Compose file.
 	Environment []ValueChange `json:"environment,omitempty"`
 	Ports       *ListChange   `json:"ports,omitempty"`
 	Volumes     *ListChange   `json:"volumes,omitempty"`
-	Privileges  *ListChange   `json:"privileges,omitempty"` // as privileged, cap_add SYS_TIME, device /dev/ttyS0, network host
-	// Other names further keys of the service that change, as command.
+	Privileges  *ListChange   `json:"privileges,omitempty"` // such as privileged, cap_add SYS_TIME, device /dev/ttyS0, network host
+	// Other names further changed keys of the service, such as command.
 	Other []string `json:"other,omitempty"`
 }
 
-// ImageChange is an image and what it is replaced by; empty where there is none.
+// ImageChange is an image and its replacement; empty for none.
 type ImageChange struct {
 	From       string `json:"from,omitempty"`
 	To         string `json:"to,omitempty"`
@@ -56,43 +55,43 @@ type ImageChange struct {
 	Bytes      int64  `json:"bytes,omitempty"` // of To, compressed
 }
 
-// ValueChange is a named value and what it is replaced by; nil where there is none.
+// ValueChange is a named value and its replacement; nil for none.
 type ValueChange struct {
 	Name string  `json:"name"`
 	From *string `json:"from,omitempty"`
 	To   *string `json:"to,omitempty"`
 }
 
-// ListChange is what goes from a list and what comes to it.
+// ListChange is what is removed from a list and added to it.
 type ListChange struct {
 	Removed []string `json:"removed,omitempty"`
 	Added   []string `json:"added,omitempty"`
 }
 
-// Lock is an update lock that is held.
+// Lock is a held update lock.
 type Lock struct {
 	Holder     string    `json:"holder"`
 	Reason     string    `json:"reason,omitempty"`
-	Deployment string    `json:"deployment,omitempty"` // absent: it is about all
+	Deployment string    `json:"deployment,omitempty"` // absent: all
 	By         string    `json:"by,omitempty"`         // the user who took it; absent for a lock file
 	Since      time.Time `json:"since,omitzero"`
 	Until      time.Time `json:"until,omitzero"` // absent: until it is released
-	// File is the lock file that a workload holds; absent for a hold.
+	// File is a workload's lock file; absent for a hold.
 	File string `json:"file,omitempty"`
 }
 
-// Caller is who asks, as the kernel reports the other end of the socket.
+// Caller is the process at the other end of the socket, as the kernel reports it.
 type Caller struct {
 	UID uint32
 	PID int32
-	// User is the name of the user, where the system knows it.
+	// User is the user's name, if the system knows it.
 	User string
 }
 
-// Privileged says whether the caller may do what the agent's own user may do.
+// Privileged reports whether the caller has the rights of the agent's own user.
 func (c Caller) Privileged() bool { return c.UID == 0 || int64(c.UID) == int64(os.Geteuid()) }
 
-// String names the caller in journal and log, as "user operator (1000)".
+// String returns the caller for journal and log, such as "user operator (1000)".
 func (c Caller) String() string {
 	id := strconv.FormatUint(uint64(c.UID), 10)
 	if c.User == "" {
@@ -104,12 +103,12 @@ func (c Caller) String() string {
 // AnswerRequest approves or rejects one change.
 type AnswerRequest struct {
 	Deployment string `json:"deployment"`
-	Revision   string `json:"revision"`         // as Pending has it
+	Revision   string `json:"revision"`         // Pending.Revision
 	Reason     string `json:"reason,omitempty"` // for people
 	Caller     Caller `json:"-"`
 }
 
-// HoldRequest takes or prolongs an update lock.
+// HoldRequest takes or extends an update lock.
 type HoldRequest struct {
 	Holder     string `json:"holder,omitempty"` // default: the user
 	Reason     string `json:"reason,omitempty"`
@@ -118,17 +117,17 @@ type HoldRequest struct {
 	Caller     Caller `json:"-"`
 }
 
-// ReleaseRequest gives a lock back.
+// ReleaseRequest releases locks.
 type ReleaseRequest struct {
 	Holder string `json:"holder,omitempty"` // default: the user
 	All    bool   `json:"all,omitempty"`    // those of all holders
 	Caller Caller `json:"-"`
 }
 
-// ReturnRequest brings a deployment back to the revision before.
+// ReturnRequest returns a deployment to its previous revision.
 type ReturnRequest struct {
 	Deployment string `json:"deployment"`
-	// Revision is the one to go back to; empty: whichever there is.
+	// Revision to go back to; empty: the available one.
 	Revision string `json:"revision,omitempty"`
 	Reason   string `json:"reason,omitempty"`
 	Caller   Caller `json:"-"`
@@ -137,8 +136,8 @@ type ReturnRequest struct {
 // HistoryRequest selects entries of the journal.
 type HistoryRequest struct {
 	Since      uint64 // sequence to begin with; 0: with the oldest
-	Last       int    // only so many of the newest; 0: all
-	Deployment string // only those about this one
+	Last       int    // at most this many of the newest; 0: all
+	Deployment string // empty: all
 }
 
 // Entry is one entry of the journal.
@@ -154,10 +153,10 @@ type Entry struct {
 	Chain      string    `json:"chain"`
 }
 
-// Verification is what came of checking the journal's chain.
+// Verification is the result of checking the journal's chain.
 type Verification struct {
 	Entries uint64 `json:"entries"`
-	First   uint64 `json:"first"`             // sequence of the oldest that is kept
+	First   uint64 `json:"first"`             // sequence of the oldest kept
 	Head    string `json:"head"`              // chain of the newest
 	Problem string `json:"problem,omitempty"` // what is wrong; absent: nothing
 }

@@ -15,19 +15,19 @@ import (
 	"time"
 )
 
-// ErrNotRunning is returned when nobody listens on the control socket.
+// ErrNotRunning is returned if nothing listens on the control socket.
 var ErrNotRunning = errors.New("the agent is not running")
 
-// maxAnswerBytes bounds an answer that does not stream.
+// maxAnswerBytes bounds answers that do not stream.
 const maxAnswerBytes = 16 << 20
 
-// Client speaks to the agent over its control socket.
+// Client talks to the agent over its control socket.
 type Client struct {
 	path string
 	http *http.Client
 }
 
-// Dial makes a client for the socket at path. It connects with each call.
+// Dial returns a client for the socket at path. It connects with each call.
 func Dial(path string) *Client {
 	return &Client{path: path, http: &http.Client{Transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -37,8 +37,7 @@ func Dial(path string) *Client {
 	}}}
 }
 
-// dial connects to the socket at path, and tries again while the kernel's queue of
-// connections to it is full.
+// dial connects to the socket at path, and retries while the kernel's connection queue is full.
 func dial(ctx context.Context, path string) (net.Conn, error) {
 	d := net.Dialer{Deadline: time.Now().Add(5 * time.Second)}
 	for {
@@ -54,7 +53,7 @@ func dial(ctx context.Context, path string) (net.Conn, error) {
 	}
 }
 
-// Ping says whether an agent listens.
+// Ping fails unless an agent listens.
 func (c *Client) Ping(ctx context.Context) error {
 	conn, err := dial(ctx, c.path)
 	if err != nil {
@@ -63,13 +62,13 @@ func (c *Client) Ping(ctx context.Context) error {
 	return conn.Close()
 }
 
-// Status asks for the state of the device.
+// Status returns the state of the device.
 func (c *Client) Status(ctx context.Context) (*Status, error) {
 	var st Status
 	return &st, c.call(ctx, http.MethodGet, "/v1/status", nil, &st)
 }
 
-// Capabilities asks for the capabilities document of the wire.
+// Capabilities returns the capabilities document of the wire.
 func (c *Client) Capabilities(ctx context.Context) (json.RawMessage, error) {
 	return ask[json.RawMessage](ctx, c, http.MethodGet, "/v1/capabilities", nil)
 }
@@ -79,47 +78,47 @@ func (c *Client) Sync(ctx context.Context) error {
 	return c.call(ctx, http.MethodPost, "/v1/sync", nil, nil)
 }
 
-// AcceptRollback has a manifest accepted that was refused for its version.
+// AcceptRollback makes the agent accept a manifest that was refused for its version.
 func (c *Client) AcceptRollback(ctx context.Context, r RollbackRequest) error {
 	return c.call(ctx, http.MethodPost, "/v1/accept-rollback", r, nil)
 }
 
-// Approve lets a change happen that waits for it.
+// Approve permits a pending change.
 func (c *Client) Approve(ctx context.Context, r AnswerRequest) error {
 	return c.call(ctx, http.MethodPost, "/v1/approve", r, nil)
 }
 
-// Reject keeps a change from ever happening.
+// Reject forbids a change for good.
 func (c *Client) Reject(ctx context.Context, r AnswerRequest) error {
 	return c.call(ctx, http.MethodPost, "/v1/reject", r, nil)
 }
 
-// Hold takes or prolongs an update lock.
+// Hold takes or extends an update lock.
 func (c *Client) Hold(ctx context.Context, r HoldRequest) (Lock, error) {
 	return ask[Lock](ctx, c, http.MethodPost, "/v1/hold", r)
 }
 
-// Release gives update locks back and says which.
+// Release releases update locks and returns them.
 func (c *Client) Release(ctx context.Context, r ReleaseRequest) ([]Lock, error) {
 	return ask[[]Lock](ctx, c, http.MethodPost, "/v1/release", r)
 }
 
-// Rollback brings a deployment back to the revision before.
+// Rollback returns a deployment to its previous revision.
 func (c *Client) Rollback(ctx context.Context, r ReturnRequest) error {
 	return c.call(ctx, http.MethodPost, "/v1/rollback", r, nil)
 }
 
-// History gives entries of the journal, oldest first.
+// History returns entries of the journal, oldest first.
 func (c *Client) History(ctx context.Context, r HistoryRequest) ([]Entry, error) {
 	return ask[[]Entry](ctx, c, http.MethodGet, "/v1/history?"+r.query().Encode(), nil)
 }
 
-// VerifyHistory has the journal checked.
+// VerifyHistory checks the journal.
 func (c *Client) VerifyHistory(ctx context.Context) (Verification, error) {
 	return ask[Verification](ctx, c, http.MethodGet, "/v1/history/verify", nil)
 }
 
-// Backup gives a copy of the agent's database, and its size.
+// Backup returns a copy of the agent's database, and its size.
 func (c *Client) Backup(ctx context.Context) (io.ReadCloser, int64, error) {
 	res, err := c.do(ctx, http.MethodGet, "/v1/backup", nil)
 	if err != nil {
@@ -128,25 +127,24 @@ func (c *Client) Backup(ctx context.Context) (io.ReadCloser, int64, error) {
 	return res.Body, res.ContentLength, nil
 }
 
-// Events calls handle for every event until ctx ends, the agent goes away, or
-// handle returns an error, which Events returns. opened, if not nil, is called
-// once no later event can be missed.
+// Events calls handle for every event until ctx ends, the agent goes away, or handle returns an
+// error, which Events returns. opened, if not nil, is called once no later event can be missed.
 func (c *Client) Events(ctx context.Context, opened func(), handle func(Event) error) error {
 	return c.stream(ctx, http.MethodGet, "/v1/events", nil, opened, handle)
 }
 
-// Metrics copies everything that can be counted to w, as text.
+// Metrics copies all metrics to w as text.
 func (c *Client) Metrics(ctx context.Context, w io.Writer) error {
 	return c.copy(ctx, "/metrics", w)
 }
 
-// Logs copies what services printed to w.
+// Logs copies the output of services to w.
 func (c *Client) Logs(ctx context.Context, r LogsRequest, w io.Writer) error {
 	return c.copy(ctx, within(r.Project)+"/logs?"+r.query().Encode(), w)
 }
 
-// within is where the routes begin that are about containers: of a Compose project, or
-// of a deployment where it names none.
+// within returns the base of routes about containers: a Compose project's, or a deployment's if
+// project is empty.
 func within(project string) string {
 	if project != "" {
 		return "/v1/compose"
@@ -154,12 +152,12 @@ func within(project string) string {
 	return "/v1"
 }
 
-// ComposeUp makes a Compose project run.
+// ComposeUp starts a Compose project.
 func (c *Client) ComposeUp(ctx context.Context, r ComposeRequest, notify func(Event)) error {
 	return c.compose(ctx, "/v1/compose/up", r, notify)
 }
 
-// ComposePull brings the images of a Compose project up to date.
+// ComposePull pulls the images of a Compose project.
 func (c *Client) ComposePull(ctx context.Context, r ComposeRequest, notify func(Event)) error {
 	return c.compose(ctx, "/v1/compose/pull", r, notify)
 }
@@ -193,12 +191,12 @@ func (c *Client) Unneeded(ctx context.Context) ([]Unneeded, error) {
 	return ask[[]Unneeded](ctx, c, http.MethodGet, "/v1/prune", nil)
 }
 
-// Prune removes what is not needed, of the given things.
+// Prune removes those items that are unneeded.
 func (c *Client) Prune(ctx context.Context, items []Unneeded) ([]Unneeded, error) {
 	return ask[[]Unneeded](ctx, c, http.MethodPost, "/v1/prune", items)
 }
 
-// ComposePs lists the services of a Compose project, or of all.
+// ComposePs lists the services of a Compose project; empty: of all.
 func (c *Client) ComposePs(ctx context.Context, project string) ([]Service, error) {
 	return ask[[]Service](ctx, c, http.MethodGet, "/v1/compose/ps?project="+url.QueryEscape(project), nil)
 }
@@ -239,13 +237,13 @@ func (c *Client) stream(ctx context.Context, method, path string, body any, open
 	}
 }
 
-// ask makes one request whose answer is a document.
+// ask makes a request and returns the document in the answer.
 func ask[A any](ctx context.Context, c *Client, method, path string, body any) (answer A, err error) {
 	err = c.call(ctx, method, path, body, &answer)
 	return answer, err
 }
 
-// call makes one request and decodes its answer into out, if there is one.
+// call makes a request and decodes its answer into out, if not nil.
 func (c *Client) call(ctx context.Context, method, path string, body, out any) error {
 	res, err := c.do(ctx, method, path, body)
 	if err != nil {
@@ -261,8 +259,8 @@ func (c *Client) call(ctx context.Context, method, path string, body, out any) e
 	return nil
 }
 
-// do makes one request; an answer that is not a success becomes an error with
-// the agent's own words. The connection may be to speak another protocol then.
+// do makes a request. An unsuccessful answer becomes an error in the agent's own words. With a
+// protocol, the connection may be upgraded to it.
 func (c *Client) do(ctx context.Context, method, path string, body any, protocol ...string) (*http.Response, error) {
 	var payload io.Reader
 	if body != nil {
@@ -299,8 +297,8 @@ func failureOf(res *http.Response) error {
 	return &refusal{f.Error, res.StatusCode}
 }
 
-// refusal is an answer that is no success, in the agent's own words. It is one
-// of the errors that a Backend returns where its code says so.
+// refusal is an unsuccessful answer in the agent's own words. Its code maps to the errors that a
+// Backend returns.
 type refusal struct {
 	text string
 	code int
@@ -312,7 +310,7 @@ func (r *refusal) Is(target error) bool {
 	return r.code == codeOf(target) && r.code != http.StatusInternalServerError
 }
 
-// connectError tells a socket without an agent from other failures to connect.
+// connectError distinguishes a socket without an agent from other failures to connect.
 func (c *Client) connectError(err error) error {
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) {
 		return fmt.Errorf("%w: nothing listens on %s", ErrNotRunning, c.path)

@@ -8,19 +8,19 @@ import (
 	"time"
 )
 
-// maxSeconds bounds how long containers are given to stop: an hour.
+// maxSeconds bounds how long containers may take to stop: an hour.
 const maxSeconds = 3600
 
 var errNoProject = fmt.Errorf("%w: project is missing", ErrInvalid)
 
-// ComposeRequest asks for a Compose project without a WFM. Paths are absolute
-// ones on the device, where the agent reads them.
+// ComposeRequest runs a Compose project without a WFM. Paths are absolute on the device, and read
+// by the agent.
 type ComposeRequest struct {
 	Project     string            `json:"project"`
 	File        string            `json:"file,omitempty"`
-	Files       []string          `json:"files,omitempty"`     // behind File, merged in this order
+	Files       []string          `json:"files,omitempty"`     // after File, merged in this order
 	Directory   string            `json:"directory,omitempty"` // where relative paths start; default: that of the first file
-	Contents    map[string][]byte `json:"contents,omitempty"`  // of those files that only the caller can read, by their paths
+	Contents    map[string][]byte `json:"contents,omitempty"`  // by path, of files that only the caller can read
 	Environment map[string]string `json:"environment,omitempty"`
 	Profiles    []string          `json:"profiles,omitempty"`
 	Scale       map[string]int    `json:"scale,omitempty"`    // replicas, by service
@@ -55,10 +55,10 @@ func (r *ComposeRequest) check() error {
 	return nil
 }
 
-// projectOf is the project that the query of a request names; empty: all.
+// projectOf returns the project named in the query of a request; empty: all.
 func projectOf(r *http.Request) (string, error) { return r.URL.Query().Get("project"), nil }
 
-// AllFiles are File and Files.
+// AllFiles returns File and Files.
 func (r *ComposeRequest) AllFiles() []string {
 	if r.File == "" {
 		return slices.Clone(r.Files)
@@ -66,10 +66,10 @@ func (r *ComposeRequest) AllFiles() []string {
 	return slices.Concat([]string{r.File}, r.Files)
 }
 
-// DownRequest asks to remove a Compose project.
+// DownRequest removes a Compose project.
 type DownRequest struct {
 	Project string `json:"project"`
-	Volumes bool   `json:"volumes,omitempty"` // its volumes, too, with what they hold
+	Volumes bool   `json:"volumes,omitempty"` // also its volumes and their data
 	Timeout *int   `json:"timeout,omitempty"` // seconds for a container to stop; default: as the file had it
 }
 
@@ -80,7 +80,7 @@ func (r *DownRequest) check() error {
 	return checkSeconds(r.Timeout)
 }
 
-// Duration is the time of a Timeout; nil where there is none.
+// Duration converts a Timeout; nil if there is none.
 func Duration(seconds *int) *time.Duration {
 	if seconds == nil {
 		return nil
@@ -96,19 +96,19 @@ func checkSeconds(timeout *int) error {
 	return nil
 }
 
-// Unneeded is something that is kept on the device although nothing needs it now.
+// Unneeded is something on the device that nothing needs now.
 type Unneeded struct {
 	Kind    UnneededKind `json:"kind"`
 	Project string       `json:"project,omitempty"` // of a volume
 	Name    string       `json:"name"`
-	Bytes   int64        `json:"bytes,omitempty"` // on the device; what images share is counted with each
-	// Error says why measuring it stopped early; Bytes is the count up to then.
+	Bytes   int64        `json:"bytes,omitempty"` // on the device; shared layers count for each image
+	// Error is why measuring it stopped early; Bytes is the count up to then.
 	Error string `json:"error,omitempty"`
-	// Later, in the answer to a prune: it is removed when the downloads that are under way have ended.
+	// Later, in the answer to a prune: it is removed once the present downloads end.
 	Later bool `json:"later,omitempty"`
 }
 
-// UnneededKind says what an Unneeded is.
+// UnneededKind is the kind of an Unneeded.
 type UnneededKind string
 
 // The kinds of what may be unneeded.

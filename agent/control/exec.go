@@ -6,23 +6,22 @@ import (
 	"strings"
 )
 
-// maxExecArgs bounds the arguments and variables of a command.
+// maxExecArgs bounds the arguments, and the variables, of a command.
 const maxExecArgs = 1024
 
-// ExecRequest asks for a command in a container that runs: in one of a
-// deployment or in one of a Compose project.
+// ExecRequest runs a command in a running container of a deployment or a Compose project.
 type ExecRequest struct {
 	Deployment string   `json:"deployment,omitempty"` // a deployment's id, a unique prefix of it, or its name; or
 	Project    string   `json:"project,omitempty"`    // a Compose project
 	Service    string   `json:"service"`
 	Number     int      `json:"number,omitempty"` // of the replica; 0: the first
 	Args       []string `json:"args"`
-	Env        []string `json:"env,omitempty"`  // NAME=VALUE, over those of the container
-	User       string   `json:"user,omitempty"` // user[:group]; empty: that of the container
+	Env        []string `json:"env,omitempty"`  // NAME=VALUE, overriding the container's
+	User       string   `json:"user,omitempty"` // user[:group]; empty: the container's
 	WorkingDir string   `json:"workingDir,omitempty"`
 	Privileged bool     `json:"privileged,omitempty"`
 	TTY        bool     `json:"tty,omitempty"`
-	Detach     bool     `json:"detach,omitempty"` // do not wait for its end; nothing is attached
+	Detach     bool     `json:"detach,omitempty"` // do not wait for its end, attach no streams
 }
 
 func (r *ExecRequest) check() error {
@@ -49,13 +48,12 @@ func (r *ExecRequest) check() error {
 	return nil
 }
 
-// ExecStreams are what a command reads and writes. nil: nothing; with a
-// terminal all output comes on Stdout.
+// ExecStreams are the streams of a command; nil: none. With a terminal all output is on Stdout.
 type ExecStreams struct {
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 	Resize         <-chan Size // sizes of the terminal as they change
 }
 
-// Size is the size of a terminal in characters, as package runtime/container has it.
+// Size is the size of a terminal in characters, as in package runtime/container.
 type Size = struct{ Columns, Rows uint16 }

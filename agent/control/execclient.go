@@ -11,8 +11,8 @@ import (
 	"sync/atomic"
 )
 
-// Exec runs a command in a container and returns its exit code. A reader that blocks
-// may stay behind in Stdin when Exec returns.
+// Exec runs a command in a container and returns its exit code. A blocked reader of Stdin may
+// remain after Exec returns.
 func (c *Client) Exec(ctx context.Context, r ExecRequest, s ExecStreams) (int, error) {
 	path := within(r.Project) + "/exec"
 	if r.Detach {
@@ -39,12 +39,12 @@ func (c *Client) Exec(ctx context.Context, r ExecRequest, s ExecStreams) (int, e
 func attach(conn io.ReadWriter, s ExecStreams) (int, error) {
 	out := &frameWriter{w: conn}
 	done := make(chan struct{})
-	room, more := new(atomic.Int64), make(chan struct{}, 1) // for input; poked when there is more
+	room, more := new(atomic.Int64), make(chan struct{}, 1) // for input; signalled when it grows
 	room.Store(inputWindow)
 	var resizing sync.WaitGroup
 	defer resizing.Wait()
 	defer close(done)
-	resizing.Go(func() { // a nil channel only waits
+	resizing.Go(func() { // a nil channel never delivers
 		for {
 			select {
 			case size, ok := <-s.Resize:
@@ -94,7 +94,7 @@ func writeTo(w io.Writer, p []byte) error {
 	return err
 }
 
-// send makes frames of the input, no more than the other side has room for.
+// send sends the input as frames, no more than the other side has room for.
 func send(in io.Reader, out *frameWriter, room *atomic.Int64, more, done <-chan struct{}) {
 	buf := make([]byte, maxFrame)
 	for in != nil {

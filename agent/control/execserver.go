@@ -15,15 +15,14 @@ import (
 )
 
 const (
-	// detachGrace is how long a detached command is watched for an error that
-	// shows at once.
+	// detachGrace is how long a detached command is watched for an immediate error.
 	detachGrace = 300 * time.Millisecond
 	// maxExecError bounds the text of an error frame.
 	maxExecError = 4 << 10
 )
 
-// exec takes over the connection, which speaks ExecProtocol from then on. The command
-// lives as long as the connection.
+// exec takes over the connection, which speaks ExecProtocol from then on. The command lives as long
+// as the connection.
 func (s *Server) exec(w http.ResponseWriter, r *http.Request) error {
 	var req ExecRequest
 	if err := parseBody(r, &req); err != nil {
@@ -45,7 +44,7 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// attached runs a command whose streams are frames on conn, and closes it.
+// attached runs a command whose streams are frames on conn, and closes conn.
 func (s *Server) attached(r *http.Request, conn net.Conn, from *bufio.Reader, req ExecRequest) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
@@ -53,7 +52,7 @@ func (s *Server) attached(r *http.Request, conn net.Conn, from *bufio.Reader, re
 	in := newExecInput(func(n int) { _ = out.number(frameCredit, uint32(n)) })
 	resize := make(chan Size, 1)
 
-	// What goes on after ctx has ended, such as a caller that does not read, is cut.
+	// Cuts whatever outlives ctx, such as a write to a caller that does not read.
 	unhook := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Now().Add(2 * time.Second)) })
 	defer unhook()
 	var reading sync.WaitGroup
@@ -77,7 +76,7 @@ func (s *Server) attached(r *http.Request, conn net.Conn, from *bufio.Reader, re
 			_ = out.write(frameError, []byte(text))
 			return
 		}
-		// As with Docker: the caller sees the text, and gets the code.
+		// As with Docker, the caller sees the text and gets the code.
 		kind, end := frameStderr, "\n"
 		if req.TTY {
 			kind, end = frameStdout, "\r\n"
@@ -87,7 +86,7 @@ func (s *Server) attached(r *http.Request, conn net.Conn, from *bufio.Reader, re
 	_ = out.number(frameExit, uint32(code))
 }
 
-// execute runs a command until it ends, or ctx does.
+// execute runs a command until it or ctx ends.
 func (s *Server) execute(ctx context.Context, r *http.Request, req ExecRequest, streams ExecStreams) (code int, err error) {
 	err = s.contained(r, func() (err error) {
 		code, err = s.backend.Exec(ctx, req, streams)
@@ -96,8 +95,8 @@ func (s *Server) execute(ctx context.Context, r *http.Request, req ExecRequest, 
 	return code, err
 }
 
-// receive passes on what the caller sends until it is gone or breaks the
-// protocol. It never waits for the command.
+// receive passes on the caller's frames until the caller is gone or breaks the protocol. It never
+// waits for the command.
 func receive(from io.Reader, in *execInput, resize chan Size) error {
 	buf := make([]byte, maxFrame)
 	for {
@@ -118,20 +117,19 @@ func receive(from io.Reader, in *execInput, resize chan Size) error {
 			case <-resize:
 			default:
 			}
-			resize <- size // nobody else sends
+			resize <- size // the only sender
 		}
 	}
 }
 
-// execInput is the input of a command: what came from the caller and was not
-// read yet, at most inputWindow bytes.
+// execInput is a command's unread input, at most inputWindow bytes.
 type execInput struct {
-	credit func(n int) // tells the caller that there is room again
+	credit func(n int) // tells the caller of consumed bytes
 
 	mu   sync.Mutex
 	fed  sync.Cond
 	data []byte
-	err  error // behind data
+	err  error // after data
 }
 
 func newExecInput(credit func(n int)) *execInput {
@@ -187,10 +185,10 @@ func (i *execInput) take(p []byte) (int, error) {
 	return n, nil
 }
 
-// detach runs a command in the background, until it or the server ends. An error that
-// shows at once is the answer.
+// detach runs a command in the background until it or the server ends. An immediate error is the
+// answer.
 func (s *Server) detach(w http.ResponseWriter, r *http.Request, req ExecRequest) error {
-	// The request ends before the command, which ends with the server.
+	// The command outlives the request and ends with the server.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
 	ended := make(chan error, 1)
 	s.commands.Go(func() {
@@ -212,7 +210,7 @@ func (s *Server) detach(w http.ResponseWriter, r *http.Request, req ExecRequest)
 	}
 }
 
-// parseBody decodes a request's JSON document, and refuses one that can never succeed.
+// parseBody decodes a request's JSON document, and rejects one that can never succeed.
 func parseBody(r *http.Request, into any) error {
 	dec := json.NewDecoder(r.Body)
 	dec.DisallowUnknownFields()

@@ -8,9 +8,9 @@ import (
 	"sync"
 )
 
-// ExecProtocol is the protocol that a connection is upgraded to in order to run
-// a command: frames in both directions. A frame is its kind in one byte, the
-// length of its payload in four, most significant first, and the payload.
+// ExecProtocol is the upgraded protocol of a connection that runs a command: frames in both
+// directions. A frame is its kind (one byte), the length of its payload (four bytes, big-endian)
+// and the payload.
 const ExecProtocol = "margolite-exec/1"
 
 const (
@@ -22,20 +22,20 @@ const (
 // frameKind says what the payload of a frame is.
 type frameKind byte
 
-// The kinds of frames. A reader passes over those that it does not know.
+// The kinds of frames. Readers skip unknown ones.
 const (
-	frameStdin  frameKind = 0 // to the command; empty: the input ends
+	frameStdin  frameKind = 0 // to the command; empty: end of input
 	frameStdout frameKind = 1
 	frameStderr frameKind = 2
 	frameResize frameKind = 3 // to the command: columns and rows of the terminal, two bytes each
 	frameExit   frameKind = 4 // the last one: the exit code in four bytes
 	frameError  frameKind = 5 // the last one: why the command could not be run, as text
-	frameCredit frameKind = 6 // from the command: so many bytes of input were consumed, four bytes
+	frameCredit frameKind = 6 // from the command: consumed bytes of input, four bytes
 )
 
 var errFrame = errors.New("malformed frame")
 
-// readFrame reads one frame into buf, which has room for the largest.
+// readFrame reads one frame into buf, which holds the largest.
 func readFrame(r io.Reader, buf []byte) (frameKind, []byte, error) {
 	var header [frameHeader]byte
 	if _, err := io.ReadFull(r, header[:]); err != nil {
@@ -61,7 +61,7 @@ func readFrame(r io.Reader, buf []byte) (frameKind, []byte, error) {
 	return kind, payload, nil
 }
 
-// frameWriter writes frames, each as a whole; several goroutines may share it.
+// frameWriter writes whole frames; several goroutines may share it.
 type frameWriter struct {
 	mu  sync.Mutex
 	w   io.Writer
@@ -85,7 +85,7 @@ func (f *frameWriter) number(kind frameKind, n uint32) error {
 	return f.write(kind, binary.BigEndian.AppendUint32(nil, n))
 }
 
-// stream is a Writer whose bytes become frames of one kind.
+// stream returns a Writer whose bytes become frames of one kind.
 func (f *frameWriter) stream(kind frameKind) io.Writer { return frameStream{f, kind} }
 
 type frameStream struct {

@@ -7,9 +7,9 @@ import (
 	"strconv"
 )
 
-// Share gives the control socket at path to a group, whose members may use it
-// then: beside root, nobody else may. No name is the group that the agent runs
-// as. The error is a user.UnknownGroupError where there is none of that name.
+// Share gives the control socket at path to a group: only root and its members may then use it. An
+// empty name is the group that the agent runs as. The error is a user.UnknownGroupError if the
+// group does not exist.
 func Share(path, group string) error {
 	gid := os.Getegid()
 	if group != "" {

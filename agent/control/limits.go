@@ -8,13 +8,12 @@ import (
 	"sync"
 )
 
-// A panel or a script needs one connection at a time, or two. Many more of them
-// would take memory that a small device does not have, and would keep out the
-// operator who needs to find out what is wrong.
+// A panel or a script needs one or two connections. Many more would take memory that a small device
+// does not have, and would keep out an operator who looks for a problem.
 //
-// Each bound comes in three sizes: for a single caller, for all unprivileged users
-// together, and for everybody together. A caller is a user; a privileged user (root,
-// and the agent's own) counts by process.
+// Each bound comes in three sizes: for one caller, for all unprivileged users together, and for
+// everyone together. A caller is a user; a privileged user (root, and the agent's own) counts by
+// process.
 const (
 	maxOwnConnections    = 32
 	maxOthersConnections = 96
@@ -25,8 +24,8 @@ const (
 	maxOthersStreams = 24
 	maxStreams       = 32
 
-	// Requests that last: streams of all kinds, commands, and waiting for a poll.
-	// The other connections are for requests that are answered at once.
+	// Long requests: streams of all kinds, commands, and waiting for a poll. The other connections
+	// are for requests that are answered at once.
 	maxOwnLasting    = 16
 	maxOthersLasting = 48
 	maxLasting       = 64
@@ -34,12 +33,12 @@ const (
 	maxRefusing = 16 // connections that are being refused with an answer
 )
 
-// quota bounds what callers hold at the same time: unprivileged users leave room for the
-// privileged, one privileged process leaves room for the next, and the last quarter is
-// reserved for callers that hold few.
+// quota bounds what callers hold at the same time: unprivileged users leave room for privileged
+// ones, a privileged process leaves room for the next, and the last quarter is reserved for callers
+// that hold few.
 type quota struct {
 	what             string
-	own, others, all int // the most that there may be
+	own, others, all int // maximum counts
 
 	mu             sync.Mutex
 	of             map[string]int // by caller
@@ -50,8 +49,7 @@ func newQuota(what string, own, others, all int) *quota {
 	return &quota{what: what, own: own, others: others, all: all, of: map[string]int{}}
 }
 
-// enter counts one more for p, until leave is called. known says whether p was
-// told by the kernel.
+// enter counts one more for p until leave is called. known: the kernel identified p.
 func (c *quota) enter(p Caller, known bool) (leave func(), err error) {
 	who, foreign := "an unknown caller", 1
 	switch {
@@ -63,7 +61,7 @@ func (c *quota) enter(p Caller, known bool) (leave func(), err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	others, all := c.others, c.all
-	if c.of[who] >= max(c.own/8, 1) { // not for the last quarter
+	if c.of[who] >= max(c.own/8, 1) { // except for the last quarter
 		others, all = others-others/4, all-all/4
 	}
 	switch {
@@ -80,7 +78,7 @@ func (c *quota) enter(p Caller, known bool) (leave func(), err error) {
 	}), nil
 }
 
-// bounds lets a caller make a request while the quota has room for it.
+// bounds wraps a handler so that requests must enter the quota.
 func (c *quota) bounds(handle handler) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		conn := connOf(r.Context())
@@ -101,8 +99,8 @@ func (c *quota) count(who string, foreign, n int) {
 	}
 }
 
-// limitedListener accepts connections within the quota of their caller. A few of the
-// others are answered why they are refused; the rest are closed.
+// limitedListener accepts connections within their caller's quota. Of the others, a few are told
+// why they are refused; the rest are closed.
 type limitedListener struct {
 	net.Listener
 	server *Server
@@ -129,14 +127,14 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 	}
 }
 
-// limitedConn is a connection that counts towards a quota until it is closed.
+// limitedConn is a connection that counts towards a quota until closed.
 type limitedConn struct {
 	net.Conn
 	peer  Caller
 	known bool
 	leave func()
 
-	refused error // why its request is refused; nil: it is served
+	refused error // why its request is refused; nil: it is not
 }
 
 // Close implements net.Conn.
@@ -147,10 +145,10 @@ func (c *limitedConn) Close() error {
 
 type connKey struct{}
 
-// connOf is the connection of a request.
+// connOf returns the connection of a request.
 func connOf(ctx context.Context) *limitedConn {
 	if c, ok := ctx.Value(connKey{}).(*limitedConn); ok {
 		return c
 	}
-	return &limitedConn{} // of a caller that is not known
+	return &limitedConn{} // unknown caller
 }

@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// LogsRequest asks for the output of services of a deployment or project.
+// LogsRequest reads the output of services of a deployment or project.
 type LogsRequest struct {
 	Deployment string   // a deployment's id, a unique prefix of it, or its name; or
 	Project    string   // a Compose project
 	Services   []string // none: all
 	Follow     bool
-	Tail       *int      // lines of each container from the end; nil: all that is kept
+	Tail       *int      // last lines of each container; nil: all kept
 	Since      time.Time // zero: from the beginning
 	Until      time.Time // zero: to the end
 	Timestamps bool      // in front of each line
@@ -22,12 +22,12 @@ type LogsRequest struct {
 	Color      bool // of prefixes, for a terminal
 }
 
-// Prefix says which lines have the name of their container in front.
+// Prefix selects the lines that start with their container's name.
 type Prefix string
 
-// The ways of prefixes.
+// The prefix modes.
 const (
-	PrefixAuto   Prefix = ""       // where there are several containers
+	PrefixAuto   Prefix = ""       // if there are several containers
 	PrefixAlways Prefix = "always" // all
 	PrefixNever  Prefix = "never"  // none
 )

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Peer is the process at the other end of a connection, without the name of its user.
-// known is false where the kernel cannot tell; such a caller has no privileges.
+// Peer returns the process at the other end of a connection, without its user's name. known is
+// false if the kernel cannot tell; such a caller has no privileges.
 func Peer(c net.Conn) (p Caller, known bool) {
 	u, ok := c.(*net.UnixConn)
 	if !ok {
@@ -31,12 +31,11 @@ func Peer(c net.Conn) (p Caller, known bool) {
 	return Caller{UID: cred.Uid, PID: cred.Pid}, true
 }
 
-// callerOf is who makes a request, with the user's name; its route makes sure that this
-// is known.
+// callerOf returns who makes a request, with the user's name; the route ensures that it is known.
 func callerOf(r *http.Request) Caller {
 	c := connOf(r.Context()).peer
 	u, err := user.LookupId(strconv.FormatUint(uint64(c.UID), 10))
-	if err == nil && checkText("user", u.Username, MaxHolder) == nil { // else the number has to do
+	if err == nil && checkText("user", u.Username, MaxHolder) == nil { // otherwise only the number is known
 		c.User = u.Username
 	}
 	return c

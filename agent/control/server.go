@@ -20,20 +20,20 @@ import (
 )
 
 const (
-	// maxRequestBytes bounds the body of a request of root, which may hold the
-	// arguments of a command or an environment; maxAnyonesBytes that of others.
+	// maxRequestBytes bounds the body of root's requests, which may hold a command's arguments or
+	// an environment; maxAnyonesBytes that of others.
 	maxRequestBytes = 1 << 20
 	maxAnyonesBytes = 16 << 10
-	// maxTransfer is how long a caller may take to send a body, or to take an
-	// answer; maxLag how long to take the next event.
+	// maxTransfer is how long a caller may take to send a body or receive an answer; maxLag, to
+	// receive the next event.
 	maxTransfer = 10 * time.Second
 	maxLag      = 30 * time.Second
 )
 
-// errPanic says that a request met a bug in this program.
+// errPanic reports that a request hit a bug in this program.
 var errPanic = errors.New("internal error; see the agent's log")
 
-// access is who may call a route, beyond being let in by the socket's mode.
+// access is who may call a route, beyond the socket's mode.
 type access int
 
 const (
@@ -42,7 +42,7 @@ const (
 	rootOnly               // root, and the user that the agent runs as
 )
 
-// handler answers a request, or says why it cannot.
+// handler answers a request, or returns why it cannot.
 type handler = func(http.ResponseWriter, *http.Request) error
 
 // Server answers on the control socket.
@@ -55,10 +55,10 @@ type Server struct {
 	lasting     *quota // long-running requests, streams among them
 	connections *quota
 	refusing    chan struct{}  // a slot for each connection that is being refused
-	commands    sync.WaitGroup // those that run on connections of their own
+	commands    sync.WaitGroup // running on connections of their own
 }
 
-// NewServer makes a server for backend; Run serves it.
+// NewServer returns a server for backend; Run serves it.
 func NewServer(backend Backend, logger *slog.Logger) *Server {
 	s := &Server{
 		backend: backend, logger: logger, routes: http.NewServeMux(),
@@ -75,7 +75,7 @@ func NewServer(backend Backend, logger *slog.Logger) *Server {
 		{"GET /v1/status", anyone, replies(bare(backend.Status))},
 		{"GET /v1/capabilities", anyone, replies(bare(backend.Capabilities))},
 		{"GET /v1/events", anyone, s.lasting.bounds(s.streams.bounds(s.events))},
-		{"GET /events", anyone, s.lasting.bounds(s.streams.bounds(s.events))}, // the same, for clients that know no versions
+		{"GET /events", anyone, s.lasting.bounds(s.streams.bounds(s.events))}, // the same, for clients without API versions
 		{"GET /v1/logs", anyone, s.lasting.bounds(s.logs)},
 		{"GET /metrics", anyone, s.metrics},
 		{"POST /v1/sync", anyone, s.lasting.bounds(func(w http.ResponseWriter, r *http.Request) error { return done(w, backend.Sync(r.Context())) })},
@@ -111,9 +111,8 @@ func NewServer(backend Backend, logger *slog.Logger) *Server {
 	return s
 }
 
-// Listen opens the control socket at path with mode 0660. A socket that a dead
-// agent left behind is replaced; the caller has made sure, by the lock on the
-// store, that no other agent lives.
+// Listen opens the control socket at path with mode 0660. It replaces the socket of a dead agent:
+// the caller has ensured, by the lock on the store, that no other agent runs.
 func Listen(path string) (net.Listener, error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("cannot replace control socket %s: %w", path, err)
@@ -121,8 +120,7 @@ func Listen(path string) (net.Listener, error) {
 	return listen(path, nil)
 }
 
-// listen opens the control socket where there is no file, with the group of former,
-// if not nil.
+// listen opens the control socket at an unused path, with the group of former, if not nil.
 func listen(path string, former os.FileInfo) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o711); err != nil {
 		return nil, fmt.Errorf("cannot create the directory of control socket %s: %w", path, err)
@@ -141,9 +139,9 @@ func listen(path string, former os.FileInfo) (net.Listener, error) {
 	return l, nil
 }
 
-// Run serves l until ctx is done, and returns when every request has ended. At each of
-// ticks it checks whether the file of the socket was deleted, and then listens again; a
-// file of another program is left alone.
+// Run serves l until ctx is done, and returns when every request has ended. At each of ticks it
+// checks whether the socket's file was deleted, and then listens again; another program's file is
+// left alone.
 func (s *Server) Run(ctx context.Context, l net.Listener, ticks <-chan time.Time) error {
 	s.http.BaseContext = func(net.Listener) context.Context { return ctx }
 	defer s.commands.Wait()
@@ -171,7 +169,7 @@ func (s *Server) Run(ctx context.Context, l net.Listener, ticks <-chan time.Time
 		}
 		now, err := os.Lstat(path)
 		if os.SameFile(now, file) {
-			file = now // its group may be another one
+			file = now // its group may differ
 		}
 		if !errors.Is(err, os.ErrNotExist) {
 			continue
@@ -190,8 +188,8 @@ func (s *Server) Run(ctx context.Context, l net.Listener, ticks <-chan time.Time
 	}
 }
 
-// stop ends all requests. The context of Run has ended for them; what still runs after
-// the grace is cut.
+// stop ends all requests. The context of Run is done for them; what still runs after the grace
+// period is cut off.
 func (s *Server) stop(ctx context.Context) {
 	grace, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
@@ -200,13 +198,13 @@ func (s *Server) stop(ctx context.Context) {
 	}
 }
 
-// failure is the body of every answer that is not a success.
+// failure is the body of every unsuccessful answer.
 type failure struct {
 	Error string `json:"error"`
 }
 
-// serve finds the route of a request. The time that a caller takes to send and to read
-// is bounded here, except for streams, which bound it themselves.
+// serve routes a request. It bounds the time a caller takes to send and to read, except for
+// streams, which bound it themselves.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	c := http.NewResponseController(w)
 	if r.ContentLength != 0 {
@@ -228,14 +226,13 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	limitWrite(c, maxTransfer) // the rest of the answer is written now
 }
 
-// limitWrite sets how long the caller may take to accept what is written from now on.
-// An error means that there is no connection any more.
+// limitWrite sets how long the caller may take to receive what is written from now on. An error
+// means that the connection is gone.
 func limitWrite(c *http.ResponseController, most time.Duration) {
 	_ = c.SetWriteDeadline(time.Now().Add(most))
 }
 
-// noRoute answers a request for which there is no route, and says which methods the
-// path has routes for.
+// noRoute answers a request without a route, and names the methods of the path.
 func (s *Server) noRoute(w http.ResponseWriter, r *http.Request) {
 	var methods []string
 	for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodPost} {
@@ -253,7 +250,7 @@ func (s *Server) noRoute(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusMethodNotAllowed, failure{fmt.Sprintf("%.80s takes %s, not %.20s", r.URL.EscapedPath(), takes, r.Method)})
 }
 
-// allowed says why the caller may not call a route; "" when it may.
+// allowed returns why the caller may not call a route; "" if it may.
 func allowed(need access, p Caller, known bool) string {
 	switch {
 	case need == rootOnly && !(known && p.Privileged()):
@@ -264,8 +261,7 @@ func allowed(need access, p Caller, known bool) string {
 	return ""
 }
 
-// route checks who calls, reads the body, runs handle, and turns its error into
-// an answer.
+// route checks the caller, reads the body, runs handle, and turns its error into an answer.
 func (s *Server) route(need access, handle handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c := connOf(r.Context())
@@ -287,7 +283,7 @@ func (s *Server) route(need access, handle handler) http.Handler {
 	})
 }
 
-// contained runs do for a caller. A panic becomes an error of that caller alone.
+// contained runs do for a caller. A panic becomes an error for that caller only.
 func (s *Server) contained(r *http.Request, do func() error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -298,8 +294,8 @@ func (s *Server) contained(r *http.Request, do func() error) (err error) {
 	return do()
 }
 
-// readBody reads a body into memory, so that a handler never waits for it, or answers
-// why it cannot. In that case the deadline of serve stays: the rest is not waited for.
+// readBody reads a body into memory, so that a handler never waits for it, or answers with an
+// error. In that case the deadline of serve stays: the rest is not waited for.
 func readBody(w http.ResponseWriter, r *http.Request, most int64) bool {
 	if r.ContentLength == 0 {
 		return true
@@ -340,12 +336,12 @@ func lists[A any](get func(*http.Request) ([]A, error)) handler {
 	})
 }
 
-// bare is for a call of the Backend that takes nothing from the request.
+// bare adapts a call of the Backend that takes nothing from the request.
 func bare[A any](call func(context.Context) (A, error)) func(*http.Request) (A, error) {
 	return func(r *http.Request) (A, error) { return call(r.Context()) }
 }
 
-// with is for a call of the Backend that takes what read finds in the request.
+// with adapts a call of the Backend that takes what read finds in the request.
 func with[Q, A any](read func(*http.Request) (Q, error), call func(context.Context, Q) (A, error)) func(*http.Request) (A, error) {
 	return func(r *http.Request) (reply A, err error) {
 		req, err := read(r)
@@ -356,8 +352,7 @@ func with[Q, A any](read func(*http.Request) (Q, error), call func(context.Conte
 	}
 }
 
-// acts makes a route of a call of the Backend that takes the body of the request and
-// has no reply.
+// acts makes a route of a call of the Backend that takes the request's body and has no reply.
 func acts[Q any](call func(context.Context, Q) error) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		req, err := bodyOf[Q](r)
@@ -368,7 +363,7 @@ func acts[Q any](call func(context.Context, Q) error) handler {
 	}
 }
 
-// done answers that something was done, unless it failed.
+// done answers with success, unless err is set.
 func done(w http.ResponseWriter, err error) error {
 	if err == nil {
 		w.WriteHeader(http.StatusNoContent)
@@ -376,8 +371,7 @@ func done(w http.ResponseWriter, err error) error {
 	return err
 }
 
-// bodyOf is the body of a request, together with the caller where the Backend wants to
-// know it.
+// bodyOf returns the body of a request, with the caller if the Backend wants it.
 func bodyOf[Q any](r *http.Request) (req Q, err error) {
 	err = parseBody(r, &req)
 	if by, ok := any(&req).(interface{ by(Caller) }); ok && err == nil {
@@ -438,12 +432,12 @@ func (s *Server) backup(w http.ResponseWriter, r *http.Request) error {
 	}
 	w.Header().Set("Content-Type", "application/octet-stream")
 	w.Header().Set("Content-Length", strconv.FormatInt(info.Size(), 10))
-	_, _ = io.Copy(newFlushWriter(w, maxLag), database) // a caller that gets less notices
+	_, _ = io.Copy(newFlushWriter(w, maxLag), database) // the caller notices a short copy
 	return nil
 }
 
-// compose makes a route of what streams events and closes with one of kind Done
-// that carries the error, if any: the answer's status was sent long before.
+// compose makes a route that streams events and ends with one of kind Done, which carries the
+// error, if any: the answer's status was sent long before.
 func (s *Server) compose(do func(context.Context, ComposeRequest, func(Event)) error) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		var req ComposeRequest
@@ -461,7 +455,7 @@ func (s *Server) compose(do func(context.Context, ComposeRequest, func(Event)) e
 	}
 }
 
-// writeJSON answers with one document. An error means that the caller has gone.
+// writeJSON answers with one document. An error means that the caller is gone.
 func writeJSON(w http.ResponseWriter, code int, doc any) {
 	limitWrite(http.NewResponseController(w), maxTransfer)
 	w.Header().Set("Content-Type", "application/json")
@@ -469,7 +463,7 @@ func writeJSON(w http.ResponseWriter, code int, doc any) {
 	_ = json.NewEncoder(w).Encode(doc)
 }
 
-// newEventStream makes an encoder of events as lines of JSON, each sent at once.
+// newEventStream returns an encoder of events as lines of JSON, each sent at once.
 func newEventStream(w http.ResponseWriter) *json.Encoder {
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	f := newFlushWriter(w, maxLag)
@@ -477,15 +471,15 @@ func newEventStream(w http.ResponseWriter) *json.Encoder {
 	return json.NewEncoder(f)
 }
 
-// flushWriter sends what is written without waiting for more.
+// flushWriter sends each write at once.
 type flushWriter struct {
 	w   http.ResponseWriter
 	c   *http.ResponseController
 	lag time.Duration
 }
 
-// newFlushWriter makes a writer whose reader may lag behind by lag; 0: without limit, as
-// a person may read page by page.
+// newFlushWriter returns a writer whose reader may lag behind by lag; 0: without limit, for a
+// person who reads page by page.
 func newFlushWriter(w http.ResponseWriter, lag time.Duration) *flushWriter {
 	f := &flushWriter{w: w, c: http.NewResponseController(w), lag: lag}
 	if lag == 0 {

@@ -10,11 +10,11 @@ import (
 	"unicode"
 )
 
-// Bounds of what a request about changes may say.
+// Bounds of requests about changes.
 const (
 	MaxHolder      = 128                  // bytes, of a holder's or a user's name
 	MaxReason      = 512                  // bytes
-	MaxHoldSeconds = 10 * 366 * 24 * 3600 // what is longer is meant to have no end
+	MaxHoldSeconds = 10 * 366 * 24 * 3600 // longer means without end
 	MaxDeployment  = 256                  // bytes, of a deployment's id or name
 )
 
@@ -99,7 +99,7 @@ func checkNamed(member, text string) error {
 	return checkText(member, text, MaxDeployment)
 }
 
-// checkText refuses what is not one line that any log and terminal can show.
+// checkText accepts a line that any log and terminal can show.
 func checkText(member, text string, most int) error {
 	if len(text) > most {
 		return fmt.Errorf("%w: %s is longer than %d bytes", ErrInvalid, member, most)
@@ -112,8 +112,7 @@ func checkText(member, text string, most int) error {
 	return nil
 }
 
-// checkRevision wants the whole digest: an answer is about what was looked at,
-// and nothing else.
+// checkRevision requires the whole digest: an answer applies only to what was reviewed.
 func checkRevision(text string) error {
 	if text == "" {
 		return fmt.Errorf("%w: revision is missing: name the one that was reviewed", ErrInvalid)

@@ -2,8 +2,8 @@ package control
 
 import "time"
 
-// Status is the document of GET /v1/status and of `margolite status --json`.
-// It is stable: members are added, never renamed or removed.
+// Status is the document of GET /v1/status and of `margolite status --json`. It is stable: members
+// are added, never renamed or removed.
 type Status struct {
 	Device string      `json:"device"`
 	Agent  AgentStatus `json:"agent"`
@@ -14,24 +14,24 @@ type Status struct {
 	Outbox      int            `json:"outbox"`             // status reports that the WFM has not acknowledged yet
 	Locks       []Lock         `json:"locks,omitempty"`    // update locks that are held
 	Deployments []Deployment   `json:"deployments"`
-	// Damage is what became of the agent's own records when they were found damaged.
+	// Damage is the last damage of the agent's own records.
 	Damage *Damage `json:"damage,omitempty"`
-	// RuntimeError is why no services are shown: the runtime cannot be asked.
+	// RuntimeError is why services are missing: the runtime does not answer.
 	RuntimeError string `json:"runtimeError,omitempty"`
-	// SelfCheck is what the agent knows of its own state.
+	// SelfCheck is the agent's view of its own state.
 	SelfCheck *SelfCheck `json:"selfCheck,omitempty"`
 }
 
-// SelfCheck is what an agent knows of its own state.
+// SelfCheck is the agent's view of its own state.
 type SelfCheck struct {
-	OK         bool       `json:"ok"`                 // there are no problems, the runtime can be asked, and the clock may be right
+	OK         bool       `json:"ok"`                 // no problems, the runtime answers, and the clock may be right
 	Problems   []Advice   `json:"problems,omitempty"` // what is wrong now, and how to fix it
 	Store      StoreCheck `json:"store"`
 	Loops      []Loop     `json:"loops"`
 	ClockWrong bool       `json:"clockWrong,omitempty"`
 	Free       int64      `json:"freeBytes,omitempty"` // on the file system of state.dir
-	Panics     int64      `json:"panics"`              // bugs met since the start, each of which ended one operation
-	LastPanic  *Mistake   `json:"lastPanic,omitempty"` // the last one, or else the one that ended a former process
+	Panics     int64      `json:"panics"`              // bugs since the start, each of which ended one operation
+	LastPanic  *Mistake   `json:"lastPanic,omitempty"` // the last one, else the one that ended an earlier process
 	Starts     int        `json:"starts,omitempty"`    // within the last day and since boot, this one included
 }
 
@@ -40,10 +40,10 @@ type StoreCheck struct {
 	Size      int64     `json:"bytes"`
 	Commits   int64     `json:"commits"`
 	LastWrite time.Time `json:"lastWrite,omitzero"`  // when it was last tried
-	LastError string    `json:"lastError,omitempty"` // of that; empty when it succeeded
+	LastError string    `json:"lastError,omitempty"` // of that write; empty: it succeeded
 }
 
-// Loop is a part of the agent that works for as long as it runs.
+// Loop is a part of the agent that runs as long as the agent.
 type Loop struct {
 	Name  string  `json:"name"`
 	Busy  float64 `json:"busySeconds"` // since its last progress; 0 while it is idle
@@ -57,15 +57,15 @@ type Mistake struct {
 	Text   string    `json:"text"`
 }
 
-// Damage tells of records that were damaged. It is shown for 30 days, or until the
-// file that has them is deleted.
+// Damage describes damaged records. It is shown for 30 days, or until the file with them is
+// deleted.
 type Damage struct {
 	At   time.Time `json:"at"`
 	Text string    `json:"text"`
-	Kept string    `json:"kept,omitempty"` // name of that file in state.dir; absent: there is none
+	Kept string    `json:"kept,omitempty"` // name of that file in state.dir; absent: none
 }
 
-// AgentStatus says which program answers and since when it runs.
+// AgentStatus identifies the answering program.
 type AgentStatus struct {
 	Version string    `json:"version"`
 	Commit  string    `json:"commit,omitempty"`
@@ -75,7 +75,7 @@ type AgentStatus struct {
 // WFMStatus is the state of the connection to the Workload Fleet Manager.
 type WFMStatus struct {
 	URL         string    `json:"url"`
-	Identity    string    `json:"identity,omitempty"` // whose manifests are obeyed: a SPIFFE ID, or a URL
+	Identity    string    `json:"identity,omitempty"` // the publisher of accepted manifests: a SPIFFE ID or a URL
 	Reachable   bool      `json:"reachable"`          // the last request was answered
 	LastPoll    time.Time `json:"lastPoll,omitzero"`  // when the last poll ended
 	LastContact time.Time `json:"lastContact,omitzero"`
@@ -83,24 +83,24 @@ type WFMStatus struct {
 	LastError   string    `json:"lastError,omitempty"` // of the last poll; empty when it succeeded
 	Refused     string    `json:"refused,omitempty"`   // why the manifest that the WFM publishes now was refused
 
-	// RefusedManifest is that manifest, where it was refused for its version
-	// alone and can be accepted with a RollbackRequest.
+	// RefusedManifest is that manifest, if it was refused only for its version and can be accepted
+	// with a RollbackRequest.
 	RefusedManifest *RefusedManifest `json:"refusedManifest,omitempty"`
 
-	// Waiting is what the next poll waits for: interval, backoff, refused,
-	// retired, window, silence or downtime.
+	// Waiting is what the next poll waits for: interval, backoff, refused, retired, window, silence
+	// or downtime.
 	Waiting       string    `json:"waiting,omitempty"`
 	SilentUntil   time.Time `json:"silentUntil,omitzero"`   // the WFM asked not to be called before
-	ClosedUntil   time.Time `json:"closedUntil,omitzero"`   // the desired state is asked for in windows only
+	ClosedUntil   time.Time `json:"closedUntil,omitzero"`   // no window is open for polls before
 	DowntimeUntil time.Time `json:"downtimeUntil,omitzero"` // nothing is sent before
 }
 
-// IdentityStatus is how the WFM knows this device, and how long that is good for.
+// IdentityStatus is how the WFM knows this device, and how long that is valid.
 type IdentityStatus struct {
-	Client   string    `json:"client,omitempty"`   // SPIFFE ID, or the id that the WFM gave
-	Expires  time.Time `json:"expires,omitzero"`   // the device's certificate, or an intermediate of it
+	Client   string    `json:"client,omitempty"`   // SPIFFE ID, or the id assigned by the WFM
+	Expires  time.Time `json:"expires,omitzero"`   // of the device's certificate or an intermediate
 	Warnings []Advice  `json:"warnings,omitempty"` // what keeps the device offline, or will soon
-	// TrustBundle is the one that is fetched; absent where it is a file.
+	// TrustBundle is the fetched one; absent if it is a file.
 	TrustBundle *TrustBundleStatus `json:"trustBundle,omitempty"`
 }
 
@@ -110,35 +110,35 @@ type Advice struct {
 	Mend string `json:"mend,omitempty"`
 }
 
-// TrustBundleStatus is what is known about the trust bundle of the identity service.
+// TrustBundleStatus is the state of the identity service's trust bundle.
 type TrustBundleStatus struct {
-	TrustDomain string    `json:"trustDomain,omitempty"` // absent: there is none yet
+	TrustDomain string    `json:"trustDomain,omitempty"` // absent: none yet
 	Anchors     int       `json:"anchors,omitempty"`
-	Sequence    uint64    `json:"sequence,omitempty"` // as it says itself
-	Accepted    time.Time `json:"accepted,omitzero"`  // when this one was fetched first
-	Checked     time.Time `json:"checked,omitzero"`   // when the service confirmed it last, since the start
+	Sequence    uint64    `json:"sequence,omitempty"` // the bundle's own
+	Accepted    time.Time `json:"accepted,omitzero"`  // when this one was first fetched
+	Checked     time.Time `json:"checked,omitzero"`   // last confirmation by the service since the start
 	Next        time.Time `json:"next,omitzero"`      // when the service is asked next
 	LastError   string    `json:"lastError,omitempty"`
 }
 
-// RefusedManifest is a manifest whose version is not greater than the accepted
-// one, and what would become of the deployments with it.
+// RefusedManifest is a manifest whose version is not greater than the accepted one, and its effect
+// on the deployments.
 type RefusedManifest struct {
 	Since       time.Time `json:"since,omitzero"`     // when this agent first saw such a manifest
 	Accepted    uint64    `json:"accepted,omitempty"` // version that is accepted
 	Version     uint64    `json:"version"`
 	Digest      string    `json:"digest"`
-	Deployments []string  `json:"deployments"` // all that it lists, by id; the rest says how they differ from what is held
+	Deployments []string  `json:"deployments"` // all listed ids; the rest compares them with those on the device
 	Added       []string  `json:"added,omitempty"`
 	Changed     []string  `json:"changed,omitempty"`
 	Removed     []string  `json:"removed,omitempty"`
 }
 
-// RollbackRequest asks for a refused manifest to be accepted, as it was seen.
+// RollbackRequest accepts a refused manifest, as it was seen.
 type RollbackRequest struct {
 	Version uint64 `json:"version"`
 	Digest  string `json:"digest"`
-	UID     uint32 `json:"-"` // of who asks, as the kernel reports it
+	UID     uint32 `json:"-"` // of the caller, from the kernel
 }
 
 // Manifest is the accepted state manifest.
@@ -160,18 +160,18 @@ type Deployment struct {
 	Active     string      `json:"active,omitempty"` // digest of the revision that runs, if any
 	Adopted    uint64      `json:"adoptedManifestVersion"`
 	Former     string      `json:"former,omitempty"` // digest of the revision that `rollback` goes back to
-	Change     *Pending    `json:"change,omitempty"` // what waits to be done, or was rejected
+	Change     *Pending    `json:"change,omitempty"` // pending or rejected
 	Since      time.Time   `json:"since"`
 	Reported   *Reported   `json:"reported,omitempty"`
 	Unread     []string    `json:"unreadParameters,omitempty"` // parameters of the desired revision that no service reads
 	Components []Component `json:"components"`
 }
 
-// Reported is what the WFM was told last of a deployment.
+// Reported is the last report of a deployment to the WFM.
 type Reported struct {
 	State   string    `json:"state,omitempty"` // with At
-	At      time.Time `json:"at,omitzero"`     // when the WFM took it; absent: not since the agent started
-	Waiting int       `json:"waiting"`         // reports that it has not taken yet; 0: it knows the present state
+	At      time.Time `json:"at,omitzero"`     // when the WFM accepted it; absent: not since the agent started
+	Waiting int       `json:"waiting"`         // undelivered reports; 0: the WFM knows the present state
 }
 
 // Component is one component of a deployment.
@@ -184,7 +184,7 @@ type Component struct {
 	Services []Service `json:"services,omitempty"`
 }
 
-// Progress counts the bytes of what is being fetched at the moment.
+// Progress counts the bytes of a download in progress.
 type Progress struct {
 	Object string `json:"object"`
 	Done   int64  `json:"done"`
@@ -208,11 +208,11 @@ type Service struct {
 	Started       time.Time `json:"started,omitzero"`        // while it runs
 	Ended         time.Time `json:"ended,omitzero"`          // once it ended
 	Restarts      int       `json:"restarts,omitempty"`      // since it last ran well
-	Health        *Health   `json:"health,omitempty"`        // where it has a health check and runs
+	Health        *Health   `json:"health,omitempty"`        // if it runs and has a health check
 	Waiting       string    `json:"waiting,omitempty"`       // what it waits for before it starts
 }
 
-// Health is what the health check of a container says.
+// Health is the result of a container's health check.
 type Health struct {
 	Status   string `json:"status"`             // starting, healthy or unhealthy
 	Failures int    `json:"failures,omitempty"` // in a row
@@ -221,16 +221,14 @@ type Health struct {
 	Skipped  string `json:"skipped,omitempty"`  // why the latest check was not run, which is no failure
 }
 
-// Error is what failed: a code for programs, the object that failed, and a
-// sentence for people.
+// Error is a failure: a code for programs, the failed object, and a sentence for people.
 type Error struct {
 	Code    string `json:"code"`
 	Source  string `json:"source"`
 	Message string `json:"message"`
 }
 
-// Event is one thing that happened, as GET /v1/events streams it, one JSON
-// object per line.
+// Event is one event as GET /v1/events streams it, one JSON object per line.
 type Event struct {
 	Time       time.Time `json:"time"`
 	Kind       EventKind `json:"kind"`
@@ -245,7 +243,7 @@ type Event struct {
 	Text       string    `json:"text,omitempty"` // for people
 }
 
-// EventKind names what an Event tells.
+// EventKind is the kind of an Event.
 type EventKind string
 
 // The kinds of events.
@@ -257,8 +255,8 @@ const (
 	PackageVerified   EventKind = "package.verified"
 	Transfer          EventKind = "transfer"
 	DeploymentChanged EventKind = "deployment.changed"
-	ChangeWaits       EventKind = "change.waits"    // for what text says
-	ChangeApproved    EventKind = "change.approved" // by whom text says, as the next four
+	ChangeWaits       EventKind = "change.waits"    // Text has the reasons
+	ChangeApproved    EventKind = "change.approved" // Text names the user, as for the next four
 	ChangeRejected    EventKind = "change.rejected"
 	LockTaken         EventKind = "lock.taken"
 	LockReleased      EventKind = "lock.released" // or expired
@@ -271,6 +269,6 @@ const (
 	Done              EventKind = "done" // closes a request that streams
 )
 
-// Begun is the State of an event of kind ServiceChanged that says what is about to be
-// done; only the caller that asked for a Compose project receives it.
+// Begun is the State of an event of kind ServiceChanged about the next action; only the caller that
+// requested a Compose project receives it.
 const Begun = "begun"
