@@ -9,14 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// clause is a part of a rule: it loads something into a register, ends the
-// rule unless something holds, or says what becomes of the packet.
+// clause is a part of a rule: it loads something into a register, ends the rule unless
+// something holds, or decides about the packet.
 //
-// Register 1 has 16 bytes. 8 to 23 are what 1 and those after it are made of,
-// four bytes each, so that what is loaded one after the other makes a long key.
+// Register 1 has 16 bytes and overlaps the 4-byte registers from 8 on; these run to 23, so
+// fields that are loaded one after the other form a long key.
 type clause []expr.Any
 
-// field is what can be known of a packet.
+// field is a property of a packet.
 type field int
 
 const (
@@ -43,7 +43,7 @@ func (f *family) load(fields ...field) clause {
 	return all
 }
 
-// loading also says how many bytes the field has.
+// loading also returns the size of the field in bytes.
 func (f *family) loading(wanted field, register uint32) (expr.Any, uint32) {
 	switch wanted {
 	case incoming:
@@ -66,7 +66,7 @@ func loadPayload(base expr.PayloadBase, offset, length, register uint32) expr.An
 	return &expr.Payload{DestRegister: register, Base: base, Offset: offset, Len: length}
 }
 
-// in holds when what was loaded into register 1 is in the set.
+// in holds when what register 1 holds is in the set.
 func in(s *set) clause {
 	return clause{&expr.Lookup{SourceRegister: 1, SetName: s.Name, SetID: s.ID}}
 }
@@ -75,8 +75,7 @@ func notIn(s *set) clause {
 	return clause{&expr.Lookup{SourceRegister: 1, SetName: s.Name, SetID: s.ID, Invert: true}}
 }
 
-// found holds when the map has register 1 for a key, and loads what the key
-// leads to.
+// found holds when register 1 is a key of the map, and loads its value.
 func found(s *set) clause {
 	return clause{&expr.Lookup{SourceRegister: 1, DestRegister: 1, IsDestRegSet: true, SetName: s.Name, SetID: s.ID}}
 }
@@ -87,24 +86,23 @@ func equals(data []byte) clause {
 
 func compare(op expr.CmpOp, data []byte) expr.Any { return &expr.Cmp{Op: op, Register: 1, Data: data} }
 
-// mask leaves only these bits of register 1.
+// mask keeps only these bits of register 1.
 func mask(bits []byte) expr.Any {
 	return &expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: uint32(len(bits)), Mask: bits, Xor: make([]byte, len(bits))}
 }
 
-// isIn holds when the address in register 1 is one of the prefix.
+// isIn holds when the address in register 1 is within the prefix.
 func isIn(p netip.Prefix) clause {
 	return clause{mask(net.CIDRMask(p.Bits(), p.Addr().BitLen())), compare(expr.CmpOpEq, p.Masked().Addr().AsSlice())}
 }
 
-// toHost holds when the packet is for an address of the host.
 func toHost() clause {
 	return clause{&expr.Fib{Register: 1, FlagDADDR: true, ResultADDRTYPE: true}, compare(expr.CmpOpEq, native(unix.RTN_LOCAL))}
 }
 
 const destinationNAT = 1 << 5 // IPS_DST_NAT, of linux/netfilter/nf_conntrack_common.h
 
-// answers holds for packets of a connection that was let through before.
+// answers holds for packets of a connection that was accepted before.
 func answers() clause {
 	return append(connection(expr.CtKeySTATE, expr.CtStateBitESTABLISHED|expr.CtStateBitRELATED), compare(expr.CmpOpNeq, native(0)))
 }
@@ -119,18 +117,17 @@ func translated() clause {
 	return append(connection(expr.CtKeySTATUS, destinationNAT), compare(expr.CmpOpNeq, native(0)))
 }
 
-// untranslated holds for all others.
 func untranslated() clause {
 	return append(connection(expr.CtKeySTATUS, destinationNAT), compare(expr.CmpOpEq, native(0)))
 }
 
-// untracked holds for packets that belong to no connection on purpose, as copies.
+// untracked holds for packets exempted from connection tracking, such as copies.
 func untracked() clause {
 	return append(connection(expr.CtKeySTATE, expr.CtStateBitUNTRACKED), compare(expr.CmpOpNeq, native(0)))
 }
 
-// track has the kernel find out the connection of a packet, though nothing is
-// known of it or it was not to be tracked: for that it is put into the zone of all.
+// track has the kernel track the connection of an untracked packet: setting a zone makes
+// it do so.
 func track() clause {
 	return clause{&expr.Immediate{Register: 1, Data: []byte{0, 0}}, &expr.Ct{Key: expr.CtKeyZONE, Register: 1, SourceRegister: true}}
 }
@@ -138,20 +135,20 @@ func track() clause {
 // copied sends a copy of the packet to the address in register 1.
 func copied() clause { return clause{&expr.Dup{RegAddr: 1}} }
 
-// connection loads those of the flags that the packet's connection has.
+// connection loads the given flags of the packet's connection.
 func connection(key expr.CtKey, flags uint32) clause {
 	return clause{&expr.Ct{Key: key, Register: 1}, mask(native(flags))}
 }
 
-// native is a number as the kernel keeps it in a register.
+// native encodes a number as the kernel keeps it in a register.
 func native(n uint32) []byte { return binary.NativeEndian.AppendUint32(nil, n) }
 
-// toFound sends the connection where the map led to.
+// toFound sends the connection to the value loaded by found.
 func (f *family) toFound() clause {
 	return clause{f.translateTo(1, firstWord+f.size/4)}
 }
 
-// translateTo sends the connection to what is in these registers.
+// translateTo sends the connection to the address and port in these registers.
 func (f *family) translateTo(address, port uint32) expr.Any {
 	return &expr.NAT{Type: expr.NATTypeDestNAT, Family: uint32(f.table), RegAddrMin: address, RegProtoMin: port}
 }
@@ -162,12 +159,12 @@ func accept() clause { return clause{&expr.Verdict{Kind: expr.VerdictAccept}} }
 
 func drop() clause { return clause{&expr.Verdict{Kind: expr.VerdictDrop}} }
 
-// run goes through another chain of the table and comes back.
+// run jumps to another chain of the table and comes back.
 func run(chain string) clause {
 	return clause{&expr.Verdict{Kind: expr.VerdictJump, Chain: chain}}
 }
 
-// leave ends the chain, with its policy.
+// leave returns from the chain; a base chain then applies its policy.
 func leave() clause { return clause{&expr.Verdict{Kind: expr.VerdictReturn}} }
 
 // ifname is the name of a link as the kernel compares it.

@@ -19,21 +19,19 @@ import (
 	"github.com/margolite/margolite/runtime/tree"
 )
 
-// The files of a sandbox are writable for its containers, and so hostile input:
-// a container may make them huge, hold a lease on them, or fill the file system
-// that they are on. Each sandbox therefore has a small tmpfs for them, and the
-// agent only ever writes them: what they should contain is kept here.
+// Containers can write the files of their sandbox, so these are hostile input: a container
+// may make them huge, hold a lease on them, or fill their file system. So each sandbox has a
+// small tmpfs for them, and the agent never reads them: it keeps what they should contain.
 const (
-	// filesSize is how many bytes a tmpfs has room for: three pages, also where
-	// a page is 64 KiB. It grows with what we write.
+	// filesSize is the size of a tmpfs in bytes: three pages, even of 64 KiB. It grows with
+	// what we write.
 	filesSize   = 256 << 10
-	filesInodes = 16 // the directory and three files; the kernel keeps some
+	filesInodes = 16 // the directory and three files; the kernel keeps some for itself
 
-	// maxPadding bounds how many bytes of a former content are blanked out.
+	// maxPadding limits how many bytes of former content are blanked out.
 	maxPadding = 64 << 10
 
-	// writeDeadline is how long anybody waits for a file to be written. A
-	// container can hold up a write, but nobody except itself.
+	// writeDeadline limits the wait for a write, which a container can delay for itself alone.
 	writeDeadline = time.Second
 )
 
@@ -43,24 +41,24 @@ const (
 	hostnameName   = "hostname"
 )
 
-// errHeld says that a container keeps the agent from writing a file.
+// errHeld says that a container blocks the agent's writes to a file.
 var errHeld = errors.New("a container blocks writes to its file")
 
 // sandboxFiles writes the files of one sandbox, one write at a time.
 type sandboxFiles struct {
 	dir     string
-	sandbox *Sandbox // as it was made since the start; under the lock of Networks
+	sandbox *Sandbox // as made since the start; under the lock of Networks
 
 	mu      sync.Mutex        // never held over a system call on the files
 	wanted  map[string][]byte // by name
-	written map[string][]byte // by name, as far as it is known
-	idle    chan struct{}     // closed when the writer that runs ends; nil: none runs
-	stuck   bool              // somebody waited for that writer in vain
+	written map[string][]byte // by name, as far as known
+	idle    chan struct{}     // closed when the running writer ends; nil: none runs
+	stuck   bool              // a wait for that writer has timed out
 	err     error             // of the last attempt
 	warned  bool              // the failure was logged
 }
 
-// filesOf finds the files of a sandbox, by the name of its directory.
+// filesOf returns the files of a sandbox by the name of its directory.
 func (n *Networks) filesOf(name string) *sandboxFiles {
 	n.filesMu.Lock()
 	defer n.filesMu.Unlock()
@@ -76,9 +74,9 @@ func (n *Networks) newFiles(name string) *sandboxFiles {
 	return &sandboxFiles{dir: filepath.Join(n.hostsDir(), name), wanted: make(map[string][]byte), written: make(map[string][]byte)}
 }
 
-// ensure mounts the file system, as one of this owner, and creates the files.
+// ensure mounts the file system with this owner's mark, and creates the files.
 func (f *sandboxFiles) ensure(at *survey, by owner) error {
-	mounted, _, err := mountinfo.MountedFast(f.dir) // a tmpfs is seen by its device
+	mounted, _, err := mountinfo.MountedFast(f.dir) // a tmpfs has a device number of its own
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("cannot inspect directory %s: %w", f.dir, err)
 	}
@@ -99,7 +97,7 @@ func (f *sandboxFiles) ensure(at *survey, by owner) error {
 			continue
 		}
 		if err := at.change(path+" is gone", "create "+path, func() error {
-			// Exclusively, for then nothing is opened that is there already.
+			// Exclusively, so that nothing existing is opened.
 			fd, err := unix.Open(path, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, 0o644)
 			if err != nil {
 				return err
@@ -124,14 +122,13 @@ func (f *sandboxFiles) set(name string, content []byte) {
 	f.wanted[name] = content
 }
 
-// content is what a file should contain.
 func (f *sandboxFiles) content(name string) []byte {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.wanted[name]
 }
 
-// begin starts a writer if there is something to write, and none runs.
+// begin starts a writer if there is something to write and none runs.
 func (f *sandboxFiles) begin() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -140,8 +137,8 @@ func (f *sandboxFiles) begin() {
 	}
 	idle := make(chan struct{})
 	f.idle = idle
-	// It ends with its last system call: a container can hold that up, for as
-	// long as it runs, and then it holds up its own files.
+	// It ends with its last system call. A container can delay that for as long as it runs,
+	// and delays only its own files.
 	go func() {
 		defer close(idle)
 		for {
@@ -157,8 +154,8 @@ func (f *sandboxFiles) begin() {
 	}()
 }
 
-// wait waits until everything is written, or cannot be, but only once for a
-// writer that takes longer than until.
+// wait waits until everything is written or cannot be, or until the given time. It waits
+// only once for a writer that takes longer.
 func (f *sandboxFiles) wait(until time.Time) error {
 	f.mu.Lock()
 	idle, stuck := f.idle, f.stuck
@@ -188,8 +185,7 @@ func (f *sandboxFiles) wait(until time.Time) error {
 	return cmp.Or(f.err, errHeld)
 }
 
-// differing are the names of the files that are to be written. The caller holds
-// the lock.
+// differing lists the files that need to be written. The caller holds the lock.
 func (f *sandboxFiles) differing() []string {
 	var names []string
 	for name, content := range f.wanted {
@@ -201,7 +197,7 @@ func (f *sandboxFiles) differing() []string {
 	return names
 }
 
-// write makes one attempt at every file that differs.
+// write tries once to write every file that differs.
 func (f *sandboxFiles) write() error {
 	f.mu.Lock()
 	names, contents := f.differing(), maps.Clone(f.wanted)
@@ -215,7 +211,7 @@ func (f *sandboxFiles) write() error {
 	}
 	err := f.writeEach(names, contents)
 	if errors.Is(err, unix.ENOSPC) {
-		// A container filled one file: all of them get their own content back.
+		// A container filled one file: rewrite all of them.
 		for name := range contents {
 			_ = replaceContent(filepath.Join(f.dir, name), nil)
 		}
@@ -239,8 +235,8 @@ func (f *sandboxFiles) writeEach(names []string, contents map[string][]byte) (er
 	return err
 }
 
-// ensureRoom makes the tmpfs large enough for so many bytes, each file being
-// blanked out before it is rewritten.
+// ensureRoom makes the tmpfs large enough for need bytes, including the blanking of each
+// file before it is rewritten.
 func (f *sandboxFiles) ensureRoom(need int) error {
 	if need <= filesSize/4 {
 		return nil
@@ -255,10 +251,9 @@ func (f *sandboxFiles) ensureRoom(need int) error {
 	return nil
 }
 
-// replaceContent writes a file that containers have mounted: it keeps the inode,
-// reads nothing and waits for nobody who has a lease. A file that becomes shorter
-// is first filled up with empty lines, so that no reader ever finds the end of
-// the former content behind the new one.
+// replaceContent writes a file that containers have mounted: it keeps the inode, reads
+// nothing and waits for no lease. It first pads a file that becomes shorter with empty
+// lines, so that no reader finds the end of the old content behind the new.
 func replaceContent(path string, content []byte) error {
 	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -301,13 +296,14 @@ func replaceIn(fd int, content []byte) error {
 	return unix.Ftruncate(fd, int64(len(content)))
 }
 
-// beginFiles begins to write the files of a sandbox, and returns what waits for that, for some time from now on.
-// Those that a container holds up are its own loss: they are written later, and nobody fails for them.
+// beginFiles starts writing the files of a sandbox, and returns a function that waits for
+// that until writeDeadline from now. Files that a container blocks are written later and
+// are no error.
 func (n *Networks) beginFiles(s Sandbox) (wait func() error) {
 	name := s.file()
 	f := n.filesOf(name)
 	f.begin()
-	until := time.Now().Add(writeDeadline) // of all that are begun together
+	until := time.Now().Add(writeDeadline) // shared by all sandboxes begun together
 	return func() error {
 		err := f.wait(until)
 		held := errors.Is(err, errHeld) || errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EPERM)
@@ -325,8 +321,7 @@ func (n *Networks) beginFiles(s Sandbox) (wait func() error) {
 	}
 }
 
-// removeHosts removes the files of a sandbox. A container that still has them
-// keeps them, and nobody waits for it.
+// removeHosts removes the files of a sandbox. A container that still has them keeps them.
 func (n *Networks) removeHosts(name string) error {
 	n.filesMu.Lock()
 	delete(n.files, name)

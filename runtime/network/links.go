@@ -14,22 +14,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// wire is a link of a sandbox and what it is connected with.
+// wire is a link of a sandbox and what it connects to.
 type wire struct {
 	Attachment
-	mac   net.HardwareAddr // nil: that of the parent
+	mac   net.HardwareAddr // nil: the parent's
 	mtu   int
 	owner owner
 	on    netlink.Link // the bridge, or the parent of a macvlan or ipvlan
-	name  string       // of the host's end of the veth pair, if it is one
-	outer netlink.Link // that end; nil: it is not there
+	name  string       // of the host's end of the veth pair; "": not a veth pair
+	outer netlink.Link // that end; nil: missing
 	inner string       // the name of the sandbox's end
-	whole bool         // the sandbox has its end
+	whole bool         // the sandbox's end exists
 }
 
-// ensureLinks connects the namespace with its networks, and with no other. Who looks
-// for damage looks at the host alone: what a container does within its namespace is
-// its own affair, and a visit takes a thread.
+// ensureLinks connects the namespace to its networks and to no others. When looking for
+// damage it checks the host only: inside, the container decides, and a visit takes a thread.
 func (o owner) ensureLinks(at *survey, s Sandbox, netns string) error {
 	wires, err := o.wiresOf(at, s)
 	if err != nil {
@@ -57,7 +56,7 @@ func (o owner) ensureLinks(at *survey, s Sandbox, netns string) error {
 			return err
 		}
 	}
-	// The inner ends come up first: once there is a carrier, all is in place.
+	// The inner ends come up first: once there is a carrier, everything is in place.
 	if !whole {
 		if err := insideLinks(netns, func(c *netlink.Handle) error { return ensureInner(c, wires) }); err != nil {
 			return err
@@ -74,7 +73,6 @@ func (o owner) ensureLinks(at *survey, s Sandbox, netns string) error {
 	return nil
 }
 
-// insideAttempts are made in the namespace of a container, see undisturbed.
 const insideAttempts = 5
 
 // insideLinks runs f in the network namespace at this path, with a connection to
@@ -83,13 +81,11 @@ func insideLinks(netns string, f func(c *netlink.Handle) error) error {
 	return inside(netns, func() error { return undisturbed(insideAttempts, f) })
 }
 
-// undisturbed calls f again where it failed. A container that may change its
-// network may send to any netlink socket there, and the library fails at such a
-// message with errors that the kernel has as well. It does not show the socket,
-// which could then be connected to the kernel. What f does may be repeated: it looks
-// at what is there and changes what differs. A first handle has, as a rule, the
-// agent's process ID as its port. It stays open, so that the next one gets a port
-// that nobody can guess.
+// undisturbed retries f, which must be safe to repeat. A container that may change its
+// network can send to any netlink socket there, and the library takes such a message for an
+// error of the kernel; it hides the socket, so we cannot connect it to the kernel. The first
+// handle usually has the agent's process ID as its port. It stays open, so that the next
+// one gets a port that cannot be guessed.
 func undisturbed(attempts int, f func(c *netlink.Handle) error) error {
 	return withLinks(func(c *netlink.Handle) error {
 		err := f(c)
@@ -100,7 +96,7 @@ func undisturbed(attempts int, f func(c *netlink.Handle) error) error {
 	})
 }
 
-// wiresOf looks up what the sandbox is to be connected with.
+// wiresOf looks up what the sandbox connects to.
 func (o owner) wiresOf(at *survey, s Sandbox) ([]wire, error) {
 	wires := make([]wire, len(s.Attached))
 	for i, name := range s.links(o) {
@@ -125,7 +121,7 @@ func (o owner) wiresOf(at *survey, s Sandbox) ([]wire, error) {
 	return wires, nil
 }
 
-// removeOuter removes the replica's links on the host, save these.
+// removeOuter removes the replica's links on the host except these.
 func (o owner) removeOuter(at *survey, s Sandbox, keep []wire) (err error) {
 	prefix := s.linkPrefix(o)
 	for name, link := range at.links {
@@ -137,15 +133,15 @@ func (o owner) removeOuter(at *survey, s Sandbox, keep []wire) (err error) {
 	return err
 }
 
-// matchInner finds the sandbox's ends of the wires and names those to be made;
-// what is in their way goes. Links of other names are the container's own. It
-// runs in the namespace.
+// matchInner finds the sandbox's ends of the wires, names the missing ones, and removes
+// links in their way. It leaves links of other names to the container. It runs in the
+// namespace.
 func matchInner(c *netlink.Handle, wires []wire) error {
 	ends, err := innerEnds(wires)
 	if err != nil {
 		return err
 	}
-	names := make(map[string]bool) // that are given away
+	names := make(map[string]bool) // already taken
 	for _, w := range wires {
 		if w.Interface != "" {
 			names[w.Interface] = true
@@ -153,7 +149,7 @@ func matchInner(c *netlink.Handle, wires []wire) error {
 	}
 	for i := range wires {
 		w := &wires[i]
-		w.whole = false // it may be from an attempt before
+		w.whole = false // it may be from an earlier attempt
 		at := slices.IndexFunc(ends, w.isInner)
 		if at < 0 {
 			continue
@@ -180,16 +176,15 @@ func matchInner(c *netlink.Handle, wires []wire) error {
 	return removeInner(c, wires)
 }
 
-// innerEnds are the links that are the sandbox's end of some wire. It runs in the
-// namespace.
+// innerEnds lists the sandbox's ends of wires. It runs in the namespace.
 func innerEnds(wires []wire) ([]netlink.Link, error) {
 	return allLinks(func(link netlink.Link) bool {
 		return slices.ContainsFunc(wires, func(w wire) bool { return w.isInner(link) })
 	})
 }
 
-// removeInner removes the links that are in the way of these, and those of
-// ours that are none of them. It runs in the namespace.
+// removeInner removes links in the way of these wires, and links of ours that belong to
+// none of them. It runs in the namespace.
 func removeInner(c *netlink.Handle, keep []wire) error {
 	links, err := allLinks(func(link netlink.Link) bool {
 		name := link.Attrs().Name
@@ -213,7 +208,6 @@ func isNumbered(name string) bool {
 	return ok && digits != "" && strings.Trim(digits, "0123456789") == ""
 }
 
-// isInner says whether the link is the sandbox's end of the wire.
 func (w wire) isInner(link netlink.Link) bool {
 	if w.Network.isBridge() {
 		return w.outer != nil && arePeers(w.outer, link)
@@ -228,7 +222,7 @@ func arePeers(outer, inner netlink.Link) bool {
 		outer.Attrs().ParentIndex == inner.Attrs().Index && inner.Attrs().ParentIndex == outer.Attrs().Index
 }
 
-// ensure makes the wire where it is not there, and connects its outer end.
+// ensure makes the wire if it is missing, and connects its outer end.
 func (w *wire) ensure(at *survey, netns string) error {
 	isNew := !w.whole
 	if isNew {
@@ -256,7 +250,7 @@ func (w *wire) ensure(at *survey, netns string) error {
 	if err := at.switchIPv6(w.name, false); err != nil {
 		return err
 	}
-	if at.looking { // older kernels do not keep all of the rest
+	if at.looking { // older kernels do not report all of the following
 		return nil
 	}
 	if err := w.ensurePort(at.c, isNew); err != nil {
@@ -265,15 +259,15 @@ func (w *wire) ensure(at *survey, netns string) error {
 	return nil
 }
 
-// ensurePort writes only what differs: each write is told to all who watch links. What a
-// new port has is known: the kernel would list all ports for it.
+// ensurePort writes only what differs, because each write notifies everyone who watches
+// links. It does not read a new port: the kernel would list all ports for it.
 func (w *wire) ensurePort(c *netlink.Handle, isNew bool) (err error) {
 	var port netlink.Protinfo
 	if !isNew {
 		port, err = steady("ports", func() (netlink.Protinfo, error) { return c.LinkGetProtinfo(w.outer) })
 	}
-	// A container that calls its own published port gets the frame back
-	// through the port it came from.
+	// A container that calls its own published port gets the frame back through the port it
+	// came from.
 	if err == nil && !port.Hairpin {
 		err = c.LinkSetHairpin(w.outer, true)
 	}
@@ -284,8 +278,8 @@ func (w *wire) ensurePort(c *netlink.Handle, isNew bool) (err error) {
 	return err
 }
 
-// make makes the wire. A host's end without the other, or with one in a
-// namespace of the past, is of no use and goes.
+// make makes the wire. A host's end whose other end is missing, or in an old namespace,
+// is removed first.
 func (w *wire) make(c *netlink.Handle, netns string) error {
 	ns, err := os.Open(netns)
 	if err != nil {
@@ -320,7 +314,7 @@ func (w *wire) make(c *netlink.Handle, netns string) error {
 	return err
 }
 
-// ensureInner sets up what is inside the namespace; it runs there.
+// ensureInner sets up the inside of the namespace; it runs there.
 func ensureInner(c *netlink.Handle, wires []wire) error {
 	at := &survey{c: c}
 	v6 := slices.ContainsFunc(wires, wire.hasIPv6)
@@ -329,8 +323,7 @@ func ensureInner(c *netlink.Handle, wires []wire) error {
 			return err
 		}
 	}
-	// As images expect it: no privilege is needed for low ports here, which
-	// are nobody else's, nor for ping. Kernels without the keys do without.
+	// Images expect that low ports and ping need no privilege. Kernels without these keys are fine.
 	_ = setSysctl("net/ipv4/ip_unprivileged_port_start", "0")
 	_ = setSysctl("net/ipv4/ping_group_range", "0\t2147483647")
 
@@ -344,7 +337,7 @@ func ensureInner(c *netlink.Handle, wires []wire) error {
 	if at.addresses, err = addresses(c, netlink.FAMILY_ALL); err != nil {
 		return err
 	}
-	own := make([]int, len(wires)) // the links by index
+	own := make([]int, len(wires)) // link indexes
 	for i, w := range wires {
 		if own[i], err = w.ensureInner(at); err != nil {
 			return err
@@ -362,7 +355,6 @@ func (w wire) hasIPv6() bool {
 	return w.Address6.IsValid() || slices.ContainsFunc(w.Further, netip.Addr.Is6)
 }
 
-// ensureInner sets up the sandbox's end and returns its index.
 func (w wire) ensureInner(at *survey) (int, error) {
 	link, err := mustFindLink(at.c, w.inner)
 	if err != nil {
@@ -398,8 +390,8 @@ func (w wire) ensureInner(at *survey) (int, error) {
 	return link.Attrs().Index, at.ensureUp(link)
 }
 
-// ensureDefaultRoute leads out by the first wire that has a way out. A default
-// route of another link is the container's own, and stays.
+// ensureDefaultRoute leads out by the first wire that has a way out. It leaves default
+// routes over other links to the container.
 func (f *family) ensureDefaultRoute(c *netlink.Handle, wires []wire, own []int) error {
 	var want *netlink.Route
 	for i, w := range wires {

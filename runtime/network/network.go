@@ -19,19 +19,17 @@ import (
 	"github.com/margolite/margolite/runtime/contain"
 )
 
-// Options says where the package keeps its files, and what published ports have to
-// do with the host's firewall.
+// Options configures where the package keeps its files, and how published ports relate to
+// the host's firewall.
 type Options struct {
-	RunDir string // holds netns/ and hosts/; gone after a reboot, as a rule
-	// StateDir is the directory by which the owner of workloads is known: what is
-	// made on the device is marked with it, and that of others left alone. "": RunDir.
+	RunDir string // holds netns/ and hosts/; usually lost at a reboot
+	// StateDir identifies the owner of workloads, see the package comment. "": RunDir.
 	StateDir   string
 	ResolvConf string       // the host's; "" is /etc/resolv.conf
 	Hosts      string       // the host's; "" is /etc/hosts
 	Publish    Publish      // "": PublishFirewall
 	Logger     *slog.Logger // nil: slog.Default
-	// Contained is told of each panic that ended one question for a name and
-	// nothing else; nil: nobody is.
+	// Contained is called for each panic that ended one DNS query and nothing else; nil: ignored.
 	Contained func(what string, err error)
 }
 
@@ -39,15 +37,14 @@ type Options struct {
 type Publish string
 
 const (
-	// PublishFirewall are those whose packets the host's firewall lets in.
+	// PublishFirewall: clients that the host's firewall lets in.
 	PublishFirewall Publish = "firewall"
-	// PublishOpen is everybody, whatever the host's firewall closes to itself.
+	// PublishOpen: everyone, whatever the host's firewall blocks for the host itself.
 	PublishOpen Publish = "open"
 )
 
-// Networks makes and removes networks, sandboxes and published ports. Its
-// methods may be called from several goroutines; they do their work one after
-// the other.
+// Networks makes and removes networks, sandboxes and published ports. Its methods may be
+// called concurrently and run one after the other.
 type Networks struct {
 	owner      owner
 	runDir     string
@@ -60,24 +57,24 @@ type Networks struct {
 	dns *dns
 
 	heard atomic.Uint64 // how often something may have changed
-	good  atomic.Uint64 // heard as it was before everything was last found in order
-	news  chan struct{} // that Run has to look at; holds one
+	good  atomic.Uint64 // value of heard before the last look that found everything in order
+	news  chan struct{} // wakes Run; holds one
 
-	probing sync.Mutex // whether a port is free: one that is looked at is taken for a moment
+	probing sync.Mutex // tests for free ports, which take the tested port for a moment
 
 	filesMu sync.Mutex
 	files   map[string]*sandboxFiles // by sandbox
 
 	mu       sync.Mutex
 	made     map[string]Network               // since the start, by bridge
-	synced   map[nftables.TableFamily]ruleset // as SyncPorts left the tables since the start; nil: it did not run
-	ports    []Port                           // that SyncPorts got last, less those that contradict others
-	networks []Network                        // that it got last
-	advice   string                           // that was logged last
-	holder   *holder                          // of the watcher; nil: nobody watches
+	synced   map[nftables.TableFamily]ruleset // as SyncPorts left the tables since the start; nil: it has not run
+	ports    []Port                           // of the last SyncPorts, without those that collide with others
+	networks []Network                        // of the last SyncPorts
+	advice   string                           // last logged
+	holder   *holder                          // of the watcher; nil: no watcher runs
 }
 
-// New prepares RunDir.
+// New prepares RunDir. It fails if another owner has sandboxes there.
 func New(o Options) (*Networks, error) {
 	n := &Networks{
 		owner:      ownerOf(cmp.Or(o.StateDir, o.RunDir)),
@@ -91,7 +88,7 @@ func New(o Options) (*Networks, error) {
 		made:       make(map[string]Network),
 		news:       make(chan struct{}, 1),
 	}
-	n.heard.Store(1) // nobody looked yet
+	n.heard.Store(1) // nothing has been checked yet
 	n.dns = newDNS(n.resolvConf, n.logger, o.Contained)
 	if n.publish != PublishFirewall && n.publish != PublishOpen {
 		return nil, fmt.Errorf("cannot publish ports for %q: neither %s nor %s", n.publish, PublishFirewall, PublishOpen)
@@ -111,37 +108,34 @@ func (n *Networks) netnsDir() string { return filepath.Join(n.runDir, "netns") }
 
 func (n *Networks) hostsDir() string { return filepath.Join(n.runDir, "hosts") }
 
-// Network is one network on the device. It is plain data that survives JSON, so
-// that it can be kept with a container.
+// Network is one network on the device. It is plain data that survives JSON, so it can be
+// kept with a container.
 type Network struct {
-	// Name is the network's name on the device: who gives the same name is on
-	// the same network.
+	// Name is the network's name on the device: equal names mean the same network.
 	Name   string `json:"name"`
 	Driver string `json:"driver,omitempty"` // macvlan, ipvlan; empty: bridge
-	Parent string `json:"parent,omitempty"` // the link of the host that macvlan and ipvlan sit on
+	Parent string `json:"parent,omitempty"` // the host's link under a macvlan or ipvlan
 	Mode   string `json:"mode,omitempty"`   // of macvlan and ipvlan
-	Bridge string `json:"bridge,omitempty"` // the name of our link of the host
+	Bridge string `json:"bridge,omitempty"` // the name of our link on the host
 
 	NoIPv4   bool         `json:"noIPv4,omitempty"` // Choose gives it no IPv4 subnet
 	Subnet   netip.Prefix `json:"subnet"`           // zero: without IPv4
-	Gateway  netip.Addr   `json:"gateway"`          // the bridge's own address; with macvlan and ipvlan that of a router, or none
+	Gateway  netip.Addr   `json:"gateway"`          // the bridge's own address; for macvlan and ipvlan a router's, or none
 	Subnet6  netip.Prefix `json:"subnet6"`          // zero: without IPv6
 	Gateway6 netip.Addr   `json:"gateway6"`
 
-	Internal bool `json:"internal,omitempty"` // without a way out
+	Internal bool `json:"internal,omitempty"` // no way out
 	Unmasked bool `json:"unmasked,omitempty"` // packets leave with the container's own address
 	Apart    bool `json:"apart,omitempty"`    // its sandboxes do not reach each other
 	MTU      int  `json:"mtu,omitempty"`      // 0: that of the way out
 }
 
-// The drivers of networks.
 const (
 	driverBridge  = "bridge"
 	driverMacvlan = "macvlan"
 	driverIPvlan  = "ipvlan"
 )
 
-// contains says whether the address is one of the network's.
 func (w Network) contains(a netip.Addr) bool { return w.Subnet.Contains(a) || w.Subnet6.Contains(a) }
 
 func (w Network) isBridge() bool { return w.Driver == "" || w.Driver == driverBridge }
@@ -161,7 +155,7 @@ func (n *Networks) ensureNetwork(at *survey, w Network) error {
 	return err
 }
 
-// alias marks a link of the network inside of a sandbox.
+// alias marks a link of the network inside a sandbox.
 func (w Network) alias() string { return aliasPrefix + marked(w.Name) }
 
 func (o owner) ensureBridge(at *survey, w Network) error {
@@ -171,8 +165,8 @@ func (o owner) ensureBridge(at *survey, w Network) error {
 	bridge := at.links[w.Bridge]
 	if bridge == nil {
 		if err := at.change("bridge "+w.Bridge+" is gone", "add bridge "+w.Bridge, func() (err error) {
-			// Without an address of its own the bridge would take over that of a
-			// port, and change it when the port goes.
+			// Without an address of its own the bridge would take over a port's, and change it when
+			// the port goes.
 			added := &netlink.Bridge{LinkAttrs: linkAttrs(w.Bridge)}
 			added.HardwareAddr = w.hardwareAddr()
 			if err := at.c.LinkAdd(added); err != nil && !errors.Is(err, os.ErrExist) {
@@ -200,8 +194,8 @@ func (o owner) ensureBridge(at *survey, w Network) error {
 	if err := at.switchIPv6(w.Bridge, w.Subnet6.IsValid()); err != nil {
 		return err
 	}
-	// Lets the host reach published ports by 127.0.0.1. What containers send
-	// to 127.0.0.0/8 is dropped by the rules.
+	// Lets the host reach published ports by 127.0.0.1. The rules drop what containers send
+	// to 127.0.0.0/8.
 	if err := at.ensureSysctl("net/ipv4/conf/"+w.Bridge+"/route_localnet", "1"); err != nil {
 		return err
 	}
@@ -215,7 +209,7 @@ func (o owner) ensureBridge(at *survey, w Network) error {
 	return at.ensureRoutes(bridge, addresses)
 }
 
-// mtu is that of the network's bridge.
+// mtu returns the MTU of the network's bridge.
 func (w Network) mtu(uplink int) int {
 	mtu := cmp.Or(w.MTU, uplink)
 	if w.Subnet6.IsValid() {
@@ -224,8 +218,7 @@ func (w Network) mtu(uplink int) int {
 	return mtu
 }
 
-// prefixes are addresses with the length of the network's subnets; those that
-// are none are left out.
+// prefixes returns the valid addresses with the length of the network's subnets.
 func (w Network) prefixes(addrs ...netip.Addr) []netip.Prefix {
 	var all []netip.Prefix
 	for _, a := range addrs {
@@ -240,13 +233,12 @@ func (w Network) prefixes(addrs ...netip.Addr) []netip.Prefix {
 	return all
 }
 
-// withLinks calls f with a handle for the links, addresses and routes of the
-// network namespace that this thread is in.
+// withLinks calls f with a handle for the links, addresses and routes of the thread's
+// network namespace.
 func withLinks(f func(c *netlink.Handle) error) error { return withHandle(unix.NETLINK_ROUTE, f) }
 
-// withHandle calls f with a handle for one part of the kernel. What is read there
-// a container may have made, and the library's decoders trust it: a panic is the
-// error.
+// withHandle calls f with a handle for one part of the kernel. Containers may have made
+// what is read there, and the library's decoders trust it: a panic is returned as an error.
 func withHandle(protocol int, f func(c *netlink.Handle) error) error {
 	c, err := netlink.NewHandle(protocol)
 	if err != nil {
@@ -259,7 +251,7 @@ func withHandle(protocol int, f func(c *netlink.Handle) error) error {
 	return contain.Call(func() error { return f(c) })
 }
 
-// prefixOf is the zero value where there is none.
+// prefixOf returns the zero value for nil.
 func prefixOf(n *net.IPNet) netip.Prefix {
 	if n == nil {
 		return netip.Prefix{}
@@ -276,20 +268,19 @@ func ipNet(p netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
 
-// The kinds of links that are told apart.
 const (
 	kindBridge = "bridge"
 	kindVeth   = "veth"
 )
 
-// linkAttrs are those of a link to be made; what is not set is left to the kernel.
+// linkAttrs are the attributes of a new link; the kernel chooses what is not set.
 func linkAttrs(name string) netlink.LinkAttrs {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = name
 	return attrs
 }
 
-// mustFindLink fails with unix.ENODEV where there is no such link.
+// mustFindLink fails with unix.ENODEV if there is no such link.
 func mustFindLink(c *netlink.Handle, name string) (netlink.Link, error) {
 	link, err := c.LinkByName(name)
 	if missing := (netlink.LinkNotFoundError{}); errors.As(err, &missing) {
