@@ -12,14 +12,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// firewall is what tables do with packets, ours and those of others, as far as it can
-// be told without running one through them.
+// firewall is what all tables, ours and others', do with packets, as far as can be told
+// without sending one through.
 type firewall struct {
 	conn   *nftables.Conn
 	chains []*nftables.Chain
-	tables []tableKey // that some margolite may have made
-	// Whose they are: what they are named is no proof of that, but the chain that is
-	// named after the owner is. The directory is not known.
+	tables []tableKey // that a margolite may have made
+	// Owners are known by the chain named after them: the name of a table proves nothing. Their
+	// directories are not set.
 	owners map[tableKey]owner
 }
 
@@ -39,8 +39,7 @@ func readFirewall() (firewall, error) {
 	return w, err
 }
 
-// bases are the chains of others through which packets of the family come at
-// the hook.
+// bases returns the chains of others that packets of the family pass at the hook.
 func (w firewall) bases(f *family, hook *nftables.ChainHook) []*nftables.Chain {
 	var found []*nftables.Chain
 	for _, c := range w.chains {
@@ -55,9 +54,8 @@ func (w firewall) bases(f *family, hook *nftables.ChainHook) []*nftables.Chain {
 
 func drops(c *nftables.Chain) bool { return c.Policy != nil && *c.Policy == nftables.ChainPolicyDrop }
 
-// reaches says whether something holds for a rule of the chain or of those to
-// which it leads, but for those that only some rules lead to, follow has to
-// agree. Chains are looked at once.
+// reaches reports whether something holds for a rule of the chain, or of chains it leads to
+// by rules that follow accepts. It looks at each chain once.
 func (w firewall) reaches(c *nftables.Chain, follow, holds func(r *nftables.Rule) bool, seen map[string]bool) (bool, error) {
 	if seen[c.Name] {
 		return false, nil
@@ -88,7 +86,7 @@ func (w firewall) reaches(c *nftables.Chain, follow, holds func(r *nftables.Rule
 	return false, nil
 }
 
-// target is the chain that a rule leads to.
+// target returns the chain that a rule jumps to; "": none.
 func target(r *nftables.Rule) string {
 	for _, e := range r.Exprs {
 		if v, ok := e.(*expr.Verdict); ok && (v.Kind == expr.VerdictJump || v.Kind == expr.VerdictGoto) {
@@ -98,8 +96,8 @@ func target(r *nftables.Rule) string {
 	return ""
 }
 
-// refuses says whether the rule may end a packet. What it does by a map of
-// verdicts or by a part of iptables is not looked into.
+// refuses reports whether the rule may end a packet. It does not look into verdict maps and
+// parts of iptables, but assumes that they may.
 func refuses(r *nftables.Rule) bool {
 	return slices.ContainsFunc(r.Exprs, func(e expr.Any) bool {
 		switch e := e.(type) {
@@ -114,8 +112,8 @@ func refuses(r *nftables.Rule) bool {
 	})
 }
 
-// always says whether the rule is for every packet. The library leaves out
-// expressions that it does not know, which compare nothing by themselves.
+// always reports whether the rule applies to every packet. The library leaves out
+// expressions it does not know; these compare nothing by themselves.
 func always(r *nftables.Rule) bool {
 	return !slices.ContainsFunc(r.Exprs, func(e expr.Any) bool {
 		switch e.(type) {
@@ -126,8 +124,8 @@ func always(r *nftables.Rule) bool {
 	})
 }
 
-// guardFor says whether published ports have to be guarded. Where the rules of the
-// host cannot be read, they are taken to refuse something.
+// guardFor reports whether published ports have to be guarded. If the host's rules cannot
+// be read, they are assumed to refuse something.
 func (n *Networks) guardFor(f *family, w firewall) guarding {
 	switch {
 	case n.publish == PublishOpen:
@@ -145,8 +143,8 @@ func (n *Networks) guardFor(f *family, w firewall) guarding {
 	return unguarded
 }
 
-// hasLegacyRules says whether the older iptables filters packets: its rules are
-// not seen by way of nf_tables, nor are its changes told.
+// hasLegacyRules reports whether the older iptables filters packets. Its rules are not
+// visible through nf_tables, and nothing tells of its changes.
 func hasLegacyRules(f *family) bool {
 	path := "/proc/thread-self/net/ip_tables_names"
 	if f.table == nftables.TableFamilyIPv6 {
@@ -158,7 +156,6 @@ func hasLegacyRules(f *family) bool {
 	})
 }
 
-// legacyRules is what hasLegacyRules says of each family.
 func legacyRules() (has [2]bool) {
 	for i, f := range families() {
 		has[i] = hasLegacyRules(f)
@@ -166,7 +163,7 @@ func legacyRules() (has [2]bool) {
 	return has
 }
 
-// closes says whether the chain passes on nothing but what it knows.
+// closes reports whether the chain drops whatever it does not explicitly accept.
 func (w firewall) closes(c *nftables.Chain) (bool, error) {
 	if drops(c) {
 		return true, nil
@@ -174,7 +171,7 @@ func (w firewall) closes(c *nftables.Chain) (bool, error) {
 	return w.reaches(c, always, func(r *nftables.Rule) bool { return always(r) && refuses(r) }, make(map[string]bool))
 }
 
-// knowsUs says whether a rule behind the chain speaks of our bridges, or of the
+// knowsUs reports whether a rule reached from the chain mentions our bridges, or the
 // subnets of the pools.
 func (w firewall) knowsUs(c *nftables.Chain, pools []netip.Prefix) (bool, error) {
 	every := func(*nftables.Rule) bool { return true }
@@ -194,7 +191,7 @@ func (w firewall) knowsUs(c *nftables.Chain, pools []netip.Prefix) (bool, error)
 	}, make(map[string]bool))
 }
 
-// inPools says whether these are the first bytes of an address of the pools.
+// inPools reports whether data are the first bytes of an address in the pools.
 func inPools(data []byte, pools []netip.Prefix) bool {
 	return len(data) >= 2 && slices.ContainsFunc(pools, func(p netip.Prefix) bool {
 		whole := append(slices.Clone(data), make([]byte, max(0, p.Addr().BitLen()/8-len(data)))...)

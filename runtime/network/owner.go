@@ -15,26 +15,26 @@ import (
 	"github.com/margolite/margolite/runtime/tree"
 )
 
-// owner identifies the margolite that a link, table or mount belongs to. The zero
-// value means unknown: what is not marked may be anybody's.
+// owner identifies the margolite that a link, table or mount belongs to. The zero value
+// means unknown: anything without a mark may be anyone's.
 type owner struct {
-	id  string // of the state directory
+	id  string // hash of the state directory
 	dir string // the state directory, for people; may be cut short
 }
 
 const (
 	ownerDigits = 8
-	tagDigits   = 4 // of them, at the beginning of the names of bridges
+	tagDigits   = 4 // of the id, at the beginning of bridge names
 
-	maxOwnerDir = 120 // bytes of a directory that is shown
-	maxMarked   = 100 // bytes of the name of a network in a mark
+	maxOwnerDir = 120 // bytes of a directory in a mark
+	maxMarked   = 100 // bytes of a network's name in a mark
 	ownerPrefix = "@" // before the id, in the alias of a link
 	mountSource = "margolite:"
 	ownerChain  = "owner_" // before the id, in the name of a chain
 )
 
-// ownerOf derives the owner from its state directory: the same one after every
-// start, and also after the directory was emptied.
+// ownerOf derives the owner from its state directory: it stays the same after restarts, and
+// after the directory was emptied.
 func ownerOf(dir string) owner {
 	if resolved, err := filepath.EvalSymlinks(dir); err == nil {
 		dir = resolved
@@ -61,19 +61,17 @@ func (o owner) String() string {
 	return "the margolite with the state directory " + o.dir
 }
 
-// ErrOtherOwner says that something belongs to the workloads of another state
-// directory.
+// ErrOtherOwner says that something belongs to the workloads of another state directory.
 var ErrOtherOwner = errors.New("it belongs to workloads of another state directory")
 
 func otherOwner(o owner) error { return fmt.Errorf("%w: that of %v", ErrOtherOwner, o) }
 
-// mark is the alias of a link of the host that is for the network. The kernel takes
-// 255 bytes.
+// mark is the alias of a link on the host for this network. The kernel allows 255 bytes.
 func (o owner) mark(network string) string {
 	return aliasPrefix + marked(network) + " " + ownerPrefix + o.id + " " + o.dir
 }
 
-// marked is the name of a network as it is in a mark.
+// marked shortens the name of a network for a mark.
 func marked(network string) string {
 	if len(network) <= maxMarked {
 		return network
@@ -82,8 +80,7 @@ func marked(network string) string {
 	return network[:maxMarked-hashDigits] + hex.EncodeToString(sum[:])[:hashDigits]
 }
 
-// readMark says what a link is for, and whose it is: nobody's where it is not
-// marked.
+// readMark returns the network and the owner of a link; zero if it has no mark.
 func readMark(link netlink.Link) (network string, o owner) {
 	rest, ok := strings.CutPrefix(link.Attrs().Alias, aliasPrefix)
 	network, rest, _ = strings.Cut(rest, " ")
@@ -95,7 +92,7 @@ func readMark(link netlink.Link) (network string, o owner) {
 	return network, o
 }
 
-// isOthers says whether the link is marked as that of another owner.
+// isOthers reports whether the link has the mark of another owner.
 func (o owner) isOthers(link netlink.Link) bool {
 	_, by := readMark(link)
 	return by.known() && !by.is(o)
@@ -116,8 +113,8 @@ func (o owner) ensureMark(at *survey, link netlink.Link, network string) error {
 	})
 }
 
-// bridgeName is that of a new network's bridge. It begins with a part of the
-// owner's id, by which a bridge is known that was made and not yet marked.
+// bridgeName names the bridge of a new network. It begins with a part of the owner's id,
+// which identifies a bridge that was made and not yet marked.
 func (o owner) bridgeName(network string) string {
 	sum := sha256.Sum256([]byte(o.id + "\x00" + network))
 	return bridgePrefix + o.id[:tagDigits] + hex.EncodeToString(sum[:])[:hashDigits-tagDigits]
@@ -146,14 +143,14 @@ func (o owner) checkRunDir(dir string) (err error) {
 	return err
 }
 
-// isRulesTable says so of those that have the rules of some margolite.
+// isRulesTable reports whether a table has the name of some margolite's rules.
 func isRulesTable(t tableKey) bool {
 	return (t.family == nftables.TableFamilyIPv4 || t.family == nftables.TableFamilyIPv6) &&
 		(t.name == tableName || strings.HasPrefix(t.name, tableName+"-") && len(t.name) == len(tableName)+1+ownerDigits)
 }
 
-// own is the owner's table of the family: the one with its mark; else the one of
-// the plain name, unless somebody else has that.
+// own is the owner's table of the family: the one with its mark, else the one with the
+// plain name unless another owner has that.
 func (o owner) own(w firewall, f *family) tableKey {
 	plain := tableKey{f.table, tableName}
 	named := tableKey{f.table, tableName + "-" + o.id}
@@ -163,14 +160,14 @@ func (o owner) own(w firewall, f *family) tableKey {
 	return plain
 }
 
-// setOf is a set of a table of rules, for listing it.
+// setOf returns a set of a table of rules, for listing it.
 func setOf(f *family, table tableKey, name string) *nftables.Set {
 	r := newRuleset(f, table, owner{}, nil, nil, hostForwarding{}, unguarded)
 	i := slices.IndexFunc(r.sets, func(s *set) bool { return s.Name == name })
 	return r.sets[i].Set
 }
 
-// dirOf finds out the directory of the owner of a table.
+// dirOf completes the owner of a table with its directory.
 func dirOf(conn *nftables.Conn, table tableKey, o owner) owner {
 	rules, err := rulesOf(conn, &nftables.Chain{Table: table.table(), Name: ownerChain + o.id})
 	if err == nil && len(rules) > 0 {

@@ -22,15 +22,15 @@ const maxPorts = 4096
 // Port publishes a port of a sandbox on the host.
 type Port struct {
 	Protocol      string     `json:"protocol"` // tcp, udp or sctp
-	HostIP        netip.Addr `json:"hostIP"`   // zero or unspecified: every address of the host of Address's family
+	HostIP        netip.Addr `json:"hostIP"`   // zero or unspecified: all addresses of the host in Address's family
 	HostPort      uint16     `json:"hostPort"`
 	ContainerPort uint16     `json:"containerPort"`
 	Address       netip.Addr `json:"address"` // of the sandbox
-	// Owner says whose it is, for messages: service web of project shop.
+	// Owner names the owner in messages, such as: service web of project shop.
 	Owner string `json:"-"`
 }
 
-// What a PortError may wrap, besides what the kernel says.
+// Errors that a PortError may wrap, besides those of the kernel.
 var (
 	ErrPortInUse      = &fault.Error{Code: fault.Conflict, Err: errors.New("port is in use")}
 	ErrAddressMissing = &fault.Error{Code: fault.Conflict, Err: errors.New("the host has no such address")}
@@ -39,7 +39,7 @@ var (
 // PortError says which port cannot be published.
 type PortError struct {
 	Port   Port
-	Holder string // who has it, where that is known
+	Holder string // who has it, if known
 	Err    error
 }
 
@@ -69,7 +69,7 @@ func (p Port) listensOn() netip.Addr {
 
 func (p Port) anywhere() bool { return !p.HostIP.IsValid() || p.HostIP.IsUnspecified() }
 
-// protocol is its number, 0 where it is none that has ports.
+// protocol returns the protocol's number; 0 if it has no ports.
 func (p Port) protocol() byte {
 	switch p.Protocol {
 	case "tcp":
@@ -84,13 +84,12 @@ func (p Port) protocol() byte {
 
 func (p Port) target() netip.AddrPort { return netip.AddrPortFrom(p.Address, p.ContainerPort) }
 
-// Overlaps says that both take the same packets.
+// Overlaps reports whether both take the same packets.
 func (p Port) Overlaps(q Port) bool {
 	return p.Protocol == q.Protocol && p.HostPort == q.HostPort && p.Address.Is4() == q.Address.Is4() && port.Overlap(p.HostIP, q.HostIP)
 }
 
-// collides says that both cannot be published: they take the same packets and
-// send them to different places.
+// collides reports whether the ports take the same packets and send them to different places.
 func (p Port) collides(q Port) bool { return p.Overlaps(q) && p.target() != q.target() }
 
 func (p Port) check() error {
@@ -107,9 +106,9 @@ func (p Port) check() error {
 	return nil
 }
 
-// consistent sorts the ports into those that can be published side by side,
-// in a fixed order, and an error for each that cannot. Of two that collide
-// the first one wins, so that a newcomer never takes a port from others.
+// consistent returns, in a fixed order, the ports that can be published together, and an
+// error for each other port. Of two that collide the first wins, so that a newcomer never
+// takes a port from others.
 func consistent(ports []Port) (good []Port, err error) {
 	if len(ports) > maxPorts {
 		return nil, fmt.Errorf("%d ports are too many to publish", len(ports))
@@ -145,21 +144,21 @@ func consistent(ports []Port) (good []Port, err error) {
 	return good, err
 }
 
-// listensLike says that both listen at the same address and port of the host.
+// listensLike reports whether both listen at the same address and port of the host.
 func (p Port) listensLike(q Port) bool {
 	return p.Protocol == q.Protocol && p.HostPort == q.HostPort && (p.HostIP == q.HostIP || p.anywhere() && q.anywhere())
 }
 
-// sameAs says that both are one port, whoever owns it.
+// sameAs reports whether both are the same port, whoever owns it.
 func (p Port) sameAs(q Port) bool {
 	q.Owner = p.Owner
 	return p == q
 }
 
-// CheckPort says whether a port can be published beside those of other sandboxes and
-// beside the processes of the host, which do not count for what is published already for
-// the same sandboxes. The error is a *PortError, with the name of who has it. A process
-// that starts to listen later is not heard: published ports come first.
+// CheckPort checks whether a port can be published beside those of other sandboxes and the
+// processes of the host; the latter do not matter for ports already published for the same
+// sandboxes. The error is a *PortError that names the holder. A process that starts to
+// listen later gets no packets: published ports come first.
 func (n *Networks) CheckPort(p Port, others []Port, already ...Port) error {
 	holder, err := "", p.check()
 	i := slices.IndexFunc(others, p.collides)
@@ -181,9 +180,9 @@ func (n *Networks) CheckPort(p Port, others []Port, already ...Port) error {
 	return nil
 }
 
-// FreePort is the first port from..to that can be published beside those that
-// are taken and beside the processes of the host; with 0 for both, any.
-// Without hostIP it is free for IPv4 and IPv6.
+// FreePort returns the first port in from..to, or any port if both are 0, that can be
+// published beside the taken ones and the processes of the host. Without hostIP it is free
+// for IPv4 and IPv6.
 func (n *Networks) FreePort(protocol string, hostIP netip.Addr, from, to uint16, taken []Port) (uint16, error) {
 	if from == 0 && to == 0 {
 		from, to = port.FirstFree, port.LastFree
@@ -199,7 +198,7 @@ func (n *Networks) FreePort(protocol string, hostIP netip.Addr, from, to uint16,
 			switch err := n.CheckPort(p, taken); {
 			case errors.Is(err, ErrPortInUse):
 				free = false
-			case errors.Is(err, ErrAddressMissing) && p.anywhere(): // a host without this family
+			case errors.Is(err, ErrAddressMissing) && p.anywhere(): // the host lacks this family
 			case err != nil:
 				return 0, err
 			}
@@ -211,8 +210,8 @@ func (n *Networks) FreePort(protocol string, hostIP netip.Addr, from, to uint16,
 	return 0, fmt.Errorf("cannot find a free %s port from %d to %d: %w", protocol, from, to, ErrPortInUse)
 }
 
-// ForeignPorts are those that other margolites have published on this device,
-// which may have workloads while they do not run.
+// ForeignPorts returns the ports that other margolites have published on this device;
+// their workloads may run while they do not.
 func (n *Networks) ForeignPorts(ctx context.Context) (ports []Port, err error) {
 	host, err := readFirewall()
 	err = cmp.Or(ctx.Err(), err)
@@ -229,7 +228,7 @@ func (n *Networks) ForeignPorts(ctx context.Context) (ports []Port, err error) {
 	return ports, nil
 }
 
-// portsIn are those of a table of this owner.
+// portsIn returns the ports in a table of this owner.
 func portsIn(conn *nftables.Conn, table tableKey, by owner) (ports []Port, err error) {
 	f := ipv4()
 	if table.family == nftables.TableFamilyIPv6 {
@@ -241,7 +240,7 @@ func portsIn(conn *nftables.Conn, table tableKey, by owner) (ports []Port, err e
 	for _, name := range []string{"published", "published_at"} {
 		elements, err := elementsOf(conn, setOf(f, table, name))
 		if errors.Is(err, unix.ENOENT) {
-			continue // the table is gone since, or somebody else's who has no such set
+			continue // the table has gone meanwhile, or belongs to another program and has no such set
 		}
 		if err != nil {
 			return nil, err
@@ -256,7 +255,7 @@ func portsIn(conn *nftables.Conn, table tableKey, by owner) (ports []Port, err e
 	return ports, nil
 }
 
-// portOf reads an element of the map published or published_at.
+// portOf decodes an element of the map published or published_at.
 func portOf(f *family, e nftables.SetElement) (p Port, ok bool) {
 	key, size := e.Key, int(f.size)
 	if len(key) == size+8 {
@@ -277,8 +276,8 @@ func portOf(f *family, e nftables.SetElement) (p Port, ok bool) {
 	return p, p.protocol() == key[0]
 }
 
-// tryToListen takes the port for a moment. With a protocol that the kernel does not know
-// nobody listens; package net does not know SCTP.
+// tryToListen takes the port for a moment. It succeeds for a protocol that the kernel does
+// not know. Package net does not know SCTP.
 func tryToListen(p Port) error {
 	address, domain, kind := p.listensOn(), unix.AF_INET6, unix.SOCK_STREAM
 	var at unix.Sockaddr = &unix.SockaddrInet6{Port: int(p.HostPort), Addr: address.As16()}
@@ -295,7 +294,7 @@ func tryToListen(p Port) error {
 	if err == nil {
 		defer unix.Close(fd)
 		_ = unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1) // IPv4 has no such option
-		if p.Protocol == "tcp" {                                           // what is left of connections is not in the way
+		if p.Protocol == "tcp" {                                           // closing connections are not in the way
 			_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
 		}
 		err = unix.Bind(fd, at)

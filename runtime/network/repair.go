@@ -13,34 +13,33 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Whoever breaks the same thing again and again has it repaired at growing
-// intervals, until it held for so long.
+// If the same thing keeps breaking, it is repaired at growing intervals, until it holds for
+// repairHeld.
 const (
 	repairAgainFirst = time.Second
 	repairAgainLast  = time.Minute
 	repairHeld       = 10 * time.Minute
 )
 
-// repairs is what Run remembers.
+// repairs is the memory of Run.
 type repairs struct {
 	n        *Networks
 	lost     func()
 	watch    func(dir string) error // the files in a directory
 	attempts map[string]attempt     // by what is repaired
-	pending  bool                   // something is left to be repaired
-	took     time.Duration          // by the last look, without waiting for others
+	pending  bool                   // something still needs repair
+	took     time.Duration          // by the last look, without waiting for locks
 }
 
-// attempt is the last one at a repair.
+// attempt is the last attempt at a repair.
 type attempt struct {
 	pause time.Duration // before the next one
 	next  time.Time
 }
 
-// look finds damage and repairs it. It returns after how long it has to look again;
-// 0: when there is news.
+// look finds damage and repairs it. It returns the time until the next look; 0: wait for news.
 func (r *repairs) look() time.Duration {
-	heard := r.n.heard.Load() // what is heard from now on asks for another look
+	heard := r.n.heard.Load() // what is heard from now on needs another look
 	r.pending = false
 	maps.DeleteFunc(r.attempts, func(_ string, a attempt) bool { return time.Since(a.next) > repairHeld })
 	lost, err := r.ensureAll()
@@ -64,8 +63,8 @@ func (r *repairs) look() time.Duration {
 	return next
 }
 
-// ensureAll goes through everything that was made since the start, rules first. lost
-// says that namespaces are not pinned any more.
+// ensureAll checks everything made since the start, rules first. lost reports that some
+// namespaces are no longer pinned.
 func (r *repairs) ensureAll() (lost bool, err error) {
 	n := r.n
 	n.mu.Lock()
@@ -86,7 +85,7 @@ func (r *repairs) ensureAll() (lost bool, err error) {
 				continue
 			}
 			sandboxes = append(sandboxes, s)
-			// Its files are watched before they are looked at.
+			// Watch its files before looking at them.
 			if failed := r.watch(n.filesOf(name).dir); failed != nil && !errors.Is(failed, os.ErrNotExist) {
 				err = errors.Join(err, fmt.Errorf("cannot watch files of sandbox %s: %w", name, failed))
 			}
@@ -102,7 +101,7 @@ func (r *repairs) ensureAll() (lost bool, err error) {
 	return lost, err
 }
 
-// due says whether it is time for a repair. Until it is, something is left to do.
+// due reports whether it is time for a repair; if not, it notes that something is pending.
 func (r *repairs) due(what string) bool {
 	a, now := r.attempts[what], time.Now()
 	if now.Before(a.next) {
@@ -115,7 +114,7 @@ func (r *repairs) due(what string) bool {
 	return true
 }
 
-// ensure repairs one part, if it is damaged and its time has come.
+// ensure repairs a part if it is damaged and due.
 func (r *repairs) ensure(at *survey, p part) {
 	damage := at.damage(p.ensure)
 	if damage == "" || !r.due(p.what) {
@@ -129,7 +128,7 @@ func (r *repairs) ensure(at *survey, p part) {
 	r.n.logger.Warn("repaired "+p.what, "damage", damage)
 }
 
-// sandboxes are those that were made since the start, by the names of their files.
+// sandboxes returns those made since the start, by the names of their files.
 func (n *Networks) sandboxes() map[string]Sandbox {
 	n.filesMu.Lock()
 	defer n.filesMu.Unlock()
@@ -142,13 +141,13 @@ func (n *Networks) sandboxes() map[string]Sandbox {
 	return all
 }
 
-// part is one thing that Ensure makes. Where the survey only looks, damage is its error.
+// part is one thing that Ensure makes. If the survey only looks, the error is the damage.
 type part struct {
 	what   string
 	ensure func(at *survey) error
 }
 
-// parts are the networks and the sandboxes, which need them.
+// parts returns the networks first: the sandboxes need them.
 func (n *Networks) parts(networks []Network, sandboxes []Sandbox) []part {
 	all := make([]part, 0, len(networks)+len(sandboxes))
 	for _, w := range networks {
@@ -160,9 +159,9 @@ func (n *Networks) parts(networks []Network, sandboxes []Sandbox) []part {
 	return all
 }
 
-// Ensure makes networks and sandboxes, or repairs them; where one fails, it goes on with
-// the others. Rules, and names of others, come with [Networks.SyncPorts] and
-// [Networks.BeginHosts], which have to run before a container starts.
+// Ensure makes or repairs networks and sandboxes; if one fails, it goes on with the others.
+// [Networks.SyncPorts] and [Networks.BeginHosts] add rules and the names of other replicas;
+// they must run before a container starts.
 func (n *Networks) Ensure(ctx context.Context, networks []Network, sandboxes []Sandbox) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -179,10 +178,10 @@ func (n *Networks) Ensure(ctx context.Context, networks []Network, sandboxes []S
 	})
 }
 
-// InOrder reports whether Ensure and SyncPorts have already made all of this, and nothing
-// is wrong with it. It looks where Run has heard of something since it last found
-// everything in order, and replaces rules that differ. Where the host has no end of a
-// sandbox's link, as with macvlan, no damage is seen: such a sandbox is never in order.
+// InOrder reports whether Ensure and SyncPorts have made all of this and it is intact. It
+// looks again if Run has heard of something since it last found everything in order, and
+// replaces rules that differ. Without a link's end on the host, as with macvlan, no damage
+// is visible, so such a sandbox is never in order.
 func (n *Networks) InOrder(networks []Network, sandboxes []Sandbox, ports []Port) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -214,21 +213,19 @@ func (n *Networks) InOrder(networks []Network, sandboxes []Sandbox, ports []Port
 	}) == nil
 }
 
-// Has reports whether the files of a sandbox are there, and its namespace is pinned where
-// it has one.
+// Has reports whether the files of a sandbox exist and its namespace, if any, is pinned.
 func (n *Networks) Has(s Sandbox) bool {
 	return n.isPinned(s) && n.newFiles(s.file()).ensure(&survey{looking: true}, n.owner) == nil
 }
 
-// isPinned reports whether the namespace of a sandbox is, where it has one.
 func (n *Networks) isPinned(s Sandbox) bool {
 	pinned, err := isPin(n.pin(s))
 	return s.Host || pinned && err == nil
 }
 
-// Adopt pins the namespace of a sandbox again, in which a process still is. It
-// says whether the sandbox is pinned: a process that is somewhere else, or in a
-// namespace that is not provably the sandbox's, does not help.
+// Adopt pins the namespace of a sandbox again by way of a process in it, and reports whether
+// it is pinned. A process elsewhere, or in a namespace that is not provably the sandbox's,
+// does not help.
 func (n *Networks) Adopt(ctx context.Context, s Sandbox, pid int) (bool, error) {
 	if s.Host || pid <= 0 || ctx.Err() != nil {
 		return s.Host, ctx.Err()
@@ -270,12 +267,12 @@ func (n *Networks) adopt(s Sandbox, path string, pid int) (own bool, err error) 
 	err = surveyed(func(at *survey) error {
 		wires, err := n.owner.wiresOf(at, s)
 		if errors.Is(err, unix.ENODEV) {
-			return nil // without the bridge there are no links either
+			return nil // no bridge, so no links either
 		}
 		if err != nil {
 			return err
 		}
-		return inside(netns, func() error { // it has the sandbox's end of a link
+		return inside(netns, func() error { // proof: it has the sandbox's end of a link
 			ends, err := innerEnds(wires)
 			own = len(ends) > 0
 			return err

@@ -75,11 +75,11 @@ import (
 // because nat in the family inet takes Linux 5.2.
 const tableName = "margolite"
 
-// lastInput is after whatever else looks at packets for the host.
+// lastInput comes after everything else that looks at packets for the host.
 const lastInput = 1000
 
-// ruleset is everything in the table, in a form that can be written to the
-// kernel and compared with what is there.
+// ruleset is the whole table, in a form that can be written to the kernel and compared
+// with the kernel's.
 type ruleset struct {
 	family   *family
 	table    tableKey
@@ -104,17 +104,16 @@ type rule struct {
 	exprs clause
 }
 
-// guarding says whether a packet has to pass the host's firewall before it is
-// sent to a container.
+// guarding says whether packets must pass the host's firewall before they go to a container.
 type guarding int
 
 const (
 	unguarded guarding = iota
 	guarded
-	shut // the kernel cannot do that: ports are published for the host and containers alone
+	shut // the kernel cannot do that: ports are published for the host and containers only
 )
 
-// newRuleset says what the table of a family should be. No two ports collide.
+// newRuleset builds the table of a family. No two ports may collide.
 func newRuleset(f *family, table tableKey, o owner, networks []Network, ports []Port, host hostForwarding, guard guarding) ruleset {
 	r := ruleset{family: f, guarding: guard, host: host, table: table}
 	networks = f.of(networks)
@@ -171,7 +170,7 @@ func newRuleset(f *family, table tableKey, o owner, networks []Network, ports []
 		append([]rule{loopback}, translate...)...)
 	var own []rule
 	if f.table == nftables.TableFamilyIPv6 {
-		// Nothing leaves the host from ::1, also not after a translation.
+		// Nothing leaves the host from ::1, even after a translation.
 		own = append(own, newRule("the host's loopback stays its own",
 			f.load(destination), isIn(f.loopback), leave()))
 	}
@@ -179,7 +178,7 @@ func newRuleset(f *family, table tableKey, o owner, networks []Network, ports []
 	r.chain("output", nftables.ChainTypeNAT, nftables.ChainHookOutput, *nftables.ChainPriorityNATDest+5, own...)
 	var closed []rule
 	if host.closed {
-		// A bridge of another margolite is its affair.
+		// Leave the bridges of other margolites to them.
 		foreign := clause{compare(expr.CmpOpNeq, []byte(bridgePrefix))}
 		closed = []rule{newRule("forwarding was switched on for containers",
 			f.load(incoming), foreign, f.load(outgoing), foreign, f.load(incoming, outgoing), notIn(passing), drop())}
@@ -215,11 +214,11 @@ func newRuleset(f *family, table tableKey, o owner, networks []Network, ports []
 	return r
 }
 
-// guard adds what admits clients, and returns the rules for who needs no
-// admission. The first packet of others goes where packets for the host go, past
-// the host's own firewall. Behind it, a copy takes the way of what the host itself
-// sends, where it is translated as all packets of its connection are from then on,
-// and the packet is dropped. The kernel does not track copies, unless it is told.
+// guard adds what admits clients, and returns the rules for packets that need no admission.
+// The first packet of any other connection goes where packets for the host go, through the
+// host's firewall. After that, a copy is sent as if from the host itself, which translates
+// it and all later packets of its connection; the packet itself is dropped. The kernel
+// does not track copies unless told to.
 func (r *ruleset) guard(f *family, guard guarding, bridges, published, publishedAt *set) []rule {
 	containers := []rule{newRule("published ports, for containers", f.load(incoming), in(bridges), run("translate"))}
 	if guard == shut {
@@ -241,7 +240,7 @@ func (r *ruleset) guard(f *family, guard guarding, bridges, published, published
 	return containers
 }
 
-// empty says that the table would do nothing at all.
+// empty reports whether the table would do nothing.
 func (r ruleset) empty() bool {
 	return !r.host.closed && !slices.ContainsFunc(r.sets, func(s *set) bool { return len(s.elements) > 0 })
 }
@@ -250,7 +249,7 @@ func (r *ruleset) set(name string, key ...nftables.SetDatatype) *set {
 	s := &set{Set: &nftables.Set{
 		Table: r.table.table(), Name: name, ID: uint32(len(r.sets) + 1),
 		KeyType: key[0], Concatenation: len(key) > 1,
-		KeyByteOrder: binaryutil.NativeEndian, // of the names of links, for nft, which shows them empty otherwise
+		KeyByteOrder: binaryutil.NativeEndian, // of link names, for nft, which otherwise shows them empty
 	}}
 	if s.Concatenation {
 		s.KeyType = nftables.MustConcatSetType(key...)
@@ -259,7 +258,7 @@ func (r *ruleset) set(name string, key ...nftables.SetDatatype) *set {
 	return s
 }
 
-// mapping is a set that leads to the port of a container.
+// mapping is a map to the port of a container.
 func (r *ruleset) mapping(name string, key ...nftables.SetDatatype) *set {
 	s := r.set(name, key...)
 	s.IsMap, s.DataType = true, nftables.MustConcatSetType(r.family.address, nftables.TypeInetService)
@@ -277,7 +276,7 @@ func (r *ruleset) chain(name string, kind nftables.ChainType, hook *nftables.Cha
 	}, rules: rules})
 }
 
-// subchain is one that others run through; it comes before them.
+// subchain adds a chain that others jump to; it must come before them.
 func (r *ruleset) subchain(name string, rules ...rule) {
 	r.chains = append(r.chains, chain{Chain: &nftables.Chain{Table: r.table.table(), Name: name}, rules: rules})
 }
@@ -286,9 +285,8 @@ func newRule(about string, clauses ...clause) rule {
 	return rule{about: about, exprs: slices.Concat(clauses...)}
 }
 
-// note goes with each rule into the kernel, as its comment: what the rule is
-// for, and a digest of what it is, by which one of another release is told
-// from today's.
+// note is the comment of a rule in the kernel: what it is for, and a digest of its
+// content, which tells it from that of another release.
 func (c chain) note(r rule) string {
 	sum := sha256.New()
 	fmt.Fprint(sum, c.Name)
@@ -306,7 +304,6 @@ func (c chain) note(r rule) string {
 	return note[:min(len(note), maxComment)]
 }
 
-// write replaces the whole table in one transaction.
 func (r ruleset) write(conn *nftables.Conn) error {
 	r.remove(conn)
 	conn.AddTable(r.table.table())
@@ -327,15 +324,15 @@ func (r ruleset) write(conn *nftables.Conn) error {
 	return commit(conn)
 }
 
-// remove is part of a transaction. What may not be there has to be added
-// before it can be deleted.
+// remove is part of a transaction. What may be missing is added before it is deleted,
+// because deleting it would fail.
 func (r ruleset) remove(conn *nftables.Conn) {
 	conn.AddTable(r.table.table())
 	conn.DelTable(r.table.table())
 }
 
-// isThere says whether the kernel's table has just these rules and sets. One that
-// cannot be read has not.
+// isThere reports whether the kernel's table has exactly these rules and sets. One that
+// cannot be read does not.
 func (r ruleset) isThere(conn *nftables.Conn) bool {
 	for _, c := range r.chains {
 		now, err := rulesOf(conn, c.Chain)
