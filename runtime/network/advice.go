@@ -11,9 +11,8 @@ import (
 	"github.com/google/nftables"
 )
 
-// Advice says which parts of the host's firewall keep packets from containers,
-// and what to tell it: rules of ours cannot overrule it, for a packet passes
-// only where every table lets it pass. The older iptables is not looked into.
+// Advice says which parts of the host's firewall block packets of containers, and how to
+// change them: our rules cannot overrule it. It does not look into the older iptables.
 func Advice(ctx context.Context) ([]Problem, error) {
 	w, err := readFirewall()
 	if err = cmp.Or(ctx.Err(), err); err != nil {
@@ -22,8 +21,7 @@ func Advice(ctx context.Context) ([]Problem, error) {
 	return w.advice(ipv4(), privatePools())
 }
 
-// advice looks at what is forwarded, in one family: whoever tells the firewall
-// about one does so for both.
+// advice looks at forwarded packets of one family: advice for one serves both.
 func (w firewall) advice(f *family, pools []netip.Prefix) ([]Problem, error) {
 	var all []Problem
 	for _, c := range w.bases(f, nftables.ChainHookForward) {
@@ -48,7 +46,7 @@ func (w firewall) advice(f *family, pools []netip.Prefix) ([]Problem, error) {
 	return all, nil
 }
 
-// mend says what to do in the words of the program that made the chain.
+// mend says what to do in terms of the program that made the chain.
 func (w firewall) mend(c *nftables.Chain, pools []netip.Prefix) string {
 	hasChain := func(name string) bool {
 		return slices.ContainsFunc(w.chains, func(o *nftables.Chain) bool {

@@ -13,12 +13,12 @@ import (
 
 // Problem is something that the host lacks.
 type Problem struct {
-	What string // what is missing
-	Mend string // what to do about it
+	What string
+	Mend string // how to fix it
 }
 
-// Check tries out what the package needs of the kernel, in a network namespace
-// that ends with it. No problem means that all is there.
+// Check tries what the package needs of the kernel, in a temporary network namespace. No
+// problem means that everything works.
 func Check(ctx context.Context) []Problem {
 	if ctx.Err() != nil {
 		return nil
@@ -64,7 +64,7 @@ func tryLink(link netlink.Link) error {
 	})
 }
 
-// trial is a table that needs one part of nf_tables more than those before it.
+// trial is a table that needs one more part of nf_tables than those before it.
 type trial struct {
 	what, mend string
 	basic      bool // nothing after it works without it
@@ -97,8 +97,8 @@ func single(kind nftables.ChainType, c clause) ruleset {
 
 func (t trial) run() error {
 	conn := newRules()
-	// A kernel without nf_tables answers to a transaction once, and the library
-	// waits for more.
+	// A kernel without nf_tables answers a transaction only once, and the library waits for
+	// more.
 	if _, err := listTables(conn); err != nil {
 		return err
 	}

@@ -9,22 +9,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// family is what IPv4 and IPv6 do not have in common.
+// family is what differs between IPv4 and IPv6.
 type family struct {
 	table               nftables.TableFamily
-	route               int                  // as routes, addresses and connections know it
+	route               int                  // in routes, addresses and connections
 	address             nftables.SetDatatype // in sets
 	size                uint32               // of an address, in bytes
-	source, destination uint32               // where in the header
-	loopback            netip.Prefix         // what never leaves the host
-	unspecified         netip.Addr           // every address, for those who listen
-	faraway             netip.Addr           // one that no site has, of the range for benchmarks
+	source, destination uint32               // offset in the header
+	loopback            netip.Prefix         // never leaves the host
+	unspecified         netip.Addr           // every address, for listeners
+	faraway             netip.Addr           // one that no site has, from the range for benchmarks
 	subnet              func(Network) netip.Prefix
 	gateway             func(Network) netip.Addr
 	sysctl              string // below /proc/sys
 	forwarding          string // the switch of the whole host
-	forwards            string // the setting by which a link forwards where the host does not
-	kept                string // the file of RunDir with what the settings were before
+	forwards            string // the setting that makes a link forward where the host does not
+	kept                string // the file in RunDir with the former settings
 }
 
 func ipv4() *family {
@@ -65,7 +65,7 @@ func (f *family) has(a netip.Addr) bool {
 	return a.IsValid() && a.Is4() == (f.size == net.IPv4len)
 }
 
-// of are the networks that have addresses of the family and rules of ours.
+// of returns the networks that have addresses of the family and rules of ours.
 func (f *family) of(networks []Network) []Network {
 	return slices.DeleteFunc(slices.Clone(networks), func(w Network) bool { return !w.isBridge() || !f.subnet(w).IsValid() })
 }

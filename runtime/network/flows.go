@@ -9,11 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// purgeFlows makes the kernel forget the UDP conversations that go where the
-// rules of today would not send them. Rules see only the first packet of a
-// conversation: a sensor that never falls silent would go on talking to the
-// replica of yesterday, or to none. TCP needs no such help, for a connection
-// ends with the replica.
+// purgeFlows makes the kernel forget UDP conversations that go where today's rules would
+// not send them. Rules see only the first packet: a sensor that never falls silent would
+// keep talking to an old replica, or to none. TCP connections end with the replica.
 func (n *Networks) purgeFlows(at *survey, f *family, ports []Port, networks []Network) error {
 	stale := staleFlow{ports: ports, containers: slices.Clone(n.pools), host: make(map[netip.Addr]bool)}
 	for _, w := range networks {
@@ -33,8 +31,8 @@ func (n *Networks) purgeFlows(at *survey, f *family, ports []Port, networks []Ne
 			stale.others = append(stale.others, p.Masked())
 		}
 	}
-	// All connections are listed at once. The kernel bounds their number by the
-	// memory of the machine, to some percent of it.
+	// All connections are listed at once. The kernel limits their number to some percent of
+	// the memory.
 	return withHandle(unix.NETLINK_NETFILTER, func(c *netlink.Handle) error {
 		_, err := steady("connections", func() (uint, error) {
 			return c.ConntrackDeleteFilters(netlink.ConntrackTable, netlink.InetFamily(f.route), stale)
@@ -43,16 +41,16 @@ func (n *Networks) purgeFlows(at *survey, f *family, ports []Port, networks []Ne
 	})
 }
 
-// staleFlow are the conversations that have to end.
+// staleFlow matches the conversations that have to end.
 type staleFlow struct {
 	ports      []Port
 	containers []netip.Prefix
-	others     []netip.Prefix // where containers of other owners are
+	others     []netip.Prefix // subnets of other owners' containers
 	host       map[netip.Addr]bool
 }
 
-// MatchConntrackFlow says whether a conversation is one of them: Forward is its
-// first packet, and answers come from where Reverse comes from.
+// MatchConntrackFlow reports whether a conversation has to end. Forward is its first
+// packet, and answers come from the source of Reverse.
 func (s staleFlow) MatchConntrackFlow(f *netlink.ConntrackFlow) bool {
 	if f.Forward.Protocol != unix.IPPROTO_UDP {
 		return false
@@ -71,7 +69,7 @@ func addrPort(ip net.IP, port uint16) netip.AddrPort {
 	return netip.AddrPortFrom(a, port)
 }
 
-// published finds the port that takes packets for this address of the host.
+// published returns the port that takes packets for this address of the host.
 func published(ports []Port, protocol string, to netip.AddrPort) (Port, bool) {
 	for _, p := range ports {
 		if p.Protocol == protocol && p.HostPort == to.Port() && (p.anywhere() || p.HostIP == to.Addr()) {

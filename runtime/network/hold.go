@@ -11,23 +11,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// aliveSuffix makes the name of a table that is there while an agent watches, and does nothing: that there is
-// a chain for translations keeps those of the connections that run going while
-// somebody flushes the ruleset, and until our rules are back. Without it the
-// kernel would take their packets for its own in that moment, and end them. The
-// table belongs to the agent's socket: nobody else can flush it, and it goes
-// with the agent. That takes Linux 5.12; before, connections end.
+// aliveSuffix names an empty table with a NAT chain that exists while an agent watches. While
+// somebody flushes the ruleset, and until our rules are back, it keeps the translations of
+// running connections; otherwise the kernel would take their packets for its own and end
+// them. The table belongs to the agent's socket: no one else can flush it, and it goes with
+// the agent. This needs Linux 5.12; before, connections end.
 const aliveSuffix = "_alive"
 
-// holder is the connection that such tables belong to.
+// holder is the connection that owns these tables.
 type holder struct {
 	*nftables.Conn
 	raw  *nl.Conn
-	held map[nftables.TableFamily]bool // whose table is there
+	held map[nftables.TableFamily]bool // tables that exist
 }
 
-// own adds a table that belongs to the connection. The library does not write
-// the flags of tables.
+// own adds a table owned by the connection. The library does not write table flags.
 func (h *holder) own(t tableKey) error {
 	const owned = 2 // NFT_TABLE_F_OWNER
 	attributes, err := nl.MarshalAttributes([]nl.Attribute{
@@ -54,8 +52,7 @@ func (h *holder) own(t tableKey) error {
 	return err
 }
 
-// hold makes the table beside that of the rules be there or not, while there is a
-// holder.
+// hold adds or removes the table beside that of the rules, while there is a holder.
 func (n *Networks) hold(rules tableKey, wanted bool) {
 	h := n.holder
 	if h == nil || h.held[rules.family] == wanted {
@@ -79,8 +76,8 @@ func (n *Networks) hold(rules tableKey, wanted bool) {
 	}
 }
 
-// startHolding is for who watches, and has to call the function it gets in the end.
-// The next syncRules makes the tables.
+// startHolding prepares the tables for a watcher, which must call stop in the end. The next
+// syncRules makes them.
 func (n *Networks) startHolding() (stop func() error, err error) {
 	h := &holder{held: make(map[nftables.TableFamily]bool)}
 	h.Conn, err = nftables.New(nftables.AsLasting(), nftables.WithSockOptions(bounded, func(c *nl.Conn) error {

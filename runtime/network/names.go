@@ -14,10 +14,9 @@ import (
 const (
 	bridgePrefix = "mgl-"
 	vethPrefix   = "mgv-"
-	hashDigits   = 11 // with the prefix 15 characters, all that a link's name may have
+	hashDigits   = 11 // with the prefix 15 characters, the maximum for a link's name
 
-	// Of the digits of a veth's name these stand for the replica, the others
-	// for the network.
+	// The first digits of a veth's name stand for the replica, the others for the network.
 	replicaDigits = 8
 	vethDigits    = "0123456789abcdefghijklmnopqrstuv"
 
@@ -26,8 +25,7 @@ const (
 	maxFileName = 200 // bytes, of the 255 that a file system takes
 )
 
-// isLinkName says whether a link of this name was made for a network, or for a
-// sandbox.
+// isLinkName reports whether we made this name for a network or a sandbox.
 func isLinkName(prefix, name string) bool {
 	allowed := "0123456789abcdef"
 	if prefix == vethPrefix {
@@ -37,20 +35,18 @@ func isLinkName(prefix, name string) bool {
 	return ok && len(digits) == hashDigits && strings.Trim(digits, allowed) == ""
 }
 
-// isOurs says so of the links of the host that this package makes under names
-// of its own.
+// isOurs reports whether the name is one that this package gives links of the host.
 func isOurs(link string) bool {
 	return isLinkName(bridgePrefix, link) || isLinkName(vethPrefix, link)
 }
 
-// linkPrefix is what the names of the replica's links on the host begin with.
+// linkPrefix begins the names of the replica's links on the host.
 func (s Sandbox) linkPrefix(o owner) string {
 	return vethPrefix + hashed(replicaDigits, s.Project, s.Service, strconv.Itoa(s.Number), o.id)
 }
 
-// links names the host's ends of the replica's links: empty for those that
-// have none. They depend on the networks, not on their order, unless two hashes
-// meet.
+// links names the host's ends of the replica's links; "" for those that have none. Unless
+// two hashes collide, a name depends on its network only, not on the order.
 func (s Sandbox) links(o owner) []string {
 	names := make([]string, len(s.Attached))
 	for i, a := range s.Attached {
@@ -65,14 +61,14 @@ func (s Sandbox) links(o owner) []string {
 	return names
 }
 
-// hashed is always the same for the same parts.
+// hashed returns the same for the same parts.
 func hashed(digits int, parts ...string) string {
 	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
 	return base32.NewEncoding(vethDigits).EncodeToString(sum[:])[:digits]
 }
 
-// file names the sandbox under RunDir. The separator occurs in no name, so no
-// two sandboxes share a file.
+// file names the sandbox under RunDir. The separator occurs in no name, so no two sandboxes
+// share a file.
 func (s Sandbox) file() string {
 	name := s.Project + "+" + s.Service + "+" + strconv.Itoa(s.Number)
 	if len(name) > maxFileName {
@@ -82,8 +78,8 @@ func (s Sandbox) file() string {
 	return name
 }
 
-// hardwareAddr is a locally administered address that follows from the IP
-// address, so that neighbours need not learn anew when a link is made again.
+// hardwareAddr derives a locally administered address from the IP address, so that
+// neighbours stay right when a link is made again.
 func hardwareAddr(a netip.Addr) net.HardwareAddr {
 	if a.Is4() {
 		b := a.As4()
@@ -93,7 +89,6 @@ func hardwareAddr(a netip.Addr) net.HardwareAddr {
 	return net.HardwareAddr{0x02, '6', sum[0], sum[1], sum[2], sum[3]}
 }
 
-// hardwareAddr is that of the network's bridge.
 func (w Network) hardwareAddr() net.HardwareAddr {
 	if w.Gateway.IsValid() {
 		return hardwareAddr(w.Gateway)
@@ -101,20 +96,20 @@ func (w Network) hardwareAddr() net.HardwareAddr {
 	return hardwareAddr(w.Gateway6)
 }
 
-// hardwareAddr is that of the sandbox's end of the link.
+// hardwareAddr returns the address of the sandbox's end; nil for the parent's.
 func (a Attachment) hardwareAddr() (net.HardwareAddr, error) {
 	switch {
 	case a.MAC != "":
 		return net.ParseMAC(a.MAC)
 	case a.Network.Driver == driverIPvlan:
-		return nil, nil // it has that of its parent
+		return nil, nil
 	case a.Address.IsValid():
 		return hardwareAddr(a.Address), nil
 	}
 	return hardwareAddr(a.Address6), nil
 }
 
-// check keeps this package from links of others: the name of the bridge is one of its own making.
+// check refuses a bridge name that is not of our making, and so may be a link of others.
 func (w Network) check() error {
 	if !isLinkName(bridgePrefix, w.Bridge) {
 		return fmt.Errorf("%q is not a margolite bridge name", w.Bridge)
@@ -122,8 +117,8 @@ func (w Network) check() error {
 	return nil
 }
 
-// check looks at the addresses: a Compose file may give one on a network of another
-// project, whose subnets it does not know.
+// check checks the addresses: a Compose file may give one on a network of another project,
+// whose subnets it does not know.
 func (a Attachment) check() error {
 	for _, f := range families() {
 		addr := a.Address
@@ -137,7 +132,7 @@ func (a Attachment) check() error {
 	return nil
 }
 
-// checkPathName keeps names that become part of a path from leading elsewhere.
+// checkPathName refuses names that would lead elsewhere as part of a path.
 func checkPathName(name string) error {
 	if name == "" || name[0] == '.' || strings.ContainsFunc(name, notNameCharacter) {
 		return fmt.Errorf("%.80q is not a name", name)

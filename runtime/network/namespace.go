@@ -13,8 +13,8 @@ import (
 	"github.com/margolite/margolite/runtime/tree"
 )
 
-// onOwnThread runs f on a thread that ends with it, so that f may leave the
-// thread in another namespace. A panic of f is the error.
+// onOwnThread runs f on a thread that ends with it, so f may leave the thread in another
+// namespace. A panic of f is returned as an error.
 func onOwnThread(f func() error) error {
 	done := make(chan error, 1)
 	go func() {
@@ -24,15 +24,14 @@ func onOwnThread(f func() error) error {
 			done <- contain.Call(f)
 			return
 		}
-		// The first thread cannot end, and /proc/self shows its namespaces.
-		// As long as it is locked here, another goroutine gets another one.
+		// The first thread cannot end, and /proc/self shows its namespaces. While it is locked
+		// here, another goroutine gets another thread.
 		done <- onOwnThread(f)
 		runtime.UnlockOSThread()
 	}()
 	return <-done
 }
 
-// inside runs f in the network namespace at this path.
 func inside(path string, f func() error) error {
 	return onOwnThread(func() error {
 		fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
@@ -48,7 +47,6 @@ func inside(path string, f func() error) error {
 	})
 }
 
-// ensurePin makes sure that a network namespace is pinned at this path.
 func ensurePin(at *survey, path string) error {
 	if pinned, err := isPin(path); err != nil || pinned {
 		return err
@@ -67,7 +65,7 @@ func pinAt(path, netns string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return fmt.Errorf("cannot create namespace directory: %w", err)
 	}
-	// A plain file is what a reboot or a kill before the mount leaves.
+	// A reboot, or a kill before the mount, leaves a plain file.
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDONLY, 0o444)
 	if err != nil {
 		return fmt.Errorf("cannot create namespace file: %w", err)
@@ -91,7 +89,7 @@ func isPin(path string) (bool, error) {
 	return fs.Type == unix.NSFS_MAGIC, nil
 }
 
-// removePin lets go of the namespace, which ends with the last process in it.
+// removePin releases the namespace, which ends with the last process in it.
 func removePin(path string) error {
 	err := tree.Detach(path)
 	if err == nil {
@@ -103,7 +101,7 @@ func removePin(path string) error {
 	return nil
 }
 
-// isGone says that what should be removed was no longer there.
+// isGone reports that the object to be removed no longer existed.
 func isGone(err error) bool {
 	return errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENXIO)
 }

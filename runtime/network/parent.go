@@ -8,8 +8,8 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// newLink is the link that a sandbox gets on a network of the drivers macvlan
-// and ipvlan. It has to be made on the parent, in the sandbox's namespace.
+// newLink returns a sandbox's link on a macvlan or ipvlan network. It has to be made on the
+// parent, in the sandbox's namespace.
 func newLink(w Network, attrs netlink.LinkAttrs) (netlink.Link, error) {
 	macvlan := map[string]netlink.MacvlanMode{
 		"": netlink.MACVLAN_MODE_BRIDGE, "bridge": netlink.MACVLAN_MODE_BRIDGE, "private": netlink.MACVLAN_MODE_PRIVATE,
@@ -27,7 +27,7 @@ func newLink(w Network, attrs netlink.LinkAttrs) (netlink.Link, error) {
 	return nil, fmt.Errorf("driver %s has no mode %.40q", w.Driver, w.Mode)
 }
 
-// sameKind compares a link with what newLink makes.
+// sameKind reports whether a link is like one that newLink makes.
 func sameKind(link, want netlink.Link) bool {
 	switch want := want.(type) {
 	case *netlink.Macvlan:
@@ -40,14 +40,14 @@ func sameKind(link, want netlink.Link) bool {
 	return false
 }
 
-// routesItself says that the network knows no neighbours: everything goes to
-// the host, which finds the way.
+// routesItself reports that the network has no neighbours: everything goes to the host,
+// which routes it.
 func (w Network) routesItself() bool {
 	return w.Driver == driverIPvlan && (w.Mode == "l3" || w.Mode == "l3s")
 }
 
-// ensureParent makes sure that there is a link to sit on: one of the host's, or
-// a VLAN of it such as eth0.100 that is made where it is missing.
+// ensureParent makes sure that the parent exists: a link of the host, or a VLAN on one, such
+// as eth0.100, which is made if missing.
 func (o owner) ensureParent(at *survey, w Network) error {
 	if parent := at.links[w.Parent]; parent != nil {
 		switch other, by := readMark(parent); {
@@ -75,8 +75,8 @@ func (o owner) ensureParent(at *survey, w Network) error {
 	})
 }
 
-// makeParent makes the link under a name of ours, by which it is found again
-// if we are killed, and gives it its own name when it is marked.
+// makeParent makes the link under a name of ours, which identifies it after a kill, and
+// renames it once it is marked.
 func (o owner) makeParent(at *survey, w Network, link netlink.Link) error {
 	made := at.links[w.Bridge]
 	if made == nil {
@@ -98,8 +98,8 @@ func (o owner) makeParent(at *survey, w Network, link netlink.Link) error {
 	return o.ensureOwnParent(at, w, made)
 }
 
-// ensureOwnParent brings the link up if it is one that we made. The state of a
-// link of the host is the host's business.
+// ensureOwnParent brings the link up if we made it. The state of the host's links is up to
+// the host.
 func (o owner) ensureOwnParent(at *survey, w Network, link netlink.Link) error {
 	if network, by := readMark(link); !by.is(o) || network != marked(w.Name) {
 		return nil

@@ -9,27 +9,26 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// Sandbox is the place of one service replica on the network. It is plain data
-// that survives JSON, so that it can be kept with a container.
+// Sandbox is the place of one service replica on the network. It is plain data that survives
+// JSON, so it can be kept with a container.
 type Sandbox struct {
 	Project string `json:"project"`
 	Service string `json:"service"`
 	Number  int    `json:"number"`
-	// Host says that there is no namespace: the replica is on the host's own
-	// network, and has files only.
+	// Host says that the replica uses the host's network: there is no namespace, only files.
 	Host       bool         `json:"host,omitempty"`
-	Attached   []Attachment `json:"attached,omitempty"` // the first has the default route; none: loopback alone
+	Attached   []Attachment `json:"attached,omitempty"` // the first has the default route; none: loopback only
 	Hostname   string       `json:"hostname,omitempty"`
 	Domainname string       `json:"domainname,omitempty"`
-	Names      []string     `json:"names,omitempty"` // further names the replica has for itself
-	Extra      []Host       `json:"extra,omitempty"` // further lines of its hosts file
+	Names      []string     `json:"names,omitempty"` // further names of the replica for itself
+	Extra      []Host       `json:"extra,omitempty"` // further lines of the hosts file
 	Links      []Link       `json:"links,omitempty"` // names for other services that only this replica knows
 	DNS        []netip.Addr `json:"dns,omitempty"`   // instead of the host's nameservers
 	DNSSearch  []string     `json:"dnsSearch,omitempty"`
 	DNSOptions []string     `json:"dnsOptions,omitempty"`
 }
 
-// Link is one more name for a service of the same project.
+// Link is another name for a service of the same project.
 type Link struct {
 	Service string `json:"service"`
 	Name    string `json:"name"`
@@ -43,19 +42,19 @@ type Attachment struct {
 	Further   []netip.Addr `json:"further,omitempty"`   // link-local addresses
 	MAC       string       `json:"mac,omitempty"`       // empty: derived from the address
 	Interface string       `json:"interface,omitempty"` // empty: eth0, eth1, ...
-	Aliases   []string     `json:"aliases,omitempty"`   // names that others on the network know it by, beside its service's
+	Aliases   []string     `json:"aliases,omitempty"`   // further names on the network, beside the service's
 	Sysctls   []string     `json:"sysctls,omitempty"`   // key=value, of the link: net.ipv4.conf.IFNAME.log_martians=1
 }
 
-// Paths are the files of a sandbox, for the container that joins it.
+// Paths are the files of a sandbox that a container joins or mounts.
 type Paths struct {
 	NetNS      string // namespace to join; empty: the host's
-	Hosts      string // to be mounted at /etc/hosts
-	ResolvConf string // to be mounted at /etc/resolv.conf
-	Hostname   string // to be mounted at /etc/hostname
+	Hosts      string // mounted at /etc/hosts
+	ResolvConf string // mounted at /etc/resolv.conf
+	Hostname   string // mounted at /etc/hostname
 }
 
-// Paths says where the files of the sandbox are, whether or not they exist.
+// Paths returns the paths of the sandbox's files, whether or not they exist.
 func (n *Networks) Paths(s Sandbox) Paths {
 	dir := filepath.Join(n.hostsDir(), s.file())
 	paths := Paths{
@@ -71,9 +70,8 @@ func (n *Networks) Paths(s Sandbox) Paths {
 
 func (n *Networks) pin(s Sandbox) string { return filepath.Join(n.netnsDir(), s.file()) }
 
-// ensureSandbox makes the sandbox and everything in it, or repairs it. Its
-// networks have to be there. Links that it has and that are no longer wanted go,
-// new ones come, while its containers run.
+// ensureSandbox makes or repairs the sandbox and everything in it. Its networks must exist.
+// Links are added and removed while its containers run.
 func (n *Networks) ensureSandbox(at *survey, s Sandbox) error {
 	var err error
 	for _, a := range s.Attached {
@@ -110,8 +108,8 @@ func (s Sandbox) String() string {
 	return fmt.Sprintf("replica %d of service %q of project %q", s.Number, s.Service, s.Project)
 }
 
-// removePin also takes the links that have no other end: a process that is
-// still in the namespace would keep them.
+// removePin also removes the links that lose their other end: a process still in the
+// namespace would keep them.
 func (n *Networks) removePin(name string) error {
 	n.dns.remove(name)
 	path := filepath.Join(n.netnsDir(), name)

@@ -14,25 +14,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// survey is what a network namespace had when it was made, and the way to change it.
-// The functions that set something up compare it with what is wanted, and make each
-// change by way of the survey: so they also look for damage, and repair it.
+// survey is the state of a network namespace when the survey was made, and the way to change
+// it. Functions that set something up compare it with what is wanted and make each change
+// through it, so the same functions find damage and repair it.
 type survey struct {
 	c         *netlink.Handle
 	links     map[string]netlink.Link
-	listed    bool // the following are known
+	listed    bool // the following are set
 	addresses []netlink.Addr
-	routes    []netlink.Route // of bridges of ours, in the main table
-	uplink    int             // the MTU of the way out; 0: there is none
-	looking   bool            // a change is not made, but named
+	routes    []netlink.Route // of our bridges, in the main table
+	uplink    int             // MTU of the way out; 0: none
+	looking   bool            // name changes instead of making them
 }
 
-// damage is what somebody who looks would change.
+// damage names a change that a survey would make if it did not only look.
 type damage string
 
 func (d damage) Error() string { return string(d) }
 
-// surveyed calls f with a survey of the namespace that this thread is in.
+// surveyed calls f with a survey of the thread's namespace.
 func surveyed(f func(at *survey) error) error {
 	return withLinks(func(c *netlink.Handle) error {
 		links, err := allLinks(nil)
@@ -73,11 +73,11 @@ func (at *survey) list() (err error) {
 	return nil
 }
 
-// uplinkMTU is the MTU of the link that leads out, for a packet from a
-// container should never be too large for the way that it takes; 0 where none does.
+// uplinkMTU returns the MTU of the link that leads out, so that no packet of a container is
+// too large for it; 0: none.
 func (at *survey) uplinkMTU() int {
 	for _, f := range families() {
-		ways, _ := at.c.RouteGet(f.faraway.AsSlice()) // none where it fails
+		ways, _ := at.c.RouteGet(f.faraway.AsSlice()) // none if it fails
 		for _, link := range at.links {
 			now := link.Attrs()
 			if len(ways) > 0 && ways[0].LinkIndex == now.Index && now.MTU >= 576 && now.MTU <= math.MaxUint16 {
@@ -88,7 +88,7 @@ func (at *survey) uplinkMTU() int {
 	return 0
 }
 
-// change makes a change, because of what is wrong.
+// change makes a change because of what is wrong, or returns that as damage when looking.
 func (at *survey) change(wrong, what string, do func() error) error {
 	if at.looking {
 		return damage(wrong)
@@ -99,7 +99,7 @@ func (at *survey) change(wrong, what string, do func() error) error {
 	return nil
 }
 
-// damage is what ensure would change; empty: nothing. What it cannot make is no damage.
+// damage returns what ensure would repair; "": nothing. An error of ensure is no damage.
 func (at *survey) damage(ensure func(at *survey) error) string {
 	at.looking = true
 	defer func() { at.looking = false }()
@@ -110,7 +110,7 @@ func (at *survey) damage(ensure func(at *survey) error) string {
 	return ""
 }
 
-// ensureHardwareAddr gives the link its hardware address, unless that is nil.
+// ensureHardwareAddr sets the link's hardware address, unless mac is nil.
 func (at *survey) ensureHardwareAddr(link netlink.Link, mac net.HardwareAddr) error {
 	now := link.Attrs()
 	if mac == nil || bytes.Equal(now.HardwareAddr, mac) {
@@ -127,7 +127,7 @@ func (at *survey) ensureMTU(link netlink.Link, mtu int) error {
 	}
 	return at.change(fmt.Sprintf("link %s has the MTU %d", now.Name, now.MTU),
 		"set MTU of "+now.Name, func() error {
-			now.MTU = mtu // of which that of other links depends
+			now.MTU = mtu // other links' MTU depends on it
 			return at.c.LinkSetMTU(link, mtu)
 		})
 }
@@ -140,8 +140,7 @@ func (at *survey) ensureUp(link netlink.Link) error {
 	return at.change("link "+now.Name+" is down", "set "+now.Name+" up", func() error { return at.c.LinkSetUp(link) })
 }
 
-// ensureSysctl has a setting below /proc/sys of the namespace. One that there is not is
-// an error.
+// ensureSysctl sets a sysctl of the namespace. A missing one is an error.
 func (at *survey) ensureSysctl(key, value string) error {
 	now, err := readSysctl(key)
 	if err != nil || now == value {
@@ -150,9 +149,8 @@ func (at *survey) ensureSysctl(key, value string) error {
 	return at.change(fmt.Sprintf("%s is %s", key, now), "change a setting", func() error { return setSysctl(key, value) })
 }
 
-// switchIPv6 switches it on or off for a link, or for "all" and "default". A
-// kernel without IPv6 needs no switching off. Where it is on, addresses come
-// from us alone and are used at once.
+// switchIPv6 switches IPv6 on or off for a link, or for "all" and "default". On a kernel
+// without IPv6, off needs nothing. Where it is on, only we give addresses, usable at once.
 func (at *survey) switchIPv6(link string, on bool) error {
 	dir := "net/ipv6/conf/" + link + "/"
 	if !on {
@@ -173,8 +171,8 @@ func (at *survey) switchIPv6(link string, on bool) error {
 	return nil
 }
 
-// ensureAddresses leaves the link with these addresses and no other, save the
-// link-local ones of IPv6, which the kernel makes.
+// ensureAddresses gives the link exactly these addresses, apart from the link-local ones of
+// IPv6, which the kernel makes.
 func (at *survey) ensureAddresses(link netlink.Link, want []netip.Prefix) error {
 	name := link.Attrs().Name
 	missing := slices.Clone(want)
@@ -198,7 +196,7 @@ func (at *survey) ensureAddresses(link netlink.Link, want []netip.Prefix) error 
 	for _, p := range missing {
 		a := &netlink.Addr{IPNet: ipNet(p)}
 		if p.Addr().Is6() {
-			a.Flags = unix.IFA_F_NODAD // it is used at once
+			a.Flags = unix.IFA_F_NODAD // usable at once
 		}
 		if err := at.change(fmt.Sprintf("link %s has no address %s", name, p),
 			fmt.Sprintf("add address %s to %s", p, name), func() error { return at.c.AddrAdd(link, a) }); err != nil {
@@ -208,8 +206,8 @@ func (at *survey) ensureAddresses(link netlink.Link, want []netip.Prefix) error 
 	return nil
 }
 
-// ensureRoutes brings back the routes to the subnets of a bridge. The kernel makes
-// them with its addresses, and just so.
+// ensureRoutes restores the routes to a bridge's subnets as the kernel makes them with its
+// addresses.
 func (at *survey) ensureRoutes(bridge netlink.Link, addresses []netip.Prefix) error {
 	for _, p := range addresses {
 		if slices.ContainsFunc(at.routes, func(r netlink.Route) bool {

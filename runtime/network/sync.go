@@ -10,18 +10,14 @@ import (
 	"github.com/google/nftables"
 )
 
-// SyncPorts makes the rules of the host those of exactly these networks and
-// ports, in one transaction, and switches forwarding on when there are any.
-// Nothing is written where nothing differs from what is in the kernel, so it
-// may be called often, which mends the table after somebody flushed the whole
-// ruleset. Without networks and ports the table is removed, and forwarding
-// switched off again if it was switched on here. That is so for IPv4 and for
-// IPv6, each by itself.
+// SyncPorts makes the host's rules match exactly these networks and ports, in one
+// transaction per family, and switches forwarding on if there are any. It writes only what
+// differs, so it may be called often, and restores a table after a flush. Without networks
+// and ports it removes the table, and restores forwarding if it was switched on here.
 //
-// It has to run after Ensure and before a container starts: it is what
-// isolates a network and lets it out. Ports that contradict each other do not
-// keep the others from being published: the first one wins, and the error
-// joins a *PortError for each of the rest.
+// It has to run after Ensure and before a container starts, for its rules isolate a network
+// and let it out. Of ports that collide the first is published; the error joins a
+// *PortError for each of the others.
 func (n *Networks) SyncPorts(ctx context.Context, ports []Port, networks []Network) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -31,7 +27,7 @@ func (n *Networks) SyncPorts(ctx context.Context, ports []Port, networks []Netwo
 	good, rejected := consistent(ports)
 	networks = sorted(networks)
 	if n.synced != nil && n.good.Load() == n.heard.Load() && slices.Equal(n.ports, good) && slices.Equal(n.networks, networks) {
-		return rejected // as Run has seen
+		return rejected // Run has found it in order
 	}
 	n.ports, n.networks = good, networks
 	if n.synced == nil {
@@ -47,15 +43,15 @@ func (n *Networks) SyncPorts(ctx context.Context, ports []Port, networks []Netwo
 // everyFamily has forwarding switched on wherever it is needed and off.
 func everyFamily(*family) bool { return true }
 
-// sorted orders the networks by their bridge, each once.
+// sorted sorts the networks by bridge and drops duplicates.
 func sorted(networks []Network) []Network {
 	networks = slices.Clone(networks)
 	slices.SortStableFunc(networks, func(v, w Network) int { return cmp.Compare(v.Bridge, w.Bridge) })
 	return slices.CompactFunc(networks, func(v, w Network) bool { return v.Bridge == w.Bridge })
 }
 
-// syncRules makes the rules those of what SyncPorts got last. forward says whether
-// forwarding is to be switched on now, where it is off.
+// syncRules makes the rules match the last SyncPorts. forward decides whether to switch
+// forwarding on now if it is off.
 func (n *Networks) syncRules(at *survey, forward func(*family) bool) error {
 	host, err := readFirewall()
 	if err != nil {
@@ -70,7 +66,7 @@ func (n *Networks) syncRules(at *survey, forward func(*family) bool) error {
 	return err
 }
 
-// advise tells once what the host's firewall has to be told.
+// advise logs changed advice about the host's firewall once.
 func (n *Networks) advise(host firewall) {
 	problems, err := host.advice(ipv4(), n.pools)
 	if err != nil {
@@ -87,7 +83,7 @@ func (n *Networks) advise(host firewall) {
 	}
 }
 
-// syncFamily makes the table of one family that of its ports and networks.
+// syncFamily makes the table of one family match its ports and networks.
 func (n *Networks) syncFamily(at *survey, w firewall, f *family, forward func(*family) bool) error {
 	ports := slices.DeleteFunc(slices.Clone(n.ports), func(p Port) bool { return !f.has(p.Address) })
 	networks, guard := f.of(n.networks), n.guardFor(f, w)
@@ -123,7 +119,7 @@ func (n *Networks) syncFamily(at *survey, w firewall, f *family, forward func(*f
 	if len(ports) > 0 && wanted.guarding == guarded && (!again || before.guarding != guarded) {
 		n.logger.Info("published ports are reachable only where the host's firewall allows", "family", familyName(f.table))
 	}
-	// Only now: the rules keep closed what was closed.
+	// Only now: the rules already keep closed what was closed.
 	if needed && !on && forward(f) {
 		if err := setSysctl(f.forwarding, "1"); err != nil {
 			return err
@@ -134,13 +130,13 @@ func (n *Networks) syncFamily(at *survey, w firewall, f *family, forward func(*f
 		return nil
 	}
 	if err := n.purgeFlows(at, f, ports, networks); err != nil && (needed || changed) {
-		// Such connections end by themselves once they are silent.
+		// Such connections end by themselves when they fall silent.
 		n.logger.Warn("stale connections may continue", "error", err)
 	}
 	return nil
 }
 
-// replaceRules says whether there was anything to replace. there says whether the table was there.
+// replaceRules reports whether it replaced anything. there: the table already existed.
 func replaceRules(conn *nftables.Conn, r ruleset, there bool) (changed bool, err error) {
 	switch {
 	case r.empty() && !there, !r.empty() && there && r.isThere(conn):
