@@ -13,13 +13,13 @@ import (
 )
 
 const (
-	subnetBits  = 24 // of the subnets that Choose gives away
+	subnetBits  = 24 // of the subnets that Choose picks
 	subnetBits6 = 64
 
 	minMTU6 = 1280
 )
 
-// privatePools are ranges of private IPv4 addresses in corners that few sites use.
+// privatePools are private IPv4 ranges that few sites use.
 func privatePools() []netip.Prefix {
 	return []netip.Prefix{
 		netip.MustParsePrefix("172.29.0.0/16"),
@@ -28,9 +28,9 @@ func privatePools() []netip.Prefix {
 	}
 }
 
-// machinePool is the machine's own range of private IPv6 addresses, as RFC 4193
-// wants it: random, but the same after every start. A machine without an
-// identity gets one that is not its own, which does no harm behind masquerading.
+// machinePool is the machine's own range of private IPv6 addresses, as in RFC 4193: random,
+// but the same after every start. Machines without an identity share one, which does no
+// harm behind masquerading.
 func machinePool() netip.Prefix {
 	id, _ := os.ReadFile("/etc/machine-id")
 	sum := sha256.Sum256(append([]byte("margolite "), bytes.TrimSpace(id)...))
@@ -39,13 +39,12 @@ func machinePool() netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom16(b), 48)
 }
 
-// Choose completes a network that has a name: it picks subnets and gateways,
-// and with ipv6 those for IPv6. What is set already is kept, and is an error
-// where it overlaps with taken or, on a bridge, with what the host routes or
-// owns. What is not set is the first of the pools that overlaps with nothing.
-// Choose changes nothing, and picks the same again once the network's bridge is
-// there. Replicas on a macvlan or ipvlan without a parent have each other and
-// nobody else: such a network becomes an internal bridge.
+// Choose completes a network that has a name: it picks subnets and gateways, for IPv6 too if
+// ipv6 is set. It keeps a subnet that is set, and fails if that overlaps with taken or, on
+// a bridge, with what the host routes or owns. Otherwise it picks the first of the pools
+// that overlaps with nothing. It changes nothing on the host, and picks the same again once
+// the network's bridge exists. A macvlan or ipvlan without a parent would connect its
+// replicas with each other only, so it becomes an internal bridge.
 func (n *Networks) Choose(w Network, ipv6 bool, taken []netip.Prefix) (Network, error) {
 	if w.Bridge == "" {
 		w.Bridge = n.owner.bridgeName(w.Name)
@@ -93,7 +92,7 @@ func (n *Networks) chooseSubnet(f *family, w Network, taken []netip.Prefix) (net
 			return netip.Prefix{}, fmt.Errorf("subnet %s overlaps with %s of another network", set, other)
 		}
 		if !w.isBridge() {
-			return set, nil // it is that of the parent
+			return set, nil // it is the parent's
 		}
 		used, err := f.hostPrefixes(w.Bridge, []netip.Prefix{set})
 		if err != nil {
@@ -127,7 +126,7 @@ func freeSubnet(pools, used []netip.Prefix) (netip.Prefix, error) {
 			if !blocked {
 				return subnet, nil
 			}
-			// Whatever is in the way may be much larger than one subnet.
+			// The obstacle may be much larger than one subnet.
 			end := lastAddr(subnet)
 			if obstacle.Bits() < bits {
 				end = lastAddr(obstacle)
@@ -156,10 +155,9 @@ func lastAddr(p netip.Prefix) netip.Addr {
 	return last
 }
 
-// NextAddress is the lowest address of the network that is neither taken nor
-// the gateway's. It is one of within, which says of which family it has to be;
-// the zero value is the whole IPv4 subnet, or the IPv6 one where there is no
-// other.
+// NextAddress returns the lowest address of the network within the given prefix that is
+// neither taken nor the gateway's. The zero prefix means the IPv4 subnet, or the IPv6
+// subnet if there is no other.
 func NextAddress(w Network, within netip.Prefix, taken []netip.Addr) (netip.Addr, error) {
 	subnet, gateway := w.Subnet, w.Gateway
 	if !subnet.IsValid() || within.Addr().Is6() {
@@ -184,8 +182,8 @@ func NextAddress(w Network, within netip.Prefix, taken []netip.Addr) (netip.Addr
 	return netip.Addr{}, fmt.Errorf("cannot choose an address: network %s has none left in %s", w.Name, within)
 }
 
-// hostPrefixes are the networks that the host has or can route to and that
-// overlap with some of near, save those of the link of this name.
+// hostPrefixes returns the networks that the host has or can route to and that overlap with
+// some of near, except those of the link named except.
 func (f *family) hostPrefixes(except string, near []netip.Prefix) (used []netip.Prefix, err error) {
 	isNear := func(p netip.Prefix) bool { return slices.ContainsFunc(near, p.Overlaps) }
 	err = surveyed(func(at *survey) error {
@@ -198,8 +196,8 @@ func (f *family) hostPrefixes(except string, near []netip.Prefix) (used []netip.
 			return err
 		}
 		routes, err := allRoutes(at.c, f, func(r netlink.Route) bool {
-			// Prefixes this short, such as 0.0.0.0/1 of a VPN, lead everywhere:
-			// they say nothing about who is there.
+			// Prefixes this short, such as 0.0.0.0/1 of a VPN, lead everywhere and say nothing about
+			// addresses in use.
 			to := prefixOf(r.Dst)
 			return r.LinkIndex != own && to.Bits() >= 8 && isNear(to)
 		})

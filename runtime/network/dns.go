@@ -18,15 +18,14 @@ import (
 	"github.com/margolite/margolite/runtime/limit"
 )
 
-// dns answers in the sandboxes: names of their hosts files from what was written
-// there, all others by asking the nameservers of the host. It has two sockets in
-// each sandbox, and for each a goroutine that waits.
+// dns answers queries in the sandboxes: names of their hosts files from memory, all others
+// by asking nameservers. Each sandbox has two sockets, with a goroutine for each.
 type dns struct {
 	logger     *slog.Logger
 	resolvConf string                       // the host's
 	contained  func(what string, err error) // see Options
 
-	queries *limit.Limiter // of those that are being forwarded
+	queries *limit.Limiter // being forwarded
 
 	mu    sync.Mutex
 	ctx   context.Context // of Serve; nil: not serving
@@ -35,11 +34,11 @@ type dns struct {
 }
 
 const (
-	maxForwards    = 64 // queries on their way to nameservers, of all sandboxes
+	maxForwards    = 64 // queries being forwarded, of all sandboxes
 	maxForwardsOne = 16 // of one sandbox
 	maxStreams     = 8  // TCP connections of one sandbox; more wait
 
-	askedPerSecond = 1000 // queries and TCP connections of one sandbox that are served; more wait
+	askedPerSecond = 1000 // queries and TCP connections served per sandbox; more wait
 	askedAtOnce    = 1000 // after a second without any
 )
 
@@ -54,7 +53,7 @@ func newDNS(resolvConf string, logger *slog.Logger, contained func(what string, 
 	}
 }
 
-// zone is what one sandbox is answered.
+// zone answers for one sandbox.
 type zone struct {
 	dns   *dns
 	name  string
@@ -64,20 +63,20 @@ type zone struct {
 	view atomic.Pointer[view]
 	turn atomic.Uint32 // which of several addresses comes first
 
-	inode   uint64 // of the namespace that the sockets are in
+	inode   uint64 // of the namespace with the sockets
 	packets *net.UDPConn
 	listen  net.Listener
 }
 
-// view is how a sandbox sees the world.
+// view is what a zone needs to know about its sandbox.
 type view struct {
 	Sandbox
 	files *sandboxFiles // with its hosts file
 }
 
-// Serve answers DNS queries in every sandbox that Ensure has made
-// since the start, until ctx ends. While it does not run, a query there is
-// refused at once, and the next nameserver of the sandbox's resolv.conf is asked.
+// Serve answers DNS queries in every sandbox that Ensure has made since the start, until ctx
+// ends. While it does not run, a query is refused at once, and programs ask the next
+// nameserver of the sandbox's resolv.conf.
 func (n *Networks) Serve(ctx context.Context) error {
 	d := n.dns
 	d.mu.Lock()
@@ -102,9 +101,8 @@ func (n *Networks) Serve(ctx context.Context) error {
 	return nil
 }
 
-// ensure answers in the sandbox, whose namespace is there. Where that cannot be
-// done the sandbox asks others, which know everything but other replicas that its
-// hosts file does not name.
+// ensure answers in the sandbox, whose namespace must exist. If it cannot, the sandbox asks
+// other nameservers, which know no replicas; those in its hosts file still resolve.
 func (d *dns) ensure(s Sandbox, netns string, files *sandboxFiles) {
 	if !s.hasDNS() {
 		d.remove(s.file())
@@ -123,7 +121,7 @@ func (d *dns) ensure(s Sandbox, netns string, files *sandboxFiles) {
 	}
 }
 
-// remove lets go of the namespace of a sandbox.
+// remove releases the namespace of a sandbox.
 func (d *dns) remove(name string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -133,17 +131,16 @@ func (d *dns) remove(name string) {
 	}
 }
 
-// hasDNS says whether a sandbox is answered: not one that is on the host's network
-// or on none.
+// hasDNS reports whether a sandbox gets answers: not on the host's network or on none.
 func (s Sandbox) hasDNS() bool { return !s.Host && len(s.Attached) > 0 }
 
-// isInternal says whether a sandbox has no way out.
+// isInternal reports whether a sandbox has no way out.
 func (s Sandbox) isInternal() bool {
 	return !slices.ContainsFunc(s.Attached, func(a Attachment) bool { return !a.Network.Internal })
 }
 
-// open opens the sockets of a zone in its namespace, unless they are there. The
-// caller holds the lock.
+// open opens the sockets of a zone in its namespace unless they are open. The caller holds
+// the lock.
 func (z *zone) open() {
 	var stat unix.Stat_t
 	err := unix.Stat(z.netns, &stat)
@@ -165,8 +162,8 @@ func (z *zone) open() {
 	z.dns.wait.Go(func() { z.serveStreams(ctx, listen) })
 }
 
-// openInside opens the sockets where port 53 is sent to. They cannot have that
-// port: a container may be a nameserver itself, on all its addresses.
+// openInside opens the sockets that queries for port 53 are redirected to. They cannot use
+// that port: a container may be a nameserver itself, on all its addresses.
 func (z *zone) openInside() error {
 	var last error
 	for port := firstPort; port < firstPort+maxPortTries; port++ {

@@ -13,8 +13,8 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// isForwarding says whether the host passes packets on between its links. One without a
-// switch for it is taken to do so.
+// isForwarding reports whether the host forwards packets. A host without the switch is
+// assumed to.
 func (f *family) isForwarding() (bool, error) {
 	on, err := readSysctl(f.forwarding)
 	if errors.Is(err, os.ErrNotExist) {
@@ -25,22 +25,21 @@ func (f *family) isForwarding() (bool, error) {
 
 func (f *family) setting(link, key string) string { return f.sysctl + "/conf/" + link + "/" + key }
 
-// hostForwarding is what the host passes on between links that are not of
-// containers. Zero is everything: it forwarded before.
+// hostForwarding is what the host forwards between links that are not containers'. The zero
+// value is everything: it forwarded before.
 type hostForwarding struct {
 	closed  bool        // forwarding was switched on for containers: only this
 	passing [][2]string // from link, to link
-	changed []string    // settings that were 1 before, below /proc/sys
+	changed []string    // settings below /proc/sys that were 1 before
 }
 
-// acceptRA is 1 where a link listens to routers until the host forwards, and 2
-// where it listens all the same. Without that the host would lose its own way out.
+// acceptRA is 1 if a link listens to routers while the host does not forward, and 2 if it
+// always does. Without 2 a forwarding host would lose its own way out.
 const acceptRA = "accept_ra"
 
-// ensureForwarding says what the host goes on passing while containers need
-// forwarding, which the caller switches on once the rules keep the rest closed. Where
-// they do not need it, and those of another margolite neither, it gives back the
-// settings of before: nothing else passed since.
+// ensureForwarding returns what the host keeps forwarding of its own while containers need
+// forwarding. The caller switches that on once the rules block the rest. When neither our
+// containers nor those of another margolite need it, the former settings are restored.
 func (n *Networks) ensureForwarding(f *family, links map[string]netlink.Link, needed, on bool) (hostForwarding, error) {
 	h, err := n.forwardingBefore(f)
 	switch {
@@ -53,8 +52,8 @@ func (n *Networks) ensureForwarding(f *family, links map[string]netlink.Link, ne
 	if err != nil || !h.closed {
 		return h, err
 	}
-	// Packets pass between links that forwarded before, and within each bridge,
-	// whose packets are filtered as well where br_netfilter says so.
+	// Packets pass between links that forwarded before, and within each bridge: br_netfilter
+	// may have these filtered too.
 	var open []string
 	h.passing = nil
 	for name, link := range links {
@@ -74,9 +73,8 @@ func (n *Networks) ensureForwarding(f *family, links map[string]netlink.Link, ne
 
 const bootID = "/proc/sys/kernel/random/boot_id"
 
-// forwardingBefore says what the host passed on before forwarding was switched on
-// for containers. The kernel forgets what was, so RunDir has it, for as long as
-// this boot lasts.
+// forwardingBefore returns what the host forwarded before forwarding was switched on for
+// containers. The kernel does not keep that, so RunDir does, valid for one boot.
 func (n *Networks) forwardingBefore(f *family) (h hostForwarding, err error) {
 	boot, err := os.ReadFile(bootID)
 	kept, failed := os.ReadFile(filepath.Join(n.runDir, f.kept))
@@ -89,7 +87,7 @@ func (n *Networks) forwardingBefore(f *family) (h hostForwarding, err error) {
 	if lines, ok := bytes.CutPrefix(kept, boot); ok {
 		return hostForwarding{closed: true, changed: strings.Fields(string(lines))}, nil
 	}
-	if h = n.synced[f.table].host; h.closed { // somebody emptied RunDir
+	if h = n.synced[f.table].host; h.closed { // RunDir was emptied
 		err = n.keepForwarding(f, h.changed)
 	}
 	return h, err
@@ -114,14 +112,14 @@ func (n *Networks) keepForwarding(f *family, changed []string) error {
 	return nil
 }
 
-// prepareForwarding keeps what switching it on changes.
+// prepareForwarding records what switching forwarding on will change.
 func (n *Networks) prepareForwarding(f *family, h *hostForwarding) error {
 	entries, err := os.ReadDir("/proc/sys/" + f.sysctl + "/conf")
 	if err != nil {
 		return fmt.Errorf("cannot list links: %w", err)
 	}
 	listening := func(setting string) bool { return strings.HasSuffix(setting, "/"+acceptRA) }
-	// Where somebody switched it off since, nothing forwards any more.
+	// If forwarding was switched off since, no link forwards any more.
 	h.changed = slices.DeleteFunc(h.changed, func(s string) bool { return !listening(s) })
 	for _, e := range entries {
 		for _, key := range []string{"forwarding", "force_forwarding", acceptRA} {
@@ -138,7 +136,7 @@ func (n *Networks) prepareForwarding(f *family, h *hostForwarding) error {
 	return setEach(slices.DeleteFunc(slices.Clone(h.changed), func(s string) bool { return !listening(s) }), "2")
 }
 
-// setEach sets these settings, less those of links that are gone.
+// setEach sets these settings, except on links that are gone.
 func setEach(settings []string, value string) error {
 	for _, setting := range settings {
 		if err := setSysctl(setting, value); err != nil && !errors.Is(err, os.ErrNotExist) {

@@ -15,20 +15,20 @@ import (
 	"github.com/margolite/margolite/runtime/contain"
 )
 
-// newRules returns the ruleset of the network namespace of the thread that calls
-// its methods. Each of them has a connection of its own.
+// newRules returns a connection for the calling thread's network namespace; each method
+// opens its own socket.
 func newRules() *nftables.Conn {
 	c, _ := nftables.New(nftables.WithSockOptions(bounded)) // it dials later, and so does not fail
 	return c
 }
 
-// maxTransaction bounds, in bytes, what is sent at once and its answers, of which
-// the library wants one for each part.
+// maxTransaction limits, in bytes, what is sent at once and its answers; the library wants
+// one for each part.
 const maxTransaction = 16 << 20
 
-// bounded prepares a connection: nothing takes longer than patience, and nobody
-// but the kernel is listened to. In the namespace of a container others may send
-// as well, and the library does not look at who sent what it receives.
+// bounded prepares a connection: nothing takes longer than patience, and only the kernel can
+// send to it. In a container's namespace others may send as well, and the library does not
+// check the sender.
 func bounded(c *nl.Conn) error {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -38,13 +38,13 @@ func bounded(c *nl.Conn) error {
 	err = raw.Control(func(fd uintptr) {
 		connected = unix.Connect(int(fd), &unix.SockaddrNetlink{Family: unix.AF_NETLINK})
 	})
-	_ = c.SetOption(nl.ExtendedAcknowledge, true) // the kernel's words with errors, where it has them
+	_ = c.SetOption(nl.ExtendedAcknowledge, true) // detailed error messages, where the kernel has them
 	return errors.Join(err, connected, c.SetReadBuffer(maxTransaction), c.SetWriteBuffer(maxTransaction),
 		c.SetDeadline(time.Now().Add(patience)))
 }
 
-// commit has the kernel do all that was asked of the connection, or nothing. The
-// error is that of the first part that failed: it says why the others did.
+// commit has the kernel do all that was queued on the connection, or nothing. The error is
+// that of the first part that failed, which is the cause of the others.
 func commit(c *nftables.Conn) error {
 	err := c.Flush()
 	if first := (*nl.OpError)(nil); errors.As(err, &first) {
@@ -53,9 +53,8 @@ func commit(c *nftables.Conn) error {
 	return err
 }
 
-// listed lists a part of the ruleset, again where it changed meanwhile: the
-// library does not tell that the kernel noticed. Its decoders trust what others
-// keep with their rules, so a panic is an error.
+// listed lists a part of the ruleset, again if it changed meanwhile, which the library does
+// not notice. Its decoders trust what others store with their rules, so a panic is an error.
 func listed[T any](what string, list func() ([]T, error)) ([]T, error) {
 	return steady(what, func() (all []T, err error) {
 		before, err := generation()
@@ -76,7 +75,7 @@ func listed[T any](what string, list func() ([]T, error)) ([]T, error) {
 	})
 }
 
-// generation is a number that every change of the ruleset counts up.
+// generation returns a number that every change of the ruleset increments.
 func generation() (id uint32, err error) {
 	c, err := nl.Dial(unix.NETLINK_NETFILTER, nil)
 	if err != nil {
@@ -144,16 +143,16 @@ func listTables(c *nftables.Conn) ([]tableKey, error) {
 	return keys, err
 }
 
-// rulesOf lists those of a chain; none where it is not there.
+// rulesOf lists the rules of a chain; none if it does not exist.
 func rulesOf(c *nftables.Conn, chain *nftables.Chain) ([]*nftables.Rule, error) {
 	return listed("rules of chain "+chain.Name, func() ([]*nftables.Rule, error) { return c.GetRules(chain.Table, chain) })
 }
 
-// elementsOf fails with unix.ENOENT where there is no such set.
+// elementsOf fails with unix.ENOENT if there is no such set.
 func elementsOf(c *nftables.Conn, s *nftables.Set) ([]nftables.SetElement, error) {
 	return listed("set "+s.Name, func() ([]nftables.SetElement, error) {
 		all, err := c.GetSetElements(s)
-		if err != nil { // in which the library hides the kernel's number
+		if err != nil { // the library hides the errno in it
 			if _, missing := c.GetSetByName(s.Table, s.Name); errors.Is(missing, unix.ENOENT) {
 				err = missing
 			}
@@ -164,8 +163,8 @@ func elementsOf(c *nftables.Conn, s *nftables.Set) ([]nftables.SetElement, error
 
 const maxComment = 253 // bytes
 
-// commentOf reads what programs keep with a rule: parts of a kind, a length and
-// so many bytes. The library's reader trusts the lengths.
+// commentOf reads the comment of a rule from its user data: parts of a type, a length and
+// that many bytes. The library's reader trusts the lengths.
 func commentOf(r *nftables.Rule) string {
 	for data := r.UserData; len(data) >= 2 && len(data) >= 2+int(data[1]); {
 		value := data[2 : 2+int(data[1])]
@@ -178,7 +177,7 @@ func commentOf(r *nftables.Rule) string {
 	return ""
 }
 
-// elementsPerMessage keeps the list within one attribute, of 64 KiB.
+// elementsPerMessage keeps the list within one attribute of 64 KiB.
 const elementsPerMessage = 256
 
 func addElements(c *nftables.Conn, s *nftables.Set, elements []nftables.SetElement) error {

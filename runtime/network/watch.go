@@ -12,25 +12,23 @@ import (
 )
 
 const (
-	// lookDelay is for how long Run waits after an event: what destroys something, or
-	// makes it, is many changes. Rules wait for nothing, unless it looked just before:
-	// without them is open what they keep closed.
+	// lookDelay is how long Run waits after an event, as setting up or destroying something
+	// takes many changes. A change of rules does not wait, unless Run has just looked: without
+	// rules, what they keep closed is open.
 	lookDelay = 300 * time.Millisecond
-	// Where there is always news, a look takes at most this part of the time, as long
-	// as Run need not wait too long for that.
+	// Under constant news, a look takes at most 1/lookShare of the time, as long as Run need
+	// not wait longer than lookDelayMax for that.
 	lookShare    = 20
 	lookDelayMax = 5 * time.Second
-	// legacyInterval is how often it is asked whether the older iptables filters, which
-	// tells nobody.
+	// legacyInterval is how often the older iptables, which sends no events, is checked.
 	legacyInterval = time.Minute
 )
 
-// Run repairs, until ctx ends, what others destroy of what was made since the start:
-// bridges, their addresses and routes, the links of sandboxes, their files,
-// forwarding, and rules, which also follow those of the host. It looks whenever the
-// kernel tells of a change, whoever made it. Where the namespace of a sandbox is no
-// longer pinned it calls lost, for that takes the process that is in there: see
-// [Networks.Adopt]. One may run at a time.
+// Run repairs, until ctx ends, what others destroy of what was made since the start: bridges,
+// their addresses and routes, the links of sandboxes, their files, forwarding, and rules,
+// which also follow the host's. It looks whenever the kernel reports a change. It calls
+// lost if the namespace of a sandbox is no longer pinned: pinning takes a process in it, see
+// [Networks.Adopt]. Only one Run may be active.
 func (n *Networks) Run(ctx context.Context, lost func()) (err error) {
 	stop, err := n.startHolding()
 	if err != nil {
@@ -39,8 +37,8 @@ func (n *Networks) Run(ctx context.Context, lost func()) (err error) {
 	defer func() { err = errors.Join(err, stop()) }()
 	var readers sync.WaitGroup
 	defer readers.Wait()
-	defer n.heard.Add(1)          // of what happens from now on nobody hears
-	failed := make(chan error, 4) // one of each source
+	defer n.heard.Add(1)          // from now on changes go unnoticed
+	failed := make(chan error, 4) // one for each source
 	rules, mounts := make(chan struct{}, 1), make(chan struct{}, 1)
 	var inotify int
 	for _, source := range []struct {
@@ -68,7 +66,7 @@ func (n *Networks) Run(ctx context.Context, lost func()) (err error) {
 		file := os.NewFile(uintptr(fd), source.what)
 		defer file.Close() // ends the reader
 		tell := n.tell
-		if source.news == mounts { // of which [Networks.InOrder] sees for itself what matters
+		if source.news == mounts { // [Networks.InOrder] checks the relevant mounts itself
 			tell = wake
 		}
 		readers.Go(func() {
@@ -83,7 +81,7 @@ func (n *Networks) Run(ctx context.Context, lost func()) (err error) {
 	defer legacy.Stop()
 
 	r := repairs{n: n, lost: lost, watch: watchFiles, attempts: make(map[string]attempt)}
-	due, end := time.NewTimer(0), time.Now() // what happened before is not told
+	due, end := time.NewTimer(0), time.Now() // earlier changes were not reported
 	defer due.Stop()
 	lookBy := func(t time.Time) {
 		if end.IsZero() || t.Before(end) {
@@ -92,7 +90,7 @@ func (n *Networks) Run(ctx context.Context, lost func()) (err error) {
 		}
 	}
 	pause, looked := lookDelay, time.Time{}
-	onlyMounts := false // were heard of
+	onlyMounts := false // no other news
 	for {
 		select {
 		case <-ctx.Done():
@@ -104,7 +102,7 @@ func (n *Networks) Run(ctx context.Context, lost func()) (err error) {
 				older = now
 				n.tell(n.news)
 			}
-		case <-mounts: // each start of a container is many
+		case <-mounts: // each start of a container causes many
 			lookBy(time.Now().Add(pause))
 		case <-n.news:
 			onlyMounts = false
@@ -140,7 +138,7 @@ func wake(news chan struct{}) {
 	}
 }
 
-// pinned says whether the namespace of each sandbox is.
+// pinned reports whether the namespaces of all sandboxes are pinned.
 func (n *Networks) pinned() bool {
 	for _, s := range n.sandboxes() {
 		if !n.isPinned(s) {
@@ -150,8 +148,8 @@ func (n *Networks) pinned() bool {
 	return true
 }
 
-// hear tells of changes until the file is closed: it can be read after each. What it
-// says does not matter.
+// hear calls tell for each change until the file is closed. The content of the messages
+// does not matter.
 func hear(file *os.File, tell func()) error {
 	raw, err := file.SyscallConn()
 	if err != nil {
@@ -161,7 +159,7 @@ func hear(file *os.File, tell func()) error {
 	return raw.Read(func(fd uintptr) (done bool) {
 		for {
 			size, err := unix.Read(int(fd), buffer)
-			if size <= 0 && !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.ENOBUFS) { // there was too much at once
+			if size <= 0 && !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.ENOBUFS) { // ENOBUFS: too much at once
 				break
 			}
 		}
@@ -170,8 +168,8 @@ func hear(file *os.File, tell func()) error {
 	})
 }
 
-// subscribe opens a socket on which the kernel tells of changes in the network
-// namespace of the calling thread.
+// subscribe opens a socket that receives changes in the network namespace of the calling
+// thread.
 func subscribe(protocol int, groups ...int) (fd int, err error) {
 	fd, err = unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, protocol)
 	if err != nil {
