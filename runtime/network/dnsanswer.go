@@ -13,28 +13,28 @@ import (
 )
 
 const (
-	maxQuery    = 1232    // what no network splits up
-	maxMessage  = 4 << 10 // of an answer that is no stream
-	minMessage  = 512     // that everybody takes
+	maxQuery    = 1232    // passes every network unfragmented
+	maxMessage  = 4 << 10 // of a UDP answer
+	minMessage  = 512     // accepted by every client
 	maxStream   = 64<<10 - 1
-	dnsTTL      = 10 // seconds: what a replica's name means changes with its project
+	dnsTTL      = 10 // seconds: replicas change with their project
 	headerSize  = 12
 	optSize     = 11
 	addressSize = 12 // of an answer, without the address itself
 )
 
-// question is one query, as far as it is understood.
+// question is one parsed query.
 type question struct {
 	header dnsmessage.Header
 	dnsmessage.Question
-	name  string // in small letters, without the last dot
-	limit int    // bytes that an answer may have
+	name  string // in lower case, without the last dot
+	limit int    // size limit of the answer in bytes
 	edns  bool
 	slot  *limit.Slot // while it is forwarded
 }
 
-// parseQuestion reads a query; false for what is none. A code other than success
-// is the answer to one that cannot be answered otherwise.
+// parseQuestion parses a query; ok is false if the message is none. A code other than
+// success is the answer to a query that cannot be answered otherwise.
 func parseQuestion(message []byte, stream bool) (q question, code dnsmessage.RCode, ok bool) {
 	var p dnsmessage.Parser
 	header, err := p.Start(message)
@@ -57,7 +57,7 @@ func parseQuestion(message []byte, stream bool) (q question, code dnsmessage.RCo
 	if p.SkipAllAnswers() != nil || p.SkipAllAuthorities() != nil {
 		return q, dnsmessage.RCodeFormatError, true
 	}
-	for range 4 { // an OPT record is among the first, if anywhere
+	for range 4 { // an OPT record is among the first, if present
 		h, err := p.AdditionalHeader()
 		if err != nil {
 			break
@@ -76,7 +76,7 @@ func parseQuestion(message []byte, stream bool) (q question, code dnsmessage.RCo
 	return q, dnsmessage.RCodeSuccess, true
 }
 
-// local answers from the hosts file of the sandbox; nil for what is not there.
+// local answers from the hosts file of the sandbox; nil for unknown names.
 func (z *zone) local(q question) []byte {
 	if q.Class != dnsmessage.ClassINET {
 		return nil
@@ -102,8 +102,8 @@ func (z *zone) local(q question) []byte {
 	return q.addresses(z.wanted(q, addrs))
 }
 
-// localAfterAll answers for a name with a search domain behind it: only when
-// nobody knows such a name, since it may also be that of a host on site.
+// localAfterAll answers a name with a search domain, when no nameserver knows it: it may
+// also be that of a host on site.
 func (z *zone) localAfterAll(q question) []byte {
 	v := z.view.Load()
 	for _, domain := range v.resolver(readResolvConf(z.dns.resolvConf)).search {
@@ -118,8 +118,7 @@ func (z *zone) localAfterAll(q question) []byte {
 	return nil
 }
 
-// wanted are the addresses of the family that was asked for, each time with
-// another one in front.
+// wanted returns the addresses of the requested family, starting with another one each time.
 func (z *zone) wanted(q question, addrs []netip.Addr) []netip.Addr {
 	addrs = slices.DeleteFunc(addrs, func(a netip.Addr) bool {
 		return !(q.Type == dnsmessage.TypeA && a.Is4() || q.Type == dnsmessage.TypeAAAA && a.Is6())
@@ -131,7 +130,7 @@ func (z *zone) wanted(q question, addrs []netip.Addr) []netip.Addr {
 	return append(slices.Clone(addrs[first:]), addrs[:first]...)
 }
 
-// reverse answers for an address. Nobody else knows those of our networks.
+// reverse answers for an address. Other nameservers do not know addresses of our networks.
 func (v *view) reverse(q question, hosts []byte, addr netip.Addr) []byte {
 	if name := reverseLookup(hosts, addr); name != "" {
 		return q.pointer(name)
@@ -142,8 +141,7 @@ func (v *view) reverse(q question, hosts []byte, addr netip.Addr) []byte {
 	return nil
 }
 
-// addresses answers with addresses; without one, that the name has none of this
-// kind.
+// addresses answers with addresses; without any, that the name has none of this type.
 func (q question) addresses(addrs []netip.Addr) []byte {
 	header := q.reply(dnsmessage.RCodeSuccess)
 	room := q.limit - headerSize - len(q.Name.String()) - 6 - optSize
@@ -155,7 +153,7 @@ func (q question) addresses(addrs []netip.Addr) []byte {
 		}
 	}
 	return q.build(header, func(b *dnsmessage.Builder, h dnsmessage.ResourceHeader) error {
-		for _, a := range addrs { // they are of the type that was asked for
+		for _, a := range addrs { // all of the requested type
 			if err := b.UnknownResource(h, dnsmessage.UnknownResource{Type: q.Type, Data: a.AsSlice()}); err != nil {
 				return err
 			}
@@ -173,7 +171,7 @@ func (q question) pointer(name string) []byte {
 			return answer
 		}
 	}
-	return q.addresses(nil) // also where it has a label that only hosts files hold
+	return q.addresses(nil) // also for labels that only hosts files can hold
 }
 
 // failure answers with a code alone.
@@ -210,12 +208,12 @@ func (q question) build(header dnsmessage.Header, answers func(*dnsmessage.Build
 	}
 	message, finishErr := b.Finish()
 	if err != nil || finishErr != nil {
-		return nil // names that cannot be written again
+		return nil // a name that cannot be packed again
 	}
 	return message
 }
 
-// lookup finds the addresses of a name in a hosts file, each once.
+// lookup returns the distinct addresses of a name in a hosts file.
 func lookup(hosts []byte, name string) []netip.Addr {
 	if name == "" {
 		return nil
@@ -236,7 +234,7 @@ func lookup(hosts []byte, name string) []netip.Addr {
 	return addrs
 }
 
-// reverseLookup finds the first name of an address in a hosts file.
+// reverseLookup returns the first name of an address in a hosts file.
 func reverseLookup(hosts []byte, addr netip.Addr) (name string) {
 	eachHost(hosts, func(text, names []byte) bool {
 		if a, err := netip.ParseAddr(string(text)); err != nil || a.Unmap() != addr {
@@ -251,8 +249,7 @@ func reverseLookup(hosts []byte, addr netip.Addr) (name string) {
 	return name
 }
 
-// eachHost calls f with the address and the names of each line until it has
-// enough.
+// eachHost calls f with the address and names of each line until f returns false.
 func eachHost(hosts []byte, f func(addr, names []byte) bool) {
 	for line := range bytes.Lines(hosts) {
 		line, _, _ = bytes.Cut(line, []byte("#"))
@@ -263,7 +260,7 @@ func eachHost(hosts []byte, f func(addr, names []byte) bool) {
 	}
 }
 
-// reverseName reads a name of in-addr.arpa or ip6.arpa.
+// reverseName parses a name below in-addr.arpa or ip6.arpa.
 func reverseName(name string) (netip.Addr, bool) {
 	if digits, ok := strings.CutSuffix(name, ".in-addr.arpa"); ok {
 		labels := strings.Split(digits, ".")

@@ -15,18 +15,18 @@ import (
 )
 
 const (
-	askTimeout     = 2 * time.Second // of one nameserver at most
-	forwardTimeout = 4 * time.Second // of all: programs wait for five
+	askTimeout     = 2 * time.Second // of one nameserver
+	forwardTimeout = 4 * time.Second // of all: programs wait five seconds
 )
 
-// forward asks the nameservers, one after the other, and returns the answer for
-// whoever asked us. The message is overwritten.
+// forward asks the nameservers one after the other, and returns the answer for the client.
+// It overwrites the message.
 func (z *zone) forward(ctx context.Context, q question, message []byte, stream bool) []byte {
 	ctx, cancel := context.WithTimeout(ctx, forwardTimeout)
 	defer cancel()
 	servers := slices.DeleteFunc(slices.Clone(z.view.Load().DNS), func(a netip.Addr) bool { return a == dnsAddress })
 	netns := z.netns
-	if len(servers) == 0 { // also those that only the host can reach
+	if len(servers) == 0 { // asked from the host, which may reach others
 		servers, netns = readResolvConf(z.dns.resolvConf).nameservers, ""
 	}
 	servers = servers[:min(len(servers), maxNameservers)]
@@ -50,7 +50,7 @@ func (z *zone) forward(ctx context.Context, q question, message []byte, stream b
 	if answer == nil || len(answer) > q.limit && stream {
 		return q.failure(dnsmessage.RCodeServerFailure)
 	}
-	if len(answer) > q.limit { // asked for more than a packet may hold
+	if len(answer) > q.limit { // more than the client's packet may hold
 		reply := q.reply(dnsmessage.RCodeSuccess)
 		reply.Truncated = true
 		return q.build(reply, nil)
@@ -61,7 +61,7 @@ func (z *zone) forward(ctx context.Context, q question, message []byte, stream b
 
 func rcode(message []byte) dnsmessage.RCode { return dnsmessage.RCode(message[3] & 0xf) }
 
-// ask asks one nameserver, with an id and from a port that nobody can guess.
+// ask asks one nameserver, with an unpredictable ID and port.
 func ask(ctx context.Context, timeout time.Duration, netns string, server netip.Addr, q question, message []byte, stream bool) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -87,14 +87,14 @@ func ask(ctx context.Context, timeout time.Duration, netns string, server netip.
 	}
 	for buffer := make([]byte, limit); err == nil; {
 		var size int
-		if size, err = receive(buffer); err == nil && isAnswer(buffer[:size], message[:2], q) { // who guesses is not heard
+		if size, err = receive(buffer); err == nil && isAnswer(buffer[:size], message[:2], q) { // ignore forged answers
 			return buffer[:size], nil
 		}
 	}
 	return nil, err
 }
 
-// isAnswer says whether a message answers this question, with the id.
+// isAnswer reports whether a message answers this question with this ID.
 func isAnswer(answer, id []byte, asked question) bool {
 	if len(answer) < headerSize || answer[2]&0x80 == 0 || !bytes.Equal(answer[:2], id) {
 		return false
@@ -105,13 +105,13 @@ func isAnswer(answer, id []byte, asked question) bool {
 	if err == nil {
 		repeated, err = p.Question()
 	}
-	if err != nil { // refused without a look
+	if err != nil { // refused without parsing the question
 		return rcode(answer) != dnsmessage.RCodeSuccess && rcode(answer) != dnsmessage.RCodeNameError
 	}
 	return repeated.Type == asked.Type && repeated.Class == asked.Class && strings.EqualFold(repeated.Name.String(), asked.Name.String())
 }
 
-// dialIn connects from a namespace; the empty path is the host's.
+// dialIn connects from a namespace; an empty path is the host's.
 func dialIn(ctx context.Context, netns, protocol string, to netip.AddrPort) (conn net.Conn, err error) {
 	var dialer net.Dialer
 	if netns == "" {

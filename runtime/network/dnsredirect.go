@@ -10,24 +10,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dnsAddress is where programs in a sandbox ask for names, as in Docker.
+// dnsAddress is the nameserver of programs in a sandbox, as in Docker.
 var dnsAddress = netip.AddrFrom4([4]byte{127, 0, 0, 11})
 
 const (
 	dnsPort = 53
 
-	// The ports of the sockets are out of the range from which the kernel takes
-	// those of outgoing connections. The first one is free, as a rule: then
-	// nothing changes in a sandbox when an agent takes over from another.
+	// Ports of the sockets lie outside the kernel's range for outgoing connections. The first
+	// is normally free, so that nothing changes in a sandbox when another agent takes over.
 	firstPort    = uint16(61053)
 	maxPortTries = 10
 
 	dnsTable = "margolite-dns"
 )
 
-// redirect sends what is for port 53 of dnsAddress to the sockets, in the network
-// namespace of this thread, in one transaction. Where nobody has these open, the
-// sender is told so at once.
+// redirect sends queries for port 53 of dnsAddress to the sockets, in the thread's network
+// namespace, in one transaction. While these are closed, the sender is refused at once.
 func redirect(to netip.AddrPort) error {
 	f := ipv4()
 	r := ruleset{family: f, table: tableKey{f.table, dnsTable}}

@@ -19,11 +19,11 @@ import (
 
 const (
 	streamIdle    = 10 * time.Second // without a query on a TCP connection
-	streamQueries = 64               // on one
+	streamQueries = 64               // on one connection
 )
 
-// servePackets answers UDP until the socket is closed or ctx ends. What comes faster than it is served waits in the
-// socket, and what has no room there the kernel drops, at a price that the container pays.
+// servePackets answers UDP until the socket is closed or ctx ends. Queries beyond the limit
+// wait in the socket; the kernel drops those without room, at the container's expense.
 func (z *zone) servePackets(ctx context.Context, conn *net.UDPConn) {
 	for buffer := make([]byte, maxQuery+1); z.asked.Wait(ctx) == nil; {
 		size, peer, err := conn.ReadFromUDPAddrPort(buffer)
@@ -36,7 +36,7 @@ func (z *zone) servePackets(ctx context.Context, conn *net.UDPConn) {
 	}
 }
 
-// contained does something for who asked, and says nothing to him where it panics.
+// contained calls do; after a panic the client gets no answer.
 func (z *zone) contained(do func()) {
 	err := contain.Call(func() error { do(); return nil })
 	if err != nil && z.dns.contained != nil {
@@ -44,7 +44,6 @@ func (z *zone) contained(do func()) {
 	}
 }
 
-// packet answers one.
 func (z *zone) packet(ctx context.Context, conn *net.UDPConn, peer netip.AddrPort, message []byte) {
 	reply, forward := z.answer(message, false)
 	if reply != nil {
@@ -60,8 +59,8 @@ func (z *zone) packet(ctx context.Context, conn *net.UDPConn, peer netip.AddrPor
 	})
 }
 
-// answer says what is known here, or returns the question that is to be forwarded,
-// with a place for it taken. Neither: nothing is to be said.
+// answer returns a reply that is known here, or the question to forward, with its slot
+// taken; neither if the message deserves no answer.
 func (z *zone) answer(message []byte, stream bool) (reply []byte, forward *question) {
 	q, code, ok := parseQuestion(message, stream)
 	if !ok {
@@ -80,7 +79,7 @@ func (z *zone) answer(message []byte, stream bool) (reply []byte, forward *quest
 		}
 		return q.failure(dnsmessage.RCodeServerFailure), nil
 	case v.minDots() > 0 && q.name != "" && !strings.Contains(q.name, "."):
-		// Nobody means the root servers. The next question has a search domain.
+		// Nobody asks for the root servers on purpose. The next question has a search domain.
 		return q.failure(dnsmessage.RCodeNameError), nil
 	}
 	if q.slot = z.dns.queries.Try(limit.Key{Party: z.name}, nil); q.slot == nil {
@@ -89,14 +88,13 @@ func (z *zone) answer(message []byte, stream bool) (reply []byte, forward *quest
 	return nil, &q
 }
 
-// serveStreams answers TCP until the socket is closed or ctx ends.
 func (z *zone) serveStreams(ctx context.Context, listen net.Listener) {
 	for z.asked.Wait(ctx) == nil {
 		conn, err := listen.Accept()
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
-		if err != nil { // too many files: those of others end
+		if err != nil { // too many open files: connections will end
 			continue
 		}
 		z.dns.wait.Go(func() {
@@ -113,7 +111,6 @@ func (z *zone) serveStreams(ctx context.Context, listen net.Listener) {
 	}
 }
 
-// stream answers the next query of a TCP connection.
 func (z *zone) stream(ctx context.Context, conn net.Conn) error {
 	if err := conn.SetDeadline(time.Now().Add(streamIdle)); err != nil {
 		return err
@@ -134,7 +131,7 @@ func (z *zone) stream(ctx context.Context, conn net.Conn) error {
 	return writeStream(conn, reply)
 }
 
-// readStream reads a message with its size in front.
+// readStream reads a message prefixed with its size.
 func readStream(r io.Reader, buffer []byte) (int, error) {
 	if _, err := io.ReadFull(r, buffer[:2]); err != nil {
 		return 0, err
@@ -146,7 +143,7 @@ func readStream(r io.Reader, buffer []byte) (int, error) {
 	return io.ReadFull(r, buffer[:size])
 }
 
-// writeStream writes a message with its size in front, as one packet.
+// writeStream writes a message prefixed with its size, in one packet.
 func writeStream(w io.Writer, message []byte) error {
 	_, err := w.Write(append(binary.BigEndian.AppendUint16(make([]byte, 0, 2+len(message)), uint16(len(message))), message...))
 	return err

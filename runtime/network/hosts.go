@@ -11,21 +11,20 @@ import (
 
 const (
 	maxHosts = 1024 // of one hosts file
-	maxLine  = 510  // bytes: what musl reads of a line
+	maxLine  = 510  // bytes that musl reads of a line
 	maxFile  = 1 << 20
 )
 
-// Host is an address with the names that it has in a hosts file. Whoever gives them
-// sees to it that each is one word.
+// Host is an address with its names in a hosts file. The caller ensures that each name is
+// one word.
 type Host struct {
 	Address netip.Addr `json:"address"`
 	Names   []string   `json:"names"`
 }
 
-// BeginHosts begins to bring the hosts file of the sandbox up to date. The file is
-// mounted into containers, so it is written in place, and only when its content
-// changes. The function that it returns waits until it is written; where a container
-// blocks that, it is written later.
+// BeginHosts starts updating the hosts file of the sandbox. The file is mounted into
+// containers, so it is written in place, and only when its content changes. wait returns
+// when it is written; if a container blocks that, it is written later.
 func (n *Networks) BeginHosts(s Sandbox, hosts []Host) (wait func() error, err error) {
 	if _, err = os.Lstat(n.Paths(s).Hosts); err == nil {
 		err = n.setHosts(s, hosts)
@@ -42,8 +41,8 @@ func (n *Networks) BeginHosts(s Sandbox, hosts []Host) (wait func() error, err e
 	}, nil
 }
 
-// setFiles says what is to be in the files of the sandbox, save the names of others, which
-// come with [Networks.BeginHosts], and begins to write them.
+// setFiles sets the content of the sandbox's files, except for the names of others, which
+// come with [Networks.BeginHosts], and starts writing them.
 func (n *Networks) setFiles(s Sandbox, host resolver) (err error) {
 	files, hostname, content := n.filesOf(s.file()), s.Hostname, n.sandboxResolver(s, host).render()
 	if s.Host {
@@ -68,7 +67,7 @@ func (n *Networks) setHosts(s Sandbox, hosts []Host) error {
 		return err
 	}
 	if s.Host {
-		// Last, for what a service wants counts more. A device without such a file names nothing but itself.
+		// Last, so that the service's lines win. A device without such a file names only itself.
 		device := readBounded(n.hostsFile, maxFile)
 		if len(device) == 0 {
 			device = []byte("127.0.0.1\tlocalhost\n")
@@ -79,7 +78,7 @@ func (n *Networks) setHosts(s Sandbox, hosts []Host) error {
 	return nil
 }
 
-// own are the lines of the sandbox itself, one for each of its addresses.
+// own returns the lines of the sandbox itself, one for each of its addresses.
 func (s Sandbox) own() []Host {
 	var names []string
 	if s.Hostname != "" && s.Domainname != "" {
@@ -103,8 +102,8 @@ func (s Sandbox) own() []Host {
 	return all
 }
 
-// renderHosts gives localhost no line for ::1: programs that try it first and
-// listen on 127.0.0.1 only would miss each other.
+// renderHosts gives localhost no line for ::1: programs that try it first would miss those
+// that listen on 127.0.0.1 only.
 func renderHosts(s Sandbox, hosts []Host) ([]byte, error) {
 	own := s.own()
 	all := slices.Concat(own, s.Extra, hosts)
@@ -130,7 +129,7 @@ func renderHosts(s Sandbox, hosts []Host) ([]byte, error) {
 		extra := i >= len(own) && i < len(own)+len(s.Extra)
 		seen := make(map[string]bool, len(h.Names))
 		for _, name := range h.Names {
-			if seen[name] || !extra && strings.EqualFold(name, "localhost") { // that is the container itself
+			if seen[name] || !extra && strings.EqualFold(name, "localhost") { // the container itself
 				continue
 			}
 			seen[name] = true

@@ -14,9 +14,8 @@ import (
 	"github.com/margolite/margolite/runtime/contain"
 )
 
-// Leftovers removes the sandboxes and links that nobody keeps any more and that
-// are provably of this owner: by their mark, or by the name of a link that was
-// not marked yet. What others made is left alone.
+// Leftovers removes sandboxes and links that are not to be kept and are provably this
+// owner's: by their mark, or by the name of a link that was not marked yet.
 func (n *Networks) Leftovers(ctx context.Context, keep []Sandbox, nets []Network) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -62,7 +61,7 @@ func (n *Networks) leftoverLinks(at *survey, kept map[string]bool) error {
 	return sideBySide(removals)
 }
 
-// leftoverFiles lets go of what is in the directory, one entry for a sandbox.
+// leftoverFiles removes the entries of a directory, one per sandbox, that are not kept.
 func (n *Networks) leftoverFiles(dir string, kept map[string]bool, remove func(name string) error) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -83,8 +82,8 @@ func (n *Networks) leftoverFiles(dir string, kept map[string]bool, remove func(n
 
 const maxRemovals = 16 // at the same time
 
-// sideBySide removes all of this, whatever becomes of the others, and several at the
-// same time: the kernel takes its time over each link.
+// sideBySide runs all removals, several at a time because the kernel is slow to remove a
+// link. It runs all even if some fail.
 func sideBySide(removals []func() error) error {
 	failed := make([]error, len(removals))
 	var workers errgroup.Group

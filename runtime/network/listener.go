@@ -11,14 +11,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxDescriptors is how many open files of one process are looked at.
+// maxDescriptors limits the open files looked at per process.
 const maxDescriptors = 4096
 
-// listeningProcess names the process of the host that listens where the port
-// would be published, as nginx (process 812). It is empty where that cannot be
-// found out: a socket of the kernel's, or a process of another namespace.
+// listeningProcess names the host's process that listens where the port would be published,
+// such as: nginx (process 812). It is "" if unknown, as for a socket of the kernel or a
+// process in another namespace.
 func listeningProcess(p Port) string {
-	sockets, _ := psnet.ConnectionsPidMaxWithoutUids(p.Protocol, 0, maxDescriptors) // of all processes; none where it fails
+	sockets, _ := psnet.ConnectionsPidMaxWithoutUids(p.Protocol, 0, maxDescriptors) // of all processes; none if it fails
 	for _, s := range sockets {
 		on, err := netip.ParseAddr(s.Laddr.IP)
 		listens := s.Status == "LISTEN" || s.Type == unix.SOCK_DGRAM && s.Raddr.Port == 0

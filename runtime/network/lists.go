@@ -15,14 +15,14 @@ import (
 )
 
 const (
-	// patience is how long an answer of the kernel may take. It answers while it is
-	// asked, so this is only for what should not be.
+	// patience limits one answer of the kernel. It normally answers at once, so this is only
+	// for what should not happen.
 	patience = 10 * time.Second
 
-	maxAttempts = 10 // at a list that changes meanwhile
+	maxAttempts = 10 // to read a list that keeps changing
 
-	// maxListed is how many objects of a list are kept. A container that may change
-	// its network can make the lists of its namespace as long as it likes.
+	// maxListed limits the objects kept of a list. A container that may change its network can
+	// make the lists of its namespace arbitrarily long.
 	maxListed = 1 << 14
 
 	skipStatistics = 1 << 3 // RTEXT_FILTER_SKIP_STATS of linux/rtnetlink.h
@@ -30,7 +30,7 @@ const (
 
 var errTooMany = fmt.Errorf("there are more than %d", maxListed)
 
-// steady lists again where the list changed while the kernel wrote it.
+// steady lists again if the list changed while the kernel wrote it.
 func steady[T any](what string, list func() (T, error)) (all T, err error) {
 	for range maxAttempts {
 		all, err = list()
@@ -44,8 +44,8 @@ func steady[T any](what string, list func() (T, error)) (all T, err error) {
 	return all, nil
 }
 
-// gathered keeps what is wanted of the objects that each passes on; nil: all. They
-// are looked at one by one, so that a long list does not fill the memory.
+// gathered keeps the wanted objects of those that each passes on; nil: all. It looks at one
+// at a time, so that a long list does not fill the memory.
 func gathered[T any](what string, wanted func(T) bool, each func(pass func(T) (more bool)) error) ([]T, error) {
 	return steady(what, func() ([]T, error) {
 		var all []T
@@ -64,10 +64,10 @@ func gathered[T any](what string, wanted func(T) bool, each func(pass func(T) (m
 	})
 }
 
-// allLinks are those that are wanted; nil: all.
+// allLinks returns the wanted links; nil: all.
 func allLinks(wanted func(netlink.Link) bool) ([]netlink.Link, error) {
 	return gathered("links", wanted, func(pass func(netlink.Link) bool) error {
-		// Statistics are two thirds of what the kernel tells of a link.
+		// Statistics are two thirds of what the kernel sends about a link.
 		ask := append(vnl.NewIfInfomsg(unix.AF_UNSPEC).Serialize(), vnl.NewRtAttr(unix.IFLA_EXT_MASK, vnl.Uint32Attr(skipStatistics)).Serialize()...)
 		return query(unix.NETLINK_ROUTE, unix.RTM_GETLINK, unix.NLM_F_DUMP, ask, func(m []byte) (bool, error) {
 			link, err := netlink.LinkDeserialize(nil, bytes.Clone(m)) // the link refers to it
@@ -76,11 +76,10 @@ func allLinks(wanted func(netlink.Link) bool) ([]netlink.Link, error) {
 	})
 }
 
-// addresses are those of all links; of both families with netlink.FAMILY_ALL.
+// addresses returns those of all links; of both families with netlink.FAMILY_ALL.
 func addresses(c *netlink.Handle, family int) ([]netlink.Addr, error) {
 	return steady("addresses", func() ([]netlink.Addr, error) {
-		// They are counted first: the library lists them all at once or not at all,
-		// and has no public decoder for them.
+		// They are counted first: the library lists all or none, and has no public decoder.
 		n, header := 0, vnl.NewIfAddrmsg(family).Serialize()
 		err := query(unix.NETLINK_ROUTE, unix.RTM_GETADDR, unix.NLM_F_DUMP, header, func([]byte) (bool, error) {
 			n++
@@ -96,18 +95,17 @@ func addresses(c *netlink.Handle, family int) ([]netlink.Addr, error) {
 	})
 }
 
-// allRoutes are those of a family that are wanted, of every table.
+// allRoutes returns the wanted routes of a family in all tables.
 func allRoutes(c *netlink.Handle, f *family, wanted func(netlink.Route) bool) ([]netlink.Route, error) {
 	return gathered("routes", wanted, func(pass func(netlink.Route) bool) error {
 		return c.RouteListFilteredIter(f.route, &netlink.Route{Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_TABLE, pass)
 	})
 }
 
-// query sends a request and passes each part of the answer to read, for as long as
-// that wants more. It has a connection of its own, which listens to the kernel
-// alone: that of a Handle cannot be told to.
+// query sends a request and passes each part of the answer to read while that wants more.
+// It uses a connection of its own that only the kernel can send to, unlike a Handle's.
 func query(protocol, kind, flags int, body []byte, read func(m []byte) (more bool, err error)) error {
-	s, err := vnl.Subscribe(protocol) // to no group
+	s, err := vnl.Subscribe(protocol) // no groups
 	if err != nil {
 		return fmt.Errorf("cannot open netlink: %w", err)
 	}

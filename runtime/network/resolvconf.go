@@ -10,26 +10,25 @@ import (
 
 const (
 	maxResolvConf  = 64 << 10
-	maxNameservers = 3 // no libc asks more
-	maxServers     = 8 // some of which may be of no use
+	maxNameservers = 3 // no libc uses more
+	maxServers     = 8 // some of which may be unusable
 	maxSearch      = 16
 	maxDomain      = 253 // bytes
 	maxOptions     = 16
 )
 
-// resolver is what containers need to know of a resolv.conf.
+// resolver is the part of a resolv.conf that containers need.
 type resolver struct {
 	nameservers []netip.Addr
 	search      []string
 	options     []string
 }
 
-// resolver reads the host's, as far as containers can use it: without nameservers
-// on the loopback. Without a usable nameserver it has none: asking one that nobody
-// on site chose is worse than asking nobody.
+// resolver reads the host's resolv.conf without nameservers on the loopback, which containers
+// cannot reach. It never adds a nameserver that no one on site chose.
 func (n *Networks) resolver() resolver {
 	host := readResolvConf(n.resolvConf).reached()
-	// The real nameservers, where it names only a forwarder of the host's own.
+	// The real nameservers, if it names only a forwarder on the host.
 	for _, path := range []string{
 		"/run/systemd/resolve/resolv.conf",
 		"/run/NetworkManager/no-stub-resolv.conf",
@@ -51,7 +50,7 @@ func (n *Networks) resolver() resolver {
 
 func readResolvConf(path string) resolver { return parseResolvConf(readBounded(path, maxResolvConf)) }
 
-// reached leaves out the nameservers that cannot be reached from a sandbox.
+// reached leaves out the nameservers that a sandbox cannot reach.
 func (r resolver) reached() resolver {
 	r.nameservers = slices.DeleteFunc(r.nameservers, func(a netip.Addr) bool {
 		return a.Zone() != "" || a.IsLoopback() || a.IsLinkLocalUnicast()
@@ -59,7 +58,7 @@ func (r resolver) reached() resolver {
 	return r
 }
 
-// parseResolvConf takes over what it understands.
+// parseResolvConf ignores what it does not understand.
 func parseResolvConf(content []byte) resolver {
 	var r resolver
 	for line := range bytes.Lines(content) {
@@ -93,8 +92,8 @@ func parseResolvConf(content []byte) resolver {
 	return r
 }
 
-// sandboxResolver is what a sandbox is told on a host with this resolver. It asks us first, and while we do not
-// answer those whom we would ask, where it can reach them.
+// sandboxResolver returns a sandbox's resolver on a host with resolver r. It asks us first;
+// while we do not answer, it asks the nameservers that we would ask and it can reach.
 func (n *Networks) sandboxResolver(s Sandbox, r resolver) resolver {
 	r = s.resolver(r)
 	r.nameservers = slices.DeleteFunc(slices.Clone(r.nameservers), func(a netip.Addr) bool {
@@ -108,13 +107,13 @@ func (n *Networks) sandboxResolver(s Sandbox, r resolver) resolver {
 	}
 	r.nameservers = append([]netip.Addr{dnsAddress}, r.nameservers...)
 	if s.minDots() < 0 {
-		// As in Docker: what has no dot is asked for as it is first.
+		// As in Docker: names without a dot are tried as they are first.
 		r.options = append(slices.DeleteFunc(slices.Clone(r.options), isDots), "ndots:0")
 	}
 	return r
 }
 
-// resolver has what the service says in place of what the host does.
+// resolver overrides the host's settings with the service's.
 func (s Sandbox) resolver(host resolver) resolver {
 	host.search = s.search(host.search)
 	if len(s.DNSOptions) > 0 {
@@ -126,7 +125,7 @@ func (s Sandbox) resolver(host resolver) resolver {
 	return host
 }
 
-// search are the domains of the sandbox, or those of the host.
+// search returns the search domains of the sandbox, or the host's.
 func (s Sandbox) search(host []string) []string {
 	if len(s.DNSSearch) == 0 {
 		return host
@@ -134,8 +133,7 @@ func (s Sandbox) search(host []string) []string {
 	return slices.DeleteFunc(slices.Clone(s.DNSSearch), func(d string) bool { return d == "." })
 }
 
-// minDots is from how many dots on the service wants names asked for as they are;
-// -1 where it does not say.
+// minDots returns the service's ndots option; -1: not set.
 func (s Sandbox) minDots() int {
 	for _, option := range s.DNSOptions {
 		if dots, ok := strings.CutPrefix(option, dotsOption); ok {
@@ -151,8 +149,7 @@ const dotsOption = "ndots:"
 
 func isDots(option string) bool { return strings.HasPrefix(option, dotsOption) }
 
-// reaches says whether the sandbox has addresses of the same family, or none at
-// all to be judged by.
+// reaches reports whether the sandbox has an address of a's family, or no network at all.
 func (s Sandbox) reaches(a netip.Addr) bool {
 	if len(s.Attached) == 0 {
 		return true
