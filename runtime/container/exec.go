@@ -37,43 +37,41 @@ const (
 	processType = "types.containerd.io/opencontainers/runtime-spec/1/Process"
 )
 
-// The exit codes of commands that could not be run, as shells have them.
+// Exit codes of commands that could not be run, as in shells.
 const (
 	codeNotExecutable = 126
 	codeNotFound      = 127
 )
 
-// Exec is a command that runs in a container beside its own process.
+// Exec is a command that runs in a container beside its main process.
 type Exec struct {
 	Args       []string
-	Env        []string // NAME=value, over the environment of the container
-	User       string   // user[:group]; empty: that of the container
-	WorkingDir string   // empty: that of the container
-	Privileged bool     // with every capability that the device has
+	Env        []string // NAME=value, overriding the container's environment
+	User       string   // user[:group]; "": the container's
+	WorkingDir string   // "": the container's
+	Privileged bool     // with all capabilities of the device
 
-	// Own says that the command belongs to the container, as a health check does:
-	// it has places that no caller can take.
+	// Own says that the command belongs to the container, as a health check does: it has
+	// places that no caller can take.
 	Own bool
-	// Timeout is for how long the command may run, and before that may wait for a
-	// place; 0: until ctx ends.
+	// Timeout limits the run time, and before that the wait for a place; 0: until ctx ends.
 	Timeout time.Duration
 
 	TTY    bool
-	Stdin  io.Reader // nil: nothing. A Read that is under way when the command ends is not waited for
-	Stdout io.Writer // nil: nowhere; may be the same as Stderr
-	Stderr io.Writer // with TTY it gets nothing
+	Stdin  io.Reader // nil: empty. A pending Read is not waited for when the command ends
+	Stdout io.Writer // nil: discarded; may be the same as Stderr
+	Stderr io.Writer // unused with TTY
 	Resize <-chan Size
 }
 
-// Size is that of a terminal, in characters. It has no name of its own, so that whoever
-// hands sizes on need not know this package.
+// Size is a terminal's size in characters. It is an alias so that callers can pass sizes on
+// without knowing this package.
 type Size = struct{ Columns, Rows uint16 }
 
-// ErrNotTried says that a command was not run for reasons that are not its own:
-// there was no place for it, or the shim does not respond.
+// ErrNotTried says that a command was not started, for reasons other than its own: there
+// was no place for it, or the shim does not respond.
 var ErrNotTried = errors.New("the command was not started")
 
-// execs run commands in containers.
 type execs struct {
 	*paths
 	shims  *shims
@@ -81,7 +79,7 @@ type execs struct {
 	places places
 }
 
-// HookExec is the command of a hook.
+// HookExec returns the command of a hook.
 func HookExec(h compose.Hook) Exec {
 	e := Exec{Own: true, Args: h.Command, User: h.User, WorkingDir: h.WorkingDir, Privileged: h.Privileged}
 	for _, name := range slices.Sorted(maps.Keys(h.Environment)) {
@@ -90,10 +88,10 @@ func HookExec(h compose.Hook) Exec {
 	return e
 }
 
-// Exec runs a command in a container that runs, and returns its exit code. When
-// ctx ends it is killed, with what it has started, and the error is that of ctx.
-// A command that could not be run has an error and the code 126 or 127; one
-// that was not even tried has -1. The error wraps ErrNotRunning where nothing runs.
+// Exec runs a command in a running container, and returns its exit code. When ctx ends, the
+// command is killed with its descendants, and the error is ctx's. For a command that could
+// not be run the code is 126 or 127, and -1 if it was not tried or the cause is unknown; both
+// come with an error. The error wraps ErrNotRunning if the container does not run.
 func (c *Containers) Exec(ctx context.Context, id string, e Exec) (int, error) {
 	if err := c.sweepOnce(ctx); err != nil {
 		return -1, fmt.Errorf("cannot run a command in container %s: %w", id, err)
@@ -131,7 +129,7 @@ func (es *execs) run(ctx context.Context, id string, e Exec) (int, error) {
 	asking, stop := context.WithTimeout(waiting, callTimeout)
 	defer stop()
 	state := es.shims.state(asking, id)
-	for errors.Is(state.err, errLate) && pause(asking, askAgain) { // it responds, and is busy with other commands
+	for errors.Is(state.err, errLate) && pause(asking, askAgain) { // it responds, but is busy with other commands
 		state = es.shims.state(asking, id)
 	}
 	switch {
@@ -174,8 +172,8 @@ func (es *execs) run(ctx context.Context, id string, e Exec) (int, error) {
 	return code, err
 }
 
-// process is what runc is told about a command: the container's own process,
-// which has this pid, with what the command has of its own.
+// process builds what runc needs to know about a command: the container's main process,
+// which has this pid, with the command's own settings.
 func (es *execs) process(ctx context.Context, record containers.Container, pid int, e Exec) (*anypb.Any, error) {
 	p, err := processOf(record)
 	if err != nil {
@@ -202,7 +200,7 @@ func (es *execs) process(ctx context.Context, record containers.Container, pid i
 	user := p.User
 	if e.Privileged {
 		p.Capabilities.Bounding, p.ApparmorProfile = slices.Clone(es.host.get(ctx).Capabilities), ""
-		user.UID = 0 // all of them in effect, whoever it runs as
+		user.UID = 0 // makes all of them effective for any user
 	}
 	p.Capabilities = capabilitySets(p.Capabilities.Bounding, user)
 	text, err := json.Marshal(p)
@@ -212,8 +210,8 @@ func (es *execs) process(ctx context.Context, record containers.Container, pid i
 	return &anypb.Any{TypeUrl: processType, Value: text}, nil
 }
 
-// processOf reads the process alone out of the specification in a record: the
-// rest takes longer to read, and probes ask every few seconds.
+// processOf decodes only the process of a record's specification: the rest takes longer,
+// and probes ask every few seconds.
 func processOf(record containers.Container) (*specs.Process, error) {
 	var spec struct {
 		Process *specs.Process `json:"process"`
@@ -224,7 +222,6 @@ func processOf(record containers.Container) (*specs.Process, error) {
 	return spec.Process, nil
 }
 
-// execution is one command with its streams.
 type execution struct {
 	*execs
 	id      string // of the container
@@ -233,11 +230,11 @@ type execution struct {
 	dir     string
 	outlets []*outlet
 	request *tasksapi.ExecProcessRequest
-	first   int    // the first process of the container
+	first   int    // the container's main process
 	started func() // called once the command runs
 }
 
-// open makes the FIFOs of a command, those alone that it needs.
+// open makes the FIFOs that a command needs.
 func (es *execs) open(id string, e Exec) (x *execution, err error) {
 	var random [8]byte
 	_, _ = rand.Read(random[:]) // never fails
@@ -275,7 +272,7 @@ func (es *execs) open(id string, e Exec) (x *execution, err error) {
 			return x, err
 		}
 	}
-	// A shim takes all streams or none. Without any it needs no pipes.
+	// A shim takes all streams or none; with none it needs no pipes.
 	if r := x.request; r.Stdin+r.Stdout+r.Stderr != "" {
 		r.Stdout = cmp.Or(r.Stdout, os.DevNull)
 		if !e.TTY {
@@ -287,15 +284,15 @@ func (es *execs) open(id string, e Exec) (x *execution, err error) {
 
 func (x *execution) close() {
 	for _, o := range x.outlets {
-		_ = o.f.Close() // it was read to its end, or its output is not wanted any more
+		_ = o.f.Close() // it was read to its end, or its output is no longer wanted
 	}
 	if err := os.RemoveAll(x.dir); err != nil {
 		x.o.Logger.Warn("cannot remove the streams of a command", "container", x.id, "error", err)
 	}
 }
 
-// do runs the command. Calls to the shim do not end with ctx: what state the
-// command is in would not be known.
+// do runs the command. Calls to the shim outlast ctx: otherwise the command's state would be
+// unknown.
 func (x *execution) do(ctx context.Context, process *anypb.Any) (code int, err error) {
 	calls, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
@@ -306,7 +303,7 @@ func (x *execution) do(ctx context.Context, process *anypb.Any) (code int, err e
 	defer func() {
 		// Also ends what still runs, and waits until the shim has passed on all output.
 		if slices.ContainsFunc(x.outlets, func(o *outlet) bool { return o.held.Load() }) {
-			// The shim would wait for the pipes that somebody still holds.
+			// The shim would wait for pipes that another process still holds.
 			limited, cancel := context.WithTimeout(calls, drainIdle)
 			_ = x.shims.deleteProcess(limited, x.id, x.execID) // again below
 			cancel()
@@ -328,7 +325,7 @@ func (x *execution) do(ctx context.Context, process *anypb.Any) (code int, err e
 		go func() { copied <- o.copy() }() // ends when the outlet does
 	}
 	if x.e.Stdin != nil {
-		go x.copyInput(calls) // ends when calls do, or with the Read that is under way
+		go x.copyInput(calls) // ends when calls do, or after a pending Read
 	}
 	if x.e.TTY && x.e.Resize != nil {
 		go x.resize(calls) // ends with calls
@@ -376,7 +373,7 @@ func (x *execution) start(ctx context.Context) (pid int, err error) {
 	return int(<-started), nil
 }
 
-// copyInput passes on what the command is to read, and closes its input at the end.
+// copyInput passes on the command's input, and closes it at the end.
 func (x *execution) copyInput(ctx context.Context) {
 	f, err := os.OpenFile(x.request.Stdin, os.O_WRONLY|unix.O_NONBLOCK, 0)
 	for errors.Is(err, unix.ENXIO) && pause(ctx, stdinPoll) { // the shim is about to open it
@@ -389,7 +386,7 @@ func (x *execution) copyInput(ctx context.Context) {
 	defer stop()
 	_, _ = io.CopyBuffer(struct{ io.Writer }{f}, struct{ io.Reader }{x.e.Stdin}, make([]byte, copyBlock)) // a command need not read all
 	_ = f.Close()
-	// The shim holds an end of its own.
+	// The shim holds its own end open.
 	_, err = call(ctx, x.shims, callTimeout, x.shims.api().CloseIO,
 		&tasksapi.CloseIORequest{ContainerID: x.id, ExecID: x.execID, Stdin: true})
 	if err != nil && ctx.Err() == nil {
@@ -416,8 +413,8 @@ func (x *execution) resize(ctx context.Context) {
 	}
 }
 
-// kill ends the command and what it has started, which would otherwise run on
-// as children of the container's first process.
+// kill ends the command and its descendants, which would otherwise run on as children of
+// the container's main process.
 func (x *execution) kill(ctx context.Context, pid int) error {
 	shim := parentOf(x.first)
 	killTree(pid, func(pid int) bool { return parentOf(pid) == shim })
@@ -435,7 +432,7 @@ func (x *execution) notRunning(err error) error {
 	return err
 }
 
-// codeOfStart is the exit code of a command that runc could not run. Only its
+// codeOfStart returns the exit code of a command that runc could not run. Only the error
 // text tells why.
 func codeOfStart(err error) int {
 	text := err.Error()
@@ -450,16 +447,16 @@ func codeOfStart(err error) int {
 }
 
 const (
-	// How many commands may run at once: in a container, in those of a project, and
-	// for all callers. Those that come later wait. There is no bound for all: with it
-	// the health checks of two projects could keep those of a third waiting.
+	// Commands that may run at once in a container, in those of a project, and for all
+	// callers; more wait. There is no limit for all: with one, the health checks of two
+	// projects could keep a third's waiting.
 	maxContainerExecs, maxProjectExecs, maxCallerExecs = 32, 64, 96
-	// How many of them may be starting: runc takes much of a small processor.
+	// Those of them that may be starting: runc takes much of a small processor.
 	maxContainerStarts, maxProjectStarts, maxCallerStarts, maxStarts = 2, 3, 3, 4
 
-	// blockedStart is how long a command may take to start before it gives up its
-	// place among all, but not those of its container and its project: it waits for
-	// something in its container, and does not use the processor.
+	// blockedStart is when a starting command gives up its place among all, but not those of
+	// its container and project: it waits for something in its container, without using the
+	// processor.
 	blockedStart = 2 * time.Second
 
 	// No project or container has such a name.
@@ -467,12 +464,12 @@ const (
 	blocked = "blocked/"
 )
 
-// places bound how many commands run and start at the same time. Those of callers and
-// those that belong to containers do not count against each other.
-type places struct{ run, start *limit.Limiter } // the keys are of placeOf
+// places limits how many commands run and start at the same time. Callers' commands and
+// containers' own do not count against each other.
+type places struct{ run, start *limit.Limiter } // the keys are from placeOf
 
-// placeOf is what a command in a container of a project takes a place for. own says that
-// it belongs to the container.
+// placeOf is the key for a command in a container of a project; own: it belongs to the
+// container.
 func placeOf(id, project string, own bool) limit.Key {
 	if own {
 		return limit.Key{Party: project, Kind: id}

@@ -23,50 +23,49 @@ import (
 
 const (
 	callTimeout  = time.Minute            // of a call that has runc do something small, on a slow and busy device
-	stateTimeout = 5 * time.Second        // of a question, on a busy device; not longer than the grace time
+	stateTimeout = 5 * time.Second        // of a question, on a busy device; at most the grace time
 	recheckShim  = 5 * time.Second        // until a silent shim is asked again
 	shimGrace    = 30 * time.Second       // for a silent shim to respond again before it is killed
-	minFailures  = 3                      // questions in a row that it left unanswered before it is killed
-	slowAnswer   = 50 * time.Millisecond  // a question that takes longer gives up its place
-	lateAnswer   = time.Second            // nobody who only looks waits longer
-	maxQuestions = 16                     // at the same time, without the slow ones
-	askAgain     = 100 * time.Millisecond // a shim that could not tell the state yet
+	minFailures  = 3                      // unanswered questions in a row before it is killed
+	slowAnswer   = 50 * time.Millisecond  // a slower question gives up its place
+	lateAnswer   = time.Second            // the most that a mere look waits
+	maxQuestions = 16                     // at the same time, except slow ones
+	askAgain     = 100 * time.Millisecond // while a shim cannot tell the state yet
 
-	// pingID is the ID of no command: a shim answers that it does not know it,
-	// whatever the container is doing.
+	// pingID is no command: a shim answers that it does not know it, whatever else it does.
 	pingID = "margolite-ping"
 )
 
 // ErrUnresponsive says that the shim of a container does not respond.
 var ErrUnresponsive = errors.New("its shim is not responding")
 
-// errLate: it may still respond in time, or does so while it works for this process.
+// errLate: the shim may still respond in time, or does while it works for this process.
 var errLate = fmt.Errorf("%w yet", ErrUnresponsive)
 
-// shims makes all calls to the shims of containers. A shim may be stopped, or wait
-// for a runc that hangs. One that leaves a question unanswered is silent: calls to it
-// are refused, and it is asked again until it answers. When its grace time is over,
-// those who still wait for it return, and end kills it.
+// shims makes all calls to the shims of containers. A shim may be stopped, or wait for a
+// runc that hangs. A shim that leaves a question unanswered is silent: calls to it are
+// refused, and it is asked again until it answers. After its grace time, pending calls
+// return and end kills it.
 type shims struct {
 	*records
 	runc    *runc
 	cgroups *cgroups
 	grace   time.Duration
-	changed chan struct{} // poked when a shim becomes silent, or is so no more
-	ending  chan struct{} // holds one while a shim is killed: those that share it find out at the same time
+	changed chan struct{} // poked when a shim becomes silent or responds again
+	ending  chan struct{} // holds one while a shim is killed, which may be that of others who wait to kill theirs
 
 	mu   sync.Mutex
-	tell func(id string) // that a shim has become silent, or is so no more; nil: nobody watches
+	tell func(id string) // called when a shim becomes silent or responds again; nil: no watcher
 	// By container.
 	calls  map[string]int       // in progress
-	asked  map[string]*question // the first that has no answer yet
+	asked  map[string]*question // the oldest without an answer
 	silent map[string]silence
 }
 
-// silence is that of a shim which left its last questions unanswered.
+// silence describes a shim that left its last questions unanswered.
 type silence struct {
-	since    time.Time // the first of them was asked
-	last     time.Time // it was clear that the last of them has no answer
+	since    time.Time // when the first of them was asked
+	last     time.Time // when the last of them timed out
 	failures int
 }
 
@@ -76,8 +75,8 @@ type question struct {
 	taskState
 }
 
-// taskState is what a shim answered. The error is ErrUnresponsive if it did not,
-// and NotFound if there is no task.
+// taskState is a shim's answer. The error is ErrUnresponsive if there was none, and NotFound
+// if there is no task.
 type taskState = outcome[*task.Process]
 
 func newShims(r *records, runtime *runc, groups *cgroups, grace time.Duration) *shims {
@@ -93,9 +92,9 @@ func (s *shims) api() tasksapi.TasksClient { return s.client.TaskService() }
 
 func (s *shims) recheck() time.Duration { return min(recheckShim, s.grace/minFailures) }
 
-// call makes a call for a container, within limit. It is refused when the shim is
-// silent, and given up when its grace time is over; the error is ErrUnresponsive then,
-// and else one of errdefs. While it takes long, the shim is asked whether it responds.
+// call makes a call for a container, within limit. It is refused if the shim is silent, and
+// abandoned after its grace time; then the error is ErrUnresponsive, otherwise one of
+// errdefs. During a long call the shim is asked whether it responds.
 func call[Q interface{ GetContainerID() string }, A any](
 	ctx context.Context, s *shims, limit time.Duration, method func(context.Context, Q, ...grpc.CallOption) (A, error), request Q,
 ) (answer A, err error) {
@@ -130,8 +129,8 @@ type outcome[T any] struct {
 	err   error
 }
 
-// begin makes a call that need not end with its context: the embedded containerd may
-// block while it sends to a shim that reads nothing. Such a call ends with its shim.
+// begin makes a call that may outlast its context: the embedded containerd may block while
+// it sends to a shim that does not read. Such a call ends with its shim.
 func begin[T any](f func() (T, error)) <-chan outcome[T] {
 	ended := make(chan outcome[T], 1)
 	go func() {
@@ -147,8 +146,8 @@ func (s *shims) kill(ctx context.Context, r *tasksapi.KillRequest) error {
 	return err
 }
 
-// wait returns the exit status of a process; exec is the ID of a command, or "". It
-// takes as long as the process runs, whether or not its shim responds.
+// wait returns the exit status of a process; exec is the ID of a command, or "". It takes
+// as long as the process runs, whether or not its shim responds.
 func (s *shims) wait(ctx context.Context, id, exec string) <-chan outcome[int] {
 	return begin(func() (int, error) {
 		got, err := s.api().Wait(ctx, &tasksapi.WaitRequest{ContainerID: id, ExecID: exec})
@@ -161,8 +160,8 @@ func (s *shims) deleteProcess(ctx context.Context, id, exec string) error {
 	return err
 }
 
-// states asks for the tasks of several containers at the same time, for those who
-// only look. However many shims do not respond, it takes little longer than lateAnswer.
+// states asks for several containers' tasks at the same time, for a mere look. However many
+// shims do not respond, it takes little longer than lateAnswer.
 func (s *shims) states(ctx context.Context, ids []string) []taskState {
 	answers := make([]taskState, len(ids))
 	places := make(chan struct{}, maxQuestions)
@@ -180,7 +179,7 @@ func (s *shims) states(ctx context.Context, ids []string) []taskState {
 	return answers
 }
 
-// look asks for the task of one container, and does not wait for a shim that is late.
+// look asks for one container's task, without waiting for a late shim.
 func (s *shims) look(ctx context.Context, id string) taskState {
 	if now := s.standing(id); now.late && !now.silent {
 		return taskState{err: errLate}
@@ -190,7 +189,7 @@ func (s *shims) look(ctx context.Context, id string) taskState {
 	return s.state(ctx, id)
 }
 
-// state asks for the task of one container, unless its shim is silent.
+// state asks for one container's task, unless its shim is silent.
 func (s *shims) state(ctx context.Context, id string) taskState {
 	if s.isSilent(ctx, id) {
 		return taskState{err: ErrUnresponsive}
@@ -208,8 +207,8 @@ func (s *shims) check(ctx context.Context, id string) taskState {
 	}
 }
 
-// ask asks for the task of one container, and notes whether its shim responds. That
-// goes on when ctx ends, and comes to its own end in time.
+// ask asks for one container's task, and notes whether its shim responds. It goes on after
+// ctx ends, for at most stateTimeout.
 func (s *shims) ask(ctx context.Context, id string) *question {
 	q := &question{begun: time.Now(), done: make(chan struct{})}
 	s.mu.Lock()
@@ -224,8 +223,8 @@ func (s *shims) ask(ctx context.Context, id string) *question {
 	return q
 }
 
-// query is the answer of a shim within stateTimeout. While this process works on the task
-// it is enough that the shim answers at all: it may be unable to tell the state.
+// query returns a shim's answer within stateTimeout. While this process works on the task,
+// any answer will do: the shim may be unable to tell the state.
 func (s *shims) query(ctx context.Context, id string) taskState {
 	ctx, cancel := context.WithTimeout(ctx, min(stateTimeout, s.grace))
 	defer cancel()
@@ -253,8 +252,8 @@ func (s *shims) query(ctx context.Context, id string) taskState {
 	}
 }
 
-// poll asks until the state is known: a shim that is about to end, or was just
-// asked to do something else, may not tell it at once.
+// poll asks until the state is known: a shim that is about to end, or was just given other
+// work, may not tell it at once.
 func (s *shims) poll(ctx context.Context, id string) (*task.Process, error) {
 	for {
 		got, err := s.get(ctx, id, "")
@@ -296,7 +295,7 @@ func (s *shims) note(id string, q *question) {
 	tell := s.tell
 	s.mu.Unlock()
 	switch {
-	case is && quiet.failures == 2: // one that was busy for once is not worth a word
+	case is && quiet.failures == 2: // being busy once is not worth a message
 		s.logger.Warn("shim does not respond", "container", id, "kill_after", s.grace)
 	case !is && quiet.failures > 1:
 		s.logger.Info("shim responds again, or is gone", "container", id)
@@ -315,8 +314,8 @@ func (s *shims) note(id string, q *question) {
 
 type standing struct {
 	silent  bool
-	late    bool // it was asked a while ago, and has not answered yet
-	due     bool // it is silent, and to be asked again
+	late    bool // it has left a question unanswered for a while
+	due     bool // it is silent and must be asked again
 	expired bool // it is silent, and its grace time is over
 	busy    bool // this process works on the task
 }
@@ -335,8 +334,8 @@ func (s *shims) standing(id string) standing {
 	}
 }
 
-// isSilent tells whether the shim of a container is silent. There may be nobody else
-// who asks it again.
+// isSilent reports whether the shim of a container is silent, and asks it again when due:
+// perhaps no one else does.
 func (s *shims) isSilent(ctx context.Context, id string) bool {
 	now := s.standing(id)
 	if now.due {
@@ -365,13 +364,13 @@ func (s *shims) allAnswered() bool {
 	return len(s.silent)+len(s.asked) == 0
 }
 
-// shimProcess is what the kernel has room for of the name of a shim's process.
+// shimProcess is the name of a shim's process, cut off by the kernel.
 const shimProcess = "containerd-shim"
 
-// WatchShims asks silent shims again until ctx ends, and kills those that have not
-// responded within the grace time: containerd then reports that their containers have
-// ended. changed is called with the container of a shim that becomes silent or is so no
-// more; it must not block.
+// WatchShims asks silent shims again until ctx ends, and kills those that have not responded
+// within the grace time: containerd then reports that their containers have ended. changed
+// is called with the container of a shim that becomes silent or responds again; it must not
+// block.
 func (s *shims) WatchShims(ctx context.Context, changed func(id string)) error {
 	s.mu.Lock()
 	s.tell = changed
@@ -398,8 +397,8 @@ func (s *shims) WatchShims(ctx context.Context, changed func(id string)) error {
 	}
 }
 
-// with does something with a container. If its shim does not respond, it waits
-// until it does, kills it when its grace time is over, and does it again.
+// with calls do. If the container's shim does not respond, it waits until it does, kills it
+// after its grace time, and calls do again.
 func (s *shims) with(ctx context.Context, id string, do func() error) error {
 	err := do()
 	for errors.Is(err, ErrUnresponsive) && ctx.Err() == nil {
@@ -418,9 +417,9 @@ func (s *shims) with(ctx context.Context, id string, do func() error) error {
 	return err
 }
 
-// awaitGroup waits until the shim that a task of a project would join responds, or
-// kills it. A task whose creation such a shim keeps waiting is worse to get rid of:
-// containerd 1.6 leaves its directory, and refuses to create it again.
+// awaitGroup waits until the shim that a new task of a project would join responds, or kills
+// it. It is harder to clean up after a creation that such a shim holds up: containerd 1.6
+// leaves the task's directory, and refuses to create it again.
 func (s *shims) awaitGroup(ctx context.Context, project string) error {
 	if s.allAnswered() {
 		return nil
@@ -441,8 +440,8 @@ func (s *shims) awaitGroup(ctx context.Context, project string) error {
 	return nil
 }
 
-// end kills the shim of a container, with all that it runs, unless it
-// responds by now, and waits until containerd has noticed.
+// end kills the shim of a container with everything it runs, unless it responds by now, and
+// waits until containerd has noticed.
 func (s *shims) end(ctx context.Context, id string) error {
 	select {
 	case s.ending <- struct{}{}:
@@ -477,12 +476,12 @@ func (s *shims) end(ctx context.Context, id string) error {
 	}
 }
 
-// find finds the shim of a container without asking it: the parent of the
-// container's process, or one that was started for it. Where there is neither, the
-// task is to be created in the shim of its project, which is that of another of
-// its containers that does not respond, or one that containerd has given up.
+// find finds the shim of a container without asking it: the parent of the container's
+// process, or one that was started for it. Without either, the task is still to be created
+// in the shim of its project: that of another container that does not respond, or one that
+// containerd has given up.
 func (s *shims) find(ctx context.Context, id string) (found []int, err error) {
-	// All questions go through containerd, which may itself be what does not respond.
+	// All questions go through containerd, which may be what does not respond.
 	limited, cancel := context.WithTimeout(ctx, stateTimeout)
 	defer cancel()
 	record, err := s.client.ContainerService().Get(limited, id)
@@ -519,9 +518,8 @@ func (s *shims) find(ctx context.Context, id string) (found []int, err error) {
 	return found, nil
 }
 
-// byContainer are the shims that containerd has started, by the container
-// that each was started for. Those of another containerd may serve containers of
-// the same names.
+// byContainer returns the shims that this containerd has started, by the container each was
+// started for. Another containerd's shims may serve containers of the same names.
 func (s *shims) byContainer() (map[string]int, error) {
 	socket, err := os.Stat(containerd.Address(s.client))
 	if err != nil {
