@@ -21,49 +21,47 @@ import (
 	"github.com/margolite/margolite/runtime/log"
 )
 
-// shim is the runtime that every containerd knows.
 const shim = "io.containerd.runc.v2"
 
 // defaultGrace is how long a container may take to stop, as in Compose.
 const defaultGrace = 10 * time.Second
 
-// What a caller may act on.
+// Errors that a caller may act on.
 var (
-	ErrNotFound   = errors.New("not found on this device") // a volume, path or container that a service names
-	ErrMoved      = errors.New("a link replaced it")       // in the way to what was allowed to be mounted
-	ErrNotRunning = errors.New("not running")              // a container that a command is to run in
+	ErrNotFound   = errors.New("not found on this device") // a volume, path or container
+	ErrMoved      = errors.New("a link replaced it")       // on the way to a path that may be mounted
+	ErrNotRunning = errors.New("not running")              // the container for a command
 
-	// A volume that a container mounts.
+	// For a volume that a container mounts.
 	ErrInUse = &fault.Error{Code: fault.Conflict, Err: errors.New("in use")}
 	// A start that waits for something in the root file system, such as the writer of a FIFO.
 	ErrBlocked = errors.New("its start is blocked")
 )
 
-// Options is what Containers needs.
 type Options struct {
 	Client      containerd.Client
 	Namespace   string
-	Snapshotter func(context.Context) (string, error) // its name; that of the images
+	Snapshotter func(context.Context) (string, error) // name of the snapshotter that the images use
 	StateDir    string                                // survives a reboot: volumes/<project>/<volume>
 	RunDir      string                                // does not: hosts/, logs/, mounts/
-	LogKeeper   string                                // program that keeps what containers print; "": the shim is ours, and does
-	Init        string                                // program margolite-init, for services with init; "": there is none
-	LogDir      string                                // of what containers print; "" is RunDir/logs
-	LogKeep     log.Keep                              // how much of it at most, also where a service asks for more
-	// Environment is what the device gives to all containers, as NAME=value, unless their image or
-	// service says otherwise.
+	LogKeeper   string                                // program that keeps containers' output; "": the shim is ours and does it
+	Init        string                                // program margolite-init, for services with init; "": none
+	LogDir      string                                // for containers' output; "": RunDir/logs
+	LogKeep     log.Keep                              // limits for output, even if a service asks for more
+	// Environment holds the NAME=value entries that the device gives all containers; those of
+	// their image and service win.
 	Environment []string
-	// Certificate is the file with the certificate by which containers know the collector, or it
-	// them (OBS-08), read whenever a container is made; "": none.
+	// Certificate is the file with the certificate for the connection between containers and the
+	// collector (OBS-08), read whenever a container is made; "": none.
 	Certificate string
-	// ShimGrace is for how long a shim need not respond before it is killed, with
-	// the containers that it runs; 0: 30 s.
+	// ShimGrace is how long a shim may fail to respond before it is killed with its containers;
+	// 0: 30 s.
 	ShimGrace time.Duration
 	Logger    *slog.Logger
 }
 
-// Containers makes and removes containers, by parts that have a state of their own. Its
-// methods may be called from several goroutines, for one container from one at a time.
+// Containers makes and removes containers. Its methods may be called concurrently, for one
+// container one at a time.
 type Containers struct {
 	paths
 	records
@@ -77,7 +75,7 @@ type Containers struct {
 
 	mu    sync.Mutex
 	left  leftovers
-	swept bool // nothing is left of a former agent
+	swept bool // a former agent's leftovers are gone
 }
 
 // New prepares the directories, and undoes what a killed process left mounted.
@@ -91,8 +89,8 @@ func New(o Options) (*Containers, error) {
 	c.runc.dir, c.cgroups.records = filepath.Join(c.runcRoot(), o.Namespace), &c.records
 	c.shims = newShims(&c.records, &c.runc, &c.cgroups, o.ShimGrace)
 	c.tasks, c.execs = tasks{c.shims}, execs{paths: &c.paths, shims: c.shims, host: &c.host, places: newPlaces()}
-	// What containers write may be programs that make whoever starts them root:
-	// nobody else on the device gets there.
+	// Containers may write programs that give root rights to whoever runs them: no one else
+	// on the device may get there.
 	err := errors.Join(makePrivate(c.volumesDir()), makePrivate(filepath.Join(o.RunDir, "mounts")), os.MkdirAll(c.logDir(), 0o711), c.sweepMounts())
 	if err == nil {
 		c.owner, err = filepath.EvalSymlinks(o.StateDir)
@@ -106,7 +104,7 @@ func New(o Options) (*Containers, error) {
 	return c, nil
 }
 
-// makePrivate makes a directory for root alone, also of one that is there.
+// makePrivate makes a directory for root only, or makes an existing one so.
 func makePrivate(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
@@ -114,8 +112,7 @@ func makePrivate(dir string) error {
 	return os.Chmod(dir, 0o700)
 }
 
-// ID is the id of a container: the same configuration of the same replica
-// always has the same.
+// ID derives the ID of a container: the same for the same configuration of the same replica.
 func ID(project, service string, number int, hash string) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%d\x00%s", project, service, number, hash))
 	return hex.EncodeToString(sum[:])[:32]
@@ -124,17 +121,15 @@ func ID(project, service string, number int, hash string) string {
 // ID is the id of the container that has these labels.
 func (l Labels) ID() string { return ID(l.Project, l.Service, l.Number, l.Hash) }
 
-// State is what a container does.
+// State is what a container is doing.
 type State string
 
-// The states of a container.
 const (
-	Created State = "created" // no task, or one that was never started
+	Created State = "created" // no task, or one never started
 	Running State = "running"
 	Paused  State = "paused"
 	Stopped State = "stopped"
-	// Unresponsive says that the shim does not tell what the task does. It may
-	// respond again.
+	// Unresponsive: the shim does not tell what the task does, but may respond again.
 	Unresponsive State = "unresponsive"
 )
 
@@ -142,34 +137,31 @@ const (
 type Container struct {
 	ID string
 	Labels
-	Image    string // record in containerd's image store
+	Image    string // its name in containerd's image store
 	Created  time.Time
 	State    State
-	Pid      int // when Running or Paused; when Unresponsive by the last record of it, 0: none
+	Pid      int // if Running or Paused; if Unresponsive the last recorded one, 0: none
 	ExitCode int // when Stopped
 	ExitedAt time.Time
 }
 
-// List returns the containers of this runtime, in no order. One shim that does
-// not respond neither fails it nor delays it by more than a short deadline: its
-// containers are Unresponsive.
+// List returns the containers of this runtime, unordered. A shim that does not respond fails
+// nothing and delays it at most by a short deadline: its containers are Unresponsive.
 func (c *Containers) List(ctx context.Context) ([]Container, error) {
 	return c.listed(ctx, func() ([]Container, error) { return c.Recorded(ctx) })
 }
 
-// ListProject is List for the containers of one project. It reads no record and
-// asks for no task of any other.
+// ListProject is List for one project. It reads no records and asks for no tasks of others.
 func (c *Containers) ListProject(ctx context.Context, project string) ([]Container, error) {
 	return c.listed(ctx, func() ([]Container, error) { return c.RecordedOf(ctx, project) })
 }
 
-// ListIDs is List for the containers with these ids, as far as they exist. Unlike
-// a list that is filtered by containerd, it reads no record of any other.
+// ListIDs is List for the existing containers among these IDs. Unlike a list filtered by
+// containerd, it reads no other records.
 func (c *Containers) ListIDs(ctx context.Context, ids []string) ([]Container, error) {
 	return c.listed(ctx, func() ([]Container, error) { return c.RecordedIDs(ctx, ids) })
 }
 
-// listed says what the containers do that were read.
 func (c *Containers) listed(ctx context.Context, read func() ([]Container, error)) ([]Container, error) {
 	if err := c.sweepOnce(ctx); err != nil {
 		return nil, err
@@ -181,7 +173,7 @@ func (c *Containers) listed(ctx context.Context, read func() ([]Container, error
 	return c.WithStates(ctx, recorded)
 }
 
-// WithStates returns copies of containers that say what each of them does now.
+// WithStates returns copies of the containers with their present state.
 func (c *Containers) WithStates(ctx context.Context, recorded []Container) ([]Container, error) {
 	list := slices.Clone(recorded)
 	ids := make([]string, len(list))
@@ -190,7 +182,7 @@ func (c *Containers) WithStates(ctx context.Context, recorded []Container) ([]Co
 	}
 	answers := c.shims.states(ctx, ids)
 	if err := ctx.Err(); err != nil {
-		return nil, fmt.Errorf("cannot list containers: %w", err) // a call that was cut short tells nonsense
+		return nil, fmt.Errorf("cannot list containers: %w", err) // the states of an aborted call mean nothing
 	}
 	for i, answer := range answers {
 		found := &list[i]
@@ -210,8 +202,8 @@ func (c *Containers) WithStates(ctx context.Context, recorded []Container) ([]Co
 	return list, nil
 }
 
-// Delete removes a container with its task, root file system, log, files and
-// control group. Deleting what is not there is no error.
+// Delete removes a container with its task, root file system, log, files and control group.
+// A missing container is no error.
 func (c *Containers) Delete(ctx context.Context, id string) error {
 	if err := c.Stop(ctx, id, nil); err != nil {
 		return err
@@ -239,8 +231,8 @@ func (c *Containers) delete(ctx context.Context, id string) error {
 	return c.volumes.release(ctx)
 }
 
-// RemoveProject removes what is left of a project once its last container is
-// deleted: mounts of its volumes, and the control group.
+// RemoveProject removes what is left of a project after its last container: mounts of its
+// volumes, and the control group.
 func (c *Containers) RemoveProject(ctx context.Context, project string) error {
 	if err := c.volumes.release(ctx); err != nil {
 		return fmt.Errorf("cannot unmount volumes of project %s: %w", project, err)

@@ -22,11 +22,11 @@ import (
 	"github.com/margolite/margolite/runtime/network"
 )
 
-// OwnerKey is the label that marks the containers of this runtime; its value is
-// the project. Containers without it are never touched.
+// OwnerKey is the label that marks the containers of this runtime; its value is the project.
+// Containers without it are never touched.
 const OwnerKey = "margolite/project"
 
-// The labels of ours. They alone are read back.
+// Our own labels; only these are read back.
 const (
 	keyService   = "margolite/service"
 	keyNumber    = "margolite/number"
@@ -34,13 +34,13 @@ const (
 	keyImage     = "margolite/image"
 	keyDependsOn = "margolite/depends-on"
 	keyRoot      = "margolite/rootfs"
-	keyOwner     = "margolite/state-dir" // of the margolite whose container it is, resolved
+	keyOwner     = "margolite/state-dir" // of the margolite that owns it, resolved
 	keyExited    = "margolite/exited"
 	keyStopping  = "margolite/stopping"
-	keyCaller    = "margolite/caller-labels" // names of the labels that came with the project
+	keyCaller    = "margolite/caller-labels" // names of the labels given with the project
 )
 
-// The labels that other tools read.
+// Labels that other tools read.
 const (
 	composeProject  = "com.docker.compose.project"
 	composeService  = "com.docker.compose.service"
@@ -59,30 +59,29 @@ const (
 	nerdctlPlatform = "nerdctl/platform"  // as linux/arm64
 	nerdctlStateDir = "nerdctl/state-dir" // also an annotation
 	nerdctlHealth   = "nerdctl/healthcheck"
-	nerdctlTimeout  = "nerdctl/stop-timeout" // seconds
+	nerdctlTimeout  = "nerdctl/stop-timeout" // in seconds
 	imageStopSignal = "io.containerd.image.config.stop-signal"
 )
 
-const maxLabel = 4096 // containerd's limit for key and value of one label
+const maxLabel = 4096 // containerd's limit in bytes for key and value of one label
 
-// Labels are what a container is found by, and what changes during its life.
+// Labels identify a container, and record what changes during its life.
 type Labels struct {
 	Project   string
 	Service   string
 	Number    int    // of the replica, from 1
 	Hash      string // of the configuration
 	Image     string // reference as the Compose file spells it
-	Root      string // chain id of the image's root file system
+	Root      string // chain ID of the image's root file system
 	DependsOn []compose.Dependency
 	Exited    bool              // a one-shot service that ended with 0: not to be started again
-	Stopping  bool              // somebody stops it: however it ends, that is not by itself
-	Caller    map[string]string // of whoever asked for the project
+	Stopping  bool              // it is being stopped: however it ends, not by itself
+	Caller    map[string]string // given with the project by the caller
 	Details
 }
 
-// Encode writes the labels of a container record. service are those in the Compose
-// file, and shown those that only other tools want to know, as far as they are not
-// empty.
+// Encode builds the labels of a container record. service are those in the Compose file, and
+// shown those for other tools; empty ones of these are left out.
 func (l Labels) Encode(service, shown map[string]string) (map[string]string, error) {
 	out := make(map[string]string, 32)
 	maps.Copy(out, service)
@@ -92,7 +91,7 @@ func (l Labels) Encode(service, shown map[string]string) (map[string]string, err
 			out[key] = value
 		}
 	}
-	show := func(key, value string) { // what is only shown is not worth a refusal
+	show := func(key, value string) { // labels that are only shown are not worth a refusal
 		if len(key)+len(value) <= maxLabel {
 			set(key, value)
 		}
@@ -124,7 +123,7 @@ func (l Labels) Encode(service, shown map[string]string) (map[string]string, err
 	set(nerdctlHostname, l.Sandbox.Hostname)
 	show(nerdctlNetworks, nerdctlNetworkNames(l.Sandbox))
 	if l.Healthcheck != nil {
-		show(nerdctlHealth, encode(l.Healthcheck)) // nerdctl takes the names of keys in any case
+		show(nerdctlHealth, encode(l.Healthcheck)) // nerdctl ignores the case of keys
 	}
 	set(imageStopSignal, l.StopSignal)
 	set(nerdctlTimeout, strconv.FormatInt(int64((l.StopGrace+time.Second-1)/time.Second), 10))
@@ -138,16 +137,15 @@ func (l Labels) Encode(service, shown map[string]string) (map[string]string, err
 	return out, nil
 }
 
-// ErrForeign says that a container is not of this runtime.
+// ErrForeign says that a container belongs to another runtime.
 var ErrForeign = errors.New("the container belongs to another runtime")
 
-// ErrOtherOwner says that the containers of a namespace belong to a margolite with
-// another state directory.
+// ErrOtherOwner says that the containers of a namespace belong to a margolite with another
+// state directory.
 var ErrOtherOwner = errors.New("containers belong to another margolite")
 
-// Decode reads the labels and the details of a container record: ErrForeign
-// when it is not ours, another error when it is and cannot be understood. Names
-// are checked, because they become file names.
+// Decode reads the labels and details of a container record: ErrForeign if it is not ours,
+// another error if it is and cannot be understood. It checks names, which become file names.
 func Decode(m map[string]string, details []byte) (Labels, error) {
 	l := Labels{
 		Project:  m[OwnerKey],
@@ -203,31 +201,29 @@ func encodeDependencies(dependencies []compose.Dependency) string {
 	return encode(dependencies)
 }
 
-// encode is the JSON of what always has one.
 func encode(value any) string {
 	text, _ := json.Marshal(value)
 	return string(text)
 }
 
-// detailsKey is the extension of a container record that holds the details. A
-// label takes 4 KiB at most, an extension what a record may.
+// detailsKey is the extension of a container record that holds the details; they may exceed
+// the 4 KiB of a label.
 const detailsKey = "margolite/details"
 
-// maxDetails bounds the details in bytes. A service with hundreds of ports and
-// mounts takes a tenth of it.
+// maxDetails limits the details in bytes. A service with hundreds of ports and mounts takes
+// a tenth of it.
 const maxDetails = 1 << 20
 
-// Details are what is known about a container after its creation beside its
-// labels: all that it takes to start, watch and stop it without its Compose
-// file. They never change.
+// Details are everything beside the labels that it takes to start, watch and stop a container
+// without its Compose file. They never change.
 type Details struct {
 	Seat
 	Restart     compose.Restart      `json:"restart"`
-	StopSignal  string               `json:"stopSignal,omitempty"` // as SIGTERM
+	StopSignal  string               `json:"stopSignal,omitempty"` // such as SIGTERM
 	StopGrace   time.Duration        `json:"stopGrace"`
-	Volumes     []Volume             `json:"volumes,omitempty"`  // that it mounts
-	Subpaths    []Subpath            `json:"subpaths,omitempty"` // parts of these volumes that it mounts
-	Sources     []Source             `json:"sources,omitempty"`  // paths of the device that it mounts
+	Volumes     []Volume             `json:"volumes,omitempty"`
+	Subpaths    []Subpath            `json:"subpaths,omitempty"` // parts of these volumes
+	Sources     []Source             `json:"sources,omitempty"`  // paths of the device
 	Files       []File               `json:"files,omitempty"`    // configs and secrets
 	Healthcheck *compose.Healthcheck `json:"healthcheck,omitempty"`
 	PostStart   []compose.Hook       `json:"postStart,omitempty"`
@@ -235,43 +231,41 @@ type Details struct {
 	TTY         bool                 `json:"tty,omitempty"`
 	StdinOpen   bool                 `json:"stdinOpen,omitempty"`
 	Logging     compose.Logging      `json:"logging"`
-	// SharedMemory is the size in bytes of a /dev/shm that others may join; 0:
-	// it is the container's own.
+	// SharedMemory is the size in bytes of a /dev/shm that others may join; 0: private.
 	SharedMemory int64    `json:"sharedMemory,omitempty"`
 	Devices      *Devices `json:"devices,omitempty"`
-	CgroupParent string   `json:"cgroupParent,omitempty"` // empty: below the project's
+	CgroupParent string   `json:"cgroupParent,omitempty"` // "": below the project's
 }
 
 // Seat is where a container is among those of the device, and how others find it.
 type Seat struct {
-	Name    string          `json:"name,omitempty"`  // container_name; empty: <project>-<service>-<number>
-	Sandbox network.Sandbox `json:"sandbox"`         // that it is in; of another replica where it joins one
-	Joins   []Join          `json:"joins,omitempty"` // namespaces of other kinds and replicas that it lives in
+	Name    string          `json:"name,omitempty"`  // container_name; "": <project>-<service>-<number>
+	Sandbox network.Sandbox `json:"sandbox"`         // its own, or that of the replica it joins
+	Joins   []Join          `json:"joins,omitempty"` // other replicas' namespaces of other kinds
 	Ports   []network.Port  `json:"ports,omitempty"`
 }
 
 // Volume is a volume that a container mounts.
 type Volume struct {
 	Name    string   `json:"name"`
-	Project string   `json:"project,omitempty"` // whose it is; empty: the container's own
-	Type    string   `json:"type,omitempty"`    // of a file system to be mounted; empty: a directory of ours
+	Project string   `json:"project,omitempty"` // owner; "": the container's project
+	Type    string   `json:"type,omitempty"`    // file system type to mount; "": a directory of ours
 	Device  string   `json:"device,omitempty"`
-	Real    string   `json:"real,omitempty"` // where Device led when that was judged; empty: it is no path
+	Real    string   `json:"real,omitempty"` // where Device led when it was judged; "": Device is no path
 	Options []string `json:"options,omitempty"`
 }
 
-// Subpath is a file or directory in a volume that is mounted by itself. Nobody
-// knows before the start where a link leads that is in its way.
+// Subpath is a file or directory in a volume that is mounted by itself. Only the start can
+// tell where links in its way lead.
 type Subpath struct {
 	Volume int    `json:"volume"` // index in Volumes
 	Path   string `json:"path"`
 }
 
-// File is a config or secret of a container. Its content lies in the state
-// directory, which root alone can enter, and gets owner and mode before the container
-// starts.
+// File is a config or secret of a container. Its content lies in the state directory, which
+// only root can enter, and gets owner and mode before the container starts.
 type File struct {
-	Name string `json:"name"` // below the container's directory of files
+	Name string `json:"name"` // in the container's directory of files
 	UID  uint32 `json:"uid,omitempty"`
 	GID  uint32 `json:"gid,omitempty"`
 	Mode uint32 `json:"mode"`
@@ -279,7 +273,7 @@ type File struct {
 
 func (d Details) encode() (*anypb.Any, error) {
 	text, err := json.Marshal(d)
-	if err == nil { // else nobody could read the record again, nor remove its container
+	if err == nil { // otherwise the record could not be read again, nor the container removed
 		_, err = decodeDetails(text)
 	}
 	if err != nil {
@@ -288,9 +282,8 @@ func (d Details) encode() (*anypb.Any, error) {
 	return &anypb.Any{TypeUrl: detailsKey, Value: text}, nil
 }
 
-// decodeDetails reads the extension of a container record. What is
-// wrong with what it says becomes an error here: a newer version may have
-// written it, and names become file names.
+// decodeDetails reads the extension of a container record. It rejects invalid values: a
+// newer version may have written them, and names become file names.
 func decodeDetails(text []byte) (Details, error) {
 	var d Details
 	var err error
@@ -360,7 +353,7 @@ func (d Details) check() error {
 	return nil
 }
 
-// contentOf is what a record holds under a name; nil where there is nothing.
+// contentOf returns the content of a record's field; nil if it is missing.
 func contentOf(a typeurl.Any) []byte {
 	if a == nil {
 		return nil
@@ -368,8 +361,8 @@ func contentOf(a typeurl.Any) []byte {
 	return a.GetValue()
 }
 
-// labelsOf reads what a record of containerd says of one of our containers. Its database has no checksums: a medium may
-// have lost the specification.
+// labelsOf decodes the record of one of our containers. containerd's database has no
+// checksums, so a storage fault may have damaged the specification.
 func labelsOf(r containers.Container) (Labels, error) {
 	if !json.Valid(contentOf(r.Spec)) {
 		return Labels{}, errors.New("cannot read specification")
@@ -377,12 +370,12 @@ func labelsOf(r containers.Container) (Labels, error) {
 	return Decode(r.Labels, contentOf(r.Extensions[detailsKey]))
 }
 
-// nerdctl reads the labels of a container, and files below its data root, which
-// it arranges by the socket of containerd: with --data-root RunDir/nerdctl it
-// finds logs and ports of ours as if it had made the containers itself.
+// nerdctl reads the labels of a container, and files below its data root, arranged by the
+// socket of containerd: with --data-root RunDir/nerdctl it finds our logs and ports as if it
+// had made the containers itself.
 
-// showNerdctl lets nerdctl find the log and the ports of a container whose task
-// was made, and when that was: its shim has the log open by then.
+// showNerdctl shows nerdctl the log, the ports and the start time of a container whose task
+// exists: by then its shim has the log open.
 func (p *paths) showNerdctl(id string, l Labels) error {
 	dir := p.nerdctlDir(id)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -421,7 +414,7 @@ func nerdctlNetworkNames(s network.Sandbox) string {
 	return encode(names)
 }
 
-// nerdctlPortMappings is the JSON that nerdctl shows in its PORTS column.
+// nerdctlPortMappings is the JSON for nerdctl's PORTS column.
 func nerdctlPortMappings(ports []network.Port) string {
 	type mapping struct {
 		HostPort      int32

@@ -16,20 +16,18 @@ import (
 	"github.com/margolite/margolite/runtime/compose"
 )
 
-// Source is a path of the device that a container mounts. A container may write
-// where others, or it itself after a restart, find what they mount: a link that it
-// makes there must not lead them to what nobody allowed. So what is mounted is
-// where the path led when that was judged, and never by a link.
+// Source is a path of the device that a container mounts. A container may write where others,
+// or it itself after a restart, mount from: a link it makes there must not lead to what
+// was not allowed. So the mount uses the path that was judged, and follows no link.
 type Source struct {
-	Path   string `json:"path"`             // as the Compose file has it
-	Real   string `json:"real"`             // where that led
-	Create bool   `json:"create,omitempty"` // a directory is made where nothing is
+	Path   string `json:"path"`             // as in the Compose file
+	Real   string `json:"real"`             // where it led when it was judged
+	Create bool   `json:"create,omitempty"` // make a missing directory
 }
 
-// Real is a path with the links in it replaced by what they lead to, as far as
-// there is something: also of a link to nothing, which somebody may put there.
-// Links in /proc lead to where no name does, those in /sys are the kernel's, and
-// change with what is plugged in: they stay.
+// Real resolves the links in a path, as far as it exists; a link to nothing is resolved too,
+// as its target may appear later. Paths in /proc and /sys stay as they are: links in /proc
+// have no real name, and those in /sys change with the hardware.
 func Real(path string) string {
 	done, rest := "/", strings.Split(path, "/")
 	for links := 0; len(rest) > 0; {
@@ -61,13 +59,13 @@ func Real(path string) string {
 	return done
 }
 
-// maxLinks is how many links the kernel follows in a path.
+// maxLinks is the kernel's limit of links in a path.
 const maxLinks = 40
 
 func isKernels(name string) bool { return name == "proc" || name == "sys" }
 
-// FindSources writes into a project where the paths of the device lead that it
-// mounts or opens. Those that known has lead where it says.
+// FindSources records in a project where the device paths that it mounts or opens lead. Paths
+// in known lead where known says.
 func FindSources(p *compose.Project, known map[string]string) {
 	eachSource(p, func(path string, real *string) {
 		if found := known[path]; found != "" {
@@ -78,8 +76,8 @@ func FindSources(p *compose.Project, known map[string]string) {
 	})
 }
 
-// Sources are the paths that FindSources found, with where they lead. Those in
-// /dev lead where the device has them lead at the time.
+// Sources returns the paths that FindSources found, with where they lead, except those in
+// /dev, which lead wherever the device currently has them lead.
 func Sources(p *compose.Project) map[string]string {
 	found := make(map[string]string)
 	eachSource(p, func(path string, real *string) {
@@ -116,10 +114,9 @@ func realOf(m compose.Mount) string {
 	return Real(m.Path)
 }
 
-// isBound says whether a path is bound to a place of ours for the start, where
-// runc finds it. Not where mounts are to pass between the device and the
-// container, which have to know each other, nor what the kernel has. Between the
-// check of these and what runc does an instant remains.
+// isBound reports whether a path is bound to a place of ours for the start, where runc finds
+// it. Not if mounts propagate between device and container, nor for the kernel's file
+// systems; for these a short race remains between our check and runc's mount.
 func isBound(m compose.Mount) bool { return m.Propagation == "" && !isDirect(realOf(m)) }
 
 func isDirect(real string) bool {
@@ -127,7 +124,7 @@ func isDirect(real string) bool {
 	return real == "/" || isKernels(first)
 }
 
-// open opens what is to be mounted; nil: runc mounts it by its name.
+// open opens the path to mount; nil: runc mounts it by its name.
 func (s Source) open() (*os.File, error) {
 	if isDirect(s.Real) {
 		return nil, nil
@@ -142,7 +139,7 @@ func (s Source) open() (*os.File, error) {
 	return f, err
 }
 
-// bindTo binds what is open to a place that is made for it.
+// bindTo creates target and binds the open file there.
 func bindTo(target string, f *os.File) error {
 	info, err := f.Stat()
 	if err != nil {
@@ -156,8 +153,7 @@ func bindTo(target string, f *os.File) error {
 	if err != nil {
 		return err
 	}
-	// Private before it is anywhere: when it is unmounted, what is mounted below
-	// stays on the device.
+	// Private before it is attached: unmounting it must leave mounts below it on the device.
 	tree, err := unix.OpenTree(int(f.Fd()), "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH|unix.AT_RECURSIVE)
 	if err == nil {
 		defer unix.Close(tree)
@@ -175,15 +171,13 @@ func bindTo(target string, f *os.File) error {
 	return unix.MoveMount(tree, "", unix.AT_FDCWD, target, unix.MOVE_MOUNT_F_EMPTY_PATH)
 }
 
-// makePrivateMount has nothing pass on any more what happens to a mount and those
-// below it.
+// makePrivateMount stops propagation of mount events to and from a mount and those below it.
 func makePrivateMount(at string) error {
 	return unix.Mount("", at, "", unix.MS_PRIVATE|unix.MS_REC, "")
 }
 
-// openReal opens a path for nothing but its place, and fails where there is a link
-// on the way. Of a directory that is mounted when somebody looks it opens what is
-// mounted.
+// openReal opens a path as a location only (O_PATH), and fails if a link is on the way. A
+// directory that is mounted on demand is mounted first.
 func openReal(path string) (*os.File, error) {
 	f, err := openWithoutLinks(path + "/.")
 	if errors.Is(err, unix.ENOTDIR) {
@@ -199,7 +193,7 @@ func openWithoutLinks(path string) (*os.File, error) {
 	return openResolved(unix.AT_FDCWD, path, unix.RESOLVE_NO_SYMLINKS, func() (*os.File, error) { return openWithoutLinksSlowly(path) })
 }
 
-// openWithoutLinksSlowly looks where it came out.
+// openWithoutLinksSlowly checks where the path led after opening it.
 func openWithoutLinksSlowly(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -211,7 +205,7 @@ func openWithoutLinksSlowly(path string) (*os.File, error) {
 	return f, nil
 }
 
-// makeReal makes a directory, and those above it, without following a link.
+// makeReal makes a directory and its parents without following a link.
 func makeReal(path string) error {
 	var missing []string
 	at := path
@@ -240,9 +234,8 @@ func makeReal(path string) error {
 	return nil
 }
 
-// checkLink refuses the path of a device that leads elsewhere than where it led
-// when that was judged. Links in /dev are made by the device for what is plugged
-// in, and change with it; none of them leads out of /dev.
+// checkLink refuses a device path that leads elsewhere than when it was judged. Links in /dev
+// change with the hardware; none of them may lead out of /dev.
 func checkLink(path, real string) error {
 	if real == "" {
 		return nil
@@ -256,8 +249,8 @@ func checkLink(path, real string) error {
 
 func inDev(path string) bool { return strings.HasPrefix(path, "/dev/") }
 
-// openInRoot opens path for nothing but its place, as a process would whose root
-// is the directory at root: no link leads out, whoever changes links meanwhile.
+// openInRoot opens path as a location only, as a process with that root would: no link leads
+// out, even if links change meanwhile.
 func openInRoot(root, path string) (*os.File, error) {
 	dir, err := os.OpenFile(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -268,8 +261,8 @@ func openInRoot(root, path string) (*os.File, error) {
 		func() (*os.File, error) { return openInRootSlowly(root, path) })
 }
 
-// openResolved opens path for nothing but its place, from the directory dir on. slowly
-// does so on kernels before 5.6.
+// openResolved opens path, relative to the directory dir, as a location only. slowly does
+// so before Linux 5.6.
 func openResolved(dir int, path string, resolve uint64, slowly func() (*os.File, error)) (*os.File, error) {
 	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: resolve}
 	for {
@@ -277,7 +270,7 @@ func openResolved(dir int, path string, resolve uint64, slowly func() (*os.File,
 		switch {
 		case err == nil:
 			return os.NewFile(uintptr(fd), path), nil
-		case errors.Is(err, unix.EINTR), errors.Is(err, unix.EAGAIN): // EAGAIN: something was renamed on the way
+		case errors.Is(err, unix.EINTR), errors.Is(err, unix.EAGAIN): // EAGAIN: a rename on the way
 		case errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EPERM):
 			return slowly()
 		default:
@@ -286,7 +279,7 @@ func openResolved(dir int, path string, resolve uint64, slowly func() (*os.File,
 	}
 }
 
-// openInRootSlowly resolves links by itself, and opens what is there by then without any.
+// openInRootSlowly resolves links itself, and opens the result without following any.
 func openInRootSlowly(root, path string) (*os.File, error) {
 	root, err := filepath.EvalSymlinks(root)
 	if err != nil {
@@ -299,13 +292,12 @@ func openInRootSlowly(root, path string) (*os.File, error) {
 	return openWithoutLinksSlowly(resolved)
 }
 
-// fdPath leads to what a file that this process has open is, whatever its name leads to now.
+// fdPath leads to an open file of this process, whatever its name leads to now.
 func fdPath(f *os.File) string { return "/proc/self/fd/" + strconv.Itoa(int(f.Fd())) }
 
-// bindForStart binds to fixed places, for runc to find, what a container mounts that
-// somebody else may replace: parts of volumes, and paths of the device. undo is for when
-// runc has found them. What is in the way of each is looked at once: whoever changes it
-// meanwhile changes nothing.
+// bindForStart binds what a container mounts, and others may replace, to fixed places for
+// runc: parts of volumes, and paths of the device. Each path is checked and bound in one
+// step, so later changes have no effect. Call undo when runc has mounted them.
 func (p *paths) bindForStart(id string, l Labels) (undo func(), err error) {
 	var places []string
 	undo = func() {
@@ -317,7 +309,7 @@ func (p *paths) bindForStart(id string, l Labels) (undo func(), err error) {
 	}
 	bind := func(place string, open func() (*os.File, error)) error {
 		places = append(places, place)
-		if err := detach(place); err != nil { // of a start that was killed
+		if err := detach(place); err != nil { // from a start that was killed
 			return err
 		}
 		f, err := open()
@@ -348,8 +340,8 @@ func (p *paths) bindForStart(id string, l Labels) (undo func(), err error) {
 	return undo, nil
 }
 
-// openSubpath opens a part of a volume. A container that has the whole volume may
-// change it at any time.
+// openSubpath opens a part of a volume. A container with the whole volume may change it at
+// any time.
 func openSubpath(volume, path string) (*os.File, error) {
 	f, err := openInRoot(volume, path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -27,13 +27,11 @@ const (
 	// finishTimeout is how much longer than its caller a creation or deletion may take.
 	finishTimeout = 20 * time.Second
 	createTimeout = startTimeout + finishTimeout // of one call
-	// maxLostShims is how many shims in a row may end that a container was to share.
-	// The pauses between them double: containerd may have to clean up after one that
-	// was killed.
+	// maxLostShims limits how many shims that a container was to share may end in a row. The
+	// pauses between them double: containerd may have to clean up after a killed one.
 	maxLostShims = 7
 )
 
-// tasks are those of containers, which their shims run.
 type tasks struct{ *shims }
 
 func (c *Container) setTask(t *task.Process) {
@@ -47,13 +45,13 @@ func (c *Container) setTask(t *task.Process) {
 	}
 }
 
-// isUp tells whether a process runs, or would if it were not paused.
+// isUp reports whether a process runs or is paused.
 func isUp(t *task.Process) bool {
 	return t.GetStatus() == task.Status_RUNNING || t.GetStatus() == task.Status_PAUSED
 }
 
-// Start runs the process of a container. One that runs already is left as it
-// is; a task that ended or never started is replaced.
+// Start runs the process of a container. A running one is left as it is; a task that ended
+// or never started is replaced.
 func (c *Containers) Start(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -109,7 +107,7 @@ func (c *Containers) start(ctx context.Context, id string) error {
 	defer unbind()
 	snapshotter := c.o.Client.SnapshotService(record.Snapshotter)
 	mounts, err := snapshotter.Mounts(ctx, record.SnapshotKey)
-	if errdefs.IsNotFound(err) || err == nil && isLost(mounts) { // a Delete that did not end, or a power cut
+	if errdefs.IsNotFound(err) || err == nil && isLost(mounts) { // a Delete that did not finish, or a power cut
 		mounts, err = prepareSnapshot(ctx, snapshotter, record.SnapshotKey, labels)
 	}
 	if err != nil {
@@ -129,7 +127,7 @@ func (c *Containers) start(ctx context.Context, id string) error {
 	})
 	c.cgroups.creating.RUnlock()
 	if killed {
-		// A shim of containerd 1.6 tells nothing while runc creates a task: it responds again.
+		// A shim of containerd 1.6 does not respond while runc creates a task: ask it again.
 		c.shims.check(context.WithoutCancel(ctx), id)
 	}
 	if err != nil {
@@ -144,18 +142,18 @@ func (c *Containers) start(ctx context.Context, id string) error {
 	return nil
 }
 
-// untilClear starts a container again where what is in its way is about to go.
+// untilClear retries a start while what is in its way is about to go.
 func (t *tasks) untilClear(ctx context.Context, id string, start func() error) error {
 	for lost, wait := 0, burialPoll; ; {
 		err := start()
 		switch {
 		case errdefs.IsAlreadyExists(err):
-			// Its shim died, and containerd has not yet cleared away what it left.
+			// Its shim died, and containerd has not yet cleaned up.
 		case lost == maxLostShims, errors.Is(err, ErrBlocked):
 			return err
 		case isLostShim(err, id):
-			// It was to share the shim of its group, which ended with the last container
-			// there was. The next attempt finds none and makes one.
+			// It was to share the shim of its group, which ended with the group's last container. The
+			// next attempt finds none and starts one.
 			lost++
 			wait *= 2
 			if lost == maxLostShims {
@@ -177,8 +175,9 @@ func (t *tasks) untilClear(ctx context.Context, id string, start func() error) e
 	}
 }
 
-// clearBundle removes the directory that keeps containerd from making a task, if err says so: a containerd 1.6 whose caller
-// is killed while it starts a shim forgets the task but not the directory. What is mounted in it is not removed.
+// clearBundle removes the directory that keeps containerd from making a task, if err says
+// so: a containerd 1.6 whose caller is killed while it starts a shim forgets the task but
+// not the directory. It removes nothing that is mounted inside.
 func (t *tasks) clearBundle(ctx context.Context, id string, err error) error {
 	_, dir, _ := strings.Cut(err.Error(), "mkdir ")
 	dir, _, found := strings.Cut(dir, ": file exists")
@@ -192,14 +191,14 @@ func (t *tasks) clearBundle(ctx context.Context, id string, err error) error {
 	return tree.Remove(ctx, dir)
 }
 
-// clear removes what is left of a container without a task: processes that nobody else
-// knows of, and what runc knows, with which it would refuse to create the container.
+// clear removes what is left of a container without a task: processes that only its control
+// group still shows, and runc's record, with which runc would refuse to create the container.
 func (t *tasks) clear(ctx context.Context, id string) error {
 	return errors.Join(t.cgroups.endStrays(ctx, id), os.RemoveAll(filepath.Join(t.runc.dir, id)))
 }
 
-// unbroken is ctx, with some time more when it ends: a creation or a deletion that is broken off between the parts of
-// containerd and of its shim leaves what neither of them looks after.
+// unbroken extends ctx by finishTimeout: a creation or deletion that is broken off between
+// containerd's part and the shim's leaves something that neither looks after.
 func unbroken(ctx context.Context) (context.Context, context.CancelFunc) {
 	whole, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
@@ -209,9 +208,8 @@ func unbroken(ctx context.Context) (context.Context, context.CancelFunc) {
 	return whole, func() { stop(); cancel() }
 }
 
-// isLostShim tells whether there was no shim to make a task, whatever the task is,
-// or the directory of one that was killed is still being removed. Containerd has no
-// better word for it than its text.
+// isLostShim reports whether there was no shim to make the task, or the directory of a
+// killed one is still being removed. Only containerd's error text tells.
 func isLostShim(err error, id string) bool {
 	if err == nil {
 		return false
@@ -221,15 +219,14 @@ func isLostShim(err error, id string) bool {
 		is("shim") && is("dial unix")
 }
 
-// undo removes the task that could not be started, and returns why it could not.
+// undo removes a task that could not be started, and returns why.
 func (t *tasks) undo(ctx context.Context, id string, why error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), killTimeout)
 	defer cancel()
 	return errors.Join(why, t.delete(ctx, id))
 }
 
-// prepareStart brings back what is mounted and may have gone since the container
-// was created.
+// prepareStart restores mounts that may have gone since the container was created.
 func (c *Containers) prepareStart(ctx context.Context, id string, l Labels) error {
 	for _, v := range l.Volumes {
 		if err := c.EnsureVolume(ctx, l.Project, v); err != nil {
@@ -239,9 +236,8 @@ func (c *Containers) prepareStart(ctx context.Context, id string, l Labels) erro
 	return c.placeFiles(id, l)
 }
 
-// Stop ends the process of a container, at first politely, and deletes its task. One
-// that does not run is no error. grace is the time to end politely; nil: the
-// container's own.
+// Stop ends the process of a container, gracefully at first, and deletes its task. It is no
+// error if none runs. grace is the time to end gracefully; nil: the container's own.
 func (c *Containers) Stop(ctx context.Context, id string, grace *time.Duration) error {
 	if err := c.shims.with(ctx, id, func() error { return c.stop(ctx, id, grace) }); err != nil {
 		return fmt.Errorf("cannot stop container %s: %w", id, err)
@@ -269,7 +265,7 @@ func (c *Containers) stop(ctx context.Context, id string, grace *time.Duration) 
 	if grace != nil {
 		labels.StopGrace = max(*grace, 0)
 	}
-	if state.value.GetStatus() == task.Status_PAUSED { // signals wait until it goes on
+	if state.value.GetStatus() == task.Status_PAUSED { // signals wait until it resumes
 		if _, err := call(ctx, c.shims, callTimeout, c.shims.api().Resume, &tasksapi.ResumeTaskRequest{ContainerID: id}); err != nil {
 			return err
 		}
@@ -300,8 +296,8 @@ func (c *Containers) stop(ctx context.Context, id string, grace *time.Duration) 
 	return c.tasks.delete(ctx, id)
 }
 
-// runHooks runs what is to run before a container is stopped, each for its time
-// to stop at most. What fails there does not keep it from being stopped.
+// runHooks runs the hooks before a container is stopped, each for at most the stop timeout.
+// Their failures do not prevent the stop.
 func (c *Containers) runHooks(ctx context.Context, id string, l Labels) {
 	for n, hook := range l.PreStop {
 		limited, cancel := context.WithTimeout(ctx, max(l.StopGrace, time.Second))
@@ -313,8 +309,8 @@ func (c *Containers) runHooks(ctx context.Context, id string, l Labels) {
 	}
 }
 
-// kill sends a signal, and tells whether there was somebody to get it. Nobody
-// is there when the process has ended, or runc has forgotten about it.
+// kill sends a signal, and reports whether a process got it; none does if it has ended, or
+// runc has forgotten it.
 func (t *tasks) kill(ctx context.Context, id string, signal unix.Signal, all bool) (told bool, err error) {
 	err = t.shims.kill(ctx, &tasksapi.KillRequest{ContainerID: id, Signal: uint32(signal), All: all})
 	switch {
@@ -327,9 +323,8 @@ func (t *tasks) kill(ctx context.Context, id string, signal unix.Signal, all boo
 	}
 }
 
-// sleep waits for the end of a process, the end of d or of ctx, and tells
-// whether it was not d. A broken wait counts as the end: what follows looks
-// again.
+// sleep waits for the end of a process, of d or of ctx, and reports whether it was not d. A
+// broken wait counts as an end: the caller looks again.
 func sleep(ctx context.Context, ended <-chan outcome[int], d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -343,7 +338,7 @@ func sleep(ctx context.Context, ended <-chan outcome[int], d time.Duration) bool
 	}
 }
 
-// pause waits for d; false when ctx ended first.
+// pause waits for d; false if ctx ended first.
 func pause(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -355,11 +350,12 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// delete deletes a task, whatever it does; none is no error. One that its shim does not know is deleted as well: if
-// the last deletion was broken off after the shim's part, containerd still keeps the shim for it.
+// delete deletes a task in any state; no task is no error. It also deletes one that its shim
+// does not know: if a deletion was broken off after the shim's part, containerd still keeps
+// the shim for it.
 func (t *tasks) delete(ctx context.Context, id string) error {
 	if t.state(ctx, id).value.GetStatus() == task.Status_CREATED {
-		// Else its shim waits for what it may still print, for seconds.
+		// Otherwise its shim waits seconds for more output.
 		if _, err := t.kill(ctx, id, unix.SIGKILL, true); err != nil {
 			return err
 		}
@@ -383,7 +379,7 @@ func (t *tasks) delete(ctx context.Context, id string) error {
 	return nil
 }
 
-// remove deletes a task that has ended; none is no error.
+// remove deletes a task that has ended; no task is no error.
 func (t *tasks) remove(ctx context.Context, id string) error {
 	if err := ctx.Err(); err != nil {
 		return err

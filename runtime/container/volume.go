@@ -27,11 +27,10 @@ import (
 )
 
 const (
-	// byHand is where volumes are that people made for projects to find.
+	// byHand holds the volumes that people made for all projects.
 	byHand = "_"
 
-	// anonymousMark keeps the names of anonymous volumes apart from all that a
-	// Compose file may give.
+	// anonymousMark is in no name that a Compose file may give, so it marks anonymous volumes.
 	anonymousMark = "~"
 
 	// maxImageVolumes is how many volumes an image may ask for.
@@ -43,9 +42,8 @@ type volumes struct {
 	*paths
 	*records
 
-	// naming is held for reading while a container is created, which is the time
-	// when its volumes are there and no record names them; for writing while
-	// volumes are removed.
+	// naming is held for reading while a container is created, when its volumes exist but no
+	// record names them; for writing while volumes are removed.
 	naming sync.RWMutex
 
 	mounting singleflight.Group // by mount point
@@ -62,8 +60,8 @@ func (v Volume) check() error {
 	return v.checkType()
 }
 
-// EnsureVolume makes the volume when it is not there: an empty directory, or the
-// mount that its type asks for. One of another project is only looked for.
+// EnsureVolume makes a missing volume: an empty directory, or the mount that its type asks
+// for. It only looks for one of another project.
 func (vs *volumes) EnsureVolume(ctx context.Context, project string, v Volume) error {
 	if err := v.check(); err != nil {
 		return err
@@ -73,7 +71,7 @@ func (vs *volumes) EnsureVolume(ctx context.Context, project string, v Volume) e
 		return nil
 	}
 	err = fmt.Errorf("cannot create volume %s: %w", v.Name, err)
-	if v.Project == "" { // no fault of the service
+	if v.Project == "" { // not the service's fault
 		err = &fault.Error{Code: fault.Internal, Err: err}
 	}
 	return err
@@ -98,18 +96,17 @@ func (vs *volumes) ensure(ctx context.Context, project string, v Volume) error {
 	return errors.Join(tree.Sync(filepath.Dir(dir)), tree.Sync(vs.volumesDir()))
 }
 
-// mountedVolumes are the volumes of a configuration that is complete.
+// mountedVolumes are the volumes of a complete configuration.
 type mountedVolumes struct {
 	list   []Volume
-	byName map[string]int // index in list by the name that the configuration has for it
+	byName map[string]int // index in list by the configuration's name for it
 }
 
 func (m mountedVolumes) get(name string) Volume { return m.list[m.byName[name]] }
 
-// resolve finds the volumes that the containers of a configuration mount,
-// each once, in the order of their mounts: named ones, external ones where they
-// are, and the anonymous ones of this replica. The error wraps ErrNotFound when
-// an external one is not on this device.
+// resolve returns the volumes that a configuration mounts, each once, in the order of their
+// mounts: named ones, external ones where they are, and this replica's anonymous ones. The
+// error wraps ErrNotFound if an external one is not on this device.
 func (vs *volumes) resolve(ctx context.Context, config Config) (mountedVolumes, error) {
 	m := mountedVolumes{byName: make(map[string]int)}
 	for _, mount := range config.Service.Mounts {
@@ -140,7 +137,7 @@ func (vs *volumes) resolve(ctx context.Context, config Config) (mountedVolumes, 
 	return m, nil
 }
 
-// complete adds to the mounts of the service what the image asks for.
+// complete adds the image's volumes to the mounts of the service.
 func (c Config) complete() (Config, error) {
 	if len(c.Image.Volumes) > maxImageVolumes {
 		return c, fmt.Errorf("the image of service %s declares %d volumes; the limit is %d", c.Service.Name, len(c.Image.Volumes), maxImageVolumes)
@@ -164,7 +161,7 @@ func mountedAt(s *compose.Service, target string) bool {
 		slices.ContainsFunc(s.Files, func(f compose.File) bool { return f.Target == target })
 }
 
-// volumeName is the name of the volume of a mount; empty: it is none.
+// volumeName returns the name of a mount's volume; "": it has none.
 func (c Config) volumeName(m compose.Mount) string {
 	if m.Anonymous {
 		sum := sha256.Sum256([]byte(m.Target))
@@ -177,8 +174,8 @@ func (c Config) volumeName(m compose.Mount) string {
 	return m.Volume
 }
 
-// find looks for an external volume: PROJECT_VOLUME of another project, else
-// the directory of that name that somebody made by hand for all projects.
+// find looks for an external volume: PROJECT_VOLUME of another project, else the directory
+// of that name that somebody made by hand for all projects.
 func (vs *volumes) find(ctx context.Context, name string) (Volume, error) {
 	if !compose.ValidName(name) {
 		return Volume{}, fmt.Errorf("%.80q is not a volume name", name)
@@ -193,7 +190,7 @@ func (vs *volumes) find(ctx context.Context, name string) (Volume, error) {
 			found[project] = Volume{Project: project, Name: volume}
 		}
 	}
-	// What is mounted lies in no directory: containers tell of it.
+	// Mounted volumes lie in no directory, but in the records of containers.
 	all, err := vs.Recorded(ctx)
 	if err != nil {
 		return Volume{}, err
@@ -220,8 +217,8 @@ func (vs *volumes) find(ctx context.Context, name string) (Volume, error) {
 	return Volume{}, fmt.Errorf("external volume %s: %w: use PROJECT_VOLUME of another project, or create the directory %s", name, ErrNotFound, byHandDir)
 }
 
-// fillVolume gives an empty volume that no running container mounts what the
-// image has at target.
+// fillVolume fills an empty volume that no running container mounts with the image's content
+// at target.
 func (c *Containers) fillVolume(ctx context.Context, project string, v Volume, root, target string) error {
 	dir := c.volumeDir(project, v)
 	if empty, err := isEmpty(dir); err != nil || !empty {
@@ -238,24 +235,23 @@ func (c *Containers) fillVolume(ctx context.Context, project string, v Volume, r
 	return fillVolume(dir, root, target, v.Type != "")
 }
 
-// fillVolume gives an empty volume what the image has at target: content,
-// owner and mode, as Docker does. The volume is replaced as a whole, on the
-// medium, or stays empty; one that is mounted cannot be replaced, and is written
-// into. No container may have it mounted.
+// fillVolume fills an empty volume from the image as Docker does: content, owner and mode. It
+// replaces the volume as a whole, on the medium, or leaves it empty; a mounted one cannot be
+// replaced, so it is written into. No container may have it mounted.
 func fillVolume(dir, root, target string, mounted bool) (err error) {
 	source, err := confs.RootPath(root, target)
 	if err != nil {
 		return fmt.Errorf("cannot find %s in image: %w", target, err)
 	}
 	if info, err := os.Lstat(source); err != nil || !info.IsDir() {
-		return nil // nothing to copy; the mount covers what is there
+		return nil // nothing to copy; the mount hides it anyway
 	}
 	into := dir
 	if !mounted {
 		if into, err = os.MkdirTemp(filepath.Dir(dir), "."+filepath.Base(dir)+".filling-"); err != nil {
 			return fmt.Errorf("cannot fill volume: %w", err)
 		}
-		defer func() { err = errors.Join(err, os.RemoveAll(into)) }() // which was renamed, or is in vain
+		defer func() { err = errors.Join(err, os.RemoveAll(into)) }() // renamed by then, or useless
 	}
 	if err := confs.CopyDir(into, source); err != nil {
 		return fmt.Errorf("cannot fill volume: %w", err)
@@ -263,8 +259,8 @@ func fillVolume(dir, root, target string, mounted bool) (err error) {
 	if err := tree.SyncAll(into); err != nil || mounted {
 		return err
 	}
-	// The kernel lets a directory replace an empty one, which os.Rename does
-	// not ask of it; a volume with content wins.
+	// The kernel lets a directory replace an empty one, which os.Rename refuses; a volume with
+	// content wins.
 	err = unix.Rename(into, dir)
 	if err != nil && !errors.Is(err, fs.ErrExist) && !errors.Is(err, unix.ENOTEMPTY) {
 		return fmt.Errorf("cannot fill volume: %w", err)
@@ -272,7 +268,8 @@ func fillVolume(dir, root, target string, mounted bool) (err error) {
 	return tree.Sync(filepath.Dir(dir))
 }
 
-// isEmpty tells whether there is nothing in a directory. It reads one name, however many a container has put there.
+// isEmpty reports whether a directory is empty. It reads only one name, however many there
+// are.
 func isEmpty(dir string) (bool, error) {
 	f, err := os.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {
