@@ -21,33 +21,32 @@ import (
 	"github.com/margolite/margolite/runtime/tree"
 )
 
-// cdiDirs are where the Container Device Interface has its files, later ones
-// win: https://github.com/cncf-tags/container-device-interface, SPEC.md.
+// cdiDirs hold the files of the Container Device Interface, later ones win:
+// https://github.com/cncf-tags/container-device-interface, SPEC.md.
 var cdiDirs = []string{"/etc/cdi", "/var/run/cdi"}
 
-// Bounds of CDI files. They are the device maker's, but programs write them.
+// Limits on CDI files, which programs of the device's maker write.
 const (
 	maxCDIFiles = 256
 	maxCDIFile  = 1 << 20 // bytes
-	maxCDINames = 20      // that an error lists
+	maxCDINames = 20      // names in an error
 )
 
-// cdiDevice is a device and the file that has it.
+// cdiDevice is a device and the file that defines it.
 type cdiDevice struct {
 	file  *cdispecs.Spec
 	edits *cdispecs.ContainerEdits
 	path  string // of the file
-	twice string // another file of the same directory that has the device too
+	twice string // another file of the same directory that defines it too
 }
 
-// cdiRegistry is what the files of a device say.
+// cdiRegistry is the content of a device's CDI files.
 type cdiRegistry struct {
 	devices map[string]*cdiDevice // by vendor.com/class=name
-	broken  []error               // files that are left out
+	broken  []error               // ignored files
 }
 
-// readCDI reads all files in the directories. A file that cannot be read leaves
-// out its own devices alone.
+// readCDI reads all files in the directories. An unreadable file drops only its own devices.
 func readCDI(dirs []string) cdiRegistry {
 	r := cdiRegistry{devices: make(map[string]*cdiDevice)}
 	files := 0
@@ -112,10 +111,9 @@ func (r *cdiRegistry) find(name string) (*cdiDevice, error) {
 	return nil, err
 }
 
-// parseCDI reads one file, JSON or YAML, and checks all of it: an incomplete device
-// is worse than a missing one. The library's cache is not used: it does
-// not bound what it reads, and panics on an entry that is null. Its parser is
-// not used either: it would link a second YAML library, of 0.2 MB.
+// parseCDI reads one JSON or YAML file and checks all of it: an incomplete device is worse
+// than a missing one. The library's cache does not limit what it reads, and panics on null
+// entries; its parser would link a second YAML library of 0.2 MB.
 func parseCDI(text []byte) (*cdispecs.Spec, error) {
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
 	decoder.KnownFields(true)
@@ -126,8 +124,8 @@ func parseCDI(text []byte) (*cdispecs.Spec, error) {
 	if spec == nil {
 		return nil, errors.New("is empty")
 	}
-	// Fields that are not known are errors already: a version that is too old for
-	// what the file has, or newer than the library, does no harm.
+	// Unknown fields are already errors, so a version too old for the content, or newer than
+	// the library, does no harm.
 	if !strings.HasPrefix(spec.Version, "0.") && !strings.HasPrefix(spec.Version, "1.") {
 		return nil, fmt.Errorf("has cdiVersion %.20q, expected 0.x or 1.x", spec.Version)
 	}
@@ -152,8 +150,8 @@ func parseCDI(text []byte) (*cdispecs.Spec, error) {
 	return spec, nil
 }
 
-// checkCDIEdits refuses what runc before 1.3 does not do, and what it would find
-// wrong only when the container starts.
+// checkCDIEdits refuses what runc before 1.3 does not support, or would reject only when the
+// container starts.
 func checkCDIEdits(e *cdispecs.ContainerEdits) error {
 	switch {
 	case e.IntelRdt != nil || len(e.NetDevices) > 0:
@@ -183,8 +181,7 @@ func checkCDIEdits(e *cdispecs.ContainerEdits) error {
 	return nil
 }
 
-// addCDI makes the edits of the devices with these names, and once for each
-// file those for all of its devices.
+// addCDI applies the edits of the named devices, and those common to a file once per file.
 func addCDI(spec *specs.Spec, names, dirs []string) error {
 	if len(names) == 0 {
 		return nil
@@ -207,8 +204,7 @@ func addCDI(spec *specs.Spec, names, dirs []string) error {
 			}
 		}
 	}
-	// The library makes a rule without access of the permissions "none", which
-	// runc refuses.
+	// For a rule without access the library writes the permissions "none", which runc refuses.
 	spec.Linux.Resources.Devices = slices.DeleteFunc(spec.Linux.Resources.Devices, func(rule specs.LinuxDeviceCgroup) bool {
 		return rule.Allow && rule.Access == ""
 	})
@@ -218,9 +214,9 @@ func addCDI(spec *specs.Spec, names, dirs []string) error {
 func applyCDI(edits *cdispecs.ContainerEdits, spec *specs.Spec) error {
 	for _, n := range edits.DeviceNodes {
 		if n.Type == "u" {
-			n.Type = "c" // the same to Linux, but the library makes a rule for c alone
+			n.Type = "c" // the same to Linux, but the library makes a rule only for c
 		}
-		// udev's names for devices are links, which the library does not follow.
+		// udev's device names are links, which the library does not follow.
 		if real, err := filepath.EvalSymlinks(cmp.Or(n.HostPath, n.Path)); err == nil {
 			n.HostPath = real
 		}

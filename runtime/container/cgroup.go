@@ -17,18 +17,17 @@ import (
 
 const strayPoll = 20 * time.Millisecond
 
-// cgroups are the control groups of containers.
 type cgroups struct {
 	*records
 
-	// creating is held for reading while runc makes control groups, the parents
-	// before the children; for writing while those that are empty are removed.
+	// creating is held for reading while runc makes control groups, parents first; for writing
+	// while empty ones are removed.
 	creating sync.RWMutex
 }
 
-// path is the control group of a container, below one of its project, below
-// one of this runtime: or below parent, which cgroup_parent names. Such a parent is
-// the owner's, with his limits: it is never removed.
+// path is a container's control group, below that of its project, below that of this runtime;
+// or below parent, which cgroup_parent names. Such a parent and its limits are the owner's:
+// it is never removed.
 func (g *cgroups) path(project, id, parent string) string {
 	if parent != "" {
 		return path.Join("/", parent, id)
@@ -36,8 +35,7 @@ func (g *cgroups) path(project, id, parent string) string {
 	return path.Join("/", g.namespace, project, id)
 }
 
-// of are the directories of the control group of a container, which may
-// have no record any more.
+// of returns the directories of a container's control group; it may have no record any more.
 func (g *cgroups) of(ctx context.Context, id string) []string {
 	if _, labels, err := g.read(ctx, id); err == nil {
 		return cgroupDirs(g.path(labels.Project, id, escapePattern(labels.CgroupParent)))
@@ -45,13 +43,13 @@ func (g *cgroups) of(ctx context.Context, id string) []string {
 	return cgroupDirs(g.path("*", id, "")) // of any project
 }
 
-// escapePattern lets a path stand for itself alone.
+// escapePattern makes a path match only itself.
 func escapePattern(path string) string {
 	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(path)
 }
 
-// cgroupDirs are the directories of a control group, on cgroup v2 one, on v1
-// one per controller. Its path may have wildcards.
+// cgroupDirs returns the directories of a control group: one on cgroup v2, one per controller
+// on v1. The path may have wildcards.
 func cgroupDirs(group string) []string {
 	var dirs []string
 	for _, root := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/*"} {
@@ -61,9 +59,9 @@ func cgroupDirs(group string) []string {
 	return dirs
 }
 
-// endStrays kills what still runs in the control group of a container that has
-// no task, and removes the group: its shim died, or the directory of shims was wiped, so
-// that nobody else knows of these processes. Without this they would run beside new ones.
+// endStrays kills what still runs in the control group of a container without a task, and
+// removes the group: if its shim died, or the directory of shims was wiped, no one else
+// knows these processes, and they would run beside new ones.
 func (g *cgroups) endStrays(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeout(ctx, killTimeout)
 	defer cancel()
@@ -73,12 +71,12 @@ func (g *cgroups) endStrays(ctx context.Context, id string) error {
 		for _, dir := range dirs {
 			for _, pid := range processesIn(dir) {
 				left = true
-				_ = syscall.Kill(pid, syscall.SIGKILL) // has ended by itself, else the next look tells
+				_ = syscall.Kill(pid, syscall.SIGKILL) // it has ended, or the next look shows it
 			}
 		}
 		if !left {
 			for _, dir := range dirs {
-				_ = os.Remove(dir) // one that is not empty goes with the container
+				_ = os.Remove(dir) // if not empty it goes with the container
 			}
 			return nil
 		}
@@ -88,20 +86,20 @@ func (g *cgroups) endStrays(ctx context.Context, id string) error {
 	}
 }
 
-// processesIn are the processes of a control group, and of those that the
-// container made below it, where systemd for one puts itself.
+// processesIn returns the processes of a control group and of its children, which a container
+// may make, as systemd does.
 func processesIn(dir string) []int {
 	var found []int
 	_ = filepath.WalkDir(dir, func(at string, entry fs.DirEntry, err error) error {
 		if err != nil || !entry.IsDir() {
-			return nil // gone meanwhile
+			return nil // gone in the meantime
 		}
 		pids, err := os.ReadFile(filepath.Join(at, "cgroup.procs"))
 		if err != nil {
-			return nil // gone meanwhile
+			return nil // gone in the meantime
 		}
 		for field := range strings.FieldsSeq(string(pids)) {
-			// 0 is a process outside the namespace of this one.
+			// 0 is a process outside this process's PID namespace.
 			if pid, err := strconv.Atoi(field); err == nil && pid > 0 {
 				found = append(found, pid)
 			}
@@ -111,15 +109,14 @@ func processesIn(dir string) []int {
 	return found
 }
 
-// remove removes the control group of a project where it is empty, and the
-// runtime's own with the last of them. runc removes those of containers, but not
-// their parents.
+// remove removes the control group of a project if it is empty, and with the last of them the
+// runtime's. runc removes containers' groups, but not their parents.
 func (g *cgroups) remove(project string) {
 	for _, dir := range append(cgroupDirs(g.path(project, "*", "")), cgroupDirs(g.path(project, "", ""))...) {
-		_ = os.Remove(dir) // one that is not empty stays
+		_ = os.Remove(dir) // fails if not empty
 	}
 	if !g.creating.TryLock() {
-		return // it is about to be needed
+		return // about to be needed
 	}
 	defer g.creating.Unlock()
 	for _, dir := range cgroupDirs(g.path("", "", "")) {
@@ -127,20 +124,19 @@ func (g *cgroups) remove(project string) {
 	}
 }
 
-// Usage is what a container has used of the machine since it was created, and
-// uses now, as its control group counts it. What the kernel does not count is 0.
+// Usage is what a container has used since its creation, and uses now, according to its
+// control group. What the kernel does not count is 0.
 type Usage struct {
 	CPU    time.Duration
-	Memory int64 // bytes, with its part of the page cache
+	Memory int64 // bytes, including page cache
 }
 
-// UsageOf reads the usage of a container. It starts no process and asks nobody.
+// UsageOf reads the usage of a container from files, without a process or a shim.
 func (c *Containers) UsageOf(found Container) Usage {
 	return usageOf("/sys/fs/cgroup", c.cgroups.path(found.Labels.Project, found.ID, found.Labels.CgroupParent))
 }
 
-// usageOf reads a control group below root: one of version 2, or else those of
-// the two controllers of version 1.
+// usageOf reads a control group below root: one of v2, else those of two v1 controllers.
 func usageOf(root, group string) Usage {
 	if stat, err := os.ReadFile(filepath.Join(root, group, "cpu.stat")); err == nil {
 		return Usage{
@@ -154,13 +150,13 @@ func usageOf(root, group string) Usage {
 	}
 }
 
-// counter is the number that a file holds; 0 if it holds none.
+// counter returns the number in a file; 0 if there is none.
 func counter(path string) int64 {
 	n, _ := strconv.ParseInt(firstWord(path), 10, 64)
 	return n
 }
 
-// valueOf is a number in a file of lines with a name and a number each.
+// valueOf returns a number from a file of lines with a name and a number each.
 func valueOf(stat []byte, name string) int64 {
 	for line := range bytes.Lines(stat) {
 		if key, value, _ := bytes.Cut(line, []byte(" ")); string(key) == name {

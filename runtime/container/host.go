@@ -17,41 +17,39 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Cgroups is how this device arranges control groups.
+// Cgroups is the arrangement of control groups on this device.
 type Cgroups int
 
-// The arrangements of control groups.
 const (
 	CgroupsNone Cgroups = iota // not mounted
-	CgroupsV1                  // v1, also beside a v2 tree without controllers ("hybrid")
+	CgroupsV1                  // also with a v2 tree without controllers ("hybrid")
 	CgroupsV2
 )
 
-// Host is what the specification of a container depends on beside its
-// configuration.
+// Host is what a container's specification depends on beside its configuration.
 type Host struct {
 	Cgroups           Cgroups
-	CgroupNamespace   bool     // the kernel has cgroup namespaces
-	MessageQueues     bool     // the kernel has POSIX message queues
-	ReadOnlyBelow     bool     // the kernel makes a mount read-only with all below it
-	UnprivilegedPorts bool     // the kernel can let everybody bind low ports
-	PingGroups        bool     // the kernel can let everybody ping
+	CgroupNamespace   bool
+	MessageQueues     bool
+	ReadOnlyBelow     bool     // the kernel can make a mount read-only with all below it
+	UnprivilegedPorts bool     // the kernel can let everyone bind low ports
+	PingGroups        bool     // the kernel can let everyone ping
 	Seccomp           bool     // kernel and runtime can filter system calls
-	AppArmor          bool     // the kernel has it, and it is on
-	Profile           string   // of AppArmor, by default; empty: none
-	OpenFiles         uint64   // how many files a process may be allowed to open
-	MostOpenFiles     uint64   // beyond which the kernel allows nobody to go
-	Processes         int64    // that there may be on the device, with their threads; 0: not known
+	AppArmor          bool     // the kernel has it enabled
+	Profile           string   // default AppArmor profile; "": none
+	OpenFiles         uint64   // limit of open files that a process may get
+	MostOpenFiles     uint64   // the kernel's limit for anyone
+	Processes         int64    // limit of processes and threads on the device; 0: unknown
 	Capabilities      []string // that containers may have; nil: all
 	CPUs              string   // as 0-3
 
 	Limits
 }
 
-// Limits are what control groups can limit on this device.
+// Limits are the limits that control groups support on this device.
 type Limits struct {
 	Memory            bool
-	Swap              bool // with memory accounting of swap
+	Swap              bool // with accounting of swap
 	Swappiness        bool
 	OOMKillDisable    bool
 	CPUShares         bool
@@ -63,22 +61,21 @@ type Limits struct {
 	BlockThrottle     bool
 }
 
-// thisHost is what DetectHost finds on this device.
 type thisHost struct {
 	once      sync.Once
 	found     Host
-	noProfile sync.Once // warns that there is no default profile of AppArmor
+	noProfile sync.Once // limits the warning about a missing AppArmor profile
 	logger    *slog.Logger
 }
 
-// get looks at the device once, and not before the first container: asking the OCI
-// runtime takes a process.
+// get detects the host once, when the first container needs it: asking the OCI runtime
+// starts a process.
 func (h *thisHost) get(ctx context.Context) Host {
 	h.once.Do(func() { h.found = DetectHost(context.WithoutCancel(ctx), "runc") })
 	return h.found
 }
 
-// DetectHost looks at this device. runc is the OCI runtime's program, by name or path.
+// DetectHost inspects this device. runc is the OCI runtime's program, by name or path.
 func DetectHost(ctx context.Context, runc string) Host {
 	h := Host{
 		Cgroups:           detectCgroups(),
@@ -99,11 +96,11 @@ func DetectHost(ctx context.Context, runc string) Host {
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err == nil {
 		h.OpenFiles = min(h.OpenFiles, limit.Max)
 	}
-	h.MostOpenFiles, _ = strconv.ParseUint(firstWord("/proc/sys/fs/nr_open"), 10, 64) // 0: not known
+	h.MostOpenFiles, _ = strconv.ParseUint(firstWord("/proc/sys/fs/nr_open"), 10, 64) // 0: unknown
 	threads, _ := strconv.ParseInt(firstWord("/proc/sys/kernel/threads-max"), 10, 64)
 	numbers, _ := strconv.ParseInt(firstWord("/proc/sys/kernel/pid_max"), 10, 64)
-	h.Processes = min(threads, numbers)                                                               // 0: not known
-	bfqDevices, _ := kernelversion.GreaterEqualThan(kernelversion.KernelVersion{Kernel: 5, Major: 4}) // false: not known
+	h.Processes = min(threads, numbers)                                                               // 0: unknown
+	bfqDevices, _ := kernelversion.GreaterEqualThan(kernelversion.KernelVersion{Kernel: 5, Major: 4}) // false: unknown
 	switch h.Cgroups {
 	case CgroupsV1:
 		h.Limits = limitsV1("/sys/fs/cgroup", bfqDevices)
@@ -128,13 +125,13 @@ func detectCgroups() Cgroups {
 	}
 }
 
-// limitsV1 looks for the files of the controllers, each of which is mounted
-// below root. bfqDevices says that the kernel's BFQ scheduler weighs by device.
+// limitsV1 looks for the files of the controllers, mounted below root. bfqDevices says that
+// the kernel's BFQ scheduler has weights per device.
 func limitsV1(root string, bfqDevices bool) Limits {
 	has := func(names ...string) bool {
 		return slices.ContainsFunc(names, func(name string) bool { return exists(filepath.Join(root, name)) })
 	}
-	bfq := has("blkio/blkio.bfq.io_serviced") // the weight itself is in groups below alone
+	bfq := has("blkio/blkio.bfq.io_serviced") // the weight itself exists only in child groups
 	return Limits{
 		Memory:            has("memory/memory.limit_in_bytes"),
 		Swap:              has("memory/memory.memsw.limit_in_bytes"),
@@ -150,8 +147,8 @@ func limitsV1(root string, bfqDevices bool) Limits {
 	}
 }
 
-// limitsV2 looks for the controllers, and for files that not every kernel has
-// in the groups that there are; the group at root has few.
+// limitsV2 looks for the controllers, and in existing child groups for files that not every
+// kernel has; the root group has few.
 func limitsV2(root string, bfqDevices bool) Limits {
 	text, err := os.ReadFile(filepath.Join(root, "cgroup.controllers"))
 	if err != nil {
@@ -166,7 +163,7 @@ func limitsV2(root string, bfqDevices bool) Limits {
 	bfq := below("io.bfq.weight") || hasScheduler("bfq")
 	return Limits{
 		Memory: has("memory"),
-		// Where no group has the controller, nothing speaks against it.
+		// If no group has the controller, it is assumed to work.
 		Swap:              has("memory") && exists("/proc/swaps") && (below("memory.swap.max") || !below("memory.max")),
 		CPUShares:         has("cpu"),
 		CPUQuota:          has("cpu"),
@@ -178,7 +175,7 @@ func limitsV2(root string, bfqDevices bool) Limits {
 	}
 }
 
-// hasScheduler tells whether some disk can have its requests ordered by name.
+// hasScheduler reports whether some disk can use the named I/O scheduler.
 func hasScheduler(name string) bool {
 	files, _ := filepath.Glob("/sys/block/*/queue/scheduler") // the pattern is valid
 	return slices.ContainsFunc(files, func(file string) bool {
@@ -187,9 +184,9 @@ func hasScheduler(name string) bool {
 	})
 }
 
-// runtimeHasSeccomp asks the runtime how it was built: one without seccomp
-// refuses every container that has a profile. runc prints "libseccomp: 2.5.4",
-// crun "+SECCOMP". One that does not answer has to prove itself.
+// runtimeHasSeccomp asks the runtime whether it supports seccomp; one without it refuses every
+// container with a profile. runc prints "libseccomp: 2.5.4", crun "+SECCOMP". One that does
+// not answer is assumed to support it.
 func runtimeHasSeccomp(ctx context.Context, runc string) bool {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -198,7 +195,7 @@ func runtimeHasSeccomp(ctx context.Context, runc string) bool {
 	return err != nil || strings.Contains(text, "libseccomp:") || strings.Contains(text, "+SECCOMP")
 }
 
-// firstWord is that of a small file of the kernel; "" when there is none.
+// firstWord returns the first word of a small file of the kernel; "" if unreadable.
 func firstWord(path string) string {
 	text, _ := os.ReadFile(path)
 	return append(strings.Fields(string(text)), "")[0]

@@ -13,7 +13,7 @@ import (
 	"github.com/margolite/margolite/runtime/containerd"
 )
 
-// records are what containerd has recorded of the containers of this runtime.
+// records reads what containerd has recorded of this runtime's containers.
 type records struct {
 	client    containerd.Client
 	namespace string
@@ -21,13 +21,12 @@ type records struct {
 	logger    *slog.Logger
 }
 
-// Recorded returns the containers of this runtime like List, without saying what
-// they do: State is Created. It asks no shim, and takes one call.
+// Recorded is List without states: State is Created. It asks no shim, and takes one call.
 func (r *records) Recorded(ctx context.Context) ([]Container, error) {
 	return r.recorded(ctx, fmt.Sprintf("labels.%q", OwnerKey))
 }
 
-// RecordedOf is Recorded for the containers of one project.
+// RecordedOf is Recorded for one project.
 func (r *records) RecordedOf(ctx context.Context, project string) ([]Container, error) {
 	list, err := r.recorded(ctx, ofProject(project))
 	if err != nil {
@@ -46,7 +45,7 @@ func (r *records) recorded(ctx context.Context, filter string) ([]Container, err
 	return r.owned(found)
 }
 
-// RecordedIDs is ListIDs without saying what the containers do.
+// RecordedIDs is ListIDs without states.
 func (r *records) RecordedIDs(ctx context.Context, ids []string) ([]Container, error) {
 	found := make([]containers.Container, 0, len(ids))
 	for _, id := range ids {
@@ -62,7 +61,7 @@ func (r *records) RecordedIDs(ctx context.Context, ids []string) ([]Container, e
 	return r.owned(found)
 }
 
-// Projects names the projects that have containers.
+// Projects returns the names of the projects that have containers.
 func (r *records) Projects(ctx context.Context) (map[string]bool, error) {
 	found, err := r.client.ContainerService().List(ctx, fmt.Sprintf("labels.%q", OwnerKey))
 	if err != nil {
@@ -75,8 +74,7 @@ func (r *records) Projects(ctx context.Context) (map[string]bool, error) {
 	return projects, nil
 }
 
-// ProjectOf names the project of a container, by its record; "" where there is
-// none, or it is not of this runtime.
+// ProjectOf returns the project of a container; "" if it does not exist or is not ours.
 func (r *records) ProjectOf(ctx context.Context, id string) (string, error) {
 	record, err := r.client.ContainerService().Get(ctx, id)
 	if errdefs.IsNotFound(err) {
@@ -88,7 +86,7 @@ func (r *records) ProjectOf(ctx context.Context, id string) (string, error) {
 	return record.Labels[OwnerKey], nil
 }
 
-// read returns the record of a container, and what it says.
+// read returns the record of a container, and its labels.
 func (r *records) read(ctx context.Context, id string) (containers.Container, Labels, error) {
 	record, err := r.client.ContainerService().Get(ctx, id)
 	if err != nil {
@@ -98,18 +96,18 @@ func (r *records) read(ctx context.Context, id string) (containers.Container, La
 	return record, labels, err
 }
 
-// owned decodes the records of containers and logs those that cannot be decoded.
-// It fails if one belongs to another margolite.
+// owned decodes records, and logs those that cannot be decoded. It fails if one belongs to
+// another margolite.
 func (r *records) owned(found []containers.Container) ([]Container, error) {
 	list := make([]Container, 0, len(found))
 	for _, f := range found {
-		// Two would undo each other's work.
+		// They would undo each other's work.
 		if owner := f.Labels[keyOwner]; !r.isOwner(owner) {
 			return nil, fmt.Errorf("cannot list containers: %w: containerd namespace %q belongs to the margolite with the state directory %s",
 				ErrOtherOwner, r.namespace, owner)
 		}
-		// Its specification is not looked at: this is called at each look, and [Containers.sweepOnce]
-		// has removed what a medium damaged.
+		// The specification is not checked, as this runs often; [Containers.sweepOnce] has removed
+		// damaged records.
 		labels, err := Decode(f.Labels, contentOf(f.Extensions[detailsKey]))
 		if err != nil {
 			r.logger.Warn("ignoring a container", "container", f.ID, "error", err)
@@ -120,8 +118,8 @@ func (r *records) owned(found []containers.Container) ([]Container, error) {
 	return list, nil
 }
 
-// isOwner tells whether a state directory is that of this margolite: a device whose
-// file systems are mounted otherwise since an update has it under another path.
+// isOwner reports whether a state directory is this margolite's: an update may have moved the
+// mount of its file system, and so its path.
 func (r *records) isOwner(dir string) bool {
 	if dir == r.owner {
 		return true
@@ -134,8 +132,8 @@ func (r *records) isOwner(dir string) bool {
 	return err == nil && os.SameFile(own, theirs)
 }
 
-// MarkDone records that a one-shot service ended well, so that it is not
-// started again, not even after a reboot.
+// MarkDone records that a one-shot service ended well, so that it is never started again,
+// even after a reboot.
 func (r *records) MarkDone(ctx context.Context, id string) error {
 	if err := r.setLabel(ctx, id, keyExited, "0"); err != nil {
 		return fmt.Errorf("cannot mark container %s as done: %w", id, err)
@@ -143,7 +141,7 @@ func (r *records) MarkDone(ctx context.Context, id string) error {
 	return nil
 }
 
-// SetDependsOn changes which services are to be started before a container.
+// SetDependsOn changes the recorded dependencies of a container.
 func (r *records) SetDependsOn(ctx context.Context, id string, dependencies []compose.Dependency) error {
 	if err := r.setLabel(ctx, id, keyDependsOn, encodeDependencies(dependencies)); err != nil {
 		return fmt.Errorf("cannot record what container %s depends on: %w", id, err)
@@ -151,10 +149,9 @@ func (r *records) SetDependsOn(ctx context.Context, id string, dependencies []co
 	return nil
 }
 
-// announceStop returns the labels of a container, which say how it wants to be
-// stopped. Of a one-shot service it records that it is being stopped: a server that
-// ends with 0 because it was asked to is not a job that is done, also for whoever
-// comes after a kill of this process right here.
+// announceStop returns a container's labels, which tell how to stop it. For a one-shot
+// service it first records the stop: exiting with 0 on request does not make it done, and
+// the record tells that even if this process is killed here.
 func (r *records) announceStop(ctx context.Context, id string) (Labels, error) {
 	_, labels, err := r.read(ctx, id)
 	if errdefs.IsNotFound(err) {
@@ -166,7 +163,6 @@ func (r *records) announceStop(ctx context.Context, id string) (Labels, error) {
 	return labels, err
 }
 
-// setLabel changes one label; "" removes it.
 func (r *records) setLabel(ctx context.Context, id, key, value string) error {
 	record := containers.Container{ID: id, Labels: map[string]string{key: value}}
 	_, err := r.client.ContainerService().Update(ctx, record, "labels."+key)

@@ -16,7 +16,7 @@ import (
 
 const unconfined = "unconfined"
 
-// What every container gets, the same as Docker gives.
+// Defaults for every container, the same as Docker's.
 var (
 	defaultCapabilities = []string{
 		"CAP_AUDIT_WRITE", "CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_MKNOD",
@@ -32,8 +32,8 @@ var (
 	readonlyPaths = []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
 )
 
-// confine sets what a container may do, and what it sees of the kernel. The
-// filter of system calls follows from the capabilities.
+// confine sets what a container may do, and what it sees of the kernel. The filter of system
+// calls depends on the capabilities.
 func confine(spec *specs.Spec, s *compose.Service, h Host, u specs.User) error {
 	set, err := capabilitiesOf(s, h)
 	if err != nil {
@@ -61,7 +61,7 @@ func confine(spec *specs.Spec, s *compose.Service, h Host, u specs.User) error {
 	return nil
 }
 
-// seccompOf is the filter of system calls, nil for none.
+// seccompOf returns the filter of system calls; nil: none.
 func seccompOf(spec *specs.Spec, s *compose.Service, h Host) (*specs.LinuxSeccomp, error) {
 	switch {
 	case s.Seccomp.Unconfined:
@@ -77,9 +77,8 @@ func seccompOf(spec *specs.Spec, s *compose.Service, h Host) (*specs.LinuxSeccom
 	}
 }
 
-// appArmorOf is the AppArmor profile of the process, empty for that of this
-// process, which is none unless somebody confined the agent. It is the default one
-// unless the service is privileged or says otherwise.
+// appArmorOf returns the AppArmor profile of the process: the default one, unless the service
+// is privileged or names one. "" is this process's, normally none.
 func appArmorOf(s *compose.Service, h Host) (string, error) {
 	switch {
 	case !h.AppArmor && (s.AppArmor == "" || s.AppArmor == unconfined):
@@ -106,9 +105,8 @@ func appArmorOf(s *compose.Service, h Host) (string, error) {
 // allCapability stands for every capability in cap_add and cap_drop.
 const allCapability = "ALL"
 
-// detectCapabilities are those that this process may pass on: the kernel knows
-// them, and nobody took them from it. What the kernel knows and the library does not
-// has no name, and is left out, as by runc.
+// detectCapabilities returns the capabilities that this process may pass on. Those that the
+// kernel knows and the library does not have no name, and are left out, as in runc.
 func detectCapabilities() []string {
 	status, err := os.Open("/proc/self/status")
 	if err != nil {
@@ -123,8 +121,8 @@ func detectCapabilities() []string {
 	return names
 }
 
-// capabilitiesOf are those of the processes of a service, as Docker puts
-// together what it gives, what is added and what is dropped.
+// capabilitiesOf returns the capabilities of a service: Docker's defaults with its additions
+// and removals.
 func capabilitiesOf(s *compose.Service, h Host) ([]string, error) {
 	known := h.Capabilities
 	if known == nil {
@@ -157,8 +155,8 @@ func capabilitiesOf(s *compose.Service, h Host) ([]string, error) {
 	return set, nil
 }
 
-// capabilitySets are those of a process: only root has them in effect, whoever
-// else runs can gain them by file capabilities at most.
+// capabilitySets builds a process's sets: they are effective for root only; other users can
+// gain them at most through file capabilities.
 func capabilitySets(set []string, u specs.User) *specs.LinuxCapabilities {
 	c := &specs.LinuxCapabilities{Bounding: set}
 	if u.UID == 0 {
@@ -167,7 +165,7 @@ func capabilitySets(set []string, u specs.User) *specs.LinuxCapabilities {
 	return c
 }
 
-// Bounds of a profile; Docker's own is 18 KiB with some 60 rules.
+// Limits on a profile; Docker's own has 18 KiB and some 60 rules.
 const (
 	maxProfile  = 512 << 10 // bytes
 	maxRules    = 4096
@@ -185,12 +183,11 @@ var (
 	}
 )
 
-// seccompProfile reads a profile in Docker's format, and keeps what holds for the
-// process of spec on this device.
+// seccompProfile reads a profile in Docker's format, and keeps what applies to the process of
+// spec on this device.
 //
-// It checks the profile before the library sees it: the library takes an empty
-// profile for none, panics on a rule that is null, and leaves the rest to the OCI
-// runtime, which would find a mistake only when the container starts.
+// It checks the profile first: the library takes an empty profile for none, panics on a null
+// rule, and leaves other mistakes to the OCI runtime, which finds them only at the start.
 func seccompProfile(text []byte, spec *specs.Spec) (*specs.LinuxSeccomp, error) {
 	if len(text) > maxProfile {
 		return nil, fmt.Errorf("profile has more than %d bytes", maxProfile)
