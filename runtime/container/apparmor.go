@@ -15,15 +15,14 @@ const (
 	DefaultProfile = "margolite-default"
 
 	appArmorEnabled = "/sys/module/apparmor/parameters/enabled"
-	// loadedProfiles lists the AppArmor profiles that the kernel has, as "name (mode)".
+	// loadedProfiles lists the kernel's AppArmor profiles as "name (mode)".
 	loadedProfiles = "/sys/kernel/security/apparmor/profiles"
-	profilesDir    = "/etc/apparmor.d" // of what a profile may include
+	profilesDir    = "/etc/apparmor.d" // of files that profiles include
 	profileParser  = "apparmor_parser"
 )
 
-// profileText is the default profile: what a container needs of the kernel is allowed,
-// what changes the device by way of /proc, /sys or mounts is not, as the default profile
-// of Docker means it.
+// profileText is the default profile, as strict as Docker's: it allows what a container needs,
+// but not changing the device through /proc, /sys or mounts.
 const profileText = `profile ` + DefaultProfile + ` flags=(attach_disconnected,mediate_deleted) {
 %[1]s
   network,
@@ -55,8 +54,8 @@ const profileText = `profile ` + DefaultProfile + ` flags=(attach_disconnected,m
 }
 `
 
-// profileOf is the default profile for the AppArmor of the device at root, and an agent
-// that is confined as it says, "unconfined" or "name (mode)".
+// profileOf returns the default profile for the AppArmor files of the device at root.
+// agent is the agent's own confinement: "unconfined" or "name (mode)".
 func profileOf(root, agent string) string {
 	agent, _, _ = strings.Cut(strings.TrimSpace(agent), " (")
 	if agent == "" || strings.Contains(agent, `"`) {
@@ -67,7 +66,7 @@ func profileOf(root, agent string) string {
 	if has("tunables/global") {
 		head = "#include <tunables/global>\n"
 	}
-	if has("abi/3.0") { // rules mean what they meant there, also to a newer parser
+	if has("abi/3.0") { // pins the meaning of rules, even for a newer parser
 		head = "abi <abi/3.0>,\n" + head
 	}
 	if has("abstractions/base") {
@@ -76,8 +75,8 @@ func profileOf(root, agent string) string {
 	return head + fmt.Sprintf(profileText, base, agent)
 }
 
-// loadProfile gives the kernel of the device at root the default profile, which a reboot
-// takes, unless it has it.
+// loadProfile loads the default profile into the kernel of the device at root, unless it is
+// loaded. A reboot unloads it.
 func loadProfile(ctx context.Context, root string) error {
 	if loaded, err := hasProfile(filepath.Join(root, loadedProfiles), DefaultProfile); loaded || err != nil {
 		return err
@@ -88,7 +87,7 @@ func loadProfile(ctx context.Context, root string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	agent, _ := os.ReadFile("/proc/self/attr/current") // unconfined where it does not tell
+	agent, _ := os.ReadFile("/proc/self/attr/current") // unconfined if unreadable
 	cmd := exec.CommandContext(ctx, parser, "--replace", "--skip-cache")
 	cmd.Stdin = strings.NewReader(profileOf(root, string(agent)))
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -97,7 +96,7 @@ func loadProfile(ctx context.Context, root string) error {
 	return nil
 }
 
-// profile is the default profile where the kernel has it now; empty: there is none.
+// profile returns the default profile if the kernel has it now, else "".
 func (h *thisHost) profile(ctx context.Context) string {
 	if !h.get(ctx).AppArmor {
 		return ""
@@ -109,8 +108,8 @@ func (h *thisHost) profile(ctx context.Context) string {
 	return DefaultProfile
 }
 
-// Confinement says how the kernel confines containers by default on a device with the
-// root given, and how to fix what is missing.
+// Confinement tells how the kernel confines containers by default on the device at root, and
+// how to fix what is missing.
 func Confinement(h Host, root string) (text, mend string) {
 	var parts []string
 	if h.Seccomp {

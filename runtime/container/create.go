@@ -22,15 +22,15 @@ import (
 	"github.com/margolite/margolite/runtime/log"
 )
 
-// createLease is for how long a snapshot without record is kept when Create is killed.
+// createLease is how long a snapshot without a record is kept if Create is killed.
 const createLease = time.Hour
 
-// leaseLabel marks the leases of Create, with the state directory of whoever has made them.
+// leaseLabel marks the leases of Create with the state directory of their agent.
 const leaseLabel = "margolite/creating"
 
-// Create makes the record and root file system of a container, and fills those
-// of its volumes that are empty, and mounted by no running container, from the image.
-// A container that exists is left as it is.
+// Create makes the record and root file system of a container, and fills its volumes from the
+// image if they are empty and no running container mounts them. An existing container is
+// left as it is.
 func (c *Containers) Create(ctx context.Context, config Config) error {
 	id := config.Labels.ID()
 	err := c.sweepOnce(ctx)
@@ -45,7 +45,7 @@ func (c *Containers) Create(ctx context.Context, config Config) error {
 
 func (c *Containers) create(ctx context.Context, id string, config Config) error {
 	if _, _, err := c.read(ctx, id); !errdefs.IsNotFound(err) {
-		return err // nil: its id says what it is
+		return err // nil: its ID stands for its configuration
 	}
 	config, err := config.complete()
 	if err != nil {
@@ -59,7 +59,7 @@ func (c *Containers) create(ctx context.Context, id string, config Config) error
 	if err := config.describe(volumes); err != nil {
 		return err
 	}
-	// A file server may take long to answer: not while others wait for the lock.
+	// Without the lock: a file server may take long to answer.
 	for _, v := range volumes.list {
 		if err := c.EnsureVolume(ctx, config.Labels.Project, v); err != nil {
 			return err
@@ -89,7 +89,7 @@ func (c *Containers) create(ctx context.Context, id string, config Config) error
 		return err
 	}
 
-	// Until the record refers to it, only the lease keeps gc from the snapshot.
+	// Until the record refers to the snapshot, only the lease protects it from gc.
 	ctx, release, err := c.o.lease(ctx, "margolite-create-"+id)
 	if err != nil {
 		return err
@@ -162,8 +162,8 @@ func (c *Config) describe(volumes mountedVolumes) error {
 	return nil
 }
 
-// inspect reads the image through the container's root file system: it looks up
-// the user, fills volumes, and builds the specification.
+// inspect reads the image through the container's root file system: it looks up the user,
+// fills volumes, and builds the specification.
 func (c *Containers) inspect(ctx context.Context, id string, config Config, volumes mountedVolumes, mounts []mount.Mount, extensions map[string]typeurl.Any) (typeurl.Any, error) {
 	project := config.Labels.Project
 	var user specs.User
@@ -197,8 +197,8 @@ func (c *Containers) inspect(ctx context.Context, id string, config Config, volu
 	return recordSpec(spec, config.Labels.Devices, extensions)
 }
 
-// lease keeps gc from what is made with the context it returns. A lease that a
-// killed process left is taken over.
+// lease protects what is made with the returned context from gc. It takes over a lease that
+// a killed process left.
 func (o *Options) lease(ctx context.Context, id string) (context.Context, func(), error) {
 	service := o.Client.LeasesService()
 	_, err := service.Create(ctx, leases.WithID(id), leases.WithExpiration(createLease), leases.WithLabel(leaseLabel, o.StateDir))
@@ -206,7 +206,7 @@ func (o *Options) lease(ctx context.Context, id string) (context.Context, func()
 		return nil, nil, fmt.Errorf("cannot lease: %w", err)
 	}
 	release := func() {
-		// Nothing depends on it: the lease ends by itself.
+		// Nothing depends on it: the lease expires by itself.
 		if err := service.Delete(context.WithoutCancel(ctx), leases.Lease{ID: id}); err != nil && !errdefs.IsNotFound(err) {
 			o.Logger.Debug("lease is left to expire", "container", id, "error", err)
 		}
@@ -214,9 +214,9 @@ func (o *Options) lease(ctx context.Context, id string) (context.Context, func()
 	return leases.WithLease(ctx, id), release, nil
 }
 
-// Check refuses a configuration that needs what is not on this device: a path to
-// be mounted, an external volume, a node. It changes nothing. The error names
-// service and place, and wraps ErrNotFound where something is missing.
+// Check refuses a configuration that needs a path, external volume or device node that is not
+// on this device. It changes nothing. The error names service and place, and wraps
+// ErrNotFound if something is missing.
 func (c *Containers) Check(ctx context.Context, config Config) error {
 	config, err := config.complete()
 	if err != nil {

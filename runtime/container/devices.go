@@ -22,11 +22,11 @@ const (
 	maxDeviceDepth = 8    // of directories of device nodes
 )
 
-// elsewhere are what /dev has beside device nodes of the machine: file systems
-// of their own, which a container has as well.
+// elsewhere is what /dev contains beside device nodes of the machine: file systems that a
+// container has as well.
 var elsewhere = []string{"/dev/pts", "/dev/shm", "/dev/fd", "/dev/mqueue", "/dev/console", "/dev/.lxc", "/dev/.lxd-mounts", "/dev/.udev"}
 
-// deviceRules are for the devices that every container has, as with Docker.
+// deviceRules allow the devices that every container has, as in Docker.
 var deviceRules = []string{
 	"c 1:3 rwm",   // null
 	"c 1:5 rwm",   // zero
@@ -39,16 +39,15 @@ var deviceRules = []string{
 	"c 136:* rwm", // pts/*
 }
 
-// Devices are the devices of the machine that a container has. They are looked
-// for at each start: numbers and links change while the device is off, and what
-// is plugged in later counts then.
+// Devices are the devices of the machine that a container has. They are looked up at each
+// start: numbers and links change while the device is off, and hardware may be added.
 type Devices struct {
 	All   bool             `json:"all,omitempty"` // privileged
 	Nodes []compose.Device `json:"nodes,omitempty"`
 	CDI   []string         `json:"cdi,omitempty"` // vendor.com/class=name
 }
 
-// devicesOf are those that a service asks for; nil is none.
+// devicesOf returns those that a service asks for; nil: none.
 func devicesOf(s *compose.Service) *Devices {
 	if !s.Privileged && len(s.Devices) == 0 && len(s.CDI) == 0 {
 		return nil
@@ -56,14 +55,14 @@ func devicesOf(s *compose.Service) *Devices {
 	return &Devices{All: s.Privileged, Nodes: s.Devices, CDI: s.CDI}
 }
 
-// rules says which devices a container may open or make, beside its nodes.
+// rules returns which devices a container may open or make, beside its nodes.
 func rules(s *compose.Service) []specs.LinuxDeviceCgroup {
 	if s.Privileged {
 		return []specs.LinuxDeviceCgroup{{Allow: true, Access: "rwm"}}
 	}
 	list := []specs.LinuxDeviceCgroup{{Allow: false, Access: "rwm"}}
 	for _, text := range slices.Concat(deviceRules, s.DeviceRules) {
-		if rule, ok := compose.ParseDeviceRule(text); ok { // as Load has seen to
+		if rule, ok := compose.ParseDeviceRule(text); ok { // checked by Load
 			list = append(list, rule)
 		}
 	}
@@ -104,7 +103,7 @@ func (d *Devices) addTo(spec *specs.Spec) error {
 	return nil
 }
 
-// nodesOf is the device node, or all those of the directory.
+// nodesOf returns the device node, or all in the directory.
 func nodesOf(d compose.Device, target string) ([]specs.LinuxDevice, error) {
 	if err := checkLink(d.Path, d.Real); err != nil {
 		return nil, err
@@ -120,7 +119,7 @@ func nodesOf(d compose.Device, target string) ([]specs.LinuxDevice, error) {
 	return nodes, err
 }
 
-// nodeAt is the device node of the machine at path, or that a link there leads to.
+// nodeAt returns the device node at path, following a link.
 func nodeAt(path string) (specs.LinuxDevice, error) {
 	var at unix.Stat_t
 	if err := unix.Stat(path, &at); err != nil {
@@ -136,13 +135,13 @@ func nodeAt(path string) (specs.LinuxDevice, error) {
 	default:
 		return specs.LinuxDevice{}, fmt.Errorf("cannot use %s: it is not a device node", path)
 	}
-	number := uint64(at.Rdev) // not 64 bits wide everywhere
+	number := uint64(at.Rdev) // its width depends on the platform
 	node.Major, node.Minor = int64(unix.Major(number)), int64(unix.Minor(number))
 	return node, nil
 }
 
-// nodesBelow are the device nodes in a directory, or the one that dir itself is, with
-// target in its place, save those in skipped.
+// nodesBelow returns the device nodes in a directory except those in skipped, or the one that
+// dir itself is, with target in place of dir.
 func nodesBelow(dir, target string, skipped []string) ([]specs.LinuxDevice, error) {
 	var nodes []specs.LinuxDevice
 	err := filepath.WalkDir(dir, func(at string, entry fs.DirEntry, err error) error {
@@ -153,7 +152,7 @@ func nodesBelow(dir, target string, skipped []string) ([]specs.LinuxDevice, erro
 			}
 			return nil
 		case errors.Is(err, fs.ErrNotExist):
-			return nil // unplugged meanwhile
+			return nil // unplugged in the meantime
 		case err != nil:
 			return err
 		case entry.IsDir() && strings.Count(at[len(dir):], "/") > maxDeviceDepth:
@@ -163,7 +162,7 @@ func nodesBelow(dir, target string, skipped []string) ([]specs.LinuxDevice, erro
 		}
 		node, err := nodeAt(at)
 		if err != nil {
-			return nil // unplugged meanwhile
+			return nil // unplugged in the meantime
 		}
 		if len(nodes) >= maxDevices {
 			return fmt.Errorf("there are more than %d", maxDevices)
@@ -178,7 +177,7 @@ func nodesBelow(dir, target string, skipped []string) ([]specs.LinuxDevice, erro
 	return nodes, nil
 }
 
-// putNode adds a device node in place of another one at the same path.
+// putNode adds a device node, replacing one at the same path.
 func putNode(spec *specs.Spec, node specs.LinuxDevice) {
 	spec.Linux.Devices = slices.DeleteFunc(spec.Linux.Devices, func(d specs.LinuxDevice) bool { return d.Path == node.Path })
 	spec.Linux.Devices = append(spec.Linux.Devices, node)

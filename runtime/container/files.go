@@ -14,8 +14,8 @@ import (
 	"github.com/margolite/margolite/runtime/tree"
 )
 
-// fileName is the name of the n-th config or secret of a service, which says
-// nothing about it: two may have the same name, and names may be long.
+// fileName names the n-th config or secret of a service. The name in the Compose file may be
+// long, or used twice.
 func fileName(n int, f compose.File) string {
 	return kindOf(f) + "-" + strconv.Itoa(n)
 }
@@ -35,14 +35,13 @@ func filesOf(s *compose.Service) []File {
 	return files
 }
 
-// keepFiles writes the content of the configs and secrets of a container that
-// has no record yet, on the medium.
+// keepFiles writes to the medium the configs and secrets of a container that has no record yet.
 func (p *paths) keepFiles(project, id string, files []compose.File) error {
 	if len(files) == 0 {
 		return nil
 	}
 	dir := p.keptFiles(project, id)
-	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o700)); err != nil { // there may be one of a Create that was killed
+	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o700)); err != nil { // a killed Create may have left one
 		return fmt.Errorf("cannot store configs and secrets: %w", err)
 	}
 	for n, f := range files {
@@ -58,9 +57,9 @@ func (p *paths) keepFiles(project, id string, files []compose.File) error {
 	return nil
 }
 
-// placeFiles prepares the configs and secrets of a container that is about to start:
-// they get owner and mode, and the path that they are mounted from, which a reboot
-// clears, leads to where they are kept. Replicas take no memory for copies.
+// placeFiles prepares the configs and secrets of a container for its start: it sets owner and
+// mode, and makes the path that they are mounted from, which a reboot clears, a link to
+// where they are kept. Replicas take no memory for copies.
 func (p *paths) placeFiles(id string, l Labels) error {
 	if len(l.Files) == 0 {
 		return nil
@@ -71,14 +70,14 @@ func (p *paths) placeFiles(id string, l Labels) error {
 			return fmt.Errorf("cannot place configs and secrets: %w", err)
 		}
 	}
-	// There may be one that leads to another place.
+	// There may be a link to another place.
 	if err := errors.Join(os.RemoveAll(placed), os.MkdirAll(filepath.Dir(placed), 0o700), os.Symlink(kept, placed)); err != nil {
 		return fmt.Errorf("cannot place configs and secrets: %w", err)
 	}
 	return nil
 }
 
-// giveTo sets owner and mode of a file that has others: a start seldom writes to flash.
+// giveTo sets owner and mode of a file only if they differ: a start seldom writes to flash.
 func giveTo(path string, f File) error {
 	var stat unix.Stat_t
 	if err := unix.Lstat(path, &stat); err != nil {
@@ -90,10 +89,10 @@ func giveTo(path string, f File) error {
 	if err := unix.Lchown(path, int(f.UID), int(f.GID)); err != nil {
 		return err
 	}
-	return unix.Chmod(path, f.Mode) // after the owner, whose change takes bits away
+	return unix.Chmod(path, f.Mode) // after the owner, whose change clears bits
 }
 
-// writeFile writes a new file that nobody else can read, on the medium.
+// writeFile writes a new file that only root can read, to the medium.
 func writeFile(path string, content []byte) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -115,22 +114,22 @@ func (p *paths) removeFiles(id string) error {
 		err = errors.Join(err, os.RemoveAll(dir))
 	}
 	for _, dir := range kept {
-		_ = os.Remove(filepath.Dir(dir)) // of the project, where it was the last
+		_ = os.Remove(filepath.Dir(dir)) // fails unless it was the project's last
 	}
 	return err
 }
 
 const (
-	// CertificateAt is where containers find the certificate of the collector.
+	// CertificateAt is where containers find the collector's certificate.
 	CertificateAt = "/etc/margolite/collector.pem"
 
 	certificateVariable = "OTEL_EXPORTER_OTLP_CERTIFICATE"
 	maxCertificate      = 64 << 10 // bytes
 )
 
-// certified is a service with the certificate of the collector among its files
-// (OBS-08). What tells one configuration from another is known before, so that no
-// container is made anew for it. One without it runs all the same.
+// certified adds the collector's certificate to the files of a service (OBS-08). The
+// configuration's hash was computed before, so no container is recreated for it. Without
+// the certificate the service runs all the same.
 func (o *Options) certified(s *compose.Service) *compose.Service {
 	if o.Certificate == "" || mountedAt(s, CertificateAt) {
 		return s
@@ -145,7 +144,7 @@ func (o *Options) certified(s *compose.Service) *compose.Service {
 	return &with
 }
 
-// environment is what the device gives to a certified service.
+// environment returns the device's variables for a certified service.
 func (o *Options) environment(s *compose.Service) []string {
 	if o.Certificate == "" || !mountedAt(s, CertificateAt) {
 		return o.Environment

@@ -19,8 +19,8 @@ import (
 // defaultShm is the size of /dev/shm in bytes, as with Docker.
 const defaultShm = 64 << 20
 
-// allMounts are those that every container has and those of the service, parents
-// before children. A mount of the service replaces one of ours at the same place.
+// allMounts returns the default mounts and the service's, parents before children. The
+// service's replace defaults at the same place.
 func allMounts(c Config, h Host, at placing) ([]specs.Mount, error) {
 	own, err := serviceMounts(c, h, at)
 	if err != nil {
@@ -35,14 +35,13 @@ func allMounts(c Config, h Host, at placing) ([]specs.Mount, error) {
 	return mounts, nil
 }
 
-// sortMounts puts parents before children. It is not slices.SortStableFunc, which
-// the compiler would write out anew for mounts.
+// sortMounts puts parents before children. slices.SortStableFunc would be compiled once
+// more for mounts.
 func sortMounts(mounts []specs.Mount) {
 	depth := func(i int) int { return strings.Count(mounts[i].Destination, "/") }
 	sort.SliceStable(mounts, func(i, j int) bool { return depth(i) < depth(j) })
 }
 
-// kernelMounts are the file systems of the kernel.
 func kernelMounts(s *compose.Service, h Host) []specs.Mount {
 	access := "ro"
 	if s.Privileged {
@@ -63,8 +62,8 @@ func kernelMounts(s *compose.Service, h Host) []specs.Mount {
 	return mounts
 }
 
-// sharedMemory is /dev/shm, which is a file system and no part of the namespace of ipc:
-// a container that shares one shares the other. Whose it is, Start knows.
+// sharedMemory is /dev/shm. It is a file system and no part of an IPC namespace, but
+// containers that share one share the other. Start determines whose it is.
 func sharedMemory(s *compose.Service, at placing) []specs.Mount {
 	options := []string{"nosuid", "noexec", "nodev"}
 	shared := specs.Mount{Destination: "/dev/shm", Type: "bind", Source: at.sharedMemory(at.id), Options: append([]string{"rbind", "rprivate"}, options...)}
@@ -81,8 +80,8 @@ func sharedMemory(s *compose.Service, at placing) []specs.Mount {
 	return []specs.Mount{shared}
 }
 
-// sandboxMounts are the files of the sandbox; writable, as with Docker, unless
-// everything else is read-only too.
+// sandboxMounts are the files of the sandbox; writable as in Docker, unless the root file
+// system is read-only.
 func sandboxMounts(c Config) []specs.Mount {
 	options := []string{"bind", "rprivate"}
 	if c.Service.ReadOnly {
@@ -101,8 +100,8 @@ func sandboxMounts(c Config) []specs.Mount {
 	return mounts
 }
 
-// serviceMounts are the volumes, directories, file systems in memory, configs
-// and secrets that the Compose file asks for.
+// serviceMounts are the volumes, directories, file systems in memory, configs and secrets
+// in the Compose file.
 func serviceMounts(c Config, h Host, at placing) ([]specs.Mount, error) {
 	s := c.Service
 	mounts := make([]specs.Mount, 0, len(s.Mounts)+len(s.Tmpfs)+len(s.Files))
@@ -139,7 +138,7 @@ func serviceMounts(c Config, h Host, at placing) ([]specs.Mount, error) {
 	for _, t := range s.Tmpfs {
 		mounts = append(mounts, specs.Mount{
 			Destination: t.Target, Type: "tmpfs", Source: "tmpfs",
-			Options: slices.Concat([]string{"nosuid", "nodev", "noexec"}, t.Options), // the last word wins
+			Options: slices.Concat([]string{"nosuid", "nodev", "noexec"}, t.Options), // the last option wins
 		})
 	}
 	for n, f := range s.Files {
@@ -150,8 +149,8 @@ func serviceMounts(c Config, h Host, at placing) ([]specs.Mount, error) {
 	return mounts, nil
 }
 
-// canReadOnlyBelow tells whether the kernel makes a mount read-only together
-// with what is mounted below it, as Docker does where it can. runc can since 1.1.
+// canReadOnlyBelow reports whether the kernel can make a mount read-only together with the
+// mounts below it, as Docker does where possible. runc supports it since 1.1.
 func canReadOnlyBelow() bool {
 	err := unix.MountSetattr(-1, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY})
 	return err != unix.ENOSYS && err != unix.EPERM
@@ -164,7 +163,7 @@ func checkTarget(target string) error {
 	return nil
 }
 
-// rootPropagation lets mounts pass between host and container where a bind mount asks for it.
+// rootPropagation lets mounts propagate between host and container if a bind mount asks for it.
 func rootPropagation(mounts []compose.Mount) string {
 	propagation := ""
 	for _, m := range mounts {

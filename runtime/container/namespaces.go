@@ -16,8 +16,8 @@ import (
 	"github.com/margolite/margolite/runtime/compose"
 )
 
-// namespaces are those that a container has for itself or joins; it is in those
-// of the device of every other kind.
+// namespaces returns those that a container has for itself or joins; of every other kind it
+// uses the device's.
 func namespaces(c Config, h Host) []specs.LinuxNamespace {
 	list := []specs.LinuxNamespace{{Type: specs.MountNamespace}}
 	for _, own := range []struct {
@@ -29,14 +29,14 @@ func namespaces(c Config, h Host) []specs.LinuxNamespace {
 		{specs.UTSNamespace, c.Service.UTS},
 	} {
 		if own.mode.Mode != compose.ModeHost {
-			list = append(list, specs.LinuxNamespace{Type: own.kind}) // one that is joined gets its path at the start
+			list = append(list, specs.LinuxNamespace{Type: own.kind}) // a joined one gets its path at the start
 		}
 	}
 	if c.Service.Network.Mode != compose.ModeHost {
 		list = append(list, specs.LinuxNamespace{Type: specs.NetworkNamespace, Path: c.Sandbox.NetNS})
 	}
-	// As Docker: on v1 the container sees its real place, on v2 a root of its own,
-	// unless it says otherwise.
+	// As in Docker: on v1 the container sees its real cgroup, on v2 a root of its own, unless it
+	// says otherwise.
 	mode := c.Service.Cgroup.Mode
 	if h.CgroupNamespace && (mode == compose.ModeOwn || h.Cgroups == CgroupsV2 && mode != compose.ModeHost) {
 		list = append(list, specs.LinuxNamespace{Type: specs.CgroupNamespace})
@@ -44,13 +44,13 @@ func namespaces(c Config, h Host) []specs.LinuxNamespace {
 	return list
 }
 
-// sysctls are the kernel's settings in the namespaces of a container: those that
-// Docker makes, and those of the service, which are of its own namespaces.
+// sysctls returns the kernel settings of a container's own namespaces: Docker's, and the
+// service's.
 func sysctls(s *compose.Service, h Host) map[string]string {
 	set := make(map[string]string)
 	if s.Network.Mode != compose.ModeHost {
-		// The namespace is the container's own: whoever it runs as may listen
-		// on port 80 and ping, as with Docker since 20.10.
+		// The namespace is the container's own, so any user may listen on port 80 and ping, as in
+		// Docker since 20.10.
 		if h.UnprivilegedPorts {
 			set["net.ipv4.ip_unprivileged_port_start"] = "0"
 		}
@@ -59,24 +59,23 @@ func sysctls(s *compose.Service, h Host) map[string]string {
 		}
 	}
 	if s.Domainname != "" {
-		set["kernel.domainname"] = s.Domainname // runc before 1.2 knows no other way
+		set["kernel.domainname"] = s.Domainname // the only way for runc before 1.2
 	}
 	maps.Copy(set, s.Sysctls)
 	return set
 }
 
-// Join names the replica whose namespace of one kind a container joins. Which
-// process has it is found at each start.
+// Join names the replica whose namespace a container joins. The process that has it is
+// looked up at each start.
 type Join struct {
 	Kind    specs.LinuxNamespaceType `json:"kind"`              // pid or ipc
-	Project string                   `json:"project,omitempty"` // empty: the container's own
+	Project string                   `json:"project,omitempty"` // "": the container's own
 	Service string                   `json:"service"`
 	Number  int                      `json:"number"` // of the replica, from 1
 }
 
-// findJoined finds where the namespaces are that a container joins which is about to
-// start: those of other replicas, whose processes run now. Of the one whose ipc
-// namespace it joins it returns the id.
+// findJoined finds the namespaces that a starting container joins, through the running
+// processes of other replicas. ipc is the ID of the one whose IPC namespace it joins.
 func (c *Containers) findJoined(ctx context.Context, l Labels) (paths map[specs.LinuxNamespaceType]string, ipc string, err error) {
 	if len(l.Joins) == 0 {
 		return nil, "", nil
@@ -102,14 +101,14 @@ func (c *Containers) findJoined(ctx context.Context, l Labels) (paths map[specs.
 	return paths, ipc, nil
 }
 
-// shareMemory makes the shared memory of a container that is about to start: its
-// own that others may join, or that of the container joined.
+// shareMemory mounts the shared memory of a starting container: its own that others may join,
+// or that of the container it joins.
 func (p *paths) shareMemory(id string, l Labels, joined string) error {
 	if l.SharedMemory == 0 && joined == "" {
 		return nil
 	}
 	dir := p.sharedMemory(id)
-	if err := errors.Join(detach(dir), os.MkdirAll(dir, 0o700)); err != nil { // there may be that of its former process
+	if err := errors.Join(detach(dir), os.MkdirAll(dir, 0o700)); err != nil { // its former process may have left one
 		return fmt.Errorf("cannot create shared memory: %w", err)
 	}
 	if joined == "" {

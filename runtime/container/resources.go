@@ -16,21 +16,21 @@ import (
 
 const (
 	cpuPeriod    = 100_000 // microseconds
-	minCPUQuota  = 1_000   // of the kernel
+	minCPUQuota  = 1_000   // the kernel's minimum
 	maxCPUNumber = 8192    // CONFIG_NR_CPUS of the largest kernels
 )
 
-// limiting builds the limits of one container, of which each makes sense to Compose.
-// What Docker refuses on this device is an error; what it does without, where the kernel
-// cannot do it, is a warning.
+// limiting builds the limits of one container, which Compose has validated. What Docker
+// refuses on this device is an error; what Docker drops because the kernel lacks it, a
+// warning.
 type limiting struct {
 	compose.Resources
 	host Host
 	warn func(string)
 }
 
-// resources are the limits of a container, in the words of cgroup v1, which the
-// OCI runtime turns into those of v2.
+// resources returns the limits of a container in terms of cgroup v1; the OCI runtime
+// translates them to v2.
 func resources(s *compose.Service, h Host, warn func(string)) (*specs.LinuxResources, error) {
 	l := limiting{Resources: s.Resources, host: h, warn: warn}
 	r := &specs.LinuxResources{Memory: l.memory(), Pids: l.processes()}
@@ -40,10 +40,10 @@ func resources(s *compose.Service, h Host, warn func(string)) (*specs.LinuxResou
 	return r, errors.Join(failed, err)
 }
 
-// processes bounds those of a container by half of what the device can have: with
-// none left, nobody could end the container that has them.
+// processes limits a container to half of the device's processes: with none left, no one
+// could end the container.
 func (l *limiting) processes() *specs.LinuxPids {
-	limit, most := asked(l, l.Pids, l.host.Pids, "pids_limit"), l.host.Processes/2 // 0: not known
+	limit, most := asked(l, l.Pids, l.host.Pids, "pids_limit"), l.host.Processes/2 // 0: unknown
 	if l.host.Pids && most > 0 && (limit == nil || *limit < 0 || *limit > most) {
 		limit = &most
 	}
@@ -53,7 +53,7 @@ func (l *limiting) processes() *specs.LinuxPids {
 	return &specs.LinuxPids{Limit: limit}
 }
 
-// can tells whether the kernel does what is asked for, and says so where not.
+// can reports whether the kernel supports a limit, and warns if not.
 func (l *limiting) can(able bool, keys string) bool {
 	if !able {
 		l.warn(keys + " has no effect: the kernel of this device does not support it, or has it disabled")
@@ -61,7 +61,7 @@ func (l *limiting) can(able bool, keys string) bool {
 	return able
 }
 
-// asked is a value that is asked for, which 0 is not, where the kernel does that.
+// asked returns a value that is set (not 0) and supported by the kernel, else nil.
 func asked[T comparable](l *limiting, value T, able bool, key string) *T {
 	var none T
 	if value == none || !l.can(able, key) {
@@ -79,7 +79,7 @@ func (l *limiting) memory() *specs.LinuxMemory {
 	switch {
 	case m.Limit == nil && l.MemorySwap >= 0:
 	case l.MemorySwap == 0 && l.host.Swap && l.Memory < math.MaxInt64/2:
-		twice := 2 * l.Memory // as Docker: as much swap as memory
+		twice := 2 * l.Memory // as in Docker: as much swap as memory
 		m.Swap = &twice
 	case l.MemorySwap != 0 && l.can(l.host.Swap, "memswap_limit"):
 		m.Swap = &l.MemorySwap
@@ -130,7 +130,7 @@ func (l *limiting) checkCPUSet() error {
 	}
 	there, err := parseCPUs(l.host.CPUs)
 	if err != nil {
-		return nil // the kernel tells
+		return nil // let the kernel report it
 	}
 	for _, cpu := range wanted {
 		if !slices.Contains(there, cpu) {
@@ -140,7 +140,7 @@ func (l *limiting) checkCPUSet() error {
 	return nil
 }
 
-// parseCPUs reads a list of CPUs as the kernel writes it: 0-3,5.
+// parseCPUs parses a list of CPUs in the kernel's format: 0-3,5.
 func parseCPUs(list string) ([]int, error) {
 	var cpus []int
 	for part := range strings.SplitSeq(strings.TrimSpace(list), ",") {
@@ -204,8 +204,8 @@ func (l *limiting) blockIO() (*specs.LinuxBlockIO, error) {
 
 const openFilesLimit = "RLIMIT_NOFILE"
 
-// rlimits are the limits of the process: that of open files, which everybody
-// gets, and those of the service.
+// rlimits returns the process's limits: that of open files for every container, and those
+// of the service.
 func rlimits(s *compose.Service, h Host) ([]specs.POSIXRlimit, error) {
 	files := min(uint64(openFiles), h.OpenFiles)
 	limits := []specs.POSIXRlimit{{Type: openFilesLimit, Soft: min(softFiles, files), Hard: files}}
@@ -221,7 +221,7 @@ func rlimits(s *compose.Service, h Host) ([]specs.POSIXRlimit, error) {
 	return limits, nil
 }
 
-// rlimit is a limit as the kernel has it, which takes the largest number for none.
+// rlimit returns a limit as the kernel has it: the largest number means none.
 func rlimit(n int64) uint64 {
 	if n < 0 {
 		return math.MaxUint64

@@ -26,22 +26,22 @@ const (
 	// initPath is where the small process 1 is in a container, as with Docker.
 	initPath = "/sbin/docker-init"
 
-	// The size of a terminal that nobody looks at yet.
+	// The size of a terminal without a viewer.
 	terminalHeight, terminalWidth = 24, 80
 )
 
 // Config is everything that decides how a container runs.
 type Config struct {
-	Labels     Labels // which container and where; Create adds what Service and Image say
+	Labels     Labels // Create adds what follows from Service and Image
 	Service    *compose.Service
 	Image      v1.ImageConfig
-	ImageName  string                     // record in containerd's image store
+	ImageName  string                     // name in containerd's image store
 	Sandbox    network.Paths              // the network namespace to join, and its files
-	Volumes    map[string]*compose.Volume // those that Service mounts, by name; without one: a directory of ours
+	Volumes    map[string]*compose.Volume // those that Service mounts, by name; nil: a directory of ours
 	WorkingDir string                     // of the project
 }
 
-// placing is what a specification needs to know beside configuration and host.
+// placing is what a specification depends on beside configuration and host.
 type placing struct {
 	*paths
 	id      string
@@ -50,9 +50,8 @@ type placing struct {
 	volumes mountedVolumes
 }
 
-// newSpec builds the OCI specification of a container: what Docker gives a
-// container by default, with what the service asks for on top. What depends on
-// the devices that are there is left to complete.
+// newSpec builds the OCI specification of a container: Docker's defaults with the service's
+// settings on top. Whatever depends on present devices is left to complete.
 func newSpec(c Config, h Host, at placing) (*specs.Spec, error) {
 	args, err := processArgs(c.Service, c.Image)
 	if err != nil {
@@ -73,7 +72,7 @@ func newSpec(c Config, h Host, at placing) (*specs.Spec, error) {
 		return nil, err
 	}
 	resources.Devices = rules(c.Service)
-	oom := 0 // else the container inherits that of this process, which may be protected
+	oom := 0 // otherwise it inherits this process's, which may be protected
 	if c.Service.OOMScoreAdj != nil {
 		oom = *c.Service.OOMScoreAdj
 	}
@@ -106,7 +105,7 @@ func newSpec(c Config, h Host, at placing) (*specs.Spec, error) {
 	if c.Service.UTS.Mode != compose.ModeHost {
 		spec.Hostname = c.Labels.Sandbox.Hostname
 	}
-	// A shim that is not ours, and has the output kept, gives no input but that of a terminal.
+	// A foreign shim whose output goes to a log program passes on no input, except a terminal's.
 	holdsInput := at.o.LogKeeper != "" && c.Service.StdinOpen && !c.Service.TTY
 	if c.Service.Init || holdsInput {
 		if err := addInit(spec, at.o.Init, holdsInput); err != nil {
@@ -119,8 +118,8 @@ func newSpec(c Config, h Host, at placing) (*specs.Spec, error) {
 	return spec, nil
 }
 
-// addInit lets a small process 1 run the command, which passes on signals and
-// buries orphans. It may hold the command's standard input open.
+// addInit runs the command under a small process 1, which passes on signals and reaps
+// orphans. It may hold the command's standard input open.
 func addInit(spec *specs.Spec, program string, holdsInput bool) error {
 	args := []string{initPath, "--"}
 	if holdsInput {
@@ -136,7 +135,7 @@ func addInit(spec *specs.Spec, program string, holdsInput bool) error {
 	return nil
 }
 
-// annotations are those of the service, save what the shim is told.
+// annotations returns the service's annotations without those for the shim.
 func annotations(c Config) map[string]string {
 	all := make(map[string]string)
 	maps.Copy(all, c.Service.Annotations)
@@ -144,8 +143,6 @@ func annotations(c Config) map[string]string {
 	return all
 }
 
-// processArgs merges image and service as Compose does: an entrypoint in the
-// file also clears the command of the image.
 func processArgs(s *compose.Service, image v1.ImageConfig) ([]string, error) {
 	entrypoint, command := image.Entrypoint, image.Cmd
 	if s.Entrypoint != nil {
@@ -161,10 +158,9 @@ func processArgs(s *compose.Service, image v1.ImageConfig) ([]string, error) {
 	return args, nil
 }
 
-// processEnv is the environment: defaults, the device's, the image's, the
-// service's; later ones replace earlier ones in place. That of the device is no
-// part of what tells one configuration from another: containers get it when they
-// are made, and none is made anew for it.
+// processEnv builds the environment: defaults, the device's, the image's, the service's;
+// later entries replace earlier ones. The device's are not part of the configuration's hash:
+// containers get them when they are created, and are not recreated for them.
 func processEnv(c Config, device []string) []string {
 	env := []string{"PATH=" + defaultPath, "HOSTNAME=" + c.Labels.Sandbox.Hostname}
 	if c.Service.TTY {
@@ -182,7 +178,7 @@ func processEnv(c Config, device []string) []string {
 	return env
 }
 
-// setEnv adds an entry to an environment, in place of one with its name.
+// setEnv adds an entry to an environment, replacing one of the same name.
 func setEnv(env []string, entry string) []string {
 	name, _, _ := strings.Cut(entry, "=")
 	i := slices.IndexFunc(env, func(e string) bool { return strings.HasPrefix(e, name+"=") })

@@ -19,10 +19,10 @@ import (
 	"github.com/margolite/margolite/runtime/tree"
 )
 
-// leftovers is what an agent that was killed may have left, as New found it.
+// leftovers is what a killed agent may have left, as New found it.
 type leftovers struct {
 	execs   []string            // directories of commands
-	volumes []string            // directories of those that were being removed, or filled
+	volumes []string            // being removed or filled
 	ids     map[string]struct{} // of containers that had files
 }
 
@@ -42,18 +42,17 @@ func (c *Containers) findLeftovers() (leftovers, error) {
 	}
 	for _, path := range c.logs() {
 		id := strings.TrimSuffix(filepath.Base(path), filepath.Base(c.LogPath("")))
-		if _, err := hex.DecodeString(id); err == nil && len(id) == 32 { // the directory may be others', too
+		if _, err := hex.DecodeString(id); err == nil && len(id) == 32 { // others may use the directory too
 			l.ids[id] = struct{}{}
 		}
 	}
 	return l, err
 }
 
-// sweepOnce removes what a killed agent left and no record tells of, and ends its
-// commands: a shim may wait for them. Containers whose records a medium has damaged go
-// as well, to be made anew. It is called before anything of the kind is made, and an
-// error means that nothing may be made: a later sweep would take that for left.
-// What takes long is left to RemoveLeftovers.
+// sweepOnce removes what a killed agent left without a record, and ends its commands, which
+// a shim may wait for. It also removes containers with damaged records, to be recreated. It
+// runs before anything of the kind is made, and after an error nothing may be made: a later
+// sweep would take it for a leftover. RemoveLeftovers does what takes long.
 func (c *Containers) sweepOnce(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -89,9 +88,9 @@ func (c *Containers) sweepOnce(ctx context.Context) error {
 	return nil
 }
 
-// RemoveLeftovers removes the volumes that a former agent was filling or removing
-// when it was killed, and ends those of its commands that could not be ended before.
-// It may take long, and is to be called again after an error, by one at a time.
+// RemoveLeftovers removes the volumes that a former agent was filling or removing when it was
+// killed, and ends those of its commands that could not be ended before. It may take long.
+// Call it again after an error, but not concurrently.
 func (c *Containers) RemoveLeftovers(ctx context.Context) (err error) {
 	if err := c.sweepOnce(ctx); err != nil {
 		return err
@@ -102,13 +101,13 @@ func (c *Containers) RemoveLeftovers(ctx context.Context) (err error) {
 			err = errors.Join(err, failed)
 			continue
 		}
-		_ = os.Remove(filepath.Dir(dir)) // of the project, where it was the last
+		_ = os.Remove(filepath.Dir(dir)) // fails unless it was the project's last
 	}
 	return err
 }
 
-// endLeases ends the leases of containers that a killed agent was creating: nobody goes on with them, and containerd collects
-// their snapshots.
+// endLeases ends the leases of containers that a killed agent was creating; containerd then
+// collects their snapshots.
 func (c *Containers) endLeases(ctx context.Context) error {
 	service := c.o.Client.LeasesService()
 	left, err := service.List(ctx, fmt.Sprintf("labels.%q==%q", leaseLabel, c.o.StateDir))
@@ -123,8 +122,8 @@ func (c *Containers) endLeases(ctx context.Context) error {
 	return nil
 }
 
-// end ends the commands with these directories at the same time, and returns
-// those that could not be ended.
+// end ends the commands with these directories concurrently, and returns those that could
+// not be ended.
 func (es *execs) end(ctx context.Context, dirs []string) (left []string, err error) {
 	errs := make([]error, len(dirs))
 	var ending sync.WaitGroup
@@ -168,8 +167,8 @@ func (es *execs) endOne(ctx context.Context, dir string) error {
 	return os.RemoveAll(dir)
 }
 
-// openFIFOs opens both ends of those in a directory: a shim that was told to start a
-// command waits for the other end, and answers nothing meanwhile.
+// openFIFOs opens both ends of the FIFOs in a directory: a shim that starts a command waits
+// for the other end, and does not answer meanwhile.
 func openFIFOs(dir string) (opened []*os.File, err error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -188,8 +187,7 @@ func openFIFOs(dir string) (opened []*os.File, err error) {
 	return opened, err
 }
 
-// forget removes all that lies outside containerd of a container that has no
-// record any more.
+// forget removes everything outside containerd of a container without a record.
 func (c *Containers) forget(id string) error {
 	return errors.Join(c.removeFiles(id), os.RemoveAll(c.stdin(id)), detach(c.sharedMemory(id)), os.RemoveAll(c.nerdctlDir(id)),
 		log.Remove(c.LogPath(id)))
