@@ -1,6 +1,6 @@
-// Package command is the command line of a program that has verbs. Flags may stand
-// anywhere among the arguments, short ones together (-it); help goes to standard
-// output, and each error is followed by what to do about it.
+// Package command is the command line of a program with verbs. Flags may appear anywhere among the
+// arguments, and short ones may be combined (-it). Help goes to standard output; each error is
+// followed by what to do about it.
 package command
 
 import (
@@ -25,21 +25,21 @@ const (
 // Program is a program with its commands.
 type Program struct {
 	Name     string
-	About    string // begins the overview
-	Notes    string // ends it; may be empty
+	About    string // start of the overview
+	Notes    string // end of the overview; may be empty
 	Out, Err io.Writer
 	Commands []Command
-	Common   func(f *Flags) // defines the flags of all commands; nil: there are none
-	// Enter is called with all arguments before a command begins; nil: nothing is.
+	Common   func(f *Flags) // defines flags of all commands; may be nil
+	// Enter is called with all arguments before a command starts; may be nil.
 	Enter    func(args []string) error
-	Defaults bool // help says those of the flags
-	// Hint says what to do about an error that does not say it; "": nothing.
+	Defaults bool // help shows the flags' defaults
+	// Hint returns what to do about an error without a hint; "": unknown.
 	Hint func(error) string
 }
 
 // Command is one verb.
 type Command struct {
-	Name    string // of two words where it is a verb of another command, behind which it is listed
+	Name    string // two words for a verb of another command, listed after it
 	Args    string // for the usage line
 	Text    string // one line for the overview; empty: no help mentions it
 	Prepare func(f *Flags) Action
@@ -48,16 +48,16 @@ type Command struct {
 // Action is what a command does with its arguments.
 type Action func(ctx context.Context, args []string) error
 
-// Flags are those of one command, and what arguments it takes: none, unless it says so.
-// A name may have a short one behind it, as in "quiet,q".
+// Flags are the flags and the number of arguments of one command: none, unless set by Takes. A
+// short name may follow the name, as in "quiet,q".
 type Flags struct {
 	*flag.FlagSet
-	// Own is how many arguments come before a command line of somebody else, in which
-	// nothing is a flag of ours. Default: all arguments are ours.
+	// Own is how many arguments precede another program's command line, in which nothing is a flag
+	// of ours. Default: all arguments are ours.
 	Own int
-	// Rewrite changes the arguments before they are read; nil: it does not.
+	// Rewrite changes the arguments before they are parsed; may be nil.
 	Rewrite func(args []string) []string
-	// More is the rest of what help has to say; may be empty.
+	// More is the rest of the help text; may be empty.
 	More string
 
 	least, most int
@@ -65,13 +65,13 @@ type Flags struct {
 	letters     map[string]string // short names by the long ones
 }
 
-// Takes says how many arguments there may be; what names them for people.
+// Takes sets the allowed number of arguments; what describes them for people.
 func (f *Flags) Takes(least, most int, what string) { f.least, f.most, f.what = least, most, what }
 
-// Many is the greatest number of arguments where there is no bound.
+// Many is an unbounded number of arguments.
 const Many = math.MaxInt
 
-// Texts is the value of a flag that may be repeated.
+// Texts is a repeatable flag.
 type Texts []string
 
 func (t *Texts) String() string { return strings.Join(*t, ",") }
@@ -86,7 +86,7 @@ type usageError struct{ text, command string }
 
 func (e *usageError) Error() string { return e.text }
 
-// Usagef is an error about the command line itself.
+// Usagef returns an error about the command line itself.
 func Usagef(format string, args ...any) error { return &usageError{text: fmt.Sprintf(format, args...)} }
 
 type hintError struct {
@@ -96,10 +96,10 @@ type hintError struct {
 
 func (e *hintError) Unwrap() error { return e.error }
 
-// Hint is err with what to do about it.
+// Hint adds to err what to do about it.
 func Hint(err error, hint string) error { return &hintError{err, hint} }
 
-// HintOf is what to do about an error; "": it does not say.
+// HintOf returns what to do about an error; "": unknown.
 func HintOf(err error) string {
 	var hint *hintError
 	if errors.As(err, &hint) {
@@ -108,8 +108,7 @@ func HintOf(err error) string {
 	return ""
 }
 
-// Exit is the error of a command that ran somewhere else, and has said for itself what
-// there is to say: its exit code.
+// Exit is the exit code of a command that ran elsewhere and has already printed its error.
 type Exit int
 
 func (e Exit) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
@@ -128,7 +127,7 @@ func (p *Program) Main(ctx context.Context, args []string) int {
 		fmt.Fprintf(p.Err, "%s: %v\nfix: see `%s --help`\n", p.Name, err, strings.TrimSpace(p.Name+" "+usage.command))
 		return Usage
 	case ctx.Err() != nil && errors.Is(err, context.Canceled):
-		return Failed // interrupted; nobody needs to be told
+		return Failed // interrupted; no message
 	}
 	fmt.Fprintf(p.Err, "%s: %v\n", p.Name, err)
 	hint := HintOf(err)
@@ -141,7 +140,7 @@ func (p *Program) Main(ctx context.Context, args []string) int {
 	return Failed
 }
 
-// dispatch reads the flags that may come before a command, and runs it.
+// dispatch parses the flags before a command, and runs the command.
 func (p *Program) dispatch(ctx context.Context, args []string) error {
 	f := p.flags("")
 	f.Usage = func() {}
@@ -213,7 +212,7 @@ func newFlagSet(name string) *flag.FlagSet {
 	return f
 }
 
-// prepare defines the flags of a command, short names included.
+// prepare defines the flags of a command, including short names.
 func (p *Program) prepare(c Command) (*Flags, Action) {
 	f := p.flags(c.Name)
 	do := c.Prepare(f)
@@ -230,7 +229,7 @@ func (p *Program) prepare(c Command) (*Flags, Action) {
 	return f, do
 }
 
-// flagError shows help when it was asked for, and makes a usage error of the rest.
+// flagError shows help on request, and turns other errors into usage errors.
 func (p *Program) flagError(err error, name string, help func(io.Writer)) error {
 	if errors.Is(err, flag.ErrHelp) {
 		help(p.Out)
@@ -239,7 +238,7 @@ func (p *Program) flagError(err error, name string, help func(io.Writer)) error 
 	return &usageError{err.Error(), name}
 }
 
-// parse parses flags in any place among args and returns the others.
+// parse parses flags anywhere among args and returns the other arguments.
 func (f *Flags) parse(args []string) (others []string, err error) {
 	for {
 		args = f.apart(args)
@@ -256,8 +255,7 @@ func (f *Flags) parse(args []string) (others []string, err error) {
 	}
 }
 
-// apart takes short flags that were given together, such as -it, apart, as far
-// as args begin with flags.
+// apart splits combined short flags such as -it at the beginning of args.
 func (f *Flags) apart(args []string) []string {
 	args = slices.Clone(args)
 	for i := 0; i < len(args); i++ {
@@ -278,7 +276,7 @@ func (f *Flags) apart(args []string) []string {
 			args = slices.Replace(args, i, i+1, letters...)
 		}
 	}
-	return args // f.Parse says what is wrong with them
+	return args // f.Parse reports the error
 }
 
 func (f *Flags) isNoSwitch(letter rune) bool {
@@ -286,7 +284,7 @@ func (f *Flags) isNoSwitch(letter rune) bool {
 	return known == nil || !isSwitch(known)
 }
 
-// isSwitch says whether a flag stands for itself, without a value.
+// isSwitch reports whether a flag takes no value.
 func isSwitch(f *flag.Flag) bool {
 	b, ok := f.Value.(interface{ IsBoolFlag() bool })
 	return ok && b.IsBoolFlag()
@@ -302,7 +300,7 @@ func (p *Program) overview(w io.Writer) {
 	fmt.Fprintf(w, "\n%s", p.Notes)
 }
 
-// Description is a command as help has it.
+// Description is a command in help form.
 type Description struct {
 	Name, Args, Text string
 	Flags            []Flag
@@ -312,11 +310,11 @@ type Description struct {
 type Flag struct {
 	Name   string
 	Letter string // its short name; may be empty
-	Value  string // what stands for its value; empty: it takes none
+	Value  string // placeholder of its value; empty: it takes none
 	Text   string
 }
 
-// String is the flag as it is typed: -n, --tail N.
+// String returns the flag as it is typed: -n, --tail N.
 func (f Flag) String() string {
 	name := "--" + f.Name
 	if f.Letter != "" {
@@ -325,7 +323,7 @@ func (f Flag) String() string {
 	return strings.TrimSpace(name + " " + f.Value)
 }
 
-// describeVerb prints what is described, as JSON: for those who write manuals.
+// describeVerb prints all commands as JSON, to generate manuals.
 const describeVerb = "describe-commands"
 
 func (p *Program) describe() (all []Description) {

@@ -9,15 +9,15 @@ import (
 	"path/filepath"
 )
 
-// groupEnv names the control group that this shim has to run in. The agent sets it where it runs in the container
-// of an engine: whatever is left in the control group of a container is killed when the container ends.
+// groupEnv names the control group for this shim. The agent sets it in the container of an engine:
+// whatever remains in a container's control group is killed when the container ends.
 const groupEnv = "MARGOLITE_SHIM_CGROUP"
 
-// enterGroup moves this process, and what it starts, into a control group of every hierarchy below root, which is
-// where they are mounted. It makes the group if there is none.
+// enterGroup moves this process and its future children into a control group of every hierarchy
+// mounted below root. It creates the group if necessary.
 func enterGroup(root, group string) error {
 	trees := []string{root}
-	if _, err := os.Stat(filepath.Join(root, "cgroup.procs")); errors.Is(err, fs.ErrNotExist) { // not cgroup v2 alone
+	if _, err := os.Stat(filepath.Join(root, "cgroup.procs")); errors.Is(err, fs.ErrNotExist) { // not purely cgroup v2
 		found, err := filepath.Glob(filepath.Join(root, "*", "cgroup.procs"))
 		if err != nil {
 			return err
@@ -42,7 +42,8 @@ func enterGroup(root, group string) error {
 	return nil
 }
 
-// inheritSet gives a new group of cgroup v1 the processors and memory nodes of its parent: with none it can have no process.
+// inheritSet copies the processors and memory nodes of the parent to a new cgroup v1 group, which
+// could hold no process without them.
 func inheritSet(parent, dir string) error {
 	for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
 		set, err := os.ReadFile(filepath.Join(dir, file))

@@ -1,6 +1,7 @@
-// Command containerd-shim-runc-v2 is containerd's runc shim, built from containerd's own packages with nothing but the
-// task service. One shim serves all containers that carry the same annotation io.containerd.runc.v2.group. What a
-// container prints it keeps as Docker does where its task asks for that, see [log.URI]. With nothing to do it ends.
+// Command containerd-shim-runc-v2 is containerd's runc shim, built from containerd's own packages
+// with only the task service. One shim serves all containers with the same annotation
+// io.containerd.runc.v2.group. It keeps a container's output as Docker does if its task asks for
+// that, see [log.URI]. With nothing to do it ends.
 package main
 
 import (
@@ -40,12 +41,12 @@ func main() {
 			return newService(ic)
 		},
 	})
-	version.Revision = "margolite" // what it prints with -v tells it from containerd's
+	version.Revision = "margolite" // distinguishes it from containerd's in -v
 	shim.RunShim(context.Background(), starter{manager.NewShimManager("io.containerd.runc.v2")})
 }
 
-// leave ends a shim that has not come as far as to serve: before that it opens its log, which nobody else opens again
-// when containerd has given up the shim meanwhile.
+// leave ends a shim that does not serve yet: it may be opening its log, which nothing else opens if
+// containerd gave up the shim meanwhile.
 func leave() {
 	_ = remove(ownSockets())
 	os.Exit(1)

@@ -11,15 +11,15 @@ import (
 	"github.com/margolite/margolite/runtime/log"
 )
 
-// output is what one container prints: a pipe with a name for each of its streams, for the task service to write to.
+// output is the output of one container: a named pipe per stream, for the task service to write to.
 type output struct {
 	bundle string
-	pipes  map[string]*os.File // by stream, the ends that are read
+	pipes  map[string]*os.File // read ends, by stream
 	log    *log.Writer
-	whole  chan struct{} // closed when the log is
+	whole  chan struct{} // closed when the log is complete
 }
 
-// newOutput makes the pipes in the bundle of the container. What a terminal shows is one stream.
+// newOutput creates the pipes in the container's bundle. A terminal has one stream.
 func newOutput(bundle string, terminal bool) (*output, error) {
 	o := &output{bundle: bundle, pipes: make(map[string]*os.File), whole: make(chan struct{})}
 	streams := []string{log.Stdout, log.Stderr}
@@ -29,7 +29,7 @@ func newOutput(bundle string, terminal bool) (*output, error) {
 	for _, stream := range streams {
 		err := unix.Mkfifo(o.path(stream), 0o600)
 		if err == nil || err == unix.EEXIST {
-			// Not to wait for whoever opens the other end, now or at a read.
+			// Nonblocking, so that neither this open nor a read waits for a writer.
 			o.pipes[stream], err = os.OpenFile(o.path(stream), os.O_RDONLY|unix.O_NONBLOCK, 0)
 		}
 		if err != nil {
@@ -50,8 +50,8 @@ func (o *output) paths() (stdout, stderr string) {
 	return o.path(log.Stdout), stderr
 }
 
-// keep reads the pipes until nobody can write to them any more. The goroutines
-// end with the container's last process, or with this one.
+// keep reads the pipes until they have no writer. The goroutines end with the container's last
+// process, or with this one.
 func (o *output) keep(w *log.Writer) {
 	o.log = w
 	var reading sync.WaitGroup
@@ -63,7 +63,7 @@ func (o *output) keep(w *log.Writer) {
 	}
 	go func() {
 		reading.Wait()
-		_ = w.Close() // written is written
+		_ = w.Close() // all lines were written
 		close(o.whole)
 	}()
 }
@@ -74,7 +74,7 @@ func (o *output) close() {
 	}
 }
 
-// unlink removes the names: both ends are open, or nobody will open them.
+// unlink removes the names: both ends are open, or never will be.
 func (o *output) unlink() {
 	for stream := range o.pipes {
 		_ = os.Remove(o.path(stream))

@@ -23,35 +23,36 @@ import (
 	"github.com/margolite/margolite/runtime/log"
 )
 
-// drainTimeout is how long the deletion of a task waits for its last lines, which are on their way within this process.
+// drainTimeout is how long the deletion of a task waits for its last lines, still within this
+// process.
 const drainTimeout = 2 * time.Second
 
-// idleTimeout is how long a shim without a task waits for one. containerd asks for the first at once, and ends the shim
-// after the last; a containerd that is killed in between may never come back to it.
+// idleTimeout is how long a shim without a task waits for one. containerd asks for the first at
+// once, and ends the shim after the last; a containerd killed in between may never return to it.
 const idleTimeout = 30 * time.Second
 
-// firstLook and lastLook are the shortest and the longest pause between two looks at the bundle of a task that has ended.
+// firstLook and lastLook bound the pause between two looks at the bundle of an ended task.
 const (
 	firstLook = 5 * time.Second
 	lastLook  = 5 * time.Minute
 )
 
-// service is containerd's task service that also keeps logs, and that ends with nothing to do.
+// service is containerd's task service, which also keeps logs and ends when it has nothing to do.
 type service struct {
 	tasks.TTRPCTaskService
 
 	mu    sync.Mutex
 	tasks map[string]*running      // by container
-	begun map[string]chan struct{} // those that are being created, until they are
-	idle  *time.Timer              // ends the shim if there are none
+	begun map[string]chan struct{} // closed when the creation ends
+	idle  *time.Timer              // ends the shim if there are no tasks
 	end   func()                   // ends the shim
-	over  bool                     // it was called, so that nothing is begun any more
+	over  bool                     // end was called: nothing may begin
 }
 
-// running is a task, until it is deleted.
+// running is a task until its deletion.
 type running struct {
-	bundle string  // the directory that containerd keeps as long as it knows the task
-	out    *output // nil: it has no log here
+	bundle string  // exists as long as containerd knows the task
+	out    *output // nil: no log here
 }
 
 func newTasks(direct tasks.TTRPCTaskService, end func()) *service {
@@ -70,7 +71,7 @@ func (s *service) endIdle() {
 	}
 }
 
-// begin is called before a task is created; what it returns, when that is over.
+// begin is called before a task is created, and the returned function when that is over.
 func (s *service) begin(id string) (over func(*running, error), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -105,7 +106,7 @@ func (s *service) await(ctx context.Context, id string) {
 	}
 }
 
-// settle changes what there is, after a creation or a deletion.
+// settle applies the result of a creation or deletion.
 func (s *service) settle(change func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -113,7 +114,7 @@ func (s *service) settle(change func()) {
 	s.idle.Reset(idleTimeout)
 }
 
-// unthrottle lets the last output of a task come at once.
+// unthrottle lets the last output of a task through at once.
 func (s *service) unthrottle(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -122,7 +123,7 @@ func (s *service) unthrottle(id string) {
 	}
 }
 
-// publisher tells the service of the events that it passes on.
+// publisher informs the service of the events that it passes on.
 type publisher struct {
 	shim.Publisher
 	tasks *service
@@ -135,7 +136,7 @@ func (p publisher) Publish(ctx context.Context, topic string, event events.Event
 	return p.Publisher.Publish(ctx, topic, event)
 }
 
-// ended begins to look whether containerd still knows a task that has ended.
+// ended starts checking whether containerd still knows an ended task.
 func (s *service) ended(id string) {
 	s.settle(func() {
 		if t := s.tasks[id]; t != nil {
@@ -144,8 +145,8 @@ func (s *service) ended(id string) {
 	})
 }
 
-// look forgets a task that has ended once containerd has given it up: one that starts while the shim does not respond ends
-// its containers, removes their bundles and never asks for them again.
+// look forgets an ended task once containerd has given it up: a containerd that starts while the
+// shim does not respond ends its containers, removes their bundles and never asks for them again.
 func (s *service) look(id string, t *running, pause time.Duration) {
 	time.AfterFunc(pause, func() {
 		_, err := os.Stat(t.bundle)
@@ -161,14 +162,14 @@ func (s *service) look(id string, t *running, pause time.Duration) {
 	})
 }
 
-// RegisterTTRPC makes it the service of the shim.
+// RegisterTTRPC registers s as the shim's service.
 func (s *service) RegisterTTRPC(server *ttrpc.Server) error {
 	tasks.RegisterTTRPCTaskService(server, s)
 	return nil
 }
 
-// Create undoes what nobody is left to hear of: containerd, when it is back, has taken a task that it did not find for
-// none, and given up the shim.
+// Create undoes a creation whose requester is gone: a restarted containerd that did not find the
+// task has given up the shim.
 func (s *service) Create(ctx context.Context, r *tasks.CreateTaskRequest) (*tasks.CreateTaskResponse, error) {
 	over, err := s.begin(r.ID)
 	if err != nil {
@@ -186,7 +187,7 @@ func (s *service) Create(ctx context.Context, r *tasks.CreateTaskRequest) (*task
 	return nil, errors.Join(ctx.Err(), err)
 }
 
-// create gives the task pipes that this process reads, where it asks for a log.
+// create gives the task pipes that this process reads, if it asks for a log.
 func (s *service) create(ctx context.Context, r *tasks.CreateTaskRequest) (*tasks.CreateTaskResponse, *output, error) {
 	path, keep, ours := log.ParseURI(r.Stdout)
 	if !ours || r.Checkpoint != "" {
@@ -200,21 +201,21 @@ func (s *service) create(ctx context.Context, r *tasks.CreateTaskRequest) (*task
 	defer out.unlink()
 	r.Stdout, r.Stderr = out.paths()
 	kept := log.NewWriter(path, keep)
-	_ = kept.Open() // or with the first line; a container runs without a log, too
+	_ = kept.Open() // otherwise opened with the first line; a container can run without a log
 	created, err := s.TTRPCTaskService.Create(ctx, r)
 	if err != nil {
 		out.close()
 		_ = kept.Close()
 		return nil, nil, err
 	}
-	// The other ends are open: from here on their end is that of the output.
+	// The other ends are open: from here on they close when the output ends.
 	out.keep(kept)
 	return created, out, nil
 }
 
-// Delete returns when the log of the task is whole. One that is being created it waits for: whoever asked for it has
-// given up, and comes back to neither. One that was never started it ends first: else containerd's service waits for
-// what it may still print, for longer than containerd waits for that.
+// Delete returns when the task's log is complete. It waits for a task that is being created, whose
+// requester has given up and returns to neither call. It first kills a task that never started:
+// otherwise containerd's service waits for its output longer than containerd does.
 func (s *service) Delete(ctx context.Context, r *tasks.DeleteRequest) (*tasks.DeleteResponse, error) {
 	if r.ExecID == "" {
 		s.await(ctx, r.ID)
@@ -246,8 +247,9 @@ func (s *service) Delete(ctx context.Context, r *tasks.DeleteRequest) (*tasks.De
 	return deleted, err
 }
 
-// Shutdown is asked for after each deletion. One that comes while the next container of the group is being created is
-// for nothing: containerd's service counts those alone that are there already, and the shim would go on without its socket.
+// Shutdown is requested after each deletion. It must not end the shim while the next container of
+// the group is being created: containerd's service counts only existing ones, and the shim would go
+// on without its socket.
 func (s *service) Shutdown(context.Context, *tasks.ShutdownRequest) (*emptypb.Empty, error) {
 	s.endIdle()
 	return &emptypb.Empty{}, nil

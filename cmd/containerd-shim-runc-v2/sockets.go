@@ -8,16 +8,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The sockets that whoever starts a shim hands to it: the first, and the one for debugging if there is any.
+// The sockets that a shim inherits from its starter: the main one, and possibly one for debugging.
 const (
 	firstSocket = 3
 	lastSocket  = 4
 )
 
-// ownSockets finds the paths of the sockets that this process listens on. containerd
-// looks for them, once the shim ends, by a name that it makes of the id of one
-// container: it does not find those of a shim that serves a group. The first comes
-// last: without it another shim may start, and replace the one for debugging.
+// ownSockets returns the paths of the sockets that this process listens on. containerd looks for
+// them, once the shim ends, by a name derived from one container's id, which fails for a shim of a
+// group. The main one comes last: without it another shim may start and replace the one for
+// debugging.
 func ownSockets() []string {
 	var own []string
 	for fd := lastSocket; fd >= firstSocket; fd-- {
@@ -32,7 +32,7 @@ func ownSockets() []string {
 	return own
 }
 
-// remove removes the names of sockets on which this process still listens: no other shim has taken them over.
+// remove removes the names of sockets on which this process still listens: no other shim uses them.
 func remove(sockets []string) (err error) {
 	for _, path := range sockets {
 		if failed := os.Remove(path); !errors.Is(failed, os.ErrNotExist) {

@@ -16,15 +16,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// groupKey annotates the containers that share a shim, with the name of their group.
+// groupKey is the annotation with the group's name of containers that share a shim.
 const groupKey = "io.containerd.runc.v2.group"
 
-// starter is containerd's manager of shims. On its own it takes a shim for dead that it cannot reach within 100 ms, and
-// starts another at the same address. A containerd that starts again would ask the second for the containers of both.
+// starter is containerd's manager of shims. By itself it gives up a shim that it cannot reach
+// within 100 ms, and starts another at the same address. A restarting containerd would then ask the
+// second one about the containers of both.
 type starter struct{ shim.Shim }
 
-// Start returns the address of the shim that listens for the group of a container, or starts one if none does. The
-// bundle of the container is the working directory.
+// Start returns the address of the shim that listens for the group of a container, and starts one
+// if necessary. The working directory is the container's bundle.
 func (s starter) Start(ctx context.Context, p *bootstrap.BootstrapParams) (*bootstrap.BootstrapResult, error) {
 	var spec struct{ Annotations map[string]string }
 	text, err := os.ReadFile("config.json")
@@ -39,8 +40,8 @@ func (s starter) Start(ctx context.Context, p *bootstrap.BootstrapParams) (*boot
 	if err != nil {
 		return nil, err
 	}
-	// One at a time: two that find the socket of a killed shim would each replace it. containerd kills this process, and
-	// so ends the wait, when it gives up.
+	// One at a time: two that find the socket of a killed shim would each replace it. The wait ends
+	// when containerd gives up and kills this process.
 	bundles, err := os.Open("..")
 	if err != nil {
 		return nil, err

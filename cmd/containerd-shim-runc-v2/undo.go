@@ -17,11 +17,11 @@ import (
 	"github.com/containerd/typeurl/v2"
 )
 
-// undoLimit is how long the removal of what a failed creation left may take, on a slow and busy device.
+// undoLimit is how long removing a failed creation may take on a slow, busy device.
 const undoLimit = time.Minute
 
-// undoing is containerd's task service, except that a creation that fails or is cancelled leaves nothing. On its own it
-// kills no more than runc create: the process that this has made waits forever to be started.
+// undoing is containerd's task service, except that a failed or cancelled creation leaves nothing.
+// By itself it only kills runc create, whose process then waits forever to be started.
 type undoing struct{ tasks.TTRPCTaskService }
 
 func (u undoing) Create(ctx context.Context, r *tasks.CreateTaskRequest) (*tasks.CreateTaskResponse, error) {
@@ -39,7 +39,7 @@ func (u undoing) Create(ctx context.Context, r *tasks.CreateTaskRequest) (*tasks
 	runtime.Log = "" // a containerd that has started meanwhile may have removed the bundle
 	_, none := os.Lstat(filepath.Join(runtime.Root, r.ID))
 	created, err := u.TTRPCTaskService.Create(ctx, r)
-	if err == nil || !errors.Is(none, fs.ErrNotExist) { // what runc knew before was not made here, and may run
+	if err == nil || !errors.Is(none, fs.ErrNotExist) { // a container that runc already knew was not created here, and may run
 		return created, err
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoLimit)

@@ -1,7 +1,8 @@
-// Command margolite-init is process 1 of containers of services with init: it runs the command, passes signals on to
-// it, buries the processes that lose their parents, and ends as the command ends. It takes the place of docker-init, and
-// is started as it is: docker-init -- COMMAND [ARGUMENT...]; with -i in front it holds the standard input of the command
-// open. Where the shim is not ours, a second one keeps what a container prints: see [log.Serve].
+// Command margolite-init is process 1 in containers of services with init: it runs the command,
+// forwards signals to it, reaps orphaned processes, and exits with the command's result. It
+// replaces docker-init and is started alike: docker-init -- COMMAND [ARGUMENT...]. With -i in front
+// it holds the command's standard input open. If the shim is not ours, a second process keeps a
+// container's output: see [log.Serve].
 package main
 
 import (
@@ -16,9 +17,9 @@ import (
 )
 
 const (
-	cannotRun = 126 // the codes of shells
+	cannotRun = 126 // shell exit codes
 	notFound  = 127
-	signalled = 128 // and the number of the signal
+	signalled = 128 // plus the signal number
 
 	shell       = "/bin/sh"
 	defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -29,7 +30,7 @@ func main() {
 	os.Exit(run(os.Args[1:]))
 }
 
-// run runs the command and returns the code to end with.
+// run runs the command and returns the exit code.
 func run(command []string) int {
 	held := false
 	if len(command) > 0 && command[0] == "-i" {
@@ -41,12 +42,12 @@ func run(command []string) int {
 	if len(command) == 0 {
 		return complain("no command; usage: docker-init [-i] -- COMMAND [ARGUMENT...]", 1)
 	}
-	if os.Getpid() != 1 { // in a namespace of somebody else
+	if os.Getpid() != 1 { // in another process's namespace
 		const becomeSubreaper = 36 // PR_SET_CHILD_SUBREAPER
 		_, _, _ = syscall.RawSyscall(syscall.SYS_PRCTL, becomeSubreaper, 1, 0)
 	}
-	// Before the command: no signal and no end is missed. One that finds
-	// another of its kind in the channel is not missed either.
+	// Before the command starts, so that no signal or end is missed. Signals of a kind that is
+	// already in the channel may be dropped.
 	ends := make(chan os.Signal, 1)
 	signal.Notify(ends, syscall.SIGCHLD)
 	signals := make(chan os.Signal, 64)
@@ -67,15 +68,14 @@ func run(command []string) int {
 			}
 		case s := <-signals:
 			if s, ok := s.(syscall.Signal); ok && meant(s) {
-				_ = syscall.Kill(child, s) // has ended, and its end is on its way
+				_ = syscall.Kill(child, s) // an error means it has ended
 			}
 		}
 	}
 }
 
-// meant tells signals for the command from those for this process: the ends of
-// children, those of a terminal that the command has now, and the one by which
-// Go's scheduler interrupts itself.
+// meant selects signals for the command. The others are for this process: ends of children, those
+// of a terminal that now belongs to the command, and the one with which Go's scheduler preempts.
 func meant(s syscall.Signal) bool {
 	switch s {
 	case syscall.SIGCHLD, syscall.SIGTTIN, syscall.SIGTTOU, syscall.SIGURG:
@@ -84,7 +84,7 @@ func meant(s syscall.Signal) bool {
 	return true
 }
 
-// bury takes note of all processes that ended, and tells how the command did.
+// bury reaps all ended processes, and reports how the command ended.
 func bury(child int) (code int, ended bool) {
 	for {
 		var status syscall.WaitStatus
@@ -101,9 +101,9 @@ func bury(child int) (code int, ended bool) {
 	}
 }
 
-// start runs the command as the first process of a group of its own, which gets
-// the terminal where there is one. It looks for it as execvp does. Where its standard
-// input is held, it never comes to the end of that.
+// start runs the command as the first process of its own group, which gets the terminal if there is
+// one. It finds the program as execvp does. If standard input is held, the command never reads its
+// end.
 func start(command []string, held bool) (pid int, err error) {
 	attributes := &syscall.ProcAttr{
 		Env:   os.Environ(),
@@ -123,7 +123,7 @@ func start(command []string, held bool) (pid int, err error) {
 	err = syscall.ENOENT
 	for _, program := range candidates(command[0]) {
 		pid, tried := syscall.ForkExec(program, command, attributes)
-		if errors.Is(tried, syscall.ENOEXEC) { // a script that does not name its shell
+		if errors.Is(tried, syscall.ENOEXEC) { // a script without a shebang
 			pid, tried = syscall.ForkExec(shell, append([]string{shell, program}, command[1:]...), attributes)
 		}
 		switch {

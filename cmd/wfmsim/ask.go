@@ -18,7 +18,7 @@ import (
 	"github.com/margolite/margolite/test/wfmsim/record"
 )
 
-// askFlags are those of every command that asks a running wfmsim.
+// askFlags are the flags of every command that asks a running wfmsim.
 func askFlags(flags *command.Flags) *admin.Client {
 	c := &admin.Client{}
 	flags.StringVar(&c.URL, "admin", "http://127.0.0.1:8480", "`URL` of the running wfmsim")
@@ -26,14 +26,13 @@ func askFlags(flags *command.Flags) *admin.Client {
 	return c
 }
 
-// serverFlag chooses which of the servers is meant.
+// serverFlag selects one of the servers.
 func serverFlag(flags *command.Flags, r *admin.Request) {
 	flags.StringVar(&r.Server, "server", "wfm", "`NAME` of the server: wfm, registry or mis")
 }
 
-// question is a command that shows the answer to a request, which define has flags
-// for: show prints it for people, and --json for programs. Without show there is only
-// JSON.
+// question is a command that shows the answer to a request, whose flags define adds: show prints it
+// for people, and --json for programs. Without show there is only JSON.
 func question[T any](out io.Writer, name, text string, define func(*command.Flags, *admin.Request), show func(io.Writer, T)) command.Command {
 	return command.Command{
 		Name: name, Text: text,
@@ -107,13 +106,13 @@ func clearCommand(out io.Writer) command.Command {
 	}, nil)
 }
 
-// order is a command that changes something: fill puts its arguments into the request,
-// and done tells what came of it.
+// order is a command that changes something: fill puts its arguments into the request, and done
+// prints the outcome.
 func order[T any](out io.Writer, name, args, text string, fill func(*admin.Request, []string) error, done func(io.Writer, T)) command.Command {
 	return command.Command{
 		Name: name, Args: args, Text: text,
 		Prepare: func(flags *command.Flags) command.Action {
-			most := len(strings.Fields(args)) // those in brackets may be missing
+			most := len(strings.Fields(args)) // those in brackets are optional
 			flags.Takes(most-strings.Count(args, "["), most, args)
 			client := askFlags(flags)
 			return func(ctx context.Context, args []string) error {
@@ -133,7 +132,7 @@ func order[T any](out io.Writer, name, args, text string, fill func(*admin.Reque
 
 func silent(io.Writer, any) {}
 
-// clientCommand changes the relationship with one client, in the way of its name.
+// clientCommand changes the relationship with one client as its name says.
 func clientCommand(out io.Writer, name, text string) command.Command {
 	return order(out, name, "CLIENT", text, func(r *admin.Request, args []string) error {
 		r.Client = args[0]

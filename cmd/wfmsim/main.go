@@ -1,7 +1,6 @@
-// Wfmsim is a Workload Fleet Manager for development, with an OCI registry built
-// in: a device agent can be tried out against it on one machine, from the first
-// deployment to the removal. It speaks the management interface of Margo
-// 1.0.0-rc.3, rc.2 and rc.1. Type "wfmsim help" for what it can do.
+// Wfmsim is a Workload Fleet Manager for development with a built-in OCI registry, to try out a
+// device agent on one machine from the first deployment to the removal. It implements the
+// management interface of Margo 1.0.0-rc.3, rc.2 and rc.1. See "wfmsim help".
 package main
 
 import (

@@ -29,7 +29,7 @@ import (
 	"github.com/margolite/margolite/test/wfmsim/registry"
 )
 
-// renewBefore is how long a device's certificate has to be good for at start.
+// renewBefore is how long a device's certificate must still be valid at start.
 const renewBefore = 30 * 24 * time.Hour
 
 type settings struct {
@@ -129,7 +129,7 @@ func (s settings) serve(ctx context.Context, out io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	client := "" // until there is one
+	client := ""
 	if !like.Quirks.NumberedClients {
 		if client, err = s.client(wfm, files); err != nil {
 			return err
@@ -194,7 +194,7 @@ func (s settings) serve(ctx context.Context, out io.Writer) (err error) {
 		ReadHeaderTimeout: 10 * time.Second,
 		BaseContext:       func(net.Listener) context.Context { return ctx },
 	}
-	// Nothing is lost with a request of the command line.
+	// Cutting off requests of the command line loses nothing.
 	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
 	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("cannot serve administration: %w", err)
@@ -202,7 +202,7 @@ func (s settings) serve(ctx context.Context, out io.Writer) (err error) {
 	return nil
 }
 
-// gateway is what the Authorization header has to be; empty: there is none.
+// gateway returns the required Authorization header; empty: none.
 func (s settings) gateway() string {
 	switch {
 	case s.basic != "":
@@ -213,7 +213,7 @@ func (s settings) gateway() string {
 	return ""
 }
 
-// hosts are the names of this machine that certificates are for.
+// hosts returns the names of this machine for certificates.
 func (s settings) hosts() []string {
 	hosts := []string{"localhost", "127.0.0.1", "::1"}
 	if s.host != "" {
@@ -252,8 +252,8 @@ func (s settings) options(authority *pki.Authority, ordinary *pki.ServerAuthorit
 	return o, nil
 }
 
-// client makes the device known where nobody has to approve it, and tells the
-// client id that it has or will have.
+// client onboards the device if no approval is needed, and returns the client id that it has or
+// will have.
 func (s settings) client(wfm *wfmsim.Server, files pki.Files) (string, error) {
 	if wfm.Revision() == margo.RC3 {
 		return s.device, nil
@@ -268,7 +268,7 @@ func (s settings) client(wfm *wfmsim.Server, files pki.Files) (string, error) {
 	return s.device, wfm.Enroll(s.device, chain[0])
 }
 
-// identityService starts the MIS, where one is wanted.
+// identityService starts the MIS if configured.
 func (s settings) identityService(authority *pki.Authority, ordinary *pki.ServerAuthority) (*mis.Server, error) {
 	if s.mis == "" {
 		return nil, nil
@@ -284,8 +284,8 @@ func (s settings) identityService(authority *pki.Authority, ordinary *pki.Server
 	return service, service.Start(s.mis)
 }
 
-// ordinary brings back the authority of ordinary certificates, or makes it, and
-// writes its root for the device.
+// ordinary loads or creates the authority of ordinary certificates, and writes its root for the
+// device.
 func (s settings) ordinary() (*pki.ServerAuthority, error) {
 	authority, err := kept(filepath.Join(s.dir, "server-authority.pem"),
 		func(text []byte) (*pki.ServerAuthority, error) { return pki.ParseServerAuthority(text, time.Now()) },
@@ -299,7 +299,7 @@ func (s settings) ordinary() (*pki.ServerAuthority, error) {
 	return authority, nil
 }
 
-// kept reads the authority in a file; where there is none, it makes one and keeps it.
+// kept loads the authority in a file, or creates and saves one.
 func kept[A interface{ PEM() ([]byte, error) }](file string, parse func([]byte) (A, error), create func() (A, error)) (authority A, err error) {
 	text, err := os.ReadFile(file)
 	if err == nil {
@@ -321,7 +321,7 @@ func kept[A interface{ PEM() ([]byte, error) }](file string, parse func([]byte) 
 // ca is the file with the root of ordinary certificates.
 func (s settings) ca() string { return filepath.Join(s.dir, "ca.pem") }
 
-// identities brings back the trust domain and the device's files, or makes them.
+// identities loads or creates the trust domain and the device's files.
 func (s settings) identities() (*pki.Authority, pki.Files, error) {
 	authority, err := kept(filepath.Join(s.dir, "authority.pem"),
 		func(text []byte) (*pki.Authority, error) { return pki.ParseAuthority(s.trustDomain, text, time.Now()) },
@@ -345,8 +345,8 @@ func (s settings) identities() (*pki.Authority, pki.Files, error) {
 	return authority, files, err
 }
 
-// stillGood says whether the device's certificate is this device's and will be
-// good for a while. Everything else is a reason to issue a new one.
+// stillGood reports whether the device's certificate is its own and valid for long enough.
+// Otherwise a new one is issued.
 func (s settings) stillGood(file string, authority *pki.Authority) bool {
 	chain, err := readChain(file)
 	if err != nil {
@@ -364,7 +364,7 @@ func readChain(file string) ([]*x509.Certificate, error) {
 	return pemfile.Certificates(text, 10)
 }
 
-// configuration is what margolite needs to work with this WFM.
+// configuration returns margolite's configuration for this WFM.
 func (s settings) configuration(info admin.Info, files pki.Files) ([]byte, error) {
 	type section map[string]any
 	wfm := section{"url": info.WFM}
@@ -404,7 +404,7 @@ func (s settings) configuration(info admin.Info, files pki.Files) ([]byte, error
 	return append(fmt.Appendf(nil, "# Written by wfmsim at every start. Use it with\n#   margolite run --config %s\n", filepath.Join(s.dir, "margolite.yaml")), text...), err
 }
 
-// reachable is an address of ours as devices name it.
+// reachable returns an address of ours as devices use it.
 func (s settings) reachable(address string) string {
 	_, port, err := net.SplitHostPort(address)
 	if err != nil || s.host == "" {
@@ -413,8 +413,8 @@ func (s settings) reachable(address string) string {
 	return net.JoinHostPort(s.host, port)
 }
 
-// loopback is an address of ours as this machine names it: who listens on all
-// addresses is reached at 127.0.0.1.
+// loopback returns an address of ours as this machine uses it: 127.0.0.1 if it listens on all
+// addresses.
 func loopback(address string) string {
 	host, port, err := net.SplitHostPort(address)
 	if ip := net.ParseIP(host); err != nil || ip == nil || !ip.IsUnspecified() {

@@ -13,7 +13,7 @@ import (
 	"github.com/margolite/margolite/test/wfmsim/admin"
 )
 
-// followWait is how long one question for new reports stays open.
+// followWait is how long a request for new reports stays open.
 const followWait = 30 * time.Second
 
 func statusesCommand(out io.Writer) command.Command {
@@ -29,7 +29,7 @@ func statusesCommand(out io.Writer) command.Command {
 					reports, err := admin.Ask[[]wfmsim.Report](ctx, *client, "statuses", request)
 					if err != nil {
 						if *follow && ctx.Err() != nil {
-							return nil // ended by whoever was watching
+							return nil // interrupted by the user
 						}
 						return err
 					}

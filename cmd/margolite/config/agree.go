@@ -10,9 +10,8 @@ import (
 	"github.com/margolite/margolite/agent/uplink"
 )
 
-// said are the keys of groups in which the file says something: the default is no
-// more than what goes without saying. A field names its group by the tag "with",
-// which is where it means something only if the device ...
+// said returns the keys of groups in which the file differs from the default. A field names
+// its group by the tag "with". A group's keys apply only if the device ...
 //
 //	files    shows a certificate, or signs with its key
 //	svid     shows an SVID, and expects one
@@ -40,7 +39,7 @@ func (w *WFM) fetched() bool {
 	return w.Service.Discovery != "" || strings.HasPrefix(w.TrustBundle, "https://")
 }
 
-// agree looks whether the values that are sound each for itself go together.
+// agree checks that individually valid values are consistent.
 func (c *Config) agree(r *reader) {
 	w := &c.WFM
 	refuse := func(why string, groups ...string) {
@@ -91,8 +90,8 @@ func (c *Config) agree(r *reader) {
 	slices.SortStableFunc(r.mistakes, func(a, b *Error) int { return a.Line - b.Line })
 }
 
-// agree looks whether images that have to be signed can be, and keys are of use.
-// Packages from URLs may bring the keys that they are signed by.
+// agree checks that images that must be signed can be, and that keys have a use. Packages from URLs
+// may name their own keys.
 func (p *Policy) agree(r *reader) {
 	if p.Notation != "" && p.Allow.Unsigned {
 		r.disagree("policy.notation", "needs policy.allow.unsigned: false; otherwise no package has to be signed")
@@ -105,8 +104,8 @@ func (p *Policy) agree(r *reader) {
 	}
 }
 
-// dropUnused empties the names of files that are not used with the other values,
-// so that nobody reads them: defaults, as everything else was refused.
+// dropUnused clears unused file names, so that the files are not read. They are defaults: other
+// values were already rejected.
 func (w *WFM) dropUnused() {
 	if !w.svid() || w.Service.Discovery != "" && w.TrustBundle == Default().WFM.TrustBundle {
 		w.TrustBundle = ""

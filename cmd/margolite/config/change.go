@@ -2,19 +2,17 @@ package config
 
 import "reflect"
 
-// A Change is what differs between two configurations. Both lists are in the
-// order of the file.
+// A Change is the difference between two configurations. Both lists are in file order.
 type Change struct {
-	// Parts are the sections that differ, such as "poll".
+	// Parts are the changed sections, such as "poll".
 	Parts []string
-	// Restart are the keys among what differs that a running daemon cannot take
-	// over, such as "state.dir": what rests on them was opened when it started.
-	// What differs otherwise can be taken over as it runs.
+	// Restart are the changed keys, such as "state.dir", that take effect only when the daemon is
+	// restarted. All others can be applied while it runs.
 	Restart []string
 }
 
-// Changed compares c with the configuration that was in force before it. The
-// content of the files that they name is not looked at.
+// Changed compares c with the previous configuration. It ignores the content of the files that they
+// name.
 func (c *Config) Changed(old *Config) Change {
 	now, then := reflect.ValueOf(*c), reflect.ValueOf(*old)
 	return Change{
@@ -23,8 +21,7 @@ func (c *Config) Changed(old *Config) Change {
 	}
 }
 
-// differing are the keys whose values differ, of the fields with such a tag, and
-// else of those below.
+// differing returns the keys whose values differ: fields with such a tag, otherwise those below.
 func differing(now, then reflect.Value, section string, such func(reflect.StructTag) bool) (keys []string) {
 	for i := range now.NumField() {
 		tag := now.Type().Field(i).Tag

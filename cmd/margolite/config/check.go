@@ -19,7 +19,7 @@ import (
 	"github.com/margolite/margolite/policy"
 )
 
-// checks validate texts. A field's tag names the check that applies to it.
+// checks validate texts; a field's tag names its check.
 var checks = map[string]func(string) error{
 	"argument":      argument,
 	"baseURL":       baseURL,
@@ -45,13 +45,13 @@ var checks = map[string]func(string) error{
 	"mount": policy.CheckMount, "namespaces": policy.CheckNamespace, "unconfined": policy.CheckUnconfined,
 
 	"deployment": pattern(`[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}`, 36, "expected the id of a deployment, a UUID, got %s"),
-	// As a capabilities document requires it.
+	// The form that a capabilities document requires.
 	"deviceID": pattern(pathName+"(?:/"+pathName+")*", 256, "expected names of letters, digits and . _ ~ - with / between them"),
-	// As useradd and its like take it, and no number.
+	// The form that useradd and the like accept, but no number.
 	"group": pattern(`[0-9]*[A-Za-z._][A-Za-z0-9._-]*|[0-9]+-[A-Za-z0-9._-]*`, 32, "expected the name of a group, got %s"),
-	// One of containerd's identifiers.
+	// A containerd identifier.
 	"namespace": pattern(`[A-Za-z0-9]+(?:[._-][A-Za-z0-9]+)*`, 76, "expected at most 76 letters and digits, with single . _ - between them"),
-	// A mistaken one is not repeated: it could be a secret.
+	// A wrong value is not repeated: it could be a secret.
 	"pin":    pattern(`[A-Za-z0-9+/]{43}=`, 44, "expected the SHA-256 of a public key in base64, 44 characters that end with ="),
 	"shared": pattern(`\*|[A-Za-z0-9][A-Za-z0-9_.-]*`, 256, `expected "*", or the name of a volume, network or container, got %s`),
 }
@@ -80,7 +80,7 @@ func line(s string) error {
 	return nil
 }
 
-// A pattern is the form of a whole text of at most so many bytes.
+// A pattern is the form of a whole text of at most most bytes.
 func pattern(form string, most int, problem string) func(string) error {
 	return func(s string) error {
 		switch {
@@ -94,21 +94,21 @@ func pattern(form string, most int, problem string) func(string) error {
 }
 
 const (
-	// pathName is a part of the path of a URL, and none that changes it: neither . nor ..
+	// pathName is one segment of a URL's path, except . and .. which change the path.
 	pathName = `(?:\.{0,2}[A-Za-z0-9_~-]|\.{3})[A-Za-z0-9._~-]*`
-	// branchName is one that git takes (git-check-ref-format), in the letters that are common.
+	// branchName is a Git branch name (git-check-ref-format) of common letters.
 	branchName = `[A-Za-z0-9_][A-Za-z0-9_-]*(?:\.[A-Za-z0-9_-]+)*`
 )
 
 var (
-	// hostLetters are those of a name or an address, and its port.
+	// hostLetters are the characters of a name or address with port.
 	hostLetters = pattern(`[A-Za-z0-9._:\[\]%-]*`, 262, "")
 	branches    = pattern(branchName+"(?:/"+branchName+")*", 200, noBranch)
-	// fileName is a file in the directory of the one that names it.
+	// fileName is a file in the same directory.
 	fileName = pattern(`[A-Za-z0-9_][A-Za-z0-9._-]*`, 128, "expected the name of a file beside this one: letters, digits and . _ -")
 )
 
-// path is absolute: the daemon has no directory of its own to start from.
+// path must be absolute: the daemon has no working directory of its own.
 func path(s string) error {
 	if !filepath.IsAbs(s) || len(s) > 4096 || strings.ContainsFunc(s, unicode.IsControl) {
 		return fmt.Errorf("expected an absolute path, got %s", quote(s))
@@ -116,8 +116,8 @@ func path(s string) error {
 	return nil
 }
 
-// secret is a file that holds one. What stands in its place is not repeated: it
-// could be the secret.
+// secret is the path of a file with a secret. A wrong value is not repeated: it could be the
+// secret.
 func secret(s string) error {
 	if path(s) != nil {
 		return errors.New("expected the absolute path of a file with the secret")
@@ -132,7 +132,7 @@ func containerd(s string) error {
 	return fmt.Errorf("expected %s or the absolute path of a socket, got %s", Embedded, quote(s))
 }
 
-// trustBundle is a file, or where an identity service offers it.
+// trustBundle is a file, or the URL of an identity service's bundle.
 func trustBundle(s string) error {
 	if strings.HasPrefix(s, "https://") {
 		return documentURL(s)
@@ -143,8 +143,8 @@ func trustBundle(s string) error {
 	return path(s)
 }
 
-// webURL is the form of a URL with one of the schemes, and a query or none. It repeats
-// nothing of a wrong one, which may contain a password: instead says where that belongs.
+// webURL checks a URL with one of the schemes, and with a query if allowed. Errors do not repeat
+// the URL, which may contain a password; instead says where that belongs.
 func webURL(query bool, instead string, schemes ...string) func(string) error {
 	return func(s string) error {
 		u, err := url.Parse(s)
@@ -167,18 +167,18 @@ func webURL(query bool, instead string, schemes ...string) func(string) error {
 }
 
 var (
-	// baseURL is what paths are appended to.
+	// baseURL is extended by paths.
 	baseURL = webURL(false, "put the credentials of a gateway into the file that wfm.authorization names", "https")
-	// documentURL is where one document is.
+	// documentURL is the location of one document.
 	documentURL = webURL(true, "this server needs none", "https")
-	// collector is where an OpenTelemetry collector listens.
+	// collector is the address of an OpenTelemetry collector.
 	collector  = webURL(false, "this server needs none", "http", "https")
 	repository = webURL(false, "put the token into the file that wfm.git.token names", "git+https")
 )
 
 const gitScheme = "git+https://"
 
-// source is where the desired state comes from.
+// source is the location of the desired state.
 func source(s string) error {
 	switch {
 	case strings.HasPrefix(s, gitScheme):
@@ -195,8 +195,8 @@ func source(s string) error {
 	return baseURL(s)
 }
 
-// ownCollector is one that the agent itself speaks to: without TLS only on this
-// device (OBS-12).
+// ownCollector is a collector for the agent's own metrics: without TLS only on this device
+// (OBS-12).
 func ownCollector(s string) error {
 	if err := collector(s); err != nil {
 		return err
@@ -209,8 +209,7 @@ func ownCollector(s string) error {
 	return nil
 }
 
-// listenAddress is where to listen: a port, on the loopback unless an address says
-// otherwise.
+// listenAddress is an address to listen on; a port alone means the loopback.
 func listenAddress(s string) error {
 	rest, loopback := strings.CutPrefix(s, ":")
 	if loopback {
@@ -222,7 +221,7 @@ func listenAddress(s string) error {
 	return nil
 }
 
-// spiffeID is the ID of a WFM, in whatever form its operator gave it.
+// spiffeID is the ID of a WFM, in any form that its operator chose.
 func spiffeID(s string) error {
 	id, err := spiffeid.FromString(s)
 	if err != nil || id.Path() == "" || len(s) > 2048 {
@@ -247,7 +246,7 @@ func treePath(s string) error {
 	return nil
 }
 
-// registry is a host that images come from, or all of them.
+// registry is a host that images come from, or "*" for all.
 func registry(s string) error {
 	if s == "*" {
 		return nil
@@ -255,8 +254,7 @@ func registry(s string) error {
 	return host(s)
 }
 
-// images is what the names of images begin with, as they are written in full, or
-// "*" for all others.
+// images is a prefix of full image names, or "*" for all others.
 func images(s string) error {
 	if s == "*" {
 		return nil
@@ -288,7 +286,7 @@ func word(s string) error {
 	return line(s)
 }
 
-// host is a name or an address, with a port or without.
+// host is a name or an address, with or without a port.
 func host(s string) error {
 	problem := fmt.Errorf("expected a host, or host:port, got %s", quote(s))
 	u, err := url.Parse("https://" + s)

@@ -1,14 +1,13 @@
 // Package config reads the configuration file of margolite.
 //
-// The file is strict YAML: a key that is unknown, given twice or of the wrong
-// type is an error, and all mistakes of a file are reported at once, each with
-// its line and its key; whether the keys agree with each other is looked at when
-// each of them is sound. What a file leaves out has the value of Default, and a
-// key that says the default counts as left out. Keys that mean nothing beside the
-// others are refused, so that nobody relies on what does not happen.
+// The file is strict YAML: unknown and repeated keys and wrong types are errors, and all mistakes
+// of a file are reported at once, each with its line and key. Consistency is checked once each key
+// is valid. Keys that are left out have the value of Default, and a key set to the default counts
+// as left out. Keys that do not apply to the other values are rejected, so that nobody relies on
+// them.
 //
-// Secrets are never in the file: keys such as wfm.authorization name the files
-// that hold them, so that a configuration can be shown and compared.
+// Secrets are never in the file: keys such as wfm.authorization name the files that hold them, so
+// that a configuration can be shown and compared.
 package config
 
 import (
@@ -57,13 +56,13 @@ type Config struct {
 	warnings []error
 }
 
-// WFM is how to reach the Workload Fleet Manager, and who this device is there.
-// Files that are not used with the other values are empty.
+// WFM is how to reach the Workload Fleet Manager, and this device's identity there. Unused files
+// are empty.
 type WFM struct {
 	uplink.Options `yaml:",inline"`
 }
 
-// FromGit says whether the desired state is in a repository.
+// FromGit reports whether the desired state is in a repository.
 func (w *WFM) FromGit() bool { return strings.HasPrefix(w.URL, gitScheme) }
 
 // Provision is where a device without a WFM looks for provisioning files.
@@ -71,8 +70,7 @@ type Provision struct {
 	From []string `yaml:"from" is:"path" most:"8"` // directories, in this order; empty: nowhere
 }
 
-// Possible says whether provisioning files can come at all: a directory for them is
-// there.
+// Possible reports whether a directory for provisioning files exists.
 func (p Provision) Possible() bool {
 	return slices.ContainsFunc(p.From, func(dir string) bool {
 		info, err := os.Stat(dir)
@@ -80,7 +78,7 @@ func (p Provision) Possible() bool {
 	})
 }
 
-// State is where things are on the device.
+// State is the location of the agent's files.
 type State struct {
 	Dir     string `yaml:"dir" is:"path" restart:"true"` // survives a reboot
 	Run     string `yaml:"run" is:"path" restart:"true"` // does not
@@ -89,10 +87,10 @@ type State struct {
 
 // Control is who may use the control socket.
 type Control struct {
-	Group string `yaml:"group" is:"group?"` // name of the group, beside root; empty: the agent's own
+	Group string `yaml:"group" is:"group?"` // name of the group; empty: the agent's own
 }
 
-// Embedded is the Containerd of a Runtime that carries its own.
+// Embedded is Runtime.Containerd for the built-in containerd.
 const Embedded = "embedded"
 
 // Runtime is how workloads run.
@@ -100,52 +98,53 @@ type Runtime struct {
 	Containerd string        `yaml:"containerd" is:"containerd" restart:"true"` // Embedded, or the path of a socket
 	Namespace  string        `yaml:"namespace" is:"namespace" restart:"true"`   // in containerd
 	Settle     time.Duration `yaml:"settle" least:"0s" most:"24h"`
-	MaxTimeout time.Duration `yaml:"maxTimeout" least:"1s" most:"24h"`           // the longest timeout of a component that counts
+	MaxTimeout time.Duration `yaml:"maxTimeout" least:"1s" most:"24h"`           // longer timeouts of components are cut to this
 	Publish    string        `yaml:"publish" one:"firewall open" restart:"true"` // firewall or open: who may use published ports
 	Preload    string        `yaml:"preload" is:"path?" restart:"true"`          // directory of image archives; empty: none
-	Pulls      int           `yaml:"pulls" least:"1" most:"16" restart:"true"`   // downloads from one registry at a time, and one more from all registries together
-	// MinPullRate is how many bytes a minute a download has to bring to keep its slot while others wait; 0: any.
+	Pulls      int           `yaml:"pulls" least:"1" most:"16" restart:"true"`   // concurrent downloads per registry; one more in total
+	// MinPullRate is how many bytes a minute a download must reach to keep its slot while others
+	// wait; 0: any.
 	MinPullRate int64 `yaml:"minPullRate" restart:"true"`
 	Logs        Logs  `yaml:"logs" restart:"true"`
 }
 
-// Logs is how much is kept of what workloads print, and where.
+// Logs bounds and locates the kept output of workloads.
 type Logs struct {
 	Dir     string `yaml:"dir" is:"path?"`                 // empty: in State.Run
-	MaxSize int64  `yaml:"maxSize" least:"4Ki" most:"1Ti"` // bytes of one file, at most
-	MaxFile int    `yaml:"maxFile" least:"1" most:"100"`   // files of one container, at most
-	Total   int64  `yaml:"total" least:"1Mi" most:"1Ti"`   // bytes of all containers where Dir is empty
+	MaxSize int64  `yaml:"maxSize" least:"4Ki" most:"1Ti"` // most bytes of one file
+	MaxFile int    `yaml:"maxFile" least:"1" most:"100"`   // most files of one container
+	Total   int64  `yaml:"total" least:"1Mi" most:"1Ti"`   // bytes of all containers if Dir is empty
 }
 
-// Policy is which changes may be applied and when, what workloads may ask for,
-// and whose packages and images may come.
+// Policy is which changes may be applied and when, what workloads may ask for, and who must have
+// signed packages and images.
 type Policy struct {
 	policy.Options `yaml:",inline"`
-	Keys           []string `yaml:"keys" is:"path" most:"16" restart:"true"` // files; packages that a URL names are signed by one of these
-	// ImageKeys are files by what the names of images and packages begin with; these
-	// are signed by one of them, where Allow does not let in others.
+	Keys           []string `yaml:"keys" is:"path" most:"16" restart:"true"` // files; packages named by a URL must be signed by one of these
+	// ImageKeys are key files by prefix of image and package names; these must be signed by one of
+	// the keys, unless Allow admits unsigned ones.
 	ImageKeys map[string][]string `yaml:"imageKeys" names:"images" is:"path" most:"16" all:"keys"`
-	// Notation is a directory with a trust policy and a trust store; packages may be
-	// signed as it wants it instead. Empty: none.
+	// Notation is a directory with a trust policy and trust store, as another way to sign packages;
+	// empty: none.
 	Notation string `yaml:"notation" is:"path?"`
 }
 
-// Metrics is who else than the control socket hears what can be counted.
+// Metrics is who gets metrics besides the control socket.
 type Metrics struct {
-	Listen   string        `yaml:"listen" is:"listenAddress?"`      // address to be asked at; empty: none
-	OTLP     string        `yaml:"otlp" is:"ownCollector?"`         // base URL of a collector that is told; empty: none
-	Interval time.Duration `yaml:"interval" least:"10s" most:"24h"` // of telling it
+	Listen   string        `yaml:"listen" is:"listenAddress?"`      // address for scrapes; empty: none
+	OTLP     string        `yaml:"otlp" is:"ownCollector?"`         // base URL of a collector to push to; empty: none
+	Interval time.Duration `yaml:"interval" least:"10s" most:"24h"` // of pushes
 }
 
-// Collector is where workloads find the OpenTelemetry collector of this device.
+// Collector is the device's OpenTelemetry collector, as workloads reach it.
 type Collector struct {
 	HTTP        string `yaml:"http" is:"collector?"`              // URL for OTLP over HTTP; empty: none
 	GRPC        string `yaml:"grpc" is:"collector?"`              // URL for OTLP over gRPC; empty: none
-	Protocol    string `yaml:"protocol" one:"grpc http/protobuf"` // that is preferred: grpc or http/protobuf; empty: nothing is said
-	Certificate string `yaml:"certificate" is:"path?"`            // PEM file that containers get a copy of; empty: none
+	Protocol    string `yaml:"protocol" one:"grpc http/protobuf"` // preferred one: grpc or http/protobuf; empty: unspecified
+	Certificate string `yaml:"certificate" is:"path?"`            // PEM file copied into containers; empty: none
 }
 
-// Log is what the daemon writes to stderr.
+// Log configures the daemon's log on stderr.
 type Log struct {
 	Level  slog.Level `yaml:"level" one:"debug info warn error"`
 	Format string     `yaml:"format" one:"text json" restart:"true"` // text or json
@@ -184,8 +183,7 @@ func Default() *Config {
 	}
 }
 
-// Load reads the file at path. Where it names no WFM, what the device was enrolled
-// with comes on top of it, see Enrol.
+// Load reads the file at path. If it names no WFM, the device's enrolment is added, see Enrol.
 func Load(path string) (*Config, error) {
 	c, r, err := load(path)
 	if err != nil {
@@ -200,7 +198,7 @@ func Load(path string) (*Config, error) {
 	return c, nil
 }
 
-// load leaves the reader, for what comes on top of the file.
+// load also returns the reader, to add to the file's configuration.
 func load(path string) (*Config, *reader, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -214,8 +212,8 @@ func load(path string) (*Config, *reader, error) {
 	return parse(path, data)
 }
 
-// parse reads the content of a file. The name is for errors, which are *Error,
-// joined when there are several.
+// parse reads the content of a file. The name is for errors, which are *Error, joined if there are
+// several.
 func parse(name string, data []byte) (*Config, *reader, error) {
 	c := Default()
 	c.file, c.sum = name, sha256.Sum256(data)
@@ -229,10 +227,10 @@ func parse(name string, data []byte) (*Config, *reader, error) {
 // Sum is the SHA-256 of the file.
 func (c *Config) Sum() [sha256.Size]byte { return c.sum }
 
-// Warnings are about keys of the file that a coming release refuses.
+// Warnings are about keys of the file that a coming release will reject.
 func (c *Config) Warnings() []error { return c.warnings }
 
-// settle reports what was wrong with all that was read.
+// settle reports all mistakes, and then checks consistency.
 func (c *Config) settle(r *reader) error {
 	if len(r.mistakes) == 0 {
 		c.agree(r)
@@ -245,13 +243,13 @@ func (c *Config) settle(r *reader) error {
 	return errors.Join(all...)
 }
 
-// read takes over the one document that data are. Mistakes in it are left in r.
+// read applies the single document in data. Mistakes are left in r.
 func (r *reader) read(data []byte, known fields) error {
 	if len(data) > maxSize {
 		return &Error{File: r.file, Problem: fmt.Sprintf("the file has more than %d bytes", maxSize)}
 	}
 	documents := yaml.NewDecoder(bytes.NewReader(data))
-	var root *yaml.Node // nil: of all documents none says anything
+	var root *yaml.Node // nil: all documents are empty
 	for {
 		var next yaml.Node
 		switch err := documents.Decode(&next); {
@@ -271,8 +269,7 @@ func (r *reader) read(data []byte, known fields) error {
 	}
 }
 
-// RequireWFM fails when the configuration names no WFM: most commands do
-// without, the daemon does not.
+// RequireWFM fails if the configuration names no WFM: the daemon needs one, most commands do not.
 func (c *Config) RequireWFM() error {
 	if c.WFM.URL == "" {
 		return &Error{File: c.file, Key: "wfm.url", Problem: "required here: the base URL of the Workload Fleet Manager, such as https://wfm.example.com"}

@@ -20,14 +20,14 @@ import (
 	"github.com/margolite/margolite/runtime/image"
 )
 
-// The format of the file is in the tags of the structs that it fills:
+// The file's format is in the tags of the structs that it fills:
 //
 //	yaml     the key; with a dot, a key of a section of its own; ",inline": the keys
 //	         of the field are those of the struct
-//	is       the check that the text has to pass; with a question mark it may be empty
-//	one      the words to choose from
+//	is       the check of the text; with a question mark it may be empty
+//	one      the allowed words
 //	least    the least number, duration or size
-//	most     the greatest, or the greatest length of a list
+//	most     the greatest, or the maximum length of a list
 //	names    the check for keys that the operator chooses
 //	all      the check of a list as a whole, one of lists
 //	empty    "kept": an empty list means something other than no list
@@ -37,8 +37,8 @@ import (
 // maxTable bounds a section whose keys the operator chooses.
 const maxTable = 512
 
-// retired are keys that earlier releases had. They change nothing, and a file that
-// still has them is accepted with a warning until the next release.
+// retired are keys of earlier releases. They have no effect, and are accepted with a warning until
+// the next release.
 var retired = []string{"wfm.limits", "wfm.signature"}
 
 // fields maps the keys of a section to functions that read their values.
@@ -87,8 +87,8 @@ func (r *reader) section(n *yaml.Node, key string, known fields) {
 	})
 }
 
-// decode reads a value of the file into v and reports any mistakes. A key without a
-// value leaves v as it is.
+// decode reads a value of the file into v and reports mistakes. A key without a value leaves v as
+// is.
 func (r *reader) decode(n *yaml.Node, v reflect.Value, key string, tag reflect.StructTag) {
 	before := len(r.mistakes)
 	var err error
@@ -171,8 +171,8 @@ func (r *reader) compound(n *yaml.Node, v reflect.Value, key string, tag reflect
 	}
 }
 
-// table reads a section whose keys the operator chooses. Existing entries stay unless
-// the file gives their key a value.
+// table reads a section whose keys the operator chooses. Existing entries stay unless the file
+// gives their key a value.
 func (r *reader) table(n *yaml.Node, v reflect.Value, key string, tag reflect.StructTag) {
 	if !r.is(n, key, yaml.MappingNode, mapTag, "a section") {
 		return
@@ -237,8 +237,8 @@ func isSection(t reflect.Type) bool {
 
 // text returns the text of a value, and whether it is valid.
 //
-// A provisioning file names the files next to it without a path: it comes from
-// outside, and must not make the device send other files of its own.
+// A provisioning file names the files next to it without a path: it comes from outside, and must
+// not make the device send its own files.
 func (r *reader) text(n *yaml.Node, key string, tag reflect.StructTag) (string, bool) {
 	if !r.is(n, key, yaml.ScalarNode, textTag, "text (in quotes if it looks like something else)") {
 		return "", false
@@ -264,7 +264,7 @@ func (r *reader) text(n *yaml.Node, key string, tag reflect.StructTag) (string, 
 	return n.Value, err == nil
 }
 
-// complete reports what a section lacks whose keys are valid.
+// complete reports missing keys of an otherwise valid section.
 func complete(v any) error {
 	switch v := v.(type) {
 	case *policy.Override:
@@ -298,7 +298,7 @@ func number(n *yaml.Node, tag reflect.StructTag) (int, error) {
 	return v, nil
 }
 
-// bounded reads a value with a unit. Bounds that the tag does not give do not apply.
+// bounded reads a value with a unit. Bounds missing in the tag do not apply.
 func bounded[T int64 | time.Duration](n *yaml.Node, tag reflect.StructTag, parse func(string) (T, error), expected, unit string) (T, error) {
 	v, err := parse(n.Value)
 	if err != nil {
@@ -313,10 +313,10 @@ func bounded[T int64 | time.Duration](n *yaml.Node, tag reflect.StructTag, parse
 	return v, nil
 }
 
-// maxBytes is more than any device has.
+// maxBytes exceeds any device.
 const maxBytes = 1 << 50
 
-// units are those of Compose files and those of the standard. All of them are binary.
+// units are those of Compose files and of the standard. All are binary.
 var units = map[string]int64{
 	"": 1, "b": 1,
 	"k": 1 << 10, "kb": 1 << 10, "ki": 1 << 10, "kib": 1 << 10,
@@ -337,8 +337,8 @@ func parseBytes(s string) (int64, error) {
 	return v * unit, nil
 }
 
-// label reads a value of the capabilities document: CAP-09 allows text, numbers,
-// booleans, and lists of texts or of numbers.
+// label reads a value of the capabilities document: CAP-09 allows text, numbers, booleans, and
+// lists of texts or of numbers.
 func label(n *yaml.Node) (v any, err error) {
 	expected := errors.New("expected text, a number, true or false, or a list of texts or of numbers")
 	switch tag := n.ShortTag(); {

@@ -19,39 +19,33 @@ import (
 	"github.com/margolite/margolite/store"
 )
 
-// Bounds of a directory with provisioning files: it may be on whatever somebody
-// has plugged in.
+// Bounds of a directory with provisioning files, which may be on any plugged-in medium.
 const (
 	maxEntries     = 256     // of the directory
 	maxDocuments   = 16      // provisioning files in it
-	maxBeside      = 16      // files that those name
+	maxBeside      = 16      // files named by them
 	maxBesideBytes = 1 << 20 // of one of them
 )
 
-// An enrolment is what provisioning files make of a device that knows no WFM. It
-// is a directory below state.dir: the provisioning files, and those that they
-// name. It comes into being as a whole, by one rename, and that it is there is
-// what says that nothing more is to be taken: whoever pulls the plug before has
-// given nothing, whoever does it after has given all.
+// An enrolment is the result of provisioning files on a device that knows no WFM: a directory below
+// state.dir with those files and the files that they name. It is created atomically by one rename,
+// and its existence ends provisioning: pulling the plug earlier leaves nothing, later everything.
 type enrolment struct {
 	place string   // the directory, absolute
 	names []string // of the files that provisioning files name
 }
 
-// enrolmentPlace is where the enrolment of this device is, or is going to be.
+// enrolmentPlace is the directory of this device's enrolment, present or future.
 func (c *Config) enrolmentPlace() string { return filepath.Join(c.State.Dir, "enrolment") }
 
-// Enrol takes over what lies in the first directory of provision.from that has
-// provisioning files, for a device whose configuration, the file at path, names no
-// WFM and that was not enrolled before. It returns that directory; "": there was
-// nothing to do, or nothing to be found. From then on Load gives a configuration
-// with a WFM.
+// Enrol copies the first directory of provision.from with provisioning files, if the configuration
+// at path names no WFM and the device is not enrolled yet. It returns that directory; "": nothing
+// to do or nothing found. From then on Load returns a configuration with a WFM.
 //
-// A provisioning file is called *.yaml and has the form of the configuration, with
-// the sections device, wfm, poll and registries alone. Several are read in the
-// order of their names. Files are named without a path, and lie beside it. What is
-// wrong with any of it is an error, and nothing is taken then. Where it comes from
-// nothing is changed.
+// A provisioning file is named *.yaml and has the form of the configuration, with only the sections
+// device, wfm, poll and registries. Several are read in name order. They name files without a path,
+// in the same directory. Any mistake is an error, and nothing is copied then. The source is never
+// changed.
 func Enrol(path string) (from string, err error) {
 	c, r, err := load(path)
 	if err != nil || c.WFM.URL != "" {
@@ -101,7 +95,7 @@ func (c *Config) enrol(r *reader, s *directory) error {
 	return keep(c.enrolmentPlace(), files)
 }
 
-// addEnrolment puts what the device was enrolled with on top of the configuration.
+// addEnrolment applies the device's enrolment on top of the configuration.
 func (c *Config) addEnrolment(r *reader) error {
 	dir := c.enrolmentPlace()
 	s, err := openDirectory(dir)
@@ -109,7 +103,7 @@ func (c *Config) addEnrolment(r *reader) error {
 	case errors.Is(err, fs.ErrNotExist), err == nil && s == nil:
 		return nil
 	case errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0:
-		return nil // enough for those who only look for the socket
+		return nil // enough to find the socket
 	case err != nil:
 		return fmt.Errorf("cannot read the enrolment of the device: %w", err)
 	}
@@ -118,12 +112,12 @@ func (c *Config) addEnrolment(r *reader) error {
 	return err
 }
 
-// enrolled are the sections that a provisioning file may have: who the device is,
-// and who it listens to. What that one may do here stays with the configuration.
+// enrolled are the sections allowed in a provisioning file: the device's identity and whom it
+// obeys. What the WFM may do here is left to the configuration.
 var enrolled = []string{"device", "wfm", "poll", "registries"}
 
-// merge reads provisioning files on top of the configuration. The reader has the names
-// of the files beside them then.
+// merge applies provisioning files on top of the configuration, and leaves the names of the files
+// beside them in the reader.
 func (c *Config) merge(r *reader, s *directory) (all []document, err error) {
 	r.enrols = &enrolment{place: c.enrolmentPlace()}
 	known := r.fields(reflect.ValueOf(c).Elem())
@@ -152,7 +146,7 @@ type directory struct {
 	names []string // of the provisioning files, sorted
 }
 
-// openDirectory returns nil where the directory has none.
+// openDirectory returns nil if the directory has no provisioning files.
 func openDirectory(dir string) (*directory, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -193,8 +187,8 @@ func (s *directory) find() error {
 
 func (s *directory) path(name string) string { return filepath.Join(s.root.Name(), name) }
 
-// read takes regular files alone: a link could lead to what lies on the device, and
-// a pipe nowhere.
+// read accepts only regular files: a link could lead to the device's own files, and a pipe could
+// block.
 func (s *directory) read(name string, most int64) ([]byte, error) {
 	path := s.path(name)
 	info, err := s.root.Lstat(name)
@@ -222,14 +216,13 @@ func (s *directory) read(name string, most int64) ([]byte, error) {
 	return data, nil
 }
 
-// keep writes the files to a directory that is there with all of them, on the
-// medium, or not at all.
+// keep writes the files to a directory atomically and durably.
 func keep(dir string, files []document) error {
 	above, next := filepath.Dir(dir), dir+".new"
 	if err := os.MkdirAll(above, 0o711); err != nil {
 		return err
 	}
-	if err := os.RemoveAll(next); err != nil { // of one that was cut off
+	if err := os.RemoveAll(next); err != nil { // left by an interrupted attempt
 		return err
 	}
 	if err := os.Mkdir(next, 0o700); err != nil {

@@ -11,8 +11,8 @@ const maxMistakes = 50
 // Error is one mistake in a configuration file.
 type Error struct {
 	File    string
-	Line    int    // 0: it is about the file as a whole
-	Key     string // such as "poll.interval"; empty: it is about no single key
+	Line    int    // 0: the file as a whole
+	Key     string // such as "poll.interval"; empty: no single key
 	Problem string
 }
 
@@ -29,7 +29,7 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// syntaxError says where the file is no YAML, as far as the parser knows.
+// syntaxError reports where the file is not YAML, as far as the parser knows.
 func syntaxError(file string, err error) error {
 	problem := strings.TrimPrefix(err.Error(), "yaml: ")
 	line := 0

@@ -13,7 +13,7 @@ type reader struct {
 	mistakes []*Error
 	warnings []error
 	places   map[string]place // of the keys of sections
-	enrols   *enrolment       // the file is part of it; nil: it is the configuration
+	enrols   *enrolment       // of a provisioning file; nil: the configuration
 }
 
 type place struct {
@@ -30,7 +30,7 @@ func (r *reader) mistake(n *yaml.Node, key, format string, args ...any) {
 	}
 }
 
-// disagree reports a key of the file whose value does not go with those of others.
+// disagree reports a key of the file whose value conflicts with others.
 func (r *reader) disagree(key, format string, args ...any) {
 	at := r.places[key]
 	defer func(file string) { r.file = file }(r.file)
@@ -38,8 +38,8 @@ func (r *reader) disagree(key, format string, args ...any) {
 	r.mistake(at.node, key, format, args...)
 }
 
-// is says whether n is of the kind, and reports it otherwise. A key without a
-// value is neither: it says that nothing is set.
+// is reports whether n is of the kind, and records a mistake otherwise. A key without a value is
+// neither: nothing is set.
 func (r *reader) is(n *yaml.Node, key string, kind yaml.Kind, tag, expected string) bool {
 	switch {
 	case n.Kind == yaml.AliasNode:
@@ -90,7 +90,7 @@ func quote(s string) string {
 	return fmt.Sprintf("%q", s)
 }
 
-// pairs calls each for all keys of a mapping that are given once.
+// pairs calls each for all keys of a mapping that occur once.
 func (r *reader) pairs(n *yaml.Node, key string, each func(name *yaml.Node, value *yaml.Node)) {
 	lines := make(map[string]int)
 	for i := 0; i+1 < len(n.Content); i += 2 {
@@ -108,8 +108,8 @@ func (r *reader) pairs(n *yaml.Node, key string, each func(name *yaml.Node, valu
 	}
 }
 
-// join names a key within a section. Names that are not words, such as hosts,
-// are set apart: registries[registry.example:5000].ca
+// join names a key within a section. Names that are not words, such as hosts, are bracketed:
+// registries[registry.example:5000].ca
 func join(section, name string) string {
 	if len(name) > 60 {
 		name = name[:60] + "..."
