@@ -13,11 +13,11 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// incompleteKey is the extension of a container record that holds its
-// specification without the devices of the machine, for a container that has some.
+// incompleteKey is the extension of a container record with the specification without devices
+// of the machine, for a container that has some.
 const incompleteKey = "margolite/incomplete-spec"
 
-// complete adds the devices that are there now to a specification.
+// complete adds the devices that exist now to a specification.
 func complete(spec *specs.Spec, d *Devices) error {
 	if d == nil {
 		return nil
@@ -28,8 +28,8 @@ func complete(spec *specs.Spec, d *Devices) error {
 	return addCDI(spec, d.CDI, cdiDirs)
 }
 
-// recordSpec is what Create writes of a specification: the record's own, and in
-// extensions what it takes to complete it anew.
+// recordSpec returns the specification for the record, and adds to extensions what it takes
+// to complete it again.
 func recordSpec(spec *specs.Spec, d *Devices, extensions map[string]typeurl.Any) (typeurl.Any, error) {
 	if d != nil {
 		incomplete, err := json.Marshal(spec)
@@ -44,10 +44,10 @@ func recordSpec(spec *specs.Spec, d *Devices, extensions map[string]typeurl.Any)
 	return encodeSpec(spec)
 }
 
-// specType is how containerd and its shims know a specification.
+// specType is the type of a specification for containerd and its shims.
 const specType = "types.containerd.io/opencontainers/runtime-spec/1/Spec"
 
-// specOf is the text of the specification in a record; nil where there is none.
+// specOf returns the specification in a record; nil if it is missing.
 func specOf(record containers.Container) []byte { return contentOf(record.Spec) }
 
 func encodeSpec(spec *specs.Spec) (typeurl.Any, error) {
@@ -58,11 +58,10 @@ func encodeSpec(spec *specs.Spec) (typeurl.Any, error) {
 	return &anypb.Any{TypeUrl: specType, Value: text}, nil
 }
 
-// renew brings the specification of a container that is about to start up to date. It
-// gets the devices that are there now: since its creation the machine may have got
-// others, or others numbers. It loses the default profile of AppArmor on a device that
-// lost its AppArmor with an update, which still runs its workloads. And it joins the
-// namespaces at the paths given. It is written only when it changed.
+// renew updates the specification of a starting container: with the devices that exist now,
+// whose numbers may have changed; without the default AppArmor profile, if an update of the
+// device dropped AppArmor; and with the paths of the namespaces it joins. It writes only a
+// changed one.
 func (c *Containers) renew(ctx context.Context, record containers.Container, d *Devices, joined map[specs.LinuxNamespaceType]string) error {
 	text := specOf(record)
 	incomplete, hasDevices := record.Extensions[incompleteKey]

@@ -14,8 +14,8 @@ type mountFlag struct {
 	set, clear uintptr
 }
 
-// mountFlags are the options of mount(8) that are flags of mount(2), which takes those
-// of propagation in a call of their own. Others are for the file system.
+// mountFlags are the options of mount(8) that are flags of mount(2), which needs a separate
+// call for propagation. Other options are the file system's.
 var mountFlags = []mountFlag{
 	{"async", 0, unix.MS_SYNCHRONOUS},
 	{"atime", 0, unix.MS_NOATIME},
@@ -53,17 +53,17 @@ var mountFlags = []mountFlag{
 
 const propagations = unix.MS_PRIVATE | unix.MS_SHARED | unix.MS_SLAVE | unix.MS_UNBINDABLE
 
-// restrictions are what one bind mount may have and another of the same not.
+// restrictions are the flags that two bind mounts of the same source may differ in.
 const restrictions = unix.MS_RDONLY | unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
 
-// mountCall is what mount(2) is told.
+// mountCall holds the arguments of mount(2).
 type mountCall struct {
 	flags       uintptr
 	propagation uintptr
 	data        string
 }
 
-// parseMountOptions reads options of mount(8); the last word wins.
+// parseMountOptions parses options of mount(8); the last one wins.
 func parseMountOptions(options []string) mountCall {
 	var call mountCall
 	var data []string
@@ -82,10 +82,10 @@ func parseMountOptions(options []string) mountCall {
 	return call
 }
 
-// mountAt mounts a volume at target. Its error is what the kernel says, and no more: options
-// may hold a password. containerd's core/mount does not do: it gives a bind
-// mount no restriction but "ro", and takes those of its source away; options of a volume
-// could have it run a program or make a loop device; and its errors show the options.
+// mountAt mounts a volume at target. Its error does not show the options, which may hold a
+// password. containerd's core/mount will not do: it allows bind mounts no restriction but
+// "ro", and drops their source's; options of a volume could make it run a program or make a
+// loop device; and its errors show the options.
 func mountAt(target string, m mount.Mount) error {
 	call := parseMountOptions(m.Options)
 	if len(call.data) >= os.Getpagesize() {
@@ -101,19 +101,19 @@ func mountAt(target string, m mount.Mount) error {
 	if err == nil && call.flags&unix.MS_BIND != 0 && call.flags&restrictions != 0 {
 		err = restrict(target, call.flags)
 	}
-	if err != nil { // not half of what was asked for
+	if err != nil { // nothing rather than half
 		_ = unix.Unmount(target, unix.MNT_DETACH)
 	}
 	return err
 }
 
-// restrict gives a bind mount the flags that the kernel does not look at when it
-// makes one. What restricts the mount it is of, restricts it as well.
+// restrict sets the flags of a bind mount, which the kernel ignores when it makes one. It
+// keeps the restrictions of the source's mount.
 func restrict(target string, flags uintptr) error {
 	var stat unix.Statfs_t
 	if err := unix.Statfs(target, &stat); err != nil {
 		return err
 	}
-	had := uintptr(stat.Flags) & restrictions // statfs has the same bits
+	had := uintptr(stat.Flags) & restrictions // statfs uses the same bits
 	return unix.Mount("", target, "", flags&^unix.MS_REC|had|unix.MS_REMOUNT, "")
 }

@@ -23,9 +23,9 @@ var ErrPlatform = errors.New("the device cannot run programs of this platform")
 
 const binfmtDir = "/proc/sys/fs/binfmt_misc"
 
-// CheckPlatform tells whether programs of a platform, as linux/arm/v7, run on
-// this device: by its processor, or by an emulator that the kernel starts for
-// them. "" is the platform of the device. The error wraps ErrPlatform.
+// CheckPlatform checks whether programs of a platform, such as linux/arm/v7, run on this
+// device: by its processor, or by an emulator registered with the kernel. "" is the device's
+// own platform. The error wraps ErrPlatform.
 func CheckPlatform(name string) error {
 	if name == "" {
 		return nil
@@ -52,14 +52,14 @@ func checkPlatform(name string, host v1.Platform, handlers string) error {
 	return nil
 }
 
-// elfHeader is what tells programs of an architecture from others.
+// elfHeader is what distinguishes programs of an architecture.
 type elfHeader struct {
 	architecture string // as Go names it
 	wide, big    bool   // 64 bits, big endian
 	machine      uint16
 }
 
-// elfHeaders have the numbers of elf.h.
+// elfHeaders uses the numbers of elf.h.
 var elfHeaders = []elfHeader{
 	{"386", false, false, 3},
 	{"amd64", true, false, 62},
@@ -75,7 +75,7 @@ var elfHeaders = []elfHeader{
 	{"mips64le", true, false, 8},
 }
 
-// bytes are the first of an executable, as far as handlers look.
+// bytes returns the beginning of an executable, as far as handlers look.
 func (h elfHeader) bytes() []byte {
 	class, data := byte(1), byte(1)
 	var order binary.AppendByteOrder = binary.LittleEndian
@@ -105,7 +105,7 @@ func findHandler(dir string, programs elfHeader) error {
 		}
 		text, err := os.ReadFile(filepath.Join(dir, entry.Name()))
 		if err != nil {
-			continue // unregistered meanwhile
+			continue // unregistered in the meantime
 		}
 		h := parseHandler(string(text))
 		switch {
@@ -126,7 +126,7 @@ func findHandler(dir string, programs elfHeader) error {
 // https://docs.kernel.org/admin-guide/binfmt-misc.html.
 type handler struct {
 	enabled     bool
-	fixed       bool // opened when it was registered: containers need not have it
+	fixed       bool // opened when registered: containers do not need the file
 	offset      int
 	magic, mask []byte
 }
@@ -141,7 +141,7 @@ func parseHandler(text string) handler {
 		case "flags:":
 			h.fixed = strings.Contains(value, "F")
 		case "offset":
-			h.offset, _ = strconv.Atoi(value) // the kernel writes it
+			h.offset, _ = strconv.Atoi(value) // written by the kernel
 		case "magic":
 			h.magic, _ = hex.DecodeString(value)
 		case "mask":

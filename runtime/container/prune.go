@@ -13,14 +13,14 @@ import (
 	"github.com/margolite/margolite/runtime/tree"
 )
 
-// VolumeInfo is a volume with its content on this device.
+// VolumeInfo describes a volume with content on this device.
 type VolumeInfo struct {
-	Project string // whose it is; "_": made by hand
+	Project string // owner; "_": made by hand
 	Name    string
-	UsedBy  []string // ids of the containers that mount it, running or not
+	UsedBy  []string // IDs of the containers that mount it, running or not
 }
 
-// Volumes are the volumes that are directories of ours, sorted by project and name.
+// Volumes returns the volumes that are directories of ours, sorted by project and name.
 func (vs *volumes) Volumes(ctx context.Context) ([]VolumeInfo, error) {
 	all, err := vs.Recorded(ctx)
 	if err != nil {
@@ -32,7 +32,7 @@ func (vs *volumes) Volumes(ctx context.Context) ([]VolumeInfo, error) {
 	for _, dir := range dirs {
 		v := VolumeInfo{Project: filepath.Base(filepath.Dir(dir)), Name: filepath.Base(dir)}
 		if strings.HasPrefix(v.Name, ".") || (Volume{Name: v.Name, Project: v.Project}).check() != nil {
-			continue // of ours, while something is done
+			continue // a temporary directory of ours
 		}
 		v.UsedBy = users[dir]
 		volumes = append(volumes, v)
@@ -40,13 +40,13 @@ func (vs *volumes) Volumes(ctx context.Context) ([]VolumeInfo, error) {
 	return volumes, nil
 }
 
-// users are the ids of the containers that mount a volume, by its directory.
+// users returns the IDs of the containers that mount a volume, by its directory.
 func (vs *volumes) users(all []Container) map[string][]string {
 	users := make(map[string][]string)
 	for _, container := range all {
 		for _, v := range container.Labels.Volumes {
 			dir := vs.volumeDir(container.Labels.Project, v)
-			if !slices.Contains(users[dir], container.ID) { // which may have it by two names
+			if !slices.Contains(users[dir], container.ID) { // it may have the volume by two names
 				users[dir] = append(users[dir], container.ID)
 			}
 		}
@@ -54,10 +54,11 @@ func (vs *volumes) users(all []Container) map[string][]string {
 	return users
 }
 
-// VolumeSize is how many bytes of the medium a volume takes; with an error, what was counted until then.
+// VolumeSize returns the bytes that a volume takes on the medium; with an error, those counted
+// so far.
 func (vs *volumes) VolumeSize(ctx context.Context, project, name string) (int64, error) {
 	size, err := tree.Size(ctx, vs.VolumeDir(project, name))
-	if errors.Is(err, fs.ErrNotExist) { // gone meanwhile
+	if errors.Is(err, fs.ErrNotExist) { // gone in the meantime
 		return 0, nil
 	}
 	if err != nil {
@@ -66,8 +67,8 @@ func (vs *volumes) VolumeSize(ctx context.Context, project, name string) (int64,
 	return size, nil
 }
 
-// RemoveVolume deletes a volume with its content. One that a container mounts is
-// kept, and the error wraps ErrInUse. Removing what is not there is no error.
+// RemoveVolume deletes a volume with its content. It keeps one that a container mounts, and the
+// error wraps ErrInUse. A missing volume is no error.
 func (vs *volumes) RemoveVolume(ctx context.Context, project, name string) error {
 	if err := vs.remove(ctx, Volume{Project: project, Name: name}); err != nil {
 		return fmt.Errorf("cannot remove volume %s of project %s: %w", name, project, err)
@@ -84,8 +85,8 @@ func (vs *volumes) remove(ctx context.Context, v Volume) error {
 	}
 	dir := vs.VolumeDir(v.Project, v.Name)
 	removing := filepath.Join(filepath.Dir(dir), "."+filepath.Base(dir)+".removing") // no volume's name starts with a dot
-	// It may take long. Meanwhile others may create containers.
-	if err := tree.Remove(ctx, removing); err != nil { // of an attempt that was broken off
+	// This may take long. Meanwhile others may create containers.
+	if err := tree.Remove(ctx, removing); err != nil { // from an interrupted attempt
 		return err
 	}
 	if err := vs.setAside(ctx, dir, removing); err != nil {
@@ -97,13 +98,12 @@ func (vs *volumes) remove(ctx context.Context, v Volume) error {
 	vs.naming.Lock()
 	defer vs.naming.Unlock()
 	if err := os.Remove(filepath.Dir(dir)); err == nil || errors.Is(err, fs.ErrNotExist) {
-		return nil // it was the last of its project
+		return nil // it was the project's last
 	}
 	return tree.Sync(filepath.Dir(dir))
 }
 
-// setAside takes a volume that nobody mounts away as a whole: a kill half-way
-// leaves nothing that looks like a volume.
+// setAside moves an unused volume away as a whole, so that a kill leaves no partial volume.
 func (vs *volumes) setAside(ctx context.Context, dir, removing string) error {
 	vs.naming.Lock()
 	defer vs.naming.Unlock()

@@ -17,8 +17,8 @@ import (
 	"github.com/margolite/margolite/runtime/tree"
 )
 
-// prepareSnapshot makes a fresh root file system for a container that has none.
-// What is there already is of a Create or Delete that did not end.
+// prepareSnapshot makes a root file system for a container without one. An existing one is
+// left from an unfinished Create or Delete.
 func prepareSnapshot(ctx context.Context, s snapshots.Snapshotter, id string, l Labels) ([]mount.Mount, error) {
 	prepare := func() ([]mount.Mount, error) {
 		return s.Prepare(ctx, id, l.Root, snapshots.WithLabels(map[string]string{OwnerKey: l.Project, keyService: l.Service}))
@@ -36,9 +36,9 @@ func prepareSnapshot(ctx context.Context, s snapshots.Snapshotter, id string, l 
 	return mounts, nil
 }
 
-// isLost tells that what a container writes to its root file system has no
-// directory, although there are those of others: containerd's database is on the
-// medium before the directories that it tells of, and a power cut may come between.
+// isLost reports that the writable directory of a root file system is missing, although others
+// exist: containerd's database reaches the medium before the directories, and a power cut
+// may come between.
 func isLost(mounts []mount.Mount) bool {
 	for _, m := range mounts {
 		for _, option := range m.Options {
@@ -49,7 +49,7 @@ func isLost(mounts []mount.Mount) bool {
 			if _, err := os.Lstat(dir); !errors.Is(err, os.ErrNotExist) {
 				continue
 			}
-			if _, err := os.Lstat(filepath.Dir(filepath.Dir(dir))); err == nil { // else it is none of this device
+			if _, err := os.Lstat(filepath.Dir(filepath.Dir(dir))); err == nil { // otherwise it is not of this device
 				return true
 			}
 		}
@@ -57,14 +57,15 @@ func isLost(mounts []mount.Mount) bool {
 	return false
 }
 
-// deepRootfs is how many directories in one another containerd is trusted to remove. It has a descriptor open for each.
+// deepRootfs is the depth of directories that containerd can remove; it has a descriptor open
+// for each.
 const deepRootfs = 256
 
 func removeSnapshot(ctx context.Context, s snapshots.Snapshotter, id string) error {
 	if mounts, err := s.Mounts(ctx, id); err == nil {
 		for _, dir := range containerd.WrittenDirs(mounts) {
 			if deep, err := tree.IsDeeper(ctx, dir, deepRootfs); err == nil && deep {
-				_ = tree.Empty(ctx, dir) // what it leaves is left to containerd
+				_ = tree.Empty(ctx, dir) // the rest is left to containerd
 			}
 		}
 	}
@@ -74,11 +75,10 @@ func removeSnapshot(ctx context.Context, s snapshots.Snapshotter, id string) err
 	return nil
 }
 
-// withRootfs mounts the root file system of a container that does not run,
-// read-only, while f looks at it.
+// withRootfs mounts the root file system of a stopped container, read-only, while f runs.
 func (p *paths) withRootfs(id string, mounts []mount.Mount, f func(root string) error) (err error) {
 	root := p.mountDir(id)
-	if err := detach(root); err != nil { // of a process that was killed here
+	if err := detach(root); err != nil { // from a killed process
 		return err
 	}
 	if err := os.MkdirAll(root, 0o700); err != nil {
@@ -87,7 +87,7 @@ func (p *paths) withRootfs(id string, mounts []mount.Mount, f func(root string) 
 	defer func() { err = errors.Join(err, detach(root)) }()
 	readOnly := slices.Clone(mounts)
 	for i, m := range readOnly {
-		// What was mounted without syncing does not mount so again, and the container has yet to be.
+		// What was mounted without syncing cannot be mounted so again, and the container comes later.
 		options := slices.DeleteFunc(slices.Clone(m.Options), func(o string) bool { return o == "volatile" || o == "fsync=volatile" })
 		readOnly[i].Options = append(options, "ro")
 	}
@@ -97,18 +97,18 @@ func (p *paths) withRootfs(id string, mounts []mount.Mount, f func(root string) 
 	return f(root)
 }
 
-// sweepMounts undoes what withRootfs and the like left when the process was killed.
+// sweepMounts undoes the mounts left by a killed process.
 func (p *paths) sweepMounts() error {
 	left, err := filepath.Glob(p.mountDir("*"))
 	for _, root := range left {
-		_ = makePrivateMount(root) // bindTo may not have come to it; fails where nothing is mounted
+		_ = makePrivateMount(root) // bindTo may not have got to it; fails if nothing is mounted
 		err = errors.Join(err, detach(root))
 	}
 	return err
 }
 
-// detach unmounts whatever is mounted at root, and removes the directory. It
-// never removes anything below.
+// detach unmounts whatever is mounted at root, and removes the directory, but never anything
+// in it.
 func detach(root string) error {
 	err := tree.Detach(root)
 	if err == nil {

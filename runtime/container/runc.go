@@ -12,27 +12,28 @@ import (
 	"github.com/margolite/margolite/runtime/tree"
 )
 
-// runc reads files of a container's root file system when it creates its task or starts a command in it, and a FIFO or a
-// lease there blocks it for as long as the container likes. Such a runc takes no processor time.
+// runc reads files of a container's root file system when it creates its task or starts a
+// command in it. A FIFO or a lease there blocks it for as long as the container likes, and
+// it then takes no processor time.
 const (
-	startLimit    = 15 * time.Second       // without processor time until a runc is killed
-	cancelledIdle = time.Second            // ... that creates what nobody waits for any more
+	startLimit    = 15 * time.Second       // without processor time before a runc is killed
+	cancelledIdle = time.Second            // ... if no one waits for what it creates
 	firstSample   = time.Second            // most are done before
 	sampleEvery   = 500 * time.Millisecond // of the processor time
-	returnLimit   = 15 * time.Second       // for a call to return whose runc is killed ...
-	killAgain     = 200 * time.Millisecond // ... so often
+	returnLimit   = 15 * time.Second       // for a call to return after its runc was killed ...
+	killAgain     = 200 * time.Millisecond // ... again this often
 
 	maxRuncRecord = 1 << 20 // bytes
 )
 
-// runc is the OCI runtime, as shims start it.
 type runc struct {
-	dir string // of what it knows of containers
+	dir string // of its records of containers
 }
 
-// unblocked makes a call to containerd that has a runc do something (create, exec) with what has this name. The call has
-// a context that outlasts ctx. A runc that blocks is killed, and the error is ErrBlocked; once ctx has ended so is one that
-// is idle for the time cancelled, and the error is the cause of that. It is nil when the call succeeded in spite of it.
+// unblocked makes a call to containerd that has a runc create or exec the object with this
+// name. The call's context outlasts ctx. A blocked runc is killed, and the error is
+// ErrBlocked; after ctx has ended, a runc idle for cancelled is killed, and the error is
+// ctx's cause. The error is nil if the call succeeds anyway.
 func (r *runc) unblocked(
 	ctx context.Context, verb, name string, cancelled time.Duration, call func(context.Context) error,
 ) (killed bool, err error) {
@@ -43,7 +44,7 @@ func (r *runc) unblocked(
 	defer next.Stop()
 	left := ctx.Done()
 	var used uint64
-	idle := time.Now() // since then
+	idle := time.Now() // time of the last progress
 	for {
 		select {
 		case o := <-ended:
@@ -86,21 +87,21 @@ func (r *runc) end(verb, name string, ended <-chan outcome[struct{}]) error {
 		select {
 		case o := <-ended:
 			return o.err
-		case <-again.C: // the shim may be just about to run it
+		case <-again.C: // the shim may be about to start it
 		case <-limit.C:
 			return fmt.Errorf("cannot stop runc %s", verb)
 		}
 	}
 }
 
-// kill kills a runc with its children: one of them is in the container already.
+// kill kills a runc with its children, one of which is already in the container.
 func (r *runc) kill(verb, name string) {
 	for _, pid := range r.running(verb, name) {
 		killTree(pid, func(pid int) bool { return r.is(commandLine(pid), verb, name) && isOutside(pid) })
 	}
 }
 
-// running are the processes of the OCI runtime that do something with what has this name.
+// running returns the processes of the OCI runtime that work on the object with this name.
 func (r *runc) running(verb, name string) []int {
 	return processesWith(func(line []byte) bool { return r.is(line, verb, name) })
 }
@@ -110,8 +111,8 @@ func (r *runc) is(line []byte, verb, name string) bool {
 		argument(line, "--root") == r.dir
 }
 
-// recordedPid is the first process of a container by runc's own record; 0 if there
-// is none. It needs no shim.
+// recordedPid returns the main process of a container from runc's record, without a shim;
+// 0: none.
 func (r *runc) recordedPid(id string) int {
 	var record struct {
 		Pid     int    `json:"init_process_pid"`

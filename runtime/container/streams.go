@@ -17,11 +17,11 @@ import (
 )
 
 const (
-	// drainIdle is how long the output of a command that ended may pause before
-	// nothing more is expected: somebody it left behind keeps the pipe open.
+	// drainIdle is how long the output of an ended command may pause before it is considered
+	// over: a process it left behind may keep the pipe open.
 	drainIdle = time.Second
 
-	// drainMax is more than the pipes between a command and us can hold when it ends.
+	// drainMax is more than the pipes between an ended command and us can hold.
 	drainMax = 1 << 20
 
 	copyBlock = 8 << 10 // bytes
@@ -40,7 +40,7 @@ func (p *paths) connect(request *tasksapi.CreateTaskRequest, d Details) error {
 	path, keep := p.LogPath(request.ContainerID), p.logKeep(d.Logging)
 	switch {
 	case d.Logging.None && d.TTY:
-		request.Stdout = os.DevNull // what a terminal shows has to go somewhere
+		request.Stdout = os.DevNull // a terminal's output has to go somewhere
 		return nil
 	case d.Logging.None:
 	case p.o.LogKeeper != "":
@@ -62,17 +62,17 @@ func makeFIFO(path string) error {
 	return nil
 }
 
-// outlet is the end of a FIFO that a command writes into through its shim.
+// outlet is our end of a FIFO that a command writes to through its shim.
 type outlet struct {
 	f     *os.File
 	to    io.Writer
 	ended atomic.Bool // the command has ended
 	late  int         // bytes read since
-	held  atomic.Bool // the command left somebody behind who has the other end
+	held  atomic.Bool // a process the command left behind has the other end
 }
 
-// listen makes a FIFO for what the command writes, and opens it. Until the shim has,
-// reading it is the same as reading its end. Nothing is wanted of it where to is nil.
+// listen makes and opens a FIFO for what the command writes. Until the shim has opened it,
+// reading it returns EOF. to may be nil: the output is discarded.
 func (x *execution) listen(path string, to io.Writer) error {
 	if err := makeFIFO(path); err != nil {
 		return err
@@ -88,26 +88,25 @@ func (x *execution) listen(path string, to io.Writer) error {
 	return nil
 }
 
-// copy passes on what the command writes. What cannot be passed on any more is still
-// read, so that the command goes on.
+// copy passes on what the command writes. If it cannot, it still reads, so that the command
+// goes on.
 func (o *outlet) copy() error {
 	block := make([]byte, copyBlock)
 	_, err := io.CopyBuffer(struct{ io.Writer }{o.to}, o, block)
 	if err != nil {
-		_, _ = io.CopyBuffer(struct{ io.Writer }{io.Discard}, o, block) // the first error tells why
+		_, _ = io.CopyBuffer(struct{ io.Writer }{io.Discard}, o, block) // the first error is the cause
 	}
 	return err
 }
 
-// end says that the command has ended: what it wrote is still read, but nobody
-// is waited for who has the pipe from it.
+// end says that the command has ended: its output is still read, but a process that inherited
+// the pipe is not waited for.
 func (o *outlet) end() {
 	o.ended.Store(true)
-	_ = o.f.SetReadDeadline(time.Now().Add(drainIdle)) // every FIFO takes deadlines
+	_ = o.f.SetReadDeadline(time.Now().Add(drainIdle)) // FIFOs support deadlines
 }
 
-// Read makes an outlet an io.Reader. Its own type hides that of the file from io.Copy,
-// which would splice, and could not be told to stop.
+// Read hides the file's type from io.Copy, which would splice and could not be stopped.
 func (o *outlet) Read(p []byte) (int, error) {
 	ended := o.ended.Load()
 	if ended {

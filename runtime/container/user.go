@@ -18,14 +18,13 @@ import (
 
 // Limits on /etc/passwd and /etc/group, which come from an image.
 const (
-	maxAccounts = 1 << 20 // bytes of one file
+	maxAccounts = 1 << 20 // bytes per file
 	maxGroups   = 1 << 16 // supplementary groups that Linux allows
 )
 
-// LookupUser resolves the user of a container, in the form that Compose and
-// images use: user[:group], each a name or a number, "" for root; and further groups
-// of it, names or numbers. Names and groups are those of the image whose root file
-// system is at root.
+// LookupUser resolves the user of a container as Compose and images write it: user[:group],
+// each a name or a number, "" for root; and its further groups, names or numbers. Names are
+// those of the image whose root file system is at root.
 func LookupUser(root, spec string, groups ...string) (specs.User, error) {
 	passwd, err := readAccounts(root, "/etc/passwd", 2)
 	if err != nil {
@@ -57,15 +56,15 @@ func LookupUser(root, spec string, groups ...string) (specs.User, error) {
 	return u, nil
 }
 
-// wellFormed keeps the lines of accounts: those with as many numbers behind name
-// and password as they have to have. The library takes a number that it cannot
-// read for 0, which is root, and reads comments in /etc/passwd as accounts.
+// wellFormed keeps the lines of accounts with valid numbers after name and password. The
+// library takes an invalid number for 0, which is root, and comments in /etc/passwd for
+// accounts.
 func wellFormed(text []byte, numbers int) []byte {
 	var kept bytes.Buffer
 	for line := range bytes.Lines(text) {
 		fields := bytes.SplitN(bytes.TrimSpace(line), []byte(":"), 3+numbers)
 		invalid := func(id []byte) bool {
-			_, err := strconv.ParseUint(string(id), 10, 31) // all that the library takes
+			_, err := strconv.ParseUint(string(id), 10, 31) // as the library does
 			return err != nil
 		}
 		if len(line) >= bufio.MaxScanTokenSize || len(fields) < 2+numbers ||
@@ -77,10 +76,10 @@ func wellFormed(text []byte, numbers int) []byte {
 	return kept.Bytes()
 }
 
-// readAccounts reads the accounts in a file of an image, which have this many
-// numbers; a file that is not there is empty.
+// readAccounts reads a file of accounts with this many numbers per line; a missing file is
+// empty.
 func readAccounts(root, path string, numbers int) ([]byte, error) {
-	// root may be that of a container that runs, and changes links meanwhile.
+	// root may be that of a running container, which can change links meanwhile.
 	place, err := openInRoot(root, path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -89,7 +88,7 @@ func readAccounts(root, path string, numbers int) ([]byte, error) {
 		return nil, fmt.Errorf("cannot find %s in image: %w", path, err)
 	}
 	defer place.Close()
-	if info, err := place.Stat(); err != nil || !info.Mode().IsRegular() { // not even to be opened: it may be a device
+	if info, err := place.Stat(); err != nil || !info.Mode().IsRegular() { // do not even open a device
 		return nil, fmt.Errorf("cannot read %s of image: not a regular file", path)
 	}
 	text, err := tree.ReadFile(fdPath(place), maxAccounts)

@@ -20,7 +20,7 @@ import (
 
 const maxVolumeOptions = 4096 // bytes of all options together; the kernel takes a page
 
-// Options that mount(8) takes for itself, and the kernel refuses.
+// Options that mount(8) handles itself, and the kernel refuses.
 var mountProgramOptions = []string{"defaults", "auto", "noauto", "user", "nouser", "users", "owner", "group", "_netdev", "nofail", "async", "loud"}
 
 func (v Volume) checkType() error {
@@ -43,9 +43,9 @@ func (v Volume) checkType() error {
 	return nil
 }
 
-// mount mounts a volume at dir, unless it is mounted there. A server that
-// does not answer keeps mount(2) for minutes; ctx ends the wait alone, and who
-// asks again waits for the same attempt, which ends when the kernel gives up.
+// mount mounts a volume at dir, unless it is mounted. A server that does not answer blocks
+// mount(2) for minutes; the end of ctx ends only the wait. Later calls wait for the same
+// attempt, which ends when the kernel gives up.
 func (vs *volumes) mount(ctx context.Context, dir string, v Volume) error {
 	attempt := vs.mounting.DoChan(dir, func() (any, error) {
 		return nil, contain.Call(func() error { return mountOnce(ctx, dir, v) })
@@ -63,7 +63,7 @@ func mountOnce(ctx context.Context, dir string, v Volume) error {
 	if err != nil || mounted {
 		return err
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil { // for root alone, as all volumes
+	if err := os.MkdirAll(dir, 0o700); err != nil { // for root only, as all volumes
 		return err
 	}
 	m, err := v.mount(ctx)
@@ -89,8 +89,8 @@ func mountOnce(ctx context.Context, dir string, v Volume) error {
 	return nil
 }
 
-// mount is what the kernel is to mount: mount(8) and its programs for network
-// file systems are not needed.
+// mount returns what the kernel is to mount, without mount(8) or its programs for network
+// file systems.
 func (v Volume) mount(ctx context.Context) (mount.Mount, error) {
 	m := mount.Mount{Type: v.Type, Source: cmp.Or(v.Device, v.Type)}
 	for _, o := range v.Options {
@@ -134,15 +134,15 @@ func (v Volume) mount(ctx context.Context) (mount.Mount, error) {
 	return m, nil
 }
 
-// setAddress makes the option key the address of a server: of the name that it
-// holds, else of host. The kernel resolves no names.
+// setAddress sets the option key to the address of a server: of the name in it, else of
+// host. The kernel resolves no names.
 func setAddress(ctx context.Context, m *mount.Mount, key, host string) error {
 	at := slices.IndexFunc(m.Options, func(o string) bool { return strings.HasPrefix(o, key+"=") })
 	if at >= 0 {
 		host = strings.TrimPrefix(m.Options[at], key+"=")
 	}
 	if host == "" {
-		return nil // the kernel says what it lacks
+		return nil // the kernel reports what is missing
 	}
 	if net.ParseIP(host) == nil {
 		found, err := net.DefaultResolver.LookupIPAddr(ctx, host)
@@ -161,8 +161,8 @@ func setAddress(ctx context.Context, m *mount.Mount, key, host string) error {
 	return nil
 }
 
-// isMounted tells whether something is mounted at dir. It does not look at what
-// is: a file server that is gone would not answer.
+// isMounted reports whether something is mounted at dir, without touching it: a file server
+// that is gone would not answer.
 func isMounted(dir string) (mounted bool, err error) {
 	parent, err := filepath.EvalSymlinks(filepath.Dir(dir))
 	if errors.Is(err, os.ErrNotExist) {
@@ -182,7 +182,7 @@ func (vs *volumes) release(ctx context.Context) error {
 	if err != nil || len(mounted) == 0 {
 		return err
 	}
-	vs.naming.Lock() // nobody is about to create a container that names one
+	vs.naming.Lock() // no one is creating a container that names it
 	defer vs.naming.Unlock()
 	all, err := vs.Recorded(ctx)
 	if err != nil {
@@ -194,7 +194,7 @@ func (vs *volumes) release(ctx context.Context) error {
 			continue
 		}
 		err = errors.Join(err, detach(dir))
-		_ = os.Remove(filepath.Dir(dir)) // of the project, where it was the last
+		_ = os.Remove(filepath.Dir(dir)) // fails unless it was the project's last
 	}
 	return err
 }
